@@ -1,0 +1,285 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+)
+
+// frame is a validated problem in the form that the strategies share. Workers
+// are addressed by their index in the problem, but every choice between them
+// follows rank, which depends on IDs and zones alone.
+type frame struct {
+	p *Problem
+	// takers are the workers that can own slots, in order of rank.
+	takers []int32
+	// rank is a taker's place in takers, and None for the others.
+	rank []int32
+	// capacity is proportional to Worker.Weight; 1 for all if they are equal.
+	capacity []uint64
+	equal    bool
+	// pin is the worker that a slot is pinned to, or None. Nil without pins.
+	pin   []int32
+	notes []string
+}
+
+func newFrame(p *Problem) (*frame, error) {
+	byID, err := p.validate()
+	if err != nil {
+		return nil, err
+	}
+	f := &frame{p: p, takers: make([]int32, 0, len(byID)), rank: make([]int32, len(byID))}
+	zoned := false
+	for _, w := range byID {
+		f.rank[w] = None
+		if !p.Workers[w].Draining {
+			f.takers = append(f.takers, w)
+			zoned = zoned || p.Workers[w].Zone != ""
+		}
+	}
+	if zoned {
+		f.interleaveZones()
+	}
+	for r, w := range f.takers {
+		f.rank[w] = int32(r)
+	}
+	f.scaleCapacities()
+	f.resolvePins(byID)
+	return f, nil
+}
+
+// interleaveZones orders the takers so that any first few of them are spread
+// over the zones: the first of each zone, then the second of each, and so on.
+func (f *frame) interleaveZones() {
+	ws := f.p.Workers
+	slices.SortStableFunc(f.takers, func(a, b int32) int { return cmp.Compare(ws[a].Zone, ws[b].Zone) })
+	place := make([]int32, len(ws)) // within the zone
+	for k := 1; k < len(f.takers); k++ {
+		if a, b := f.takers[k-1], f.takers[k]; ws[a].Zone == ws[b].Zone {
+			place[b] = place[a] + 1
+		}
+	}
+	slices.SortStableFunc(f.takers, func(a, b int32) int { return cmp.Compare(place[a], place[b]) })
+}
+
+// scaleCapacities turns the workers' weights into integers, because sums and
+// products of floats round differently where the compiler fuses them. As many
+// bits are kept as the sum leaves room for.
+func (f *frame) scaleCapacities() {
+	weight := func(w int32) float64 {
+		if x := f.p.Workers[w].Weight; x != 0 {
+			return x
+		}
+		return 1
+	}
+	f.equal = true
+	largest := 0.0
+	for _, w := range f.takers {
+		f.equal = f.equal && weight(w) == weight(f.takers[0])
+		largest = max(largest, weight(w))
+	}
+	f.capacity = make([]uint64, len(f.p.Workers))
+	_, exp := math.Frexp(largest)
+	shift := 62 - bits.Len(uint(len(f.takers))) - exp
+	for _, w := range f.takers {
+		f.capacity[w] = 1
+		if !f.equal {
+			f.capacity[w] = max(1, uint64(math.RoundToEven(math.Ldexp(weight(w), shift))))
+		}
+	}
+}
+
+func (f *frame) resolvePins(byID []int32) {
+	if len(f.p.Pins) == 0 {
+		return
+	}
+	ws := f.p.Workers
+	f.pin = make([]int32, f.p.Slots)
+	for s := range f.pin {
+		f.pin[s] = None
+	}
+	for _, pin := range f.p.Pins {
+		k, found := slices.BinarySearchFunc(byID, pin.Worker, func(w int32, id string) int { return cmp.Compare(ws[w].ID, id) })
+		switch {
+		case !found:
+			f.notes = append(f.notes, fmt.Sprintf("pin of slot %d ignored: worker %q is absent", pin.Slot, pin.Worker))
+		case ws[byID[k]].Draining:
+			f.notes = append(f.notes, fmt.Sprintf("pin of slot %d ignored: worker %q is draining", pin.Slot, pin.Worker))
+		default:
+			f.pin[pin.Slot] = byID[k]
+		}
+	}
+}
+
+// weight is the load of a slot.
+func (f *frame) weight(s int) uint64 {
+	if f.p.Weights == nil {
+		return 1
+	}
+	return f.p.Weights[s]
+}
+
+// alike reports whether all slots weigh the same, so that counting them is
+// balancing them.
+func (f *frame) alike() bool {
+	for _, w := range f.p.Weights {
+		if w != f.p.Weights[0] {
+			return false
+		}
+	}
+	return true
+}
+
+// previous is the owner of a slot before the plan: a worker, None or Gone.
+func (f *frame) previous(s int) int32 {
+	if f.p.Owners == nil {
+		return None
+	}
+	return f.p.Owners[s]
+}
+
+// pinned is the worker a slot is pinned to, or None.
+func (f *frame) pinned(s int) int32 {
+	if f.pin == nil {
+		return None
+	}
+	return f.pin[s]
+}
+
+// home is the worker that a slot may stay with: its previous owner, unless that
+// is gone, draining, or not the one it is pinned to.
+func (f *frame) home(s int) int32 {
+	o := f.previous(s)
+	if o < 0 || f.rank[o] == None {
+		return None
+	}
+	if pin := f.pinned(s); pin != None && pin != o {
+		return None
+	}
+	return o
+}
+
+// stranded is the plan when nobody can take a slot: what a draining worker has
+// it keeps, since handing over to nobody would only stop the work earlier.
+func (f *frame) stranded() []int32 {
+	owners := make([]int32, f.p.Slots)
+	for s := range owners {
+		owners[s] = max(f.previous(s), None)
+	}
+	return owners
+}
+
+// forcedReason is why a slot has to leave its previous owner, if it has to.
+func (f *frame) forcedReason(s int) (Reason, bool) {
+	switch o := f.previous(s); {
+	case o == None:
+		return Unowned, true
+	case o == Gone:
+		return OwnerGone, true
+	case f.rank[o] == None:
+		return OwnerDraining, true
+	}
+	if f.home(s) == None {
+		return Pinned, true
+	}
+	return Balance, false
+}
+
+// finish lists the moves from the previous owners to the given ones and
+// measures them. The reason of a move that nothing forces is Balance.
+func (f *frame) finish(owners []int32) Plan {
+	pl := Plan{Owners: owners, Notes: f.notes}
+	n := 0
+	for s, o := range owners {
+		if o != None && o != f.previous(s) {
+			n++
+		}
+	}
+	if n > 0 {
+		pl.Moves = make([]Move, 0, n)
+	}
+	for s, o := range owners {
+		if from := f.previous(s); o != None && o != from {
+			reason, _ := f.forcedReason(s)
+			pl.Moves = append(pl.Moves, Move{Slot: s, From: from, To: o, Reason: reason})
+			pl.Stats.MovedWeight += f.weight(s)
+		}
+	}
+	f.measure(&pl)
+	return pl
+}
+
+func (f *frame) measure(pl *Plan) {
+	if len(f.takers) == 0 {
+		return
+	}
+	load := make([]uint64, len(f.p.Workers))
+	count := make([]int, len(f.p.Workers))
+	var total uint64
+	for s, o := range pl.Owners {
+		w := f.weight(s)
+		total += w
+		load[o] += w
+		count[o]++
+	}
+	var all uint64
+	st := &pl.Stats
+	st.MinLoad, st.MinSlots = math.MaxUint64, math.MaxInt
+	for _, w := range f.takers {
+		all += f.capacity[w]
+		st.MinLoad, st.MaxLoad = min(st.MinLoad, load[w]), max(st.MaxLoad, load[w])
+		st.MinSlots, st.MaxSlots = min(st.MinSlots, count[w]), max(st.MaxSlots, count[w])
+	}
+	for _, w := range f.takers {
+		if total > 0 {
+			share := float64(total) * (float64(f.capacity[w]) / float64(all))
+			st.WorstOverMean = max(st.WorstOverMean, float64(load[w])/share)
+		}
+	}
+	st.LowerBound = f.lowerBound()
+}
+
+// lowerBound counts the slots that must move: those that nothing lets stay, and
+// for each worker above the highest load a balanced plan allows, as many of its
+// heaviest slot as would bring it down to that.
+func (f *frame) lowerBound() int {
+	n := len(f.p.Workers)
+	held, base, top := make([]uint64, n), make([]uint64, n), make([]uint64, n)
+	unit := f.alike()
+	var total, heaviest uint64
+	moves := 0
+	for s := range f.p.Slots {
+		w := uint64(1)
+		if !unit {
+			w = f.weight(s)
+		}
+		total += w
+		heaviest = max(heaviest, w)
+		h := f.home(s)
+		if h == None {
+			moves++
+		}
+		if pin := f.pinned(s); pin != None {
+			base[pin] += w
+			held[pin] += w
+		} else if h != None {
+			held[h] += w
+			top[h] = max(top[h], w)
+		}
+	}
+	target := f.apportion(total, base, held)
+	for _, w := range f.takers {
+		allowed := target[w]
+		if !unit {
+			// Who gets the remainder and how near the weights let a load come
+			// to its share is open: allow for both, so that the bound holds.
+			allowed = max(allowed+1+target[w]/100, heaviest, base[w])
+		}
+		if held[w] > allowed {
+			moves += int((held[w] - allowed + top[w] - 1) / top[w])
+		}
+	}
+	return moves
+}

@@ -1,0 +1,77 @@
+package plan
+
+// Sticky returns the strategy that moves as little as balance allows.
+//
+// Slots of equal weight are balanced exactly: every worker ends at its share
+// rounded down or up, with the fewest moves that any such plan needs.
+//
+// Slots of different weights are balanced as far as the weights allow, which
+// is a matter of search (splitting weights evenly is NP-hard). What has no
+// owner goes to the least loaded worker, heaviest first (LPT; R. L. Graham,
+// "Bounds on multiprocessing timing anomalies", 1969). Workers short of more
+// than an average slot then get their share from those that have too much.
+// Last, exchanges of one or two slots between two workers even out the rest:
+// those that cost no move always, others within Problem.Budget and until every
+// load is within 1 % of its share, or an eighth of an average slot if that is
+// less.
+func Sticky() Strategy { return sticky{} }
+
+type sticky struct{}
+
+func (sticky) Plan(p Problem) (Plan, error) {
+	f, err := newFrame(&p)
+	if err != nil {
+		return Plan{}, err
+	}
+	switch {
+	case len(f.takers) == 0:
+		return f.finish(f.stranded()), nil
+	case f.alike():
+		return f.finish(f.byCount()), nil
+	}
+	return f.byWeight(), nil
+}
+
+// byCount assigns slots of equal weight. Keeping min(held, target) slots on
+// every worker is the most that a plan with these targets can keep, and the
+// targets are chosen to make that largest, so the moves are the fewest.
+func (f *frame) byCount() []int32 {
+	owners := make([]int32, f.p.Slots)
+	base, held := make([]uint64, len(f.p.Workers)), make([]uint64, len(f.p.Workers))
+	for s := range owners {
+		owners[s] = f.home(s)
+		if pin := f.pinned(s); pin != None {
+			owners[s] = pin
+			base[pin]++
+		}
+		if owners[s] != None {
+			held[owners[s]]++
+		}
+	}
+	room := make([]int32, len(f.p.Workers))
+	for w, target := range f.apportion(uint64(f.p.Slots), base, held) {
+		room[w] = int32(target - min(target, base[w]))
+	}
+	for s, o := range owners {
+		if o == None || f.pinned(s) != None {
+			continue
+		}
+		if room[o] == 0 {
+			owners[s] = None
+			continue
+		}
+		room[o]--
+	}
+	next := 0
+	for s, o := range owners {
+		if o != None {
+			continue
+		}
+		for room[f.takers[next]] == 0 {
+			next++
+		}
+		owners[s] = f.takers[next]
+		room[f.takers[next]]--
+	}
+	return owners
+}

@@ -1,0 +1,318 @@
+package plan
+
+import (
+	"cmp"
+	"math"
+	"math/bits"
+	"slices"
+)
+
+// A trade gives up to two slots from a worker to a less loaded one and takes up
+// to two in return. Its cost is how many more slots are then away from home;
+// it is free if that is none, since a slot that moves anyway may as well move
+// elsewhere, and one that returns home pays for another that leaves.
+
+// terms say which trades may be made.
+type terms bool
+
+const (
+	onlyFree     terms = false // any that cost nothing
+	withinBudget terms = true  // any that help a worker whose load is off, as the budget allows
+)
+
+const (
+	// maxPartners limits how many of the lightest workers one worker tries to
+	// trade with. In a large cluster the rest are hardly different.
+	maxPartners = 64
+	// maxSweeps ends trading; it settles in a few.
+	maxSweeps = 64
+	// maxPairing is the longest list of slots of which pairs are tried. In
+	// longer lists single slots differ enough.
+	maxPairing = 40
+)
+
+// trade makes trades until none on these terms improves the balance, and
+// reports whether it made any. Each lowers the sum of the squared deviations
+// from the targets, relative to capacity, so it ends.
+func (b *balance) trade(terms terms) bool {
+	order := slices.Clone(b.f.takers)
+	slices.SortFunc(order, b.lighter)
+	traded := false
+	for range maxSweeps {
+		again := false
+		rich := slices.Clone(order)
+		slices.Reverse(rich)
+		for _, w := range rich {
+			for b.tradeFrom(w, order, terms) {
+				again = true
+			}
+		}
+		if !again {
+			break
+		}
+		traded = true
+	}
+	return traded
+}
+
+// tradeFrom makes one trade between w and the lightest worker that has
+// something to trade, if there is any. order is by load and stays so.
+func (b *balance) tradeFrom(w int32, order []int32, terms terms) bool {
+	for _, v := range order[:min(maxPartners, len(order))] {
+		gap := b.gap(w, v)
+		if gap <= 1 || terms == onlyFree && gap <= b.within/4 {
+			return false
+		}
+		maxCost := 0
+		if terms == withinBudget {
+			if !b.off(w) && !b.off(v) {
+				continue
+			}
+			maxCost = maxTradeCost
+			if b.f.p.Budget >= 0 {
+				maxCost = min(maxCost, b.required+b.f.p.Budget-b.moved)
+			}
+		}
+		t, ok := b.search(b.slots[w], b.slots[v], route{from: w, to: v}, gap, maxCost)
+		if !ok {
+			continue
+		}
+		b.make(t, w, v)
+		b.resort(order, w)
+		b.resort(order, v)
+		return true
+	}
+	return false
+}
+
+func (b *balance) make(t trade, w, v int32) {
+	for _, s := range t.give.slots() {
+		b.take(s)
+		b.put(s, v)
+	}
+	for _, s := range t.take.slots() {
+		b.take(s)
+		b.put(s, w)
+	}
+}
+
+// resort puts w back in its place in order after its load changed.
+func (b *balance) resort(order []int32, w int32) {
+	i := slices.Index(order, w)
+	for ; i > 0 && b.lighter(order[i], order[i-1]) < 0; i-- {
+		order[i], order[i-1] = order[i-1], order[i]
+	}
+	for ; i+1 < len(order) && b.lighter(order[i+1], order[i]) < 0; i++ {
+		order[i], order[i+1] = order[i+1], order[i]
+	}
+}
+
+// above is how far w's load is above its share rounded down. Of workers of the
+// same capacity some have a target one higher than the others; which is open.
+func (b *balance) above(w int32) int64 {
+	if b.f.equal && b.target[w] == b.least+1 {
+		return b.load[w] - b.least
+	}
+	return b.load[w] - b.target[w]
+}
+
+// off reports whether the load of w is so far from its share that slots should
+// move to improve it.
+func (b *balance) off(w int32) bool {
+	above := b.above(w)
+	if !b.f.equal {
+		above = max(above, -above)
+	}
+	return above > b.within+1 || above < -b.within
+}
+
+// gap is the load that must move from w to v for them to change places: moving
+// half of it evens them out, and anything strictly between 0 and gap improves
+// the balance.
+func (b *balance) gap(w, v int32) int64 {
+	dw, dv := b.above(w), b.above(v)
+	if b.f.equal {
+		return dw - dv
+	}
+	// Evening out moves (dw*cv - dv*cw)/(cw+cv) = dw - (dw+dv)*cw/(cw+cv).
+	cw, cv := b.f.capacity[w], b.f.capacity[v]
+	sum := dw + dv
+	hi, lo := bits.Mul64(uint64(max(sum, -sum)), cw)
+	part, _ := bits.Div64(hi, lo, cw+cv)
+	half := dw - int64(part)
+	if sum < 0 {
+		half = dw + int64(part)
+	}
+	return 2*half - 1 // rounded down, so that every trade is an improvement
+}
+
+// bundle is up to two slots.
+type bundle struct {
+	sum  int64
+	pair [maxBundleSlots]int32 // None for no slot, which comes last
+}
+
+func (u *bundle) slots() []int32 {
+	for n, s := range u.pair {
+		if s == None {
+			return u.pair[:n]
+		}
+	}
+	return u.pair[:]
+}
+
+// trade is a possible exchange. It misses an even balance by miss/2.
+type trade struct {
+	give, take bundle
+	miss       int64
+}
+
+func (t *trade) delta() int64 { return t.give.sum - t.take.sum }
+
+// route is the way of what a trade gives; what it takes goes the other way.
+type route struct{ from, to int32 }
+
+// nobody is the route of trades between lists that are not two workers'.
+var nobody = route{None, None}
+
+// cost is how many more slots are away from home after s went this way: -1, 0
+// or 1.
+func (b *balance) cost(s int32, r route) int {
+	switch h := b.home[s]; {
+	case h == None || r.from == r.to:
+		return 0
+	case h == r.from:
+		return 1
+	case h == r.to:
+		return -1
+	}
+	return 0
+}
+
+const (
+	maxBundleSlots = 2
+	maxBundleCost  = maxBundleSlots
+	maxTradeCost   = 2 * maxBundleCost
+)
+
+// ledger holds the bundles of one list by cost, offset by maxBundleCost, each
+// in ascending order of sum and with no sum twice.
+type ledger [2*maxBundleCost + 1][]bundle
+
+// books are the two sides of a search.
+type books struct{ give, take ledger }
+
+// scratch is memory that searches use again: single slots first, then pairs
+// as well.
+type scratch [2]books
+
+// search finds a trade that changes the difference between two lists by more
+// than 0 and less than gap, the nearer to half of gap the better, and costs at
+// most maxCost. It prefers the cheapest that removes at least half of the
+// difference, and fewer slots to more.
+func (b *balance) search(give, take []int32, r route, gap int64, maxCost int) (trade, bool) {
+	best := trade{miss: math.MaxInt64}
+	back := route{r.to, r.from}
+	// What one side may cost at most depends on what the other may regain.
+	mostGive := maxCost - min(0, maxBundleSlots*b.cheapest(take, back))
+	cheapestGive := b.cheapest(give, r)
+	if cheapestGive > mostGive || len(give) == 0 {
+		return best, false
+	}
+	mostTake := maxCost - min(cheapestGive, maxBundleSlots*cheapestGive)
+	for cost := 0; cost <= maxCost; cost++ {
+		for n := range b.scratch {
+			books := &b.scratch[n]
+			if cost == 0 {
+				b.list(&books.give, give, r, mostGive, n == 1 && len(give) <= maxPairing)
+				b.list(&books.take, take, back, mostTake, n == 1 && len(take) <= maxPairing)
+			}
+			books.nearest(&best, gap, cost)
+			if best.miss <= gap/2 {
+				return best, true
+			}
+		}
+	}
+	return best, best.miss < math.MaxInt64
+}
+
+// cheapest is the least that any of the slots costs.
+func (b *balance) cheapest(slots []int32, r route) int {
+	least := 1
+	for _, s := range slots {
+		least = min(least, b.cost(s, r))
+	}
+	return least
+}
+
+// list fills l with the slots and, if wanted, the pairs of a list that cost at
+// most maxCost.
+func (b *balance) list(l *ledger, slots []int32, r route, maxCost int, pairs bool) {
+	for c := range l {
+		l[c] = l[c][:0]
+	}
+	l[maxBundleCost] = append(l[maxBundleCost], bundle{pair: [maxBundleSlots]int32{None, None}})
+	for i := len(slots) - 1; i >= 0; i-- {
+		s := slots[i]
+		c := b.cost(s, r) + maxBundleCost
+		if c > maxCost+maxBundleCost {
+			continue
+		}
+		if n := len(l[c]); n == 0 || l[c][n-1].sum != b.weight[s] {
+			l[c] = append(l[c], bundle{sum: b.weight[s], pair: [maxBundleSlots]int32{s, None}})
+		}
+	}
+	if !pairs {
+		return
+	}
+	for i, s := range slots {
+		for _, t := range slots[i+1:] {
+			c := b.cost(s, r) + b.cost(t, r) + maxBundleCost
+			if c > maxCost+maxBundleCost {
+				continue
+			}
+			l[c] = append(l[c], bundle{sum: b.weight[s] + b.weight[t], pair: [maxBundleSlots]int32{s, t}})
+		}
+	}
+	for c := range l {
+		// Stable, so that of equal sums the single slot stays first.
+		slices.SortStableFunc(l[c], func(u, v bundle) int { return cmp.Compare(u.sum, v.sum) })
+		l[c] = slices.CompactFunc(l[c], func(u, v bundle) bool { return u.sum == v.sum })
+	}
+}
+
+// nearest improves best by the trades of the listed bundles that cost this
+// much, or nothing and less if cost is 0.
+func (x *books) nearest(best *trade, gap int64, cost int) {
+	for g := range x.give {
+		for t := range x.take {
+			c := g + t - 2*maxBundleCost
+			if c == cost || c < cost && cost == 0 {
+				merge(best, x.give[g], x.take[t], gap)
+			}
+		}
+	}
+}
+
+// merge walks through two ascending lists and improves best.
+func merge(best *trade, give, take []bundle, gap int64) {
+	k := 0
+	for i := range give {
+		// The first that makes the difference no more than half the gap.
+		for k < len(take) && 2*(give[i].sum-take[k].sum) > gap {
+			k++
+		}
+		for _, j := range [...]int{k - 1, k} {
+			if j < 0 || j >= len(take) {
+				continue
+			}
+			delta := give[i].sum - take[j].sum
+			if delta <= 0 || delta >= gap {
+				continue
+			}
+			if miss := max(2*delta-gap, gap-2*delta); miss < best.miss {
+				*best = trade{give: give[i], take: take[j], miss: miss}
+			}
+		}
+	}
+}
