@@ -1,0 +1,204 @@
+package partition
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// mapSchema is the version of the assignment map's format. A map of a newer
+// one is refused: its writer knows rules that this code does not.
+const mapSchema = 1
+
+// maxMapBytes bounds what is read as an assignment map: 65,536 slots need less
+// than half of it.
+const maxMapBytes = 4 << 20
+
+// none stands for "no worker" in a map's columns.
+const none int32 = -1
+
+// Member is one incarnation of a worker: its stable ID, and the revision of its
+// claim on it, which differs from one holder of the name to the next.
+type Member struct {
+	ID    string `json:"id"`
+	Claim uint64 `json:"claim"`
+}
+
+func (m Member) String() string { return fmt.Sprintf("%s/%d", m.ID, m.Claim) }
+
+// Assignment says who owns each slot: the map of slot -> (owner, next owner,
+// version at which it last changed owner). It is kept in columns, a few bytes a
+// slot, and is the same size for 2,400 keys and for ten million.
+type Assignment struct {
+	Schema  int    `json:"schema"`
+	Version uint64 `json:"version"` // grows by one with every re-plan
+	Epoch   uint64 `json:"epoch"`   // of the leader that wrote it
+	Leader  Member `json:"leader"`
+	// Layout and Slots name the division of the keys that it speaks of.
+	Layout int `json:"layout"`
+	Slots  int `json:"slots"`
+	// FirstAssigned is the time of the first map of the cluster, Planned that
+	// of this version.
+	FirstAssigned time.Time `json:"first_assigned"`
+	Planned       time.Time `json:"planned"`
+	// Moved counts the slots that this version moves.
+	Moved int `json:"moved"`
+
+	Workers []Member `json:"workers"`
+	Owner   []int32  `json:"owner"` // index in Workers; -1: nobody
+	Since   []uint64 `json:"since"` // version at which Owner became the owner
+	// Moves holds the hand-overs that are not finished, by slot.
+	Moves map[int]Move `json:"moves,omitempty"`
+	// Taking holds the slots whose owner waits until the leader has taken
+	// them from a dead one.
+	Taking map[int]bool `json:"taking,omitempty"`
+}
+
+// Move is a planned hand-over of one slot: Next is the index of the new owner
+// in Workers, Version the map's version that planned it.
+type Move struct {
+	Next    int32  `json:"next"`
+	Version uint64 `json:"version"`
+}
+
+// clone returns a deep copy.
+func (a *Assignment) clone() *Assignment {
+	c := *a
+	c.Workers = append([]Member(nil), a.Workers...)
+	c.Owner = append([]int32(nil), a.Owner...)
+	c.Since = append([]uint64(nil), a.Since...)
+	c.Moves = make(map[int]Move, len(a.Moves))
+	for s, m := range a.Moves {
+		c.Moves[s] = m
+	}
+	c.Taking = make(map[int]bool, len(a.Taking))
+	for s := range a.Taking {
+		c.Taking[s] = true
+	}
+	return &c
+}
+
+// owner returns the slot's owner, the zero Member for nobody.
+func (a *Assignment) owner(slot int) Member { return a.member(a.Owner[slot]) }
+
+func (a *Assignment) member(i int32) Member {
+	if i == none {
+		return Member{}
+	}
+	return a.Workers[i]
+}
+
+func (a *Assignment) index(m Member) int32 {
+	for i, w := range a.Workers {
+		if w == m {
+			return int32(i)
+		}
+	}
+	return none
+}
+
+// settled tells whether every slot is with its owner.
+func (a *Assignment) settled() bool { return len(a.Moves) == 0 && len(a.Taking) == 0 }
+
+// Counts returns the number of slots of each worker, by ID, as it will be when
+// every move is done.
+func (a *Assignment) Counts() map[string]int {
+	n := make(map[string]int, len(a.Workers))
+	for _, w := range a.Workers {
+		n[w.ID] = 0
+	}
+	for s := range a.Owner {
+		if i := a.destination(s); i != none {
+			n[a.Workers[i].ID]++
+		}
+	}
+	return n
+}
+
+// destination returns the index of the worker that owns the slot, or will when
+// its move is done.
+func (a *Assignment) destination(slot int) int32 {
+	if m, ok := a.Moves[slot]; ok {
+		return m.Next
+	}
+	return a.Owner[slot]
+}
+
+// OwnerOf returns the stable ID of the worker that owns the slot or is about to,
+// "" for nobody or for a slot out of range.
+func (a *Assignment) OwnerOf(slot int) string {
+	if slot < 0 || slot >= len(a.Owner) {
+		return ""
+	}
+	return a.member(a.destination(slot)).ID
+}
+
+// DecodeAssignment reads an assignment map as it is kept in the bucket. It
+// returns every fault it finds.
+func DecodeAssignment(data []byte) (*Assignment, error) {
+	if len(data) > maxMapBytes {
+		return nil, fmt.Errorf("reading the assignment map: %d bytes, at most %d are read", len(data), maxMapBytes)
+	}
+	var a Assignment
+	if err := json.Unmarshal(data, &a); err != nil {
+		return nil, fmt.Errorf("reading the assignment map: %w", err)
+	}
+	if err := a.validate(); err != nil {
+		return nil, fmt.Errorf("reading the assignment map: %w", err)
+	}
+	return &a, nil
+}
+
+func (a *Assignment) encode() []byte {
+	data, err := json.Marshal(a)
+	if err != nil {
+		panic(fmt.Sprintf("partition: an assignment map is plain data, yet: %v", err))
+	}
+	return data
+}
+
+func (a *Assignment) validate() error {
+	if a.Schema != mapSchema {
+		return fmt.Errorf("schema is %d, this worker knows %d: run workers of one version, or upgrade this one", a.Schema, mapSchema)
+	}
+	var errs []error
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if a.Slots < 1 || a.Slots > maxSlots {
+		fault("slots is %d, want 1 to %d", a.Slots, maxSlots)
+	}
+	if len(a.Owner) != a.Slots || len(a.Since) != a.Slots {
+		fault("owner and since have %d and %d entries for %d slots", len(a.Owner), len(a.Since), a.Slots)
+	}
+	seen := make(map[string]bool, len(a.Workers))
+	for i, w := range a.Workers {
+		if w.ID == "" || seen[w.ID] {
+			fault("workers[%d] is %q: empty or named twice", i, w.ID)
+		}
+		seen[w.ID] = true
+	}
+	inRange := func(i int32) bool { return i == none || (i >= 0 && int(i) < len(a.Workers)) }
+	for s, i := range a.Owner {
+		if !inRange(i) {
+			fault("owner[%d] is %d, there are %d workers", s, i, len(a.Workers))
+			break
+		}
+	}
+	for s, v := range a.Since {
+		if v > a.Version {
+			fault("since[%d] is version %d, after the map's own %d", s, v, a.Version)
+			break
+		}
+	}
+	for s, m := range a.Moves {
+		if s < 0 || s >= a.Slots || m.Next == none || !inRange(m.Next) || m.Version > a.Version {
+			fault("moves[%d] is not a move of this map: %+v", s, m)
+		}
+	}
+	for s := range a.Taking {
+		if s < 0 || s >= len(a.Owner) || a.Owner[s] == none {
+			fault("taking[%d] has no owner to wait", s)
+		}
+	}
+	return errors.Join(errs...)
+}

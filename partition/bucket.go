@@ -1,0 +1,133 @@
+package partition
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// buckets carries out the machine's operations on the group's buckets.
+type buckets struct {
+	js  jetstream.JetStream
+	kvs map[string]jetstream.KeyValue
+}
+
+func openBuckets(ctx context.Context, js jetstream.JetStream, cfg Config) (*buckets, error) {
+	b := &buckets{js: js, kvs: make(map[string]jetstream.KeyValue)}
+	for _, name := range []string{cfg.bucketIDs(), cfg.bucketLeases(), cfg.bucketMap()} {
+		kv, err := js.KeyValue(ctx, name)
+		if err != nil {
+			return nil, fmt.Errorf("opening bucket %s: %w", name, err)
+		}
+		b.kvs[name] = kv
+	}
+	return b, nil
+}
+
+// Error codes of the server for a write whose expected last sequence is not the
+// last one; a write that lost a race within a replicated stream has its own.
+const (
+	codeWrongLastSequence     jetstream.ErrorCode = 10071
+	codeWrongLastSequenceRace jetstream.ErrorCode = 10164
+)
+
+// run carries out one operation. Its error is errConflict or errNotFound when
+// the server said so; anything else leaves the outcome unknown, after a read
+// back that could not tell either.
+func (b *buckets) run(ctx context.Context, e kvEffect, timeout time.Duration) kvInput {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	out := kvInput{kvEffect: e}
+	switch kv := b.kvs[e.bucket]; e.op {
+	case opList:
+		out.keys, out.err = listKeys(ctx, kv)
+	case opGet:
+		entry, err := kv.Get(ctx, e.key)
+		if out.err = classify(err); err == nil {
+			out.gotValue, out.gotRev = entry.Value(), entry.Revision()
+		}
+	case opCreate, opUpdate:
+		out.gotRev, out.err = b.write(ctx, kv, e)
+		if out.err != nil && !errors.Is(out.err, errConflict) {
+			b.readBack(kv, &out, timeout)
+		}
+	case opDelete:
+		// A purge: it leaves no history, and a marker that goes by itself.
+		out.err = classify(kv.Purge(ctx, e.key, jetstream.LastRevision(e.rev), jetstream.PurgeTTL(markerTTL)))
+	}
+	return out
+}
+
+func listKeys(ctx context.Context, kv jetstream.KeyValue) ([]string, error) {
+	l, err := kv.ListKeys(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = l.Stop() }()
+	var keys []string
+	for k := range l.Keys() {
+		keys = append(keys, k)
+	}
+	// A channel closed by the context's end would look like an empty bucket.
+	return keys, ctx.Err()
+}
+
+func (b *buckets) write(ctx context.Context, kv jetstream.KeyValue, e kvEffect) (uint64, error) {
+	if e.op == opCreate {
+		var opts []jetstream.KVCreateOpt
+		if e.ttl > 0 {
+			opts = append(opts, jetstream.KeyTTL(e.ttl))
+		}
+		rev, err := kv.Create(ctx, e.key, e.value, opts...)
+		return rev, classify(err)
+	}
+	// KeyValue.Update would drop the key's TTL.
+	msg := &nats.Msg{Subject: "$KV." + e.bucket + "." + e.key, Data: e.value}
+	opts := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(e.rev), jetstream.WithRetryAttempts(0)}
+	if e.ttl > 0 {
+		opts = append(opts, jetstream.WithMsgTTL(e.ttl))
+	}
+	ack, err := b.js.PublishMsg(ctx, msg, opts...)
+	if err != nil {
+		return 0, classify(err)
+	}
+	return ack.Sequence, nil
+}
+
+// readBack settles a write whose reply was lost: its value is unique, so if it
+// is there the write succeeded, and if something newer than what it expected is
+// there it can't succeed any more.
+func (b *buckets) readBack(kv jetstream.KeyValue, out *kvInput, timeout time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	entry, err := kv.Get(ctx, out.key)
+	if err != nil {
+		return
+	}
+	switch {
+	case bytes.Equal(entry.Value(), out.value):
+		out.gotRev, out.err = entry.Revision(), nil
+	case out.op == opUpdate && entry.Revision() > out.rev:
+		out.err = fmt.Errorf("%w: revision %d, expected %d", errConflict, entry.Revision(), out.rev)
+	}
+}
+
+func classify(err error) error {
+	var api *jetstream.APIError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, jetstream.ErrKeyExists):
+		return fmt.Errorf("%w: %w", errConflict, err)
+	case errors.Is(err, jetstream.ErrKeyNotFound), errors.Is(err, jetstream.ErrKeyDeleted):
+		return fmt.Errorf("%w: %w", errNotFound, err)
+	case errors.As(err, &api) && (api.ErrorCode == codeWrongLastSequence || api.ErrorCode == codeWrongLastSequenceRace):
+		return fmt.Errorf("%w: %w", errConflict, err)
+	}
+	return err
+}

@@ -1,0 +1,1123 @@
+package partition
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster/partition/plan"
+)
+
+// This file holds what the leader does: who is there, when to plan, writing the
+// map, taking slots from the dead. A leader's authority is its epoch. It first
+// rewrites the map with its own epoch, so that a deposed leader's next write,
+// which expects the revision before, fails; then it reads who is there.
+
+// settleDelay is how long finished hand-overs are collected for one map write.
+const settleDelay = 20 * time.Millisecond
+
+// weightsEvery is how often the leader asks for the keys' weights again.
+const weightsEvery = time.Minute
+
+// deputies is how many followers probe the leader, lowest stable IDs first; for
+// the others its lease's expiry tells.
+const deputies = 2
+
+type leadership struct {
+	leader    Member // as the bucket shows; zero: nobody
+	leaderRev uint64
+	standing  bool      // an election write is under way
+	standAt   time.Time // again, after one of unknown outcome
+	suspectAt time.Time // deputies: since when the leader is unreachable
+	probeDue  time.Time
+	// quietUntil: after a reconnect of our own the others look gone for a
+	// while.
+	quietUntil time.Time
+
+	// All below is of a leader in office.
+	office     bool
+	epoch      uint64
+	rev        uint64 // of the leader key
+	leaseStart time.Time
+	due        time.Time
+	renewing   bool
+	ready      bool // the map is rewritten
+	synced     bool // the leases are all known
+	peers      map[string]*peerView
+	rereadAt   time.Time
+
+	windowEnds  time.Time // zero: no window is open
+	windowBegun time.Time
+	windowCold  bool
+	windowOver  bool // and its newcomers are to be planned for
+	leaveAt     time.Time
+
+	slotWeights  []uint64
+	weightsDue   time.Time
+	weightsBusy  bool
+	weightsKnown bool
+
+	planning bool
+	writing  *mapWrite
+	draft    *Assignment // finished hand-overs that wait to be written
+	flushAt  time.Time
+	taking   map[int]*takeover
+	running  uint64 // version whose hand-overs are not all finished; 0: none
+}
+
+// peerView is a live worker as the leader sees it.
+type peerView struct {
+	Member
+	rev       uint64
+	lease     leaseValue
+	joined    time.Time
+	suspectAt time.Time
+	fencing   bool
+}
+
+type takeover struct {
+	version uint64
+	done    bool
+	retryAt time.Time
+}
+
+// mapWrite is a map on its way to the bucket, and what to tell when it is there.
+type mapWrite struct {
+	next   *Assignment
+	events []Event
+}
+
+// planJob is one planning: the problem is fixed when it starts.
+type planJob struct {
+	reason  string
+	base    uint64 // revision of the map it rests on
+	workers []Member
+	problem plan.Problem
+	frozen  map[int]Member // slots in motion, which keep their destination
+	result  plan.Plan
+	took    time.Duration
+}
+
+// compareIDs orders "defender-9" before "defender-10".
+func compareIDs(a, b string) int {
+	return cmp.Or(cmp.Compare(ordinal(a), ordinal(b)), cmp.Compare(a, b))
+}
+
+func ordinal(id string) int {
+	n, err := strconv.Atoi(id[strings.LastIndexByte(id, '-')+1:])
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+func (m *machine) leading() bool { return m.lead.office }
+
+// mayAct tells whether the office can be trusted right now.
+func (m *machine) mayAct() bool {
+	return m.lead.office && m.trusted && m.now.Before(m.lead.leaseStart.Add(m.cfg.LeaseTTL-m.cfg.LeaseMargin))
+}
+
+// Election.
+
+func (m *machine) stand() {
+	l := &m.lead
+	if m.stage != stageMember || !m.trusted || l.office || l.standing || l.leader != (Member{}) {
+		return
+	}
+	l.standing = true
+	m.kv(kvEffect{purpose: forElection, op: opCreate, bucket: m.cfg.bucketMap(), key: leaderKey, value: m.leaderValue(), ttl: m.cfg.LeaseTTL})
+}
+
+// seize replaces a leader that is gone, in one write, so that there is no
+// moment without.
+func (m *machine) seize() {
+	l := &m.lead
+	l.standing = true
+	m.kv(kvEffect{purpose: forElection, op: opUpdate, bucket: m.cfg.bucketMap(), key: leaderKey, value: m.leaderValue(), rev: l.leaderRev, ttl: m.cfg.LeaseTTL})
+}
+
+type leaderValue struct {
+	Schema int    `json:"schema"`
+	ID     string `json:"id"`
+	Claim  uint64 `json:"claim"`
+	N      uint64 `json:"n"`
+}
+
+func (m *machine) leaderValue() []byte {
+	m.attempt++
+	return mustJSON(leaderValue{Schema: valueSchema, ID: m.self.ID, Claim: m.self.Claim, N: m.attempt})
+}
+
+func (m *machine) seeLeader(leader Member, rev uint64) {
+	l := &m.lead
+	if rev <= l.leaderRev {
+		return
+	}
+	changed := leader != l.leader
+	l.leaderRev = rev
+	l.suspectAt = time.Time{}
+	if l.office && leader != m.self {
+		m.stepDown()
+	}
+	l.leader = leader
+	if leader == (Member{}) {
+		if m.stage == stageLeaving {
+			m.own.leaderless = m.now
+		}
+		m.stand()
+		return
+	}
+	if changed && !l.office {
+		m.emit(Event{Kind: EventElected, Peer: leader.ID, Epoch: rev})
+		// What was reported to the old leader may be unknown to the new one.
+		if m.own.resyncAt.IsZero() {
+			m.own.resyncAt = m.now.Add(resyncInterval / 2)
+		}
+	}
+}
+
+func (m *machine) elected(in kvInput) {
+	l := &m.lead
+	l.standing = false
+	switch {
+	case in.err == nil && (m.stage == stageMember || m.stage == stageLeaving):
+		*l = leadership{leader: m.self, leaderRev: in.gotRev, office: true, epoch: in.gotRev, rev: in.gotRev, leaseStart: in.start,
+			due: in.start.Add(m.cfg.HeartbeatInterval), peers: make(map[string]*peerView), taking: make(map[int]*takeover),
+			quietUntil: l.quietUntil, weightsKnown: m.cfg.Weights == nil}
+		m.emit(Event{Kind: EventElected, Peer: m.self.ID, Epoch: l.epoch})
+		if m.stage == stageLeaving {
+			m.resign()
+			return
+		}
+		m.refreshWeights()
+		m.readMap()
+	case in.err != nil && !errors.Is(in.err, errConflict):
+		l.standAt = m.now.Add(retryInterval)
+	}
+}
+
+func (m *machine) readMap() {
+	m.lead.rereadAt = time.Time{}
+	m.kv(kvEffect{purpose: forMapRead, op: opGet, bucket: m.cfg.bucketMap(), key: AssignmentKey})
+}
+
+// mapRead goes on from a read of the map: after an election, or after a write
+// whose outcome was unknown or refused.
+func (m *machine) mapRead(in kvInput) {
+	l := &m.lead
+	if !l.office {
+		return
+	}
+	var a *Assignment
+	switch {
+	case errors.Is(in.err, errNotFound):
+	case in.err != nil:
+		l.rereadAt = m.now.Add(retryInterval)
+		return
+	default:
+		var err error
+		if a, err = DecodeAssignment(in.gotValue); err != nil {
+			m.cfg.Logger.Error("The leader can't read the assignment map and changes nothing. Restore it from the bucket's history, or delete the key to start anew.", "err", err)
+			l.rereadAt = m.now.Add(25 * retryInterval)
+			return
+		}
+		m.seeMap(a, in.gotRev)
+		if !l.office {
+			return // a later epoch wrote it
+		}
+	}
+	if a != nil && a.Epoch != l.epoch {
+		next := a.clone()
+		next.Epoch, next.Leader = l.epoch, m.self
+		m.write(next, nil)
+		return
+	}
+	m.mapReady()
+}
+
+// mapReady: the map is ours; now see who is there.
+func (m *machine) mapReady() {
+	if m.lead.ready {
+		m.afterWrite()
+		return
+	}
+	m.lead.ready = true
+	m.do(watchLeasesEffect{true})
+	m.takeDue()
+}
+
+func (m *machine) resign() {
+	l := &m.lead
+	if !l.office {
+		return
+	}
+	m.kv(kvEffect{purpose: forResignation, op: opDelete, bucket: m.cfg.bucketMap(), key: leaderKey, rev: l.rev})
+	m.stepDown()
+}
+
+func (m *machine) stepDown() {
+	l := &m.lead
+	if !l.office {
+		return
+	}
+	*l = leadership{leader: l.leader, leaderRev: l.leaderRev, quietUntil: l.quietUntil}
+	m.do(watchLeasesEffect{false})
+}
+
+func (m *machine) leadResult(in kvInput) {
+	l := &m.lead
+	switch in.purpose {
+	case forElection:
+		m.elected(in)
+	case forLeaderRenewal:
+		if !l.office {
+			return
+		}
+		l.renewing = false
+		switch {
+		case in.err == nil:
+			l.rev, l.leaseStart = in.gotRev, in.start
+			l.leaderRev = max(l.leaderRev, in.gotRev)
+			l.due = in.start.Add(m.cfg.HeartbeatInterval)
+		case errors.Is(in.err, errConflict), errors.Is(in.err, errNotFound):
+			l.leader = Member{}
+			m.stepDown()
+		default:
+			l.due = m.now.Add(retryInterval)
+		}
+	case forMapRead:
+		m.mapRead(in)
+	case forMapWrite:
+		m.written(in)
+	case forFencing:
+		m.fenced(in)
+	default:
+	}
+}
+
+// Membership, as the leases show it.
+
+func (m *machine) seeLease(in leaseInput) {
+	l := &m.lead
+	if !l.office {
+		return
+	}
+	p := l.peers[in.id]
+	if in.deleted {
+		if p != nil && in.rev > p.rev {
+			reason := "lease expired"
+			if p.lease.Leaving {
+				reason = "left"
+			}
+			m.peerGone(p, reason)
+		}
+		return
+	}
+	if in.value.Schema != valueSchema || in.value.ID != in.id || in.value.Claim == 0 {
+		m.cfg.Logger.Warn("A heartbeat is not one of this version and is ignored.", "worker", in.id, "schema", in.value.Schema)
+		return
+	}
+	if p != nil && in.rev <= p.rev {
+		return
+	}
+	if p != nil && p.Claim != in.value.Claim {
+		m.peerGone(p, "replaced by a new holder of its ID")
+		p = nil
+	}
+	if p == nil {
+		p = &peerView{Member: Member{ID: in.id, Claim: in.value.Claim}, joined: m.now}
+		l.peers[in.id] = p
+		if m.joiner(p) {
+			m.emit(Event{Kind: EventWorkerJoined, Peer: p.ID, Claim: p.Claim})
+			m.extendWindow()
+		}
+	}
+	if in.value.Leaving && !p.lease.Leaving {
+		m.emit(Event{Kind: EventWorkerLeaving, Peer: p.ID})
+		if l.leaveAt.IsZero() {
+			l.leaveAt = m.now.Add(m.cfg.LeaveWindow)
+		}
+	}
+	p.rev, p.lease = in.rev, in.value
+	p.suspectAt = time.Time{}
+	m.review()
+}
+
+// joiner tells whether a live worker is not in the map yet.
+func (m *machine) joiner(p *peerView) bool {
+	return m.cur == nil || m.cur.index(p.Member) == none
+}
+
+func (m *machine) peerGone(p *peerView, reason string) {
+	delete(m.lead.peers, p.ID)
+	m.emit(Event{Kind: EventWorkerGone, Peer: p.ID, Claim: p.Claim, Reason: reason})
+	m.review()
+}
+
+func (m *machine) leasesSynced() {
+	if !m.lead.office {
+		return
+	}
+	m.lead.synced = true
+	if l := &m.lead; !l.windowEnds.IsZero() {
+		m.tellWindow(l.windowEnds.Sub(l.windowBegun))
+	}
+	m.review()
+}
+
+// suspect: a probe found nobody listening on a worker's subject, so its
+// connection is gone. If it lives it knows so within the grace, since its own
+// round trips fail, and has stopped by then. That is why waiting for grace and
+// margin, and a conditional delete of its lease, make it as dead as its lease's
+// expiry would.
+func (m *machine) suspect(who Member) {
+	l := &m.lead
+	if m.now.Before(l.quietUntil) {
+		return
+	}
+	if !l.office {
+		if who == l.leader && l.suspectAt.IsZero() {
+			l.suspectAt = m.now
+		}
+		return
+	}
+	if p := l.peers[who.ID]; p != nil && p.Member == who && p.suspectAt.IsZero() && p.Member != m.self {
+		p.suspectAt = m.now
+		m.emit(Event{Kind: EventSuspected, Peer: p.ID})
+	}
+}
+
+func (m *machine) suspicionTime() time.Duration { return m.cfg.SuspicionGrace + m.cfg.SuspicionMargin }
+
+func (m *machine) fenceDue() {
+	l := &m.lead
+	var suspects int
+	for _, p := range l.peers {
+		if !p.suspectAt.IsZero() {
+			suspects++
+		}
+	}
+	// When many vanish together it is more likely the network or a server
+	// than they; then their leases decide.
+	if suspects == 0 || suspects > max(3, len(l.peers)/3) || m.now.Before(l.quietUntil) {
+		return
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(l.peers), compareIDs) {
+		p := l.peers[id]
+		if p.suspectAt.IsZero() || p.fencing || m.now.Before(p.suspectAt.Add(m.suspicionTime())) {
+			continue
+		}
+		p.fencing = true
+		m.kv(kvEffect{purpose: forFencing, op: opDelete, bucket: m.cfg.bucketLeases(), key: p.ID, rev: p.rev})
+	}
+}
+
+func (m *machine) fenced(in kvInput) {
+	p := m.lead.peers[in.key]
+	if !m.lead.office || p == nil || p.rev != in.rev {
+		return // renewed meanwhile: it lives
+	}
+	p.fencing = false
+	if in.err != nil {
+		p.suspectAt = time.Time{}
+		return
+	}
+	m.peerGone(p, "connection gone")
+}
+
+// Windows and planning.
+
+// extendWindow opens a window for newcomers, or starts it again.
+func (m *machine) extendWindow() {
+	l := &m.lead
+	window, cold := m.cfg.PlannedWindow, m.coldStart()
+	if l.windowEnds.IsZero() {
+		l.windowBegun = m.now
+		l.windowCold = cold
+	}
+	if l.windowCold {
+		window = m.cfg.ColdWindow
+	}
+	opening := l.windowEnds.IsZero()
+	l.windowEnds = m.now.Add(window)
+	if opening && l.synced {
+		m.tellWindow(window)
+	}
+}
+
+func (m *machine) tellWindow(window time.Duration) {
+	reason := "planned"
+	if m.lead.windowCold {
+		reason = "cold start"
+	}
+	m.emit(Event{Kind: EventTopology, Before: m.workersInMap(), After: m.staying()})
+	m.emit(Event{Kind: EventWindowStarted, Reason: reason, Duration: window})
+}
+
+// coldStart tells whether the cluster starts as a whole: the first time, or with
+// nearly everybody of the last map gone (10 or more before, under 5 now).
+func (m *machine) coldStart() bool {
+	before := m.workersInMap()
+	if before == 0 {
+		return true
+	}
+	now := 0
+	for _, p := range m.lead.peers {
+		if !m.joiner(p) {
+			now++
+		}
+	}
+	return now == 0 || (before >= 10 && now < 5)
+}
+
+func (m *machine) workersInMap() int {
+	if m.cur == nil {
+		return 0
+	}
+	return len(m.cur.Workers)
+}
+
+// staying counts the live workers that don't leave.
+func (m *machine) staying() int {
+	n := 0
+	for _, p := range m.lead.peers {
+		if !p.lease.Leaving {
+			n++
+		}
+	}
+	return n
+}
+
+// review decides whether it is time to plan.
+func (m *machine) review() {
+	l := &m.lead
+	if !m.mayAct() || !l.ready || !l.synced || !l.weightsKnown || l.planning || l.writing != nil {
+		return
+	}
+	if l.draft != nil {
+		m.flush()
+		return
+	}
+	dead, leaving, joiners := m.changes()
+	m.windowDue(joiners)
+	switch {
+	case dead > 0 && m.stayingInMap() > 0:
+		m.replan("crash", func(p *peerView) bool { return !m.joiner(p) })
+	case leaving > 0 && !l.leaveAt.IsZero() && !m.now.Before(l.leaveAt):
+		l.leaveAt = time.Time{}
+		if m.staying() == 0 {
+			m.tellAlone()
+			return
+		}
+		joinersToo := m.stayingInMap() == 0
+		m.replan("scale-down", func(p *peerView) bool { return joinersToo || !m.joiner(p) })
+	case joiners > 0 && l.windowOver:
+		m.closeWindow()
+	}
+	if leaving == 0 {
+		l.leaveAt = time.Time{}
+	}
+}
+
+// changes counts what the map does not know: workers in it that are dead, such
+// as leave and have slots, and newcomers.
+func (m *machine) changes() (dead, leaving, joiners int) {
+	for _, p := range m.lead.peers {
+		if !p.lease.Leaving && m.joiner(p) {
+			joiners++
+		}
+	}
+	if m.cur == nil {
+		return 0, 0, joiners
+	}
+	owns, gets := make([]bool, len(m.cur.Workers)), make([]bool, len(m.cur.Workers))
+	for s, o := range m.cur.Owner {
+		if o != none {
+			owns[o] = true
+		}
+		if d := m.cur.destination(s); d != none {
+			gets[d] = true
+		}
+	}
+	for i, w := range m.cur.Workers {
+		p := m.lead.peers[w.ID]
+		switch {
+		case p == nil || p.Member != w:
+			if owns[i] || gets[i] {
+				dead++
+			}
+		case p.lease.Leaving && gets[i]:
+			leaving++
+		}
+	}
+	return dead, leaving, joiners
+}
+
+func (m *machine) stayingInMap() int {
+	n := 0
+	for _, p := range m.lead.peers {
+		if !p.lease.Leaving && !m.joiner(p) {
+			n++
+		}
+	}
+	return n
+}
+
+// windowDue closes a window that is over, early when everybody is there.
+func (m *machine) windowDue(joiners int) {
+	l := &m.lead
+	if joiners == 0 {
+		l.windowOver = false
+	}
+	if l.windowEnds.IsZero() {
+		if joiners > 0 && !l.windowOver {
+			m.extendWindow()
+		}
+		return
+	}
+	if joiners == 0 {
+		l.windowEnds = time.Time{}
+		m.emit(Event{Kind: EventWindowDone, Reason: "nobody is new any more", After: m.staying(), Duration: m.now.Sub(l.windowBegun)})
+		return
+	}
+	expected := m.cfg.Expected()
+	if expected == 0 && l.windowCold {
+		expected = m.workersInMap()
+	}
+	switch {
+	case expected > 0 && m.staying() >= expected:
+		m.endWindow("all expected workers are there")
+	case !m.now.Before(l.windowEnds):
+		m.endWindow("its time is over")
+	}
+}
+
+func (m *machine) endWindow(why string) {
+	l := &m.lead
+	l.windowEnds = time.Time{}
+	l.windowOver = true
+	m.emit(Event{Kind: EventWindowDone, Reason: why, After: m.staying(), Duration: m.now.Sub(l.windowBegun)})
+}
+
+// closeWindow plans for everybody who is there.
+func (m *machine) closeWindow() {
+	m.lead.windowOver = false
+	reason := "scale-up"
+	if m.lead.windowCold {
+		reason = "cold start"
+	}
+	m.replan(reason, func(*peerView) bool { return true })
+}
+
+// replan starts a planning for the workers that include names, without those
+// that leave; these only give.
+func (m *machine) replan(reason string, include func(*peerView) bool) {
+	l := &m.lead
+	job := &planJob{reason: reason, base: m.curRev, frozen: make(map[int]Member)}
+	for _, id := range slices.SortedFunc(maps.Keys(l.peers), compareIDs) {
+		p := l.peers[id]
+		inMap := !m.joiner(p)
+		if (p.lease.Leaving && !inMap) || (!p.lease.Leaving && !include(p)) {
+			continue
+		}
+		job.workers = append(job.workers, p.Member)
+		job.problem.Workers = append(job.problem.Workers, plan.Worker{ID: p.ID, Weight: p.lease.Weight, Zone: p.lease.Zone, Draining: p.lease.Leaving})
+	}
+	at := make(map[Member]int32, len(job.workers))
+	for i, w := range job.workers {
+		at[w] = int32(i)
+	}
+	job.problem.Slots = m.cfg.Slots
+	job.problem.Weights = l.slotWeights
+	job.problem.Budget = -1
+	job.problem.Owners = make([]int32, m.cfg.Slots)
+	for s := range job.problem.Owners {
+		job.problem.Owners[s] = plan.None
+		if m.cur == nil {
+			continue
+		}
+		if m.cur.Owner[s] != none {
+			job.problem.Owners[s] = plan.Gone
+		}
+		owner, dest := m.cur.owner(s), m.cur.member(m.cur.destination(s))
+		o, ownerLives := at[owner]
+		d, destLives := at[dest]
+		switch {
+		case destLives:
+			job.problem.Owners[s] = d
+			// In motion, and both ends live: it arrives before it moves again.
+			if (ownerLives && owner != dest) || m.cur.Taking[s] {
+				job.frozen[s] = dest
+			}
+		case ownerLives:
+			job.problem.Owners[s] = o
+		}
+	}
+	l.planning = true
+	m.emit(Event{Kind: EventRebalance, Reason: reason})
+	m.do(planEffect{job})
+}
+
+func (m *machine) planned(in plannedInput) {
+	l := &m.lead
+	if !l.office {
+		return
+	}
+	l.planning = false
+	job := in.job
+	if in.err != nil {
+		m.cfg.Logger.Error("Planning failed; the map stays as it is.", "err", in.err)
+		return
+	}
+	if job.base != m.curRev || l.writing != nil {
+		m.review() // the map has moved on; what was due still is
+		return
+	}
+	next, keys := m.apply(job)
+	total := m.cfg.Slots
+	m.write(next, []Event{
+		{Kind: EventPlanned, Reason: job.reason, Before: total, After: len(next.Workers), Count: next.Moved, Keys: keys, Duration: job.took},
+		{Kind: EventMapPublished, Version: next.Version, After: len(next.Workers), Count: next.Moved, Reason: job.reason},
+	})
+}
+
+// apply makes the next map of a plan, and counts the weight that moves.
+func (m *machine) apply(job *planJob) (*Assignment, uint64) {
+	next := &Assignment{Schema: mapSchema, Epoch: m.lead.epoch, Leader: m.self, Layout: m.cfg.Layout, Slots: m.cfg.Slots, Version: 1,
+		FirstAssigned: m.now, Planned: m.now, Workers: job.workers, Owner: make([]int32, m.cfg.Slots), Since: make([]uint64, m.cfg.Slots),
+		Moves: make(map[int]Move), Taking: make(map[int]bool)}
+	if m.cur != nil {
+		next.Version = m.cur.Version + 1
+		next.FirstAssigned = m.cur.FirstAssigned
+	}
+	at := make(map[Member]int32, len(job.workers))
+	for i, w := range job.workers {
+		at[w] = int32(i)
+	}
+	var keys uint64
+	for s := range next.Owner {
+		to := job.result.Owners[s]
+		if w, ok := job.frozen[s]; ok {
+			to = at[w]
+		}
+		if m.cur == nil {
+			next.Owner[s], next.Since[s] = to, next.Version
+			next.Moved++
+			continue
+		}
+		m.applySlot(next, s, to, at)
+		if m.cur.member(m.cur.destination(s)) != next.member(next.destination(s)) {
+			next.Moved++
+			if m.lead.slotWeights != nil {
+				keys += m.lead.slotWeights[s]
+			} else {
+				keys++
+			}
+		}
+	}
+	return next, keys
+}
+
+// applySlot carries one slot from the current map to the next, where it should
+// go to worker "to".
+func (m *machine) applySlot(next *Assignment, s int, to int32, at map[Member]int32) {
+	owner := m.cur.owner(s)
+	o, lives := at[owner]
+	mv, moving := m.cur.Moves[s]
+	switch {
+	case lives && to == o:
+		// Stays, or comes back from a move whose other end died. In the
+		// second case the owner may have let go already; then it says so.
+		next.Owner[s], next.Since[s] = o, m.cur.Since[s]
+		if m.cur.Taking[s] {
+			next.Taking[s] = true
+		}
+	case lives && moving && m.cur.member(mv.Next) == next.member(to):
+		next.Owner[s], next.Since[s] = o, m.cur.Since[s]
+		next.Moves[s] = Move{Next: to, Version: mv.Version}
+	case lives && to == plan.None:
+		next.Owner[s], next.Since[s] = o, m.cur.Since[s]
+	case lives:
+		next.Owner[s], next.Since[s] = o, m.cur.Since[s]
+		next.Moves[s] = Move{Next: to, Version: next.Version}
+	case to == plan.None:
+		next.Owner[s], next.Since[s] = none, next.Version
+	default:
+		// From the dead, or from nobody after a time when nobody was there:
+		// the leader takes it.
+		next.Owner[s], next.Since[s] = to, next.Version
+		next.Taking[s] = true
+	}
+}
+
+// Writing the map. One write is under way at a time, each expects the revision
+// of the one before.
+
+func (m *machine) write(next *Assignment, events []Event) {
+	l := &m.lead
+	l.writing = &mapWrite{next: next, events: events}
+	e := kvEffect{purpose: forMapWrite, op: opUpdate, bucket: m.cfg.bucketMap(), key: AssignmentKey, value: next.encode(), rev: m.curRev}
+	if m.curRev == 0 {
+		e.op = opCreate
+	}
+	m.kv(e)
+}
+
+func (m *machine) written(in kvInput) {
+	l := &m.lead
+	w := l.writing
+	if !l.office || w == nil {
+		return
+	}
+	if in.err != nil {
+		// Refused or unknown: whatever the bucket holds now decides.
+		// What rested on it is reported again.
+		l.writing, l.draft, l.flushAt = nil, nil, time.Time{}
+		m.readMap()
+		return
+	}
+	for _, e := range w.events {
+		m.emit(e)
+		if e.Kind == EventMapPublished {
+			l.running = e.Version
+		}
+	}
+	m.seeMap(w.next, in.gotRev)
+	l.writing = nil
+	if !l.office {
+		return
+	}
+	if !l.ready {
+		m.mapReady()
+		return
+	}
+	m.afterWrite()
+}
+
+func (m *machine) afterWrite() {
+	l := &m.lead
+	m.takeDue()
+	if l.running != 0 && m.cur != nil && m.cur.Version == l.running && m.cur.settled() && l.draft == nil {
+		m.emit(Event{Kind: EventRebalanced, Version: l.running, Count: m.cur.Moved, Duration: m.now.Sub(m.cur.Planned)})
+		l.running = 0
+	}
+	if l.draft != nil {
+		// Hand-overs that finished during the write; they rest on its map.
+		l.flushAt = m.now.Add(settleDelay)
+	}
+	m.review()
+}
+
+// leadMapSeen: the watch may show our own write before its reply is here.
+func (m *machine) leadMapSeen() {
+	if !m.lead.office {
+		return
+	}
+	m.takeDue()
+}
+
+// draft returns the map that finished hand-overs are entered in.
+func (m *machine) draftMap() *Assignment {
+	l := &m.lead
+	if l.draft == nil {
+		base := m.cur
+		if l.writing != nil {
+			base = l.writing.next
+		}
+		l.draft = base.clone()
+		l.draft.Epoch, l.draft.Leader = l.epoch, m.self
+		l.flushAt = m.now.Add(settleDelay)
+	}
+	return l.draft
+}
+
+// latest is the map as it will be when everything on its way is written.
+func (m *machine) latest() *Assignment {
+	switch l := &m.lead; {
+	case l.draft != nil:
+		return l.draft
+	case l.writing != nil:
+		return l.writing.next
+	default:
+		return m.cur
+	}
+}
+
+func (m *machine) flush() {
+	l := &m.lead
+	if l.draft == nil || l.writing != nil || l.planning || !m.mayAct() {
+		return
+	}
+	next := l.draft
+	l.draft, l.flushAt = nil, time.Time{}
+	m.write(next, nil)
+}
+
+// Reports of the workers.
+
+func (m *machine) leadReleased(msg peerMessage) {
+	if !m.mayAct() || !m.lead.ready || m.cur == nil {
+		return
+	}
+	for _, mark := range msg.Slots {
+		s := mark.Slot
+		a := m.latest()
+		mv, moving := a.Moves[s]
+		switch {
+		case a.owner(s) != msg.From || a.Taking[s]:
+		case moving && mv.Version == mark.Version && !mark.Forced:
+			m.settle(s, mv)
+		case moving && (mark.Forced || mark.Version < mv.Version):
+			// Given up to somebody who is dead by now, or with a message
+			// unsettled: take it for the one who is next.
+			d := m.draftMap()
+			delete(d.Moves, s)
+			d.Owner[s], d.Since[s], d.Taking[s] = mv.Next, mv.Version, true
+		case !moving && a.Since[s] <= mark.Version && a.Version > mark.Version:
+			// Given up to somebody who died; it was to have it again.
+			d := m.draftMap()
+			d.Since[s], d.Taking[s] = d.Version, true
+		}
+	}
+}
+
+func (m *machine) settle(s int, mv Move) {
+	d := m.draftMap()
+	delete(d.Moves, s)
+	d.Owner[s], d.Since[s] = mv.Next, mv.Version
+}
+
+func (m *machine) leadHolding(msg peerMessage) {
+	if !m.mayAct() || !m.lead.ready || m.cur == nil {
+		return
+	}
+	for _, mark := range msg.Slots {
+		a := m.latest()
+		if mv, moving := a.Moves[mark.Slot]; moving && mv.Version == mark.Version && a.member(mv.Next) == msg.From {
+			m.settle(mark.Slot, mv)
+		}
+	}
+}
+
+func (m *machine) leadWant(msg peerMessage) {
+	if !m.mayAct() || !m.lead.ready || m.cur == nil {
+		return
+	}
+	var grant []slotMark
+	for _, mark := range msg.Slots {
+		s := mark.Slot
+		t := m.lead.taking[s]
+		if m.cur.owner(s) == msg.From && m.cur.Since[s] == mark.Version && (!m.cur.Taking[s] || (t != nil && t.done && t.version == mark.Version)) {
+			grant = append(grant, mark)
+		}
+	}
+	if grant != nil {
+		m.send(msg.From, peerGrant, grant)
+	}
+}
+
+// Taking slots from the dead: only after the map says so, only by the leader in
+// office, one at a time for a slot.
+
+func (m *machine) takeDue() {
+	l := &m.lead
+	if !m.mayAct() || !l.ready || m.cur == nil || m.cur.Epoch != l.epoch {
+		return
+	}
+	for _, s := range slices.Sorted(maps.Keys(m.cur.Taking)) {
+		since := m.cur.Since[s]
+		t := l.taking[s]
+		if t != nil && t.version == since && (t.done || t.retryAt.IsZero() || m.now.Before(t.retryAt)) {
+			continue
+		}
+		l.taking[s] = &takeover{version: since}
+		m.do(takeEffect{s})
+	}
+}
+
+func (m *machine) slotTaken(s int, err error) {
+	l := &m.lead
+	t := l.taking[s]
+	if !l.office || t == nil || m.cur == nil || !m.cur.Taking[s] {
+		return
+	}
+	if err != nil {
+		t.retryAt = m.now.Add(retryInterval)
+		return
+	}
+	if t.version != m.cur.Since[s] {
+		delete(l.taking, s)
+		m.takeDue()
+		return
+	}
+	t.done = true
+	owner := m.cur.owner(s)
+	m.send(owner, peerGrant, []slotMark{{Slot: s, Version: t.version}})
+	m.emit(Event{Kind: EventTakenOver, Slot: s, Peer: owner.ID, Version: t.version})
+	if d := m.latest(); d.Taking[s] && d.Since[s] == t.version {
+		delete(m.draftMap().Taking, s)
+	}
+}
+
+func (m *machine) tellAlone() {
+	for _, id := range slices.SortedFunc(maps.Keys(m.lead.peers), compareIDs) {
+		if p := m.lead.peers[id]; p.lease.Leaving {
+			m.send(p.Member, peerAlone, nil)
+		}
+	}
+}
+
+// Weights of the keys.
+
+func (m *machine) refreshWeights() {
+	l := &m.lead
+	if m.cfg.Weights == nil || l.weightsBusy {
+		return
+	}
+	l.weightsBusy = true
+	m.do(weightsEffect{})
+}
+
+func (m *machine) weights(in weightsInput) {
+	l := &m.lead
+	if !l.office {
+		return
+	}
+	l.weightsBusy = false
+	l.weightsDue = m.now.Add(weightsEvery)
+	if in.err != nil {
+		m.cfg.Logger.Warn("The keys' weights can't be had; planning goes on with those known before, or with equal ones.", "err", in.err)
+		l.weightsDue = m.now.Add(5 * time.Second)
+	} else {
+		l.slotWeights = in.slots
+	}
+	l.weightsKnown = true
+	m.review()
+}
+
+// leadDue does what the time asks of a leader, and of its deputies.
+func (m *machine) leadDue() {
+	l := &m.lead
+	if !l.office {
+		m.followDue()
+		return
+	}
+	if !l.renewing && !m.now.Before(l.due) {
+		l.renewing = true
+		m.kv(kvEffect{purpose: forLeaderRenewal, op: opUpdate, bucket: m.cfg.bucketMap(), key: leaderKey, value: m.leaderValue(), rev: l.rev, ttl: m.cfg.LeaseTTL})
+	}
+	if !l.rereadAt.IsZero() && !m.now.Before(l.rereadAt) {
+		m.readMap()
+	}
+	if !l.weightsDue.IsZero() && !m.now.Before(l.weightsDue) {
+		l.weightsDue = time.Time{}
+		m.refreshWeights()
+	}
+	if !m.now.Before(l.probeDue) && m.mayAct() {
+		l.probeDue = m.now.Add(m.cfg.ProbeInterval)
+		var to []Member
+		for _, id := range slices.SortedFunc(maps.Keys(l.peers), compareIDs) {
+			if p := l.peers[id]; p.Member != m.self && !m.now.Before(l.quietUntil) {
+				to = append(to, p.Member)
+			}
+		}
+		if to != nil {
+			m.do(probeEffect{to})
+		}
+	}
+	if m.mayAct() {
+		m.fenceDue()
+		m.takeDue()
+	}
+	if !l.flushAt.IsZero() && !m.now.Before(l.flushAt) {
+		m.flush()
+	}
+	m.review()
+}
+
+func (m *machine) followDue() {
+	l := &m.lead
+	if !l.standAt.IsZero() && !m.now.Before(l.standAt) {
+		l.standAt = time.Time{}
+		m.stand()
+	}
+	if l.leader == (Member{}) {
+		m.stand()
+		return
+	}
+	if m.stage != stageMember || !m.trusted || !m.deputy() {
+		return
+	}
+	if !m.now.Before(l.probeDue) && !m.now.Before(l.quietUntil) {
+		l.probeDue = m.now.Add(m.cfg.ProbeInterval)
+		m.do(probeEffect{[]Member{l.leader}})
+	}
+	if !l.suspectAt.IsZero() && !l.standing && !m.now.Before(l.suspectAt.Add(m.suspicionTime())) {
+		l.suspectAt = time.Time{}
+		m.seize()
+	}
+}
+
+// deputy tells whether this worker watches over the leader.
+func (m *machine) deputy() bool {
+	if m.cur == nil {
+		return false
+	}
+	rank := 0
+	for _, w := range m.cur.Workers {
+		if w == m.self {
+			return rank < deputies
+		}
+		if w != m.lead.leader {
+			rank++
+		}
+	}
+	return false
+}
+
+func (m *machine) leadWake(sooner func(time.Time)) {
+	l := &m.lead
+	if !l.office {
+		sooner(l.standAt)
+		if m.stage == stageMember && m.trusted && l.leader != (Member{}) && m.deputy() {
+			sooner(later(l.probeDue, l.quietUntil))
+			if !l.suspectAt.IsZero() && !l.standing {
+				sooner(l.suspectAt.Add(m.suspicionTime()))
+			}
+		}
+		return
+	}
+	if !l.renewing {
+		sooner(l.due)
+	}
+	sooner(l.rereadAt)
+	sooner(l.weightsDue)
+	sooner(l.probeDue)
+	sooner(l.windowEnds)
+	sooner(l.leaveAt)
+	if l.writing == nil && !l.planning {
+		sooner(l.flushAt)
+	}
+	for _, p := range l.peers {
+		if !p.suspectAt.IsZero() && !p.fencing {
+			sooner(p.suspectAt.Add(m.suspicionTime()))
+		}
+	}
+	for _, t := range l.taking {
+		if !t.done {
+			sooner(t.retryAt)
+		}
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

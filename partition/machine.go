@@ -1,0 +1,848 @@
+package partition
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// A machine is the whole behaviour of one worker as a step function: an event
+// and the time go in, effects come out. It does no I/O, has no clock and starts
+// no goroutine; worker.go carries its effects out. What it believes is in its
+// fields, what it may do with that in this file (membership and trust), in
+// lead.go (election and planning) and in own.go (slots).
+type machine struct {
+	cfg      Config
+	instance string // differs from every other machine's, ever
+	now      time.Time
+	started  time.Time
+	effects  []effect
+
+	stage     stage
+	state     State
+	connected bool
+	asked     bool // a graceful leave was asked for
+	leaveBy   time.Time
+
+	// Identity. self.ID and self.Claim are set from stageJoining on.
+	self     Member
+	taken    map[string]bool // names seen taken while claiming
+	attempt  uint64          // makes every value written unique
+	idRev    uint64
+	leaseRev uint64
+	retryAt  time.Time // of a claim or join that failed
+	idDue    time.Time
+	leaseDue time.Time
+	idBusy   bool
+	joinBusy bool
+	renewing bool
+
+	// Trust. The lease is ours until leaseStart + TTL - margin, and only while
+	// a proof of connection is younger than the grace.
+	leaseStart time.Time
+	proof      time.Time
+	pingDue    time.Time
+	trusted    bool
+	lapsed     time.Time // when trust last ended
+
+	lead leadership
+	own  ownership
+
+	cur    *Assignment // the newest map seen; nil before the first
+	curRev uint64
+	err    error // why it stopped
+}
+
+type stage uint8
+
+const (
+	stageInit     stage = iota
+	stageClaiming       // looks for a free ID
+	stageJoining        // has an ID, creates its lease
+	stageMember         // joined
+	stageLeaving        // joined, and asked to leave
+	stageGone           // done; no more effects
+)
+
+// leaseValue is what a worker writes in its heartbeat.
+type leaseValue struct {
+	Schema   int     `json:"schema"`
+	ID       string  `json:"id"`
+	Claim    uint64  `json:"claim"`
+	Instance string  `json:"instance"`
+	N        uint64  `json:"n"`
+	Leaving  bool    `json:"leaving,omitempty"`
+	Weight   float64 `json:"weight"`
+	Zone     string  `json:"zone,omitempty"`
+	Version  uint64  `json:"version"` // of the map it has
+	State    State   `json:"state"`
+}
+
+// idValue is what holds a stable ID.
+type idValue struct {
+	Schema   int    `json:"schema"`
+	Pod      string `json:"pod"`
+	PodUID   string `json:"pod_uid"`
+	Version  string `json:"version,omitempty"`
+	Instance string `json:"instance"`
+	N        uint64 `json:"n"`
+}
+
+const valueSchema = 1
+
+// Errors of a KV operation that decide something; every other one leaves the
+// outcome unknown.
+var (
+	errConflict = errors.New("somebody else's write came first")
+	errNotFound = errors.New("no such key")
+)
+
+// purpose tells what a KV operation is for, so that its result finds its way.
+type purpose uint8
+
+const (
+	forNames purpose = iota
+	forClaim
+	forJoin
+	forIDRenewal
+	forLeaseRenewal
+	forElection
+	forLeaderRenewal
+	forResignation
+	forMapRead
+	forMapWrite
+	forFencing
+	forFarewell
+)
+
+type op uint8
+
+const (
+	opList op = iota
+	opGet
+	opCreate
+	opUpdate
+	opDelete
+)
+
+// Effects.
+type (
+	effect interface{ effect() }
+
+	// kvEffect is one operation on a bucket. A create or update whose reply is
+	// lost is read back by its executor: the value is unique.
+	kvEffect struct {
+		purpose purpose
+		op      op
+		bucket  string
+		key     string
+		value   []byte
+		rev     uint64 // expected by opUpdate and opDelete
+		ttl     time.Duration
+		start   time.Time // when the machine asked for it
+	}
+	pingEffect  struct{ start time.Time }
+	probeEffect struct{ to []Member }
+	sendEffect  struct {
+		to  Member
+		msg peerMessage
+	}
+	watchLeasesEffect struct{ on bool }
+	weightsEffect     struct{}
+	planEffect        struct{ job *planJob }
+	prepareEffect     struct{ slots []int }
+	holdEffect        struct {
+		slot  int
+		fence Fence
+	}
+	releaseEffect struct{ slot int }
+	forceEffect   struct{ slot int }
+	dropEffect    struct{ slot int }
+	suspendEffect struct{}
+	resumeEffect  struct{}
+	takeEffect    struct{ slot int }
+	listenEffect  struct{ self Member } // to peer messages; the zero Member: stop
+	emitEffect    struct{ event Event }
+	exitEffect    struct{ err error }
+)
+
+func (kvEffect) effect()          {}
+func (pingEffect) effect()        {}
+func (probeEffect) effect()       {}
+func (sendEffect) effect()        {}
+func (watchLeasesEffect) effect() {}
+func (weightsEffect) effect()     {}
+func (planEffect) effect()        {}
+func (prepareEffect) effect()     {}
+func (holdEffect) effect()        {}
+func (releaseEffect) effect()     {}
+func (forceEffect) effect()       {}
+func (dropEffect) effect()        {}
+func (suspendEffect) effect()     {}
+func (resumeEffect) effect()      {}
+func (takeEffect) effect()        {}
+func (listenEffect) effect()      {}
+func (emitEffect) effect()        {}
+func (exitEffect) effect()        {}
+
+// Inputs.
+type (
+	input interface{ input() }
+
+	startInput      struct{}
+	tickInput       struct{}
+	leaveInput      struct{} // leave gracefully
+	connectionInput struct{ up bool }
+	kvInput         struct {
+		kvEffect
+		gotRev   uint64
+		gotValue []byte
+		keys     []string
+		err      error
+	}
+	mapInput struct {
+		a   *Assignment
+		rev uint64
+	}
+	leaderInput struct { // the leader key; the zero Member: nobody
+		leader Member
+		rev    uint64
+	}
+	leaseInput struct { // a heartbeat as the leader sees it
+		id      string
+		value   leaseValue
+		rev     uint64
+		deleted bool
+	}
+	leasesSyncedInput struct{}
+	pongInput         struct{ start time.Time }
+	unreachableInput  struct{ peer Member }
+	peerInput         struct{ msg peerMessage }
+	weightsInput      struct {
+		slots []uint64
+		err   error
+	}
+	plannedInput struct {
+		job *planJob
+		err error
+	}
+	preparedInput struct {
+		slots []int
+		err   error
+	}
+	slotReleasedInput struct {
+		slot   int
+		forced bool
+	}
+	noteInput  struct{ event Event } // something that a runner saw
+	takenInput struct {
+		slot int
+		err  error
+	}
+)
+
+func (startInput) input()        {}
+func (tickInput) input()         {}
+func (leaveInput) input()        {}
+func (connectionInput) input()   {}
+func (kvInput) input()           {}
+func (mapInput) input()          {}
+func (leaderInput) input()       {}
+func (leaseInput) input()        {}
+func (leasesSyncedInput) input() {}
+func (pongInput) input()         {}
+func (unreachableInput) input()  {}
+func (peerInput) input()         {}
+func (weightsInput) input()      {}
+func (plannedInput) input()      {}
+func (preparedInput) input()     {}
+func (slotReleasedInput) input() {}
+func (takenInput) input()        {}
+func (noteInput) input()         {}
+
+// peerMessage goes from worker to worker outside the buckets. Each is repeated
+// until the map shows that it did its work, so one that is lost costs a
+// resyncInterval; each names versions, so one that is late does nothing.
+type peerMessage struct {
+	Schema int        `json:"schema"`
+	Kind   peerKind   `json:"kind"`
+	From   Member     `json:"from"`
+	Slots  []slotMark `json:"slots,omitempty"`
+}
+
+type slotMark struct {
+	Slot    int    `json:"s"`
+	Version uint64 `json:"v"`           // of the move, or of the take-over
+	Forced  bool   `json:"f,omitempty"` // given up with a message unsettled
+}
+
+type peerKind string
+
+const (
+	peerPrepared peerKind = "prepared" // next -> owner: ready to take these
+	peerReleased peerKind = "released" // owner -> next and leader: these are yours
+	peerHolding  peerKind = "holding"  // next -> leader: have them
+	peerGrant    peerKind = "grant"    // leader -> owner: taken from the dead
+	peerWant     peerKind = "want"     // owner -> leader: waits for these
+	peerAlone    peerKind = "alone"    // leader -> leaving worker: nobody can take over
+)
+
+const (
+	// resyncInterval is how often a worker repeats what it waits for.
+	resyncInterval = 250 * time.Millisecond
+	// retryInterval is the pause after an operation of unknown outcome.
+	retryInterval = 200 * time.Millisecond
+	// aloneAfter is how long a leaving worker waits for a leader.
+	aloneAfter = 500 * time.Millisecond
+)
+
+func newMachine(cfg Config, instance string) *machine {
+	m := &machine{cfg: cfg, instance: instance, state: StateInit, connected: true}
+	m.own.reset()
+	return m
+}
+
+// step handles one input at a time, which never goes back.
+func (m *machine) step(now time.Time, in input) []effect {
+	m.effects = nil
+	m.now = now
+	if m.stage == stageGone {
+		return nil
+	}
+	m.checkTrust()
+	switch in := in.(type) {
+	case startInput:
+		m.started = now
+		m.proof = now
+		m.emit(Event{Kind: EventStarted})
+		m.claim()
+	case tickInput:
+	case leaveInput:
+		m.leave()
+	case connectionInput:
+		m.connection(in.up)
+	case kvInput:
+		m.kvResult(in)
+	case mapInput:
+		m.seeMap(in.a, in.rev)
+	case leaderInput:
+		m.seeLeader(in.leader, in.rev)
+	case leaseInput:
+		m.seeLease(in)
+	case leasesSyncedInput:
+		m.leasesSynced()
+	case pongInput:
+		m.prove(in.start)
+	case unreachableInput:
+		m.suspect(in.peer)
+	case peerInput:
+		m.peer(in.msg)
+	case weightsInput:
+		m.weights(in)
+	case plannedInput:
+		m.planned(in)
+	case preparedInput:
+		m.prepared(in.slots, in.err)
+	case slotReleasedInput:
+		m.slotReleased(in.slot, in.forced)
+	case noteInput:
+		m.emit(in.event)
+	case takenInput:
+		m.slotTaken(in.slot, in.err)
+	}
+	if m.stage != stageGone {
+		m.due()
+		m.checkTrust()
+		m.showState()
+	}
+	return m.effects
+}
+
+// due does what the time asks for.
+func (m *machine) due() {
+	switch m.stage {
+	case stageClaiming, stageJoining:
+		if !m.retryAt.IsZero() && !m.now.Before(m.retryAt) {
+			m.retryAt = time.Time{}
+			if m.stage == stageClaiming {
+				m.claim()
+			} else {
+				m.join()
+			}
+		}
+	case stageMember, stageLeaving:
+		m.renewDue()
+		m.leadDue()
+		m.ownDue()
+		m.leaveDue()
+	}
+}
+
+// wake returns when step wants its next tick.
+func (m *machine) wake() time.Time {
+	var at time.Time
+	sooner := func(t time.Time) {
+		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
+			at = t
+		}
+	}
+	switch m.stage {
+	case stageInit, stageGone:
+		return at
+	case stageClaiming, stageJoining:
+		sooner(m.retryAt)
+		return at
+	case stageMember, stageLeaving:
+	}
+	if !m.idBusy {
+		sooner(m.idDue)
+	}
+	if !m.renewing {
+		sooner(m.leaseDue)
+	}
+	sooner(m.pingDue)
+	if m.trusted {
+		sooner(m.trustEnds())
+	}
+	m.leadWake(sooner)
+	m.ownWake(sooner)
+	if m.stage == stageLeaving {
+		sooner(m.leaveBy)
+	}
+	return at
+}
+
+func (m *machine) do(e effect) { m.effects = append(m.effects, e) }
+
+func (m *machine) emit(e Event) {
+	e.Time, e.Worker = m.now, m.self.ID
+	m.do(emitEffect{e})
+}
+
+func (m *machine) kv(e kvEffect) {
+	e.start = m.now
+	m.do(e)
+}
+
+func mustJSON(v any) []byte {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("partition: plain data, yet: %v", err))
+	}
+	return data
+}
+
+// Claiming a stable ID: list the names that are taken, then create the lowest
+// that is free; a conflict means that somebody was faster, so try the next.
+
+func (m *machine) claim() {
+	m.stage = stageClaiming
+	m.taken = nil
+	m.kv(kvEffect{purpose: forNames, op: opList, bucket: m.cfg.bucketIDs()})
+}
+
+func (m *machine) stableID(n int) string { return fmt.Sprintf("%s-%d", m.cfg.Name, n) }
+
+func (m *machine) claimNext() {
+	for n := range m.cfg.PoolSize {
+		id := m.stableID(n)
+		if m.taken[id] {
+			continue
+		}
+		m.attempt++
+		m.kv(kvEffect{purpose: forClaim, op: opCreate, bucket: m.cfg.bucketIDs(), key: id, value: m.idValue(), ttl: m.cfg.IDTTL})
+		return
+	}
+	// All taken: a standby. It looks again as names expire or are released.
+	m.retryAt = m.now.Add(retryInterval * 5)
+}
+
+func (m *machine) idValue() []byte {
+	return mustJSON(idValue{Schema: valueSchema, Pod: m.cfg.Pod, PodUID: m.cfg.PodUID, Version: m.cfg.WorkerVersion, Instance: m.instance, N: m.attempt})
+}
+
+// join creates the lease. A lease that is still there belongs to an earlier
+// holder of the name, whose expiry must be awaited.
+func (m *machine) join() {
+	m.attempt++
+	m.joinBusy = true
+	m.kv(kvEffect{purpose: forJoin, op: opCreate, bucket: m.cfg.bucketLeases(), key: m.self.ID, value: m.leaseValue(), ttl: m.cfg.LeaseTTL})
+}
+
+func (m *machine) leaseValue() []byte {
+	v := leaseValue{Schema: valueSchema, ID: m.self.ID, Claim: m.self.Claim, Instance: m.instance, N: m.attempt,
+		Leaving: m.stage == stageLeaving, Weight: m.cfg.Weight, Zone: m.cfg.Zone, State: m.state}
+	if m.cur != nil {
+		v.Version = m.cur.Version
+	}
+	return mustJSON(v)
+}
+
+func (m *machine) joined(rev uint64, start time.Time) {
+	m.stage = stageMember
+	m.leaseRev = rev
+	m.leaseStart, m.proof = start, start
+	m.leaseDue = m.now.Add(m.cfg.HeartbeatInterval)
+	m.idDue = m.now.Add(m.cfg.IDTTL / 6)
+	m.pingDue = m.now
+	m.lapsed = time.Time{}
+	m.do(listenEffect{m.self})
+	m.checkTrust()
+	if m.cur != nil {
+		m.applyMap()
+	}
+	m.stand()
+	if m.asked {
+		m.asked = false
+		m.leave()
+	}
+}
+
+// Renewing.
+
+func (m *machine) renewDue() {
+	if !m.idBusy && !m.now.Before(m.idDue) {
+		m.idBusy = true
+		m.attempt++
+		m.kv(kvEffect{purpose: forIDRenewal, op: opUpdate, bucket: m.cfg.bucketIDs(), key: m.self.ID, value: m.idValue(), rev: m.idRev, ttl: m.cfg.IDTTL})
+	}
+	if !m.renewing && !m.now.Before(m.leaseDue) {
+		m.renewLease()
+	}
+	if !m.now.Before(m.pingDue) {
+		m.pingDue = m.now.Add(m.cfg.SuspicionGrace / 4)
+		if m.cfg.Replicas == 1 {
+			m.do(pingEffect{m.now})
+		}
+	}
+}
+
+func (m *machine) renewLease() {
+	m.renewing = true
+	m.attempt++
+	m.kv(kvEffect{purpose: forLeaseRenewal, op: opUpdate, bucket: m.cfg.bucketLeases(), key: m.self.ID, value: m.leaseValue(), rev: m.leaseRev, ttl: m.cfg.LeaseTTL})
+}
+
+// kvResult routes the outcome of an operation.
+func (m *machine) kvResult(in kvInput) {
+	switch in.purpose {
+	case forNames:
+		m.namesListed(in)
+	case forClaim:
+		m.claimed(in)
+	case forJoin:
+		m.joinResult(in)
+	case forIDRenewal:
+		m.idBusy = false
+		m.renewed(in, &m.idRev, &m.idDue, m.cfg.IDTTL/6)
+	case forLeaseRenewal:
+		m.renewing = false
+		m.leaseRenewed(in)
+	case forElection, forLeaderRenewal, forResignation, forMapRead, forMapWrite, forFencing:
+		m.leadResult(in)
+	case forFarewell:
+	}
+}
+
+func (m *machine) namesListed(in kvInput) {
+	if m.stage != stageClaiming {
+		return
+	}
+	if in.err != nil {
+		m.retryAt = m.now.Add(retryInterval)
+		return
+	}
+	m.taken = make(map[string]bool, len(in.keys))
+	for _, k := range in.keys {
+		m.taken[k] = true
+	}
+	m.claimNext()
+}
+
+func (m *machine) claimed(in kvInput) {
+	if m.stage != stageClaiming {
+		return
+	}
+	switch {
+	case in.err == nil:
+		m.self = Member{ID: in.key, Claim: in.gotRev}
+		m.idRev = in.gotRev
+		m.stage = stageJoining
+		m.emit(Event{Kind: EventIDClaimed, Claim: in.gotRev, Duration: m.now.Sub(m.started)})
+		m.join()
+	case errors.Is(in.err, errConflict):
+		m.taken[in.key] = true
+		m.claimNext()
+	default:
+		m.retryAt = m.now.Add(retryInterval)
+	}
+}
+
+func (m *machine) joinResult(in kvInput) {
+	m.joinBusy = false
+	if m.stage != stageJoining || in.key != m.self.ID {
+		return
+	}
+	if in.err != nil {
+		m.retryAt = m.now.Add(retryInterval)
+		return
+	}
+	m.joined(in.gotRev, in.start)
+}
+
+// renewed books a renewal; a conflict means that the key is not ours any more.
+func (m *machine) renewed(in kvInput, rev *uint64, due *time.Time, every time.Duration) bool {
+	if m.stage != stageMember && m.stage != stageLeaving || in.key != m.self.ID {
+		return false
+	}
+	switch {
+	case in.err == nil:
+		*rev = in.gotRev
+		*due = in.start.Add(every)
+		return true
+	case errors.Is(in.err, errConflict), errors.Is(in.err, errNotFound):
+		m.loseIdentity(fmt.Sprintf("renewing %s in %s: %v", in.key, in.bucket, in.err))
+	default:
+		*due = m.now.Add(retryInterval)
+	}
+	return false
+}
+
+func (m *machine) leaseRenewed(in kvInput) {
+	if m.renewed(in, &m.leaseRev, &m.leaseDue, m.cfg.HeartbeatInterval) {
+		m.leaseStart = in.start
+		m.prove(in.start)
+		if m.stage == stageLeaving && in.start.Before(m.leaveBy.Add(-m.cfg.LeaveTimeout)) {
+			m.leaseDue = m.now // that one did not tell the leader yet
+		}
+	}
+}
+
+// loseIdentity ends everything that rested on the claim and begins anew: another
+// worker may have been given the slots already.
+func (m *machine) loseIdentity(reason string) {
+	m.emit(Event{Kind: EventIdentityLost, Reason: reason})
+	leaving := m.stage == stageLeaving
+	m.do(listenEffect{})
+	m.do(suspendEffect{})
+	m.dropAll()
+	m.stepDown()
+	// The name may still be ours, with the old claim: give it back.
+	m.kv(kvEffect{purpose: forFarewell, op: opDelete, bucket: m.cfg.bucketIDs(), key: m.self.ID, rev: m.idRev})
+	m.self = Member{}
+	m.trusted = false
+	m.idBusy, m.renewing = false, false
+	if leaving {
+		m.exit(nil)
+		return
+	}
+	m.claim()
+}
+
+// Trust: whether this worker may act as the owner of anything.
+
+func (m *machine) trustEnds() time.Time {
+	ends := m.leaseStart.Add(m.cfg.LeaseTTL - m.cfg.LeaseMargin)
+	if proof := m.proof.Add(m.cfg.SuspicionGrace); proof.Before(ends) {
+		ends = proof
+	}
+	return ends
+}
+
+// prove books a round trip that began at start and was answered: at start the
+// connection was alive.
+func (m *machine) prove(start time.Time) {
+	if start.After(m.proof) {
+		m.proof = start
+	}
+}
+
+func (m *machine) checkTrust() {
+	if m.stage != stageMember && m.stage != stageLeaving {
+		return
+	}
+	ok := m.connected && m.now.Before(m.trustEnds())
+	// Once lost, only a renewal begun after that shows that nobody gave the
+	// slots away meanwhile.
+	if ok && !m.trusted && !m.lapsed.IsZero() && !m.leaseStart.After(m.lapsed) {
+		ok = false
+	}
+	switch {
+	case m.trusted && !ok:
+		m.trusted = false
+		m.lapsed = m.now
+		m.do(suspendEffect{})
+		m.emit(Event{Kind: EventTrustLost, Reason: m.whyUntrusted()})
+		m.leaseDue = m.now
+	case !m.trusted && ok:
+		m.trusted = true
+		m.do(resumeEffect{})
+		if !m.lapsed.IsZero() {
+			m.emit(Event{Kind: EventTrustRegained, Duration: m.now.Sub(m.lapsed)})
+		}
+	}
+}
+
+func (m *machine) whyUntrusted() string {
+	switch {
+	case !m.connected:
+		return "disconnected"
+	case !m.now.Before(m.proof.Add(m.cfg.SuspicionGrace)):
+		return "no round trip within the grace"
+	default:
+		return "lease not renewed in time"
+	}
+}
+
+func (m *machine) connection(up bool) {
+	m.connected = up
+	if up {
+		m.leaseDue, m.pingDue = m.now, m.now
+		m.lead.quietUntil = m.now.Add(m.cfg.SuspicionGrace + m.cfg.SuspicionMargin)
+	}
+}
+
+// Leaving.
+
+func (m *machine) leave() {
+	switch m.stage {
+	case stageInit, stageClaiming:
+		m.exit(nil)
+	case stageJoining:
+		m.asked = true // it has a name to give back: join first
+	case stageMember:
+		m.stage = stageLeaving
+		m.leaveBy = m.now.Add(m.cfg.LeaveTimeout)
+		m.own.leaderless = m.now
+		m.leaseDue = m.now // tells the leader
+		m.resign()
+	case stageLeaving, stageGone:
+	}
+}
+
+// leaveDue leaves when nothing is owned any more, when nobody is there to take
+// over, or when time is up. In the last two cases the map still names this
+// worker; what it had is taken over as from a dead one, which is safe since it
+// has stopped.
+func (m *machine) leaveDue() {
+	if m.stage != stageLeaving {
+		return
+	}
+	switch {
+	case m.own.abandoning:
+		if len(m.own.slots) == 0 && !m.renewing {
+			m.farewell()
+		}
+	case !m.own.any() && !m.renewing && m.mapLetsGo():
+		m.farewell()
+	case !m.now.Before(m.leaveBy), m.lead.leader == (Member{}) && m.now.Sub(m.own.leaderless) >= aloneAfter:
+		m.abandon()
+	}
+}
+
+// mapLetsGo tells whether the newest map wants nothing of this worker.
+func (m *machine) mapLetsGo() bool {
+	if m.cur == nil {
+		return true
+	}
+	i := m.cur.index(m.self)
+	if i == none {
+		return true
+	}
+	for s := range m.cur.Owner {
+		if m.cur.Owner[s] == i || m.cur.destination(s) == i {
+			return false
+		}
+	}
+	return true
+}
+
+func (m *machine) abandon() {
+	if m.own.abandoning {
+		return
+	}
+	m.own.abandoning = true
+	for _, s := range m.own.sorted() {
+		m.abandonSlot(s)
+	}
+}
+
+func (m *machine) farewell() {
+	m.kv(kvEffect{purpose: forFarewell, op: opDelete, bucket: m.cfg.bucketLeases(), key: m.self.ID, rev: m.leaseRev})
+	m.kv(kvEffect{purpose: forFarewell, op: opDelete, bucket: m.cfg.bucketIDs(), key: m.self.ID, rev: m.idRev})
+	m.emit(Event{Kind: EventLeft, Duration: m.now.Sub(m.leaveBy.Add(-m.cfg.LeaveTimeout))})
+	m.exit(nil)
+}
+
+func (m *machine) exit(err error) {
+	m.stage = stageGone
+	m.err = err
+	m.do(listenEffect{})
+	m.do(exitEffect{err})
+}
+
+// showState derives the state from what is, and tells when it has changed.
+func (m *machine) showState() {
+	s := m.deriveState()
+	if s == m.state {
+		return
+	}
+	m.emit(Event{Kind: EventState, From: m.state, To: s})
+	m.state = s
+}
+
+func (m *machine) deriveState() State {
+	switch {
+	case m.stage == stageInit:
+		return StateInit
+	case m.stage == stageClaiming, m.stage == stageJoining:
+		return StateClaimingID
+	case m.stage == stageLeaving, m.stage == stageGone:
+		return StateShutdown
+	case !m.trusted:
+		return StateDegraded
+	case m.leading() && m.cur != nil && len(m.cur.Taking) > 0:
+		return StateEmergency
+	case m.leading() && !m.lead.windowEnds.IsZero():
+		return StateScaling
+	case m.ownMoves(), m.leading() && m.cur != nil && !m.cur.settled():
+		return StateRebalancing
+	case m.own.holds():
+		return StateStable
+	case m.leading():
+		return StateLeader
+	case m.lead.leader == (Member{}):
+		return StateElection
+	case m.cur != nil && m.cur.index(m.self) != none && m.cur.settled():
+		return StateStable // more workers than slots: nothing to hold
+	default:
+		return StateFollower
+	}
+}
+
+// peer handles a message of another worker.
+func (m *machine) peer(msg peerMessage) {
+	if msg.Schema != valueSchema || (m.stage != stageMember && m.stage != stageLeaving) {
+		return
+	}
+	msg.Slots = slices.DeleteFunc(msg.Slots, func(s slotMark) bool { return s.Slot < 0 || s.Slot >= m.cfg.Slots })
+	switch msg.Kind {
+	case peerPrepared:
+		m.peerPrepared(msg)
+	case peerGrant:
+		m.peerGrant(msg)
+	case peerReleased:
+		m.peerReleased(msg)
+		m.leadReleased(msg)
+	case peerHolding:
+		m.leadHolding(msg)
+	case peerWant:
+		m.leadWant(msg)
+	case peerAlone:
+		if m.stage == stageLeaving && msg.From == m.lead.leader {
+			m.abandon()
+		}
+	}
+}

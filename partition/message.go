@@ -1,0 +1,118 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Fence orders the owners that a key has had: every later owner's fence is
+// greater. A handler puts it in the condition of each write to its own store,
+// which then refuses a stale owner that has not noticed its loss yet.
+//
+// See Kleppmann, "How to do distributed locking", 2016, on fencing tokens.
+type Fence struct {
+	// Version is the version of the assignment map with which the slot came
+	// to this owner.
+	Version uint64 `json:"version"`
+	// Claim is the revision of the owner's stable ID, so that a zombie and
+	// its successor under one name differ.
+	Claim uint64 `json:"claim"`
+}
+
+// Compare returns -1, 0 or +1 as f is lower than, equal to or greater than g,
+// by version and then by claim.
+func (f Fence) Compare(g Fence) int {
+	switch {
+	case f.Version != g.Version:
+		if f.Version < g.Version {
+			return -1
+		}
+		return 1
+	case f.Claim != g.Claim:
+		if f.Claim < g.Claim {
+			return -1
+		}
+		return 1
+	}
+	return 0
+}
+
+func (f Fence) String() string { return fmt.Sprintf("%d.%d", f.Version, f.Claim) }
+
+// Message is one message of the stream, handed to the owner of its key.
+type Message struct {
+	Subject   string      // as published: "dc.tool001.chamber1.completion"
+	Key       string      // "tool001:chamber1"
+	Slot      int         // 0 to Slots-1
+	Data      []byte      // not to be changed
+	Header    nats.Header // not to be changed
+	Sequence  uint64      // in the stream, from 1
+	Published time.Time   // when the server stored it
+	Delivered uint64      // how often the server delivered it since its last take-over, from 1
+	Attempt   int         // how often this worker has tried it, from 1
+	Fence     Fence       // of this owner
+}
+
+// Handler processes messages.
+//
+// Handle is called only while this worker owns the message's key, for one
+// message of a slot at a time, in the order of the stream; calls for different
+// slots run at the same time. Its context ends when ownership is lost or the
+// handler's own deadline (Config.HandlerTimeout) passes.
+//
+// nil acknowledges the message. An error keeps the message at the head of its
+// slot and tries again after Config.RetryDelay, doubled each time; an error made
+// with Discard removes it for ever.
+type Handler interface {
+	Handle(ctx context.Context, m Message) error
+}
+
+// HandlerFunc lets a function be a Handler.
+type HandlerFunc func(ctx context.Context, m Message) error
+
+// Handle calls f.
+func (f HandlerFunc) Handle(ctx context.Context, m Message) error { return f(ctx, m) }
+
+// Preparer is a Handler that wants to know of slots before they come to it by a
+// planned hand-over, to warm a cache, say. The old owner goes on until Prepare
+// returns or Config.PrepareTimeout has passed; its error is reported as an
+// event and changes nothing.
+type Preparer interface {
+	Prepare(ctx context.Context, slots []int) error
+}
+
+// Releaser is a Handler that wants to know of slots that it no longer owns.
+// Released is called after the last message of those slots was settled.
+type Releaser interface {
+	Released(slots []int)
+}
+
+// Observer is a Handler that wants each event of its worker, in order. Observe
+// must not block.
+type Observer interface {
+	Observe(Event)
+}
+
+type discarded struct{ err error }
+
+func (d *discarded) Error() string { return "discarded: " + d.err.Error() }
+func (d *discarded) Unwrap() error { return d.err }
+
+// Discard wraps an error so that the message is removed from the stream instead
+// of being tried again. The handler has put it somewhere else before, if
+// anybody may want it.
+func Discard(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &discarded{err}
+}
+
+func isDiscarded(err error) bool {
+	var d *discarded
+	return errors.As(err, &d)
+}

@@ -1,0 +1,527 @@
+package partition
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// This file holds what a worker does with slots. The rules, from which
+// everything else follows:
+//
+//   - An owner that is alive gives a slot up itself, or keeps it. Nobody takes it.
+//   - A next owner begins when the old one has said "released" for this very
+//     move, or when the leader has taken the slot from a dead owner and says so:
+//     by a grant, or by a map that shows the slot settled.
+//   - Messages between workers only make things quicker. Each is repeated while
+//     the map does not show its effect, and does nothing twice.
+
+// phase is where one slot stands at this worker.
+type phase uint8
+
+const (
+	phasePreparing phase = iota // next owner: Preparer is running
+	phaseReady                  // next owner: waits for the release
+	phaseAwaiting               // owner: waits for the leader's take-over
+	phaseHolding                // owner: pulls
+	phaseReleasing              // old owner: ends what it has
+	phaseReleased               // old owner: has ended; the map does not show it yet
+)
+
+type slotState struct {
+	phase    phase
+	version  uint64    // of the move or take-over that phase is about
+	peer     Member    // old owner while preparing and ready, new one while releasing
+	deadline time.Time // of releasing
+	forced   bool      // released with a message unsettled
+	begun    time.Time // of this phase
+}
+
+type ownership struct {
+	slots      map[int]*slotState
+	grants     map[int]uint64 // by slot, the take-over that is done; may come before its map
+	ready      map[int]readiness
+	resyncAt   time.Time
+	abandoning bool
+	leaderless time.Time // since when, while leaving
+}
+
+// readiness is a "prepared" of the next owner of a slot.
+type readiness struct {
+	from    Member
+	version uint64
+}
+
+func (o *ownership) reset() {
+	o.slots = make(map[int]*slotState)
+	o.grants = make(map[int]uint64)
+	o.ready = make(map[int]readiness)
+}
+
+func (o *ownership) sorted() []int { return slices.Sorted(maps.Keys(o.slots)) }
+
+// any tells whether this worker still works on some slot.
+func (o *ownership) any() bool {
+	for _, st := range o.slots {
+		if st.phase == phaseHolding || st.phase == phaseReleasing {
+			return true
+		}
+	}
+	return false
+}
+
+func (o *ownership) holds() bool {
+	for _, st := range o.slots {
+		if st.phase == phaseHolding {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *machine) ownMoves() bool {
+	for _, st := range m.own.slots {
+		if st.phase != phaseHolding {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *machine) setPhase(slot int, p phase, version uint64) *slotState {
+	st := m.own.slots[slot]
+	if st == nil {
+		st = &slotState{}
+		m.own.slots[slot] = st
+	}
+	*st = slotState{phase: p, version: version, begun: m.now}
+	if m.own.resyncAt.IsZero() && p != phaseHolding {
+		m.own.resyncAt = m.now.Add(resyncInterval)
+	}
+	return st
+}
+
+func (m *machine) forget(slot int) {
+	delete(m.own.slots, slot)
+	delete(m.own.ready, slot)
+}
+
+// seeMap takes a newer map in. Revisions of the bucket order all maps that were
+// ever written, so an older one never wins.
+func (m *machine) seeMap(a *Assignment, rev uint64) {
+	if rev <= m.curRev {
+		return
+	}
+	if a.Layout != m.cfg.Layout || a.Slots != m.cfg.Slots {
+		m.cfg.Logger.Error("The assignment map is of another layout; this worker ignores it. Give all workers the same Slots and Layout.",
+			"layout", a.Layout, "slots", a.Slots, "own_layout", m.cfg.Layout, "own_slots", m.cfg.Slots)
+		return
+	}
+	newer := m.cur == nil || a.Version > m.cur.Version
+	before := m.destined(m.cur)
+	m.cur, m.curRev = a, rev
+	if m.leading() && a.Epoch > m.lead.epoch {
+		m.stepDown()
+	}
+	if m.stage != stageMember && m.stage != stageLeaving {
+		return
+	}
+	if newer {
+		m.emit(Event{Kind: EventMapReceived, Version: a.Version})
+		m.tellAssigned(before, m.destined(a))
+	}
+	m.applyMap()
+	m.leadMapSeen()
+}
+
+// destined returns the slots that a map gives to this worker.
+func (m *machine) destined(a *Assignment) []int {
+	var mine []int
+	if a == nil {
+		return nil
+	}
+	i := a.index(m.self)
+	if i == none {
+		return nil
+	}
+	for s := range a.Owner {
+		if a.destination(s) == i {
+			mine = append(mine, s)
+		}
+	}
+	return mine
+}
+
+func (m *machine) tellAssigned(before, after []int) {
+	var come, gone []int
+	for i, j := 0, 0; i < len(before) || j < len(after); {
+		switch {
+		case j == len(after) || (i < len(before) && before[i] < after[j]):
+			gone = append(gone, before[i])
+			i++
+		case i == len(before) || after[j] < before[i]:
+			come = append(come, after[j])
+			j++
+		default:
+			i++
+			j++
+		}
+	}
+	if come != nil || gone != nil {
+		m.emit(Event{Kind: EventAssigned, Version: m.cur.Version, Before: len(before), After: len(after), Slots: come, Lost: gone})
+	}
+}
+
+// applyMap brings every slot in line with the map.
+func (m *machine) applyMap() {
+	if m.own.abandoning {
+		return
+	}
+	me := m.cur.index(m.self)
+	var prepare []int
+	for s := range m.cur.Owner {
+		st := m.own.slots[s]
+		mv, moving := m.cur.Moves[s]
+		switch {
+		case me != none && m.cur.Owner[s] == me:
+			m.applyOwner(s, st)
+		case me != none && moving && mv.Next == me:
+			if m.applyNext(s, st, mv) {
+				prepare = append(prepare, s)
+			}
+		case st != nil:
+			m.applyForeign(s, st)
+		}
+	}
+	for s, v := range m.own.grants {
+		if v < m.cur.Since[s] {
+			delete(m.own.grants, s)
+		}
+	}
+	if len(prepare) > 0 {
+		m.do(prepareEffect{prepare})
+	}
+}
+
+func (m *machine) applyOwner(s int, st *slotState) {
+	since, taking := m.cur.Since[s], m.cur.Taking[s]
+	switch {
+	case st == nil, st.phase == phasePreparing, st.phase == phaseReady, st.phase == phaseAwaiting:
+		m.holdOrAwait(s, since, taking)
+	case st.phase == phaseHolding && st.version != since:
+		// Taken over to where it already is: the old owner died after its
+		// release. Only the fence changes.
+		m.hold(s, since, "")
+	case st.phase == phaseReleased && since > st.version:
+		m.holdOrAwait(s, since, taking)
+	}
+	m.tryRelease(s)
+}
+
+func (m *machine) holdOrAwait(s int, since uint64, taking bool) {
+	switch {
+	case !taking:
+		m.hold(s, since, "assigned")
+	case m.own.grants[s] == since && since > 0:
+		m.hold(s, since, "take-over")
+	default:
+		m.setPhase(s, phaseAwaiting, since)
+	}
+}
+
+// applyNext reports whether the slot must be prepared.
+func (m *machine) applyNext(s int, st *slotState, mv Move) bool {
+	owner := m.cur.owner(s)
+	switch {
+	case st != nil && st.phase == phaseReleasing:
+		return false // seen again when it is released
+	case st != nil && st.phase == phaseHolding && st.version == mv.Version:
+		return false // released to us; the map will show it
+	case st != nil && st.phase == phaseReady:
+		if st.version != mv.Version || st.peer != owner {
+			m.setPhase(s, phaseReady, mv.Version).peer = owner
+			m.tellPrepared([]int{s})
+		}
+		return false
+	case st != nil && st.phase == phasePreparing:
+		st.version, st.peer = mv.Version, owner
+		return false
+	case st != nil && st.phase == phaseHolding:
+		m.do(dropEffect{s})
+	}
+	m.setPhase(s, phasePreparing, mv.Version).peer = owner
+	return true
+}
+
+func (m *machine) applyForeign(s int, st *slotState) {
+	switch st.phase {
+	case phaseReleasing:
+		return // it ends by itself
+	case phaseHolding:
+		// Only a worker that was dead to the leader gets here.
+		m.do(dropEffect{s})
+	case phasePreparing, phaseReady, phaseAwaiting, phaseReleased:
+	}
+	m.forget(s)
+}
+
+func (m *machine) hold(s int, version uint64, reason string) {
+	m.setPhase(s, phaseHolding, version)
+	delete(m.own.grants, s)
+	m.do(holdEffect{slot: s, fence: Fence{Version: version, Claim: m.self.Claim}})
+	if reason != "" {
+		m.emit(Event{Kind: EventSlotAcquired, Slot: s, Version: version, Reason: reason})
+	}
+}
+
+// prepared follows the end of Preparer.Prepare.
+func (m *machine) prepared(slots []int, err error) {
+	if err != nil {
+		m.emit(Event{Kind: EventPrepareFailed, Err: err.Error()})
+	}
+	var ready []int
+	for _, s := range slots {
+		if st := m.own.slots[s]; st != nil && st.phase == phasePreparing {
+			st.phase = phaseReady
+			ready = append(ready, s)
+		}
+	}
+	m.tellPrepared(ready)
+}
+
+func (m *machine) tellPrepared(slots []int) {
+	to := make(map[Member][]slotMark)
+	for _, s := range slots {
+		st := m.own.slots[s]
+		to[st.peer] = append(to[st.peer], slotMark{Slot: s, Version: st.version})
+	}
+	m.sendAll(peerPrepared, to)
+}
+
+func (m *machine) sendAll(kind peerKind, to map[Member][]slotMark) {
+	members := slices.SortedFunc(maps.Keys(to), func(a, b Member) int { return compareIDs(a.ID, b.ID) })
+	for _, w := range members {
+		m.send(w, kind, to[w])
+	}
+}
+
+func (m *machine) send(to Member, kind peerKind, slots []slotMark) {
+	if to == (Member{}) {
+		return
+	}
+	m.do(sendEffect{to: to, msg: peerMessage{Schema: valueSchema, Kind: kind, From: m.self, Slots: slots}})
+}
+
+// peerPrepared: the next owner is ready. Its map may be newer than ours, so what
+// it says is kept until our map shows the move.
+func (m *machine) peerPrepared(msg peerMessage) {
+	for _, mark := range msg.Slots {
+		if r, ok := m.own.ready[mark.Slot]; ok && r.version > mark.Version {
+			continue
+		}
+		m.own.ready[mark.Slot] = readiness{from: msg.From, version: mark.Version}
+		if m.cur != nil {
+			m.tryRelease(mark.Slot)
+		}
+	}
+}
+
+func (m *machine) tryRelease(s int) {
+	r, ok := m.own.ready[s]
+	mv, moving := m.cur.Moves[s]
+	if !ok || !moving || r.version != mv.Version || m.cur.owner(s) != m.self || m.cur.member(mv.Next) != r.from {
+		return
+	}
+	st := m.own.slots[s]
+	switch {
+	case st == nil:
+		// Named as owner, but nothing was ever held under this name.
+		m.setPhase(s, phaseReleased, 0)
+		m.tellReleased(s)
+	case st.phase == phaseHolding:
+		st = m.setPhase(s, phaseReleasing, mv.Version)
+		st.peer = r.from
+		st.deadline = m.now.Add(m.cfg.HandoverTimeout)
+		m.do(releaseEffect{s})
+	case st.phase == phaseReleased:
+		m.tellReleased(s)
+	}
+}
+
+// slotReleased: nothing of the slot is running here any more, and the server
+// will not give us more of it.
+func (m *machine) slotReleased(s int, forced bool) {
+	st := m.own.slots[s]
+	if st == nil || st.phase != phaseReleasing {
+		return
+	}
+	m.emit(Event{Kind: EventSlotReleased, Slot: s, Peer: st.peer.ID, Duration: m.now.Sub(st.begun)})
+	if m.own.abandoning {
+		m.forget(s)
+		return
+	}
+	peer := st.peer
+	st = m.setPhase(s, phaseReleased, st.version)
+	st.peer, st.forced = peer, forced
+	if m.cur.owner(s) != m.self {
+		m.forget(s)
+		m.applyMap()
+		return
+	}
+	m.tellReleased(s)
+}
+
+// tellReleased tells the next owner and the leader. A slot that was given up
+// with a message unsettled, or to somebody who is dead by now, is the leader's:
+// it must be reset before anybody pulls.
+func (m *machine) tellReleased(s int) {
+	st := m.own.slots[s]
+	mark := []slotMark{{Slot: s, Version: st.version, Forced: st.forced}}
+	mv, moving := m.cur.Moves[s]
+	if !st.forced && moving && mv.Version == st.version {
+		m.send(m.cur.member(mv.Next), peerReleased, mark)
+	}
+	m.send(m.lead.leader, peerReleased, mark)
+}
+
+// peerReleased: the old owner has ended; if the move is still the one it speaks
+// of, the slot is ours.
+func (m *machine) peerReleased(msg peerMessage) {
+	if m.cur == nil || m.own.abandoning {
+		return
+	}
+	for _, mark := range msg.Slots {
+		mv, moving := m.cur.Moves[mark.Slot]
+		st := m.own.slots[mark.Slot]
+		if !moving || mark.Forced || mv.Version != mark.Version || m.cur.member(mv.Next) != m.self ||
+			m.cur.owner(mark.Slot) != msg.From || st == nil || (st.phase != phasePreparing && st.phase != phaseReady) {
+			continue
+		}
+		m.hold(mark.Slot, mv.Version, "hand-over")
+		m.send(m.lead.leader, peerHolding, []slotMark{{Slot: mark.Slot, Version: mv.Version}})
+	}
+}
+
+func (m *machine) peerGrant(msg peerMessage) {
+	for _, mark := range msg.Slots {
+		s := mark.Slot
+		if m.cur != nil && mark.Version < m.cur.Since[s] {
+			continue
+		}
+		m.own.grants[s] = mark.Version
+		if st := m.own.slots[s]; st != nil && st.phase == phaseAwaiting && st.version == mark.Version {
+			m.hold(s, mark.Version, "take-over")
+		}
+	}
+}
+
+// ownDue repeats what is waited for and ends hand-overs that take too long.
+func (m *machine) ownDue() {
+	var late []int
+	for s, st := range m.own.slots {
+		if st.phase == phaseReleasing && !st.deadline.IsZero() && !m.now.Before(st.deadline) {
+			st.deadline = time.Time{}
+			late = append(late, s)
+		}
+	}
+	slices.Sort(late)
+	for _, s := range late {
+		m.emit(Event{Kind: EventHandoverForced, Slot: s})
+		m.do(forceEffect{s})
+	}
+	if m.own.resyncAt.IsZero() || m.now.Before(m.own.resyncAt) {
+		return
+	}
+	m.own.resyncAt = time.Time{}
+	if !m.ownMoves() && !m.heldAhead() {
+		return
+	}
+	m.own.resyncAt = m.now.Add(resyncInterval)
+	if m.cur != nil {
+		m.resync()
+	}
+}
+
+// heldAhead tells whether a slot is held that the map does not show as ours yet.
+func (m *machine) heldAhead() bool {
+	if m.cur == nil {
+		return false
+	}
+	for s, st := range m.own.slots {
+		if st.phase == phaseHolding && m.cur.owner(s) != m.self {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *machine) resync() {
+	var ready []int
+	var want, holding []slotMark
+	for _, s := range m.own.sorted() {
+		st := m.own.slots[s]
+		if m.now.Sub(st.begun) < resyncInterval/2 {
+			continue
+		}
+		mark := slotMark{Slot: s, Version: st.version}
+		switch st.phase {
+		case phaseReady:
+			ready = append(ready, s)
+		case phaseAwaiting:
+			want = append(want, mark)
+		case phaseReleased:
+			m.tellReleased(s)
+		case phaseHolding:
+			if m.cur.owner(s) != m.self {
+				holding = append(holding, mark)
+			}
+		case phasePreparing, phaseReleasing:
+		}
+	}
+	if len(ready) > 0 {
+		m.tellPrepared(ready)
+	}
+	if len(want) > 0 {
+		m.send(m.lead.leader, peerWant, want)
+	}
+	if len(holding) > 0 {
+		m.send(m.lead.leader, peerHolding, holding)
+	}
+}
+
+func (m *machine) ownWake(sooner func(time.Time)) {
+	sooner(m.own.resyncAt)
+	for _, st := range m.own.slots {
+		if st.phase == phaseReleasing {
+			sooner(st.deadline)
+		}
+	}
+	if m.stage == stageLeaving && m.lead.leader == (Member{}) {
+		sooner(m.own.leaderless.Add(aloneAfter))
+	}
+}
+
+// abandonSlot gives a slot up with nobody to take it.
+func (m *machine) abandonSlot(s int) {
+	switch st := m.own.slots[s]; st.phase {
+	case phaseHolding:
+		st = m.setPhase(s, phaseReleasing, st.version)
+		st.deadline = m.now.Add(m.cfg.HandoverTimeout)
+		m.do(releaseEffect{s})
+	case phaseReleasing:
+	case phasePreparing, phaseReady, phaseAwaiting, phaseReleased:
+		m.forget(s)
+	}
+}
+
+// dropAll forgets every slot at once, without asking anybody.
+func (m *machine) dropAll() {
+	for _, s := range m.own.sorted() {
+		switch m.own.slots[s].phase {
+		case phaseHolding, phaseReleasing:
+			m.do(dropEffect{s})
+		case phasePreparing, phaseReady, phaseAwaiting, phaseReleased:
+		}
+	}
+	m.own.reset()
+}

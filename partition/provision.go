@@ -1,0 +1,195 @@
+package partition
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	// pullExpiry is how long a pull waits for a message.
+	pullExpiry = 30 * time.Second
+	// pinnedTTL is how long the server keeps a pin without a new pull.
+	pinnedTTL = 3 * pullExpiry
+	// priorityGroup is the one priority group of each slot's consumer.
+	priorityGroup = "owner"
+	// markerTTL is how long the trace of an expired or deleted key stays.
+	markerTTL = time.Minute
+	// layoutKey names the layout that the stream was provisioned with.
+	layoutKey = "layout"
+)
+
+// layoutValue is what layoutKey holds.
+type layoutValue struct {
+	Schema  int    `json:"schema"`
+	Layout  int    `json:"layout"`
+	Slots   int    `json:"slots"`
+	Stream  string `json:"stream"`
+	Subject string `json:"subject"`
+}
+
+// Provision makes the stream, one consumer a slot and the buckets of the group,
+// as far as they are missing; it can be repeated, by several workers at once. An
+// existing stream that divides its keys in another way is an error, and is left
+// as it is.
+func Provision(ctx context.Context, nc *nats.Conn, cfg Config) error {
+	cfg = cfg.resolve()
+	lay, err := cfg.validate()
+	if err != nil {
+		return err
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return fmt.Errorf("provisioning %s: %w", cfg.Name, err)
+	}
+	if err := provisionStream(ctx, js, cfg, lay); err != nil {
+		return fmt.Errorf("provisioning stream %s: %w", cfg.Stream, err)
+	}
+	if err := provisionBuckets(ctx, js, cfg); err != nil {
+		return err
+	}
+	if err := provisionConsumers(ctx, js, cfg, lay); err != nil {
+		return fmt.Errorf("provisioning the consumers of stream %s: %w", cfg.Stream, err)
+	}
+	kv, err := js.KeyValue(ctx, cfg.bucketMap())
+	if err != nil {
+		return fmt.Errorf("opening bucket %s: %w", cfg.bucketMap(), err)
+	}
+	if _, err := kv.Create(ctx, layoutKey, mustJSON(cfg.layoutValue())); err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
+		return fmt.Errorf("recording the layout in bucket %s: %w", cfg.bucketMap(), err)
+	}
+	return checkLayout(ctx, kv, cfg)
+}
+
+func (c Config) layoutValue() layoutValue {
+	return layoutValue{Schema: valueSchema, Layout: c.Layout, Slots: c.Slots, Stream: c.Stream, Subject: c.Subject}
+}
+
+var errNotProvisioned = errors.New("nothing is provisioned")
+
+func checkLayout(ctx context.Context, kv jetstream.KeyValue, cfg Config) error {
+	e, err := kv.Get(ctx, layoutKey)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return errNotProvisioned
+	}
+	if err != nil {
+		return fmt.Errorf("reading the layout from bucket %s: %w", cfg.bucketMap(), err)
+	}
+	var have layoutValue
+	if err := json.Unmarshal(e.Value(), &have); err != nil {
+		return fmt.Errorf("reading the layout from bucket %s: %w", cfg.bucketMap(), err)
+	}
+	if want := cfg.layoutValue(); have != want {
+		return fmt.Errorf("group %s is laid out as %+v, this worker is configured for %+v: give it the same Slots, Layout, Stream and Subject", cfg.Name, have, want)
+	}
+	return nil
+}
+
+func provisionStream(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout) error {
+	want := jetstream.StreamConfig{
+		Name:        cfg.Stream,
+		Description: fmt.Sprintf("Messages of %s, divided in %d slots by their key.", cfg.Name, cfg.Slots),
+		Subjects:    []string{cfg.Subject},
+		// A message is gone once it is acknowledged, which bounds storage, and
+		// lets the consumers keep their state in memory: losing it replays
+		// only what is not done.
+		Retention:        jetstream.WorkQueuePolicy,
+		Discard:          jetstream.DiscardNew,
+		MaxAge:           cfg.MaxAge,
+		MaxBytes:         cfg.MaxBytes,
+		Duplicates:       cfg.Duplicates,
+		Storage:          jetstream.FileStorage,
+		Replicas:         cfg.Replicas,
+		MaxConsumers:     4 * cfg.Slots,
+		AllowDirect:      true,
+		SubjectTransform: &jetstream.SubjectTransformConfig{Source: cfg.Subject, Destination: lay.transform()},
+	}
+	_, err := js.CreateStream(ctx, want)
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		return err
+	}
+	s, err := js.Stream(ctx, cfg.Stream)
+	if err != nil {
+		return err
+	}
+	have := s.CachedInfo().Config
+	switch {
+	case have.SubjectTransform == nil || *have.SubjectTransform != *want.SubjectTransform:
+		return fmt.Errorf("it exists and transforms subjects by %+v, want %+v: give another Stream, or a Layout of its own", have.SubjectTransform, *want.SubjectTransform)
+	case have.Retention != want.Retention:
+		return fmt.Errorf("it exists with %v retention, want %v: give another Stream", have.Retention, want.Retention)
+	case have.MaxConsumers > 0 && have.MaxConsumers < cfg.Slots:
+		return fmt.Errorf("it allows %d consumers, want at least one for each of %d slots: raise its max consumers", have.MaxConsumers, cfg.Slots)
+	}
+	return nil
+}
+
+func provisionBuckets(ctx context.Context, js jetstream.JetStream, cfg Config) error {
+	for _, b := range []jetstream.KeyValueConfig{
+		{Bucket: cfg.bucketIDs(), Description: "Stable IDs and who holds them."},
+		{Bucket: cfg.bucketLeases(), Description: "The workers' leases."},
+		{Bucket: cfg.bucketMap(), Description: "The assignment map and the leader's lease.", History: 10},
+	} {
+		b.Replicas = cfg.Replicas
+		b.Storage = jetstream.FileStorage
+		b.LimitMarkerTTL = markerTTL
+		if _, err := js.CreateKeyValue(ctx, b); err != nil && !errors.Is(err, jetstream.ErrBucketExists) {
+			return fmt.Errorf("provisioning bucket %s: %w", b.Bucket, err)
+		}
+	}
+	return nil
+}
+
+func slotConsumer(cfg Config, lay layout, slot int) jetstream.ConsumerConfig {
+	return jetstream.ConsumerConfig{
+		Durable:       lay.consumer(slot),
+		FilterSubject: lay.filter(slot),
+		DeliverPolicy: jetstream.DeliverAllPolicy,
+		AckPolicy:     jetstream.AckExplicitPolicy,
+		AckWait:       cfg.AckWait,
+		MaxDeliver:    -1,
+		// One: order within a slot, and a message that is not settled yet
+		// keeps the next owner waiting.
+		MaxAckPending:  1,
+		MemoryStorage:  true,
+		PriorityPolicy: jetstream.PriorityPolicyPinned,
+		PriorityGroups: []string{priorityGroup},
+		PinnedTTL:      pinnedTTL,
+	}
+}
+
+func provisionConsumers(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout) error {
+	s, err := js.Stream(ctx, cfg.Stream)
+	if err != nil {
+		return err
+	}
+	have := make(map[string]bool, cfg.Slots)
+	names := s.ConsumerNames(ctx)
+	for n := range names.Name() {
+		have[n] = true
+	}
+	if err := names.Err(); err != nil {
+		return err
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(16)
+	for slot := range cfg.Slots {
+		if have[lay.consumer(slot)] {
+			continue
+		}
+		g.Go(func() error {
+			_, err := s.CreateOrUpdateConsumer(gctx, slotConsumer(cfg, lay, slot))
+			return err
+		})
+	}
+	return g.Wait()
+}

@@ -1,0 +1,622 @@
+package partition
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// pullBatch is how many messages one pull asks for. One is in flight at a
+	// time anyway, so a larger batch only saves requests.
+	pullBatch = 64
+	// pullRetry is the pause after a pull that the server could not take.
+	pullRetry = 100 * time.Millisecond
+	// apiTimeout bounds one request of the JetStream API.
+	apiTimeout = 2 * time.Second
+	// maxRetryDelay bounds the pause between tries of a failing message.
+	maxRetryDelay = 5 * time.Second
+)
+
+// puller pulls for the slots that a worker holds, and sends back what comes for
+// any other. It has one subscription for all of them, which stays when a slot is
+// released: the server may still be on its way to deliver to a pull of ours, and
+// what nobody listens to is lost until AckWait.
+type puller struct {
+	cfg     Config
+	layout  layout
+	nc      *nats.Conn
+	js      jetstream.JetStream
+	handler Handler
+	post    func(input)
+	inbox   string
+	sub     *nats.Subscription
+	epoch   time.Time
+	// trustedUntil is, in nanoseconds since epoch, until when messages may be
+	// started. The machine's suspend comes with the next tick; a process that
+	// was stopped and goes on must not start anything before that.
+	trustedUntil atomic.Int64
+
+	mu        sync.Mutex
+	runners   map[int]*runner
+	done      map[int]uint64 // by slot, the last sequence settled here
+	suspended bool
+	wg        sync.WaitGroup
+}
+
+func newPuller(cfg Config, lay layout, nc *nats.Conn, js jetstream.JetStream, h Handler, post func(input)) (*puller, error) {
+	p := &puller{cfg: cfg, layout: lay, nc: nc, js: js, handler: h, post: post, inbox: nats.NewInbox(), epoch: time.Now(),
+		runners: make(map[int]*runner), done: make(map[int]uint64), suspended: true}
+	sub, err := nc.Subscribe(p.inbox+".*.*", p.dispatch)
+	if err != nil {
+		return nil, fmt.Errorf("subscribing for pulled messages: %w", err)
+	}
+	if err := sub.SetPendingLimits(-1, -1); err != nil {
+		return nil, fmt.Errorf("subscribing for pulled messages: %w", err)
+	}
+	p.sub = sub
+	return p, nil
+}
+
+// runner is one slot that is held: one goroutine, one message at a time.
+type runner struct {
+	p    *puller
+	slot int
+	mail chan *nats.Msg
+	poke chan struct{} // something of the below has changed
+	ctx  context.Context
+	drop context.CancelFunc
+
+	mu        sync.Mutex
+	fence     Fence
+	releasing bool
+	busy      bool   // a handler is running
+	reply     string // ack subject of the message in hand, "" for none
+	interrupt context.CancelFunc
+}
+
+func (p *puller) hold(slot int, fence Fence) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r := p.runners[slot]; r != nil {
+		r.mu.Lock()
+		r.fence = fence
+		r.mu.Unlock()
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &runner{p: p, slot: slot, mail: make(chan *nats.Msg, pullBatch*4), poke: make(chan struct{}, 1), ctx: ctx, drop: cancel, fence: fence}
+	p.runners[slot] = r
+	p.wg.Add(1)
+	go func() {
+		defer p.wg.Done()
+		r.run()
+	}()
+}
+
+// release asks a slot's runner to end with the message it has. It posts
+// slotReleasedInput when it has, and the server has been told.
+func (p *puller) release(slot int) {
+	if r := p.runner(slot); r != nil {
+		r.mu.Lock()
+		r.releasing = true
+		busy := r.busy
+		r.mu.Unlock()
+		p.post(noteInput{Event{Kind: EventReleasing, Slot: slot, Busy: busy}})
+		r.wakeUp()
+	} else {
+		p.post(slotReleasedInput{slot: slot})
+	}
+}
+
+// force ends a slot whose handler does not return in time.
+func (p *puller) force(slot int) {
+	if r := p.detach(slot); r != nil {
+		r.drop()
+		go func() {
+			p.unpinUntilDone(slot)
+			p.post(slotReleasedInput{slot: slot, forced: true})
+		}()
+	}
+}
+
+// dropSlot ends a slot that is not ours any more: nothing is acknowledged.
+func (p *puller) dropSlot(slot int) {
+	if r := p.detach(slot); r != nil {
+		r.drop()
+		p.released(slot)
+	}
+}
+
+func (p *puller) runner(slot int) *runner {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.runners[slot]
+}
+
+func (p *puller) detach(slot int) *runner {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.runners[slot]
+	delete(p.runners, slot)
+	return r
+}
+
+func (p *puller) released(slot int) {
+	if h, ok := p.handler.(Releaser); ok {
+		h.Released([]int{slot})
+	}
+}
+
+// suspend lets no message begin and ends the contexts of those that run;
+// resume lets them go on, the interrupted ones from the start.
+func (p *puller) suspend(on bool) {
+	p.mu.Lock()
+	p.suspended = on
+	runners := make([]*runner, 0, len(p.runners))
+	for _, r := range p.runners {
+		runners = append(runners, r)
+	}
+	p.mu.Unlock()
+	for _, r := range runners {
+		if on {
+			r.mu.Lock()
+			if r.interrupt != nil {
+				r.interrupt()
+			}
+			r.mu.Unlock()
+		}
+		r.wakeUp()
+	}
+}
+
+func (p *puller) trusted() bool {
+	p.mu.Lock()
+	s := p.suspended
+	p.mu.Unlock()
+	return !s && int64(time.Since(p.epoch)) < p.trustedUntil.Load()
+}
+
+// close ends every runner and waits for their handlers.
+func (p *puller) close() {
+	p.mu.Lock()
+	for s, r := range p.runners {
+		r.drop()
+		delete(p.runners, s)
+	}
+	p.mu.Unlock()
+	p.wg.Wait()
+	// What arrives until the server has handled the end of the subscription
+	// is still sent back.
+	_ = p.sub.Drain()
+	_ = p.nc.FlushTimeout(apiTimeout)
+}
+
+// dispatch is the subscription's callback.
+func (p *puller) dispatch(msg *nats.Msg) {
+	slot, ok := p.slotOf(msg)
+	if !ok {
+		return
+	}
+	if r := p.runner(slot); r != nil {
+		select {
+		case r.mail <- msg:
+			return
+		case <-r.ctx.Done():
+		}
+	}
+	if !isStatus(msg) {
+		go p.sendBack(msg, slot)
+	}
+}
+
+func isStatus(msg *nats.Msg) bool { return len(msg.Data) == 0 && msg.Header.Get("Status") != "" }
+
+func (p *puller) slotOf(msg *nats.Msg) (int, bool) {
+	if isStatus(msg) {
+		rest, ok := strings.CutPrefix(msg.Subject, p.inbox+".")
+		if !ok {
+			return 0, false
+		}
+		slot, err := strconv.Atoi(rest[:strings.IndexByte(rest+".", '.')])
+		return slot, err == nil
+	}
+	slot, _, _, err := p.layout.parse(msg.Subject)
+	if err != nil {
+		p.cfg.Logger.Warn("A message of another layout was delivered and is sent back.", "subject", msg.Subject, "err", err)
+		_ = msg.Nak()
+		return 0, false
+	}
+	return slot, true
+}
+
+// sendBack returns a message that came for a slot that is not held: the pin
+// first, or the server would deliver it here again.
+func (p *puller) sendBack(msg *nats.Msg, slot int) {
+	ctx, cancel := context.WithTimeout(context.Background(), apiTimeout)
+	defer cancel()
+	_ = p.unpin(ctx, slot)
+	_ = msg.Nak()
+}
+
+// inProgress tells the server that the messages in hand are being worked on.
+func (p *puller) inProgress() {
+	if !p.trusted() {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.runners {
+		r.mu.Lock()
+		if r.reply != "" {
+			_ = p.nc.Publish(r.reply, []byte("+WPI"))
+		}
+		r.mu.Unlock()
+	}
+}
+
+// pullRequest is the body of a pull.
+//
+// Source: NATS ADR-42, "Pull Consumer Priority Groups".
+type pullRequest struct {
+	Batch   int           `json:"batch"`
+	Expires time.Duration `json:"expires"`
+	Group   string        `json:"group"`
+	ID      string        `json:"id,omitempty"`
+}
+
+// apiError is the part of a JetStream API answer that tells whether it failed.
+type apiError struct {
+	Error *struct {
+		Code        int    `json:"code"`
+		ErrCode     uint16 `json:"err_code"`
+		Description string `json:"description"`
+	} `json:"error"`
+}
+
+const codeConsumerNotFound = 10014
+
+var errNoConsumer = errors.New("the consumer does not exist")
+
+func (p *puller) api(ctx context.Context, verb string, slot int, body []byte) error {
+	subject := "$JS.API.CONSUMER." + verb + "." + p.cfg.Stream + "." + p.layout.consumer(slot)
+	msg, err := p.nc.RequestWithContext(ctx, subject, body)
+	if errors.Is(err, nats.ErrNoResponders) && verb == "RESET" {
+		return errNoConsumer
+	}
+	if err != nil {
+		return err
+	}
+	var answer apiError
+	if err := json.Unmarshal(msg.Data, &answer); err != nil {
+		return err
+	}
+	if answer.Error != nil {
+		if answer.Error.ErrCode == codeConsumerNotFound {
+			return errNoConsumer
+		}
+		return fmt.Errorf("%s: %s (%d)", strings.ToLower(verb), answer.Error.Description, answer.Error.ErrCode)
+	}
+	return nil
+}
+
+var unpinBody = mustJSON(struct {
+	Group string `json:"group"`
+}{priorityGroup})
+
+func (p *puller) unpin(ctx context.Context, slot int) error {
+	return p.api(ctx, "UNPIN", slot, unpinBody)
+}
+
+func (p *puller) unpinUntilDone(slot int) {
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), apiTimeout)
+		err := p.unpin(ctx, slot)
+		cancel()
+		if err == nil || errors.Is(err, errNoConsumer) || p.nc.IsClosed() {
+			return
+		}
+		time.Sleep(pullRetry)
+	}
+}
+
+// take takes a slot from a dead owner: its pin, then what was delivered to it
+// and is not settled, so that nobody waits for AckWait.
+func (p *puller) take(ctx context.Context, slot int) error {
+	err := p.unpin(ctx, slot)
+	if err == nil {
+		err = p.api(ctx, "RESET", slot, nil)
+	}
+	if !errors.Is(err, errNoConsumer) {
+		return err
+	}
+	return p.createConsumer(ctx, slot)
+}
+
+// createConsumer makes a slot's consumer anew: its state is in memory only and
+// goes with a restart of the server. What was not acknowledged is in the stream.
+func (p *puller) createConsumer(ctx context.Context, slot int) error {
+	_, err := p.js.CreateOrUpdateConsumer(ctx, p.cfg.Stream, slotConsumer(p.cfg, p.layout, slot))
+	return err
+}
+
+func (r *runner) wakeUp() {
+	select {
+	case r.poke <- struct{}{}:
+	default:
+	}
+}
+
+// run is the runner's goroutine.
+func (r *runner) run() {
+	pull := pullState{r: r}
+	defer pull.stop()
+	pull.request()
+	for {
+		select {
+		case <-r.ctx.Done():
+			return
+		case <-r.poke:
+		case <-pull.timer.C:
+			pull.request()
+		case msg := <-r.mail:
+			if isStatus(msg) {
+				pull.status(msg)
+				break
+			}
+			pull.got(msg)
+			if !r.process(msg) {
+				r.giveUp(msg)
+				return
+			}
+		}
+		if r.isReleasing() {
+			r.giveUp(nil)
+			return
+		}
+		if r.ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+func (r *runner) isReleasing() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.releasing
+}
+
+// giveUp hands the slot back: no more pulls, the pin off, and what was
+// delivered but not begun back to the server, in this order.
+func (r *runner) giveUp(inHand *nats.Msg) {
+	if r.ctx.Err() != nil {
+		return // dropped, or forced: somebody else sees to it
+	}
+	// From here on, what arrives is sent back by dispatch.
+	if r.p.detach(r.slot) == nil {
+		return
+	}
+	r.p.unpinUntilDone(r.slot)
+	if inHand != nil {
+		_ = inHand.Nak()
+	}
+	for {
+		select {
+		case msg := <-r.mail:
+			if !isStatus(msg) {
+				_ = msg.Nak()
+			}
+			continue
+		default:
+		}
+		break
+	}
+	r.drop()
+	r.p.released(r.slot)
+	r.p.post(slotReleasedInput{slot: r.slot})
+}
+
+// process handles one message until it is settled, and reports whether it is:
+// false means that the slot ends with it unsettled.
+func (r *runner) process(msg *nats.Msg) bool {
+	meta, err := msg.Metadata()
+	if err != nil {
+		r.p.cfg.Logger.Error("A message without JetStream metadata was delivered.", "subject", msg.Subject, "err", err)
+		return true
+	}
+	if r.settledBefore(meta.Sequence.Stream) {
+		// Delivered again after a take-over; its first acknowledgement may
+		// have been lost with the consumer's state.
+		_ = msg.Ack()
+		return true
+	}
+	_, key, published, err := r.p.layout.parse(msg.Subject)
+	if err != nil {
+		return true
+	}
+	m := Message{Subject: published, Key: strings.Join(key, KeySeparator), Slot: r.slot, Data: msg.Data, Header: msg.Header,
+		Sequence: meta.Sequence.Stream, Published: meta.Timestamp, Delivered: meta.NumDelivered}
+	r.setReply(msg.Reply)
+	defer r.setReply("")
+	for delay := r.p.cfg.RetryDelay; ; {
+		if !r.mayStart() {
+			return false
+		}
+		m.Attempt++
+		err := r.call(m)
+		switch {
+		case r.ctx.Err() != nil:
+			return false
+		case err == nil:
+			r.settle(m.Sequence)
+			_ = msg.Ack()
+			return true
+		case isDiscarded(err):
+			r.settle(m.Sequence)
+			_ = msg.Term()
+			return true
+		}
+		if !r.pause(delay) {
+			return false
+		}
+		delay = min(2*delay, maxRetryDelay)
+	}
+}
+
+func (r *runner) setReply(reply string) {
+	r.mu.Lock()
+	r.reply = reply
+	r.mu.Unlock()
+}
+
+// mayStart waits for trust; false means that the slot ends.
+func (r *runner) mayStart() bool {
+	for {
+		if r.ctx.Err() != nil || r.isReleasing() {
+			return false
+		}
+		if r.p.trusted() {
+			return true
+		}
+		select {
+		case <-r.ctx.Done():
+		case <-r.poke:
+		case <-time.After(pullRetry):
+		}
+	}
+}
+
+// pause waits before a failed message is tried again; false means that the slot
+// ends.
+func (r *runner) pause(d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			return true
+		case <-r.ctx.Done():
+			return false
+		case <-r.poke:
+			if r.isReleasing() {
+				return false
+			}
+		}
+	}
+}
+
+func (r *runner) call(m Message) error {
+	ctx, cancel := context.WithCancel(r.ctx)
+	defer cancel()
+	if d := r.p.cfg.HandlerTimeout; d > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, d)
+		defer stop()
+	}
+	r.mu.Lock()
+	m.Fence = r.fence
+	r.busy, r.interrupt = true, cancel
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		r.busy, r.interrupt = false, nil
+		r.mu.Unlock()
+	}()
+	return r.p.handler.Handle(ctx, m)
+}
+
+func (r *runner) settledBefore(seq uint64) bool {
+	r.p.mu.Lock()
+	defer r.p.mu.Unlock()
+	return seq <= r.p.done[r.slot]
+}
+
+func (r *runner) settle(seq uint64) {
+	r.p.mu.Lock()
+	defer r.p.mu.Unlock()
+	r.p.done[r.slot] = max(r.p.done[r.slot], seq)
+}
+
+// pullState keeps one pull parked at the server.
+type pullState struct {
+	r     *runner
+	pin   string
+	left  int // messages that the pull may still bring
+	serie int
+	timer *time.Timer
+	fails int
+}
+
+func (s *pullState) stop() {
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+}
+
+func (s *pullState) again(d time.Duration) {
+	if s.timer == nil {
+		s.timer = time.NewTimer(d)
+		return
+	}
+	s.timer.Reset(d)
+}
+
+func (s *pullState) request() {
+	p := s.r.p
+	s.serie++
+	s.left = pullBatch
+	// If neither message nor status comes, the pull is lost.
+	s.again(pullExpiry + 2*time.Second)
+	body := mustJSON(pullRequest{Batch: pullBatch, Expires: pullExpiry, Group: priorityGroup, ID: s.pin})
+	reply := p.inbox + "." + strconv.Itoa(s.r.slot) + "." + strconv.Itoa(s.serie)
+	subject := "$JS.API.CONSUMER.MSG.NEXT." + p.cfg.Stream + "." + p.layout.consumer(s.r.slot)
+	if err := p.nc.PublishRequest(subject, reply, body); err != nil {
+		s.again(pullRetry)
+	}
+}
+
+func (s *pullState) got(msg *nats.Msg) {
+	if pin := msg.Header.Get("Nats-Pin-Id"); pin != "" {
+		s.pin = pin
+	}
+	s.fails = 0
+	s.left--
+	if s.left == 0 {
+		s.request()
+	} else {
+		s.again(pullExpiry + 2*time.Second)
+	}
+}
+
+// status handles the end of a pull. Ends of earlier pulls are ignored.
+func (s *pullState) status(msg *nats.Msg) {
+	if !strings.HasSuffix(msg.Subject, "."+strconv.Itoa(s.serie)) {
+		return
+	}
+	switch code := msg.Header.Get("Status"); code {
+	case "408", "404": // expired
+		s.request()
+	case "423": // the pin is not ours any more
+		s.pin = ""
+		s.request()
+	default: // 409: leadership change, consumer deleted …; 503: nobody there
+		s.pin = ""
+		s.fails++
+		if s.fails%5 == 0 {
+			s.r.p.cfg.Logger.Warn("Pulls are refused; making the consumer anew if it is gone.", "slot", s.r.slot, "status", code, "description", msg.Header.Get("Description"))
+			ctx, cancel := context.WithTimeout(s.r.ctx, apiTimeout)
+			_ = s.r.p.createConsumer(ctx, s.r.slot)
+			cancel()
+		}
+		s.again(pullRetry * time.Duration(min(s.fails, 10)))
+	}
+}

@@ -1,0 +1,510 @@
+package partition
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+)
+
+// Worker takes part in sharing out a group's keys. It is made by New and works
+// in Run.
+type Worker struct {
+	cfg     Config
+	layout  layout
+	nc      *nats.Conn
+	handler Handler
+
+	inputs chan input
+	done   chan struct{}
+	status atomic.Pointer[Status]
+	events eventCounts
+
+	js      jetstream.JetStream
+	buckets *buckets
+	pull    *puller
+	machine *machine
+
+	peerSub   *nats.Subscription
+	probeSub  *nats.Subscription
+	probeBox  string
+	leases    context.CancelFunc // of the watch, while leading
+	taking    chan struct{}      // bounds take-overs under way
+	farewells sync.WaitGroup
+}
+
+// Status is what a worker knows of itself at one moment.
+type Status struct {
+	ID            string
+	Claim         uint64
+	State         State
+	Leading       bool
+	Leader        string // stable ID, "" if unknown
+	Version       uint64 // of the assignment map, 0 before the first
+	Slots         []int  // that it pulls for
+	TrustedUntil  time.Time
+	ActiveWorkers int // that the leader sees; 0 elsewhere
+}
+
+// New checks a configuration and returns a worker that has not begun. Errors
+// name every fault.
+func New(nc *nats.Conn, cfg Config, h Handler) (*Worker, error) {
+	cfg = cfg.resolve()
+	lay, err := cfg.validate()
+	if nc == nil {
+		err = errors.Join(err, errors.New("partition: the connection is nil"))
+	}
+	if h == nil {
+		err = errors.Join(err, errors.New("partition: the handler is nil"))
+	}
+	if err != nil {
+		return nil, err
+	}
+	instance := nuid.Next()
+	if cfg.Pod == "" {
+		cfg.Pod, _ = os.Hostname()
+	}
+	if cfg.PodUID == "" {
+		cfg.PodUID = instance
+	}
+	w := &Worker{cfg: cfg, layout: lay, nc: nc, handler: h, inputs: make(chan input, 1024), done: make(chan struct{}),
+		machine: newMachine(cfg, instance), taking: make(chan struct{}, 32)}
+	w.status.Store(&Status{State: StateInit})
+	return w, nil
+}
+
+// Status returns the worker's state. It may be called at any time.
+func (w *Worker) Status() Status { return *w.status.Load() }
+
+// Run joins the group, takes its share of the keys and works until ctx ends;
+// then it hands over what it has, waits for the handlers that run, and returns
+// nil. Leaving takes at most Config.LeaveTimeout. It makes what Provision makes
+// if nobody has. A worker runs once.
+//
+// While the connection is away Run keeps trying; it returns an error only when
+// it can't begin, or when the connection was closed by its owner.
+func (w *Worker) Run(ctx context.Context) error {
+	defer close(w.done)
+	if err := w.open(ctx); err != nil {
+		return err
+	}
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer w.close()
+	defer stop()
+	if err := w.watchMap(watching); err != nil {
+		return err
+	}
+	status := w.nc.StatusChanged(nats.CONNECTED, nats.DISCONNECTED, nats.RECONNECTING, nats.CLOSED)
+	progress := time.NewTicker(w.cfg.AckWait / 3)
+	defer progress.Stop()
+	return w.loop(ctx, status, progress.C)
+}
+
+func (w *Worker) open(ctx context.Context) error {
+	js, err := jetstream.New(w.nc)
+	if err != nil {
+		return fmt.Errorf("starting worker of %s: %w", w.cfg.Name, err)
+	}
+	w.js = js
+	kv, err := js.KeyValue(ctx, w.cfg.bucketMap())
+	if err == nil {
+		err = checkLayout(ctx, kv, w.cfg)
+	}
+	if errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, errNotProvisioned) {
+		err = Provision(ctx, w.nc, w.cfg)
+	}
+	if err != nil {
+		return fmt.Errorf("starting worker of %s: %w", w.cfg.Name, err)
+	}
+	if w.buckets, err = openBuckets(ctx, js, w.cfg); err != nil {
+		return fmt.Errorf("starting worker of %s: %w", w.cfg.Name, err)
+	}
+	if w.pull, err = newPuller(w.cfg, w.layout, w.nc, js, w.handler, w.post); err != nil {
+		return fmt.Errorf("starting worker of %s: %w", w.cfg.Name, err)
+	}
+	w.probeBox = nats.NewInbox()
+	w.probeSub, err = w.nc.Subscribe(w.probeBox+".*.*", w.probeAnswered)
+	if err != nil {
+		return fmt.Errorf("starting worker of %s: %w", w.cfg.Name, err)
+	}
+	return nil
+}
+
+func (w *Worker) close() {
+	w.pull.close()
+	if w.leases != nil {
+		w.leases()
+	}
+	_ = w.probeSub.Unsubscribe()
+	w.listen(Member{})
+}
+
+// post hands an input to the loop; after its end, to nobody.
+func (w *Worker) post(in input) {
+	select {
+	case w.inputs <- in:
+	case <-w.done:
+	}
+}
+
+// loop is the only goroutine that touches the machine.
+func (w *Worker) loop(ctx context.Context, status <-chan nats.Status, progress <-chan time.Time) error {
+	m := w.machine
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	leave := ctx.Done()
+	var next input = startInput{}
+	for {
+		for _, e := range m.step(time.Now(), next) {
+			w.execute(e)
+		}
+		w.publishStatus()
+		if m.stage == stageGone {
+			return m.err
+		}
+		w.sleepUntil(timer, m.wake())
+		select {
+		case next = <-w.inputs:
+		case <-timer.C:
+			next = tickInput{}
+		case <-progress:
+			w.pull.inProgress()
+			next = tickInput{}
+		case s := <-status:
+			if s == nats.CLOSED {
+				return fmt.Errorf("worker %s: the connection was closed", m.self.ID)
+			}
+			next = connectionInput{up: w.nc.IsConnected()}
+		case <-leave:
+			leave = nil
+			next = leaveInput{}
+		}
+	}
+}
+
+// shortestSleep keeps a wake-up in the past from spinning.
+const shortestSleep = 2 * time.Millisecond
+
+func (w *Worker) sleepUntil(t *time.Timer, at time.Time) {
+	if at.IsZero() {
+		t.Reset(time.Hour)
+		return
+	}
+	t.Reset(max(time.Until(at), shortestSleep))
+}
+
+func (w *Worker) publishStatus() {
+	m := w.machine
+	if m.trusted {
+		w.pull.trustedUntil.Store(int64(m.trustEnds().Sub(w.pull.epoch)))
+	}
+	s := &Status{ID: m.self.ID, Claim: m.self.Claim, State: m.state, Leading: m.lead.office, Leader: m.lead.leader.ID, ActiveWorkers: len(m.lead.peers)}
+	if m.cur != nil {
+		s.Version = m.cur.Version
+	}
+	if m.trusted {
+		s.TrustedUntil = m.trustEnds()
+	}
+	for slot, st := range m.own.slots {
+		if st.phase == phaseHolding || st.phase == phaseReleasing {
+			s.Slots = append(s.Slots, slot)
+		}
+	}
+	slices.Sort(s.Slots)
+	w.status.Store(s)
+}
+
+// execute carries one effect out. What takes time does so in a goroutine of its
+// own and comes back as an input.
+func (w *Worker) execute(e effect) {
+	switch e := e.(type) {
+	case kvEffect:
+		w.operate(e)
+	case pingEffect:
+		go w.ping(e.start)
+	case probeEffect:
+		for _, to := range e.to {
+			_ = w.nc.PublishRequest(w.peerSubject(to), fmt.Sprintf("%s.%s.%d", w.probeBox, to.ID, to.Claim), nil)
+		}
+	case sendEffect:
+		_ = w.nc.Publish(w.peerSubject(e.to), mustJSON(e.msg))
+	case watchLeasesEffect:
+		w.watchLeases(e.on)
+	case weightsEffect:
+		go w.loadWeights()
+	case planEffect:
+		go w.plan(e.job)
+	case prepareEffect:
+		go w.prepare(e.slots)
+	case holdEffect:
+		w.pull.hold(e.slot, e.fence)
+	case releaseEffect:
+		go w.pull.release(e.slot)
+	case forceEffect:
+		w.pull.force(e.slot)
+	case dropEffect:
+		w.pull.dropSlot(e.slot)
+	case suspendEffect:
+		w.pull.suspend(true)
+	case resumeEffect:
+		w.pull.trustedUntil.Store(int64(w.machine.trustEnds().Sub(w.pull.epoch)))
+		w.pull.suspend(false)
+	case takeEffect:
+		go w.take(e.slot)
+	case listenEffect:
+		w.listen(e.self)
+	case emitEffect:
+		w.emit(e.event)
+	case exitEffect:
+		w.farewells.Wait()
+	}
+}
+
+func (w *Worker) operate(e kvEffect) {
+	if e.purpose == forFarewell {
+		w.farewells.Add(1)
+	}
+	go func() {
+		in := w.buckets.run(context.Background(), e, w.operationTimeout())
+		if e.purpose == forFarewell {
+			w.farewells.Done()
+		}
+		w.post(in)
+	}()
+}
+
+func (w *Worker) operationTimeout() time.Duration { return w.cfg.LeaseTTL / 4 }
+
+func (w *Worker) ping(start time.Time) {
+	ctx, cancel := context.WithTimeout(context.Background(), w.cfg.SuspicionGrace)
+	defer cancel()
+	if w.nc.FlushWithContext(ctx) == nil {
+		w.post(pongInput{start})
+	}
+}
+
+// Peers.
+
+func (w *Worker) peerSubject(m Member) string {
+	return fmt.Sprintf("muster.%s.worker.%s.%d", w.cfg.Name, m.ID, m.Claim)
+}
+
+// EventSubject is where the workers of a group publish their events, as JSON.
+func EventSubject(group string) string { return "muster." + group + ".events" }
+
+func (w *Worker) listen(self Member) {
+	if w.peerSub != nil {
+		_ = w.peerSub.Unsubscribe()
+		w.peerSub = nil
+	}
+	if self == (Member{}) {
+		return
+	}
+	sub, err := w.nc.Subscribe(w.peerSubject(self), w.peerCalled)
+	if err != nil {
+		w.cfg.Logger.Error("Subscribing for messages of other workers failed.", "err", err)
+		return
+	}
+	w.peerSub = sub
+}
+
+// maxPeerMessage bounds what is read: all slots of the largest layout.
+const maxPeerMessage = 64 * maxSlots
+
+func (w *Worker) peerCalled(msg *nats.Msg) {
+	if len(msg.Data) == 0 {
+		return // a probe: being subscribed is the answer
+	}
+	var pm peerMessage
+	if len(msg.Data) > maxPeerMessage || json.Unmarshal(msg.Data, &pm) != nil {
+		w.cfg.Logger.Warn("A message on the worker's own subject is not a worker's and is ignored.", "subject", msg.Subject, "bytes", len(msg.Data))
+		return
+	}
+	w.post(peerInput{pm})
+}
+
+// probeAnswered: only the server answers a probe, and only when nobody listens.
+func (w *Worker) probeAnswered(msg *nats.Msg) {
+	if msg.Header.Get("Status") != "503" {
+		return
+	}
+	var m Member
+	rest := msg.Subject[len(w.probeBox)+1:]
+	for i := range rest {
+		if rest[i] == '.' {
+			m.ID = rest[:i]
+			if _, err := fmt.Sscanf(rest[i+1:], "%d", &m.Claim); err != nil {
+				return
+			}
+		}
+	}
+	w.post(unreachableInput{m})
+}
+
+// Watches.
+
+func (w *Worker) watchMap(ctx context.Context) error {
+	kw, err := w.buckets.kvs[w.cfg.bucketMap()].WatchAll(ctx)
+	if err != nil {
+		return fmt.Errorf("watching bucket %s: %w", w.cfg.bucketMap(), err)
+	}
+	go func() {
+		defer func() { _ = kw.Stop() }()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case e, ok := <-kw.Updates():
+				if !ok {
+					return
+				}
+				if e != nil {
+					w.mapBucketChanged(e)
+				}
+			}
+		}
+	}()
+	return nil
+}
+
+func (w *Worker) mapBucketChanged(e jetstream.KeyValueEntry) {
+	switch e.Key() {
+	case AssignmentKey:
+		if e.Operation() != jetstream.KeyValuePut {
+			return // deleted by hand: the workers keep to what they have
+		}
+		a, err := DecodeAssignment(e.Value())
+		if err != nil {
+			w.cfg.Logger.Error("An assignment map is not valid and is ignored.", "revision", e.Revision(), "err", err)
+			return
+		}
+		w.post(mapInput{a, e.Revision()})
+	case leaderKey:
+		in := leaderInput{rev: e.Revision()}
+		if e.Operation() == jetstream.KeyValuePut {
+			var v leaderValue
+			if err := json.Unmarshal(e.Value(), &v); err != nil || v.Schema != valueSchema {
+				w.cfg.Logger.Error("The leader's lease is not valid and is ignored.", "revision", e.Revision(), "err", err)
+				return
+			}
+			in.leader = Member{v.ID, v.Claim}
+		}
+		w.post(in)
+	}
+}
+
+func (w *Worker) watchLeases(on bool) {
+	if w.leases != nil {
+		w.leases()
+		w.leases = nil
+	}
+	if !on {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	w.leases = cancel
+	go func() {
+		for ctx.Err() == nil {
+			if err := w.followLeases(ctx); err != nil && ctx.Err() == nil {
+				w.cfg.Logger.Warn("Watching the leases failed; again.", "err", err)
+				time.Sleep(retryInterval)
+			}
+		}
+	}()
+}
+
+func (w *Worker) followLeases(ctx context.Context) error {
+	kw, err := w.buckets.kvs[w.cfg.bucketLeases()].WatchAll(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = kw.Stop() }()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case e, ok := <-kw.Updates():
+			if !ok {
+				return errors.New("the watch ended")
+			}
+			if e == nil {
+				w.post(leasesSyncedInput{})
+				continue
+			}
+			in := leaseInput{id: e.Key(), rev: e.Revision(), deleted: e.Operation() != jetstream.KeyValuePut}
+			if !in.deleted && json.Unmarshal(e.Value(), &in.value) != nil {
+				w.cfg.Logger.Warn("A heartbeat is not valid and is ignored.", "worker", e.Key())
+				continue
+			}
+			w.post(in)
+		}
+	}
+}
+
+// The rest of the effects.
+
+func (w *Worker) loadWeights() {
+	ctx, cancel := context.WithTimeout(context.Background(), w.cfg.PrepareTimeout)
+	defer cancel()
+	byKey, err := w.cfg.Weights(ctx)
+	in := weightsInput{err: err}
+	if err == nil {
+		in.slots = make([]uint64, w.cfg.Slots)
+		for k, v := range byKey {
+			in.slots[SlotOfKey(w.cfg.Slots, k)] += v
+		}
+	}
+	w.post(in)
+}
+
+func (w *Worker) plan(job *planJob) {
+	start := time.Now()
+	var err error
+	job.result, err = w.cfg.Strategy.Plan(job.problem)
+	job.took = time.Since(start)
+	w.post(plannedInput{job, err})
+}
+
+func (w *Worker) prepare(slots []int) {
+	h, ok := w.handler.(Preparer)
+	if !ok {
+		w.post(preparedInput{slots: slots})
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), w.cfg.PrepareTimeout)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- h.Prepare(ctx, slots) }()
+	var err error
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		err = fmt.Errorf("preparing %d slots: %w", len(slots), ctx.Err())
+	}
+	w.post(preparedInput{slots, err})
+}
+
+func (w *Worker) take(slot int) {
+	w.taking <- struct{}{}
+	defer func() { <-w.taking }()
+	ctx, cancel := context.WithTimeout(context.Background(), apiTimeout)
+	defer cancel()
+	w.post(takenInput{slot, w.pull.take(ctx, slot)})
+}
+
+func (w *Worker) emit(e Event) {
+	w.events.count(e)
+	if o, ok := w.handler.(Observer); ok {
+		o.Observe(e)
+	}
+	_ = w.nc.Publish(EventSubject(w.cfg.Name), mustJSON(e))
+}
