@@ -1,0 +1,119 @@
+package uchart
+
+import (
+	"fmt"
+	"strings"
+)
+
+// State is the conclusion about one context.
+type State uint8
+
+// The states of a [Verdict].
+const (
+	Learning State = iota + 1 // too few earlier contexts to judge by; no alarm
+	Normal                    // nothing unusual
+	Alarm                     // the process deviates from the chamber's history
+	BadData                   // the trace is truncated or broken; the process isn't judged
+)
+
+var stateNames = [...]string{Learning: "learning", Normal: "normal", Alarm: "alarm", BadData: "bad-data"}
+
+// String returns the lower-case name, such as "bad-data".
+func (s State) String() string {
+	if s >= Learning && s <= BadData {
+		return stateNames[s]
+	}
+	return fmt.Sprintf("state(%d)", uint8(s))
+}
+
+// MarshalText implements [encoding.TextMarshaler].
+func (s State) MarshalText() ([]byte, error) {
+	if s < Learning || s > BadData {
+		return nil, fmt.Errorf("unknown state %d", uint8(s))
+	}
+	return []byte(stateNames[s]), nil
+}
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (s *State) UnmarshalText(text []byte) error {
+	for i, name := range stateNames {
+		if name == string(text) && name != "" {
+			*s = State(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("unknown state %q", text)
+}
+
+// Verdict is the conclusion about one context with its reasons. It holds finite
+// numbers only and travels as JSON.
+type Verdict struct {
+	State  State    `json:"state"`
+	Limits LimitsID `json:"limits"`
+	// Charts is how many single charts (SVID x step x statistic) were judged.
+	Charts int `json:"charts"`
+	// Score is the context's score and ScoreLimit the one from which on it is an
+	// alarm; see Judge for what they are.
+	Score      float64 `json:"score"`
+	ScoreLimit float64 `json:"score_limit"`
+	// Violated is how many charts are outside their limits, and Violations the
+	// worst of them, worst first, at most MaxViolations.
+	Violated   int         `json:"violated"`
+	Violations []Violation `json:"violations,omitempty"`
+	// Faults are what is wrong with the data, for a person.
+	Faults []string `json:"faults,omitempty"`
+}
+
+// MaxViolations is how many violations a [Verdict] lists.
+const MaxViolations = 20
+
+// LimitsID tells which control limits a context was judged by.
+type LimitsID struct {
+	Version uint64 `json:"version,string"` // hash of the rules and of the contexts used; 0 is none
+	N       int    `json:"n"`              // contexts used
+	First   string `json:"first,omitempty"`
+	Last    string `json:"last,omitempty"`
+}
+
+// Violation is one chart outside its control limits.
+type Violation struct {
+	SVID      string    `json:"svid"`
+	Step      int32     `json:"step"`
+	Statistic Statistic `json:"statistic"`
+	Value     float64   `json:"value"`
+	Center    float64   `json:"center"`
+	Lower     float64   `json:"lower"`
+	Upper     float64   `json:"upper"`
+	Sigmas    float64   `json:"sigmas"` // distance from Center, signed
+}
+
+// String describes the violation in one line.
+func (v Violation) String() string {
+	return fmt.Sprintf("%s, step %d, %s = %.6g outside %.6g..%.6g (%+.1f sigma)", v.SVID, v.Step, v.Statistic, v.Value, v.Lower, v.Upper, v.Sigmas)
+}
+
+// Flagged reports whether the context raises an alarm and is kept out of the
+// limits of later ones.
+func (v Verdict) Flagged() bool { return v.State == Alarm || v.State == BadData }
+
+// Reason says in one line why the context is flagged, and is empty if it isn't.
+func (v Verdict) Reason() string {
+	switch v.State {
+	case BadData:
+		return "bad data: " + strings.Join(v.Faults, "; ")
+	case Alarm:
+		reason := fmt.Sprintf("score %.4g over %.4g, %d of %d charts outside", v.Score, v.ScoreLimit, v.Violated, v.Charts)
+		if len(v.Violations) > 0 {
+			reason += "; worst " + v.Violations[0].String()
+		}
+		return reason
+	}
+	return ""
+}
+
+// Point is an earlier context as [Judge] sees it.
+type Point struct {
+	Context string
+	Chart   *Chart
+	Flagged bool // not used for limits
+}
