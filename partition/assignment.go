@@ -98,8 +98,8 @@ func (a *Assignment) index(m Member) int32 {
 	return none
 }
 
-// settled tells whether every slot is with its owner.
-func (a *Assignment) settled() bool { return len(a.Moves) == 0 && len(a.Taking) == 0 }
+// Settled tells whether every slot is with its owner.
+func (a *Assignment) Settled() bool { return len(a.Moves) == 0 && len(a.Taking) == 0 }
 
 // Counts returns the number of slots of each worker, by ID, as it will be when
 // every move is done.

@@ -82,8 +82,8 @@ type Config struct {
 	// LeaveWindow is how long the leader collects workers that leave; default
 	// 100 ms.
 	LeaveWindow time.Duration
-	// Expected returns how many workers there should be, 0 for unknown
-	// (default). It must not block.
+	// Expected returns how many workers there should be, 0 for unknown. It
+	// must not block. Default: what SetExpected said last, unknown before.
 	Expected func() int
 
 	// PrepareTimeout bounds Preparer.Prepare; default 5 s.
@@ -148,9 +148,6 @@ func (c Config) resolve() Config {
 	defaulted(&c.LeaveTimeout, 25*time.Second)
 	defaulted(&c.RetryDelay, 100*time.Millisecond)
 	defaulted(&c.AckWait, 30*time.Second)
-	if c.Expected == nil {
-		c.Expected = func() int { return 0 }
-	}
 	if c.Strategy == nil {
 		c.Strategy = plan.Sticky()
 	}
@@ -242,4 +239,7 @@ func (c Config) bucketLeader() string { return c.Name + "-leader" }
 // "<name>-assignments".
 const AssignmentKey = "assignment-map"
 
-const leaderKey = "leader"
+const (
+	leaderKey   = "leader"
+	expectedKey = "expected"
+)

@@ -585,7 +585,10 @@ func (m *machine) windowDue(joiners int) {
 		m.emit(Event{Kind: EventWindowDone, Reason: "nobody is new any more", After: m.staying(), Duration: m.now.Sub(l.windowBegun)})
 		return
 	}
-	expected := m.cfg.Expected()
+	expected := m.expect
+	if m.cfg.Expected != nil {
+		expected = m.cfg.Expected()
+	}
 	if expected == 0 && l.windowCold {
 		expected = m.workersInMap()
 	}
@@ -802,7 +805,7 @@ func (m *machine) written(in kvInput) {
 func (m *machine) afterWrite() {
 	l := &m.lead
 	m.takeDue()
-	if l.running != 0 && m.cur != nil && m.cur.Version == l.running && m.cur.settled() && l.draft == nil {
+	if l.running != 0 && m.cur != nil && m.cur.Version == l.running && m.cur.Settled() && l.draft == nil {
 		m.emit(Event{Kind: EventRebalanced, Version: l.running, Count: m.cur.Moved, Duration: m.now.Sub(m.cur.Planned)})
 		l.running = 0
 	}

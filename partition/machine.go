@@ -50,6 +50,7 @@ type machine struct {
 	lead leadership
 	own  ownership
 
+	expect int         // workers, by SetExpected; 0: unknown
 	cur    *Assignment // the newest map seen; nil before the first
 	curRev uint64
 	err    error // why it stopped
@@ -236,8 +237,9 @@ type (
 		slot   int
 		forced bool
 	}
-	noteInput  struct{ event Event } // something that a runner saw
-	takenInput struct {
+	expectedInput struct{ n int }
+	noteInput     struct{ event Event } // something that a runner saw
+	takenInput    struct {
 		slot int
 		err  error
 	}
@@ -261,6 +263,7 @@ func (preparedInput) input()     {}
 func (slotReleasedInput) input() {}
 func (takenInput) input()        {}
 func (noteInput) input()         {}
+func (expectedInput) input()     {}
 
 // peerMessage goes from worker to worker outside the buckets. Each is repeated
 // until the map shows that it did its work, so one that is lost costs a
@@ -347,6 +350,8 @@ func (m *machine) step(now time.Time, in input) []effect {
 		m.prepared(in.slots, in.err)
 	case slotReleasedInput:
 		m.slotReleased(in.slot, in.forced)
+	case expectedInput:
+		m.expect = in.n
 	case noteInput:
 		m.emit(in.event)
 	case takenInput:
@@ -807,7 +812,7 @@ func (m *machine) deriveState() State {
 		return StateEmergency
 	case m.leading() && !m.lead.windowEnds.IsZero():
 		return StateScaling
-	case m.ownMoves(), m.leading() && m.cur != nil && !m.cur.settled():
+	case m.ownMoves(), m.leading() && m.cur != nil && !m.cur.Settled():
 		return StateRebalancing
 	case m.own.holds():
 		return StateStable
@@ -815,7 +820,7 @@ func (m *machine) deriveState() State {
 		return StateLeader
 	case m.lead.leader == (Member{}):
 		return StateElection
-	case m.cur != nil && m.cur.index(m.self) != none && m.cur.settled():
+	case m.cur != nil && m.cur.index(m.self) != none && m.cur.Settled():
 		return StateStable // more workers than slots: nothing to hold
 	default:
 		return StateFollower

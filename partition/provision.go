@@ -25,6 +25,34 @@ const (
 	layoutKey = "layout"
 )
 
+// expectedValue is what expectedKey holds.
+type expectedValue struct {
+	Schema int `json:"schema"`
+	N      int `json:"n"`
+}
+
+// SetExpected tells the workers of a group how many of them there should be, 0
+// for unknown, so that a window for newcomers ends as soon as they are there.
+// Whatever decides the number calls it: a controller that sees the replicas of a
+// Deployment, or a person.
+func SetExpected(ctx context.Context, nc *nats.Conn, group string, n int) error {
+	if n < 0 {
+		return fmt.Errorf("setting the expected number of workers of %s: %d is negative", group, n)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return fmt.Errorf("setting the expected number of workers of %s: %w", group, err)
+	}
+	kv, err := js.KeyValue(ctx, Config{Name: group}.bucketMap())
+	if err != nil {
+		return fmt.Errorf("setting the expected number of workers of %s: %w; provision the group first", group, err)
+	}
+	if _, err := kv.Put(ctx, expectedKey, mustJSON(expectedValue{Schema: valueSchema, N: n})); err != nil {
+		return fmt.Errorf("setting the expected number of workers of %s: %w", group, err)
+	}
+	return nil
+}
+
 // layoutValue is what layoutKey holds.
 type layoutValue struct {
 	Schema  int    `json:"schema"`

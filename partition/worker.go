@@ -388,6 +388,13 @@ func (w *Worker) mapBucketChanged(e jetstream.KeyValueEntry) {
 			return
 		}
 		w.post(mapInput{a, e.Revision()})
+	case expectedKey:
+		var v expectedValue
+		if e.Operation() == jetstream.KeyValuePut && (json.Unmarshal(e.Value(), &v) != nil || v.Schema != valueSchema || v.N < 0) {
+			w.cfg.Logger.Warn("The expected number of workers is not valid and is ignored.", "revision", e.Revision())
+			return
+		}
+		w.post(expectedInput{v.N})
 	case leaderKey:
 		in := leaderInput{rev: e.Revision()}
 		if e.Operation() == jetstream.KeyValuePut {

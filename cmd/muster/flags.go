@@ -1,0 +1,28 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-dev/muster/scenario"
+)
+
+// usage marks what is wrong with a command's arguments as wrong usage.
+func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return usageError(cmd, err)
+		}
+		return nil
+	}
+}
+
+func usageError(cmd *cobra.Command, err error) error {
+	return fmt.Errorf("%w: %w; see %q", scenario.ErrUsage, err, cmd.CommandPath()+" --help")
+}
+
+func withUsageErrors(cmd *cobra.Command) *cobra.Command {
+	cmd.SetFlagErrorFunc(usageError)
+	return cmd
+}

@@ -1,0 +1,75 @@
+// Command muster is all of Muster in one binary.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-dev/muster/scenario"
+)
+
+// Exit codes of every command.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+func run(args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errChecksFailed):
+		_, _ = fmt.Fprintln(stderr, "muster:", err)
+		return exitFailed
+	case errors.Is(err, scenario.ErrFailed):
+		_, _ = fmt.Fprintln(stderr, "muster:", err)
+		return exitFailed
+	default:
+		_, _ = fmt.Fprintln(stderr, "muster:", err)
+		return exitUsage
+	}
+}
+
+var errChecksFailed = errors.New("the scenario's checks did not all hold; see the table above")
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "muster",
+		Short: "Capacity that is verified, keys that are handed over",
+		Long: "Muster keeps elastic clusters honest: capacity counts only once it is verified,\n" +
+			"and every change of it is a transaction that survives a crash at any point.",
+		Version:       version(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddCommand(newUp(), newDefender(), newCollect())
+	return root
+}
+
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "devel"
+}

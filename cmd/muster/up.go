@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-dev/muster/scenario"
+)
+
+func newUp() *cobra.Command {
+	o := scenario.Options{}
+	var name, report string
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Run everything on this machine, or play a scenario and check it",
+		Long: "Up starts a NATS server, a store, a data collector and defenders, all in this\n" +
+			"process and on 127.0.0.1, and processes traces until it is interrupted. With\n" +
+			"--scenario it plays one, prints what happens, compares it with what should, and\n" +
+			"exits with 0 if all of it holds and 1 if not.\n\n" +
+			"Scenarios: " + strings.Join(scenario.Names(), ", ") + ".",
+		Example: "  muster up\n" +
+			"  muster up --scenario scale-up --report r.json\n" +
+			"  muster up --scenario scale-up --case newcomer-crash --processes\n" +
+			"  muster up --scenario crash --kills 20",
+		Args: usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Out = cmd.OutOrStdout()
+			if name == "" {
+				if report != "" || o.Case != "" {
+					return fmt.Errorf("%w: --report and --case go with --scenario", scenario.ErrUsage)
+				}
+				if !cmd.Flags().Changed("http") {
+					o.HTTP = "127.0.0.1:8080"
+				}
+				return scenario.Up(cmd.Context(), o)
+			}
+			if !cmd.Flags().Changed("work") {
+				o.Work = 400 * time.Millisecond
+			}
+			return play(cmd, name, report, o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&name, "scenario", "", "play this scenario and exit: "+strings.Join(scenario.Names(), ", "))
+	f.StringVar(&o.Case, "case", "", "a failure case of scenario scale-up: newcomer-crash, partial, stale-claim")
+	f.StringVar(&report, "report", "", "write the scenario's report to this file, as JSON")
+	f.IntVar(&o.Defenders, "defenders", 30, "defenders at the beginning, 1 to 150")
+	f.IntVar(&o.Chambers, "chambers", 2400, "chambers")
+	f.IntVar(&o.Slots, "slots", 1024, "slots that the chambers are divided in; ownership moves by slots")
+	f.IntVar(&o.Rate, "rate", 150, "messages a second in the background")
+	f.DurationVar(&o.Work, "work", 0, "time added to each message's processing, three times as much when its history is not in memory (400ms in a scenario)")
+	f.StringVar(&o.Data, "data", "", "directory of trace CSV files to replay; without it traces are generated")
+	f.Uint64Var(&o.Seed, "seed", 1, "seed of generated traces and of what is drawn by lot")
+	f.BoolVar(&o.Processes, "processes", false, "run each defender as a process of its own")
+	f.BoolVar(&o.Expect, "expect", true, "let defenders know how many they should be, which ends the stabilization window early; --expect=false waits it out")
+	f.IntVar(&o.Kills, "kills", 20, "how many defenders scenario crash kills")
+	f.StringVar(&o.Dir, "dir", "", "keep everything in this directory; without it a temporary one is used and removed")
+	f.IntVar(&o.NATSPort, "nats-port", 0, "TCP port of the NATS server on 127.0.0.1, 0 for a free one")
+	f.StringVar(&o.HTTP, "http", "", "address of the metrics page; 127.0.0.1:8080 without a scenario, none with one; \"\" for none")
+	f.BoolVar(&o.Verbose, "verbose", false, "write debug lines to the defenders' logs")
+	return withUsageErrors(cmd)
+}
+
+func play(cmd *cobra.Command, name, report string, o scenario.Options) error {
+	if err := scenario.Check(name, o); err != nil {
+		return err
+	}
+	if report != "" {
+		// Now, not after minutes of work.
+		f, err := os.OpenFile(report, os.O_CREATE|os.O_WRONLY, 0o644)
+		if err != nil {
+			return fmt.Errorf("%w: --report: %w: name a file that can be written", scenario.ErrUsage, err)
+		}
+		_ = f.Close()
+	}
+	r, err := scenario.Run(cmd.Context(), name, o)
+	if r != nil {
+		r.WriteTable(cmd.OutOrStdout())
+		if report != "" {
+			if werr := r.WriteFile(report); werr != nil && err == nil {
+				err = werr
+			}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if !r.OK() {
+		return errChecksFailed
+	}
+	return nil
+}

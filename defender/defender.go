@@ -1,0 +1,346 @@
+package defender
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/muster-dev/muster/defender/tchart"
+	"github.com/muster-dev/muster/defender/uchart"
+	"github.com/muster-dev/muster/partition"
+)
+
+// Judge concludes on a chart from the chamber's earlier ones. It is a pure
+// function: judging again gives the same verdict.
+type Judge func(history []uchart.Point, chart *uchart.Chart) uchart.Verdict
+
+// Config says how a Defender works. Zero values stand for the defaults named
+// with each field.
+type Config struct {
+	// Store keeps everything; required.
+	Store Store
+	// Conn carries alarms and dead letters; required.
+	Conn *nats.Conn
+	// Judge is required.
+	Judge Judge
+	// Slots is the number of slots that chambers are divided in, as in the
+	// partition's configuration; required.
+	Slots int
+	// History is how many earlier contexts a verdict rests on; default 100.
+	History int
+	// Retention is how long U-charts are kept; default 365 days.
+	Retention time.Duration
+	// MaxAttempts is how often a context is tried before it is put aside as
+	// a dead letter; default 3.
+	MaxAttempts int
+	// Work is added to the processing of each context, to stand for heavier
+	// analysis; three times as much when the history was not in memory.
+	Work time.Duration
+	// Processed, if set, is told of each context that was stored.
+	Processed func(Processed)
+	// Logger gets the log lines; default none.
+	Logger *slog.Logger
+	// Metrics counts; default: not counted.
+	Metrics *Metrics
+}
+
+// Processed tells of one context that was processed.
+type Processed struct {
+	Context  ContextRef
+	Sequence uint64 // of the message in the stream
+	Slot     int
+	CacheHit bool // the history was in memory
+	Verdict  uchart.Verdict
+	Stored   bool // false: it had been stored before
+	Took     time.Duration
+}
+
+// Defender processes completion messages: it is the partition.Handler of the
+// fault detection. Each message goes through history, T-chart, statistics,
+// verdict, store, alarm, cache, in this order, before it is acknowledged.
+type Defender struct {
+	c     Config
+	cache cache
+	name  worker
+	// scratch holds what decoding and computing a T-chart can use again.
+	scratch sync.Pool
+}
+
+type scratch struct {
+	decoder    tchart.Decoder
+	trace      tchart.Trace
+	calculator uchart.Calculator
+}
+
+// New returns a defender. Errors name every fault of the configuration.
+func New(c Config) (*Defender, error) {
+	var errs []error
+	if c.Store == nil {
+		errs = append(errs, errors.New("Store is nil"))
+	}
+	if c.Conn == nil {
+		errs = append(errs, errors.New("Conn is nil"))
+	}
+	if c.Judge == nil {
+		errs = append(errs, errors.New("Judge is nil"))
+	}
+	if c.Slots < 1 {
+		errs = append(errs, fmt.Errorf("Slots is %d, want at least 1", c.Slots))
+	}
+	if c.Work < 0 {
+		errs = append(errs, fmt.Errorf("Work is %v, want 0 or more", c.Work))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("defender: the configuration has faults:\n%w", err)
+	}
+	if c.History == 0 {
+		c.History = 100
+	}
+	if c.Retention == 0 {
+		c.Retention = 365 * 24 * time.Hour
+	}
+	if c.MaxAttempts == 0 {
+		c.MaxAttempts = 3
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Metrics == nil {
+		c.Metrics = NewMetrics(nil)
+	}
+	d := &Defender{c: c, cache: newCache(c.Store, c.History)}
+	d.scratch.New = func() any { return new(scratch) }
+	return d, nil
+}
+
+// readTries is how often a T-chart is read before its message fails.
+const readTries = 3
+
+// Handle processes one message. It implements partition.Handler.
+func (d *Defender) Handle(ctx context.Context, m partition.Message) error {
+	start := time.Now()
+	d.c.Metrics.received.Inc()
+	done, err := d.process(ctx, m)
+	if err != nil {
+		d.c.Metrics.failed.Inc()
+		if ctx.Err() == nil {
+			d.log().Warn(fmt.Sprintf("Processing a message for chamber %s failed.", m.Key), "sequence", m.Sequence, "attempt", m.Attempt, "err", err)
+		}
+		return err
+	}
+	done.Took = time.Since(start)
+	done.Slot, done.Sequence = m.Slot, m.Sequence
+	d.c.Metrics.processed(done)
+	d.log().Debug(fmt.Sprintf("Processed message for chamber %s (%.3fs, cache %s)", m.Key, done.Took.Seconds(), hitOrMiss(done.CacheHit)),
+		"context", done.Context.ID, "verdict", done.Verdict.State)
+	if d.c.Processed != nil {
+		d.c.Processed(done)
+	}
+	return nil
+}
+
+func hitOrMiss(hit bool) string {
+	if hit {
+		return "hit"
+	}
+	return "miss"
+}
+
+func (d *Defender) process(ctx context.Context, m partition.Message) (Processed, error) {
+	completion, err := ParseCompletion(m.Data)
+	if err == nil && completion.Ref().Chamber.String() != m.Key {
+		err = fmt.Errorf("its chamber is %s, its subject is that of %s", completion.Ref().Chamber, m.Key)
+	}
+	if err != nil {
+		return Processed{}, d.bury(ctx, m, err)
+	}
+	ref := completion.Ref()
+	fence := Fence{MapVersion: m.Fence.Version, ClaimRevision: m.Fence.Claim}
+	tries, err := d.c.Store.Attempt(ctx, ref.Chamber, ref.ID, time.Now().Add(7*24*time.Hour))
+	if err != nil {
+		return Processed{}, err
+	}
+	if tries > d.c.MaxAttempts {
+		return Processed{}, d.bury(ctx, m, fmt.Errorf("%d attempts failed or killed their defender", tries-1))
+	}
+	history, hit, err := d.cache.history(ctx, ref, fence)
+	if err != nil {
+		return Processed{}, d.fenced(ref.Chamber, fmt.Errorf("reading the history of %s: %w", ref.Chamber, err))
+	}
+	chart, err := d.chart(ctx, ref)
+	if errors.Is(err, ErrNotFound) || errors.Is(err, errBadTChart) {
+		return Processed{}, d.bury(ctx, m, err)
+	}
+	if err != nil {
+		return Processed{}, err
+	}
+	begun := time.Now()
+	verdict := d.c.Judge(Points(history), chart)
+	d.c.Metrics.judging.Observe(time.Since(begun).Seconds())
+	if err := d.work(ctx, hit); err != nil {
+		return Processed{}, err
+	}
+	result := NewResult(ref, chart, verdict, time.Now().Add(d.c.Retention))
+	begun = time.Now()
+	outcome, err := d.c.Store.Commit(ctx, fence, result)
+	if err != nil {
+		return Processed{}, d.fenced(ref.Chamber, fmt.Errorf("storing the U-chart of %s: %w", ref.TChart(), err))
+	}
+	d.c.Metrics.writing.Observe(time.Since(begun).Seconds())
+	if err := d.alarm(ctx, result); err != nil {
+		return Processed{}, err
+	}
+	d.cache.add(result.UChart, fence)
+	return Processed{Context: ref, CacheHit: hit, Verdict: verdict, Stored: outcome.Stored}, nil
+}
+
+// fenced drops what is cached of a chamber that a newer owner has.
+func (d *Defender) fenced(c Chamber, err error) error {
+	if errors.Is(err, ErrFenced) {
+		d.cache.drop(c)
+		d.c.Metrics.fenceRejections.Inc()
+	}
+	return err
+}
+
+var errBadTChart = errors.New("the T-chart can't be used")
+
+// chart reads a context's T-chart and computes its statistics.
+func (d *Defender) chart(ctx context.Context, ref ContextRef) (*uchart.Chart, error) {
+	begun := time.Now()
+	var blob []byte
+	var err error
+	for try := 1; try <= readTries; try++ {
+		if blob, err = d.c.Store.TChart(ctx, ref.TChart()); err == nil || errors.Is(err, ErrNotFound) || ctx.Err() != nil {
+			break
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading T-chart %s: %w", ref.TChart(), err)
+	}
+	d.c.Metrics.reading.Observe(time.Since(begun).Seconds())
+	begun = time.Now()
+	s := d.scratch.Get().(*scratch)
+	defer d.scratch.Put(s)
+	if err := s.decoder.Decode(blob, &s.trace); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", errBadTChart, ref.TChart(), err)
+	}
+	chart, err := s.calculator.Compute(&s.trace)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", errBadTChart, ref.TChart(), err)
+	}
+	d.c.Metrics.calculating.Observe(time.Since(begun).Seconds())
+	return chart, nil
+}
+
+// work stands for heavier analysis.
+func (d *Defender) work(ctx context.Context, hit bool) error {
+	w := d.c.Work
+	if w == 0 {
+		return nil
+	}
+	if !hit {
+		w *= 3
+	}
+	t := time.NewTimer(w)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// AlarmSubject is where the alarms of a chamber are published, as JSON.
+func AlarmSubject(c Chamber) string { return "dc-alarm." + c.Tool + "." + c.Name }
+
+// DeadSubject is where messages go that can't be processed.
+func DeadSubject(c Chamber) string { return "dc-dead." + c.Tool + "." + c.Name }
+
+// alarm publishes an alarm that is stored already. One that is published twice
+// carries the same message ID.
+func (d *Defender) alarm(ctx context.Context, r Result) error {
+	if r.Alarm == nil {
+		return nil
+	}
+	d.c.Metrics.alarms.Inc()
+	data, err := marshalAlarm(*r.Alarm)
+	if err != nil {
+		return err
+	}
+	msg := &nats.Msg{Subject: AlarmSubject(r.Alarm.Context.Chamber), Data: data, Header: nats.Header{}}
+	msg.Header.Set(nats.MsgIdHdr, "alarm-"+r.Alarm.Context.TChart().String())
+	if err := d.publish(ctx, msg); err != nil {
+		return fmt.Errorf("publishing the alarm of %s: %w", r.Alarm.Context.TChart(), err)
+	}
+	return nil
+}
+
+// bury puts a message aside that can't be processed, and only then removes it
+// from the stream.
+func (d *Defender) bury(ctx context.Context, m partition.Message, why error) error {
+	chamber, err := ParseChamber(m.Key)
+	if err != nil {
+		chamber = Chamber{Tool: "unknown", Name: "unknown"}
+	}
+	msg := &nats.Msg{Subject: DeadSubject(chamber), Data: m.Data, Header: nats.Header{}}
+	msg.Header.Set("Muster-Error", oneLine(why.Error()))
+	msg.Header.Set("Muster-Subject", m.Subject)
+	msg.Header.Set(nats.MsgIdHdr, fmt.Sprintf("dead-%d", m.Sequence))
+	if err := d.publish(ctx, msg); err != nil {
+		return fmt.Errorf("putting message %d aside (%w): %w", m.Sequence, why, err)
+	}
+	d.c.Metrics.dead.Inc()
+	d.log().Error(fmt.Sprintf("A message for chamber %s can't be processed and was put aside at %s.", m.Key, msg.Subject), "sequence", m.Sequence, "err", why)
+	return partition.Discard(why)
+}
+
+// Prepare reads the history of the chambers in slots that are about to come. It
+// implements partition.Preparer.
+func (d *Defender) Prepare(ctx context.Context, slots []int) error {
+	coming := make(map[int]bool, len(slots))
+	for _, s := range slots {
+		coming[s] = true
+	}
+	chambers, err := d.c.Store.Chambers(ctx)
+	if err != nil {
+		return fmt.Errorf("warming the cache for %d slots: %w", len(slots), err)
+	}
+	var mine []Chamber
+	for _, c := range chambers {
+		if coming[partition.SlotOf(d.c.Slots, c.Chamber.Tool, c.Chamber.Name)] {
+			mine = append(mine, c.Chamber)
+		}
+	}
+	return d.cache.warm(ctx, mine)
+}
+
+// Released forgets the chambers of slots that are gone. It implements
+// partition.Releaser.
+func (d *Defender) Released(slots []int) {
+	gone := make(map[int]bool, len(slots))
+	for _, s := range slots {
+		gone[s] = true
+	}
+	d.cache.dropIf(func(c Chamber) bool { return gone[partition.SlotOf(d.c.Slots, c.Tool, c.Name)] })
+}
+
+// Weights returns each chamber's weight for planning: every chamber counts the
+// same, so that defenders have equally many.
+func (d *Defender) Weights(ctx context.Context) (map[string]uint64, error) {
+	chambers, err := d.c.Store.Chambers(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading the chambers: %w", err)
+	}
+	w := make(map[string]uint64, len(chambers))
+	for _, c := range chambers {
+		w[c.Chamber.String()] = 1
+	}
+	return w, nil
+}

@@ -1,0 +1,40 @@
+package defender
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/muster-dev/muster/partition"
+)
+
+// HTTP serves what operators and Kubernetes ask of a defender: /health/live
+// (200 while the process runs), /health/ready (200 while it holds its lease or
+// waits for an ID as a standby), /metrics and /api/v1/status.
+func HTTP(w *partition.Worker, reg prometheus.Gatherer) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /health/live", func(rw http.ResponseWriter, _ *http.Request) { writeStatus(rw, http.StatusOK, "live") })
+	mux.HandleFunc("GET /health/ready", func(rw http.ResponseWriter, _ *http.Request) {
+		switch s := w.Status().State; s {
+		case partition.StateInit, partition.StateDegraded, partition.StateShutdown:
+			writeStatus(rw, http.StatusServiceUnavailable, string(s))
+		default:
+			writeStatus(rw, http.StatusOK, string(s))
+		}
+	})
+	mux.HandleFunc("GET /api/v1/status", func(rw http.ResponseWriter, _ *http.Request) { writeJSON(rw, http.StatusOK, w.Status()) })
+	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+	return mux
+}
+
+func writeStatus(rw http.ResponseWriter, code int, status string) {
+	writeJSON(rw, code, map[string]string{"status": status})
+}
+
+func writeJSON(rw http.ResponseWriter, code int, v any) {
+	rw.Header().Set("Content-Type", "application/json")
+	rw.WriteHeader(code)
+	_ = json.NewEncoder(rw).Encode(v)
+}

@@ -1,0 +1,74 @@
+package defender
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics counts what a defender does.
+type Metrics struct {
+	received, failed, done, dead, alarms, fenceRejections prometheus.Counter
+	taking, reading, writing, calculating, judging        prometheus.Histogram
+
+	mu           sync.Mutex
+	hits, misses uint64
+	all          []prometheus.Collector
+}
+
+// buckets of the histograms, in seconds: from a store's round trip to the
+// slowest context that is still acceptable.
+var buckets = []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 1.5, 2, 5, 10}
+
+// NewMetrics returns metrics whose series carry the labels.
+func NewMetrics(labels prometheus.Labels) *Metrics {
+	m := &Metrics{}
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Namespace: "defender", Name: name, Help: help, ConstLabels: labels})
+		m.all = append(m.all, c)
+		return c
+	}
+	histogram := func(name, help string) prometheus.Histogram {
+		h := prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: "defender", Name: name, Help: help, ConstLabels: labels, Buckets: buckets})
+		m.all = append(m.all, h)
+		return h
+	}
+	m.received = counter("messages_received_total", "Messages that processing was begun for, again ones included.")
+	m.done = counter("messages_processed_total", "Messages whose result is stored.")
+	m.failed = counter("messages_failed_total", "Attempts that ended with an error.")
+	m.dead = counter("messages_dead_total", "Messages that were put aside for a person.")
+	m.alarms = counter("alarms_total", "Alarms that were published.")
+	m.fenceRejections = counter("fence_rejections_total", "Writes that the store refused since a newer owner has the chamber.")
+	m.taking = histogram("process_time_seconds", "Time to process one message.")
+	m.reading = histogram("read_seconds", "Time to read one T-chart.")
+	m.writing = histogram("write_seconds", "Time to store one U-chart.")
+	m.calculating = histogram("calculation_seconds", "Time to decode one T-chart and compute its statistics.")
+	m.judging = histogram("judge_seconds", "Time to judge one U-chart by its history.")
+	m.all = append(m.all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "defender", Name: "cache_hit_rate",
+		Help: "Share of processed messages whose history was in memory, 0 to 1.", ConstLabels: labels}, m.hitRate))
+	return m
+}
+
+// Collectors returns what to register.
+func (m *Metrics) Collectors() []prometheus.Collector { return m.all }
+
+func (m *Metrics) hitRate() float64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.hits+m.misses == 0 {
+		return 0
+	}
+	return float64(m.hits) / float64(m.hits+m.misses)
+}
+
+func (m *Metrics) processed(p Processed) {
+	m.done.Inc()
+	m.taking.Observe(p.Took.Seconds())
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p.CacheHit {
+		m.hits++
+	} else {
+		m.misses++
+	}
+}

@@ -1,0 +1,155 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/muster-dev/muster/partition"
+)
+
+// crash kills one defender process after the other under load, each with a
+// message pending on every slot it has, and replaces it.
+func crash(ctx context.Context, s *session) error {
+	if err := s.begin(ctx); err != nil {
+		return err
+	}
+	if err := s.warmUp(ctx); err != nil {
+		return err
+	}
+	if err := s.expect(ctx, s.o.Defenders); err != nil {
+		return err
+	}
+	rng := rand.New(rand.NewPCG(s.o.Seed, 1))
+	var kills []kill
+	for i := range s.o.Kills {
+		k, err := s.killOne(ctx, rng, i)
+		if err != nil {
+			return err
+		}
+		kills = append(kills, k)
+	}
+	if err := s.drain(ctx, 3*time.Minute); err != nil {
+		return err
+	}
+	return s.judgeCrash(kills)
+}
+
+// kill is one defender's death and what it had.
+type kill struct {
+	id     string
+	leader bool
+	at     time.Time
+	slots  []int
+}
+
+func (s *session) killOne(ctx context.Context, rng *rand.Rand, i int) (kill, error) {
+	a := s.view.latest()
+	victim := a.Workers[rng.IntN(len(a.Workers))]
+	m := s.memberOf(victim.ID)
+	if m == nil {
+		return kill{}, fmt.Errorf("no process has the ID %s", victim.ID)
+	}
+	k := kill{id: victim.ID, leader: victim == a.Leader}
+	chambers := s.chambersBySlot()
+	for slot := range a.Owner {
+		if a.OwnerOf(slot) == victim.ID && len(chambers[slot]) > 0 {
+			k.slots = append(k.slots, slot)
+			// Two: one is in flight when the kill comes, one waits.
+			for range 2 {
+				s.traffic.publish(chambers[slot][0], true)
+			}
+		}
+	}
+	if err := s.wait(ctx, 30*time.Second, "the forced messages published", func() bool { return s.traffic.waiting.Load() < 5 }); err != nil {
+		return k, err
+	}
+	k.at = s.killMember(m)
+	if _, err := s.add(ctx, 1); err != nil {
+		return k, err
+	}
+	version := a.Version
+	if err := s.wait(ctx, 60*time.Second, "all defenders STABLE again", func() bool {
+		return s.view.latest().Version > version+1 && s.view.stable(s.o.Defenders)
+	}); err != nil {
+		return k, err
+	}
+	s.say("Kill %d: %s (leader: %t) with %d slots; %d defenders STABLE again after %.1f s", i+1, k.id, k.leader, len(k.slots), s.o.Defenders, time.Since(k.at).Seconds())
+	return k, nil
+}
+
+func (s *session) judgeCrash(kills []kill) error {
+	runs, err := s.runs()
+	if err != nil {
+		return err
+	}
+	s.checkMessages(s.traffic.published(), runs)
+	starts := map[int][]run{}
+	for _, r := range runs {
+		starts[r.slot] = append(starts[r.slot], r)
+	}
+	var all, of []time.Duration
+	unresumed, leaders := 0, 0
+	for _, k := range kills {
+		for _, slot := range k.slots {
+			if d, ok := resumed(starts[slot], k); ok {
+				all = append(all, d)
+				if k.leader {
+					of = append(of, d)
+				}
+			} else {
+				unresumed++
+			}
+		}
+		if k.leader {
+			leaders++
+		}
+	}
+	r := s.report
+	d := distribution(all)
+	r.measure("kills", len(kills))
+	r.measure("kills_of_leader", leaders)
+	r.measure("slots_taken", len(all))
+	r.measure("kill_to_first_start_ms", d)
+	r.measure("kill_of_leader_to_first_start_ms", distribution(of))
+	equal(r, "kill -9", s.o.Kills, len(kills))
+	r.check("slots with a message pending that resumed elsewhere", "all", unresumed == 0 && len(all) > 0, "%d, %d did not", len(all), unresumed)
+	r.check("kill to first start at the new owner, ms", "p99 under 1500", d.P99 < 1500, "%s", d)
+	var detections []time.Duration
+	for _, k := range kills {
+		for _, e := range s.view.since(k.at) {
+			if e.Kind == partition.EventWorkerGone && e.Peer == k.id {
+				detections = append(detections, e.at.Sub(k.at))
+				break
+			}
+		}
+	}
+	dd := distribution(detections)
+	r.measure("kill_to_declared_dead_ms", dd)
+	r.check("deaths declared by the leader", fmt.Sprint(len(kills)), dd.N == len(kills), "%s", dd)
+	last := s.view.latest()
+	counts := s.chamberCounts(last)
+	r.measure("min_chambers", slices.Min(counts))
+	r.measure("max_chambers", slices.Max(counts))
+	r.check("chambers each at the end", "as even as they can be", slices.Max(counts)-slices.Min(counts) <= 1 || math.Mod(float64(s.o.Chambers), float64(s.o.Defenders)) != 0, "%d to %d", slices.Min(counts), slices.Max(counts))
+	return nil
+}
+
+// resumed returns how long after the kill another defender started a message of
+// the slot.
+func resumed(runs []run, k kill) (time.Duration, bool) {
+	first := int64(math.MaxInt64)
+	at := k.at.UnixNano()
+	for _, r := range runs {
+		if r.start > at {
+			first = min(first, r.start)
+		}
+	}
+	if first == math.MaxInt64 {
+		return 0, false
+	}
+	return time.Duration(first - at), true
+}

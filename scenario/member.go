@@ -1,0 +1,375 @@
+package scenario
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/defender/sqlite"
+	"github.com/muster-dev/muster/defender/uchart"
+	"github.com/muster-dev/muster/partition"
+)
+
+// DefenderOptions say how one defender runs, in this process or in one of its
+// own.
+type DefenderOptions struct {
+	NATS    string        // URL of the server
+	Store   string        // SQLite file of the results
+	Slots   int           // as provisioned
+	Work    time.Duration // added to each context's processing
+	Pod     string        // what holds the stable ID, for people
+	Record  string        // file that processing is recorded in; empty: not recorded
+	LogFile string        // empty: standard error
+	Verbose bool          // debug lines, too
+}
+
+// Defender is a defender that is ready to run.
+type Defender struct {
+	Worker   *partition.Worker
+	Registry *prometheus.Registry
+
+	conn   *nats.Conn
+	store  defender.Store
+	own    bool // the store is closed with the defender
+	record *Recorder
+	log    io.Closer
+}
+
+// OpenDefender connects a defender to everything it needs. A nil store is opened
+// from the options.
+func OpenDefender(ctx context.Context, o DefenderOptions, store defender.Store) (*Defender, error) {
+	d := &Defender{store: store, Registry: prometheus.NewRegistry()}
+	if err := d.open(ctx, o); err != nil {
+		return nil, errors.Join(err, d.close())
+	}
+	return d, nil
+}
+
+func (d *Defender) open(ctx context.Context, o DefenderOptions) error {
+	logger, err := d.logger(o)
+	if err != nil {
+		return err
+	}
+	if d.conn, err = broker.Connect(o.NATS, "defender "+o.Pod); err != nil {
+		return err
+	}
+	if d.store == nil {
+		d.own = true
+		if d.store, err = sqlite.Open(ctx, sqlite.Config{Path: o.Store}); err != nil {
+			return err
+		}
+	}
+	metrics := defender.NewMetrics(nil)
+	c := defender.Config{Store: d.store, Conn: d.conn, Judge: judge, Slots: o.Slots, Work: o.Work, Logger: logger, Metrics: metrics}
+	if o.Record != "" {
+		if d.record, err = NewRecorder(o.Record); err != nil {
+			return err
+		}
+		c.Processed = d.record.Processed
+	}
+	def, err := defender.New(c)
+	if err != nil {
+		return err
+	}
+	var handler partition.Handler = def
+	if d.record != nil {
+		d.record.Defender = def
+		handler = d.record
+	}
+	p := defender.Partition(o.Slots)
+	p.Pod, p.Weights, p.Logger = o.Pod, def.Weights, logger
+	if d.Worker, err = partition.New(d.conn, p, handler); err != nil {
+		return err
+	}
+	for _, m := range metrics.Collectors() {
+		d.Registry.MustRegister(m)
+	}
+	d.Registry.MustRegister(d.Worker.Collector(partition.MetricsOptions{Prefix: "defender", Keys: "chamber", Assigned: chambersIn(d.store, o.Slots)}))
+	return nil
+}
+
+func (d *Defender) logger(o DefenderOptions) (*slog.Logger, error) {
+	level := slog.LevelInfo
+	if o.Verbose {
+		level = slog.LevelDebug
+	}
+	out := io.Writer(os.Stderr)
+	if o.LogFile != "" {
+		f, err := os.OpenFile(o.LogFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+		if err != nil {
+			return nil, fmt.Errorf("opening the log: %w", err)
+		}
+		d.log, out = f, f
+	}
+	return slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level})), nil
+}
+
+// chambersIn counts the registered chambers that lie in slots.
+func chambersIn(store defender.Store, slots int) func([]int) int {
+	var once sync.Once
+	var bySlot []int
+	return func(in []int) int {
+		once.Do(func() {
+			bySlot = make([]int, slots)
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			defer cancel()
+			cs, err := store.Chambers(ctx)
+			if err != nil {
+				return
+			}
+			for _, c := range cs {
+				bySlot[partition.SlotOf(slots, c.Chamber.Tool, c.Chamber.Name)]++
+			}
+		})
+		n := 0
+		for _, s := range in {
+			n += bySlot[s]
+		}
+		return n
+	}
+}
+
+// Run works until ctx ends, leaves gracefully and closes everything.
+func (d *Defender) Run(ctx context.Context) error {
+	err := d.Worker.Run(ctx)
+	return errors.Join(err, d.close())
+}
+
+func (d *Defender) close() error {
+	var errs []error
+	if d.conn != nil {
+		_ = d.conn.FlushTimeout(time.Second)
+		d.conn.Close()
+	}
+	if d.own && d.store != nil {
+		errs = append(errs, d.store.Close())
+	}
+	if d.record != nil {
+		errs = append(errs, d.record.Close())
+	}
+	if d.log != nil {
+		errs = append(errs, d.log.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// member is one defender of the fleet, by the order in which they were started.
+type member struct {
+	name    string
+	options DefenderOptions
+	stop    func()           // graceful
+	kill    func() time.Time // at once; returns when it was gone
+	done    chan struct{}
+	err     error // valid after done
+	gather  func() ([]*dto.MetricFamily, error)
+}
+
+func (c *cluster) memberOptions(n int) DefenderOptions {
+	name := fmt.Sprintf("pod-%03d", n)
+	return DefenderOptions{NATS: c.server.URL(), Store: c.storePath, Slots: c.o.Slots, Work: c.o.Work, Pod: name,
+		Record: filepath.Join(c.dir, "record", name), LogFile: filepath.Join(c.dir, "log", name+".log"), Verbose: c.o.Verbose}
+}
+
+// startLocal starts a defender as goroutines of this process, with a connection
+// of its own.
+func (c *cluster) startLocal(ctx context.Context, n int) (*member, error) {
+	o := c.memberOptions(n)
+	d, err := OpenDefender(ctx, o, c.store)
+	if err != nil {
+		return nil, err
+	}
+	runCtx, cancel := context.WithCancel(context.Background())
+	m := &member{name: o.Pod, options: o, stop: cancel, done: make(chan struct{}), gather: d.Registry.Gather}
+	m.kill = func() time.Time {
+		// As near as a goroutine comes to kill -9: its connection is gone
+		// at once, and nothing it still does reaches anybody.
+		d.conn.Close()
+		return time.Now()
+	}
+	go func() {
+		defer close(m.done)
+		m.err = d.Run(runCtx)
+	}()
+	return m, nil
+}
+
+// ready is the line that a defender process writes first.
+type ready struct {
+	HTTP string `json:"http"`
+}
+
+// startProcess starts a defender as a process of its own. It ends with its
+// standard input, so it can't outlive this process.
+func (c *cluster) startProcess(_ context.Context, n int) (*member, error) {
+	o := c.memberOptions(n)
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("starting a defender process: %w", err)
+	}
+	cmd := exec.Command(exe, "defender", "run", "--nats", o.NATS, "--store", o.Store, "--slots", strconv.Itoa(o.Slots), "--work", o.Work.String(),
+		"--pod", o.Pod, "--record", o.Record, "--log-file", o.LogFile, "--http", "127.0.0.1:0", "--child")
+	if o.Verbose {
+		cmd.Args = append(cmd.Args, "--verbose")
+	}
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=2")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("starting a defender process: %w", err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("starting a defender process: %w", err)
+	}
+	stderr, err := os.OpenFile(o.LogFile+".stderr", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("starting a defender process: %w", err)
+	}
+	cmd.Stderr = stderr
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting a defender process: %w", err)
+	}
+	m := &member{name: o.Pod, options: o, done: make(chan struct{})}
+	var killed bool
+	m.stop = func() { _ = cmd.Process.Signal(syscall.SIGTERM) }
+	m.kill = func() time.Time {
+		killed = true
+		_ = cmd.Process.Kill()
+		at := time.Now()
+		<-m.done
+		return at
+	}
+	var address string
+	var addressMu sync.Mutex
+	m.gather = func() ([]*dto.MetricFamily, error) {
+		addressMu.Lock()
+		a := address
+		addressMu.Unlock()
+		return scrape(a)
+	}
+	go func() {
+		defer close(m.done)
+		defer func() { _ = in.Close(); _ = stderr.Close() }()
+		lines := bufio.NewScanner(out)
+		for lines.Scan() {
+			var r ready
+			if json.Unmarshal(lines.Bytes(), &r) == nil && r.HTTP != "" {
+				addressMu.Lock()
+				address = r.HTTP
+				addressMu.Unlock()
+			}
+		}
+		if err := cmd.Wait(); err != nil && !killed {
+			m.err = fmt.Errorf("defender process %s: %w; see %s", m.name, err, o.LogFile)
+		}
+	}()
+	return m, nil
+}
+
+func scrape(address string) ([]*dto.MetricFamily, error) {
+	if address == "" {
+		return nil, errors.New("the process has not said where it serves its metrics")
+	}
+	client := http.Client{Timeout: 5 * time.Second}
+	resp, err := client.Get("http://" + address + "/metrics")
+	if err != nil {
+		return nil, fmt.Errorf("reading metrics: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("reading metrics: %w", err)
+	}
+	var all []*dto.MetricFamily
+	for _, f := range families {
+		all = append(all, f)
+	}
+	return all, nil
+}
+
+// metric adds up a counter or gauge over its series.
+func metric(families []*dto.MetricFamily, name string) float64 {
+	var sum float64
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			switch {
+			case m.GetCounter() != nil:
+				sum += m.GetCounter().GetValue()
+			case m.GetGauge() != nil:
+				sum += m.GetGauge().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+// ServeHTTP serves a handler on an address until ctx ends, and returns the
+// address it listens on.
+func ServeHTTP(ctx context.Context, address string, h http.Handler) (string, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return "", fmt.Errorf("serving HTTP on %s: %w: give another address with --http", address, err)
+	}
+	s := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
+	go func() { _ = s.Serve(l) }()
+	context.AfterFunc(ctx, func() { _ = s.Close() })
+	return l.Addr().String(), nil
+}
+
+// MetricsHandler serves the metrics of several registries as one page, each with
+// a label "pod".
+func (c *cluster) metricsHandler() http.Handler {
+	return promhttp.HandlerFor(prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		byName := map[string]*dto.MetricFamily{}
+		var names []string
+		for _, m := range c.running() {
+			families, err := m.gather()
+			if err != nil {
+				continue
+			}
+			for _, f := range families {
+				for _, x := range f.Metric {
+					x.Label = append(x.Label, &dto.LabelPair{Name: ptr("pod"), Value: ptr(m.name)})
+				}
+				if have := byName[f.GetName()]; have != nil {
+					have.Metric = append(have.Metric, f.Metric...)
+				} else {
+					byName[f.GetName()] = f
+					names = append(names, f.GetName())
+				}
+			}
+		}
+		var all []*dto.MetricFamily
+		for _, n := range names {
+			all = append(all, byName[n])
+		}
+		return all, nil
+	}), promhttp.HandlerOpts{})
+}
+
+func ptr[T any](v T) *T { return &v }

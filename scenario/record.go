@@ -1,0 +1,128 @@
+package scenario
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/partition"
+)
+
+// Recorder writes down when the processing of each message begins and ends, in
+// a file of its own, before and after the handler. Each line is one write to the
+// operating system, so what is there survives the kill of the process. It knows
+// nothing of how defenders or workers come to their decisions.
+type Recorder struct {
+	*defender.Defender
+
+	mu   sync.Mutex
+	file *os.File
+	name string // stable ID
+	hits map[uint64]bool
+	err  error
+}
+
+// NewRecorder returns a recorder that writes to path.
+func NewRecorder(path string) (*Recorder, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("recording what is processed: %w", err)
+	}
+	return &Recorder{file: f, name: "-", hits: map[uint64]bool{}}, nil
+}
+
+// Close closes the file and returns the first error of writing to it.
+func (r *Recorder) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.file.Close(); r.err == nil {
+		r.err = err
+	}
+	return r.err
+}
+
+// Processed notes whether a message's history was in memory. It is meant for
+// defender.Config.Processed.
+func (r *Recorder) Processed(p defender.Processed) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hits[p.Sequence] = p.CacheHit
+}
+
+// Observe notes the worker's name and passes the event on.
+func (r *Recorder) Observe(e partition.Event) {
+	if e.Kind == partition.EventIDClaimed {
+		r.mu.Lock()
+		r.name = e.Worker
+		r.mu.Unlock()
+	}
+	r.Defender.Observe(e)
+}
+
+// Handle records around the defender's own Handle.
+func (r *Recorder) Handle(ctx context.Context, m partition.Message) error {
+	r.line('s', m, false, false)
+	err := r.Defender.Handle(ctx, m)
+	r.mu.Lock()
+	hit := r.hits[m.Sequence]
+	delete(r.hits, m.Sequence)
+	r.mu.Unlock()
+	r.line('e', m, err == nil, hit)
+	return err
+}
+
+func (r *Recorder) line(kind byte, m partition.Message, ok, hit bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, err := fmt.Fprintf(r.file, "%c %d %s %d %s %d %t %t\n", kind, time.Now().UnixNano(), r.name, m.Sequence, m.Key, m.Slot, ok, hit)
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+// run is one processing of one message by one defender.
+type run struct {
+	worker     string // stable ID
+	file       string // one for each incarnation
+	seq        uint64
+	key        string
+	slot       int
+	start, end int64 // ns; end is 0 while open
+	ok, hit    bool
+}
+
+// readRuns reads a recorder's file. A last line that is cut off by a kill is
+// left out.
+func readRuns(path string) ([]run, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading what was processed: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	var runs []run
+	open := map[uint64]int{}
+	s := bufio.NewScanner(f)
+	for s.Scan() {
+		var kind string
+		var at int64
+		r := run{file: path}
+		if _, err := fmt.Sscan(strings.TrimSpace(s.Text()), &kind, &at, &r.worker, &r.seq, &r.key, &r.slot, &r.ok, &r.hit); err != nil {
+			continue
+		}
+		switch i, isOpen := open[r.seq]; {
+		case kind == "s":
+			r.start = at
+			open[r.seq] = len(runs)
+			runs = append(runs, r)
+		case kind == "e" && isOpen:
+			runs[i].end, runs[i].ok, runs[i].hit = at, r.ok, r.hit
+			delete(open, r.seq)
+		}
+	}
+	return runs, s.Err()
+}

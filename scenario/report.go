@@ -1,0 +1,102 @@
+package scenario
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+	"time"
+)
+
+// Report is the outcome of a scenario.
+type Report struct {
+	Scenario     string         `json:"scenario"`
+	Case         string         `json:"case,omitempty"`
+	Checks       []Check        `json:"checks"`
+	Timeline     []Moment       `json:"timeline"`
+	Measurements map[string]any `json:"measurements"`
+
+	began time.Time
+}
+
+// Check compares what was expected with what was measured.
+type Check struct {
+	Name string `json:"name"`
+	Want string `json:"want"`
+	Got  string `json:"got"`
+	OK   bool   `json:"ok"`
+}
+
+// Moment is something that happened T seconds after the scenario began.
+type Moment struct {
+	T     float64 `json:"t"`
+	Event string  `json:"event"`
+}
+
+func newReport(name, variant string) *Report {
+	return &Report{Scenario: name, Case: variant, Measurements: map[string]any{}, began: time.Now()}
+}
+
+// check enters a comparison.
+func (r *Report) check(name, want string, ok bool, got string, args ...any) {
+	r.Checks = append(r.Checks, Check{Name: name, Want: want, Got: fmt.Sprintf(got, args...), OK: ok})
+}
+
+// equal enters a check that two values are the same.
+func equal[T comparable](r *Report, name string, want, got T) {
+	r.check(name, fmt.Sprint(want), want == got, "%v", got)
+}
+
+func (r *Report) measure(name string, v any) { r.Measurements[name] = v }
+
+// OK tells whether every check holds. A report without checks is not OK.
+func (r *Report) OK() bool {
+	for _, c := range r.Checks {
+		if !c.OK {
+			return false
+		}
+	}
+	return len(r.Checks) > 0
+}
+
+// WriteTable writes expected against measured for a person.
+func (r *Report) WriteTable(w io.Writer) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(t, "CHECK\tEXPECTED\tMEASURED\t")
+	for _, c := range r.Checks {
+		mark := "ok"
+		if !c.OK {
+			mark = "FAILED"
+		}
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", c.Name, c.Want, c.Got, mark)
+	}
+	_ = t.Flush()
+}
+
+// WriteFile writes the report as JSON.
+func (r *Report) WriteFile(path string) error {
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encoding the report: %w", err)
+	}
+	if err := os.WriteFile(path, append(data, '\n'), 0o644); err != nil {
+		return fmt.Errorf("writing the report: %w", err)
+	}
+	return nil
+}
+
+// Distribution is what is told of a set of durations.
+type Distribution struct {
+	N   int     `json:"n"`
+	P50 float64 `json:"p50"`
+	P99 float64 `json:"p99"`
+	Max float64 `json:"max"`
+}
+
+func (d Distribution) String() string {
+	if d.N == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("p50 %.1f, p99 %.1f, max %.1f (%d)", d.P50, d.P99, d.Max, d.N)
+}

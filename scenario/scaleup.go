@@ -1,0 +1,332 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/partition"
+)
+
+// pending returns a function that counts the messages that are not processed.
+func (c *cluster) pending(ctx context.Context) (func() (uint64, error), error) {
+	js, err := jetstream.New(c.conn)
+	if err != nil {
+		return nil, err
+	}
+	s, err := js.Stream(ctx, defender.Stream)
+	if err != nil {
+		return nil, err
+	}
+	return func() (uint64, error) {
+		info, err := s.Info(ctx)
+		if err != nil {
+			return 0, err
+		}
+		return info.State.Msgs, nil
+	}, nil
+}
+
+// newcomers is how many defenders join in scenario scale-up.
+func (o Options) newcomers() int { return (o.Defenders + 1) / 2 }
+
+// scaleUp: half as many defenders again join under load.
+func scaleUp(ctx context.Context, s *session) error {
+	if err := s.begin(ctx); err != nil {
+		return err
+	}
+	if err := s.warmUp(ctx); err != nil {
+		return err
+	}
+	before := s.view.latest()
+	s.measure("defenders_before", s.o.Defenders)
+	s.forceOnMoves()
+	step, err := s.scaleUpStep(ctx, before)
+	if err != nil {
+		return err
+	}
+	s.view.setOnMap(nil)
+	// Everybody gets something to do after the move, too.
+	for i := range s.chambers {
+		s.traffic.publish(i, false)
+	}
+	if err := s.drain(ctx, 3*time.Minute); err != nil {
+		return err
+	}
+	return s.judgeScaleUp(step)
+}
+
+func (s *session) measure(name string, v any) { s.report.measure(name, v) }
+
+// warmUp gives every chamber a first context, and those that follow a series of
+// wafers all of it.
+func (s *session) warmUp(ctx context.Context) error {
+	series := s.source.Followed()
+	for i := range s.chambers {
+		for range max(1, series[i]) {
+			s.traffic.publish(i, false)
+		}
+	}
+	js, err := s.pending(ctx)
+	if err != nil {
+		return err
+	}
+	want := int64(len(s.chambers))
+	limit := 3 * time.Minute
+	if err := s.wait(ctx, limit, "a first context of every chamber processed", func() bool {
+		n, err := js()
+		return err == nil && s.traffic.total.Load() >= want && n < uint64(max(100, s.o.Rate))
+	}); err != nil {
+		return err
+	}
+	s.say("Every chamber has history; %d messages published", s.traffic.total.Load())
+	return nil
+}
+
+// forceOnMoves publishes a message for each chamber that a new map moves, the
+// moment the map is seen.
+func (s *session) forceOnMoves() {
+	bySlot := s.chambersBySlot()
+	s.view.setOnMap(func(m seenMap) {
+		for _, slot := range slices.Sorted(maps.Keys(m.Moves)) {
+			for _, ch := range bySlot[slot] {
+				s.traffic.publish(ch, true)
+			}
+		}
+	})
+}
+
+func (c *cluster) chambersBySlot() map[int][]int {
+	m := map[int][]int{}
+	for i, ch := range c.chambers {
+		slot := partition.SlotOf(c.o.Slots, ch.Tool, ch.Name)
+		m[slot] = append(m[slot], i)
+	}
+	return m
+}
+
+// step is one scale-up as it was seen.
+type step struct {
+	began    time.Time
+	from, to int // defenders
+	before   *partition.Assignment
+	versions []uint64 // maps that were published for it
+	joined   time.Time
+	settled  time.Time
+}
+
+func (s *session) scaleUpStep(ctx context.Context, before *partition.Assignment) (step, error) {
+	n, to := s.o.newcomers(), s.o.Defenders+s.o.newcomers()
+	st := step{began: time.Now(), from: s.o.Defenders, to: to, before: before}
+	if err := s.expect(ctx, to); err != nil {
+		return st, err
+	}
+	var err error
+	switch s.o.Case {
+	case "":
+		s.say("Scaling %d → %d defenders", st.from, to)
+		_, err = s.add(ctx, n)
+	case "newcomer-crash":
+		err = s.newcomerCrashes(ctx, n)
+	case "partial":
+		err = s.someComeLater(ctx, n)
+	case "stale-claim":
+		err = s.staleClaim(ctx, n)
+	}
+	if err != nil {
+		return st, err
+	}
+	if err := s.wait(ctx, 90*time.Second, fmt.Sprintf("%d defenders STABLE", to), func() bool { return s.view.stable(to) }); err != nil {
+		return st, err
+	}
+	st.settled = time.Now()
+	last := s.view.latest()
+	for v := before.Version + 1; v <= last.Version; v++ {
+		st.versions = append(st.versions, v)
+	}
+	for _, e := range s.view.since(st.began) {
+		switch e.Kind {
+		case partition.EventWorkerJoined:
+			st.joined = e.at
+		case partition.EventTopology:
+			s.say("%s: Topology change: %d → %d defenders", e.Worker, e.Before, e.After)
+		case partition.EventWindowStarted:
+			s.say("%s: Stabilization window started (%s)", e.Worker, e.Duration)
+		case partition.EventWindowDone:
+			s.say("%s: Stabilization window complete after %.1f s (%d defenders, %s)", e.Worker, e.Duration.Seconds(), e.After, e.Reason)
+		case partition.EventPlanned:
+			s.say("%s: Assignment calculation complete (%s, %d chambers moved)", e.Worker, e.Duration.Round(time.Microsecond), e.Keys)
+		case partition.EventMapPublished:
+			s.say("%s: Published assignment map (version %d, %d defenders)", e.Worker, e.Version, e.After)
+		case partition.EventRebalanced:
+			s.say("%s: Rebalancing complete, version %d, %.0f ms after its plan", e.Worker, e.Version, e.Duration.Seconds()*1000)
+		default:
+		}
+	}
+	s.say("%d defenders STABLE, assignment map version %d", to, last.Version)
+	return st, nil
+}
+
+// newcomerCrashes: one of the newcomers dies while the window is open; its
+// replacement comes when the dead one's ID has expired.
+func (s *session) newcomerCrashes(ctx context.Context, n int) error {
+	s.say("Scaling %d → %d defenders; one of the newcomers will crash", s.o.Defenders, s.o.Defenders+n)
+	// The last is held back until one has crashed, so that the window is open.
+	added, err := s.add(ctx, n-1)
+	if err != nil {
+		return err
+	}
+	victim := added[len(added)/2]
+	if err := s.wait(ctx, 30*time.Second, "the newcomers detected", func() bool { return s.joinedSince(s.report.began, n-1) }); err != nil {
+		return err
+	}
+	id := s.idOf(victim)
+	s.killMember(victim)
+	crashed := time.Now()
+	s.say("%s crashes during the window", id)
+	if _, err := s.add(ctx, 1); err != nil {
+		return err
+	}
+	to := s.o.Defenders + n - 1
+	if err := s.wait(ctx, 60*time.Second, fmt.Sprintf("%d defenders STABLE", to), func() bool { return s.view.stable(to) }); err != nil {
+		return err
+	}
+	s.say("%d defenders STABLE without the crashed one", to)
+	s.measure("defenders_without_crashed", to)
+	js, err := jetstream.New(s.conn)
+	if err != nil {
+		return err
+	}
+	kv, err := js.KeyValue(ctx, "stable-ids")
+	if err != nil {
+		return err
+	}
+	if err := s.wait(ctx, 60*time.Second, "the crashed one's ID expired", func() bool { _, err := kv.Get(ctx, id); return err != nil }); err != nil {
+		return err
+	}
+	s.say("The claim on %s has expired %.1f s after the crash; its replacement starts", id, time.Since(crashed).Seconds())
+	_, err = s.add(ctx, 1)
+	return err
+}
+
+func (s *session) joinedSince(t time.Time, n int) bool {
+	joined := map[string]bool{}
+	for _, e := range s.view.since(t) {
+		if e.Kind == partition.EventWorkerJoined {
+			joined[e.Peer] = true
+		}
+	}
+	return len(joined) >= s.o.Defenders+n
+}
+
+func (s *session) idOf(m *member) string {
+	f, err := m.gather()
+	if err != nil {
+		return "?"
+	}
+	return fmt.Sprintf("%s-%.0f", defender.Group, metric(f, "defender_stable_id"))
+}
+
+// someComeLater: two thirds of the newcomers come, the rest when the first have
+// settled.
+func (s *session) someComeLater(ctx context.Context, n int) error {
+	first := n * 2 / 3
+	s.say("Scaling %d → %d defenders; only %d newcomers can start", s.o.Defenders, s.o.Defenders+n, first)
+	if _, err := s.add(ctx, first); err != nil {
+		return err
+	}
+	to := s.o.Defenders + first
+	if err := s.wait(ctx, 60*time.Second, fmt.Sprintf("%d defenders STABLE", to), func() bool { return s.view.stable(to) }); err != nil {
+		return err
+	}
+	counts := s.chamberCounts(s.view.latest())
+	s.say("%d defenders STABLE with %d to %d chambers each; the other %d start", to, slices.Min(counts), slices.Max(counts), n-first)
+	s.measure("partial_defenders", to)
+	s.measure("partial_min_chambers", slices.Min(counts))
+	s.measure("partial_max_chambers", slices.Max(counts))
+	_, err := s.add(ctx, n-first)
+	return err
+}
+
+// staleClaim: the first ID that the newcomers would take is still claimed.
+func (s *session) staleClaim(ctx context.Context, n int) error {
+	js, err := jetstream.New(s.conn)
+	if err != nil {
+		return err
+	}
+	kv, err := js.KeyValue(ctx, "stable-ids")
+	if err != nil {
+		return err
+	}
+	id := fmt.Sprintf("%s-%d", defender.Group, s.o.Defenders)
+	if _, err := kv.Create(ctx, id, []byte(`{"schema":1,"pod":"crashed","instance":"stale"}`), jetstream.KeyTTL(30*time.Second)); err != nil {
+		return fmt.Errorf("claiming %s as a crashed defender: %w", id, err)
+	}
+	s.say("Scaling %d → %d defenders; %s is claimed by one that crashed before", s.o.Defenders, s.o.Defenders+n, id)
+	_, err = s.add(ctx, n)
+	return err
+}
+
+// chamberCounts returns the number of chambers of each worker of a map.
+func (c *cluster) chamberCounts(a *partition.Assignment) []int {
+	byID := map[string]int{}
+	for _, w := range a.Workers {
+		byID[w.ID] = 0
+	}
+	for slot, chambers := range c.chambersBySlot() {
+		byID[a.OwnerOf(slot)] += len(chambers)
+	}
+	var counts []int
+	for _, n := range byID {
+		counts = append(counts, n)
+	}
+	return counts
+}
+
+// expectedLog are the lines that operators look for, and whose log has them.
+var expectedLog = []string{
+	`New defender detected: defender-\d+`,
+	`Topology change: \d+ → \d+ defenders`,
+	`Stabilization window started`,
+	`Stabilization window complete \(\d+ defenders`,
+	`Rebalancing triggered \(scale-up detected\)`,
+	`Assignment calculation complete \(.*\d+ chambers moved`,
+	`Published assignment map \(version \d+, \d+ defenders\)`,
+	`Received assignment map \(version \d+\)`,
+	`Assignment changed: \d+ → \d+ slots`,
+	`Claimed stable ID: defender-\d+`,
+	`Election result: FOLLOWER \(leader: defender-\d+\)`,
+	`State transition: [A-Z]+ → STABLE`,
+}
+
+// missingLogLines returns the expected lines that no defender has logged.
+func (c *cluster) missingLogLines() ([]string, error) {
+	files, err := filepath.Glob(filepath.Join(c.dir, "log", "pod-*.log"))
+	if err != nil {
+		return nil, err
+	}
+	var all strings.Builder
+	for _, f := range files {
+		data, err := os.ReadFile(f)
+		if err != nil {
+			return nil, err
+		}
+		all.Write(data)
+	}
+	var missing []string
+	for _, p := range expectedLog {
+		if !regexp.MustCompile(p).MatchString(all.String()) {
+			missing = append(missing, p)
+		}
+	}
+	return missing, nil
+}

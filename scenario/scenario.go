@@ -1,0 +1,234 @@
+// Package scenario runs Muster's worker plane as a whole on one machine and
+// checks it: a broker, a store, a collector and many defenders, a script of what
+// happens to them, and a checker that knows every message that was published and
+// every start and end of processing, whatever the defenders themselves say.
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster/partition"
+)
+
+// A script is one scenario.
+type script struct {
+	about string
+	cases []string
+	run   func(ctx context.Context, s *session) error
+	set   func(o *Options) // what the scenario needs of the options
+}
+
+var scripts = map[string]script{
+	"scale-up": {about: "30 defenders become 45", cases: []string{"newcomer-crash", "partial", "stale-claim"}, run: scaleUp},
+	"crash":    {about: "defender processes are killed under load, again and again", run: crash, set: func(o *Options) { o.Processes = true }},
+}
+
+// Names returns the names of all scenarios, in order.
+func Names() []string { return slices.Sorted(maps.Keys(scripts)) }
+
+// ErrUsage marks an error that the caller's options cause.
+var ErrUsage = errors.New("wrong usage")
+
+// session is one run of a script.
+type session struct {
+	*cluster
+	o      Options
+	report *Report
+	out    io.Writer
+	outMu  sync.Mutex
+}
+
+func (s *session) say(format string, args ...any) {
+	t := time.Since(s.report.began).Seconds()
+	text := fmt.Sprintf(format, args...)
+	s.outMu.Lock()
+	defer s.outMu.Unlock()
+	s.report.Timeline = append(s.report.Timeline, Moment{T: t, Event: text})
+	_, _ = fmt.Fprintf(s.out, "%8.3fs  %s\n", t, text)
+}
+
+// Check returns what is wrong with asking for a scenario with these options.
+func Check(name string, o Options) error {
+	sc, ok := scripts[name]
+	if !ok {
+		return fmt.Errorf("%w: --scenario %q is unknown: give one of %s", ErrUsage, name, strings.Join(Names(), ", "))
+	}
+	if o.Case != "" && !slices.Contains(sc.cases, o.Case) {
+		if len(sc.cases) == 0 {
+			return fmt.Errorf("%w: --case %q: scenario %s has no cases", ErrUsage, o.Case, name)
+		}
+		return fmt.Errorf("%w: --case %q is unknown: scenario %s has %s", ErrUsage, o.Case, name, strings.Join(sc.cases, ", "))
+	}
+	if err := o.Validate(); err != nil {
+		return fmt.Errorf("%w: %w", ErrUsage, err)
+	}
+	return nil
+}
+
+// Run runs a scenario and returns its report. The error is of what kept it from
+// being carried through; failed checks are in the report.
+func Run(ctx context.Context, name string, o Options) (*Report, error) {
+	if err := Check(name, o); err != nil {
+		return nil, err
+	}
+	sc := scripts[name]
+	if sc.set != nil {
+		sc.set(&o)
+	}
+	s := &session{o: o, report: newReport(name, o.Case), out: o.Out}
+	c, err := startCluster(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	s.cluster = c
+	if o.HTTP != "" {
+		if err := c.serve(ctx, s.out); err != nil {
+			return nil, errors.Join(err, c.close())
+		}
+	}
+	s.say("Broker at %s, everything kept in %s", c.server.URL(), c.dir)
+	progress, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { s.progress(progress) })
+	err = sc.run(ctx, s)
+	stop()
+	wg.Wait()
+	closing := time.Now()
+	if closeErr := c.close(); closeErr != nil {
+		err = errors.Join(err, closeErr)
+	} else {
+		s.say("All stopped in %.1f s", time.Since(closing).Seconds())
+	}
+	if err != nil {
+		return s.report, fmt.Errorf("scenario %s: %w", name, err)
+	}
+	return s.report, nil
+}
+
+// Up runs everything until ctx ends.
+func Up(ctx context.Context, o Options) error {
+	if err := o.Validate(); err != nil {
+		return fmt.Errorf("%w: %w", ErrUsage, err)
+	}
+	s := &session{o: o, report: newReport("", ""), out: o.Out}
+	c, err := startCluster(ctx, o)
+	if err != nil {
+		return err
+	}
+	s.cluster = c
+	err = s.up(ctx)
+	s.say("Stopping")
+	err = errors.Join(err, c.close())
+	s.say("All stopped")
+	return err
+}
+
+func (s *session) up(ctx context.Context) error {
+	if s.o.HTTP != "" {
+		if err := s.serve(ctx, s.out); err != nil {
+			return err
+		}
+	}
+	s.say("Broker at %s, everything kept in %s", s.server.URL(), s.dir)
+	if err := s.begin(ctx); err != nil {
+		return ignoreEnd(ctx, err)
+	}
+	s.say("Processing at %d messages/s; interrupt (Ctrl-C) to stop", s.o.Rate)
+	s.progress(ctx)
+	return nil
+}
+
+func ignoreEnd(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// serve serves metrics and a status page.
+func (c *cluster) serve(ctx context.Context, out io.Writer) error {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", c.metricsHandler())
+	mux.HandleFunc("GET /health/live", func(rw http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(rw, `{"status":"live"}`) })
+	at, err := ServeHTTP(ctx, c.o.HTTP, mux)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUsage, err)
+	}
+	_, _ = fmt.Fprintf(out, "Metrics of all defenders: http://%s/metrics\n", at)
+	return nil
+}
+
+// begin starts the first defenders and the traffic, and waits until all share
+// all chambers.
+func (s *session) begin(ctx context.Context) error {
+	// The first window must not wait for those who come later, whether or
+	// not the scenario lets the number be known then.
+	if err := partition.SetExpected(ctx, s.conn, "defender", s.o.Defenders); err != nil {
+		return err
+	}
+	kind := "goroutines"
+	if s.o.Processes {
+		kind = "processes"
+	}
+	s.say("Starting %d defenders as %s, %d chambers in %d slots", s.o.Defenders, kind, s.o.Chambers, s.o.Slots)
+	if _, err := s.add(ctx, s.o.Defenders); err != nil {
+		return err
+	}
+	if err := s.wait(ctx, 2*time.Minute, "all defenders STABLE", func() bool { return s.view.stable(s.o.Defenders) }); err != nil {
+		return err
+	}
+	a := s.view.latest()
+	s.say("%d defenders STABLE, assignment map version %d", s.o.Defenders, a.Version)
+	s.traffic.rate.Store(int64(s.o.Rate))
+	return nil
+}
+
+// progress tells every few seconds how things are.
+func (s *session) progress(ctx context.Context) {
+	const every = 5 * time.Second
+	t := time.NewTicker(every)
+	defer t.Stop()
+	var before int64
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		now := s.traffic.total.Load()
+		processed := s.total("defender_messages_processed_total")
+		s.outMu.Lock()
+		_, _ = fmt.Fprintf(s.out, "%8.3fs  … %d defenders STABLE, %d published (%.0f/s), %.0f processed\n", time.Since(s.report.began).Seconds(),
+			s.view.count(partition.StateStable), now, float64(now-before)/every.Seconds(), processed)
+		s.outMu.Unlock()
+		before = now
+	}
+}
+
+// drain waits until everything that was published is processed.
+func (s *session) drain(ctx context.Context, within time.Duration) error {
+	s.traffic.rate.Store(0)
+	if err := s.wait(ctx, within, "everything queued published", func() bool { return s.traffic.waiting.Load() == 0 }); err != nil {
+		return err
+	}
+	s.traffic.mu.Lock()
+	faults := errors.Join(s.traffic.faults...)
+	s.traffic.mu.Unlock()
+	if faults != nil {
+		return fmt.Errorf("the collector could not publish everything: %w", faults)
+	}
+	js, err := s.pending(ctx)
+	if err != nil {
+		return err
+	}
+	return s.wait(ctx, within, "everything published processed", func() bool { n, err := js(); return err == nil && n == 0 })
+}

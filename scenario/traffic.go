@@ -1,0 +1,179 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/defender/collect"
+	"github.com/muster-dev/muster/defender/tchart"
+)
+
+// Source gives the contexts of chambers.
+type Source interface {
+	// Sample returns the n-th context, from 0, of a chamber, which is numbered
+	// from 0. The trace's slices are not to be changed. It is safe for
+	// concurrent use for different chambers.
+	Sample(chamber, n int) Sample
+	// Followed returns, for the chambers that run through a series of wafers
+	// whose truth is known, how many contexts that series has.
+	Followed() map[int]int
+}
+
+// Sample is one context of a Source.
+type Sample struct {
+	Trace tchart.Trace
+	Fault string // the truth; empty for a normal wafer
+}
+
+// Chambers returns n chambers, four to a tool: tool001:chamber1 and so on.
+func Chambers(n int) []defender.Chamber {
+	cs := make([]defender.Chamber, n)
+	for i := range cs {
+		cs[i] = defender.Chamber{Tool: fmt.Sprintf("tool%03d", i/4+1), Name: fmt.Sprintf("chamber%d", i%4+1)}
+	}
+	return cs
+}
+
+// lanes is how many contexts are published at a time. A chamber is always in
+// the same lane, so its contexts are published in order.
+const lanes = 8
+
+// traffic publishes contexts: in the background at a rate, and at once for
+// chambers that are named. It knows every message that the server has taken.
+type traffic struct {
+	collector *collect.Collector
+	source    Source
+	chambers  []defender.Chamber
+	lane      [lanes]chan order
+	began     time.Time
+	rate      atomic.Int64 // messages/s in the background
+	stop      chan struct{}
+	wg        sync.WaitGroup
+	waiting   atomic.Int64
+	total     atomic.Int64
+
+	mu     sync.Mutex
+	pubs   []publication
+	next   []int // by chamber, number of its next context
+	faults []error
+	truth  map[defender.TChartKey]string
+}
+
+type order struct {
+	chamber int
+	forced  bool
+}
+
+func newTraffic(c *collect.Collector, s Source, chambers []defender.Chamber) *traffic {
+	t := &traffic{collector: c, source: s, chambers: chambers, began: time.Now(), stop: make(chan struct{}),
+		next: make([]int, len(chambers)), truth: map[defender.TChartKey]string{}}
+	for i := range t.lane {
+		t.lane[i] = make(chan order, 8*len(chambers)+1024)
+		t.wg.Add(1)
+		go t.work(t.lane[i])
+	}
+	t.wg.Add(1)
+	go t.background()
+	return t
+}
+
+// background publishes for one chamber after the other at the rate.
+func (t *traffic) background() {
+	defer t.wg.Done()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	var owed float64
+	last := time.Now()
+	for at := 0; ; {
+		select {
+		case <-t.stop:
+			return
+		case now := <-tick.C:
+			owed = min(owed+now.Sub(last).Seconds()*float64(t.rate.Load()), float64(len(t.chambers)))
+			last = now
+		}
+		for ; owed >= 1; owed-- {
+			t.publish(at, false)
+			at = (at + 1) % len(t.chambers)
+		}
+	}
+}
+
+// publish queues one context of a chamber.
+func (t *traffic) publish(chamber int, forced bool) {
+	t.waiting.Add(1)
+	t.lane[chamber%lanes] <- order{chamber, forced}
+}
+
+func (t *traffic) work(orders <-chan order) {
+	defer t.wg.Done()
+	var enc tchart.Encoder
+	for {
+		select {
+		case <-t.stop:
+			return
+		case o := <-orders:
+			if err := t.publishNow(&enc, o); err != nil {
+				t.mu.Lock()
+				t.faults = append(t.faults, err)
+				t.mu.Unlock()
+			}
+			t.waiting.Add(-1)
+		}
+	}
+}
+
+func (t *traffic) publishNow(enc *tchart.Encoder, o order) error {
+	t.mu.Lock()
+	n := t.next[o.chamber]
+	t.next[o.chamber]++
+	t.mu.Unlock()
+	chamber := t.chambers[o.chamber]
+	s := t.source.Sample(o.chamber, n)
+	end := time.Now()
+	ref := defender.ContextRef{Chamber: chamber, ID: fmt.Sprintf("run%06d", n), Recipe: s.Trace.Recipe, Product: s.Trace.Product,
+		Lot: s.Trace.Lot, Wafer: s.Trace.Wafer, Start: end.Add(-traceLength(&s.Trace)), End: end}
+	trace := s.Trace
+	trace.Tool, trace.Chamber, trace.Context = chamber.Tool, chamber.Name, ref.ID
+	blob, err := enc.Append(nil, &trace)
+	if err != nil {
+		return fmt.Errorf("encoding the T-chart of %s: %w", ref.TChart(), err)
+	}
+	at := time.Now().UnixNano()
+	seq, err := t.collector.Publish(context.Background(), ref, blob)
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.pubs = append(t.pubs, publication{seq: seq, key: chamber.String(), at: at, forced: o.forced})
+	if s.Fault != "" {
+		t.truth[ref.TChart()] = s.Fault
+	}
+	t.total.Add(1)
+	return nil
+}
+
+func traceLength(t *tchart.Trace) time.Duration {
+	if len(t.Time) == 0 {
+		return 0
+	}
+	return max(0, time.Duration((t.Time[len(t.Time)-1]-t.Time[0])*float64(time.Second)))
+}
+
+// published returns what the server has taken so far.
+func (t *traffic) published() []publication {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return append([]publication(nil), t.pubs...)
+}
+
+// close stops publishing; what is queued stays unpublished.
+func (t *traffic) close() {
+	close(t.stop)
+	t.wg.Wait()
+}

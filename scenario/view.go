@@ -1,0 +1,172 @@
+package scenario
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/partition"
+)
+
+// view is what can be seen of the defenders from outside: their events and the
+// assignment maps.
+type view struct {
+	mu     sync.Mutex
+	states map[string]partition.State // by stable ID
+	events []seen
+	maps   []seenMap
+	onMap  func(seenMap) // called for each new version, at once
+
+	sub   *nats.Subscription
+	watch jetstream.KeyWatcher
+	done  chan struct{}
+}
+
+type seen struct {
+	partition.Event
+	at time.Time // by our clock
+}
+
+type seenMap struct {
+	*partition.Assignment
+	at time.Time
+}
+
+func newView(ctx context.Context, nc *nats.Conn) (*view, error) {
+	v := &view{states: map[string]partition.State{}, done: make(chan struct{})}
+	var err error
+	if v.sub, err = nc.Subscribe(partition.EventSubject(defender.Group), v.event); err != nil {
+		return nil, fmt.Errorf("following the defenders' events: %w", err)
+	}
+	if err := v.sub.SetPendingLimits(-1, -1); err != nil {
+		return nil, fmt.Errorf("following the defenders' events: %w", err)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, fmt.Errorf("following the assignment map: %w", err)
+	}
+	kv, err := js.KeyValue(ctx, defender.Group+"-assignments")
+	if err != nil {
+		return nil, fmt.Errorf("following the assignment map: %w", err)
+	}
+	if v.watch, err = kv.Watch(ctx, partition.AssignmentKey); err != nil {
+		return nil, fmt.Errorf("following the assignment map: %w", err)
+	}
+	go v.follow()
+	return v, nil
+}
+
+func (v *view) close() {
+	_ = v.sub.Unsubscribe()
+	_ = v.watch.Stop()
+	<-v.done
+}
+
+func (v *view) event(msg *nats.Msg) {
+	var e partition.Event
+	if json.Unmarshal(msg.Data, &e) != nil {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.events = append(v.events, seen{e, time.Now()})
+	switch e.Kind {
+	case partition.EventState:
+		if e.Worker != "" {
+			v.states[e.Worker] = e.To
+		}
+	case partition.EventWorkerGone:
+		delete(v.states, e.Peer)
+	case partition.EventLeft, partition.EventIdentityLost:
+		delete(v.states, e.Worker)
+	default:
+	}
+}
+
+func (v *view) follow() {
+	defer close(v.done)
+	for e := range v.watch.Updates() {
+		if e == nil || e.Operation() != jetstream.KeyValuePut {
+			continue
+		}
+		a, err := partition.DecodeAssignment(e.Value())
+		if err != nil {
+			continue
+		}
+		m := seenMap{a, time.Now()}
+		v.mu.Lock()
+		newer := len(v.maps) == 0 || v.maps[len(v.maps)-1].Version < a.Version
+		v.maps = append(v.maps, m)
+		call := v.onMap
+		v.mu.Unlock()
+		if newer && call != nil {
+			call(m)
+		}
+	}
+}
+
+func (v *view) setOnMap(f func(seenMap)) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.onMap = f
+}
+
+// latest returns the newest map, nil before the first.
+func (v *view) latest() *partition.Assignment {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.maps) == 0 {
+		return nil
+	}
+	return v.maps[len(v.maps)-1].Assignment
+}
+
+// firstOf returns the first map of a version as it was published.
+func (v *view) firstOf(version uint64) (seenMap, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, m := range v.maps {
+		if m.Version == version {
+			return m, true
+		}
+	}
+	return seenMap{}, false
+}
+
+func (v *view) count(s partition.State) int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	n := 0
+	for _, x := range v.states {
+		if x == s {
+			n++
+		}
+	}
+	return n
+}
+
+// since returns the events from a time on.
+func (v *view) since(t time.Time) []seen {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var es []seen
+	for _, e := range v.events {
+		if !e.at.Before(t) {
+			es = append(es, e)
+		}
+	}
+	return es
+}
+
+// stable tells whether so many defenders, and no others, have all slots, with
+// no hand-over under way.
+func (v *view) stable(n int) bool {
+	a := v.latest()
+	return a != nil && a.Settled() && len(a.Workers) == n && v.count(partition.StateStable) == n
+}
