@@ -29,8 +29,8 @@ type Trace struct {
 const (
 	MaxTextBytes = 1 << 10 // of a string, SVID names included
 	MaxSVIDs     = 1 << 14
-	MaxRows      = 1 << 24
-	MaxPoints    = 1 << 26 // rows times SVIDs: half a gigabyte
+	MaxRows      = 1 << 22
+	MaxPoints    = 1 << 24 // rows times SVIDs
 )
 
 // Points returns the number of sensor values, rows times SVIDs.

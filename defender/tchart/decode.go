@@ -1,0 +1,367 @@
+package tchart
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/klauspost/compress/flate"
+	"github.com/klauspost/compress/zstd"
+)
+
+// Errors of decoding; test for them with [errors.Is].
+var (
+	// ErrCorrupt says that a blob is not one that Encode wrote, or not all of it.
+	ErrCorrupt = errors.New("corrupt T-chart")
+	// ErrVersion says that a blob has a version that this package doesn't read.
+	ErrVersion = errors.New("unknown T-chart version")
+)
+
+// Decode returns the trace of a blob; see [Decoder.Decode].
+func Decode(blob []byte) (*Trace, error) {
+	var d Decoder
+	t := new(Trace)
+	if err := d.Decode(blob, t); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// A Decoder decodes one blob after another and reuses its memory. The zero
+// value is ready. It isn't safe for concurrent use.
+type Decoder struct {
+	expander *zstd.Decoder // of byte planes
+	inflater io.ReadCloser // of headers
+	source   bytes.Reader
+	bytes    []byte
+	ints     []int64
+}
+
+// Decode reads a blob into t and reuses the memory of its slices. Whatever the
+// bytes are, it returns the trace that was encoded or an error matching
+// [ErrCorrupt] or [ErrVersion], after which t is empty; and it takes memory for
+// a trace only within the limits of this package ([MaxPoints] and others).
+func (d *Decoder) Decode(blob []byte, t *Trace) error {
+	err := d.decode(blob, t)
+	if err != nil {
+		t.Reset()
+	}
+	return err
+}
+
+func (d *Decoder) decode(blob []byte, t *Trace) error {
+	if len(blob) < len(magic)+1+checksumBytes || string(blob[:len(magic)]) != magic {
+		return fmt.Errorf("%w: %d bytes that don't begin as one", ErrCorrupt, len(blob))
+	}
+	if v := blob[len(magic)]; v != Version {
+		return fmt.Errorf("%w %d: this program reads version %d", ErrVersion, v, Version)
+	}
+	body := blob[:len(blob)-checksumBytes]
+	if xxhash.Sum64(body) != binary.LittleEndian.Uint64(blob[len(body):]) {
+		return fmt.Errorf("%w: the checksum over %d bytes doesn't match", ErrCorrupt, len(body))
+	}
+	if err := d.prepare(); err != nil {
+		return err
+	}
+	s := &cursor{data: body[len(magic)+1:]}
+	rows, err := d.head(s, t)
+	if err != nil {
+		return err
+	}
+	side := &cursor{data: s.take(s.length(MaxPoints * 9))}
+	if s.failed {
+		return fmt.Errorf("%w: sections don't fit", ErrCorrupt)
+	}
+	bits := &bitReader{data: blob[len(body)-len(s.data):]}
+	return d.columns(bits, side, t, rows)
+}
+
+func (d *Decoder) prepare() error {
+	if d.expander != nil {
+		return nil
+	}
+	expander, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(8*MaxRows+1<<10))
+	if err != nil {
+		return err
+	}
+	d.expander = expander
+	d.inflater = flate.NewReader(&d.source)
+	return nil
+}
+
+// head reads sizes and strings and returns the number of rows.
+func (d *Decoder) head(s *cursor, t *Trace) (int, error) {
+	size := s.length(maxHead<<1 | 1)
+	h := &cursor{data: s.take(size >> 1)}
+	if s.failed {
+		return 0, fmt.Errorf("%w: header doesn't fit", ErrCorrupt)
+	}
+	if size&1 != 0 {
+		plain, err := d.inflate(h.data)
+		if err != nil {
+			return 0, fmt.Errorf("%w: header, %w", ErrCorrupt, err)
+		}
+		h.data = plain
+	}
+	rows, columns := h.length(MaxRows), h.length(MaxSVIDs)
+	if h.failed || rows*columns > MaxPoints {
+		return 0, fmt.Errorf("%w: claims more than %d rows, %d SVIDs or %d points", ErrCorrupt, MaxRows, MaxSVIDs, MaxPoints)
+	}
+	for _, f := range t.texts() {
+		h.text(f.text)
+	}
+	if columns > len(h.data) { // each name takes its end at least
+		return 0, fmt.Errorf("%w: header is too short for %d SVIDs", ErrCorrupt, columns)
+	}
+	t.SVIDs = resize(t.SVIDs, columns)
+	for i := range t.SVIDs {
+		h.text(&t.SVIDs[i])
+	}
+	if h.failed || len(h.data) != 0 {
+		return 0, fmt.Errorf("%w: header has the wrong length", ErrCorrupt)
+	}
+	return rows, nil
+}
+
+// maxHead is more than any header takes.
+const maxHead = 32 + (7+MaxSVIDs)*(2*MaxTextBytes+1)
+
+// inflate decompresses a header into d.bytes.
+func (d *Decoder) inflate(compressed []byte) ([]byte, error) {
+	d.source.Reset(compressed)
+	if err := d.inflater.(flate.Resetter).Reset(&d.source, nil); err != nil {
+		return nil, err
+	}
+	d.bytes = d.bytes[:0]
+	for {
+		d.bytes = slices.Grow(d.bytes, 512)
+		n, err := d.inflater.Read(d.bytes[len(d.bytes):cap(d.bytes)])
+		d.bytes = d.bytes[:len(d.bytes)+n]
+		switch {
+		case len(d.bytes) > maxHead:
+			return nil, fmt.Errorf("expands to more than %d bytes", maxHead)
+		case err == io.EOF:
+			return d.bytes, nil
+		case err != nil:
+			return nil, err
+		}
+	}
+}
+
+// expand decompresses into d.bytes, to at most limit bytes. Small frames don't
+// say their size; those the expander ends at its own limit.
+func (d *Decoder) expand(compressed []byte, limit int) ([]byte, error) {
+	var h zstd.Header
+	if err := h.Decode(compressed); err != nil {
+		return nil, err
+	}
+	if h.HasFCS && h.FrameContentSize > uint64(limit) {
+		return nil, fmt.Errorf("claims to expand to more than %d bytes", limit)
+	}
+	plain, err := d.expander.DecodeAll(compressed, d.bytes[:0])
+	if err == nil && len(plain) > limit {
+		err = fmt.Errorf("expands to more than %d bytes", limit)
+	}
+	d.bytes = plain
+	return plain, err
+}
+
+func (d *Decoder) columns(bits *bitReader, side *cursor, t *Trace, rows int) error {
+	d.ints = resize(d.ints, rows)
+	t.Time = resize(t.Time, rows)
+	if err := d.column(bits, side, t.Time); err != nil {
+		return fmt.Errorf("%w: timestamps: %w", ErrCorrupt, err)
+	}
+	bits.integers(d.ints)
+	t.Step = resize(t.Step, rows)
+	for i, k := range d.ints {
+		t.Step[i] = int32(k)
+		if int64(t.Step[i]) != k {
+			return fmt.Errorf("%w: step %d is out of range", ErrCorrupt, k)
+		}
+	}
+	t.Values = resize(t.Values, len(t.SVIDs))
+	for i := range t.Values {
+		t.Values[i] = resize(t.Values[i], rows)
+		if err := d.column(bits, side, t.Values[i]); err != nil {
+			return fmt.Errorf("%w: column %d: %w", ErrCorrupt, i, err)
+		}
+	}
+	if !bits.atEnd() || len(side.data) != 0 {
+		return fmt.Errorf("%w: data ends before or after the last column", ErrCorrupt)
+	}
+	return nil
+}
+
+var errColumn = errors.New("impossible encoding")
+
+func (d *Decoder) column(bits *bitReader, side *cursor, dst []float64) error {
+	var err error
+	switch bits.read(2) {
+	case kindDecimal:
+		d.decimals(bits, dst)
+	case kindXOR:
+		err = d.planes(side, dst)
+	case kindRaw:
+		raw := side.take(8 * len(dst))
+		if side.failed {
+			return errColumn
+		}
+		for i := range dst {
+			dst[i] = math.Float64frombits(binary.LittleEndian.Uint64(raw[8*i:]))
+		}
+	default:
+		err = errColumn
+	}
+	if bits.failed || side.failed {
+		err = errColumn
+	}
+	return err
+}
+
+func (d *Decoder) decimals(bits *bitReader, dst []float64) {
+	digits := uint64(0)
+	if bits.read(1) == 1 {
+		digits = bits.read(4)
+	}
+	exceptions := *bits // to be read once the other values are there
+	if bits.read(1) == 1 {
+		for range min(bits.number(), uint64(len(dst))) {
+			bits.number()
+			bits.read64()
+			if bits.failed {
+				return
+			}
+		}
+	}
+	bits.integers(d.ints)
+	if bits.failed {
+		return
+	}
+	if digits == 0 {
+		for i, k := range d.ints {
+			dst[i] = float64(k)
+		}
+	} else {
+		scale := pow10[digits]
+		for i, k := range d.ints {
+			dst[i] = float64(k) / scale
+		}
+	}
+	if exceptions.read(1) == 1 {
+		at := uint64(0)
+		for range exceptions.number() {
+			at += exceptions.number()
+			value := exceptions.read64()
+			if at >= uint64(len(dst)) || exceptions.failed {
+				bits.fail()
+				return
+			}
+			dst[at] = math.Float64frombits(value)
+			at++
+		}
+	}
+}
+
+func (d *Decoder) planes(side *cursor, dst []float64) error {
+	n := len(dst)
+	compressed := side.take(side.length(8*n + 64))
+	if side.failed {
+		return errColumn
+	}
+	planes, err := d.expand(compressed, 8*n)
+	if err != nil {
+		return err
+	}
+	if len(planes) != 8*n {
+		return errColumn
+	}
+	last := uint64(0)
+	p0, p1, p2, p3 := planes[:n], planes[n:2*n], planes[2*n:3*n], planes[3*n:4*n]
+	p4, p5, p6, p7 := planes[4*n:5*n], planes[5*n:6*n], planes[6*n:7*n], planes[7*n:8*n]
+	for i := range dst {
+		last ^= uint64(p0[i]) | uint64(p1[i])<<8 | uint64(p2[i])<<16 | uint64(p3[i])<<24 |
+			uint64(p4[i])<<32 | uint64(p5[i])<<40 | uint64(p6[i])<<48 | uint64(p7[i])<<56
+		dst[i] = math.Float64frombits(last)
+	}
+	return nil
+}
+
+// resize returns s with length n, in the same memory if it is large enough.
+func resize[T any](s []T, n int) []T {
+	return slices.Grow(s[:0], n)[:n]
+}
+
+// cursor takes values off the front of data; after one that isn't there it is
+// failed and yields nothing.
+type cursor struct {
+	data   []byte
+	failed bool
+}
+
+// length reads a number of at most limit.
+func (c *cursor) length(limit int) int {
+	n, used := binary.Uvarint(c.data)
+	if used <= 0 || n > uint64(limit) {
+		c.failed, c.data = true, nil
+		return 0
+	}
+	c.data = c.data[used:]
+	return int(n)
+}
+
+func (c *cursor) take(n int) []byte {
+	if n > len(c.data) {
+		c.failed, c.data = true, nil
+		return nil
+	}
+	head := c.data[:n:n]
+	c.data = c.data[n:]
+	return head
+}
+
+// text reads a string, and keeps dst if that is it already.
+func (c *cursor) text(dst *string) {
+	end := bytes.IndexByte(c.data, 0)
+	if end < 0 || end > 2*MaxTextBytes {
+		c.failed, c.data = true, nil
+		return
+	}
+	b := c.take(end + 1)[:end]
+	if bytes.IndexByte(b, 1) >= 0 {
+		if b = unescape(b); b == nil {
+			c.failed, c.data = true, nil
+			return
+		}
+	}
+	if len(b) > MaxTextBytes {
+		c.failed, c.data = true, nil
+		return
+	}
+	if *dst != string(b) {
+		*dst = string(b)
+	}
+}
+
+// unescape undoes what appendText does to bytes 0 and 1, and returns nil if it
+// can't have done that.
+func unescape(b []byte) []byte {
+	plain := make([]byte, 0, len(b))
+	for i := 0; i < len(b); i++ {
+		c := b[i]
+		if c == 1 {
+			i++
+			if i == len(b) || b[i] < 1 || b[i] > 2 {
+				return nil
+			}
+			c = b[i] - 1
+		}
+		plain = append(plain, c)
+	}
+	return plain
+}

@@ -1,0 +1,373 @@
+package tchart_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/muster-dev/muster/defender/tchart"
+)
+
+// newTrace returns a trace whose columns are made by the given functions of the
+// row, with timestamps about a second apart.
+func newTrace(rows int, columns ...func(i int) float64) *tchart.Trace {
+	t := &tchart.Trace{Tool: "tool001", Chamber: "chamber1", Context: "c", Recipe: "r", Wafer: "7"}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range rows {
+		t.Time = append(t.Time, math.Round(1e4*(float64(i)+rng.Float64()/10))/1e4)
+		t.Step = append(t.Step, int32(4+i*2/rows))
+	}
+	for c, value := range columns {
+		t.SVIDs = append(t.SVIDs, fmt.Sprintf("SVID %d", c))
+		column := make([]float64, rows)
+		for i := range column {
+			column[i] = value(i)
+		}
+		t.Values = append(t.Values, column)
+	}
+	return t
+}
+
+func constant(v float64) func(int) float64 { return func(int) float64 { return v } }
+
+func cycle(values ...float64) func(int) float64 {
+	return func(i int) float64 { return values[i%len(values)] }
+}
+
+func TestAnyTraceComesBackToTheBit(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(3, 4))
+	payload := math.Float64frombits(0x7ff8_dead_beef_0001)
+	signalling := math.Float64frombits(0xfff0_0000_0000_0001)
+	noise := func(sd, digits float64) func(int) float64 {
+		return func(int) float64 { return math.Round(rng.NormFloat64()*sd*digits) / digits }
+	}
+	traces := map[string]*tchart.Trace{
+		"empty":             {},
+		"no SVIDs":          newTrace(10),
+		"no rows":           newTrace(0, constant(1)),
+		"one row":           newTrace(1, constant(1.5), constant(math.NaN())),
+		"zero and minus 0":  newTrace(40, constant(0), constant(math.Copysign(0, -1)), cycle(0, math.Copysign(0, -1))),
+		"constants":         newTrace(100, constant(752), constant(-1e-7), constant(1e300), constant(math.Pi)),
+		"NaN and infinity":  newTrace(100, cycle(1, 2, math.NaN(), 4), constant(math.NaN()), cycle(math.Inf(1), math.Inf(-1)), cycle(payload, signalling, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)),
+		"decimals":          newTrace(300, noise(40, 1), noise(3, 100), noise(1, 1e6), noise(1e5, 10), noise(1e-3, 1e9)),
+		"even numbers":      newTrace(300, func(i int) float64 { return 20000 + 2*math.Round(rng.NormFloat64()*20) }),
+		"doubles":           newTrace(300, func(int) float64 { return rng.NormFloat64() }, func(int) float64 { return math.Float64frombits(rng.Uint64()) }),
+		"single precision":  newTrace(300, func(int) float64 { return float64(float32(rng.NormFloat64())) }),
+		"ramp":              newTrace(1000, func(i int) float64 { return float64(i) * 17 }, func(i int) float64 { return float64(i*i) / 8 }),
+		"rarely moves":      newTrace(1000, func(i int) float64 { return float64(i / 300) }, func(i int) float64 { return cycle(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5)(i) }),
+		"outliers":          newTrace(200, func(i int) float64 { return cycle(5, 6, 7, 1e15)(i / 50) }, cycle(0.5, -9007199254740992, 9007199254740992), cycle(1, 9007199254740994)),
+		"tiny and huge":     newTrace(50, cycle(math.SmallestNonzeroFloat64, math.MaxFloat64, -math.MaxFloat64), cycle(1e-15, 2e-15)),
+		"texts":             {Tool: "a\x00b\x01c", Chamber: "\x01\x01", Lot: strings.Repeat("\x00", tchart.MaxTextBytes), Product: "Äß", SVIDs: []string{"", "", "\x00"}, Values: make([][]float64, 3)},
+		"extreme steps":     {Time: []float64{3, 2, math.NaN(), math.Inf(-1)}, Step: []int32{math.MinInt32, math.MaxInt32, 0, -1}},
+		"time goes back":    {Time: []float64{10, 11, 12, 3.25}, Step: []int32{4, 4, 5, 4}},
+		"many rows":         newTrace(40_000, noise(10, 10)),
+		"many SVIDs":        newTrace(3, slices.Repeat([]func(int) float64{noise(10, 10)}, 2000)...),
+		"changing noise":    newTrace(500, func(i int) float64 { return math.Round(rng.NormFloat64() * float64(1+i%100)) }),
+		"sawtooth of 2^53":  newTrace(99, cycle(1<<53, -1<<53, 0)),
+		"just not integers": newTrace(99, func(i int) float64 { return math.Nextafter(float64(i)/10, 0) }),
+	}
+	var enc tchart.Encoder // used again and again, as is the decoder and its trace
+	var dec tchart.Decoder
+	var got tchart.Trace
+	for name, want := range traces {
+		blob, err := enc.Append([]byte("before"), want)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		fresh, err := tchart.Encode(want)
+		if err != nil || "before"+string(fresh) != string(blob) {
+			t.Errorf("%s: an encoder used before writes other bytes than a new one (error %v)", name, err)
+		}
+		if err := dec.Decode(blob[len("before"):], &got); err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if !same(want, &got) {
+			t.Errorf("%s comes back different", name)
+		}
+	}
+}
+
+func TestTracesThatDontFitAreRefused(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(tr *tchart.Trace){
+		"long text":      func(tr *tchart.Trace) { tr.Lot = strings.Repeat("x", tchart.MaxTextBytes+1) },
+		"long name":      func(tr *tchart.Trace) { tr.SVIDs[0] = strings.Repeat("x", tchart.MaxTextBytes+1) },
+		"missing step":   func(tr *tchart.Trace) { tr.Step = tr.Step[1:] },
+		"missing column": func(tr *tchart.Trace) { tr.Values = tr.Values[1:] },
+		"short column":   func(tr *tchart.Trace) { tr.Values[1] = tr.Values[1][1:] },
+		"too many SVIDs": func(tr *tchart.Trace) { tr.SVIDs = make([]string, tchart.MaxSVIDs+1) },
+	} {
+		tr := newTrace(10, constant(1), constant(2))
+		change(tr)
+		if blob, err := tchart.Encode(tr); err == nil {
+			t.Errorf("%s: encoded to %d bytes, want an error", name, len(blob))
+		}
+	}
+}
+
+// sealed returns a blob with a new checksum.
+func sealed(body []byte) []byte {
+	return binary.LittleEndian.AppendUint64(slices.Clone(body), xxhash.Sum64(body))
+}
+
+func TestDamagedBlobsAreErrors(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(5, 6))
+	blob, err := tchart.Encode(newTrace(60, func(i int) float64 { return float64(i % 7) }, cycle(1, math.NaN(), 2, 3, 4), func(int) float64 { return rng.NormFloat64() }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dec tchart.Decoder
+	var got tchart.Trace
+	for n := range blob {
+		if err := dec.Decode(blob[:n], &got); !errors.Is(err, tchart.ErrCorrupt) {
+			t.Errorf("the first %d of %d bytes: error is %v, want ErrCorrupt", n, len(blob), err)
+		}
+		if got.Points() != 0 || got.Context != "" {
+			t.Fatalf("after an error the trace has content")
+		}
+	}
+	for i := range blob {
+		for bit := range 8 {
+			broken := slices.Clone(blob)
+			broken[i] ^= 1 << bit
+			err := dec.Decode(broken, &got)
+			if !errors.Is(err, tchart.ErrCorrupt) && !errors.Is(err, tchart.ErrVersion) {
+				t.Fatalf("byte %d, bit %d flipped: error is %v", i, bit, err)
+			}
+		}
+	}
+	// Truncation that the checksum doesn't catch.
+	body := blob[:len(blob)-8]
+	for n := 4; n < len(body); n++ {
+		if err := dec.Decode(sealed(body[:n]), &got); !errors.Is(err, tchart.ErrCorrupt) {
+			t.Errorf("the first %d of %d bytes with a checksum: error is %v, want ErrCorrupt", n, len(body), err)
+		}
+	}
+	if err := dec.Decode(sealed(append(slices.Clone(body), 0)), &got); !errors.Is(err, tchart.ErrCorrupt) {
+		t.Errorf("a byte too many: error is %v, want ErrCorrupt", err)
+	}
+	newer := slices.Clone(body)
+	newer[3]++
+	if err := dec.Decode(sealed(newer), &got); !errors.Is(err, tchart.ErrVersion) || !strings.Contains(err.Error(), "2") {
+		t.Errorf("newer version: error is %v, want ErrVersion", err)
+	}
+}
+
+func TestClaimsAreCheckedBeforeMemoryIsTaken(t *testing.T) {
+	head := func(rows, columns uint64) []byte {
+		h := binary.AppendUvarint(nil, rows)
+		h = binary.AppendUvarint(h, columns)
+		h = append(h, make([]byte, 7)...) // empty strings
+		b := append([]byte("MTC\x01"), byte(len(h)<<1))
+		return sealed(append(append(b, h...), 0))
+	}
+	for name, blob := range map[string][]byte{
+		"rows":    head(10<<30, 1),
+		"columns": head(1, 10<<30),
+		"points":  head(tchart.MaxRows, tchart.MaxSVIDs),
+		"names":   head(1, tchart.MaxSVIDs),
+		"header":  sealed([]byte("MTC\x01\xff\xff\xff\xff\xff\xff\xff\x7f")),
+		"section": sealed([]byte("MTC\x01\x12\x01\x00\x00\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff\xff\x7f")),
+	} {
+		var dec tchart.Decoder
+		var got tchart.Trace
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		err := dec.Decode(blob, &got)
+		runtime.ReadMemStats(&after)
+		bytes := after.TotalAlloc - before.TotalAlloc
+		if !errors.Is(err, tchart.ErrCorrupt) {
+			t.Errorf("%s: error is %v, want ErrCorrupt", name, err)
+		}
+		if bytes > 1<<20 {
+			t.Errorf("%s: %d bytes are allocated for a blob of %d", name, bytes, len(blob))
+		}
+	}
+}
+
+func TestDecodingReusesMemory(t *testing.T) {
+	blob, err := tchart.Encode(newTrace(100, func(i int) float64 { return float64(i * i % 31) }, constant(3)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dec tchart.Decoder
+	var got tchart.Trace
+	if n := testing.AllocsPerRun(100, func() {
+		if err := dec.Decode(blob, &got); err != nil {
+			t.Fatal(err)
+		}
+	}); n > 1 {
+		t.Errorf("decoding again allocates %v times", n)
+	}
+}
+
+// FuzzDecode feeds bytes, as they are and with a valid checksum, to the decoder:
+// whatever it accepts has to survive another round trip.
+func FuzzDecode(f *testing.F) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	for _, tr := range []*tchart.Trace{
+		{}, newTrace(1, constant(1)), newTrace(40, cycle(1, 2, 3, 5.5), constant(math.NaN()), func(i int) float64 { return float64(i / 20) }),
+		newTrace(40, func(int) float64 { return rng.NormFloat64() }, func(int) float64 { return float64(float32(rng.NormFloat64())) }),
+	} {
+		blob, err := tchart.Encode(tr)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(blob)
+		f.Add(blob[:len(blob)-8])
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var dec tchart.Decoder
+		for _, blob := range [][]byte{data, sealed(data)} {
+			var tr tchart.Trace
+			if err := dec.Decode(blob, &tr); err != nil {
+				continue
+			}
+			if tr.Points() > 1<<20 {
+				continue // legitimate, such as constants, but slow
+			}
+			again, err := tchart.Encode(&tr)
+			if err != nil {
+				t.Fatalf("a decoded trace can't be encoded: %v", err)
+			}
+			back, err := tchart.Decode(again)
+			if err != nil || !same(&tr, back) {
+				t.Fatalf("a decoded trace doesn't survive a round trip: %v", err)
+			}
+		}
+	})
+}
+
+// FuzzRoundTrip makes a trace of the bytes.
+func FuzzRoundTrip(f *testing.F) {
+	f.Add([]byte("\x02some context\x00\x00\x00\x00\x00\x00\xf8\x7f01234567abcdefgh"), uint8(1), true)
+	f.Add(make([]byte, 400), uint8(3), false)
+	f.Fuzz(func(t *testing.T, data []byte, columns uint8, decimal bool) {
+		tr := &tchart.Trace{Context: string(data[:min(len(data), 20)])}
+		rows := len(data) / 8 / (int(columns) + 1)
+		next := func() float64 {
+			bits := binary.LittleEndian.Uint64(data)
+			data = data[8:]
+			if decimal {
+				return float64(int32(bits)>>(bits>>58)) / [...]float64{1, 10, 100, 1e4}[bits>>56&3]
+			}
+			return math.Float64frombits(bits)
+		}
+		for i := range rows {
+			tr.Time = append(tr.Time, next())
+			tr.Step = append(tr.Step, int32(math.Float64bits(tr.Time[i])>>3))
+		}
+		for range columns {
+			column := make([]float64, rows)
+			for i := range column {
+				column[i] = next()
+			}
+			tr.SVIDs = append(tr.SVIDs, "x")
+			tr.Values = append(tr.Values, column)
+		}
+		blob, err := tchart.Encode(tr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := tchart.Decode(blob)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !same(tr, got) {
+			t.Fatal("trace comes back different")
+		}
+	})
+}
+
+func sampleTraces(b *testing.B) map[string]*tchart.Trace {
+	rng := rand.New(rand.NewPCG(9, 10))
+	noise := func(mean, sd, step float64) func(int) float64 {
+		return func(int) float64 { return math.Round((mean+rng.NormFloat64()*sd)/step) * step }
+	}
+	var sensors []func(int) float64
+	for i := range 100 {
+		sensors = append(sensors, noise(float64(1000*i), []float64{0.3, 2, 10, 50, 300}[i%5], 1))
+	}
+	return map[string]*tchart.Trace{
+		"19x100":            newTrace(100, sensors[:19]...),
+		"100x1200":          newTrace(1200, sensors...),
+		"100x1200-decimals": newTrace(1200, slices.Repeat([]func(int) float64{func(int) float64 { return math.Round(rng.NormFloat64()*1000) / 1000 }}, 100)...),
+		"20x1200-doubles":   newTrace(1200, slices.Repeat([]func(int) float64{normal(rng)}, 20)...),
+	}
+}
+
+func normal(rng *rand.Rand) func(int) float64 {
+	return func(int) float64 { return rng.NormFloat64() }
+}
+
+func BenchmarkDecode(b *testing.B) {
+	for name, tr := range sampleTraces(b) {
+		b.Run(name, func(b *testing.B) {
+			blob, err := tchart.Encode(tr)
+			if err != nil {
+				b.Fatal(err)
+			}
+			benchmarkDecode(b, [][]byte{blob}, tr.Points())
+		})
+	}
+	b.Run("etch", func(b *testing.B) {
+		var blobs [][]byte
+		points := 0
+		for _, w := range etchWafers(b) {
+			blob, err := tchart.Encode(&w.Trace)
+			if err != nil {
+				b.Fatal(err)
+			}
+			blobs = append(blobs, blob)
+			points += w.Trace.Points()
+		}
+		benchmarkDecode(b, blobs, points)
+	})
+}
+
+func benchmarkDecode(b *testing.B, blobs [][]byte, points int) {
+	var dec tchart.Decoder
+	var got tchart.Trace
+	total := 0
+	for _, blob := range blobs {
+		total += len(blob)
+	}
+	b.SetBytes(int64(8 * points))
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, blob := range blobs {
+			if err := dec.Decode(blob, &got); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	b.ReportMetric(float64(points)*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mpoints/s")
+	b.ReportMetric(float64(total)/float64(points), "bytes/point")
+}
+
+func BenchmarkEncode(b *testing.B) {
+	for name, tr := range sampleTraces(b) {
+		b.Run(name, func(b *testing.B) {
+			var enc tchart.Encoder
+			var blob []byte
+			b.SetBytes(int64(8 * tr.Points()))
+			b.ReportAllocs()
+			for b.Loop() {
+				var err error
+				if blob, err = enc.Append(blob[:0], tr); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(tr.Points())*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mpoints/s")
+		})
+	}
+}

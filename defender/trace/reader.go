@@ -1,0 +1,342 @@
+package trace
+
+import (
+	"bufio"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/muster-dev/muster/defender/tchart"
+)
+
+// Columns that a file has to have, in any order; every other column is a sensor.
+var required = [...]string{"set", "wafer", "name", "fault", "Time", "Step Number"}
+
+const (
+	setColumn = iota
+	waferColumn
+	nameColumn
+	faultColumn
+	timeColumn
+	stepColumn
+)
+
+// MaxProblems is how many problems of a file are reported at once.
+const MaxProblems = 20
+
+// Problem is one thing wrong with a file.
+type Problem struct {
+	File   string
+	Line   int    // from 1
+	Column string // name of the column, empty if it is the row as a whole
+	What   string // what is wrong and how to put it right
+}
+
+func (p Problem) Error() string {
+	where := fmt.Sprintf("%s:%d", p.File, p.Line)
+	if p.Column != "" {
+		where += ": column " + strconv.Quote(p.Column)
+	}
+	return where + ": " + p.What
+}
+
+// Problems is the error of a file with problems. It holds at most MaxProblems;
+// More says that there are others.
+type Problems struct {
+	List []Problem
+	More bool
+}
+
+func (p *Problems) Error() string {
+	lines := make([]string, 0, len(p.List)+1)
+	for _, problem := range p.List {
+		lines = append(lines, problem.Error())
+	}
+	if p.More {
+		lines = append(lines, "and more")
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Unwrap returns each [Problem].
+func (p *Problems) Unwrap() []error {
+	errs := make([]error, len(p.List))
+	for i, problem := range p.List {
+		errs[i] = problem
+	}
+	return errs
+}
+
+// Reader reads wafers from CSV, one at a time. The first line names the columns:
+// set, wafer, name, fault (empty if normal), Time (s), Step Number (an integer),
+// and the sensors. The rows of a wafer follow one another. A sensor's field that
+// is empty or "NaN" is a missing sample.
+//
+// Rows are given as they stand. In the recordings of the LAM 9600 etcher the
+// last row of most wafers is the first row of the next, with a time before its
+// own wafer's; package uchart leaves such rows out.
+type Reader struct {
+	file    string
+	csv     *csv.Reader
+	columns [len(required)]int // field numbers
+	sensors []int              // field numbers
+	svids   []string
+	fields  int
+
+	seen     map[string]int // line at which each wafer begins
+	next     *Wafer         // begun, as its first row ended the wafer before
+	problems Problems
+	err      error // of all further calls
+}
+
+// NewReader reads the first line of r. The name is that of the file, for
+// messages. The error is a [*Problems] or that of r.
+func NewReader(r io.Reader, name string) (*Reader, error) {
+	b := bufio.NewReader(r)
+	if mark, err := b.Peek(3); err == nil && string(mark) == "\ufeff" {
+		b.Discard(3)
+	}
+	c := csv.NewReader(b)
+	c.ReuseRecord = true
+	c.FieldsPerRecord = -1
+	reader := &Reader{file: name, csv: c, seen: map[string]int{}}
+	header, err := c.Read()
+	if err == io.EOF {
+		reader.problem(1, "", "the file is empty: its first line has to name the columns")
+		return nil, &reader.problems
+	}
+	if err != nil {
+		return nil, reader.readError(err)
+	}
+	reader.header(header)
+	if len(reader.problems.List) > 0 {
+		return nil, &reader.problems
+	}
+	return reader, nil
+}
+
+func (r *Reader) header(header []string) {
+	r.fields = len(header)
+	for i := range r.columns {
+		r.columns[i] = -1
+	}
+	first := map[string]int{}
+	for i, name := range header {
+		name = strings.TrimSpace(name)
+		if before, ok := first[name]; ok {
+			r.problem(1, name, fmt.Sprintf("names both field %d and field %d: give each its own name", before+1, i+1))
+			continue
+		}
+		first[name] = i
+		if at := slices.Index(required[:], name); at >= 0 {
+			r.columns[at] = i
+			continue
+		}
+		if name == "" || len(name) > tchart.MaxTextBytes {
+			r.problem(1, name, fmt.Sprintf("field %d needs a name of 1 to %d bytes", i+1, tchart.MaxTextBytes))
+			continue
+		}
+		r.sensors = append(r.sensors, i)
+		r.svids = append(r.svids, name)
+	}
+	for i, at := range r.columns {
+		if at < 0 {
+			r.problem(1, required[i], "is missing: add it to the first line and to every row")
+		}
+	}
+	if len(r.sensors) == 0 {
+		r.problem(1, "", "there is no sensor column beside "+strings.Join(required[:], ", ")+": add at least one")
+	}
+	if len(r.sensors) > tchart.MaxSVIDs {
+		r.problem(1, "", fmt.Sprintf("there are %d sensor columns, at most %d are allowed", len(r.sensors), tchart.MaxSVIDs))
+	}
+}
+
+// Read returns the next wafer, or [io.EOF] after the last. At the first problem
+// it reads on to find others and returns all as [*Problems]; no wafer follows.
+func (r *Reader) Read() (*Wafer, error) {
+	if r.err != nil {
+		return nil, r.err
+	}
+	w, err := r.read()
+	r.err = err
+	return w, err
+}
+
+// All yields the wafers, and at the end the error if there is one.
+func (r *Reader) All() iter.Seq2[*Wafer, error] {
+	return func(yield func(*Wafer, error) bool) {
+		for {
+			w, err := r.Read()
+			if err == io.EOF || !yield(w, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func (r *Reader) read() (*Wafer, error) {
+	for {
+		record, err := r.csv.Read()
+		if err == io.EOF {
+			return r.last()
+		}
+		var syntax *csv.ParseError
+		switch {
+		case errors.As(err, &syntax):
+			r.problem(syntax.Line, "", syntax.Err.Error()+": put fields with commas or quotes in quotes, and double the quotes inside")
+		case err != nil:
+			return nil, r.readError(err)
+		case len(record) != r.fields:
+			r.problem(r.line(), "", fmt.Sprintf("the row has %d fields and the first line names %d: add or remove fields", len(record), r.fields))
+		default:
+			if done := r.row(record); done != nil && len(r.problems.List) == 0 {
+				return done, nil
+			}
+		}
+		if r.problems.More {
+			return nil, &r.problems
+		}
+	}
+}
+
+// last returns the wafer at the end of the file.
+func (r *Reader) last() (*Wafer, error) {
+	w := r.next
+	r.next = nil
+	switch {
+	case len(r.problems.List) > 0:
+		return nil, &r.problems
+	case w == nil:
+		return nil, io.EOF
+	}
+	return w, nil
+}
+
+// row adds a row and returns the wafer that it ended, if any.
+func (r *Reader) row(record []string) *Wafer {
+	var done *Wafer
+	if w := r.next; w == nil || !r.belongs(w, record) {
+		done = w
+		r.begin(record)
+	}
+	if len(r.problems.List) > 0 {
+		r.check(record)
+		return nil
+	}
+	if !r.check(record) {
+		return nil
+	}
+	t := &r.next.Trace
+	if (len(t.Time)+1)*len(t.SVIDs) > tchart.MaxPoints || len(t.Time) == tchart.MaxRows {
+		r.problem(r.line(), "", fmt.Sprintf("wafer %s has more than %d rows or %d points: split it", t.Context, tchart.MaxRows, tchart.MaxPoints))
+		return nil
+	}
+	t.Time = append(t.Time, r.number(record, r.columns[timeColumn]))
+	step, _ := strconv.ParseInt(strings.TrimSpace(record[r.columns[stepColumn]]), 10, 32)
+	t.Step = append(t.Step, int32(step))
+	for i, at := range r.sensors {
+		t.Values[i] = append(t.Values[i], r.number(record, at))
+	}
+	return done
+}
+
+func (r *Reader) belongs(w *Wafer, record []string) bool {
+	return w.Trace.Context == record[r.columns[nameColumn]] && w.Trace.Wafer == record[r.columns[waferColumn]] &&
+		w.Set == record[r.columns[setColumn]] && w.Fault == record[r.columns[faultColumn]]
+}
+
+func (r *Reader) begin(record []string) {
+	field := func(column int) string { return strings.Clone(record[r.columns[column]]) }
+	w := &Wafer{Set: field(setColumn), Fault: field(faultColumn)}
+	w.Trace.Context, w.Trace.Wafer = field(nameColumn), field(waferColumn)
+	w.Experiment = experimentOf(w.Trace.Context)
+	if w.Experiment != "" {
+		w.Trace.Recipe = "experiment-" + w.Experiment
+	}
+	w.Trace.SVIDs = slices.Clone(r.svids)
+	w.Trace.Values = make([][]float64, len(r.svids))
+	r.next = w
+	if w.Trace.Context == "" {
+		r.problem(r.line(), required[nameColumn], "is empty: give the wafer a name")
+	}
+	for _, column := range []int{setColumn, waferColumn, nameColumn, faultColumn} {
+		if len(record[r.columns[column]]) > tchart.MaxTextBytes {
+			r.problem(r.line(), required[column], fmt.Sprintf("is longer than %d bytes", tchart.MaxTextBytes))
+		}
+	}
+	key := w.Set + "\x00" + w.Trace.Wafer + "\x00" + w.Trace.Context
+	if line, ok := r.seen[key]; ok {
+		r.problem(r.line(), required[nameColumn], fmt.Sprintf("wafer %q was there before, at line %d: keep its rows together and its fault the same", w.Trace.Context, line))
+		return
+	}
+	r.seen[key] = r.line()
+}
+
+// check reports every problem of a row's numbers.
+func (r *Reader) check(record []string) bool {
+	before := len(r.problems.List)
+	if v, ok := parse(record[r.columns[timeColumn]]); !ok || math.IsNaN(v) || math.IsInf(v, 0) {
+		r.fieldProblem(record, r.columns[timeColumn], required[timeColumn], "is not a time: write seconds, as 12.5")
+	}
+	if _, err := strconv.ParseInt(strings.TrimSpace(record[r.columns[stepColumn]]), 10, 32); err != nil {
+		r.fieldProblem(record, r.columns[stepColumn], required[stepColumn], "is not a recipe step: write an integer")
+	}
+	for i, at := range r.sensors {
+		if _, ok := parse(record[at]); !ok {
+			r.fieldProblem(record, at, r.svids[i], "is not a number: write one as 12.5, or leave it empty if missing")
+		}
+	}
+	return len(r.problems.List) == before && !r.problems.More
+}
+
+func (r *Reader) number(record []string, at int) float64 {
+	v, _ := parse(record[at])
+	return v
+}
+
+func parse(s string) (float64, bool) {
+	s = strings.TrimSpace(s)
+	if s == "" {
+		return math.NaN(), true
+	}
+	v, err := strconv.ParseFloat(s, 64)
+	return v, err == nil
+}
+
+func (r *Reader) fieldProblem(record []string, at int, column, what string) {
+	text := record[at]
+	if len(text) > 40 {
+		text = text[:40] + "..."
+	}
+	line, _ := r.csv.FieldPos(at)
+	r.problem(line, column, strconv.Quote(text)+" "+what)
+}
+
+func (r *Reader) line() int {
+	line, _ := r.csv.FieldPos(0)
+	return line
+}
+
+func (r *Reader) problem(line int, column, what string) {
+	if len(r.problems.List) == MaxProblems {
+		r.problems.More = true
+		return
+	}
+	r.problems.List = append(r.problems.List, Problem{File: r.file, Line: line, Column: column, What: what})
+}
+
+func (r *Reader) readError(err error) error {
+	var syntax *csv.ParseError
+	if errors.As(err, &syntax) {
+		r.problem(syntax.Line, "", syntax.Err.Error())
+		return &r.problems
+	}
+	return fmt.Errorf("reading %s, %w", r.file, err)
+}

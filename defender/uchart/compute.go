@@ -1,0 +1,345 @@
+package uchart
+
+import (
+	"math"
+	"slices"
+
+	"github.com/muster-dev/muster/defender/tchart"
+)
+
+// GapFactor says what a gap is: an interval between samples more than so many
+// times the trace's mean interval.
+const GapFactor = 5
+
+// A Calculator computes charts and reuses its scratch memory. The zero value is
+// ready. It isn't safe for concurrent use.
+type Calculator struct {
+	rows    []int     // numbers of the rows used, in order; nil if all are
+	time    []float64 // their times, since the first
+	half    []float64 // half[i] is half the interval before row i of time
+	runs    []run
+	steps   []int32
+	column  []float64 // a column's used rows
+	x, t, h []float64 // a run's finite samples
+	sums    []sums    // by step
+}
+
+// A run is consecutive used rows with the same step.
+type run struct{ from, to, step int }
+
+// Compute returns the chart of a trace. The error is that of
+// [tchart.Trace.Validate], or that there are too many steps for a chart.
+//
+// Each column is read once, in blocks small enough to stay in the processor's
+// first cache. The mean and the sums of squares and products about the mean of a
+// block are computed in two passes over it, and blocks are merged with the
+// formulas of Chan, Golub and LeVeque ("Algorithms for computing the sample
+// variance", The American Statistician 37, 1983), for the products with time in
+// the form given by Pébay (Sandia report SAND2008-6212). So a large mean with a
+// small spread loses no digits, and the order of operations is fixed: the same
+// trace gives the same bits everywhere.
+//
+// Defined results:
+//   - A row whose time is not finite (BadTime) or before that of an earlier row
+//     (Backward) is left out altogether: it can't be said when it was, and a
+//     recorder that runs into the next wafer produces such rows.
+//   - A NaN or infinite value (Missing) is left out of its own SVID's statistics.
+//     The trapezoids of the area span the hole.
+//   - Gaps are counted and spanned likewise.
+//   - A step that occurs several times is one step; its area has no trapezoid
+//     from one occurrence to the next.
+//   - StdDev, Slope and Area need two samples, Slope two different times; what
+//     can't be computed, or overflows, is not valid. A constant signal has
+//     standard deviation, range and slope 0.
+func (c *Calculator) Compute(t *tchart.Trace) (*Chart, error) {
+	if err := t.Validate(); err != nil {
+		return nil, err
+	}
+	chart := &Chart{SVIDs: slices.Clone(t.SVIDs)}
+	c.selectRows(t.Time, &chart.Quality)
+	c.findRuns(t.Step)
+	chart.Steps = slices.Clone(c.steps)
+	cells := len(chart.SVIDs) * len(chart.Steps)
+	chart.Values = make([]float64, cells*NumStatistics)
+	chart.Valid = make([]uint8, cells)
+	for svid, column := range t.Values {
+		clear(c.sums)
+		c.add(c.used(column), &chart.Quality)
+		for step := range c.sums {
+			c.sums[step].fill(chart, chart.Cell(svid, step))
+		}
+	}
+	return chart, chart.Validate()
+}
+
+// Compute returns the chart of a trace; see [Calculator.Compute].
+func Compute(t *tchart.Trace) (*Chart, error) {
+	var c Calculator
+	return c.Compute(t)
+}
+
+// selectRows decides which rows are used and what their times are.
+func (c *Calculator) selectRows(time []float64, q *Quality) {
+	q.Rows = len(time)
+	latest, all := math.Inf(-1), true
+	c.rows, c.time = c.rows[:0], c.time[:0]
+	for i, t := range time {
+		switch {
+		case math.IsNaN(t) || math.IsInf(t, 0):
+			q.BadTime++
+			all = false
+			continue
+		case t < latest:
+			q.Backward++
+			all = false
+			continue
+		}
+		latest = t
+		c.rows = append(c.rows, i)
+		c.time = append(c.time, t)
+	}
+	if n := len(c.time); n > 0 {
+		q.Duration = finite(c.time[n-1] - c.time[0])
+		mean := q.Duration / float64(max(n-1, 1))
+		c.half = append(c.half[:0], 0)
+		for i := 1; i < n; i++ {
+			dt := c.time[i] - c.time[i-1]
+			c.half = append(c.half, dt/2)
+			q.Longest = max(q.Longest, finite(dt))
+			if dt > GapFactor*mean {
+				q.Gaps++
+			}
+		}
+		first := c.time[0]
+		for i := range c.time {
+			c.time[i] -= first
+		}
+	}
+	if all {
+		c.rows = nil
+	}
+}
+
+func finite(v float64) float64 { return min(v, math.MaxFloat64) }
+
+// findRuns splits the used rows by step.
+func (c *Calculator) findRuns(step []int32) {
+	c.runs, c.steps = c.runs[:0], c.steps[:0]
+	at := func(i int) int32 {
+		if c.rows != nil {
+			i = c.rows[i]
+		}
+		return step[i]
+	}
+	for i := range c.time {
+		s := at(i)
+		if n := len(c.runs); n > 0 && c.runs[n-1].step == int(s) {
+			c.runs[n-1].to = i + 1
+			continue
+		}
+		c.runs = append(c.runs, run{from: i, to: i + 1, step: int(s)})
+		c.steps = append(c.steps, s)
+	}
+	slices.Sort(c.steps)
+	c.steps = slices.Compact(c.steps)
+	for i := range c.runs {
+		c.runs[i].step, _ = slices.BinarySearch(c.steps, int32(c.runs[i].step))
+	}
+	c.sums = slices.Grow(c.sums[:0], len(c.steps))[:len(c.steps)]
+}
+
+// used returns the used rows of a column.
+func (c *Calculator) used(column []float64) []float64 {
+	if c.rows == nil {
+		return column
+	}
+	c.column = c.column[:0]
+	for _, i := range c.rows {
+		c.column = append(c.column, column[i])
+	}
+	return c.column
+}
+
+func (c *Calculator) add(column []float64, q *Quality) {
+	for _, r := range c.runs {
+		s := &c.sums[r.step]
+		x, t, h := column[r.from:r.to], c.time[r.from:r.to], c.half[r.from:r.to]
+		if !allFinite(x) {
+			q.Missing += len(x)
+			x, t, h = c.finiteOnly(x, t)
+			q.Missing -= len(x)
+		}
+		s.addRun(x, t, h)
+	}
+}
+
+// allFinite relies on NaN and infinities surviving a sum; a sum of finite
+// values that overflows only leads to the slower way.
+func allFinite(x []float64) bool {
+	var a, b, c, d float64
+	for ; len(x) >= 4; x = x[4:] {
+		a += x[0] - x[0]
+		b += x[1] - x[1]
+		c += x[2] - x[2]
+		d += x[3] - x[3]
+	}
+	for _, v := range x {
+		a += v - v
+	}
+	return a+b+c+d == 0
+}
+
+// finiteOnly returns the finite values of a run, their times and half
+// intervals.
+func (c *Calculator) finiteOnly(x, t []float64) (fx, ft, fh []float64) {
+	c.x, c.t, c.h = c.x[:0], c.t[:0], c.h[:0]
+	for i, v := range x {
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			continue
+		}
+		c.h = append(c.h, 0)
+		if n := len(c.x); n > 0 {
+			c.h[n] = (t[i] - c.t[n-1]) / 2
+		}
+		c.x = append(c.x, v)
+		c.t = append(c.t, t[i])
+	}
+	return c.x, c.t, c.h
+}
+
+// sums are the moments of one SVID in one step. Values are taken relative to
+// the first one, and times to the trace's first, so that differences between
+// blocks don't drown in the rounding of a large mean.
+type sums struct {
+	n            float64
+	origin       float64 // the first value
+	meanX, meanT float64 // relative
+	sxx, stt     float64 // sums of squares about the means
+	sxt          float64 // sum of products about the means
+	min, max     float64
+	area         float64
+	pairs        bool // area has at least one trapezoid
+}
+
+const blockLen = 128
+
+// addRun adds consecutive finite samples; h[i] is half the time since sample
+// i-1, and h[0] isn't used.
+func (s *sums) addRun(x, t, h []float64) {
+	if len(x) == 0 {
+		return
+	}
+	if s.n == 0 {
+		s.origin, s.min, s.max = x[0], x[0], x[0]
+	}
+	s.pairs = s.pairs || len(x) > 1
+	for from := 0; from < len(x); from += blockLen {
+		to := min(from+blockLen, len(x))
+		if from > 0 {
+			s.area += float64((x[from] + x[from-1]) * h[from])
+		}
+		s.merge(s.block(x[from:to], t[from:to], h[from:to]))
+	}
+}
+
+// block returns the moments of a block, and adds its extremes and area to s.
+// The explicit conversions keep a compiler from fusing a product with a sum,
+// which would make the last bit depend on the machine.
+func (s *sums) block(x, t, h []float64) sums {
+	n := float64(len(x))
+	t = t[:len(x)]
+	h = h[:len(x)]
+	origin, low, high := s.origin, s.min, s.max
+	var sumX, sumT float64
+	for i, v := range x {
+		sumX += v - origin
+		sumT += t[i]
+		if v < low {
+			low = v
+		}
+		if v > high {
+			high = v
+		}
+	}
+	s.min, s.max = low, high
+	b := sums{n: n, meanX: sumX / n, meanT: sumT / n}
+	// Second pass, with the correction for the rounding of the means.
+	meanX, meanT := b.meanX, b.meanT
+	dx, dt := x[0]-origin-meanX, t[0]-meanT
+	sxx, stt, sxt, restX, restT := float64(dx*dx), float64(dt*dt), float64(dx*dt), dx, dt
+	last, area := x[0], 0.0
+	for i := 1; i < len(x); i++ {
+		v := x[i]
+		dx := v - origin - meanX
+		dt := t[i] - meanT
+		sxx += float64(dx * dx)
+		stt += float64(dt * dt)
+		sxt += float64(dx * dt)
+		restX += dx
+		restT += dt
+		area += float64((v + last) * h[i])
+		last = v
+	}
+	s.area += area
+	b.sxx = sxx - float64(restX*restX)/n
+	b.stt = stt - float64(restT*restT)/n
+	b.sxt = sxt - float64(restX*restT)/n
+	return b
+}
+
+// merge adds the moments of b to s.
+func (s *sums) merge(b sums) {
+	if s.n == 0 {
+		s.n, s.meanX, s.meanT, s.sxx, s.stt, s.sxt = b.n, b.meanX, b.meanT, b.sxx, b.stt, b.sxt
+		return
+	}
+	n := s.n + b.n
+	dx, dt := b.meanX-s.meanX, b.meanT-s.meanT
+	weight := float64(s.n*b.n) / n
+	s.sxx += b.sxx + float64(float64(dx*dx)*weight)
+	s.stt += b.stt + float64(float64(dt*dt)*weight)
+	s.sxt += b.sxt + float64(float64(dx*dt)*weight)
+	s.meanX += float64(dx*b.n) / n
+	s.meanT += float64(dt*b.n) / n
+	s.n = n
+}
+
+// fill writes the statistics into a cell.
+func (s *sums) fill(chart *Chart, cell int) {
+	set := func(which Statistic, v float64) {
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return
+		}
+		chart.Values[cell*NumStatistics+int(which)] = v
+		chart.Valid[cell] |= 1 << which
+	}
+	set(Count, s.n)
+	if s.n == 0 {
+		return
+	}
+	set(Mean, s.origin+s.meanX)
+	set(Min, s.min)
+	set(Max, s.max)
+	set(Range, s.max-s.min)
+	if s.n < 2 {
+		return
+	}
+	constant := s.min == s.max
+	if constant {
+		// Rounding of the mean must not show as spread.
+		set(Mean, s.min)
+		set(StdDev, 0)
+	} else {
+		set(StdDev, math.Sqrt(max(s.sxx, 0)/(s.n-1)))
+	}
+	switch {
+	case !(s.stt > 0):
+	case constant:
+		set(Slope, 0)
+	default:
+		set(Slope, s.sxt/s.stt)
+	}
+	if s.pairs {
+		set(Area, s.area)
+	}
+}

@@ -1,0 +1,430 @@
+package uchart
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/cespare/xxhash/v2"
+	"gonum.org/v1/gonum/stat/distuv"
+)
+
+// Policy is by what rules a context is judged. The zero value of a field stands
+// for its default.
+type Policy struct {
+	// FalseAlarms is the budget: the probability, at most, with which a context
+	// of an undisturbed process raises an alarm, all its charts together. The
+	// default is 0.01, one context in a hundred.
+	FalseAlarms float64
+	// MinHistory is the number of earlier contexts below which the verdict is
+	// Learning; default 10, at least 3.
+	MinHistory int
+	// Window is the number of newest contexts that limits are estimated from;
+	// default 25.
+	Window int
+	// Statistics are those that are judged; by default Mean, StdDev and Slope:
+	// where the signal is, how much it varies, and whether it drifts within the
+	// step. The others say the same again (Area is Mean times duration) or hang on
+	// single samples (Min, Max, Range); Count is judged as data quality.
+	Statistics []Statistic
+}
+
+// The constants of Judge.
+const (
+	rulesVersion = 1 // part of LimitsID.Version; changes when verdicts may
+
+	// d2 is the mean of a moving range of two samples, in standard deviations
+	// (Montgomery, Introduction to Statistical Quality Control, appendix VI).
+	d2 = 1.128
+	// freedom is the degrees of freedom of the estimate MRbar/d2 for each moving
+	// range: its variance is 0.826 sigma^2/(n-1) for large n (Cryer and Ryan, "The
+	// estimation of sigma for an X chart: MRbar/d2 or S/c4?", Journal of Quality
+	// Technology 22, 1990), that of a standard deviation with f degrees of freedom
+	// about sigma^2/(2f).
+	freedom = 1 / (2 * 0.826)
+
+	maxSigmas = 1e6 // stands for more, where there is no variation to measure by
+
+	minCounts   = 3    // earlier contexts needed to judge counts
+	shortStep   = 0.5  // a step with fewer samples, compared to the median, is truncated
+	longStep    = 2    // and with more, overlong
+	maxExcluded = 0.1  // share of rows that may be excluded
+	maxMissing  = 0.1  // share of values that may be missing
+	maxGap      = 0.25 // longest interval, as a share of the duration
+)
+
+// Judge concludes from a chamber's earlier contexts, oldest first and all of one
+// recipe, whether a context is unusual. It is a pure function: the same
+// arguments give the same bits. Flagged points and points beyond the policy's
+// window are not used.
+//
+// Data first: a context with missing, very short or overlong steps, missing
+// SVIDs, long gaps or many excluded values is BadData and not judged further,
+// since every statistic of a truncated trace is off.
+//
+// Then each chart is an individuals chart (Montgomery, chapter 6.4): center the
+// mean of the history, sigma the mean moving range divided by d2 = 1.128. Three
+// things differ from the textbook's center ± 3 sigma = center ± 2.66 MRbar:
+//
+//   - A context has hundreds of charts, and at 0.27 % each nearly every one would
+//     raise an alarm. The limits are widened so that all charts of a context
+//     together stay within the policy's budget, whatever their correlation
+//     (Bonferroni: each gets an equal share of it).
+//   - Mean and sigma are estimates from few contexts. So the multiple of sigma is
+//     that of Student's t instead of the normal distribution, with the degrees of
+//     freedom of the moving range, and sigma is multiplied by sqrt(1+1/n), which
+//     makes the limits a prediction interval for the next context. The budget
+//     holds from MinHistory contexts on, not only in the long run.
+//   - Sigma isn't less than the noise within the context implies (s/sqrt(n) for a
+//     mean of n samples, s/sqrt(2n) for a standard deviation, and so on, with s
+//     pooled over the history). Sensors that are read out in coarse steps and
+//     rarely move would otherwise seem to have no variation at all.
+//
+// One chart outside its limits makes the verdict Alarm. Score is the largest
+// distance from a center in sigmas, and ScoreLimit the multiple of sigma at which
+// the limits are. The budget assumes statistics that are about normal and
+// independent from one context to the next; a drifting chamber breaks the second
+// assumption. The limits follow drift that is slow compared to the window, which
+// is the price of judging by the newest contexts only.
+//
+// An SVID that doesn't move in at least half of the earlier contexts, such as a
+// reflected power that reads 0 and now and then 1, has nothing like normal noise.
+// Its mean is judged by the spread of single samples, so that it raises an alarm
+// when it stays at a new value and not when it moves for a moment; its standard
+// deviation and slope aren't judged.
+func Judge(history []Point, chart *Chart, p Policy) Verdict {
+	p = p.withDefaults()
+	points := p.choose(history)
+	v := Verdict{State: Learning, Limits: p.limitsID(points)}
+	layouts := make([]layout, len(points))
+	for i, point := range points {
+		layouts[i] = newLayout(chart, point.Chart)
+	}
+	v.Faults = append(intrinsicFaults(chart), comparedFaults(points, chart)...)
+	switch {
+	case len(v.Faults) > 0:
+		v.State = BadData
+		return v
+	case len(points) < p.MinHistory:
+		return v
+	}
+	v.State = Normal
+	single := p.distances(points, layouts, chart)
+	v.Charts = len(single)
+	if v.Charts == 0 {
+		return v
+	}
+	v.ScoreLimit = multiple(p.FalseAlarms/float64(v.Charts), len(points))
+	v.weigh(single)
+	return v
+}
+
+func (p Policy) withDefaults() Policy {
+	if !(p.FalseAlarms > 0 && p.FalseAlarms < 1) {
+		p.FalseAlarms = 0.01
+	}
+	if p.MinHistory <= 0 {
+		p.MinHistory = 10
+	}
+	p.MinHistory = max(p.MinHistory, 3)
+	if p.Window <= 0 {
+		p.Window = 25
+	}
+	p.Window = max(p.Window, p.MinHistory)
+	if len(p.Statistics) == 0 {
+		p.Statistics = []Statistic{Mean, StdDev, Slope}
+	}
+	return p
+}
+
+// choose returns the newest points that count.
+func (p Policy) choose(history []Point) []Point {
+	var points []Point
+	for _, point := range slices.Backward(history) {
+		if len(points) == p.Window {
+			break
+		}
+		if !point.Flagged && point.Chart != nil {
+			points = append(points, point)
+		}
+	}
+	slices.Reverse(points)
+	return points
+}
+
+// limitsID names the limits by all that they depend on.
+func (p Policy) limitsID(points []Point) LimitsID {
+	if len(points) == 0 {
+		return LimitsID{}
+	}
+	h := xxhash.New()
+	word := func(v uint64) { h.Write(binary.LittleEndian.AppendUint64(nil, v)) }
+	word(rulesVersion)
+	word(math.Float64bits(p.FalseAlarms))
+	word(uint64(p.MinHistory))
+	for _, s := range p.Statistics {
+		word(uint64(s))
+	}
+	for _, point := range points {
+		word(uint64(len(point.Context)))
+		h.WriteString(point.Context)
+	}
+	return LimitsID{Version: h.Sum64(), N: len(points), First: points[0].Context, Last: points[len(points)-1].Context}
+}
+
+// multiple returns how many sigmas away the limits are that one of n+1
+// exchangeable normal values exceeds with the given probability.
+func multiple(probability float64, n int) float64 {
+	t := distuv.StudentsT{Sigma: 1, Nu: freedom * float64(n-1)}
+	return -t.Quantile(probability / 2)
+}
+
+// layout says where an earlier chart has the SVIDs and steps of the one at hand.
+type layout struct{ svids, steps []int } // -1 where it hasn't
+
+func newLayout(chart, earlier *Chart) layout {
+	return layout{positions(chart.SVIDs, earlier.SVIDs), positions(chart.Steps, earlier.Steps)}
+}
+
+func positions[T comparable](wanted, present []T) []int {
+	at := make([]int, len(wanted))
+	for i, w := range wanted {
+		at[i] = i
+		if i >= len(present) || present[i] != w { // the order is usually the same
+			at[i] = slices.Index(present, w)
+		}
+	}
+	return at
+}
+
+// value looks up a statistic of the chart at hand in an earlier one.
+func (l layout) value(earlier *Chart, svid, step int, s Statistic) (float64, bool) {
+	if l.svids[svid] < 0 || l.steps[step] < 0 {
+		return 0, false
+	}
+	return earlier.Value(l.svids[svid], l.steps[step], s)
+}
+
+// distances returns each chart that can be judged, in a fixed order, with its
+// limits left open.
+func (p Policy) distances(points []Point, layouts []layout, chart *Chart) []Violation {
+	var single []Violation
+	xs := make([]float64, 0, len(points))
+	for svid := range chart.SVIDs {
+		for step := range chart.Steps {
+			noise := withinNoise(points, layouts, chart, svid, step)
+			for _, s := range p.Statistics {
+				value, ok := chart.Value(svid, step, s)
+				if !ok || noise.still && s != Mean {
+					continue
+				}
+				xs = xs[:0]
+				for i, point := range points {
+					if x, ok := layouts[i].value(point.Chart, svid, step, s); ok {
+						xs = append(xs, x)
+					}
+				}
+				if len(xs) < p.MinHistory {
+					continue
+				}
+				center, sigma := individuals(xs)
+				sigma = max(sigma, noise.of(s))
+				sigma *= math.Sqrt(1 + 1/float64(len(xs)))
+				if math.IsInf(sigma, 0) || math.IsNaN(center) || math.IsInf(center, 0) {
+					continue
+				}
+				single = append(single, Violation{
+					SVID: chart.SVIDs[svid], Step: chart.Steps[step], Statistic: s,
+					Value: value, Center: center, Upper: sigma, Sigmas: sigmas(value-center, sigma),
+				})
+			}
+		}
+	}
+	return single
+}
+
+// individuals returns center and sigma of an individuals chart.
+func individuals(xs []float64) (center, sigma float64) {
+	sum, moving := 0.0, 0.0
+	for i, x := range xs {
+		sum += x - xs[0] // shifted, for the last digits
+		if i > 0 {
+			moving += math.Abs(x - xs[i-1])
+		}
+	}
+	return xs[0] + sum/float64(len(xs)), moving / float64(len(xs)-1) / d2
+}
+
+func sigmas(distance, sigma float64) float64 {
+	switch {
+	case distance == 0:
+		return 0
+	case sigma == 0:
+		return math.Copysign(maxSigmas, distance)
+	}
+	return max(-maxSigmas, min(distance/sigma, maxSigmas))
+}
+
+// noise is the noise within a context of one SVID in one step.
+type noise struct {
+	spread   float64 // standard deviation of a sample
+	count    float64 // samples
+	interval float64 // between them, s
+	still    bool    // the SVID rarely moves
+}
+
+// withinNoise pools the noise over the history. When the SVID never moved there,
+// it is that of the chart at hand.
+func withinNoise(points []Point, layouts []layout, chart *Chart, svid, step int) noise {
+	var squares, degrees float64
+	still, seen := 0, 0
+	for i, point := range points {
+		sd, ok := layouts[i].value(point.Chart, svid, step, StdDev)
+		n, _ := layouts[i].value(point.Chart, svid, step, Count)
+		if !ok {
+			continue
+		}
+		seen++
+		if sd == 0 {
+			still++
+		}
+		squares += float64(sd * sd * (n - 1))
+		degrees += n - 1
+	}
+	count, _ := chart.Value(svid, step, Count)
+	within := noise{count: count, interval: chart.Quality.interval(), still: 2*still >= seen}
+	if squares > 0 {
+		within.spread = math.Sqrt(squares / degrees)
+	} else {
+		within.spread, _ = chart.Value(svid, step, StdDev)
+	}
+	return within
+}
+
+// of returns the standard deviation that the noise alone gives a statistic.
+func (n noise) of(s Statistic) float64 {
+	switch {
+	case n.count < 1 || n.spread == 0:
+		return 0
+	case n.still:
+		return n.spread // of the mean, too: one short move isn't a new level
+	case s == Mean:
+		return n.spread / math.Sqrt(n.count)
+	case s == StdDev:
+		return n.spread / math.Sqrt(2*n.count)
+	case s == Slope && n.interval > 0:
+		// The sum of squares about the mean of equidistant times.
+		return n.spread / (n.interval * math.Sqrt(n.count*float64(n.count*n.count)/12))
+	}
+	return 0
+}
+
+// interval returns the mean interval between used rows in seconds.
+func (q Quality) interval() float64 {
+	return q.Duration / float64(max(q.used()-1, 1))
+}
+
+func (q Quality) used() int { return q.Rows - q.BadTime - q.Backward }
+
+// weigh sets limits and conclusions from the distances of all charts.
+func (v *Verdict) weigh(single []Violation) {
+	var outside []Violation
+	for _, c := range single {
+		far := math.Abs(c.Sigmas)
+		v.Score = max(v.Score, far)
+		if far <= v.ScoreLimit {
+			continue
+		}
+		sigma := c.Upper
+		c.Lower = c.Center - float64(v.ScoreLimit*sigma)
+		c.Upper = c.Center + float64(v.ScoreLimit*sigma)
+		outside = append(outside, c)
+	}
+	if len(outside) == 0 {
+		return
+	}
+	v.State = Alarm
+	v.Violated = len(outside)
+	slices.SortStableFunc(outside, func(a, b Violation) int { return cmp.Compare(math.Abs(b.Sigmas), math.Abs(a.Sigmas)) })
+	v.Violations = outside[:min(len(outside), MaxViolations)]
+}
+
+// intrinsicFaults are those that need no history.
+func intrinsicFaults(c *Chart) []string {
+	var faults []string
+	q := c.Quality
+	used := q.used()
+	if used == 0 {
+		return []string{"there is no sample with a usable time"}
+	}
+	if excluded := q.Rows - used; float64(excluded) > maxExcluded*float64(q.Rows) && excluded > 1 {
+		faults = append(faults, fmt.Sprintf("%d of %d rows have no time or one before an earlier row's", excluded, q.Rows))
+	}
+	if values := used * len(c.SVIDs); float64(q.Missing) > maxMissing*float64(values) {
+		faults = append(faults, fmt.Sprintf("%d of %d values are missing", q.Missing, values))
+	}
+	if q.Gaps > 0 && q.Longest > maxGap*q.Duration {
+		faults = append(faults, fmt.Sprintf("nothing was recorded for %.4g s of %.4g s", q.Longest, q.Duration))
+	}
+	return faults
+}
+
+// comparedFaults are steps and SVIDs that differ from the history.
+func comparedFaults(points []Point, chart *Chart) []string {
+	if len(points) < minCounts {
+		return nil
+	}
+	var faults []string
+	for _, step := range knownSteps(points, chart) {
+		counts := make([]float64, len(points))
+		for i, point := range points {
+			counts[i] = samples(point.Chart, step)
+		}
+		usual := median(counts)
+		switch n := samples(chart, step); {
+		case usual > 0 && n == 0:
+			faults = append(faults, fmt.Sprintf("step %d is missing, usually it has %g samples", step, usual))
+		case usual == 0 && n > 0:
+			faults = append(faults, fmt.Sprintf("step %d is usually not there, now it has %g samples", step, n))
+		case n < shortStep*usual || n > longStep*usual:
+			faults = append(faults, fmt.Sprintf("step %d has %g samples, usually %g", step, n, usual))
+		}
+	}
+	for _, svid := range points[len(points)-1].Chart.SVIDs {
+		if !slices.Contains(chart.SVIDs, svid) {
+			faults = append(faults, fmt.Sprintf("SVID %q is missing", svid))
+		}
+	}
+	return faults
+}
+
+func knownSteps(points []Point, chart *Chart) []int32 {
+	steps := slices.Clone(chart.Steps)
+	for _, point := range points {
+		steps = append(steps, point.Chart.Steps...)
+	}
+	slices.Sort(steps)
+	return slices.Compact(steps)
+}
+
+// samples returns how many samples a step has, that of the SVID with most.
+func samples(c *Chart, step int32) float64 {
+	at, found := slices.BinarySearch(c.Steps, step)
+	if !found {
+		return 0
+	}
+	most := 0.0
+	for svid := range c.SVIDs {
+		n, _ := c.Value(svid, at, Count)
+		most = max(most, n)
+	}
+	return most
+}
+
+// median returns the lower median; it sorts xs.
+func median(xs []float64) float64 {
+	slices.Sort(xs)
+	return xs[(len(xs)-1)/2]
+}
