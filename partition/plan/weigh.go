@@ -19,9 +19,11 @@ func (f *frame) byWeight() Plan {
 			break
 		}
 	}
-	if f.p.Budget != 0 {
-		b.share()
-		b.trade(withinBudget)
+	for range maxRounds {
+		b.share() // trades of oversized slots change who shares the rest
+		if f.p.Budget == 0 || !b.trade(withinBudget) {
+			break
+		}
 	}
 	return b.finish()
 }
@@ -44,7 +46,7 @@ type balance struct {
 	base   []uint64
 	target []int64 // per worker: its share of the total load, in whole units
 	// within is how far a load may be from its target before slots move only
-	// to improve it; lacking is from when on a worker is to be fed.
+	// to improve it; lacking is from what shortage on a worker is to be fed.
 	within, lacking int64
 	least           int64  // the lowest target
 	hungry          []bool // per worker: it lacked load when planning began
@@ -185,53 +187,82 @@ func (b *balance) share() {
 		total += uint64(l)
 	}
 	base := slices.Clone(b.base)
-	var target []uint64
-	for {
+	target := b.f.apportion(total, base, held)
+	for b.addOversized(base, target) {
 		target = b.f.apportion(total, base, held)
-		largest := uint64(0)
-		for _, w := range b.f.takers {
-			if base[w] <= target[w] && base[w] == b.base[w] {
-				largest = max(largest, target[w])
-			}
-		}
-		again := false
-		for _, w := range b.f.takers {
-			if len(b.slots[w]) == 0 || base[w] != b.base[w] {
-				continue
-			}
-			if top := uint64(b.weight[b.slots[w][0]]); top > largest+1 {
-				base[w] += top
-				again = true
-			}
-		}
-		if !again {
-			break
-		}
-	}
-	n, slots := uint64(max(1, len(b.f.takers))), uint64(len(b.weight))
-	average := total / slots
-	b.within = int64(min(total/n/100, average/8))
-	b.lacking = int64(max(average, total/n/20)) + 1
-	for w, t := range target {
-		b.target[w] = int64(t)
 	}
 	b.least = math.MaxInt64
 	for _, w := range b.f.takers {
+		b.target[w] = int64(target[w])
 		b.least = min(b.least, b.target[w])
 	}
+	b.setTolerance(base)
+}
+
+// addOversized adds to base the slots that are heavier than any target, and
+// reports whether it found any that were not in it.
+func (b *balance) addOversized(base, target []uint64) bool {
+	largest := uint64(0)
+	for _, w := range b.f.takers {
+		if base[w] == b.base[w] && base[w] <= target[w] {
+			largest = max(largest, target[w])
+		}
+	}
+	found := false
+	for _, w := range b.f.takers {
+		if len(b.slots[w]) == 0 || base[w] != b.base[w] {
+			continue
+		}
+		// Who gets the remainders is open, so any target may be one higher.
+		if top := uint64(b.weight[b.slots[w][0]]); top > largest+1 {
+			base[w] += top
+			found = true
+		}
+	}
+	return found
+}
+
+// setTolerance derives from the slots that can be balanced, that is, from all
+// but those added to base, how even is even enough.
+func (b *balance) setTolerance(base []uint64) {
+	var total, heaviest int64
+	workers, slots := int64(0), int64(len(b.weight))
+	for _, w := range b.f.takers {
+		rest := b.slots[w]
+		total += b.load[w]
+		if base[w] == b.base[w] {
+			workers++
+		} else {
+			total -= int64(base[w])
+			rest = rest[1:]
+			slots--
+		}
+		if len(rest) > 0 {
+			heaviest = max(heaviest, b.weight[rest[0]])
+		}
+	}
+	share, average := total/max(1, workers), total/max(1, slots)
+	b.within = min(share/25, heaviest/16)
+	b.lacking = max(share/20, average, b.within+1) + 1
+}
+
+// lacks reports whether w is to be fed: a newcomer, or one that is short of
+// more than an average slot and 5 % of a share.
+func (b *balance) lacks(w int32) bool {
+	return -b.dev(w) >= b.lacking || b.load[w] == 0 && b.target[w] > b.within+1
 }
 
 // dev is the load that w has above its target; negative if it lacks some.
 func (b *balance) dev(w int32) int64 { return b.load[w] - b.target[w] }
 
-// feed gives the workers that lack more than an average slot their share from
-// those that have too much, and reports whether any slot moved.
+// feed gives the workers that lack load their share from those that have too
+// much, and reports whether any slot moved.
 func (b *balance) feed() bool {
 	var hungry, rich []int32
 	var wanted, excess uint64
 	var most int64 // that anybody lacks
 	for _, w := range b.f.takers {
-		if d := b.dev(w); -d >= b.lacking {
+		if d := b.dev(w); b.lacks(w) {
 			hungry = append(hungry, w)
 			wanted += uint64(-d)
 			most = max(most, -d)
