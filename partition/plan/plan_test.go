@@ -306,7 +306,7 @@ func TestBudgetLimitsTuningOnly(t *testing.T) {
 	for _, n := range []int{29, 31, 45} {
 		owners := renumber(start.Owners, defenders(30), defenders(n))
 		worst := math.Inf(1)
-		for _, budget := range []int{0, 1, 5, 20, -1} {
+		for _, budget := range []int{0, 1, 5, 20, math.MaxInt, -1} {
 			p := plan.Problem{Slots: 512, Weights: weights, Workers: defenders(n), Owners: owners, Budget: budget}
 			pl := must(t, plan.Sticky(), p)
 			if tuning := count(pl, plan.Tuning); budget >= 0 && tuning > budget {

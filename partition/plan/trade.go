@@ -72,8 +72,8 @@ func (b *balance) tradeFrom(w int32, order []int32, terms terms) bool {
 				continue
 			}
 			maxCost = maxTradeCost
-			if b.f.p.Budget >= 0 {
-				maxCost = min(maxCost, b.required+b.f.p.Budget-b.moved)
+			if budget := min(b.f.p.Budget, b.f.p.Slots); budget >= 0 {
+				maxCost = min(maxCost, b.required+budget-b.moved)
 			}
 		}
 		t, ok := b.search(b.slots[w], b.slots[v], route{from: w, to: v}, gap, maxCost)
