@@ -242,8 +242,8 @@ func (f *frame) measure(pl *Plan) {
 }
 
 // lowerBound counts the slots that must move: those that nothing lets stay, and
-// for each worker above the highest load a balanced plan allows, as many of its
-// heaviest slot as would bring it down to that.
+// for each worker above the highest load of a balanced plan as many of the
+// weight of its heaviest slot as would bring it down to that.
 func (f *frame) lowerBound() int {
 	n := len(f.p.Workers)
 	held, base, top := make([]uint64, n), make([]uint64, n), make([]uint64, n)
@@ -273,9 +273,10 @@ func (f *frame) lowerBound() int {
 	for _, w := range f.takers {
 		allowed := target[w]
 		if !unit {
-			// Who gets the remainder and how near the weights let a load come
-			// to its share is open: allow for both, so that the bound holds.
-			allowed = max(allowed+1+target[w]/100, heaviest, base[w])
+			// Who gets the remainder and how near to its share the weights let a
+			// load come is open. But a worker above its share by more than any
+			// slot could give one away to somebody's advantage.
+			allowed = max(allowed+1+max(target[w]/tolerance, heaviest), base[w])
 		}
 		if held[w] > allowed {
 			moves += int((held[w] - allowed + top[w] - 1) / top[w])

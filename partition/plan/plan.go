@@ -80,8 +80,10 @@ type Stats struct {
 	WorstOverMean float64
 	// MovedWeight is the sum of the weights of the slots that move.
 	MovedWeight uint64
-	// LowerBound is a number of moves that no plan can beat that is as
-	// balanced as the weights allow. With equal weights it is exact.
+	// LowerBound is a number of moves that no balanced plan can beat. With
+	// equal weights it is exact, and the plans of Sticky have that many. With
+	// different weights it is rough, and a balanced plan is one in which no
+	// worker could give a slot away without another being worse off.
 	LowerBound int
 }
 

@@ -59,7 +59,9 @@ type Problem struct {
 	Pins []Pin
 	// Budget is the most slots that may move only to tune weights, beyond
 	// those that joins, leaves and crashes require; below 0 there is no
-	// limit. It has no effect on slots of equal weight, which need no tuning.
+	// limit. After a crash 0 is best: the orphans move at once and alone, and a
+	// later plan tunes. It has no effect on slots of equal weight, which need
+	// no tuning.
 	Budget int
 }
 

@@ -8,12 +8,14 @@ package plan
 // Slots of different weights are balanced as far as the weights allow, which
 // is a matter of search (splitting weights evenly is NP-hard). What has no
 // owner goes to the least loaded worker, heaviest first (LPT; R. L. Graham,
-// "Bounds on multiprocessing timing anomalies", 1969). Workers short of more
-// than an average slot then get their share from those that have too much.
-// Last, exchanges of one or two slots between two workers even out the rest:
-// those that cost no move always, others within Problem.Budget and until every
-// load is within 1 % of its share, or an eighth of an average slot if that is
-// less.
+// "Bounds on multiprocessing timing anomalies", 1969). Newcomers, and workers
+// short of more than an average slot and 5 % of their share, then get it from
+// those that have too much, in as few slots as will do. Last, exchanges of one
+// or two slots between two workers even out the rest: those that cost no move
+// always, others within Problem.Budget and until every load is within 4 % of
+// its share, or a 16th of the heaviest slot if that is less. So weights that
+// are small counts end even to the unit, and costs of several orders of
+// magnitude do not move slots for the last per cent.
 func Sticky() Strategy { return sticky{} }
 
 type sticky struct{}

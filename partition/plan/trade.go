@@ -32,8 +32,8 @@ const (
 )
 
 // trade makes trades until none on these terms improves the balance, and
-// reports whether it made any. Each lowers the sum of the squared deviations
-// from the targets, relative to capacity, so it ends.
+// reports whether it made any. Each lowers the sum of the squared loads, each
+// divided by its worker's capacity, so it ends.
 func (b *balance) trade(terms terms) bool {
 	order := slices.Clone(b.f.takers)
 	slices.SortFunc(order, b.lighter)
@@ -61,7 +61,10 @@ func (b *balance) tradeFrom(w int32, order []int32, terms terms) bool {
 	for _, v := range order[:min(maxPartners, len(order))] {
 		gap := b.gap(w, v)
 		if gap <= 1 || terms == onlyFree && gap <= b.within/4 {
-			return false
+			if b.f.equal || gap < 0 {
+				return false // the others are no lighter
+			}
+			continue
 		}
 		maxCost := 0
 		if terms == withinBudget {
@@ -69,8 +72,8 @@ func (b *balance) tradeFrom(w int32, order []int32, terms terms) bool {
 				continue
 			}
 			maxCost = maxTradeCost
-			if b.f.p.Budget >= 0 {
-				maxCost = min(maxCost, b.required+b.f.p.Budget-b.moved)
+			if budget := min(b.f.p.Budget, b.f.p.Slots); budget >= 0 {
+				maxCost = min(maxCost, b.required+budget-b.moved)
 			}
 		}
 		t, ok := b.search(b.slots[w], b.slots[v], route{from: w, to: v}, gap, maxCost)
@@ -107,19 +110,14 @@ func (b *balance) resort(order []int32, w int32) {
 	}
 }
 
-// above is how far w's load is above its share rounded down. Of workers of the
-// same capacity some have a target one higher than the others; which is open.
-func (b *balance) above(w int32) int64 {
-	if b.f.equal && b.target[w] == b.least+1 {
-		return b.load[w] - b.least
-	}
-	return b.load[w] - b.target[w]
-}
-
 // off reports whether the load of w is so far from its share that slots should
 // move to improve it.
 func (b *balance) off(w int32) bool {
-	above := b.above(w)
+	above := b.dev(w)
+	if b.f.equal && b.target[w] == b.least+1 {
+		// Who has the higher of two targets one apart is open.
+		above++
+	}
 	if !b.f.equal {
 		above = max(above, -above)
 	}
@@ -130,20 +128,15 @@ func (b *balance) off(w int32) bool {
 // half of it evens them out, and anything strictly between 0 and gap improves
 // the balance.
 func (b *balance) gap(w, v int32) int64 {
-	dw, dv := b.above(w), b.above(v)
 	if b.f.equal {
-		return dw - dv
+		return b.load[w] - b.load[v]
 	}
-	// Evening out moves (dw*cv - dv*cw)/(cw+cv) = dw - (dw+dv)*cw/(cw+cv).
+	// Even would be w's part by capacity of both loads. Twice what lies above
+	// it, rounded up: for whole loads "less than" then means the same.
 	cw, cv := b.f.capacity[w], b.f.capacity[v]
-	sum := dw + dv
-	hi, lo := bits.Mul64(uint64(max(sum, -sum)), cw)
-	part, _ := bits.Div64(hi, lo, cw+cv)
-	half := dw - int64(part)
-	if sum < 0 {
-		half = dw + int64(part)
-	}
-	return 2*half - 1 // rounded down, so that every trade is an improvement
+	hi, lo := bits.Mul64(2*uint64(b.load[w]+b.load[v]), cw)
+	even, _ := bits.Div64(hi, lo, cw+cv)
+	return 2*b.load[w] - int64(even)
 }
 
 // bundle is up to two slots.

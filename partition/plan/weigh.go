@@ -2,7 +2,6 @@ package plan
 
 import (
 	"cmp"
-	"math"
 	"math/bits"
 	"slices"
 )
@@ -19,9 +18,11 @@ func (f *frame) byWeight() Plan {
 			break
 		}
 	}
-	if f.p.Budget != 0 {
-		b.share()
-		b.trade(withinBudget)
+	for range maxRounds {
+		b.share() // trades of oversized slots change who shares the rest
+		if f.p.Budget == 0 || !b.trade(withinBudget) {
+			break
+		}
 	}
 	return b.finish()
 }
@@ -44,7 +45,7 @@ type balance struct {
 	base   []uint64
 	target []int64 // per worker: its share of the total load, in whole units
 	// within is how far a load may be from its target before slots move only
-	// to improve it; lacking is from when on a worker is to be fed.
+	// to improve it; lacking is from what shortage on a worker is to be fed.
 	within, lacking int64
 	least           int64  // the lowest target
 	hungry          []bool // per worker: it lacked load when planning began
@@ -172,175 +173,6 @@ func (b *balance) placeOrphans() {
 		q.sink()
 	}
 	b.orphan = nil
-}
-
-// share sets every worker's target. A slot heavier than any share cannot be
-// balanced: whoever has it keeps it and, but for pins, nothing else, and the
-// others share the rest.
-func (b *balance) share() {
-	var total uint64
-	held := make([]uint64, len(b.load))
-	for w, l := range b.load {
-		held[w] = uint64(l)
-		total += uint64(l)
-	}
-	base := slices.Clone(b.base)
-	var target []uint64
-	for {
-		target = b.f.apportion(total, base, held)
-		largest := uint64(0)
-		for _, w := range b.f.takers {
-			if base[w] <= target[w] && base[w] == b.base[w] {
-				largest = max(largest, target[w])
-			}
-		}
-		again := false
-		for _, w := range b.f.takers {
-			if len(b.slots[w]) == 0 || base[w] != b.base[w] {
-				continue
-			}
-			if top := uint64(b.weight[b.slots[w][0]]); top > largest+1 {
-				base[w] += top
-				again = true
-			}
-		}
-		if !again {
-			break
-		}
-	}
-	n, slots := uint64(max(1, len(b.f.takers))), uint64(len(b.weight))
-	average := total / slots
-	b.within = int64(min(total/n/100, average/8))
-	b.lacking = int64(max(average, total/n/20)) + 1
-	for w, t := range target {
-		b.target[w] = int64(t)
-	}
-	b.least = math.MaxInt64
-	for _, w := range b.f.takers {
-		b.least = min(b.least, b.target[w])
-	}
-}
-
-// dev is the load that w has above its target; negative if it lacks some.
-func (b *balance) dev(w int32) int64 { return b.load[w] - b.target[w] }
-
-// feed gives the workers that lack more than an average slot their share from
-// those that have too much, and reports whether any slot moved.
-func (b *balance) feed() bool {
-	var hungry, rich []int32
-	var wanted, excess uint64
-	var most int64 // that anybody lacks
-	for _, w := range b.f.takers {
-		if d := b.dev(w); -d >= b.lacking {
-			hungry = append(hungry, w)
-			wanted += uint64(-d)
-			most = max(most, -d)
-		} else if d > 0 && len(b.slots[w]) > 0 {
-			rich = append(rich, w)
-			excess += uint64(d)
-		}
-	}
-	if b.hungry == nil {
-		b.hungry = make([]bool, len(b.load))
-		for _, w := range hungry {
-			b.hungry[w] = true
-		}
-	}
-	if len(hungry) == 0 || len(rich) == 0 {
-		return false
-	}
-	var offers []offer
-	for _, w := range rich {
-		give := uint64(b.dev(w))
-		if wanted < excess {
-			hi, lo := bits.Mul64(give, wanted)
-			give, _ = bits.Div64(hi, lo, excess)
-		}
-		for _, s := range b.pick(w, int64(give), most) {
-			offers = append(offers, offer{slot: s, giver: w})
-			b.take(s)
-		}
-	}
-	slices.SortFunc(offers, func(x, y offer) int { return b.heavier(x.slot, y.slot) })
-	return b.serve(hungry, offers)
-}
-
-// offer is a slot that its owner can spare.
-type offer struct{ slot, giver int32 }
-
-// serve gives each offered slot to the worker that lacks most, or back if its
-// giver lacks more, and reports whether any slot moved.
-func (b *balance) serve(hungry []int32, offers []offer) bool {
-	neediest := newQueue(hungry, func(v, w int32) int {
-		if c := cmp.Compare(b.dev(v), b.dev(w)); c != 0 {
-			return c
-		}
-		return b.lighter(v, w)
-	})
-	moved := false
-	for _, o := range offers {
-		taker := neediest.top()
-		if b.dev(taker) >= b.dev(o.giver) || b.dev(taker)+b.weight[o.slot] > b.lacking/2 {
-			b.put(o.slot, o.giver)
-			continue
-		}
-		b.put(o.slot, taker)
-		b.fed[o.slot] = true
-		neediest.sink()
-		moved = true
-	}
-	return moved
-}
-
-// pick chooses slots of w whose weights add up to about give, as few as will
-// do, none heavier than most.
-func (b *balance) pick(w int32, give, most int64) []int32 {
-	var picked, kept []int32
-	left := give
-	for _, s := range b.slots[w] {
-		if x := b.weight[s]; 0 < x && x <= most && x < 2*left {
-			picked = append(picked, s)
-			left -= x
-		} else {
-			kept = append(kept, s)
-		}
-	}
-	return b.adjust(picked, kept, -left)
-}
-
-// adjust exchanges slots between picked and kept to bring the sum of picked,
-// which is too high by excess, near to what it should be.
-func (b *balance) adjust(picked, kept []int32, excess int64) []int32 {
-	for max(excess, -excess) > b.within/2 {
-		from, to, gap := &picked, &kept, 2*excess
-		if excess < 0 {
-			from, to, gap = to, from, -gap
-		}
-		t, ok := b.search(*from, *to, nobody, gap, 0)
-		if !ok || t.miss >= gap {
-			break
-		}
-		for _, s := range t.give.slots() {
-			b.shift(s, from, to)
-		}
-		for _, s := range t.take.slots() {
-			b.shift(s, to, from)
-		}
-		if excess > 0 {
-			excess -= t.delta()
-		} else {
-			excess += t.delta()
-		}
-	}
-	return picked
-}
-
-// shift moves s from one list to the other; both are in order of heavier.
-func (b *balance) shift(s int32, from, to *[]int32) {
-	at, _ := slices.BinarySearchFunc(*from, s, b.heavier)
-	*from = slices.Delete(*from, at, at+1)
-	at, _ = slices.BinarySearchFunc(*to, s, b.heavier)
-	*to = slices.Insert(*to, at, s)
 }
 
 // finish tells the moves that feeding made, or others in their place, from

@@ -1,0 +1,17 @@
+module github.com/muster-dev/muster/bench
+
+go 1.26.0
+
+require (
+	github.com/muster-dev/muster v0.0.0
+	github.com/twmb/franz-go v1.22.2
+	github.com/twmb/franz-go/pkg/kmsg v1.15.0
+)
+
+require (
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/klauspost/compress v1.20.3 // indirect
+	github.com/pierrec/lz4/v4 v4.1.33 // indirect
+)
+
+replace github.com/muster-dev/muster => ../
