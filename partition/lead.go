@@ -23,6 +23,8 @@ const settleDelay = 20 * time.Millisecond
 // weightsEvery is how often the leader asks for the keys' weights again.
 const weightsEvery = time.Minute
 
+const reasonCrash = "crash"
+
 // deputies is how many followers probe the leader, lowest stable IDs first; for
 // the others its lease's expiry tells.
 const deputies = 2
@@ -507,7 +509,7 @@ func (m *machine) review() {
 	m.windowDue(joiners)
 	switch {
 	case dead > 0 && m.stayingInMap() > 0:
-		m.replan("crash", func(p *peerView) bool { return !m.joiner(p) })
+		m.replan(reasonCrash, func(p *peerView) bool { return !m.joiner(p) })
 	case leaving > 0 && !l.leaveAt.IsZero() && !m.now.Before(l.leaveAt):
 		l.leaveAt = time.Time{}
 		if m.staying() == 0 {
@@ -637,7 +639,10 @@ func (m *machine) replan(reason string, include func(*peerView) bool) {
 	}
 	job.problem.Slots = m.cfg.Slots
 	job.problem.Weights = l.slotWeights
-	job.problem.Budget = -1
+	// After a death only what was its owner's moves; the next plan tunes.
+	if reason != reasonCrash {
+		job.problem.Budget = -1
+	}
 	job.problem.Owners = make([]int32, m.cfg.Slots)
 	for s := range job.problem.Owners {
 		job.problem.Owners[s] = plan.None

@@ -26,7 +26,7 @@ func (c *eventCounts) count(e Event) {
 		c.rebalances++
 		c.slotsMoved += uint64(e.Count)
 		c.keysMoved += e.Keys
-		if e.Reason == "crash" {
+		if e.Reason == reasonCrash {
 			c.emergencies++
 		}
 	case EventRebalanced:

@@ -111,11 +111,7 @@ func (c *cluster) start(ctx context.Context) error {
 	if c.store, err = sqlite.Open(ctx, sqlite.Config{Path: c.storePath}); err != nil {
 		return err
 	}
-	infos := make([]defender.ChamberInfo, len(c.chambers))
-	for i, ch := range c.chambers {
-		infos[i] = defender.ChamberInfo{Chamber: ch, Weight: 1}
-	}
-	if err := c.store.RegisterChambers(ctx, infos); err != nil {
+	if err := c.store.RegisterChambers(ctx, chamberInfos(c.chambers)); err != nil {
 		return err
 	}
 	if err := defender.Provision(ctx, c.conn, defender.Partition(c.o.Slots)); err != nil {

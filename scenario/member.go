@@ -373,3 +373,8 @@ func (c *cluster) metricsHandler() http.Handler {
 }
 
 func ptr[T any](v T) *T { return &v }
+
+// judge is the rule by which contexts are judged: the standard one.
+func judge(history []uchart.Point, chart *uchart.Chart) uchart.Verdict {
+	return uchart.Judge(history, chart, uchart.Policy{})
+}

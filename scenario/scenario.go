@@ -35,8 +35,13 @@ var scripts = map[string]script{
 // Names returns the names of all scenarios, in order.
 func Names() []string { return slices.Sorted(maps.Keys(scripts)) }
 
-// ErrUsage marks an error that the caller's options cause.
-var ErrUsage = errors.New("wrong usage")
+// UsageError is an error that the caller's options cause.
+type UsageError struct{ Err error }
+
+func (e *UsageError) Error() string { return e.Err.Error() }
+func (e *UsageError) Unwrap() error { return e.Err }
+
+func badUsage(format string, args ...any) error { return &UsageError{fmt.Errorf(format, args...)} }
 
 // session is one run of a script.
 type session struct {
@@ -56,20 +61,20 @@ func (s *session) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(s.out, "%8.3fs  %s\n", t, text)
 }
 
-// Check returns what is wrong with asking for a scenario with these options.
-func Check(name string, o Options) error {
+// CheckOptions returns what is wrong with asking for a scenario with these options.
+func CheckOptions(name string, o Options) error {
 	sc, ok := scripts[name]
 	if !ok {
-		return fmt.Errorf("%w: --scenario %q is unknown: give one of %s", ErrUsage, name, strings.Join(Names(), ", "))
+		return badUsage("--scenario %q is unknown: give one of %s", name, strings.Join(Names(), ", "))
 	}
 	if o.Case != "" && !slices.Contains(sc.cases, o.Case) {
 		if len(sc.cases) == 0 {
-			return fmt.Errorf("%w: --case %q: scenario %s has no cases", ErrUsage, o.Case, name)
+			return badUsage("--case %q: scenario %s has no cases", o.Case, name)
 		}
-		return fmt.Errorf("%w: --case %q is unknown: scenario %s has %s", ErrUsage, o.Case, name, strings.Join(sc.cases, ", "))
+		return badUsage("--case %q is unknown: scenario %s has %s", o.Case, name, strings.Join(sc.cases, ", "))
 	}
 	if err := o.Validate(); err != nil {
-		return fmt.Errorf("%w: %w", ErrUsage, err)
+		return &UsageError{err}
 	}
 	return nil
 }
@@ -77,7 +82,7 @@ func Check(name string, o Options) error {
 // Run runs a scenario and returns its report. The error is of what kept it from
 // being carried through; failed checks are in the report.
 func Run(ctx context.Context, name string, o Options) (*Report, error) {
-	if err := Check(name, o); err != nil {
+	if err := CheckOptions(name, o); err != nil {
 		return nil, err
 	}
 	sc := scripts[name]
@@ -87,7 +92,7 @@ func Run(ctx context.Context, name string, o Options) (*Report, error) {
 	s := &session{o: o, report: newReport(name, o.Case), out: o.Out}
 	c, err := startCluster(ctx, o)
 	if err != nil {
-		return nil, err
+		return nil, unlessEnded(ctx, err)
 	}
 	s.cluster = c
 	if o.HTTP != "" {
@@ -117,12 +122,12 @@ func Run(ctx context.Context, name string, o Options) (*Report, error) {
 // Up runs everything until ctx ends.
 func Up(ctx context.Context, o Options) error {
 	if err := o.Validate(); err != nil {
-		return fmt.Errorf("%w: %w", ErrUsage, err)
+		return &UsageError{err}
 	}
 	s := &session{o: o, report: newReport("", ""), out: o.Out}
 	c, err := startCluster(ctx, o)
 	if err != nil {
-		return err
+		return unlessEnded(ctx, err)
 	}
 	s.cluster = c
 	err = s.up(ctx)
@@ -147,6 +152,15 @@ func (s *session) up(ctx context.Context) error {
 	return nil
 }
 
+// unlessEnded marks what went wrong at the start as wrong usage: a port, a
+// directory, a file that the options name.
+func unlessEnded(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
+	return &UsageError{err}
+}
+
 func ignoreEnd(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -161,7 +175,7 @@ func (c *cluster) serve(ctx context.Context, out io.Writer) error {
 	mux.HandleFunc("GET /health/live", func(rw http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(rw, `{"status":"live"}`) })
 	at, err := ServeHTTP(ctx, c.o.HTTP, mux)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrUsage, err)
+		return &UsageError{err}
 	}
 	_, _ = fmt.Fprintf(out, "Metrics of all defenders: http://%s/metrics\n", at)
 	return nil

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/muster-dev/muster/defender/trace"
 )
@@ -94,12 +93,61 @@ func (w *wafers) Sample(chamber, n int) Sample {
 	return Sample{Trace: wafer.Trace}
 }
 
-// Experiments returns how many series of wafers there are; used by tests.
-func (w *wafers) experiments() []int {
-	var n []int
-	for _, s := range w.series {
-		n = append(n, len(s))
+// generated is a Source of look-alike traces. The first chambers go through a
+// series with faults in it; all have the same templates, each from another one
+// on.
+type generated struct {
+	series [][]*trace.Wafer
+	normal []*trace.Wafer
+}
+
+const (
+	generatedSeries = 2  // chambers that are followed
+	seriesLength    = 60 // wafers of each
+	templates       = 64 // normal wafers that the other chambers repeat
+	faultRate       = 0.15
+	firstFault      = 20 // wafers of a series before this one are normal, to learn from
+)
+
+// GenerateTraces returns a Source of generated traces. The same seed gives the
+// same traces.
+func GenerateTraces(seed uint64) (Source, error) {
+	g := &generated{}
+	for i := range generatedSeries {
+		faulty := trace.Generator{Seed: seed + uint64(i), FaultRate: faultRate}
+		clean := trace.Generator{Seed: seed + uint64(i)}
+		var s []*trace.Wafer
+		for n := range seriesLength {
+			if n < firstFault {
+				s = append(s, clean.Wafer(n))
+			} else {
+				s = append(s, faulty.Wafer(n))
+			}
+			s[n].Trace.Recipe = "generated"
+		}
+		g.series = append(g.series, s)
 	}
-	slices.Sort(n)
-	return n
+	clean := trace.Generator{Seed: seed + generatedSeries}
+	for n := range templates {
+		w := clean.Wafer(n)
+		w.Trace.Recipe = "generated"
+		g.normal = append(g.normal, w)
+	}
+	return g, nil
+}
+
+func (g *generated) Followed() map[int]int {
+	m := map[int]int{}
+	for i, s := range g.series {
+		m[i] = len(s)
+	}
+	return m
+}
+
+func (g *generated) Sample(chamber, n int) Sample {
+	if chamber < len(g.series) && n < len(g.series[chamber]) {
+		w := g.series[chamber][n]
+		return Sample{Trace: w.Trace, Fault: w.Fault}
+	}
+	return Sample{Trace: g.normal[(chamber*7+n)%len(g.normal)].Trace}
 }

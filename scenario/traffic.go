@@ -49,8 +49,9 @@ type traffic struct {
 	source    Source
 	chambers  []defender.Chamber
 	lane      [lanes]chan order
-	began     time.Time
 	rate      atomic.Int64 // messages/s in the background
+	limit     atomic.Int64 // of messages in the background; 0: none
+	run       string       // stands before the number in a context's name
 	stop      chan struct{}
 	wg        sync.WaitGroup
 	waiting   atomic.Int64
@@ -69,7 +70,7 @@ type order struct {
 }
 
 func newTraffic(c *collect.Collector, s Source, chambers []defender.Chamber) *traffic {
-	t := &traffic{collector: c, source: s, chambers: chambers, began: time.Now(), stop: make(chan struct{}),
+	t := &traffic{collector: c, source: s, chambers: chambers, run: "run", stop: make(chan struct{}),
 		next: make([]int, len(chambers)), truth: map[defender.TChartKey]string{}}
 	for i := range t.lane {
 		t.lane[i] = make(chan order, 8*len(chambers)+1024)
@@ -87,6 +88,7 @@ func (t *traffic) background() {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	var owed float64
+	var count int64
 	last := time.Now()
 	for at := 0; ; {
 		select {
@@ -97,6 +99,10 @@ func (t *traffic) background() {
 			last = now
 		}
 		for ; owed >= 1; owed-- {
+			if limit := t.limit.Load(); limit > 0 && count >= limit {
+				return
+			}
+			count++
 			t.publish(at, false)
 			at = (at + 1) % len(t.chambers)
 		}
@@ -135,7 +141,7 @@ func (t *traffic) publishNow(enc *tchart.Encoder, o order) error {
 	chamber := t.chambers[o.chamber]
 	s := t.source.Sample(o.chamber, n)
 	end := time.Now()
-	ref := defender.ContextRef{Chamber: chamber, ID: fmt.Sprintf("run%06d", n), Recipe: s.Trace.Recipe, Product: s.Trace.Product,
+	ref := defender.ContextRef{Chamber: chamber, ID: fmt.Sprintf("%s%06d", t.run, n), Recipe: s.Trace.Recipe, Product: s.Trace.Product,
 		Lot: s.Trace.Lot, Wafer: s.Trace.Wafer, Start: end.Add(-traceLength(&s.Trace)), End: end}
 	trace := s.Trace
 	trace.Tool, trace.Chamber, trace.Context = chamber.Tool, chamber.Name, ref.ID

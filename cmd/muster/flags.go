@@ -19,7 +19,7 @@ func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
 }
 
 func usageError(cmd *cobra.Command, err error) error {
-	return fmt.Errorf("%w: %w; see %q", scenario.ErrUsage, err, cmd.CommandPath()+" --help")
+	return &scenario.UsageError{Err: fmt.Errorf("%w; see %q", err, cmd.CommandPath()+" --help")}
 }
 
 func withUsageErrors(cmd *cobra.Command) *cobra.Command {

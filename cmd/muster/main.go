@@ -35,19 +35,14 @@ func run(args []string, stdout, stderr io.Writer) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
-	switch {
-	case err == nil:
+	if err == nil {
 		return exitOK
-	case errors.Is(err, errChecksFailed):
-		_, _ = fmt.Fprintln(stderr, "muster:", err)
-		return exitFailed
-	case errors.Is(err, scenario.ErrFailed):
-		_, _ = fmt.Fprintln(stderr, "muster:", err)
-		return exitFailed
-	default:
-		_, _ = fmt.Fprintln(stderr, "muster:", err)
+	}
+	_, _ = fmt.Fprintln(stderr, "muster:", err)
+	if usage := new(scenario.UsageError); errors.As(err, &usage) {
 		return exitUsage
 	}
+	return exitFailed
 }
 
 var errChecksFailed = errors.New("the scenario's checks did not all hold; see the table above")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -31,7 +32,7 @@ func newUp() *cobra.Command {
 			o.Out = cmd.OutOrStdout()
 			if name == "" {
 				if report != "" || o.Case != "" {
-					return fmt.Errorf("%w: --report and --case go with --scenario", scenario.ErrUsage)
+					return usageError(cmd, errors.New("--report and --case go with --scenario"))
 				}
 				if !cmd.Flags().Changed("http") {
 					o.HTTP = "127.0.0.1:8080"
@@ -66,14 +67,14 @@ func newUp() *cobra.Command {
 }
 
 func play(cmd *cobra.Command, name, report string, o scenario.Options) error {
-	if err := scenario.Check(name, o); err != nil {
+	if err := scenario.CheckOptions(name, o); err != nil {
 		return err
 	}
 	if report != "" {
 		// Now, not after minutes of work.
 		f, err := os.OpenFile(report, os.O_CREATE|os.O_WRONLY, 0o644)
 		if err != nil {
-			return fmt.Errorf("%w: --report: %w: name a file that can be written", scenario.ErrUsage, err)
+			return usageError(cmd, fmt.Errorf("--report: %w: name a file that can be written", err))
 		}
 		_ = f.Close()
 	}

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/muster-dev/muster/scenario"
+)
+
+func newCollect() *cobra.Command {
+	var o scenario.CollectOptions
+	cmd := &cobra.Command{
+		Use:   "collect",
+		Short: "Replay traces as a data collector: T-charts into the store, completion messages to the stream",
+		Long: "Collect replays recorded traces, or generated ones with known faults, as many\n" +
+			"tools and chambers at a given rate. Each T-chart is durable before its message\n" +
+			"is published; a message's ID is its context, so that it is stored once.",
+		Example: "  muster collect --nats nats://127.0.0.1:4222 --store fdc.db --data traces/ --rate 200\n" +
+			"  muster collect --count 1000",
+		Args: usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Out = cmd.OutOrStdout()
+			return scenario.Collect(cmd.Context(), o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.NATS, "nats", "nats://127.0.0.1:4222", "URL of the NATS server")
+	f.StringVar(&o.Store, "store", "fdc.db", "SQLite file that the defenders use, too")
+	f.IntVar(&o.Slots, "slots", 1024, "slots that the chambers are divided in")
+	f.StringVar(&o.Data, "data", "", "directory of trace CSV files; without it traces are generated")
+	f.Uint64Var(&o.Seed, "seed", 1, "seed of generated traces")
+	f.IntVar(&o.Chambers, "chambers", 2400, "chambers to replay as")
+	f.IntVar(&o.Rate, "rate", 100, "contexts a second")
+	f.IntVar(&o.Count, "count", 0, "stop after so many contexts; 0 goes on until interrupted")
+	return withUsageErrors(cmd)
+}

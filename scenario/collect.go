@@ -1,0 +1,112 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/defender/collect"
+	"github.com/muster-dev/muster/defender/sqlite"
+)
+
+// CollectOptions say what Collect replays, and where to.
+type CollectOptions struct {
+	NATS     string // URL of the server
+	Store    string // SQLite file
+	Slots    int    // as provisioned, or to provision
+	Data     string // directory of trace CSV files; empty: generated traces
+	Seed     uint64 // of generated traces
+	Chambers int    // how many the traces are replayed as
+	Rate     int    // contexts a second
+	Count    int    // contexts in all; 0: until ctx ends
+	Out      io.Writer
+}
+
+// Validate returns every fault of the options, by the flags' names.
+func (o CollectOptions) Validate() error {
+	var errs []error
+	within := func(flag string, v, low, high int) {
+		if v < low || v > high {
+			errs = append(errs, fmt.Errorf("--%s is %d: give %d to %d", flag, v, low, high))
+		}
+	}
+	within("chambers", o.Chambers, 1, 100_000)
+	within("slots", o.Slots, 1, 4096)
+	within("rate", o.Rate, 1, 100_000)
+	within("count", o.Count, 0, 1<<31)
+	return errors.Join(errs...)
+}
+
+// Collect replays traces as many chambers: blobs first, then the messages.
+func Collect(ctx context.Context, o CollectOptions) error {
+	if err := o.Validate(); err != nil {
+		return &UsageError{err}
+	}
+	source, err := openSource(Options{Data: o.Data, Seed: o.Seed})
+	if err != nil {
+		return &UsageError{err}
+	}
+	conn, err := broker.Connect(o.NATS, "muster collect")
+	if err != nil {
+		return &UsageError{fmt.Errorf("%w: start the server or give another URL with --nats", err)}
+	}
+	defer conn.Close()
+	store, err := sqlite.Open(ctx, sqlite.Config{Path: o.Store})
+	if err != nil {
+		return &UsageError{err}
+	}
+	defer func() { _ = store.Close() }()
+	chambers := Chambers(o.Chambers)
+	if err := store.RegisterChambers(ctx, chamberInfos(chambers)); err != nil {
+		return err
+	}
+	if err := defender.Provision(ctx, conn, defender.Partition(o.Slots)); err != nil {
+		return err
+	}
+	c, err := collect.New(store, conn)
+	if err != nil {
+		return err
+	}
+	t := newTraffic(c, source, chambers)
+	defer t.close()
+	return t.replay(ctx, o)
+}
+
+func chamberInfos(chambers []defender.Chamber) []defender.ChamberInfo {
+	infos := make([]defender.ChamberInfo, len(chambers))
+	for i, c := range chambers {
+		infos[i] = defender.ChamberInfo{Chamber: c, Weight: 1}
+	}
+	return infos
+}
+
+// replay publishes at a steady rate and tells of it.
+func (t *traffic) replay(ctx context.Context, o CollectOptions) error {
+	// Contexts of an earlier run may be there: their names must differ.
+	t.run = fmt.Sprintf("t%d-", time.Now().Unix())
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	t.limit.Store(int64(o.Count))
+	t.rate.Store(int64(o.Rate))
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		t.mu.Lock()
+		err := errors.Join(t.faults...)
+		t.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		_, _ = fmt.Fprintf(o.Out, "%d contexts published\n", t.total.Load())
+		if o.Count > 0 && t.total.Load() >= int64(o.Count) {
+			return nil
+		}
+	}
+}
