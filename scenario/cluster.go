@@ -78,6 +78,8 @@ type cluster struct {
 	chambers []defender.Chamber
 	traffic  *traffic
 
+	tell func(seen) // called for each event of a defender
+
 	mu      sync.Mutex
 	members []*member
 	gone    map[string]int64 // by recorder file, when a killed one was gone
@@ -85,8 +87,8 @@ type cluster struct {
 }
 
 // startCluster starts everything but the defenders.
-func startCluster(ctx context.Context, o Options) (*cluster, error) {
-	c := &cluster{o: o, gone: map[string]int64{}, chambers: Chambers(o.Chambers)}
+func startCluster(ctx context.Context, o Options, tell func(seen)) (*cluster, error) {
+	c := &cluster{tell: tell, o: o, gone: map[string]int64{}, chambers: Chambers(o.Chambers)}
 	if err := c.start(ctx); err != nil {
 		return nil, errors.Join(err, c.close())
 	}
@@ -117,7 +119,7 @@ func (c *cluster) start(ctx context.Context) error {
 	if err := defender.Provision(ctx, c.conn, defender.Partition(c.o.Slots)); err != nil {
 		return err
 	}
-	if c.view, err = newView(ctx, c.conn); err != nil {
+	if c.view, err = newView(ctx, c.conn, c.tell); err != nil {
 		return err
 	}
 	collector, err := collect.New(c.store, c.conn)

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/plan"
 )
 
 // pending returns a function that counts the messages that are not processed.
@@ -49,9 +51,28 @@ func scaleUp(ctx context.Context, s *session) error {
 	}
 	before := s.view.latest()
 	s.measure("defenders_before", s.o.Defenders)
-	s.forceOnMoves()
-	step, err := s.scaleUpStep(ctx, before)
+	moving, err := s.foretell()
 	if err != nil {
+		return err
+	}
+	for range pressureWaves {
+		for _, ch := range moving {
+			s.traffic.stage(ch)
+		}
+	}
+	for i := range s.chambers {
+		s.traffic.stage(i)
+	}
+	if err := s.wait(ctx, 2*time.Minute, "T-charts staged", func() bool { return s.traffic.waiting.Load() < lanes }); err != nil {
+		return err
+	}
+	s.forceOnMoves()
+	pressing := make(chan error, 1)
+	pressure, release := context.WithCancel(ctx)
+	go func() { pressing <- s.press(pressure, moving, before.Version) }()
+	step, err := s.scaleUpStep(ctx, before)
+	release()
+	if err := errors.Join(err, <-pressing); err != nil {
 		return err
 	}
 	s.view.setOnMap(nil)
@@ -105,6 +126,76 @@ func (s *session) forceOnMoves() {
 	})
 }
 
+// pressureWaves is how many contexts of each slot under pressure are staged.
+const pressureWaves = 6
+
+// foretell returns a chamber of each slot that the plan for the newcomers will
+// move. Plans depend on nothing but their inputs, so this is the leader's.
+func (s *session) foretell() ([]int, error) {
+	a := s.view.latest()
+	bySlot := s.chambersBySlot()
+	p := plan.Problem{Slots: s.o.Slots, Owners: a.Owner, Weights: make([]uint64, s.o.Slots), Budget: -1}
+	for slot, chambers := range bySlot {
+		p.Weights[slot] = uint64(len(chambers))
+	}
+	for _, w := range a.Workers {
+		p.Workers = append(p.Workers, plan.Worker{ID: w.ID, Weight: 1})
+	}
+	for i := range s.o.newcomers() {
+		p.Workers = append(p.Workers, plan.Worker{ID: fmt.Sprintf("%s-%d", defender.Group, s.o.Defenders+i), Weight: 1})
+	}
+	next, err := plan.Sticky().Plan(p)
+	if err != nil {
+		return nil, err
+	}
+	var chambers []int
+	for _, m := range next.Moves {
+		if len(bySlot[m.Slot]) > 0 {
+			chambers = append(chambers, bySlot[m.Slot][0])
+		}
+	}
+	return chambers, nil
+}
+
+// press keeps a message in work in each slot that is about to move, from a
+// little before the map is expected until it is there, so that slots move with a
+// handler in flight.
+func (s *session) press(ctx context.Context, chambers []int, version uint64) error {
+	count, err := s.pending(ctx)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	for s.view.latest().Version == version && ctx.Err() == nil {
+		n, err := count()
+		if err != nil {
+			return ignoreEnd(ctx, err)
+		}
+		if n < uint64(len(chambers)) && s.planIsNear(begin) {
+			for _, ch := range chambers {
+				s.traffic.publish(ch, true)
+			}
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return nil
+}
+
+// planIsNear tells whether the leader is about to plan: at once where it knows
+// how many defenders to expect, else in the last second of its window.
+func (s *session) planIsNear(begin time.Time) bool {
+	if s.o.Expect {
+		return true
+	}
+	var last time.Time
+	for _, e := range s.view.since(begin) {
+		if e.Kind == partition.EventWorkerJoined {
+			last = e.at
+		}
+	}
+	return !last.IsZero() && time.Since(last) > 9*time.Second
+}
+
 func (c *cluster) chambersBySlot() map[int][]int {
 	m := map[int][]int{}
 	for i, ch := range c.chambers {
@@ -154,22 +245,8 @@ func (s *session) scaleUpStep(ctx context.Context, before *partition.Assignment)
 		st.versions = append(st.versions, v)
 	}
 	for _, e := range s.view.since(st.began) {
-		switch e.Kind {
-		case partition.EventWorkerJoined:
+		if e.Kind == partition.EventWorkerJoined {
 			st.joined = e.at
-		case partition.EventTopology:
-			s.say("%s: Topology change: %d → %d defenders", e.Worker, e.Before, e.After)
-		case partition.EventWindowStarted:
-			s.say("%s: Stabilization window started (%s)", e.Worker, e.Duration)
-		case partition.EventWindowDone:
-			s.say("%s: Stabilization window complete after %.1f s (%d defenders, %s)", e.Worker, e.Duration.Seconds(), e.After, e.Reason)
-		case partition.EventPlanned:
-			s.say("%s: Assignment calculation complete (%s, %d chambers moved)", e.Worker, e.Duration.Round(time.Microsecond), e.Keys)
-		case partition.EventMapPublished:
-			s.say("%s: Published assignment map (version %d, %d defenders)", e.Worker, e.Version, e.After)
-		case partition.EventRebalanced:
-			s.say("%s: Rebalancing complete, version %d, %.0f ms after its plan", e.Worker, e.Version, e.Duration.Seconds()*1000)
-		default:
 		}
 	}
 	s.say("%d defenders STABLE, assignment map version %d", to, last.Version)

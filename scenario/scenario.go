@@ -61,6 +61,31 @@ func (s *session) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(s.out, "%8.3fs  %s\n", t, text)
 }
 
+// tellEvent tells of the events that make the story.
+func (s *session) tellEvent(e seen) {
+	switch e.Kind {
+	case partition.EventTopology:
+		s.say("%s: Topology change: %d → %d defenders", e.Worker, e.Before, e.After)
+	case partition.EventWindowStarted:
+		s.say("%s: Stabilization window started (%s, %s)", e.Worker, e.Duration, e.Reason)
+	case partition.EventWindowDone:
+		s.say("%s: Stabilization window complete after %.1f s (%d defenders, %s)", e.Worker, e.Duration.Seconds(), e.After, e.Reason)
+	case partition.EventWorkerGone:
+		s.say("%s: Defender gone: %s (%s)", e.Worker, e.Peer, e.Reason)
+	case partition.EventPlanned:
+		s.say("%s: Assignment calculation complete (%s, %d chambers in %d slots move)", e.Worker, e.Duration.Round(time.Microsecond), e.Keys, e.Count)
+	case partition.EventMapPublished:
+		s.say("%s: Published assignment map (version %d, %d defenders, %s)", e.Worker, e.Version, e.After, e.Reason)
+	case partition.EventRebalanced:
+		s.say("%s: Rebalancing complete (version %d, %.0f ms after its plan)", e.Worker, e.Version, e.Duration.Seconds()*1000)
+	case partition.EventTrustLost:
+		s.say("%s: Paused: not sure of its lease (%s)", e.Worker, e.Reason)
+	case partition.EventIdentityLost, partition.EventHandoverForced:
+		s.say("%s: %s %s", e.Worker, e.Kind, e.Reason)
+	default:
+	}
+}
+
 // CheckOptions returns what is wrong with asking for a scenario with these options.
 func CheckOptions(name string, o Options) error {
 	sc, ok := scripts[name]
@@ -90,7 +115,7 @@ func Run(ctx context.Context, name string, o Options) (*Report, error) {
 		sc.set(&o)
 	}
 	s := &session{o: o, report: newReport(name, o.Case), out: o.Out}
-	c, err := startCluster(ctx, o)
+	c, err := startCluster(ctx, o, s.tellEvent)
 	if err != nil {
 		return nil, unlessEnded(ctx, err)
 	}
@@ -125,7 +150,7 @@ func Up(ctx context.Context, o Options) error {
 		return &UsageError{err}
 	}
 	s := &session{o: o, report: newReport("", ""), out: o.Out}
-	c, err := startCluster(ctx, o)
+	c, err := startCluster(ctx, o, s.tellEvent)
 	if err != nil {
 		return unlessEnded(ctx, err)
 	}

@@ -62,16 +62,18 @@ type traffic struct {
 	next   []int // by chamber, number of its next context
 	faults []error
 	truth  map[defender.TChartKey]string
+	staged map[int][]defender.ContextRef // by chamber, in order
 }
 
 type order struct {
 	chamber int
 	forced  bool
+	stage   bool // only make its T-chart durable, to publish it at once later
 }
 
 func newTraffic(c *collect.Collector, s Source, chambers []defender.Chamber) *traffic {
 	t := &traffic{collector: c, source: s, chambers: chambers, run: "run", stop: make(chan struct{}),
-		next: make([]int, len(chambers)), truth: map[defender.TChartKey]string{}}
+		next: make([]int, len(chambers)), truth: map[defender.TChartKey]string{}, staged: map[int][]defender.ContextRef{}}
 	for i := range t.lane {
 		t.lane[i] = make(chan order, 8*len(chambers)+1024)
 		t.wg.Add(1)
@@ -110,9 +112,15 @@ func (t *traffic) background() {
 }
 
 // publish queues one context of a chamber.
-func (t *traffic) publish(chamber int, forced bool) {
+func (t *traffic) publish(chamber int, forced bool) { t.queue(order{chamber: chamber, forced: forced}) }
+
+// stage makes the T-chart of a chamber's next context durable, so that its
+// message can be published at once.
+func (t *traffic) stage(chamber int) { t.queue(order{chamber: chamber, stage: true}) }
+
+func (t *traffic) queue(o order) {
 	t.waiting.Add(1)
-	t.lane[chamber%lanes] <- order{chamber, forced}
+	t.lane[o.chamber%lanes] <- o
 }
 
 func (t *traffic) work(orders <-chan order) {
@@ -133,13 +141,51 @@ func (t *traffic) work(orders <-chan order) {
 	}
 }
 
+// publishNow publishes a chamber's next context: the one that was staged, or a
+// new one.
 func (t *traffic) publishNow(enc *tchart.Encoder, o order) error {
 	t.mu.Lock()
-	n := t.next[o.chamber]
-	t.next[o.chamber]++
+	var ref defender.ContextRef
+	staged := t.staged[o.chamber]
+	ready := len(staged) > 0 && !o.stage
+	if ready {
+		ref, t.staged[o.chamber] = staged[0], staged[1:]
+	}
 	t.mu.Unlock()
-	chamber := t.chambers[o.chamber]
-	s := t.source.Sample(o.chamber, n)
+	if !ready {
+		var err error
+		if ref, err = t.makeDurable(enc, o.chamber); err != nil {
+			return err
+		}
+	}
+	if o.stage {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.staged[o.chamber] = append(t.staged[o.chamber], ref)
+		return nil
+	}
+	// The run ends when it is published, not when it was staged.
+	ref.End = time.Now()
+	at := ref.End.UnixNano()
+	seq, err := t.collector.Announce(context.Background(), ref)
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.pubs = append(t.pubs, publication{seq: seq, key: ref.Chamber.String(), at: at, forced: o.forced})
+	t.total.Add(1)
+	return nil
+}
+
+// makeDurable stores the T-chart of a chamber's next context.
+func (t *traffic) makeDurable(enc *tchart.Encoder, at int) (defender.ContextRef, error) {
+	t.mu.Lock()
+	n := t.next[at]
+	t.next[at]++
+	t.mu.Unlock()
+	chamber := t.chambers[at]
+	s := t.source.Sample(at, n)
 	end := time.Now()
 	ref := defender.ContextRef{Chamber: chamber, ID: fmt.Sprintf("%s%06d", t.run, n), Recipe: s.Trace.Recipe, Product: s.Trace.Product,
 		Lot: s.Trace.Lot, Wafer: s.Trace.Wafer, Start: end.Add(-traceLength(&s.Trace)), End: end}
@@ -147,21 +193,14 @@ func (t *traffic) publishNow(enc *tchart.Encoder, o order) error {
 	trace.Tool, trace.Chamber, trace.Context = chamber.Tool, chamber.Name, ref.ID
 	blob, err := enc.Append(nil, &trace)
 	if err != nil {
-		return fmt.Errorf("encoding the T-chart of %s: %w", ref.TChart(), err)
+		return ref, fmt.Errorf("encoding the T-chart of %s: %w", ref.TChart(), err)
 	}
-	at := time.Now().UnixNano()
-	seq, err := t.collector.Publish(context.Background(), ref, blob)
-	if err != nil {
-		return err
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.pubs = append(t.pubs, publication{seq: seq, key: chamber.String(), at: at, forced: o.forced})
 	if s.Fault != "" {
+		t.mu.Lock()
 		t.truth[ref.TChart()] = s.Fault
+		t.mu.Unlock()
 	}
-	t.total.Add(1)
-	return nil
+	return ref, t.collector.MakeDurable(context.Background(), ref, blob)
 }
 
 func traceLength(t *tchart.Trace) time.Duration {

@@ -22,6 +22,7 @@ type view struct {
 	events []seen
 	maps   []seenMap
 	onMap  func(seenMap) // called for each new version, at once
+	tell   func(seen)    // called for each event
 
 	sub   *nats.Subscription
 	watch jetstream.KeyWatcher
@@ -38,8 +39,8 @@ type seenMap struct {
 	at time.Time
 }
 
-func newView(ctx context.Context, nc *nats.Conn) (*view, error) {
-	v := &view{states: map[string]partition.State{}, done: make(chan struct{})}
+func newView(ctx context.Context, nc *nats.Conn, tell func(seen)) (*view, error) {
+	v := &view{tell: tell, states: map[string]partition.State{}, done: make(chan struct{})}
 	var err error
 	if v.sub, err = nc.Subscribe(partition.EventSubject(defender.Group), v.event); err != nil {
 		return nil, fmt.Errorf("following the defenders' events: %w", err)
@@ -75,7 +76,9 @@ func (v *view) event(msg *nats.Msg) {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.events = append(v.events, seen{e, time.Now()})
+	s := seen{e, time.Now()}
+	v.events = append(v.events, s)
+	v.tell(s)
 	switch e.Kind {
 	case partition.EventState:
 		if e.Worker != "" {

@@ -31,25 +31,42 @@ func New(store defender.Store, nc *nats.Conn) (*Collector, error) {
 	return &Collector{store: store, js: js, retention: 7 * 24 * time.Hour}, nil
 }
 
-// Publish stores a context's encoded T-chart and then publishes its completion.
-// It returns the message's sequence in the stream. A context that is published
-// again within the stream's duplicate window is stored there once; its sequence
-// is that of the first.
+// Publish makes a context's encoded T-chart durable and then announces it. It
+// returns the message's sequence in the stream.
 func (c *Collector) Publish(ctx context.Context, ref defender.ContextRef, blob []byte) (uint64, error) {
-	completion := defender.NewCompletion(ref)
-	if err := completion.Validate(); err != nil {
-		return 0, fmt.Errorf("publishing %s: %w", ref.TChart(), err)
+	if err := c.MakeDurable(ctx, ref, blob); err != nil {
+		return 0, err
+	}
+	return c.Announce(ctx, ref)
+}
+
+// MakeDurable stores a context's encoded T-chart.
+func (c *Collector) MakeDurable(ctx context.Context, ref defender.ContextRef, blob []byte) error {
+	if err := ref.Validate(); err != nil {
+		return fmt.Errorf("storing T-chart %s: %w", ref.TChart(), err)
 	}
 	if err := c.store.PutTChart(ctx, ref.TChart(), blob, time.Now().Add(c.retention)); err != nil {
-		return 0, fmt.Errorf("publishing %s: storing its T-chart: %w", ref.TChart(), err)
+		return fmt.Errorf("storing T-chart %s: %w", ref.TChart(), err)
+	}
+	return nil
+}
+
+// Announce publishes the completion of a context whose T-chart is durable, and
+// returns the message's sequence in the stream. A context that is announced again
+// within the stream's duplicate window is there once; its sequence is that of the
+// first.
+func (c *Collector) Announce(ctx context.Context, ref defender.ContextRef) (uint64, error) {
+	completion := defender.NewCompletion(ref)
+	if err := completion.Validate(); err != nil {
+		return 0, fmt.Errorf("announcing %s: %w", ref.TChart(), err)
 	}
 	data, err := json.Marshal(completion)
 	if err != nil {
-		return 0, fmt.Errorf("publishing %s: %w", ref.TChart(), err)
+		return 0, fmt.Errorf("announcing %s: %w", ref.TChart(), err)
 	}
 	ack, err := c.js.Publish(ctx, defender.CompletionSubject(ref.Chamber), data, jetstream.WithMsgID(ref.TChart().String()))
 	if err != nil {
-		return 0, fmt.Errorf("publishing %s: %w", ref.TChart(), err)
+		return 0, fmt.Errorf("announcing %s: %w", ref.TChart(), err)
 	}
 	return ack.Sequence, nil
 }
