@@ -40,6 +40,7 @@ type Decoder struct {
 	source   bytes.Reader
 	bytes    []byte
 	ints     []int64
+	labels   Trace // of Relabel
 }
 
 // Decode reads a blob into t and reuses the memory of its slices. Whatever the
@@ -55,20 +56,10 @@ func (d *Decoder) Decode(blob []byte, t *Trace) error {
 }
 
 func (d *Decoder) decode(blob []byte, t *Trace) error {
-	if len(blob) < len(magic)+1+checksumBytes || string(blob[:len(magic)]) != magic {
-		return fmt.Errorf("%w: %d bytes that don't begin as one", ErrCorrupt, len(blob))
-	}
-	if v := blob[len(magic)]; v != Version {
-		return fmt.Errorf("%w %d: this program reads version %d", ErrVersion, v, Version)
-	}
-	body := blob[:len(blob)-checksumBytes]
-	if xxhash.Sum64(body) != binary.LittleEndian.Uint64(blob[len(body):]) {
-		return fmt.Errorf("%w: the checksum over %d bytes doesn't match", ErrCorrupt, len(body))
-	}
-	if err := d.prepare(); err != nil {
+	s, err := d.open(blob)
+	if err != nil {
 		return err
 	}
-	s := &cursor{data: body[len(magic)+1:]}
 	rows, err := d.head(s, t)
 	if err != nil {
 		return err
@@ -77,8 +68,59 @@ func (d *Decoder) decode(blob []byte, t *Trace) error {
 	if s.failed {
 		return fmt.Errorf("%w: sections don't fit", ErrCorrupt)
 	}
-	bits := &bitReader{data: blob[len(body)-len(s.data):]}
+	bits := &bitReader{data: blob[len(blob)-checksumBytes-len(s.data):]}
 	return d.columns(bits, side, t, rows)
+}
+
+// Relabel appends to dst a copy of a blob whose strings are changed: label gets
+// a trace with the strings and SVID names of the blob and without rows, and sets
+// other strings; what it does to names is ignored. The values aren't decoded,
+// which makes this much cheaper than encoding. The header isn't compressed, so
+// the copy is some bytes longer. Errors are those of Decode and of
+// [Trace.Validate].
+func (d *Decoder) Relabel(dst, blob []byte, label func(t *Trace)) ([]byte, error) {
+	s, err := d.open(blob)
+	if err != nil {
+		return dst, err
+	}
+	rows, err := d.head(s, &d.labels)
+	if err != nil {
+		return dst, err
+	}
+	t := d.labels
+	t.Time, t.Step, t.Values = nil, nil, nil
+	label(&t)
+	for _, f := range t.texts() {
+		if len(*f.text) > MaxTextBytes {
+			return dst, fmt.Errorf("%s has %d bytes, at most %d are allowed", f.name, len(*f.text), MaxTextBytes)
+		}
+	}
+	t.SVIDs = d.labels.SVIDs
+	start := len(dst)
+	d.bytes = appendPlainHead(d.bytes[:0], &t, rows)
+	dst = append(append(dst, magic...), Version)
+	dst = binary.AppendUvarint(dst, uint64(len(d.bytes))<<1)
+	dst = append(dst, d.bytes...)
+	dst = append(dst, s.data...)
+	return binary.LittleEndian.AppendUint64(dst, xxhash.Sum64(dst[start:])), nil
+}
+
+// open checks what can be checked without decoding and returns the sections.
+func (d *Decoder) open(blob []byte) (*cursor, error) {
+	if len(blob) < len(magic)+1+checksumBytes || string(blob[:len(magic)]) != magic {
+		return nil, fmt.Errorf("%w: %d bytes that don't begin as one", ErrCorrupt, len(blob))
+	}
+	if v := blob[len(magic)]; v != Version {
+		return nil, fmt.Errorf("%w %d: this program reads version %d", ErrVersion, v, Version)
+	}
+	body := blob[:len(blob)-checksumBytes]
+	if xxhash.Sum64(body) != binary.LittleEndian.Uint64(blob[len(body):]) {
+		return nil, fmt.Errorf("%w: the checksum over %d bytes doesn't match", ErrCorrupt, len(body))
+	}
+	if err := d.prepare(); err != nil {
+		return nil, err
+	}
+	return &cursor{data: body[len(magic)+1:]}, nil
 }
 
 func (d *Decoder) prepare() error {

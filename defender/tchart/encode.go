@@ -89,8 +89,17 @@ func (e *Encoder) prepare() error {
 // appendHead appends the strings and sizes, compressed if that helps. For so
 // few bytes DEFLATE beats Zstandard, whose tables take more room.
 func (e *Encoder) appendHead(dst []byte, t *Trace) []byte {
-	h := e.head[:0]
-	h = binary.AppendUvarint(h, uint64(len(t.Time)))
+	h := appendPlainHead(e.head[:0], t, len(t.Time))
+	e.head = h
+	e.deflated.Reset()
+	e.deflater.Reset(&e.deflated)
+	e.deflater.Write(h) // a bytes.Buffer doesn't fail
+	e.deflater.Close()
+	return appendSection(dst, h, e.deflated.Bytes())
+}
+
+func appendPlainHead(h []byte, t *Trace, rows int) []byte {
+	h = binary.AppendUvarint(h, uint64(rows))
 	h = binary.AppendUvarint(h, uint64(len(t.SVIDs)))
 	for _, f := range t.texts() {
 		h = appendText(h, *f.text)
@@ -98,12 +107,7 @@ func (e *Encoder) appendHead(dst []byte, t *Trace) []byte {
 	for _, name := range t.SVIDs {
 		h = appendText(h, name)
 	}
-	e.head = h
-	e.deflated.Reset()
-	e.deflater.Reset(&e.deflated)
-	e.deflater.Write(h) // a bytes.Buffer doesn't fail
-	e.deflater.Close()
-	return appendSection(dst, h, e.deflated.Bytes())
+	return h
 }
 
 // A string ends with a byte 0; those within are written as 1 1, and 1 as 1 2.

@@ -210,6 +210,41 @@ func TestDecodingReusesMemory(t *testing.T) {
 	}
 }
 
+func TestRelabellingChangesStringsOnly(t *testing.T) {
+	t.Parallel()
+	want := newTrace(50, cycle(1, 2, 3), cycle(math.Pi, math.NaN()))
+	blob, err := tchart.Encode(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dec tchart.Decoder
+	for _, name := range []string{"another context", "", "a third\x00"} {
+		blob, err = dec.Relabel(nil, blob, func(tr *tchart.Trace) {
+			tr.Context, tr.Tool, tr.SVIDs = name, "tool002", nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := tchart.Decode(blob)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Context != name || got.Tool != "tool002" {
+			t.Errorf("relabelled to %q of %q", got.Context, got.Tool)
+		}
+		got.Context, got.Tool = want.Context, want.Tool
+		if !same(want, got) {
+			t.Error("relabelling changes more than the strings")
+		}
+	}
+	if _, err := dec.Relabel(nil, blob, func(tr *tchart.Trace) { tr.Lot = strings.Repeat("x", tchart.MaxTextBytes+1) }); err == nil {
+		t.Error("a string that is too long is accepted")
+	}
+	if _, err := dec.Relabel(nil, blob[1:], func(*tchart.Trace) {}); !errors.Is(err, tchart.ErrCorrupt) {
+		t.Errorf("error is %v, want ErrCorrupt", err)
+	}
+}
+
 // FuzzDecode feeds bytes, as they are and with a valid checksum, to the decoder:
 // whatever it accepts has to survive another round trip.
 func FuzzDecode(f *testing.F) {

@@ -1,0 +1,185 @@
+package trace_test
+
+import (
+	"errors"
+	"io"
+	"math"
+	"os"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/muster-dev/muster/defender/trace"
+	"github.com/muster-dev/muster/internal/realdata"
+)
+
+const header = "set,wafer,name,fault,Time,Step Number,A,B\n"
+
+func readAll(text string) ([]*trace.Wafer, error) {
+	r, err := trace.NewReader(strings.NewReader(text), "x.csv")
+	if err != nil {
+		return nil, err
+	}
+	var wafers []*trace.Wafer
+	for w, err := range r.All() {
+		if err != nil {
+			return wafers, err
+		}
+		wafers = append(wafers, w)
+	}
+	return wafers, nil
+}
+
+func TestWafersAreRead(t *testing.T) {
+	t.Parallel()
+	wafers, err := readAll("\ufeff" + header +
+		"calibration,1,l2901.txm,,11.9,4,751,1e3\n" +
+		"calibration,1,l2901.txm,,12.9,5,,NaN\n" +
+		"test,1,l3115.txm,TCP +50,10,4, 1 ,2\n" +
+		"test,2,other,\"a, b\",10,4,1,2\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(wafers) != 3 {
+		t.Fatalf("%d wafers, want 3", len(wafers))
+	}
+	w := wafers[0]
+	if !w.Normal() || w.Experiment != "29" || w.Set != "calibration" || w.Trace.Context != "l2901.txm" || w.Trace.Wafer != "1" || w.Trace.Recipe != "experiment-29" {
+		t.Errorf("first wafer is %+v", w)
+	}
+	if err := w.Trace.Validate(); err != nil {
+		t.Error(err)
+	}
+	if tr := w.Trace; len(tr.Time) != 2 || tr.Time[1] != 12.9 || tr.Step[1] != 5 || tr.SVIDs[1] != "B" || tr.Values[1][0] != 1000 || !math.IsNaN(tr.Values[0][1]) || !math.IsNaN(tr.Values[1][1]) {
+		t.Errorf("first trace is %+v", tr)
+	}
+	if w := wafers[1]; w.Normal() || w.Fault != "TCP +50" || w.Experiment != "31" || w.Trace.Values[0][0] != 1 {
+		t.Errorf("second wafer is %+v", w)
+	}
+	if w := wafers[2]; w.Fault != "a, b" || w.Experiment != "" || w.Trace.Recipe != "" {
+		t.Errorf("third wafer is %+v", w)
+	}
+}
+
+func TestProblemsNameLineColumnAndFix(t *testing.T) {
+	t.Parallel()
+	row := "c,1,w1,,1,4,1,2\n"
+	for _, test := range []struct {
+		behaviour, text string
+		want            []string // parts of each problem
+	}{
+		{"an empty file", "", []string{"x.csv:1: the file is empty"}},
+		{"all missing columns at once", "set,wafer,Time,A\n", []string{`column "name": is missing: add it`, `column "fault": is missing`, `column "Step Number": is missing`}},
+		{"no sensor", "set,wafer,name,fault,Time,Step Number\n", []string{"no sensor column"}},
+		{"a name twice", header[:len(header)-1] + ",A\n", []string{`column "A": names both field 7 and field 9`}},
+		{"a field without a name", header[:len(header)-1] + ",\n", []string{"field 9 needs a name"}},
+		{"several broken rows at once", header + row + "c,1,w1,,x,4,1,2\n" + row + "c,1,w1,,2,4.5,1,zwei\n" + "c,1,w1,,2\n",
+			[]string{`x.csv:3: column "Time": "x" is not a time`, `x.csv:5: column "Step Number": "4.5" is not a recipe step`, `x.csv:5: column "B": "zwei" is not a number`, "x.csv:6: the row has 5 fields and the first line names 8"}},
+		{"a time that is not finite", header + "c,1,w1,,inf,4,1,2\n" + "c,1,w1,,,4,1,2\n", []string{`x.csv:2: column "Time": "inf"`, `x.csv:3: column "Time": ""`}},
+		{"a stray quote", header + row + "c,1,\"w\"1,,1,4,1,2\n" + "c,1,w1,,1,4,?,2\n", []string{"x.csv:3: ", `x.csv:4: column "A"`}},
+		{"a wafer that comes back", header + row + "c,2,w2,,1,4,1,2\n" + row, []string{`x.csv:4: column "name": wafer "w1" was there before, at line 2`}},
+		{"a fault that changes", header + row + "c,1,w1,bad,2,4,1,2\n", []string{`x.csv:3: column "name": wafer "w1" was there before`}},
+		{"a wafer without a name", header + "c,1,,,1,4,1,2\n", []string{`x.csv:2: column "name": is empty`}},
+	} {
+		t.Run(test.behaviour, func(t *testing.T) {
+			t.Parallel()
+			_, err := readAll(test.text)
+			var problems *trace.Problems
+			if !errors.As(err, &problems) {
+				t.Fatalf("error is %v, want Problems", err)
+			}
+			if len(problems.List) != len(test.want) || problems.More {
+				t.Fatalf("problems are\n%v\nwant %q", err, test.want)
+			}
+			for i, want := range test.want {
+				if got := problems.List[i].Error(); !strings.Contains(got, want) {
+					t.Errorf("problem is %s, want %s", got, want)
+				}
+			}
+		})
+	}
+}
+
+func TestManyProblemsAreCapped(t *testing.T) {
+	t.Parallel()
+	_, err := readAll(header + strings.Repeat("c,1,w1,,1,4,x,y\n", 1000))
+	var problems *trace.Problems
+	if !errors.As(err, &problems) || len(problems.List) != trace.MaxProblems || !problems.More || !strings.HasSuffix(err.Error(), "and more") {
+		t.Errorf("error is %v, want %d problems and more", err, trace.MaxProblems)
+	}
+}
+
+func TestWafersBeforeAProblemAreRead(t *testing.T) {
+	t.Parallel()
+	wafers, err := readAll(header + "c,1,w1,,1,4,1,2\n" + "c,2,w2,,1,4,1,2\n" + "c,3,w3,,1,4,1,?\n")
+	if len(wafers) != 1 || err == nil {
+		t.Errorf("%d wafers and error %v, want the first wafer and an error", len(wafers), err)
+	}
+}
+
+func TestReadErrorsArePassedOn(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken pipe")
+	r, err := trace.NewReader(io.MultiReader(strings.NewReader(header+"c,1,w1,,1,4,1,2\n"), iotest.ErrReader(broken)), "x.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := r.Read(); !errors.Is(err, broken) {
+			t.Errorf("error is %v, want %v", err, broken)
+		}
+	}
+}
+
+func TestRecordedWafers(t *testing.T) {
+	t.Parallel()
+	f, err := os.Open(realdata.Path(t, "etch/lam9600_machine.csv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, err := trace.NewReader(f, "lam9600_machine.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	normal, faulty, short := 0, 0, 0
+	for w, err := range r.All() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w.Normal() {
+			normal++
+		} else {
+			faulty++
+		}
+		if len(w.Trace.Time) < 90 {
+			short++
+		}
+		if len(w.Trace.SVIDs) != 19 || w.Experiment != "29" && w.Experiment != "31" {
+			t.Errorf("wafer %s: %d SVIDs, experiment %q", w.Trace.Context, len(w.Trace.SVIDs), w.Experiment)
+		}
+	}
+	if normal != 71 || faulty != 15 || short != 2 {
+		t.Errorf("%d normal, %d faulty, %d truncated wafers, want 71, 15 and 2", normal, faulty, short)
+	}
+}
+
+func FuzzReader(f *testing.F) {
+	f.Add(header + "c,1,w1,,1,4,1,2\nc,1,w1,,2,4,,NaN\nt,1,w2,f,1,4,1,2\n")
+	f.Add("set,wafer\n1,\"2\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		wafers, err := readAll(text)
+		var problems *trace.Problems
+		if err != nil && (!errors.As(err, &problems) || len(problems.List) == 0 || len(problems.List) > trace.MaxProblems) {
+			t.Fatalf("error is %v", err)
+		}
+		for _, w := range wafers {
+			if err := w.Trace.Validate(); err != nil {
+				t.Fatal(err)
+			}
+			if len(w.Trace.Time) == 0 {
+				t.Fatal("a wafer without rows")
+			}
+		}
+	})
+}
