@@ -78,14 +78,14 @@ type TChartKey struct {
 func ParseTChartKey(s string) (TChartKey, error) {
 	chamber, context, found := strings.Cut(s, "/")
 	if !found {
-		return TChartKey{}, fmt.Errorf("T-chart key %q has no slash: write it as tool:chamber/context", s)
+		return TChartKey{}, fmt.Errorf("key %q of a T-chart has no slash: write it as tool:chamber/context", s)
 	}
 	c, err := ParseChamber(chamber)
 	if err == nil {
 		err = checkContext(context)
 	}
 	if err != nil {
-		return TChartKey{}, fmt.Errorf("T-chart key %q: %w", s, err)
+		return TChartKey{}, fmt.Errorf("key %q of a T-chart: %w", s, err)
 	}
 	return TChartKey{Chamber: c, Context: context}, nil
 }

@@ -126,7 +126,7 @@ func (c Completion) Validate() error {
 	case err != nil:
 		errs = append(errs, err)
 	case key != ref.TChart():
-		errs = append(errs, fmt.Errorf("T-chart key %q is not that of the context, %q", c.TChart, ref.TChart()))
+		errs = append(errs, fmt.Errorf("key %q is not that of the T-chart of the context, %q", c.TChart, ref.TChart()))
 	}
 	return errors.Join(errs...)
 }

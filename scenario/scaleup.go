@@ -158,15 +158,15 @@ func (s *session) foretell() ([]int, error) {
 }
 
 // press keeps a message in work in each slot that is about to move, from a
-// little before the map is expected until it is there, so that slots move with a
-// handler in flight.
+// little before the map is expected until its moves are done, so that slots move
+// with a handler in flight.
 func (s *session) press(ctx context.Context, chambers []int, version uint64) error {
 	count, err := s.pending(ctx)
 	if err != nil {
 		return err
 	}
 	begin := time.Now()
-	for s.view.latest().Version == version && ctx.Err() == nil {
+	for a := s.view.latest(); ctx.Err() == nil && (a.Version == version || !a.Settled()); a = s.view.latest() {
 		n, err := count()
 		if err != nil {
 			return ignoreEnd(ctx, err)

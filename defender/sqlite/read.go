@@ -38,7 +38,7 @@ func (s *Store) UChart(ctx context.Context, chamber defender.Chamber, contextID 
 		err = defender.ErrNotFound
 	}
 	if err != nil {
-		return defender.UChart{}, fmt.Errorf("U-chart of %s, context %s: %w", chamber, contextID, err)
+		return defender.UChart{}, fmt.Errorf("reading the U-chart of %s, context %s: %w", chamber, contextID, err)
 	}
 	return found[0], nil
 }

@@ -86,7 +86,7 @@ func (s *Store) TChart(ctx context.Context, key defender.TChartKey) ([]byte, err
 	err := s.tcharts.row(ctx, `SELECT blob FROM tcharts WHERE chamber = ? AND context = ?`,
 		[]any{key.Chamber.String(), key.Context}, &blob)
 	if err != nil {
-		return nil, fmt.Errorf("T-chart %s: %w", key, err)
+		return nil, fmt.Errorf("reading the T-chart %s: %w", key, err)
 	}
 	return blob, nil
 }

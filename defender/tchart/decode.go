@@ -117,23 +117,7 @@ func (d *Decoder) open(blob []byte) (*cursor, error) {
 	if xxhash.Sum64(body) != binary.LittleEndian.Uint64(blob[len(body):]) {
 		return nil, fmt.Errorf("%w: the checksum over %d bytes doesn't match", ErrCorrupt, len(body))
 	}
-	if err := d.prepare(); err != nil {
-		return nil, err
-	}
 	return &cursor{data: body[len(magic)+1:]}, nil
-}
-
-func (d *Decoder) prepare() error {
-	if d.expander != nil {
-		return nil
-	}
-	expander, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(8*MaxRows+1<<10))
-	if err != nil {
-		return err
-	}
-	d.expander = expander
-	d.inflater = flate.NewReader(&d.source)
-	return nil
 }
 
 // head reads sizes and strings and returns the number of rows.
@@ -175,6 +159,9 @@ const maxHead = 32 + (7+MaxSVIDs)*(2*MaxTextBytes+1)
 
 // inflate decompresses a header into d.bytes.
 func (d *Decoder) inflate(compressed []byte) ([]byte, error) {
+	if d.inflater == nil {
+		d.inflater = flate.NewReader(&d.source)
+	}
 	d.source.Reset(compressed)
 	if err := d.inflater.(flate.Resetter).Reset(&d.source, nil); err != nil {
 		return nil, err
@@ -198,6 +185,13 @@ func (d *Decoder) inflate(compressed []byte) ([]byte, error) {
 // expand decompresses into d.bytes, to at most limit bytes. Small frames don't
 // say their size; those the expander ends at its own limit.
 func (d *Decoder) expand(compressed []byte, limit int) ([]byte, error) {
+	if d.expander == nil {
+		expander, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(8*MaxRows+1<<10))
+		if err != nil {
+			return nil, err
+		}
+		d.expander = expander
+	}
 	var h zstd.Header
 	if err := h.Decode(compressed); err != nil {
 		return nil, err

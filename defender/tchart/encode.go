@@ -46,56 +46,53 @@ func (e *Encoder) Append(dst []byte, t *Trace) ([]byte, error) {
 	if err := t.Validate(); err != nil {
 		return dst, err
 	}
-	if err := e.prepare(); err != nil {
-		return dst, err
-	}
 	e.side = e.side[:0]
 	e.bits = bitWriter{out: e.bits.out[:0]}
-	e.column(t.Time)
+	if err := e.column(t.Time); err != nil {
+		return dst, err
+	}
 	e.steps = e.steps[:0]
 	for _, s := range t.Step {
 		e.steps = append(e.steps, int64(s))
 	}
 	e.bits.integers(e.planner.best(e.steps))
 	for _, column := range t.Values {
-		e.column(column)
+		if err := e.column(column); err != nil {
+			return dst, err
+		}
 	}
 	e.bits.flush()
 
 	start := len(dst)
 	dst = append(dst, magic...)
 	dst = append(dst, Version)
-	dst = e.appendHead(dst, t)
+	dst, err := e.appendHead(dst, t)
+	if err != nil {
+		return dst[:start], err
+	}
 	dst = binary.AppendUvarint(dst, uint64(len(e.side)))
 	dst = append(dst, e.side...)
 	dst = append(dst, e.bits.out...)
 	return binary.LittleEndian.AppendUint64(dst, xxhash.Sum64(dst[start:])), nil
 }
 
-func (e *Encoder) prepare() error {
-	if e.deflater != nil {
-		return nil
-	}
-	compressor, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false),
-		zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithLowerEncoderMem(true))
-	if err != nil {
-		return err
-	}
-	e.compressor = compressor
-	e.deflater, err = flate.NewWriter(nil, flate.BestCompression)
-	return err
-}
-
 // appendHead appends the strings and sizes, compressed if that helps. For so
 // few bytes DEFLATE beats Zstandard, whose tables take more room.
-func (e *Encoder) appendHead(dst []byte, t *Trace) []byte {
+func (e *Encoder) appendHead(dst []byte, t *Trace) ([]byte, error) {
+	if e.deflater == nil {
+		deflater, err := flate.NewWriter(nil, flate.BestCompression)
+		if err != nil {
+			return dst, err
+		}
+		e.deflater = deflater
+	}
 	h := appendPlainHead(e.head[:0], t, len(t.Time))
 	e.head = h
 	e.deflated.Reset()
 	e.deflater.Reset(&e.deflated)
 	e.deflater.Write(h) // a bytes.Buffer doesn't fail
 	e.deflater.Close()
-	return appendSection(dst, h, e.deflated.Bytes())
+	return appendSection(dst, h, e.deflated.Bytes()), nil
 }
 
 func appendPlainHead(h []byte, t *Trace, rows int) []byte {
@@ -142,30 +139,33 @@ type candidate struct {
 }
 
 // column writes the values of one column the shortest way.
-func (e *Encoder) column(column []float64) {
+func (e *Encoder) column(column []float64) error {
 	best := e.decimals(column)
 	if best != nil && best.bits <= 16*len(column) {
 		e.writeDecimals(best)
-		return
+		return nil
 	}
-	e.planes(column)
+	if err := e.planes(column); err != nil {
+		return err
+	}
 	kind, size := uint64(kindRaw), 8*len(column)
 	if len(e.bytes) < size {
 		kind, size = kindXOR, len(e.bytes)
 	}
 	if best != nil && best.bits <= 8*size {
 		e.writeDecimals(best)
-		return
+		return nil
 	}
 	e.bits.write(kind, 2)
 	if kind == kindXOR {
 		e.side = binary.AppendUvarint(e.side, uint64(size))
 		e.side = append(e.side, e.bytes...)
-		return
+		return nil
 	}
 	for _, v := range column {
 		e.side = binary.LittleEndian.AppendUint64(e.side, math.Float64bits(v))
 	}
+	return nil
 }
 
 // decimals returns the shortest form as decimals, or nil if there is none.
@@ -211,7 +211,15 @@ func (e *Encoder) writeDecimals(c *candidate) {
 // bytes, then all second bytes and so on, of each value XORed with the one
 // before. Neighbours mostly share sign, exponent and leading digits, and floats
 // of 32 bits have zeros at the end.
-func (e *Encoder) planes(column []float64) {
+func (e *Encoder) planes(column []float64) error {
+	if e.compressor == nil {
+		compressor, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false),
+			zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithLowerEncoderMem(true))
+		if err != nil {
+			return err
+		}
+		e.compressor = compressor
+	}
 	n := len(column)
 	if cap(e.head) < 8*n {
 		e.head = make([]byte, 8*n)
@@ -227,4 +235,5 @@ func (e *Encoder) planes(column []float64) {
 		}
 	}
 	e.bytes = e.compressor.EncodeAll(planes, e.bytes[:0])
+	return nil
 }

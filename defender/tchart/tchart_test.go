@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -207,6 +208,25 @@ func TestDecodingReusesMemory(t *testing.T) {
 		}
 	}); n > 1 {
 		t.Errorf("decoding again allocates %v times", n)
+	}
+}
+
+// TestBlobsOfVersion1StayReadable reads a blob that was written when the format
+// was new: it has all kinds of columns.
+func TestBlobsOfVersion1StayReadable(t *testing.T) {
+	t.Parallel()
+	want := newTrace(40, cycle(1, 2, 3, 5.5), constant(7), cycle(0, 0, 0, 0, 0, 0, 0, 4), cycle(2, math.NaN(), 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19),
+		func(i int) float64 { return math.Sqrt(float64(i)) }, func(i int) float64 { return float64(float32(math.Sqrt(float64(i)))) })
+	blob, err := os.ReadFile("testdata/v1.tchart")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := tchart.Decode(blob)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !same(want, got) {
+		t.Error("the blob is read differently")
 	}
 }
 
