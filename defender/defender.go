@@ -121,11 +121,17 @@ func New(c Config) (*Defender, error) {
 // readTries is how often a T-chart is read before its message fails.
 const readTries = 3
 
+// returnTimeout bounds the write that takes back an attempt.
+const returnTimeout = 2 * time.Second
+
 // Handle processes one message. It implements partition.Handler.
 func (d *Defender) Handle(ctx context.Context, m partition.Message) error {
 	start := time.Now()
 	d.c.Metrics.received.Inc()
 	done, err := d.process(ctx, m)
+	if err != nil && ctx.Err() != nil && done.Context.ID != "" {
+		d.returnAttempt(ctx, done.Context)
+	}
 	if err != nil {
 		d.c.Metrics.failed.Inc()
 		if ctx.Err() == nil {
@@ -142,6 +148,16 @@ func (d *Defender) Handle(ctx context.Context, m partition.Message) error {
 		d.c.Processed(done)
 	}
 	return nil
+}
+
+// returnAttempt takes back an attempt that was interrupted from outside: it says
+// nothing against the context, which must not end as a dead letter for it.
+func (d *Defender) returnAttempt(ctx context.Context, ref ContextRef) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), returnTimeout)
+	defer cancel()
+	if err := d.c.Store.ReturnAttempt(ctx, ref.Chamber, ref.ID); err != nil {
+		d.log().Warn("An interrupted attempt stays counted.", "context", ref.TChart().String(), "err", err)
+	}
 }
 
 func hitOrMiss(hit bool) string {
@@ -168,32 +184,33 @@ func (d *Defender) process(ctx context.Context, m partition.Message) (Processed,
 	if tries > d.c.MaxAttempts {
 		return Processed{}, d.bury(ctx, m, fmt.Errorf("%d attempts failed or killed their defender", tries-1))
 	}
+	begunOn := Processed{Context: ref}
 	history, hit, err := d.cache.history(ctx, ref, fence)
 	if err != nil {
-		return Processed{}, d.fenced(ref.Chamber, fmt.Errorf("reading the history of %s: %w", ref.Chamber, err))
+		return begunOn, d.fenced(ref.Chamber, fmt.Errorf("reading the history of %s: %w", ref.Chamber, err))
 	}
 	chart, err := d.chart(ctx, ref)
 	if errors.Is(err, ErrNotFound) || errors.Is(err, errBadTChart) {
-		return Processed{}, d.bury(ctx, m, err)
+		return begunOn, d.bury(ctx, m, err)
 	}
 	if err != nil {
-		return Processed{}, err
+		return begunOn, err
 	}
 	begun := time.Now()
 	verdict := d.c.Judge(Points(history), chart)
 	d.c.Metrics.judging.Observe(time.Since(begun).Seconds())
 	if err := d.work(ctx, hit); err != nil {
-		return Processed{}, err
+		return begunOn, err
 	}
 	result := NewResult(ref, chart, verdict, time.Now().Add(d.c.Retention))
 	begun = time.Now()
 	outcome, err := d.c.Store.Commit(ctx, fence, result)
 	if err != nil {
-		return Processed{}, d.fenced(ref.Chamber, fmt.Errorf("storing the U-chart of %s: %w", ref.TChart(), err))
+		return begunOn, d.fenced(ref.Chamber, fmt.Errorf("storing the U-chart of %s: %w", ref.TChart(), err))
 	}
 	d.c.Metrics.writing.Observe(time.Since(begun).Seconds())
 	if err := d.alarm(ctx, result); err != nil {
-		return Processed{}, err
+		return begunOn, err
 	}
 	d.cache.add(result.UChart, fence)
 	return Processed{Context: ref, CacheHit: hit, Verdict: verdict, Stored: outcome.Stored}, nil

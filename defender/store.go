@@ -45,6 +45,11 @@ type Store interface {
 	// expires.
 	Attempt(ctx context.Context, chamber Chamber, contextID string, expires time.Time) (int, error)
 
+	// ReturnAttempt takes back the last counted attempt at a context, one that was
+	// interrupted before it could tell anything of the context: by the loss of
+	// ownership, say. A count never falls below zero.
+	ReturnAttempt(ctx context.Context, chamber Chamber, contextID string) error
+
 	// ForgetAttempts sets the count of a context to zero, as when a person
 	// requeues it.
 	ForgetAttempts(ctx context.Context, chamber Chamber, contextID string) error

@@ -68,12 +68,29 @@ func (r *Recorder) Observe(e partition.Event) {
 func (r *Recorder) Handle(ctx context.Context, m partition.Message) error {
 	r.line('s', m, false, false)
 	err := r.Defender.Handle(ctx, m)
+	hold(ctx, m)
 	r.mu.Lock()
 	hit := r.hits[m.Sequence]
 	delete(r.hits, m.Sequence)
 	r.mu.Unlock()
 	r.line('e', m, err == nil, hit)
 	return err
+}
+
+// holdHeader lets a message be worked on for longer.
+const holdHeader = "Scenario-Hold"
+
+func hold(ctx context.Context, m partition.Message) {
+	d, err := time.ParseDuration(m.Header.Get(holdHeader))
+	if err != nil {
+		return
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
 }
 
 func (r *Recorder) line(kind byte, m partition.Message, ok, hit bool) {

@@ -69,6 +69,7 @@ func scaleUp(ctx context.Context, s *session) error {
 	s.forceOnMoves()
 	pressing := make(chan error, 1)
 	pressure, release := context.WithCancel(ctx)
+	s.traffic.hold.Store(int64(s.holdTime()))
 	go func() { pressing <- s.press(pressure, moving, before.Version) }()
 	step, err := s.scaleUpStep(ctx, before)
 	release()
@@ -76,6 +77,7 @@ func scaleUp(ctx context.Context, s *session) error {
 		return err
 	}
 	s.view.setOnMap(nil)
+	s.traffic.hold.Store(0)
 	// Everybody gets something to do after the move, too.
 	for i := range s.chambers {
 		s.traffic.publish(i, false)
@@ -102,10 +104,14 @@ func (s *session) warmUp(ctx context.Context) error {
 		return err
 	}
 	want := int64(len(s.chambers))
+	rest := max(100, 2*int(float64(s.o.Rate)*s.o.Work.Seconds()))
+	for _, n := range series {
+		rest += n
+	}
 	limit := 3 * time.Minute
 	if err := s.wait(ctx, limit, "a first context of every chamber processed", func() bool {
 		n, err := js()
-		return err == nil && s.traffic.total.Load() >= want && n < uint64(max(100, s.o.Rate))
+		return err == nil && s.traffic.total.Load() >= want && n < uint64(rest)
 	}); err != nil {
 		return err
 	}
@@ -179,6 +185,15 @@ func (s *session) press(ctx context.Context, chambers []int, version uint64) err
 		time.Sleep(50 * time.Millisecond)
 	}
 	return nil
+}
+
+// holdTime is how much longer forced messages are worked on, so that one that is
+// in work when newcomers start still is when its slot moves.
+func (s *session) holdTime() time.Duration {
+	if s.o.Processes {
+		return 3 * time.Second // starting processes takes both cores
+	}
+	return 0
 }
 
 // planIsNear tells whether the leader is about to plan: at once where it knows

@@ -98,6 +98,7 @@ func (w *wafers) Sample(chamber, n int) Sample {
 // on.
 type generated struct {
 	series [][]*trace.Wafer
+	clean  []trace.Generator // of the same chambers, without faults
 	normal []*trace.Wafer
 }
 
@@ -125,7 +126,7 @@ func GenerateTraces(seed uint64) (Source, error) {
 			}
 			s[n].Trace.Recipe = "generated"
 		}
-		g.series = append(g.series, s)
+		g.series, g.clean = append(g.series, s), append(g.clean, clean)
 	}
 	clean := trace.Generator{Seed: seed + generatedSeries}
 	for n := range templates {
@@ -145,9 +146,14 @@ func (g *generated) Followed() map[int]int {
 }
 
 func (g *generated) Sample(chamber, n int) Sample {
-	if chamber < len(g.series) && n < len(g.series[chamber]) {
-		w := g.series[chamber][n]
-		return Sample{Trace: w.Trace, Fault: w.Fault}
+	if chamber < len(g.series) {
+		if n < len(g.series[chamber]) {
+			w := g.series[chamber][n]
+			return Sample{Trace: w.Trace, Fault: w.Fault}
+		}
+		w := g.clean[chamber].Wafer(n)
+		w.Trace.Recipe = "generated"
+		return Sample{Trace: w.Trace}
 	}
 	return Sample{Trace: g.normal[(chamber*7+n)%len(g.normal)].Trace}
 }

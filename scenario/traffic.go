@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/collect"
 	"github.com/muster-dev/muster/defender/tchart"
@@ -51,6 +53,7 @@ type traffic struct {
 	lane      [lanes]chan order
 	rate      atomic.Int64 // messages/s in the background
 	limit     atomic.Int64 // of messages in the background; 0: none
+	hold      atomic.Int64 // ns that forced messages are worked on longer
 	run       string       // stands before the number in a context's name
 	stop      chan struct{}
 	wg        sync.WaitGroup
@@ -167,7 +170,11 @@ func (t *traffic) publishNow(enc *tchart.Encoder, o order) error {
 	// The run ends when it is published, not when it was staged.
 	ref.End = time.Now()
 	at := ref.End.UnixNano()
-	seq, err := t.collector.Announce(context.Background(), ref)
+	var header nats.Header
+	if hold := t.hold.Load(); o.forced && hold > 0 {
+		header = nats.Header{holdHeader: []string{time.Duration(hold).String()}}
+	}
+	seq, err := t.collector.Announce(context.Background(), ref, header)
 	if err != nil {
 		return err
 	}

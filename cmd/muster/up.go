@@ -41,9 +41,6 @@ func newUp() *cobra.Command {
 			}
 			if !cmd.Flags().Changed("work") {
 				o.Work = 400 * time.Millisecond
-				if o.Processes {
-					o.Work = time.Second // starting processes takes both cores
-				}
 			}
 			return play(cmd, name, report, o)
 		},
@@ -56,7 +53,7 @@ func newUp() *cobra.Command {
 	f.IntVar(&o.Chambers, "chambers", 2400, "chambers")
 	f.IntVar(&o.Slots, "slots", 2048, "slots that the chambers are divided in; ownership moves by slots")
 	f.IntVar(&o.Rate, "rate", 150, "messages a second in the background")
-	f.DurationVar(&o.Work, "work", 0, "time added to each message's processing, three times as much when its history is not in memory (in a scenario 400ms, with --processes 1s)")
+	f.DurationVar(&o.Work, "work", 0, "time added to each message's processing, three times as much when its history is not in memory (400ms in a scenario)")
 	f.StringVar(&o.Data, "data", "", "directory of trace CSV files to replay; without it traces are generated")
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of generated traces and of what is drawn by lot")
 	f.BoolVar(&o.Processes, "processes", false, "run each defender as a process of its own")

@@ -37,7 +37,7 @@ func (c *Collector) Publish(ctx context.Context, ref defender.ContextRef, blob [
 	if err := c.MakeDurable(ctx, ref, blob); err != nil {
 		return 0, err
 	}
-	return c.Announce(ctx, ref)
+	return c.Announce(ctx, ref, nil)
 }
 
 // MakeDurable stores a context's encoded T-chart.
@@ -54,8 +54,8 @@ func (c *Collector) MakeDurable(ctx context.Context, ref defender.ContextRef, bl
 // Announce publishes the completion of a context whose T-chart is durable, and
 // returns the message's sequence in the stream. A context that is announced again
 // within the stream's duplicate window is there once; its sequence is that of the
-// first.
-func (c *Collector) Announce(ctx context.Context, ref defender.ContextRef) (uint64, error) {
+// first. The header may be nil.
+func (c *Collector) Announce(ctx context.Context, ref defender.ContextRef, header nats.Header) (uint64, error) {
 	completion := defender.NewCompletion(ref)
 	if err := completion.Validate(); err != nil {
 		return 0, fmt.Errorf("announcing %s: %w", ref.TChart(), err)
@@ -64,7 +64,8 @@ func (c *Collector) Announce(ctx context.Context, ref defender.ContextRef) (uint
 	if err != nil {
 		return 0, fmt.Errorf("announcing %s: %w", ref.TChart(), err)
 	}
-	ack, err := c.js.Publish(ctx, defender.CompletionSubject(ref.Chamber), data, jetstream.WithMsgID(ref.TChart().String()))
+	msg := &nats.Msg{Subject: defender.CompletionSubject(ref.Chamber), Data: data, Header: header}
+	ack, err := c.js.PublishMsg(ctx, msg, jetstream.WithMsgID(ref.TChart().String()))
 	if err != nil {
 		return 0, fmt.Errorf("announcing %s: %w", ref.TChart(), err)
 	}

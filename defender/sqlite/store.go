@@ -198,6 +198,13 @@ func (s *Store) Attempt(ctx context.Context, chamber defender.Chamber, contextID
 	return n, nil
 }
 
+// ReturnAttempt implements [defender.Store].
+func (s *Store) ReturnAttempt(ctx context.Context, chamber defender.Chamber, contextID string) error {
+	return s.results.write.do(ctx, func(tx *transaction) error {
+		return tx.exec(`UPDATE attempts SET n = n - 1 WHERE chamber = ? AND context = ? AND n > 0`, chamber.String(), contextID)
+	})
+}
+
 // ForgetAttempts implements [defender.Store].
 func (s *Store) ForgetAttempts(ctx context.Context, chamber defender.Chamber, contextID string) error {
 	return s.results.write.do(ctx, func(tx *transaction) error {
