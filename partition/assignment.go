@@ -1,9 +1,12 @@
 package partition
 
 import (
+	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -14,6 +17,74 @@ const mapSchema = 1
 // maxMapBytes bounds what is read as an assignment map: 65,536 slots need less
 // than half of it.
 const maxMapBytes = 4 << 20
+
+// Owners is a column of indexes of workers, -1 for nobody. In JSON it is one
+// string: base64 of each index plus one as an unsigned varint.
+type Owners []int32
+
+// Sinces is a column of map versions, in JSON like Owners.
+type Sinces []uint64
+
+// MarshalText implements encoding.TextMarshaler.
+func (c Owners) MarshalText() ([]byte, error) {
+	var b []byte
+	for _, v := range c {
+		b = binary.AppendUvarint(b, uint64(v+1))
+	}
+	return base64.StdEncoding.AppendEncode(nil, b), nil
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (c *Owners) UnmarshalText(text []byte) error {
+	vs, err := decodeColumn(text)
+	if err != nil {
+		return err
+	}
+	*c = make(Owners, len(vs))
+	for i, v := range vs {
+		if v > math.MaxInt32 {
+			return fmt.Errorf("entry %d is %d, more than a worker's index can be", i, v)
+		}
+		(*c)[i] = int32(v) - 1
+	}
+	return nil
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (c Sinces) MarshalText() ([]byte, error) {
+	var b []byte
+	for _, v := range c {
+		b = binary.AppendUvarint(b, v)
+	}
+	return base64.StdEncoding.AppendEncode(nil, b), nil
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (c *Sinces) UnmarshalText(text []byte) error {
+	vs, err := decodeColumn(text)
+	*c = vs
+	return err
+}
+
+func decodeColumn(text []byte) ([]uint64, error) {
+	b, err := base64.StdEncoding.AppendDecode(nil, text)
+	if err != nil {
+		return nil, err
+	}
+	var vs []uint64
+	for len(b) > 0 {
+		v, n := binary.Uvarint(b)
+		if n <= 0 {
+			return nil, fmt.Errorf("entry %d is not a varint of at most 64 bits", len(vs))
+		}
+		if len(vs) == maxSlots {
+			return nil, fmt.Errorf("more than %d entries", maxSlots)
+		}
+		vs = append(vs, v)
+		b = b[n:]
+	}
+	return vs, nil
+}
 
 // none stands for "no worker" in a map's columns.
 const none int32 = -1
@@ -46,8 +117,8 @@ type Assignment struct {
 	Moved int `json:"moved"`
 
 	Workers []Member `json:"workers"`
-	Owner   []int32  `json:"owner"` // index in Workers; -1: nobody
-	Since   []uint64 `json:"since"` // version at which Owner became the owner
+	Owner   Owners   `json:"owner"` // index in Workers; -1: nobody
+	Since   Sinces   `json:"since"` // version at which Owner became the owner
 	// Moves holds the hand-overs that are not finished, by slot.
 	Moves map[int]Move `json:"moves,omitempty"`
 	// Taking holds the slots whose owner waits until the leader has taken
@@ -66,8 +137,8 @@ type Move struct {
 func (a *Assignment) clone() *Assignment {
 	c := *a
 	c.Workers = append([]Member(nil), a.Workers...)
-	c.Owner = append([]int32(nil), a.Owner...)
-	c.Since = append([]uint64(nil), a.Since...)
+	c.Owner = append(Owners(nil), a.Owner...)
+	c.Since = append(Sinces(nil), a.Since...)
 	c.Moves = make(map[int]Move, len(a.Moves))
 	for s, m := range a.Moves {
 		c.Moves[s] = m

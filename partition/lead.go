@@ -18,7 +18,9 @@ import (
 // which expects the revision before, fails; then it reads who is there.
 
 // settleDelay is how long finished hand-overs are collected for one map write.
-const settleDelay = 20 * time.Millisecond
+// Nobody waits for it: a new owner begins when the old one says so. Each write
+// costs every worker the reading of a map.
+const settleDelay = 200 * time.Millisecond
 
 // weightsEvery is how often the leader asks for the keys' weights again.
 const weightsEvery = time.Minute
@@ -697,7 +699,7 @@ func (m *machine) planned(in plannedInput) {
 // apply makes the next map of a plan, and counts the weight that moves.
 func (m *machine) apply(job *planJob) (*Assignment, uint64) {
 	next := &Assignment{Schema: mapSchema, Epoch: m.lead.epoch, Leader: m.self, Layout: m.cfg.Layout, Slots: m.cfg.Slots, Version: 1,
-		FirstAssigned: m.now, Planned: m.now, Workers: job.workers, Owner: make([]int32, m.cfg.Slots), Since: make([]uint64, m.cfg.Slots),
+		FirstAssigned: m.now, Planned: m.now, Workers: job.workers, Owner: make(Owners, m.cfg.Slots), Since: make(Sinces, m.cfg.Slots),
 		Moves: make(map[int]Move), Taking: make(map[int]bool)}
 	if m.cur != nil {
 		next.Version = m.cur.Version + 1
@@ -898,6 +900,9 @@ func (m *machine) settle(s int, mv Move) {
 	d := m.draftMap()
 	delete(d.Moves, s)
 	d.Owner[s], d.Since[s] = mv.Next, mv.Version
+	if d.Settled() {
+		m.lead.flushAt = m.now // the last one
+	}
 }
 
 func (m *machine) leadHolding(msg peerMessage) {

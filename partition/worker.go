@@ -183,7 +183,9 @@ func (w *Worker) loop(ctx context.Context, status <-chan nats.Status, progress <
 			if s == nats.CLOSED {
 				return fmt.Errorf("worker %s: the connection was closed", m.self.ID)
 			}
-			next = connectionInput{up: w.nc.IsConnected()}
+			// Not IsConnected: a short disconnection that is over by now must
+			// end trust all the same.
+			next = connectionInput{up: s == nats.CONNECTED}
 		case <-leave:
 			leave = nil
 			next = leaveInput{}

@@ -2,7 +2,6 @@ package scenario
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -67,13 +66,17 @@ func scaleUp(ctx context.Context, s *session) error {
 		return err
 	}
 	s.forceOnMoves()
-	pressing := make(chan error, 1)
+	pressing := make(chan struct{})
 	pressure, release := context.WithCancel(ctx)
 	s.traffic.hold.Store(int64(s.holdTime()))
-	go func() { pressing <- s.press(pressure, moving, before.Version) }()
-	step, err := s.scaleUpStep(ctx, before)
+	go func() {
+		defer close(pressing)
+		s.press(pressure, moving, before.Version)
+	}()
+	step, err := s.scaleUpStep(ctx, before, len(moving))
 	release()
-	if err := errors.Join(err, <-pressing); err != nil {
+	<-pressing
+	if err != nil {
 		return err
 	}
 	s.view.setOnMap(nil)
@@ -166,34 +169,31 @@ func (s *session) foretell() ([]int, error) {
 // press keeps a message in work in each slot that is about to move, from a
 // little before the map is expected until its moves are done, so that slots move
 // with a handler in flight.
-func (s *session) press(ctx context.Context, chambers []int, version uint64) error {
-	count, err := s.pending(ctx)
-	if err != nil {
-		return err
-	}
+func (s *session) press(ctx context.Context, chambers []int, version uint64) {
 	begin := time.Now()
+	every := (s.holdTime() + s.o.Work) * 7 / 10
 	for a := s.view.latest(); ctx.Err() == nil && (a.Version == version || !a.Settled()); a = s.view.latest() {
-		n, err := count()
-		if err != nil {
-			return ignoreEnd(ctx, err)
-		}
-		if n < uint64(len(chambers)) && s.planIsNear(begin) {
+		pause := 20 * time.Millisecond
+		if s.planIsNear(begin) {
 			for _, ch := range chambers {
 				s.traffic.publish(ch, true)
 			}
+			pause = every
 		}
-		time.Sleep(50 * time.Millisecond)
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
 	}
-	return nil
 }
 
 // holdTime is how much longer forced messages are worked on, so that one that is
 // in work when newcomers start still is when its slot moves.
 func (s *session) holdTime() time.Duration {
 	if s.o.Processes {
-		return 3 * time.Second // starting processes takes both cores
+		return 4 * time.Second // starting processes takes both cores
 	}
-	return 0
+	return time.Second
 }
 
 // planIsNear tells whether the leader is about to plan: at once where it knows
@@ -230,7 +230,7 @@ type step struct {
 	settled  time.Time
 }
 
-func (s *session) scaleUpStep(ctx context.Context, before *partition.Assignment) (step, error) {
+func (s *session) scaleUpStep(ctx context.Context, before *partition.Assignment, pressed int) (step, error) {
 	n, to := s.o.newcomers(), s.o.Defenders+s.o.newcomers()
 	st := step{began: time.Now(), from: s.o.Defenders, to: to, before: before}
 	if err := s.expect(ctx, to); err != nil {
@@ -239,6 +239,12 @@ func (s *session) scaleUpStep(ctx context.Context, before *partition.Assignment)
 	var err error
 	switch s.o.Case {
 	case "":
+		if s.o.Expect {
+			if err := s.wait(ctx, 10*time.Second, "forced messages published", func() bool { return s.traffic.forced.Load() >= int64(pressed) }); err != nil {
+				return st, err
+			}
+			time.Sleep(s.holdTime() / 4) // until their processing has begun
+		}
 		s.say("Scaling %d → %d defenders", st.from, to)
 		_, err = s.add(ctx, n)
 	case "newcomer-crash":

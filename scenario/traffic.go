@@ -3,6 +3,7 @@ package scenario
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,6 +60,7 @@ type traffic struct {
 	wg        sync.WaitGroup
 	waiting   atomic.Int64
 	total     atomic.Int64
+	forced    atomic.Int64
 
 	mu     sync.Mutex
 	pubs   []publication
@@ -172,7 +174,9 @@ func (t *traffic) publishNow(enc *tchart.Encoder, o order) error {
 	at := ref.End.UnixNano()
 	var header nats.Header
 	if hold := t.hold.Load(); o.forced && hold > 0 {
-		header = nats.Header{holdHeader: []string{time.Duration(hold).String()}}
+		// Not all end at the same moment, as they would not in life.
+		spread := time.Duration(rand.Int64N(int64(time.Second)))
+		header = nats.Header{holdHeader: []string{(time.Duration(hold) + spread).String()}}
 	}
 	seq, err := t.collector.Announce(context.Background(), ref, header)
 	if err != nil {
@@ -182,6 +186,9 @@ func (t *traffic) publishNow(enc *tchart.Encoder, o order) error {
 	defer t.mu.Unlock()
 	t.pubs = append(t.pubs, publication{seq: seq, key: ref.Chamber.String(), at: at, forced: o.forced})
 	t.total.Add(1)
+	if o.forced {
+		t.forced.Add(1)
+	}
 	return nil
 }
 

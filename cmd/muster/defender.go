@@ -69,6 +69,7 @@ func runDefender(cmd *cobra.Command, o scenario.DefenderOptions, address string,
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
 	if child {
+		yieldToBroker()
 		go func() {
 			_, _ = io.Copy(io.Discard, os.Stdin)
 			// The parent is gone, and with it the server: nothing to hand over to.
