@@ -25,7 +25,10 @@ const settleDelay = 200 * time.Millisecond
 // weightsEvery is how often the leader asks for the keys' weights again.
 const weightsEvery = time.Minute
 
-const reasonCrash = "crash"
+const (
+	reasonCrash       = "crash"
+	reasonUnreachable = "connection gone"
+)
 
 // deputies is how many followers probe the leader, lowest stable IDs first; for
 // the others its lease's expiry tells.
@@ -36,13 +39,15 @@ type leadership struct {
 	leaderRev uint64
 	standing  bool      // an election write is under way
 	standAt   time.Time // again, after one of unknown outcome
-	suspectAt time.Time // deputies: since when the leader is unreachable
+	seizing   suspicion // what the seizing under way rests on
+	suspect   suspicion // of a deputy, against the leader
 	probeDue  time.Time
 	// quietUntil: after a reconnect of our own the others look gone for a
 	// while.
 	quietUntil time.Time
 
 	// All below is of a leader in office.
+	inherited  suspicion // against the predecessor, from the time as its deputy
 	office     bool
 	epoch      uint64
 	rev        uint64 // of the leader key
@@ -71,6 +76,15 @@ type leadership struct {
 	flushAt  time.Time
 	taking   map[int]*takeover
 	running  uint64 // version whose hand-overs are not all finished; 0: none
+}
+
+// suspicion is a deputy's against the leader: since when it is unreachable, and
+// the revision of its lease as worker at that time. If it is still the same
+// later, the lease was not renewed meanwhile.
+type suspicion struct {
+	who   Member
+	since time.Time
+	rev   uint64 // 0: not known yet
 }
 
 // peerView is a live worker as the leader sees it.
@@ -133,7 +147,7 @@ func (m *machine) stand() {
 	if m.stage != stageMember || !m.trusted || l.office || l.standing || l.leader != (Member{}) {
 		return
 	}
-	l.standing = true
+	l.standing, l.seizing = true, suspicion{}
 	m.kv(kvEffect{purpose: forElection, op: opCreate, bucket: m.cfg.bucketMap(), key: leaderKey, value: m.leaderValue(), ttl: m.cfg.LeaseTTL})
 }
 
@@ -164,7 +178,7 @@ func (m *machine) seeLeader(leader Member, rev uint64) {
 	}
 	changed := leader != l.leader
 	l.leaderRev = rev
-	l.suspectAt = time.Time{}
+	l.suspect = suspicion{}
 	if l.office && leader != m.self {
 		m.stepDown()
 	}
@@ -192,7 +206,7 @@ func (m *machine) elected(in kvInput) {
 	case in.err == nil && (m.stage == stageMember || m.stage == stageLeaving):
 		*l = leadership{leader: m.self, leaderRev: in.gotRev, office: true, epoch: in.gotRev, rev: in.gotRev, leaseStart: in.start,
 			due: in.start.Add(m.cfg.HeartbeatInterval), peers: make(map[string]*peerView), taking: make(map[int]*takeover),
-			quietUntil: l.quietUntil, weightsKnown: m.cfg.Weights == nil}
+			quietUntil: l.quietUntil, inherited: l.seizing, weightsKnown: m.cfg.Weights == nil}
 		m.emit(Event{Kind: EventElected, Peer: m.self.ID, Epoch: l.epoch})
 		if m.stage == stageLeaving {
 			m.resign()
@@ -300,6 +314,10 @@ func (m *machine) leadResult(in kvInput) {
 		m.written(in)
 	case forFencing:
 		m.fenced(in)
+	case forSuspicion:
+		if in.err == nil && in.key == l.suspect.who.ID {
+			l.suspect.rev = in.gotRev
+		}
 	default:
 	}
 }
@@ -315,8 +333,11 @@ func (m *machine) seeLease(in leaseInput) {
 	if in.deleted {
 		if p != nil && in.rev > p.rev {
 			reason := "lease expired"
-			if p.lease.Leaving {
+			switch {
+			case p.lease.Leaving:
 				reason = "left"
+			case p.fencing:
+				reason = reasonUnreachable
 			}
 			m.peerGone(p, reason)
 		}
@@ -349,6 +370,9 @@ func (m *machine) seeLease(in leaseInput) {
 	}
 	p.rev, p.lease = in.rev, in.value
 	p.suspectAt = time.Time{}
+	if h := l.inherited; p.Member == h.who && in.rev == h.rev {
+		p.suspectAt = h.since // not renewed since
+	}
 	m.review()
 }
 
@@ -385,8 +409,9 @@ func (m *machine) suspect(who Member) {
 		return
 	}
 	if !l.office {
-		if who == l.leader && l.suspectAt.IsZero() {
-			l.suspectAt = m.now
+		if who == l.leader && l.suspect.since.IsZero() {
+			l.suspect = suspicion{who: who, since: m.now}
+			m.kv(kvEffect{purpose: forSuspicion, op: opGet, bucket: m.cfg.bucketLeases(), key: who.ID})
 		}
 		return
 	}
@@ -398,14 +423,20 @@ func (m *machine) suspect(who Member) {
 
 func (m *machine) suspicionTime() time.Duration { return m.cfg.SuspicionGrace + m.cfg.SuspicionMargin }
 
-func (m *machine) fenceDue() {
-	l := &m.lead
-	var suspects int
-	for _, p := range l.peers {
+// suspects counts the live workers whose connection seems gone.
+func (m *machine) suspects() int {
+	n := 0
+	for _, p := range m.lead.peers {
 		if !p.suspectAt.IsZero() {
-			suspects++
+			n++
 		}
 	}
+	return n
+}
+
+func (m *machine) fenceDue() {
+	l := &m.lead
+	suspects := m.suspects()
 	// When many vanish together it is more likely the network or a server
 	// than they; then their leases decide.
 	if suspects == 0 || suspects > max(3, len(l.peers)/3) || m.now.Before(l.quietUntil) {
@@ -431,7 +462,7 @@ func (m *machine) fenced(in kvInput) {
 		p.suspectAt = time.Time{}
 		return
 	}
-	m.peerGone(p, "connection gone")
+	m.peerGone(p, reasonUnreachable)
 }
 
 // Windows and planning.
@@ -511,7 +542,11 @@ func (m *machine) review() {
 	m.windowDue(joiners)
 	switch {
 	case dead > 0 && m.stayingInMap() > 0:
-		m.replan(reasonCrash, func(p *peerView) bool { return !m.joiner(p) })
+		// A newcomer whose window is over takes part: a replacement gets what
+		// the dead one had, in one move.
+		together := l.windowOver
+		l.windowOver = false
+		m.replan(reasonCrash, func(p *peerView) bool { return together || !m.joiner(p) })
 	case leaving > 0 && !l.leaveAt.IsZero() && !m.now.Before(l.leaveAt):
 		l.leaveAt = time.Time{}
 		if m.staying() == 0 {
@@ -597,7 +632,9 @@ func (m *machine) windowDue(joiners int) {
 		expected = m.workersInMap()
 	}
 	switch {
-	case expected > 0 && m.staying() >= expected:
+	case expected > 0 && m.staying() == expected && m.suspects() == 0:
+		// More than expected, or a suspect, means that somebody is dead or about
+		// to leave, which is better known first.
 		m.endWindow("all expected workers are there")
 	case !m.now.Before(l.windowEnds):
 		m.endWindow("its time is over")
@@ -626,12 +663,14 @@ func (m *machine) closeWindow() {
 func (m *machine) replan(reason string, include func(*peerView) bool) {
 	l := &m.lead
 	job := &planJob{reason: reason, base: m.curRev, frozen: make(map[int]Member)}
+	newcomers := false
 	for _, id := range slices.SortedFunc(maps.Keys(l.peers), compareIDs) {
 		p := l.peers[id]
 		inMap := !m.joiner(p)
 		if (p.lease.Leaving && !inMap) || (!p.lease.Leaving && !include(p)) {
 			continue
 		}
+		newcomers = newcomers || (!inMap && !p.lease.Leaving)
 		job.workers = append(job.workers, p.Member)
 		job.problem.Workers = append(job.problem.Workers, plan.Worker{ID: p.ID, Weight: p.lease.Weight, Zone: p.lease.Zone, Draining: p.lease.Leaving})
 	}
@@ -641,8 +680,9 @@ func (m *machine) replan(reason string, include func(*peerView) bool) {
 	}
 	job.problem.Slots = m.cfg.Slots
 	job.problem.Weights = l.slotWeights
-	// After a death only what was its owner's moves; the next plan tunes.
-	if reason != reasonCrash {
+	// After a death only what was its owner's moves, and to newcomers what is
+	// theirs; a plan for other reasons tunes the balance.
+	if reason != reasonCrash || newcomers {
 		job.problem.Budget = -1
 	}
 	job.problem.Owners = make([]int32, m.cfg.Slots)
@@ -1070,8 +1110,9 @@ func (m *machine) followDue() {
 		l.probeDue = m.now.Add(m.cfg.ProbeInterval)
 		m.do(probeEffect{[]Member{l.leader}})
 	}
-	if !l.suspectAt.IsZero() && !l.standing && !m.now.Before(l.suspectAt.Add(m.suspicionTime())) {
-		l.suspectAt = time.Time{}
+	if s := l.suspect; !s.since.IsZero() && !l.standing && !m.now.Before(s.since.Add(m.suspicionTime())) {
+		l.suspect = suspicion{}
+		l.seizing = s
 		m.seize()
 	}
 }
@@ -1099,8 +1140,8 @@ func (m *machine) leadWake(sooner func(time.Time)) {
 		sooner(l.standAt)
 		if m.stage == stageMember && m.trusted && l.leader != (Member{}) && m.deputy() {
 			sooner(later(l.probeDue, l.quietUntil))
-			if !l.suspectAt.IsZero() && !l.standing {
-				sooner(l.suspectAt.Add(m.suspicionTime()))
+			if !l.suspect.since.IsZero() && !l.standing {
+				sooner(l.suspect.since.Add(m.suspicionTime()))
 			}
 		}
 		return

@@ -115,6 +115,7 @@ const (
 	forMapRead
 	forMapWrite
 	forFencing
+	forSuspicion
 	forFarewell
 )
 
@@ -544,7 +545,7 @@ func (m *machine) kvResult(in kvInput) {
 	case forLeaseRenewal:
 		m.renewing = false
 		m.leaseRenewed(in)
-	case forElection, forLeaderRenewal, forResignation, forMapRead, forMapWrite, forFencing:
+	case forElection, forLeaderRenewal, forResignation, forMapRead, forMapWrite, forFencing, forSuspicion:
 		m.leadResult(in)
 	case forFarewell:
 	}

@@ -71,9 +71,8 @@ func (s *session) killOne(ctx context.Context, rng *rand.Rand, i int) (kill, err
 	if _, err := s.add(ctx, 1); err != nil {
 		return k, err
 	}
-	version := a.Version
 	if err := s.wait(ctx, 60*time.Second, "all defenders STABLE again", func() bool {
-		return s.view.latest().Version > version+1 && s.view.stable(s.o.Defenders)
+		return !slices.Contains(s.view.latest().Workers, victim) && s.view.stable(s.o.Defenders)
 	}); err != nil {
 		return k, err
 	}

@@ -291,6 +291,9 @@ func (s *session) newcomerCrashes(ctx context.Context, n int) error {
 	s.killMember(victim)
 	crashed := time.Now()
 	s.say("%s crashes during the window", id)
+	if err := s.wait(ctx, 15*time.Second, "the crash noticed", func() bool { return s.goneSince(crashed, id) }); err != nil {
+		return err
+	}
 	if _, err := s.add(ctx, 1); err != nil {
 		return err
 	}
@@ -324,6 +327,15 @@ func (s *session) joinedSince(t time.Time, n int) bool {
 		}
 	}
 	return len(joined) >= s.o.Defenders+n
+}
+
+func (s *session) goneSince(t time.Time, id string) bool {
+	for _, e := range s.view.since(t) {
+		if e.Kind == partition.EventWorkerGone && e.Peer == id {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *session) idOf(m *member) string {
