@@ -81,19 +81,19 @@ type scratch struct {
 func New(c Config) (*Defender, error) {
 	var errs []error
 	if c.Store == nil {
-		errs = append(errs, errors.New("Store is nil"))
+		errs = append(errs, errors.New("no Store is given"))
 	}
 	if c.Conn == nil {
-		errs = append(errs, errors.New("Conn is nil"))
+		errs = append(errs, errors.New("no Conn is given"))
 	}
 	if c.Judge == nil {
-		errs = append(errs, errors.New("Judge is nil"))
+		errs = append(errs, errors.New("no Judge is given"))
 	}
 	if c.Slots < 1 {
-		errs = append(errs, fmt.Errorf("Slots is %d, want at least 1", c.Slots))
+		errs = append(errs, fmt.Errorf("field Slots is %d, want at least 1", c.Slots))
 	}
 	if c.Work < 0 {
-		errs = append(errs, fmt.Errorf("Work is %v, want 0 or more", c.Work))
+		errs = append(errs, fmt.Errorf("field Work is %v, want 0 or more", c.Work))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("defender: the configuration has faults:\n%w", err)

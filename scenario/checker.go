@@ -39,15 +39,14 @@ func examine(pubs []publication, runs []run, ended map[string]int64) findings {
 		}
 	}
 	for _, p := range pubs {
-		switch n := completions[p.seq]; {
-		case n == 0:
-			f.Lost++
-			if len(f.LostKeys) < 5 {
-				f.LostKeys = append(f.LostKeys, p.key)
-			}
-		default:
+		if n := completions[p.seq]; n > 0 {
 			f.Completed++
 			f.Duplicates += n - 1
+			continue
+		}
+		f.Lost++
+		if len(f.LostKeys) < 5 {
+			f.LostKeys = append(f.LostKeys, p.key)
 		}
 	}
 	for _, rs := range byKey(runs) {

@@ -222,13 +222,13 @@ type ready struct {
 
 // startProcess starts a defender as a process of its own. It ends with its
 // standard input, so it can't outlive this process.
-func (c *cluster) startProcess(_ context.Context, n int) (*member, error) {
+func (c *cluster) startProcess(ctx context.Context, n int) (*member, error) {
 	o := c.memberOptions(n)
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("starting a defender process: %w", err)
 	}
-	cmd := exec.Command(exe, "defender", "run", "--nats", o.NATS, "--store", o.Store, "--slots", strconv.Itoa(o.Slots), "--work", o.Work.String(),
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), exe, "defender", "run", "--nats", o.NATS, "--store", o.Store, "--slots", strconv.Itoa(o.Slots), "--work", o.Work.String(),
 		"--pod", o.Pod, "--record", o.Record, "--log-file", o.LogFile, "--http", "127.0.0.1:0", "--child")
 	if o.Verbose {
 		cmd.Args = append(cmd.Args, "--verbose")
@@ -292,7 +292,11 @@ func scrape(address string) ([]*dto.MetricFamily, error) {
 		return nil, errors.New("the process has not said where it serves its metrics")
 	}
 	client := http.Client{Timeout: 5 * time.Second}
-	resp, err := client.Get("http://" + address + "/metrics")
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://"+address+"/metrics", nil)
+	if err != nil {
+		return nil, fmt.Errorf("reading metrics: %w", err)
+	}
+	resp, err := client.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("reading metrics: %w", err)
 	}
@@ -331,7 +335,7 @@ func metric(families []*dto.MetricFamily, name string) float64 {
 // ServeHTTP serves a handler on an address until ctx ends, and returns the
 // address it listens on.
 func ServeHTTP(ctx context.Context, address string, h http.Handler) (string, error) {
-	l, err := net.Listen("tcp", address)
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
 		return "", fmt.Errorf("serving HTTP on %s: %w: give another address with --http", address, err)
 	}

@@ -187,7 +187,7 @@ func unlessEnded(ctx context.Context, err error) error {
 }
 
 func ignoreEnd(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	if errors.Is(err, ctx.Err()) {
 		return nil
 	}
 	return err

@@ -46,13 +46,13 @@ func openFile(ctx context.Context, path string, s schema, c Config) (*file, erro
 	db.SetMaxOpenConns(1)
 	conn, err := prepareFile(ctx, db, s)
 	if err != nil {
-		db.Close()
+		_ = db.Close()
 		return nil, explain(path, err)
 	}
 	read, err := sql.Open("sqlite", dsn(path, "query_only(1)", "busy_timeout(5000)", "cache_size(-8192)"))
 	if err != nil {
-		conn.Close()
-		db.Close()
+		_ = conn.Close()
+		_ = db.Close()
 		return nil, explain(path, err)
 	}
 	read.SetMaxOpenConns(c.Readers)
@@ -78,7 +78,7 @@ func prepareFile(ctx context.Context, db *sql.DB, s schema) (*sql.Conn, error) {
 			if err = migrate(ctx, conn, s); err == nil {
 				return conn, nil
 			}
-			conn.Close()
+			_ = conn.Close()
 		}
 		if !busy(err) {
 			return nil, err
@@ -166,7 +166,7 @@ func checkPlace(path string) error {
 	if err != nil {
 		return fmt.Errorf("opening %s: the directory %s isn't writable for this user (%w): change its owner or mode, or choose another path", path, dir, errorCause(err))
 	}
-	probe.Close()
+	_ = probe.Close()
 	if err := os.Remove(probe.Name()); err != nil {
 		return fmt.Errorf("opening %s, %w", path, err)
 	}

@@ -126,7 +126,7 @@ func (f *file) rows(ctx context.Context, query string, args []any, each func(sca
 	if err != nil {
 		return f.readError(ctx, err)
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	for r.Next() {
 		if err := each(r.Scan); err != nil {
 			return err
@@ -148,7 +148,7 @@ func (f *file) statement(ctx context.Context, query string) (*sql.Stmt, error) {
 		return nil, f.readError(ctx, err)
 	}
 	if first, loaded := f.statements.LoadOrStore(query, s); loaded {
-		s.Close()
+		_ = s.Close()
 		return first.(*sql.Stmt), nil
 	}
 	return s, nil

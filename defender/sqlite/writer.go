@@ -93,7 +93,7 @@ func (w *writer) close() error {
 	<-w.done
 	w.abandon()
 	for _, s := range w.statements {
-		s.Close()
+		_ = s.Close()
 	}
 	return errors.Join(w.conn.Close(), w.db.Close())
 }
@@ -174,7 +174,7 @@ func (w *writer) try(batch []*write) error {
 	if err != nil {
 		// SQLite has already rolled back after some errors, and then says that
 		// there is no transaction. Either way none is left open.
-		w.conn.ExecContext(ctx, "ROLLBACK")
+		_, _ = w.conn.ExecContext(ctx, "ROLLBACK")
 	}
 	return err
 }

@@ -90,8 +90,8 @@ func (e *Encoder) appendHead(dst []byte, t *Trace) ([]byte, error) {
 	e.head = h
 	e.deflated.Reset()
 	e.deflater.Reset(&e.deflated)
-	e.deflater.Write(h) // a bytes.Buffer doesn't fail
-	e.deflater.Close()
+	_, _ = e.deflater.Write(h) // a bytes.Buffer doesn't fail
+	_ = e.deflater.Close()
 	return appendSection(dst, h, e.deflated.Bytes()), nil
 }
 

@@ -100,7 +100,7 @@ type Reader struct {
 func NewReader(r io.Reader, name string) (*Reader, error) {
 	b := bufio.NewReader(r)
 	if mark, err := b.Peek(3); err == nil && string(mark) == "\ufeff" {
-		b.Discard(3)
+		_, _ = b.Discard(3)
 	}
 	c := csv.NewReader(b)
 	c.ReuseRecord = true
@@ -174,7 +174,7 @@ func (r *Reader) All() iter.Seq2[*Wafer, error] {
 	return func(yield func(*Wafer, error) bool) {
 		for {
 			w, err := r.Read()
-			if err == io.EOF || !yield(w, err) || err != nil {
+			if errors.Is(err, io.EOF) || !yield(w, err) || err != nil {
 				return
 			}
 		}

@@ -160,7 +160,7 @@ func (p Policy) limitsID(points []Point) LimitsID {
 		return LimitsID{}
 	}
 	h := xxhash.New()
-	word := func(v uint64) { h.Write(binary.LittleEndian.AppendUint64(nil, v)) }
+	word := func(v uint64) { _, _ = h.Write(binary.LittleEndian.AppendUint64(nil, v)) }
 	word(rulesVersion)
 	word(math.Float64bits(p.FalseAlarms))
 	word(uint64(p.MinHistory))
@@ -169,7 +169,7 @@ func (p Policy) limitsID(points []Point) LimitsID {
 	}
 	for _, point := range points {
 		word(uint64(len(point.Context)))
-		h.WriteString(point.Context)
+		_, _ = h.WriteString(point.Context)
 	}
 	return LimitsID{Version: h.Sum64(), N: len(points), First: points[0].Context, Last: points[len(points)-1].Context}
 }

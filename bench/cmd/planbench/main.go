@@ -19,12 +19,12 @@ func main() {
 	runs := flag.Int("runs", 9, "least `number` of timed runs of each planner in each case")
 	flag.Parse()
 	if flag.NArg() > 0 || *runs < 1 {
-		fmt.Fprintln(os.Stderr, "planbench: takes no arguments, and -runs must be at least 1")
+		_, _ = fmt.Fprintln(os.Stderr, "planbench: takes no arguments, and -runs must be at least 1")
 		flag.Usage()
 		os.Exit(2)
 	}
 	if err := run(os.Stdout, *file, *runs); err != nil {
-		fmt.Fprintln(os.Stderr, "planbench:", err)
+		_, _ = fmt.Fprintln(os.Stderr, "planbench:", err)
 		os.Exit(1)
 	}
 }
@@ -56,16 +56,16 @@ func run(out io.Writer, file string, runs int) error {
 
 func table(out io.Writer, results []planning.Result) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "slots\tworkers\tplanner\tmoves\tfewest\tmin/max\tmedian\tbest\truns\tallocs\tMB\t")
+	_, _ = fmt.Fprintln(w, "slots\tworkers\tplanner\tmoves\tfewest\tmin/max\tmedian\tbest\truns\tallocs\tMB\t")
 	for i, r := range results {
 		if i > 0 && results[i-1].Case != r.Case {
-			fmt.Fprintln(w, "\t\t\t\t\t\t\t\t\t\t\t")
+			_, _ = fmt.Fprintln(w, "\t\t\t\t\t\t\t\t\t\t\t")
 		}
 		outcome := fmt.Sprintf("%d\t%d\t%d/%d", r.Moves, r.Fewest, r.Min, r.Max)
 		if r.Max == 0 {
 			outcome = "\t\t" // a part of planning
 		}
-		fmt.Fprintf(w, "%d\t%d to %d\t%s\t%s\t%s\t%s\t%d\t%d\t%.2f\t\n", r.Slots, r.Before, r.After, r.Planner, outcome,
+		_, _ = fmt.Fprintf(w, "%d\t%d to %d\t%s\t%s\t%s\t%s\t%d\t%d\t%.2f\t\n", r.Slots, r.Before, r.After, r.Planner, outcome,
 			rounded(r.Median), rounded(r.Best), r.Runs, r.Allocs, float64(r.Bytes)/1e6)
 	}
 	return w.Flush()
