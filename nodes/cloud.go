@@ -13,8 +13,8 @@ type Cloud interface {
 	// Workers lists every instance of the cluster, of any state that the cloud still shows. The list is complete or the error is
 	// not nil; a partial list may come with an *IncompleteError, for display only. A new instance may be missing for a while.
 	Workers(ctx context.Context) ([]Instance, error)
-	// Lookup describes instances by ID. Instances unknown to the cloud are absent from the map, which for one that existed some
-	// minutes ago means that it is gone.
+	// Lookup describes instances by ID, also those of others, which are Foreign. Instances unknown to the cloud are absent from the
+	// map, which for one that existed some minutes ago means that it is gone.
 	Lookup(ctx context.Context, instanceIDs []string) (map[string]Instance, error)
 	// Subnets lists the subnets in which workers may be launched.
 	Subnets(ctx context.Context) ([]Subnet, error)
@@ -60,6 +60,7 @@ type Instance struct {
 	LaunchedAt   time.Time     `json:"launchedAt,omitzero"`
 	ActionID     string        `json:"actionId,omitempty"`     // tag of the action that launched it; "" unless Muster did
 	ControlPlane bool          `json:"controlPlane,omitempty"` // a K3s server, never touched
+	Foreign      bool          `json:"foreign,omitempty"`      // without this cluster's tag; only Lookup returns such
 }
 
 // Alive tells whether the instance counts: pending or running.
