@@ -90,6 +90,7 @@ type performance struct {
 // perform runs a scenario by a schedule. cover may be nil.
 func perform(sc *scenario, plan schedule, v variant, cover map[string]*[faults]int) *performance {
 	p := &performance{stage: newStage(sc), plan: plan, break_: v, cover: cover, trace: 14695981039346656037}
+	p.stage.plan = plan
 	type step struct {
 		at   time.Duration
 		do   func() bool // false: to be delivered again

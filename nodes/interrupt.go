@@ -36,6 +36,11 @@ func (r *Reconciler) Interrupt(ctx context.Context, e InterruptionEvent) error {
 	case e.Kind.urgency() < 0:
 		return fmt.Errorf("event %s is of unknown kind %q", e.ID, e.Kind)
 	}
+	if e.Kind == Warning && t.now().Sub(e.At) >= warningNotice {
+		// Whatever could be done has been done by others: the instance has ended, and ticks have seen to what that meant.
+		t.say(ctx, "interruption.tooLate", e.InstanceID, "warned at %s", e.At.UTC().Format(time.RFC3339))
+		return nil
+	}
 	open := OpenInterruption{Event: e, Now: t.now(), Offering: Offering{Zone: in.Zone, Type: in.Type, Market: in.Market}}
 	// This write is the one that counts. Everything after it can be taken up by somebody else.
 	i, err := t.applyInterruption(ctx, e.InstanceID, open)

@@ -33,7 +33,7 @@ const (
 	interruptsDone = "an interruption is worked to its end"
 	atRest         = "at rest in time"
 	asExpected     = "the scenario ends as it has to"
-	idleProves     = "scaled down only after being idle"
+	targetsStay    = "a scale-down's target is not replaced"
 )
 
 // slack is how old an observation may be when it is acted on: one call's deadline.
@@ -59,13 +59,13 @@ type judge struct {
 	warned     map[string]bool      // joined workers with a Spot warning
 	replaced   map[string]bool      // instances for which a replacement was launched
 	noReplace  map[string]bool      // items that say no replacement, or could get none
-	handMade   map[string]bool
+	opened     map[string]bool      // instances with an item
 }
 
 func check(s *stage) []violation {
 	j := &judge{s: s, launches: map[string]*sim.Entry{}, gone: map[string]bool{}, marked: map[string]bool{}, intents: map[nodes.LaunchRequest]bool{},
 		ready: map[string]bool{}, changed: map[string]time.Time{}, cordoned: map[string]time.Time{}, warned: map[string]bool{},
-		replaced: map[string]bool{}, noReplace: map[string]bool{}, handMade: map[string]bool{}}
+		replaced: map[string]bool{}, noReplace: map[string]bool{}, opened: map[string]bool{}}
 	ledger := s.Ledger()
 	for i := range ledger {
 		j.entry(&ledger[i])
@@ -184,12 +184,11 @@ func (j *judge) cordonEnds(e *sim.Entry, claim string) {
 			continue
 		}
 		delete(j.cordoned, key)
-		// One drain deadline, and what it takes after a crash until a lease runs out and the next tick comes, twice; an outage of
-		// the cluster's API, which only one scenario makes that long, comes on top.
-		limit := j.s.policy.DrainTimeout + 5*time.Minute
 		if strings.HasPrefix(own, "int-") || strings.Contains(j.s.sc.name, "stuck") {
-			limit += 15 * time.Minute
+			continue // a warned node stays cordoned until its end; in an outage nobody can uncordon
 		}
+		// One drain deadline and the tick in which it is noticed; after each fault, a lease that runs out and another tick.
+		limit := j.s.policy.DrainTimeout + 90*time.Second + time.Duration(len(j.s.plan.faults))*3*time.Minute + j.s.plan.pause
 		if e.At.Sub(since) > limit {
 			j.fail(drainLimit, "%s was cordoned for %s", e.Instance, e.At.Sub(since))
 		}
@@ -211,15 +210,9 @@ func (j *judge) written(e *sim.Entry) {
 	if i := after.ScaleUpIntent; i != nil {
 		j.intents[i.Request] = true
 	}
-	if e.Detail == "beginScaleDown" && j.busyAgo(e.At) {
-		j.fail(idleProves, "%s", after.ScaleDownActionID)
-	}
 	j.cooldown(e)
 	j.marks(e)
 }
-
-// busyAgo tells whether a begin at t comes sooner than the scripts, which are idle from their start, allow.
-func (j *judge) busyAgo(t time.Time) bool { return t.Sub(start) < j.s.policy.IdleDownFor }
 
 func (j *judge) cooldown(e *sim.Entry) {
 	before, after := e.Before, e.After
@@ -276,11 +269,16 @@ func (j *judge) mark(id string, e *sim.Entry) {
 
 func (j *judge) item(e *sim.Entry) {
 	i := e.Item
+	j.opened[i.InstanceID] = true
 	if i.Intent != nil {
 		j.intents[i.Intent.Request] = true
 	}
 	if i.Marked && !j.marked[i.InstanceID] {
 		j.mark(i.InstanceID, e)
+	}
+	if r := j.record; e.Detail == "planInterruption" && i.Replace == nodes.ReplaceYes && r != nil && r.Targets(i.InstanceID) &&
+		e.At.Sub(time.Unix(r.ScaleDownStartedEpoch, 0)) > slack {
+		j.fail(targetsStay, "%s", i.InstanceID)
 	}
 	if i.Replace == nodes.ReplaceNo || i.LaunchFailed != "" {
 		j.noReplace[i.InstanceID] = true
@@ -309,8 +307,16 @@ func (j *judge) end() {
 		j.fail(noneLeaked, "%d instance(s) without a node", f.Nodeless)
 	}
 	for id := range j.warned {
+		if !j.opened[id] && s.plan.pause > 100*time.Second {
+			continue // nobody was there to hear it before it was too late
+		}
 		if !j.replaced[id] && !j.noReplace[id] {
 			j.fail(interruptsDone, "%s was warned and nothing was done", id)
+		}
+	}
+	if s.sc.undone != nil && len(s.plan.faults) == 0 {
+		if why := s.sc.undone(s); why != "" {
+			j.fail(asExpected, "%s", why)
 		}
 	}
 	if s.sc.want != nil {

@@ -74,7 +74,7 @@ type Intent struct {
 	InstanceID string        `json:"instanceId,omitempty"` // set once resolved
 }
 
-// Removal is an instance on its way out. In phase DRAINING its node may still be given back. In phase TERMINATING it may not: the
+// Removal is an instance on its way out. In phase DRAINING its node, if it has one, may still be given back. In phase TERMINATING it may not: the
 // phase is the mark that has to be durable before anybody asks the cloud to terminate the instance, and nobody, not even a failed
 // action, takes it away until the instance is gone.
 type Removal struct {

@@ -25,20 +25,31 @@ func (t *run) carryOnUp(ctx context.Context, s *survey, m Readings) error {
 	if err := t.launchMissing(ctx, s); err != nil || !t.rec.ScalingUp() {
 		return err
 	}
-	if len(t.rec.ScaleUpInstanceIDs) < t.rec.ScaleUpRequested && !t.joinOverdue() {
+	if len(t.rec.ScaleUpInstanceIDs) < t.rec.ScaleUpRequested && !t.launchOverdue() {
 		return nil // out of time for now; the next tick goes on launching
 	}
 	return t.verify(ctx, s, m)
 }
 
-func (t *run) joinOverdue() bool {
+// launchOverdue tells whether the action has had its time to launch.
+func (t *run) launchOverdue() bool {
 	return t.now().Sub(time.Unix(t.rec.ScaleUpStartedEpoch, 0)) >= t.c.Policy.JoinTimeout
+}
+
+// joinOverdue tells whether the launched nodes have had their time to join. It counts from the last launch: one that was held up by
+// an outage or by throttling is not given up while it boots.
+func (t *run) joinOverdue() bool {
+	since := t.rec.ScaleUpStartedEpoch
+	for _, l := range t.rec.ScaleUpLaunches {
+		since = max(since, l.Epoch)
+	}
+	return t.now().Sub(time.Unix(since, 0)) >= t.c.Policy.JoinTimeout
 }
 
 // launchMissing launches the ordinals that are not recorded yet, one by one. Before each launch its complete request is in the
 // record, so that whoever goes on after a crash sends the very same request and gets the very same instance.
 func (t *run) launchMissing(ctx context.Context, s *survey) error {
-	if len(t.rec.ScaleUpInstanceIDs) >= t.rec.ScaleUpRequested || t.joinOverdue() {
+	if len(t.rec.ScaleUpInstanceIDs) >= t.rec.ScaleUpRequested || t.launchOverdue() {
 		return nil
 	}
 	subnets, err := t.subnets(ctx)
@@ -217,7 +228,10 @@ func (t *run) failUp(ctx context.Context, removals []Removal, exhausted []Exhaus
 	if err == nil {
 		t.journal(ctx, Event{Kind: "scaleUp.failed", ActionID: id, Message: fmt.Sprintf("%d instance(s) to be removed, next try after %d", len(removals), t.rec.BackoffUntilEpoch)})
 	}
-	return err
+	if err != nil || len(removals) == 0 {
+		return err
+	}
+	return t.finishRemovals(ctx, t.survey(ctx))
 }
 
 // readyInstances returns the action's instances that are Ready now. The Kubernetes API decides; if it can't be read, the metrics
@@ -245,9 +259,9 @@ func (t *run) readyInstances(ctx context.Context, s *survey, m Readings) (ready 
 	return ready, true
 }
 
-// missing returns the removals of the action's instances that are not Ready. One without a node never ran anything and is marked at
-// once. One whose node is there may hold pods and is drained first. One that had joined and has no node any more is somebody
-// else's doing and left alone.
+// missing returns the removals of the action's instances that are not Ready. None is marked yet: one may still join between now and
+// its termination, and is looked at again right before its mark. One that had joined and has no node any more is somebody else's
+// doing and left alone.
 func (t *run) missing(ctx context.Context, s *survey) []Removal {
 	var out []Removal
 	for _, id := range t.rec.ScaleUpInstanceIDs {
@@ -256,17 +270,11 @@ func (t *run) missing(ctx context.Context, s *survey) []Removal {
 			continue
 		}
 		t.diagnose(ctx, id)
-		m := Removal{InstanceID: id, Reason: "did not become Ready in time"}
-		switch {
-		case w.Node != nil:
-			m.Node, m.Phase, m.DrainedSince = w.Node.NodeRef, PhaseDraining, t.now().Unix()
-		case !slices.Contains(t.rec.Joined, id):
-			m.Phase = PhaseTerminating
-		default:
+		if w.Node == nil && slices.Contains(t.rec.Joined, id) {
 			t.say(ctx, "scaleUp.orphan", id, "its node was there and is not any more: look at it")
 			continue
 		}
-		out = append(out, m)
+		out = append(out, Removal{InstanceID: id, Phase: PhaseDraining, Reason: "did not become Ready in time"})
 	}
 	return out
 }

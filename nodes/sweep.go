@@ -39,27 +39,22 @@ func (t *run) finishRemovals(ctx context.Context, s *survey) error {
 	return errors.Join(errs...)
 }
 
+// finishRemoval brings one removal as far as it goes now.
 func (t *run) finishRemoval(ctx context.Context, s *survey, m Removal) error {
 	gone, err := t.confirmedGone(ctx, s, m.InstanceID)
 	if err != nil {
 		return err
 	}
-	if m.Phase != PhaseTerminating && !gone {
-		if s.fleetErr() != nil {
-			return nil
-		}
-		if drained, err := t.drainRemoval(ctx, s, m); err != nil || !drained {
-			return err
-		}
-		if err := t.apply(ctx, MarkTerminating{Fence: t.fence, Removal: m}); err != nil {
+	if !gone {
+		ready, err := t.readyToEnd(ctx, &m)
+		if err != nil || !ready {
 			return err
 		}
 	}
-	node := m.Node
-	if node.Name == "" { // it joined after it was given up
-		node = s.nodeOf(m.InstanceID)
+	if m.Node.Name == "" {
+		m.Node = s.nodeOf(m.InstanceID)
 	}
-	if err := t.terminateAndRemove(ctx, m.InstanceID, node, gone); err != nil {
+	if err := t.terminateAndRemove(ctx, m.InstanceID, m.Node, gone); err != nil {
 		return err
 	}
 	if err := t.apply(ctx, FinishRemoval{Fence: t.fence, InstanceID: m.InstanceID}); err != nil {
@@ -69,25 +64,64 @@ func (t *run) finishRemoval(ctx context.Context, s *survey, m Removal) error {
 	return nil
 }
 
-// drainRemoval drains the node of an instance that did not become Ready in time. If it is Ready by now it is a worker after all, and
-// if it can't be drained it stays; either way it is given back.
-func (t *run) drainRemoval(ctx context.Context, s *survey, m Removal) (drained bool, err error) {
-	w, ok := s.worker(m.InstanceID)
+// readyToEnd tells whether an instance is marked and nothing on it needs a drain. It looks anew: an instance that had not joined a
+// minute ago may have joined, and hold pods, by now. One that is not marked yet and is Ready is a worker after all and given back;
+// one that is marked is drained whatever it has become.
+func (t *run) readyToEnd(ctx context.Context, m *Removal) (bool, error) {
+	if m.Phase == PhaseTerminating && m.DrainedSince == 0 || m.Phase == PhaseDraining {
+		if settled, err := t.prepare(ctx, m); err != nil || !settled {
+			return false, err
+		}
+	}
+	if m.Phase == PhaseTerminating {
+		return true, nil
+	}
+	err := t.apply(ctx, MarkTerminating{Fence: t.fence, Removal: *m})
+	return err == nil, err
+}
+
+// prepare drains what needs a drain; true means that the instance may end.
+func (t *run) prepare(ctx context.Context, m *Removal) (bool, error) {
+	s := t.survey(ctx)
+	if err := errors.Join(s.fleetErr(), s.recordErr); err != nil {
+		return false, err // what can't be seen is not removed
+	}
+	w, listed := s.worker(m.InstanceID)
+	marked := m.Phase == PhaseTerminating
 	switch {
-	case ok && w.Node != nil && w.Node.Ready:
-		return false, t.giveBack(ctx, m, "")
-	case !ok || w.Node == nil:
-		return false, t.giveBack(ctx, m, "its node is not there any more")
+	case w.Node == nil && m.Node.Name == "" && (listed || marked):
+		return true, nil // it never joined
+	case w.Node == nil && marked:
+		return true, nil
+	case w.Node == nil:
+		return false, t.giveBack(ctx, *m, "its node is not there any more")
+	case w.Node.Ready && !marked:
+		return false, t.giveBack(ctx, *m, "")
 	}
-	drained, failure, err := t.drain(ctx, m)
-	if err == nil && failure != "" {
-		return false, t.giveBack(ctx, m, failure)
+	if m.DrainedSince == 0 {
+		m.Node, m.DrainedSince = w.Node.NodeRef, t.now().Unix()
+		if err := t.apply(ctx, StartDrain{Fence: t.fence, Removal: *m}); err != nil {
+			return false, err
+		}
 	}
-	if err != nil || !drained {
+	drained, failure, err := t.drain(ctx, *m)
+	switch {
+	case err != nil || failure == "" && !drained:
 		return false, err
+	case failure != "" && !marked:
+		return false, t.giveBack(ctx, *m, failure)
+	case failure != "":
+		t.say(ctx, "sweep.drainFailed", m.InstanceID, "marked and can't be drained: %s", failure)
+		return false, nil
+	case marked:
+		return true, nil
 	}
-	// It may have become Ready while it was drained; what joined is kept.
-	s = t.survey(ctx)
+	return t.stillNotReady(ctx, *m)
+}
+
+// stillNotReady looks once more after a drain: what joined meanwhile is kept.
+func (t *run) stillNotReady(ctx context.Context, m Removal) (bool, error) {
+	s := t.survey(ctx)
 	if err := errors.Join(s.fleetErr(), s.recordErr); err != nil {
 		return false, err
 	}
@@ -116,13 +150,8 @@ func (t *run) reap(ctx context.Context, s *survey) error {
 		if !t.orphaned(s, w) || t.spent(ctx) {
 			continue
 		}
-		id := w.Instance.ID
-		t.diagnose(ctx, id)
-		m := Removal{InstanceID: id, Reason: "launched by " + w.Instance.ActionID + " and never joined"}
-		if err := t.apply(ctx, MarkTerminating{Fence: t.fence, Removal: m}); err != nil {
-			return err
-		}
-		m, _ = t.rec.Removal(id)
+		t.diagnose(ctx, w.Instance.ID)
+		m := Removal{InstanceID: w.Instance.ID, Phase: PhaseDraining, Reason: "launched by " + w.Instance.ActionID + " and never joined"}
 		if err := t.finishRemoval(ctx, s, m); err != nil {
 			return err
 		}

@@ -459,7 +459,7 @@ type StartDrain struct {
 // Name returns startDrain.
 func (StartDrain) Name() string { return "startDrain" }
 
-// Apply adds the removal in phase DRAINING.
+// Apply adds the removal in phase DRAINING, or adds the drain's start to one that has none.
 func (t StartDrain) Apply(r Record) (Record, error) {
 	if err := removing(t, r, t.Fence, t.Removal); err != nil {
 		return r, err
@@ -470,6 +470,9 @@ func (t StartDrain) Apply(r Record) (Record, error) {
 	r = r.Clone()
 	m := t.Removal
 	m.Phase = PhaseDraining
+	if old, ok := r.Removal(m.InstanceID); ok { // a mark stays: it joined after it was marked, and is drained all the same
+		m.Phase = old.Phase
+	}
 	r.putRemoval(m)
 	r.setPhase(m)
 	return r, nil
