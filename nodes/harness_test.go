@@ -82,8 +82,6 @@ type performance struct {
 	trace    uint64
 	ids      int
 	bCalls   int
-	parkedA  *process
-	parkedB  *process
 	failures []string // panics that are no crash
 }
 
@@ -92,9 +90,8 @@ func perform(sc *scenario, plan schedule, v variant, cover map[string]*[faults]i
 	p := &performance{stage: newStage(sc), plan: plan, break_: v, cover: cover, trace: 14695981039346656037}
 	p.stage.plan = plan
 	type step struct {
-		at   time.Duration
-		do   func() bool // false: to be delivered again
-		from delivery
+		at time.Duration
+		do func() bool // false: to be delivered again
 	}
 	var steps []step
 	length := sc.length
@@ -110,7 +107,7 @@ func perform(sc *scenario, plan schedule, v variant, cover map[string]*[faults]i
 					e = nodes.InterruptionEvent{ID: "state", Kind: nodes.StateChange, InstanceID: d.instance, At: p.now(), State: nodes.StateShuttingDown}
 				}
 			} else if e.ID == "" {
-				e = p.stage.Interrupt(d.kind, d.instance)
+				e = p.stage.Announce(d.kind, d.instance)
 			}
 			return p.run("A", func(ctx context.Context, r *nodes.Reconciler) error { return r.Interrupt(ctx, e) }) == nil
 		}
@@ -163,11 +160,9 @@ func (p *performance) now() time.Time { return p.stage.Clock().Now() }
 func (p *performance) run(actor string, do func(context.Context, *nodes.Reconciler) error) error {
 	a := p.startProcess(actor, do)
 	if !a.wait() {
-		p.parkedA = a
 		p.stage.Advance(p.plan.pause)
 		b := p.startProcess("B", tickOnce)
 		stopped := !b.wait()
-		p.parkedA = nil
 		a.goOn()
 		for !a.wait() {
 			a.goOn()

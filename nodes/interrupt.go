@@ -366,7 +366,7 @@ func (w *interruptionRun) drainRebalanced(ctx context.Context) error {
 	if err := s.fleetErr(); err != nil {
 		return err
 	}
-	if why, _ := w.unsafe(s, w.i.InstanceID); why != "" {
+	if why, _ := w.objection(s, w.i.InstanceID); why != "" {
 		return w.keepRebalanced(ctx, why)
 	}
 	if err := w.step(ctx, "markTerminating", func(i *Interruption) { i.Drained, i.Marked = true, true }); err != nil {

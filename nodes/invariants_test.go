@@ -141,6 +141,9 @@ func (j *judge) launch(e *sim.Entry) {
 		j.replaced[of] = true
 		return
 	}
+	if e.Late {
+		return // no cloud refuses a request for its age of a minute or two: what comes of it has to be reaped or to join, no more
+	}
 	if j.record == nil || j.record.ScaleUpActionID != req.ActionID {
 		j.fail(oneAction, "%s was launched by %s, which is not open", e.Instance, req.ActionID)
 	} else if len(j.record.ScaleUpInstanceIDs) < req.Ordinal {

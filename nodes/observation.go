@@ -71,6 +71,27 @@ func (n Node) InstanceID() string {
 	return ""
 }
 
+// Classes returns pods with those that are alike for placement put together under the first one's name, in the order in which each
+// kind comes first. Decisions are made on classes, so that what is journaled is exactly what was decided on and stays small.
+func Classes(pods []Pod) []Pod {
+	type kind struct {
+		requests Resources
+		neverFit string
+	}
+	var out []Pod
+	index := map[kind]int{}
+	for _, p := range pods {
+		k := kind{p.Requests, p.NeverFit}
+		if i, ok := index[k]; ok {
+			out[i].Count = out[i].N() + p.N()
+			continue
+		}
+		index[k] = len(out)
+		out = append(out, p)
+	}
+	return out
+}
+
 // census is the fleet, counted the ways that the limits count it.
 type census struct {
 	alive     int // pending and running instances, for MAX_WORKERS

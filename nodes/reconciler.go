@@ -246,6 +246,10 @@ func (t *run) survey(ctx context.Context) *survey {
 	if s.viewErr != nil {
 		s.view = View{}
 	}
+	s.view.Pending = Classes(s.view.Pending)
+	for i := range s.view.Nodes {
+		s.view.Nodes[i].Pods = Classes(s.view.Nodes[i].Pods)
+	}
 	s.workers = Match(s.instances, s.view.Nodes)
 	return s
 }

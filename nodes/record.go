@@ -67,11 +67,12 @@ const (
 // Intent is a launch that is about to be made, written down before it is made, complete enough to be repeated to the letter by
 // somebody else. Until it is resolved its instance may or may not exist.
 type Intent struct {
-	Ordinal    int           `json:"ordinal"`              // which instance of its action, from 0
-	Attempt    int           `json:"attempt"`              // which offering of its ordinal, from 0
-	Epoch      int64         `json:"epoch"`                // when it was written
-	Request    LaunchRequest `json:"request"`              // to be sent as it stands, token included
-	InstanceID string        `json:"instanceId,omitempty"` // set once resolved
+	Ordinal    int           `json:"ordinal"`                 // which instance of its action, from 0
+	Attempt    int           `json:"attempt"`                 // which offering of its ordinal, from 0
+	Epoch      int64         `json:"epoch"`                   // when it was written
+	Request    LaunchRequest `json:"request"`                 // to be sent as it stands, token included
+	InstanceID string        `json:"instanceId,omitempty"`    // set once resolved
+	Launched   int64         `json:"launchedEpoch,omitempty"` // when the instance was launched, which may be long after it was intended
 }
 
 // Removal is an instance on its way out. In phase DRAINING its node, if it has one, may still be given back. In phase TERMINATING it may not: the

@@ -62,7 +62,7 @@ func (t *run) removeTarget(ctx context.Context, s *survey, id string) (done bool
 		return false, nil // what can't be seen is not removed
 	}
 	if !started {
-		if why, blame := t.unsafe(s, id); why != "" {
+		if why, blame := t.objection(s, id); why != "" {
 			return false, t.failDown(ctx, blame, why)
 		}
 		m = Removal{InstanceID: id, ActionID: t.rec.ScaleDownActionID, Node: s.nodeOf(id), DrainedSince: t.now().Unix(), Reason: "scale-down"}
@@ -85,7 +85,7 @@ func (t *run) removeTarget(ctx context.Context, s *survey, id string) (done bool
 	if err := errors.Join(s.fleetErr(), s.recordErr); err != nil {
 		return false, err
 	}
-	if why, _ := t.unsafe(s, id); why != "" {
+	if why, _ := t.objection(s, id); why != "" {
 		return false, t.failDown(ctx, "", why)
 	}
 	if err := t.apply(ctx, MarkTerminating{Fence: t.fence, Removal: m}); err != nil {
@@ -95,8 +95,8 @@ func (t *run) removeTarget(ctx context.Context, s *survey, id string) (done bool
 	return t.finishTarget(ctx, id, m, false)
 }
 
-// unsafe tells why a target may not be removed as things are now, and which instance is to blame for it, if one is.
-func (t *run) unsafe(s *survey, id string) (why, blame string) {
+// objection tells why a target may not be removed as things are now, and which instance is to blame for it, if one is.
+func (t *run) objection(s *survey, id string) (why, blame string) {
 	w, ok := s.worker(id)
 	all, inZone, several := s.availableBeside(id)
 	switch {

@@ -41,7 +41,7 @@ func (t *run) launchOverdue() bool {
 func (t *run) joinOverdue() bool {
 	since := t.rec.ScaleUpStartedEpoch
 	for _, l := range t.rec.ScaleUpLaunches {
-		since = max(since, l.Epoch)
+		since = max(since, l.Launched)
 	}
 	return t.now().Sub(time.Unix(since, 0)) >= t.c.Policy.JoinTimeout
 }
@@ -69,7 +69,7 @@ func (t *run) launchMissing(ctx context.Context, s *survey) error {
 		in, err := t.launch(ctx, intent.Request)
 		switch {
 		case err == nil:
-			err := t.apply(ctx, RecordScaleUpInstances{Fence: t.fence, ActionID: t.rec.ScaleUpActionID, Token: intent.Request.Token, InstanceID: in.ID})
+			err := t.apply(ctx, RecordScaleUpInstances{Fence: t.fence, ActionID: t.rec.ScaleUpActionID, Token: intent.Request.Token, InstanceID: in.ID, Launched: in.LaunchedAt})
 			if err != nil {
 				return err
 			}

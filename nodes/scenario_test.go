@@ -226,6 +226,10 @@ func scenarios() []scenario {
 			s.Outage(sim.ClusterPart, 150*time.Second, time.Hour)
 			s.Outage(sim.SignalsPart, 150*time.Second, time.Hour)
 		}, want: both(noneTerminated(150*time.Second, 62*time.Minute), atLeast(4))},
+		{name: "verified by the metrics alone", workers: "ab", length: minutes(12), want: both(fleet(4), launched(2)), setup: func(s *stage) {
+			full(4)(s)
+			s.Outage(sim.ClusterPart, 150*time.Second, minutes(6))
+		}},
 		{name: "a cloud outage while launching", workers: "ab", length: minutes(11), want: both(fleet(4)), setup: func(s *stage) {
 			full(4)(s)
 			s.Outage(sim.CloudPart, 120*time.Second+200*time.Millisecond, minutes(2))
@@ -266,7 +270,7 @@ func scenarios() []scenario {
 			idle(s)
 			s.AddPodOn(w1, sim.PodSpec{Name: "slow", MilliCPU: 1000, Grace: 80 * time.Second})
 		}, events: []delivery{{at: 150 * time.Second, kind: reclaim, instance: w3}}},
-		{name: "warning", workers: "ab", length: minutes(8), want: both(fleet(2), alive(false, w1)), setup: func(s *stage) {
+		{name: "warning", workers: "ab", length: minutes(8), want: both(atLeast(2), alive(false, w1)), undone: fleet(2), setup: func(s *stage) {
 			s.AddPodOn(w1, one("p"))
 		}, events: []delivery{{at: 90 * time.Second, kind: nodes.Warning, instance: w1, twice: true}}},
 		{name: "warning, nothing to launch", workers: "aab", length: minutes(18), want: atLeast(2), setup: func(s *stage) {

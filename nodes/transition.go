@@ -284,6 +284,7 @@ type RecordScaleUpInstances struct {
 	ActionID   string
 	Token      string // of the intent that is resolved
 	InstanceID string
+	Launched   time.Time // by the cloud
 }
 
 // Name returns recordScaleUpInstances.
@@ -303,7 +304,7 @@ func (t RecordScaleUpInstances) Apply(r Record) (Record, error) {
 	}
 	r = r.Clone()
 	launch := *r.ScaleUpIntent
-	launch.InstanceID = t.InstanceID
+	launch.InstanceID, launch.Launched = t.InstanceID, t.Launched.Unix()
 	r.ScaleUpIntent = nil
 	r.ScaleUpLaunches = append(r.ScaleUpLaunches, launch)
 	r.ScaleUpInstanceIDs = append(r.ScaleUpInstanceIDs, t.InstanceID)

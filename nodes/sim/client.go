@@ -45,6 +45,11 @@ func (w *World) Client(actor string, hook Hook) *Client {
 // and arrives late.
 var ErrLate = errors.New("late")
 
+// arrivesLate is a context whose deadline has lost its meaning.
+type arrivesLate struct{ context.Context }
+
+func (arrivesLate) Err() error { return nil }
+
 // ErrUnreachable is what every call of a part returns during its outage.
 var ErrUnreachable = errors.New("unreachable")
 
@@ -53,7 +58,7 @@ func (c *Client) do(ctx context.Context, part Part, call string, effect func() e
 	if c.hook != nil {
 		err := c.hook.Before(call)
 		if errors.Is(err, ErrLate) {
-			ctx = context.WithoutCancel(ctx)
+			ctx = arrivesLate{ctx}
 		} else if err != nil {
 			return err
 		}
@@ -155,7 +160,8 @@ func (c *Client) Subnets(ctx context.Context) (out []nodes.Subnet, err error) {
 // Launch starts an instance. A token is bound to its first request in its zone, whether or not that got an instance.
 func (c *Client) Launch(ctx context.Context, req nodes.LaunchRequest) (out nodes.Instance, err error) {
 	err = c.do(ctx, CloudPart, "cloud.Launch", func() error {
-		in, err := c.launch(req)
+		_, late := ctx.(arrivesLate)
+		in, err := c.launch(req, late)
 		if err != nil {
 			return err
 		}
@@ -165,7 +171,7 @@ func (c *Client) Launch(ctx context.Context, req nodes.LaunchRequest) (out nodes
 	return out, err
 }
 
-func (c *Client) launch(req nodes.LaunchRequest) (*instance, error) {
+func (c *Client) launch(req nodes.LaunchRequest, late bool) (*instance, error) {
 	w := c.w
 	key := req.Offering.Zone + "/" + req.Token
 	use := w.tokens[key]
@@ -201,7 +207,7 @@ func (c *Client) launch(req nodes.LaunchRequest) (*instance, error) {
 		b, w.boots = w.boots[0], w.boots[1:]
 	}
 	w.boot(in, b)
-	c.log(Entry{Kind: Launched, Instance: in.ID, Request: req, Zone: in.Zone, Facts: w.facts(in)})
+	c.log(Entry{Kind: Launched, Instance: in.ID, Request: req, Zone: in.Zone, Facts: w.facts(in), Late: late})
 	return in, nil
 }
 
@@ -303,7 +309,7 @@ func (c *Client) Uncordon(ctx context.Context, ref nodes.NodeRef, claim string) 
 			return nil
 		}
 		n.claims = slices.DeleteFunc(n.claims, func(s string) bool { return s == claim })
-		if len(n.claims) == 0 {
+		if len(n.claims) == 0 && !n.byHand {
 			n.Unschedulable = false
 		}
 		c.log(Entry{Kind: Uncordoned, Instance: n.instance.ID, Node: ref, Detail: claim})

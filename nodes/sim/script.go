@@ -113,8 +113,8 @@ func (w *World) TakeAway(instanceID string) {
 	w.settle()
 }
 
-// Interrupt announces an interruption and returns its event. A warned instance is taken away 120 s later.
-func (w *World) Interrupt(kind nodes.InterruptionKind, instanceID string) nodes.InterruptionEvent {
+// Announce announces an interruption and returns its event. A warned instance is taken away 120 s later.
+func (w *World) Announce(kind nodes.InterruptionKind, instanceID string) nodes.InterruptionEvent {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	in := w.find(instanceID)
@@ -123,6 +123,15 @@ func (w *World) Interrupt(kind nodes.InterruptionKind, instanceID string) nodes.
 		w.after(120*time.Second, func() { w.takeAway(in) })
 	}
 	return nodes.InterruptionEvent{ID: fmt.Sprintf("event-%d", len(w.ledger)), Kind: kind, InstanceID: instanceID, At: w.now}
+}
+
+// CordonByHand makes a node unschedulable as a person would, without a claim.
+func (w *World) CordonByHand(instanceID string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := w.find(instanceID).node
+	n.Unschedulable, n.byHand = true, true
+	w.settle()
 }
 
 // DeleteNode deletes a Node object by hand.

@@ -95,6 +95,7 @@ type node struct {
 	instance   *instance
 	readySince time.Time
 	claims     []string
+	byHand     bool // a person cordoned it
 }
 
 // PodSpec describes a pod.
