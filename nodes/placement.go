@@ -109,14 +109,13 @@ func SelectTargets(o Observation, r Record, fit Fitter, n int, now time.Time) ([
 		}
 		delete(remaining, w.Instance.ID)
 		// Together with the pods of those chosen before: two targets must not both count on the same room.
-		together := *w.Node
-		together.Pods = append(slices.Clone(leaving), w.Node.Pods...)
+		together := append(slices.Clone(leaving), w.Node.Pods...)
 		if why := fit.Fits(together, others(o.Fleet, remaining)); why != "" {
 			remaining[w.Instance.ID] = w.Node
 			passed = append(passed, Passed{InstanceID: w.Instance.ID, Why: why, PodsStay: true})
 			continue
 		}
-		leaving = together.Pods
+		leaving = together
 		zones[w.Instance.Zone]--
 		chosen = append(chosen, Target{InstanceID: w.Instance.ID, Node: w.Node.NodeRef, Zone: w.Instance.Zone})
 	}
@@ -127,11 +126,11 @@ func SelectTargets(o Observation, r Record, fit Fitter, n int, now time.Time) ([
 }
 
 // others returns the remaining nodes in the order of the fleet, so that the choice does not depend on the order of a map.
-func others(fleet []Worker, remaining map[string]*Node) []Node {
-	out := make([]Node, 0, len(remaining))
+func others(fleet []Worker, remaining map[string]*Node) []*Node {
+	out := make([]*Node, 0, len(remaining))
 	for _, w := range fleet {
 		if n := remaining[w.Instance.ID]; n != nil {
-			out = append(out, *n)
+			out = append(out, n)
 		}
 	}
 	return out

@@ -18,22 +18,23 @@ func (PodsPerNode) Size(p Policy, _ Observation, pending int) (int, string) {
 	return n, fmt.Sprintf("ceil(%d / %d) = %d", pending, p.PodsPerNode, n)
 }
 
-// Fitter says whether the pods of one node could run on others.
+// Fitter says whether the pods of nodes that are to go could run on the others.
 type Fitter interface {
-	// Fits returns "" if all pods of node fit the others beside what runs there, or else the name of one that does not and why.
-	Fits(node Node, others []Node) (blocker string)
+	// Fits returns "" if all leaving pods fit the others beside what runs there, or else the name of one that does not and why.
+	// It alters nothing that it is given.
+	Fits(leaving []Pod, others []*Node) (blocker string)
 }
 
 // RequestsFit judges by requests alone: CPU, memory and the number of pods.
 type RequestsFit struct{}
 
 // Fits places the pods one by one, each onto the first node that still has room.
-func (RequestsFit) Fits(node Node, others []Node) string {
+func (RequestsFit) Fits(leaving []Pod, others []*Node) string {
 	free := make([]Resources, len(others))
 	for i, n := range others {
 		free[i] = n.free()
 	}
-	for _, p := range node.Pods {
+	for _, p := range leaving {
 		for range p.N() {
 			if !place(p.Requests, free) {
 				return fmt.Sprintf("pod %s (%dm CPU, %d MiB) fits no other node", p.Name, p.Requests.MilliCPU, p.Requests.Memory>>20)
@@ -56,7 +57,7 @@ func place(want Resources, free []Resources) bool {
 	return false
 }
 
-func (n Node) free() Resources {
+func (n *Node) free() Resources {
 	f := n.Allocatable
 	take := func(r Resources, times int) {
 		f.MilliCPU -= r.MilliCPU * int64(times)

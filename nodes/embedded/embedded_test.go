@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/nodes"
+	"github.com/muster-dev/muster/nodes/sim"
 	"github.com/muster-dev/muster/nodes/storetest"
 )
 
@@ -261,4 +262,44 @@ func Example() {
 	}
 	fmt.Println(r.PK, r.LeaseOwner, r.LeaseFence)
 	// Output: cluster#blue me 1
+}
+
+// TestAReconcilerKeepsItsStateHere lets the real reconciler scale a simulated cluster up and down with nothing but the directory kept
+// between ticks: every tick opens it anew, as a process that was restarted would.
+func TestAReconcilerKeepsItsStateHere(t *testing.T) {
+	dir := t.TempDir()
+	p := nodes.DefaultPolicy()
+	p.IdleDownFor, p.CooldownDown = time.Minute, time.Minute
+	w := sim.New(sim.Options{Policy: p, Workers: []string{"a", "b"}})
+	c := w.Client("A", nil)
+	tick := func() {
+		s, j := open(t, dir, Options{SnapshotAt: 4000}), openJournal(t, dir, Options{})
+		r, err := nodes.New(nodes.Config{Policy: p, Signals: c, Cloud: c, Cluster: c, Store: s, Journal: j, Clock: w.Clock()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Advance(time.Minute)
+		if _, err := r.Tick(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = s.Close(), j.Close()
+	}
+	w.SetLoad(0.9)
+	for range 8 {
+		tick()
+	}
+	if f := w.Fleet(); f.Available != 3 {
+		t.Errorf("after the load came %+v", f)
+	}
+	w.SetLoad(0.1)
+	for range 5 {
+		tick()
+	}
+	if f := w.Fleet(); f.Available != 2 || f.Alive != 2 {
+		t.Errorf("after the load went %+v", f)
+	}
+	r, err := open(t, dir, Options{}).Load(t.Context())
+	if err != nil || r.ScalingInProgress || r.LastScaleEpoch == 0 || len(r.Removals) > 0 {
+		t.Errorf("at rest %+v, %v", r, err)
+	}
 }

@@ -151,6 +151,7 @@ func New(o Options) *World {
 	for i, zone := range o.Workers {
 		w.addWorker(zone, o.Start.Add(time.Duration(i-100)*time.Hour))
 	}
+	w.settle()
 	w.ledger = nil
 	return w
 }
