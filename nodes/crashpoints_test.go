@@ -32,11 +32,11 @@ func plans(sc *scenario, calls, depth int) iter.Seq[schedule] {
 		if !singles(calls, map[int]int{0: 7 * stride, 1: stride, 2: stride, 3: stride}[depth], yield) {
 			return
 		}
-		pairStep := map[int]int{0: sample(61), 1: sample(23), 2: sample(3), 3: sample(1)}[depth]
+		pairStep := map[int]int{0: sample(61), 1: sample(29), 2: sample(3), 3: sample(1)}[depth]
 		if !pairs(calls, pairStep, yield) {
 			return
 		}
-		pauseStep := map[int]int{0: sample(37), 1: sample(10), 2: sample(1), 3: sample(1)}[depth]
+		pauseStep := map[int]int{0: sample(37), 1: sample(13), 2: sample(1), 3: sample(1)}[depth]
 		interleavings(calls, pauseStep, depth, yield)
 	}
 }

@@ -101,6 +101,9 @@ func perform(sc *scenario, plan schedule, v variant, cover map[string]*[faults]i
 	for _, d := range sc.events {
 		var e nodes.InterruptionEvent
 		deliver := func() bool {
+			if p.stage.Instance(d.instance).ID == "" { // a fault kept it from being launched yet
+				return true
+			}
 			if d.kind == reclaim {
 				if e.ID == "" {
 					p.stage.TakeAway(d.instance)

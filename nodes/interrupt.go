@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -20,11 +21,13 @@ func (r *Reconciler) Interrupt(ctx context.Context, e InterruptionEvent) error {
 	t := r.newRun()
 	found, err := t.lookup(ctx, e.InstanceID)
 	if err != nil {
-		return err
+		// The event is noted all the same, or an outage of the cloud's API would lose it; whose instance it is about is found out
+		// before anything is done.
+		t.errs = append(t.errs, err)
 	}
 	in, there := found[e.InstanceID]
 	switch {
-	case !there || in.Foreign:
+	case err == nil && (!there || in.Foreign):
 		t.say(ctx, "interruption.foreign", e.InstanceID, "%s of an instance that is not this cluster's", e.Kind)
 		return nil
 	case in.ControlPlane:
@@ -178,6 +181,9 @@ func (w *interruptionRun) work(ctx context.Context) error {
 		return errors.Join(s.recordErr, s.cloudErr)
 	}
 	w.rec = s.record
+	if ours, err := w.identify(ctx, s); err != nil || !ours {
+		return err
+	}
 	gone, err := w.confirmedGone(ctx, s, w.i.InstanceID)
 	if err != nil {
 		return err
@@ -189,6 +195,28 @@ func (w *interruptionRun) work(ctx context.Context) error {
 		return w.warned(ctx, s, gone)
 	}
 	return w.rebalanced(ctx, s, gone)
+}
+
+// identify finds out about an instance that could not be looked up when its event came, and closes the interruption of one that is
+// not a worker of this cluster.
+func (w *interruptionRun) identify(ctx context.Context, s *survey) (bool, error) {
+	if w.i.Offering.Type != "" {
+		return true, nil
+	}
+	id := w.i.InstanceID
+	found, err := w.lookup(ctx, id)
+	if err != nil {
+		return false, err
+	}
+	in, there := found[id]
+	switch {
+	case there && !in.Foreign && !in.ControlPlane:
+		o := Offering{Zone: in.Zone, Type: in.Type, Market: in.Market}
+		return true, w.step(ctx, "identifyInterruption", func(i *Interruption) { i.Offering = o })
+	case !there && (slices.Contains(s.record.Joined, id) || s.nodeOf(id).Name != ""):
+		return true, nil // it was ours and has gone already
+	}
+	return false, w.close(ctx, "not a worker of this cluster")
 }
 
 // plan notes the node, and whether the worker gets a replacement: not one that a scale-down is about to remove, and not one that

@@ -225,7 +225,7 @@ func (j *judge) cooldown(e *sim.Entry) {
 			j.fail(cooldownAtEnd, "%s set lastScaleEpoch", e.Detail)
 		}
 	}
-	if e.Detail != "completeScaleUp" {
+	if e.Detail != "completeScaleUp" || e.Late { // nobody had taken the lease meanwhile: as if what happened meanwhile had happened after
 		return
 	}
 	ready := 0

@@ -344,3 +344,28 @@ func ExampleReconciler_Tick() {
 	fmt.Println(kinds, world.Fleet().Available)
 	// Output: [scaleUp.begun scaleUp.launched scaleUp.waiting scaleUp.completed] 3
 }
+
+func TestAnEventIsNotLostWhenTheCloudCanNotBeAsked(t *testing.T) {
+	s := newSet(t, "ab", nil)
+	s.Outage(sim.CloudPart, 0, 30*time.Second)
+	if err := s.Interrupt(t.Context(), s.Announce(nodes.Warning, w1)); err == nil {
+		t.Error("the outage was not reported")
+	}
+	if s.OpenItems() != 1 {
+		t.Fatal("the event was not noted")
+	}
+	s.ticks(t, 1)
+	if s.count(sim.Launched) != 1 || s.count(sim.Cordoned) != 1 {
+		t.Error("the next tick did not take it up")
+	}
+}
+
+func TestAnEventOfAnotherClusterNotedInAnOutageIsClosed(t *testing.T) {
+	s := newSet(t, "ab", nil)
+	s.Outage(sim.CloudPart, 0, 30*time.Second)
+	_ = s.Interrupt(t.Context(), nodes.InterruptionEvent{Kind: nodes.Rebalance, InstanceID: "i-999", At: s.Clock().Now()})
+	s.ticks(t, 1)
+	if s.OpenItems() != 0 || s.count(sim.Launched) != 0 {
+		t.Errorf("%d open, %d launched", s.OpenItems(), s.count(sim.Launched))
+	}
+}

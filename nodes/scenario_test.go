@@ -294,6 +294,34 @@ func scenarios() []scenario {
 		}, events: []delivery{{at: 90 * time.Second, kind: nodes.Rebalance, instance: w1}}},
 		{name: "scheduled change", workers: "ab", length: minutes(8), want: atLeast(2), undone: both(fleet(2), alive(false, w1)), setup: func(*stage) {},
 			events: []delivery{{at: 90 * time.Second, kind: nodes.Health, instance: w1}}},
+		{name: "two warnings at once", workers: "aabb", length: minutes(9), want: both(atLeast(2), alive(false, w1, w3)), undone: fleet(4), setup: func(s *stage) {
+			s.AddPodOn(w1, one("p"))
+			s.AddPodOn(w3, one("q"))
+		}, events: []delivery{{at: 90 * time.Second, kind: nodes.Warning, instance: w1}, {at: 95 * time.Second, kind: nodes.Warning, instance: w3}}},
+		{name: "two rebalances at once, one replacement", workers: "ab", length: minutes(12), want: atLeast(2), setup: func(s *stage) {
+			s.AddShortage(sim.Shortage{FromLaunch: 1})
+		}, events: []delivery{{at: 90 * time.Second, kind: nodes.Rebalance, instance: w1}, {at: 92 * time.Second, kind: nodes.Rebalance, instance: w2}}},
+		{name: "a rebalance during a scale-down", workers: "aabb", length: minutes(14), want: atLeast(2), setup: func(s *stage) {
+			idle(s)
+			s.AddPodOn(w1, sim.PodSpec{Name: "slow", MilliCPU: 1000, Grace: 80 * time.Second})
+		}, events: []delivery{{at: 130 * time.Second, kind: nodes.Rebalance, instance: w3}}},
+		{name: "a rebalance of a scale-down's target", workers: "aab", length: minutes(12), want: atLeast(2), setup: func(s *stage) {
+			idle(s)
+			s.AddPodOn(w1, sim.PodSpec{Name: "slow", MilliCPU: 1000, Grace: 80 * time.Second})
+		}, events: []delivery{{at: 130 * time.Second, kind: nodes.Rebalance, instance: w1}}},
+		{name: "a warning of an instance that boots", workers: "ab", length: minutes(14), want: atLeast(3), setup: full(2),
+			events: []delivery{{at: 150 * time.Second, kind: nodes.Warning, instance: "i-004"}}},
+		{name: "a warning of a replacement", workers: "ab", length: minutes(14), want: both(atLeast(2), alive(false, w1, "i-004")), setup: func(*stage) {},
+			events: []delivery{{at: 90 * time.Second, kind: nodes.Warning, instance: w1}, {at: 250 * time.Second, kind: nodes.Warning, instance: "i-004"}}},
+		{name: "a warning without the Kubernetes API", workers: "ab", length: minutes(12), want: both(atLeast(2), alive(false, w1)), setup: func(s *stage) {
+			s.Outage(sim.ClusterPart, 80*time.Second, minutes(4))
+		}, events: []delivery{{at: 90 * time.Second, kind: nodes.Warning, instance: w1}}},
+		{name: "a warning without the cloud's API", workers: "ab", length: minutes(12), want: both(atLeast(2), alive(false, w1)), setup: func(s *stage) {
+			s.Outage(sim.CloudPart, 91*time.Second, time.Minute)
+		}, events: []delivery{{at: 90 * time.Second, kind: nodes.Warning, instance: w1}}},
+		{name: "a rebalance whose drain fails", workers: "ab", length: minutes(14), want: both(atLeast(3), alive(true, w1)), setup: func(s *stage) {
+			s.AddPodOn(w1, sim.PodSpec{Name: "stuck", MilliCPU: 100, Stuck: true})
+		}, events: []delivery{{at: 90 * time.Second, kind: nodes.Rebalance, instance: w1}}},
 		{name: "below the minimum", workers: "ab", length: minutes(8), want: fleet(2), setup: func(*stage) {},
 			events: []delivery{{at: 90 * time.Second, kind: reclaim, instance: w1}}},
 		{name: "orphans", workers: "ab", length: minutes(7), want: both(fleet(2), alive(false, "i-004"), alive(true, "i-005")), nodeless: 1, setup: func(s *stage) {

@@ -102,7 +102,7 @@ func hunt(sc *scenario, v brokenVariant) (runs int, how string, others []string)
 		return runs, how, others
 	}
 	calls := perform(sc, schedule{}, v.mistake, nil).calls
-	plans(sc, calls, 1)(try)
+	plans(sc, calls, 2)(try)
 	return runs, how, others
 }
 

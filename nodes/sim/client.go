@@ -54,7 +54,7 @@ func (arrivesLate) Err() error { return nil }
 var ErrUnreachable = errors.New("unreachable")
 
 // do makes one call: it takes time, does not happen after its deadline or during an outage, and shows itself to the hook.
-func (c *Client) do(ctx context.Context, part Part, call string, effect func() error) error {
+func (c *Client) do(ctx context.Context, part Part, call string, effect func(context.Context) error) error {
 	if c.hook != nil {
 		err := c.hook.Before(call)
 		if errors.Is(err, ErrLate) {
@@ -70,7 +70,7 @@ func (c *Client) do(ctx context.Context, part Part, call string, effect func() e
 	return err
 }
 
-func (c *Client) locked(ctx context.Context, part Part, call string, effect func() error) error {
+func (c *Client) locked(ctx context.Context, part Part, call string, effect func(context.Context) error) error {
 	w := c.w
 	if err := ctx.Err(); err != nil { // a request is not sent after its deadline
 		w.mu.Lock()
@@ -84,7 +84,7 @@ func (c *Client) locked(ctx context.Context, part Part, call string, effect func
 	if o := w.outageOf(part); o != nil && !o.partial {
 		return fmt.Errorf("%s: %w", call, ErrUnreachable)
 	}
-	err := effect()
+	err := effect(ctx)
 	w.settle()
 	return err
 }
@@ -115,7 +115,7 @@ func half[T any](w *World, part Part, list []T) ([]T, error) {
 
 // Workers lists the instances that are visible, for an hour after their end too.
 func (c *Client) Workers(ctx context.Context) (out []nodes.Instance, err error) {
-	err = c.do(ctx, CloudPart, "cloud.Workers", func() error {
+	err = c.do(ctx, CloudPart, "cloud.Workers", func(context.Context) error {
 		for _, in := range c.w.instances {
 			if c.w.visible(in) {
 				out = append(out, in.Instance)
@@ -135,7 +135,7 @@ func (w *World) visible(in *instance) bool {
 // Lookup describes instances by ID.
 func (c *Client) Lookup(ctx context.Context, ids []string) (map[string]nodes.Instance, error) {
 	out := map[string]nodes.Instance{}
-	err := c.do(ctx, CloudPart, "cloud.Lookup", func() error {
+	err := c.do(ctx, CloudPart, "cloud.Lookup", func(context.Context) error {
 		for _, id := range ids {
 			if in := c.w.find(id); in != nil && c.w.visible(in) {
 				out[id] = in.Instance
@@ -148,7 +148,7 @@ func (c *Client) Lookup(ctx context.Context, ids []string) (map[string]nodes.Ins
 
 // Subnets lists one subnet per zone.
 func (c *Client) Subnets(ctx context.Context) (out []nodes.Subnet, err error) {
-	err = c.do(ctx, CloudPart, "cloud.Subnets", func() error {
+	err = c.do(ctx, CloudPart, "cloud.Subnets", func(context.Context) error {
 		for _, z := range c.w.opts.Zones {
 			out = append(out, nodes.Subnet{ID: "subnet-" + z, Zone: z})
 		}
@@ -159,7 +159,7 @@ func (c *Client) Subnets(ctx context.Context) (out []nodes.Subnet, err error) {
 
 // Launch starts an instance. A token is bound to its first request in its zone, whether or not that got an instance.
 func (c *Client) Launch(ctx context.Context, req nodes.LaunchRequest) (out nodes.Instance, err error) {
-	err = c.do(ctx, CloudPart, "cloud.Launch", func() error {
+	err = c.do(ctx, CloudPart, "cloud.Launch", func(ctx context.Context) error {
 		_, late := ctx.(arrivesLate)
 		in, err := c.launch(req, late)
 		if err != nil {
@@ -218,7 +218,7 @@ func (s Shortage) matches(o nodes.Offering, now time.Time) bool {
 
 // Terminate ends an instance.
 func (c *Client) Terminate(ctx context.Context, id string) error {
-	return c.do(ctx, CloudPart, "cloud.Terminate", func() error {
+	return c.do(ctx, CloudPart, "cloud.Terminate", func(context.Context) error {
 		in := c.w.find(id)
 		if in == nil || !in.alive() {
 			return nil
@@ -231,7 +231,7 @@ func (c *Client) Terminate(ctx context.Context, id string) error {
 
 // Diagnose returns an instance's state.
 func (c *Client) Diagnose(ctx context.Context, id string) (d nodes.Diagnosis, err error) {
-	err = c.do(ctx, CloudPart, "cloud.Diagnose", func() error {
+	err = c.do(ctx, CloudPart, "cloud.Diagnose", func(context.Context) error {
 		if in := c.w.find(id); in != nil {
 			d = nodes.Diagnosis{State: in.State, Console: "boot of " + id}
 		}
@@ -244,7 +244,7 @@ func (c *Client) Diagnose(ctx context.Context, id string) (d nodes.Diagnosis, er
 
 // View shows nodes and pods.
 func (c *Client) View(ctx context.Context) (v nodes.View, err error) {
-	err = c.do(ctx, ClusterPart, "cluster.View", func() error {
+	err = c.do(ctx, ClusterPart, "cluster.View", func(context.Context) error {
 		for _, n := range c.w.nodes {
 			out := n.Node
 			out.Claims = slices.Clone(n.claims)
@@ -318,7 +318,7 @@ func (c *Client) Uncordon(ctx context.Context, ref nodes.NodeRef, claim string) 
 }
 
 func (c *Client) onNode(ctx context.Context, call string, ref nodes.NodeRef, f func(*node) error) error {
-	return c.do(ctx, ClusterPart, call, func() error {
+	return c.do(ctx, ClusterPart, call, func(context.Context) error {
 		n := c.w.findNode(ref)
 		if n == nil {
 			return fmt.Errorf("node %s with UID %s: not found", ref.Name, ref.UID)
@@ -329,7 +329,7 @@ func (c *Client) onNode(ctx context.Context, call string, ref nodes.NodeRef, f f
 
 // Drain evicts pods and waits, in virtual time.
 func (c *Client) Drain(ctx context.Context, req nodes.DrainRequest) (p nodes.DrainProgress, err error) {
-	err = c.do(ctx, ClusterPart, "cluster.Drain", func() error {
+	err = c.do(ctx, ClusterPart, "cluster.Drain", func(context.Context) error {
 		n := c.w.findNode(req.Node)
 		if n == nil { // whoever deleted it took its pods with it
 			p.Done = true
@@ -410,7 +410,7 @@ func (c *Client) evict(p *pod, most time.Duration) {
 
 // Remove deletes a Node object by name and UID.
 func (c *Client) Remove(ctx context.Context, ref nodes.NodeRef) error {
-	return c.do(ctx, ClusterPart, "cluster.Remove", func() error {
+	return c.do(ctx, ClusterPart, "cluster.Remove", func(context.Context) error {
 		n := c.w.findNode(ref)
 		if n == nil {
 			return nil
@@ -426,7 +426,7 @@ func (c *Client) Cost(context.Context, []string) (map[string]float64, error) { r
 
 // HandOver notes that the workers on a node were told.
 func (c *Client) HandOver(ctx context.Context, name string, _ time.Time) error {
-	return c.do(ctx, ClusterPart, "workers.HandOver", func() error {
+	return c.do(ctx, ClusterPart, "workers.HandOver", func(context.Context) error {
 		c.log(Entry{Kind: HandedOver, Instance: name})
 		return nil
 	})
@@ -436,7 +436,7 @@ func (c *Client) HandOver(ctx context.Context, name string, _ time.Time) error {
 
 // Observe reports the utilisation and the pending pods, and both over the policy's windows.
 func (c *Client) Observe(ctx context.Context) (r nodes.Readings, err error) {
-	err = c.do(ctx, SignalsPart, "signals.Observe", func() error {
+	err = c.do(ctx, SignalsPart, "signals.Observe", func(context.Context) error {
 		w, p := c.w, c.w.opts.Policy
 		w.settle()
 		r.At = w.now
@@ -499,13 +499,14 @@ func (w *World) markedFacts(before, after nodes.Record) Facts {
 
 // Load returns the record.
 func (c *Client) Load(ctx context.Context) (r nodes.Record, err error) {
-	err = c.do(ctx, StorePart, "store.Load", func() error { r = c.w.store.record.Clone(); return nil })
+	err = c.do(ctx, StorePart, "store.Load", func(context.Context) error { r = c.w.store.record.Clone(); return nil })
 	return r, err
 }
 
 // Apply makes a transition.
 func (c *Client) Apply(ctx context.Context, t nodes.Transition) (r nodes.Record, err error) {
-	err = c.do(ctx, StorePart, "store."+t.Name(), func() error {
+	err = c.do(ctx, StorePart, "store."+t.Name(), func(ctx context.Context) error {
+		_, late := ctx.(arrivesLate)
 		before := c.w.store.record
 		next, changed, err := nodes.Applied(before, t)
 		if err != nil {
@@ -514,7 +515,7 @@ func (c *Client) Apply(ctx context.Context, t nodes.Transition) (r nodes.Record,
 		}
 		if changed {
 			c.w.store.record = next
-			c.log(Entry{Kind: Written, Detail: t.Name(), Before: &before, After: &next, Facts: c.w.markedFacts(before, next)})
+			c.log(Entry{Kind: Written, Detail: t.Name(), Before: &before, After: &next, Facts: c.w.markedFacts(before, next), Late: late})
 		}
 		r = next.Clone()
 		return nil
@@ -524,13 +525,13 @@ func (c *Client) Apply(ctx context.Context, t nodes.Transition) (r nodes.Record,
 
 // OpenInterruptions returns the interruptions that are not closed.
 func (c *Client) OpenInterruptions(ctx context.Context) (out []nodes.Interruption, err error) {
-	err = c.do(ctx, StorePart, "store.OpenInterruptions", func() error { out = c.w.store.open(); return nil })
+	err = c.do(ctx, StorePart, "store.OpenInterruptions", func(context.Context) error { out = c.w.store.open(); return nil })
 	return out, err
 }
 
 // ApplyInterruption makes a transition of an interruption.
 func (c *Client) ApplyInterruption(ctx context.Context, id string, t nodes.InterruptionTransition) (i nodes.Interruption, err error) {
-	err = c.do(ctx, StorePart, "store."+t.Name(), func() error {
+	err = c.do(ctx, StorePart, "store."+t.Name(), func(ctx context.Context) error {
 		next, changed, err := nodes.AppliedInterruption(c.w.store.items[id], t)
 		if err != nil {
 			c.log(Entry{Kind: RefusedWrite, Detail: t.Name()})
@@ -552,7 +553,7 @@ func (c *Client) ApplyInterruption(ctx context.Context, id string, t nodes.Inter
 
 // Append adds an event.
 func (c *Client) Append(ctx context.Context, e nodes.Event) error {
-	return c.do(ctx, JournalPart, "journal.Append", func() error {
+	return c.do(ctx, JournalPart, "journal.Append", func(context.Context) error {
 		if !c.w.eventKeys[e.Key()] {
 			c.w.eventKeys[e.Key()] = true
 			c.w.events = append(c.w.events, e)

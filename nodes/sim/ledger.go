@@ -47,7 +47,7 @@ type Entry struct {
 	Refusal  nodes.LaunchFailure
 	Detail   string // a pod's or a transition's name, a claim
 	Facts    Facts
-	Late     bool // a launch that took effect after its sender's deadline
+	Late     bool // it took effect after its sender's deadline
 	Before   *nodes.Record
 	After    *nodes.Record
 	Item     *nodes.Interruption

@@ -157,11 +157,14 @@ func (w *World) ForgetInstance(instanceID string) {
 	w.find(instanceID).visibleAt = w.now.Add(1000 * time.Hour)
 }
 
-// Instance returns an instance as it is, visible or not.
+// Instance returns an instance as it is, visible or not; the zero Instance if there never was one.
 func (w *World) Instance(id string) nodes.Instance {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.find(id).Instance
+	if in := w.find(id); in != nil {
+		return in.Instance
+	}
+	return nodes.Instance{}
 }
 
 // Fleet counts the workers as they are.
