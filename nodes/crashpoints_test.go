@@ -4,13 +4,14 @@ import (
 	"flag"
 	"fmt"
 	"iter"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 )
 
-var depth = flag.Int("crashpoints.depth", 1, "how much TestCrashPoints explores: 0 a sample, 1 every single fault, 2 many pairs and interleavings too, 3 all of them")
+var depth = flag.Int("crashpoints.depth", 1, "how much TestCrashPoints explores: 0 a small sample, 1 every single fault and a sample of the rest, 2 many pairs and interleavings too, 3 all of them")
 
 // pauses are how long a process is stopped: not at all, almost until its lease runs out, just past it, and past a successor's too.
 var pauses = []time.Duration{0, 58 * time.Second, 62 * time.Second, 130 * time.Second}
@@ -32,11 +33,11 @@ func plans(sc *scenario, calls, depth int) iter.Seq[schedule] {
 		if !singles(calls, map[int]int{0: 7 * stride, 1: stride, 2: stride, 3: stride}[depth], yield) {
 			return
 		}
-		pairStep := map[int]int{0: sample(61), 1: sample(29), 2: sample(3), 3: sample(1)}[depth]
+		pairStep := map[int]int{0: sample(301), 1: sample(41), 2: sample(3), 3: sample(1)}[depth]
 		if !pairs(calls, pairStep, yield) {
 			return
 		}
-		pauseStep := map[int]int{0: sample(37), 1: sample(13), 2: sample(1), 3: sample(1)}[depth]
+		pauseStep := map[int]int{0: sample(301), 1: sample(19), 2: sample(1), 3: sample(1)}[depth]
 		interleavings(calls, pauseStep, depth, yield)
 	}
 }
@@ -97,6 +98,7 @@ func interleavings(calls, step, depth int, yield func(schedule) bool) bool {
 
 // TestCrashPoints runs every scenario under every schedule of the chosen depth and judges each run from the world's ledger.
 func TestCrashPoints(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // many small worlds, each soon forgotten
 	traces := map[uint64]bool{}
 	cover := map[string]*[faults]int{}
 	seen := map[string]int{} // violations by scenario and invariant; two examples of each are shown
