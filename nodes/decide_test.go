@@ -89,6 +89,7 @@ func TestDecide(t *testing.T) {
 		// scale up: both triggers (seed 000)
 		{"all: CPU and pending", pressed(), func(s *situation) { s.metrics(0.9, 12); s.p.Trigger = TriggerAll }, ScaleUp, ReasonTriggered, 2},
 		{"all: pending alone is not enough", pressed(), func(s *situation) { s.p.Trigger = TriggerAll }, Noop, ReasonTriggerPartial, 0},
+		{"all: pending alone at low CPU holds up a scale-down", pressed(), func(s *situation) { s.metrics(0.1, 12); s.p.Trigger = TriggerAll }, Noop, ReasonPodsPending, 0},
 		{"all: CPU alone is not enough", hot(), func(s *situation) { s.p.Trigger = TriggerAll }, Noop, ReasonTriggerPartial, 0},
 		{"all: CPU high too short", pressed(), func(s *situation) {
 			s.metrics(0.9, 12)
@@ -204,7 +205,9 @@ func TestDecide(t *testing.T) {
 			}
 		}, Noop, ReasonNoTarget, 0},
 	}
+	met := map[Reason]bool{}
 	for _, c := range rows {
+		met[c.reason] = true
 		t.Run(c.name, func(t *testing.T) {
 			c.change(c.s)
 			d := Decide(c.s.p, c.s.o, c.s.r, c.s.now)
@@ -219,6 +222,14 @@ func TestDecide(t *testing.T) {
 				t.Error("the same question got another answer")
 			}
 		})
+	}
+	for _, r := range []Reason{ReasonTriggered, ReasonRepair, ReasonIdle, ReasonSteady, ReasonInProgress, ReasonMetricsMissing,
+		ReasonFleetUnknown, ReasonCPUTooShort, ReasonPendingTooShort, ReasonTriggerPartial, ReasonNeverFit, ReasonCooldownUp, ReasonBackoff,
+		ReasonMaxWorkers, ReasonIdleTooShort, ReasonPodsPending, ReasonCooldownDown, ReasonInterruption, ReasonMinWorkers, ReasonNoTarget,
+		ReasonPodsDontFit} {
+		if !met[r] {
+			t.Errorf("no row is about %s", r)
+		}
 	}
 }
 

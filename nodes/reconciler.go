@@ -265,7 +265,7 @@ func (s *survey) worker(instanceID string) (Worker, bool) {
 	return s.workers[i], true
 }
 
-// available returns the number of Ready, uncordoned workers besides one, in all and in its zone, and whether there are others in
+// availableBeside returns the number of Ready, uncordoned workers besides one, in all and in its zone, and whether there are some in
 // other zones.
 func (s *survey) availableBeside(instanceID string) (all, inZone int, severalZones bool) {
 	zones := map[string]int{}

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -367,5 +368,113 @@ func TestAnEventOfAnotherClusterNotedInAnOutageIsClosed(t *testing.T) {
 	s.ticks(t, 1)
 	if s.OpenItems() != 0 || s.count(sim.Launched) != 0 {
 		t.Errorf("%d open, %d launched", s.OpenItems(), s.count(sim.Launched))
+	}
+}
+
+// thief is a sim.Hook that does something once, before a call.
+type thief struct {
+	call string
+	do   func()
+	seen []string // calls after it
+	done bool
+}
+
+func (h *thief) Before(call string) error {
+	if h.done {
+		h.seen = append(h.seen, call)
+	}
+	if call == h.call && !h.done {
+		h.done = true
+		h.do()
+	}
+	return nil
+}
+
+func (h *thief) After(_ string, err error) error { return err }
+
+func TestATickWhoseLeaseHasPassedOnDoesNothingMore(t *testing.T) {
+	hook := &thief{call: "cluster.Drain"}
+	s := newSet(t, "aab", nil)
+	hooked := s.Client("A", hook)
+	c := s.config
+	c.Signals, c.Cloud, c.Cluster, c.Store, c.Journal = hooked, hooked, hooked, hooked, hooked
+	r, err := nodes.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hook.do = func() {
+		s.Advance(61 * time.Second)
+		if _, err := s.client.Apply(context.Background(), nodes.AcquireLease{Owner: "B", Now: s.Clock().Now(), TTL: time.Minute}); err != nil {
+			t.Error(err)
+		}
+	}
+	s.SetLoad(0.1)
+	s.AddPodOn(w1, one("p"))
+	for range 4 {
+		s.Advance(time.Minute)
+		_, _ = r.Tick(t.Context())
+		if hook.done {
+			break
+		}
+	}
+	if !hook.done {
+		t.Fatal("nothing was drained")
+	}
+	if len(hook.seen) > 0 {
+		t.Errorf("it went on to call %v", hook.seen)
+	}
+	if s.count(sim.Evicted)+s.count(sim.Terminated) > 0 {
+		t.Error("what it was about to do had an effect")
+	}
+}
+
+func TestALeaseIsRenewedWhileATickIsLong(t *testing.T) {
+	s := newSet(t, "aab", func(c *nodes.Config) { c.TickBudget = 10 * time.Minute })
+	s.SetLoad(0.1)
+	s.AddPodOn(w1, sim.PodSpec{Name: "slow", Grace: 100 * time.Second})
+	s.ticks(t, 3)
+	renewals := 0
+	for _, e := range s.Ledger() {
+		if e.Kind == sim.Written && e.Detail == "renewLease" {
+			renewals++
+		}
+	}
+	if renewals < 4 || s.count(sim.Terminated) != 1 {
+		t.Errorf("%d renewals in a drain of 100 s, %d terminated", renewals, s.count(sim.Terminated))
+	}
+}
+
+// TestReconcilersAtTheSameTime lets processes tick with real concurrency, where the harness interleaves them one call at a time.
+func TestReconcilersAtTheSameTime(t *testing.T) {
+	for _, name := range []string{"scale-up", "scale-down", "partial join", "the second drain of two fails"} {
+		t.Run(name, func(t *testing.T) {
+			all := scenarios()
+			sc := &all[slices.IndexFunc(all, func(sc scenario) bool { return sc.name == name })]
+			s := newStage(sc)
+			s.plan = schedule{faults: map[int]fault{0: pauseBefore, -1: pauseBefore, -2: pauseBefore}, pause: 5 * time.Minute}
+			var wg sync.WaitGroup
+			for _, actor := range []string{"A", "B", "C"} {
+				c := s.Client(actor, nil)
+				r, err := nodes.New(nodes.Config{Policy: s.policy, Signals: c, Cloud: c, Cluster: c, Store: c, Journal: c, Clock: s.Clock()})
+				if err != nil {
+					t.Fatal(err)
+				}
+				wg.Go(func() {
+					for range 80 {
+						s.Advance(20 * time.Second)
+						_, _ = r.Tick(t.Context())
+					}
+				})
+			}
+			wg.Wait()
+			p := &performance{stage: s}
+			for range 20 {
+				s.Advance(time.Minute)
+				_ = p.run("A", tickOnce)
+			}
+			for _, v := range check(s) {
+				t.Errorf("%s: %s", v.invariant, v.what)
+			}
+		})
 	}
 }
