@@ -187,7 +187,7 @@ func (j *judge) cordonEnds(e *sim.Entry, claim string) {
 			continue
 		}
 		delete(j.cordoned, key)
-		if strings.HasPrefix(own, "int-") || strings.Contains(j.s.sc.name, "stuck") {
+		if strings.HasPrefix(own, "int-") || j.s.sc.outage {
 			continue // a warned node stays cordoned until its end; in an outage nobody can uncordon
 		}
 		// One drain deadline and the tick in which it is noticed; after each fault, a lease that runs out and another tick.

@@ -36,7 +36,7 @@ type Config struct {
 	WorkerPlane WorkerPlane   // nil: the nodes carry no workers that want to know
 	Clock       Clock         // nil: SystemClock
 	Template    Template      // what new instances boot from
-	Sizer       Sizer         // nil: PodsPerNode
+	Sizer       Sizer         // nil: PodsPerNode; required by SizingFit
 	Fitter      Fitter        // nil: RequestsFit
 	NewID       func() string // unique short strings; nil: random
 	TickBudget  time.Duration // after which a tick begins nothing new; 0: 50 s
@@ -55,6 +55,9 @@ func New(c Config) (*Reconciler, error) {
 	}
 	if err := c.Policy.Validate(); err != nil {
 		return nil, err
+	}
+	if c.Policy.Sizing == SizingFit && c.Sizer == nil {
+		return nil, errors.New("SIZING=fit needs a Sizer that packs pods")
 	}
 	if c.Clock == nil {
 		c.Clock = SystemClock{}

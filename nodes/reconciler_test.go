@@ -75,6 +75,11 @@ func TestNewListsWhatIsMissing(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "MAX_WORKERS") {
 		t.Errorf("an empty policy: %v", err)
 	}
+	p := quick()
+	p.Sizing = nodes.SizingFit
+	if _, err := nodes.New(nodes.Config{Policy: p, Signals: c, Cloud: c, Cluster: c, Store: c, Journal: c}); err == nil {
+		t.Error("SIZING=fit without a sizer was accepted")
+	}
 }
 
 func TestATickThatFindsTheLeaseHeldDoesNothing(t *testing.T) {

@@ -47,17 +47,22 @@ func (t *run) carryOnDown(ctx context.Context, s *survey) error {
 // action ended.
 func (t *run) removeTarget(ctx context.Context, s *survey, id string) (done bool, err error) {
 	m, started := t.rec.Removal(id)
+	stuck := t.now().Sub(time.Unix(t.rec.ScaleDownStartedEpoch, 0)) >= t.c.Policy.ScaleDownStuck
 	gone, err := t.confirmedGone(ctx, s, id)
-	switch {
-	case err != nil:
-		return false, err
-	case gone || m.Phase == PhaseTerminating:
+	if err == nil && (gone || m.Phase == PhaseTerminating) {
 		if m.Node.Name == "" {
 			m.Node = s.nodeOf(id)
 		}
-		return t.finishTarget(ctx, id, m, gone)
-	case t.now().Sub(time.Unix(t.rec.ScaleDownStartedEpoch, 0)) >= t.c.Policy.ScaleDownStuck:
-		return false, t.failDown(ctx, "", "older than SCALE_DOWN_STUCK_SEC")
+		done, err = t.finishTarget(ctx, id, m, gone)
+		if done || !stuck || lost(err) {
+			return done, err
+		}
+	}
+	switch {
+	case stuck: // whatever holds it up must not block all scaling; what is marked is finished by the sweep
+		return false, errors.Join(err, t.failDown(ctx, "", "older than SCALE_DOWN_STUCK_SEC"))
+	case err != nil:
+		return false, err
 	case s.fleetErr() != nil:
 		return false, nil // what can't be seen is not removed
 	}

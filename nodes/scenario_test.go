@@ -21,7 +21,8 @@ type scenario struct {
 	want    func(*stage) string // always
 	undone  func(*stage) string // only without a fault: a crash may use up a drain's time, and then the worker is kept
 	// tolerated is what the general rest rule does not hold for.
-	nodeless int // instances without a node that nobody may touch
+	nodeless int  // instances without a node that nobody may touch
+	outage   bool // of an API so long that a cordoned node stays cordoned past its drain's deadline
 }
 
 // delivery is an event of the cloud at a time. Instance picks the instance.
@@ -256,10 +257,19 @@ func scenarios() []scenario {
 			idle(s)
 			s.AddPodOn(w2, sim.PodSpec{Name: "stuck", MilliCPU: 100, Stuck: true})
 		}},
-		{name: "a scale-down that is stuck", workers: "aab", length: minutes(17), want: atLeast(2), setup: func(s *stage) {
+		{name: "a scale-down that is stuck", outage: true, workers: "aab", length: minutes(17), want: atLeast(2), setup: func(s *stage) {
 			idle(s)
 			s.AddPodOn(w1, sim.PodSpec{Name: "slow", MilliCPU: 1000, Grace: 80 * time.Second})
 			s.Outage(sim.ClusterPart, 150*time.Second, minutes(9))
+		}},
+		{name: "terminations refused", outage: true, workers: "aabb", length: minutes(19), want: atLeast(2), undone: alive(false, w1), setup: func(s *stage) {
+			idle(s)
+			s.Outage(sim.TerminatePart, 0, minutes(11))
+		}},
+		{name: "a cloud outage during a scale-down", outage: true, workers: "aabb", length: minutes(17), want: atLeast(2), setup: func(s *stage) {
+			idle(s)
+			s.AddPodOn(w1, sim.PodSpec{Name: "slow", MilliCPU: 1000, Grace: 80 * time.Second})
+			s.Outage(sim.CloudPart, 150*time.Second, minutes(9))
 		}},
 		{name: "a target that is reclaimed while it drains", workers: "aab", length: minutes(9), want: fleet(2), setup: func(s *stage) {
 			idle(s)

@@ -42,6 +42,7 @@ func brokenVariants() []brokenVariant {
 		{"a drain restarted by every tick", onStore(drainRestarts), "a drain that fails", drainLimit},
 		{"no uncordon after a failed drain", onCluster(clusterHooks{uncordon: true}), "a drain that fails", atRest},
 		{"a mark taken back", onStore(markTakenBack), "scale-down", markFinal},
+		{"a failed scale-down that forgets its marks", onStore(marksForgotten), "terminations refused", markFinal},
 		{"no sweep", onCloud(cloudHooks{listed: func(_ *stage, in *nodes.Instance) bool { in.ActionID = ""; return true }}), "orphans", noneLeaked},
 		{"a sweep that trusts an incomplete list", onCluster(clusterHooks{view: halfIsWhole}), "half a list of nodes", drainedFirst},
 		{"a sweep that takes an outage for an empty cluster", onCluster(clusterHooks{view: outageIsEmpty}), "an hour without the Kubernetes API", asExpected},
@@ -447,6 +448,16 @@ func noMark(*stage) brokenStore {
 			return nil
 		}
 		return loose{t, func(r nodes.Record) (nodes.Record, error) { return r, nil }}
+	}}
+}
+
+// marksForgotten ends a scale-down with everything that belongs to it.
+func marksForgotten(*stage) brokenStore {
+	return brokenStore{hook: func(t nodes.Transition) nodes.Transition {
+		if _, ok := t.(nodes.FailScaleDown); !ok {
+			return nil
+		}
+		return then(t, func(_ nodes.Record, r *nodes.Record) { r.Removals = nil })
 	}}
 }
 

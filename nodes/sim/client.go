@@ -219,6 +219,9 @@ func (s Shortage) matches(o nodes.Offering, now time.Time) bool {
 // Terminate ends an instance.
 func (c *Client) Terminate(ctx context.Context, id string) error {
 	return c.do(ctx, CloudPart, "cloud.Terminate", func(context.Context) error {
+		if c.w.outageOf(TerminatePart) != nil {
+			return fmt.Errorf("cloud.Terminate: %w", ErrUnreachable)
+		}
 		in := c.w.find(id)
 		if in == nil || !in.alive() {
 			return nil

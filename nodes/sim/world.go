@@ -71,6 +71,8 @@ const (
 	SignalsPart Part = "signals"
 	StorePart   Part = "store"
 	JournalPart Part = "journal"
+
+	TerminatePart Part = "terminate" // terminations alone, as when the permission for them is missing
 )
 
 type outage struct {
