@@ -190,8 +190,8 @@ func (j *judge) cordonEnds(e *sim.Entry, claim string) {
 		if strings.HasPrefix(own, "int-") || j.s.sc.outage {
 			continue // a warned node stays cordoned until its end; in an outage nobody can uncordon
 		}
-		// One drain deadline and the tick in which it is noticed; after each fault, a lease that runs out and another tick.
-		limit := j.s.policy.DrainTimeout + 90*time.Second + time.Duration(len(j.s.plan.faults))*3*time.Minute + j.s.plan.pause
+		// One drain deadline for each target and the tick in which it is noticed; after each fault, a lease that runs out and another tick.
+		limit := time.Duration(j.s.policy.MaxBatchDown)*j.s.policy.DrainTimeout + 90*time.Second + time.Duration(len(j.s.plan.faults))*3*time.Minute + j.s.plan.pause
 		if e.At.Sub(since) > limit {
 			j.fail(drainLimit, "%s was cordoned for %s", e.Instance, e.At.Sub(since))
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -23,6 +24,9 @@ func (t *run) beginDown(ctx context.Context, s *survey, d Decision) error {
 
 // carryOnDown goes on with the open scale-down from wherever it was left, target by target.
 func (t *run) carryOnDown(ctx context.Context, s *survey) error {
+	if err := t.cordonTargets(ctx, s); err != nil {
+		return err
+	}
 	for _, id := range t.rec.ScaleDownTargetInstanceIDs {
 		if !t.rec.Targets(id) {
 			continue
@@ -43,11 +47,34 @@ func (t *run) carryOnDown(ctx context.Context, s *survey) error {
 	return err
 }
 
+// cordonTargets cordons the targets that wait for their turn, so that what is evicted from one is not placed on the next only to be
+// evicted again. A single target is cordoned by its drain.
+func (t *run) cordonTargets(ctx context.Context, s *survey) error {
+	if len(t.rec.ScaleDownTargetInstanceIDs) < 2 || s.fleetErr() != nil || t.stuck() {
+		return nil
+	}
+	for _, id := range t.rec.ScaleDownTargetInstanceIDs {
+		w, _ := s.worker(id)
+		if _, started := t.rec.Removal(id); started || !t.rec.Targets(id) || w.Node == nil || slices.Contains(w.Node.Claims, t.rec.ScaleDownActionID) {
+			continue
+		}
+		if err := t.cordon(ctx, w.Node.NodeRef, t.rec.ScaleDownActionID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stuck tells whether the scale-down has had its time.
+func (t *run) stuck() bool {
+	return t.now().Sub(time.Unix(t.rec.ScaleDownStartedEpoch, 0)) >= t.c.Policy.ScaleDownStuck
+}
+
 // removeTarget brings one target as far as it goes now: done, or to be continued by the next tick, or, if it can't be removed, the
 // action ended.
 func (t *run) removeTarget(ctx context.Context, s *survey, id string) (done bool, err error) {
 	m, started := t.rec.Removal(id)
-	stuck := t.now().Sub(time.Unix(t.rec.ScaleDownStartedEpoch, 0)) >= t.c.Policy.ScaleDownStuck
+	stuck := t.stuck()
 	gone, err := t.confirmedGone(ctx, s, id)
 	if err == nil && (gone || m.Phase == PhaseTerminating) {
 		if m.Node.Name == "" {
@@ -60,7 +87,7 @@ func (t *run) removeTarget(ctx context.Context, s *survey, id string) (done bool
 	}
 	switch {
 	case stuck: // whatever holds it up must not block all scaling; what is marked is finished by the sweep
-		return false, errors.Join(err, t.failDown(ctx, "", "older than SCALE_DOWN_STUCK_SEC"))
+		return false, errors.Join(err, t.failDown(ctx, s, "", "older than SCALE_DOWN_STUCK_SEC"))
 	case err != nil:
 		return false, err
 	case s.fleetErr() != nil:
@@ -68,7 +95,7 @@ func (t *run) removeTarget(ctx context.Context, s *survey, id string) (done bool
 	}
 	if !started {
 		if why, blame := t.objection(s, id); why != "" {
-			return false, t.failDown(ctx, blame, why)
+			return false, t.failDown(ctx, s, blame, why)
 		}
 		m = Removal{InstanceID: id, ActionID: t.rec.ScaleDownActionID, Node: s.nodeOf(id), DrainedSince: t.now().Unix(), Reason: "scale-down"}
 		if err := t.apply(ctx, StartDrain{Fence: t.fence, Removal: m}); err != nil {
@@ -80,7 +107,7 @@ func (t *run) removeTarget(ctx context.Context, s *survey, id string) (done bool
 	case err != nil:
 		return false, err
 	case failure != "":
-		return false, t.failDown(ctx, id, failure)
+		return false, t.failDown(ctx, s, id, failure)
 	case !drained:
 		return false, nil
 	}
@@ -91,7 +118,7 @@ func (t *run) removeTarget(ctx context.Context, s *survey, id string) (done bool
 		return false, err
 	}
 	if why, _ := t.objection(s, id); why != "" {
-		return false, t.failDown(ctx, "", why)
+		return false, t.failDown(ctx, s, "", why)
 	}
 	if err := t.apply(ctx, MarkTerminating{Fence: t.fence, Removal: m}); err != nil {
 		return false, err
@@ -185,16 +212,24 @@ func (t *run) terminateAndRemove(ctx context.Context, id string, node NodeRef, g
 // failDown ends the scale-down. What it cordoned and did not mark is uncordoned first, so that a crash in between is followed by
 // doing it again. If uncordoning fails the action ends all the same, or one unreachable API would block all scaling: the sweep
 // uncordons every node whose claim nobody stands behind.
-func (t *run) failDown(ctx context.Context, culprit, why string) error {
+func (t *run) failDown(ctx context.Context, s *survey, culprit, why string) error {
 	action := t.rec.ScaleDownActionID
-	for _, m := range t.rec.Removals {
-		if m.ActionID == action && m.Phase != PhaseTerminating {
-			if err := t.uncordon(ctx, m.Node, m.claim()); err != nil {
-				if lost(err) {
-					return err
-				}
-				t.fail(ctx, "uncordoning", err)
+	for _, id := range t.rec.ScaleDownTargetInstanceIDs {
+		m, started := t.rec.Removal(id)
+		if !t.rec.Targets(id) || m.Phase == PhaseTerminating {
+			continue
+		}
+		if !started {
+			m.Node = s.nodeOf(id)
+		}
+		if m.Node.Name == "" {
+			continue
+		}
+		if err := t.uncordon(ctx, m.Node, action); err != nil {
+			if lost(err) {
+				return err
 			}
+			t.fail(ctx, "uncordoning", err)
 		}
 	}
 	err := t.apply(ctx, FailScaleDown{Fence: t.fence, ActionID: action, Now: t.now(), Culprit: culprit, Cause: why})

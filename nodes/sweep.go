@@ -262,7 +262,7 @@ func (t *run) uncordonAbandoned(ctx context.Context, s *survey) error {
 
 func (t *run) standsBehind(s *survey, id, claim string) bool {
 	for _, r := range []Record{s.record, t.rec} { // what ended during this sweep is judged by the next
-		if m, ok := r.Removal(id); ok && m.claim() == claim {
+		if m, ok := r.Removal(id); ok && m.claim() == claim || r.Targets(id) && r.ScaleDownActionID == claim {
 			return true
 		}
 	}
