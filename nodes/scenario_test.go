@@ -209,6 +209,12 @@ func scenarios() []scenario {
 			full(2)(s)
 			s.SetBoots(sim.Boot{NeverReady: true})
 		}},
+		{name: "a node given up that becomes Ready again", workers: "ab", length: minutes(16), want: atLeast(4), setup: func(s *stage) {
+			s.AddPods(4, one("old"))
+			s.AddPods(4, sim.PodSpec{Name: "new", MilliCPU: 1000, Grace: 80 * time.Second})
+			s.SetBoots(sim.Boot{}, sim.Boot{NeverJoins: true})
+			s.Flap("i-004", 340*time.Second, 60*time.Second)
+		}},
 		{name: "an instance that dies while booting", workers: "ab", length: minutes(14), want: atLeast(3), setup: func(s *stage) {
 			full(2)(s)
 			s.SetBoots(sim.Boot{DiesAfter: 40 * time.Second})

@@ -89,14 +89,13 @@ func (w *World) Partial(part Part, after, d time.Duration) {
 	w.outages = append(w.outages, outage{part: part, from: w.now.Add(after), until: w.now.Add(after + d), partial: true})
 }
 
-// Flap makes a node not Ready from now+after for a while.
+// Flap makes a node not Ready from now+after for a while; the instance may be one that is launched before then.
 func (w *World) Flap(instanceID string, after, d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	in := w.find(instanceID)
 	set := func(ready bool) func() {
 		return func() {
-			if in.node != nil && in.alive() {
+			if in := w.find(instanceID); in != nil && in.node != nil && in.alive() {
 				w.setReady(in.node, ready)
 			}
 		}
