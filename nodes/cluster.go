@@ -1,0 +1,122 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Cluster is what the node plane needs of a Kubernetes cluster.
+type Cluster interface {
+	// View reads all nodes with what runs on them, and the pods that wait for one. The number of API calls behind it does not
+	// grow with the number of pods. It is complete or the error is not nil.
+	View(ctx context.Context) (View, error)
+	// Cordon makes a node unschedulable and writes claim beside it, so that whoever finds the node can tell who did it and why.
+	// Cordoning again, by the same or another claim, is no error and adds the claim.
+	Cordon(ctx context.Context, node NodeRef, claim string) error
+	// Uncordon takes claim away, and makes the node schedulable if no other claim is left. A node cordoned by somebody else
+	// stays as it is.
+	Uncordon(ctx context.Context, node NodeRef, claim string) error
+	// Drain evicts what may be evicted from a cordoned node and waits until it is gone, but not beyond req.Until. It says how far
+	// it came; called again it goes on from there.
+	Drain(ctx context.Context, req DrainRequest) (DrainProgress, error)
+	// Remove deletes a Node object, if it still has the UID; a node that is gone or has been replaced is no error.
+	Remove(ctx context.Context, node NodeRef) error
+}
+
+// NodeRef names one incarnation of a node. The UID is a precondition of every destructive call: a node that was deleted and
+// registered again under its old name is another one.
+type NodeRef struct {
+	Name string `json:"name,omitempty"`
+	UID  string `json:"uid,omitempty"`
+}
+
+// View is what the Kubernetes API shows at one moment.
+type View struct {
+	Nodes   []Node `json:"nodes,omitempty"`
+	Pending []Pod  `json:"pending,omitempty"` // unschedulable pods; scheduling-gated ones are not among them
+}
+
+// Node is a node as Kubernetes describes it.
+type Node struct {
+	NodeRef
+	ProviderID    string    `json:"providerId,omitempty"` // aws:///ZONE/i-..., or k3s://NAME on stock nodes
+	InternalIP    string    `json:"internalIp,omitempty"`
+	Ready         bool      `json:"ready,omitempty"`
+	Unschedulable bool      `json:"unschedulable,omitempty"`
+	Claims        []string  `json:"claims,omitempty"` // of those who cordoned it through Cluster.Cordon
+	ControlPlane  bool      `json:"controlPlane,omitempty"`
+	Keep          bool      `json:"keep,omitempty"` // annotated against scale-down
+	CreatedAt     time.Time `json:"createdAt,omitzero"`
+	Allocatable   Resources `json:"allocatable,omitzero"`
+	Pods          []Pod     `json:"pods,omitempty"`    // running here, DaemonSet and mirror pods left out
+	Daemon        Resources `json:"daemon,omitzero"`   // what DaemonSet and mirror pods ask for here
+	Blocker       string    `json:"blocker,omitempty"` // why a drain would fail now, with the pod's name; "" if it would not
+}
+
+// Available tells whether the node counts as a worker that can take work: Ready and not cordoned.
+func (n Node) Available() bool { return n.Ready && !n.Unschedulable }
+
+// Resources is an amount of what pods ask for.
+type Resources struct {
+	MilliCPU int64 `json:"milliCpu,omitempty"`
+	Memory   int64 `json:"memory,omitempty"` // bytes
+	Pods     int   `json:"pods,omitempty"`
+}
+
+// Pod is a pod, or several that are alike, as far as placement goes.
+type Pod struct {
+	Name     string    `json:"name"`               // namespace/name
+	Count    int       `json:"count,omitempty"`    // how many alike; 0 means 1
+	Requests Resources `json:"requests,omitzero"`  // of one of them; Pods is ignored
+	NeverFit string    `json:"neverFit,omitempty"` // why no node that could be launched would run it; "" if one would
+}
+
+// N returns how many pods p stands for.
+func (p Pod) N() int { return max(p.Count, 1) }
+
+// DrainRequest asks for a drain or for its continuation.
+type DrainRequest struct {
+	Node     NodeRef
+	Until    time.Time     // return by then with what has been reached
+	MaxGrace time.Duration // cap on every pod's own grace period; 0: none
+	// SkipCritical leaves pods alone that would otherwise abort the drain: on a node that will be taken away anyway, saving
+	// most pods beats saving none.
+	SkipCritical bool
+}
+
+// DrainProgress tells how far a drain came.
+type DrainProgress struct {
+	Done bool   // nothing is left that a drain moves
+	Left int    // pods still there
+	Why  string // what the drain waits for, with a pod's name
+}
+
+// DrainBlockedError says that a drain can't succeed and should not be continued, for instance because of a critical pod.
+type DrainBlockedError struct {
+	Node string
+	Why  string
+}
+
+// Error names the node and the cause.
+func (e *DrainBlockedError) Error() string {
+	return fmt.Sprintf("drain of %s is blocked: %s", e.Node, e.Why)
+}
+
+// IsDrainBlocked tells whether err says that a drain can't succeed, and why.
+func IsDrainBlocked(err error) (why string, ok bool) {
+	var b *DrainBlockedError
+	if errors.As(err, &b) {
+		return b.Why, true
+	}
+	return "", false
+}
+
+// WorkerPlane is what the node plane asks of an application whose workers run on the nodes. It is optional.
+type WorkerPlane interface {
+	// Cost tells what taking a node away costs; less is better. Nodes without workers may be absent.
+	Cost(ctx context.Context, nodes []string) (map[string]float64, error)
+	// HandOver asks the workers on a node to give their work away before the deadline. It does not wait for that.
+	HandOver(ctx context.Context, node string, deadline time.Time) error
+}

@@ -1,0 +1,371 @@
+package nodes
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// Action is what a decision asks for.
+type Action string
+
+// The actions.
+const (
+	Noop      Action = "NOOP"
+	ScaleUp   Action = "SCALE_UP"
+	ScaleDown Action = "SCALE_DOWN"
+)
+
+// Reason is why a decision is what it is. Every cause of a NOOP has its own.
+type Reason string
+
+// The reasons. The first three are those of actions, the others block one.
+const (
+	ReasonTriggered  Reason = "TRIGGERED"   // a scale-up's trigger holds
+	ReasonRepair     Reason = "MIN_REPAIR"  // fewer workers than MIN_WORKERS
+	ReasonIdle       Reason = "IDLE"        // a scale-down's conditions hold
+	ReasonSteady     Reason = "STEADY"      // nothing asks for a change
+	ReasonInProgress Reason = "IN_PROGRESS" // an action is open
+
+	ReasonMetricsMissing Reason = "METRICS_UNAVAILABLE" // a reading is missing, stale, partial or not a number
+	ReasonFleetUnknown   Reason = "FLEET_UNAVAILABLE"   // the cloud or the Kubernetes API can't be read completely
+
+	ReasonCPUTooShort     Reason = "CPU_HIGH_TOO_SHORT" // CPU is high, but not for CPU_UP_SEC
+	ReasonPendingTooShort Reason = "PENDING_TOO_SHORT"  // pods are pending, but not for PENDING_UP_SEC
+	ReasonTriggerPartial  Reason = "TRIGGER_PARTIAL"    // SCALE_UP_TRIGGER=all and only one of the two holds
+	ReasonNeverFit        Reason = "PODS_NEVER_FIT"     // the only pending pods are of a kind that no new node could run
+	ReasonCooldownUp      Reason = "COOLDOWN_UP"
+	ReasonBackoff         Reason = "FAILURE_BACKOFF"
+	ReasonMaxWorkers      Reason = "MAX_WORKERS"
+
+	ReasonIdleTooShort Reason = "IDLE_TOO_SHORT" // idle, but not for IDLE_DOWN_SEC
+	ReasonPodsPending  Reason = "PODS_PENDING"   // CPU is low, but pods are pending
+	ReasonCooldownDown Reason = "COOLDOWN_DOWN"
+	ReasonInterruption Reason = "INTERRUPTION_OPEN"
+	ReasonMinWorkers   Reason = "MIN_WORKERS"
+	ReasonNoTarget     Reason = "NO_TARGET"     // no worker may be taken away
+	ReasonPodsDontFit  Reason = "PODS_DONT_FIT" // the remaining workers can't take a target's pods
+)
+
+// Gate is one condition of a decision, as it was found.
+type Gate struct {
+	Name      string `json:"name"`
+	Value     string `json:"value"`
+	Threshold string `json:"threshold"`
+	Passed    bool   `json:"passed"`
+}
+
+// Decision is what to do and why. A NOOP's Reason is its blocker: the first gate that kept the nearest action from being taken.
+type Decision struct {
+	Action  Action   `json:"action"`
+	Reason  Reason   `json:"reason"`
+	Detail  string   `json:"detail,omitempty"`
+	Nodes   int      `json:"nodes,omitempty"`   // to launch
+	Targets []Target `json:"targets,omitempty"` // to remove, in this order
+	Passed  []Passed `json:"passed,omitempty"`  // workers not chosen for removal
+	Gates   []Gate   `json:"gates"`
+}
+
+// Decider decides with replaceable sizing and fitting. Its zero parts stand for PodsPerNode and RequestsFit.
+type Decider struct {
+	Policy Policy
+	Sizer  Sizer
+	Fitter Fitter
+}
+
+// Decide says what to do. It depends on nothing but its arguments: no clock, no I/O, the same answer for the same question. r is
+// the record after the tick noted what it saw.
+func Decide(p Policy, o Observation, r Record, now time.Time) Decision {
+	return Decider{Policy: p}.Decide(o, r, now)
+}
+
+// Decide says what to do. Every gate is evaluated and listed, also those behind a failed one, so that a person sees all that stands
+// in the way and not only the first thing.
+func (d Decider) Decide(o Observation, r Record, now time.Time) Decision {
+	if d.Sizer == nil {
+		d.Sizer = PodsPerNode{}
+	}
+	if d.Fitter == nil {
+		d.Fitter = RequestsFit{}
+	}
+	in := newInputs(d.Policy, o, r, now)
+	g := &gates{}
+	shared := d.sharedGates(g, in)
+	repair := d.repairGates(g, in)
+	up := d.upGates(g, in)
+	down, targets, passed := d.downGates(g, in)
+
+	dec := d.choose(in, shared, repair, up, down)
+	switch dec.Action {
+	case ScaleUp:
+		dec.Nodes, dec.Detail = d.size(in, dec.Reason)
+	case ScaleDown:
+		dec.Targets = targets
+	}
+	dec.Passed = passed
+	dec.Gates = g.list
+	return dec
+}
+
+// choose turns the gates of each path into one decision. Repair comes first: it needs no metrics, and a cluster below its minimum
+// is in more danger than one under load.
+func (d Decider) choose(in inputs, shared, repair, up, down verdict) Decision {
+	noop := func(v verdict) Decision { return Decision{Action: Noop, Reason: v.blocker, Detail: v.detail} }
+	switch {
+	case shared.blocker == ReasonInProgress || shared.blocker == ReasonFleetUnknown:
+		return noop(shared)
+	case repair.wanted && repair.blocker == "":
+		return Decision{Action: ScaleUp, Reason: ReasonRepair}
+	case repair.wanted:
+		return noop(repair)
+	case shared.blocker != "":
+		return noop(shared)
+	case up.wanted && up.blocker == "":
+		return Decision{Action: ScaleUp, Reason: ReasonTriggered}
+	case up.wanted && !(up.blocker == ReasonTriggerPartial && down.wanted): // at low CPU a scale-down is the nearer one
+		return noop(up)
+	case down.wanted && down.blocker == "":
+		return Decision{Action: ScaleDown, Reason: ReasonIdle}
+	case down.wanted:
+		return noop(down)
+	case in.neverFit > 0 && in.pending == 0:
+		return Decision{Action: Noop, Reason: ReasonNeverFit, Detail: in.neverFitWhy}
+	}
+	return Decision{Action: Noop, Reason: ReasonSteady}
+}
+
+// size computes the nodes to launch: by the sizer for a trigger, by the deficit for a repair, within the batch and MAX_WORKERS.
+func (d Decider) size(in inputs, why Reason) (int, string) {
+	var n int
+	var how string
+	if why == ReasonRepair {
+		n = in.p.MinWorkers - in.expected
+		how = fmt.Sprintf("%d below MIN_WORKERS", n)
+	} else {
+		n, how = d.Sizer.Size(in.p, in.o, in.pending)
+	}
+	room := in.p.MaxWorkers - in.occupied
+	capped := max(min(n, in.p.MaxBatchUp, room), 1)
+	if capped < n {
+		how = fmt.Sprintf("%s, capped to %d (MAX_BATCH_UP %d, room below MAX_WORKERS %d)", how, capped, in.p.MaxBatchUp, room)
+	}
+	return capped, how
+}
+
+// inputs is what the gates look at, worked out once.
+type inputs struct {
+	p   Policy
+	o   Observation
+	r   Record
+	now time.Time
+
+	census
+	occupied    int // what MAX_WORKERS is held against
+	expected    int // what MIN_WORKERS is held against when repairing: available workers and replacements on their way
+	pending     int // pods that a new node could run
+	neverFit    int // pods that no new node could run
+	neverFitWhy string
+	metrics     string // why metrics can't be used; "" if they can
+}
+
+func newInputs(p Policy, o Observation, r Record, now time.Time) inputs {
+	in := inputs{p: p, o: o, r: r, now: now, census: count(o)}
+	in.occupied = in.alive + in.intents
+	in.expected = in.available + in.coming
+	for _, pod := range o.Pending {
+		if pod.NeverFit != "" {
+			in.neverFit += pod.N()
+			in.neverFitWhy = "pod " + pod.Name + ": " + pod.NeverFit
+		}
+	}
+	in.pending = max(int(o.Readings.Pending.Value)-in.neverFit, 0)
+	in.metrics = missingMetrics(o.Readings)
+	return in
+}
+
+func missingMetrics(m Readings) string {
+	for _, r := range []struct {
+		name string
+		Reading
+	}{{"cpu", m.CPU}, {"cpu-min", m.CPUMin}, {"cpu-max", m.CPUMax}, {"pending", m.Pending}, {"pending-min", m.PendingMin}, {"pending-max", m.PendingMax}} {
+		if !r.Known {
+			if r.Why == "" {
+				return r.name + ": no value"
+			}
+			return r.name + ": " + r.Why
+		}
+	}
+	return ""
+}
+
+// verdict sums up the gates of one path: whether the situation asks for it, and what the first obstacle is.
+type verdict struct {
+	wanted  bool
+	blocker Reason
+	detail  string
+}
+
+func (v *verdict) need(ok bool, why Reason, detail string) {
+	if !ok && v.blocker == "" {
+		v.blocker, v.detail = why, detail
+	}
+}
+
+type gates struct{ list []Gate }
+
+func (g *gates) add(name string, value, threshold any, passed bool) bool {
+	g.list = append(g.list, Gate{Name: name, Value: text(value), Threshold: text(threshold), Passed: passed})
+	return passed
+}
+
+func text(v any) string {
+	switch v := v.(type) {
+	case float64:
+		return strconv.FormatFloat(v, 'g', 4, 64)
+	case time.Duration:
+		return strconv.FormatInt(seconds(v), 10) + "s"
+	case Reading:
+		if !v.Known {
+			return "missing"
+		}
+		return strconv.FormatFloat(v.Value, 'g', 4, 64)
+	}
+	return fmt.Sprint(v)
+}
+
+// sharedGates are those of every action.
+func (d Decider) sharedGates(g *gates, in inputs) verdict {
+	var v verdict
+	v.need(g.add("no-action", actionText(in.r), "none in progress", !in.r.ScalingInProgress), ReasonInProgress, in.r.ActionID())
+	v.need(g.add("fleet-known", okText(in.o.FleetWhy), "complete", in.o.FleetKnown), ReasonFleetUnknown, in.o.FleetWhy)
+	v.need(g.add("metrics-known", okText(in.metrics), "all readings", in.metrics == ""), ReasonMetricsMissing, in.metrics)
+	return v
+}
+
+func actionText(r Record) string {
+	switch {
+	case !r.ScalingInProgress:
+		return "none"
+	case r.ActionID() == "":
+		return "unnamed"
+	}
+	return r.ActionID()
+}
+
+func okText(why string) string {
+	if why == "" {
+		return "ok"
+	}
+	return why
+}
+
+// repairGates are those of a scale-up that brings the cluster back to MIN_WORKERS: no trigger and no cooldown, but never within a
+// failure back-off. Replacements on their way count, or an interruption would be made up for twice.
+func (d Decider) repairGates(g *gates, in inputs) verdict {
+	v := verdict{wanted: !g.add("repair.min-workers", in.expected, in.p.MinWorkers, in.expected >= in.p.MinWorkers)}
+	v.need(d.backoffGate(g, "repair.backoff", in), ReasonBackoff, backoffText(in.r))
+	v.need(g.add("repair.max-workers", in.occupied, in.p.MaxWorkers, in.occupied < in.p.MaxWorkers), ReasonMaxWorkers, "")
+	return v
+}
+
+func (d Decider) backoffGate(g *gates, name string, in inputs) bool {
+	left := max(time.Unix(in.r.BackoffUntilEpoch, 0).Sub(in.now), 0)
+	if in.r.BackoffUntilEpoch == 0 {
+		left = 0
+	}
+	return g.add(name, left, time.Duration(0), left == 0)
+}
+
+func backoffText(r Record) string {
+	return fmt.Sprintf("%d failure(s) in a row, until %d", r.ScaleUpFailures, r.BackoffUntilEpoch)
+}
+
+// upGates are those of a scale-up by its trigger.
+func (d Decider) upGates(g *gates, in inputs) verdict {
+	m := in.o.Readings
+	cpu := g.add("up.cpu", m.CPU, in.p.CPUUp, m.CPU.Known && m.CPU.Value >= in.p.CPUUp)
+	cpuFor := g.add("up.cpu-since", in.age(in.r.CPUHighSinceEpoch), in.p.CPUUpFor, in.lasted(in.r.CPUHighSinceEpoch, in.p.CPUUpFor))
+	cpuMin := g.add("up.cpu-sustained", m.CPUMin, in.p.CPUUp, m.CPUMin.Known && m.CPUMin.Value >= in.p.CPUUp)
+	pending := g.add("up.pending", in.pending, 1, m.Pending.Known && in.pending > 0)
+	pendingFor := g.add("up.pending-since", in.age(in.r.PendingSinceEpoch.Value()), in.p.PendingUpFor, in.lasted(in.r.PendingSinceEpoch.Value(), in.p.PendingUpFor))
+	pendingMin := g.add("up.pending-sustained", m.PendingMin, in.neverFit+1, m.PendingMin.Known && int(m.PendingMin.Value) > in.neverFit)
+
+	cpuHolds := cpu && cpuFor && cpuMin
+	pendingHolds := pending && pendingFor && pendingMin
+	v := verdict{wanted: cpu || pending}
+	if in.p.Trigger == TriggerAll {
+		v.wanted = cpu && pending
+		v.need(cpuHolds || !cpu, ReasonCPUTooShort, "")
+		v.need(pendingHolds || !pending, ReasonPendingTooShort, "")
+		if cpu != pending {
+			v.wanted = true
+			v.need(false, ReasonTriggerPartial, fmt.Sprintf("cpu %t, pending %t", cpu, pending))
+		}
+	} else if !cpuHolds && !pendingHolds {
+		v.need(!pending, ReasonPendingTooShort, "")
+		v.need(!cpu, ReasonCPUTooShort, "")
+	}
+	g.add("up.trigger", fmt.Sprintf("cpu %t, pending %t", cpuHolds, pendingHolds), in.p.Trigger, v.wanted && v.blocker == "")
+	v.need(g.add("up.cooldown", in.age(in.r.LastScaleEpoch), in.p.CooldownUp, in.cooled(in.p.CooldownUp)), ReasonCooldownUp, "")
+	v.need(d.backoffGate(g, "up.backoff", in), ReasonBackoff, backoffText(in.r))
+	v.need(g.add("up.max-workers", in.occupied, in.p.MaxWorkers, in.occupied < in.p.MaxWorkers), ReasonMaxWorkers, "")
+	return v
+}
+
+// downGates are those of a scale-down, the targets included.
+func (d Decider) downGates(g *gates, in inputs) (verdict, []Target, []Passed) {
+	m := in.o.Readings
+	low := g.add("down.cpu", m.CPU, in.p.CPUDown, m.CPU.Known && m.CPU.Value <= in.p.CPUDown)
+	v := verdict{wanted: low}
+	none := m.Pending.Known && in.pending == 0
+	v.need(g.add("down.no-pending", in.pending, 0, none), ReasonPodsPending, "")
+	idle := g.add("down.idle-since", in.age(in.r.IdleSinceEpoch.Value()), in.p.IdleDownFor, in.lasted(in.r.IdleSinceEpoch.Value(), in.p.IdleDownFor))
+	cpuMax := g.add("down.cpu-sustained", m.CPUMax, in.p.CPUDown, m.CPUMax.Known && m.CPUMax.Value <= in.p.CPUDown)
+	pendingMax := g.add("down.pending-sustained", m.PendingMax, in.neverFit, m.PendingMax.Known && int(m.PendingMax.Value) <= in.neverFit)
+	v.need(idle && cpuMax && pendingMax, ReasonIdleTooShort, "")
+	v.need(g.add("down.cooldown", in.age(in.r.LastScaleEpoch), in.p.CooldownDown, in.cooled(in.p.CooldownDown)), ReasonCooldownDown, "")
+	open := len(in.o.Interruptions)
+	v.need(g.add("down.no-interruption", open, 0, open == 0), ReasonInterruption, "")
+	n := min(in.p.MaxBatchDown, in.available-in.p.MinWorkers)
+	v.need(g.add("down.min-workers", in.available-max(n, 1), in.p.MinWorkers, n >= 1), ReasonMinWorkers, "")
+
+	var targets []Target
+	var passed []Passed
+	if n >= 1 && in.o.FleetKnown {
+		targets, passed = SelectTargets(in.o, in.r, d.Fitter, n, in.now)
+	}
+	why, fits := targetsText(passed)
+	v.need(g.add("down.pods-fit", fits, "all pods of a target", len(targets) > 0 || fits == "yes"), ReasonPodsDontFit, fits)
+	v.need(g.add("down.target", len(targets), 1, len(targets) > 0), ReasonNoTarget, why)
+	return v, targets, passed
+}
+
+// targetsText sums up why workers were passed over: the first cause, and the first pod that fits nowhere else.
+func targetsText(passed []Passed) (why, fits string) {
+	fits = "yes"
+	for _, p := range passed {
+		if why == "" {
+			why = p.InstanceID + ": " + p.Why
+		}
+		if fits == "yes" && p.PodsStay {
+			fits = p.Why
+		}
+	}
+	return why, fits
+}
+
+// age is the time since an epoch, 0 if it is not set.
+func (in inputs) age(epoch int64) time.Duration {
+	if epoch == 0 {
+		return 0
+	}
+	return in.now.Sub(time.Unix(epoch, 0)).Truncate(time.Second)
+}
+
+// lasted tells whether what began at epoch has lasted for d; something that has not begun has not.
+func (in inputs) lasted(epoch int64, d time.Duration) bool { return epoch != 0 && in.age(epoch) >= d }
+
+// cooled tells whether d has passed since the last completed action; without one it has.
+func (in inputs) cooled(d time.Duration) bool {
+	return in.r.LastScaleEpoch == 0 || in.age(in.r.LastScaleEpoch) >= d
+}

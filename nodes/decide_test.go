@@ -1,0 +1,423 @@
+package nodes
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+)
+
+// situation is a cluster in which nothing is to be done; rows of the tables change one thing.
+type situation struct {
+	p   Policy
+	o   Observation
+	r   Record
+	now time.Time
+}
+
+// steady has 4 Ready workers in two zones, medium load, no pending pods, cooldowns over.
+func steady() *situation {
+	s := &situation{p: DefaultPolicy(), now: at(100000)}
+	s.o.FleetKnown = true
+	for i, zone := range []string{"a", "a", "b", "b"} {
+		s.o.Fleet = append(s.o.Fleet, readyWorker(i+1, zone))
+	}
+	s.metrics(0.5, 0)
+	s.r = NewRecord("")
+	s.r.LastScaleEpoch = s.ago(3600)
+	return s
+}
+
+func readyWorker(n int, zone string) Worker {
+	id := fmt.Sprintf("i-%d", n)
+	return Worker{
+		Instance: Instance{ID: id, State: StateRunning, Zone: zone, LaunchedAt: at(n)},
+		Node:     &Node{NodeRef: NodeRef{Name: id, UID: "u" + id}, Ready: true, Allocatable: Resources{MilliCPU: 4000, Memory: 8 << 30, Pods: 20}},
+	}
+}
+
+func (s *situation) ago(sec int) int64 { return s.now.Unix() - int64(sec) }
+
+// metrics sets every reading to a load that has lasted.
+func (s *situation) metrics(cpu float64, pending int) {
+	n := float64(pending)
+	s.o.Readings = Readings{CPU: Read(cpu), CPUMin: Read(cpu), CPUMax: Read(cpu), Pending: Read(n), PendingMin: Read(n), PendingMax: Read(n)}
+	s.r.PendingSinceEpoch, s.r.IdleSinceEpoch, s.r.CPUHighSinceEpoch = Num(0), Num(0), 0
+	if pending > 0 {
+		s.r.PendingSinceEpoch = Num(s.ago(3600))
+	}
+	if cpu <= s.p.CPUDown && pending == 0 {
+		s.r.IdleSinceEpoch = Num(s.ago(3600))
+	}
+	if cpu >= s.p.CPUUp {
+		s.r.CPUHighSinceEpoch = s.ago(3600)
+	}
+}
+
+func pressed() *situation { s := steady(); s.metrics(0.5, 12); return s }
+func hot() *situation     { s := steady(); s.metrics(0.9, 0); return s }
+func idle() *situation    { s := steady(); s.metrics(0.1, 0); return s }
+
+func TestDecide(t *testing.T) {
+	type row struct {
+		name   string
+		s      *situation
+		change func(*situation)
+		action Action
+		reason Reason
+		nodes  int
+	}
+	none := func(*situation) {}
+	rows := []row{
+		{"nothing to do at medium load", steady(), none, Noop, ReasonSteady, 0},
+
+		// scale up: either trigger (seed 002)
+		{"pods pending for long ask for nodes", pressed(), none, ScaleUp, ReasonTriggered, 2},
+		{"CPU high for long asks for one node", hot(), none, ScaleUp, ReasonTriggered, 1},
+		{"CPU exactly at CPU_UP counts as high", hot(), func(s *situation) { s.metrics(0.70, 0) }, ScaleUp, ReasonTriggered, 1},
+		{"CPU just below CPU_UP does not", hot(), func(s *situation) { s.metrics(0.69, 0) }, Noop, ReasonSteady, 0},
+		{"CPU high but not since CPU_UP_SEC", hot(), func(s *situation) { s.r.CPUHighSinceEpoch = s.ago(179) }, Noop, ReasonCPUTooShort, 0},
+		{"CPU high since exactly CPU_UP_SEC", hot(), func(s *situation) { s.r.CPUHighSinceEpoch = s.ago(180) }, ScaleUp, ReasonTriggered, 1},
+		{"CPU high by the timestamp but not by the sustained query", hot(), func(s *situation) { s.o.Readings.CPUMin = Read(0.6) }, Noop, ReasonCPUTooShort, 0},
+		{"pods pending but not since PENDING_UP_SEC", pressed(), func(s *situation) { s.r.PendingSinceEpoch = Num(s.ago(179)) }, Noop, ReasonPendingTooShort, 0},
+		{"pods pending since exactly PENDING_UP_SEC", pressed(), func(s *situation) { s.r.PendingSinceEpoch = Num(s.ago(180)) }, ScaleUp, ReasonTriggered, 2},
+		{"pods pending by the timestamp but not by the sustained query", pressed(), func(s *situation) { s.o.Readings.PendingMin = Read(0) }, Noop, ReasonPendingTooShort, 0},
+		{"pods pending that no tick has noted yet", pressed(), func(s *situation) { s.r.PendingSinceEpoch = Num(0) }, Noop, ReasonPendingTooShort, 0},
+		{"pods pending too short while CPU has been high for long", pressed(), func(s *situation) { s.metrics(0.9, 12); s.r.PendingSinceEpoch = Num(s.ago(1)) }, ScaleUp, ReasonTriggered, 2},
+
+		// scale up: both triggers (seed 000)
+		{"all: CPU and pending", pressed(), func(s *situation) { s.metrics(0.9, 12); s.p.Trigger = TriggerAll }, ScaleUp, ReasonTriggered, 2},
+		{"all: pending alone is not enough", pressed(), func(s *situation) { s.p.Trigger = TriggerAll }, Noop, ReasonTriggerPartial, 0},
+		{"all: pending alone at low CPU holds up a scale-down", pressed(), func(s *situation) { s.metrics(0.1, 12); s.p.Trigger = TriggerAll }, Noop, ReasonPodsPending, 0},
+		{"all: CPU alone is not enough", hot(), func(s *situation) { s.p.Trigger = TriggerAll }, Noop, ReasonTriggerPartial, 0},
+		{"all: CPU high too short", pressed(), func(s *situation) {
+			s.metrics(0.9, 12)
+			s.p.Trigger = TriggerAll
+			s.r.CPUHighSinceEpoch = s.ago(10)
+		}, Noop, ReasonCPUTooShort, 0},
+		{"all: pending too short", pressed(), func(s *situation) {
+			s.metrics(0.9, 12)
+			s.p.Trigger = TriggerAll
+			s.r.PendingSinceEpoch = Num(s.ago(10))
+		}, Noop, ReasonPendingTooShort, 0},
+
+		// scale up: constraints
+		{"within the up-cooldown", pressed(), func(s *situation) { s.r.LastScaleEpoch = s.ago(299) }, Noop, ReasonCooldownUp, 0},
+		{"at the end of the up-cooldown", pressed(), func(s *situation) { s.r.LastScaleEpoch = s.ago(300) }, ScaleUp, ReasonTriggered, 2},
+		{"no cooldown before the first action", pressed(), func(s *situation) { s.r.LastScaleEpoch = 0 }, ScaleUp, ReasonTriggered, 2},
+		{"within a failure back-off", pressed(), func(s *situation) { s.r.BackoffUntilEpoch = s.ago(-1) }, Noop, ReasonBackoff, 0},
+		{"after a failure back-off", pressed(), func(s *situation) { s.r.BackoffUntilEpoch = s.ago(0) }, ScaleUp, ReasonTriggered, 2},
+		{"at MAX_WORKERS", pressed(), func(s *situation) { s.p.MaxWorkers = 4 }, Noop, ReasonMaxWorkers, 0},
+		{"an instance that boots counts for MAX_WORKERS", pressed(), func(s *situation) {
+			s.p.MaxWorkers = 5
+			s.o.Fleet = append(s.o.Fleet, Worker{Instance: Instance{ID: "i-9", State: StatePending}})
+		}, Noop, ReasonMaxWorkers, 0},
+		{"an instance that ends does not count for MAX_WORKERS", pressed(), func(s *situation) {
+			s.p.MaxWorkers = 5
+			s.o.Fleet = append(s.o.Fleet, Worker{Instance: Instance{ID: "i-9", State: StateShuttingDown}})
+		}, ScaleUp, ReasonTriggered, 1},
+		{"an open replacement not yet listed counts for MAX_WORKERS", pressed(), func(s *situation) {
+			s.p.MaxWorkers = 5
+			s.o.Interruptions = []Interruption{{InstanceID: "i-1", Replace: ReplaceYes, Intent: &Intent{}}}
+		}, Noop, ReasonMaxWorkers, 0},
+		{"an open scale-up blocks", pressed(), func(s *situation) { s.r.ScalingInProgress = true; s.r.ScaleUpActionID = "x" }, Noop, ReasonInProgress, 0},
+		{"an open scale-down blocks", pressed(), func(s *situation) { s.r.ScalingInProgress = true; s.r.ScaleDownActionID = "x" }, Noop, ReasonInProgress, 0},
+
+		// sizing
+		{"one pending pod is one node", pressed(), func(s *situation) { s.metrics(0.5, 1) }, ScaleUp, ReasonTriggered, 1},
+		{"exactly PODS_PER_NODE pods are one node", pressed(), func(s *situation) { s.metrics(0.5, 10) }, ScaleUp, ReasonTriggered, 1},
+		{"one more is two nodes", pressed(), func(s *situation) { s.metrics(0.5, 11) }, ScaleUp, ReasonTriggered, 2},
+		{"never more than MAX_BATCH_UP", pressed(), func(s *situation) { s.metrics(0.5, 500) }, ScaleUp, ReasonTriggered, 5},
+		{"never past MAX_WORKERS", pressed(), func(s *situation) { s.metrics(0.5, 500); s.p.MaxWorkers = 7 }, ScaleUp, ReasonTriggered, 3},
+
+		// pods that no node could run
+		{"pods that never fit do not trigger", pressed(), func(s *situation) { s.neverFit(12) }, Noop, ReasonNeverFit, 0},
+		{"pods that never fit are not sized for", pressed(), func(s *situation) { s.neverFit(11) }, ScaleUp, ReasonTriggered, 1},
+		{"pods that never fit do not hold up a sustained trigger", pressed(), func(s *situation) { s.neverFit(11); s.o.Readings.PendingMin = Read(11) }, Noop, ReasonPendingTooShort, 0},
+		{"pods that never fit do not block a scale-down", idle(), func(s *situation) {
+			s.metrics(0.1, 3)
+			s.r.IdleSinceEpoch = Num(s.ago(3600))
+			s.neverFit(3)
+		}, ScaleDown, ReasonIdle, 0},
+
+		// metrics
+		{"CPU missing", idle(), func(s *situation) { s.o.Readings.CPU = Missing("timeout") }, Noop, ReasonMetricsMissing, 0},
+		{"CPU not a number", idle(), func(s *situation) { s.o.Readings.CPU = Read(math.NaN()) }, Noop, ReasonMetricsMissing, 0},
+		{"sustained CPU missing", idle(), func(s *situation) { s.o.Readings.CPUMax = Reading{} }, Noop, ReasonMetricsMissing, 0},
+		{"pending missing is not zero pending", idle(), func(s *situation) { s.o.Readings.Pending = Missing("stale") }, Noop, ReasonMetricsMissing, 0},
+		{"sustained pending missing", pressed(), func(s *situation) { s.o.Readings.PendingMin = Missing("partial") }, Noop, ReasonMetricsMissing, 0},
+		{"pending over the idle time missing", idle(), func(s *situation) { s.o.Readings.PendingMax = Missing("partial") }, Noop, ReasonMetricsMissing, 0},
+		{"no metrics at all", pressed(), func(s *situation) { s.o.Readings = Readings{} }, Noop, ReasonMetricsMissing, 0},
+		{"fleet unknown", idle(), func(s *situation) { s.o.FleetKnown, s.o.FleetWhy = false, "timeout" }, Noop, ReasonFleetUnknown, 0},
+
+		// below the minimum
+		{"below MIN_WORKERS without trigger or cooldown", steady(), func(s *situation) { s.keep(1); s.r.LastScaleEpoch = s.ago(1) }, ScaleUp, ReasonRepair, 1},
+		{"below MIN_WORKERS without metrics", steady(), func(s *situation) { s.keep(0); s.o.Readings = Readings{} }, ScaleUp, ReasonRepair, 2},
+		{"a cordoned worker does not count for MIN_WORKERS", steady(), func(s *situation) { s.keep(2); s.o.Fleet[0].Node.Unschedulable = true }, ScaleUp, ReasonRepair, 1},
+		{"a worker that is not Ready does not count for MIN_WORKERS", steady(), func(s *situation) { s.keep(2); s.o.Fleet[0].Node.Ready = false }, ScaleUp, ReasonRepair, 1},
+		{"below MIN_WORKERS but within a back-off", steady(), func(s *situation) { s.keep(1); s.r.BackoffUntilEpoch = s.ago(-60) }, Noop, ReasonBackoff, 0},
+		{"below MIN_WORKERS but at MAX_WORKERS", steady(), func(s *situation) {
+			s.p.MinWorkers, s.p.MaxWorkers = 4, 4
+			s.o.Fleet[0].Node.Ready = false
+		}, Noop, ReasonMaxWorkers, 0},
+		{"below MIN_WORKERS with a replacement on its way", steady(), func(s *situation) {
+			s.keep(2)
+			s.o.Fleet[0].Node.Unschedulable = true
+			s.o.Interruptions = []Interruption{{InstanceID: "i-1", Replace: ReplaceYes}}
+		}, Noop, ReasonSteady, 0},
+		{"below MIN_WORKERS with a replacement that failed", steady(), func(s *situation) {
+			s.keep(2)
+			s.o.Fleet[0].Node.Unschedulable = true
+			s.o.Interruptions = []Interruption{{InstanceID: "i-1", Replace: ReplaceYes, LaunchFailed: "no capacity"}}
+		}, ScaleUp, ReasonRepair, 1},
+		{"repair is capped by the batch", steady(), func(s *situation) { s.p.MinWorkers = 10; s.p.MaxWorkers = 20; s.keep(1) }, ScaleUp, ReasonRepair, 5},
+
+		// scale down
+		{"idle for long removes one worker", idle(), none, ScaleDown, ReasonIdle, 0},
+		{"CPU exactly at CPU_DOWN counts as low", idle(), func(s *situation) { s.metrics(0.30, 0) }, ScaleDown, ReasonIdle, 0},
+		{"CPU just above CPU_DOWN does not", idle(), func(s *situation) { s.metrics(0.31, 0) }, Noop, ReasonSteady, 0},
+		{"low CPU with pods pending for a moment", idle(), func(s *situation) { s.metrics(0.1, 1); s.r.PendingSinceEpoch = Num(s.ago(1)) }, Noop, ReasonPendingTooShort, 0},
+		{"idle but not since IDLE_DOWN_SEC", idle(), func(s *situation) { s.r.IdleSinceEpoch = Num(s.ago(599)) }, Noop, ReasonIdleTooShort, 0},
+		{"idle since exactly IDLE_DOWN_SEC", idle(), func(s *situation) { s.r.IdleSinceEpoch = Num(s.ago(600)) }, ScaleDown, ReasonIdle, 0},
+		{"idle by the timestamp but not by the CPU query", idle(), func(s *situation) { s.o.Readings.CPUMax = Read(0.5) }, Noop, ReasonIdleTooShort, 0},
+		{"idle by the timestamp but not by the pending query", idle(), func(s *situation) { s.o.Readings.PendingMax = Read(1) }, Noop, ReasonIdleTooShort, 0},
+		{"within the down-cooldown", idle(), func(s *situation) { s.r.LastScaleEpoch = s.ago(599) }, Noop, ReasonCooldownDown, 0},
+		{"at the end of the down-cooldown", idle(), func(s *situation) { s.r.LastScaleEpoch = s.ago(600) }, ScaleDown, ReasonIdle, 0},
+		{"a failure back-off does not hold up a scale-down", idle(), func(s *situation) { s.r.BackoffUntilEpoch = s.ago(-60) }, ScaleDown, ReasonIdle, 0},
+		{"an open interruption blocks a scale-down", idle(), func(s *situation) {
+			s.o.Interruptions = []Interruption{{InstanceID: "i-1", Replace: ReplaceNo}}
+		}, Noop, ReasonInterruption, 0},
+		{"at MIN_WORKERS", idle(), func(s *situation) { s.keep(2) }, Noop, ReasonMinWorkers, 0},
+		{"cordoned workers do not count above MIN_WORKERS", idle(), func(s *situation) {
+			s.keep(3)
+			s.o.Fleet[0].Node.Unschedulable = true
+		}, Noop, ReasonMinWorkers, 0},
+		{"a scale-down with an action open", idle(), func(s *situation) { s.r.ScalingInProgress = true; s.r.ScaleUpActionID = "x" }, Noop, ReasonInProgress, 0},
+		{"pods that would fit nowhere else", idle(), func(s *situation) {
+			for i := range s.o.Fleet {
+				s.o.Fleet[i].Node.Pods = []Pod{{Name: "a/big", Requests: Resources{MilliCPU: 3000}}}
+			}
+		}, Noop, ReasonPodsDontFit, 0},
+		{"no worker may go", idle(), func(s *situation) {
+			for i := range s.o.Fleet {
+				s.o.Fleet[i].Node.Keep = true
+			}
+		}, Noop, ReasonNoTarget, 0},
+	}
+	met := map[Reason]bool{}
+	for _, c := range rows {
+		met[c.reason] = true
+		t.Run(c.name, func(t *testing.T) {
+			c.change(c.s)
+			d := Decide(c.s.p, c.s.o, c.s.r, c.s.now)
+			if d.Action != c.action || d.Reason != c.reason || d.Nodes != c.nodes {
+				t.Errorf("got %s because %s (%s), %d nodes; want %s because %s, %d nodes\n%+v",
+					d.Action, d.Reason, d.Detail, d.Nodes, c.action, c.reason, c.nodes, d.Gates)
+			}
+			if d.Action == ScaleDown && len(d.Targets) == 0 {
+				t.Error("a scale-down without targets")
+			}
+			if again := Decide(c.s.p, c.s.o, c.s.r, c.s.now); !equal(d, again) {
+				t.Error("the same question got another answer")
+			}
+		})
+	}
+	for _, r := range []Reason{ReasonTriggered, ReasonRepair, ReasonIdle, ReasonSteady, ReasonInProgress, ReasonMetricsMissing,
+		ReasonFleetUnknown, ReasonCPUTooShort, ReasonPendingTooShort, ReasonTriggerPartial, ReasonNeverFit, ReasonCooldownUp, ReasonBackoff,
+		ReasonMaxWorkers, ReasonIdleTooShort, ReasonPodsPending, ReasonCooldownDown, ReasonInterruption, ReasonMinWorkers, ReasonNoTarget,
+		ReasonPodsDontFit} {
+		if !met[r] {
+			t.Errorf("no row is about %s", r)
+		}
+	}
+}
+
+func (s *situation) neverFit(n int) {
+	s.o.Pending = append(s.o.Pending, Pod{Name: "a/huge", Count: n, NeverFit: "asks for 512 CPUs"})
+}
+
+func (s *situation) keep(n int) { s.o.Fleet = s.o.Fleet[:n] }
+
+func TestEveryDecisionListsEveryGate(t *testing.T) {
+	want := []string{"no-action", "fleet-known", "metrics-known", "repair.min-workers", "repair.backoff", "repair.max-workers",
+		"up.cpu", "up.cpu-since", "up.cpu-sustained", "up.pending", "up.pending-since", "up.pending-sustained", "up.trigger", "up.cooldown",
+		"up.backoff", "up.max-workers", "down.cpu", "down.no-pending", "down.idle-since", "down.cpu-sustained", "down.pending-sustained",
+		"down.cooldown", "down.no-interruption", "down.min-workers", "down.pods-fit", "down.target"}
+	blocked := pressed()
+	blocked.r.ScalingInProgress = true
+	for _, s := range []*situation{steady(), pressed(), hot(), idle(), blocked, {p: DefaultPolicy()}} {
+		var got []string
+		for _, g := range Decide(s.p, s.o, s.r, s.now).Gates {
+			got = append(got, g.Name)
+			if g.Value == "" || g.Threshold == "" {
+				t.Errorf("gate %s says %q against %q", g.Name, g.Value, g.Threshold)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("got  %v\nwant %v", got, want)
+		}
+	}
+}
+
+type fixedSize int
+
+func (n fixedSize) Size(Policy, Observation, int) (int, string) { return int(n), "fixed" }
+
+func TestAnotherSizerIsCappedLikeTheFirst(t *testing.T) {
+	s := pressed()
+	d := Decider{Policy: s.p, Sizer: fixedSize(9)}.Decide(s.o, s.r, s.now)
+	if d.Nodes != s.p.MaxBatchUp {
+		t.Errorf("got %d nodes, want %d", d.Nodes, s.p.MaxBatchUp)
+	}
+}
+
+func TestSelectTargets(t *testing.T) {
+	for name, c := range map[string]struct {
+		zones  string // one letter per worker, in order of age
+		change func(*Observation, *Record)
+		n      int
+		want   []string
+	}{
+		"the oldest of the fullest zone":               {"abbb", nil, 1, []string{"i-2"}},
+		"again from the fullest zone as zones level":   {"abbbb", nil, 3, []string{"i-2", "i-3", "i-4"}},
+		"alternates when zones are level":              {"aabb", nil, 2, []string{"i-1", "i-3"}},
+		"never empties a zone while there are several": {"ab", nil, 1, nil},
+		"takes from a single zone":                     {"aaa", nil, 2, []string{"i-1", "i-2"}},
+		"leaves the last of each zone":                 {"aab", nil, 3, []string{"i-1"}},
+		"passes over the control plane":                {"aaa", func(o *Observation, _ *Record) { o.Fleet[0].Node.ControlPlane = true }, 1, []string{"i-2"}},
+		"passes over annotated nodes":                  {"aaa", func(o *Observation, _ *Record) { o.Fleet[0].Node.Keep = true }, 1, []string{"i-2"}},
+		"passes over nodes whose pods block":           {"aaa", func(o *Observation, _ *Record) { o.Fleet[0].Node.Blocker = "pod a/b: critical" }, 1, []string{"i-2"}},
+		"passes over cordoned nodes":                   {"aaa", func(o *Observation, _ *Record) { o.Fleet[0].Node.Unschedulable = true }, 1, []string{"i-2"}},
+		"passes over nodes that are not Ready":         {"aaa", func(o *Observation, _ *Record) { o.Fleet[0].Node.Ready = false }, 1, []string{"i-2"}},
+		"passes over instances without a node":         {"aaa", func(o *Observation, _ *Record) { o.Fleet[0].Node = nil }, 1, []string{"i-2"}},
+		"passes over instances that end":               {"aaa", func(o *Observation, _ *Record) { o.Fleet[0].Instance.State = StateShuttingDown }, 1, []string{"i-2"}},
+		"passes over the skip list while it holds":     {"aaa", func(_ *Observation, r *Record) { r.SkipList = []Skip{{InstanceID: "i-1", UntilEpoch: at(1001).Unix()}} }, 1, []string{"i-2"}},
+		"takes from the skip list when it has run out": {"aaa", func(_ *Observation, r *Record) { r.SkipList = []Skip{{InstanceID: "i-1", UntilEpoch: at(1000).Unix()}} }, 1, []string{"i-1"}},
+		"passes over what is being removed":            {"aaa", func(_ *Observation, r *Record) { r.Removals = []Removal{{InstanceID: "i-1"}} }, 1, []string{"i-2"}},
+		"passes over interrupted and replacement nodes": {"aaa", func(o *Observation, _ *Record) {
+			o.Interruptions = []Interruption{{InstanceID: "i-1", ReplacementID: "i-2"}}
+		}, 1, []string{"i-3"}},
+		"at equal age the cheaper one goes first": {"aaa", func(o *Observation, _ *Record) {
+			for i := range o.Fleet {
+				o.Fleet[i].Instance.LaunchedAt = at(1)
+			}
+			o.Costs = map[string]float64{"i-1": 3, "i-2": 1, "i-3": 2}
+		}, 1, []string{"i-2"}},
+		"at different ages the cost says nothing":          {"aaa", func(o *Observation, _ *Record) { o.Costs = map[string]float64{"i-1": 3} }, 1, []string{"i-1"}},
+		"a zone of cordoned workers is not one of several": {"aab", func(o *Observation, _ *Record) { o.Fleet[2].Node.Unschedulable = true }, 2, []string{"i-1", "i-2"}},
+		"pods that fit nowhere else keep their node": {"aaa", func(o *Observation, _ *Record) {
+			o.Fleet[0].Node.Pods = []Pod{{Name: "x/y", Requests: Resources{MilliCPU: 5000}}}
+		}, 1, []string{"i-2"}},
+		"two targets' pods are not given the same room": {"aaa", func(o *Observation, _ *Record) {
+			for i := range o.Fleet {
+				o.Fleet[i].Node.Pods = []Pod{{Name: "x/y", Requests: Resources{MilliCPU: 2000}}}
+			}
+		}, 2, []string{"i-1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var o Observation
+			var r Record
+			for i, z := range c.zones {
+				o.Fleet = append(o.Fleet, readyWorker(i+1, string(z)))
+			}
+			if c.change != nil {
+				c.change(&o, &r)
+			}
+			targets, passed := SelectTargets(o, r, RequestsFit{}, c.n, at(1000))
+			var got []string
+			for _, x := range targets {
+				got = append(got, x.InstanceID)
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("got %v, want %v; passed over %v", got, c.want, passed)
+			}
+			if len(targets)+len(passed) != len(o.Fleet) {
+				t.Errorf("%d workers, %d chosen and %d passed over", len(o.Fleet), len(targets), len(passed))
+			}
+		})
+	}
+}
+
+func TestLaunchOrder(t *testing.T) {
+	p := DefaultPolicy()
+	p.InstanceTypes = []string{"big", "small"}
+	subnets := []Subnet{{"s-b", "b"}, {"s-a2", "a"}, {"s-a1", "a"}}
+	names := func(os []Offering) (out []string) {
+		for _, o := range os {
+			out = append(out, fmt.Sprintf("%s/%s/%s", o.Subnet, o.Market, o.Type))
+		}
+		return out
+	}
+	for name, c := range map[string]struct {
+		counts    map[string]int
+		exhausted []Exhausted
+		noSpot    bool
+		want      []string
+	}{
+		"least filled zone, Spot across types, On-Demand across types, next zone": {counts: map[string]int{"a": 2, "b": 1}, want: []string{
+			"s-b/spot/big", "s-b/spot/small", "s-b/on-demand/big", "s-b/on-demand/small",
+			"s-a1/spot/big", "s-a2/spot/big", "s-a1/spot/small", "s-a2/spot/small",
+			"s-a1/on-demand/big", "s-a2/on-demand/big", "s-a1/on-demand/small", "s-a2/on-demand/small"}},
+		"without Spot": {counts: map[string]int{"b": 1}, noSpot: true, want: []string{
+			"s-a1/on-demand/big", "s-a2/on-demand/big", "s-a1/on-demand/small", "s-a2/on-demand/small", "s-b/on-demand/big", "s-b/on-demand/small"}},
+		"exhausted offerings are left out while they are": {counts: map[string]int{"b": 1}, noSpot: true, exhausted: []Exhausted{
+			{Zone: "a", Type: "big", Market: OnDemand, UntilEpoch: at(1).Unix()}, {Subnet: "s-b", UntilEpoch: at(1).Unix()}, {Type: "small", UntilEpoch: at(0).Unix()}},
+			want: []string{"s-a1/on-demand/small", "s-a2/on-demand/small"}},
+		"an unusable Spot role leaves On-Demand": {counts: map[string]int{"a": 1}, exhausted: exhaustedBy(FailSpotRole, Offering{}, at(0)), want: []string{
+			"s-b/on-demand/big", "s-b/on-demand/small", "s-a1/on-demand/big", "s-a2/on-demand/big", "s-a1/on-demand/small", "s-a2/on-demand/small"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := p
+			p.Spot = !c.noSpot
+			if got := names(LaunchOrder(p, subnets, c.counts, c.exhausted, at(0))); !slices.Equal(got, c.want) {
+				t.Errorf("got  %v\nwant %v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestMatchFindsEachInstancesOwnNode(t *testing.T) {
+	in := func(id, ip string, s InstanceState) Instance { return Instance{ID: id, PrivateIP: ip, State: s} }
+	for name, c := range map[string]struct {
+		in   Instance
+		node Node
+		want bool
+	}{
+		"by provider ID":                                   {in("i-1", "", StateRunning), Node{ProviderID: "aws:///eu-1a/i-1"}, true},
+		"by a node name that is the instance ID":           {in("i-1", "", StateRunning), Node{NodeRef: NodeRef{Name: "i-1"}}, true},
+		"by internal IP on a stock node":                   {in("i-1", "10.0.0.1", StateRunning), Node{NodeRef: NodeRef{Name: "ip-10"}, ProviderID: "k3s://ip-10", InternalIP: "10.0.0.1"}, true},
+		"not by the IP of an instance that has ended":      {in("i-1", "10.0.0.1", StateTerminated), Node{NodeRef: NodeRef{Name: "ip-10"}, InternalIP: "10.0.0.1"}, false},
+		"not by IP when the node names another instance":   {in("i-1", "10.0.0.1", StateRunning), Node{ProviderID: "aws:///a/i-2", InternalIP: "10.0.0.1"}, false},
+		"not by an empty address":                          {in("i-1", "", StateRunning), Node{NodeRef: NodeRef{Name: "x"}}, false},
+		"an ending instance still has its node by its own": {in("i-1", "", StateShuttingDown), Node{ProviderID: "aws:///a/i-1"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ws := Match([]Instance{c.in}, []Node{c.node})
+			if len(ws) != 1 || (ws[0].Node != nil) != c.want {
+				t.Errorf("got %+v, want a node: %v", ws, c.want)
+			}
+		})
+	}
+}
+
+func TestMatchLeavesTheControlPlaneOut(t *testing.T) {
+	ws := Match([]Instance{{ID: "i-1", ControlPlane: true}, {ID: "i-2"}}, []Node{{NodeRef: NodeRef{Name: "i-2"}, ControlPlane: true}})
+	if len(ws) != 0 {
+		t.Errorf("got %+v", ws)
+	}
+}
+
+func ExampleDecide() {
+	o := Observation{FleetKnown: true}
+	for i, zone := range []string{"a", "b"} {
+		o.Fleet = append(o.Fleet, readyWorker(i, zone))
+	}
+	o.Readings = Readings{CPU: Read(0.4), CPUMin: Read(0.4), CPUMax: Read(0.4), Pending: Read(25), PendingMin: Read(25), PendingMax: Read(25)}
+	now := time.Unix(1730000300, 0)
+	r := NewRecord("")
+	r.PendingSinceEpoch = Num(1730000000)
+	d := Decide(DefaultPolicy(), o, r, now)
+	fmt.Println(d.Action, d.Nodes, d.Detail)
+	// Output: SCALE_UP 3 ceil(25 / 10) = 3
+}

@@ -1,0 +1,340 @@
+package nodes_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster/nodes"
+	"github.com/muster-dev/muster/nodes/sim"
+)
+
+// The invariants. Each is judged from the simulated world's ledger and final state alone.
+const (
+	oneAction      = "one action at a time"
+	noneLeaked     = "no instance leaked"
+	launchedOnce   = "no instance launched twice"
+	tokenPerTry    = "one token, one request"
+	intentFirst    = "a launch is written down before it is made"
+	recordedNext   = "an instance is recorded before the next is launched"
+	markedFirst    = "no termination without its mark"
+	markFinal      = "a marked instance is never given back"
+	drainedFirst   = "no worker terminated undrained"
+	onlyOurs       = "only what Muster launched is reaped"
+	minKept        = "MIN_WORKERS undercut only by outside loss"
+	zoneKept       = "no zone emptied"
+	maxKept        = "MAX_WORKERS passed only by open replacements"
+	cooldownAtEnd  = "cooldown starts at completion only"
+	verifiedReady  = "complete means Ready"
+	writesFenced   = "only the lease holder writes"
+	drainLimit     = "a drain has one deadline"
+	liveNodesStay  = "no Node object of a living worker deleted"
+	interruptsDone = "an interruption is worked to its end"
+	atRest         = "at rest in time"
+	asExpected     = "the scenario ends as it has to"
+	targetsStay    = "a scale-down's target is not replaced"
+)
+
+// slack is how old an observation may be when it is acted on: one call's deadline.
+const slack = 16 * time.Second
+
+// violation is an invariant that did not hold.
+type violation struct{ invariant, what string }
+
+// judge checks the ledger of a stage.
+type judge struct {
+	s          *stage
+	violations []violation
+	record     *nodes.Record // as last written
+	holder     string        // actor that last took the lease
+	lastOut    time.Time     // last loss from outside
+	launches   map[string]*sim.Entry
+	gone       map[string]bool
+	marked     map[string]bool
+	intents    map[nodes.LaunchRequest]bool
+	ready      map[string]bool
+	changed    map[string]time.Time // when readiness changed last
+	cordoned   map[string]time.Time // by instance and claim
+	warned     map[string]bool      // joined workers with a Spot warning
+	replaced   map[string]bool      // instances for which a replacement was launched
+	noReplace  map[string]bool      // items that say no replacement, or could get none
+	opened     map[string]bool      // instances with an item
+}
+
+func check(s *stage) []violation {
+	j := &judge{s: s, launches: map[string]*sim.Entry{}, gone: map[string]bool{}, marked: map[string]bool{}, intents: map[nodes.LaunchRequest]bool{},
+		ready: map[string]bool{}, changed: map[string]time.Time{}, cordoned: map[string]time.Time{}, warned: map[string]bool{},
+		replaced: map[string]bool{}, noReplace: map[string]bool{}, opened: map[string]bool{}}
+	ledger := s.Ledger()
+	for i := range ledger {
+		j.entry(&ledger[i])
+	}
+	j.end()
+	return j.violations
+}
+
+func (j *judge) fail(invariant, what string, args ...any) {
+	j.violations = append(j.violations, violation{invariant, fmt.Sprintf(what, args...)})
+}
+
+func (j *judge) entry(e *sim.Entry) {
+	switch e.Kind {
+	case sim.Launched, sim.LaunchedAgain:
+		j.launch(e)
+	case sim.TokenMismatch:
+		j.fail(tokenPerTry, "token %.8s came with another request", e.Request.Token)
+	case sim.Terminated:
+		j.terminated(e)
+	case sim.TakenAway:
+		j.gone[e.Instance], j.lastOut = true, e.At
+	case sim.Warned:
+		j.lastOut = e.At
+		if e.Facts.Joined && e.Detail == string(nodes.Warning) {
+			j.warned[e.Instance] = true
+		}
+	case sim.BecameReady, sim.BecameNotReady:
+		j.ready[e.Instance], j.changed[e.Instance] = e.Kind == sim.BecameReady, e.At
+		if e.Kind == sim.BecameNotReady {
+			j.lastOut = e.At
+		}
+	case sim.Cordoned:
+		if _, ok := j.cordoned[e.Instance+e.Detail]; !ok {
+			j.cordoned[e.Instance+e.Detail] = e.At
+		}
+	case sim.Uncordoned:
+		if j.marked[e.Instance] && !j.gone[e.Instance] {
+			j.fail(markFinal, "%s was uncordoned", e.Instance)
+		}
+		j.cordonEnds(e, e.Detail)
+	case sim.NodeRemoved:
+		if e.Facts.Alive && !j.marked[e.Instance] {
+			j.fail(liveNodesStay, "%s", e.Instance)
+		}
+	case sim.Written:
+		j.written(e)
+	case sim.WrittenItem:
+		j.item(e)
+	}
+}
+
+func (j *judge) launch(e *sim.Entry) {
+	req := e.Request
+	if req.Token == "" || len(req.Token) > 64 {
+		j.fail(tokenPerTry, "a launch with token %q", req.Token)
+	}
+	if strings.HasPrefix(req.Token, "orphan") {
+		return
+	}
+	if !j.intents[req] {
+		j.fail(intentFirst, "%s by %s", e.Instance, req.ActionID)
+	}
+	if e.Kind == sim.LaunchedAgain {
+		return
+	}
+	key := fmt.Sprint(req.ActionID, "/", req.Ordinal)
+	if old := j.launches[key]; old != nil && !j.gone[old.Instance] {
+		j.fail(launchedOnce, "%s has %s and %s", key, old.Instance, e.Instance)
+	}
+	j.launches[key] = e
+	if of, ok := strings.CutPrefix(req.ActionID, "int-"); ok {
+		j.replaced[of] = true
+		return
+	}
+	if e.Late {
+		return // no cloud refuses a request for its age of a minute or two: what comes of it has to be reaped or to join, no more
+	}
+	if j.record == nil || j.record.ScaleUpActionID != req.ActionID {
+		j.fail(oneAction, "%s was launched by %s, which is not open", e.Instance, req.ActionID)
+	} else if len(j.record.ScaleUpInstanceIDs) < req.Ordinal {
+		j.fail(recordedNext, "ordinal %d was launched with %d recorded", req.Ordinal, len(j.record.ScaleUpInstanceIDs))
+	}
+	replacements := 0
+	for k, l := range j.launches {
+		if strings.HasPrefix(k, "int-") && !j.gone[l.Instance] {
+			replacements++
+		}
+	}
+	if e.Facts.AliveAll > j.s.policy.MaxWorkers+replacements {
+		j.fail(maxKept, "%d workers with %s", e.Facts.AliveAll, e.Instance)
+	}
+}
+
+func (j *judge) terminated(e *sim.Entry) {
+	f := e.Facts
+	j.gone[e.Instance] = true
+	if f.Control {
+		j.fail(onlyOurs, "%s is a server of the control plane", e.Instance)
+	}
+	if f.HandMade && !f.EverReady {
+		j.fail(onlyOurs, "%s was made by a person", e.Instance)
+	}
+	if !j.marked[e.Instance] {
+		j.fail(markedFirst, "%s", e.Instance)
+	}
+	justReady := !f.ReadySince.IsZero() && e.At.Sub(f.ReadySince) < slack
+	if f.EverReady && f.Joined && (!f.Cordoned || f.Pods > 0) && !justReady {
+		j.fail(drainedFirst, "%s with %d pods, cordoned %t", e.Instance, f.Pods, f.Cordoned)
+	}
+	j.cordonEnds(e, "")
+}
+
+// cordonEnds judges how long a node was cordoned for a drain; with an empty claim, for any.
+func (j *judge) cordonEnds(e *sim.Entry, claim string) {
+	for key, since := range j.cordoned {
+		own, ok := strings.CutPrefix(key, e.Instance)
+		if !ok || claim != "" && own != claim {
+			continue
+		}
+		delete(j.cordoned, key)
+		if strings.HasPrefix(own, "int-") || j.s.sc.outage {
+			continue // a warned node stays cordoned until its end; in an outage nobody can uncordon
+		}
+		// One drain deadline for each target and the tick in which it is noticed; after each fault, a lease that runs out and another tick.
+		limit := time.Duration(j.s.policy.MaxBatchDown)*j.s.policy.DrainTimeout + 90*time.Second + time.Duration(len(j.s.plan.faults))*3*time.Minute + j.s.plan.pause
+		if e.At.Sub(since) > limit {
+			j.fail(drainLimit, "%s was cordoned for %s", e.Instance, e.At.Sub(since))
+		}
+	}
+}
+
+func (j *judge) written(e *sim.Entry) {
+	before, after := e.Before, e.After
+	j.record = after
+	switch {
+	case e.Detail == "acquireLease":
+		j.holder = e.Actor
+	case e.Actor != j.holder:
+		j.fail(writesFenced, "%s by %s while %s holds the lease", e.Detail, e.Actor, j.holder)
+	}
+	if before.ScalingInProgress && after.ScalingInProgress && before.ActionID() != after.ActionID() {
+		j.fail(oneAction, "%s began during %s", after.ActionID(), before.ActionID())
+	}
+	if i := after.ScaleUpIntent; i != nil {
+		j.intents[i.Request] = true
+	}
+	j.cooldown(e)
+	j.marks(e)
+}
+
+func (j *judge) cooldown(e *sim.Entry) {
+	before, after := e.Before, e.After
+	if before.LastScaleEpoch != after.LastScaleEpoch {
+		ended := before.ScalingInProgress && !after.ScalingInProgress
+		if !ended || e.Detail == "failScaleUp" {
+			j.fail(cooldownAtEnd, "%s set lastScaleEpoch", e.Detail)
+		}
+	}
+	if e.Detail != "completeScaleUp" || e.Late { // nobody had taken the lease meanwhile: as if what happened meanwhile had happened after
+		return
+	}
+	ready := 0
+	for _, id := range before.ScaleUpInstanceIDs {
+		if (j.ready[id] && !j.gone[id]) || e.At.Sub(j.changed[id]) < slack && !j.changed[id].IsZero() {
+			ready++
+		}
+	}
+	if ready < before.ScaleUpRequested {
+		j.fail(verifiedReady, "%s with %d of %d Ready", before.ScaleUpActionID, ready, before.ScaleUpRequested)
+	}
+}
+
+func (j *judge) marks(e *sim.Entry) {
+	for _, m := range e.Before.Removals {
+		if m.Phase != nodes.PhaseTerminating || j.gone[m.InstanceID] {
+			continue
+		}
+		if now, ok := e.After.Removal(m.InstanceID); !ok || now.Phase != nodes.PhaseTerminating {
+			j.fail(markFinal, "%s took the mark from %s", e.Detail, m.InstanceID)
+		}
+	}
+	for _, m := range e.After.Removals {
+		if old, _ := e.Before.Removal(m.InstanceID); m.Phase == nodes.PhaseTerminating && old.Phase != nodes.PhaseTerminating {
+			j.mark(m.InstanceID, e)
+		}
+	}
+}
+
+// mark judges the cluster at the moment of a mark, beside what was lost from outside too short a time ago to be seen.
+func (j *judge) mark(id string, e *sim.Entry) {
+	f := e.Facts
+	j.marked[id] = true
+	if f.ReadySince.IsZero() || !f.Alive || e.At.Sub(j.lastOut) < slack && !j.lastOut.IsZero() {
+		return
+	}
+	if f.Available < j.s.policy.MinWorkers {
+		j.fail(minKept, "%s was marked with %d other workers available", id, f.Available)
+	}
+	if f.InZone == 0 && f.Elsewhere > 0 {
+		j.fail(zoneKept, "%s was marked as the last of its zone", id)
+	}
+}
+
+func (j *judge) item(e *sim.Entry) {
+	i := e.Item
+	j.opened[i.InstanceID] = true
+	if i.Intent != nil {
+		j.intents[i.Intent.Request] = true
+	}
+	if i.Marked && !j.marked[i.InstanceID] {
+		j.mark(i.InstanceID, e)
+	}
+	if r := j.record; e.Detail == "planInterruption" && i.Replace == nodes.ReplaceYes && r != nil && r.Targets(i.InstanceID) &&
+		e.At.Sub(time.Unix(r.ScaleDownStartedEpoch, 0)) > slack {
+		j.fail(targetsStay, "%s", i.InstanceID)
+	}
+	if i.Replace == nodes.ReplaceNo || i.LaunchFailed != "" {
+		j.noReplace[i.InstanceID] = true
+	}
+}
+
+// end judges the state in which everything came to rest.
+func (j *judge) end() {
+	s := j.s
+	r, f := s.Record(), s.Fleet()
+	switch {
+	case r.ScalingInProgress:
+		j.fail(atRest, "%s is open", r.ActionID())
+	case len(r.Removals) > 0:
+		j.fail(atRest, "removals %+v", r.Removals)
+	case r.LeaseOwner != "":
+		j.fail(atRest, "the lease is held by %s", r.LeaseOwner)
+	case s.OpenItems() > 0:
+		j.fail(atRest, "%d interruption(s) open", s.OpenItems())
+	case f.Cordoned > 0 || f.Ghosts > 0:
+		j.fail(atRest, "%d cordoned, %d Node objects of instances that are gone", f.Cordoned, f.Ghosts)
+	case f.Available < s.policy.MinWorkers:
+		j.fail(atRest, "%d workers available", f.Available)
+	}
+	if f.Nodeless > s.sc.nodeless {
+		j.fail(noneLeaked, "%d instance(s) without a node", f.Nodeless)
+	}
+	for id := range j.warned {
+		if !j.opened[id] && s.plan.pause > 100*time.Second {
+			continue // nobody was there to hear it before it was too late
+		}
+		if !j.replaced[id] && !j.noReplace[id] {
+			j.fail(interruptsDone, "%s was warned and nothing was done", id)
+		}
+	}
+	if s.sc.undone != nil && len(s.plan.faults) == 0 {
+		if why := s.sc.undone(s); why != "" {
+			j.fail(asExpected, "%s", why)
+		}
+	}
+	if s.sc.want != nil {
+		if why := s.sc.want(s); why != "" {
+			j.fail(asExpected, "%s", why)
+		}
+	}
+}
+
+func names(vs []violation) []string {
+	var out []string
+	for _, v := range vs {
+		if !slices.Contains(out, v.invariant) {
+			out = append(out, v.invariant)
+		}
+	}
+	return out
+}

@@ -1,0 +1,131 @@
+package nodes
+
+import "strings"
+
+// Observation is everything a decision looks at besides the record: what the metrics, the cloud and the cluster show at one moment.
+// It is plain data, so that it can be journaled and decided on again.
+type Observation struct {
+	Readings Readings `json:"readings"`
+	// Fleet is the cluster's workers; FleetKnown is false if the cloud or the cluster could not be read completely, and then
+	// nothing may be concluded from what Fleet lacks.
+	Fleet      []Worker `json:"fleet,omitempty"`
+	FleetKnown bool     `json:"fleetKnown,omitempty"`
+	FleetWhy   string   `json:"fleetWhy,omitempty"` // why it is unknown
+	Pending    []Pod    `json:"pending,omitempty"`  // unschedulable pods
+	// Interruptions are the open ones.
+	Interruptions []Interruption     `json:"interruptions,omitempty"`
+	Costs         map[string]float64 `json:"costs,omitempty"` // by node name, of the worker plane
+}
+
+// Worker is an instance and its node. An instance that has not joined has no node.
+type Worker struct {
+	Instance Instance `json:"instance"`
+	Node     *Node    `json:"node,omitempty"`
+}
+
+// Available tells whether the worker counts for MIN_WORKERS and for the safety of its zone: alive, Ready, not cordoned.
+func (w Worker) Available() bool {
+	return w.Instance.Alive() && w.Node != nil && w.Node.Available()
+}
+
+// Match joins instances with their nodes; servers of the control plane are left out. A node belongs to an instance by provider ID,
+// by a node name that is the instance ID, or, on stock K3s nodes that tell neither, by internal IP, which says something only as
+// long as the instance exists: addresses are used again.
+func Match(instances []Instance, nodes []Node) []Worker {
+	byID := make(map[string]*Node, len(nodes))
+	byIP := make(map[string]*Node)
+	for i := range nodes {
+		n := &nodes[i]
+		if id := n.InstanceID(); id != "" {
+			byID[id] = n
+		} else if n.InternalIP != "" {
+			byIP[n.InternalIP] = n
+		}
+	}
+	out := make([]Worker, 0, len(instances))
+	for _, in := range instances {
+		w := Worker{Instance: in}
+		if n := byID[in.ID]; n != nil {
+			w.Node = n
+		} else if n := byIP[in.PrivateIP]; n != nil && in.Alive() && in.PrivateIP != "" {
+			w.Node = n
+		}
+		if in.ControlPlane || w.Node != nil && w.Node.ControlPlane {
+			continue
+		}
+		out = append(out, w)
+	}
+	return out
+}
+
+// InstanceID returns the ID of the instance that the node says it runs on, "" if it does not say.
+func (n Node) InstanceID() string {
+	if rest, ok := strings.CutPrefix(n.ProviderID, "aws:///"); ok {
+		if i := strings.LastIndexByte(rest, '/'); i >= 0 {
+			return rest[i+1:]
+		}
+	}
+	if strings.HasPrefix(n.Name, "i-") {
+		return n.Name
+	}
+	return ""
+}
+
+// Classes returns pods with those that are alike for placement put together under the first one's name, in the order in which each
+// kind comes first. Decisions are made on classes, so that what is journaled is exactly what was decided on and stays small.
+func Classes(pods []Pod) []Pod {
+	type kind struct {
+		requests Resources
+		neverFit string
+	}
+	var out []Pod
+	index := map[kind]int{}
+	for _, p := range pods {
+		k := kind{p.Requests, p.NeverFit}
+		if i, ok := index[k]; ok {
+			out[i].Count = out[i].N() + p.N()
+			continue
+		}
+		index[k] = len(out)
+		out = append(out, p)
+	}
+	return out
+}
+
+// census is the fleet, counted the ways that the limits count it.
+type census struct {
+	alive     int // pending and running instances, for MAX_WORKERS
+	available int // Ready and uncordoned, for MIN_WORKERS
+	zones     map[string]int
+	coming    int // open replacements that are not available yet
+	intents   int // launches of open interruptions of which no instance is listed yet
+}
+
+func count(o Observation) census {
+	c := census{zones: map[string]int{}}
+	listed := map[string]bool{}
+	ready := map[string]bool{}
+	for _, w := range o.Fleet {
+		if w.Instance.Alive() {
+			c.alive++
+			listed[w.Instance.ID] = true
+		}
+		if w.Available() {
+			c.available++
+			c.zones[w.Instance.Zone]++
+			ready[w.Instance.ID] = true
+		}
+	}
+	for _, i := range o.Interruptions {
+		if i.Closed || !i.replacing() {
+			continue
+		}
+		if !ready[i.ReplacementID] {
+			c.coming++
+		}
+		if !listed[i.ReplacementID] {
+			c.intents++
+		}
+	}
+	return c
+}

@@ -1,0 +1,190 @@
+package nodes
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// LaunchOrder returns the offerings to try for one instance, best first: the zone with the fewest workers first; within a zone
+// Spot across all types, then On-Demand across all types; only then the next zone. So an On-Demand node in the emptier zone is
+// preferred to a Spot node that would unbalance the zones. Zones of equal count and subnets of equal zone come in the order of
+// their names. Offerings that are exhausted at now are left out.
+func LaunchOrder(p Policy, subnets []Subnet, perZone map[string]int, exhausted []Exhausted, now time.Time) []Offering {
+	subnets = slices.Clone(subnets)
+	slices.SortStableFunc(subnets, func(a, b Subnet) int {
+		return cmp.Or(cmp.Compare(perZone[a.Zone], perZone[b.Zone]), cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.ID, b.ID))
+	})
+	markets := []Market{OnDemand}
+	if p.Spot {
+		markets = []Market{Spot, OnDemand}
+	}
+	var out []Offering
+	for len(subnets) > 0 {
+		zone := subnets[0].Zone
+		n := slices.IndexFunc(subnets, func(s Subnet) bool { return s.Zone != zone })
+		if n < 0 {
+			n = len(subnets)
+		}
+		for _, market := range markets {
+			for _, typ := range p.InstanceTypes {
+				for _, s := range subnets[:n] {
+					o := Offering{Zone: zone, Subnet: s.ID, Type: typ, Market: market}
+					if !isExhausted(o, exhausted, now) {
+						out = append(out, o)
+					}
+				}
+			}
+		}
+		subnets = subnets[n:]
+	}
+	return out
+}
+
+func isExhausted(o Offering, es []Exhausted, now time.Time) bool {
+	return slices.ContainsFunc(es, func(e Exhausted) bool { return now.Unix() < e.UntilEpoch && e.Covers(o) })
+}
+
+// exhaustedBy tells which offerings a refusal rules out for a while; none for a refusal that says nothing about offerings.
+func exhaustedBy(kind LaunchFailure, o Offering, now time.Time) []Exhausted {
+	e := Exhausted{UntilEpoch: now.Add(exhaustedIn).Unix()}
+	switch kind {
+	case FailCapacity:
+		e.Zone, e.Type, e.Market = o.Zone, o.Type, o.Market
+	case FailQuota:
+		e.Type, e.Market = o.Type, o.Market
+	case FailAddresses:
+		e.Subnet = o.Subnet
+	case FailSpotRole:
+		e.Market = Spot
+	default:
+		return nil
+	}
+	return []Exhausted{e}
+}
+
+// Target is a worker chosen for removal.
+type Target struct {
+	InstanceID string  `json:"instanceId"`
+	Node       NodeRef `json:"node"`
+	Zone       string  `json:"zone"`
+}
+
+// Passed is a worker that was not chosen, and why.
+type Passed struct {
+	InstanceID string `json:"instanceId"`
+	Why        string `json:"why"`
+	PodsStay   bool   `json:"podsStay,omitempty"` // because the remaining workers can't take its pods
+}
+
+// SelectTargets chooses up to n workers for removal, in the order in which they go, and says of every other why it was passed over.
+// Each comes from the zone with most workers at that point, the oldest of the zone first, at equal age the one that costs the
+// worker plane least. A zone is never emptied while there are several, and no worker is chosen that could not be drained, or
+// whose pods the remaining workers can't take.
+func SelectTargets(o Observation, r Record, fit Fitter, n int, now time.Time) ([]Target, []Passed) {
+	var candidates []Worker
+	var passed []Passed
+	remaining := map[string]*Node{}
+	for _, w := range o.Fleet {
+		if why := unremovable(w, o, r, now); why != "" {
+			passed = append(passed, Passed{InstanceID: w.Instance.ID, Why: why})
+		} else {
+			candidates = append(candidates, w)
+		}
+		if w.Available() {
+			remaining[w.Instance.ID] = w.Node
+		}
+	}
+	var chosen []Target
+	var leaving []Pod
+	zones := count(o).zones
+	several := len(zones) > 1
+	for len(chosen) < n && len(candidates) > 0 {
+		i := nextCandidate(candidates, zones, o.Costs)
+		w := candidates[i]
+		candidates = slices.Delete(candidates, i, i+1)
+		if several && zones[w.Instance.Zone] <= 1 {
+			passed = append(passed, Passed{InstanceID: w.Instance.ID, Why: "last worker of zone " + w.Instance.Zone})
+			continue
+		}
+		delete(remaining, w.Instance.ID)
+		// Together with the pods of those chosen before: two targets must not both count on the same room.
+		together := append(slices.Clone(leaving), w.Node.Pods...)
+		if why := fit.Fits(together, others(o.Fleet, remaining)); why != "" {
+			remaining[w.Instance.ID] = w.Node
+			passed = append(passed, Passed{InstanceID: w.Instance.ID, Why: why, PodsStay: true})
+			continue
+		}
+		leaving = together
+		zones[w.Instance.Zone]--
+		chosen = append(chosen, Target{InstanceID: w.Instance.ID, Node: w.Node.NodeRef, Zone: w.Instance.Zone})
+	}
+	for _, w := range candidates {
+		passed = append(passed, Passed{InstanceID: w.Instance.ID, Why: "others go first"})
+	}
+	return chosen, passed
+}
+
+// others returns the remaining nodes in the order of the fleet, so that the choice does not depend on the order of a map.
+func others(fleet []Worker, remaining map[string]*Node) []*Node {
+	out := make([]*Node, 0, len(remaining))
+	for _, w := range fleet {
+		if n := remaining[w.Instance.ID]; n != nil {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+func unremovable(w Worker, o Observation, r Record, now time.Time) string {
+	switch {
+	case w.Instance.ControlPlane || w.Node != nil && w.Node.ControlPlane:
+		return "control plane"
+	case w.Instance.State != StateRunning:
+		return "instance is " + string(w.Instance.State)
+	case w.Node == nil:
+		return "has no node"
+	case !w.Node.Ready:
+		return "node is not Ready"
+	case w.Node.Unschedulable:
+		return "node is cordoned"
+	case w.Node.Keep:
+		return "annotated against scale-down"
+	case w.Node.Blocker != "":
+		return w.Node.Blocker
+	}
+	if s, ok := r.Skipped(w.Instance.ID, now); ok {
+		return "skipped after a failed drain: " + s.Cause
+	}
+	if _, ok := r.Removal(w.Instance.ID); ok {
+		return "already being removed"
+	}
+	for _, i := range o.Interruptions {
+		if i.InstanceID == w.Instance.ID {
+			return "interrupted"
+		}
+		if i.ReplacementID == w.Instance.ID {
+			return "an open replacement"
+		}
+	}
+	return ""
+}
+
+// nextCandidate returns the index of the worker to go next.
+func nextCandidate(ws []Worker, zones map[string]int, costs map[string]float64) int {
+	best := 0
+	for i := 1; i < len(ws); i++ {
+		a, b := ws[i], ws[best]
+		order := cmp.Or(
+			cmp.Compare(zones[b.Instance.Zone], zones[a.Instance.Zone]), // fuller zone first
+			a.Instance.LaunchedAt.Compare(b.Instance.LaunchedAt),        // then older
+			cmp.Compare(costs[a.Node.Name], costs[b.Node.Name]),         // then cheaper
+			cmp.Compare(a.Instance.Zone, b.Instance.Zone),
+			cmp.Compare(a.Instance.ID, b.Instance.ID),
+		)
+		if order < 0 {
+			best = i
+		}
+	}
+	return best
+}

@@ -1,0 +1,109 @@
+package nodes
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+)
+
+func env(kv map[string]string) func(string) (string, bool) {
+	return func(k string) (string, bool) { v, ok := kv[k]; return v, ok }
+}
+
+func TestDefaultPolicyIsTheDocumentedOne(t *testing.T) {
+	p := DefaultPolicy()
+	if err := p.Validate(); err != nil {
+		t.Fatalf("defaults are refused: %v", err)
+	}
+	for _, c := range []struct {
+		env       string
+		got, want any
+	}{
+		{"CPU_UP", p.CPUUp, 0.70}, {"CPU_DOWN", p.CPUDown, 0.30},
+		{"CPU_UP_SEC", p.CPUUpFor, 180 * time.Second}, {"PENDING_UP_SEC", p.PendingUpFor, 180 * time.Second},
+		{"IDLE_DOWN_SEC", p.IdleDownFor, 600 * time.Second},
+		{"COOLDOWN_UP_SEC", p.CooldownUp, 300 * time.Second}, {"COOLDOWN_DOWN_SEC", p.CooldownDown, 600 * time.Second},
+		{"MIN_WORKERS", p.MinWorkers, 2}, {"MAX_WORKERS", p.MaxWorkers, 10},
+		{"MAX_BATCH_UP", p.MaxBatchUp, 5}, {"MAX_BATCH_DOWN", p.MaxBatchDown, 1}, {"PODS_PER_NODE", p.PodsPerNode, 10},
+		{"JOIN_TIMEOUT_SEC", p.JoinTimeout, 600 * time.Second}, {"DRAIN_TIMEOUT_SEC", p.DrainTimeout, 300 * time.Second},
+		{"SCALE_DOWN_STUCK_SEC", p.ScaleDownStuck, 900 * time.Second},
+		{"SCALE_UP_TRIGGER", p.Trigger, TriggerAny}, {"SIZING", p.Sizing, SizingPodsPerNode},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s defaults to %v, want %v", c.env, c.got, c.want)
+		}
+	}
+}
+
+func TestPolicyFromEnvReadsEverySetting(t *testing.T) {
+	got, err := PolicyFromEnv(env(map[string]string{
+		"CLUSTER": "blue", "CPU_UP": "0.8", "CPU_DOWN": " 0.2 ", "CPU_UP_SEC": "60", "PENDING_UP_SEC": "61", "IDLE_DOWN_SEC": "62",
+		"COOLDOWN_UP_SEC": "0", "COOLDOWN_DOWN_SEC": "64", "MIN_WORKERS": "0", "MAX_WORKERS": "4", "MAX_BATCH_UP": "3",
+		"MAX_BATCH_DOWN": "2", "PODS_PER_NODE": "7", "JOIN_TIMEOUT_SEC": "65", "DRAIN_TIMEOUT_SEC": "66",
+		"SCALE_DOWN_STUCK_SEC": "133", "SCALE_UP_TRIGGER": "all", "SIZING": "fit", "PENDING_SOURCE": "phase",
+		"INSTANCE_TYPES": "a, b,", "SPOT": "false", "STATE_TABLE": "s", "LOGS_TABLE": "l",
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Policy{Cluster: "blue", CPUUp: 0.8, CPUDown: 0.2, CPUUpFor: 60 * time.Second, PendingUpFor: 61 * time.Second,
+		IdleDownFor: 62 * time.Second, CooldownDown: 64 * time.Second, MaxWorkers: 4, MaxBatchUp: 3, MaxBatchDown: 2, PodsPerNode: 7,
+		JoinTimeout: 65 * time.Second, DrainTimeout: 66 * time.Second, ScaleDownStuck: 133 * time.Second, Trigger: TriggerAll,
+		Sizing: SizingFit, Pending: PendingPhase, InstanceTypes: []string{"a", "b"}, StateTable: "s", LogsTable: "l"}
+	if !equal(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func TestEverySettingWrongAtOnceIsOneMessageThatListsAll(t *testing.T) {
+	_, err := PolicyFromEnv(env(map[string]string{
+		"CPU_UP": "70%", "CPU_DOWN": "NaN", "CPU_UP_SEC": "-1", "PENDING_UP_SEC": "3m", "IDLE_DOWN_SEC": "0", "COOLDOWN_UP_SEC": "-5",
+		"COOLDOWN_DOWN_SEC": "x", "MIN_WORKERS": "20", "MAX_WORKERS": "10", "MAX_BATCH_UP": "0", "MAX_BATCH_DOWN": "-1",
+		"PODS_PER_NODE": "0", "JOIN_TIMEOUT_SEC": "", "DRAIN_TIMEOUT_SEC": "0", "SCALE_DOWN_STUCK_SEC": "0", "SCALE_UP_TRIGGER": "both",
+		"SIZING": "guess", "PENDING_SOURCE": "some", "INSTANCE_TYPES": " , ", "SPOT": "perhaps", "STATE_TABLE": "s",
+	}))
+	var se *SettingsError
+	if !errors.As(err, &se) {
+		t.Fatalf("got %v, want a *SettingsError", err)
+	}
+	seen := map[string]int{}
+	for _, p := range se.Problems {
+		seen[p.Setting]++
+		if p.Fix == "" {
+			t.Errorf("%s has no fix", p.Setting)
+		}
+		if !strings.Contains(err.Error(), p.Setting) {
+			t.Errorf("%s is not in the message", p.Setting)
+		}
+	}
+	for _, s := range Settings() {
+		fine := s.Env == "CLUSTER" || s.Env == "STATE_TABLE" || s.Env == "MAX_WORKERS"
+		if want := map[bool]int{true: 0, false: 1}[fine]; seen[s.Env] != want {
+			t.Errorf("%s is reported %d times, want %d", s.Env, seen[s.Env], want)
+		}
+	}
+}
+
+func TestValidateRefusesSettingsThatContradictEachOther(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  func(*Policy)
+		setting string
+	}{
+		"down threshold at up threshold":   {func(p *Policy) { p.CPUDown = p.CPUUp }, "CPU_DOWN"},
+		"minimum above maximum":            {func(p *Policy) { p.MinWorkers = 11 }, "MIN_WORKERS"},
+		"stuck before the drains can end":  {func(p *Policy) { p.MaxBatchDown = 3 }, "SCALE_DOWN_STUCK_SEC"},
+		"a state table without a journal":  {func(p *Policy) { p.StateTable = "s" }, "LOGS_TABLE"},
+		"a threshold that is not a number": {func(p *Policy) { p.CPUUp = math.NaN() }, "CPU_UP"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := DefaultPolicy()
+			c.change(&p)
+			var se *SettingsError
+			if !errors.As(p.Validate(), &se) || len(se.Problems) != 1 || se.Problems[0].Setting != c.setting {
+				t.Errorf("got %v, want one problem with %s", p.Validate(), c.setting)
+			}
+		})
+	}
+}

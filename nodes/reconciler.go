@@ -1,0 +1,505 @@
+package nodes
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// How long things may take.
+const (
+	leaseTTL    = 60 * time.Second // of the tick's lease and of an interruption's claim
+	leaseRenew  = 20 * time.Second // a lease is renewed when it is this old
+	leaseMargin = 5 * time.Second  // a lease is trusted this much shorter than it lasts: clocks differ
+	callTimeout = 15 * time.Second // of one external call
+	drainSlice  = 10 * time.Second // of one drain call, so that the lease is renewed in time
+	tickBudget  = 50 * time.Second // after which a tick begins nothing new
+)
+
+// ErrLeaseLost says that the lease was lost while a tick ran. Nothing more is done by it.
+var ErrLeaseLost = errors.New("the lease was lost")
+
+// Config is what a Reconciler works with. Signals, Cloud, Cluster, Store and Journal are required.
+type Config struct {
+	Policy  Policy
+	Signals Signals
+	Cloud   Cloud
+	Cluster Cluster
+	Store   Store
+	Journal Journal
+
+	WorkerPlane WorkerPlane   // nil: the nodes carry no workers that want to know
+	Clock       Clock         // nil: SystemClock
+	Template    Template      // what new instances boot from
+	Sizer       Sizer         // nil: PodsPerNode; required by SizingFit
+	Fitter      Fitter        // nil: RequestsFit
+	NewID       func() string // unique short strings; nil: random
+	TickBudget  time.Duration // after which a tick begins nothing new; 0: 50 s
+}
+
+// Reconciler makes a cluster what its policy wants. It keeps nothing in memory between two ticks: everything that has to survive is
+// in the record.
+type Reconciler struct {
+	c Config
+}
+
+// New returns a Reconciler. The error lists what is missing or wrong.
+func New(c Config) (*Reconciler, error) {
+	if c.Signals == nil || c.Cloud == nil || c.Cluster == nil || c.Store == nil || c.Journal == nil {
+		return nil, errors.New("a reconciler needs Signals, Cloud, Cluster, Store and Journal")
+	}
+	if err := c.Policy.Validate(); err != nil {
+		return nil, err
+	}
+	if c.Policy.Sizing == SizingFit && c.Sizer == nil {
+		return nil, errors.New("SIZING=fit needs a Sizer that packs pods")
+	}
+	if c.Clock == nil {
+		c.Clock = SystemClock{}
+	}
+	if c.NewID == nil {
+		c.NewID = func() string { return rand.Text()[:12] }
+	}
+	if c.TickBudget == 0 {
+		c.TickBudget = tickBudget
+	}
+	return &Reconciler{c: c}, nil
+}
+
+// Report is what a tick did.
+type Report struct {
+	Tick     string    // its ID, by which its events are found
+	Held     bool      // another tick holds the lease: nothing was done
+	Decision *Decision // nil if it did not come to one
+	Events   []Event   // what it journaled
+}
+
+// Tick does one round: it goes on with open interruptions, takes the lease, sweeps, carries on with the open action or decides on
+// one, and gives the lease back. It begins at most one scaling action and leaves the record valid wherever it ends. The error joins
+// everything that went wrong; the next tick tries again, so callers log it and go on.
+func (r *Reconciler) Tick(ctx context.Context) (Report, error) {
+	t := r.newRun()
+	t.resumeInterruptions(ctx)
+	held, err := t.acquire(ctx)
+	switch {
+	case err != nil:
+		t.fail(ctx, "lease", err)
+	case !held:
+		t.report.Held = true
+		t.journal(ctx, Event{Kind: "lease.held", Message: "another tick holds the lease"})
+	default:
+		t.leased(ctx)
+		t.release(ctx)
+	}
+	return t.report, errors.Join(t.errs...)
+}
+
+// Plan observes and decides without writing, launching or removing anything.
+func (r *Reconciler) Plan(ctx context.Context) (Snapshot, error) {
+	t := r.newRun()
+	s := t.survey(ctx)
+	if s.recordErr != nil {
+		return Snapshot{}, s.recordErr
+	}
+	o := t.observe(ctx, s)
+	next, _, err := Applied(s.record, t.noted(s, o, s.record.LeaseFence))
+	if err != nil {
+		return Snapshot{}, err
+	}
+	return t.decide(o, next), nil
+}
+
+// run is one tick, or one piece of work on an interruption: what it holds, what it wrote.
+type run struct {
+	c      *Config
+	id     string
+	start  time.Time
+	hold   hold
+	fence  int64
+	rec    Record // as the last write or read returned it
+	seq    int
+	stop   func() bool // nil: nothing else ends the run early
+	report Report
+	errs   []error
+}
+
+func (r *Reconciler) newRun() *run {
+	now := r.c.Clock.Now()
+	t := &run{c: &r.c, id: r.c.NewID(), start: now}
+	t.report.Tick = t.id
+	return t
+}
+
+func (t *run) now() time.Time { return t.c.Clock.Now() }
+
+// spent tells whether the run should begin nothing new, because its budget is used up or the process is about to be stopped.
+func (t *run) spent(ctx context.Context) bool {
+	if t.now().Sub(t.start) >= t.c.TickBudget || t.stop != nil && t.stop() {
+		return true
+	}
+	deadline, ok := ctx.Deadline()
+	return ok && deadline.Sub(t.now()) < callTimeout+leaseMargin
+}
+
+// leased is the part of a tick under the lease.
+func (t *run) leased(ctx context.Context) {
+	s := t.survey(ctx)
+	if s.recordErr != nil {
+		t.fail(ctx, "survey", s.recordErr)
+		return
+	}
+	if s.fleetErr() != nil {
+		t.fail(ctx, "survey", s.fleetErr())
+	}
+	o := t.observe(ctx, s)
+	if err := t.apply(ctx, t.noted(s, o, t.fence)); err != nil {
+		t.fail(ctx, "noting what was seen", err)
+		return
+	}
+	if err := t.sweep(ctx, s); err != nil {
+		t.fail(ctx, "sweep", err)
+		if lost(err) {
+			return
+		}
+	}
+	if err := t.act(ctx, s, o); err != nil {
+		t.fail(ctx, "action", err)
+	}
+}
+
+// act carries on with the open action, or decides on one and begins it.
+func (t *run) act(ctx context.Context, s *survey, o Observation) error {
+	if t.rec.ScalingInProgress && t.rec.ActionID() == "" {
+		t.journal(ctx, Event{Kind: "record.repaired", Message: "scalingInProgress named no action"})
+		if err := t.apply(ctx, RepairRecord{Fence: t.fence}); err != nil {
+			return err
+		}
+	}
+	switch {
+	case t.rec.ScalingUp():
+		return t.carryOnUp(ctx, s, o.Readings)
+	case t.rec.ScalingDown():
+		return t.carryOnDown(ctx, s)
+	}
+	snap := t.decide(o, t.rec)
+	t.report.Decision = &snap.Decision
+	t.journalData(ctx, Event{Kind: "decision", Message: fmt.Sprintf("%s: %s %s", snap.Decision.Action, snap.Decision.Reason, snap.Decision.Detail)}, snap)
+	switch snap.Decision.Action {
+	case ScaleUp:
+		return t.beginUp(ctx, s, o, snap.Decision)
+	case ScaleDown:
+		return t.beginDown(ctx, s, snap.Decision)
+	}
+	return nil
+}
+
+func (t *run) decide(o Observation, r Record) Snapshot {
+	now := t.now()
+	d := Decider{Policy: t.c.Policy, Sizer: t.c.Sizer, Fitter: t.c.Fitter}.Decide(o, r, now)
+	return Snapshot{Now: now, Policy: t.c.Policy, Observation: o, Record: r, Decision: d}
+}
+
+// newActionID returns an ID that sorts by time and that no other action has.
+func (t *run) newActionID() string { return fmt.Sprintf("%d-%s", t.now().Unix(), t.c.NewID()) }
+
+// ---- what is seen
+
+// survey is one look at the cloud, the record and the cluster, in this order. The order matters: an instance that is in the list
+// was launched before the record was read, so the record either names the action that launched it or that action has ended; and it
+// either had joined when the nodes were read or had not joined at a moment after the list. Read the other way round, an instance
+// launched in between would look like one that nobody knows.
+type survey struct {
+	instances []Instance
+	cloudErr  error
+	record    Record
+	recordErr error
+	view      View
+	viewErr   error
+	open      []Interruption
+	openErr   error
+	workers   []Worker
+}
+
+func (t *run) survey(ctx context.Context) *survey {
+	s := &survey{}
+	s.cloudErr = t.call(ctx, "listing instances", func(ctx context.Context) (err error) {
+		s.instances, err = t.c.Cloud.Workers(ctx)
+		return err
+	})
+	s.recordErr = t.call(ctx, "reading the record", func(ctx context.Context) (err error) {
+		s.record, err = t.c.Store.Load(ctx)
+		return err
+	})
+	s.openErr = t.call(ctx, "reading interruptions", func(ctx context.Context) (err error) {
+		s.open, err = t.c.Store.OpenInterruptions(ctx)
+		return err
+	})
+	s.viewErr = t.call(ctx, "reading nodes", func(ctx context.Context) (err error) {
+		s.view, err = t.c.Cluster.View(ctx)
+		return err
+	})
+	if s.cloudErr != nil {
+		s.instances = nil // a part of a list proves nothing
+	}
+	if s.viewErr != nil {
+		s.view = View{}
+	}
+	s.view.Pending = Classes(s.view.Pending)
+	for i := range s.view.Nodes {
+		s.view.Nodes[i].Pods = Classes(s.view.Nodes[i].Pods)
+	}
+	s.workers = Match(s.instances, s.view.Nodes)
+	return s
+}
+
+// fleetErr is why nothing may be concluded from what the survey lacks; nil if it is complete.
+func (s *survey) fleetErr() error { return errors.Join(s.cloudErr, s.viewErr, s.openErr) }
+
+func (s *survey) worker(instanceID string) (Worker, bool) {
+	i := slices.IndexFunc(s.workers, func(w Worker) bool { return w.Instance.ID == instanceID })
+	if i < 0 {
+		return Worker{}, false
+	}
+	return s.workers[i], true
+}
+
+// availableBeside returns the number of Ready, uncordoned workers besides one, in all and in its zone, and whether there are some in
+// other zones.
+func (s *survey) availableBeside(instanceID string) (all, inZone int, severalZones bool) {
+	zones := map[string]int{}
+	own := ""
+	for _, w := range s.workers {
+		if w.Instance.ID == instanceID {
+			own = w.Instance.Zone
+		} else if w.Available() {
+			all++
+			zones[w.Instance.Zone]++
+		}
+	}
+	inZone = zones[own]
+	delete(zones, own)
+	return all, inZone, len(zones) > 0
+}
+
+// observe adds the metrics to a survey.
+func (t *run) observe(ctx context.Context, s *survey) Observation {
+	o := Observation{Fleet: s.workers, Pending: s.view.Pending, Interruptions: s.open, FleetKnown: s.fleetErr() == nil}
+	if !o.FleetKnown {
+		o.FleetWhy = s.fleetErr().Error()
+	}
+	err := t.call(ctx, "reading metrics", func(ctx context.Context) (err error) {
+		o.Readings, err = t.c.Signals.Observe(ctx)
+		return err
+	})
+	if err != nil {
+		why := Missing(err.Error())
+		o.Readings = Readings{CPU: why, CPUMin: why, CPUMax: why, Pending: why, PendingMin: why, PendingMax: why, PendingOther: why}
+		t.errs = append(t.errs, err)
+	}
+	if t.c.WorkerPlane != nil && s.viewErr == nil {
+		err := t.call(ctx, "asking for costs", func(ctx context.Context) (err error) {
+			o.Costs, err = t.c.WorkerPlane.Cost(ctx, nodeNames(s.view.Nodes))
+			return err
+		})
+		if err != nil { // costs only break ties
+			t.errs = append(t.errs, err)
+		}
+	}
+	return o
+}
+
+func nodeNames(nodes []Node) []string {
+	out := make([]string, len(nodes))
+	for i, n := range nodes {
+		out[i] = n.Name
+	}
+	return out
+}
+
+// noted turns an observation into what the record keeps of it.
+func (t *run) noted(s *survey, o Observation, fence int64) Note {
+	n := Note{Fence: fence, Now: t.now()}
+	in := newInputs(t.c.Policy, o, s.record, n.Now)
+	if m := o.Readings; m.Pending.Known {
+		pending := in.pending > 0
+		n.Pending = &pending
+		if m.CPU.Known {
+			idle := !pending && m.CPU.Value <= t.c.Policy.CPUDown
+			n.Idle = &idle
+		}
+	}
+	if o.Readings.CPU.Known {
+		high := o.Readings.CPU.Value >= t.c.Policy.CPUUp
+		n.CPUHigh = &high
+	}
+	if s.cloudErr == nil && s.viewErr == nil {
+		n.Workers = &in.available
+		n.Alive = []string{}
+		for _, w := range s.workers {
+			if w.Instance.Alive() {
+				n.Alive = append(n.Alive, w.Instance.ID)
+				if w.Node != nil {
+					n.Joined = append(n.Joined, w.Instance.ID)
+				}
+			}
+		}
+		// An instance whose Node object is still there is remembered as ours, until the object has been deleted as well.
+		for _, node := range s.view.Nodes {
+			if id := node.InstanceID(); id != "" && slices.Contains(s.record.Joined, id) && !slices.Contains(n.Alive, id) {
+				n.Alive = append(n.Alive, id)
+			}
+		}
+	}
+	return n
+}
+
+// ---- the lease
+
+// hold is a lease, or an interruption's claim, as its holder sees it. It is trusted only until the time at which the attempt to
+// take it began, plus its length, minus a margin: by then nobody else can have taken it, whenever the store got the write.
+type hold struct {
+	renewAt time.Time
+	trusted time.Time
+	renew   func(ctx context.Context, now time.Time) error // nil: nothing is held
+}
+
+func (h *hold) since(start time.Time) {
+	h.renewAt, h.trusted = start.Add(leaseRenew), start.Add(leaseTTL-leaseMargin)
+}
+
+// acquire takes the lease; false without an error means that somebody else holds it.
+func (t *run) acquire(ctx context.Context) (bool, error) {
+	start := t.now()
+	err := t.apply(ctx, AcquireLease{Owner: t.id, Now: start, TTL: leaseTTL})
+	if errors.Is(err, ErrLeaseHeld) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	t.fence = t.rec.LeaseFence
+	t.start = start // interruptions may have taken their time before
+	t.hold.since(start)
+	t.hold.renew = func(ctx context.Context, now time.Time) error {
+		return t.write(ctx, RenewLease{Owner: t.id, Fence: t.fence, Now: now, TTL: leaseTTL})
+	}
+	return true, nil
+}
+
+func (t *run) release(ctx context.Context) {
+	t.hold.renew = nil // whatever is left of it suffices to give it back
+	if err := t.apply(ctx, ReleaseLease{Owner: t.id, Fence: t.fence}); err != nil {
+		t.fail(ctx, "releasing the lease", err)
+	}
+	t.hold = hold{}
+}
+
+// keep renews what is held when it is due and tells until when a call may last.
+func (t *run) keep(ctx context.Context) (time.Time, error) {
+	now := t.now()
+	if t.hold.trusted.IsZero() {
+		return now.Add(callTimeout), nil
+	}
+	if renew := t.hold.renew; renew != nil && !now.Before(t.hold.renewAt) {
+		if now.Before(t.hold.trusted) {
+			if err := renew(ctx, now); err == nil {
+				t.hold.since(now)
+			} else if IsRefused(err) {
+				t.hold.trusted = now
+			}
+		}
+		now = t.now()
+	}
+	if !now.Before(t.hold.trusted) {
+		return now, ErrLeaseLost
+	}
+	until := now.Add(callTimeout)
+	if t.hold.trusted.Before(until) {
+		until = t.hold.trusted
+	}
+	return until, nil
+}
+
+// lost tells whether err means that this run holds nothing any more.
+func lost(err error) bool { return errors.Is(err, ErrLeaseLost) || errors.Is(err, ErrStaleFence) }
+
+// ---- calls
+
+// call makes one external call, within what is left of the lease: a call that could still be on its way when somebody else holds
+// the lease is not made, and its deadline ends it in time.
+func (t *run) call(ctx context.Context, what string, f func(context.Context) error) error {
+	until, err := t.keep(ctx)
+	if err != nil {
+		return fmt.Errorf("%s, %w", what, err)
+	}
+	ctx, cancel := t.c.Clock.WithDeadline(ctx, until)
+	defer cancel()
+	if err := f(ctx); err != nil {
+		return fmt.Errorf("%s, %w", what, err)
+	}
+	return nil
+}
+
+// apply makes a transition. If nobody knows how it ended it is made once more, which changes nothing if it had succeeded.
+func (t *run) apply(ctx context.Context, tr Transition) error {
+	err := t.call(ctx, tr.Name(), func(ctx context.Context) error { return t.write(ctx, tr) })
+	if err == nil || IsRefused(err) || errors.Is(err, ErrLeaseLost) {
+		return err
+	}
+	return t.call(ctx, tr.Name(), func(ctx context.Context) error { return t.write(ctx, tr) })
+}
+
+func (t *run) write(ctx context.Context, tr Transition) error {
+	r, err := t.c.Store.Apply(ctx, tr)
+	if err == nil {
+		t.rec = r
+	}
+	return err
+}
+
+// ---- the journal
+
+// journal appends an event. A journal that can't be written holds nothing up: the error is reported and the work goes on.
+func (t *run) journal(ctx context.Context, e Event) {
+	e.At, e.Tick, e.Seq = t.now(), t.id, t.seq
+	t.seq++
+	t.report.Events = append(t.report.Events, e)
+	err := t.call(ctx, "journaling "+e.Kind, func(ctx context.Context) error { return t.c.Journal.Append(ctx, e) })
+	if err != nil {
+		t.errs = append(t.errs, err)
+	}
+}
+
+func (t *run) journalData(ctx context.Context, e Event, data any) {
+	b, err := json.Marshal(data)
+	if err != nil {
+		t.errs = append(t.errs, fmt.Errorf("encoding %s, %w", e.Kind, err))
+	}
+	e.Data = b
+	t.journal(ctx, e)
+}
+
+func (t *run) fail(ctx context.Context, what string, err error) {
+	err = fmt.Errorf("%s, %w", what, err)
+	t.errs = append(t.errs, err)
+	if !lost(err) { // whoever holds the lease now has the word
+		t.journal(ctx, Event{Kind: "error", Message: err.Error()})
+	}
+}
+
+func (t *run) say(ctx context.Context, kind, instance, message string, args ...any) {
+	t.journal(ctx, Event{Kind: kind, ActionID: t.rec.ActionID(), Instance: instance, Message: fmt.Sprintf(message, args...)})
+}
+
+// earlier returns the earlier of two times.
+func earlier(a, b time.Time) time.Time {
+	if cmp.Compare(a.UnixNano(), b.UnixNano()) < 0 {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,225 @@
+package nodes
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// SchemaVersion is the newest layout of the record that this package understands. A record without the attribute is of version 1.
+const SchemaVersion = 1
+
+// Record is the one durable item of a cluster: what is going on, since when, and who may go on with it. The attributes of the
+// first three groups are named, typed and omitted as the record's specification has them; the rest are optional additions, absent
+// from a record at rest unless they say something. All epochs are Unix seconds.
+//
+// A Record is a value: transitions return a changed copy and never alter the one they are given.
+type Record struct {
+	PK                string `json:"pk"`                         // "cluster", or "cluster#NAME"
+	ScalingInProgress bool   `json:"scalingInProgress"`          // a scale-up or a scale-down is open
+	LastScaleEpoch    int64  `json:"lastScaleEpoch"`             // last completed action; cooldowns count from it
+	PendingSinceEpoch Number `json:"pendingSinceEpoch,omitzero"` // pods pending without a break since; 0: none pending
+	IdleSinceEpoch    Number `json:"idleSinceEpoch,omitzero"`    // cluster idle without a break since; 0: not idle
+	WorkerCount       Number `json:"workerCount,omitzero"`       // workers seen by the last tick
+
+	ScaleUpActionID     string   `json:"scaleUpActionId,omitempty"`
+	ScaleUpStartedEpoch int64    `json:"scaleUpStartedEpoch,omitempty"`
+	ScaleUpRequested    int      `json:"scaleUpRequested,omitempty"`
+	ScaleUpInstanceIDs  []string `json:"scaleUpInstanceIds,omitzero"` // launched so far, in order of their ordinals
+
+	ScaleDownActionID             string         `json:"scaleDownActionId,omitempty"`
+	ScaleDownStartedEpoch         int64          `json:"scaleDownStartedEpoch,omitempty"`
+	ScaleDownPhase                ScaleDownPhase `json:"scaleDownPhase,omitempty"`
+	ScaleDownTargetInstanceIDs    []string       `json:"scaleDownTargetInstanceIds,omitzero"`    // the plan
+	ScaleDownCompletedInstanceIDs []string       `json:"scaleDownCompletedInstanceIds,omitzero"` // terminated so far
+
+	LeaseOwner      string `json:"leaseOwner,omitempty"`      // who may write; "" is nobody
+	LeaseUntilEpoch int64  `json:"leaseUntilEpoch,omitempty"` // the lease may be taken by others after this
+	LeaseFence      int64  `json:"leaseFence,omitempty"`      // grows with every lease; older holders' writes are refused
+
+	ScaleUpIntent   *Intent  `json:"scaleUpIntent,omitempty"`   // the launch that may be in flight
+	ScaleUpLaunches []Intent `json:"scaleUpLaunches,omitempty"` // the launches behind scaleUpInstanceIds
+
+	Removals  []Removal   `json:"removals,omitempty"`           // instances on their way out, of any cause
+	Joined    []string    `json:"joinedInstanceIds,omitempty"`  // instances whose node some tick has seen
+	SkipList  []Skip      `json:"skipList,omitempty"`           // workers not to be chosen for a while
+	Exhausted []Exhausted `json:"exhaustedOfferings,omitempty"` // offerings not to be tried for a while
+
+	ScaleUpFailures   int   `json:"scaleUpFailures,omitempty"`   // failures in a row
+	BackoffUntilEpoch int64 `json:"backoffUntilEpoch,omitempty"` // no scale-up before this
+	CPUHighSinceEpoch int64 `json:"cpuHighSinceEpoch,omitempty"` // CPU at or above CPU_UP without a break since
+
+	LastActionID  string `json:"lastActionId,omitempty"` // the action that ended last, by which a lost reply is recognised
+	SchemaVersion int    `json:"schemaVersion,omitempty"`
+	Revision      int64  `json:"revision,omitempty"` // grows with every write; stores compare it to make a write conditional
+}
+
+// ScaleDownPhase tells how far a scale-down is with its current target.
+type ScaleDownPhase string
+
+// The phases of a scale-down.
+const (
+	PhaseDraining    ScaleDownPhase = "DRAINING"
+	PhaseTerminating ScaleDownPhase = "TERMINATING"
+)
+
+// Intent is a launch that is about to be made, written down before it is made, complete enough to be repeated to the letter by
+// somebody else. Until it is resolved its instance may or may not exist.
+type Intent struct {
+	Ordinal    int           `json:"ordinal"`                 // which instance of its action, from 0
+	Attempt    int           `json:"attempt"`                 // which offering of its ordinal, from 0
+	Epoch      int64         `json:"epoch"`                   // when it was written
+	Request    LaunchRequest `json:"request"`                 // to be sent as it stands, token included
+	InstanceID string        `json:"instanceId,omitempty"`    // set once resolved
+	Launched   int64         `json:"launchedEpoch,omitempty"` // when the instance was launched, which may be long after it was intended
+}
+
+// Removal is an instance on its way out. In phase DRAINING its node, if it has one, may still be given back. In phase TERMINATING it may not: the
+// phase is the mark that has to be durable before anybody asks the cloud to terminate the instance, and nobody, not even a failed
+// action, takes it away until the instance is gone.
+type Removal struct {
+	InstanceID   string         `json:"instanceId"`
+	ActionID     string         `json:"actionId,omitempty"` // action it belongs to; "" for the sweep's own
+	Node         NodeRef        `json:"node,omitzero"`      // zero for an instance that never joined
+	Phase        ScaleDownPhase `json:"phase"`
+	DrainedSince int64          `json:"drainStartedEpoch,omitempty"` // start of the drain, whoever started it; 0: none needed
+	Reason       string         `json:"reason,omitempty"`
+}
+
+// Skip is a worker that is not to be chosen for scale-down before an hour that grows with every failure.
+type Skip struct {
+	InstanceID string `json:"instanceId"`
+	Failures   int    `json:"failures"`
+	UntilEpoch int64  `json:"untilEpoch"`
+	Cause      string `json:"cause,omitempty"`
+}
+
+// Exhausted is an offering, or with empty fields a whole class of offerings, that could not be had a moment ago.
+type Exhausted struct {
+	Zone       string `json:"zone,omitempty"`
+	Subnet     string `json:"subnet,omitempty"`
+	Type       string `json:"type,omitempty"`
+	Market     Market `json:"market,omitempty"`
+	UntilEpoch int64  `json:"untilEpoch"`
+}
+
+// Covers tells whether o is among the offerings that e stands for.
+func (e Exhausted) Covers(o Offering) bool {
+	return (e.Zone == "" || e.Zone == o.Zone) && (e.Subnet == "" || e.Subnet == o.Subnet) &&
+		(e.Type == "" || e.Type == o.Type) && (e.Market == "" || e.Market == o.Market)
+}
+
+// Number is a numeric attribute that a record may lack. Absent and zero differ: a record that came without the attribute is
+// written back without it.
+type Number struct {
+	n   int64
+	set bool
+}
+
+// Num returns a present Number.
+func Num(n int64) Number { return Number{n: n, set: true} }
+
+// Value returns the number, 0 when absent.
+func (n Number) Value() int64 { return n.n }
+
+// IsZero tells whether the attribute is absent; encoding/json's omitzero asks it.
+func (n Number) IsZero() bool { return !n.set }
+
+// MarshalJSON writes the number.
+func (n Number) MarshalJSON() ([]byte, error) { return strconv.AppendInt(nil, n.n, 10), nil }
+
+// UnmarshalJSON reads a whole number.
+func (n *Number) UnmarshalJSON(b []byte) error {
+	var v int64
+	if err := json.Unmarshal(b, &v); err != nil {
+		return err
+	}
+	*n = Num(v)
+	return nil
+}
+
+// RecordKey returns the key of a cluster's record: "cluster" for the only one of its table, "cluster#NAME" for a named one.
+func RecordKey(cluster string) string {
+	if cluster == "" {
+		return "cluster"
+	}
+	return "cluster#" + cluster
+}
+
+// NewRecord returns the record of a cluster that has none yet.
+func NewRecord(cluster string) Record { return Record{PK: RecordKey(cluster)} }
+
+// Clone returns a copy that shares nothing with r.
+func (r Record) Clone() Record {
+	r.ScaleUpInstanceIDs = slices.Clone(r.ScaleUpInstanceIDs)
+	r.ScaleDownTargetInstanceIDs = slices.Clone(r.ScaleDownTargetInstanceIDs)
+	r.ScaleDownCompletedInstanceIDs = slices.Clone(r.ScaleDownCompletedInstanceIDs)
+	if r.ScaleUpIntent != nil {
+		i := *r.ScaleUpIntent
+		r.ScaleUpIntent = &i
+	}
+	r.ScaleUpLaunches = slices.Clone(r.ScaleUpLaunches)
+	r.Removals = slices.Clone(r.Removals)
+	r.Joined = slices.Clone(r.Joined)
+	r.SkipList = slices.Clone(r.SkipList)
+	r.Exhausted = slices.Clone(r.Exhausted)
+	return r
+}
+
+// ScalingUp tells whether a scale-up is open.
+func (r Record) ScalingUp() bool { return r.ScalingInProgress && r.ScaleUpActionID != "" }
+
+// ScalingDown tells whether a scale-down is open.
+func (r Record) ScalingDown() bool { return r.ScalingInProgress && r.ScaleDownActionID != "" }
+
+// ActionID returns the open action's ID, "" at rest.
+func (r Record) ActionID() string {
+	if r.ScaleUpActionID != "" {
+		return r.ScaleUpActionID
+	}
+	return r.ScaleDownActionID
+}
+
+// Removal returns the removal of an instance.
+func (r Record) Removal(instanceID string) (Removal, bool) {
+	for _, m := range r.Removals {
+		if m.InstanceID == instanceID {
+			return m, true
+		}
+	}
+	return Removal{}, false
+}
+
+// Targets tells whether an open scale-down still means to remove the instance.
+func (r Record) Targets(instanceID string) bool {
+	return slices.Contains(r.ScaleDownTargetInstanceIDs, instanceID) && !slices.Contains(r.ScaleDownCompletedInstanceIDs, instanceID)
+}
+
+// Skipped returns the skip-list entry of an instance while it holds.
+func (r Record) Skipped(instanceID string, now time.Time) (Skip, bool) {
+	for _, s := range r.SkipList {
+		if s.InstanceID == instanceID && now.Unix() < s.UntilEpoch {
+			return s, true
+		}
+	}
+	return Skip{}, false
+}
+
+// putRemoval adds or replaces the removal of one instance; the caller owns r.
+func (r *Record) putRemoval(m Removal) {
+	for i := range r.Removals {
+		if r.Removals[i].InstanceID == m.InstanceID {
+			r.Removals[i] = m
+			return
+		}
+	}
+	r.Removals = append(r.Removals, m)
+}
+
+func (r *Record) dropRemoval(instanceID string) {
+	r.Removals = slices.DeleteFunc(r.Removals, func(m Removal) bool { return m.InstanceID == instanceID })
+	if len(r.Removals) == 0 {
+		r.Removals = nil
+	}
+}

@@ -1,0 +1,361 @@
+package nodes
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+)
+
+func equal(a, b any) bool { return reflect.DeepEqual(a, b) }
+
+// The examples of the record's specification.
+var specified = map[string]string{
+	"idle": `{"pk":"cluster","scalingInProgress":false,"lastScaleEpoch":1730000000,"pendingSinceEpoch":0,` +
+		`"idleSinceEpoch":1730000100,"workerCount":2}`,
+	"scale-up in progress": `{"pk":"cluster","scalingInProgress":true,"lastScaleEpoch":1730000000,` +
+		`"scaleUpActionId":"1730000300-req-xyz","scaleUpStartedEpoch":1730000300,"scaleUpRequested":2,` +
+		`"scaleUpInstanceIds":["i-aaa","i-bbb"]}`,
+	"scale-up just begun": `{"pk":"cluster","scalingInProgress":true,"lastScaleEpoch":0,"scaleUpActionId":"a",` +
+		`"scaleUpStartedEpoch":1,"scaleUpRequested":2,"scaleUpInstanceIds":[]}`,
+	"scale-down in progress": `{"pk":"cluster","scalingInProgress":true,"lastScaleEpoch":1,"scaleDownActionId":"d",` +
+		`"scaleDownStartedEpoch":2,"scaleDownPhase":"TERMINATING","scaleDownTargetInstanceIds":["i-a","i-b"],` +
+		`"scaleDownCompletedInstanceIds":["i-a"]}`,
+}
+
+func TestSpecifiedRecordsRoundTripUnchanged(t *testing.T) {
+	for name, text := range specified {
+		t.Run(name, func(t *testing.T) {
+			var r Record
+			dec := json.NewDecoder(bytes.NewReader([]byte(text)))
+			dec.DisallowUnknownFields()
+			if err := dec.Decode(&r); err != nil {
+				t.Fatal(err)
+			}
+			got, err := json.Marshal(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(got) != text {
+				t.Errorf("got  %s\nwant %s", got, text)
+			}
+		})
+	}
+}
+
+func TestRecordKeyNamesTheCluster(t *testing.T) {
+	if RecordKey("") != "cluster" || RecordKey("blue") != "cluster#blue" {
+		t.Error(RecordKey(""), RecordKey("blue"))
+	}
+}
+
+func TestCloneSharesNothing(t *testing.T) {
+	r := fullRecord()
+	before, _ := json.Marshal(r)
+	c := r.Clone()
+	c.ScaleUpInstanceIDs[0], c.ScaleDownTargetInstanceIDs[0], c.ScaleDownCompletedInstanceIDs[0] = "x", "x", "x"
+	c.ScaleUpIntent.Attempt, c.ScaleUpLaunches[0].Attempt = 9, 9
+	c.Removals[0].Reason, c.Joined[0], c.SkipList[0].Cause, c.Exhausted[0].Zone = "x", "x", "x", "x"
+	after, _ := json.Marshal(r)
+	if !bytes.Equal(before, after) {
+		t.Errorf("changing the clone changed the record:\n%s\n%s", before, after)
+	}
+}
+
+func fullRecord() Record {
+	return Record{PK: "cluster", ScaleUpInstanceIDs: []string{"i"}, ScaleDownTargetInstanceIDs: []string{"i"},
+		ScaleDownCompletedInstanceIDs: []string{"i"}, ScaleUpIntent: &Intent{}, ScaleUpLaunches: []Intent{{}}, Removals: []Removal{{}},
+		Joined: []string{"i"}, SkipList: []Skip{{}}, Exhausted: []Exhausted{{}}}
+}
+
+// ---- transitions
+
+var t0 = time.Unix(1730000000, 0)
+
+func at(sec int) time.Time { return t0.Add(time.Duration(sec) * time.Second) }
+
+// leased returns a record whose lease has fence 7.
+func leased() Record {
+	r := NewRecord("")
+	r.LeaseOwner, r.LeaseUntilEpoch, r.LeaseFence = "me", at(60).Unix(), 7
+	return r
+}
+
+// apply makes transitions one after another and fails the test if one is refused.
+func apply(t *testing.T, r Record, ts ...Transition) Record {
+	t.Helper()
+	for _, tr := range ts {
+		next, _, err := Applied(r, tr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r = next
+	}
+	return r
+}
+
+func launchIntent(ordinal, attempt int, token string) Intent {
+	return Intent{Ordinal: ordinal, Attempt: attempt, Epoch: 1, Request: LaunchRequest{Token: token, ActionID: "up"}}
+}
+
+func upBegun(t *testing.T) Record {
+	return apply(t, leased(), BeginScaleUp{Fence: 7, ActionID: "up", Now: at(1), Requested: 2})
+}
+
+func upLaunched(t *testing.T) Record {
+	return apply(t, upBegun(t), IntendLaunch{Fence: 7, ActionID: "up", Intent: launchIntent(0, 0, "t0")},
+		RecordScaleUpInstances{Fence: 7, ActionID: "up", Token: "t0", InstanceID: "i-1"})
+}
+
+func downBegun(t *testing.T) Record {
+	return apply(t, leased(), BeginScaleDown{Fence: 7, ActionID: "down", Now: at(1), Targets: []string{"i-1", "i-2"}})
+}
+
+func downRemoval(id string) Removal {
+	return Removal{InstanceID: id, ActionID: "down", Node: NodeRef{Name: "n", UID: "u"}, DrainedSince: at(2).Unix()}
+}
+
+func TestTransitionsSetWhatTheSpecificationSays(t *testing.T) {
+	up, down := upLaunched(t), downBegun(t)
+	for name, c := range map[string]struct {
+		from Record
+		do   Transition
+		want func(Record) bool
+	}{
+		"beginScaleUp sets the action's fields and clears the IDs": {leased(), BeginScaleUp{7, "up", at(1), 2}, func(r Record) bool {
+			return r.ScalingInProgress && r.ScaleUpActionID == "up" && r.ScaleUpStartedEpoch == at(1).Unix() && r.ScaleUpRequested == 2 &&
+				r.ScaleUpInstanceIDs != nil && len(r.ScaleUpInstanceIDs) == 0
+		}},
+		"recordScaleUpInstances appends and resolves the intent": {up, Note{Fence: 7, Now: at(2)}, func(r Record) bool {
+			return slices.Equal(r.ScaleUpInstanceIDs, []string{"i-1"}) && r.ScaleUpIntent == nil && r.ScaleUpLaunches[0].InstanceID == "i-1"
+		}},
+		"reduceScaleUp lowers the request to what was launched": {up, ReduceScaleUp{Fence: 7, ActionID: "up"}, func(r Record) bool { return r.ScaleUpRequested == 1 }},
+		"completeScaleUp starts the cooldown, removes the fields, ends the failures": {failedOnce(up), CompleteScaleUp{7, "up", at(9)}, func(r Record) bool {
+			return !r.ScalingInProgress && r.LastScaleEpoch == at(9).Unix() && r.ScaleUpActionID == "" && r.ScaleUpInstanceIDs == nil &&
+				r.ScaleUpLaunches == nil && r.ScaleUpFailures == 0 && r.BackoffUntilEpoch == 0
+		}},
+		"failScaleUp starts a back-off and no cooldown": {up, FailScaleUp{Fence: 7, ActionID: "up", Now: at(9), Backoff: time.Minute}, func(r Record) bool {
+			return !r.ScalingInProgress && r.LastScaleEpoch == 0 && r.BackoffUntilEpoch == at(69).Unix() && r.ScaleUpFailures == 1
+		}},
+		"a second failure in a row backs off twice as long": {failedOnce(up), FailScaleUp{Fence: 7, ActionID: "up", Now: at(9), Backoff: time.Minute}, func(r Record) bool {
+			return r.BackoffUntilEpoch == at(9+120).Unix()
+		}},
+		"failScaleUp marks what never joined in the same write": {up, FailScaleUp{Fence: 7, ActionID: "up", Now: at(9), Removals: []Removal{{InstanceID: "i-1", Phase: PhaseTerminating}}}, func(r Record) bool {
+			m, ok := r.Removal("i-1")
+			return ok && m.Phase == PhaseTerminating
+		}},
+		"beginScaleDown stores the plan": {leased(), BeginScaleDown{7, "down", at(1), []string{"i-1"}}, func(r Record) bool {
+			return r.ScalingInProgress && r.ScaleDownPhase == PhaseDraining && slices.Equal(r.ScaleDownTargetInstanceIDs, []string{"i-1"}) &&
+				r.ScaleDownCompletedInstanceIDs != nil && len(r.ScaleDownCompletedInstanceIDs) == 0 && r.ScaleDownStartedEpoch == at(1).Unix()
+		}},
+		"startDrain keeps the start of a drain that goes on": {apply(t, down, StartDrain{7, downRemoval("i-1")}), StartDrain{7, Removal{InstanceID: "i-1", ActionID: "down", DrainedSince: at(99).Unix()}}, func(r Record) bool {
+			m, _ := r.Removal("i-1")
+			return m.DrainedSince == at(2).Unix()
+		}},
+		"markTerminating sets phase and mark": {apply(t, down, StartDrain{7, downRemoval("i-1")}), MarkTerminating{7, downRemoval("i-1")}, func(r Record) bool {
+			m, _ := r.Removal("i-1")
+			return m.Phase == PhaseTerminating && r.ScaleDownPhase == PhaseTerminating
+		}},
+		"markScaleDownInstanceDone appends and ends the removal": {apply(t, down, StartDrain{7, downRemoval("i-1")}), MarkScaleDownInstanceDone{7, "down", "i-1"}, func(r Record) bool {
+			return slices.Equal(r.ScaleDownCompletedInstanceIDs, []string{"i-1"}) && r.Removals == nil && !r.Targets("i-1") && r.Targets("i-2")
+		}},
+		"completeScaleDown starts the cooldown and removes the fields": {apply(t, down, MarkScaleDownInstanceDone{7, "down", "i-1"}, MarkScaleDownInstanceDone{7, "down", "i-2"}), CompleteScaleDown{7, "down", at(9)}, func(r Record) bool {
+			return !r.ScalingInProgress && r.LastScaleEpoch == at(9).Unix() && r.ScaleDownActionID == "" && r.ScaleDownTargetInstanceIDs == nil && r.ScaleDownPhase == ""
+		}},
+		"failScaleDown before anything went starts no cooldown and skips the culprit": {apply(t, down, StartDrain{7, downRemoval("i-1")}), FailScaleDown{7, "down", at(9), "i-1", "pdb"}, func(r Record) bool {
+			s, skipped := r.Skipped("i-1", at(10))
+			return !r.ScalingInProgress && r.LastScaleEpoch == 0 && r.Removals == nil && skipped && s.Cause == "pdb"
+		}},
+		"failScaleDown after something went starts the cooldown": {apply(t, down, MarkScaleDownInstanceDone{7, "down", "i-1"}), FailScaleDown{Fence: 7, ActionID: "down", Now: at(9)}, func(r Record) bool {
+			return r.LastScaleEpoch == at(9).Unix()
+		}},
+		"failScaleDown keeps a mark and counts it as gone": {apply(t, down, StartDrain{7, downRemoval("i-1")}, MarkTerminating{7, downRemoval("i-1")}), FailScaleDown{Fence: 7, ActionID: "down", Now: at(9)}, func(r Record) bool {
+			m, ok := r.Removal("i-1")
+			return ok && m.Phase == PhaseTerminating && r.LastScaleEpoch == at(9).Unix()
+		}},
+		"giveBack drops a drain and skips the instance longer each time": {skippedOnce(apply(t, leased(), StartDrain{7, Removal{InstanceID: "i-1", DrainedSince: 1}})), GiveBack{7, "i-1", at(9), "slow"}, func(r Record) bool {
+			return r.Removals == nil && r.SkipList[0].Failures == 2 && r.SkipList[0].UntilEpoch == at(9+1200).Unix()
+		}},
+		"finishRemoval drops a mark":                      {apply(t, leased(), MarkTerminating{7, Removal{InstanceID: "i-1"}}), FinishRemoval{7, "i-1"}, func(r Record) bool { return r.Removals == nil }},
+		"repairRecord clears a flag that names no action": {func() Record { r := leased(); r.ScalingInProgress = true; return r }(), RepairRecord{7}, func(r Record) bool { return !r.ScalingInProgress }},
+		"repairRecord leaves an action alone":             {up, RepairRecord{7}, func(r Record) bool { return r.ScalingInProgress }},
+		"acquireLease raises the fence": {NewRecord(""), AcquireLease{"a", at(0), time.Minute}, func(r Record) bool {
+			return r.LeaseOwner == "a" && r.LeaseFence == 1 && r.LeaseUntilEpoch == at(60).Unix()
+		}},
+		"acquireLease takes an expired lease": {leased(), AcquireLease{"a", at(61), time.Minute}, func(r Record) bool { return r.LeaseOwner == "a" && r.LeaseFence == 8 }},
+		"renewLease moves the expiry":         {leased(), RenewLease{"me", 7, at(30), time.Minute}, func(r Record) bool { return r.LeaseUntilEpoch == at(90).Unix() && r.LeaseFence == 7 }},
+		"releaseLease keeps the fence":        {leased(), ReleaseLease{"me", 7}, func(r Record) bool { return r.LeaseOwner == "" && r.LeaseFence == 7 }},
+		"releaseLease leaves a successor's":   {leased(), ReleaseLease{"old", 6}, func(r Record) bool { return r.LeaseOwner == "me" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, _, err := Applied(c.from, c.do)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !c.want(got) {
+				b, _ := json.MarshalIndent(got, "", " ")
+				t.Errorf("after %s: %s", c.do.Name(), b)
+			}
+		})
+	}
+}
+
+func failedOnce(r Record) Record {
+	r.ScaleUpFailures, r.BackoffUntilEpoch = 1, 5
+	return r
+}
+
+func skippedOnce(r Record) Record {
+	r.SkipList = []Skip{{InstanceID: "i-1", Failures: 1, UntilEpoch: 5}}
+	return r
+}
+
+func TestTransitionsRefuse(t *testing.T) {
+	up, down := upLaunched(t), downBegun(t)
+	marked := apply(t, leased(), MarkTerminating{7, Removal{InstanceID: "i-1"}})
+	for name, c := range map[string]struct {
+		from Record
+		do   Transition
+		why  error
+	}{
+		"a lease that is held":                        {leased(), AcquireLease{"a", at(60), time.Minute}, ErrLeaseHeld},
+		"renewing a lease that passed on":             {leased(), RenewLease{"old", 6, at(1), time.Minute}, ErrStaleFence},
+		"a second scale-up":                           {up, BeginScaleUp{7, "up2", at(1), 1}, ErrScalingInProgress},
+		"a scale-down during a scale-up":              {up, BeginScaleDown{7, "d", at(1), nil}, ErrScalingInProgress},
+		"a scale-up during a scale-down":              {down, BeginScaleUp{7, "u", at(1), 1}, ErrScalingInProgress},
+		"beginning an action that has ended":          {apply(t, up, CompleteScaleUp{7, "up", at(2)}), BeginScaleUp{7, "up", at(3), 1}, ErrNotThatAction},
+		"an intent of another action":                 {up, IntendLaunch{Fence: 7, ActionID: "x", Intent: launchIntent(1, 0, "t")}, ErrNotThatAction},
+		"an intent that skips an ordinal":             {up, IntendLaunch{Fence: 7, ActionID: "up", Intent: launchIntent(2, 0, "t")}, ErrNotRecorded},
+		"an intent that goes back to an old attempt":  {apply(t, up, IntendLaunch{Fence: 7, ActionID: "up", Intent: launchIntent(1, 1, "t1")}), IntendLaunch{Fence: 7, ActionID: "up", Intent: launchIntent(1, 0, "t0")}, ErrNotRecorded},
+		"recording without an intent":                 {up, RecordScaleUpInstances{7, "up", "t9", "i-9", at(2)}, ErrNotRecorded},
+		"recording for another action":                {up, RecordScaleUpInstances{7, "x", "t", "i-9", at(2)}, ErrNotThatAction},
+		"reducing when nothing was launched":          {upBegun(t), ReduceScaleUp{Fence: 7, ActionID: "up"}, ErrNotRecorded},
+		"completing another action":                   {up, CompleteScaleUp{7, "x", at(2)}, ErrNotThatAction},
+		"failing another action":                      {up, FailScaleUp{Fence: 7, ActionID: "x"}, ErrNotThatAction},
+		"completing a scale-down that is not done":    {down, CompleteScaleDown{7, "down", at(2)}, ErrUnfinished},
+		"marking done what is not a target":           {down, MarkScaleDownInstanceDone{7, "down", "i-9"}, ErrNotRecorded},
+		"draining for an action that is not open":     {leased(), StartDrain{7, downRemoval("i-1")}, ErrNotThatAction},
+		"draining what is not a target":               {down, StartDrain{7, downRemoval("i-9")}, ErrNotRecorded},
+		"the sweep marking a scale-down's target":     {down, MarkTerminating{7, Removal{InstanceID: "i-1"}}, ErrNotThatAction},
+		"the sweep finishing a scale-down's target":   {apply(t, down, StartDrain{7, downRemoval("i-1")}), FinishRemoval{7, "i-1"}, ErrNotThatAction},
+		"giving back a marked instance":               {marked, GiveBack{7, "i-1", at(1), ""}, ErrMarked},
+		"failing another scale-down":                  {down, FailScaleDown{Fence: 7, ActionID: "x"}, ErrNotThatAction},
+		"a record of a newer version":                 {Record{SchemaVersion: 99}, AcquireLease{"a", at(0), time.Minute}, ErrSchemaTooNew},
+		"beginScaleUp with a stale fence":             {leased(), BeginScaleUp{6, "up", at(1), 2}, ErrStaleFence},
+		"intendLaunch with a stale fence":             {up, IntendLaunch{Fence: 6, ActionID: "up", Intent: launchIntent(1, 0, "t")}, ErrStaleFence},
+		"recordScaleUpInstances with a stale fence":   {up, RecordScaleUpInstances{6, "up", "t0", "i-1", at(2)}, ErrStaleFence},
+		"reduceScaleUp with a stale fence":            {up, ReduceScaleUp{Fence: 6, ActionID: "up"}, ErrStaleFence},
+		"completeScaleUp with a stale fence":          {up, CompleteScaleUp{6, "up", at(1)}, ErrStaleFence},
+		"failScaleUp with a stale fence":              {up, FailScaleUp{Fence: 6, ActionID: "up"}, ErrStaleFence},
+		"beginScaleDown with a stale fence":           {leased(), BeginScaleDown{6, "d", at(1), nil}, ErrStaleFence},
+		"startDrain with a stale fence":               {down, StartDrain{6, downRemoval("i-1")}, ErrStaleFence},
+		"markTerminating with a stale fence":          {down, MarkTerminating{6, downRemoval("i-1")}, ErrStaleFence},
+		"markScaleDownInstanceDone with stale fence":  {down, MarkScaleDownInstanceDone{6, "down", "i-1"}, ErrStaleFence},
+		"completeScaleDown with a stale fence":        {down, CompleteScaleDown{6, "down", at(1)}, ErrStaleFence},
+		"failScaleDown with a stale fence":            {down, FailScaleDown{Fence: 6, ActionID: "down"}, ErrStaleFence},
+		"giveBack with a stale fence":                 {marked, GiveBack{6, "i-1", at(1), ""}, ErrStaleFence},
+		"finishRemoval with a stale fence":            {marked, FinishRemoval{6, "i-1"}, ErrStaleFence},
+		"noteObservation with a stale fence":          {leased(), Note{Fence: 6}, ErrStaleFence},
+		"repairRecord with a stale fence":             {leased(), RepairRecord{6}, ErrStaleFence},
+		"renewLease of a released lease by its owner": {apply(t, leased(), ReleaseLease{"me", 7}), RenewLease{"me", 7, at(1), time.Minute}, ErrStaleFence},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, changed, err := Applied(c.from, c.do)
+			if !errors.Is(err, c.why) || !IsRefused(err) {
+				t.Fatalf("got %v, want a refusal because %v", err, c.why)
+			}
+			if changed || !equal(got, c.from) {
+				t.Error("a refused transition changed the record")
+			}
+		})
+	}
+}
+
+func TestRepeatedTransitionsChangeNothingSoThatALostReplyIsRecognised(t *testing.T) {
+	marking := apply(t, downBegun(t), StartDrain{7, downRemoval("i-1")})
+	ended := apply(t, downBegun(t), MarkScaleDownInstanceDone{7, "down", "i-1"}, MarkScaleDownInstanceDone{7, "down", "i-2"})
+	for _, c := range []struct {
+		from Record
+		do   Transition
+	}{
+		{NewRecord(""), AcquireLease{"a", at(0), time.Minute}},
+		{leased(), RenewLease{"me", 7, at(30), time.Minute}},
+		{leased(), ReleaseLease{"me", 7}},
+		{leased(), Note{Fence: 7, Now: at(1), Workers: ptr(3), Pending: ptr(true), Idle: ptr(false), CPUHigh: ptr(true), Alive: []string{"i"}, Joined: []string{"i"}}},
+		{leased(), BeginScaleUp{7, "up", at(1), 2}},
+		{upBegun(t), IntendLaunch{Fence: 7, ActionID: "up", Intent: launchIntent(0, 0, "t0"), Exhausted: []Exhausted{{Zone: "a", UntilEpoch: 9}}}},
+		{apply(t, upBegun(t), IntendLaunch{Fence: 7, ActionID: "up", Intent: launchIntent(0, 0, "t0")}), RecordScaleUpInstances{7, "up", "t0", "i-1", at(2)}},
+		{upLaunched(t), ReduceScaleUp{Fence: 7, ActionID: "up"}},
+		{upLaunched(t), CompleteScaleUp{7, "up", at(2)}},
+		{upLaunched(t), FailScaleUp{Fence: 7, ActionID: "up", Now: at(2), Backoff: time.Minute, Removals: []Removal{{InstanceID: "i-1"}}}},
+		{leased(), BeginScaleDown{7, "down", at(1), []string{"i-1"}}},
+		{downBegun(t), StartDrain{7, downRemoval("i-1")}},
+		{marking, MarkTerminating{7, downRemoval("i-1")}},
+		{marking, MarkScaleDownInstanceDone{7, "down", "i-1"}},
+		{ended, CompleteScaleDown{7, "down", at(3)}},
+		{marking, FailScaleDown{7, "down", at(3), "i-1", "cause"}},
+		{apply(t, leased(), StartDrain{7, Removal{InstanceID: "i-1", DrainedSince: 1}}), GiveBack{7, "i-1", at(3), "cause"}},
+		{apply(t, leased(), MarkTerminating{7, Removal{InstanceID: "i-1"}}), FinishRemoval{7, "i-1"}},
+	} {
+		t.Run(c.do.Name(), func(t *testing.T) {
+			before := c.from.Clone()
+			once, changed, err := Applied(c.from, c.do)
+			if err != nil || !changed || once.Revision != c.from.Revision+1 {
+				t.Fatalf("first time: changed %v, revision %d, %v", changed, once.Revision, err)
+			}
+			if !equal(before, c.from) {
+				t.Error("the transition altered the record it was given")
+			}
+			twice, changed, err := Applied(once, c.do)
+			if err != nil || changed || !equal(once, twice) {
+				t.Errorf("second time: changed %v, %v", changed, err)
+			}
+		})
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func TestNoteKeepsSinceEpochsWhileTheyHold(t *testing.T) {
+	r := leased()
+	r.PendingSinceEpoch, r.IdleSinceEpoch, r.CPUHighSinceEpoch = Num(5), Num(6), 7
+	r.Joined, r.SkipList = []string{"i-old", "i-1"}, []Skip{{InstanceID: "i-old"}, {InstanceID: "i-1"}}
+	r.Exhausted = []Exhausted{{Zone: "a", UntilEpoch: at(9).Unix()}, {Zone: "b", UntilEpoch: at(11).Unix()}}
+	for name, c := range map[string]struct {
+		note Note
+		want func(Record) bool
+	}{
+		"what still holds keeps its start": {Note{Pending: ptr(true), Idle: ptr(true), CPUHigh: ptr(true)}, func(r Record) bool {
+			return r.PendingSinceEpoch == Num(5) && r.IdleSinceEpoch == Num(6) && r.CPUHighSinceEpoch == 7
+		}},
+		"what no longer holds is zeroed": {Note{Pending: ptr(false), Idle: ptr(false), CPUHigh: ptr(false)}, func(r Record) bool {
+			return r.PendingSinceEpoch == Num(0) && r.IdleSinceEpoch == Num(0) && r.CPUHighSinceEpoch == 0
+		}},
+		"what can't be seen ends idleness only": {Note{}, func(r Record) bool {
+			return r.PendingSinceEpoch == Num(5) && r.IdleSinceEpoch == Num(0) && r.CPUHighSinceEpoch == 7 && len(r.Joined) == 2
+		}},
+		"instances that are gone are forgotten": {Note{Alive: []string{"i-1", "i-2", "i-3"}, Joined: []string{"i-2"}}, func(r Record) bool {
+			return slices.Equal(r.Joined, []string{"i-1", "i-2"}) && len(r.SkipList) == 1
+		}},
+		"expired offerings are dropped": {Note{}, func(r Record) bool { return len(r.Exhausted) == 1 && r.Exhausted[0].Zone == "b" }},
+		"workers are counted":           {Note{Workers: ptr(4)}, func(r Record) bool { return r.WorkerCount == Num(4) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.note.Fence, c.note.Now = 7, at(10)
+			if got := apply(t, r, c.note); !c.want(got) {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
+func TestBackoffDoublesUpToItsLimit(t *testing.T) {
+	for n, want := range []time.Duration{1: time.Minute, 2: 2 * time.Minute, 3: 4 * time.Minute, 7: time.Hour, 500: time.Hour} {
+		if want != 0 && doubled(time.Minute, n, time.Hour) != want {
+			t.Errorf("after %d failures %v, want %v", n, doubled(time.Minute, n, time.Hour), want)
+		}
+	}
+}

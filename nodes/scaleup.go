@@ -1,0 +1,294 @@
+package nodes
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// beginUp opens a scale-up and goes on with it.
+func (t *run) beginUp(ctx context.Context, s *survey, o Observation, d Decision) error {
+	err := t.apply(ctx, BeginScaleUp{Fence: t.fence, ActionID: t.newActionID(), Now: t.now(), Requested: d.Nodes})
+	if err != nil {
+		return err
+	}
+	t.say(ctx, "scaleUp.begun", "", "%d node(s): %s", d.Nodes, d.Detail)
+	return t.carryOnUp(ctx, s, o.Readings)
+}
+
+// carryOnUp goes on with the open scale-up from wherever it was left: launch what is missing, then verify.
+func (t *run) carryOnUp(ctx context.Context, s *survey, m Readings) error {
+	if err := t.launchMissing(ctx, s); err != nil || !t.rec.ScalingUp() {
+		return err
+	}
+	if len(t.rec.ScaleUpInstanceIDs) < t.rec.ScaleUpRequested && !t.launchOverdue() {
+		return nil // out of time for now; the next tick goes on launching
+	}
+	return t.verify(ctx, s, m)
+}
+
+// launchOverdue tells whether the action has had its time to launch.
+func (t *run) launchOverdue() bool {
+	return t.now().Sub(time.Unix(t.rec.ScaleUpStartedEpoch, 0)) >= t.c.Policy.JoinTimeout
+}
+
+// joinOverdue tells whether the launched nodes have had their time to join. It counts from the last launch: one that was held up by
+// an outage or by throttling is not given up while it boots.
+func (t *run) joinOverdue() bool {
+	since := t.rec.ScaleUpStartedEpoch
+	for _, l := range t.rec.ScaleUpLaunches {
+		since = max(since, l.Launched)
+	}
+	return t.now().Sub(time.Unix(since, 0)) >= t.c.Policy.JoinTimeout
+}
+
+// launchMissing launches the ordinals that are not recorded yet, one by one. Before each launch its complete request is in the
+// record, so that whoever goes on after a crash sends the very same request and gets the very same instance.
+func (t *run) launchMissing(ctx context.Context, s *survey) error {
+	if len(t.rec.ScaleUpInstanceIDs) >= t.rec.ScaleUpRequested || t.launchOverdue() {
+		return nil
+	}
+	subnets, err := t.subnets(ctx)
+	if err != nil {
+		return err
+	}
+	var refusal *LaunchError // of the open intent, if that is known to have failed
+	for len(t.rec.ScaleUpInstanceIDs) < t.rec.ScaleUpRequested && !t.spent(ctx) {
+		if t.rec.ScaleUpIntent == nil || refusal != nil {
+			ok, err := t.intendNext(ctx, s, subnets, refusal)
+			if err != nil || !ok {
+				return err
+			}
+			refusal = nil
+		}
+		intent := *t.rec.ScaleUpIntent
+		in, err := t.launch(ctx, intent.Request)
+		switch {
+		case err == nil:
+			err := t.apply(ctx, RecordScaleUpInstances{Fence: t.fence, ActionID: t.rec.ScaleUpActionID, Token: intent.Request.Token, InstanceID: in.ID, Launched: in.LaunchedAt})
+			if err != nil {
+				return err
+			}
+			t.say(ctx, "scaleUp.launched", in.ID, "%s in %s, %s, attempt %d", intent.Request.Offering.Type, intent.Request.Offering.Zone, intent.Request.Offering.Market, intent.Attempt)
+		case final(err):
+			errors.As(err, &refusal)
+			t.say(ctx, "scaleUp.refused", "", "%v, attempt %d", err, intent.Attempt)
+		default:
+			// Nobody knows whether it runs. It is repeated to the letter by the next tick and never passed over.
+			return err
+		}
+	}
+	return nil
+}
+
+// final tells whether a failed launch is known to have started nothing and need not be repeated as it is.
+func final(err error) bool {
+	kind := launchFailure(err)
+	return kind != "" && kind != FailThrottled
+}
+
+func (t *run) subnets(ctx context.Context) (subnets []Subnet, err error) {
+	err = t.call(ctx, "listing subnets", func(ctx context.Context) (err error) {
+		subnets, err = t.c.Cloud.Subnets(ctx)
+		return err
+	})
+	return subnets, err
+}
+
+func (t *run) launch(ctx context.Context, req LaunchRequest) (in Instance, err error) {
+	err = t.call(ctx, "launching an instance", func(ctx context.Context) (err error) {
+		in, err = t.c.Cloud.Launch(ctx, req)
+		return err
+	})
+	return in, err
+}
+
+// intendNext writes down the next launch: the best offering that is not exhausted, for the ordinal after those recorded. If there
+// is none, or the refusal says that none would do, it ends the launching and returns false.
+func (t *run) intendNext(ctx context.Context, s *survey, subnets []Subnet, refusal *LaunchError) (bool, error) {
+	now := t.now()
+	attempt := 0
+	exhausted := interruptedOfferings(s.open, now)
+	var news []Exhausted
+	if prev := t.rec.ScaleUpIntent; prev != nil {
+		attempt = prev.Attempt + 1
+		news = exhaustedBy(refusal.Kind, prev.Request.Offering, now)
+	}
+	exhausted = append(append(exhausted, news...), t.rec.Exhausted...)
+	order := LaunchOrder(t.c.Policy, subnets, t.launchedPerZone(s), exhausted, now)
+	if len(order) == 0 || refusal != nil && refusal.Kind == FailPermanent {
+		return false, t.endLaunching(ctx, refusal, news)
+	}
+	actionID, ordinal := t.rec.ScaleUpActionID, len(t.rec.ScaleUpInstanceIDs)
+	intent := Intent{Ordinal: ordinal, Attempt: attempt, Epoch: now.Unix(), Request: t.request(actionID, ordinal, attempt, order[0])}
+	err := t.apply(ctx, IntendLaunch{Fence: t.fence, ActionID: actionID, Intent: intent, Exhausted: news})
+	return err == nil, err
+}
+
+// request completes a launch request.
+func (t *run) request(actionID string, ordinal, attempt int, o Offering) LaunchRequest {
+	return LaunchRequest{
+		Token:    LaunchToken(t.c.Policy.Cluster, actionID, ordinal, attempt),
+		Offering: o,
+		Template: t.c.Template,
+		Cluster:  t.c.Policy.Cluster,
+		ActionID: actionID,
+		Ordinal:  ordinal,
+	}
+}
+
+// LaunchToken returns the client token of one attempt at one instance of an action, 64 characters long. Another attempt is another
+// token: a token is bound to its first request, and sent with another one the cloud would refuse it or, in another zone, start a
+// second instance.
+func LaunchToken(cluster, actionID string, ordinal, attempt int) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d %d", cluster, actionID, ordinal, attempt))
+	return hex.EncodeToString(sum[:])
+}
+
+// launchedPerZone counts pending and running workers by zone, those included that the open action launched a moment ago and the
+// cloud does not list yet.
+func (t *run) launchedPerZone(s *survey) map[string]int {
+	zones := map[string]int{}
+	for _, w := range s.workers {
+		if w.Instance.Alive() {
+			zones[w.Instance.Zone]++
+		}
+	}
+	for _, l := range t.rec.ScaleUpLaunches {
+		if _, listed := s.worker(l.InstanceID); !listed {
+			zones[l.Request.Offering.Zone]++
+		}
+	}
+	return zones
+}
+
+// interruptedOfferings are those that open interruptions say are short: of what is being taken away, no more will be had.
+func interruptedOfferings(open []Interruption, now time.Time) []Exhausted {
+	var out []Exhausted
+	for _, i := range open {
+		out = append(out, i.Exhausted...)
+		if o := i.Offering; o.Type != "" {
+			out = append(out, Exhausted{Zone: o.Zone, Type: o.Type, Market: o.Market, UntilEpoch: now.Add(exhaustedIn).Unix()})
+		}
+	}
+	return out
+}
+
+// endLaunching goes on with what was launched, or fails the action if that is nothing.
+func (t *run) endLaunching(ctx context.Context, refusal *LaunchError, news []Exhausted) error {
+	why := "every offering is exhausted"
+	if refusal != nil {
+		why += ", last: " + refusal.Error()
+	}
+	if refusal != nil && refusal.Kind == FailPermanent {
+		why = refusal.Error()
+	}
+	launched := len(t.rec.ScaleUpInstanceIDs)
+	t.say(ctx, "scaleUp.reduced", "", "%d of %d launched: %s", launched, t.rec.ScaleUpRequested, why)
+	if launched == 0 {
+		return t.failUp(ctx, nil, news)
+	}
+	return t.apply(ctx, ReduceScaleUp{Fence: t.fence, ActionID: t.rec.ScaleUpActionID, Exhausted: news})
+}
+
+// verify completes the action when as many of its instances as requested are Ready now, by their own nodes, and fails it when the
+// time to join is over.
+func (t *run) verify(ctx context.Context, s *survey, m Readings) error {
+	ready, known := t.readyInstances(ctx, s, m)
+	id := t.rec.ScaleUpActionID
+	switch {
+	case known && len(ready) >= t.rec.ScaleUpRequested:
+		err := t.apply(ctx, CompleteScaleUp{Fence: t.fence, ActionID: id, Now: t.now()})
+		if err == nil {
+			t.journal(ctx, Event{Kind: "scaleUp.completed", ActionID: id, Message: fmt.Sprintf("%d Ready", len(ready))})
+		}
+		return err
+	case !t.joinOverdue():
+		t.say(ctx, "scaleUp.waiting", "", "%d of %d Ready", len(ready), t.rec.ScaleUpRequested)
+		return nil
+	}
+	var removals []Removal
+	if s.cloudErr == nil && s.viewErr == nil {
+		removals = t.missing(ctx, s)
+	} else {
+		// Without an observer nothing is known about the instances. They are kept, and the sweep judges when it can see.
+		t.say(ctx, "scaleUp.unobserved", "", "the time to join is over and nothing can be seen: every instance is kept")
+	}
+	return t.failUp(ctx, removals, nil)
+}
+
+func (t *run) failUp(ctx context.Context, removals []Removal, exhausted []Exhausted) error {
+	id := t.rec.ScaleUpActionID
+	backoff := max(t.c.Policy.CooldownUp, time.Minute)
+	err := t.apply(ctx, FailScaleUp{Fence: t.fence, ActionID: id, Now: t.now(), Backoff: backoff, Removals: removals, Exhausted: exhausted})
+	if err == nil {
+		t.journal(ctx, Event{Kind: "scaleUp.failed", ActionID: id, Message: fmt.Sprintf("%d instance(s) to be removed, next try after %d", len(removals), t.rec.BackoffUntilEpoch)})
+	}
+	if err != nil || len(removals) == 0 {
+		return err
+	}
+	return t.finishRemovals(ctx, t.survey(ctx))
+}
+
+// readyInstances returns the action's instances that are Ready now. The Kubernetes API decides; if it can't be read, the metrics
+// do. If both can be, a difference is journaled.
+func (t *run) readyInstances(ctx context.Context, s *survey, m Readings) (ready []string, known bool) {
+	if s.cloudErr != nil {
+		return nil, false
+	}
+	var byMetrics []string
+	for _, id := range t.rec.ScaleUpInstanceIDs {
+		w, _ := s.worker(id)
+		if w.Instance.Alive() && w.Instance.PrivateIP != "" && slices.Contains(m.ReadyIPs, w.Instance.PrivateIP) {
+			byMetrics = append(byMetrics, id)
+		}
+		if w.Instance.Alive() && w.Node != nil && w.Node.Ready {
+			ready = append(ready, id)
+		}
+	}
+	switch {
+	case s.viewErr != nil:
+		return byMetrics, m.ReadyIPsKnown
+	case m.ReadyIPsKnown && !slices.Equal(ready, byMetrics):
+		t.say(ctx, "scaleUp.disagreement", "", "Ready by the Kubernetes API: %v, by the metrics: %v", ready, byMetrics)
+	}
+	return ready, true
+}
+
+// missing returns the removals of the action's instances that are not Ready. None is marked yet: one may still join between now and
+// its termination, and is looked at again right before its mark. One that had joined and has no node any more is somebody else's
+// doing and left alone.
+func (t *run) missing(ctx context.Context, s *survey) []Removal {
+	var out []Removal
+	for _, id := range t.rec.ScaleUpInstanceIDs {
+		w, listed := s.worker(id)
+		if !listed || !w.Instance.Alive() || w.Node != nil && w.Node.Ready {
+			continue
+		}
+		t.diagnose(ctx, id)
+		if w.Node == nil && slices.Contains(t.rec.Joined, id) {
+			t.say(ctx, "scaleUp.orphan", id, "its node was there and is not any more: look at it")
+			continue
+		}
+		out = append(out, Removal{InstanceID: id, Phase: PhaseDraining, Reason: "did not become Ready in time"})
+	}
+	return out
+}
+
+// diagnose journals what the cloud knows about an instance that did not join. It is for people; failing at it changes nothing.
+func (t *run) diagnose(ctx context.Context, instanceID string) {
+	var d Diagnosis
+	err := t.call(ctx, "diagnosing "+instanceID, func(ctx context.Context) (err error) {
+		d, err = t.c.Cloud.Diagnose(ctx, instanceID)
+		return err
+	})
+	if err != nil {
+		t.errs = append(t.errs, err)
+		return
+	}
+	t.say(ctx, "scaleUp.diagnosis", instanceID, "%s %s: %s", d.State, d.Reason, redact(d.Console))
+}

@@ -1,0 +1,111 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/muster-dev/muster/nodes"
+)
+
+// Kind is what an Entry reports.
+type Kind string
+
+// The kinds of entries.
+const (
+	Launched       Kind = "launched"        // a new instance
+	LaunchedAgain  Kind = "launched-again"  // a token returned the instance that it had started before
+	LaunchRefused  Kind = "launch-refused"  // Refusal says why
+	TokenMismatch  Kind = "token-mismatch"  // a token came with another request than its first
+	Terminated     Kind = "terminated"      // by a client; Facts are those of the moment before
+	TakenAway      Kind = "taken-away"      // by the cloud or a person
+	Warned         Kind = "warned"          // a Spot warning, a rebalance recommendation or a scheduled change
+	Joined         Kind = "joined"          // a Node object was registered
+	BecameReady    Kind = "ready"           //
+	BecameNotReady Kind = "not-ready"       //
+	Cordoned       Kind = "cordoned"        // by a client
+	Uncordoned     Kind = "uncordoned"      // by a client
+	Evicted        Kind = "evicted"         // a pod, by a client
+	Drained        Kind = "drained"         // nothing was left that a drain moves
+	NodeRemoved    Kind = "node-removed"    // a Node object, by a client; Alive tells whether its instance was
+	HandedOver     Kind = "handed-over"     // the workers on a node were told to give their work away
+	Written        Kind = "written"         // a transition changed the record: Before and After
+	WrittenItem    Kind = "written-item"    // a transition changed an interruption: Item
+	RefusedWrite   Kind = "refused-write"   // a transition's condition did not hold
+	Lost           Kind = "pods-lost"       // pods that ran on an instance when it ended
+	Expired        Kind = "deadline-passed" // a call came after its own deadline and had no effect
+)
+
+// Entry is one thing that happened.
+type Entry struct {
+	Seq      int
+	At       time.Time
+	Actor    string // the client that did it; "" for the world itself
+	Kind     Kind
+	Instance string
+	Node     nodes.NodeRef
+	Zone     string
+	Request  nodes.LaunchRequest
+	Refusal  nodes.LaunchFailure
+	Detail   string // a pod's or a transition's name, a claim
+	Facts    Facts
+	Late     bool // it took effect after its sender's deadline
+	Before   *nodes.Record
+	After    *nodes.Record
+	Item     *nodes.Interruption
+}
+
+// Facts is what was true of an instance at a moment that matters.
+type Facts struct {
+	Alive      bool      // pending or running
+	Joined     bool      // its Node object exists
+	EverReady  bool      // it has been Ready
+	ReadySince time.Time // zero unless it is Ready
+	Cordoned   bool      // its node is unschedulable
+	Pods       int       // pods on it that a drain would move
+	Control    bool      // a server of the control plane
+	HandMade   bool      // launched by a person
+	Available  int       // Ready, uncordoned workers besides it
+	InZone     int       // those in its zone
+	Elsewhere  int       // those in other zones
+	AliveAll   int       // pending and running workers in all
+}
+
+func (w *World) record(e Entry) {
+	e.Seq, e.At = len(w.ledger), w.now
+	w.ledger = append(w.ledger, e)
+}
+
+// Ledger returns what has happened so far, in order.
+func (w *World) Ledger() []Entry {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ledger[:len(w.ledger):len(w.ledger)]
+}
+
+func (w *World) facts(in *instance) Facts {
+	f := Facts{Alive: in.alive(), EverReady: in.everReady, Control: in.ControlPlane, HandMade: in.ActionID == ""}
+	if n := in.node; n != nil {
+		f.Joined, f.Cordoned = true, n.Unschedulable
+		if n.Ready {
+			f.ReadySince = n.readySince
+		}
+		f.Pods = len(w.movable(n))
+	}
+	for _, o := range w.instances {
+		if o.ControlPlane {
+			continue
+		}
+		if o.alive() {
+			f.AliveAll++
+		}
+		if o == in || !o.alive() || o.node == nil || !o.node.Ready || o.node.Unschedulable {
+			continue
+		}
+		f.Available++
+		if o.Zone == in.Zone {
+			f.InZone++
+		} else {
+			f.Elsewhere++
+		}
+	}
+	return f
+}

@@ -1,0 +1,234 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/muster-dev/muster/nodes"
+)
+
+// This file is the script's side of a world: what people, pods and the cloud do by themselves.
+
+// AddWorker adds a Ready worker that a person made, and returns its instance ID.
+func (w *World) AddWorker(zone string, launched time.Time) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	id := w.addWorker(zone, launched)
+	w.settle()
+	return id
+}
+
+// AddPods adds n pods alike; they are placed where there is room.
+func (w *World) AddPods(n int, spec PodSpec) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.addPods(n, spec)
+}
+
+func (w *World) addPods(n int, spec PodSpec) {
+	for i := range n {
+		s := spec
+		s.Name = fmt.Sprintf("%s-%d", spec.Name, i)
+		w.pods = append(w.pods, &pod{PodSpec: s, since: w.now})
+	}
+	w.settle()
+}
+
+// AddPodOn adds a pod on the node of an instance.
+func (w *World) AddPodOn(instanceID string, spec PodSpec) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if in := w.find(instanceID); in != nil && in.node != nil {
+		w.pods = append(w.pods, &pod{PodSpec: spec, since: w.now, node: in.node})
+	}
+	w.settle()
+}
+
+// RemovePods removes every pod whose name begins with prefix.
+func (w *World) RemovePods(prefix string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pods = slices.DeleteFunc(w.pods, func(p *pod) bool { return len(p.Name) >= len(prefix) && p.Name[:len(prefix)] == prefix })
+	w.settle()
+}
+
+// SetLoad overrides the utilisation that the signals report; a negative one gives it back to the pods.
+func (w *World) SetLoad(cpu float64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.load = cpu
+	w.settle()
+}
+
+// SetBoots says how the next launched instances come up, in order; after them every one comes up well.
+func (w *World) SetBoots(bs ...Boot) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.boots = bs
+}
+
+// AddShortage makes offerings short.
+func (w *World) AddShortage(s Shortage) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.shortages = append(w.shortages, s)
+}
+
+// Outage makes a part unreachable from now+after for a while.
+func (w *World) Outage(part Part, after, d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.outages = append(w.outages, outage{part: part, from: w.now.Add(after), until: w.now.Add(after + d)})
+}
+
+// Partial makes a part's lists incomplete from now+after for a while.
+func (w *World) Partial(part Part, after, d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.outages = append(w.outages, outage{part: part, from: w.now.Add(after), until: w.now.Add(after + d), partial: true})
+}
+
+// Flap makes a node not Ready from now+after for a while; the instance may be one that is launched before then.
+func (w *World) Flap(instanceID string, after, d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	set := func(ready bool) func() {
+		return func() {
+			if in := w.find(instanceID); in != nil && in.node != nil && in.alive() {
+				w.setReady(in.node, ready)
+			}
+		}
+	}
+	w.after(after, set(false))
+	w.after(after+d, set(true))
+}
+
+// TakeAway ends an instance from outside, without a warning.
+func (w *World) TakeAway(instanceID string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.takeAway(w.find(instanceID))
+	w.settle()
+}
+
+// Announce announces an interruption and returns its event. A warned instance is taken away 120 s later.
+func (w *World) Announce(kind nodes.InterruptionKind, instanceID string) nodes.InterruptionEvent {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	in := w.find(instanceID)
+	w.record(Entry{Kind: Warned, Instance: instanceID, Detail: string(kind), Facts: w.facts(in)})
+	if kind == nodes.Warning {
+		w.after(120*time.Second, func() { w.takeAway(in) })
+	}
+	return nodes.InterruptionEvent{ID: fmt.Sprintf("event-%d", len(w.ledger)), Kind: kind, InstanceID: instanceID, At: w.now}
+}
+
+// CordonByHand makes a node unschedulable as a person would, without a claim.
+func (w *World) CordonByHand(instanceID string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := w.find(instanceID).node
+	n.Unschedulable, n.byHand = true, true
+	w.settle()
+}
+
+// DeleteNode deletes a Node object by hand.
+func (w *World) DeleteNode(instanceID string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if in := w.find(instanceID); in.node != nil {
+		w.removeNode(in.node)
+	}
+	w.settle()
+}
+
+func (w *World) removeNode(n *node) {
+	w.release(n)
+	n.instance.node = nil
+	w.nodes = slices.DeleteFunc(w.nodes, func(o *node) bool { return o == n })
+}
+
+// ForgetInstance makes the cloud forget an instance that has ended, as it does after an hour.
+func (w *World) ForgetInstance(instanceID string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.find(instanceID).visibleAt = w.now.Add(1000 * time.Hour)
+}
+
+// Instance returns an instance as it is, visible or not; the zero Instance if there never was one.
+func (w *World) Instance(id string) nodes.Instance {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if in := w.find(id); in != nil {
+		return in.Instance
+	}
+	return nodes.Instance{}
+}
+
+// Fleet counts the workers as they are.
+type Fleet struct {
+	Alive     int // pending and running
+	Ready     int // alive with a Ready node
+	Available int // Ready and not cordoned
+	Cordoned  int // alive with a cordoned node
+	Nodeless  int // alive without a Node object
+	Ghosts    int // Node objects of instances that have ended
+	Pending   int // pods without a node that some node could run
+}
+
+// Fleet returns the workers as they are.
+func (w *World) Fleet() Fleet {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var f Fleet
+	for _, in := range w.instances {
+		switch {
+		case in.ControlPlane || !in.alive():
+			continue
+		case in.node == nil:
+			f.Nodeless++
+		case in.node.Ready:
+			f.Ready++
+			if !in.node.Unschedulable {
+				f.Available++
+			}
+		}
+		if in.node != nil && in.node.Unschedulable {
+			f.Cordoned++
+		}
+		f.Alive++
+	}
+	for _, n := range w.nodes {
+		if !n.instance.alive() {
+			f.Ghosts++
+		}
+	}
+	for _, p := range w.pods {
+		if p.node == nil && p.NeverFit == "" {
+			f.Pending++
+		}
+	}
+	return f
+}
+
+// Record returns the record as it is.
+func (w *World) Record() nodes.Record {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.store.record.Clone()
+}
+
+// SetRecord writes the record by hand.
+func (w *World) SetRecord(change func(*nodes.Record)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change(&w.store.record)
+}
+
+// OpenItems returns how many interruptions are open.
+func (w *World) OpenItems() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.store.open())
+}

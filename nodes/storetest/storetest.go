@@ -1,0 +1,372 @@
+// Package storetest is the conformance suite of stores and journals: what the node plane relies on, under real concurrency. A store
+// passes it by calling Run from its own tests:
+//
+//	func TestConformance(t *testing.T) {
+//		storetest.Run(t, func(t *testing.T) storetest.Open {
+//			dir := t.TempDir()
+//			return func(t *testing.T) (nodes.Store, nodes.Journal) { ... open dir once more ... }
+//		})
+//	}
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster/nodes"
+)
+
+// Writers is how many handles race in every test that races.
+const Writers = 8
+
+// Open opens one more handle on the same storage, as another process would.
+type Open func(t *testing.T) (nodes.Store, nodes.Journal)
+
+var start = time.Unix(1730000000, 0)
+
+// Run runs the suite. Fresh prepares empty storage for one test.
+func Run(t *testing.T, fresh func(t *testing.T) Open) {
+	for _, c := range []struct {
+		name string
+		test func(*testing.T, Open)
+	}{
+		{"a new record is at rest", newRecord},
+		{"a write is seen by every other handle", writesAreSeen},
+		{"exactly one of the racing writers gets the lease", oneLease},
+		{"exactly one of the racing begins wins", oneBegin},
+		{"racing appends are neither lost nor doubled", appends},
+		{"a lost reply is recognised by applying again", lostReply},
+		{"a stale fence is refused for every write", staleFence},
+		{"a refused write changes nothing", refusedWritesNothing},
+		{"an interruption is opened once and claimed by one", interruptions},
+		{"closed interruptions are not listed", closedInterruptions},
+		{"events are kept in order, each once", journalOrder},
+		{"racing events are neither lost nor doubled", journalRace},
+		{"events are found by what was asked for", journalQuery},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.test(t, fresh(t)) })
+	}
+}
+
+func newRecord(t *testing.T, open Open) {
+	s, _ := open(t)
+	r, err := s.Load(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.PK == "" || r.ScalingInProgress || r.LeaseOwner != "" || r.Revision != 0 {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func writesAreSeen(t *testing.T, open Open) {
+	a, _ := open(t)
+	b, _ := open(t)
+	for n := range 20 {
+		w, r := a, b
+		if n%2 == 1 {
+			w, r = b, a
+		}
+		owner := fmt.Sprint("owner", n)
+		got := must(t, w, nodes.AcquireLease{Owner: owner, Now: start.Add(time.Duration(n) * time.Hour), TTL: time.Minute})
+		seen, err := r.Load(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen.LeaseOwner != owner || seen.Revision != got.Revision || seen.LeaseFence != int64(n+1) {
+			t.Fatalf("after write %d the other handle sees owner %q, revision %d, fence %d", n, seen.LeaseOwner, seen.Revision, seen.LeaseFence)
+		}
+	}
+}
+
+func oneLease(t *testing.T, open Open) {
+	wins := race(t, open, func(n int, s nodes.Store) error {
+		_, err := s.Apply(t.Context(), nodes.AcquireLease{Owner: fmt.Sprint("w", n), Now: start, TTL: time.Minute})
+		return err
+	}, nodes.ErrLeaseHeld)
+	if wins != 1 {
+		t.Errorf("%d writers got the lease", wins)
+	}
+}
+
+func oneBegin(t *testing.T, open Open) {
+	fence := lease(t, open)
+	wins := race(t, open, func(n int, s nodes.Store) error {
+		var tr nodes.Transition = nodes.BeginScaleUp{Fence: fence, ActionID: fmt.Sprint("up", n), Now: start, Requested: 1}
+		if n%2 == 1 {
+			tr = nodes.BeginScaleDown{Fence: fence, ActionID: fmt.Sprint("down", n), Now: start, Targets: []string{"i-1"}}
+		}
+		_, err := s.Apply(t.Context(), tr)
+		return err
+	}, nodes.ErrScalingInProgress)
+	if wins != 1 {
+		t.Errorf("%d begins won", wins)
+	}
+}
+
+// appends lets every writer complete its own targets and one that all share, each twice.
+func appends(t *testing.T, open Open) {
+	const each = 5
+	fence := lease(t, open)
+	targets := []string{"shared"}
+	for n := range Writers {
+		for k := range each {
+			targets = append(targets, fmt.Sprintf("i-%d-%d", n, k))
+		}
+	}
+	s, _ := open(t)
+	must(t, s, nodes.BeginScaleDown{Fence: fence, ActionID: "down", Now: start, Targets: targets})
+	race(t, open, func(n int, s nodes.Store) error {
+		for k := range each {
+			for _, id := range []string{fmt.Sprintf("i-%d-%d", n, k), "shared", fmt.Sprintf("i-%d-%d", n, k)} {
+				if _, err := s.Apply(t.Context(), nodes.MarkScaleDownInstanceDone{Fence: fence, ActionID: "down", InstanceID: id}); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}, nil)
+	r, err := s.Load(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := slices.Sorted(slices.Values(r.ScaleDownCompletedInstanceIDs))
+	slices.Sort(targets)
+	if !slices.Equal(got, targets) {
+		t.Errorf("%d targets done, want %d, each once: %v", len(got), len(targets), got)
+	}
+}
+
+func lostReply(t *testing.T, open Open) {
+	fence := lease(t, open)
+	a, _ := open(t)
+	b, _ := open(t)
+	intent := nodes.Intent{Request: nodes.LaunchRequest{Token: "t0"}}
+	for _, tr := range []nodes.Transition{
+		nodes.RenewLease{Owner: "me", Fence: fence, Now: start.Add(time.Second), TTL: time.Minute},
+		nodes.BeginScaleUp{Fence: fence, ActionID: "up", Now: start, Requested: 1},
+		nodes.IntendLaunch{Fence: fence, ActionID: "up", Intent: intent},
+		nodes.RecordScaleUpInstances{Fence: fence, ActionID: "up", Token: "t0", InstanceID: "i-1"},
+		nodes.CompleteScaleUp{Fence: fence, ActionID: "up", Now: start},
+		nodes.BeginScaleDown{Fence: fence, ActionID: "down", Now: start, Targets: []string{"i-1"}},
+		nodes.StartDrain{Fence: fence, Removal: nodes.Removal{InstanceID: "i-1", ActionID: "down", DrainedSince: 5}},
+		nodes.MarkTerminating{Fence: fence, Removal: nodes.Removal{InstanceID: "i-1", ActionID: "down"}},
+		nodes.MarkScaleDownInstanceDone{Fence: fence, ActionID: "down", InstanceID: "i-1"},
+		nodes.CompleteScaleDown{Fence: fence, ActionID: "down", Now: start},
+		nodes.ReleaseLease{Owner: "me", Fence: fence},
+	} {
+		first := must(t, a, tr)
+		again, err := b.Apply(t.Context(), tr)
+		if err != nil || again.Revision != first.Revision {
+			t.Errorf("%s again: revision %d after %d, %v", tr.Name(), again.Revision, first.Revision, err)
+		}
+	}
+}
+
+func staleFence(t *testing.T, open Open) {
+	old := lease(t, open)
+	s, _ := open(t)
+	must(t, s, nodes.AcquireLease{Owner: "successor", Now: start.Add(time.Hour), TTL: time.Minute})
+	for _, tr := range []nodes.Transition{
+		nodes.RenewLease{Owner: "me", Fence: old, Now: start, TTL: time.Minute},
+		nodes.Note{Fence: old, Now: start},
+		nodes.BeginScaleUp{Fence: old, ActionID: "up", Now: start, Requested: 1},
+		nodes.BeginScaleDown{Fence: old, ActionID: "down", Now: start},
+		nodes.MarkTerminating{Fence: old, Removal: nodes.Removal{InstanceID: "i-1"}},
+		nodes.GiveBack{Fence: old, InstanceID: "i-1", Now: start},
+	} {
+		if _, err := s.Apply(t.Context(), tr); !errors.Is(err, nodes.ErrStaleFence) {
+			t.Errorf("%s: %v", tr.Name(), err)
+		}
+	}
+}
+
+func refusedWritesNothing(t *testing.T, open Open) {
+	fence := lease(t, open)
+	s, _ := open(t)
+	before, _ := s.Load(t.Context())
+	if _, err := s.Apply(t.Context(), nodes.CompleteScaleUp{Fence: fence, ActionID: "none", Now: start}); !nodes.IsRefused(err) {
+		t.Fatalf("got %v", err)
+	}
+	if after, _ := s.Load(t.Context()); after.Revision != before.Revision {
+		t.Errorf("revision %d became %d", before.Revision, after.Revision)
+	}
+}
+
+func interruptions(t *testing.T, open Open) {
+	event := nodes.InterruptionEvent{ID: "e", Kind: nodes.Warning, InstanceID: "i-1", At: start}
+	race(t, open, func(_ int, s nodes.Store) error {
+		_, err := s.ApplyInterruption(t.Context(), "i-1", nodes.OpenInterruption{Event: event, Now: start})
+		return err
+	}, nil)
+	wins := race(t, open, func(n int, s nodes.Store) error {
+		_, err := s.ApplyInterruption(t.Context(), "i-1", nodes.ClaimInterruption{Owner: fmt.Sprint("w", n), Now: start, TTL: time.Minute})
+		return err
+	}, nodes.ErrLeaseHeld)
+	if wins != 1 {
+		t.Errorf("%d writers claimed it", wins)
+	}
+	s, _ := open(t)
+	list, err := s.OpenInterruptions(t.Context())
+	if err != nil || len(list) != 1 || list[0].Fence != 1 || list[0].Revision != 2 {
+		t.Errorf("got %+v, %v", list, err)
+	}
+	if _, err := s.ApplyInterruption(t.Context(), "i-1", nodes.InterruptionStep{Step: "late", Owner: "x", Fence: 0, Change: func(i *nodes.Interruption) { i.Drained = true }}); !errors.Is(err, nodes.ErrStaleFence) {
+		t.Errorf("a stale step: %v", err)
+	}
+}
+
+func closedInterruptions(t *testing.T, open Open) {
+	s, _ := open(t)
+	for _, id := range []string{"i-1", "i-2"} {
+		e := nodes.InterruptionEvent{ID: id, Kind: nodes.Rebalance, InstanceID: id, At: start}
+		if _, err := s.ApplyInterruption(t.Context(), id, nodes.OpenInterruption{Event: e, Now: start}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closing := nodes.InterruptionStep{Step: "close", Change: func(i *nodes.Interruption) { i.Closed = true }}
+	if _, err := s.ApplyInterruption(t.Context(), "i-1", closing); err != nil {
+		t.Fatal(err)
+	}
+	other, _ := open(t)
+	list, err := other.OpenInterruptions(t.Context())
+	if err != nil || len(list) != 1 || list[0].InstanceID != "i-2" {
+		t.Errorf("got %+v, %v", list, err)
+	}
+}
+
+func journalOrder(t *testing.T, open Open) {
+	_, a := open(t)
+	_, b := open(t)
+	for n := range 50 {
+		e := nodes.Event{At: start.Add(time.Duration(n/5) * time.Second), Tick: "t", Seq: n, Kind: "k"}
+		for _, j := range []nodes.Journal{a, b, a} { // the reply of the first append was lost, twice
+			if err := j.Append(t.Context(), e); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	n := 0
+	for e, err := range b.Read(t.Context(), nodes.Query{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Seq != n {
+			t.Fatalf("event %d has sequence number %d", n, e.Seq)
+		}
+		n++
+	}
+	if n != 50 {
+		t.Errorf("%d events, want 50", n)
+	}
+}
+
+func journalRace(t *testing.T, open Open) {
+	const each = 20
+	var wg sync.WaitGroup
+	for n := range Writers {
+		_, j := open(t)
+		wg.Go(func() {
+			for k := range each {
+				if err := j.Append(t.Context(), nodes.Event{At: start, Tick: fmt.Sprint("t", n), Seq: k}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	_, j := open(t)
+	seen := map[string]int{}
+	for e, err := range j.Read(t.Context(), nodes.Query{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[e.Key()]++
+	}
+	if len(seen) != Writers*each {
+		t.Errorf("%d different events, want %d", len(seen), Writers*each)
+	}
+	for k, n := range seen {
+		if n != 1 {
+			t.Errorf("%s is there %d times", k, n)
+		}
+	}
+}
+
+func journalQuery(t *testing.T, open Open) {
+	_, j := open(t)
+	for n := range 10 {
+		e := nodes.Event{At: start.Add(time.Duration(n) * time.Minute), Tick: fmt.Sprint("t", n%2), Seq: n, Kind: fmt.Sprint("k", n%5), ActionID: fmt.Sprint("a", n%3)}
+		if err := j.Append(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		q    nodes.Query
+		want []int
+	}{
+		{nodes.Query{Since: start.Add(8 * time.Minute)}, []int{8, 9}},
+		{nodes.Query{Until: start.Add(2 * time.Minute)}, []int{0, 1}},
+		{nodes.Query{Tick: "t1"}, []int{1, 3, 5, 7, 9}},
+		{nodes.Query{Kind: "k2"}, []int{2, 7}},
+		{nodes.Query{ActionID: "a0", Limit: 2}, []int{6, 9}},
+		{nodes.Query{Limit: 3}, []int{7, 8, 9}},
+	} {
+		var got []int
+		for e, err := range j.Read(t.Context(), c.q) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, e.Seq)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%+v: got %v, want %v", c.q, got, c.want)
+		}
+	}
+}
+
+// lease takes the lease as "me" and returns its fence.
+func lease(t *testing.T, open Open) int64 {
+	s, _ := open(t)
+	return must(t, s, nodes.AcquireLease{Owner: "me", Now: start, TTL: time.Minute}).LeaseFence
+}
+
+func must(t *testing.T, s nodes.Store, tr nodes.Transition) nodes.Record {
+	t.Helper()
+	r, err := s.Apply(t.Context(), tr)
+	if err != nil {
+		t.Fatalf("%s: %v", tr.Name(), err)
+	}
+	return r
+}
+
+// race lets Writers handles call f at the same time and returns how many succeeded; the others must have failed with lost.
+func race(t *testing.T, open Open, f func(n int, s nodes.Store) error, lost error) int {
+	t.Helper()
+	var wg sync.WaitGroup
+	errs := make([]error, Writers)
+	ready := make(chan struct{})
+	for n := range Writers {
+		s, _ := open(t)
+		wg.Go(func() {
+			<-ready
+			errs[n] = f(n, s)
+		})
+	}
+	close(ready)
+	wg.Wait()
+	wins := 0
+	for n, err := range errs {
+		switch {
+		case err == nil:
+			wins++
+		case lost == nil || !errors.Is(err, lost):
+			t.Errorf("writer %d: %v", n, err)
+		}
+	}
+	return wins
+}
