@@ -2,10 +2,13 @@
 package broker
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -41,6 +44,8 @@ func Start(o Options) (*Server, error) {
 	port := o.Port
 	if port == 0 {
 		port = server.RANDOM_PORT
+	} else if err := free(port); err != nil {
+		return nil, fmt.Errorf("starting the NATS server: %w: give another port, or 0 for a free one", err)
 	}
 	s, err := server.NewServer(&server.Options{
 		ServerName: "muster", Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: o.Dir, NoSigs: true,
@@ -61,6 +66,16 @@ func Start(o Options) (*Server, error) {
 		return nil, fmt.Errorf("starting the NATS server: it does not accept connections on port %d of 127.0.0.1 after %v; is the port in use?", o.Port, readyTimeout)
 	}
 	return &Server{s}, nil
+}
+
+// free tells whether a port can be listened on. The server itself would end the
+// process if it can't.
+func free(port int) error {
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return err
+	}
+	return l.Close()
 }
 
 func writable(dir string) error {

@@ -96,6 +96,11 @@ func startCluster(ctx context.Context, o Options, tell func(seen)) (*cluster, er
 }
 
 func (c *cluster) start(ctx context.Context) error {
+	if c.o.HTTP != "" {
+		if err := c.serve(ctx, c.o.Out); err != nil {
+			return err
+		}
+	}
 	var err error
 	if c.source, err = openSource(c.o); err != nil {
 		return err

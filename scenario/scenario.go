@@ -120,11 +120,6 @@ func Run(ctx context.Context, name string, o Options) (*Report, error) {
 		return nil, unlessEnded(ctx, err)
 	}
 	s.cluster = c
-	if o.HTTP != "" {
-		if err := c.serve(ctx, s.out); err != nil {
-			return nil, errors.Join(err, c.close())
-		}
-	}
 	s.say("Broker at %s, everything kept in %s", c.server.URL(), c.dir)
 	progress, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -163,11 +158,6 @@ func Up(ctx context.Context, o Options) error {
 }
 
 func (s *session) up(ctx context.Context) error {
-	if s.o.HTTP != "" {
-		if err := s.serve(ctx, s.out); err != nil {
-			return err
-		}
-	}
 	s.say("Broker at %s, everything kept in %s", s.server.URL(), s.dir)
 	if err := s.begin(ctx); err != nil {
 		return ignoreEnd(ctx, err)
@@ -200,7 +190,7 @@ func (c *cluster) serve(ctx context.Context, out io.Writer) error {
 	mux.HandleFunc("GET /health/live", func(rw http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(rw, `{"status":"live"}`) })
 	at, err := ServeHTTP(ctx, c.o.HTTP, mux)
 	if err != nil {
-		return &UsageError{err}
+		return err
 	}
 	_, _ = fmt.Fprintf(out, "Metrics of all defenders: http://%s/metrics\n", at)
 	return nil

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -39,7 +40,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return exitOK
 	}
 	_, _ = fmt.Fprintln(stderr, "muster:", err)
-	if usage := new(scenario.UsageError); errors.As(err, &usage) {
+	// The root command has no code of its own to mark what it refuses.
+	if usage := new(scenario.UsageError); errors.As(err, &usage) || strings.HasPrefix(err.Error(), "unknown command") {
 		return exitUsage
 	}
 	return exitFailed

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster/scenario"
+)
+
+// asMuster lets the test binary be the command, for the processes that it
+// starts of itself.
+const asMuster = "MUSTER_TEST_AS_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asMuster) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func muster(args ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	code = run(args, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+func TestWrongUsageExitsWith2AndNamesTheFaultAndTheFix(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = taken.Close() })
+	port := fmt.Sprint(taken.Addr().(*net.TCPAddr).Port)
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		d := filepath.Join(dir, name)
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(d, "traces.csv"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	header := "set,wafer,name,fault,Time,Step Number,Pressure\n"
+	noTime := write("no-time", "set,wafer,name,fault,Step Number,Pressure\ncalibration,1,l2901,,4,1200\n")
+	broken := write("broken", header+"calibration,1,l2901,,1.0,4,1200\ncalibration,1,l2901,,soon,4,1200\ncalibration,1,l2901,,3.0,4\n")
+	file := filepath.Join(broken, "traces.csv")
+	for _, c := range []struct {
+		name string
+		args []string
+		want []string
+	}{
+		{"a port in use", []string{"up", "--scenario", "scale-up", "--nats-port", port}, []string{port, "in use", "another port"}},
+		{"an address in use", []string{"up", "--http", "127.0.0.1:" + port}, []string{port, "in use", "--http"}},
+		{"a directory that is a file", []string{"up", "--scenario", "scale-up", "--dir", file}, []string{file, "not a directory", "--dir"}},
+		{"a directory that can't be made", []string{"up", "--dir", "/proc/muster/x", "--http", ""}, []string{"/proc/muster", "--dir"}},
+		{"a CSV without a column", []string{"up", "--scenario", "scale-up", "--data", noTime}, []string{`"Time"`, "traces.csv:1", "add it"}},
+		{"a CSV with broken rows", []string{"up", "--scenario", "scale-up", "--data", broken}, []string{"traces.csv:3", "soon", "traces.csv:4"}},
+		{"a directory without traces", []string{"up", "--scenario", "scale-up", "--data", filepath.Join(dir, "nothing")}, []string{"nothing", "--data"}},
+		{"several wrong numbers", []string{"up", "--defenders", "0", "--chambers", "-1", "--slots", "9999999", "--rate", "-5", "--work", "-1s"},
+			[]string{"--defenders is 0", "--chambers is -1", "--slots is 9999999", "--rate is -5", "--work is -1s"}},
+		{"an unknown scenario", []string{"up", "--scenario", "nonsense"}, []string{`"nonsense"`, "scale-up"}},
+		{"an unknown case", []string{"up", "--scenario", "scale-up", "--case", "nonsense"}, []string{`"nonsense"`, "newcomer-crash"}},
+		{"a case of a scenario without any", []string{"up", "--scenario", "crash", "--case", "partial"}, []string{"no cases"}},
+		{"a report that can't be written", []string{"up", "--scenario", "scale-up", "--report", filepath.Join(dir, "no", "r.json")}, []string{"--report", "r.json"}},
+		{"a report without a scenario", []string{"up", "--report", "r.json"}, []string{"--scenario"}},
+		{"an unknown flag", []string{"up", "--nonsense"}, []string{"--nonsense", "--help"}},
+		{"an argument too many", []string{"up", "now"}, []string{`"now"`, "--help"}},
+		{"an unknown command", []string{"nonsense"}, []string{`"nonsense"`}},
+		{"a defender with wrong numbers", []string{"defender", "run", "--slots", "0", "--work", "-1s"}, []string{"--slots is 0", "--work is -1s"}},
+		{"a collector with wrong numbers", []string{"collect", "--rate", "0", "--chambers", "0"}, []string{"--rate is 0", "--chambers is 0"}},
+		{"a collector without a server", []string{"collect", "--nats", "nats://127.0.0.1:1", "--store", filepath.Join(dir, "c.db")}, []string{"127.0.0.1:1", "--nats"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			code, _, stderr := muster(c.args...)
+			if code != exitUsage {
+				t.Errorf("exit code %d, want %d; it said %q", code, exitUsage, stderr)
+			}
+			for _, w := range c.want {
+				if !strings.Contains(stderr, w) {
+					t.Errorf("the message does not say %q: %s", w, stderr)
+				}
+			}
+		})
+	}
+}
+
+func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"up"}, {"defender", "run"}, {"collect"}} {
+		code, stdout, _ := muster(append(args, "--help")...)
+		if code != exitOK || !strings.Contains(stdout, "Examples:") {
+			t.Errorf("%v --help: exit code %d, said %q", args, code, stdout)
+		}
+	}
+}
+
+// small is a stage on which a scenario takes a few seconds.
+func small(args ...string) []string {
+	return append([]string{"up", "--defenders", "6", "--chambers", "120", "--slots", "128", "--rate", "40", "--work", "50ms"}, args...)
+}
+
+func TestScenarioScaleUpHolds(t *testing.T) {
+	t.Setenv(asMuster, "1")
+	for _, c := range []struct {
+		name string
+		args []string
+	}{
+		{"goroutines", nil},
+		{"processes", []string{"--processes"}},
+		{"expected number unknown", []string{"--expect=false"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "r.json")
+			code, stdout, stderr := muster(small(append([]string{"--scenario", "scale-up", "--report", file}, c.args...)...)...)
+			if code != exitOK {
+				t.Fatalf("exit code %d: %s\n%s", code, stderr, stdout)
+			}
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var r scenario.Report
+			if err := json.Unmarshal(data, &r); err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range []string{"ids_unique", "chambers_covered", "moved_chambers", "min_chambers", "max_chambers", "published", "lost", "concurrent", "out_of_order",
+				"duplicates", "handovers_in_flight", "handover_pause_ms", "last_joined_to_all_processing_ms", "plan_ms", "version_increments", "rebalances", "cache_hit_first_after_move"} {
+				if _, ok := r.Measurements[name]; !ok {
+					t.Errorf("the report lacks measurement %q", name)
+				}
+			}
+			if r.Scenario != "scale-up" || len(r.Checks) == 0 || len(r.Timeline) == 0 {
+				t.Errorf("the report lacks scenario, checks or timeline: %s", data)
+			}
+		})
+	}
+}
+
+func TestScenarioCrashHolds(t *testing.T) {
+	t.Setenv(asMuster, "1")
+	code, stdout, stderr := muster(small("--scenario", "crash", "--kills", "3")...)
+	if code != exitOK {
+		t.Fatalf("exit code %d: %s\n%s", code, stderr, stdout)
+	}
+}
+
+func TestUpStopsCleanlyWhenItIsInterrupted(t *testing.T) {
+	t.Parallel()
+	for _, processes := range []bool{false, true} {
+		t.Run(fmt.Sprintf("processes %t", processes), func(t *testing.T) {
+			t.Parallel()
+			exe, err := os.Executable()
+			if err != nil {
+				t.Fatal(err)
+			}
+			tmp := t.TempDir()
+			cmd := exec.Command(exe, small("--http", "127.0.0.1:0", fmt.Sprintf("--processes=%t", processes))...)
+			cmd.Env = append(os.Environ(), asMuster+"=1", "TMPDIR="+tmp)
+			var out lockedBuffer
+			cmd.Stdout, cmd.Stderr = &out, &out
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = cmd.Process.Kill() })
+			waitFor(t, 60*time.Second, "it processes", func() bool { return strings.Contains(out.String(), "Processing at 40 messages/s") }, &out)
+			time.Sleep(500 * time.Millisecond)
+			if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan error, 1)
+			go func() { done <- cmd.Wait() }()
+			select {
+			case err := <-done:
+				if err != nil {
+					t.Errorf("it ended with %v: %s", err, out.String())
+				}
+			case <-time.After(40 * time.Second):
+				t.Fatalf("it does not end: %s", out.String())
+			}
+			if left, _ := filepath.Glob(filepath.Join(tmp, "muster-*")); len(left) > 0 {
+				t.Errorf("it left %v behind", left)
+			}
+		})
+	}
+}
+
+func waitFor(t *testing.T, within time.Duration, what string, ok func() bool, out fmt.Stringer) {
+	t.Helper()
+	for end := time.Now().Add(within); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: %s; it said %s", within, what, out)
+		}
+	}
+}

@@ -1,0 +1,314 @@
+package defender_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/defender/sqlite"
+	"github.com/muster-dev/muster/defender/tchart"
+	"github.com/muster-dev/muster/defender/trace"
+	"github.com/muster-dev/muster/defender/uchart"
+	"github.com/muster-dev/muster/partition"
+)
+
+// stage is a defender with a real broker and a real store; messages are handed
+// to it directly.
+type stage struct {
+	t       *testing.T
+	store   *sqlite.Store
+	conn    *nats.Conn
+	js      jetstream.JetStream
+	seq     uint64
+	outcome []defender.Processed
+}
+
+var etcher = defender.Chamber{Tool: "tool001", Name: "chamber1"}
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	srv, err := broker.Start(broker.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(srv.Stop)
+	nc, err := broker.Connect(srv.URL(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	if err := defender.Provision(t.Context(), nc, defender.Partition(16)); err != nil {
+		t.Fatal(err)
+	}
+	s, err := sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(t.TempDir(), "fdc.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &stage{t: t, store: s, conn: nc, js: js}
+}
+
+func (s *stage) defender(change func(*defender.Config)) *defender.Defender {
+	s.t.Helper()
+	c := defender.Config{Store: s.store, Conn: s.conn, Slots: 16, Processed: func(p defender.Processed) { s.outcome = append(s.outcome, p) },
+		Judge: func(h []uchart.Point, c *uchart.Chart) uchart.Verdict { return uchart.Judge(h, c, uchart.Policy{}) }}
+	if change != nil {
+		change(&c)
+	}
+	d, err := defender.New(c)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return d
+}
+
+// context makes a wafer's T-chart durable and returns its message.
+func (s *stage) context(id string, w *trace.Wafer, end time.Time, fence partition.Fence) partition.Message {
+	s.t.Helper()
+	ref := defender.ContextRef{Chamber: etcher, ID: id, Recipe: "etch", Start: end.Add(-time.Minute), End: end}
+	blob, err := tchart.Encode(&w.Trace)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := s.store.PutTChart(s.t.Context(), ref.TChart(), blob, end.Add(24*time.Hour)); err != nil {
+		s.t.Fatal(err)
+	}
+	return s.message(ref, fence)
+}
+
+func (s *stage) message(ref defender.ContextRef, fence partition.Fence) partition.Message {
+	s.t.Helper()
+	data, err := json.Marshal(defender.NewCompletion(ref))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.seq++
+	return partition.Message{Subject: defender.CompletionSubject(etcher), Key: etcher.String(), Data: data, Sequence: s.seq, Fence: fence}
+}
+
+func (s *stage) last() defender.Processed { return s.outcome[len(s.outcome)-1] }
+
+// dead returns the dead letters.
+func (s *stage) dead(stream string) []jetstream.RawStreamMsg {
+	s.t.Helper()
+	st, err := s.js.Stream(s.t.Context(), stream)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var all []jetstream.RawStreamMsg
+	for seq := uint64(1); ; seq++ {
+		m, err := st.GetMsg(s.t.Context(), seq)
+		if err != nil {
+			return all
+		}
+		all = append(all, *m)
+	}
+}
+
+var (
+	now   = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	first = partition.Fence{Version: 1, Claim: 10}
+	later = partition.Fence{Version: 2, Claim: 20}
+)
+
+// TestAnAlarmIsRaisedOnceHoweverOftenItsMessageComes also covers a crash
+// between store and acknowledgement: that is a redelivery.
+func TestAnAlarmIsRaisedOnceHoweverOftenItsMessageComes(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	d := s.defender(nil)
+	g := trace.Generator{Seed: 1}
+	for i := range 15 {
+		if err := d.Handle(t.Context(), s.context("run"+string(rune('a'+i)), g.Wafer(i), now.Add(time.Duration(i)*time.Minute), first)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if st := s.last().Verdict.State; st != uchart.Normal {
+		t.Fatalf("the fifteenth normal wafer is %v", st)
+	}
+	faulty, err := g.FaultyWafer(16, trace.Faults()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := s.context("faulty", faulty, now.Add(time.Hour), first)
+	var verdicts []uchart.Verdict
+	for range 3 {
+		if err := d.Handle(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+		verdicts = append(verdicts, s.last().Verdict)
+	}
+	// And by another defender, that has nothing in memory.
+	if err := s.defender(nil).Handle(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.last(); got.Stored || got.CacheHit {
+		t.Errorf("the other defender: stored %t, from memory %t", got.Stored, got.CacheHit)
+	}
+	for _, v := range append(verdicts, s.last().Verdict) {
+		if v.State != uchart.Alarm || v.Score != verdicts[0].Score || v.Limits != verdicts[0].Limits {
+			t.Errorf("verdict %+v, first it was %+v", v, verdicts[0])
+		}
+	}
+	alarms, err := s.store.Alarms(t.Context(), defender.AlarmQuery{Chamber: etcher, Limit: 10})
+	if err != nil || len(alarms) != 1 {
+		t.Errorf("%d alarms are stored (%v), want 1", len(alarms), err)
+	}
+	if n := len(s.dead(defender.AlarmStream)); n != 1 {
+		t.Errorf("%d alarms were published, want 1", n)
+	}
+}
+
+func TestAStaleOwnerIsRefusedByTheStore(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	zombie, owner := s.defender(nil), s.defender(nil)
+	g := trace.Generator{}
+	if err := zombie.Handle(t.Context(), s.context("a", g.Wafer(0), now, first)); err != nil {
+		t.Fatal(err)
+	}
+	if err := owner.Handle(t.Context(), s.context("b", g.Wafer(1), now.Add(time.Minute), later)); err != nil {
+		t.Fatal(err)
+	}
+	err := zombie.Handle(t.Context(), s.context("c", g.Wafer(2), now.Add(2*time.Minute), first))
+	if !errors.Is(err, defender.ErrFenced) {
+		t.Errorf("the zombie's write gave %v, want it refused", err)
+	}
+	if _, err := s.store.UChart(t.Context(), etcher, "c"); !errors.Is(err, defender.ErrNotFound) {
+		t.Errorf("the zombie's result: %v", err)
+	}
+}
+
+func TestAWarmCacheCatchesUpWithWhatTheOldOwnerWroteMeanwhile(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	if err := s.store.RegisterChambers(t.Context(), []defender.ChamberInfo{{Chamber: etcher, Weight: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	old, next, cold := s.defender(nil), s.defender(nil), s.defender(nil)
+	g := trace.Generator{}
+	handle := func(d *defender.Defender, i int, fence partition.Fence) {
+		t.Helper()
+		if err := d.Handle(t.Context(), s.context("run"+string(rune('a'+i)), g.Wafer(i), now.Add(time.Duration(i)*time.Minute), fence)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 12 {
+		handle(old, i, first)
+	}
+	if err := next.Prepare(t.Context(), []int{partition.SlotOf(16, etcher.Tool, etcher.Name)}); err != nil {
+		t.Fatal(err)
+	}
+	handle(old, 12, first) // after the warming, before the move
+	m := s.context("next", g.Wafer(13), now.Add(13*time.Minute), later)
+	if err := next.Handle(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	warm := s.last()
+	if !warm.CacheHit {
+		t.Error("the first message after a planned take-over read the history anew")
+	}
+	// The verdict rests on all 13, as that of a defender without a cache.
+	if err := cold.Handle(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := warm.Verdict.Limits, s.last().Verdict.Limits; got != want || got.N != 13 {
+		t.Errorf("limits are %+v, without a cache %+v, want both to rest on 13 contexts", got, want)
+	}
+}
+
+func TestMessagesThatCantBeProcessedArePutAside(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	d := s.defender(nil)
+	ref := defender.ContextRef{Chamber: etcher, ID: "missing", Recipe: "etch", Start: now.Add(-time.Minute), End: now}
+	corrupt := defender.ContextRef{Chamber: etcher, ID: "corrupt", Recipe: "etch", Start: now.Add(-time.Minute), End: now}
+	if err := s.store.PutTChart(t.Context(), corrupt.TChart(), []byte("nonsense"), now.Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := s.message(ref, first)
+	elsewhere.Key = "tool009:chamber9"
+	for _, c := range []struct {
+		name string
+		m    partition.Message
+		want string
+	}{
+		{"not JSON", partition.Message{Key: etcher.String(), Data: []byte("{"), Sequence: 100, Fence: first}, "reading completion message"},
+		{"of another chamber than its subject's", elsewhere, "its subject is that of tool009:chamber9"},
+		{"its T-chart is gone", s.message(ref, first), "not found"},
+		{"its T-chart is corrupt", s.message(corrupt, first), "can't be used"},
+	} {
+		before := len(s.dead(defender.DeadStream))
+		if err := d.Handle(t.Context(), c.m); err == nil {
+			t.Errorf("%s: it was taken", c.name)
+		}
+		letters := s.dead(defender.DeadStream)
+		if len(letters) != before+1 {
+			t.Errorf("%s: %d dead letters, want %d", c.name, len(letters), before+1)
+			continue
+		}
+		if got := letters[before].Header.Get("Muster-Error"); !strings.Contains(got, c.want) {
+			t.Errorf("%s: the dead letter says %q, want %q in it", c.name, got, c.want)
+		}
+	}
+}
+
+func TestAMessageThatKillsItsDefendersIsQuarantined(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	m := s.context("killer", new(trace.Generator).Wafer(0), now, first)
+	for range 3 { // three defenders begin, and are never heard of again
+		if _, err := s.store.Attempt(t.Context(), etcher, "killer", now.Add(24*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.defender(nil).Handle(t.Context(), m); err == nil {
+		t.Error("it was tried a fourth time")
+	}
+	if n := len(s.dead(defender.DeadStream)); n != 1 {
+		t.Errorf("%d dead letters, want 1", n)
+	}
+}
+
+func TestAnAttemptInterruptedFromOutsideIsNotCounted(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	d := s.defender(func(c *defender.Config) { c.Work = time.Minute })
+	m := s.context("interrupted", new(trace.Generator).Wafer(0), now, first)
+	for range 5 {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		if err := d.Handle(ctx, m); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("an interrupted attempt gave %v", err)
+		}
+		cancel()
+	}
+	if err := s.defender(nil).Handle(t.Context(), m); err != nil {
+		t.Errorf("after five interruptions: %v", err)
+	}
+	if n := len(s.dead(defender.DeadStream)); n != 0 {
+		t.Errorf("%d dead letters, want none", n)
+	}
+}
+
+func TestNewNamesEveryFault(t *testing.T) {
+	t.Parallel()
+	_, err := defender.New(defender.Config{Work: -1})
+	for _, want := range []string{"Store", "Conn", "Judge", "Slots", "Work"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not name %s: %v", want, err)
+		}
+	}
+}
