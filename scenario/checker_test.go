@@ -54,14 +54,14 @@ func TestExamineFindsWhatMustNotHappen(t *testing.T) {
 func TestReadRunsLeavesOutALineThatAKillCutOff(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "r")
-	if err := os.WriteFile(path, []byte("s 10 defender-1 7 tool001:chamber1 3 false false\ne 20 defender-1 7 tool001:chamber1 3 true true\ns 30 defender-1 8 tool0"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("s 10 defender-1 7 tool001:chamber1 3 false false 5\ne 20 defender-1 7 tool001:chamber1 3 true true 5\ns 30 defender-1 8 tool0"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	rs, err := readRuns(path)
 	if err != nil || len(rs) != 1 {
 		t.Fatalf("got %v, %v; want one run", rs, err)
 	}
-	if r := rs[0]; r.start != 10 || r.end != 20 || !r.ok || !r.hit || r.slot != 3 || r.worker != "defender-1" {
+	if r := rs[0]; r.start != 10 || r.end != 20 || !r.ok || !r.hit || r.slot != 3 || r.worker != "defender-1" || r.published != 5 {
 		t.Errorf("got %+v", r)
 	}
 }
@@ -69,13 +69,14 @@ func TestReadRunsLeavesOutALineThatAKillCutOff(t *testing.T) {
 func TestAHandoversPauseBeginsWithTheLaterOfCompletionAndPublish(t *testing.T) {
 	t.Parallel()
 	runs := []run{{worker: "old", seq: 1, key: "a", start: 100, end: 200, ok: true}, {worker: "new", seq: 2, key: "a", start: 260, end: 300, ok: true, hit: true}}
-	if h := oneHandover(runs, "old", "new", 150, map[uint64]int64{1: 0, 2: 0}); h.pause != 60 || h.firsts != 1 || h.hits != 1 {
+	if h := oneHandover(runs, "old", "new", 150); h.pause != 60 || h.firsts != 1 || h.hits != 1 {
 		t.Errorf("published before the completion: %+v", h)
 	}
-	if h := oneHandover(runs, "old", "new", 150, map[uint64]int64{2: 250}); h.pause != 10 {
+	runs[1].published = 250
+	if h := oneHandover(runs, "old", "new", 150); h.pause != 10 {
 		t.Errorf("published after the completion: %+v", h)
 	}
-	if h := oneHandover(runs[:1], "old", "new", 150, nil); h.pause >= 0 {
+	if h := oneHandover(runs[:1], "old", "new", 150); h.pause >= 0 {
 		t.Errorf("nothing at the new owner: %+v", h)
 	}
 }

@@ -207,9 +207,7 @@ func (s *session) handovers(st step, pubs []publication, runs []run) []handover 
 		bySlot[r.slot] = append(bySlot[r.slot], r)
 	}
 	forced := map[string][]publication{}
-	published := map[uint64]int64{}
 	for _, p := range pubs {
-		published[p.seq] = p.at
 		if p.forced {
 			forced[p.key] = append(forced[p.key], p)
 		}
@@ -226,7 +224,7 @@ func (s *session) handovers(st step, pubs []publication, runs []run) []handover 
 			if mv.Version != v {
 				continue
 			}
-			h := oneHandover(bySlot[slot], prev.OwnerOf(slot), m.OwnerOf(slot), m.at.UnixNano(), published)
+			h := oneHandover(bySlot[slot], prev.OwnerOf(slot), m.OwnerOf(slot), m.at.UnixNano())
 			for _, ch := range chambers[slot] {
 				if len(forced[s.chambers[ch].String()]) == 0 {
 					h.withoutForced++
@@ -242,7 +240,7 @@ func (s *session) handovers(st step, pubs []publication, runs []run) []handover 
 // oneHandover measures a slot's move from one worker to another: the pause is
 // from the old owner's last completion, or the publish if that was later, to the
 // new owner's first start.
-func oneHandover(runs []run, from, to string, mapAt int64, published map[uint64]int64) handover {
+func oneHandover(runs []run, from, to string, mapAt int64) handover {
 	slices.SortFunc(runs, func(a, b run) int { return cmp.Compare(a.start, b.start) })
 	h := handover{pause: -1}
 	var lastEnd int64
@@ -253,7 +251,7 @@ func oneHandover(runs []run, from, to string, mapAt int64, published map[uint64]
 			lastEnd = max(lastEnd, r.end)
 		case r.worker == to && r.start > mapAt:
 			if h.pause < 0 {
-				since := max(lastEnd, published[r.seq])
+				since := max(lastEnd, r.published)
 				h.pause = max(0, time.Duration(r.start-since))
 			}
 			if r.ok && !seenKeys[r.key] {

@@ -247,7 +247,7 @@ func (c *cluster) startProcess(ctx context.Context, n int) (*member, error) {
 		return nil, fmt.Errorf("starting a defender process: %w", err)
 	}
 	cmd.Stderr = stderr
-	if err := cmd.Start(); err != nil {
+	if err := startYielding(cmd); err != nil {
 		return nil, fmt.Errorf("starting a defender process: %w", err)
 	}
 	m := &member{name: o.Pod, options: o, done: make(chan struct{})}

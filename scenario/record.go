@@ -96,7 +96,7 @@ func hold(ctx context.Context, m partition.Message) {
 func (r *Recorder) line(kind byte, m partition.Message, ok, hit bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, err := fmt.Fprintf(r.file, "%c %d %s %d %s %d %t %t\n", kind, time.Now().UnixNano(), r.name, m.Sequence, m.Key, m.Slot, ok, hit)
+	_, err := fmt.Fprintf(r.file, "%c %d %s %d %s %d %t %t %d\n", kind, time.Now().UnixNano(), r.name, m.Sequence, m.Key, m.Slot, ok, hit, m.Published.UnixNano())
 	if r.err == nil {
 		r.err = err
 	}
@@ -110,6 +110,7 @@ type run struct {
 	key        string
 	slot       int
 	start, end int64 // ns; end is 0 while open
+	published  int64 // ns, when the server stored the message
 	ok, hit    bool
 }
 
@@ -128,7 +129,7 @@ func readRuns(path string) ([]run, error) {
 		var kind string
 		var at int64
 		r := run{file: path}
-		if _, err := fmt.Sscan(strings.TrimSpace(s.Text()), &kind, &at, &r.worker, &r.seq, &r.key, &r.slot, &r.ok, &r.hit); err != nil {
+		if _, err := fmt.Sscan(strings.TrimSpace(s.Text()), &kind, &at, &r.worker, &r.seq, &r.key, &r.slot, &r.ok, &r.hit, &r.published); err != nil {
 			continue
 		}
 		switch i, isOpen := open[r.seq]; {

@@ -39,7 +39,7 @@ func newDefenderRun() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&o.NATS, "nats", "nats://127.0.0.1:4222", "URL of the NATS server")
 	f.StringVar(&o.Store, "store", "fdc.db", "SQLite file of the results; that of the T-charts lies beside it")
-	f.IntVar(&o.Slots, "slots", 2048, "slots that the chambers are divided in, the same for all defenders")
+	f.IntVar(&o.Slots, "slots", 1280, "slots that the chambers are divided in, the same for all defenders")
 	f.DurationVar(&o.Work, "work", 0, "time added to each message's processing")
 	f.StringVar(&o.Pod, "pod", hostname(), "name that the stable ID is claimed for")
 	f.StringVar(&o.LogFile, "log-file", "", "file of the log; standard error without it")
@@ -69,7 +69,6 @@ func runDefender(cmd *cobra.Command, o scenario.DefenderOptions, address string,
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
 	if child {
-		yieldToBroker()
 		go func() {
 			_, _ = io.Copy(io.Discard, os.Stdin)
 			// The parent is gone, and with it the server: nothing to hand over to.
