@@ -493,7 +493,6 @@ func (m *machine) joined(rev uint64, start time.Time) {
 	m.idDue = m.now.Add(m.cfg.IDTTL / 6)
 	m.pingDue = m.now
 	m.lapsed = time.Time{}
-	m.do(listenEffect{m.self})
 	m.checkTrust()
 	if m.cur != nil {
 		m.applyMap()
@@ -576,6 +575,9 @@ func (m *machine) claimed(in kvInput) {
 		m.idRev = in.gotRev
 		m.stage = stageJoining
 		m.emit(Event{Kind: EventIDClaimed, Claim: in.gotRev, Duration: m.now.Sub(m.started)})
+		// Before the lease: a leader that sees the lease probes at once, and
+		// what nobody listens to looks dead.
+		m.do(listenEffect{m.self})
 		m.join()
 	case errors.Is(in.err, errConflict):
 		m.taken[in.key] = true
