@@ -686,6 +686,9 @@ func (m *machine) planned(in plannedInput) {
 		m.review() // the map has moved on; what was due still is
 		return
 	}
+	// What was drafted meanwhile rests on the map before this plan, and would
+	// undo it. It is reported again, and entered in the new map.
+	l.draft, l.flushAt = nil, time.Time{}
 	next, keys := m.apply(job)
 	total := m.cfg.Slots
 	m.write(next, []Event{
