@@ -943,8 +943,13 @@ func (m *machine) takeDue() {
 	for _, s := range slices.Sorted(maps.Keys(m.cur.Taking)) {
 		since := m.cur.Since[s]
 		t := l.taking[s]
-		if t != nil && t.version == since && (t.done || t.retryAt.IsZero() || m.now.Before(t.retryAt)) {
-			continue
+		if t != nil && t.version == since {
+			if t.done {
+				m.settleTaken(s, since)
+			}
+			if t.done || t.retryAt.IsZero() || m.now.Before(t.retryAt) {
+				continue
+			}
 		}
 		l.taking[s] = &takeover{version: since}
 		m.do(takeEffect{s})
@@ -970,7 +975,13 @@ func (m *machine) slotTaken(s int, err error) {
 	owner := m.cur.owner(s)
 	m.send(owner, peerGrant, []slotMark{{Slot: s, Version: t.version}})
 	m.emit(Event{Kind: EventTakenOver, Slot: s, Peer: owner.ID, Version: t.version})
-	if d := m.latest(); d.Taking[s] && d.Since[s] == t.version {
+	m.settleTaken(s, t.version)
+}
+
+// settleTaken enters a take-over that is done in the draft; again, if the draft
+// that had it was given up.
+func (m *machine) settleTaken(s int, version uint64) {
+	if a := m.latest(); a.Taking[s] && a.Since[s] == version {
 		delete(m.draftMap().Taking, s)
 	}
 }
