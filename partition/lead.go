@@ -507,6 +507,10 @@ func (m *machine) review() {
 	}
 	dead, leaving, joiners := m.changes()
 	m.windowDue(joiners)
+	if leaving > 0 && l.leaveAt.IsZero() && m.staying() > 0 && m.cur.Settled() {
+		// What was on its way to one that leaves has arrived there meanwhile.
+		l.leaveAt = m.now
+	}
 	switch {
 	case dead > 0 && m.stayingInMap() > 0:
 		m.replan(reasonCrash, func(p *peerView) bool { return !m.joiner(p) })
@@ -658,8 +662,10 @@ func (m *machine) replan(reason string, include func(*peerView) bool) {
 		switch {
 		case destLives:
 			job.problem.Owners[s] = d
-			// In motion, and both ends live: it arrives before it moves again.
-			if (ownerLives && owner != dest) || m.cur.Taking[s] {
+			// In motion: it arrives before it moves again. That holds when the
+			// old owner is dead, too: it may have said "released" before it
+			// died, and then the next one has the slot.
+			if owner != dest || m.cur.Taking[s] {
 				job.frozen[s] = dest
 			}
 		case ownerLives:
