@@ -492,7 +492,10 @@ func (m *machine) joined(rev uint64, start time.Time) {
 	m.leaseDue = m.now.Add(m.cfg.HeartbeatInterval)
 	m.idDue = m.now.Add(m.cfg.IDTTL / 6)
 	m.pingDue = m.now
-	m.lapsed = time.Time{}
+	if !start.After(m.lapsed) {
+		// Disconnected while joining: the lease may be suspected already.
+		m.leaseDue = m.now
+	}
 	m.checkTrust()
 	if m.cur != nil {
 		m.applyMap()
@@ -705,6 +708,9 @@ func (m *machine) whyUntrusted() string {
 
 func (m *machine) connection(up bool) {
 	m.connected = up
+	if m.stage == stageJoining {
+		m.lapsed = m.now // as trust in a lease that is asked for
+	}
 	if up {
 		m.leaseDue, m.pingDue = m.now, m.now
 		m.lead.quietUntil = m.now.Add(m.cfg.SuspicionGrace + m.cfg.SuspicionMargin)
