@@ -227,7 +227,11 @@ func (c *simChecker) movement(w *simWorker, a *Assignment) {
 func (c *simChecker) balanced(live map[Member]bool) bool {
 	n := make(map[Member]int)
 	for s := range c.current.Owner {
-		n[c.current.member(c.current.destination(s))]++
+		if to := c.current.member(c.current.destination(s)); live[to] {
+			n[to]++
+		} else {
+			n[c.current.owner(s)]++ // who has it back, if alive
+		}
 	}
 	low, high := c.s.cfg.Slots, 0
 	for m, stays := range live {

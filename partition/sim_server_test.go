@@ -158,14 +158,23 @@ func (srv *simServer) store(b *simBucket, kv *simKV) {
 func (srv *simServer) watch(w *simWorker, bucket string, see func(*simKV)) *simWatch {
 	b := srv.buckets[bucket]
 	wa := &simWatch{w: w, b: b, see: see}
-	w.link.up(func() {
-		if wa.ended {
-			return
-		}
-		b.watches = append(b.watches, wa)
-		wa.begin()
-	})
+	wa.request()
 	return wa
+}
+
+// request asks for the watch, again if nothing comes of it.
+func (wa *simWatch) request() {
+	wa.w.link.up(func() {
+		if !wa.ended && !slices.Contains(wa.b.watches, wa) {
+			wa.b.watches = append(wa.b.watches, wa)
+			wa.begin()
+		}
+	})
+	wa.w.later(2*time.Second, func() {
+		if !wa.ended && !slices.Contains(wa.b.watches, wa) {
+			wa.request()
+		}
+	})
 }
 
 func (wa *simWatch) begin() {
