@@ -595,11 +595,29 @@ func (m *machine) joinResult(in kvInput) {
 	if m.stage != stageJoining || in.key != m.self.ID {
 		return
 	}
-	if in.err != nil {
+	switch {
+	case in.err == nil:
+		m.joined(in.gotRev, in.start)
+	case errors.Is(in.err, errConflict):
 		m.retryAt = m.now.Add(retryInterval)
+	default:
+		m.claimAnew()
+	}
+}
+
+// claimAnew gives up a name whose lease may have been there for a while. Others
+// may have seen it, given it slots, and seen it expire: a second lease with the
+// same claim would make an old map that names this worker look true.
+func (m *machine) claimAnew() {
+	m.do(listenEffect{})
+	m.kv(kvEffect{purpose: forFarewell, op: opDelete, bucket: m.cfg.bucketIDs(), key: m.self.ID, rev: m.idRev})
+	m.self = Member{}
+	if m.asked {
+		m.exit(nil)
 		return
 	}
-	m.joined(in.gotRev, in.start)
+	m.stage = stageClaiming
+	m.retryAt = m.now.Add(retryInterval)
 }
 
 // renewed books a renewal; a conflict means that the key is not ours any more.
