@@ -887,6 +887,8 @@ func (m *machine) leadReleased(msg peerMessage) {
 		mv, moving := a.Moves[s]
 		switch {
 		case a.owner(s) != msg.From || a.Taking[s]:
+		case mark.Version < a.Since[s]:
+			// Of a time when it had the slot before: it has it again.
 		case moving && mv.Version == mark.Version && !mark.Forced:
 			m.settle(s, mv)
 		case moving && (mark.Forced || mark.Version < mv.Version):
