@@ -335,8 +335,9 @@ func (m *machine) tryRelease(s int) {
 	st := m.own.slots[s]
 	switch {
 	case st == nil:
-		// Named as owner, but nothing was ever held under this name.
-		m.setPhase(s, phaseReleased, 0)
+		// Named as owner, but it holds nothing any more: it is abandoning.
+		// Whether everything was settled is forgotten, so the leader resets.
+		m.setPhase(s, phaseReleased, mv.Version).forced = true
 		m.tellReleased(s)
 	case st.phase == phaseHolding:
 		st = m.setPhase(s, phaseReleasing, mv.Version)
