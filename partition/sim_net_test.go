@@ -152,6 +152,7 @@ type simLink struct {
 	server    bool // and as the server does
 	serverGen int
 	cut       bool // nothing passes, and neither side knows
+	deaf      bool // something was lost, so nothing later arrives before the reconnect
 	heldUp    []func()
 	heldDown  []func()
 	lastUp    time.Duration
@@ -192,7 +193,7 @@ func (l *simLink) down(do func()) {
 	gen := l.serverGen
 	l.lastDown = max(l.lastDown+1, l.s.now+l.s.delay())
 	l.s.at(l.lastDown, l.w, func() {
-		if gen != l.clientGen || !l.client {
+		if gen != l.clientGen || !l.client || l.deaf {
 			return
 		}
 		if l.cut {
@@ -224,7 +225,7 @@ func (l *simLink) serverSide(up bool) {
 	l.server = up
 	l.serverGen++
 	if l.cut {
-		l.cut = false
+		l.cut, l.deaf = false, true
 		l.heldUp, l.heldDown = nil, nil
 	}
 	if !up {
@@ -249,7 +250,7 @@ func (l *simLink) retry() {
 
 func (l *simLink) connect() {
 	l.s.logf("%s: connected", l.w)
-	l.server, l.client = true, true
+	l.server, l.client, l.deaf = true, true, false
 	l.serverGen++
 	l.clientGen = l.serverGen
 	l.s.srv.connected(l.w)
