@@ -108,18 +108,19 @@ func (p *puller) hold(slot int, fence Fence) {
 }
 
 // release asks a slot's runner to end with the message it has. It posts
-// slotReleasedInput when it has, and the server has been told.
+// slotReleasedInput when it has, and the server has been told. It does not
+// block: a release that came late would meet the runner of a later hold.
 func (p *puller) release(slot int) {
+	var in input = slotReleasedInput{slot: slot}
 	if r := p.runner(slot); r != nil {
 		r.mu.Lock()
 		r.releasing = true
 		busy := r.busy
 		r.mu.Unlock()
-		p.post(noteInput{Event{Kind: EventReleasing, Slot: slot, Busy: busy}})
+		in = noteInput{Event{Kind: EventReleasing, Slot: slot, Busy: busy}}
 		r.wakeUp()
-	} else {
-		p.post(slotReleasedInput{slot: slot})
 	}
+	go p.post(in)
 }
 
 // force ends a slot whose handler does not return in time.
