@@ -66,6 +66,7 @@ type sim struct {
 // are scheduled.
 type simFaults struct {
 	latency   time.Duration // of one way through a connection, at most
+	reconnect time.Duration // until a client tries again, at most
 	slow      float64       // chance that one takes far longer
 	loseReply float64       // of a write
 	losePeer  float64
@@ -235,7 +236,7 @@ func (l *simLink) serverSide(up bool) {
 
 // retry connects again after a while, as long as it takes.
 func (l *simLink) retry() {
-	wait := l.s.between(2*time.Millisecond, 1200*time.Millisecond)
+	wait := l.s.between(2*time.Millisecond, l.s.faults.reconnect)
 	l.s.at(l.s.now+wait, l.w, func() {
 		if l.client {
 			return

@@ -32,7 +32,7 @@ func (s *sim) drawConfig() Config {
 	if s.chance(0.25) {
 		cfg.Replicas = 3
 	}
-	s.faults = simFaults{latency: 2 * time.Millisecond}
+	s.faults = simFaults{latency: 2 * time.Millisecond, reconnect: 1200 * time.Millisecond}
 	for _, f := range []struct {
 		p    *float64
 		most float64
@@ -175,6 +175,9 @@ func (s *sim) calm() {
 
 // simulate is a whole run.
 func (s *sim) simulate() *simViolation {
+	if s.broken.faults != nil {
+		s.broken.faults(&s.faults)
+	}
 	stormy := s.between(8*time.Second, 30*time.Second)
 	for range 1 + s.rng.IntN(5) {
 		s.after(s.between(0, 500*time.Millisecond), func() { s.startWorker() })
@@ -229,29 +232,3 @@ func TestSimulation(t *testing.T) {
 	}
 	t.Logf("%d seeds: %d events, %d messages, %d plans", *simSeeds, steps, messages, plans)
 }
-
-// simBreakage makes a machine, or what is around it, wrong in one way, to see
-// that the checker notices.
-type simBreakage struct {
-	config     func(*Config)
-	onInput    func(*simWorker, input) input
-	onEffect   func(*simWorker, effect) effect
-	blindLease bool // leases are renewed without an expected revision
-	lateStatus bool // the connection's state is read when the loop comes to it
-}
-
-func (b simBreakage) input(w *simWorker, in input) input {
-	if b.onInput == nil {
-		return in
-	}
-	return b.onInput(w, in)
-}
-
-func (b simBreakage) effect(w *simWorker, e effect) effect {
-	if b.onEffect == nil {
-		return e
-	}
-	return b.onEffect(w, e)
-}
-
-func (b simBreakage) blind(e kvEffect) bool { return b.blindLease && e.purpose == forLeaseRenewal }

@@ -35,6 +35,7 @@ type simWorker struct {
 
 	runners      map[int]*simRunner
 	done         map[int]uint64
+	granted      map[int]bool // slots of which a grant ever came
 	suspended    bool
 	trustedUntil time.Time
 }
@@ -62,10 +63,7 @@ func (w *simWorker) later(d time.Duration, do func()) { w.s.at(w.s.now+d, w, do)
 func (s *sim) startWorker() *simWorker {
 	s.started++
 	w := &simWorker{s: s, name: fmt.Sprintf("p%d", s.started), rate: (s.rng.Float64() - 0.5) * 0.02, offset: s.between(0, time.Hour),
-		runners: make(map[int]*simRunner), done: make(map[int]uint64), suspended: true}
-	if s.broken.config != nil {
-		s.broken.config(&s.cfg)
-	}
+		runners: make(map[int]*simRunner), done: make(map[int]uint64), granted: make(map[int]bool), suspended: true}
 	w.link = &simLink{s: s, w: w}
 	w.m = newMachine(s.cfg, w.name)
 	s.workers = append(s.workers, w)
@@ -191,7 +189,7 @@ func (w *simWorker) goOn() {
 
 func (w *simWorker) connectionChanged(up bool) {
 	if w.s.broken.lateStatus {
-		w.later(w.s.between(0, 2*time.Millisecond), func() { w.step(connectionInput{up: w.link.client}) })
+		w.later(w.s.between(0, 300*time.Millisecond), func() { w.step(connectionInput{up: w.link.client}) })
 		return
 	}
 	w.step(connectionInput{up: up})
@@ -660,6 +658,9 @@ func (r *simRunner) try() {
 	r.handler = h
 	w.s.logf("%s: slot %d, handler begins %d (key %d, %d), fence %v", w, r.slot, h.msg.seq, h.msg.key, h.msg.n, h.fence)
 	w.s.check.begins(w, h)
+	if w.s.broken.ackFirst {
+		w.ack(*r.cur)
+	}
 	d := w.s.between(time.Millisecond, 60*time.Millisecond)
 	if w.s.chance(w.s.faults.slowWork) {
 		d = w.s.between(0, 2*w.s.cfg.HandoverTimeout)
