@@ -158,7 +158,10 @@ type (
 		slot  int
 		fence Fence
 	}
-	releaseEffect struct{ slot int }
+	releaseEffect struct {
+		slot  int
+		claim uint64 // with which it was held
+	}
 	forceEffect   struct{ slot int }
 	dropEffect    struct{ slot int }
 	suspendEffect struct{}
@@ -235,6 +238,7 @@ type (
 	}
 	slotReleasedInput struct {
 		slot   int
+		claim  uint64
 		forced bool
 	}
 	expectedInput struct{ n int }
@@ -349,7 +353,7 @@ func (m *machine) step(now time.Time, in input) []effect {
 	case preparedInput:
 		m.prepared(in.slots, in.err)
 	case slotReleasedInput:
-		m.slotReleased(in.slot, in.forced)
+		m.slotReleased(in)
 	case expectedInput:
 		m.expect = in.n
 	case noteInput:

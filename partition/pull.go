@@ -110,8 +110,8 @@ func (p *puller) hold(slot int, fence Fence) {
 // release asks a slot's runner to end with the message it has. It posts
 // slotReleasedInput when it has, and the server has been told. It does not
 // block: a release that came late would meet the runner of a later hold.
-func (p *puller) release(slot int) {
-	var in input = slotReleasedInput{slot: slot}
+func (p *puller) release(slot int, claim uint64) {
+	var in input = slotReleasedInput{slot: slot, claim: claim}
 	if r := p.runner(slot); r != nil {
 		r.mu.Lock()
 		r.releasing = true
@@ -129,7 +129,7 @@ func (p *puller) force(slot int) {
 		r.drop()
 		go func() {
 			p.unpinUntilDone(slot)
-			p.post(slotReleasedInput{slot: slot, forced: true})
+			p.post(slotReleasedInput{slot: slot, claim: r.claim(), forced: true})
 		}()
 	}
 }
@@ -471,7 +471,7 @@ func (r *runner) giveUp(inHand *nats.Msg) {
 	}
 	r.drop()
 	r.p.released(r.slot)
-	r.p.post(slotReleasedInput{slot: r.slot})
+	r.p.post(slotReleasedInput{slot: r.slot, claim: r.claim()})
 }
 
 // process handles one message until it is settled, and reports whether it is:
@@ -519,6 +519,12 @@ func (r *runner) process(msg *nats.Msg) bool {
 		}
 		delay = min(2*delay, maxRetryDelay)
 	}
+}
+
+func (r *runner) claim() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.fence.Claim
 }
 
 func (r *runner) setReply(reply string) {

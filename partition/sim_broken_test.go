@@ -116,7 +116,7 @@ func trustLonger(w *simWorker, in input) input {
 
 func releaseAtOnce(w *simWorker, e effect) effect {
 	if r, ok := e.(releaseEffect); ok && w.runners[r.slot] != nil {
-		w.later(0, func() { w.step(slotReleasedInput{slot: r.slot}) })
+		w.later(0, func() { w.step(slotReleasedInput{slot: r.slot, claim: r.claim}) })
 		return nil
 	}
 	return e

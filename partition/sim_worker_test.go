@@ -507,7 +507,7 @@ func (w *simWorker) hold(slot int, fence Fence) {
 func (w *simWorker) release(e releaseEffect) {
 	r := w.runners[e.slot]
 	if r == nil {
-		w.later(0, func() { w.step(slotReleasedInput{slot: e.slot}) })
+		w.later(0, func() { w.step(slotReleasedInput{slot: e.slot, claim: e.claim}) })
 		return
 	}
 	r.releasing = true
@@ -521,7 +521,7 @@ func (w *simWorker) force(e forceEffect) {
 	}
 	delete(w.runners, e.slot)
 	r.drop()
-	w.unpinUntilDone(e.slot, func() { w.step(slotReleasedInput{slot: e.slot, forced: true}) })
+	w.unpinUntilDone(e.slot, func() { w.step(slotReleasedInput{slot: e.slot, claim: r.fence.Claim, forced: true}) })
 }
 
 func (w *simWorker) drop(slot int) {
@@ -726,7 +726,7 @@ func (r *simRunner) giveUp() {
 				w.nak(d)
 			}
 		}
-		w.step(slotReleasedInput{slot: r.slot})
+		w.step(slotReleasedInput{slot: r.slot, claim: r.fence.Claim})
 	})
 }
 

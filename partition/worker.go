@@ -280,7 +280,7 @@ func (w *Worker) execute(e effect) {
 	case holdEffect:
 		w.pull.hold(e.slot, e.fence)
 	case releaseEffect:
-		w.pull.release(e.slot)
+		w.pull.release(e.slot, e.claim)
 	case forceEffect:
 		w.pull.force(e.slot)
 	case dropEffect:
