@@ -57,6 +57,7 @@ type sim struct {
 	started int
 	check   *simChecker
 	quiet   bool // faults have stopped
+	observe func(*simWorker, Event)
 
 	tracing bool
 	trace   []string

@@ -254,7 +254,11 @@ func (w *simWorker) execute(e effect) {
 			w.drop(slot)
 		}
 		w.exitWhenDone()
-	case weightsEffect, emitEffect:
+	case emitEffect:
+		if s.observe != nil {
+			s.observe(w, e.event)
+		}
+	case weightsEffect:
 	}
 }
 
