@@ -130,7 +130,7 @@ func (s *sim) disturb(end time.Duration, every time.Duration) {
 	case n < 88:
 		w.link.holdTraffic()
 		s.after(s.between(10*time.Millisecond, 2*s.cfg.LeaseTTL), func() {
-			if w.link.cut && s.chance(0.5) {
+			if w.link.cut && !s.quiet && s.chance(0.5) {
 				w.link.lose(s.between(0, 30*time.Millisecond))
 			} else {
 				w.link.release()
@@ -144,7 +144,7 @@ func (s *sim) disturb(end time.Duration, every time.Duration) {
 	default:
 		s.startWorker()
 		s.after(s.between(0, 2*s.cfg.PlannedWindow), func() {
-			if w := s.anyone(); w != nil {
+			if w := s.anyone(); w != nil && !s.quiet {
 				w.crash()
 			}
 		})

@@ -182,8 +182,10 @@ func (w *simWorker) goOn() {
 	w.stopped = false
 	backlog := w.backlog
 	w.backlog = nil
-	for i, e := range backlog {
-		w.s.at(w.s.now+time.Duration(i)*5*time.Microsecond, w, e.do)
+	for _, e := range backlog {
+		if !w.dead {
+			e.do()
+		}
 	}
 }
 
