@@ -233,7 +233,6 @@ func (c Config) validate() (layout, error) {
 func (c Config) bucketIDs() string    { return "stable-ids" }
 func (c Config) bucketLeases() string { return c.Name + "-heartbeats" }
 func (c Config) bucketMap() string    { return c.Name + "-assignments" }
-func (c Config) bucketLeader() string { return c.Name + "-leader" }
 
 // AssignmentKey is the key of the assignment map in the bucket
 // "<name>-assignments".

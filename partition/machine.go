@@ -634,12 +634,30 @@ func (m *machine) renewed(in kvInput, rev *uint64, due *time.Time, every time.Du
 		*rev = in.gotRev
 		*due = in.start.Add(every)
 		return true
+	case errors.Is(in.err, errConflict) && m.ownValue(in.gotValue):
+		// A renewal that was given up was carried out after all, when the
+		// connection was back. Nobody else came in between; go on from it.
+		*rev = in.gotRev
+		*due = m.now
 	case errors.Is(in.err, errConflict), errors.Is(in.err, errNotFound):
 		m.loseIdentity(fmt.Sprintf("renewing %s in %s: %v", in.key, in.bucket, in.err))
 	default:
 		*due = m.now.Add(retryInterval)
 	}
 	return false
+}
+
+// ownValue tells whether a lease or a name was last written by this worker, as
+// who it is now.
+func (m *machine) ownValue(value []byte) bool {
+	var v struct { // what leaseValue and idValue share, and the claim
+		Instance string `json:"instance"`
+		Claim    uint64 `json:"claim"`
+	}
+	if len(value) == 0 || json.Unmarshal(value, &v) != nil {
+		return false
+	}
+	return v.Instance == m.instance && (v.Claim == 0 || v.Claim == m.self.Claim)
 }
 
 func (m *machine) leaseRenewed(in kvInput) {

@@ -203,7 +203,7 @@ func (w *simWorker) execute(e effect) {
 	case kvEffect:
 		w.operate(e)
 	case pingEffect:
-		w.link.up(func() { w.link.down(func() { w.step(pongInput{e.start}) }) })
+		w.link.up(func() { w.link.down(func() { w.step(pongInput(e)) }) })
 	case probeEffect:
 		for _, to := range e.to {
 			w.link.up(func() {
@@ -347,7 +347,12 @@ func (w *simWorker) operate(e kvEffect) {
 				return
 			}
 			w.link.down(func() {
-				if !answered {
+				switch {
+				case answered:
+				case e.op == opUpdate && errors.Is(out.err, errConflict):
+					answered = true
+					w.readBack(out, timeout, finish)
+				default:
 					answered = true
 					finish(out)
 				}
@@ -377,12 +382,12 @@ func (w *simWorker) readBack(out kvInput, timeout time.Duration, finish func(kvI
 			case sameValue(got.gotValue, out.value):
 				out.gotRev, out.err = got.gotRev, nil
 			case out.op == opUpdate && got.gotRev > out.rev:
-				out.err = errConflict
+				out.gotValue, out.gotRev, out.err = got.gotValue, got.gotRev, errConflict
 			}
 			finish(out)
 		})
 	})
-	w.later(timeout, func() { finish(kvInput{kvEffect: out.kvEffect, err: errNoReply}) })
+	w.later(timeout, func() { finish(out) })
 }
 
 func (w *simWorker) mapBucketChanged(kv *simKV) {
