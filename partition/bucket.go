@@ -53,7 +53,7 @@ func (b *buckets) run(ctx context.Context, e kvEffect, timeout time.Duration) kv
 		}
 	case opCreate, opUpdate:
 		out.gotRev, out.err = b.write(ctx, kv, e)
-		if out.err != nil && !errors.Is(out.err, errConflict) {
+		if out.err != nil {
 			b.readBack(kv, &out, timeout)
 		}
 	case opDelete:
@@ -101,7 +101,9 @@ func (b *buckets) write(ctx context.Context, kv jetstream.KeyValue, e kvEffect) 
 
 // readBack settles a write whose reply was lost: its value is unique, so if it
 // is there the write succeeded, and if something newer than what it expected is
-// there it can't succeed any more.
+// there it can't succeed any more. What is there after a conflict is returned
+// with it: it may be an earlier write of the same worker, given up and then
+// carried out after all.
 func (b *buckets) readBack(kv jetstream.KeyValue, out *kvInput, timeout time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
@@ -109,11 +111,15 @@ func (b *buckets) readBack(kv jetstream.KeyValue, out *kvInput, timeout time.Dur
 	if err != nil {
 		return
 	}
+	conflict := errors.Is(out.err, errConflict)
 	switch {
 	case bytes.Equal(entry.Value(), out.value):
 		out.gotRev, out.err = entry.Revision(), nil
 	case out.op == opUpdate && entry.Revision() > out.rev:
-		out.err = fmt.Errorf("%w: revision %d, expected %d", errConflict, entry.Revision(), out.rev)
+		out.gotValue, out.gotRev = entry.Value(), entry.Revision()
+		if !conflict {
+			out.err = fmt.Errorf("%w: revision %d, expected %d", errConflict, entry.Revision(), out.rev)
+		}
 	}
 }
 

@@ -55,6 +55,7 @@ const (
 	EventIdentityLost   EventKind = "identity-lost"    // Reason
 	EventHandoverForced EventKind = "handover-forced"  // Slot: its handler did not end in time
 	EventPrepareFailed  EventKind = "prepare-failed"   // Err
+	EventGhostHealed    EventKind = "ghost-pin-healed" // Slot: its consumer served nobody
 	EventLeft           EventKind = "left"             // Duration
 )
 

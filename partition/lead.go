@@ -540,6 +540,10 @@ func (m *machine) review() {
 	}
 	dead, leaving, joiners := m.changes()
 	m.windowDue(joiners)
+	if leaving > 0 && l.leaveAt.IsZero() && m.staying() > 0 && m.cur.Settled() {
+		// What was on its way to one that leaves has arrived there meanwhile.
+		l.leaveAt = m.now
+	}
 	switch {
 	case dead > 0 && m.stayingInMap() > 0:
 		// A newcomer whose window is over takes part: a replacement gets what
@@ -700,8 +704,10 @@ func (m *machine) replan(reason string, include func(*peerView) bool) {
 		switch {
 		case destLives:
 			job.problem.Owners[s] = d
-			// In motion, and both ends live: it arrives before it moves again.
-			if (ownerLives && owner != dest) || m.cur.Taking[s] {
+			// In motion: it arrives before it moves again. That holds when the
+			// old owner is dead, too: it may have said "released" before it
+			// died, and then the next one has the slot.
+			if owner != dest || m.cur.Taking[s] {
 				job.frozen[s] = dest
 			}
 		case ownerLives:
@@ -728,6 +734,9 @@ func (m *machine) planned(in plannedInput) {
 		m.review() // the map has moved on; what was due still is
 		return
 	}
+	// What was drafted meanwhile rests on the map before this plan, and would
+	// undo it. It is reported again, and entered in the new map.
+	l.draft, l.flushAt = nil, time.Time{}
 	next, keys := m.apply(job)
 	total := m.cfg.Slots
 	m.write(next, []Event{
@@ -920,6 +929,8 @@ func (m *machine) leadReleased(msg peerMessage) {
 		mv, moving := a.Moves[s]
 		switch {
 		case a.owner(s) != msg.From || a.Taking[s]:
+		case mark.Version < a.Since[s]:
+			// Of a time when it had the slot before: it has it again.
 		case moving && mv.Version == mark.Version && !mark.Forced:
 			m.settle(s, mv)
 		case moving && (mark.Forced || mark.Version < mv.Version):
@@ -985,8 +996,13 @@ func (m *machine) takeDue() {
 	for _, s := range slices.Sorted(maps.Keys(m.cur.Taking)) {
 		since := m.cur.Since[s]
 		t := l.taking[s]
-		if t != nil && t.version == since && (t.done || t.retryAt.IsZero() || m.now.Before(t.retryAt)) {
-			continue
+		if t != nil && t.version == since {
+			if t.done {
+				m.settleTaken(s, since)
+			}
+			if t.done || t.retryAt.IsZero() || m.now.Before(t.retryAt) {
+				continue
+			}
 		}
 		l.taking[s] = &takeover{version: since}
 		m.do(takeEffect{s})
@@ -1012,7 +1028,13 @@ func (m *machine) slotTaken(s int, err error) {
 	owner := m.cur.owner(s)
 	m.send(owner, peerGrant, []slotMark{{Slot: s, Version: t.version}})
 	m.emit(Event{Kind: EventTakenOver, Slot: s, Peer: owner.ID, Version: t.version})
-	if d := m.latest(); d.Taking[s] && d.Since[s] == t.version {
+	m.settleTaken(s, t.version)
+}
+
+// settleTaken enters a take-over that is done in the draft; again, if the draft
+// that had it was given up.
+func (m *machine) settleTaken(s int, version uint64) {
+	if a := m.latest(); a.Taking[s] && a.Since[s] == version {
 		delete(m.draftMap().Taking, s)
 	}
 }

@@ -159,7 +159,10 @@ type (
 		slot  int
 		fence Fence
 	}
-	releaseEffect struct{ slot int }
+	releaseEffect struct {
+		slot  int
+		claim uint64 // with which it was held
+	}
 	forceEffect   struct{ slot int }
 	dropEffect    struct{ slot int }
 	suspendEffect struct{}
@@ -236,6 +239,7 @@ type (
 	}
 	slotReleasedInput struct {
 		slot   int
+		claim  uint64
 		forced bool
 	}
 	expectedInput struct{ n int }
@@ -350,7 +354,7 @@ func (m *machine) step(now time.Time, in input) []effect {
 	case preparedInput:
 		m.prepared(in.slots, in.err)
 	case slotReleasedInput:
-		m.slotReleased(in.slot, in.forced)
+		m.slotReleased(in)
 	case expectedInput:
 		m.expect = in.n
 	case noteInput:
@@ -493,7 +497,10 @@ func (m *machine) joined(rev uint64, start time.Time) {
 	m.leaseDue = m.now.Add(m.cfg.HeartbeatInterval)
 	m.idDue = m.now.Add(m.cfg.IDTTL / 6)
 	m.pingDue = m.now
-	m.lapsed = time.Time{}
+	if !start.After(m.lapsed) {
+		// Disconnected while joining: the lease may be suspected already.
+		m.leaseDue = m.now
+	}
 	m.checkTrust()
 	if m.cur != nil {
 		m.applyMap()
@@ -576,8 +583,8 @@ func (m *machine) claimed(in kvInput) {
 		m.idRev = in.gotRev
 		m.stage = stageJoining
 		m.emit(Event{Kind: EventIDClaimed, Claim: in.gotRev, Duration: m.now.Sub(m.started)})
-		// Listen first: once the lease is there the leader probes, and nobody
-		// listening means a connection that is gone.
+		// Before the lease: a leader that sees the lease probes at once, and
+		// what nobody listens to looks dead.
 		m.do(listenEffect{m.self})
 		m.join()
 	case errors.Is(in.err, errConflict):
@@ -593,11 +600,29 @@ func (m *machine) joinResult(in kvInput) {
 	if m.stage != stageJoining || in.key != m.self.ID {
 		return
 	}
-	if in.err != nil {
+	switch {
+	case in.err == nil:
+		m.joined(in.gotRev, in.start)
+	case errors.Is(in.err, errConflict):
 		m.retryAt = m.now.Add(retryInterval)
+	default:
+		m.claimAnew()
+	}
+}
+
+// claimAnew gives up a name whose lease may have been there for a while. Others
+// may have seen it, given it slots, and seen it expire: a second lease with the
+// same claim would make an old map that names this worker look true.
+func (m *machine) claimAnew() {
+	m.do(listenEffect{})
+	m.kv(kvEffect{purpose: forFarewell, op: opDelete, bucket: m.cfg.bucketIDs(), key: m.self.ID, rev: m.idRev})
+	m.self = Member{}
+	if m.asked {
+		m.exit(nil)
 		return
 	}
-	m.joined(in.gotRev, in.start)
+	m.stage = stageClaiming
+	m.retryAt = m.now.Add(retryInterval)
 }
 
 // renewed books a renewal; a conflict means that the key is not ours any more.
@@ -610,12 +635,30 @@ func (m *machine) renewed(in kvInput, rev *uint64, due *time.Time, every time.Du
 		*rev = in.gotRev
 		*due = in.start.Add(every)
 		return true
+	case errors.Is(in.err, errConflict) && m.ownValue(in.gotValue):
+		// A renewal that was given up was carried out after all, when the
+		// connection was back. Nobody else came in between; go on from it.
+		*rev = in.gotRev
+		*due = m.now
 	case errors.Is(in.err, errConflict), errors.Is(in.err, errNotFound):
 		m.loseIdentity(fmt.Sprintf("renewing %s in %s: %v", in.key, in.bucket, in.err))
 	default:
 		*due = m.now.Add(retryInterval)
 	}
 	return false
+}
+
+// ownValue tells whether a lease or a name was last written by this worker, as
+// who it is now.
+func (m *machine) ownValue(value []byte) bool {
+	var v struct { // what leaseValue and idValue share, and the claim
+		Instance string `json:"instance"`
+		Claim    uint64 `json:"claim"`
+	}
+	if len(value) == 0 || json.Unmarshal(value, &v) != nil {
+		return false
+	}
+	return v.Instance == m.instance && (v.Claim == 0 || v.Claim == m.self.Claim)
 }
 
 func (m *machine) leaseRenewed(in kvInput) {
@@ -706,6 +749,9 @@ func (m *machine) whyUntrusted() string {
 
 func (m *machine) connection(up bool) {
 	m.connected = up
+	if m.stage == stageJoining {
+		m.lapsed = m.now // as trust in a lease that is asked for
+	}
 	if up {
 		m.leaseDue, m.pingDue = m.now, m.now
 		m.lead.quietUntil = m.now.Add(m.cfg.SuspicionGrace + m.cfg.SuspicionMargin)

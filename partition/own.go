@@ -335,24 +335,27 @@ func (m *machine) tryRelease(s int) {
 	st := m.own.slots[s]
 	switch {
 	case st == nil:
-		// Named as owner, but nothing was ever held under this name.
-		m.setPhase(s, phaseReleased, 0)
+		// Named as owner, but it holds nothing any more: it is abandoning.
+		// Whether everything was settled is forgotten, so the leader resets.
+		m.setPhase(s, phaseReleased, mv.Version).forced = true
 		m.tellReleased(s)
 	case st.phase == phaseHolding:
 		st = m.setPhase(s, phaseReleasing, mv.Version)
 		st.peer = r.from
 		st.deadline = m.now.Add(m.cfg.HandoverTimeout)
-		m.do(releaseEffect{s})
+		m.do(releaseEffect{s, m.self.Claim})
 	case st.phase == phaseReleased:
 		m.tellReleased(s)
 	}
 }
 
 // slotReleased: nothing of the slot is running here any more, and the server
-// will not give us more of it.
-func (m *machine) slotReleased(s int, forced bool) {
+// will not give us more of it. One of an earlier name may come late, when the
+// server was away; the slot may be ours again by then, and its handler at work.
+func (m *machine) slotReleased(in slotReleasedInput) {
+	s := in.slot
 	st := m.own.slots[s]
-	if st == nil || st.phase != phaseReleasing {
+	if st == nil || st.phase != phaseReleasing || in.claim != m.self.Claim {
 		return
 	}
 	m.emit(Event{Kind: EventSlotReleased, Slot: s, Peer: st.peer.ID, Duration: m.now.Sub(st.begun)})
@@ -362,7 +365,7 @@ func (m *machine) slotReleased(s int, forced bool) {
 	}
 	peer := st.peer
 	st = m.setPhase(s, phaseReleased, st.version)
-	st.peer, st.forced = peer, forced
+	st.peer, st.forced = peer, in.forced
 	if m.cur.owner(s) != m.self {
 		m.forget(s)
 		m.applyMap()
@@ -507,7 +510,7 @@ func (m *machine) abandonSlot(s int) {
 	case phaseHolding:
 		st = m.setPhase(s, phaseReleasing, st.version)
 		st.deadline = m.now.Add(m.cfg.HandoverTimeout)
-		m.do(releaseEffect{s})
+		m.do(releaseEffect{s, m.self.Claim})
 	case phaseReleasing:
 	case phasePreparing, phaseReady, phaseAwaiting, phaseReleased:
 		m.forget(s)

@@ -23,6 +23,9 @@ const (
 	pullRetry = 100 * time.Millisecond
 	// apiTimeout bounds one request of the JetStream API.
 	apiTimeout = 2 * time.Second
+	// ghostCheck is how long a slot that is held may be silent before its
+	// consumer is looked at, and looked at again.
+	ghostCheck = 5 * time.Second
 	// maxRetryDelay bounds the pause between tries of a failing message.
 	maxRetryDelay = 5 * time.Second
 )
@@ -79,6 +82,7 @@ type runner struct {
 	mu        sync.Mutex
 	fence     Fence
 	releasing bool
+	renew     bool   // the pull at the server may be gone
 	busy      bool   // a handler is running
 	reply     string // ack subject of the message in hand, "" for none
 	interrupt context.CancelFunc
@@ -104,18 +108,19 @@ func (p *puller) hold(slot int, fence Fence) {
 }
 
 // release asks a slot's runner to end with the message it has. It posts
-// slotReleasedInput when it has, and the server has been told.
-func (p *puller) release(slot int) {
+// slotReleasedInput when it has, and the server has been told. It does not
+// block: a release that came late would meet the runner of a later hold.
+func (p *puller) release(slot int, claim uint64) {
+	var in input = slotReleasedInput{slot: slot, claim: claim}
 	if r := p.runner(slot); r != nil {
 		r.mu.Lock()
 		r.releasing = true
 		busy := r.busy
 		r.mu.Unlock()
-		p.post(noteInput{Event{Kind: EventReleasing, Slot: slot, Busy: busy}})
+		in = noteInput{Event{Kind: EventReleasing, Slot: slot, Busy: busy}}
 		r.wakeUp()
-	} else {
-		p.post(slotReleasedInput{slot: slot})
 	}
+	go p.post(in)
 }
 
 // force ends a slot whose handler does not return in time.
@@ -124,7 +129,7 @@ func (p *puller) force(slot int) {
 		r.drop()
 		go func() {
 			p.unpinUntilDone(slot)
-			p.post(slotReleasedInput{slot: slot, forced: true})
+			p.post(slotReleasedInput{slot: slot, claim: r.claim(), forced: true})
 		}()
 	}
 }
@@ -158,7 +163,9 @@ func (p *puller) released(slot int) {
 }
 
 // suspend lets no message begin and ends the contexts of those that run;
-// resume lets them go on, the interrupted ones from the start.
+// resume lets them go on, the interrupted ones from the start. Who was suspended
+// was disconnected, maybe, and the server forgets the pulls of those without
+// saying so; hence all pull again.
 func (p *puller) suspend(on bool) {
 	p.mu.Lock()
 	p.suspended = on
@@ -168,13 +175,12 @@ func (p *puller) suspend(on bool) {
 	}
 	p.mu.Unlock()
 	for _, r := range runners {
-		if on {
-			r.mu.Lock()
-			if r.interrupt != nil {
-				r.interrupt()
-			}
-			r.mu.Unlock()
+		r.mu.Lock()
+		if on && r.interrupt != nil {
+			r.interrupt()
 		}
+		r.renew = !on
+		r.mu.Unlock()
 		r.wakeUp()
 	}
 }
@@ -342,6 +348,17 @@ func (p *puller) take(ctx context.Context, slot int) error {
 	return p.createConsumer(ctx, slot)
 }
 
+// waiting tells whether a slot has messages that are not delivered, or delivered
+// and not settled.
+func (p *puller) waiting(ctx context.Context, slot int) (bool, error) {
+	c, err := p.js.Consumer(ctx, p.cfg.Stream, p.layout.consumer(slot))
+	if err != nil {
+		return false, err
+	}
+	info := c.CachedInfo()
+	return info.NumPending > 0 || info.NumAckPending > 0, nil
+}
+
 // createConsumer makes a slot's consumer anew: its state is in memory only and
 // goes with a restart of the server. What was not acknowledged is in the stream.
 func (p *puller) createConsumer(ctx context.Context, slot int) error {
@@ -360,14 +377,22 @@ func (r *runner) wakeUp() {
 func (r *runner) run() {
 	pull := pullState{r: r}
 	defer pull.stop()
+	defer r.sendBackMail()
 	pull.request()
+	ghosts := time.NewTicker(ghostCheck)
+	defer ghosts.Stop()
 	for {
+		if r.mustRenew() {
+			pull.request()
+		}
 		select {
 		case <-r.ctx.Done():
 			return
 		case <-r.poke:
 		case <-pull.timer.C:
 			pull.request()
+		case <-ghosts.C:
+			pull.lookForGhost()
 		case msg := <-r.mail:
 			if isStatus(msg) {
 				pull.status(msg)
@@ -387,6 +412,30 @@ func (r *runner) run() {
 			return
 		}
 	}
+}
+
+// sendBackMail returns what came and was not begun when a slot is dropped. The
+// leader's reset may have come before it was delivered, and then nobody but
+// AckWait would ever deliver it again.
+func (r *runner) sendBackMail() {
+	for {
+		select {
+		case msg := <-r.mail:
+			if !isStatus(msg) {
+				go r.p.sendBack(msg, r.slot)
+			}
+		default:
+			return
+		}
+	}
+}
+
+func (r *runner) mustRenew() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	renew := r.renew
+	r.renew = false
+	return renew
 }
 
 func (r *runner) isReleasing() bool {
@@ -422,7 +471,7 @@ func (r *runner) giveUp(inHand *nats.Msg) {
 	}
 	r.drop()
 	r.p.released(r.slot)
-	r.p.post(slotReleasedInput{slot: r.slot})
+	r.p.post(slotReleasedInput{slot: r.slot, claim: r.claim()})
 }
 
 // process handles one message until it is settled, and reports whether it is:
@@ -470,6 +519,12 @@ func (r *runner) process(msg *nats.Msg) bool {
 		}
 		delay = min(2*delay, maxRetryDelay)
 	}
+}
+
+func (r *runner) claim() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.fence.Claim
 }
 
 func (r *runner) setReply(reply string) {
@@ -554,6 +609,8 @@ type pullState struct {
 	serie int
 	timer *time.Timer
 	fails int
+	quiet bool // nothing came since the last look for a ghost
+	ghost bool // and there was something to come
 }
 
 func (s *pullState) stop() {
@@ -589,12 +646,45 @@ func (s *pullState) got(msg *nats.Msg) {
 		s.pin = pin
 	}
 	s.fails = 0
+	s.quiet, s.ghost = false, false
 	s.left--
 	if s.left == 0 {
 		s.request()
 	} else {
 		s.again(pullExpiry + 2*time.Second)
 	}
+}
+
+// lookForGhost heals a pin that nobody has. An unpinned pull of an earlier owner
+// may get a message, and with it the pin, and its process may die before it
+// gives both back; then nobody is served until the pin has expired. When there
+// are messages and none has come between two looks, the pin is taken off and
+// what is in flight delivered again.
+func (s *pullState) lookForGhost() {
+	p := s.r.p
+	silent := s.quiet
+	s.quiet = true
+	if !silent || !p.trusted() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(s.r.ctx, apiTimeout)
+	defer cancel()
+	waiting, err := p.waiting(ctx, s.r.slot)
+	if err != nil || !waiting {
+		s.ghost = false
+		return
+	}
+	if !s.ghost {
+		s.ghost = true
+		return
+	}
+	s.ghost = false
+	if err := p.take(ctx, s.r.slot); err != nil {
+		return
+	}
+	p.post(noteInput{Event{Kind: EventGhostHealed, Slot: s.r.slot}})
+	s.pin = ""
+	s.request()
 }
 
 // status handles the end of a pull. Ends of earlier pulls are ignored.

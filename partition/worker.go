@@ -162,35 +162,65 @@ func (w *Worker) loop(ctx context.Context, status <-chan nats.Status, progress <
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	leave := ctx.Done()
-	var next input = startInput{}
+	next := []input{startInput{}}
 	for {
-		for _, e := range m.step(time.Now(), next) {
-			w.execute(e)
+		for _, in := range next {
+			for _, e := range m.step(time.Now(), in) {
+				w.execute(e)
+			}
 		}
 		w.publishStatus()
 		if m.stage == stageGone {
 			return m.err
 		}
 		w.sleepUntil(timer, m.wake())
+		next = next[:0]
 		select {
-		case next = <-w.inputs:
+		case in := <-w.inputs:
+			// An answer that came after a reconnect must not be seen before the
+			// disconnect: it would prove a connection that was gone meanwhile.
+			next = append(w.connectionChanges(status), in)
 		case <-timer.C:
-			next = tickInput{}
+			next = append(w.connectionChanges(status), tickInput{})
 		case <-progress:
 			w.pull.inProgress()
-			next = tickInput{}
+			next = append(next, tickInput{})
 		case s := <-status:
-			if s == nats.CLOSED {
-				return fmt.Errorf("worker %s: the connection was closed", m.self.ID)
-			}
-			// Not IsConnected: a short disconnection that is over by now must
-			// end trust all the same.
-			next = connectionInput{up: s == nats.CONNECTED}
+			next = w.connectionChange(next, s)
 		case <-leave:
 			leave = nil
-			next = leaveInput{}
+			next = append(next, leaveInput{})
+		}
+		if w.nc.IsClosed() {
+			return fmt.Errorf("worker %s: the connection was closed", m.self.ID)
 		}
 	}
+}
+
+// connectionChanges returns what is known of the connection and not told yet.
+func (w *Worker) connectionChanges(status <-chan nats.Status) []input {
+	var in []input
+	for {
+		select {
+		case s := <-status:
+			in = w.connectionChange(in, s)
+		default:
+			return in
+		}
+	}
+}
+
+// connectionChange tells of every disconnect, even one that is over by now:
+// somebody may have seen it. Whether the connection is there now is asked, not
+// read from the event, since events are dropped when there are too many.
+func (w *Worker) connectionChange(in []input, s nats.Status) []input {
+	if s != nats.CONNECTED {
+		in = append(in, connectionInput{up: false})
+	}
+	if w.nc.IsConnected() {
+		in = append(in, connectionInput{up: true})
+	}
+	return in
 }
 
 // shortestSleep keeps a wake-up in the past from spinning.
@@ -250,7 +280,7 @@ func (w *Worker) execute(e effect) {
 	case holdEffect:
 		w.pull.hold(e.slot, e.fence)
 	case releaseEffect:
-		go w.pull.release(e.slot)
+		w.pull.release(e.slot, e.claim)
 	case forceEffect:
 		w.pull.force(e.slot)
 	case dropEffect:

@@ -1,0 +1,263 @@
+package partition
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+var updateScripts = flag.Bool("scripts.update", false, "write what the interaction scripts show now into their files")
+
+// TestInteractionScripts plays the scripts in testdata/scripts: each command,
+// and below its line what the machines of the group told while it ran, in order.
+// The network has a latency and no faults.
+func TestInteractionScripts(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/scripts/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, f := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(f), ".txt"), func(t *testing.T) {
+			t.Parallel()
+			want, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := playScript(t, string(want))
+			if *updateScripts {
+				if err := os.WriteFile(f, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if got != string(want) {
+				t.Errorf("%s differs; look at it, and write it with -scripts.update if it is right. Now it shows:\n%s", f, got)
+			}
+		})
+	}
+}
+
+// scriptPlayer runs the commands of one script.
+type scriptPlayer struct {
+	t   *testing.T
+	s   *sim
+	out bytes.Buffer
+}
+
+// playScript returns the script with the output of each command as it is now.
+// Lines that begin with "#" are comments, with "> " commands; others are output.
+func playScript(t *testing.T, text string) string {
+	s := newSim(1, false)
+	s.cfg.Slots, s.cfg.Replicas = 6, 1
+	s.cfg.HeartbeatInterval, s.cfg.LeaseTTL, s.cfg.LeaseMargin = time.Second, 3*time.Second, 750*time.Millisecond
+	s.cfg.ColdWindow, s.cfg.PlannedWindow = 3*time.Second, 2*time.Second
+	s.check = newSimChecker(s)
+	s.srv = newSimServer(s)
+	s.faults = simFaults{latency: time.Millisecond, reconnect: 100 * time.Millisecond}
+	s.quiet = true
+	p := &scriptPlayer{t: t, s: s}
+	s.observe = p.saw
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\n")
+		switch {
+		case strings.HasPrefix(line, "#"), line == "":
+			fmt.Fprintln(&p.out, line)
+		case strings.HasPrefix(line, "> "):
+			fmt.Fprintln(&p.out, line)
+			p.command(strings.Fields(line[2:]))
+		}
+	}
+	if v := s.check.violation; v != nil {
+		t.Errorf("%s: %s", v.name, v.text)
+	}
+	return p.out.String()
+}
+
+func (p *scriptPlayer) command(words []string) {
+	s := p.s
+	arg := ""
+	if len(words) > 1 {
+		arg = words[1]
+	}
+	switch words[0] {
+	case "start":
+		n, _ := strconv.Atoi(arg)
+		for range n {
+			s.startWorker()
+			s.run(s.now+10*time.Millisecond, nil)
+		}
+	case "run":
+		d, err := time.ParseDuration(arg)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		s.run(s.now+d, nil)
+	case "expect":
+		n, _ := strconv.Atoi(arg)
+		for _, w := range s.live() {
+			w.step(expectedInput{n})
+		}
+	case "crash":
+		p.worker(arg).crash()
+	case "leave":
+		p.worker(arg).step(leaveInput{})
+	case "stop":
+		p.worker(arg).stop()
+	case "continue":
+		p.stopped().goOn()
+	case "steal": // the lease, as a leader does that takes the worker for dead
+		s.srv.apply(p.worker(arg), kvEffect{op: opDelete, bucket: s.cfg.bucketLeases(), key: arg, rev: p.worker(arg).m.leaseRev})
+	case "map":
+		p.showMap()
+	default:
+		p.t.Fatalf("no command %q", words[0])
+	}
+}
+
+func (p *scriptPlayer) worker(id string) *simWorker {
+	for _, w := range p.s.live() {
+		if w.m.self.ID == id {
+			return w
+		}
+	}
+	p.t.Fatalf("no worker %q", id)
+	return nil
+}
+
+func (p *scriptPlayer) stopped() *simWorker {
+	i := slices.IndexFunc(p.s.workers, func(w *simWorker) bool { return w.stopped })
+	if i < 0 {
+		p.t.Fatal("nobody is stopped")
+	}
+	return p.s.workers[i]
+}
+
+func (p *scriptPlayer) showMap() {
+	a := p.s.check.current
+	if a == nil {
+		fmt.Fprintln(&p.out, "no map")
+		return
+	}
+	fmt.Fprintf(&p.out, "version %d:", a.Version)
+	for s := range a.Owner {
+		fmt.Fprintf(&p.out, " %v@%d", a.owner(s), a.Since[s])
+		if mv, ok := a.Moves[s]; ok {
+			fmt.Fprintf(&p.out, "->%v", a.member(mv.Next))
+		}
+		if a.Taking[s] {
+			fmt.Fprint(&p.out, "!")
+		}
+	}
+	fmt.Fprintln(&p.out)
+}
+
+// saw writes an event down: those that tell the story.
+func (p *scriptPlayer) saw(w *simWorker, e Event) {
+	what := ""
+	switch e.Kind {
+	case EventStarted, EventState, EventMapReceived, EventReleasing, EventSlotReleased, EventAssigned:
+		return
+	case EventElected:
+		what = e.Peer
+	case EventWorkerJoined, EventWorkerLeaving, EventWorkerGone, EventSuspected:
+		what = strings.TrimSpace(e.Peer + " " + e.Reason)
+	case EventWindowStarted:
+		what = e.Reason
+	case EventWindowDone:
+		what = fmt.Sprintf("%s, %d workers", e.Reason, e.After)
+	case EventPlanned:
+		what = fmt.Sprintf("%s, %d slots move", e.Reason, e.Count)
+	case EventMapPublished, EventRebalanced:
+		what = fmt.Sprintf("version %d", e.Version)
+	case EventSlotAcquired:
+		what = fmt.Sprintf("%d %s", e.Slot, e.Reason)
+	case EventTakenOver:
+		what = fmt.Sprintf("%d for %s", e.Slot, e.Peer)
+	default:
+		what = e.Reason
+	}
+	fmt.Fprintf(&p.out, "%6.2f %-6s %s\n", p.s.now.Seconds(), e.Worker, strings.TrimSpace(string(e.Kind)+" "+what))
+}
+
+// A release that was asked for under an earlier name must not count now.
+func TestAReleaseOfAnEarlierNameIsIgnored(t *testing.T) {
+	t.Parallel()
+	m, _ := memberMachine(t)
+	m.own.slots[0] = &slotState{phase: phaseReleasing, version: 1}
+	m.step(m.now, slotReleasedInput{slot: 0, claim: m.self.Claim - 1})
+	if st := m.own.slots[0]; st == nil || st.phase != phaseReleasing {
+		t.Fatalf("the slot is %+v, want releasing yet", st)
+	}
+	m.step(m.now, slotReleasedInput{slot: 0, claim: m.self.Claim})
+	if st := m.own.slots[0]; st != nil && st.phase == phaseReleasing {
+		t.Fatal("the slot is not released by the release of its own name")
+	}
+}
+
+// memberMachine returns a machine that has joined as sim-0/7, of a group of two
+// with a map in which each owns two slots.
+func memberMachine(t testing.TB) (*machine, *Assignment) {
+	t.Helper()
+	cfg := Config{Name: "sim", Stream: "sim", Subject: "sim.*", Slots: 4}.resolve()
+	m := newMachine(cfg, "p1")
+	now := simEpoch
+	m.step(now, startInput{})
+	m.step(now, kvInput{kvEffect: kvEffect{purpose: forNames}})
+	m.step(now, kvInput{kvEffect: kvEffect{purpose: forClaim, key: "sim-0"}, gotRev: 7})
+	m.step(now, kvInput{kvEffect: kvEffect{purpose: forJoin, key: "sim-0", start: now}, gotRev: 1})
+	a := &Assignment{Schema: mapSchema, Version: 3, Epoch: 1, Leader: Member{"sim-1", 8}, Layout: 1, Slots: 4,
+		Workers: []Member{{"sim-0", 7}, {"sim-1", 8}}, Owner: []int32{0, 0, 1, 1}, Since: []uint64{1, 1, 1, 1},
+		Moves: map[int]Move{0: {Next: 1, Version: 3}, 2: {Next: 0, Version: 3}}}
+	if err := a.validate(); err != nil {
+		t.Fatal(err)
+	}
+	m.step(now, leaderInput{Member{"sim-1", 8}, 2})
+	m.step(now, mapInput{a, 5})
+	if m.stage != stageMember || !m.trusted {
+		t.Fatalf("stage %d, trusted %v", m.stage, m.trusted)
+	}
+	return m, a
+}
+
+// FuzzPeerMessage: whatever comes on a worker's subject, it does not panic, and
+// only two messages give it a slot: a release of the old owner for this very
+// move, and a grant for a slot that the map says is its own.
+func FuzzPeerMessage(f *testing.F) {
+	for _, kind := range []peerKind{peerPrepared, peerReleased, peerHolding, peerGrant, peerWant, peerAlone} {
+		f.Add(mustJSON(peerMessage{Schema: valueSchema, Kind: kind, From: Member{"sim-1", 8}, Slots: []slotMark{{Slot: 2, Version: 3}, {Slot: 0, Version: 3}}}))
+		f.Add(mustJSON(peerMessage{Schema: valueSchema, Kind: kind, From: Member{"sim-9", 1}, Slots: []slotMark{{Slot: -1, Version: 3}, {Slot: 4000, Version: 1 << 60, Forced: true}}}))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var msg peerMessage
+		if json.Unmarshal(data, &msg) != nil {
+			return
+		}
+		m, a := memberMachine(t)
+		told := peerMessage{Schema: msg.Schema, Kind: msg.Kind, From: msg.From, Slots: slices.Clone(msg.Slots)}
+		for _, e := range m.step(m.now, peerInput{msg}) {
+			h, ok := e.(holdEffect)
+			if !ok {
+				continue
+			}
+			released := told.Kind == peerReleased && told.From == a.owner(h.slot) && a.Moves[h.slot].Next == 0 &&
+				slices.ContainsFunc(told.Slots, func(s slotMark) bool {
+					return s.Slot == h.slot && s.Version == a.Moves[h.slot].Version && !s.Forced
+				})
+			if !released {
+				t.Errorf("%s makes the worker hold slot %d", data, h.slot)
+			}
+		}
+		if m.cur != a {
+			t.Errorf("%s changes the map", data)
+		}
+	})
+}

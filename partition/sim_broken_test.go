@@ -1,0 +1,221 @@
+package partition
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// simBreakage makes a machine, or what is around it, wrong in one way, to see
+// that the checker notices.
+type simBreakage struct {
+	onInput    func(*simWorker, input) input
+	onEffect   func(*simWorker, effect) effect
+	faults     func(*simFaults)
+	blindLease bool // leases are renewed without an expected revision
+	lateStatus bool // the connection's state is read when the loop comes to it
+	ackFirst   bool // messages are acknowledged before they are processed
+}
+
+func (b simBreakage) input(w *simWorker, in input) input {
+	if b.onInput == nil {
+		return in
+	}
+	return b.onInput(w, in)
+}
+
+func (b simBreakage) effect(w *simWorker, e effect) effect {
+	if b.onEffect == nil {
+		return e
+	}
+	return b.onEffect(w, e)
+}
+
+func (b simBreakage) blind(e kvEffect) bool { return b.blindLease && e.purpose == forLeaseRenewal }
+
+// TestSimulationCatchesBrokenVariants proves the checker: each rule of the
+// protocol, left out, is missed by an invariant of that name.
+func TestSimulationCatchesBrokenVariants(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		broken simBreakage
+		by     []string
+		from   uint64 // the seed to begin with, where it is rare
+	}{
+		{"a lease is renewed whoever has it", simBreakage{blindLease: true}, []string{"one-owner", "fenced-alive"}, 1},
+		{"the map is not rewritten after an election", simBreakage{onInput: pretendEpoch}, []string{"deposed"}, 1},
+		{"the new owner does not wait for the take-over", simBreakage{onInput: pretendTaken}, []string{"reset-before-hold"}, 1},
+		{"a lease is trusted beyond its time", simBreakage{onInput: trustLonger}, []string{"one-owner", "fenced-alive"}, 1},
+		{"a slot is released while its handler works", simBreakage{onEffect: releaseAtOnce}, []string{"one-owner", "one-handler"}, 1},
+		{"a release counts for any move", simBreakage{onInput: anyRelease, faults: lateMessages}, []string{"one-owner", "one-handler"}, 1230},
+		{"a grant counts for any take-over", simBreakage{onInput: anyGrant}, []string{"reset-before-hold", "one-owner"}, 1},
+		{"a fence is the claim alone", simBreakage{onEffect: fenceWithoutVersion}, []string{"fence-grows"}, 1},
+		{"a short disconnect is not noticed", simBreakage{lateStatus: true, faults: backSoon}, []string{"one-owner", "fenced-alive"}, 1},
+		{"a message is acknowledged before it is processed", simBreakage{ackFirst: true}, []string{"lost"}, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			for seed := tt.from; seed < tt.from+3000; seed++ {
+				s := newSim(seed, false)
+				s.broken = tt.broken
+				v := s.simulate()
+				if v == nil {
+					continue
+				}
+				if !slices.Contains(tt.by, v.name) {
+					t.Fatalf("seed %d: caught by %s (%s), want one of %v\n%s", seed, v.name, v.text, tt.by, story(seed, tt.broken, simTold))
+				}
+				t.Logf("seed %d: %s: %s", seed, v.name, v.text)
+				return
+			}
+			t.Error("nothing noticed")
+		})
+	}
+}
+
+// pretendEpoch lets a new leader believe that the map has its epoch already.
+func pretendEpoch(w *simWorker, in input) input {
+	kv, ok := in.(kvInput)
+	if !ok || kv.purpose != forMapRead || kv.err != nil {
+		return in
+	}
+	if a, err := DecodeAssignment(kv.gotValue); err == nil {
+		a.Epoch = w.m.lead.epoch
+		kv.gotValue = a.encode()
+	}
+	return kv
+}
+
+// pretendTaken hides from a worker that its slots have to be taken first.
+func pretendTaken(w *simWorker, in input) input {
+	mi, ok := in.(mapInput)
+	if !ok || w.m.lead.office {
+		return in
+	}
+	a := mi.a.clone()
+	for s := range a.Taking {
+		if a.owner(s) == w.m.self {
+			delete(a.Taking, s)
+		}
+	}
+	return mapInput{a, mi.rev}
+}
+
+func trustLonger(w *simWorker, in input) input {
+	switch in := in.(type) {
+	case kvInput:
+		if in.purpose == forLeaseRenewal && in.err == nil {
+			in.start = in.start.Add(2 * w.s.cfg.LeaseTTL)
+		}
+		return in
+	case connectionInput:
+		return nil
+	}
+	return in
+}
+
+func releaseAtOnce(w *simWorker, e effect) effect {
+	if r, ok := e.(releaseEffect); ok && w.runners[r.slot] != nil {
+		w.later(0, func() { w.step(slotReleasedInput{slot: r.slot, claim: r.claim}) })
+		return nil
+	}
+	return e
+}
+
+func anyRelease(w *simWorker, in input) input {
+	p, ok := in.(peerInput)
+	if !ok || p.msg.Kind != peerReleased || w.m.cur == nil {
+		return in
+	}
+	for i := range p.msg.Slots {
+		if mv, moving := w.m.cur.Moves[p.msg.Slots[i].Slot]; moving {
+			p.msg.Slots[i].Version = mv.Version
+		}
+	}
+	return p
+}
+
+// anyGrant lets every grant that a worker has ever had count for every
+// take-over of the slot.
+func anyGrant(w *simWorker, in input) input {
+	switch in := in.(type) {
+	case peerInput:
+		if in.msg.Kind == peerGrant {
+			for _, mark := range in.msg.Slots {
+				w.granted[mark.Slot] = true
+			}
+		}
+	case mapInput:
+		for s := range in.a.Taking {
+			if in.a.owner(s) == w.m.self && w.granted[s] {
+				w.m.own.grants[s] = in.a.Since[s]
+			}
+		}
+	}
+	return in
+}
+
+// backSoon makes disconnects short, so that many are over before they are seen.
+func backSoon(f *simFaults) { f.reconnect = 300 * time.Millisecond }
+
+// lateMessages makes copies of peer messages come long after their time.
+func lateMessages(f *simFaults) { f.dupePeer, f.latePeer, f.slowWork = 0.8, 0.4, 0.05 }
+
+func fenceWithoutVersion(_ *simWorker, e effect) effect {
+	if h, ok := e.(holdEffect); ok {
+		h.fence.Version = 0
+		return h
+	}
+	return e
+}
+
+// A restart of the server is not a death of everybody: who comes back within
+// the time that the leader stays quiet keeps its name and its slots.
+
+func TestASimulatedRestartMovesNothing(t *testing.T) {
+	t.Parallel()
+	for seed := uint64(1); seed <= 100; seed++ {
+		if v := restartOnly(seed, simBreakage{}); v != nil {
+			t.Fatalf("seed %d: %s: %s", seed, v.name, v.text)
+		}
+	}
+}
+
+func TestASuspicionTrustedAfterARestartIsNoticed(t *testing.T) {
+	t.Parallel()
+	broken := simBreakage{onInput: func(w *simWorker, in input) input {
+		w.m.lead.quietUntil = time.Time{}
+		return in
+	}}
+	for seed := uint64(1); seed <= 100; seed++ {
+		if v := restartOnly(seed, broken); v != nil {
+			if v.name != "restart-moves-nothing" {
+				t.Fatalf("seed %d: %s: %s", seed, v.name, v.text)
+			}
+			t.Logf("seed %d: %s: %s", seed, v.name, v.text)
+			return
+		}
+	}
+	t.Error("nothing noticed")
+}
+
+// restartOnly has four workers, no fault but one restart, and clients that are
+// back soon.
+func restartOnly(seed uint64, broken simBreakage) *simViolation {
+	s := newSim(seed, false)
+	s.broken = broken
+	s.faults = simFaults{latency: time.Millisecond, reconnect: 600 * time.Millisecond}
+	for range 4 {
+		s.startWorker()
+	}
+	s.run(6*time.Second, nil)
+	before := s.check.current
+	s.after(0, s.srv.stop)
+	s.after(2*time.Millisecond, s.srv.start)
+	s.run(20*time.Second, nil)
+	if now := s.check.current; s.check.violation == nil && (before == nil || now.Version != before.Version) {
+		s.check.fail("restart-moves-nothing", "the map was %v and is %v", before, now)
+	}
+	return s.check.violation
+}

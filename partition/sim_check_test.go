@@ -1,0 +1,316 @@
+package partition
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// simChecker knows everything that happens in a run and names what must never.
+type simChecker struct {
+	s         *sim
+	violation *simViolation
+
+	current *Assignment // the newest map in the bucket
+	taken   []map[uint64]bool
+	holders []*simWorker
+	fences  []simFence
+	seen    []map[Fence]*simWorker
+	store   []Fence // by slot, the highest fence of a write
+	sent    []int   // by key
+	good    []int   // by key, processed so far
+	total   int
+	dups    int
+	working []*simHandler // by slot
+	redone  int           // plans
+}
+
+// simFence is the highest fence that a slot was held with.
+type simFence struct {
+	fence Fence
+	by    *simWorker
+}
+
+type simViolation struct{ name, text string }
+
+func newSimChecker(s *sim) *simChecker {
+	n := s.cfg.Slots
+	c := &simChecker{s: s, taken: make([]map[uint64]bool, n), holders: make([]*simWorker, n), fences: make([]simFence, n),
+		seen: make([]map[Fence]*simWorker, n), store: make([]Fence, n), working: make([]*simHandler, n),
+		sent: make([]int, simKeys), good: make([]int, simKeys)}
+	for i := range n {
+		c.taken[i] = make(map[uint64]bool)
+		c.seen[i] = make(map[Fence]*simWorker)
+	}
+	return c
+}
+
+func (c *simChecker) fail(name, format string, args ...any) {
+	if c.violation == nil {
+		c.violation = &simViolation{name, fmt.Sprintf(format, args...)}
+		c.s.logf("VIOLATION %s: %s", name, c.violation.text)
+	}
+}
+
+// stepped looks at what a machine believes after a step.
+//
+// one-owner: at most one worker that trusts its lease works on a slot.
+func (c *simChecker) stepped(w *simWorker) {
+	clear(c.holders)
+	for _, o := range c.s.workers {
+		if o.dead || !o.trusted() {
+			continue
+		}
+		for slot := range o.runners {
+			if other := c.holders[slot]; other != nil {
+				c.fail("one-owner", "slot %d: %v and %v both trust their leases and hold it", slot, other, o)
+				return
+			}
+			c.holders[slot] = o
+		}
+	}
+}
+
+// held: fence-grows, fence-unique and reset-before-hold.
+func (c *simChecker) held(w *simWorker, slot int, f Fence) {
+	last := c.fences[slot]
+	switch by := c.seen[slot][f]; {
+	case by != nil && by != w:
+		c.fail("fence-unique", "slot %d: %v has fence %v, which %v had", slot, w, f, by)
+	case last.by != nil && last.by != w && f.Compare(last.fence) <= 0 && w.trusted():
+		c.fail("fence-grows", "slot %d: %v has fence %v after %v of %v", slot, w, f, last.fence, last.by)
+	}
+	c.seen[slot][f] = w
+	if last.by == nil || f.Compare(last.fence) > 0 {
+		c.fences[slot] = simFence{f, w}
+	}
+	// Who holds it already had it from the dead one by a finished hand-over.
+	if taken, is := c.taken[slot][f.Version]; is && !taken && w.runners[slot] == nil {
+		c.fail("reset-before-hold", "slot %d: %v holds it as of version %d, whose take-over from a dead owner was not carried out", slot, w, f.Version)
+	}
+}
+
+// resetDone books a RESET, which serves the take-over that the bucket shows.
+func (c *simChecker) resetDone(slot int) {
+	for v := range c.taken[slot] {
+		c.taken[slot][v] = true
+	}
+}
+
+// begins: one-handler and order, where a handler begins.
+func (c *simChecker) begins(w *simWorker, h *simHandler) {
+	slot := h.r.slot
+	if o := c.working[slot]; o != nil && o.r.handler == o && !o.cancelled && !o.r.w.dead {
+		if o.r.w.trusted() {
+			c.fail("one-handler", "slot %d: %v begins %d while %v works on %d", slot, w, h.msg.seq, o.r.w, o.msg.seq)
+		} else if h.fence.Compare(o.fence) <= 0 && o.r.w != w {
+			c.fail("zombie-fence", "slot %d: %v begins with fence %v, the zombie %v has %v", slot, w, h.fence, o.r.w, o.fence)
+		}
+	}
+	c.working[slot] = h
+	if h.msg.n > c.good[h.msg.key]+1 {
+		c.fail("order", "key %d: %v begins message %d, the last that was processed is %d", h.msg.key, w, h.msg.n, c.good[h.msg.key])
+	}
+	if h.msg.n < c.good[h.msg.key] {
+		c.fail("order", "key %d: %v begins message %d again after %d", h.msg.key, w, h.msg.n, c.good[h.msg.key])
+	}
+}
+
+// processed is the write of a handler to a store that knows fences.
+func (c *simChecker) processed(w *simWorker, h *simHandler) bool {
+	slot := h.r.slot
+	if h.fence.Compare(c.store[slot]) < 0 {
+		c.s.logf("%s: slot %d, the store refuses fence %v", w, slot, h.fence)
+		return false
+	}
+	c.store[slot] = h.fence
+	key, n := h.msg.key, h.msg.n
+	switch {
+	case n == c.good[key]+1:
+		c.good[key] = n
+		c.total++
+	case n == c.good[key]:
+		c.dups++
+	default:
+		c.fail("order", "key %d: %v processes message %d after %d", key, w, n, c.good[key])
+	}
+	return true
+}
+
+// removed: lost, a message that leaves the stream was processed.
+func (c *simChecker) removed(slot int, m simMessage) {
+	if m.n > c.good[m.key] {
+		c.fail("lost", "slot %d: message %d (key %d, %d) is acknowledged and was not processed", slot, m.seq, m.key, m.n)
+	}
+}
+
+// written looks at what reaches the buckets.
+func (c *simChecker) written(w *simWorker, e kvEffect) {
+	switch {
+	case e.key == AssignmentKey:
+		a, err := DecodeAssignment(e.value)
+		if err != nil {
+			c.fail("map-valid", "%v writes a map: %v", w, err)
+			return
+		}
+		c.s.logf("bucket: map %s", describe(a))
+		c.mapWritten(w, a)
+		c.current = a
+	case e.purpose == forFencing:
+		c.fenced(w, e.key)
+	}
+}
+
+func (c *simChecker) mapWritten(w *simWorker, a *Assignment) {
+	for _, o := range c.s.workers {
+		if l := o.m.lead; !o.dead && l.office && l.ready && l.epoch > a.Epoch && c.current != nil {
+			c.fail("deposed", "%v writes a map of epoch %d after %v of epoch %d has begun", w, a.Epoch, o, l.epoch)
+		}
+	}
+	for s := range a.Taking {
+		if _, known := c.taken[s][a.Since[s]]; !known {
+			c.taken[s][a.Since[s]] = false
+		}
+	}
+	if c.current == nil {
+		return
+	}
+	if a.Epoch < c.current.Epoch {
+		c.fail("deposed", "%v writes a map of epoch %d over one of epoch %d", w, a.Epoch, c.current.Epoch)
+	}
+	if a.Version != c.current.Version && a.Version != c.current.Version+1 {
+		c.fail("version", "%v writes version %d after %d", w, a.Version, c.current.Version)
+	}
+	for s := range a.Owner {
+		if a.owner(s) != c.current.owner(s) && a.Since[s] <= c.current.Since[s] {
+			c.fail("since-grows", "slot %d: owner %v since %d after %v since %d", s, a.owner(s), a.Since[s], c.current.owner(s), c.current.Since[s])
+		}
+	}
+	c.movement(w, a)
+}
+
+// movement: a re-plan moves what its plan says; after a crash, only what was the
+// dead one's. A write that is no re-plan changes no destination.
+func (c *simChecker) movement(w *simWorker, a *Assignment) {
+	if a.Version == c.current.Version && !sameDestinations(c.current, a) {
+		c.fail("movement", "%v moves slots without a new version", w)
+	}
+	if a.Version == c.current.Version || w.lastPlan == nil {
+		return
+	}
+	c.redone++
+	moved, mustNot := 0, 0
+	live := make(map[Member]bool)
+	for i, m := range a.Workers {
+		live[m] = !w.lastPlan.problem.Workers[i].Draining
+	}
+	for s := range a.Owner {
+		before := c.current.member(c.current.destination(s))
+		if before == a.member(a.destination(s)) {
+			continue
+		}
+		moved++
+		if live[before] { // and stays
+			mustNot++
+		}
+	}
+	switch {
+	case moved != a.Moved:
+		c.fail("movement", "version %d moves %d slots and says %d", a.Version, moved, a.Moved)
+	case w.lastPlan.reason == reasonCrash && mustNot > 0 && c.balanced(live):
+		c.fail("movement", "version %d, after a crash, moves %d slots of the living", a.Version, mustNot)
+	}
+}
+
+// balanced tells whether the slots are spread evenly over these workers; if not,
+// a plan evens them out.
+func (c *simChecker) balanced(live map[Member]bool) bool {
+	n := make(map[Member]int)
+	for s := range c.current.Owner {
+		if to := c.current.member(c.current.destination(s)); live[to] {
+			n[to]++
+		} else {
+			n[c.current.owner(s)]++ // who has it back, if alive
+		}
+	}
+	low, high := c.s.cfg.Slots, 0
+	for m, stays := range live {
+		if stays {
+			low, high = min(low, n[m]), max(high, n[m])
+		}
+	}
+	return high-low <= 1
+}
+
+func sameDestinations(a, b *Assignment) bool {
+	for s := range a.Owner {
+		if a.member(a.destination(s)) != b.member(b.destination(s)) {
+			return false
+		}
+	}
+	return true
+}
+
+// fenced: a worker whose lease is deleted was disconnected, or is dead.
+func (c *simChecker) fenced(by *simWorker, id string) {
+	for _, w := range c.s.workers {
+		if !w.dead && w.m.self.ID == id && w.trusted() && !w.stopped {
+			c.fail("fenced-alive", "%v deletes the lease of %v, who trusts it", by, w)
+		}
+	}
+}
+
+// atRest tells whether everything is done: every slot is with a live owner that
+// pulls, and the stream is empty.
+func (c *simChecker) atRest() bool {
+	if c.current == nil || !c.current.Settled() {
+		return false
+	}
+	for _, sl := range c.s.srv.slots {
+		if len(sl.stream) > 0 {
+			return false
+		}
+	}
+	for s := range c.current.Owner {
+		i := slices.IndexFunc(c.s.workers, func(w *simWorker) bool { return !w.dead && w.m.self == c.current.owner(s) })
+		if i < 0 || !c.s.workers[i].trusted() || c.s.workers[i].runners[s] == nil {
+			return false
+		}
+	}
+	for _, w := range c.s.workers {
+		if !w.dead && w.m.stage == stageMember && c.current.index(w.m.self) == none {
+			return false
+		}
+	}
+	return true
+}
+
+// whyNotAtRest explains a liveness violation.
+func (c *simChecker) whyNotAtRest() string {
+	out := ""
+	if c.current != nil {
+		out = describe(c.current)
+	}
+	for _, sl := range c.s.srv.slots {
+		if len(sl.stream) > 0 {
+			out += fmt.Sprintf("; slot %d has %d messages, first published at %v", sl.slot, len(sl.stream), sl.stream[0].published.Round(time.Millisecond))
+			if k := sl.consumer; k != nil {
+				out += fmt.Sprintf(" (pin %d, pending %v, %d pulls, sseq %d)", k.pin, k.pending, len(k.waiting), k.sseq)
+			}
+		}
+	}
+	for _, w := range c.s.workers {
+		if !w.dead {
+			out += fmt.Sprintf("; %v stage %d state %s trusted %v leads %v holds", w, w.m.stage, w.m.state, w.trusted(), w.m.lead.office)
+			for s := range c.s.cfg.Slots {
+				if st := w.m.own.slots[s]; st != nil {
+					out += fmt.Sprintf(" %d:%d", s, st.phase)
+					if w.runners[s] == nil {
+						out += "-"
+					}
+				}
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,619 @@
+package partition
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// This file models what workers see of the server: the buckets with their
+// revisions, lifetimes and watches, the subjects of the workers, and the stream
+// with one pinned consumer a slot.
+
+type simServer struct {
+	s       *sim
+	up      bool
+	buckets map[string]*simBucket
+	names   []string // of buckets, in order
+	subs    map[Member]*simWorker
+	slots   []*simSlot
+	seq     uint64 // of the stream
+	pins    uint64
+	resets  []uint64 // by slot, the version of the map whose take-over was carried out
+}
+
+type simKV struct {
+	key     string
+	value   []byte
+	rev     uint64
+	deleted bool
+	expires time.Duration // 0: never
+}
+
+type simBucket struct {
+	name    string
+	seq     uint64
+	last    map[string]*simKV
+	log     []*simKV
+	history int
+	watches []*simWatch
+}
+
+type simWatch struct {
+	w      *simWorker
+	b      *simBucket
+	seen   uint64 // revision
+	synced bool
+	lag    time.Duration // the moment that the last delivery happens
+	gen    int
+	open   bool         // at the server
+	see    func(*simKV) // nil: all that was there has been seen
+	ended  bool
+}
+
+func newSimServer(s *sim) *simServer {
+	srv := &simServer{s: s, up: true, buckets: make(map[string]*simBucket), subs: make(map[Member]*simWorker), resets: make([]uint64, s.cfg.Slots)}
+	for _, b := range []simBucket{{name: s.cfg.bucketIDs(), history: 1}, {name: s.cfg.bucketLeases(), history: 1}, {name: s.cfg.bucketMap(), history: 10}} {
+		b.last = make(map[string]*simKV)
+		srv.buckets[b.name] = &b
+		srv.names = append(srv.names, b.name)
+	}
+	for range s.cfg.Slots {
+		srv.slots = append(srv.slots, &simSlot{srv: srv, slot: len(srv.slots), consumer: newSimConsumer()})
+	}
+	return srv
+}
+
+// apply carries out one operation of a bucket.
+func (srv *simServer) apply(w *simWorker, e kvEffect) kvInput {
+	out := kvInput{kvEffect: e}
+	b := srv.buckets[e.bucket]
+	last := b.last[e.key]
+	var rev uint64
+	if last != nil {
+		rev = last.rev
+	}
+	switch e.op {
+	case opList:
+		for k, v := range b.last {
+			if !v.deleted {
+				out.keys = append(out.keys, k)
+			}
+		}
+		slices.Sort(out.keys)
+	case opGet:
+		if last == nil || last.deleted {
+			out.err = errNotFound
+			break
+		}
+		out.gotValue, out.gotRev = last.value, last.rev
+	case opCreate:
+		if last != nil && !last.deleted {
+			out.err = errConflict
+			break
+		}
+		out.gotRev = srv.put(b, e)
+	case opUpdate, opDelete:
+		if rev != e.rev && !srv.s.broken.blind(e) {
+			out.err = fmt.Errorf("%w: revision %d, expected %d", errConflict, rev, e.rev)
+			break
+		}
+		if e.op == opDelete {
+			srv.store(b, &simKV{key: e.key, deleted: true})
+			break
+		}
+		out.gotRev = srv.put(b, e)
+	}
+	if out.err == nil && e.op != opList && e.op != opGet {
+		srv.s.check.written(w, e)
+	}
+	return out
+}
+
+func (srv *simServer) put(b *simBucket, e kvEffect) uint64 {
+	kv := &simKV{key: e.key, value: e.value}
+	if e.ttl > 0 {
+		kv.expires = srv.s.now + e.ttl
+		// The server sees to expiries now and then.
+		srv.s.after(e.ttl+srv.s.between(0, 350*time.Millisecond), func() { srv.expire(b, kv) })
+	}
+	srv.store(b, kv)
+	return kv.rev
+}
+
+func (srv *simServer) expire(b *simBucket, kv *simKV) {
+	if srv.up && b.last[kv.key] == kv {
+		srv.s.logf("server: %s/%s expired", b.name, kv.key)
+		srv.store(b, &simKV{key: kv.key, deleted: true})
+	}
+}
+
+func (srv *simServer) store(b *simBucket, kv *simKV) {
+	b.seq++
+	kv.rev = b.seq
+	b.last[kv.key] = kv
+	b.log = append(b.log, kv)
+	n, oldest := 0, -1
+	for i := len(b.log) - 1; i >= 0; i-- {
+		if b.log[i].key == kv.key {
+			if n++; n > b.history {
+				oldest = i
+				break
+			}
+		}
+	}
+	if oldest >= 0 {
+		b.log = slices.Delete(b.log, oldest, oldest+1)
+	}
+	for _, wa := range b.watches {
+		if wa.open {
+			wa.push(kv)
+		}
+	}
+}
+
+// watch delivers the last value of every key, a nil, and then what is written,
+// in order, each a while later.
+func (srv *simServer) watch(w *simWorker, bucket string, see func(*simKV)) *simWatch {
+	b := srv.buckets[bucket]
+	wa := &simWatch{w: w, b: b, see: see}
+	wa.request()
+	return wa
+}
+
+// request asks for the watch, again if nothing comes of it.
+func (wa *simWatch) request() {
+	wa.w.link.up(func() {
+		if !wa.ended && !slices.Contains(wa.b.watches, wa) {
+			wa.b.watches = append(wa.b.watches, wa)
+			wa.begin()
+		}
+	})
+	wa.w.later(2*time.Second, func() {
+		if !wa.ended && !slices.Contains(wa.b.watches, wa) {
+			wa.request()
+		}
+	})
+}
+
+func (wa *simWatch) begin() {
+	wa.open = true
+	for _, kv := range wa.b.log {
+		if wa.b.last[kv.key] == kv {
+			wa.push(kv)
+		}
+	}
+	wa.deliver(func() {
+		wa.synced = true
+		wa.see(nil)
+	})
+}
+
+func (wa *simWatch) push(kv *simKV) {
+	wa.deliver(func() {
+		if kv.rev > wa.seen {
+			wa.seen = kv.rev
+			wa.see(kv)
+		}
+	})
+}
+
+func (wa *simWatch) deliver(do func()) {
+	gen := wa.gen
+	wa.w.link.down(func() {
+		s := wa.w.s
+		wa.lag = max(wa.lag+1, s.now+s.between(0, s.faults.latency))
+		s.at(wa.lag, wa.w, func() {
+			if !wa.ended && gen == wa.gen {
+				do()
+			}
+		})
+	})
+}
+
+// resume follows a reconnect: an ordered consumer begins behind what was seen.
+func (wa *simWatch) resume() {
+	wa.gen++
+	wa.open = false
+	gen := wa.gen
+	s := wa.w.s
+	s.at(s.now+s.between(0, time.Second), wa.w, func() {
+		wa.w.link.up(func() {
+			if wa.ended || gen != wa.gen {
+				return
+			}
+			wa.open = true
+			for _, kv := range wa.b.log {
+				if kv.rev > wa.seen && (wa.synced || wa.b.last[kv.key] == kv) {
+					wa.push(kv)
+				}
+			}
+			if !wa.synced {
+				wa.deliver(func() {
+					wa.synced = true
+					wa.see(nil)
+				})
+			}
+		})
+	})
+}
+
+func (wa *simWatch) end() {
+	wa.ended = true
+	wa.b.watches = slices.DeleteFunc(wa.b.watches, func(o *simWatch) bool { return o == wa })
+}
+
+func (srv *simServer) connected(w *simWorker) {
+	if w.listening != (Member{}) {
+		srv.subs[w.listening] = w
+	}
+	for _, name := range srv.names {
+		for _, wa := range srv.buckets[name].watches {
+			if wa.w == w {
+				wa.resume()
+			}
+		}
+	}
+}
+
+func (srv *simServer) disconnected(w *simWorker) {
+	for m, o := range srv.subs {
+		if o == w {
+			delete(srv.subs, m)
+		}
+	}
+}
+
+// stop ends every connection; start comes back with what is on disk.
+func (srv *simServer) stop() {
+	srv.s.logf("server: stopped")
+	srv.up = false
+	for _, w := range srv.s.workers {
+		if w.link.server {
+			w.link.lose(srv.s.between(0, 20*time.Millisecond))
+		}
+	}
+	for _, sl := range srv.slots {
+		if sl.consumer != nil {
+			sl.consumer.waiting = nil
+		}
+		if srv.s.cfg.Replicas == 1 {
+			sl.consumer = nil // it was in memory only
+		}
+	}
+}
+
+func (srv *simServer) start() {
+	if srv.up {
+		return
+	}
+	srv.s.logf("server: started")
+	srv.up = true
+	for _, name := range srv.names {
+		b := srv.buckets[name]
+		for _, kv := range slices.Clone(b.log) {
+			if kv.expires > 0 && kv.expires <= srv.s.now && b.last[kv.key] == kv {
+				srv.expire(b, kv)
+			}
+		}
+	}
+}
+
+// The stream.
+
+type simMessage struct {
+	seq       uint64
+	key       int
+	n         int // of its key, from 1
+	published time.Duration
+}
+
+type simSlot struct {
+	srv      *simServer
+	slot     int
+	stream   []simMessage // not acknowledged yet
+	consumer *simConsumer // nil: lost
+}
+
+type simPending struct {
+	dseq uint64
+	at   time.Duration
+}
+
+// simConsumer is a pinned consumer with one message in flight.
+type simConsumer struct {
+	pin          uint64 // 0: none
+	pinned       time.Duration
+	sseq, dseq   uint64 // of the next delivery
+	adflr, asflr uint64
+	pending      map[uint64]simPending
+	redeliver    []uint64
+	count        map[uint64]uint64
+	waiting      []*simPull
+}
+
+func newSimConsumer() *simConsumer {
+	return &simConsumer{sseq: 1, dseq: 1, pending: make(map[uint64]simPending), count: make(map[uint64]uint64)}
+}
+
+// simPull is a pull that waits at the server.
+type simPull struct {
+	w       *simWorker
+	slot    int
+	serie   int
+	n       int
+	id      uint64
+	expires time.Duration
+}
+
+// simDelivery is a message, or a status, on its way to a worker.
+type simDelivery struct {
+	slot   int
+	serie  int
+	status int // 0: a message
+	msg    simMessage
+	dseq   uint64
+	pin    uint64
+	con    *simConsumer
+}
+
+func (sl *simSlot) publish(m simMessage) {
+	sl.stream = append(sl.stream, m)
+	sl.signal()
+}
+
+func (sl *simSlot) find(seq uint64) int {
+	return slices.IndexFunc(sl.stream, func(m simMessage) bool { return m.seq == seq })
+}
+
+// pull takes a pull in.
+func (sl *simSlot) pull(p *simPull) {
+	c := sl.consumer
+	if c == nil {
+		p.end(503)
+		return
+	}
+	if c.pin != 0 {
+		if p.id == c.pin {
+			c.pinned = sl.srv.s.now
+		} else if p.id != 0 {
+			p.end(423)
+			return
+		}
+	}
+	c.waiting = append(c.waiting, p)
+	sl.srv.s.after(p.expires-sl.srv.s.now, func() {
+		if i := slices.Index(c.waiting, p); i >= 0 {
+			c.waiting = slices.Delete(c.waiting, i, i+1)
+			p.end(408)
+		}
+	})
+	sl.signal()
+}
+
+func (p *simPull) end(status int) {
+	d := simDelivery{slot: p.slot, serie: p.serie, status: status}
+	p.w.link.down(func() { p.w.dispatch(d) })
+}
+
+// signal delivers what can be delivered.
+func (sl *simSlot) signal() {
+	c := sl.consumer
+	for c != nil && len(c.waiting) > 0 {
+		m, again, ok := sl.nextMessage()
+		if !ok {
+			return
+		}
+		p := c.nextWaiting(sl.srv)
+		if p == nil {
+			if again {
+				c.redeliver = append([]uint64{m.seq}, c.redeliver...)
+			}
+			return
+		}
+		sl.deliver(p, m, again)
+	}
+}
+
+func (sl *simSlot) nextMessage() (m simMessage, again, ok bool) {
+	c := sl.consumer
+	for len(c.redeliver) > 0 {
+		seq := c.redeliver[0]
+		c.redeliver = c.redeliver[1:]
+		if i := sl.find(seq); i >= 0 {
+			return sl.stream[i], true, true
+		}
+		delete(c.pending, seq)
+		c.floor()
+	}
+	if len(c.pending) >= 1 { // MaxAckPending
+		return m, false, false
+	}
+	for _, m := range sl.stream {
+		if m.seq >= c.sseq {
+			return m, false, true
+		}
+	}
+	return m, false, false
+}
+
+// nextWaiting finds the pull that gets the next message, and pins its client.
+func (c *simConsumer) nextWaiting(srv *simServer) *simPull {
+	assign, cycled := c.pin == 0, 0
+	for len(c.waiting) > 0 {
+		p := c.waiting[0]
+		switch {
+		case assign && p.id != 0, !assign && p.id != 0 && p.id != c.pin:
+			c.waiting = c.waiting[1:]
+			p.end(423)
+			continue
+		case assign:
+			srv.pins++
+			c.pin, c.pinned = srv.pins, srv.s.now
+			p.id = c.pin
+			c.watchPin(srv)
+		case p.id == 0:
+			c.waiting = append(c.waiting[1:], p)
+			if cycled++; cycled >= len(c.waiting) {
+				return nil
+			}
+			continue
+		}
+		if p.w.link.server {
+			if p.n--; p.n == 0 {
+				c.waiting = c.waiting[1:]
+			} else {
+				c.waiting = append(c.waiting[1:], p)
+			}
+			return p
+		}
+		c.waiting = c.waiting[1:] // nobody listens any more
+		assign = false
+	}
+	return nil
+}
+
+func (c *simConsumer) watchPin(srv *simServer) {
+	pin := c.pin
+	var look func()
+	look = func() {
+		if c.pin != pin {
+			return
+		}
+		if left := c.pinned + pinnedTTL - srv.s.now; left > 0 {
+			srv.s.after(left, look)
+			return
+		}
+		c.pin = 0
+		for _, sl := range srv.slots {
+			if sl.consumer == c {
+				sl.signal()
+			}
+		}
+	}
+	srv.s.after(pinnedTTL, look)
+}
+
+func (sl *simSlot) deliver(p *simPull, m simMessage, again bool) {
+	c := sl.consumer
+	if again {
+		c.count[m.seq]++
+		if pe, ok := c.pending[m.seq]; ok {
+			pe.at = sl.srv.s.now
+			c.pending[m.seq] = pe
+		} else {
+			c.pending[m.seq] = simPending{dseq: c.dseq, at: sl.srv.s.now}
+		}
+	} else {
+		c.sseq = m.seq + 1
+		c.pending[m.seq] = simPending{dseq: c.dseq, at: sl.srv.s.now}
+	}
+	d := simDelivery{slot: sl.slot, serie: p.serie, msg: m, dseq: c.dseq, pin: c.pin, con: c}
+	c.dseq++
+	p.w.link.down(func() { p.w.dispatch(d) })
+	sl.watchAck(c, m.seq)
+}
+
+// watchAck delivers again what nobody acknowledges in time.
+func (sl *simSlot) watchAck(c *simConsumer, seq uint64) {
+	s := sl.srv.s
+	pe, ok := c.pending[seq]
+	if !ok {
+		return
+	}
+	s.after(pe.at+s.cfg.AckWait-s.now, func() {
+		now, ok := c.pending[seq]
+		switch {
+		case !ok || sl.consumer != c:
+		case s.now < now.at+s.cfg.AckWait:
+			sl.watchAck(c, seq)
+		case !slices.Contains(c.redeliver, seq):
+			s.logf("server: slot %d, message %d was not acknowledged in time", sl.slot, seq)
+			c.redeliver = append(c.redeliver, seq)
+			now.at = s.now
+			c.pending[seq] = now
+			sl.signal()
+			sl.watchAck(c, seq)
+		}
+	})
+}
+
+func (c *simConsumer) floor() {
+	if len(c.pending) == 0 {
+		c.adflr, c.asflr = c.dseq-1, c.sseq-1
+	}
+}
+
+func (sl *simSlot) ack(d simDelivery) {
+	c := sl.consumer
+	if c == nil || d.msg.seq >= c.sseq {
+		return
+	}
+	_, full := c.pending[d.msg.seq]
+	delete(c.pending, d.msg.seq)
+	c.redeliver = slices.DeleteFunc(c.redeliver, func(q uint64) bool { return q == d.msg.seq })
+	if full {
+		c.floor()
+	}
+	if i := sl.find(d.msg.seq); i >= 0 {
+		sl.srv.s.check.removed(sl.slot, sl.stream[i])
+		sl.stream = slices.Delete(sl.stream, i, i+1)
+	}
+	sl.signal()
+}
+
+func (sl *simSlot) nak(d simDelivery) {
+	c := sl.consumer
+	if c == nil || d.dseq <= c.adflr || d.dseq > c.dseq {
+		return
+	}
+	if _, ok := c.pending[d.msg.seq]; !ok {
+		return
+	}
+	if !slices.Contains(c.redeliver, d.msg.seq) {
+		c.redeliver = append(c.redeliver, d.msg.seq)
+	}
+	sl.signal()
+}
+
+func (sl *simSlot) progress(d simDelivery) {
+	if c := sl.consumer; c != nil {
+		if pe, ok := c.pending[d.msg.seq]; ok {
+			pe.at = sl.srv.s.now
+			c.pending[d.msg.seq] = pe
+		}
+	}
+}
+
+func (sl *simSlot) unpin() error {
+	if sl.consumer == nil {
+		return errNoConsumer
+	}
+	sl.consumer.pin = 0
+	sl.signal()
+	return nil
+}
+
+// reset goes back to the acknowledgement floor.
+func (sl *simSlot) reset() error {
+	c := sl.consumer
+	if c == nil {
+		return errNoConsumer
+	}
+	clear(c.pending)
+	clear(c.count)
+	c.redeliver = nil
+	c.sseq, c.dseq = c.asflr+1, 1
+	c.adflr = 0
+	sl.signal()
+	return nil
+}
+
+func (sl *simSlot) create() {
+	if sl.consumer == nil {
+		sl.consumer = newSimConsumer()
+	}
+}
+
+func sameValue(a, b []byte) bool { return bytes.Equal(a, b) }

@@ -1,0 +1,234 @@
+package partition
+
+import (
+	"flag"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+var (
+	simSeeds = flag.Int("sim.seeds", 250, "how many seeds TestSimulation runs")
+	simSeed  = flag.Uint64("sim.seed", 0, "the one seed that TestSimulation replays, with its steps")
+	simFirst = flag.Uint64("sim.first", 1, "the first seed of TestSimulation")
+)
+
+const (
+	simKeys = 24
+	// simCalm is how long after the last fault everything must be at rest.
+	simCalm = 60 * time.Second
+	// simTold is how many steps a failure shows.
+	simTold = 60
+)
+
+// drawConfig has short times, so that a run sees many leases come and go.
+func (s *sim) drawConfig() Config {
+	cfg := Config{Name: "sim", Stream: "sim", Subject: "sim.*", Slots: 4 + s.rng.IntN(9), PoolSize: 12,
+		HeartbeatInterval: time.Second, LeaseTTL: 3 * time.Second, IDTTL: 6 * time.Second,
+		ProbeInterval: 200 * time.Millisecond,
+		ColdWindow:    2 * time.Second, PlannedWindow: time.Second, PrepareTimeout: time.Second,
+		HandoverTimeout: 2 * time.Second, LeaveTimeout: 4 * time.Second, AckWait: 10 * time.Second}
+	if s.chance(0.25) {
+		cfg.Replicas = 3
+	}
+	s.faults = simFaults{latency: 2 * time.Millisecond, reconnect: 1200 * time.Millisecond}
+	for _, f := range []struct {
+		p    *float64
+		most float64
+	}{{&s.faults.slow, 0.01}, {&s.faults.loseReply, 0.05}, {&s.faults.losePeer, 0.3}, {&s.faults.dupePeer, 0.3},
+		{&s.faults.latePeer, 0.2}, {&s.faults.failWork, 0.05}, {&s.faults.dieHere, 0.0005}, {&s.faults.slowWork, 0.05}} {
+		if s.chance(0.5) {
+			*f.p = s.rng.Float64() * f.most
+		}
+	}
+	if s.chance(0.3) {
+		s.faults.latency = 30 * time.Millisecond
+	}
+	return cfg.resolve()
+}
+
+// live returns the processes that have not ended.
+func (s *sim) live() []*simWorker {
+	var ws []*simWorker
+	for _, w := range s.workers {
+		if !w.dead {
+			ws = append(ws, w)
+		}
+	}
+	return ws
+}
+
+func (s *sim) anyone() *simWorker {
+	ws := s.live()
+	if len(ws) == 0 {
+		return nil
+	}
+	return ws[s.rng.IntN(len(ws))]
+}
+
+// leader returns who leads, or anyone.
+func (s *sim) leader() *simWorker {
+	for _, w := range s.live() {
+		if w.m.lead.office {
+			return w
+		}
+	}
+	return s.anyone()
+}
+
+// publish goes on as long as faults do.
+func (s *sim) publish(end time.Duration) {
+	if s.now >= end {
+		return
+	}
+	if s.srv.up {
+		key := s.rng.IntN(simKeys)
+		s.check.sent[key]++
+		s.srv.seq++
+		slot := SlotOf(s.cfg.Slots, fmt.Sprint(key))
+		s.srv.slots[slot].publish(simMessage{seq: s.srv.seq, key: key, n: s.check.sent[key], published: s.now})
+	}
+	s.after(s.between(5*time.Millisecond, 120*time.Millisecond), func() { s.publish(end) })
+}
+
+// disturb does one large fault and schedules the next.
+func (s *sim) disturb(end time.Duration, every time.Duration) {
+	if s.now >= end {
+		return
+	}
+	w := s.anyone()
+	if s.chance(0.3) {
+		w = s.leader()
+	}
+	switch n := s.rng.IntN(100); {
+	case w == nil || (n < 22 && len(s.live()) < 8):
+		s.startWorker()
+	case n < 34:
+		w.crash()
+	case n < 44:
+		s.logf("%s: asked to leave", w)
+		w.leaving = true
+		s.at(s.now, w, func() { w.step(leaveInput{}) })
+	case n < 46:
+		s.logf("all are asked to leave")
+		for _, w := range s.live() {
+			w.leaving = true
+			s.at(s.now+s.between(0, 200*time.Millisecond), w, func() { w.step(leaveInput{}) })
+		}
+	case n < 60:
+		if !w.stopped {
+			w.stop()
+			s.after(s.between(10*time.Millisecond, 3*s.cfg.LeaseTTL), w.goOn)
+		}
+	case n < 76:
+		notice := s.between(0, 30*time.Millisecond)
+		if s.chance(0.2) {
+			notice = s.between(0, 2*time.Second)
+		}
+		w.link.lose(notice)
+	case n < 88:
+		w.link.holdTraffic()
+		s.after(s.between(10*time.Millisecond, 2*s.cfg.LeaseTTL), func() {
+			if w.link.cut && !s.quiet && s.chance(0.5) {
+				w.link.lose(s.between(0, 30*time.Millisecond))
+			} else {
+				w.link.release()
+			}
+		})
+	case n < 93:
+		if s.srv.up {
+			s.srv.stop()
+			s.after(s.between(50*time.Millisecond, 2*s.cfg.LeaseTTL), s.srv.start)
+		}
+	default:
+		s.startWorker()
+		s.after(s.between(0, 2*s.cfg.PlannedWindow), func() {
+			if w := s.anyone(); w != nil && !s.quiet {
+				w.crash()
+			}
+		})
+	}
+	s.after(s.between(every/4, 2*every), func() { s.disturb(end, every) })
+}
+
+// calm ends every fault: what is stopped goes on, what is cut passes, and
+// somebody is there.
+func (s *sim) calm() {
+	s.quiet = true
+	s.logf("calm")
+	s.srv.start()
+	for _, w := range s.live() {
+		w.goOn()
+		w.link.release()
+	}
+	staying := 0
+	for _, w := range s.live() {
+		if !w.leaving {
+			staying++
+		}
+	}
+	for ; staying < 2; staying++ {
+		s.startWorker()
+	}
+}
+
+// simulate is a whole run.
+func (s *sim) simulate() *simViolation {
+	if s.broken.faults != nil {
+		s.broken.faults(&s.faults)
+	}
+	stormy := s.between(8*time.Second, 30*time.Second)
+	for range 1 + s.rng.IntN(5) {
+		s.after(s.between(0, 500*time.Millisecond), func() { s.startWorker() })
+	}
+	s.after(time.Second, func() { s.publish(stormy) })
+	s.after(s.between(0, 6*time.Second), func() { s.disturb(stormy, s.between(200*time.Millisecond, 4*time.Second)) })
+	s.run(stormy, nil)
+	s.calm()
+	// Those that leave yet, or whose leases have yet to expire, change the map
+	// once more, so being at rest counts from there on.
+	s.run(stormy+2*s.cfg.LeaseTTL, nil)
+	s.run(stormy+simCalm, s.check.atRest)
+	if s.check.violation == nil && !s.check.atRest() {
+		s.check.fail("liveness", "not at rest %v after the last fault: %s", simCalm, s.check.whyNotAtRest())
+	}
+	return s.check.violation
+}
+
+// story runs a seed again and returns its last steps.
+func story(seed uint64, broken simBreakage, most int) string {
+	s := newSim(seed, true)
+	s.broken = broken
+	s.simulate()
+	if len(s.trace) > most {
+		s.trace = s.trace[len(s.trace)-most:]
+	}
+	return strings.Join(s.trace, "\n")
+}
+
+func TestSimulation(t *testing.T) {
+	if *simSeed != 0 {
+		s := newSim(*simSeed, true)
+		v := s.simulate()
+		t.Log("\n" + strings.Join(s.trace, "\n"))
+		if v != nil {
+			t.Errorf("seed %d: %s: %s", *simSeed, v.name, v.text)
+		}
+		return
+	}
+	var steps, messages, plans, failed int
+	for seed := *simFirst; seed < *simFirst+uint64(*simSeeds); seed++ {
+		s := newSim(seed, false)
+		if v := s.simulate(); v != nil {
+			t.Errorf("seed %d: %s: %s\nits last steps:\n%s", seed, v.name, v.text, story(seed, simBreakage{}, simTold))
+			if failed++; failed == 3 {
+				t.FailNow()
+			}
+		}
+		steps += s.steps
+		messages += s.check.total
+		plans += s.check.redone
+	}
+	t.Logf("%d seeds: %d events, %d messages, %d plans", *simSeeds, steps, messages, plans)
+}
