@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-var depth = flag.Int("crashpoints.depth", 1, "how much TestCrashPoints explores: 0 a small sample, 1 every single fault and a sample of the rest, 2 many pairs and interleavings too, 3 all of them")
+var depth = flag.Int("crashpoints.depth", defaultDepth, "how much TestCrashPoints explores (1, under the race detector 0): 0 a small sample, 1 every single fault and a sample of the rest, 2 many pairs and interleavings too, 3 all of them")
 
 var only = flag.String("crashpoints.scenario", "", "explore only scenarios whose name matches this expression")
 

@@ -122,7 +122,7 @@ func (d Decider) choose(in inputs, shared, repair, up, down verdict) Decision {
 		return noop(shared)
 	case up.wanted && up.blocker == "":
 		return Decision{Action: ScaleUp, Reason: ReasonTriggered}
-	case up.wanted && !(up.blocker == ReasonTriggerPartial && down.wanted): // at low CPU a scale-down is the nearer one
+	case up.wanted && (up.blocker != ReasonTriggerPartial || !down.wanted): // at low CPU a scale-down is the nearer one
 		return noop(up)
 	case down.wanted && down.blocker == "":
 		return Decision{Action: ScaleDown, Reason: ReasonIdle}

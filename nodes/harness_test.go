@@ -75,7 +75,7 @@ type variant func(s *stage, p ports) ports
 type performance struct {
 	stage    *stage
 	plan     schedule
-	break_   variant
+	broken   variant
 	calls    int      // of process A so far
 	names    []string // of A's calls
 	cover    map[string]*[faults]int
@@ -87,7 +87,7 @@ type performance struct {
 
 // perform runs a scenario by a schedule. cover may be nil.
 func perform(sc *scenario, plan schedule, v variant, cover map[string]*[faults]int) *performance {
-	p := &performance{stage: newStage(sc), plan: plan, break_: v, cover: cover, trace: 14695981039346656037}
+	p := &performance{stage: newStage(sc), plan: plan, broken: v, cover: cover, trace: 14695981039346656037}
 	p.stage.plan = plan
 	type step struct {
 		at time.Duration
@@ -196,7 +196,7 @@ func (p *performance) startProcess(actor string, do func(context.Context, *nodes
 		defer func() {
 			if v := recover(); v != nil {
 				pr.err = errCrashed
-				if v != errCrashed {
+				if err, ok := v.(error); !ok || !errors.Is(err, errCrashed) {
 					p.failures = append(p.failures, fmt.Sprint(v))
 				}
 			}
@@ -220,8 +220,8 @@ func (pr *process) stop() {
 func (p *performance) reconciler(pr *process) *nodes.Reconciler {
 	c := p.stage.Client(pr.actor, pr)
 	ports := ports{c, c, c, c, c}
-	if p.break_ != nil {
-		ports = p.break_(p.stage, ports)
+	if p.broken != nil {
+		ports = p.broken(p.stage, ports)
 	}
 	r, err := nodes.New(nodes.Config{Policy: p.stage.policy, Signals: ports.Signals, Cloud: ports.Cloud, Cluster: ports.Cluster,
 		Store: ports.Store, Journal: ports.Journal, WorkerPlane: c, Clock: p.stage.Clock(), NewID: p.newID})

@@ -53,7 +53,6 @@ type machine struct {
 	expect int         // workers, by SetExpected; 0: unknown
 	cur    *Assignment // the newest map seen; nil before the first
 	curRev uint64
-	err    error // why it stopped
 }
 
 type stage uint8
@@ -170,7 +169,7 @@ type (
 	takeEffect    struct{ slot int }
 	listenEffect  struct{ self Member } // to peer messages; the zero Member: stop
 	emitEffect    struct{ event Event }
-	exitEffect    struct{ err error }
+	exitEffect    struct{}
 )
 
 func (kvEffect) effect()          {}
@@ -618,7 +617,7 @@ func (m *machine) claimAnew() {
 	m.kv(kvEffect{purpose: forFarewell, op: opDelete, bucket: m.cfg.bucketIDs(), key: m.self.ID, rev: m.idRev})
 	m.self = Member{}
 	if m.asked {
-		m.exit(nil)
+		m.exit()
 		return
 	}
 	m.stage = stageClaiming
@@ -686,7 +685,7 @@ func (m *machine) loseIdentity(reason string) {
 	m.trusted = false
 	m.idBusy, m.renewing = false, false
 	if leaving {
-		m.exit(nil)
+		m.exit()
 		return
 	}
 	m.claim()
@@ -763,7 +762,7 @@ func (m *machine) connection(up bool) {
 func (m *machine) leave() {
 	switch m.stage {
 	case stageInit, stageClaiming:
-		m.exit(nil)
+		m.exit()
 	case stageJoining:
 		m.asked = true // it has a name to give back: join first
 	case stageMember:
@@ -827,14 +826,13 @@ func (m *machine) farewell() {
 	m.kv(kvEffect{purpose: forFarewell, op: opDelete, bucket: m.cfg.bucketLeases(), key: m.self.ID, rev: m.leaseRev})
 	m.kv(kvEffect{purpose: forFarewell, op: opDelete, bucket: m.cfg.bucketIDs(), key: m.self.ID, rev: m.idRev})
 	m.emit(Event{Kind: EventLeft, Duration: m.now.Sub(m.leaveBy.Add(-m.cfg.LeaveTimeout))})
-	m.exit(nil)
+	m.exit()
 }
 
-func (m *machine) exit(err error) {
+func (m *machine) exit() {
 	m.stage = stageGone
-	m.err = err
 	m.do(listenEffect{})
-	m.do(exitEffect{err})
+	m.do(exitEffect{})
 }
 
 // showState derives the state from what is, and tells when it has changed.

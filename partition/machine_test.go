@@ -162,7 +162,7 @@ func (p *scriptPlayer) showMap() {
 
 // saw writes an event down: those that tell the story.
 func (p *scriptPlayer) saw(w *simWorker, e Event) {
-	what := ""
+	var what string
 	switch e.Kind {
 	case EventStarted, EventState, EventMapReceived, EventReleasing, EventSlotReleased, EventAssigned:
 		return

@@ -125,11 +125,11 @@ func (c *simChecker) processed(w *simWorker, h *simHandler) bool {
 	}
 	c.store[slot] = h.fence
 	key, n := h.msg.key, h.msg.n
-	switch {
-	case n == c.good[key]+1:
+	switch n {
+	case c.good[key] + 1:
 		c.good[key] = n
 		c.total++
-	case n == c.good[key]:
+	case c.good[key]:
 		c.dups++
 	default:
 		c.fail("order", "key %d: %v processes message %d after %d", key, w, n, c.good[key])

@@ -9,7 +9,7 @@ import (
 )
 
 var (
-	simSeeds = flag.Int("sim.seeds", 250, "how many seeds TestSimulation runs")
+	simSeeds = flag.Int("sim.seeds", defaultSeeds, "how many seeds TestSimulation runs")
 	simSeed  = flag.Uint64("sim.seed", 0, "the one seed that TestSimulation replays, with its steps")
 	simFirst = flag.Uint64("sim.first", 1, "the first seed of TestSimulation")
 )

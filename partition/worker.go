@@ -171,7 +171,7 @@ func (w *Worker) loop(ctx context.Context, status <-chan nats.Status, progress <
 		}
 		w.publishStatus()
 		if m.stage == stageGone {
-			return m.err
+			return nil
 		}
 		w.sleepUntil(timer, m.wake())
 		next = next[:0]

@@ -176,7 +176,7 @@ func (s *session) press(ctx context.Context, chambers []int, version uint64) {
 		pause := 20 * time.Millisecond
 		if s.planIsNear(begin) {
 			for _, ch := range chambers {
-				s.traffic.publish(ch, true)
+				s.traffic.press(ch)
 			}
 			pause = every
 		}
@@ -187,7 +187,7 @@ func (s *session) press(ctx context.Context, chambers []int, version uint64) {
 	}
 }
 
-// holdTime is how much longer forced messages are worked on, so that one that is
+// holdTime is how much longer these messages are worked on, so that one that is
 // in work when newcomers start still is when its slot moves.
 func (s *session) holdTime() time.Duration {
 	if s.o.Processes {

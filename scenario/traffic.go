@@ -54,7 +54,7 @@ type traffic struct {
 	lane      [lanes]chan order
 	rate      atomic.Int64 // messages/s in the background
 	limit     atomic.Int64 // of messages in the background; 0: none
-	hold      atomic.Int64 // ns that forced messages are worked on longer
+	hold      atomic.Int64 // ns that held messages are worked on longer
 	run       string       // stands before the number in a context's name
 	stop      chan struct{}
 	wg        sync.WaitGroup
@@ -73,6 +73,7 @@ type traffic struct {
 type order struct {
 	chamber int
 	forced  bool
+	held    bool // worked on longer
 	stage   bool // only make its T-chart durable, to publish it at once later
 }
 
@@ -118,6 +119,9 @@ func (t *traffic) background() {
 
 // publish queues one context of a chamber.
 func (t *traffic) publish(chamber int, forced bool) { t.queue(order{chamber: chamber, forced: forced}) }
+
+// press queues one that is worked on for longer.
+func (t *traffic) press(chamber int) { t.queue(order{chamber: chamber, forced: true, held: true}) }
 
 // stage makes the T-chart of a chamber's next context durable, so that its
 // message can be published at once.
@@ -173,7 +177,7 @@ func (t *traffic) publishNow(enc *tchart.Encoder, o order) error {
 	ref.End = time.Now()
 	at := ref.End.UnixNano()
 	var header nats.Header
-	if hold := t.hold.Load(); o.forced && hold > 0 {
+	if hold := t.hold.Load(); o.held && hold > 0 {
 		// Not all end at the same moment, as they would not in life.
 		spread := time.Duration(rand.Int64N(int64(time.Second)))
 		header = nats.Header{holdHeader: []string{(time.Duration(hold) + spread).String()}}

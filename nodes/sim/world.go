@@ -90,7 +90,7 @@ type instance struct {
 	everReady bool
 }
 
-func (i *instance) alive() bool { return i.Instance.Alive() }
+func (i *instance) alive() bool { return i.Alive() }
 
 type node struct {
 	nodes.Node

@@ -1,0 +1,5 @@
+//go:build !race
+
+package nodes_test
+
+const defaultDepth = 1
