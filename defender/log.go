@@ -65,7 +65,7 @@ func (d *Defender) line(e partition.Event) (slog.Level, string) {
 	case partition.EventTopology:
 		return text("Topology change: %d → %d defenders", e.Before, e.After)
 	case partition.EventWindowStarted:
-		return text("Stabilization window started (%s, %s)", e.Duration, e.Reason)
+		return text("Stabilization window started (%s, %s)", e.Duration.Round(time.Second), e.Reason)
 	case partition.EventWindowDone:
 		return text("Stabilization window complete (%d defenders, %s)", e.After, e.Reason)
 	case partition.EventRebalance:

@@ -490,7 +490,6 @@ func (m *machine) tellWindow(window time.Duration) {
 	if m.lead.windowCold {
 		reason = "cold start"
 	}
-	m.emit(Event{Kind: EventTopology, Before: m.workersInMap(), After: m.staying()})
 	m.emit(Event{Kind: EventWindowStarted, Reason: reason, Duration: window})
 }
 
@@ -715,6 +714,7 @@ func (m *machine) replan(reason string, include func(*peerView) bool) {
 		}
 	}
 	l.planning = true
+	m.emit(Event{Kind: EventTopology, Before: m.workersInMap(), After: m.staying()})
 	m.emit(Event{Kind: EventRebalance, Reason: reason})
 	m.do(planEffect{job})
 }

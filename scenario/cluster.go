@@ -41,18 +41,14 @@ type Options struct {
 
 // Validate returns every fault of the options, by the flags' names.
 func (o Options) Validate() error {
-	var errs []error
-	within := func(flag string, v, low, high int) {
-		if v < low || v > high {
-			errs = append(errs, fmt.Errorf("--%s is %d: give %d to %d", flag, v, low, high))
-		}
+	errs := []error{
+		within("defenders", o.Defenders, 1, 150),
+		within("chambers", o.Chambers, 1, maxChambers),
+		within("slots", o.Slots, 1, maxSlots),
+		within("rate", o.Rate, 0, maxRate),
+		within("nats-port", o.NATSPort, 0, 65535),
+		within("kills", o.Kills, 1, 1000),
 	}
-	within("defenders", o.Defenders, 1, 150)
-	within("chambers", o.Chambers, 1, 100_000)
-	within("slots", o.Slots, 1, 4096)
-	within("rate", o.Rate, 0, 100_000)
-	within("nats-port", o.NATSPort, 0, 65535)
-	within("kills", o.Kills, 1, 1000)
 	if o.Work < 0 || o.Work > time.Hour {
 		errs = append(errs, fmt.Errorf("--work is %v: give 0s to 1h", o.Work))
 	}
@@ -60,6 +56,20 @@ func (o Options) Validate() error {
 		errs = append(errs, fmt.Errorf("--slots is %d for %d --defenders: give at least as many slots as defenders", o.Slots, o.Defenders))
 	}
 	return errors.Join(errs...)
+}
+
+// Bounds of what one machine is asked to do.
+const (
+	maxChambers = 100_000
+	maxSlots    = 4096
+	maxRate     = 100_000
+)
+
+func within(flag string, v, low, high int) error {
+	if v < low || v > high {
+		return fmt.Errorf("--%s is %d: give %d to %d", flag, v, low, high)
+	}
+	return nil
 }
 
 // cluster is everything on one machine: broker, store, defenders and the

@@ -28,17 +28,11 @@ type CollectOptions struct {
 
 // Validate returns every fault of the options, by the flags' names.
 func (o CollectOptions) Validate() error {
-	var errs []error
-	within := func(flag string, v, low, high int) {
-		if v < low || v > high {
-			errs = append(errs, fmt.Errorf("--%s is %d: give %d to %d", flag, v, low, high))
-		}
-	}
-	within("chambers", o.Chambers, 1, 100_000)
-	within("slots", o.Slots, 1, 4096)
-	within("rate", o.Rate, 1, 100_000)
-	within("count", o.Count, 0, 1<<31)
-	return errors.Join(errs...)
+	return errors.Join(
+		within("chambers", o.Chambers, 1, maxChambers),
+		within("slots", o.Slots, 1, maxSlots),
+		within("rate", o.Rate, 1, maxRate),
+		within("count", o.Count, 0, 1<<31))
 }
 
 // Collect replays traces as many chambers: blobs first, then the messages.

@@ -121,7 +121,7 @@ func (s *session) checkMap(st step, last *partition.Assignment) {
 	equal(r, "map version increments", wantVersions, increments)
 	if wantVersions == 1 {
 		optimum := s.o.Chambers * (st.to - st.from) / st.to
-		limit := int(math.Ceil(float64(optimum) * 1.0375))
+		limit := optimum * 83 / 80
 		r.check("chambers moved", fmt.Sprintf("at most %d (optimum about %d)", limit, optimum), moved <= limit && moved > 0, "%d", moved)
 	}
 	if s.o.Case == "partial" {

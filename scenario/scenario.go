@@ -67,7 +67,7 @@ func (s *session) tellEvent(e seen) {
 	case partition.EventTopology:
 		s.say("%s: Topology change: %d → %d defenders", e.Worker, e.Before, e.After)
 	case partition.EventWindowStarted:
-		s.say("%s: Stabilization window started (%s, %s)", e.Worker, e.Duration, e.Reason)
+		s.say("%s: Stabilization window started (%s, %s)", e.Worker, e.Duration.Round(time.Second), e.Reason)
 	case partition.EventWindowDone:
 		s.say("%s: Stabilization window complete after %.1f s (%d defenders, %s)", e.Worker, e.Duration.Seconds(), e.After, e.Reason)
 	case partition.EventWorkerGone:

@@ -1,0 +1,54 @@
+package partition_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/partition"
+)
+
+// A worker that takes its share of the orders of all customers. Start as many as
+// you like, on as many machines: each customer's orders are handled by one of
+// them at a time, in order.
+func Example() {
+	dir, _ := os.MkdirTemp("", "example")
+	defer func() { _ = os.RemoveAll(dir) }()
+	server, err := broker.Start(broker.Options{Dir: dir}) // or any NATS server 2.15
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer server.Stop()
+	nc, err := nats.Connect(server.URL())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer nc.Close()
+
+	ctx, leave := context.WithCancel(context.Background())
+	handler := partition.HandlerFunc(func(_ context.Context, m partition.Message) error {
+		fmt.Printf("customer %s: %s\n", m.Key, m.Data)
+		leave() // enough for an example
+		return nil
+	})
+	config := partition.Config{Name: "orders", Stream: "orders", Subject: "orders.*", Slots: 16, Expected: func() int { return 1 }}
+	if err := partition.Provision(ctx, nc, config); err != nil {
+		fmt.Println(err)
+		return
+	}
+	worker, err := partition.New(nc, config, handler)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_ = nc.Publish("orders.alice", []byte("two apples"))
+	if err := worker.Run(ctx); err != nil { // until ctx ends; hands over and leaves
+		fmt.Println(err)
+	}
+	// Output: customer alice: two apples
+}
