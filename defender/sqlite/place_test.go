@@ -56,7 +56,7 @@ func TestWrongPlacesAreNamedWithTheFix(t *testing.T) {
 		}, []string{"not a directory"}},
 		{"a directory without permission", func(t *testing.T, dir string) string {
 			if os.Getuid() == 0 {
-				t.Skip("root may write everywhere")
+				return "/sys/kernel/m.db" // where not even root may
 			}
 			if err := os.Chmod(dir, 0o500); err != nil {
 				t.Fatal(err)
