@@ -63,9 +63,10 @@ type collector struct {
 
 // Collector returns the worker's metrics for a Prometheus registry:
 // state{state}, is_leader, stable_id, assignment_version, assigned_<keys>s,
-// assigned_slots, active_workers (leader only), and of the plans that this worker
-// made as leader rebalance_events_total, rebalance_duration_seconds,
-// <key>_movements_total, slot_movements_total and emergency_events_total.
+// assigned_slots, active_<prefix>s (leader only) and trust_lost_total, and of the
+// plans that this worker made as leader rebalance_events_total,
+// rebalance_duration_seconds, <key>_movements_total, slot_movements_total and
+// emergency_events_total.
 func (w *Worker) Collector(o MetricsOptions) prometheus.Collector {
 	defaulted(&o.Prefix, w.cfg.Name)
 	defaulted(&o.Keys, "key")

@@ -35,6 +35,15 @@ var scripts = map[string]script{
 // Names returns the names of all scenarios, in order.
 func Names() []string { return slices.Sorted(maps.Keys(scripts)) }
 
+// Describe returns a line for each scenario that says what happens in it.
+func Describe() string {
+	var b strings.Builder
+	for _, name := range Names() {
+		_, _ = fmt.Fprintf(&b, "  %-10s %s\n", name, scripts[name].about)
+	}
+	return b.String()
+}
+
 // UsageError is an error that the caller's options cause.
 type UsageError struct{ Err error }
 

@@ -22,7 +22,7 @@ func newUp() *cobra.Command {
 			"process and on 127.0.0.1, and processes traces until it is interrupted. With\n" +
 			"--scenario it plays one, prints what happens, compares it with what should, and\n" +
 			"exits with 0 if all of it holds and 1 if not.\n\n" +
-			"Scenarios: " + strings.Join(scenario.Names(), ", ") + ".",
+			"Scenarios:\n" + strings.TrimRight(scenario.Describe(), "\n"),
 		Example: "  muster up\n" +
 			"  muster up --scenario scale-up --report r.json\n" +
 			"  muster up --scenario scale-up --case newcomer-crash --processes\n" +
