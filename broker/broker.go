@@ -1,4 +1,5 @@
-// Package broker runs a NATS server with JetStream inside the process.
+// Package broker runs NATS servers with JetStream inside the process: one, or one
+// of a cluster whose others may be in other processes.
 package broker
 
 import (
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -24,7 +26,19 @@ type Options struct {
 	Port int
 	// LogFile gets the server's log; empty: none.
 	LogFile string
+
+	// Name is the server's, one of its own in a cluster; default "muster".
+	Name string
+	// ClusterPort is the TCP port on 127.0.0.1 for the other servers of a
+	// cluster; 0: the server is alone.
+	ClusterPort int
+	// Routes are the "host:port" of the cluster ports of all servers, its own
+	// may be among them. Required with ClusterPort.
+	Routes []string
 }
+
+// clusterName is what the servers of a cluster have in common.
+const clusterName = "muster"
 
 // Server is a running server.
 type Server struct{ s *server.Server }
@@ -38,6 +52,9 @@ func Start(o Options) (*Server, error) {
 	if o.Dir == "" {
 		return nil, errors.New("starting the NATS server: no directory is given")
 	}
+	if (o.ClusterPort == 0) != (len(o.Routes) == 0) {
+		return nil, fmt.Errorf("starting the NATS server: a cluster port (%d) goes with routes to the other servers (%d given): give both or none", o.ClusterPort, len(o.Routes))
+	}
 	if err := writable(o.Dir); err != nil {
 		return nil, fmt.Errorf("starting the NATS server: %w", err)
 	}
@@ -47,13 +64,25 @@ func Start(o Options) (*Server, error) {
 	} else if err := free(port); err != nil {
 		return nil, fmt.Errorf("starting the NATS server: %w: give another port, or 0 for a free one", err)
 	}
-	s, err := server.NewServer(&server.Options{
-		ServerName: "muster", Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: o.Dir, NoSigs: true,
+	name := o.Name
+	if name == "" {
+		name = clusterName
+	}
+	so := &server.Options{
+		ServerName: name, Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: o.Dir, NoSigs: true,
 		LogFile: o.LogFile, NoLog: o.LogFile == "", MaxPending: 256 << 20,
 		// One writer, one disk: the page cache survives the process, and a
 		// sync every two minutes is what a machine's crash may cost.
 		SyncInterval: 2 * time.Minute,
-	})
+	}
+	if o.ClusterPort != 0 {
+		if err := free(o.ClusterPort); err != nil {
+			return nil, fmt.Errorf("starting the NATS server: %w: give another cluster port", err)
+		}
+		so.Cluster = server.ClusterOpts{Name: clusterName, Host: "127.0.0.1", Port: o.ClusterPort}
+		so.Routes = server.RoutesFromStr("nats://" + strings.Join(o.Routes, ",nats://"))
+	}
+	s, err := server.NewServer(so)
 	if err != nil {
 		return nil, fmt.Errorf("starting the NATS server: %w", err)
 	}
@@ -93,7 +122,8 @@ func writable(dir string) error {
 // URL is where clients connect to.
 func (s *Server) URL() string { return s.s.ClientURL() }
 
-// Connect opens a connection that outlives the server's restarts.
+// Connect opens a connection that outlives the server's restarts. url may be
+// several, with commas between.
 func Connect(url, name string) (*nats.Conn, error) {
 	nc, err := nats.Connect(url, nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
 		nats.ReconnectJitter(100*time.Millisecond, time.Second), nats.PingInterval(5*time.Second), nats.MaxPingsOutstanding(2))

@@ -64,7 +64,8 @@ func (p Position) Compare(q Position) int {
 // Completion is the message that a data collector publishes once the T-chart of
 // a context is durable. It travels as JSON.
 type Completion struct {
-	Schema  int       `json:"schema"` // CompletionSchema
+	Schema  int       `json:"schema"`         // CompletionSchema
+	Kind    string    `json:"kind,omitempty"` // empty, or KindMaintenance
 	Tool    string    `json:"tool"`
 	Chamber string    `json:"chamber"` // name within the tool
 	Context string    `json:"context"`
@@ -116,6 +117,9 @@ func (c Completion) Validate() error {
 		errs = append(errs, fmt.Errorf("schema %d is not a version: the first is 1", c.Schema))
 	case c.Schema > CompletionSchema:
 		errs = append(errs, fmt.Errorf("schema %d is newer than %d, the newest known here: upgrade the reader first", c.Schema, CompletionSchema))
+	}
+	if c.Kind != "" && c.Kind != KindMaintenance {
+		errs = append(errs, fmt.Errorf("kind %q is not known here, only none and %q: upgrade the reader first", c.Kind, KindMaintenance))
 	}
 	ref := c.Ref()
 	if err := ref.Validate(); err != nil {

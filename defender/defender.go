@@ -19,6 +19,11 @@ import (
 // function: judging again gives the same verdict.
 type Judge func(history []uchart.Point, chart *uchart.Chart) uchart.Verdict
 
+// Strategies concludes like [Judge], by what applies to the context.
+type Strategies interface {
+	Judge(ref ContextRef, history []uchart.Point, chart *uchart.Chart) uchart.Verdict
+}
+
 // Config says how a Defender works. Zero values stand for the defaults named
 // with each field.
 type Config struct {
@@ -26,8 +31,14 @@ type Config struct {
 	Store Store
 	// Conn carries alarms and dead letters; required.
 	Conn *nats.Conn
-	// Judge is required.
+	// Judge concludes on charts; required unless Strategies is set.
 	Judge Judge
+	// Strategies concludes on charts by the strategy of chamber and recipe, in place
+	// of Judge.
+	Strategies Strategies
+	// ClearAfter returns how many contexts in a row that aren't flagged clear the
+	// alarm of a chamber and recipe; default 3.
+	ClearAfter func(ContextRef) int
 	// Slots is the number of slots that chambers are divided in, as in the
 	// partition's configuration; required.
 	Slots int
@@ -86,8 +97,8 @@ func New(c Config) (*Defender, error) {
 	if c.Conn == nil {
 		errs = append(errs, errors.New("no Conn is given"))
 	}
-	if c.Judge == nil {
-		errs = append(errs, errors.New("no Judge is given"))
+	if c.Judge == nil && c.Strategies == nil {
+		errs = append(errs, errors.New("no Judge and no Strategies are given"))
 	}
 	if c.Slots < 1 {
 		errs = append(errs, fmt.Errorf("field Slots is %d, want at least 1", c.Slots))
@@ -176,6 +187,9 @@ func (d *Defender) process(ctx context.Context, m partition.Message) (Processed,
 		return Processed{}, d.bury(ctx, m, err)
 	}
 	ref := completion.Ref()
+	if completion.Kind == KindMaintenance {
+		return Processed{Context: ref, Verdict: uchart.Verdict{State: uchart.Maintenance}}, d.maintain(ctx, m, ref)
+	}
 	fence := Fence{MapVersion: m.Fence.Version, ClaimRevision: m.Fence.Claim}
 	tries, err := d.c.Store.Attempt(ctx, ref.Chamber, ref.ID, time.Now().Add(7*24*time.Hour))
 	if err != nil {
@@ -197,7 +211,7 @@ func (d *Defender) process(ctx context.Context, m partition.Message) (Processed,
 		return begunOn, err
 	}
 	begun := time.Now()
-	verdict := d.c.Judge(Points(history), chart)
+	verdict := d.judge(ref, Points(history), chart)
 	d.c.Metrics.judging.Observe(time.Since(begun).Seconds())
 	if err := d.work(ctx, hit); err != nil {
 		return begunOn, err
@@ -209,11 +223,18 @@ func (d *Defender) process(ctx context.Context, m partition.Message) (Processed,
 		return begunOn, d.fenced(ref.Chamber, fmt.Errorf("storing the U-chart of %s: %w", ref.TChart(), err))
 	}
 	d.c.Metrics.writing.Observe(time.Since(begun).Seconds())
-	if err := d.alarm(ctx, result); err != nil {
+	if err := d.notify(ctx, history, result.UChart); err != nil {
 		return begunOn, err
 	}
 	d.cache.add(result.UChart, fence)
 	return Processed{Context: ref, CacheHit: hit, Verdict: verdict, Stored: outcome.Stored}, nil
+}
+
+func (d *Defender) judge(ref ContextRef, history []uchart.Point, chart *uchart.Chart) uchart.Verdict {
+	if d.c.Strategies != nil {
+		return d.c.Strategies.Judge(ref, history, chart)
+	}
+	return d.c.Judge(history, chart)
 }
 
 // fenced drops what is cached of a chamber that a newer owner has.
@@ -274,30 +295,8 @@ func (d *Defender) work(ctx context.Context, hit bool) error {
 	}
 }
 
-// AlarmSubject is where the alarms of a chamber are published, as JSON.
-func AlarmSubject(c Chamber) string { return "dc-alarm." + c.Tool + "." + c.Name }
-
 // DeadSubject is where messages go that can't be processed.
 func DeadSubject(c Chamber) string { return "dc-dead." + c.Tool + "." + c.Name }
-
-// alarm publishes an alarm that is stored already. One that is published twice
-// carries the same message ID.
-func (d *Defender) alarm(ctx context.Context, r Result) error {
-	if r.Alarm == nil {
-		return nil
-	}
-	d.c.Metrics.alarms.Inc()
-	data, err := marshalAlarm(*r.Alarm)
-	if err != nil {
-		return err
-	}
-	msg := &nats.Msg{Subject: AlarmSubject(r.Alarm.Context.Chamber), Data: data, Header: nats.Header{}}
-	msg.Header.Set(nats.MsgIdHdr, "alarm-"+r.Alarm.Context.TChart().String())
-	if err := d.publish(ctx, msg); err != nil {
-		return fmt.Errorf("publishing the alarm of %s: %w", r.Alarm.Context.TChart(), err)
-	}
-	return nil
-}
 
 // bury puts a message aside that can't be processed, and only then removes it
 // from the stream.
@@ -307,8 +306,8 @@ func (d *Defender) bury(ctx context.Context, m partition.Message, why error) err
 		chamber = Chamber{Tool: "unknown", Name: "unknown"}
 	}
 	msg := &nats.Msg{Subject: DeadSubject(chamber), Data: m.Data, Header: nats.Header{}}
-	msg.Header.Set("Muster-Error", oneLine(why.Error()))
-	msg.Header.Set("Muster-Subject", m.Subject)
+	msg.Header.Set(headerError, oneLine(why.Error()))
+	msg.Header.Set(headerSubject, m.Subject)
 	msg.Header.Set(nats.MsgIdHdr, fmt.Sprintf("dead-%d", m.Sequence))
 	if err := d.publish(ctx, msg); err != nil {
 		return fmt.Errorf("putting message %d aside (%w): %w", m.Sequence, why, err)

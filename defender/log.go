@@ -82,6 +82,14 @@ func (d *Defender) line(e partition.Event) (slog.Level, string) {
 		return text("Assignment changed: %d → %d slots (%d come, %d go)", e.Before, e.After, len(e.Slots), len(e.Lost))
 	case partition.EventTakenOver, partition.EventSlotAcquired, partition.EventSlotReleased, partition.EventReleasing:
 		return slog.LevelDebug, fmt.Sprintf("%s: slot %d %s %s", e.Kind, e.Slot, e.Peer, e.Reason)
+	case partition.EventStandby:
+		return text("Standby: all of %d wanted defenders have an ID", e.After)
+	case partition.EventRestarting:
+		return text("Defender restarts, its chambers wait for its successor: %s", e.Peer)
+	case partition.EventReserved:
+		return warn("Defender lost with the broker, waiting %s for it: %s", e.Duration.Round(time.Second), e.Peer)
+	case partition.EventSucceeded:
+		return text("Defender is back under its name: %s", e.Peer)
 	case partition.EventSuspected:
 		return warn("Defender unreachable: %s", e.Peer)
 	case partition.EventTrustLost:

@@ -46,7 +46,7 @@ func NewResult(ref ContextRef, chart *uchart.Chart, verdict uchart.Verdict, expi
 func Points(history []UChart) []uchart.Point {
 	points := make([]uchart.Point, len(history))
 	for i, u := range history {
-		points[i] = uchart.Point{Context: u.Context.ID, Chart: u.Chart, Flagged: u.Verdict.Flagged()}
+		points[i] = uchart.Point{Context: u.Context.ID, Chart: u.Chart, Flagged: u.Verdict.Flagged(), Reset: u.Verdict.State == uchart.Maintenance}
 	}
 	return points
 }

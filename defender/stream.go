@@ -2,7 +2,6 @@ package defender
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -41,22 +40,18 @@ func Provision(ctx context.Context, nc *nats.Conn, p partition.Config) error {
 	if err != nil {
 		return fmt.Errorf("provisioning the alarm streams: %w", err)
 	}
-	for name, subject := range map[string]string{AlarmStream: "dc-alarm.*.*", DeadStream: "dc-dead.*.*"} {
-		_, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: []string{subject}, Storage: jetstream.FileStorage,
-			MaxAge: 30 * 24 * time.Hour, Replicas: max(p.Replicas, 1), Duplicates: 2 * time.Minute})
-		if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+	for name, subject := range map[string]string{AlarmStream: "dc-alarm.*.*.>", DeadStream: "dc-dead.*.*"} {
+		want := jetstream.StreamConfig{Name: name, Subjects: []string{subject}, Storage: jetstream.FileStorage,
+			MaxAge: 30 * 24 * time.Hour, Replicas: max(p.Replicas, 1), Duplicates: 2 * time.Minute}
+		_, err := js.CreateStream(ctx, want)
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // of an earlier version, with other subjects
+			_, err = js.UpdateStream(ctx, want)
+		}
+		if err != nil {
 			return fmt.Errorf("provisioning stream %s: %w", name, err)
 		}
 	}
 	return nil
-}
-
-func marshalAlarm(a Alarm) ([]byte, error) {
-	data, err := json.Marshal(a)
-	if err != nil {
-		return nil, fmt.Errorf("encoding the alarm of %s: %w", a.Context.TChart(), err)
-	}
-	return data, nil
 }
 
 // publish publishes a message to a stream and waits until it is stored.

@@ -100,6 +100,9 @@ type Template struct {
 	Version     string `json:"version,omitempty"`
 	ImageID     string `json:"imageId,omitempty"`
 	UserDataRef string `json:"userDataRef,omitempty"` // where the user data is, never the data: it can hold secrets
+
+	SecurityGroups  string `json:"securityGroups,omitempty"`  // IDs separated by commas; "": the launch template's
+	InstanceProfile string `json:"instanceProfile,omitempty"` // name; "": the launch template's
 }
 
 // Diagnosis is what is known about an instance that does not do what it should.

@@ -41,18 +41,21 @@ type View struct {
 // Node is a node as Kubernetes describes it.
 type Node struct {
 	NodeRef
-	ProviderID    string    `json:"providerId,omitempty"` // aws:///ZONE/i-..., or k3s://NAME on stock nodes
-	InternalIP    string    `json:"internalIp,omitempty"`
-	Ready         bool      `json:"ready,omitempty"`
-	Unschedulable bool      `json:"unschedulable,omitempty"`
-	Claims        []string  `json:"claims,omitempty"` // of those who cordoned it through Cluster.Cordon
-	ControlPlane  bool      `json:"controlPlane,omitempty"`
-	Keep          bool      `json:"keep,omitempty"` // annotated against scale-down
-	CreatedAt     time.Time `json:"createdAt,omitzero"`
-	Allocatable   Resources `json:"allocatable,omitzero"`
-	Pods          []Pod     `json:"pods,omitempty"`    // running here, DaemonSet and mirror pods left out
-	Daemon        Resources `json:"daemon,omitzero"`   // what DaemonSet and mirror pods ask for here
-	Blocker       string    `json:"blocker,omitempty"` // why a drain would fail now, with the pod's name; "" if it would not
+	ProviderID    string            `json:"providerId,omitempty"` // aws:///ZONE/i-..., or k3s://NAME on stock nodes
+	InternalIP    string            `json:"internalIp,omitempty"`
+	Ready         bool              `json:"ready,omitempty"`
+	Unschedulable bool              `json:"unschedulable,omitempty"`
+	Claims        []string          `json:"claims,omitempty"` // of those who cordoned it through Cluster.Cordon
+	ControlPlane  bool              `json:"controlPlane,omitempty"`
+	Keep          bool              `json:"keep,omitempty"` // annotated against scale-down
+	CreatedAt     time.Time         `json:"createdAt,omitzero"`
+	Allocatable   Resources         `json:"allocatable,omitzero"`
+	Pods          []Pod             `json:"pods,omitempty"`   // running here, DaemonSet and mirror pods left out
+	Daemon        Resources         `json:"daemon,omitzero"`  // what DaemonSet and mirror pods ask for here
+	Labels        map[string]string `json:"labels,omitempty"` // those that pods' placement can depend on
+	Taints        []Taint           `json:"taints,omitempty"`
+	Extended      map[string]int64  `json:"extended,omitempty"` // allocatable resources besides CPU, memory and pods, such as nvidia.com/gpu
+	Blocker       string            `json:"blocker,omitempty"`  // why a drain would fail now, with the pod's name; "" if it would not
 }
 
 // Available tells whether the node counts as a worker that can take work: Ready and not cordoned.
@@ -65,12 +68,23 @@ type Resources struct {
 	Pods     int   `json:"pods,omitempty"`
 }
 
+// Taint keeps pods that don't tolerate it off a node.
+type Taint struct {
+	Key    string `json:"key"`
+	Value  string `json:"value,omitempty"`
+	Effect string `json:"effect"` // NoSchedule, PreferNoSchedule or NoExecute
+}
+
 // Pod is a pod, or several that are alike, as far as placement goes.
 type Pod struct {
 	Name     string    `json:"name"`               // namespace/name
 	Count    int       `json:"count,omitempty"`    // how many alike; 0 means 1
 	Requests Resources `json:"requests,omitzero"`  // of one of them; Pods is ignored
 	NeverFit string    `json:"neverFit,omitempty"` // why no node that could be launched would run it; "" if one would
+	// Scheduling is what else placement depends on (labels, selectors, affinity, tolerations, topology spread, volumes, extended
+	// resources), in the canonical form that package fit writes and reads; "" if nothing does. Two pods that are placed alike have
+	// the same text.
+	Scheduling string `json:"scheduling,omitempty"`
 }
 
 // N returns how many pods p stands for.
@@ -117,6 +131,10 @@ func IsDrainBlocked(err error) (why string, ok bool) {
 type WorkerPlane interface {
 	// Cost tells what taking a node away costs; less is better. Nodes without workers may be absent.
 	Cost(ctx context.Context, nodes []string) (map[string]float64, error)
-	// HandOver asks the workers on a node to give their work away before the deadline. It does not wait for that.
-	HandOver(ctx context.Context, node string, deadline time.Time) error
+	// HandOver asks the workers on a node to give their work away and to take none before until, and returns how much they still
+	// hold, in any unit; 0 is nothing. It does not wait: called again it tells how far they are. The request ends by itself at
+	// until, so that workers whose node was kept after all work again even if nobody lives who could tell them.
+	HandOver(ctx context.Context, node string, until time.Time) (left int, err error)
+	// TakeBack ends a request before its time: the node stays.
+	TakeBack(ctx context.Context, node string) error
 }

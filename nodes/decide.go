@@ -34,6 +34,8 @@ const (
 	ReasonPendingTooShort Reason = "PENDING_TOO_SHORT"  // pods are pending, but not for PENDING_UP_SEC
 	ReasonTriggerPartial  Reason = "TRIGGER_PARTIAL"    // SCALE_UP_TRIGGER=all and only one of the two holds
 	ReasonNeverFit        Reason = "PODS_NEVER_FIT"     // the only pending pods are of a kind that no new node could run
+	ReasonRoomExists      Reason = "ROOM_EXISTS"        // every pending pod fits a node that is there or coming
+	ReasonNoNodeHelps     Reason = "NO_NODE_HELPS"      // a new node could not run the pending pods either, because of other pods
 	ReasonCooldownUp      Reason = "COOLDOWN_UP"
 	ReasonBackoff         Reason = "FAILURE_BACKOFF"
 	ReasonMaxWorkers      Reason = "MAX_WORKERS"
@@ -61,6 +63,7 @@ type Decision struct {
 	Reason  Reason   `json:"reason"`
 	Detail  string   `json:"detail,omitempty"`
 	Nodes   int      `json:"nodes,omitempty"`   // to launch
+	Wanted  []Want   `json:"wanted,omitempty"`  // of which kinds, one each; nil: of any
 	Targets []Target `json:"targets,omitempty"` // to remove, in this order
 	Passed  []Passed `json:"passed,omitempty"`  // workers not chosen for removal
 	Gates   []Gate   `json:"gates"`
@@ -98,7 +101,7 @@ func (d Decider) Decide(o Observation, r Record, now time.Time) Decision {
 	dec := d.choose(in, shared, repair, up, down)
 	switch dec.Action {
 	case ScaleUp:
-		dec.Nodes, dec.Detail = d.size(in, dec.Reason)
+		d.size(&dec, g, in, up.byCPU)
 	case ScaleDown:
 		dec.Targets = targets
 	}
@@ -134,22 +137,44 @@ func (d Decider) choose(in inputs, shared, repair, up, down verdict) Decision {
 	return Decision{Action: Noop, Reason: ReasonSteady}
 }
 
-// size computes the nodes to launch: by the sizer for a trigger, by the deficit for a repair, within the batch and MAX_WORKERS.
-func (d Decider) size(in inputs, why Reason) (int, string) {
-	var n int
-	var how string
-	if why == ReasonRepair {
-		n = in.p.MinWorkers - in.expected
-		how = fmt.Sprintf("%d below MIN_WORKERS", n)
-	} else {
-		n, how = d.Sizer.Size(in.p, in.o, in.pending)
-	}
+// size computes the nodes to launch: by the sizer for a trigger, by the deficit for a repair, within the batch and MAX_WORKERS. A
+// planner may find that no node is needed, which makes it a NOOP.
+func (d Decider) size(dec *Decision, g *gates, in inputs, byCPU bool) {
 	room := in.p.MaxWorkers - in.occupied
-	capped := max(min(n, in.p.MaxBatchUp, room), 1)
-	if capped < n {
-		how = fmt.Sprintf("%s, capped to %d (MAX_BATCH_UP %d, room below MAX_WORKERS %d)", how, capped, in.p.MaxBatchUp, room)
+	planner, plans := d.Sizer.(Planner)
+	var n int
+	switch {
+	case dec.Reason == ReasonRepair:
+		n = in.p.MinWorkers - in.expected
+		dec.Detail = fmt.Sprintf("%d below MIN_WORKERS", n)
+	case plans && in.pending > 0:
+		plan := planner.Plan(Question{Policy: in.p, Observation: in.o, Exhausted: in.r.Exhausted, Now: in.now, Pending: in.pending, Room: max(room, 1)})
+		needed := len(plan.Nodes) > 0 || byCPU || in.waitedInVain(plan)
+		g.add("up.plan", plan.Why, "a node that helps", needed)
+		if !needed {
+			dec.Action, dec.Reason, dec.Detail = Noop, ReasonRoomExists, plan.Why
+			if plan.Helpless != "" {
+				dec.Reason, dec.Detail = ReasonNoNodeHelps, plan.Helpless
+			}
+			return
+		}
+		n, dec.Wanted, dec.Detail = max(len(plan.Nodes), 1), plan.Nodes, plan.Why
+	default:
+		n, dec.Detail = d.Sizer.Size(in.p, in.o, in.pending)
 	}
-	return capped, how
+	dec.Nodes = max(min(n, in.p.MaxBatchUp, room), 1)
+	if dec.Nodes < n {
+		dec.Detail = fmt.Sprintf("%s, capped to %d (MAX_BATCH_UP %d, room below MAX_WORKERS %d)", dec.Detail, dec.Nodes, in.p.MaxBatchUp, room)
+	}
+	if len(dec.Wanted) > dec.Nodes {
+		dec.Wanted = dec.Wanted[:dec.Nodes]
+	}
+}
+
+// waitedInVain tells whether pods that a plan says to have room have waited so long that the scheduler, which tries again at least
+// every five minutes, must see something that the plan does not.
+func (in inputs) waitedInVain(plan Plan) bool {
+	return plan.Helpless == "" && in.lasted(in.r.PendingSinceEpoch.Value(), max(3*in.p.PendingUpFor, 10*time.Minute))
 }
 
 // inputs is what the gates look at, worked out once.
@@ -201,6 +226,7 @@ func missingMetrics(m Readings) string {
 // verdict sums up the gates of one path: whether the situation asks for it, and what the first obstacle is.
 type verdict struct {
 	wanted  bool
+	byCPU   bool // the CPU trigger holds
 	blocker Reason
 	detail  string
 }
@@ -292,7 +318,7 @@ func (d Decider) upGates(g *gates, in inputs) verdict {
 
 	cpuHolds := cpu && cpuFor && cpuMin
 	pendingHolds := pending && pendingFor && pendingMin
-	v := verdict{wanted: cpu || pending}
+	v := verdict{wanted: cpu || pending, byCPU: cpuHolds}
 	if in.p.Trigger == TriggerAll {
 		v.wanted = cpu && pending
 		v.need(cpuHolds || !cpu, ReasonCPUTooShort, "")

@@ -66,6 +66,7 @@ type ports struct {
 	nodes.Cluster
 	nodes.Store
 	nodes.Journal
+	nodes.WorkerPlane
 }
 
 // variant breaks something between the reconciler and the world.
@@ -219,12 +220,12 @@ func (pr *process) stop() {
 
 func (p *performance) reconciler(pr *process) *nodes.Reconciler {
 	c := p.stage.Client(pr.actor, pr)
-	ports := ports{c, c, c, c, c}
+	ports := ports{c, c, c, c, c, c}
 	if p.broken != nil {
 		ports = p.broken(p.stage, ports)
 	}
 	r, err := nodes.New(nodes.Config{Policy: p.stage.policy, Signals: ports.Signals, Cloud: ports.Cloud, Cluster: ports.Cluster,
-		Store: ports.Store, Journal: ports.Journal, WorkerPlane: c, Clock: p.stage.Clock(), NewID: p.newID})
+		Store: ports.Store, Journal: ports.Journal, WorkerPlane: ports.WorkerPlane, Clock: p.stage.Clock(), NewID: p.newID})
 	if err != nil {
 		panic(err)
 	}

@@ -51,7 +51,7 @@ func (r *Reconciler) Interrupt(ctx context.Context, e InterruptionEvent) error {
 		return err
 	}
 	t.say(ctx, "interruption.opened", e.InstanceID, "%s", i.Kind)
-	for !i.Closed && !t.workOn(ctx, e.InstanceID) && i.Kind == Warning && t.now().Unix() < i.DeadlineEpoch {
+	for !i.Closed && !t.workOn(ctx, e.InstanceID) && i.Kind == Warning && t.now().Unix() < i.DeadlineEpoch && !t.c.stopping() {
 		// Somebody works on it already, perhaps on the rebalance that came before. They notice the warning when they renew their
 		// claim; if they have died, waiting for the next tick would waste the time that is left.
 		if err := t.c.Clock.Sleep(ctx, retryPause); err != nil {
@@ -92,7 +92,7 @@ func (t *run) workOn(ctx context.Context, instanceID string) bool {
 		return false
 	}
 	kind := w.i.Kind
-	w.stop = func() bool { return w.i.Kind != kind } // a warning took over: leave off and begin again
+	w.stop = func() bool { return w.i.Kind != kind || t.c.stopping() } // a warning took over: leave off and begin again
 	if err := w.work(ctx); err != nil {
 		w.fail(ctx, "interruption of "+instanceID, err)
 	}
@@ -279,7 +279,7 @@ func (w *interruptionRun) warned(ctx context.Context, s *survey, gone bool) erro
 
 // stopping tells whether to leave the rest to the next tick: a warning is worked until its deadline, beyond that for one budget.
 func (w *interruptionRun) stopping(ctx context.Context, deadline time.Time) bool {
-	if d, ok := ctx.Deadline(); ok && d.Sub(w.now()) < leaseMargin {
+	if d, ok := ctx.Deadline(); ok && d.Sub(w.now()) < leaseMargin || w.c.stopping() {
 		return true
 	}
 	return !w.now().Before(deadline) && w.spent(ctx)
@@ -290,7 +290,7 @@ func (w *interruptionRun) cordonWarned(ctx context.Context, deadline time.Time) 
 		w.errs = append(w.errs, err) // each drain cordons again
 	}
 	if !w.i.HandedOver {
-		w.handOver(ctx, w.i.Node, deadline)
+		w.handedOver(ctx, w.i.Node, w.now(), deadline)
 		if err := w.step(ctx, "handOver", func(i *Interruption) { i.HandedOver = true }); err != nil {
 			w.errs = append(w.errs, err)
 		}
@@ -301,6 +301,9 @@ func (w *interruptionRun) cordonWarned(ctx context.Context, deadline time.Time) 
 func (w *interruptionRun) drainWarned(ctx context.Context, deadline time.Time) error {
 	if err := w.cordon(ctx, w.i.Node, w.i.claim()); err != nil {
 		return err
+	}
+	if !w.handedOver(ctx, w.i.Node, time.Unix(w.i.OpenedEpoch, 0), deadline) {
+		return w.c.Clock.Sleep(ctx, handOverPoll)
 	}
 	left := deadline.Sub(w.now())
 	p, err := w.drainOnce(ctx, DrainRequest{Node: w.i.Node, Until: earlier(deadline, w.now().Add(drainSlice)), MaxGrace: left, SkipCritical: true})

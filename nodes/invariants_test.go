@@ -33,6 +33,7 @@ const (
 	interruptsDone = "an interruption is worked to its end"
 	atRest         = "at rest in time"
 	asExpected     = "the scenario ends as it has to"
+	handedFirst    = "no worker evicted while it holds its work"
 	targetsStay    = "a scale-down's target is not replaced"
 )
 
@@ -92,6 +93,10 @@ func (j *judge) entry(e *sim.Entry) {
 		j.lastOut = e.At
 		if e.Facts.Joined && e.Detail == string(nodes.Warning) {
 			j.warned[e.Instance] = true
+		}
+	case sim.Evicted:
+		if e.Holding && !j.s.sc.deaf {
+			j.fail(handedFirst, "%s on %s", e.Detail, e.Instance)
 		}
 	case sim.BecameReady, sim.BecameNotReady:
 		j.ready[e.Instance], j.changed[e.Instance] = e.Kind == sim.BecameReady, e.At

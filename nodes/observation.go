@@ -12,6 +12,7 @@ type Observation struct {
 	FleetKnown bool     `json:"fleetKnown,omitempty"`
 	FleetWhy   string   `json:"fleetWhy,omitempty"` // why it is unknown
 	Pending    []Pod    `json:"pending,omitempty"`  // unschedulable pods
+	Zones      []string `json:"zones,omitempty"`    // in which nodes can be launched; nil: not asked for, or not known
 	// Interruptions are the open ones.
 	Interruptions []Interruption     `json:"interruptions,omitempty"`
 	Costs         map[string]float64 `json:"costs,omitempty"` // by node name, of the worker plane
@@ -75,13 +76,14 @@ func (n Node) InstanceID() string {
 // kind comes first. Decisions are made on classes, so that what is journaled is exactly what was decided on and stays small.
 func Classes(pods []Pod) []Pod {
 	type kind struct {
-		requests Resources
-		neverFit string
+		requests   Resources
+		neverFit   string
+		scheduling string
 	}
 	var out []Pod
 	index := map[kind]int{}
 	for _, p := range pods {
-		k := kind{p.Requests, p.NeverFit}
+		k := kind{p.Requests, p.NeverFit, p.Scheduling}
 		if i, ok := index[k]; ok {
 			out[i].Count = out[i].N() + p.N()
 			continue

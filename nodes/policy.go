@@ -1,13 +1,12 @@
 package nodes
 
 import (
-	"errors"
 	"fmt"
-	"math"
-	"sort"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/muster-dev/muster/setting"
 )
 
 // Trigger says how the two scale-up triggers combine.
@@ -68,6 +67,11 @@ type Policy struct {
 	InstanceTypes []string // types to launch, most wanted first
 	Spot          bool     // whether Spot is tried before On-Demand
 
+	InstanceTable string            // file with sizes and prices of instance types; "" is the table that comes with Muster
+	NodeMaxPods   int               // pods that the kubelet of a new node takes
+	NodeLabels    map[string]string // that new nodes are given by their user data, beside the well-known ones
+	NodeTaints    []Taint           // that new nodes are given by their user data
+
 	StateTable string // table of the record; "" with the embedded store
 	LogsTable  string // table of the journal; "" with the embedded store
 }
@@ -75,97 +79,43 @@ type Policy struct {
 // DefaultPolicy returns the documented defaults.
 func DefaultPolicy() Policy {
 	var p Policy
-	for _, s := range settings {
-		if err := s.set(&p, s.Default); err != nil {
-			panic("nodes: default of " + s.Env + ": " + err.Error()) // a programming error that every test run would meet
-		}
+	if err := setting.Parse(&p, settings, func(string) (string, bool) { return "", false }, nil); err != nil {
+		panic(err) // without values there are none that can't be read
 	}
 	return p
 }
 
-// Setting describes one setting for help texts and documentation.
-type Setting struct {
-	Env     string // environment variable
-	Default string // default as one would write it in the environment
-	Meaning string // one line
-
-	set func(*Policy, string) error
-}
-
 // Settings lists every setting in the order in which documentation shows them.
-func Settings() []Setting { return append([]Setting(nil), settings...) }
+func Settings() []setting.Info { return setting.Describe(settings) }
 
 // PolicyFromEnv reads a policy from the environment that lookup stands for (os.LookupEnv in production); what is unset keeps its
-// default. The error is a *SettingsError that lists every wrong setting at once, both unreadable values and values that
+// default. The error is a *setting.Error that lists every wrong setting at once, both unreadable values and values that
 // contradict each other.
-func PolicyFromEnv(lookup func(string) (string, bool)) (Policy, error) {
-	p := DefaultPolicy()
-	var problems []Problem
-	unreadable := map[string]bool{}
-	for _, s := range settings {
-		v, ok := lookup(s.Env)
-		if !ok {
-			continue
-		}
-		if err := s.set(&p, strings.TrimSpace(v)); err != nil {
-			unreadable[s.Env] = true
-			problems = append(problems, Problem{Setting: s.Env, Value: v, Fix: err.Error()})
-		}
-	}
-	for _, pr := range p.problems() {
-		if !unreadable[pr.Setting] { // its default is not what the person wrote: one message per setting is enough
-			problems = append(problems, pr)
-		}
-	}
-	return p, settingsError(problems)
+func PolicyFromEnv(lookup setting.Lookup) (Policy, error) {
+	var p Policy
+	err := setting.Parse(&p, settings, lookup, Policy.problems)
+	return p, err
 }
 
-// Validate returns nil or a *SettingsError that lists everything that is wrong with p, each with its fix.
-func (p Policy) Validate() error { return settingsError(p.problems()) }
-
-// Problem is one wrong setting.
-type Problem struct {
-	Setting string // environment variable
-	Value   string // as given
-	Fix     string // what to do about it
-}
-
-// SettingsError lists every wrong setting of a policy.
-type SettingsError struct{ Problems []Problem }
-
-// Error returns one line per problem.
-func (e *SettingsError) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d wrong setting(s):", len(e.Problems))
-	for _, p := range e.Problems {
-		fmt.Fprintf(&b, "\n  %s=%q: %s", p.Setting, p.Value, p.Fix)
+// With returns p with the settings that lookup has changed; the others stay as they are in p. Errors are PolicyFromEnv's.
+func (p Policy) With(lookup setting.Lookup) (Policy, error) {
+	changes := slices.Clone(settings)
+	for i := range changes {
+		changes[i].Default = ""
 	}
-	return b.String()
+	err := setting.Parse(&p, changes, lookup, Policy.problems)
+	return p, err
 }
 
-func settingsError(ps []Problem) error {
-	if len(ps) == 0 {
-		return nil
-	}
-	sort.SliceStable(ps, func(i, j int) bool { return settingIndex(ps[i].Setting) < settingIndex(ps[j].Setting) })
-	return &SettingsError{Problems: ps}
-}
-
-func settingIndex(env string) int {
-	for i, s := range settings {
-		if s.Env == env {
-			return i
-		}
-	}
-	return len(settings)
-}
+// Validate returns nil or a *setting.Error that lists everything that is wrong with p, each with its fix.
+func (p Policy) Validate() error { return setting.Problems(p.problems(), nil) }
 
 // problems checks p as a whole; each check stands alone so that one mistake never hides another.
-func (p Policy) problems() []Problem {
-	var out []Problem
+func (p Policy) problems() []setting.Problem {
+	var out []setting.Problem
 	check := func(ok bool, env string, value any, fix string, args ...any) {
 		if !ok {
-			out = append(out, Problem{Setting: env, Value: fmt.Sprint(value), Fix: fmt.Sprintf(fix, args...)})
+			out = append(out, setting.Problem{Setting: env, Value: fmt.Sprint(value), Fix: fmt.Sprintf(fix, args...)})
 		}
 	}
 	positive := func(env string, d time.Duration) {
@@ -188,6 +138,7 @@ func (p Policy) problems() []Problem {
 	atLeastOne("MAX_BATCH_UP", p.MaxBatchUp)
 	atLeastOne("MAX_BATCH_DOWN", p.MaxBatchDown)
 	atLeastOne("PODS_PER_NODE", p.PodsPerNode)
+	atLeastOne("NODE_MAX_PODS", p.NodeMaxPods)
 	positive("JOIN_TIMEOUT_SEC", p.JoinTimeout)
 	positive("DRAIN_TIMEOUT_SEC", p.DrainTimeout)
 	positive("SCALE_DOWN_STUCK_SEC", p.ScaleDownStuck)
@@ -208,90 +159,69 @@ func ratio(f float64) bool { return f > 0 && f <= 1 } // false for NaN
 
 func seconds(d time.Duration) int64 { return int64(d / time.Second) }
 
+// readLabels reads name=value pairs separated by commas.
+func readLabels(p *Policy, v string) error {
+	p.NodeLabels = nil
+	for _, s := range strings.Split(v, ",") {
+		if s = strings.TrimSpace(s); s == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(s, "=")
+		if !ok || name == "" {
+			return fmt.Errorf("write name=value pairs separated by commas, for example pool=batch; %q is none", s)
+		}
+		if p.NodeLabels == nil {
+			p.NodeLabels = map[string]string{}
+		}
+		p.NodeLabels[name] = value
+	}
+	return nil
+}
+
+// readTaints reads taints as kubectl writes them, separated by commas.
+func readTaints(p *Policy, v string) error {
+	p.NodeTaints = nil
+	for _, s := range strings.Split(v, ",") {
+		if s = strings.TrimSpace(s); s == "" {
+			continue
+		}
+		rest, effect, _ := strings.Cut(s, ":")
+		key, value, _ := strings.Cut(rest, "=")
+		if key == "" || effect != "NoSchedule" && effect != "PreferNoSchedule" && effect != "NoExecute" {
+			return fmt.Errorf("write key=value:effect separated by commas, with NoSchedule, PreferNoSchedule or NoExecute, for example batch=true:NoSchedule; %q is none", s)
+		}
+		p.NodeTaints = append(p.NodeTaints, Taint{Key: key, Value: value, Effect: effect})
+	}
+	return nil
+}
+
 // settings is the one list of names, defaults and meanings; help, documentation and parsing all read it.
-var settings = []Setting{
-	{"CLUSTER", "", "name of the cluster, when several share a table", setText(func(p *Policy) *string { return &p.Cluster })},
-	{"CPU_UP", "0.70", "scale up at or above this average utilisation, 0..1", setRatio(func(p *Policy) *float64 { return &p.CPUUp })},
-	{"CPU_DOWN", "0.30", "scale down at or below this average utilisation, 0..1", setRatio(func(p *Policy) *float64 { return &p.CPUDown })},
-	{"CPU_UP_SEC", "180", "CPU must stay at or above CPU_UP this long", setSeconds(func(p *Policy) *time.Duration { return &p.CPUUpFor })},
-	{"PENDING_UP_SEC", "180", "pods must be pending this long", setSeconds(func(p *Policy) *time.Duration { return &p.PendingUpFor })},
-	{"IDLE_DOWN_SEC", "600", "cluster must be idle this long", setSeconds(func(p *Policy) *time.Duration { return &p.IdleDownFor })},
-	{"COOLDOWN_UP_SEC", "300", "since the last completed action, before a scale-up", setSeconds(func(p *Policy) *time.Duration { return &p.CooldownUp })},
-	{"COOLDOWN_DOWN_SEC", "600", "since the last completed action, before a scale-down", setSeconds(func(p *Policy) *time.Duration { return &p.CooldownDown })},
-	{"MIN_WORKERS", "2", "fewest workers", setInt(func(p *Policy) *int { return &p.MinWorkers })},
-	{"MAX_WORKERS", "10", "most workers", setInt(func(p *Policy) *int { return &p.MaxWorkers })},
-	{"MAX_BATCH_UP", "5", "most nodes per scale-up", setInt(func(p *Policy) *int { return &p.MaxBatchUp })},
-	{"MAX_BATCH_DOWN", "1", "most nodes per scale-down", setInt(func(p *Policy) *int { return &p.MaxBatchDown })},
-	{"PODS_PER_NODE", "10", "pods that one new node is expected to take", setInt(func(p *Policy) *int { return &p.PodsPerNode })},
-	{"JOIN_TIMEOUT_SEC", "600", "launched nodes must be Ready within this", setSeconds(func(p *Policy) *time.Duration { return &p.JoinTimeout })},
-	{"DRAIN_TIMEOUT_SEC", "300", "hard limit for one node's drain, across ticks", setSeconds(func(p *Policy) *time.Duration { return &p.DrainTimeout })},
-	{"SCALE_DOWN_STUCK_SEC", "900", "a scale-down older than this is cleared", setSeconds(func(p *Policy) *time.Duration { return &p.ScaleDownStuck })},
-	{"SCALE_UP_TRIGGER", "any", "any: CPU or pending pods; all: CPU and pending pods", func(p *Policy, v string) error { p.Trigger = Trigger(v); return nil }},
-	{"SIZING", "pods-per-node", "pods-per-node or fit", func(p *Policy, v string) error { p.Sizing = SizingMode(v); return nil }},
-	{"PENDING_SOURCE", "unschedulable", "which count drives: unschedulable or phase", func(p *Policy, v string) error { p.Pending = PendingSource(v); return nil }},
-	{"INSTANCE_TYPES", "t3.large,t3a.large,m5.large", "types to launch, most wanted first", setList(func(p *Policy) *[]string { return &p.InstanceTypes })},
-	{"SPOT", "true", "try Spot before On-Demand", setBool(func(p *Policy) *bool { return &p.Spot })},
-	{"STATE_TABLE", "", "DynamoDB table of the record", setText(func(p *Policy) *string { return &p.StateTable })},
-	{"LOGS_TABLE", "", "DynamoDB table of the journal", setText(func(p *Policy) *string { return &p.LogsTable })},
-}
-
-func setText(f func(*Policy) *string) func(*Policy, string) error {
-	return func(p *Policy, v string) error { *f(p) = v; return nil }
-}
-
-func setRatio(f func(*Policy) *float64) func(*Policy, string) error {
-	return func(p *Policy, v string) error {
-		n, err := strconv.ParseFloat(v, 64)
-		if err != nil || math.IsNaN(n) || math.IsInf(n, 0) {
-			return errors.New("write a number between 0 and 1, for example 0.5")
-		}
-		*f(p) = n
-		return nil
-	}
-}
-
-func setSeconds(f func(*Policy) *time.Duration) func(*Policy, string) error {
-	return func(p *Policy, v string) error {
-		n, err := strconv.ParseInt(v, 10, 32)
-		if err != nil {
-			return errors.New("write a whole number of seconds, for example 300")
-		}
-		*f(p) = time.Duration(n) * time.Second
-		return nil
-	}
-}
-
-func setInt(f func(*Policy) *int) func(*Policy, string) error {
-	return func(p *Policy, v string) error {
-		n, err := strconv.ParseInt(v, 10, 32)
-		if err != nil {
-			return errors.New("write a whole number")
-		}
-		*f(p) = int(n)
-		return nil
-	}
-}
-
-func setBool(f func(*Policy) *bool) func(*Policy, string) error {
-	return func(p *Policy, v string) error {
-		b, err := strconv.ParseBool(v)
-		if err != nil {
-			return errors.New("write true or false")
-		}
-		*f(p) = b
-		return nil
-	}
-}
-
-func setList(f func(*Policy) *[]string) func(*Policy, string) error {
-	return func(p *Policy, v string) error {
-		var out []string
-		for _, s := range strings.Split(v, ",") {
-			if s = strings.TrimSpace(s); s != "" {
-				out = append(out, s)
-			}
-		}
-		*f(p) = out
-		return nil
-	}
+var settings = []setting.Setting[Policy]{
+	setting.New("CLUSTER", "", "name of the cluster, when several share a table", setting.Text(func(p *Policy) *string { return &p.Cluster })),
+	setting.New("CPU_UP", "0.70", "scale up at or above this average utilisation, 0..1", setting.Number(func(p *Policy) *float64 { return &p.CPUUp })),
+	setting.New("CPU_DOWN", "0.30", "scale down at or below this average utilisation, 0..1", setting.Number(func(p *Policy) *float64 { return &p.CPUDown })),
+	setting.New("CPU_UP_SEC", "180", "CPU must stay at or above CPU_UP this long", setting.Seconds(func(p *Policy) *time.Duration { return &p.CPUUpFor })),
+	setting.New("PENDING_UP_SEC", "180", "pods must be pending this long", setting.Seconds(func(p *Policy) *time.Duration { return &p.PendingUpFor })),
+	setting.New("IDLE_DOWN_SEC", "600", "cluster must be idle this long", setting.Seconds(func(p *Policy) *time.Duration { return &p.IdleDownFor })),
+	setting.New("COOLDOWN_UP_SEC", "300", "since the last completed action, before a scale-up", setting.Seconds(func(p *Policy) *time.Duration { return &p.CooldownUp })),
+	setting.New("COOLDOWN_DOWN_SEC", "600", "since the last completed action, before a scale-down", setting.Seconds(func(p *Policy) *time.Duration { return &p.CooldownDown })),
+	setting.New("MIN_WORKERS", "2", "fewest workers", setting.Int(func(p *Policy) *int { return &p.MinWorkers })),
+	setting.New("MAX_WORKERS", "10", "most workers", setting.Int(func(p *Policy) *int { return &p.MaxWorkers })),
+	setting.New("MAX_BATCH_UP", "5", "most nodes per scale-up", setting.Int(func(p *Policy) *int { return &p.MaxBatchUp })),
+	setting.New("MAX_BATCH_DOWN", "1", "most nodes per scale-down", setting.Int(func(p *Policy) *int { return &p.MaxBatchDown })),
+	setting.New("PODS_PER_NODE", "10", "pods that one new node is expected to take", setting.Int(func(p *Policy) *int { return &p.PodsPerNode })),
+	setting.New("JOIN_TIMEOUT_SEC", "600", "launched nodes must be Ready within this", setting.Seconds(func(p *Policy) *time.Duration { return &p.JoinTimeout })),
+	setting.New("DRAIN_TIMEOUT_SEC", "300", "hard limit for one node's drain, across ticks", setting.Seconds(func(p *Policy) *time.Duration { return &p.DrainTimeout })),
+	setting.New("SCALE_DOWN_STUCK_SEC", "900", "a scale-down older than this is cleared", setting.Seconds(func(p *Policy) *time.Duration { return &p.ScaleDownStuck })),
+	setting.New("SCALE_UP_TRIGGER", "any", "any: CPU or pending pods; all: CPU and pending pods", func(p *Policy, v string) error { p.Trigger = Trigger(v); return nil }),
+	setting.New("SIZING", "pods-per-node", "pods-per-node or fit", func(p *Policy, v string) error { p.Sizing = SizingMode(v); return nil }),
+	setting.New("PENDING_SOURCE", "unschedulable", "which count drives: unschedulable or phase", func(p *Policy, v string) error { p.Pending = PendingSource(v); return nil }),
+	setting.New("INSTANCE_TYPES", "t3.large,t3a.large,m5.large", "types to launch, most wanted first", setting.List(func(p *Policy) *[]string { return &p.InstanceTypes })),
+	setting.New("SPOT", "true", "try Spot before On-Demand", setting.Bool(func(p *Policy) *bool { return &p.Spot })),
+	setting.New("INSTANCE_TABLE", "", "file with sizes and prices of instance types, instead of the table that comes with Muster", setting.Text(func(p *Policy) *string { return &p.InstanceTable })),
+	setting.New("NODE_MAX_PODS", "110", "pods that a new node takes", setting.Int(func(p *Policy) *int { return &p.NodeMaxPods })),
+	setting.New("NODE_LABELS", "", "labels that the user data gives new nodes: name=value,...", readLabels),
+	setting.New("NODE_TAINTS", "", "taints that the user data gives new nodes: key=value:effect,...", readTaints),
+	setting.New("STATE_TABLE", "", "DynamoDB table of the record", setting.Text(func(p *Policy) *string { return &p.StateTable })),
+	setting.New("LOGS_TABLE", "", "DynamoDB table of the journal", setting.Text(func(p *Policy) *string { return &p.LogsTable })),
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/muster-dev/muster/setting"
 )
 
 func env(kv map[string]string) func(string) (string, bool) {
@@ -29,7 +31,7 @@ func TestDefaultPolicyIsTheDocumentedOne(t *testing.T) {
 		{"MAX_BATCH_UP", p.MaxBatchUp, 5}, {"MAX_BATCH_DOWN", p.MaxBatchDown, 1}, {"PODS_PER_NODE", p.PodsPerNode, 10},
 		{"JOIN_TIMEOUT_SEC", p.JoinTimeout, 600 * time.Second}, {"DRAIN_TIMEOUT_SEC", p.DrainTimeout, 300 * time.Second},
 		{"SCALE_DOWN_STUCK_SEC", p.ScaleDownStuck, 900 * time.Second},
-		{"SCALE_UP_TRIGGER", p.Trigger, TriggerAny}, {"SIZING", p.Sizing, SizingPodsPerNode},
+		{"NODE_MAX_PODS", p.NodeMaxPods, 110}, {"SCALE_UP_TRIGGER", p.Trigger, TriggerAny}, {"SIZING", p.Sizing, SizingPodsPerNode},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s defaults to %v, want %v", c.env, c.got, c.want)
@@ -44,6 +46,7 @@ func TestPolicyFromEnvReadsEverySetting(t *testing.T) {
 		"MAX_BATCH_DOWN": "2", "PODS_PER_NODE": "7", "JOIN_TIMEOUT_SEC": "65", "DRAIN_TIMEOUT_SEC": "66",
 		"SCALE_DOWN_STUCK_SEC": "133", "SCALE_UP_TRIGGER": "all", "SIZING": "fit", "PENDING_SOURCE": "phase",
 		"INSTANCE_TYPES": "a, b,", "SPOT": "false", "STATE_TABLE": "s", "LOGS_TABLE": "l",
+		"INSTANCE_TABLE": "types.csv", "NODE_MAX_PODS": "58", "NODE_LABELS": "pool=batch, team=", "NODE_TAINTS": "batch=true:NoSchedule,slow:NoExecute",
 	}))
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +54,9 @@ func TestPolicyFromEnvReadsEverySetting(t *testing.T) {
 	want := Policy{Cluster: "blue", CPUUp: 0.8, CPUDown: 0.2, CPUUpFor: 60 * time.Second, PendingUpFor: 61 * time.Second,
 		IdleDownFor: 62 * time.Second, CooldownDown: 64 * time.Second, MaxWorkers: 4, MaxBatchUp: 3, MaxBatchDown: 2, PodsPerNode: 7,
 		JoinTimeout: 65 * time.Second, DrainTimeout: 66 * time.Second, ScaleDownStuck: 133 * time.Second, Trigger: TriggerAll,
-		Sizing: SizingFit, Pending: PendingPhase, InstanceTypes: []string{"a", "b"}, StateTable: "s", LogsTable: "l"}
+		Sizing: SizingFit, Pending: PendingPhase, InstanceTypes: []string{"a", "b"}, StateTable: "s", LogsTable: "l",
+		InstanceTable: "types.csv", NodeMaxPods: 58, NodeLabels: map[string]string{"pool": "batch", "team": ""},
+		NodeTaints: []Taint{{Key: "batch", Value: "true", Effect: "NoSchedule"}, {Key: "slow", Effect: "NoExecute"}}}
 	if !equal(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
@@ -63,10 +68,11 @@ func TestEverySettingWrongAtOnceIsOneMessageThatListsAll(t *testing.T) {
 		"COOLDOWN_DOWN_SEC": "x", "MIN_WORKERS": "20", "MAX_WORKERS": "10", "MAX_BATCH_UP": "0", "MAX_BATCH_DOWN": "-1",
 		"PODS_PER_NODE": "0", "JOIN_TIMEOUT_SEC": "", "DRAIN_TIMEOUT_SEC": "0", "SCALE_DOWN_STUCK_SEC": "0", "SCALE_UP_TRIGGER": "both",
 		"SIZING": "guess", "PENDING_SOURCE": "some", "INSTANCE_TYPES": " , ", "SPOT": "perhaps", "STATE_TABLE": "s",
+		"NODE_MAX_PODS": "0", "NODE_LABELS": "batch", "NODE_TAINTS": "batch=true:Never",
 	}))
-	var se *SettingsError
+	var se *setting.Error
 	if !errors.As(err, &se) {
-		t.Fatalf("got %v, want a *SettingsError", err)
+		t.Fatalf("got %v, want a *setting.Error", err)
 	}
 	seen := map[string]int{}
 	for _, p := range se.Problems {
@@ -79,7 +85,7 @@ func TestEverySettingWrongAtOnceIsOneMessageThatListsAll(t *testing.T) {
 		}
 	}
 	for _, s := range Settings() {
-		fine := s.Env == "CLUSTER" || s.Env == "STATE_TABLE" || s.Env == "MAX_WORKERS"
+		fine := s.Env == "CLUSTER" || s.Env == "STATE_TABLE" || s.Env == "INSTANCE_TABLE" || s.Env == "MAX_WORKERS"
 		if want := map[bool]int{true: 0, false: 1}[fine]; seen[s.Env] != want {
 			t.Errorf("%s is reported %d times, want %d", s.Env, seen[s.Env], want)
 		}
@@ -100,10 +106,24 @@ func TestValidateRefusesSettingsThatContradictEachOther(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := DefaultPolicy()
 			c.change(&p)
-			var se *SettingsError
+			var se *setting.Error
 			if !errors.As(p.Validate(), &se) || len(se.Problems) != 1 || se.Problems[0].Setting != c.setting {
 				t.Errorf("got %v, want one problem with %s", p.Validate(), c.setting)
 			}
 		})
+	}
+}
+
+func TestWithChangesOnlyWhatIsGiven(t *testing.T) {
+	p := DefaultPolicy()
+	p.CPUUp, p.MaxWorkers, p.InstanceTypes = 0.9, 30, []string{"x"}
+	got, err := p.With(env(map[string]string{"MAX_WORKERS": "20", "CPU_DOWN": "0.30"}))
+	want := p
+	want.MaxWorkers = 20
+	if err != nil || !equal(got, want) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if _, err := p.With(env(map[string]string{"CPU_DOWN": "0.95"})); err == nil || !strings.Contains(err.Error(), "below CPU_UP (0.9)") {
+		t.Errorf("a contradiction with what was there is not found: %v", err)
 	}
 }

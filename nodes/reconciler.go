@@ -19,6 +19,8 @@ const (
 	callTimeout = 15 * time.Second // of one external call
 	drainSlice  = 10 * time.Second // of one drain call, so that the lease is renewed in time
 	tickBudget  = 50 * time.Second // after which a tick begins nothing new
+
+	handOverPoll = time.Second // between two questions how far workers are with handing over
 )
 
 // ErrLeaseLost says that the lease was lost while a tick ran. Nothing more is done by it.
@@ -38,9 +40,13 @@ type Config struct {
 	Template    Template      // what new instances boot from
 	Sizer       Sizer         // nil: PodsPerNode; required by SizingFit
 	Fitter      Fitter        // nil: RequestsFit
+	Screener    Screener      // nil: only pods that the Cluster itself says never fit are taken not to
 	NewID       func() string // unique short strings; nil: random
 	TickBudget  time.Duration // after which a tick begins nothing new; 0: 50 s
+	Stopping    func() bool   // true once the process is about to end: a tick then begins nothing new; nil: never
 }
+
+func (c *Config) stopping() bool { return c.Stopping != nil && c.Stopping() }
 
 // Reconciler makes a cluster what its policy wants. It keeps nothing in memory between two ticks: everything that has to survive is
 // in the record.
@@ -130,7 +136,7 @@ type run struct {
 
 func (r *Reconciler) newRun() *run {
 	now := r.c.Clock.Now()
-	t := &run{c: &r.c, id: r.c.NewID(), start: now}
+	t := &run{c: &r.c, id: r.c.NewID(), start: now, stop: r.c.stopping}
 	t.report.Tick = t.id
 	return t
 }
@@ -291,6 +297,8 @@ func (t *run) observe(ctx context.Context, s *survey) Observation {
 	o := Observation{Fleet: s.workers, Pending: s.view.Pending, Interruptions: s.open, FleetKnown: s.fleetErr() == nil}
 	if !o.FleetKnown {
 		o.FleetWhy = s.fleetErr().Error()
+	} else if t.c.Screener != nil && len(o.Pending) > 0 {
+		t.screen(ctx, &o)
 	}
 	err := t.call(ctx, "reading metrics", func(ctx context.Context) (err error) {
 		o.Readings, err = t.c.Signals.Observe(ctx)
@@ -311,6 +319,23 @@ func (t *run) observe(ctx context.Context, s *survey) Observation {
 		}
 	}
 	return o
+}
+
+// screen finds the pods that no new node would run. It has to know where nodes can be launched, or a pod that waits for the first
+// node of a zone would be taken to wait for ever.
+func (t *run) screen(ctx context.Context, o *Observation) {
+	subnets, err := t.subnets(ctx)
+	if err != nil {
+		t.errs = append(t.errs, err)
+		return
+	}
+	for _, s := range subnets {
+		if !slices.Contains(o.Zones, s.Zone) {
+			o.Zones = append(o.Zones, s.Zone)
+		}
+	}
+	slices.Sort(o.Zones)
+	o.Pending = t.c.Screener.Screen(t.c.Policy, *o)
 }
 
 func nodeNames(nodes []Node) []string {

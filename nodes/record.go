@@ -40,6 +40,7 @@ type Record struct {
 
 	ScaleUpIntent   *Intent  `json:"scaleUpIntent,omitempty"`   // the launch that may be in flight
 	ScaleUpLaunches []Intent `json:"scaleUpLaunches,omitempty"` // the launches behind scaleUpInstanceIds
+	ScaleUpWanted   []Want   `json:"scaleUpWanted,omitempty"`   // of which kinds the nodes should be, by ordinal
 
 	Removals  []Removal   `json:"removals,omitempty"`           // instances on their way out, of any cause
 	Joined    []string    `json:"joinedInstanceIds,omitempty"`  // instances whose node some tick has seen
@@ -160,6 +161,10 @@ func (r Record) Clone() Record {
 		r.ScaleUpIntent = &i
 	}
 	r.ScaleUpLaunches = slices.Clone(r.ScaleUpLaunches)
+	r.ScaleUpWanted = slices.Clone(r.ScaleUpWanted)
+	for i, w := range r.ScaleUpWanted {
+		r.ScaleUpWanted[i] = Want{Types: slices.Clone(w.Types), Zones: slices.Clone(w.Zones)}
+	}
 	r.Removals = slices.Clone(r.Removals)
 	r.Joined = slices.Clone(r.Joined)
 	r.SkipList = slices.Clone(r.SkipList)

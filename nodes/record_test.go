@@ -58,6 +58,7 @@ func TestCloneSharesNothing(t *testing.T) {
 	c := r.Clone()
 	c.ScaleUpInstanceIDs[0], c.ScaleDownTargetInstanceIDs[0], c.ScaleDownCompletedInstanceIDs[0] = "x", "x", "x"
 	c.ScaleUpIntent.Attempt, c.ScaleUpLaunches[0].Attempt = 9, 9
+	c.ScaleUpWanted[0].Types[0], c.ScaleUpWanted[0].Zones[0] = "x", "x"
 	c.Removals[0].Reason, c.Joined[0], c.SkipList[0].Cause, c.Exhausted[0].Zone = "x", "x", "x", "x"
 	after, _ := json.Marshal(r)
 	if !bytes.Equal(before, after) {
@@ -67,7 +68,8 @@ func TestCloneSharesNothing(t *testing.T) {
 
 func fullRecord() Record {
 	return Record{PK: "cluster", ScaleUpInstanceIDs: []string{"i"}, ScaleDownTargetInstanceIDs: []string{"i"},
-		ScaleDownCompletedInstanceIDs: []string{"i"}, ScaleUpIntent: &Intent{}, ScaleUpLaunches: []Intent{{}}, Removals: []Removal{{}},
+		ScaleDownCompletedInstanceIDs: []string{"i"}, ScaleUpIntent: &Intent{}, ScaleUpLaunches: []Intent{{}},
+		ScaleUpWanted: []Want{{Types: []string{"t"}, Zones: []string{"z"}}}, Removals: []Removal{{}},
 		Joined: []string{"i"}, SkipList: []Skip{{}}, Exhausted: []Exhausted{{}}}
 }
 
@@ -125,7 +127,7 @@ func TestTransitionsSetWhatTheSpecificationSays(t *testing.T) {
 		do   Transition
 		want func(Record) bool
 	}{
-		"beginScaleUp sets the action's fields and clears the IDs": {leased(), BeginScaleUp{7, "up", at(1), 2}, func(r Record) bool {
+		"beginScaleUp sets the action's fields and clears the IDs": {leased(), BeginScaleUp{Fence: 7, ActionID: "up", Now: at(1), Requested: 2}, func(r Record) bool {
 			return r.ScalingInProgress && r.ScaleUpActionID == "up" && r.ScaleUpStartedEpoch == at(1).Unix() && r.ScaleUpRequested == 2 &&
 				r.ScaleUpInstanceIDs != nil && len(r.ScaleUpInstanceIDs) == 0
 		}},
@@ -223,10 +225,10 @@ func TestTransitionsRefuse(t *testing.T) {
 	}{
 		"a lease that is held":                        {leased(), AcquireLease{"a", at(60), time.Minute}, ErrLeaseHeld},
 		"renewing a lease that passed on":             {leased(), RenewLease{"old", 6, at(1), time.Minute}, ErrStaleFence},
-		"a second scale-up":                           {up, BeginScaleUp{7, "up2", at(1), 1}, ErrScalingInProgress},
+		"a second scale-up":                           {up, BeginScaleUp{Fence: 7, ActionID: "up2", Now: at(1), Requested: 1}, ErrScalingInProgress},
 		"a scale-down during a scale-up":              {up, BeginScaleDown{7, "d", at(1), nil}, ErrScalingInProgress},
-		"a scale-up during a scale-down":              {down, BeginScaleUp{7, "u", at(1), 1}, ErrScalingInProgress},
-		"beginning an action that has ended":          {apply(t, up, CompleteScaleUp{7, "up", at(2)}), BeginScaleUp{7, "up", at(3), 1}, ErrNotThatAction},
+		"a scale-up during a scale-down":              {down, BeginScaleUp{Fence: 7, ActionID: "u", Now: at(1), Requested: 1}, ErrScalingInProgress},
+		"beginning an action that has ended":          {apply(t, up, CompleteScaleUp{7, "up", at(2)}), BeginScaleUp{Fence: 7, ActionID: "up", Now: at(3), Requested: 1}, ErrNotThatAction},
 		"an intent of another action":                 {up, IntendLaunch{Fence: 7, ActionID: "x", Intent: launchIntent(1, 0, "t")}, ErrNotThatAction},
 		"an intent that skips an ordinal":             {up, IntendLaunch{Fence: 7, ActionID: "up", Intent: launchIntent(2, 0, "t")}, ErrNotRecorded},
 		"an intent that goes back to an old attempt":  {apply(t, up, IntendLaunch{Fence: 7, ActionID: "up", Intent: launchIntent(1, 1, "t1")}), IntendLaunch{Fence: 7, ActionID: "up", Intent: launchIntent(1, 0, "t0")}, ErrNotRecorded},
@@ -244,7 +246,7 @@ func TestTransitionsRefuse(t *testing.T) {
 		"giving back a marked instance":               {marked, GiveBack{7, "i-1", at(1), ""}, ErrMarked},
 		"failing another scale-down":                  {down, FailScaleDown{Fence: 7, ActionID: "x"}, ErrNotThatAction},
 		"a record of a newer version":                 {Record{SchemaVersion: 99}, AcquireLease{"a", at(0), time.Minute}, ErrSchemaTooNew},
-		"beginScaleUp with a stale fence":             {leased(), BeginScaleUp{6, "up", at(1), 2}, ErrStaleFence},
+		"beginScaleUp with a stale fence":             {leased(), BeginScaleUp{Fence: 6, ActionID: "up", Now: at(1), Requested: 2}, ErrStaleFence},
 		"intendLaunch with a stale fence":             {up, IntendLaunch{Fence: 6, ActionID: "up", Intent: launchIntent(1, 0, "t")}, ErrStaleFence},
 		"recordScaleUpInstances with a stale fence":   {up, RecordScaleUpInstances{6, "up", "t0", "i-1", at(2)}, ErrStaleFence},
 		"reduceScaleUp with a stale fence":            {up, ReduceScaleUp{Fence: 6, ActionID: "up"}, ErrStaleFence},
@@ -285,7 +287,7 @@ func TestRepeatedTransitionsChangeNothingSoThatALostReplyIsRecognised(t *testing
 		{leased(), RenewLease{"me", 7, at(30), time.Minute}},
 		{leased(), ReleaseLease{"me", 7}},
 		{leased(), Note{Fence: 7, Now: at(1), Workers: ptr(3), Pending: ptr(true), Idle: ptr(false), CPUHigh: ptr(true), Alive: []string{"i"}, Joined: []string{"i"}}},
-		{leased(), BeginScaleUp{7, "up", at(1), 2}},
+		{leased(), BeginScaleUp{Fence: 7, ActionID: "up", Now: at(1), Requested: 2}},
 		{upBegun(t), IntendLaunch{Fence: 7, ActionID: "up", Intent: launchIntent(0, 0, "t0"), Exhausted: []Exhausted{{Zone: "a", UntilEpoch: 9}}}},
 		{apply(t, upBegun(t), IntendLaunch{Fence: 7, ActionID: "up", Intent: launchIntent(0, 0, "t0")}), RecordScaleUpInstances{7, "up", "t0", "i-1", at(2)}},
 		{upLaunched(t), ReduceScaleUp{Fence: 7, ActionID: "up"}},

@@ -13,6 +13,7 @@ func TestRedactHidesSecretsAndKeepsTheEnd(t *testing.T) {
 		{"joined with K10deadbeefdeadbeef00::server:pw", "pw"},
 		{"Authorization: Bearer eyJhbGci", "eyJhbGci"},
 		{"aws_secret_access_key = wJalrXUtn", "wJalrXUtn"},
+		{"Get http://user:hunter2@prometheus:9090/api", "hunter2"},
 		{"id AKIAABCDEFGHIJKLMNOP", "AKIAABCDEFGHIJKLMNOP"},
 	} {
 		if got := redact(c.in); strings.Contains(got, c.secret) {
@@ -30,7 +31,7 @@ func TestRedactHidesSecretsAndKeepsTheEnd(t *testing.T) {
 func FuzzRedact(f *testing.F) {
 	f.Add("token=secret")
 	f.Fuzz(func(t *testing.T, s string) {
-		if once := redact(s); len(once) > 4096+3+len("[redacted]")*len(s) {
+		if once := redact(s); len(once) > 4096+3+len("[redacted]@")*len(s) {
 			t.Errorf("grew to %d", len(once))
 		}
 	})

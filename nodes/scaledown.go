@@ -257,7 +257,15 @@ func (t *run) drain(ctx context.Context, m Removal) (done bool, failure string, 
 	if err := t.cordon(ctx, m.Node, m.claim()); err != nil {
 		return false, "", err
 	}
-	t.handOver(ctx, m.Node, deadline)
+	for !t.handedOver(ctx, m.Node, time.Unix(m.DrainedSince, 0), deadline) {
+		if t.spent(ctx) {
+			t.say(ctx, "drain.continues", m.InstanceID, "its workers are handing over")
+			return false, "", nil
+		}
+		if err := t.c.Clock.Sleep(ctx, handOverPoll); err != nil {
+			return false, "", err
+		}
+	}
 	for {
 		p, err := t.drainOnce(ctx, DrainRequest{Node: m.Node, Until: earlier(deadline, t.now().Add(drainSlice))})
 		if why, blocked := IsDrainBlocked(err); blocked {
@@ -289,19 +297,39 @@ func (t *run) cordon(ctx context.Context, n NodeRef, claim string) error {
 	return t.call(ctx, "cordoning "+n.Name, func(ctx context.Context) error { return t.c.Cluster.Cordon(ctx, n, claim) })
 }
 
+// uncordon gives a node back, and its workers their work. Failing at the latter stops nothing: what they were asked for ends by itself.
 func (t *run) uncordon(ctx context.Context, n NodeRef, claim string) error {
+	if t.c.WorkerPlane != nil {
+		if err := t.call(ctx, "taking the request for hand-over back", func(ctx context.Context) error { return t.c.WorkerPlane.TakeBack(ctx, n.Name) }); err != nil {
+			if lost(err) {
+				return err
+			}
+			t.errs = append(t.errs, err)
+		}
+	}
 	return t.call(ctx, "uncordoning "+n.Name, func(ctx context.Context) error { return t.c.Cluster.Uncordon(ctx, n, claim) })
 }
 
-// handOver tells the workers on a node. It is a courtesy that makes the drain gentle; failing at it stops nothing.
-func (t *run) handOver(ctx context.Context, n NodeRef, deadline time.Time) {
+// handedOver asks the workers on a node to give their work away and tells whether the drain may begin: when they hold nothing any
+// more, or three quarters of the time from since to deadline are over. What remains is for evicting them as they are, which is worse
+// and not wrong: they hand over when they are told to stop. A worker plane that doesn't answer is asked again for half of the time.
+func (t *run) handedOver(ctx context.Context, n NodeRef, since, deadline time.Time) bool {
 	if t.c.WorkerPlane == nil {
-		return
+		return true
 	}
-	err := t.call(ctx, "asking for hand-over", func(ctx context.Context) error {
-		return t.c.WorkerPlane.HandOver(ctx, n.Name, deadline)
-	})
+	var left int
+	ask := func(ctx context.Context) (err error) {
+		left, err = t.c.WorkerPlane.HandOver(ctx, n.Name, deadline)
+		return err
+	}
+	err := t.call(ctx, "asking for hand-over", ask)
+	if err != nil && !lost(err) { // a lost reply is not a worker plane that can't be asked
+		err = t.call(ctx, "asking for hand-over", ask)
+	}
+	patience := deadline.Sub(since) * 3 / 4
 	if err != nil {
 		t.errs = append(t.errs, err)
+		patience = deadline.Sub(since) / 2
 	}
+	return err == nil && left == 0 || !t.now().Before(since.Add(patience))
 }

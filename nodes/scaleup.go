@@ -12,7 +12,7 @@ import (
 
 // beginUp opens a scale-up and goes on with it.
 func (t *run) beginUp(ctx context.Context, s *survey, o Observation, d Decision) error {
-	err := t.apply(ctx, BeginScaleUp{Fence: t.fence, ActionID: t.newActionID(), Now: t.now(), Requested: d.Nodes})
+	err := t.apply(ctx, BeginScaleUp{Fence: t.fence, ActionID: t.newActionID(), Now: t.now(), Requested: d.Nodes, Wanted: d.Wanted})
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,8 @@ func (t *run) intendNext(ctx context.Context, s *survey, subnets []Subnet, refus
 		news = exhaustedBy(refusal.Kind, prev.Request.Offering, now)
 	}
 	exhausted = append(append(exhausted, news...), t.rec.Exhausted...)
-	order := LaunchOrder(t.c.Policy, subnets, t.launchedPerZone(s), exhausted, now)
+	policy, subnets := t.wanted(subnets)
+	order := LaunchOrder(policy, subnets, t.launchedPerZone(s), exhausted, now)
 	if len(order) == 0 || refusal != nil && refusal.Kind == FailPermanent {
 		return false, t.endLaunching(ctx, refusal, news)
 	}
@@ -127,6 +128,22 @@ func (t *run) intendNext(ctx context.Context, s *survey, subnets []Subnet, refus
 	intent := Intent{Ordinal: ordinal, Attempt: attempt, Epoch: now.Unix(), Request: t.request(actionID, ordinal, attempt, order[0])}
 	err := t.apply(ctx, IntendLaunch{Fence: t.fence, ActionID: actionID, Intent: intent, Exhausted: news})
 	return err == nil, err
+}
+
+// wanted narrows the offerings to what the next ordinal should be.
+func (t *run) wanted(subnets []Subnet) (Policy, []Subnet) {
+	p, ordinal := t.c.Policy, len(t.rec.ScaleUpInstanceIDs)
+	if ordinal >= len(t.rec.ScaleUpWanted) {
+		return p, subnets
+	}
+	want := t.rec.ScaleUpWanted[ordinal]
+	if len(want.Types) > 0 {
+		p.InstanceTypes = want.Types
+	}
+	if len(want.Zones) > 0 {
+		subnets = slices.DeleteFunc(slices.Clone(subnets), func(s Subnet) bool { return !slices.Contains(want.Zones, s.Zone) })
+	}
+	return p, subnets
 }
 
 // request completes a launch request.

@@ -21,6 +21,7 @@ type scenario struct {
 	want    func(*stage) string // always
 	undone  func(*stage) string // only without a fault: a crash may use up a drain's time, and then the worker is kept
 	// tolerated is what the general rest rule does not hold for.
+	deaf     bool // workers can't be asked to hand over in time
 	nodeless int  // instances without a node that nobody may touch
 	outage   bool // of an API so long that a cordoned node stays cordoned past its drain's deadline
 }
@@ -289,6 +290,18 @@ func scenarios() []scenario {
 		{name: "warning", workers: "ab", length: minutes(8), want: both(atLeast(2), alive(false, w1)), undone: fleet(2), setup: func(s *stage) {
 			s.AddPodOn(w1, one("p"))
 		}, events: []delivery{{at: 90 * time.Second, kind: nodes.Warning, instance: w1, twice: true}}},
+		{name: "scale-down of a node with workers", workers: "aab", length: minutes(9), want: fleet(2), undone: alive(false, w1), setup: func(s *stage) {
+			idle(s)
+			s.AddPodOn(w1, sim.PodSpec{Name: "worker", MilliCPU: 1000, Work: 4 * time.Second})
+		}},
+		{name: "warning of a node with workers", workers: "ab", length: minutes(8), want: both(atLeast(2), alive(false, w1)), undone: fleet(2), setup: func(s *stage) {
+			s.AddPodOn(w1, sim.PodSpec{Name: "worker", MilliCPU: 1000, Work: 4 * time.Second})
+		}, events: []delivery{{at: 90 * time.Second, kind: nodes.Warning, instance: w1}}},
+		{name: "scale-down while the workers can't be asked", deaf: true, workers: "aab", length: minutes(9), want: fleet(2), undone: alive(false, w1), setup: func(s *stage) {
+			idle(s)
+			s.AddPodOn(w1, sim.PodSpec{Name: "worker", MilliCPU: 1000, Work: 4 * time.Second})
+			s.Outage(sim.WorkersPart, 0, time.Hour)
+		}},
 		{name: "warning, nothing to launch", workers: "aab", length: minutes(18), want: atLeast(2), setup: func(s *stage) {
 			s.AddShortage(sim.Shortage{})
 		}, events: []delivery{{at: 90 * time.Second, kind: nodes.Warning, instance: w1}}},

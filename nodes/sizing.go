@@ -1,12 +1,52 @@
 package nodes
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // Sizer says how many nodes a scale-up asks for. It is the seam at which another way of sizing comes in: everything around it, the
 // batch limit and MAX_WORKERS, is applied to what it returns.
 type Sizer interface {
 	// Size returns the nodes wanted for pending pods, at least 1, and how it came to the number.
 	Size(p Policy, o Observation, pending int) (nodes int, why string)
+}
+
+// Planner is a Sizer that also says which kinds of nodes to launch, and may find that none would help.
+type Planner interface {
+	Sizer
+	// Plan returns the nodes wanted for the pending pods that a new node could run. It alters nothing that it is given.
+	Plan(q Question) Plan
+}
+
+// Question is what a Planner is asked.
+type Question struct {
+	Policy      Policy
+	Observation Observation
+	Exhausted   []Exhausted // offerings that can't be had now, of the record
+	Now         time.Time
+	Pending     int // pods waiting, by the metrics
+	Room        int // nodes that may be launched without passing MAX_WORKERS; at least 1
+}
+
+// Plan is a Planner's answer.
+type Plan struct {
+	Nodes []Want
+	Why   string // how it came to them
+	// Helpless names a pod that no new node would help as things are, and why; "" if there is none.
+	Helpless string
+}
+
+// Want is one node to launch. The zero Want is a node of any offered type in any zone.
+type Want struct {
+	Types []string `json:"types,omitempty"` // that would do, most wanted first; nil: INSTANCE_TYPES
+	Zones []string `json:"zones,omitempty"` // in one of which it has to be; nil: any
+}
+
+// Screener finds pods that no node that could be launched would run.
+type Screener interface {
+	// Screen returns the pending pods of an observation with NeverFit filled in. It alters nothing that it is given.
+	Screen(p Policy, o Observation) []Pod
 }
 
 // PodsPerNode sizes by ceil(pending / PODS_PER_NODE), at least 1.

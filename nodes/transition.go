@@ -207,6 +207,7 @@ type BeginScaleUp struct {
 	ActionID  string // unique
 	Now       time.Time
 	Requested int
+	Wanted    []Want // of which kinds, by ordinal; ordinals beyond its end may be of any
 }
 
 // Name returns beginScaleUp.
@@ -221,6 +222,7 @@ func (t BeginScaleUp) Apply(r Record) (Record, error) {
 	r.ScalingInProgress = true
 	r.ScaleUpActionID, r.ScaleUpStartedEpoch, r.ScaleUpRequested = t.ActionID, t.Now.Unix(), t.Requested
 	r.ScaleUpInstanceIDs, r.ScaleUpIntent, r.ScaleUpLaunches = []string{}, nil, nil
+	r.ScaleUpWanted = t.Wanted
 	return r, nil
 }
 
@@ -401,7 +403,7 @@ func (r *Record) clearScaleUp() {
 	r.LastActionID = r.ScaleUpActionID
 	r.ScalingInProgress = false
 	r.ScaleUpActionID, r.ScaleUpStartedEpoch, r.ScaleUpRequested = "", 0, 0
-	r.ScaleUpInstanceIDs, r.ScaleUpIntent, r.ScaleUpLaunches = nil, nil, nil
+	r.ScaleUpInstanceIDs, r.ScaleUpIntent, r.ScaleUpLaunches, r.ScaleUpWanted = nil, nil, nil, nil
 }
 
 func scalingUp(t Transition, r Record, fence int64, actionID string) error {

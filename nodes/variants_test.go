@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/sim"
@@ -53,6 +54,7 @@ func brokenVariants() []brokenVariant {
 		{"zones not looked at", onCloud(cloudHooks{listed: func(_ *stage, in *nodes.Instance) bool { in.Zone = "a"; return true }}), "one worker in each zone", zoneKept},
 		{"missing metrics taken for zero", func(_ *stage, p ports) ports { p.Signals = zeroSignals{p.Signals}; return p }, "no metrics for a busy cluster", asExpected},
 		{"Node objects of reclaimed instances left", onCluster(clusterHooks{remove: true}), "below the minimum", atRest},
+		{"workers evicted before they have handed over", deafToWorkers, "scale-down of a node with workers", handedFirst},
 		{"an interrupted target replaced", onStore(targetsUnseen), "warning of a scale-down's target", targetsStay},
 	}
 }
@@ -218,6 +220,19 @@ func (c brokenCluster) Remove(ctx context.Context, n nodes.NodeRef) error {
 		return nil
 	}
 	return c.Cluster.Remove(ctx, n)
+}
+
+// impatient takes the first answer for the last.
+type impatient struct{ nodes.WorkerPlane }
+
+func (i impatient) HandOver(ctx context.Context, node string, until time.Time) (int, error) {
+	_, err := i.WorkerPlane.HandOver(ctx, node, until)
+	return 0, err
+}
+
+func deafToWorkers(_ *stage, p ports) ports {
+	p.WorkerPlane = impatient{p.WorkerPlane}
+	return p
 }
 
 func drainLies(nodes.DrainRequest) (nodes.DrainProgress, error) {

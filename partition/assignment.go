@@ -122,8 +122,11 @@ type Assignment struct {
 	// Moves holds the hand-overs that are not finished, by slot.
 	Moves map[int]Move `json:"moves,omitempty"`
 	// Taking holds the slots whose owner waits until the leader has taken
-	// them from a dead one.
+	// them from a dead one, or from its own predecessor.
 	Taking map[int]bool `json:"taking,omitempty"`
+	// Restarting holds the workers, by index, that end to begin anew: their
+	// slots wait for a successor under the same stable ID.
+	Restarting map[int]bool `json:"restarting,omitempty"`
 }
 
 // Move is a planned hand-over of one slot: Next is the index of the new owner
@@ -147,11 +150,20 @@ func (a *Assignment) clone() *Assignment {
 	for s := range a.Taking {
 		c.Taking[s] = true
 	}
+	c.Restarting = make(map[int]bool, len(a.Restarting))
+	for i := range a.Restarting {
+		c.Restarting[i] = true
+	}
 	return &c
 }
 
 // owner returns the slot's owner, the zero Member for nobody.
 func (a *Assignment) owner(slot int) Member { return a.member(a.Owner[slot]) }
+
+// fence returns what orders the slot's owner among all that it had.
+func (a *Assignment) fence(slot int) Fence {
+	return Fence{Version: a.Since[slot], Claim: a.owner(slot).Claim}
+}
 
 func (a *Assignment) member(i int32) Member {
 	if i == none {
@@ -185,6 +197,22 @@ func (a *Assignment) Counts() map[string]int {
 		}
 	}
 	return n
+}
+
+// predecessor returns the index of the worker whose stable ID m has under a
+// later claim, -1 if there is none with slots to come back to.
+func (a *Assignment) predecessor(m Member) int32 {
+	for i, w := range a.Workers {
+		if w.ID != m.ID || w.Claim >= m.Claim {
+			continue
+		}
+		for s := range a.Owner {
+			if a.destination(s) == int32(i) {
+				return int32(i)
+			}
+		}
+	}
+	return none
 }
 
 // destination returns the index of the worker that owns the slot, or will when
@@ -269,6 +297,11 @@ func (a *Assignment) validate() error {
 	for s := range a.Taking {
 		if s < 0 || s >= len(a.Owner) || a.Owner[s] == none {
 			fault("taking[%d] has no owner to wait", s)
+		}
+	}
+	for i := range a.Restarting {
+		if i < 0 || i >= len(a.Workers) {
+			fault("restarting[%d] is no worker, there are %d", i, len(a.Workers))
 		}
 	}
 	return errors.Join(errs...)

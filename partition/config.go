@@ -53,6 +53,9 @@ type Config struct {
 	WorkerVersion string
 	// Weight is this worker's relative capacity; default 1.
 	Weight float64
+	// Node is where this worker runs, for those who take nodes away; may be
+	// empty.
+	Node string
 	// Zone is this worker's failure domain; a tie-break of the planner.
 	Zone string
 
@@ -68,7 +71,8 @@ type Config struct {
 	IDTTL time.Duration
 	// SuspicionGrace is how long a worker goes on without proof that it is
 	// connected; a worker whose connection is gone is dead after it and
-	// SuspicionMargin, long before its lease ends. Default 500 ms and 150 ms.
+	// SuspicionMargin, long before its lease ends. Default 500 ms and 150 ms;
+	// with replicas, where the proof is a replicated write, 1.5 s and 300 ms.
 	SuspicionGrace, SuspicionMargin time.Duration
 	// ProbeInterval is how often the leader looks whether each worker is
 	// connected; default 100 ms.
@@ -82,6 +86,9 @@ type Config struct {
 	// LeaveWindow is how long the leader collects workers that leave; default
 	// 100 ms.
 	LeaveWindow time.Duration
+	// RestartGrace is how long the slots of a worker that restarts wait for its
+	// successor; default 10 s. See docs/partition.md, "Leave or restart".
+	RestartGrace time.Duration
 	// Expected returns how many workers there should be, 0 for unknown. It
 	// must not block. Default: what SetExpected said last, unknown before.
 	Expected func() int
@@ -137,12 +144,17 @@ func (c Config) resolve() Config {
 	defaulted(&c.LeaseTTL, 6*time.Second)
 	defaulted(&c.LeaseMargin, c.LeaseTTL/4)
 	defaulted(&c.IDTTL, 30*time.Second)
+	if c.Replicas > 1 {
+		defaulted(&c.SuspicionGrace, 1500*time.Millisecond)
+		defaulted(&c.SuspicionMargin, 300*time.Millisecond)
+	}
 	defaulted(&c.SuspicionGrace, 500*time.Millisecond)
 	defaulted(&c.SuspicionMargin, 150*time.Millisecond)
 	defaulted(&c.ProbeInterval, 100*time.Millisecond)
 	defaulted(&c.ColdWindow, 30*time.Second)
 	defaulted(&c.PlannedWindow, 10*time.Second)
 	defaulted(&c.LeaveWindow, 100*time.Millisecond)
+	defaulted(&c.RestartGrace, 10*time.Second)
 	defaulted(&c.PrepareTimeout, 5*time.Second)
 	defaulted(&c.HandoverTimeout, 20*time.Second)
 	defaulted(&c.LeaveTimeout, 25*time.Second)
@@ -203,6 +215,7 @@ func (c Config) validate() (layout, error) {
 	positive("ColdWindow", c.ColdWindow)
 	positive("PlannedWindow", c.PlannedWindow)
 	positive("LeaveWindow", c.LeaveWindow)
+	positive("RestartGrace", c.RestartGrace)
 	positive("PrepareTimeout", c.PrepareTimeout)
 	positive("HandoverTimeout", c.HandoverTimeout)
 	positive("LeaveTimeout", c.LeaveTimeout)

@@ -36,6 +36,10 @@ const (
 	EventWorkerJoined   EventKind = "worker-joined"    // Peer (leader's view)
 	EventWorkerLeaving  EventKind = "worker-leaving"   // Peer
 	EventWorkerGone     EventKind = "worker-gone"      // Peer, Reason
+	EventStandby        EventKind = "standby"          // After: workers that are wanted; all have their names
+	EventRestarting     EventKind = "worker-restarts"  // Peer: its slots wait for a successor of its name
+	EventReserved       EventKind = "worker-awaited"   // Peer: it was lost with the connection to the broker; Duration: how long it is waited for
+	EventSucceeded      EventKind = "worker-succeeded" // Peer, Claim; Duration: since its predecessor went, if that was seen
 	EventSuspected      EventKind = "worker-suspected" // Peer
 	EventTopology       EventKind = "topology"         // Before, After: live workers
 	EventWindowStarted  EventKind = "window-started"   // Reason, Duration
@@ -56,6 +60,8 @@ const (
 	EventHandoverForced EventKind = "handover-forced"  // Slot: its handler did not end in time
 	EventPrepareFailed  EventKind = "prepare-failed"   // Err
 	EventGhostHealed    EventKind = "ghost-pin-healed" // Slot: its consumer served nobody
+	EventYielding       EventKind = "yielding"         // Duration: for how long it takes no slots; 0: it takes some again
+	EventWorkerYields   EventKind = "worker-yields"    // Peer (leader's view)
 	EventLeft           EventKind = "left"             // Duration
 )
 

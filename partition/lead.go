@@ -2,6 +2,7 @@ package partition
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -37,6 +38,7 @@ const deputies = 2
 type leadership struct {
 	leader    Member // as the bucket shows; zero: nobody
 	leaderRev uint64
+	seenAt    time.Time // when a renewal of the leader was last seen
 	standing  bool      // an election write is under way
 	standAt   time.Time // again, after one of unknown outcome
 	seizing   suspicion // what the seizing under way rests on
@@ -57,6 +59,7 @@ type leadership struct {
 	ready      bool // the map is rewritten
 	synced     bool // the leases are all known
 	peers      map[string]*peerView
+	listed     map[string]bool // leases seen since the watch began anew; nil: all are
 	rereadAt   time.Time
 
 	windowEnds  time.Time // zero: no window is open
@@ -65,26 +68,24 @@ type leadership struct {
 	windowOver  bool // and its newcomers are to be planned for
 	leaveAt     time.Time
 
-	slotWeights  []uint64
-	weightsDue   time.Time
-	weightsBusy  bool
-	weightsKnown bool
-
 	planning bool
 	writing  *mapWrite
 	draft    *Assignment // finished hand-overs that wait to be written
 	flushAt  time.Time
 	taking   map[int]*takeover
-	running  uint64 // version whose hand-overs are not all finished; 0: none
+	takes    uint64             // begun so far
+	absent   map[Member]absence // workers in the map that are not there
+	running  uint64             // version whose hand-overs are not all finished; 0: none
 }
 
 // suspicion is a deputy's against the leader: since when it is unreachable, and
-// the revision of its lease as worker at that time. If it is still the same
+// the revision of its lease as worker before that. If it is still the same
 // later, the lease was not renewed meanwhile.
 type suspicion struct {
 	who   Member
 	since time.Time
-	rev   uint64 // 0: not known yet
+	rev   uint64 // 0: there was none
+	read  bool   // rev is known
 }
 
 // peerView is a live worker as the leader sees it.
@@ -94,11 +95,22 @@ type peerView struct {
 	lease     leaseValue
 	joined    time.Time
 	suspectAt time.Time
+	seenAt    time.Time // when a renewal was last seen
 	fencing   bool
+	leavingAt time.Time // when it said so
+}
+
+// absence is of a worker in the map that is not there. Its slots wait until then
+// for a successor of its name, if they wait.
+type absence struct {
+	since time.Time
+	until time.Time // zero: they don't
+	lease leaseValue
 }
 
 type takeover struct {
-	version uint64
+	Fence   // of the owner that it is for
+	run     uint64
 	done    bool
 	retryAt time.Time
 }
@@ -171,9 +183,20 @@ func (m *machine) leaderValue() []byte {
 	return mustJSON(leaderValue{Schema: valueSchema, ID: m.self.ID, Claim: m.self.Claim, N: m.attempt})
 }
 
+// ownLeadership tells whether the leader's lease was last written by this worker
+// as who it is now.
+func (m *machine) ownLeadership(value []byte) bool {
+	var v leaderValue
+	return len(value) > 0 && json.Unmarshal(value, &v) == nil && v.ID == m.self.ID && v.Claim == m.self.Claim
+}
+
 func (m *machine) seeLeader(leader Member, rev uint64) {
 	l := &m.lead
-	if rev <= l.leaderRev {
+	if rev < l.leaderRev {
+		return
+	}
+	l.seenAt = m.now
+	if rev == l.leaderRev {
 		return
 	}
 	changed := leader != l.leader
@@ -205,8 +228,8 @@ func (m *machine) elected(in kvInput) {
 	switch {
 	case in.err == nil && (m.stage == stageMember || m.stage == stageLeaving):
 		*l = leadership{leader: m.self, leaderRev: in.gotRev, office: true, epoch: in.gotRev, rev: in.gotRev, leaseStart: in.start,
-			due: in.start.Add(m.cfg.HeartbeatInterval), peers: make(map[string]*peerView), taking: make(map[int]*takeover),
-			quietUntil: l.quietUntil, inherited: l.seizing, weightsKnown: m.cfg.Weights == nil}
+			due: in.start.Add(m.cfg.HeartbeatInterval), peers: make(map[string]*peerView), taking: make(map[int]*takeover), absent: make(map[Member]absence),
+			quietUntil: l.quietUntil, inherited: l.seizing}
 		m.emit(Event{Kind: EventElected, Peer: m.self.ID, Epoch: l.epoch})
 		if m.stage == stageLeaving {
 			m.resign()
@@ -265,8 +288,16 @@ func (m *machine) mapReady() {
 		return
 	}
 	m.lead.ready = true
-	m.do(watchLeasesEffect{true})
+	m.watchLeases()
 	m.takeDue()
+}
+
+// watchLeases begins to watch the leases, or begins anew: a watch does not tell
+// when its server has forgotten it.
+func (m *machine) watchLeases() {
+	m.lead.listed = make(map[string]bool)
+	m.watches++
+	m.do(watchLeasesEffect{on: true, watch: m.watches})
 }
 
 func (m *machine) resign() {
@@ -283,8 +314,8 @@ func (m *machine) stepDown() {
 	if !l.office {
 		return
 	}
-	*l = leadership{leader: l.leader, leaderRev: l.leaderRev, quietUntil: l.quietUntil}
-	m.do(watchLeasesEffect{false})
+	*l = leadership{leader: l.leader, leaderRev: l.leaderRev, seenAt: m.now, quietUntil: l.quietUntil}
+	m.do(watchLeasesEffect{})
 }
 
 func (m *machine) leadResult(in kvInput) {
@@ -302,6 +333,11 @@ func (m *machine) leadResult(in kvInput) {
 			l.rev, l.leaseStart = in.gotRev, in.start
 			l.leaderRev = max(l.leaderRev, in.gotRev)
 			l.due = in.start.Add(m.cfg.HeartbeatInterval)
+		case errors.Is(in.err, errConflict) && m.ownLeadership(in.gotValue):
+			// A renewal that was given up was carried out after all.
+			l.rev = in.gotRev
+			l.leaderRev = max(l.leaderRev, in.gotRev)
+			l.due = m.now
 		case errors.Is(in.err, errConflict), errors.Is(in.err, errNotFound):
 			l.leader = Member{}
 			m.stepDown()
@@ -315,8 +351,12 @@ func (m *machine) leadResult(in kvInput) {
 	case forFencing:
 		m.fenced(in)
 	case forSuspicion:
-		if in.err == nil && in.key == l.suspect.who.ID {
-			l.suspect.rev = in.gotRev
+		switch s := &l.suspect; {
+		case in.key != s.who.ID || s.read:
+		case in.err == nil || errors.Is(in.err, errNotFound):
+			s.rev, s.read = in.gotRev, true
+		default:
+			*s = suspicion{}
 		}
 	default:
 	}
@@ -326,10 +366,13 @@ func (m *machine) leadResult(in kvInput) {
 
 func (m *machine) seeLease(in leaseInput) {
 	l := &m.lead
-	if !l.office {
+	if !l.office || in.watch != m.watches {
 		return
 	}
 	p := l.peers[in.id]
+	if l.listed != nil {
+		l.listed[in.id] = !in.deleted
+	}
 	if in.deleted {
 		if p != nil && in.rev > p.rev {
 			reason := "lease expired"
@@ -348,6 +391,7 @@ func (m *machine) seeLease(in leaseInput) {
 		return
 	}
 	if p != nil && in.rev <= p.rev {
+		p.seenAt = m.now
 		return
 	}
 	if p != nil && p.Claim != in.value.Claim {
@@ -362,13 +406,18 @@ func (m *machine) seeLease(in leaseInput) {
 			m.extendWindow()
 		}
 	}
-	if in.value.Leaving && !p.lease.Leaving {
-		m.emit(Event{Kind: EventWorkerLeaving, Peer: p.ID})
+	if in.value.Leaving && !p.lease.Leaving || in.value.Yielding && !p.lease.Yielding {
+		p.leavingAt = m.now
+		if in.value.Leaving {
+			m.emit(Event{Kind: EventWorkerLeaving, Peer: p.ID})
+		} else {
+			m.emit(Event{Kind: EventWorkerYields, Peer: p.ID})
+		}
 		if l.leaveAt.IsZero() {
 			l.leaveAt = m.now.Add(m.cfg.LeaveWindow)
 		}
 	}
-	p.rev, p.lease = in.rev, in.value
+	p.rev, p.lease, p.seenAt = in.rev, in.value, m.now
 	p.suspectAt = time.Time{}
 	if h := l.inherited; p.Member == h.who && in.rev == h.rev {
 		p.suspectAt = h.since // not renewed since
@@ -376,13 +425,20 @@ func (m *machine) seeLease(in leaseInput) {
 	m.review()
 }
 
-// joiner tells whether a live worker is not in the map yet.
+// going tells whether a worker is to have no slots.
+func (p *peerView) going() bool { return p.lease.Leaving || p.lease.Yielding }
+
+// joiner tells whether a live worker is not in the map yet, under this claim or
+// an earlier one.
 func (m *machine) joiner(p *peerView) bool {
-	return m.cur == nil || m.cur.index(p.Member) == none
+	return m.cur == nil || m.cur.index(p.Member) == none && m.cur.predecessor(p.Member) == none
 }
 
 func (m *machine) peerGone(p *peerView, reason string) {
 	delete(m.lead.peers, p.ID)
+	if m.cur != nil && m.cur.index(p.Member) != none {
+		m.miss(p.Member, p.lease, false)
+	}
 	m.emit(Event{Kind: EventWorkerGone, Peer: p.ID, Claim: p.Claim, Reason: reason})
 	m.review()
 }
@@ -391,8 +447,25 @@ func (m *machine) leasesSynced() {
 	if !m.lead.office {
 		return
 	}
-	m.lead.synced = true
-	if l := &m.lead; !l.windowEnds.IsZero() {
+	l := &m.lead
+	for _, id := range slices.SortedFunc(maps.Keys(l.peers), compareIDs) {
+		if !l.listed[id] {
+			m.peerGone(l.peers[id], "lease expired") // while nobody watched
+		}
+	}
+	l.listed = nil
+	if l.synced {
+		m.review()
+		return
+	}
+	l.synced = true
+	m.missingAtSync()
+	if !l.windowEnds.IsZero() {
+		// Only now it is known who else is there.
+		if l.windowCold && !m.coldStart() {
+			l.windowCold = false
+			l.windowEnds = m.now.Add(m.cfg.PlannedWindow)
+		}
 		m.tellWindow(l.windowEnds.Sub(l.windowBegun))
 	}
 	m.review()
@@ -409,9 +482,16 @@ func (m *machine) suspect(who Member) {
 		return
 	}
 	if !l.office {
-		if who == l.leader && l.suspect.since.IsZero() {
-			l.suspect = suspicion{who: who, since: m.now}
+		// What the lease was must be known from before it was found gone: it
+		// may be back, and have renewed, when the first answer is here. Answers
+		// come in order, so the next one is of a probe after the reading.
+		switch s := &l.suspect; {
+		case who != l.leader:
+		case s.who != who:
+			*s = suspicion{who: who}
 			m.kv(kvEffect{purpose: forSuspicion, op: opGet, bucket: m.cfg.bucketLeases(), key: who.ID})
+		case s.read && s.since.IsZero():
+			s.since = m.now
 		}
 		return
 	}
@@ -434,12 +514,42 @@ func (m *machine) suspects() int {
 	return n
 }
 
+// overdue is when a lease that is not renewed has ended although the server has
+// not let it expire: after a restart servers have been seen to forget it. Its
+// holder's trust ended before.
+func (m *machine) overdue(seen time.Time) time.Time {
+	return notBefore(seen, m.regained).Add(m.cfg.LeaseTTL + time.Second)
+}
+
+func notBefore(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+// expireDue ends the leases that the server does not let expire.
+func (m *machine) expireDue() {
+	l := &m.lead
+	if !l.synced {
+		return
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(l.peers), compareIDs) {
+		p := l.peers[id]
+		if p.fencing || p.Member == m.self || m.now.Before(m.overdue(p.seenAt)) {
+			continue
+		}
+		p.fencing, p.seenAt = true, m.now
+		m.kv(kvEffect{purpose: forFencing, op: opDelete, bucket: m.cfg.bucketLeases(), key: p.ID, rev: p.rev})
+	}
+}
+
 func (m *machine) fenceDue() {
 	l := &m.lead
 	suspects := m.suspects()
 	// When many vanish together it is more likely the network or a server
 	// than they; then their leases decide.
-	if suspects == 0 || suspects > max(3, len(l.peers)/3) || m.now.Before(l.quietUntil) {
+	if suspects == 0 || suspects > many(len(l.peers)) || m.now.Before(l.quietUntil) {
 		return
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(l.peers), compareIDs) {
@@ -459,6 +569,9 @@ func (m *machine) fenced(in kvInput) {
 	}
 	p.fencing = false
 	if in.err != nil {
+		if p.suspectAt.IsZero() && errors.Is(in.err, errConflict) {
+			m.watchLeases() // it has renewed, and the watch does not tell
+		}
 		p.suspectAt = time.Time{}
 		return
 	}
@@ -516,11 +629,11 @@ func (m *machine) workersInMap() int {
 	return len(m.cur.Workers)
 }
 
-// staying counts the live workers that don't leave.
+// staying counts the live workers that neither leave nor yield.
 func (m *machine) staying() int {
 	n := 0
 	for _, p := range m.lead.peers {
-		if !p.lease.Leaving {
+		if !p.going() {
 			n++
 		}
 	}
@@ -530,14 +643,20 @@ func (m *machine) staying() int {
 // review decides whether it is time to plan.
 func (m *machine) review() {
 	l := &m.lead
-	if !m.mayAct() || !l.ready || !l.synced || !l.weightsKnown || l.planning || l.writing != nil {
+	if !m.mayAct() || !l.ready || !l.synced || !m.weighed() || l.planning || l.writing != nil {
 		return
 	}
 	if l.draft != nil {
 		m.flush()
 		return
 	}
+	if m.adopt() {
+		return
+	}
 	dead, leaving, joiners := m.changes()
+	if m.reserve(dead > 0) {
+		return
+	}
 	m.windowDue(joiners)
 	if leaving > 0 && l.leaveAt.IsZero() && m.staying() > 0 && m.cur.Settled() {
 		// What was on its way to one that leaves has arrived there meanwhile.
@@ -560,6 +679,8 @@ func (m *machine) review() {
 		m.replan("scale-down", func(p *peerView) bool { return joinersToo || !m.joiner(p) })
 	case joiners > 0 && l.windowOver:
 		m.closeWindow()
+	default:
+		m.prune()
 	}
 	if leaving == 0 {
 		l.leaveAt = time.Time{}
@@ -570,7 +691,7 @@ func (m *machine) review() {
 // as leave and have slots, and newcomers.
 func (m *machine) changes() (dead, leaving, joiners int) {
 	for _, p := range m.lead.peers {
-		if !p.lease.Leaving && m.joiner(p) {
+		if !p.going() && m.joiner(p) {
 			joiners++
 		}
 	}
@@ -590,10 +711,10 @@ func (m *machine) changes() (dead, leaving, joiners int) {
 		p := m.lead.peers[w.ID]
 		switch {
 		case p == nil || p.Member != w:
-			if owns[i] || gets[i] {
+			if (owns[i] || gets[i]) && !m.awaited(int32(i)) {
 				dead++
 			}
-		case p.lease.Leaving && gets[i]:
+		case gets[i] && m.quits(p):
 			leaving++
 		}
 	}
@@ -603,7 +724,7 @@ func (m *machine) changes() (dead, leaving, joiners int) {
 func (m *machine) stayingInMap() int {
 	n := 0
 	for _, p := range m.lead.peers {
-		if !p.lease.Leaving && !m.joiner(p) {
+		if !p.going() && !m.joiner(p) {
 			n++
 		}
 	}
@@ -627,10 +748,7 @@ func (m *machine) windowDue(joiners int) {
 		m.emit(Event{Kind: EventWindowDone, Reason: "nobody is new any more", After: m.staying(), Duration: m.now.Sub(l.windowBegun)})
 		return
 	}
-	expected := m.expect
-	if m.cfg.Expected != nil {
-		expected = m.cfg.Expected()
-	}
+	expected := m.expected()
 	if expected == 0 && l.windowCold {
 		expected = m.workersInMap()
 	}
@@ -670,19 +788,21 @@ func (m *machine) replan(reason string, include func(*peerView) bool) {
 	for _, id := range slices.SortedFunc(maps.Keys(l.peers), compareIDs) {
 		p := l.peers[id]
 		inMap := !m.joiner(p)
-		if (p.lease.Leaving && !inMap) || (!p.lease.Leaving && !include(p)) {
+		quits := m.quits(p)
+		if (quits && !inMap) || (!quits && !include(p)) {
 			continue
 		}
-		newcomers = newcomers || (!inMap && !p.lease.Leaving)
+		newcomers = newcomers || (!inMap && !quits)
 		job.workers = append(job.workers, p.Member)
-		job.problem.Workers = append(job.problem.Workers, plan.Worker{ID: p.ID, Weight: p.lease.Weight, Zone: p.lease.Zone, Draining: p.lease.Leaving})
+		job.problem.Workers = append(job.problem.Workers, plan.Worker{ID: p.ID, Weight: p.lease.Weight, Zone: p.lease.Zone, Draining: quits})
 	}
+	m.joinAwaited(job)
 	at := make(map[Member]int32, len(job.workers))
 	for i, w := range job.workers {
 		at[w] = int32(i)
 	}
 	job.problem.Slots = m.cfg.Slots
-	job.problem.Weights = l.slotWeights
+	job.problem.Weights = m.weight.slots
 	// After a death only what was its owner's moves, and to newcomers what is
 	// theirs; a plan for other reasons tunes the balance.
 	if reason != reasonCrash || newcomers {
@@ -738,10 +858,15 @@ func (m *machine) planned(in plannedInput) {
 	// undo it. It is reported again, and entered in the new map.
 	l.draft, l.flushAt = nil, time.Time{}
 	next, keys := m.apply(job)
-	total := m.cfg.Slots
+	total, staying := m.cfg.Slots, 0
+	for _, w := range job.problem.Workers {
+		if !w.Draining {
+			staying++
+		}
+	}
 	m.write(next, []Event{
-		{Kind: EventPlanned, Reason: job.reason, Before: total, After: len(next.Workers), Count: next.Moved, Keys: keys, Duration: job.took},
-		{Kind: EventMapPublished, Version: next.Version, After: len(next.Workers), Count: next.Moved, Reason: job.reason},
+		{Kind: EventPlanned, Reason: job.reason, Before: total, After: staying, Count: next.Moved, Keys: keys, Duration: job.took},
+		{Kind: EventMapPublished, Version: next.Version, After: staying, Count: next.Moved, Reason: job.reason},
 	})
 }
 
@@ -749,7 +874,7 @@ func (m *machine) planned(in plannedInput) {
 func (m *machine) apply(job *planJob) (*Assignment, uint64) {
 	next := &Assignment{Schema: mapSchema, Epoch: m.lead.epoch, Leader: m.self, Layout: m.cfg.Layout, Slots: m.cfg.Slots, Version: 1,
 		FirstAssigned: m.now, Planned: m.now, Workers: job.workers, Owner: make(Owners, m.cfg.Slots), Since: make(Sinces, m.cfg.Slots),
-		Moves: make(map[int]Move), Taking: make(map[int]bool)}
+		Moves: make(map[int]Move), Taking: make(map[int]bool), Restarting: make(map[int]bool)}
 	if m.cur != nil {
 		next.Version = m.cur.Version + 1
 		next.FirstAssigned = m.cur.FirstAssigned
@@ -757,6 +882,9 @@ func (m *machine) apply(job *planJob) (*Assignment, uint64) {
 	at := make(map[Member]int32, len(job.workers))
 	for i, w := range job.workers {
 		at[w] = int32(i)
+		if m.cur != nil && m.flagged(w) {
+			next.Restarting[i] = true
+		}
 	}
 	var keys uint64
 	for s := range next.Owner {
@@ -772,8 +900,8 @@ func (m *machine) apply(job *planJob) (*Assignment, uint64) {
 		m.applySlot(next, s, to, at)
 		if m.cur.member(m.cur.destination(s)) != next.member(next.destination(s)) {
 			next.Moved++
-			if m.lead.slotWeights != nil {
-				keys += m.lead.slotWeights[s]
+			if m.weight.slots != nil {
+				keys += m.weight.slots[s]
 			} else {
 				keys++
 			}
@@ -851,6 +979,7 @@ func (m *machine) written(in kvInput) {
 	if !l.office {
 		return
 	}
+	m.forgetAbsent()
 	if !l.ready {
 		m.mapReady()
 		return
@@ -976,7 +1105,7 @@ func (m *machine) leadWant(msg peerMessage) {
 	for _, mark := range msg.Slots {
 		s := mark.Slot
 		t := m.lead.taking[s]
-		if m.cur.owner(s) == msg.From && m.cur.Since[s] == mark.Version && (!m.cur.Taking[s] || (t != nil && t.done && t.version == mark.Version)) {
+		if m.cur.owner(s) == msg.From && m.cur.Since[s] == mark.Version && (!m.cur.Taking[s] || (t != nil && t.done && t.Fence == m.cur.fence(s))) {
 			grant = append(grant, mark)
 		}
 	}
@@ -994,47 +1123,49 @@ func (m *machine) takeDue() {
 		return
 	}
 	for _, s := range slices.Sorted(maps.Keys(m.cur.Taking)) {
-		since := m.cur.Since[s]
+		f := m.cur.fence(s)
 		t := l.taking[s]
-		if t != nil && t.version == since {
+		if t != nil && t.Fence == f {
 			if t.done {
-				m.settleTaken(s, since)
+				m.settleTaken(s, f)
 			}
 			if t.done || t.retryAt.IsZero() || m.now.Before(t.retryAt) {
 				continue
 			}
 		}
-		l.taking[s] = &takeover{version: since}
-		m.do(takeEffect{s})
+		l.takes++
+		l.taking[s] = &takeover{Fence: f, run: l.takes}
+		m.do(takeEffect{s, l.takes})
 	}
 }
 
-func (m *machine) slotTaken(s int, err error) {
+func (m *machine) slotTaken(in takenInput) {
 	l := &m.lead
+	s := in.slot
 	t := l.taking[s]
-	if !l.office || t == nil || m.cur == nil || !m.cur.Taking[s] {
+	if !l.office || t == nil || t.run != in.run || m.cur == nil || !m.cur.Taking[s] {
 		return
 	}
-	if err != nil {
+	if in.err != nil {
 		t.retryAt = m.now.Add(retryInterval)
 		return
 	}
-	if t.version != m.cur.Since[s] {
+	if t.Fence != m.cur.fence(s) {
 		delete(l.taking, s)
 		m.takeDue()
 		return
 	}
 	t.done = true
 	owner := m.cur.owner(s)
-	m.send(owner, peerGrant, []slotMark{{Slot: s, Version: t.version}})
-	m.emit(Event{Kind: EventTakenOver, Slot: s, Peer: owner.ID, Version: t.version})
-	m.settleTaken(s, t.version)
+	m.send(owner, peerGrant, []slotMark{{Slot: s, Version: t.Version}})
+	m.emit(Event{Kind: EventTakenOver, Slot: s, Peer: owner.ID, Version: t.Version})
+	m.settleTaken(s, t.Fence)
 }
 
 // settleTaken enters a take-over that is done in the draft; again, if the draft
 // that had it was given up.
-func (m *machine) settleTaken(s int, version uint64) {
-	if a := m.latest(); a.Taking[s] && a.Since[s] == version {
+func (m *machine) settleTaken(s int, f Fence) {
+	if a := m.latest(); a.Taking[s] && a.fence(s) == f {
 		delete(m.draftMap().Taking, s)
 	}
 }
@@ -1047,31 +1178,39 @@ func (m *machine) tellAlone() {
 	}
 }
 
-// Weights of the keys.
+// Weights of the keys. The deputies have them, too, so that a new leader can plan
+// at once.
+
+type weights struct {
+	slots []uint64
+	due   time.Time // zero: never asked for
+	busy  bool
+	known bool // as well as they can be
+}
+
+// weighed tells whether planning can go by weights.
+func (m *machine) weighed() bool { return m.cfg.Weights == nil || m.weight.known }
 
 func (m *machine) refreshWeights() {
-	l := &m.lead
-	if m.cfg.Weights == nil || l.weightsBusy {
+	w := &m.weight
+	if m.cfg.Weights == nil || w.busy || m.now.Before(w.due) {
 		return
 	}
-	l.weightsBusy = true
+	w.busy = true
 	m.do(weightsEffect{})
 }
 
 func (m *machine) weights(in weightsInput) {
-	l := &m.lead
-	if !l.office {
-		return
-	}
-	l.weightsBusy = false
-	l.weightsDue = m.now.Add(weightsEvery)
+	w := &m.weight
+	w.busy = false
+	w.due = m.now.Add(weightsEvery)
 	if in.err != nil {
 		m.cfg.Logger.Warn("The keys' weights can't be had; planning goes on with those known before, or with equal ones.", "err", in.err)
-		l.weightsDue = m.now.Add(5 * time.Second)
+		w.due = m.now.Add(5 * time.Second)
 	} else {
-		l.slotWeights = in.slots
+		w.slots = in.slots
 	}
-	l.weightsKnown = true
+	w.known = true
 	m.review()
 }
 
@@ -1089,10 +1228,7 @@ func (m *machine) leadDue() {
 	if !l.rereadAt.IsZero() && !m.now.Before(l.rereadAt) {
 		m.readMap()
 	}
-	if !l.weightsDue.IsZero() && !m.now.Before(l.weightsDue) {
-		l.weightsDue = time.Time{}
-		m.refreshWeights()
-	}
+	m.refreshWeights()
 	if !m.now.Before(l.probeDue) && m.mayAct() {
 		l.probeDue = m.now.Add(m.cfg.ProbeInterval)
 		var to []Member
@@ -1106,6 +1242,7 @@ func (m *machine) leadDue() {
 		}
 	}
 	if m.mayAct() {
+		m.expireDue()
 		m.fenceDue()
 		m.takeDue()
 	}
@@ -1128,9 +1265,16 @@ func (m *machine) followDue() {
 	if m.stage != stageMember || !m.trusted || !m.deputy() {
 		return
 	}
+	m.refreshWeights()
 	if !m.now.Before(l.probeDue) && !m.now.Before(l.quietUntil) {
 		l.probeDue = m.now.Add(m.cfg.ProbeInterval)
 		m.do(probeEffect{[]Member{l.leader}})
+	}
+	if !l.standing && !m.now.Before(m.overdue(l.seenAt)) {
+		l.seenAt = m.now
+		l.seizing = suspicion{}
+		m.seize()
+		return
 	}
 	if s := l.suspect; !s.since.IsZero() && !l.standing && !m.now.Before(s.since.Add(m.suspicionTime())) {
 		l.suspect = suspicion{}
@@ -1162,6 +1306,7 @@ func (m *machine) leadWake(sooner func(time.Time)) {
 		sooner(l.standAt)
 		if m.stage == stageMember && m.trusted && l.leader != (Member{}) && m.deputy() {
 			sooner(later(l.probeDue, l.quietUntil))
+			sooner(m.overdue(l.seenAt))
 			if !l.suspect.since.IsZero() && !l.standing {
 				sooner(l.suspect.since.Add(m.suspicionTime()))
 			}
@@ -1172,7 +1317,9 @@ func (m *machine) leadWake(sooner func(time.Time)) {
 		sooner(l.due)
 	}
 	sooner(l.rereadAt)
-	sooner(l.weightsDue)
+	if m.cfg.Weights != nil && !m.weight.busy {
+		sooner(m.weight.due)
+	}
 	sooner(l.probeDue)
 	sooner(l.windowEnds)
 	sooner(l.leaveAt)
@@ -1182,6 +1329,17 @@ func (m *machine) leadWake(sooner func(time.Time)) {
 	for _, p := range l.peers {
 		if !p.suspectAt.IsZero() && !p.fencing {
 			sooner(p.suspectAt.Add(m.suspicionTime()))
+		}
+		if p.Member != m.self && !p.fencing && l.synced {
+			sooner(m.overdue(p.seenAt))
+		}
+		if at := p.leavingAt.Add(m.cfg.LeaveWindow); !p.leavingAt.IsZero() && at.After(m.now) {
+			sooner(at)
+		}
+	}
+	for _, a := range l.absent {
+		if a.until.After(m.now) {
+			sooner(a.until)
 		}
 	}
 	for _, t := range l.taking {

@@ -20,24 +20,30 @@ type machine struct {
 	started  time.Time
 	effects  []effect
 
-	stage     stage
-	state     State
-	connected bool
-	asked     bool // a graceful leave was asked for
-	leaveBy   time.Time
+	stage      stage
+	state      State
+	connected  bool
+	asked      bool // a graceful leave was asked for
+	leaveBy    time.Time
+	yieldUntil time.Time // takes no slots until then
 
 	// Identity. self.ID and self.Claim are set from stageJoining on.
-	self     Member
-	taken    map[string]bool // names seen taken while claiming
-	attempt  uint64          // makes every value written unique
-	idRev    uint64
-	leaseRev uint64
-	retryAt  time.Time // of a claim or join that failed
-	idDue    time.Time
-	leaseDue time.Time
-	idBusy   bool
-	joinBusy bool
-	renewing bool
+	self       Member
+	taken      map[string]bool      // names seen taken while claiming
+	former     Member               // who this worker was before it lost its identity
+	reclaiming bool                 // and may be again
+	mapKnown   bool                 // what was in the map's bucket at the start has been seen
+	standby    bool                 // waits for a name
+	unleased   map[string]time.Time // names seen without a lease, since when
+	attempt    uint64               // makes every value written unique
+	idRev      uint64
+	leaseRev   uint64
+	retryAt    time.Time // of a claim or join that failed
+	idDue      time.Time
+	leaseDue   time.Time
+	idBusy     bool
+	joinBusy   bool
+	renewing   bool
 
 	// Trust. The lease is ours until leaseStart + TTL - margin, and only while
 	// a proof of connection is younger than the grace.
@@ -45,14 +51,19 @@ type machine struct {
 	proof      time.Time
 	pingDue    time.Time
 	trusted    bool
-	lapsed     time.Time // when trust last ended
+	lapsed     time.Time     // when trust last ended
+	regained   time.Time     // when it last came back
+	lapse      time.Duration // how long it was away then
 
 	lead leadership
 	own  ownership
 
-	expect int         // workers, by SetExpected; 0: unknown
-	cur    *Assignment // the newest map seen; nil before the first
-	curRev uint64
+	watches   uint64 // of the leases, begun so far
+	weight    weights
+	expect    int // workers, by SetExpected; 0: unknown
+	expectRev uint64
+	cur       *Assignment // the newest map seen; nil before the first
+	curRev    uint64
 }
 
 type stage uint8
@@ -74,8 +85,11 @@ type leaseValue struct {
 	Instance string  `json:"instance"`
 	N        uint64  `json:"n"`
 	Leaving  bool    `json:"leaving,omitempty"`
+	Yielding bool    `json:"yielding,omitempty"` // takes no slots and gives its own away
 	Weight   float64 `json:"weight"`
 	Zone     string  `json:"zone,omitempty"`
+	Pod      string  `json:"pod,omitempty"`
+	Node     string  `json:"node,omitempty"`
 	Version  uint64  `json:"version"` // of the map it has
 	State    State   `json:"state"`
 }
@@ -104,6 +118,7 @@ type purpose uint8
 
 const (
 	forNames purpose = iota
+	forLeaseNames
 	forClaim
 	forJoin
 	forIDRenewal
@@ -150,11 +165,15 @@ type (
 		to  Member
 		msg peerMessage
 	}
-	watchLeasesEffect struct{ on bool }
-	weightsEffect     struct{}
-	planEffect        struct{ job *planJob }
-	prepareEffect     struct{ slots []int }
-	holdEffect        struct {
+	watchLeasesEffect struct {
+		on    bool
+		watch uint64 // comes back with what is seen
+	}
+	watchNamesEffect struct{ on bool } // tells when a stable ID becomes free
+	weightsEffect    struct{}
+	planEffect       struct{ job *planJob }
+	prepareEffect    struct{ slots []int }
+	holdEffect       struct {
 		slot  int
 		fence Fence
 	}
@@ -166,10 +185,17 @@ type (
 	dropEffect    struct{ slot int }
 	suspendEffect struct{}
 	resumeEffect  struct{}
-	takeEffect    struct{ slot int }
-	listenEffect  struct{ self Member } // to peer messages; the zero Member: stop
-	emitEffect    struct{ event Event }
-	exitEffect    struct{}
+	takeEffect    struct {
+		slot int
+		run  uint64 // comes back with its end
+	}
+	listenEffect struct{ self Member } // to peer messages; the zero Member: stop
+	emitEffect   struct{ event Event }
+	answerEffect struct {
+		to    string
+		slots int
+	}
+	exitEffect struct{}
 )
 
 func (kvEffect) effect()          {}
@@ -177,6 +203,7 @@ func (pingEffect) effect()        {}
 func (probeEffect) effect()       {}
 func (sendEffect) effect()        {}
 func (watchLeasesEffect) effect() {}
+func (watchNamesEffect) effect()  {}
 func (weightsEffect) effect()     {}
 func (planEffect) effect()        {}
 func (prepareEffect) effect()     {}
@@ -188,6 +215,7 @@ func (suspendEffect) effect()     {}
 func (resumeEffect) effect()      {}
 func (takeEffect) effect()        {}
 func (listenEffect) effect()      {}
+func (answerEffect) effect()      {}
 func (emitEffect) effect()        {}
 func (exitEffect) effect()        {}
 
@@ -195,9 +223,13 @@ func (exitEffect) effect()        {}
 type (
 	input interface{ input() }
 
-	startInput      struct{}
-	tickInput       struct{}
-	leaveInput      struct{} // leave gracefully
+	startInput struct{}
+	tickInput  struct{}
+	leaveInput struct{} // leave gracefully
+	yieldInput struct {
+		until  time.Time
+		answer string // where to say how many slots are left; "" for nowhere
+	}
 	connectionInput struct{ up bool }
 	kvInput         struct {
 		kvEffect
@@ -219,8 +251,11 @@ type (
 		value   leaseValue
 		rev     uint64
 		deleted bool
+		watch   uint64
 	}
-	leasesSyncedInput struct{}
+	leasesSyncedInput struct{ watch uint64 }
+	mapSyncedInput    struct{} // what was in the map's bucket has all been told
+	nameFreedInput    struct{}
 	pongInput         struct{ start time.Time }
 	unreachableInput  struct{ peer Member }
 	peerInput         struct{ msg peerMessage }
@@ -241,10 +276,14 @@ type (
 		claim  uint64
 		forced bool
 	}
-	expectedInput struct{ n int }
-	noteInput     struct{ event Event } // something that a runner saw
-	takenInput    struct {
+	expectedInput struct {
+		n   int
+		rev uint64
+	}
+	noteInput  struct{ event Event } // something that a runner saw
+	takenInput struct {
 		slot int
+		run  uint64
 		err  error
 	}
 )
@@ -252,12 +291,15 @@ type (
 func (startInput) input()        {}
 func (tickInput) input()         {}
 func (leaveInput) input()        {}
+func (yieldInput) input()        {}
 func (connectionInput) input()   {}
 func (kvInput) input()           {}
 func (mapInput) input()          {}
 func (leaderInput) input()       {}
 func (leaseInput) input()        {}
 func (leasesSyncedInput) input() {}
+func (mapSyncedInput) input()    {}
+func (nameFreedInput) input()    {}
 func (pongInput) input()         {}
 func (unreachableInput) input()  {}
 func (peerInput) input()         {}
@@ -276,6 +318,7 @@ type peerMessage struct {
 	Schema int        `json:"schema"`
 	Kind   peerKind   `json:"kind"`
 	From   Member     `json:"from"`
+	To     Member     `json:"to"`
 	Slots  []slotMark `json:"slots,omitempty"`
 }
 
@@ -324,10 +367,18 @@ func (m *machine) step(now time.Time, in input) []effect {
 		m.started = now
 		m.proof = now
 		m.emit(Event{Kind: EventStarted})
-		m.claim()
+		m.stage = stageClaiming
+		if m.mapKnown {
+			m.claim()
+		}
 	case tickInput:
 	case leaveInput:
 		m.leave()
+	case yieldInput:
+		m.yield(in.until)
+		if in.answer != "" {
+			m.do(answerEffect{in.answer, m.slotsLeft()})
+		}
 	case connectionInput:
 		m.connection(in.up)
 	case kvInput:
@@ -339,7 +390,18 @@ func (m *machine) step(now time.Time, in input) []effect {
 	case leaseInput:
 		m.seeLease(in)
 	case leasesSyncedInput:
-		m.leasesSynced()
+		if in.watch == m.watches {
+			m.leasesSynced()
+		}
+	case mapSyncedInput:
+		// Whether there is room for one more is known only now.
+		known := m.mapKnown
+		m.mapKnown = true
+		if !known && m.stage == stageClaiming {
+			m.claim()
+		}
+	case nameFreedInput:
+		m.lookAgain()
 	case pongInput:
 		m.prove(in.start)
 	case unreachableInput:
@@ -355,11 +417,14 @@ func (m *machine) step(now time.Time, in input) []effect {
 	case slotReleasedInput:
 		m.slotReleased(in)
 	case expectedInput:
-		m.expect = in.n
+		if in.rev >= m.expectRev {
+			m.expect, m.expectRev = in.n, in.rev
+			m.lookAgain()
+		}
 	case noteInput:
 		m.emit(in.event)
 	case takenInput:
-		m.slotTaken(in.slot, in.err)
+		m.slotTaken(in)
 	}
 	if m.stage != stageGone {
 		m.due()
@@ -375,10 +440,13 @@ func (m *machine) due() {
 	case stageClaiming, stageJoining:
 		if !m.retryAt.IsZero() && !m.now.Before(m.retryAt) {
 			m.retryAt = time.Time{}
-			if m.stage == stageClaiming {
-				m.claim()
-			} else {
+			switch {
+			case m.stage == stageJoining:
 				m.join()
+			case m.reclaiming:
+				m.reclaim()
+			default:
+				m.claim()
 			}
 		}
 	case stageMember, stageLeaving:
@@ -412,6 +480,7 @@ func (m *machine) wake() time.Time {
 		sooner(m.leaseDue)
 	}
 	sooner(m.pingDue)
+	sooner(m.yieldUntil)
 	if m.trusted {
 		sooner(m.trustEnds())
 	}
@@ -444,28 +513,82 @@ func mustJSON(v any) []byte {
 }
 
 // Claiming a stable ID: list the names that are taken, then create the lowest
-// that is free; a conflict means that somebody was faster, so try the next.
+// that is free, or the one that this worker had before; a conflict means that
+// somebody was faster, so try the next. When as many have names as there should
+// be workers, this one is a standby until a name is free: a pod that a rolling
+// update adds before it ends another takes that other's place, and nothing moves.
 
 func (m *machine) claim() {
 	m.stage = stageClaiming
 	m.taken = nil
+	m.retryAt = time.Time{}
 	m.kv(kvEffect{purpose: forNames, op: opList, bucket: m.cfg.bucketIDs()})
+}
+
+// expected is how many workers there should be, 0 for unknown.
+func (m *machine) expected() int {
+	if m.cfg.Expected != nil {
+		return m.cfg.Expected()
+	}
+	return m.expect
+}
+
+// room tells whether one more worker is wanted beside those that have names. A
+// name that nobody has a lease for is a dead one's, who has yet to expire.
+func (m *machine) room() bool {
+	want := m.expected()
+	if want == 0 {
+		return true
+	}
+	dead := 0
+	for id, since := range m.unleased {
+		if m.taken[id] && m.now.Sub(since) >= staleAfter {
+			dead++
+		}
+	}
+	return len(m.taken)-dead < want
+}
+
+// staleAfter is how long a name must be seen without a lease to be a dead one's.
+// Who has just claimed a name has no lease yet, either.
+const staleAfter = 1200 * time.Millisecond
+
+// standbyPoll is how often a standby looks, beside being told.
+const standbyPoll = 600 * time.Millisecond
+
+func (m *machine) stay() {
+	if !m.standby {
+		m.standby = true
+		m.do(watchNamesEffect{true})
+		m.emit(Event{Kind: EventStandby, After: m.expected()})
+	}
+	m.retryAt = m.now.Add(standbyPoll)
+}
+
+// lookAgain has a standby look whether there is a name for it now.
+func (m *machine) lookAgain() {
+	if m.stage == stageClaiming && m.standby && !m.retryAt.IsZero() {
+		m.claim()
+	}
 }
 
 func (m *machine) stableID(n int) string { return fmt.Sprintf("%s-%d", m.cfg.Name, n) }
 
 func (m *machine) claimNext() {
-	for n := range m.cfg.PoolSize {
-		id := m.stableID(n)
-		if m.taken[id] {
-			continue
-		}
-		m.attempt++
-		m.kv(kvEffect{purpose: forClaim, op: opCreate, bucket: m.cfg.bucketIDs(), key: id, value: m.idValue(), ttl: m.cfg.IDTTL})
+	if !m.room() {
+		m.stay()
 		return
 	}
-	// All taken: a standby. It looks again as names expire or are released.
-	m.retryAt = m.now.Add(retryInterval * 5)
+	id := m.former.ID
+	for n := 0; id == "" || m.taken[id]; n++ {
+		if n == m.cfg.PoolSize {
+			m.stay()
+			return
+		}
+		id = m.stableID(n)
+	}
+	m.attempt++
+	m.kv(kvEffect{purpose: forClaim, op: opCreate, bucket: m.cfg.bucketIDs(), key: id, value: m.idValue(), ttl: m.cfg.IDTTL})
 }
 
 func (m *machine) idValue() []byte {
@@ -482,7 +605,7 @@ func (m *machine) join() {
 
 func (m *machine) leaseValue() []byte {
 	v := leaseValue{Schema: valueSchema, ID: m.self.ID, Claim: m.self.Claim, Instance: m.instance, N: m.attempt,
-		Leaving: m.stage == stageLeaving, Weight: m.cfg.Weight, Zone: m.cfg.Zone, State: m.state}
+		Leaving: m.stage == stageLeaving, Yielding: m.yielding(), Weight: m.cfg.Weight, Zone: m.cfg.Zone, Pod: m.cfg.Pod, Node: m.cfg.Node, State: m.state}
 	if m.cur != nil {
 		v.Version = m.cur.Version
 	}
@@ -514,6 +637,7 @@ func (m *machine) joined(rev uint64, start time.Time) {
 // Renewing.
 
 func (m *machine) renewDue() {
+	m.yieldEnds()
 	if !m.idBusy && !m.now.Before(m.idDue) {
 		m.idBusy = true
 		m.attempt++
@@ -541,6 +665,8 @@ func (m *machine) kvResult(in kvInput) {
 	switch in.purpose {
 	case forNames:
 		m.namesListed(in)
+	case forLeaseNames:
+		m.leasesListed(in)
 	case forClaim:
 		m.claimed(in)
 	case forJoin:
@@ -569,6 +695,33 @@ func (m *machine) namesListed(in kvInput) {
 	for _, k := range in.keys {
 		m.taken[k] = true
 	}
+	if want := m.expected(); want > 0 && len(m.taken) >= want {
+		m.kv(kvEffect{purpose: forLeaseNames, op: opList, bucket: m.cfg.bucketLeases()})
+		return
+	}
+	m.claimNext()
+}
+
+// leasesListed notes which names have no lease.
+func (m *machine) leasesListed(in kvInput) {
+	if m.stage != stageClaiming {
+		return
+	}
+	if in.err != nil {
+		m.retryAt = m.now.Add(retryInterval)
+		return
+	}
+	unleased := make(map[string]time.Time)
+	for id := range m.taken {
+		if slices.Contains(in.keys, id) {
+			continue
+		}
+		unleased[id] = m.now
+		if since, before := m.unleased[id]; before {
+			unleased[id] = since
+		}
+	}
+	m.unleased = unleased
 	m.claimNext()
 }
 
@@ -581,11 +734,22 @@ func (m *machine) claimed(in kvInput) {
 		m.self = Member{ID: in.key, Claim: in.gotRev}
 		m.idRev = in.gotRev
 		m.stage = stageJoining
+		m.former, m.reclaiming, m.unleased = Member{}, false, nil
+		if m.standby {
+			m.standby = false
+			m.do(watchNamesEffect{false})
+		}
 		m.emit(Event{Kind: EventIDClaimed, Claim: in.gotRev, Duration: m.now.Sub(m.started)})
 		// Before the lease: a leader that sees the lease probes at once, and
 		// what nobody listens to looks dead.
 		m.do(listenEffect{m.self})
 		m.join()
+	case errors.Is(in.err, errConflict) && in.op == opUpdate && m.ownValue(in.gotValue):
+		m.idRev = in.gotRev // a renewal that was given up was carried out after all
+		m.reclaim()
+	case errors.Is(in.err, errConflict) && in.op == opUpdate:
+		m.reclaiming = false
+		m.claim() // not ours any more; maybe it is free
 	case errors.Is(in.err, errConflict):
 		m.taken[in.key] = true
 		m.claimNext()
@@ -679,16 +843,26 @@ func (m *machine) loseIdentity(reason string) {
 	m.do(suspendEffect{})
 	m.dropAll()
 	m.stepDown()
-	// The name may still be ours, with the old claim: give it back.
-	m.kv(kvEffect{purpose: forFarewell, op: opDelete, bucket: m.cfg.bucketIDs(), key: m.self.ID, rev: m.idRev})
+	former := m.self
 	m.self = Member{}
 	m.trusted = false
 	m.idBusy, m.renewing = false, false
 	if leaving {
+		m.kv(kvEffect{purpose: forFarewell, op: opDelete, bucket: m.cfg.bucketIDs(), key: former.ID, rev: m.idRev})
 		m.exit()
 		return
 	}
-	m.claim()
+	// The name may still be ours, with the old claim: renew it with a new one.
+	// If nobody has been given the slots meanwhile, they wait for this name.
+	m.stage = stageClaiming
+	m.former, m.reclaiming = former, true
+	m.reclaim()
+}
+
+// reclaim renews the former name with a new claim.
+func (m *machine) reclaim() {
+	m.attempt++
+	m.kv(kvEffect{purpose: forClaim, op: opUpdate, bucket: m.cfg.bucketIDs(), key: m.former.ID, value: m.idValue(), rev: m.idRev, ttl: m.cfg.IDTTL})
 }
 
 // Trust: whether this worker may act as the owner of anything.
@@ -730,6 +904,7 @@ func (m *machine) checkTrust() {
 		m.trusted = true
 		m.do(resumeEffect{})
 		if !m.lapsed.IsZero() {
+			m.regained, m.lapse = m.now, m.now.Sub(m.lapsed)
 			m.emit(Event{Kind: EventTrustRegained, Duration: m.now.Sub(m.lapsed)})
 		}
 	}
@@ -748,10 +923,16 @@ func (m *machine) whyUntrusted() string {
 
 func (m *machine) connection(up bool) {
 	m.connected = up
-	if m.stage == stageJoining {
-		m.lapsed = m.now // as trust in a lease that is asked for
+	if m.stage == stageJoining || !up && !m.trusted {
+		// As trust in a lease that is asked for, or was lost before: a renewal
+		// begun before this does not bring it back.
+		m.lapsed = m.now
 	}
 	if up {
+		m.lead.seenAt = m.now
+		if m.lead.office && m.lead.ready {
+			m.watchLeases()
+		}
 		m.leaseDue, m.pingDue = m.now, m.now
 		m.lead.quietUntil = m.now.Add(m.cfg.SuspicionGrace + m.cfg.SuspicionMargin)
 	}
@@ -831,6 +1012,9 @@ func (m *machine) farewell() {
 
 func (m *machine) exit() {
 	m.stage = stageGone
+	if m.standby {
+		m.do(watchNamesEffect{false})
+	}
 	m.do(listenEffect{})
 	m.do(exitEffect{})
 }
@@ -876,7 +1060,9 @@ func (m *machine) deriveState() State {
 
 // peer handles a message of another worker.
 func (m *machine) peer(msg peerMessage) {
-	if msg.Schema != valueSchema || (m.stage != stageMember && m.stage != stageLeaving) {
+	// A worker that lost its identity has a new one, and what was sent to the
+	// old may still come.
+	if msg.Schema != valueSchema || msg.To != m.self || (m.stage != stageMember && m.stage != stageLeaving) {
 		return
 	}
 	msg.Slots = slices.DeleteFunc(msg.Slots, func(s slotMark) bool { return s.Slot < 0 || s.Slot >= m.cfg.Slots })

@@ -58,6 +58,7 @@ type scriptPlayer struct {
 func playScript(t *testing.T, text string) string {
 	s := newSim(1, false)
 	s.cfg.Slots, s.cfg.Replicas = 6, 1
+	s.cfg.SuspicionGrace, s.cfg.SuspicionMargin, s.cfg.AckWait = 500*time.Millisecond, 150*time.Millisecond, 10*time.Second
 	s.cfg.HeartbeatInterval, s.cfg.LeaseTTL, s.cfg.LeaseMargin = time.Second, 3*time.Second, 750*time.Millisecond
 	s.cfg.ColdWindow, s.cfg.PlannedWindow = 3*time.Second, 2*time.Second
 	s.check = newSimChecker(s)
@@ -103,13 +104,17 @@ func (p *scriptPlayer) command(words []string) {
 		s.run(s.now+d, nil)
 	case "expect":
 		n, _ := strconv.Atoi(arg)
-		for _, w := range s.live() {
-			w.step(expectedInput{n})
-		}
+		s.expect(n)
 	case "crash":
 		p.worker(arg).crash()
 	case "leave":
 		p.worker(arg).step(leaveInput{})
+	case "yield": // for so long; 0s: no more
+		d, err := time.ParseDuration(words[2])
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		p.worker(arg).step(yieldInput{until: p.worker(arg).clock().Add(d)})
 	case "stop":
 		p.worker(arg).stop()
 	case "continue":
@@ -174,6 +179,10 @@ func (p *scriptPlayer) saw(w *simWorker, e Event) {
 		what = e.Reason
 	case EventWindowDone:
 		what = fmt.Sprintf("%s, %d workers", e.Reason, e.After)
+	case EventStandby:
+		what = fmt.Sprintf("%d wanted", e.After)
+	case EventRestarting, EventReserved, EventSucceeded:
+		what = e.Peer
 	case EventPlanned:
 		what = fmt.Sprintf("%s, %d slots move", e.Reason, e.Count)
 	case EventMapPublished, EventRebalanced:
@@ -233,8 +242,8 @@ func memberMachine(t testing.TB) (*machine, *Assignment) {
 // move, and a grant for a slot that the map says is its own.
 func FuzzPeerMessage(f *testing.F) {
 	for _, kind := range []peerKind{peerPrepared, peerReleased, peerHolding, peerGrant, peerWant, peerAlone} {
-		f.Add(mustJSON(peerMessage{Schema: valueSchema, Kind: kind, From: Member{"sim-1", 8}, Slots: []slotMark{{Slot: 2, Version: 3}, {Slot: 0, Version: 3}}}))
-		f.Add(mustJSON(peerMessage{Schema: valueSchema, Kind: kind, From: Member{"sim-9", 1}, Slots: []slotMark{{Slot: -1, Version: 3}, {Slot: 4000, Version: 1 << 60, Forced: true}}}))
+		f.Add(mustJSON(peerMessage{Schema: valueSchema, Kind: kind, From: Member{"sim-1", 8}, To: Member{"sim-0", 7}, Slots: []slotMark{{Slot: 2, Version: 3}, {Slot: 0, Version: 3}}}))
+		f.Add(mustJSON(peerMessage{Schema: valueSchema, Kind: kind, From: Member{"sim-9", 1}, To: Member{"sim-0", 7}, Slots: []slotMark{{Slot: -1, Version: 3}, {Slot: 4000, Version: 1 << 60, Forced: true}}}))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var msg peerMessage

@@ -178,6 +178,11 @@ func (m *machine) applyMap() {
 		return
 	}
 	me := m.cur.index(m.self)
+	if m.stage == stageLeaving && me != none && m.cur.Restarting[int(me)] {
+		// What is here waits for a successor of the same name.
+		m.abandon()
+		return
+	}
 	var prepare []int
 	for s := range m.cur.Owner {
 		st := m.own.slots[s]
@@ -309,7 +314,7 @@ func (m *machine) send(to Member, kind peerKind, slots []slotMark) {
 	if to == (Member{}) {
 		return
 	}
-	m.do(sendEffect{to: to, msg: peerMessage{Schema: valueSchema, Kind: kind, From: m.self, Slots: slots}})
+	m.do(sendEffect{to: to, msg: peerMessage{Schema: valueSchema, Kind: kind, From: m.self, To: to, Slots: slots}})
 }
 
 // peerPrepared: the next owner is ready. Its map may be newer than ours, so what
@@ -334,9 +339,11 @@ func (m *machine) tryRelease(s int) {
 	}
 	st := m.own.slots[s]
 	switch {
+	case st == nil && m.own.abandoning:
+		// Nothing is held any more; the end of the lease says so to all.
 	case st == nil:
-		// Named as owner, but it holds nothing any more: it is abandoning.
-		// Whether everything was settled is forgotten, so the leader resets.
+		// Named as owner, but it holds nothing. Whether everything was settled
+		// is not known, so the leader resets.
 		m.setPhase(s, phaseReleased, mv.Version).forced = true
 		m.tellReleased(s)
 	case st.phase == phaseHolding:

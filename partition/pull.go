@@ -51,14 +51,15 @@ type puller struct {
 
 	mu        sync.Mutex
 	runners   map[int]*runner
-	done      map[int]uint64 // by slot, the last sequence settled here
+	ending    map[int]chan struct{} // by slot, closed when its last runner has ended
+	done      map[int]uint64        // by slot, the last sequence settled here
 	suspended bool
 	wg        sync.WaitGroup
 }
 
 func newPuller(cfg Config, lay layout, nc *nats.Conn, js jetstream.JetStream, h Handler, post func(input)) (*puller, error) {
 	p := &puller{cfg: cfg, layout: lay, nc: nc, js: js, handler: h, post: post, inbox: nats.NewInbox(), epoch: time.Now(),
-		runners: make(map[int]*runner), done: make(map[int]uint64), suspended: true}
+		runners: make(map[int]*runner), ending: make(map[int]chan struct{}), done: make(map[int]uint64), suspended: true}
 	sub, err := nc.Subscribe(p.inbox+".*.*", p.dispatch)
 	if err != nil {
 		return nil, fmt.Errorf("subscribing for pulled messages: %w", err)
@@ -100,9 +101,20 @@ func (p *puller) hold(slot int, fence Fence) {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &runner{p: p, slot: slot, mail: make(chan *nats.Msg, pullBatch*4), poke: make(chan struct{}, 1), ctx: ctx, drop: cancel, fence: fence}
 	p.runners[slot] = r
+	// One that was dropped may have a handler that has yet to see it.
+	before, ended := p.ending[slot], make(chan struct{})
+	p.ending[slot] = ended
 	p.wg.Add(1)
 	go func() {
 		defer p.wg.Done()
+		defer close(ended)
+		if before != nil {
+			select {
+			case <-before:
+			case <-ctx.Done():
+				<-before
+			}
+		}
 		r.run()
 	}()
 }

@@ -15,6 +15,9 @@ type simBreakage struct {
 	blindLease bool // leases are renewed without an expected revision
 	lateStatus bool // the connection's state is read when the loop comes to it
 	ackFirst   bool // messages are acknowledged before they are processed
+	blindNames bool // names and leases are created whoever has them
+	claimless  bool // fences are shown without their claim
+	deafUnpin  bool // what comes for a slot that is not held is dropped
 }
 
 func (b simBreakage) input(w *simWorker, in input) input {
@@ -31,7 +34,9 @@ func (b simBreakage) effect(w *simWorker, e effect) effect {
 	return b.onEffect(w, e)
 }
 
-func (b simBreakage) blind(e kvEffect) bool { return b.blindLease && e.purpose == forLeaseRenewal }
+func (b simBreakage) blind(e kvEffect) bool {
+	return b.blindLease && e.purpose == forLeaseRenewal || b.blindNames && (e.purpose == forClaim || e.purpose == forJoin)
+}
 
 // TestSimulationCatchesBrokenVariants proves the checker: each rule of the
 // protocol, left out, is missed by an invariant of that name.
@@ -44,14 +49,20 @@ func TestSimulationCatchesBrokenVariants(t *testing.T) {
 		from   uint64 // the seed to begin with, where it is rare
 	}{
 		{"a lease is renewed whoever has it", simBreakage{blindLease: true}, []string{"one-owner", "fenced-alive"}, 1},
-		{"the map is not rewritten after an election", simBreakage{onInput: pretendEpoch}, []string{"deposed"}, 1},
+		{"the map is not rewritten after an election", simBreakage{onInput: pretendEpoch}, []string{"deposed"}, 270},
 		{"the new owner does not wait for the take-over", simBreakage{onInput: pretendTaken}, []string{"reset-before-hold"}, 1},
-		{"a lease is trusted beyond its time", simBreakage{onInput: trustLonger}, []string{"one-owner", "fenced-alive"}, 1},
+		{"a lease is trusted beyond its time", simBreakage{onInput: trustLonger}, []string{"one-owner", "fenced-alive"}, 2},
 		{"a slot is released while its handler works", simBreakage{onEffect: releaseAtOnce}, []string{"one-owner", "one-handler"}, 1},
 		{"a release counts for any move", simBreakage{onInput: anyRelease, faults: lateMessages}, []string{"one-owner", "one-handler"}, 1230},
 		{"a grant counts for any take-over", simBreakage{onInput: anyGrant}, []string{"reset-before-hold", "one-owner"}, 1},
 		{"a fence is the claim alone", simBreakage{onEffect: fenceWithoutVersion}, []string{"fence-grows"}, 1},
+		{"a fence is the version alone", simBreakage{claimless: true}, []string{"fence-unique"}, 1},
+		{"a name is taken from its holder", simBreakage{blindNames: true}, []string{"one-owner", "alive-succeeded", "reset-before-hold", "fenced-alive"}, 1},
+		{"a successor does not wait for the take-over", simBreakage{onInput: pretendSuccession}, []string{"reset-before-hold"}, 1},
+		{"a renewal begun before a disconnect brings trust back", simBreakage{onInput: forgetLapse, faults: backSoon}, []string{"fenced-alive", "one-owner"}, 525},
+		{"what comes for a released slot is not sent back", simBreakage{deafUnpin: true}, []string{"liveness"}, 1045},
 		{"a short disconnect is not noticed", simBreakage{lateStatus: true, faults: backSoon}, []string{"one-owner", "fenced-alive"}, 1},
+		{"a worker that yields is planned for as any other", simBreakage{onEffect: yieldersToo}, []string{"yields"}, 1},
 		{"a message is acknowledged before it is processed", simBreakage{ackFirst: true}, []string{"lost"}, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -115,6 +126,15 @@ func trustLonger(w *simWorker, in input) input {
 	return in
 }
 
+func yieldersToo(_ *simWorker, e effect) effect {
+	if p, ok := e.(planEffect); ok {
+		for i := range p.job.problem.Workers {
+			p.job.problem.Workers[i].Draining = false
+		}
+	}
+	return e
+}
+
 func releaseAtOnce(w *simWorker, e effect) effect {
 	if r, ok := e.(releaseEffect); ok && w.runners[r.slot] != nil {
 		w.later(0, func() { w.step(slotReleasedInput{slot: r.slot, claim: r.claim}) })
@@ -162,6 +182,25 @@ func backSoon(f *simFaults) { f.reconnect = 300 * time.Millisecond }
 // lateMessages makes copies of peer messages come long after their time.
 func lateMessages(f *simFaults) { f.dupePeer, f.latePeer, f.slowWork = 0.8, 0.4, 0.05 }
 
+// pretendSuccession hides from a worker that follows a predecessor that its slots
+// have to be taken first.
+func pretendSuccession(w *simWorker, in input) input {
+	mi, ok := in.(mapInput)
+	if !ok || w.m.lead.office || w.m.cur == nil || w.m.cur.Version != mi.a.Version {
+		return in
+	}
+	return pretendTaken(w, in)
+}
+
+// forgetLapse lets a worker forget, when a renewal is answered, that it could not
+// trust its lease.
+func forgetLapse(w *simWorker, in input) input {
+	if kv, ok := in.(kvInput); ok && kv.purpose == forLeaseRenewal && kv.err == nil {
+		w.m.lapsed = time.Time{}
+	}
+	return in
+}
+
 func fenceWithoutVersion(_ *simWorker, e effect) effect {
 	if h, ok := e.(holdEffect); ok {
 		h.fence.Version = 0
@@ -186,6 +225,7 @@ func TestASuspicionTrustedAfterARestartIsNoticed(t *testing.T) {
 	t.Parallel()
 	broken := simBreakage{onInput: func(w *simWorker, in input) input {
 		w.m.lead.quietUntil = time.Time{}
+		w.m.regained = time.Time{} // and nobody is waited for
 		return in
 	}}
 	for seed := uint64(1); seed <= 100; seed++ {
@@ -198,6 +238,131 @@ func TestASuspicionTrustedAfterARestartIsNoticed(t *testing.T) {
 		}
 	}
 	t.Error("nothing noticed")
+}
+
+// A rolling update ends and replaces every worker, the leader among them, and
+// moves nothing: the new pod first, or the old one, one or several at a time.
+
+func TestASimulatedRollingUpdateMovesNothing(t *testing.T) {
+	t.Parallel()
+	for seed := uint64(1); seed <= 15; seed++ {
+		for surge := range 3 {
+			for together := 1; together <= 3; together++ {
+				if v := rollingUpdate(seed, surge, together, simBreakage{}); v != nil {
+					t.Fatalf("seed %d, surge %d, %d together: %s: %s", seed, surge, together, v.name, v.text)
+				}
+			}
+		}
+	}
+}
+
+func TestARestartTakenForALeaveIsNoticed(t *testing.T) {
+	t.Parallel()
+	broken := simBreakage{onInput: func(w *simWorker, in input) input {
+		if w.m.lead.office {
+			w.m.expect = 0
+		}
+		return in
+	}}
+	for seed := uint64(1); seed <= 100; seed++ {
+		if v := rollingUpdate(seed, 0, 2, broken); v != nil {
+			if v.name != "restart-moves-nothing" {
+				t.Fatalf("seed %d: %s: %s", seed, v.name, v.text)
+			}
+			t.Logf("seed %d: %s: %s", seed, v.name, v.text)
+			return
+		}
+	}
+	t.Error("nothing noticed")
+}
+
+// resize gives a run that has not begun so many slots.
+func (s *sim) resize(slots int) {
+	s.cfg.Slots = slots
+	s.check = newSimChecker(s)
+	s.srv = newSimServer(s)
+}
+
+// rollingUpdate replaces six workers, so many together, with so many more than
+// six there.
+func rollingUpdate(seed uint64, surge, together int, broken simBreakage) *simViolation {
+	s := newSim(seed, false)
+	s.resize(12)
+	s.cfg.AckWait = 4 * simCalm
+	s.broken = broken
+	s.faults = simFaults{latency: time.Millisecond, reconnect: 600 * time.Millisecond}
+	s.expect(6)
+	for range 6 {
+		s.startWorker()
+	}
+	s.after(5*time.Second, func() { s.publish(40 * time.Second) })
+	s.run(6*time.Second, nil)
+	before := s.check.current
+	old := s.live()
+	for range surge {
+		s.startWorker()
+	}
+	s.run(s.now+2*time.Second, nil)
+	for len(old) > 0 && s.check.violation == nil {
+		n := min(together, len(old))
+		for _, w := range old[:n] {
+			w.step(leaveInput{})
+		}
+		for _, w := range old[:n] {
+			s.run(s.now+10*time.Second, func() bool { return w.dead })
+			s.after(s.between(0, 500*time.Millisecond), func() { s.startWorker() })
+		}
+		old = old[n:]
+		s.run(s.now+2*time.Second, nil)
+	}
+	s.run(max(s.now, 40*time.Second), nil)
+	s.run(s.now+20*time.Second, s.check.atRest)
+	switch now := s.check.current; {
+	case s.check.violation != nil:
+	case before == nil || now.Version != before.Version:
+		s.check.fail("restart-moves-nothing", "the map was %v and is %v", before, now)
+	case !s.check.atRest():
+		s.check.fail("liveness", "not at rest after a rolling update: %s", s.check.whyNotAtRest())
+	}
+	return s.check.violation
+}
+
+// An outage of the server beyond every lease moves nothing, either: the workers
+// come back under their names.
+func TestASimulatedOutageBeyondTheLeasesMovesNothing(t *testing.T) {
+	t.Parallel()
+	for seed := uint64(1); seed <= 15; seed++ {
+		for _, away := range []time.Duration{time.Second, 5 * time.Second, 20 * time.Second} {
+			if v := outage(seed, away); v != nil {
+				t.Fatalf("seed %d, %v away: %s: %s", seed, away, v.name, v.text)
+			}
+		}
+	}
+}
+
+func outage(seed uint64, away time.Duration) *simViolation {
+	s := newSim(seed, false)
+	s.resize(12)
+	s.cfg.AckWait = 4 * simCalm
+	s.faults = simFaults{latency: time.Millisecond, reconnect: 600 * time.Millisecond}
+	for range 5 {
+		s.startWorker()
+	}
+	s.after(5*time.Second, func() { s.publish(40 * time.Second) })
+	s.run(6*time.Second, nil)
+	before := s.check.current
+	s.after(0, s.srv.stop)
+	s.after(away, s.srv.start)
+	s.run(45*time.Second, nil)
+	s.run(s.now+20*time.Second, s.check.atRest)
+	switch now := s.check.current; {
+	case s.check.violation != nil:
+	case before == nil || now.Version != before.Version:
+		s.check.fail("restart-moves-nothing", "the map was %v and is %v", describe(before), describe(now))
+	case !s.check.atRest():
+		s.check.fail("liveness", "not at rest after an outage: %s", s.check.whyNotAtRest())
+	}
+	return s.check.violation
 }
 
 // restartOnly has four workers, no fault but one restart, and clients that are

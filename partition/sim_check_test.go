@@ -11,8 +11,8 @@ type simChecker struct {
 	s         *sim
 	violation *simViolation
 
-	current *Assignment // the newest map in the bucket
-	taken   []map[uint64]bool
+	current *Assignment      // the newest map in the bucket
+	taken   []map[Fence]bool // by slot and whom it is taken for, whether it is done
 	holders []*simWorker
 	fences  []simFence
 	seen    []map[Fence]*simWorker
@@ -35,11 +35,11 @@ type simViolation struct{ name, text string }
 
 func newSimChecker(s *sim) *simChecker {
 	n := s.cfg.Slots
-	c := &simChecker{s: s, taken: make([]map[uint64]bool, n), holders: make([]*simWorker, n), fences: make([]simFence, n),
+	c := &simChecker{s: s, taken: make([]map[Fence]bool, n), holders: make([]*simWorker, n), fences: make([]simFence, n),
 		seen: make([]map[Fence]*simWorker, n), store: make([]Fence, n), working: make([]*simHandler, n),
 		sent: make([]int, simKeys), good: make([]int, simKeys)}
 	for i := range n {
-		c.taken[i] = make(map[uint64]bool)
+		c.taken[i] = make(map[Fence]bool)
 		c.seen[i] = make(map[Fence]*simWorker)
 	}
 	return c
@@ -85,7 +85,7 @@ func (c *simChecker) held(w *simWorker, slot int, f Fence) {
 		c.fences[slot] = simFence{f, w}
 	}
 	// Who holds it already had it from the dead one by a finished hand-over.
-	if taken, is := c.taken[slot][f.Version]; is && !taken && w.runners[slot] == nil {
+	if taken, is := c.taken[slot][f]; is && !taken && w.runners[slot] == nil {
 		c.fail("reset-before-hold", "slot %d: %v holds it as of version %d, whose take-over from a dead owner was not carried out", slot, w, f.Version)
 	}
 }
@@ -168,8 +168,8 @@ func (c *simChecker) mapWritten(w *simWorker, a *Assignment) {
 		}
 	}
 	for s := range a.Taking {
-		if _, known := c.taken[s][a.Since[s]]; !known {
-			c.taken[s][a.Since[s]] = false
+		if _, known := c.taken[s][a.fence(s)]; !known {
+			c.taken[s][a.fence(s)] = false
 		}
 	}
 	if c.current == nil {
@@ -182,10 +182,11 @@ func (c *simChecker) mapWritten(w *simWorker, a *Assignment) {
 		c.fail("version", "%v writes version %d after %d", w, a.Version, c.current.Version)
 	}
 	for s := range a.Owner {
-		if a.owner(s) != c.current.owner(s) && a.Since[s] <= c.current.Since[s] {
+		if a.owner(s) != c.current.owner(s) && a.Since[s] <= c.current.Since[s] && !succeeds(a.owner(s), c.current.owner(s)) {
 			c.fail("since-grows", "slot %d: owner %v since %d after %v since %d", s, a.owner(s), a.Since[s], c.current.owner(s), c.current.Since[s])
 		}
 	}
+	c.successions(w, a)
 	c.movement(w, a)
 }
 
@@ -210,6 +211,9 @@ func (c *simChecker) movement(w *simWorker, a *Assignment) {
 			continue
 		}
 		moved++
+		if to := a.member(a.destination(s)); w.yielders[to] {
+			c.fail("yields", "%v gives slot %d to %v, which yields", w, s, to)
+		}
 		if live[before] { // and stays
 			mustNot++
 		}
@@ -220,6 +224,18 @@ func (c *simChecker) movement(w *simWorker, a *Assignment) {
 	case w.lastPlan.reason == reasonCrash && mustNot > 0 && c.balanced(live):
 		c.fail("movement", "version %d, after a crash, moves %d slots of the living", a.Version, mustNot)
 	}
+}
+
+// yielders are the workers that yield, as a leader knows, unless nobody else is
+// there.
+func yielders(m *machine) map[Member]bool {
+	out := make(map[Member]bool)
+	for _, p := range m.lead.peers {
+		if p.lease.Yielding && m.staying() > 0 {
+			out[p.Member] = true
+		}
+	}
+	return out
 }
 
 // balanced tells whether the slots are spread evenly over these workers; if not,
@@ -242,9 +258,34 @@ func (c *simChecker) balanced(live map[Member]bool) bool {
 	return high-low <= 1
 }
 
+// succeeds tells whether b is a as it came back.
+func succeeds(b, a Member) bool { return b.ID == a.ID && b.Claim > a.Claim }
+
+// successions: alive-succeeded, nobody takes the place of a worker that may still
+// act; and what a predecessor had in flight is taken before it is held.
+func (c *simChecker) successions(w *simWorker, a *Assignment) {
+	for i, m := range a.Workers {
+		old := c.current.predecessor(m)
+		if old == none {
+			continue
+		}
+		was := c.current.member(old)
+		for _, o := range c.s.workers {
+			if !o.dead && !o.stopped && o.m.stage != stageGone && o.m.self == was && o.trusted() {
+				c.fail("alive-succeeded", "%v gives the place of %v, who trusts its lease, to %v", w, o, m)
+			}
+		}
+		for s := range a.Owner {
+			if a.Owner[s] == int32(i) && !a.Taking[s] {
+				c.fail("succession-takes", "slot %d: %v follows %v without a take-over", s, m, was)
+			}
+		}
+	}
+}
+
 func sameDestinations(a, b *Assignment) bool {
 	for s := range a.Owner {
-		if a.member(a.destination(s)) != b.member(b.destination(s)) {
+		if x, y := a.member(a.destination(s)), b.member(b.destination(s)); x != y && !succeeds(y, x) {
 			return false
 		}
 	}

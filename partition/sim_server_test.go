@@ -89,7 +89,7 @@ func (srv *simServer) apply(w *simWorker, e kvEffect) kvInput {
 		}
 		out.gotValue, out.gotRev = last.value, last.rev
 	case opCreate:
-		if last != nil && !last.deleted {
+		if last != nil && !last.deleted && !srv.s.broken.blind(e) {
 			out.err = errConflict
 			break
 		}

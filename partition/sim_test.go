@@ -28,7 +28,14 @@ func (s *sim) drawConfig() Config {
 		HeartbeatInterval: time.Second, LeaseTTL: 3 * time.Second, IDTTL: 6 * time.Second,
 		ProbeInterval: 200 * time.Millisecond,
 		ColdWindow:    2 * time.Second, PlannedWindow: time.Second, PrepareTimeout: time.Second,
-		HandoverTimeout: 2 * time.Second, LeaveTimeout: 4 * time.Second, AckWait: 10 * time.Second}
+		RestartGrace: 2 * time.Second, HandoverTimeout: 2 * time.Second, LeaveTimeout: 4 * time.Second, AckWait: 10 * time.Second}
+	if s.chance(0.5) {
+		// Nothing may rest on the server's delivering again in the end.
+		cfg.AckWait = 4 * simCalm
+	}
+	if s.chance(0.5) {
+		s.desired = 2 + s.rng.IntN(4)
+	}
 	if s.chance(0.25) {
 		cfg.Replicas = 3
 	}
@@ -110,6 +117,15 @@ func (s *sim) disturb(end time.Duration, every time.Duration) {
 		s.logf("%s: asked to leave", w)
 		w.leaving = true
 		s.at(s.now, w, func() { w.step(leaveInput{}) })
+	case n < 47:
+		d := s.between(time.Second, 3*s.cfg.LeaseTTL)
+		if s.chance(0.2) {
+			d = 0
+		}
+		s.logf("%s: asked to yield for %v", w, d)
+		s.at(s.now, w, func() { w.step(yieldInput{until: w.clock().Add(d)}) })
+	case n < 50 && s.desired > 0:
+		s.operate(w)
 	case n < 46:
 		s.logf("all are asked to leave")
 		for _, w := range s.live() {
@@ -152,6 +168,37 @@ func (s *sim) disturb(end time.Duration, every time.Duration) {
 	s.after(s.between(every/4, 2*every), func() { s.disturb(end, every) })
 }
 
+// operate does what a deployment does: replaces a worker, before or after the new
+// one is there, or changes how many there are.
+func (s *sim) operate(w *simWorker) {
+	leave := func(w *simWorker) {
+		s.logf("%s: asked to leave", w)
+		w.leaving = true
+		s.at(s.now, w, func() { w.step(leaveInput{}) })
+	}
+	switch n := s.rng.IntN(4); {
+	case n == 0: // the new one first
+		s.startWorker()
+		s.after(s.between(0, s.cfg.LeaseTTL), func() { leave(w) })
+	case n == 1:
+		leave(w)
+		s.after(s.between(0, s.cfg.RestartGrace), func() { s.startWorker() })
+	case n == 2 && s.desired > 2:
+		s.expect(s.desired - 1)
+		s.after(s.between(0, 300*time.Millisecond), func() { leave(w) })
+	default:
+		s.expect(s.desired + 1)
+		s.startWorker()
+	}
+}
+
+// expect tells the workers how many they should be, as SetExpected does.
+func (s *sim) expect(n int) {
+	s.desired = n
+	s.logf("expected: %d", n)
+	s.srv.put(s.srv.buckets[s.cfg.bucketMap()], kvEffect{key: expectedKey, value: mustJSON(expectedValue{Schema: valueSchema, N: n})})
+}
+
 // calm ends every fault: what is stopped goes on, what is cut passes, and
 // somebody is there.
 func (s *sim) calm() {
@@ -179,6 +226,9 @@ func (s *sim) simulate() *simViolation {
 		s.broken.faults(&s.faults)
 	}
 	stormy := s.between(8*time.Second, 30*time.Second)
+	if s.desired > 0 {
+		s.expect(s.desired)
+	}
 	for range 1 + s.rng.IntN(5) {
 		s.after(s.between(0, 500*time.Millisecond), func() { s.startWorker() })
 	}

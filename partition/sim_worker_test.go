@@ -29,9 +29,11 @@ type simWorker struct {
 
 	listening Member
 	leases    *simWatch
+	names     *simWatch
 	wakeGen   int
 	pending   int // farewells under way
 	lastPlan  *planJob
+	yielders  map[Member]bool // that its leader knew of when it planned
 
 	runners      map[int]*simRunner
 	done         map[int]uint64
@@ -151,6 +153,9 @@ func (w *simWorker) endProcess() {
 	if w.leases != nil {
 		w.leases.end()
 	}
+	if w.names != nil {
+		w.names.end()
+	}
 	l := w.link
 	if !l.server {
 		return
@@ -220,10 +225,11 @@ func (w *simWorker) execute(e effect) {
 			w.leases = nil
 		}
 		if e.on {
-			w.leases = s.srv.watch(w, s.cfg.bucketLeases(), w.leaseChanged)
+			w.leases = s.srv.watch(w, s.cfg.bucketLeases(), func(kv *simKV) { w.leaseChanged(kv, e.watch) })
 		}
 	case planEffect:
 		w.lastPlan = e.job
+		w.yielders = yielders(w.m)
 		w.later(s.between(0, 50*time.Millisecond), func() {
 			var err error
 			e.job.result, err = s.cfg.Strategy.Plan(e.job.problem)
@@ -247,6 +253,14 @@ func (w *simWorker) execute(e effect) {
 		w.suspend()
 	case resumeEffect:
 		w.resume()
+	case watchNamesEffect:
+		if w.names != nil {
+			w.names.end()
+			w.names = nil
+		}
+		if e.on {
+			w.names = s.srv.watch(w, s.cfg.bucketIDs(), w.nameChanged)
+		}
 	case takeEffect:
 		w.later(s.between(0, 5*time.Millisecond), func() { w.take(e) })
 	case listenEffect:
@@ -393,6 +407,11 @@ func (w *simWorker) readBack(out kvInput, timeout time.Duration, finish func(kvI
 func (w *simWorker) mapBucketChanged(kv *simKV) {
 	switch {
 	case kv == nil:
+		w.step(mapSyncedInput{})
+	case kv.key == expectedKey:
+		var v expectedValue
+		_ = json.Unmarshal(kv.value, &v)
+		w.step(expectedInput{v.N, kv.rev})
 	case kv.key == AssignmentKey && !kv.deleted:
 		a, err := DecodeAssignment(kv.value)
 		if err != nil {
@@ -411,12 +430,18 @@ func (w *simWorker) mapBucketChanged(kv *simKV) {
 	}
 }
 
-func (w *simWorker) leaseChanged(kv *simKV) {
+func (w *simWorker) nameChanged(kv *simKV) {
+	if kv != nil && kv.deleted {
+		w.step(nameFreedInput{})
+	}
+}
+
+func (w *simWorker) leaseChanged(kv *simKV, watch uint64) {
 	if kv == nil {
-		w.step(leasesSyncedInput{})
+		w.step(leasesSyncedInput{watch})
 		return
 	}
-	in := leaseInput{id: kv.key, rev: kv.rev, deleted: kv.deleted}
+	in := leaseInput{id: kv.key, rev: kv.rev, deleted: kv.deleted, watch: watch}
 	if !kv.deleted {
 		_ = json.Unmarshal(kv.value, &in.value)
 	}
@@ -440,7 +465,7 @@ func (w *simWorker) api(do func() error, then func(error)) {
 }
 
 func (w *simWorker) take(e takeEffect) {
-	w.unpinAndReset(e.slot, func(err error) { w.step(takenInput{slot: e.slot, err: err}) })
+	w.unpinAndReset(e.slot, func(err error) { w.step(takenInput{slot: e.slot, run: e.run, err: err}) })
 }
 
 func (w *simWorker) unpinAndReset(slot int, then func(error)) {
@@ -504,7 +529,11 @@ type simHandler struct {
 func (w *simWorker) trusted() bool { return !w.suspended && w.clock().Before(w.trustedUntil) }
 
 func (w *simWorker) hold(slot int, fence Fence) {
-	w.s.check.held(w, slot, fence)
+	shown := fence
+	if w.s.broken.claimless {
+		shown.Claim = 0
+	}
+	w.s.check.held(w, slot, shown)
 	if r := w.runners[slot]; r != nil {
 		r.fence = fence
 		return
@@ -581,7 +610,7 @@ func (w *simWorker) dispatch(d simDelivery) {
 		r.pump()
 		return
 	}
-	if d.status == 0 {
+	if d.status == 0 && !w.s.broken.deafUnpin {
 		w.sendBack(d)
 	}
 }
@@ -864,5 +893,5 @@ func describe(v any) string {
 	return fmt.Sprintf("%T%+v", v, v)
 }
 
-var purposeNames = [...]string{"names", "claim", "join", "ID renewal", "lease renewal", "election", "leader renewal", "resignation",
-	"map read", "map write", "fencing", "farewell"}
+var purposeNames = [...]string{"names", "lease names", "claim", "join", "ID renewal", "lease renewal", "election", "leader renewal", "resignation",
+	"map read", "map write", "fencing", "suspicion", "farewell"}

@@ -35,9 +35,12 @@ type Worker struct {
 	machine *machine
 
 	peerSub   *nats.Subscription
+	yieldSub  *nats.Subscription
 	probeSub  *nats.Subscription
 	probeBox  string
+	mapping   context.CancelFunc // of the watch of the map
 	leases    context.CancelFunc // of the watch, while leading
+	names     context.CancelFunc // of the watch, while a standby
 	taking    chan struct{}      // bounds take-overs under way
 	farewells sync.WaitGroup
 }
@@ -51,6 +54,8 @@ type Status struct {
 	Leader        string // stable ID, "" if unknown
 	Version       uint64 // of the assignment map, 0 before the first
 	Slots         []int  // that it pulls for
+	Yielding      bool   // gives its slots away and takes none
+	Standby       bool   // as many as are wanted have a stable ID; it waits for one
 	TrustedUntil  time.Time
 	ActiveWorkers int // that the leader sees; 0 elsewhere
 }
@@ -97,12 +102,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err := w.open(ctx); err != nil {
 		return err
 	}
-	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer w.close()
-	defer stop()
-	if err := w.watchMap(watching); err != nil {
-		return err
-	}
+	w.remap()
+	defer func() { w.mapping() }()
 	status := w.nc.StatusChanged(nats.CONNECTED, nats.DISCONNECTED, nats.RECONNECTING, nats.CLOSED)
 	progress := time.NewTicker(w.cfg.AckWait / 3)
 	defer progress.Stop()
@@ -144,6 +146,7 @@ func (w *Worker) close() {
 	if w.leases != nil {
 		w.leases()
 	}
+	w.watchNames(false)
 	_ = w.probeSub.Unsubscribe()
 	w.listen(Member{})
 }
@@ -218,6 +221,9 @@ func (w *Worker) connectionChange(in []input, s nats.Status) []input {
 		in = append(in, connectionInput{up: false})
 	}
 	if w.nc.IsConnected() {
+		if s == nats.CONNECTED {
+			w.remap()
+		}
 		in = append(in, connectionInput{up: true})
 	}
 	return in
@@ -239,7 +245,7 @@ func (w *Worker) publishStatus() {
 	if m.trusted {
 		w.pull.trustedUntil.Store(int64(m.trustEnds().Sub(w.pull.epoch)))
 	}
-	s := &Status{ID: m.self.ID, Claim: m.self.Claim, State: m.state, Leading: m.lead.office, Leader: m.lead.leader.ID, ActiveWorkers: len(m.lead.peers)}
+	s := &Status{ID: m.self.ID, Claim: m.self.Claim, State: m.state, Leading: m.lead.office, Leader: m.lead.leader.ID, Standby: m.standby, Yielding: m.yielding(), ActiveWorkers: len(m.lead.peers)}
 	if m.cur != nil {
 		s.Version = m.cur.Version
 	}
@@ -261,16 +267,20 @@ func (w *Worker) execute(e effect) {
 	switch e := e.(type) {
 	case kvEffect:
 		w.operate(e)
+	case answerEffect:
+		_ = w.nc.Publish(e.to, mustJSON(yieldReply{Schema: valueSchema, ID: w.machine.self.ID, Slots: e.slots}))
 	case pingEffect:
 		go w.ping(e.start)
 	case probeEffect:
 		for _, to := range e.to {
-			_ = w.nc.PublishRequest(w.peerSubject(to), fmt.Sprintf("%s.%s.%d", w.probeBox, to.ID, to.Claim), nil)
+			_ = w.nc.PublishRequest(peerSubject(w.cfg.Name, to), fmt.Sprintf("%s.%s.%d", w.probeBox, to.ID, to.Claim), nil)
 		}
 	case sendEffect:
-		_ = w.nc.Publish(w.peerSubject(e.to), mustJSON(e.msg))
+		_ = w.nc.Publish(peerSubject(w.cfg.Name, e.to), mustJSON(e.msg))
 	case watchLeasesEffect:
-		w.watchLeases(e.on)
+		w.watchLeases(e)
+	case watchNamesEffect:
+		w.watchNames(e.on)
 	case weightsEffect:
 		go w.loadWeights()
 	case planEffect:
@@ -291,7 +301,7 @@ func (w *Worker) execute(e effect) {
 		w.pull.trustedUntil.Store(int64(w.machine.trustEnds().Sub(w.pull.epoch)))
 		w.pull.suspend(false)
 	case takeEffect:
-		go w.take(e.slot)
+		go w.take(e)
 	case listenEffect:
 		w.listen(e.self)
 	case emitEffect:
@@ -326,8 +336,8 @@ func (w *Worker) ping(start time.Time) {
 
 // Peers.
 
-func (w *Worker) peerSubject(m Member) string {
-	return fmt.Sprintf("muster.%s.worker.%s.%d", w.cfg.Name, m.ID, m.Claim)
+func peerSubject(group string, m Member) string {
+	return fmt.Sprintf("muster.%s.worker.%s.%d", group, m.ID, m.Claim)
 }
 
 // EventSubject is where the workers of a group publish their events, as JSON.
@@ -338,15 +348,22 @@ func (w *Worker) listen(self Member) {
 		_ = w.peerSub.Unsubscribe()
 		w.peerSub = nil
 	}
+	if w.yieldSub != nil {
+		_ = w.yieldSub.Unsubscribe()
+		w.yieldSub = nil
+	}
 	if self == (Member{}) {
 		return
 	}
-	sub, err := w.nc.Subscribe(w.peerSubject(self), w.peerCalled)
+	sub, err := w.nc.Subscribe(peerSubject(w.cfg.Name, self), w.peerCalled)
 	if err != nil {
 		w.cfg.Logger.Error("Subscribing for messages of other workers failed.", "err", err)
 		return
 	}
 	w.peerSub = sub
+	if w.yieldSub, err = w.nc.Subscribe(yieldSubject(w.cfg.Name, self), w.yieldCalled); err != nil {
+		w.cfg.Logger.Error("Subscribing for requests to hand over failed.", "err", err)
+	}
 }
 
 // maxPeerMessage bounds what is read: all slots of the largest layout.
@@ -384,28 +401,82 @@ func (w *Worker) probeAnswered(msg *nats.Msg) {
 
 // Watches.
 
-func (w *Worker) watchMap(ctx context.Context) error {
-	kw, err := w.buckets.kvs[w.cfg.bucketMap()].WatchAll(ctx)
-	if err != nil {
-		return fmt.Errorf("watching bucket %s: %w", w.cfg.bucketMap(), err)
+// remap watches the bucket of the map, anew after each reconnect: a server that
+// was restarted has forgotten who watched, and the client would find out late.
+// What comes twice is old and does nothing.
+func (w *Worker) remap() {
+	if w.mapping != nil {
+		w.mapping()
 	}
-	go func() {
-		defer func() { _ = kw.Stop() }()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case e, ok := <-kw.Updates():
-				if !ok {
-					return
-				}
-				if e != nil {
-					w.mapBucketChanged(e)
-				}
-			}
+	ctx, cancel := context.WithCancel(context.Background())
+	w.mapping = cancel
+	go w.keepFollowing(ctx, "the assignment map", w.followMap)
+}
+
+// keepFollowing follows something until ctx ends, again when it fails.
+func (w *Worker) keepFollowing(ctx context.Context, what string, follow func(context.Context) error) {
+	for ctx.Err() == nil {
+		// The client says "connected" before it has subscribed again for
+		// everything; a subscription made meanwhile is made twice, and a
+		// consumer that delivers to it may find nobody.
+		err := w.flush(ctx)
+		if err == nil {
+			err = follow(ctx)
 		}
-	}()
-	return nil
+		if ctx.Err() != nil {
+			return
+		}
+		w.cfg.Logger.Warn("Watching failed; again.", "what", what, "err", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(retryInterval):
+		}
+	}
+}
+
+func (w *Worker) flush(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	return w.nc.FlushWithContext(ctx)
+}
+
+func (w *Worker) followMap(ctx context.Context) error {
+	return follow(ctx, w.buckets.kvs[w.cfg.bucketMap()], func(e jetstream.KeyValueEntry) {
+		if e == nil {
+			w.post(mapSyncedInput{})
+			return
+		}
+		w.mapBucketChanged(e)
+	})
+}
+
+// follow tells of everything in a bucket, of nil when all that was there has been
+// told, and then of what changes, until ctx or the watch ends.
+func follow(ctx context.Context, kv jetstream.KeyValue, tell func(jetstream.KeyValueEntry), opts ...jetstream.WatchOpt) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// A server that has just started may not answer, and then nobody ever does.
+	begun := time.AfterFunc(apiTimeout, cancel)
+	kw, err := kv.WatchAll(ctx, opts...)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = kw.Stop() }()
+	if len(opts) > 0 {
+		begun.Stop() // nothing is told that was there before
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return errors.New("the server does not answer")
+		case e, ok := <-kw.Updates():
+			if !ok {
+				return errors.New("the watch ended")
+			}
+			begun.Stop()
+			tell(e)
+		}
+	}
 }
 
 func (w *Worker) mapBucketChanged(e jetstream.KeyValueEntry) {
@@ -426,7 +497,7 @@ func (w *Worker) mapBucketChanged(e jetstream.KeyValueEntry) {
 			w.cfg.Logger.Warn("The expected number of workers is not valid and is ignored.", "revision", e.Revision())
 			return
 		}
-		w.post(expectedInput{v.N})
+		w.post(expectedInput{v.N, e.Revision()})
 	case leaderKey:
 		in := leaderInput{rev: e.Revision()}
 		if e.Operation() == jetstream.KeyValuePut {
@@ -441,52 +512,53 @@ func (w *Worker) mapBucketChanged(e jetstream.KeyValueEntry) {
 	}
 }
 
-func (w *Worker) watchLeases(on bool) {
+func (w *Worker) watchLeases(o watchLeasesEffect) {
 	if w.leases != nil {
 		w.leases()
 		w.leases = nil
+	}
+	if !o.on {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	w.leases = cancel
+	go w.keepFollowing(ctx, "the leases", func(ctx context.Context) error { return w.followLeases(ctx, o.watch) })
+}
+
+// watchNames tells a standby when a stable ID becomes free. It looks by itself,
+// too, so a watch that fails costs a moment.
+func (w *Worker) watchNames(on bool) {
+	if w.names != nil {
+		w.names()
+		w.names = nil
 	}
 	if !on {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	w.leases = cancel
-	go func() {
-		for ctx.Err() == nil {
-			if err := w.followLeases(ctx); err != nil && ctx.Err() == nil {
-				w.cfg.Logger.Warn("Watching the leases failed; again.", "err", err)
-				time.Sleep(retryInterval)
+	w.names = cancel
+	go w.keepFollowing(ctx, "the stable IDs", func(ctx context.Context) error {
+		return follow(ctx, w.buckets.kvs[w.cfg.bucketIDs()], func(e jetstream.KeyValueEntry) {
+			if e != nil && e.Operation() != jetstream.KeyValuePut {
+				w.post(nameFreedInput{})
 			}
-		}
-	}()
+		}, jetstream.UpdatesOnly())
+	})
 }
 
-func (w *Worker) followLeases(ctx context.Context) error {
-	kw, err := w.buckets.kvs[w.cfg.bucketLeases()].WatchAll(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = kw.Stop() }()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case e, ok := <-kw.Updates():
-			if !ok {
-				return errors.New("the watch ended")
-			}
-			if e == nil {
-				w.post(leasesSyncedInput{})
-				continue
-			}
-			in := leaseInput{id: e.Key(), rev: e.Revision(), deleted: e.Operation() != jetstream.KeyValuePut}
-			if !in.deleted && json.Unmarshal(e.Value(), &in.value) != nil {
-				w.cfg.Logger.Warn("A heartbeat is not valid and is ignored.", "worker", e.Key())
-				continue
-			}
-			w.post(in)
+func (w *Worker) followLeases(ctx context.Context, watch uint64) error {
+	return follow(ctx, w.buckets.kvs[w.cfg.bucketLeases()], func(e jetstream.KeyValueEntry) {
+		if e == nil {
+			w.post(leasesSyncedInput{watch})
+			return
 		}
-	}
+		in := leaseInput{id: e.Key(), rev: e.Revision(), deleted: e.Operation() != jetstream.KeyValuePut, watch: watch}
+		if !in.deleted && json.Unmarshal(e.Value(), &in.value) != nil {
+			w.cfg.Logger.Warn("A heartbeat is not valid and is ignored.", "worker", e.Key())
+			return
+		}
+		w.post(in)
+	})
 }
 
 // The rest of the effects.
@@ -532,12 +604,12 @@ func (w *Worker) prepare(slots []int) {
 	w.post(preparedInput{slots, err})
 }
 
-func (w *Worker) take(slot int) {
+func (w *Worker) take(e takeEffect) {
 	w.taking <- struct{}{}
 	defer func() { <-w.taking }()
 	ctx, cancel := context.WithTimeout(context.Background(), apiTimeout)
 	defer cancel()
-	w.post(takenInput{slot, w.pull.take(ctx, slot)})
+	w.post(takenInput{slot: e.slot, run: e.run, err: w.pull.take(ctx, e.slot)})
 }
 
 func (w *Worker) emit(e Event) {

@@ -295,3 +295,50 @@ func TestADeadWorkersSlotsAreTaken(t *testing.T) {
 	t.Logf("settled %v after the connection was gone", time.Since(killed))
 	g.check()
 }
+
+func TestWorkersOnANodeHandOverAndTakeBack(t *testing.T) {
+	t.Parallel()
+	g := startGroup(t, 5*time.Millisecond, nil)
+	var ws []*runningWorker
+	for i := range 4 {
+		g.cfg.Node = fmt.Sprint("node-", i%2)
+		ws = append(ws, g.start(fmt.Sprint("w", i)))
+	}
+	eventually(t, 10*time.Second, "four workers settled", g.settled(ws...))
+	g.publish(100, 5)
+	nc := g.connect("operator")
+	onNode := func(m partition.MemberInfo) bool { return m.Node == "node-1" }
+	until := time.Now().Add(time.Minute)
+	left := func() (n int) {
+		held, err := partition.HandOver(t.Context(), nc, "worker", onNode, until)
+		if err != nil || len(held) != 2 {
+			t.Fatalf("answers %v, %v", held, err)
+		}
+		for _, k := range held {
+			n += k
+		}
+		return n
+	}
+	if n := left(); n != g.cfg.Slots/2 {
+		t.Errorf("two of four workers hold %d of %d slots at first", n, g.cfg.Slots)
+	}
+	g.publish(100, 3)
+	eventually(t, 10*time.Second, "nothing left on the node", func() bool { return left() == 0 })
+	eventually(t, 10*time.Second, "the others settled", g.settled(ws[0], ws[2]))
+	g.publish(100, 3)
+	members, err := partition.Members(t.Context(), nc, "worker")
+	if err != nil || len(members) != 4 || members[0].Node == "" {
+		t.Errorf("members %+v, %v", members, err)
+	}
+	for _, m := range members {
+		if m.Yielding != onNode(m) {
+			t.Errorf("%s on %s: yielding is %v", m.ID, m.Node, m.Yielding)
+		}
+	}
+	if _, err := partition.HandOver(t.Context(), nc, "worker", onNode, time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 10*time.Second, "all four settled again", g.settled(ws...))
+	g.publish(100, 2)
+	g.check()
+}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -32,15 +33,27 @@ type Options struct {
 	Expect    bool          // the expected number of defenders is known to them
 	Dir       string        // for everything that is kept; empty: a temporary one
 	NATSPort  int           // 0: a free one
+	Servers   int           // NATS servers: 1, or a cluster of 3 or 5; 0 is 1
+	Replicas  int           // of streams and buckets; 0 is 1
 	HTTP      string        // address of metrics and status; empty: none
 	Verbose   bool          // debug lines in the defenders' logs
 	Case      string        // variant of a scenario
 	Kills     int           // of scenario crash
 	Out       io.Writer     // progress, timeline and table
+
+	ownBroker bool // the one server must be killed: with Processes it has its own
+	onSite    bool // the defenders run as pods on simulated nodes
+}
+
+// resolve fills in what zero stands for.
+func (o Options) resolve() Options {
+	o.Servers, o.Replicas = max(o.Servers, 1), max(o.Replicas, 1)
+	return o
 }
 
 // Validate returns every fault of the options, by the flags' names.
 func (o Options) Validate() error {
+	o = o.resolve()
 	errs := []error{
 		within("defenders", o.Defenders, 1, 150),
 		within("chambers", o.Chambers, 1, maxChambers),
@@ -48,6 +61,15 @@ func (o Options) Validate() error {
 		within("rate", o.Rate, 0, maxRate),
 		within("nats-port", o.NATSPort, 0, 65535),
 		within("kills", o.Kills, 1, 1000),
+	}
+	if o.Servers != 1 && o.Servers != 3 && o.Servers != 5 {
+		errs = append(errs, fmt.Errorf("--servers is %d: give 1, 3 or 5", o.Servers))
+	}
+	if o.Replicas != 1 && o.Replicas != 3 && o.Replicas != 5 || o.Replicas > o.Servers {
+		errs = append(errs, fmt.Errorf("--replicas is %d for %d --servers: give 1, 3 or 5, at most as many as servers", o.Replicas, o.Servers))
+	}
+	if o.Servers > 1 && o.NATSPort != 0 {
+		errs = append(errs, fmt.Errorf("--nats-port is %d for %d --servers: each takes a free one, give 0", o.NATSPort, o.Servers))
 	}
 	if o.Work < 0 || o.Work > time.Hour {
 		errs = append(errs, fmt.Errorf("--work is %v: give 0s to 1h", o.Work))
@@ -80,7 +102,7 @@ type cluster struct {
 	temporary bool
 	storePath string
 
-	server   *broker.Server
+	brokers  *brokers
 	conn     *nats.Conn
 	store    *sqlite.Store
 	view     *view
@@ -88,7 +110,10 @@ type cluster struct {
 	chambers []defender.Chamber
 	traffic  *traffic
 
-	tell func(seen) // called for each event of a defender
+	tell       func(seen) // called for each event of a defender
+	screen     *screen    // nil without a console
+	stopScreen context.CancelFunc
+	site       atomic.Pointer[site] // where the defenders run as pods, if they do
 
 	mu      sync.Mutex
 	members []*member
@@ -98,6 +123,7 @@ type cluster struct {
 
 // startCluster starts everything but the defenders.
 func startCluster(ctx context.Context, o Options, tell func(seen)) (*cluster, error) {
+	o = o.resolve()
 	c := &cluster{tell: tell, o: o, gone: map[string]int64{}, chambers: Chambers(o.Chambers)}
 	if err := c.start(ctx); err != nil {
 		return nil, errors.Join(err, c.close())
@@ -118,10 +144,13 @@ func (c *cluster) start(ctx context.Context) error {
 	if err := c.makeDir(); err != nil {
 		return err
 	}
-	if c.server, err = broker.Start(broker.Options{Dir: filepath.Join(c.dir, "nats"), Port: c.o.NATSPort, LogFile: filepath.Join(c.dir, "log", "nats.log")}); err != nil {
+	if c.brokers, err = startBrokers(ctx, c.o, c.dir); err != nil {
 		return err
 	}
-	if c.conn, err = broker.Connect(c.server.URL(), "muster up"); err != nil {
+	if c.conn, err = broker.Connect(c.brokers.url, "muster up"); err != nil {
+		return err
+	}
+	if err := c.brokers.ready(ctx, c.conn, c.o.Replicas); err != nil {
 		return err
 	}
 	c.storePath = filepath.Join(c.dir, "fdc.db")
@@ -131,18 +160,49 @@ func (c *cluster) start(ctx context.Context) error {
 	if err := c.store.RegisterChambers(ctx, chamberInfos(c.chambers)); err != nil {
 		return err
 	}
-	if err := defender.Provision(ctx, c.conn, defender.Partition(c.o.Slots)); err != nil {
+	if err := defender.Provision(ctx, c.conn, c.partition()); err != nil {
 		return err
 	}
-	if c.view, err = newView(ctx, c.conn, c.tell); err != nil {
+	if c.screen != nil {
+		if _, err := c.conn.Subscribe("dc-alarm.>", c.screen.alarm); err != nil {
+			return fmt.Errorf("following the alarms: %w", err)
+		}
+	}
+	v, err := newView(ctx, c.conn, c.event)
+	if err != nil {
 		return err
 	}
+	c.mu.Lock()
+	c.view = v
+	c.mu.Unlock()
 	collector, err := collect.New(c.store, c.conn)
 	if err != nil {
 		return err
 	}
 	c.traffic = newTraffic(collector, c.source, c.chambers)
 	return nil
+}
+
+// seen returns the view of the defenders, nil before everything is started.
+func (c *cluster) seen() *view {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.view
+}
+
+// event passes on an event of a defender.
+func (c *cluster) event(e seen) {
+	c.tell(e)
+	if c.screen != nil {
+		c.screen.event(e)
+	}
+}
+
+// partition returns the configuration of the defenders' group.
+func (c *cluster) partition() partition.Config {
+	p := defender.Partition(c.o.Slots)
+	p.Replicas = c.o.Replicas
+	return p
 }
 
 func openSource(o Options) (Source, error) {
@@ -181,7 +241,7 @@ func (c *cluster) add(ctx context.Context, n int) ([]*member, error) {
 		if c.o.Processes {
 			start = c.startProcess
 		}
-		m, err := start(ctx, at)
+		m, err := start(ctx, c.memberOptions(at))
 		if err != nil {
 			return added, err
 		}
@@ -191,6 +251,28 @@ func (c *cluster) add(ctx context.Context, n int) ([]*member, error) {
 		added = append(added, m)
 	}
 	return added, nil
+}
+
+// addOn starts a defender in a pod on a node.
+func (c *cluster) addOn(pod, node string) (*member, error) {
+	c.mu.Lock()
+	at := c.started
+	c.started++
+	c.mu.Unlock()
+	o := c.memberOptions(at)
+	o.Pod, o.Node = pod, node
+	start := c.startLocal
+	if c.o.Processes {
+		start = c.startProcess
+	}
+	m, err := start(context.Background(), o)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.members = append(c.members, m)
+	return m, nil
 }
 
 // expect tells the defenders how many they should be, if that is to be known.
@@ -327,6 +409,9 @@ func (c *cluster) close() error {
 		c.traffic.close()
 	}
 	errs = append(errs, c.stopDefenders())
+	if c.stopScreen != nil {
+		c.stopScreen()
+	}
 	if c.view != nil {
 		c.view.close()
 	}
@@ -336,8 +421,8 @@ func (c *cluster) close() error {
 	if c.store != nil {
 		errs = append(errs, c.store.Close())
 	}
-	if c.server != nil {
-		c.server.Stop()
+	if c.brokers != nil {
+		errs = append(errs, c.brokers.stop())
 	}
 	if c.temporary {
 		errs = append(errs, os.RemoveAll(c.dir))

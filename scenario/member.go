@@ -35,14 +35,18 @@ import (
 // DefenderOptions say how one defender runs, in this process or in one of its
 // own.
 type DefenderOptions struct {
-	NATS    string        // URL of the server
-	Store   string        // SQLite file of the results
-	Slots   int           // as provisioned
-	Work    time.Duration // added to each context's processing
-	Pod     string        // what holds the stable ID, for people
-	Record  string        // file that processing is recorded in; empty: not recorded
-	LogFile string        // empty: standard error
-	Verbose bool          // debug lines, too
+	NATS     string        // URL of the server
+	Store    string        // SQLite file of the results
+	Slots    int           // as provisioned
+	Replicas int           // as provisioned; 0 is 1
+	Work     time.Duration // added to each context's processing
+	Pod      string        // what holds the stable ID, for people
+	Node     string        // where it runs; empty: nobody takes that away
+	Record   string        // file that processing is recorded in; empty: not recorded
+	LogFile  string        // empty: standard error
+	Verbose  bool          // debug lines, too
+	// Configure, if set, changes the defender's configuration before it starts.
+	Configure func(*defender.Config)
 }
 
 // Defender is a defender that is ready to run.
@@ -89,6 +93,9 @@ func (d *Defender) open(ctx context.Context, o DefenderOptions) error {
 		}
 		c.Processed = d.record.Processed
 	}
+	if o.Configure != nil {
+		o.Configure(&c)
+	}
 	def, err := defender.New(c)
 	if err != nil {
 		return err
@@ -99,6 +106,8 @@ func (d *Defender) open(ctx context.Context, o DefenderOptions) error {
 		handler = d.record
 	}
 	p := defender.Partition(o.Slots)
+	p.Replicas = o.Replicas
+	p.Node = o.Node
 	p.Pod, p.Weights, p.Logger = o.Pod, def.Weights, logger
 	if d.Worker, err = partition.New(d.conn, p, handler); err != nil {
 		return err
@@ -188,14 +197,13 @@ type member struct {
 
 func (c *cluster) memberOptions(n int) DefenderOptions {
 	name := fmt.Sprintf("pod-%03d", n)
-	return DefenderOptions{NATS: c.server.URL(), Store: c.storePath, Slots: c.o.Slots, Work: c.o.Work, Pod: name,
+	return DefenderOptions{NATS: c.brokers.url, Store: c.storePath, Slots: c.o.Slots, Replicas: c.o.Replicas, Work: c.o.Work, Pod: name,
 		Record: filepath.Join(c.dir, "record", name), LogFile: filepath.Join(c.dir, "log", name+".log"), Verbose: c.o.Verbose}
 }
 
 // startLocal starts a defender as goroutines of this process, with a connection
 // of its own.
-func (c *cluster) startLocal(ctx context.Context, n int) (*member, error) {
-	o := c.memberOptions(n)
+func (c *cluster) startLocal(ctx context.Context, o DefenderOptions) (*member, error) {
 	d, err := OpenDefender(ctx, o, c.store)
 	if err != nil {
 		return nil, err
@@ -222,14 +230,13 @@ type ready struct {
 
 // startProcess starts a defender as a process of its own. It ends with its
 // standard input, so it can't outlive this process.
-func (c *cluster) startProcess(ctx context.Context, n int) (*member, error) {
-	o := c.memberOptions(n)
+func (c *cluster) startProcess(ctx context.Context, o DefenderOptions) (*member, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("starting a defender process: %w", err)
 	}
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), exe, "defender", "run", "--nats", o.NATS, "--store", o.Store, "--slots", strconv.Itoa(o.Slots), "--work", o.Work.String(),
-		"--pod", o.Pod, "--record", o.Record, "--log-file", o.LogFile, "--http", "127.0.0.1:0", "--child")
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), exe, "defender", "run", "--nats", o.NATS, "--store", o.Store, "--slots", strconv.Itoa(o.Slots), "--replicas", strconv.Itoa(o.Replicas), "--work", o.Work.String(),
+		"--pod", o.Pod, "--node", o.Node, "--record", o.Record, "--log-file", o.LogFile, "--http", "127.0.0.1:0", "--child")
 	if o.Verbose {
 		cmd.Args = append(cmd.Args, "--verbose")
 	}
@@ -330,6 +337,26 @@ func metric(families []*dto.MetricFamily, name string) float64 {
 		}
 	}
 	return sum
+}
+
+// stateOf returns the state that a member's metrics show.
+func stateOf(families []*dto.MetricFamily) string {
+	for _, f := range families {
+		if f.GetName() != "defender_state" {
+			continue
+		}
+		for _, m := range f.Metric {
+			if m.GetGauge().GetValue() != 1 {
+				continue
+			}
+			for _, l := range m.Label {
+				if l.GetName() == "state" {
+					return l.GetValue()
+				}
+			}
+		}
+	}
+	return ""
 }
 
 // ServeHTTP serves a handler on an address until ctx ends, and returns the

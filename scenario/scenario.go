@@ -29,7 +29,21 @@ type script struct {
 
 var scripts = map[string]script{
 	"scale-up": {about: "30 defenders become 45", cases: []string{"newcomer-crash", "partial", "stale-claim"}, run: scaleUp},
-	"crash":    {about: "defender processes are killed under load, again and again", run: crash, set: func(o *Options) { o.Processes = true }},
+	"cold-start": {about: "30 defenders start where none were, with a message waiting for each chamber",
+		cases: []string{"newcomer-crash", "partial", "restart"}, run: coldStart},
+	"scale-down": {about: "45 defenders become 30, and those that go hand over first",
+		cases: []string{"leader-leaves", "leaver-crash"}, run: scaleDown, set: func(o *Options) { o.Defenders += o.newcomers() }},
+	"leader-crash": {about: "the leader is killed, three times",
+		cases: []string{"in-window", "mid-rebalance"}, run: leaderCrash},
+	"rolling-update": {about: "every defender is replaced, five at a time, and no chamber moves",
+		cases: []string{"surge"}, run: rollingUpdate, set: func(o *Options) { o.Expect = true }},
+	"broker-outage": {about: "the NATS servers are away for 3 seconds",
+		cases: []string{"long", "one-server"}, run: brokerOutage, set: func(o *Options) { o.ownBroker = true }},
+	"node-pressure": {about: "more defenders are wanted than the nodes hold; a node comes, and goes again",
+		cases: []string{"no-hand-over"}, run: nodePressure, set: onSite},
+	"spot-interruption": {about: "a Spot warning takes a node away under load",
+		cases: []string{"no-hand-over"}, run: spotInterruption, set: onSite},
+	"crash": {about: "defender processes are killed under load, again and again", run: crash, set: func(o *Options) { o.Processes = true }},
 }
 
 // Names returns the names of all scenarios, in order.
@@ -39,9 +53,20 @@ func Names() []string { return slices.Sorted(maps.Keys(scripts)) }
 func Describe() string {
 	var b strings.Builder
 	for _, name := range Names() {
-		_, _ = fmt.Fprintf(&b, "  %-10s %s\n", name, scripts[name].about)
+		_, _ = fmt.Fprintf(&b, "  %-17s %s\n", name, scripts[name].about)
 	}
 	return b.String()
+}
+
+// DescribeCases returns the cases of each scenario that has any.
+func DescribeCases() string {
+	var all []string
+	for _, name := range Names() {
+		if cases := scripts[name].cases; len(cases) > 0 {
+			all = append(all, name+" "+strings.Join(cases, ", "))
+		}
+	}
+	return strings.Join(all, "; ")
 }
 
 // UsageError is an error that the caller's options cause.
@@ -110,6 +135,9 @@ func CheckOptions(name string, o Options) error {
 	if err := o.Validate(); err != nil {
 		return &UsageError{err}
 	}
+	if o.Case == "one-server" && o.Servers < 3 {
+		return badUsage("--case one-server needs others that go on: give --servers 3 --replicas 3")
+	}
 	return nil
 }
 
@@ -120,6 +148,7 @@ func Run(ctx context.Context, name string, o Options) (*Report, error) {
 		return nil, err
 	}
 	sc := scripts[name]
+	o = o.resolve()
 	if sc.set != nil {
 		sc.set(&o)
 	}
@@ -129,7 +158,7 @@ func Run(ctx context.Context, name string, o Options) (*Report, error) {
 		return nil, unlessEnded(ctx, err)
 	}
 	s.cluster = c
-	s.say("Broker at %s, everything kept in %s", c.server.URL(), c.dir)
+	s.say("Broker at %s, everything kept in %s", c.brokers.url, c.dir)
 	progress, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { s.progress(progress) })
@@ -137,6 +166,9 @@ func Run(ctx context.Context, name string, o Options) (*Report, error) {
 	stop()
 	wg.Wait()
 	closing := time.Now()
+	if t := s.site.Load(); t != nil {
+		err = errors.Join(err, t.close())
+	}
 	if closeErr := c.close(); closeErr != nil {
 		err = errors.Join(err, closeErr)
 	} else {
@@ -167,7 +199,7 @@ func Up(ctx context.Context, o Options) error {
 }
 
 func (s *session) up(ctx context.Context) error {
-	s.say("Broker at %s, everything kept in %s", s.server.URL(), s.dir)
+	s.say("Broker at %s, everything kept in %s", s.brokers.url, s.dir)
 	if err := s.begin(ctx); err != nil {
 		return ignoreEnd(ctx, err)
 	}
@@ -192,16 +224,25 @@ func ignoreEnd(ctx context.Context, err error) error {
 	return err
 }
 
-// serve serves metrics and a status page.
+// serve serves the console, and metrics beside it.
 func (c *cluster) serve(ctx context.Context, out io.Writer) error {
+	show, err := newScreen(c)
+	if err != nil {
+		return err
+	}
+	c.screen = show
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	c.stopScreen = stop
+	go show.Run(running)
 	mux := http.NewServeMux()
+	mux.Handle("/", show)
 	mux.Handle("GET /metrics", c.metricsHandler())
 	mux.HandleFunc("GET /health/live", func(rw http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(rw, `{"status":"live"}`) })
 	at, err := ServeHTTP(ctx, c.o.HTTP, mux)
 	if err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(out, "Metrics of all defenders: http://%s/metrics\n", at)
+	_, _ = fmt.Fprintf(out, "Console: http://%s    metrics of all defenders: http://%s/metrics\n", at, at)
 	return nil
 }
 

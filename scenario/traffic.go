@@ -182,7 +182,7 @@ func (t *traffic) publishNow(enc *tchart.Encoder, o order) error {
 		spread := time.Duration(rand.Int64N(int64(time.Second)))
 		header = nats.Header{holdHeader: []string{(time.Duration(hold) + spread).String()}}
 	}
-	seq, err := t.collector.Announce(context.Background(), ref, header)
+	seq, err := t.announce(ref, header)
 	if err != nil {
 		return err
 	}
@@ -194,6 +194,26 @@ func (t *traffic) publishNow(enc *tchart.Encoder, o order) error {
 		t.forced.Add(1)
 	}
 	return nil
+}
+
+// announce publishes until the server has it: while the broker is away nothing
+// is lost at the publisher's end. What the server has already it knows by the
+// message's ID.
+func (t *traffic) announce(ref defender.ContextRef, header nats.Header) (uint64, error) {
+	const patience = 90 * time.Second
+	for began := time.Now(); ; {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		seq, err := t.collector.Announce(ctx, ref, header)
+		cancel()
+		if err == nil || time.Since(began) > patience {
+			return seq, err
+		}
+		select {
+		case <-t.stop:
+			return 0, err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 // makeDurable stores the T-chart of a chamber's next context.

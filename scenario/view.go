@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 type view struct {
 	mu     sync.Mutex
 	states map[string]partition.State // by stable ID
+	claims map[string]uint64          // by stable ID, that of its newest holder
 	events []seen
 	maps   []seenMap
 	onMap  func(seenMap) // called for each new version, at once
@@ -40,7 +42,7 @@ type seenMap struct {
 }
 
 func newView(ctx context.Context, nc *nats.Conn, tell func(seen)) (*view, error) {
-	v := &view{tell: tell, states: map[string]partition.State{}, done: make(chan struct{})}
+	v := &view{tell: tell, states: map[string]partition.State{}, claims: map[string]uint64{}, done: make(chan struct{})}
 	var err error
 	if v.sub, err = nc.Subscribe(partition.EventSubject(defender.Group), v.event); err != nil {
 		return nil, fmt.Errorf("following the defenders' events: %w", err)
@@ -84,8 +86,13 @@ func (v *view) event(msg *nats.Msg) {
 		if e.Worker != "" {
 			v.states[e.Worker] = e.To
 		}
+	case partition.EventIDClaimed:
+		v.claims[e.Worker] = e.Claim
 	case partition.EventWorkerGone:
-		delete(v.states, e.Peer)
+		// The leader may tell it when the name's next holder is at work.
+		if v.claims[e.Peer] == e.Claim {
+			delete(v.states, e.Peer)
+		}
 	case partition.EventLeft, partition.EventIdentityLost:
 		delete(v.states, e.Worker)
 	default:
@@ -128,6 +135,16 @@ func (v *view) latest() *partition.Assignment {
 		return nil
 	}
 	return v.maps[len(v.maps)-1].Assignment
+}
+
+// now returns the newest map, nil before the first, and every defender's state.
+func (v *view) now() (*partition.Assignment, map[string]partition.State) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.maps) == 0 {
+		return nil, maps.Clone(v.states)
+	}
+	return v.maps[len(v.maps)-1].Assignment, maps.Clone(v.states)
 }
 
 // firstOf returns the first map of a version as it was published.

@@ -6,24 +6,29 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"net/http"
 	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/defender/strategy"
+	"github.com/muster-dev/muster/defender/webhook"
 	"github.com/muster-dev/muster/scenario"
 )
 
 func newDefender() *cobra.Command {
 	cmd := &cobra.Command{Use: "defender", Short: "Fault detection for process chambers"}
-	cmd.AddCommand(newDefenderRun())
+	cmd.AddCommand(newDefenderRun(), newDefenderAnalyze(), newDefenderCheck(), newDefenderSchema(), newDefenderDead(), newDefenderReset())
 	return cmd
 }
 
 func newDefenderRun() *cobra.Command {
 	var o scenario.DefenderOptions
-	var http string
+	var address, strategies string
 	var child bool
 	cmd := &cobra.Command{
 		Use:   "run",
@@ -33,18 +38,21 @@ func newDefenderRun() *cobra.Command {
 		Example: "  muster defender run --nats nats://127.0.0.1:4222 --store /var/lib/muster/fdc.db --http 127.0.0.1:8081",
 		Args:    usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runDefender(cmd, o, http, child)
+			return runDefender(cmd, o, address, strategies, child)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.NATS, "nats", "nats://127.0.0.1:4222", "URL of the NATS server")
 	f.StringVar(&o.Store, "store", "fdc.db", "SQLite file of the results; that of the T-charts lies beside it")
 	f.IntVar(&o.Slots, "slots", 1280, "slots that the chambers are divided in, the same for all defenders")
+	f.IntVar(&o.Replicas, "replicas", 1, "replicas of stream, consumers and buckets: 1, or 3 or 5 on a cluster; the same for all defenders")
 	f.DurationVar(&o.Work, "work", 0, "time added to each message's processing")
 	f.StringVar(&o.Pod, "pod", hostname(), "name that the stable ID is claimed for")
+	f.StringVar(&o.Node, "node", "", "node that it runs on, so that it can be asked to hand over before the node goes")
 	f.StringVar(&o.LogFile, "log-file", "", "file of the log; standard error without it")
 	f.BoolVar(&o.Verbose, "verbose", false, "log debug lines, too")
-	f.StringVar(&http, "http", "", "address of /health/live, /health/ready, /metrics and /api/v1/status; none without it")
+	f.StringVar(&address, "http", "", "address of /health/live, /health/ready, /metrics, /api/v1/status, /api/v1/alarms and /api/v1/chambers; none without it")
+	f.StringVar(&strategies, "strategies", "", "YAML file of defense strategies, taken over again when it changes; without it the default")
 	f.StringVar(&o.Record, "record", "", "file in which the start and end of each processing is recorded")
 	f.BoolVar(&child, "child", false, "end when standard input does, and write the HTTP address to standard output")
 	_ = f.MarkHidden("record")
@@ -60,7 +68,7 @@ func hostname() string {
 	return h
 }
 
-func runDefender(cmd *cobra.Command, o scenario.DefenderOptions, address string, child bool) error {
+func runDefender(cmd *cobra.Command, o scenario.DefenderOptions, address, strategies string, child bool) error {
 	if o.Slots < 1 || o.Work < 0 {
 		return usageError(cmd, errors.Join(
 			unless(o.Slots >= 1, fmt.Errorf("--slots is %d: give at least 1", o.Slots)),
@@ -76,12 +84,24 @@ func runDefender(cmd *cobra.Command, o scenario.DefenderOptions, address string,
 			cancel()
 		}()
 	}
+	watcher, err := watchStrategies(cmd, strategies, &o)
+	if err != nil {
+		return err
+	}
+	var store defender.Store
+	configure := o.Configure
+	o.Configure = func(c *defender.Config) {
+		store = c.Store
+		if configure != nil {
+			configure(c)
+		}
+	}
 	d, err := scenario.OpenDefender(ctx, o, nil)
 	if err != nil {
 		return err
 	}
 	if address != "" {
-		at, err := scenario.ServeHTTP(context.WithoutCancel(ctx), address, defender.HTTP(d.Worker, d.Registry))
+		at, err := scenario.ServeHTTP(context.WithoutCancel(ctx), address, defenderHTTP(d, store))
 		if err != nil {
 			return err
 		}
@@ -91,7 +111,66 @@ func runDefender(cmd *cobra.Command, o scenario.DefenderOptions, address string,
 			}
 		}
 	}
+	if watcher != nil {
+		go watcher.Run(ctx, reloadInterval)
+		posting := make(chan struct{})
+		defer func() { <-posting }()
+		go func() {
+			defer close(posting)
+			postAlarms(ctx, o.NATS, watcher)
+		}()
+	}
 	return d.Run(ctx)
+}
+
+// defenderHTTP serves a defender's state and what its store knows.
+func defenderHTTP(d *scenario.Defender, store defender.Store) http.Handler {
+	mux, api := http.NewServeMux(), defender.API(store)
+	mux.Handle("/", defender.HTTP(d.Worker, d.Registry))
+	mux.Handle("/api/v1/alarms", api)
+	mux.Handle("/api/v1/chambers", api)
+	mux.Handle("/api/v1/chambers/", api)
+	return mux
+}
+
+// reloadInterval is how often the file of strategies is looked at.
+const reloadInterval = 5 * time.Second
+
+// watchStrategies loads a file of strategies and has the defender judge by it; a
+// nil watcher stands for no file.
+func watchStrategies(cmd *cobra.Command, name string, o *scenario.DefenderOptions) (*strategy.Watcher, error) {
+	if name == "" {
+		return nil, nil
+	}
+	w, err := strategy.Watch(name, slog.Default())
+	if faults := new(strategy.Faults); errors.As(err, &faults) {
+		return nil, usageError(cmd, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	o.Configure = func(c *defender.Config) {
+		c.Strategies = w
+		c.ClearAfter = func(ref defender.ContextRef) int {
+			s, _ := w.Set().Of(ref)
+			return s.ClearAfter()
+		}
+	}
+	return w, nil
+}
+
+// postAlarms posts alarms to the webhooks of the strategies until ctx ends. What
+// goes wrong with it doesn't end the defender.
+func postAlarms(ctx context.Context, url string, w *strategy.Watcher) {
+	nc, err := broker.Connect(url, "muster defender webhooks")
+	if err != nil {
+		slog.Error("Alarms are not posted to webhooks.", "err", err)
+		return
+	}
+	defer nc.Close()
+	if err := webhook.New(webhook.Config{Conn: nc, Strategies: w.Set, Secret: os.Getenv, Logger: slog.Default()}).Run(ctx); err != nil {
+		slog.Error("Alarms are not posted to webhooks.", "err", err)
+	}
 }
 
 func unless(ok bool, err error) error {

@@ -100,7 +100,8 @@ func TestWrongUsageExitsWith2AndNamesTheFaultAndTheFix(t *testing.T) {
 
 func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"up"}, {"defender", "run"}, {"collect"}} {
+	for _, args := range [][]string{{"up"}, {"defender", "run"}, {"collect"}, {"broker", "run"}, {"nodes"}, {"nodes", "run"}, {"nodes", "tick"}, {"nodes", "status"},
+		{"nodes", "explain"}, {"nodes", "events"}, {"nodes", "replay"}, {"nodes", "backtest"}, {"nodes", "doctor"}, {"nodes", "settings"}} {
 		code, stdout, _ := muster(append(args, "--help")...)
 		if code != exitOK || !strings.Contains(stdout, "Examples:") {
 			t.Errorf("%v --help: exit code %d, said %q", args, code, stdout)

@@ -26,6 +26,8 @@ func newUp() *cobra.Command {
 		Example: "  muster up\n" +
 			"  muster up --scenario scale-up --report r.json\n" +
 			"  muster up --scenario scale-up --case newcomer-crash --processes\n" +
+			"  muster up --scenario rolling-update --case surge\n" +
+			"  muster up --scenario broker-outage --servers 3 --replicas 3 --slots 512\n" +
 			"  muster up --scenario crash --kills 20",
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -47,7 +49,7 @@ func newUp() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&name, "scenario", "", "play this scenario and exit: "+strings.Join(scenario.Names(), ", "))
-	f.StringVar(&o.Case, "case", "", "a failure case of scenario scale-up: newcomer-crash, partial, stale-claim")
+	f.StringVar(&o.Case, "case", "", "a variant of the scenario: "+scenario.DescribeCases())
 	f.StringVar(&report, "report", "", "write the scenario's report to this file, as JSON")
 	f.IntVar(&o.Defenders, "defenders", 30, "defenders at the beginning, 1 to 150")
 	f.IntVar(&o.Chambers, "chambers", 2400, "chambers")
@@ -61,6 +63,8 @@ func newUp() *cobra.Command {
 	f.IntVar(&o.Kills, "kills", 20, "how many defenders scenario crash kills")
 	f.StringVar(&o.Dir, "dir", "", "keep everything in this directory; without it a temporary one is used and removed")
 	f.IntVar(&o.NATSPort, "nats-port", 0, "TCP port of the NATS server on 127.0.0.1, 0 for a free one")
+	f.IntVar(&o.Servers, "servers", 1, "NATS servers: 1, or a cluster of 3 or 5, with --processes each in a process of its own")
+	f.IntVar(&o.Replicas, "replicas", 1, "replicas of streams and buckets: 1, 3 or 5, at most as many as servers")
 	f.StringVar(&o.HTTP, "http", "", "address of the metrics page; 127.0.0.1:8080 without a scenario, none with one; \"\" for none")
 	f.BoolVar(&o.Verbose, "verbose", false, "write debug lines to the defenders' logs")
 	return withUsageErrors(cmd)

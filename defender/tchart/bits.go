@@ -5,11 +5,7 @@ import (
 	"math/bits"
 )
 
-// Bits are packed from the low end of each byte on. A Rice code is a quotient
-// in unary, that many zeros and a one, then the low bits; a quotient of
-// escapeQuotient or more is written as an escape and the number in full.
-
-const escapeQuotient = 20
+// Bits are packed from the low end of each byte on.
 
 // bitWriter appends bits to out.
 type bitWriter struct {
@@ -33,6 +29,15 @@ func (w *bitWriter) write(v uint64, n uint) {
 func (w *bitWriter) write64(v uint64) {
 	w.write(v&0xffffffff, 32)
 	w.write(v>>32, 32)
+}
+
+// wide appends the low n bits of v, n at most 64; higher bits of v are 0.
+func (w *bitWriter) wide(v uint64, n uint) {
+	if n > 32 {
+		w.write(v&0xffffffff, 32)
+		v, n = v>>32, n-32
+	}
+	w.write(v, n)
 }
 
 // number appends v as its length, in 4 bits if that is less than 15 and else in
@@ -59,24 +64,6 @@ func numberBits(v uint64) int {
 		return 4 + max(n-1, 0)
 	}
 	return 10 + n - 1
-}
-
-func (w *bitWriter) rice(v uint64, k uint) {
-	q := v >> k
-	if q >= escapeQuotient {
-		w.write(1<<escapeQuotient, escapeQuotient+1)
-		w.number(v)
-		return
-	}
-	w.write(1<<q, uint(q)+1)
-	w.write(v&(1<<k-1), k)
-}
-
-func riceBits(v uint64, k uint) int {
-	if q := v >> k; q < escapeQuotient {
-		return int(q) + 1 + int(k)
-	}
-	return escapeQuotient + 1 + numberBits(v)
 }
 
 // flush pads to a byte with zeros.
@@ -143,6 +130,15 @@ func (r *bitReader) read64() uint64 {
 	return low | r.read(32)<<32
 }
 
+// wide returns n bits, n at most 64.
+func (r *bitReader) wide(n uint) uint64 {
+	if n <= 32 {
+		return r.read(n)
+	}
+	low := r.read(32)
+	return low | r.read(n-32)<<32
+}
+
 func (r *bitReader) number() uint64 {
 	n := uint(r.read(4))
 	switch n {
@@ -158,23 +154,6 @@ func (r *bitReader) number() uint64 {
 		low |= r.read(n-32) << 32
 	}
 	return low | 1<<n
-}
-
-func (r *bitReader) rice(k uint) uint64 {
-	r.refill()
-	q := uint(bits.TrailingZeros64(r.acc))
-	if q >= escapeQuotient {
-		if q > escapeQuotient {
-			r.fail() // no code has so many zeros
-			return 0
-		}
-		r.acc >>= q + 1
-		r.n -= q + 1
-		return r.number()
-	}
-	r.acc >>= q + 1
-	r.n -= q + 1
-	return uint64(q)<<k | r.read(k)
 }
 
 // atEnd reports whether all bits but the padding of the last byte were read.

@@ -37,10 +37,24 @@ func Decode(blob []byte) (*Trace, error) {
 type Decoder struct {
 	expander *zstd.Decoder // of byte planes
 	inflater io.ReadCloser // of headers
+	version1 bool          // the blob is of version 1, whose headers have no dictionary
 	source   bytes.Reader
 	bytes    []byte
+	planed   []byte
 	ints     []int64
+	ticks    []int64
 	labels   Trace // of Relabel
+
+	exceptions []exception
+	digits     int
+	clock      clock
+	chances    chances
+	words      wordChances
+	reader     columnReader
+	raw        bitReader
+	rest       cursor
+	names      []string // of the blob before
+	coded      []byte   // the same as they were coded
 }
 
 // Decode reads a blob into t and reuses the memory of its slices. Whatever the
@@ -64,12 +78,79 @@ func (d *Decoder) decode(blob []byte, t *Trace) error {
 	if err != nil {
 		return err
 	}
-	side := &cursor{data: s.take(s.length(MaxPoints * 9))}
+	d.rest = cursor{data: s.take(s.length(MaxPoints * 9))}
+	side := &d.rest
+	if blob[len(magic)] == 1 {
+		if s.failed {
+			return fmt.Errorf("%w: sections don't fit", ErrCorrupt)
+		}
+		bits := &bitReader{data: blob[len(blob)-checksumBytes-len(s.data):]}
+		return d.columns1(bits, side, t, rows)
+	}
+	params := s.take(s.length(MaxPoints * 16))
+	code := s.take(s.length(MaxPoints * 4))
 	if s.failed {
 		return fmt.Errorf("%w: sections don't fit", ErrCorrupt)
 	}
-	bits := &bitReader{data: blob[len(blob)-checksumBytes-len(s.data):]}
-	return d.columns(bits, side, t, rows)
+	d.raw = bitReader{data: blob[len(blob)-checksumBytes-len(s.data):]}
+	d.reader = columnReader{params: newRangeReader(params), symbols: ansReader{code: code, raw: &d.raw}, side: side}
+	d.reader.symbols.begin()
+	return d.columns(&d.reader, t, rows)
+}
+
+// columnReader is what columns are read from.
+type columnReader struct {
+	chances chances
+	params  rangeReader
+	symbols ansReader
+	side    *cursor
+}
+
+func (r *columnReader) failed() bool {
+	return r.symbols.bad || r.symbols.raw.failed || r.side.failed || r.params.bad
+}
+
+// number reads a number of a column's description.
+func (r *columnReader) number() uint64 {
+	switch n := uint(r.params.bits(r.chances.length[:], 7)); {
+	case n < 2:
+		return uint64(n)
+	case n > 64:
+		r.params.bad = true // no writer writes that
+		return 0
+	default:
+		return 1<<(n-1) | r.symbols.raw.wide(n-1)
+	}
+}
+
+func (d *Decoder) columns(r *columnReader, t *Trace, rows int) error {
+	d.ints = resize(d.ints, rows)
+	t.Time = resize(t.Time, rows)
+	if err := d.column(r, t.Time); err != nil {
+		return fmt.Errorf("%w: timestamps: %w", ErrCorrupt, err)
+	}
+	r.integers(d.ints)
+	if r.failed() {
+		return fmt.Errorf("%w: steps: %w", ErrCorrupt, errColumn)
+	}
+	t.Step = resize(t.Step, rows)
+	for i, k := range d.ints {
+		t.Step[i] = int32(k)
+		if int64(t.Step[i]) != k {
+			return fmt.Errorf("%w: step %d is out of range", ErrCorrupt, k)
+		}
+	}
+	t.Values = resize(t.Values, len(t.SVIDs))
+	for i := range t.Values {
+		t.Values[i] = resize(t.Values[i], rows)
+		if err := d.column(r, t.Values[i]); err != nil {
+			return fmt.Errorf("%w: column %d: %w", ErrCorrupt, i, err)
+		}
+	}
+	if !r.symbols.ended() || !r.symbols.raw.atEnd() || len(r.side.data) != 0 || len(r.params.data) != 0 {
+		return fmt.Errorf("%w: data ends before or after the last column", ErrCorrupt)
+	}
+	return nil
 }
 
 // Relabel appends to dst a copy of a blob whose strings are changed: label gets
@@ -98,7 +179,7 @@ func (d *Decoder) Relabel(dst, blob []byte, label func(t *Trace)) ([]byte, error
 	t.SVIDs = d.labels.SVIDs
 	start := len(dst)
 	d.bytes = appendPlainHead(d.bytes[:0], &t, rows)
-	dst = append(append(dst, magic...), Version)
+	dst = append(append(dst, magic...), blob[len(magic)])
 	dst = binary.AppendUvarint(dst, uint64(len(d.bytes))<<1)
 	dst = append(dst, d.bytes...)
 	dst = append(dst, s.data...)
@@ -110,9 +191,11 @@ func (d *Decoder) open(blob []byte) (*cursor, error) {
 	if len(blob) < len(magic)+1+checksumBytes || string(blob[:len(magic)]) != magic {
 		return nil, fmt.Errorf("%w: %d bytes that don't begin as one", ErrCorrupt, len(blob))
 	}
-	if v := blob[len(magic)]; v != Version {
-		return nil, fmt.Errorf("%w %d: this program reads version %d", ErrVersion, v, Version)
+	v := blob[len(magic)]
+	if v < 1 || v > Version {
+		return nil, fmt.Errorf("%w %d: this program reads versions 1 to %d", ErrVersion, v, Version)
 	}
+	d.version1 = v == 1
 	body := blob[:len(blob)-checksumBytes]
 	if xxhash.Sum64(body) != binary.LittleEndian.Uint64(blob[len(body):]) {
 		return nil, fmt.Errorf("%w: the checksum over %d bytes doesn't match", ErrCorrupt, len(body))
@@ -126,6 +209,9 @@ func (d *Decoder) head(s *cursor, t *Trace) (int, error) {
 	h := &cursor{data: s.take(size >> 1)}
 	if s.failed {
 		return 0, fmt.Errorf("%w: header doesn't fit", ErrCorrupt)
+	}
+	if size&1 != 0 && !d.version1 {
+		return d.codedHead(h.data, s, t)
 	}
 	if size&1 != 0 {
 		plain, err := d.inflate(h.data)
@@ -152,6 +238,53 @@ func (d *Decoder) head(s *cursor, t *Trace) (int, error) {
 		return 0, fmt.Errorf("%w: header has the wrong length", ErrCorrupt)
 	}
 	return rows, nil
+}
+
+// codedHead reads sizes and strings that are coded by words.
+func (d *Decoder) codedHead(data []byte, s *cursor, t *Trace) (int, error) {
+	names := s.take(s.length(maxHead))
+	if s.failed {
+		return 0, fmt.Errorf("%w: names don't fit", ErrCorrupt)
+	}
+	r, c := newRangeReader(data), &d.chances
+	*c = chances{}
+	rows, columns := r.number(c), r.number(c)
+	if r.bad || rows > MaxRows || columns > MaxSVIDs || rows*columns > MaxPoints {
+		return 0, fmt.Errorf("%w: claims more than %d rows, %d SVIDs or %d points", ErrCorrupt, MaxRows, MaxSVIDs, MaxPoints)
+	}
+	d.words = wordChances{}
+	read := func(dst *string) {
+		d.bytes = r.text(&d.words, d.bytes[:0])
+		if *dst != string(d.bytes) {
+			*dst = string(d.bytes)
+		}
+	}
+	for _, f := range t.texts() {
+		read(f.text)
+	}
+	if r.bad || len(r.data) != 0 {
+		return 0, fmt.Errorf("%w: header has the wrong length", ErrCorrupt)
+	}
+	if int(columns) == len(d.names) && bytes.Equal(names, d.coded) {
+		t.SVIDs = append(t.SVIDs[:0], d.names...)
+		return int(rows), nil
+	}
+	// Names appear one by one, so that a claim of many takes no memory.
+	r, d.words = newRangeReader(names), wordChances{}
+	d.names = d.names[:0]
+	for range columns {
+		d.names = append(d.names, "")
+		if read(&d.names[len(d.names)-1]); r.bad {
+			break
+		}
+	}
+	if r.bad || len(r.data) != 0 {
+		d.coded, d.names = d.coded[:0], d.names[:0]
+		return 0, fmt.Errorf("%w: names have the wrong length", ErrCorrupt)
+	}
+	d.coded = append(d.coded[:0], names...)
+	t.SVIDs = append(t.SVIDs[:0], d.names...)
+	return int(rows), nil
 }
 
 // maxHead is more than any header takes.
@@ -207,45 +340,23 @@ func (d *Decoder) expand(compressed []byte, limit int) ([]byte, error) {
 	return plain, err
 }
 
-func (d *Decoder) columns(bits *bitReader, side *cursor, t *Trace, rows int) error {
-	d.ints = resize(d.ints, rows)
-	t.Time = resize(t.Time, rows)
-	if err := d.column(bits, side, t.Time); err != nil {
-		return fmt.Errorf("%w: timestamps: %w", ErrCorrupt, err)
-	}
-	bits.integers(d.ints)
-	t.Step = resize(t.Step, rows)
-	for i, k := range d.ints {
-		t.Step[i] = int32(k)
-		if int64(t.Step[i]) != k {
-			return fmt.Errorf("%w: step %d is out of range", ErrCorrupt, k)
-		}
-	}
-	t.Values = resize(t.Values, len(t.SVIDs))
-	for i := range t.Values {
-		t.Values[i] = resize(t.Values[i], rows)
-		if err := d.column(bits, side, t.Values[i]); err != nil {
-			return fmt.Errorf("%w: column %d: %w", ErrCorrupt, i, err)
-		}
-	}
-	if !bits.atEnd() || len(side.data) != 0 {
-		return fmt.Errorf("%w: data ends before or after the last column", ErrCorrupt)
-	}
-	return nil
-}
-
-var errColumn = errors.New("impossible encoding")
-
-func (d *Decoder) column(bits *bitReader, side *cursor, dst []float64) error {
+func (d *Decoder) column(r *columnReader, dst []float64) error {
 	var err error
-	switch bits.read(2) {
+	switch kind := int(r.params.bits(r.chances.kind[:], 3)); kind {
 	case kindDecimal:
-		d.decimals(bits, dst)
-	case kindXOR:
-		err = d.planes(side, dst)
+		d.decimals(r, dst)
+	case kindGrid:
+		err = d.grid(r, dst)
+	case kindBits:
+		r.integers(d.ints)
+		for i, k := range d.ints {
+			dst[i] = math.Float64frombits(unordered(k))
+		}
+	case kindPlanes, kindXORPlanes, kindDiffPlanes:
+		err = d.planes(r.side, dst, kind)
 	case kindRaw:
-		raw := side.take(8 * len(dst))
-		if side.failed {
+		raw := r.side.take(8 * len(dst))
+		if r.side.failed {
 			return errColumn
 		}
 		for i := range dst {
@@ -254,78 +365,136 @@ func (d *Decoder) column(bits *bitReader, side *cursor, dst []float64) error {
 	default:
 		err = errColumn
 	}
-	if bits.failed || side.failed {
+	if r.failed() {
 		err = errColumn
 	}
 	return err
 }
 
-func (d *Decoder) decimals(bits *bitReader, dst []float64) {
-	digits := uint64(0)
-	if bits.read(1) == 1 {
-		digits = bits.read(4)
-	}
-	exceptions := *bits // to be read once the other values are there
-	if bits.read(1) == 1 {
-		for range min(bits.number(), uint64(len(dst))) {
-			bits.number()
-			bits.read64()
-			if bits.failed {
-				return
-			}
-		}
-	}
-	bits.integers(d.ints)
-	if bits.failed {
-		return
-	}
-	if digits == 0 {
+func (d *Decoder) decimals(r *columnReader, dst []float64) {
+	scale := d.digitsAndExceptions(r, len(dst))
+	r.integers(d.ints)
+	if scale == 1 {
 		for i, k := range d.ints {
 			dst[i] = float64(k)
 		}
 	} else {
-		scale := pow10[digits]
 		for i, k := range d.ints {
 			dst[i] = float64(k) / scale
 		}
 	}
-	if exceptions.read(1) == 1 {
-		at := uint64(0)
-		for range exceptions.number() {
-			at += exceptions.number()
-			value := exceptions.read64()
-			if at >= uint64(len(dst)) || exceptions.failed {
-				bits.fail()
-				return
-			}
-			dst[at] = math.Float64frombits(value)
-			at++
+	d.except(dst)
+}
+
+// digitsAndExceptions returns 10 to the power of the digits and sets
+// d.exceptions.
+func (d *Decoder) digitsAndExceptions(r *columnReader, rows int) float64 {
+	c := &r.chances
+	digits := r.params.bits(c.digits[:], 4)
+	d.digits = int(digits)
+	d.exceptions = d.exceptions[:0]
+	if r.params.bit(&c.excepted) == 0 {
+		return pow10[digits]
+	}
+	at := uint64(0)
+	for n := r.number(); n > 0; n-- {
+		at += r.number()
+		value := r.symbols.raw.read64()
+		if at >= uint64(rows) || r.failed() {
+			r.params.bad = true
+			break
 		}
+		d.exceptions = append(d.exceptions, exception{int(at), value})
+		at++
+	}
+	return pow10[digits]
+}
+
+func (d *Decoder) except(dst []float64) {
+	for _, x := range d.exceptions {
+		dst[x.index] = math.Float64frombits(x.bits)
 	}
 }
 
-func (d *Decoder) planes(side *cursor, dst []float64) error {
+func (d *Decoder) grid(r *columnReader, dst []float64) error {
+	c := &r.chances
+	scale := d.digitsAndExceptions(r, len(dst))
+	perSecond := ticks[r.params.bits(c.grid[:], 4)]
+	significant := significants[r.params.plain(2)]
+	if d.digits < 1 || d.digits > maxGridDigits {
+		return errColumn
+	}
+	d.clock.set(perSecond, d.digits, significant)
+	interval := unzigzag(r.number())
+	r.integers(d.ints)
+	d.ticks = d.ticks[:0]
+	for i, count := range d.ints {
+		d.ticks = append(d.ticks, count+int64(i)*interval)
+	}
+	r.integers(d.ints)
+	for i, correction := range d.ints {
+		tick := d.ticks[i]
+		if tick > 1<<54 || tick < -1<<54 {
+			return errColumn
+		}
+		printed, unit := d.clock.print(tick)
+		dst[i] = float64(printed+correction*unit) / scale
+	}
+	d.except(dst)
+	return nil
+}
+
+var errColumn = errors.New("impossible encoding")
+
+// planes reads eight byte planes, each compressed or as it is.
+func (d *Decoder) planes(side *cursor, dst []float64, kind int) error {
 	n := len(dst)
-	compressed := side.take(side.length(8*n + 64))
+	d.planed = resize(d.planed, 8*n)
+	for p := range 8 {
+		plane := d.planed[p*n : (p+1)*n]
+		size := side.length(n + 64)
+		if size == 0 {
+			copy(plane, side.take(n))
+			continue
+		}
+		compressed := side.take(size)
+		if side.failed {
+			return errColumn
+		}
+		plain, err := d.expand(compressed, n)
+		if err != nil {
+			return err
+		}
+		if len(plain) != n {
+			return errColumn
+		}
+		copy(plane, plain)
+	}
 	if side.failed {
 		return errColumn
 	}
-	planes, err := d.expand(compressed, 8*n)
-	if err != nil {
-		return err
-	}
-	if len(planes) != 8*n {
-		return errColumn
-	}
+	joinPlanes(dst, d.planed, kind)
+	return nil
+}
+
+// joinPlanes makes values of byte planes.
+func joinPlanes(dst []float64, planes []byte, kind int) {
+	n := len(dst)
 	last := uint64(0)
 	p0, p1, p2, p3 := planes[:n], planes[n:2*n], planes[2*n:3*n], planes[3*n:4*n]
 	p4, p5, p6, p7 := planes[4*n:5*n], planes[5*n:6*n], planes[6*n:7*n], planes[7*n:8*n]
 	for i := range dst {
-		last ^= uint64(p0[i]) | uint64(p1[i])<<8 | uint64(p2[i])<<16 | uint64(p3[i])<<24 |
+		x := uint64(p0[i]) | uint64(p1[i])<<8 | uint64(p2[i])<<16 | uint64(p3[i])<<24 |
 			uint64(p4[i])<<32 | uint64(p5[i])<<40 | uint64(p6[i])<<48 | uint64(p7[i])<<56
-		dst[i] = math.Float64frombits(last)
+		switch kind {
+		case kindXORPlanes:
+			x ^= last
+		case kindDiffPlanes:
+			x += last
+		}
+		last = x
+		dst[i] = math.Float64frombits(x)
 	}
-	return nil
 }
 
 // resize returns s with length n, in the same memory if it is large enough.

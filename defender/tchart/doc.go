@@ -3,24 +3,31 @@
 //
 // # Format
 //
-// A blob is columnar and describes itself:
+// A blob is columnar and describes itself. Version 2:
 //
 //	"MTC" and the version, 1 byte
-//	header    length, then rows, number of SVIDs, strings, names; deflated if shorter
-//	side      length, then the columns that aren't decimals
-//	bits      each column's description and the decimals: timestamps, steps, SVIDs
-//	checksum  xxHash64 of all before, little-endian
+//	header       length, then rows, number of SVIDs and strings, coded by words
+//	names        length, then the names of SVIDs, likewise; mostly those of the blob before
+//	side         length, then the columns that are byte planes or raw
+//	description  length, then what describes each column: timestamps, steps, SVIDs
+//	symbols      length, then the residuals of all columns
+//	bits         low bits and other numbers that nothing can predict
+//	checksum     xxHash64 of all before, little-endian
 //
 // Sensors are read out in steps, so their values are nearly always decimal
 // fractions with few digits: integers k times 10^-d. Such a column is kept as
 // its integers, to the bit since k/10^d is rounded correctly; values that don't
 // fit, such as NaN, are listed as exceptions. (The same idea, for databases, is
-// ALP: Afroozeh, Kuffo, Boncz, SIGMOD 2023.) The integers are divided by the
-// greatest common divisor of their differences, predicted by a constant, by the
-// last value or by the line through the last two, and what remains is written in
-// Rice codes whose parameter changes with the noise, every 32 values (as in
-// FLAC, RFC 9639), or as runs of zeros where a sensor hardly moves. Everything
-// else is XORed with the value before, split into byte planes and compressed
-// with Zstandard, or left as it is. The encoder computes what each way takes and
-// picks the shortest.
+// ALP: Afroozeh, Kuffo, Boncz, SIGMOD 2023.) Timestamps are looked at as ticks of
+// a clock that were printed with some digits. Full-precision values close to each
+// other are kept as the integers that their bits are.
+//
+// Integers are divided by the greatest common divisor of their differences and
+// predicted from the two before, and what remains is coded by rANS with the table,
+// of a few dozen, that fits the noise of a block; large residuals leave their low
+// bits out of it. Descriptions are coded by adaptive binary arithmetic coding,
+// since columns resemble each other. Everything else is split into byte planes, as
+// it is or after XOR with or subtraction of the value before, and compressed with
+// Zstandard, or left raw. The encoder computes what each way takes and picks the
+// shortest. Version 1, with Rice codes, is still read.
 package tchart

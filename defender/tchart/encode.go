@@ -1,17 +1,16 @@
 package tchart
 
 import (
-	"bytes"
 	"encoding/binary"
 	"math"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/klauspost/compress/flate"
 	"github.com/klauspost/compress/zstd"
 )
 
-// Version is the version of the format that this package writes.
-const Version = 1
+// Version is the version of the format that this package writes. It reads all
+// versions from 1 on.
+const Version = 2
 
 // magic begins every blob; the version follows it.
 const magic = "MTC"
@@ -28,16 +27,27 @@ func Encode(t *Trace) ([]byte, error) {
 // value is ready. It isn't safe for concurrent use.
 type Encoder struct {
 	compressor *zstd.Encoder // of byte planes
-	deflater   *flate.Writer // of headers
-	deflated   bytes.Buffer
 	head       []byte
+	described  []byte // the columns' descriptions
 	side       []byte
-	bytes      []byte
-	steps      []int64
-	first      candidate
-	second     candidate
-	planner    planner
-	bits       bitWriter
+	packed     [3][]byte // of byte planes, by kind
+	plane      []byte
+	ints       []int64
+
+	params  rangeWriter
+	chances chances
+	symbols ansWriter
+
+	planner     planner
+	decimal     candidate
+	trial       candidate
+	whole       plan
+	grid        grid
+	gridTrial   grid
+	ticks       []int64
+	corrections []int64
+	intervals   []int64
+	clock       clock
 }
 
 // Append appends the blob of a trace to dst. The error is that of
@@ -47,52 +57,62 @@ func (e *Encoder) Append(dst []byte, t *Trace) ([]byte, error) {
 		return dst, err
 	}
 	e.side = e.side[:0]
-	e.bits = bitWriter{out: e.bits.out[:0]}
-	if err := e.column(t.Time); err != nil {
+	e.params.reset()
+	e.chances = chances{}
+	e.symbols.reset()
+	if err := e.column(t.Time, true); err != nil {
 		return dst, err
 	}
-	e.steps = e.steps[:0]
+	e.ints = e.ints[:0]
 	for _, s := range t.Step {
-		e.steps = append(e.steps, int64(s))
+		e.ints = append(e.ints, int64(s))
 	}
-	e.bits.integers(e.planner.best(e.steps))
+	e.planner.plan(&e.whole, e.ints)
+	e.integers(&e.whole)
 	for _, column := range t.Values {
-		if err := e.column(column); err != nil {
+		if err := e.column(column, false); err != nil {
 			return dst, err
 		}
 	}
-	e.bits.flush()
-
 	start := len(dst)
 	dst = append(dst, magic...)
 	dst = append(dst, Version)
-	dst, err := e.appendHead(dst, t)
-	if err != nil {
-		return dst[:start], err
-	}
-	dst = binary.AppendUvarint(dst, uint64(len(e.side)))
-	dst = append(dst, e.side...)
-	dst = append(dst, e.bits.out...)
+	e.described = append(e.described[:0], e.params.end()...)
+	dst = e.appendHead(dst, t)
+	dst = appendBlock(dst, e.side)
+	dst = appendBlock(dst, e.described)
+	e.head = e.symbols.appendCode(e.head[:0])
+	dst = appendBlock(dst, e.head)
+	e.symbols.raw.flush()
+	dst = append(dst, e.symbols.raw.out...)
 	return binary.LittleEndian.AppendUint64(dst, xxhash.Sum64(dst[start:])), nil
 }
 
-// appendHead appends the strings and sizes, compressed if that helps. For so
-// few bytes DEFLATE beats Zstandard, whose tables take more room.
-func (e *Encoder) appendHead(dst []byte, t *Trace) ([]byte, error) {
-	if e.deflater == nil {
-		deflater, err := flate.NewWriter(nil, flate.BestCompression)
-		if err != nil {
-			return dst, err
-		}
-		e.deflater = deflater
+func appendBlock(dst, block []byte) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(block))), block...)
+}
+
+// appendHead appends the sizes and strings, coded by words, and apart from them
+// the names of SVIDs, which are mostly those of the blob before.
+func (e *Encoder) appendHead(dst []byte, t *Trace) []byte {
+	w := &e.params
+	w.reset()
+	e.chances = chances{}
+	w.number(&e.chances, uint64(len(t.Time)))
+	w.number(&e.chances, uint64(len(t.SVIDs)))
+	var c wordChances
+	for _, f := range t.texts() {
+		w.text(&c, *f.text)
 	}
-	h := appendPlainHead(e.head[:0], t, len(t.Time))
-	e.head = h
-	e.deflated.Reset()
-	e.deflater.Reset(&e.deflated)
-	_, _ = e.deflater.Write(h) // a bytes.Buffer doesn't fail
-	_ = e.deflater.Close()
-	return appendSection(dst, h, e.deflated.Bytes()), nil
+	coded := w.end()
+	dst = binary.AppendUvarint(dst, uint64(len(coded))<<1|1)
+	dst = append(dst, coded...)
+	w.reset()
+	c = wordChances{}
+	for _, name := range t.SVIDs {
+		w.text(&c, name)
+	}
+	return appendBlock(dst, w.end())
 }
 
 func appendPlainHead(h []byte, t *Trace, rows int) []byte {
@@ -120,97 +140,152 @@ func appendText(b []byte, s string) []byte {
 	return append(b, 0)
 }
 
-// appendSection appends the shorter of two forms, with its length and which it is.
-func appendSection(dst, plain, compressed []byte) []byte {
-	if len(compressed) < len(plain) {
-		dst = binary.AppendUvarint(dst, uint64(len(compressed))<<1|1)
-		return append(dst, compressed...)
-	}
-	dst = binary.AppendUvarint(dst, uint64(len(plain))<<1)
-	return append(dst, plain...)
-}
-
 // candidate is a column as decimals.
 type candidate struct {
 	digits     int
 	ints       []int64
 	exceptions []exception
-	bits       int
+	plan       plan
 }
 
-// column writes the values of one column the shortest way.
-func (e *Encoder) column(column []float64) error {
-	best := e.decimals(column)
-	if best != nil && best.bits <= 16*len(column) {
-		e.writeDecimals(best)
-		return nil
+// exceptionCost is about what an exception takes, in 1/256 bits.
+const exceptionCost = 80 << 8
+
+func (c *candidate) cost() int { return c.plan.cost + exceptionCost*len(c.exceptions) }
+
+// column writes the values of one column the shortest way; times may be ticks of
+// a clock.
+func (e *Encoder) column(column []float64, times bool) error {
+	const bit = 256
+	best, found := 8*8*len(column)*bit, false
+	if e.decimals(column) && e.decimal.cost() <= best {
+		best, found = e.decimal.cost(), true
+		if times && e.gridOf(e.decimal.ints, e.decimal.digits, e.decimal.plan.cost) {
+			e.kind(kindGrid)
+			e.digitsAndExceptions()
+			e.params.bits(e.chances.grid[:], uint64(e.grid.clock), 4)
+			e.params.plain(uint64(e.grid.significant), 2)
+			e.number(zigzag(e.grid.interval))
+			e.integers(&e.grid.counts)
+			e.integers(&e.grid.corrections)
+			return nil
+		}
+		if best <= 16*len(column)*bit {
+			e.writeDecimals()
+			return nil
+		}
+	}
+	kind := kindRaw
+	if found {
+		kind = kindDecimal
+	}
+	if e.wholeBits(column) && e.whole.cost < best {
+		kind, best = kindBits, e.whole.cost
 	}
 	if err := e.planes(column); err != nil {
 		return err
 	}
-	kind, size := uint64(kindRaw), 8*len(column)
-	if len(e.bytes) < size {
-		kind, size = kindXOR, len(e.bytes)
+	for i, packed := range e.packed {
+		if size := 8 * len(packed) * bit; size < best {
+			kind, best = kindPlanes+i, size
+		}
 	}
-	if best != nil && best.bits <= 8*size {
-		e.writeDecimals(best)
-		return nil
-	}
-	e.bits.write(kind, 2)
-	if kind == kindXOR {
-		e.side = binary.AppendUvarint(e.side, uint64(size))
-		e.side = append(e.side, e.bytes...)
-		return nil
-	}
-	for _, v := range column {
-		e.side = binary.LittleEndian.AppendUint64(e.side, math.Float64bits(v))
+	switch kind {
+	case kindDecimal:
+		e.writeDecimals()
+	case kindBits:
+		e.kind(kindBits)
+		e.integers(&e.whole)
+	case kindRaw:
+		e.kind(kindRaw)
+		for _, v := range column {
+			e.side = binary.LittleEndian.AppendUint64(e.side, math.Float64bits(v))
+		}
+	default:
+		e.kind(kind)
+		e.side = append(e.side, e.packed[kind-kindPlanes]...)
 	}
 	return nil
 }
 
-// decimals returns the shortest form as decimals, or nil if there is none.
-func (e *Encoder) decimals(column []float64) *candidate {
-	var best *candidate
-	next := &e.first
+func (e *Encoder) kind(kind int) { e.params.bits(e.chances.kind[:], uint64(kind), 3) }
+
+// decimals sets e.decimal to the shortest form as decimals and reports whether
+// there is one.
+func (e *Encoder) decimals(column []float64) bool {
+	found := false
 	for _, digits := range digitsOf(column) {
-		next.digits = digits
-		next.ints, next.exceptions = integersOf(next.ints[:0], next.exceptions[:0], column, digits)
-		plan, _ := e.planner.best(next.ints)
-		next.bits = plan.bits + exceptionBits*len(next.exceptions)
-		if best == nil || next.bits < best.bits {
-			best = next
+		c := &e.trial
+		c.digits = digits
+		c.ints, c.exceptions = integersOf(c.ints[:0], c.exceptions[:0], column, digits)
+		e.planner.plan(&c.plan, c.ints)
+		if !found || c.cost() < e.decimal.cost() {
+			e.decimal, e.trial = e.trial, e.decimal
+			found = true
 		}
-		next = &e.second
 	}
-	return best
+	return found
 }
 
-func (e *Encoder) writeDecimals(c *candidate) {
-	e.bits.write(kindDecimal, 2)
-	if c.digits == 0 {
-		e.bits.write(0, 1)
-	} else {
-		e.bits.write(1|uint64(c.digits)<<1, 5)
-	}
-	if len(c.exceptions) == 0 {
-		e.bits.write(0, 1)
-	} else {
-		e.bits.write(1, 1)
-		e.bits.number(uint64(len(c.exceptions)))
+func (e *Encoder) writeDecimals() {
+	e.kind(kindDecimal)
+	e.digitsAndExceptions()
+	e.integers(&e.decimal.plan)
+}
+
+func (e *Encoder) digitsAndExceptions() {
+	w, ch, c := &e.params, &e.chances, &e.decimal
+	w.bits(ch.digits[:], uint64(c.digits), 4)
+	w.flag(&ch.excepted, len(c.exceptions) > 0)
+	if len(c.exceptions) > 0 {
+		e.number(uint64(len(c.exceptions)))
 		from := 0
 		for _, x := range c.exceptions {
-			e.bits.number(uint64(x.index - from))
-			e.bits.write64(x.bits)
+			e.number(uint64(x.index - from))
+			e.symbols.raw.write64(x.bits)
 			from = x.index + 1
 		}
 	}
-	e.bits.integers(e.planner.best(c.ints))
 }
 
-// planes sets e.bytes to the compressed byte planes of a column: all lowest
-// bytes, then all second bytes and so on, of each value XORed with the one
-// before. Neighbours mostly share sign, exponent and leading digits, and floats
-// of 32 bits have zeros at the end.
+// number writes a number of a column's description: its length, then the bits
+// below the highest, which are as good as random, among the raw ones.
+func (e *Encoder) number(v uint64) {
+	n := lengthOf(v)
+	e.params.bits(e.chances.length[:], uint64(n), 7)
+	if n > 1 {
+		e.symbols.raw.wide(v&^(1<<(n-1)), uint(n-1))
+	}
+}
+
+// wholeBits sets e.whole to a plan for the bits of the values, in an order like
+// that of the values, and reports whether these are close enough together.
+func (e *Encoder) wholeBits(column []float64) bool {
+	e.ints = e.ints[:0]
+	low, high := int64(math.MaxInt64), int64(math.MinInt64)
+	for _, v := range column {
+		k := ordered(math.Float64bits(v))
+		low, high = min(low, k), max(high, k)
+		e.ints = append(e.ints, k)
+	}
+	// Differences then don't overflow.
+	if len(column) == 0 || uint64(high-low) > 1<<60 {
+		return false
+	}
+	e.planner.plan(&e.whole, e.ints)
+	return true
+}
+
+// ordered maps the bits of a float64 to an integer, in the order of the values.
+func ordered(b uint64) int64 { return int64(b) ^ int64(b)>>63&math.MaxInt64 }
+
+func unordered(k int64) uint64 { return uint64(k ^ k>>63&math.MaxInt64) }
+
+// planes sets e.packed to the compressed byte planes of a column: all lowest
+// bytes, then all second bytes and so on; of the bits as they are, of those XORed
+// with the value before, and of their difference to it. Neighbours mostly share
+// sign, exponent and leading digits, but where the signal is mostly noise the
+// differences have more of it than the values.
 func (e *Encoder) planes(column []float64) error {
 	if e.compressor == nil {
 		compressor, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false),
@@ -225,15 +300,34 @@ func (e *Encoder) planes(column []float64) error {
 		e.head = make([]byte, 8*n)
 	}
 	planes := e.head[:8*n]
-	last := uint64(0)
-	for i, v := range column {
-		b := math.Float64bits(v)
-		x := b ^ last
-		last = b
-		for p := range 8 {
-			planes[p*n+i] = byte(x >> (8 * p))
+	for kind := range e.packed {
+		last := uint64(0)
+		for i, v := range column {
+			b := math.Float64bits(v)
+			x := b
+			switch kind + kindPlanes {
+			case kindXORPlanes:
+				x ^= last
+			case kindDiffPlanes:
+				x -= last
+			}
+			last = b
+			for p := range 8 {
+				planes[p*n+i] = byte(x >> (8 * p))
+			}
 		}
+		packed := e.packed[kind][:0]
+		for p := range 8 {
+			// Each by itself: the low planes of noise are better left alone.
+			plane := planes[p*n : (p+1)*n]
+			e.plane = e.compressor.EncodeAll(plane, e.plane[:0])
+			if len(e.plane) < n {
+				packed = appendBlock(packed, e.plane)
+			} else {
+				packed = append(append(packed, 0), plane...)
+			}
+		}
+		e.packed[kind] = packed
 	}
-	e.bytes = e.compressor.EncodeAll(planes, e.bytes[:0])
 	return nil
 }

@@ -158,7 +158,7 @@ func TestDamagedBlobsAreErrors(t *testing.T) {
 	}
 	newer := slices.Clone(body)
 	newer[3]++
-	if err := dec.Decode(sealed(newer), &got); !errors.Is(err, tchart.ErrVersion) || !strings.Contains(err.Error(), "2") {
+	if err := dec.Decode(sealed(newer), &got); !errors.Is(err, tchart.ErrVersion) || !strings.Contains(err.Error(), "3") {
 		t.Errorf("newer version: error is %v, want ErrVersion", err)
 	}
 }
@@ -172,12 +172,13 @@ func TestClaimsAreCheckedBeforeMemoryIsTaken(t *testing.T) {
 		return sealed(append(append(b, h...), 0))
 	}
 	for name, blob := range map[string][]byte{
-		"rows":    head(10<<30, 1),
-		"columns": head(1, 10<<30),
-		"points":  head(tchart.MaxRows, tchart.MaxSVIDs),
-		"names":   head(1, tchart.MaxSVIDs),
-		"header":  sealed([]byte("MTC\x01\xff\xff\xff\xff\xff\xff\xff\x7f")),
-		"section": sealed([]byte("MTC\x01\x12\x01\x00\x00\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff\xff\x7f")),
+		"rows":            head(10<<30, 1),
+		"columns":         head(1, 10<<30),
+		"points":          head(tchart.MaxRows, tchart.MaxSVIDs),
+		"names":           head(1, tchart.MaxSVIDs),
+		"version 2, rows": sealed([]byte("MTC\x02\x12\xff\xff\xff\xff\x7f\x01\x00\x00\x00\x00\x00\x00")),
+		"header":          sealed([]byte("MTC\x01\xff\xff\xff\xff\xff\xff\xff\x7f")),
+		"section":         sealed([]byte("MTC\x01\x12\x01\x00\x00\x00\x00\x00\x00\x00\x00\xff\xff\xff\xff\xff\x7f")),
 	} {
 		var dec tchart.Decoder
 		var got tchart.Trace
@@ -211,23 +212,48 @@ func TestDecodingReusesMemory(t *testing.T) {
 	}
 }
 
-// TestBlobsOfVersion1StayReadable reads a blob that was written when the format
-// was new: it has all kinds of columns.
-func TestBlobsOfVersion1StayReadable(t *testing.T) {
+// TestBlobsOfAllVersionsStayReadable reads blobs that were written when each
+// version was new: they have all kinds of columns.
+func TestBlobsOfAllVersionsStayReadable(t *testing.T) {
 	t.Parallel()
-	want := newTrace(40, cycle(1, 2, 3, 5.5), constant(7), cycle(0, 0, 0, 0, 0, 0, 0, 4), cycle(2, math.NaN(), 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19),
+	for version := 1; version <= tchart.Version; version++ {
+		blob, err := os.ReadFile(fmt.Sprintf("testdata/v%d.tchart", version))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := tchart.Decode(blob)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !same(recorded(version), got) {
+			t.Errorf("the blob of version %d is read differently", version)
+		}
+	}
+}
+
+// recorded is the trace in testdata/vN.tchart.
+func recorded(version int) *tchart.Trace {
+	tr := newTrace(40, cycle(1, 2, 3, 5.5), constant(7), cycle(0, 0, 0, 0, 0, 0, 0, 4), cycle(2, math.NaN(), 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19),
 		func(i int) float64 { return math.Sqrt(float64(i)) }, func(i int) float64 { return float64(float32(math.Sqrt(float64(i)))) })
-	blob, err := os.ReadFile("testdata/v1.tchart")
-	if err != nil {
-		t.Fatal(err)
+	if version == 1 {
+		return tr
 	}
-	got, err := tchart.Decode(blob)
-	if err != nil {
-		t.Fatal(err)
+	rng := rand.New(rand.NewPCG(11, 12))
+	for i := range tr.Time {
+		tr.Time[i] = math.Round(float64(5000+520*i+i%3)/512*1e4) / 1e4
 	}
-	if !same(want, got) {
-		t.Error("the blob is read differently")
+	for _, value := range []func(int) float64{
+		func(int) float64 { return 20 + rng.NormFloat64() }, func(int) float64 { return rng.NormFloat64() },
+		func(i int) float64 { return math.Round(1000 * math.Sin(float64(i)/9) * float64(i)) },
+		func(int) float64 { return math.Float64frombits(rng.Uint64()) }, func(int) float64 { return math.Round(rng.NormFloat64() * 5000) },
+	} {
+		column := make([]float64, len(tr.Time))
+		for i := range column {
+			column[i] = value(i)
+		}
+		tr.SVIDs, tr.Values = append(tr.SVIDs, fmt.Sprint("RF Pwr ", len(tr.SVIDs))), append(tr.Values, column)
 	}
+	return tr
 }
 
 func TestRelabellingChangesStringsOnly(t *testing.T) {
@@ -274,6 +300,14 @@ func FuzzDecode(f *testing.F) {
 		newTrace(40, func(int) float64 { return rng.NormFloat64() }, func(int) float64 { return float64(float32(rng.NormFloat64())) }),
 	} {
 		blob, err := tchart.Encode(tr)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(blob)
+		f.Add(blob[:len(blob)-8])
+	}
+	for version := 1; version <= tchart.Version; version++ {
+		blob, err := os.ReadFile(fmt.Sprintf("testdata/v%d.tchart", version))
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -396,16 +430,13 @@ func benchmarkDecode(b *testing.B, blobs [][]byte, points int) {
 	for _, blob := range blobs {
 		total += len(blob)
 	}
-	b.SetBytes(int64(8 * points))
-	b.ReportAllocs()
-	for b.Loop() {
+	benchmarkPoints(b, points, func() {
 		for _, blob := range blobs {
 			if err := dec.Decode(blob, &got); err != nil {
 				b.Fatal(err)
 			}
 		}
-	}
-	b.ReportMetric(float64(points)*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mpoints/s")
+	})
 	b.ReportMetric(float64(total)/float64(points), "bytes/point")
 }
 
@@ -414,15 +445,12 @@ func BenchmarkEncode(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			var enc tchart.Encoder
 			var blob []byte
-			b.SetBytes(int64(8 * tr.Points()))
-			b.ReportAllocs()
-			for b.Loop() {
+			benchmarkPoints(b, tr.Points(), func() {
 				var err error
 				if blob, err = enc.Append(blob[:0], tr); err != nil {
 					b.Fatal(err)
 				}
-			}
-			b.ReportMetric(float64(tr.Points())*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mpoints/s")
+			})
 		})
 	}
 }

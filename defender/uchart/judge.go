@@ -29,6 +29,10 @@ type Policy struct {
 	// step. The others say the same again (Area is Mean times duration) or hang on
 	// single samples (Min, Max, Range); Count is judged as data quality.
 	Statistics []Statistic
+	// NoUnivariate leaves single charts out; data quality is always judged.
+	NoUnivariate bool
+	// Multivariate judges all charts together; off in the zero value.
+	Multivariate MultivariatePolicy
 }
 
 // The constants of Judge.
@@ -94,8 +98,21 @@ const (
 // Its mean is judged by the spread of single samples, so that it raises an alarm
 // when it stays at a new value and not when it moves for a moment; its standard
 // deviation and slope aren't judged.
+//
+// With a multivariate policy, the context is also judged by principal components;
+// see [MultivariatePolicy].
 func Judge(history []Point, chart *Chart, p Policy) Verdict {
+	return judge(history, chart, p, nil)
+}
+
+func judge(history []Point, chart *Chart, p Policy, models *modelCache) Verdict {
 	p = p.withDefaults()
+	for i := len(history) - 1; i >= 0; i-- {
+		if history[i].Reset {
+			history = history[i+1:]
+			break
+		}
+	}
 	points := p.choose(history)
 	v := Verdict{State: Learning, Limits: p.limitsID(points)}
 	layouts := make([]layout, len(points))
@@ -111,6 +128,18 @@ func Judge(history []Point, chart *Chart, p Policy) Verdict {
 		return v
 	}
 	v.State = Normal
+	if p.Multivariate.FalseAlarms > 0 {
+		v.Multivariate = p.Multivariate.judge(history, chart, models)
+		if v.Multivariate != nil && v.Multivariate.Out() {
+			v.State = Alarm
+		}
+	}
+	if p.NoUnivariate {
+		if v.Multivariate == nil {
+			v.State = Learning
+		}
+		return v
+	}
 	single := p.distances(points, layouts, chart)
 	v.Charts = len(single)
 	if v.Charts == 0 {

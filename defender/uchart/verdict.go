@@ -10,17 +10,18 @@ type State uint8
 
 // The states of a [Verdict].
 const (
-	Learning State = iota + 1 // too few earlier contexts to judge by; no alarm
-	Normal                    // nothing unusual
-	Alarm                     // the process deviates from the chamber's history
-	BadData                   // the trace is truncated or broken; the process isn't judged
+	Learning    State = iota + 1 // too few earlier contexts to judge by; no alarm
+	Normal                       // nothing unusual
+	Alarm                        // the process deviates from the chamber's history
+	BadData                      // the trace is truncated or broken; the process isn't judged
+	Maintenance                  // no context but a mark: what lies before it doesn't count
 )
 
-var stateNames = [...]string{Learning: "learning", Normal: "normal", Alarm: "alarm", BadData: "bad-data"}
+var stateNames = [...]string{Learning: "learning", Normal: "normal", Alarm: "alarm", BadData: "bad-data", Maintenance: "maintenance"}
 
 // String returns the lower-case name, such as "bad-data".
 func (s State) String() string {
-	if s >= Learning && s <= BadData {
+	if s >= Learning && s <= Maintenance {
 		return stateNames[s]
 	}
 	return fmt.Sprintf("state(%d)", uint8(s))
@@ -28,7 +29,7 @@ func (s State) String() string {
 
 // MarshalText implements [encoding.TextMarshaler].
 func (s State) MarshalText() ([]byte, error) {
-	if s < Learning || s > BadData {
+	if s < Learning || s > Maintenance {
 		return nil, fmt.Errorf("unknown state %d", uint8(s))
 	}
 	return []byte(stateNames[s]), nil
@@ -60,12 +61,55 @@ type Verdict struct {
 	// worst of them, worst first, at most MaxViolations.
 	Violated   int         `json:"violated"`
 	Violations []Violation `json:"violations,omitempty"`
+	// Multivariate is set when the context was judged by principal components.
+	Multivariate *Multivariate `json:"multivariate,omitempty"`
+	// Strategy names the strategy and its version that the context was judged by,
+	// as "name@version"; empty for a bare [Policy].
+	Strategy string `json:"strategy,omitempty"`
 	// Faults are what is wrong with the data, for a person.
 	Faults []string `json:"faults,omitempty"`
 }
 
 // MaxViolations is how many violations a [Verdict] lists.
 const MaxViolations = 20
+
+// Multivariate is what a principal component model says of a context.
+type Multivariate struct {
+	Model      LimitsID `json:"model"` // contexts it was trained on
+	Components int      `json:"components"`
+	Variables  int      `json:"variables"`
+	T2         float64  `json:"t2"` // Hotelling's T²
+	T2Limit    float64  `json:"t2_limit"`
+	Q          float64  `json:"q"` // squared prediction error
+	QLimit     float64  `json:"q_limit"`
+	// By lists what contributes most to the statistic that is further out, relative
+	// to its limit; at most MaxContributions, the largest first.
+	By []Contribution `json:"by,omitempty"`
+}
+
+// MaxContributions is how many contributions a [Multivariate] lists.
+const MaxContributions = 10
+
+// Contribution is the part that one variable has in T² or Q.
+type Contribution struct {
+	SVID      string    `json:"svid"`
+	Step      int32     `json:"step"`
+	Statistic Statistic `json:"statistic"`
+	Share     float64   `json:"share"` // of the statistic; negative where it lowers T², or lies low in Q
+}
+
+// Out reports whether T² or Q is over its limit.
+func (m *Multivariate) Out() bool { return m.T2 > m.T2Limit || m.Q > m.QLimit }
+
+// String describes it in one line.
+func (m *Multivariate) String() string {
+	s := fmt.Sprintf("T² %.4g (limit %.4g), Q %.4g (limit %.4g) of %d components", m.T2, m.T2Limit, m.Q, m.QLimit, m.Components)
+	if len(m.By) > 0 {
+		b := m.By[0]
+		s += fmt.Sprintf("; most by %s, step %d, %s (%.0f %%)", b.SVID, b.Step, b.Statistic, 100*b.Share)
+	}
+	return s
+}
 
 // LimitsID tells which control limits a context was judged by.
 type LimitsID struct {
@@ -102,9 +146,15 @@ func (v Verdict) Reason() string {
 	case BadData:
 		return "bad data: " + strings.Join(v.Faults, "; ")
 	case Alarm:
+		if v.Violated == 0 && v.Multivariate != nil {
+			return v.Multivariate.String()
+		}
 		reason := fmt.Sprintf("score %.4g over %.4g, %d of %d charts outside", v.Score, v.ScoreLimit, v.Violated, v.Charts)
 		if len(v.Violations) > 0 {
 			reason += "; worst " + v.Violations[0].String()
+		}
+		if v.Multivariate != nil && v.Multivariate.Out() {
+			reason += "; " + v.Multivariate.String()
 		}
 		return reason
 	}
@@ -116,4 +166,5 @@ type Point struct {
 	Context string
 	Chart   *Chart
 	Flagged bool // not used for limits
+	Reset   bool // a mark of maintenance: neither it nor what lies before is used
 }

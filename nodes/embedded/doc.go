@@ -7,7 +7,7 @@
 //	state.snap        all items at one moment; replaced only by an atomic rename
 //	state-N.log       every write since, one checksummed frame each; N is named by the snapshot
 //	journal.lock      taken around every append to the journal
-//	journal-N.log     events, one checksummed frame each; a new file every few megabytes
+//	journal-N.log     events, one checksummed frame each, large ones compressed (zstd); a new file every few megabytes
 //
 // A write is acknowledged after fsync. A crash in the middle of a write leaves a torn last frame, which the next writer cuts off; a
 // damaged frame that is not the last one is reported and never skipped, because what follows was acknowledged. The snapshot names

@@ -2,11 +2,14 @@ package embedded
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -242,6 +245,79 @@ func TestExpiredInterruptionsAreForgottenAndOldJournalFilesRemoved(t *testing.T)
 	}
 	if files, _ := j.files(); len(files) != 3 {
 		t.Errorf("%d journal files, want the new one and the two before it", len(files))
+	}
+}
+
+// TestLargeEventsTakeLittleRoom appends a snapshot's kind of event, which says much the same a thousand times.
+func TestLargeEventsTakeLittleRoom(t *testing.T) {
+	dir := t.TempDir()
+	j := openJournal(t, dir, Options{})
+	data := []byte(`["` + strings.Repeat(`{\"node\":\"ip-10-0-0-1\",\"ready\":true}`, 20_000) + `"]`)
+	if err := j.Append(t.Context(), nodes.Event{At: start, Tick: "t", Data: data}); err != nil {
+		t.Fatal(err)
+	}
+	files, err := j.files()
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	info, err := os.Stat(files[0])
+	if err != nil || info.Size() > int64(len(data)/20) {
+		t.Errorf("%d bytes became %d, %v", len(data), info.Size(), err)
+	}
+	for e, err := range openJournal(t, dir, Options{}).Read(t.Context(), nodes.Query{}) {
+		if err != nil || string(e.Data) != string(data) {
+			t.Errorf("%d bytes came back of %d, %v", len(e.Data), len(data), err)
+		}
+	}
+	noise := make([]byte, maxFrame+1<<20)          // base64 in JSON, which compresses back to this
+	_, _ = rand.NewChaCha8([32]byte{}).Read(noise) // never fails
+	raw, err := json.Marshal(noise)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Append(t.Context(), nodes.Event{At: start, Tick: "u", Data: raw}); err == nil || !strings.Contains(err.Error(), "the journal takes") {
+		t.Errorf("an event that no frame holds: %v", err)
+	}
+}
+
+func TestFilesThatEndedLongBeforeAreNotReadAgain(t *testing.T) {
+	dir := t.TempDir()
+	j := openJournal(t, dir, Options{SegmentAt: 1})
+	for n := range 5 { // a file each
+		if err := j.Append(t.Context(), nodes.Event{At: start.Add(time.Duration(n) * 24 * time.Hour), Seq: n}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files, err := j.files()
+	if err != nil || len(files) != 5 {
+		t.Fatal(files, err)
+	}
+	for n, name := range files {
+		at := start.Add(time.Duration(n) * 24 * time.Hour)
+		if err := os.Chtimes(name, at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(files[0], []byte("damaged, which reading would notice"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(files[0], start, start); err != nil {
+		t.Fatal(err)
+	}
+	read := func(since time.Time) (n int, err error) {
+		for _, err := range j.Read(t.Context(), nodes.Query{Since: since}) {
+			if err != nil {
+				return n, err
+			}
+			n++
+		}
+		return n, nil
+	}
+	if n, err := read(start.Add(36 * time.Hour)); n != 3 || err != nil {
+		t.Errorf("the newest three: %d, %v", n, err)
+	}
+	if _, err := read(start.Add(30 * time.Minute)); err == nil {
+		t.Error("a file that may hold the time asked for was left out")
 	}
 }
 

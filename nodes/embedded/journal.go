@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/muster-dev/muster/nodes"
 )
@@ -25,7 +28,15 @@ type Journal struct {
 	cur  *os.File        // the file that is appended to
 	end  int64           // of its last whole frame read or written
 	keys map[string]bool // of the events in the current file and the one before it, by which a repeated append is recognised
+	enc  *zstd.Encoder
+	dec  *zstd.Decoder
 }
+
+const (
+	plainEvent = 4 << 10            // bytes of JSON up to which an event is kept as it is
+	maxEvent   = 256 << 20          // bytes of an event's JSON; bounds what a damaged file can make a reader allocate
+	zstdMagic  = "\x28\xb5\x2f\xfd" // with which a compressed event begins; JSON begins with a brace
+)
 
 // OpenJournal opens the journal in a directory, which it creates if need be.
 func OpenJournal(dir string, opts Options) (*Journal, error) {
@@ -45,7 +56,44 @@ func OpenJournal(dir string, opts Options) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the journal's lock, %w", err)
 	}
-	return &Journal{dir: dir, opts: opts, lock: l}, nil
+	// Neither fails with options that are in range.
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		panic(err)
+	}
+	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxEvent))
+	if err != nil {
+		panic(err)
+	}
+	return &Journal{dir: dir, opts: opts, lock: l, enc: enc, dec: dec}, nil
+}
+
+// pack returns what is written of an event: its JSON, compressed if it is large, as snapshots of large clusters are.
+func (j *Journal) pack(payload []byte) ([]byte, error) {
+	if len(payload) <= plainEvent {
+		return payload, nil
+	}
+	if len(payload) > maxEvent {
+		return nil, fmt.Errorf("it has %d bytes, the journal takes %d", len(payload), maxEvent)
+	}
+	packed := j.enc.EncodeAll(payload, nil)
+	if len(packed) > maxFrame {
+		return nil, fmt.Errorf("it has %d bytes compressed, the journal takes %d", len(packed), maxFrame)
+	}
+	return packed, nil
+}
+
+// unpack reads what was written of an event.
+func (j *Journal) unpack(content []byte) (nodes.Event, error) {
+	var e nodes.Event
+	if bytes.HasPrefix(content, []byte(zstdMagic)) {
+		var err error
+		if content, err = j.dec.DecodeAll(content, nil); err != nil {
+			return e, fmt.Errorf("decompressing an event, %w", err)
+		}
+	}
+	err := json.Unmarshal(content, &e)
+	return e, err
 }
 
 // Close closes the journal's files.
@@ -60,6 +108,9 @@ func (j *Journal) Append(ctx context.Context, e nodes.Event) error {
 	payload, err := json.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("encoding event %s, %w", e.Key(), err)
+	}
+	if payload, err = j.pack(payload); err != nil {
+		return fmt.Errorf("appending event %s, %w", e.Key(), err)
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -140,8 +191,8 @@ func (j *Journal) open(files []string) error {
 }
 
 func (j *Journal) learn(payload []byte) error {
-	var e nodes.Event
-	if err := json.Unmarshal(payload, &e); err != nil {
+	e, err := j.unpack(payload)
+	if err != nil {
 		return err
 	}
 	j.keys[e.Key()] = true
@@ -204,7 +255,10 @@ func (j *Journal) scan(ctx context.Context, q nodes.Query, emit func(nodes.Event
 	if err != nil {
 		return err
 	}
-	for _, name := range files {
+	for i, name := range files {
+		if i < len(files)-2 && endedBefore(name, q.Since) {
+			continue
+		}
 		f, err := os.Open(name)
 		if errors.Is(err, os.ErrNotExist) { // expired meanwhile
 			continue
@@ -216,9 +270,9 @@ func (j *Journal) scan(ctx context.Context, q nodes.Query, emit func(nodes.Event
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			var e nodes.Event
-			if err := json.Unmarshal(payload, &e); err != nil {
-				return err
+			e, err := j.unpack(payload)
+			if err != nil {
+				return fmt.Errorf("reading %s, %w", name, err)
 			}
 			if q.Matches(e) && !emit(e) {
 				return errStop
@@ -230,6 +284,13 @@ func (j *Journal) scan(ctx context.Context, q nodes.Query, emit func(nodes.Event
 		}
 	}
 	return nil
+}
+
+// endedBefore tells whether a file was last appended to well before a time, so that no event in it can be of that time or later:
+// whoever follows the journal need not read all of it again and again. An hour is more than clocks differ.
+func endedBefore(name string, t time.Time) bool {
+	info, err := os.Stat(name)
+	return err == nil && !t.IsZero() && info.ModTime().Add(time.Hour).Before(t)
 }
 
 func (j *Journal) file(n int) string { return filepath.Join(j.dir, fmt.Sprintf("journal-%06d.log", n)) }

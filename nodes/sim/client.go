@@ -248,19 +248,18 @@ func (c *Client) Diagnose(ctx context.Context, id string) (d nodes.Diagnosis, er
 // View shows nodes and pods.
 func (c *Client) View(ctx context.Context) (v nodes.View, err error) {
 	err = c.do(ctx, ClusterPart, "cluster.View", func(context.Context) error {
-		for _, n := range c.w.nodes {
+		at := make(map[*node]int, len(c.w.nodes))
+		for i, n := range c.w.nodes {
 			out := n.Node
 			out.Claims = slices.Clone(n.claims)
-			for _, p := range c.w.pods {
-				if p.node == n {
-					c.w.show(p, &out)
-				}
-			}
 			v.Nodes = append(v.Nodes, out)
+			at[n] = i
 		}
 		for _, p := range c.w.pods {
 			if p.node == nil {
 				v.Pending = append(v.Pending, nodes.Pod{Name: p.Name, Requests: p.requests(), NeverFit: p.NeverFit})
+			} else if i, ok := at[p.node]; ok {
+				c.w.show(p, &v.Nodes[i])
 			}
 		}
 		var err error
@@ -397,7 +396,7 @@ func (c *Client) evict(p *pod, most time.Duration) {
 	if most > 0 {
 		grace = min(grace, most)
 	}
-	c.log(Entry{Kind: Evicted, Instance: p.node.instance.ID, Node: p.node.NodeRef, Detail: p.Name})
+	c.log(Entry{Kind: Evicted, Instance: p.node.instance.ID, Node: p.node.NodeRef, Detail: p.Name, Holding: p.holding(w.now)})
 	if p.Stuck {
 		p.goes = w.now.Add(1000 * time.Hour)
 		return
@@ -427,10 +426,34 @@ func (c *Client) Remove(ctx context.Context, ref nodes.NodeRef) error {
 // Cost says that every node costs the same.
 func (c *Client) Cost(context.Context, []string) (map[string]float64, error) { return nil, nil }
 
-// HandOver notes that the workers on a node were told.
-func (c *Client) HandOver(ctx context.Context, name string, _ time.Time) error {
-	return c.do(ctx, ClusterPart, "workers.HandOver", func(context.Context) error {
+// HandOver tells the workers on a node to give their work away, and returns how many still hold some.
+func (c *Client) HandOver(ctx context.Context, name string, _ time.Time) (left int, err error) {
+	err = c.do(ctx, WorkersPart, "workers.HandOver", func(context.Context) error {
+		for _, p := range c.w.pods {
+			if p.node == nil || p.node.Name != name || p.Work == 0 {
+				continue
+			}
+			if p.handing.IsZero() || p.handingOn != p.node {
+				p.handing, p.handingOn = c.w.now, p.node
+			}
+			if p.holding(c.w.now) {
+				left++
+			}
+		}
 		c.log(Entry{Kind: HandedOver, Instance: name})
+		return nil
+	})
+	return left, err
+}
+
+// TakeBack lets the workers on a node work again.
+func (c *Client) TakeBack(ctx context.Context, name string) error {
+	return c.do(ctx, WorkersPart, "workers.TakeBack", func(context.Context) error {
+		for _, p := range c.w.pods {
+			if p.node != nil && p.node.Name == name {
+				p.handing = time.Time{}
+			}
+		}
 		return nil
 	})
 }

@@ -31,6 +31,9 @@ const (
 	WrittenItem    Kind = "written-item"    // a transition changed an interruption: Item
 	RefusedWrite   Kind = "refused-write"   // a transition's condition did not hold
 	Lost           Kind = "pods-lost"       // pods that ran on an instance when it ended
+	Placed         Kind = "placed"          // a pod, on a node; only for Options.Watch
+	Finished       Kind = "finished"        // a pod that had run as long as it does; only for Options.Watch
+	Withdrawn      Kind = "withdrawn"       // a pod that its owner took away; only for Options.Watch
 	Expired        Kind = "deadline-passed" // a call came after its own deadline and had no effect
 )
 
@@ -47,6 +50,7 @@ type Entry struct {
 	Refusal  nodes.LaunchFailure
 	Detail   string // a pod's or a transition's name, a claim
 	Facts    Facts
+	Holding  bool // the pod evicted was a worker that still had its work
 	Late     bool // it took effect after its sender's deadline
 	Before   *nodes.Record
 	After    *nodes.Record
@@ -70,7 +74,12 @@ type Facts struct {
 }
 
 func (w *World) record(e Entry) {
-	e.Seq, e.At = len(w.ledger), w.now
+	e.Seq, e.At = w.entries, w.now
+	w.entries++
+	if w.opts.Watch != nil {
+		w.opts.Watch(e)
+		return
+	}
 	w.ledger = append(w.ledger, e)
 }
 

@@ -35,6 +35,27 @@ func (w *World) addPods(n int, spec PodSpec) {
 	w.settle()
 }
 
+// AddPodLater adds a pod when a time has passed. If it is withdrawn, its owner takes it away, running or not, after that time.
+func (w *World) AddPodLater(after time.Duration, spec PodSpec, withdrawn time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p := &pod{PodSpec: spec}
+	w.after(after, func() {
+		p.since = w.now
+		w.pods = append(w.pods, p)
+	})
+	if withdrawn == 0 {
+		return
+	}
+	w.after(withdrawn, func() {
+		before := len(w.pods)
+		w.pods = slices.DeleteFunc(w.pods, func(o *pod) bool { return o == p })
+		if len(w.pods) < before && w.opts.Watch != nil {
+			w.record(Entry{Kind: Withdrawn, Detail: p.Name})
+		}
+	})
+}
+
 // AddPodOn adds a pod on the node of an instance.
 func (w *World) AddPodOn(instanceID string, spec PodSpec) {
 	w.mu.Lock()
@@ -121,7 +142,7 @@ func (w *World) Announce(kind nodes.InterruptionKind, instanceID string) nodes.I
 	if kind == nodes.Warning {
 		w.after(120*time.Second, func() { w.takeAway(in) })
 	}
-	return nodes.InterruptionEvent{ID: fmt.Sprintf("event-%d", len(w.ledger)), Kind: kind, InstanceID: instanceID, At: w.now}
+	return nodes.InterruptionEvent{ID: fmt.Sprintf("event-%d", w.entries), Kind: kind, InstanceID: instanceID, At: w.now}
 }
 
 // CordonByHand makes a node unschedulable as a person would, without a claim.

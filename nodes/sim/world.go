@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"container/heap"
 	"fmt"
 	"slices"
@@ -19,6 +20,14 @@ type Options struct {
 	Boot    time.Duration // how long a new instance takes to become Ready; 0: 90 s
 	Zones   []string      // one subnet each; nil: a, b
 	Workers []string      // zones of the workers that are there, oldest first, hand-made
+
+	WorkerType string                              // of the workers that are there; "": t3.large
+	Capacity   func(typ string) nodes.Resources    // what a node of a type can be given; nil: 2 cores, 8 GiB, 20 pods
+	BootOf     func(instance string) time.Duration // how long a new instance takes to become Ready; nil: Boot
+
+	// Watch, if it is not nil, is handed every entry when it happens, Placed and Finished ones among them, and the world keeps no
+	// ledger and forgets instances an hour after their end, so that it can run for months. It is called with the world locked.
+	Watch func(Entry)
 }
 
 // World is a simulated region and cluster. Its methods may be called by several goroutines.
@@ -29,6 +38,8 @@ type World struct {
 	agenda    agenda
 	seq       int
 	ledger    []Entry
+	entries   int // written so far, whether they are kept or not
+	made      int // instances so far
 	instances []*instance
 	nodes     []*node
 	pods      []*pod
@@ -42,6 +53,7 @@ type World struct {
 	store     store
 	events    []nodes.Event
 	eventKeys map[string]bool
+	budgets   []Budget // of the Kubernetes API
 }
 
 // Boot says how one launched instance comes up.
@@ -71,6 +83,7 @@ const (
 	SignalsPart Part = "signals"
 	StorePart   Part = "store"
 	JournalPart Part = "journal"
+	WorkersPart Part = "workers"
 
 	TerminatePart Part = "terminate" // terminations alone, as when the permission for them is missing
 )
@@ -94,10 +107,12 @@ func (i *instance) alive() bool { return i.Alive() }
 
 type node struct {
 	nodes.Node
+	used       nodes.Resources // by pods, when settle last counted
 	instance   *instance
 	readySince time.Time
 	claims     []string
 	byHand     bool // a person cordoned it
+	kube       kubeNode
 }
 
 // PodSpec describes a pod.
@@ -111,13 +126,26 @@ type PodSpec struct {
 	Blocked  bool          // a disruption budget forbids its eviction
 	Daemon   bool          // of a DaemonSet: no drain moves it
 	NeverFit string        // why no node could run it
+	Work     time.Duration // a worker that takes this long to give its work away when asked; 0: no worker
+	Runs     time.Duration // how long it runs, once it is on a node, until it has finished and is gone; 0: for good
+	Kube     KubeTraits    // what only the Kubernetes API shows of it
 }
 
 type pod struct {
 	PodSpec
 	node  *node
 	goes  time.Time // when an evicted pod is gone; zero: not evicted
+	began int       // how often it was placed
 	since time.Time
+
+	handing   time.Time // when it was asked to give its work away; zero: it was not
+	handingOn *node     // where it was then: a pod that has moved is another worker
+}
+
+// holding tells whether the pod is a worker that would lose its work if it were evicted now.
+func (p *pod) holding(now time.Time) bool {
+	asked := !p.handing.IsZero() && p.handingOn == p.node
+	return p.Work > 0 && (!asked || now.Sub(p.handing) < p.Work)
 }
 
 type tokenUse struct {
@@ -163,16 +191,17 @@ func (w *World) Clock() Clock { return Clock{w} }
 
 // addWorker adds a Ready, hand-made Spot worker.
 func (w *World) addWorker(zone string, launched time.Time) string {
-	in := w.newInstance(nodes.Instance{Type: "t3.large", Zone: zone, Market: nodes.Spot, LaunchedAt: launched})
+	in := w.newInstance(nodes.Instance{Type: cmp.Or(w.opts.WorkerType, "t3.large"), Zone: zone, Market: nodes.Spot, LaunchedAt: launched})
 	in.State, in.visibleAt = nodes.StateRunning, w.now
 	w.join(in, true)
 	return in.ID
 }
 
 func (w *World) newInstance(in nodes.Instance) *instance {
-	n := len(w.instances) + 1
+	w.made++
+	n := w.made
 	in.ID = fmt.Sprintf("i-%03d", n)
-	in.PrivateIP = fmt.Sprintf("10.0.%d.%d", n/250, n%250+1)
+	in.PrivateIP = fmt.Sprintf("10.%d.%d.%d", n/62500, n/250%250, n%250+1)
 	in.State = nodes.StatePending
 	i := &instance{Instance: in}
 	w.instances = append(w.instances, i)
@@ -239,9 +268,10 @@ func (a *agenda) Pop() any {
 // ---- instances and nodes
 
 func (w *World) boot(in *instance, b Boot) {
-	if b.After == 0 {
-		b.After = w.opts.Boot
+	if b.After == 0 && w.opts.BootOf != nil {
+		b.After = w.opts.BootOf(in.ID)
 	}
+	b.After = cmp.Or(b.After, w.opts.Boot)
 	w.after(5*time.Second, func() {
 		if in.State == nodes.StatePending {
 			in.State = nodes.StateRunning
@@ -263,10 +293,13 @@ func (w *World) boot(in *instance, b Boot) {
 func (w *World) join(in *instance, ready bool) {
 	n := &node{instance: in}
 	n.Name = in.ID
-	n.UID = fmt.Sprintf("uid-%d", len(w.ledger)+1000*len(w.nodes))
+	n.UID = fmt.Sprintf("uid-%d", w.entries+1000*len(w.nodes))
 	n.ProviderID = "aws:///" + in.Zone + "/" + in.ID
 	n.InternalIP, n.ControlPlane, n.CreatedAt = in.PrivateIP, in.ControlPlane, w.now
 	n.Allocatable = nodes.Resources{MilliCPU: 2000, Memory: 8 << 30, Pods: 20}
+	if w.opts.Capacity != nil {
+		n.Allocatable = w.opts.Capacity(in.Type)
+	}
 	in.node = n
 	w.nodes = append(w.nodes, n)
 	w.record(Entry{Kind: Joined, Instance: in.ID, Node: n.NodeRef, Zone: in.Zone})
@@ -300,6 +333,17 @@ func (w *World) end(in *instance) {
 		})
 	}
 	w.after(30*time.Second, func() { in.State = nodes.StateTerminated })
+	if w.opts.Watch != nil {
+		w.after(time.Hour, func() { w.forget(in) })
+	}
+}
+
+// forget drops an instance that nothing shows any more.
+func (w *World) forget(in *instance) {
+	if in.node == nil {
+		w.instances = slices.DeleteFunc(w.instances, func(i *instance) bool { return i == in })
+	}
+	w.history = slices.DeleteFunc(w.history, func(s sample) bool { return w.now.Sub(s.at) > 24*time.Hour })
 }
 
 // release makes the pods of a node pending again, or forgets them if no controller would.
@@ -351,46 +395,82 @@ func (w *World) movable(n *node) []*pod {
 
 // ---- pods
 
-// settle places pending pods and notes load and pending pods for the signals.
+// settle places pending pods, those that have waited longest first, and notes load and pending pods for the signals.
 func (w *World) settle() {
+	for _, n := range w.nodes {
+		n.used = nodes.Resources{}
+	}
 	for _, p := range w.pods {
-		if p.node == nil && p.NeverFit == "" {
-			p.node = w.place(p)
+		if p.node != nil {
+			p.node.use(p)
 		}
 	}
-	s := sample{at: w.now, cpu: w.utilisation()}
+	s := sample{at: w.now}
 	for _, p := range w.pods {
-		if p.node == nil {
-			s.pending++
+		if p.node != nil {
+			continue
 		}
+		if p.NeverFit == "" {
+			if n := w.place(p); n != nil {
+				w.start(p, n)
+				continue
+			}
+		}
+		s.pending++
 	}
+	s.cpu = w.utilisation()
 	if n := len(w.history); n == 0 || w.history[n-1].cpu != s.cpu || w.history[n-1].pending != s.pending {
 		w.history = append(w.history, s)
 	}
 }
 
+func (n *node) use(p *pod) {
+	n.used.MilliCPU += p.MilliCPU
+	n.used.Memory += p.Memory
+	n.used.Pods++
+}
+
+// start puts a pod onto a node.
+func (w *World) start(p *pod, n *node) {
+	p.node = n
+	p.began++
+	n.use(p)
+	if w.opts.Watch != nil {
+		w.record(Entry{Kind: Placed, Instance: n.instance.ID, Node: n.NodeRef, Detail: p.Name})
+	}
+	if p.Runs == 0 {
+		return
+	}
+	run := p.began
+	w.after(p.Runs, func() {
+		if p.node == nil || p.began != run { // evicted meanwhile, it begins anew
+			return
+		}
+		if w.opts.Watch != nil {
+			w.record(Entry{Kind: Finished, Instance: p.node.instance.ID, Node: p.node.NodeRef, Detail: p.Name})
+		}
+		w.pods = slices.DeleteFunc(w.pods, func(o *pod) bool { return o == p })
+	})
+}
+
+// place returns the node on which a pod leaves most room, on average of CPU and memory, as the scheduler's LeastAllocated does; the
+// first of equals, nil if it fits none.
 func (w *World) place(p *pod) *node {
+	var best *node
+	most := -1.0
 	for _, n := range w.nodes {
 		if n.ControlPlane || !n.Ready || n.Unschedulable || !n.instance.alive() {
 			continue
 		}
-		cpu, mem, count := w.used(n)
-		if cpu+p.MilliCPU <= n.Allocatable.MilliCPU && mem+p.Memory <= n.Allocatable.Memory && count < n.Allocatable.Pods {
-			return n
+		cpu, mem := n.Allocatable.MilliCPU-n.used.MilliCPU-p.MilliCPU, n.Allocatable.Memory-n.used.Memory-p.Memory
+		if cpu < 0 || mem < 0 || n.used.Pods >= n.Allocatable.Pods {
+			continue
+		}
+		if score := float64(cpu)/float64(n.Allocatable.MilliCPU) + float64(mem)/float64(n.Allocatable.Memory); score > most {
+			best, most = n, score
 		}
 	}
-	return nil
-}
-
-func (w *World) used(n *node) (cpu, mem int64, count int) {
-	for _, p := range w.pods {
-		if p.node == n {
-			cpu += p.MilliCPU
-			mem += p.Memory
-			count++
-		}
-	}
-	return cpu, mem, count
+	return best
 }
 
 func (w *World) utilisation() float64 {
@@ -402,8 +482,7 @@ func (w *World) utilisation() float64 {
 		if n.ControlPlane || !n.Ready {
 			continue
 		}
-		cpu, _, _ := w.used(n)
-		used += cpu
+		used += n.used.MilliCPU
 		all += n.Allocatable.MilliCPU
 	}
 	if all == 0 {

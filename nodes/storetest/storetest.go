@@ -10,9 +10,14 @@
 package storetest
 
 import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -47,6 +52,10 @@ func Run(t *testing.T, fresh func(t *testing.T) Open) {
 		{"events are kept in order, each once", journalOrder},
 		{"racing events are neither lost nor doubled", journalRace},
 		{"events are found by what was asked for", journalQuery},
+		{"events are found across days and within a millisecond", journalTimes},
+		{"large events come back whole", journalLarge},
+		{"many events come back in order, and the newest of them", journalMany},
+		{"an event that is there already stays as it was", journalFirst},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, fresh(t)) })
 	}
@@ -316,17 +325,161 @@ func journalQuery(t *testing.T, open Open) {
 		{nodes.Query{ActionID: "a0", Limit: 2}, []int{6, 9}},
 		{nodes.Query{Limit: 3}, []int{7, 8, 9}},
 	} {
-		var got []int
-		for e, err := range j.Read(t.Context(), c.q) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			got = append(got, e.Seq)
-		}
-		if !slices.Equal(got, c.want) {
+		if got := seqs(t, j, c.q); !slices.Equal(got, c.want) {
 			t.Errorf("%+v: got %v, want %v", c.q, got, c.want)
 		}
 	}
+}
+
+func journalTimes(t *testing.T, open Open) {
+	_, j := open(t)
+	midnight := time.Date(2024, 10, 28, 0, 0, 0, 0, time.UTC)
+	at := []time.Duration{-25 * time.Hour, -time.Millisecond, 0, 300 * time.Microsecond, 600 * time.Microsecond, time.Hour, 49 * time.Hour}
+	for n, d := range at {
+		zone := time.FixedZone("away", (n-3)*3*3600) // what an event's time zone is does not matter
+		if err := j.Append(t.Context(), nodes.Event{At: midnight.Add(d).In(zone), Tick: "t", Seq: n}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		q    nodes.Query
+		want []int
+	}{
+		{nodes.Query{}, []int{0, 1, 2, 3, 4, 5, 6}},
+		{nodes.Query{Since: midnight}, []int{2, 3, 4, 5, 6}},
+		{nodes.Query{Until: midnight}, []int{0, 1}},
+		{nodes.Query{Since: midnight.Add(200 * time.Microsecond), Until: midnight.Add(600 * time.Microsecond)}, []int{3}},
+		{nodes.Query{Since: midnight.Add(-24 * time.Hour), Until: midnight.Add(48 * time.Hour)}, []int{1, 2, 3, 4, 5}},
+		{nodes.Query{Until: midnight.Add(48 * time.Hour), Limit: 5}, []int{1, 2, 3, 4, 5}},
+		{nodes.Query{Limit: 6}, []int{1, 2, 3, 4, 5, 6}},
+		{nodes.Query{Since: midnight.Add(50 * time.Hour)}, nil},
+	} {
+		if got := seqs(t, j, c.q); !slices.Equal(got, c.want) {
+			t.Errorf("%+v: got %v, want %v", c.q, got, c.want)
+		}
+	}
+}
+
+// journalLarge appends events up to some megabytes, of content that can't be compressed and of content that can.
+func journalLarge(t *testing.T, open Open) {
+	_, a := open(t)
+	_, b := open(t)
+	var want []nodes.Event
+	for n, size := range []int{0, 3_000, 5_000, 390_000, 520_000, 1_200_000} {
+		for k, data := range []string{noise(size), strings.Repeat("pod ", size/4)} {
+			raw, err := json.Marshal(map[string]string{"data": data})
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := nodes.Event{At: start.Add(time.Duration(n) * time.Second), Tick: "t", Seq: k, Kind: fmt.Sprint("k", n), ActionID: "a", Instance: "i-1", Data: raw}
+			if k == 1 {
+				e.Message = strings.Repeat("m\u00f6", size/100)
+			}
+			for range 1 + k { // those that can't be compressed once
+				if err := a.Append(t.Context(), e); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want = append(want, e)
+		}
+	}
+	var got []nodes.Event
+	for e, err := range b.Read(t.Context(), nodes.Query{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, e)
+	}
+	same := func(a, b nodes.Event) bool {
+		return a.Key() == b.Key() && a.At.Equal(b.At) && a.Kind == b.Kind && a.ActionID == b.ActionID && a.Instance == b.Instance &&
+			a.Message == b.Message && bytes.Equal(a.Data, b.Data)
+	}
+	if !slices.EqualFunc(got, want, same) {
+		t.Errorf("%d events came back of %d, or not as they were", len(got), len(want))
+	}
+	if got := seqs(t, b, nodes.Query{Kind: "k5", Limit: 1}); !slices.Equal(got, []int{1}) {
+		t.Errorf("the newest large one: got %v", got)
+	}
+}
+
+// noise is text that can't be compressed much, the same in every run.
+func noise(size int) string {
+	b := make([]byte, size*3/4)
+	_, _ = rand.NewChaCha8([32]byte{byte(size), byte(size >> 8), byte(size >> 16)}).Read(b) // never fails
+	return base64.StdEncoding.EncodeToString(b)
+}
+
+// journalMany appends more than a server returns in one answer.
+func journalMany(t *testing.T, open Open) {
+	_, j := open(t)
+	const n = 90
+	raw, err := json.Marshal(noise(24_000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []int
+	for k := range n {
+		e := nodes.Event{At: start.Add(time.Duration(k) * time.Minute), Tick: "t", Seq: k, Kind: fmt.Sprint("k", k%10), Data: raw}
+		if err := j.Append(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, k)
+	}
+	for _, c := range []struct {
+		q    nodes.Query
+		want []int
+	}{
+		{nodes.Query{}, all},
+		{nodes.Query{Limit: 75}, all[15:]},
+		{nodes.Query{Kind: "k7"}, []int{7, 17, 27, 37, 47, 57, 67, 77, 87}},
+		{nodes.Query{Kind: "k7", Limit: 2, Until: start.Add(80 * time.Minute)}, []int{67, 77}},
+	} {
+		if got := seqs(t, j, c.q); !slices.Equal(got, c.want) {
+			t.Errorf("%+v: got %v, want %v", c.q, got, c.want)
+		}
+	}
+	read := 0
+	for _, err := range j.Read(t.Context(), nodes.Query{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if read++; read == 3 {
+			break // a reader may stop when it has enough
+		}
+	}
+}
+
+func journalFirst(t *testing.T, open Open) {
+	_, a := open(t)
+	_, b := open(t)
+	for n, size := range []int{12, 560_000} {
+		for k, j := range []nodes.Journal{a, b} {
+			raw, err := json.Marshal(fmt.Sprint(k, noise(size+4*k)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := j.Append(t.Context(), nodes.Event{At: start, Tick: "t", Seq: n, Message: fmt.Sprint("by ", k), Data: raw}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for e, err := range a.Read(t.Context(), nodes.Query{}) {
+		if err != nil || e.Message != "by 0" || !bytes.HasPrefix(e.Data, []byte(`"0`)) {
+			t.Errorf("event %d: %q, %.10s, %v", e.Seq, e.Message, e.Data, err)
+		}
+	}
+}
+
+func seqs(t *testing.T, j nodes.Journal, q nodes.Query) []int {
+	t.Helper()
+	var got []int
+	for e, err := range j.Read(t.Context(), q) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, e.Seq)
+	}
+	return got
 }
 
 // lease takes the lease as "me" and returns its fence.

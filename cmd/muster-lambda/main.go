@@ -1,0 +1,50 @@
+// Command muster-lambda is the node plane as an AWS Lambda function for the runtime provided.al2023. Its settings are the
+// environment's; docs/nodes/aws.md says how it is set up.
+//
+// Wrong settings end it before its first invocation, with one message that lists all of them and exit code 2.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	runtime "github.com/aws/aws-lambda-go/lambda"
+
+	"github.com/muster-dev/muster/nodes"
+	"github.com/muster-dev/muster/nodes/connect"
+	"github.com/muster-dev/muster/nodes/lambda"
+	"github.com/muster-dev/muster/setting"
+)
+
+func main() {
+	h, err := newHandler(os.LookupEnv, os.Stdout)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "muster-lambda:", err)
+		os.Exit(2)
+	}
+	runtime.Start(h)
+}
+
+// newHandler reads the settings and prepares what the first invocation opens.
+func newHandler(lookup setting.Lookup, log io.Writer) (*lambda.Handler, error) {
+	s, err := connect.Parse(lookup)
+	c, lambdaErr := lambda.ConfigFromEnv(lookup)
+	var tables error
+	if s.Policy.StateTable == "" && s.Policy.LogsTable == "" {
+		tables = &setting.Error{Problems: []setting.Problem{{Setting: "STATE_TABLE", Fix: "name the DynamoDB tables by STATE_TABLE and LOGS_TABLE: a function keeps nothing on its disk"}}}
+	}
+	if err := setting.Join(err, lambdaErr, tables); err != nil {
+		return nil, err
+	}
+	c.Log = slog.New(slog.NewJSONHandler(log, nil))
+	return lambda.New(c, func(ctx context.Context) (lambda.Plane, error) {
+		plane, err := connect.Open(ctx, s, connect.Options{Log: c.Log})
+		if err != nil {
+			return nil, err
+		}
+		return nodes.New(plane.Config)
+	}), nil
+}

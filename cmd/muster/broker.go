@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-dev/muster/scenario"
+)
+
+func newBroker() *cobra.Command {
+	cmd := &cobra.Command{Use: "broker", Short: "The NATS server that is part of Muster"}
+	cmd.AddCommand(newBrokerRun())
+	return cmd
+}
+
+func newBrokerRun() *cobra.Command {
+	var o scenario.BrokerOptions
+	var child bool
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Run one NATS server with JetStream on 127.0.0.1 until it is interrupted",
+		Long: "Run runs the embedded NATS server alone, or with --cluster-port and --routes as\n" +
+			"one of a cluster on this machine. A cluster needs three or five of them; their\n" +
+			"streams can then have as many replicas.",
+		Example: "  muster broker run --dir /var/lib/muster/nats --port 4222\n" +
+			"  muster broker run --name nats-1 --dir n1 --port 4222 --cluster-port 6222 --routes 127.0.0.1:6222,127.0.0.1:6223,127.0.0.1:6224",
+		Args: usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithCancel(cmd.Context())
+			defer cancel()
+			o.Ready = func(url string) { _, _ = fmt.Fprintln(cmd.OutOrStdout(), "NATS server at", url) }
+			if child {
+				o.Ready = func(string) { _, _ = fmt.Fprintln(cmd.OutOrStdout(), scenario.BrokerReadyLine) }
+				go func() {
+					_, _ = io.Copy(io.Discard, os.Stdin)
+					cancel()
+				}()
+			}
+			return scenario.RunBroker(ctx, o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Dir, "dir", "nats", "directory of the streams")
+	f.IntVar(&o.Port, "port", 4222, "TCP port for clients, 0 for a free one")
+	f.StringVar(&o.Name, "name", "", "name of the server, another for each of a cluster; \"muster\" without it")
+	f.IntVar(&o.ClusterPort, "cluster-port", 0, "TCP port for the other servers of the cluster; 0: the server is alone")
+	f.StringSliceVar(&o.Routes, "routes", nil, "host:port of the cluster ports of all servers")
+	f.StringVar(&o.LogFile, "log-file", "", "file of the server's log; none without it")
+	f.BoolVar(&child, "child", false, "end when standard input does, and write a line to standard output when clients can connect")
+	_ = f.MarkHidden("child")
+	return withUsageErrors(cmd)
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/defender/sqlite"
+)
+
+func newDefenderDead() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "dead",
+		Short: "Look at the messages that can't be processed, and send them again",
+		Long: "Dead letters are messages that were put aside: unreadable ones, such whose trace\n" +
+			"is missing or corrupt, and such that failed or killed their defender three times.",
+	}
+	cmd.AddCommand(newDefenderDeadList(), newDefenderDeadRequeue())
+	return cmd
+}
+
+func newDefenderDeadList() *cobra.Command {
+	var url, output string
+	var from uint64
+	var limit int
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List dead letters, oldest first",
+		Example: "  muster defender dead list --nats nats://127.0.0.1:4222\n  muster defender dead list --output json",
+		Args:    usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := errors.Join(checkOutput(output), unless(limit > 0, fmt.Errorf("--limit is %d: give at least 1", limit))); err != nil {
+				return usageError(cmd, err)
+			}
+			nc, err := broker.Connect(url, "muster defender dead")
+			if err != nil {
+				return err
+			}
+			defer nc.Close()
+			letters, err := defender.DeadLetters(cmd.Context(), nc, from, limit)
+			if err != nil {
+				return err
+			}
+			if output == "json" {
+				if letters == nil {
+					letters = []defender.DeadLetter{}
+				}
+				return writeIndented(cmd.OutOrStdout(), letters)
+			}
+			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', 0)
+			_, _ = fmt.Fprintln(w, "SEQUENCE\tSINCE\tCHAMBER\tCONTEXT\tERROR")
+			for _, l := range letters {
+				_, _ = fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\n", l.Sequence, l.Time.UTC().Format(time.RFC3339), orDash(l.Chamber), orDash(l.ID), l.Error)
+			}
+			return w.Flush()
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&url, "nats", "nats://127.0.0.1:4222", "URL of the NATS server")
+	f.Uint64Var(&from, "from", 0, "first sequence to list")
+	f.IntVar(&limit, "limit", 100, "most letters to list")
+	f.StringVar(&output, "output", "table", "table or json")
+	return withUsageErrors(cmd)
+}
+
+func newDefenderDeadRequeue() *cobra.Command {
+	var url, store string
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "requeue [SEQUENCE...]",
+		Short: "Send dead letters again, with their attempts forgotten",
+		Long: "Requeue sends messages again and takes them off the dead letters. What a message\n" +
+			"led to is stored once, however often it is sent.",
+		Example: "  muster defender dead requeue 12 15 --store fdc.db\n  muster defender dead requeue --all",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			sequences, err := parseSequences(args, all)
+			if err != nil {
+				return usageError(cmd, err)
+			}
+			nc, err := broker.Connect(url, "muster defender dead")
+			if err != nil {
+				return err
+			}
+			defer nc.Close()
+			st, err := sqlite.Open(cmd.Context(), sqlite.Config{Path: store})
+			if err != nil {
+				return err
+			}
+			defer func() { _ = st.Close() }()
+			if all {
+				letters, err := defender.DeadLetters(cmd.Context(), nc, 0, 1<<20)
+				if err != nil {
+					return err
+				}
+				for _, l := range letters {
+					sequences = append(sequences, l.Sequence)
+				}
+			}
+			var errs []error
+			for _, seq := range sequences {
+				l, err := defender.Requeue(cmd.Context(), nc, st, seq)
+				if err != nil {
+					errs = append(errs, err)
+					continue
+				}
+				_, _ = fmt.Fprintf(cmd.OutOrStdout(), "sent %d again to %s\n", seq, l.Subject)
+			}
+			return errors.Join(errs...)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&url, "nats", "nats://127.0.0.1:4222", "URL of the NATS server")
+	f.StringVar(&store, "store", "fdc.db", "SQLite file of the defenders' results")
+	f.BoolVar(&all, "all", false, "send all dead letters again")
+	return withUsageErrors(cmd)
+}
+
+func parseSequences(args []string, all bool) ([]uint64, error) {
+	if all == (len(args) > 0) {
+		return nil, errors.New("give sequences of dead letters, or --all")
+	}
+	var sequences []uint64
+	var errs []error
+	for _, a := range args {
+		n, err := strconv.ParseUint(a, 10, 64)
+		if err != nil || n == 0 {
+			errs = append(errs, fmt.Errorf("%q is no sequence of a dead letter: give a number from the list", a))
+			continue
+		}
+		sequences = append(sequences, n)
+	}
+	return sequences, errors.Join(errs...)
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/muster-dev/muster/scenario"
+)
+
+// TestScenariosHold plays each scenario on a small stage, and reads from the
+// report that something was seen of what it is about.
+func TestScenariosHold(t *testing.T) {
+	t.Setenv(asMuster, "1")
+	for _, c := range []struct {
+		args   string
+		checks []string
+	}{
+		{"cold-start --case restart", []string{"slots moved", "map version"}},
+		{"scale-down --case leader-leaves", []string{"defenders that left after they had handed over", "maps of a deposed leader"}},
+		{"leader-crash --case mid-rebalance", []string{"leaders elected", "the dead leader's slots that resumed elsewhere"}},
+		{"rolling-update --processes", []string{"slots moved", "map version", "plans", "defenders replaced under their names"}},
+		{"rolling-update --case surge", []string{"new defenders that waited as standbys", "map version"}},
+		{"broker-outage --processes", []string{"slots moved", "map version", "defenders that went on"}},
+		{"scale-up --servers 3 --replicas 3 --slots 64", []string{"chambers moved", "hand-overs with a handler in flight"}},
+	} {
+		t.Run(c.args, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "r.json")
+			args := small("--report", file, "--scenario")
+			code, stdout, stderr := muster(append(args, strings.Fields(c.args)...)...)
+			if code != exitOK {
+				t.Fatalf("exit code %d: %s\n%s", code, stderr, stdout)
+			}
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var r scenario.Report
+			if err := json.Unmarshal(data, &r); err != nil {
+				t.Fatal(err)
+			}
+			have := map[string]bool{}
+			for _, x := range r.Checks {
+				have[x.Name] = true
+			}
+			for _, name := range append(c.checks, "lost", "concurrent", "out of order") {
+				if !have[name] {
+					t.Errorf("the report lacks check %q", name)
+				}
+			}
+		})
+	}
+}
+
+func TestAClustersOptionsAreChecked(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args string
+		want []string
+	}{
+		{"--servers 2", []string{"--servers is 2", "1, 3 or 5"}},
+		{"--replicas 3", []string{"--replicas is 3 for 1 --servers"}},
+		{"--servers 3 --nats-port 4222", []string{"--nats-port is 4222 for 3 --servers"}},
+		{"--scenario broker-outage --case one-server", []string{"one-server", "--servers 3"}},
+	} {
+		code, _, stderr := muster(append([]string{"up"}, strings.Fields(c.args)...)...)
+		if code != exitUsage {
+			t.Errorf("%s: exit code %d, want %d", c.args, code, exitUsage)
+		}
+		for _, w := range c.want {
+			if !strings.Contains(stderr, w) {
+				t.Errorf("%s: the message does not say %q: %s", c.args, w, stderr)
+			}
+		}
+	}
+}

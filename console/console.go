@@ -1,0 +1,443 @@
+package console
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/subtle"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+//go:embed web
+var web embed.FS
+
+// Options say what a console shows. Whatever is nil is not shown.
+type Options struct {
+	Title string // of the installation, for the page's head
+	// Nodes and Workers return each plane as it is now. They are called while somebody looks, at most ten times a second after
+	// Changed and once every Refresh otherwise, never two at a time.
+	Nodes   func(context.Context) (NodePlane, error)
+	Workers func(context.Context) (WorkerPlane, error)
+	// Chambers lists chambers whose name contains a text, at most limit of them; Charts returns one's charts.
+	Chambers func(ctx context.Context, contains string, limit int) ([]ChamberInfo, error)
+	Charts   func(ctx context.Context, tool, chamber string) (Charts, error)
+
+	// Token allows actions to whoever has it; "": the page is read-only.
+	Token string
+	// Act carries a command out; required with Token.
+	Act func(context.Context, Command) error
+
+	Refresh time.Duration // how often a plane is read that tells of no changes; default 2 s
+	Keep    int           // moments kept for the timeline; default 200,000
+	// Hosts are the names and addresses, beside those of loopback, by which the page may be asked for. A request for another
+	// host is refused: a foreign page could otherwise read this one by pointing its own name here (DNS rebinding).
+	Hosts []string
+}
+
+// Errors of a console's options and commands.
+var (
+	ErrNoAct          = errors.New("console: a token was given but nothing that carries commands out")
+	ErrUnknownCommand = errors.New("unknown command")
+)
+
+const (
+	settle      = 60 * time.Millisecond // changes that come together are shown together
+	readTimeout = 5 * time.Second
+	keepAlive   = 15 * time.Second
+	maxBacklog  = 1024 // moments that a slow page may be behind before it has to ask again
+)
+
+// Console serves the page. It is made by New.
+type Console struct {
+	o    Options
+	mux  *http.ServeMux
+	wake chan struct{}
+
+	mu        sync.Mutex
+	moments   ring[Moment]
+	handovers ring[Handover]
+	nodes     []byte // newest frame of each plane, as JSON
+	workers   []byte
+	pages     map[*page]struct{}
+	dirty     bool
+}
+
+// page is one browser that looks.
+type page struct {
+	wake   chan struct{}
+	behind []Moment
+	gap    bool // it missed some and has to ask for them
+}
+
+// New returns a console.
+func New(o Options) (*Console, error) {
+	if o.Token != "" && o.Act == nil {
+		return nil, ErrNoAct
+	}
+	o.Refresh = cmp.Or(o.Refresh, 2*time.Second)
+	o.Keep = cmp.Or(o.Keep, 200_000)
+	o.Title = cmp.Or(o.Title, "Muster")
+	c := &Console{o: o, wake: make(chan struct{}, 1), pages: map[*page]struct{}{}}
+	c.moments.limit, c.handovers.limit = o.Keep, 2000
+	static, err := fs.Sub(web, "web")
+	if err != nil {
+		return nil, fmt.Errorf("console: reading the page: %w", err)
+	}
+	c.mux = http.NewServeMux()
+	c.mux.Handle("GET /", http.FileServerFS(static))
+	c.mux.HandleFunc("GET /api/state", c.getState)
+	c.mux.HandleFunc("GET /api/stream", c.getStream)
+	c.mux.HandleFunc("GET /api/events", c.getEvents)
+	c.mux.HandleFunc("GET /api/chambers", c.getChambers)
+	c.mux.HandleFunc("GET /api/chambers/{tool}/{chamber}", c.getCharts)
+	c.mux.HandleFunc("POST /api/commands", c.postCommand)
+	return c, nil
+}
+
+// ServeHTTP serves the page and its API.
+func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !c.allowed(r.Host) {
+		problem(w, http.StatusForbidden, "host %q is not served here: ask by IP address on this machine, or name the host in the console's settings", r.Host)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	c.mux.ServeHTTP(w, r)
+}
+
+func (c *Console) allowed(host string) bool {
+	name := host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		name = h
+	}
+	name = strings.Trim(name, "[]")
+	if name == "localhost" {
+		return true
+	}
+	if ip := net.ParseIP(name); ip != nil { // an address can't be rebound
+		return true
+	}
+	return slices.Contains(c.o.Hosts, name)
+}
+
+// Say adds a moment to the timeline and shows it at once. Seq is set by the console, At to now if it is zero.
+func (c *Console) Say(m Moment) {
+	if m.At.IsZero() {
+		m.At = time.Now()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m.Seq = c.moments.next
+	c.moments.add(m)
+	for p := range c.pages {
+		if len(p.behind) >= maxBacklog {
+			p.behind, p.gap = nil, true
+		}
+		if !p.gap {
+			p.behind = append(p.behind, m)
+		}
+		signal(p.wake)
+	}
+}
+
+// HandedOver adds a finished hand-over to those that the page lists.
+func (c *Console) HandedOver(h Handover) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.handovers.add(h)
+	c.dirty = true
+	signal(c.wake)
+}
+
+// Changed tells that a plane looks different now; the pages show it within a tenth of a second and what it takes to read it.
+func (c *Console) Changed() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dirty = true
+	signal(c.wake)
+}
+
+func signal(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+// Run reads the planes while somebody looks, until ctx ends.
+func (c *Console) Run(ctx context.Context) {
+	t := time.NewTicker(c.o.Refresh)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.wake:
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(settle):
+			}
+		case <-t.C:
+		}
+		c.mu.Lock()
+		watched := len(c.pages) > 0
+		c.dirty = false
+		c.mu.Unlock()
+		if watched {
+			c.refresh(ctx)
+		}
+	}
+}
+
+// refresh reads both planes and hands what has changed to the pages.
+func (c *Console) refresh(ctx context.Context) {
+	nodes, workers := c.read(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if bytes.Equal(nodes, c.nodes) && bytes.Equal(workers, c.workers) {
+		return
+	}
+	c.nodes, c.workers = nodes, workers
+	for p := range c.pages {
+		signal(p.wake)
+	}
+}
+
+func (c *Console) read(ctx context.Context) (nodes, workers []byte) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	if c.o.Nodes != nil {
+		v, err := c.o.Nodes(ctx)
+		if err != nil {
+			v.Error = err.Error()
+		}
+		nodes = encode(v)
+	}
+	if c.o.Workers != nil {
+		v, err := c.o.Workers(ctx)
+		if err != nil {
+			v.Error = err.Error()
+		}
+		workers = encode(v)
+	}
+	return nodes, workers
+}
+
+func encode(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil { // a number that is not finite, say
+		b, _ = json.Marshal(map[string]string{"error": "can't be shown: " + err.Error()})
+	}
+	return b
+}
+
+// state is everything that a page shows at first.
+type state struct {
+	Title     string          `json:"title"`
+	Now       time.Time       `json:"now"`
+	Actions   bool            `json:"actions"`
+	Charts    bool            `json:"charts"`
+	Nodes     json.RawMessage `json:"nodes,omitempty"`
+	Workers   json.RawMessage `json:"workers,omitempty"`
+	Handovers []Handover      `json:"handovers"`
+	Events    []Moment        `json:"events"`
+	Next      uint64          `json:"next"` // sequence number that the next moment will have
+}
+
+func (c *Console) getState(w http.ResponseWriter, r *http.Request) {
+	c.refresh(r.Context())
+	c.mu.Lock()
+	s := state{Title: c.o.Title, Now: time.Now(), Actions: c.o.Token != "", Charts: c.o.Charts != nil, Nodes: c.nodes, Workers: c.workers,
+		Handovers: c.handovers.last(50), Events: c.moments.last(200), Next: c.moments.next}
+	c.mu.Unlock()
+	reply(w, s)
+}
+
+// getStream sends what changes as server-sent events: "nodes", "workers", "handovers", "events", and "gap" when the page has to ask
+// for the timeline again.
+func (c *Console) getStream(w http.ResponseWriter, r *http.Request) {
+	flusher, ok := w.(http.Flusher)
+	if !ok {
+		problem(w, http.StatusInternalServerError, "this server can't stream")
+		return
+	}
+	from, err := strconv.ParseUint(cmp.Or(r.URL.Query().Get("from"), "0"), 10, 64)
+	if err != nil {
+		problem(w, http.StatusBadRequest, "from is %q: give the sequence number of the next event", r.URL.Query().Get("from"))
+		return
+	}
+	p := &page{wake: make(chan struct{}, 1)}
+	c.mu.Lock()
+	p.behind = c.moments.since(from, maxBacklog)
+	p.gap = len(p.behind) > 0 && p.behind[0].Seq > from
+	c.pages[p] = struct{}{}
+	handed := c.handovers.next
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		delete(c.pages, p)
+		c.mu.Unlock()
+	}()
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	signal(p.wake)
+	signal(c.wake)
+	var nodes, workers []byte
+	beat := time.NewTicker(keepAlive)
+	defer beat.Stop()
+	for {
+		var out bytes.Buffer
+		select {
+		case <-r.Context().Done():
+			return
+		case <-beat.C:
+			out.WriteString(": still here\n\n")
+		case <-p.wake:
+			c.mu.Lock()
+			behind, gap := p.behind, p.gap
+			p.behind, p.gap = nil, false
+			newNodes, newWorkers := c.nodes, c.workers
+			var moved []Handover
+			if c.handovers.next > handed {
+				moved = c.handovers.since(handed, 200)
+				handed = c.handovers.next
+			}
+			c.mu.Unlock()
+			if gap {
+				frame(&out, "gap", []byte("{}"))
+			} else if len(behind) > 0 {
+				frame(&out, "events", encode(behind))
+			}
+			if len(moved) > 0 {
+				frame(&out, "handovers", encode(moved))
+			}
+			if !bytes.Equal(nodes, newNodes) {
+				nodes = newNodes
+				frame(&out, "nodes", nodes)
+			}
+			if !bytes.Equal(workers, newWorkers) {
+				workers = newWorkers
+				frame(&out, "workers", workers)
+			}
+		}
+		if out.Len() == 0 {
+			continue
+		}
+		if _, err := w.Write(out.Bytes()); err != nil {
+			return
+		}
+		flusher.Flush()
+	}
+}
+
+func frame(out *bytes.Buffer, event string, data []byte) {
+	fmt.Fprintf(out, "event: %s\ndata: %s\n\n", event, data)
+}
+
+// getEvents pages through the timeline, newest first: before is the sequence number to go back from.
+func (c *Console) getEvents(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	before, errB := strconv.ParseUint(cmp.Or(q.Get("before"), strconv.FormatUint(1<<63, 10)), 10, 64)
+	limit, errL := strconv.Atoi(cmp.Or(q.Get("limit"), "200"))
+	if errB != nil || errL != nil || limit < 1 || limit > 1000 {
+		problem(w, http.StatusBadRequest, "before is a sequence number, limit 1 to 1000")
+		return
+	}
+	plane, text := q.Get("plane"), strings.ToLower(q.Get("contains"))
+	c.mu.Lock()
+	found := c.moments.before(before, limit, func(m Moment) bool {
+		return (plane == "" || m.Plane == plane) && (text == "" ||
+			strings.Contains(strings.ToLower(m.Text), text) || strings.Contains(strings.ToLower(m.Subject), text) || strings.Contains(m.Kind, text))
+	})
+	c.mu.Unlock()
+	reply(w, found)
+}
+
+func (c *Console) getChambers(w http.ResponseWriter, r *http.Request) {
+	if c.o.Chambers == nil {
+		problem(w, http.StatusNotFound, "this console shows no chambers")
+		return
+	}
+	list, err := c.o.Chambers(r.Context(), r.URL.Query().Get("contains"), 50)
+	if err != nil {
+		problem(w, http.StatusBadGateway, "listing chambers: %v", err)
+		return
+	}
+	reply(w, list)
+}
+
+func (c *Console) getCharts(w http.ResponseWriter, r *http.Request) {
+	if c.o.Charts == nil {
+		problem(w, http.StatusNotFound, "this console shows no charts")
+		return
+	}
+	v, err := c.o.Charts(r.Context(), r.PathValue("tool"), r.PathValue("chamber"))
+	if err != nil {
+		problem(w, http.StatusBadGateway, "reading the charts of %s:%s: %v", r.PathValue("tool"), r.PathValue("chamber"), err)
+		return
+	}
+	reply(w, v)
+}
+
+// postCommand carries out what a person asks for. The token is a bearer token, which no foreign page can make a browser send.
+func (c *Console) postCommand(w http.ResponseWriter, r *http.Request) {
+	given, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	switch {
+	case c.o.Token == "":
+		problem(w, http.StatusForbidden, "this console is read-only: start it with a token to allow actions")
+		return
+	case subtle.ConstantTimeCompare([]byte(given), []byte(c.o.Token)) != 1:
+		problem(w, http.StatusUnauthorized, "the token is missing or wrong")
+		return
+	}
+	var cmd Command
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, 4096))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&cmd); err != nil {
+		problem(w, http.StatusBadRequest, "reading the command: %v", err)
+		return
+	}
+	if strings.TrimSpace(cmd.Reason) == "" {
+		problem(w, http.StatusBadRequest, "reason is empty: say why, it goes into the timeline")
+		return
+	}
+	text := strings.TrimSpace(cmd.Name + " " + cmd.Target)
+	if err := c.o.Act(r.Context(), cmd); err != nil {
+		c.Say(Moment{Plane: "console", Kind: "command.failed", Subject: cmd.Target, Level: "bad", Text: fmt.Sprintf("%s failed: %v (asked for because: %s)", text, err, cmd.Reason)})
+		status := http.StatusBadGateway
+		if errors.Is(err, ErrUnknownCommand) {
+			status = http.StatusBadRequest
+		}
+		problem(w, status, "%s: %v", text, err)
+		return
+	}
+	c.Say(Moment{Plane: "console", Kind: "command", Subject: cmd.Target, Text: fmt.Sprintf("%s: %s", text, cmd.Reason)})
+	c.Changed()
+	reply(w, map[string]bool{"ok": true})
+}
+
+func reply(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	_, _ = w.Write(encode(v))
+}
+
+func problem(w http.ResponseWriter, status int, format string, args ...any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(encode(map[string]string{"error": fmt.Sprintf(format, args...)}))
+}

@@ -1,0 +1,207 @@
+package console
+
+import "time"
+
+// NodePlane is what the page shows of the node plane. Times are absolute: the page computes ages.
+type NodePlane struct {
+	At            time.Time      `json:"at"`              // when it was observed
+	Error         string         `json:"error,omitempty"` // why parts are missing
+	Min           int            `json:"min"`             // MIN_WORKERS
+	Max           int            `json:"max"`             // MAX_WORKERS
+	Nodes         []Node         `json:"nodes"`
+	Pending       []PendingPod   `json:"pending"`
+	Action        *Action        `json:"action,omitempty"`
+	Decision      *Decision      `json:"decision,omitempty"`
+	Interruptions []Interruption `json:"interruptions"`
+	CPU           *float64       `json:"cpu,omitempty"`         // average utilisation of the workers, 0..1
+	CostPerHour   *float64       `json:"costPerHour,omitempty"` // US dollars, of the nodes that run now
+	CostSoFar     *float64       `json:"costSoFar,omitempty"`   // US dollars, since the console looks
+	Paused        bool           `json:"paused,omitempty"`      // somebody paused scaling
+}
+
+// NodeState is what a node is doing, by the words the page shows.
+type NodeState string
+
+// The states of a node, in the order of its life.
+const (
+	NodeLaunching   NodeState = "launching"   // the instance exists, its node has not joined
+	NodeNotReady    NodeState = "not ready"   // joined, not Ready
+	NodeReady       NodeState = "ready"       // takes work
+	NodeCordoned    NodeState = "cordoned"    // Ready, takes no new pods
+	NodeDraining    NodeState = "draining"    // its pods are being evicted by an action
+	NodeInterrupted NodeState = "interrupted" // the cloud announced that it will take it away
+	NodeTerminating NodeState = "terminating" // marked or ending
+	NodeLost        NodeState = "lost"        // the instance is gone, the Node object is not
+)
+
+// Node is one worker node.
+type Node struct {
+	Instance  string    `json:"instance"`
+	Name      string    `json:"name,omitempty"`
+	Zone      string    `json:"zone"`
+	Type      string    `json:"type,omitempty"`
+	Market    string    `json:"market,omitempty"`
+	State     NodeState `json:"state"`
+	Launched  time.Time `json:"launched,omitzero"`
+	Pods      int       `json:"pods"`
+	Room      int       `json:"room,omitempty"` // how many pods the node takes; 0: unknown
+	Workers   []string  `json:"workers,omitempty"`
+	Deadline  time.Time `json:"deadline,omitzero"` // when the cloud takes it away
+	Note      string    `json:"note,omitempty"`
+	CostHour  float64   `json:"costHour,omitempty"` // US dollars
+	Protected bool      `json:"protected,omitempty"`
+}
+
+// PendingPod is a pod, or several alike, that no node holds.
+type PendingPod struct {
+	Name     string `json:"name"`
+	Count    int    `json:"count"`
+	MilliCPU int64  `json:"milliCpu,omitempty"`
+	Memory   int64  `json:"memory,omitempty"` // bytes
+	NeverFit string `json:"neverFit,omitempty"`
+}
+
+// Action is the scaling action in progress.
+type Action struct {
+	ID      string    `json:"id"`
+	Kind    string    `json:"kind"` // scale-up or scale-down
+	Started time.Time `json:"started"`
+	Until   time.Time `json:"until,omitzero"` // when it is given up
+	Phases  []Phase   `json:"phases"`
+}
+
+// Phase is one step of an action.
+type Phase struct {
+	Name   string `json:"name"`
+	State  string `json:"state"` // done, now, todo or failed
+	Detail string `json:"detail,omitempty"`
+}
+
+// Decision is the last decision with every gate.
+type Decision struct {
+	At     time.Time `json:"at"`
+	Action string    `json:"action"`
+	Reason string    `json:"reason"`
+	Detail string    `json:"detail,omitempty"`
+	Gates  []Gate    `json:"gates"`
+}
+
+// Gate is one condition as it was found.
+type Gate struct {
+	Name      string `json:"name"`
+	Value     string `json:"value"`
+	Threshold string `json:"threshold"`
+	Passed    bool   `json:"passed"`
+}
+
+// Interruption is an open interruption.
+type Interruption struct {
+	Instance    string    `json:"instance"`
+	Kind        string    `json:"kind"`
+	Opened      time.Time `json:"opened"`
+	Deadline    time.Time `json:"deadline,omitzero"`
+	Replacement string    `json:"replacement,omitempty"`
+	Phases      []Phase   `json:"phases"`
+}
+
+// WorkerPlane is what the page shows of the worker plane.
+type WorkerPlane struct {
+	At       time.Time `json:"at"`
+	Error    string    `json:"error,omitempty"`
+	Group    string    `json:"group"`
+	Leader   string    `json:"leader,omitempty"`
+	Epoch    uint64    `json:"epoch"`
+	Version  uint64    `json:"version"` // of the assignment map
+	Expected int       `json:"expected,omitempty"`
+	Keys     int       `json:"keys,omitempty"` // in all slots
+	Workers  []Worker  `json:"workers"`
+	Owners   []int32   `json:"owners"` // by slot: index into Workers, -1 for nobody
+	Next     []int32   `json:"next"`   // by slot: who takes it over, -1 for nobody
+}
+
+// Worker is one worker of the group.
+type Worker struct {
+	ID      string    `json:"id"`
+	Pod     string    `json:"pod,omitempty"`
+	Node    string    `json:"node,omitempty"`
+	State   string    `json:"state"`
+	Leading bool      `json:"leading,omitempty"`
+	Slots   int       `json:"slots"`
+	Keys    int       `json:"keys,omitempty"`
+	Gaining int       `json:"gaining,omitempty"`
+	Losing  int       `json:"losing,omitempty"`
+	Since   time.Time `json:"since,omitzero"`
+}
+
+// Moment is one event of the timeline.
+type Moment struct {
+	Seq     uint64    `json:"seq"` // grows by one with every moment
+	At      time.Time `json:"at"`
+	Plane   string    `json:"plane"` // nodes, workers, alarms or console
+	Kind    string    `json:"kind"`
+	Subject string    `json:"subject,omitempty"` // instance, worker or chamber
+	Text    string    `json:"text"`
+	Level   string    `json:"level,omitempty"` // "", good, warn or bad
+}
+
+// Handover is one slot's way from one owner to the next.
+type Handover struct {
+	Slot  int           `json:"slot"`
+	From  string        `json:"from"`
+	To    string        `json:"to"`
+	At    time.Time     `json:"at"`
+	Pause time.Duration `json:"pauseNs"` // the slot was served by nobody for this long
+}
+
+// ChamberInfo names a chamber that has charts.
+type ChamberInfo struct {
+	Tool    string    `json:"tool"`
+	Chamber string    `json:"chamber"`
+	Last    time.Time `json:"last,omitzero"`
+	Alarms  int       `json:"alarms,omitempty"` // open ones
+}
+
+// Series is one control chart of a chamber.
+type Series struct {
+	SVID   string  `json:"svid"`
+	Step   string  `json:"step,omitempty"`
+	Stat   string  `json:"stat"`
+	Unit   string  `json:"unit,omitempty"`
+	Points []Point `json:"points"`
+}
+
+// Point is one point of a control chart, with the limits that held for it.
+type Point struct {
+	At      time.Time `json:"at"`
+	Context string    `json:"context"`
+	Value   *float64  `json:"value"` // absent: not a finite number
+	Lower   *float64  `json:"lower,omitempty"`
+	Centre  *float64  `json:"centre,omitempty"`
+	Upper   *float64  `json:"upper,omitempty"`
+	Flags   []string  `json:"flags,omitempty"` // the rules it breaks
+}
+
+// Alarm is an alarm of a chamber.
+type Alarm struct {
+	ID    string    `json:"id"`
+	At    time.Time `json:"at"`
+	Text  string    `json:"text"`
+	State string    `json:"state"` // open, acknowledged or cleared
+}
+
+// Charts is what the page shows of one chamber.
+type Charts struct {
+	Tool    string   `json:"tool"`
+	Chamber string   `json:"chamber"`
+	Owner   string   `json:"owner,omitempty"`
+	Slot    int      `json:"slot"`
+	Series  []Series `json:"series"`
+	Alarms  []Alarm  `json:"alarms"`
+}
+
+// Command is what a person asks for on the page.
+type Command struct {
+	Name   string `json:"name"`   // drain-worker, pause-scaling, resume-scaling or acknowledge
+	Target string `json:"target"` // worker, or alarm; "" where there is only one
+	Reason string `json:"reason"` // in the person's words, for the timeline
+}

@@ -1,0 +1,405 @@
+"use strict";
+// The page keeps one picture of the state, changed by what the server streams, and draws each panel from it at most once a frame.
+// Nothing is drawn by putting text together as HTML: names come from outside.
+
+const $ = (id) => document.getElementById(id);
+
+function el(tag, props, ...children) {
+  const e = document.createElement(tag);
+  for (const [k, v] of Object.entries(props || {})) {
+    if (k === "class") e.className = v;
+    else if (k.startsWith("on")) e.addEventListener(k.slice(2), v);
+    else e.setAttribute(k, v);
+  }
+  for (const c of children.flat()) if (c !== null && c !== undefined && c !== false) e.append(c);
+  return e;
+}
+
+function svg(tag, props, ...children) {
+  const e = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [k, v] of Object.entries(props || {})) e.setAttribute(k, v);
+  e.append(...children);
+  return e;
+}
+
+const S = { nodes: null, workers: null, handovers: [], events: [], next: 0, actions: false, charts: false, skew: 0, chamber: null, allGates: false };
+const now = () => Date.now() + S.skew;
+
+function age(ms) {
+  const s = Math.max(0, Math.round(ms / 1000));
+  if (s < 60) return s + "s";
+  if (s < 3600) return Math.floor(s / 60) + "m" + String(s % 60).padStart(2, "0") + "s";
+  if (s < 86400) return Math.floor(s / 3600) + "h" + String(Math.floor(s / 60) % 60).padStart(2, "0") + "m";
+  return Math.floor(s / 86400) + "d" + String(Math.floor(s / 3600) % 24).padStart(2, "0") + "h";
+}
+const since = (t) => age(now() - Date.parse(t));
+const clock = (t) => new Date(t).toLocaleTimeString([], { hour12: false }) + "." + String(new Date(t).getMilliseconds()).padStart(3, "0");
+const money = (v) => (v < 1 ? v.toFixed(3) : v.toFixed(2)) + " $";
+const plural = (n, one, many) => n + " " + (n === 1 ? one : many || one + "s");
+
+// ---- drawing, once a frame, only what changed
+
+const dirty = new Set();
+function draw(...panels) {
+  if (!dirty.size) requestAnimationFrame(flush);
+  panels.forEach((p) => dirty.add(p));
+}
+const panels = {
+  head: drawHead, nodes: drawNodes, action: drawAction, decision: drawDecision, workers: drawWorkers, slots: drawSlots,
+  handovers: drawHandovers, charts: drawCharts, events: drawEvents,
+};
+function flush() {
+  const todo = [...dirty];
+  dirty.clear();
+  for (const p of todo) panels[p]();
+  document.body.dataset.drawn = String(Number(document.body.dataset.drawn || 0) + 1);
+}
+setInterval(() => draw("head", "nodes", "action", "handovers"), 1000); // ages
+
+function drawHead() {
+  const parts = [];
+  const n = S.nodes, w = S.workers;
+  if (n && n.nodes) {
+    const ready = n.nodes.filter((x) => x.state === "ready").length;
+    parts.push(`${ready} of ${plural(n.nodes.length, "node")} ready`);
+    const pending = (n.pending || []).reduce((a, p) => a + p.count, 0);
+    if (pending) parts.push(plural(pending, "pod") + " pending");
+    if ((n.interruptions || []).length) parts.push(plural(n.interruptions.length, "interruption"));
+    if (n.paused) parts.push("scaling paused");
+  }
+  if (w && w.workers) {
+    const stable = w.workers.filter((x) => x.state === "STABLE").length;
+    parts.push(`${stable} of ${plural(w.workers.length, "worker")} stable`);
+  }
+  const open = S.openAlarms || 0;
+  if (open) parts.push(plural(open, "open alarm"));
+  $("health").textContent = parts.join(" · ");
+}
+
+const NODE_STYLE = { ready: "s-good", launching: "s-busy", "not ready": "s-warn", cordoned: "s-warn", draining: "s-warn", interrupted: "s-bad", terminating: "s-bad", lost: "s-bad" };
+
+function drawNodes() {
+  const n = S.nodes;
+  $("nodes").hidden = !n;
+  if (!n) return;
+  showError("nodes-error", n.error);
+  const meta = [`${n.nodes.length} (min ${n.min}, max ${n.max})`];
+  if (n.cpu !== undefined && n.cpu !== null) meta.push(`CPU ${(n.cpu * 100).toFixed(0)} %`);
+  if (n.costPerHour !== undefined) meta.push(money(n.costPerHour) + " an hour");
+  if (n.costSoFar !== undefined) meta.push(money(n.costSoFar) + " so far");
+  $("nodes-meta").textContent = meta.join(" · ");
+  const zones = new Map();
+  for (const x of n.nodes) zones.set(x.zone, [...(zones.get(x.zone) || []), x]);
+  const head = (z, list) => el("b", {}, `${z || "no zone"} · ${list.length}`);
+  $("zones").replaceChildren(...[...zones].sort((a, b) => (a[0] < b[0] ? -1 : 1)).map(([z, list]) =>
+    el("div", { class: "zone" }, head(z, list), ...list.map(drawNode))));
+  const pending = n.pending || [];
+  $("pending").replaceChildren(...(pending.length ? [el("h3", {}, "Pending pods"), el("table", {}, el("tbody", {}, ...pending.map((p) => el("tr", {},
+    el("td", {}, p.name), el("td", { class: "num" }, "× " + p.count),
+    el("td", {}, [p.milliCpu ? p.milliCpu + "m CPU" : "", p.memory ? Math.round(p.memory / 1048576) + " MiB" : ""].filter(Boolean).join(", ")),
+    el("td", { class: "warn" }, p.neverFit ? "fits no node: " + p.neverFit : "")))))] : []));
+}
+
+function drawNode(x) {
+  const style = NODE_STYLE[x.state] || "";
+  const facts = [x.type, x.market, x.launched ? since(x.launched) : ""].filter(Boolean);
+  facts.push(x.room ? `${x.pods}/${x.room} pods` : plural(x.pods, "pod"));
+  if ((x.workers || []).length) facts.push(plural(x.workers.length, "worker"));
+  if (x.costHour) facts.push(money(x.costHour) + "/h");
+  return el("div", { class: "node " + style, "data-instance": x.instance, "data-state": x.state },
+    el("div", { class: "top" }, el("span", { class: "id", title: x.instance }, x.name || x.instance), el("span", { class: "badge " + style }, x.state)),
+    el("div", { class: "facts" }, ...facts.map((f) => el("span", {}, f)),
+      x.deadline ? el("span", { class: "bad" }, "taken away in " + age(Date.parse(x.deadline) - now())) : null,
+      x.note ? el("span", {}, x.note) : null),
+    x.room ? bar(x.pods / x.room) : null);
+}
+
+function bar(share) {
+  const i = el("i");
+  i.style.width = Math.min(100, Math.max(0, share * 100)) + "%";
+  return el("div", { class: "bar" }, i);
+}
+
+function showError(id, text) {
+  $(id).hidden = !text;
+  $(id).textContent = text || "";
+}
+
+function phaseList(phases) {
+  return el("ol", { class: "phases" }, ...phases.map((p) => el("li", { class: p.state, "data-phase": p.name }, p.name, p.detail ? el("small", {}, p.detail) : null)));
+}
+
+function drawAction() {
+  const n = S.nodes;
+  $("action").hidden = !n;
+  if (!n) return;
+  const a = n.action, open = n.interruptions || [], body = [];
+  $("action-meta").textContent = a ? `${a.kind} ${a.id}, for ${since(a.started)}` + (a.until ? `, given up in ${age(Date.parse(a.until) - now())}` : "") : "";
+  if (a) body.push(phaseList(a.phases));
+  for (const i of open) {
+    body.push(el("h3", {}, `${i.kind} of ${i.instance} `, el("span", { class: "meta" }, i.deadline ? age(Date.parse(i.deadline) - now()) + " left" : "for " + since(i.opened))), phaseList(i.phases));
+  }
+  if (!body.length) body.push(el("p", { class: "meta" }, n.paused ? "Scaling is paused." : "None: the cluster is what its policy wants, or the decision says why not."));
+  if (S.actions) {
+    body.push(n.paused ? el("button", { type: "button", onclick: () => ask("resume-scaling", "", "Resume scaling", "New actions may begin again.") }, "Resume scaling")
+      : el("button", { type: "button", onclick: () => ask("pause-scaling", "", "Pause scaling", "No new action will begin until scaling is resumed. An action in progress is carried to its end; interruptions are still handled.") }, "Pause scaling"));
+  }
+  $("action-body").replaceChildren(...body);
+}
+
+function drawDecision() {
+  const d = S.nodes && S.nodes.decision;
+  $("decision").hidden = !d;
+  if (!d) return;
+  $("decision-meta").textContent = "at " + clock(d.at);
+  const style = d.action === "NOOP" ? (d.reason === "STEADY" ? "good" : "warn") : "good";
+  $("verdict").replaceChildren(el("b", { class: style }, d.action === "NOOP" ? "Nothing" : d.action === "SCALE_UP" ? "Scale up" : "Scale down"),
+    `${d.action === "NOOP" ? (d.reason === "STEADY" ? "needed" : "— why not: " + d.reason) : "— " + d.reason}${d.detail ? ": " + d.detail : ""}`);
+  const gates = d.gates || [], shown = S.allGates ? gates : gates.filter((g) => !g.passed);
+  $("gates").tBodies[0].replaceChildren(...shown.map((g) => el("tr", { class: g.passed ? "" : "no" },
+    el("td", { "aria-label": g.passed ? "passed" : "not passed" }, g.passed ? "✓" : "✗"), el("td", {}, g.name), el("td", {}, g.value), el("td", {}, g.threshold))));
+  $("gates").hidden = shown.length === 0;
+  const passed = gates.length - gates.filter((g) => !g.passed).length;
+  $("gates-more").textContent = S.allGates ? "Show only what is not passed" : `Show all gates (${passed} of ${gates.length} passed)`;
+}
+
+const WORKER_STYLE = { STABLE: "s-good", REBALANCING: "s-busy", SCALING: "s-busy", EMERGENCY: "s-bad", DEGRADED: "s-bad", SHUTDOWN: "s-warn" };
+const hue = (i) => `hsl(${(i * 137.508) % 360} 62% ${isDark() ? 58 : 47}%)`;
+
+function drawWorkers() {
+  const w = S.workers;
+  $("workers").hidden = !w;
+  $("handovers").hidden = !w;
+  if (!w) return;
+  showError("workers-error", w.error);
+  const list = w.workers || [];
+  $("workers-meta").textContent = [`${list.length}` + (w.expected ? ` of ${w.expected} expected` : ""), w.leader ? `leader ${w.leader}` : "no leader",
+    `map version ${w.version}`, `epoch ${w.epoch}`, w.keys ? `${w.keys} keys` : ""].filter(Boolean).join(" · ");
+  const most = Math.max(1, ...list.map((x) => x.keys || x.slots));
+  $("worker-tiles").replaceChildren(...list.map((x, i) => {
+    const swatch = el("i");
+    swatch.style.background = hue(i);
+    return el("div", { class: "tile " + (WORKER_STYLE[x.state] || ""), "data-worker": x.id, "data-state": x.state, title: [x.pod, x.node, x.since ? since(x.since) : ""].filter(Boolean).join(" · ") },
+      el("b", {}, swatch, el("span", {}, x.id + (x.leading ? " ★" : "")), S.actions ? el("button", { class: "small", type: "button", title: "Drain " + x.id, onclick: () => ask("drain-worker", x.id, "Drain " + x.id, `${x.id} hands its ${x.slots} slots to the others and gets none until it is let back.`) }, "⏏") : null),
+      el("span", {}, x.state.toLowerCase() + (x.node ? " on " + x.node : "")),
+      el("span", {}, plural(x.slots, "slot") + (x.keys ? `, ${x.keys} keys` : ""), x.gaining || x.losing ? el("span", { class: "delta" }, ` +${x.gaining || 0} −${x.losing || 0}`) : null),
+      bar((x.keys || x.slots) / most));
+  }));
+}
+
+const isDark = () => (document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+
+let grid = null; // of the canvas: columns, cell size
+function drawSlots() {
+  const w = S.workers, c = $("slots");
+  if (!w || !w.owners || !c.clientWidth) return;
+  const n = w.owners.length, ratio = devicePixelRatio || 1;
+  const cell = Math.max(5, Math.min(14, Math.floor(Math.sqrt((c.clientWidth * 96) / Math.max(1, n)))));
+  const cols = Math.max(1, Math.floor(c.clientWidth / cell)), rows = Math.ceil(n / cols);
+  grid = { cell, cols, n };
+  c.style.height = rows * cell + "px";
+  c.width = c.clientWidth * ratio;
+  c.height = rows * cell * ratio;
+  const g = c.getContext("2d");
+  g.scale(ratio, ratio);
+  const css = getComputedStyle(document.documentElement);
+  let moving = 0, nobody = 0;
+  for (let s = 0; s < n; s++) {
+    const x = (s % cols) * cell, y = Math.floor(s / cols) * cell, o = w.owners[s], next = (w.next || [])[s];
+    g.fillStyle = o >= 0 ? hue(o) : css.getPropertyValue("--bad");
+    g.fillRect(x, y, cell - 1, cell - 1);
+    if (o < 0) nobody++;
+    if (next >= 0) {
+      moving++;
+      g.fillStyle = css.getPropertyValue("--panel");
+      g.fillRect(x + cell / 4, y + cell / 4, cell / 2 - 1, cell / 2 - 1);
+    }
+  }
+  $("slots-meta").textContent = [plural(n, "slot"), moving ? moving + " moving" : "none moving", nobody ? nobody + " without an owner" : ""].filter(Boolean).join(" · ");
+  c.setAttribute("aria-label", `${n} slots by owner, ${moving} moving, ${nobody} without an owner`);
+}
+$("slots").addEventListener("mousemove", (ev) => {
+  const w = S.workers;
+  if (!grid || !w) return;
+  const s = Math.floor(ev.offsetY / grid.cell) * grid.cols + Math.floor(ev.offsetX / grid.cell);
+  if (s < 0 || s >= grid.n) return;
+  const name = (i) => (i >= 0 && w.workers[i] ? w.workers[i].id : "nobody");
+  $("slot-tip").textContent = `slot ${s}: ${name(w.owners[s])}` + ((w.next || [])[s] >= 0 ? ` → ${name(w.next[s])}` : "");
+});
+
+function drawHandovers() {
+  const rows = S.handovers.slice(-40).reverse(), pauses = S.handovers.map((h) => h.pauseNs / 1e6).sort((a, b) => a - b);
+  $("handovers-meta").textContent = pauses.length ? `last ${pauses.length}: pause p50 ${pauses[Math.floor(pauses.length / 2)].toFixed(0)} ms, max ${pauses[pauses.length - 1].toFixed(0)} ms` : "none yet";
+  $("handover-rows").replaceChildren(...rows.map((h) => el("tr", {}, el("td", {}, String(h.slot)), el("td", {}, h.from || "nobody"), el("td", {}, h.to),
+    el("td", { class: "num" }, (h.pauseNs / 1e6).toFixed(0) + " ms"), el("td", { class: "num" }, since(h.at)))));
+}
+
+// ---- timeline
+
+const PAGE = 400; // rows in the document; older ones come on demand
+const planeShown = (m) => { const b = document.querySelector(`[data-plane="${m.plane}"]`); return !b || b.checked; };
+function eventShown(m) {
+  const text = $("event-find").value.trim().toLowerCase();
+  return planeShown(m) && (!text || (m.text + " " + m.kind + " " + (m.subject || "")).toLowerCase().includes(text));
+}
+let lastDrawn = 0;
+function drawEvents() {
+  const list = S.events.filter(eventShown), newest = list.slice(-S.rows).reverse();
+  $("events").replaceChildren(...newest.map((m) => el("li", { class: m.seq >= lastDrawn && lastDrawn ? "fresh" : "", "data-seq": m.seq },
+    el("time", { datetime: m.at, title: m.at }, clock(m.at)), el("span", { class: "plane" }, m.plane), el("span", { class: "kind " + (m.level || "") }, m.kind), el("span", {}, m.text))));
+  lastDrawn = S.next;
+  $("timeline-meta").textContent = `${S.next} since the start`;
+  $("older").hidden = S.oldest === 0 && S.rows >= list.length;
+}
+S.rows = 120;
+S.oldest = 0;
+function addEvents(list) {
+  for (const m of list) if (m.seq >= S.next) { S.events.push(m); S.next = m.seq + 1; }
+  if (S.events.length > 5 * PAGE) { S.events.splice(0, S.events.length - 4 * PAGE); }
+  S.oldest = S.events.length ? S.events[0].seq : 0;
+  draw("events");
+}
+$("older").addEventListener("click", async () => {
+  const shown = S.events.filter(eventShown).length;
+  if (shown <= S.rows && S.oldest > 0) {
+    const older = await get(`api/events?before=${S.oldest}&limit=400`);
+    if (older) { S.events = [...older.reverse(), ...S.events]; S.oldest = S.events.length ? S.events[0].seq : 0; }
+  }
+  S.rows += 200;
+  draw("events");
+});
+document.querySelectorAll("[data-plane]").forEach((b) => b.addEventListener("change", () => draw("events")));
+$("event-find").addEventListener("input", () => draw("events"));
+
+// ---- chambers
+
+async function get(url) {
+  try {
+    const r = await fetch(url);
+    const body = await r.json();
+    if (!r.ok) throw new Error(body.error || r.statusText);
+    return body;
+  } catch (err) {
+    $("link").textContent = String(err.message || err);
+    return null;
+  }
+}
+
+let findTimer = 0;
+$("chamber-find").addEventListener("input", () => { clearTimeout(findTimer); findTimer = setTimeout(findChambers, 150); });
+async function findChambers() {
+  const list = (await get("api/chambers?contains=" + encodeURIComponent($("chamber-find").value.trim()))) || [];
+  $("chamber-list").replaceChildren(...list.slice(0, 16).map((c) => el("li", {}, el("button", { type: "button", class: c.alarms ? "small danger" : "small", onclick: () => openChamber(c.tool, c.chamber) },
+    `${c.tool}:${c.chamber}` + (c.alarms ? ` (${plural(c.alarms, "alarm")})` : "")))));
+  S.openAlarms = list.reduce((a, c) => a + (c.alarms || 0), 0);
+  draw("head");
+}
+async function openChamber(tool, chamber) {
+  S.chamber = { tool, chamber };
+  const c = await get(`api/chambers/${encodeURIComponent(tool)}/${encodeURIComponent(chamber)}`);
+  if (c) { S.chart = c; draw("charts"); }
+}
+function drawCharts() {
+  const c = S.chart;
+  $("chamber").hidden = !S.charts;
+  if (!c) return;
+  $("chamber-meta").textContent = `${c.tool}:${c.chamber}` + (c.owner ? ` · slot ${c.slot} at ${c.owner}` : "");
+  const alarms = c.alarms || [];
+  $("charts").replaceChildren(
+    ...(alarms.length ? [el("table", {}, el("tbody", {}, ...alarms.slice(0, 8).map((a) => el("tr", {}, el("td", {}, clock(a.at)), el("td", { class: a.state === "open" ? "bad" : "" }, a.state), el("td", {}, a.text),
+      el("td", {}, S.actions && a.state === "open" ? el("button", { class: "small", type: "button", onclick: () => ask("acknowledge", a.id, "Acknowledge", a.text) }, "acknowledge") : null)))))] : [el("p", { class: "meta" }, "No alarms.")]),
+    ...(c.series || []).map(controlChart));
+}
+
+function controlChart(s) {
+  const W = 600, H = 132, left = 56, right = 8, top = 8, bottom = 18, pts = s.points || [];
+  const vals = pts.flatMap((p) => [p.value, p.lower, p.upper]).filter((v) => typeof v === "number");
+  let lo = Math.min(...vals), hi = Math.max(...vals);
+  if (!vals.length) { lo = 0; hi = 1; }
+  if (hi === lo) { hi += Math.abs(hi) * 0.01 || 1; lo -= Math.abs(lo) * 0.01 || 1; }
+  const pad = (hi - lo) * 0.06; lo -= pad; hi += pad;
+  const x = (i) => left + (pts.length < 2 ? 0.5 : i / (pts.length - 1)) * (W - left - right), y = (v) => top + (1 - (v - lo) / (hi - lo)) * (H - top - bottom);
+  const path = (f) => { let d = "", pen = false; pts.forEach((p, i) => { const v = f(p); if (typeof v !== "number") { pen = false; return; } d += `${pen ? "L" : "M"}${x(i).toFixed(1)} ${y(v).toFixed(1)}`; pen = true; }); return d; };
+  const flagged = pts.filter((p) => (p.flags || []).length).length;
+  const label = (v) => svg("text", { x: left - 5, y: y(v) + 4, "text-anchor": "end" }, document.createTextNode(Number(v).toPrecision(4)));
+  const g = svg("svg", { viewBox: `0 0 ${W} ${H}`, preserveAspectRatio: "none", role: "img", "aria-label": `${s.svid} ${s.stat}: ${pts.length} points, ${flagged} flagged` },
+    svg("path", { class: "limit", d: path((p) => p.upper) }), svg("path", { class: "limit", d: path((p) => p.lower) }), svg("path", { class: "centre", d: path((p) => p.centre) }), svg("path", { class: "line", d: path((p) => p.value) }),
+    ...pts.map((p, i) => typeof p.value === "number" ? svg("circle", { cx: x(i), cy: y(p.value), r: (p.flags || []).length ? 4 : 2, class: (p.flags || []).length ? "flag" : "dot" }, svg("title", {}, document.createTextNode(`${p.context} ${p.at}\n${p.value}${(p.flags || []).length ? "\n" + p.flags.join(", ") : ""}`))) : ""),
+    label(lo + pad), label(hi - pad));
+  g.setAttribute("preserveAspectRatio", "xMidYMid meet");
+  return el("div", { class: "chart" }, el("h4", {}, `${s.svid}${s.step ? " · step " + s.step : ""} · ${s.stat}${s.unit ? " (" + s.unit + ")" : ""} `, el("span", { class: flagged ? "bad" : "meta" }, flagged ? `${flagged} of ${plural(pts.length, "point")} flagged` : plural(pts.length, "point") + ", none flagged")), g);
+}
+
+// ---- actions
+
+let asked = null;
+function ask(name, target, title, text) {
+  asked = { name, target };
+  $("ask-title").textContent = title + "?";
+  $("ask-text").textContent = text;
+  $("ask-reason").value = "";
+  $("ask-token").value = sessionStorage.getItem("token") || "";
+  $("ask-error").hidden = true;
+  $("ask").showModal();
+  $("ask-reason").focus();
+}
+$("ask-cancel").addEventListener("click", () => $("ask").close());
+$("ask-form").addEventListener("submit", async (ev) => {
+  ev.preventDefault();
+  const token = $("ask-token").value;
+  try {
+    const r = await fetch("api/commands", { method: "POST", headers: { Authorization: "Bearer " + token, "Content-Type": "application/json" }, body: JSON.stringify({ ...asked, reason: $("ask-reason").value }) });
+    const body = await r.json();
+    if (!r.ok) throw new Error(body.error);
+    sessionStorage.setItem("token", token);
+    $("ask").close();
+  } catch (err) {
+    $("ask-error").hidden = false;
+    $("ask-error").textContent = err.message;
+  }
+});
+
+// ---- keyboard, theme
+
+$("gates-more").addEventListener("click", () => { S.allGates = !S.allGates; draw("decision"); });
+function setTheme(t) { document.documentElement.dataset.theme = t; localStorage.setItem("theme", t); draw("workers", "slots"); }
+if (localStorage.getItem("theme")) document.documentElement.dataset.theme = localStorage.getItem("theme");
+$("theme").addEventListener("click", () => setTheme(isDark() ? "light" : "dark"));
+$("help").addEventListener("click", () => $("keys").showModal());
+document.addEventListener("keydown", (ev) => {
+  if (ev.target.matches("input, textarea") || ev.ctrlKey || ev.metaKey || ev.altKey || document.querySelector("dialog[open]")) return;
+  const shown = [...document.querySelectorAll("main > section:not([hidden])")];
+  if (/^[1-9]$/.test(ev.key) && shown[ev.key - 1]) { shown[ev.key - 1].focus(); shown[ev.key - 1].scrollIntoView({ block: "start" }); ev.preventDefault(); }
+  else if (ev.key === "/" && S.charts) { $("chamber-find").focus(); ev.preventDefault(); }
+  else if (ev.key === "e") { $("event-find").focus(); ev.preventDefault(); }
+  else if (ev.key === "t") setTheme(isDark() ? "light" : "dark");
+  else if (ev.key === "?") $("keys").showModal();
+});
+addEventListener("resize", () => draw("slots"));
+
+// ---- the stream
+
+let stream = null;
+function link(text, cls) { $("link").textContent = text; $("link").className = "link " + cls; }
+async function begin() {
+  const s = await get("api/state");
+  if (!s) { link("no answer; trying again", "lost"); setTimeout(begin, 2000); return; }
+  S.skew = Date.parse(s.now) - Date.now();
+  document.title = s.title === "Muster" ? "Muster" : s.title + " · Muster";
+  $("title").textContent = s.title;
+  Object.assign(S, { nodes: s.nodes || null, workers: s.workers || null, handovers: s.handovers || [], events: s.events || [], next: s.next, actions: s.actions, charts: s.charts });
+  S.oldest = S.events.length ? S.events[0].seq : 0;
+  draw(...Object.keys(panels));
+  if (S.charts && !$("chamber-list").children.length) findChambers();
+  if (stream) stream.close();
+  stream = new EventSource("api/stream?from=" + s.next);
+  const on = (name, f) => stream.addEventListener(name, (ev) => f(JSON.parse(ev.data)));
+  on("nodes", (v) => { S.nodes = v; draw("head", "nodes", "action", "decision"); });
+  on("workers", (v) => { S.workers = v; draw("head", "workers", "slots"); });
+  on("handovers", (v) => { S.handovers = [...S.handovers, ...v].slice(-200); draw("handovers"); });
+  on("events", (v) => { addEvents(v); if (v.some((m) => m.plane === "alarms")) { clearTimeout(findTimer); findTimer = setTimeout(findChambers, 400); } });
+  on("gap", () => begin());
+  stream.onopen = () => link("live", "live");
+  stream.onerror = () => { link("connection lost; trying again", "lost"); stream.close(); setTimeout(begin, 1500); };
+}
+begin();

@@ -1,0 +1,350 @@
+package analyze
+
+import (
+	"cmp"
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"math"
+	"slices"
+
+	"github.com/muster-dev/muster/defender/spc"
+	"github.com/muster-dev/muster/defender/trace"
+	"github.com/muster-dev/muster/defender/uchart"
+)
+
+//go:embed report.html
+var page string
+
+// What a report shows at most.
+const (
+	maxCharts   = 8  // control charts of a group
+	maxDetails  = 12 // flagged runs of a group, in detail
+	maxOverlays = 3  // trace overlays of a flagged run
+	maxOthers   = 20 // runs behind an overlay
+)
+
+type groupView struct {
+	Group   *Group
+	Counts  Counts
+	Scores  template.HTML
+	T2, Q   template.HTML
+	Charts  []template.HTML
+	Details []detailView
+	Hidden  int // flagged runs that aren't shown in detail
+}
+
+type detailView struct {
+	Run    *Run
+	By     template.HTML
+	Traces []template.HTML
+}
+
+// WriteHTML writes the report as one page without any reference to another place.
+func (r *Report) WriteHTML(w io.Writer) error {
+	t, err := template.New("report").Funcs(template.FuncMap{"percent": percent}).Parse(page)
+	if err != nil {
+		return fmt.Errorf("writing the report: %w", err)
+	}
+	var views []groupView
+	for _, g := range r.Groups {
+		views = append(views, g.view())
+	}
+	if err := t.Execute(w, map[string]any{"Report": r, "Groups": views}); err != nil {
+		return fmt.Errorf("writing the report: %w", err)
+	}
+	return nil
+}
+
+func percent(part, whole int) string {
+	if whole == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(whole))
+}
+
+func (g *Group) view() groupView {
+	v := groupView{Group: g, Counts: g.Counts()}
+	multivariate := func(of func(*uchart.Multivariate) (float64, float64)) func(*Run) (float64, float64, bool) {
+		return func(run *Run) (float64, float64, bool) {
+			if run.Verdict.Multivariate == nil {
+				return 0, 0, false
+			}
+			x, limit := of(run.Verdict.Multivariate)
+			return x, limit, true
+		}
+	}
+	v.Scores = g.series("Largest distance of a single chart, in sigmas (log scale)", func(run *Run) (float64, float64, bool) {
+		return run.Verdict.Score, run.Verdict.ScoreLimit, run.Verdict.ScoreLimit > 0
+	})
+	v.T2 = g.series("Hotelling's T² (log scale)", multivariate(func(m *uchart.Multivariate) (float64, float64) { return m.T2, m.T2Limit }))
+	v.Q = g.series("Q, squared prediction error (log scale)", multivariate(func(m *uchart.Multivariate) (float64, float64) { return m.Q, m.QLimit }))
+	for _, c := range g.worstCharts() {
+		v.Charts = append(v.Charts, g.controlChart(c))
+	}
+	for _, run := range g.Runs {
+		if !run.Verdict.Flagged() {
+			continue
+		}
+		if len(v.Details) == maxDetails {
+			v.Hidden++
+			continue
+		}
+		v.Details = append(v.Details, g.detail(run))
+	}
+	return v
+}
+
+// series draws one figure of each run with its limit, on a logarithmic scale since
+// faults are often a hundred times out.
+func (g *Group) series(title string, of func(*Run) (value, limit float64, ok bool)) template.HTML {
+	p := newPlot(title, 960, 220)
+	log := func(v float64) float64 { return math.Log10(max(v, 1e-3)) }
+	var xs, values, limits []float64
+	for i, run := range g.Runs {
+		v, limit, ok := of(run)
+		if !ok {
+			v, limit = math.NaN(), math.NaN()
+		} else {
+			v, limit = log(v), log(limit)
+		}
+		xs, values, limits = append(xs, float64(i+1)), append(values, v), append(limits, limit)
+		p.reach(float64(i+1), v)
+		p.reach(float64(i+1), limit)
+	}
+	if p.x0 > p.x1 {
+		return ""
+	}
+	p.reach(1, p.y0)
+	p.reach(float64(len(g.Runs)), p.y0)
+	p.settle()
+	p.logAxes("run")
+	p.line("signal", xs, values)
+	p.line("limit", xs, limits)
+	for i, run := range g.Runs {
+		class := "dot"
+		if values[i] > limits[i] {
+			class = "out"
+		}
+		p.dot(class, xs[i], values[i], fmt.Sprintf("%s%s: %.4g, limit %.4g", run.Context, faultOf(run), math.Pow(10, values[i]), math.Pow(10, limits[i])))
+	}
+	return template.HTML(p.String()) //nolint:gosec // built of escaped texts
+}
+
+func faultOf(run *Run) string {
+	if run.Fault == "" {
+		return ""
+	}
+	return " (" + run.Fault + ")"
+}
+
+// logAxes draws axes for logarithms to the base 10.
+func (p *plot) logAxes(xLabel string) {
+	for e := math.Floor(p.y0); e <= p.y1; e++ {
+		for _, f := range []float64{1, 2, 5} {
+			y := e + math.Log10(f)
+			if y < p.y0 || y > p.y1 || f != 1 && p.y1-p.y0 > 2.5 {
+				continue
+			}
+			p.add(`<line class="grid" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, p.left, p.width-p.right, p.py(y), p.py(y))
+			p.add(`<text class="tick" text-anchor="end" x="%.1f" y="%.1f">%s</text>`, p.left-5, p.py(y)+3.5, label(f*math.Pow(10, e)))
+		}
+	}
+	for _, x := range ticksOf(p.x0, p.x1, 12) {
+		p.add(`<text class="tick" text-anchor="middle" x="%.1f" y="%.1f">%s</text>`, p.px(x), p.height-p.foot+14, label(x))
+	}
+	p.add(`<text class="tick" text-anchor="end" x="%.1f" y="%.1f">%s</text>`, p.width-p.right, p.height-1, template.HTMLEscapeString(xLabel))
+	p.add(`<text class="title" x="2" y="15">%s</text>`, template.HTMLEscapeString(p.title))
+}
+
+// chartKey names one chart.
+type chartKey struct {
+	svid string
+	step int32
+	stat uchart.Statistic
+}
+
+// worstCharts returns the charts that were outside most often, then farthest.
+func (g *Group) worstCharts() []chartKey {
+	type weight struct {
+		times int
+		far   float64
+	}
+	weights := map[chartKey]weight{}
+	for _, run := range g.Runs {
+		for _, v := range run.Verdict.Violations {
+			k := chartKey{v.SVID, v.Step, v.Statistic}
+			w := weights[k]
+			weights[k] = weight{w.times + 1, max(w.far, math.Abs(v.Sigmas))}
+		}
+	}
+	var keys []chartKey
+	for k := range weights {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b chartKey) int {
+		x, y := weights[a], weights[b]
+		return cmp.Or(cmp.Compare(y.times, x.times), cmp.Compare(y.far, x.far), cmp.Compare(a.svid, b.svid), cmp.Compare(a.step, b.step), cmp.Compare(a.stat, b.stat))
+	})
+	return keys[:min(len(keys), maxCharts)]
+}
+
+func (k chartKey) of(c *uchart.Chart) float64 {
+	svid := slices.Index(c.SVIDs, k.svid)
+	step, found := slices.BinarySearch(c.Steps, k.step)
+	if svid < 0 || !found {
+		return math.NaN()
+	}
+	v, ok := c.Value(svid, step, k.stat)
+	if !ok {
+		return math.NaN()
+	}
+	return v
+}
+
+// controlChart draws an individuals chart over all runs: limits are a Phase I
+// estimate from the runs that weren't flagged, and marks say which of Nelson's
+// rules a run completes.
+func (g *Group) controlChart(k chartKey) template.HTML {
+	p := newPlot(fmt.Sprintf("%s, step %d, %s", k.svid, k.step, k.stat), 620, 220)
+	var xs, values, usual []float64
+	for i, run := range g.Runs {
+		v := k.of(run.chart)
+		xs, values = append(xs, float64(i+1)), append(values, v)
+		if !run.Verdict.Flagged() && !math.IsNaN(v) {
+			usual = append(usual, v)
+		}
+		p.reach(float64(i+1), v)
+	}
+	base, err := spc.PhaseI{Estimator: spc.MedianMovingRange, MinN: 5}.Estimate(usual)
+	if err != nil { // it wanders, so that a quarter of the runs is outside
+		if base.Estimate, err = spc.MedianMovingRange.Of(usual); err == nil {
+			p.title += " (not stable: no run excluded)"
+		}
+	}
+	if err == nil {
+		l := base.Limits(3)
+		p.reach(1, l.Lower)
+		p.reach(1, l.Upper)
+	}
+	p.settle()
+	p.axes("run")
+	p.line("signal", xs, values)
+	var runs spc.Runs
+	if err == nil {
+		l := base.Limits(3)
+		p.level("center", l.Center)
+		p.level("limit", l.Upper)
+		p.level("limit", l.Lower)
+	}
+	for i, run := range g.Runs {
+		class, about := "dot", fmt.Sprintf("%s%s: %.6g", run.Context, faultOf(run), values[i])
+		if err == nil {
+			if hits := runs.Next(base.Z(values[i]), spc.Nelson1|spc.Nelson2|spc.Nelson3|spc.Nelson5|spc.Nelson6); hits != 0 {
+				class, about = "warn", about+", "+hits.String()
+				if hits&spc.Nelson1 != 0 {
+					class = "out"
+				}
+			}
+		}
+		p.dot(class, xs[i], values[i], about)
+	}
+	return template.HTML(p.String()) //nolint:gosec // built of escaped texts
+}
+
+// detail shows why one run is flagged.
+func (g *Group) detail(run *Run) detailView {
+	d := detailView{Run: run}
+	var svids []string
+	note := func(svid string) {
+		if !slices.Contains(svids, svid) && len(svids) < maxOverlays {
+			svids = append(svids, svid)
+		}
+	}
+	for i, v := range run.Verdict.Violations {
+		if i < 2 {
+			note(v.SVID)
+		}
+	}
+	if m := run.Verdict.Multivariate; m != nil && len(m.By) > 0 {
+		var names []string
+		var shares []float64
+		for _, b := range m.By {
+			names, shares = append(names, fmt.Sprintf("%s, step %d, %s", b.SVID, b.Step, b.Statistic)), append(shares, b.Share)
+			note(b.SVID)
+		}
+		which := "Contributions to Q"
+		if m.T2/m.T2Limit > m.Q/m.QLimit {
+			which = "Contributions to T²"
+		}
+		d.By = template.HTML(bars(which, names, shares)) //nolint:gosec // built of escaped texts
+	}
+	for _, v := range run.Verdict.Violations {
+		note(v.SVID)
+	}
+	if len(svids) == 0 && len(run.wafer.Trace.SVIDs) > 0 {
+		svids = run.wafer.Trace.SVIDs[:1]
+	}
+	for _, svid := range svids {
+		d.Traces = append(d.Traces, g.overlay(run, svid))
+	}
+	return d
+}
+
+// overlay draws a sensor's trace over those of the runs before it.
+func (g *Group) overlay(run *Run, svid string) template.HTML {
+	p := newPlot(svid+" of "+run.Context+" over runs that aren't flagged", 620, 220)
+	var others []*Run
+	for _, other := range g.Runs {
+		if other == run {
+			break
+		}
+		if !other.Verdict.Flagged() {
+			others = append(others, other)
+		}
+	}
+	others = others[max(0, len(others)-maxOthers):]
+	type curve struct{ xs, ys []float64 }
+	var curves []curve
+	for _, other := range append(others, run) {
+		xs, ys := samples(other.wafer, svid)
+		for i := range xs {
+			p.reach(xs[i], ys[i])
+		}
+		curves = append(curves, curve{xs, ys})
+	}
+	p.settle()
+	p.axes("s")
+	for i, c := range curves {
+		class := "other"
+		if i == len(curves)-1 {
+			class = "this"
+		}
+		p.line(class, c.xs, c.ys)
+	}
+	return template.HTML(p.String()) //nolint:gosec // built of escaped texts
+}
+
+// samples returns a sensor's trace since the run's beginning, without rows that go
+// back in time, thinned to what a screen can show.
+func samples(w *trace.Wafer, svid string) (xs, ys []float64) {
+	at := slices.Index(w.Trace.SVIDs, svid)
+	if at < 0 || len(w.Trace.Time) == 0 {
+		return nil, nil
+	}
+	const most = 1200
+	stride := max(1, len(w.Trace.Time)/most)
+	latest, start := math.Inf(-1), math.NaN()
+	for i := 0; i < len(w.Trace.Time); i += stride {
+		t := w.Trace.Time[i]
+		if math.IsNaN(t) || math.IsInf(t, 0) || t < latest {
+			continue
+		}
+		if latest = t; math.IsNaN(start) {
+			start = t
+		}
+		xs, ys = append(xs, t-start), append(ys, w.Trace.Values[at][i])
+	}
+	return xs, ys
+}

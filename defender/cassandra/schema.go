@@ -1,0 +1,71 @@
+package cassandra
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// tables creates what the store needs. T-charts are written once and expire together: time windows let whole files go. A chamber's
+// partition is read by ranges and grows slowly, some megabytes a month.
+const tables = `
+CREATE TABLE IF NOT EXISTS tcharts (
+	chamber text, context text, blob blob, expires_ns bigint,
+	PRIMARY KEY ((chamber, context))
+) WITH compaction = {'class': 'TimeWindowCompactionStrategy', 'compaction_window_unit': 'HOURS', 'compaction_window_size': '6'}
+  AND compression = {'enabled': 'false'} AND comment = 'T-charts: encoded, compressed already';
+
+CREATE TABLE IF NOT EXISTS chamber_rows (
+	chamber text, kind text, recipe text, end_ns bigint, context text,
+	fence text static,
+	of_recipe text, of_end_ns bigint,
+	product text, lot text, wafer text, start_ns bigint,
+	chart blob, verdict text, alarm_state text, alarm_reason text,
+	n int, expires_ns bigint,
+	PRIMARY KEY ((chamber), kind, recipe, end_ns, context)
+) WITH CLUSTERING ORDER BY (kind ASC, recipe ASC, end_ns DESC, context DESC)
+  AND compaction = {'class': 'TimeWindowCompactionStrategy', 'compaction_window_unit': 'DAYS', 'compaction_window_size': '7'}
+  AND comment = 'U-charts, alarms, attempts and the fence of a chamber';
+
+CREATE TABLE IF NOT EXISTS chambers (
+	bucket int, tool text, name text, weight bigint,
+	PRIMARY KEY ((bucket), tool, name)
+) WITH comment = 'registered chambers';
+
+CREATE TABLE IF NOT EXISTS alarmed (
+	bucket int, chamber text,
+	PRIMARY KEY ((bucket), chamber)
+) WITH comment = 'chambers that have had an alarm';
+`
+
+var keyspaceName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
+
+// CreateSchema creates the keyspace and the tables where they don't exist. replication is the keyspace's, as CQL has it, for example
+// {'class': 'NetworkTopologyStrategy', 'dc1': 3}. It needs the permission to create; [Open] doesn't.
+func CreateSchema(ctx context.Context, c Config, replication string) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	admin := c
+	admin.Keyspace = ""
+	session, err := admin.connect()
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	err = session.Query(fmt.Sprintf("CREATE KEYSPACE IF NOT EXISTS %s WITH replication = %s", c.Keyspace, replication)).ExecContext(ctx)
+	if err != nil {
+		return fmt.Errorf("creating keyspace %s: %w", c.Keyspace, err)
+	}
+	for statement := range strings.SplitSeq(tables, ";\n") {
+		if strings.TrimSpace(statement) == "" {
+			continue
+		}
+		statement = strings.Replace(statement, "IF NOT EXISTS ", "IF NOT EXISTS "+c.Keyspace+".", 1)
+		if err := session.Query(statement).ExecContext(ctx); err != nil {
+			return fmt.Errorf("creating the tables of keyspace %s: %w", c.Keyspace, err)
+		}
+	}
+	return session.AwaitSchemaAgreement(ctx)
+}

@@ -1,0 +1,159 @@
+package defender_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/defender/trace"
+	"github.com/muster-dev/muster/defender/uchart"
+)
+
+func TestAnAlarmIsOpenedRepeatedAndCleared(t *testing.T) {
+	t.Parallel()
+	states := map[byte]uchart.State{'.': uchart.Normal, 'A': uchart.Alarm, 'B': uchart.BadData, 'M': uchart.Maintenance, 'L': uchart.Learning}
+	for _, test := range []struct{ run, want string }{ // o opened, r repeated, c cleared
+		{"..A.A...A", "--o-r--co"},
+		{"A..A.....", "o--r--c--"},
+		{"AAA...", "orr--c"},
+		{"B..B...", "o--r--c"},
+		{"A.M.A", "o-c-o"},
+		{"M.A", "--o"},
+		{"LLL", "---"},
+	} {
+		var history []defender.UChart
+		got, opened := "", ""
+		for i := range test.run {
+			u := defender.UChart{Context: defender.ContextRef{Chamber: etcher, ID: fmt.Sprint("c", i)}, Verdict: uchart.Verdict{State: states[test.run[i]]}}
+			n, ok := defender.NoticeOf(history, u, 3)
+			again, okAgain := defender.NoticeOf(history, u, 3)
+			if n != again || ok != okAgain {
+				t.Errorf("%s: context %d gives another notice the second time", test.run, i)
+			}
+			switch {
+			case !ok:
+				got += "-"
+			case n.Event == defender.AlarmOpened:
+				opened = u.Context.ID
+				fallthrough
+			default:
+				got += string(n.Event[:1])
+				if n.Opened != opened || n.Count < 1 {
+					t.Errorf("%s: context %d: notice %+v, want it opened by %s", test.run, i, n, opened)
+				}
+			}
+			history = append(history, u)
+		}
+		if got != test.want {
+			t.Errorf("%s: notices are %s, want %s", test.run, got, test.want)
+		}
+	}
+}
+
+func (s *stage) notices() []defender.AlarmNotice {
+	s.t.Helper()
+	var list []defender.AlarmNotice
+	for _, m := range s.dead(defender.AlarmStream) {
+		var n defender.AlarmNotice
+		if err := json.Unmarshal(m.Data, &n); err != nil {
+			s.t.Fatal(err)
+		}
+		list = append(list, n)
+	}
+	return list
+}
+
+func TestMaintenanceStartsLimitsAnewAndClearsTheAlarm(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	d := s.defender(nil)
+	g := trace.Generator{Seed: 1}
+	at := now
+	next := func(id string, w *trace.Wafer) uchart.State {
+		t.Helper()
+		at = at.Add(time.Minute)
+		if err := d.Handle(t.Context(), s.context(id, w, at, first)); err != nil {
+			t.Fatal(err)
+		}
+		return s.last().Verdict.State
+	}
+	for i := range 12 {
+		next(fmt.Sprint("run", i), g.Wafer(i))
+	}
+	faulty, err := g.FaultyWafer(16, trace.Faults()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if state := next("faulty", faulty); state != uchart.Alarm {
+		t.Fatalf("the faulty wafer is %s", state)
+	}
+	recipe := s.last().Context.Recipe
+	at = at.Add(time.Minute)
+	data, err := defender.MarshalCompletion(defender.NewMaintenance(etcher, "pm-7", "", at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := s.context("unused", g.Wafer(1), at, first)
+	m.Data = data
+	for range 2 { // the second is a redelivery
+		if err := d.Handle(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if state := next("after", g.Wafer(20)); state != uchart.Learning {
+		t.Errorf("after maintenance a context is %s, want learning", state)
+	}
+	if state := s.last().Verdict.Limits.N; state != 0 {
+		t.Errorf("after maintenance limits rest on %d contexts", state)
+	}
+	// A context from before the maintenance, late, is judged by what was before it.
+	if err := d.Handle(t.Context(), s.context("late", g.Wafer(21), at.Add(-90*time.Second), first)); err != nil {
+		t.Fatal(err)
+	}
+	if state := s.last().Verdict.State; state != uchart.Normal {
+		t.Errorf("a late context from before is %s, want normal", state)
+	}
+	notices := s.notices()
+	if len(notices) != 2 || notices[0].Event != defender.AlarmOpened || notices[1].Event != defender.AlarmCleared || notices[1].Opened != "faulty" || notices[1].Recipe != recipe {
+		t.Errorf("notices are %+v, want the alarm opened and cleared", notices)
+	}
+}
+
+func TestDeadLettersAreListedAndSentAgain(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	m := s.context("killer", new(trace.Generator).Wafer(0), now, first)
+	for range 3 {
+		if _, err := s.store.Attempt(t.Context(), etcher, "killer", now.Add(24*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := s.defender(nil)
+	if err := d.Handle(t.Context(), m); err == nil {
+		t.Fatal("it was tried a fourth time")
+	}
+	letters, err := defender.DeadLetters(t.Context(), s.conn, 0, 10)
+	if err != nil || len(letters) != 1 {
+		t.Fatalf("letters are %+v, %v", letters, err)
+	}
+	l := letters[0]
+	if l.ID != "killer" || l.Chamber != etcher.String() || !strings.Contains(l.Error, "3 attempts") || l.Subject != m.Subject {
+		t.Errorf("the letter is %+v", l)
+	}
+	if _, err := defender.Requeue(t.Context(), s.conn, s.store, l.Sequence+7); err == nil || !strings.Contains(err.Error(), "no dead letter") {
+		t.Errorf("a letter that isn't there: %v", err)
+	}
+	if _, err := defender.Requeue(t.Context(), s.conn, s.store, l.Sequence); err != nil {
+		t.Fatal(err)
+	}
+	if letters, err = defender.DeadLetters(t.Context(), s.conn, 0, 10); err != nil || len(letters) != 0 {
+		t.Errorf("after requeueing the letters are %+v, %v", letters, err)
+	}
+	// The message came again, with a clean record.
+	if err := d.Handle(t.Context(), m); err != nil {
+		t.Errorf("after requeueing: %v", err)
+	}
+}

@@ -1,0 +1,354 @@
+package strategy
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+	"sigs.k8s.io/yaml"
+
+	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/defender/uchart"
+)
+
+//go:embed schema.json
+var schema []byte
+
+// Schema returns the JSON schema of strategy files.
+func Schema() []byte { return slices.Clone(schema) }
+
+// MaxBytes is how large a strategy file may be.
+const MaxBytes = 1 << 20
+
+// File is a strategy file.
+type File struct {
+	Schema     int        `json:"schema"`
+	Version    int        `json:"version"`
+	Strategies []Strategy `json:"strategies"`
+	Webhooks   []Webhook  `json:"webhooks,omitempty"`
+}
+
+// Strategy is the rules for the runs it matches.
+type Strategy struct {
+	Name         string       `json:"name"`
+	Match        Match        `json:"match"`
+	Univariate   Univariate   `json:"univariate"`
+	Multivariate Multivariate `json:"multivariate"`
+	Alarm        AlarmRules   `json:"alarm"`
+}
+
+// Match selects runs by patterns with * and ?; empty ones match all.
+type Match struct {
+	Chamber string `json:"chamber,omitempty"` // of "tool:chamber"
+	Recipe  string `json:"recipe,omitempty"`
+}
+
+// Univariate says how single charts are judged; see [uchart.Policy]. Zero values
+// stand for the defaults of the schema.
+type Univariate struct {
+	Enabled     *bool              `json:"enabled,omitempty"`
+	FalseAlarms float64            `json:"false_alarms,omitempty"`
+	MinHistory  int                `json:"min_history,omitempty"`
+	Window      int                `json:"window,omitempty"`
+	Statistics  []uchart.Statistic `json:"statistics,omitempty"`
+}
+
+// Multivariate says how all charts are judged together; see
+// [uchart.MultivariatePolicy]. Zero values stand for the defaults of the schema.
+type Multivariate struct {
+	Enabled     *bool              `json:"enabled,omitempty"`
+	FalseAlarms float64            `json:"false_alarms,omitempty"`
+	MinHistory  int                `json:"min_history,omitempty"`
+	Window      int                `json:"window,omitempty"`
+	Statistics  []uchart.Statistic `json:"statistics,omitempty"`
+	Variance    float64            `json:"variance,omitempty"`
+	Reference   int                `json:"reference,omitempty"`
+	Refit       int                `json:"refit,omitempty"`
+}
+
+// AlarmRules says when a standing alarm ends and which webhooks are told.
+type AlarmRules struct {
+	ClearAfter int      `json:"clear_after,omitempty"`
+	Webhooks   []string `json:"webhooks,omitempty"`
+}
+
+// Webhook is a place that alarms are posted to.
+type Webhook struct {
+	Name      string `json:"name"`
+	URL       string `json:"url"`
+	SecretEnv string `json:"secret_env,omitempty"`
+	Tries     int    `json:"tries,omitempty"`
+}
+
+// The defaults.
+const (
+	defaultFalseAlarms = 0.005 // of each kind of chart, so 1 % together
+	defaultClearAfter  = 3
+	defaultTries       = 5
+)
+
+// Default returns what applies without a file.
+func Default() *Set {
+	set, err := Parse([]byte("schema: 1\nversion: 1\nstrategies: [{name: default}]\n"), "the default strategy")
+	if err != nil {
+		panic(err) // shown not to happen by the package's tests
+	}
+	return set
+}
+
+// Faults is the error of a strategy file, one line for each fault.
+type Faults struct {
+	Name string // of the file
+	List []string
+}
+
+func (f *Faults) Error() string {
+	return fmt.Sprintf("%s has %d faults:\n  %s", f.Name, len(f.List), strings.Join(f.List, "\n  "))
+}
+
+// Load reads a file; see [Parse].
+func Load(name string) (*Set, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, fmt.Errorf("reading strategies: %w", err)
+	}
+	if info.Size() > MaxBytes {
+		return nil, fmt.Errorf("reading strategies: %s has %d bytes, at most %d are allowed", name, info.Size(), MaxBytes)
+	}
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("reading strategies: %w", err)
+	}
+	return Parse(data, name)
+}
+
+// Parse reads and checks strategies in YAML or JSON. The name is for messages. An
+// error that is not of syntax is a [*Faults] with all that is wrong.
+func Parse(data []byte, name string) (*Set, error) {
+	asJSON, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return nil, &Faults{Name: name, List: []string{strings.TrimPrefix(err.Error(), "yaml: ")}}
+	}
+	faults, err := check(asJSON)
+	if err != nil {
+		return nil, fmt.Errorf("checking %s: %w", name, err)
+	}
+	var f File
+	if len(faults) == 0 {
+		if err := yaml.UnmarshalStrict(data, &f); err != nil {
+			faults = append(faults, err.Error())
+		}
+		faults = append(faults, f.check()...)
+	}
+	if len(faults) > 0 {
+		return nil, &Faults{Name: name, List: faults}
+	}
+	return newSet(f), nil
+}
+
+// check validates by the schema and returns each fault with its place.
+func check(asJSON []byte) ([]string, error) {
+	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(string(schema)))
+	if err != nil {
+		return nil, err
+	}
+	const at = "defense-strategies.json"
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource(at, doc); err != nil {
+		return nil, err
+	}
+	s, err := c.Compile(at)
+	if err != nil {
+		return nil, err
+	}
+	value, err := jsonschema.UnmarshalJSON(strings.NewReader(string(asJSON)))
+	if err != nil {
+		return nil, err
+	}
+	err = s.Validate(value)
+	if err == nil {
+		return nil, nil
+	}
+	var invalid *jsonschema.ValidationError
+	if !errors.As(err, &invalid) {
+		return nil, err
+	}
+	var faults []string
+	leaves(invalid, func(e *jsonschema.ValidationError) {
+		place := "/" + strings.Join(e.InstanceLocation, "/")
+		what := e.ErrorKind.LocalizedString(message.NewPrinter(language.English))
+		if extra, ok := e.ErrorKind.(*kind.AdditionalProperties); ok {
+			what = fmt.Sprintf("unknown field %s: see the schema for those there are", strings.Join(extra.Properties, ", "))
+		}
+		faults = append(faults, place+": "+what)
+	})
+	slices.Sort(faults)
+	return slices.Compact(faults), nil
+}
+
+func leaves(e *jsonschema.ValidationError, each func(*jsonschema.ValidationError)) {
+	if len(e.Causes) == 0 {
+		each(e)
+	}
+	for _, cause := range e.Causes {
+		leaves(cause, each)
+	}
+}
+
+// check returns the faults that a schema can't express.
+func (f *File) check() []string {
+	var faults []string
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	hooks := map[string]bool{}
+	for i, w := range f.Webhooks {
+		if hooks[w.Name] {
+			fault("/webhooks/%d/name: %q is there twice: give each its own name", i, w.Name)
+		}
+		hooks[w.Name] = true
+	}
+	names := map[string]bool{}
+	for i, s := range f.Strategies {
+		at := fmt.Sprintf("/strategies/%d", i)
+		if names[s.Name] {
+			fault("%s/name: %q is there twice: give each its own name", at, s.Name)
+		}
+		names[s.Name] = true
+		for field, pattern := range map[string]string{"chamber": s.Match.Chamber, "recipe": s.Match.Recipe} {
+			if _, err := path.Match(pattern, ""); err != nil {
+				fault("%s/match/%s: %q is no pattern: use letters, * and ?", at, field, pattern)
+			}
+		}
+		if u := s.Univariate; u.Window > 0 && u.Window < or(u.MinHistory, 10) {
+			fault("%s/univariate/window: %d runs are fewer than min_history %d: raise it", at, u.Window, or(u.MinHistory, 10))
+		}
+		if m := s.Multivariate; m.Window > 0 && m.Window < or(m.MinHistory, 20) {
+			fault("%s/multivariate/window: %d runs are fewer than min_history %d: raise it", at, m.Window, or(m.MinHistory, 20))
+		}
+		if m := s.Multivariate; or(m.Window, 50)+m.Reference > 100 {
+			fault("%s/multivariate/reference: window and reference are %d runs together, the history has 100: lower one", at, or(m.Window, 50)+m.Reference)
+		}
+		if !on(s.Univariate.Enabled) && !on(s.Multivariate.Enabled) {
+			fault("%s: neither univariate nor multivariate charts are enabled: enable one", at)
+		}
+		for k, hook := range s.Alarm.Webhooks {
+			if !hooks[hook] {
+				fault("%s/alarm/webhooks/%d: there is no webhook %q: add it under webhooks", at, k, hook)
+			}
+		}
+		for _, earlier := range f.Strategies[:i] {
+			if matches(earlier.Match.Chamber, "") && matches(earlier.Match.Recipe, "") {
+				fault("%s: it never applies, since %q before it matches everything: put it first", at, earlier.Name)
+				break
+			}
+		}
+	}
+	return faults
+}
+
+func or(n, def int) int {
+	if n == 0 {
+		return def
+	}
+	return n
+}
+
+func on(enabled *bool) bool { return enabled == nil || *enabled }
+
+// matches reports whether a pattern matches; an empty one matches all.
+func matches(pattern, s string) bool {
+	if pattern == "" || pattern == "*" {
+		return true
+	}
+	// path.Match keeps * from crossing slashes, which mean nothing here.
+	ok, err := path.Match(strings.ReplaceAll(pattern, "/", "\x00"), strings.ReplaceAll(s, "/", "\x00"))
+	return err == nil && ok
+}
+
+// Set is the strategies of a file, ready to judge by. It is safe for concurrent
+// use.
+type Set struct {
+	file    File
+	judgers []*uchart.Judger
+}
+
+func newSet(f File) *Set {
+	s := &Set{file: f}
+	for _, strategy := range f.Strategies {
+		s.judgers = append(s.judgers, &uchart.Judger{Policy: strategy.Policy()})
+	}
+	return s
+}
+
+// Policy returns the rules in the form of package uchart.
+func (s *Strategy) Policy() uchart.Policy {
+	p := uchart.Policy{
+		NoUnivariate: !on(s.Univariate.Enabled), FalseAlarms: s.Univariate.FalseAlarms,
+		MinHistory: s.Univariate.MinHistory, Window: s.Univariate.Window, Statistics: s.Univariate.Statistics,
+	}
+	if p.FalseAlarms == 0 {
+		p.FalseAlarms = defaultFalseAlarms
+	}
+	if m := s.Multivariate; on(m.Enabled) {
+		p.Multivariate = uchart.MultivariatePolicy{
+			FalseAlarms: m.FalseAlarms, MinHistory: m.MinHistory, Window: m.Window,
+			Statistics: m.Statistics, Variance: m.Variance, Reference: m.Reference, Refit: m.Refit,
+		}
+		if p.Multivariate.FalseAlarms == 0 {
+			p.Multivariate.FalseAlarms = defaultFalseAlarms
+		}
+	}
+	return p
+}
+
+// File returns a copy of what was read.
+func (s *Set) File() File {
+	f := s.file
+	f.Strategies, f.Webhooks = slices.Clone(f.Strategies), slices.Clone(f.Webhooks)
+	return f
+}
+
+// Version returns the file's version.
+func (s *Set) Version() int { return s.file.Version }
+
+// Of returns the first strategy that matches a run, and false if none does.
+func (s *Set) Of(ref defender.ContextRef) (Strategy, bool) {
+	if i := s.index(ref); i >= 0 {
+		return s.file.Strategies[i], true
+	}
+	return Strategy{}, false
+}
+
+func (s *Set) index(ref defender.ContextRef) int {
+	chamber := ref.Chamber.String()
+	return slices.IndexFunc(s.file.Strategies, func(st Strategy) bool {
+		return matches(st.Match.Chamber, chamber) && matches(st.Match.Recipe, ref.Recipe)
+	})
+}
+
+// Judge concludes on a run by the strategy that matches it, and by data quality
+// alone if none does. The verdict names the strategy and version.
+func (s *Set) Judge(ref defender.ContextRef, history []uchart.Point, chart *uchart.Chart) uchart.Verdict {
+	i := s.index(ref)
+	if i < 0 {
+		v := uchart.Judge(history, chart, uchart.Policy{NoUnivariate: true})
+		v.Strategy = fmt.Sprintf("none@%d", s.file.Version)
+		return v
+	}
+	v := s.judgers[i].Judge(history, chart)
+	v.Strategy = fmt.Sprintf("%s@%d", s.file.Strategies[i].Name, s.file.Version)
+	return v
+}
+
+// ClearAfter returns how many normal runs in a row clear an alarm.
+func (s *Strategy) ClearAfter() int { return or(s.Alarm.ClearAfter, defaultClearAfter) }
+
+// MaxTries returns how often a request is made.
+func (w *Webhook) MaxTries() int { return or(w.Tries, defaultTries) }

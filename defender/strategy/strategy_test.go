@@ -1,0 +1,181 @@
+package strategy_test
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/defender/strategy"
+	"github.com/muster-dev/muster/defender/tchart"
+	"github.com/muster-dev/muster/defender/uchart"
+)
+
+const good = `
+schema: 1
+version: 7
+strategies:
+- name: etch-metal
+  match: {chamber: "etch*:*", recipe: "metal/*"}
+  univariate: {false_alarms: 0.01, window: 30, statistics: [mean, range]}
+  multivariate: {enabled: false}
+  alarm: {clear_after: 5, webhooks: [shift]}
+- name: everything
+webhooks:
+- {name: shift, url: "https://fab.example/alarms", secret_env: SHIFT_KEY}
+`
+
+func ref(chamber, recipe string) defender.ContextRef {
+	c, _ := defender.ParseChamber(chamber)
+	return defender.ContextRef{Chamber: c, Recipe: recipe}
+}
+
+func TestTheFirstStrategyThatMatchesApplies(t *testing.T) {
+	t.Parallel()
+	set, err := strategy.Parse([]byte(good), "x.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ chamber, recipe, want string }{
+		{"etch01:a", "metal/7", "etch-metal"}, {"etch01:a", "oxide", "everything"}, {"cvd1:a", "metal/7", "everything"},
+	} {
+		s, ok := set.Of(ref(test.chamber, test.recipe))
+		if !ok || s.Name != test.want {
+			t.Errorf("%s %s: strategy is %q, want %q", test.chamber, test.recipe, s.Name, test.want)
+		}
+		v := set.Judge(ref(test.chamber, test.recipe), nil, &uchart.Chart{Quality: uchart.Quality{Rows: 3}})
+		if v.Strategy != test.want+"@7" || v.State != uchart.Learning {
+			t.Errorf("verdict is %+v", v)
+		}
+	}
+	s, _ := set.Of(ref("etch01:a", "metal/7"))
+	if p := s.Policy(); p.Window != 30 || p.FalseAlarms != 0.01 || p.Multivariate.FalseAlarms != 0 || len(p.Statistics) != 2 || s.ClearAfter() != 5 {
+		t.Errorf("policy is %+v", p)
+	}
+}
+
+func TestAllFaultsAreReportedAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		text string
+		want []string
+	}{
+		"by the schema": {`
+schema: 2
+version: 0
+extra: 1
+strategies:
+- match: {vessel: x}
+- name: "bad name"
+  univariate: {false_alarms: 3, statistics: [count, mean]}
+  alarm: {clear_after: 0}
+webhooks: [{name: a, url: "ftp://x"}]
+`, []string{"/schema:", "/version:", "unknown field extra", "missing property 'name'", "unknown field vessel", "/strategies/1/name:", "/strategies/1/univariate/false_alarms:",
+			"/strategies/1/univariate/statistics/0:", "/strategies/1/alarm/clear_after:", "/webhooks/0/url:"}},
+		"by sense": {`
+schema: 1
+version: 1
+strategies:
+- name: all
+- name: all
+  match: {chamber: "[x"}
+  univariate: {enabled: false, window: 5}
+  multivariate: {enabled: false, window: 10, reference: 1}
+  alarm: {webhooks: [nobody]}
+- name: wide
+  match: {chamber: "a*"}
+  multivariate: {window: 90, reference: 20}
+webhooks: [{name: a, url: "http://x"}, {name: a, url: "http://y"}]
+`, []string{`/webhooks/1/name: "a" is there twice`, `/strategies/1/name: "all" is there twice`, "is no pattern", "/strategies/1/univariate/window", "/strategies/1/multivariate/window",
+			"neither univariate nor multivariate", `no webhook "nobody"`, "it never applies", "/strategies/2/multivariate/reference: window and reference are 110"}},
+		"syntax":         {"schema: [", []string{"line 1"}},
+		"a key twice":    {"schema: 1\nschema: 1\n", []string{`key "schema" already set`}},
+		"nothing at all": {"", []string{"/:"}},
+	} {
+		_, err := strategy.Parse([]byte(test.text), "x.yaml")
+		var faults *strategy.Faults
+		if !errors.As(err, &faults) {
+			t.Errorf("%s: error is %v", name, err)
+			continue
+		}
+		for _, want := range test.want {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: the error doesn't tell of %q:\n%v", name, want, err)
+			}
+		}
+	}
+}
+
+func TestTheDefaultIsValid(t *testing.T) {
+	t.Parallel()
+	if s, ok := strategy.Default().Of(ref("a:b", "")); !ok || s.Policy().Multivariate.FalseAlarms != 0.005 {
+		t.Errorf("the default is %+v", s)
+	}
+}
+
+func TestChangesAreTakenOverAndFaultsAreNot(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "s.yaml")
+	write := func(version int, extra string) {
+		t.Helper()
+		if err := os.WriteFile(name, fmt.Appendf(nil, "schema: 1\nversion: %d\nstrategies: [{name: a%s}]\n", version, extra), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(1, "")
+	var log strings.Builder
+	w, err := strategy.Watch(name, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		version int
+		extra   string
+		taken   bool
+		log     string
+		now     int
+	}{
+		{1, "", false, "", 1},
+		{2, "", true, "Took over", 2},
+		{2, "b", false, "raise it", 2},
+		{2, "b", false, "", 2}, // told once
+		{3, ", wrong: 1", false, "unknown field wrong", 2},
+		{3, "", true, "Took over", 3},
+	} {
+		log.Reset()
+		write(step.version, step.extra)
+		if taken := w.Reload(); taken != step.taken || w.Set().Version() != step.now || !strings.Contains(log.String(), step.log) || (step.log == "") != (log.String() == "") {
+			t.Errorf("version %d%s: taken %t, version %d, log %q; want %+v", step.version, step.extra, taken, w.Set().Version(), log.String(), step)
+		}
+	}
+	if err := os.Remove(name); err != nil {
+		t.Fatal(err)
+	}
+	if w.Reload() || w.Set().Version() != 3 {
+		t.Error("a missing file changes the strategies")
+	}
+	if _, err := strategy.Watch(name, slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("a missing file is accepted at the start")
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(good)
+	f.Add("schema: 1\nversion: 1\nstrategies: [{name: a, match: {chamber: '[', recipe: '*'}}]")
+	f.Fuzz(func(t *testing.T, text string) {
+		set, err := strategy.Parse([]byte(text), "fuzz")
+		if err != nil {
+			return
+		}
+		tr := &tchart.Trace{Time: []float64{0, 1}, Step: []int32{1, 1}, SVIDs: []string{"a"}, Values: [][]float64{{1, 2}}}
+		c, err := uchart.Compute(tr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		set.Judge(ref("etch1:a", "metal/1"), nil, c)
+	})
+}

@@ -1,0 +1,354 @@
+package uchart
+
+import (
+	"cmp"
+	"encoding/binary"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/muster-dev/muster/defender/pca"
+)
+
+// MultivariatePolicy is by what rules a context is judged by principal components.
+// The zero value of a field but FalseAlarms stands for its default.
+//
+// The variables are the statistics of all SVIDs in all steps (batch-wise unfolding,
+// Nomikos and MacGregor 1995), standard deviations as logarithms since they are
+// skewed, and all scaled to unit variance. The model keeps as many components as explain Variance, and
+// its limits are those of T² and Q in cross-validation, which hold for contexts
+// that it was not trained on, each for half of the budget.
+type MultivariatePolicy struct {
+	// FalseAlarms is the probability, about, with which a context of an undisturbed
+	// process exceeds T² or Q; 0 turns the multivariate charts off.
+	FalseAlarms float64
+	// MinHistory is the number of earlier contexts below which nothing is
+	// concluded; default 20, at least 8. Window is the number of newest ones that
+	// the model is trained on; default 50.
+	MinHistory, Window int
+	// Statistics are the variables; default Mean and StdDev.
+	Statistics []Statistic
+	// Variance is the share of variance that components explain; default 0.8.
+	Variance float64
+	// Reference, if above 0, takes variables as differences to their mean over so
+	// many contexts before: what the process does compared to lately. It finds
+	// smaller faults in a chamber that drifts, and is blind to slow drift.
+	Reference int
+	// Refit is about how many contexts a model serves before it is trained anew;
+	// default 16. When that is depends on nothing but the contexts' names, so that
+	// judging again gives the same verdict.
+	Refit int
+}
+
+func (p MultivariatePolicy) withDefaults() MultivariatePolicy {
+	if p.MinHistory <= 0 {
+		p.MinHistory = 20
+	}
+	p.MinHistory = max(p.MinHistory, 8)
+	if p.Window <= 0 {
+		p.Window = 50
+	}
+	p.Window = max(p.Window, p.MinHistory)
+	if len(p.Statistics) == 0 {
+		p.Statistics = []Statistic{Mean, StdDev}
+	}
+	if !(p.Variance > 0 && p.Variance <= 1) {
+		p.Variance = 0.8
+	}
+	if p.Refit <= 0 {
+		p.Refit = 16
+	}
+	return p
+}
+
+// Above so many runs times variables cross-validation leaves out a part of folds
+// instead of one at a time.
+const (
+	maxLeaveOneOut = 4000
+	folds          = 10
+)
+
+// A Judger judges like [Judge] and remembers the models it trained. It is safe for
+// concurrent use; its verdicts are those of Judge.
+type Judger struct {
+	Policy Policy
+	models modelCache
+}
+
+// Judge concludes on a chart; see [Judge].
+func (j *Judger) Judge(history []Point, chart *Chart) Verdict {
+	return judge(history, chart, j.Policy, &j.models)
+}
+
+// modelCache holds models by their version. When it is full it is emptied, which
+// costs no more than training them again.
+type modelCache struct {
+	mu     sync.Mutex
+	models map[uint64]*trained
+}
+
+const maxModels = 4096
+
+func (c *modelCache) get(version uint64, train func() *trained) *trained {
+	if c == nil {
+		return train()
+	}
+	c.mu.Lock()
+	m, ok := c.models[version]
+	c.mu.Unlock()
+	if ok {
+		return m
+	}
+	m = train()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.models == nil || len(c.models) >= maxModels {
+		c.models = make(map[uint64]*trained)
+	}
+	c.models[version] = m
+	return m
+}
+
+// A variable is one column of the unfolded contexts.
+type variable struct {
+	svid string
+	step int32
+	stat Statistic
+	unit float64 // median in training, of standard deviations; 1 if that is 0
+}
+
+// trained is a model with what it takes to use it; model is nil when there was
+// nothing to train one from.
+type trained struct {
+	variables []variable
+	model     *pca.Model
+	t2Limit   float64
+	qLimit    float64
+}
+
+func (p MultivariatePolicy) judge(history []Point, chart *Chart, models *modelCache) *Multivariate {
+	p = p.withDefaults()
+	points := unflagged(history)
+	base := p.base(points)
+	if len(base) < p.MinHistory+p.Reference {
+		return nil
+	}
+	id := p.modelID(base)
+	t := models.get(id.Version, func() *trained { return p.train(base) })
+	if t.model == nil {
+		return nil
+	}
+	run, ok := p.run(t.variables, points, len(points), chart)
+	if !ok {
+		return nil
+	}
+	s, err := t.model.Score(run)
+	if err != nil {
+		return nil
+	}
+	m := &Multivariate{Model: id, Components: t.model.Components(), Variables: len(t.variables),
+		T2: min(s.T2, math.MaxFloat64), T2Limit: t.t2Limit, Q: min(s.Q, math.MaxFloat64), QLimit: t.qLimit}
+	by, total := s.QBy, s.Q
+	if m.T2/m.T2Limit > m.Q/m.QLimit {
+		by, total = s.T2By, s.T2
+	}
+	m.By = largest(t.variables, by, total)
+	return m
+}
+
+func unflagged(history []Point) []Point {
+	points := make([]Point, 0, len(history))
+	for _, point := range history {
+		if !point.Flagged && point.Chart != nil {
+			points = append(points, point)
+		}
+	}
+	return points
+}
+
+// base returns the points to train on: those up to the newest whose name says so.
+func (p MultivariatePolicy) base(points []Point) []Point {
+	end := len(points)
+	for every := uint64(p.Refit); every > 1; every /= 2 { // more often while there are few
+		at := len(points)
+		for at > 0 && xxhash.Sum64String(points[at-1].Context)%every != 0 {
+			at--
+		}
+		if at >= p.MinHistory+p.Reference {
+			end = at
+			break
+		}
+	}
+	return points[max(0, end-p.Window-p.Reference):end]
+}
+
+// modelID names a model by all that it depends on.
+func (p MultivariatePolicy) modelID(base []Point) LimitsID {
+	h := xxhash.New()
+	word := func(v uint64) { _, _ = h.Write(binary.LittleEndian.AppendUint64(nil, v)) }
+	for _, v := range []uint64{rulesVersion, math.Float64bits(p.FalseAlarms), uint64(p.MinHistory), uint64(p.Window), math.Float64bits(p.Variance), uint64(p.Reference), uint64(p.Refit)} {
+		word(v)
+	}
+	for _, s := range p.Statistics {
+		word(uint64(s))
+	}
+	for _, point := range base {
+		word(uint64(len(point.Context)))
+		_, _ = h.WriteString(point.Context)
+		// Chambers may use the same names.
+		word(math.Float64bits(point.Chart.Quality.Duration))
+		if len(point.Chart.Values) > 1 {
+			word(math.Float64bits(point.Chart.Values[1]))
+		}
+	}
+	return LimitsID{Version: h.Sum64(), N: len(base), First: base[0].Context, Last: base[len(base)-1].Context}
+}
+
+// train makes a model of the base's contexts.
+func (p MultivariatePolicy) train(base []Point) *trained {
+	t := &trained{variables: p.variables(base)}
+	var runs [][]float64
+	for i := p.Reference; i < len(base); i++ {
+		if run, ok := p.run(t.variables, base, i, base[i].Chart); ok {
+			runs = append(runs, run)
+		}
+	}
+	c := pca.Config{Variance: p.Variance}
+	if len(runs) < p.MinHistory {
+		return t
+	}
+	// Leaving out one at a time takes too long where there are many variables.
+	parts := 0
+	if len(runs)*len(t.variables) > maxLeaveOneOut {
+		parts = folds
+	}
+	reference, err := pca.CrossValidate(runs, c, parts)
+	if err != nil {
+		return t
+	}
+	m, err := pca.Train(runs, c)
+	if err != nil {
+		return t
+	}
+	t.model, t.t2Limit, t.qLimit = m, reference.T2.Limit(p.FalseAlarms/2), reference.Q.Limit(p.FalseAlarms/2)
+	return t
+}
+
+// variables are those that every context of the base has, without SVIDs that don't
+// move in at least half of them: like the single charts' noise theirs is nothing
+// like normal, and a rare move would be most of Q.
+func (p MultivariatePolicy) variables(base []Point) []variable {
+	last := base[len(base)-1].Chart
+	var vs []variable
+	for svid, name := range last.SVIDs {
+		for step, number := range last.Steps {
+			for _, stat := range p.Statistics {
+				if _, ok := last.Value(svid, step, stat); ok {
+					vs = append(vs, variable{name, number, stat, 1})
+				}
+			}
+		}
+	}
+	for _, point := range base {
+		vs = slices.DeleteFunc(vs, func(v variable) bool {
+			_, ok := v.of(point.Chart)
+			return !ok
+		})
+	}
+	vs = slices.DeleteFunc(vs, func(v variable) bool {
+		still := 0
+		for _, point := range base {
+			if (variable{v.svid, v.step, StdDev, 1}).raw(point.Chart) == 0 {
+				still++
+			}
+		}
+		return 2*still >= len(base)
+	})
+	xs := make([]float64, len(base))
+	for i, v := range vs {
+		if v.stat != StdDev {
+			continue
+		}
+		for k, point := range base {
+			xs[k] = v.raw(point.Chart)
+		}
+		if m := median(xs); m > 0 {
+			vs[i].unit = m
+		}
+	}
+	return vs
+}
+
+// stillness is added to standard deviations before the logarithm, as a share of
+// the usual one: a sensor that rests for a context isn't infinitely unusual.
+const stillness = 0.3
+
+// raw returns the statistic, 0 where there is none.
+func (v variable) raw(c *Chart) float64 {
+	svid := slices.Index(c.SVIDs, v.svid)
+	step, found := slices.BinarySearch(c.Steps, v.step)
+	if svid < 0 || !found {
+		return 0
+	}
+	x, _ := c.Value(svid, step, v.stat)
+	return x
+}
+
+// of returns the variable's value in a chart.
+func (v variable) of(c *Chart) (float64, bool) {
+	svid := slices.Index(c.SVIDs, v.svid)
+	step, found := slices.BinarySearch(c.Steps, v.step)
+	if svid < 0 || !found {
+		return 0, false
+	}
+	x, ok := c.Value(svid, step, v.stat)
+	if v.stat == StdDev {
+		x = math.Log(x/v.unit + stillness)
+	}
+	return x, ok && !math.IsInf(x, 0)
+}
+
+// run returns the variables of a chart, less their means over the contexts before
+// position i if there is a reference. A missing one makes the run unusable.
+func (p MultivariatePolicy) run(vs []variable, points []Point, i int, chart *Chart) ([]float64, bool) {
+	run := make([]float64, len(vs))
+	before := points[max(0, i-p.Reference):i]
+	if len(before) < p.Reference {
+		return nil, false
+	}
+	for j, v := range vs {
+		x, ok := v.of(chart)
+		if !ok {
+			return nil, false
+		}
+		run[j] = x
+		for _, point := range before {
+			y, ok := v.of(point.Chart)
+			if !ok {
+				return nil, false
+			}
+			run[j] -= y / float64(len(before))
+		}
+	}
+	return run, true
+}
+
+// largest lists the largest contributions as shares.
+func largest(vs []variable, by []float64, total float64) []Contribution {
+	order := make([]int, len(vs))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(math.Abs(by[b]), math.Abs(by[a])) })
+	var list []Contribution
+	for _, i := range order[:min(len(order), MaxContributions)] {
+		share := by[i] / total
+		if !(math.Abs(share) <= math.MaxFloat64) || share == 0 {
+			break
+		}
+		list = append(list, Contribution{SVID: vs[i].svid, Step: vs[i].step, Statistic: vs[i].stat, Share: share})
+	}
+	return list
+}

@@ -1,0 +1,125 @@
+package webhook_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/defender/strategy"
+	"github.com/muster-dev/muster/defender/webhook"
+)
+
+type request struct{ id, signature, body string }
+
+func TestAlarmsArePostedSignedUntilTheyAreTaken(t *testing.T) {
+	t.Parallel()
+	srv, err := broker.Start(broker.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(srv.Stop)
+	nc, err := nats.Connect(srv.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	if err := defender.Provision(t.Context(), nc, defender.Partition(16)); err != nil {
+		t.Fatal(err)
+	}
+	requests := make(chan request, 20)
+	failures := 2
+	hook := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if failures > 0 {
+			failures--
+			rw.WriteHeader(http.StatusServiceUnavailable)
+		}
+		requests <- request{r.Header.Get(webhook.HeaderID), r.Header.Get(webhook.HeaderSignature), string(body)}
+	}))
+	t.Cleanup(hook.Close)
+	set, err := strategy.Parse(fmt.Appendf(nil, "schema: 1\nversion: 1\nstrategies: [{name: a, alarm: {webhooks: [h]}}]\nwebhooks: [{name: h, url: %q, secret_env: KEY}]\n", hook.URL), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := webhook.New(webhook.Config{Conn: nc, Strategies: func() *strategy.Set { return set }, Backoff: time.Millisecond,
+		Secret: func(name string) string { return "secret of " + name }})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The consumer takes what comes after it was made.
+	for {
+		if _, err := js.Consumer(t.Context(), defender.AlarmStream, webhook.Consumer); err == nil {
+			break
+		}
+	}
+	chamber := defender.Chamber{Tool: "etch1", Name: "a"}
+	for i, event := range []defender.AlarmEvent{defender.AlarmOpened, defender.AlarmRepeated, defender.AlarmCleared} {
+		id := fmt.Sprint("run", i)
+		n := defender.AlarmNotice{Alarm: defender.Alarm{Context: defender.ContextRef{Chamber: chamber, ID: id}, State: 3, Reason: "x"}, Event: event, Opened: "run0", Count: 1}
+		data, err := json.Marshal(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := js.Publish(t.Context(), defender.AlarmSubject(chamber, id), data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	taken := map[string]int{}
+	for taken["etch1:a/run0-opened"]+taken["etch1:a/run2-cleared"] < 4 {
+		select {
+		case r := <-requests:
+			taken[r.id]++
+			if err := webhook.Verify("secret of KEY", r.signature, []byte(r.body), time.Now(), time.Minute); err != nil {
+				t.Error(err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("requests were %v, want both notices, two tries more", taken)
+		}
+	}
+	if len(taken) != 2 {
+		t.Errorf("requests were %v, want none of the repeated alarm", taken)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("Run ended with %v", err)
+	}
+}
+
+func TestSignaturesTellChangesAndAge(t *testing.T) {
+	t.Parallel()
+	at := time.Unix(1_780_000_000, 0)
+	s := webhook.Sign("k", at, []byte("body"))
+	for name, test := range map[string]struct {
+		secret, signature, body string
+		now                     time.Time
+		ok                      bool
+	}{
+		"as sent":       {"k", s, "body", at, true},
+		"another key":   {"l", s, "body", at, false},
+		"another body":  {"k", s, "bodY", at, false},
+		"another time":  {"k", "t=1780000001" + s[12:], "body", at, false},
+		"too old":       {"k", s, "body", at.Add(time.Hour), false},
+		"of the future": {"k", s, "body", at.Add(-time.Hour), false},
+		"empty":         {"k", "", "body", at, false},
+		"no hex":        {"k", "t=1780000000,v1=zz", "body", at, false},
+	} {
+		if err := webhook.Verify(test.secret, test.signature, []byte(test.body), test.now, 5*time.Minute); (err == nil) != test.ok {
+			t.Errorf("%s: error is %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,222 @@
+// Package lab runs the laboratory: a real Kubernetes control plane with simulated kubelets, in a process of its own. The program is a
+// module of its own (folder lab), because building it takes minutes; this package builds it once into a cache outside the checkout,
+// keyed by its sources and the Go version, and starts, waits for and stops it.
+//
+// In tests, labtest.Start is all that is needed:
+//
+//	l := labtest.Start(t, lab.Options{})
+//	config, err := clientcmd.BuildConfigFromFlags("", l.Kubeconfig)
+//
+// Where the program has not been built the test is skipped, or fails with MUSTER_REQUIRE=all in the environment. Build it with
+//
+//	go run ./internal/lab/build
+package lab
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// KubeletLabel says what a node's kubelet does: one of the values below, or nothing, and then there is none.
+const KubeletLabel = "lab.muster.dev/kubelet"
+
+// The values of KubeletLabel.
+const (
+	KubeletUp       = "up"        // healthy: the node is Ready
+	KubeletNotReady = "not-ready" // alive, and reports NotReady
+	KubeletGone     = "gone"      // says nothing any more: the node is found Unknown after about 8 s
+)
+
+const (
+	patience   = 3 * time.Minute // for the start, on a busy machine
+	courtesy   = 20 * time.Second
+	kubernetes = "v1.36.3" // of Kubernetes, which a build from source must be told
+)
+
+// Lab is a running laboratory.
+type Lab struct {
+	Kubeconfig string            // path; its user may do everything
+	Prometheus string            // URL of a Prometheus that reads kube-state-metrics every second
+	Seconds    float64           // that the start took
+	Versions   map[string]string // by component
+
+	binary string
+	stdin  io.Closer
+	done   chan struct{} // closed when the process has ended
+	stop   func()
+}
+
+// Options of a laboratory. The zero value works.
+type Options struct {
+	Scrape map[string]string // further targets of Prometheus: HOST:PORT by job
+}
+
+// Source returns the folder of the lab's module, looked for beside the working directory and its parents.
+func Source() (string, error) {
+	wd, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for dir := wd; ; dir = filepath.Dir(dir) {
+		source := filepath.Join(dir, "lab")
+		if mod, err := os.ReadFile(filepath.Join(source, "go.mod")); err == nil && strings.HasPrefix(string(mod), "module github.com/muster-dev/muster/lab\n") {
+			return source, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("the lab's sources (lab/go.mod) are neither in %s nor in a folder above it", wd)
+		}
+	}
+}
+
+// Binary returns where the program for these sources and this version of Go is, or would be once built.
+func Binary(source string) (string, error) {
+	h := sha256.New()
+	h.Write(fmt.Appendln(nil, runtime.Version(), runtime.GOOS, runtime.GOARCH, kubernetes))
+	files, err := os.ReadDir(source)
+	if err != nil {
+		return "", err
+	}
+	for _, f := range files {
+		if f.IsDir() || strings.HasSuffix(f.Name(), "_test.go") {
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join(source, f.Name()))
+		if err != nil {
+			return "", err
+		}
+		h.Write(fmt.Appendln(nil, f.Name(), len(b)))
+		h.Write(b)
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(cache, "muster-ci", "lab-"+hex.EncodeToString(h.Sum(nil))[:16], "lab"), nil
+}
+
+// Build builds the program unless that has been done, and returns where it is. It takes minutes the first time; output gets what the
+// compiler says.
+func Build(ctx context.Context, output io.Writer) (string, error) {
+	source, err := Source()
+	if err != nil {
+		return "", err
+	}
+	binary, err := Binary(source)
+	if err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(binary); err == nil {
+		return binary, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(binary), 0o755); err != nil {
+		return "", err
+	}
+	unfinished := fmt.Sprintf("%s.%d", binary, os.Getpid()) // so that another build at the same time does no harm
+	defer func() { _ = os.Remove(unfinished) }()            // it is there only if something failed
+	flags := "-s -w -X k8s.io/component-base/version.gitVersion=" + kubernetes + " -X k8s.io/client-go/pkg/version.gitVersion=" + kubernetes
+	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags", flags, "-o", unfinished, ".")
+	build.Dir, build.Stdout, build.Stderr = source, output, output
+	if err := build.Run(); err != nil {
+		return "", fmt.Errorf("building the lab in %s: %w", source, err)
+	}
+	return binary, os.Rename(unfinished, binary)
+}
+
+// Built returns the program, or the reason for which there is none, in plain words.
+func Built() (binary, reason string) {
+	source, err := Source()
+	if err != nil {
+		return "", err.Error()
+	}
+	binary, err = Binary(source)
+	if err != nil {
+		return "", "where the lab would be is not known: " + err.Error()
+	}
+	if _, err := os.Stat(binary); err != nil {
+		return "", "the lab (a real Kubernetes control plane) has not been built: run `go run ./internal/lab/build`, which takes some minutes once"
+	}
+	return binary, ""
+}
+
+// Run starts a laboratory that writes below dir, an existing folder, and waits until it is up. Stop stops it; so does the end of this
+// process, however it ends.
+func Run(ctx context.Context, binary, dir string, o Options) (*Lab, error) {
+	args := []string{"serve", "--dir", dir}
+	for job, addr := range o.Scrape {
+		args = append(args, "--scrape", job+"="+addr)
+	}
+	cmd := exec.Command(binary, args...) //nolint:noctx // it is stopped by Stop, gently
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	var complaint strings.Builder
+	cmd.Stderr = &complaint
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting the lab: %w", err)
+	}
+	l := &Lab{binary: binary, stdin: stdin, done: make(chan struct{})}
+	line := make(chan []byte, 1)
+	go func() {
+		b, _ := bufio.NewReader(stdout).ReadBytes('\n')
+		line <- b
+		_, _ = io.Copy(io.Discard, stdout)
+		_ = cmd.Wait() // how it ended its complaint says
+		close(l.done)
+	}()
+	l.stop = sync.OnceFunc(func() {
+		_ = l.stdin.Close()
+		select {
+		case <-l.done:
+		case <-time.After(courtesy):
+			_ = cmd.Process.Signal(syscall.SIGKILL)
+			<-l.done
+		}
+	})
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	select {
+	case b := <-line:
+		if err := json.Unmarshal(b, l); err == nil {
+			return l, nil
+		}
+		l.stop()
+		return nil, fmt.Errorf("the lab did not come up, see %s: %s", filepath.Join(dir, "lab.log"), strings.TrimSpace(complaint.String()))
+	case <-ctx.Done():
+		l.stop()
+		return nil, fmt.Errorf("waiting for the lab, see %s: %w", filepath.Join(dir, "lab.log"), ctx.Err())
+	}
+}
+
+// Stop stops the laboratory and waits for its end. It may be called more than once.
+func (l *Lab) Stop() { l.stop() }
+
+// Kubectl runs kubectl, of the same version as the API, as a user who may do everything.
+func (l *Lab) Kubectl(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, l.binary, append([]string{"kubectl"}, args...)...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+l.Kubeconfig)
+	var stdout, stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return stdout.String(), errors.Join(fmt.Errorf("kubectl %s: %w", strings.Join(args, " "), err), errors.New(strings.TrimSpace(stderr.String())))
+	}
+	return stdout.String(), nil
+}

@@ -1,0 +1,20 @@
+// Command lab is a real Kubernetes control plane in one process, for tests: etcd, kube-apiserver, kube-controller-manager and
+// kube-scheduler are the real ones, kubelets are KWOK's, and kube-state-metrics and a Prometheus watch it all.
+//
+//	lab serve --dir DIR          runs until its standard input is closed or it is told to stop
+//	lab kubectl ARGS...          is kubectl, of the same version
+//
+// When everything is up it prints one line of JSON (Ready) to its standard output. It listens on 127.0.0.1 only, logs to DIR/lab.log
+// and keeps everything it writes below DIR.
+//
+// The API is also how a test plays the machines. A Node that is created becomes Ready if its label says so, and its pods run:
+//
+//	lab.muster.dev/kubelet=up          healthy
+//	lab.muster.dev/kubelet=not-ready   alive, and reports NotReady
+//	any other value, or no label       no kubelet: a new node never becomes Ready, a Ready one is found Unknown some seconds later
+//
+// Pods take their whole grace period to end, and those of Jobs complete at once.
+//
+// It is a module of its own because it is large: building it takes minutes, so it is built once and kept (package internal/lab of the
+// main module), and nothing in the main module depends on it.
+package main

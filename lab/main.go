@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"k8s.io/component-base/cli"
+	"k8s.io/klog/v2"
+	kubectl "k8s.io/kubectl/pkg/cmd"
+)
+
+// Ready is what the lab prints when it is up.
+type Ready struct {
+	Kubeconfig string            `json:"kubeconfig"` // path; its user may do everything
+	Prometheus string            `json:"prometheus"` // URL
+	Seconds    float64           `json:"seconds"`    // that it took
+	Versions   map[string]string `json:"versions"`   // by component
+}
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == "kubectl" {
+		os.Args = os.Args[1:]
+		os.Exit(cli.Run(kubectl.NewDefaultKubectlCommand()))
+	}
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "lab:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) == 0 || args[0] != "serve" {
+		return errors.New("usage: lab serve --dir DIR, or lab kubectl ARGS")
+	}
+	flags := flag.NewFlagSet("lab serve", flag.ContinueOnError)
+	dir := flags.String("dir", "", "folder for everything that is written; it must exist")
+	interval := flags.Duration("scrape-interval", time.Second, "how often Prometheus reads")
+	var targets []target
+	flags.Func("scrape", "a further target of Prometheus, as JOB=HOST:PORT; may be repeated", func(s string) error {
+		t, err := parseTarget(s)
+		targets = append(targets, t)
+		return err
+	})
+	if err := flags.Parse(args[1:]); err != nil {
+		return err
+	}
+	if *dir == "" {
+		return errors.New("--dir is missing")
+	}
+	var err error
+	if *dir, err = filepath.Abs(*dir); err != nil {
+		return err
+	}
+	logs, err := os.Create(filepath.Join(*dir, "lab.log"))
+	if err != nil {
+		return err
+	}
+	defer logs.Close()
+	if err := logTo(logs); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { // whoever started us may die without a word; then our input ends
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		cancel()
+	}()
+	return serve(ctx, *dir, *interval, targets)
+}
+
+// logTo sends the components' logs to a file; klog has no other way than its flags.
+func logTo(w io.Writer) error {
+	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(flags)
+	for name, value := range map[string]string{"logtostderr": "false", "alsologtostderr": "false", "stderrthreshold": "FATAL"} {
+		if err := flags.Set(name, value); err != nil {
+			return err
+		}
+	}
+	klog.SetOutput(w)
+	return nil
+}
+
+func serve(ctx context.Context, dir string, interval time.Duration, targets []target) error {
+	begin := time.Now()
+	c := newControlPlane(dir)
+	defer c.stop()
+	if err := c.start(ctx); err != nil {
+		return err
+	}
+	ksm, err := c.startStateMetrics(ctx)
+	if err != nil {
+		return fmt.Errorf("kube-state-metrics: %w", err)
+	}
+	p, err := startPrometheus(filepath.Join(dir, "prometheus"), interval, append(targets, target{"kube-state-metrics", ksm}))
+	if err != nil {
+		return fmt.Errorf("prometheus: %w", err)
+	}
+	defer p.stop()
+	ready := Ready{Kubeconfig: c.kubeconfig, Prometheus: p.url, Seconds: time.Since(begin).Seconds(), Versions: versions()}
+	if err := json.NewEncoder(os.Stdout).Encode(ready); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-c.failed:
+		return err
+	}
+}
+
+// versions tells what this program is made of.
+func versions() map[string]string {
+	out := map[string]string{}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return out
+	}
+	names := map[string]string{
+		"k8s.io/kubernetes": "kubernetes", "go.etcd.io/etcd/server/v3": "etcd", "sigs.k8s.io/kwok": "kwok",
+		"k8s.io/kube-state-metrics/v2": "kube-state-metrics", "github.com/prometheus/prometheus": "prometheus",
+	}
+	for _, m := range info.Deps {
+		if name, ok := names[m.Path]; ok {
+			out[name] = m.Version
+		}
+	}
+	return out
+}

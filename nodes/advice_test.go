@@ -1,0 +1,53 @@
+package nodes_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster/nodes"
+	"github.com/muster-dev/muster/nodes/sim"
+)
+
+// TestADrainSurvivesAnyCrashIfItsTimeIsAsAdvised crashes an ordinary scale-down at every call: with the advised time no drain is given
+// up for it, with less some are.
+func TestADrainSurvivesAnyCrashIfItsTimeIsAsAdvised(t *testing.T) {
+	givenUp := func(limit time.Duration) int {
+		sc := &scenario{name: "an ordinary drain", workers: "aab", length: minutes(8),
+			policy: func(p *nodes.Policy) { p.DrainTimeout, p.ScaleDownStuck = limit, 15*time.Minute },
+			setup: func(s *stage) {
+				idle(s)
+				s.AddPodOn(w1, sim.PodSpec{Name: "slow", MilliCPU: 1000, Grace: 30 * time.Second})
+			}}
+		n := 0
+		for k := 1; k <= perform(sc, schedule{}, nil, nil).calls; k++ {
+			p := perform(sc, schedule{faults: map[int]fault{k: crashAfter}}, nil, nil)
+			for e := range p.stage.Client("reader", nil).Read(t.Context(), nodes.Query{}) {
+				if strings.Contains(e.Message, "not drained within") {
+					n++
+					break
+				}
+			}
+		}
+		return n
+	}
+	for _, c := range []struct {
+		limit   time.Duration
+		advised bool
+	}{{120 * time.Second, false}, {180 * time.Second, true}} {
+		p := quick()
+		p.DrainTimeout, p.ScaleDownStuck = c.limit, 15*time.Minute
+		if err := p.Validate(); err != nil {
+			t.Errorf("%s is refused: %v", c.limit, err)
+		}
+		if got := len(p.Advice()) == 0; got != c.advised {
+			t.Errorf("advice about %s: %+v", c.limit, p.Advice())
+		}
+		if n := givenUp(c.limit); (n == 0) != c.advised {
+			t.Errorf("%s: %d crashes made a drain be given up", c.limit, n)
+		}
+	}
+	if a := nodes.DefaultPolicy().Advice(); len(a) != 0 {
+		t.Errorf("advice about the defaults: %+v", a)
+	}
+}

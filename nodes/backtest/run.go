@@ -1,0 +1,422 @@
+package backtest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster/nodes"
+	"github.com/muster-dev/muster/nodes/fit"
+	"github.com/muster-dev/muster/nodes/sim"
+)
+
+// Config says what to run.
+type Config struct {
+	Trace  Trace
+	Window Window // zero: the whole trace
+	Policy nodes.Policy
+
+	Catalog   fit.Catalog   // nil: fit.Shipped
+	Zones     []string      // nil: a, b, c
+	Interval  time.Duration // between two ticks; 0: 60 s
+	Boot      time.Duration // from launch to Ready, on average; 0: 90 s
+	Spread    float64       // boot times are drawn within this share of Boot around it, 0..1
+	SpotShare float64       // share of node-hours that are bought as Spot, 0..1, for the cost; negative: as launched
+	Seed      uint64        // of what is drawn: boot times
+}
+
+// Result is what a run came to. Times in seconds, money in USD.
+type Result struct {
+	Trace     string    `json:"trace"`
+	From      float64   `json:"fromDay"` // of the trace
+	To        float64   `json:"toDay"`
+	Types     []string  `json:"instanceTypes"`
+	Max       int       `json:"maxWorkers"`
+	Seed      uint64    `json:"seed"`
+	SpotShare float64   `json:"spotShare"`
+	Sizing    string    `json:"sizing"`
+	Settings  []Changed `json:"settings,omitempty"` // of a sweep
+
+	Pods     Pods    `json:"pods"`
+	Waiting  Waiting `json:"waitingSeconds"`
+	Nodes    Nodes   `json:"nodes"`
+	Actions  Actions `json:"actions"`
+	Ticks    int     `json:"ticks"`
+	Errors   int     `json:"errors"` // of ticks
+	FirstErr string  `json:"firstError,omitempty"`
+
+	Series []Sample `json:"-"` // for the chart
+	Needed []Step   `json:"-"` // nodes with perfect foresight, for the chart
+}
+
+// Changed is a setting of one run of a sweep.
+type Changed struct {
+	Setting string `json:"setting"` // environment name
+	Value   string `json:"value"`
+}
+
+// Pods accounts for every pod of the window: Total is the sum of Ran, Pending, NeverFit and Withdrawn.
+type Pods struct {
+	Total     int    `json:"total"`
+	Ran       int    `json:"ran"`       // were placed at least once: they have finished, run at the end, or were taken away while they ran
+	Pending   int    `json:"pending"`   // waited at the end and some offered type could run them
+	NeverFit  int    `json:"neverFit"`  // fit no offered type
+	Withdrawn int    `json:"withdrawn"` // their owner took them away before they ran, as when the trace was recorded
+	Carried   int    `json:"carried"`   // of Total: were there when the window begins; their waiting is not counted
+	Evicted   int    `json:"evicted"`   // evictions by drains; such a pod begins anew
+	GPU       int    `json:"gpu"`       // of Total: asked for GPUs, which were ignored
+	Example   string `json:"neverFitExample,omitempty"`
+}
+
+// Waiting is how long the pods that ran waited from their creation until they were placed for the first time, in seconds.
+type Waiting struct {
+	P50  float64 `json:"p50"`
+	P90  float64 `json:"p90"`
+	P99  float64 `json:"p99"`
+	Max  float64 `json:"max"`
+	Mean float64 `json:"mean"`
+}
+
+// Nodes is what was paid for. The control plane is not counted.
+type Nodes struct {
+	Hours     float64            `json:"hours"`          // from launch to termination
+	Cost      float64            `json:"costUSD"`        // at SpotShare
+	Most      int                `json:"most"`           // at a time
+	ByType    map[string]float64 `json:"hoursByType"`    // node-hours
+	Foresight float64            `json:"foresightHours"` // see Foresight
+	BoundCost float64            `json:"foresightUSD"`   // see Foresight
+}
+
+// Actions is what the reconciler did.
+type Actions struct {
+	ScaleUps       int `json:"scaleUps"` // completed
+	ScaleUpsFailed int `json:"scaleUpsFailed"`
+	ScaleDowns     int `json:"scaleDowns"` // completed
+	DownsFailed    int `json:"scaleDownsFailed"`
+	Launched       int `json:"launched"`
+	Terminated     int `json:"terminated"`
+}
+
+// Sample is how things stood at a tick.
+type Sample struct {
+	At      time.Duration // from the beginning of the window
+	Nodes   int           // alive
+	Pending int           // pods that some node could run and that have none
+}
+
+// Run runs a trace. The same Config gives the same Result.
+func Run(ctx context.Context, c Config) (Result, error) {
+	if c.Window == (Window{}) {
+		c.Window = c.Trace.Whole()
+	}
+	if c.Zones == nil {
+		c.Zones = []string{"a", "b", "c"}
+	}
+	if c.Catalog == nil {
+		c.Catalog = fit.Shipped()
+	}
+	if c.Interval == 0 {
+		c.Interval = time.Minute
+	}
+	if c.Boot == 0 {
+		c.Boot = 90 * time.Second
+	}
+	types, err := c.Catalog.Only(c.Policy.InstanceTypes)
+	if err != nil {
+		return Result{}, err
+	}
+	r := newRun(c, types)
+	if r.pods, r.out.Pods.Carried = c.Trace.Cut(c.Window); len(r.pods) == 0 {
+		return Result{}, errors.New("no pod of the trace is in the window: choose another one by --from and --to")
+	}
+	if err := r.play(ctx); err != nil {
+		return Result{}, err
+	}
+	r.account()
+	return r.out, nil
+}
+
+// run is one run in progress.
+type run struct {
+	c       Config
+	fit     *fit.Fit
+	types   map[string]fit.InstanceType
+	world   *sim.World
+	start   time.Time
+	pods    []Pod
+	index   map[string]int // of a pod by its name in the world
+	fate    []fate
+	running map[string]life // by instance
+	out     Result
+}
+
+// fate is what became of a pod.
+type fate struct {
+	placed    bool
+	waited    time.Duration
+	withdrawn bool // before it was placed
+}
+
+type life struct {
+	typ    string
+	market nodes.Market
+	since  time.Time
+}
+
+func newRun(c Config, types []fit.InstanceType) *run {
+	r := &run{c: c, types: map[string]fit.InstanceType{}, index: map[string]int{}, running: map[string]life{}}
+	for _, t := range types {
+		r.types[t.Name] = t
+	}
+	p := c.Policy
+	r.fit = fit.New(fit.Config{Catalog: c.Catalog, Zones: c.Zones, Labels: p.NodeLabels, Taints: p.NodeTaints, MaxPods: p.NodeMaxPods})
+	day := func(d time.Duration) float64 { return d.Hours() / 24 }
+	r.out = Result{Trace: c.Trace.Name, From: day(c.Window.From), To: day(c.Window.To), Types: p.InstanceTypes, Max: p.MaxWorkers, Seed: c.Seed,
+		SpotShare: c.SpotShare, Sizing: string(p.Sizing), Nodes: Nodes{ByType: map[string]float64{}}}
+	return r
+}
+
+// play lets the window pass.
+func (r *run) play(ctx context.Context) error {
+	r.makeWorld()
+	n := 0
+	client := r.world.Client("backtest", nil)
+	reconciler, err := nodes.New(nodes.Config{
+		Policy: r.c.Policy, Signals: client, Cloud: client, Cluster: client, Store: client, Journal: nowhere{},
+		Clock: r.world.Clock(), Sizer: r.sizer(), Fitter: r.fit, Screener: r.fit,
+		NewID: func() string { n++; return fmt.Sprint(n) },
+	})
+	if err != nil {
+		return err
+	}
+	r.foresee()
+	clock := r.world.Clock()
+	end := r.start.Add(r.c.Window.Length())
+	for at := r.start; at.Before(end); at = at.Add(r.c.Interval) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if late := at.Sub(clock.Now()); late > 0 { // a tick that drains takes longer; the next one is not made up for
+			r.world.Advance(late)
+		} else if -late >= r.c.Interval {
+			continue
+		}
+		if _, err := reconciler.Tick(ctx); err != nil {
+			if r.out.Errors++; r.out.Errors == 1 {
+				r.out.FirstErr = err.Error()
+			}
+		}
+		r.out.Ticks++
+		f := r.world.Fleet()
+		r.out.Nodes.Most = max(r.out.Nodes.Most, f.Alive)
+		r.out.Series = append(r.out.Series, Sample{clock.Now().Sub(r.start), f.Alive, f.Pending})
+	}
+	if left := end.Sub(clock.Now()); left > 0 {
+		r.world.Advance(left)
+	}
+	for _, id := range slices.Sorted(maps.Keys(r.running)) { // in order, since sums of fractions depend on it
+		r.ended(id, end)
+	}
+	return nil
+}
+
+func (r *run) sizer() nodes.Sizer {
+	if r.c.Policy.Sizing == nodes.SizingFit {
+		return r.fit
+	}
+	return nodes.PodsPerNode{}
+}
+
+// makeWorld builds the cluster as it is when the window begins, MIN_WORKERS nodes of the most wanted type, and lets the pods come.
+func (r *run) makeWorld() {
+	p := r.c.Policy
+	first := p.InstanceTypes[0]
+	var workers []string
+	for i := range p.MinWorkers {
+		workers = append(workers, r.c.Zones[i%len(r.c.Zones)])
+	}
+	r.start = time.Unix(1730001600, 0).UTC()
+	random := rand.New(rand.NewPCG(r.c.Seed, 0))
+	r.world = sim.New(sim.Options{
+		Policy: p, Start: r.start, Zones: r.c.Zones, Workers: workers, WorkerType: first, Visible: 2 * time.Second,
+		Capacity: func(typ string) nodes.Resources { return r.fit.Allocatable(r.types[typ]) },
+		BootOf: func(string) time.Duration {
+			return time.Duration(float64(r.c.Boot) * (1 + r.c.Spread*(random.Float64()*2-1)))
+		},
+		Watch: r.watch,
+	})
+	r.fate = make([]fate, len(r.pods))
+	for i, pod := range r.pods {
+		name := "trace/" + pod.Name
+		if _, twice := r.index[name]; twice {
+			name = fmt.Sprintf("%s-again-%d", name, i)
+		}
+		r.index[name] = i
+		r.world.AddPodLater(pod.Created, sim.PodSpec{Name: name, MilliCPU: pod.MilliCPU, Memory: pod.Memory, Runs: pod.Runs}, pod.Withdrawn)
+	}
+}
+
+// watch takes part in what happens.
+func (r *run) watch(e sim.Entry) {
+	switch e.Kind {
+	case sim.Joined: // also the initial workers, which were never launched
+		if _, known := r.running[e.Instance]; !known && e.Instance != "i-001" {
+			market := nodes.OnDemand
+			if r.c.Policy.Spot {
+				market = nodes.Spot
+			}
+			r.running[e.Instance] = life{r.c.Policy.InstanceTypes[0], market, r.start}
+		}
+	case sim.Launched:
+		o := e.Request.Offering
+		r.running[e.Instance] = life{o.Type, o.Market, e.At}
+		r.out.Actions.Launched++
+	case sim.Terminated:
+		r.ended(e.Instance, e.At)
+		r.out.Actions.Terminated++
+	case sim.Placed:
+		i := r.index[e.Detail]
+		if f := &r.fate[i]; !f.placed {
+			f.placed, f.waited = true, e.At.Sub(r.start)-r.pods[i].Created
+		}
+	case sim.Evicted:
+		r.out.Pods.Evicted++
+	case sim.Withdrawn:
+		i := r.index[e.Detail]
+		r.fate[i].withdrawn = !r.fate[i].placed
+	case sim.Written:
+		a := &r.out.Actions
+		switch e.Detail {
+		case (nodes.CompleteScaleUp{}).Name():
+			a.ScaleUps++
+		case (nodes.FailScaleUp{}).Name():
+			a.ScaleUpsFailed++
+		case (nodes.CompleteScaleDown{}).Name():
+			a.ScaleDowns++
+		case (nodes.FailScaleDown{}).Name():
+			a.DownsFailed++
+		}
+	}
+}
+
+// ended books the life of an instance.
+func (r *run) ended(id string, at time.Time) {
+	l, ok := r.running[id]
+	if !ok {
+		return
+	}
+	delete(r.running, id)
+	hours := at.Sub(l.since).Hours()
+	r.out.Nodes.Hours += hours
+	r.out.Nodes.ByType[l.typ] += hours
+	r.out.Nodes.Cost += hours * r.price(r.types[l.typ], l.market)
+}
+
+// price returns what an hour costs: by the share of Spot, or as it was launched.
+func (r *run) price(t fit.InstanceType, m nodes.Market) float64 {
+	if s := r.c.SpotShare; s >= 0 {
+		return s*t.Spot + (1-s)*t.OnDemand
+	}
+	return t.Price(m)
+}
+
+// account says what became of every pod.
+func (r *run) account() {
+	o := &r.out.Pods
+	o.Total = len(r.pods)
+	var waits []time.Duration
+	for i, f := range r.fate {
+		p := r.pods[i]
+		if p.GPUs > 0 {
+			o.GPU++
+		}
+		switch {
+		case f.placed:
+			o.Ran++
+			if !p.carried {
+				waits = append(waits, f.waited)
+			}
+			continue
+		case f.withdrawn:
+			o.Withdrawn++
+			continue
+		}
+		ask := []nodes.Pod{{Name: p.Name, Requests: nodes.Resources{MilliCPU: p.MilliCPU, Memory: p.Memory}}}
+		if why := r.fit.Screen(r.c.Policy, nodes.Observation{Pending: ask})[0].NeverFit; why != "" {
+			o.NeverFit++
+			o.Example = p.Name + ": " + why
+		} else {
+			o.Pending++
+		}
+	}
+	slices.Sort(waits)
+	r.out.Waiting = percentiles(waits)
+}
+
+// percentiles returns those of sorted times: the smallest that at least the given share is not above.
+func percentiles(sorted []time.Duration) Waiting {
+	n := len(sorted)
+	if n == 0 {
+		return Waiting{}
+	}
+	at := func(share float64) float64 {
+		i := int(share*float64(n)+0.999999) - 1
+		return sorted[min(max(i, 0), n-1)].Seconds()
+	}
+	sum := time.Duration(0)
+	for _, w := range sorted {
+		sum += w
+	}
+	return Waiting{P50: at(0.5), P90: at(0.9), P99: at(0.99), Max: at(1), Mean: sum.Seconds() / float64(n)}
+}
+
+// nowhere is a journal that keeps nothing: what a backtest reports it watches for itself.
+type nowhere struct{}
+
+func (nowhere) Append(context.Context, nodes.Event) error { return nil }
+
+func (nowhere) Read(context.Context, nodes.Query) iter.Seq2[nodes.Event, error] {
+	return func(func(nodes.Event, error) bool) {}
+}
+
+// DefaultTypes returns types to run a trace on when none are given: those of the c6i, m6i and r6i families from 16 to 128 vCPUs. First, and so
+// the one that SIZING=pods-per-node launches, comes the cheapest that runs every pod that any of them runs; the others follow by price.
+func DefaultTypes(c fit.Catalog, pods []Pod) []string {
+	var types []fit.InstanceType
+	for _, name := range c.Names() {
+		family, size, _ := strings.Cut(name, ".")
+		if slices.Contains([]string{"c6i", "m6i", "r6i"}, family) && slices.Contains([]string{"4xlarge", "8xlarge", "16xlarge", "32xlarge"}, size) {
+			types = append(types, c[name])
+		}
+	}
+	slices.SortStableFunc(types, func(a, b fit.InstanceType) int { return cmp.Compare(a.OnDemand, b.OnDemand) })
+	f := fit.New(fit.Config{Catalog: c})
+	first, most := 0, -1
+	for i, t := range types {
+		room := f.Allocatable(t)
+		n := 0
+		for _, p := range pods {
+			if p.MilliCPU <= room.MilliCPU && p.Memory <= room.Memory {
+				n++
+			}
+		}
+		if n > most {
+			first, most = i, n
+		}
+	}
+	var out []string
+	for _, t := range types {
+		out = append(out, t.Name)
+	}
+	if len(out) > 0 {
+		out = slices.Insert(slices.Delete(out, first, first+1), 0, types[first].Name)
+	}
+	return out
+}

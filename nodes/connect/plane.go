@@ -1,0 +1,170 @@
+package connect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/muster-dev/muster/nodes"
+	"github.com/muster-dev/muster/nodes/ec2"
+	"github.com/muster-dev/muster/nodes/fit"
+	"github.com/muster-dev/muster/nodes/kube"
+	"github.com/muster-dev/muster/nodes/prom"
+)
+
+// Options change what Open does. The zero value is right.
+type Options struct {
+	Clock nodes.Clock  // nil: nodes.SystemClock
+	Log   *slog.Logger // of the queue's poller; nil: slog's default
+}
+
+// Plane is an opened node plane: what a Reconciler needs, and what a daemon needs besides. Its functions are nil where there is
+// nothing of the kind.
+type Plane struct {
+	Config nodes.Config
+	Where  string // the record and the journal are kept, for people
+
+	// Poll brings interruption events until ctx ends.
+	Poll func(ctx context.Context, handle func(context.Context, nodes.InterruptionEvent) error) error
+	// Price returns what an instance costs an hour, in US dollars, by the table of instance types.
+	Price func(instanceType string, market nodes.Market, zone string) (float64, bool)
+	// TokenExpires returns when the token of the Kubernetes API expires, zero if it never does.
+	TokenExpires func(ctx context.Context) (time.Time, error)
+
+	closers
+}
+
+// Open opens what the settings name. It reads files but makes no request: whoever waits for a function's first answer should not
+// wait for what a tick does not need, and a part that can't be reached now makes a tick a NOOP, not a program end.
+func Open(ctx context.Context, s Settings, o Options) (*Plane, error) {
+	stores, err := OpenStores(ctx, s, o.Clock)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plane{Where: stores.Where, closers: stores.closers}
+	p.Config = nodes.Config{Policy: s.Policy, Store: stores.Store, Journal: stores.Journal, Clock: o.Clock, Template: s.EC2.Template()}
+	if err := p.open(ctx, s, o); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+func (p *Plane) open(ctx context.Context, s Settings, o Options) error {
+	cloud, err := ec2.Open(ctx, s.EC2)
+	if err != nil {
+		return opening("EC2", err)
+	}
+	cluster, err := openKube(ctx, s, o, cloud)
+	if err != nil {
+		return err
+	}
+	signals, err := openProm(ctx, s, o, cloud)
+	if err != nil {
+		return err
+	}
+	p.Config.Cloud, p.Config.Cluster, p.Config.Signals = cloud, cluster, signals
+	p.TokenExpires = cluster.TokenExpires
+	var ds Deciders
+	d, err := ds.For(s.Policy)
+	if err != nil {
+		return opening("INSTANCE_TABLE", err)
+	}
+	f, err := ds.fit(s.Policy)
+	if err != nil {
+		return opening("INSTANCE_TABLE", err)
+	}
+	p.Config.Sizer, p.Config.Fitter, p.Config.Screener = d.Sizer, d.Fitter, f
+	p.Price = price(ds.catalogs[s.Policy.InstanceTable])
+	if s.EC2.Queue == "" {
+		return nil
+	}
+	queue, err := ec2.OpenQueue(ctx, s.EC2)
+	if err != nil {
+		return opening("INTERRUPTION_QUEUE", err)
+	}
+	p.Poll = func(ctx context.Context, handle func(context.Context, nodes.InterruptionEvent) error) error {
+		q := ec2.Queue{API: queue, URL: s.EC2.Queue, Handle: handle, Clock: o.Clock, Log: o.Log}
+		return q.Run(ctx)
+	}
+	return nil
+}
+
+func openKube(ctx context.Context, s Settings, o Options, cloud *ec2.Cloud) (*kube.Cluster, error) {
+	s.Kube.Fetch, s.Kube.Clock = fetcher(cloud), o.Clock
+	c, err := kube.Open(ctx, s.Kube)
+	if err != nil {
+		return nil, opening("the Kubernetes API", err)
+	}
+	return c, nil
+}
+
+func openProm(ctx context.Context, s Settings, o Options, cloud *ec2.Cloud) (*prom.Signals, error) {
+	s.Prom.Fetch, s.Prom.Clock = fetcher(cloud), o.Clock
+	p, err := prom.Open(ctx, s.Prom, s.Policy)
+	if err != nil {
+		return nil, opening("Prometheus", err)
+	}
+	return p, nil
+}
+
+// fetcher reads references for adapters that know nothing of AWS.
+func fetcher(cloud *ec2.Cloud) func(context.Context, string) (string, error) {
+	return func(ctx context.Context, text string) (string, error) {
+		if cloud == nil {
+			return "", errors.New("EC2 can't be opened, and with it no parameter or secret can be read")
+		}
+		ref, err := ec2.ParseRef(text)
+		if err != nil {
+			return "", fmt.Errorf("%w, or file:PATH", err)
+		}
+		return cloud.Fetch(ctx, ref)
+	}
+}
+
+// Deciders give what decides by a policy. What a policy refers to is read once. They are for one goroutine; the zero value works.
+type Deciders struct {
+	catalogs map[string]fit.Catalog // by path
+}
+
+// For returns what decides by a policy, the same for a running node plane and for those who decide anew on what was recorded. The
+// error says that the table of instance types, which the policy refers to, can't be read or lacks a type.
+func (d *Deciders) For(p nodes.Policy) (nodes.Decider, error) {
+	f, err := d.fit(p)
+	if err != nil {
+		return nodes.Decider{}, err
+	}
+	out := nodes.Decider{Policy: p, Fitter: f}
+	if p.Sizing == nodes.SizingFit {
+		out.Sizer = f
+	}
+	return out, nil
+}
+
+func (d *Deciders) fit(p nodes.Policy) (*fit.Fit, error) {
+	catalog, ok := d.catalogs[p.InstanceTable]
+	if !ok {
+		var err error
+		if catalog, err = fit.OpenCatalog(p.InstanceTable); err != nil {
+			return nil, err
+		}
+		if d.catalogs == nil {
+			d.catalogs = map[string]fit.Catalog{}
+		}
+		d.catalogs[p.InstanceTable] = catalog
+	}
+	if _, err := catalog.Only(p.InstanceTypes); err != nil && p.Sizing == nodes.SizingFit {
+		return nil, err
+	}
+	return fit.New(fit.Config{Catalog: catalog, Labels: p.NodeLabels, Taints: p.NodeTaints, MaxPods: p.NodeMaxPods}), nil
+}
+
+// price tells prices by a table.
+func price(c fit.Catalog) func(string, nodes.Market, string) (float64, bool) {
+	return func(name string, market nodes.Market, _ string) (float64, bool) {
+		t, ok := c[name]
+		p := t.Price(market)
+		return p, ok && p > 0
+	}
+}

@@ -1,0 +1,98 @@
+package connect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"github.com/muster-dev/muster/nodes"
+	"github.com/muster-dev/muster/nodes/dynamo"
+	"github.com/muster-dev/muster/nodes/embedded"
+)
+
+// Stores is where the record and the journal are kept.
+type Stores struct {
+	Store   nodes.Store
+	Journal nodes.Journal
+	Where   string // for people
+	closers
+	check func(context.Context) []nodes.Check
+}
+
+// OpenStores opens the record and the journal: the tables if they are set, else the directory, which is created if need be. Tables
+// are not asked for before the first call. clock may be nil.
+func OpenStores(ctx context.Context, s Settings, clock nodes.Clock) (*Stores, error) {
+	if s.Policy.StateTable != "" {
+		return openTables(ctx, s, clock)
+	}
+	return openDir(s, clock)
+}
+
+// FindStores is OpenStores for those who only read: it refuses a directory in which there is no store.
+func FindStores(ctx context.Context, s Settings) (*Stores, error) {
+	if s.Policy.StateTable == "" {
+		if _, err := os.Stat(filepath.Join(s.Local.Dir, "lock")); err != nil {
+			return nil, fmt.Errorf("no store in %s: begin one with muster nodes run or tick, or set DIR, or STATE_TABLE and LOGS_TABLE, to where it is", s.Local.Dir)
+		}
+	}
+	return OpenStores(ctx, s, nil)
+}
+
+func openTables(ctx context.Context, s Settings, clock nodes.Clock) (*Stores, error) {
+	if clock != nil {
+		s.Tables.Now = clock.Now
+	}
+	var options []func(*config.LoadOptions) error
+	if s.AWS.Region != "" {
+		options = append(options, config.WithRegion(s.AWS.Region))
+	}
+	ac, err := config.LoadDefaultConfig(ctx, options...)
+	if err != nil {
+		return nil, opening("the tables", err)
+	}
+	if ac.Region == "" {
+		return nil, opening("the tables", errors.New("no AWS region is known: set AWS_REGION"))
+	}
+	db, err := dynamo.New(ac, s.Tables, func(o *dynamodb.Options) {
+		if s.AWS.Endpoint != "" {
+			o.BaseEndpoint = aws.String(s.AWS.Endpoint)
+		}
+	})
+	if err != nil {
+		return nil, opening("the tables", err)
+	}
+	where := fmt.Sprintf("DynamoDB, tables %s and %s in %s", s.Tables.StateTable, s.Tables.LogsTable, ac.Region)
+	return &Stores{Store: db.Store(), Journal: db.Journal(), Where: where, check: db.Check}, nil
+}
+
+func openDir(s Settings, clock nodes.Clock) (*Stores, error) {
+	opts := embedded.Options{Cluster: s.Policy.Cluster}
+	if clock != nil {
+		opts.Now = clock.Now
+	}
+	store, err := embedded.Open(s.Local.Dir, opts)
+	if err != nil {
+		return nil, fmt.Errorf("opening the store in %s, %w: set DIR to a directory that can be written", s.Local.Dir, err)
+	}
+	journal, err := embedded.OpenJournal(s.Local.Dir, opts)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("opening the journal in %s, %w", s.Local.Dir, err), store.Close())
+	}
+	check := func(ctx context.Context) []nodes.Check {
+		c := nodes.Check{Name: "store: " + s.Local.Dir, OK: true}
+		r, err := store.Load(ctx)
+		if err != nil {
+			c.OK, c.Detail, c.Fix = false, err.Error(), "restore the directory from a backup, or set DIR to another one to begin anew"
+		} else {
+			c.Detail = fmt.Sprintf("record of %s, revision %d", r.PK, r.Revision)
+		}
+		return []nodes.Check{c}
+	}
+	return &Stores{Store: store, Journal: journal, Where: s.Local.Dir, closers: closers{store.Close, journal.Close}, check: check}, nil
+}

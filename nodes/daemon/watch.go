@@ -1,0 +1,252 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/muster-dev/muster/nodes"
+)
+
+// This file looks over the reconciler's shoulder: each part is wrapped by one that passes every call on and notes what came of it.
+
+// watch returns c with its parts wrapped.
+func (m *Metrics) watch(c nodes.Config) nodes.Config {
+	if c.Signals != nil {
+		c.Signals = signals{c.Signals, m}
+	}
+	if c.Cloud != nil {
+		c.Cloud = cloud{c.Cloud, m}
+	}
+	if c.Cluster != nil {
+		c.Cluster = cluster{c.Cluster, m}
+	}
+	if c.Store != nil {
+		c.Store = store{c.Store, m}
+	}
+	if c.Journal != nil {
+		c.Journal = journal{c.Journal, m}
+	}
+	return c
+}
+
+// timed makes a call and notes its duration and, unless it is an ordinary answer, its error.
+func timed[T any](m *Metrics, call string, f func() (T, error)) (T, error) {
+	began := m.clock.Now()
+	v, err := f()
+	m.called(call, m.clock.Now().Sub(began), err)
+	return v, err
+}
+
+// ordinary tells whether an error is an answer that is part of normal work.
+func ordinary(err error) bool {
+	var refused *nodes.LaunchError
+	_, blocked := nodes.IsDrainBlocked(err)
+	return nodes.IsRefused(err) || errors.As(err, &refused) || blocked
+}
+
+type signals struct {
+	nodes.Signals
+	m *Metrics
+}
+
+func (s signals) Observe(ctx context.Context) (nodes.Readings, error) {
+	r, err := timed(s.m, "signals.Observe", func() (nodes.Readings, error) { return s.Signals.Observe(ctx) })
+	if err != nil {
+		r = nodes.Readings{}
+	}
+	s.m.observed(r)
+	return r, err
+}
+
+type cloud struct {
+	nodes.Cloud
+	m *Metrics
+}
+
+func (c cloud) Workers(ctx context.Context) ([]nodes.Instance, error) {
+	list, err := timed(c.m, "cloud.Workers", func() ([]nodes.Instance, error) { return c.Cloud.Workers(ctx) })
+	if err == nil {
+		c.m.sawInstances(list)
+	}
+	return list, err
+}
+
+func (c cloud) Lookup(ctx context.Context, ids []string) (map[string]nodes.Instance, error) {
+	return timed(c.m, "cloud.Lookup", func() (map[string]nodes.Instance, error) { return c.Cloud.Lookup(ctx, ids) })
+}
+
+func (c cloud) Subnets(ctx context.Context) ([]nodes.Subnet, error) {
+	return timed(c.m, "cloud.Subnets", func() ([]nodes.Subnet, error) { return c.Cloud.Subnets(ctx) })
+}
+
+func (c cloud) Launch(ctx context.Context, req nodes.LaunchRequest) (nodes.Instance, error) {
+	in, err := timed(c.m, "cloud.Launch", func() (nodes.Instance, error) { return c.Cloud.Launch(ctx, req) })
+	c.m.launched(req.Offering, err)
+	return in, err
+}
+
+func (c cloud) Terminate(ctx context.Context, id string) error {
+	_, err := timed(c.m, "cloud.Terminate", func() (struct{}, error) { return struct{}{}, c.Cloud.Terminate(ctx, id) })
+	if err == nil {
+		c.m.terminations.Inc()
+	}
+	return err
+}
+
+func (c cloud) Diagnose(ctx context.Context, id string) (nodes.Diagnosis, error) {
+	return timed(c.m, "cloud.Diagnose", func() (nodes.Diagnosis, error) { return c.Cloud.Diagnose(ctx, id) })
+}
+
+type cluster struct {
+	nodes.Cluster
+	m *Metrics
+}
+
+func (c cluster) View(ctx context.Context) (nodes.View, error) {
+	v, err := timed(c.m, "cluster.View", func() (nodes.View, error) { return c.Cluster.View(ctx) })
+	if err == nil {
+		c.m.sawNodes(v.Nodes)
+	}
+	return v, err
+}
+
+func (c cluster) Cordon(ctx context.Context, n nodes.NodeRef, claim string) error {
+	_, err := timed(c.m, "cluster.Cordon", func() (struct{}, error) { return struct{}{}, c.Cluster.Cordon(ctx, n, claim) })
+	return err
+}
+
+func (c cluster) Uncordon(ctx context.Context, n nodes.NodeRef, claim string) error {
+	_, err := timed(c.m, "cluster.Uncordon", func() (struct{}, error) { return struct{}{}, c.Cluster.Uncordon(ctx, n, claim) })
+	return err
+}
+
+func (c cluster) Drain(ctx context.Context, req nodes.DrainRequest) (nodes.DrainProgress, error) {
+	p, err := timed(c.m, "cluster.Drain", func() (nodes.DrainProgress, error) { return c.Cluster.Drain(ctx, req) })
+	c.m.drained(p, err)
+	return p, err
+}
+
+func (c cluster) Remove(ctx context.Context, n nodes.NodeRef) error {
+	_, err := timed(c.m, "cluster.Remove", func() (struct{}, error) { return struct{}{}, c.Cluster.Remove(ctx, n) })
+	return err
+}
+
+type store struct {
+	nodes.Store
+	m *Metrics
+}
+
+func (s store) Load(ctx context.Context) (nodes.Record, error) {
+	r, err := timed(s.m, "store.Load", func() (nodes.Record, error) { return s.Store.Load(ctx) })
+	if err == nil {
+		s.m.sawRecord(r)
+	}
+	return r, err
+}
+
+func (s store) Apply(ctx context.Context, t nodes.Transition) (nodes.Record, error) {
+	r, err := timed(s.m, "store.Apply", func() (nodes.Record, error) { return s.Store.Apply(ctx, t) })
+	if err == nil {
+		s.m.sawRecord(r)
+		s.m.ended(t)
+	} else if nodes.IsRefused(err) {
+		s.m.reachedStore()
+	}
+	return r, err
+}
+
+func (s store) OpenInterruptions(ctx context.Context) ([]nodes.Interruption, error) {
+	list, err := timed(s.m, "store.OpenInterruptions", func() ([]nodes.Interruption, error) { return s.Store.OpenInterruptions(ctx) })
+	if err == nil {
+		s.m.sawInterruptions(list)
+	}
+	return list, err
+}
+
+func (s store) ApplyInterruption(ctx context.Context, id string, t nodes.InterruptionTransition) (nodes.Interruption, error) {
+	i, err := timed(s.m, "store.ApplyInterruption", func() (nodes.Interruption, error) { return s.Store.ApplyInterruption(ctx, id, t) })
+	if err == nil {
+		s.m.sawInterruption(i)
+	}
+	return i, err
+}
+
+type journal struct {
+	nodes.Journal
+	m *Metrics
+}
+
+func (j journal) Append(ctx context.Context, e nodes.Event) error {
+	_, err := timed(j.m, "journal.Append", func() (struct{}, error) { return struct{}{}, j.Journal.Append(ctx, e) })
+	j.m.events.WithLabelValues(e.Kind).Inc()
+	j.m.happened(e)
+	return err
+}
+
+func (j journal) Read(ctx context.Context, q nodes.Query) iter.Seq2[nodes.Event, error] {
+	return j.Journal.Read(ctx, q)
+}
+
+// sawInterruption keeps the list of open interruptions current between two reads of it.
+func (m *Metrics) sawInterruption(i nodes.Interruption) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.open = slices.DeleteFunc(slices.Clone(m.open), func(o nodes.Interruption) bool { return o.InstanceID == i.InstanceID })
+	if !i.Closed {
+		m.open = append(m.open, i)
+	}
+}
+
+func (m *Metrics) sawInterruptions(list []nodes.Interruption) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.open = slices.Clone(list)
+}
+
+func (m *Metrics) sawInstances(list []nodes.Instance) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.instances = slices.Clone(list)
+	m.instancesAt = m.clock.Now()
+}
+
+func (m *Metrics) sawNodes(list []nodes.Node) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.nodes = slices.Clone(list)
+	m.nodesAt = m.clock.Now()
+}
+
+func (m *Metrics) sawRecord(r nodes.Record) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r.ScalingInProgress {
+		m.started = r.ScaleUpStartedEpoch
+		if r.ScalingDown() {
+			m.started = r.ScaleDownStartedEpoch
+		}
+	}
+	m.record, m.recordAt = &r, m.clock.Now()
+}
+
+func (m *Metrics) reachedStore() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.recordAt = m.clock.Now()
+}
+
+// storeReached returns when the store last answered.
+func (m *Metrics) storeReached() time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.recordAt
+}
+
+func (m *Metrics) observed(r nodes.Readings) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.readings = r
+}

@@ -1,0 +1,195 @@
+package ec2_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/muster-dev/muster/nodes/ec2"
+)
+
+// boot runs the user data on this machine, as far as that goes: its metadata service, the AWS services and the K3s installer are
+// stand-ins, and /etc/rancher/k3s is a temporary directory.
+type boot struct {
+	etc    string
+	output string
+	err    error
+}
+
+func (b boot) file(t *testing.T, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(b.etc, name))
+	if err != nil {
+		t.Fatalf("%v; the boot said:\n%s", err, b.output)
+	}
+	return string(data)
+}
+
+const agentToken = "K10d7a1c0ffee::node:s3cr3t/+="
+
+func bootWith(t *testing.T, j ec2.Join, tools map[string]string) boot {
+	t.Helper()
+	dir := t.TempDir()
+	bin := filepath.Join(dir, "bin") // all that the machine has; this one may have the AWS command
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, tool := range []string{"bash", "sh", "cat", "curl", "env", "grep", "head", "mkdir", "sed", "sleep", "sort"} {
+		path, err := exec.LookPath(tool)
+		if err == nil {
+			err = os.Symlink(path, filepath.Join(bin, tool))
+		}
+		if err != nil {
+			if os.Getenv("MUSTER_REQUIRE") == "all" {
+				t.Fatalf("the user data can't be run: %v", err)
+			}
+			t.Skipf("the user data can't be run: %v", err)
+		}
+	}
+	r := open(t, func(s *setup) {
+		s.api.Parameters = map[string]string{"/muster/prod/agent-token": agentToken}
+		s.api.Secrets = map[string]string{"muster/agent-token": agentToken}
+	})
+	imds := httptest.NewServer(metadata())
+	t.Cleanup(imds.Close)
+	script, err := ec2.UserData(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := boot{etc: filepath.Join(dir, "etc")}
+	tools["k3s-install.sh"] = "#!/bin/sh\nenv | grep ^INSTALL_ | sort > " + dir + "/etc/installed\n"
+	for name, text := range tools {
+		if err := os.WriteFile(filepath.Join(bin, name), []byte(text), 0o755); err != nil { //nolint:gosec // it is to be run
+			t.Fatal(err)
+		}
+	}
+	for old, stand := range map[string]string{
+		"http://169.254.169.254": imds.URL, "/etc/rancher/k3s": b.etc, "/usr/local/bin/k3s-install.sh": bin + "/k3s-install.sh",
+		`"https://$token_service.$region.$(meta services/domain)/"`: r.url + "/", "1 2 4 8 16 0": "0 0",
+	} {
+		if !strings.Contains(script, old) {
+			t.Fatalf("the script does not contain %s", old)
+		}
+		script = strings.ReplaceAll(script, old, stand)
+	}
+	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "bash"))
+	cmd.Stdin = strings.NewReader(script)
+	cmd.Env = []string{"PATH=" + bin, "HOME=" + dir}
+	out, err := cmd.CombinedOutput()
+	b.output, b.err = string(out), err
+	return b
+}
+
+// metadata is the instance metadata service, version 2 only.
+func metadata() http.Handler {
+	values := map[string]string{
+		"instance-id": "i-0b662ef9931388ba0", "placement/availability-zone": "eu-central-1b", "placement/region": "eu-central-1",
+		"instance-type": "m5.large", "iam/security-credentials/": "muster-node", "services/domain": "amazonaws.com",
+		"iam/security-credentials/muster-node": "{\n  \"Code\" : \"Success\",\n  \"AccessKeyId\" : \"ASIATEST\",\n  \"SecretAccessKey\" : \"se/cr+et=\",\n  \"Token\" : \"tok/en==\"\n}",
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPut && r.URL.Path == "/latest/api/token" {
+			_, _ = io.WriteString(w, "session")
+			return
+		}
+		v, ok := values[strings.TrimPrefix(r.URL.Path, "/latest/meta-data/")]
+		switch {
+		case r.Header.Get("X-Aws-Ec2-Metadata-Token") != "session":
+			w.WriteHeader(http.StatusUnauthorized)
+		case !ok:
+			w.WriteHeader(http.StatusNotFound)
+		default:
+			_, _ = io.WriteString(w, v)
+		}
+	})
+}
+
+func TestANodeBootsIntoItsClusterByItsInstanceID(t *testing.T) {
+	j := ec2.Join{Server: "https://10.0.0.10:6443", TokenRef: "ssm:/muster/prod/agent-token", Version: "v1.36.3+k3s1", Args: "--node-taint spot=true:NoSchedule"}
+	for name, c := range map[string]struct {
+		ref   string
+		tools map[string]string
+	}{
+		"SSM by curl":             {"ssm:/muster/prod/agent-token", map[string]string{}},
+		"Secrets Manager by curl": {"secretsmanager:muster/agent-token", map[string]string{}},
+		"SSM by the AWS command": {"ssm:/muster/prod/agent-token", map[string]string{
+			"aws": "#!/bin/sh\n[ \"$*\" = \"--region eu-central-1 --output text --query Parameter.Value ssm get-parameter --with-decryption --name /muster/prod/agent-token\" ] && echo '" + agentToken + "'\n",
+		}},
+		"Secrets Manager by the AWS command": {"secretsmanager:muster/agent-token", map[string]string{
+			"aws": "#!/bin/sh\n[ \"$*\" = \"--region eu-central-1 --output text --query SecretString secretsmanager get-secret-value --secret-id muster/agent-token\" ] && echo '" + agentToken + "'\n",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := j
+			j.TokenRef = c.ref
+			b := bootWith(t, j, c.tools)
+			if b.err != nil {
+				t.Fatalf("%v\n%s", b.err, b.output)
+			}
+			if got := b.file(t, "muster-token"); got != agentToken {
+				t.Errorf("the token is %q", got)
+			}
+			if info, err := os.Stat(filepath.Join(b.etc, "muster-token")); err != nil || info.Mode().Perm() != 0o600 {
+				t.Errorf("the token's mode is %v, %v", info.Mode(), err)
+			}
+			if got, want := b.file(t, "config.yaml.d/50-muster.yaml"), strings.ReplaceAll(`server: https://10.0.0.10:6443
+token-file: ETC/muster-token
+node-name: i-0b662ef9931388ba0
+kubelet-arg+:
+  - provider-id=aws:///eu-central-1b/i-0b662ef9931388ba0
+node-label+:
+  - topology.kubernetes.io/zone=eu-central-1b
+  - topology.kubernetes.io/region=eu-central-1
+  - node.kubernetes.io/instance-type=m5.large
+`, "ETC", b.etc); got != want {
+				t.Errorf("the configuration is\n%s\nwant\n%s", got, want)
+			}
+			if got, want := b.file(t, "installed"), "INSTALL_K3S_EXEC=agent --node-taint spot=true:NoSchedule\nINSTALL_K3S_VERSION=v1.36.3+k3s1\n"; got != want {
+				t.Errorf("installed with\n%s", got)
+			}
+			if strings.Contains(b.output, "s3cr3t") || strings.Contains(b.output, "se/cr+et") {
+				t.Errorf("the boot tells a secret:\n%s", b.output)
+			}
+		})
+	}
+}
+
+func TestAnImageThatBringsK3sIsNotGivenAnother(t *testing.T) {
+	b := bootWith(t, config().Join, map[string]string{"k3s": "#!/bin/sh\n"})
+	if got, want := b.file(t, "installed"), "INSTALL_K3S_EXEC=agent \nINSTALL_K3S_SKIP_DOWNLOAD=true\n"; b.err != nil || got != want {
+		t.Errorf("installed with\n%s\n%v", got, b.err)
+	}
+}
+
+func TestABootWithoutItsTokenSaysWhyAndJoinsNothing(t *testing.T) {
+	j := config().Join
+	j.TokenRef = "ssm:/muster/other"
+	b := bootWith(t, j, map[string]string{})
+	if b.err == nil || !strings.Contains(b.output, "muster: the agent token can't be read: let this machine's role read ssm /muster/other") {
+		t.Errorf("%v\n%s", b.err, b.output)
+	}
+	if _, err := os.Stat(b.etc); err == nil {
+		t.Error("it went on")
+	}
+}
+
+func TestUserDataHoldsNoSecretAndIsAlwaysTheSame(t *testing.T) {
+	j := config().Join
+	one, err := ec2.UserData(j)
+	two, _ := ec2.UserData(j)
+	if err != nil || one != two || strings.Contains(one, agentToken) {
+		t.Errorf("%v", err)
+	}
+	if len(one) > 8<<10 {
+		t.Errorf("%d bytes", len(one))
+	}
+	j.Args = "'"
+	if _, err := ec2.UserData(j); err == nil {
+		t.Error("a quote can end the script's own")
+	}
+}

@@ -1,0 +1,337 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/muster-dev/muster/nodes"
+)
+
+// Outlook is what would have to happen for an action to be taken.
+type Outlook struct {
+	// Then is the first action if everything stays as it was seen: the same load, the same pods, the same workers; nil if waiting
+	// alone brings none.
+	Then *Moment `json:"then,omitempty"`
+	// Paths are the ways to an action, with what closes them; none after a decision for an action.
+	Paths []Path `json:"paths,omitempty"`
+}
+
+// Moment is a decision that would be made at a time.
+type Moment struct {
+	At       time.Time      `json:"at"`
+	Decision nodes.Decision `json:"decision"`
+}
+
+// Path is one way to an action.
+type Path struct {
+	Action nodes.Action `json:"action"`
+	Name   string       `json:"name"`  // repair, up or down: what its gates' names begin with
+	Needs  []Need       `json:"needs"` // in the order of the gates
+	// Earliest is when the action could be taken if everything that time alone does not bring were so from now on; zero if no
+	// waiting suffices.
+	Earliest time.Time `json:"earliest,omitzero"`
+}
+
+// Need is one gate that has to change.
+type Need struct {
+	Gate string `json:"gate"`
+	What string `json:"what"`
+	// When is when the gate opens by time alone; zero if it does not.
+	When time.Time `json:"when,omitzero"`
+}
+
+// Ahead works out what would have to happen after a decision. d decides as the snapshot's decision was made; its Policy is the
+// snapshot's.
+func Ahead(d nodes.Decider, s nodes.Snapshot) Outlook {
+	var out Outlook
+	if s.Decision.Action != nodes.Noop {
+		return out // what comes after an action depends on how it goes
+	}
+	out.Then = first(d, s, func(dec nodes.Decision) bool { return dec.Action != nodes.Noop })
+	for _, p := range []struct {
+		name   string
+		action nodes.Action
+		ease   func(nodes.Snapshot) []nodes.Snapshot
+	}{{"repair", nodes.ScaleUp, easeRepair}, {"up", nodes.ScaleUp, easeUp}, {"down", nodes.ScaleDown, easeDown}} {
+		if p.name == "repair" && !belowMinimum(s.Decision) {
+			continue // nothing to repair
+		}
+		path := Path{Action: p.action, Name: p.name, Needs: needs(s, p.name)}
+		for _, eased := range p.ease(s) {
+			m := first(d, eased, func(dec nodes.Decision) bool {
+				if p.name == "up" && (dec.Reason == nodes.ReasonRoomExists || dec.Reason == nodes.ReasonNoNodeHelps) {
+					return true // the trigger holds; of pods that are not there yet nobody knows what they need
+				}
+				return dec.Action == p.action && (p.name == "repair") == (dec.Reason == nodes.ReasonRepair)
+			})
+			if m != nil && (path.Earliest.IsZero() || m.At.Before(path.Earliest)) {
+				path.Earliest = m.At
+			}
+		}
+		out.Paths = append(out.Paths, path)
+	}
+	return out
+}
+
+func belowMinimum(d nodes.Decision) bool {
+	return slices.ContainsFunc(d.Gates, func(g nodes.Gate) bool { return g.Name == "repair.min-workers" && !g.Passed })
+}
+
+// first returns the first moment, from the snapshot's on, at which the decision is of the kind that is looked for, if everything
+// stays as it is in s. Only the end of a waiting time can change a decision then, so only these moments are tried.
+func first(d nodes.Decider, s nodes.Snapshot, found func(nodes.Decision) bool) *Moment {
+	d.Policy = s.Policy
+	for _, at := range waitingEnds(s) {
+		o, r := lasting(s, at)
+		if dec := d.Decide(o, r, at); found(dec) {
+			return &Moment{At: at, Decision: dec}
+		}
+	}
+	return nil
+}
+
+// waitingEnds returns the snapshot's moment and every later one at which some waiting time is over, in order.
+func waitingEnds(s nodes.Snapshot) []time.Time {
+	out := []time.Time{s.Now}
+	end := func(epoch int64, d time.Duration) {
+		if at := time.Unix(epoch, 0).Add(d); epoch != 0 && at.After(s.Now) {
+			out = append(out, at)
+		}
+	}
+	p, r := s.Policy, s.Record
+	end(r.CPUHighSinceEpoch, p.CPUUpFor)
+	end(r.PendingSinceEpoch.Value(), p.PendingUpFor)
+	end(r.IdleSinceEpoch.Value(), p.IdleDownFor)
+	end(r.LastScaleEpoch, p.CooldownUp)
+	end(r.LastScaleEpoch, p.CooldownDown)
+	end(r.BackoffUntilEpoch, 0)
+	for _, skip := range r.SkipList {
+		end(skip.UntilEpoch, 0)
+	}
+	slices.SortFunc(out, time.Time.Compare)
+	return slices.CompactFunc(out, time.Time.Equal)
+}
+
+// lasting returns what would be seen and recorded at a later moment if everything stays as it is: a window that lies wholly within
+// the time since something began holds only the value that it has now.
+func lasting(s nodes.Snapshot, at time.Time) (nodes.Observation, nodes.Record) {
+	o, r, p := s.Observation, s.Record, s.Policy
+	lasted := func(epoch int64, d time.Duration) bool { return epoch != 0 && !at.Before(time.Unix(epoch, 0).Add(d)) }
+	later := at.After(s.Now)
+	m := &o.Readings
+	if later && lasted(r.CPUHighSinceEpoch, p.CPUUpFor) {
+		m.CPUMin = m.CPU
+	}
+	if later && lasted(r.PendingSinceEpoch.Value(), p.PendingUpFor) {
+		m.PendingMin = m.Pending
+	}
+	if later && lasted(r.IdleSinceEpoch.Value(), p.IdleDownFor) {
+		m.CPUMax, m.PendingMax = m.CPU, m.Pending
+	}
+	return o, r
+}
+
+// ---- what if
+
+// seen returns s as it would be if the load and the pending pods were these from now on, and everything could be read. What has
+// lasted goes on lasting; what begins, begins now.
+func seen(s nodes.Snapshot, cpu float64, pending int) nodes.Snapshot {
+	never := 0
+	for _, pod := range s.Observation.Pending {
+		if pod.NeverFit != "" {
+			never += pod.N()
+		}
+	}
+	s.Record = s.Record.Clone()
+	o, r, p, now := &s.Observation, &s.Record, s.Policy, s.Now.Unix()
+	o.FleetKnown, o.FleetWhy = true, ""
+	m := &o.Readings
+	value := nodes.Read(cpu)
+	count := nodes.Read(float64(never + pending))
+	m.CPU, m.Pending = value, count
+	// Where there is no reading of a window, nothing is known of it: it counts as not fulfilled until it has passed.
+	known := func(r *nodes.Reading, or float64) {
+		if !r.Known {
+			*r = nodes.Read(or)
+		}
+	}
+	known(&m.CPUMin, 0)
+	known(&m.PendingMin, 0)
+	known(&m.CPUMax, 1)
+	known(&m.PendingMax, 1e9)
+	mark := func(holds bool, since int64) int64 {
+		switch {
+		case !holds:
+			return 0
+		case since == 0:
+			return now
+		}
+		return since
+	}
+	r.CPUHighSinceEpoch = mark(cpu >= p.CPUUp, r.CPUHighSinceEpoch)
+	r.PendingSinceEpoch = nodes.Num(mark(pending > 0, r.PendingSinceEpoch.Value()))
+	r.IdleSinceEpoch = nodes.Num(mark(pending == 0 && cpu <= p.CPUDown, r.IdleSinceEpoch.Value()))
+	return s
+}
+
+// easeRepair lifts what waiting does not bring: the room below MAX_WORKERS.
+func easeRepair(s nodes.Snapshot) []nodes.Snapshot {
+	s.Observation.FleetKnown, s.Observation.FleetWhy = true, ""
+	return []nodes.Snapshot{roomy(s)}
+}
+
+func roomy(s nodes.Snapshot) nodes.Snapshot {
+	s.Policy.MaxWorkers = max(s.Policy.MaxWorkers, len(s.Observation.Fleet)+len(s.Observation.Interruptions)+1)
+	return s
+}
+
+// easeUp gives each way in which the trigger can come about.
+func easeUp(s nodes.Snapshot) []nodes.Snapshot {
+	if belowMinimum(s.Decision) {
+		s.Policy.MinWorkers = 0 // by the trigger, not by the repair that comes before it
+	}
+	s = roomy(s)
+	cpu, pending := s.Observation.Readings.CPU.Value, waiting(s)
+	high := max(cpu, s.Policy.CPUUp)
+	if s.Policy.Trigger == nodes.TriggerAll {
+		return []nodes.Snapshot{seen(s, high, max(pending, 1))}
+	}
+	return []nodes.Snapshot{seen(s, high, pending), seen(s, cpu, max(pending, 1))}
+}
+
+// waiting returns the number of pending pods that a new node could run.
+func waiting(s nodes.Snapshot) int {
+	n := int(s.Observation.Readings.Pending.Value)
+	for _, pod := range s.Observation.Pending {
+		if pod.NeverFit != "" {
+			n -= pod.N()
+		}
+	}
+	return max(n, 0)
+}
+
+// easeDown makes the cluster idle and without interruptions. It does not invent workers that could go.
+func easeDown(s nodes.Snapshot) []nodes.Snapshot {
+	s.Observation.Interruptions = nil
+	return []nodes.Snapshot{seen(s, min(s.Observation.Readings.CPU.Value, s.Policy.CPUDown), 0)}
+}
+
+// ---- what is missing
+
+// needs lists the closed gates of a path, those of every action first. A gate that another one's need contains is left out: for how
+// long something has to last is said with what has to last.
+func needs(s nodes.Snapshot, path string) []Need {
+	closed := map[string]bool{}
+	for _, g := range s.Decision.Gates {
+		closed[g.Name] = !g.Passed
+	}
+	contained := map[string]bool{
+		"up.cpu": !closed["up.trigger"], "up.cpu-since": closed["up.cpu"] || !closed["up.trigger"], "up.cpu-sustained": closed["up.cpu"] || !closed["up.trigger"],
+		"up.pending": !closed["up.trigger"], "up.pending-since": closed["up.pending"] || !closed["up.trigger"], "up.pending-sustained": closed["up.pending"] || !closed["up.trigger"],
+		"down.idle-since":    closed["down.cpu"] || closed["down.no-pending"],
+		"down.cpu-sustained": closed["down.cpu"], "down.pending-sustained": closed["down.no-pending"],
+		"down.target": closed["down.pods-fit"] || closed["down.min-workers"],
+	}
+	var out []Need
+	for _, g := range s.Decision.Gates {
+		group, _ := split(g.Name)
+		if g.Passed || group != "" && group != path || contained[g.Name] || path == "repair" && (g.Name == "metrics-known" || g.Name == "repair.min-workers") {
+			continue
+		}
+		if n := need(s, g); n.What != "" {
+			out = append(out, n)
+		}
+	}
+	// What the trigger wants comes before its halves.
+	slices.SortStableFunc(out, func(a, b Need) int { return rank(a) - rank(b) })
+	return out
+}
+
+func rank(n Need) int {
+	switch path, name := split(n.Gate); {
+	case path == "":
+		return 0
+	case name == "trigger":
+		return 1
+	}
+	return 2
+}
+
+func need(s nodes.Snapshot, g nodes.Gate) Need {
+	p, r := s.Policy, s.Record
+	n := Need{Gate: g.Name}
+	since := func(what string, epoch int64, d time.Duration) {
+		if epoch == 0 {
+			n.What = fmt.Sprintf("%s for %s; that has not begun", what, Duration(d))
+			return
+		}
+		n.When = time.Unix(epoch, 0).Add(d)
+		n.What = fmt.Sprintf("%s for %s, which it has been for %s", what, Duration(d), Duration(s.Now.Sub(time.Unix(epoch, 0))))
+	}
+	until := func(what string, epoch int64, d time.Duration) {
+		n.When = time.Unix(epoch, 0).Add(d)
+		n.What = fmt.Sprintf("%s, %s more", what, Duration(n.When.Sub(s.Now)))
+	}
+	switch g.Name {
+	case "no-action":
+		n.What = "the action in progress (" + g.Value + ") has to end"
+	case "fleet-known":
+		n.What = "instances, nodes and interruptions have to be readable: " + g.Value
+	case "metrics-known":
+		n.What = "every metric has to be there: " + g.Value
+	case "repair.backoff", "up.backoff":
+		until(fmt.Sprintf("the back-off after %s has to end", Count(r.ScaleUpFailures, "failure")), r.BackoffUntilEpoch, 0)
+	case "repair.max-workers", "up.max-workers":
+		n.What = fmt.Sprintf("%s instances are there: fewer have to be, or MAX_WORKERS above %d", g.Value, p.MaxWorkers)
+	case "up.trigger":
+		n.What = "high CPU or pending pods (SCALE_UP_TRIGGER=any), that is one of the two:"
+		if p.Trigger == nodes.TriggerAll {
+			n.What = "high CPU and pending pods (SCALE_UP_TRIGGER=all):"
+		}
+	case "up.cpu":
+		n.What = fmt.Sprintf("average CPU at or above %s for %s; it is %s", Percent(p.CPUUp), Duration(p.CPUUpFor), reading(s.Observation.Readings.CPU))
+	case "up.cpu-since":
+		since("CPU at or above "+Percent(p.CPUUp), r.CPUHighSinceEpoch, p.CPUUpFor)
+	case "up.cpu-sustained":
+		n.What = fmt.Sprintf("CPU never below %s within the last %s; its lowest was %s", Percent(p.CPUUp), Duration(p.CPUUpFor), reading(s.Observation.Readings.CPUMin))
+	case "up.pending":
+		n.What = fmt.Sprintf("a pending pod that a new node could run, for %s; there is none", Duration(p.PendingUpFor))
+	case "up.pending-since":
+		since("pods pending", r.PendingSinceEpoch.Value(), p.PendingUpFor)
+	case "up.pending-sustained":
+		n.What = fmt.Sprintf("pods pending without a break within the last %s", Duration(p.PendingUpFor))
+	case "up.plan":
+		n.What = "pending pods that a new node would help: " + g.Value
+	case "up.cooldown":
+		until("the cooldown since the last action has to end", r.LastScaleEpoch, p.CooldownUp)
+	case "down.cpu":
+		n.What = fmt.Sprintf("average CPU at or below %s for %s; it is %s", Percent(p.CPUDown), Duration(p.IdleDownFor), reading(s.Observation.Readings.CPU))
+	case "down.no-pending":
+		n.What = fmt.Sprintf("no pending pod for %s; there are %s", Duration(p.IdleDownFor), g.Value)
+	case "down.idle-since":
+		since("the cluster idle", r.IdleSinceEpoch.Value(), p.IdleDownFor)
+	case "down.cpu-sustained":
+		n.What = fmt.Sprintf("CPU never above %s within the last %s; its highest was %s", Percent(p.CPUDown), Duration(p.IdleDownFor), reading(s.Observation.Readings.CPUMax))
+	case "down.pending-sustained":
+		n.What = fmt.Sprintf("no pending pod within the last %s", Duration(p.IdleDownFor))
+	case "down.cooldown":
+		until("the cooldown since the last action has to end", r.LastScaleEpoch, p.CooldownDown)
+	case "down.no-interruption":
+		n.What = fmt.Sprintf("the open interruptions (%s) have to end", g.Value)
+	case "down.min-workers":
+		n.What = fmt.Sprintf("more than %d available workers (MIN_WORKERS)", p.MinWorkers)
+	case "down.pods-fit":
+		n.What = "room for a worker's pods on the others: " + g.Value
+	case "down.target":
+		n.What = "a worker that may be removed; the list above says of each why not"
+	}
+	return n
+}
+
+func reading(r nodes.Reading) string {
+	if !r.Known {
+		return "missing"
+	}
+	return Percent(r.Value)
+}

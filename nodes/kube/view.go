@@ -1,0 +1,255 @@
+package kube
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+
+	"github.com/muster-dev/muster/nodes"
+	"github.com/muster-dev/muster/nodes/fit"
+)
+
+// running selects the pods that have not finished. The others hold nothing and block nothing, and on clusters with jobs there are
+// many.
+const running = "status.phase!=Succeeded,status.phase!=Failed"
+
+// relists is how often a list is begun anew after its continuation had expired.
+const relists = 2
+
+// View reads nodes, disruption budgets and pods, in this order, and what is behind volume claims if pods have some. Nodes come first: what is then seen on a node is at least as new as
+// the node, and no node looks empty because its pods were listed before it had joined. A pod on a node that has joined since is
+// left for the next view.
+func (c *Cluster) View(ctx context.Context) (nodes.View, error) {
+	v := &view{rules: c.opts.Drain}
+	if err := c.listNodes(ctx, v); err != nil {
+		return nodes.View{}, err
+	}
+	if err := c.listBudgets(ctx, v); err != nil {
+		return nodes.View{}, err
+	}
+	if err := c.listPods(ctx, v); err != nil {
+		return nodes.View{}, err
+	}
+	var claims fit.Claims
+	if v.constraints.claims {
+		volumes, err := c.listVolumes(ctx)
+		if err != nil {
+			return nodes.View{}, err
+		}
+		claims = volumes.look
+	}
+	if err := v.constraints.write(&v.View, claims); err != nil {
+		return nodes.View{}, err
+	}
+	return v.View, nil
+}
+
+// view is a View that is being put together.
+type view struct {
+	nodes.View
+	rules       Rules
+	index       map[string]int // of nodes, by name
+	budgets     budgets
+	constraints *constraints
+}
+
+// pager reads a list page by page. No resource version is asked for, so the first page is of the newest state and the others are of
+// the same: the list is of one moment. If the server no longer has that moment the list begins anew; half of it is never returned.
+type pager[L metav1.ListInterface] struct {
+	c     *Cluster
+	what  string // for errors, for example "listing nodes"
+	of    rest.Interface
+	name  string        // of the resource
+	begin func()        // forgets what was read
+	add   func(L) error // takes a page
+}
+
+func (p pager[L]) run(ctx context.Context, o metav1.ListOptions, empty func() L) error {
+	for attempt := 0; ; attempt++ {
+		p.begin()
+		err := p.once(ctx, o, empty)
+		if !apierrors.IsResourceExpired(err) || attempt == relists {
+			return err
+		}
+	}
+}
+
+func (p pager[L]) once(ctx context.Context, o metav1.ListOptions, empty func() L) error {
+	o.Limit = p.c.opts.Page
+	for {
+		page := empty()
+		q := p.of.Get().Resource(p.name).VersionedParams(&o, scheme.ParameterCodec)
+		if err := p.c.do(ctx, p.what, q, any(page).(runtime.Object)); err != nil {
+			return err
+		}
+		if err := p.add(page); err != nil {
+			return err
+		}
+		if o.Continue = page.GetContinue(); o.Continue == "" {
+			return nil
+		}
+		o.ResourceVersion, o.ResourceVersionMatch = "", "" // the continuation carries the version
+	}
+}
+
+func (c *Cluster) listNodes(ctx context.Context, v *view) error {
+	return pager[*corev1.NodeList]{
+		c: c, what: "listing nodes", of: c.core, name: "nodes",
+		begin: func() { v.Nodes, v.index = nil, map[string]int{} },
+		add: func(l *corev1.NodeList) error {
+			for i := range l.Items {
+				v.index[l.Items[i].Name] = len(v.Nodes)
+				v.Nodes = append(v.Nodes, nodeOf(&l.Items[i]))
+			}
+			return nil
+		},
+	}.run(ctx, metav1.ListOptions{}, func() *corev1.NodeList { return &corev1.NodeList{} })
+}
+
+func (c *Cluster) listBudgets(ctx context.Context, v *view) error {
+	return pager[*policyv1.PodDisruptionBudgetList]{
+		c: c, what: "listing disruption budgets", of: c.policy, name: "poddisruptionbudgets",
+		begin: func() { v.budgets = budgets{} },
+		add: func(l *policyv1.PodDisruptionBudgetList) error {
+			for i := range l.Items {
+				if err := v.budgets.add(&l.Items[i]); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}.run(ctx, metav1.ListOptions{}, func() *policyv1.PodDisruptionBudgetList { return &policyv1.PodDisruptionBudgetList{} })
+}
+
+// listPods reads the pods into the view. Each page is dropped when the next comes, so that memory holds one page of whole pods.
+func (c *Cluster) listPods(ctx context.Context, v *view) error {
+	return c.pods("listing pods", v.dropPods, func(l *corev1.PodList) error {
+		for i := range l.Items {
+			v.add(&l.Items[i])
+		}
+		return nil
+	}).run(ctx, metav1.ListOptions{FieldSelector: running}, newPodList)
+}
+
+func (c *Cluster) pods(what string, begin func(), add func(*corev1.PodList) error) pager[*corev1.PodList] {
+	return pager[*corev1.PodList]{c: c, what: what, of: c.core, name: "pods", begin: begin, add: add}
+}
+
+func newPodList() *corev1.PodList { return &corev1.PodList{} }
+
+func (v *view) dropPods() {
+	v.Pending, v.constraints = nil, newConstraints()
+	for i := range v.Nodes {
+		n := &v.Nodes[i]
+		n.Pods, n.Daemon, n.Blocker = nil, nodes.Resources{}, ""
+	}
+}
+
+// add puts a pod where it belongs.
+func (v *view) add(p *corev1.Pod) {
+	role, why := v.rules.judge(p)
+	if role == finished {
+		return
+	}
+	if p.Spec.NodeName == "" {
+		if role == moving || role == blocking {
+			v.addPending(p)
+		}
+		return
+	}
+	i, ok := v.index[p.Spec.NodeName]
+	if !ok {
+		return
+	}
+	n := &v.Nodes[i]
+	if role == apart {
+		r := fit.Requests(p)
+		n.Daemon.MilliCPU += r.MilliCPU
+		n.Daemon.Memory += r.Memory
+		n.Daemon.Pods++
+		return
+	}
+	v.constraints.add(p, i, len(n.Pods))
+	n.Pods = append(n.Pods, nodes.Pod{Name: nameOf(p), Requests: fit.Requests(p)})
+	if role == moving {
+		why = v.budgets.against(p)
+	}
+	if n.Blocker == "" { // of several the first, and lists come in the order of names
+		n.Blocker = why
+	}
+}
+
+// addPending adds a pod that waits for a node. One for which the scheduler makes room by preemption needs none.
+func (v *view) addPending(p *corev1.Pod) {
+	if p.Status.NominatedNodeName != "" {
+		return
+	}
+	for i := range p.Status.Conditions {
+		if s := &p.Status.Conditions[i]; s.Type == corev1.PodScheduled && s.Status == corev1.ConditionFalse && s.Reason == corev1.PodReasonUnschedulable {
+			v.constraints.add(p, -1, len(v.Pending))
+			v.Pending = append(v.Pending, nodes.Pod{Name: nameOf(p), Requests: fit.Requests(p)})
+			return
+		}
+	}
+}
+
+// controlPlaneLabels mark servers: K3s sets the first on every server, the second on older ones, the third on those that run etcd
+// alone.
+var controlPlaneLabels = [...]string{"node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master", "node-role.kubernetes.io/etcd"}
+
+func nodeOf(n *corev1.Node) nodes.Node {
+	a := n.Status.Allocatable
+	out := nodes.Node{
+		NodeRef:       nodes.NodeRef{Name: n.Name, UID: string(n.UID)},
+		ProviderID:    n.Spec.ProviderID,
+		Unschedulable: n.Spec.Unschedulable,
+		Claims:        claimsOf(n),
+		Keep:          keeps(n.Annotations),
+		CreatedAt:     n.CreationTimestamp.Time,
+		Allocatable:   nodes.Resources{MilliCPU: a.Cpu().MilliValue(), Memory: a.Memory().Value(), Pods: int(a.Pods().Value())},
+		Labels:        n.Labels,
+		Extended:      extendedOf(a),
+	}
+	for _, key := range controlPlaneLabels {
+		if v, ok := n.Labels[key]; ok && v != "false" {
+			out.ControlPlane = true
+		}
+	}
+	for _, addr := range n.Status.Addresses {
+		if addr.Type == corev1.NodeInternalIP {
+			out.InternalIP = addr.Address
+			break
+		}
+	}
+	for _, cond := range n.Status.Conditions {
+		if cond.Type == corev1.NodeReady { // one that is being deleted takes no more work, whatever its kubelet says
+			out.Ready = cond.Status == corev1.ConditionTrue && n.DeletionTimestamp == nil
+		}
+	}
+	for _, t := range n.Spec.Taints {
+		out.Taints = append(out.Taints, nodes.Taint{Key: t.Key, Value: t.Value, Effect: string(t.Effect)})
+	}
+	return out
+}
+
+// extendedOf returns what a node has beside what every node has, devices and huge pages.
+func extendedOf(l corev1.ResourceList) map[string]int64 {
+	var out map[string]int64
+	for name, q := range l {
+		switch name {
+		case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods, corev1.ResourceEphemeralStorage, corev1.ResourceStorage:
+		default:
+			if out == nil {
+				out = map[string]int64{}
+			}
+			out[string(name)] = q.Value()
+		}
+	}
+	return out
+}

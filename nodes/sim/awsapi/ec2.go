@@ -1,0 +1,525 @@
+package awsapi
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/muster-dev/muster/nodes"
+)
+
+// The names of the tags that the simulated region reads of a launch, those of package nodes/ec2.
+const (
+	actionTag  = "muster.dev/action"
+	ordinalTag = "muster.dev/ordinal"
+)
+
+// ---- RunInstances
+
+type runInstancesResponse struct {
+	XMLName   xml.Name `xml:"http://ec2.amazonaws.com/doc/2016-11-15/ RunInstancesResponse"`
+	RequestID string   `xml:"requestId"`
+	ID        string   `xml:"reservationId"`
+	Owner     string   `xml:"ownerId"`
+	Instances []wireVM `xml:"instancesSet>item"`
+}
+
+// runInstances launches one instance. The world compares tokens by what it knows of a request; a digest of all the rest stands in for
+// the user data's reference, so that whatever differs is a mismatch.
+func (a *API) runInstances(r *request) (any, error) {
+	zone, ok := a.zoneOf(r.get("SubnetId"))
+	switch {
+	case r.get("MinCount") != "1" || r.get("MaxCount") != "1":
+		return nil, refused("InvalidParameterCombination", "this simulation launches one instance per request")
+	case r.get("SubnetId") == "":
+		return nil, refused("MissingInput", "No subnets found for the default VPC")
+	case !ok:
+		return nil, refused("InvalidSubnetID.NotFound", "The subnet ID '%s' does not exist", r.get("SubnetId"))
+	case len(r.get("ClientToken")) > 64:
+		return nil, refused("InvalidParameterValue", "The client token is longer than 64 characters")
+	case r.get("ImageId") == "" && r.get("LaunchTemplate.LaunchTemplateId") == "" && r.get("LaunchTemplate.LaunchTemplateName") == "":
+		return nil, refused("MissingParameter", "The request must contain the parameter ImageId")
+	case r.get("InstanceType") == "":
+		return nil, refused("MissingParameter", "The request must contain the parameter InstanceType")
+	}
+	if err := a.knownImage(r); err != nil {
+		return nil, err
+	}
+	if data, err := base64.StdEncoding.DecodeString(r.get("UserData")); err != nil || len(data) > 16<<10 {
+		return nil, refused("InvalidParameterValue", "User data is limited to 16384 bytes, encoded in base64")
+	}
+	market := nodes.OnDemand
+	if m := r.get("InstanceMarketOptions.MarketType"); m == "spot" {
+		market = nodes.Spot
+	} else if m != "" {
+		return nil, refused("InvalidParameterValue", "Invalid value '%s' for MarketType", m)
+	}
+	tags := r.tags()
+	ordinal, _ := strconv.Atoi(tagValue(tags, ordinalTag))
+	sum := sha256.Sum256([]byte(r.Params.Encode())) // sorted by name
+	req := nodes.LaunchRequest{
+		Token:    r.get("ClientToken"),
+		Offering: nodes.Offering{Zone: zone, Subnet: r.get("SubnetId"), Type: r.get("InstanceType"), Market: market},
+		Template: nodes.Template{
+			ID:      cmp.Or(r.get("LaunchTemplate.LaunchTemplateId"), r.get("LaunchTemplate.LaunchTemplateName")),
+			Version: r.get("LaunchTemplate.Version"), ImageID: r.get("ImageId"), UserDataRef: fmt.Sprintf("sha256:%x", sum),
+		},
+		ActionID: tagValue(tags, actionTag),
+		Ordinal:  ordinal,
+	}
+	if tagValue(tags, a.o.Tag.Key) == a.o.Tag.Value {
+		req.Cluster = a.w.Cluster()
+	}
+	in, err := a.c.Launch(r.ctx, req)
+	if err != nil {
+		return nil, a.refusal(err, req)
+	}
+	a.mu.Lock()
+	a.tags[in.ID] = tags
+	a.mu.Unlock()
+	return runInstancesResponse{RequestID: "simulated", ID: "r-" + strings.TrimPrefix(in.ID, "i-"), Owner: account, Instances: []wireVM{a.wire(in)}}, nil
+}
+
+const account = "123456789012"
+
+func (a *API) knownImage(r *request) error {
+	template := cmp.Or(r.get("LaunchTemplate.LaunchTemplateId"), r.get("LaunchTemplate.LaunchTemplateName"))
+	if _, ok := a.o.Templates[template+"/"+r.get("LaunchTemplate.Version")]; template != "" && a.o.Templates != nil && !ok {
+		return refused("InvalidLaunchTemplateId.VersionNotFound", "The specified launch template version %s/%s does not exist.", template, r.get("LaunchTemplate.Version"))
+	}
+	if image := r.get("ImageId"); image != "" && a.o.Images != nil && !slices.Contains(a.o.Images, image) {
+		return refused("InvalidAMIID.NotFound", "The image id '[%s]' does not exist", image)
+	}
+	return nil
+}
+
+// refusal turns the world's refusal into the code that EC2 uses for it.
+func (a *API) refusal(err error, req nodes.LaunchRequest) error {
+	var le *nodes.LaunchError
+	if !errors.As(err, &le) {
+		return err
+	}
+	switch le.Kind {
+	case nodes.FailCapacity:
+		return &apiError{http.StatusInternalServerError, "InsufficientInstanceCapacity", fmt.Sprintf("We currently do not have sufficient %s capacity in the Availability Zone you requested (%s).", req.Offering.Type, req.Offering.Zone)}
+	case nodes.FailQuota:
+		if req.Offering.Market == nodes.Spot {
+			return refused("MaxSpotInstanceCountExceeded", "Max spot instance count exceeded")
+		}
+		return refused("VcpuLimitExceeded", "You have requested more vCPU capacity than your current vCPU limit of 8 allows.")
+	case nodes.FailAddresses:
+		return refused("InsufficientFreeAddressesInSubnet", "There are not enough free addresses in subnet '%s'.", req.Offering.Subnet)
+	case nodes.FailSpotRole:
+		return &apiError{http.StatusForbidden, "AuthFailure.ServiceLinkedRoleCreationNotPermitted", "The provided credentials do not have permission to create the service-linked role for EC2 Spot Instances."}
+	case nodes.FailThrottled:
+		return &apiError{http.StatusServiceUnavailable, "RequestLimitExceeded", "Request limit exceeded."}
+	case nodes.FailTokenSpent:
+		return refused("IdempotentInstanceTerminated", "Client token is associated with a terminated instance")
+	}
+	return refused(le.Code, "Arguments on this idempotent request are inconsistent with arguments used in previous request(s).")
+}
+
+func (r *request) tags() []Tag {
+	var out []Tag
+	for i := 1; r.Params.Has(fmt.Sprintf("TagSpecification.%d.ResourceType", i)); i++ {
+		if r.get(fmt.Sprintf("TagSpecification.%d.ResourceType", i)) != "instance" {
+			continue
+		}
+		for j := 1; ; j++ {
+			key := fmt.Sprintf("TagSpecification.%d.Tag.%d.", i, j)
+			if !r.Params.Has(key + "Key") {
+				break
+			}
+			out = append(out, Tag{r.get(key + "Key"), r.get(key + "Value")})
+		}
+	}
+	return out
+}
+
+func tagValue(tags []Tag, key string) string {
+	for _, t := range tags {
+		if t.Key == key {
+			return t.Value
+		}
+	}
+	return ""
+}
+
+// ---- instances
+
+type wireVM struct {
+	ID         string      `xml:"instanceId"`
+	ImageID    string      `xml:"imageId"`
+	State      wireState   `xml:"instanceState"`
+	PrivateIP  string      `xml:"privateIpAddress,omitempty"`
+	Why        string      `xml:"reason"`
+	Type       string      `xml:"instanceType"`
+	LaunchTime string      `xml:"launchTime"`
+	Zone       string      `xml:"placement>availabilityZone"`
+	Lifecycle  string      `xml:"instanceLifecycle,omitempty"`
+	Reason     *wireReason `xml:"stateReason,omitempty"`
+	Tags       []wireTag   `xml:"tagSet>item"`
+}
+
+type wireState struct {
+	Code int    `xml:"code"`
+	Name string `xml:"name"`
+}
+
+type wireReason struct {
+	Code    string `xml:"code"`
+	Message string `xml:"message"`
+}
+
+type wireTag struct {
+	Key   string `xml:"key"`
+	Value string `xml:"value"`
+}
+
+var stateCodes = map[nodes.InstanceState]int{
+	nodes.StatePending: 0, nodes.StateRunning: 16, nodes.StateShuttingDown: 32, nodes.StateTerminated: 48, nodes.StateStopping: 64, nodes.StateStopped: 80,
+}
+
+func wireStateOf(s nodes.InstanceState) wireState { return wireState{stateCodes[s], string(s)} }
+
+func (a *API) wire(in nodes.Instance) wireVM {
+	vm := wireVM{
+		ID: in.ID, ImageID: "ami-0", State: wireStateOf(in.State), PrivateIP: in.PrivateIP, Type: in.Type,
+		LaunchTime: in.LaunchedAt.UTC().Format("2006-01-02T15:04:05.000Z"), Zone: in.Zone,
+	}
+	if in.Market == nodes.Spot {
+		vm.Lifecycle = "spot"
+	}
+	if in.Gone() {
+		vm.Reason = &wireReason{"Client.UserInitiatedShutdown", "Client.UserInitiatedShutdown: User initiated shutdown"}
+	}
+	for _, t := range a.tagsOf(in) {
+		vm.Tags = append(vm.Tags, wireTag(t))
+	}
+	return vm
+}
+
+// tagsOf returns the tags of an instance: those of its launch, or those that the world's own instances would have.
+func (a *API) tagsOf(in nodes.Instance) []Tag {
+	a.mu.Lock()
+	tags, ok := a.tags[in.ID]
+	a.mu.Unlock()
+	if ok || in.Foreign {
+		return tags
+	}
+	tags = []Tag{a.o.Tag}
+	if in.ActionID != "" {
+		tags = append(tags, Tag{actionTag, in.ActionID})
+	}
+	if in.ControlPlane {
+		tags = append(tags, a.o.ServerTag)
+	}
+	return tags
+}
+
+type describeInstancesResponse struct {
+	XMLName      xml.Name          `xml:"http://ec2.amazonaws.com/doc/2016-11-15/ DescribeInstancesResponse"`
+	RequestID    string            `xml:"requestId"`
+	Reservations []wireReservation `xml:"reservationSet>item"`
+	NextToken    string            `xml:"nextToken,omitempty"`
+}
+
+type wireReservation struct {
+	ID        string   `xml:"reservationId"`
+	Instances []wireVM `xml:"instancesSet>item"`
+}
+
+// brokenPage is the token of a page that can't be read, while the cloud answers with half its lists.
+const brokenPage = "broken"
+
+func (a *API) describeInstances(r *request) (any, error) {
+	if r.get("NextToken") == brokenPage {
+		return nil, &apiError{http.StatusServiceUnavailable, "Unavailable", "The server is overloaded and can't handle the request."}
+	}
+	all, err := a.c.Workers(r.ctx)
+	var half *nodes.IncompleteError
+	if err != nil && !errors.As(err, &half) {
+		return nil, err
+	}
+	wanted := r.list("InstanceId")
+	missing := slices.Clone(wanted)
+	var vms []wireVM
+	for _, in := range append(all, a.o.Foreign...) {
+		missing = slices.DeleteFunc(missing, func(id string) bool { return id == in.ID })
+		if vm := a.wire(in); (len(wanted) == 0 || slices.Contains(wanted, in.ID)) && r.selects(vm) {
+			vms = append(vms, vm)
+		}
+	}
+	if len(missing) > 0 {
+		return nil, refused("InvalidInstanceID.NotFound", "The instance IDs '%s' do not exist", strings.Join(missing, ", "))
+	}
+	page, next, err := a.page(r, len(vms))
+	if err != nil {
+		return nil, err
+	}
+	out := describeInstancesResponse{RequestID: "simulated", NextToken: next}
+	for _, vm := range vms[page[0]:page[1]] {
+		out.Reservations = append(out.Reservations, wireReservation{"r-" + strings.TrimPrefix(vm.ID, "i-"), []wireVM{vm}})
+	}
+	if half != nil && next == "" {
+		out.NextToken = brokenPage
+	}
+	return out, nil
+}
+
+// page returns the bounds of the requested page of n items and the token of the next.
+func (a *API) page(r *request, n int) (bounds [2]int, next string, err error) {
+	size := a.o.PageSize
+	if m, err := strconv.Atoi(r.get("MaxResults")); err == nil {
+		if m < 5 || m > 1000 {
+			return bounds, "", refused("InvalidParameterValue", "Value (%d) for parameter maxResults is invalid. Expecting a value between 5 and 1000.", m)
+		}
+		size = min(size, m)
+	}
+	from := 0
+	if t := r.get("NextToken"); t != "" {
+		if from, err = strconv.Atoi(strings.TrimPrefix(t, "page-")); err != nil || from < 0 {
+			return bounds, "", refused("InvalidNextToken", "The token '%s' is not valid", t)
+		}
+	}
+	from = min(from, n)
+	to := min(from+size, n)
+	if to < n {
+		next = fmt.Sprintf("page-%d", to)
+	}
+	return [2]int{from, to}, next, nil
+}
+
+// selects tells whether an instance passes the request's filters.
+func (r *request) selects(vm wireVM) bool {
+	return r.filters(func(name string) []string {
+		switch name {
+		case "instance-id":
+			return []string{vm.ID}
+		case "instance-state-name":
+			return []string{vm.State.Name}
+		case "availability-zone":
+			return []string{vm.Zone}
+		}
+		return tagFilter(name, vm.Tags)
+	})
+}
+
+func tagFilter(name string, tags []wireTag) []string {
+	var out []string
+	for _, t := range tags {
+		switch name {
+		case "tag:" + t.Key:
+			out = append(out, t.Value)
+		case "tag-key":
+			out = append(out, t.Key)
+		}
+	}
+	return out
+}
+
+// filters tells whether something of which values gives the values by filter name passes all filters of the request.
+func (r *request) filters(values func(name string) []string) bool {
+	for i := 1; r.Params.Has(fmt.Sprintf("Filter.%d.Name", i)); i++ {
+		have := values(r.get(fmt.Sprintf("Filter.%d.Name", i)))
+		want := r.list(fmt.Sprintf("Filter.%d.Value", i))
+		if !slices.ContainsFunc(have, func(v string) bool { return slices.Contains(want, v) }) {
+			return false
+		}
+	}
+	return true
+}
+
+type terminateInstancesResponse struct {
+	XMLName   xml.Name     `xml:"http://ec2.amazonaws.com/doc/2016-11-15/ TerminateInstancesResponse"`
+	RequestID string       `xml:"requestId"`
+	Instances []wireChange `xml:"instancesSet>item"`
+}
+
+type wireChange struct {
+	ID       string    `xml:"instanceId"`
+	Current  wireState `xml:"currentState"`
+	Previous wireState `xml:"previousState"`
+}
+
+func (a *API) terminateInstances(r *request) (any, error) {
+	out := terminateInstancesResponse{RequestID: "simulated"}
+	for _, id := range r.list("InstanceId") {
+		found, err := a.c.Lookup(r.ctx, []string{id})
+		if err != nil {
+			return nil, err
+		}
+		before, ok := found[id]
+		if !ok {
+			return nil, refused("InvalidInstanceID.NotFound", "The instance ID '%s' does not exist", id)
+		}
+		if err := a.c.Terminate(r.ctx, id); err != nil {
+			return nil, err
+		}
+		out.Instances = append(out.Instances, wireChange{id, wireStateOf(a.w.Instance(id).State), wireStateOf(before.State)})
+	}
+	return out, nil
+}
+
+// ---- the rest of EC2
+
+type describeSubnetsResponse struct {
+	XMLName   xml.Name     `xml:"http://ec2.amazonaws.com/doc/2016-11-15/ DescribeSubnetsResponse"`
+	RequestID string       `xml:"requestId"`
+	Subnets   []wireSubnet `xml:"subnetSet>item"`
+	NextToken string       `xml:"nextToken,omitempty"`
+}
+
+type wireSubnet struct {
+	ID    string    `xml:"subnetId"`
+	State string    `xml:"state"`
+	Zone  string    `xml:"availabilityZone"`
+	Free  int       `xml:"availableIpAddressCount"`
+	Tags  []wireTag `xml:"tagSet>item"`
+}
+
+func (a *API) zoneOf(subnet string) (string, bool) {
+	zone, ok := strings.CutPrefix(subnet, "subnet-")
+	return zone, ok && slices.Contains(a.w.Zones(), zone)
+}
+
+func (a *API) describeSubnets(r *request) (any, error) {
+	for _, id := range r.list("SubnetId") {
+		if _, ok := a.zoneOf(id); !ok {
+			return nil, refused("InvalidSubnetID.NotFound", "The subnet ID '%s' does not exist", id)
+		}
+	}
+	listed, err := a.c.Subnets(r.ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []wireSubnet
+	for _, s := range listed {
+		w := wireSubnet{ID: s.ID, State: "available", Zone: s.Zone, Free: 250, Tags: []wireTag{wireTag(a.o.Tag)}}
+		ids := r.list("SubnetId")
+		if (len(ids) == 0 || slices.Contains(ids, s.ID)) && r.filters(func(name string) []string {
+			if name == "state" {
+				return []string{w.State}
+			}
+			return tagFilter(name, w.Tags)
+		}) {
+			all = append(all, w)
+		}
+	}
+	page, next, err := a.page(r, len(all))
+	if err != nil {
+		return nil, err
+	}
+	return describeSubnetsResponse{RequestID: "simulated", Subnets: all[page[0]:page[1]], NextToken: next}, nil
+}
+
+type getConsoleOutputResponse struct {
+	XMLName   xml.Name `xml:"http://ec2.amazonaws.com/doc/2016-11-15/ GetConsoleOutputResponse"`
+	RequestID string   `xml:"requestId"`
+	ID        string   `xml:"instanceId"`
+	Timestamp string   `xml:"timestamp"`
+	Output    string   `xml:"output"`
+}
+
+// getConsoleOutput returns what the world shows of a boot. As on real EC2 only some types can give the latest output.
+func (a *API) getConsoleOutput(r *request) (any, error) {
+	id := r.get("InstanceId")
+	in := a.w.Instance(id)
+	if in.ID == "" {
+		return nil, refused("InvalidInstanceID.NotFound", "The instance ID '%s' does not exist", id)
+	}
+	if r.get("Latest") == "true" && strings.HasPrefix(in.Type, "t2.") {
+		return nil, refused("UnsupportedOperation", "This instance type does not support retrieving the latest console logs.")
+	}
+	d, err := a.c.Diagnose(r.ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return getConsoleOutputResponse{RequestID: "simulated", ID: id, Timestamp: a.w.Clock().Now().UTC().Format("2006-01-02T15:04:05.000Z"), Output: base64.StdEncoding.EncodeToString([]byte(d.Console))}, nil
+}
+
+type describeInstanceTypesResponse struct {
+	XMLName   xml.Name   `xml:"http://ec2.amazonaws.com/doc/2016-11-15/ DescribeInstanceTypesResponse"`
+	RequestID string     `xml:"requestId"`
+	Types     []wireType `xml:"instanceTypeSet>item"`
+}
+
+type wireType struct {
+	Name   string   `xml:"instanceType"`
+	Usage  []string `xml:"supportedUsageClasses>item"`
+	Arch   []string `xml:"processorInfo>supportedArchitectures>item"`
+	VCPU   int      `xml:"vCpuInfo>defaultVCpus"`
+	Memory int      `xml:"memoryInfo>sizeInMiB"`
+}
+
+// describeInstanceTypes knows every type whose name is formed as types' names are: FAMILY.SIZE.
+func (a *API) describeInstanceTypes(r *request) (any, error) {
+	out := describeInstanceTypesResponse{RequestID: "simulated"}
+	for _, name := range r.list("InstanceType") {
+		family, size, ok := strings.Cut(name, ".")
+		if !ok || family == "" || size == "" {
+			return nil, refused("InvalidInstanceType", "The following supplied instance types do not exist: [%s]", name)
+		}
+		arch := "x86_64"
+		if strings.HasSuffix(family, "g") && len(family) > 2 {
+			arch = "arm64"
+		}
+		out.Types = append(out.Types, wireType{Name: name, Usage: []string{"on-demand", "spot"}, Arch: []string{arch}, VCPU: 2, Memory: 8 << 10})
+	}
+	return out, nil
+}
+
+type describeLaunchTemplateVersionsResponse struct {
+	XMLName   xml.Name       `xml:"http://ec2.amazonaws.com/doc/2016-11-15/ DescribeLaunchTemplateVersionsResponse"`
+	RequestID string         `xml:"requestId"`
+	Versions  []wireTemplate `xml:"launchTemplateVersionSet>item"`
+}
+
+type wireTemplate struct {
+	ID      string `xml:"launchTemplateId"`
+	Version string `xml:"versionNumber"`
+	ImageID string `xml:"launchTemplateData>imageId"`
+}
+
+func (a *API) describeLaunchTemplateVersions(r *request) (any, error) {
+	template := cmp.Or(r.get("LaunchTemplateId"), r.get("LaunchTemplateName"))
+	out := describeLaunchTemplateVersionsResponse{RequestID: "simulated"}
+	for _, v := range r.list("LaunchTemplateVersion") {
+		image, ok := a.o.Templates[template+"/"+v]
+		if a.o.Templates != nil && !ok {
+			return nil, refused("InvalidLaunchTemplateId.VersionNotFound", "The specified launch template version %s/%s does not exist.", template, v)
+		}
+		out.Versions = append(out.Versions, wireTemplate{template, v, cmp.Or(image, "ami-0")})
+	}
+	return out, nil
+}
+
+type describeImagesResponse struct {
+	XMLName   xml.Name    `xml:"http://ec2.amazonaws.com/doc/2016-11-15/ DescribeImagesResponse"`
+	RequestID string      `xml:"requestId"`
+	Images    []wireImage `xml:"imagesSet>item"`
+}
+
+type wireImage struct {
+	ID    string `xml:"imageId"`
+	State string `xml:"imageState"`
+	Arch  string `xml:"architecture"`
+}
+
+func (a *API) describeImages(r *request) (any, error) {
+	out := describeImagesResponse{RequestID: "simulated"}
+	for _, id := range r.list("ImageId") {
+		if a.o.Images != nil && !slices.Contains(a.o.Images, id) {
+			return nil, refused("InvalidAMIID.NotFound", "The image id '[%s]' does not exist", id)
+		}
+		out.Images = append(out.Images, wireImage{id, "available", "x86_64"})
+	}
+	return out, nil
+}

@@ -1,0 +1,16 @@
+// Package promapi is the Prometheus of a simulated cluster: series of the shapes that node-exporter and kube-state-metrics really
+// expose, made from a sim.World at every scrape, evaluated by Prometheus' own engine and served by its HTTP API, so that the real
+// client talks to it.
+//
+// A Server scrapes a world by the world's time, which may be virtual, keeps about an hour of it in memory and answers
+// /api/v1/query, /api/v1/query_range, /api/v1/series, /api/v1/status/buildinfo, /-/healthy and /-/ready:
+//
+//	world := sim.New(sim.Options{Workers: []string{"a", "b"}})
+//	prometheus := promapi.New(promapi.Options{})
+//	prometheus.Watch(world)
+//	world.Advance(10 * time.Minute)
+//	server := httptest.NewServer(prometheus)
+//
+// It fails the ways a Prometheus fails, see Fault and Server.MissScrapes: it hangs, answers garbage or not-a-number, warns, has only
+// half the series; targets go down, scrapes are missed, counters start again.
+package promapi

@@ -1,0 +1,229 @@
+package wiretest
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	awsec2 "github.com/aws/aws-sdk-go-v2/service/ec2"
+	"k8s.io/client-go/rest"
+
+	"github.com/muster-dev/muster/nodes"
+	"github.com/muster-dev/muster/nodes/ec2"
+	"github.com/muster-dev/muster/nodes/embedded"
+	"github.com/muster-dev/muster/nodes/kube"
+	"github.com/muster-dev/muster/nodes/prom"
+	"github.com/muster-dev/muster/nodes/sim"
+	"github.com/muster-dev/muster/nodes/sim/awsapi"
+	"github.com/muster-dev/muster/nodes/sim/kubeapi"
+	"github.com/muster-dev/muster/nodes/sim/promapi"
+)
+
+// rig is a simulated world behind its four protocols, and a Reconciler whose adapters talk to them.
+type rig struct {
+	*sim.World
+	t       testing.TB
+	policy  nodes.Policy
+	aws     *awsapi.API
+	kube    *kubeapi.Server
+	prom    *promapi.Server
+	store   nodes.Store
+	journal nodes.Journal
+	r       *nodes.Reconciler
+	calls   [4]atomic.Int64 // by protocol
+	grace   time.Duration
+	frozen  atomic.Bool // every request is answered as it was the first time
+	answers sync.Map    // of frozen servers, by request
+}
+
+// The protocols.
+const (
+	toAWS = iota
+	toKubernetes
+	toPrometheus
+	toStore
+)
+
+// set is what a test may change of a rig before it is built.
+type set struct {
+	policy nodes.Policy
+	sim    sim.Options
+	store  func(*rig) (nodes.Store, nodes.Journal) // nil: embedded
+	page   int64                                   // of Kubernetes lists
+	wait   time.Duration                           // for Prometheus; 0: 5 s
+	grace  time.Duration                           // of pods that are evicted; 0: 20 s
+}
+
+// quick is a policy with short times, so that a story takes few ticks.
+func quick() nodes.Policy {
+	p := nodes.DefaultPolicy()
+	p.Cluster = "prod"
+	p.CPUUpFor, p.PendingUpFor, p.IdleDownFor = 60*time.Second, 60*time.Second, 120*time.Second
+	p.CooldownUp, p.CooldownDown = 60*time.Second, 60*time.Second
+	p.PodsPerNode, p.MaxWorkers, p.MinWorkers = 2, 6, 2
+	p.InstanceTypes = []string{"t3.large", "m5.large"}
+	return p
+}
+
+func build(t testing.TB, change ...func(*set)) *rig {
+	t.Helper()
+	s := set{policy: quick(), sim: sim.Options{Workers: []string{"a", "b"}, Boot: 70 * time.Second, Visible: 3 * time.Second}}
+	for _, f := range change {
+		f(&s)
+	}
+	s.sim.Policy = s.policy
+	g := &rig{t: t, policy: s.policy, grace: cmp.Or(s.grace, 20*time.Second), World: sim.New(s.sim)}
+	g.aws = awsapi.New(g.World, awsapi.Options{})
+	g.kube = kubeapi.New(g.Client("kube", nil))
+	g.prom = promapi.New(promapi.Options{})
+	t.Cleanup(g.prom.Watch(g.World))
+
+	ec2Config := ec2.Config{
+		Cluster: s.policy.Cluster, LaunchTemplate: "lt-0a1b", LaunchTemplateVersion: "7", UserData: ec2.UserDataTemplate,
+		InstanceTypes: s.policy.InstanceTypes, Spot: s.policy.Spot,
+	}
+	url := g.serve(toAWS, g.aws)
+	cloud, err := ec2.New(ec2.API{EC2: awsec2.NewFromConfig(aws.Config{
+		Region: "local", BaseEndpoint: &url, Credentials: credentials.NewStaticCredentialsProvider("AKID", "SECRET", ""),
+		Retryer: func() aws.Retryer {
+			return retry.NewStandard(func(o *retry.StandardOptions) { o.MaxBackoff = time.Millisecond })
+		},
+	}, ec2.Options)}, ec2Config)
+	g.must(err)
+	cluster, err := kube.New(&rest.Config{Host: g.serve(toKubernetes, g.kube)}, kube.Options{Clock: g.Clock(), Page: s.page})
+	g.must(err)
+	promConfig := prom.DefaultConfig()
+	promConfig.URL, promConfig.Clock, promConfig.Timeout = g.serve(toPrometheus, g.prom), g.Clock(), cmp.Or(s.wait, 5*time.Second)
+	signals, err := prom.Open(context.Background(), promConfig, s.policy)
+	g.must(err)
+	if s.store == nil {
+		s.store = embeddedStore
+	}
+	g.store, g.journal = s.store(g)
+
+	ids := 0
+	g.r, err = nodes.New(nodes.Config{Policy: s.policy, Signals: signals, Cloud: cloud, Cluster: cluster, Store: g.store, Journal: g.journal,
+		Clock: g.Clock(), Template: ec2Config.Template(), NewID: func() string { ids++; return fmt.Sprintf("x%d", ids) }})
+	g.must(err)
+	return g
+}
+
+func embeddedStore(g *rig) (nodes.Store, nodes.Journal) {
+	dir := g.t.TempDir()
+	store, err := embedded.Open(dir, embedded.Options{Cluster: g.policy.Cluster})
+	g.must(err)
+	journal, err := embedded.OpenJournal(dir, embedded.Options{})
+	g.must(err)
+	g.t.Cleanup(func() { _ = store.Close(); _ = journal.Close() })
+	return store, journal
+}
+
+// serve puts a handler on the wire and counts what it is asked.
+func (g *rig) serve(protocol int, h http.Handler) string {
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// The SDK repeats a request whose reply breaks off. It does so now and then by itself: it closes the request's body when the
+		// reply begins, which net/http may still be looking at for its end, if the server is as quick as one in the same process.
+		if again := r.Header.Get("Amz-Sdk-Request"); again == "" || strings.HasPrefix(again, "attempt=1;") {
+			g.calls[protocol].Add(1)
+		}
+		if g.frozen.Load() {
+			g.replay(w, r, h)
+		} else {
+			h.ServeHTTP(w, r)
+		}
+	}))
+	g.t.Cleanup(web.Close)
+	return web.URL
+}
+
+// replay answers as the handler answered the same request before. It is for benchmarks: what a simulated server takes for its answer
+// says nothing about the program that asks. The world's time stands still meanwhile.
+func (g *rig) replay(w http.ResponseWriter, r *http.Request, h http.Handler) {
+	body, _ := io.ReadAll(r.Body)
+	key := r.Method + r.Host + r.URL.String() + string(body)
+	known, ok := g.answers.Load(key)
+	if !ok {
+		rec := httptest.NewRecorder()
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		h.ServeHTTP(rec, r)
+		known, _ = g.answers.LoadOrStore(key, rec)
+	}
+	rec := known.(*httptest.ResponseRecorder)
+	maps.Copy(w.Header(), rec.Header())
+	w.WriteHeader(rec.Code)
+	_, _ = w.Write(rec.Body.Bytes())
+}
+
+func (g *rig) must(err error) {
+	g.t.Helper()
+	if err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// tick does a tick at the next full minute of the world and returns what it decided.
+func (g *rig) tick() (nodes.Report, error) {
+	now := g.Clock().Now()
+	g.Advance(now.Truncate(time.Minute).Add(time.Minute).Sub(now))
+	return g.r.Tick(context.Background())
+}
+
+// ticks does ticks that must not fail, until done or for so many.
+func (g *rig) ticks(most int, done func(nodes.Report) bool) {
+	g.t.Helper()
+	for range most {
+		rep, err := g.tick()
+		if err != nil {
+			g.t.Fatalf("at %s: %v", g.Clock().Now().Format(time.TimeOnly), err)
+		}
+		if done(rep) {
+			return
+		}
+	}
+	g.show()
+	g.t.Fatalf("not done after %d ticks: %+v", most, g.Fleet())
+}
+
+// count counts entries of the ledger.
+func (g *rig) count(kinds ...sim.Kind) int {
+	n := 0
+	for _, e := range g.Ledger() {
+		for _, k := range kinds {
+			if e.Kind == k {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// show logs the ledger.
+func (g *rig) show() {
+	for _, e := range g.Ledger() {
+		g.t.Logf("%s %-8s %-15s %s %s", e.At.Format(time.TimeOnly), e.Actor, e.Kind, e.Instance, e.Detail)
+	}
+}
+
+// decided wants a NOOP for a reason, with a detail that says more.
+func (g *rig) decided(rep nodes.Report, why nodes.Reason, detail string) {
+	g.t.Helper()
+	switch d := rep.Decision; {
+	case d == nil:
+		g.t.Errorf("no decision, want %s: %+v", why, rep.Events)
+	case d.Action != nodes.Noop || d.Reason != why || !contains(d.Detail, detail):
+		g.t.Errorf("decided %s %s %q, want NOOP %s with %q", d.Action, d.Reason, d.Detail, why, detail)
+	}
+}

@@ -1,0 +1,86 @@
+// Package workers lets the node plane ask workers that share keys by package partition: what taking a node away costs, and to hand
+// over before it goes. Workers tell where they run by partition.Config.Node.
+package workers
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/nodes"
+	"github.com/muster-dev/muster/partition"
+)
+
+// Plane is a group of workers as the node plane sees it. It implements nodes.WorkerPlane.
+type Plane struct {
+	nc    *nats.Conn
+	group string
+}
+
+var _ nodes.WorkerPlane = (*Plane)(nil)
+
+// New returns the workers of a group. It does no I/O.
+func New(nc *nats.Conn, group string) *Plane { return &Plane{nc, group} }
+
+// Cost returns the number of slots that the workers on each node have: each is a hand-over and a cache to warm.
+func (p *Plane) Cost(ctx context.Context, names []string) (map[string]float64, error) {
+	members, err := partition.Members(ctx, p.nc, p.group)
+	if err != nil {
+		return nil, fmt.Errorf("asking for the cost of nodes, %w", err)
+	}
+	a, err := p.assignment(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("asking for the cost of nodes, %w", err)
+	}
+	slots := a.Counts()
+	out := make(map[string]float64, len(names))
+	for _, n := range names {
+		out[n] = 0
+	}
+	for _, m := range members {
+		if _, asked := out[m.Node]; asked {
+			out[m.Node] += float64(slots[m.ID])
+		}
+	}
+	return out, nil
+}
+
+func (p *Plane) assignment(ctx context.Context) (*partition.Assignment, error) {
+	js, err := jetstream.New(p.nc)
+	if err != nil {
+		return nil, err
+	}
+	kv, err := js.KeyValue(ctx, p.group+"-assignments")
+	if err != nil {
+		return nil, fmt.Errorf("opening the assignment map of %s, %w", p.group, err)
+	}
+	e, err := kv.Get(ctx, partition.AssignmentKey)
+	if err != nil {
+		return nil, fmt.Errorf("reading the assignment map of %s, %w", p.group, err)
+	}
+	return partition.DecodeAssignment(e.Value())
+}
+
+// HandOver asks the workers on a node to give their slots away and to take none until a time. It returns how many slots they still
+// have; workers that don't answer are an error.
+func (p *Plane) HandOver(ctx context.Context, node string, until time.Time) (int, error) {
+	held, err := partition.HandOver(ctx, p.nc, p.group, on(node), until)
+	left := 0
+	for _, n := range held {
+		left += n
+	}
+	return left, err
+}
+
+// TakeBack lets the workers on a node take slots again.
+func (p *Plane) TakeBack(ctx context.Context, node string) error {
+	_, err := partition.HandOver(ctx, p.nc, p.group, on(node), time.Time{})
+	return err
+}
+
+func on(node string) func(partition.MemberInfo) bool {
+	return func(m partition.MemberInfo) bool { return m.Node == node && node != "" }
+}

@@ -1,0 +1,200 @@
+package partition
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// This file holds yielding: a worker that stays gives all its slots away and
+// takes none for a while, because where it runs will go away. It says so in its
+// lease, the leader moves its slots as those of a worker that leaves, and takes
+// it out of the map when it has none; when it stops yielding it is a newcomer.
+// The time is bounded by whoever asks, so that a worker whose asker died works
+// again by itself.
+
+// yield begins or, with the zero time or one that has passed, ends yielding.
+func (m *machine) yield(until time.Time) {
+	before := m.yielding()
+	m.yieldUntil = until
+	if m.yielding() != before {
+		m.tellYielding()
+	}
+}
+
+func (m *machine) yielding() bool { return m.now.Before(m.yieldUntil) }
+
+// yieldEnds notices that the time is over.
+func (m *machine) yieldEnds() {
+	if !m.yieldUntil.IsZero() && !m.yielding() {
+		m.yieldUntil = time.Time{}
+		m.tellYielding()
+	}
+}
+
+func (m *machine) tellYielding() {
+	if !m.yielding() {
+		m.yieldUntil = time.Time{}
+	}
+	if m.stage == stageMember || m.stage == stageLeaving {
+		m.emit(Event{Kind: EventYielding, Duration: max(m.yieldUntil.Sub(m.now), 0)})
+		m.leaseDue = m.now // tells the leader
+	}
+}
+
+// slotsLeft counts the slots that the worker holds or that the map gives it.
+func (m *machine) slotsLeft() int {
+	n := len(m.own.slots)
+	if m.cur == nil {
+		return n
+	}
+	me := m.cur.index(m.self)
+	for s := range m.cur.Owner {
+		if _, held := m.own.slots[s]; !held && me != none && m.cur.destination(s) == me {
+			n++
+		}
+	}
+	return n
+}
+
+// HandOver makes the worker give all its slots away and take none until a time;
+// the zero time ends that at once. It returns immediately; Status tells how far
+// the worker is.
+func (w *Worker) HandOver(until time.Time) { w.post(yieldInput{until: until}) }
+
+// yieldRequest asks a worker to yield; yieldReply tells how far it is.
+type yieldRequest struct {
+	Schema int   `json:"schema"`
+	Until  int64 `json:"until"` // Unix milliseconds; 0: work again
+}
+
+type yieldReply struct {
+	Schema int    `json:"schema"`
+	ID     string `json:"id"`
+	Slots  int    `json:"slots"` // that it holds
+}
+
+// yieldCalled answers a request to yield.
+func (w *Worker) yieldCalled(msg *nats.Msg) {
+	var r yieldRequest
+	if len(msg.Data) > 1024 || json.Unmarshal(msg.Data, &r) != nil || r.Schema != valueSchema {
+		w.cfg.Logger.Warn("A request to hand over is not one of this version and is ignored.", "subject", msg.Subject, "bytes", len(msg.Data))
+		return
+	}
+	var until time.Time
+	if r.Until > 0 {
+		until = time.UnixMilli(r.Until)
+	}
+	w.post(yieldInput{until, msg.Reply})
+}
+
+// MemberInfo is what a worker's lease says of it.
+type MemberInfo struct {
+	Member
+	Pod      string // it was started as; "" if it did not say
+	Node     string // it runs on; "" if it did not say
+	Zone     string
+	State    State
+	Version  uint64 // of the map it has
+	Leaving  bool
+	Yielding bool // gives its slots away and takes none
+}
+
+// Members returns the workers of a group that have a lease, by ascending ID.
+func Members(ctx context.Context, nc *nats.Conn, group string) ([]MemberInfo, error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, fmt.Errorf("listing the workers of %s: %w", group, err)
+	}
+	kv, err := js.KeyValue(ctx, Config{Name: group}.bucketLeases())
+	if err != nil {
+		return nil, fmt.Errorf("listing the workers of %s: %w: is there a group of this name?", group, err)
+	}
+	watch, err := kv.WatchAll(ctx, jetstream.IgnoreDeletes())
+	if err != nil {
+		return nil, fmt.Errorf("listing the workers of %s: %w", group, err)
+	}
+	defer func() { _ = watch.Stop() }()
+	var out []MemberInfo
+	for {
+		select {
+		case e := <-watch.Updates():
+			if e == nil { // all that there is has come
+				slices.SortFunc(out, func(a, b MemberInfo) int { return compareIDs(a.ID, b.ID) })
+				return out, nil
+			}
+			var v leaseValue
+			if json.Unmarshal(e.Value(), &v) != nil || v.Schema != valueSchema || v.ID != e.Key() {
+				continue // the leader says so, too
+			}
+			out = append(out, MemberInfo{Member: Member{v.ID, v.Claim}, Pod: v.Pod, Node: v.Node, Zone: v.Zone, State: v.State, Version: v.Version, Leaving: v.Leaving, Yielding: v.Yielding})
+		case <-ctx.Done():
+			return nil, fmt.Errorf("listing the workers of %s: %w", group, ctx.Err())
+		}
+	}
+}
+
+// HandOver asks the workers of a group that who selects to give their slots away
+// and to take none until a time; the zero time ends that. It returns how many
+// slots each of them still holds, by stable ID; called again it tells how far
+// they are. The error names those that did not answer; they are not in the
+// result.
+func HandOver(ctx context.Context, nc *nats.Conn, group string, who func(MemberInfo) bool, until time.Time) (map[string]int, error) {
+	members, err := Members(ctx, nc, group)
+	if err != nil {
+		return nil, err
+	}
+	request := yieldRequest{Schema: valueSchema}
+	if !until.IsZero() {
+		request.Until = until.UnixMilli()
+	}
+	data := mustJSON(request)
+	held := map[string]int{}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var silent []string
+	for _, m := range members {
+		if !who(m) {
+			continue
+		}
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, yieldTimeout)
+			defer cancel()
+			var reply yieldReply
+			msg, err := nc.RequestWithContext(ctx, yieldSubject(group, m.Member), data)
+			if err == nil {
+				err = json.Unmarshal(msg.Data, &reply)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				silent = append(silent, fmt.Sprintf("%s (%v)", m.ID, err))
+				return
+			}
+			held[m.ID] = reply.Slots
+		})
+	}
+	wg.Wait()
+	if len(silent) > 0 {
+		slices.SortFunc(silent, func(a, b string) int { return cmp.Compare(a, b) })
+		return held, fmt.Errorf("%w: %s", ErrSilent, strings.Join(silent, ", "))
+	}
+	return held, nil
+}
+
+// ErrSilent says that workers did not answer a request to hand over.
+var ErrSilent = errors.New("workers that did not answer the request to hand over")
+
+// yieldTimeout is how long one worker's answer is waited for.
+const yieldTimeout = 2 * time.Second
+
+func yieldSubject(group string, m Member) string { return peerSubject(group, m) + ".hand-over" }

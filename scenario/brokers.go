@@ -1,0 +1,222 @@
+package scenario
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/muster-dev/muster/broker"
+)
+
+// brokers are the NATS servers of a cluster, each in this process or in one of
+// its own. A server that was ended can be started again, with its store and at
+// its port.
+type brokers struct {
+	nodes []*brokerNode
+	url   string
+}
+
+// brokerNode is one server.
+type brokerNode struct {
+	options broker.Options
+	process bool
+
+	server *broker.Server // in this process
+	cmd    *exec.Cmd      // or in its own
+	stdin  io.Closer
+	done   chan struct{}
+}
+
+// startBrokers starts all servers and waits until they answer.
+func startBrokers(ctx context.Context, o Options, dir string) (*brokers, error) {
+	all, err := broker.ClusterOptions(o.Servers, o.NATSPort, dir, filepath.Join(dir, "log"))
+	if err != nil {
+		return nil, err
+	}
+	b := &brokers{url: broker.URLs(all)}
+	for _, options := range all {
+		// One server is part of this process, as in production without a
+		// cluster; only where it is to be killed it must have its own.
+		b.nodes = append(b.nodes, &brokerNode{options: options, process: o.Processes && (o.Servers > 1 || o.ownBroker)})
+	}
+	if err := b.start(ctx); err != nil {
+		return nil, errors.Join(err, b.stop())
+	}
+	return b, nil
+}
+
+// start starts the servers that don't run, all at once.
+func (b *brokers) start(ctx context.Context) error {
+	errs := make([]error, len(b.nodes))
+	var wg sync.WaitGroup
+	for i, n := range b.nodes {
+		wg.Go(func() { errs[i] = n.start(ctx) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// ready waits until the servers keep streams with so many replicas.
+func (b *brokers) ready(ctx context.Context, nc *nats.Conn, replicas int) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	return broker.WaitReplicated(ctx, nc, replicas)
+}
+
+func (b *brokers) stop() error {
+	errs := make([]error, len(b.nodes))
+	var wg sync.WaitGroup
+	for i, n := range b.nodes {
+		wg.Go(func() { errs[i] = n.stop() })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// kill ends all servers at once.
+func (b *brokers) kill() {
+	var wg sync.WaitGroup
+	for _, n := range b.nodes {
+		wg.Go(n.kill)
+	}
+	wg.Wait()
+}
+
+func (n *brokerNode) running() bool { return n.server != nil || n.cmd != nil }
+
+func (n *brokerNode) start(ctx context.Context) error {
+	if n.running() {
+		return nil
+	}
+	if !n.process {
+		s, err := broker.Start(n.options)
+		if err != nil {
+			return err
+		}
+		n.server = s
+		return nil
+	}
+	return n.startProcess(ctx)
+}
+
+// readyLine is what a broker process writes when clients can connect.
+const readyLine = "ready"
+
+func (n *brokerNode) startProcess(ctx context.Context) error {
+	exe, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("starting a broker process: %w", err)
+	}
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), exe, "broker", "run", "--dir", n.options.Dir, "--port", strconv.Itoa(n.options.Port),
+		"--log-file", n.options.LogFile, "--child")
+	if n.options.ClusterPort != 0 {
+		cmd.Args = append(cmd.Args, "--name", n.options.Name, "--cluster-port", strconv.Itoa(n.options.ClusterPort), "--routes", strings.Join(n.options.Routes, ","))
+	}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return fmt.Errorf("starting a broker process: %w", err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return fmt.Errorf("starting a broker process: %w", err)
+	}
+	stderr, err := os.OpenFile(n.options.LogFile+".stderr", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("starting a broker process: %w", err)
+	}
+	defer func() { _ = stderr.Close() }()
+	cmd.Stderr = stderr
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("starting a broker process: %w", err)
+	}
+	n.cmd, n.stdin, n.done = cmd, in, make(chan struct{})
+	up := make(chan bool, 1)
+	go func() {
+		defer close(n.done)
+		lines := bufio.NewScanner(out)
+		for lines.Scan() {
+			if lines.Text() == readyLine {
+				up <- true
+			}
+		}
+		_ = cmd.Wait()
+		close(up)
+	}()
+	select {
+	case ok := <-up:
+		if ok {
+			return nil
+		}
+	case <-ctx.Done():
+		n.kill()
+		return ctx.Err()
+	}
+	n.cmd = nil
+	return fmt.Errorf("starting broker process %s: it ended at once; see %s.stderr", n.options.Name, n.options.LogFile)
+}
+
+// stop ends the server when its files are closed.
+func (n *brokerNode) stop() error {
+	switch {
+	case n.server != nil:
+		n.server.Stop()
+		n.server = nil
+	case n.cmd != nil:
+		_ = n.stdin.Close()
+		select {
+		case <-n.done:
+		case <-time.After(30 * time.Second):
+			n.kill()
+			return fmt.Errorf("broker process %s did not end in 30 s and was killed", n.options.Name)
+		}
+		n.cmd = nil
+	}
+	return nil
+}
+
+// kill ends the server at once: with SIGKILL if it has a process of its own.
+func (n *brokerNode) kill() {
+	if n.cmd == nil {
+		_ = n.stop()
+		return
+	}
+	_ = n.cmd.Process.Kill()
+	<-n.done
+	n.cmd = nil
+}
+
+// BrokerOptions say how RunBroker runs one server.
+type BrokerOptions struct {
+	broker.Options
+	// Ready is told once, when clients can connect, where.
+	Ready func(url string)
+}
+
+// RunBroker runs a server until ctx ends.
+func RunBroker(ctx context.Context, o BrokerOptions) error {
+	s, err := broker.Start(o.Options)
+	if err != nil {
+		return &UsageError{err}
+	}
+	if o.Ready != nil {
+		o.Ready(s.URL())
+	}
+	<-ctx.Done()
+	s.Stop()
+	return nil
+}
+
+// BrokerReadyLine is what a broker process that was started by a scenario
+// writes to standard output when clients can connect.
+const BrokerReadyLine = readyLine

@@ -1,0 +1,189 @@
+package scenario
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/partition"
+)
+
+// byID returns the running members by their stable IDs; those that have none yet
+// are left out.
+func (c *cluster) byID() map[string]*member {
+	ms := map[string]*member{}
+	for _, m := range c.running() {
+		if f, err := m.gather(); err == nil {
+			if n := metric(f, "defender_stable_id"); n >= 0 {
+				ms[fmt.Sprintf("%s-%.0f", defender.Group, n)] = m
+			}
+		}
+	}
+	return ms
+}
+
+// slotsOf returns the slots with chambers of a worker.
+func (c *cluster) slotsOf(a *partition.Assignment, id string) []int {
+	var slots []int
+	chambers := c.chambersBySlot()
+	for slot := range a.Owner {
+		if a.OwnerOf(slot) == id && len(chambers[slot]) > 0 {
+			slots = append(slots, slot)
+		}
+	}
+	return slots
+}
+
+// busy gives each slot of some workers a message that is worked on for a while,
+// and waits until the server has them.
+func (s *session) busy(ctx context.Context, a *partition.Assignment, ids []string, each int) error {
+	chambers := s.chambersBySlot()
+	want := s.traffic.forced.Load()
+	for _, id := range ids {
+		for _, slot := range s.slotsOf(a, id) {
+			for range each {
+				s.traffic.press(chambers[slot][0])
+				want++
+			}
+		}
+	}
+	return s.wait(ctx, time.Minute, "the forced messages published", func() bool { return s.traffic.forced.Load() >= want })
+}
+
+// finish gives every chamber one more message, has all processed, and compares
+// what was published with what was processed.
+func (s *session) finish(ctx context.Context) ([]run, error) {
+	s.view.setOnMap(nil)
+	s.traffic.hold.Store(0)
+	for i := range s.chambers {
+		s.traffic.publish(i, false)
+	}
+	if err := s.drain(ctx, 3*time.Minute); err != nil {
+		return nil, err
+	}
+	runs, err := s.runs()
+	if err != nil {
+		return nil, err
+	}
+	pubs := s.traffic.published()
+	if err := s.keepPublished(pubs); err != nil {
+		return nil, err
+	}
+	s.checkMessages(pubs, runs)
+	return runs, nil
+}
+
+// checkSpread checks that all chambers are covered, and evenly.
+func (s *session) checkSpread(a *partition.Assignment, workers int) {
+	counts := s.chamberCounts(a)
+	covered := 0
+	for _, n := range counts {
+		covered += n
+	}
+	for slot := range a.Owner {
+		if a.OwnerOf(slot) == "" {
+			covered = -1
+		}
+	}
+	r := s.report
+	r.measure("chambers_covered", covered)
+	r.measure("min_chambers", slices.Min(counts))
+	r.measure("max_chambers", slices.Max(counts))
+	equal(r, "chambers covered", s.o.Chambers, covered)
+	equal(r, "defenders in the map", workers, len(a.Workers))
+	low, high := s.o.Chambers/workers, (s.o.Chambers+workers-1)/workers
+	r.check("chambers each", fmt.Sprintf("%d to %d", low, high), slices.Min(counts) >= low && slices.Max(counts) <= high, "%d to %d", slices.Min(counts), slices.Max(counts))
+}
+
+// checkNothingMoved checks that a map is another one with the same owners, by
+// name, and the same version.
+func (s *session) checkNothingMoved(before, after *partition.Assignment) {
+	moved := 0
+	for slot := range after.Owner {
+		if before.OwnerOf(slot) != after.OwnerOf(slot) {
+			moved++
+		}
+	}
+	s.report.measure("moved_slots", moved)
+	equal(s.report, "slots moved", 0, moved)
+	equal(s.report, "map version", before.Version, after.Version)
+}
+
+// checkEpochs checks that no map of an earlier leader comes after one of a later.
+func (s *session) checkEpochs() {
+	s.view.mu.Lock()
+	defer s.view.mu.Unlock()
+	var last uint64
+	back := 0
+	for _, m := range s.view.maps {
+		if m.Epoch < last {
+			back++
+		}
+		last = max(last, m.Epoch)
+	}
+	equal(s.report, "maps of a deposed leader", 0, back)
+}
+
+// pauses measures, for each time that a slot went from one incarnation of a
+// defender to another after a moment, how long nobody worked on it: from the last
+// end, or the receipt of the next message if that was later, to the next start.
+// A killed one's last run ends with it.
+func (s *session) pauses(runs []run, after time.Time) []time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	bySlot := map[int][]run{}
+	for _, r := range runs {
+		bySlot[r.slot] = append(bySlot[r.slot], r)
+	}
+	var ds []time.Duration
+	for _, rs := range bySlot {
+		slices.SortFunc(rs, func(a, b run) int { return cmp.Compare(a.start, b.start) })
+		for i := 1; i < len(rs); i++ {
+			was, next := rs[i-1], rs[i]
+			if was.file == next.file || next.start < after.UnixNano() {
+				continue
+			}
+			end := was.end
+			if end == 0 {
+				end = s.gone[was.file]
+			}
+			ds = append(ds, max(0, time.Duration(next.start-max(end, next.published))))
+		}
+	}
+	return ds
+}
+
+// countEvents counts the events of a kind since a moment.
+func (s *session) countEvents(since time.Time, kind partition.EventKind) int {
+	n := 0
+	for _, e := range s.view.since(since) {
+		if e.Kind == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// ended waits until members have ended by themselves, and checks that without an
+// error.
+func (s *session) ended(ctx context.Context, ms []*member, within time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	for _, m := range ms {
+		select {
+		case <-m.done:
+			if m.err != nil {
+				return m.err
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("not within %v: %s has handed over and ended", within, m.name)
+		}
+	}
+	return nil
+}
+
+func seconds(d time.Duration) float64 { return math.Round(d.Seconds()*1000) / 1000 }

@@ -1,0 +1,321 @@
+package scenario
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/muster-dev/muster/console"
+	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/defender/uchart"
+	"github.com/muster-dev/muster/partition"
+)
+
+// screen shows a cluster on the console's page.
+type screen struct {
+	*console.Console
+	c *cluster
+
+	mu        sync.Mutex
+	releasing map[int]handing // by slot
+	bySlot    []int           // chambers
+}
+
+// handing is a hand-over under way: who stopped serving the slot, and when.
+type handing struct {
+	from string
+	at   time.Time
+}
+
+// newScreen returns the console of a cluster that may still be starting; what isn't there yet is not shown.
+func newScreen(c *cluster) (*screen, error) {
+	s := &screen{c: c, releasing: map[int]handing{}, bySlot: make([]int, c.o.Slots)}
+	for _, ch := range c.chambers {
+		s.bySlot[partition.SlotOf(c.o.Slots, ch.Tool, ch.Name)]++
+	}
+	var err error
+	s.Console, err = console.New(console.Options{Title: "Muster", Nodes: nodesOf(c), Workers: s.workers, Chambers: s.chambers, Charts: s.charts})
+	if err != nil {
+		return nil, fmt.Errorf("making the console: %w", err)
+	}
+	return s, nil
+}
+
+// nodesOf returns what shows the node plane, nil where there will be none.
+func nodesOf(c *cluster) func(context.Context) (console.NodePlane, error) {
+	if !c.o.onSite {
+		return nil
+	}
+	return func(ctx context.Context) (console.NodePlane, error) {
+		if t := c.site.Load(); t != nil {
+			return t.nodePlane(ctx)
+		}
+		return console.NodePlane{Nodes: []console.Node{}, Pending: []console.PendingPod{}, Interruptions: []console.Interruption{}}, nil
+	}
+}
+
+// event puts an event of a defender onto the page.
+func (s *screen) event(e seen) {
+	s.Changed()
+	s.follow(e)
+	if m, ok := momentOf(e); ok {
+		s.Say(m)
+	}
+}
+
+// follow times hand-overs: a slot is served by nobody from its release, or its owner's death, until it is acquired.
+func (s *screen) follow(e seen) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch e.Kind {
+	case partition.EventSlotReleased:
+		s.releasing[e.Slot] = handing{e.Worker, e.Time}
+	case partition.EventSlotAcquired:
+		if h, ok := s.releasing[e.Slot]; ok {
+			delete(s.releasing, e.Slot)
+			s.HandedOver(console.Handover{Slot: e.Slot, From: h.from, To: e.Worker, At: e.Time, Pause: max(e.Time.Sub(h.at), 0)})
+		}
+	default:
+	}
+}
+
+// alarm puts a chamber's alarm onto the page.
+func (s *screen) alarm(msg *nats.Msg) {
+	var a defender.AlarmNotice
+	if json.Unmarshal(msg.Data, &a) != nil {
+		return // a hostile message is no alarm
+	}
+	if a.Event == defender.AlarmCleared {
+		s.Say(console.Moment{Plane: "alarms", Kind: "cleared", Subject: a.Context.Chamber.String(), Text: a.Context.Chamber.String() + ": the alarm of " + a.Opened + " is cleared, " + a.Reason})
+		return
+	}
+	s.Say(console.Moment{Plane: "alarms", Kind: "alarm", Subject: a.Context.Chamber.String(), Level: "bad", Text: a.Context.Chamber.String() + ", context " + a.Context.ID + ": " + a.Reason})
+}
+
+// momentOf says in words what an event of a defender tells; not every event is worth a line.
+func momentOf(e seen) (console.Moment, bool) {
+	m := console.Moment{At: e.Time, Plane: "workers", Kind: string(e.Kind), Subject: cmp.Or(e.Worker, e.Peer)}
+	line := func(level, format string, args ...any) (console.Moment, bool) {
+		m.Level, m.Text = level, cmp.Or(e.Worker, "a worker")+": "+fmt.Sprintf(format, args...)
+		return m, true
+	}
+	switch e.Kind {
+	case partition.EventIDClaimed:
+		return line("", "claimed its stable ID after %.1f s", e.Duration.Seconds())
+	case partition.EventElected:
+		if e.Worker == e.Peer {
+			return line("", "leads, epoch %d", e.Epoch)
+		}
+	case partition.EventWorkerGone:
+		return line("bad", "%s is gone (%s)", e.Peer, e.Reason)
+	case partition.EventSuspected:
+		return line("warn", "%s is suspected to be gone", e.Peer)
+	case partition.EventWorkerLeaving:
+		return line("", "%s is leaving", e.Peer)
+	case partition.EventTopology:
+		return line("", "topology change: %d → %d workers", e.Before, e.After)
+	case partition.EventWindowStarted:
+		return line("", "stabilization window of %s (%s)", e.Duration.Round(time.Second), e.Reason)
+	case partition.EventWindowDone:
+		return line("", "window complete after %.1f s: %d workers, %s", e.Duration.Seconds(), e.After, e.Reason)
+	case partition.EventPlanned:
+		return line("", "planned in %s: %d slots move (%s)", e.Duration.Round(time.Microsecond), e.Count, e.Reason)
+	case partition.EventMapPublished:
+		return line("", "published map version %d for %d workers", e.Version, e.After)
+	case partition.EventRebalanced:
+		return line("good", "rebalanced to version %d, %.0f ms after the plan", e.Version, e.Duration.Seconds()*1000)
+	case partition.EventTakenOver:
+		return line("warn", "took slot %d from the dead for %s", e.Slot, e.Peer)
+	case partition.EventTrustLost:
+		return line("bad", "paused: not sure of its lease (%s)", e.Reason)
+	case partition.EventTrustRegained:
+		return line("good", "works again after %.1f s", e.Duration.Seconds())
+	case partition.EventIdentityLost, partition.EventHandoverForced, partition.EventPrepareFailed, partition.EventGhostHealed:
+		return line("warn", "%s %s%s", strings.ReplaceAll(string(e.Kind), "-", " "), e.Reason, e.Err)
+	case partition.EventLeft:
+		return line("", "left, having handed over for %.1f s", e.Duration.Seconds())
+	default:
+	}
+	return m, false
+}
+
+// workers is the worker plane as the page shows it.
+func (s *screen) workers(context.Context) (console.WorkerPlane, error) {
+	v := console.WorkerPlane{Group: defender.Group, Workers: []console.Worker{}, Owners: []int32{}, Next: []int32{}, Keys: len(s.c.chambers)}
+	view := s.c.seen()
+	if view == nil {
+		return v, nil
+	}
+	a, states := view.now()
+	if a != nil {
+		v.Leader, v.Epoch, v.Version = a.Leader.ID, a.Epoch, a.Version
+		v.Owners, v.Next = append(v.Owners, a.Owner...), make([]int32, a.Slots)
+		for _, m := range a.Workers {
+			v.Workers = append(v.Workers, console.Worker{ID: m.ID, State: string(cmp.Or(states[m.ID], partition.StateInit)), Leading: m == a.Leader})
+			delete(states, m.ID)
+		}
+		for slot := range v.Next {
+			v.Next[slot] = -1
+			if o := a.Owner[slot]; o >= 0 {
+				v.Workers[o].Slots++
+				v.Workers[o].Keys += s.bySlot[slot]
+			}
+			if m, moving := a.Moves[slot]; moving {
+				v.Next[slot] = m.Next
+				v.Workers[m.Next].Gaining++
+				if o := a.Owner[slot]; o >= 0 {
+					v.Workers[o].Losing++
+				}
+			}
+		}
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(states), byOrdinal) { // who has joined and owns nothing yet
+		v.Workers = append(v.Workers, console.Worker{ID: id, State: string(states[id])})
+	}
+	return v, nil
+}
+
+// byOrdinal orders stable IDs by their numbers.
+func byOrdinal(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) }
+
+// chambers lists chambers by name, those with new alarms first.
+func (s *screen) chambers(ctx context.Context, contains string, limit int) ([]console.ChamberInfo, error) {
+	out := []console.ChamberInfo{}
+	if s.c.seen() == nil {
+		return out, nil
+	}
+	alarms, err := s.c.store.Alarms(ctx, defender.AlarmQuery{Limit: 200})
+	if err != nil {
+		return nil, err
+	}
+	count := map[defender.Chamber]int{}
+	for _, a := range alarms {
+		count[a.Context.Chamber]++
+	}
+	for _, c := range s.c.chambers {
+		if strings.Contains(c.String(), contains) {
+			out = append(out, console.ChamberInfo{Tool: c.Tool, Chamber: c.Name, Alarms: count[c]})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b console.ChamberInfo) int { return cmp.Compare(b.Alarms, a.Alarms) })
+	return out[:min(limit, len(out))], nil
+}
+
+// What the page shows of a chamber.
+const (
+	chartPoints = 100
+	chartSeries = 8
+)
+
+// charts shows a chamber's newest contexts: the score by which they are judged, and the charts that were outside their limits
+// most often, filled up with means.
+func (s *screen) charts(ctx context.Context, tool, name string) (console.Charts, error) {
+	ch := defender.Chamber{Tool: tool, Name: name}
+	if err := ch.Validate(); err != nil {
+		return console.Charts{}, err
+	}
+	v := console.Charts{Tool: tool, Chamber: name, Slot: partition.SlotOf(s.c.o.Slots, tool, name), Series: []console.Series{}, Alarms: []console.Alarm{}}
+	view := s.c.seen()
+	if view == nil {
+		return v, nil
+	}
+	if a, _ := view.now(); a != nil {
+		v.Owner = a.OwnerOf(v.Slot)
+	}
+	charts, err := s.c.store.UCharts(ctx, ch, chartPoints)
+	if err != nil {
+		return v, err
+	}
+	slices.Reverse(charts)
+	alarms, err := s.c.store.Alarms(ctx, defender.AlarmQuery{Chamber: ch, Limit: 20})
+	if err != nil {
+		return v, err
+	}
+	for _, a := range alarms {
+		v.Alarms = append(v.Alarms, console.Alarm{ID: a.Context.ID, At: a.Context.End, Text: a.Reason, State: "open"})
+	}
+	if len(charts) == 0 {
+		return v, nil
+	}
+	v.Series = append(v.Series, scores(charts))
+	for _, k := range worthShowing(charts) {
+		v.Series = append(v.Series, seriesOf(charts, k))
+	}
+	return v, nil
+}
+
+// chartKey names one chart of a chamber.
+type chartKey struct {
+	svid string
+	step int32
+	stat uchart.Statistic
+}
+
+func worthShowing(charts []defender.UChart) []chartKey {
+	outside := map[chartKey]int{}
+	var keys []chartKey
+	for _, u := range charts {
+		for _, x := range u.Verdict.Violations {
+			k := chartKey{x.SVID, x.Step, x.Statistic}
+			if outside[k] == 0 {
+				keys = append(keys, k)
+			}
+			outside[k]++
+		}
+	}
+	slices.SortStableFunc(keys, func(a, b chartKey) int { return cmp.Compare(outside[b], outside[a]) })
+	newest := charts[len(charts)-1].Chart
+	for _, step := range newest.Steps {
+		for _, svid := range newest.SVIDs {
+			k := chartKey{svid, step, uchart.Mean}
+			if len(keys) < chartSeries && outside[k] == 0 {
+				keys = append(keys, k)
+			}
+		}
+	}
+	return keys[:min(chartSeries, len(keys))]
+}
+
+func scores(charts []defender.UChart) console.Series {
+	out := console.Series{SVID: "score of the context", Stat: "score"}
+	for _, u := range charts {
+		p := console.Point{At: u.Context.End, Context: u.Context.ID, Value: &u.Verdict.Score}
+		if u.Verdict.ScoreLimit > 0 {
+			p.Upper = &u.Verdict.ScoreLimit
+		}
+		if u.Verdict.Flagged() {
+			p.Flags = []string{u.Verdict.Reason()}
+		}
+		out.Points = append(out.Points, p)
+	}
+	return out
+}
+
+func seriesOf(charts []defender.UChart, k chartKey) console.Series {
+	out := console.Series{SVID: k.svid, Step: fmt.Sprint(k.step), Stat: k.stat.String()}
+	for _, u := range charts {
+		p := console.Point{At: u.Context.End, Context: u.Context.ID}
+		i := slices.Index(u.Chart.SVIDs, k.svid)
+		if j, ok := slices.BinarySearch(u.Chart.Steps, k.step); ok && i >= 0 {
+			if x, ok := u.Chart.Value(i, j, k.stat); ok {
+				p.Value = &x
+			}
+		}
+		for _, x := range u.Verdict.Violations {
+			if x.SVID == k.svid && x.Step == k.step && x.Statistic == k.stat {
+				p.Lower, p.Centre, p.Upper = &x.Lower, &x.Center, &x.Upper
+				p.Flags = []string{fmt.Sprintf("%+.1f sigma", x.Sigmas)}
+			}
+		}
+		out.Points = append(out.Points, p)
+	}
+	return out
+}

@@ -1,0 +1,106 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/muster-dev/muster/partition"
+)
+
+// brokerOutage takes the broker away under load: all servers, for less or for
+// more than a lease, or one of a cluster.
+func brokerOutage(ctx context.Context, s *session) error {
+	if err := s.begin(ctx); err != nil {
+		return err
+	}
+	if err := s.warmUp(ctx); err != nil {
+		return err
+	}
+	if err := s.expect(ctx, s.o.Defenders); err != nil {
+		return err
+	}
+	before := s.view.latest()
+	var ids []string
+	for _, w := range before.Workers {
+		ids = append(ids, w.ID)
+	}
+	s.traffic.hold.Store(int64(500 * time.Millisecond))
+	if err := s.busy(ctx, before, ids, 1); err != nil {
+		return err
+	}
+	away := 3 * time.Second
+	if s.o.Case != "" {
+		away = 10 * time.Second // more than a lease
+	}
+	began := time.Now()
+	if s.o.Case == "one-server" {
+		s.say("One of %d NATS servers is killed", s.o.Servers)
+		s.brokers.nodes[0].kill()
+	} else {
+		s.say("The broker goes away for %v", away)
+		s.brokers.kill()
+	}
+	select {
+	case <-time.After(away):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := s.brokers.start(ctx); err != nil {
+		return err
+	}
+	back := time.Now()
+	s.say("The broker is back")
+	if err := s.wait(ctx, 90*time.Second, "all defenders STABLE again", func() bool {
+		return s.view.stable(s.o.Defenders) && s.trusting()
+	}); err != nil {
+		return err
+	}
+	stable := time.Since(back)
+	s.say("%d defenders STABLE %.1f s after the broker's return", s.o.Defenders, stable.Seconds())
+	for i := range s.chambers {
+		s.traffic.publish(i, true)
+	}
+	runs, err := s.finish(ctx)
+	if err != nil {
+		return err
+	}
+	s.judgeOutage(before, began, back, runs)
+	s.report.measure("back_to_stable_s", seconds(stable))
+	return nil
+}
+
+// trusting tells whether every member holds slots now, whatever the events say.
+func (s *session) trusting() bool {
+	for _, m := range s.running() {
+		f, err := m.gather()
+		if err != nil || stateOf(f) != string(partition.StateStable) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *session) judgeOutage(before *partition.Assignment, began, back time.Time, runs []run) {
+	r, last := s.report, s.view.latest()
+	s.checkNothingMoved(before, last)
+	s.checkSpread(last, s.o.Defenders)
+	equal(r, "plans", 0, s.countEvents(began, partition.EventPlanned))
+	lost := s.countEvents(began, partition.EventIdentityLost)
+	r.measure("identities_lost", lost)
+	r.measure("came_back_under_their_names", s.countEvents(began, partition.EventSucceeded))
+	first := map[string]int64{}
+	for _, x := range runs {
+		if at, ok := first[x.worker]; x.start > back.UnixNano() && (!ok || x.start < at) {
+			first[x.worker] = x.start
+		}
+	}
+	var ds []time.Duration
+	for _, at := range first {
+		ds = append(ds, time.Duration(at-back.UnixNano()))
+	}
+	d := distribution(ds)
+	r.measure("back_to_first_start_ms", d)
+	r.check("defenders that went on", fmt.Sprint(s.o.Defenders), len(first) == s.o.Defenders, "%d, ms after the broker's return: %s", len(first), d)
+	s.checkEpochs()
+}

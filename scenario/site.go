@@ -1,0 +1,287 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster/console"
+	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/nodes"
+	"github.com/muster-dev/muster/nodes/sim"
+	"github.com/muster-dev/muster/nodes/sim/region"
+	"github.com/muster-dev/muster/nodes/workers"
+	"github.com/muster-dev/muster/partition"
+)
+
+// What a site's nodes take: ten defenders of 200m on two cores.
+const (
+	defenderMilliCPU = 200
+	defendersPerNode = 10
+	siteBoot         = 18 * time.Second // from launch to Ready
+	siteTick         = 500 * time.Millisecond
+)
+
+// site is a simulated region whose nodes the defenders run on, with the node plane that looks after it: a pod that becomes Running is
+// a real defender that is started, and one that is evicted is a real defender that is told to stop.
+type site struct {
+	s      *session
+	region *region.Region
+	deploy *sim.Deployment
+	plane  nodes.Config
+	rec    *nodes.Reconciler
+
+	stop    context.CancelFunc
+	running sync.WaitGroup
+	errs    chan error
+
+	mu     sync.Mutex
+	pods   map[string]*podProcess
+	latest nodes.Snapshot
+	tickEr error
+}
+
+// podProcess is the defender in a pod.
+type podProcess struct {
+	*member
+	site   *site
+	node   string
+	once   sync.Once
+	killed sync.Once
+	left   int       // slots that it had when it was told to stop
+	told   time.Time // when that was; zero: it was not
+}
+
+// sitePolicy has times short enough to be waited for.
+func sitePolicy(pendingUp time.Duration) nodes.Policy {
+	p := nodes.DefaultPolicy()
+	p.Cluster = "fab"
+	p.PendingUpFor, p.CPUUpFor, p.IdleDownFor = pendingUp, 10*time.Second, 4*time.Second
+	p.CooldownUp, p.CooldownDown = 2*time.Second, 2*time.Second
+	p.CPUUp, p.CPUDown = 0.95, 0.30
+	p.MinWorkers, p.MaxWorkers, p.PodsPerNode = 3, 8, defendersPerNode
+	p.JoinTimeout, p.DrainTimeout, p.ScaleDownStuck = 2*time.Minute, 90*time.Second, 200*time.Second
+	return p
+}
+
+// openSite starts a region with workers in two zones, a deployment of defenders without pods, and the node plane.
+func openSite(s *session, zones []string, handOver bool, pendingUp time.Duration) (*site, error) {
+	r, err := region.Start(region.Options{Sim: sim.Options{Policy: sitePolicy(pendingUp), Workers: zones, Boot: siteBoot, Visible: time.Second}, Dir: s.dir, Scrape: time.Second})
+	if err != nil {
+		return nil, err
+	}
+	t := &site{s: s, region: r, pods: map[string]*podProcess{}, errs: make(chan error, 2)}
+	if t.plane, err = r.Config(context.Background()); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	t.plane.Journal = told{t.plane.Journal, t.journaled}
+	if handOver {
+		t.plane.WorkerPlane = workers.New(s.conn, defender.Group)
+	}
+	if t.rec, err = nodes.New(t.plane); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	r.World.SetLoad(0.6)
+	t.deploy = r.World.Deploy(sim.PodSpec{Name: "fdc-system/defender", MilliCPU: defenderMilliCPU, Memory: 256 << 20}, t.startPod)
+	ctx, cancel := context.WithCancel(context.Background())
+	t.stop = cancel
+	t.running.Go(func() {
+		if err := t.deploy.Run(ctx); err != nil {
+			t.errs <- err
+		}
+	})
+	t.running.Go(func() { t.tick(ctx) })
+	s.site.Store(t)
+	return t, nil
+}
+
+func (t *site) close() error {
+	t.stop()
+	t.running.Wait()
+	return t.region.Close()
+}
+
+// told passes events on when they are journaled.
+type told struct {
+	nodes.Journal
+	tell func(nodes.Event)
+}
+
+func (j told) Append(ctx context.Context, e nodes.Event) error {
+	err := j.Journal.Append(ctx, e)
+	j.tell(e)
+	return err
+}
+
+// tick is the daemon: a tick after the other.
+func (t *site) tick(ctx context.Context) {
+	clock := time.NewTicker(siteTick)
+	defer clock.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-clock.C:
+		}
+		_, err := t.rec.Tick(ctx)
+		snap, planErr := t.rec.Plan(ctx)
+		t.mu.Lock()
+		if planErr == nil {
+			t.latest = snap
+		}
+		t.tickEr = err
+		t.mu.Unlock()
+		if t.s.screen != nil {
+			t.s.screen.Changed()
+		}
+	}
+}
+
+// journaled tells what the node plane did as it does it.
+func (t *site) journaled(e nodes.Event) {
+	switch e.Kind {
+	case "decision", "lease.held", "scaleUp.waiting":
+		return
+	case "error":
+		t.s.say("node plane: %s", e.Message)
+	default:
+		t.s.say("node plane: %s %s %s", e.Kind, e.Instance, e.Message)
+	}
+	if t.s.screen != nil {
+		t.s.screen.Say(console.MomentOf(e))
+	}
+}
+
+// startPod starts the defender of a pod.
+func (t *site) startPod(run sim.PodRun) (sim.Process, error) {
+	m, err := t.s.addOn(run.Pod, run.Node)
+	if err != nil {
+		return nil, err
+	}
+	p := &podProcess{member: m, site: t, node: run.Node}
+	t.mu.Lock()
+	t.pods[run.Pod] = p
+	t.mu.Unlock()
+	return p, nil
+}
+
+// Stop is the pod's SIGTERM. How much the defender still had then is what tells an orderly removal from a blind one.
+func (p *podProcess) Stop() {
+	p.once.Do(func() {
+		p.site.mu.Lock()
+		p.told = time.Now()
+		p.left = p.slots()
+		p.site.mu.Unlock()
+		p.stop()
+	})
+}
+
+// Kill ends the defender as its machine ends.
+func (p *podProcess) Kill() {
+	p.once.Do(func() {}) // too late for a SIGTERM
+	p.killed.Do(func() { p.site.s.killMember(p.member) })
+}
+
+func (p *podProcess) Done() <-chan struct{} { return p.done }
+
+// slots returns how many slots the defender pulls for.
+func (p *podProcess) slots() int {
+	f, err := p.gather()
+	if err != nil {
+		return 0
+	}
+	return int(metric(f, "defender_assigned_slots"))
+}
+
+// scale sets the number of replicas, as kubectl scale does, and lets the defenders know it, as the one who watches the Deployment does.
+func (t *site) scale(ctx context.Context, n int) error {
+	t.deploy.Scale(n)
+	return partition.SetExpected(ctx, t.s.conn, defender.Group, n)
+}
+
+// wait waits for something of the site and fails early if a pod can't be started.
+func (t *site) wait(ctx context.Context, within time.Duration, what string, ok func() bool) error {
+	select {
+	case err := <-t.errs:
+		return err
+	default:
+	}
+	if err := t.s.wait(ctx, within, what, ok); err != nil {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		d := t.latest.Decision
+		return fmt.Errorf("%w; fleet %+v, last decision %s %s %s, last tick's error: %s", err, t.region.World.Fleet(), d.Action, d.Reason, d.Detail, fmt.Sprint(t.tickEr))
+	}
+	return nil
+}
+
+// phases counts the pods that run and that are pending.
+func (t *site) phases() (running, pending int) {
+	for _, p := range t.deploy.Pods() {
+		switch p.Phase {
+		case sim.PodRunning:
+			running++
+		case sim.PodPending:
+			pending++
+		case sim.PodTerminating:
+		}
+	}
+	return running, pending
+}
+
+// evictions returns, by pod, how many slots its defender had when it was evicted, of those that a drain evicted.
+func (t *site) evictions() map[string]int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := map[string]int{}
+	for _, e := range t.region.World.Ledger() {
+		if e.Kind != sim.Evicted {
+			continue
+		}
+		_, name := sim.PodSpec{Name: e.Detail}.Split()
+		if p := t.pods[name]; p != nil {
+			out[name] = p.left
+		}
+	}
+	return out
+}
+
+// ledger returns the entries of a kind since a time.
+func (t *site) ledger(kind sim.Kind, since time.Time) []sim.Entry {
+	var out []sim.Entry
+	for _, e := range t.region.World.Ledger() {
+		if e.Kind == kind && !e.At.Before(since) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// nodeHours adds up how long instances lived, the control plane aside.
+func (t *site) nodeHours() float64 {
+	return t.region.World.NodeTime().Hours()
+}
+
+// onSite sets what scenarios on a site need: the number of replicas is known.
+func onSite(o *Options) { o.Expect, o.onSite = true, true }
+
+// nodePlane is the node plane as the console shows it.
+func (t *site) nodePlane(context.Context) (console.NodePlane, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	v := console.NodePlaneOf(t.latest, nil)
+	for i := range v.Nodes {
+		for _, p := range t.pods {
+			select {
+			case <-p.done:
+			default:
+				if p.node == v.Nodes[i].Name {
+					v.Nodes[i].Workers = append(v.Nodes[i].Workers, p.name)
+				}
+			}
+		}
+	}
+	return v, t.tickEr
+}
