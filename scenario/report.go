@@ -26,6 +26,9 @@ type Check struct {
 	Want string `json:"want"`
 	Got  string `json:"got"`
 	OK   bool   `json:"ok"`
+	// Timed marks a bound on wall time, which a slow or busy machine can break
+	// while everything that was promised held.
+	Timed bool `json:"timed,omitempty"`
 }
 
 // Moment is something that happened T seconds after the scenario began.
@@ -41,6 +44,12 @@ func newReport(name, variant string) *Report {
 // check enters a comparison.
 func (r *Report) check(name, want string, ok bool, got string, args ...any) {
 	r.Checks = append(r.Checks, Check{Name: name, Want: want, Got: fmt.Sprintf(got, args...), OK: ok})
+}
+
+// timed enters a check of a bound on wall time.
+func (r *Report) timed(name, want string, ok bool, got string, args ...any) {
+	r.check(name, want, ok, got, args...)
+	r.Checks[len(r.Checks)-1].Timed = true
 }
 
 // equal enters a check that two values are the same.

@@ -1,13 +1,8 @@
 package main
 
 import (
-	"encoding/json"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/muster-dev/muster/scenario"
 )
 
 // TestScenariosHold plays each scenario on a small stage, and reads from the
@@ -27,20 +22,7 @@ func TestScenariosHold(t *testing.T) {
 		{"scale-up --servers 3 --replicas 3 --slots 64", []string{"chambers moved", "hand-overs with a handler in flight"}},
 	} {
 		t.Run(c.args, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "r.json")
-			args := small("--report", file, "--scenario")
-			code, stdout, stderr := muster(append(args, strings.Fields(c.args)...)...)
-			if code != exitOK {
-				t.Fatalf("exit code %d: %s\n%s", code, stderr, stdout)
-			}
-			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var r scenario.Report
-			if err := json.Unmarshal(data, &r); err != nil {
-				t.Fatal(err)
-			}
+			r := hold(t, append(small("--scenario"), strings.Fields(c.args)...)...)
 			have := map[string]bool{}
 			for _, x := range r.Checks {
 				have[x.Name] = true
