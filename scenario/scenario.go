@@ -69,6 +69,17 @@ func DescribeCases() string {
 	return strings.Join(all, "; ")
 }
 
+// sitesOf returns the scenarios whose defenders run as pods.
+func sitesOf() []string {
+	return slices.DeleteFunc(Names(), func(name string) bool {
+		var o Options
+		if set := scripts[name].set; set != nil {
+			set(&o)
+		}
+		return !o.onSite
+	})
+}
+
 // UsageError is an error that the caller's options cause.
 type UsageError struct{ Err error }
 
@@ -134,6 +145,9 @@ func CheckOptions(name string, o Options) error {
 	}
 	if err := o.Validate(); err != nil {
 		return &UsageError{err}
+	}
+	if sites := sitesOf(); o.Lab && !slices.Contains(sites, name) {
+		return badUsage("--lab: scenario %s has no nodes: play %s with it", name, strings.Join(sites, " or "))
 	}
 	if o.Case == "one-server" && o.Servers < 3 {
 		return badUsage("--case one-server needs others that go on: give --servers 3 --replicas 3")
