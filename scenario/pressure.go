@@ -74,6 +74,18 @@ func (t *site) roomFor(n int) int { return min(n, t.ground.fleet().Available*def
 
 // begin lets the first defenders start as pods and gives every chamber history.
 func (t *site) begin(ctx context.Context, n int) (*partition.Assignment, error) {
+	a, err := t.start(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.s.warmUp(ctx); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// start lets the first defenders start as pods, and then the traffic.
+func (t *site) start(ctx context.Context, n int) (*partition.Assignment, error) {
 	s := t.s
 	s.say("%s; %d nodes", t.ground.describe(), t.ground.fleet().Available)
 	s.say("Starting %d defenders as pods, %d chambers in %d slots", n, s.o.Chambers, s.o.Slots)
@@ -86,9 +98,6 @@ func (t *site) begin(ctx context.Context, n int) (*partition.Assignment, error) 
 	s.traffic.rate.Store(int64(s.o.Rate))
 	a := s.view.latest()
 	s.say("%d defenders STABLE, assignment map version %d", n, a.Version)
-	if err := s.warmUp(ctx); err != nil {
-		return nil, err
-	}
 	return a, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/muster-dev/muster/console"
@@ -34,6 +35,7 @@ type site struct {
 	rec    *nodes.Reconciler
 
 	stop    context.CancelFunc
+	closing atomic.Bool
 	running sync.WaitGroup
 	errs    chan error
 
@@ -56,20 +58,20 @@ type podProcess struct {
 }
 
 // sitePolicy has times short enough to be waited for.
-func sitePolicy(pendingUp time.Duration) nodes.Policy {
+func sitePolicy(workers int, pendingUp time.Duration) nodes.Policy {
 	p := nodes.DefaultPolicy()
 	p.Cluster = "fab"
 	p.PendingUpFor, p.CPUUpFor, p.IdleDownFor = pendingUp, 10*time.Second, 4*time.Second
 	p.CooldownUp, p.CooldownDown = 2*time.Second, 2*time.Second
 	p.CPUUp, p.CPUDown = 0.95, 0.30
-	p.MinWorkers, p.MaxWorkers, p.PodsPerNode = 3, 8, defendersPerNode
+	p.MinWorkers, p.MaxWorkers, p.PodsPerNode = min(workers, 3), workers+5, defendersPerNode
 	p.JoinTimeout, p.DrainTimeout, p.ScaleDownStuck = 2*time.Minute, 90*time.Second, 200*time.Second
 	return p
 }
 
 // openSite starts a region with workers in two zones, a deployment of defenders without pods, and the node plane. The session closes it.
 func openSite(ctx context.Context, s *session, zones []string, handOver bool, pendingUp time.Duration) (*site, error) {
-	r, err := region.Start(region.Options{Sim: sim.Options{Policy: sitePolicy(pendingUp), Workers: zones, Boot: siteBoot, Visible: time.Second}, Dir: s.dir, Scrape: time.Second})
+	r, err := region.Start(region.Options{Sim: sim.Options{Policy: sitePolicy(len(zones), pendingUp), Workers: zones, Boot: siteBoot, Visible: time.Second}, Dir: s.dir, Scrape: time.Second})
 	if err != nil {
 		return nil, err
 	}
@@ -111,6 +113,7 @@ func (t *site) open(ctx context.Context, handOver bool) (err error) {
 }
 
 func (t *site) close() error {
+	t.closing.Store(true)
 	t.stop()
 	t.running.Wait()
 	return errors.Join(t.ground.close(), t.region.Close())
@@ -158,6 +161,9 @@ func (t *site) journaled(e nodes.Event) {
 	case "decision", "lease.held", "scaleUp.waiting":
 		return
 	case "error":
+		if t.closing.Load() {
+			return // a tick that was broken off
+		}
 		t.s.say("node plane: %s", e.Message)
 	default:
 		t.s.say("node plane: %s %s %s", e.Kind, e.Instance, e.Message)
