@@ -54,6 +54,7 @@ type Status struct {
 	Leader        string // stable ID, "" if unknown
 	Version       uint64 // of the assignment map, 0 before the first
 	Slots         []int  // that it pulls for
+	SlotsOf       int    // in how many the keys are divided, 0 before the first map
 	Yielding      bool   // gives its slots away and takes none
 	Standby       bool   // as many as are wanted have a stable ID; it waits for one
 	TrustedUntil  time.Time
@@ -118,15 +119,17 @@ func (w *Worker) open(ctx context.Context) error {
 	}
 	w.js = js
 	kv, err := js.KeyValue(ctx, w.cfg.bucketMap())
+	base := w.cfg.Slots
 	if err == nil {
-		err = checkLayout(ctx, kv, w.cfg)
+		base, err = checkLayout(ctx, kv, w.cfg)
 	}
 	if errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, errNotProvisioned) {
-		err = Provision(ctx, w.nc, w.cfg)
+		base, err = w.cfg.Slots, Provision(ctx, w.nc, w.cfg)
 	}
 	if err != nil {
 		return fmt.Errorf("starting worker of %s: %w", w.cfg.Name, err)
 	}
+	w.cfg.Slots, w.layout.base, w.machine.cfg.Slots = base, base, base
 	if w.buckets, err = openBuckets(ctx, js, w.cfg); err != nil {
 		return fmt.Errorf("starting worker of %s: %w", w.cfg.Name, err)
 	}
@@ -247,7 +250,7 @@ func (w *Worker) publishStatus() {
 	}
 	s := &Status{ID: m.self.ID, Claim: m.self.Claim, State: m.state, Leading: m.lead.office, Leader: m.lead.leader.ID, Standby: m.standby, Yielding: m.yielding(), ActiveWorkers: len(m.lead.peers)}
 	if m.cur != nil {
-		s.Version = m.cur.Version
+		s.Version, s.SlotsOf = m.cur.Version, m.cur.Slots
 	}
 	if m.trusted {
 		s.TrustedUntil = m.trustEnds()
@@ -286,15 +289,15 @@ func (w *Worker) execute(e effect) {
 	case planEffect:
 		go w.plan(e.job)
 	case prepareEffect:
-		go w.prepare(e.slots)
+		go w.prepare(e)
 	case holdEffect:
-		w.pull.hold(e.slot, e.fence)
+		w.pull.hold(e.place, e.fence)
 	case releaseEffect:
-		w.pull.release(e.slot, e.claim)
+		w.pull.release(e)
 	case forceEffect:
-		w.pull.force(e.slot)
+		w.pull.force(e.place)
 	case dropEffect:
-		w.pull.dropSlot(e.slot)
+		w.pull.dropSlot(e.place)
 	case suspendEffect:
 		w.pull.suspend(true)
 	case resumeEffect:
@@ -498,6 +501,13 @@ func (w *Worker) mapBucketChanged(e jetstream.KeyValueEntry) {
 			return
 		}
 		w.post(expectedInput{v.N, e.Revision()})
+	case wantedKey:
+		var v wantedValue
+		if e.Operation() == jetstream.KeyValuePut && (json.Unmarshal(e.Value(), &v) != nil || v.Schema != valueSchema) {
+			w.cfg.Logger.Warn("The wanted number of slots is not valid and is ignored.", "revision", e.Revision())
+			return
+		}
+		w.post(wantedInput{v.Slots, e.Revision()})
 	case leaderKey:
 		in := leaderInput{rev: e.Revision()}
 		if e.Operation() == jetstream.KeyValuePut {
@@ -569,9 +579,10 @@ func (w *Worker) loadWeights() {
 	byKey, err := w.cfg.Weights(ctx)
 	in := weightsInput{err: err}
 	if err == nil {
-		in.slots = make([]uint64, w.cfg.Slots)
+		n := w.layout.finest()
+		in.finest = make([]uint64, n)
 		for k, v := range byKey {
-			in.slots[SlotOfKey(w.cfg.Slots, k)] += v
+			in.finest[SlotOfKey(n, k)] += v
 		}
 	}
 	w.post(in)
@@ -585,23 +596,23 @@ func (w *Worker) plan(job *planJob) {
 	w.post(plannedInput{job, err})
 }
 
-func (w *Worker) prepare(slots []int) {
+func (w *Worker) prepare(e prepareEffect) {
 	h, ok := w.handler.(Preparer)
 	if !ok {
-		w.post(preparedInput{slots: slots})
+		w.post(preparedInput{e.division, e.slots, nil})
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), w.cfg.PrepareTimeout)
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- h.Prepare(ctx, slots) }()
+	go func() { done <- h.Prepare(ctx, Slots{e.division.slots, e.slots}) }()
 	var err error
 	select {
 	case err = <-done:
 	case <-ctx.Done():
-		err = fmt.Errorf("preparing %d slots: %w", len(slots), ctx.Err())
+		err = fmt.Errorf("preparing %d slots: %w", len(e.slots), ctx.Err())
 	}
-	w.post(preparedInput{slots, err})
+	w.post(preparedInput{e.division, e.slots, err})
 }
 
 func (w *Worker) take(e takeEffect) {
@@ -609,7 +620,7 @@ func (w *Worker) take(e takeEffect) {
 	defer func() { <-w.taking }()
 	ctx, cancel := context.WithTimeout(context.Background(), apiTimeout)
 	defer cancel()
-	w.post(takenInput{slot: e.slot, run: e.run, err: w.pull.take(ctx, e.slot)})
+	w.post(takenInput{slot: e.slot, run: e.run, err: w.pull.replace(ctx, e.place, e.retire)})
 }
 
 func (w *Worker) emit(e Event) {
