@@ -62,6 +62,7 @@ const (
 	EventGhostHealed    EventKind = "ghost-pin-healed" // Slot: its consumer served nobody
 	EventYielding       EventKind = "yielding"         // Duration: for how long it takes no slots; 0: it takes some again
 	EventWorkerYields   EventKind = "worker-yields"    // Peer (leader's view)
+	EventPlanNote       EventKind = "plan-note"        // Reason: a setting that the plan could not honour
 	EventLeft           EventKind = "left"             // Duration
 )
 

@@ -125,6 +125,7 @@ type mapWrite struct {
 type planJob struct {
 	reason  string
 	base    uint64 // revision of the map it rests on
+	pins    uint64 // revision of the pins it honours; 0: not all of them
 	workers []Member
 	problem plan.Problem
 	frozen  map[int]Member // slots in motion, which keep their destination
@@ -679,6 +680,8 @@ func (m *machine) review() {
 		m.replan("scale-down", func(p *peerView) bool { return joinersToo || !m.joiner(p) })
 	case joiners > 0 && l.windowOver:
 		m.closeWindow()
+	case m.pinsDue():
+		m.replan(reasonPins, func(p *peerView) bool { return !m.joiner(p) })
 	default:
 		m.prune()
 	}
@@ -805,7 +808,7 @@ func (m *machine) replan(reason string, include func(*peerView) bool) {
 	job.problem.Weights = m.weight.slots
 	// After a death only what was its owner's moves, and to newcomers what is
 	// theirs; a plan for other reasons tunes the balance.
-	if reason != reasonCrash || newcomers {
+	if reason != reasonCrash && reason != reasonPins || newcomers {
 		job.problem.Budget = -1
 	}
 	job.problem.Owners = make([]int32, m.cfg.Slots)
@@ -833,6 +836,7 @@ func (m *machine) replan(reason string, include func(*peerView) bool) {
 			job.problem.Owners[s] = o
 		}
 	}
+	m.pin(job)
 	l.planning = true
 	m.emit(Event{Kind: EventTopology, Before: m.workersInMap(), After: m.staying()})
 	m.emit(Event{Kind: EventRebalance, Reason: reason})
@@ -858,6 +862,9 @@ func (m *machine) planned(in plannedInput) {
 	// undo it. It is reported again, and entered in the new map.
 	l.draft, l.flushAt = nil, time.Time{}
 	next, keys := m.apply(job)
+	for _, note := range job.result.Notes {
+		m.emit(Event{Kind: EventPlanNote, Reason: note})
+	}
 	total, staying := m.cfg.Slots, 0
 	for _, w := range job.problem.Workers {
 		if !w.Draining {
@@ -872,7 +879,7 @@ func (m *machine) planned(in plannedInput) {
 
 // apply makes the next map of a plan, and counts the weight that moves.
 func (m *machine) apply(job *planJob) (*Assignment, uint64) {
-	next := &Assignment{Schema: mapSchema, Epoch: m.lead.epoch, Leader: m.self, Layout: m.cfg.Layout, Slots: m.cfg.Slots, Version: 1,
+	next := &Assignment{Schema: mapSchema, Epoch: m.lead.epoch, Leader: m.self, Layout: m.cfg.Layout, Slots: m.cfg.Slots, Version: 1, Pins: job.pins,
 		FirstAssigned: m.now, Planned: m.now, Workers: job.workers, Owner: make(Owners, m.cfg.Slots), Since: make(Sinces, m.cfg.Slots),
 		Moves: make(map[int]Move), Taking: make(map[int]bool), Restarting: make(map[int]bool)}
 	if m.cur != nil {

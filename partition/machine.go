@@ -60,6 +60,7 @@ type machine struct {
 
 	watches   uint64 // of the leases, begun so far
 	weight    weights
+	pins      pinned
 	expect    int // workers, by SetExpected; 0: unknown
 	expectRev uint64
 	cur       *Assignment // the newest map seen; nil before the first
@@ -85,7 +86,8 @@ type leaseValue struct {
 	Instance string  `json:"instance"`
 	N        uint64  `json:"n"`
 	Leaving  bool    `json:"leaving,omitempty"`
-	Yielding bool    `json:"yielding,omitempty"` // takes no slots and gives its own away
+	Yielding bool    `json:"yielding,omitempty"`  // takes no slots and gives its own away
+	YieldEnd int64   `json:"yield_end,omitempty"` // until when, in Unix milliseconds
 	Weight   float64 `json:"weight"`
 	Zone     string  `json:"zone,omitempty"`
 	Pod      string  `json:"pod,omitempty"`
@@ -421,6 +423,8 @@ func (m *machine) step(now time.Time, in input) []effect {
 			m.expect, m.expectRev = in.n, in.rev
 			m.lookAgain()
 		}
+	case pinsInput:
+		m.seePins(in)
 	case noteInput:
 		m.emit(in.event)
 	case takenInput:
@@ -606,6 +610,9 @@ func (m *machine) join() {
 func (m *machine) leaseValue() []byte {
 	v := leaseValue{Schema: valueSchema, ID: m.self.ID, Claim: m.self.Claim, Instance: m.instance, N: m.attempt,
 		Leaving: m.stage == stageLeaving, Yielding: m.yielding(), Weight: m.cfg.Weight, Zone: m.cfg.Zone, Pod: m.cfg.Pod, Node: m.cfg.Node, State: m.state}
+	if v.Yielding {
+		v.YieldEnd = m.yieldUntil.UnixMilli()
+	}
 	if m.cur != nil {
 		v.Version = m.cur.Version
 	}

@@ -101,17 +101,26 @@ func (c Config) layoutValue() layoutValue {
 
 var errNotProvisioned = errors.New("nothing is provisioned")
 
-func checkLayout(ctx context.Context, kv jetstream.KeyValue, cfg Config) error {
+// readLayout returns how a group is laid out, as its bucket has it.
+func readLayout(ctx context.Context, kv jetstream.KeyValue) (layoutValue, error) {
+	var have layoutValue
 	e, err := kv.Get(ctx, layoutKey)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return errNotProvisioned
+		return have, errNotProvisioned
+	}
+	if err == nil {
+		err = json.Unmarshal(e.Value(), &have)
 	}
 	if err != nil {
-		return fmt.Errorf("reading the layout from bucket %s: %w", cfg.bucketMap(), err)
+		return have, fmt.Errorf("reading the layout from bucket %s: %w", kv.Bucket(), err)
 	}
-	var have layoutValue
-	if err := json.Unmarshal(e.Value(), &have); err != nil {
-		return fmt.Errorf("reading the layout from bucket %s: %w", cfg.bucketMap(), err)
+	return have, nil
+}
+
+func checkLayout(ctx context.Context, kv jetstream.KeyValue, cfg Config) error {
+	have, err := readLayout(ctx, kv)
+	if err != nil {
+		return err
 	}
 	if want := cfg.layoutValue(); have != want {
 		return fmt.Errorf("group %s is laid out as %+v, this worker is configured for %+v: give it the same Slots, Layout, Stream and Subject", cfg.Name, have, want)

@@ -63,6 +63,7 @@ func TestSimulationCatchesBrokenVariants(t *testing.T) {
 		{"what comes for a released slot is not sent back", simBreakage{deafUnpin: true}, []string{"liveness"}, 1045},
 		{"a short disconnect is not noticed", simBreakage{lateStatus: true, faults: backSoon}, []string{"one-owner", "fenced-alive"}, 1},
 		{"a worker that yields is planned for as any other", simBreakage{onEffect: yieldersToo}, []string{"yields"}, 1},
+		{"a leader knows only the pins of the time before its office", simBreakage{onInput: forgetPins}, []string{"pins"}, 1},
 		{"a message is acknowledged before it is processed", simBreakage{ackFirst: true}, []string{"lost"}, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -111,6 +112,14 @@ func pretendTaken(w *simWorker, in input) input {
 		}
 	}
 	return mapInput{a, mi.rev}
+}
+
+// forgetPins keeps changes of the pins from a leader in office.
+func forgetPins(w *simWorker, in input) input {
+	if _, ok := in.(pinsInput); ok && w.m.lead.office {
+		return nil
+	}
+	return in
 }
 
 func trustLonger(w *simWorker, in input) input {

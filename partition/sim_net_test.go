@@ -57,7 +57,8 @@ type sim struct {
 	started int
 	check   *simChecker
 	quiet   bool // faults have stopped
-	desired int  // workers that there should be; 0: nobody says
+	pins    map[int]Pin
+	desired int // workers that there should be; 0: nobody says
 	observe func(*simWorker, Event)
 
 	tracing bool

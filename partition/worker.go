@@ -41,6 +41,7 @@ type Worker struct {
 	mapping   context.CancelFunc // of the watch of the map
 	leases    context.CancelFunc // of the watch, while leading
 	names     context.CancelFunc // of the watch, while a standby
+	standby   *nats.Subscription // answers who asks for standbys
 	taking    chan struct{}      // bounds take-overs under way
 	farewells sync.WaitGroup
 }
@@ -126,6 +127,10 @@ func (w *Worker) open(ctx context.Context) error {
 	}
 	if err != nil {
 		return fmt.Errorf("starting worker of %s: %w", w.cfg.Name, err)
+	}
+	// Its keys are worth more than a record of what happens to them.
+	if err := provisionEvents(ctx, js, w.cfg); err != nil {
+		w.cfg.Logger.Warn("The stream of events can't be made; they are told and not kept.", "stream", EventStream(w.cfg.Name), "err", err)
 	}
 	if w.buckets, err = openBuckets(ctx, js, w.cfg); err != nil {
 		return fmt.Errorf("starting worker of %s: %w", w.cfg.Name, err)
@@ -340,9 +345,6 @@ func peerSubject(group string, m Member) string {
 	return fmt.Sprintf("muster.%s.worker.%s.%d", group, m.ID, m.Claim)
 }
 
-// EventSubject is where the workers of a group publish their events, as JSON.
-func EventSubject(group string) string { return "muster." + group + ".events" }
-
 func (w *Worker) listen(self Member) {
 	if w.peerSub != nil {
 		_ = w.peerSub.Unsubscribe()
@@ -498,6 +500,16 @@ func (w *Worker) mapBucketChanged(e jetstream.KeyValueEntry) {
 			return
 		}
 		w.post(expectedInput{v.N, e.Revision()})
+	case pinsKey:
+		in := pinsInput{rev: e.Revision()}
+		if e.Operation() == jetstream.KeyValuePut {
+			var err error
+			if in.pins, err = decodePins(e.Value()); err != nil {
+				w.cfg.Logger.Error("The pins are not valid and are ignored.", "revision", e.Revision(), "err", err)
+				return
+			}
+		}
+		w.post(in)
 	case leaderKey:
 		in := leaderInput{rev: e.Revision()}
 		if e.Operation() == jetstream.KeyValuePut {
@@ -531,10 +543,12 @@ func (w *Worker) watchNames(on bool) {
 	if w.names != nil {
 		w.names()
 		w.names = nil
+		w.answerAsStandby(false)
 	}
 	if !on {
 		return
 	}
+	w.answerAsStandby(true)
 	ctx, cancel := context.WithCancel(context.Background())
 	w.names = cancel
 	go w.keepFollowing(ctx, "the stable IDs", func(ctx context.Context) error {
@@ -617,5 +631,5 @@ func (w *Worker) emit(e Event) {
 	if o, ok := w.handler.(Observer); ok {
 		o.Observe(e)
 	}
-	_ = w.nc.Publish(EventSubject(w.cfg.Name), mustJSON(e))
+	_ = w.nc.Publish(eventSubject(w.cfg.Name, e.Kind), mustJSON(e))
 }
