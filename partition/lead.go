@@ -237,6 +237,7 @@ func (m *machine) elected(in kvInput) {
 			return
 		}
 		m.refreshWeights()
+		m.shareLoad()
 		m.readMap()
 	case in.err != nil && !errors.Is(in.err, errConflict):
 		l.standAt = m.now.Add(retryInterval)
@@ -316,6 +317,7 @@ func (m *machine) stepDown() {
 		return
 	}
 	*l = leadership{leader: l.leader, leaderRev: l.leaderRev, seenAt: m.now, quietUntil: l.quietUntil}
+	m.weight.told = false // another leader may tell others
 	m.do(watchLeasesEffect{})
 }
 
@@ -786,7 +788,7 @@ func (m *machine) closeWindow() {
 // that leave; these only give.
 func (m *machine) replan(reason string, include func(*peerView) bool) {
 	l := &m.lead
-	job := &planJob{reason: reason, base: m.curRev, frozen: make(map[int]Member)}
+	job := &planJob{reason: reason, base: m.curRev}
 	newcomers := false
 	for _, id := range slices.SortedFunc(maps.Keys(l.peers), compareIDs) {
 		p := l.peers[id]
@@ -800,10 +802,6 @@ func (m *machine) replan(reason string, include func(*peerView) bool) {
 		job.problem.Workers = append(job.problem.Workers, plan.Worker{ID: p.ID, Weight: p.lease.Weight, Zone: p.lease.Zone, Draining: quits})
 	}
 	m.joinAwaited(job)
-	at := make(map[Member]int32, len(job.workers))
-	for i, w := range job.workers {
-		at[w] = int32(i)
-	}
 	job.problem.Slots = m.cfg.Slots
 	job.problem.Weights = m.weight.slots
 	// After a death only what was its owner's moves, and to newcomers what is
@@ -811,31 +809,7 @@ func (m *machine) replan(reason string, include func(*peerView) bool) {
 	if reason != reasonCrash && reason != reasonPins || newcomers {
 		job.problem.Budget = -1
 	}
-	job.problem.Owners = make([]int32, m.cfg.Slots)
-	for s := range job.problem.Owners {
-		job.problem.Owners[s] = plan.None
-		if m.cur == nil {
-			continue
-		}
-		if m.cur.Owner[s] != none {
-			job.problem.Owners[s] = plan.Gone
-		}
-		owner, dest := m.cur.owner(s), m.cur.member(m.cur.destination(s))
-		o, ownerLives := at[owner]
-		d, destLives := at[dest]
-		switch {
-		case destLives:
-			job.problem.Owners[s] = d
-			// In motion: it arrives before it moves again. That holds when the
-			// old owner is dead, too: it may have said "released" before it
-			// died, and then the next one has the slot.
-			if owner != dest || m.cur.Taking[s] {
-				job.frozen[s] = dest
-			}
-		case ownerLives:
-			job.problem.Owners[s] = o
-		}
-	}
+	job.frozen = owners(&job.problem, m.cur, job.workers)
 	m.pin(job)
 	l.planning = true
 	m.emit(Event{Kind: EventTopology, Before: m.workersInMap(), After: m.staying()})
@@ -1190,6 +1164,8 @@ func (m *machine) tellAlone() {
 
 type weights struct {
 	slots []uint64
+	keys  []uint64  // how many they are, by slot
+	told  bool      // these were, by this worker
 	due   time.Time // zero: never asked for
 	busy  bool
 	known bool // as well as they can be
@@ -1215,10 +1191,20 @@ func (m *machine) weights(in weightsInput) {
 		m.cfg.Logger.Warn("The keys' weights can't be had; planning goes on with those known before, or with equal ones.", "err", in.err)
 		w.due = m.now.Add(5 * time.Second)
 	} else {
-		w.slots = in.slots
+		w.told = w.told && slices.Equal(w.slots, in.slots) && slices.Equal(w.keys, in.keys)
+		w.slots, w.keys = in.slots, in.keys
+		m.shareLoad()
 	}
 	w.known = true
 	m.review()
+}
+
+// shareLoad has a leader write the load of the slots down, when it is not yet.
+func (m *machine) shareLoad() {
+	if w := &m.weight; m.leading() && w.slots != nil && !w.told {
+		w.told = true
+		m.do(shareLoadEffect{weights: w.slots, keys: w.keys})
+	}
 }
 
 // leadDue does what the time asks of a leader, and of its deputies.

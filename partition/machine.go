@@ -174,6 +174,7 @@ type (
 	watchNamesEffect struct{ on bool } // tells when a stable ID becomes free
 	weightsEffect    struct{}
 	planEffect       struct{ job *planJob }
+	shareLoadEffect  struct{ weights, keys []uint64 }
 	prepareEffect    struct{ slots []int }
 	holdEffect       struct {
 		slot  int
@@ -208,6 +209,7 @@ func (watchLeasesEffect) effect() {}
 func (watchNamesEffect) effect()  {}
 func (weightsEffect) effect()     {}
 func (planEffect) effect()        {}
+func (shareLoadEffect) effect()   {}
 func (prepareEffect) effect()     {}
 func (holdEffect) effect()        {}
 func (releaseEffect) effect()     {}
@@ -263,6 +265,7 @@ type (
 	peerInput         struct{ msg peerMessage }
 	weightsInput      struct {
 		slots []uint64
+		keys  []uint64
 		err   error
 	}
 	plannedInput struct {

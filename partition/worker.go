@@ -288,6 +288,8 @@ func (w *Worker) execute(e effect) {
 		w.watchNames(e.on)
 	case weightsEffect:
 		go w.loadWeights()
+	case shareLoadEffect:
+		go w.shareLoad(e)
 	case planEffect:
 		go w.plan(e.job)
 	case prepareEffect:
@@ -583,9 +585,11 @@ func (w *Worker) loadWeights() {
 	byKey, err := w.cfg.Weights(ctx)
 	in := weightsInput{err: err}
 	if err == nil {
-		in.slots = make([]uint64, w.cfg.Slots)
+		in.slots, in.keys = make([]uint64, w.cfg.Slots), make([]uint64, w.cfg.Slots)
 		for k, v := range byKey {
-			in.slots[SlotOfKey(w.cfg.Slots, k)] += v
+			s := SlotOfKey(w.cfg.Slots, k)
+			in.slots[s] += v
+			in.keys[s]++
 		}
 	}
 	w.post(in)
