@@ -56,7 +56,11 @@ func (p *partitionsCommand) connect(more ...error) (*nats.Conn, error) {
 	if err := errors.Join(append([]error{checkOutput(p.output), unless(p.group != "", errors.New("--group is empty: name a group"))}, more...)...); err != nil {
 		return nil, usageError(p.cmd, err)
 	}
-	return broker.Connect(p.url, "muster "+strings.TrimPrefix(p.cmd.CommandPath(), "muster "))
+	nc, err := broker.Connect(p.url, p.cmd.CommandPath())
+	if err != nil {
+		return nil, fmt.Errorf("%w: is it running, and is --nats its URL?", err)
+	}
+	return nc, nil
 }
 
 func (p *partitionsCommand) look(ctx context.Context) (*partition.View, error) {
