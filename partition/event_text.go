@@ -23,6 +23,9 @@ func (e Event) Text() string {
 	case EventState:
 		return fmt.Sprintf("%s -> %s", e.From, e.To)
 	case EventWorkerGone:
+		if e.Duration > 0 {
+			return fmt.Sprintf("%s: %s, %s after its last sign of life", e.Peer, e.Reason, ms(e.Duration))
+		}
 		return fmt.Sprintf("%s: %s", e.Peer, e.Reason)
 	case EventWorkerJoined, EventWorkerLeaving, EventRestarting, EventSuspected, EventWorkerYields:
 		return e.Peer
@@ -50,6 +53,8 @@ func (e Event) Text() string {
 		return fmt.Sprintf("version %d: %d -> %d slots, %d come, %d go", e.Version, e.Before, e.After, len(e.Slots), len(e.Lost))
 	case EventSlotAcquired:
 		return fmt.Sprintf("slot %d by %s, version %d", e.Slot, e.Reason, e.Version)
+	case EventSlotResumed:
+		return fmt.Sprintf("slot %d, a message waited for %s", e.Slot, e.Duration.Round(100*time.Microsecond))
 	case EventReleasing:
 		if e.Busy {
 			return fmt.Sprintf("slot %d, ends its message first", e.Slot)

@@ -91,14 +91,14 @@ func (q EventQuery) Matches(e Event) bool {
 var EventKinds = []EventKind{EventStarted, EventIDClaimed, EventElected, EventState, EventWorkerJoined, EventWorkerLeaving,
 	EventWorkerGone, EventStandby, EventRestarting, EventReserved, EventSucceeded, EventSuspected, EventTopology,
 	EventWindowStarted, EventWindowDone, EventRebalance, EventPlanned, EventMapPublished, EventRebalanced, EventMapReceived,
-	EventAssigned, EventSlotAcquired, EventReleasing, EventSlotReleased, EventTakenOver, EventTrustLost, EventTrustRegained,
+	EventAssigned, EventSlotAcquired, EventSlotResumed, EventReleasing, EventSlotReleased, EventTakenOver, EventTrustLost, EventTrustRegained,
 	EventIdentityLost, EventHandoverForced, EventPrepareFailed, EventGhostHealed, EventYielding, EventWorkerYields, EventPlanNote, EventLeft}
 
 // OfSlot tells whether events of this kind are about one slot. There are a few
 // of them for each slot that moves.
 func (k EventKind) OfSlot() bool {
 	switch k {
-	case EventSlotAcquired, EventReleasing, EventSlotReleased, EventTakenOver, EventHandoverForced, EventGhostHealed:
+	case EventSlotAcquired, EventSlotResumed, EventReleasing, EventSlotReleased, EventTakenOver, EventHandoverForced, EventGhostHealed:
 		return true
 	default:
 		return false

@@ -29,6 +29,7 @@ const weightsEvery = time.Minute
 const (
 	reasonCrash       = "crash"
 	reasonUnreachable = "connection gone"
+	reasonExpired     = "lease expired"
 )
 
 // deputies is how many followers probe the leader, lowest stable IDs first; for
@@ -378,7 +379,7 @@ func (m *machine) seeLease(in leaseInput) {
 	}
 	if in.deleted {
 		if p != nil && in.rev > p.rev {
-			reason := "lease expired"
+			reason := reasonExpired
 			switch {
 			case p.lease.Leaving:
 				reason = "left"
@@ -438,11 +439,15 @@ func (m *machine) joiner(p *peerView) bool {
 }
 
 func (m *machine) peerGone(p *peerView, reason string) {
+	var silent time.Duration // since its last sign of life
+	if reason == reasonExpired || reason == reasonUnreachable {
+		silent = m.now.Sub(notBefore(p.seenAt, p.suspectAt))
+	}
 	delete(m.lead.peers, p.ID)
 	if m.cur != nil && m.cur.index(p.Member) != none {
 		m.miss(p.Member, p.lease, false)
 	}
-	m.emit(Event{Kind: EventWorkerGone, Peer: p.ID, Claim: p.Claim, Reason: reason})
+	m.emit(Event{Kind: EventWorkerGone, Peer: p.ID, Claim: p.Claim, Reason: reason, Duration: silent})
 	m.review()
 }
 
@@ -453,7 +458,7 @@ func (m *machine) leasesSynced() {
 	l := &m.lead
 	for _, id := range slices.SortedFunc(maps.Keys(l.peers), compareIDs) {
 		if !l.listed[id] {
-			m.peerGone(l.peers[id], "lease expired") // while nobody watched
+			m.peerGone(l.peers[id], reasonExpired) // while nobody watched
 		}
 	}
 	l.listed = nil

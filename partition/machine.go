@@ -177,8 +177,10 @@ type (
 	shareLoadEffect  struct{ weights, keys []uint64 }
 	prepareEffect    struct{ slots []int }
 	holdEffect       struct {
-		slot  int
-		fence Fence
+		slot   int
+		fence  Fence
+		handed bool          // by its old owner, which lives
+		idle   time.Duration // for how long nobody has worked on it then
 	}
 	releaseEffect struct {
 		slot  int
@@ -280,6 +282,7 @@ type (
 		slot   int
 		claim  uint64
 		forced bool
+		idle   time.Duration // since it stopped
 	}
 	expectedInput struct {
 		n   int
@@ -331,6 +334,7 @@ type slotMark struct {
 	Slot    int    `json:"s"`
 	Version uint64 `json:"v"`           // of the move, or of the take-over
 	Forced  bool   `json:"f,omitempty"` // given up with a message unsettled
+	Idle    int64  `json:"i,omitempty"` // released: microseconds since the old owner stopped
 }
 
 type peerKind string

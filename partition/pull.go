@@ -55,6 +55,8 @@ type puller struct {
 	done      map[int]uint64        // by slot, the last sequence settled here
 	suspended bool
 	wg        sync.WaitGroup
+
+	pauses pauses
 }
 
 func newPuller(cfg Config, lay layout, nc *nats.Conn, js jetstream.JetStream, h Handler, post func(input)) (*puller, error) {
@@ -462,6 +464,7 @@ func (r *runner) giveUp(inHand *nats.Msg) {
 	if r.ctx.Err() != nil {
 		return // dropped, or forced: somebody else sees to it
 	}
+	stopped := time.Now()
 	// From here on, what arrives is sent back by dispatch.
 	if r.p.detach(r.slot) == nil {
 		return
@@ -483,7 +486,7 @@ func (r *runner) giveUp(inHand *nats.Msg) {
 	}
 	r.drop()
 	r.p.released(r.slot)
-	r.p.post(slotReleasedInput{slot: r.slot, claim: r.claim()})
+	r.p.post(slotReleasedInput{slot: r.slot, claim: r.claim(), idle: time.Since(stopped)})
 }
 
 // process handles one message until it is settled, and reports whether it is:
@@ -513,6 +516,9 @@ func (r *runner) process(msg *nats.Msg) bool {
 			return false
 		}
 		m.Attempt++
+		if d, felt := r.p.pauses.end(r.slot, m.Published, time.Now()); felt {
+			r.p.post(noteInput{Event{Kind: EventSlotResumed, Slot: r.slot, Duration: d}})
+		}
 		err := r.call(m)
 		switch {
 		case r.ctx.Err() != nil:

@@ -27,6 +27,7 @@ type Worker struct {
 	inputs chan input
 	done   chan struct{}
 	status atomic.Pointer[Status]
+	oldest atomic.Pointer[time.Time] // message that is not processed; nil: not known, zero: none
 	events eventCounts
 
 	js      jetstream.JetStream
@@ -107,6 +108,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.remap()
 	defer func() { w.mapping() }()
 	status := w.nc.StatusChanged(nats.CONNECTED, nats.DISCONNECTED, nats.RECONNECTING, nats.CLOSED)
+	pending, stop := context.WithCancel(context.Background())
+	defer stop()
+	go w.watchPending(pending)
 	progress := time.NewTicker(w.cfg.AckWait / 3)
 	defer progress.Stop()
 	return w.loop(ctx, status, progress.C)
@@ -295,6 +299,9 @@ func (w *Worker) execute(e effect) {
 	case prepareEffect:
 		go w.prepare(e.slots)
 	case holdEffect:
+		if e.handed {
+			w.pull.pauses.begin(e.slot, time.Now(), e.idle)
+		}
 		w.pull.hold(e.slot, e.fence)
 	case releaseEffect:
 		w.pull.release(e.slot, e.claim)
