@@ -105,13 +105,13 @@ type collector struct {
 
 	state, leader, id, version, assigned, slots, active *prometheus.Desc
 	rebalances, moved, slotsMoved, emergencies, trust   *prometheus.Desc
-	took, standby, oldest, ghosts, forced               *prometheus.Desc
+	took, standby, draining, oldest, ghosts, forced     *prometheus.Desc
 	pause, detection                                    *prometheus.Desc
 }
 
 // Collector returns the worker's metrics for a Prometheus registry:
 // state{state}, is_leader, stable_id, assignment_version, assigned_<keys>s,
-// assigned_slots, standby, active_<prefix>s (leader only), trust_lost_total,
+// assigned_slots, standby, draining, active_<prefix>s (leader only), trust_lost_total,
 // handover_pause_seconds (a histogram), handovers_forced_total and
 // ghost_pins_healed_total, of the plans that this worker made as leader
 // rebalance_events_total, rebalance_duration_seconds, <key>_movements_total,
@@ -140,6 +140,7 @@ func (w *Worker) Collector(o MetricsOptions) prometheus.Collector {
 		slotsMoved:  desc("slot_movements_total", "Slots moved by plans of this worker."),
 		emergencies: desc("emergency_events_total", "Plans of this worker that a dead worker made necessary."),
 		standby:     desc("standby", "1 while the worker is ready and waits for a stable ID."),
+		draining:    desc("draining", "1 while the worker gives its slots away and takes none, because it was asked to."),
 		oldest:      desc("oldest_pending_seconds", "How long the oldest unprocessed message has waited, as the leader sees it every 10 s; absent at the others."),
 		ghosts:      desc("ghost_pins_healed_total", "Consumers of this worker's slots that served nobody and were freed."),
 		forced:      desc("handovers_forced_total", "Slots that this worker gave up with a message unsettled, since its handler did not end in time."),
@@ -153,7 +154,7 @@ func (w *Worker) Collector(o MetricsOptions) prometheus.Collector {
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.state, c.leader, c.id, c.version, c.assigned, c.slots, c.active,
 		c.rebalances, c.took, c.moved, c.slotsMoved, c.emergencies, c.trust,
-		c.standby, c.oldest, c.ghosts, c.forced, c.pause, c.detection} {
+		c.standby, c.draining, c.oldest, c.ghosts, c.forced, c.pause, c.detection} {
 		ch <- d
 	}
 }
@@ -177,6 +178,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.slots, float64(len(s.Slots)))
 	gauge(c.active, float64(s.ActiveWorkers))
 	gauge(c.standby, truth(s.Standby))
+	gauge(c.draining, truth(s.Yielding))
 	if d, known := c.w.oldestPending(time.Now()); known {
 		gauge(c.oldest, d.Seconds())
 	}
