@@ -114,6 +114,9 @@ type Assignment struct {
 	// of this version.
 	FirstAssigned time.Time `json:"first_assigned"`
 	Planned       time.Time `json:"planned"`
+	// Pins is the revision of the pins that this version rests on, 0 if there
+	// were none, or if not all could be honoured yet.
+	Pins uint64 `json:"pins,omitempty"`
 	// Moved counts the slots that this version moves.
 	Moved int `json:"moved"`
 

@@ -182,6 +182,7 @@ func (m *machine) relayout() {
 			job.problem.Owners[s] = o
 		}
 	}
+	m.pin(job)
 	l.planning = true
 	m.emit(Event{Kind: EventRebalance, Reason: reasonLayout})
 	m.do(planEffect{job})
@@ -429,13 +430,9 @@ func (e *LayoutError) Error() string {
 }
 
 func openLayout(ctx context.Context, nc *nats.Conn, group string) (jetstream.KeyValue, layoutValue, error) {
-	js, err := jetstream.New(nc)
+	kv, err := mapBucket(ctx, nc, group)
 	if err != nil {
 		return nil, layoutValue{}, err
-	}
-	kv, err := js.KeyValue(ctx, Config{Name: group}.bucketMap())
-	if err != nil {
-		return nil, layoutValue{}, fmt.Errorf("%w: is there a group of this name?", err)
 	}
 	rec, err := recordedLayout(ctx, kv)
 	return kv, rec, err

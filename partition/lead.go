@@ -29,6 +29,7 @@ const weightsEvery = time.Minute
 const (
 	reasonCrash       = "crash"
 	reasonUnreachable = "connection gone"
+	reasonExpired     = "lease expired"
 )
 
 // deputies is how many followers probe the leader, lowest stable IDs first; for
@@ -130,6 +131,7 @@ type planJob struct {
 	reason string
 	division
 	base    uint64 // revision of the map it rests on
+	pins    uint64 // revision of the pins it honours; 0: not all of them
 	workers []Member
 	problem plan.Problem
 	frozen  map[int]Member // slots in motion, which keep their destination
@@ -249,6 +251,7 @@ func (m *machine) elected(in kvInput) {
 			return
 		}
 		m.refreshWeights()
+		m.shareLoad()
 		m.readMap()
 	case in.err != nil && !errors.Is(in.err, errConflict):
 		l.standAt = m.now.Add(retryInterval)
@@ -328,6 +331,7 @@ func (m *machine) stepDown() {
 		return
 	}
 	*l = leadership{leader: l.leader, leaderRev: l.leaderRev, seenAt: m.now, quietUntil: l.quietUntil}
+	m.weight.told = false // another leader may tell others
 	m.do(watchLeasesEffect{})
 }
 
@@ -388,7 +392,7 @@ func (m *machine) seeLease(in leaseInput) {
 	}
 	if in.deleted {
 		if p != nil && in.rev > p.rev {
-			reason := "lease expired"
+			reason := reasonExpired
 			switch {
 			case p.lease.Leaving:
 				reason = "left"
@@ -448,11 +452,15 @@ func (m *machine) joiner(p *peerView) bool {
 }
 
 func (m *machine) peerGone(p *peerView, reason string) {
+	var silent time.Duration // since its last sign of life
+	if reason == reasonExpired || reason == reasonUnreachable {
+		silent = m.now.Sub(notBefore(p.seenAt, p.suspectAt))
+	}
 	delete(m.lead.peers, p.ID)
 	if m.cur != nil && m.cur.index(p.Member) != none {
 		m.miss(p.Member, p.lease, false)
 	}
-	m.emit(Event{Kind: EventWorkerGone, Peer: p.ID, Claim: p.Claim, Reason: reason})
+	m.emit(Event{Kind: EventWorkerGone, Peer: p.ID, Claim: p.Claim, Reason: reason, Duration: silent})
 	m.review()
 }
 
@@ -463,7 +471,7 @@ func (m *machine) leasesSynced() {
 	l := &m.lead
 	for _, id := range slices.SortedFunc(maps.Keys(l.peers), compareIDs) {
 		if !l.listed[id] {
-			m.peerGone(l.peers[id], "lease expired") // while nobody watched
+			m.peerGone(l.peers[id], reasonExpired) // while nobody watched
 		}
 	}
 	l.listed = nil
@@ -694,6 +702,8 @@ func (m *machine) review() {
 		m.closeWindow()
 	case dead == 0 && leaving == 0 && joiners == 0 && m.layoutDue():
 		m.relayout()
+	case m.pinsDue():
+		m.replan(reasonPins, func(p *peerView) bool { return !m.joiner(p) })
 	default:
 		m.prune()
 	}
@@ -798,41 +808,17 @@ func (m *machine) closeWindow() {
 // that leave; these only give.
 func (m *machine) replan(reason string, include func(*peerView) bool) {
 	l := &m.lead
-	job := &planJob{reason: reason, base: m.curRev, frozen: make(map[int]Member), division: m.nextDivision()}
+	job := &planJob{reason: reason, base: m.curRev, division: m.nextDivision()}
 	newcomers := m.enlist(job, include)
-	at := job.index()
 	job.problem.Slots = job.slots
 	job.problem.Weights = m.weight.of(job.slots)
 	// After a death only what was its owner's moves, and to newcomers what is
 	// theirs; a plan for other reasons tunes the balance.
-	if reason != reasonCrash || newcomers {
+	if reason != reasonCrash && reason != reasonPins || newcomers {
 		job.problem.Budget = -1
 	}
-	job.problem.Owners = make([]int32, job.slots)
-	for s := range job.problem.Owners {
-		job.problem.Owners[s] = plan.None
-		if m.cur == nil {
-			continue
-		}
-		if m.cur.Owner[s] != none {
-			job.problem.Owners[s] = plan.Gone
-		}
-		owner, dest := m.cur.owner(s), m.cur.member(m.cur.destination(s))
-		o, ownerLives := at[owner]
-		d, destLives := at[dest]
-		switch {
-		case destLives:
-			job.problem.Owners[s] = d
-			// In motion: it arrives before it moves again. That holds when the
-			// old owner is dead, too: it may have said "released" before it
-			// died, and then the next one has the slot.
-			if owner != dest || m.cur.Taking[s] {
-				job.frozen[s] = dest
-			}
-		case ownerLives:
-			job.problem.Owners[s] = o
-		}
-	}
+	job.frozen = owners(&job.problem, m.cur, job.workers)
+	m.pin(job)
 	l.planning = true
 	m.emit(Event{Kind: EventTopology, Before: m.workersInMap(), After: m.staying()})
 	m.emit(Event{Kind: EventRebalance, Reason: reason})
@@ -891,6 +877,9 @@ func (m *machine) planned(in plannedInput) {
 	} else {
 		next, keys = m.apply(job)
 	}
+	for _, note := range job.result.Notes {
+		m.emit(Event{Kind: EventPlanNote, Reason: note})
+	}
 	total, staying := job.slots, 0
 	for _, w := range job.problem.Workers {
 		if !w.Draining {
@@ -905,7 +894,7 @@ func (m *machine) planned(in plannedInput) {
 
 // blank makes the next map of a plan without what the plan decides.
 func (m *machine) blank(job *planJob) *Assignment {
-	next := &Assignment{Schema: mapSchema, Epoch: m.lead.epoch, Leader: m.self, Layout: job.generation, Slots: job.slots, Version: 1,
+	next := &Assignment{Schema: mapSchema, Epoch: m.lead.epoch, Leader: m.self, Layout: job.generation, Slots: job.slots, Version: 1, Pins: job.pins,
 		FirstAssigned: m.now, Planned: m.now, Workers: job.workers, Owner: make(Owners, job.slots), Since: make(Sinces, job.slots),
 		Moves: make(map[int]Move), Taking: make(map[int]bool), Restarting: make(map[int]bool)}
 	if m.cur != nil {
@@ -1231,6 +1220,8 @@ func (m *machine) tellAlone() {
 
 type weights struct {
 	finest []uint64  // by slot of the finest division; nil: every slot weighs the same
+	keys   []uint64  // how many they are, by the same
+	told   bool      // these were, by this worker
 	due    time.Time // zero: never asked for
 	busy   bool
 	known  bool // as well as they can be
@@ -1241,8 +1232,13 @@ func (w weights) of(n int) []uint64 {
 	if w.finest == nil {
 		return nil
 	}
+	return folded(w.finest, n)
+}
+
+// folded returns a column of the slots of a finer division as one of n slots.
+func folded(column []uint64, n int) []uint64 {
 	out := make([]uint64, n)
-	for s, v := range w.finest {
+	for s, v := range column {
 		out[s%n] += v
 	}
 	return out
@@ -1276,10 +1272,20 @@ func (m *machine) weights(in weightsInput) {
 		m.cfg.Logger.Warn("The keys' weights can't be had; planning goes on with those known before, or with equal ones.", "err", in.err)
 		w.due = m.now.Add(5 * time.Second)
 	} else {
-		w.finest = in.finest
+		w.told = w.told && slices.Equal(w.finest, in.finest) && slices.Equal(w.keys, in.keys)
+		w.finest, w.keys = in.finest, in.keys
+		m.shareLoad()
 	}
 	w.known = true
 	m.review()
+}
+
+// shareLoad has a leader write the load of the slots down, when it is not yet.
+func (m *machine) shareLoad() {
+	if w := &m.weight; m.leading() && w.finest != nil && !w.told {
+		w.told = true
+		m.do(shareLoadEffect{weights: w.finest, keys: w.keys})
+	}
 }
 
 // leadDue does what the time asks of a leader, and of its deputies.

@@ -63,6 +63,7 @@ type machine struct {
 	weight    weights
 	wanted    int // slots, by SetLayout; 0: nobody has asked
 	wantedRev uint64
+	pins      pinned
 	expect    int // workers, by SetExpected; 0: unknown
 	expectRev uint64
 	cur       *Assignment // the newest map seen; nil before the first
@@ -88,7 +89,8 @@ type leaseValue struct {
 	Instance string  `json:"instance"`
 	N        uint64  `json:"n"`
 	Leaving  bool    `json:"leaving,omitempty"`
-	Yielding bool    `json:"yielding,omitempty"` // takes no slots and gives its own away
+	Yielding bool    `json:"yielding,omitempty"`  // takes no slots and gives its own away
+	YieldEnd int64   `json:"yield_end,omitempty"` // until when, in Unix milliseconds
 	Weight   float64 `json:"weight"`
 	Zone     string  `json:"zone,omitempty"`
 	Pod      string  `json:"pod,omitempty"`
@@ -175,13 +177,16 @@ type (
 	watchNamesEffect struct{ on bool } // tells when a stable ID becomes free
 	weightsEffect    struct{}
 	planEffect       struct{ job *planJob }
+	shareLoadEffect  struct{ weights, keys []uint64 }
 	prepareEffect    struct {
 		division
 		slots []int
 	}
 	holdEffect struct {
 		place
-		fence Fence
+		fence  Fence
+		handed bool          // by its old owner, which lives
+		idle   time.Duration // for how long nobody has worked on it then
 	}
 	releaseEffect struct {
 		place
@@ -215,6 +220,7 @@ func (watchLeasesEffect) effect() {}
 func (watchNamesEffect) effect()  {}
 func (weightsEffect) effect()     {}
 func (planEffect) effect()        {}
+func (shareLoadEffect) effect()   {}
 func (prepareEffect) effect()     {}
 func (holdEffect) effect()        {}
 func (releaseEffect) effect()     {}
@@ -270,6 +276,7 @@ type (
 	peerInput         struct{ msg peerMessage }
 	weightsInput      struct {
 		finest []uint64 // by slot of the finest division
+		keys   []uint64 // by the same
 		err    error
 	}
 	plannedInput struct {
@@ -285,6 +292,7 @@ type (
 		place
 		claim  uint64
 		forced bool
+		idle   time.Duration // since it stopped
 	}
 	expectedInput struct {
 		n   int
@@ -341,6 +349,7 @@ type slotMark struct {
 	Slot    int    `json:"s"`
 	Version uint64 `json:"v"`           // of the move, or of the take-over
 	Forced  bool   `json:"f,omitempty"` // given up with a message unsettled
+	Idle    int64  `json:"i,omitempty"` // released: microseconds since the old owner stopped
 }
 
 type peerKind string
@@ -442,6 +451,8 @@ func (m *machine) step(now time.Time, in input) []effect {
 		if in.rev >= m.wantedRev {
 			m.wanted, m.wantedRev = in.slots, in.rev
 		}
+	case pinsInput:
+		m.seePins(in)
 	case noteInput:
 		m.emit(in.event)
 	case takenInput:
@@ -627,6 +638,9 @@ func (m *machine) join() {
 func (m *machine) leaseValue() []byte {
 	v := leaseValue{Schema: valueSchema, ID: m.self.ID, Claim: m.self.Claim, Instance: m.instance, N: m.attempt,
 		Leaving: m.stage == stageLeaving, Yielding: m.yielding(), Weight: m.cfg.Weight, Zone: m.cfg.Zone, Pod: m.cfg.Pod, Node: m.cfg.Node, State: m.state}
+	if v.Yielding {
+		v.YieldEnd = m.yieldUntil.UnixMilli()
+	}
 	if m.cur != nil {
 		v.Version = m.cur.Version
 	}

@@ -121,6 +121,16 @@ func (p *scriptPlayer) command(words []string) {
 		p.stopped().goOn()
 	case "steal": // the lease, as a leader does that takes the worker for dead
 		s.srv.apply(p.worker(arg), kvEffect{op: opDelete, bucket: s.cfg.bucketLeases(), key: arg, rev: p.worker(arg).m.leaseRev})
+	case "pin": // "0=sim-2" each; without any, all pins are removed
+		var pins []Pin
+		for _, w := range words[1:] {
+			var pin Pin
+			if _, err := fmt.Sscanf(w, "%d=%s", &pin.Slot, &pin.Worker); err != nil {
+				p.t.Fatalf("pin %q: %v", w, err)
+			}
+			pins = append(pins, pin)
+		}
+		s.setPins(pins)
 	case "map":
 		p.showMap()
 	default:

@@ -35,6 +35,7 @@ type slotState struct {
 	deadline time.Time // of releasing
 	forced   bool      // released with a message unsettled
 	begun    time.Time // of this phase
+	stopped  time.Time // released: when it worked last
 }
 
 type ownership struct {
@@ -285,9 +286,20 @@ func (m *machine) applyForeign(s int, st *slotState) {
 }
 
 func (m *machine) hold(s int, version uint64, reason string) {
+	m.begin(s, version, reason, holdEffect{})
+}
+
+// holdHanded holds a slot that its old owner gave up after it had stopped for
+// idle.
+func (m *machine) holdHanded(s int, version uint64, idle time.Duration) {
+	m.begin(s, version, "hand-over", holdEffect{handed: true, idle: idle})
+}
+
+func (m *machine) begin(s int, version uint64, reason string, e holdEffect) {
 	m.setPhase(s, phaseHolding, version)
 	delete(m.own.grants, s)
-	m.do(holdEffect{place: m.at(s), fence: Fence{Version: version, Claim: m.self.Claim}})
+	e.place, e.fence = m.at(s), Fence{Version: version, Claim: m.self.Claim}
+	m.do(e)
 	if reason != "" {
 		m.emit(Event{Kind: EventSlotAcquired, Slot: s, Version: version, Reason: reason})
 	}
@@ -393,7 +405,7 @@ func (m *machine) slotReleased(in slotReleasedInput) {
 	}
 	peer := st.peer
 	st = m.setPhase(s, phaseReleased, st.version)
-	st.peer, st.forced = peer, in.forced
+	st.peer, st.forced, st.stopped = peer, in.forced, m.now.Add(-in.idle)
 	if m.cur.owner(s) != m.self {
 		m.forget(s)
 		m.applyMap()
@@ -408,6 +420,9 @@ func (m *machine) slotReleased(in slotReleasedInput) {
 func (m *machine) tellReleased(s int) {
 	st := m.own.slots[s]
 	mark := []slotMark{{Slot: s, Version: st.version, Forced: st.forced}}
+	if !st.stopped.IsZero() {
+		mark[0].Idle = m.now.Sub(st.stopped).Microseconds()
+	}
 	mv, moving := m.cur.Moves[s]
 	if !st.forced && moving && mv.Version == st.version {
 		m.send(m.cur.member(mv.Next), peerReleased, mark)
@@ -431,7 +446,7 @@ func (m *machine) peerReleased(msg peerMessage) {
 			m.cur.owner(mark.Slot) != msg.From || st == nil || (st.phase != phasePreparing && st.phase != phaseReady) {
 			continue
 		}
-		m.hold(mark.Slot, mv.Version, "hand-over")
+		m.holdHanded(mark.Slot, mv.Version, time.Duration(mark.Idle)*time.Microsecond)
 		m.send(m.lead.leader, peerHolding, []slotMark{{Slot: mark.Slot, Version: mv.Version}})
 	}
 }

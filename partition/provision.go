@@ -108,6 +108,7 @@ func (c Config) layoutValue() layoutValue {
 
 var errNotProvisioned = errors.New("nothing is provisioned")
 
+// recordedLayout returns what a group was provisioned with.
 func recordedLayout(ctx context.Context, kv jetstream.KeyValue) (layoutValue, error) {
 	e, err := kv.Get(ctx, layoutKey)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {

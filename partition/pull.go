@@ -55,6 +55,8 @@ type puller struct {
 	done      map[int]uint64     // by slot of the finest division, the last sequence settled here
 	suspended bool
 	wg        sync.WaitGroup
+
+	pauses pauses
 }
 
 // ending is a runner that was started; ended is closed when it has ended.
@@ -569,6 +571,7 @@ func (r *runner) giveUp(inHand *nats.Msg) {
 	if r.ctx.Err() != nil {
 		return // dropped, or forced: somebody else sees to it
 	}
+	stopped := time.Now()
 	// From here on, what arrives is sent back by dispatch.
 	if r.p.detach(r.name) == nil {
 		return
@@ -594,7 +597,7 @@ func (r *runner) giveUp(inHand *nats.Msg) {
 	leave := r.leave
 	r.mu.Unlock()
 	r.p.released(leave)
-	r.p.post(slotReleasedInput{place: r.place, claim: r.claim()})
+	r.p.post(slotReleasedInput{place: r.place, claim: r.claim(), idle: time.Since(stopped)})
 }
 
 // confirm has the server say that it knows the last acknowledgement, where its
@@ -639,6 +642,9 @@ func (r *runner) process(msg *nats.Msg) bool {
 			return false
 		}
 		m.Attempt++
+		if d, felt := r.p.pauses.end(r.place, m.Published, time.Now()); felt {
+			r.p.post(noteInput{Event{Kind: EventSlotResumed, Slot: r.slot, Duration: d}})
+		}
 		err := r.call(m)
 		switch {
 		case r.ctx.Err() != nil:

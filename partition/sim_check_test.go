@@ -262,7 +262,7 @@ func (c *simChecker) movement(w *simWorker, a *Assignment) {
 	switch {
 	case moved != a.Moved:
 		c.fail("movement", "version %d moves %d slots and says %d", a.Version, moved, a.Moved)
-	case w.lastPlan.reason == reasonCrash && mustNot > 0 && c.balanced(live):
+	case w.lastPlan.reason == reasonCrash && mustNot > 0 && c.s.pins == nil && c.balanced(live):
 		c.fail("movement", "version %d, after a crash, moves %d slots of the living", a.Version, mustNot)
 	}
 }
@@ -343,8 +343,10 @@ func (c *simChecker) fenced(by *simWorker, id string) {
 }
 
 // atRest tells whether everything is done: every slot is with a live owner that
-// pulls, and the stream is empty.
-func (c *simChecker) atRest() bool {
+// pulls, the one it is pinned to if it is, and the stream is empty.
+func (c *simChecker) atRest() bool { return c.quiet() && c.pinsKept() }
+
+func (c *simChecker) quiet() bool {
 	if c.current == nil || !c.current.Settled() {
 		return false
 	}

@@ -57,9 +57,10 @@ type sim struct {
 	started int
 	check   *simChecker
 	quiet   bool // faults have stopped
-	desired int  // workers that there should be; 0: nobody says
-	fine    int  // the most slots that the run may have
-	wanted  int  // slots that were asked for last; 0: nobody asked
+	pins    map[int]Pin
+	desired int // workers that there should be; 0: nobody says
+	fine    int // the most slots that the run may have
+	wanted  int // slots that were asked for last; 0: nobody asked
 	observe func(*simWorker, Event)
 
 	tracing bool

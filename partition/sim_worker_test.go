@@ -424,6 +424,13 @@ func (w *simWorker) mapBucketChanged(kv *simKV) {
 		var v wantedValue
 		_ = json.Unmarshal(kv.value, &v)
 		w.step(wantedInput{v.Slots, kv.rev})
+	case kv.key == pinsKey:
+		pins, err := decodePins(kv.value)
+		if err != nil {
+			w.s.check.fail("map-valid", "revision %d: %v", kv.rev, err)
+			return
+		}
+		w.step(pinsInput{pins, kv.rev})
 	case kv.key == AssignmentKey && !kv.deleted:
 		a, err := DecodeAssignment(kv.value)
 		if err != nil {

@@ -27,6 +27,7 @@ type Worker struct {
 	inputs chan input
 	done   chan struct{}
 	status atomic.Pointer[Status]
+	oldest atomic.Pointer[time.Time] // message that is not processed; nil: not known, zero: none
 	events eventCounts
 
 	js      jetstream.JetStream
@@ -41,6 +42,7 @@ type Worker struct {
 	mapping   context.CancelFunc // of the watch of the map
 	leases    context.CancelFunc // of the watch, while leading
 	names     context.CancelFunc // of the watch, while a standby
+	standby   *nats.Subscription // answers who asks for standbys
 	taking    chan struct{}      // bounds take-overs under way
 	farewells sync.WaitGroup
 }
@@ -107,6 +109,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.remap()
 	defer func() { w.mapping() }()
 	status := w.nc.StatusChanged(nats.CONNECTED, nats.DISCONNECTED, nats.RECONNECTING, nats.CLOSED)
+	pending, stop := context.WithCancel(context.Background())
+	defer stop()
+	go w.watchPending(pending)
 	progress := time.NewTicker(w.cfg.AckWait / 3)
 	defer progress.Stop()
 	return w.loop(ctx, status, progress.C)
@@ -130,6 +135,10 @@ func (w *Worker) open(ctx context.Context) error {
 		return fmt.Errorf("starting worker of %s: %w", w.cfg.Name, err)
 	}
 	w.cfg.Slots, w.layout.base, w.machine.cfg.Slots = base, base, base
+	// Its keys are worth more than a record of what happens to them.
+	if err := provisionEvents(ctx, js, w.cfg); err != nil {
+		w.cfg.Logger.Warn("The stream of events can't be made; they are told and not kept.", "stream", EventStream(w.cfg.Name), "err", err)
+	}
 	if w.buckets, err = openBuckets(ctx, js, w.cfg); err != nil {
 		return fmt.Errorf("starting worker of %s: %w", w.cfg.Name, err)
 	}
@@ -286,11 +295,16 @@ func (w *Worker) execute(e effect) {
 		w.watchNames(e.on)
 	case weightsEffect:
 		go w.loadWeights()
+	case shareLoadEffect:
+		go w.shareLoad(e)
 	case planEffect:
 		go w.plan(e.job)
 	case prepareEffect:
 		go w.prepare(e)
 	case holdEffect:
+		if e.handed {
+			w.pull.pauses.begin(e.place, time.Now(), e.idle)
+		}
 		w.pull.hold(e.place, e.fence)
 	case releaseEffect:
 		w.pull.release(e)
@@ -342,9 +356,6 @@ func (w *Worker) ping(start time.Time) {
 func peerSubject(group string, m Member) string {
 	return fmt.Sprintf("muster.%s.worker.%s.%d", group, m.ID, m.Claim)
 }
-
-// EventSubject is where the workers of a group publish their events, as JSON.
-func EventSubject(group string) string { return "muster." + group + ".events" }
 
 func (w *Worker) listen(self Member) {
 	if w.peerSub != nil {
@@ -508,6 +519,16 @@ func (w *Worker) mapBucketChanged(e jetstream.KeyValueEntry) {
 			return
 		}
 		w.post(wantedInput{v.Slots, e.Revision()})
+	case pinsKey:
+		in := pinsInput{rev: e.Revision()}
+		if e.Operation() == jetstream.KeyValuePut {
+			var err error
+			if in.pins, err = decodePins(e.Value()); err != nil {
+				w.cfg.Logger.Error("The pins are not valid and are ignored.", "revision", e.Revision(), "err", err)
+				return
+			}
+		}
+		w.post(in)
 	case leaderKey:
 		in := leaderInput{rev: e.Revision()}
 		if e.Operation() == jetstream.KeyValuePut {
@@ -541,10 +562,12 @@ func (w *Worker) watchNames(on bool) {
 	if w.names != nil {
 		w.names()
 		w.names = nil
+		w.answerAsStandby(false)
 	}
 	if !on {
 		return
 	}
+	w.answerAsStandby(true)
 	ctx, cancel := context.WithCancel(context.Background())
 	w.names = cancel
 	go w.keepFollowing(ctx, "the stable IDs", func(ctx context.Context) error {
@@ -580,9 +603,11 @@ func (w *Worker) loadWeights() {
 	in := weightsInput{err: err}
 	if err == nil {
 		n := w.layout.finest()
-		in.finest = make([]uint64, n)
+		in.finest, in.keys = make([]uint64, n), make([]uint64, n)
 		for k, v := range byKey {
-			in.finest[SlotOfKey(n, k)] += v
+			s := SlotOfKey(n, k)
+			in.finest[s] += v
+			in.keys[s]++
 		}
 	}
 	w.post(in)
@@ -628,5 +653,5 @@ func (w *Worker) emit(e Event) {
 	if o, ok := w.handler.(Observer); ok {
 		o.Observe(e)
 	}
-	_ = w.nc.Publish(EventSubject(w.cfg.Name), mustJSON(e))
+	_ = w.nc.Publish(eventSubject(w.cfg.Name, e.Kind), mustJSON(e))
 }
