@@ -28,7 +28,8 @@ func newUp() *cobra.Command {
 			"  muster up --scenario scale-up --case newcomer-crash --processes\n" +
 			"  muster up --scenario rolling-update --case surge\n" +
 			"  muster up --scenario broker-outage --servers 3 --replicas 3 --slots 512\n" +
-			"  muster up --scenario crash --kills 20",
+			"  muster up --scenario crash --kills 20\n" +
+			"  muster up --scenario chaos --minutes 10 --seed 7",
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Out = cmd.OutOrStdout()
@@ -44,6 +45,7 @@ func newUp() *cobra.Command {
 			if !cmd.Flags().Changed("work") {
 				o.Work = 400 * time.Millisecond
 			}
+			scenario.Suit(name, &o, cmd.Flags().Changed)
 			return play(cmd, name, report, o)
 		},
 	}
@@ -61,6 +63,7 @@ func newUp() *cobra.Command {
 	f.BoolVar(&o.Processes, "processes", false, "run each defender as a process of its own")
 	f.BoolVar(&o.Expect, "expect", true, "let defenders know how many they should be, which ends the stabilization window early; --expect=false waits it out")
 	f.IntVar(&o.Kills, "kills", 20, "how many defenders scenario crash kills")
+	f.Float64Var(&o.Minutes, "minutes", 10, "how long scenario chaos goes on injecting faults, 0.5 at least")
 	f.StringVar(&o.Dir, "dir", "", "keep everything in this directory; without it a temporary one is used and removed")
 	f.IntVar(&o.NATSPort, "nats-port", 0, "TCP port of the NATS server on 127.0.0.1, 0 for a free one")
 	f.IntVar(&o.Servers, "servers", 1, "NATS servers: 1, or a cluster of 3 or 5, with --processes each in a process of its own")
