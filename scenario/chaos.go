@@ -53,9 +53,9 @@ type chaosRun struct {
 	moved    int // slots that a server's restart has moved
 	plans    int // versions of the map that it has added
 	mishaps  []string
-	again    int // messages published again under the same ID
-	known    int // of them, such as the server took for known
-	copies   int // messages published again under another ID
+	again    int       // messages published again under the same ID
+	known    int       // of them, such as the server took for known
+	copies   int       // messages published again under another ID
 	over     time.Time // when the last fault ended
 	recovery []time.Duration
 }

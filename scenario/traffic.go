@@ -73,8 +73,8 @@ type traffic struct {
 type order struct {
 	chamber int
 	forced  bool
-	held    bool // worked on longer
-	stage   bool // only make its T-chart durable, to publish it at once later
+	held    bool   // worked on longer
+	stage   bool   // only make its T-chart durable, to publish it at once later
 	name    string // stands before the number in the context's name; empty: the run's
 }
 
