@@ -258,8 +258,8 @@ func (a *Assignment) encode() []byte {
 }
 
 func (a *Assignment) validate() error {
-	if a.Schema != mapSchema {
-		return fmt.Errorf("schema is %d, this worker knows %d: run workers of one version, or upgrade this one", a.Schema, mapSchema)
+	if err := checkSchema(a.Schema, mapSchema); err != nil {
+		return err
 	}
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }

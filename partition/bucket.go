@@ -51,6 +51,8 @@ func (b *buckets) run(ctx context.Context, e kvEffect, timeout time.Duration) kv
 		if out.err = classify(err); err == nil {
 			out.gotValue, out.gotRev = entry.Value(), entry.Revision()
 		}
+	case opHistory:
+		out.history, out.err = history(ctx, kv, e.key)
 	case opCreate, opUpdate:
 		out.gotRev, out.err = b.write(ctx, kv, e)
 		if out.err != nil {
@@ -61,6 +63,22 @@ func (b *buckets) run(ctx context.Context, e kvEffect, timeout time.Duration) kv
 		out.err = classify(kv.Purge(ctx, e.key, jetstream.LastRevision(e.rev), jetstream.PurgeTTL(markerTTL)))
 	}
 	return out
+}
+
+// history returns what is there of a key, oldest first; nothing is no error.
+func history(ctx context.Context, kv jetstream.KeyValue, key string) ([]kvVersion, error) {
+	entries, err := kv.History(ctx, key)
+	if err = classify(err); errors.Is(err, errNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	all := make([]kvVersion, len(entries))
+	for i, e := range entries {
+		all[i] = kvVersion{value: e.Value(), rev: e.Revision(), deleted: e.Operation() != jetstream.KeyValuePut}
+	}
+	return all, nil
 }
 
 func listKeys(ctx context.Context, kv jetstream.KeyValue) ([]string, error) {
@@ -115,6 +133,8 @@ func (b *buckets) readBack(kv jetstream.KeyValue, out *kvInput, timeout time.Dur
 	switch {
 	case bytes.Equal(entry.Value(), out.value):
 		out.gotRev, out.err = entry.Revision(), nil
+	case out.op == opCreate && conflict:
+		out.gotValue, out.gotRev = entry.Value(), entry.Revision()
 	case out.op == opUpdate && entry.Revision() > out.rev:
 		out.gotValue, out.gotRev = entry.Value(), entry.Revision()
 		if !conflict {

@@ -62,6 +62,7 @@ const (
 	EventGhostHealed    EventKind = "ghost-pin-healed" // Slot: its consumer served nobody
 	EventYielding       EventKind = "yielding"         // Duration: for how long it takes no slots; 0: it takes some again
 	EventWorkerYields   EventKind = "worker-yields"    // Peer (leader's view)
+	EventRefused        EventKind = "refused"          // Reason: which record; Err: why it is not believed
 	EventLeft           EventKind = "left"             // Duration
 )
 

@@ -41,6 +41,7 @@ type leadership struct {
 	seenAt    time.Time // when a renewal of the leader was last seen
 	standing  bool      // an election write is under way
 	standAt   time.Time // again, after one of unknown outcome
+	void      time.Time // when one over what lies at the leader's key may be; zero: nothing does that is no lease
 	seizing   suspicion // what the seizing under way rests on
 	suspect   suspicion // of a deputy, against the leader
 	probeDue  time.Time
@@ -68,14 +69,16 @@ type leadership struct {
 	windowOver  bool // and its newcomers are to be planned for
 	leaveAt     time.Time
 
-	planning bool
-	writing  *mapWrite
-	draft    *Assignment // finished hand-overs that wait to be written
-	flushAt  time.Time
-	taking   map[int]*takeover
-	takes    uint64             // begun so far
-	absent   map[Member]absence // workers in the map that are not there
-	running  uint64             // version whose hand-overs are not all finished; 0: none
+	planning  bool
+	writing   *mapWrite
+	draft     *Assignment // finished hand-overs that wait to be written
+	flushAt   time.Time
+	restoring bool // the map's history is being read
+	junk      map[string]badLease
+	taking    map[int]*takeover
+	takes     uint64             // begun so far
+	absent    map[Member]absence // workers in the map that are not there
+	running   uint64             // version whose hand-overs are not all finished; 0: none
 }
 
 // suspicion is a deputy's against the leader: since when it is unreachable, and
@@ -159,7 +162,14 @@ func (m *machine) stand() {
 	if m.stage != stageMember || !m.trusted || l.office || l.standing || l.leader != (Member{}) {
 		return
 	}
+	if m.now.Before(l.void) {
+		return
+	}
 	l.standing, l.seizing = true, suspicion{}
+	if !l.void.IsZero() {
+		m.seize()
+		return
+	}
 	m.kv(kvEffect{purpose: forElection, op: opCreate, bucket: m.cfg.bucketMap(), key: leaderKey, value: m.leaderValue(), ttl: m.cfg.LeaseTTL})
 }
 
@@ -200,7 +210,7 @@ func (m *machine) seeLeader(leader Member, rev uint64) {
 		return
 	}
 	changed := leader != l.leader
-	l.leaderRev = rev
+	l.leaderRev, l.void = rev, time.Time{}
 	l.suspect = suspicion{}
 	if l.office && leader != m.self {
 		m.stepDown()
@@ -228,7 +238,7 @@ func (m *machine) elected(in kvInput) {
 	switch {
 	case in.err == nil && (m.stage == stageMember || m.stage == stageLeaving):
 		*l = leadership{leader: m.self, leaderRev: in.gotRev, office: true, epoch: in.gotRev, rev: in.gotRev, leaseStart: in.start,
-			due: in.start.Add(m.cfg.HeartbeatInterval), peers: make(map[string]*peerView), taking: make(map[int]*takeover), absent: make(map[Member]absence),
+			due: in.start.Add(m.cfg.HeartbeatInterval), peers: make(map[string]*peerView), junk: make(map[string]badLease), taking: make(map[int]*takeover), absent: make(map[Member]absence),
 			quietUntil: l.quietUntil, inherited: l.seizing}
 		m.emit(Event{Kind: EventElected, Peer: m.self.ID, Epoch: l.epoch})
 		if m.stage == stageLeaving {
@@ -256,6 +266,9 @@ func (m *machine) mapRead(in kvInput) {
 	}
 	var a *Assignment
 	switch {
+	case errors.Is(in.err, errNotFound) && m.cur != nil:
+		m.lookBack() // deleted, not by a worker
+		return
 	case errors.Is(in.err, errNotFound):
 	case in.err != nil:
 		l.rereadAt = m.now.Add(retryInterval)
@@ -263,13 +276,16 @@ func (m *machine) mapRead(in kvInput) {
 	default:
 		var err error
 		if a, err = DecodeAssignment(in.gotValue); err != nil {
-			m.cfg.Logger.Error("The leader can't read the assignment map and changes nothing. Restore it from the bucket's history, or delete the key to start anew.", "err", err)
-			l.rereadAt = m.now.Add(25 * retryInterval)
-			return
+			m.seeBadMap(in.gotRev, err)
+		} else {
+			m.seeMap(a, in.gotRev)
 		}
-		m.seeMap(a, in.gotRev)
 		if !l.office {
 			return // a later epoch wrote it
+		}
+		if m.bad.rev == in.gotRev {
+			l.rereadAt = m.now.Add(25 * retryInterval)
+			return
 		}
 	}
 	if a != nil && a.Epoch != l.epoch {
@@ -314,7 +330,7 @@ func (m *machine) stepDown() {
 	if !l.office {
 		return
 	}
-	*l = leadership{leader: l.leader, leaderRev: l.leaderRev, seenAt: m.now, quietUntil: l.quietUntil}
+	*l = leadership{leader: l.leader, leaderRev: l.leaderRev, void: l.void, seenAt: m.now, quietUntil: l.quietUntil}
 	m.do(watchLeasesEffect{})
 }
 
@@ -338,6 +354,9 @@ func (m *machine) leadResult(in kvInput) {
 			l.rev = in.gotRev
 			l.leaderRev = max(l.leaderRev, in.gotRev)
 			l.due = m.now
+		case errors.Is(in.err, errConflict) && m.nobodys(recordLeader, in):
+			l.rev, l.due = in.gotRev, m.now
+			l.leaderRev = max(l.leaderRev, in.gotRev)
 		case errors.Is(in.err, errConflict), errors.Is(in.err, errNotFound):
 			l.leader = Member{}
 			m.stepDown()
@@ -346,6 +365,8 @@ func (m *machine) leadResult(in kvInput) {
 		}
 	case forMapRead:
 		m.mapRead(in)
+	case forMapHistory:
+		m.mapHistory(in)
 	case forMapWrite:
 		m.written(in)
 	case forFencing:
@@ -373,6 +394,11 @@ func (m *machine) seeLease(in leaseInput) {
 	if l.listed != nil {
 		l.listed[in.id] = !in.deleted
 	}
+	if in.err != nil {
+		m.seeBadLease(in)
+		return
+	}
+	delete(l.junk, in.id)
 	if in.deleted {
 		if p != nil && in.rev > p.rev {
 			reason := "lease expired"
@@ -384,10 +410,6 @@ func (m *machine) seeLease(in leaseInput) {
 			}
 			m.peerGone(p, reason)
 		}
-		return
-	}
-	if in.value.Schema != valueSchema || in.value.ID != in.id || in.value.Claim == 0 {
-		m.cfg.Logger.Warn("A heartbeat is not one of this version and is ignored.", "worker", in.id, "schema", in.value.Schema)
 		return
 	}
 	if p != nil && in.rev <= p.rev {
@@ -945,11 +967,14 @@ func (m *machine) applySlot(next *Assignment, s int, to int32, at map[Member]int
 // Writing the map. One write is under way at a time, each expects the revision
 // of the one before.
 
-func (m *machine) write(next *Assignment, events []Event) {
+func (m *machine) write(next *Assignment, events []Event) { m.writeAt(next, events, m.curRev) }
+
+// writeAt writes a map over a revision of what is there, 0 for nothing.
+func (m *machine) writeAt(next *Assignment, events []Event, rev uint64) {
 	l := &m.lead
 	l.writing = &mapWrite{next: next, events: events}
-	e := kvEffect{purpose: forMapWrite, op: opUpdate, bucket: m.cfg.bucketMap(), key: AssignmentKey, value: next.encode(), rev: m.curRev}
-	if m.curRev == 0 {
+	e := kvEffect{purpose: forMapWrite, op: opUpdate, bucket: m.cfg.bucketMap(), key: AssignmentKey, value: next.encode(), rev: rev}
+	if rev == 0 {
 		e.op = opCreate
 	}
 	m.kv(e)
@@ -1244,7 +1269,9 @@ func (m *machine) leadDue() {
 	if m.mayAct() {
 		m.expireDue()
 		m.fenceDue()
+		m.sweepDue()
 		m.takeDue()
+		m.restoreMap()
 	}
 	if !l.flushAt.IsZero() && !m.now.Before(l.flushAt) {
 		m.flush()
@@ -1304,6 +1331,7 @@ func (m *machine) leadWake(sooner func(time.Time)) {
 	l := &m.lead
 	if !l.office {
 		sooner(l.standAt)
+		sooner(l.void)
 		if m.stage == stageMember && m.trusted && l.leader != (Member{}) && m.deputy() {
 			sooner(later(l.probeDue, l.quietUntil))
 			sooner(m.overdue(l.seenAt))
@@ -1336,6 +1364,9 @@ func (m *machine) leadWake(sooner func(time.Time)) {
 		if at := p.leavingAt.Add(m.cfg.LeaveWindow); !p.leavingAt.IsZero() && at.After(m.now) {
 			sooner(at)
 		}
+	}
+	for _, b := range l.junk {
+		sooner(b.due)
 	}
 	for _, a := range l.absent {
 		if a.until.After(m.now) {

@@ -16,6 +16,7 @@ type eventCounts struct {
 	emergencies uint64
 	trustLost   uint64
 	lastTook    time.Duration
+	refused     map[string]uint64 // by record
 }
 
 func (c *eventCounts) count(e Event) {
@@ -33,6 +34,11 @@ func (c *eventCounts) count(e Event) {
 		c.lastTook = e.Duration
 	case EventTrustLost:
 		c.trustLost++
+	case EventRefused:
+		if c.refused == nil {
+			c.refused = make(map[string]uint64)
+		}
+		c.refused[e.Reason]++
 	default:
 	}
 }
@@ -58,12 +64,13 @@ type collector struct {
 
 	state, leader, id, version, assigned, slots, active *prometheus.Desc
 	rebalances, moved, slotsMoved, emergencies, trust   *prometheus.Desc
-	took                                                *prometheus.Desc
+	took, refused                                       *prometheus.Desc
 }
 
 // Collector returns the worker's metrics for a Prometheus registry:
 // state{state}, is_leader, stable_id, assignment_version, assigned_<keys>s,
-// assigned_slots, active_<prefix>s (leader only) and trust_lost_total, and of the
+// assigned_slots, active_<prefix>s (leader only), trust_lost_total and
+// records_refused_total{record}, and of the
 // plans that this worker made as leader rebalance_events_total,
 // rebalance_duration_seconds, <key>_movements_total, slot_movements_total and
 // emergency_events_total.
@@ -90,13 +97,14 @@ func (w *Worker) Collector(o MetricsOptions) prometheus.Collector {
 		slotsMoved:  desc("slot_movements_total", "Slots moved by plans of this worker."),
 		emergencies: desc("emergency_events_total", "Plans of this worker that a dead worker made necessary."),
 		trust:       desc("trust_lost_total", "Times that the worker could not be sure of its lease and paused."),
+		refused:     desc("records_refused_total", "Records of others that were not believed: not valid, too large, from the future, or of another version.", "record"),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.state, c.leader, c.id, c.version, c.assigned, c.slots, c.active,
-		c.rebalances, c.took, c.moved, c.slotsMoved, c.emergencies, c.trust} {
+		c.rebalances, c.took, c.moved, c.slotsMoved, c.emergencies, c.trust, c.refused} {
 		ch <- d
 	}
 }
@@ -128,6 +136,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	counter(c.slotsMoved, e.slotsMoved)
 	counter(c.emergencies, e.emergencies)
 	counter(c.trust, e.trustLost)
+	for _, r := range records {
+		ch <- prometheus.MustNewConstMetric(c.refused, prometheus.CounterValue, float64(e.refused[r]), r)
+	}
 }
 
 func truth(b bool) float64 {

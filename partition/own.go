@@ -117,6 +117,10 @@ func (m *machine) seeMap(a *Assignment, rev uint64) {
 			"layout", a.Layout, "slots", a.Slots, "own_layout", m.cfg.Layout, "own_slots", m.cfg.Slots)
 		return
 	}
+	if err := a.checkOrder(rev, m.cur); err != nil {
+		m.seeBadMap(rev, err)
+		return
+	}
 	newer := m.cur == nil || a.Version > m.cur.Version
 	before := m.destined(m.cur)
 	m.cur, m.curRev = a, rev

@@ -872,7 +872,7 @@ func describe(v any) string {
 	case kvInput:
 		return fmt.Sprintf("kv %s rev %d, err %v", describe(v.kvEffect), v.gotRev, v.err)
 	case kvEffect:
-		return fmt.Sprintf("%s of %s/%s for %s, expects %d", [...]string{"list", "get", "create", "update", "delete"}[v.op], v.bucket, v.key, purposeNames[v.purpose], v.rev)
+		return fmt.Sprintf("%s of %s/%s for %s, expects %d", [...]string{"list", "get", "create", "update", "delete", "history"}[v.op], v.bucket, v.key, purposeNames[v.purpose], v.rev)
 	case mapInput:
 		return fmt.Sprintf("map rev %d: %s", v.rev, describe(v.a))
 	case *Assignment:
@@ -894,4 +894,4 @@ func describe(v any) string {
 }
 
 var purposeNames = [...]string{"names", "lease names", "claim", "join", "ID renewal", "lease renewal", "election", "leader renewal", "resignation",
-	"map read", "map write", "fencing", "suspicion", "farewell"}
+	"map read", "map history", "map write", "fencing", "sweep", "suspicion", "farewell"}
