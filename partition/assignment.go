@@ -271,8 +271,10 @@ func (a *Assignment) validate() error {
 	}
 	seen := make(map[string]bool, len(a.Workers))
 	for i, w := range a.Workers {
-		if w.ID == "" || seen[w.ID] {
-			fault("workers[%d] is %q: empty or named twice", i, w.ID)
+		if seen[w.ID] {
+			fault("workers[%d] is %q: named twice", i, w.ID)
+		} else if err := checkMember(fmt.Sprintf("workers[%d]", i), w); err != nil {
+			fault("%w", err)
 		}
 		seen[w.ID] = true
 	}
