@@ -665,7 +665,7 @@ func (m *machine) staying() int {
 // review decides whether it is time to plan.
 func (m *machine) review() {
 	l := &m.lead
-	if !m.mayAct() || !l.ready || !l.synced || !m.weighed() || l.planning || l.writing != nil {
+	if !m.mayAct() || !l.ready || !l.synced || !m.weighed() || l.planning || l.writing != nil || m.mapHidden() {
 		return
 	}
 	if l.draft != nil {
@@ -872,7 +872,7 @@ func (m *machine) planned(in plannedInput) {
 		m.cfg.Logger.Error("Planning failed; the map stays as it is.", "err", in.err)
 		return
 	}
-	if job.base != m.curRev || l.writing != nil {
+	if job.base != m.curRev || l.writing != nil || m.mapHidden() {
 		m.review() // the map has moved on; what was due still is
 		return
 	}
@@ -1063,7 +1063,7 @@ func (m *machine) latest() *Assignment {
 
 func (m *machine) flush() {
 	l := &m.lead
-	if l.draft == nil || l.writing != nil || l.planning || !m.mayAct() {
+	if l.draft == nil || l.writing != nil || l.planning || !m.mayAct() || m.mapHidden() {
 		return
 	}
 	next := l.draft

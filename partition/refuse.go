@@ -302,7 +302,12 @@ type badMap struct {
 	rev   uint64
 	seen  time.Time
 	newer bool
+	again time.Time // when to look for another one next
 }
+
+// mapHidden tells whether something lies over the map that is none. Until it is
+// put back, no other can be written.
+func (m *machine) mapHidden() bool { return m.bad.rev > m.curRev }
 
 // seeBadMap: the map that is in the bucket can't be believed. What everybody has
 // stays in force; the leader puts it back.
@@ -321,7 +326,7 @@ func (m *machine) seeBadMap(rev uint64, err error) {
 // leader would have written the lease first.
 func (m *machine) restoreMap() {
 	l := &m.lead
-	if !m.mayAct() || l.writing != nil || l.restoring || m.bad.rev <= m.curRev {
+	if !m.mayAct() || l.writing != nil || l.restoring || !m.mapHidden() || m.now.Before(m.bad.again) {
 		return
 	}
 	if m.bad.newer && (m.bad.rev < l.epoch || !l.leaseStart.After(m.bad.seen)) {
@@ -347,10 +352,12 @@ func (m *machine) mapHistory(in kvInput) {
 	l.restoring = false
 	if in.err != nil {
 		l.rereadAt = m.now.Add(retryInterval)
+		m.bad.again = l.rereadAt
 		return
 	}
 	var last uint64
-	covered := false // no map came and went between ours and these
+	// Whether no map can have come and gone between ours and these.
+	covered := len(in.history) < mapHistoryDepth
 	for _, v := range in.history {
 		last = v.rev
 		covered = covered || v.rev <= m.curRev
@@ -363,11 +370,15 @@ func (m *machine) mapHistory(in kvInput) {
 	}
 	switch {
 	case !l.office || l.writing != nil:
-	case last != 0 && last == m.curRev, last > m.bad.rev && m.bad.rev > m.curRev:
+	case last != 0 && last == m.curRev, last > m.bad.rev && m.mapHidden():
 		m.readMap() // somebody has written meanwhile
+	case m.cur == nil && covered && len(in.history) > 0:
+		m.curRev = last // there never was one: begin
+		m.mapReady()
 	case m.cur == nil || !covered && m.cur.Epoch != l.epoch:
 		m.cfg.Logger.Error("The leader finds no assignment map that it can read and changes nothing. Restore one from a backup, or delete the key to start anew.", "revision", last)
 		l.rereadAt = m.now.Add(25 * retryInterval)
+		m.bad.again = l.rereadAt
 	default:
 		next := m.cur.clone()
 		next.Epoch, next.Leader = l.epoch, m.self
