@@ -170,36 +170,65 @@ func (a *Auditor) Account(ctx context.Context, published []Published, deaths map
 	return account(e), nil
 }
 
+// readTries is how often a stream is asked again that delivers nothing, as one
+// does whose servers have just elected a leader.
+const readTries = 60
+
 // each calls f for every message of a stream, in order.
 func (a *Auditor) each(ctx context.Context, stream string, f func(jetstream.Msg) error) error {
 	s, err := a.js.Stream(ctx, stream)
 	if err != nil {
 		return err
 	}
-	for n := s.CachedInfo().State.Msgs; n > 0; {
-		c, err := s.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
-		if err != nil {
-			return err
-		}
-		for n > 0 {
-			batch, err := c.Fetch(int(min(n, 1000)), jetstream.FetchMaxWait(10*time.Second))
-			if err != nil {
-				return err
-			}
-			got := uint64(0)
-			for m := range batch.Messages() {
-				got++
-				if err := f(m); err != nil {
-					return err
-				}
-			}
-			if got == 0 {
-				return errors.Join(fmt.Errorf("%d messages of stream %s are not delivered", n, stream), batch.Error())
-			}
-			n -= got
+	last := s.CachedInfo().State.LastSeq
+	for next, tries := max(s.CachedInfo().State.FirstSeq, 1), 0; next <= last; {
+		before := next
+		err := a.some(ctx, s, &next, f)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case next > before:
+			tries = 0
+		case tries == readTries:
+			return fmt.Errorf("messages from %d of %d of stream %s are not delivered: %v", next, last, stream, err)
+		default:
+			tries++
+			time.Sleep(500 * time.Millisecond)
 		}
 	}
 	return nil
+}
+
+// some reads messages from next on, and moves it on.
+func (a *Auditor) some(ctx context.Context, s jetstream.Stream, next *uint64, f func(jetstream.Msg) error) error {
+	c, err := s.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: *next})
+	if err != nil {
+		return err
+	}
+	for {
+		batch, err := c.Fetch(1000, jetstream.FetchMaxWait(2*time.Second))
+		if err != nil {
+			return err
+		}
+		got := 0
+		for m := range batch.Messages() {
+			meta, err := m.Metadata()
+			if err != nil {
+				return err
+			}
+			if meta.Sequence.Stream < *next {
+				continue
+			}
+			if err := f(m); err != nil {
+				return err
+			}
+			*next = meta.Sequence.Stream + 1
+			got++
+		}
+		if got == 0 {
+			return batch.Error()
+		}
+	}
 }
 
 func (a *Auditor) captured(ctx context.Context) ([]Published, error) {
