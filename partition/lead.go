@@ -283,10 +283,13 @@ func (m *machine) mapRead(in kvInput) {
 		if !l.office {
 			return // a later epoch wrote it
 		}
-		if m.bad.rev == in.gotRev {
+		if m.bad.rev == in.gotRev && m.mapHidden() {
 			l.rereadAt = m.now.Add(25 * retryInterval)
 			return
 		}
+	}
+	if m.cur != nil {
+		a = m.cur // a replica that lags may have answered
 	}
 	if a != nil && a.Epoch != l.epoch {
 		next := a.clone()
@@ -354,7 +357,7 @@ func (m *machine) leadResult(in kvInput) {
 			l.rev = in.gotRev
 			l.leaderRev = max(l.leaderRev, in.gotRev)
 			l.due = m.now
-		case errors.Is(in.err, errConflict) && m.nobodys(recordLeader, in):
+		case errors.Is(in.err, errConflict) && m.nobodys(recordLeader, in) && m.mayAct():
 			l.rev, l.due = in.gotRev, m.now
 			l.leaderRev = max(l.leaderRev, in.gotRev)
 		case errors.Is(in.err, errConflict), errors.Is(in.err, errNotFound):

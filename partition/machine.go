@@ -837,7 +837,9 @@ func (m *machine) renewed(in kvInput, rev *uint64, due *time.Time, every time.Du
 		// connection was back. Nobody else came in between; go on from it.
 		*rev = in.gotRev
 		*due = m.now
-	case errors.Is(in.err, errConflict) && m.nobodys(recordOf(in.purpose), in):
+	case errors.Is(in.err, errConflict) && m.nobodys(recordOf(in.purpose), in) && m.trusted:
+		// With trust in the lease it has neither ended nor been ended, so what
+		// lies there hides nothing but our own renewal.
 		*rev = in.gotRev
 		*due = m.now
 	case errors.Is(in.err, errConflict), errors.Is(in.err, errNotFound):

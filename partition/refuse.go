@@ -12,10 +12,11 @@ import (
 // what can't be theirs. Nothing that is read is believed before it is checked;
 // what is refused is told with its reason (a log line, an event, a count), and
 // must not stand in the way: whoever a record belongs to writes it again over
-// what lies there, expecting that very revision. That is safe because nobody who
-// may write it would write such a value, so it hides no write of theirs. Only
-// what a newer version of this code has written may be theirs; it is left alone
-// as long as it is renewed.
+// what lies there, expecting that very revision, while it trusts its lease: then
+// nobody else can have had the record meanwhile, and what lies there hides no
+// write of theirs. Who does not trust it begins anew, as after any loss. Only what
+// a newer version of this code has written may be somebody's; it is left alone as
+// long as it is renewed.
 
 // Names of the records, in events and metrics.
 const (
@@ -239,27 +240,24 @@ func recordOf(p purpose) string {
 // The leader's lease.
 
 // seeBadLeader: what lies at the leader's key is no lease of one, and may have no
-// end of its own. A leader in office writes over it; without one, somebody stands
-// for election over it in a while, later if it may be the lease of a newer
-// version, which is renewed then.
+// end of its own. A leader in office writes over it. When none has in the time of
+// a lease, none is left, and somebody stands for election over it; what a newer
+// version has written is renewed before.
 func (m *machine) seeBadLeader(rev uint64, err error) {
 	l := &m.lead
 	if rev <= l.leaderRev {
 		return
 	}
 	m.refuse(recordLeader, rev, err)
-	wait := m.cfg.HeartbeatInterval
 	if !overwritable(err) {
-		wait = m.cfg.LeaseTTL + time.Second
 		m.stepDown()
 	}
 	if l.office {
-		if !l.renewing {
-			l.rev, l.due = rev, m.now
-		}
+		// It is noticed when the lease is renewed.
+		l.due = m.now
 		return
 	}
-	l.leader, l.leaderRev, l.void = Member{}, rev, m.now.Add(wait)
+	l.leader, l.leaderRev, l.void = Member{}, rev, m.now.Add(m.cfg.LeaseTTL+time.Second)
 	if m.stage == stageLeaving {
 		m.own.leaderless = m.now
 	}
