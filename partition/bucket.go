@@ -3,6 +3,7 @@ package partition
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -61,6 +62,9 @@ func (b *buckets) run(ctx context.Context, e kvEffect, timeout time.Duration) kv
 	case opDelete:
 		// A purge: it leaves no history, and a marker that goes by itself.
 		out.err = classify(kv.Purge(ctx, e.key, jetstream.LastRevision(e.rev), jetstream.PurgeTTL(markerTTL)))
+		if errors.Is(out.err, errConflict) {
+			b.lookWhetherGone(&out, timeout)
+		}
 	}
 	return out
 }
@@ -140,6 +144,42 @@ func (b *buckets) readBack(kv jetstream.KeyValue, out *kvInput, timeout time.Dur
 		if !conflict {
 			out.err = fmt.Errorf("%w: revision %d, expected %d", errConflict, entry.Revision(), out.rev)
 		}
+	}
+}
+
+// codeNoMessage is the server's for a message that is not there.
+const codeNoMessage jetstream.ErrorCode = 10037
+
+// lookWhetherGone tells a key that is not there any more from one that has
+// another value. It asks the leader of the bucket's stream: a replica that was
+// restarted has been seen to keep for ever, and show to those who watch, what the
+// others have let expire.
+func (b *buckets) lookWhetherGone(out *kvInput, timeout time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	request := mustJSON(map[string]string{"last_by_subj": "$KV." + out.bucket + "." + out.key})
+	msg, err := b.js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET.KV_"+out.bucket, request)
+	if err != nil {
+		return
+	}
+	var answer struct {
+		apiError
+		Message *struct {
+			Header []byte `json:"hdrs"`
+		} `json:"message"`
+	}
+	if json.Unmarshal(msg.Data, &answer) != nil {
+		return
+	}
+	if answer.Error != nil && jetstream.ErrorCode(answer.Error.ErrCode) == codeNoMessage {
+		out.err = errNotFound
+	}
+	if answer.Message == nil {
+		return
+	}
+	h, err := nats.DecodeHeadersMsg(answer.Message.Header)
+	if err == nil && (h.Get("KV-Operation") != "" || h.Get(jetstream.MarkerReasonHeader) != "") {
+		out.err = errNotFound
 	}
 }
 

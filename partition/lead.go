@@ -593,7 +593,7 @@ func (m *machine) fenced(in kvInput) {
 		return // renewed meanwhile: it lives
 	}
 	p.fencing = false
-	if in.err != nil {
+	if in.err != nil && !errors.Is(in.err, errNotFound) {
 		if p.suspectAt.IsZero() && errors.Is(in.err, errConflict) {
 			m.watchLeases() // it has renewed, and the watch does not tell
 		}

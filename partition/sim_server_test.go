@@ -101,6 +101,10 @@ func (srv *simServer) apply(w *simWorker, e kvEffect) kvInput {
 		}
 		out.gotRev = srv.put(b, e)
 	case opUpdate, opDelete:
+		if e.op == opDelete && (last == nil || last.deleted) && !srv.s.broken.blind(e) {
+			out.err = errNotFound
+			break
+		}
 		if rev != e.rev && !srv.s.broken.blind(e) {
 			out.err = fmt.Errorf("%w: revision %d, expected %d", errConflict, rev, e.rev)
 			break
