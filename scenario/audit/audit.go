@@ -183,7 +183,7 @@ func (a *Auditor) each(ctx context.Context, stream string, f func(jetstream.Msg)
 	last := s.CachedInfo().State.LastSeq
 	for next, tries := max(s.CachedInfo().State.FirstSeq, 1), 0; next <= last; {
 		before := next
-		err := a.some(ctx, s, &next, f)
+		err := a.some(ctx, s, &next, last, f)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -199,14 +199,14 @@ func (a *Auditor) each(ctx context.Context, stream string, f func(jetstream.Msg)
 	return nil
 }
 
-// some reads messages from next on, and moves it on.
-func (a *Auditor) some(ctx context.Context, s jetstream.Stream, next *uint64, f func(jetstream.Msg) error) error {
+// some reads messages from next to last, and moves next on.
+func (a *Auditor) some(ctx context.Context, s jetstream.Stream, next *uint64, last uint64, f func(jetstream.Msg) error) error {
 	c, err := s.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: *next})
 	if err != nil {
 		return err
 	}
-	for {
-		batch, err := c.Fetch(1000, jetstream.FetchMaxWait(2*time.Second))
+	for *next <= last {
+		batch, err := c.Fetch(int(min(last-*next+1, 1000)), jetstream.FetchMaxWait(2*time.Second))
 		if err != nil {
 			return err
 		}
@@ -229,6 +229,7 @@ func (a *Auditor) some(ctx context.Context, s jetstream.Stream, next *uint64, f 
 			return batch.Error()
 		}
 	}
+	return nil
 }
 
 func (a *Auditor) captured(ctx context.Context) ([]Published, error) {
