@@ -33,6 +33,9 @@ type Policy struct {
 	NoUnivariate bool
 	// Multivariate judges all charts together; off in the zero value.
 	Multivariate MultivariatePolicy
+	// Frozen has single charts judged by limits that stay; off in the zero value,
+	// where limits follow the newest contexts.
+	Frozen FrozenPolicy
 }
 
 // The constants of Judge.
@@ -99,6 +102,9 @@ const (
 // when it stays at a new value and not when it moves for a moment; its standard
 // deviation and slope aren't judged.
 //
+// With a frozen policy, limits stay as Phase I found them, and run rules, EWMA and
+// CUSUM watch the course since; see [FrozenPolicy].
+//
 // With a multivariate policy, the context is also judged by principal components;
 // see [MultivariatePolicy].
 func Judge(history []Point, chart *Chart, p Policy) Verdict {
@@ -120,11 +126,16 @@ func judge(history []Point, chart *Chart, p Policy, models *modelCache) Verdict 
 		layouts[i] = newLayout(chart, point.Chart)
 	}
 	v.Faults = append(intrinsicFaults(chart), comparedFaults(points, chart)...)
+	var baseline *Baseline
+	var fresh bool
+	if !p.NoUnivariate {
+		baseline, fresh = p.baseline(history)
+	}
 	switch {
 	case len(v.Faults) > 0:
 		v.State = BadData
 		return v
-	case len(points) < p.MinHistory:
+	case len(points) < p.MinHistory && baseline == nil:
 		return v
 	}
 	v.State = Normal
@@ -138,6 +149,10 @@ func judge(history []Point, chart *Chart, p Policy, models *modelCache) Verdict 
 		if v.Multivariate == nil {
 			v.State = Learning
 		}
+		return v
+	}
+	if baseline != nil {
+		p.frozen(&v, baseline, fresh, history, chart)
 		return v
 	}
 	single := p.distances(points, layouts, chart)
@@ -165,6 +180,7 @@ func (p Policy) withDefaults() Policy {
 	if len(p.Statistics) == 0 {
 		p.Statistics = []Statistic{Mean, StdDev, Slope}
 	}
+	p.Frozen = p.Frozen.withDefaults()
 	return p
 }
 
