@@ -47,7 +47,7 @@ func TestTheFirstStrategyThatMatchesApplies(t *testing.T) {
 		if !ok || s.Name != test.want {
 			t.Errorf("%s %s: strategy is %q, want %q", test.chamber, test.recipe, s.Name, test.want)
 		}
-		v := set.Judge(ref(test.chamber, test.recipe), nil, &uchart.Chart{Quality: uchart.Quality{Rows: 3}})
+		v := set.Judge(ref(test.chamber, test.recipe), nil, &uchart.Chart{Quality: uchart.Quality{Rows: 3, Duration: 2}})
 		if v.Strategy != test.want+"@7" || v.State != uchart.Learning {
 			t.Errorf("verdict is %+v", v)
 		}

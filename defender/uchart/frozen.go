@@ -87,13 +87,13 @@ type Baseline struct {
 
 const estimateBytes = 3 * 8
 
-// valid reports whether the estimates fit the names.
-func (b *Baseline) valid() bool {
+// Valid reports whether the estimates fit the names; nil isn't valid.
+func (b *Baseline) Valid() bool {
 	return b != nil && len(b.Estimates) == len(b.SVIDs)*len(b.Steps)*len(b.Statistics)*estimateBytes
 }
 
-// Estimate returns what Phase I found of a chart, given by its positions, and false
-// if it found nothing.
+// Estimate returns what Phase I found of a chart, given by its positions in a valid
+// baseline, and false if it found nothing.
 func (b *Baseline) Estimate(svid, step, statistic int) (spc.Estimate, bool) {
 	at := ((svid*len(b.Steps)+step)*len(b.Statistics) + statistic) * estimateBytes
 	word := func(i int) float64 {
@@ -171,7 +171,7 @@ func (p Policy) baseline(history []Point) (b *Baseline, fresh bool) {
 	}
 	rules := p.estimateRules()
 	for _, point := range slices.Backward(history) {
-		if b := point.Baseline; b.valid() && b.Rules == rules {
+		if b := point.Baseline; b.Valid() && b.Rules == rules {
 			return b, false
 		}
 	}
