@@ -35,11 +35,13 @@ type AlarmPoint struct {
 	Out     bool       `json:"out"`
 }
 
-// How many points charts of alarms rest on: the first so many, at most.
+// How many points there have to be for charts of alarms. Limits rest on the first
+// ones, at most so many.
 const (
 	MinAlarmSamples = 20
 	MinAlarmTimes   = 8
-	alarmBaseline   = 50
+	runsBaseline    = 50
+	timesBaseline   = 20
 )
 
 // ChartAlarms charts the alarms of runs of one chamber and recipe, oldest first,
@@ -79,7 +81,7 @@ func violations(ids []string, samples []attribute.Sample) *AlarmChart {
 	if len(samples) < MinAlarmSamples {
 		return nil
 	}
-	c := &AlarmChart{Baseline: min(len(samples), alarmBaseline)}
+	c := &AlarmChart{Baseline: min(len(samples), runsBaseline)}
 	u, err := attribute.NewLaneyU(samples[:c.Baseline])
 	if err != nil {
 		return nil
@@ -99,7 +101,7 @@ func between(alarmed []UChart) *AlarmChart {
 	for i := 1; i < len(alarmed); i++ {
 		hours = append(hours, alarmed[i].Context.End.Sub(alarmed[i-1].Context.End).Hours())
 	}
-	c := &AlarmChart{Baseline: min(len(hours), alarmBaseline)}
+	c := &AlarmChart{Baseline: min(len(hours), timesBaseline)}
 	t, err := attribute.NewT(attribute.Power, hours[:c.Baseline])
 	if err != nil {
 		return nil
@@ -115,7 +117,7 @@ func runsBetween(alarmed []UChart, gaps []float64) *AlarmChart {
 	if len(gaps) < MinAlarmTimes {
 		return nil
 	}
-	c := &AlarmChart{Baseline: min(len(gaps), alarmBaseline)}
+	c := &AlarmChart{Baseline: min(len(gaps), timesBaseline)}
 	g, err := attribute.NewG(gaps[:c.Baseline])
 	if err != nil {
 		return nil
