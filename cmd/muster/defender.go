@@ -54,7 +54,7 @@ func newDefenderRun() *cobra.Command {
 	f.StringVar(&address, "http", "", "address of /health/live, /health/ready, /metrics and /api/v1/{status,assignments,cache/stats,alarms,chambers}; none without it")
 	f.StringVar(&strategies, "strategies", "", "YAML file of defense strategies, taken over again when it changes; without it the default")
 	f.Int64Var(&o.CacheMiB, "cache-mib", 512, "memory for the histories of chambers, in MiB")
-	f.DurationVar(&o.LeaveTimeout, "leave-timeout", 25*time.Second, "longest time to hand over in when it is to end; less than what its supervisor allows")
+	f.DurationVar(&o.LeaveTimeout, "leave-timeout", 22*time.Second, "longest time to hand over in when it is to end; less than what its supervisor allows")
 	f.StringVar(&o.Record, "record", "", "file in which the start and end of each processing is recorded")
 	f.BoolVar(&child, "child", false, "end when standard input does, and write the HTTP address to standard output")
 	_ = f.MarkHidden("record")
