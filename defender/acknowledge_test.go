@@ -245,6 +245,12 @@ func TestAlarmsAreChartedThemselves(t *testing.T) {
 	if first, n := out(c.Between); n < 25 || first != "run201" {
 		t.Errorf("%d times between alarms are out, the first before %s, want run201 and those after it", n, first)
 	}
+	for i, want := range map[int]string{9: "", 150: "", 199: "", 207: "h after the alarm before", 235: "of its charts are violated"} {
+		n, ok := defender.NoticeOf(rows[:i], rows[i], 3)
+		if ok != rows[i].Verdict.Flagged() || !strings.Contains(n.Trend, want) || (n.Trend == "") != (want == "") {
+			t.Errorf("run %d: the notice is %+v, want its trend to tell %q", i, n, want)
+		}
+	}
 	rows[100].Verdict = uchart.Verdict{State: uchart.Maintenance}
 	if again := defender.ChartAlarms(rows); len(again.Violations.Points) != 139 {
 		t.Errorf("after maintenance %d runs are charted, want 139", len(again.Violations.Points))

@@ -1,6 +1,10 @@
 package defender
 
 import (
+	"fmt"
+	"slices"
+	"strings"
+
 	"github.com/muster-dev/muster/defender/attribute"
 	"github.com/muster-dev/muster/defender/spc"
 	"github.com/muster-dev/muster/defender/uchart"
@@ -75,6 +79,34 @@ func ChartAlarms(rows []UChart) AlarmCharts {
 		}
 	}
 	return AlarmCharts{Violations: violations(ids, samples), Between: between(alarmed), Runs: runsBetween(alarmed, gaps)}
+}
+
+// trend says in what way the alarm of a run is one too many; "" if in none.
+func trend(history []UChart, u UChart) string {
+	if u.Verdict.State != uchart.Alarm {
+		return ""
+	}
+	c := ChartAlarms(append(slices.Clone(history), u))
+	var ways []string
+	if p, ok := c.Violations.latest(u.Context.ID); ok && p.Value > p.Limits.Upper {
+		ways = append(ways, fmt.Sprintf("%.3g of its charts are violated, usually %.3g, at most %.3g", p.Value, p.Limits.Center, p.Limits.Upper))
+	}
+	if p, ok := c.Between.latest(u.Context.ID); ok && p.Value < p.Limits.Lower {
+		ways = append(ways, fmt.Sprintf("%.3g h after the alarm before, usually %.3g, at least %.3g", p.Value, p.Limits.Center, p.Limits.Lower))
+	}
+	if p, ok := c.Runs.latest(u.Context.ID); ok && p.Value < p.Limits.Lower {
+		ways = append(ways, fmt.Sprintf("%.0f runs after the alarm before, usually %.0f, at least %.0f", p.Value, p.Limits.Center, p.Limits.Lower))
+	}
+	return strings.Join(ways, "; ")
+}
+
+// latest returns the last point if it is of the context and outside of its limits.
+func (c *AlarmChart) latest(context string) (AlarmPoint, bool) {
+	if c == nil || len(c.Points) == 0 {
+		return AlarmPoint{}, false
+	}
+	p := c.Points[len(c.Points)-1]
+	return p, p.Out && p.Context == context
 }
 
 func violations(ids []string, samples []attribute.Sample) *AlarmChart {

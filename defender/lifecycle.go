@@ -33,6 +33,9 @@ type AlarmNotice struct {
 	Count    int        `json:"count"`            // flagged contexts of it up to now, at least 1
 	Strategy string     `json:"strategy"`         // name@version
 	Recipe   string     `json:"recipe,omitempty"` // of the alarm
+	// Trend tells, in a line, that the chamber alarms more often or worse than it did,
+	// by the charts of its alarms; see ChartAlarms.
+	Trend string `json:"trend,omitempty"`
 }
 
 // NoticeOf returns the notice that a context calls for, and false if it is none. It
@@ -57,6 +60,9 @@ func NoticeOf(history []UChart, u UChart, clearAfter int) (AlarmNotice, bool) {
 		n.Event, n.Reason = AlarmCleared, fmt.Sprintf("%d contexts in a row are not flagged", clearAfter)
 	default:
 		return AlarmNotice{}, false
+	}
+	if n.Event != AlarmCleared {
+		n.Trend = trend(history, u)
 	}
 	return n, true
 }
