@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/trace"
+	"github.com/muster-dev/muster/partition"
 )
 
 func TestTheAPIShowsRunsAndAlarms(t *testing.T) {
@@ -145,16 +146,8 @@ func TestTheCacheStaysWithinItsBytes(t *testing.T) {
 			t.Errorf("there is no metric %s", name)
 		}
 	}
-	d.Released(allSlots(16))
+	d.Released(partition.Slots{Of: 1, Slots: []int{0}})
 	if stats := d.CacheStats(); stats.Bytes != 0 || stats.Chambers != 0 {
 		t.Errorf("after all slots went the cache is %+v", stats)
 	}
-}
-
-func allSlots(n int) []int {
-	var all []int
-	for i := range n {
-		all = append(all, i)
-	}
-	return all
 }

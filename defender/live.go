@@ -41,16 +41,17 @@ type live struct {
 type Assignments struct {
 	Worker   string    `json:"worker"` // stable ID, empty without one
 	Version  uint64    `json:"version"`
+	SlotsOf  int       `json:"slots_of"` // in how many the chambers are divided, 0 before the first map
 	Slots    []int     `json:"slots"`
 	Chambers []Chamber `json:"chambers"` // registered ones in the slots
 }
 
 func (l live) assignments(rw http.ResponseWriter, r *http.Request) {
 	s := l.w.Status()
-	a := Assignments{Worker: s.ID, Version: s.Version, Slots: append([]int{}, s.Slots...), Chambers: []Chamber{}}
+	a := Assignments{Worker: s.ID, Version: s.Version, SlotsOf: s.SlotsOf, Slots: append([]int{}, s.Slots...), Chambers: []Chamber{}}
 	registered, err := l.d.c.Store.Chambers(r.Context())
 	for _, c := range registered {
-		if slices.Contains(a.Slots, partition.SlotOf(l.d.c.Slots, c.Chamber.Tool, c.Chamber.Name)) {
+		if a.SlotsOf > 0 && slices.Contains(a.Slots, partition.SlotOf(a.SlotsOf, c.Chamber.Tool, c.Chamber.Name)) {
 			a.Chambers = append(a.Chambers, c.Chamber)
 		}
 	}

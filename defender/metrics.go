@@ -18,8 +18,9 @@ type Metrics struct {
 }
 
 // buckets of the histograms, in seconds: from a store's round trip to the
-// slowest context that is still acceptable.
-var buckets = []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 1.5, 2, 5, 10}
+// slowest context that is still acceptable, 10 s, and beyond: a quantile is never
+// told to be above the last one.
+var buckets = []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 1.5, 2, 5, 10, 20, 60}
 
 // NewMetrics returns metrics whose series carry the labels.
 func NewMetrics(labels prometheus.Labels) *Metrics {

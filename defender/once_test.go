@@ -105,7 +105,7 @@ func TestTheSameTracesGiveTheSameRowsWhoeverProcessesThem(t *testing.T) {
 		if i > 0 && m.Fence != messages[i-1].Fence {
 			d = several.defender(strategies(t, everything))
 			if i%2 == 0 { // planned
-				if err := d.Prepare(t.Context(), []int{partition.SlotOf(16, etcher.Tool, etcher.Name)}); err != nil {
+				if err := d.Prepare(t.Context(), partition.Slots{Of: 16, Slots: []int{partition.SlotOf(16, etcher.Tool, etcher.Name)}}); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -35,7 +35,7 @@ const (
 	EventState          EventKind = "state"            // From, To
 	EventWorkerJoined   EventKind = "worker-joined"    // Peer (leader's view)
 	EventWorkerLeaving  EventKind = "worker-leaving"   // Peer
-	EventWorkerGone     EventKind = "worker-gone"      // Peer, Reason
+	EventWorkerGone     EventKind = "worker-gone"      // Peer, Reason; Duration: since its last sign of life, if it died
 	EventStandby        EventKind = "standby"          // After: workers that are wanted; all have their names
 	EventRestarting     EventKind = "worker-restarts"  // Peer: its slots wait for a successor of its name
 	EventReserved       EventKind = "worker-awaited"   // Peer: it was lost with the connection to the broker; Duration: how long it is waited for
@@ -51,6 +51,7 @@ const (
 	EventMapReceived    EventKind = "map-received"     // Version
 	EventAssigned       EventKind = "assigned"         // Version, Before, After: own slots; Slots: those that come; Lost: those that go
 	EventSlotAcquired   EventKind = "slot-acquired"    // Slot, Version, Reason: hand-over, take-over or assigned
+	EventSlotResumed    EventKind = "slot-resumed"     // Slot; Duration: how long a waiting message was kept from beginning by the hand-over
 	EventReleasing      EventKind = "slot-releasing"   // Slot, Peer: to whom; Busy: a handler is running
 	EventSlotReleased   EventKind = "slot-released"    // Slot, Duration
 	EventTakenOver      EventKind = "slot-taken-over"  // Slot, Peer: new owner (leader)
@@ -62,6 +63,8 @@ const (
 	EventGhostHealed    EventKind = "ghost-pin-healed" // Slot: its consumer served nobody
 	EventYielding       EventKind = "yielding"         // Duration: for how long it takes no slots; 0: it takes some again
 	EventWorkerYields   EventKind = "worker-yields"    // Peer (leader's view)
+	EventLayout         EventKind = "layout-changed"   // Version, Before, After: slots that the keys are divided in
+	EventPlanNote       EventKind = "plan-note"        // Reason: a setting that the plan could not honour
 	EventLeft           EventKind = "left"             // Duration
 )
 

@@ -29,6 +29,7 @@ const weightsEvery = time.Minute
 const (
 	reasonCrash       = "crash"
 	reasonUnreachable = "connection gone"
+	reasonExpired     = "lease expired"
 )
 
 // deputies is how many followers probe the leader, lowest stable IDs first; for
@@ -75,6 +76,10 @@ type leadership struct {
 	taking   map[int]*takeover
 	takes    uint64             // begun so far
 	absent   map[Member]absence // workers in the map that are not there
+	called   map[int]time.Time  // slots of the former division that were asked for
+	given    map[int]bool       // and given up
+	giving   uint64             // version of the map that called and given are about
+	cedeAt   time.Time          // ask again
 	running  uint64             // version whose hand-overs are not all finished; 0: none
 }
 
@@ -123,13 +128,23 @@ type mapWrite struct {
 
 // planJob is one planning: the problem is fixed when it starts.
 type planJob struct {
-	reason  string
+	reason string
+	division
 	base    uint64 // revision of the map it rests on
+	pins    uint64 // revision of the pins it honours; 0: not all of them
 	workers []Member
 	problem plan.Problem
 	frozen  map[int]Member // slots in motion, which keep their destination
 	result  plan.Plan
 	took    time.Duration
+}
+
+func (j *planJob) index() map[Member]int32 {
+	at := make(map[Member]int32, len(j.workers))
+	for i, w := range j.workers {
+		at[w] = int32(i)
+	}
+	return at
 }
 
 // compareIDs orders "defender-9" before "defender-10".
@@ -236,6 +251,7 @@ func (m *machine) elected(in kvInput) {
 			return
 		}
 		m.refreshWeights()
+		m.shareLoad()
 		m.readMap()
 	case in.err != nil && !errors.Is(in.err, errConflict):
 		l.standAt = m.now.Add(retryInterval)
@@ -315,6 +331,7 @@ func (m *machine) stepDown() {
 		return
 	}
 	*l = leadership{leader: l.leader, leaderRev: l.leaderRev, seenAt: m.now, quietUntil: l.quietUntil}
+	m.weight.told = false // another leader may tell others
 	m.do(watchLeasesEffect{})
 }
 
@@ -375,7 +392,7 @@ func (m *machine) seeLease(in leaseInput) {
 	}
 	if in.deleted {
 		if p != nil && in.rev > p.rev {
-			reason := "lease expired"
+			reason := reasonExpired
 			switch {
 			case p.lease.Leaving:
 				reason = "left"
@@ -435,11 +452,15 @@ func (m *machine) joiner(p *peerView) bool {
 }
 
 func (m *machine) peerGone(p *peerView, reason string) {
+	var silent time.Duration // since its last sign of life
+	if reason == reasonExpired || reason == reasonUnreachable {
+		silent = m.now.Sub(notBefore(p.seenAt, p.suspectAt))
+	}
 	delete(m.lead.peers, p.ID)
 	if m.cur != nil && m.cur.index(p.Member) != none {
 		m.miss(p.Member, p.lease, false)
 	}
-	m.emit(Event{Kind: EventWorkerGone, Peer: p.ID, Claim: p.Claim, Reason: reason})
+	m.emit(Event{Kind: EventWorkerGone, Peer: p.ID, Claim: p.Claim, Reason: reason, Duration: silent})
 	m.review()
 }
 
@@ -450,7 +471,7 @@ func (m *machine) leasesSynced() {
 	l := &m.lead
 	for _, id := range slices.SortedFunc(maps.Keys(l.peers), compareIDs) {
 		if !l.listed[id] {
-			m.peerGone(l.peers[id], "lease expired") // while nobody watched
+			m.peerGone(l.peers[id], reasonExpired) // while nobody watched
 		}
 	}
 	l.listed = nil
@@ -679,6 +700,10 @@ func (m *machine) review() {
 		m.replan("scale-down", func(p *peerView) bool { return joinersToo || !m.joiner(p) })
 	case joiners > 0 && l.windowOver:
 		m.closeWindow()
+	case dead == 0 && leaving == 0 && joiners == 0 && m.layoutDue():
+		m.relayout()
+	case m.pinsDue():
+		m.replan(reasonPins, func(p *peerView) bool { return !m.joiner(p) })
 	default:
 		m.prune()
 	}
@@ -783,8 +808,27 @@ func (m *machine) closeWindow() {
 // that leave; these only give.
 func (m *machine) replan(reason string, include func(*peerView) bool) {
 	l := &m.lead
-	job := &planJob{reason: reason, base: m.curRev, frozen: make(map[int]Member)}
-	newcomers := false
+	job := &planJob{reason: reason, base: m.curRev, division: m.nextDivision()}
+	newcomers := m.enlist(job, include)
+	job.problem.Slots = job.slots
+	job.problem.Weights = m.weight.of(job.slots)
+	// After a death only what was its owner's moves, and to newcomers what is
+	// theirs; a plan for other reasons tunes the balance.
+	if reason != reasonCrash && reason != reasonPins || newcomers {
+		job.problem.Budget = -1
+	}
+	job.frozen = owners(&job.problem, m.cur, job.workers)
+	m.pin(job)
+	l.planning = true
+	m.emit(Event{Kind: EventTopology, Before: m.workersInMap(), After: m.staying()})
+	m.emit(Event{Kind: EventRebalance, Reason: reason})
+	m.do(planEffect{job})
+}
+
+// enlist adds the workers that a planning is for, and tells whether any of them
+// is new.
+func (m *machine) enlist(job *planJob, include func(*peerView) bool) (newcomers bool) {
+	l := &m.lead
 	for _, id := range slices.SortedFunc(maps.Keys(l.peers), compareIDs) {
 		p := l.peers[id]
 		inMap := !m.joiner(p)
@@ -797,46 +841,15 @@ func (m *machine) replan(reason string, include func(*peerView) bool) {
 		job.problem.Workers = append(job.problem.Workers, plan.Worker{ID: p.ID, Weight: p.lease.Weight, Zone: p.lease.Zone, Draining: quits})
 	}
 	m.joinAwaited(job)
-	at := make(map[Member]int32, len(job.workers))
-	for i, w := range job.workers {
-		at[w] = int32(i)
+	return newcomers
+}
+
+// nextDivision is that of the map, before the first one the group's first.
+func (m *machine) nextDivision() division {
+	if m.cur != nil {
+		return m.cur.division()
 	}
-	job.problem.Slots = m.cfg.Slots
-	job.problem.Weights = m.weight.slots
-	// After a death only what was its owner's moves, and to newcomers what is
-	// theirs; a plan for other reasons tunes the balance.
-	if reason != reasonCrash || newcomers {
-		job.problem.Budget = -1
-	}
-	job.problem.Owners = make([]int32, m.cfg.Slots)
-	for s := range job.problem.Owners {
-		job.problem.Owners[s] = plan.None
-		if m.cur == nil {
-			continue
-		}
-		if m.cur.Owner[s] != none {
-			job.problem.Owners[s] = plan.Gone
-		}
-		owner, dest := m.cur.owner(s), m.cur.member(m.cur.destination(s))
-		o, ownerLives := at[owner]
-		d, destLives := at[dest]
-		switch {
-		case destLives:
-			job.problem.Owners[s] = d
-			// In motion: it arrives before it moves again. That holds when the
-			// old owner is dead, too: it may have said "released" before it
-			// died, and then the next one has the slot.
-			if owner != dest || m.cur.Taking[s] {
-				job.frozen[s] = dest
-			}
-		case ownerLives:
-			job.problem.Owners[s] = o
-		}
-	}
-	l.planning = true
-	m.emit(Event{Kind: EventTopology, Before: m.workersInMap(), After: m.staying()})
-	m.emit(Event{Kind: EventRebalance, Reason: reason})
-	m.do(planEffect{job})
+	return division{1, m.cfg.Slots}
 }
 
 func (m *machine) planned(in plannedInput) {
@@ -857,8 +870,17 @@ func (m *machine) planned(in plannedInput) {
 	// What was drafted meanwhile rests on the map before this plan, and would
 	// undo it. It is reported again, and entered in the new map.
 	l.draft, l.flushAt = nil, time.Time{}
-	next, keys := m.apply(job)
-	total, staying := m.cfg.Slots, 0
+	var next *Assignment
+	var keys uint64
+	if job.reason == reasonLayout {
+		next, keys = m.applyLayout(job)
+	} else {
+		next, keys = m.apply(job)
+	}
+	for _, note := range job.result.Notes {
+		m.emit(Event{Kind: EventPlanNote, Reason: note})
+	}
+	total, staying := job.slots, 0
 	for _, w := range job.problem.Workers {
 		if !w.Draining {
 			staying++
@@ -870,22 +892,28 @@ func (m *machine) planned(in plannedInput) {
 	})
 }
 
-// apply makes the next map of a plan, and counts the weight that moves.
-func (m *machine) apply(job *planJob) (*Assignment, uint64) {
-	next := &Assignment{Schema: mapSchema, Epoch: m.lead.epoch, Leader: m.self, Layout: m.cfg.Layout, Slots: m.cfg.Slots, Version: 1,
-		FirstAssigned: m.now, Planned: m.now, Workers: job.workers, Owner: make(Owners, m.cfg.Slots), Since: make(Sinces, m.cfg.Slots),
+// blank makes the next map of a plan without what the plan decides.
+func (m *machine) blank(job *planJob) *Assignment {
+	next := &Assignment{Schema: mapSchema, Epoch: m.lead.epoch, Leader: m.self, Layout: job.generation, Slots: job.slots, Version: 1, Pins: job.pins,
+		FirstAssigned: m.now, Planned: m.now, Workers: job.workers, Owner: make(Owners, job.slots), Since: make(Sinces, job.slots),
 		Moves: make(map[int]Move), Taking: make(map[int]bool), Restarting: make(map[int]bool)}
 	if m.cur != nil {
 		next.Version = m.cur.Version + 1
 		next.FirstAssigned = m.cur.FirstAssigned
 	}
-	at := make(map[Member]int32, len(job.workers))
 	for i, w := range job.workers {
-		at[w] = int32(i)
 		if m.cur != nil && m.flagged(w) {
 			next.Restarting[i] = true
 		}
 	}
+	return next
+}
+
+// apply makes the next map of a plan, and counts the weight that moves.
+func (m *machine) apply(job *planJob) (*Assignment, uint64) {
+	next, at := m.blank(job), job.index()
+	m.keepFormer(next, at)
+	weight := m.weight.of(job.slots)
 	var keys uint64
 	for s := range next.Owner {
 		to := job.result.Owners[s]
@@ -900,11 +928,7 @@ func (m *machine) apply(job *planJob) (*Assignment, uint64) {
 		m.applySlot(next, s, to, at)
 		if m.cur.member(m.cur.destination(s)) != next.member(next.destination(s)) {
 			next.Moved++
-			if m.weight.slots != nil {
-				keys += m.weight.slots[s]
-			} else {
-				keys++
-			}
+			keys += weightOf(weight, s)
 		}
 	}
 	return next, keys
@@ -1055,6 +1079,9 @@ func (m *machine) leadReleased(msg peerMessage) {
 	for _, mark := range msg.Slots {
 		s := mark.Slot
 		a := m.latest()
+		if s >= len(a.Owner) {
+			continue
+		}
 		mv, moving := a.Moves[s]
 		switch {
 		case a.owner(s) != msg.From || a.Taking[s]:
@@ -1105,7 +1132,7 @@ func (m *machine) leadWant(msg peerMessage) {
 	for _, mark := range msg.Slots {
 		s := mark.Slot
 		t := m.lead.taking[s]
-		if m.cur.owner(s) == msg.From && m.cur.Since[s] == mark.Version && (!m.cur.Taking[s] || (t != nil && t.done && t.Fence == m.cur.fence(s))) {
+		if m.inMap(s) && m.cur.owner(s) == msg.From && m.cur.Since[s] == mark.Version && (!m.cur.Taking[s] || (t != nil && t.done && t.Fence == m.cur.fence(s))) {
 			grant = append(grant, mark)
 		}
 	}
@@ -1122,7 +1149,11 @@ func (m *machine) takeDue() {
 	if !m.mayAct() || !l.ready || m.cur == nil || m.cur.Epoch != l.epoch {
 		return
 	}
+	m.cedeDue()
 	for _, s := range slices.Sorted(maps.Keys(m.cur.Taking)) {
+		if !m.takeable(s) {
+			continue
+		}
 		f := m.cur.fence(s)
 		t := l.taking[s]
 		if t != nil && t.Fence == f {
@@ -1135,7 +1166,7 @@ func (m *machine) takeDue() {
 		}
 		l.takes++
 		l.taking[s] = &takeover{Fence: f, run: l.takes}
-		m.do(takeEffect{s, l.takes})
+		m.do(takeEffect{place: m.cur.division().place(s), run: l.takes, retire: m.retiring(s)})
 	}
 }
 
@@ -1160,13 +1191,19 @@ func (m *machine) slotTaken(in takenInput) {
 	m.send(owner, peerGrant, []slotMark{{Slot: s, Version: t.Version}})
 	m.emit(Event{Kind: EventTakenOver, Slot: s, Peer: owner.ID, Version: t.Version})
 	m.settleTaken(s, t.Fence)
+	m.cedeDue()
 }
 
 // settleTaken enters a take-over that is done in the draft; again, if the draft
 // that had it was given up.
 func (m *machine) settleTaken(s int, f Fence) {
 	if a := m.latest(); a.Taking[s] && a.fence(s) == f {
-		delete(m.draftMap().Taking, s)
+		d := m.draftMap()
+		delete(d.Taking, s)
+		parted(d)
+		if d.Former == nil && m.cur.Former != nil {
+			m.lead.flushAt = m.now // the last one
+		}
 	}
 }
 
@@ -1182,10 +1219,37 @@ func (m *machine) tellAlone() {
 // at once.
 
 type weights struct {
-	slots []uint64
-	due   time.Time // zero: never asked for
-	busy  bool
-	known bool // as well as they can be
+	finest []uint64  // by slot of the finest division; nil: every slot weighs the same
+	keys   []uint64  // how many they are, by the same
+	told   bool      // these were, by this worker
+	due    time.Time // zero: never asked for
+	busy   bool
+	known  bool // as well as they can be
+}
+
+// of returns the weight of each of n slots; nil: all weigh the same.
+func (w weights) of(n int) []uint64 {
+	if w.finest == nil {
+		return nil
+	}
+	return folded(w.finest, n)
+}
+
+// folded returns a column of the slots of a finer division as one of n slots.
+func folded(column []uint64, n int) []uint64 {
+	out := make([]uint64, n)
+	for s, v := range column {
+		out[s%n] += v
+	}
+	return out
+}
+
+// weightOf is what a slot counts among such weights.
+func weightOf(weights []uint64, s int) uint64 {
+	if weights == nil {
+		return 1
+	}
+	return weights[s]
 }
 
 // weighed tells whether planning can go by weights.
@@ -1208,10 +1272,20 @@ func (m *machine) weights(in weightsInput) {
 		m.cfg.Logger.Warn("The keys' weights can't be had; planning goes on with those known before, or with equal ones.", "err", in.err)
 		w.due = m.now.Add(5 * time.Second)
 	} else {
-		w.slots = in.slots
+		w.told = w.told && slices.Equal(w.finest, in.finest) && slices.Equal(w.keys, in.keys)
+		w.finest, w.keys = in.finest, in.keys
+		m.shareLoad()
 	}
 	w.known = true
 	m.review()
+}
+
+// shareLoad has a leader write the load of the slots down, when it is not yet.
+func (m *machine) shareLoad() {
+	if w := &m.weight; m.leading() && w.finest != nil && !w.told {
+		w.told = true
+		m.do(shareLoadEffect{weights: w.finest, keys: w.keys})
+	}
 }
 
 // leadDue does what the time asks of a leader, and of its deputies.
@@ -1321,6 +1395,9 @@ func (m *machine) leadWake(sooner func(time.Time)) {
 		sooner(m.weight.due)
 	}
 	sooner(l.probeDue)
+	if m.mayAct() && l.ready && l.synced && m.cur != nil && m.cur.Former != nil && m.cur.Epoch == l.epoch {
+		sooner(l.cedeAt)
+	}
 	sooner(l.windowEnds)
 	sooner(l.leaveAt)
 	if l.writing == nil && !l.planning {

@@ -16,6 +16,43 @@ type eventCounts struct {
 	emergencies uint64
 	trustLost   uint64
 	lastTook    time.Duration
+	ghosts      uint64
+	forced      uint64
+	pause       histogram
+	detection   histogram
+}
+
+// bounds of the histograms' buckets, in seconds.
+var bounds = [...]float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30}
+
+// histogram counts durations by bounds.
+type histogram struct {
+	counts [len(bounds)]uint64 // not cumulative
+	n      uint64
+	sum    float64 // seconds
+}
+
+func (h *histogram) observe(d time.Duration) {
+	s := d.Seconds()
+	h.n++
+	h.sum += s
+	for i, b := range bounds {
+		if s <= b {
+			h.counts[i]++
+			return
+		}
+	}
+}
+
+// buckets returns the cumulative counts by upper bound.
+func (h *histogram) buckets() map[float64]uint64 {
+	out := make(map[float64]uint64, len(bounds))
+	var sum uint64
+	for i, b := range bounds {
+		sum += h.counts[i]
+		out[b] = sum
+	}
+	return out
 }
 
 func (c *eventCounts) count(e Event) {
@@ -33,6 +70,16 @@ func (c *eventCounts) count(e Event) {
 		c.lastTook = e.Duration
 	case EventTrustLost:
 		c.trustLost++
+	case EventGhostHealed:
+		c.ghosts++
+	case EventHandoverForced:
+		c.forced++
+	case EventSlotResumed:
+		c.pause.observe(e.Duration)
+	case EventWorkerGone:
+		if e.Duration > 0 {
+			c.detection.observe(e.Duration)
+		}
 	default:
 	}
 }
@@ -47,7 +94,7 @@ type MetricsOptions struct {
 	Keys string
 	// Assigned returns how many keys lie in these slots; default: the number
 	// of slots.
-	Assigned func(slots []int) int
+	Assigned func(slots Slots) int
 	// Labels are put on every series.
 	Labels prometheus.Labels
 }
@@ -58,20 +105,23 @@ type collector struct {
 
 	state, leader, id, version, assigned, slots, active *prometheus.Desc
 	rebalances, moved, slotsMoved, emergencies, trust   *prometheus.Desc
-	took                                                *prometheus.Desc
+	took, standby, draining, oldest, ghosts, forced     *prometheus.Desc
+	pause, detection                                    *prometheus.Desc
 }
 
 // Collector returns the worker's metrics for a Prometheus registry:
 // state{state}, is_leader, stable_id, assignment_version, assigned_<keys>s,
-// assigned_slots, active_<prefix>s (leader only) and trust_lost_total, and of the
-// plans that this worker made as leader rebalance_events_total,
-// rebalance_duration_seconds, <key>_movements_total, slot_movements_total and
-// emergency_events_total.
+// assigned_slots, standby, draining, active_<prefix>s (leader only), trust_lost_total,
+// handover_pause_seconds (a histogram), handovers_forced_total and
+// ghost_pins_healed_total, of the plans that this worker made as leader
+// rebalance_events_total, rebalance_duration_seconds, <key>_movements_total,
+// slot_movements_total and emergency_events_total, and as leader
+// detection_seconds (a histogram) and oldest_pending_seconds.
 func (w *Worker) Collector(o MetricsOptions) prometheus.Collector {
 	defaulted(&o.Prefix, w.cfg.Name)
 	defaulted(&o.Keys, "key")
 	if o.Assigned == nil {
-		o.Assigned = func(slots []int) int { return len(slots) }
+		o.Assigned = func(s Slots) int { return len(s.Slots) }
 	}
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(o.Prefix+"_"+name, help, labels, o.Labels)
@@ -89,6 +139,13 @@ func (w *Worker) Collector(o MetricsOptions) prometheus.Collector {
 		moved:       desc(o.Keys+"_movements_total", "Keys moved by plans of this worker."),
 		slotsMoved:  desc("slot_movements_total", "Slots moved by plans of this worker."),
 		emergencies: desc("emergency_events_total", "Plans of this worker that a dead worker made necessary."),
+		standby:     desc("standby", "1 while the worker is ready and waits for a stable ID."),
+		draining:    desc("draining", "1 while the worker gives its slots away and takes none, because it was asked to."),
+		oldest:      desc("oldest_pending_seconds", "How long the oldest unprocessed message has waited, as the leader sees it every 10 s; absent at the others."),
+		ghosts:      desc("ghost_pins_healed_total", "Consumers of this worker's slots that served nobody and were freed."),
+		forced:      desc("handovers_forced_total", "Slots that this worker gave up with a message unsettled, since its handler did not end in time."),
+		pause:       desc("handover_pause_seconds", "How long a message that waited while its slot was handed over to this worker was kept from beginning."),
+		detection:   desc("detection_seconds", "From the last sign of life of a worker that died to its being declared dead, by this worker as leader."),
 		trust:       desc("trust_lost_total", "Times that the worker could not be sure of its lease and paused."),
 	}
 }
@@ -96,7 +153,8 @@ func (w *Worker) Collector(o MetricsOptions) prometheus.Collector {
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.state, c.leader, c.id, c.version, c.assigned, c.slots, c.active,
-		c.rebalances, c.took, c.moved, c.slotsMoved, c.emergencies, c.trust} {
+		c.rebalances, c.took, c.moved, c.slotsMoved, c.emergencies, c.trust,
+		c.standby, c.draining, c.oldest, c.ghosts, c.forced, c.pause, c.detection} {
 		ch <- d
 	}
 }
@@ -116,9 +174,14 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.leader, truth(s.Leading))
 	gauge(c.id, float64(ordinal(s.ID)))
 	gauge(c.version, float64(s.Version))
-	gauge(c.assigned, float64(c.o.Assigned(s.Slots)))
+	gauge(c.assigned, float64(c.o.Assigned(Slots{s.SlotsOf, s.Slots})))
 	gauge(c.slots, float64(len(s.Slots)))
 	gauge(c.active, float64(s.ActiveWorkers))
+	gauge(c.standby, truth(s.Standby))
+	gauge(c.draining, truth(s.Yielding))
+	if d, known := c.w.oldestPending(time.Now()); known {
+		gauge(c.oldest, d.Seconds())
+	}
 	e := &c.w.events
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -128,6 +191,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	counter(c.slotsMoved, e.slotsMoved)
 	counter(c.emergencies, e.emergencies)
 	counter(c.trust, e.trustLost)
+	counter(c.ghosts, e.ghosts)
+	counter(c.forced, e.forced)
+	ch <- prometheus.MustNewConstHistogram(c.pause, e.pause.n, e.pause.sum, e.pause.buckets())
+	ch <- prometheus.MustNewConstHistogram(c.detection, e.detection.n, e.detection.sum, e.detection.buckets())
 }
 
 func truth(b bool) float64 {

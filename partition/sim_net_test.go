@@ -57,7 +57,10 @@ type sim struct {
 	started int
 	check   *simChecker
 	quiet   bool // faults have stopped
-	desired int  // workers that there should be; 0: nobody says
+	pins    map[int]Pin
+	desired int // workers that there should be; 0: nobody says
+	fine    int // the most slots that the run may have
+	wanted  int // slots that were asked for last; 0: nobody asked
 	observe func(*simWorker, Event)
 
 	tracing bool
@@ -82,6 +85,7 @@ type simFaults struct {
 func newSim(seed uint64, tracing bool) *sim {
 	s := &sim{seed: seed, rng: rand.New(rand.NewPCG(seed, 0x5eed)), tracing: tracing}
 	s.cfg = s.drawConfig()
+	s.fine = s.cfg.Slots
 	s.check = newSimChecker(s)
 	s.srv = newSimServer(s)
 	return s

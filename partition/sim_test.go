@@ -3,6 +3,7 @@ package partition
 import (
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -93,8 +94,7 @@ func (s *sim) publish(end time.Duration) {
 		key := s.rng.IntN(simKeys)
 		s.check.sent[key]++
 		s.srv.seq++
-		slot := SlotOf(s.cfg.Slots, fmt.Sprint(key))
-		s.srv.slots[slot].publish(simMessage{seq: s.srv.seq, key: key, n: s.check.sent[key], published: s.now})
+		s.srv.publish(simMessage{seq: s.srv.seq, key: key, fine: SlotOf(s.fine, fmt.Sprint(key)), n: s.check.sent[key], published: s.now})
 	}
 	s.after(s.between(5*time.Millisecond, 120*time.Millisecond), func() { s.publish(end) })
 }
@@ -199,6 +199,33 @@ func (s *sim) expect(n int) {
 	s.srv.put(s.srv.buckets[s.cfg.bucketMap()], kvEffect{key: expectedKey, value: mustJSON(expectedValue{Schema: valueSchema, N: n})})
 }
 
+// relayout asks for another number of slots now and then, in some runs. It draws
+// by a lot of its own, so that the other runs are what they would be without it.
+func (s *sim) relayout(end time.Duration) {
+	rng := rand.New(rand.NewPCG(s.seed, 0x1a7))
+	if rng.Float64() < 0.6 {
+		return
+	}
+	s.refine(s.cfg.Slots << (1 + rng.IntN(2)))
+	for range 1 + rng.IntN(4) {
+		slots := s.cfg.Slots << rng.IntN(3)
+		s.after(time.Duration(rng.Int64N(int64(end))), func() { s.setLayout(min(slots, s.fine)) })
+	}
+}
+
+// refine gives a run that has not begun so many slots at most.
+func (s *sim) refine(slots int) {
+	s.fine = slots
+	s.check = newSimChecker(s)
+}
+
+// setLayout asks for a number of slots, as SetLayout does.
+func (s *sim) setLayout(slots int) {
+	s.wanted = slots
+	s.logf("wanted: %d slots", slots)
+	s.srv.put(s.srv.buckets[s.cfg.bucketMap()], kvEffect{key: wantedKey, value: mustJSON(wantedValue{Schema: valueSchema, Slots: slots})})
+}
+
 // calm ends every fault: what is stopped goes on, what is cut passes, and
 // somebody is there.
 func (s *sim) calm() {
@@ -226,6 +253,7 @@ func (s *sim) simulate() *simViolation {
 		s.broken.faults(&s.faults)
 	}
 	stormy := s.between(8*time.Second, 30*time.Second)
+	s.relayout(stormy)
 	if s.desired > 0 {
 		s.expect(s.desired)
 	}
@@ -234,6 +262,7 @@ func (s *sim) simulate() *simViolation {
 	}
 	s.after(time.Second, func() { s.publish(stormy) })
 	s.after(s.between(0, 6*time.Second), func() { s.disturb(stormy, s.between(200*time.Millisecond, 4*time.Second)) })
+	s.operatePins(stormy)
 	s.run(stormy, nil)
 	s.calm()
 	// Those that leave yet, or whose leases have yet to expire, change the map
@@ -241,6 +270,10 @@ func (s *sim) simulate() *simViolation {
 	s.run(stormy+2*s.cfg.LeaseTTL, nil)
 	s.run(stormy+simCalm, s.check.atRest)
 	if s.check.violation == nil && !s.check.atRest() {
+		if s.check.quiet() {
+			s.check.fail("pins", "%v after the last fault %s", simCalm, s.check.unkeptPin())
+			return s.check.violation
+		}
 		s.check.fail("liveness", "not at rest %v after the last fault: %s", simCalm, s.check.whyNotAtRest())
 	}
 	return s.check.violation
@@ -267,7 +300,7 @@ func TestSimulation(t *testing.T) {
 		}
 		return
 	}
-	var steps, messages, plans, failed int
+	var steps, messages, plans, layouts, failed int
 	for seed := *simFirst; seed < *simFirst+uint64(*simSeeds); seed++ {
 		s := newSim(seed, false)
 		if v := s.simulate(); v != nil {
@@ -279,6 +312,7 @@ func TestSimulation(t *testing.T) {
 		steps += s.steps
 		messages += s.check.total
 		plans += s.check.redone
+		layouts += s.check.relaid
 	}
-	t.Logf("%d seeds: %d events, %d messages, %d plans", *simSeeds, steps, messages, plans)
+	t.Logf("%d seeds: %d events, %d messages, %d plans, %d of them of another number of slots", *simSeeds, steps, messages, plans+layouts, layouts)
 }

@@ -27,6 +27,7 @@ type Worker struct {
 	inputs chan input
 	done   chan struct{}
 	status atomic.Pointer[Status]
+	oldest atomic.Pointer[time.Time] // message that is not processed; nil: not known, zero: none
 	events eventCounts
 
 	js      jetstream.JetStream
@@ -41,6 +42,7 @@ type Worker struct {
 	mapping   context.CancelFunc // of the watch of the map
 	leases    context.CancelFunc // of the watch, while leading
 	names     context.CancelFunc // of the watch, while a standby
+	standby   *nats.Subscription // answers who asks for standbys
 	taking    chan struct{}      // bounds take-overs under way
 	farewells sync.WaitGroup
 }
@@ -54,6 +56,7 @@ type Status struct {
 	Leader        string // stable ID, "" if unknown
 	Version       uint64 // of the assignment map, 0 before the first
 	Slots         []int  // that it pulls for
+	SlotsOf       int    // in how many the keys are divided, 0 before the first map
 	Yielding      bool   // gives its slots away and takes none
 	Standby       bool   // as many as are wanted have a stable ID; it waits for one
 	TrustedUntil  time.Time
@@ -106,6 +109,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	w.remap()
 	defer func() { w.mapping() }()
 	status := w.nc.StatusChanged(nats.CONNECTED, nats.DISCONNECTED, nats.RECONNECTING, nats.CLOSED)
+	pending, stop := context.WithCancel(context.Background())
+	defer stop()
+	go w.watchPending(pending)
 	progress := time.NewTicker(w.cfg.AckWait / 3)
 	defer progress.Stop()
 	return w.loop(ctx, status, progress.C)
@@ -118,14 +124,20 @@ func (w *Worker) open(ctx context.Context) error {
 	}
 	w.js = js
 	kv, err := js.KeyValue(ctx, w.cfg.bucketMap())
+	base := w.cfg.Slots
 	if err == nil {
-		err = checkLayout(ctx, kv, w.cfg)
+		base, err = checkLayout(ctx, kv, w.cfg)
 	}
 	if errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, errNotProvisioned) {
-		err = Provision(ctx, w.nc, w.cfg)
+		base, err = w.cfg.Slots, Provision(ctx, w.nc, w.cfg)
 	}
 	if err != nil {
 		return fmt.Errorf("starting worker of %s: %w", w.cfg.Name, err)
+	}
+	w.cfg.Slots, w.layout.base, w.machine.cfg.Slots = base, base, base
+	// Its keys are worth more than a record of what happens to them.
+	if err := provisionEvents(ctx, js, w.cfg); err != nil {
+		w.cfg.Logger.Warn("The stream of events can't be made; they are told and not kept.", "stream", EventStream(w.cfg.Name), "err", err)
 	}
 	if w.buckets, err = openBuckets(ctx, js, w.cfg); err != nil {
 		return fmt.Errorf("starting worker of %s: %w", w.cfg.Name, err)
@@ -247,7 +259,7 @@ func (w *Worker) publishStatus() {
 	}
 	s := &Status{ID: m.self.ID, Claim: m.self.Claim, State: m.state, Leading: m.lead.office, Leader: m.lead.leader.ID, Standby: m.standby, Yielding: m.yielding(), ActiveWorkers: len(m.lead.peers)}
 	if m.cur != nil {
-		s.Version = m.cur.Version
+		s.Version, s.SlotsOf = m.cur.Version, m.cur.Slots
 	}
 	if m.trusted {
 		s.TrustedUntil = m.trustEnds()
@@ -283,18 +295,23 @@ func (w *Worker) execute(e effect) {
 		w.watchNames(e.on)
 	case weightsEffect:
 		go w.loadWeights()
+	case shareLoadEffect:
+		go w.shareLoad(e)
 	case planEffect:
 		go w.plan(e.job)
 	case prepareEffect:
-		go w.prepare(e.slots)
+		go w.prepare(e)
 	case holdEffect:
-		w.pull.hold(e.slot, e.fence)
+		if e.handed {
+			w.pull.pauses.begin(e.place, time.Now(), e.idle)
+		}
+		w.pull.hold(e.place, e.fence)
 	case releaseEffect:
-		w.pull.release(e.slot, e.claim)
+		w.pull.release(e)
 	case forceEffect:
-		w.pull.force(e.slot)
+		w.pull.force(e.place)
 	case dropEffect:
-		w.pull.dropSlot(e.slot)
+		w.pull.dropSlot(e.place)
 	case suspendEffect:
 		w.pull.suspend(true)
 	case resumeEffect:
@@ -339,9 +356,6 @@ func (w *Worker) ping(start time.Time) {
 func peerSubject(group string, m Member) string {
 	return fmt.Sprintf("muster.%s.worker.%s.%d", group, m.ID, m.Claim)
 }
-
-// EventSubject is where the workers of a group publish their events, as JSON.
-func EventSubject(group string) string { return "muster." + group + ".events" }
 
 func (w *Worker) listen(self Member) {
 	if w.peerSub != nil {
@@ -498,6 +512,23 @@ func (w *Worker) mapBucketChanged(e jetstream.KeyValueEntry) {
 			return
 		}
 		w.post(expectedInput{v.N, e.Revision()})
+	case wantedKey:
+		var v wantedValue
+		if e.Operation() == jetstream.KeyValuePut && (json.Unmarshal(e.Value(), &v) != nil || v.Schema != valueSchema) {
+			w.cfg.Logger.Warn("The wanted number of slots is not valid and is ignored.", "revision", e.Revision())
+			return
+		}
+		w.post(wantedInput{v.Slots, e.Revision()})
+	case pinsKey:
+		in := pinsInput{rev: e.Revision()}
+		if e.Operation() == jetstream.KeyValuePut {
+			var err error
+			if in.pins, err = decodePins(e.Value()); err != nil {
+				w.cfg.Logger.Error("The pins are not valid and are ignored.", "revision", e.Revision(), "err", err)
+				return
+			}
+		}
+		w.post(in)
 	case leaderKey:
 		in := leaderInput{rev: e.Revision()}
 		if e.Operation() == jetstream.KeyValuePut {
@@ -531,10 +562,12 @@ func (w *Worker) watchNames(on bool) {
 	if w.names != nil {
 		w.names()
 		w.names = nil
+		w.answerAsStandby(false)
 	}
 	if !on {
 		return
 	}
+	w.answerAsStandby(true)
 	ctx, cancel := context.WithCancel(context.Background())
 	w.names = cancel
 	go w.keepFollowing(ctx, "the stable IDs", func(ctx context.Context) error {
@@ -569,9 +602,12 @@ func (w *Worker) loadWeights() {
 	byKey, err := w.cfg.Weights(ctx)
 	in := weightsInput{err: err}
 	if err == nil {
-		in.slots = make([]uint64, w.cfg.Slots)
+		n := w.layout.finest()
+		in.finest, in.keys = make([]uint64, n), make([]uint64, n)
 		for k, v := range byKey {
-			in.slots[SlotOfKey(w.cfg.Slots, k)] += v
+			s := SlotOfKey(n, k)
+			in.finest[s] += v
+			in.keys[s]++
 		}
 	}
 	w.post(in)
@@ -585,23 +621,23 @@ func (w *Worker) plan(job *planJob) {
 	w.post(plannedInput{job, err})
 }
 
-func (w *Worker) prepare(slots []int) {
+func (w *Worker) prepare(e prepareEffect) {
 	h, ok := w.handler.(Preparer)
 	if !ok {
-		w.post(preparedInput{slots: slots})
+		w.post(preparedInput{e.division, e.slots, nil})
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), w.cfg.PrepareTimeout)
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- h.Prepare(ctx, slots) }()
+	go func() { done <- h.Prepare(ctx, Slots{e.division.slots, e.slots}) }()
 	var err error
 	select {
 	case err = <-done:
 	case <-ctx.Done():
-		err = fmt.Errorf("preparing %d slots: %w", len(slots), ctx.Err())
+		err = fmt.Errorf("preparing %d slots: %w", len(e.slots), ctx.Err())
 	}
-	w.post(preparedInput{slots, err})
+	w.post(preparedInput{e.division, e.slots, err})
 }
 
 func (w *Worker) take(e takeEffect) {
@@ -609,7 +645,7 @@ func (w *Worker) take(e takeEffect) {
 	defer func() { <-w.taking }()
 	ctx, cancel := context.WithTimeout(context.Background(), apiTimeout)
 	defer cancel()
-	w.post(takenInput{slot: e.slot, run: e.run, err: w.pull.take(ctx, e.slot)})
+	w.post(takenInput{slot: e.slot, run: e.run, err: w.pull.replace(ctx, e.place, e.retire)})
 }
 
 func (w *Worker) emit(e Event) {
@@ -617,5 +653,5 @@ func (w *Worker) emit(e Event) {
 	if o, ok := w.handler.(Observer); ok {
 		o.Observe(e)
 	}
-	_ = w.nc.Publish(EventSubject(w.cfg.Name), mustJSON(e))
+	_ = w.nc.Publish(eventSubject(w.cfg.Name, e.Kind), mustJSON(e))
 }

@@ -53,7 +53,7 @@ func (m *machine) tellYielding() {
 
 // slotsLeft counts the slots that the worker holds or that the map gives it.
 func (m *machine) slotsLeft() int {
-	n := len(m.own.slots)
+	n := len(m.own.slots) + len(m.own.former)
 	if m.cur == nil {
 		return n
 	}
@@ -107,6 +107,10 @@ type MemberInfo struct {
 	Version  uint64 // of the map it has
 	Leaving  bool
 	Yielding bool // gives its slots away and takes none
+	// YieldEnd is when it stops yielding by itself; zero if it does not yield.
+	YieldEnd time.Time
+	Capacity float64   // Config.Weight
+	Renewed  time.Time // when the server had the last renewal of its lease
 }
 
 // Members returns the workers of a group that have a lease, by ascending ID.
@@ -119,26 +123,45 @@ func Members(ctx context.Context, nc *nats.Conn, group string) ([]MemberInfo, er
 	if err != nil {
 		return nil, fmt.Errorf("listing the workers of %s: %w: is there a group of this name?", group, err)
 	}
-	watch, err := kv.WatchAll(ctx, jetstream.IgnoreDeletes())
+	var out []MemberInfo
+	err = current(ctx, kv, func(e jetstream.KeyValueEntry) {
+		var v leaseValue
+		if json.Unmarshal(e.Value(), &v) != nil || v.Schema != valueSchema || v.ID != e.Key() {
+			return // the leader says so, too
+		}
+		m := MemberInfo{Member: Member{v.ID, v.Claim}, Pod: v.Pod, Node: v.Node, Zone: v.Zone, State: v.State, Version: v.Version,
+			Leaving: v.Leaving, Yielding: v.Yielding, Capacity: v.Weight, Renewed: e.Created()}
+		if v.Yielding && v.YieldEnd > 0 {
+			m.YieldEnd = time.UnixMilli(v.YieldEnd)
+		}
+		out = append(out, m)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("listing the workers of %s: %w", group, err)
 	}
+	slices.SortFunc(out, func(a, b MemberInfo) int { return compareIDs(a.ID, b.ID) })
+	return out, nil
+}
+
+// current tells of everything that is in a bucket now.
+func current(ctx context.Context, kv jetstream.KeyValue, tell func(jetstream.KeyValueEntry)) error {
+	watch, err := kv.WatchAll(ctx, jetstream.IgnoreDeletes())
+	if err != nil {
+		return err
+	}
 	defer func() { _ = watch.Stop() }()
-	var out []MemberInfo
 	for {
 		select {
-		case e := <-watch.Updates():
-			if e == nil { // all that there is has come
-				slices.SortFunc(out, func(a, b MemberInfo) int { return compareIDs(a.ID, b.ID) })
-				return out, nil
+		case e, ok := <-watch.Updates():
+			switch {
+			case !ok:
+				return errors.New("the watch ended")
+			case e == nil:
+				return nil
 			}
-			var v leaseValue
-			if json.Unmarshal(e.Value(), &v) != nil || v.Schema != valueSchema || v.ID != e.Key() {
-				continue // the leader says so, too
-			}
-			out = append(out, MemberInfo{Member: Member{v.ID, v.Claim}, Pod: v.Pod, Node: v.Node, Zone: v.Zone, State: v.State, Version: v.Version, Leaving: v.Leaving, Yielding: v.Yielding})
+			tell(e)
 		case <-ctx.Done():
-			return nil, fmt.Errorf("listing the workers of %s: %w", group, ctx.Err())
+			return ctx.Err()
 		}
 	}
 }

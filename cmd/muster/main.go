@@ -60,7 +60,7 @@ func newRoot() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(newUp(), newNodes(), newDefender(), newCollect(), newBroker())
+	root.AddCommand(newUp(), newNodes(), newPartitions(), newDefender(), newCollect(), newBroker())
 	return root
 }
 

@@ -80,6 +80,11 @@ func TestWrongUsageExitsWith2AndNamesTheFaultAndTheFix(t *testing.T) {
 		{"an argument too many", []string{"up", "now"}, []string{`"now"`, "--help"}},
 		{"an unknown command", []string{"nonsense"}, []string{`"nonsense"`}},
 		{"a defender with wrong numbers", []string{"defender", "run", "--slots", "0", "--work", "-1s"}, []string{"--slots is 0", "--work is -1s"}},
+		{"a drain of nobody, for no time", []string{"partitions", "drain", "--for", "0s", "--wait", "-1s"}, []string{"name workers", "--for is 0s", "--wait is -1s", "--help"}},
+		{"a pin that is none", []string{"partitions", "pin", "-1", "x", "--output", "xml"}, []string{"-1"}},
+		{"a pin with all wrong", []string{"partitions", "pin", "a.b", "x", "--output", "xml"}, []string{"--output", "a.b", `"x" is no worker`}},
+		{"a plan with wrong settings", []string{"partitions", "plan", "--strategy", "x", "--limit", "-1", "--pin", "y"}, []string{"--strategy", "--limit is -1", `"y"`}},
+		{"events of no kind", []string{"partitions", "events", "--kind", "x", "--slot", "-1", "--follow", "--limit", "3"}, []string{"worker-gone", "--slot is -1", "--follow"}},
 		{"a collector with wrong numbers", []string{"collect", "--rate", "0", "--chambers", "0"}, []string{"--rate is 0", "--chambers is 0"}},
 		{"a collector without a server", []string{"collect", "--nats", "nats://127.0.0.1:1", "--store", filepath.Join(dir, "c.db")}, []string{"127.0.0.1:1", "--nats"}},
 	} {
@@ -100,7 +105,8 @@ func TestWrongUsageExitsWith2AndNamesTheFaultAndTheFix(t *testing.T) {
 
 func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"up"}, {"defender", "run"}, {"collect"}, {"broker", "run"}, {"nodes"}, {"nodes", "run"}, {"nodes", "tick"}, {"nodes", "status"},
+	for _, args := range [][]string{{"up"}, {"defender", "run"}, {"collect"}, {"broker", "run"}, {"partitions"}, {"partitions", "status"}, {"partitions", "plan"},
+		{"partitions", "drain"}, {"partitions", "pin"}, {"partitions", "events"}, {"nodes"}, {"nodes", "run"}, {"nodes", "tick"}, {"nodes", "status"},
 		{"nodes", "explain"}, {"nodes", "events"}, {"nodes", "replay"}, {"nodes", "backtest"}, {"nodes", "doctor"}, {"nodes", "settings"}} {
 		code, stdout, _ := muster(append(args, "--help")...)
 		if code != exitOK || !strings.Contains(stdout, "Examples:") {

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-dev/muster/partition"
+)
+
+func newPartitionsStatus() *cobra.Command {
+	var p *partitionsCommand
+	var keys []string
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show the assignment: workers with their slots, keys and load, what moves, pins and drains",
+		Long: "Status shows the assignment map as it stands: the group's state, version and leader,\n" +
+			"every worker with the slots, keys and load that it owns and the age of its lease,\n" +
+			"slots that are changing hands, standbys, drains and pins. With --key it tells where\n" +
+			"keys are instead.",
+		Example: "  muster partitions status\n" +
+			"  muster partitions status --key tool001:chamber1 --key tool001:chamber2\n" +
+			"  muster partitions status --output json | jq '.workers[] | {id, slots}'",
+		Args: usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			v, err := p.look(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if keys != nil {
+				return p.keys(v, keys)
+			}
+			r := v.Report()
+			return p.write(r, func(w io.Writer) { writeStatus(w, r, all) })
+		},
+	}
+	p = newPartitionsCommand(cmd)
+	cmd.Flags().StringArrayVar(&keys, "key", nil, "tell where this key is; may be repeated")
+	cmd.Flags().BoolVar(&all, "all", false, "list every slot that is changing hands, not only the first few")
+	return cmd
+}
+
+func (p *partitionsCommand) keys(v *partition.View, keys []string) error {
+	var found []partition.KeyReport
+	rows := []string{"KEY\tSLOT\tOWNER\tNEXT"}
+	for _, k := range keys {
+		r := v.Key(k)
+		found = append(found, r)
+		rows = append(rows, fmt.Sprintf("%s\t%d\t%s\t%s", r.Key, r.Slot, orDash(r.Owner), orDash(r.Next)))
+	}
+	return p.write(found, func(w io.Writer) { columns(w, rows...) })
+}
+
+// fewMoves is how many hand-overs a table shows unless all are asked for.
+const fewMoves = 10
+
+func writeStatus(w io.Writer, r partition.Report, all bool) {
+	line := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
+	line("Group %s is %s, led by %s (epoch %d).", r.Group, r.State, orNobody(r.Leader), r.Epoch)
+	if r.Version > 0 {
+		line("Map version %d, planned %s ago; %d slots in layout %d%s; fullest worker over mean: %s.", r.Version,
+			seconds(r.At.Sub(r.Planned).Seconds()), r.Slots, r.Layout, ofKeys(r.Keys), ratio(r.WorstOverMean))
+	} else {
+		line("There is no map yet; %d slots in layout %d.", r.Slots, r.Layout)
+	}
+	line("%s; %s.", workersOf(r), pendingText(r))
+	writeWorkers(w, r)
+	writeMoves(w, r.Moves, all)
+	if len(r.Standbys) > 0 {
+		rows := []string{"STANDBY\tNODE\tZONE\tWAITS"}
+		for _, s := range r.Standbys {
+			rows = append(rows, fmt.Sprintf("%s\t%s\t%s\t%s", s.Pod, orDash(s.Node), orDash(s.Zone), seconds(r.At.Sub(s.Since).Seconds())))
+		}
+		line("")
+		columns(w, rows...)
+	}
+	if len(r.Drains) > 0 {
+		rows := []string{"DRAIN\tSLOTS LEFT\tUNTIL"}
+		for _, d := range r.Drains {
+			rows = append(rows, fmt.Sprintf("%s\t%d\t%s", d.Worker, d.Slots, untilText(d.Until)))
+		}
+		line("")
+		columns(w, rows...)
+	}
+	if len(r.Pins) > 0 {
+		line("")
+		columns(w, pinRows(r.Pins)...)
+	}
+}
+
+func untilText(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+func orNobody(id string) string {
+	if id == "" {
+		return "nobody"
+	}
+	return id
+}
+
+func ofKeys(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" for %d keys", n)
+}
+
+func workersOf(r partition.Report) string {
+	live := 0
+	for _, w := range r.Workers {
+		if w.State != partition.StateGone {
+			live++
+		}
+	}
+	if r.Expected == 0 {
+		return fmt.Sprintf("%d workers", live)
+	}
+	return fmt.Sprintf("%d workers of %d expected", live, r.Expected)
+}
+
+func pendingText(r partition.Report) string {
+	if r.Pending == 0 {
+		return "no message waits"
+	}
+	return fmt.Sprintf("%d messages wait, the oldest for %s", r.Pending, seconds(r.OldestPending))
+}
+
+func writeWorkers(w io.Writer, r partition.Report) {
+	rows := []string{"WORKER\tSTATE\tSLOTS\tIN\tOUT\tKEYS\tLOAD\tOVER MEAN\tLEASE\tMAP\tNODE\tZONE\tPOD\tNOTE"}
+	for _, x := range r.Workers {
+		keys := "-"
+		if r.Keys > 0 {
+			keys = fmt.Sprint(x.Keys)
+		}
+		lease := "none"
+		if x.LeaseAge >= 0 {
+			lease = seconds(x.LeaseAge)
+		}
+		rows = append(rows, fmt.Sprintf("%s\t%s\t%d\t%d\t%d\t%s\t%d\t%s\t%s\t%d\t%s\t%s\t%s\t%s", x.ID, x.State, x.Slots, x.Incoming, x.Outgoing,
+			keys, x.Load, ratio(x.OverMean), lease, x.Version, orDash(x.Node), orDash(x.Zone), orDash(x.Pod), orDash(strings.Join(notes(x), ", "))))
+	}
+	_, _ = fmt.Fprintln(w)
+	columns(w, dropEmpty(rows)...)
+}
+
+func notes(x partition.WorkerReport) []string {
+	var out []string
+	for _, n := range []struct {
+		is   bool
+		text string
+	}{{x.Leading, "leads"}, {x.New && !x.Draining, "new"}, {x.Leaving, "leaves"}, {x.Draining, "drains"}, {x.Restarting, "restarts"}} {
+		if n.is {
+			out = append(out, n.text)
+		}
+	}
+	return out
+}
+
+// dropEmpty leaves out the columns in which no row says anything.
+func dropEmpty(rows []string) []string {
+	var cells [][]string
+	for _, r := range rows {
+		cells = append(cells, strings.Split(r, "\t"))
+	}
+	out := make([][]string, len(cells))
+	for c := range cells[0] {
+		if !slices.ContainsFunc(cells[1:], func(r []string) bool { return r[c] != "-" }) {
+			continue
+		}
+		for i := range cells {
+			out[i] = append(out[i], cells[i][c])
+		}
+	}
+	lines := make([]string, len(out))
+	for i := range out {
+		lines[i] = strings.Join(out[i], "\t")
+	}
+	return lines
+}
+
+func writeMoves(w io.Writer, moves []partition.MoveReport, all bool) {
+	if len(moves) == 0 {
+		return
+	}
+	rows := []string{"SLOT\tFROM\tTO\tSINCE VERSION"}
+	for i, m := range moves {
+		if i == fewMoves && !all {
+			rows = append(rows, fmt.Sprintf("and %d more; see --all", len(moves)-i))
+			break
+		}
+		from := m.From
+		if from == "" {
+			from = "(taken from the dead)"
+		}
+		rows = append(rows, fmt.Sprintf("%d\t%s\t%s\t%d", m.Slot, from, m.To, m.Version))
+	}
+	_, _ = fmt.Fprintf(w, "\n%d slots are changing hands:\n", len(moves))
+	columns(w, rows...)
+}

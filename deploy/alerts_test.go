@@ -1,0 +1,285 @@
+package deploy
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/histogram"
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/storage"
+	promtemplate "github.com/prometheus/prometheus/template"
+	"github.com/prometheus/prometheus/tsdb/chunkenc"
+	"github.com/prometheus/prometheus/tsdb/chunks"
+	"github.com/prometheus/prometheus/util/annotations"
+	"sigs.k8s.io/yaml"
+
+	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/partition"
+)
+
+const rulesFile, ruleTestsFile = "prometheus/partitions.yaml", "prometheus/partitions_test.yaml"
+
+// ruleTests is the file of tests. Alerts are given by their labels and, as
+// "summary", that annotation.
+type ruleTests struct {
+	Interval model.Duration `json:"interval"`
+	Tests    []struct {
+		Name   string                         `json:"name"`
+		Series map[string]string              `json:"series"`
+		At     map[string][]map[string]string `json:"at"`
+	} `json:"tests"`
+}
+
+var promParser = parser.NewParser(parser.Options{})
+
+func rules(t *testing.T) []rulefmt.Rule {
+	t.Helper()
+	groups, errs := rulefmt.ParseFile(rulesFile, false, model.UTF8Validation, promParser, slog.New(slog.DiscardHandler))
+	for _, err := range errs {
+		t.Error(err)
+	}
+	if t.Failed() {
+		t.FailNow()
+	}
+	var out []rulefmt.Rule
+	for _, g := range groups.Groups {
+		out = append(out, g.Rules...)
+	}
+	return out
+}
+
+// TestAlertRules evaluates the rules with Prometheus' own engine on the series of
+// the tests, at every interval, as Prometheus does.
+func TestAlertRules(t *testing.T) {
+	t.Parallel()
+	all := rules(t)
+	text, err := os.ReadFile(ruleTestsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tests ruleTests
+	if err := yaml.UnmarshalStrict(text, &tests); err != nil {
+		t.Fatal(err)
+	}
+	fired, near := map[string]bool{}, 0
+	for _, c := range tests.Tests {
+		none := true
+		for _, alerts := range c.At {
+			for _, a := range alerts {
+				fired[a["alert"]], none = true, false
+			}
+		}
+		if none {
+			near++
+		}
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			s := series{step: time.Duration(tests.Interval)}
+			for desc, values := range c.Series {
+				s.add(t, desc+" "+values)
+			}
+			for at, want := range c.At {
+				d, err := model.ParseDuration(at)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := firing(t, all, s, time.Duration(d))
+				if g, w := shown(got), shown(want); g != w {
+					t.Errorf("at %s fires:\n%swant:\n%s", at, g, w)
+				}
+			}
+		})
+	}
+	for _, r := range all {
+		if !fired[r.Alert] {
+			t.Errorf("no test fires %s", r.Alert)
+		}
+	}
+	if near < len(all) {
+		t.Errorf("%d tests in which nothing fires, for %d alerts", near, len(all))
+	}
+}
+
+func shown(alerts []map[string]string) string {
+	var lines []string
+	for _, a := range alerts {
+		var b strings.Builder
+		for _, k := range slices.Sorted(maps.Keys(a)) {
+			fmt.Fprintf(&b, " %s=%q", k, a[k])
+		}
+		lines = append(lines, b.String())
+	}
+	slices.Sort(lines)
+	return strings.Join(append(lines, ""), "\n")
+}
+
+// firing returns the alerts that fire at a time: those whose condition has held
+// at every evaluation for as long as the rule wants.
+func firing(t *testing.T, all []rulefmt.Rule, s series, until time.Duration) []map[string]string {
+	t.Helper()
+	engine := promql.NewEngine(promql.EngineOpts{Logger: slog.New(slog.DiscardHandler), MaxSamples: 1_000_000, Timeout: time.Minute,
+		LookbackDelta: 5 * time.Minute, Parser: promParser})
+	t.Cleanup(func() { _ = engine.Close() })
+	var out []map[string]string
+	for _, r := range all {
+		since := map[string]time.Duration{} // by labels
+		for at := max(0, until-time.Duration(r.For)-2*s.step); at <= until; at += s.step {
+			q, err := engine.NewInstantQuery(t.Context(), s, nil, r.Expr, time.UnixMilli(at.Milliseconds()))
+			if err != nil {
+				t.Fatalf("%s: %v", r.Alert, err)
+			}
+			result := q.Exec(t.Context())
+			vector, err := result.Vector()
+			if err != nil {
+				t.Fatalf("%s: %v", r.Alert, err)
+			}
+			now := map[string]time.Duration{}
+			for _, sample := range vector {
+				key := sample.Metric.String()
+				now[key] = at
+				if before, held := since[key]; held {
+					now[key] = before
+				}
+				if at == until && at-now[key] >= time.Duration(r.For) {
+					out = append(out, alert(t, r, sample, at))
+				}
+			}
+			since = now
+			q.Close()
+		}
+	}
+	return out
+}
+
+// alert makes an alert of a rule and a sample, with its summary filled in.
+func alert(t *testing.T, r rulefmt.Rule, s promql.Sample, at time.Duration) map[string]string {
+	t.Helper()
+	a := s.Metric.Map()
+	delete(a, model.MetricNameLabel)
+	maps.Copy(a, r.Labels)
+	data := promtemplate.AlertTemplateData(a, nil, "", s)
+	for name, text := range r.Annotations {
+		e := promtemplate.NewTemplateExpander(t.Context(), "{{$labels := .Labels}}{{$value := .Value}}"+text, r.Alert, data, model.Time(at.Milliseconds()), nil, nil, nil)
+		filled, err := e.Expand()
+		if err != nil {
+			t.Errorf("%s, %s: %v", r.Alert, name, err)
+		}
+		if name == "summary" {
+			defer func() { a["summary"] = filled }()
+		}
+	}
+	a["alert"] = r.Alert
+	return a
+}
+
+// series are the samples of a test.
+type series struct {
+	step time.Duration
+	all  []*storage.SeriesEntry
+}
+
+func (s *series) add(t *testing.T, desc string) {
+	t.Helper()
+	lset, values, err := promParser.ParseSeriesDesc(desc)
+	if err != nil {
+		t.Fatalf("%s: %v", desc, err)
+	}
+	var samples []chunks.Sample
+	for i, v := range values {
+		if !v.Omitted {
+			samples = append(samples, sample{t: int64(i) * s.step.Milliseconds(), v: v.Value})
+		}
+	}
+	s.all = append(s.all, storage.NewListSeries(lset, samples))
+}
+
+// Querier implements storage.Queryable.
+func (s series) Querier(int64, int64) (storage.Querier, error) { return s, nil }
+
+// Select implements storage.Querier.
+func (s series) Select(_ context.Context, _ bool, _ *storage.SelectHints, ms ...*labels.Matcher) storage.SeriesSet {
+	var out []storage.Series
+	for _, e := range s.all {
+		if !slices.ContainsFunc(ms, func(m *labels.Matcher) bool { return !m.Matches(e.Labels().Get(m.Name)) }) {
+			out = append(out, e)
+		}
+	}
+	slices.SortFunc(out, func(a, b storage.Series) int { return labels.Compare(a.Labels(), b.Labels()) })
+	return &seriesSet{all: out}
+}
+
+func (s series) LabelValues(context.Context, string, *storage.LabelHints, ...*labels.Matcher) ([]string, annotations.Annotations, error) {
+	return nil, nil, nil
+}
+func (s series) LabelNames(context.Context, *storage.LabelHints, ...*labels.Matcher) ([]string, annotations.Annotations, error) {
+	return nil, nil, nil
+}
+func (s series) Close() error { return nil }
+
+type seriesSet struct {
+	all []storage.Series
+	at  int
+}
+
+func (s *seriesSet) Next() bool                        { s.at++; return s.at <= len(s.all) }
+func (s *seriesSet) At() storage.Series                { return s.all[s.at-1] }
+func (s *seriesSet) Err() error                        { return nil }
+func (s *seriesSet) Warnings() annotations.Annotations { return nil }
+
+type sample struct {
+	t int64
+	v float64
+}
+
+func (s sample) T() int64                      { return s.t }
+func (s sample) ST() int64                     { return 0 }
+func (s sample) F() float64                    { return s.v }
+func (s sample) H() *histogram.Histogram       { return nil }
+func (s sample) FH() *histogram.FloatHistogram { return nil }
+func (s sample) Type() chunkenc.ValueType      { return chunkenc.ValFloat }
+func (s sample) Copy() chunks.Sample           { return s }
+
+var metricName = regexp.MustCompile(`defender_[a-z_]+`)
+
+// A rule about a metric that nobody exports never fires.
+func TestAlertRulesNameMetricsThatDefendersExport(t *testing.T) {
+	t.Parallel()
+	w, err := partition.New(new(nats.Conn), defender.Partition(8), partition.HandlerFunc(func(context.Context, partition.Message) error { return nil }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	exported := map[string]bool{}
+	describe := regexp.MustCompile(`fqName: "([^"]+)"`)
+	for _, c := range append(defender.NewMetrics(nil).Collectors(), w.Collector(partition.MetricsOptions{Prefix: "defender", Keys: "chamber"})) {
+		ch := make(chan *prometheus.Desc, 100)
+		c.Describe(ch)
+		close(ch)
+		for d := range ch {
+			exported[describe.FindStringSubmatch(d.String())[1]] = true
+		}
+	}
+	for _, r := range rules(t) {
+		for _, name := range metricName.FindAllString(r.Expr, -1) {
+			if !exported[strings.TrimSuffix(name, "_bucket")] {
+				t.Errorf("%s: no defender exports %s", r.Alert, name)
+			}
+		}
+		if r.Annotations["summary"] == "" || r.Annotations["description"] == "" || r.Labels["severity"] == "" {
+			t.Errorf("%s lacks a summary, a description or a severity", r.Alert)
+		}
+	}
+}

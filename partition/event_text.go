@@ -1,0 +1,80 @@
+package partition
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Text says in a few words what an event tells beside its kind and worker; ""
+// where that is all.
+func (e Event) Text() string {
+	ms := func(d time.Duration) string { return d.Round(time.Millisecond).String() }
+	switch e.Kind {
+	case EventStarted:
+		return ""
+	case EventIDClaimed:
+		return fmt.Sprintf("claim %d, %s after the start", e.Claim, ms(e.Duration))
+	case EventElected:
+		if e.Peer == e.Worker {
+			return fmt.Sprintf("leads, epoch %d", e.Epoch)
+		}
+		return "follows " + e.Peer
+	case EventState:
+		return fmt.Sprintf("%s -> %s", e.From, e.To)
+	case EventWorkerGone:
+		if e.Duration > 0 {
+			return fmt.Sprintf("%s: %s, %s after its last sign of life", e.Peer, e.Reason, ms(e.Duration))
+		}
+		return fmt.Sprintf("%s: %s", e.Peer, e.Reason)
+	case EventWorkerJoined, EventWorkerLeaving, EventRestarting, EventSuspected, EventWorkerYields:
+		return e.Peer
+	case EventSucceeded:
+		return fmt.Sprintf("%s is back, claim %d, after %s", e.Peer, e.Claim, ms(e.Duration))
+	case EventReserved:
+		return fmt.Sprintf("%s, for %s", e.Peer, ms(e.Duration))
+	case EventStandby:
+		return fmt.Sprintf("all of %d wanted workers have their names", e.After)
+	case EventTopology:
+		return fmt.Sprintf("%d -> %d workers", e.Before, e.After)
+	case EventWindowStarted:
+		return fmt.Sprintf("%s, %s", e.Reason, ms(e.Duration))
+	case EventWindowDone:
+		return fmt.Sprintf("%s: %d workers after %s", e.Reason, e.After, ms(e.Duration))
+	case EventPlanned:
+		return fmt.Sprintf("%s: %d of %d slots move, load %d, to %d workers; took %s", e.Reason, e.Count, e.Before, e.Keys, e.After, e.Duration.Round(time.Microsecond))
+	case EventMapPublished:
+		return fmt.Sprintf("version %d for %d workers", e.Version, e.After)
+	case EventMapReceived:
+		return fmt.Sprintf("version %d", e.Version)
+	case EventRebalanced:
+		return fmt.Sprintf("version %d: %d slots moved in %s", e.Version, e.Count, ms(e.Duration))
+	case EventAssigned:
+		return fmt.Sprintf("version %d: %d -> %d slots, %d come, %d go", e.Version, e.Before, e.After, len(e.Slots), len(e.Lost))
+	case EventSlotAcquired:
+		return fmt.Sprintf("slot %d by %s, version %d", e.Slot, e.Reason, e.Version)
+	case EventSlotResumed:
+		return fmt.Sprintf("slot %d, a message waited for %s", e.Slot, e.Duration.Round(100*time.Microsecond))
+	case EventReleasing:
+		if e.Busy {
+			return fmt.Sprintf("slot %d, ends its message first", e.Slot)
+		}
+		return fmt.Sprintf("slot %d", e.Slot)
+	case EventSlotReleased:
+		return fmt.Sprintf("slot %d to %s after %s", e.Slot, e.Peer, ms(e.Duration))
+	case EventTakenOver:
+		return fmt.Sprintf("slot %d for %s", e.Slot, e.Peer)
+	case EventHandoverForced, EventGhostHealed:
+		return fmt.Sprintf("slot %d", e.Slot)
+	case EventTrustRegained, EventLeft:
+		return "after " + ms(e.Duration)
+	case EventYielding:
+		if e.Duration == 0 {
+			return "takes slots again"
+		}
+		return "for " + e.Duration.Round(time.Second).String()
+	case EventRebalance, EventTrustLost, EventIdentityLost, EventPrepareFailed, EventPlanNote:
+		return strings.TrimSpace(e.Reason + e.Err)
+	}
+	return strings.TrimSpace(strings.Join([]string{e.Peer, e.Reason, e.Err}, " "))
+}

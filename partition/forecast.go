@@ -1,0 +1,334 @@
+package partition
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster/partition/plan"
+)
+
+// WhatIf changes a group in thought. The zero value changes nothing.
+type WhatIf struct {
+	Without []string // workers that have died
+	Drain   []string // workers that give everything away
+	Add     int      // newcomers, of capacity 1
+	Pins    []Pin    // further pins
+	Unpin   []int    // slots that are not pinned any more
+	// Balance asks for a plan even if nothing would have the leader plan.
+	Balance bool
+	// Strategy plans; default plan.Sticky(). It must be what the workers are
+	// configured with.
+	Strategy plan.Strategy
+}
+
+// Forecast is what the leader would do.
+type Forecast struct {
+	// Reasons are what makes the leader plan, most urgent first; none: it
+	// would not. It may deal with them one after the other, where the forecast
+	// does at once: a crash immediately, newcomers when their window is over.
+	Reasons []string         `json:"reasons"`
+	Version uint64           `json:"version"` // that the map would have
+	Slots   int              `json:"slots"`
+	Moves   []ForecastMove   `json:"moves"`
+	Workers []ForecastWorker `json:"workers"`
+	Notes   []string         `json:"notes,omitempty"` // of settings that the plan could not honour
+	// MovedLoad is the load of the slots that move, LowerBound a number of
+	// moves that no balanced plan can beat; see plan.Stats.
+	MovedLoad           uint64  `json:"moved_load"`
+	LowerBound          int     `json:"lower_bound"`
+	WorstOverMeanBefore float64 `json:"worst_over_mean_before"`
+	WorstOverMean       float64 `json:"worst_over_mean"`
+	// InMotion counts the slots that are changing hands already. They arrive
+	// first and are left out of Moves.
+	InMotion int `json:"in_motion,omitempty"`
+}
+
+// ForecastMove is one slot that would move, and why.
+type ForecastMove struct {
+	Slot   int    `json:"slot"`
+	From   string `json:"from,omitempty"` // "" for nobody who is there
+	To     string `json:"to"`
+	Load   uint64 `json:"load"`
+	Reason string `json:"reason"` // as plan.Reason names it
+	Why    string `json:"why"`    // in a sentence
+}
+
+// ForecastWorker tells what one worker would have.
+type ForecastWorker struct {
+	ID         string `json:"id"`
+	What       string `json:"what,omitempty"` // new, draining or gone; "" for as before
+	Before     int    `json:"slots_before"`
+	After      int    `json:"slots"`
+	LoadBefore uint64 `json:"load_before"`
+	Load       uint64 `json:"load"`
+	Zone       string `json:"zone,omitempty"`
+}
+
+// Forecast plans as the leader would, from what can be seen from outside. What
+// only the leader knows may change it: which suspects it waits for, and weights
+// that it learned since. The error names every fault of w.
+func (v *View) Forecast(w WhatIf) (Forecast, error) {
+	f := forecaster{v: v, what: make(map[string]string), f: Forecast{Slots: v.Slots, Version: 1, Reasons: []string{}, Moves: []ForecastMove{}}}
+	if v.Map != nil {
+		f.f.Version = v.Map.Version + 1
+	}
+	if err := f.check(w); err != nil {
+		return Forecast{}, err
+	}
+	f.gather(w)
+	f.owners(w)
+	before, err := f.measure()
+	if err != nil {
+		return Forecast{}, fmt.Errorf("forecasting: %w", err)
+	}
+	f.f.WorstOverMeanBefore = before
+	f.f.WorstOverMean = before
+	f.reasons(w)
+	if len(f.f.Reasons) == 0 && !w.Balance {
+		f.f.Version--
+		f.workers(f.p.Owners)
+		return f.f, nil
+	}
+	defaulted(&w.Strategy, plan.Sticky())
+	pl, err := w.Strategy.Plan(f.p)
+	if err != nil {
+		return Forecast{}, fmt.Errorf("forecasting: %w", err)
+	}
+	f.take(pl)
+	return f.f, nil
+}
+
+// forecaster gathers what a plan needs.
+type forecaster struct {
+	v                      *View
+	f                      Forecast
+	p                      plan.Problem
+	members                []Member          // as the problem's workers
+	what                   map[string]string // by worker: new, draining or gone
+	was                    []string          // by slot, who has it or will
+	frozen                 map[int]Member
+	joiners, leaving, dead int
+}
+
+func (f *forecaster) check(w WhatIf) error {
+	var errs []error
+	known := make(map[string]bool)
+	for _, m := range f.v.Members {
+		known[m.ID] = true
+	}
+	for _, id := range slices.Concat(w.Without, w.Drain) {
+		if !known[id] {
+			errs = append(errs, fmt.Errorf("%q is no worker of group %s: it has %s", id, f.v.Group, f.v.names()))
+		}
+	}
+	for _, id := range w.Drain {
+		if slices.Contains(w.Without, id) {
+			errs = append(errs, fmt.Errorf("%q can't be gone and drain: choose one", id))
+		}
+	}
+	if w.Add < 0 || w.Add > 100000 {
+		errs = append(errs, fmt.Errorf("%d newcomers: give 0 to 100000", w.Add))
+	}
+	for _, p := range w.Pins {
+		if s := p.slot(f.v.Slots); s < 0 || s >= f.v.Slots {
+			errs = append(errs, fmt.Errorf("slot %d is outside 0 to %d", s, f.v.Slots-1))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// names lists some of the workers.
+func (v *View) names() string {
+	var ids []string
+	for _, m := range v.Members {
+		if len(ids) == 5 {
+			ids = append(ids, fmt.Sprintf("%d more", len(v.Members)-5))
+			break
+		}
+		ids = append(ids, m.ID)
+	}
+	if ids == nil {
+		return "none"
+	}
+	return strings.Join(ids, ", ")
+}
+
+// gather makes the list of workers.
+func (f *forecaster) gather(w WhatIf) {
+	taken := make(map[string]bool)
+	add := func(m Member, pw plan.Worker, what string) {
+		taken[m.ID] = true
+		f.members = append(f.members, m)
+		f.p.Workers = append(f.p.Workers, pw)
+		if what != "" {
+			f.what[m.ID] = what
+		}
+	}
+	cur := f.v.Map
+	for _, m := range f.v.Members {
+		taken[m.ID] = true
+		at := m.Member
+		inMap := cur != nil && cur.index(m.Member) != none
+		if cur != nil && !inMap {
+			// A successor takes its predecessor's place, and nothing moves.
+			if i := cur.predecessor(m.Member); i != none {
+				at, inMap = cur.Workers[i], true
+			}
+		}
+		goes := m.Leaving || m.Yielding || slices.Contains(w.Drain, m.ID)
+		if inMap && m.Leaving && cur.Restarting[int(cur.index(at))] {
+			goes = false // its slots wait for it
+		}
+		switch {
+		case slices.Contains(w.Without, m.ID):
+			f.what[m.ID] = "gone"
+			f.dead++
+		case goes && !inMap:
+		case goes:
+			f.leaving++
+			add(at, plan.Worker{ID: m.ID, Weight: m.Capacity, Zone: m.Zone, Draining: true}, "draining")
+		case !inMap:
+			f.joiners++
+			add(at, plan.Worker{ID: m.ID, Weight: m.Capacity, Zone: m.Zone}, "new")
+		default:
+			add(at, plan.Worker{ID: m.ID, Weight: m.Capacity, Zone: m.Zone}, "")
+		}
+	}
+	if cur != nil {
+		counts := cur.Counts()
+		for i, m := range cur.Workers {
+			switch {
+			case taken[m.ID]:
+			case cur.Restarting[i]:
+				add(m, plan.Worker{ID: m.ID}, "")
+			case counts[m.ID] > 0:
+				f.what[m.ID] = "gone"
+				f.dead++
+			}
+		}
+	}
+	for i, n := 0, 0; i < w.Add; n++ {
+		if id := fmt.Sprintf("%s-%d", f.v.Group, n); !taken[id] && f.what[id] == "" {
+			add(Member{ID: id}, plan.Worker{ID: id}, "new")
+			f.joiners++
+			i++
+		}
+	}
+}
+
+// owners fills in whose each slot is, and the pins.
+func (f *forecaster) owners(w WhatIf) {
+	f.p.Slots = f.v.Slots
+	if f.v.Load != nil {
+		f.p.Weights = f.v.Load.Weights
+	}
+	f.frozen = owners(&f.p, f.v.Map, f.members)
+	f.f.InMotion = len(f.frozen)
+	f.was = make([]string, f.v.Slots)
+	for s := range f.was {
+		if f.v.Map != nil {
+			f.was[s] = f.v.Map.OwnerOf(s)
+		}
+	}
+	now := time.Now()
+	pins := slices.Clone(f.v.Pins)
+	for _, p := range w.Pins {
+		p.At = now
+		pins = append(pins, p)
+	}
+	at := bySlot(pins, f.v.Slots)
+	for _, s := range w.Unpin {
+		delete(at, s)
+	}
+	for s := range f.v.Slots {
+		if p, ok := at[s]; ok {
+			f.p.Pins = append(f.p.Pins, plan.Pin{Slot: s, Worker: p.Worker})
+		}
+	}
+}
+
+// reasons tells why the leader would plan.
+func (f *forecaster) reasons(w WhatIf) {
+	add := func(reason string) { f.f.Reasons = append(f.f.Reasons, reason) }
+	if f.dead > 0 {
+		add(reasonCrash)
+	}
+	if f.leaving > 0 {
+		add("scale-down")
+	}
+	switch {
+	case f.joiners > 0 && f.v.Map == nil:
+		add("cold start")
+	case f.joiners > 0:
+		add("scale-up")
+	}
+	if len(w.Pins) > 0 || len(w.Unpin) > 0 || f.v.Map != nil && f.v.Map.Pins != f.v.PinsRevision {
+		add(reasonPins)
+	}
+	// As the leader does: a death or a pin alone does not tune the balance.
+	if f.joiners > 0 || f.leaving > 0 || len(f.f.Reasons) == 0 {
+		f.p.Budget = -1
+	}
+}
+
+// measure tells how even the loads are now, over those that have any.
+func (f *forecaster) measure() (float64, error) {
+	worst := 0.0
+	for _, w := range f.v.Workers() {
+		worst = max(worst, w.OverMean)
+	}
+	return worst, f.p.Validate()
+}
+
+// take turns a plan into the forecast.
+func (f *forecaster) take(pl plan.Plan) {
+	owners := slices.Clone(pl.Owners)
+	for _, m := range pl.Moves {
+		if _, moving := f.frozen[m.Slot]; moving {
+			owners[m.Slot] = f.p.Owners[m.Slot]
+			continue
+		}
+		load := f.v.weight(m.Slot)
+		move := ForecastMove{Slot: m.Slot, To: f.p.Workers[m.To].ID, Load: load, Reason: m.Reason.String(), Why: plan.Explain(f.p, m)}
+		if m.From >= 0 {
+			move.From = f.p.Workers[m.From].ID
+		}
+		f.f.Moves = append(f.f.Moves, move)
+		f.f.MovedLoad += load
+	}
+	f.f.Notes, f.f.LowerBound, f.f.WorstOverMean = pl.Notes, pl.Stats.LowerBound, pl.Stats.WorstOverMean
+	f.workers(owners)
+}
+
+func (f *forecaster) workers(owners []int32) {
+	by := make(map[string]*ForecastWorker)
+	get := func(id string) *ForecastWorker {
+		if by[id] == nil {
+			by[id] = &ForecastWorker{ID: id, What: f.what[id]}
+		}
+		return by[id]
+	}
+	for _, w := range f.p.Workers {
+		get(w.ID).Zone = w.Zone
+	}
+	for s, o := range owners {
+		if f.was[s] != "" {
+			w := get(f.was[s])
+			w.Before++
+			w.LoadBefore += f.v.weight(s)
+		}
+		if o >= 0 {
+			w := get(f.p.Workers[o].ID)
+			w.After++
+			w.Load += f.v.weight(s)
+		}
+	}
+	f.f.Workers = []ForecastWorker{}
+	for _, w := range by {
+		f.f.Workers = append(f.f.Workers, *w)
+	}
+	slices.SortFunc(f.f.Workers, func(a, b ForecastWorker) int { return compareIDs(a.ID, b.ID) })
+}

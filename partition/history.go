@@ -1,0 +1,166 @@
+package partition
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// This file holds the group's events as a stream, for those who come later.
+// Workers publish without waiting for an answer, as to anybody who listens, and
+// the server keeps what it gets: an event costs its worker one write to the
+// connection, whether it is kept or not. What is published while the broker is
+// away is lost; the map says what came of it.
+
+// The bounds of the stream of events: whichever comes first ends the oldest.
+const (
+	eventsKept     = 24 * time.Hour
+	eventsMaxBytes = 64 << 20
+)
+
+// EventStream is the stream that keeps the events of a group: a day of them, at
+// most 64 MiB.
+func EventStream(group string) string { return group + "-events" }
+
+// EventSubject is where the workers of a group publish their events, as JSON:
+// the last token is the kind.
+func EventSubject(group string) string { return eventSubject(group, "*") }
+
+func eventSubject(group string, kind EventKind) string {
+	return "muster." + group + ".events." + string(kind)
+}
+
+func provisionEvents(ctx context.Context, js jetstream.JetStream, cfg Config) error {
+	if _, err := js.Stream(ctx, EventStream(cfg.Name)); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return err // nil: whoever changed its bounds meant it
+	}
+	_, err := js.CreateStream(ctx, jetstream.StreamConfig{
+		Name:        EventStream(cfg.Name),
+		Description: fmt.Sprintf("What happened to the workers of %s, for people.", cfg.Name),
+		Subjects:    []string{EventSubject(cfg.Name)},
+		Storage:     jetstream.FileStorage,
+		Replicas:    cfg.Replicas,
+		MaxAge:      eventsKept,
+		MaxBytes:    eventsMaxBytes,
+		Discard:     jetstream.DiscardOld,
+		NoAck:       true,
+		AllowDirect: true,
+	})
+	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		return nil // another worker was faster
+	}
+	return err
+}
+
+// EventQuery selects events. The zero query selects all that are kept.
+type EventQuery struct {
+	Since  time.Time   // the server had it then or later; zero: from the oldest
+	Kinds  []EventKind // one of these; none: any
+	Worker string      // of or about this worker; "": any
+	Slot   int         // of this slot, if BySlot
+	BySlot bool
+	Follow bool // go on with what happens until the context ends
+}
+
+// Matches tells whether an event is of the kinds, worker and slot that are asked
+// for.
+func (q EventQuery) Matches(e Event) bool {
+	if q.Worker != "" && e.Worker != q.Worker && e.Peer != q.Worker {
+		return false
+	}
+	if q.BySlot && (!e.Kind.OfSlot() || e.Slot != q.Slot) {
+		return false
+	}
+	if len(q.Kinds) == 0 {
+		return true
+	}
+	for _, k := range q.Kinds {
+		if k == e.Kind {
+			return true
+		}
+	}
+	return false
+}
+
+// EventKinds lists every kind of event, in the order in which they are declared.
+var EventKinds = []EventKind{EventStarted, EventIDClaimed, EventElected, EventState, EventWorkerJoined, EventWorkerLeaving,
+	EventWorkerGone, EventStandby, EventRestarting, EventReserved, EventSucceeded, EventSuspected, EventTopology,
+	EventWindowStarted, EventWindowDone, EventRebalance, EventPlanned, EventMapPublished, EventRebalanced, EventMapReceived,
+	EventAssigned, EventSlotAcquired, EventSlotResumed, EventReleasing, EventSlotReleased, EventTakenOver, EventTrustLost, EventTrustRegained,
+	EventIdentityLost, EventHandoverForced, EventPrepareFailed, EventGhostHealed, EventYielding, EventWorkerYields, EventPlanNote, EventLeft}
+
+// OfSlot tells whether events of this kind are about one slot. There are a few
+// of them for each slot that moves.
+func (k EventKind) OfSlot() bool {
+	switch k {
+	case EventSlotAcquired, EventSlotResumed, EventReleasing, EventSlotReleased, EventTakenOver, EventHandoverForced, EventGhostHealed:
+		return true
+	default:
+		return false
+	}
+}
+
+// ReadEvents tells of the events of a group that a query selects, in the order
+// in which the server had them, until all that are kept have been told, or with
+// EventQuery.Follow until ctx ends, which is no error then. An error of tell ends
+// it and is returned.
+func ReadEvents(ctx context.Context, nc *nats.Conn, group string, q EventQuery, tell func(Event) error) error {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return fmt.Errorf("reading the events of %s: %w", group, err)
+	}
+	cfg := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy}
+	if !q.Since.IsZero() {
+		cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &q.Since
+	}
+	for _, k := range q.Kinds {
+		cfg.FilterSubjects = append(cfg.FilterSubjects, eventSubject(group, k))
+	}
+	c, err := js.OrderedConsumer(ctx, EventStream(group), cfg)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("reading the events of %s: stream %s is not there: is there a group of this name, with workers that keep events?", group, EventStream(group))
+	}
+	if err != nil {
+		return fmt.Errorf("reading the events of %s: %w", group, err)
+	}
+	info, err := c.Info(ctx)
+	if err != nil {
+		return fmt.Errorf("reading the events of %s: %w", group, err)
+	}
+	if info.NumPending == 0 && !q.Follow {
+		return nil
+	}
+	it, err := c.Messages()
+	if err != nil {
+		return fmt.Errorf("reading the events of %s: %w", group, err)
+	}
+	defer it.Stop()
+	for {
+		msg, err := it.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			if q.Follow && ctx.Err() != nil {
+				return nil //nolint:nilerr // it was to end with ctx
+			}
+			return fmt.Errorf("reading the events of %s: %w", group, err)
+		}
+		meta, err := msg.Metadata()
+		if err != nil {
+			return fmt.Errorf("reading the events of %s: %w", group, err)
+		}
+		// What is no event was published by somebody else, and tells nothing.
+		var e Event
+		if json.Unmarshal(msg.Data(), &e) == nil && e.Kind != "" && q.Matches(e) {
+			if err := tell(e); err != nil {
+				return err
+			}
+		}
+		if meta.NumPending == 0 && !q.Follow {
+			return nil
+		}
+	}
+}

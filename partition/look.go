@@ -1,0 +1,191 @@
+package partition
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// View is a group at one moment, as its buckets and its stream show it. Report
+// and Forecast tell what it means.
+type View struct {
+	At      time.Time // when it was taken, by this process's clock
+	Group   string
+	Stream  string
+	Subject string
+	Layout  int // generation of the division
+	Slots   int // of it
+	// Expected is how many workers there should be, by SetExpected; 0: unknown.
+	Expected int
+	Leader   string       // stable ID, "" for nobody
+	Map      *Assignment  // nil before the first
+	Members  []MemberInfo // by ascending ID
+	Standbys []Standby    // by pod
+	Pins     []Pin        // by ascending slot
+	// PinsRevision is what Assignment.Pins is when the map rests on these Pins.
+	PinsRevision uint64
+	Load         *SlotLoad // nil if the leader has no weights of keys
+	Pending      uint64    // messages that are not processed
+	Oldest       time.Time // when the oldest of them was published; zero if there is none
+}
+
+// SlotLoad is what the leader last knew of the keys in the slots.
+type SlotLoad struct {
+	Weights []uint64 // by slot: the sum of its keys' weights
+	Keys    []int    // by slot: how many keys it has
+	At      time.Time
+}
+
+// Look takes a view of a group. It asks standbys, and so takes a quarter of a
+// second.
+func Look(ctx context.Context, nc *nats.Conn, group string) (*View, error) {
+	v, err := look(ctx, nc, group)
+	if err != nil {
+		return nil, fmt.Errorf("looking at group %s: %w", group, err)
+	}
+	return v, nil
+}
+
+func look(ctx context.Context, nc *nats.Conn, group string) (*View, error) {
+	v := &View{Group: group}
+	kv, err := mapBucket(ctx, nc, group)
+	if err != nil {
+		return nil, err
+	}
+	rec, err := recordedLayout(ctx, kv)
+	if err != nil {
+		return nil, err
+	}
+	lay, err := readLayout(ctx, kv, rec)
+	if err != nil {
+		return nil, err
+	}
+	v.Layout, v.Slots, v.Stream, v.Subject = 1, lay.Slots, rec.Stream, rec.Subject
+	var faults []error
+	if err := current(ctx, kv, func(e jetstream.KeyValueEntry) { faults = append(faults, v.read(e)) }); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(faults...); err != nil {
+		return nil, err
+	}
+	if v.Map != nil {
+		if v.Map.Slots != v.Slots {
+			return look(ctx, nc, group) // it has just been changed
+		}
+		v.Layout = v.Map.Layout
+	}
+	if v.Members, err = Members(ctx, nc, group); err != nil {
+		return nil, err
+	}
+	if v.Standbys, err = Standbys(ctx, nc, group); err != nil {
+		return nil, err
+	}
+	if v.Pending, v.Oldest, err = pendingOf(ctx, nc, v.Stream); err != nil {
+		return nil, err
+	}
+	v.At = time.Now()
+	return v, nil
+}
+
+// read takes in one record of the map's bucket.
+func (v *View) read(e jetstream.KeyValueEntry) (err error) {
+	switch e.Key() {
+	case AssignmentKey:
+		v.Map, err = DecodeAssignment(e.Value())
+	case pinsKey:
+		v.Pins, err = decodePins(e.Value())
+		v.PinsRevision = e.Revision()
+		for i := range v.Pins {
+			v.Pins[i].Slot = v.Pins[i].slot(v.Slots)
+		}
+		slices.SortStableFunc(v.Pins, func(a, b Pin) int { return cmp.Compare(a.Slot, b.Slot) })
+	case expectedKey:
+		var x expectedValue
+		if err = json.Unmarshal(e.Value(), &x); err == nil {
+			v.Expected = x.N
+		}
+	case leaderKey:
+		var x leaderValue
+		if err = json.Unmarshal(e.Value(), &x); err == nil {
+			v.Leader = x.ID
+		}
+	case loadKey:
+		v.Load, err = decodeLoad(e.Value(), v.Slots)
+		if v.Load != nil {
+			v.Load.At = e.Created()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("key %s of bucket %s: %w", e.Key(), e.Bucket(), err)
+	}
+	return nil
+}
+
+// pendingOf tells how many messages a work-queue stream holds, and since when
+// the oldest does.
+func pendingOf(ctx context.Context, nc *nats.Conn, stream string) (uint64, time.Time, error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return 0, time.Time{}, err
+	}
+	s, err := js.Stream(ctx, stream)
+	if err != nil {
+		return 0, time.Time{}, fmt.Errorf("reading the state of stream %s: %w", stream, err)
+	}
+	state := s.CachedInfo().State
+	if state.Msgs == 0 {
+		return 0, time.Time{}, nil
+	}
+	return state.Msgs, state.FirstTime, nil
+}
+
+// The load of the slots, as the leader tells it whenever it has changed.
+
+const loadKey = "load"
+
+// loadValue is what loadKey holds.
+type loadValue struct {
+	Schema  int    `json:"schema"`
+	Weights Sinces `json:"weights"` // a column, by slot of the finest division
+	Keys    Sinces `json:"keys"`    // the same
+}
+
+// decodeLoad reads the load of so many slots; nil if it is of a number of slots
+// that these are no part of.
+func decodeLoad(data []byte, slots int) (*SlotLoad, error) {
+	if len(data) > maxMapBytes {
+		return nil, fmt.Errorf("reading the load of the slots: %d bytes, at most %d are read", len(data), maxMapBytes)
+	}
+	var v loadValue
+	if err := json.Unmarshal(data, &v); err != nil {
+		return nil, fmt.Errorf("reading the load of the slots: %w", err)
+	}
+	if v.Schema != valueSchema {
+		return nil, fmt.Errorf("reading the load of the slots: schema is %d, this version knows %d", v.Schema, valueSchema)
+	}
+	if n := len(v.Weights); n == 0 || n%slots != 0 || len(v.Keys) != n {
+		return nil, nil
+	}
+	load := &SlotLoad{Weights: folded(v.Weights, slots), Keys: make([]int, slots)}
+	for s, n := range folded(v.Keys, slots) {
+		load.Keys[s] = int(n)
+	}
+	return load, nil
+}
+
+// shareLoad writes the load of the slots down for those who look.
+func (w *Worker) shareLoad(e shareLoadEffect) {
+	ctx, cancel := context.WithTimeout(context.Background(), w.operationTimeout())
+	defer cancel()
+	value := mustJSON(loadValue{Schema: valueSchema, Weights: e.weights, Keys: e.keys})
+	if _, err := w.buckets.kvs[w.cfg.bucketMap()].Put(ctx, loadKey, value); err != nil {
+		w.cfg.Logger.Warn("The load of the slots can't be written down for those who look.", "err", err)
+	}
+}

@@ -1,0 +1,281 @@
+package partition
+
+import (
+	"slices"
+	"time"
+)
+
+// Report is what a View means, for people and machines: who has what, what is on
+// its way, and what an operator asked for. Durations are in seconds, loads in
+// the unit of the keys' weights, or in slots where the leader has none.
+type Report struct {
+	At            time.Time      `json:"at"`
+	Group         string         `json:"group"`
+	Stream        string         `json:"stream"`
+	State         State          `json:"state"` // of the group as a whole, see View.State
+	Leader        string         `json:"leader,omitempty"`
+	Version       uint64         `json:"version"` // of the assignment map, 0 before the first
+	Epoch         uint64         `json:"epoch"`
+	Layout        int            `json:"layout"`
+	Slots         int            `json:"slots"`
+	Keys          int            `json:"keys,omitempty"`     // 0: not known
+	Expected      int            `json:"expected,omitempty"` // 0: not known
+	FirstAssigned time.Time      `json:"first_assigned,omitzero"`
+	Planned       time.Time      `json:"planned,omitzero"`
+	WorstOverMean float64        `json:"worst_over_mean"` // load of the fullest worker over the mean; 0: nobody has any
+	Pending       uint64         `json:"pending_messages"`
+	OldestPending float64        `json:"oldest_pending_seconds"`
+	Workers       []WorkerReport `json:"workers"`
+	Moves         []MoveReport   `json:"moves"`
+	Standbys      []Standby      `json:"standbys"`
+	Drains        []DrainReport  `json:"drains"`
+	Pins          []PinReport    `json:"pins"`
+}
+
+// WorkerReport tells of one worker.
+type WorkerReport struct {
+	ID         string  `json:"id"`
+	Claim      uint64  `json:"claim"`
+	State      State   `json:"state"` // GONE if it is in the map and has no lease
+	Leading    bool    `json:"leading,omitempty"`
+	Slots      int     `json:"slots"`     // that it owns now
+	Incoming   int     `json:"incoming"`  // that are on their way to it
+	Outgoing   int     `json:"outgoing"`  // of its own, on their way to another
+	Keys       int     `json:"keys"`      // in the slots that it owns; 0 if not known
+	Load       uint64  `json:"load"`      // of the slots that it owns
+	OverMean   float64 `json:"over_mean"` // its load over the mean of all that own any
+	Capacity   float64 `json:"capacity"`
+	Node       string  `json:"node,omitempty"`
+	Zone       string  `json:"zone,omitempty"`
+	Pod        string  `json:"pod,omitempty"`
+	LeaseAge   float64 `json:"lease_age_seconds"` // since its last renewal; -1 without a lease
+	Version    uint64  `json:"version"`           // of the map that it has
+	Leaving    bool    `json:"leaving,omitempty"`
+	Draining   bool    `json:"draining,omitempty"`
+	Restarting bool    `json:"restarting,omitempty"` // its slots wait for a successor of its name
+	New        bool    `json:"new,omitempty"`        // not in the map yet
+}
+
+// MoveReport tells of one slot that is changing hands.
+type MoveReport struct {
+	Slot    int    `json:"slot"`
+	From    string `json:"from,omitempty"` // "" if it is taken from a dead worker
+	To      string `json:"to"`
+	Version uint64 `json:"version"` // of the map that asked for it
+}
+
+// DrainReport tells of a worker that was asked to hand over everything.
+type DrainReport struct {
+	Worker string    `json:"worker"`
+	Until  time.Time `json:"until,omitzero"` // then it takes slots again
+	Slots  int       `json:"slots"`          // that it has yet
+}
+
+// PinReport tells of a pin and of what came of it.
+type PinReport struct {
+	Pin
+	Owner string `json:"owner,omitempty"` // who has the slot, or will when its move is done
+	Kept  bool   `json:"kept"`
+	Why   string `json:"why,omitempty"` // why it is not kept
+}
+
+// StateGone is the state of a worker that the map names and that has no lease.
+// No worker is in it: only others see it.
+const StateGone State = "GONE"
+
+// State is what the group as a whole is doing: INIT before the first map,
+// ELECTION while nobody leads, EMERGENCY while slots are taken from the dead or
+// wait for that, REBALANCING while slots change hands, SCALING while newcomers
+// wait to be planned for, and STABLE otherwise.
+func (v *View) State() State {
+	switch {
+	case v.Map == nil:
+		return StateInit
+	case v.Leader == "":
+		return StateElection
+	}
+	var gone, new bool
+	counts := v.Map.Counts()
+	for _, w := range v.Workers() {
+		gone = gone || w.State == StateGone && !w.Restarting && counts[w.ID] > 0
+		new = new || w.New && !w.Leaving && !w.Draining
+	}
+	switch {
+	case gone, len(v.Map.Taking) > 0:
+		return StateEmergency
+	case len(v.Map.Moves) > 0:
+		return StateRebalancing
+	case new:
+		return StateScaling
+	}
+	return StateStable
+}
+
+// Report tells what the view means.
+func (v *View) Report() Report {
+	r := Report{At: v.At, Group: v.Group, Stream: v.Stream, State: v.State(), Leader: v.Leader, Layout: v.Layout, Slots: v.Slots,
+		Expected: v.Expected, Pending: v.Pending, Workers: v.Workers(), Moves: v.moves(), Standbys: v.Standbys, Pins: v.pins()}
+	if !v.Oldest.IsZero() {
+		r.OldestPending = max(0, v.At.Sub(v.Oldest).Seconds())
+	}
+	if m := v.Map; m != nil {
+		r.Version, r.Epoch, r.FirstAssigned, r.Planned = m.Version, m.Epoch, m.FirstAssigned, m.Planned
+	}
+	if v.Load != nil {
+		for _, n := range v.Load.Keys {
+			r.Keys += n
+		}
+	}
+	r.Drains = []DrainReport{}
+	for _, w := range r.Workers {
+		r.WorstOverMean = max(r.WorstOverMean, w.OverMean)
+		if w.Draining {
+			i := slices.IndexFunc(v.Members, func(m MemberInfo) bool { return m.ID == w.ID })
+			r.Drains = append(r.Drains, DrainReport{Worker: w.ID, Until: v.Members[i].YieldEnd, Slots: w.Slots})
+		}
+	}
+	if r.Standbys == nil {
+		r.Standbys = []Standby{}
+	}
+	return r
+}
+
+// weight is the load of a slot as the leader knows it.
+func (v *View) weight(slot int) uint64 {
+	if v.Load == nil {
+		return 1
+	}
+	return v.Load.Weights[slot]
+}
+
+// Workers tells of every worker that the map names or that has a lease, by
+// ascending ID.
+func (v *View) Workers() []WorkerReport {
+	out := []WorkerReport{}
+	at := make(map[string]int)
+	add := func(w WorkerReport) {
+		at[w.ID] = len(out)
+		out = append(out, w)
+	}
+	for _, m := range v.Members {
+		add(WorkerReport{ID: m.ID, Claim: m.Claim, State: m.State, Leading: m.ID == v.Leader, Capacity: m.Capacity, Node: m.Node,
+			Zone: m.Zone, Pod: m.Pod, LeaseAge: max(0, v.At.Sub(m.Renewed).Seconds()), Version: m.Version, Leaving: m.Leaving,
+			Draining: m.Yielding, New: v.Map == nil || v.Map.index(m.Member) == none && v.Map.predecessor(m.Member) == none})
+	}
+	if v.Map == nil {
+		return out
+	}
+	for i, m := range v.Map.Workers {
+		if _, known := at[m.ID]; !known {
+			add(WorkerReport{ID: m.ID, Claim: m.Claim, State: StateGone, LeaseAge: -1})
+		}
+		out[at[m.ID]].Restarting = v.Map.Restarting[i]
+	}
+	var total, capacity float64
+	for s := range v.Map.Owner {
+		if o := v.Map.owner(s); o.ID != "" {
+			w := &out[at[o.ID]]
+			w.Slots++
+			w.Load += v.weight(s)
+			total += float64(v.weight(s))
+			if v.Load != nil {
+				w.Keys += v.Load.Keys[s]
+			}
+		}
+	}
+	for s, mv := range v.Map.Moves {
+		if o := v.Map.owner(s); o.ID != "" {
+			out[at[o.ID]].Outgoing++
+		}
+		out[at[v.Map.member(mv.Next).ID]].Incoming++
+	}
+	for _, w := range out {
+		if w.Slots > 0 {
+			capacity += capacityOr1(w.Capacity)
+		}
+	}
+	for i := range out {
+		if w := &out[i]; w.Load > 0 {
+			w.OverMean = float64(w.Load) / (total * capacityOr1(w.Capacity) / capacity)
+		}
+	}
+	slices.SortFunc(out, func(a, b WorkerReport) int { return compareIDs(a.ID, b.ID) })
+	return out
+}
+
+// capacityOr1 is the capacity of a worker; one that is gone told nothing.
+func capacityOr1(c float64) float64 {
+	if c == 0 {
+		return 1
+	}
+	return c
+}
+
+func (v *View) moves() []MoveReport {
+	out := []MoveReport{}
+	if v.Map == nil {
+		return out
+	}
+	for s := range v.Map.Owner {
+		mv, moving := v.Map.Moves[s]
+		switch {
+		case moving:
+			out = append(out, MoveReport{Slot: s, From: v.Map.owner(s).ID, To: v.Map.member(mv.Next).ID, Version: mv.Version})
+		case v.Map.Taking[s]:
+			out = append(out, MoveReport{Slot: s, To: v.Map.owner(s).ID, Version: v.Map.Since[s]})
+		}
+	}
+	return out
+}
+
+// pins tells which pins are kept, and why the others are not.
+func (v *View) pins() []PinReport {
+	out := []PinReport{}
+	for _, p := range v.Pins {
+		r := PinReport{Pin: p}
+		if v.Map != nil {
+			r.Owner = v.Map.OwnerOf(p.Slot)
+		}
+		i := slices.IndexFunc(v.Members, func(m MemberInfo) bool { return m.ID == p.Worker })
+		switch r.Kept = r.Owner == p.Worker; {
+		case p.Slot >= v.Slots:
+			r.Why = "there is no such slot"
+		case i < 0 && r.Kept:
+			r.Kept, r.Why = false, "the worker is gone"
+		case r.Kept:
+		case i < 0:
+			r.Why = "the worker is not there"
+		case v.Members[i].Yielding:
+			r.Why = "the worker is draining"
+		case v.Members[i].Leaving:
+			r.Why = "the worker leaves"
+		case v.Map == nil || v.Map.index(v.Members[i].Member) == none:
+			r.Why = "the worker is not planned for yet"
+		default:
+			r.Why = "the leader has yet to plan it"
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// KeyReport tells where a key is.
+type KeyReport struct {
+	Key   string `json:"key"`
+	Slot  int    `json:"slot"`
+	Owner string `json:"owner,omitempty"` // "" for nobody
+	Next  string `json:"next,omitempty"`  // who will have it when its move is done
+}
+
+// Key tells where a key is, written as its tokens joined by KeySeparator.
+func (v *View) Key(key string) KeyReport {
+	r := KeyReport{Key: key, Slot: SlotOfKey(v.Slots, key)}
+	if v.Map == nil {
+		return r
+	}
+	r.Owner = v.Map.owner(r.Slot).ID
+	if to := v.Map.OwnerOf(r.Slot); to != r.Owner {
+		r.Next = to
+	}
+	return r
+}

@@ -1,0 +1,57 @@
+package partition
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// operatePins sets and removes pins now and then, in some runs, until end. What
+// it draws, it draws by itself, so that runs without pins are what they were.
+func (s *sim) operatePins(end time.Duration) {
+	rng := rand.New(rand.NewPCG(s.seed, 0x914))
+	if rng.Float64() < 0.6 {
+		return
+	}
+	var again func()
+	again = func() {
+		if s.now >= end {
+			return
+		}
+		var pins []Pin
+		for slot := range s.cfg.Slots {
+			if rng.Float64() < 0.3 {
+				pins = append(pins, Pin{Slot: slot, Worker: fmt.Sprintf("sim-%d", rng.IntN(5))})
+			}
+		}
+		s.setPins(pins)
+		s.after(time.Duration(rng.Int64N(int64(8*time.Second))), again)
+	}
+	s.after(time.Duration(rng.Int64N(int64(6*time.Second))), again)
+}
+
+// setPins writes the pins, as AddPins and RemovePins do.
+func (s *sim) setPins(pins []Pin) {
+	s.logf("pins: %v", pins)
+	s.srv.put(s.srv.buckets[s.cfg.bucketMap()], kvEffect{key: pinsKey, value: mustJSON(pinsValue{Schema: valueSchema, Pins: pins})})
+	s.pins = bySlot(pins, s.cfg.Slots)
+}
+
+// pinsKept tells whether every slot that is pinned to a worker that is there and
+// takes slots is with it.
+func (c *simChecker) pinsKept() bool { return c.unkeptPin() == "" }
+
+// unkeptPin names one that is not kept.
+func (c *simChecker) unkeptPin() string {
+	for slot, pin := range c.s.pins {
+		for _, w := range c.s.workers {
+			if w.dead || w.m.self.ID != pin.Worker || w.m.stage != stageMember || w.m.yielding() || c.current.index(w.m.self) == none {
+				continue
+			}
+			if to := c.current.member(c.current.destination(slot)); to != w.m.self {
+				return fmt.Sprintf("slot %d is pinned to %v and with %v", slot, w, to)
+			}
+		}
+	}
+	return ""
+}

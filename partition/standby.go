@@ -1,0 +1,79 @@
+package partition
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// This file tells who stands by. A standby has no stable ID, so no bucket names
+// it: whoever wants to know asks all of them at once.
+
+// Standby is a worker that is ready and waits for a stable ID.
+type Standby struct {
+	Pod   string    `json:"pod"`
+	Node  string    `json:"node,omitempty"` // "" if it did not say
+	Zone  string    `json:"zone,omitempty"`
+	Since time.Time `json:"since"` // by its own clock
+}
+
+// standbyAnswers is how long answers of standbys are waited for: nobody knows
+// how many there are.
+const standbyAnswers = 250 * time.Millisecond
+
+func standbySubject(group string) string { return "muster." + group + ".standbys" }
+
+// answerAsStandby has the worker answer, or not any more, who asks for standbys.
+func (w *Worker) answerAsStandby(on bool) {
+	if w.standby != nil {
+		_ = w.standby.Unsubscribe()
+		w.standby = nil
+	}
+	if !on {
+		return
+	}
+	self := mustJSON(Standby{Pod: w.cfg.Pod, Node: w.cfg.Node, Zone: w.cfg.Zone, Since: time.Now()})
+	sub, err := w.nc.Subscribe(standbySubject(w.cfg.Name), func(msg *nats.Msg) { _ = msg.Respond(self) })
+	if err != nil {
+		w.cfg.Logger.Warn("This standby can't be asked for.", "err", err)
+		return
+	}
+	w.standby = sub
+}
+
+// Standbys asks for the workers of a group that wait for a stable ID, and
+// returns those that answered within a quarter of a second, by pod.
+func Standbys(ctx context.Context, nc *nats.Conn, group string) ([]Standby, error) {
+	inbox := nats.NewInbox()
+	sub, err := nc.SubscribeSync(inbox)
+	if err != nil {
+		return nil, fmt.Errorf("asking for the standbys of %s: %w", group, err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	if err := nc.PublishRequest(standbySubject(group), inbox, nil); err != nil {
+		return nil, fmt.Errorf("asking for the standbys of %s: %w", group, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, standbyAnswers)
+	defer cancel()
+	var all []Standby
+	for {
+		msg, err := sub.NextMsgWithContext(ctx)
+		switch {
+		case errors.Is(err, nats.ErrNoResponders), errors.Is(err, context.DeadlineExceeded):
+			slices.SortFunc(all, func(a, b Standby) int { return cmp.Compare(a.Pod, b.Pod) })
+			return all, nil
+		case err != nil:
+			return nil, fmt.Errorf("asking for the standbys of %s: %w", group, err)
+		}
+		var s Standby
+		if json.Unmarshal(msg.Data, &s) == nil && s.Pod != "" {
+			all = append(all, s)
+		}
+	}
+}
