@@ -46,6 +46,9 @@ type DefenderOptions struct {
 	Record   string        // file that processing is recorded in; empty: not recorded
 	LogFile  string        // empty: standard error
 	Verbose  bool          // debug lines, too
+	// LeaveTimeout bounds a graceful leave; 0 is the default of package partition.
+	LeaveTimeout time.Duration
+	CacheMiB     int64 // for histories; 0 is the default of package defender
 	// Configure, if set, changes the defender's configuration before it starts.
 	Configure func(*defender.Config)
 }
@@ -53,6 +56,7 @@ type DefenderOptions struct {
 // Defender is a defender that is ready to run.
 type Defender struct {
 	Worker   *partition.Worker
+	Handler  *defender.Defender
 	Registry *prometheus.Registry
 
 	conn   *nats.Conn
@@ -87,7 +91,7 @@ func (d *Defender) open(ctx context.Context, o DefenderOptions) error {
 		}
 	}
 	metrics := defender.NewMetrics(nil)
-	c := defender.Config{Store: d.store, Conn: d.conn, Judge: judge, Work: o.Work, Logger: logger, Metrics: metrics}
+	c := defender.Config{Store: d.store, Conn: d.conn, Judge: judge, Work: o.Work, Logger: logger, Metrics: metrics, CacheBytes: o.CacheMiB << 20}
 	if o.Record != "" {
 		if d.record, err = NewRecorder(o.Record); err != nil {
 			return err
@@ -102,6 +106,7 @@ func (d *Defender) open(ctx context.Context, o DefenderOptions) error {
 	if err != nil {
 		return err
 	}
+	d.Handler = def
 	var handler partition.Handler = def
 	if d.record != nil {
 		d.record.Defender = def
@@ -110,6 +115,7 @@ func (d *Defender) open(ctx context.Context, o DefenderOptions) error {
 	p := defender.Partition(o.Slots)
 	p.Replicas = o.Replicas
 	p.Node = o.Node
+	p.LeaveTimeout = o.LeaveTimeout
 	p.Pod, p.Weights, p.Logger = o.Pod, def.Weights, logger
 	if d.Worker, err = partition.New(d.conn, p, handler); err != nil {
 		return err
