@@ -215,14 +215,14 @@ func (s *suite) counts(name string) bool {
 // report writes the table and returns nil if everything ran and passed.
 func (t *tally) report() error {
 	on, all := t.byProduct()
-	w := tabwriter.NewWriter(t.out, 0, 8, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(w, "\ncomponent\tversion\ttests passed\tfailed\tskipped\tseconds\t")
+	w := tabwriter.NewWriter(t.out, 0, 8, 2, ' ', 0)
+	_, _ = fmt.Fprintln(w, "\ncomponent\tversion\ttests passed\tfailed\tskipped\tseconds")
 	rows := slices.SortedFunc(maps.Keys(on), func(a, b product) int {
 		return cmp.Or(cmp.Compare(strings.ToLower(a.name), strings.ToLower(b.name)), cmp.Compare(a.version, b.version))
 	})
 	for _, p := range rows {
 		c := on[p]
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%.0f\t\n", p.name, p.version, c.passed, c.failed, c.skipped, c.seconds)
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%.0f\n", p.name, p.version, c.passed, c.failed, c.skipped, c.seconds)
 	}
 	if err := w.Flush(); err != nil {
 		return err
