@@ -92,7 +92,7 @@ func Provision(ctx context.Context, nc *nats.Conn, cfg Config) error {
 	if _, err := kv.Create(ctx, layoutKey, mustJSON(cfg.layoutValue())); err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
 		return fmt.Errorf("recording the layout in bucket %s: %w", cfg.bucketMap(), err)
 	}
-	return checkLayout(ctx, kv, cfg)
+	return caughtUp(ctx, func() error { return checkLayout(ctx, kv, cfg) })
 }
 
 func (c Config) layoutValue() layoutValue {
