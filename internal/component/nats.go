@@ -55,7 +55,7 @@ func NATSCluster(t testing.TB, n int) []*Server {
 		node := natsNode{name: fmt.Sprintf("nats-%d", i+1)}
 		for _, port := range []*int{&node.client, &node.cluster} {
 			var err error
-			if *port, err = freePort(); err != nil {
+			if *port, err = FreePort(); err != nil {
 				t.Fatal(err)
 			}
 		}
