@@ -49,12 +49,24 @@ func TestDefendersOnCassandraStoreWhatThoseOnSQLiteDo(t *testing.T) {
 	start := time.Now().UTC().Truncate(time.Hour)
 	want := runFab(t, &fab{store: filepath.Join(t.TempDir(), "fdc.db"), start: start}, wafers)
 	got := runFab(t, &fab{store: connect.Cassandra, env: env, start: start, kill: true}, wafers)
-	if !reflect.DeepEqual(got.alarms, want.alarms) || len(want.alarms) == 0 {
+	for i := range min(len(got.alarms), len(want.alarms)) {
+		if !reflect.DeepEqual(got.alarms[i], want.alarms[i]) {
+			t.Errorf("alarm %d: on Cassandra %+v, on SQLite %+v", i, got.alarms[i], want.alarms[i])
+		}
+	}
+	if len(got.alarms) != len(want.alarms) || len(want.alarms) == 0 {
 		t.Errorf("%d alarms on Cassandra, %d on SQLite", len(got.alarms), len(want.alarms))
 	}
 	for chamber, charts := range want.charts {
-		if !reflect.DeepEqual(got.charts[chamber], charts) {
-			t.Errorf("%s: %d U-charts on Cassandra, %d on SQLite, and they differ", chamber, len(got.charts[chamber]), len(charts))
+		have := got.charts[chamber]
+		for i := range min(len(have), len(charts)) { // newest first
+			if !reflect.DeepEqual(have[i], charts[i]) {
+				t.Errorf("%s: on Cassandra %+v, %+v; on SQLite %+v, %+v; the same chart: %t", chamber, have[i].Context, have[i].Verdict, charts[i].Context, charts[i].Verdict,
+					reflect.DeepEqual(have[i].Chart, charts[i].Chart))
+			}
+		}
+		if len(have) != len(charts) {
+			t.Errorf("%s: %d U-charts on Cassandra, %d on SQLite", chamber, len(have), len(charts))
 		}
 	}
 	t.Logf("%d U-charts of %d chambers and %d alarms are the same", want.total, len(want.charts), len(want.alarms))
@@ -301,7 +313,7 @@ func (f *fab) defender(t *testing.T, pod string) *defenderProcess {
 	t.Helper()
 	p := &defenderProcess{log: filepath.Join(t.TempDir(), pod+".log"), done: make(chan struct{})}
 	p.cmd = command(context.Background(), t, f.env, "defender", "run", "--nats", f.url, "--store", f.store, "--slots", fmt.Sprint(fabSlots), "--pod", pod,
-		"--work", "50ms", "--log-file", p.log, "--http", "127.0.0.1:0", "--child")
+		"--work", "50ms", "--log-file", p.log, "--http", "127.0.0.1:0", "--verbose", "--child")
 	stdin, err := p.cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -315,7 +327,13 @@ func (f *fab) defender(t *testing.T, pod string) *defenderProcess {
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _, _ = p.cmd.Process.Kill(), stdin.Close(); <-p.done })
+	t.Cleanup(func() {
+		_, _ = p.cmd.Process.Kill(), stdin.Close()
+		<-p.done
+		if t.Failed() {
+			t.Logf("defender %s on %s:\n%s", pod, f.store, p.logged())
+		}
+	})
 	line, _ := bufio.NewReader(stdout).ReadBytes('\n')
 	go func() {
 		defer close(p.done)
