@@ -37,6 +37,13 @@ const (
 	KubeletGone     = "gone"      // says nothing any more: the node is found Unknown after about 8 s
 )
 
+// ProcessLabel on a pod says where its process is: with the value ProcessOutside the pod stays, once its deletion has begun, until
+// whoever runs the process deletes it with a grace of 0, as a kubelet does.
+const (
+	ProcessLabel   = "lab.muster.dev/process"
+	ProcessOutside = "outside"
+)
+
 // Kubernetes is the version that the lab is made of, which a build from source must be told.
 const Kubernetes = "v1.36.3"
 
