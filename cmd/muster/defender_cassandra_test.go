@@ -125,7 +125,7 @@ type stored struct {
 const (
 	fabSlots    = 64
 	perSeries   = 4 // chambers that process each experiment
-	fabPatience = 4 * time.Minute
+	fabPatience = 10 * time.Minute
 )
 
 func runFab(t *testing.T, f *fab, wafers [][]*trace.Wafer) stored {
