@@ -265,6 +265,11 @@ func (f *fab) requeue(t *testing.T, w *trace.Wafer) defender.Chamber {
 	}
 	f.until(t, "the message without a T-chart is a dead letter", func() bool {
 		letters, err := defender.DeadLetters(t.Context(), f.nc, 0, 10)
+		for _, l := range letters {
+			if l.Chamber != late.String() {
+				t.Fatalf("on %s, a message of %s, context %s, was put aside: %s", f.store, l.Chamber, l.ID, l.Error)
+			}
+		}
 		return err == nil && len(letters) == 1 && f.waiting(t) == 0
 	})
 	if err := f.collector.MakeDurable(t.Context(), ref, encoded(t, w)); err != nil {
