@@ -17,6 +17,8 @@ import (
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+
+	"github.com/muster-dev/muster/internal/component"
 )
 
 // fab is a made-up installation that a test can change.
@@ -99,6 +101,15 @@ func browse(t testing.TB, url string, width, height int64) (context.Context, fun
 		}
 		t.Skip("there is no Chromium on this machine: install it to test the console as people see it")
 	}
+	version, err := exec.Command(path, "--version").Output()
+	if err != nil {
+		t.Fatalf("asking %s for its version: %v", path, err)
+	}
+	fields := strings.Fields(string(version)) // Chromium 150.0.1 built on ...
+	if len(fields) < 2 {
+		t.Fatalf("%s tells %q of its version", path, version)
+	}
+	component.Using(t, "Chromium", fields[1])
 	o := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.WindowSize(int(width), int(height)))
 	ctx, stop := chromedp.NewExecAllocator(context.Background(), o...)
 	t.Cleanup(stop)

@@ -68,7 +68,8 @@ type Store interface {
 	// newest first.
 	UCharts(ctx context.Context, chamber Chamber, limit int) ([]UChart, error)
 
-	// Alarms returns the newest alarms that q asks for, newest first.
+	// Alarms returns the newest alarms that q asks for, newest first; those that
+	// ended together by context, then chamber, descending.
 	Alarms(ctx context.Context, q AlarmQuery) ([]Alarm, error)
 
 	// DeleteExpired deletes the rows that expired at or before now and returns

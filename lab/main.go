@@ -19,12 +19,13 @@ import (
 	kubectl "k8s.io/kubectl/pkg/cmd"
 )
 
-// Ready is what the lab prints when it is up.
+// Ready is what the lab prints when it is up; of a Prometheus alone, only its URL and the time are told.
 type Ready struct {
-	Kubeconfig string            `json:"kubeconfig"` // path; its user may do everything
-	Prometheus string            `json:"prometheus"` // URL
-	Seconds    float64           `json:"seconds"`    // that it took
-	Versions   map[string]string `json:"versions"`   // by component
+	Kubeconfig   string            `json:"kubeconfig,omitempty"`   // path; its user may do everything
+	StateMetrics string            `json:"stateMetrics,omitempty"` // HOST:PORT of kube-state-metrics
+	Prometheus   string            `json:"prometheus"`             // URL
+	Seconds      float64           `json:"seconds"`                // that it took
+	Versions     map[string]string `json:"versions,omitempty"`     // by component
 }
 
 func main() {
@@ -38,12 +39,15 @@ func main() {
 	}
 }
 
+const usage = "usage: lab serve --dir DIR, lab prometheus --dir DIR --listen HOST:PORT, or lab kubectl ARGS"
+
 func run(args []string) error {
-	if len(args) == 0 || args[0] != "serve" {
-		return errors.New("usage: lab serve --dir DIR, or lab kubectl ARGS")
+	if len(args) == 0 || args[0] != "serve" && args[0] != "prometheus" {
+		return errors.New(usage)
 	}
-	flags := flag.NewFlagSet("lab serve", flag.ContinueOnError)
+	flags := flag.NewFlagSet("lab "+args[0], flag.ContinueOnError)
 	dir := flags.String("dir", "", "folder for everything that is written; it must exist")
+	listen := flags.String("listen", "127.0.0.1:0", "where Prometheus answers")
 	interval := flags.Duration("scrape-interval", time.Second, "how often Prometheus reads")
 	var targets []target
 	flags.Func("scrape", "a further target of Prometheus, as JOB=HOST:PORT; may be repeated", func(s string) error {
@@ -61,14 +65,6 @@ func run(args []string) error {
 	if *dir, err = filepath.Abs(*dir); err != nil {
 		return err
 	}
-	logs, err := os.Create(filepath.Join(*dir, "lab.log"))
-	if err != nil {
-		return err
-	}
-	defer logs.Close()
-	if err := logTo(logs); err != nil {
-		return err
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	ctx, cancel := context.WithCancel(ctx)
@@ -77,7 +73,18 @@ func run(args []string) error {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		cancel()
 	}()
-	return serve(ctx, *dir, *interval, targets)
+	if args[0] == "prometheus" {
+		return servePrometheus(ctx, *dir, *listen, *interval, targets)
+	}
+	logs, err := os.Create(filepath.Join(*dir, "lab.log"))
+	if err != nil {
+		return err
+	}
+	defer logs.Close()
+	if err := logTo(logs); err != nil {
+		return err
+	}
+	return serve(ctx, *dir, *listen, *interval, targets)
 }
 
 // logTo sends the components' logs to a file; klog has no other way than its flags.
@@ -93,7 +100,7 @@ func logTo(w io.Writer) error {
 	return nil
 }
 
-func serve(ctx context.Context, dir string, interval time.Duration, targets []target) error {
+func serve(ctx context.Context, dir, listen string, interval time.Duration, targets []target) error {
 	begin := time.Now()
 	c := newControlPlane(dir)
 	defer c.stop()
@@ -104,12 +111,12 @@ func serve(ctx context.Context, dir string, interval time.Duration, targets []ta
 	if err != nil {
 		return fmt.Errorf("kube-state-metrics: %w", err)
 	}
-	p, err := startPrometheus(filepath.Join(dir, "prometheus"), interval, append(targets, target{"kube-state-metrics", ksm}))
+	p, err := startPrometheus(filepath.Join(dir, "prometheus"), listen, interval, append(targets, target{"kube-state-metrics", ksm}))
 	if err != nil {
 		return fmt.Errorf("prometheus: %w", err)
 	}
 	defer p.stop()
-	ready := Ready{Kubeconfig: c.kubeconfig, Prometheus: p.url, Seconds: time.Since(begin).Seconds(), Versions: versions()}
+	ready := Ready{Kubeconfig: c.kubeconfig, StateMetrics: ksm, Prometheus: p.url, Seconds: time.Since(begin).Seconds(), Versions: versions()}
 	if err := json.NewEncoder(os.Stdout).Encode(ready); err != nil {
 		return err
 	}
@@ -121,6 +128,21 @@ func serve(ctx context.Context, dir string, interval time.Duration, targets []ta
 	}
 }
 
+// servePrometheus runs a Prometheus without a control plane, on whatever an earlier one has left in dir.
+func servePrometheus(ctx context.Context, dir, listen string, interval time.Duration, targets []target) error {
+	begin := time.Now()
+	p, err := startPrometheus(dir, listen, interval, targets)
+	if err != nil {
+		return fmt.Errorf("prometheus: %w", err)
+	}
+	defer p.stop()
+	if err := json.NewEncoder(os.Stdout).Encode(Ready{Prometheus: p.url, Seconds: time.Since(begin).Seconds()}); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}
+
 // versions tells what this program is made of.
 func versions() map[string]string {
 	out := map[string]string{}
@@ -129,8 +151,8 @@ func versions() map[string]string {
 		return out
 	}
 	names := map[string]string{
-		"k8s.io/kubernetes": "kubernetes", "go.etcd.io/etcd/server/v3": "etcd", "sigs.k8s.io/kwok": "kwok",
-		"k8s.io/kube-state-metrics/v2": "kube-state-metrics", "github.com/prometheus/prometheus": "prometheus",
+		"k8s.io/kubernetes": "Kubernetes", "go.etcd.io/etcd/server/v3": "etcd", "sigs.k8s.io/kwok": "KWOK",
+		"k8s.io/kube-state-metrics/v2": "kube-state-metrics", "github.com/prometheus/prometheus": "Prometheus",
 	}
 	for _, m := range info.Deps {
 		if name, ok := names[m.Path]; ok {

@@ -42,8 +42,8 @@ type promServer struct {
 	server *http.Server
 }
 
-// startPrometheus reads targets every interval and serves what it read.
-func startPrometheus(dir string, interval time.Duration, targets []target) (*promServer, error) {
+// startPrometheus reads targets every interval and serves what it read, beside what is in dir from before.
+func startPrometheus(dir, addr string, interval time.Duration, targets []target) (*promServer, error) {
 	quiet, registry := slog.New(slog.DiscardHandler), prometheus.NewRegistry()
 	options := tsdb.DefaultOptions()
 	options.RetentionDuration = int64(24 * time.Hour / time.Millisecond)
@@ -62,7 +62,7 @@ func startPrometheus(dir string, interval time.Duration, targets []target) (*pro
 	if err := p.watch(quiet, interval, targets); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}

@@ -38,7 +38,7 @@ func (g *group) changeTo(slots int, ws []*runningWorker, meanwhile func()) {
 		}
 	}
 	g.publish(100, 2)
-	eventually(g.t, 20*time.Second, fmt.Sprintf("all settled at %d slots", slots), g.settled(ws...))
+	eventually(g.t, fmt.Sprintf("all settled at %d slots", slots), g.settled(ws...))
 }
 
 // TestTheNumberOfSlotsChangesUnderLoad doubles it, doubles that twice, and goes
@@ -46,12 +46,12 @@ func (g *group) changeTo(slots int, ws []*runningWorker, meanwhile func()) {
 // the server has the consumers of the last division only.
 func TestTheNumberOfSlotsChangesUnderLoad(t *testing.T) {
 	t.Parallel()
-	g := startGroup(t, 3*time.Millisecond, func(c *partition.Config) { c.Slots = 32 })
+	g := startGroup(t, embedded(t), 3*time.Millisecond, func(c *partition.Config) { c.Slots = 32 })
 	var ws []*runningWorker
 	for i := range 4 {
 		ws = append(ws, g.start(fmt.Sprint("w", i)))
 	}
-	eventually(t, 10*time.Second, "four workers settled", g.settled(ws...))
+	eventually(t, "four workers settled", g.settled(ws...))
 	for _, slots := range []int{64, 256, 32} {
 		g.changeTo(slots, ws, nil)
 		if v := ws[0].Status().SlotsOf; v != slots {
@@ -74,7 +74,7 @@ func TestTheNumberOfSlotsChangesUnderLoad(t *testing.T) {
 	}
 	g.cfg.Slots = 32
 	ws = append(ws, g.start("later"))
-	eventually(t, 10*time.Second, "five workers settled", g.settled(ws...))
+	eventually(t, "five workers settled", g.settled(ws...))
 	if info, err := s.Info(t.Context()); err != nil || info.State.Consumers != 32 {
 		t.Errorf("consumers %+v, %v, want 32", info.State, err)
 	}
@@ -83,12 +83,12 @@ func TestTheNumberOfSlotsChangesUnderLoad(t *testing.T) {
 // TestTheLeaderDiesWhileTheNumberOfSlotsChanges: the next one goes on with it.
 func TestTheLeaderDiesWhileTheNumberOfSlotsChanges(t *testing.T) {
 	t.Parallel()
-	g := startGroup(t, 3*time.Millisecond, nil)
+	g := startGroup(t, embedded(t), 3*time.Millisecond, nil)
 	var ws []*runningWorker
 	for i := range 4 {
 		ws = append(ws, g.start(fmt.Sprint("w", i)))
 	}
-	eventually(t, 10*time.Second, "four workers settled", g.settled(ws...))
+	eventually(t, "four workers settled", g.settled(ws...))
 	var leader *runningWorker
 	var others []*runningWorker
 	for _, w := range ws {
@@ -100,14 +100,14 @@ func TestTheLeaderDiesWhileTheNumberOfSlotsChanges(t *testing.T) {
 	}
 	nc := g.connect("observer")
 	g.changeTo(256, others, func() {
-		eventually(t, 10*time.Second, "the change under way", func() bool {
+		eventually(t, "the change under way", func() bool {
 			l, err := partition.ReadLayout(t.Context(), nc, g.cfg.Name)
 			return err == nil && l.Former == 64
 		})
 		leader.nc.Close() // as a kill does
 	})
 	// What the dead one had in hand may have been processed and not acknowledged.
-	eventually(t, 20*time.Second, "every message processed", func() bool {
+	eventually(t, "every message processed", func() bool {
 		g.rec.mu.Lock()
 		defer g.rec.mu.Unlock()
 		return len(g.rec.done) >= g.published()
@@ -121,7 +121,7 @@ func TestTheLeaderDiesWhileTheNumberOfSlotsChanges(t *testing.T) {
 
 func TestALayoutThatCantBeIsRefused(t *testing.T) {
 	t.Parallel()
-	g := startGroup(t, 0, nil)
+	g := startGroup(t, embedded(t), 0, nil)
 	nc := g.connect("operator")
 	err := partition.SetLayout(t.Context(), nc, g.cfg.Name, 100)
 	var refused *partition.LayoutError

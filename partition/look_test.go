@@ -37,11 +37,11 @@ func weighed(c *partition.Config) {
 // by slot.
 func TestForecastIsWhatTheLeaderPlans(t *testing.T) {
 	t.Parallel()
-	g := startGroup(t, time.Millisecond, weighed)
+	g := startGroup(t, embedded(t), time.Millisecond, weighed)
 	a, b := g.start("a"), g.start("b")
-	eventually(t, 10*time.Second, "two share", g.settled(a, b))
+	eventually(t, "two share", g.settled(a, b))
 	var before *partition.View
-	eventually(t, 10*time.Second, "the load is told", func() bool {
+	eventually(t, "the load is told", func() bool {
 		before = g.look(t)
 		return before.Load != nil && before.Map.Settled()
 	})
@@ -53,7 +53,7 @@ func TestForecastIsWhatTheLeaderPlans(t *testing.T) {
 		t.Fatalf("forecast %+v", f)
 	}
 	c := g.start("c")
-	eventually(t, 10*time.Second, "three share", g.settled(a, b, c))
+	eventually(t, "three share", g.settled(a, b, c))
 	after := g.look(t)
 	moved := map[int]string{}
 	for s := range before.Slots {
@@ -88,9 +88,9 @@ func TestForecastIsWhatTheLeaderPlans(t *testing.T) {
 // unkept when its worker goes.
 func TestPinsHold(t *testing.T) {
 	t.Parallel()
-	g := startGroup(t, time.Millisecond, nil)
+	g := startGroup(t, embedded(t), time.Millisecond, nil)
 	a, b, c := g.start("a"), g.start("b"), g.start("c")
-	eventually(t, 10*time.Second, "three share", g.settled(a, b, c))
+	eventually(t, "three share", g.settled(a, b, c))
 	v := g.look(t)
 	key := "a1:b1"
 	from := v.Key(key).Owner
@@ -110,9 +110,9 @@ func TestPinsHold(t *testing.T) {
 		r := v.Report()
 		return len(r.Pins) == 1 && r.Pins[0].Kept && v.Key(key).Owner == to && v.Key(key).Next == ""
 	}
-	eventually(t, 10*time.Second, "the pin is kept", kept)
+	eventually(t, "the pin is kept", kept)
 	leader.stop()
-	eventually(t, 10*time.Second, "another leads", func() bool {
+	eventually(t, "another leads", func() bool {
 		v := g.look(t)
 		return v.Leader != "" && ws[v.Leader] != leader && v.State() == partition.StateStable
 	})
@@ -120,7 +120,7 @@ func TestPinsHold(t *testing.T) {
 		t.Errorf("under another leader: %+v", g.look(t).Report().Pins)
 	}
 	ws[to].stop()
-	eventually(t, 10*time.Second, "the pin is not kept", func() bool {
+	eventually(t, "the pin is not kept", func() bool {
 		r := g.look(t).Report()
 		return !r.Pins[0].Kept && r.Pins[0].Why == "the worker is not there" && r.Pins[0].Owner != "" && r.Pins[0].Owner != to
 	})
@@ -138,7 +138,7 @@ func TestPinsHold(t *testing.T) {
 
 func TestPinsThatMeanNothingAreRefusedAltogether(t *testing.T) {
 	t.Parallel()
-	g := startGroup(t, time.Millisecond, nil)
+	g := startGroup(t, embedded(t), time.Millisecond, nil)
 	err := partition.AddPins(t.Context(), g.pub.Conn(), g.cfg.Name, partition.Pin{Slot: 64, Worker: "worker-0"}, partition.Pin{Slot: 3}, partition.Pin{Slot: 1, Worker: "worker-0"})
 	for _, want := range []string{"slot 64", "slot 3"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -154,10 +154,10 @@ func TestPinsThatMeanNothingAreRefusedAltogether(t *testing.T) {
 // follows gets those that come.
 func TestEventsAreKept(t *testing.T) {
 	t.Parallel()
-	g := startGroup(t, time.Millisecond, nil)
+	g := startGroup(t, embedded(t), time.Millisecond, nil)
 	begun := time.Now()
 	a, b := g.start("a"), g.start("b")
-	eventually(t, 10*time.Second, "two share", g.settled(a, b))
+	eventually(t, "two share", g.settled(a, b))
 	read := func(q partition.EventQuery) []partition.Event {
 		var out []partition.Event
 		if err := partition.ReadEvents(t.Context(), g.pub.Conn(), g.cfg.Name, q, func(e partition.Event) error { out = append(out, e); return nil }); err != nil {
@@ -165,7 +165,7 @@ func TestEventsAreKept(t *testing.T) {
 		}
 		return out
 	}
-	eventually(t, 10*time.Second, "a plan is kept", func() bool {
+	eventually(t, "a plan is kept", func() bool {
 		return len(read(partition.EventQuery{Kinds: []partition.EventKind{partition.EventPlanned}})) == 1
 	})
 	if joins := read(partition.EventQuery{Kinds: []partition.EventKind{partition.EventWorkerJoined}, Since: begun.Add(-time.Minute)}); len(joins) != 2 {
@@ -199,27 +199,27 @@ func TestEventsAreKept(t *testing.T) {
 // Who waits for a name is told, as long as it waits.
 func TestStandbysAreTold(t *testing.T) {
 	t.Parallel()
-	g := startGroup(t, time.Millisecond, nil)
+	g := startGroup(t, embedded(t), time.Millisecond, nil)
 	if err := partition.SetExpected(t.Context(), g.pub.Conn(), g.cfg.Name, 1); err != nil {
 		t.Fatal(err)
 	}
 	a := g.start("a")
-	eventually(t, 10*time.Second, "one has all", g.settled(a))
+	eventually(t, "one has all", g.settled(a))
 	g.cfg.Pod, g.cfg.Zone = "pod-b", "z2"
 	g.start("b")
-	eventually(t, 10*time.Second, "a standby answers", func() bool {
+	eventually(t, "a standby answers", func() bool {
 		s := g.look(t).Standbys
 		return len(s) == 1 && s[0].Pod == "pod-b" && s[0].Zone == "z2"
 	})
 	if err := partition.SetExpected(t.Context(), g.pub.Conn(), g.cfg.Name, 2); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 10*time.Second, "it is no standby any more", func() bool { v := g.look(t); return len(v.Standbys) == 0 && len(v.Members) == 2 })
+	eventually(t, "it is no standby any more", func() bool { v := g.look(t); return len(v.Standbys) == 0 && len(v.Members) == 2 })
 }
 
 func TestLookingAtNoGroupSaysSo(t *testing.T) {
 	t.Parallel()
-	g := startGroup(t, time.Millisecond, nil)
+	g := startGroup(t, embedded(t), time.Millisecond, nil)
 	_, err := partition.Look(t.Context(), g.pub.Conn(), "nobody")
 	if err == nil || !strings.Contains(err.Error(), "is there a group of this name") {
 		t.Errorf("%v", err)

@@ -101,8 +101,10 @@ func Provision(ctx context.Context, nc *nats.Conn, cfg Config) error {
 	if _, err := kv.Create(ctx, layoutKey, mustJSON(cfg.layoutValue())); err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
 		return fmt.Errorf("recording the layout in bucket %s: %w", cfg.bucketMap(), err)
 	}
-	_, err = checkLayout(ctx, kv, cfg)
-	return err
+	return caughtUp(ctx, func() error {
+		_, err := checkLayout(ctx, kv, cfg)
+		return err
+	})
 }
 
 func (c Config) layoutValue() layoutValue {

@@ -5,18 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/collect"
-	"github.com/muster-dev/muster/defender/sqlite"
+	"github.com/muster-dev/muster/defender/connect"
 )
 
 // CollectOptions say what Collect replays, and where to.
 type CollectOptions struct {
 	NATS     string // URL of the server
-	Store    string // SQLite file
+	Store    string // that the defenders use, too, by the names of package connect
 	Slots    int    // as provisioned, or to provision
 	Data     string // directory of trace CSV files; empty: generated traces
 	Seed     uint64 // of generated traces
@@ -37,7 +38,7 @@ func (o CollectOptions) Validate() error {
 
 // Collect replays traces as many chambers: blobs first, then the messages.
 func Collect(ctx context.Context, o CollectOptions) error {
-	if err := o.Validate(); err != nil {
+	if err := errors.Join(o.Validate(), connect.Check(o.Store, os.LookupEnv)); err != nil {
 		return &UsageError{err}
 	}
 	source, err := openSource(Options{Data: o.Data, Seed: o.Seed})
@@ -49,7 +50,7 @@ func Collect(ctx context.Context, o CollectOptions) error {
 		return &UsageError{fmt.Errorf("%w: start the server or give another URL with --nats", err)}
 	}
 	defer conn.Close()
-	store, err := sqlite.Open(ctx, sqlite.Config{Path: o.Store})
+	store, err := connect.Open(ctx, o.Store, os.LookupEnv)
 	if err != nil {
 		return &UsageError{err}
 	}

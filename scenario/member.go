@@ -28,7 +28,7 @@ import (
 
 	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/defender"
-	"github.com/muster-dev/muster/defender/sqlite"
+	"github.com/muster-dev/muster/defender/connect"
 	"github.com/muster-dev/muster/defender/uchart"
 	"github.com/muster-dev/muster/partition"
 )
@@ -37,7 +37,7 @@ import (
 // own.
 type DefenderOptions struct {
 	NATS     string        // URL of the server
-	Store    string        // SQLite file of the results
+	Store    string        // of the results, by the names of package connect
 	Slots    int           // as provisioned
 	Replicas int           // as provisioned; 0 is 1
 	Work     time.Duration // added to each context's processing
@@ -81,14 +81,14 @@ func (d *Defender) open(ctx context.Context, o DefenderOptions) error {
 	if err != nil {
 		return err
 	}
-	if d.conn, err = broker.Connect(o.NATS, "defender "+o.Pod); err != nil {
-		return err
-	}
 	if d.store == nil {
 		d.own = true
-		if d.store, err = sqlite.Open(ctx, sqlite.Config{Path: o.Store}); err != nil {
+		if d.store, err = connect.Open(ctx, o.Store, os.LookupEnv); err != nil {
 			return err
 		}
+	}
+	if d.conn, err = broker.Connect(o.NATS, "defender "+o.Pod); err != nil {
+		return err
 	}
 	metrics := defender.NewMetrics(nil)
 	c := defender.Config{Store: d.store, Conn: d.conn, Judge: judge, Work: o.Work, Logger: logger, Metrics: metrics, CacheBytes: o.CacheMiB << 20}

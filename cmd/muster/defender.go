@@ -15,6 +15,7 @@ import (
 
 	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/defender/connect"
 	"github.com/muster-dev/muster/defender/strategy"
 	"github.com/muster-dev/muster/defender/webhook"
 	"github.com/muster-dev/muster/scenario"
@@ -22,7 +23,7 @@ import (
 
 func newDefender() *cobra.Command {
 	cmd := &cobra.Command{Use: "defender", Short: "Fault detection for process chambers"}
-	cmd.AddCommand(newDefenderRun(), newDefenderAnalyze(), newDefenderCheck(), newDefenderSchema(), newDefenderDead(), newDefenderReset(), newDefenderAlarms())
+	cmd.AddCommand(newDefenderRun(), newDefenderAnalyze(), newDefenderCheck(), newDefenderSchema(), newDefenderDead(), newDefenderReset(), newDefenderAlarms(), newDefenderCreateSchema())
 	return cmd
 }
 
@@ -34,16 +35,17 @@ func newDefenderRun() *cobra.Command {
 		Use:   "run",
 		Short: "Run one defender until it is interrupted",
 		Long: "Run joins the defenders of a NATS server, takes its share of the chambers and\n" +
-			"processes their messages. On SIGTERM it hands over what it has and exits with 0.",
-		Example: "  muster defender run --nats nats://127.0.0.1:4222 --store /var/lib/muster/fdc.db --http 127.0.0.1:8081",
-		Args:    usage(cobra.NoArgs),
+			"processes their messages. On SIGTERM it hands over what it has and exits with 0." + cassandraHelp(),
+		Example: "  muster defender run --nats nats://127.0.0.1:4222 --store /var/lib/muster/fdc.db --http 127.0.0.1:8081\n" +
+			"  CASSANDRA_HOSTS=10.0.0.7,10.0.0.8 muster defender run --store cassandra",
+		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return runDefender(cmd, o, address, strategies, child)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.NATS, "nats", "nats://127.0.0.1:4222", "URL of the NATS server")
-	f.StringVar(&o.Store, "store", "fdc.db", "SQLite file of the results; that of the T-charts lies beside it")
+	f.StringVar(&o.Store, "store", "fdc.db", storeUsage)
 	f.IntVar(&o.Slots, "slots", 1280, "slots that the chambers are divided in, the same for all defenders")
 	f.IntVar(&o.Replicas, "replicas", 1, "replicas of stream, consumers and buckets: 1, or 3 or 5 on a cluster; the same for all defenders")
 	f.DurationVar(&o.Work, "work", 0, "time added to each message's processing")
@@ -71,12 +73,13 @@ func hostname() string {
 }
 
 func runDefender(cmd *cobra.Command, o scenario.DefenderOptions, address, strategies string, child bool) error {
-	if o.Slots < 1 || o.Work < 0 || o.CacheMiB < 1 || o.LeaveTimeout <= 0 {
-		return usageError(cmd, errors.Join(
-			unless(o.CacheMiB >= 1, fmt.Errorf("--cache-mib is %d: give at least 1", o.CacheMiB)),
-			unless(o.LeaveTimeout > 0, fmt.Errorf("--leave-timeout is %v: give more than 0s", o.LeaveTimeout)),
-			unless(o.Slots >= 1, fmt.Errorf("--slots is %d: give at least 1", o.Slots)),
-			unless(o.Work >= 0, fmt.Errorf("--work is %v: give 0s or more", o.Work))))
+	if err := errors.Join(
+		unless(o.CacheMiB >= 1, fmt.Errorf("--cache-mib is %d: give at least 1", o.CacheMiB)),
+		unless(o.LeaveTimeout > 0, fmt.Errorf("--leave-timeout is %v: give more than 0s", o.LeaveTimeout)),
+		unless(o.Slots >= 1, fmt.Errorf("--slots is %d: give at least 1", o.Slots)),
+		unless(o.Work >= 0, fmt.Errorf("--work is %v: give 0s or more", o.Work)),
+		connect.Check(o.Store, os.LookupEnv)); err != nil {
+		return usageError(cmd, err)
 	}
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"text/tabwriter"
 	"time"
@@ -11,7 +12,7 @@ import (
 
 	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/defender"
-	"github.com/muster-dev/muster/defender/sqlite"
+	"github.com/muster-dev/muster/defender/connect"
 )
 
 func newDefenderDead() *cobra.Command {
@@ -77,22 +78,22 @@ func newDefenderDeadRequeue() *cobra.Command {
 		Short: "Send dead letters again, with their attempts forgotten",
 		Long: "Requeue sends messages again and takes them off the dead letters. What a message\n" +
 			"led to is stored once, however often it is sent.",
-		Example: "  muster defender dead requeue 12 15 --store fdc.db\n  muster defender dead requeue --all",
+		Example: "  muster defender dead requeue 12 15 --store fdc.db\n  muster defender dead requeue --all\n  CASSANDRA_HOSTS=10.0.0.7 muster defender dead requeue --all --store cassandra",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			sequences, err := parseSequences(args, all)
-			if err != nil {
+			if err := errors.Join(err, connect.Check(store, os.LookupEnv)); err != nil {
 				return usageError(cmd, err)
 			}
+			st, err := connect.Open(cmd.Context(), store, os.LookupEnv)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = st.Close() }()
 			nc, err := broker.Connect(url, "muster defender dead")
 			if err != nil {
 				return err
 			}
 			defer nc.Close()
-			st, err := sqlite.Open(cmd.Context(), sqlite.Config{Path: store})
-			if err != nil {
-				return err
-			}
-			defer func() { _ = st.Close() }()
 			if all {
 				letters, err := defender.DeadLetters(cmd.Context(), nc, 0, 1<<20)
 				if err != nil {
@@ -116,7 +117,7 @@ func newDefenderDeadRequeue() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&url, "nats", "nats://127.0.0.1:4222", "URL of the NATS server")
-	f.StringVar(&store, "store", "fdc.db", "SQLite file of the defenders' results")
+	f.StringVar(&store, "store", "fdc.db", storeUsage)
 	f.BoolVar(&all, "all", false, "send all dead letters again")
 	return withUsageErrors(cmd)
 }

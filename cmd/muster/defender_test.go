@@ -24,19 +24,23 @@ func TestDefenderCommandsTellOfWrongUse(t *testing.T) {
 		args []string
 		want []string
 	}{
-		"faults of strategies": {[]string{"defender", "check", bad}, []string{"unknown field foo", "/version"}},
-		"run with them":        {[]string{"defender", "run", "--strategies", bad}, []string{"unknown field foo", "/version"}},
-		"analyze with them":    {[]string{"defender", "analyze", trace, "--strategies", bad}, []string{"unknown field foo"}},
-		"no files":             {[]string{"defender", "analyze"}, []string{"at least 1"}},
-		"a broken file":        {[]string{"defender", "analyze", trace}, []string{"bad.csv:1", "Step Number"}},
-		"an unknown output":    {[]string{"defender", "analyze", trace, "--output", "xml"}, []string{"table or json"}},
-		"no dead letters":      {[]string{"defender", "dead", "requeue"}, []string{"--all"}},
-		"no number":            {[]string{"defender", "dead", "requeue", "x", "0"}, []string{`"x"`, `"0"`}},
-		"a limit of 0":         {[]string{"defender", "dead", "list", "--limit", "0"}, []string{"--limit"}},
-		"alarms of no chamber": {[]string{"defender", "alarms", "list", "--chamber", "etch01", "--limit", "0"}, []string{"colon", "--limit"}},
-		"nobody acknowledges":  {[]string{"defender", "alarms", "ack", "etch01:a", "run 1", "--by", ""}, []string{"by is empty", "run 1"}},
-		"no room, no time":     {[]string{"defender", "run", "--cache-mib", "0", "--leave-timeout", "0s"}, []string{"--cache-mib", "--leave-timeout"}},
-		"no chamber":           {[]string{"defender", "reset", "etch01"}, []string{"colon"}},
+		"faults of strategies":   {[]string{"defender", "check", bad}, []string{"unknown field foo", "/version"}},
+		"run with them":          {[]string{"defender", "run", "--strategies", bad}, []string{"unknown field foo", "/version"}},
+		"analyze with them":      {[]string{"defender", "analyze", trace, "--strategies", bad}, []string{"unknown field foo"}},
+		"no files":               {[]string{"defender", "analyze"}, []string{"at least 1"}},
+		"a broken file":          {[]string{"defender", "analyze", trace}, []string{"bad.csv:1", "Step Number"}},
+		"an unknown output":      {[]string{"defender", "analyze", trace, "--output", "xml"}, []string{"table or json"}},
+		"no dead letters":        {[]string{"defender", "dead", "requeue"}, []string{"--all"}},
+		"no number":              {[]string{"defender", "dead", "requeue", "x", "0"}, []string{`"x"`, `"0"`}},
+		"a limit of 0":           {[]string{"defender", "dead", "list", "--limit", "0"}, []string{"--limit"}},
+		"alarms of no chamber":   {[]string{"defender", "alarms", "list", "--chamber", "etch01", "--limit", "0"}, []string{"colon", "--limit"}},
+		"nobody acknowledges":    {[]string{"defender", "alarms", "ack", "etch01:a", "run 1", "--by", ""}, []string{"by is empty", "run 1"}},
+		"no room, no time":       {[]string{"defender", "run", "--cache-mib", "0", "--leave-timeout", "0s"}, []string{"--cache-mib", "--leave-timeout"}},
+		"no chamber":             {[]string{"defender", "reset", "etch01"}, []string{"colon"}},
+		"no Cassandra to run on": {[]string{"defender", "run", "--store", "cassandra", "--slots", "0"}, []string{"CASSANDRA_HOSTS", "--slots is 0"}},
+		"nor to requeue on":      {[]string{"defender", "dead", "requeue", "x", "--store", "cassandra"}, []string{"CASSANDRA_HOSTS", `"x"`}},
+		"nor to create in":       {[]string{"defender", "create-schema", "--replicas", "0"}, []string{"CASSANDRA_HOSTS", "--replicas is 0"}},
+		"replicas said twice":    {[]string{"defender", "create-schema", "--print", "--replicas", "3", "--replication", "{}"}, []string{"leave --replicas out"}},
 	} {
 		var out, errs bytes.Buffer
 		if code := run(test.args, &out, &errs); code != exitUsage {
@@ -46,6 +50,23 @@ func TestDefenderCommandsTellOfWrongUse(t *testing.T) {
 			if !strings.Contains(errs.String(), want) {
 				t.Errorf("%s: the message has no %q:\n%s", name, want, errs.String())
 			}
+		}
+	}
+}
+
+func TestTheStatementsOfTheCassandraSchemaArePrintedWithoutAServer(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "{'class': 'NetworkTopologyStrategy', 'replication_factor': 3};"},
+		{[]string{"--replicas", "5"}, "'replication_factor': 5};"},
+		{[]string{"--replication", "{'class': 'SimpleStrategy', 'replication_factor': 1}"}, "WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};"},
+	} {
+		code, out, errs := muster(append([]string{"defender", "create-schema", "--print"}, c.args...)...)
+		if code != exitOK || !strings.HasPrefix(out, "CREATE KEYSPACE IF NOT EXISTS muster ") || !strings.Contains(out, c.want) || strings.Count(out, "CREATE TABLE IF NOT EXISTS muster.") != 4 {
+			t.Errorf("%v: exit code %d, %s\n%s", c.args, code, errs, out)
 		}
 	}
 }

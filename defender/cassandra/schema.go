@@ -41,30 +41,40 @@ CREATE TABLE IF NOT EXISTS alarmed (
 
 var keyspaceName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
 
-// CreateSchema creates the keyspace and the tables where they don't exist. replication is the keyspace's, as CQL has it, for example
-// {'class': 'NetworkTopologyStrategy', 'dc1': 3}. It needs the permission to create; [Open] doesn't.
+// Replication returns the replication of a keyspace with so many replicas in a datacenter or, if datacenter is "", in each that the
+// cluster has when the keyspace is created.
+func Replication(datacenter string, replicas int) string {
+	if datacenter == "" {
+		datacenter = "replication_factor"
+	}
+	return fmt.Sprintf("{'class': 'NetworkTopologyStrategy', '%s': %d}", strings.ReplaceAll(datacenter, "'", "''"), replicas)
+}
+
+// Schema returns the statements that create a keyspace and its tables where they don't exist, in their order. replication is the
+// keyspace's, as CQL has it: [Replication] returns the usual ones.
+func Schema(keyspace, replication string) []string {
+	out := []string{fmt.Sprintf("CREATE KEYSPACE IF NOT EXISTS %s WITH replication = %s", keyspace, replication)}
+	for statement := range strings.SplitSeq(strings.TrimSpace(tables), ";\n") {
+		statement = strings.TrimSuffix(strings.TrimSpace(statement), ";")
+		out = append(out, strings.Replace(statement, "IF NOT EXISTS ", "IF NOT EXISTS "+keyspace+".", 1))
+	}
+	return out
+}
+
+// CreateSchema creates what [Schema] returns. It needs the permission to create; [Open] doesn't.
 func CreateSchema(ctx context.Context, c Config, replication string) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	admin := c
-	admin.Keyspace = ""
-	session, err := admin.connect()
+	session, err := c.connectTo("")
 	if err != nil {
 		return err
 	}
 	defer session.Close()
-	err = session.Query(fmt.Sprintf("CREATE KEYSPACE IF NOT EXISTS %s WITH replication = %s", c.Keyspace, replication)).ExecContext(ctx)
-	if err != nil {
-		return fmt.Errorf("creating keyspace %s: %w", c.Keyspace, err)
-	}
-	for statement := range strings.SplitSeq(tables, ";\n") {
-		if strings.TrimSpace(statement) == "" {
-			continue
-		}
-		statement = strings.Replace(statement, "IF NOT EXISTS ", "IF NOT EXISTS "+c.Keyspace+".", 1)
+	for _, statement := range Schema(c.Keyspace, replication) {
 		if err := session.Query(statement).ExecContext(ctx); err != nil {
-			return fmt.Errorf("creating the tables of keyspace %s: %w", c.Keyspace, err)
+			first, _, _ := strings.Cut(statement, "\n")
+			return fmt.Errorf("creating the schema (%s): %w", strings.TrimSuffix(first, " ("), err)
 		}
 	}
 	return session.AwaitSchemaAgreement(ctx)

@@ -8,11 +8,14 @@ import (
 	"net"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	gocql "github.com/apache/cassandra-gocql-driver/v2"
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/cassandra"
@@ -339,17 +342,34 @@ func (g *gate) waitHeld(t *testing.T) {
 // TestOpeningWithoutASchemaOrAServerSaysWhatToDo checks the messages.
 func TestOpeningWithoutASchemaOrAServerSaysWhatToDo(t *testing.T) {
 	server := servers.Get(t, component.Cassandra())
-	for _, c := range []cassandra.Config{
-		{Hosts: []string{server.Addr}, Keyspace: "not_there"},
-		{Hosts: []string{"127.0.0.1:1"}, Keyspace: "muster", Timeout: time.Second},
-		{Hosts: []string{server.Addr}, Keyspace: "Drop Table"},
-		{Keyspace: "muster"},
+	half := fresh(t, server)
+	admin := gocql.NewCluster(server.Addr)
+	admin.Timeout = time.Minute
+	session, err := admin.CreateSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	if err := session.Query("DROP TABLE " + half.Keyspace + ".alarmed").ExecContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		config   cassandra.Config
+		noSchema bool
+		want     string
+	}{
+		{cassandra.Config{Hosts: []string{server.Addr}, Keyspace: "not_there", Timeout: time.Minute}, true, "keyspace not_there"},
+		{half, true, half.Keyspace + ".alarmed"},
+		{cassandra.Config{Hosts: []string{"127.0.0.1:1"}, Keyspace: "muster", Timeout: time.Second}, false, "127.0.0.1:1"},
+		{cassandra.Config{Hosts: []string{server.Addr}, Keyspace: "Drop Table"}, false, `"Drop Table"`},
+		{cassandra.Config{Keyspace: "muster"}, false, "no Cassandra host"},
 	} {
-		if s, err := cassandra.Open(t.Context(), c); err == nil {
+		s, err := cassandra.Open(t.Context(), c.config)
+		if err == nil {
 			_ = s.Close()
-			t.Errorf("%+v opens", c)
-		} else {
-			t.Log(err)
+			t.Errorf("%+v opens", c.config)
+		} else if errors.Is(err, cassandra.ErrNoSchema) != c.noSchema || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v", c.config, err)
 		}
 	}
 }

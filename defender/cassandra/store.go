@@ -12,6 +12,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -42,10 +43,10 @@ func (c Config) check() error {
 	return nil
 }
 
-// connect opens a session in the keyspace.
-func (c Config) connect() (*gocql.Session, error) {
+// connectTo opens a session in a keyspace, or in none if it is "".
+func (c Config) connectTo(keyspace string) (*gocql.Session, error) {
 	cluster := gocql.NewCluster(c.Hosts...)
-	cluster.Keyspace = c.Keyspace
+	cluster.Keyspace = keyspace
 	cluster.Timeout = cmp.Or(c.Timeout, 10*time.Second)
 	cluster.ConnectTimeout = cluster.Timeout
 	cluster.WriteTimeout = cluster.Timeout
@@ -65,7 +66,7 @@ func (c Config) connect() (*gocql.Session, error) {
 	}
 	session, err := cluster.CreateSession()
 	if err != nil {
-		return nil, fmt.Errorf("connecting to Cassandra at %v, keyspace %q: %w", c.Hosts, c.Keyspace, err)
+		return nil, fmt.Errorf("connecting to Cassandra at %s: %w; see whether CASSANDRA_HOSTS are up and can be reached from here", strings.Join(c.Hosts, ", "), err)
 	}
 	return session, nil
 }
@@ -82,6 +83,9 @@ type Store struct {
 
 var _ defender.Store = (*Store)(nil)
 
+// ErrNoSchema says that the keyspace or one of its tables is not there: [CreateSchema] has not been called.
+var ErrNoSchema = errors.New("the schema has not been created")
+
 // Open connects to the keyspace, whose tables [CreateSchema] has created.
 func Open(ctx context.Context, c Config) (*Store, error) {
 	if err := c.check(); err != nil {
@@ -90,17 +94,42 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	session, err := c.connect()
+	if err := c.checkKeyspace(ctx); err != nil {
+		return nil, err
+	}
+	session, err := c.connectTo(c.Keyspace)
 	if err != nil {
 		return nil, err
 	}
 	for _, table := range []string{"tcharts", "chamber_rows", "chambers", "alarmed"} {
-		if err := session.Query("SELECT * FROM " + table + " LIMIT 1").ExecContext(ctx); err != nil {
+		err := session.Query("SELECT * FROM " + table + " LIMIT 1").ExecContext(ctx)
+		if refused := gocql.RequestError(nil); errors.As(err, &refused) && refused.Code() == gocql.ErrCodeInvalid {
+			err = ErrNoSchema
+		}
+		if err != nil {
 			session.Close()
-			return nil, fmt.Errorf("table %s.%s can't be read (%w): create the schema", c.Keyspace, table, err)
+			return nil, fmt.Errorf("reading table %s.%s: %w", c.Keyspace, table, err)
 		}
 	}
 	return &Store{session: session, alarmed: map[string]bool{}}, nil
+}
+
+// checkKeyspace tells whether the keyspace is there: a session in one that isn't fails without saying why.
+func (c Config) checkKeyspace(ctx context.Context) error {
+	session, err := c.connectTo("")
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	var name string
+	err = session.Query("SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?", c.Keyspace).Consistency(gocql.LocalOne).ScanContext(ctx, &name)
+	if errors.Is(err, gocql.ErrNotFound) {
+		err = ErrNoSchema
+	}
+	if err != nil {
+		return fmt.Errorf("looking for keyspace %s: %w", c.Keyspace, err)
+	}
+	return nil
 }
 
 // Close implements [defender.Store].

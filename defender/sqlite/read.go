@@ -83,7 +83,7 @@ func (s *Store) Alarms(ctx context.Context, q defender.AlarmQuery) ([]defender.A
 	}
 	var alarms []defender.Alarm
 	err := s.results.rows(ctx, `SELECT chamber, context, recipe, product, lot, wafer, start_ns, end_ns, alarm_state, alarm_reason
-		FROM ucharts WHERE `+where+` ORDER BY end_ns DESC, context DESC LIMIT ?`, append(args, q.Limit), func(scan func(...any) error) error {
+		FROM ucharts WHERE `+where+` ORDER BY end_ns DESC, context DESC, chamber DESC LIMIT ?`, append(args, q.Limit), func(scan func(...any) error) error {
 		var r row
 		err := scan(&r.chamber, &r.context, &r.recipe, &r.product, &r.lot, &r.wafer, &r.start, &r.end, &r.alarmState, &r.alarmReason)
 		if err != nil {

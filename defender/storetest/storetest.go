@@ -51,6 +51,7 @@ func Run(t *testing.T, open func(t *testing.T) defender.Store) {
 		{"attempts are counted once each when racing", racingAttempts},
 		{"chambers are listed in order with the latest weight", chambers},
 		{"alarms are those of flagged contexts, newest first", alarms},
+		{"alarms that ended together have an order, too", alarmTies},
 		{"racing owners: after a newer fence nothing older is stored", racingOwners},
 		{"racing deliveries of one context store it once", racingDeliveries},
 		{"expired rows are deleted, others stay", expiry},
@@ -439,6 +440,28 @@ func alarms(t *testing.T, s defender.Store) {
 	wantIDs(t, query(defender.AlarmQuery{Limit: 100, Since: base.Add(6 * time.Second)}), everything[:4]...)
 	wantIDs(t, query(defender.AlarmQuery{Limit: 100, Chamber: chamber}), everything[1], everything[3], everything[5])
 	wantIDs(t, query(defender.AlarmQuery{Limit: 100, Chamber: chamber, Since: base.Add(6*time.Second + 1)}), everything[1])
+}
+
+// alarmTies commits contexts of the same ID that ended together in several chambers, in two orders: whatever the order of their commits,
+// they are listed by chamber, descending, and a limit cuts there.
+func alarmTies(t *testing.T, s defender.Store) {
+	names := []string{"a", "d", "b", "c"}
+	for i, order := range [][]string{names, {"c", "b", "a", "d"}} {
+		for _, name := range order {
+			commit(t, s, fence(1, 1), NewResult(defender.Chamber{Tool: "tool", Name: name}, "etch", i, uchart.Alarm))
+		}
+	}
+	found, err := s.Alarms(t.Context(), defender.AlarmQuery{Limit: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, a := range found {
+		got = append(got, a.Context.Chamber.Name+a.Context.ID[len(a.Context.ID)-1:])
+	}
+	if want := []string{"d1", "c1", "b1", "a1", "d0", "c0", "b0"}; !slices.Equal(got, want) {
+		t.Errorf("Alarms are %v, want %v", got, want)
+	}
 }
 
 // racingOwners lets owners with rising fences commit at once. Each notes in

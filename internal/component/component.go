@@ -54,14 +54,15 @@ func (c Component) Start(t testing.TB) *Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Stop)
-	s.mention(t)
+	s.showLogOf(t)
 	return s
 }
 
-// Fetch gets the component if it is not there yet and returns its folder, without starting anything. If it can't be had the test
-// is skipped or fails.
+// Fetch gets the component if it is not there yet and returns its folder, without starting anything. The test's log says that it
+// runs on it. If it can't be had the test is skipped or fails.
 func (c Component) Fetch(t testing.TB) string {
 	t.Helper()
+	Using(t, c.Name, c.Version)
 	dir, err := c.get(t.Context())
 	switch {
 	case err == nil:
@@ -182,7 +183,7 @@ func (p *Pool) Get(t testing.TB, c Component) *Server {
 		}
 		p.servers[c.key] = s
 	}
-	s.mention(t)
+	s.showLogOf(t)
 	return s
 }
 

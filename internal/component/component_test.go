@@ -113,7 +113,16 @@ func TestAComponentThatEndsBeforeItIsReadySaysWhatItPrinted(t *testing.T) {
 
 func TestAKilledComponentStartsAgainOnItsData(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
-	s := shell("echo ready nowhere; exec sleep 600").Start(t)
+	c := shell("echo ready nowhere; exec sleep 600")
+	dir, err := c.get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.run(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
 	s.Kill()
 	if !s.ended() {
 		t.Error("it is still there")

@@ -104,11 +104,11 @@ func Cassandra() Component {
 }
 
 func startCassandra(dir, work string) (invocation, error) {
-	cql, err := freePort()
+	cql, err := FreePort()
 	if err != nil {
 		return invocation{}, err
 	}
-	storage, err := freePort()
+	storage, err := FreePort()
 	if err != nil {
 		return invocation{}, err
 	}
@@ -181,9 +181,9 @@ truncate_request_timeout: 60s
 		filepath.Join(work, "saved_caches"), filepath.Join(work, "cdc"))
 }
 
-// freePort returns a port that nobody uses now, for a program that can't be told to take any. It is below those that the system hands
+// FreePort returns a port that nobody uses now, for a program that can't be told to take any. It is below those that the system hands
 // out, so that it is still free when the program gets to it.
-func freePort() (int, error) {
+func FreePort() (int, error) {
 	var listen net.ListenConfig
 	var last error
 	for range 100 {

@@ -133,10 +133,9 @@ func (s *Server) Log() string {
 	return tail(string(b), 4000)
 }
 
-// mention writes into the test's log what it runs on and, if the test fails, the end of the server's log.
-func (s *Server) mention(t testing.TB) {
+// showLogOf writes the end of the server's log into the test's if the test fails.
+func (s *Server) showLogOf(t testing.TB) {
 	t.Helper()
-	t.Logf("running on %s", s.Component)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the end of %s's log:\n%s", s.Name, s.Log())

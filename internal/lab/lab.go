@@ -13,11 +13,9 @@
 package lab
 
 import (
-	"bufio"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -26,8 +24,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 )
 
@@ -48,23 +44,24 @@ const (
 	ProcessOutside = "outside"
 )
 
+// Kubernetes is the version that the lab is made of, which a build from source must be told.
+const Kubernetes = "v1.36.3"
+
 const (
-	patience   = 3 * time.Minute // for the start, on a busy machine
-	courtesy   = 20 * time.Second
-	kubernetes = "v1.36.3" // of Kubernetes, which a build from source must be told
+	patience = 3 * time.Minute // for the start, on a busy machine
+	courtesy = 20 * time.Second
 )
 
 // Lab is a running laboratory.
 type Lab struct {
-	Kubeconfig string            // path; its user may do everything
-	Prometheus string            // URL of a Prometheus that reads kube-state-metrics every second
-	Seconds    float64           // that the start took
-	Versions   map[string]string // by component
+	Kubeconfig   string            // path; its user may do everything
+	StateMetrics string            // HOST:PORT of kube-state-metrics
+	Prometheus   string            // URL of a Prometheus that reads kube-state-metrics every second
+	Seconds      float64           // that the start took
+	Versions     map[string]string // by component
 
-	binary string
-	stdin  io.Closer
-	done   chan struct{} // closed when the process has ended
-	stop   func()
+	binary  string
+	process *process
 }
 
 // Options of a laboratory. The zero value works.
@@ -92,7 +89,7 @@ func Source() (string, error) {
 // Binary returns where the program for these sources and this version of Go is, or would be once built.
 func Binary(source string) (string, error) {
 	h := sha256.New()
-	h.Write(fmt.Appendln(nil, runtime.Version(), runtime.GOOS, runtime.GOARCH, kubernetes))
+	h.Write(fmt.Appendln(nil, runtime.Version(), runtime.GOOS, runtime.GOARCH, Kubernetes))
 	files, err := os.ReadDir(source)
 	if err != nil {
 		return "", err
@@ -134,7 +131,7 @@ func Build(ctx context.Context, output io.Writer) (string, error) {
 	}
 	unfinished := fmt.Sprintf("%s.%d", binary, os.Getpid()) // so that another build at the same time does no harm
 	defer func() { _ = os.Remove(unfinished) }()            // it is there only if something failed
-	flags := "-s -w -X k8s.io/component-base/version.gitVersion=" + kubernetes + " -X k8s.io/client-go/pkg/version.gitVersion=" + kubernetes
+	flags := "-s -w -X k8s.io/component-base/version.gitVersion=" + Kubernetes + " -X k8s.io/client-go/pkg/version.gitVersion=" + Kubernetes
 	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags", flags, "-o", unfinished, ".")
 	build.Dir, build.Stdout, build.Stderr = source, output, output
 	if err := build.Run(); err != nil {
@@ -162,59 +159,48 @@ func Built() (binary, reason string) {
 // Run starts a laboratory that writes below dir, an existing folder, and waits until it is up. Stop stops it; so does the end of this
 // process, however it ends.
 func Run(ctx context.Context, binary, dir string, o Options) (*Lab, error) {
-	args := []string{"serve", "--dir", dir}
+	l := &Lab{binary: binary}
+	p, err := start(ctx, binary, append([]string{"serve", "--dir", dir}, o.args()...), l)
+	if err != nil {
+		return nil, fmt.Errorf("starting the lab, see %s: %w", filepath.Join(dir, "lab.log"), err)
+	}
+	l.process = p
+	return l, nil
+}
+
+func (o Options) args() (args []string) {
 	for job, addr := range o.Scrape {
 		args = append(args, "--scrape", job+"="+addr)
 	}
-	cmd := exec.Command(binary, args...) //nolint:noctx // it is stopped by Stop, gently
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	var complaint strings.Builder
-	cmd.Stderr = &complaint
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("starting the lab: %w", err)
-	}
-	l := &Lab{binary: binary, stdin: stdin, done: make(chan struct{})}
-	line := make(chan []byte, 1)
-	go func() {
-		b, _ := bufio.NewReader(stdout).ReadBytes('\n')
-		line <- b
-		_, _ = io.Copy(io.Discard, stdout)
-		_ = cmd.Wait() // how it ended its complaint says
-		close(l.done)
-	}()
-	l.stop = sync.OnceFunc(func() {
-		_ = l.stdin.Close()
-		select {
-		case <-l.done:
-		case <-time.After(courtesy):
-			_ = cmd.Process.Signal(syscall.SIGKILL)
-			<-l.done
-		}
-	})
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	select {
-	case b := <-line:
-		if err := json.Unmarshal(b, l); err == nil {
-			return l, nil
-		}
-		l.stop()
-		return nil, fmt.Errorf("the lab did not come up, see %s: %s", filepath.Join(dir, "lab.log"), strings.TrimSpace(complaint.String()))
-	case <-ctx.Done():
-		l.stop()
-		return nil, fmt.Errorf("waiting for the lab, see %s: %w", filepath.Join(dir, "lab.log"), ctx.Err())
-	}
+	return args
 }
 
 // Stop stops the laboratory and waits for its end. It may be called more than once.
-func (l *Lab) Stop() { l.stop() }
+func (l *Lab) Stop() { l.process.stop() }
+
+// Prometheus is a Prometheus in a process of its own, beside the laboratory's, which can be killed alone.
+type Prometheus struct {
+	URL string // where it answers
+
+	process *process
+}
+
+// RunPrometheus starts a further Prometheus, which reads the targets of o and nothing else. It keeps what it reads in dir, an existing
+// folder, and goes on there if another one wrote to it before. listen is its HOST:PORT.
+func (l *Lab) RunPrometheus(ctx context.Context, dir, listen string, o Options) (*Prometheus, error) {
+	var ready struct{ Prometheus string }
+	p, err := start(ctx, l.binary, append([]string{"prometheus", "--dir", dir, "--listen", listen}, o.args()...), &ready)
+	if err != nil {
+		return nil, fmt.Errorf("starting a Prometheus at %s: %w", listen, err)
+	}
+	return &Prometheus{URL: ready.Prometheus, process: p}, nil
+}
+
+// Stop stops it and waits for its end. It may be called more than once.
+func (p *Prometheus) Stop() { p.process.stop() }
+
+// Kill ends it as a power cut would, and waits until it is gone.
+func (p *Prometheus) Kill() { p.process.kill() }
 
 // Kubectl runs kubectl, of the same version as the API, as a user who may do everything.
 func (l *Lab) Kubectl(ctx context.Context, args ...string) (string, error) {

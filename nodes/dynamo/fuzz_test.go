@@ -103,7 +103,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		it, ok := wireItem(raw, 0)
 		if !ok {
-			t.Skip()
+			return // no item, so nobody sends it
 		}
 		_ = isTooNew(it)
 		_, _ = size(it)

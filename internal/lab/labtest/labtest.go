@@ -3,9 +3,12 @@ package labtest
 
 import (
 	"context"
+	"maps"
 	"os"
+	"slices"
 	"testing"
 
+	"github.com/muster-dev/muster/internal/component"
 	"github.com/muster-dev/muster/internal/lab"
 )
 
@@ -13,6 +16,7 @@ import (
 // with MUSTER_REQUIRE=all in the environment, fails.
 func Start(t testing.TB, o lab.Options) *lab.Lab {
 	t.Helper()
+	component.Using(t, "Kubernetes", lab.Kubernetes)
 	binary, reason := lab.Built()
 	switch {
 	case reason == "":
@@ -26,7 +30,14 @@ func Start(t testing.TB, o lab.Options) *lab.Lab {
 		t.Fatal(err)
 	}
 	t.Cleanup(l.Stop)
-	t.Logf("lab: %v, up after %.1f s", l.Versions, l.Seconds)
+	for _, name := range slices.Sorted(maps.Keys(l.Versions)) {
+		if version := l.Versions[name]; name != "Kubernetes" {
+			component.Using(t, name, version)
+		} else if version != lab.Kubernetes {
+			t.Errorf("the lab is of Kubernetes %s, not %s: bring lab/go.mod and package lab together", version, lab.Kubernetes)
+		}
+	}
+	t.Logf("the lab was up after %.1f s", l.Seconds)
 	return l
 }
 
