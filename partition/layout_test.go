@@ -58,7 +58,7 @@ func TestTheNumberOfSlotsChangesUnderLoad(t *testing.T) {
 			t.Errorf("a worker says that there are %d slots, want %d", v, slots)
 		}
 	}
-	g.check()
+	g.check(0)
 	s, err := g.pub.Stream(t.Context(), g.cfg.Stream)
 	if err != nil {
 		t.Fatal(err)
