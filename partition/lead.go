@@ -105,6 +105,7 @@ type peerView struct {
 	suspectAt time.Time
 	seenAt    time.Time // when a renewal was last seen
 	fencing   bool
+	overdue   bool      // the fencing is since it was not renewed, not since it is unreachable
 	leavingAt time.Time // when it said so
 }
 
@@ -585,7 +586,7 @@ func (m *machine) expireDue() {
 		if p.fencing || p.Member == m.self || m.now.Before(m.overdue(p.seenAt)) {
 			continue
 		}
-		p.fencing, p.seenAt = true, m.now
+		p.fencing, p.overdue, p.seenAt = true, true, m.now
 		m.kv(kvEffect{purpose: forFencing, op: opDelete, bucket: m.cfg.bucketLeases(), key: p.ID, rev: p.rev})
 	}
 }
@@ -603,7 +604,7 @@ func (m *machine) fenceDue() {
 		if p.suspectAt.IsZero() || p.fencing || m.now.Before(p.suspectAt.Add(m.suspicionTime())) {
 			continue
 		}
-		p.fencing = true
+		p.fencing, p.overdue = true, false
 		m.kv(kvEffect{purpose: forFencing, op: opDelete, bucket: m.cfg.bucketLeases(), key: p.ID, rev: p.rev})
 	}
 }
@@ -614,7 +615,12 @@ func (m *machine) fenced(in kvInput) {
 		return // renewed meanwhile: it lives
 	}
 	p.fencing = false
-	if in.err != nil && !errors.Is(in.err, errNotFound) {
+	if p.overdue && errors.Is(in.err, errNotFound) {
+		// It has ended long ago, and the watch does not tell.
+		m.peerGone(p, "lease expired")
+		return
+	}
+	if in.err != nil {
 		if p.suspectAt.IsZero() && errors.Is(in.err, errConflict) {
 			m.watchLeases() // it has renewed, and the watch does not tell
 		}

@@ -48,13 +48,13 @@ type machine struct {
 
 	// Trust. The lease is ours until leaseStart + TTL - margin, and only while
 	// a proof of connection is younger than the grace.
-	leaseStart time.Time
-	proof      time.Time
-	pingDue    time.Time
-	trusted    bool
-	lapsed     time.Time     // when trust last ended
-	regained   time.Time     // when it last came back
-	lapse      time.Duration // how long it was away then
+	leaseStart  time.Time
+	proof       time.Time
+	pingDue     time.Time
+	trusted     bool
+	lapsed      time.Time // when trust last ended
+	regained    time.Time // when it last came back
+	shakenUntil time.Time // how long what was seen then may have the same cause
 
 	lead leadership
 	own  ownership
@@ -978,7 +978,11 @@ func (m *machine) checkTrust() {
 		m.trusted = true
 		m.do(resumeEffect{})
 		if !m.lapsed.IsZero() {
-			m.regained, m.lapse = m.now, m.now.Sub(m.lapsed)
+			m.regained = m.now
+			if m.now.Sub(m.lapsed) > m.cfg.LeaseTTL/3 || m.now.Before(m.shakenUntil) {
+				// A short lapse soon after a long one has the same cause.
+				m.shakenUntil = m.now.Add(m.cfg.LeaseTTL)
+			}
 			m.emit(Event{Kind: EventTrustRegained, Duration: m.now.Sub(m.lapsed)})
 		}
 	}

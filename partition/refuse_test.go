@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -155,4 +156,35 @@ func FuzzDecodeRecord(f *testing.F) {
 			t.Errorf("%d bytes of %s are read", len(data), record)
 		}
 	})
+}
+
+// TestAShortLapseSoonAfterALongOneHasTheSameCause: servers that have just been
+// restarted may fail once more, and those whose leases ended meanwhile are still
+// waited for.
+func TestAShortLapseSoonAfterALongOneHasTheSameCause(t *testing.T) {
+	t.Parallel()
+	m := newMachine(Config{Name: "w"}.resolve(), "i")
+	m.stage, m.now = stageMember, time.Unix(1000, 0)
+	lapse := func(d time.Duration) {
+		m.trusted, m.lapsed = false, m.now
+		m.now = m.now.Add(d)
+		m.leaseStart, m.proof = m.now, m.now
+		m.checkTrust()
+		if !m.trusted {
+			t.Fatalf("no trust after %v", d)
+		}
+	}
+	if lapse(300 * time.Millisecond); m.shaken() {
+		t.Error("shaken by a short lapse")
+	}
+	if lapse(5 * time.Second); !m.shaken() {
+		t.Error("not shaken by a long one")
+	}
+	m.now = m.now.Add(time.Second)
+	if lapse(300 * time.Millisecond); !m.shaken() {
+		t.Error("a short one ends what the long one began")
+	}
+	if m.now = m.now.Add(m.cfg.LeaseTTL); m.shaken() {
+		t.Error("shaken for ever")
+	}
 }

@@ -122,7 +122,7 @@ func (m *machine) miss(w Member, lease leaseValue, many bool) {
 // while until a moment ago. What it saw then, others' leases expiring, comes from
 // the same cause.
 func (m *machine) shaken() bool {
-	return !m.trusted || m.lapse > m.cfg.LeaseTTL/3 && m.now.Before(m.regained.Add(m.cfg.LeaseTTL))
+	return !m.trusted || m.now.Before(m.shakenUntil)
 }
 
 // missingAtSync notes who of the map is not there when a leader begins. If that

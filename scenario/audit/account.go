@@ -238,6 +238,9 @@ func (a *Account) judgeRuns(e evidence, known map[uint64]Published) {
 	}
 }
 
+// signalTime is how long a process may go on after a signal to stop was sent.
+const signalTime = 500 * time.Millisecond
+
 // ended returns when a run was over, and what a process that was stopped in the
 // middle of it still did when it was resumed: nothing goes on in one that is
 // stopped, and the first thing it learns is that it is not the owner any more.
@@ -250,8 +253,14 @@ func ended(r run, e evidence) (at, tailFrom, tailTo time.Time) {
 		}
 	}
 	for _, f := range e.freezes {
-		if f.Deposed && f.Record == r.record && !r.start.After(f.Stopped) && at.After(f.Stopped) {
-			return f.Stopped, f.Resumed, at
+		// A signal takes its time: what was begun shortly after it was sent was
+		// begun before it took effect.
+		if f.Deposed && f.Record == r.record && r.start.Before(f.Stopped.Add(signalTime)) && at.After(f.Stopped) {
+			stopped := f.Stopped
+			if r.start.After(stopped) {
+				stopped = r.start
+			}
+			return stopped, f.Resumed, at
 		}
 	}
 	return at, time.Time{}, time.Time{}

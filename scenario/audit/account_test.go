@@ -112,6 +112,10 @@ func TestAZombiesTailIsNoConcurrency(t *testing.T) {
 	if !a.Clean() || a.ZombieTails != 1 || a.ZombieTail != 10*time.Millisecond {
 		t.Errorf("%d tails, the longest %v; faults: %s", a.ZombieTails, a.ZombieTail, strings.Join(a.Faults, "; "))
 	}
+	e.freezes[0].Stopped = at(109) // the signal was sent a moment before the message began
+	if a := account(e); !a.Clean() {
+		t.Errorf("begun between signal and stop: %s", strings.Join(a.Faults, "; "))
+	}
 	e.freezes[0].Deposed = false
 	if a := account(e); a.Concurrent == 0 {
 		t.Error("of one that was not deposed it is none, either")

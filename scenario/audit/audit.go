@@ -190,7 +190,7 @@ func (a *Auditor) each(ctx context.Context, stream string, f func(jetstream.Msg)
 		case next > before:
 			tries = 0
 		case tries == readTries:
-			return fmt.Errorf("messages from %d of %d of stream %s are not delivered: %v", next, last, stream, err)
+			return errors.Join(fmt.Errorf("messages from %d of %d of stream %s are not delivered", next, last, stream), err)
 		default:
 			tries++
 			time.Sleep(500 * time.Millisecond)
@@ -293,7 +293,8 @@ func readRecord(path string) (runs []run, err error) {
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	open := map[uint64]int{}
-	for s := bufio.NewScanner(f); s.Scan(); {
+	s := bufio.NewScanner(f)
+	for s.Scan() {
 		w := strings.Fields(s.Text())
 		if len(w) < 7 {
 			continue
@@ -312,5 +313,5 @@ func readRecord(path string) (runs []run, err error) {
 			delete(open, seq)
 		}
 	}
-	return runs, nil
+	return runs, s.Err()
 }
