@@ -90,7 +90,7 @@ func (s *session) relayout(ctx context.Context, to int) (relayout, error) {
 			s.traffic.press(ch)
 		}
 	}
-	if err := s.wait(ctx, time.Minute, "messages in work in the slots", func() bool { return s.traffic.forced.Load() >= want }); err != nil {
+	if err := s.wait(ctx, 3*time.Minute, "messages in work in the slots", func() bool { return s.traffic.forced.Load() >= want }); err != nil {
 		return c, err
 	}
 	pressure, release := context.WithCancel(ctx)
