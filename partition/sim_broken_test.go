@@ -96,6 +96,10 @@ func pretendEpoch(w *simWorker, in input) input {
 		a.Epoch = w.m.lead.epoch
 		kv.gotValue = a.encode()
 	}
+	if w.m.cur != nil {
+		w.m.cur = w.m.cur.clone()
+		w.m.cur.Epoch = w.m.lead.epoch
+	}
 	return kv
 }
 

@@ -284,10 +284,11 @@ func story(seed uint64, broken simBreakage, most int) string {
 	s := newSim(seed, true)
 	s.broken = broken
 	s.simulate()
-	if len(s.trace) > most {
-		s.trace = s.trace[len(s.trace)-most:]
-	}
-	return strings.Join(s.trace, "\n")
+	return s.lastSteps(most)
+}
+
+func (s *sim) lastSteps(most int) string {
+	return strings.Join(s.trace[max(0, len(s.trace)-most):], "\n")
 }
 
 func TestSimulation(t *testing.T) {
