@@ -31,7 +31,7 @@ func (s *sim) follower() *simWorker {
 }
 
 // changeLayout has five workers change from one number of slots to another under
-// load, with a fault when so many map writes of the change are done.
+// load, with a fault a moment after the change has begun.
 func changeLayout(seed uint64, from, to int, fault layoutFault, broken simBreakage) (*simViolation, *sim) {
 	s := newSim(seed, false)
 	s.resize(8)
@@ -49,7 +49,8 @@ func changeLayout(seed uint64, from, to int, fault layoutFault, broken simBreaka
 	s.run(20*time.Second, func() bool { return s.now > 8*time.Second && s.atSlots(from) })
 	s.setLayout(to)
 	s.run(s.now+20*time.Second, func() bool { return s.check.current.Former != nil })
-	s.run(s.now+s.between(0, 80*time.Millisecond), nil)
+	s.run(s.now+s.between(0, 60*time.Millisecond), nil)
+	s.struck = s.check.current.Former != nil
 	fault(s)
 	s.run(max(s.now, 41*time.Second), nil)
 	s.quiet = true
@@ -71,8 +72,9 @@ func TestASimulatedChangeOfTheLayout(t *testing.T) {
 	for name, fault := range layoutFaults {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			runs, struck := 0, 0
 			for _, n := range [][2]int{{8, 16}, {8, 32}, {16, 8}, {32, 16}} {
-				for seed := uint64(1); seed <= 12; seed++ {
+				for seed := uint64(1); seed <= layoutSeeds; seed++ {
 					v, s := changeLayout(seed, n[0], n[1], fault, simBreakage{})
 					if v != nil {
 						t.Fatalf("seed %d, %d to %d slots: %s: %s", seed, n[0], n[1], v.name, v.text)
@@ -80,7 +82,14 @@ func TestASimulatedChangeOfTheLayout(t *testing.T) {
 					if s.check.relaid == 0 || s.check.total < 100 {
 						t.Fatalf("seed %d: %d changes, %d messages", seed, s.check.relaid, s.check.total)
 					}
+					runs++
+					if s.struck {
+						struck++
+					}
 				}
+			}
+			if struck < runs/2 {
+				t.Errorf("the fault struck in the middle of %d of %d changes", struck, runs)
 			}
 		})
 	}

@@ -57,7 +57,7 @@ type scriptPlayer struct {
 // Lines that begin with "#" are comments, with "> " commands; others are output.
 func playScript(t *testing.T, text string) string {
 	s := newSim(1, false)
-	s.cfg.Slots, s.fine, s.cfg.Replicas = 6, 6, 1
+	s.cfg.Slots, s.fine, s.cfg.Replicas = 6, 12, 1
 	s.cfg.SuspicionGrace, s.cfg.SuspicionMargin, s.cfg.AckWait = 500*time.Millisecond, 150*time.Millisecond, 10*time.Second
 	s.cfg.HeartbeatInterval, s.cfg.LeaseTTL, s.cfg.LeaseMargin = time.Second, 3*time.Second, 750*time.Millisecond
 	s.cfg.ColdWindow, s.cfg.PlannedWindow = 3*time.Second, 2*time.Second
@@ -105,6 +105,9 @@ func (p *scriptPlayer) command(words []string) {
 	case "expect":
 		n, _ := strconv.Atoi(arg)
 		s.expect(n)
+	case "layout":
+		n, _ := strconv.Atoi(arg)
+		s.setLayout(n)
 	case "crash":
 		p.worker(arg).crash()
 	case "leave":
@@ -199,6 +202,8 @@ func (p *scriptPlayer) saw(w *simWorker, e Event) {
 		what = fmt.Sprintf("version %d", e.Version)
 	case EventSlotAcquired:
 		what = fmt.Sprintf("%d %s", e.Slot, e.Reason)
+	case EventLayout:
+		what = fmt.Sprintf("%d to %d slots", e.Before, e.After)
 	case EventTakenOver:
 		what = fmt.Sprintf("%d for %s", e.Slot, e.Peer)
 	default:

@@ -58,9 +58,10 @@ type sim struct {
 	check   *simChecker
 	quiet   bool // faults have stopped
 	pins    map[int]Pin
-	desired int // workers that there should be; 0: nobody says
-	fine    int // the most slots that the run may have
-	wanted  int // slots that were asked for last; 0: nobody asked
+	desired int  // workers that there should be; 0: nobody says
+	fine    int  // the most slots that the run may have
+	wanted  int  // slots that were asked for last; 0: nobody asked
+	struck  bool // a fault came in the middle of a change of that
 	observe func(*simWorker, Event)
 
 	tracing bool
