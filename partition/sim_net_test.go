@@ -58,7 +58,8 @@ type sim struct {
 	check   *simChecker
 	quiet   bool // faults have stopped
 	pins    map[int]Pin
-	desired int // workers that there should be; 0: nobody says
+	weights []uint64 // of the slots; nil: all weigh the same
+	desired int      // workers that there should be; 0: nobody says
 	observe func(*simWorker, Event)
 
 	tracing bool

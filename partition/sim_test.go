@@ -226,6 +226,10 @@ func (s *sim) simulate() *simViolation {
 		s.broken.faults(&s.faults)
 	}
 	stormy := s.between(8*time.Second, 30*time.Second)
+	if !s.broken.unsteered {
+		s.swingWeights(stormy)
+		s.operatePins(stormy)
+	}
 	if s.desired > 0 {
 		s.expect(s.desired)
 	}
@@ -234,7 +238,6 @@ func (s *sim) simulate() *simViolation {
 	}
 	s.after(time.Second, func() { s.publish(stormy) })
 	s.after(s.between(0, 6*time.Second), func() { s.disturb(stormy, s.between(200*time.Millisecond, 4*time.Second)) })
-	s.operatePins(stormy)
 	s.run(stormy, nil)
 	s.calm()
 	// Those that leave yet, or whose leases have yet to expire, change the map
@@ -272,7 +275,7 @@ func TestSimulation(t *testing.T) {
 		}
 		return
 	}
-	var steps, messages, plans, failed int
+	var steps, messages, plans, tuned, failed int
 	for seed := *simFirst; seed < *simFirst+uint64(*simSeeds); seed++ {
 		s := newSim(seed, false)
 		if v := s.simulate(); v != nil {
@@ -284,6 +287,7 @@ func TestSimulation(t *testing.T) {
 		steps += s.steps
 		messages += s.check.total
 		plans += s.check.redone
+		tuned += s.check.tuned
 	}
-	t.Logf("%d seeds: %d events, %d messages, %d plans", *simSeeds, steps, messages, plans)
+	t.Logf("%d seeds: %d events, %d messages, %d plans, %d of them for weights alone", *simSeeds, steps, messages, plans, tuned)
 }
