@@ -233,7 +233,8 @@ func (t *run) uncordonAbandoned(ctx context.Context, s *survey) error {
 		return nil
 	}
 	for _, w := range s.workers {
-		if w.Node == nil {
+		// The node of a machine that has ended stays closed to pods until it is deleted: it may count as Ready for a while.
+		if w.Node == nil || !w.Instance.Alive() {
 			continue
 		}
 		for _, claim := range w.Node.Claims {

@@ -39,10 +39,11 @@ type Options struct {
 	Verbose   bool          // debug lines in the defenders' logs
 	Case      string        // variant of a scenario
 	Kills     int           // of scenario crash
+	Lab       bool          // pods run on a real control plane
 	Out       io.Writer     // progress, timeline and table
 
 	ownBroker bool // the one server must be killed: with Processes it has its own
-	onSite    bool // the defenders run as pods on simulated nodes
+	onSite    bool // the defenders run as pods on nodes of a site
 }
 
 // resolve fills in what zero stands for.
@@ -233,28 +234,17 @@ func (c *cluster) makeDir() error {
 func (c *cluster) add(ctx context.Context, n int) ([]*member, error) {
 	var added []*member
 	for range n {
-		c.mu.Lock()
-		at := c.started
-		c.started++
-		c.mu.Unlock()
-		start := c.startLocal
-		if c.o.Processes {
-			start = c.startProcess
-		}
-		m, err := start(ctx, c.memberOptions(at))
+		m, err := c.launch(ctx, "", "")
 		if err != nil {
 			return added, err
 		}
-		c.mu.Lock()
-		c.members = append(c.members, m)
-		c.mu.Unlock()
 		added = append(added, m)
 	}
 	return added, nil
 }
 
-// addOn starts a defender in a pod on a node.
-func (c *cluster) addOn(pod, node string) (*member, error) {
+// launch starts a defender, in a pod on a node if they are named.
+func (c *cluster) launch(ctx context.Context, pod, node string) (*member, error) {
 	c.mu.Lock()
 	at := c.started
 	c.started++
@@ -265,7 +255,7 @@ func (c *cluster) addOn(pod, node string) (*member, error) {
 	if c.o.Processes {
 		start = c.startProcess
 	}
-	m, err := start(context.Background(), o)
+	m, err := start(ctx, o)
 	if err != nil {
 		return nil, err
 	}

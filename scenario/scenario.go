@@ -69,6 +69,17 @@ func DescribeCases() string {
 	return strings.Join(all, "; ")
 }
 
+// OnNodes returns the names of the scenarios whose defenders run as pods on nodes.
+func OnNodes() []string {
+	return slices.DeleteFunc(Names(), func(name string) bool {
+		var o Options
+		if set := scripts[name].set; set != nil {
+			set(&o)
+		}
+		return !o.onSite
+	})
+}
+
 // UsageError is an error that the caller's options cause.
 type UsageError struct{ Err error }
 
@@ -135,6 +146,9 @@ func CheckOptions(name string, o Options) error {
 	if err := o.Validate(); err != nil {
 		return &UsageError{err}
 	}
+	if sites := OnNodes(); o.Lab && !slices.Contains(sites, name) {
+		return badUsage("--lab: scenario %s has no nodes: play %s with it", name, strings.Join(sites, " or "))
+	}
 	if o.Case == "one-server" && o.Servers < 3 {
 		return badUsage("--case one-server needs others that go on: give --servers 3 --replicas 3")
 	}
@@ -185,6 +199,7 @@ func Up(ctx context.Context, o Options) error {
 	if err := o.Validate(); err != nil {
 		return &UsageError{err}
 	}
+	onSite(&o)
 	s := &session{o: o, report: newReport("", ""), out: o.Out}
 	c, err := startCluster(ctx, o, s.tellEvent)
 	if err != nil {
@@ -193,6 +208,9 @@ func Up(ctx context.Context, o Options) error {
 	s.cluster = c
 	err = s.up(ctx)
 	s.say("Stopping")
+	if t := s.site.Load(); t != nil {
+		err = errors.Join(err, t.close())
+	}
 	err = errors.Join(err, c.close())
 	s.say("All stopped")
 	return err
@@ -200,7 +218,11 @@ func Up(ctx context.Context, o Options) error {
 
 func (s *session) up(ctx context.Context) error {
 	s.say("Broker at %s, everything kept in %s", s.brokers.url, s.dir)
-	if err := s.begin(ctx); err != nil {
+	t, err := openSite(ctx, s, zonesFor(s.o.Defenders), true, 2*siteBoot)
+	if err != nil {
+		return ignoreEnd(ctx, err)
+	}
+	if _, err := t.start(ctx, s.o.Defenders); err != nil {
 		return ignoreEnd(ctx, err)
 	}
 	s.say("Processing at %d messages/s; interrupt (Ctrl-C) to stop", s.o.Rate)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/muster-dev/muster/console"
@@ -13,7 +14,6 @@ import (
 	"github.com/muster-dev/muster/nodes/sim"
 	"github.com/muster-dev/muster/nodes/sim/region"
 	"github.com/muster-dev/muster/nodes/workers"
-	"github.com/muster-dev/muster/partition"
 )
 
 // What a site's nodes take: ten defenders of 200m on two cores.
@@ -24,16 +24,18 @@ const (
 	siteTick         = 500 * time.Millisecond
 )
 
-// site is a simulated region whose nodes the defenders run on, with the node plane that looks after it: a pod that becomes Running is
-// a real defender that is started, and one that is evicted is a real defender that is told to stop.
+// site is a region whose nodes the defenders run on, with the node plane that looks after it: a pod that becomes Running is a real
+// defender that is started, and one that is evicted is a real defender that is told to stop.
 type site struct {
 	s      *session
 	region *region.Region
-	deploy *sim.Deployment
+	ground ground
+	deploy deployment
 	plane  nodes.Config
 	rec    *nodes.Reconciler
 
 	stop    context.CancelFunc
+	closing atomic.Bool
 	running sync.WaitGroup
 	errs    chan error
 
@@ -52,55 +54,69 @@ type podProcess struct {
 	killed sync.Once
 	left   int       // slots that it had when it was told to stop
 	told   time.Time // when that was; zero: it was not
+	cut    bool      // it still ran when it was killed
 }
 
 // sitePolicy has times short enough to be waited for.
-func sitePolicy(pendingUp time.Duration) nodes.Policy {
+func sitePolicy(workers int, pendingUp time.Duration) nodes.Policy {
 	p := nodes.DefaultPolicy()
 	p.Cluster = "fab"
 	p.PendingUpFor, p.CPUUpFor, p.IdleDownFor = pendingUp, 10*time.Second, 4*time.Second
 	p.CooldownUp, p.CooldownDown = 2*time.Second, 2*time.Second
 	p.CPUUp, p.CPUDown = 0.95, 0.30
-	p.MinWorkers, p.MaxWorkers, p.PodsPerNode = 3, 8, defendersPerNode
+	p.MinWorkers, p.MaxWorkers, p.PodsPerNode = min(workers, 3), workers+5, defendersPerNode
 	p.JoinTimeout, p.DrainTimeout, p.ScaleDownStuck = 2*time.Minute, 90*time.Second, 200*time.Second
 	return p
 }
 
-// openSite starts a region with workers in two zones, a deployment of defenders without pods, and the node plane.
-func openSite(s *session, zones []string, handOver bool, pendingUp time.Duration) (*site, error) {
-	r, err := region.Start(region.Options{Sim: sim.Options{Policy: sitePolicy(pendingUp), Workers: zones, Boot: siteBoot, Visible: time.Second}, Dir: s.dir, Scrape: time.Second})
+// openSite starts a region with workers in two zones, a deployment of defenders without pods, and the node plane. The session closes it.
+func openSite(ctx context.Context, s *session, zones []string, handOver bool, pendingUp time.Duration) (*site, error) {
+	r, err := region.Start(region.Options{Sim: sim.Options{Policy: sitePolicy(len(zones), pendingUp), Workers: zones, Boot: siteBoot, Visible: time.Second}, Dir: s.dir, Scrape: time.Second})
 	if err != nil {
 		return nil, err
 	}
-	t := &site{s: s, region: r, pods: map[string]*podProcess{}, errs: make(chan error, 2)}
-	if t.plane, err = r.Config(context.Background()); err != nil {
+	t := &site{s: s, region: r, stop: func() {}, pods: map[string]*podProcess{}, errs: make(chan error, 2)}
+	if t.ground, err = openGround(ctx, s, r); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
-	t.plane.Journal = told{t.plane.Journal, t.journaled}
-	if handOver {
-		t.plane.WorkerPlane = workers.New(s.conn, defender.Group)
+	if err := t.open(ctx, handOver); err != nil {
+		return nil, errors.Join(err, t.close())
 	}
-	if t.rec, err = nodes.New(t.plane); err != nil {
-		return nil, errors.Join(err, r.Close())
-	}
-	r.World.SetLoad(0.6)
-	t.deploy = r.World.Deploy(sim.PodSpec{Name: "fdc-system/defender", MilliCPU: defenderMilliCPU, Memory: 256 << 20}, t.startPod)
-	ctx, cancel := context.WithCancel(context.Background())
-	t.stop = cancel
-	t.running.Go(func() {
-		if err := t.deploy.Run(ctx); err != nil {
-			t.errs <- err
-		}
-	})
-	t.running.Go(func() { t.tick(ctx) })
 	s.site.Store(t)
 	return t, nil
 }
 
+func (t *site) open(ctx context.Context, handOver bool) (err error) {
+	if t.plane, err = t.ground.plane(ctx); err != nil {
+		return err
+	}
+	t.plane.Journal = told{t.plane.Journal, t.journaled}
+	if handOver {
+		t.plane.WorkerPlane = workers.New(t.s.conn, defender.Group)
+	}
+	if t.rec, err = nodes.New(t.plane); err != nil {
+		return err
+	}
+	t.ground.setLoad(0.6)
+	if t.deploy, err = t.ground.deploy(ctx, t.startPod); err != nil {
+		return err
+	}
+	running, cancel := context.WithCancel(context.Background())
+	t.stop = cancel
+	t.running.Go(func() {
+		if err := t.deploy.Run(running); err != nil {
+			t.errs <- err
+		}
+	})
+	t.running.Go(func() { t.tick(running) })
+	return nil
+}
+
 func (t *site) close() error {
+	t.closing.Store(true)
 	t.stop()
 	t.running.Wait()
-	return t.region.Close()
+	return errors.Join(t.ground.close(), t.region.Close())
 }
 
 // told passes events on when they are journaled.
@@ -145,6 +161,9 @@ func (t *site) journaled(e nodes.Event) {
 	case "decision", "lease.held", "scaleUp.waiting":
 		return
 	case "error":
+		if t.closing.Load() {
+			return // a tick that was broken off
+		}
 		t.s.say("node plane: %s", e.Message)
 	default:
 		t.s.say("node plane: %s %s %s", e.Kind, e.Instance, e.Message)
@@ -156,7 +175,7 @@ func (t *site) journaled(e nodes.Event) {
 
 // startPod starts the defender of a pod.
 func (t *site) startPod(run sim.PodRun) (sim.Process, error) {
-	m, err := t.s.addOn(run.Pod, run.Node)
+	m, err := t.s.launch(context.Background(), run.Pod, run.Node)
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +200,16 @@ func (p *podProcess) Stop() {
 // Kill ends the defender as its machine ends.
 func (p *podProcess) Kill() {
 	p.once.Do(func() {}) // too late for a SIGTERM
-	p.killed.Do(func() { p.site.s.killMember(p.member) })
+	p.killed.Do(func() {
+		select {
+		case <-p.done:
+		default:
+			p.site.mu.Lock()
+			p.cut = true
+			p.site.mu.Unlock()
+		}
+		p.site.s.killMember(p.member)
+	})
 }
 
 func (p *podProcess) Done() <-chan struct{} { return p.done }
@@ -195,12 +223,6 @@ func (p *podProcess) slots() int {
 	return int(metric(f, "defender_assigned_slots"))
 }
 
-// scale sets the number of replicas, as kubectl scale does, and lets the defenders know it, as the one who watches the Deployment does.
-func (t *site) scale(ctx context.Context, n int) error {
-	t.deploy.Scale(n)
-	return partition.SetExpected(ctx, t.s.conn, defender.Group, n)
-}
-
 // wait waits for something of the site and fails early if a pod can't be started.
 func (t *site) wait(ctx context.Context, within time.Duration, what string, ok func() bool) error {
 	select {
@@ -212,7 +234,7 @@ func (t *site) wait(ctx context.Context, within time.Duration, what string, ok f
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		d := t.latest.Decision
-		return fmt.Errorf("%w; fleet %+v, last decision %s %s %s, last tick's error: %s", err, t.region.World.Fleet(), d.Action, d.Reason, d.Detail, fmt.Sprint(t.tickEr))
+		return fmt.Errorf("%w; fleet %+v, last decision %s %s %s, last tick's error: %s", err, t.ground.fleet(), d.Action, d.Reason, d.Detail, fmt.Sprint(t.tickEr))
 	}
 	return nil
 }
@@ -236,7 +258,7 @@ func (t *site) evictions() map[string]int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	out := map[string]int{}
-	for _, e := range t.region.World.Ledger() {
+	for _, e := range t.ground.ledger() {
 		if e.Kind != sim.Evicted {
 			continue
 		}
@@ -251,7 +273,7 @@ func (t *site) evictions() map[string]int {
 // ledger returns the entries of a kind since a time.
 func (t *site) ledger(kind sim.Kind, since time.Time) []sim.Entry {
 	var out []sim.Entry
-	for _, e := range t.region.World.Ledger() {
+	for _, e := range t.ground.ledger() {
 		if e.Kind == kind && !e.At.Before(since) {
 			out = append(out, e)
 		}

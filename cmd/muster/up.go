@@ -18,9 +18,10 @@ func newUp() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run everything on this machine, or play a scenario and check it",
-		Long: "Up starts a NATS server, a store, a data collector and defenders, all in this\n" +
-			"process and on 127.0.0.1, and processes traces until it is interrupted. With\n" +
-			"--scenario it plays one, prints what happens, compares it with what should, and\n" +
+		Long: "Up starts a NATS server, a store, a data collector, a simulated region with a\n" +
+			"cluster and the node plane that looks after it, and defenders in the cluster's pods,\n" +
+			"all in this process and on 127.0.0.1, and processes traces until it is interrupted.\n" +
+			"With --scenario it plays one, prints what happens, compares it with what should, and\n" +
 			"exits with 0 if all of it holds and 1 if not.\n\n" +
 			"Scenarios:\n" + strings.TrimRight(scenario.Describe(), "\n"),
 		Example: "  muster up\n" +
@@ -28,7 +29,8 @@ func newUp() *cobra.Command {
 			"  muster up --scenario scale-up --case newcomer-crash --processes\n" +
 			"  muster up --scenario rolling-update --case surge\n" +
 			"  muster up --scenario broker-outage --servers 3 --replicas 3 --slots 512\n" +
-			"  muster up --scenario crash --kills 20",
+			"  muster up --scenario crash --kills 20\n" +
+			"  muster up --scenario node-pressure --lab",
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Out = cmd.OutOrStdout()
@@ -61,6 +63,7 @@ func newUp() *cobra.Command {
 	f.BoolVar(&o.Processes, "processes", false, "run each defender as a process of its own")
 	f.BoolVar(&o.Expect, "expect", true, "let defenders know how many they should be, which ends the stabilization window early; --expect=false waits it out")
 	f.IntVar(&o.Kills, "kills", 20, "how many defenders scenario crash kills")
+	f.BoolVar(&o.Lab, "lab", false, "run the defenders' pods on a real Kubernetes control plane, built from the checkout when it is first wanted (some minutes); without a scenario or with "+strings.Join(scenario.OnNodes(), " or "))
 	f.StringVar(&o.Dir, "dir", "", "keep everything in this directory; without it a temporary one is used and removed")
 	f.IntVar(&o.NATSPort, "nats-port", 0, "TCP port of the NATS server on 127.0.0.1, 0 for a free one")
 	f.IntVar(&o.Servers, "servers", 1, "NATS servers: 1, or a cluster of 3 or 5, with --processes each in a process of its own")

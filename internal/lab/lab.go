@@ -41,6 +41,13 @@ const (
 	KubeletGone     = "gone"      // says nothing any more: the node is found Unknown after about 8 s
 )
 
+// ProcessLabel on a pod says where its process is: with the value ProcessOutside the pod stays, once its deletion has begun, until
+// whoever runs the process deletes it with a grace of 0, as a kubelet does.
+const (
+	ProcessLabel   = "lab.muster.dev/process"
+	ProcessOutside = "outside"
+)
+
 const (
 	patience   = 3 * time.Minute // for the start, on a busy machine
 	courtesy   = 20 * time.Second

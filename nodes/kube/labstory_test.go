@@ -6,11 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,11 +15,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/muster-dev/muster/internal/lab"
+	"github.com/muster-dev/muster/internal/lab/machines"
 	"github.com/muster-dev/muster/nodes"
-	"github.com/muster-dev/muster/nodes/prom"
 	"github.com/muster-dev/muster/nodes/sim"
 	"github.com/muster-dev/muster/nodes/sim/region"
 )
@@ -40,17 +36,11 @@ func TestTheStoryOfTheNodePlaneOnARealControlPlane(t *testing.T) {
 // story is a cluster whose machines are the region's and whose nodes are the laboratory's.
 type story struct {
 	*laboratory
-	region  *region.Region
-	api     *proxy
-	cluster nodes.Cluster
-	plane   *nodes.Reconciler
-
-	mu    sync.Mutex
-	load  float64 // that node-exporter reports of every worker
-	busy  float64 // CPU seconds
-	idle  float64
-	asOf  time.Time
-	known map[string]string // addresses of the machines that run, by instance
+	region   *region.Region
+	machines *machines.Machines
+	api      *proxy
+	cluster  nodes.Cluster
+	plane    *nodes.Reconciler
 }
 
 func storyPolicy() nodes.Policy {
@@ -63,109 +53,39 @@ func storyPolicy() nodes.Policy {
 }
 
 func newStory(t *testing.T) *story {
-	s := &story{load: 0.5, asOf: time.Now(), known: map[string]string{}}
-	exporter := httptest.NewServer(http.HandlerFunc(s.export))
-	t.Cleanup(exporter.Close)
-	s.laboratory = newLaboratory(t, lab.Options{Scrape: map[string]string{"node-exporter": strings.TrimPrefix(exporter.URL, "http://")}})
-	s.api = newProxy(t, s.config.APIURL)
-	s.config.APIURL, s.config.Timeout = s.api.url, 5*time.Second
-	s.cluster = open(t, s.config)
-
 	r, err := region.Start(region.Options{Sim: sim.Options{Policy: storyPolicy(), Workers: []string{"a", "b"}, Boot: 6 * time.Second}, Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.Close() })
-	s.region = r
+	s := &story{region: r}
+	if s.machines, err = machines.New(r, nodes.Resources{MilliCPU: 4000, Memory: 8 << 30, Pods: 110}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.machines.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	s.laboratory = newLaboratory(t, lab.Options{Scrape: s.machines.Scrape()})
+	if err := s.machines.Attach(s.Lab); err != nil {
+		t.Fatal(err)
+	}
+	s.api = newProxy(t, s.config.APIURL)
+	s.config.APIURL, s.config.Timeout = s.api.url, 5*time.Second
+	s.cluster = open(t, s.config)
 	c, err := r.Config(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	pc := prom.DefaultConfig()
-	pc.URL, pc.Step, pc.Rate, pc.MaxAge = s.Prometheus, time.Second, 4*time.Second, 30*time.Second
-	if c.Signals, err = prom.Open(t.Context(), pc, c.Policy); err != nil {
+	if c.Signals, err = s.machines.Signals(t.Context(), c.Policy); err != nil {
 		t.Fatal(err)
 	}
 	c.Cluster = s.cluster
 	if s.plane, err = nodes.New(c); err != nil {
 		t.Fatal(err)
 	}
-
-	server := r.World.Instance("i-001")
-	n := s.register(t, ours(server, lab.KubeletUp))
-	s.patch(t, n.Name, `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":"true"}},"spec":{"taints":[{"key":"CriticalAddonsOnly","value":"true","effect":"NoExecute"}]}}`)
-	for _, id := range []string{first, second} {
-		s.join(t, r.World.Instance(id))
-		eventually(t, id+" is Ready", func() error { n := seen(t, s.cluster, id); return want(n.Ready && len(n.Taints) == 0, n) })
-	}
-	s.deploy(t, "kube-system", 1, template("coredns", server.ID, func(p *corev1.PodTemplateSpec) {
-		p.Spec.Tolerations = []corev1.Toleration{{Key: "CriticalAddonsOnly", Operator: corev1.TolerationOpExists}}
-	}))
-	bridge, done := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { s.bridge(bridge, t) })
-	t.Cleanup(func() { done(); running.Wait() })
 	return s
-}
-
-func (s *story) patch(t *testing.T, node, patch string) {
-	if _, err := s.admin.CoreV1().Nodes().Patch(context.WithoutCancel(t.Context()), node, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-		t.Error(err)
-	}
-}
-
-// join makes the node of an instance.
-func (s *story) join(t *testing.T, in nodes.Instance) {
-	s.mu.Lock()
-	s.known[in.ID] = in.PrivateIP
-	s.mu.Unlock()
-	s.register(t, ours(in, lab.KubeletUp))
-}
-
-// bridge makes the laboratory's nodes follow the region's machines.
-func (s *story) bridge(ctx context.Context, t *testing.T) {
-	seen := len(s.region.World.Ledger())
-	for {
-		for _, e := range s.region.World.Ledger()[seen:] {
-			seen++
-			switch e.Kind {
-			case sim.Joined:
-				s.join(t, s.region.World.Instance(e.Instance))
-			case sim.Terminated, sim.TakenAway: // it says nothing more; the Node object stays until somebody deletes it
-				s.mu.Lock()
-				delete(s.known, e.Instance)
-				s.mu.Unlock()
-				_, _ = s.Kubectl(ctx, "label", "node", e.Instance, lab.KubeletLabel+"="+lab.KubeletGone, "--overwrite")
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
-}
-
-// export is node-exporter on every worker.
-func (s *story) export(w http.ResponseWriter, _ *http.Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	d := time.Since(s.asOf).Seconds()
-	s.asOf = s.asOf.Add(time.Duration(d * float64(time.Second)))
-	s.busy += d * s.load
-	s.idle += d * (1 - s.load)
-	_, _ = fmt.Fprintln(w, "# TYPE node_cpu_seconds_total counter")
-	for _, ip := range s.known {
-		for mode, v := range map[string]float64{"user": s.busy * 0.7, "system": s.busy * 0.3, "idle": s.idle} {
-			_, _ = fmt.Fprintf(w, "node_cpu_seconds_total{instance=\"%s:9100\",cpu=\"0\",mode=%q} %f\n", ip, mode, v)
-		}
-	}
-}
-
-func (s *story) setLoad(load float64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.load = load
 }
 
 // tick lets the reconciler work once a second until something holds.
@@ -256,7 +176,7 @@ func (s *story) growsAndShrinks(t *testing.T) {
 		t.Errorf("launched %v", got)
 	}
 	s.scale(t, "load", 1)
-	s.setLoad(0.05)
+	s.machines.SetLoad(0.05)
 	s.tick(t, "the idle node was drained, terminated, and its Node object is gone", func() error {
 		v := view(t, s.cluster)
 		return want(len(s.entries(sim.Terminated)) == 1 && len(v.Nodes) == 3 && s.idleRecord(t), fmt.Sprint(s.entries(sim.Terminated), len(v.Nodes)))
@@ -267,7 +187,7 @@ func (s *story) growsAndShrinks(t *testing.T) {
 			t.Errorf("left: %+v", n)
 		}
 	}
-	s.setLoad(0.5)
+	s.machines.SetLoad(0.5)
 	eventually(t, "the pod runs on another node", func() error {
 		on := s.running(t, "load")
 		return want(on[ended] == 0 && len(on) == 1, on)
@@ -300,7 +220,7 @@ func (s *story) limitOfADrain(t *testing.T) {
 		s.deploy(t, "default", 1, template("held-on-"+name, name, finalized))
 	}
 	before := len(s.entries(sim.Terminated))
-	s.setLoad(0.05)
+	s.machines.SetLoad(0.05)
 	var cordoned string
 	s.tick(t, "a drain has begun", func() error {
 		for _, n := range view(t, s.cluster).Nodes {
@@ -318,7 +238,7 @@ func (s *story) limitOfADrain(t *testing.T) {
 		}
 		return want(s.heldEnding(t) && s.idleRecord(t), "the drain goes on")
 	})
-	s.setLoad(0.5)
+	s.machines.SetLoad(0.5)
 	if got := s.entries(sim.Terminated); len(got) != before {
 		t.Errorf("terminated %v", got[before:])
 	}

@@ -130,36 +130,50 @@ func (d *Deployment) Run(ctx context.Context) error {
 	for err == nil {
 		select {
 		case <-ctx.Done():
-			return d.shutdown()
+			d.shutdown()
+			return nil
 		case <-t.C:
 			err = d.step()
 		}
 	}
-	_ = d.shutdown()
+	d.shutdown()
 	return err
 }
 
-func (d *Deployment) shutdown() error {
+func (d *Deployment) shutdown() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	limit := time.After(d.spec.Grace)
+	var left []Process
 	for _, r := range d.pods {
 		if r.process != nil {
-			r.process.Stop()
+			left = append(left, r.process)
 		}
 	}
-	for _, r := range d.pods {
-		if r.process == nil {
-			continue
+	StopAll(left, d.spec.Grace)
+}
+
+// StopAll tells every process to stop and waits until all have; after the grace it kills those that have not.
+func StopAll(processes []Process, grace time.Duration) {
+	for _, p := range processes {
+		p.Stop()
+	}
+	limit := time.NewTimer(grace)
+	defer limit.Stop()
+	over := false
+	for _, p := range processes {
+		if !over {
+			select {
+			case <-p.Done():
+				continue
+			case <-limit.C:
+				over = true
+			}
 		}
-		select {
-		case <-r.process.Done():
-		case <-limit:
-			r.process.Kill()
-			<-r.process.Done()
+		if !ended(p) {
+			p.Kill()
+			<-p.Done()
 		}
 	}
-	return nil
 }
 
 // step compares pods and processes once. Everything that calls a process happens without the world's lock.

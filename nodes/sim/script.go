@@ -187,6 +187,17 @@ func (w *World) Instance(id string) nodes.Instance {
 	return nodes.Instance{}
 }
 
+// Instances returns every instance that there was, oldest first, ended ones too.
+func (w *World) Instances() []nodes.Instance {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := make([]nodes.Instance, 0, len(w.instances))
+	for _, in := range w.instances {
+		out = append(out, in.Instance)
+	}
+	return out
+}
+
 // Fleet counts the workers as they are.
 type Fleet struct {
 	Alive     int // pending and running
