@@ -39,9 +39,6 @@ type Config struct {
 	// ClearAfter returns how many contexts in a row that aren't flagged clear the
 	// alarm of a chamber and recipe; default 3.
 	ClearAfter func(ContextRef) int
-	// Slots is the number of slots that chambers are divided in, as in the
-	// partition's configuration; required.
-	Slots int
 	// History is how many earlier contexts a verdict rests on; default 100.
 	History int
 	// Retention is how long U-charts are kept; default 365 days.
@@ -99,9 +96,6 @@ func New(c Config) (*Defender, error) {
 	}
 	if c.Judge == nil && c.Strategies == nil {
 		errs = append(errs, errors.New("no Judge and no Strategies are given"))
-	}
-	if c.Slots < 1 {
-		errs = append(errs, fmt.Errorf("field Slots is %d, want at least 1", c.Slots))
 	}
 	if c.Work < 0 {
 		errs = append(errs, fmt.Errorf("field Work is %v, want 0 or more", c.Work))
@@ -319,18 +313,14 @@ func (d *Defender) bury(ctx context.Context, m partition.Message, why error) err
 
 // Prepare reads the history of the chambers in slots that are about to come. It
 // implements partition.Preparer.
-func (d *Defender) Prepare(ctx context.Context, slots []int) error {
-	coming := make(map[int]bool, len(slots))
-	for _, s := range slots {
-		coming[s] = true
-	}
+func (d *Defender) Prepare(ctx context.Context, slots partition.Slots) error {
 	chambers, err := d.c.Store.Chambers(ctx)
 	if err != nil {
-		return fmt.Errorf("warming the cache for %d slots: %w", len(slots), err)
+		return fmt.Errorf("warming the cache for %d slots: %w", len(slots.Slots), err)
 	}
 	var mine []Chamber
 	for _, c := range chambers {
-		if coming[partition.SlotOf(d.c.Slots, c.Chamber.Tool, c.Chamber.Name)] {
+		if slots.Has(c.Chamber.Tool, c.Chamber.Name) {
 			mine = append(mine, c.Chamber)
 		}
 	}
@@ -339,12 +329,8 @@ func (d *Defender) Prepare(ctx context.Context, slots []int) error {
 
 // Released forgets the chambers of slots that are gone. It implements
 // partition.Releaser.
-func (d *Defender) Released(slots []int) {
-	gone := make(map[int]bool, len(slots))
-	for _, s := range slots {
-		gone[s] = true
-	}
-	d.cache.dropIf(func(c Chamber) bool { return gone[partition.SlotOf(d.c.Slots, c.Tool, c.Name)] })
+func (d *Defender) Released(slots partition.Slots) {
+	d.cache.dropIf(func(c Chamber) bool { return slots.Has(c.Tool, c.Name) })
 }
 
 // Weights returns each chamber's weight for planning: every chamber counts the

@@ -63,7 +63,7 @@ func newStage(t *testing.T) *stage {
 
 func (s *stage) defender(change func(*defender.Config)) *defender.Defender {
 	s.t.Helper()
-	c := defender.Config{Store: s.store, Conn: s.conn, Slots: 16, Processed: func(p defender.Processed) { s.outcome = append(s.outcome, p) },
+	c := defender.Config{Store: s.store, Conn: s.conn, Processed: func(p defender.Processed) { s.outcome = append(s.outcome, p) },
 		Judge: func(h []uchart.Point, c *uchart.Chart) uchart.Verdict { return uchart.Judge(h, c, uchart.Policy{}) }}
 	if change != nil {
 		change(&c)
@@ -209,7 +209,7 @@ func TestAWarmCacheCatchesUpWithWhatTheOldOwnerWroteMeanwhile(t *testing.T) {
 	for i := range 12 {
 		handle(old, i, first)
 	}
-	if err := next.Prepare(t.Context(), []int{partition.SlotOf(16, etcher.Tool, etcher.Name)}); err != nil {
+	if err := next.Prepare(t.Context(), partition.Slots{Of: 16, Slots: []int{partition.SlotOf(16, etcher.Tool, etcher.Name)}}); err != nil {
 		t.Fatal(err)
 	}
 	handle(old, 12, first) // after the warming, before the move

@@ -78,6 +78,8 @@ func (d *Defender) line(e partition.Event) (slog.Level, string) {
 		return text("Rebalancing complete (version %d, %s)", e.Version, e.Duration.Round(time.Millisecond))
 	case partition.EventMapReceived:
 		return text("Received assignment map (version %d)", e.Version)
+	case partition.EventLayout:
+		return text("The chambers are divided in %d slots, %d before", e.After, e.Before)
 	case partition.EventAssigned:
 		return text("Assignment changed: %d → %d slots (%d come, %d go)", e.Before, e.After, len(e.Slots), len(e.Lost))
 	case partition.EventTakenOver, partition.EventSlotAcquired, partition.EventSlotReleased, partition.EventReleasing:

@@ -255,6 +255,12 @@ func live(t *testing.T) *plane {
 		})
 	}
 	p.as("queue", func() { p.poll(t) })
+	p.w.Deploy(sim.PodSpec{Name: "fdc-system/defender"}, nil).Scale(3)
+	p.as("following", func() {
+		if n, err := p.kube.Replicas(t.Context(), "fdc-system", "defender"); err != nil || n != 3 {
+			t.Fatal(n, err)
+		}
+	})
 	p.as("doctor", func() {
 		p.cloud.Check(t.Context())
 		p.db.Check(t.Context())

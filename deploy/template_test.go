@@ -436,7 +436,7 @@ func TestTheTemplatePassesItsLinter(t *testing.T) {
 
 // clusterRole compares what was asked of the Kubernetes API with the role.
 func clusterRole(t *testing.T, p *plane) {
-	b, err := os.ReadFile("kubernetes/rbac.yaml")
+	b, err := os.ReadFile("kubernetes/nodes/rbac.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -461,7 +461,7 @@ func clusterRole(t *testing.T, p *plane) {
 		}
 	}
 	slices.Sort(permits)
-	used := p.verb.of("tick", "interruptions")
+	used := p.verb.of("tick", "interruptions", "following")
 	if !slices.Equal(used, permits) {
 		t.Errorf("asked for %v\npermitted %v", used, permits)
 	}

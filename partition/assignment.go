@@ -106,7 +106,8 @@ type Assignment struct {
 	Version uint64 `json:"version"` // grows by one with every re-plan
 	Epoch   uint64 `json:"epoch"`   // of the leader that wrote it
 	Leader  Member `json:"leader"`
-	// Layout and Slots name the division of the keys that it speaks of.
+	// Layout and Slots name the division of the keys that it speaks of: its
+	// generation, from 1, and its number of slots.
 	Layout int `json:"layout"`
 	Slots  int `json:"slots"`
 	// FirstAssigned is the time of the first map of the cluster, Planned that
@@ -130,6 +131,18 @@ type Assignment struct {
 	// Restarting holds the workers, by index, that end to begin anew: their
 	// slots wait for a successor under the same stable ID.
 	Restarting map[int]bool `json:"restarting,omitempty"`
+	// Former is the division before this one as long as somebody may still
+	// work by it; nil: nobody does.
+	Former *Former `json:"former,omitempty"`
+}
+
+// Former is a division of the keys that is being given up, slot by slot, for the
+// one of the map.
+type Former struct {
+	Layout  int    `json:"layout"`
+	Slots   int    `json:"slots"`
+	Version uint64 `json:"version"` // of the map that gave it up
+	Owner   Owners `json:"owner"`   // index in Workers of whose each slot was; -1: of nobody who lives
 }
 
 // Move is a planned hand-over of one slot: Next is the index of the new owner
@@ -157,8 +170,17 @@ func (a *Assignment) clone() *Assignment {
 	for i := range a.Restarting {
 		c.Restarting[i] = true
 	}
+	if a.Former != nil {
+		f := *a.Former
+		f.Owner = append(Owners(nil), f.Owner...)
+		c.Former = &f
+	}
 	return &c
 }
+
+func (a *Assignment) division() division { return division{a.Layout, a.Slots} }
+
+func (f *Former) division() division { return division{f.Layout, f.Slots} }
 
 // owner returns the slot's owner, the zero Member for nobody.
 func (a *Assignment) owner(slot int) Member { return a.member(a.Owner[slot]) }
@@ -185,7 +207,9 @@ func (a *Assignment) index(m Member) int32 {
 }
 
 // Settled tells whether every slot is with its owner.
-func (a *Assignment) Settled() bool { return len(a.Moves) == 0 && len(a.Taking) == 0 }
+func (a *Assignment) Settled() bool {
+	return len(a.Moves) == 0 && len(a.Taking) == 0 && a.Former == nil
+}
 
 // Counts returns the number of slots of each worker, by ID, as it will be when
 // every move is done.
@@ -290,6 +314,17 @@ func (a *Assignment) validate() error {
 		if v > a.Version {
 			fault("since[%d] is version %d, after the map's own %d", s, v, a.Version)
 			break
+		}
+	}
+	if f := a.Former; f != nil {
+		if f.Slots < 1 || f.Slots > maxSlots || (f.Slots%max(a.Slots, 1) != 0 && a.Slots%f.Slots != 0) || len(f.Owner) != f.Slots || f.Version > a.Version || f.Layout >= a.Layout {
+			fault("former is no division before this one: layout %d of %d slots with %d owners, given up by version %d", f.Layout, f.Slots, len(f.Owner), f.Version)
+		}
+		for s, i := range f.Owner {
+			if !inRange(i) {
+				fault("former.owner[%d] is %d, there are %d workers", s, i, len(a.Workers))
+				break
+			}
 		}
 	}
 	for s, m := range a.Moves {

@@ -27,11 +27,11 @@ type Config struct {
 	// Subject is what publishers publish to; its "*" tokens are the key.
 	// Required: "dc.*.*.completion".
 	Subject string
-	// Slots is the number of slots the keys are divided in, 1 to 65,536;
-	// default 512. Workers should be far fewer than slots.
+	// Slots is the number of slots the keys are divided in at first, 1 to
+	// 65,536; default 512. Workers should be far fewer than slots. SetLayout
+	// can double it up to three times, and go back; a worker may be given any
+	// of these numbers.
 	Slots int
-	// Layout is the generation of the division, from 1; default 1.
-	Layout int
 	// Replicas of the stream, its consumers and the buckets: 1 (default), 3
 	// or 5.
 	Replicas int
@@ -141,7 +141,6 @@ func defaulted[T comparable](v *T, d T) {
 // resolve fills in the defaults.
 func (c Config) resolve() Config {
 	defaulted(&c.Slots, 512)
-	defaulted(&c.Layout, 1)
 	defaulted(&c.Replicas, 1)
 	defaulted(&c.MaxAge, 7*24*time.Hour)
 	defaulted(&c.Duplicates, 2*time.Minute)
@@ -204,7 +203,6 @@ func (c Config) validate() (layout, error) {
 		}
 	}
 	within("Slots", c.Slots, 1, maxSlots)
-	within("Layout", c.Layout, 1, 1<<20)
 	within("PoolSize", c.PoolSize, 1, 100000)
 	if c.Replicas != 1 && c.Replicas != 3 && c.Replicas != 5 {
 		fault("Replicas is %d: give 1, 3 or 5", c.Replicas)
@@ -252,8 +250,11 @@ func (c Config) validate() (layout, error) {
 	if err := errors.Join(errs...); err != nil {
 		return layout{}, fmt.Errorf("partition: the configuration has faults:\n%w", err)
 	}
-	return layout{group: c.Name, generation: c.Layout, slots: c.Slots, pattern: p}, nil
+	return layout{group: c.Name, base: c.Slots, pattern: p}, nil
 }
+
+// divisions returns in how many slots the keys may be divided.
+func (c Config) divisions() []int { return layout{base: c.Slots}.divisions() }
 
 // The buckets of a group.
 func (c Config) bucketIDs() string    { return "stable-ids" }
@@ -267,4 +268,5 @@ const AssignmentKey = "assignment-map"
 const (
 	leaderKey   = "leader"
 	expectedKey = "expected"
+	wantedKey   = "layout-wanted"
 )

@@ -13,7 +13,7 @@ func TestTheDefaultsAreValid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lay.slots != 512 || lay.generation != 1 {
+	if lay.base != 512 || lay.finest() != 4096 {
 		t.Errorf("layout %+v", lay)
 	}
 }
@@ -30,7 +30,7 @@ func TestReplicasRenewTheLeaseWithinTheGrace(t *testing.T) {
 // seven.
 func TestConfigNamesEveryFault(t *testing.T) {
 	t.Parallel()
-	c := Config{Name: "Defender!", Stream: "a.b", Subject: "dc.completion", Slots: -1, Layout: -1, Replicas: 2, PoolSize: -1, Weight: math.NaN(),
+	c := Config{Name: "Defender!", Stream: "a.b", Subject: "dc.completion", Slots: -1, Replicas: 2, PoolSize: -1, Weight: math.NaN(),
 		MaxAge: -1, HeartbeatInterval: -1, SuspicionGrace: -1, SuspicionMargin: -1, ProbeInterval: -1, ColdWindow: -1, PlannedWindow: -1, LeaveWindow: -1,
 		PrepareTimeout: -1, HandoverTimeout: -1, LeaveTimeout: -1, RetryDelay: -1, HandlerTimeout: -1,
 		LeaseTTL: time.Millisecond, LeaseMargin: time.Hour, IDTTL: time.Microsecond, AckWait: time.Millisecond}
@@ -38,7 +38,7 @@ func TestConfigNamesEveryFault(t *testing.T) {
 	if err == nil {
 		t.Fatal("it is valid")
 	}
-	for _, field := range []string{"Name", "Stream", "Subject", "Slots", "Layout", "Replicas", "PoolSize", "Weight", "MaxAge", "HeartbeatInterval",
+	for _, field := range []string{"Name", "Stream", "Subject", "Slots", "Replicas", "PoolSize", "Weight", "MaxAge", "HeartbeatInterval",
 		"SuspicionGrace", "SuspicionMargin", "ProbeInterval", "ColdWindow", "PlannedWindow", "LeaveWindow", "PrepareTimeout", "HandoverTimeout",
 		"LeaveTimeout", "RetryDelay", "HandlerTimeout", "LeaseTTL", "LeaseMargin", "IDTTL", "AckWait"} {
 		if !strings.Contains(err.Error(), "\n"+field+" is ") && !strings.Contains(err.Error(), "\n"+field+": ") {

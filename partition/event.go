@@ -63,6 +63,7 @@ const (
 	EventGhostHealed    EventKind = "ghost-pin-healed" // Slot: its consumer served nobody
 	EventYielding       EventKind = "yielding"         // Duration: for how long it takes no slots; 0: it takes some again
 	EventWorkerYields   EventKind = "worker-yields"    // Peer (leader's view)
+	EventLayout         EventKind = "layout-changed"   // Version, Before, After: slots that the keys are divided in
 	EventPlanNote       EventKind = "plan-note"        // Reason: a setting that the plan could not honour
 	EventLeft           EventKind = "left"             // Duration
 )

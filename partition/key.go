@@ -3,6 +3,7 @@ package partition
 import (
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -54,58 +55,156 @@ func parsePattern(subject string) (pattern, error) {
 	return p, nil
 }
 
-// layout is one generation of a division of the keys in slots: the stream
-// stores a message for "dc.tool001.chamber1.completion" as
-// "<group>.l<generation>.<slot>.tool001.chamber1".
+// levels is in how many ways one stream's keys can be divided: as provisioned,
+// and doubled up to levels-1 times.
+const levels = 4
+
+// layout is how the subjects of a stream name slots. A key's slot among twice as
+// many is its slot, or that plus their number, so a message is stored under its
+// slot in every division that there may be, the coarsest first: one for
+// "dc.tool001.chamber1.completion" as
+// "<group>.slot.<of 256>.<of 512>.<of 1024>.<of 2048>.tool001.chamber1".
+// Which of them counts is the consumers' matter, and can change while the stream
+// stays as it is.
 type layout struct {
-	group      string
-	generation int
-	slots      int
-	pattern    pattern
+	group   string
+	base    int // slots of the coarsest division
+	pattern pattern
 }
 
-func (l layout) prefix() string { return l.group + ".l" + strconv.Itoa(l.generation) + "." }
+// division is one way to divide the keys: in so many slots. Its generation tells
+// it from every other one that the group had or will have, and names its
+// consumers.
+type division struct {
+	generation int
+	slots      int
+}
+
+// firstDivision is what a group begins with.
+func (l layout) firstDivision() division { return division{1, l.base} }
+
+// place is a slot of a division.
+type place struct {
+	division
+	slot int
+}
+
+func (d division) place(slot int) place { return place{d, slot} }
+
+// overlapping returns the slots of another division that have keys in common
+// with this place. Of two numbers of slots one divides the other.
+func (p place) overlapping(d division) []int {
+	if d.slots <= p.slots {
+		return []int{p.slot % d.slots}
+	}
+	var out []int
+	for s := p.slot; s < d.slots; s += p.slots {
+		out = append(out, s)
+	}
+	return out
+}
+
+// divisions returns the numbers of slots that the subjects name, ascending.
+func (l layout) divisions() []int {
+	ns := []int{l.base}
+	for len(ns) < levels && 2*ns[len(ns)-1] <= maxSlots {
+		ns = append(ns, 2*ns[len(ns)-1])
+	}
+	return ns
+}
+
+// finest returns the largest number of slots there can be.
+func (l layout) finest() int { return l.divisions()[len(l.divisions())-1] }
+
+func (l layout) prefix() string { return l.group + ".slot." }
 
 // transform returns the destination of the stream's subject transform.
 func (l layout) transform() string {
 	var b strings.Builder
 	b.WriteString(l.prefix())
-	fmt.Fprintf(&b, "{{partition(%d", l.slots)
-	for i := range l.pattern.wild {
-		fmt.Fprintf(&b, ",%d", i+1)
+	for i, n := range l.divisions() {
+		if i > 0 {
+			b.WriteByte('.')
+		}
+		fmt.Fprintf(&b, "{{partition(%d", n)
+		for i := range l.pattern.wild {
+			fmt.Fprintf(&b, ",%d", i+1)
+		}
+		b.WriteString(")}}")
 	}
-	b.WriteString(")}}")
 	for i := range l.pattern.wild {
 		fmt.Fprintf(&b, ".{{wildcard(%d)}}", i+1)
 	}
 	return b.String()
 }
 
-func (l layout) filter(slot int) string { return l.prefix() + strconv.Itoa(slot) + ".>" }
-
-func (l layout) consumer(slot int) string {
-	return fmt.Sprintf("%s-l%d-%04d", l.group, l.generation, slot)
+// filter returns the subjects of a slot. Its number in the coarser divisions
+// follows from its own, and makes the filter a prefix.
+func (l layout) filter(p place) string {
+	var b strings.Builder
+	b.WriteString(l.prefix())
+	for _, n := range l.divisions() {
+		if n > p.slots {
+			break
+		}
+		b.WriteString(strconv.Itoa(p.slot % n))
+		b.WriteByte('.')
+	}
+	return b.String() + ">"
 }
 
-// parse takes a stored subject apart: its slot, the key's tokens and the subject
-// as it was published.
-func (l layout) parse(stored string) (slot int, key []string, published string, err error) {
+func (l layout) consumer(p place) string {
+	return fmt.Sprintf("%s-l%d-%04d", l.group, p.generation, p.slot)
+}
+
+// parse takes a stored subject apart: its slot in the finest division, the key's
+// tokens and the subject as it was published.
+func (l layout) parse(stored string) (finest int, key []string, published string, err error) {
 	rest, ok := strings.CutPrefix(stored, l.prefix())
 	if !ok {
 		return 0, nil, "", fmt.Errorf("subject %q is not of layout %q", stored, l.prefix())
 	}
-	tokens := strings.Split(rest, ".")
-	if len(tokens) != len(l.pattern.wild)+1 {
-		return 0, nil, "", fmt.Errorf("subject %q has %d tokens after %q, want %d", stored, len(tokens), l.prefix(), len(l.pattern.wild)+1)
+	tokens, ns := strings.Split(rest, "."), l.divisions()
+	if len(tokens) != len(l.pattern.wild)+len(ns) {
+		return 0, nil, "", fmt.Errorf("subject %q has %d tokens after %q, want %d", stored, len(tokens), l.prefix(), len(l.pattern.wild)+len(ns))
 	}
-	slot, err = strconv.Atoi(tokens[0])
-	if err != nil || slot < 0 || slot >= l.slots {
-		return 0, nil, "", fmt.Errorf("subject %q names slot %q, want 0 to %d", stored, tokens[0], l.slots-1)
+	last := tokens[len(ns)-1]
+	finest, err = strconv.Atoi(last)
+	if err != nil || finest < 0 || finest >= ns[len(ns)-1] {
+		return 0, nil, "", fmt.Errorf("subject %q names slot %q, want 0 to %d", stored, last, ns[len(ns)-1]-1)
 	}
-	key = tokens[1:]
+	key = tokens[len(ns):]
 	full := append([]string(nil), l.pattern.tokens...)
 	for i, at := range l.pattern.wild {
 		full[at] = key[i]
 	}
-	return slot, key, strings.Join(full, "."), nil
+	return finest, key, strings.Join(full, "."), nil
+}
+
+// consumerOf returns the consumer that delivered a message, by its reply subject:
+// "$JS.ACK.<stream>.<consumer>.…", with domain and account before the stream in
+// its newer form; "" for anything else.
+func consumerOf(reply string) string {
+	tokens := strings.Split(reply, ".")
+	switch {
+	case len(tokens) < 9 || tokens[0] != "$JS" || tokens[1] != "ACK":
+		return ""
+	case len(tokens) >= 11:
+		return tokens[5]
+	default:
+		return tokens[3]
+	}
+}
+
+// Slots names some of the slots that the keys are divided in. Their number can
+// change while the group works.
+type Slots struct {
+	Of    int   // in how many slots the keys are divided
+	Slots []int // ascending
+}
+
+// Has tells whether the key made of these subject tokens is in one of the slots.
+func (s Slots) Has(tokens ...string) bool {
+	_, ok := slices.BinarySearch(s.Slots, SlotOf(s.Of, tokens...))
+	return ok
 }

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -41,20 +42,20 @@ func testLayout(t testing.TB) layout {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return layout{group: "defender", generation: 3, slots: 64, pattern: p}
+	return layout{group: "defender", base: 64, pattern: p}
 }
 
 func TestLayoutParse(t *testing.T) {
 	t.Parallel()
 	l := testLayout(t)
-	slot, key, published, err := l.parse("defender.l3.63.tool001.chamber1")
-	if err != nil || slot != 63 || strings.Join(key, KeySeparator) != "tool001:chamber1" || published != "dc.tool001.chamber1.completion" {
+	slot, key, published, err := l.parse("defender.slot.63.63.191.447.tool001.chamber1")
+	if err != nil || slot != 447 || strings.Join(key, KeySeparator) != "tool001:chamber1" || published != "dc.tool001.chamber1.completion" {
 		t.Errorf("slot %d, key %v, published %q, err %v", slot, key, published, err)
 	}
 	for _, stored := range []string{
-		"", "defender.l3.", "defender.l3.1", "defender.l3.1.a", "defender.l3.1.a.b.c", // too few tokens, too many
-		"defender.l2.1.a.b", "other.l3.1.a.b", // another layout, another group
-		"defender.l3.64.a.b", "defender.l3.-1.a.b", "defender.l3.x.a.b", // no slot of it
+		"", "defender.slot.", "defender.slot.1.1.1.1", "defender.slot.1.1.1.1.a", "defender.slot.1.1.1.1.a.b.c", // too few tokens, too many
+		"defender.l2.1.1.1.1.a.b", "other.slot.1.1.1.1.a.b", // another layout, another group
+		"defender.slot.1.1.1.512.a.b", "defender.slot.1.1.1.-1.a.b", "defender.slot.1.1.1.x.a.b", // no slot of it
 	} {
 		if _, _, _, err := l.parse(stored); err == nil {
 			t.Errorf("%q is parsed", stored)
@@ -66,9 +67,15 @@ func TestLayoutNames(t *testing.T) {
 	t.Parallel()
 	l := testLayout(t)
 	for _, tt := range []struct{ got, want string }{
-		{l.transform(), "defender.l3.{{partition(64,1,2)}}.{{wildcard(1)}}.{{wildcard(2)}}"},
-		{l.filter(7), "defender.l3.7.>"},
-		{l.consumer(7), "defender-l3-0007"},
+		{l.transform(), "defender.slot.{{partition(64,1,2)}}.{{partition(128,1,2)}}.{{partition(256,1,2)}}.{{partition(512,1,2)}}.{{wildcard(1)}}.{{wildcard(2)}}"},
+		{l.filter(division{1, 64}.place(7)), "defender.slot.7.>"},
+		{l.filter(division{3, 256}.place(199)), "defender.slot.7.71.199.>"},
+		{l.consumer(division{3, 256}.place(199)), "defender-l3-0199"},
+		{fmt.Sprint(l.divisions()), "[64 128 256 512]"},
+		{fmt.Sprint(layout{base: 40_000}.divisions()), "[40000]"},
+		{consumerOf("$JS.ACK.dc.defender-l3-0199.1.7.3.1700000000.0"), "defender-l3-0199"},
+		{consumerOf("$JS.ACK.hub.account.dc.defender-l3-0199.1.7.3.1700000000.0.x"), "defender-l3-0199"},
+		{consumerOf("reply"), ""},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("got %q, want %q", tt.got, tt.want)
@@ -76,21 +83,50 @@ func TestLayoutNames(t *testing.T) {
 	}
 }
 
+// TestAKeyIsInOverlappingSlots: whatever the division, a key's slot in one is
+// among those that overlap with its slot in the other, and the filters of both
+// select what is stored for it.
+func TestAKeyIsInOverlappingSlots(t *testing.T) {
+	t.Parallel()
+	l := testLayout(t)
+	for i := range 200 {
+		tokens := []string{fmt.Sprint("tool", i), "chamber1"}
+		stored := l.prefix()
+		for _, n := range l.divisions() {
+			stored += fmt.Sprint(SlotOf(n, tokens...), ".")
+		}
+		for gi, a := range l.divisions() {
+			at := division{gi, a}.place(SlotOf(a, tokens...))
+			if !strings.HasPrefix(stored, strings.TrimSuffix(l.filter(at), ">")) {
+				t.Errorf("%s does not select %s", l.filter(at), stored)
+			}
+			if !(Slots{Of: a, Slots: []int{at.slot}}).Has(tokens...) || (Slots{Of: a, Slots: []int{at.slot ^ 1}}).Has(tokens...) {
+				t.Errorf("slot %d of %d: what it has is not told right", at.slot, a)
+			}
+			for gj, b := range l.divisions() {
+				if got := at.overlapping(division{gj, b}); !slices.Contains(got, SlotOf(b, tokens...)) || len(got) != max(1, b/a) {
+					t.Errorf("slot %d of %d overlaps with %v of %d", at.slot, a, got, b)
+				}
+			}
+		}
+	}
+}
+
 func FuzzParsePattern(f *testing.F) {
 	for _, s := range []string{"dc.*.*.completion", "*", "a.>", "..", "a.b", "\x00.*"} {
-		f.Add(s, "defender.l1.3.a.b")
+		f.Add(s, "defender.slot.3.3.3.3.a.b")
 	}
 	f.Fuzz(func(t *testing.T, subject, stored string) {
 		p, err := parsePattern(subject)
 		if err != nil {
 			return
 		}
-		l := layout{group: "defender", generation: 1, slots: 16, pattern: p}
+		l := layout{group: "defender", base: 16, pattern: p}
 		slot, key, published, err := l.parse(stored)
 		if err != nil {
 			return
 		}
-		if slot < 0 || slot >= l.slots || len(key) != len(p.wild) {
+		if slot < 0 || slot >= l.finest() || len(key) != len(p.wild) {
 			t.Errorf("%q in %q: slot %d, key %q", stored, subject, slot, key)
 		}
 		tokens := strings.Split(published, ".")

@@ -73,6 +73,10 @@ type leadership struct {
 	taking   map[int]*takeover
 	takes    uint64             // begun so far
 	absent   map[Member]absence // workers in the map that are not there
+	called   map[int]time.Time  // slots of the former division that were asked for
+	given    map[int]bool       // and given up
+	giving   uint64             // version of the map that called and given are about
+	cedeAt   time.Time          // ask again
 	running  uint64             // version whose hand-overs are not all finished; 0: none
 }
 
@@ -121,7 +125,8 @@ type mapWrite struct {
 
 // planJob is one planning: the problem is fixed when it starts.
 type planJob struct {
-	reason  string
+	reason string
+	division
 	base    uint64 // revision of the map it rests on
 	pins    uint64 // revision of the pins it honours; 0: not all of them
 	workers []Member
@@ -129,6 +134,14 @@ type planJob struct {
 	frozen  map[int]Member // slots in motion, which keep their destination
 	result  plan.Plan
 	took    time.Duration
+}
+
+func (j *planJob) index() map[Member]int32 {
+	at := make(map[Member]int32, len(j.workers))
+	for i, w := range j.workers {
+		at[w] = int32(i)
+	}
+	return at
 }
 
 // compareIDs orders "defender-9" before "defender-10".
@@ -684,6 +697,8 @@ func (m *machine) review() {
 		m.replan("scale-down", func(p *peerView) bool { return joinersToo || !m.joiner(p) })
 	case joiners > 0 && l.windowOver:
 		m.closeWindow()
+	case dead == 0 && leaving == 0 && joiners == 0 && m.layoutDue():
+		m.relayout()
 	case m.pinsDue():
 		m.replan(reasonPins, func(p *peerView) bool { return !m.joiner(p) })
 	case m.tuneDue(joiners, leaving):
@@ -793,22 +808,10 @@ func (m *machine) closeWindow() {
 // that leave; these only give.
 func (m *machine) replan(reason string, include func(*peerView) bool) {
 	l := &m.lead
-	job := &planJob{reason: reason, base: m.curRev}
-	newcomers := false
-	for _, id := range slices.SortedFunc(maps.Keys(l.peers), compareIDs) {
-		p := l.peers[id]
-		inMap := !m.joiner(p)
-		quits := m.quits(p)
-		if (quits && !inMap) || (!quits && !include(p)) {
-			continue
-		}
-		newcomers = newcomers || (!inMap && !quits)
-		job.workers = append(job.workers, p.Member)
-		job.problem.Workers = append(job.problem.Workers, plan.Worker{ID: p.ID, Weight: p.lease.Weight, Zone: p.lease.Zone, Draining: quits})
-	}
-	m.joinAwaited(job)
-	job.problem.Slots = m.cfg.Slots
-	job.problem.Weights = m.weight.slots
+	job := &planJob{reason: reason, base: m.curRev, division: m.nextDivision()}
+	newcomers := m.enlist(job, include)
+	job.problem.Slots = job.slots
+	job.problem.Weights = m.weight.of(job.slots)
 	// After a death only what was its owner's moves, and to newcomers what is
 	// theirs; a plan for other reasons tunes the balance.
 	if reason != reasonCrash && reason != reasonPins || newcomers {
@@ -824,6 +827,33 @@ func (m *machine) replan(reason string, include func(*peerView) bool) {
 		m.emit(Event{Kind: EventRebalance, Reason: reason})
 	}
 	m.do(planEffect{job})
+}
+
+// enlist adds the workers that a planning is for, and tells whether any of them
+// is new.
+func (m *machine) enlist(job *planJob, include func(*peerView) bool) (newcomers bool) {
+	l := &m.lead
+	for _, id := range slices.SortedFunc(maps.Keys(l.peers), compareIDs) {
+		p := l.peers[id]
+		inMap := !m.joiner(p)
+		quits := m.quits(p)
+		if (quits && !inMap) || (!quits && !include(p)) {
+			continue
+		}
+		newcomers = newcomers || (!inMap && !quits)
+		job.workers = append(job.workers, p.Member)
+		job.problem.Workers = append(job.problem.Workers, plan.Worker{ID: p.ID, Weight: p.lease.Weight, Zone: p.lease.Zone, Draining: quits})
+	}
+	m.joinAwaited(job)
+	return newcomers
+}
+
+// nextDivision is that of the map, before the first one the group's first.
+func (m *machine) nextDivision() division {
+	if m.cur != nil {
+		return m.cur.division()
+	}
+	return division{1, m.cfg.Slots}
 }
 
 func (m *machine) planned(in plannedInput) {
@@ -851,11 +881,17 @@ func (m *machine) planned(in plannedInput) {
 	// What was drafted meanwhile rests on the map before this plan, and would
 	// undo it. It is reported again, and entered in the new map.
 	l.draft, l.flushAt = nil, time.Time{}
-	next, keys := m.apply(job)
+	var next *Assignment
+	var keys uint64
+	if job.reason == reasonLayout {
+		next, keys = m.applyLayout(job)
+	} else {
+		next, keys = m.apply(job)
+	}
 	for _, note := range job.result.Notes {
 		m.emit(Event{Kind: EventPlanNote, Reason: note})
 	}
-	total, staying := m.cfg.Slots, 0
+	total, staying := job.slots, 0
 	for _, w := range job.problem.Workers {
 		if !w.Draining {
 			staying++
@@ -867,22 +903,28 @@ func (m *machine) planned(in plannedInput) {
 	})
 }
 
-// apply makes the next map of a plan, and counts the weight that moves.
-func (m *machine) apply(job *planJob) (*Assignment, uint64) {
-	next := &Assignment{Schema: mapSchema, Epoch: m.lead.epoch, Leader: m.self, Layout: m.cfg.Layout, Slots: m.cfg.Slots, Version: 1, Pins: job.pins,
-		FirstAssigned: m.now, Planned: m.now, Workers: job.workers, Owner: make(Owners, m.cfg.Slots), Since: make(Sinces, m.cfg.Slots),
+// blank makes the next map of a plan without what the plan decides.
+func (m *machine) blank(job *planJob) *Assignment {
+	next := &Assignment{Schema: mapSchema, Epoch: m.lead.epoch, Leader: m.self, Layout: job.generation, Slots: job.slots, Version: 1, Pins: job.pins,
+		FirstAssigned: m.now, Planned: m.now, Workers: job.workers, Owner: make(Owners, job.slots), Since: make(Sinces, job.slots),
 		Moves: make(map[int]Move), Taking: make(map[int]bool), Restarting: make(map[int]bool)}
 	if m.cur != nil {
 		next.Version = m.cur.Version + 1
 		next.FirstAssigned = m.cur.FirstAssigned
 	}
-	at := make(map[Member]int32, len(job.workers))
 	for i, w := range job.workers {
-		at[w] = int32(i)
 		if m.cur != nil && m.flagged(w) {
 			next.Restarting[i] = true
 		}
 	}
+	return next
+}
+
+// apply makes the next map of a plan, and counts the weight that moves.
+func (m *machine) apply(job *planJob) (*Assignment, uint64) {
+	next, at := m.blank(job), job.index()
+	m.keepFormer(next, at)
+	weight := m.weight.of(job.slots)
 	var keys uint64
 	for s := range next.Owner {
 		to := job.result.Owners[s]
@@ -897,11 +939,7 @@ func (m *machine) apply(job *planJob) (*Assignment, uint64) {
 		m.applySlot(next, s, to, at)
 		if m.cur.member(m.cur.destination(s)) != next.member(next.destination(s)) {
 			next.Moved++
-			if m.weight.slots != nil {
-				keys += m.weight.slots[s]
-			} else {
-				keys++
-			}
+			keys += weightOf(weight, s)
 		}
 	}
 	return next, keys
@@ -1052,6 +1090,9 @@ func (m *machine) leadReleased(msg peerMessage) {
 	for _, mark := range msg.Slots {
 		s := mark.Slot
 		a := m.latest()
+		if s >= len(a.Owner) {
+			continue
+		}
 		mv, moving := a.Moves[s]
 		switch {
 		case a.owner(s) != msg.From || a.Taking[s]:
@@ -1102,7 +1143,7 @@ func (m *machine) leadWant(msg peerMessage) {
 	for _, mark := range msg.Slots {
 		s := mark.Slot
 		t := m.lead.taking[s]
-		if m.cur.owner(s) == msg.From && m.cur.Since[s] == mark.Version && (!m.cur.Taking[s] || (t != nil && t.done && t.Fence == m.cur.fence(s))) {
+		if m.inMap(s) && m.cur.owner(s) == msg.From && m.cur.Since[s] == mark.Version && (!m.cur.Taking[s] || (t != nil && t.done && t.Fence == m.cur.fence(s))) {
 			grant = append(grant, mark)
 		}
 	}
@@ -1119,7 +1160,11 @@ func (m *machine) takeDue() {
 	if !m.mayAct() || !l.ready || m.cur == nil || m.cur.Epoch != l.epoch {
 		return
 	}
+	m.cedeDue()
 	for _, s := range slices.Sorted(maps.Keys(m.cur.Taking)) {
+		if !m.takeable(s) {
+			continue
+		}
 		f := m.cur.fence(s)
 		t := l.taking[s]
 		if t != nil && t.Fence == f {
@@ -1132,7 +1177,7 @@ func (m *machine) takeDue() {
 		}
 		l.takes++
 		l.taking[s] = &takeover{Fence: f, run: l.takes}
-		m.do(takeEffect{s, l.takes})
+		m.do(takeEffect{place: m.cur.division().place(s), run: l.takes, retire: m.retiring(s)})
 	}
 }
 
@@ -1157,13 +1202,19 @@ func (m *machine) slotTaken(in takenInput) {
 	m.send(owner, peerGrant, []slotMark{{Slot: s, Version: t.Version}})
 	m.emit(Event{Kind: EventTakenOver, Slot: s, Peer: owner.ID, Version: t.Version})
 	m.settleTaken(s, t.Fence)
+	m.cedeDue()
 }
 
 // settleTaken enters a take-over that is done in the draft; again, if the draft
 // that had it was given up.
 func (m *machine) settleTaken(s int, f Fence) {
 	if a := m.latest(); a.Taking[s] && a.fence(s) == f {
-		delete(m.draftMap().Taking, s)
+		d := m.draftMap()
+		delete(d.Taking, s)
+		parted(d)
+		if d.Former == nil && m.cur.Former != nil {
+			m.lead.flushAt = m.now // the last one
+		}
 	}
 }
 
@@ -1179,14 +1230,39 @@ func (m *machine) tellAlone() {
 // at once.
 
 type weights struct {
-	slots []uint64
-	keys  []uint64  // how many they are, by slot
-	told  bool      // these were, by this worker
-	due   time.Time // zero: never asked for
-	busy  bool
-	known bool // as well as they can be
+	finest []uint64  // by slot of the finest division; nil: every slot weighs the same
+	keys   []uint64  // how many they are, by the same
+	told   bool      // these were, by this worker
+	due    time.Time // zero: never asked for
+	busy   bool
+	known  bool // as well as they can be
 	// uneven counts the readings in a row by which the loads are.
 	uneven int
+}
+
+// of returns the weight of each of n slots; nil: all weigh the same.
+func (w weights) of(n int) []uint64 {
+	if w.finest == nil {
+		return nil
+	}
+	return folded(w.finest, n)
+}
+
+// folded returns a column of the slots of a finer division as one of n slots.
+func folded(column []uint64, n int) []uint64 {
+	out := make([]uint64, n)
+	for s, v := range column {
+		out[s%n] += v
+	}
+	return out
+}
+
+// weightOf is what a slot counts among such weights.
+func weightOf(weights []uint64, s int) uint64 {
+	if weights == nil {
+		return 1
+	}
+	return weights[s]
 }
 
 // weighed tells whether planning can go by weights.
@@ -1209,8 +1285,8 @@ func (m *machine) weights(in weightsInput) {
 		m.cfg.Logger.Warn("The keys' weights can't be had; planning goes on with those known before, or with equal ones.", "err", in.err)
 		w.due = m.now.Add(5 * time.Second)
 	} else {
-		w.told = w.told && slices.Equal(w.slots, in.slots) && slices.Equal(w.keys, in.keys)
-		w.slots, w.keys = in.slots, in.keys
+		w.told = w.told && slices.Equal(w.finest, in.finest) && slices.Equal(w.keys, in.keys)
+		w.finest, w.keys = in.finest, in.keys
 		m.shareLoad()
 		m.readBalance()
 	}
@@ -1220,9 +1296,9 @@ func (m *machine) weights(in weightsInput) {
 
 // shareLoad has a leader write the load of the slots down, when it is not yet.
 func (m *machine) shareLoad() {
-	if w := &m.weight; m.leading() && w.slots != nil && !w.told {
+	if w := &m.weight; m.leading() && w.finest != nil && !w.told {
 		w.told = true
-		m.do(shareLoadEffect{weights: w.slots, keys: w.keys})
+		m.do(shareLoadEffect{weights: w.finest, keys: w.keys})
 	}
 }
 
@@ -1333,6 +1409,9 @@ func (m *machine) leadWake(sooner func(time.Time)) {
 		sooner(m.weight.due)
 	}
 	sooner(l.probeDue)
+	if m.mayAct() && l.ready && l.synced && m.cur != nil && m.cur.Former != nil && m.cur.Epoch == l.epoch {
+		sooner(l.cedeAt)
+	}
 	sooner(l.windowEnds)
 	sooner(l.leaveAt)
 	if l.writing == nil && !l.planning {

@@ -20,8 +20,8 @@ type View struct {
 	Group   string
 	Stream  string
 	Subject string
-	Layout  int
-	Slots   int
+	Layout  int // generation of the division
+	Slots   int // of it
 	// Expected is how many workers there should be, by SetExpected; 0: unknown.
 	Expected int
 	Leader   string       // stable ID, "" for nobody
@@ -59,17 +59,27 @@ func look(ctx context.Context, nc *nats.Conn, group string) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	lay, err := readLayout(ctx, kv)
+	rec, err := recordedLayout(ctx, kv)
 	if err != nil {
 		return nil, err
 	}
-	v.Layout, v.Slots, v.Stream, v.Subject = lay.Layout, lay.Slots, lay.Stream, lay.Subject
+	lay, err := readLayout(ctx, kv, rec)
+	if err != nil {
+		return nil, err
+	}
+	v.Layout, v.Slots, v.Stream, v.Subject = 1, lay.Slots, rec.Stream, rec.Subject
 	var faults []error
 	if err := current(ctx, kv, func(e jetstream.KeyValueEntry) { faults = append(faults, v.read(e)) }); err != nil {
 		return nil, err
 	}
 	if err := errors.Join(faults...); err != nil {
 		return nil, err
+	}
+	if v.Map != nil {
+		if v.Map.Slots != v.Slots {
+			return look(ctx, nc, group) // it has just been changed
+		}
+		v.Layout = v.Map.Layout
 	}
 	if v.Members, err = Members(ctx, nc, group); err != nil {
 		return nil, err
@@ -143,11 +153,12 @@ const loadKey = "load"
 // loadValue is what loadKey holds.
 type loadValue struct {
 	Schema  int    `json:"schema"`
-	Weights Sinces `json:"weights"` // a column, by slot
-	Keys    Sinces `json:"keys"`    // a column, by slot
+	Weights Sinces `json:"weights"` // a column, by slot of the finest division
+	Keys    Sinces `json:"keys"`    // the same
 }
 
-// decodeLoad reads the load; nil if it is of another number of slots.
+// decodeLoad reads the load of so many slots; nil if it is of a number of slots
+// that these are no part of.
 func decodeLoad(data []byte, slots int) (*SlotLoad, error) {
 	if len(data) > maxMapBytes {
 		return nil, fmt.Errorf("reading the load of the slots: %d bytes, at most %d are read", len(data), maxMapBytes)
@@ -159,11 +170,11 @@ func decodeLoad(data []byte, slots int) (*SlotLoad, error) {
 	if v.Schema != valueSchema {
 		return nil, fmt.Errorf("reading the load of the slots: schema is %d, this version knows %d", v.Schema, valueSchema)
 	}
-	if len(v.Weights) != slots || len(v.Keys) != slots {
+	if n := len(v.Weights); n == 0 || n%slots != 0 || len(v.Keys) != n {
 		return nil, nil
 	}
-	load := &SlotLoad{Weights: v.Weights, Keys: make([]int, slots)}
-	for s, n := range v.Keys {
+	load := &SlotLoad{Weights: folded(v.Weights, slots), Keys: make([]int, slots)}
+	for s, n := range folded(v.Keys, slots) {
 		load.Keys[s] = int(n)
 	}
 	return load, nil

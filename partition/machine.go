@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
@@ -60,6 +61,8 @@ type machine struct {
 
 	watches   uint64 // of the leases, begun so far
 	weight    weights
+	wanted    int // slots, by SetLayout; 0: nobody has asked
+	wantedRev uint64
 	pins      pinned
 	expect    int // workers, by SetExpected; 0: unknown
 	expectRev uint64
@@ -175,24 +178,30 @@ type (
 	weightsEffect    struct{}
 	planEffect       struct{ job *planJob }
 	shareLoadEffect  struct{ weights, keys []uint64 }
-	prepareEffect    struct{ slots []int }
-	holdEffect       struct {
-		slot   int
+	prepareEffect    struct {
+		division
+		slots []int
+	}
+	holdEffect struct {
+		place
 		fence  Fence
 		handed bool          // by its old owner, which lives
 		idle   time.Duration // for how long nobody has worked on it then
 	}
 	releaseEffect struct {
-		slot  int
+		place
 		claim uint64 // with which it was held
+		final bool   // its consumer will be no more
+		leave Slots  // the keys that are not ours afterwards
 	}
-	forceEffect   struct{ slot int }
-	dropEffect    struct{ slot int }
+	forceEffect   struct{ place }
+	dropEffect    struct{ place }
 	suspendEffect struct{}
 	resumeEffect  struct{}
 	takeEffect    struct {
-		slot int
-		run  uint64 // comes back with its end
+		place
+		run    uint64  // comes back with its end
+		retire []place // of the former division, whose consumers it replaces
 	}
 	listenEffect struct{ self Member } // to peer messages; the zero Member: stop
 	emitEffect   struct{ event Event }
@@ -266,20 +275,21 @@ type (
 	unreachableInput  struct{ peer Member }
 	peerInput         struct{ msg peerMessage }
 	weightsInput      struct {
-		slots []uint64
-		keys  []uint64
-		err   error
+		finest []uint64 // by slot of the finest division
+		keys   []uint64 // by the same
+		err    error
 	}
 	plannedInput struct {
 		job *planJob
 		err error
 	}
 	preparedInput struct {
+		division
 		slots []int
 		err   error
 	}
 	slotReleasedInput struct {
-		slot   int
+		place
 		claim  uint64
 		forced bool
 		idle   time.Duration // since it stopped
@@ -287,6 +297,10 @@ type (
 	expectedInput struct {
 		n   int
 		rev uint64
+	}
+	wantedInput struct { // slots, by SetLayout
+		slots int
+		rev   uint64
 	}
 	noteInput  struct{ event Event } // something that a runner saw
 	takenInput struct {
@@ -318,6 +332,7 @@ func (slotReleasedInput) input() {}
 func (takenInput) input()        {}
 func (noteInput) input()         {}
 func (expectedInput) input()     {}
+func (wantedInput) input()       {}
 
 // peerMessage goes from worker to worker outside the buckets. Each is repeated
 // until the map shows that it did its work, so one that is lost costs a
@@ -346,6 +361,8 @@ const (
 	peerGrant    peerKind = "grant"    // leader -> owner: taken from the dead
 	peerWant     peerKind = "want"     // owner -> leader: waits for these
 	peerAlone    peerKind = "alone"    // leader -> leaving worker: nobody can take over
+	peerCede     peerKind = "cede"     // leader -> owner: give these slots of the former division up
+	peerCeded    peerKind = "ceded"    // owner -> leader: given up
 )
 
 const (
@@ -422,13 +439,17 @@ func (m *machine) step(now time.Time, in input) []effect {
 	case plannedInput:
 		m.planned(in)
 	case preparedInput:
-		m.prepared(in.slots, in.err)
+		m.prepared(in)
 	case slotReleasedInput:
 		m.slotReleased(in)
 	case expectedInput:
 		if in.rev >= m.expectRev {
 			m.expect, m.expectRev = in.n, in.rev
 			m.lookAgain()
+		}
+	case wantedInput:
+		if in.rev >= m.wantedRev {
+			m.wanted, m.wantedRev = in.slots, in.rev
 		}
 	case pinsInput:
 		m.seePins(in)
@@ -980,7 +1001,7 @@ func (m *machine) leaveDue() {
 	}
 	switch {
 	case m.own.abandoning:
-		if len(m.own.slots) == 0 && !m.renewing {
+		if len(m.own.slots) == 0 && len(m.own.former) == 0 && !m.renewing {
 			m.farewell()
 		}
 	case !m.own.any() && !m.renewing && m.mapLetsGo():
@@ -1014,6 +1035,12 @@ func (m *machine) abandon() {
 	m.own.abandoning = true
 	for _, s := range m.own.sorted() {
 		m.abandonSlot(s)
+	}
+	for _, s := range slices.Sorted(maps.Keys(m.own.former)) {
+		if st := m.own.former[s]; st.phase == phaseHolding {
+			st.phase, st.begun, st.deadline = phaseReleasing, m.now, m.now.Add(m.cfg.HandoverTimeout)
+			m.do(releaseEffect{place: m.own.formerly.place(s), claim: m.self.Claim, final: true, leave: Slots{m.own.formerly.slots, []int{s}}})
+		}
 	}
 }
 
@@ -1079,7 +1106,7 @@ func (m *machine) peer(msg peerMessage) {
 	if msg.Schema != valueSchema || msg.To != m.self || (m.stage != stageMember && m.stage != stageLeaving) {
 		return
 	}
-	msg.Slots = slices.DeleteFunc(msg.Slots, func(s slotMark) bool { return s.Slot < 0 || s.Slot >= m.cfg.Slots })
+	msg.Slots = slices.DeleteFunc(msg.Slots, func(s slotMark) bool { return s.Slot < 0 || s.Slot >= maxSlots })
 	switch msg.Kind {
 	case peerPrepared:
 		m.peerPrepared(msg)
@@ -1092,6 +1119,10 @@ func (m *machine) peer(msg peerMessage) {
 		m.leadHolding(msg)
 	case peerWant:
 		m.leadWant(msg)
+	case peerCede:
+		m.peerCede(msg)
+	case peerCeded:
+		m.leadCeded(msg)
 	case peerAlone:
 		if m.stage == stageLeaving && msg.From == m.lead.leader {
 			m.abandon()

@@ -58,7 +58,7 @@ type scriptPlayer struct {
 // Lines that begin with "#" are comments, with "> " commands; others are output.
 func playScript(t *testing.T, text string) string {
 	s := newSim(1, false)
-	s.cfg.Slots, s.cfg.Replicas = 6, 1
+	s.cfg.Slots, s.fine, s.cfg.Replicas = 6, 6, 1
 	s.cfg.SuspicionGrace, s.cfg.SuspicionMargin, s.cfg.AckWait = 500*time.Millisecond, 150*time.Millisecond, 10*time.Second
 	s.cfg.HeartbeatInterval, s.cfg.LeaseTTL, s.cfg.LeaseMargin = time.Second, 3*time.Second, 750*time.Millisecond
 	s.cfg.ColdWindow, s.cfg.PlannedWindow = 3*time.Second, 2*time.Second
@@ -224,11 +224,11 @@ func TestAReleaseOfAnEarlierNameIsIgnored(t *testing.T) {
 	t.Parallel()
 	m, _ := memberMachine(t)
 	m.own.slots[0] = &slotState{phase: phaseReleasing, version: 1}
-	m.step(m.now, slotReleasedInput{slot: 0, claim: m.self.Claim - 1})
+	m.step(m.now, slotReleasedInput{place: m.at(0), claim: m.self.Claim - 1})
 	if st := m.own.slots[0]; st == nil || st.phase != phaseReleasing {
 		t.Fatalf("the slot is %+v, want releasing yet", st)
 	}
-	m.step(m.now, slotReleasedInput{slot: 0, claim: m.self.Claim})
+	m.step(m.now, slotReleasedInput{place: m.at(0), claim: m.self.Claim})
 	if st := m.own.slots[0]; st != nil && st.phase == phaseReleasing {
 		t.Fatal("the slot is not released by the release of its own name")
 	}
@@ -263,7 +263,7 @@ func memberMachine(t testing.TB) (*machine, *Assignment) {
 // only two messages give it a slot: a release of the old owner for this very
 // move, and a grant for a slot that the map says is its own.
 func FuzzPeerMessage(f *testing.F) {
-	for _, kind := range []peerKind{peerPrepared, peerReleased, peerHolding, peerGrant, peerWant, peerAlone} {
+	for _, kind := range []peerKind{peerPrepared, peerReleased, peerHolding, peerGrant, peerWant, peerAlone, peerCede, peerCeded} {
 		f.Add(mustJSON(peerMessage{Schema: valueSchema, Kind: kind, From: Member{"sim-1", 8}, To: Member{"sim-0", 7}, Slots: []slotMark{{Slot: 2, Version: 3}, {Slot: 0, Version: 3}}}))
 		f.Add(mustJSON(peerMessage{Schema: valueSchema, Kind: kind, From: Member{"sim-9", 1}, To: Member{"sim-0", 7}, Slots: []slotMark{{Slot: -1, Version: 3}, {Slot: 4000, Version: 1 << 60, Forced: true}}}))
 	}

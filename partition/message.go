@@ -47,7 +47,7 @@ func (f Fence) String() string { return fmt.Sprintf("%d.%d", f.Version, f.Claim)
 type Message struct {
 	Subject   string      // as published: "dc.tool001.chamber1.completion"
 	Key       string      // "tool001:chamber1"
-	Slot      int         // 0 to Slots-1
+	Slot      int         // in the division of the moment, from 0
 	Data      []byte      // not to be changed
 	Header    nats.Header // not to be changed
 	Sequence  uint64      // in the stream, from 1
@@ -82,13 +82,13 @@ func (f HandlerFunc) Handle(ctx context.Context, m Message) error { return f(ctx
 // returns or Config.PrepareTimeout has passed; its error is reported as an
 // event and changes nothing.
 type Preparer interface {
-	Prepare(ctx context.Context, slots []int) error
+	Prepare(ctx context.Context, slots Slots) error
 }
 
 // Releaser is a Handler that wants to know of slots that it no longer owns.
 // Released is called after the last message of those slots was settled.
 type Releaser interface {
-	Released(slots []int)
+	Released(slots Slots)
 }
 
 // Observer is a Handler that wants each event of its worker, in order. Observe

@@ -94,7 +94,7 @@ type MetricsOptions struct {
 	Keys string
 	// Assigned returns how many keys lie in these slots; default: the number
 	// of slots.
-	Assigned func(slots []int) int
+	Assigned func(slots Slots) int
 	// Labels are put on every series.
 	Labels prometheus.Labels
 }
@@ -121,7 +121,7 @@ func (w *Worker) Collector(o MetricsOptions) prometheus.Collector {
 	defaulted(&o.Prefix, w.cfg.Name)
 	defaulted(&o.Keys, "key")
 	if o.Assigned == nil {
-		o.Assigned = func(slots []int) int { return len(slots) }
+		o.Assigned = func(s Slots) int { return len(s.Slots) }
 	}
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(o.Prefix+"_"+name, help, labels, o.Labels)
@@ -174,7 +174,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.leader, truth(s.Leading))
 	gauge(c.id, float64(ordinal(s.ID)))
 	gauge(c.version, float64(s.Version))
-	gauge(c.assigned, float64(c.o.Assigned(s.Slots)))
+	gauge(c.assigned, float64(c.o.Assigned(Slots{s.SlotsOf, s.Slots})))
 	gauge(c.slots, float64(len(s.Slots)))
 	gauge(c.active, float64(s.ActiveWorkers))
 	gauge(c.standby, truth(s.Standby))

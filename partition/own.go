@@ -39,8 +39,12 @@ type slotState struct {
 }
 
 type ownership struct {
+	division   division // of slots
 	slots      map[int]*slotState
-	grants     map[int]uint64 // by slot, the take-over that is done; may come before its map
+	formerly   division           // before it; see layout.go
+	former     map[int]*slotState // of that, what is not given up
+	called     map[int]uint64     // of that, what the leader asks for, by which version
+	grants     map[int]uint64     // by slot, the take-over that is done; may come before its map
 	ready      map[int]readiness
 	resyncAt   time.Time
 	abandoning bool
@@ -54,7 +58,10 @@ type readiness struct {
 }
 
 func (o *ownership) reset() {
+	o.division, o.formerly = division{}, division{}
 	o.slots = make(map[int]*slotState)
+	o.former = make(map[int]*slotState)
+	o.called = make(map[int]uint64)
 	o.grants = make(map[int]uint64)
 	o.ready = make(map[int]readiness)
 }
@@ -68,7 +75,7 @@ func (o *ownership) any() bool {
 			return true
 		}
 	}
-	return false
+	return len(o.former) > 0
 }
 
 func (o *ownership) holds() bool {
@@ -86,8 +93,14 @@ func (m *machine) ownMoves() bool {
 			return true
 		}
 	}
-	return false
+	return len(m.own.former) > 0
 }
+
+// at is a slot as the effects name it.
+func (m *machine) at(s int) place { return m.own.division.place(s) }
+
+// inMap tells whether the map has a slot of this number.
+func (m *machine) inMap(s int) bool { return m.cur != nil && s < len(m.cur.Owner) }
 
 func (m *machine) setPhase(slot int, p phase, version uint64) *slotState {
 	st := m.own.slots[slot]
@@ -113,11 +126,6 @@ func (m *machine) seeMap(a *Assignment, rev uint64) {
 	if rev <= m.curRev {
 		return
 	}
-	if a.Layout != m.cfg.Layout || a.Slots != m.cfg.Slots {
-		m.cfg.Logger.Error("The assignment map is of another layout; this worker ignores it. Give all workers the same Slots and Layout.",
-			"layout", a.Layout, "slots", a.Slots, "own_layout", m.cfg.Layout, "own_slots", m.cfg.Slots)
-		return
-	}
 	newer := m.cur == nil || a.Version > m.cur.Version
 	before := m.destined(m.cur)
 	m.cur, m.curRev = a, rev
@@ -129,7 +137,9 @@ func (m *machine) seeMap(a *Assignment, rev uint64) {
 	}
 	if newer {
 		m.emit(Event{Kind: EventMapReceived, Version: a.Version})
-		m.tellAssigned(before, m.destined(a))
+		if m.own.division.slots == 0 || m.own.division == a.division() {
+			m.tellAssigned(before, m.destined(a))
+		}
 	}
 	m.applyMap()
 	m.leadMapSeen()
@@ -184,6 +194,9 @@ func (m *machine) applyMap() {
 		m.abandon()
 		return
 	}
+	if m.own.division != m.cur.division() {
+		m.redivide()
+	}
 	var prepare []int
 	for s := range m.cur.Owner {
 		st := m.own.slots[s]
@@ -200,13 +213,14 @@ func (m *machine) applyMap() {
 		}
 	}
 	for s, v := range m.own.grants {
-		if v < m.cur.Since[s] {
+		if v <= m.cur.Version && (!m.inMap(s) || v < m.cur.Since[s]) {
 			delete(m.own.grants, s)
 		}
 	}
 	if len(prepare) > 0 {
-		m.do(prepareEffect{prepare})
+		m.do(prepareEffect{m.own.division, prepare})
 	}
+	m.cedeCalled()
 }
 
 func (m *machine) applyOwner(s int, st *slotState) {
@@ -253,7 +267,7 @@ func (m *machine) applyNext(s int, st *slotState, mv Move) bool {
 		st.version, st.peer = mv.Version, owner
 		return false
 	case st != nil && st.phase == phaseHolding:
-		m.do(dropEffect{s})
+		m.do(dropEffect{m.at(s)})
 	}
 	m.setPhase(s, phasePreparing, mv.Version).peer = owner
 	return true
@@ -265,7 +279,7 @@ func (m *machine) applyForeign(s int, st *slotState) {
 		return // it ends by itself
 	case phaseHolding:
 		// Only a worker that was dead to the leader gets here.
-		m.do(dropEffect{s})
+		m.do(dropEffect{m.at(s)})
 	case phasePreparing, phaseReady, phaseAwaiting, phaseReleased:
 	}
 	m.forget(s)
@@ -284,7 +298,7 @@ func (m *machine) holdHanded(s int, version uint64, idle time.Duration) {
 func (m *machine) begin(s int, version uint64, reason string, e holdEffect) {
 	m.setPhase(s, phaseHolding, version)
 	delete(m.own.grants, s)
-	e.slot, e.fence = s, Fence{Version: version, Claim: m.self.Claim}
+	e.place, e.fence = m.at(s), Fence{Version: version, Claim: m.self.Claim}
 	m.do(e)
 	if reason != "" {
 		m.emit(Event{Kind: EventSlotAcquired, Slot: s, Version: version, Reason: reason})
@@ -292,12 +306,15 @@ func (m *machine) begin(s int, version uint64, reason string, e holdEffect) {
 }
 
 // prepared follows the end of Preparer.Prepare.
-func (m *machine) prepared(slots []int, err error) {
-	if err != nil {
-		m.emit(Event{Kind: EventPrepareFailed, Err: err.Error()})
+func (m *machine) prepared(in preparedInput) {
+	if in.err != nil {
+		m.emit(Event{Kind: EventPrepareFailed, Err: in.err.Error()})
+	}
+	if in.division != m.own.division {
+		return
 	}
 	var ready []int
-	for _, s := range slots {
+	for _, s := range in.slots {
 		if st := m.own.slots[s]; st != nil && st.phase == phasePreparing {
 			st.phase = phaseReady
 			ready = append(ready, s)
@@ -337,7 +354,7 @@ func (m *machine) peerPrepared(msg peerMessage) {
 			continue
 		}
 		m.own.ready[mark.Slot] = readiness{from: msg.From, version: mark.Version}
-		if m.cur != nil {
+		if m.inMap(mark.Slot) {
 			m.tryRelease(mark.Slot)
 		}
 	}
@@ -362,7 +379,7 @@ func (m *machine) tryRelease(s int) {
 		st = m.setPhase(s, phaseReleasing, mv.Version)
 		st.peer = r.from
 		st.deadline = m.now.Add(m.cfg.HandoverTimeout)
-		m.do(releaseEffect{s, m.self.Claim})
+		m.do(releaseEffect{place: m.at(s), claim: m.self.Claim, leave: Slots{m.own.division.slots, []int{s}}})
 	case st.phase == phaseReleased:
 		m.tellReleased(s)
 	}
@@ -372,6 +389,10 @@ func (m *machine) tryRelease(s int) {
 // will not give us more of it. One of an earlier name may come late, when the
 // server was away; the slot may be ours again by then, and its handler at work.
 func (m *machine) slotReleased(in slotReleasedInput) {
+	if in.division != m.own.division {
+		m.formerReleased(in)
+		return
+	}
 	s := in.slot
 	st := m.own.slots[s]
 	if st == nil || st.phase != phaseReleasing || in.claim != m.self.Claim {
@@ -416,6 +437,9 @@ func (m *machine) peerReleased(msg peerMessage) {
 		return
 	}
 	for _, mark := range msg.Slots {
+		if !m.inMap(mark.Slot) {
+			continue
+		}
 		mv, moving := m.cur.Moves[mark.Slot]
 		st := m.own.slots[mark.Slot]
 		if !moving || mark.Forced || mv.Version != mark.Version || m.cur.member(mv.Next) != m.self ||
@@ -430,7 +454,7 @@ func (m *machine) peerReleased(msg peerMessage) {
 func (m *machine) peerGrant(msg peerMessage) {
 	for _, mark := range msg.Slots {
 		s := mark.Slot
-		if m.cur != nil && mark.Version < m.cur.Since[s] {
+		if m.cur != nil && mark.Version <= m.cur.Version && (!m.inMap(s) || mark.Version < m.cur.Since[s]) {
 			continue
 		}
 		m.own.grants[s] = mark.Version
@@ -452,7 +476,14 @@ func (m *machine) ownDue() {
 	slices.Sort(late)
 	for _, s := range late {
 		m.emit(Event{Kind: EventHandoverForced, Slot: s})
-		m.do(forceEffect{s})
+		m.do(forceEffect{m.at(s)})
+	}
+	for _, s := range slices.Sorted(maps.Keys(m.own.former)) {
+		if st := m.own.former[s]; !st.deadline.IsZero() && !m.now.Before(st.deadline) {
+			st.deadline = time.Time{}
+			m.emit(Event{Kind: EventHandoverForced, Slot: s})
+			m.do(forceEffect{m.own.formerly.place(s)})
+		}
 	}
 	if m.own.resyncAt.IsZero() || m.now.Before(m.own.resyncAt) {
 		return
@@ -473,7 +504,7 @@ func (m *machine) heldAhead() bool {
 		return false
 	}
 	for s, st := range m.own.slots {
-		if st.phase == phaseHolding && m.cur.owner(s) != m.self {
+		if st.phase == phaseHolding && m.inMap(s) && m.cur.owner(s) != m.self {
 			return true
 		}
 	}
@@ -516,9 +547,11 @@ func (m *machine) resync() {
 
 func (m *machine) ownWake(sooner func(time.Time)) {
 	sooner(m.own.resyncAt)
-	for _, st := range m.own.slots {
-		if st.phase == phaseReleasing {
-			sooner(st.deadline)
+	for _, slots := range []map[int]*slotState{m.own.slots, m.own.former} {
+		for _, st := range slots {
+			if st.phase == phaseReleasing {
+				sooner(st.deadline)
+			}
 		}
 	}
 	if m.stage == stageLeaving && m.lead.leader == (Member{}) {
@@ -532,7 +565,7 @@ func (m *machine) abandonSlot(s int) {
 	case phaseHolding:
 		st = m.setPhase(s, phaseReleasing, st.version)
 		st.deadline = m.now.Add(m.cfg.HandoverTimeout)
-		m.do(releaseEffect{s, m.self.Claim})
+		m.do(releaseEffect{place: m.at(s), claim: m.self.Claim, leave: Slots{m.own.division.slots, []int{s}}})
 	case phaseReleasing:
 	case phasePreparing, phaseReady, phaseAwaiting, phaseReleased:
 		m.forget(s)
@@ -544,9 +577,12 @@ func (m *machine) dropAll() {
 	for _, s := range m.own.sorted() {
 		switch m.own.slots[s].phase {
 		case phaseHolding, phaseReleasing:
-			m.do(dropEffect{s})
+			m.do(dropEffect{m.at(s)})
 		case phasePreparing, phaseReady, phaseAwaiting, phaseReleased:
 		}
+	}
+	for _, s := range slices.Sorted(maps.Keys(m.own.former)) {
+		m.do(dropEffect{m.own.formerly.place(s)})
 	}
 	m.own.reset()
 }

@@ -17,7 +17,7 @@ import (
 // begun a message since.
 type pauses struct {
 	mu    sync.Mutex
-	slots map[int]pause
+	slots map[place]pause
 }
 
 type pause struct {
@@ -26,18 +26,18 @@ type pause struct {
 }
 
 // begin notes that a slot was handed over whose old owner stopped so long ago.
-func (p *pauses) begin(slot int, now time.Time, idle time.Duration) {
+func (p *pauses) begin(slot place, now time.Time, idle time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.slots == nil {
-		p.slots = make(map[int]pause)
+		p.slots = make(map[place]pause)
 	}
 	p.slots[slot] = pause{stopped: now.Add(-max(idle, 0)), held: now}
 }
 
 // end returns the pause that the first message of a slot felt; false for later
 // ones, and for one that was published after the hand-over.
-func (p *pauses) end(slot int, published, now time.Time) (time.Duration, bool) {
+func (p *pauses) end(slot place, published, now time.Time) (time.Duration, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	x, ok := p.slots[slot]

@@ -9,6 +9,7 @@ func TestAPauseIsWhatTheFirstMessageFelt(t *testing.T) {
 	t.Parallel()
 	held := simEpoch.Add(time.Hour)
 	ms := func(n int) time.Time { return held.Add(time.Duration(n) * time.Millisecond) }
+	at := division{1, 64}.place(7)
 	for _, c := range []struct {
 		name      string
 		published time.Time
@@ -20,11 +21,11 @@ func TestAPauseIsWhatTheFirstMessageFelt(t *testing.T) {
 		{"it came later", ms(3), 0, false},
 	} {
 		var p pauses
-		p.begin(7, held, 20*time.Millisecond)
-		if got, felt := p.end(7, c.published, ms(10)); got != c.want || felt != c.felt {
+		p.begin(at, held, 20*time.Millisecond)
+		if got, felt := p.end(at, c.published, ms(10)); got != c.want || felt != c.felt {
 			t.Errorf("%s: %v, %v; want %v, %v", c.name, got, felt, c.want, c.felt)
 		}
-		if _, again := p.end(7, c.published, ms(11)); again {
+		if _, again := p.end(at, c.published, ms(11)); again {
 			t.Errorf("%s: counted twice", c.name)
 		}
 	}

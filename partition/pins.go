@@ -146,7 +146,11 @@ func changePins(ctx context.Context, nc *nats.Conn, group string, change func([]
 	if err != nil {
 		return fmt.Errorf("changing the pins of %s: %w", group, err)
 	}
-	lay, err := readLayout(ctx, kv)
+	rec, err := recordedLayout(ctx, kv)
+	if err != nil {
+		return fmt.Errorf("changing the pins of %s: %w", group, err)
+	}
+	lay, err := readLayout(ctx, kv, rec)
 	if err != nil {
 		return fmt.Errorf("changing the pins of %s: %w", group, err)
 	}
@@ -238,12 +242,12 @@ func (m *machine) pinsDue() bool {
 // that rests on the pins.
 func (m *machine) pin(job *planJob) {
 	job.pins = m.pins.rev
-	pins := bySlot(m.pins.pins, m.cfg.Slots)
+	pins := bySlot(m.pins.pins, job.slots)
 	there := make(map[string]bool, len(job.workers))
 	for _, w := range job.workers {
 		there[w.ID] = m.lead.peers[w.ID] == nil // and awaited
 	}
-	for s := range m.cfg.Slots {
+	for s := range job.slots {
 		p, ok := pins[s]
 		if !ok {
 			continue

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -21,7 +22,7 @@ const (
 	priorityGroup = "owner"
 	// markerTTL is how long the trace of an expired or deleted key stays.
 	markerTTL = time.Minute
-	// layoutKey names the layout that the stream was provisioned with.
+	// layoutKey holds what the stream was provisioned with.
 	layoutKey = "layout"
 )
 
@@ -56,8 +57,7 @@ func SetExpected(ctx context.Context, nc *nats.Conn, group string, n int) error 
 // layoutValue is what layoutKey holds.
 type layoutValue struct {
 	Schema  int    `json:"schema"`
-	Layout  int    `json:"layout"`
-	Slots   int    `json:"slots"`
+	Slots   int    `json:"slots"` // at first
 	Stream  string `json:"stream"`
 	Subject string `json:"subject"`
 }
@@ -76,62 +76,79 @@ func Provision(ctx context.Context, nc *nats.Conn, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("provisioning %s: %w", cfg.Name, err)
 	}
-	if err := provisionStream(ctx, js, cfg, lay); err != nil {
-		return fmt.Errorf("provisioning stream %s: %w", cfg.Stream, err)
-	}
 	if err := provisionBuckets(ctx, js, cfg); err != nil {
 		return err
-	}
-	if err := provisionConsumers(ctx, js, cfg, lay); err != nil {
-		return fmt.Errorf("provisioning the consumers of stream %s: %w", cfg.Stream, err)
 	}
 	kv, err := js.KeyValue(ctx, cfg.bucketMap())
 	if err != nil {
 		return fmt.Errorf("opening bucket %s: %w", cfg.bucketMap(), err)
 	}
+	switch base, err := checkLayout(ctx, kv, cfg); {
+	case err == nil:
+		cfg.Slots, lay.base = base, base
+	case !errors.Is(err, errNotProvisioned):
+		return err
+	}
+	if err := provisionStream(ctx, js, cfg, lay); err != nil {
+		return fmt.Errorf("provisioning stream %s: %w", cfg.Stream, err)
+	}
+	if err := provisionDivision(ctx, js, kv, cfg, lay); err != nil {
+		return fmt.Errorf("provisioning the consumers of stream %s: %w", cfg.Stream, err)
+	}
 	if _, err := kv.Create(ctx, layoutKey, mustJSON(cfg.layoutValue())); err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
 		return fmt.Errorf("recording the layout in bucket %s: %w", cfg.bucketMap(), err)
 	}
-	return checkLayout(ctx, kv, cfg)
+	_, err = checkLayout(ctx, kv, cfg)
+	return err
 }
 
 func (c Config) layoutValue() layoutValue {
-	return layoutValue{Schema: valueSchema, Layout: c.Layout, Slots: c.Slots, Stream: c.Stream, Subject: c.Subject}
+	return layoutValue{Schema: valueSchema, Slots: c.Slots, Stream: c.Stream, Subject: c.Subject}
 }
 
 var errNotProvisioned = errors.New("nothing is provisioned")
 
-// readLayout returns how a group is laid out, as its bucket has it.
-func readLayout(ctx context.Context, kv jetstream.KeyValue) (layoutValue, error) {
-	var have layoutValue
+// recordedLayout returns what a group was provisioned with.
+func recordedLayout(ctx context.Context, kv jetstream.KeyValue) (layoutValue, error) {
 	e, err := kv.Get(ctx, layoutKey)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return have, errNotProvisioned
-	}
-	if err == nil {
-		err = json.Unmarshal(e.Value(), &have)
+		return layoutValue{}, errNotProvisioned
 	}
 	if err != nil {
-		return have, fmt.Errorf("reading the layout from bucket %s: %w", kv.Bucket(), err)
+		return layoutValue{}, fmt.Errorf("reading the layout from bucket %s: %w", kv.Bucket(), err)
+	}
+	var have layoutValue
+	if err := json.Unmarshal(e.Value(), &have); err != nil {
+		return layoutValue{}, fmt.Errorf("reading the layout from bucket %s: %w", kv.Bucket(), err)
+	}
+	if have.Schema != valueSchema || have.Slots < 1 || have.Slots > maxSlots {
+		return layoutValue{}, fmt.Errorf("the layout in bucket %s is not of this version: %.200q", kv.Bucket(), e.Value())
 	}
 	return have, nil
 }
 
-func checkLayout(ctx context.Context, kv jetstream.KeyValue, cfg Config) error {
-	have, err := readLayout(ctx, kv)
+// checkLayout compares a configuration with what is provisioned, and returns the
+// number of slots that was provisioned: the configuration may name another one
+// that they can be divided in.
+func checkLayout(ctx context.Context, kv jetstream.KeyValue, cfg Config) (base int, err error) {
+	have, err := recordedLayout(ctx, kv)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	if want := cfg.layoutValue(); have != want {
-		return fmt.Errorf("group %s is laid out as %+v, this worker is configured for %+v: give it the same Slots, Layout, Stream and Subject", cfg.Name, have, want)
+	want := cfg.layoutValue()
+	if choices := (layout{base: have.Slots}).divisions(); slices.Contains(choices, want.Slots) {
+		want.Slots = have.Slots
 	}
-	return nil
+	if have != want {
+		return 0, fmt.Errorf("group %s is laid out as %+v, this worker is configured for %+v: give it the same Slots, Stream and Subject", cfg.Name, have, want)
+	}
+	return have.Slots, nil
 }
 
 func provisionStream(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout) error {
 	want := jetstream.StreamConfig{
 		Name:        cfg.Stream,
-		Description: fmt.Sprintf("Messages of %s, divided in %d slots by their key.", cfg.Name, cfg.Slots),
+		Description: fmt.Sprintf("Messages of %s, divided in slots by their key.", cfg.Name),
 		Subjects:    []string{cfg.Subject},
 		// A message is gone once it is acknowledged, which bounds storage, and
 		// lets the consumers keep their state in memory: losing it replays
@@ -143,7 +160,7 @@ func provisionStream(ctx context.Context, js jetstream.JetStream, cfg Config, la
 		Duplicates:       cfg.Duplicates,
 		Storage:          jetstream.FileStorage,
 		Replicas:         cfg.Replicas,
-		MaxConsumers:     4 * cfg.Slots,
+		MaxConsumers:     2 * lay.finest(),
 		AllowDirect:      true,
 		SubjectTransform: &jetstream.SubjectTransformConfig{Source: cfg.Subject, Destination: lay.transform()},
 	}
@@ -161,11 +178,11 @@ func provisionStream(ctx context.Context, js jetstream.JetStream, cfg Config, la
 	have := s.CachedInfo().Config
 	switch {
 	case have.SubjectTransform == nil || *have.SubjectTransform != *want.SubjectTransform:
-		return fmt.Errorf("it exists and transforms subjects by %+v, want %+v: give another Stream, or a Layout of its own", have.SubjectTransform, *want.SubjectTransform)
+		return fmt.Errorf("it exists and transforms subjects by %+v, want %+v: give another Stream", have.SubjectTransform, *want.SubjectTransform)
 	case have.Retention != want.Retention:
 		return fmt.Errorf("it exists with %v retention, want %v: give another Stream", have.Retention, want.Retention)
-	case have.MaxConsumers > 0 && have.MaxConsumers < cfg.Slots:
-		return fmt.Errorf("it allows %d consumers, want at least one for each of %d slots: raise its max consumers", have.MaxConsumers, cfg.Slots)
+	case have.MaxConsumers > 0 && have.MaxConsumers < lay.finest():
+		return fmt.Errorf("it allows %d consumers, want at least one for each of the %d slots there may be: raise its max consumers", have.MaxConsumers, lay.finest())
 	}
 	return nil
 }
@@ -186,10 +203,10 @@ func provisionBuckets(ctx context.Context, js jetstream.JetStream, cfg Config) e
 	return nil
 }
 
-func slotConsumer(cfg Config, lay layout, slot int) jetstream.ConsumerConfig {
+func slotConsumer(cfg Config, lay layout, at place) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
-		Durable:       lay.consumer(slot),
-		FilterSubject: lay.filter(slot),
+		Durable:       lay.consumer(at),
+		FilterSubject: lay.filter(at),
 		DeliverPolicy: jetstream.DeliverAllPolicy,
 		AckPolicy:     jetstream.AckExplicitPolicy,
 		AckWait:       cfg.AckWait,
@@ -204,12 +221,34 @@ func slotConsumer(cfg Config, lay layout, slot int) jetstream.ConsumerConfig {
 	}
 }
 
-func provisionConsumers(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout) error {
+// provisionDivision makes the consumers of the division that is in force. One
+// that is being changed is the leader's.
+func provisionDivision(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, cfg Config, lay layout) error {
+	d := lay.firstDivision()
+	e, err := kv.Get(ctx, AssignmentKey)
+	switch {
+	case errors.Is(err, jetstream.ErrKeyNotFound):
+	case err != nil:
+		return fmt.Errorf("reading the assignment map: %w", err)
+	default:
+		a, err := DecodeAssignment(e.Value())
+		if err != nil {
+			return err
+		}
+		if a.Former != nil {
+			return nil
+		}
+		d = a.division()
+	}
+	return provisionConsumers(ctx, js, cfg, lay, d)
+}
+
+func provisionConsumers(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout, d division) error {
 	s, err := js.Stream(ctx, cfg.Stream)
 	if err != nil {
 		return err
 	}
-	have := make(map[string]bool, cfg.Slots)
+	have := make(map[string]bool, d.slots)
 	names := s.ConsumerNames(ctx)
 	for n := range names.Name() {
 		have[n] = true
@@ -219,12 +258,12 @@ func provisionConsumers(ctx context.Context, js jetstream.JetStream, cfg Config,
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(16)
-	for slot := range cfg.Slots {
-		if have[lay.consumer(slot)] {
+	for slot := range d.slots {
+		if have[lay.consumer(d.place(slot))] {
 			continue
 		}
 		g.Go(func() error {
-			_, err := s.CreateOrUpdateConsumer(gctx, slotConsumer(cfg, lay, slot))
+			_, err := s.CreateOrUpdateConsumer(gctx, slotConsumer(cfg, lay, d.place(slot)))
 			return err
 		})
 	}

@@ -50,18 +50,24 @@ type puller struct {
 	trustedUntil atomic.Int64
 
 	mu        sync.Mutex
-	runners   map[int]*runner
-	ending    map[int]chan struct{} // by slot, closed when its last runner has ended
-	done      map[int]uint64        // by slot, the last sequence settled here
+	runners   map[string]*runner // by consumer
+	ending    map[int][]ending   // by slot of the coarsest division
+	done      map[int]uint64     // by slot of the finest division, the last sequence settled here
 	suspended bool
 	wg        sync.WaitGroup
 
 	pauses pauses
 }
 
+// ending is a runner that was started; ended is closed when it has ended.
+type ending struct {
+	place
+	ended chan struct{}
+}
+
 func newPuller(cfg Config, lay layout, nc *nats.Conn, js jetstream.JetStream, h Handler, post func(input)) (*puller, error) {
 	p := &puller{cfg: cfg, layout: lay, nc: nc, js: js, handler: h, post: post, inbox: nats.NewInbox(), epoch: time.Now(),
-		runners: make(map[int]*runner), ending: make(map[int]chan struct{}), done: make(map[int]uint64), suspended: true}
+		runners: make(map[string]*runner), ending: make(map[int][]ending), done: make(map[int]uint64), suspended: true}
 	sub, err := nc.Subscribe(p.inbox+".*.*", p.dispatch)
 	if err != nil {
 		return nil, fmt.Errorf("subscribing for pulled messages: %w", err)
@@ -75,8 +81,9 @@ func newPuller(cfg Config, lay layout, nc *nats.Conn, js jetstream.JetStream, h 
 
 // runner is one slot that is held: one goroutine, one message at a time.
 type runner struct {
-	p    *puller
-	slot int
+	p *puller
+	place
+	name string // of its consumer
 	mail chan *nats.Msg
 	poke chan struct{} // something of the below has changed
 	ctx  context.Context
@@ -85,94 +92,114 @@ type runner struct {
 	mu        sync.Mutex
 	fence     Fence
 	releasing bool
+	final     bool   // its consumer will be no more
+	leave     Slots  // that Releaser is told of
 	renew     bool   // the pull at the server may be gone
 	busy      bool   // a handler is running
 	reply     string // ack subject of the message in hand, "" for none
 	interrupt context.CancelFunc
+	settled   string // ack subject of the last message settled, "" for none
 }
 
-func (p *puller) hold(slot int, fence Fence) {
+func (p *puller) hold(at place, fence Fence) {
+	name := p.layout.consumer(at)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if r := p.runners[slot]; r != nil {
+	if r := p.runners[name]; r != nil {
 		r.mu.Lock()
 		r.fence = fence
 		r.mu.Unlock()
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &runner{p: p, slot: slot, mail: make(chan *nats.Msg, pullBatch*4), poke: make(chan struct{}, 1), ctx: ctx, drop: cancel, fence: fence}
-	p.runners[slot] = r
-	// One that was dropped may have a handler that has yet to see it.
-	before, ended := p.ending[slot], make(chan struct{})
-	p.ending[slot] = ended
+	r := &runner{p: p, place: at, name: name, mail: make(chan *nats.Msg, pullBatch*4), poke: make(chan struct{}, 1), ctx: ctx, drop: cancel, fence: fence}
+	p.runners[name] = r
+	ended := make(chan struct{})
+	before := p.endings(at, ended)
 	p.wg.Add(1)
 	go func() {
 		defer p.wg.Done()
 		defer close(ended)
-		if before != nil {
-			select {
-			case <-before:
-			case <-ctx.Done():
-				<-before
-			}
+		for _, b := range before {
+			<-b
 		}
 		r.run()
 	}()
 }
 
+// endings enters a runner that starts, and returns what it must wait for: one
+// that was dropped may have a handler that has yet to see it, be it of this slot
+// or of one of another division.
+func (p *puller) endings(at place, ended chan struct{}) (before []chan struct{}) {
+	coarsest := at.slot % p.layout.base
+	var still []ending
+	for _, e := range p.ending[coarsest] {
+		select {
+		case <-e.ended:
+			continue
+		default:
+		}
+		still = append(still, e)
+		if e.place == at || e.division != at.division {
+			before = append(before, e.ended)
+		}
+	}
+	p.ending[coarsest] = append(still, ending{at, ended})
+	return before
+}
+
 // release asks a slot's runner to end with the message it has. It posts
 // slotReleasedInput when it has, and the server has been told. It does not
 // block: a release that came late would meet the runner of a later hold.
-func (p *puller) release(slot int, claim uint64) {
-	var in input = slotReleasedInput{slot: slot, claim: claim}
-	if r := p.runner(slot); r != nil {
+func (p *puller) release(e releaseEffect) {
+	var in input = slotReleasedInput{place: e.place, claim: e.claim}
+	if r := p.runner(p.layout.consumer(e.place)); r != nil {
 		r.mu.Lock()
-		r.releasing = true
+		r.releasing, r.final, r.leave = true, e.final, e.leave
 		busy := r.busy
 		r.mu.Unlock()
-		in = noteInput{Event{Kind: EventReleasing, Slot: slot, Busy: busy}}
+		in = noteInput{Event{Kind: EventReleasing, Slot: e.slot, Busy: busy}}
 		r.wakeUp()
 	}
 	go p.post(in)
 }
 
 // force ends a slot whose handler does not return in time.
-func (p *puller) force(slot int) {
-	if r := p.detach(slot); r != nil {
+func (p *puller) force(at place) {
+	if r := p.detach(p.layout.consumer(at)); r != nil {
 		r.drop()
 		go func() {
-			p.unpinUntilDone(slot)
-			p.post(slotReleasedInput{slot: slot, claim: r.claim(), forced: true})
+			p.unpinUntilDone(r.name)
+			p.post(slotReleasedInput{place: at, claim: r.claim(), forced: true})
 		}()
 	}
 }
 
 // dropSlot ends a slot that is not ours any more: nothing is acknowledged.
-func (p *puller) dropSlot(slot int) {
-	if r := p.detach(slot); r != nil {
+func (p *puller) dropSlot(at place) {
+	if r := p.detach(p.layout.consumer(at)); r != nil {
 		r.drop()
-		p.released(slot)
+		p.released(Slots{at.slots, []int{at.slot}})
 	}
 }
 
-func (p *puller) runner(slot int) *runner {
+func (p *puller) runner(consumer string) *runner {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.runners[slot]
+	return p.runners[consumer]
 }
 
-func (p *puller) detach(slot int) *runner {
+func (p *puller) detach(consumer string) *runner {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r := p.runners[slot]
-	delete(p.runners, slot)
+	r := p.runners[consumer]
+	delete(p.runners, consumer)
 	return r
 }
 
-func (p *puller) released(slot int) {
-	if h, ok := p.handler.(Releaser); ok {
-		h.Released([]int{slot})
+func (p *puller) released(s Slots) {
+	if h, ok := p.handler.(Releaser); ok && len(s.Slots) > 0 {
+		h.Released(s)
 	}
 }
 
@@ -223,11 +250,12 @@ func (p *puller) close() {
 
 // dispatch is the subscription's callback.
 func (p *puller) dispatch(msg *nats.Msg) {
-	slot, ok := p.slotOf(msg)
-	if !ok {
+	consumer := p.deliveredBy(msg)
+	if consumer == "" {
+		p.cfg.Logger.Warn("A message that no consumer delivered is ignored.", "subject", msg.Subject)
 		return
 	}
-	if r := p.runner(slot); r != nil {
+	if r := p.runner(consumer); r != nil {
 		select {
 		case r.mail <- msg:
 			return
@@ -235,36 +263,31 @@ func (p *puller) dispatch(msg *nats.Msg) {
 		}
 	}
 	if !isStatus(msg) {
-		go p.sendBack(msg, slot)
+		go p.sendBack(msg, consumer)
 	}
 }
 
 func isStatus(msg *nats.Msg) bool { return len(msg.Data) == 0 && msg.Header.Get("Status") != "" }
 
-func (p *puller) slotOf(msg *nats.Msg) (int, bool) {
-	if isStatus(msg) {
-		rest, ok := strings.CutPrefix(msg.Subject, p.inbox+".")
-		if !ok {
-			return 0, false
-		}
-		slot, err := strconv.Atoi(rest[:strings.IndexByte(rest+".", '.')])
-		return slot, err == nil
+// deliveredBy returns the consumer that a message or a status is of.
+func (p *puller) deliveredBy(msg *nats.Msg) string {
+	if !isStatus(msg) {
+		return consumerOf(msg.Reply)
 	}
-	slot, _, _, err := p.layout.parse(msg.Subject)
-	if err != nil {
-		p.cfg.Logger.Warn("A message of another layout was delivered and is sent back.", "subject", msg.Subject, "err", err)
-		_ = msg.Nak()
-		return 0, false
+	rest, ok := strings.CutPrefix(msg.Subject, p.inbox+".")
+	if !ok {
+		return ""
 	}
-	return slot, true
+	consumer, _, _ := strings.Cut(rest, ".")
+	return consumer
 }
 
 // sendBack returns a message that came for a slot that is not held: the pin
 // first, or the server would deliver it here again.
-func (p *puller) sendBack(msg *nats.Msg, slot int) {
+func (p *puller) sendBack(msg *nats.Msg, consumer string) {
 	ctx, cancel := context.WithTimeout(context.Background(), apiTimeout)
 	defer cancel()
-	_ = p.unpin(ctx, slot)
+	_ = p.unpin(ctx, consumer)
 	_ = msg.Nak()
 }
 
@@ -307,8 +330,8 @@ const codeConsumerNotFound = 10014
 
 var errNoConsumer = errors.New("the consumer does not exist")
 
-func (p *puller) api(ctx context.Context, verb string, slot int, body []byte) error {
-	subject := "$JS.API.CONSUMER." + verb + "." + p.cfg.Stream + "." + p.layout.consumer(slot)
+func (p *puller) api(ctx context.Context, verb, consumer string, body []byte) error {
+	subject := "$JS.API.CONSUMER." + verb + "." + p.cfg.Stream + "." + consumer
 	msg, err := p.nc.RequestWithContext(ctx, subject, body)
 	if errors.Is(err, nats.ErrNoResponders) && verb == "RESET" {
 		return errNoConsumer
@@ -333,14 +356,14 @@ var unpinBody = mustJSON(struct {
 	Group string `json:"group"`
 }{priorityGroup})
 
-func (p *puller) unpin(ctx context.Context, slot int) error {
-	return p.api(ctx, "UNPIN", slot, unpinBody)
+func (p *puller) unpin(ctx context.Context, consumer string) error {
+	return p.api(ctx, "UNPIN", consumer, unpinBody)
 }
 
-func (p *puller) unpinUntilDone(slot int) {
+func (p *puller) unpinUntilDone(consumer string) {
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), apiTimeout)
-		err := p.unpin(ctx, slot)
+		err := p.unpin(ctx, consumer)
 		cancel()
 		if err == nil || errors.Is(err, errNoConsumer) || p.nc.IsClosed() {
 			return
@@ -351,21 +374,105 @@ func (p *puller) unpinUntilDone(slot int) {
 
 // take takes a slot from a dead owner: its pin, then what was delivered to it
 // and is not settled, so that nobody waits for AckWait.
-func (p *puller) take(ctx context.Context, slot int) error {
-	err := p.unpin(ctx, slot)
+func (p *puller) take(ctx context.Context, at place) error {
+	consumer := p.layout.consumer(at)
+	err := p.unpin(ctx, consumer)
 	if err == nil {
-		err = p.api(ctx, "RESET", slot, nil)
+		err = p.api(ctx, "RESET", consumer, nil)
 	}
 	if !errors.Is(err, errNoConsumer) {
 		return err
 	}
-	return p.createConsumer(ctx, slot)
+	return p.createConsumer(ctx, at)
+}
+
+// replace takes a slot whose keys had other consumers: they are deleted, so that
+// the server lets it have one.
+func (p *puller) replace(ctx context.Context, at place, former []place) error {
+	for _, f := range former {
+		if err := p.retire(ctx, f); err != nil {
+			return err
+		}
+	}
+	return p.take(ctx, at)
+}
+
+// retire deletes a consumer that nobody pulls for any more. The server removes
+// what is acknowledged a moment later, and what it has not removed by then would
+// be delivered again by the next consumer, after its successors maybe.
+func (p *puller) retire(ctx context.Context, at place) error {
+	name := p.layout.consumer(at)
+	c, err := p.js.Consumer(ctx, p.cfg.Stream, name)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for began := time.Now(); ; time.Sleep(removalPoll) {
+		first, err := p.firstStored(ctx, p.layout.filter(at))
+		if err != nil {
+			return err
+		}
+		if first == 0 || first > c.CachedInfo().AckFloor.Stream {
+			break
+		}
+		if time.Since(began) > removalWait {
+			// A repetition is better than a slot that stands still.
+			p.cfg.Logger.Warn("The server does not remove what is acknowledged; it may be delivered again.", "consumer", name, "sequence", first)
+			break
+		}
+	}
+	err = p.js.DeleteConsumer(ctx, p.cfg.Stream, name)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return nil
+	}
+	return err
+}
+
+// removalPoll is how often the stream is looked at while acknowledged messages
+// are removed, removalWait for how long.
+const (
+	removalPoll = 2 * time.Millisecond
+	removalWait = apiTimeout / 2
+)
+
+const codeNoMessage = 10037
+
+// firstStored returns the sequence of the first message that a filter selects, 0
+// for none, as the stream's leader knows it.
+func (p *puller) firstStored(ctx context.Context, filter string) (uint64, error) {
+	body := mustJSON(struct {
+		Seq     uint64 `json:"seq"`
+		NextFor string `json:"next_by_subj"`
+	}{1, filter})
+	msg, err := p.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+p.cfg.Stream, body)
+	if err != nil {
+		return 0, err
+	}
+	var answer struct {
+		apiError
+		Message struct {
+			Seq uint64 `json:"seq"`
+		} `json:"message"`
+	}
+	if err := json.Unmarshal(msg.Data, &answer); err != nil {
+		return 0, err
+	}
+	switch e := answer.Error; {
+	case e == nil:
+		return answer.Message.Seq, nil
+	case e.ErrCode == codeNoMessage:
+		return 0, nil
+	default:
+		return 0, fmt.Errorf("reading the first message of %s: %s (%d)", filter, e.Description, e.ErrCode)
+	}
 }
 
 // waiting tells whether a slot has messages that are not delivered, or delivered
 // and not settled.
-func (p *puller) waiting(ctx context.Context, slot int) (bool, error) {
-	c, err := p.js.Consumer(ctx, p.cfg.Stream, p.layout.consumer(slot))
+func (p *puller) waiting(ctx context.Context, consumer string) (bool, error) {
+	c, err := p.js.Consumer(ctx, p.cfg.Stream, consumer)
 	if err != nil {
 		return false, err
 	}
@@ -375,8 +482,8 @@ func (p *puller) waiting(ctx context.Context, slot int) (bool, error) {
 
 // createConsumer makes a slot's consumer anew: its state is in memory only and
 // goes with a restart of the server. What was not acknowledged is in the stream.
-func (p *puller) createConsumer(ctx context.Context, slot int) error {
-	_, err := p.js.CreateOrUpdateConsumer(ctx, p.cfg.Stream, slotConsumer(p.cfg, p.layout, slot))
+func (p *puller) createConsumer(ctx context.Context, at place) error {
+	_, err := p.js.CreateOrUpdateConsumer(ctx, p.cfg.Stream, slotConsumer(p.cfg, p.layout, at))
 	return err
 }
 
@@ -436,7 +543,7 @@ func (r *runner) sendBackMail() {
 		select {
 		case msg := <-r.mail:
 			if !isStatus(msg) {
-				go r.p.sendBack(msg, r.slot)
+				go r.p.sendBack(msg, r.name)
 			}
 		default:
 			return
@@ -466,10 +573,11 @@ func (r *runner) giveUp(inHand *nats.Msg) {
 	}
 	stopped := time.Now()
 	// From here on, what arrives is sent back by dispatch.
-	if r.p.detach(r.slot) == nil {
+	if r.p.detach(r.name) == nil {
 		return
 	}
-	r.p.unpinUntilDone(r.slot)
+	r.confirm()
+	r.p.unpinUntilDone(r.name)
 	if inHand != nil {
 		_ = inHand.Nak()
 	}
@@ -485,8 +593,25 @@ func (r *runner) giveUp(inHand *nats.Msg) {
 		break
 	}
 	r.drop()
-	r.p.released(r.slot)
-	r.p.post(slotReleasedInput{slot: r.slot, claim: r.claim(), idle: time.Since(stopped)})
+	r.mu.Lock()
+	leave := r.leave
+	r.mu.Unlock()
+	r.p.released(leave)
+	r.p.post(slotReleasedInput{place: r.place, claim: r.claim(), idle: time.Since(stopped)})
+}
+
+// confirm has the server say that it knows the last acknowledgement, where its
+// consumer is about to be deleted: one on its way would be lost.
+func (r *runner) confirm() {
+	r.mu.Lock()
+	subject, final := r.settled, r.final
+	r.mu.Unlock()
+	if !final || subject == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), apiTimeout)
+	defer cancel()
+	_, _ = r.p.nc.RequestWithContext(ctx, subject, []byte("+ACK"))
 }
 
 // process handles one message until it is settled, and reports whether it is:
@@ -497,14 +622,15 @@ func (r *runner) process(msg *nats.Msg) bool {
 		r.p.cfg.Logger.Error("A message without JetStream metadata was delivered.", "subject", msg.Subject, "err", err)
 		return true
 	}
-	if r.settledBefore(meta.Sequence.Stream) {
+	finest, key, published, err := r.p.layout.parse(msg.Subject)
+	if err != nil {
+		r.p.cfg.Logger.Error("A message of another layout was delivered.", "subject", msg.Subject, "err", err)
+		return true
+	}
+	if r.settledBefore(finest, meta.Sequence.Stream) {
 		// Delivered again after a take-over; its first acknowledgement may
 		// have been lost with the consumer's state.
 		_ = msg.Ack()
-		return true
-	}
-	_, key, published, err := r.p.layout.parse(msg.Subject)
-	if err != nil {
 		return true
 	}
 	m := Message{Subject: published, Key: strings.Join(key, KeySeparator), Slot: r.slot, Data: msg.Data, Header: msg.Header,
@@ -516,7 +642,7 @@ func (r *runner) process(msg *nats.Msg) bool {
 			return false
 		}
 		m.Attempt++
-		if d, felt := r.p.pauses.end(r.slot, m.Published, time.Now()); felt {
+		if d, felt := r.p.pauses.end(r.place, m.Published, time.Now()); felt {
 			r.p.post(noteInput{Event{Kind: EventSlotResumed, Slot: r.slot, Duration: d}})
 		}
 		err := r.call(m)
@@ -524,11 +650,11 @@ func (r *runner) process(msg *nats.Msg) bool {
 		case r.ctx.Err() != nil:
 			return false
 		case err == nil:
-			r.settle(m.Sequence)
+			r.settle(finest, m.Sequence, msg.Reply)
 			_ = msg.Ack()
 			return true
 		case isDiscarded(err):
-			r.settle(m.Sequence)
+			r.settle(finest, m.Sequence, msg.Reply)
 			_ = msg.Term()
 			return true
 		}
@@ -607,16 +733,19 @@ func (r *runner) call(m Message) error {
 	return r.p.handler.Handle(ctx, m)
 }
 
-func (r *runner) settledBefore(seq uint64) bool {
+func (r *runner) settledBefore(finest int, seq uint64) bool {
 	r.p.mu.Lock()
 	defer r.p.mu.Unlock()
-	return seq <= r.p.done[r.slot]
+	return seq <= r.p.done[finest]
 }
 
-func (r *runner) settle(seq uint64) {
+func (r *runner) settle(finest int, seq uint64, reply string) {
+	r.mu.Lock()
+	r.settled = reply
+	r.mu.Unlock()
 	r.p.mu.Lock()
 	defer r.p.mu.Unlock()
-	r.p.done[r.slot] = max(r.p.done[r.slot], seq)
+	r.p.done[finest] = max(r.p.done[finest], seq)
 }
 
 // pullState keeps one pull parked at the server.
@@ -652,8 +781,8 @@ func (s *pullState) request() {
 	// If neither message nor status comes, the pull is lost.
 	s.again(pullExpiry + 2*time.Second)
 	body := mustJSON(pullRequest{Batch: pullBatch, Expires: pullExpiry, Group: priorityGroup, ID: s.pin})
-	reply := p.inbox + "." + strconv.Itoa(s.r.slot) + "." + strconv.Itoa(s.serie)
-	subject := "$JS.API.CONSUMER.MSG.NEXT." + p.cfg.Stream + "." + p.layout.consumer(s.r.slot)
+	reply := p.inbox + "." + s.r.name + "." + strconv.Itoa(s.serie)
+	subject := "$JS.API.CONSUMER.MSG.NEXT." + p.cfg.Stream + "." + s.r.name
 	if err := p.nc.PublishRequest(subject, reply, body); err != nil {
 		s.again(pullRetry)
 	}
@@ -687,7 +816,7 @@ func (s *pullState) lookForGhost() {
 	}
 	ctx, cancel := context.WithTimeout(s.r.ctx, apiTimeout)
 	defer cancel()
-	waiting, err := p.waiting(ctx, s.r.slot)
+	waiting, err := p.waiting(ctx, s.r.name)
 	if err != nil || !waiting {
 		s.ghost = false
 		return
@@ -697,7 +826,7 @@ func (s *pullState) lookForGhost() {
 		return
 	}
 	s.ghost = false
-	if err := p.take(ctx, s.r.slot); err != nil {
+	if err := p.take(ctx, s.r.place); err != nil {
 		return
 	}
 	p.post(noteInput{Event{Kind: EventGhostHealed, Slot: s.r.slot}})
@@ -719,10 +848,11 @@ func (s *pullState) status(msg *nats.Msg) {
 	default: // 409: leadership change, consumer deleted …; 503: nobody there
 		s.pin = ""
 		s.fails++
-		if s.fails%5 == 0 {
+		// Who can't trust its lease may hold what is replaced by now.
+		if s.fails%5 == 0 && s.r.p.trusted() {
 			s.r.p.cfg.Logger.Warn("Pulls are refused; making the consumer anew if it is gone.", "slot", s.r.slot, "status", code, "description", msg.Header.Get("Description"))
 			ctx, cancel := context.WithTimeout(s.r.ctx, apiTimeout)
-			_ = s.r.p.createConsumer(ctx, s.r.slot)
+			_ = s.r.p.createConsumer(ctx, s.r.place)
 			cancel()
 		}
 		s.again(pullRetry * time.Duration(min(s.fails, 10)))

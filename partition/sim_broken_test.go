@@ -158,8 +158,8 @@ func yieldersToo(_ *simWorker, e effect) effect {
 }
 
 func releaseAtOnce(w *simWorker, e effect) effect {
-	if r, ok := e.(releaseEffect); ok && w.runners[r.slot] != nil {
-		w.later(0, func() { w.step(slotReleasedInput{slot: r.slot, claim: r.claim}) })
+	if r, ok := e.(releaseEffect); ok && w.runners[r.place] != nil {
+		w.later(0, func() { w.step(slotReleasedInput{place: r.place, claim: r.claim}) })
 		return nil
 	}
 	return e
@@ -300,7 +300,7 @@ func TestARestartTakenForALeaveIsNoticed(t *testing.T) {
 
 // resize gives a run that has not begun so many slots.
 func (s *sim) resize(slots int) {
-	s.cfg.Slots = slots
+	s.cfg.Slots, s.fine = slots, slots
 	s.check = newSimChecker(s)
 	s.srv = newSimServer(s)
 }

@@ -6,7 +6,9 @@ import (
 	"time"
 )
 
-// simChecker knows everything that happens in a run and names what must never.
+// simChecker knows everything that happens in a run and names what must never. It
+// counts by slots of the finest division of the run: a slot of another one is
+// some of them.
 type simChecker struct {
 	s         *sim
 	violation *simViolation
@@ -24,6 +26,7 @@ type simChecker struct {
 	working []*simHandler // by slot
 	redone  int           // plans
 	tuned   int           // of them, for weights alone
+	relaid  int           // changes of the number of slots
 }
 
 // simFence is the highest fence that a slot was held with.
@@ -35,7 +38,7 @@ type simFence struct {
 type simViolation struct{ name, text string }
 
 func newSimChecker(s *sim) *simChecker {
-	n := s.cfg.Slots
+	n := s.fine
 	c := &simChecker{s: s, taken: make([]map[Fence]bool, n), holders: make([]*simWorker, n), fences: make([]simFence, n),
 		seen: make([]map[Fence]*simWorker, n), store: make([]Fence, n), working: make([]*simHandler, n),
 		sent: make([]int, simKeys), good: make([]int, simKeys)}
@@ -62,18 +65,26 @@ func (c *simChecker) stepped(w *simWorker) {
 		if o.dead || !o.trusted() {
 			continue
 		}
-		for slot := range o.runners {
-			if other := c.holders[slot]; other != nil {
-				c.fail("one-owner", "slot %d: %v and %v both trust their leases and hold it", slot, other, o)
-				return
+		for at := range o.runners {
+			for slot := at.slot; slot < c.s.fine; slot += at.slots {
+				if other := c.holders[slot]; other != nil {
+					c.fail("one-owner", "slot %d: %v and %v both trust their leases and hold it", slot, other, o)
+					return
+				}
+				c.holders[slot] = o
 			}
-			c.holders[slot] = o
 		}
 	}
 }
 
 // held: fence-grows, fence-unique and reset-before-hold.
-func (c *simChecker) held(w *simWorker, slot int, f Fence) {
+func (c *simChecker) held(w *simWorker, at place, f Fence) {
+	for slot := at.slot; slot < c.s.fine; slot += at.slots {
+		c.heldOne(w, at, slot, f)
+	}
+}
+
+func (c *simChecker) heldOne(w *simWorker, at place, slot int, f Fence) {
 	last := c.fences[slot]
 	switch by := c.seen[slot][f]; {
 	case by != nil && by != w:
@@ -86,21 +97,23 @@ func (c *simChecker) held(w *simWorker, slot int, f Fence) {
 		c.fences[slot] = simFence{f, w}
 	}
 	// Who holds it already had it from the dead one by a finished hand-over.
-	if taken, is := c.taken[slot][f]; is && !taken && w.runners[slot] == nil {
+	if taken, is := c.taken[slot][f]; is && !taken && w.runners[at] == nil {
 		c.fail("reset-before-hold", "slot %d: %v holds it as of version %d, whose take-over from a dead owner was not carried out", slot, w, f.Version)
 	}
 }
 
 // resetDone books a RESET, which serves the take-over that the bucket shows.
-func (c *simChecker) resetDone(slot int) {
-	for v := range c.taken[slot] {
-		c.taken[slot][v] = true
+func (c *simChecker) resetDone(at place) {
+	for slot := at.slot; slot < c.s.fine; slot += at.slots {
+		for v := range c.taken[slot] {
+			c.taken[slot][v] = true
+		}
 	}
 }
 
 // begins: one-handler and order, where a handler begins.
 func (c *simChecker) begins(w *simWorker, h *simHandler) {
-	slot := h.r.slot
+	slot := h.msg.fine
 	if o := c.working[slot]; o != nil && o.r.handler == o && !o.cancelled && !o.r.w.dead {
 		if o.r.w.trusted() {
 			c.fail("one-handler", "slot %d: %v begins %d while %v works on %d", slot, w, h.msg.seq, o.r.w, o.msg.seq)
@@ -119,7 +132,7 @@ func (c *simChecker) begins(w *simWorker, h *simHandler) {
 
 // processed is the write of a handler to a store that knows fences.
 func (c *simChecker) processed(w *simWorker, h *simHandler) bool {
-	slot := h.r.slot
+	slot := h.msg.fine
 	if h.fence.Compare(c.store[slot]) < 0 {
 		c.s.logf("%s: slot %d, the store refuses fence %v", w, slot, h.fence)
 		return false
@@ -168,9 +181,11 @@ func (c *simChecker) mapWritten(w *simWorker, a *Assignment) {
 			c.fail("deposed", "%v writes a map of epoch %d after %v of epoch %d has begun", w, a.Epoch, o, l.epoch)
 		}
 	}
-	for s := range a.Taking {
-		if _, known := c.taken[s][a.fence(s)]; !known {
-			c.taken[s][a.fence(s)] = false
+	for s := range c.taken {
+		if at := s % a.Slots; a.Taking[at] {
+			if _, known := c.taken[s][a.fence(at)]; !known {
+				c.taken[s][a.fence(at)] = false
+			}
 		}
 	}
 	if c.current == nil {
@@ -182,13 +197,39 @@ func (c *simChecker) mapWritten(w *simWorker, a *Assignment) {
 	if a.Version != c.current.Version && a.Version != c.current.Version+1 {
 		c.fail("version", "%v writes version %d after %d", w, a.Version, c.current.Version)
 	}
-	for s := range a.Owner {
-		if a.owner(s) != c.current.owner(s) && a.Since[s] <= c.current.Since[s] && !succeeds(a.owner(s), c.current.owner(s)) {
-			c.fail("since-grows", "slot %d: owner %v since %d after %v since %d", s, a.owner(s), a.Since[s], c.current.owner(s), c.current.Since[s])
+	for s := range c.s.fine {
+		is, was := s%a.Slots, s%c.current.Slots
+		if a.owner(is) != c.current.owner(was) && a.Since[is] <= c.current.Since[was] && !succeeds(a.owner(is), c.current.owner(was)) {
+			c.fail("since-grows", "slot %d: owner %v since %d after %v since %d", s, a.owner(is), a.Since[is], c.current.owner(was), c.current.Since[was])
 		}
+	}
+	if a.division() != c.current.division() {
+		c.redivided(w, a)
+		return
 	}
 	c.successions(w, a)
 	c.movement(w, a)
+}
+
+// redivided: layout, a map of another division is a new version, of a group at
+// rest; it says whose everything was, and that all of it has to be taken.
+func (c *simChecker) redivided(w *simWorker, a *Assignment) {
+	c.relaid++
+	f := a.Former
+	if a.Version == c.current.Version || !c.current.Settled() || a.Layout <= c.current.Layout || f == nil || f.division() != c.current.division() {
+		c.fail("layout", "%v writes %s over %s", w, describe(a), describe(c.current))
+		return
+	}
+	for s := range f.Owner {
+		if a.member(f.Owner[s]) != c.current.owner(s) {
+			c.fail("layout", "%v says that slot %d was %v's, it was %v's", w, s, a.member(f.Owner[s]), c.current.owner(s))
+		}
+	}
+	for s := range a.Owner {
+		if !a.Taking[s] {
+			c.fail("layout", "%v gives slot %d of the new division away at once", w, s)
+		}
+	}
 }
 
 // movement: a re-plan moves what its plan says; after a crash, only what was the
@@ -255,7 +296,7 @@ func (c *simChecker) balanced(live map[Member]bool) bool {
 			n[c.current.owner(s)]++ // who has it back, if alive
 		}
 	}
-	low, high := c.s.cfg.Slots, 0
+	low, high := c.current.Slots, 0
 	for m, stays := range live {
 		if stays {
 			low, high = min(low, n[m]), max(high, n[m])
@@ -315,14 +356,17 @@ func (c *simChecker) quiet() bool {
 	if c.current == nil || !c.current.Settled() {
 		return false
 	}
-	for _, sl := range c.s.srv.slots {
-		if len(sl.stream) > 0 {
+	for _, stored := range c.s.srv.stored {
+		if len(stored) > 0 {
 			return false
 		}
 	}
+	if c.s.wanted != 0 && c.current.Slots != c.s.wanted {
+		return false
+	}
 	for s := range c.current.Owner {
 		i := slices.IndexFunc(c.s.workers, func(w *simWorker) bool { return !w.dead && w.m.self == c.current.owner(s) })
-		if i < 0 || !c.s.workers[i].trusted() || c.s.workers[i].runners[s] == nil {
+		if i < 0 || !c.s.workers[i].trusted() || c.s.workers[i].runners[c.current.division().place(s)] == nil {
 			return false
 		}
 	}
@@ -341,8 +385,8 @@ func (c *simChecker) whyNotAtRest() string {
 		out = describe(c.current)
 	}
 	for _, sl := range c.s.srv.slots {
-		if len(sl.stream) > 0 {
-			out += fmt.Sprintf("; slot %d has %d messages, first published at %v", sl.slot, len(sl.stream), sl.stream[0].published.Round(time.Millisecond))
+		if sl.consumer != nil && len(sl.stream()) > 0 {
+			out += fmt.Sprintf("; slot %d has %d messages, first published at %v", sl.slot, len(sl.stream()), sl.stream()[0].published.Round(time.Millisecond))
 			if k := sl.consumer; k != nil {
 				out += fmt.Sprintf(" (pin %d, pending %v, %d pulls, sseq %d)", k.pin, k.pending, len(k.waiting), k.sseq)
 			}
@@ -351,13 +395,16 @@ func (c *simChecker) whyNotAtRest() string {
 	for _, w := range c.s.workers {
 		if !w.dead {
 			out += fmt.Sprintf("; %v stage %d state %s trusted %v leads %v holds", w, w.m.stage, w.m.state, w.trusted(), w.m.lead.office)
-			for s := range c.s.cfg.Slots {
+			for s := range c.s.fine {
 				if st := w.m.own.slots[s]; st != nil {
 					out += fmt.Sprintf(" %d:%d", s, st.phase)
-					if w.runners[s] == nil {
+					if w.runners[w.m.at(s)] == nil {
 						out += "-"
 					}
 				}
+			}
+			for s, st := range w.m.own.former {
+				out += fmt.Sprintf(" former %d:%d", s, st.phase)
 			}
 		}
 	}

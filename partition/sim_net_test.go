@@ -58,8 +58,10 @@ type sim struct {
 	check   *simChecker
 	quiet   bool // faults have stopped
 	pins    map[int]Pin
-	weights []uint64 // of the slots; nil: all weigh the same
+	weights []uint64 // of the slots of the finest division; nil: all weigh the same
 	desired int      // workers that there should be; 0: nobody says
+	fine    int      // the most slots that the run may have
+	wanted  int      // slots that were asked for last; 0: nobody asked
 	observe func(*simWorker, Event)
 
 	tracing bool
@@ -84,6 +86,7 @@ type simFaults struct {
 func newSim(seed uint64, tracing bool) *sim {
 	s := &sim{seed: seed, rng: rand.New(rand.NewPCG(seed, 0x5eed)), tracing: tracing}
 	s.cfg = s.drawConfig()
+	s.fine = s.cfg.Slots
 	s.check = newSimChecker(s)
 	s.srv = newSimServer(s)
 	return s

@@ -42,7 +42,7 @@ func (s *sim) swingWeights(end time.Duration) {
 	s.cfg.WeightsInterval = time.Second
 	var swing func()
 	swing = func() {
-		s.weights = make([]uint64, s.cfg.Slots)
+		s.weights = make([]uint64, s.fine)
 		for i := range s.weights {
 			s.weights[i] = 1 + rng.Uint64N(8)
 		}

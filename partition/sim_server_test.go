@@ -2,6 +2,7 @@ package partition
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -18,9 +19,10 @@ type simServer struct {
 	names   []string // of buckets, in order
 	subs    map[Member]*simWorker
 	slots   []*simSlot
-	seq     uint64 // of the stream
+	byPlace map[place]*simSlot
+	stored  [][]simMessage // by slot of the coarsest division, not acknowledged yet
+	seq     uint64         // of the stream
 	pins    uint64
-	resets  []uint64 // by slot, the version of the map whose take-over was carried out
 }
 
 type simKV struct {
@@ -53,16 +55,38 @@ type simWatch struct {
 }
 
 func newSimServer(s *sim) *simServer {
-	srv := &simServer{s: s, up: true, buckets: make(map[string]*simBucket), subs: make(map[Member]*simWorker), resets: make([]uint64, s.cfg.Slots)}
+	srv := &simServer{s: s, up: true, buckets: make(map[string]*simBucket), subs: make(map[Member]*simWorker), byPlace: make(map[place]*simSlot),
+		stored: make([][]simMessage, s.cfg.Slots)}
 	for _, b := range []simBucket{{name: s.cfg.bucketIDs(), history: 1}, {name: s.cfg.bucketLeases(), history: 1}, {name: s.cfg.bucketMap(), history: 10}} {
 		b.last = make(map[string]*simKV)
 		srv.buckets[b.name] = &b
 		srv.names = append(srv.names, b.name)
 	}
-	for range s.cfg.Slots {
-		srv.slots = append(srv.slots, &simSlot{srv: srv, slot: len(srv.slots), consumer: newSimConsumer()})
+	for slot := range s.cfg.Slots {
+		srv.slot(division{1, s.cfg.Slots}.place(slot)).consumer = newSimConsumer()
 	}
 	return srv
+}
+
+// slot is the slot that a consumer is for, whether or not it has one.
+func (srv *simServer) slot(at place) *simSlot {
+	sl := srv.byPlace[at]
+	if sl == nil {
+		sl = &simSlot{srv: srv, place: at}
+		srv.byPlace[at] = sl
+		srv.slots = append(srv.slots, sl)
+	}
+	return sl
+}
+
+func (srv *simServer) publish(m simMessage) {
+	at := m.fine % len(srv.stored)
+	srv.stored[at] = append(srv.stored[at], m)
+	for _, sl := range srv.slots {
+		if sl.consumer != nil && m.fine%sl.slots == sl.slot {
+			sl.signal()
+		}
+	}
 }
 
 // apply carries out one operation of a bucket.
@@ -305,15 +329,31 @@ func (srv *simServer) start() {
 type simMessage struct {
 	seq       uint64
 	key       int
+	fine      int // slot of the key in the finest division of the run
 	n         int // of its key, from 1
 	published time.Duration
 }
 
 type simSlot struct {
-	srv      *simServer
-	slot     int
-	stream   []simMessage // not acknowledged yet
-	consumer *simConsumer // nil: lost
+	srv *simServer
+	place
+	consumer *simConsumer // nil: lost, or deleted
+}
+
+// stream returns the messages that the consumer's filter selects.
+func (sl *simSlot) stream() []simMessage {
+	base := len(sl.srv.stored)
+	all := sl.srv.stored[sl.slot%base]
+	if sl.slots == base {
+		return all
+	}
+	var out []simMessage
+	for _, m := range all {
+		if m.fine%sl.slots == sl.slot {
+			out = append(out, m)
+		}
+	}
+	return out
 }
 
 type simPending struct {
@@ -339,8 +379,8 @@ func newSimConsumer() *simConsumer {
 
 // simPull is a pull that waits at the server.
 type simPull struct {
-	w       *simWorker
-	slot    int
+	w *simWorker
+	place
 	serie   int
 	n       int
 	id      uint64
@@ -349,7 +389,7 @@ type simPull struct {
 
 // simDelivery is a message, or a status, on its way to a worker.
 type simDelivery struct {
-	slot   int
+	place
 	serie  int
 	status int // 0: a message
 	msg    simMessage
@@ -358,13 +398,13 @@ type simDelivery struct {
 	con    *simConsumer
 }
 
-func (sl *simSlot) publish(m simMessage) {
-	sl.stream = append(sl.stream, m)
-	sl.signal()
-}
-
-func (sl *simSlot) find(seq uint64) int {
-	return slices.IndexFunc(sl.stream, func(m simMessage) bool { return m.seq == seq })
+func (sl *simSlot) find(seq uint64) (simMessage, bool) {
+	for _, m := range sl.srv.stored[sl.slot%len(sl.srv.stored)] {
+		if m.seq == seq {
+			return m, true
+		}
+	}
+	return simMessage{}, false
 }
 
 // pull takes a pull in.
@@ -393,7 +433,7 @@ func (sl *simSlot) pull(p *simPull) {
 }
 
 func (p *simPull) end(status int) {
-	d := simDelivery{slot: p.slot, serie: p.serie, status: status}
+	d := simDelivery{place: p.place, serie: p.serie, status: status}
 	p.w.link.down(func() { p.w.dispatch(d) })
 }
 
@@ -421,8 +461,8 @@ func (sl *simSlot) nextMessage() (m simMessage, again, ok bool) {
 	for len(c.redeliver) > 0 {
 		seq := c.redeliver[0]
 		c.redeliver = c.redeliver[1:]
-		if i := sl.find(seq); i >= 0 {
-			return sl.stream[i], true, true
+		if m, ok := sl.find(seq); ok {
+			return m, true, true
 		}
 		delete(c.pending, seq)
 		c.floor()
@@ -430,7 +470,7 @@ func (sl *simSlot) nextMessage() (m simMessage, again, ok bool) {
 	if len(c.pending) >= 1 { // MaxAckPending
 		return m, false, false
 	}
-	for _, m := range sl.stream {
+	for _, m := range sl.stream() {
 		if m.seq >= c.sseq {
 			return m, false, true
 		}
@@ -509,7 +549,7 @@ func (sl *simSlot) deliver(p *simPull, m simMessage, again bool) {
 		c.sseq = m.seq + 1
 		c.pending[m.seq] = simPending{dseq: c.dseq, at: sl.srv.s.now}
 	}
-	d := simDelivery{slot: sl.slot, serie: p.serie, msg: m, dseq: c.dseq, pin: c.pin, con: c}
+	d := simDelivery{place: sl.place, serie: p.serie, msg: m, dseq: c.dseq, pin: c.pin, con: c}
 	c.dseq++
 	p.w.link.down(func() { p.w.dispatch(d) })
 	sl.watchAck(c, m.seq)
@@ -556,9 +596,10 @@ func (sl *simSlot) ack(d simDelivery) {
 	if full {
 		c.floor()
 	}
-	if i := sl.find(d.msg.seq); i >= 0 {
-		sl.srv.s.check.removed(sl.slot, sl.stream[i])
-		sl.stream = slices.Delete(sl.stream, i, i+1)
+	if m, ok := sl.find(d.msg.seq); ok {
+		sl.srv.s.check.removed(sl.slot, m)
+		at := &sl.srv.stored[sl.slot%len(sl.srv.stored)]
+		*at = slices.DeleteFunc(*at, func(o simMessage) bool { return o.seq == m.seq })
 	}
 	sl.signal()
 }
@@ -610,9 +651,31 @@ func (sl *simSlot) reset() error {
 	return nil
 }
 
-func (sl *simSlot) create() {
+var errOverlap = errors.New("filtered consumer not unique on workqueue stream")
+
+// create makes the consumer, unless another one selects some of its messages.
+func (sl *simSlot) create() error {
+	if sl.consumer != nil {
+		return nil
+	}
+	for _, o := range sl.srv.slots {
+		if o.consumer != nil && o.division != sl.division && slices.Contains(sl.overlapping(o.division), o.slot) {
+			return errOverlap
+		}
+	}
+	sl.consumer = newSimConsumer()
+	return nil
+}
+
+// remove deletes the consumer, and ends the pulls for it.
+func (sl *simSlot) remove() {
 	if sl.consumer == nil {
-		sl.consumer = newSimConsumer()
+		return
+	}
+	waiting := sl.consumer.waiting
+	sl.consumer = nil
+	for _, p := range waiting {
+		p.end(409)
 	}
 }
 

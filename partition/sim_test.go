@@ -3,6 +3,7 @@ package partition
 import (
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -93,8 +94,7 @@ func (s *sim) publish(end time.Duration) {
 		key := s.rng.IntN(simKeys)
 		s.check.sent[key]++
 		s.srv.seq++
-		slot := SlotOf(s.cfg.Slots, fmt.Sprint(key))
-		s.srv.slots[slot].publish(simMessage{seq: s.srv.seq, key: key, n: s.check.sent[key], published: s.now})
+		s.srv.publish(simMessage{seq: s.srv.seq, key: key, fine: SlotOf(s.fine, fmt.Sprint(key)), n: s.check.sent[key], published: s.now})
 	}
 	s.after(s.between(5*time.Millisecond, 120*time.Millisecond), func() { s.publish(end) })
 }
@@ -199,6 +199,33 @@ func (s *sim) expect(n int) {
 	s.srv.put(s.srv.buckets[s.cfg.bucketMap()], kvEffect{key: expectedKey, value: mustJSON(expectedValue{Schema: valueSchema, N: n})})
 }
 
+// relayout asks for another number of slots now and then, in some runs. It draws
+// by a lot of its own, so that the other runs are what they would be without it.
+func (s *sim) relayout(end time.Duration) {
+	rng := rand.New(rand.NewPCG(s.seed, 0x1a7))
+	if rng.Float64() < 0.6 {
+		return
+	}
+	s.refine(s.cfg.Slots << (1 + rng.IntN(2)))
+	for range 1 + rng.IntN(4) {
+		slots := s.cfg.Slots << rng.IntN(3)
+		s.after(time.Duration(rng.Int64N(int64(end))), func() { s.setLayout(min(slots, s.fine)) })
+	}
+}
+
+// refine gives a run that has not begun so many slots at most.
+func (s *sim) refine(slots int) {
+	s.fine = slots
+	s.check = newSimChecker(s)
+}
+
+// setLayout asks for a number of slots, as SetLayout does.
+func (s *sim) setLayout(slots int) {
+	s.wanted = slots
+	s.logf("wanted: %d slots", slots)
+	s.srv.put(s.srv.buckets[s.cfg.bucketMap()], kvEffect{key: wantedKey, value: mustJSON(wantedValue{Schema: valueSchema, Slots: slots})})
+}
+
 // calm ends every fault: what is stopped goes on, what is cut passes, and
 // somebody is there.
 func (s *sim) calm() {
@@ -226,6 +253,7 @@ func (s *sim) simulate() *simViolation {
 		s.broken.faults(&s.faults)
 	}
 	stormy := s.between(8*time.Second, 30*time.Second)
+	s.relayout(stormy)
 	if !s.broken.unsteered {
 		s.swingWeights(stormy)
 		s.operatePins(stormy)
@@ -275,7 +303,7 @@ func TestSimulation(t *testing.T) {
 		}
 		return
 	}
-	var steps, messages, plans, tuned, failed int
+	var steps, messages, plans, tuned, layouts, failed int
 	for seed := *simFirst; seed < *simFirst+uint64(*simSeeds); seed++ {
 		s := newSim(seed, false)
 		if v := s.simulate(); v != nil {
@@ -288,6 +316,7 @@ func TestSimulation(t *testing.T) {
 		messages += s.check.total
 		plans += s.check.redone
 		tuned += s.check.tuned
+		layouts += s.check.relaid
 	}
-	t.Logf("%d seeds: %d events, %d messages, %d plans, %d of them for weights alone", *simSeeds, steps, messages, plans, tuned)
+	t.Logf("%d seeds: %d events, %d messages, %d plans, %d of them of another number of slots, %d for weights alone", *simSeeds, steps, messages, plans+layouts, layouts, tuned)
 }

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,9 +36,9 @@ type simWorker struct {
 	lastPlan  *planJob
 	yielders  map[Member]bool // that its leader knew of when it planned
 
-	runners      map[int]*simRunner
-	done         map[int]uint64
-	granted      map[int]bool // slots of which a grant ever came
+	runners      map[place]*simRunner
+	done         map[int]uint64 // by slot of the finest division of the run
+	granted      map[int]bool   // slots of which a grant ever came
 	suspended    bool
 	trustedUntil time.Time
 }
@@ -65,7 +66,7 @@ func (w *simWorker) later(d time.Duration, do func()) { w.s.at(w.s.now+d, w, do)
 func (s *sim) startWorker() *simWorker {
 	s.started++
 	w := &simWorker{s: s, name: fmt.Sprintf("p%d", s.started), rate: (s.rng.Float64() - 0.5) * 0.02, offset: s.between(0, time.Hour),
-		runners: make(map[int]*simRunner), done: make(map[int]uint64), granted: make(map[int]bool), suspended: true}
+		runners: make(map[place]*simRunner), done: make(map[int]uint64), granted: make(map[int]bool), suspended: true}
 	w.link = &simLink{s: s, w: w}
 	w.m = newMachine(s.cfg, w.name)
 	s.workers = append(s.workers, w)
@@ -81,12 +82,19 @@ func (s *sim) startWorker() *simWorker {
 	return w
 }
 
+// held returns where runners are, in order.
+func (w *simWorker) held() []place {
+	return slices.SortedFunc(maps.Keys(w.runners), func(a, b place) int {
+		return cmp.Or(cmp.Compare(a.generation, b.generation), cmp.Compare(a.slot, b.slot))
+	})
+}
+
 func (w *simWorker) inProgress() {
 	w.later(w.s.cfg.AckWait/3, func() {
-		for _, slot := range slices.Sorted(maps.Keys(w.runners)) {
+		for _, slot := range w.held() {
 			if r := w.runners[slot]; w.trusted() && r.cur != nil {
 				d := *r.cur
-				w.link.up(func() { w.s.srv.slots[d.slot].progress(d) })
+				w.link.up(func() { w.s.srv.slot(d.place).progress(d) })
 			}
 		}
 		w.inProgress()
@@ -240,15 +248,15 @@ func (w *simWorker) execute(e effect) {
 		if s.chance(0.1) {
 			d = s.cfg.PrepareTimeout
 		}
-		w.later(d, func() { w.step(preparedInput{slots: e.slots}) })
+		w.later(d, func() { w.step(preparedInput{division: e.division, slots: e.slots}) })
 	case holdEffect:
-		w.hold(e.slot, e.fence)
+		w.hold(e.place, e.fence)
 	case releaseEffect:
 		w.release(e)
 	case forceEffect:
 		w.force(e)
 	case dropEffect:
-		w.drop(e.slot)
+		w.drop(e.place)
 	case suspendEffect:
 		w.suspend()
 	case resumeEffect:
@@ -266,7 +274,7 @@ func (w *simWorker) execute(e effect) {
 	case listenEffect:
 		w.listen(e.self)
 	case exitEffect:
-		for _, slot := range slices.Sorted(maps.Keys(w.runners)) {
+		for _, slot := range w.held() {
 			w.drop(slot)
 		}
 		w.exitWhenDone()
@@ -276,7 +284,7 @@ func (w *simWorker) execute(e effect) {
 		}
 	case weightsEffect:
 		w.later(s.between(0, 50*time.Millisecond), func() {
-			in := weightsInput{slots: slices.Clone(s.weights), keys: make([]uint64, len(s.weights))}
+			in := weightsInput{finest: slices.Clone(s.weights), keys: make([]uint64, len(s.weights))}
 			if !s.quiet && s.chance(0.1) {
 				in = weightsInput{err: errNoReply}
 			}
@@ -419,6 +427,10 @@ func (w *simWorker) mapBucketChanged(kv *simKV) {
 		var v expectedValue
 		_ = json.Unmarshal(kv.value, &v)
 		w.step(expectedInput{v.N, kv.rev})
+	case kv.key == wantedKey:
+		var v wantedValue
+		_ = json.Unmarshal(kv.value, &v)
+		w.step(wantedInput{v.Slots, kv.rev})
 	case kv.key == pinsKey:
 		pins, err := decodePins(kv.value)
 		if err != nil {
@@ -479,17 +491,44 @@ func (w *simWorker) api(do func() error, then func(error)) {
 }
 
 func (w *simWorker) take(e takeEffect) {
-	w.unpinAndReset(e.slot, func(err error) { w.step(takenInput{slot: e.slot, run: e.run, err: err}) })
+	then := func(err error) { w.step(takenInput{slot: e.slot, run: e.run, err: err}) }
+	w.retire(e.retire, func(err error) {
+		if err != nil {
+			then(err)
+			return
+		}
+		w.unpinAndReset(e.place, then)
+	})
 }
 
-func (w *simWorker) unpinAndReset(slot int, then func(error)) {
-	sl := w.s.srv.slots[slot]
+func (w *simWorker) retire(places []place, then func(error)) {
+	if len(places) == 0 {
+		then(nil)
+		return
+	}
+	sl := w.s.srv.slot(places[0])
+	w.api(func() error {
+		sl.remove()
+		return nil
+	}, func(err error) {
+		if err != nil {
+			then(err)
+			return
+		}
+		w.retire(places[1:], then)
+	})
+}
+
+func (w *simWorker) unpinAndReset(at place, then func(error)) {
+	sl := w.s.srv.slot(at)
 	end := func(err error) {
 		if errors.Is(err, errNoConsumer) {
 			w.api(func() error {
-				sl.create()
-				w.s.check.resetDone(slot)
-				return nil
+				err := sl.create()
+				if err == nil {
+					w.s.check.resetDone(at)
+				}
+				return err
 			}, then)
 			return
 		}
@@ -503,7 +542,7 @@ func (w *simWorker) unpinAndReset(slot int, then func(error)) {
 		w.api(func() error {
 			err := sl.reset()
 			if err == nil {
-				w.s.check.resetDone(slot)
+				w.s.check.resetDone(at)
 			}
 			return err
 		}, end)
@@ -513,8 +552,8 @@ func (w *simWorker) unpinAndReset(slot int, then func(error)) {
 // The runners.
 
 type simRunner struct {
-	w         *simWorker
-	slot      int
+	w *simWorker
+	place
 	fence     Fence
 	mail      []simDelivery
 	releasing bool
@@ -542,26 +581,26 @@ type simHandler struct {
 
 func (w *simWorker) trusted() bool { return !w.suspended && w.clock().Before(w.trustedUntil) }
 
-func (w *simWorker) hold(slot int, fence Fence) {
+func (w *simWorker) hold(at place, fence Fence) {
 	shown := fence
 	if w.s.broken.claimless {
 		shown.Claim = 0
 	}
-	w.s.check.held(w, slot, shown)
-	if r := w.runners[slot]; r != nil {
+	w.s.check.held(w, at, shown)
+	if r := w.runners[at]; r != nil {
 		r.fence = fence
 		return
 	}
-	r := &simRunner{w: w, slot: slot, fence: fence}
-	w.runners[slot] = r
+	r := &simRunner{w: w, place: at, fence: fence}
+	w.runners[at] = r
 	r.request()
 	r.lookForGhost()
 }
 
 func (w *simWorker) release(e releaseEffect) {
-	r := w.runners[e.slot]
+	r := w.runners[e.place]
 	if r == nil {
-		w.later(0, func() { w.step(slotReleasedInput{slot: e.slot, claim: e.claim}) })
+		w.later(0, func() { w.step(slotReleasedInput{place: e.place, claim: e.claim}) })
 		return
 	}
 	r.releasing = true
@@ -569,25 +608,25 @@ func (w *simWorker) release(e releaseEffect) {
 }
 
 func (w *simWorker) force(e forceEffect) {
-	r := w.runners[e.slot]
+	r := w.runners[e.place]
 	if r == nil {
 		return
 	}
-	delete(w.runners, e.slot)
+	delete(w.runners, e.place)
 	r.drop()
-	w.unpinUntilDone(e.slot, func() { w.step(slotReleasedInput{slot: e.slot, claim: r.fence.Claim, forced: true}) })
+	w.unpinUntilDone(e.place, func() { w.step(slotReleasedInput{place: e.place, claim: r.fence.Claim, forced: true}) })
 }
 
-func (w *simWorker) drop(slot int) {
-	if r := w.runners[slot]; r != nil {
-		delete(w.runners, slot)
+func (w *simWorker) drop(at place) {
+	if r := w.runners[at]; r != nil {
+		delete(w.runners, at)
 		r.drop()
 	}
 }
 
 func (w *simWorker) suspend() {
 	w.suspended = true
-	for _, slot := range slices.Sorted(maps.Keys(w.runners)) {
+	for _, slot := range w.held() {
 		r := w.runners[slot]
 		if r.handler != nil {
 			r.handler.cancel()
@@ -599,7 +638,7 @@ func (w *simWorker) suspend() {
 func (w *simWorker) resume() {
 	w.trustedUntil = w.m.trustEnds()
 	w.suspended = false
-	for _, slot := range slices.Sorted(maps.Keys(w.runners)) {
+	for _, slot := range w.held() {
 		if r := w.runners[slot]; r != nil {
 			r.request()
 			r.poke()
@@ -607,19 +646,19 @@ func (w *simWorker) resume() {
 	}
 }
 
-func (w *simWorker) unpinUntilDone(slot int, then func()) {
-	w.api(w.s.srv.slots[slot].unpin, func(err error) {
+func (w *simWorker) unpinUntilDone(at place, then func()) {
+	w.api(w.s.srv.slot(at).unpin, func(err error) {
 		if err == nil || errors.Is(err, errNoConsumer) {
 			then()
 			return
 		}
-		w.later(pullRetry, func() { w.unpinUntilDone(slot, then) })
+		w.later(pullRetry, func() { w.unpinUntilDone(at, then) })
 	})
 }
 
 // dispatch is the subscription's callback.
 func (w *simWorker) dispatch(d simDelivery) {
-	if r := w.runners[d.slot]; r != nil {
+	if r := w.runners[d.place]; r != nil {
 		r.mail = append(r.mail, d)
 		r.pump()
 		return
@@ -631,11 +670,11 @@ func (w *simWorker) dispatch(d simDelivery) {
 
 func (w *simWorker) sendBack(d simDelivery) {
 	w.s.logf("%s: message %d of slot %d came for nobody here", w, d.msg.seq, d.slot)
-	w.api(w.s.srv.slots[d.slot].unpin, func(error) { w.nak(d) })
+	w.api(w.s.srv.slot(d.place).unpin, func(error) { w.nak(d) })
 }
 
-func (w *simWorker) nak(d simDelivery) { w.link.up(func() { w.s.srv.slots[d.slot].nak(d) }) }
-func (w *simWorker) ack(d simDelivery) { w.link.up(func() { w.s.srv.slots[d.slot].ack(d) }) }
+func (w *simWorker) nak(d simDelivery) { w.link.up(func() { w.s.srv.slot(d.place).nak(d) }) }
+func (w *simWorker) ack(d simDelivery) { w.link.up(func() { w.s.srv.slot(d.place).ack(d) }) }
 
 func (r *simRunner) drop() {
 	r.dropped = true
@@ -667,7 +706,7 @@ func (r *simRunner) pump() {
 			continue
 		}
 		r.got(d)
-		if d.msg.seq <= r.w.done[r.slot] {
+		if d.msg.seq <= r.w.done[d.msg.fine] {
 			r.w.ack(d)
 			continue
 		}
@@ -742,7 +781,7 @@ func (h *simHandler) end() {
 	switch {
 	case r.dropped:
 	case ok:
-		w.done[r.slot] = max(w.done[r.slot], h.msg.seq)
+		w.done[h.msg.fine] = max(w.done[h.msg.fine], h.msg.seq)
 		w.ack(*r.cur)
 		r.cur = nil
 		r.pump()
@@ -765,9 +804,9 @@ func (r *simRunner) giveUp() {
 	if r.dropped {
 		return
 	}
-	delete(w.runners, r.slot)
+	delete(w.runners, r.place)
 	r.dropped = true
-	w.unpinUntilDone(r.slot, func() {
+	w.unpinUntilDone(r.place, func() {
 		if !w.s.quiet && w.s.chance(20*w.s.faults.dieHere) {
 			w.crash() // between UNPIN and NAK
 			return
@@ -780,7 +819,7 @@ func (r *simRunner) giveUp() {
 				w.nak(d)
 			}
 		}
-		w.step(slotReleasedInput{slot: r.slot, claim: r.fence.Claim})
+		w.step(slotReleasedInput{place: r.place, claim: r.fence.Claim})
 	})
 }
 
@@ -789,10 +828,10 @@ func (r *simRunner) request() {
 	r.left = pullBatch
 	r.again(pullExpiry + 2*time.Second)
 	w := r.w
-	p := &simPull{w: w, slot: r.slot, serie: r.serie, n: pullBatch, id: r.pin}
+	p := &simPull{w: w, place: r.place, serie: r.serie, n: pullBatch, id: r.pin}
 	w.link.up(func() {
 		p.expires = w.s.now + pullExpiry
-		w.s.srv.slots[p.slot].pull(p)
+		w.s.srv.slot(p.place).pull(p)
 	})
 }
 
@@ -809,8 +848,8 @@ func (r *simRunner) lookForGhost() {
 			return
 		}
 		waiting := false
-		sl := r.w.s.srv.slots[r.slot]
-		r.w.api(func() error { waiting = len(sl.stream) > 0; return nil }, func(err error) {
+		sl := r.w.s.srv.slot(r.place)
+		r.w.api(func() error { waiting = len(sl.stream()) > 0; return nil }, func(err error) {
 			ghost := r.ghost
 			r.ghost = err == nil && waiting && r.quiet
 			if !ghost || !r.ghost || r.dropped {
@@ -818,7 +857,7 @@ func (r *simRunner) lookForGhost() {
 			}
 			r.ghost = false
 			r.w.s.logf("%s: slot %d, ghost pin", r.w, r.slot)
-			r.w.unpinAndReset(r.slot, func(err error) {
+			r.w.unpinAndReset(r.place, func(err error) {
 				if err == nil && !r.dropped {
 					r.pin = 0
 					r.request()
@@ -862,8 +901,8 @@ func (r *simRunner) status(d simDelivery) {
 	default:
 		r.pin = 0
 		r.fails++
-		if r.fails%5 == 0 {
-			r.w.api(func() error { r.w.s.srv.slots[r.slot].create(); return nil }, func(error) {})
+		if r.fails%5 == 0 && r.w.trusted() {
+			r.w.api(r.w.s.srv.slot(r.place).create, func(error) {})
 		}
 		r.again(pullRetry * time.Duration(min(r.fails, 10)))
 	}
@@ -890,7 +929,7 @@ func describe(v any) string {
 	case mapInput:
 		return fmt.Sprintf("map rev %d: %s", v.rev, describe(v.a))
 	case *Assignment:
-		return fmt.Sprintf("version %d epoch %d workers %v owner %v since %v moves %v taking %v", v.Version, v.Epoch, v.Workers, v.Owner, v.Since, v.Moves, v.Taking)
+		return fmt.Sprintf("version %d epoch %d workers %v owner %v since %v moves %v taking %v of %d former %+v", v.Version, v.Epoch, v.Workers, v.Owner, v.Since, v.Moves, v.Taking, v.Slots, v.Former)
 	case plannedInput:
 		return "planned " + v.job.reason
 	case planEffect:

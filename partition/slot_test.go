@@ -25,7 +25,8 @@ func TestSlotOfIsTheServersHash(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := fmt.Sprintf("worker.l1.%d.%s", partition.SlotOf(61, tokens...), strings.Join(tokens, "."))
+		want := fmt.Sprintf("worker.slot.%d.%d.%d.%d.%s", partition.SlotOf(61, tokens...), partition.SlotOf(122, tokens...), partition.SlotOf(244, tokens...),
+			partition.SlotOf(488, tokens...), strings.Join(tokens, "."))
 		if got := storedSubject(t, stream, ack.Sequence); got != want {
 			t.Errorf("stored as %q, want %q", got, want)
 		}

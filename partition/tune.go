@@ -36,7 +36,7 @@ func (m *machine) readBalance() {
 
 // balance is the problem of the workers in the map, and whose each slot is.
 func (m *machine) balance() (plan.Problem, []int32) {
-	p := plan.Problem{Slots: m.cfg.Slots, Weights: m.weight.slots}
+	p := plan.Problem{Slots: m.cur.Slots, Weights: m.weight.of(m.cur.Slots)}
 	for _, w := range m.cur.Workers {
 		lease := m.lead.peers[w.ID].lease
 		p.Workers = append(p.Workers, plan.Worker{ID: w.ID, Weight: lease.Weight, Zone: lease.Zone, Draining: lease.Leaving || lease.Yielding})
@@ -62,7 +62,7 @@ func (m *machine) tuneDue(joiners, leaving int) bool {
 }
 
 // tuneBudget is how many slots may move.
-func (m *machine) tuneBudget() int { return 1 + m.cfg.Slots/tuneFraction }
+func (m *machine) tuneBudget() int { return 1 + m.cur.Slots/tuneFraction }
 
 // worthIt tells whether a plan made because of weights is to be carried out.
 func worthIt(job *planJob) bool {

@@ -56,6 +56,7 @@ type Status struct {
 	Leader        string // stable ID, "" if unknown
 	Version       uint64 // of the assignment map, 0 before the first
 	Slots         []int  // that it pulls for
+	SlotsOf       int    // in how many the keys are divided, 0 before the first map
 	Yielding      bool   // gives its slots away and takes none
 	Standby       bool   // as many as are wanted have a stable ID; it waits for one
 	TrustedUntil  time.Time
@@ -123,15 +124,17 @@ func (w *Worker) open(ctx context.Context) error {
 	}
 	w.js = js
 	kv, err := js.KeyValue(ctx, w.cfg.bucketMap())
+	base := w.cfg.Slots
 	if err == nil {
-		err = checkLayout(ctx, kv, w.cfg)
+		base, err = checkLayout(ctx, kv, w.cfg)
 	}
 	if errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, errNotProvisioned) {
-		err = Provision(ctx, w.nc, w.cfg)
+		base, err = w.cfg.Slots, Provision(ctx, w.nc, w.cfg)
 	}
 	if err != nil {
 		return fmt.Errorf("starting worker of %s: %w", w.cfg.Name, err)
 	}
+	w.cfg.Slots, w.layout.base, w.machine.cfg.Slots = base, base, base
 	// Its keys are worth more than a record of what happens to them.
 	if err := provisionEvents(ctx, js, w.cfg); err != nil {
 		w.cfg.Logger.Warn("The stream of events can't be made; they are told and not kept.", "stream", EventStream(w.cfg.Name), "err", err)
@@ -256,7 +259,7 @@ func (w *Worker) publishStatus() {
 	}
 	s := &Status{ID: m.self.ID, Claim: m.self.Claim, State: m.state, Leading: m.lead.office, Leader: m.lead.leader.ID, Standby: m.standby, Yielding: m.yielding(), ActiveWorkers: len(m.lead.peers)}
 	if m.cur != nil {
-		s.Version = m.cur.Version
+		s.Version, s.SlotsOf = m.cur.Version, m.cur.Slots
 	}
 	if m.trusted {
 		s.TrustedUntil = m.trustEnds()
@@ -297,18 +300,18 @@ func (w *Worker) execute(e effect) {
 	case planEffect:
 		go w.plan(e.job)
 	case prepareEffect:
-		go w.prepare(e.slots)
+		go w.prepare(e)
 	case holdEffect:
 		if e.handed {
-			w.pull.pauses.begin(e.slot, time.Now(), e.idle)
+			w.pull.pauses.begin(e.place, time.Now(), e.idle)
 		}
-		w.pull.hold(e.slot, e.fence)
+		w.pull.hold(e.place, e.fence)
 	case releaseEffect:
-		w.pull.release(e.slot, e.claim)
+		w.pull.release(e)
 	case forceEffect:
-		w.pull.force(e.slot)
+		w.pull.force(e.place)
 	case dropEffect:
-		w.pull.dropSlot(e.slot)
+		w.pull.dropSlot(e.place)
 	case suspendEffect:
 		w.pull.suspend(true)
 	case resumeEffect:
@@ -509,6 +512,13 @@ func (w *Worker) mapBucketChanged(e jetstream.KeyValueEntry) {
 			return
 		}
 		w.post(expectedInput{v.N, e.Revision()})
+	case wantedKey:
+		var v wantedValue
+		if e.Operation() == jetstream.KeyValuePut && (json.Unmarshal(e.Value(), &v) != nil || v.Schema != valueSchema) {
+			w.cfg.Logger.Warn("The wanted number of slots is not valid and is ignored.", "revision", e.Revision())
+			return
+		}
+		w.post(wantedInput{v.Slots, e.Revision()})
 	case pinsKey:
 		in := pinsInput{rev: e.Revision()}
 		if e.Operation() == jetstream.KeyValuePut {
@@ -592,10 +602,11 @@ func (w *Worker) loadWeights() {
 	byKey, err := w.cfg.Weights(ctx)
 	in := weightsInput{err: err}
 	if err == nil {
-		in.slots, in.keys = make([]uint64, w.cfg.Slots), make([]uint64, w.cfg.Slots)
+		n := w.layout.finest()
+		in.finest, in.keys = make([]uint64, n), make([]uint64, n)
 		for k, v := range byKey {
-			s := SlotOfKey(w.cfg.Slots, k)
-			in.slots[s] += v
+			s := SlotOfKey(n, k)
+			in.finest[s] += v
 			in.keys[s]++
 		}
 	}
@@ -610,23 +621,23 @@ func (w *Worker) plan(job *planJob) {
 	w.post(plannedInput{job, err})
 }
 
-func (w *Worker) prepare(slots []int) {
+func (w *Worker) prepare(e prepareEffect) {
 	h, ok := w.handler.(Preparer)
 	if !ok {
-		w.post(preparedInput{slots: slots})
+		w.post(preparedInput{e.division, e.slots, nil})
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), w.cfg.PrepareTimeout)
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- h.Prepare(ctx, slots) }()
+	go func() { done <- h.Prepare(ctx, Slots{e.division.slots, e.slots}) }()
 	var err error
 	select {
 	case err = <-done:
 	case <-ctx.Done():
-		err = fmt.Errorf("preparing %d slots: %w", len(slots), ctx.Err())
+		err = fmt.Errorf("preparing %d slots: %w", len(e.slots), ctx.Err())
 	}
-	w.post(preparedInput{slots, err})
+	w.post(preparedInput{e.division, e.slots, err})
 }
 
 func (w *Worker) take(e takeEffect) {
@@ -634,7 +645,7 @@ func (w *Worker) take(e takeEffect) {
 	defer func() { <-w.taking }()
 	ctx, cancel := context.WithTimeout(context.Background(), apiTimeout)
 	defer cancel()
-	w.post(takenInput{slot: e.slot, run: e.run, err: w.pull.take(ctx, e.slot)})
+	w.post(takenInput{slot: e.slot, run: e.run, err: w.pull.replace(ctx, e.place, e.retire)})
 }
 
 func (w *Worker) emit(e Event) {

@@ -134,7 +134,7 @@ func (g *group) start(name string) *runningWorker {
 		cancel()
 		select {
 		case <-r.done:
-		case <-time.After(10 * time.Second):
+		case <-time.After(40 * time.Second): // more than LeaveTimeout
 			g.t.Errorf("worker %s did not stop", name)
 		}
 	})

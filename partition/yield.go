@@ -53,7 +53,7 @@ func (m *machine) tellYielding() {
 
 // slotsLeft counts the slots that the worker holds or that the map gives it.
 func (m *machine) slotsLeft() int {
-	n := len(m.own.slots)
+	n := len(m.own.slots) + len(m.own.former)
 	if m.cur == nil {
 		return n
 	}

@@ -29,7 +29,7 @@ func (c *cluster) byID() map[string]*member {
 // slotsOf returns the slots with chambers of a worker.
 func (c *cluster) slotsOf(a *partition.Assignment, id string) []int {
 	var slots []int
-	chambers := c.chambersBySlot()
+	chambers := c.chambersOf(a.Slots)
 	for slot := range a.Owner {
 		if a.OwnerOf(slot) == id && len(chambers[slot]) > 0 {
 			slots = append(slots, slot)
@@ -41,7 +41,7 @@ func (c *cluster) slotsOf(a *partition.Assignment, id string) []int {
 // busy gives each slot of some workers a message that is worked on for a while,
 // and waits until the server has them.
 func (s *session) busy(ctx context.Context, a *partition.Assignment, ids []string, each int) error {
-	chambers := s.chambersBySlot()
+	chambers := s.chambersOf(a.Slots)
 	want := s.traffic.forced.Load()
 	for _, id := range ids {
 		for _, slot := range s.slotsOf(a, id) {

@@ -26,7 +26,7 @@ type screen struct {
 
 	mu        sync.Mutex
 	releasing map[int]handing // by slot
-	bySlot    []int           // chambers
+	bySlot    []int           // chambers, of as many slots as there are
 }
 
 // handing is a hand-over under way: who stopped serving the slot, and when.
@@ -37,16 +37,26 @@ type handing struct {
 
 // newScreen returns the console of a cluster that may still be starting; what isn't there yet is not shown.
 func newScreen(c *cluster) (*screen, error) {
-	s := &screen{c: c, releasing: map[int]handing{}, bySlot: make([]int, c.o.Slots)}
-	for _, ch := range c.chambers {
-		s.bySlot[partition.SlotOf(c.o.Slots, ch.Tool, ch.Name)]++
-	}
+	s := &screen{c: c, releasing: map[int]handing{}}
 	var err error
 	s.Console, err = console.New(console.Options{Title: "Muster", Nodes: nodesOf(c), Workers: s.workers, Chambers: s.chambers, Charts: s.charts})
 	if err != nil {
 		return nil, fmt.Errorf("making the console: %w", err)
 	}
 	return s, nil
+}
+
+// chambersIn returns how many chambers each of so many slots has.
+func (s *screen) chambersIn(slots int) []int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.bySlot) != slots {
+		s.bySlot = make([]int, slots)
+		for _, ch := range s.c.chambers {
+			s.bySlot[partition.SlotOf(slots, ch.Tool, ch.Name)]++
+		}
+	}
+	return s.bySlot
 }
 
 // nodesOf returns what shows the node plane, nil where there will be none.
@@ -83,6 +93,8 @@ func (s *screen) follow(e seen) {
 			delete(s.releasing, e.Slot)
 			s.HandedOver(console.Handover{Slot: e.Slot, From: h.from, To: e.Worker, At: e.Time, Pause: max(e.Time.Sub(h.at), 0)})
 		}
+	case partition.EventLayout:
+		clear(s.releasing) // slots of these numbers are others now
 	default:
 	}
 }
@@ -158,6 +170,7 @@ func (s *screen) workers(context.Context) (console.WorkerPlane, error) {
 	if a != nil {
 		v.Leader, v.Epoch, v.Version = a.Leader.ID, a.Epoch, a.Version
 		v.Owners, v.Next = append(v.Owners, a.Owner...), make([]int32, a.Slots)
+		bySlot := s.chambersIn(a.Slots)
 		for _, m := range a.Workers {
 			v.Workers = append(v.Workers, console.Worker{ID: m.ID, State: string(cmp.Or(states[m.ID], partition.StateInit)), Leading: m == a.Leader})
 			delete(states, m.ID)
@@ -166,7 +179,7 @@ func (s *screen) workers(context.Context) (console.WorkerPlane, error) {
 			v.Next[slot] = -1
 			if o := a.Owner[slot]; o >= 0 {
 				v.Workers[o].Slots++
-				v.Workers[o].Keys += s.bySlot[slot]
+				v.Workers[o].Keys += bySlot[slot]
 			}
 			if m, moving := a.Moves[slot]; moving {
 				v.Next[slot] = m.Next
@@ -222,12 +235,13 @@ func (s *screen) charts(ctx context.Context, tool, name string) (console.Charts,
 	if err := ch.Validate(); err != nil {
 		return console.Charts{}, err
 	}
-	v := console.Charts{Tool: tool, Chamber: name, Slot: partition.SlotOf(s.c.o.Slots, tool, name), Series: []console.Series{}, Alarms: []console.Alarm{}}
+	v := console.Charts{Tool: tool, Chamber: name, Series: []console.Series{}, Alarms: []console.Alarm{}}
 	view := s.c.seen()
 	if view == nil {
 		return v, nil
 	}
 	if a, _ := view.now(); a != nil {
+		v.Slot = partition.SlotOf(a.Slots, tool, name)
 		v.Owner = a.OwnerOf(v.Slot)
 	}
 	charts, err := s.c.store.UCharts(ctx, ch, chartPoints)

@@ -8,16 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
-	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/internal/lab"
 	"github.com/muster-dev/muster/internal/lab/machines"
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/kube"
 	"github.com/muster-dev/muster/nodes/sim"
 	"github.com/muster-dev/muster/nodes/sim/region"
-	"github.com/muster-dev/muster/partition"
 )
 
 // ground is what a site stands on: a cluster that is simulated as a whole, or a real control plane on simulated machines. The cloud is
@@ -36,19 +33,22 @@ type ground interface {
 type deployment interface {
 	Run(ctx context.Context) error
 	Pods() []sim.PodStatus
-	// scale sets the number of replicas and lets the defenders know it, as whoever watches the Deployment does.
+	// scale sets the number of replicas.
 	scale(ctx context.Context, n int) error
 }
 
+// The defenders' Deployment.
+const deployedIn, deployedAs = "fdc-system", "defender"
+
 // defenderPod is the pod of a defender.
 func defenderPod() sim.PodSpec {
-	return sim.PodSpec{Name: "fdc-system/defender", MilliCPU: defenderMilliCPU, Memory: 256 << 20}
+	return sim.PodSpec{Name: deployedIn + "/" + deployedAs, MilliCPU: defenderMilliCPU, Memory: 256 << 20}
 }
 
 // open prepares the ground that the options ask for.
 func openGround(ctx context.Context, s *session, r *region.Region) (ground, error) {
 	if !s.o.Lab {
-		return &simulated{s, r}, nil
+		return &simulated{r}, nil
 	}
 	binary, reason := lab.Built()
 	if reason != "" {
@@ -65,7 +65,7 @@ func openGround(ctx context.Context, s *session, r *region.Region) (ground, erro
 			return nil, fmt.Errorf("--lab: %w", err)
 		}
 	}
-	g := &laboratory{s: s, region: r, dir: dir}
+	g := &laboratory{region: r, dir: dir}
 	if g.machines, err = machines.New(r, nodes.Resources{MilliCPU: defendersPerNode * defenderMilliCPU, Memory: 8 << 30, Pods: 110}); err != nil {
 		return nil, errors.Join(err, g.close())
 	}
@@ -79,10 +79,7 @@ func openGround(ctx context.Context, s *session, r *region.Region) (ground, erro
 }
 
 // simulated is a cluster of the region's own.
-type simulated struct {
-	s      *session
-	region *region.Region
-}
+type simulated struct{ region *region.Region }
 
 func (g *simulated) describe() string {
 	return fmt.Sprintf("Simulated region: EC2 at %s, Kubernetes at %s, Prometheus at %s", g.region.AWSURL, g.region.KubeURL, g.region.PromURL)
@@ -94,22 +91,15 @@ func (g *simulated) ledger() []sim.Entry                             { return g.
 func (g *simulated) close() error                                    { return nil }
 
 func (g *simulated) deploy(_ context.Context, start func(sim.PodRun) (sim.Process, error)) (deployment, error) {
-	return simulatedDeployment{g.region.World.Deploy(defenderPod(), start), g.s}, nil
+	return simulatedDeployment{g.region.World.Deploy(defenderPod(), start)}, nil
 }
 
-type simulatedDeployment struct {
-	*sim.Deployment
-	s *session
-}
+type simulatedDeployment struct{ *sim.Deployment }
 
-func (d simulatedDeployment) scale(ctx context.Context, n int) error {
-	d.Scale(n)
-	return partition.SetExpected(ctx, d.s.conn, defender.Group, n)
-}
+func (d simulatedDeployment) scale(_ context.Context, n int) error { d.Scale(n); return nil }
 
 // laboratory is a real control plane, with kube-state-metrics and Prometheus.
 type laboratory struct {
-	s        *session
 	region   *region.Region
 	machines *machines.Machines
 	lab      *lab.Lab
@@ -160,13 +150,7 @@ func (g *laboratory) ledger() []sim.Entry {
 }
 
 func (g *laboratory) deploy(ctx context.Context, start func(sim.PodRun) (sim.Process, error)) (deployment, error) {
-	d, err := g.machines.Deploy(ctx, defenderPod(), start, func(n int) {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := partition.SetExpected(ctx, g.s.conn, defender.Group, n); err != nil {
-			g.s.say("the defenders can't be told that %d are wanted: %v", n, err)
-		}
-	})
+	d, err := g.machines.Deploy(ctx, defenderPod(), start)
 	return labDeployment{d}, err
 }
 

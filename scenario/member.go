@@ -86,7 +86,7 @@ func (d *Defender) open(ctx context.Context, o DefenderOptions) error {
 		}
 	}
 	metrics := defender.NewMetrics(nil)
-	c := defender.Config{Store: d.store, Conn: d.conn, Judge: judge, Slots: o.Slots, Work: o.Work, Logger: logger, Metrics: metrics}
+	c := defender.Config{Store: d.store, Conn: d.conn, Judge: judge, Work: o.Work, Logger: logger, Metrics: metrics}
 	if o.Record != "" {
 		if d.record, err = NewRecorder(o.Record); err != nil {
 			return err
@@ -115,7 +115,7 @@ func (d *Defender) open(ctx context.Context, o DefenderOptions) error {
 	for _, m := range metrics.Collectors() {
 		d.Registry.MustRegister(m)
 	}
-	d.Registry.MustRegister(d.Worker.Collector(partition.MetricsOptions{Prefix: "defender", Keys: "chamber", Assigned: chambersIn(d.store, o.Slots)}))
+	d.Registry.MustRegister(d.Worker.Collector(partition.MetricsOptions{Prefix: "defender", Keys: "chamber", Assigned: chambersIn(d.store)}))
 	return nil
 }
 
@@ -136,24 +136,33 @@ func (d *Defender) logger(o DefenderOptions) (*slog.Logger, error) {
 }
 
 // chambersIn counts the registered chambers that lie in slots.
-func chambersIn(store defender.Store, slots int) func([]int) int {
-	var once sync.Once
+func chambersIn(store defender.Store) func(partition.Slots) int {
+	var mu sync.Mutex
+	var chambers []defender.Chamber
+	var of int
 	var bySlot []int
-	return func(in []int) int {
-		once.Do(func() {
-			bySlot = make([]int, slots)
+	return func(in partition.Slots) int {
+		mu.Lock()
+		defer mu.Unlock()
+		if chambers == nil {
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 			defer cancel()
 			cs, err := store.Chambers(ctx)
 			if err != nil {
-				return
+				return 0
 			}
 			for _, c := range cs {
-				bySlot[partition.SlotOf(slots, c.Chamber.Tool, c.Chamber.Name)]++
+				chambers = append(chambers, c.Chamber)
 			}
-		})
+		}
+		if of != in.Of {
+			of, bySlot = in.Of, make([]int, in.Of)
+			for _, c := range chambers {
+				bySlot[partition.SlotOf(of, c.Tool, c.Name)]++
+			}
+		}
 		n := 0
-		for _, s := range in {
+		for _, s := range in.Slots {
 			n += bySlot[s]
 		}
 		return n

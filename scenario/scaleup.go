@@ -211,10 +211,13 @@ func (s *session) planIsNear(begin time.Time) bool {
 	return !last.IsZero() && time.Since(last) > 9*time.Second
 }
 
-func (c *cluster) chambersBySlot() map[int][]int {
+func (c *cluster) chambersBySlot() map[int][]int { return c.chambersOf(c.o.Slots) }
+
+// chambersOf returns the chambers by slot, of so many.
+func (c *cluster) chambersOf(slots int) map[int][]int {
 	m := map[int][]int{}
 	for i, ch := range c.chambers {
-		slot := partition.SlotOf(c.o.Slots, ch.Tool, ch.Name)
+		slot := partition.SlotOf(slots, ch.Tool, ch.Name)
 		m[slot] = append(m[slot], i)
 	}
 	return m
@@ -392,7 +395,7 @@ func (c *cluster) chamberCounts(a *partition.Assignment) []int {
 	for _, w := range a.Workers {
 		byID[w.ID] = 0
 	}
-	for slot, chambers := range c.chambersBySlot() {
+	for slot, chambers := range c.chambersOf(a.Slots) {
 		byID[a.OwnerOf(slot)] += len(chambers)
 	}
 	var counts []int

@@ -39,6 +39,8 @@ var scripts = map[string]script{
 		cases: []string{"surge"}, run: rollingUpdate, set: func(o *Options) { o.Expect = true }},
 	"broker-outage": {about: "the NATS servers are away for 3 seconds",
 		cases: []string{"long", "one-server"}, run: brokerOutage, set: func(o *Options) { o.ownBroker = true }},
+	Layout: {about: "the chambers are divided in twice as many slots under load",
+		cases: []string{"back", "leader-crash"}, run: changeLayout},
 	"node-pressure": {about: "more defenders are wanted than the nodes hold; a node comes, and goes again",
 		cases: []string{"no-hand-over"}, run: nodePressure, set: onSite},
 	"spot-interruption": {about: "a Spot warning takes a node away under load",

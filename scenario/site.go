@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/muster-dev/muster/console"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/nodes"
+	"github.com/muster-dev/muster/nodes/kube"
 	"github.com/muster-dev/muster/nodes/sim"
 	"github.com/muster-dev/muster/nodes/sim/region"
 	"github.com/muster-dev/muster/nodes/workers"
@@ -27,12 +29,13 @@ const (
 // site is a region whose nodes the defenders run on, with the node plane that looks after it: a pod that becomes Running is a real
 // defender that is started, and one that is evicted is a real defender that is told to stop.
 type site struct {
-	s      *session
-	region *region.Region
-	ground ground
-	deploy deployment
-	plane  nodes.Config
-	rec    *nodes.Reconciler
+	s       *session
+	region  *region.Region
+	ground  ground
+	deploy  deployment
+	plane   nodes.Config
+	cluster *kube.Cluster
+	rec     *nodes.Reconciler
 
 	stop    context.CancelFunc
 	closing atomic.Bool
@@ -90,9 +93,14 @@ func (t *site) open(ctx context.Context, handOver bool) (err error) {
 	if t.plane, err = t.ground.plane(ctx); err != nil {
 		return err
 	}
+	var ok bool
+	if t.cluster, ok = t.plane.Cluster.(*kube.Cluster); !ok {
+		return errors.New("the site's cluster is not reached by the Kubernetes API")
+	}
 	t.plane.Journal = told{t.plane.Journal, t.journaled}
+	plane := workers.New(t.s.conn, defender.Group)
 	if handOver {
-		t.plane.WorkerPlane = workers.New(t.s.conn, defender.Group)
+		t.plane.WorkerPlane = plane
 	}
 	if t.rec, err = nodes.New(t.plane); err != nil {
 		return err
@@ -109,6 +117,10 @@ func (t *site) open(ctx context.Context, handOver bool) (err error) {
 		}
 	})
 	t.running.Go(func() { t.tick(running) })
+	t.running.Go(func() {
+		quiet := slog.New(slog.DiscardHandler) // the defenders' windows show it
+		_ = plane.Follow(running, nil, quiet, func(ctx context.Context) (int, error) { return t.cluster.Replicas(ctx, deployedIn, deployedAs) })
+	})
 	return nil
 }
 

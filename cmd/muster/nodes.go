@@ -20,6 +20,7 @@ import (
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/connect"
 	"github.com/muster-dev/muster/nodes/explain"
+	"github.com/muster-dev/muster/nodes/workers"
 	"github.com/muster-dev/muster/scenario"
 	"github.com/muster-dev/muster/setting"
 )
@@ -51,7 +52,7 @@ type nodesCommand struct {
 // newNodesCommand gives a command the flags of every setting, so that the same ones can be given to all, and lists those named in
 // its help: all if shown is nil.
 func newNodesCommand(cmd *cobra.Command, shown []string, extra ...connect.Group) *nodesCommand {
-	n := &nodesCommand{Command: cmd, values: map[string]*string{}, groups: append(connect.Groups(), extra...)}
+	n := &nodesCommand{Command: cmd, values: map[string]*string{}, groups: append(append(connect.Groups(), workersGroup()), extra...)}
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVarP(&n.output, "output", "o", "table", "table or json")
@@ -286,7 +287,8 @@ func (n *nodesCommand) showSettings() error {
 	}
 	_, parseErr := connect.Parse(src.Lookup)
 	_, daemonErr := parseDaemon(src.Lookup)
-	if err := setting.Join(parseErr, daemonErr); err != nil {
+	_, workersErr := workers.ConfigFromEnv(src.Lookup)
+	if err := setting.Join(parseErr, daemonErr, workersErr); err != nil {
 		return usageError(n.Command, err)
 	}
 	return nil

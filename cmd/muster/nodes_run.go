@@ -124,38 +124,43 @@ func newNodesRun() *cobra.Command {
 	return cmd
 }
 
-// all reads every setting of the daemon and of what it works with.
-func (n *nodesCommand) all(src connect.Sources) (connect.Settings, daemonSettings, error) {
-	s, err := connect.Parse(src.Lookup)
-	d, daemonErr := parseDaemon(src.Lookup)
-	if err := setting.Join(err, daemonErr); err != nil {
-		return s, d, usageError(n.Command, err)
-	}
-	return s, d, nil
-}
-
 func (n *nodesCommand) run(ctx context.Context) error {
 	src, err := n.sources()
 	if err != nil {
 		return err
 	}
-	s, d, err := n.all(src)
+	plane, d, log, err := n.openDaemon(ctx, src, nil)
 	if err != nil {
 		return err
 	}
-	log := d.logger(n.ErrOrStderr())
-	plane, err := connect.Open(ctx, s, connect.Options{Log: log})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = plane.Close() }()
+	defer func() { _ = plane.close() }()
 	return n.serve(ctx, plane, d, log)
 }
 
+// openDaemon opens everything that a daemon works with. A wrong setting of any part is an error of usage that lists all of them.
+func (n *nodesCommand) openDaemon(ctx context.Context, src connect.Sources, clock nodes.Clock) (*plane, daemonSettings, *slog.Logger, error) {
+	d, daemonErr := parseDaemon(src.Lookup)
+	log := d.logger(n.ErrOrStderr())
+	plane, err := openPlane(ctx, src.Lookup, connect.Options{Clock: clock, Log: log})
+	if err == nil && daemonErr != nil {
+		_ = plane.close()
+	}
+	return plane, d, log, n.wrongSettings(setting.Join(err, daemonErr))
+}
+
+// wrongSettings makes an error of settings one of usage.
+func (n *nodesCommand) wrongSettings(err error) error {
+	var wrong *setting.Error
+	if errors.As(err, &wrong) {
+		return usageError(n.Command, err)
+	}
+	return err
+}
+
 // serve runs a daemon and its pages until ctx ends.
-func (n *nodesCommand) serve(ctx context.Context, plane *connect.Plane, d daemonSettings, log *slog.Logger) error {
+func (n *nodesCommand) serve(ctx context.Context, plane *plane, d daemonSettings, log *slog.Logger) error {
 	dm, err := daemon.New(plane.Config, daemon.Options{Interval: d.Interval, StopTimeout: d.StopTimeout, Log: log,
-		Poll: plane.Poll, Price: plane.Price, TokenExpires: plane.TokenExpires})
+		Poll: plane.Poll, Follow: plane.follow, Price: plane.Price, TokenExpires: plane.TokenExpires})
 	if err != nil {
 		return err
 	}
@@ -209,16 +214,13 @@ func newNodesTick() *cobra.Command {
 }
 
 // open opens everything that the settings name.
-func (n *nodesCommand) open(ctx context.Context) (*connect.Plane, error) {
+func (n *nodesCommand) open(ctx context.Context) (*plane, error) {
 	src, err := n.sources()
 	if err != nil {
 		return nil, err
 	}
-	s, err := connect.Parse(src.Lookup)
-	if err != nil {
-		return nil, usageError(n.Command, err)
-	}
-	return connect.Open(ctx, s, connect.Options{})
+	p, err := openPlane(ctx, src.Lookup, connect.Options{})
+	return p, n.wrongSettings(err)
 }
 
 // plan looks at everything now and decides, without changing anything.
@@ -227,7 +229,7 @@ func (n *nodesCommand) plan(ctx context.Context) (nodes.Snapshot, error) {
 	if err != nil {
 		return nodes.Snapshot{}, err
 	}
-	defer func() { _ = plane.Close() }()
+	defer func() { _ = plane.close() }()
 	r, err := nodes.New(plane.Config)
 	if err != nil {
 		return nodes.Snapshot{}, err
@@ -248,7 +250,7 @@ func (n *nodesCommand) dryRun(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = plane.Close() }()
+	defer func() { _ = plane.close() }()
 	r, err := nodes.New(plane.Config)
 	if err != nil {
 		return err
@@ -275,7 +277,7 @@ func (n *nodesCommand) tick(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = plane.Close() }()
+	defer func() { _ = plane.close() }()
 	// A signal must not keep the lease from being given back: like the daemon's, a tick that is under way comes to a point at which
 	// it can be left, and is cut off only if that takes too long.
 	plane.Config.Stopping = func() bool { return ctx.Err() != nil }

@@ -84,22 +84,17 @@ func (n *nodesCommand) runSimulated(ctx context.Context, o simulateOptions) erro
 			}
 		}
 	}
-	s, d, err := n.all(src)
+	plane, d, log, err := n.openDaemon(ctx, src, m.clock())
 	if err != nil {
 		return err
 	}
-	log := d.logger(n.ErrOrStderr())
-	plane, err := connect.Open(ctx, s, connect.Options{Clock: m.clock(), Log: log})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = plane.Close() }()
+	defer func() { _ = plane.close() }()
 	if o.lasts > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, o.lasts)
 		defer cancel()
 	}
-	if err := m.introduce(n.OutOrStdout(), s.Policy); err != nil {
+	if err := m.introduce(n.OutOrStdout(), plane.Config.Policy); err != nil {
 		return err
 	}
 	if !o.quiet {

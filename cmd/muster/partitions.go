@@ -29,9 +29,10 @@ func newPartitions() *cobra.Command {
 			"  muster partitions plan --add 15\n" +
 			"  muster partitions drain defender-7\n" +
 			"  muster partitions pin tool001:chamber1 defender-3\n" +
+			"  muster partitions layout --slots 512\n" +
 			"  muster partitions events --follow",
 	}
-	cmd.AddCommand(newPartitionsStatus(), newPartitionsPlan(), newPartitionsDrain(), newPartitionsPin(), newPartitionsEvents())
+	cmd.AddCommand(newPartitionsStatus(), newPartitionsPlan(), newPartitionsDrain(), newPartitionsPin(), newPartitionsLayout(), newPartitionsEvents())
 	return withUsageErrors(cmd)
 }
 

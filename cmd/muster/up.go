@@ -29,6 +29,7 @@ func newUp() *cobra.Command {
 			"  muster up --scenario scale-up --case newcomer-crash --processes\n" +
 			"  muster up --scenario rolling-update --case surge\n" +
 			"  muster up --scenario broker-outage --servers 3 --replicas 3 --slots 512\n" +
+			"  muster up --scenario layout --case back\n" +
 			"  muster up --scenario crash --kills 20\n" +
 			"  muster up --scenario node-pressure --lab",
 		Args: usage(cobra.NoArgs),
@@ -46,6 +47,9 @@ func newUp() *cobra.Command {
 			if !cmd.Flags().Changed("work") {
 				o.Work = 400 * time.Millisecond
 			}
+			if name == scenario.Layout && !cmd.Flags().Changed("slots") {
+				o.Slots = scenario.LayoutSlots
+			}
 			return play(cmd, name, report, o)
 		},
 	}
@@ -55,7 +59,7 @@ func newUp() *cobra.Command {
 	f.StringVar(&report, "report", "", "write the scenario's report to this file, as JSON")
 	f.IntVar(&o.Defenders, "defenders", 30, "defenders at the beginning, 1 to 150")
 	f.IntVar(&o.Chambers, "chambers", 2400, "chambers")
-	f.IntVar(&o.Slots, "slots", 1280, "slots that the chambers are divided in; ownership moves by slots")
+	f.IntVar(&o.Slots, "slots", 1280, fmt.Sprintf("slots that the chambers are divided in; ownership moves by slots (%d in scenario layout, at first)", scenario.LayoutSlots))
 	f.IntVar(&o.Rate, "rate", 150, "messages a second in the background")
 	f.DurationVar(&o.Work, "work", 0, "time added to each message's processing, three times as much when its history is not in memory (400ms in a scenario)")
 	f.StringVar(&o.Data, "data", "", "directory of trace CSV files to replay; without it traces are generated")

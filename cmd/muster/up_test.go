@@ -19,6 +19,8 @@ func TestScenariosHold(t *testing.T) {
 		{"rolling-update --processes", []string{"slots moved", "map version", "plans", "defenders replaced under their names"}},
 		{"rolling-update --case surge", []string{"new defenders that waited as standbys", "map version"}},
 		{"broker-outage --processes", []string{"slots moved", "map version", "defenders that went on"}},
+		{"layout --case back --slots 32", []string{"slots", "consumers of the stream", "32 to 64 slots: slots that changed with a handler in flight", "64 to 32 slots: pause of a slot, ms"}},
+		{"layout --case leader-crash --processes --slots 32", []string{"slots", "consumers of the stream", "the change went on under another leader"}},
 		{"scale-up --servers 3 --replicas 3 --slots 64", []string{"chambers moved", "hand-overs with a handler in flight"}},
 	} {
 		t.Run(c.args, func(t *testing.T) {

@@ -33,6 +33,9 @@ type Plane struct {
 	// TokenExpires returns when the token of the Kubernetes API expires, zero if it never does.
 	TokenExpires func(ctx context.Context) (time.Time, error)
 
+	// Replicas returns how many pods a Deployment is to have.
+	Replicas func(ctx context.Context, namespace, deployment string) (int, error)
+
 	closers
 }
 
@@ -65,7 +68,7 @@ func (p *Plane) open(ctx context.Context, s Settings, o Options) error {
 		return err
 	}
 	p.Config.Cloud, p.Config.Cluster, p.Config.Signals = cloud, cluster, signals
-	p.TokenExpires = cluster.TokenExpires
+	p.TokenExpires, p.Replicas = cluster.TokenExpires, cluster.Replicas
 	var ds Deciders
 	d, err := ds.For(s.Policy)
 	if err != nil {

@@ -24,6 +24,8 @@ type Options struct {
 	// handle returns an error is to be brought again. nil: there is no such queue, and what is interrupted is noticed when it has
 	// gone.
 	Poll func(ctx context.Context, handle func(context.Context, nodes.InterruptionEvent) error) error
+	// Follow keeps the workers informed until ctx ends. nil: there is nothing to tell them.
+	Follow func(ctx context.Context) error
 	// Price returns what an instance costs an hour, in US dollars; false if that is not known. nil: it never is.
 	Price func(instanceType string, market nodes.Market, zone string) (float64, bool)
 	// TokenExpires returns when the token of the Kubernetes API expires, zero if it never does. nil: it is not known.
@@ -99,6 +101,13 @@ func (d *Daemon) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	if d.o.Poll != nil {
 		wg.Go(func() { d.poll(ctx, work) })
+	}
+	if d.o.Follow != nil {
+		wg.Go(func() {
+			if err := d.o.Follow(ctx); err != nil {
+				d.o.Log.Error("keeping the workers informed", "error", redacted(err))
+			}
+		})
 	}
 	for ctx.Err() == nil {
 		next := d.clock.Now().Add(d.interval())

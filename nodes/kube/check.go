@@ -45,6 +45,7 @@ func Permissions() []Permission {
 		{Verb: "list", Resource: "persistentvolumeclaims"},
 		{Verb: "list", Resource: "persistentvolumes"},
 		{Verb: "list", Group: "storage.k8s.io", Resource: "storageclasses"},
+		{Verb: "get", Group: "apps", Resource: "deployments", Subresource: "scale"},
 	}
 }
 

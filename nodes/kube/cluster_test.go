@@ -183,6 +183,13 @@ func TestTheRoleIsEnoughAndNoMore(t *testing.T) {
 	if err := c.Remove(t.Context(), node(t, c, first).NodeRef); err != nil {
 		t.Fatal(err)
 	}
+	w.Deploy(sim.PodSpec{Name: "fdc/defender"}, nil).Scale(7)
+	if n, err := c.Replicas(t.Context(), "fdc", "defender"); err != nil || n != 7 {
+		t.Errorf("%d replicas, %v", n, err)
+	}
+	if n, err := c.Replicas(t.Context(), "fdc", "nobody"); err == nil || !strings.Contains(err.Error(), "fdc/nobody") {
+		t.Errorf("%d replicas of a deployment that there isn't, %v", n, err)
+	}
 	var used, listed []string
 	for use := range api.Used() {
 		used = append(used, use.String())

@@ -57,6 +57,7 @@ func TestOnARealControlPlane(t *testing.T) {
 		"a node that was replaced under its old name is left alone":            replacedNodeIsLeftAlone,
 		"pods that the scheduler can't place are pending, with their reasons":  unschedulablePodsArePending,
 		"what Muster's role may do is enough and no more":                      roleIsEnough,
+		"the replicas that a Deployment is to have are read":                   replicasAreRead,
 		"a node of ours is verified by its provider ID":                        func(t *testing.T, l *laboratory) { verification(t, l, ours) },
 		"a stock K3s node is verified by its address":                          func(t *testing.T, l *laboratory) { verification(t, l, stock) },
 	} {
@@ -705,6 +706,21 @@ func unschedulablePodsArePending(t *testing.T, l *laboratory) {
 		}
 		return fmt.Errorf("not among the pending ones")
 	})
+}
+
+func replicasAreRead(t *testing.T, l *laboratory) {
+	c := l.cluster(t, kube.Rules{})
+	// A paused one makes no pods that other cases would meet.
+	create(t, l.admin.AppsV1().Deployments("default").Create, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "wanted"},
+		Spec: appsv1.DeploymentSpec{Paused: true, Selector: selecting("wanted"), Template: template("wanted", "nowhere")}})
+	for _, want := range []int{3, 5} {
+		if _, err := l.Kubectl(t.Context(), "scale", "deployment", "wanted", fmt.Sprint("--replicas=", want)); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := c.Replicas(t.Context(), "default", "wanted"); err != nil || n != want {
+			t.Errorf("%d replicas, want %d: %v", n, want, err)
+		}
+	}
 }
 
 func roleIsEnough(t *testing.T, l *laboratory) {

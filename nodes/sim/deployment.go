@@ -85,6 +85,7 @@ func (w *World) Deploy(spec PodSpec, start func(PodRun) (Process, error)) *Deplo
 	d.namespace, d.name = spec.Split()
 	d.spec.Grace = cmp.Or(spec.Grace, 30*time.Second)
 	d.spec.Stuck = true // how long it takes is the process's matter
+	w.setReplicas(spec.Name, 0)
 	return d
 }
 
@@ -93,6 +94,16 @@ func (d *Deployment) Scale(n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.want = n
+	d.w.setReplicas(d.spec.Name, n)
+}
+
+func (w *World) setReplicas(deployment string, n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.replicas == nil {
+		w.replicas = map[string]int{}
+	}
+	w.replicas[deployment] = n
 }
 
 // Replicas returns the number of pods that are wanted.

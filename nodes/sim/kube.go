@@ -116,6 +116,12 @@ func (k *Kube) Halved() bool {
 // Now returns the time.
 func (k *Kube) Now() time.Time { return k.c.w.now }
 
+// Replicas returns the number of pods that a deployment is to have, false if there is no such deployment.
+func (k *Kube) Replicas(namespace, name string) (int, bool) {
+	n, ok := k.c.w.replicas[namespace+"/"+name]
+	return n, ok
+}
+
 // Nodes lists the nodes in the order of their names.
 func (k *Kube) Nodes() []KubeNode {
 	var out []KubeNode

@@ -53,7 +53,8 @@ type World struct {
 	store     store
 	events    []nodes.Event
 	eventKeys map[string]bool
-	budgets   []Budget // of the Kubernetes API
+	budgets   []Budget       // of the Kubernetes API
+	replicas  map[string]int // that deployments are to have, by namespace/name
 }
 
 // Boot says how one launched instance comes up.

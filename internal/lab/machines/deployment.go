@@ -30,13 +30,11 @@ type Deployment struct {
 	name      string
 	grace     time.Duration
 	start     func(sim.PodRun) (sim.Process, error)
-	wanted    func(int)
 
-	mu       sync.Mutex
-	pods     map[string]*pod // by name
-	replicas int
-	failed   chan error // the first
-	running  sync.WaitGroup
+	mu      sync.Mutex
+	pods    map[string]*pod // by name
+	failed  chan error      // the first
+	running sync.WaitGroup
 }
 
 // pod is a pod with its process.
@@ -49,10 +47,9 @@ type pod struct {
 }
 
 // Deploy makes a Deployment without pods. spec is of each pod; its Name is the deployment's, namespace/name, its Grace the pods'
-// termination grace period, by default 30 s. start starts a pod's process and must not wait for it to be ready; wanted, if not nil, is
-// told the number of replicas whenever it changes.
-func (m *Machines) Deploy(ctx context.Context, spec sim.PodSpec, start func(sim.PodRun) (sim.Process, error), wanted func(int)) (*Deployment, error) {
-	d := &Deployment{m: m, grace: cmp.Or(spec.Grace, 30*time.Second), start: start, wanted: wanted, pods: map[string]*pod{}, replicas: -1, failed: make(chan error, 1)}
+// termination grace period, by default 30 s. start starts a pod's process and must not wait for it to be ready.
+func (m *Machines) Deploy(ctx context.Context, spec sim.PodSpec, start func(sim.PodRun) (sim.Process, error)) (*Deployment, error) {
+	d := &Deployment{m: m, grace: cmp.Or(spec.Grace, 30*time.Second), start: start, pods: map[string]*pod{}, failed: make(chan error, 1)}
 	d.namespace, d.name = spec.Split()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: d.namespace}}
 	if _, err := m.admin.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -105,9 +102,6 @@ func (d *Deployment) Run(ctx context.Context) error {
 	defer stop()
 	var watches sync.WaitGroup
 	watches.Go(func() { d.m.watch(watching, &corev1.Pod{}, "pods", d.namespace, d.podChanged) })
-	watches.Go(func() {
-		d.m.watchOf(watching, d.m.admin.AppsV1().RESTClient(), &appsv1.Deployment{}, "deployments", d.namespace, d.scaled)
-	})
 	watches.Go(func() { d.mind(watching) })
 	var err error
 	select {
@@ -135,17 +129,6 @@ func (d *Deployment) shutdown() {
 	d.mu.Unlock()
 	sim.StopAll(left, d.grace)
 	d.running.Wait()
-}
-
-func (d *Deployment) scaled(name string, o any) {
-	object, _ := o.(*appsv1.Deployment)
-	if object == nil || name != d.name || object.Spec.Replicas == nil || int(*object.Spec.Replicas) == d.replicas {
-		return
-	}
-	d.replicas = int(*object.Spec.Replicas)
-	if d.wanted != nil {
-		d.wanted(d.replicas)
-	}
 }
 
 // podChanged does what a kubelet does about a pod.

@@ -338,7 +338,7 @@ func (m *Machines) Account(ctx context.Context) (*rest.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := m.lab.Kubectl(ctx, "apply", "-f", filepath.Join(source, "..", "deploy", "kubernetes", "rbac.yaml")); err != nil {
+	if _, err := m.lab.Kubectl(ctx, "apply", "-f", filepath.Join(source, "..", "deploy", "kubernetes", "nodes", "rbac.yaml")); err != nil {
 		return nil, fmt.Errorf("applying the role of the node plane: %w", err)
 	}
 	hours := int64(12 * 3600)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -240,6 +241,17 @@ func volumeObjects(k *sim.Kube) []runtime.Object {
 		}
 	}
 	return out
+}
+
+// scaleOf serves the scale of a deployment.
+func scaleOf(k *sim.Kube, q *request) (runtime.Object, error) {
+	n, ok := k.Replicas(q.namespace, q.name)
+	if !ok {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Group: "apps", Resource: "deployments"}, q.name)
+	}
+	s := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: q.name, Namespace: q.namespace}}
+	s.Spec.Replicas = int32(n)
+	return s, nil
 }
 
 // onNode serves requests on one node.

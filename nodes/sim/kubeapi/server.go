@@ -15,6 +15,7 @@ import (
 	"time"
 
 	authv1 "k8s.io/api/authorization/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -211,7 +212,7 @@ var served = []Use{
 	{"list", "", "pods", ""}, {"create", "", "pods", "eviction"},
 	{"list", "policy", "poddisruptionbudgets", ""},
 	{"list", "", "persistentvolumeclaims", ""}, {"list", "", "persistentvolumes", ""}, {"list", "storage.k8s.io", "storageclasses", ""},
-	{"create", "authorization.k8s.io", "selfsubjectaccessreviews", ""},
+	{"create", "authorization.k8s.io", "selfsubjectaccessreviews", ""}, {"get", "apps", "deployments", "scale"},
 }
 
 // admit notes a request, checks who makes it, and finds the fault that it meets.
@@ -296,6 +297,8 @@ func (s *Server) serve(k *sim.Kube, q *request) (runtime.Object, error) {
 		return evict(k, q)
 	case Use{"create", "authorization.k8s.io", "selfsubjectaccessreviews", ""}:
 		return s.review(q)
+	case Use{"get", "apps", "deployments", "scale"}:
+		return scaleOf(k, q)
 	}
 	if q.use.Resource == "version" {
 		return &metav1.Status{}, nil // write knows better
@@ -406,8 +409,11 @@ func (s *Server) write(w http.ResponseWriter, q *request, status int, o runtime.
 	}
 	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), media)
 	gv := schema.GroupVersion{Group: q.use.Group, Version: "v1"}
-	if _, ok := o.(*metav1.Status); ok {
+	switch o.(type) {
+	case *metav1.Status:
 		gv = schema.GroupVersion{Version: "v1"}
+	case *autoscalingv1.Scale: // of whatever group it is the scale
+		gv = autoscalingv1.SchemeGroupVersion
 	}
 	body, err := runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, gv), o)
 	if err != nil {

@@ -1,0 +1,439 @@
+package partition
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/partition/plan"
+)
+
+// This file holds the change of the number of slots under load. The stream's
+// subjects name a key's slot in every division there can be, so nothing stored is
+// touched: only the consumers are others, and who pulls for them.
+//
+//  1. The leader writes a map of the new division, planned as any; it names the
+//     former division and its owners beside it. Each new slot has to be taken.
+//  2. Everybody goes on with the slots of the former division that it holds, until
+//     the leader asks for one. Then it gives it up for ever, as in a hand-over.
+//  3. When all the slots that a new one has keys of are given up, or their owners'
+//     leases have ended, the leader deletes their consumers, creates the new ones
+//     and grants them. It asks for a few at a time, so that a slot stands still for
+//     one exchange of consumers, and not for all.
+//
+// No two consumers of one key exist at a time, and no message is delivered by the
+// new one while a handler of the old one works: that gives order and one handler.
+// A consumer's name holds the generation of its division, which never comes again,
+// so that a late step of a deposed leader meets nothing.
+
+// cedeWindow is how many of the smaller number of slots change at a time.
+const cedeWindow = 16
+
+// reasonLayout is why a plan for a new number of slots is made.
+const reasonLayout = "layout change"
+
+// The worker's part.
+
+// redivide follows a map of another division: what is held stays held until it is
+// asked for, under the former division.
+func (m *machine) redivide() {
+	o := &m.own
+	was := o.division
+	o.division = m.cur.division()
+	if was.slots == 0 {
+		return
+	}
+	m.emit(Event{Kind: EventLayout, Version: m.cur.Version, Before: was.slots, After: o.division.slots})
+	for _, s := range slices.Sorted(maps.Keys(o.former)) {
+		m.do(dropEffect{o.formerly.place(s)}) // of one that is over for long
+	}
+	o.formerly, o.former = was, make(map[int]*slotState)
+	for _, s := range o.sorted() {
+		st := o.slots[s]
+		switch {
+		case st.phase != phaseHolding && st.phase != phaseReleasing:
+		case m.formerlyOurs(was, s):
+			o.former[s] = st
+		default:
+			// Only a worker that was dead to the leader gets here.
+			m.do(dropEffect{was.place(s)})
+		}
+	}
+	o.slots = make(map[int]*slotState)
+	o.ready = make(map[int]readiness)
+}
+
+// formerlyOurs tells whether the map waits for this worker to give a slot up.
+func (m *machine) formerlyOurs(d division, s int) bool {
+	f := m.cur.Former
+	return f != nil && f.division() == d && m.cur.member(f.Owner[s]) == m.self
+}
+
+// peerCede: the leader asks for slots of the former division. Who has seen no map
+// of the new one yet answers when it has.
+func (m *machine) peerCede(msg peerMessage) {
+	for _, mark := range msg.Slots {
+		m.own.called[mark.Slot] = mark.Version
+	}
+	m.cedeCalled()
+}
+
+// cedeCalled gives up what the leader has asked for. What is not held is given up.
+func (m *machine) cedeCalled() {
+	if m.cur == nil || m.own.abandoning {
+		return
+	}
+	f := m.cur.Former
+	var ceded []slotMark
+	for _, s := range slices.Sorted(maps.Keys(m.own.called)) {
+		version := m.own.called[s]
+		if version > m.cur.Version {
+			continue // of a map that is on its way
+		}
+		delete(m.own.called, s)
+		if f == nil || f.Version != version || s >= f.Slots {
+			continue
+		}
+		switch st := m.own.former[s]; {
+		case st == nil:
+			ceded = append(ceded, slotMark{Slot: s, Version: version})
+		case st.phase == phaseHolding:
+			*st = slotState{phase: phaseReleasing, version: st.version, begun: m.now, deadline: m.now.Add(m.cfg.HandoverTimeout)}
+			m.do(releaseEffect{place: m.own.formerly.place(s), claim: m.self.Claim, final: true, leave: m.leaving(s)})
+		}
+	}
+	m.tellCeded(ceded)
+}
+
+func (m *machine) tellCeded(marks []slotMark) {
+	if marks != nil {
+		m.send(m.lead.leader, peerCeded, marks)
+	}
+}
+
+// leaving returns the keys of a slot of the former division that are this worker's
+// no more.
+func (m *machine) leaving(s int) Slots {
+	was, is := m.own.formerly, m.own.division
+	if is.slots < was.slots {
+		if m.cur.member(m.cur.destination(s%is.slots)) != m.self {
+			return Slots{Of: was.slots, Slots: []int{s}}
+		}
+		return Slots{}
+	}
+	out := Slots{Of: is.slots}
+	for _, t := range was.place(s).overlapping(is) {
+		if m.cur.member(m.cur.destination(t)) != m.self {
+			out.Slots = append(out.Slots, t)
+		}
+	}
+	return out
+}
+
+// formerReleased: nothing of a slot of the former division runs here any more.
+func (m *machine) formerReleased(in slotReleasedInput) {
+	st := m.own.former[in.slot]
+	if in.division != m.own.formerly || st == nil || st.phase != phaseReleasing || in.claim != m.self.Claim {
+		return
+	}
+	m.emit(Event{Kind: EventSlotReleased, Slot: in.slot, Duration: m.now.Sub(st.begun)})
+	delete(m.own.former, in.slot)
+	if f := m.cur.Former; f != nil && f.division() == in.division {
+		m.tellCeded([]slotMark{{Slot: in.slot, Version: f.Version}})
+	}
+}
+
+// The leader's part.
+
+// layoutDue tells whether the number of slots that is wanted is another one, and
+// the group at rest.
+func (m *machine) layoutDue() bool {
+	if m.cur == nil || m.wanted == 0 || m.wanted == m.cur.Slots || !m.cur.Settled() || m.cur.Epoch != m.lead.epoch || len(m.cur.Restarting) > 0 || !slices.Contains(m.cfg.divisions(), m.wanted) {
+		return false
+	}
+	for s := range m.cur.Owner {
+		if p := m.lead.peers[m.cur.owner(s).ID]; p == nil || p.Member != m.cur.owner(s) || p.going() {
+			return false
+		}
+	}
+	return true
+}
+
+// relayout plans for another number of slots. A key stays with its owner where
+// that keeps the balance.
+func (m *machine) relayout() {
+	l := &m.lead
+	job := &planJob{reason: reasonLayout, base: m.curRev, division: division{m.cur.Layout + 1, m.wanted}}
+	m.enlist(job, func(p *peerView) bool { return !m.joiner(p) })
+	at := job.index()
+	job.problem.Slots, job.problem.Budget = m.wanted, -1
+	job.problem.Weights = m.weight.of(m.wanted)
+	job.problem.Owners = make([]int32, m.wanted)
+	for s := range job.problem.Owners {
+		job.problem.Owners[s] = plan.Gone
+		if o, ok := at[m.cur.owner(s%m.cur.Slots)]; ok {
+			job.problem.Owners[s] = o
+		}
+	}
+	m.pin(job)
+	l.planning = true
+	m.emit(Event{Kind: EventRebalance, Reason: reasonLayout})
+	m.do(planEffect{job})
+}
+
+// applyLayout makes the first map of a new division.
+func (m *machine) applyLayout(job *planJob) (*Assignment, uint64) {
+	next := m.blank(job)
+	at := job.index()
+	next.Former = &Former{Layout: m.cur.Layout, Slots: m.cur.Slots, Version: next.Version, Owner: make(Owners, m.cur.Slots)}
+	for s := range next.Former.Owner {
+		next.Former.Owner[s] = none
+		if o, ok := at[m.cur.owner(s)]; ok {
+			next.Former.Owner[s] = o
+		}
+	}
+	weight := m.weight.of(next.Slots)
+	var keys uint64
+	for s := range next.Owner {
+		to := job.result.Owners[s]
+		next.Owner[s], next.Since[s] = to, next.Version
+		if to == plan.None {
+			next.Owner[s] = none
+		} else {
+			next.Taking[s] = true
+		}
+		if next.member(next.Owner[s]) != m.cur.owner(s%m.cur.Slots) {
+			next.Moved++
+			keys += weightOf(weight, s)
+		}
+	}
+	return next, keys
+}
+
+// keepFormer carries the former division over to the next map. The dead have
+// given everything up.
+func (m *machine) keepFormer(next *Assignment, at map[Member]int32) {
+	if m.cur == nil || m.cur.Former == nil {
+		return
+	}
+	f := *m.cur.Former
+	f.Owner = make(Owners, f.Slots)
+	for s, i := range m.cur.Former.Owner {
+		f.Owner[s] = none
+		if o, ok := at[m.cur.member(i)]; ok {
+			f.Owner[s] = o
+		}
+	}
+	next.Former = &f
+}
+
+// cedeDue asks for the slots of the former division that are next.
+func (m *machine) cedeDue() {
+	l := &m.lead
+	if m.cur == nil || m.cur.Former == nil {
+		l.called, l.given = nil, nil
+		return
+	}
+	if !m.mayAct() || !l.ready || !l.synced || m.cur.Epoch != l.epoch {
+		return
+	}
+	f := m.cur.Former
+	if l.called == nil || l.giving != f.Version {
+		l.called, l.given, l.giving = make(map[int]time.Time), make(map[int]bool), f.Version
+	}
+	units := division{slots: min(f.Slots, m.cur.Slots)}
+	latest := m.latest()
+	calls := make(map[Member][]slotMark)
+	under := 0
+	for u := range units.slots {
+		if !slices.ContainsFunc(units.place(u).overlapping(m.cur.division()), func(t int) bool { return latest.Taking[t] }) {
+			continue
+		}
+		if under++; under > cedeWindow {
+			break
+		}
+		for _, s := range units.place(u).overlapping(f.division()) {
+			if m.ceded(s) || m.now.Before(l.called[s].Add(resyncInterval)) {
+				continue
+			}
+			l.called[s] = m.now
+			owner := m.cur.member(f.Owner[s])
+			calls[owner] = append(calls[owner], slotMark{Slot: s, Version: f.Version})
+		}
+	}
+	m.sendAll(peerCede, calls)
+	l.cedeAt = m.now.Add(resyncInterval)
+}
+
+// ceded tells whether nobody works on a slot of the former division any more.
+func (m *machine) ceded(s int) bool {
+	owner := m.cur.member(m.cur.Former.Owner[s])
+	return owner == (Member{}) || m.lead.given[s] && m.lead.giving == m.cur.Former.Version || m.gone(owner)
+}
+
+// gone tells whether a worker's lease has ended.
+func (m *machine) gone(w Member) bool {
+	p := m.lead.peers[w.ID]
+	return m.lead.synced && (p == nil || p.Member != w)
+}
+
+// takeable tells whether the keys of a slot are nobody's by the former division.
+func (m *machine) takeable(s int) bool {
+	if m.cur.Former == nil {
+		return true
+	}
+	for _, o := range m.cur.division().place(s).overlapping(m.cur.Former.division()) {
+		if !m.ceded(o) {
+			return false
+		}
+	}
+	return true
+}
+
+// retiring returns the places of the former division that a slot replaces.
+func (m *machine) retiring(s int) []place {
+	if m.cur.Former == nil {
+		return nil
+	}
+	var out []place
+	d := m.cur.Former.division()
+	for _, o := range m.cur.division().place(s).overlapping(d) {
+		out = append(out, d.place(o))
+	}
+	return out
+}
+
+// leadCeded: owners have given slots of the former division up.
+func (m *machine) leadCeded(msg peerMessage) {
+	l := &m.lead
+	if !m.mayAct() || !l.ready || m.cur == nil || m.cur.Former == nil || l.giving != m.cur.Former.Version {
+		return
+	}
+	f := m.cur.Former
+	for _, mark := range msg.Slots {
+		if mark.Version == f.Version && mark.Slot < f.Slots && m.cur.member(f.Owner[mark.Slot]) == msg.From {
+			l.given[mark.Slot] = true
+		}
+	}
+	m.takeDue()
+}
+
+// parted ends a change in a draft: every slot of the new division is taken.
+func parted(d *Assignment) {
+	if len(d.Taking) == 0 && !slices.Contains(d.Owner, none) {
+		d.Former = nil
+	}
+}
+
+// Asking for it.
+
+// wantedValue is what wantedKey holds.
+type wantedValue struct {
+	Schema int `json:"schema"`
+	Slots  int `json:"slots"`
+}
+
+// Layout is in how many slots the keys of a group are divided.
+type Layout struct {
+	Slots   int   // now
+	Former  int   // that are still being given up, 0 for none
+	Waiting int   // slots that their new owners wait for
+	Wanted  int   // by SetLayout, 0 if it was never called
+	Choices []int // what SetLayout takes, ascending
+	Version uint64
+}
+
+// Done tells whether the keys are divided as is wanted.
+func (l Layout) Done() bool {
+	return l.Former == 0 && l.Waiting == 0 && (l.Wanted == 0 || l.Wanted == l.Slots)
+}
+
+// ReadLayout returns in how many slots the keys of a group are divided, and how
+// far a change of that is.
+func ReadLayout(ctx context.Context, nc *nats.Conn, group string) (Layout, error) {
+	kv, rec, err := openLayout(ctx, nc, group)
+	if err != nil {
+		return Layout{}, fmt.Errorf("reading the layout of %s: %w", group, err)
+	}
+	out, err := readLayout(ctx, kv, rec)
+	if err != nil {
+		return Layout{}, fmt.Errorf("reading the layout of %s: %w", group, err)
+	}
+	return out, nil
+}
+
+func readLayout(ctx context.Context, kv jetstream.KeyValue, rec layoutValue) (Layout, error) {
+	out := Layout{Slots: rec.Slots, Choices: layout{base: rec.Slots}.divisions()}
+	switch e, err := kv.Get(ctx, AssignmentKey); {
+	case errors.Is(err, jetstream.ErrKeyNotFound):
+	case err != nil:
+		return out, fmt.Errorf("reading the assignment map: %w", err)
+	default:
+		a, err := DecodeAssignment(e.Value())
+		if err != nil {
+			return out, err
+		}
+		out.Slots, out.Version = a.Slots, a.Version
+		if a.Former != nil {
+			out.Former, out.Waiting = a.Former.Slots, len(a.Taking)
+		}
+	}
+	switch e, err := kv.Get(ctx, wantedKey); {
+	case errors.Is(err, jetstream.ErrKeyNotFound):
+	case err != nil:
+		return out, err
+	default:
+		var v wantedValue
+		if err := json.Unmarshal(e.Value(), &v); err != nil || v.Schema != valueSchema {
+			return out, fmt.Errorf("key %s holds %.100q, which is not of this version: set the layout again", wantedKey, e.Value())
+		}
+		out.Wanted = v.Slots
+	}
+	return out, nil
+}
+
+// SetLayout asks the workers of a group to divide their keys in another number of
+// slots: what it was provisioned with, or that doubled up to three times. They go
+// on meanwhile; the change begins when all of them are there and no slot moves,
+// and ReadLayout tells how far it is. Asking again for the same is no change; the
+// error of a number that can't be is a *LayoutError.
+func SetLayout(ctx context.Context, nc *nats.Conn, group string, slots int) error {
+	kv, rec, err := openLayout(ctx, nc, group)
+	if err != nil {
+		return fmt.Errorf("setting the layout of %s: %w", group, err)
+	}
+	if choices := (layout{base: rec.Slots}).divisions(); !slices.Contains(choices, slots) {
+		return &LayoutError{Group: group, Slots: slots, Choices: choices}
+	}
+	if _, err := kv.Put(ctx, wantedKey, mustJSON(wantedValue{Schema: valueSchema, Slots: slots})); err != nil {
+		return fmt.Errorf("setting the layout of %s: %w", group, err)
+	}
+	return nil
+}
+
+// LayoutError says that the keys of a group can't be divided in so many slots.
+type LayoutError struct {
+	Group   string
+	Slots   int
+	Choices []int // that there are
+}
+
+func (e *LayoutError) Error() string {
+	return fmt.Sprintf("the keys of %s can't be divided in %d slots: give one of %v", e.Group, e.Slots, e.Choices)
+}
+
+func openLayout(ctx context.Context, nc *nats.Conn, group string) (jetstream.KeyValue, layoutValue, error) {
+	kv, err := mapBucket(ctx, nc, group)
+	if err != nil {
+		return nil, layoutValue{}, err
+	}
+	rec, err := recordedLayout(ctx, kv)
+	return kv, rec, err
+}
