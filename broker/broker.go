@@ -35,6 +35,9 @@ type Options struct {
 	// Routes are the "host:port" of the cluster ports of all servers, its own
 	// may be among them. Required with ClusterPort.
 	Routes []string
+	// NoAdvertise keeps the server from telling its clients the addresses of
+	// the others: they reach them in another way, through a proxy, say.
+	NoAdvertise bool
 }
 
 // clusterName is what the servers of a cluster have in common.
@@ -79,7 +82,7 @@ func Start(o Options) (*Server, error) {
 		if err := free(o.ClusterPort); err != nil {
 			return nil, fmt.Errorf("starting the NATS server: %w: give another cluster port", err)
 		}
-		so.Cluster = server.ClusterOpts{Name: clusterName, Host: "127.0.0.1", Port: o.ClusterPort}
+		so.Cluster = server.ClusterOpts{Name: clusterName, Host: "127.0.0.1", Port: o.ClusterPort, NoAdvertise: o.NoAdvertise}
 		so.Routes = server.RoutesFromStr("nats://" + strings.Join(o.Routes, ",nats://"))
 	}
 	s, err := server.NewServer(so)

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/muster-dev/muster/defender/spc"
 	"github.com/muster-dev/muster/defender/uchart"
 )
 
@@ -16,6 +17,9 @@ import (
 //	GET /api/v1/chambers
 //	GET /api/v1/chambers/{chamber}/runs?limit=N     verdicts, newest first
 //	GET /api/v1/chambers/{chamber}/runs/{context}   verdict and charts
+//	GET /api/v1/chambers/{chamber}/limits?recipe=R  frozen limits in force
+//	GET /api/v1/chambers/{chamber}/alarm-charts?recipe=R&limit=N
+//	                                                u, t and g charts of its alarms
 //
 // Limits are 1 to 1000, by default 100. A wrong request is answered with 400 and
 // all that is wrong with it.
@@ -26,10 +30,99 @@ func API(store Store) http.Handler {
 	mux.HandleFunc("GET /api/v1/chambers", a.chambers)
 	mux.HandleFunc("GET /api/v1/chambers/{chamber}/runs", a.runs)
 	mux.HandleFunc("GET /api/v1/chambers/{chamber}/runs/{context}", a.run)
+	mux.HandleFunc("GET /api/v1/chambers/{chamber}/limits", a.limits)
+	mux.HandleFunc("GET /api/v1/chambers/{chamber}/alarm-charts", a.alarmCharts)
 	return mux
 }
 
 type api struct{ store Store }
+
+// LimitView is the frozen limits of one chart.
+type LimitView struct {
+	SVID      string           `json:"svid"`
+	Step      int32            `json:"step"`
+	Statistic uchart.Statistic `json:"statistic"`
+	spc.Estimate
+}
+
+// LimitsView is the frozen limits of a chamber and recipe.
+type LimitsView struct {
+	Context string          `json:"context"` // the first judged by them
+	Limits  uchart.LimitsID `json:"limits"`
+	Charts  []LimitView     `json:"charts"`
+}
+
+// latest returns the newest runs of a chamber and recipe, oldest first.
+func (a api) latest(r *http.Request, limit int) (Chamber, []UChart, error) {
+	chamber, err := ParseChamber(r.PathValue("chamber"))
+	recipe := r.URL.Query().Get("recipe")
+	if err := errors.Join(err, checkText("recipe", recipe)); err != nil {
+		return chamber, nil, wrongRequest{err}
+	}
+	rows, err := a.store.History(r.Context(), HistoryQuery{Chamber: chamber, Recipe: recipe, Before: Position{End: latest}, Limit: limit})
+	return chamber, rows, err
+}
+
+type wrongRequest struct{ error }
+
+func (a api) limits(rw http.ResponseWriter, r *http.Request) {
+	chamber, rows, err := a.latest(r, 1)
+	if err != nil {
+		answer(rw, nil, err)
+		return
+	}
+	none := fmt.Errorf("%s has no frozen limits for this recipe now: %w", chamber, ErrNotFound)
+	if len(rows) == 0 {
+		answer(rw, nil, none)
+		return
+	}
+	u := rows[0]
+	if at := u.Verdict.Limits.At; at != "" {
+		if u, err = a.store.UChart(r.Context(), chamber, at); err != nil {
+			answer(rw, nil, err)
+			return
+		}
+	}
+	if u.Verdict.Frozen == nil {
+		answer(rw, nil, none)
+		return
+	}
+	answer(rw, limitsView(u), nil)
+}
+
+func limitsView(u UChart) LimitsView {
+	b := u.Verdict.Frozen
+	v := LimitsView{Context: u.Context.ID, Limits: b.Limits, Charts: []LimitView{}}
+	if !b.Valid() {
+		return v
+	}
+	for svid, name := range b.SVIDs {
+		for step, number := range b.Steps {
+			for at, s := range b.Statistics {
+				if e, ok := b.Estimate(svid, step, at); ok {
+					v.Charts = append(v.Charts, LimitView{SVID: name, Step: number, Statistic: s, Estimate: e})
+				}
+			}
+		}
+	}
+	return v
+}
+
+func (a api) alarmCharts(rw http.ResponseWriter, r *http.Request) {
+	limit, err := limitOf(r)
+	if err != nil {
+		answer(rw, nil, wrongRequest{err})
+		return
+	}
+	_, rows, err := a.latest(r, limit)
+	answer(rw, ChartAlarms(rows), err)
+}
+
+// withoutLimits leaves out what /limits shows better.
+func withoutLimits(v uchart.Verdict) uchart.Verdict {
+	v.Frozen = nil
+	return v
+}
 
 // RunView is a run as [API] shows it.
 type RunView struct {
@@ -104,7 +197,7 @@ func (a api) runs(rw http.ResponseWriter, r *http.Request) {
 	rows, err := a.store.UCharts(r.Context(), chamber, limit)
 	views := make([]RunView, 0, len(rows))
 	for _, u := range rows {
-		views = append(views, RunView{Context: u.Context, Verdict: u.Verdict})
+		views = append(views, RunView{Context: u.Context, Verdict: withoutLimits(u.Verdict)})
 	}
 	answer(rw, views, err)
 }
@@ -121,7 +214,7 @@ func (a api) run(rw http.ResponseWriter, r *http.Request) {
 		answer(rw, nil, err)
 		return
 	}
-	answer(rw, RunView{Context: u.Context, Verdict: u.Verdict, Charts: chartsOf(u.Chart)}, nil)
+	answer(rw, RunView{Context: u.Context, Verdict: withoutLimits(u.Verdict), Charts: chartsOf(u.Chart)}, nil)
 }
 
 func chartsOf(c *uchart.Chart) []ChartView {
@@ -141,8 +234,11 @@ func chartsOf(c *uchart.Chart) []ChartView {
 }
 
 func answer(rw http.ResponseWriter, v any, err error) {
+	wrong := wrongRequest{}
 	switch {
-	case errors.Is(err, ErrNotFound):
+	case errors.As(err, &wrong):
+		refuse(rw, http.StatusBadRequest, err)
+	case errors.Is(err, ErrNotFound), errors.Is(err, ErrNoAlarm):
 		refuse(rw, http.StatusNotFound, err)
 	case err != nil:
 		refuse(rw, http.StatusServiceUnavailable, err)

@@ -1,12 +1,16 @@
 package defender
 
 import (
+	"container/list"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/muster-dev/muster/defender/uchart"
 )
 
 // cache holds the newest U-charts of the chambers that a defender has, so that a
@@ -16,15 +20,28 @@ import (
 // old owner still writes. So under each new fence the cache first raises the
 // chamber's fence in the store, after which the old owner can write nothing, and
 // then asks for what it has missed.
+//
+// It holds no more bytes than it may: the chambers that were used least lately
+// go, and are read again when they are needed.
 type cache struct {
 	store Store
 	limit int
+	most  int64 // bytes
 
-	mu       sync.Mutex
-	chambers map[Chamber]*cached
+	mu        sync.Mutex
+	chambers  map[Chamber]*cached
+	used      *list.List // of *cached, least lately used first
+	bytes     int64
+	evictions uint64
+	hits      uint64
+	misses    uint64
 }
 
 type cached struct {
+	chamber Chamber
+	place   *list.Element // in cache.used; nil once it is gone
+	counted int64         // of cache.bytes
+
 	mu      sync.Mutex
 	loaded  bool
 	fence   Fence // under which it is known to be current
@@ -32,10 +49,44 @@ type cached struct {
 	// complete: recipes that are not in the map have no history at all.
 	complete bool
 	newest   Position
+	// frozen holds limits by the context in whose row they are kept, as far as a
+	// history refers to rows before it; nil for one that has expired.
+	frozen map[string]*uchart.Baseline
 }
 
-func newCache(store Store, limit int) cache {
-	return cache{store: store, limit: limit, chambers: make(map[Chamber]*cached)}
+func newCache(store Store, limit int, most int64) cache {
+	return cache{store: store, limit: limit, most: most, chambers: make(map[Chamber]*cached), used: list.New()}
+}
+
+// CacheStats tells of the history cache.
+type CacheStats struct {
+	Chambers  int     `json:"chambers"`  // in memory
+	Bytes     int64   `json:"bytes"`     // about what they take
+	Limit     int64   `json:"limit"`     // what they may take
+	Evictions uint64  `json:"evictions"` // chambers that went for want of room
+	Hits      uint64  `json:"hits"`      // histories that were in memory
+	Misses    uint64  `json:"misses"`
+	HitRate   float64 `json:"hit_rate"` // 0 to 1
+}
+
+func (c *cache) stats() CacheStats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := CacheStats{Chambers: len(c.chambers), Bytes: c.bytes, Limit: c.most, Evictions: c.evictions, Hits: c.hits, Misses: c.misses}
+	if n := c.hits + c.misses; n > 0 {
+		s.HitRate = float64(c.hits) / float64(n)
+	}
+	return s
+}
+
+func (c *cache) count(hit bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if hit {
+		c.hits++
+	} else {
+		c.misses++
+	}
 }
 
 func (c *cache) entry(chamber Chamber) *cached {
@@ -43,26 +94,109 @@ func (c *cache) entry(chamber Chamber) *cached {
 	defer c.mu.Unlock()
 	e := c.chambers[chamber]
 	if e == nil {
-		e = &cached{}
+		e = &cached{chamber: chamber}
+		e.place = c.used.PushBack(e)
 		c.chambers[chamber] = e
 	}
 	return e
 }
 
+// settle counts what an entry takes, whose lock is held, and makes room. One that
+// is too large by itself goes, too; whoever works with it still has it.
+func (c *cache) settle(e *cached) {
+	size := e.size()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e.place == nil {
+		return
+	}
+	c.used.MoveToBack(e.place)
+	c.bytes += size - e.counted
+	e.counted = size
+	for c.bytes > c.most {
+		c.remove(c.used.Front().Value.(*cached))
+		c.evictions++
+	}
+}
+
+// remove forgets an entry; c.mu is held.
+func (c *cache) remove(e *cached) {
+	if e == nil || e.place == nil {
+		return
+	}
+	c.used.Remove(e.place)
+	e.place = nil
+	c.bytes -= e.counted
+	delete(c.chambers, e.chamber)
+}
+
 func (c *cache) drop(chamber Chamber) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.chambers, chamber)
+	c.remove(c.chambers[chamber])
 }
 
 func (c *cache) dropIf(gone func(Chamber) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for chamber := range c.chambers {
+	for chamber, e := range c.chambers {
 		if gone(chamber) {
-			delete(c.chambers, chamber)
+			c.remove(e)
 		}
 	}
+}
+
+// What maps, slices and structs take besides what they hold, about, in bytes.
+const (
+	entryBytes  = 512
+	rowBytes    = 768
+	stringBytes = 16
+	itemBytes   = 112 // of a violation, a signal or a contribution
+)
+
+func (e *cached) size() int64 {
+	n := entryBytes
+	for _, rows := range e.recipes {
+		n += entryBytes
+		for i := range rows {
+			n += sizeOf(&rows[i])
+		}
+	}
+	for _, b := range e.frozen {
+		n += rowBytes + sizeOfBaseline(b)
+	}
+	return int64(n)
+}
+
+// sizeOf returns about how many bytes a row takes in memory.
+func sizeOf(u *UChart) int {
+	n := rowBytes
+	if c := u.Chart; c != nil {
+		n += 8*len(c.Values) + len(c.Valid) + 4*len(c.Steps)
+		for _, name := range c.SVIDs {
+			n += stringBytes + len(name)
+		}
+	}
+	v := &u.Verdict
+	n += itemBytes * (len(v.Violations) + len(v.Signals))
+	if v.Multivariate != nil {
+		n += itemBytes * (1 + len(v.Multivariate.By))
+	}
+	for _, fault := range v.Faults {
+		n += stringBytes + len(fault)
+	}
+	return n + sizeOfBaseline(v.Frozen)
+}
+
+func sizeOfBaseline(b *uchart.Baseline) int {
+	if b == nil {
+		return 0
+	}
+	n := rowBytes + len(b.Estimates) + 4*len(b.Steps)
+	for _, name := range b.SVIDs {
+		n += stringBytes + len(name)
+	}
+	return n
 }
 
 // warmReads bounds the reads under way at once while warming.
@@ -76,8 +210,17 @@ func (c *cache) warm(ctx context.Context, chambers []Chamber) error {
 			e := c.entry(chamber)
 			e.mu.Lock()
 			defer e.mu.Unlock()
+			defer c.settle(e)
 			e.fence = Fence{}
-			return c.load(ctx, chamber, e)
+			if err := c.load(ctx, chamber, e); err != nil {
+				return err
+			}
+			for _, rows := range e.recipes {
+				if _, err := c.points(ctx, e, rows); err != nil {
+					return err
+				}
+			}
+			return nil
 		})
 	}
 	if err := g.Wait(); err != nil {
@@ -109,12 +252,29 @@ func (c *cache) load(ctx context.Context, chamber Chamber, e *cached) error {
 	return nil
 }
 
-// history returns the U-charts before a context, oldest first, and whether they
-// were in memory.
-func (c *cache) history(ctx context.Context, ref ContextRef, fence Fence) ([]UChart, bool, error) {
+// past is what a verdict rests on.
+type past struct {
+	rows   []UChart       // before the context, oldest first
+	points []uchart.Point // the same, with the frozen limits that they refer to
+	hit    bool           // they were in memory
+}
+
+// history returns what lies before a context.
+func (c *cache) history(ctx context.Context, ref ContextRef, fence Fence) (past, error) {
 	e := c.entry(ref.Chamber)
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	defer c.settle(e)
+	rows, hit, err := c.rows(ctx, e, ref, fence)
+	if err != nil {
+		return past{}, err
+	}
+	points, err := c.points(ctx, e, rows)
+	c.count(hit)
+	return past{rows: rows, points: points, hit: hit}, err
+}
+
+func (c *cache) rows(ctx context.Context, e *cached, ref ContextRef, fence Fence) ([]UChart, bool, error) {
 	if !e.loaded || e.fence != fence {
 		if err := c.store.RaiseFence(ctx, ref.Chamber, fence); err != nil {
 			return nil, false, err
@@ -149,6 +309,55 @@ func (c *cache) history(ctx context.Context, ref ContextRef, fence Fence) ([]UCh
 	return slices.Clone(rows), hit, nil
 }
 
+// maxFrozen bounds the limits that are remembered for a chamber; there are seldom
+// more than one for each recipe.
+const maxFrozen = 64
+
+// points returns rows as they are judged by. Frozen limits are kept in the row of
+// the first context judged by them, which may lie long before.
+func (c *cache) points(ctx context.Context, e *cached, rows []UChart) ([]uchart.Point, error) {
+	points := Points(rows)
+	here := make(map[string]bool)
+	for _, p := range points {
+		if p.Baseline != nil {
+			here[p.Context] = true
+		}
+	}
+	for i := range points {
+		at := rows[i].Verdict.Limits.At
+		if at == "" || here[at] {
+			continue
+		}
+		b, err := c.baseline(ctx, e, at)
+		if err != nil {
+			return nil, err
+		}
+		points[i].Baseline = b
+	}
+	return points, nil
+}
+
+// baseline returns the frozen limits kept in the row of a context, nil if that has
+// expired.
+func (c *cache) baseline(ctx context.Context, e *cached, at string) (*uchart.Baseline, error) {
+	if b, known := e.frozen[at]; known {
+		return b, nil
+	}
+	var b *uchart.Baseline
+	u, err := c.store.UChart(ctx, e.chamber, at)
+	switch {
+	case err == nil:
+		b = uchart.NewPoint(at, nil, u.Verdict).Baseline
+	case !errors.Is(err, ErrNotFound):
+		return nil, fmt.Errorf("reading the limits that were frozen with %s: %w", at, err)
+	}
+	if e.frozen == nil || len(e.frozen) >= maxFrozen {
+		e.frozen = make(map[string]*uchart.Baseline)
+	}
+	e.frozen[at] = b
+	return b, nil
+}
+
 // catchUp adds what the old owner wrote after this one had warmed its cache.
 func (c *cache) catchUp(ctx context.Context, chamber Chamber, e *cached, newest []UChart) error {
 	if len(newest) == 0 || newest[0].Context.Position() == e.newest {
@@ -178,6 +387,7 @@ func (c *cache) add(u UChart, fence Fence) {
 	e := c.entry(u.Context.Chamber)
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	defer c.settle(e)
 	if !e.loaded || e.fence != fence {
 		return
 	}

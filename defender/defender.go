@@ -41,6 +41,12 @@ type Config struct {
 	ClearAfter func(ContextRef) int
 	// History is how many earlier contexts a verdict rests on; default 100.
 	History int
+	// CacheBytes is about how much memory the histories of chambers may take; default
+	// 512 MiB.
+	CacheBytes int64
+	// MaxPoints is the largest T-chart that is worked on, in rows times columns, time
+	// and step counted as columns; larger ones are dead letters. Default 8,388,608.
+	MaxPoints int
 	// Retention is how long U-charts are kept; default 365 days.
 	Retention time.Duration
 	// MaxAttempts is how often a context is tried before it is put aside as
@@ -97,6 +103,12 @@ func New(c Config) (*Defender, error) {
 	if c.Judge == nil && c.Strategies == nil {
 		errs = append(errs, errors.New("no Judge and no Strategies are given"))
 	}
+	if c.CacheBytes < 0 {
+		errs = append(errs, fmt.Errorf("field CacheBytes is %d, want 0 for the default or more", c.CacheBytes))
+	}
+	if c.MaxPoints < 0 {
+		errs = append(errs, fmt.Errorf("field MaxPoints is %d, want 0 for the default or more", c.MaxPoints))
+	}
 	if c.Work < 0 {
 		errs = append(errs, fmt.Errorf("field Work is %v, want 0 or more", c.Work))
 	}
@@ -105,6 +117,12 @@ func New(c Config) (*Defender, error) {
 	}
 	if c.History == 0 {
 		c.History = 100
+	}
+	if c.CacheBytes == 0 {
+		c.CacheBytes = 512 << 20
+	}
+	if c.MaxPoints == 0 {
+		c.MaxPoints = 1 << 23
 	}
 	if c.Retention == 0 {
 		c.Retention = 365 * 24 * time.Hour
@@ -118,8 +136,9 @@ func New(c Config) (*Defender, error) {
 	if c.Metrics == nil {
 		c.Metrics = NewMetrics(nil)
 	}
-	d := &Defender{c: c, cache: newCache(c.Store, c.History)}
-	d.scratch.New = func() any { return new(scratch) }
+	d := &Defender{c: c, cache: newCache(c.Store, c.History, c.CacheBytes)}
+	d.scratch.New = func() any { return &scratch{decoder: tchart.Decoder{MaxPoints: c.MaxPoints}} }
+	c.Metrics.cache(d.CacheStats)
 	return d, nil
 }
 
@@ -193,7 +212,7 @@ func (d *Defender) process(ctx context.Context, m partition.Message) (Processed,
 		return Processed{}, d.bury(ctx, m, fmt.Errorf("%d attempts failed or killed their defender", tries-1))
 	}
 	begunOn := Processed{Context: ref}
-	history, hit, err := d.cache.history(ctx, ref, fence)
+	history, err := d.cache.history(ctx, ref, fence)
 	if err != nil {
 		return begunOn, d.fenced(ref.Chamber, fmt.Errorf("reading the history of %s: %w", ref.Chamber, err))
 	}
@@ -205,24 +224,48 @@ func (d *Defender) process(ctx context.Context, m partition.Message) (Processed,
 		return begunOn, err
 	}
 	begun := time.Now()
-	verdict := d.judge(ref, Points(history), chart)
+	verdict := d.judge(ref, history.points, chart)
 	d.c.Metrics.judging.Observe(time.Since(begun).Seconds())
-	if err := d.work(ctx, hit); err != nil {
+	verdict.Standing = standingAfter(history.rows, ref.ID, verdict, d.clearAfter(ref))
+	if err := d.work(ctx, history.hit); err != nil {
 		return begunOn, err
 	}
-	result := NewResult(ref, chart, verdict, time.Now().Add(d.c.Retention))
-	begun = time.Now()
-	outcome, err := d.c.Store.Commit(ctx, fence, result)
+	u, stored, err := d.commit(ctx, fence, NewResult(ref, chart, verdict, time.Now().Add(d.c.Retention)))
 	if err != nil {
-		return begunOn, d.fenced(ref.Chamber, fmt.Errorf("storing the U-chart of %s: %w", ref.TChart(), err))
+		return begunOn, err
+	}
+	if err := d.notify(ctx, history.rows, u); err != nil {
+		return begunOn, err
+	}
+	d.cache.add(u, fence)
+	return Processed{Context: ref, CacheHit: history.hit, Verdict: u.Verdict, Stored: stored}, nil
+}
+
+// commit stores a result and returns what is stored of the context now: what was
+// first stored stays, even if it was judged by other rules than those of today, and
+// it is that which alarms and later contexts go by.
+func (d *Defender) commit(ctx context.Context, fence Fence, r Result) (UChart, bool, error) {
+	begun := time.Now()
+	ref := r.UChart.Context
+	outcome, err := d.c.Store.Commit(ctx, fence, r)
+	if err != nil {
+		return UChart{}, false, d.fenced(ref.Chamber, fmt.Errorf("storing the U-chart of %s: %w", ref.TChart(), err))
 	}
 	d.c.Metrics.writing.Observe(time.Since(begun).Seconds())
-	if err := d.notify(ctx, history, result.UChart); err != nil {
-		return begunOn, err
+	if outcome.Stored || outcome.Identical {
+		return r.UChart, outcome.Stored, nil
 	}
-	d.cache.add(result.UChart, fence)
-	return Processed{Context: ref, CacheHit: hit, Verdict: verdict, Stored: outcome.Stored}, nil
+	u, err := d.c.Store.UChart(ctx, ref.Chamber, ref.ID)
+	if err != nil {
+		return UChart{}, false, fmt.Errorf("reading the U-chart of %s, which was stored before: %w", ref.TChart(), err)
+	}
+	d.log().Warn("A context came again and is judged differently now; what was stored first stays.",
+		"context", ref.TChart().String(), "stored", u.Verdict.State, "now", r.UChart.Verdict.State, "strategy", u.Verdict.Strategy)
+	return u, false, nil
 }
+
+// CacheStats tells of the histories in memory.
+func (d *Defender) CacheStats() CacheStats { return d.cache.stats() }
 
 func (d *Defender) judge(ref ContextRef, history []uchart.Point, chart *uchart.Chart) uchart.Verdict {
 	if d.c.Strategies != nil {

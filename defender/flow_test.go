@@ -305,8 +305,8 @@ func TestAnAttemptInterruptedFromOutsideIsNotCounted(t *testing.T) {
 
 func TestNewNamesEveryFault(t *testing.T) {
 	t.Parallel()
-	_, err := defender.New(defender.Config{Work: -1})
-	for _, want := range []string{"Store", "Conn", "Judge", "Slots", "Work"} {
+	_, err := defender.New(defender.Config{Work: -1, CacheBytes: -1, MaxPoints: -1})
+	for _, want := range []string{"Store", "Conn", "Judge", "Work", "CacheBytes", "MaxPoints"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not name %s: %v", want, err)
 		}

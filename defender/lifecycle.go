@@ -33,49 +33,72 @@ type AlarmNotice struct {
 	Count    int        `json:"count"`            // flagged contexts of it up to now, at least 1
 	Strategy string     `json:"strategy"`         // name@version
 	Recipe   string     `json:"recipe,omitempty"` // of the alarm
+	// Trend tells, in a line, that the chamber alarms more often or worse than it did,
+	// by the charts of its alarms; see ChartAlarms.
+	Trend string `json:"trend,omitempty"`
 }
 
 // NoticeOf returns the notice that a context calls for, and false if it is none. It
 // depends on nothing but the contexts of the same chamber and recipe before it,
-// oldest first, so that a context that is processed again calls for the same. An
-// alarm that began before the history did is identified by its oldest context
-// there.
+// oldest first, so that a context that is processed again calls for the same.
 func NoticeOf(history []UChart, u UChart, clearAfter int) (AlarmNotice, bool) {
-	if clearAfter < 1 {
-		clearAfter = 1
-	}
-	standing, opened, count, quiet := false, "", 0, 0
-	for _, h := range history {
-		switch {
-		case h.Verdict.State == uchart.Maintenance:
-			standing, count, quiet = false, 0, 0
-		case h.Verdict.Flagged():
-			if !standing {
-				standing, opened, count = true, h.Context.ID, 0
-			}
-			count++
-			quiet = 0
-		case standing:
-			if quiet++; quiet == clearAfter {
-				standing = false
-			}
-		}
+	before := standing(history, clearAfter)
+	quiet, opened, count := 0, "", 0
+	if before != nil {
+		quiet, opened, count = before.Quiet, before.Opened, before.Count
 	}
 	n := AlarmNotice{Alarm: Alarm{Context: u.Context, State: u.Verdict.State, Reason: u.Verdict.Reason()},
 		Opened: opened, Count: count, Strategy: u.Verdict.Strategy, Recipe: u.Context.Recipe}
 	switch {
-	case u.Verdict.Flagged() && standing:
+	case u.Verdict.Flagged() && before != nil:
 		n.Event, n.Count = AlarmRepeated, count+1
 	case u.Verdict.Flagged():
 		n.Event, n.Opened, n.Count = AlarmOpened, u.Context.ID, 1
-	case standing && u.Verdict.State == uchart.Maintenance:
+	case before != nil && u.Verdict.State == uchart.Maintenance:
 		n.Event, n.Reason = AlarmCleared, "maintenance"
-	case standing && quiet+1 == clearAfter:
+	case before != nil && quiet+1 >= max(clearAfter, 1):
 		n.Event, n.Reason = AlarmCleared, fmt.Sprintf("%d contexts in a row are not flagged", clearAfter)
 	default:
 		return AlarmNotice{}, false
 	}
+	if n.Event != AlarmCleared {
+		n.Trend = trend(history, u)
+	}
 	return n, true
+}
+
+// standing returns the alarm that stands after the history, nil if none does. A row
+// tells which stands after it, however long ago that was opened; rows of earlier
+// versions don't, and are followed from the oldest there.
+func standing(history []UChart, clearAfter int) *uchart.Standing {
+	var s *uchart.Standing
+	for _, h := range history {
+		if s = next(s, h.Context.ID, h.Verdict, clearAfter); h.Verdict.Standing != nil {
+			told := *h.Verdict.Standing
+			s = &told
+		}
+	}
+	return s
+}
+
+// standingAfter returns the alarm that stands after a context.
+func standingAfter(history []UChart, id string, v uchart.Verdict, clearAfter int) *uchart.Standing {
+	return next(standing(history, clearAfter), id, v, clearAfter)
+}
+
+// next returns the alarm that stands after one more context.
+func next(s *uchart.Standing, id string, v uchart.Verdict, clearAfter int) *uchart.Standing {
+	switch {
+	case v.State == uchart.Maintenance:
+		return nil
+	case v.Flagged() && s == nil:
+		return &uchart.Standing{Opened: id, Count: 1}
+	case v.Flagged():
+		return &uchart.Standing{Opened: s.Opened, Count: s.Count + 1}
+	case s == nil || s.Quiet+1 >= max(clearAfter, 1):
+		return nil
+	}
+	return &uchart.Standing{Opened: s.Opened, Count: s.Count, Quiet: s.Quiet + 1}
 }
 
 // AlarmSubject is where the notices of a chamber's context are published.

@@ -14,6 +14,7 @@ type Metrics struct {
 	mu           sync.Mutex
 	hits, misses uint64
 	all          []prometheus.Collector
+	labels       prometheus.Labels
 }
 
 // buckets of the histograms, in seconds: from a store's round trip to the
@@ -23,7 +24,7 @@ var buckets = []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 1
 
 // NewMetrics returns metrics whose series carry the labels.
 func NewMetrics(labels prometheus.Labels) *Metrics {
-	m := &Metrics{}
+	m := &Metrics{labels: labels}
 	counter := func(name, help string) prometheus.Counter {
 		c := prometheus.NewCounter(prometheus.CounterOpts{Namespace: "defender", Name: name, Help: help, ConstLabels: labels})
 		m.all = append(m.all, c)
@@ -50,7 +51,20 @@ func NewMetrics(labels prometheus.Labels) *Metrics {
 	return m
 }
 
-// Collectors returns what to register.
+// cache adds what tells of the history cache.
+func (m *Metrics) cache(stats func() CacheStats) {
+	gauge := func(name, help string, of func(CacheStats) float64) {
+		m.all = append(m.all, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "defender", Name: name, Help: help, ConstLabels: m.labels},
+			func() float64 { return of(stats()) }))
+	}
+	gauge("cache_bytes", "Memory that the histories of chambers take, about.", func(s CacheStats) float64 { return float64(s.Bytes) })
+	gauge("cache_limit_bytes", "Memory that they may take.", func(s CacheStats) float64 { return float64(s.Limit) })
+	gauge("cache_chambers", "Chambers whose history is in memory.", func(s CacheStats) float64 { return float64(s.Chambers) })
+	m.all = append(m.all, prometheus.NewCounterFunc(prometheus.CounterOpts{Namespace: "defender", Name: "cache_evictions_total",
+		Help: "Chambers whose history went for want of room.", ConstLabels: m.labels}, func() float64 { return float64(stats().Evictions) }))
+}
+
+// Collectors returns what to register, once the defender that counts is made.
 func (m *Metrics) Collectors() []prometheus.Collector { return m.all }
 
 func (m *Metrics) hitRate() float64 {

@@ -42,11 +42,12 @@ func NewResult(ref ContextRef, chart *uchart.Chart, verdict uchart.Verdict, expi
 	return r
 }
 
-// Points returns history in the form in which package uchart judges by it.
+// Points returns history in the form in which package uchart judges by it. Frozen
+// limits that are kept in a row before the history are left out.
 func Points(history []UChart) []uchart.Point {
 	points := make([]uchart.Point, len(history))
 	for i, u := range history {
-		points[i] = uchart.Point{Context: u.Context.ID, Chart: u.Chart, Flagged: u.Verdict.Flagged(), Reset: u.Verdict.State == uchart.Maintenance}
+		points[i] = uchart.NewPoint(u.Context.ID, u.Chart, u.Verdict)
 	}
 	return points
 }

@@ -40,8 +40,8 @@ func Provision(ctx context.Context, nc *nats.Conn, p partition.Config) error {
 	if err != nil {
 		return fmt.Errorf("provisioning the alarm streams: %w", err)
 	}
-	for name, subject := range map[string]string{AlarmStream: "dc-alarm.*.*.>", DeadStream: "dc-dead.*.*"} {
-		want := jetstream.StreamConfig{Name: name, Subjects: []string{subject}, Storage: jetstream.FileStorage,
+	for name, subjects := range map[string][]string{AlarmStream: {"dc-alarm.*.*.>", "dc-alarm-ack.*.*.>"}, DeadStream: {"dc-dead.*.*"}} {
+		want := jetstream.StreamConfig{Name: name, Subjects: subjects, Storage: jetstream.FileStorage,
 			MaxAge: 30 * 24 * time.Hour, Replicas: max(p.Replicas, 1), Duplicates: 2 * time.Minute}
 		_, err := js.CreateStream(ctx, want)
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // of an earlier version, with other subjects

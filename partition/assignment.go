@@ -285,8 +285,8 @@ func (a *Assignment) encode() []byte {
 }
 
 func (a *Assignment) validate() error {
-	if a.Schema != mapSchema {
-		return fmt.Errorf("schema is %d, this worker knows %d: run workers of one version, or upgrade this one", a.Schema, mapSchema)
+	if err := checkSchema(a.Schema, mapSchema); err != nil {
+		return err
 	}
 	var errs []error
 	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -298,8 +298,10 @@ func (a *Assignment) validate() error {
 	}
 	seen := make(map[string]bool, len(a.Workers))
 	for i, w := range a.Workers {
-		if w.ID == "" || seen[w.ID] {
-			fault("workers[%d] is %q: empty or named twice", i, w.ID)
+		if seen[w.ID] {
+			fault("workers[%d] is %q: named twice", i, w.ID)
+		} else if err := checkMember(fmt.Sprintf("workers[%d]", i), w); err != nil {
+			fault("%w", err)
 		}
 		seen[w.ID] = true
 	}

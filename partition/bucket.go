@@ -3,6 +3,7 @@ package partition
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -51,6 +52,8 @@ func (b *buckets) run(ctx context.Context, e kvEffect, timeout time.Duration) kv
 		if out.err = classify(err); err == nil {
 			out.gotValue, out.gotRev = entry.Value(), entry.Revision()
 		}
+	case opHistory:
+		out.history, out.err = history(ctx, kv, e.key)
 	case opCreate, opUpdate:
 		out.gotRev, out.err = b.write(ctx, kv, e)
 		if out.err != nil {
@@ -59,8 +62,27 @@ func (b *buckets) run(ctx context.Context, e kvEffect, timeout time.Duration) kv
 	case opDelete:
 		// A purge: it leaves no history, and a marker that goes by itself.
 		out.err = classify(kv.Purge(ctx, e.key, jetstream.LastRevision(e.rev), jetstream.PurgeTTL(markerTTL)))
+		if errors.Is(out.err, errConflict) {
+			b.lookWhetherGone(&out, timeout)
+		}
 	}
 	return out
+}
+
+// history returns what is there of a key, oldest first; nothing is no error.
+func history(ctx context.Context, kv jetstream.KeyValue, key string) ([]kvVersion, error) {
+	entries, err := kv.History(ctx, key)
+	if err = classify(err); errors.Is(err, errNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	all := make([]kvVersion, len(entries))
+	for i, e := range entries {
+		all[i] = kvVersion{value: e.Value(), rev: e.Revision(), deleted: e.Operation() != jetstream.KeyValuePut}
+	}
+	return all, nil
 }
 
 func listKeys(ctx context.Context, kv jetstream.KeyValue) ([]string, error) {
@@ -115,11 +137,49 @@ func (b *buckets) readBack(kv jetstream.KeyValue, out *kvInput, timeout time.Dur
 	switch {
 	case bytes.Equal(entry.Value(), out.value):
 		out.gotRev, out.err = entry.Revision(), nil
+	case out.op == opCreate && conflict:
+		out.gotValue, out.gotRev = entry.Value(), entry.Revision()
 	case out.op == opUpdate && entry.Revision() > out.rev:
 		out.gotValue, out.gotRev = entry.Value(), entry.Revision()
 		if !conflict {
 			out.err = fmt.Errorf("%w: revision %d, expected %d", errConflict, entry.Revision(), out.rev)
 		}
+	}
+}
+
+// codeNoMessage is the server's for a message that is not there.
+const codeNoMessage jetstream.ErrorCode = 10037
+
+// lookWhetherGone tells a key that is not there any more from one that has
+// another value. It asks the leader of the bucket's stream: a replica that was
+// restarted has been seen to keep for ever, and show to those who watch, what the
+// others have let expire.
+func (b *buckets) lookWhetherGone(out *kvInput, timeout time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	request := mustJSON(map[string]string{"last_by_subj": "$KV." + out.bucket + "." + out.key})
+	msg, err := b.js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET.KV_"+out.bucket, request)
+	if err != nil {
+		return
+	}
+	var answer struct {
+		apiError
+		Message *struct {
+			Header []byte `json:"hdrs"`
+		} `json:"message"`
+	}
+	if json.Unmarshal(msg.Data, &answer) != nil {
+		return
+	}
+	if answer.Error != nil && jetstream.ErrorCode(answer.Error.ErrCode) == codeNoMessage {
+		out.err = errNotFound
+	}
+	if answer.Message == nil {
+		return
+	}
+	h, err := nats.DecodeHeadersMsg(answer.Message.Header)
+	if err == nil && (h.Get("KV-Operation") != "" || h.Get(jetstream.MarkerReasonHeader) != "") {
+		out.err = errNotFound
 	}
 }
 

@@ -65,6 +65,7 @@ const (
 	EventWorkerYields   EventKind = "worker-yields"    // Peer (leader's view)
 	EventLayout         EventKind = "layout-changed"   // Version, Before, After: slots that the keys are divided in
 	EventPlanNote       EventKind = "plan-note"        // Reason: a setting that the plan could not honour
+	EventRefused        EventKind = "refused"          // Reason: which record; Err: why it is not believed
 	EventLeft           EventKind = "left"             // Duration
 )
 

@@ -39,6 +39,7 @@ type leadership struct {
 	seenAt    time.Time // when a renewal of the leader was last seen
 	standing  bool      // an election write is under way
 	standAt   time.Time // again, after one of unknown outcome
+	void      time.Time // when one over what lies at the leader's key may be; zero: nothing does that is no lease
 	seizing   suspicion // what the seizing under way rests on
 	suspect   suspicion // of a deputy, against the leader
 	probeDue  time.Time
@@ -66,18 +67,20 @@ type leadership struct {
 	windowOver  bool // and its newcomers are to be planned for
 	leaveAt     time.Time
 
-	planning bool
-	writing  *mapWrite
-	draft    *Assignment // finished hand-overs that wait to be written
-	flushAt  time.Time
-	taking   map[int]*takeover
-	takes    uint64             // begun so far
-	absent   map[Member]absence // workers in the map that are not there
-	called   map[int]time.Time  // slots of the former division that were asked for
-	given    map[int]bool       // and given up
-	giving   uint64             // version of the map that called and given are about
-	cedeAt   time.Time          // ask again
-	running  uint64             // version whose hand-overs are not all finished; 0: none
+	planning  bool
+	writing   *mapWrite
+	draft     *Assignment // finished hand-overs that wait to be written
+	flushAt   time.Time
+	restoring bool // the map's history is being read
+	junk      map[string]badLease
+	taking    map[int]*takeover
+	takes     uint64             // begun so far
+	absent    map[Member]absence // workers in the map that are not there
+	called    map[int]time.Time  // slots of the former division that were asked for
+	given     map[int]bool       // and given up
+	giving    uint64             // version of the map that called and given are about
+	cedeAt    time.Time          // ask again
+	running   uint64             // version whose hand-overs are not all finished; 0: none
 }
 
 // suspicion is a deputy's against the leader: since when it is unreachable, and
@@ -171,7 +174,14 @@ func (m *machine) stand() {
 	if m.stage != stageMember || !m.trusted || l.office || l.standing || l.leader != (Member{}) {
 		return
 	}
+	if m.now.Before(l.void) {
+		return
+	}
 	l.standing, l.seizing = true, suspicion{}
+	if !l.void.IsZero() {
+		m.seize()
+		return
+	}
 	m.kv(kvEffect{purpose: forElection, op: opCreate, bucket: m.cfg.bucketMap(), key: leaderKey, value: m.leaderValue(), ttl: m.cfg.LeaseTTL})
 }
 
@@ -212,7 +222,7 @@ func (m *machine) seeLeader(leader Member, rev uint64) {
 		return
 	}
 	changed := leader != l.leader
-	l.leaderRev = rev
+	l.leaderRev, l.void = rev, time.Time{}
 	l.suspect = suspicion{}
 	if l.office && leader != m.self {
 		m.stepDown()
@@ -240,7 +250,7 @@ func (m *machine) elected(in kvInput) {
 	switch {
 	case in.err == nil && (m.stage == stageMember || m.stage == stageLeaving):
 		*l = leadership{leader: m.self, leaderRev: in.gotRev, office: true, epoch: in.gotRev, rev: in.gotRev, leaseStart: in.start,
-			due: in.start.Add(m.cfg.HeartbeatInterval), peers: make(map[string]*peerView), taking: make(map[int]*takeover), absent: make(map[Member]absence),
+			due: in.start.Add(m.cfg.HeartbeatInterval), peers: make(map[string]*peerView), junk: make(map[string]badLease), taking: make(map[int]*takeover), absent: make(map[Member]absence),
 			quietUntil: l.quietUntil, inherited: l.seizing}
 		m.emit(Event{Kind: EventElected, Peer: m.self.ID, Epoch: l.epoch})
 		if m.stage == stageLeaving {
@@ -269,6 +279,9 @@ func (m *machine) mapRead(in kvInput) {
 	}
 	var a *Assignment
 	switch {
+	case errors.Is(in.err, errNotFound) && m.cur != nil:
+		m.lookBack() // deleted, not by a worker
+		return
 	case errors.Is(in.err, errNotFound):
 	case in.err != nil:
 		l.rereadAt = m.now.Add(retryInterval)
@@ -276,14 +289,20 @@ func (m *machine) mapRead(in kvInput) {
 	default:
 		var err error
 		if a, err = DecodeAssignment(in.gotValue); err != nil {
-			m.cfg.Logger.Error("The leader can't read the assignment map and changes nothing. Restore it from the bucket's history, or delete the key to start anew.", "err", err)
-			l.rereadAt = m.now.Add(25 * retryInterval)
-			return
+			m.seeBadMap(in.gotRev, err)
+		} else {
+			m.seeMap(a, in.gotRev)
 		}
-		m.seeMap(a, in.gotRev)
 		if !l.office {
 			return // a later epoch wrote it
 		}
+		if m.bad.rev == in.gotRev && m.mapHidden() {
+			l.rereadAt = m.now.Add(25 * retryInterval)
+			return
+		}
+	}
+	if m.cur != nil {
+		a = m.cur // a replica that lags may have answered
 	}
 	if a != nil && a.Epoch != l.epoch {
 		next := a.clone()
@@ -327,7 +346,7 @@ func (m *machine) stepDown() {
 	if !l.office {
 		return
 	}
-	*l = leadership{leader: l.leader, leaderRev: l.leaderRev, seenAt: m.now, quietUntil: l.quietUntil}
+	*l = leadership{leader: l.leader, leaderRev: l.leaderRev, void: l.void, seenAt: m.now, quietUntil: l.quietUntil}
 	m.weight.told, m.weight.uneven = false, 0 // another leader may tell others
 	m.do(watchLeasesEffect{})
 }
@@ -352,6 +371,9 @@ func (m *machine) leadResult(in kvInput) {
 			l.rev = in.gotRev
 			l.leaderRev = max(l.leaderRev, in.gotRev)
 			l.due = m.now
+		case errors.Is(in.err, errConflict) && m.nobodys(recordLeader, in) && m.mayAct():
+			l.rev, l.due = in.gotRev, m.now
+			l.leaderRev = max(l.leaderRev, in.gotRev)
 		case errors.Is(in.err, errConflict), errors.Is(in.err, errNotFound):
 			l.leader = Member{}
 			m.stepDown()
@@ -360,6 +382,8 @@ func (m *machine) leadResult(in kvInput) {
 		}
 	case forMapRead:
 		m.mapRead(in)
+	case forMapHistory:
+		m.mapHistory(in)
 	case forMapWrite:
 		m.written(in)
 	case forFencing:
@@ -387,6 +411,11 @@ func (m *machine) seeLease(in leaseInput) {
 	if l.listed != nil {
 		l.listed[in.id] = !in.deleted
 	}
+	if in.err != nil {
+		m.seeBadLease(in)
+		return
+	}
+	delete(l.junk, in.id)
 	if in.deleted {
 		if p != nil && in.rev > p.rev {
 			reason := reasonExpired
@@ -398,10 +427,6 @@ func (m *machine) seeLease(in leaseInput) {
 			}
 			m.peerGone(p, reason)
 		}
-		return
-	}
-	if in.value.Schema != valueSchema || in.value.ID != in.id || in.value.Claim == 0 {
-		m.cfg.Logger.Warn("A heartbeat is not one of this version and is ignored.", "worker", in.id, "schema", in.value.Schema)
 		return
 	}
 	if p != nil && in.rev <= p.rev {
@@ -586,7 +611,7 @@ func (m *machine) fenced(in kvInput) {
 		return // renewed meanwhile: it lives
 	}
 	p.fencing = false
-	if in.err != nil {
+	if in.err != nil && !errors.Is(in.err, errNotFound) {
 		if p.suspectAt.IsZero() && errors.Is(in.err, errConflict) {
 			m.watchLeases() // it has renewed, and the watch does not tell
 		}
@@ -661,7 +686,7 @@ func (m *machine) staying() int {
 // review decides whether it is time to plan.
 func (m *machine) review() {
 	l := &m.lead
-	if !m.mayAct() || !l.ready || !l.synced || !m.weighed() || l.planning || l.writing != nil {
+	if !m.mayAct() || !l.ready || !l.synced || !m.weighed() || l.planning || l.writing != nil || m.mapHidden() {
 		return
 	}
 	if l.draft != nil {
@@ -867,7 +892,7 @@ func (m *machine) planned(in plannedInput) {
 		m.cfg.Logger.Error("Planning failed; the map stays as it is.", "err", in.err)
 		return
 	}
-	if job.base != m.curRev || l.writing != nil {
+	if job.base != m.curRev || l.writing != nil || m.mapHidden() {
 		m.review() // the map has moved on; what was due still is
 		return
 	}
@@ -980,11 +1005,14 @@ func (m *machine) applySlot(next *Assignment, s int, to int32, at map[Member]int
 // Writing the map. One write is under way at a time, each expects the revision
 // of the one before.
 
-func (m *machine) write(next *Assignment, events []Event) {
+func (m *machine) write(next *Assignment, events []Event) { m.writeAt(next, events, m.curRev) }
+
+// writeAt writes a map over a revision of what is there, 0 for nothing.
+func (m *machine) writeAt(next *Assignment, events []Event, rev uint64) {
 	l := &m.lead
 	l.writing = &mapWrite{next: next, events: events}
-	e := kvEffect{purpose: forMapWrite, op: opUpdate, bucket: m.cfg.bucketMap(), key: AssignmentKey, value: next.encode(), rev: m.curRev}
-	if m.curRev == 0 {
+	e := kvEffect{purpose: forMapWrite, op: opUpdate, bucket: m.cfg.bucketMap(), key: AssignmentKey, value: next.encode(), rev: rev}
+	if rev == 0 {
 		e.op = opCreate
 	}
 	m.kv(e)
@@ -1073,7 +1101,7 @@ func (m *machine) latest() *Assignment {
 
 func (m *machine) flush() {
 	l := &m.lead
-	if l.draft == nil || l.writing != nil || l.planning || !m.mayAct() {
+	if l.draft == nil || l.writing != nil || l.planning || !m.mayAct() || m.mapHidden() {
 		return
 	}
 	next := l.draft
@@ -1332,7 +1360,9 @@ func (m *machine) leadDue() {
 	if m.mayAct() {
 		m.expireDue()
 		m.fenceDue()
+		m.sweepDue()
 		m.takeDue()
+		m.restoreMap()
 	}
 	if !l.flushAt.IsZero() && !m.now.Before(l.flushAt) {
 		m.flush()
@@ -1392,6 +1422,7 @@ func (m *machine) leadWake(sooner func(time.Time)) {
 	l := &m.lead
 	if !l.office {
 		sooner(l.standAt)
+		sooner(l.void)
 		if m.stage == stageMember && m.trusted && l.leader != (Member{}) && m.deputy() {
 			sooner(later(l.probeDue, l.quietUntil))
 			sooner(m.overdue(l.seenAt))
@@ -1427,6 +1458,9 @@ func (m *machine) leadWake(sooner func(time.Time)) {
 		if at := p.leavingAt.Add(m.cfg.LeaveWindow); !p.leavingAt.IsZero() && at.After(m.now) {
 			sooner(at)
 		}
+	}
+	for _, b := range l.junk {
+		sooner(b.due)
 	}
 	for _, a := range l.absent {
 		if a.until.After(m.now) {

@@ -68,6 +68,7 @@ type machine struct {
 	expectRev uint64
 	cur       *Assignment // the newest map seen; nil before the first
 	curRev    uint64
+	bad       badMap // what was seen in its place
 }
 
 type stage uint8
@@ -132,8 +133,10 @@ const (
 	forLeaderRenewal
 	forResignation
 	forMapRead
+	forMapHistory
 	forMapWrite
 	forFencing
+	forSweep
 	forSuspicion
 	forFarewell
 )
@@ -146,7 +149,15 @@ const (
 	opCreate
 	opUpdate
 	opDelete
+	opHistory // what is there of a key, oldest first
 )
+
+// kvVersion is one value that a key had.
+type kvVersion struct {
+	value   []byte
+	rev     uint64
+	deleted bool
+}
 
 // Effects.
 type (
@@ -251,7 +262,12 @@ type (
 		gotRev   uint64
 		gotValue []byte
 		keys     []string
+		history  []kvVersion
 		err      error
+	}
+	badMapInput struct { // a value at the map's key that is no map
+		rev uint64
+		err error
 	}
 	mapInput struct {
 		a   *Assignment
@@ -260,6 +276,7 @@ type (
 	leaderInput struct { // the leader key; the zero Member: nobody
 		leader Member
 		rev    uint64
+		err    error // why what is there is not believed
 	}
 	leaseInput struct { // a heartbeat as the leader sees it
 		id      string
@@ -267,6 +284,7 @@ type (
 		rev     uint64
 		deleted bool
 		watch   uint64
+		err     error // why what is there is not believed
 	}
 	leasesSyncedInput struct{ watch uint64 }
 	mapSyncedInput    struct{} // what was in the map's bucket has all been told
@@ -317,6 +335,7 @@ func (yieldInput) input()        {}
 func (connectionInput) input()   {}
 func (kvInput) input()           {}
 func (mapInput) input()          {}
+func (badMapInput) input()       {}
 func (leaderInput) input()       {}
 func (leaseInput) input()        {}
 func (leasesSyncedInput) input() {}
@@ -411,8 +430,14 @@ func (m *machine) step(now time.Time, in input) []effect {
 		m.kvResult(in)
 	case mapInput:
 		m.seeMap(in.a, in.rev)
+	case badMapInput:
+		m.seeBadMap(in.rev, in.err)
 	case leaderInput:
-		m.seeLeader(in.leader, in.rev)
+		if in.err != nil {
+			m.seeBadLeader(in.rev, in.err)
+		} else {
+			m.seeLeader(in.leader, in.rev)
+		}
 	case leaseInput:
 		m.seeLease(in)
 	case leasesSyncedInput:
@@ -635,6 +660,13 @@ func (m *machine) join() {
 	m.kv(kvEffect{purpose: forJoin, op: opCreate, bucket: m.cfg.bucketLeases(), key: m.self.ID, value: m.leaseValue(), ttl: m.cfg.LeaseTTL})
 }
 
+// joinOver creates the lease where something lies that is none.
+func (m *machine) joinOver(rev uint64) {
+	m.attempt++
+	m.joinBusy = true
+	m.kv(kvEffect{purpose: forJoin, op: opUpdate, bucket: m.cfg.bucketLeases(), key: m.self.ID, value: m.leaseValue(), rev: rev, ttl: m.cfg.LeaseTTL})
+}
+
 func (m *machine) leaseValue() []byte {
 	v := leaseValue{Schema: valueSchema, ID: m.self.ID, Claim: m.self.Claim, Instance: m.instance, N: m.attempt,
 		Leaving: m.stage == stageLeaving, Yielding: m.yielding(), Weight: m.cfg.Weight, Zone: m.cfg.Zone, Pod: m.cfg.Pod, Node: m.cfg.Node, State: m.state}
@@ -712,9 +744,9 @@ func (m *machine) kvResult(in kvInput) {
 	case forLeaseRenewal:
 		m.renewing = false
 		m.leaseRenewed(in)
-	case forElection, forLeaderRenewal, forResignation, forMapRead, forMapWrite, forFencing, forSuspicion:
+	case forElection, forLeaderRenewal, forResignation, forMapRead, forMapHistory, forMapWrite, forFencing, forSuspicion:
 		m.leadResult(in)
-	case forFarewell:
+	case forFarewell, forSweep:
 	}
 }
 
@@ -801,6 +833,8 @@ func (m *machine) joinResult(in kvInput) {
 	switch {
 	case in.err == nil:
 		m.joined(in.gotRev, in.start)
+	case errors.Is(in.err, errConflict) && m.nobodys(recordHeartbeat, in):
+		m.joinOver(in.gotRev)
 	case errors.Is(in.err, errConflict):
 		m.retryAt = m.now.Add(retryInterval)
 	default:
@@ -836,6 +870,11 @@ func (m *machine) renewed(in kvInput, rev *uint64, due *time.Time, every time.Du
 	case errors.Is(in.err, errConflict) && m.ownValue(in.gotValue):
 		// A renewal that was given up was carried out after all, when the
 		// connection was back. Nobody else came in between; go on from it.
+		*rev = in.gotRev
+		*due = m.now
+	case errors.Is(in.err, errConflict) && m.nobodys(recordOf(in.purpose), in) && m.trusted:
+		// With trust in the lease it has neither ended nor been ended, so what
+		// lies there hides nothing but our own renewal.
 		*rev = in.gotRev
 		*due = m.now
 	case errors.Is(in.err, errConflict), errors.Is(in.err, errNotFound):

@@ -251,7 +251,7 @@ func memberMachine(t testing.TB) (*machine, *Assignment) {
 	if err := a.validate(); err != nil {
 		t.Fatal(err)
 	}
-	m.step(now, leaderInput{Member{"sim-1", 8}, 2})
+	m.step(now, leaderInput{leader: Member{"sim-1", 8}, rev: 2})
 	m.step(now, mapInput{a, 5})
 	if m.stage != stageMember || !m.trusted {
 		t.Fatalf("stage %d, trusted %v", m.stage, m.trusted)

@@ -20,6 +20,7 @@ type eventCounts struct {
 	forced      uint64
 	pause       histogram
 	detection   histogram
+	refused     map[string]uint64 // by record
 }
 
 // bounds of the histograms' buckets, in seconds.
@@ -80,6 +81,11 @@ func (c *eventCounts) count(e Event) {
 		if e.Duration > 0 {
 			c.detection.observe(e.Duration)
 		}
+	case EventRefused:
+		if c.refused == nil {
+			c.refused = make(map[string]uint64)
+		}
+		c.refused[e.Reason]++
 	default:
 	}
 }
@@ -105,14 +111,14 @@ type collector struct {
 
 	state, leader, id, version, assigned, slots, active *prometheus.Desc
 	rebalances, moved, slotsMoved, emergencies, trust   *prometheus.Desc
-	took, standby, draining, oldest, ghosts, forced     *prometheus.Desc
-	pause, detection                                    *prometheus.Desc
+	took, refused, standby, draining, oldest            *prometheus.Desc
+	ghosts, forced, pause, detection                    *prometheus.Desc
 }
 
 // Collector returns the worker's metrics for a Prometheus registry:
 // state{state}, is_leader, stable_id, assignment_version, assigned_<keys>s,
 // assigned_slots, standby, draining, active_<prefix>s (leader only), trust_lost_total,
-// handover_pause_seconds (a histogram), handovers_forced_total and
+// records_refused_total{record}, handover_pause_seconds (a histogram), handovers_forced_total and
 // ghost_pins_healed_total, of the plans that this worker made as leader
 // rebalance_events_total, rebalance_duration_seconds, <key>_movements_total,
 // slot_movements_total and emergency_events_total, and as leader
@@ -147,13 +153,14 @@ func (w *Worker) Collector(o MetricsOptions) prometheus.Collector {
 		pause:       desc("handover_pause_seconds", "How long a message that waited while its slot was handed over to this worker was kept from beginning."),
 		detection:   desc("detection_seconds", "From the last sign of life of a worker that died to its being declared dead, by this worker as leader."),
 		trust:       desc("trust_lost_total", "Times that the worker could not be sure of its lease and paused."),
+		refused:     desc("records_refused_total", "Records of others that were not believed: not valid, too large, from the future, or of another version.", "record"),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.state, c.leader, c.id, c.version, c.assigned, c.slots, c.active,
-		c.rebalances, c.took, c.moved, c.slotsMoved, c.emergencies, c.trust,
+		c.rebalances, c.took, c.moved, c.slotsMoved, c.emergencies, c.trust, c.refused,
 		c.standby, c.draining, c.oldest, c.ghosts, c.forced, c.pause, c.detection} {
 		ch <- d
 	}
@@ -195,6 +202,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	counter(c.forced, e.forced)
 	ch <- prometheus.MustNewConstHistogram(c.pause, e.pause.n, e.pause.sum, e.pause.buckets())
 	ch <- prometheus.MustNewConstHistogram(c.detection, e.detection.n, e.detection.sum, e.detection.buckets())
+	for _, r := range records {
+		ch <- prometheus.MustNewConstMetric(c.refused, prometheus.CounterValue, float64(e.refused[r]), r)
+	}
 }
 
 func truth(b bool) float64 {

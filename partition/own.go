@@ -126,6 +126,10 @@ func (m *machine) seeMap(a *Assignment, rev uint64) {
 	if rev <= m.curRev {
 		return
 	}
+	if err := a.checkOrder(rev, m.cur); err != nil {
+		m.seeBadMap(rev, err)
+		return
+	}
 	newer := m.cur == nil || a.Version > m.cur.Version
 	before := m.destined(m.cur)
 	m.cur, m.curRev = a, rev

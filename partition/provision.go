@@ -22,6 +22,9 @@ const (
 	priorityGroup = "owner"
 	// markerTTL is how long the trace of an expired or deleted key stays.
 	markerTTL = time.Minute
+	// mapHistoryDepth is how many values are kept of each key of the map's
+	// bucket.
+	mapHistoryDepth = 10
 	// layoutKey holds what the stream was provisioned with.
 	layoutKey = "layout"
 )
@@ -191,7 +194,7 @@ func provisionBuckets(ctx context.Context, js jetstream.JetStream, cfg Config) e
 	for _, b := range []jetstream.KeyValueConfig{
 		{Bucket: cfg.bucketIDs(), Description: "Stable IDs and who holds them."},
 		{Bucket: cfg.bucketLeases(), Description: "The workers' leases."},
-		{Bucket: cfg.bucketMap(), Description: "The assignment map and the leader's lease.", History: 10},
+		{Bucket: cfg.bucketMap(), Description: "The assignment map and the leader's lease.", History: mapHistoryDepth},
 	} {
 		b.Replicas = cfg.Replicas
 		b.Storage = jetstream.FileStorage

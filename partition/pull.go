@@ -437,8 +437,6 @@ const (
 	removalWait = apiTimeout / 2
 )
 
-const codeNoMessage = 10037
-
 // firstStored returns the sequence of the first message that a filter selects, 0
 // for none, as the stream's leader knows it.
 func (p *puller) firstStored(ctx context.Context, filter string) (uint64, error) {
@@ -462,7 +460,7 @@ func (p *puller) firstStored(ctx context.Context, filter string) (uint64, error)
 	switch e := answer.Error; {
 	case e == nil:
 		return answer.Message.Seq, nil
-	case e.ErrCode == codeNoMessage:
+	case jetstream.ErrorCode(e.ErrCode) == codeNoMessage:
 		return 0, nil
 	default:
 		return 0, fmt.Errorf("reading the first message of %s: %s (%d)", filter, e.Description, e.ErrCode)

@@ -81,6 +81,7 @@ type simFaults struct {
 	failWork  float64 // chance that a handler returns an error
 	dieHere   float64 // chance of a crash between two effects
 	slowWork  float64
+	hostile   bool // somebody writes into the buckets who may not
 }
 
 func newSim(seed uint64, tracing bool) *sim {

@@ -112,6 +112,12 @@ func (srv *simServer) apply(w *simWorker, e kvEffect) kvInput {
 			break
 		}
 		out.gotValue, out.gotRev = last.value, last.rev
+	case opHistory:
+		for _, v := range b.log {
+			if v.key == e.key {
+				out.history = append(out.history, kvVersion{value: v.value, rev: v.rev, deleted: v.deleted})
+			}
+		}
 	case opCreate:
 		if last != nil && !last.deleted && !srv.s.broken.blind(e) {
 			out.err = errConflict
@@ -119,6 +125,10 @@ func (srv *simServer) apply(w *simWorker, e kvEffect) kvInput {
 		}
 		out.gotRev = srv.put(b, e)
 	case opUpdate, opDelete:
+		if e.op == opDelete && (last == nil || last.deleted) && !srv.s.broken.blind(e) {
+			out.err = errNotFound
+			break
+		}
 		if rev != e.rev && !srv.s.broken.blind(e) {
 			out.err = fmt.Errorf("%w: revision %d, expected %d", errConflict, rev, e.rev)
 			break
@@ -129,7 +139,7 @@ func (srv *simServer) apply(w *simWorker, e kvEffect) kvInput {
 		}
 		out.gotRev = srv.put(b, e)
 	}
-	if out.err == nil && e.op != opList && e.op != opGet {
+	if out.err == nil && e.op != opList && e.op != opGet && e.op != opHistory {
 		srv.s.check.written(w, e)
 	}
 	return out

@@ -254,9 +254,8 @@ func (s *sim) simulate() *simViolation {
 	}
 	stormy := s.between(8*time.Second, 30*time.Second)
 	s.relayout(stormy)
-	if !s.broken.unsteered {
+	if !s.broken.unweighed {
 		s.swingWeights(stormy)
-		s.operatePins(stormy)
 	}
 	if s.desired > 0 {
 		s.expect(s.desired)
@@ -266,6 +265,7 @@ func (s *sim) simulate() *simViolation {
 	}
 	s.after(time.Second, func() { s.publish(stormy) })
 	s.after(s.between(0, 6*time.Second), func() { s.disturb(stormy, s.between(200*time.Millisecond, 4*time.Second)) })
+	s.operatePins(stormy)
 	s.run(stormy, nil)
 	s.calm()
 	// Those that leave yet, or whose leases have yet to expire, change the map
@@ -287,10 +287,11 @@ func story(seed uint64, broken simBreakage, most int) string {
 	s := newSim(seed, true)
 	s.broken = broken
 	s.simulate()
-	if len(s.trace) > most {
-		s.trace = s.trace[len(s.trace)-most:]
-	}
-	return strings.Join(s.trace, "\n")
+	return s.lastSteps(most)
+}
+
+func (s *sim) lastSteps(most int) string {
+	return strings.Join(s.trace[max(0, len(s.trace)-most):], "\n")
 }
 
 func TestSimulation(t *testing.T) {

@@ -378,7 +378,7 @@ func (w *simWorker) operate(e kvEffect) {
 			w.link.down(func() {
 				switch {
 				case answered:
-				case e.op == opUpdate && errors.Is(out.err, errConflict):
+				case (e.op == opUpdate || e.op == opCreate && w.s.faults.hostile) && errors.Is(out.err, errConflict):
 					answered = true
 					w.readBack(out, timeout, finish)
 				default:
@@ -410,6 +410,8 @@ func (w *simWorker) readBack(out kvInput, timeout time.Duration, finish func(kvI
 			case got.err != nil:
 			case sameValue(got.gotValue, out.value):
 				out.gotRev, out.err = got.gotRev, nil
+			case out.op == opCreate && errors.Is(out.err, errConflict):
+				out.gotValue, out.gotRev = got.gotValue, got.gotRev
 			case out.op == opUpdate && got.gotRev > out.rev:
 				out.gotValue, out.gotRev, out.err = got.gotValue, got.gotRev, errConflict
 			}
@@ -440,17 +442,20 @@ func (w *simWorker) mapBucketChanged(kv *simKV) {
 		w.step(pinsInput{pins, kv.rev})
 	case kv.key == AssignmentKey && !kv.deleted:
 		a, err := DecodeAssignment(kv.value)
-		if err != nil {
+		if err != nil && !w.s.faults.hostile {
 			w.s.check.fail("map-valid", "revision %d: %v", kv.rev, err)
+			return
+		}
+		if err != nil {
+			w.step(badMapInput{kv.rev, err})
 			return
 		}
 		w.step(mapInput{a, kv.rev})
 	case kv.key == leaderKey:
 		in := leaderInput{rev: kv.rev}
 		if !kv.deleted {
-			var v leaderValue
-			_ = json.Unmarshal(kv.value, &v)
-			in.leader = Member{v.ID, v.Claim}
+			v, err := decodeLeader(kv.value)
+			in.leader, in.err = Member{v.ID, v.Claim}, err
 		}
 		w.step(in)
 	}
@@ -469,7 +474,7 @@ func (w *simWorker) leaseChanged(kv *simKV, watch uint64) {
 	}
 	in := leaseInput{id: kv.key, rev: kv.rev, deleted: kv.deleted, watch: watch}
 	if !kv.deleted {
-		_ = json.Unmarshal(kv.value, &in.value)
+		in.value, in.err = decodeLease(kv.key, kv.value)
 	}
 	w.step(in)
 }
@@ -925,7 +930,7 @@ func describe(v any) string {
 	case kvInput:
 		return fmt.Sprintf("kv %s rev %d, err %v", describe(v.kvEffect), v.gotRev, v.err)
 	case kvEffect:
-		return fmt.Sprintf("%s of %s/%s for %s, expects %d", [...]string{"list", "get", "create", "update", "delete"}[v.op], v.bucket, v.key, purposeNames[v.purpose], v.rev)
+		return fmt.Sprintf("%s of %s/%s for %s, expects %d", [...]string{"list", "get", "create", "update", "delete", "history"}[v.op], v.bucket, v.key, purposeNames[v.purpose], v.rev)
 	case mapInput:
 		return fmt.Sprintf("map rev %d: %s", v.rev, describe(v.a))
 	case *Assignment:
@@ -947,4 +952,4 @@ func describe(v any) string {
 }
 
 var purposeNames = [...]string{"names", "lease names", "claim", "join", "ID renewal", "lease renewal", "election", "leader renewal", "resignation",
-	"map read", "map write", "fencing", "suspicion", "farewell"}
+	"map read", "map history", "map write", "fencing", "sweep", "suspicion", "farewell"}

@@ -2,7 +2,6 @@ package partition
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -387,9 +386,9 @@ func (w *Worker) peerCalled(msg *nats.Msg) {
 	if len(msg.Data) == 0 {
 		return // a probe: being subscribed is the answer
 	}
-	var pm peerMessage
-	if len(msg.Data) > maxPeerMessage || json.Unmarshal(msg.Data, &pm) != nil {
-		w.cfg.Logger.Warn("A message on the worker's own subject is not a worker's and is ignored.", "subject", msg.Subject, "bytes", len(msg.Data))
+	pm, err := decodePeer(msg.Data, maxSlots)
+	if err != nil {
+		w.refuse(recordPeer, msg.Subject, err)
 		return
 	}
 	w.post(peerInput{pm})
@@ -501,22 +500,28 @@ func (w *Worker) mapBucketChanged(e jetstream.KeyValueEntry) {
 		}
 		a, err := DecodeAssignment(e.Value())
 		if err != nil {
-			w.cfg.Logger.Error("An assignment map is not valid and is ignored.", "revision", e.Revision(), "err", err)
+			w.post(badMapInput{e.Revision(), err})
 			return
 		}
 		w.post(mapInput{a, e.Revision()})
 	case expectedKey:
 		var v expectedValue
-		if e.Operation() == jetstream.KeyValuePut && (json.Unmarshal(e.Value(), &v) != nil || v.Schema != valueSchema || v.N < 0) {
-			w.cfg.Logger.Warn("The expected number of workers is not valid and is ignored.", "revision", e.Revision())
-			return
+		if e.Operation() == jetstream.KeyValuePut {
+			var err error
+			if v, err = decodeExpected(e.Value()); err != nil {
+				w.refuse(recordExpected, e.Key(), err)
+				return
+			}
 		}
 		w.post(expectedInput{v.N, e.Revision()})
 	case wantedKey:
 		var v wantedValue
-		if e.Operation() == jetstream.KeyValuePut && (json.Unmarshal(e.Value(), &v) != nil || v.Schema != valueSchema) {
-			w.cfg.Logger.Warn("The wanted number of slots is not valid and is ignored.", "revision", e.Revision())
-			return
+		if e.Operation() == jetstream.KeyValuePut {
+			var err error
+			if v, err = decodeWanted(e.Value()); err != nil {
+				w.refuse(recordWanted, e.Key(), err)
+				return
+			}
 		}
 		w.post(wantedInput{v.Slots, e.Revision()})
 	case pinsKey:
@@ -524,7 +529,7 @@ func (w *Worker) mapBucketChanged(e jetstream.KeyValueEntry) {
 		if e.Operation() == jetstream.KeyValuePut {
 			var err error
 			if in.pins, err = decodePins(e.Value()); err != nil {
-				w.cfg.Logger.Error("The pins are not valid and are ignored.", "revision", e.Revision(), "err", err)
+				w.refuse(recordPins, e.Key(), err)
 				return
 			}
 		}
@@ -532,12 +537,8 @@ func (w *Worker) mapBucketChanged(e jetstream.KeyValueEntry) {
 	case leaderKey:
 		in := leaderInput{rev: e.Revision()}
 		if e.Operation() == jetstream.KeyValuePut {
-			var v leaderValue
-			if err := json.Unmarshal(e.Value(), &v); err != nil || v.Schema != valueSchema {
-				w.cfg.Logger.Error("The leader's lease is not valid and is ignored.", "revision", e.Revision(), "err", err)
-				return
-			}
-			in.leader = Member{v.ID, v.Claim}
+			v, err := decodeLeader(e.Value())
+			in.leader, in.err = Member{v.ID, v.Claim}, err
 		}
 		w.post(in)
 	}
@@ -586,9 +587,8 @@ func (w *Worker) followLeases(ctx context.Context, watch uint64) error {
 			return
 		}
 		in := leaseInput{id: e.Key(), rev: e.Revision(), deleted: e.Operation() != jetstream.KeyValuePut, watch: watch}
-		if !in.deleted && json.Unmarshal(e.Value(), &in.value) != nil {
-			w.cfg.Logger.Warn("A heartbeat is not valid and is ignored.", "worker", e.Key())
-			return
+		if !in.deleted {
+			in.value, in.err = decodeLease(e.Key(), e.Value())
 		}
 		w.post(in)
 	})

@@ -85,9 +85,9 @@ type yieldReply struct {
 
 // yieldCalled answers a request to yield.
 func (w *Worker) yieldCalled(msg *nats.Msg) {
-	var r yieldRequest
-	if len(msg.Data) > 1024 || json.Unmarshal(msg.Data, &r) != nil || r.Schema != valueSchema {
-		w.cfg.Logger.Warn("A request to hand over is not one of this version and is ignored.", "subject", msg.Subject, "bytes", len(msg.Data))
+	r, err := decodeYield(msg.Data)
+	if err != nil {
+		w.refuse(recordYield, msg.Subject, err)
 		return
 	}
 	var until time.Time
@@ -125,9 +125,9 @@ func Members(ctx context.Context, nc *nats.Conn, group string) ([]MemberInfo, er
 	}
 	var out []MemberInfo
 	err = current(ctx, kv, func(e jetstream.KeyValueEntry) {
-		var v leaseValue
-		if json.Unmarshal(e.Value(), &v) != nil || v.Schema != valueSchema || v.ID != e.Key() {
-			return // the leader says so, too
+		v, err := decodeLease(e.Key(), e.Value())
+		if err != nil {
+			return // the leader tells why
 		}
 		m := MemberInfo{Member: Member{v.ID, v.Claim}, Pod: v.Pod, Node: v.Node, Zone: v.Zone, State: v.State, Version: v.Version,
 			Leaving: v.Leaving, Yielding: v.Yielding, Capacity: v.Weight, Renewed: e.Created()}

@@ -46,6 +46,7 @@ func startBrokers(ctx context.Context, o Options, dir string) (*brokers, error) 
 	}
 	b := &brokers{url: broker.URLs(all)}
 	for _, options := range all {
+		options.NoAdvertise = o.chaotic
 		// One server is part of this process, as in production without a
 		// cluster; only where it is to be killed it must have its own.
 		b.nodes = append(b.nodes, &brokerNode{options: options, process: o.Processes && (o.Servers > 1 || o.ownBroker)})
@@ -122,6 +123,9 @@ func (n *brokerNode) startProcess(ctx context.Context) error {
 		"--log-file", n.options.LogFile, "--child")
 	if n.options.ClusterPort != 0 {
 		cmd.Args = append(cmd.Args, "--name", n.options.Name, "--cluster-port", strconv.Itoa(n.options.ClusterPort), "--routes", strings.Join(n.options.Routes, ","))
+	}
+	if n.options.NoAdvertise {
+		cmd.Args = append(cmd.Args, "--no-advertise")
 	}
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/muster-dev/muster/defender"
 )
 
 // publication is one message that the publisher got an acknowledgement for.
@@ -13,6 +15,7 @@ type publication struct {
 	key    string
 	at     int64 // ns, before it was published
 	forced bool
+	ref    defender.ContextRef
 }
 
 // findings are what a comparison of all publications with all runs gives.

@@ -39,16 +39,21 @@ type Options struct {
 	Verbose   bool          // debug lines in the defenders' logs
 	Case      string        // variant of a scenario
 	Kills     int           // of scenario crash
+	Minutes   float64       // of faults in scenario chaos
 	Lab       bool          // pods run on a real control plane
 	Out       io.Writer     // progress, timeline and table
 
 	ownBroker bool // the one server must be killed: with Processes it has its own
 	onSite    bool // the defenders run as pods on nodes of a site
+	chaotic   bool // the defenders' network can be cut, and they may die without being asked to
 }
 
 // resolve fills in what zero stands for.
 func (o Options) resolve() Options {
 	o.Servers, o.Replicas = max(o.Servers, 1), max(o.Replicas, 1)
+	if o.Minutes == 0 {
+		o.Minutes = 10
+	}
 	return o
 }
 
@@ -62,6 +67,7 @@ func (o Options) Validate() error {
 		within("rate", o.Rate, 0, maxRate),
 		within("nats-port", o.NATSPort, 0, 65535),
 		within("kills", o.Kills, 1, 1000),
+		o.checkMinutes(),
 	}
 	if o.Servers != 1 && o.Servers != 3 && o.Servers != 5 {
 		errs = append(errs, fmt.Errorf("--servers is %d: give 1, 3 or 5", o.Servers))
@@ -81,11 +87,19 @@ func (o Options) Validate() error {
 	return errors.Join(errs...)
 }
 
+func (o Options) checkMinutes() error {
+	if o.Minutes >= 0.5 && o.Minutes <= maxMinutes {
+		return nil
+	}
+	return fmt.Errorf("--minutes is %v: give 0.5 to %d", o.Minutes, maxMinutes)
+}
+
 // Bounds of what one machine is asked to do.
 const (
 	maxChambers = 100_000
 	maxSlots    = 4096
 	maxRate     = 100_000
+	maxMinutes  = 24 * 60
 )
 
 func within(flag string, v, low, high int) error {
@@ -291,10 +305,15 @@ func (c *cluster) running() []*member {
 // killMember kills a member and notes when it was gone.
 func (c *cluster) killMember(m *member) time.Time {
 	at := m.kill()
+	c.died(m, at)
+	return at
+}
+
+// died notes when a member was gone.
+func (c *cluster) died(m *member, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.gone[m.options.Record] = at.UnixNano()
-	return at
 }
 
 // memberOf returns the running member with a stable ID.

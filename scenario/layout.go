@@ -14,12 +14,15 @@ import (
 	"github.com/muster-dev/muster/partition"
 )
 
-// Layout is the scenario that changes the number of slots, LayoutSlots how many
-// there are at first where the caller names none.
-const (
-	Layout      = "layout"
-	LayoutSlots = 256
-)
+// layoutSlots is how many slots there are at first where the caller names none.
+const layoutSlots = 256
+
+// fewSlots gives scenario layout room to grow.
+func fewSlots(o *Options, chosen func(flag string) bool) {
+	if !chosen("slots") {
+		o.Slots = layoutSlots
+	}
+}
 
 // layoutHold is how much longer a message that is in work when its slot changes
 // is worked on, at least.

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -45,6 +46,9 @@ type DefenderOptions struct {
 	Record   string        // file that processing is recorded in; empty: not recorded
 	LogFile  string        // empty: standard error
 	Verbose  bool          // debug lines, too
+	// LeaveTimeout bounds a graceful leave; 0 is the default of package partition.
+	LeaveTimeout time.Duration
+	CacheMiB     int64 // for histories; 0 is the default of package defender
 	// Configure, if set, changes the defender's configuration before it starts.
 	Configure func(*defender.Config)
 }
@@ -52,6 +56,7 @@ type DefenderOptions struct {
 // Defender is a defender that is ready to run.
 type Defender struct {
 	Worker   *partition.Worker
+	Handler  *defender.Defender
 	Registry *prometheus.Registry
 
 	conn   *nats.Conn
@@ -86,12 +91,13 @@ func (d *Defender) open(ctx context.Context, o DefenderOptions) error {
 		}
 	}
 	metrics := defender.NewMetrics(nil)
-	c := defender.Config{Store: d.store, Conn: d.conn, Judge: judge, Work: o.Work, Logger: logger, Metrics: metrics}
+	c := defender.Config{Store: d.store, Conn: d.conn, Judge: judge, Work: o.Work, Logger: logger, Metrics: metrics, CacheBytes: o.CacheMiB << 20}
 	if o.Record != "" {
 		if d.record, err = NewRecorder(o.Record); err != nil {
 			return err
 		}
 		c.Processed = d.record.Processed
+		c.Strategies = victim{}
 	}
 	if o.Configure != nil {
 		o.Configure(&c)
@@ -100,6 +106,7 @@ func (d *Defender) open(ctx context.Context, o DefenderOptions) error {
 	if err != nil {
 		return err
 	}
+	d.Handler = def
 	var handler partition.Handler = def
 	if d.record != nil {
 		d.record.Defender = def
@@ -108,6 +115,7 @@ func (d *Defender) open(ctx context.Context, o DefenderOptions) error {
 	p := defender.Partition(o.Slots)
 	p.Replicas = o.Replicas
 	p.Node = o.Node
+	p.LeaveTimeout = o.LeaveTimeout
 	p.Pod, p.Weights, p.Logger = o.Pod, def.Weights, logger
 	if d.Worker, err = partition.New(d.conn, p, handler); err != nil {
 		return err
@@ -200,7 +208,9 @@ type member struct {
 	stop    func()           // graceful
 	kill    func() time.Time // at once; returns when it was gone
 	done    chan struct{}
-	err     error // valid after done
+	err     error       // valid after done
+	process *os.Process // nil for goroutines
+	links   links       // to the servers, if they can be cut
 	gather  func() ([]*dto.MetricFamily, error)
 }
 
@@ -244,6 +254,12 @@ func (c *cluster) startProcess(ctx context.Context, o DefenderOptions) (*member,
 	if err != nil {
 		return nil, fmt.Errorf("starting a defender process: %w", err)
 	}
+	var through links
+	if c.o.chaotic {
+		if through, o.NATS, err = newLinks(ctx, o.NATS); err != nil {
+			return nil, err
+		}
+	}
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), exe, "defender", "run", "--nats", o.NATS, "--store", o.Store, "--slots", strconv.Itoa(o.Slots), "--replicas", strconv.Itoa(o.Replicas), "--work", o.Work.String(),
 		"--pod", o.Pod, "--node", o.Node, "--record", o.Record, "--log-file", o.LogFile, "--http", "127.0.0.1:0", "--child")
 	if o.Verbose {
@@ -266,7 +282,8 @@ func (c *cluster) startProcess(ctx context.Context, o DefenderOptions) (*member,
 	if err := startYielding(cmd); err != nil {
 		return nil, fmt.Errorf("starting a defender process: %w", err)
 	}
-	m := &member{name: o.Pod, options: o, done: make(chan struct{})}
+	m := &member{name: o.Pod, options: o, links: through, done: make(chan struct{})}
+	m.process = cmd.Process
 	var killed bool
 	m.stop = func() { _ = cmd.Process.Signal(syscall.SIGTERM) }
 	m.kill = func() time.Time {
@@ -296,7 +313,14 @@ func (c *cluster) startProcess(ctx context.Context, o DefenderOptions) (*member,
 				addressMu.Unlock()
 			}
 		}
-		if err := cmd.Wait(); err != nil && !killed {
+		err := cmd.Wait()
+		_ = m.links.close()
+		switch {
+		case err == nil || killed:
+		case c.o.chaotic && cmd.ProcessState.ExitCode() < 0:
+			// A message has killed it.
+			c.died(m, time.Now())
+		default:
 			m.err = fmt.Errorf("defender process %s: %w; see %s", m.name, err, o.LogFile)
 		}
 	}()
@@ -413,6 +437,32 @@ func (c *cluster) metricsHandler() http.Handler {
 }
 
 func ptr[T any](v T) *T { return &v }
+
+// Words that begin the IDs of contexts that are hard to judge.
+const (
+	lethalContext = "lethal" // kills the process of whoever judges it
+	slowContext   = "slow"   // takes a while, and does not end when it should
+)
+
+// slowJudging is what a slow context takes, before anything of it is stored.
+const slowJudging = 600 * time.Millisecond
+
+// victim judges by the standard rule, and falls for what is hard to judge.
+type victim struct{}
+
+// Judge implements defender.Strategies.
+func (victim) Judge(ref defender.ContextRef, history []uchart.Point, chart *uchart.Chart) uchart.Verdict {
+	switch {
+	case strings.HasPrefix(ref.ID, lethalContext):
+		if p, err := os.FindProcess(os.Getpid()); err == nil {
+			_ = p.Kill()
+			time.Sleep(time.Minute)
+		}
+	case strings.HasPrefix(ref.ID, slowContext):
+		time.Sleep(slowJudging)
+	}
+	return judge(history, chart)
+}
 
 // judge is the rule by which contexts are judged: the standard one.
 func judge(history []uchart.Point, chart *uchart.Chart) uchart.Verdict {

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/muster-dev/muster/partition"
@@ -25,6 +26,8 @@ type script struct {
 	cases []string
 	run   func(ctx context.Context, s *session) error
 	set   func(o *Options) // what the scenario needs of the options
+	// small gives options that nobody chose values for this scenario.
+	small func(o *Options, chosen func(flag string) bool)
 }
 
 var scripts = map[string]script{
@@ -39,12 +42,14 @@ var scripts = map[string]script{
 		cases: []string{"surge"}, run: rollingUpdate, set: func(o *Options) { o.Expect = true }},
 	"broker-outage": {about: "the NATS servers are away for 3 seconds",
 		cases: []string{"long", "one-server"}, run: brokerOutage, set: func(o *Options) { o.ownBroker = true }},
-	Layout: {about: "the chambers are divided in twice as many slots under load",
-		cases: []string{"back", "leader-crash"}, run: changeLayout},
+	"layout": {about: "the chambers are divided in twice as many slots under load",
+		cases: []string{"back", "leader-crash"}, run: changeLayout, small: fewSlots},
 	"node-pressure": {about: "more defenders are wanted than the nodes hold; a node comes, and goes again",
 		cases: []string{"no-hand-over"}, run: nodePressure, set: onSite},
 	"spot-interruption": {about: "a Spot warning takes a node away under load",
 		cases: []string{"no-hand-over"}, run: spotInterruption, set: onSite},
+	"chaos": {about: "defenders and servers are killed, stopped and cut off for minutes; an auditor accounts for every message",
+		run: chaos, set: func(o *Options) { o.Processes, o.ownBroker, o.chaotic = true, true, true }, small: smallChaos},
 	"crash": {about: "defender processes are killed under load, again and again", run: crash, set: func(o *Options) { o.Processes = true }},
 }
 
@@ -97,6 +102,7 @@ type session struct {
 	report *Report
 	out    io.Writer
 	outMu  sync.Mutex
+	onSeen atomic.Pointer[func(seen)] // called for each event, if set
 }
 
 func (s *session) say(format string, args ...any) {
@@ -110,6 +116,9 @@ func (s *session) say(format string, args ...any) {
 
 // tellEvent tells of the events that make the story.
 func (s *session) tellEvent(e seen) {
+	if f := s.onSeen.Load(); f != nil {
+		(*f)(e)
+	}
 	switch e.Kind {
 	case partition.EventTopology:
 		s.say("%s: Topology change: %d → %d defenders", e.Worker, e.Before, e.After)
@@ -130,6 +139,14 @@ func (s *session) tellEvent(e seen) {
 	case partition.EventIdentityLost, partition.EventHandoverForced:
 		s.say("%s: %s %s", e.Worker, e.Kind, e.Reason)
 	default:
+	}
+}
+
+// Suit gives the options that were not chosen, by their flags' names, the values
+// that suit a scenario, where those of the flags don't.
+func Suit(name string, o *Options, chosen func(flag string) bool) {
+	if sc := scripts[name]; sc.small != nil {
+		sc.small(o, chosen)
 	}
 }
 

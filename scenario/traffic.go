@@ -73,8 +73,9 @@ type traffic struct {
 type order struct {
 	chamber int
 	forced  bool
-	held    bool // worked on longer
-	stage   bool // only make its T-chart durable, to publish it at once later
+	held    bool   // worked on longer
+	stage   bool   // only make its T-chart durable, to publish it at once later
+	name    string // stands before the number in the context's name; empty: the run's
 }
 
 func newTraffic(c *collect.Collector, s Source, chambers []defender.Chamber) *traffic {
@@ -123,6 +124,11 @@ func (t *traffic) publish(chamber int, forced bool) { t.queue(order{chamber: cha
 // press queues one that is worked on for longer.
 func (t *traffic) press(chamber int) { t.queue(order{chamber: chamber, forced: true, held: true}) }
 
+// named queues a context whose name begins with a word that its handler knows.
+func (t *traffic) named(chamber int, name string) {
+	t.queue(order{chamber: chamber, forced: true, name: name})
+}
+
 // stage makes the T-chart of a chamber's next context durable, so that its
 // message can be published at once.
 func (t *traffic) stage(chamber int) { t.queue(order{chamber: chamber, stage: true}) }
@@ -163,7 +169,7 @@ func (t *traffic) publishNow(enc *tchart.Encoder, o order) error {
 	t.mu.Unlock()
 	if !ready {
 		var err error
-		if ref, err = t.makeDurable(enc, o.chamber); err != nil {
+		if ref, err = t.makeDurable(enc, o); err != nil {
 			return err
 		}
 	}
@@ -188,7 +194,7 @@ func (t *traffic) publishNow(enc *tchart.Encoder, o order) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.pubs = append(t.pubs, publication{seq: seq, key: ref.Chamber.String(), at: at, forced: o.forced})
+	t.pubs = append(t.pubs, publication{seq: seq, key: ref.Chamber.String(), at: at, forced: o.forced, ref: ref})
 	t.total.Add(1)
 	if o.forced {
 		t.forced.Add(1)
@@ -217,7 +223,11 @@ func (t *traffic) announce(ref defender.ContextRef, header nats.Header) (uint64,
 }
 
 // makeDurable stores the T-chart of a chamber's next context.
-func (t *traffic) makeDurable(enc *tchart.Encoder, at int) (defender.ContextRef, error) {
+func (t *traffic) makeDurable(enc *tchart.Encoder, o order) (defender.ContextRef, error) {
+	at, run := o.chamber, t.run
+	if o.name != "" {
+		run = o.name
+	}
 	t.mu.Lock()
 	n := t.next[at]
 	t.next[at]++
@@ -225,7 +235,7 @@ func (t *traffic) makeDurable(enc *tchart.Encoder, at int) (defender.ContextRef,
 	chamber := t.chambers[at]
 	s := t.source.Sample(at, n)
 	end := time.Now()
-	ref := defender.ContextRef{Chamber: chamber, ID: fmt.Sprintf("%s%06d", t.run, n), Recipe: s.Trace.Recipe, Product: s.Trace.Product,
+	ref := defender.ContextRef{Chamber: chamber, ID: fmt.Sprintf("%s%06d", run, n), Recipe: s.Trace.Recipe, Product: s.Trace.Product,
 		Lot: s.Trace.Lot, Wafer: s.Trace.Wafer, Start: end.Add(-traceLength(&s.Trace)), End: end}
 	trace := s.Trace
 	trace.Tool, trace.Chamber, trace.Context = chamber.Tool, chamber.Name, ref.ID

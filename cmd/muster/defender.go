@@ -22,7 +22,7 @@ import (
 
 func newDefender() *cobra.Command {
 	cmd := &cobra.Command{Use: "defender", Short: "Fault detection for process chambers"}
-	cmd.AddCommand(newDefenderRun(), newDefenderAnalyze(), newDefenderCheck(), newDefenderSchema(), newDefenderDead(), newDefenderReset())
+	cmd.AddCommand(newDefenderRun(), newDefenderAnalyze(), newDefenderCheck(), newDefenderSchema(), newDefenderDead(), newDefenderReset(), newDefenderAlarms())
 	return cmd
 }
 
@@ -51,8 +51,10 @@ func newDefenderRun() *cobra.Command {
 	f.StringVar(&o.Node, "node", "", "node that it runs on, so that it can be asked to hand over before the node goes")
 	f.StringVar(&o.LogFile, "log-file", "", "file of the log; standard error without it")
 	f.BoolVar(&o.Verbose, "verbose", false, "log debug lines, too")
-	f.StringVar(&address, "http", "", "address of /health/live, /health/ready, /metrics, /api/v1/status, /api/v1/alarms and /api/v1/chambers; none without it")
+	f.StringVar(&address, "http", "", "address of /health/live, /health/ready, /metrics and /api/v1/{status,assignments,cache/stats,alarms,chambers}; none without it")
 	f.StringVar(&strategies, "strategies", "", "YAML file of defense strategies, taken over again when it changes; without it the default")
+	f.Int64Var(&o.CacheMiB, "cache-mib", 512, "memory for the histories of chambers, in MiB")
+	f.DurationVar(&o.LeaveTimeout, "leave-timeout", 22*time.Second, "longest time to hand over in when it is to end; less than what its supervisor allows")
 	f.StringVar(&o.Record, "record", "", "file in which the start and end of each processing is recorded")
 	f.BoolVar(&child, "child", false, "end when standard input does, and write the HTTP address to standard output")
 	_ = f.MarkHidden("record")
@@ -69,8 +71,10 @@ func hostname() string {
 }
 
 func runDefender(cmd *cobra.Command, o scenario.DefenderOptions, address, strategies string, child bool) error {
-	if o.Slots < 1 || o.Work < 0 {
+	if o.Slots < 1 || o.Work < 0 || o.CacheMiB < 1 || o.LeaveTimeout <= 0 {
 		return usageError(cmd, errors.Join(
+			unless(o.CacheMiB >= 1, fmt.Errorf("--cache-mib is %d: give at least 1", o.CacheMiB)),
+			unless(o.LeaveTimeout > 0, fmt.Errorf("--leave-timeout is %v: give more than 0s", o.LeaveTimeout)),
 			unless(o.Slots >= 1, fmt.Errorf("--slots is %d: give at least 1", o.Slots)),
 			unless(o.Work >= 0, fmt.Errorf("--work is %v: give 0s or more", o.Work))))
 	}
@@ -130,6 +134,10 @@ func defenderHTTP(d *scenario.Defender, store defender.Store) http.Handler {
 	mux.Handle("/api/v1/alarms", api)
 	mux.Handle("/api/v1/chambers", api)
 	mux.Handle("/api/v1/chambers/", api)
+	live := defender.Live(d.Handler, d.Worker)
+	for _, path := range []string{"/api/v1/assignments", "/api/v1/cache/stats", "/api/v1/alarms/standing", "/api/v1/alarms/ack"} {
+		mux.Handle(path, live)
+	}
 	return mux
 }
 
@@ -137,9 +145,11 @@ func defenderHTTP(d *scenario.Defender, store defender.Store) http.Handler {
 const reloadInterval = 5 * time.Second
 
 // watchStrategies loads a file of strategies and has the defender judge by it; a
-// nil watcher stands for no file.
+// nil watcher stands for no file, and for the default strategy.
 func watchStrategies(cmd *cobra.Command, name string, o *scenario.DefenderOptions) (*strategy.Watcher, error) {
 	if name == "" {
+		set := strategy.Default()
+		o.Configure = func(c *defender.Config) { c.Strategies = set }
 		return nil, nil
 	}
 	w, err := strategy.Watch(name, slog.Default())

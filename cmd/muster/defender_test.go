@@ -33,6 +33,9 @@ func TestDefenderCommandsTellOfWrongUse(t *testing.T) {
 		"no dead letters":      {[]string{"defender", "dead", "requeue"}, []string{"--all"}},
 		"no number":            {[]string{"defender", "dead", "requeue", "x", "0"}, []string{`"x"`, `"0"`}},
 		"a limit of 0":         {[]string{"defender", "dead", "list", "--limit", "0"}, []string{"--limit"}},
+		"alarms of no chamber": {[]string{"defender", "alarms", "list", "--chamber", "etch01", "--limit", "0"}, []string{"colon", "--limit"}},
+		"nobody acknowledges":  {[]string{"defender", "alarms", "ack", "etch01:a", "run 1", "--by", ""}, []string{"by is empty", "run 1"}},
+		"no room, no time":     {[]string{"defender", "run", "--cache-mib", "0", "--leave-timeout", "0s"}, []string{"--cache-mib", "--leave-timeout"}},
 		"no chamber":           {[]string{"defender", "reset", "etch01"}, []string{"colon"}},
 	} {
 		var out, errs bytes.Buffer

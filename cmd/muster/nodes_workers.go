@@ -13,7 +13,9 @@ import (
 
 // workersGroup is the settings of who is asked to hand over before a node goes. They are apart from package connect's, because the
 // functions don't link what talks to workers: there a pod's own SIGTERM is the request.
-func workersGroup() connect.Group { return connect.Group{Name: "Workers", Settings: workers.Settings()} }
+func workersGroup() connect.Group {
+	return connect.Group{Name: "Workers", Settings: workers.Settings()}
+}
 
 // plane is an opened node plane with its workers.
 type plane struct {

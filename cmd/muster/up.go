@@ -31,6 +31,7 @@ func newUp() *cobra.Command {
 			"  muster up --scenario broker-outage --servers 3 --replicas 3 --slots 512\n" +
 			"  muster up --scenario layout --case back\n" +
 			"  muster up --scenario crash --kills 20\n" +
+			"  muster up --scenario chaos --minutes 10 --seed 7\n" +
 			"  muster up --scenario node-pressure --lab",
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -47,9 +48,7 @@ func newUp() *cobra.Command {
 			if !cmd.Flags().Changed("work") {
 				o.Work = 400 * time.Millisecond
 			}
-			if name == scenario.Layout && !cmd.Flags().Changed("slots") {
-				o.Slots = scenario.LayoutSlots
-			}
+			scenario.Suit(name, &o, cmd.Flags().Changed)
 			return play(cmd, name, report, o)
 		},
 	}
@@ -59,7 +58,7 @@ func newUp() *cobra.Command {
 	f.StringVar(&report, "report", "", "write the scenario's report to this file, as JSON")
 	f.IntVar(&o.Defenders, "defenders", 30, "defenders at the beginning, 1 to 150")
 	f.IntVar(&o.Chambers, "chambers", 2400, "chambers")
-	f.IntVar(&o.Slots, "slots", 1280, fmt.Sprintf("slots that the chambers are divided in; ownership moves by slots (%d in scenario layout, at first)", scenario.LayoutSlots))
+	f.IntVar(&o.Slots, "slots", 1280, "slots that the chambers are divided in; ownership moves by slots (256 in scenario layout, at first)")
 	f.IntVar(&o.Rate, "rate", 150, "messages a second in the background")
 	f.DurationVar(&o.Work, "work", 0, "time added to each message's processing, three times as much when its history is not in memory (400ms in a scenario)")
 	f.StringVar(&o.Data, "data", "", "directory of trace CSV files to replay; without it traces are generated")
@@ -67,6 +66,7 @@ func newUp() *cobra.Command {
 	f.BoolVar(&o.Processes, "processes", false, "run each defender as a process of its own")
 	f.BoolVar(&o.Expect, "expect", true, "let defenders know how many they should be, which ends the stabilization window early; --expect=false waits it out")
 	f.IntVar(&o.Kills, "kills", 20, "how many defenders scenario crash kills")
+	f.Float64Var(&o.Minutes, "minutes", 10, "how long scenario chaos goes on injecting faults, 0.5 at least")
 	f.BoolVar(&o.Lab, "lab", false, "run the defenders' pods on a real Kubernetes control plane, built from the checkout when it is first wanted (some minutes); without a scenario or with "+strings.Join(scenario.OnNodes(), " or "))
 	f.StringVar(&o.Dir, "dir", "", "keep everything in this directory; without it a temporary one is used and removed")
 	f.IntVar(&o.NATSPort, "nats-port", 0, "TCP port of the NATS server on 127.0.0.1, 0 for a free one")

@@ -142,6 +142,7 @@ var notInNames = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
 func (r *Report) judge(ctx context.Context, set *strategy.Set, g *Group) error {
 	var calc uchart.Calculator
 	var points []uchart.Point
+	var frozen *uchart.Baseline
 	for _, run := range g.Runs {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -154,7 +155,14 @@ func (r *Report) judge(ctx context.Context, set *strategy.Set, g *Group) error {
 		ref := defender.ContextRef{Chamber: defender.Chamber{Tool: "file", Name: notInNames.ReplaceAllString(g.Name, "-")}, ID: run.Context, Recipe: run.wafer.Trace.Recipe}
 		run.Verdict = set.Judge(ref, points[max(0, len(points)-history):], chart)
 		run.Reason = run.Verdict.Reason()
-		points = append(points, uchart.Point{Context: run.Context, Chart: chart, Flagged: run.Verdict.Flagged()})
+		point := uchart.NewPoint(run.Context, chart, run.Verdict)
+		switch {
+		case point.Baseline != nil:
+			frozen = point.Baseline
+		case run.Verdict.Limits.At != "":
+			point.Baseline = frozen // its own context may lie before the history
+		}
+		points = append(points, point)
 		r.Total.add(run)
 	}
 	return nil

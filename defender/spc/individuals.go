@@ -32,6 +32,9 @@ type PhaseI struct {
 	// MaxExcluded is the largest share that may be left out, 0 to 1; default
 	// 0.25. A period of which more is outside has no one state to estimate.
 	MaxExcluded float64
+	// Floor is the least sigma, in the unit of the values; default 0. It keeps
+	// values that hardly move from being outside by their last digit.
+	Floor float64
 }
 
 // Baseline is the result of Phase I. It is frozen: what comes later is judged by
@@ -69,6 +72,7 @@ func (p PhaseI) Estimate(xs []float64) (Baseline, error) {
 		if err != nil {
 			return Baseline{}, fmt.Errorf("limits from phase I: %w", err)
 		}
+		e.Sigma = max(e.Sigma, p.Floor)
 		limits, again := e.Limits(p.K), false
 		for i, x := range xs {
 			if !out[i] && limits.Outside(x) {

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/defender/spc"
 	"github.com/muster-dev/muster/defender/uchart"
 )
 
@@ -59,6 +60,46 @@ type Univariate struct {
 	MinHistory  int                `json:"min_history,omitempty"`
 	Window      int                `json:"window,omitempty"`
 	Statistics  []uchart.Statistic `json:"statistics,omitempty"`
+	Limits      string             `json:"limits,omitempty"` // Frozen or Moving
+	PhaseI      PhaseI             `json:"phase1"`
+	EWMA        *EWMA              `json:"ewma,omitempty"`
+	CUSUM       *CUSUM             `json:"cusum,omitempty"`
+	Rules       *Rules             `json:"rules,omitempty"`
+}
+
+// The kinds of limits; see [uchart.FrozenPolicy].
+const (
+	Frozen = "frozen"
+	Moving = "moving"
+)
+
+// PhaseI says how limits are frozen.
+type PhaseI struct {
+	Runs     int     `json:"runs,omitempty"`
+	Outliers float64 `json:"outliers,omitempty"`
+}
+
+// EWMA says how moving averages are judged; see [uchart.EWMAPolicy].
+type EWMA struct {
+	Lambda     float64            `json:"lambda"`
+	L          float64            `json:"l,omitempty"`
+	Statistics []uchart.Statistic `json:"statistics,omitempty"`
+	SVIDs      []string           `json:"svids,omitempty"`
+}
+
+// CUSUM says how cumulative sums are judged; see [uchart.CUSUMPolicy].
+type CUSUM struct {
+	K          float64            `json:"k"`
+	H          float64            `json:"h,omitempty"`
+	Statistics []uchart.Statistic `json:"statistics,omitempty"`
+	SVIDs      []string           `json:"svids,omitempty"`
+}
+
+// Rules says which run rules apply, by the names of package spc.
+type Rules struct {
+	Names      []string           `json:"names"`
+	Statistics []uchart.Statistic `json:"statistics,omitempty"`
+	SVIDs      []string           `json:"svids,omitempty"`
 }
 
 // Multivariate says how all charts are judged together; see
@@ -93,6 +134,10 @@ const (
 	defaultFalseAlarms = 0.005 // of each kind of chart, so 1 % together
 	defaultClearAfter  = 3
 	defaultTries       = 5
+	// Frozen limits rest on half of the history, since estimates from few values keep
+	// their error: for individuals charts 300 are advised (Quesenberry, Journal of
+	// Quality Technology 25, 1993).
+	defaultPhaseI = 50
 )
 
 // Default returns what applies without a file.
@@ -229,6 +274,7 @@ func (f *File) check() []string {
 		if u := s.Univariate; u.Window > 0 && u.Window < or(u.MinHistory, 10) {
 			fault("%s/univariate/window: %d runs are fewer than min_history %d: raise it", at, u.Window, or(u.MinHistory, 10))
 		}
+		faults = append(faults, s.Univariate.check(at+"/univariate")...)
 		if m := s.Multivariate; m.Window > 0 && m.Window < or(m.MinHistory, 20) {
 			fault("%s/multivariate/window: %d runs are fewer than min_history %d: raise it", at, m.Window, or(m.MinHistory, 20))
 		}
@@ -251,6 +297,75 @@ func (f *File) check() []string {
 		}
 	}
 	return faults
+}
+
+// check returns the faults of frozen limits and what goes with them.
+func (u *Univariate) check(at string) []string {
+	var faults []string
+	fault := func(format string, args ...any) { faults = append(faults, at+fmt.Sprintf(format, args...)) }
+	if runs := u.PhaseI.Runs; runs > 0 && runs < or(u.MinHistory, 10) {
+		fault("/phase1/runs: %d runs are fewer than min_history %d: raise it", runs, or(u.MinHistory, 10))
+	}
+	for field, c := range map[string]struct {
+		set   bool
+		svids []string
+	}{
+		"phase1": {u.PhaseI != PhaseI{}, nil},
+		"ewma":   {u.EWMA != nil, u.EWMA.svids()}, "cusum": {u.CUSUM != nil, u.CUSUM.svids()}, "rules": {u.Rules != nil, u.Rules.svids()},
+	} {
+		if c.set && u.Limits == Moving {
+			fault("/%s: it needs frozen limits, and limits are moving: choose one", field)
+		}
+		for i, pattern := range c.svids {
+			if _, err := path.Match(pattern, ""); err != nil {
+				fault("/%s/svids/%d: %q is no pattern: use letters, * and ?", field, i, pattern)
+			}
+		}
+	}
+	slices.Sort(faults)
+	return faults
+}
+
+func (e *EWMA) svids() []string {
+	if e == nil {
+		return nil
+	}
+	return e.SVIDs
+}
+
+func (c *CUSUM) svids() []string {
+	if c == nil {
+		return nil
+	}
+	return c.SVIDs
+}
+
+func (r *Rules) svids() []string {
+	if r == nil {
+		return nil
+	}
+	return r.SVIDs
+}
+
+// frozen returns the rules of frozen limits in the form of package uchart.
+func (u *Univariate) frozen() uchart.FrozenPolicy {
+	if u.Limits == Moving {
+		return uchart.FrozenPolicy{}
+	}
+	p := uchart.FrozenPolicy{Contexts: or(u.PhaseI.Runs, max(defaultPhaseI, u.MinHistory)), Outliers: u.PhaseI.Outliers}
+	if e := u.EWMA; e != nil {
+		p.EWMA = uchart.EWMAPolicy{Lambda: e.Lambda, L: e.L, ChartSelection: uchart.ChartSelection{Statistics: e.Statistics, SVIDs: e.SVIDs}}
+	}
+	if c := u.CUSUM; c != nil {
+		p.CUSUM = uchart.CUSUMPolicy{K: c.K, H: c.H, ChartSelection: uchart.ChartSelection{Statistics: c.Statistics, SVIDs: c.SVIDs}}
+	}
+	if r := u.Rules; r != nil {
+		rules, err := spc.ParseRules(r.Names...)
+		if err == nil { // names are checked by the schema
+			p.Rules = uchart.RulesPolicy{Rules: rules, ChartSelection: uchart.ChartSelection{Statistics: r.Statistics, SVIDs: r.SVIDs}}
+		}
+	}
+	return p
 }
 
 func or(n, def int) int {
@@ -292,6 +407,7 @@ func (s *Strategy) Policy() uchart.Policy {
 	p := uchart.Policy{
 		NoUnivariate: !on(s.Univariate.Enabled), FalseAlarms: s.Univariate.FalseAlarms,
 		MinHistory: s.Univariate.MinHistory, Window: s.Univariate.Window, Statistics: s.Univariate.Statistics,
+		Frozen: s.Univariate.frozen(),
 	}
 	if p.FalseAlarms == 0 {
 		p.FalseAlarms = defaultFalseAlarms

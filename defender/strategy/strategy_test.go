@@ -6,10 +6,12 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/defender/spc"
 	"github.com/muster-dev/muster/defender/strategy"
 	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/uchart"
@@ -47,7 +49,7 @@ func TestTheFirstStrategyThatMatchesApplies(t *testing.T) {
 		if !ok || s.Name != test.want {
 			t.Errorf("%s %s: strategy is %q, want %q", test.chamber, test.recipe, s.Name, test.want)
 		}
-		v := set.Judge(ref(test.chamber, test.recipe), nil, &uchart.Chart{Quality: uchart.Quality{Rows: 3}})
+		v := set.Judge(ref(test.chamber, test.recipe), nil, &uchart.Chart{Quality: uchart.Quality{Rows: 3, Duration: 2}})
 		if v.Strategy != test.want+"@7" || v.State != uchart.Learning {
 			t.Errorf("verdict is %+v", v)
 		}
@@ -92,6 +94,22 @@ strategies:
 webhooks: [{name: a, url: "http://x"}, {name: a, url: "http://y"}]
 `, []string{`/webhooks/1/name: "a" is there twice`, `/strategies/1/name: "all" is there twice`, "is no pattern", "/strategies/1/univariate/window", "/strategies/1/multivariate/window",
 			"neither univariate nor multivariate", `no webhook "nobody"`, "it never applies", "/strategies/2/multivariate/reference: window and reference are 110"}},
+		"what watches charts, by the schema": {`
+schema: 1
+version: 1
+strategies:
+- name: a
+  univariate: {limits: loose, phase1: {runs: 51}, ewma: {lambda: 2}, cusum: {h: 4}, rules: {names: [nelson-9]}}
+`, []string{"/univariate/limits:", "/univariate/phase1/runs:", "/univariate/ewma/lambda:", "/univariate/cusum:", "/univariate/rules/names/0:"}},
+		"what watches charts, by sense": {`
+schema: 1
+version: 1
+strategies:
+- name: a
+  univariate: {limits: moving, ewma: {lambda: 0.2}, phase1: {runs: 12}, cusum: {k: 0.5, svids: ["[x"]}}
+- name: b
+  univariate: {min_history: 20, phase1: {runs: 12}}
+`, []string{"/strategies/0/univariate/ewma: it needs frozen limits", "/strategies/0/univariate/phase1: it needs", "/strategies/0/univariate/cusum/svids/0: \"[x\" is no pattern", "/strategies/1/univariate/phase1/runs: 12 runs are fewer"}},
 		"syntax":         {"schema: [", []string{"line 1"}},
 		"a key twice":    {"schema: 1\nschema: 1\n", []string{`key "schema" already set`}},
 		"nothing at all": {"", []string{"/:"}},
@@ -106,6 +124,53 @@ webhooks: [{name: a, url: "http://x"}, {name: a, url: "http://y"}]
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: the error doesn't tell of %q:\n%v", name, want, err)
 			}
+		}
+	}
+}
+
+func TestWhatWatchesChartsIsChosenByTheStrategy(t *testing.T) {
+	t.Parallel()
+	set, err := strategy.Parse([]byte(`
+schema: 1
+version: 2
+strategies:
+- name: all
+  match: {recipe: all}
+  univariate:
+    phase1: {runs: 30, outliers: 4}
+    ewma: {lambda: 0.1, l: 2.8, svids: ["RF *"]}
+    cusum: {k: 0.5, statistics: [mean, stddev]}
+    rules: {names: [western-electric, nelson-3], statistics: [max]}
+- name: moving
+  match: {recipe: moving}
+  univariate: {limits: moving}
+- name: default
+`), "x.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	only := func(recipe string) uchart.FrozenPolicy {
+		s, _ := set.Of(ref("a:b", recipe))
+		return s.Policy().Frozen
+	}
+	want := uchart.FrozenPolicy{Contexts: 30, Outliers: 4,
+		EWMA:  uchart.EWMAPolicy{Lambda: 0.1, L: 2.8, ChartSelection: uchart.ChartSelection{SVIDs: []string{"RF *"}}},
+		CUSUM: uchart.CUSUMPolicy{K: 0.5, ChartSelection: uchart.ChartSelection{Statistics: []uchart.Statistic{uchart.Mean, uchart.StdDev}}},
+		Rules: uchart.RulesPolicy{Rules: spc.WesternElectric | spc.Nelson3, ChartSelection: uchart.ChartSelection{Statistics: []uchart.Statistic{uchart.Max}}}}
+	if got := only("all"); !reflect.DeepEqual(got, want) {
+		t.Errorf("the policy is %+v, want %+v", got, want)
+	}
+	if got := only("moving"); !reflect.DeepEqual(got, uchart.FrozenPolicy{}) {
+		t.Errorf("moving limits have the policy %+v", got)
+	}
+	if got := only("else"); got.Contexts != 50 || got.EWMA.Lambda != 0 || got.CUSUM.K != 0 || got.Rules.Rules != 0 {
+		t.Errorf("the default policy is %+v", got)
+	}
+	// The schema knows the names that package spc does.
+	for _, name := range append(spc.RuleNames(), "nelson", "western-electric") {
+		text := fmt.Sprintf("schema: 1\nversion: 1\nstrategies: [{name: a, univariate: {rules: {names: [%s]}}}]", name)
+		if _, err := strategy.Parse([]byte(text), "x.yaml"); err != nil {
+			t.Errorf("rule %s: %v", name, err)
 		}
 	}
 }

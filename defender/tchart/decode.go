@@ -20,6 +20,8 @@ var (
 	ErrCorrupt = errors.New("corrupt T-chart")
 	// ErrVersion says that a blob has a version that this package doesn't read.
 	ErrVersion = errors.New("unknown T-chart version")
+	// ErrTooLarge says that a blob claims a larger trace than its decoder takes.
+	ErrTooLarge = errors.New("T-chart is too large")
 )
 
 // Decode returns the trace of a blob; see [Decoder.Decode].
@@ -35,6 +37,11 @@ func Decode(blob []byte) (*Trace, error) {
 // A Decoder decodes one blob after another and reuses its memory. The zero
 // value is ready. It isn't safe for concurrent use.
 type Decoder struct {
+	// MaxPoints, if above 0, is how large a trace may be, in rows times columns, time
+	// and step counted as columns: constant columns take next to nothing in a blob,
+	// but time and memory here. A larger one is an error matching [ErrTooLarge].
+	MaxPoints int
+
 	expander *zstd.Decoder // of byte planes
 	inflater io.ReadCloser // of headers
 	version1 bool          // the blob is of version 1, whose headers have no dictionary
@@ -59,7 +66,7 @@ type Decoder struct {
 
 // Decode reads a blob into t and reuses the memory of its slices. Whatever the
 // bytes are, it returns the trace that was encoded or an error matching
-// [ErrCorrupt] or [ErrVersion], after which t is empty; and it takes memory for
+// [ErrCorrupt], [ErrVersion] or [ErrTooLarge], after which t is empty; and it takes memory for
 // a trace only within the limits of this package ([MaxPoints] and others).
 func (d *Decoder) Decode(blob []byte, t *Trace) error {
 	err := d.decode(blob, t)
@@ -77,6 +84,9 @@ func (d *Decoder) decode(blob []byte, t *Trace) error {
 	rows, err := d.head(s, t)
 	if err != nil {
 		return err
+	}
+	if n := rows * (len(t.SVIDs) + 2); d.MaxPoints > 0 && n > d.MaxPoints {
+		return fmt.Errorf("%w: it claims %d rows of time, step and %d SVIDs, %d numbers, and at most %d are allowed", ErrTooLarge, rows, len(t.SVIDs), n, d.MaxPoints)
 	}
 	d.rest = cursor{data: s.take(s.length(MaxPoints * 9))}
 	side := &d.rest

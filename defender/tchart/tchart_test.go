@@ -315,14 +315,14 @@ func FuzzDecode(f *testing.F) {
 		f.Add(blob[:len(blob)-8])
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var dec tchart.Decoder
+		dec := tchart.Decoder{MaxPoints: 1 << 14} // what a few bytes claim takes time to make
 		for _, blob := range [][]byte{data, sealed(data)} {
 			var tr tchart.Trace
 			if err := dec.Decode(blob, &tr); err != nil {
 				continue
 			}
-			if tr.Points() > 1<<20 {
-				continue // legitimate, such as constants, but slow
+			if n := len(tr.Time) * (len(tr.SVIDs) + 2); n > dec.MaxPoints {
+				t.Fatalf("it took %d numbers, at most %d are allowed", n, dec.MaxPoints)
 			}
 			again, err := tchart.Encode(&tr)
 			if err != nil {
@@ -334,6 +334,30 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestTracesLargerThanTheDecoderTakesAreRefusedBeforeMemoryIsTaken(t *testing.T) {
+	t.Parallel()
+	for version := 1; version <= tchart.Version; version++ {
+		blob, err := os.ReadFile(fmt.Sprintf("testdata/v%d.tchart", version))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr, err := tchart.Decode(blob)
+		if err != nil {
+			t.Fatal(err)
+		}
+		numbers := len(tr.Time) * (len(tr.SVIDs) + 2)
+		var got tchart.Trace
+		exact, less := tchart.Decoder{MaxPoints: numbers}, tchart.Decoder{MaxPoints: numbers - 1}
+		if err := exact.Decode(blob, &got); err != nil {
+			t.Errorf("version %d: with as many as are allowed: %v", version, err)
+		}
+		got = tchart.Trace{}
+		if err := less.Decode(blob, &got); !errors.Is(err, tchart.ErrTooLarge) || cap(got.Time) > 0 || cap(got.Values) > 0 {
+			t.Errorf("version %d: with one more: %v, and room for %d rows", version, err, cap(got.Time))
+		}
+	}
 }
 
 // FuzzRoundTrip makes a trace of the bytes.

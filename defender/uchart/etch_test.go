@@ -209,3 +209,49 @@ func TestRecordedFaultsAsTheyCame(t *testing.T) {
 		}
 	}
 }
+
+// TestRecordedFaultsByFrozenLimits judges the recorded etches by limits that stay as
+// the first 25 unflagged wafers of an experiment gave them, as many as moving limits
+// rest on. The chamber drifts between wafers, so that there are more false alarms.
+func TestRecordedFaultsByFrozenLimits(t *testing.T) {
+	t.Parallel()
+	experiments := etchWafers(t)
+	frozen := uchart.FrozenPolicy{Contexts: 25}
+	for _, s := range []struct {
+		name        string
+		policy      uchart.Policy
+		came, after tally // as they came, and normal wafers first
+	}{
+		{"univariate", uchart.Policy{FalseAlarms: 0.01, Frozen: frozen}, tally{detected: 11, falseAlarms: 4}, tally{detected: 12, falseAlarms: 6}},
+		{"both", uchart.Policy{FalseAlarms: 0.005, Frozen: frozen, Multivariate: uchart.MultivariatePolicy{FalseAlarms: 0.005}}, tally{detected: 11, falseAlarms: 2}, tally{detected: 13, falseAlarms: 3}},
+	} {
+		for _, order := range []struct {
+			name string
+			of   func(w *trace.Wafer) int
+			want tally
+		}{{"as they came", func(*trace.Wafer) int { return 0 }, s.came}, {"normal wafers first", func(w *trace.Wafer) int {
+			if w.Normal() {
+				return 0
+			}
+			return 1
+		}, s.after}} {
+			var total tally
+			for _, experiment := range []string{"29", "31"} {
+				wafers := slices.Clone(experiments[experiment])
+				slices.SortStableFunc(wafers, func(a, b *trace.Wafer) int { return cmp.Compare(order.of(a), order.of(b)) })
+				var history []uchart.Point
+				judge := uchart.Judger{Policy: s.policy}
+				charts := chartsOf(t, wafers)
+				for i, w := range wafers {
+					v := judge.Judge(history, charts[i])
+					history = append(history, uchart.NewPoint(w.Trace.Context, charts[i], v))
+					total.add(w, v)
+				}
+			}
+			t.Logf("%-12s frozen, %s: %s", s.name, order.name, &total)
+			if w := order.want; total.detected < w.detected || total.falseAlarms > w.falseAlarms || total.truncated != 2 {
+				t.Errorf("%s, %s: %s; want at least %d faults, at most %d false alarms, 2 truncated", s.name, order.name, &total, w.detected, w.falseAlarms)
+			}
+		}
+	}
+}

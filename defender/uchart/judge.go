@@ -33,11 +33,14 @@ type Policy struct {
 	NoUnivariate bool
 	// Multivariate judges all charts together; off in the zero value.
 	Multivariate MultivariatePolicy
+	// Frozen has single charts judged by limits that stay; off in the zero value,
+	// where limits follow the newest contexts.
+	Frozen FrozenPolicy
 }
 
 // The constants of Judge.
 const (
-	rulesVersion = 1 // part of LimitsID.Version; changes when verdicts may
+	rulesVersion = 2 // part of LimitsID.Version; changes when verdicts may
 
 	// d2 is the mean of a moving range of two samples, in standard deviations
 	// (Montgomery, Introduction to Statistical Quality Control, appendix VI).
@@ -99,6 +102,9 @@ const (
 // when it stays at a new value and not when it moves for a moment; its standard
 // deviation and slope aren't judged.
 //
+// With a frozen policy, limits stay as Phase I found them, and run rules, EWMA and
+// CUSUM watch the course since; see [FrozenPolicy].
+//
 // With a multivariate policy, the context is also judged by principal components;
 // see [MultivariatePolicy].
 func Judge(history []Point, chart *Chart, p Policy) Verdict {
@@ -120,11 +126,16 @@ func judge(history []Point, chart *Chart, p Policy, models *modelCache) Verdict 
 		layouts[i] = newLayout(chart, point.Chart)
 	}
 	v.Faults = append(intrinsicFaults(chart), comparedFaults(points, chart)...)
+	var baseline *Baseline
+	var fresh bool
+	if !p.NoUnivariate {
+		baseline, fresh = p.baseline(history)
+	}
 	switch {
 	case len(v.Faults) > 0:
 		v.State = BadData
 		return v
-	case len(points) < p.MinHistory:
+	case len(points) < p.MinHistory && baseline == nil:
 		return v
 	}
 	v.State = Normal
@@ -138,6 +149,10 @@ func judge(history []Point, chart *Chart, p Policy, models *modelCache) Verdict 
 		if v.Multivariate == nil {
 			v.State = Learning
 		}
+		return v
+	}
+	if baseline != nil {
+		p.frozen(&v, baseline, fresh, history, chart)
 		return v
 	}
 	single := p.distances(points, layouts, chart)
@@ -165,6 +180,7 @@ func (p Policy) withDefaults() Policy {
 	if len(p.Statistics) == 0 {
 		p.Statistics = []Statistic{Mean, StdDev, Slope}
 	}
+	p.Frozen = p.Frozen.withDefaults()
 	return p
 }
 
@@ -388,6 +404,9 @@ func intrinsicFaults(c *Chart) []string {
 	if used == 0 {
 		return []string{"there is no sample with a usable time"}
 	}
+	if used > 1 && q.Duration == 0 {
+		faults = append(faults, fmt.Sprintf("all of %d samples have the same time", used))
+	}
 	if excluded := q.Rows - used; float64(excluded) > maxExcluded*float64(q.Rows) && excluded > 1 {
 		faults = append(faults, fmt.Sprintf("%d of %d rows have no time or one before an earlier row's", excluded, q.Rows))
 	}
@@ -396,6 +415,17 @@ func intrinsicFaults(c *Chart) []string {
 	}
 	if q.Gaps > 0 && q.Longest > maxGap*q.Duration {
 		faults = append(faults, fmt.Sprintf("nothing was recorded for %.4g s of %.4g s", q.Longest, q.Duration))
+	}
+	for svid, name := range c.SVIDs {
+		for step, number := range c.Steps {
+			if n, _ := c.Value(svid, step, Count); n == 0 {
+				continue
+			}
+			if _, ok := c.Value(svid, step, Mean); !ok {
+				faults = append(faults, fmt.Sprintf("SVID %q has values in step %d that are too large to compute with", name, number))
+				break
+			}
+		}
 	}
 	return faults
 }
@@ -422,11 +452,34 @@ func comparedFaults(points []Point, chart *Chart) []string {
 		}
 	}
 	for _, svid := range points[len(points)-1].Chart.SVIDs {
-		if !slices.Contains(chart.SVIDs, svid) {
+		switch at := slices.Index(chart.SVIDs, svid); {
+		case at < 0:
 			faults = append(faults, fmt.Sprintf("SVID %q is missing", svid))
+		case !chart.measured(at) && mostlyMeasured(points, svid):
+			faults = append(faults, fmt.Sprintf("SVID %q has no value", svid))
 		}
 	}
 	return faults
+}
+
+// measured reports whether an SVID has a value in some step.
+func (c *Chart) measured(svid int) bool {
+	for step := range c.Steps {
+		if n, _ := c.Value(svid, step, Count); n > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func mostlyMeasured(points []Point, svid string) bool {
+	n := 0
+	for _, point := range points {
+		if at := slices.Index(point.Chart.SVIDs, svid); at >= 0 && point.Chart.measured(at) {
+			n++
+		}
+	}
+	return 2*n > len(points)
 }
 
 func knownSteps(points []Point, chart *Chart) []int32 {

@@ -61,6 +61,15 @@ type Verdict struct {
 	// worst of them, worst first, at most MaxViolations.
 	Violated   int         `json:"violated"`
 	Violations []Violation `json:"violations,omitempty"`
+	// Signaled is how often a chart's course is unusual by run rules, EWMA or CUSUM,
+	// and Signals the worst of them, at most MaxViolations.
+	Signaled int      `json:"signaled,omitempty"`
+	Signals  []Signal `json:"signals,omitempty"`
+	// Frozen is the limits that were frozen for this context and those after it,
+	// which refer to it by Limits.At.
+	Frozen *Baseline `json:"frozen,omitempty"`
+	// Standing is the alarm that stands after the context; nil if none does.
+	Standing *Standing `json:"standing,omitempty"`
 	// Multivariate is set when the context was judged by principal components.
 	Multivariate *Multivariate `json:"multivariate,omitempty"`
 	// Strategy names the strategy and its version that the context was judged by,
@@ -68,6 +77,13 @@ type Verdict struct {
 	Strategy string `json:"strategy,omitempty"`
 	// Faults are what is wrong with the data, for a person.
 	Faults []string `json:"faults,omitempty"`
+}
+
+// Standing tells of an alarm that was raised and not cleared.
+type Standing struct {
+	Opened string `json:"opened"`          // context that opened it
+	Count  int    `json:"count"`           // flagged contexts of it
+	Quiet  int    `json:"quiet,omitempty"` // unflagged contexts since the last of them
 }
 
 // MaxViolations is how many violations a [Verdict] lists.
@@ -117,6 +133,9 @@ type LimitsID struct {
 	N       int    `json:"n"`              // contexts used
 	First   string `json:"first,omitempty"`
 	Last    string `json:"last,omitempty"`
+	// At is the context in whose verdict frozen limits are kept; empty for limits that
+	// follow the newest contexts, and in that verdict itself.
+	At string `json:"at,omitempty"`
 }
 
 // Violation is one chart outside its control limits.
@@ -146,17 +165,20 @@ func (v Verdict) Reason() string {
 	case BadData:
 		return "bad data: " + strings.Join(v.Faults, "; ")
 	case Alarm:
-		if v.Violated == 0 && v.Multivariate != nil {
-			return v.Multivariate.String()
+		var reasons []string
+		if v.Violated > 0 || len(v.Signals) == 0 && v.Multivariate == nil {
+			reasons = append(reasons, fmt.Sprintf("score %.4g over %.4g, %d of %d charts outside", v.Score, v.ScoreLimit, v.Violated, v.Charts))
+			if len(v.Violations) > 0 {
+				reasons = append(reasons, "worst "+v.Violations[0].String())
+			}
 		}
-		reason := fmt.Sprintf("score %.4g over %.4g, %d of %d charts outside", v.Score, v.ScoreLimit, v.Violated, v.Charts)
-		if len(v.Violations) > 0 {
-			reason += "; worst " + v.Violations[0].String()
+		if len(v.Signals) > 0 {
+			reasons = append(reasons, fmt.Sprintf("%d signals, first %s", v.Signaled, v.Signals[0]))
 		}
 		if v.Multivariate != nil && v.Multivariate.Out() {
-			reason += "; " + v.Multivariate.String()
+			reasons = append(reasons, v.Multivariate.String())
 		}
-		return reason
+		return strings.Join(reasons, "; ")
 	}
 	return ""
 }
@@ -167,4 +189,20 @@ type Point struct {
 	Chart   *Chart
 	Flagged bool // not used for limits
 	Reset   bool // a mark of maintenance: neither it nor what lies before is used
+	Bad     bool // it had bad data: not used for the course of charts either
+	// Baseline is the frozen limits that its verdict holds or refers to; nil if none.
+	// It may be left out where a newer context of the history has the same.
+	Baseline *Baseline
+}
+
+// NewPoint returns an earlier context with its verdict as [Judge] sees it. A verdict
+// that refers to frozen limits kept elsewhere leaves Baseline nil.
+func NewPoint(context string, chart *Chart, v Verdict) Point {
+	p := Point{Context: context, Chart: chart, Flagged: v.Flagged(), Reset: v.State == Maintenance, Bad: v.State == BadData}
+	if v.Frozen != nil {
+		b := *v.Frozen
+		b.Context = context
+		p.Baseline = &b
+	}
+	return p
 }

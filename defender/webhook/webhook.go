@@ -86,7 +86,7 @@ func (p *Poster) Run(ctx context.Context) error {
 	}
 	consumer, err := js.CreateOrUpdateConsumer(ctx, defender.AlarmStream, jetstream.ConsumerConfig{
 		Durable: Consumer, AckPolicy: jetstream.AckExplicitPolicy, DeliverPolicy: jetstream.DeliverNewPolicy,
-		AckWait: 2 * time.Minute, MaxAckPending: 64, Description: "alarm notices to post to webhooks",
+		FilterSubject: "dc-alarm.>", AckWait: 2 * time.Minute, MaxAckPending: 64, Description: "alarm notices to post to webhooks",
 	})
 	if err != nil {
 		return fmt.Errorf("following the alarms: %w", err)

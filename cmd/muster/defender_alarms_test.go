@@ -1,0 +1,76 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/defender/uchart"
+)
+
+func TestAlarmsAreListedAndAcknowledgedFromTheShell(t *testing.T) {
+	t.Parallel()
+	srv, err := broker.Start(broker.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(srv.Stop)
+	call := func(code int, args ...string) string {
+		t.Helper()
+		got, out, errs := muster(append([]string{"defender", "alarms", args[0], "--nats", srv.URL()}, args[1:]...)...)
+		if got != code {
+			t.Errorf("%v: exit code is %d, want %d: %s", args, got, code, errs)
+		}
+		return out + errs
+	}
+	if text := call(exitFailed, "list"); !strings.Contains(text, "has a defender") {
+		t.Errorf("without a stream the message is %q", text)
+	}
+	nc, err := broker.Connect(srv.URL(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	if err := defender.Provision(t.Context(), nc, defender.Partition(4)); err != nil {
+		t.Fatal(err)
+	}
+	chamber := defender.Chamber{Tool: "etch01", Name: "a"}
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	data, err := json.Marshal(defender.AlarmNotice{Event: defender.AlarmOpened, Opened: "lot7.w3", Count: 1, Strategy: "s@1",
+		Alarm: defender.Alarm{Context: defender.ContextRef{Chamber: chamber, ID: "lot7.w3", Start: at, End: at}, State: uchart.Alarm, Reason: "T² is high"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Publish(t.Context(), defender.AlarmSubject(chamber, "lot7.w3"), data); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"list"}, []string{"etch01:a", "lot7.w3", "open", "2026-03-01T12:00:00Z", "T² is high"}},
+		{[]string{"ack", "etch01:a", "lot7.w3", "--by", "mia", "--note", "checking"}, []string{"acknowledged alarm lot7.w3 of etch01:a"}},
+		{[]string{"ack", "etch01:a", "lot7.w3", "--by", "leo"}, []string{"was acknowledged by mia"}},
+		{[]string{"list", "--chamber", "etch01:a"}, []string{"acknowledged", "mia"}},
+		{[]string{"list", "--output", "json", "--all"}, []string{`"opened": "lot7.w3"`, `"note": "checking"`}},
+	} {
+		text := call(exitOK, step.args...)
+		for _, want := range step.want {
+			if !strings.Contains(text, want) {
+				t.Errorf("%v doesn't say %q: %s", step.args, want, text)
+			}
+		}
+	}
+	if text := call(exitFailed, "ack", "etch01:a", "lot7.w4", "--by", "mia"); !strings.Contains(text, "no such standing alarm") {
+		t.Errorf("an alarm that isn't there: %q", text)
+	}
+}

@@ -1,0 +1,352 @@
+package uchart
+
+import (
+	"encoding/binary"
+	"math"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/muster-dev/muster/defender/spc"
+)
+
+// FrozenPolicy says how frozen limits are made and what is watched by them besides
+// single values. The zero value has the limits follow the newest contexts.
+//
+// Phase I is the first Contexts unflagged contexts, after maintenance or since the
+// history begins; until they are there, limits follow the newest ones. Then center
+// and sigma of each chart are estimated once: as for moving limits, but without
+// values further than Outliers robust sigmas (median and median absolute deviation)
+// from the median. They stay until maintenance or until the rules change, so that
+// drift, however slow, leaves them in the end.
+type FrozenPolicy struct {
+	// Contexts is the length of Phase I; 0 is no frozen limits. The history has to
+	// hold as many unflagged ones: about half of its length is safe.
+	Contexts int
+	// Outliers is in robust sigmas; default 5.
+	Outliers float64
+	EWMA     EWMAPolicy
+	CUSUM    CUSUMPolicy
+	Rules    RulesPolicy
+}
+
+// ChartSelection says which charts something applies to.
+type ChartSelection struct {
+	Statistics []Statistic // default Mean
+	SVIDs      []string    // patterns with * and ?; none is all
+}
+
+// EWMAPolicy adds exponentially weighted moving averages to frozen limits: they find
+// small shifts that last. Values are counted as no further out than the limits of
+// single values, so that one outlier isn't reported again and again.
+type EWMAPolicy struct {
+	ChartSelection
+	Lambda float64 // weight of the newest value; 0 is no EWMA, usually 0.05 to 0.4
+	// L is the width of the limits in standard deviations of the average; 0 has it
+	// chosen to keep the budget, with allowance for the estimated center.
+	L float64
+}
+
+// CUSUMPolicy adds cumulative sums to frozen limits. They are clipped like those of
+// EWMAPolicy.
+type CUSUMPolicy struct {
+	ChartSelection
+	K float64 // reference value in sigmas; 0 is no CUSUM, usually 0.5
+	// H is the decision interval in sigmas; 0 has it chosen to keep the budget by
+	// Siegmund's approximation, and K is raised by what the estimated center may be
+	// off.
+	H float64
+}
+
+// RulesPolicy adds run rules to frozen limits. Their false alarms are those of the
+// rules, on each chart, and not part of the budget: nine in a row on one side come
+// up by chance once in 256 contexts on each chart.
+type RulesPolicy struct {
+	ChartSelection
+	Rules spc.Rules // 0 is none
+}
+
+// Baseline is frozen limits: what Phase I found of each chart. It is kept in the
+// verdict of the first context that was judged by it.
+type Baseline struct {
+	Limits     LimitsID    `json:"limits"`
+	Rules      uint64      `json:"rules,string"` // hash of the rules it was made by
+	SVIDs      []string    `json:"svids"`
+	Steps      []int32     `json:"steps"`
+	Statistics []Statistic `json:"statistics"`
+	// Estimates holds, for each SVID, step and statistic in this order, center,
+	// sigma and number of contexts as little-endian float64; the number is 0 where
+	// there is no chart.
+	Estimates []byte `json:"estimates"`
+	// Context is that in whose verdict the baseline is kept; empty while that isn't
+	// stored.
+	Context string `json:"-"`
+}
+
+const estimateBytes = 3 * 8
+
+// Valid reports whether the estimates fit the names; nil isn't valid.
+func (b *Baseline) Valid() bool {
+	return b != nil && len(b.Estimates) == len(b.SVIDs)*len(b.Steps)*len(b.Statistics)*estimateBytes
+}
+
+// Estimate returns what Phase I found of a chart, given by its positions in a valid
+// baseline, and false if it found nothing.
+func (b *Baseline) Estimate(svid, step, statistic int) (spc.Estimate, bool) {
+	at := ((svid*len(b.Steps)+step)*len(b.Statistics) + statistic) * estimateBytes
+	word := func(i int) float64 {
+		return math.Float64frombits(binary.LittleEndian.Uint64(b.Estimates[at+8*i:]))
+	}
+	e := spc.Estimate{Center: word(0), Sigma: word(1), N: int(word(2))}
+	return e, e.N > 0 && e.Sigma >= 0 && !math.IsInf(e.Sigma, 0) && !math.IsNaN(e.Center) && !math.IsInf(e.Center, 0)
+}
+
+func (p FrozenPolicy) withDefaults() FrozenPolicy {
+	if !(p.Outliers > 0) {
+		p.Outliers = 5
+	}
+	for _, s := range []*ChartSelection{&p.EWMA.ChartSelection, &p.CUSUM.ChartSelection, &p.Rules.ChartSelection} {
+		if len(s.Statistics) == 0 {
+			s.Statistics = []Statistic{Mean}
+		}
+	}
+	return p
+}
+
+func (s ChartSelection) has(svid string, stat Statistic) bool {
+	if !slices.Contains(s.Statistics, stat) {
+		return false
+	}
+	return len(s.SVIDs) == 0 || slices.ContainsFunc(s.SVIDs, func(pattern string) bool {
+		// path.Match keeps * from crossing slashes, which mean nothing here.
+		ok, err := path.Match(strings.ReplaceAll(pattern, "/", "\x00"), strings.ReplaceAll(svid, "/", "\x00"))
+		return err == nil && ok
+	})
+}
+
+// frozenVersion is part of a baseline's rules; it changes when estimates may.
+const frozenVersion = 1
+
+// estimateRules is a hash of what a baseline's estimates depend on besides contexts.
+func (p Policy) estimateRules() uint64 {
+	h := xxhash.New()
+	word := func(v uint64) { _, _ = h.Write(binary.LittleEndian.AppendUint64(nil, v)) }
+	for _, v := range []uint64{frozenVersion, uint64(p.Frozen.Contexts), math.Float64bits(p.Frozen.Outliers), uint64(p.MinHistory)} {
+		word(v)
+	}
+	for _, s := range p.watched() {
+		word(uint64(s))
+	}
+	return h.Sum64()
+}
+
+// watched are the statistics that something is judged by, each once.
+func (p Policy) watched() []Statistic {
+	stats := slices.Clone(p.Statistics)
+	f := p.Frozen
+	for _, more := range []struct {
+		on    bool
+		stats []Statistic
+	}{{f.EWMA.Lambda > 0, f.EWMA.Statistics}, {f.CUSUM.K > 0, f.CUSUM.Statistics}, {f.Rules.Rules != 0, f.Rules.Statistics}} {
+		if !more.on {
+			continue
+		}
+		for _, s := range more.stats {
+			if !slices.Contains(stats, s) {
+				stats = append(stats, s)
+			}
+		}
+	}
+	return stats
+}
+
+// baseline returns the frozen limits that apply after the history, which begins
+// after the last maintenance: those of the newest context that knows them, else new
+// ones of the first contexts if these are enough; nil if they aren't.
+func (p Policy) baseline(history []Point) (b *Baseline, fresh bool) {
+	if p.Frozen.Contexts <= 0 {
+		return nil, false
+	}
+	rules := p.estimateRules()
+	for _, point := range slices.Backward(history) {
+		if b := point.Baseline; b.Valid() && b.Rules == rules {
+			return b, false
+		}
+	}
+	points := unflagged(history)
+	if len(points) < max(p.Frozen.Contexts, p.MinHistory) {
+		return nil, false
+	}
+	b = p.estimate(points[:max(p.Frozen.Contexts, p.MinHistory)])
+	b.Rules = rules
+	return b, true
+}
+
+// estimate makes a baseline of the contexts of Phase I.
+func (p Policy) estimate(points []Point) *Baseline {
+	model := points[len(points)-1].Chart
+	b := &Baseline{Limits: p.limitsID(points), SVIDs: slices.Clone(model.SVIDs), Steps: slices.Clone(model.Steps), Statistics: p.watched()}
+	layouts := make([]layout, len(points))
+	for i, point := range points {
+		layouts[i] = newLayout(model, point.Chart)
+	}
+	xs := make([]float64, 0, len(points))
+	for svid := range b.SVIDs {
+		for step := range b.Steps {
+			noise := withinNoise(points, layouts, model, svid, step)
+			for _, s := range b.Statistics {
+				xs = xs[:0]
+				for i, point := range points {
+					if x, ok := layouts[i].value(point.Chart, svid, step, s); ok {
+						xs = append(xs, x)
+					}
+				}
+				var e spc.Estimate
+				if len(xs) >= p.MinHistory && (!noise.still || s == Mean) {
+					e = p.estimateOne(xs, noise.of(s))
+				}
+				for _, v := range []float64{e.Center, e.Sigma, float64(e.N)} {
+					b.Estimates = binary.LittleEndian.AppendUint64(b.Estimates, math.Float64bits(v))
+				}
+			}
+		}
+	}
+	// Chambers may use the same names of contexts; the estimates tell them apart.
+	b.Limits.Version ^= xxhash.Sum64(b.Estimates) ^ p.estimateRules()
+	return b
+}
+
+// estimateOne estimates one chart, N 0 where that is impossible. When more than a
+// quarter of the values are far out there is no one level to be far from, and all
+// count.
+func (p Policy) estimateOne(xs []float64, floor float64) spc.Estimate {
+	screen, err := spc.PhaseI{Estimator: spc.MedianMAD, K: p.Frozen.Outliers, MinN: 2, Floor: floor}.Estimate(xs)
+	if err == nil {
+		for _, i := range slices.Backward(screen.Excluded) {
+			xs = slices.Delete(xs, i, i+1)
+		}
+	}
+	center, sigma := individuals(xs)
+	sigma = max(sigma, floor)
+	if math.IsInf(sigma, 0) || math.IsNaN(sigma) || math.IsInf(center, 0) || math.IsNaN(center) {
+		return spc.Estimate{}
+	}
+	return spc.Estimate{Center: center, Sigma: sigma, N: len(xs)}
+}
+
+// frozen judges by frozen limits. It sets all of v that single charts set.
+func (p Policy) frozen(v *Verdict, b *Baseline, fresh bool, history []Point, chart *Chart) {
+	v.Limits = b.Limits
+	v.Limits.At = b.Context
+	if fresh {
+		v.Frozen = b
+	}
+	tracks := b.tracks(chart, p)
+	kinds := 1.0
+	var ewmas, cusums int
+	for _, t := range tracks {
+		if p.Frozen.EWMA.Lambda > 0 && p.Frozen.EWMA.has(t.SVID, t.Statistic) {
+			ewmas++
+		}
+		if p.Frozen.CUSUM.K > 0 && p.Frozen.CUSUM.has(t.SVID, t.Statistic) {
+			cusums++
+		}
+		if slices.Contains(p.Statistics, t.Statistic) {
+			v.Charts++
+		}
+	}
+	for _, n := range []int{ewmas, cusums} {
+		if n > 0 {
+			kinds++
+		}
+	}
+	budget := p.FalseAlarms / kinds
+	if v.Charts > 0 {
+		p.frozenSingles(v, b, tracks, budget)
+	}
+	if ewmas+cusums > 0 || p.Frozen.Rules.Rules != 0 {
+		w := watch{policy: p.Frozen, ewma: budget / float64(max(ewmas, 1)), cusum: budget / float64(max(cusums, 1)), clip: max(v.ScoreLimit, 3)}
+		w.run(v, b, tracks, since(history, b), chart)
+	}
+}
+
+// track is one chart with its frozen estimate.
+type track struct {
+	Violation
+	estimate             spc.Estimate
+	svid, step, position int // in the baseline
+}
+
+// tracks returns the charts that the baseline and the chart at hand both have.
+func (b *Baseline) tracks(chart *Chart, p Policy) []track {
+	at := newLayout(&Chart{SVIDs: b.SVIDs, Steps: b.Steps}, chart)
+	tracks := make([]track, 0, len(b.Estimates)/estimateBytes)
+	for svid := range b.SVIDs {
+		for step := range b.Steps {
+			for position, s := range b.Statistics {
+				e, ok := b.Estimate(svid, step, position)
+				if !ok || e.N < p.MinHistory/2 {
+					continue
+				}
+				value, ok := at.value(chart, svid, step, s)
+				if !ok {
+					continue
+				}
+				if e.Sigma == 0 { // it never moved: it is judged by how it moves now
+					e.Sigma, _ = at.value(chart, svid, step, StdDev)
+				}
+				tracks = append(tracks, track{estimate: e, svid: svid, step: step, position: position,
+					Violation: Violation{SVID: b.SVIDs[svid], Step: b.Steps[step], Statistic: s, Value: value, Center: e.Center}})
+			}
+		}
+	}
+	return tracks
+}
+
+// frozenSingles judges single values. Charts that fewer contexts of Phase I
+// remained for have limits that are wider in proportion.
+func (p Policy) frozenSingles(v *Verdict, b *Baseline, tracks []track, budget float64) {
+	each := budget / float64(v.Charts)
+	multiples := map[int]float64{}
+	of := func(n int) float64 {
+		if multiples[n] == 0 {
+			multiples[n] = multiple(each, n)
+		}
+		return multiples[n]
+	}
+	v.ScoreLimit = of(b.Limits.N)
+	single := make([]Violation, 0, v.Charts)
+	for _, t := range tracks {
+		if !slices.Contains(p.Statistics, t.Statistic) {
+			continue
+		}
+		n := t.estimate.N
+		sigma := t.estimate.Sigma * math.Sqrt(1+1/float64(n)) * of(n) / v.ScoreLimit
+		t.Upper, t.Sigmas = sigma, sigmas(t.Value-t.Center, sigma)
+		single = append(single, t.Violation)
+	}
+	v.weigh(single)
+}
+
+// since returns the contexts after Phase I, as far as the history has them. Those
+// with bad data aren't of the process.
+func since(history []Point, b *Baseline) []Point {
+	if at := slices.IndexFunc(history, func(p Point) bool { return p.Context == b.Limits.Last }); at >= 0 {
+		history = history[at+1:]
+	}
+	points := make([]Point, 0, len(history))
+	for _, p := range history {
+		if p.Chart != nil && !p.Bad {
+			points = append(points, p)
+		}
+	}
+	return points
+}
+
+// Names of what a [Signal] may come from, besides those of run rules.
+const (
+	SignalEWMA  = "ewma"
+	SignalCUSUM = "cusum"
+)

@@ -1,0 +1,399 @@
+package partition
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+)
+
+// This file holds the reading of what others have written, and what is done with
+// what can't be theirs. Nothing that is read is believed before it is checked;
+// what is refused is told with its reason (a log line, an event, a count), and
+// must not stand in the way: whoever a record belongs to writes it again over
+// what lies there, expecting that very revision, while it trusts its lease: then
+// nobody else can have had the record meanwhile, and what lies there hides no
+// write of theirs. Who does not trust it begins anew, as after any loss. Only what
+// a newer version of this code has written may be somebody's; it is left alone as
+// long as it is renewed.
+
+// Names of the records, in events and metrics.
+const (
+	recordMap       = "assignment map"
+	recordLeader    = "leader's lease"
+	recordHeartbeat = "heartbeat"
+	recordClaim     = "claim"
+	recordExpected  = "expected number"
+	recordPeer      = "peer message"
+	recordYield     = "hand-over request"
+	recordWanted    = "wanted number of slots"
+	recordPins      = "pins"
+)
+
+// records lists them, so that each count is there from the beginning.
+var records = []string{recordMap, recordLeader, recordHeartbeat, recordClaim, recordExpected, recordPeer, recordYield, recordWanted, recordPins}
+
+const (
+	// maxRecordBytes bounds what is read as any record but a map and a list of
+	// slots. The longest that a worker writes has a few hundred bytes.
+	maxRecordBytes = 16 << 10
+	// maxExpected bounds the expected number of workers: the largest pool.
+	maxExpected = 100_000
+	// maxWeight bounds a worker's relative capacity.
+	maxWeight = 1e6
+	// maxReason bounds what is told of a fault, in bytes.
+	maxReason = 500
+)
+
+// errNewerSchema is of a record that a newer version of this code has written.
+var errNewerSchema = errors.New("it was written by a newer version: upgrade this worker")
+
+// stableIDForm is that of a stable ID; it can be a part of a subject.
+var stableIDForm = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,30}-(0|[1-9][0-9]{0,5})$`)
+
+// decodeRecord reads a record of up to limit bytes that has a schema.
+func decodeRecord(data []byte, limit int, v any) error {
+	if len(data) > limit {
+		return fmt.Errorf("%d bytes, at most %d are read", len(data), limit)
+	}
+	var head struct {
+		Schema int `json:"schema"`
+	}
+	if err := json.Unmarshal(data, &head); err != nil {
+		return err
+	}
+	if err := checkSchema(head.Schema, valueSchema); err != nil {
+		return err
+	}
+	return json.Unmarshal(data, v)
+}
+
+func checkSchema(have, known int) error {
+	switch {
+	case have > known:
+		return fmt.Errorf("schema is %d, this worker knows %d: %w", have, known, errNewerSchema)
+	case have < known:
+		return fmt.Errorf("schema is %d, older than the oldest known, %d: upgrade whoever wrote it", have, known)
+	}
+	return nil
+}
+
+func checkMember(what string, m Member) error {
+	if !stableIDForm.MatchString(m.ID) || m.Claim == 0 {
+		return fmt.Errorf("%s %q with claim %d is no worker", what, m.ID, m.Claim)
+	}
+	return nil
+}
+
+// decodeLease reads the heartbeat at a key.
+func decodeLease(key string, data []byte) (leaseValue, error) {
+	var v leaseValue
+	if err := decodeRecord(data, maxRecordBytes, &v); err != nil {
+		return leaseValue{}, err
+	}
+	err := checkMember("worker", Member{v.ID, v.Claim})
+	if v.ID != key {
+		err = errors.Join(err, fmt.Errorf("it is of %q and lies at %q", v.ID, key))
+	}
+	if v.Weight <= 0 || v.Weight > maxWeight {
+		err = errors.Join(err, fmt.Errorf("weight is %v, want more than 0, up to a million", v.Weight))
+	}
+	if err != nil {
+		return leaseValue{}, err
+	}
+	return v, nil
+}
+
+// decodeClaim reads what holds a stable ID.
+func decodeClaim(data []byte) (idValue, error) {
+	var v idValue
+	if err := decodeRecord(data, maxRecordBytes, &v); err != nil {
+		return idValue{}, err
+	}
+	if v.Instance == "" {
+		return idValue{}, errors.New("it names no instance")
+	}
+	return v, nil
+}
+
+// decodeLeader reads the leader's lease.
+func decodeLeader(data []byte) (leaderValue, error) {
+	var v leaderValue
+	if err := decodeRecord(data, maxRecordBytes, &v); err != nil {
+		return leaderValue{}, err
+	}
+	if err := checkMember("leader", Member{v.ID, v.Claim}); err != nil {
+		return leaderValue{}, err
+	}
+	return v, nil
+}
+
+// decodeExpected reads the expected number of workers.
+func decodeExpected(data []byte) (expectedValue, error) {
+	var v expectedValue
+	if err := decodeRecord(data, maxRecordBytes, &v); err != nil {
+		return expectedValue{}, err
+	}
+	if v.N < 0 || v.N > maxExpected {
+		return expectedValue{}, fmt.Errorf("n is %d, want 0 to %d", v.N, maxExpected)
+	}
+	return v, nil
+}
+
+// decodeWanted reads how many slots there should be.
+func decodeWanted(data []byte) (wantedValue, error) {
+	var v wantedValue
+	if err := decodeRecord(data, maxRecordBytes, &v); err != nil {
+		return wantedValue{}, err
+	}
+	if v.Slots < 0 || v.Slots > maxSlots {
+		return wantedValue{}, fmt.Errorf("slots is %d, want 0 to %d", v.Slots, maxSlots)
+	}
+	return v, nil
+}
+
+// decodePeer reads a message of another worker. Slots that there are none of are
+// left out.
+func decodePeer(data []byte, slots int) (peerMessage, error) {
+	var v peerMessage
+	if err := decodeRecord(data, maxPeerMessage, &v); err != nil {
+		return peerMessage{}, err
+	}
+	if err := errors.Join(checkMember("sender", v.From), checkMember("receiver", v.To)); err != nil {
+		return peerMessage{}, err
+	}
+	if len(v.Slots) > slots {
+		return peerMessage{}, fmt.Errorf("it names %d slots, there are %d", len(v.Slots), slots)
+	}
+	return v, nil
+}
+
+// decodeYield reads a request to hand over.
+func decodeYield(data []byte) (yieldRequest, error) {
+	var v yieldRequest
+	if err := decodeRecord(data, maxRecordBytes, &v); err != nil {
+		return yieldRequest{}, err
+	}
+	if v.Until < 0 {
+		return yieldRequest{}, fmt.Errorf("until is %d, before 1970", v.Until)
+	}
+	return v, nil
+}
+
+// checkOrder checks that a map can be what was written as a revision of the
+// bucket, after another one. Its version and its epoch each count writes before
+// it, so neither can be from the future; and an older one never wins.
+func (a *Assignment) checkOrder(rev uint64, before *Assignment) error {
+	switch {
+	case a.Version >= rev || a.Epoch >= rev:
+		return fmt.Errorf("version %d or epoch %d is from the future: it is write %d of its bucket", a.Version, a.Epoch, rev)
+	case before == nil:
+		return nil
+	case a.Epoch < before.Epoch || a.Epoch == before.Epoch && a.Version < before.Version:
+		return fmt.Errorf("epoch %d, version %d come after epoch %d, version %d: an older one never wins", a.Epoch, a.Version, before.Epoch, before.Version)
+	}
+	return nil
+}
+
+// refused tells of a record that is not believed.
+func refused(record string, err error) Event {
+	why := err.Error()
+	if len(why) > maxReason {
+		why = why[:maxReason] + " ..."
+	}
+	return Event{Kind: EventRefused, Reason: record, Err: why}
+}
+
+// refuse tells of a record that the machine does not believe.
+func (m *machine) refuse(record string, rev uint64, err error) {
+	e := refused(record, err)
+	m.cfg.Logger.Warn("A record is not believed.", "record", record, "revision", rev, "err", e.Err)
+	m.emit(e)
+}
+
+// refuse tells of a record that a watch or a subscription saw.
+func (w *Worker) refuse(record, at string, err error) {
+	e := refused(record, err)
+	w.cfg.Logger.Warn("A record is not believed.", "record", record, "at", at, "err", e.Err)
+	w.post(noteInput{e})
+}
+
+// overwritable tells whether what lies in the way of a record of our own is
+// nobody's.
+func overwritable(err error) bool { return err != nil && !errors.Is(err, errNewerSchema) }
+
+// nobodys tells whether a write of our own met a value that nobody can have
+// written who may, so that it can be written over.
+func (m *machine) nobodys(record string, in kvInput) bool {
+	if in.gotRev == 0 {
+		return false
+	}
+	var err error
+	switch record {
+	case recordHeartbeat:
+		_, err = decodeLease(in.key, in.gotValue)
+	case recordClaim:
+		_, err = decodeClaim(in.gotValue)
+	case recordLeader:
+		_, err = decodeLeader(in.gotValue)
+	}
+	if err != nil {
+		m.refuse(record, in.gotRev, err)
+	}
+	return overwritable(err)
+}
+
+func recordOf(p purpose) string {
+	if p == forIDRenewal || p == forClaim {
+		return recordClaim
+	}
+	return recordHeartbeat
+}
+
+// The leader's lease.
+
+// seeBadLeader: what lies at the leader's key is no lease of one, and may have no
+// end of its own. A leader in office writes over it. When none has in the time of
+// a lease, none is left, and somebody stands for election over it; what a newer
+// version has written is renewed before.
+func (m *machine) seeBadLeader(rev uint64, err error) {
+	l := &m.lead
+	if rev <= l.leaderRev {
+		return
+	}
+	m.refuse(recordLeader, rev, err)
+	if !overwritable(err) {
+		m.stepDown()
+	}
+	if l.office {
+		// It is noticed when the lease is renewed.
+		l.due = m.now
+		return
+	}
+	l.leader, l.leaderRev, l.void = Member{}, rev, m.now.Add(m.cfg.LeaseTTL+time.Second)
+	if m.stage == stageLeaving {
+		m.own.leaderless = m.now
+	}
+}
+
+// The heartbeats.
+
+// badLease is a value at a worker's key that is no heartbeat of this version, and
+// when it is removed: whoever has the key, or a newer version, has renewed it
+// before.
+type badLease struct {
+	rev uint64
+	due time.Time
+}
+
+func (m *machine) seeBadLease(in leaseInput) {
+	l := &m.lead
+	if b, ok := l.junk[in.id]; ok && b.rev >= in.rev {
+		return
+	}
+	m.refuse(recordHeartbeat, in.rev, fmt.Errorf("at %s: %w", in.id, in.err))
+	l.junk[in.id] = badLease{rev: in.rev, due: m.now.Add(m.cfg.LeaseTTL + time.Second)}
+}
+
+// sweepDue removes what is no heartbeat and is not renewed. It may have no end of
+// its own, and keep the name's next holder out.
+func (m *machine) sweepDue() {
+	for id, b := range m.lead.junk {
+		if !m.now.Before(b.due) {
+			delete(m.lead.junk, id)
+			m.kv(kvEffect{purpose: forSweep, op: opDelete, bucket: m.cfg.bucketLeases(), key: id, rev: b.rev})
+		}
+	}
+}
+
+// The map.
+
+// badMap is a value at the map's key that is no map of this version.
+type badMap struct {
+	rev   uint64
+	seen  time.Time
+	newer bool
+	again time.Time // when to look for another one next
+}
+
+// mapHidden tells whether something lies over the map that is none. Until it is
+// put back, no other can be written.
+func (m *machine) mapHidden() bool { return m.bad.rev > m.curRev }
+
+// seeBadMap: the map that is in the bucket can't be believed. What everybody has
+// stays in force; the leader puts it back.
+func (m *machine) seeBadMap(rev uint64, err error) {
+	if rev <= m.curRev || rev <= m.bad.rev {
+		return
+	}
+	m.bad = badMap{rev: rev, seen: m.now, newer: errors.Is(err, errNewerSchema)}
+	m.refuse(recordMap, rev, err)
+	m.restoreMap()
+}
+
+// restoreMap looks for the last map that can be believed, if the leader may put
+// it back. One of a newer version may be another leader's. It is not if it came
+// while this worker was in office and its lease was renewed after that: a later
+// leader would have written the lease first.
+func (m *machine) restoreMap() {
+	l := &m.lead
+	if !m.mayAct() || l.writing != nil || l.restoring || !m.mapHidden() || m.now.Before(m.bad.again) {
+		return
+	}
+	if m.bad.newer && (m.bad.rev < l.epoch || !l.leaseStart.After(m.bad.seen)) {
+		return
+	}
+	m.lookBack()
+}
+
+func (m *machine) lookBack() {
+	if m.lead.restoring {
+		return
+	}
+	m.lead.restoring = true
+	m.kv(kvEffect{purpose: forMapHistory, op: opHistory, bucket: m.cfg.bucketMap(), key: AssignmentKey})
+}
+
+// mapHistory writes the newest map that can be believed over what is there now.
+func (m *machine) mapHistory(in kvInput) {
+	l := &m.lead
+	if !l.office {
+		return
+	}
+	l.restoring = false
+	if in.err != nil {
+		l.rereadAt = m.now.Add(retryInterval)
+		m.bad.again = l.rereadAt
+		return
+	}
+	var last uint64
+	// Whether no map can have come and gone between ours and these.
+	covered := len(in.history) < mapHistoryDepth
+	for _, v := range in.history {
+		last = v.rev
+		covered = covered || v.rev <= m.curRev
+		if v.deleted || v.rev <= m.curRev {
+			continue
+		}
+		if a, err := DecodeAssignment(v.value); err == nil && a.checkOrder(v.rev, m.cur) == nil {
+			m.seeMap(a, v.rev)
+		}
+	}
+	switch {
+	case !l.office || l.writing != nil:
+	case last != 0 && last == m.curRev, last > m.bad.rev && m.mapHidden():
+		m.readMap() // somebody has written meanwhile
+	case m.cur == nil && covered && len(in.history) > 0:
+		m.curRev = last // there never was one: begin
+		m.mapReady()
+	case m.cur == nil || !covered && m.cur.Epoch != l.epoch:
+		m.cfg.Logger.Error("The leader finds no assignment map that it can read and changes nothing. Restore one from a backup, or delete the key to start anew.", "revision", last)
+		l.rereadAt = m.now.Add(25 * retryInterval)
+		m.bad.again = l.rereadAt
+	default:
+		next := m.cur.clone()
+		next.Epoch, next.Leader = l.epoch, m.self
+		m.writeAt(next, nil, last)
+	}
+}

@@ -1,0 +1,158 @@
+package partition
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+func TestARecordThatCantBeBelievedIsRefusedWithItsReason(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", maxRecordBytes)
+	for _, c := range []struct{ record, data, reason string }{
+		{recordHeartbeat, `{"schema":1,"id":"w-1","claim":3,"weight":1}`, ""},
+		{recordHeartbeat, `{"schema":1,"id":"w-1","claim":3,"weight":1,"novel":{}}`, ""},
+		{recordHeartbeat, ``, "unexpected end"},
+		{recordHeartbeat, `{"schema":2,"id":"w-1","claim":3,"weight":1}`, "newer version"},
+		{recordHeartbeat, `{"schema":0,"id":"w-1","claim":3,"weight":1}`, "older than the oldest known"},
+		{recordHeartbeat, `{"schema":1,"id":"w-2","claim":3,"weight":1}`, `lies at "w-1"`},
+		{recordHeartbeat, `{"schema":1,"id":"w-1","claim":0,"weight":1}`, "no worker"},
+		{recordHeartbeat, `{"schema":1,"id":"w-1","claim":3,"weight":1e300}`, "weight is"},
+		{recordHeartbeat, `{"schema":1,"id":"w-1","claim":3,"weight":1,"zone":"` + long + `"}`, "at most 16384 are read"},
+		{recordClaim, `{"schema":1,"instance":"i"}`, ""},
+		{recordClaim, `{"schema":1}`, "no instance"},
+		{recordClaim, `{"schema":3,"instance":"i"}`, "newer version"},
+		{recordLeader, `{"schema":1,"id":"w-1","claim":3}`, ""},
+		{recordLeader, `{"schema":1,"id":"w.>","claim":3}`, "no worker"},
+		{recordLeader, `[]`, "cannot unmarshal"},
+		{recordExpected, `{"schema":1,"n":30}`, ""},
+		{recordExpected, `{"schema":1,"n":100001}`, "want 0 to 100000"},
+		{recordPeer, `{"schema":1,"from":{"id":"w-1","claim":1},"to":{"id":"w-2","claim":2},"slots":[{"s":1,"v":1}]}`, ""},
+		{recordPeer, `{"schema":1,"from":{"id":"w-1","claim":1},"to":{"id":"w-2","claim":2},"slots":[{},{},{},{},{}]}`, "5 slots, there are 4"},
+		{recordPeer, `{"schema":1,"from":{"id":"","claim":1},"to":{"id":"w-2","claim":2}}`, "sender"},
+		{recordYield, `{"schema":1,"until":0}`, ""},
+		{recordYield, `{"schema":1,"until":-1}`, "before 1970"},
+	} {
+		err := decodeAs(c.record, []byte(c.data))
+		switch {
+		case c.reason == "" && err != nil:
+			t.Errorf("%s %.60s is refused: %v", c.record, c.data, err)
+		case c.reason != "" && (err == nil || !strings.Contains(err.Error(), c.reason)):
+			t.Errorf("%s %.60s: %v, want a reason with %q", c.record, c.data, err, c.reason)
+		}
+		if c.reason != "" && overwritable(err) == (c.reason == "newer version") {
+			t.Errorf("%s %.60s: only what a newer version wrote may be another's", c.record, c.data)
+		}
+	}
+}
+
+// decodeAs decodes a record, and reports an error that it returns beside a value.
+func decodeAs(record string, data []byte) (err error) {
+	var v any
+	switch record {
+	case recordHeartbeat:
+		v, err = decodeLease("w-1", data)
+	case recordClaim:
+		v, err = decodeClaim(data)
+	case recordLeader:
+		v, err = decodeLeader(data)
+	case recordExpected:
+		v, err = decodeExpected(data)
+	case recordPeer:
+		v, err = decodePeer(data, 4)
+	case recordYield:
+		v, err = decodeYield(data)
+	}
+	if err != nil {
+		return err
+	}
+	again, err := json.Marshal(v)
+	if err != nil {
+		return errors.Join(errors.New("accepted, and can't be written"), err)
+	}
+	if len(again) == 0 {
+		return errors.New("accepted, and nothing")
+	}
+	return nil
+}
+
+func TestAMapFromTheFutureOrOfAnOlderLeaderIsRefused(t *testing.T) {
+	t.Parallel()
+	a := validAssignment()
+	for _, c := range []struct {
+		what           string
+		version, epoch uint64
+		rev            uint64
+		refused        bool
+	}{
+		{"the next version", a.Version + 1, a.Epoch, 50, false},
+		{"the same, with hand-overs done", a.Version, a.Epoch, 50, false},
+		{"a later leader that begins anew", 1, a.Epoch + 1, 50, false},
+		{"a version beyond its write", 50, a.Epoch, 50, true},
+		{"an epoch beyond its write", a.Version, 51, 50, true},
+		{"a deposed leader", a.Version + 1, a.Epoch - 1, 50, true},
+		{"an older version", a.Version - 1, a.Epoch, 50, true},
+	} {
+		b := a.clone()
+		b.Version, b.Epoch = c.version, c.epoch
+		if err := b.checkOrder(c.rev, a); (err != nil) != c.refused {
+			t.Errorf("%s: %v", c.what, err)
+		}
+	}
+}
+
+func TestRefusalsAreCounted(t *testing.T) {
+	t.Parallel()
+	w := &Worker{}
+	w.status.Store(&Status{})
+	for range 3 {
+		w.events.count(refused(recordClaim, errors.New("x")))
+	}
+	r := prometheus.NewRegistry()
+	r.MustRegister(w.Collector(MetricsOptions{Prefix: "w"}))
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		if f.GetName() == "w_records_refused_total" {
+			for _, m := range f.Metric {
+				got[m.Label[0].GetValue()] = m.GetCounter().GetValue()
+			}
+		}
+	}
+	if len(got) != len(records) || got[recordClaim] != 3 || got[recordMap] != 0 {
+		t.Errorf("counts %v", got)
+	}
+}
+
+func TestWhatIsToldOfARefusalIsBounded(t *testing.T) {
+	t.Parallel()
+	if e := refused(recordMap, errors.New(strings.Repeat("fault\n", 10_000))); len(e.Err) > maxReason+10 || e.Reason != recordMap {
+		t.Errorf("%d bytes of %s", len(e.Err), e.Reason)
+	}
+}
+
+// FuzzDecodeRecord: whatever lies at a key is refused or can be used.
+func FuzzDecodeRecord(f *testing.F) {
+	for i, data := range []string{`{"schema":1,"id":"w-1","claim":3,"weight":1}`, `{"schema":1,"instance":"i"}`, `{"schema":1,"id":"w-1","claim":3}`,
+		`{"schema":1,"n":30}`, `{"schema":1,"from":{"id":"w-1","claim":1},"to":{"id":"w-2","claim":2},"slots":[{"s":-1,"v":1}]}`, `{"schema":1,"until":5}`, `{"schema":2}`, `{"schema":1e99}`} {
+		f.Add(uint8(i), []byte(data))
+	}
+	f.Fuzz(func(t *testing.T, kind uint8, data []byte) {
+		record := records[1+int(kind)%(len(records)-1)]
+		if err := decodeAs(record, data); err != nil {
+			if strings.HasPrefix(err.Error(), "accepted") {
+				t.Fatalf("%s %s: %v", record, data, err)
+			}
+			return
+		}
+		if len(data) > max(maxRecordBytes, maxPeerMessage) {
+			t.Errorf("%d bytes of %s are read", len(data), record)
+		}
+	})
+}

@@ -1,0 +1,304 @@
+package audit
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// evidence is everything that is known of a run.
+type evidence struct {
+	published []Published
+	captured  []Published
+	last      uint64 // sequence that the stream gave out last
+	left      uint64 // messages that are still in it
+	dead      map[uint64]int
+	effects   []effect // in the order in which they happened
+	runs      []run
+	deaths    map[string]time.Time
+	freezes   []Freeze
+}
+
+// effect is one change of a result.
+type effect struct {
+	kind           string // stored, changed or deleted
+	at             time.Time
+	key, context   string
+	version, claim uint64 // of the writer's fence
+}
+
+// run is one processing of one message.
+type run struct {
+	record     string
+	seq        uint64
+	key        string
+	start, end time.Time // end is zero while it goes on
+	ok         bool
+}
+
+// Account is what became of the messages. What the fields count beyond Messages,
+// Stored, DeadLetters, Resent, Lethal, Freezes and ZombieTails is a fault; the
+// first few are told in Faults.
+type Account struct {
+	Messages    int // sequences that the stream gave out
+	Unknown     int // of them, such as nobody knows anything of
+	Unconfirmed int // of them, such as were never acknowledged to the publisher; no fault
+	Stored      int // messages whose result is stored
+	Resent      int // messages of a context that another message was of before
+	DeadLetters int // messages that were put aside
+	Lethal      int // messages that kill whoever handles them
+
+	Lost            int // neither stored nor put aside, or never processed to its end
+	Left            int // still in the stream
+	StoredTwice     int // contexts with more than one result, or with a result that changed
+	StoredAndDead   int // with a result and a dead letter
+	DeadTwice       int // with more than one dead letter
+	WronglyDead     int // put aside although nothing is wrong with them
+	LethalStored    int // lethal ones with a result
+	FromNowhere     int // results of contexts that nobody published
+	OutOfOrder      int // begun before the one before of the same key was done
+	EffectsDisorder int // results stored in another order than that of the stream
+	FenceBack       int // results stored under a lower fence than one before of the key
+	Concurrent      int // begun while another of the same key went on
+	ZombieEffects   int // results stored by a deposed process after it was resumed
+
+	Freezes     int
+	ZombieTails int           // processings that a resumed process still had to end while its successor was at work
+	ZombieTail  time.Duration // the longest
+
+	Faults []string // the first few, for a person
+}
+
+// Clean tells whether there is no fault.
+func (a Account) Clean() bool { return len(a.Faults) == 0 }
+
+const maxFaults = 20
+
+func (a *Account) fault(n *int, format string, args ...any) {
+	*n++
+	if len(a.Faults) < maxFaults {
+		a.Faults = append(a.Faults, fmt.Sprintf(format, args...))
+	}
+}
+
+func account(e evidence) Account {
+	a := Account{Messages: int(e.last), Freezes: len(e.freezes)}
+	known := a.know(e)
+	processed := map[uint64]bool{}
+	for _, r := range e.runs {
+		processed[r.seq] = processed[r.seq] || r.ok
+		if known[r.seq].Key == "" {
+			known[r.seq] = Published{Sequence: r.seq, Key: r.key}
+		}
+	}
+	for seq := uint64(1); seq <= e.last; seq++ {
+		if _, ok := known[seq]; !ok {
+			a.fault(&a.Unknown, "message %d: nobody knows what it was", seq)
+		}
+	}
+	stored := a.results(e, known)
+	a.fates(e, known, stored, processed)
+	if a.Left = int(e.left); a.Left > 0 {
+		a.Faults = append(a.Faults, fmt.Sprintf("%d messages are still in the stream", a.Left))
+	}
+	a.judgeRuns(e, known)
+	return a
+}
+
+// know merges what the broker copied and what it acknowledged.
+func (a *Account) know(e evidence) map[uint64]Published {
+	known := map[uint64]Published{}
+	for _, p := range e.captured {
+		known[p.Sequence] = p
+	}
+	confirmed := map[uint64]bool{}
+	for _, p := range e.published {
+		confirmed[p.Sequence] = true
+		if c, ok := known[p.Sequence]; ok && (c.Key != p.Key || c.Context != p.Context) {
+			a.fault(&a.Unknown, "message %d: published as %s/%s, stored as %s/%s", p.Sequence, p.Key, p.Context, c.Key, c.Context)
+		}
+		known[p.Sequence] = p
+	}
+	lethal := map[contextKey]bool{}
+	for _, p := range e.published {
+		lethal[contextKey{p.Key, p.Context}] = lethal[contextKey{p.Key, p.Context}] || p.Lethal
+	}
+	for seq, p := range known {
+		if !confirmed[seq] {
+			a.Unconfirmed++
+		}
+		// Stored a second time, without the publisher's knowing.
+		p.Lethal = lethal[contextKey{p.Key, p.Context}]
+		known[seq] = p
+	}
+	return known
+}
+
+type contextKey struct{ key, context string }
+
+// results checks what is stored: once, unchanged, in order, by nobody who had
+// been deposed. It returns the contexts that have a result.
+func (a *Account) results(e evidence, known map[uint64]Published) map[contextKey]int {
+	first := map[contextKey]uint64{} // sequence of its first message
+	for seq, p := range known {
+		c := contextKey{p.Key, p.Context}
+		if s, ok := first[c]; !ok || seq < s {
+			first[c] = seq
+		}
+	}
+	stored := map[contextKey]int{}
+	latest := map[string]effect{}
+	for _, x := range e.effects {
+		c := contextKey{x.key, x.context}
+		if x.kind != "stored" {
+			a.fault(&a.StoredTwice, "%s/%s: its result was %s", x.key, x.context, x.kind)
+			continue
+		}
+		if stored[c]++; stored[c] > 1 {
+			a.fault(&a.StoredTwice, "%s/%s: its result was stored again", x.key, x.context)
+		}
+		if _, ok := first[c]; !ok {
+			a.fault(&a.FromNowhere, "%s/%s: a result of what nobody published", x.key, x.context)
+		}
+		if b, ok := latest[x.key]; ok {
+			if first[c] < first[contextKey{b.key, b.context}] {
+				a.fault(&a.EffectsDisorder, "%s: %s was stored after %s, which came later", x.key, x.context, b.context)
+			}
+			if cmp.Or(cmp.Compare(x.version, b.version), cmp.Compare(x.claim, b.claim)) < 0 {
+				a.fault(&a.FenceBack, "%s: %s was stored under fence %d.%d, after %d.%d", x.key, x.context, x.version, x.claim, b.version, b.claim)
+			}
+		}
+		latest[x.key] = x
+		for _, f := range e.freezes {
+			if f.Deposed && x.claim == f.Claim && x.at.After(f.Resumed) {
+				a.fault(&a.ZombieEffects, "%s/%s: stored by a deposed process (claim %d) %v after it was resumed", x.key, x.context, f.Claim, x.at.Sub(f.Resumed))
+			}
+		}
+	}
+	return stored
+}
+
+// fates checks that each message came to one end, and the right one.
+func (a *Account) fates(e evidence, known map[uint64]Published, stored map[contextKey]int, processed map[uint64]bool) {
+	seen := map[contextKey]bool{}
+	for _, seq := range slices.Sorted(maps.Keys(known)) {
+		p := known[seq]
+		c := contextKey{p.Key, p.Context}
+		if seen[c] {
+			a.Resent++
+		}
+		seen[c] = true
+		if p.Lethal {
+			a.Lethal++
+		}
+		dead := e.dead[seq]
+		switch {
+		case dead > 1:
+			a.fault(&a.DeadTwice, "message %d of %s was put aside %d times", seq, p.Key, dead)
+		case dead == 1:
+			a.DeadLetters++
+			if !p.Lethal {
+				a.fault(&a.WronglyDead, "message %d of %s (%s) was put aside", seq, p.Key, p.Context)
+			}
+		}
+		switch {
+		case p.Lethal && stored[c] > 0:
+			a.fault(&a.LethalStored, "message %d of %s kills its handler, and has a result", seq, p.Key)
+		case dead > 0 && stored[c] > 0:
+			a.fault(&a.StoredAndDead, "message %d of %s has a result and a dead letter", seq, p.Key)
+		case dead > 0:
+		case stored[c] == 0 && p.Context != "":
+			a.fault(&a.Lost, "message %d of %s (%s) has no result", seq, p.Key, p.Context)
+		case !processed[seq]:
+			a.fault(&a.Lost, "message %d of %s (%s) was never processed to its end", seq, p.Key, p.Context)
+		default:
+			a.Stored++
+		}
+	}
+}
+
+// judgeRuns checks that no two messages of a key were worked on at a time, and
+// that each began when the one before was done.
+func (a *Account) judgeRuns(e evidence, known map[uint64]Published) {
+	byKey := map[string][]run{}
+	for _, r := range e.runs {
+		byKey[r.key] = append(byKey[r.key], r)
+	}
+	order := map[string][]uint64{}
+	for _, seq := range slices.Sorted(maps.Keys(known)) {
+		order[known[seq].Key] = append(order[known[seq].Key], seq)
+	}
+	for _, key := range slices.Sorted(maps.Keys(byKey)) {
+		runs := byKey[key]
+		slices.SortFunc(runs, func(x, y run) int { return x.start.Compare(y.start) })
+		a.overlaps(runs, e)
+		a.disorder(key, order[key], runs, e.dead)
+	}
+}
+
+// ended returns when a run was over, and what a process that was stopped in the
+// middle of it still did when it was resumed: nothing goes on in one that is
+// stopped, and the first thing it learns is that it is not the owner any more.
+func ended(r run, e evidence) (at, tailFrom, tailTo time.Time) {
+	at = r.end
+	if at.IsZero() {
+		at = time.Unix(1<<40, 0)
+		if gone, ok := e.deaths[r.record]; ok {
+			at = gone
+		}
+	}
+	for _, f := range e.freezes {
+		if f.Deposed && f.Record == r.record && !r.start.After(f.Stopped) && at.After(f.Stopped) {
+			return f.Stopped, f.Resumed, at
+		}
+	}
+	return at, time.Time{}, time.Time{}
+}
+
+func (a *Account) overlaps(runs []run, e evidence) {
+	var until time.Time
+	var by run
+	for i, r := range runs {
+		if r.start.Before(until) {
+			a.fault(&a.Concurrent, "%s: message %d begun in %s at %s, while %d went on in %s until %s", r.key, r.seq, r.record, stamp(r.start), by.seq, by.record, stamp(until))
+		}
+		at, from, to := ended(r, e)
+		if at.After(until) {
+			until, by = at, r
+		}
+		if from.IsZero() {
+			continue
+		}
+		for _, other := range runs[i+1:] {
+			if o, _, _ := ended(other, e); other.record != r.record && other.start.Before(to) && o.After(from) {
+				a.ZombieTails++
+				a.ZombieTail = max(a.ZombieTail, to.Sub(from))
+				break
+			}
+		}
+	}
+}
+
+func stamp(t time.Time) string { return t.UTC().Format("15:04:05.000") }
+
+func (a *Account) disorder(key string, order []uint64, runs []run, dead map[uint64]int) {
+	begun, done := map[uint64]time.Time{}, map[uint64]time.Time{}
+	for _, r := range runs {
+		if _, ok := begun[r.seq]; !ok {
+			begun[r.seq] = r.start
+		}
+		// What is put aside ends without success, once.
+		if (r.ok || dead[r.seq] > 0) && !r.end.IsZero() && (done[r.seq].IsZero() || r.end.Before(done[r.seq])) {
+			done[r.seq] = r.end
+		}
+	}
+	for i := 1; i < len(order); i++ {
+		start, started := begun[order[i]]
+		end, isDone := done[order[i-1]]
+		if started && (!isDone || start.Before(end)) {
+			a.fault(&a.OutOfOrder, "%s: message %d was begun before %d was done", key, order[i], order[i-1])
+		}
+	}
+}

@@ -1,0 +1,131 @@
+package audit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// at returns a moment of the made-up run, in milliseconds.
+func at(ms int) time.Time { return time.Unix(1_000, 0).Add(time.Duration(ms) * time.Millisecond) }
+
+// faultless is the evidence of a run in which two messages of chamber a and one
+// of b are processed, a copy of a's first comes, and b has a lethal one at last.
+func faultless() evidence {
+	message := func(seq uint64, key, context string) Published {
+		return Published{Sequence: seq, Key: key, Context: context}
+	}
+	lethal := message(5, "t:b", "lethal1")
+	lethal.Lethal = true
+	all := []Published{message(1, "t:a", "one"), message(2, "t:b", "one"), message(3, "t:a", "two"), message(4, "t:a", "one"), lethal}
+	e := evidence{published: slices.Clone(all[1:]), captured: all, last: 5, dead: map[uint64]int{5: 1}, deaths: map[string]time.Time{"q": at(600), "r": at(700)}}
+	e.effects = []effect{
+		{kind: "stored", at: at(20), key: "t:a", context: "one", version: 1, claim: 7},
+		{kind: "stored", at: at(25), key: "t:b", context: "one", version: 1, claim: 8},
+		{kind: "stored", at: at(120), key: "t:a", context: "two", version: 2, claim: 8},
+	}
+	done := func(record string, seq uint64, key string, from, to int) run {
+		return run{record: record, seq: seq, key: key, start: at(from), end: at(to), ok: true}
+	}
+	e.runs = []run{done("p", 1, "t:a", 10, 21), done("q", 2, "t:b", 10, 26), done("q", 3, "t:a", 110, 121), done("q", 4, "t:a", 130, 140),
+		{record: "q", seq: 5, key: "t:b", start: at(500)}, {record: "r", seq: 5, key: "t:b", start: at(650)},
+		{record: "s", seq: 5, key: "t:b", start: at(800), end: at(801)}}
+	return e
+}
+
+func TestAFaultlessRunHasNoFaults(t *testing.T) {
+	t.Parallel()
+	a := account(faultless())
+	if !a.Clean() {
+		t.Errorf("faults: %s", strings.Join(a.Faults, "; "))
+	}
+	if a.Messages != 5 || a.Stored != 4 || a.DeadLetters != 1 || a.Lethal != 1 || a.Resent != 1 || a.Unconfirmed != 1 {
+		t.Errorf("%+v", a)
+	}
+}
+
+// TestEveryFaultIsFound breaks one thing at a time, and wants the count of it,
+// and only that one, to say so.
+func TestEveryFaultIsFound(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		what  string
+		spoil func(*evidence)
+		count func(Account) int
+	}{
+		{"a sequence that nobody knows", func(e *evidence) { e.last = 6 }, func(a Account) int { return a.Unknown }},
+		{"a copy that differs from what was published", func(e *evidence) { e.captured[1].Key = "t:c"; e.captured = e.captured[:2] }, func(a Account) int { return a.Unknown }},
+		{"no result", func(e *evidence) { e.effects = e.effects[:2] }, func(a Account) int { return a.Lost }},
+		{"processed, and never to its end", func(e *evidence) { e.runs[3].ok = false }, func(a Account) int { return a.Lost }},
+		{"still in the stream", func(e *evidence) { e.left = 1 }, func(a Account) int { return a.Left }},
+		{"a result twice", func(e *evidence) { e.effects = append(e.effects, e.effects[2]) }, func(a Account) int { return a.StoredTwice }},
+		{"a result that changed", func(e *evidence) {
+			e.effects = append(e.effects, effect{kind: "changed", key: "t:a", context: "one"})
+		}, func(a Account) int { return a.StoredTwice }},
+		{"a result of nothing", func(e *evidence) {
+			e.effects = append(e.effects, effect{kind: "stored", key: "t:z", context: "one"})
+		}, func(a Account) int { return a.FromNowhere }},
+		{"a dead letter twice", func(e *evidence) { e.dead[5] = 2 }, func(a Account) int { return a.DeadTwice }},
+		{"put aside with a result", func(e *evidence) { e.dead[3] = 1 }, func(a Account) int { return a.StoredAndDead }},
+		{"put aside for nothing", func(e *evidence) { e.dead[3], e.effects = 1, e.effects[:2] }, func(a Account) int { return a.WronglyDead }},
+		{"a lethal one with a result", func(e *evidence) {
+			e.effects = append(e.effects, effect{kind: "stored", key: "t:b", context: "lethal1", version: 9})
+		}, func(a Account) int { return a.LethalStored }},
+		{"two at a time", func(e *evidence) { e.runs[2].start, e.runs[2].end = at(15), at(121) }, func(a Account) int { return a.Concurrent }},
+		{"a killed one's run still on", func(e *evidence) { e.runs[5].start = at(590) }, func(a Account) int { return a.Concurrent }},
+		{"begun too early", func(e *evidence) { e.runs[3].start, e.runs[3].end = at(100), at(105) }, func(a Account) int { return a.OutOfOrder }},
+		{"results in another order", func(e *evidence) {
+			e.effects[0], e.effects[2] = e.effects[2], e.effects[0]
+			e.effects[2].version, e.effects[2].claim = 2, 8
+		}, func(a Account) int { return a.EffectsDisorder }},
+		{"a result under an older fence", func(e *evidence) { e.effects[2].version, e.effects[2].claim = 1, 6 }, func(a Account) int { return a.FenceBack }},
+		{"a result of a zombie", func(e *evidence) {
+			e.freezes = []Freeze{{Record: "x", Claim: 8, Stopped: at(30), Resumed: at(90), Deposed: true}}
+		}, func(a Account) int { return a.ZombieEffects }},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			t.Parallel()
+			e := faultless()
+			c.spoil(&e)
+			a := account(e)
+			if c.count(a) == 0 || a.Clean() {
+				t.Errorf("not found: %+v", a)
+			}
+		})
+	}
+}
+
+// TestAZombiesTailIsNoConcurrency: a process is stopped in the middle of a
+// message, its successor processes that one, and then it goes on and ends.
+func TestAZombiesTailIsNoConcurrency(t *testing.T) {
+	t.Parallel()
+	e := faultless()
+	e.runs[2].ok, e.runs[2].end = false, at(9_500)
+	e.freezes = []Freeze{{Record: "q", Claim: 7, Stopped: at(115), Resumed: at(9_490), Deposed: true}}
+	e.runs[3] = run{record: "s", seq: 3, key: "t:a", start: at(9_000), end: at(9_495), ok: true}
+	e.runs = append(e.runs, run{record: "s", seq: 4, key: "t:a", start: at(9_600), end: at(9_610), ok: true})
+	e.effects[2].at, e.deaths["q"] = at(9_010), at(20_000)
+	e.runs[4].record, e.runs[4].end, e.runs[4].ok = "u", at(501), false
+	a := account(e)
+	if !a.Clean() || a.ZombieTails != 1 || a.ZombieTail != 10*time.Millisecond {
+		t.Errorf("%d tails, the longest %v; faults: %s", a.ZombieTails, a.ZombieTail, strings.Join(a.Faults, "; "))
+	}
+	e.freezes[0].Deposed = false
+	if a := account(e); a.Concurrent == 0 {
+		t.Error("of one that was not deposed it is none, either")
+	}
+}
+
+func TestFaultsAreToldUpToABound(t *testing.T) {
+	t.Parallel()
+	e := faultless()
+	e.last = 1000
+	if a := account(e); a.Unknown != 995 || len(a.Faults) != maxFaults {
+		t.Errorf("%d unknown, %d told", a.Unknown, len(a.Faults))
+	}
+	if s := fmt.Sprint(account(e).Faults[0]); !strings.Contains(s, "message 6") {
+		t.Errorf("the first fault is %q", s)
+	}
+}

@@ -1,0 +1,316 @@
+package audit
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	_ "modernc.org/sqlite" // the driver of the results' database
+)
+
+// Config says where the evidence is.
+type Config struct {
+	Stream  string // of the messages
+	Dead    string // stream of the dead letters
+	Results string // SQLite file of the results
+	Records string // directory of the records of processing, one file a process
+}
+
+// Published is a message that the broker acknowledged to its publisher.
+type Published struct {
+	Sequence uint64
+	Key      string
+	Context  string
+	Lethal   bool // it kills whoever handles it
+}
+
+// Freeze is a time in which a process was stopped and could do nothing.
+type Freeze struct {
+	Record           string // file of the process
+	Claim            uint64 // the revision of its name's claim when it was stopped
+	Stopped, Resumed time.Time
+	Deposed          bool // it was declared dead meanwhile
+}
+
+// Auditor collects evidence while a run goes on.
+type Auditor struct {
+	c  Config
+	js jetstream.JetStream
+	db *sql.DB
+}
+
+const (
+	captureStream  = "audit"
+	captureSubject = "audit."
+)
+
+// Begin has the broker copy what the stream takes from now on, and the database
+// note each change of a result. Nothing may have been published or stored.
+func Begin(ctx context.Context, nc *nats.Conn, c Config) (*Auditor, error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, fmt.Errorf("beginning the audit: %w", err)
+	}
+	a := &Auditor{c: c, js: js}
+	if err := a.capture(ctx); err != nil {
+		return nil, fmt.Errorf("beginning the audit of stream %s: %w", c.Stream, err)
+	}
+	if err := a.watchResults(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("beginning the audit of %s: %w", c.Results, err), a.Close())
+	}
+	return a, nil
+}
+
+// Close ends the audit.
+func (a *Auditor) Close() error {
+	if a.db == nil {
+		return nil
+	}
+	return a.db.Close()
+}
+
+func (a *Auditor) capture(ctx context.Context) error {
+	s, err := a.js.Stream(ctx, a.c.Stream)
+	if err != nil {
+		return err
+	}
+	of := s.CachedInfo().Config
+	// The copies carry the messages' IDs; a copy of a message that was taken a
+	// second time is wanted, too.
+	if _, err := a.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: captureStream, Subjects: []string{captureSubject + ">"},
+		Storage: jetstream.FileStorage, Replicas: of.Replicas, Duplicates: 100 * time.Millisecond}); err != nil {
+		return err
+	}
+	of.RePublish = &jetstream.RePublish{Source: ">", Destination: captureSubject + ">"}
+	_, err = a.js.UpdateStream(ctx, of)
+	return err
+}
+
+// Every result, as the transaction that wrote it saw it: the chamber's fence is
+// then the writer's.
+const journal = `
+CREATE TABLE IF NOT EXISTS audit_effects (
+	n       INTEGER PRIMARY KEY AUTOINCREMENT,
+	kind    TEXT NOT NULL,
+	at_ms   INTEGER NOT NULL,
+	chamber TEXT NOT NULL,
+	context TEXT NOT NULL,
+	version INTEGER NOT NULL,
+	claim   INTEGER NOT NULL
+);
+CREATE TRIGGER IF NOT EXISTS audit_stored AFTER INSERT ON ucharts BEGIN
+	INSERT INTO audit_effects (kind, at_ms, chamber, context, version, claim)
+	SELECT 'stored', CAST(unixepoch('subsec') * 1000 AS INTEGER), NEW.chamber, NEW.context,
+		coalesce((SELECT map_version FROM fences WHERE chamber = NEW.chamber), 0),
+		coalesce((SELECT claim_revision FROM fences WHERE chamber = NEW.chamber), 0);
+END;
+CREATE TRIGGER IF NOT EXISTS audit_changed AFTER UPDATE ON ucharts BEGIN
+	INSERT INTO audit_effects (kind, at_ms, chamber, context, version, claim)
+	VALUES ('changed', CAST(unixepoch('subsec') * 1000 AS INTEGER), NEW.chamber, NEW.context, 0, 0);
+END;
+CREATE TRIGGER IF NOT EXISTS audit_deleted AFTER DELETE ON ucharts BEGIN
+	INSERT INTO audit_effects (kind, at_ms, chamber, context, version, claim)
+	VALUES ('deleted', CAST(unixepoch('subsec') * 1000 AS INTEGER), OLD.chamber, OLD.context, 0, 0);
+END;`
+
+func (a *Auditor) watchResults(ctx context.Context) error {
+	dsn := url.URL{Scheme: "file", Opaque: url.PathEscape(a.c.Results), RawQuery: url.Values{"_pragma": {"busy_timeout(10000)"}}.Encode()}
+	db, err := sql.Open("sqlite", dsn.String())
+	if err != nil {
+		return err
+	}
+	a.db = db
+	_, err = db.ExecContext(ctx, journal)
+	return err
+}
+
+// Account tells what became of every message: of those that the broker copied,
+// those that it acknowledged to the publisher, and any others that were
+// processed. deaths gives, by record file, when a killed process was gone.
+func (a *Auditor) Account(ctx context.Context, published []Published, deaths map[string]time.Time, freezes []Freeze) (Account, error) {
+	e := evidence{published: published, deaths: deaths, freezes: freezes}
+	var err error
+	if e.captured, err = a.captured(ctx); err != nil {
+		return Account{}, fmt.Errorf("reading the copies of the messages: %w", err)
+	}
+	if e.dead, err = a.dead(ctx); err != nil {
+		return Account{}, fmt.Errorf("reading the dead letters: %w", err)
+	}
+	s, err := a.js.Stream(ctx, a.c.Stream)
+	if err != nil {
+		return Account{}, fmt.Errorf("reading stream %s: %w", a.c.Stream, err)
+	}
+	e.last, e.left = s.CachedInfo().State.LastSeq, s.CachedInfo().State.Msgs
+	if e.effects, err = a.effects(ctx); err != nil {
+		return Account{}, fmt.Errorf("reading the results of %s: %w", a.c.Results, err)
+	}
+	files, err := filepath.Glob(filepath.Join(a.c.Records, "*"))
+	if err != nil {
+		return Account{}, err
+	}
+	for _, f := range files {
+		runs, err := readRecord(f)
+		if err != nil {
+			return Account{}, fmt.Errorf("reading what was processed: %w", err)
+		}
+		e.runs = append(e.runs, runs...)
+	}
+	return account(e), nil
+}
+
+// readTries is how often a stream is asked again that delivers nothing, as one
+// does whose servers have just elected a leader.
+const readTries = 60
+
+// each calls f for every message of a stream, in order.
+func (a *Auditor) each(ctx context.Context, stream string, f func(jetstream.Msg) error) error {
+	s, err := a.js.Stream(ctx, stream)
+	if err != nil {
+		return err
+	}
+	last := s.CachedInfo().State.LastSeq
+	for next, tries := max(s.CachedInfo().State.FirstSeq, 1), 0; next <= last; {
+		before := next
+		err := a.some(ctx, s, &next, last, f)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case next > before:
+			tries = 0
+		case tries == readTries:
+			return fmt.Errorf("messages from %d of %d of stream %s are not delivered: %v", next, last, stream, err)
+		default:
+			tries++
+			time.Sleep(500 * time.Millisecond)
+		}
+	}
+	return nil
+}
+
+// some reads messages from next to last, and moves next on.
+func (a *Auditor) some(ctx context.Context, s jetstream.Stream, next *uint64, last uint64, f func(jetstream.Msg) error) error {
+	c, err := s.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: *next})
+	if err != nil {
+		return err
+	}
+	for *next <= last {
+		batch, err := c.Fetch(int(min(last-*next+1, 1000)), jetstream.FetchMaxWait(2*time.Second))
+		if err != nil {
+			return err
+		}
+		got := 0
+		for m := range batch.Messages() {
+			meta, err := m.Metadata()
+			if err != nil {
+				return err
+			}
+			if meta.Sequence.Stream < *next {
+				continue
+			}
+			if err := f(m); err != nil {
+				return err
+			}
+			*next = meta.Sequence.Stream + 1
+			got++
+		}
+		if got == 0 {
+			return batch.Error()
+		}
+	}
+	return nil
+}
+
+func (a *Auditor) captured(ctx context.Context) ([]Published, error) {
+	var all []Published
+	err := a.each(ctx, captureStream, func(m jetstream.Msg) error {
+		p := Published{}
+		var err error
+		if p.Sequence, err = strconv.ParseUint(m.Headers().Get("Nats-Sequence"), 10, 64); err != nil {
+			return fmt.Errorf("a copy on %s has no sequence: %w", m.Subject(), err)
+		}
+		var v struct{ Tool, Chamber, Context string }
+		if err := json.Unmarshal(m.Data(), &v); err != nil {
+			return fmt.Errorf("message %d is not JSON: %w", p.Sequence, err)
+		}
+		p.Key, p.Context = v.Tool+":"+v.Chamber, v.Context
+		all = append(all, p)
+		return nil
+	})
+	return all, err
+}
+
+// dead returns the sequences of the messages that were put aside, with how often.
+func (a *Auditor) dead(ctx context.Context) (map[uint64]int, error) {
+	all := map[uint64]int{}
+	err := a.each(ctx, a.c.Dead, func(m jetstream.Msg) error {
+		of, ok := strings.CutPrefix(m.Headers().Get(nats.MsgIdHdr), "dead-")
+		seq, err := strconv.ParseUint(of, 10, 64)
+		if !ok || err != nil {
+			return fmt.Errorf("a dead letter on %s does not name its message", m.Subject())
+		}
+		all[seq]++
+		return nil
+	})
+	return all, err
+}
+
+func (a *Auditor) effects(ctx context.Context) (effects []effect, err error) {
+	rows, err := a.db.QueryContext(ctx, `SELECT kind, at_ms, chamber, context, version, claim FROM audit_effects ORDER BY n`)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var e effect
+		var ms int64
+		if err := rows.Scan(&e.kind, &ms, &e.key, &e.context, &e.version, &e.claim); err != nil {
+			return nil, err
+		}
+		e.at = time.UnixMilli(ms)
+		effects = append(effects, e)
+	}
+	return effects, rows.Err()
+}
+
+// readRecord reads the record of one process: a line when a message's processing
+// begins, and one when it ends. What is cut off by a kill is left out.
+func readRecord(path string) (runs []run, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	open := map[uint64]int{}
+	for s := bufio.NewScanner(f); s.Scan(); {
+		w := strings.Fields(s.Text())
+		if len(w) < 7 {
+			continue
+		}
+		ns, err1 := strconv.ParseInt(w[1], 10, 64)
+		seq, err2 := strconv.ParseUint(w[3], 10, 64)
+		if err1 != nil || err2 != nil {
+			continue
+		}
+		switch i, begun := open[seq]; {
+		case w[0] == "s":
+			open[seq] = len(runs)
+			runs = append(runs, run{record: path, seq: seq, key: w[4], start: time.Unix(0, ns)})
+		case w[0] == "e" && begun:
+			runs[i].end, runs[i].ok = time.Unix(0, ns), w[6] == "true"
+			delete(open, seq)
+		}
+	}
+	return runs, nil
+}
