@@ -116,6 +116,13 @@ type Config struct {
 	// Weights returns the weight of each key, "tool001:chamber1" -> 120; keys
 	// it does not name weigh nothing. Default: every slot weighs the same.
 	Weights func(ctx context.Context) (map[string]uint64, error)
+	// WeightsInterval is how often the leader asks for the weights; default 1
+	// minute.
+	WeightsInterval time.Duration
+	// TuneAbove is from what worst load over the mean slots move for no other
+	// reason than changed weights, in two readings of them in a row: more than
+	// 1.05, default 1.15; +Inf means never.
+	TuneAbove float64
 
 	// Logger gets warnings; default none. Events go to an Observer.
 	Logger *slog.Logger
@@ -159,6 +166,8 @@ func (c Config) resolve() Config {
 	defaulted(&c.LeaveTimeout, 25*time.Second)
 	defaulted(&c.RetryDelay, 100*time.Millisecond)
 	defaulted(&c.AckWait, 30*time.Second)
+	defaulted(&c.WeightsInterval, time.Minute)
+	defaulted(&c.TuneAbove, 1.15)
 	if c.Strategy == nil {
 		c.Strategy = plan.Sticky()
 	}
@@ -219,6 +228,10 @@ func (c Config) validate() (layout, error) {
 	positive("LeaveTimeout", c.LeaveTimeout)
 	positive("RetryDelay", c.RetryDelay)
 	positive("MaxAge", c.MaxAge)
+	positive("WeightsInterval", c.WeightsInterval)
+	if !(c.TuneAbove > 1.05) {
+		fault("TuneAbove is %v: give more than 1.05, which is how even plans are, or +Inf", c.TuneAbove)
+	}
 	if c.HandlerTimeout < 0 {
 		fault("HandlerTimeout is %v: give 0 for none, or a positive duration", c.HandlerTimeout)
 	}

@@ -23,9 +23,6 @@ import (
 // costs every worker the reading of a map.
 const settleDelay = 200 * time.Millisecond
 
-// weightsEvery is how often the leader asks for the keys' weights again.
-const weightsEvery = time.Minute
-
 const (
 	reasonCrash       = "crash"
 	reasonUnreachable = "connection gone"
@@ -351,7 +348,7 @@ func (m *machine) stepDown() {
 		return
 	}
 	*l = leadership{leader: l.leader, leaderRev: l.leaderRev, void: l.void, seenAt: m.now, quietUntil: l.quietUntil}
-	m.weight.told = false // another leader may tell others
+	m.weight.told, m.weight.uneven = false, 0 // another leader may tell others
 	m.do(watchLeasesEffect{})
 }
 
@@ -735,6 +732,9 @@ func (m *machine) review() {
 		m.relayout()
 	case m.pinsDue():
 		m.replan(reasonPins, func(p *peerView) bool { return !m.joiner(p) })
+	case m.tuneDue(joiners, leaving):
+		m.weight.uneven = 0
+		m.replan(reasonWeights, func(p *peerView) bool { return !m.joiner(p) })
 	default:
 		m.prune()
 	}
@@ -851,8 +851,12 @@ func (m *machine) replan(reason string, include func(*peerView) bool) {
 	job.frozen = owners(&job.problem, m.cur, job.workers)
 	m.pin(job)
 	l.planning = true
-	m.emit(Event{Kind: EventTopology, Before: m.workersInMap(), After: m.staying()})
-	m.emit(Event{Kind: EventRebalance, Reason: reason})
+	if reason == reasonWeights {
+		job.problem.Budget, job.problem.TuneOnly = m.tuneBudget(), true
+	} else {
+		m.emit(Event{Kind: EventTopology, Before: m.workersInMap(), After: m.staying()})
+		m.emit(Event{Kind: EventRebalance, Reason: reason})
+	}
 	m.do(planEffect{job})
 }
 
@@ -897,6 +901,13 @@ func (m *machine) planned(in plannedInput) {
 	if job.base != m.curRev || l.writing != nil || m.mapHidden() {
 		m.review() // the map has moved on; what was due still is
 		return
+	}
+	if job.reason == reasonWeights {
+		if !worthIt(job) {
+			m.review() // what came up meanwhile
+			return
+		}
+		m.emit(Event{Kind: EventRebalance, Reason: job.reason})
 	}
 	// What was drafted meanwhile rests on the map before this plan, and would
 	// undo it. It is reported again, and entered in the new map.
@@ -1259,6 +1270,8 @@ type weights struct {
 	due    time.Time // zero: never asked for
 	busy   bool
 	known  bool // as well as they can be
+	// uneven counts the readings in a row by which the loads are.
+	uneven int
 }
 
 // of returns the weight of each of n slots; nil: all weigh the same.
@@ -1301,7 +1314,7 @@ func (m *machine) refreshWeights() {
 func (m *machine) weights(in weightsInput) {
 	w := &m.weight
 	w.busy = false
-	w.due = m.now.Add(weightsEvery)
+	w.due = m.now.Add(m.cfg.WeightsInterval)
 	if in.err != nil {
 		m.cfg.Logger.Warn("The keys' weights can't be had; planning goes on with those known before, or with equal ones.", "err", in.err)
 		w.due = m.now.Add(5 * time.Second)
@@ -1309,6 +1322,7 @@ func (m *machine) weights(in weightsInput) {
 		w.told = w.told && slices.Equal(w.finest, in.finest) && slices.Equal(w.keys, in.keys)
 		w.finest, w.keys = in.finest, in.keys
 		m.shareLoad()
+		m.readBalance()
 	}
 	w.known = true
 	m.review()

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -124,6 +125,17 @@ func (p *scriptPlayer) command(words []string) {
 		p.stopped().goOn()
 	case "steal": // the lease, as a leader does that takes the worker for dead
 		s.srv.apply(p.worker(arg), kvEffect{op: opDelete, bucket: s.cfg.bucketLeases(), key: arg, rev: p.worker(arg).m.leaseRev})
+	case "weigh": // each slot; before the first start, or anew
+		s.weights = nil
+		for _, w := range words[1:] {
+			n, err := strconv.ParseUint(w, 10, 64)
+			if err != nil {
+				p.t.Fatal(err)
+			}
+			s.weights = append(s.weights, n)
+		}
+		s.cfg.Weights = func(context.Context) (map[string]uint64, error) { return nil, nil }
+		s.cfg.WeightsInterval = 10 * time.Second
 	case "pin": // "0=sim-2" each; without any, all pins are removed
 		var pins []Pin
 		for _, w := range words[1:] {

@@ -234,12 +234,7 @@ func (m *machine) pinsDue() bool {
 	if m.cur == nil || m.cur.Pins == m.pins.rev || !m.cur.Settled() || m.stayingInMap() == 0 {
 		return false
 	}
-	for _, w := range m.cur.Workers {
-		if p := m.lead.peers[w.ID]; p == nil || p.Member != w {
-			return false
-		}
-	}
-	return true
+	return m.allThere()
 }
 
 // pin enters the pins in a planning. A slot does not go to a worker that is only

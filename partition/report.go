@@ -84,7 +84,8 @@ type PinReport struct {
 const StateGone State = "GONE"
 
 // State is what the group as a whole is doing: INIT before the first map,
-// ELECTION while nobody leads, EMERGENCY while slots are taken from the dead or
+// ELECTION while nobody leads, DEGRADED while the leader can't be sure of its
+// lease, EMERGENCY while slots are taken from the dead or
 // wait for that, REBALANCING while slots change hands, SCALING while newcomers
 // wait to be planned for, and STABLE otherwise.
 func (v *View) State() State {
@@ -94,13 +95,16 @@ func (v *View) State() State {
 	case v.Leader == "":
 		return StateElection
 	}
-	var gone, new bool
+	var gone, new, unsure bool
 	counts := v.Map.Counts()
 	for _, w := range v.Workers() {
 		gone = gone || w.State == StateGone && !w.Restarting && counts[w.ID] > 0
+		unsure = unsure || w.Leading && w.State == StateDegraded
 		new = new || w.New && !w.Leaving && !w.Draining
 	}
 	switch {
+	case unsure:
+		return StateDegraded
 	case gone, len(v.Map.Taking) > 0:
 		return StateEmergency
 	case len(v.Map.Moves) > 0:

@@ -67,6 +67,7 @@ func TestStateOfTheGroupIsThatOfWhatIsMostUrgent(t *testing.T) {
 	}{
 		{"an owner is dead", func(*View) {}, StateEmergency},
 		{"nobody leads", func(v *View) { v.Leader = "" }, StateElection},
+		{"the leader is not sure of its lease", func(v *View) { v.Members[0].State = StateDegraded }, StateDegraded},
 		{"there is no map", func(v *View) { v.Map = nil }, StateInit},
 		{"an owner restarts", func(v *View) { v.Map.Restarting = map[int]bool{2: true} }, StateRebalancing},
 		{"a newcomer waits", func(v *View) { v.Map.Restarting, v.Map.Moves = map[int]bool{2: true}, nil }, StateScaling},

@@ -17,6 +17,7 @@ type simBreakage struct {
 	ackFirst   bool // messages are acknowledged before they are processed
 	blindNames bool // names and leases are created whoever has them
 	claimless  bool // fences are shown without their claim
+	unweighed  bool // no weights, which play no part in most rules
 	deafUnpin  bool // what comes for a slot that is not held is dropped
 }
 
@@ -47,27 +48,31 @@ func TestSimulationCatchesBrokenVariants(t *testing.T) {
 		broken simBreakage
 		by     []string
 		from   uint64 // the seed to begin with, where it is rare
+
+		weighed bool // it is about weights
 	}{
-		{"a lease is renewed whoever has it", simBreakage{blindLease: true}, []string{"one-owner", "fenced-alive"}, 1},
-		{"the map is not rewritten after an election", simBreakage{onInput: pretendEpoch}, []string{"deposed"}, 270},
-		{"the new owner does not wait for the take-over", simBreakage{onInput: pretendTaken}, []string{"reset-before-hold"}, 1},
-		{"a lease is trusted beyond its time", simBreakage{onInput: trustLonger}, []string{"one-owner", "fenced-alive"}, 3},
-		{"a slot is released while its handler works", simBreakage{onEffect: releaseAtOnce}, []string{"one-owner", "one-handler"}, 1},
-		{"a release counts for any move", simBreakage{onInput: anyRelease, faults: lateMessages}, []string{"one-owner", "one-handler"}, 1230},
-		{"a grant counts for any take-over", simBreakage{onInput: anyGrant}, []string{"reset-before-hold", "one-owner"}, 1},
-		{"a fence is the claim alone", simBreakage{onEffect: fenceWithoutVersion}, []string{"fence-grows"}, 1},
-		{"a fence is the version alone", simBreakage{claimless: true}, []string{"fence-unique"}, 1},
-		{"a name is taken from its holder", simBreakage{blindNames: true}, []string{"one-owner", "alive-succeeded", "reset-before-hold", "fenced-alive"}, 1},
-		{"a successor does not wait for the take-over", simBreakage{onInput: pretendSuccession}, []string{"reset-before-hold"}, 1},
-		{"a renewal begun before a disconnect brings trust back", simBreakage{onInput: forgetLapse, faults: backSoon}, []string{"fenced-alive", "one-owner"}, 525},
-		{"what comes for a released slot is not sent back", simBreakage{deafUnpin: true}, []string{"liveness"}, 1045},
-		{"a short disconnect is not noticed", simBreakage{lateStatus: true, faults: backSoon}, []string{"one-owner", "fenced-alive"}, 1},
-		{"a worker that yields is planned for as any other", simBreakage{onEffect: yieldersToo}, []string{"yields"}, 1},
-		{"a leader knows only the pins of the time before its office", simBreakage{onInput: forgetPins}, []string{"pins"}, 1},
-		{"a message is acknowledged before it is processed", simBreakage{ackFirst: true}, []string{"lost"}, 1},
+		{"a lease is renewed whoever has it", simBreakage{blindLease: true}, []string{"one-owner", "fenced-alive"}, 1, false},
+		{"the map is not rewritten after an election", simBreakage{onInput: pretendEpoch}, []string{"deposed"}, 270, false},
+		{"the new owner does not wait for the take-over", simBreakage{onInput: pretendTaken}, []string{"reset-before-hold"}, 1, false},
+		{"a lease is trusted beyond its time", simBreakage{onInput: trustLonger}, []string{"one-owner", "fenced-alive"}, 3, false},
+		{"a slot is released while its handler works", simBreakage{onEffect: releaseAtOnce}, []string{"one-owner", "one-handler"}, 1, false},
+		{"a release counts for any move", simBreakage{onInput: anyRelease, faults: lateMessages}, []string{"one-owner", "one-handler"}, 1230, false},
+		{"a grant counts for any take-over", simBreakage{onInput: anyGrant}, []string{"reset-before-hold", "one-owner"}, 1, false},
+		{"a fence is the claim alone", simBreakage{onEffect: fenceWithoutVersion}, []string{"fence-grows"}, 1, false},
+		{"a fence is the version alone", simBreakage{claimless: true}, []string{"fence-unique"}, 1, false},
+		{"a name is taken from its holder", simBreakage{blindNames: true}, []string{"one-owner", "alive-succeeded", "reset-before-hold", "fenced-alive"}, 1, false},
+		{"a successor does not wait for the take-over", simBreakage{onInput: pretendSuccession}, []string{"reset-before-hold"}, 1, false},
+		{"a renewal begun before a disconnect brings trust back", simBreakage{onInput: forgetLapse, faults: backSoon}, []string{"fenced-alive", "one-owner"}, 525, false},
+		{"what comes for a released slot is not sent back", simBreakage{deafUnpin: true}, []string{"liveness"}, 1045, false},
+		{"a short disconnect is not noticed", simBreakage{lateStatus: true, faults: backSoon}, []string{"one-owner", "fenced-alive"}, 1, false},
+		{"a worker that yields is planned for as any other", simBreakage{onEffect: yieldersToo}, []string{"yields"}, 1, false},
+		{"a leader knows only the pins of the time before its office", simBreakage{onInput: forgetPins}, []string{"pins"}, 1, false},
+		{"a plan because of weights has no budget", simBreakage{onEffect: spendFreely}, []string{"tuning"}, 1, true},
+		{"a message is acknowledged before it is processed", simBreakage{ackFirst: true}, []string{"lost"}, 1, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
+			tt.broken.unweighed = !tt.weighed
 			for seed := tt.from; seed < tt.from+3000; seed++ {
 				s := newSim(seed, false)
 				s.broken = tt.broken
@@ -124,6 +129,14 @@ func forgetPins(w *simWorker, in input) input {
 		return nil
 	}
 	return in
+}
+
+// spendFreely lets a plan that is made because of weights move what it likes.
+func spendFreely(_ *simWorker, e effect) effect {
+	if p, ok := e.(planEffect); ok && p.job.reason == reasonWeights {
+		p.job.problem.Budget, p.job.problem.TuneOnly = -1, false
+	}
+	return e
 }
 
 func trustLonger(w *simWorker, in input) input {

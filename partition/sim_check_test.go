@@ -25,6 +25,7 @@ type simChecker struct {
 	dups    int
 	working []*simHandler // by slot
 	redone  int           // plans
+	tuned   int           // of them, for weights alone
 	relaid  int           // changes of the number of slots
 }
 
@@ -259,10 +260,15 @@ func (c *simChecker) movement(w *simWorker, a *Assignment) {
 			mustNot++
 		}
 	}
+	if w.lastPlan.reason == reasonWeights {
+		c.tuned++
+	}
 	switch {
+	case w.lastPlan.reason == reasonWeights && c.s.pins == nil && moved > w.m.tuneBudget():
+		c.fail("tuning", "version %d moves %d slots for their weights alone, at most %d may", a.Version, moved, w.m.tuneBudget())
 	case moved != a.Moved:
 		c.fail("movement", "version %d moves %d slots and says %d", a.Version, moved, a.Moved)
-	case w.lastPlan.reason == reasonCrash && mustNot > 0 && c.s.pins == nil && c.balanced(live):
+	case w.lastPlan.reason == reasonCrash && mustNot > 0 && c.s.pins == nil && c.s.weights == nil && c.balanced(live):
 		c.fail("movement", "version %d, after a crash, moves %d slots of the living", a.Version, mustNot)
 	}
 }

@@ -58,10 +58,11 @@ type sim struct {
 	check   *simChecker
 	quiet   bool // faults have stopped
 	pins    map[int]Pin
-	desired int  // workers that there should be; 0: nobody says
-	fine    int  // the most slots that the run may have
-	wanted  int  // slots that were asked for last; 0: nobody asked
-	struck  bool // a fault came in the middle of a change of that
+	weights []uint64 // of the slots of the finest division; nil: all weigh the same
+	desired int      // workers that there should be; 0: nobody says
+	fine    int      // the most slots that the run may have
+	wanted  int      // slots that were asked for last; 0: nobody asked
+	struck  bool     // a fault came in the middle of a change of that
 	observe func(*simWorker, Event)
 
 	tracing bool

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -28,6 +29,28 @@ func (s *sim) operatePins(end time.Duration) {
 		s.after(time.Duration(rng.Int64N(int64(8*time.Second))), again)
 	}
 	s.after(time.Duration(rng.Int64N(int64(6*time.Second))), again)
+}
+
+// swingWeights gives the slots weights, in some runs, that change now and then
+// until end. It is called before any worker starts.
+func (s *sim) swingWeights(end time.Duration) {
+	rng := rand.New(rand.NewPCG(s.seed, 0x3e1))
+	if rng.Float64() < 0.7 {
+		return
+	}
+	s.cfg.Weights = func(context.Context) (map[string]uint64, error) { return nil, nil } // the simulator answers in its place
+	s.cfg.WeightsInterval = time.Second
+	var swing func()
+	swing = func() {
+		s.weights = make([]uint64, s.fine)
+		for i := range s.weights {
+			s.weights[i] = 1 + rng.Uint64N(8)
+		}
+		if s.now < end {
+			s.after(time.Duration(rng.Int64N(int64(6*time.Second))), swing)
+		}
+	}
+	swing()
 }
 
 // setPins writes the pins, as AddPins and RemovePins do.

@@ -254,6 +254,9 @@ func (s *sim) simulate() *simViolation {
 	}
 	stormy := s.between(8*time.Second, 30*time.Second)
 	s.relayout(stormy)
+	if !s.broken.unweighed {
+		s.swingWeights(stormy)
+	}
 	if s.desired > 0 {
 		s.expect(s.desired)
 	}
@@ -301,7 +304,7 @@ func TestSimulation(t *testing.T) {
 		}
 		return
 	}
-	var steps, messages, plans, layouts, failed int
+	var steps, messages, plans, tuned, layouts, failed int
 	for seed := *simFirst; seed < *simFirst+uint64(*simSeeds); seed++ {
 		s := newSim(seed, false)
 		if v := s.simulate(); v != nil {
@@ -313,7 +316,8 @@ func TestSimulation(t *testing.T) {
 		steps += s.steps
 		messages += s.check.total
 		plans += s.check.redone
+		tuned += s.check.tuned
 		layouts += s.check.relaid
 	}
-	t.Logf("%d seeds: %d events, %d messages, %d plans, %d of them of another number of slots", *simSeeds, steps, messages, plans+layouts, layouts)
+	t.Logf("%d seeds: %d events, %d messages, %d plans, %d of them of another number of slots, %d for weights alone", *simSeeds, steps, messages, plans+layouts, layouts, tuned)
 }

@@ -283,6 +283,13 @@ func (w *simWorker) execute(e effect) {
 			s.observe(w, e.event)
 		}
 	case weightsEffect:
+		w.later(s.between(0, 50*time.Millisecond), func() {
+			in := weightsInput{finest: slices.Clone(s.weights), keys: make([]uint64, len(s.weights))}
+			if !s.quiet && s.chance(0.1) {
+				in = weightsInput{err: errNoReply}
+			}
+			w.step(in)
+		})
 	}
 }
 

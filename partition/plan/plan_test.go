@@ -473,6 +473,21 @@ func TestCapacityIsProportional(t *testing.T) {
 	}
 }
 
+func TestMeasureTellsWorstAndExcess(t *testing.T) {
+	t.Parallel()
+	p := plan.Problem{Slots: 4, Weights: []uint64{6, 2, 1, 1}, Workers: defenders(2)}
+	got, err := plan.Measure(p, []int32{0, 0, 1, plan.None})
+	if want := (plan.Evenness{WorstOverMean: 8 / 4.5, Excess: 3}); err != nil || got != want {
+		t.Errorf("%+v, %v; want %+v", got, err, want)
+	}
+	if _, err := plan.Measure(p, []int32{0}); err == nil {
+		t.Error("owners of another problem are measured")
+	}
+	if got, err := plan.Measure(plan.Problem{Slots: 1}, []int32{plan.Gone}); err != nil || got != (plan.Evenness{}) {
+		t.Errorf("nobody: %+v, %v", got, err)
+	}
+}
+
 func TestRemaindersGoRoundTheZones(t *testing.T) {
 	t.Parallel()
 	ws := defenders(9)

@@ -63,6 +63,10 @@ type Problem struct {
 	// later plan tunes. It has no effect on slots of equal weight, which need
 	// no tuning.
 	Budget int
+	// TuneOnly says that nothing but the weights has changed: no worker counts
+	// as a newcomer, and every move that nothing forces counts against Budget.
+	// Without it Budget does not limit what workers get that lack load.
+	TuneOnly bool
 }
 
 // FieldError is one fault of a [Problem].

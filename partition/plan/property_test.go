@@ -79,6 +79,7 @@ func TestProperties(t *testing.T) {
 			countsAreSettledExactly(t, p)
 		} else {
 			tuningIsInBudget(t, p)
+			tuningAloneIsInBudget(t, p)
 		}
 		if t.Failed() {
 			t.Fatalf("case %d: %+v", i, p)
@@ -155,6 +156,34 @@ func tuningIsInBudget(t *testing.T, p plan.Problem) {
 		if m.Reason <= plan.OwnerDraining && m.From >= 0 && !p.Workers[m.From].Draining {
 			t.Errorf("slot %d moves from a live worker because: %s", m.Slot, m.Reason)
 		}
+	}
+}
+
+// tuningAloneIsInBudget: when nothing but weights has changed, every move that
+// nothing forces is within the budget, and loads only get more even.
+func tuningAloneIsInBudget(t *testing.T, p plan.Problem) {
+	t.Helper()
+	p.TuneOnly = true
+	pl := must(t, plan.Sticky(), p)
+	chosen := 0
+	for _, m := range pl.Moves {
+		if m.Reason > plan.Pinned {
+			chosen++
+		}
+	}
+	if p.Budget >= 0 && chosen > p.Budget {
+		t.Errorf("%d moves of choice, the budget is %d: %+v", chosen, p.Budget, pl.Moves)
+	}
+	after, err := plan.Measure(p, pl.Owners)
+	if err != nil {
+		t.Error(err)
+	}
+	if after.WorstOverMean != pl.Stats.WorstOverMean && slices.ContainsFunc(p.Workers, func(w plan.Worker) bool { return !w.Draining }) {
+		t.Errorf("measured are %v, the plan says %v", after.WorstOverMean, pl.Stats.WorstOverMean)
+	}
+	before, err := plan.Measure(p, p.Owners)
+	if err == nil && len(pl.Moves) == chosen && chosen > 0 && after.WorstOverMean > before.WorstOverMean {
+		t.Errorf("worst over mean from %v to %v by tuning", before.WorstOverMean, after.WorstOverMean)
 	}
 }
 

@@ -28,7 +28,7 @@ func (sticky) Plan(p Problem) (Plan, error) {
 	switch {
 	case len(f.takers) == 0:
 		return f.finish(f.stranded()), nil
-	case f.alike():
+	case f.alike() && (!p.TuneOnly || p.Weights == nil):
 		return f.finish(f.byCount()), nil
 	}
 	return f.byWeight(), nil

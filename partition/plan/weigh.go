@@ -12,7 +12,7 @@ func (f *frame) byWeight() Plan {
 	b.placeOrphans()
 	for range maxRounds {
 		b.share()
-		feeding := b.feed()
+		feeding := !f.p.TuneOnly && b.feed()
 		b.required = max(b.required, b.moved)
 		if trading := b.trade(onlyFree); !feeding && !trading {
 			break
