@@ -145,8 +145,12 @@ func New(c Config) (*Defender, error) {
 // readTries is how often a T-chart is read before its message fails.
 const readTries = 3
 
-// returnTimeout bounds the write that takes back an attempt.
-const returnTimeout = 2 * time.Second
+// returnTimeout bounds a write that takes back an attempt, returnFor the time for
+// which that is tried again.
+const (
+	returnTimeout = 2 * time.Second
+	returnFor     = 2 * time.Minute
+)
 
 // Handle processes one message. It implements partition.Handler.
 func (d *Defender) Handle(ctx context.Context, m partition.Message) error {
@@ -176,12 +180,27 @@ func (d *Defender) Handle(ctx context.Context, m partition.Message) error {
 
 // returnAttempt takes back an attempt that was interrupted from outside: it says
 // nothing against the context, which must not end as a dead letter for it.
+// A store that can't take it now, on the very machine whose overload interrupted
+// the attempt, is tried again while others go on with the context.
 func (d *Defender) returnAttempt(ctx context.Context, ref ContextRef) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), returnTimeout)
-	defer cancel()
-	if err := d.c.Store.ReturnAttempt(ctx, ref.Chamber, ref.ID); err != nil {
-		d.log().Warn("An interrupted attempt stays counted.", "context", ref.TChart().String(), "err", err)
+	ctx = context.WithoutCancel(ctx)
+	try := func() error {
+		ctx, cancel := context.WithTimeout(ctx, returnTimeout)
+		defer cancel()
+		return d.c.Store.ReturnAttempt(ctx, ref.Chamber, ref.ID)
 	}
+	err := try()
+	if err == nil {
+		return
+	}
+	go func() {
+		for end := time.Now().Add(returnFor); err != nil && time.Now().Before(end); err = try() {
+			time.Sleep(returnTimeout / 4)
+		}
+		if err != nil {
+			d.log().Warn("An interrupted attempt stays counted.", "context", ref.TChart().String(), "err", err)
+		}
+	}()
 }
 
 func hitOrMiss(hit bool) string {
@@ -204,14 +223,15 @@ func (d *Defender) process(ctx context.Context, m partition.Message) (Processed,
 		return Processed{Context: ref, Verdict: uchart.Verdict{State: uchart.Maintenance}}, d.maintain(ctx, m, ref)
 	}
 	fence := Fence{MapVersion: m.Fence.Version, ClaimRevision: m.Fence.Claim}
+	begunOn := Processed{Context: ref}
 	tries, err := d.c.Store.Attempt(ctx, ref.Chamber, ref.ID, time.Now().Add(7*24*time.Hour))
 	if err != nil {
-		return Processed{}, err
+		// It may have been counted. Where it was not, a context gets one try more.
+		return begunOn, err
 	}
 	if tries > d.c.MaxAttempts {
 		return Processed{}, d.bury(ctx, m, fmt.Errorf("%d attempts failed or killed their defender", tries-1))
 	}
-	begunOn := Processed{Context: ref}
 	history, err := d.cache.history(ctx, ref, fence)
 	if err != nil {
 		return begunOn, d.fenced(ref.Chamber, fmt.Errorf("reading the history of %s: %w", ref.Chamber, err))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -297,6 +298,44 @@ func TestAnAttemptInterruptedFromOutsideIsNotCounted(t *testing.T) {
 	}
 	if err := s.defender(nil).Handle(t.Context(), m); err != nil {
 		t.Errorf("after five interruptions: %v", err)
+	}
+	if n := len(s.dead(defender.DeadStream)); n != 0 {
+		t.Errorf("%d dead letters, want none", n)
+	}
+}
+
+// reluctant is a store that can't take attempts back for a while.
+type reluctant struct {
+	defender.Store
+	refusals atomic.Int64
+}
+
+func (r *reluctant) ReturnAttempt(ctx context.Context, chamber defender.Chamber, id string) error {
+	if r.refusals.Add(-1) >= 0 {
+		return errors.New("busy")
+	}
+	return r.Store.ReturnAttempt(ctx, chamber, id)
+}
+
+func TestInterruptedAttemptsAreTakenBackWhenTheStoreCan(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	store := &reluctant{Store: s.store}
+	store.refusals.Store(3)
+	d := s.defender(func(c *defender.Config) { c.Work, c.Store = time.Minute, store })
+	m := s.context("interrupted", new(trace.Generator).Wafer(0), now, first)
+	for range 3 {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		if err := d.Handle(ctx, m); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("an interrupted attempt gave %v", err)
+		}
+		cancel()
+	}
+	for end := time.Now().Add(time.Minute); store.refusals.Load() > -3 && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err := s.defender(nil).Handle(t.Context(), m); err != nil {
+		t.Errorf("after three interruptions: %v", err)
 	}
 	if n := len(s.dead(defender.DeadStream)); n != 0 {
 		t.Errorf("%d dead letters, want none", n)

@@ -18,7 +18,6 @@ type hostile struct {
 	*group
 	js      jetstream.JetStream
 	workers []*runningWorker
-	refused int // events of refusals that are known
 }
 
 func (h *hostile) bucket(name string) jetstream.KeyValue {

@@ -95,12 +95,12 @@ func (v *View) State() State {
 	case v.Leader == "":
 		return StateElection
 	}
-	var gone, new, unsure bool
+	var gone, newcomers, unsure bool
 	counts := v.Map.Counts()
 	for _, w := range v.Workers() {
 		gone = gone || w.State == StateGone && !w.Restarting && counts[w.ID] > 0
 		unsure = unsure || w.Leading && w.State == StateDegraded
-		new = new || w.New && !w.Leaving && !w.Draining
+		newcomers = newcomers || w.New && !w.Leaving && !w.Draining
 	}
 	switch {
 	case unsure:
@@ -109,7 +109,7 @@ func (v *View) State() State {
 		return StateEmergency
 	case len(v.Map.Moves) > 0:
 		return StateRebalancing
-	case new:
+	case newcomers:
 		return StateScaling
 	}
 	return StateStable

@@ -113,7 +113,7 @@ func (r *chaosRun) run(ctx context.Context) error {
 	for i := range r.chambers {
 		r.traffic.publish(i, false)
 	}
-	if err := r.drain(ctx, 3*time.Minute); err != nil {
+	if err := r.drain(ctx); err != nil {
 		return err
 	}
 	return r.judge(ctx, faults)

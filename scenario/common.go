@@ -62,7 +62,7 @@ func (s *session) finish(ctx context.Context) ([]run, error) {
 	for i := range s.chambers {
 		s.traffic.publish(i, false)
 	}
-	if err := s.drain(ctx, 3*time.Minute); err != nil {
+	if err := s.drain(ctx); err != nil {
 		return nil, err
 	}
 	runs, err := s.runs()

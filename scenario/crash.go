@@ -32,7 +32,7 @@ func crash(ctx context.Context, s *session) error {
 		}
 		kills = append(kills, k)
 	}
-	if err := s.drain(ctx, 3*time.Minute); err != nil {
+	if err := s.drain(ctx); err != nil {
 		return err
 	}
 	return s.judgeCrash(kills)

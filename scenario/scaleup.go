@@ -85,7 +85,7 @@ func scaleUp(ctx context.Context, s *session) error {
 	for i := range s.chambers {
 		s.traffic.publish(i, false)
 	}
-	if err := s.drain(ctx, 3*time.Minute); err != nil {
+	if err := s.drain(ctx); err != nil {
 		return err
 	}
 	return s.judgeScaleUp(step)

@@ -335,7 +335,8 @@ func (s *session) progress(ctx context.Context) {
 }
 
 // drain waits until everything that was published is processed.
-func (s *session) drain(ctx context.Context, within time.Duration) error {
+func (s *session) drain(ctx context.Context) error {
+	const within = 3 * time.Minute
 	s.traffic.rate.Store(0)
 	if err := s.wait(ctx, within, "everything queued published", func() bool { return s.traffic.waiting.Load() == 0 }); err != nil {
 		return err

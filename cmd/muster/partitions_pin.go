@@ -65,7 +65,7 @@ func (p *partitionsCommand) pinFaults(args []string, remove, list bool) error {
 	if !remove && !list && len(args) == 2 {
 		number, ok := strings.CutPrefix(args[1], p.group+"-")
 		if _, err := strconv.ParseUint(number, 10, 31); !ok || err != nil {
-			errs = append(errs, fmt.Errorf("%q is no worker of group %s: their names are %s-0, %s-1, ...", args[1], p.group, p.group, p.group))
+			errs = append(errs, fmt.Errorf("%q is no worker of group %s: their names are %s-0, %s-1 and so on", args[1], p.group, p.group, p.group))
 		}
 	}
 	for i, a := range args {

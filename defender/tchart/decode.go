@@ -21,7 +21,7 @@ var (
 	// ErrVersion says that a blob has a version that this package doesn't read.
 	ErrVersion = errors.New("unknown T-chart version")
 	// ErrTooLarge says that a blob claims a larger trace than its decoder takes.
-	ErrTooLarge = errors.New("T-chart is too large")
+	ErrTooLarge = errors.New("too large a T-chart")
 )
 
 // Decode returns the trace of a blob; see [Decoder.Decode].

@@ -268,7 +268,7 @@ func (p Policy) frozen(v *Verdict, b *Baseline, fresh bool, history []Point, cha
 	}
 	if ewmas+cusums > 0 || p.Frozen.Rules.Rules != 0 {
 		w := watch{policy: p.Frozen, ewma: budget / float64(max(ewmas, 1)), cusum: budget / float64(max(cusums, 1)), clip: max(v.ScoreLimit, 3)}
-		w.run(v, b, tracks, since(history, b), chart)
+		w.run(v, b, tracks, since(history, b))
 	}
 }
 

@@ -42,7 +42,7 @@ type watch struct {
 	clip        float64 // sigmas that a value counts for at most
 }
 
-func (w *watch) run(v *Verdict, b *Baseline, tracks []track, points []Point, chart *Chart) {
+func (w *watch) run(v *Verdict, b *Baseline, tracks []track, points []Point) {
 	layouts := make([]layout, len(points))
 	model := &Chart{SVIDs: b.SVIDs, Steps: b.Steps}
 	for i, point := range points {
