@@ -28,6 +28,7 @@ type tally struct {
 	out      io.Writer
 	packages map[string]*suite
 	builds   map[string]*strings.Builder // output, by what was built
+	ends     []string                    // go test's line about each package
 }
 
 func newTally(out io.Writer) *tally {
@@ -119,6 +120,14 @@ func (t *tally) addTest(x *test, e event) {
 // ended.
 func (t *tally) end(s *suite) {
 	text := s.output.String()
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "ok ") || strings.HasPrefix(line, "? ") || strings.HasPrefix(line, "FAIL\t") || strings.Contains(line, "[no test files]") {
+			t.ends = append(t.ends, line)
+			if s.result != "fail" {
+				t.show(line)
+			}
+		}
+	}
 	if s.result == "fail" {
 		for _, name := range slices.Sorted(maps.Keys(s.tests)) {
 			if x := s.tests[name]; x.result == "" {
@@ -127,12 +136,6 @@ func (t *tally) end(s *suite) {
 			}
 		}
 		t.show(text)
-		return
-	}
-	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, "ok ") || strings.HasPrefix(line, "? ") || strings.Contains(line, "[no test files]") {
-			t.show(line)
-		}
 	}
 }
 
@@ -212,7 +215,7 @@ func (s *suite) counts(name string) bool {
 	return true
 }
 
-// report writes the table and returns nil if everything ran and passed.
+// report writes the table and, once more, go test's line about each package. It returns nil if everything ran and passed.
 func (t *tally) report() error {
 	on, all := t.byProduct()
 	w := tabwriter.NewWriter(t.out, 0, 8, 2, ' ', 0)
@@ -238,7 +241,8 @@ func (t *tally) report() error {
 	}
 	slices.Sort(failed)
 	slices.Sort(unfinished)
-	_, err := fmt.Fprintf(t.out, "%d tests of %d packages passed, %d failed, %d were skipped\n", all.passed, len(t.packages), all.failed, all.skipped)
+	_, err := fmt.Fprintf(t.out, "%d tests of %d packages passed, %d failed, %d were skipped\n\n%s", all.passed, len(t.packages), all.failed, all.skipped,
+		strings.Join(t.ends, ""))
 	switch {
 	case err != nil:
 		return err
