@@ -25,7 +25,7 @@ func nodePressure(ctx context.Context, s *session) (err error) {
 		return err
 	}
 	fit := t.roomFor(more)
-	s.say("kubectl scale deployment defender --replicas=%d; %d fit, %d will wait for a node", more, fit-n, more-fit)
+	s.say("kubectl scale deployment defender --replicas=%d; %d fit, %d will wait for a node", more, fit, more-fit)
 	asked := time.Now()
 	s.forceOnMoves()
 	if err := t.deploy.scale(ctx, more); err != nil {
