@@ -31,7 +31,8 @@ import (
 	"github.com/muster-dev/muster/partition"
 )
 
-const rulesFile, ruleTestsFile = "prometheus/partitions.yaml", "prometheus/partitions_test.yaml"
+// The planes with rules: prometheus/NAME.yaml, tested by prometheus/NAME_test.yaml.
+const workerRules, nodeRules = "partitions", "nodes"
 
 // ruleTests is the file of tests. Alerts are given by their labels and, as
 // "summary", that annotation.
@@ -46,9 +47,9 @@ type ruleTests struct {
 
 var promParser = parser.NewParser(parser.Options{})
 
-func rules(t *testing.T) []rulefmt.Rule {
+func rules(t *testing.T, plane string) []rulefmt.Rule {
 	t.Helper()
-	groups, errs := rulefmt.ParseFile(rulesFile, false, model.UTF8Validation, promParser, slog.New(slog.DiscardHandler))
+	groups, errs := rulefmt.ParseFile("prometheus/"+plane+".yaml", false, model.UTF8Validation, promParser, slog.New(slog.DiscardHandler))
 	for _, err := range errs {
 		t.Error(err)
 	}
@@ -66,8 +67,17 @@ func rules(t *testing.T) []rulefmt.Rule {
 // the tests, at every interval, as Prometheus does.
 func TestAlertRules(t *testing.T) {
 	t.Parallel()
-	all := rules(t)
-	text, err := os.ReadFile(ruleTestsFile)
+	for _, plane := range []string{workerRules, nodeRules} {
+		t.Run(plane, func(t *testing.T) {
+			t.Parallel()
+			testRules(t, plane)
+		})
+	}
+}
+
+func testRules(t *testing.T, plane string) {
+	all := rules(t, plane)
+	text, err := os.ReadFile("prometheus/" + plane + "_test.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,14 +282,41 @@ func TestAlertRulesNameMetricsThatDefendersExport(t *testing.T) {
 			exported[describe.FindStringSubmatch(d.String())[1]] = true
 		}
 	}
-	for _, r := range rules(t) {
+	for _, r := range rules(t, workerRules) {
 		for _, name := range metricName.FindAllString(r.Expr, -1) {
 			if !exported[strings.TrimSuffix(name, "_bucket")] {
 				t.Errorf("%s: no defender exports %s", r.Alert, name)
 			}
 		}
-		if r.Annotations["summary"] == "" || r.Annotations["description"] == "" || r.Labels["severity"] == "" {
-			t.Errorf("%s lacks a summary, a description or a severity", r.Alert)
+		complete(t, r)
+	}
+}
+
+func complete(t *testing.T, r rulefmt.Rule) {
+	t.Helper()
+	if r.Annotations["summary"] == "" || r.Annotations["description"] == "" || r.Labels["severity"] == "" {
+		t.Errorf("%s lacks a summary, a description or a severity", r.Alert)
+	}
+}
+
+// The daemon's metrics come into being with what they count, so their names are read where they are given.
+func TestAlertRulesNameMetricsThatTheDaemonExports(t *testing.T) {
+	t.Parallel()
+	source, err := os.ReadFile("../nodes/daemon/metrics.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := regexp.MustCompile(`muster_nodes_([a-z_]+)`)
+	for _, r := range rules(t, nodeRules) {
+		names := used.FindAllStringSubmatch(r.Expr, -1)
+		for _, name := range names {
+			if !strings.Contains(string(source), `"`+name[1]+`"`) {
+				t.Errorf("%s: the daemon exports no %s", r.Alert, name[0])
+			}
 		}
+		if len(names) == 0 {
+			t.Errorf("%s is about nothing of the daemon's", r.Alert)
+		}
+		complete(t, r)
 	}
 }
