@@ -184,7 +184,7 @@ func (s *session) checkHandovers(st step, pubs []publication, runs []run) {
 		if len(hs) < want {
 			want = len(hs) / 2
 		}
-		r.check("hand-overs with a handler in flight", fmt.Sprintf("at least %d", want), busy >= want, "%d of %d", busy, len(hs))
+		r.timed("hand-overs with a handler in flight", fmt.Sprintf("at least %d", want), busy >= want, "%d of %d", busy, len(hs))
 	}
 	r.check("pause of a hand-over, ms", "measured", len(pauses) > 0, "%s", pause)
 	if firsts > 0 {

@@ -26,8 +26,8 @@ type Check struct {
 	Want string `json:"want"`
 	Got  string `json:"got"`
 	OK   bool   `json:"ok"`
-	// Timed marks a bound on wall time, which a slow or busy machine can break
-	// while everything that was promised held.
+	// Timed marks a bound on wall time, or on how much came together in it, which a
+	// slow or busy machine can break while everything that was promised held.
 	Timed bool `json:"timed,omitempty"`
 }
 
@@ -46,7 +46,7 @@ func (r *Report) check(name, want string, ok bool, got string, args ...any) {
 	r.Checks = append(r.Checks, Check{Name: name, Want: want, Got: fmt.Sprintf(got, args...), OK: ok})
 }
 
-// timed enters a check of a bound on wall time.
+// timed enters a check of a bound on wall time, or on what came together in it.
 func (r *Report) timed(name, want string, ok bool, got string, args ...any) {
 	r.check(name, want, ok, got, args...)
 	r.Checks[len(r.Checks)-1].Timed = true

@@ -52,7 +52,7 @@ func (m *Machines) Deploy(ctx context.Context, spec sim.PodSpec, start func(sim.
 	d := &Deployment{m: m, grace: cmp.Or(spec.Grace, 30*time.Second), start: start, pods: map[string]*pod{}, failed: make(chan error, 1)}
 	d.namespace, d.name = spec.Split()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: d.namespace}}
-	if _, err := m.admin.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	if _, err := m.core.Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return nil, fmt.Errorf("creating namespace %s: %w", d.namespace, err)
 	}
 	labels := map[string]string{"app": d.name}
@@ -68,7 +68,7 @@ func (m *Machines) Deploy(ctx context.Context, spec sim.PodSpec, start func(sim.
 	object := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: d.name},
 		Spec: appsv1.DeploymentSpec{Replicas: &none, Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template}}
 	return d, m.until(func(context.Context) error { // a namespace takes a moment to be usable
-		if _, err := m.admin.AppsV1().Deployments(d.namespace).Create(ctx, object, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		if _, err := m.apps.Deployments(d.namespace).Create(ctx, object, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("creating deployment %s: %w", d.name, err)
 		}
 		return nil
@@ -233,7 +233,7 @@ func (d *Deployment) end(p *pod, object *corev1.Pod) {
 // release tells the API that a pod's process has ended, as a kubelet does.
 func (d *Deployment) release(name string, uid types.UID) {
 	now := int64(0)
-	err := d.m.admin.CoreV1().Pods(d.namespace).Delete(d.m.ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &uid}})
+	err := d.m.core.Pods(d.namespace).Delete(d.m.ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &uid}})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && d.m.ctx.Err() == nil {
 		d.m.mu.Lock()
 		d.m.errs = append(d.m.errs, fmt.Errorf("letting go of pod %s: %w", name, err))

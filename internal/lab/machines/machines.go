@@ -22,7 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
+	appsv1client "k8s.io/client-go/kubernetes/typed/apps/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -47,9 +48,10 @@ type Machines struct {
 	addr     string
 	capacity nodes.Resources
 
-	admin *kubernetes.Clientset
-	rest  *rest.Config
-	lab   *lab.Lab
+	core *corev1client.CoreV1Client
+	apps *appsv1client.AppsV1Client
+	rest *rest.Config
+	lab  *lab.Lab
 
 	ctx     context.Context // ends with Close
 	stop    context.CancelFunc
@@ -93,7 +95,11 @@ func (m *Machines) Attach(l *lab.Lab) error {
 		return fmt.Errorf("reading the laboratory's kubeconfig: %w", err)
 	}
 	config.QPS = -1
-	if m.admin, err = kubernetes.NewForConfig(config); err != nil {
+	// Not the clientset of all API groups: that is tens of megabytes in the program.
+	if m.core, err = corev1client.NewForConfig(config); err != nil {
+		return fmt.Errorf("connecting to the laboratory: %w", err)
+	}
+	if m.apps, err = appsv1client.NewForConfig(config); err != nil {
 		return fmt.Errorf("connecting to the laboratory: %w", err)
 	}
 	m.rest, m.lab = config, l
@@ -147,7 +153,7 @@ func (m *Machines) join(ctx context.Context, in nodes.Instance) error {
 		m.known[in.ID] = in.PrivateIP
 		m.mu.Unlock()
 	}
-	_, err := m.admin.CoreV1().Nodes().Create(ctx, n, metav1.CreateOptions{})
+	_, err := m.core.Nodes().Create(ctx, n, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("registering node %s: %w", in.ID, err)
 	}
@@ -164,7 +170,7 @@ func (m *Machines) system() error {
 			Tolerations:  []corev1.Toleration{{Key: "CriticalAddonsOnly", Operator: corev1.TolerationOpExists}},
 		}}}}
 	return m.until(func(ctx context.Context) error {
-		if _, err := m.admin.AppsV1().Deployments("kube-system").Create(ctx, d, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		if _, err := m.apps.Deployments("kube-system").Create(ctx, d, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("creating coredns: %w", err)
 		}
 		return nil
@@ -205,7 +211,7 @@ func (m *Machines) follow(seen int) {
 // silence ends the kubelet of a node.
 func (m *Machines) silence(name string) error {
 	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, lab.KubeletLabel, lab.KubeletGone)
-	_, err := m.admin.CoreV1().Nodes().Patch(m.ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := m.core.Nodes().Patch(m.ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("ending the kubelet of %s: %w", name, err)
 	}
@@ -342,7 +348,7 @@ func (m *Machines) Account(ctx context.Context) (*rest.Config, error) {
 		return nil, fmt.Errorf("applying the role of the node plane: %w", err)
 	}
 	hours := int64(12 * 3600)
-	token, err := m.admin.CoreV1().ServiceAccounts("muster").CreateToken(ctx, "muster-nodes",
+	token, err := m.core.ServiceAccounts("muster").CreateToken(ctx, "muster-nodes",
 		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &hours}}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("making a token for the node plane: %w", err)

@@ -24,7 +24,7 @@ func (m *Machines) watch(ctx context.Context, kind runtime.Object, resource, nam
 		}
 		f(a.GetName(), o)
 	}
-	source := cache.NewListWatchFromClient(m.admin.CoreV1().RESTClient(), resource, namespace, fields.Everything())
+	source := cache.NewListWatchFromClient(m.core.RESTClient(), resource, namespace, fields.Everything())
 	_, informer := cache.NewInformerWithOptions(cache.InformerOptions{ListerWatcher: source, ObjectType: kind, Handler: cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { tell(o, true) },
 		UpdateFunc: func(_, o any) { tell(o, true) },
