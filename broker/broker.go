@@ -15,6 +15,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+
+	"github.com/muster-dev/muster/broker/access"
 )
 
 // Options say how the server runs.
@@ -126,10 +128,15 @@ func writable(dir string) error {
 func (s *Server) URL() string { return s.s.ClientURL() }
 
 // Connect opens a connection that outlives the server's restarts. url may be
-// several, with commas between.
+// several, with commas between. Who it is, and whom it trusts, the environment
+// says: see access.Variables.
 func Connect(url, name string) (*nats.Conn, error) {
-	nc, err := nats.Connect(url, nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
-		nats.ReconnectJitter(100*time.Millisecond, time.Second), nats.PingInterval(5*time.Second), nats.MaxPingsOutstanding(2))
+	known, err := access.Options(os.LookupEnv)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to NATS at %s: %w", url, err)
+	}
+	nc, err := nats.Connect(url, append(known, nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
+		nats.ReconnectJitter(100*time.Millisecond, time.Second), nats.PingInterval(5*time.Second), nats.MaxPingsOutstanding(2))...)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to NATS at %s: %w", url, err)
 	}

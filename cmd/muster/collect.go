@@ -23,7 +23,7 @@ func newCollect() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.NATS, "nats", "nats://127.0.0.1:4222", "URL of the NATS server")
+	natsFlag(f, &o.NATS)
 	f.StringVar(&o.Store, "store", "fdc.db", storeUsage)
 	f.IntVar(&o.Slots, "slots", 1280, "slots that the chambers are divided in")
 	f.StringVar(&o.Data, "data", "", "directory of trace CSV files; without it traces are generated")

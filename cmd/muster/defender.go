@@ -44,7 +44,7 @@ func newDefenderRun() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.NATS, "nats", "nats://127.0.0.1:4222", "URL of the NATS server")
+	natsFlag(f, &o.NATS)
 	f.StringVar(&o.Store, "store", "fdc.db", storeUsage)
 	f.IntVar(&o.Slots, "slots", 1280, "slots that the chambers are divided in, the same for all defenders")
 	f.IntVar(&o.Replicas, "replicas", 1, "replicas of stream, consumers and buckets: 1, or 3 or 5 on a cluster; the same for all defenders")

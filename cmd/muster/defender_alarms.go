@@ -70,7 +70,7 @@ func newDefenderAlarmsList() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&url, "nats", "nats://127.0.0.1:4222", "URL of the NATS server")
+	natsFlag(f, &url)
 	f.StringVar(&chamber, "chamber", "", "only this chamber, as tool:chamber")
 	f.BoolVar(&all, "all", false, "cleared ones, too")
 	f.IntVar(&limit, "limit", 100, "most alarms to list")
@@ -113,7 +113,7 @@ func newDefenderAlarmsAck() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&url, "nats", "nats://127.0.0.1:4222", "URL of the NATS server")
+	natsFlag(f, &url)
 	f.StringVar(&by, "by", userName(), "who acknowledges")
 	f.StringVar(&note, "note", "", "what is done about it")
 	return withUsageErrors(cmd)

@@ -63,7 +63,7 @@ func newDefenderDeadList() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&url, "nats", "nats://127.0.0.1:4222", "URL of the NATS server")
+	natsFlag(f, &url)
 	f.Uint64Var(&from, "from", 0, "first sequence to list")
 	f.IntVar(&limit, "limit", 100, "most letters to list")
 	f.StringVar(&output, "output", "table", "table or json")
@@ -116,7 +116,7 @@ func newDefenderDeadRequeue() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&url, "nats", "nats://127.0.0.1:4222", "URL of the NATS server")
+	natsFlag(f, &url)
 	f.StringVar(&store, "store", "fdc.db", storeUsage)
 	f.BoolVar(&all, "all", false, "send all dead letters again")
 	return withUsageErrors(cmd)

@@ -88,7 +88,7 @@ func newDefenderReset() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&url, "nats", "nats://127.0.0.1:4222", "URL of the NATS server")
+	natsFlag(f, &url)
 	f.StringVar(&recipe, "recipe", "", "only this recipe; without it all that the chamber ran lately")
 	f.StringVar(&id, "id", "", "ID of the maintenance, for doing it once; without it a new one")
 	return withUsageErrors(cmd)

@@ -4,7 +4,9 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/scenario"
 )
 
@@ -25,4 +27,9 @@ func usageError(cmd *cobra.Command, err error) error {
 func withUsageErrors(cmd *cobra.Command) *cobra.Command {
 	cmd.SetFlagErrorFunc(usageError)
 	return cmd
+}
+
+// natsFlag says where the NATS servers are. Secrets are no flags: everybody on the machine can read those.
+func natsFlag(f *pflag.FlagSet, url *string) {
+	f.StringVar(url, "nats", "nats://127.0.0.1:4222", "URL of the NATS server, or several with commas between; tls:// encrypts. The environment says who connects: "+access.Variables)
 }

@@ -45,7 +45,7 @@ type partitionsCommand struct {
 func newPartitionsCommand(cmd *cobra.Command) *partitionsCommand {
 	p := &partitionsCommand{cmd: cmd}
 	f := withUsageErrors(cmd).Flags()
-	f.StringVar(&p.url, "nats", "nats://127.0.0.1:4222", "URL of the NATS server")
+	natsFlag(f, &p.url)
 	f.StringVar(&p.group, "group", defender.Group, "group of workers: the name that their stable IDs begin with")
 	f.StringVar(&p.output, "output", "table", "table or json")
 	return p

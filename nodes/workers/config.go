@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/setting"
@@ -19,15 +20,13 @@ import (
 // Config says where the workers are found.
 type Config struct {
 	URL        string // of NATS servers, with commas between; "": there are no workers to ask
-	Creds      string // path of a NATS credentials file, "" for none
 	Group      string // partition.Config.Name of the workers
 	Deployment string // namespace/name of their Deployment, "" if its replicas are not to be followed
 }
 
 var settings = []setting.Setting[Config]{
-	setting.New("WORKERS_NATS_URL", "", "NATS servers of the workers that share keys, with commas between; without it nodes are drained without asking workers to hand over first",
+	setting.New("WORKERS_NATS_URL", "", "NATS servers of the workers that share keys, with commas between; without it nodes are drained without asking workers to hand over first. NATS_CREDS, NATS_CA and others say who connects",
 		setting.Text(func(c *Config) *string { return &c.URL })),
-	setting.New("WORKERS_NATS_CREDS", "", "path of the NATS credentials file", setting.Text(func(c *Config) *string { return &c.Creds })),
 	setting.New("WORKERS_GROUP", "defender", "name of the workers' group", setting.Text(func(c *Config) *string { return &c.Group })),
 	setting.New("WORKERS_DEPLOYMENT", "", "namespace/name of the workers' Deployment; its replicas are told to the workers as the expected number, by the daemon only",
 		setting.Text(func(c *Config) *string { return &c.Deployment })),
@@ -55,10 +54,6 @@ func (c Config) problems() []setting.Problem {
 		scheme, rest, ok := strings.Cut(u, "://")
 		check(ok && rest != "" && (scheme == "nats" || scheme == "tls" || scheme == "ws" || scheme == "wss"), "WORKERS_NATS_URL", c.URL, "write servers such as nats://nats.fdc:4222 or tls://..., with commas between")
 	}
-	if c.Creds != "" {
-		_, err := os.Stat(c.Creds)
-		check(err == nil, "WORKERS_NATS_CREDS", c.Creds, "name a file that can be read")
-	}
 	check(c.Group != "" && !strings.ContainsAny(c.Group, " .*>/\\"), "WORKERS_GROUP", c.Group, "use letters, digits and dashes")
 	if c.Deployment != "" {
 		namespace, name, ok := strings.Cut(c.Deployment, "/")
@@ -74,11 +69,12 @@ func Open(c Config) (*Plane, func() error, error) {
 	if c.URL == "" {
 		return nil, func() error { return nil }, nil
 	}
-	options := []nats.Option{nats.Name("muster nodes"), nats.MaxReconnects(-1), nats.ReconnectWait(time.Second), nats.RetryOnFailedConnect(true),
-		nats.PingInterval(5 * time.Second), nats.MaxPingsOutstanding(2)}
-	if c.Creds != "" {
-		options = append(options, nats.UserCredentials(c.Creds))
+	options, err := access.Options(os.LookupEnv)
+	if err != nil {
+		return nil, nil, fmt.Errorf("connecting to the workers' NATS servers at %s: %w", c.URL, err)
 	}
+	options = append(options, nats.Name("muster nodes"), nats.MaxReconnects(-1), nats.ReconnectWait(time.Second), nats.RetryOnFailedConnect(true),
+		nats.PingInterval(5*time.Second), nats.MaxPingsOutstanding(2))
 	nc, err := nats.Connect(c.URL, options...)
 	if err != nil {
 		return nil, nil, fmt.Errorf("connecting to the workers' NATS servers at %s: %w", c.URL, err)

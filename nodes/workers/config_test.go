@@ -15,7 +15,7 @@ import (
 )
 
 func TestWrongSettingsAreToldTogether(t *testing.T) {
-	env := map[string]string{"WORKERS_NATS_URL": "nats.fdc:4222", "WORKERS_NATS_CREDS": "/nowhere/x.creds", "WORKERS_GROUP": "a.b", "WORKERS_DEPLOYMENT": "defender"}
+	env := map[string]string{"WORKERS_NATS_URL": "nats.fdc:4222", "WORKERS_GROUP": "a.b", "WORKERS_DEPLOYMENT": "defender"}
 	_, err := ConfigFromEnv(func(name string) (string, bool) { v, ok := env[name]; return v, ok })
 	if err == nil {
 		t.Fatal("accepted")
