@@ -12,6 +12,7 @@ import (
 	"github.com/muster-dev/muster/console"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/nodes"
+	"github.com/muster-dev/muster/nodes/fit"
 	"github.com/muster-dev/muster/nodes/kube"
 	"github.com/muster-dev/muster/nodes/sim"
 	"github.com/muster-dev/muster/nodes/sim/region"
@@ -41,11 +42,13 @@ type site struct {
 	closing atomic.Bool
 	running sync.WaitGroup
 	errs    chan error
+	price   console.Pricer
 
 	mu     sync.Mutex
 	pods   map[string]*podProcess
 	latest nodes.Snapshot
 	tickEr error
+	spent  float64 // US dollars
 }
 
 // podProcess is the defender in a pod.
@@ -78,7 +81,7 @@ func openSite(ctx context.Context, s *session, zones []string, handOver bool, pe
 	if err != nil {
 		return nil, err
 	}
-	t := &site{s: s, region: r, stop: func() {}, pods: map[string]*podProcess{}, errs: make(chan error, 2)}
+	t := &site{s: s, region: r, price: pricesOf(fit.Shipped()), stop: func() {}, pods: map[string]*podProcess{}, errs: make(chan error, 2)}
 	if t.ground, err = openGround(ctx, s, r); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
@@ -87,6 +90,14 @@ func openSite(ctx context.Context, s *session, zones []string, handOver bool, pe
 	}
 	s.site.Store(t)
 	return t, nil
+}
+
+// pricesOf tells prices by the table of instance types that comes with Muster.
+func pricesOf(c fit.Catalog) console.Pricer {
+	return func(instanceType string, market nodes.Market) (float64, bool) {
+		p := c[instanceType].Price(market)
+		return p, p > 0
+	}
 }
 
 func (t *site) open(ctx context.Context, handOver bool) (err error) {
@@ -157,6 +168,7 @@ func (t *site) tick(ctx context.Context) {
 		snap, planErr := t.rec.Plan(ctx)
 		t.mu.Lock()
 		if planErr == nil {
+			t.spend(snap)
 			t.latest = snap
 		}
 		t.tickEr = err
@@ -164,6 +176,13 @@ func (t *site) tick(ctx context.Context) {
 		if t.s.screen != nil {
 			t.s.screen.Changed()
 		}
+	}
+}
+
+// spend adds what the nodes have cost since the snapshot before.
+func (t *site) spend(s nodes.Snapshot) {
+	if c := console.NodePlaneOf(t.latest, t.price).CostPerHour; c != nil && !t.latest.Now.IsZero() {
+		t.spent += *c * s.Now.Sub(t.latest.Now).Hours()
 	}
 }
 
@@ -305,7 +324,11 @@ func onSite(o *Options) { o.Expect, o.onSite = true, true }
 func (t *site) nodePlane(context.Context) (console.NodePlane, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	v := console.NodePlaneOf(t.latest, nil)
+	v := console.NodePlaneOf(t.latest, t.price)
+	if v.CostPerHour != nil {
+		spent := t.spent
+		v.CostSoFar = &spent
+	}
 	for i := range v.Nodes {
 		for _, p := range t.pods {
 			select {
