@@ -181,9 +181,10 @@ func (s *session) judgeLeaderCrash(deaths []leaderDeath, runs []run) {
 	unresumed := 0
 	for _, d := range deaths {
 		for _, slot := range d.slots {
-			if t, ok := resumed(starts[slot], d.kill); ok {
+			switch t, was, ok := resumed(starts[slot], d.kill); {
+			case ok:
 				resume = append(resume, t)
-			} else {
+			case was:
 				unresumed++
 			}
 		}
