@@ -132,9 +132,13 @@ func (m *machine) missingAtSync() {
 		return
 	}
 	var gone []Member
+	renewed := 0 // are back under their names, so whatever befell the others may have befallen them
 	for _, w := range m.cur.Workers {
-		if p := m.lead.peers[w.ID]; p == nil {
+		switch p := m.lead.peers[w.ID]; {
+		case p == nil:
 			gone = append(gone, w)
+		case p.Member != w:
+			renewed++
 		}
 	}
 	// When nearly all are new the cluster starts as a whole, which takes longer.
@@ -143,7 +147,7 @@ func (m *machine) missingAtSync() {
 		grace = max(grace, m.cfg.ColdWindow)
 	}
 	for _, w := range gone {
-		m.miss(w, leaseValue{}, len(gone) > many(len(m.cur.Workers)))
+		m.miss(w, leaseValue{}, len(gone)+renewed > many(len(m.cur.Workers)))
 		if a := m.lead.absent[w]; !a.until.IsZero() {
 			a.until = m.now.Add(grace)
 			m.lead.absent[w] = a
