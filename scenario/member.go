@@ -97,10 +97,12 @@ func (d *Defender) open(ctx context.Context, o DefenderOptions) error {
 			return err
 		}
 		c.Processed = d.record.Processed
-		c.Strategies = victim{}
 	}
 	if o.Configure != nil {
 		o.Configure(&c)
+	}
+	if d.record != nil {
+		c.Strategies = victim{c.Strategies}
 	}
 	def, err := defender.New(c)
 	if err != nil {
@@ -447,11 +449,12 @@ const (
 // slowJudging is what a slow context takes, before anything of it is stored.
 const slowJudging = 600 * time.Millisecond
 
-// victim judges by the standard rule, and falls for what is hard to judge.
-type victim struct{}
+// victim judges by strategies or, without any, by the standard rule, and falls for
+// what is hard to judge.
+type victim struct{ by defender.Strategies }
 
 // Judge implements defender.Strategies.
-func (victim) Judge(ref defender.ContextRef, history []uchart.Point, chart *uchart.Chart) uchart.Verdict {
+func (v victim) Judge(ref defender.ContextRef, history []uchart.Point, chart *uchart.Chart) uchart.Verdict {
 	switch {
 	case strings.HasPrefix(ref.ID, lethalContext):
 		if p, err := os.FindProcess(os.Getpid()); err == nil {
@@ -460,6 +463,9 @@ func (victim) Judge(ref defender.ContextRef, history []uchart.Point, chart *ucha
 		}
 	case strings.HasPrefix(ref.ID, slowContext):
 		time.Sleep(slowJudging)
+	}
+	if v.by != nil {
+		return v.by.Judge(ref, history, chart)
 	}
 	return judge(history, chart)
 }
