@@ -84,16 +84,22 @@ func overlaps(rs []run, ended map[string]int64) int {
 		if r.start < until {
 			n++
 		}
-		end := r.end
-		if end == 0 {
-			end = math.MaxInt64
-			if gone, ok := ended[r.file]; ok {
-				end = gone
-			}
-		}
-		until = max(until, end)
+		until = max(until, r.until(ended))
 	}
 	return n
+}
+
+// until returns when a run was over, ns: one that is still open went on until its
+// incarnation was gone, or goes on. ended gives, by recorder file, when a killed
+// incarnation was gone.
+func (r run) until(ended map[string]int64) int64 {
+	if r.end != 0 {
+		return r.end
+	}
+	if gone, ok := ended[r.file]; ok {
+		return gone
+	}
+	return math.MaxInt64
 }
 
 // disorder counts the messages of one key that began before an earlier one had

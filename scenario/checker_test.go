@@ -94,3 +94,28 @@ func TestDistributionIsOfTheNearestRank(t *testing.T) {
 		t.Errorf("of nothing: %+v", d)
 	}
 }
+
+func TestResumedKnowsWhatTheKillFoundUnderWay(t *testing.T) {
+	t.Parallel()
+	k := kill{at: time.Unix(0, 100)}
+	ended := map[string]int64{"earlier": 50, "victim": 100}
+	for _, c := range []struct {
+		name    string
+		runs    []run
+		was, ok bool
+		d       time.Duration
+	}{
+		{"nothing", nil, false, false, 0},
+		{"done before", []run{{file: "victim", published: 10, start: 20, end: 30, ok: true}}, false, false, 0},
+		{"cut off by this kill and begun elsewhere", []run{{file: "victim", published: 10, start: 90}, {file: "other", published: 10, start: 170, end: 180, ok: true}}, true, true, 70},
+		{"cut off by this kill and never begun again", []run{{file: "victim", published: 10, start: 90}}, true, false, 0},
+		{"cut off by an earlier kill", []run{{file: "earlier", published: 10, start: 40}, {file: "victim", published: 10, start: 60, end: 70, ok: true}}, false, false, 0},
+		{"waited and began elsewhere", []run{{file: "other", published: 10, start: 130, end: 140, ok: true}}, true, true, 30},
+		{"published after the kill", []run{{file: "other", published: 110, start: 130, end: 140, ok: true}}, false, false, 0},
+	} {
+		d, was, ok := resumed(c.runs, k, ended)
+		if was != c.was || ok != c.ok || ok && d != c.d {
+			t.Errorf("%s: got %v, %t, %t, want %v, %t, %t", c.name, d, was, ok, c.d, c.was, c.ok)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -314,6 +315,13 @@ func (c *cluster) died(m *member, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.gone[m.options.Record] = at.UnixNano()
+}
+
+// endings returns, by recorder file, when each killed incarnation was gone.
+func (c *cluster) endings() map[string]int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.gone)
 }
 
 // memberOf returns the running member with a stable ID.

@@ -90,11 +90,12 @@ func (s *session) judgeCrash(kills []kill) error {
 	for _, r := range runs {
 		starts[r.slot] = append(starts[r.slot], r)
 	}
+	ended := s.endings()
 	var all, of []time.Duration
 	unresumed, idle, leaders := 0, 0, 0
 	for _, k := range kills {
 		for _, slot := range k.slots {
-			d, was, ok := resumed(starts[slot], k)
+			d, was, ok := resumed(starts[slot], k, ended)
 			switch {
 			case !was:
 				idle++
@@ -145,14 +146,16 @@ func (s *session) judgeCrash(kills []kill) error {
 // resumed returns how long after the kill another defender started a message of
 // the slot that the server had at the kill. was tells whether it had one: a slot
 // whose messages were all done waits for its next one, however ready its owner is.
-func resumed(runs []run, k kill) (d time.Duration, was, ok bool) {
+// What an earlier kill cut off was not under way at this one; see [run.until] for
+// ended.
+func resumed(runs []run, k kill, ended map[string]int64) (d time.Duration, was, ok bool) {
 	first, at := int64(math.MaxInt64), k.at.UnixNano()
 	for _, r := range runs {
 		switch {
 		case r.published > at:
 		case r.start > at:
 			first, was = min(first, r.start), true
-		case r.end == 0 || r.end > at:
+		case r.until(ended) >= at:
 			was = true
 		}
 	}

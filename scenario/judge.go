@@ -53,9 +53,7 @@ func (s *session) keepPublished(pubs []publication) error {
 }
 
 func (s *session) checkMessages(pubs []publication, runs []run) {
-	s.mu.Lock()
-	f := examine(pubs, runs, s.gone)
-	s.mu.Unlock()
+	f := examine(pubs, runs, s.endings())
 	r := s.report
 	r.measure("published", f.Published)
 	r.measure("completed", f.Completed)

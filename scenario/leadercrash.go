@@ -177,11 +177,12 @@ func (s *session) judgeLeaderCrash(deaths []leaderDeath, runs []run) {
 	for _, x := range runs {
 		starts[x.slot] = append(starts[x.slot], x)
 	}
+	ended := s.endings()
 	var resume, elect []time.Duration
 	unresumed := 0
 	for _, d := range deaths {
 		for _, slot := range d.slots {
-			switch t, was, ok := resumed(starts[slot], d.kill); {
+			switch t, was, ok := resumed(starts[slot], d.kill, ended); {
 			case ok:
 				resume = append(resume, t)
 			case was:
