@@ -124,6 +124,14 @@ func TestDecide(t *testing.T) {
 		{"an open scale-up blocks", pressed(), func(s *situation) { s.r.ScalingInProgress = true; s.r.ScaleUpActionID = "x" }, Noop, ReasonInProgress, 0},
 		{"an open scale-down blocks", pressed(), func(s *situation) { s.r.ScalingInProgress = true; s.r.ScaleDownActionID = "x" }, Noop, ReasonInProgress, 0},
 
+		// a pause
+		{"paused: no scale-up by its trigger", pressed(), pause, Noop, ReasonPaused, 0},
+		{"paused: no scale-down", idle(), pause, Noop, ReasonPaused, 0},
+		{"paused: said also where nothing asks for a change", steady(), pause, Noop, ReasonPaused, 0},
+		{"paused: a cluster below MIN_WORKERS is repaired", idle(), func(s *situation) { pause(s); s.keep(1) }, ScaleUp, ReasonRepair, 1},
+		{"paused: a repair waits for its back-off all the same", idle(), func(s *situation) { pause(s); s.keep(1); s.r.BackoffUntilEpoch = s.ago(-1) }, Noop, ReasonBackoff, 0},
+		{"paused: an open action goes on", pressed(), func(s *situation) { pause(s); s.r.ScalingInProgress = true; s.r.ScaleUpActionID = "x" }, Noop, ReasonInProgress, 0},
+
 		// sizing
 		{"one pending pod is one node", pressed(), func(s *situation) { s.metrics(0.5, 1) }, ScaleUp, ReasonTriggered, 1},
 		{"exactly PODS_PER_NODE pods are one node", pressed(), func(s *situation) { s.metrics(0.5, 10) }, ScaleUp, ReasonTriggered, 1},
@@ -226,7 +234,7 @@ func TestDecide(t *testing.T) {
 	for _, r := range []Reason{ReasonTriggered, ReasonRepair, ReasonIdle, ReasonSteady, ReasonInProgress, ReasonMetricsMissing,
 		ReasonFleetUnknown, ReasonCPUTooShort, ReasonPendingTooShort, ReasonTriggerPartial, ReasonNeverFit, ReasonCooldownUp, ReasonBackoff,
 		ReasonMaxWorkers, ReasonIdleTooShort, ReasonPodsPending, ReasonCooldownDown, ReasonInterruption, ReasonMinWorkers, ReasonNoTarget,
-		ReasonPodsDontFit} {
+		ReasonPodsDontFit, ReasonPaused} {
 		if !met[r] {
 			t.Errorf("no row is about %s", r)
 		}
@@ -237,10 +245,14 @@ func (s *situation) neverFit(n int) {
 	s.o.Pending = append(s.o.Pending, Pod{Name: "a/huge", Count: n, NeverFit: "asks for 512 CPUs"})
 }
 
+func pause(s *situation) {
+	s.r.PausedSinceEpoch, s.r.PausedBy, s.r.PauseReason = s.ago(60), "alice", "inventory"
+}
+
 func (s *situation) keep(n int) { s.o.Fleet = s.o.Fleet[:n] }
 
 func TestEveryDecisionListsEveryGate(t *testing.T) {
-	want := []string{"no-action", "fleet-known", "metrics-known", "repair.min-workers", "repair.backoff", "repair.max-workers",
+	want := []string{"no-action", "fleet-known", "not-paused", "metrics-known", "repair.min-workers", "repair.backoff", "repair.max-workers",
 		"up.cpu", "up.cpu-since", "up.cpu-sustained", "up.pending", "up.pending-since", "up.pending-sustained", "up.trigger", "up.cooldown",
 		"up.backoff", "up.max-workers", "down.cpu", "down.no-pending", "down.idle-since", "down.cpu-sustained", "down.pending-sustained",
 		"down.cooldown", "down.no-interruption", "down.min-workers", "down.pods-fit", "down.target"}

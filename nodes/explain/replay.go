@@ -117,6 +117,9 @@ func changes(was, is []nodes.Gate) []GateChange {
 		left = slices.Delete(left, i, i+1)
 	}
 	for _, g := range left {
+		if g.Name == "not-paused" && g.Passed {
+			continue // decided before there was a pause
+		}
 		out = append(out, GateChange{Is: g})
 	}
 	return out
