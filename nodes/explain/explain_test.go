@@ -90,6 +90,12 @@ func (s *stage) play(seed uint64, ticks int, look func(nodes.Report)) {
 			s.world.AddPods(1, sim.PodSpec{Name: "huge", MilliCPU: 1 << 20, NeverFit: "too big"})
 		case 9:
 			s.world.RemovePods("huge")
+		case 10:
+			var t nodes.Transition = nodes.ResumeScaling{}
+			if rng.IntN(3) == 0 {
+				t = nodes.PauseScaling{Now: s.world.Clock().Now(), By: "alice", Reason: "a look around"}
+			}
+			_, _ = s.c.Apply(s.Context(), t)
 		}
 		look(s.tick(time.Duration(20+rng.IntN(60)) * time.Second))
 	}
@@ -259,6 +265,7 @@ func TestTheEarliestMomentOfAPathIsWhenAllItsWaitsAreOver(t *testing.T) {
 			o.Fleet = append(slices.Clone(o.Fleet), more(o.Fleet[0], "i-900", "a"))
 			return o
 		}, record(func(r *nodes.Record) { r.IdleSinceEpoch = nodes.Num(ago(time.Minute)) }), "down", p.IdleDownFor - time.Minute, []string{"down.idle-since", "down.cpu-sustained"}},
+		{"a pause is ended", nil, record(func(r *nodes.Record) { r.PausedSinceEpoch = ago(time.Hour) }), "up", p.PendingUpFor, []string{"not-paused"}},
 		{"the cloud can't be read", func(o nodes.Observation) nodes.Observation {
 			o.FleetKnown, o.FleetWhy = false, "throttled"
 			return o
