@@ -37,6 +37,7 @@ type Options struct {
 	Servers   int           // NATS servers: 1, or a cluster of 3 or 5; 0 is 1
 	Replicas  int           // of streams and buckets; 0 is 1
 	HTTP      string        // address of metrics and status; empty: none
+	Token     string        // allows actions on the page to whoever has it; empty: it is read-only
 	Verbose   bool          // debug lines in the defenders' logs
 	Case      string        // variant of a scenario
 	Kills     int           // of scenario crash
@@ -180,8 +181,8 @@ func (c *cluster) start(ctx context.Context) error {
 		return err
 	}
 	if c.screen != nil {
-		if _, err := c.conn.Subscribe("dc-alarm.>", c.screen.alarm); err != nil {
-			return fmt.Errorf("following the alarms: %w", err)
+		if err := c.screen.followAlarms(ctx, c.conn); err != nil {
+			return err
 		}
 	}
 	v, err := newView(ctx, c.conn, c.event)

@@ -48,13 +48,24 @@ const panels = {
   head: drawHead, nodes: drawNodes, action: drawAction, decision: drawDecision, workers: drawWorkers, slots: drawSlots,
   handovers: drawHandovers, charts: drawCharts, events: drawEvents,
 };
+// What is drawn anew is another element: a press of a button must not lose it before the release, nor the keyboard its place.
+let pressed = false;
+addEventListener("pointerdown", () => { pressed = true; }, true);
+for (const end of ["pointerup", "pointercancel", "blur"]) addEventListener(end, () => setTimeout(() => { pressed = false; if (dirty.size) requestAnimationFrame(flush); }), true);
+const keyed = (key) => document.querySelector(`[data-key="${CSS.escape(key)}"]`);
+function refocus(key) {
+  const again = key && keyed(key);
+  if (again && (!document.activeElement || document.activeElement === document.body)) again.focus({ preventScroll: true });
+}
 function flush() {
-  const todo = [...dirty];
+  if (pressed) return;
+  const todo = [...dirty], key = document.activeElement && document.activeElement.dataset.key;
   dirty.clear();
   for (const p of todo) panels[p]();
+  refocus(key);
   document.body.dataset.drawn = String(Number(document.body.dataset.drawn || 0) + 1);
 }
-setInterval(() => draw("head", "nodes", "action", "handovers"), 1000); // ages
+setInterval(() => draw("head", "nodes", "action", "handovers", ...(S.workers && (S.workers.workers || []).some((x) => x.drained) ? ["workers"] : [])), 1000); // ages
 
 function drawHead() {
   const parts = [];
@@ -65,7 +76,7 @@ function drawHead() {
     const pending = (n.pending || []).reduce((a, p) => a + p.count, 0);
     if (pending) parts.push(plural(pending, "pod") + " pending");
     if ((n.interruptions || []).length) parts.push(plural(n.interruptions.length, "interruption"));
-    if (n.paused) parts.push("scaling paused");
+    if (n.paused) parts.push("scaling paused for " + since(n.paused.since));
   }
   if (w && w.workers) {
     const stable = w.workers.filter((x) => x.state === "STABLE").length;
@@ -139,10 +150,15 @@ function drawAction() {
   for (const i of open) {
     body.push(el("h3", {}, `${i.kind} of ${i.instance} `, el("span", { class: "meta" }, i.deadline ? age(Date.parse(i.deadline) - now()) + " left" : "for " + since(i.opened))), phaseList(i.phases));
   }
-  if (!body.length) body.push(el("p", { class: "meta" }, n.paused ? "Scaling is paused." : "None: the cluster is what its policy wants, or the decision says why not."));
+  if (!body.length && !n.paused) body.push(el("p", { class: "meta" }, "None: the cluster is what its policy wants, or the decision says why not."));
+  if (n.paused) {
+    const p = n.paused;
+    body.unshift(el("p", { class: "paused" }, el("b", {}, "Scaling is paused"), ` for ${since(p.since)}` + (p.by ? ` by ${p.by}` : "") + (p.reason ? `: ${p.reason}` : ""),
+      el("small", {}, "No new action begins. One in progress, interruptions and repair up to the minimum go on.")));
+  }
   if (S.actions) {
-    body.push(n.paused ? el("button", { type: "button", onclick: () => ask("resume-scaling", "", "Resume scaling", "New actions may begin again.") }, "Resume scaling")
-      : el("button", { type: "button", onclick: () => ask("pause-scaling", "", "Pause scaling", "No new action will begin until scaling is resumed. An action in progress is carried to its end; interruptions are still handled.") }, "Pause scaling"));
+    body.push(n.paused ? button("resume-scaling", "", "Resume scaling", "It was paused" + (n.paused.by ? " by " + n.paused.by : "") + (n.paused.reason ? ": " + n.paused.reason : "") + ". Waiting times went on meanwhile, so an action may begin at once.", "Resume scaling")
+      : button("pause-scaling", "", "Pause scaling", "No scale-up by load and no scale-down begins until scaling is resumed, also after a restart. An action in progress goes on to its end; interruptions and repair up to the minimum go on.", "Pause scaling"));
   }
   $("action-body").replaceChildren(...body);
 }
@@ -180,11 +196,16 @@ function drawWorkers() {
     const swatch = el("i");
     swatch.style.background = hue(i);
     return el("div", { class: "tile " + (WORKER_STYLE[x.state] || ""), "data-worker": x.id, "data-state": x.state, title: [x.pod, x.node, x.since ? since(x.since) : ""].filter(Boolean).join(" · ") },
-      el("b", {}, swatch, el("span", {}, x.id + (x.leading ? " ★" : "")), S.actions ? el("button", { class: "small", type: "button", title: "Drain " + x.id, onclick: () => ask("drain-worker", x.id, "Drain " + x.id, `${x.id} hands its ${x.slots} slots to the others and gets none until it is let back.`) }, "⏏") : null),
-      el("span", {}, x.state.toLowerCase() + (x.node ? " on " + x.node : "")),
+      el("b", {}, swatch, el("span", {}, x.id + (x.leading ? " ★" : "")), S.actions ? workerButton(x) : null),
+      x.drained ? el("span", { class: "warn" }, `drained for ${age(Date.parse(x.drained) - now())} more`) : el("span", {}, x.state.toLowerCase() + (x.node ? " on " + x.node : "")),
       el("span", {}, plural(x.slots, "slot") + (x.keys ? `, ${x.keys} keys` : ""), x.gaining || x.losing ? el("span", { class: "delta" }, ` +${x.gaining || 0} −${x.losing || 0}`) : null),
       bar((x.keys || x.slots) / most));
   }));
+}
+
+function workerButton(x) {
+  return x.drained ? button("let-back", x.id, `Let ${x.id} back`, `${x.id} takes slots again, with the next plan.`, "↩", "small")
+    : button("drain-worker", x.id, "Drain " + x.id, `${x.id} hands its ${plural(x.slots, "slot")} to the others, one planned hand-over each, and takes none for an hour or until it is let back. It keeps running.`, "⏏", "small");
 }
 
 const isDark = () => (document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
@@ -289,8 +310,11 @@ let findTimer = 0;
 $("chamber-find").addEventListener("input", () => { clearTimeout(findTimer); findTimer = setTimeout(findChambers, 150); });
 async function findChambers() {
   const list = (await get("api/chambers?contains=" + encodeURIComponent($("chamber-find").value.trim()))) || [];
-  $("chamber-list").replaceChildren(...list.slice(0, 16).map((c) => el("li", {}, el("button", { type: "button", class: c.alarms ? "small danger" : "small", onclick: () => openChamber(c.tool, c.chamber) },
+  if (pressed) { findTimer = setTimeout(findChambers, 300); return; }
+  const key = document.activeElement && document.activeElement.dataset.key;
+  $("chamber-list").replaceChildren(...list.slice(0, 16).map((c) => el("li", {}, el("button", { type: "button", "data-key": `chamber ${c.tool}:${c.chamber}`, class: c.alarms ? "small danger" : "small", onclick: () => openChamber(c.tool, c.chamber) },
     `${c.tool}:${c.chamber}` + (c.alarms ? ` (${plural(c.alarms, "alarm")})` : "")))));
+  refocus(key);
   S.openAlarms = list.reduce((a, c) => a + (c.alarms || 0), 0);
   draw("head");
 }
@@ -306,8 +330,9 @@ function drawCharts() {
   $("chamber-meta").textContent = `${c.tool}:${c.chamber}` + (c.owner ? ` · slot ${c.slot} at ${c.owner}` : "");
   const alarms = c.alarms || [];
   $("charts").replaceChildren(
-    ...(alarms.length ? [el("table", {}, el("tbody", {}, ...alarms.slice(0, 8).map((a) => el("tr", {}, el("td", {}, clock(a.at)), el("td", { class: a.state === "open" ? "bad" : "" }, a.state), el("td", {}, a.text),
-      el("td", {}, S.actions && a.state === "open" ? el("button", { class: "small", type: "button", onclick: () => ask("acknowledge", a.id, "Acknowledge", a.text) }, "acknowledge") : null)))))] : [el("p", { class: "meta" }, "No alarms.")]),
+    ...(alarms.length ? [el("table", {}, el("tbody", {}, ...alarms.slice(0, 8).map((a) => el("tr", {}, el("td", {}, clock(a.at)), el("td", { class: a.state === "open" ? "bad" : "" }, a.state),
+      el("td", {}, a.text, a.by ? el("small", { class: "meta" }, ` — ${a.by}${a.note ? ": " + a.note : ""}`) : null),
+      el("td", { class: "num" }, S.actions && a.state === "open" ? button("acknowledge", a.id, `Acknowledge the alarm of ${c.tool}:${c.chamber}`, `${a.text}. Acknowledging tells others that you look after it; it does not end the alarm.`, "Acknowledge", "small") : null)))))] : [el("p", { class: "meta" }, "No alarms.")]),
     ...(c.series || []).map(controlChart));
 }
 
@@ -333,29 +358,50 @@ function controlChart(s) {
 // ---- actions
 
 let asked = null;
+// button asks for a command. Its key is what it does to what, by which it is found again when it is drawn anew.
+function button(name, target, title, text, label, cls) {
+  return el("button", { type: "button", class: cls || "", "data-key": name + " " + target, title, "aria-label": title, "aria-haspopup": "dialog", onclick: () => ask(name, target, title, text) }, label);
+}
 function ask(name, target, title, text) {
   asked = { name, target };
   $("ask-title").textContent = title + "?";
   $("ask-text").textContent = text;
+  $("ask-go").textContent = title;
   $("ask-reason").value = "";
+  $("ask-by").value = localStorage.getItem("by") || "";
   $("ask-token").value = sessionStorage.getItem("token") || "";
-  $("ask-error").hidden = true;
+  answered("");
   $("ask").showModal();
   $("ask-reason").focus();
 }
+function answered(fault) {
+  $("ask-error").hidden = !fault;
+  $("ask-error").textContent = fault;
+  $("ask-go").disabled = false;
+}
 $("ask-cancel").addEventListener("click", () => $("ask").close());
+// The button that asked may be another element by now, or say something else.
+$("ask").addEventListener("close", () => setTimeout(() => {
+  const again = asked && ($(asked.done || "") || keyed(asked.name + " " + asked.target));
+  if (again && document.activeElement === document.body) again.focus({ preventScroll: true });
+}, 50));
 $("ask-form").addEventListener("submit", async (ev) => {
   ev.preventDefault();
-  const token = $("ask-token").value;
+  const token = $("ask-token").value, by = $("ask-by").value.trim(), command = asked;
+  answered("");
+  $("ask-go").disabled = true;
   try {
-    const r = await fetch("api/commands", { method: "POST", headers: { Authorization: "Bearer " + token, "Content-Type": "application/json" }, body: JSON.stringify({ ...asked, reason: $("ask-reason").value }) });
+    const r = await fetch("api/commands", { method: "POST", headers: { Authorization: "Bearer " + token, "Content-Type": "application/json" }, body: JSON.stringify({ name: command.name, target: command.target, reason: $("ask-reason").value, by }) });
     const body = await r.json();
+    if (r.status === 401) { sessionStorage.removeItem("token"); $("ask-token").select(); }
     if (!r.ok) throw new Error(body.error);
     sessionStorage.setItem("token", token);
+    localStorage.setItem("by", by);
+    if (command.name === "acknowledge" && S.chamber) { openChamber(S.chamber.tool, S.chamber.chamber); findChambers(); }
+    command.done = { "acknowledge": "chamber", "pause-scaling": "action", "resume-scaling": "action" }[command.name] || "workers";
     $("ask").close();
   } catch (err) {
-    $("ask-error").hidden = false;
-    $("ask-error").textContent = err.message;
+    answered(err instanceof TypeError ? "No answer from the server: nobody knows whether it was done. The timeline will tell." : err.message);
   }
 });
 
