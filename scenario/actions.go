@@ -49,6 +49,9 @@ func (s *screen) connection() (*nats.Conn, error) {
 	return s.c.conn, nil
 }
 
+// askTimes is how often a worker is asked that does not answer, as a busy one may not.
+const askTimes = 5
+
 // handOver has a worker give its slots away and take none until a time; the zero time ends that.
 func (s *screen) handOver(ctx context.Context, worker string, until time.Time) error {
 	nc, err := s.connection()
@@ -56,10 +59,15 @@ func (s *screen) handOver(ctx context.Context, worker string, until time.Time) e
 		return err
 	}
 	asked := false
-	_, err = partition.HandOver(ctx, nc, defender.Group, func(m partition.MemberInfo) bool {
-		asked = asked || m.ID == worker
-		return m.ID == worker
-	}, until)
+	for try := range askTimes {
+		_, err = partition.HandOver(ctx, nc, defender.Group, func(m partition.MemberInfo) bool {
+			asked = asked || m.ID == worker
+			return m.ID == worker
+		}, until)
+		if !errors.Is(err, partition.ErrSilent) || try == askTimes-1 {
+			break
+		}
+	}
 	if err == nil && !asked {
 		return fmt.Errorf("%w: %q is no worker of group %s", console.ErrUnknownTarget, worker, defender.Group)
 	}

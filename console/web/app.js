@@ -32,6 +32,7 @@ function age(ms) {
   if (s < 86400) return Math.floor(s / 3600) + "h" + String(Math.floor(s / 60) % 60).padStart(2, "0") + "m";
   return Math.floor(s / 86400) + "d" + String(Math.floor(s / 3600) % 24).padStart(2, "0") + "h";
 }
+const minutes = (ms) => (ms > 120000 ? Math.ceil(ms / 60000) + "m" : age(ms));
 const since = (t) => age(now() - Date.parse(t));
 const clock = (t) => new Date(t).toLocaleTimeString([], { hour12: false }) + "." + String(new Date(t).getMilliseconds()).padStart(3, "0");
 const money = (v) => (v < 1 ? v.toFixed(3) : v.toFixed(2)) + " $";
@@ -51,7 +52,19 @@ const panels = {
 // What is drawn anew is another element: a press of a button must not lose it before the release, nor the keyboard its place.
 let pressed = false;
 addEventListener("pointerdown", () => { pressed = true; }, true);
-for (const end of ["pointerup", "pointercancel", "blur"]) addEventListener(end, () => setTimeout(() => { pressed = false; if (dirty.size) requestAnimationFrame(flush); }), true);
+const released = () => setTimeout(() => { pressed = false; if (dirty.size) requestAnimationFrame(flush); });
+addEventListener("pointermove", (ev) => { if (pressed && !ev.buttons) released(); }, true); // it was released elsewhere
+for (const end of ["pointerup", "pointercancel", "blur"]) addEventListener(end, released, true);
+// fill puts elements into a parent: those that say the same as before stay where they are, the others are made.
+const filled = new WeakMap();
+function fill(parent, items) {
+  const old = filled.get(parent) || new Map(), made = new Map(), list = [];
+  for (const [what, make] of items) { const e = old.get(what) || make(); made.set(what, e); list.push(e); }
+  filled.set(parent, made);
+  const there = [...parent.children], known = new Set(there);
+  if (there.length !== list.length || list.some((e, i) => there[i] !== e && known.has(e))) parent.replaceChildren(...list);
+  else list.forEach((e, i) => { if (there[i] !== e) there[i].replaceWith(e); });
+}
 const keyed = (key) => document.querySelector(`[data-key="${CSS.escape(key)}"]`);
 function refocus(key) {
   const again = key && keyed(key);
@@ -146,21 +159,27 @@ function drawAction() {
   if (!n) return;
   const a = n.action, open = n.interruptions || [], body = [];
   $("action-meta").textContent = a ? `${a.kind} ${a.id}, for ${since(a.started)}` + (a.until ? `, given up in ${age(Date.parse(a.until) - now())}` : "") : "";
-  if (a) body.push(phaseList(a.phases));
+  const add = (what, make) => body.push([JSON.stringify(what), make]);
+  if (n.paused) add([n.paused, since(n.paused.since)], () => pauseNote(n.paused));
+  if (a) add(a.phases, () => phaseList(a.phases));
   for (const i of open) {
-    body.push(el("h3", {}, `${i.kind} of ${i.instance} `, el("span", { class: "meta" }, i.deadline ? age(Date.parse(i.deadline) - now()) + " left" : "for " + since(i.opened))), phaseList(i.phases));
+    const left = i.deadline ? age(Date.parse(i.deadline) - now()) + " left" : "for " + since(i.opened);
+    add([i.instance, i.kind, left], () => el("h3", {}, `${i.kind} of ${i.instance} `, el("span", { class: "meta" }, left)));
+    add([i.instance, i.phases], () => phaseList(i.phases));
   }
-  if (!body.length && !n.paused) body.push(el("p", { class: "meta" }, "None: the cluster is what its policy wants, or the decision says why not."));
-  if (n.paused) {
-    const p = n.paused;
-    body.unshift(el("p", { class: "paused" }, el("b", {}, "Scaling is paused"), ` for ${since(p.since)}` + (p.by ? ` by ${p.by}` : "") + (p.reason ? `: ${p.reason}` : ""),
-      el("small", {}, "No new action begins. One in progress, interruptions and repair up to the minimum go on.")));
-  }
-  if (S.actions) {
-    body.push(n.paused ? button("resume-scaling", "", "Resume scaling", "It was paused" + (n.paused.by ? " by " + n.paused.by : "") + (n.paused.reason ? ": " + n.paused.reason : "") + ". Waiting times went on meanwhile, so an action may begin at once.", "Resume scaling")
-      : button("pause-scaling", "", "Pause scaling", "No scale-up by load and no scale-down begins until scaling is resumed, also after a restart. An action in progress goes on to its end; interruptions and repair up to the minimum go on.", "Pause scaling"));
-  }
-  $("action-body").replaceChildren(...body);
+  if (!body.length) add("none", () => el("p", { class: "meta" }, "None: the cluster is what its policy wants, or the decision says why not."));
+  if (S.actions) add(["button", n.paused], () => scalingButton(n.paused));
+  fill($("action-body"), body);
+}
+
+function pauseNote(p) {
+  return el("p", { class: "paused" }, el("b", {}, "Scaling is paused"), ` for ${since(p.since)}` + (p.by ? ` by ${p.by}` : "") + (p.reason ? `: ${p.reason}` : ""),
+    el("small", {}, "No new action begins. One in progress, interruptions and repair up to the minimum go on."));
+}
+
+function scalingButton(p) {
+  return p ? button("resume-scaling", "", "Resume scaling", "It was paused" + (p.by ? " by " + p.by : "") + (p.reason ? ": " + p.reason : "") + ". Waiting times went on meanwhile, so an action may begin at once.", "Resume scaling")
+    : button("pause-scaling", "", "Pause scaling", "No scale-up by load and no scale-down begins until scaling is resumed, also after a restart. An action in progress goes on to its end; interruptions and repair up to the minimum go on.", "Pause scaling");
 }
 
 function drawDecision() {
@@ -192,15 +211,20 @@ function drawWorkers() {
   $("workers-meta").textContent = [`${list.length}` + (w.expected ? ` of ${w.expected} expected` : ""), w.leader ? `leader ${w.leader}` : "no leader",
     `map version ${w.version}`, `epoch ${w.epoch}`, w.keys ? `${w.keys} keys` : ""].filter(Boolean).join(" · ");
   const most = Math.max(1, ...list.map((x) => x.keys || x.slots));
-  $("worker-tiles").replaceChildren(...list.map((x, i) => {
-    const swatch = el("i");
-    swatch.style.background = hue(i);
-    return el("div", { class: "tile " + (WORKER_STYLE[x.state] || ""), "data-worker": x.id, "data-state": x.state, title: [x.pod, x.node, x.since ? since(x.since) : ""].filter(Boolean).join(" · ") },
-      el("b", {}, swatch, el("span", {}, x.id + (x.leading ? " ★" : "")), S.actions ? workerButton(x) : null),
-      x.drained ? el("span", { class: "warn" }, `drained for ${age(Date.parse(x.drained) - now())} more`) : el("span", {}, x.state.toLowerCase() + (x.node ? " on " + x.node : "")),
-      el("span", {}, plural(x.slots, "slot") + (x.keys ? `, ${x.keys} keys` : ""), x.gaining || x.losing ? el("span", { class: "delta" }, ` +${x.gaining || 0} −${x.losing || 0}`) : null),
-      bar((x.keys || x.slots) / most));
+  fill($("worker-tiles"), list.map((x, i) => {
+    const drained = x.drained ? `drained, for ${minutes(Date.parse(x.drained) - now())} more` : "";
+    return [JSON.stringify([x, i, most, drained, S.actions, isDark()]), () => workerTile(x, i, most, drained)];
   }));
+}
+
+function workerTile(x, i, most, drained) {
+  const swatch = el("i");
+  swatch.style.background = hue(i);
+  return el("div", { class: "tile " + (drained ? "s-warn" : WORKER_STYLE[x.state] || ""), "data-worker": x.id, "data-state": x.state, title: [x.pod, x.node, x.since ? since(x.since) : ""].filter(Boolean).join(" · ") },
+    el("b", {}, swatch, el("span", {}, x.id + (x.leading ? " ★" : "")), S.actions ? workerButton(x) : null),
+    drained ? el("span", { class: "warn" }, drained) : el("span", {}, x.state.toLowerCase() + (x.node ? " on " + x.node : "")),
+    el("span", {}, plural(x.slots, "slot") + (x.keys ? `, ${x.keys} keys` : ""), x.gaining || x.losing ? el("span", { class: "delta" }, ` +${x.gaining || 0} −${x.losing || 0}`) : null),
+    bar((x.keys || x.slots) / most));
 }
 
 function workerButton(x) {
@@ -310,11 +334,8 @@ let findTimer = 0;
 $("chamber-find").addEventListener("input", () => { clearTimeout(findTimer); findTimer = setTimeout(findChambers, 150); });
 async function findChambers() {
   const list = (await get("api/chambers?contains=" + encodeURIComponent($("chamber-find").value.trim()))) || [];
-  if (pressed) { findTimer = setTimeout(findChambers, 300); return; }
-  const key = document.activeElement && document.activeElement.dataset.key;
-  $("chamber-list").replaceChildren(...list.slice(0, 16).map((c) => el("li", {}, el("button", { type: "button", "data-key": `chamber ${c.tool}:${c.chamber}`, class: c.alarms ? "small danger" : "small", onclick: () => openChamber(c.tool, c.chamber) },
-    `${c.tool}:${c.chamber}` + (c.alarms ? ` (${plural(c.alarms, "alarm")})` : "")))));
-  refocus(key);
+  fill($("chamber-list"), list.slice(0, 16).map((c) => [JSON.stringify(c), () => el("li", {}, el("button", { type: "button", "data-key": `chamber ${c.tool}:${c.chamber}`, class: c.alarms ? "small danger" : "small", onclick: () => openChamber(c.tool, c.chamber) },
+    `${c.tool}:${c.chamber}` + (c.alarms ? ` (${plural(c.alarms, "alarm")})` : "")))]));
   S.openAlarms = list.reduce((a, c) => a + (c.alarms || 0), 0);
   draw("head");
 }
