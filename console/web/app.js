@@ -402,10 +402,11 @@ function answered(fault) {
 }
 $("ask-cancel").addEventListener("click", () => $("ask").close());
 // The button that asked may be another element by now, or say something else.
+const opposite = { "pause-scaling": "resume-scaling", "resume-scaling": "pause-scaling", "drain-worker": "let-back", "let-back": "drain-worker" };
 $("ask").addEventListener("close", () => setTimeout(() => {
-  const again = asked && ($(asked.done || "") || keyed(asked.name + " " + asked.target));
-  if (again && document.activeElement === document.body) again.focus({ preventScroll: true });
-}, 50));
+  const again = asked && (keyed(opposite[asked.name] + " " + asked.target) || keyed(asked.name + " " + asked.target) || $("chamber"));
+  if (again && (document.activeElement === document.body || !document.activeElement)) again.focus({ preventScroll: true });
+}, 300));
 $("ask-form").addEventListener("submit", async (ev) => {
   ev.preventDefault();
   const token = $("ask-token").value, by = $("ask-by").value.trim(), command = asked;
@@ -419,7 +420,6 @@ $("ask-form").addEventListener("submit", async (ev) => {
     sessionStorage.setItem("token", token);
     localStorage.setItem("by", by);
     if (command.name === "acknowledge" && S.chamber) { openChamber(S.chamber.tool, S.chamber.chamber); findChambers(); }
-    command.done = { "acknowledge": "chamber", "pause-scaling": "action", "resume-scaling": "action" }[command.name] || "workers";
     $("ask").close();
   } catch (err) {
     answered(err instanceof TypeError ? "No answer from the server: nobody knows whether it was done. The timeline will tell." : err.message);
