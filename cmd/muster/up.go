@@ -95,14 +95,14 @@ const minToken = 16
 
 // readToken reads a console's token. It comes from a file, so that neither the list of processes nor the shell's history shows it.
 func readToken(name string) (string, error) {
-	const make = "make one with: (umask 077; head -c 24 /dev/urandom | base64 > FILE)"
+	const how = "make one with: (umask 077; head -c 24 /dev/urandom | base64 > FILE)"
 	b, err := os.ReadFile(name)
 	if err != nil {
-		return "", fmt.Errorf("--token-file: %w: %s", err, make)
+		return "", fmt.Errorf("--token-file: %w: %s", err, how)
 	}
 	token := strings.TrimSpace(string(b))
 	if len(token) < minToken || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return "", fmt.Errorf("--token-file: %s holds no token, which is %d or more characters in one word: %s", name, minToken, make)
+		return "", fmt.Errorf("--token-file: %s holds no token, which is %d or more characters in one word: %s", name, minToken, how)
 	}
 	return token, nil
 }

@@ -40,7 +40,7 @@ func Open(t testing.TB, url string, width, height int64) (context.Context, func(
 		}
 		t.Skip("there is no Chromium on this machine: install it to test the console as people see it")
 	}
-	version, err := exec.Command(path, "--version").Output()
+	version, err := exec.CommandContext(t.Context(), path, "--version").Output()
 	if err != nil {
 		t.Fatalf("asking %s for its version: %v", path, err)
 	}
