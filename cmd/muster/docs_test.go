@@ -405,3 +405,42 @@ func TestEveryMetricInTheDocumentationIsExported(t *testing.T) {
 		t.Errorf("only %d metrics were found", checked)
 	}
 }
+
+func TestFilesAndEventsInTheDocumentationExist(t *testing.T) {
+	t.Parallel()
+	file := regexp.MustCompile(`^(?:\./)?((?:bench|broker|cmd|console|defender|deploy|docs|internal|lab|nodes|partition|scenario|setting)/[A-Za-z0-9_./-]+)$`)
+	event := regexp.MustCompile(`\b(?:scaleUp|scaleDown|sweep|interruption|drain|lease)\.[a-z][A-Za-z]*\b`)
+	var source strings.Builder
+	for _, path := range repositoryFiles(t, ".go") {
+		if strings.HasPrefix(path, "nodes/") && !strings.HasSuffix(path, "_test.go") {
+			source.WriteString(readFile(t, path))
+		}
+	}
+	known := source.String()
+	files, events := 0, 0
+	for _, p := range docPages(t) {
+		for _, span := range codeSpans(p.prose) {
+			m := file.FindStringSubmatch(span)
+			if m == nil {
+				continue
+			}
+			files++
+			at := filepath.Join(repository, m[1])
+			beside := filepath.Join(repository, filepath.Dir(p.path), m[1]) // pages of other modules name theirs
+			if _, err := os.Stat(at); err != nil {
+				if _, err := os.Stat(beside); err != nil {
+					t.Errorf("%s names %s, which is not there", p.path, span)
+				}
+			}
+		}
+		for _, e := range event.FindAllString(p.text, -1) {
+			events++
+			if !strings.Contains(known, `"`+e+`"`) {
+				t.Errorf("%s names the event %s, which nobody writes", p.path, e)
+			}
+		}
+	}
+	if files < 30 || events < 10 {
+		t.Errorf("only %d files and %d events were found", files, events)
+	}
+}
