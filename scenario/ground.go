@@ -141,7 +141,7 @@ func (g *laboratory) ledger() []sim.Entry {
 	out := slices.Clone(g.machines.Ledger())
 	for _, e := range g.region.World.Ledger() {
 		switch e.Kind {
-		case sim.Launched, sim.LaunchRefused, sim.Terminated, sim.TakenAway, sim.Warned:
+		case sim.Launched, sim.LaunchRefused, sim.Joined, sim.Terminated, sim.TakenAway, sim.Warned:
 			out = append(out, e)
 		}
 	}
