@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"context"
+	"errors"
 	"os/exec"
 	"path/filepath"
 	"sync"
@@ -53,7 +54,7 @@ func TestAPodsProcessGetsSIGTERMAndWhenItsGraceIsOverSIGKILL(t *testing.T) {
 			})
 			d.Scale(1)
 			p := <-started
-			for _, err := p.gather(); err == errStarting; _, err = p.gather() {
+			for _, err := p.gather(); errors.Is(err, errStarting); _, err = p.gather() {
 				time.Sleep(5 * time.Millisecond) // its trap is set before it says where it serves
 			}
 			d.Scale(0)
