@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -267,7 +268,7 @@ func (c *cluster) launch(ctx context.Context, pod, node string) (*member, error)
 	c.started++
 	c.mu.Unlock()
 	o := c.memberOptions(at)
-	o.Pod, o.Node = pod, node
+	o.Pod, o.Node = cmp.Or(pod, o.Pod), node
 	start := c.startLocal
 	if c.o.Processes {
 		start = c.startProcess

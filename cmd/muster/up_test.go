@@ -23,6 +23,8 @@ func TestScenariosHold(t *testing.T) {
 		{"broker-outage --processes", []string{"slots moved", "map version", "defenders that went on"}},
 		{"layout --case back --slots 32", []string{"slots", "consumers of the stream", "32 to 64 slots: slots that changed with a handler in flight", "64 to 32 slots: pause of a slot, ms"}},
 		{"layout --case leader-crash --processes --slots 32", []string{"slots", "consumers of the stream", "the change went on under another leader"}},
+		{"node-pressure --processes --defenders 14", []string{"pods evicted by drains", "defenders that were not processes of their own",
+			"evicted defenders that ended by themselves within their grace", "... all together, s", "node-hours", "... as nodes were drained"}},
 		{"scale-up --servers 3 --replicas 3 --slots 64", []string{"chambers moved", "hand-overs with a handler in flight"}},
 	} {
 		t.Run(c.args, func(t *testing.T) {

@@ -101,7 +101,7 @@ func (p *page) decision(s nodes.Snapshot) {
 		}
 	case nodes.ScaleDown:
 		for _, t := range d.Targets {
-			p.line("  to remove: %s (node %s) in %s", t.InstanceID, t.Node.Name, t.Zone)
+			p.line("  to remove: %s (node %s) in %s%s", t.InstanceID, t.Node.Name, t.Zone, prefixed(": ", t.Why))
 		}
 	}
 	p.title("Gates")

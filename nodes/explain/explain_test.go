@@ -365,3 +365,24 @@ func TestADecisionThatWasTamperedWithIsFound(t *testing.T) {
 		}
 	}
 }
+
+func TestAScaleDownSaysWhatRemovingANodeCosts(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	p := nodes.DefaultPolicy()
+	o := nodes.Observation{FleetKnown: true, Readings: readings(0.05, 0), Costs: map[string]float64{"i-1": 64, "i-2": 32, "i-3": 48, "i-4": 64}}
+	for _, id := range []string{"i-1", "i-2", "i-3", "i-4"} {
+		o.Fleet = append(o.Fleet, nodes.Worker{Instance: nodes.Instance{ID: id, State: nodes.StateRunning, Zone: "a", ActionID: "up-1"},
+			Node: &nodes.Node{NodeRef: nodes.NodeRef{Name: id}, Ready: true}})
+	}
+	r := nodes.NewRecord("")
+	r.IdleSinceEpoch = nodes.Num(now.Add(-time.Hour).Unix())
+	s := nodes.Snapshot{Now: now, Policy: p, Observation: o, Record: r, Decision: nodes.Decide(p, o, r, now)}
+	var b strings.Builder
+	if err := explain.WriteSnapshot(&b, explain.Style{}, s, explain.Ahead(nodes.Decider{}, s)); err != nil {
+		t.Fatal(err)
+	}
+	if want := "to remove: i-2 (node i-2) in a: as old as i-3, and costs the workers 32, not 48"; !strings.Contains(b.String(), want) {
+		t.Errorf("it lacks %q:\n%s", want, b.String())
+	}
+}
