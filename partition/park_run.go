@@ -188,8 +188,10 @@ func (r *runner) mayBegin(m Message, msg *nats.Msg, failed bool) begin {
 			if tail.original() == own {
 				return beginNot
 			}
-		case !failed:
+		case !failed && r.p.trusted():
 			return beginNow
+		case !failed:
+			continue // it was lost meanwhile
 		}
 		if !l.room(m.Key) {
 			// The slot waits. What has nothing of its key before it goes on as if
@@ -197,7 +199,7 @@ func (r *runner) mayBegin(m Message, msg *nats.Msg, failed bool) begin {
 			if !r.rest(l.backoff(m.Attempt)) {
 				return beginNever
 			}
-			if !l.parked(m.Key) {
+			if !l.parked(m.Key) && r.p.trusted() {
 				return beginNow
 			}
 			continue
@@ -327,6 +329,10 @@ func (k *parking) remove(key string, seq uint64) {
 
 func (k *parking) try(key string, head *parkedMessage) {
 	r := k.r
+	if !r.p.trusted() {
+		k.lot.postpone(key, time.Now().Add(pullRetry)) // it was lost meanwhile
+		return
+	}
 	m := head.Message
 	m.Slot, m.Delivered = r.slot, 1
 	m.Attempt = head.attempts + k.lot.keys[key].attempts + 1

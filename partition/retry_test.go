@@ -203,7 +203,9 @@ func TestRetryIsTheWholeGroups(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return w.Run(t.Context())
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		return w.Run(ctx)
 	}
 	if err := run(on); err == nil || !strings.Contains(err.Error(), "Retry off") {
 		t.Errorf("with Retry among those without: %v", err)

@@ -19,6 +19,14 @@ type simBreakage struct {
 	claimless  bool // fences are shown without their claim
 	unweighed  bool // no weights, which play no part in most rules
 	deafUnpin  bool // what comes for a slot that is not held is dropped
+	unparked   bool // failing messages are not parked, which plays no part in most rules
+
+	ackUnparked bool // a message is acknowledged before its parked copy is stored
+	blindLot    bool // an owner begins before it has read which keys are parked
+	overtaking  bool // what comes behind a parked message of its key is begun
+	unclaimed   bool // an owner reads what is parked and leaves no claim
+	freeSoon    bool // what is processed is not waited for to be removed
+	unerased    bool // originals are not looked for in the main stream
 }
 
 func (b simBreakage) input(w *simWorker, in input) input {
@@ -72,7 +80,7 @@ func TestSimulationCatchesBrokenVariants(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			tt.broken.unweighed = !tt.weighed
+			tt.broken.unweighed, tt.broken.unparked = !tt.weighed, true
 			for seed := tt.from; seed < tt.from+3000; seed++ {
 				s := newSim(seed, false)
 				s.broken = tt.broken

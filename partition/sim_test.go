@@ -254,6 +254,9 @@ func (s *sim) simulate() *simViolation {
 	}
 	stormy := s.between(8*time.Second, 30*time.Second)
 	s.relayout(stormy)
+	if !s.broken.unparked {
+		s.park(stormy)
+	}
 	if !s.broken.unweighed {
 		s.swingWeights(stormy)
 	}
@@ -304,7 +307,7 @@ func TestSimulation(t *testing.T) {
 		}
 		return
 	}
-	var steps, messages, plans, tuned, layouts, failed int
+	var steps, messages, plans, tuned, layouts, parked, failed int
 	for seed := *simFirst; seed < *simFirst+uint64(*simSeeds); seed++ {
 		s := newSim(seed, false)
 		if v := s.simulate(); v != nil {
@@ -318,6 +321,7 @@ func TestSimulation(t *testing.T) {
 		plans += s.check.redone
 		tuned += s.check.tuned
 		layouts += s.check.relaid
+		parked += s.check.parked
 	}
-	t.Logf("%d seeds: %d events, %d messages, %d plans, %d of them of another number of slots, %d for weights alone", *simSeeds, steps, messages, plans+layouts, layouts, tuned)
+	t.Logf("%d seeds: %d events, %d messages (%d were parked), %d plans, %d of them of another number of slots, %d for weights alone", *simSeeds, steps, messages, parked, plans+layouts, layouts, tuned)
 }
