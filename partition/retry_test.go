@@ -83,6 +83,17 @@ func failingKeyHoldsNobodyUp(t *testing.T, on servers) {
 		t.Errorf("the owner knows of %+v, parked is %+v", here, g.parked())
 	}
 
+	view, err := partition.Look(t.Context(), g.pub.Conn(), g.cfg.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := view.Report().Parked
+	owner := ws[2].Status().ID
+	want := partition.ParkedKeyReport{Key: "a0:b0", Messages: g.n["a0.b0"], Slot: partition.SlotOfKey(g.cfg.Slots, "a0:b0"), Owner: owner}
+	if len(report.Keys) != 2 || report.Keys[0] != want || report.Messages != g.parked().Messages || report.Oldest <= 0 {
+		t.Errorf("the report tells of %+v, want %+v first", report, want)
+	}
+
 	g.rec.mu.Lock()
 	clear(failing)
 	g.rec.mu.Unlock()
