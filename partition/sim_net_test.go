@@ -62,6 +62,7 @@ type sim struct {
 	desired int          // workers that there should be; 0: nobody says
 	fine    int          // the most slots that the run may have
 	wanted  int          // slots that were asked for last; 0: nobody asked
+	parking bool         // failing messages are parked in half of the runs
 	failing []simFailing // keys whose handlers fail for a while
 	struck  bool         // a fault came in the middle of a change of that
 	observe func(*simWorker, Event)

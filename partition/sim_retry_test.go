@@ -497,13 +497,13 @@ func TestSimulationCatchesBrokenParking(t *testing.T) {
 			t.Parallel()
 			for seed := tt.from; seed < tt.from+3000; seed++ {
 				s := newSim(seed, false)
-				s.broken = tt.broken
+				s.parking, s.broken = true, tt.broken
 				v := s.simulate()
 				if v == nil {
 					continue
 				}
 				if !slices.Contains(tt.by, v.name) {
-					t.Fatalf("seed %d: caught by %s (%s), want one of %v\n%s", seed, v.name, v.text, tt.by, story(seed, tt.broken, simTold))
+					t.Fatalf("seed %d: caught by %s (%s), want one of %v\n%s", seed, v.name, v.text, tt.by, story(seed, true, tt.broken, simTold))
 				}
 				t.Logf("seed %d: %s: %s", seed, v.name, v.text)
 				return
