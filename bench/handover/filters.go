@@ -58,7 +58,7 @@ func (c *filtersClient) leave(ctx context.Context) error {
 	<-c.consuming.Closed()
 	c.consuming = nil
 	c.w.queues.wait()
-	if err := c.w.nc.FlushWithContext(ctx); err != nil {
+	if err := c.w.flush(); err != nil {
 		return err
 	}
 	return untilDone(ctx, retryPause, func(ctx context.Context) error {

@@ -39,6 +39,7 @@ func decode(data []byte) (message, error) {
 // ledger knows what was published and every call of the handlers.
 type ledger struct {
 	least, spread atomic.Int64 // ns that a handler takes: least, and up to spread more
+	delivered     atomic.Int64 // messages that a broker has handed to a worker
 
 	mu        sync.Mutex
 	gate      chan struct{} // handlers wait for its end; nil: for nothing

@@ -234,17 +234,21 @@ func (g *mappedGroup) stop() {
 // consumerName is the durable consumer of a worker.
 func (w *mappedWorker) consumerName() string { return workerName(w.number) }
 
+// inFlight is how many messages a worker may have that it has not acknowledged.
+const inFlight = 64
+
 // config is what the consumers have in common; the rest is as the client library
 // sets it.
 func (w *mappedWorker) config(filters []string) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{Durable: w.consumerName(), FilterSubjects: filters, AckPolicy: jetstream.AckExplicitPolicy,
-		AckWait: ackWait, DeliverPolicy: jetstream.DeliverAllPolicy}
+		AckWait: ackWait, MaxAckPending: inFlight, DeliverPolicy: jetstream.DeliverAllPolicy}
 }
 
 // consume begins to pull; what comes is worked on one at a time in each unit,
 // units beside each other.
 func (w *mappedWorker) consume(c jetstream.Consumer, unitOf func(subject string, m message) int) (jetstream.ConsumeContext, error) {
 	return c.Consume(func(msg jetstream.Msg) {
+		w.group.ledger.delivered.Add(1)
 		m, err := decode(msg.Data())
 		if err != nil {
 			w.group.ledger.fault(err)
@@ -261,12 +265,11 @@ func (w *mappedWorker) consume(c jetstream.Consumer, unitOf func(subject string,
 				_ = msg.Ack()
 			}
 		})
-	}, jetstream.PullMaxMessages(prefetch))
+	}, jetstream.PullMaxMessages(inFlight))
 }
 
-// prefetch is how many messages a client asks for ahead; a pull of Muster's asks
-// for as many.
-const prefetch = 64
+// flush waits until the server has every acknowledgement.
+func (w *mappedWorker) flush() error { return w.nc.FlushTimeout(10 * time.Second) }
 
 // retryPause is how soon what a broker refused is asked for again.
 const retryPause = 20 * time.Millisecond

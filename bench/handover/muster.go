@@ -171,6 +171,7 @@ func (g *musterGroup) add() error {
 		return err
 	}
 	p, err := partition.New(nc, g.cfg, partition.HandlerFunc(func(ctx context.Context, m partition.Message) error {
+		g.ledger.delivered.Add(1)
 		return g.ledger.handle(ctx, i, m.Slot, m.Data, m.Published)
 	}))
 	if err != nil {

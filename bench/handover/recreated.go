@@ -84,7 +84,7 @@ func (c *recreatedClient) giveUp(ctx context.Context) error {
 	c.w.queues.discard()
 	if c.drained {
 		c.w.queues.wait()
-		if err := c.acknowledged(ctx); err != nil {
+		if err := c.w.flush(); err != nil {
 			return err
 		}
 	}
@@ -95,11 +95,6 @@ func (c *recreatedClient) giveUp(ctx context.Context) error {
 		}
 		return err
 	})
-}
-
-// acknowledged waits until the server has been sent every acknowledgement.
-func (c *recreatedClient) acknowledged(ctx context.Context) error {
-	return c.w.nc.FlushWithContext(ctx)
 }
 
 // partitionOf reads the partition in a transformed subject.
