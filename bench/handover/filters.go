@@ -44,7 +44,7 @@ func (c *filtersClient) apply(ctx context.Context, units []int) error {
 	if err != nil || c.consuming != nil {
 		return err
 	}
-	c.consuming, err = c.w.consume(consumer, func(_ string, m message) int { return m.key })
+	c.consuming, err = c.w.consume(ctx, consumer, func(_ string, m message) int { return m.key })
 	return err
 }
 

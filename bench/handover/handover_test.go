@@ -45,8 +45,8 @@ func TestMovesLoseNothing(t *testing.T) {
 		}
 		switch r.Contender {
 		case "muster":
-			if f.Lost+f.Concurrent+f.OutOfOrder > 0 {
-				t.Errorf("%s, %d to %d workers: %d lost, %d concurrent, %d out of order", r.Contender, r.Before, r.After, f.Lost, f.Concurrent, f.OutOfOrder)
+			if f.Lost+f.Concurrent+f.OutOfOrder+x.Stuck > 0 {
+				t.Errorf("%s, %d to %d workers: %d lost, %d concurrent, %d out of order, %d stuck", r.Contender, r.Before, r.After, f.Lost, f.Concurrent, f.OutOfOrder, x.Stuck)
 			}
 		case "recreated, drained first", "franz-go, fake Kafka":
 			if f.Lost > 0 {

@@ -245,8 +245,17 @@ func (w *mappedWorker) config(filters []string) jetstream.ConsumerConfig {
 }
 
 // consume begins to pull; what comes is worked on one at a time in each unit,
-// units beside each other.
-func (w *mappedWorker) consume(c jetstream.Consumer, unitOf func(subject string, m message) int) (jetstream.ConsumeContext, error) {
+// units beside each other. With replicas a consumer that was just made has no
+// leader yet, and a pull that comes before would be lost until it expires: only a
+// leader answers the question for its state.
+func (w *mappedWorker) consume(ctx context.Context, c jetstream.Consumer, unitOf func(subject string, m message) int) (jetstream.ConsumeContext, error) {
+	err := untilDone(ctx, retryPause, func(ctx context.Context) error {
+		_, err := c.Info(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
 	return c.Consume(func(msg jetstream.Msg) {
 		w.group.ledger.delivered.Add(1)
 		m, err := decode(msg.Data())
@@ -265,7 +274,7 @@ func (w *mappedWorker) consume(c jetstream.Consumer, unitOf func(subject string,
 				_ = msg.Ack()
 			}
 		})
-	}, jetstream.PullMaxMessages(inFlight))
+	}, jetstream.PullMaxMessages(inFlight), jetstream.PullExpiry(ackWait/2))
 }
 
 // flush waits until the server has every acknowledgement.
@@ -274,10 +283,13 @@ func (w *mappedWorker) flush() error { return w.nc.FlushTimeout(10 * time.Second
 // retryPause is how soon what a broker refused is asked for again.
 const retryPause = 20 * time.Millisecond
 
+// tryTime bounds one try: what a consumer without a leader is asked goes nowhere.
+const tryTime = time.Second
+
 // untilDone repeats what fails until it doesn't, pausing between.
 func untilDone(ctx context.Context, pause time.Duration, try func(context.Context) error) error {
 	for {
-		one, cancel := context.WithTimeout(ctx, 5*time.Second)
+		one, cancel := context.WithTimeout(ctx, tryTime)
 		err := try(one)
 		cancel()
 		if err == nil {

@@ -71,7 +71,7 @@ func (c *recreatedClient) apply(ctx context.Context, units []int) error {
 	if err != nil {
 		return err
 	}
-	c.consuming, err = c.w.consume(consumer, partitionOf)
+	c.consuming, err = c.w.consume(ctx, consumer, partitionOf)
 	return err
 }
 

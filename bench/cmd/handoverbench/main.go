@@ -91,17 +91,32 @@ func run(ctx context.Context, out, progress io.Writer, turns []handover.Turn, fi
 
 func table(out io.Writer, results []handover.Result) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(w, "keys\tworkers\treplicas\tcontender\tpublished\tlost\tconc.\tdisorder\tdupl.\tmoved\tpause p50\tp99\tmax, ms\tdrained/s\tper core\tserver µs\truns\t")
+	_, _ = fmt.Fprintln(w, "keys\tworkers\treplicas\tcontender\tpublished\tlost\tconc.\tdisorder\tdupl.\tmoved\tpause p50\tp99\tmax, ms\tstuck\tdrained/s\tper core\tserver µs\truns\t")
 	for i, r := range results {
 		if i > 0 && (results[i-1].Case != r.Case || results[i-1].Replicas != r.Replicas) {
-			_, _ = fmt.Fprintln(w, strings.Repeat("\t", 17))
+			_, _ = fmt.Fprintln(w, strings.Repeat("\t", 18))
 		}
 		f, p := r.Sum(), r.Pause()
-		_, _ = fmt.Fprintf(w, "%d\t%d to %d\t%d\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%.0f\t%.0f\t%.0f\t%d\t\n", r.Keys, r.Before, r.After, r.Replicas, r.Contender,
-			f.Published, f.Lost, f.Concurrent, f.OutOfOrder, f.Duplicates, p.N, ms(p.P50), ms(p.P99), ms(p.Max),
-			r.Median(handover.Run.Rate), r.Median(handover.Run.PerCore), r.Median(func(x handover.Run) float64 { return float64(x.ServerPerMessage()) / 1e3 }), len(r.Runs))
+		_, _ = fmt.Fprintf(w, "%d\t%d to %d\t%d\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%d\t\n", r.Keys, r.Before, r.After, r.Replicas, r.Contender,
+			f.Published, f.Lost, f.Concurrent, f.OutOfOrder, f.Duplicates, p.N, ms(p.P50), ms(p.P99), ms(p.Max), stuck(r),
+			drained(r, handover.Run.Rate), drained(r, handover.Run.PerCore), drained(r, func(x handover.Run) float64 { return float64(x.ServerPerMessage()) / 1e3 }), len(r.Runs))
 	}
 	return w.Flush()
+}
+
+func stuck(r handover.Result) (n int) {
+	for _, x := range r.Runs {
+		n += x.Stuck
+	}
+	return n
+}
+
+// drained shows the median of a figure of the drain, if there was one.
+func drained(r handover.Result, of func(handover.Run) float64) string {
+	if !slices.ContainsFunc(r.Runs, func(x handover.Run) bool { return x.Drained > 0 }) {
+		return ""
+	}
+	return fmt.Sprintf("%.0f", r.Median(of))
 }
 
 func ms(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d)/1e6) }
