@@ -17,6 +17,7 @@ type run struct {
 	unit       int       // that moves as a whole: a slot, a partition or a key
 	arrived    time.Time // when the broker stored the message
 	start, end time.Time // end is zero while it goes on
+	done       bool      // it was processed to its end; else it was given up then
 }
 
 // Findings are what a comparison of all published messages with all runs gives.
@@ -35,7 +36,7 @@ func examine(published []message, runs []run) Findings {
 	done := map[message]int{}
 	for _, r := range runs {
 		byKey[r.key] = append(byKey[r.key], r)
-		if !r.end.IsZero() {
+		if r.done {
 			done[r.message]++
 		}
 	}
@@ -83,7 +84,7 @@ func disorder(order []int, rs []run) int {
 		if _, ok := begun[r.n]; !ok {
 			begun[r.n] = r.start
 		}
-		if at, ok := done[r.n]; !r.end.IsZero() && (!ok || r.end.Before(at)) {
+		if at, ok := done[r.n]; r.done && (!ok || r.end.Before(at)) {
 			done[r.n] = r.end
 		}
 	}
@@ -123,7 +124,7 @@ func pauses(runs []run, since time.Time) []time.Duration {
 				break // what comes later is a return to where it was
 			}
 			last = r
-			if r.end.After(stopped) {
+			if r.done && r.end.After(stopped) {
 				stopped = r.end
 			}
 		}

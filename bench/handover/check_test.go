@@ -12,12 +12,14 @@ func at(worker, key, n, start, end int) run {
 	moment := func(ms int) time.Time { return zero.Add(time.Hour + time.Duration(ms)*time.Millisecond) }
 	r := run{message: message{key, n}, worker: worker, unit: key, start: moment(start), arrived: moment(start - 1)}
 	if end > 0 {
-		r.end = moment(end)
+		r.end, r.done = moment(end), true
 	}
 	return r
 }
 
 func TestEveryFaultIsFound(t *testing.T) {
+	givenUp := at(0, 1, 1, 6, 8)
+	givenUp.done = false
 	published := []message{{1, 0}, {1, 1}, {1, 2}, {2, 0}}
 	for _, tt := range []struct {
 		name string
@@ -27,6 +29,8 @@ func TestEveryFaultIsFound(t *testing.T) {
 		{"none", []run{at(0, 1, 0, 1, 5), at(0, 1, 1, 6, 9), at(1, 1, 2, 9, 10), at(1, 2, 0, 1, 3)}, Findings{Published: 4}},
 		{"lost", []run{at(0, 1, 0, 1, 5), at(0, 1, 1, 6, 9), at(1, 1, 2, 10, 11)}, Findings{Published: 4, Lost: 1}},
 		{"begun and not done", []run{at(0, 1, 0, 1, 5), at(0, 1, 1, 6, 9), at(1, 1, 2, 10, 0), at(1, 2, 0, 1, 3)}, Findings{Published: 4, Lost: 1}},
+		{"given up and done by another", []run{at(0, 1, 0, 1, 5), givenUp, at(1, 1, 1, 8, 9), at(1, 1, 2, 10, 11), at(1, 2, 0, 1, 3)}, Findings{Published: 4}},
+		{"given up", []run{at(0, 1, 0, 1, 5), givenUp, at(1, 1, 2, 10, 11), at(1, 2, 0, 1, 3)}, Findings{Published: 4, Lost: 1, OutOfOrder: 1}},
 		{"twice", []run{at(0, 1, 0, 1, 5), at(1, 1, 0, 5, 6), at(0, 1, 1, 6, 9), at(1, 1, 2, 10, 11), at(1, 2, 0, 1, 3)}, Findings{Published: 4, Duplicates: 1}},
 		{"at the same time, out of order", []run{at(0, 1, 0, 1, 5), at(1, 1, 1, 4, 9), at(1, 1, 2, 10, 11), at(1, 2, 0, 1, 3)},
 			Findings{Published: 4, Concurrent: 1, OutOfOrder: 1}},

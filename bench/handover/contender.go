@@ -62,6 +62,7 @@ type group interface {
 func Contenders() []Contender {
 	return []Contender{
 		{Name: "muster", Replicas: 1, start: startMuster},
+		{Name: "muster, half the slots", Replicas: 1, start: startHalved},
 		{Name: "filters edited, limits", Replicas: 1, start: startFilters(jetstream.LimitsPolicy)},
 		{Name: "filters edited, work queue", Replicas: 1, start: startFilters(jetstream.WorkQueuePolicy)},
 		{Name: "recreated, as pcgroups", Replicas: 1, start: startRecreated(false)},

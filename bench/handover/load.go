@@ -88,23 +88,31 @@ func (l *ledger) handle(ctx context.Context, worker, unit int, data []byte, arri
 	i := len(l.runs)
 	l.runs = append(l.runs, run{message: m, worker: worker, unit: unit, arrived: arrived, start: time.Now()})
 	l.mu.Unlock()
-	if d := l.least.Load(); d > 0 {
-		t := time.NewTimer(time.Duration(d + rand.Int64N(l.spread.Load()+1)))
-		defer t.Stop()
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	err = l.work(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.runs[i].end = time.Now()
-	if _, first := l.pending[m]; first {
+	l.runs[i].end, l.runs[i].done = time.Now(), err == nil
+	if _, first := l.pending[m]; first && err == nil {
 		delete(l.pending, m)
 		l.progress = l.runs[i].end
 	}
-	return nil
+	return err
+}
+
+// work takes the time that a handler takes.
+func (l *ledger) work(ctx context.Context) error {
+	d := l.least.Load()
+	if d == 0 {
+		return nil
+	}
+	t := time.NewTimer(time.Duration(d + rand.Int64N(l.spread.Load()+1)))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // close makes handlers wait until the function that it returns is called.

@@ -34,6 +34,12 @@ type musterGroup struct {
 	after  uint64 // the version before the change
 }
 
+// startHalved is startMuster with half as many slots as the case has.
+func startHalved(ctx context.Context, e env) (group, error) {
+	e.Slots /= 2
+	return startMuster(ctx, e)
+}
+
 type musterWorker struct {
 	*partition.Worker
 	nc    *nats.Conn
