@@ -2,6 +2,7 @@ package handover
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -172,8 +173,9 @@ func move(ctx context.Context, g group, l *ledger, p *publisher, k Case, load Lo
 	l.spread.Store(int64(load.WorkSpread))
 	// Every key has been worked on before.
 	p.publish(p.every()...)
-	if _, err := l.settled(ctx, load.Quiet); err != nil {
-		return err
+	p.flush()
+	if left, err := l.settled(ctx, load.Quiet); err != nil || left > 0 {
+		return errors.Join(fmt.Errorf("%d of the first %d messages have not come", left, k.Keys), err)
 	}
 	keys, err := g.foretell(k.After)
 	if err != nil {
