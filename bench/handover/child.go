@@ -2,6 +2,7 @@ package handover
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -76,8 +77,8 @@ type child struct {
 }
 
 // startChildren starts brokers at once, since those of a cluster wait for each
-// other.
-func startChildren(orders []order) ([]*child, error) {
+// other. They are killed when ctx ends.
+func startChildren(ctx context.Context, orders []order) ([]*child, error) {
 	type outcome struct {
 		at  int
 		c   *child
@@ -86,7 +87,7 @@ func startChildren(orders []order) ([]*child, error) {
 	done := make(chan outcome)
 	for i, o := range orders {
 		go func() {
-			c, err := startChild(o)
+			c, err := startChild(ctx, o)
 			done <- outcome{i, c, err}
 		}()
 	}
@@ -104,7 +105,7 @@ func startChildren(orders []order) ([]*child, error) {
 	return all, nil
 }
 
-func startChild(o order) (*child, error) {
+func startChild(ctx context.Context, o order) (*child, error) {
 	text, err := json.Marshal(o)
 	if err != nil {
 		return nil, err
@@ -113,7 +114,7 @@ func startChild(o order) (*child, error) {
 	if err != nil {
 		return nil, fmt.Errorf("starting a broker: %w", err)
 	}
-	cmd := exec.Command(self)
+	cmd := exec.CommandContext(ctx, self)
 	cmd.Env = append(os.Environ(), childVariable+"="+string(text))
 	var complaint strings.Builder
 	cmd.Stderr = &complaint

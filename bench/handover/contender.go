@@ -77,7 +77,7 @@ func Contenders() []Contender {
 // serve starts the contender's brokers.
 func (c Contender) serve(ctx context.Context, dir string, partitions int) ([]*child, string, error) {
 	if c.kafka {
-		all, err := startChildren([]order{{Partitions: partitions}})
+		all, err := startChildren(ctx, []order{{Partitions: partitions}})
 		if err != nil {
 			return nil, "", err
 		}
@@ -91,7 +91,7 @@ func (c Contender) serve(ctx context.Context, dir string, partitions int) ([]*ch
 	for i := range options {
 		orders[i].NATS = &options[i]
 	}
-	all, err := startChildren(orders)
+	all, err := startChildren(ctx, orders)
 	if err != nil {
 		return nil, "", err
 	}

@@ -69,6 +69,7 @@ type Result struct {
 	Case
 	Contender string `json:"contender"`
 	Replicas  int    `json:"replicas"`
+	Load      Load   `json:"load"`
 	Runs      []Run  `json:"runs"`
 }
 
@@ -120,7 +121,7 @@ func Measure(ctx context.Context, turns []Turn, tell func(Result, Run)) ([]Resul
 		own := make([]Result, len(t.Contenders))
 		for range t.Repetitions {
 			for i, c := range t.Contenders {
-				own[i].Case, own[i].Contender, own[i].Replicas = t.Case, c.Name, c.Replicas
+				own[i].Case, own[i].Contender, own[i].Replicas, own[i].Load = t.Case, c.Name, c.Replicas, t.Load
 				r, err := once(ctx, c, t.Case, t.Load)
 				if err != nil {
 					return nil, fmt.Errorf("measuring %s, %d workers to %d, %d replicas: %w", c.Name, t.Case.Before, t.Case.After, c.Replicas, err)
