@@ -114,25 +114,31 @@ type Turn struct {
 
 // Measure runs every turn's contenders one after the other, and again as often as
 // it is to be repeated, so that a disturbance of the machine hits all of them.
-// tell gets each run as it ends.
+// tell gets each run as it ends. A run that fails is left out, and told in the
+// error beside the results of the others.
 func Measure(ctx context.Context, turns []Turn, tell func(Result, Run)) ([]Result, error) {
 	var results []Result
+	var errs []error
 	for _, t := range turns {
 		own := make([]Result, len(t.Contenders))
 		for range t.Repetitions {
 			for i, c := range t.Contenders {
+				if ctx.Err() != nil {
+					break
+				}
 				own[i].Case, own[i].Contender, own[i].Replicas, own[i].Load = t.Case, c.Name, c.Replicas, t.Load
 				r, err := once(ctx, c, t.Case, t.Load)
 				if err != nil {
-					return nil, fmt.Errorf("measuring %s, %d workers to %d, %d replicas: %w", c.Name, t.Case.Before, t.Case.After, c.Replicas, err)
+					errs = append(errs, fmt.Errorf("measuring %s, %d workers to %d, %d replicas: %w", c.Name, t.Case.Before, t.Case.After, c.Replicas, err))
+					continue
 				}
 				own[i].Runs = append(own[i].Runs, r)
 				tell(own[i], r)
 			}
 		}
-		results = append(results, own...)
+		results = append(results, slices.DeleteFunc(own, func(r Result) bool { return len(r.Runs) == 0 })...)
 	}
-	return results, nil
+	return results, errors.Join(append(errs, ctx.Err())...)
 }
 
 func once(ctx context.Context, c Contender, k Case, load Load) (Run, error) {

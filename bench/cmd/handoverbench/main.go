@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -73,14 +74,13 @@ func run(ctx context.Context, out, progress io.Writer, turns []handover.Turn, fi
 	results, err := handover.Measure(ctx, turns, func(r handover.Result, x handover.Run) {
 		_, _ = fmt.Fprintf(progress, "%4.0f s: %s, %d to %d workers, %d replicas: %d published, %d lost\n", time.Since(began).Seconds(), r.Contender, r.Before, r.After, r.Replicas, x.Published, x.Lost)
 	})
-	if err != nil {
+	return errors.Join(err, show(out, results, file))
+}
+
+// show prints the table and writes the file, if it is wanted.
+func show(out io.Writer, results []handover.Result, file string) error {
+	if err := table(out, results); err != nil || file == "" {
 		return err
-	}
-	if err := table(out, results); err != nil {
-		return err
-	}
-	if file == "" {
-		return nil
 	}
 	text, err := json.MarshalIndent(report{runtime.Version(), runtime.GOMAXPROCS(0), results}, "", "  ")
 	if err != nil {
