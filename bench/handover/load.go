@@ -270,8 +270,20 @@ func (p *publisher) at(rate int, keys []int) (stop func()) {
 	})
 }
 
-// flush waits until what was queued is published.
-func (p *publisher) flush() { p.waiting.Wait() }
+// flush waits until what was queued is published, or ctx ends.
+func (p *publisher) flush(ctx context.Context) error {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.waiting.Wait()
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
 
 func (p *publisher) stop() {
 	close(p.done)

@@ -180,7 +180,9 @@ func move(ctx context.Context, g group, l *ledger, p *publisher, k Case, load Lo
 	l.spread.Store(int64(load.WorkSpread))
 	// Every key has been worked on before.
 	p.publish(p.every()...)
-	p.flush()
+	if err := p.flush(ctx); err != nil {
+		return err
+	}
 	if left, err := l.settled(ctx, load.Quiet); err != nil || left > 0 {
 		return errors.Join(fmt.Errorf("%d of the first %d messages have not come", left, k.Keys), err)
 	}
@@ -213,7 +215,9 @@ func move(ctx context.Context, g group, l *ledger, p *publisher, k Case, load Lo
 	background()
 	// What has moved gets something to do afterwards, too.
 	p.publish(p.every()...)
-	p.flush()
+	if err := p.flush(ctx); err != nil {
+		return err
+	}
 	if _, err := l.settled(ctx, load.Quiet); err != nil {
 		return err
 	}
@@ -235,7 +239,10 @@ func drain(ctx context.Context, l *ledger, p *publisher, brokers []*child, load 
 	for at := range load.Backlog {
 		p.publish(at % p.keys)
 	}
-	p.flush()
+	if err := p.flush(ctx); err != nil {
+		open()
+		return err
+	}
 	before, err := usedBy(brokers)
 	if err != nil {
 		open()
