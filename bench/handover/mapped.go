@@ -220,9 +220,11 @@ func (w *mappedWorker) end() {
 }
 
 func (g *mappedGroup) stop() {
+	var gone sync.WaitGroup
 	for _, w := range g.workers {
-		w.end()
+		gone.Go(w.end)
 	}
+	gone.Wait()
 	if g.nc != nil {
 		g.nc.Close()
 	}
@@ -250,6 +252,8 @@ func (w *mappedWorker) config(filters []string) jetstream.ConsumerConfig {
 // leader answers the question for its state.
 func (w *mappedWorker) consume(ctx context.Context, c jetstream.Consumer, unitOf func(subject string, m message) int) (jetstream.ConsumeContext, error) {
 	err := untilDone(ctx, retryPause, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, leaderTime)
+		defer cancel()
 		_, err := c.Info(ctx)
 		return err
 	})
@@ -283,8 +287,12 @@ func (w *mappedWorker) flush() error { return w.nc.FlushTimeout(10 * time.Second
 // retryPause is how soon what a broker refused is asked for again.
 const retryPause = 20 * time.Millisecond
 
-// tryTime bounds one try: what a consumer without a leader is asked goes nowhere.
-const tryTime = time.Second
+// tryTime bounds one try. It is long, since who asks again makes a server that is
+// busy busier.
+const tryTime = 10 * time.Second
+
+// leaderTime bounds a question to a consumer: without a leader it goes nowhere.
+const leaderTime = time.Second
 
 // untilDone repeats what fails until it doesn't, pausing between.
 func untilDone(ctx context.Context, pause time.Duration, try func(context.Context) error) error {
