@@ -122,7 +122,7 @@ type Assignment struct {
 
 	Workers []Member `json:"workers"`
 	Owner   Owners   `json:"owner"` // index in Workers; -1: nobody
-	Since   Sinces   `json:"since"` // version at which Owner became the owner
+	Since   Sinces   `json:"since"` // version at which Owner became the owner, or came back after a restart
 	// Moves holds the hand-overs that are not finished, by slot.
 	Moves map[int]Move `json:"moves,omitempty"`
 	// Taking holds the slots whose owner waits until the leader has taken

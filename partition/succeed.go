@@ -224,6 +224,11 @@ func (m *machine) adopt() bool {
 				// It was on its way, and arrives.
 				delete(next.Moves, s)
 				next.Owner[s], next.Since[s] = mv.Next, mv.Version
+			} else {
+				// It may have been on its way before, to somebody who had it
+				// and died before a map showed that: the fence must be above
+				// that one's, too.
+				next.Since[s] = next.Version
 			}
 			next.Taking[s] = true
 		}
