@@ -283,7 +283,7 @@ func (c *cluster) serve(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(out, "Console: http://%s    metrics of all defenders: http://%s/metrics\n", at, at)
+	_, _ = fmt.Fprintf(out, "Console: http://%s    metrics of both planes: http://%s/metrics\n", at, at)
 	return nil
 }
 

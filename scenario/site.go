@@ -12,6 +12,7 @@ import (
 	"github.com/muster-dev/muster/console"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/nodes"
+	"github.com/muster-dev/muster/nodes/daemon"
 	"github.com/muster-dev/muster/nodes/fit"
 	"github.com/muster-dev/muster/nodes/kube"
 	"github.com/muster-dev/muster/nodes/sim"
@@ -37,6 +38,7 @@ type site struct {
 	plane   nodes.Config
 	cluster *kube.Cluster
 	rec     *nodes.Reconciler
+	metrics *daemon.Metrics
 
 	stop    context.CancelFunc
 	closing atomic.Bool
@@ -113,7 +115,9 @@ func (t *site) open(ctx context.Context, handOver bool) (err error) {
 	if handOver {
 		t.plane.WorkerPlane = plane
 	}
-	if t.rec, err = nodes.New(t.plane); err != nil {
+	watched, metrics := daemon.Watch(t.plane, func(instanceType string, market nodes.Market, _ string) (float64, bool) { return t.price(instanceType, market) })
+	t.metrics = metrics
+	if t.rec, err = nodes.New(watched); err != nil {
 		return err
 	}
 	t.ground.setLoad(0.6)
@@ -164,7 +168,9 @@ func (t *site) tick(ctx context.Context) {
 			return
 		case <-clock.C:
 		}
-		_, err := t.rec.Tick(ctx)
+		began := time.Now()
+		report, err := t.rec.Tick(ctx)
+		t.metrics.Ticked(report, err, time.Since(began))
 		snap, planErr := t.rec.Plan(ctx)
 		t.mu.Lock()
 		if planErr == nil {
@@ -176,6 +182,15 @@ func (t *site) tick(ctx context.Context) {
 		if t.s.screen != nil {
 			t.s.screen.Changed()
 		}
+	}
+}
+
+// interrupt has the node plane deal with an interruption.
+func (t *site) interrupt(ctx context.Context, e nodes.InterruptionEvent) {
+	err := t.rec.Interrupt(ctx, e)
+	t.metrics.Interrupted(err)
+	if err != nil {
+		t.s.say("node plane: %v", err)
 	}
 }
 
