@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/uchart"
 	"github.com/muster-dev/muster/deploy/grafana"
+	"github.com/muster-dev/muster/internal/promtest"
 	"github.com/muster-dev/muster/partition"
 )
 
@@ -39,7 +40,7 @@ func dashboards(t *testing.T) []grafana.Dashboard {
 func expression(t *testing.T, query string) parser.Expr {
 	t.Helper()
 	filled := strings.NewReplacer("$__rate_interval", "1m", "$__interval", "15s", "$__range", "3h").Replace(query)
-	e, err := promParser.ParseExpr(filled)
+	e, err := promtest.Parser.ParseExpr(filled)
 	if err != nil {
 		t.Errorf("%s: %v", query, err)
 	}
@@ -254,7 +255,7 @@ func checkAlerts(t *testing.T, p grafana.Panel, alerts map[string]rulefmt.Rule, 
 			continue
 		}
 		named[a] = true
-		e, err := promParser.ParseExpr(r.Expr)
+		e, err := promtest.Parser.ParseExpr(r.Expr)
 		if err != nil {
 			t.Fatal(err)
 		}
