@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,7 +80,7 @@ func sitePolicy(workers int, pendingUp time.Duration) nodes.Policy {
 
 // openSite starts a region with workers in two zones, a deployment of defenders without pods, and the node plane. The session closes it.
 func openSite(ctx context.Context, s *session, zones []string, handOver bool, pendingUp time.Duration) (*site, error) {
-	r, err := region.Start(region.Options{Sim: sim.Options{Policy: sitePolicy(len(zones), pendingUp), Workers: zones, Boot: siteBoot, Visible: time.Second}, Dir: s.dir, Scrape: time.Second})
+	r, err := region.Start(region.Options{Sim: sim.Options{Policy: sitePolicy(len(zones), pendingUp), Workers: zones, Boot: cmp.Or(s.o.boot, siteBoot), Visible: time.Second}, Dir: s.dir, Scrape: time.Second})
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +116,9 @@ func (t *site) open(ctx context.Context, handOver bool) (err error) {
 	if handOver {
 		t.plane.WorkerPlane = plane
 	}
-	watched, metrics := daemon.Watch(t.plane, func(instanceType string, market nodes.Market, _ string) (float64, bool) { return t.price(instanceType, market) })
+	watched, metrics := daemon.Watch(t.plane, func(instanceType string, market nodes.Market, _ string) (float64, bool) {
+		return t.price(instanceType, market)
+	})
 	t.metrics = metrics
 	if t.rec, err = nodes.New(watched); err != nil {
 		return err

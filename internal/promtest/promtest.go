@@ -36,6 +36,7 @@ type Series struct {
 	mu   sync.Mutex
 	all  map[string]*entry // by labels
 	last map[string]bool   // those that the last scrape had
+	n    int               // scrapes
 }
 
 var _ storage.Queryable = (*Series)(nil)
@@ -108,6 +109,14 @@ func (s *Series) Scraped(at time.Time, families []*dto.MetricFamily, target map[
 		}
 	}
 	s.last = now
+	s.n++
+}
+
+// Scrapes returns how often Scraped was called.
+func (s *Series) Scrapes() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.n
 }
 
 func bound(le float64) string {
