@@ -70,20 +70,18 @@ type Templating struct {
 
 // Variable is one choice: of the Prometheus that is asked, or of more label matchers for every query.
 type Variable struct {
-	Name        string         `json:"name"`
-	Label       string         `json:"label"`
-	Type        string         `json:"type"`
-	Query       string         `json:"query"`
-	Hide        int            `json:"hide"`
-	Multi       bool           `json:"multi"`
-	IncludeAll  bool           `json:"includeAll"`
-	Refresh     int            `json:"refresh"`
-	Regex       string         `json:"regex"`
-	Options     []any          `json:"options"`
-	Current     map[string]any `json:"current"`
-	Datasource  Datasource     `json:"datasource"`
-	Filters     []any          `json:"filters"`
-	BaseFilters []any          `json:"baseFilters"`
+	Name       string     `json:"name"`
+	Label      string     `json:"label"`
+	Type       string     `json:"type"`
+	Query      string     `json:"query"`
+	Hide       int        `json:"hide"`
+	Multi      bool       `json:"multi"`
+	IncludeAll bool       `json:"includeAll"`
+	Refresh    int        `json:"refresh"`
+	Regex      string     `json:"regex"`
+	Options    []any      `json:"options"`
+	Datasource Datasource `json:"datasource"`
+	Filters    []any      `json:"filters"`
 }
 
 // Datasource says who is asked.
