@@ -23,12 +23,12 @@ func TestRecordedWafersThroughTheRunningSystem(t *testing.T) {
 	path := realdata.Path(t, "etch/lam9600_machine.csv")
 	dir := t.TempDir()
 	r, err := scenario.Run(t.Context(), "scale-up", scenario.Options{Defenders: 6, Chambers: 60, Slots: 64, Rate: 20, Work: 20 * time.Millisecond,
-		Data: filepath.Dir(path), Expect: true, Kills: 1, Dir: dir, Out: io.Discard})
+		Data: filepath.Dir(path), Expect: true, Kills: 1, Busy: true, Dir: dir, Out: io.Discard})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range r.Checks {
-		if !c.OK {
+		if !c.OK && !c.Timed {
 			t.Errorf("%s: want %s, got %s", c.Name, c.Want, c.Got)
 		}
 	}

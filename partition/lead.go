@@ -66,6 +66,7 @@ type leadership struct {
 	windowCold  bool
 	windowOver  bool // and its newcomers are to be planned for
 	leaveAt     time.Time
+	returned    bool // a worker that yielded takes slots again before it was out of the map
 
 	planning  bool
 	writing   *mapWrite
@@ -457,6 +458,9 @@ func (m *machine) seeLease(in leaseInput) {
 			l.leaveAt = m.now.Add(m.cfg.LeaveWindow)
 		}
 	}
+	if p.lease.Yielding && !in.value.Yielding && !m.joiner(p) {
+		l.returned = true
+	}
 	p.rev, p.lease, p.seenAt = in.rev, in.value, m.now
 	p.suspectAt = time.Time{}
 	if h := l.inherited; p.Member == h.who && in.rev == h.rev {
@@ -730,6 +734,8 @@ func (m *machine) review() {
 		m.closeWindow()
 	case dead == 0 && leaving == 0 && joiners == 0 && m.layoutDue():
 		m.relayout()
+	case l.returned && dead == 0 && leaving == 0 && joiners == 0 && m.cur != nil && m.cur.Settled() && m.allThere():
+		m.replan("scale-up", func(*peerView) bool { return true })
 	case m.pinsDue():
 		m.replan(reasonPins, func(p *peerView) bool { return !m.joiner(p) })
 	case m.tuneDue(joiners, leaving):
@@ -847,6 +853,7 @@ func (m *machine) replan(reason string, include func(*peerView) bool) {
 	// theirs; a plan for other reasons tunes the balance.
 	if reason != reasonCrash && reason != reasonPins || newcomers {
 		job.problem.Budget = -1
+		l.returned = false
 	}
 	job.frozen = owners(&job.problem, m.cur, job.workers)
 	m.pin(job)

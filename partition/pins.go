@@ -228,13 +228,34 @@ func (m *machine) seePins(in pinsInput) {
 	}
 }
 
-// pinsDue tells whether the map rests on other pins than there are now. While a
+// pinsDue tells whether the map rests on other pins than there are now, or was
+// planned while the worker of a pin took no slots, which it does now. While a
 // worker of the map is not there, its coming back or its death is known first.
 func (m *machine) pinsDue() bool {
-	if m.cur == nil || m.cur.Pins == m.pins.rev || !m.cur.Settled() || m.stayingInMap() == 0 {
+	if m.cur == nil || m.cur.Pins == m.pins.rev && !m.pinUnkept() || !m.cur.Settled() || m.stayingInMap() == 0 {
 		return false
 	}
 	return m.allThere()
+}
+
+// pinUnkept tells whether a slot is elsewhere than with the worker of the map
+// that it is pinned to, though that worker takes slots.
+func (m *machine) pinUnkept() bool {
+	if len(m.pins.pins) == 0 {
+		return false
+	}
+	takes := make(map[string]int32, len(m.cur.Workers))
+	for i, w := range m.cur.Workers {
+		if p := m.lead.peers[w.ID]; p != nil && p.Member == w && !p.going() {
+			takes[w.ID] = int32(i)
+		}
+	}
+	for s, p := range bySlot(m.pins.pins, m.cur.Slots) {
+		if i, ok := takes[p.Worker]; ok && m.cur.destination(s) != i {
+			return true
+		}
+	}
+	return false
 }
 
 // pin enters the pins in a planning. A slot does not go to a worker that is only

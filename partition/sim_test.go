@@ -4,7 +4,10 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -304,20 +307,35 @@ func TestSimulation(t *testing.T) {
 		}
 		return
 	}
-	var steps, messages, plans, tuned, layouts, failed int
-	for seed := *simFirst; seed < *simFirst+uint64(*simSeeds); seed++ {
-		s := newSim(seed, false)
-		if v := s.simulate(); v != nil {
-			t.Errorf("seed %d: %s: %s\nits last steps:\n%s", seed, v.name, v.text, story(seed, simBreakage{}, simTold))
-			if failed++; failed == 3 {
-				t.FailNow()
+	type tally struct{ steps, messages, plans, tuned, layouts int }
+	var (
+		next  atomic.Uint64
+		bad   atomic.Int32
+		mu    sync.Mutex
+		total tally
+		wg    sync.WaitGroup
+	)
+	last := *simFirst + uint64(*simSeeds)
+	next.Store(*simFirst)
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for bad.Load() < 3 {
+				seed := next.Add(1) - 1
+				if seed >= last {
+					return
+				}
+				s := newSim(seed, false)
+				if v := s.simulate(); v != nil {
+					bad.Add(1)
+					t.Errorf("seed %d: %s: %s\nits last steps:\n%s", seed, v.name, v.text, story(seed, simBreakage{}, simTold))
+				}
+				mu.Lock()
+				total = tally{total.steps + s.steps, total.messages + s.check.total, total.plans + s.check.redone, total.tuned + s.check.tuned, total.layouts + s.check.relaid}
+				mu.Unlock()
 			}
-		}
-		steps += s.steps
-		messages += s.check.total
-		plans += s.check.redone
-		tuned += s.check.tuned
-		layouts += s.check.relaid
+		})
 	}
-	t.Logf("%d seeds: %d events, %d messages, %d plans, %d of them of another number of slots, %d for weights alone", *simSeeds, steps, messages, plans+layouts, layouts, tuned)
+	wg.Wait()
+	t.Logf("%d seeds: %d events, %d messages, %d plans, %d of them of another number of slots, %d for weights alone",
+		*simSeeds, total.steps, total.messages, total.plans+total.layouts, total.layouts, total.tuned)
 }

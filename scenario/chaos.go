@@ -181,7 +181,8 @@ func (r *chaosRun) current(ctx context.Context) (*partition.Assignment, error) {
 
 // calm waits until as many defenders as there should be share everything.
 func (r *chaosRun) calm(ctx context.Context) (*partition.Assignment, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, recovered, fmt.Errorf("not within %v: %d defenders STABLE", recovered, r.o.Defenders))
+	within := r.patience(recovered)
+	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("not within %v: %d defenders STABLE", within, r.o.Defenders))
 	defer cancel()
 	for {
 		a, err := r.current(ctx)
@@ -314,8 +315,8 @@ func (r *chaosRun) freeze(ctx context.Context, f fault, w partition.Member, m *m
 		var a *partition.Assignment
 		if a, err = r.current(ctx); err == nil && !slices.Contains(a.Workers, w) {
 			z.Deposed = true
-		} else if err == nil && time.Since(z.Stopped) > recovered {
-			err = fmt.Errorf("%s has been stopped for %v and is not declared dead", w.ID, recovered)
+		} else if err == nil && time.Since(z.Stopped) > r.patience(recovered) {
+			err = fmt.Errorf("%s has been stopped for %v and is not declared dead", w.ID, time.Since(z.Stopped).Round(time.Second))
 		} else if err == nil {
 			err = pause(ctx, 200*time.Millisecond)
 		}
@@ -354,8 +355,8 @@ func (r *chaosRun) killPublishing(ctx context.Context, a *partition.Assignment, 
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(30 * time.Second):
-		return fmt.Errorf("%s has not planned for the death of %s in 30 s", a.Leader.ID, w.ID)
+	case <-time.After(r.patience(30 * time.Second)):
+		return fmt.Errorf("%s has not planned for the death of %s", a.Leader.ID, w.ID)
 	}
 }
 

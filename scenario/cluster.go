@@ -42,6 +42,7 @@ type Options struct {
 	Kills     int           // of scenario crash
 	Minutes   float64       // of faults in scenario chaos
 	Lab       bool          // pods run on a real control plane
+	Busy      bool          // the machine does other things, too: what is slow is told, and waited for longer
 	Out       io.Writer     // progress, timeline and table
 
 	ownBroker bool // the one server must be killed: with Processes it has its own
@@ -383,8 +384,21 @@ func (c *cluster) runs() ([]run, error) {
 	return all, nil
 }
 
+// patienceWhenBusy is by how much more is waited for what must come on a busy machine.
+const patienceWhenBusy = 4
+
+// patience is how long is waited for what comes in a time on a machine that does
+// nothing else.
+func (c *cluster) patience(within time.Duration) time.Duration {
+	if c.o.Busy {
+		return patienceWhenBusy * within
+	}
+	return within
+}
+
 // wait polls until ok, an error of a member, or the deadline.
 func (c *cluster) wait(ctx context.Context, within time.Duration, what string, ok func() bool) error {
+	within = c.patience(within)
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -411,11 +425,12 @@ func (c *cluster) stopDefenders() error {
 		m.stop()
 	}
 	var errs []error
+	within := c.patience(40 * time.Second)
 	for _, m := range c.running() {
 		select {
 		case <-m.done:
-		case <-time.After(40 * time.Second):
-			errs = append(errs, fmt.Errorf("%s did not leave in 40 s and was killed", m.name))
+		case <-time.After(within):
+			errs = append(errs, fmt.Errorf("%s did not leave in %v and was killed", m.name, within))
 			m.kill()
 		}
 	}

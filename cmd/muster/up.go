@@ -15,7 +15,6 @@ import (
 func newUp() *cobra.Command {
 	o := scenario.Options{}
 	var name, report string
-	var busy bool
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run everything on this machine, or play a scenario and check it",
@@ -50,14 +49,14 @@ func newUp() *cobra.Command {
 				o.Work = 400 * time.Millisecond
 			}
 			scenario.Suit(name, &o, cmd.Flags().Changed)
-			return play(cmd, name, report, o, busy)
+			return play(cmd, name, report, o)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&name, "scenario", "", "play this scenario and exit: "+strings.Join(scenario.Names(), ", "))
 	f.StringVar(&o.Case, "case", "", "a variant of the scenario: "+scenario.DescribeCases())
 	f.StringVar(&report, "report", "", "write the scenario's report to this file, as JSON")
-	f.BoolVar(&busy, "busy", false, "tell bounds on time that a scenario breaks as SLOW, and don't fail for them: for a machine that does other things, too")
+	f.BoolVar(&o.Busy, "busy", false, "for a machine that does other things, too: wait longer, and tell bounds on time that a scenario breaks as SLOW without failing for them")
 	f.IntVar(&o.Defenders, "defenders", 30, "defenders at the beginning, 1 to 150")
 	f.IntVar(&o.Chambers, "chambers", 2400, "chambers")
 	f.IntVar(&o.Slots, "slots", 1280, "slots that the chambers are divided in; ownership moves by slots (256 in scenario layout, at first)")
@@ -79,7 +78,7 @@ func newUp() *cobra.Command {
 	return withUsageErrors(cmd)
 }
 
-func play(cmd *cobra.Command, name, report string, o scenario.Options, busy bool) error {
+func play(cmd *cobra.Command, name, report string, o scenario.Options) error {
 	if err := scenario.CheckOptions(name, o); err != nil {
 		return err
 	}
@@ -103,7 +102,7 @@ func play(cmd *cobra.Command, name, report string, o scenario.Options, busy bool
 	if err != nil {
 		return err
 	}
-	if !r.OK() && (!busy || !r.Kept()) {
+	if !r.OK() && (!o.Busy || !r.Kept()) {
 		return errChecksFailed
 	}
 	return nil
