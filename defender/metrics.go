@@ -87,9 +87,7 @@ func (m *Metrics) hitRate() float64 {
 
 func (m *Metrics) processed(p Processed) {
 	m.done.Inc()
-	if p.Verdict.State != 0 { // put aside unjudged
-		m.verdicts.WithLabelValues(p.Verdict.State.String()).Inc()
-	}
+	m.verdicts.WithLabelValues(p.Verdict.State.String()).Inc()
 	m.taking.Observe(p.Took.Seconds())
 	m.mu.Lock()
 	defer m.mu.Unlock()
