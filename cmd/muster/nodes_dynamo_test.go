@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -72,5 +74,29 @@ func TestTheCommandsReadTablesAsTheyReadADirectory(t *testing.T) {
 	}
 	if out, err := asProcess(append(env, "STATE_TABLE=nothing"), "nodes", "status"); err == nil || !strings.Contains(err.Error(), "status 1") || !strings.Contains(out, "nothing") {
 		t.Errorf("a table that is not there: %v: %s", err, out)
+	}
+}
+
+// TestDoctorCreatesTheTablesWhereItIsAskedTo gives doctor nothing but a server for the tables: everything else fails, the tables are there.
+func TestDoctorCreatesTheTablesWhereItIsAskedTo(t *testing.T) {
+	t.Parallel()
+	server := component.Dynalite().Start(t)
+	others := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }))
+	t.Cleanup(others.Close)
+	env := append(os.Environ(), asMuster+"=1", "AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local", "AWS_REGION=eu-central-1", "AWS_EC2_METADATA_DISABLED=true",
+		"AWS_ENDPOINT_URL="+others.URL, "AWS_ENDPOINT_URL_DYNAMODB=http://"+server.Addr, "CLUSTER=blue", "LAUNCH_TEMPLATE=lt-0123456789abcdef0", "LAUNCH_TEMPLATE_VERSION=1",
+		"K3S_URL=https://127.0.0.1:1", "K3S_TOKEN_REF=ssm:/blue/agent-token", "PROMETHEUS_URL=http://127.0.0.1:1", "KUBECONFIG=/dev/null", "DIR="+t.TempDir())
+	if out, err := asProcess(env, "nodes", "doctor", "--create-tables"); err == nil || !strings.Contains(err.Error(), "status 2") || !strings.Contains(out, "STATE_TABLE") {
+		t.Errorf("without names: %v: %s", err, out)
+	}
+	env = append(env, "STATE_TABLE=state", "LOGS_TABLE=logs")
+	if out, err := asProcess(env, "nodes", "status"); err == nil || !strings.Contains(out, "--create-tables") {
+		t.Errorf("before: %v: %s", err, out)
+	}
+	if out, err := asProcess(env, "nodes", "doctor", "--create-tables"); err == nil || !strings.Contains(out, "checks failed") {
+		t.Errorf("doctor: %v: %s", err, out)
+	}
+	if out, err := asProcess(env, "nodes", "status"); err != nil || !strings.Contains(out, "cluster#blue") {
+		t.Errorf("after: %v: %s", err, out)
 	}
 }

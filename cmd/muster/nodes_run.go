@@ -309,22 +309,26 @@ func (n *nodesCommand) tick(ctx context.Context) error {
 
 func newNodesDoctor() *cobra.Command {
 	var n *nodesCommand
+	var create bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check that everything the node plane needs is there, and say what to fix",
 		Long: "Doctor checks credentials, permissions (by dry-run calls and access reviews), subnets,\n" +
 			"image and join settings, every query, the tables, critical pods on workers, and the\n" +
-			"clocks. It changes nothing. It exits with 1 if a check fails.",
+			"clocks. It changes nothing, unless --create-tables asks for the tables of the record\n" +
+			"and the journal where there are none. It exits with 1 if a check fails.",
 		Example: "  muster nodes doctor --config muster.yaml\n" +
+			"  muster nodes doctor --create-tables --config muster.yaml\n" +
 			"  muster nodes doctor --output json | jq '.[] | select(.ok | not)'",
 		Args: usage(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return n.doctor(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return n.doctor(cmd.Context(), create) },
 	}
 	n = newNodesCommand(cmd, nil)
+	cmd.Flags().BoolVar(&create, "create-tables", false, "first create the DynamoDB tables STATE_TABLE and LOGS_TABLE if they are not there; needs permission to")
 	return cmd
 }
 
-func (n *nodesCommand) doctor(ctx context.Context) error {
+func (n *nodesCommand) doctor(ctx context.Context, create bool) error {
 	src, err := n.sources()
 	if err != nil {
 		return err
@@ -332,6 +336,14 @@ func (n *nodesCommand) doctor(ctx context.Context) error {
 	s, err := connect.Parse(src.Lookup)
 	if err != nil {
 		return usageError(n.Command, err)
+	}
+	if create {
+		if s.Policy.StateTable == "" {
+			return usageError(n.Command, errors.New("--create-tables: name the tables by STATE_TABLE and LOGS_TABLE"))
+		}
+		if err := connect.CreateTables(ctx, s); err != nil {
+			return fmt.Errorf("creating the tables, %w", err)
+		}
 	}
 	checks := append(connect.Check(ctx, s, connect.Options{}), s.Policy.Advice()...)
 	if err := n.write(checks, func(w io.Writer, style explain.Style) error { return explain.WriteChecks(w, style, checks) }); err != nil {

@@ -44,7 +44,26 @@ func FindStores(ctx context.Context, s Settings) (*Stores, error) {
 	return OpenStores(ctx, s, nil)
 }
 
+// CreateTables creates those of the two tables that are not there yet, and waits until they can be used. The settings have to name them.
+func CreateTables(ctx context.Context, s Settings) error {
+	db, _, err := tables(ctx, s, nil)
+	if err != nil {
+		return err
+	}
+	return db.CreateTables(ctx)
+}
+
 func openTables(ctx context.Context, s Settings, clock nodes.Clock) (*Stores, error) {
+	db, region, err := tables(ctx, s, clock)
+	if err != nil {
+		return nil, err
+	}
+	where := fmt.Sprintf("DynamoDB, tables %s and %s in %s", s.Tables.StateTable, s.Tables.LogsTable, region)
+	return &Stores{Store: db.Store(), Journal: db.Journal(), Where: where, check: db.Check}, nil
+}
+
+// tables makes the client of the tables that the settings name. Nothing is asked for yet.
+func tables(ctx context.Context, s Settings, clock nodes.Clock) (db *dynamo.DB, region string, err error) {
 	if clock != nil {
 		s.Tables.Now = clock.Now
 	}
@@ -54,21 +73,20 @@ func openTables(ctx context.Context, s Settings, clock nodes.Clock) (*Stores, er
 	}
 	ac, err := config.LoadDefaultConfig(ctx, options...)
 	if err != nil {
-		return nil, opening("the tables", err)
+		return nil, "", opening("the tables", err)
 	}
 	if ac.Region == "" {
-		return nil, opening("the tables", errors.New("no AWS region is known: set AWS_REGION"))
+		return nil, "", opening("the tables", errors.New("no AWS region is known: set AWS_REGION"))
 	}
-	db, err := dynamo.New(ac, s.Tables, func(o *dynamodb.Options) {
+	db, err = dynamo.New(ac, s.Tables, func(o *dynamodb.Options) {
 		if s.AWS.Endpoint != "" {
 			o.BaseEndpoint = aws.String(s.AWS.Endpoint)
 		}
 	})
 	if err != nil {
-		return nil, opening("the tables", err)
+		return nil, "", opening("the tables", err)
 	}
-	where := fmt.Sprintf("DynamoDB, tables %s and %s in %s", s.Tables.StateTable, s.Tables.LogsTable, ac.Region)
-	return &Stores{Store: db.Store(), Journal: db.Journal(), Where: where, check: db.Check}, nil
+	return db, ac.Region, nil
 }
 
 func openDir(s Settings, clock nodes.Clock) (*Stores, error) {
