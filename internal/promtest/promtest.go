@@ -11,6 +11,7 @@ import (
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/histogram"
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/value"
@@ -78,7 +79,7 @@ func (s *Series) Scraped(at time.Time, families []*dto.MetricFamily, target map[
 				for _, bound := range le {
 					b.Set(labels.BucketLabel, bound)
 				}
-				b.Set(labels.MetricName, name)
+				b.Set(model.MetricNameLabel, name)
 				now[s.add(b.Labels(), t, v)] = true
 				b.Del(labels.BucketLabel)
 			}
@@ -147,7 +148,7 @@ func (s *Series) Names() []string {
 	defer s.mu.Unlock()
 	var names []string
 	for _, e := range s.all {
-		names = append(names, e.labels.Get(labels.MetricName))
+		names = append(names, e.labels.Get(model.MetricNameLabel))
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
