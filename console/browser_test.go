@@ -4,21 +4,15 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/cdproto/log"
-	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
-	"github.com/muster-dev/muster/internal/component"
+	"github.com/muster-dev/muster/internal/browser"
 )
 
 // fab is a made-up installation that a test can change.
@@ -85,100 +79,6 @@ func charts(now time.Time) func(context.Context, string, string) (Charts, error)
 	}
 }
 
-// browse opens a headless browser on a page, or skips the test where there is none.
-func browse(t testing.TB, url string, width, height int64) (context.Context, func() []string) {
-	t.Helper()
-	var path string
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "chrome"} {
-		if p, err := exec.LookPath(name); err == nil {
-			path = p
-			break
-		}
-	}
-	if path == "" {
-		if os.Getenv("MUSTER_REQUIRE") == "all" {
-			t.Fatal("there is no Chromium on this machine and MUSTER_REQUIRE=all")
-		}
-		t.Skip("there is no Chromium on this machine: install it to test the console as people see it")
-	}
-	version, err := exec.Command(path, "--version").Output()
-	if err != nil {
-		t.Fatalf("asking %s for its version: %v", path, err)
-	}
-	fields := strings.Fields(string(version)) // Chromium 150.0.1 built on ...
-	if len(fields) < 2 {
-		t.Fatalf("%s tells %q of its version", path, version)
-	}
-	component.Using(t, "Chromium", fields[1])
-	o := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.WindowSize(int(width), int(height)))
-	ctx, stop := chromedp.NewExecAllocator(context.Background(), o...)
-	t.Cleanup(stop)
-	ctx, stop = chromedp.NewContext(ctx)
-	t.Cleanup(stop)
-	ctx, stop = context.WithTimeout(ctx, time.Minute)
-	t.Cleanup(stop)
-	var mu sync.Mutex
-	var faults []string
-	if err := chromedp.Listen(ctx, func(ev any) {
-		mu.Lock()
-		defer mu.Unlock()
-		switch ev := ev.(type) {
-		case *runtime.EventExceptionThrown:
-			faults = append(faults, ev.ExceptionDetails.Text)
-		case *log.EventEntryAdded:
-			if ev.Entry.Level == log.EntryLevelError {
-				faults = append(faults, ev.Entry.Text)
-			}
-		}
-	}); err != nil {
-		t.Fatalf("starting the browser: %v", err)
-	}
-	if _, err := chromedp.Call(ctx, log.Enable, cdp.Empty{}); err != nil {
-		t.Fatalf("asking for the browser's log: %v", err)
-	}
-	run(ctx, t, chromedp.Navigate(url), chromedp.WaitVisible(chromedp.CSS(".link.live")))
-	return ctx, func() []string {
-		mu.Lock()
-		defer mu.Unlock()
-		return append([]string(nil), faults...)
-	}
-}
-
-// picture writes a screenshot where $MUSTER_SCREENSHOTS names a directory.
-func picture(ctx context.Context, t testing.TB, name string) {
-	t.Helper()
-	if _, err := chromedp.Run(ctx, chromedp.Evaluate[int](`(scrollTo(0, 0), 0)`)); err != nil {
-		t.Fatal(err)
-	}
-	png, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
-	if err != nil {
-		t.Fatalf("screenshot of %s: %v", name, err)
-	}
-	if len(png) < 10_000 {
-		t.Errorf("the screenshot of %s has %d bytes: the page is empty", name, len(png))
-	}
-	if dir := os.Getenv("MUSTER_SCREENSHOTS"); dir != "" {
-		if err := os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-func run(ctx context.Context, t testing.TB, steps ...chromedp.Action[chromedp.Void]) {
-	t.Helper()
-	if err := chromedp.Do(ctx, steps...); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// eventually waits until an expression is true in the page.
-func eventually(ctx context.Context, t testing.TB, expression string) {
-	t.Helper()
-	if _, err := chromedp.Run(ctx, chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(15*time.Second))); err != nil {
-		t.Fatalf("never true in the page: %s (%v)", expression, err)
-	}
-}
-
 func TestAPersonSeesBothPlanesAndWhatHappensToThem(t *testing.T) {
 	now := time.Now()
 	f := newFab(now)
@@ -191,16 +91,16 @@ func TestAPersonSeesBothPlanesAndWhatHappensToThem(t *testing.T) {
 		c.Say(Moment{Plane: "workers", Kind: "slot-acquired", Subject: "defender-1", Text: fmt.Sprintf("defender-1 acquired slot %d", i)})
 		c.HandedOver(Handover{Slot: i, From: "defender-2", To: "defender-1", At: now, Pause: time.Duration(20+i) * time.Millisecond})
 	}
-	ctx, faults := browse(t, s.URL, 1360, 900)
+	ctx, faults := browser.Open(t, s.URL, 1360, 900)
 
 	// What is there at first, with why nothing is done.
-	eventually(ctx, t, `document.querySelectorAll('[data-instance]').length === 5 && document.querySelectorAll('[data-worker]').length === 40`)
-	eventually(ctx, t, `document.getElementById('verdict').textContent.includes('why not: COOLDOWN_UP')`)
-	eventually(ctx, t, `document.getElementById('health').textContent.includes('5 pods pending')`)
-	eventually(ctx, t, `document.querySelectorAll('#handover-rows tr').length === 30`)
-	run(ctx, t, chromedp.Click(chromedp.CSS(`#chamber-list button`)), chromedp.WaitVisible(chromedp.CSS(`.chart svg`)))
-	eventually(ctx, t, `document.querySelectorAll('.chart .flag').length === 1`)
-	picture(ctx, t, "at-first")
+	browser.Eventually(ctx, t, `document.querySelectorAll('[data-instance]').length === 5 && document.querySelectorAll('[data-worker]').length === 40`)
+	browser.Eventually(ctx, t, `document.getElementById('verdict').textContent.includes('why not: COOLDOWN_UP')`)
+	browser.Eventually(ctx, t, `document.getElementById('health').textContent.includes('5 pods pending')`)
+	browser.Eventually(ctx, t, `document.querySelectorAll('#handover-rows tr').length === 30`)
+	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`#chamber-list button`)), chromedp.WaitVisible(chromedp.CSS(`.chart svg`)))
+	browser.Eventually(ctx, t, `document.querySelectorAll('.chart .flag').length === 1`)
+	browser.Picture(ctx, t, "at-first")
 
 	// A scale-up begins, a node comes, slots move.
 	f.change(c, func(f *fab) {
@@ -217,26 +117,35 @@ func TestAPersonSeesBothPlanesAndWhatHappensToThem(t *testing.T) {
 		}
 		f.workers.Next = next
 	})
-	eventually(ctx, t, `document.querySelector('[data-instance="i-0new"]')?.dataset.state === 'launching'`)
-	eventually(ctx, t, `document.querySelector('[data-phase="verify: joined and Ready"]')?.className === 'now'`)
-	eventually(ctx, t, `document.getElementById('slots-meta').textContent.includes('60 moving')`)
+	browser.Eventually(ctx, t, `document.querySelector('[data-instance="i-0new"]')?.dataset.state === 'launching'`)
+	browser.Eventually(ctx, t, `document.querySelector('[data-phase="verify: joined and Ready"]')?.className === 'now'`)
+	browser.Eventually(ctx, t, `document.getElementById('slots-meta').textContent.includes('60 moving')`)
 	if _, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}}); err != nil {
 		t.Fatal(err)
 	}
-	picture(ctx, t, "scale-up-dark")
+	browser.Picture(ctx, t, "scale-up-dark")
 
 	// Keys and an action, which asks for confirmation.
-	run(ctx, t, chromedp.KeyEvent("?"), chromedp.WaitVisible(chromedp.CSS(`#keys[open]`)), chromedp.Click(chromedp.CSS(`#keys button`)), chromedp.KeyEvent("1"))
-	eventually(ctx, t, `document.activeElement.id === 'nodes'`)
-	run(ctx, t, chromedp.Click(chromedp.CSS(`[data-worker="defender-5"] button`)), chromedp.WaitVisible(chromedp.CSS(`#ask[open]`)), chromedp.SendKeys(chromedp.CSS(`#ask-reason`), "disk is failing"), chromedp.SendKeys(chromedp.CSS(`#ask-token`), "secret"))
-	picture(ctx, t, "ask")
-	run(ctx, t, chromedp.Click(chromedp.CSS(`#ask-go`)), chromedp.WaitNotVisible(chromedp.CSS(`#ask`)))
-	eventually(ctx, t, `document.getElementById('events').textContent.includes('drain-worker defender-5: disk is failing')`)
+	browser.Run(ctx, t, chromedp.KeyEvent("?"), chromedp.WaitVisible(chromedp.CSS(`#keys[open]`)), chromedp.Click(chromedp.CSS(`#keys button`)), chromedp.KeyEvent("1"))
+	browser.Eventually(ctx, t, `document.activeElement.id === 'nodes'`)
+	f.change(c, func(f *fab) {
+		f.nodes.Action, f.nodes.Paused = nil, &Pause{Since: now.Add(-5 * time.Minute), By: "alice", Reason: "exchanging the switch of zone a"}
+		workers := append([]Worker(nil), f.workers.Workers...)
+		workers[3].Drained, workers[3].Slots, workers[3].Keys = now.Add(50*time.Minute), 0, 0
+		f.workers.Workers = workers
+	})
+	browser.Eventually(ctx, t, `document.querySelector('.paused')?.textContent.includes('by alice: exchanging the switch of zone a')`)
+	browser.Eventually(ctx, t, `document.querySelector('[data-key="let-back defender-3"]') !== null && document.querySelector('[data-key="resume-scaling "]') !== null`)
+	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`[data-worker="defender-5"] button`)), chromedp.WaitVisible(chromedp.CSS(`#ask[open]`)), chromedp.SendKeys(chromedp.CSS(`#ask-reason`), "disk is failing"),
+		chromedp.SendKeys(chromedp.CSS(`#ask-by`), "bob"), chromedp.SendKeys(chromedp.CSS(`#ask-token`), "secret"))
+	browser.Picture(ctx, t, "ask")
+	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`#ask-go`)), chromedp.WaitNotVisible(chromedp.CSS(`#ask`)))
+	browser.Eventually(ctx, t, `document.getElementById('events').textContent.includes('drain-worker defender-5: disk is failing (bob)')`)
 
 	// A narrow screen shows everything without scrolling sideways.
-	run(ctx, t, chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile))
-	eventually(ctx, t, `document.documentElement.scrollWidth <= 390`)
-	picture(ctx, t, "narrow")
+	browser.Run(ctx, t, chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile))
+	browser.Eventually(ctx, t, `document.documentElement.scrollWidth <= 390`)
+	browser.Picture(ctx, t, "narrow")
 	if got := faults(); len(got) > 0 {
 		t.Errorf("the page complains: %s", strings.Join(got, "; "))
 	}
@@ -247,8 +156,8 @@ func TestADayOfEventsDoesNotSlowThePage(t *testing.T) {
 	for i := range 150_000 {
 		c.Say(Moment{Plane: "workers", Kind: "map-received", Text: fmt.Sprintf("event %d", i)})
 	}
-	ctx, faults := browse(t, s.URL, 1000, 800)
-	eventually(ctx, t, `document.querySelectorAll('#events li').length > 50`)
+	ctx, faults := browser.Open(t, s.URL, 1000, 800)
+	browser.Eventually(ctx, t, `document.querySelectorAll('#events li').length > 50`)
 	rows, err := chromedp.Run(ctx, chromedp.Evaluate[int](`document.querySelectorAll('#events li').length`))
 	if err != nil {
 		t.Fatal(err)
@@ -256,10 +165,10 @@ func TestADayOfEventsDoesNotSlowThePage(t *testing.T) {
 	if rows > 400 {
 		t.Errorf("%d rows in the document: it grows with the day", rows)
 	}
-	run(ctx, t, chromedp.Click(chromedp.CSS(`#older`)))
-	eventually(ctx, t, fmt.Sprintf(`document.querySelectorAll('#events li').length > %d`, rows))
+	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`#older`)))
+	browser.Eventually(ctx, t, fmt.Sprintf(`document.querySelectorAll('#events li').length > %d`, rows))
 	c.Say(Moment{Plane: "nodes", Kind: "scaleUp.begun", Text: "the newest of all"})
-	eventually(ctx, t, `document.querySelector('#events li').textContent.includes('the newest of all')`)
+	browser.Eventually(ctx, t, `document.querySelector('#events li').textContent.includes('the newest of all')`)
 	if got := faults(); len(got) > 0 {
 		t.Errorf("the page complains: %s", strings.Join(got, "; "))
 	}
@@ -268,9 +177,9 @@ func TestADayOfEventsDoesNotSlowThePage(t *testing.T) {
 // BenchmarkEventToScreen measures from an event in the program to its row in the document of a browser that looks.
 func BenchmarkEventToScreen(b *testing.B) {
 	c, s := serve(b, Options{})
-	ctx, _ := browse(b, s.URL, 1000, 800)
+	ctx, _ := browser.Open(b, s.URL, 1000, 800)
 	for n := 0; b.Loop(); n++ {
 		c.Say(Moment{Plane: "nodes", Kind: "k", Text: fmt.Sprintf("moment %d.", n)})
-		eventually(ctx, b, fmt.Sprintf(`document.querySelector('#events li')?.textContent.includes('moment %d.')`, n))
+		browser.Eventually(ctx, b, fmt.Sprintf(`document.querySelector('#events li')?.textContent.includes('moment %d.')`, n))
 	}
 }

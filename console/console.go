@@ -17,6 +17,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 //go:embed web
@@ -35,7 +37,8 @@ type Options struct {
 
 	// Token allows actions to whoever has it; "": the page is read-only.
 	Token string
-	// Act carries a command out; required with Token.
+	// Act carries a command out; required with Token. Its error is shown to the person; ErrUnknownCommand and ErrUnknownTarget say
+	// that what was asked for is wrong, ErrDoneAlready that it is so already, everything else that it failed.
 	Act func(context.Context, Command) error
 
 	Refresh time.Duration // how often a plane is read that tells of no changes; default 2 s
@@ -49,11 +52,14 @@ type Options struct {
 var (
 	ErrNoAct          = errors.New("console: a token was given but nothing that carries commands out")
 	ErrUnknownCommand = errors.New("unknown command")
+	ErrUnknownTarget  = errors.New("no such target")
+	ErrDoneAlready    = errors.New("somebody was first")
 )
 
 const (
 	settle      = 60 * time.Millisecond // changes that come together are shown together
 	readTimeout = 5 * time.Second
+	actTimeout  = 20 * time.Second
 	keepAlive   = 15 * time.Second
 	maxBacklog  = 1024 // moments that a slow page may be behind before it has to ask again
 )
@@ -411,23 +417,64 @@ func (c *Console) postCommand(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusBadRequest, "reading the command: %v", err)
 		return
 	}
-	if strings.TrimSpace(cmd.Reason) == "" {
-		problem(w, http.StatusBadRequest, "reason is empty: say why, it goes into the timeline")
+	cmd.Reason, cmd.By = strings.TrimSpace(cmd.Reason), strings.TrimSpace(cmd.By)
+	if err := cmd.check(); err != nil {
+		problem(w, http.StatusBadRequest, "%v", err)
 		return
 	}
-	text := strings.TrimSpace(cmd.Name + " " + cmd.Target)
-	if err := c.o.Act(r.Context(), cmd); err != nil {
-		c.Say(Moment{Plane: "console", Kind: "command.failed", Subject: cmd.Target, Level: "bad", Text: fmt.Sprintf("%s failed: %v (asked for because: %s)", text, err, cmd.Reason)})
-		status := http.StatusBadGateway
-		if errors.Is(err, ErrUnknownCommand) {
-			status = http.StatusBadRequest
-		}
-		problem(w, status, "%s: %v", text, err)
+	ctx, cancel := context.WithTimeout(r.Context(), actTimeout)
+	defer cancel()
+	what, why := strings.TrimSpace(cmd.Name+" "+cmd.Target), cmd.Reason
+	if cmd.By != "" {
+		why += " (" + cmd.By + ")"
+	}
+	if err := c.o.Act(ctx, cmd); err != nil {
+		c.Say(Moment{Plane: "console", Kind: "command.failed", Subject: cmd.Target, Level: "bad", Text: fmt.Sprintf("%s failed: %v; asked for because: %s", what, err, why)})
+		problem(w, statusOf(err), "%s: %v", what, err)
 		return
 	}
-	c.Say(Moment{Plane: "console", Kind: "command", Subject: cmd.Target, Text: fmt.Sprintf("%s: %s", text, cmd.Reason)})
+	c.Say(Moment{Plane: "console", Kind: "command", Subject: cmd.Target, Text: what + ": " + why})
 	c.Changed()
 	reply(w, map[string]bool{"ok": true})
+}
+
+func statusOf(err error) int {
+	switch {
+	case errors.Is(err, ErrUnknownCommand):
+		return http.StatusBadRequest
+	case errors.Is(err, ErrUnknownTarget):
+		return http.StatusNotFound
+	case errors.Is(err, ErrDoneAlready):
+		return http.StatusConflict
+	}
+	return http.StatusBadGateway
+}
+
+// Limits of what a person may write, in characters.
+const (
+	maxReason = 200
+	maxBy     = 100
+	maxTarget = 300
+)
+
+// check reports every fault of a command's texts.
+func (c Command) check() error {
+	var errs []error
+	if c.Reason == "" {
+		errs = append(errs, errors.New("reason is empty: say why, it goes into the timeline"))
+	}
+	for _, f := range []struct {
+		name, text string
+		most       int
+	}{{"reason", c.Reason, maxReason}, {"by", c.By, maxBy}, {"target", c.Target, maxTarget}, {"name", c.Name, maxBy}} {
+		if n := utf8.RuneCountInString(f.text); n > f.most {
+			errs = append(errs, fmt.Errorf("%s has %d characters: write at most %d", f.name, n, f.most))
+		}
+		if strings.ContainsFunc(f.text, unicode.IsControl) {
+			errs = append(errs, fmt.Errorf("%s has control characters: write one line of text", f.name))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func reply(w http.ResponseWriter, v any) {

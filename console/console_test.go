@@ -213,8 +213,15 @@ func TestOnlyAddressesAndNamedHostsAreServed(t *testing.T) {
 func TestCommandsNeedTheTokenAndAReasonAndAreWrittenDown(t *testing.T) {
 	var did []Command
 	o := Options{Token: "secret", Act: func(_ context.Context, c Command) error {
-		if c.Name != "drain-worker" {
+		switch {
+		case c.Name != DrainWorker:
 			return fmt.Errorf("%w %q", ErrUnknownCommand, c.Name)
+		case c.Target == "defender-99":
+			return fmt.Errorf("%w: %q is no worker", ErrUnknownTarget, c.Target)
+		case c.Target == "defender-5":
+			return fmt.Errorf("%w: it is drained", ErrDoneAlready)
+		case c.Target == "defender-6":
+			return errors.New("it does not answer")
 		}
 		did = append(did, c)
 		return nil
@@ -223,14 +230,19 @@ func TestCommandsNeedTheTokenAndAReasonAndAreWrittenDown(t *testing.T) {
 	for _, tt := range []struct {
 		name, token, body string
 		want              int
+		says              []string
 	}{
-		{"no token", "", `{"name":"drain-worker","target":"defender-3","reason":"disk"}`, 401},
-		{"wrong token", "Secret", `{"name":"drain-worker","target":"defender-3","reason":"disk"}`, 401},
-		{"no reason", "secret", `{"name":"drain-worker","target":"defender-3","reason":" "}`, 400},
-		{"not JSON", "secret", `drain`, 400},
-		{"unknown field", "secret", `{"nam":"drain-worker","reason":"disk"}`, 400},
-		{"unknown command", "secret", `{"name":"explode","reason":"disk"}`, 400},
-		{"right", "secret", `{"name":"drain-worker","target":"defender-3","reason":"disk"}`, 200},
+		{"no token", "", `{"name":"drain-worker","target":"defender-3","reason":"disk"}`, 401, []string{"missing or wrong"}},
+		{"wrong token", "Secret", `{"name":"drain-worker","target":"defender-3","reason":"disk"}`, 401, []string{"missing or wrong"}},
+		{"no reason", "secret", `{"name":"drain-worker","target":"defender-3","reason":" "}`, 400, []string{"say why"}},
+		{"everything wrong", "secret", `{"name":"drain-worker","by":"` + strings.Repeat("x", 101) + `","target":"a\nb"}`, 400, []string{"say why", "by has 101 characters", "target has control characters"}},
+		{"not JSON", "secret", `drain`, 400, []string{"reading the command"}},
+		{"unknown field", "secret", `{"nam":"drain-worker","reason":"disk"}`, 400, []string{"nam"}},
+		{"unknown command", "secret", `{"name":"explode","reason":"disk"}`, 400, []string{"explode"}},
+		{"unknown target", "secret", `{"name":"drain-worker","target":"defender-99","reason":"disk"}`, 404, []string{"is no worker"}},
+		{"done already", "secret", `{"name":"drain-worker","target":"defender-5","reason":"disk"}`, 409, []string{"it is drained"}},
+		{"it fails", "secret", `{"name":"drain-worker","target":"defender-6","reason":"disk"}`, 502, []string{"it does not answer"}},
+		{"right", "secret", `{"name":"drain-worker","target":"defender-3","reason":"disk","by":"alice"}`, 200, nil},
 	} {
 		req, _ := http.NewRequest(http.MethodPost, s.URL+"/api/commands", strings.NewReader(tt.body))
 		if tt.token != "" {
@@ -240,9 +252,15 @@ func TestCommandsNeedTheTokenAndAReasonAndAreWrittenDown(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		b, _ := io.ReadAll(r.Body)
 		r.Body.Close()
 		if r.StatusCode != tt.want {
 			t.Errorf("%s: status %d, want %d", tt.name, r.StatusCode, tt.want)
+		}
+		for _, says := range tt.says {
+			if !strings.Contains(string(b), says) {
+				t.Errorf("%s: %s lacks %q", tt.name, b, says)
+			}
 		}
 	}
 	if len(did) != 1 || did[0].Target != "defender-3" {
@@ -250,7 +268,7 @@ func TestCommandsNeedTheTokenAndAReasonAndAreWrittenDown(t *testing.T) {
 	}
 	var events []Moment
 	getJSON(t, s.URL+"/api/events", &events)
-	if len(events) != 2 || events[0].Kind != "command" || !strings.Contains(events[0].Text, "disk") || events[1].Kind != "command.failed" {
+	if len(events) != 5 || events[0].Kind != "command" || events[0].Text != "drain-worker defender-3: disk (alice)" || events[1].Kind != "command.failed" || events[4].Kind != "command.failed" {
 		t.Errorf("timeline: %+v", events)
 	}
 	_ = c

@@ -19,6 +19,9 @@ func NodePlaneOf(s nodes.Snapshot, price Pricer) NodePlane {
 	if !s.Observation.FleetKnown {
 		v.Error = s.Observation.FleetWhy
 	}
+	if r := s.Record; r.Paused() {
+		v.Paused = &Pause{Since: time.Unix(r.PausedSinceEpoch, 0).UTC(), By: r.PausedBy, Reason: r.PauseReason}
+	}
 	if r := s.Observation.Readings.CPU; r.Known {
 		v.CPU = &r.Value
 	}
@@ -219,9 +222,9 @@ func MomentOf(e nodes.Event) Moment {
 	switch e.Kind {
 	case "error":
 		m.Level = "bad"
-	case "scaleUp.completed", "scaleDown.completed":
+	case "scaleUp.completed", "scaleDown.completed", "scaling.resumed":
 		m.Level = "good"
-	case "scaleUp.failed", "scaleDown.failed":
+	case "scaleUp.failed", "scaleDown.failed", "scaling.paused", "scaling.held":
 		m.Level = "warn"
 	}
 	return m

@@ -16,7 +16,14 @@ type NodePlane struct {
 	CPU           *float64       `json:"cpu,omitempty"`         // average utilisation of the workers, 0..1
 	CostPerHour   *float64       `json:"costPerHour,omitempty"` // US dollars, of the nodes that run now
 	CostSoFar     *float64       `json:"costSoFar,omitempty"`   // US dollars, since the console looks
-	Paused        bool           `json:"paused,omitempty"`      // somebody paused scaling
+	Paused        *Pause         `json:"paused,omitempty"`      // nil: scaling is not paused
+}
+
+// Pause is scaling being paused by a person.
+type Pause struct {
+	Since  time.Time `json:"since"`
+	By     string    `json:"by,omitempty"`
+	Reason string    `json:"reason,omitempty"`
 }
 
 // NodeState is what a node is doing, by the words the page shows.
@@ -131,6 +138,7 @@ type Worker struct {
 	Gaining int       `json:"gaining,omitempty"`
 	Losing  int       `json:"losing,omitempty"`
 	Since   time.Time `json:"since,omitzero"`
+	Drained time.Time `json:"drained,omitzero"` // until when it takes no slots; zero: it takes some
 }
 
 // Moment is one event of the timeline.
@@ -183,10 +191,12 @@ type Point struct {
 
 // Alarm is an alarm of a chamber.
 type Alarm struct {
-	ID    string    `json:"id"`
+	ID    string    `json:"id"` // as a command's target
 	At    time.Time `json:"at"`
 	Text  string    `json:"text"`
-	State string    `json:"state"` // open, acknowledged or cleared
+	State string    `json:"state"`          // open, acknowledged or cleared
+	By    string    `json:"by,omitempty"`   // who acknowledged it
+	Note  string    `json:"note,omitempty"` // what they said
 }
 
 // Charts is what the page shows of one chamber.
@@ -201,7 +211,21 @@ type Charts struct {
 
 // Command is what a person asks for on the page.
 type Command struct {
-	Name   string `json:"name"`   // drain-worker, pause-scaling, resume-scaling or acknowledge
+	Name   string `json:"name"`   // one of the constants below
 	Target string `json:"target"` // worker, or alarm; "" where there is only one
 	Reason string `json:"reason"` // in the person's words, for the timeline
+	By     string `json:"by"`     // who they say they are; may be empty
 }
+
+// The commands that the page has buttons for.
+const (
+	DrainWorker   = "drain-worker"   // Target is the worker; it hands its slots over and takes none for DrainFor
+	LetWorkerBack = "let-back"       // Target is the worker; it takes slots again
+	PauseScaling  = "pause-scaling"  // no new scaling action begins
+	ResumeScaling = "resume-scaling" // they begin again
+	Acknowledge   = "acknowledge"    // Target is the alarm's ID
+)
+
+// DrainFor is how long a worker that is drained from the page takes no slots, unless it is let back before: whoever drained it may
+// have forgotten it.
+const DrainFor = time.Hour

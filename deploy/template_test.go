@@ -379,7 +379,7 @@ func resolve(v any) string {
 func TestTheLogsFiltersNameRealReasons(t *testing.T) {
 	tpl := readTemplate(t)
 	for name, reasons := range map[string][]nodes.Reason{
-		"BlindTicks": {nodes.ReasonFleetUnknown, nodes.ReasonMetricsMissing}, "PodsThatNeverFit": {nodes.ReasonNeverFit},
+		"BlindTicks": {nodes.ReasonFleetUnknown, nodes.ReasonMetricsMissing}, "PodsThatNeverFit": {nodes.ReasonNeverFit}, "PausedTicks": {nodes.ReasonPaused},
 	} {
 		pattern, _ := tpl.Resources[name].Properties["FilterPattern"].(string)
 		for _, r := range reasons {

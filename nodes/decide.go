@@ -29,6 +29,7 @@ const (
 
 	ReasonMetricsMissing Reason = "METRICS_UNAVAILABLE" // a reading is missing, stale, partial or not a number
 	ReasonFleetUnknown   Reason = "FLEET_UNAVAILABLE"   // the cloud or the Kubernetes API can't be read completely
+	ReasonPaused         Reason = "PAUSED"              // a person has paused scaling
 
 	ReasonCPUTooShort     Reason = "CPU_HIGH_TOO_SHORT" // CPU is high, but not for CPU_UP_SEC
 	ReasonPendingTooShort Reason = "PENDING_TOO_SHORT"  // pods are pending, but not for PENDING_UP_SEC
@@ -111,7 +112,8 @@ func (d Decider) Decide(o Observation, r Record, now time.Time) Decision {
 }
 
 // choose turns the gates of each path into one decision. Repair comes first: it needs no metrics, and a cluster below its minimum
-// is in more danger than one under load.
+// is in more danger than one under load. A pause does not stop it either: MIN_WORKERS is what people said the cluster can't do
+// without, and a pause that is forgotten must not let it wither.
 func (d Decider) choose(in inputs, shared, repair, up, down verdict) Decision {
 	noop := func(v verdict) Decision { return Decision{Action: Noop, Reason: v.blocker, Detail: v.detail} }
 	switch {
@@ -259,11 +261,12 @@ func text(v any) string {
 	return fmt.Sprint(v)
 }
 
-// sharedGates are those of every action.
+// sharedGates are those of every action; a repair passes over the pause and the metrics.
 func (d Decider) sharedGates(g *gates, in inputs) verdict {
 	var v verdict
 	v.need(g.add("no-action", actionText(in.r), "none in progress", !in.r.ScalingInProgress), ReasonInProgress, in.r.ActionID())
 	v.need(g.add("fleet-known", okText(in.o.FleetWhy), "complete", in.o.FleetKnown), ReasonFleetUnknown, in.o.FleetWhy)
+	v.need(g.add("not-paused", pausedText(in.r), "not paused", !in.r.Paused()), ReasonPaused, in.r.pauseText())
 	v.need(g.add("metrics-known", okText(in.metrics), "all readings", in.metrics == ""), ReasonMetricsMissing, in.metrics)
 	return v
 }
@@ -276,6 +279,13 @@ func actionText(r Record) string {
 		return "unnamed"
 	}
 	return r.ActionID()
+}
+
+func pausedText(r Record) string {
+	if !r.Paused() {
+		return "not paused"
+	}
+	return r.pauseText()
 }
 
 func okText(why string) string {

@@ -124,6 +124,14 @@ func TestDecide(t *testing.T) {
 		{"an open scale-up blocks", pressed(), func(s *situation) { s.r.ScalingInProgress = true; s.r.ScaleUpActionID = "x" }, Noop, ReasonInProgress, 0},
 		{"an open scale-down blocks", pressed(), func(s *situation) { s.r.ScalingInProgress = true; s.r.ScaleDownActionID = "x" }, Noop, ReasonInProgress, 0},
 
+		// a pause
+		{"paused: no scale-up by its trigger", pressed(), pause, Noop, ReasonPaused, 0},
+		{"paused: no scale-down", idle(), pause, Noop, ReasonPaused, 0},
+		{"paused: said also where nothing asks for a change", steady(), pause, Noop, ReasonPaused, 0},
+		{"paused: a cluster below MIN_WORKERS is repaired", idle(), func(s *situation) { pause(s); s.keep(1) }, ScaleUp, ReasonRepair, 1},
+		{"paused: a repair waits for its back-off all the same", idle(), func(s *situation) { pause(s); s.keep(1); s.r.BackoffUntilEpoch = s.ago(-1) }, Noop, ReasonBackoff, 0},
+		{"paused: an open action goes on", pressed(), func(s *situation) { pause(s); s.r.ScalingInProgress = true; s.r.ScaleUpActionID = "x" }, Noop, ReasonInProgress, 0},
+
 		// sizing
 		{"one pending pod is one node", pressed(), func(s *situation) { s.metrics(0.5, 1) }, ScaleUp, ReasonTriggered, 1},
 		{"exactly PODS_PER_NODE pods are one node", pressed(), func(s *situation) { s.metrics(0.5, 10) }, ScaleUp, ReasonTriggered, 1},
@@ -226,7 +234,7 @@ func TestDecide(t *testing.T) {
 	for _, r := range []Reason{ReasonTriggered, ReasonRepair, ReasonIdle, ReasonSteady, ReasonInProgress, ReasonMetricsMissing,
 		ReasonFleetUnknown, ReasonCPUTooShort, ReasonPendingTooShort, ReasonTriggerPartial, ReasonNeverFit, ReasonCooldownUp, ReasonBackoff,
 		ReasonMaxWorkers, ReasonIdleTooShort, ReasonPodsPending, ReasonCooldownDown, ReasonInterruption, ReasonMinWorkers, ReasonNoTarget,
-		ReasonPodsDontFit} {
+		ReasonPodsDontFit, ReasonPaused} {
 		if !met[r] {
 			t.Errorf("no row is about %s", r)
 		}
@@ -237,10 +245,14 @@ func (s *situation) neverFit(n int) {
 	s.o.Pending = append(s.o.Pending, Pod{Name: "a/huge", Count: n, NeverFit: "asks for 512 CPUs"})
 }
 
+func pause(s *situation) {
+	s.r.PausedSinceEpoch, s.r.PausedBy, s.r.PauseReason = s.ago(60), "alice", "inventory"
+}
+
 func (s *situation) keep(n int) { s.o.Fleet = s.o.Fleet[:n] }
 
 func TestEveryDecisionListsEveryGate(t *testing.T) {
-	want := []string{"no-action", "fleet-known", "metrics-known", "repair.min-workers", "repair.backoff", "repair.max-workers",
+	want := []string{"no-action", "fleet-known", "not-paused", "metrics-known", "repair.min-workers", "repair.backoff", "repair.max-workers",
 		"up.cpu", "up.cpu-since", "up.cpu-sustained", "up.pending", "up.pending-since", "up.pending-sustained", "up.trigger", "up.cooldown",
 		"up.backoff", "up.max-workers", "down.cpu", "down.no-pending", "down.idle-since", "down.cpu-sustained", "down.pending-sustained",
 		"down.cooldown", "down.no-interruption", "down.min-workers", "down.pods-fit", "down.target"}
@@ -304,7 +316,21 @@ func TestSelectTargets(t *testing.T) {
 			}
 			o.Costs = map[string]float64{"i-1": 3, "i-2": 1, "i-3": 2}
 		}, 1, []string{"i-2"}},
-		"at different ages the cost says nothing":          {"aaa", func(o *Observation, _ *Record) { o.Costs = map[string]float64{"i-1": 3} }, 1, []string{"i-1"}},
+		"at different ages the cost says nothing": {"aaa", func(o *Observation, _ *Record) { o.Costs = map[string]float64{"i-1": 3} }, 1, []string{"i-1"}},
+		"what one action launched is of equal age, and the cheaper one goes first": {"aaa", func(o *Observation, _ *Record) {
+			o.Fleet[1].Instance.ActionID, o.Fleet[2].Instance.ActionID = "up-1", "up-1"
+			o.Costs = map[string]float64{"i-1": 1, "i-2": 64, "i-3": 32}
+		}, 2, []string{"i-1", "i-3"}},
+		"an action is as old as the first of it": {"aaa", func(o *Observation, _ *Record) {
+			o.Fleet[0].Instance.ActionID, o.Fleet[2].Instance.ActionID = "up-1", "up-1"
+			o.Costs = map[string]float64{"i-1": 2, "i-3": 1}
+		}, 2, []string{"i-3", "i-1"}},
+		"the fuller zone comes before the cost": {"aab", func(o *Observation, _ *Record) {
+			for i := range o.Fleet {
+				o.Fleet[i].Instance.ActionID = "up-1"
+			}
+			o.Costs = map[string]float64{"i-1": 5, "i-2": 4}
+		}, 1, []string{"i-2"}},
 		"a zone of cordoned workers is not one of several": {"aab", func(o *Observation, _ *Record) { o.Fleet[2].Node.Unschedulable = true }, 2, []string{"i-1", "i-2"}},
 		"pods that fit nowhere else keep their node": {"aaa", func(o *Observation, _ *Record) {
 			o.Fleet[0].Node.Pods = []Pod{{Name: "x/y", Requests: Resources{MilliCPU: 5000}}}
@@ -334,6 +360,43 @@ func TestSelectTargets(t *testing.T) {
 			}
 			if len(targets)+len(passed) != len(o.Fleet) {
 				t.Errorf("%d workers, %d chosen and %d passed over", len(o.Fleet), len(targets), len(passed))
+			}
+		})
+	}
+}
+
+func TestATargetSaysWhyItGoesBeforeTheNext(t *testing.T) {
+	equal := func(costs map[string]float64) func(*Observation) {
+		return func(o *Observation) {
+			for i := range o.Fleet {
+				o.Fleet[i].Instance.ActionID = "up-1"
+			}
+			o.Costs = costs
+		}
+	}
+	for name, c := range map[string]struct {
+		zones  string
+		change func(*Observation)
+		want   string
+	}{
+		"zone":       {"aab", func(*Observation) {}, "i-1 older than i-2"},
+		"other zone": {"baa", func(o *Observation) { o.Fleet[1].Node.Keep = true }, "i-3 zone a has 2 workers, b has 1"},
+		"cost":       {"aa", equal(map[string]float64{"i-1": 64, "i-2": 32}), "i-2 as old as i-1, and costs the workers 32, not 64"},
+		"no cost":    {"aa", equal(nil), "i-1 as old as i-2, and costs the workers as much, 0"},
+		"the only":   {"a", func(*Observation) {}, "i-1 "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var o Observation
+			for i, z := range c.zones {
+				o.Fleet = append(o.Fleet, readyWorker(i+1, string(z)))
+			}
+			c.change(&o)
+			targets, passed := SelectTargets(o, Record{}, RequestsFit{}, 1, at(1000))
+			if len(targets) != 1 {
+				t.Fatalf("%d targets; passed over %v", len(targets), passed)
+			}
+			if got := targets[0].InstanceID + " " + targets[0].Why; got != c.want {
+				t.Errorf("%q, want %q", got, c.want)
 			}
 		})
 	}

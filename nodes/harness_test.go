@@ -120,6 +120,14 @@ func perform(sc *scenario, plan schedule, v variant, cover map[string]*[faults]i
 			steps = append(steps, step{at: d.at + 40*time.Second, do: deliver})
 		}
 	}
+	for at, t := range map[time.Duration]nodes.Transition{sc.paused: nodes.PauseScaling{Now: start.Add(sc.paused), Reason: "a look around"}, sc.resumed: nodes.ResumeScaling{}} {
+		if at > 0 {
+			steps = append(steps, step{at: at, do: func() bool {
+				_, err := p.stage.Client("somebody", nil).Apply(context.Background(), t)
+				return err == nil
+			}})
+		}
+	}
 	tick := minutes(1)
 	tries := map[int]int{}
 	for tick < length || len(steps) > 0 {

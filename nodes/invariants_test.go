@@ -35,6 +35,7 @@ const (
 	asExpected     = "the scenario ends as it has to"
 	handedFirst    = "no worker evicted while it holds its work"
 	targetsStay    = "a scale-down's target is not replaced"
+	pauseHolds     = "a pause begins nothing but a repair"
 )
 
 // slack is how old an observation may be when it is acted on: one call's deadline.
@@ -209,11 +210,20 @@ func (j *judge) written(e *sim.Entry) {
 	switch {
 	case e.Detail == "acquireLease":
 		j.holder = e.Actor
+	case e.Detail == "pauseScaling" || e.Detail == "resumeScaling": // by people, who hold no lease
 	case e.Actor != j.holder:
 		j.fail(writesFenced, "%s by %s while %s holds the lease", e.Detail, e.Actor, j.holder)
 	}
 	if before.ScalingInProgress && after.ScalingInProgress && before.ActionID() != after.ActionID() {
 		j.fail(oneAction, "%s began during %s", after.ActionID(), before.ActionID())
+	}
+	if begun := after.ActionID() != "" && after.ActionID() != before.ActionID(); begun && before.Paused() {
+		if repair := e.Detail == "beginScaleUp" && before.WorkerCount.Value() < int64(j.s.policy.MinWorkers); !repair {
+			j.fail(pauseHolds, "%s with %d workers", e.Detail, before.WorkerCount.Value())
+		}
+	}
+	if before.Paused() && !after.Paused() && e.Detail != "resumeScaling" {
+		j.fail(pauseHolds, "%s ended the pause", e.Detail)
 	}
 	if i := after.ScaleUpIntent; i != nil {
 		j.intents[i.Request] = true

@@ -2,6 +2,7 @@ package nodes
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -68,6 +69,7 @@ type Target struct {
 	InstanceID string  `json:"instanceId"`
 	Node       NodeRef `json:"node"`
 	Zone       string  `json:"zone"`
+	Why        string  `json:"why,omitempty"` // it goes before the others that could go, for people
 }
 
 // Passed is a worker that was not chosen, and why.
@@ -79,7 +81,8 @@ type Passed struct {
 
 // SelectTargets chooses up to n workers for removal, in the order in which they go, and says of every other why it was passed over.
 // Each comes from the zone with most workers at that point, the oldest of the zone first, at equal age the one that costs the
-// worker plane least. A zone is never emptied while there are several, and no worker is chosen that could not be drained, or
+// worker plane least. What one action launched is of equal age, that of the first of it, although the seconds differ in which the
+// cloud took the requests. A zone is never emptied while there are several, and no worker is chosen that could not be drained, or
 // whose pods the remaining workers can't take.
 func SelectTargets(o Observation, r Record, fit Fitter, n int, now time.Time) ([]Target, []Passed) {
 	var candidates []Worker
@@ -99,10 +102,11 @@ func SelectTargets(o Observation, r Record, fit Fitter, n int, now time.Time) ([
 	var leaving []Pod
 	zones := count(o).zones
 	several := len(zones) > 1
+	next := succession{zones: zones, launched: launches(o.Fleet), costs: o.Costs}
 	for len(chosen) < n && len(candidates) > 0 {
-		i := nextCandidate(candidates, zones, o.Costs)
-		w := candidates[i]
-		candidates = slices.Delete(candidates, i, i+1)
+		w := next.first(candidates)
+		candidates = slices.DeleteFunc(candidates, func(c Worker) bool { return c.Instance.ID == w.Instance.ID })
+		why := next.why(w, candidates)
 		if several && zones[w.Instance.Zone] <= 1 {
 			passed = append(passed, Passed{InstanceID: w.Instance.ID, Why: "last worker of zone " + w.Instance.Zone})
 			continue
@@ -117,7 +121,7 @@ func SelectTargets(o Observation, r Record, fit Fitter, n int, now time.Time) ([
 		}
 		leaving = together
 		zones[w.Instance.Zone]--
-		chosen = append(chosen, Target{InstanceID: w.Instance.ID, Node: w.Node.NodeRef, Zone: w.Instance.Zone})
+		chosen = append(chosen, Target{InstanceID: w.Instance.ID, Node: w.Node.NodeRef, Zone: w.Instance.Zone, Why: why})
 	}
 	for _, w := range candidates {
 		passed = append(passed, Passed{InstanceID: w.Instance.ID, Why: "others go first"})
@@ -170,21 +174,67 @@ func unremovable(w Worker, o Observation, r Record, now time.Time) string {
 	return ""
 }
 
-// nextCandidate returns the index of the worker to go next.
-func nextCandidate(ws []Worker, zones map[string]int, costs map[string]float64) int {
-	best := 0
-	for i := 1; i < len(ws); i++ {
-		a, b := ws[i], ws[best]
-		order := cmp.Or(
-			cmp.Compare(zones[b.Instance.Zone], zones[a.Instance.Zone]), // fuller zone first
-			a.Instance.LaunchedAt.Compare(b.Instance.LaunchedAt),        // then older
-			cmp.Compare(costs[a.Node.Name], costs[b.Node.Name]),         // then cheaper
-			cmp.Compare(a.Instance.Zone, b.Instance.Zone),
-			cmp.Compare(a.Instance.ID, b.Instance.ID),
-		)
-		if order < 0 {
-			best = i
+// succession is the order in which workers go.
+type succession struct {
+	zones    map[string]int       // workers in each, as long as those chosen are not taken off
+	launched map[string]time.Time // by instance ID
+	costs    map[string]float64   // by node name
+}
+
+// launches tells when each worker was launched, those of one action together.
+func launches(fleet []Worker) map[string]time.Time {
+	first := map[string]time.Time{} // by action
+	for _, w := range fleet {
+		if at, ok := first[w.Instance.ActionID]; !ok || w.Instance.LaunchedAt.Before(at) {
+			first[w.Instance.ActionID] = w.Instance.LaunchedAt
 		}
 	}
-	return best
+	out := make(map[string]time.Time, len(fleet))
+	for _, w := range fleet {
+		out[w.Instance.ID] = w.Instance.LaunchedAt
+		if w.Instance.ActionID != "" {
+			out[w.Instance.ID] = first[w.Instance.ActionID]
+		}
+	}
+	return out
+}
+
+// compare orders two workers, the one that goes first being less, and tells by what.
+func (s succession) compare(a, b Worker) (order int, by string) {
+	for _, c := range []struct {
+		by    string
+		order int
+	}{
+		{"zone", cmp.Compare(s.zones[b.Instance.Zone], s.zones[a.Instance.Zone])}, // fuller zone first
+		{"age", s.launched[a.Instance.ID].Compare(s.launched[b.Instance.ID])},     // then older
+		{"cost", cmp.Compare(s.costs[a.Node.Name], s.costs[b.Node.Name])},         // then cheaper
+		{"name", cmp.Or(cmp.Compare(a.Instance.Zone, b.Instance.Zone), cmp.Compare(a.Instance.ID, b.Instance.ID))},
+	} {
+		if c.order != 0 {
+			return c.order, c.by
+		}
+	}
+	return 0, ""
+}
+
+// first returns the worker that goes first.
+func (s succession) first(ws []Worker) Worker {
+	return slices.MinFunc(ws, func(a, b Worker) int { order, _ := s.compare(a, b); return order })
+}
+
+// why tells by what a worker goes before the one that would go next, "" if there is none.
+func (s succession) why(w Worker, others []Worker) string {
+	if len(others) == 0 {
+		return ""
+	}
+	next := s.first(others)
+	switch _, by := s.compare(w, next); by {
+	case "zone":
+		return fmt.Sprintf("zone %s has %d workers, %s has %d", w.Instance.Zone, s.zones[w.Instance.Zone], next.Instance.Zone, s.zones[next.Instance.Zone])
+	case "age":
+		return "older than " + next.Instance.ID
+	case "cost":
+		return fmt.Sprintf("as old as %s, and costs the workers %s, not %s", next.Instance.ID, text(s.costs[w.Node.Name]), text(s.costs[next.Node.Name]))
+	}
+	return fmt.Sprintf("as old as %s, and costs the workers as much, %s", next.Instance.ID, text(s.costs[w.Node.Name]))
 }

@@ -195,13 +195,18 @@ func (t *run) act(ctx context.Context, s *survey, o Observation) error {
 	snap := t.decide(o, t.rec)
 	t.report.Decision = &snap.Decision
 	t.journalData(ctx, Event{Kind: "decision", Message: fmt.Sprintf("%s: %s %s", snap.Decision.Action, snap.Decision.Reason, snap.Decision.Detail)}, snap)
+	var err error
 	switch snap.Decision.Action {
 	case ScaleUp:
-		return t.beginUp(ctx, s, o, snap.Decision)
+		err = t.beginUp(ctx, s, o, snap.Decision)
 	case ScaleDown:
-		return t.beginDown(ctx, s, snap.Decision)
+		err = t.beginDown(ctx, s, snap.Decision)
 	}
-	return nil
+	if errors.Is(err, ErrPaused) { // after the decision; the next one knows
+		t.journal(ctx, Event{Kind: "scaling.held", Message: err.Error()})
+		return nil
+	}
+	return err
 }
 
 func (t *run) decide(o Observation, r Record) Snapshot {

@@ -51,6 +51,10 @@ type Record struct {
 	BackoffUntilEpoch int64 `json:"backoffUntilEpoch,omitempty"` // no scale-up before this
 	CPUHighSinceEpoch int64 `json:"cpuHighSinceEpoch,omitempty"` // CPU at or above CPU_UP without a break since
 
+	PausedSinceEpoch int64  `json:"pausedSinceEpoch,omitempty"` // no new scale-up by its trigger, no new scale-down; 0: not paused
+	PausedBy         string `json:"pausedBy,omitempty"`         // who paused, if that was said
+	PauseReason      string `json:"pauseReason,omitempty"`
+
 	LastActionID  string `json:"lastActionId,omitempty"` // the action that ended last, by which a lost reply is recognised
 	SchemaVersion int    `json:"schemaVersion,omitempty"`
 	Revision      int64  `json:"revision,omitempty"` // grows with every write; stores compare it to make a write conditional

@@ -12,7 +12,7 @@ import (
 
 func equal(a, b any) bool { return reflect.DeepEqual(a, b) }
 
-// The examples of the record's specification.
+// The examples of the record's specification, and one that is paused.
 var specified = map[string]string{
 	"idle": `{"pk":"cluster","scalingInProgress":false,"lastScaleEpoch":1730000000,"pendingSinceEpoch":0,` +
 		`"idleSinceEpoch":1730000100,"workerCount":2}`,
@@ -21,6 +21,8 @@ var specified = map[string]string{
 		`"scaleUpInstanceIds":["i-aaa","i-bbb"]}`,
 	"scale-up just begun": `{"pk":"cluster","scalingInProgress":true,"lastScaleEpoch":0,"scaleUpActionId":"a",` +
 		`"scaleUpStartedEpoch":1,"scaleUpRequested":2,"scaleUpInstanceIds":[]}`,
+	"paused": `{"pk":"cluster","scalingInProgress":false,"lastScaleEpoch":1730000000,"workerCount":2,` +
+		`"pausedSinceEpoch":1730000200,"pausedBy":"alice","pauseReason":"inventory"}`,
 	"scale-down in progress": `{"pk":"cluster","scalingInProgress":true,"lastScaleEpoch":1,"scaleDownActionId":"d",` +
 		`"scaleDownStartedEpoch":2,"scaleDownPhase":"TERMINATING","scaleDownTargetInstanceIds":["i-a","i-b"],` +
 		`"scaleDownCompletedInstanceIds":["i-a"]}`,
@@ -181,9 +183,22 @@ func TestTransitionsSetWhatTheSpecificationSays(t *testing.T) {
 		"giveBack drops a drain and skips the instance longer each time": {skippedOnce(apply(t, leased(), StartDrain{7, Removal{InstanceID: "i-1", DrainedSince: 1}})), GiveBack{7, "i-1", at(9), "slow"}, func(r Record) bool {
 			return r.Removals == nil && r.SkipList[0].Failures == 2 && r.SkipList[0].UntilEpoch == at(9+1200).Unix()
 		}},
-		"finishRemoval drops a mark":                      {apply(t, leased(), MarkTerminating{7, Removal{InstanceID: "i-1"}}), FinishRemoval{7, "i-1"}, func(r Record) bool { return r.Removals == nil }},
-		"repairRecord clears a flag that names no action": {func() Record { r := leased(); r.ScalingInProgress = true; return r }(), RepairRecord{7}, func(r Record) bool { return !r.ScalingInProgress }},
-		"repairRecord leaves an action alone":             {up, RepairRecord{7}, func(r Record) bool { return r.ScalingInProgress }},
+		"pauseScaling says since when, who and why, and leaves the lease alone": {leased(), PauseScaling{at(5), "alice", "inventory"}, func(r Record) bool {
+			return r.PausedSinceEpoch == at(5).Unix() && r.PausedBy == "alice" && r.PauseReason == "inventory" && r.LeaseOwner == "me" && r.LeaseFence == 7
+		}},
+		"pauseScaling keeps a pause that is there": {paused(leased()), PauseScaling{at(99), "bob", "lunch"}, func(r Record) bool {
+			return r.PausedSinceEpoch == at(5).Unix() && r.PausedBy == "alice" && r.PauseReason == "inventory"
+		}},
+		"pauseScaling leaves the open action alone": {up, PauseScaling{Now: at(5)}, func(r Record) bool { return r.Paused() && r.ScaleUpActionID == "up" }},
+		"resumeScaling leaves nothing of the pause": {paused(leased()), ResumeScaling{}, func(r Record) bool { return !r.Paused() && r.PausedBy+r.PauseReason == "" && r.LeaseFence == 7 }},
+		"an action that was begun goes on while paused": {paused(up), IntendLaunch{Fence: 7, ActionID: "up", Intent: launchIntent(1, 0, "t1")}, func(r Record) bool {
+			return r.Paused() && r.ScaleUpIntent != nil
+		}},
+		"a begin whose reply was lost before the pause is recognised": {paused(up), BeginScaleUp{Fence: 7, ActionID: "up", Now: at(1), Requested: 2}, func(r Record) bool { return r.ScaleUpActionID == "up" }},
+		"a repair begins while paused":                                {paused(leased()), BeginScaleUp{Fence: 7, ActionID: "up", Now: at(1), Requested: 2, Repair: true}, func(r Record) bool { return r.ScalingUp() && r.Paused() }},
+		"finishRemoval drops a mark":                                  {apply(t, leased(), MarkTerminating{7, Removal{InstanceID: "i-1"}}), FinishRemoval{7, "i-1"}, func(r Record) bool { return r.Removals == nil }},
+		"repairRecord clears a flag that names no action":             {func() Record { r := leased(); r.ScalingInProgress = true; return r }(), RepairRecord{7}, func(r Record) bool { return !r.ScalingInProgress }},
+		"repairRecord leaves an action alone":                         {up, RepairRecord{7}, func(r Record) bool { return r.ScalingInProgress }},
 		"acquireLease raises the fence": {NewRecord(""), AcquireLease{"a", at(0), time.Minute}, func(r Record) bool {
 			return r.LeaseOwner == "a" && r.LeaseFence == 1 && r.LeaseUntilEpoch == at(60).Unix()
 		}},
@@ -203,6 +218,11 @@ func TestTransitionsSetWhatTheSpecificationSays(t *testing.T) {
 			}
 		})
 	}
+}
+
+func paused(r Record) Record {
+	r.PausedSinceEpoch, r.PausedBy, r.PauseReason = at(5).Unix(), "alice", "inventory"
+	return r
 }
 
 func failedOnce(r Record) Record {
@@ -228,6 +248,8 @@ func TestTransitionsRefuse(t *testing.T) {
 		"a second scale-up":                           {up, BeginScaleUp{Fence: 7, ActionID: "up2", Now: at(1), Requested: 1}, ErrScalingInProgress},
 		"a scale-down during a scale-up":              {up, BeginScaleDown{7, "d", at(1), nil}, ErrScalingInProgress},
 		"a scale-up during a scale-down":              {down, BeginScaleUp{Fence: 7, ActionID: "u", Now: at(1), Requested: 1}, ErrScalingInProgress},
+		"a scale-up while paused":                     {paused(leased()), BeginScaleUp{Fence: 7, ActionID: "up", Now: at(6), Requested: 1}, ErrPaused},
+		"a scale-down while paused":                   {paused(leased()), BeginScaleDown{7, "d", at(6), nil}, ErrPaused},
 		"beginning an action that has ended":          {apply(t, up, CompleteScaleUp{7, "up", at(2)}), BeginScaleUp{Fence: 7, ActionID: "up", Now: at(3), Requested: 1}, ErrNotThatAction},
 		"an intent of another action":                 {up, IntendLaunch{Fence: 7, ActionID: "x", Intent: launchIntent(1, 0, "t")}, ErrNotThatAction},
 		"an intent that skips an ordinal":             {up, IntendLaunch{Fence: 7, ActionID: "up", Intent: launchIntent(2, 0, "t")}, ErrNotRecorded},
@@ -285,6 +307,8 @@ func TestRepeatedTransitionsChangeNothingSoThatALostReplyIsRecognised(t *testing
 	}{
 		{NewRecord(""), AcquireLease{"a", at(0), time.Minute}},
 		{leased(), RenewLease{"me", 7, at(30), time.Minute}},
+		{leased(), PauseScaling{at(5), "alice", "inventory"}},
+		{paused(leased()), ResumeScaling{}},
 		{leased(), ReleaseLease{"me", 7}},
 		{leased(), Note{Fence: 7, Now: at(1), Workers: ptr(3), Pending: ptr(true), Idle: ptr(false), CPUHigh: ptr(true), Alive: []string{"i"}, Joined: []string{"i"}}},
 		{leased(), BeginScaleUp{Fence: 7, ActionID: "up", Now: at(1), Requested: 2}},

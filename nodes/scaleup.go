@@ -12,7 +12,7 @@ import (
 
 // beginUp opens a scale-up and goes on with it.
 func (t *run) beginUp(ctx context.Context, s *survey, o Observation, d Decision) error {
-	err := t.apply(ctx, BeginScaleUp{Fence: t.fence, ActionID: t.newActionID(), Now: t.now(), Requested: d.Nodes, Wanted: d.Wanted})
+	err := t.apply(ctx, BeginScaleUp{Fence: t.fence, ActionID: t.newActionID(), Now: t.now(), Requested: d.Nodes, Wanted: d.Wanted, Repair: d.Reason == ReasonRepair})
 	if err != nil {
 		return err
 	}

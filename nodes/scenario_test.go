@@ -16,6 +16,8 @@ type scenario struct {
 	workers string // a zone per initial worker, oldest first
 	setup   func(*stage)
 	events  []delivery
+	paused  time.Duration       // when a person pauses scaling; 0: never
+	resumed time.Duration       // when that is ended; 0: never
 	length  time.Duration       // until it has to be at rest without a crash
 	stride  int                 // only every so many-th call is tried at the default depth; 0: every
 	want    func(*stage) string // always
@@ -372,6 +374,18 @@ func scenarios() []scenario {
 		{name: "no metrics for a busy cluster", workers: "aab", length: minutes(8), want: alive(true, w1, w2, w3), setup: func(s *stage) {
 			s.Outage(sim.SignalsPart, 30*time.Second, minutes(10))
 		}},
+		{name: "a pause before a scale-up", workers: "ab", setup: full(4), paused: 30 * time.Second, resumed: minutes(5), length: minutes(11), want: both(fleet(4), launched(2))},
+		{name: "a pause during a scale-up", workers: "ab", setup: full(4), paused: 125 * time.Second, length: minutes(8), want: alive(true, w1, w2), undone: both(fleet(4), launched(2))},
+		{name: "a pause during a scale-down", workers: "aabb", paused: 125 * time.Second, length: minutes(9), want: atLeast(2), undone: both(fleet(3), alive(false, w1)), setup: func(s *stage) {
+			idle(s)
+			s.AddPodOn(w1, sim.PodSpec{Name: "slow", MilliCPU: 1000, Grace: 80 * time.Second})
+		}},
+		{name: "below the minimum while paused", workers: "ab", paused: 30 * time.Second, length: minutes(8), want: fleet(2), setup: idle,
+			events: []delivery{{at: 90 * time.Second, kind: reclaim, instance: w1}}},
+		{name: "a warning while paused", workers: "aab", paused: 30 * time.Second, length: minutes(9), want: both(atLeast(2), alive(false, w1), alive(true, w2, w3)), setup: func(s *stage) {
+			idle(s)
+			s.AddPodOn(w1, one("p"))
+		}, events: []delivery{{at: 90 * time.Second, kind: nodes.Warning, instance: w1}}},
 		{name: "half a list of nodes", workers: "abab", length: minutes(9), want: both(alive(true, w1, w2, w3, w4), noneTerminated(0, minutes(9))), setup: func(s *stage) {
 			s.orphan("ended-action") // it has joined, but half a list does not show it
 			s.Partial(sim.ClusterPart, 100*time.Second, minutes(5))

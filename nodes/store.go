@@ -48,6 +48,7 @@ var (
 	ErrNotRecorded       = errors.New("nothing of the kind is recorded")
 	ErrMarked            = errors.New("the instance is marked TERMINATING")
 	ErrUnfinished        = errors.New("the action is not finished")
+	ErrPaused            = errors.New("scaling is paused")
 	ErrSchemaTooNew      = errors.New("the record was written by a newer version")
 )
 

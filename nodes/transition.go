@@ -208,15 +208,19 @@ type BeginScaleUp struct {
 	Now       time.Time
 	Requested int
 	Wanted    []Want // of which kinds, by ordinal; ordinals beyond its end may be of any
+	Repair    bool   // it brings the cluster back to MIN_WORKERS, which a pause does not stop
 }
 
 // Name returns beginScaleUp.
 func (BeginScaleUp) Name() string { return "beginScaleUp" }
 
-// Apply opens the action if no other is open.
+// Apply opens the action if no other is open and scaling is not paused.
 func (t BeginScaleUp) Apply(r Record) (Record, error) {
 	if err := beginning(t, r, t.Fence, t.ActionID); err != nil || r.ScaleUpActionID == t.ActionID {
 		return r, err
+	}
+	if r.Paused() && !t.Repair {
+		return r, refuse(t, ErrPaused, "%s", r.pauseText())
 	}
 	r = r.Clone()
 	r.ScalingInProgress = true
@@ -438,10 +442,13 @@ type BeginScaleDown struct {
 // Name returns beginScaleDown.
 func (BeginScaleDown) Name() string { return "beginScaleDown" }
 
-// Apply opens the action if no other is open.
+// Apply opens the action if no other is open and scaling is not paused.
 func (t BeginScaleDown) Apply(r Record) (Record, error) {
 	if err := beginning(t, r, t.Fence, t.ActionID); err != nil || r.ScaleDownActionID == t.ActionID {
 		return r, err
+	}
+	if r.Paused() {
+		return r, refuse(t, ErrPaused, "%s", r.pauseText())
 	}
 	r = r.Clone()
 	r.ScalingInProgress = true

@@ -55,6 +55,8 @@ func brokenVariants() []brokenVariant {
 		{"missing metrics taken for zero", func(_ *stage, p ports) ports { p.Signals = zeroSignals{p.Signals}; return p }, "no metrics for a busy cluster", asExpected},
 		{"Node objects of reclaimed instances left", onCluster(clusterHooks{remove: true}), "below the minimum", atRest},
 		{"workers evicted before they have handed over", deafToWorkers, "scale-down of a node with workers", handedFirst},
+		{"a pause that nobody looks at", onStore(pauseUnseen), "a pause before a scale-up", pauseHolds},
+		{"a pause lost under what a tick notes", onStore(pauseLost), "a pause during a scale-up", pauseHolds},
 		{"an interrupted target replaced", onStore(targetsUnseen), "warning of a scale-down's target", targetsStay},
 	}
 }
@@ -513,6 +515,30 @@ func targetsUnseen(*stage) brokenStore {
 			}
 		},
 	}
+}
+
+func pauseUnseen(*stage) brokenStore {
+	return brokenStore{
+		hook: func(t nodes.Transition) nodes.Transition {
+			b, ok := t.(nodes.BeginScaleUp)
+			if !ok {
+				return nil
+			}
+			b.Repair = true
+			return b
+		},
+		load: func(r *nodes.Record) { r.PausedSinceEpoch = 0 },
+	}
+}
+
+// pauseLost writes what was read before instead of what is there.
+func pauseLost(*stage) brokenStore {
+	return brokenStore{hook: func(t nodes.Transition) nodes.Transition {
+		if _, ok := t.(nodes.Note); !ok {
+			return nil
+		}
+		return then(t, func(_ nodes.Record, r *nodes.Record) { r.PausedSinceEpoch, r.PausedBy, r.PauseReason = 0, "", "" })
+	}}
 }
 
 // dedupFlag treats the interruption's item as a mere flag: seen once, done.

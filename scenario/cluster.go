@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +38,7 @@ type Options struct {
 	Servers   int           // NATS servers: 1, or a cluster of 3 or 5; 0 is 1
 	Replicas  int           // of streams and buckets; 0 is 1
 	HTTP      string        // address of metrics and status; empty: none
+	Token     string        // allows actions on the page to whoever has it; empty: it is read-only
 	Verbose   bool          // debug lines in the defenders' logs
 	Case      string        // variant of a scenario
 	Kills     int           // of scenario crash
@@ -184,8 +186,8 @@ func (c *cluster) start(ctx context.Context) error {
 		return err
 	}
 	if c.screen != nil {
-		if _, err := c.conn.Subscribe("dc-alarm.>", c.screen.alarm); err != nil {
-			return fmt.Errorf("following the alarms: %w", err)
+		if err := c.screen.followAlarms(ctx, c.conn); err != nil {
+			return err
 		}
 	}
 	v, err := newView(ctx, c.conn, c.event)
@@ -269,7 +271,7 @@ func (c *cluster) launch(ctx context.Context, pod, node string) (*member, error)
 	c.started++
 	c.mu.Unlock()
 	o := c.memberOptions(at)
-	o.Pod, o.Node = pod, node
+	o.Pod, o.Node = cmp.Or(pod, o.Pod), node
 	start := c.startLocal
 	if c.o.Processes {
 		start = c.startProcess

@@ -133,6 +133,11 @@ func (s *session) checkEpochs() {
 // end, or the receipt of the next message if that was later, to the next start.
 // A killed one's last run ends with it.
 func (s *session) pauses(runs []run, after time.Time) []time.Duration {
+	return s.pausesBetween(runs, after, time.Now())
+}
+
+// pausesBetween is pauses of those that ended by a moment.
+func (s *session) pausesBetween(runs []run, after, until time.Time) []time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	bySlot := map[int][]run{}
@@ -144,7 +149,7 @@ func (s *session) pauses(runs []run, after time.Time) []time.Duration {
 		slices.SortFunc(rs, func(a, b run) int { return cmp.Compare(a.start, b.start) })
 		for i := 1; i < len(rs); i++ {
 			was, next := rs[i-1], rs[i]
-			if was.file == next.file || next.start < after.UnixNano() {
+			if was.file == next.file || next.start < after.UnixNano() || next.start > until.UnixNano() {
 				continue
 			}
 			end := was.end
@@ -152,6 +157,47 @@ func (s *session) pauses(runs []run, after time.Time) []time.Duration {
 				end = s.gone[was.file]
 			}
 			ds = append(ds, max(0, time.Duration(next.start-max(end, next.published))))
+		}
+	}
+	return ds
+}
+
+// ownerless measures, for each time that a slot was given up after a moment, how
+// long it was until somebody had it again, by the defenders' own clocks.
+func (s *session) ownerless(after time.Time) []time.Duration {
+	events := s.view.since(time.Time{})
+	slices.SortStableFunc(events, func(a, b seen) int { return a.Time.Compare(b.Time) })
+	holder := map[int]string{}
+	free := map[int]time.Time{} // since when
+	var ds []time.Duration
+	for _, e := range events {
+		switch e.Kind {
+		case partition.EventSlotAcquired:
+			if at, ok := free[e.Slot]; ok && !at.Before(after) {
+				ds = append(ds, e.Time.Sub(at))
+			}
+			delete(free, e.Slot)
+			holder[e.Slot] = e.Worker
+		case partition.EventSlotReleased:
+			if holder[e.Slot] == e.Worker {
+				free[e.Slot] = e.Time
+				delete(holder, e.Slot)
+			}
+		case partition.EventLeft, partition.EventWorkerGone:
+			who, at := e.Worker, e.Time
+			if e.Kind == partition.EventWorkerGone {
+				if e.Duration == 0 {
+					continue // it has told so itself
+				}
+				who, at = e.Peer, e.Time.Add(-e.Duration)
+			}
+			for slot, w := range holder {
+				if w == who {
+					free[slot] = at
+					delete(holder, slot)
+				}
+			}
+		default:
 		}
 	}
 	return ds
@@ -166,6 +212,37 @@ func (s *session) countEvents(since time.Time, kind partition.EventKind) int {
 		}
 	}
 	return n
+}
+
+// silent counts the defenders that were taken for dead since a moment and had not
+// told that they leave. The leader may see of a lease only that it is gone.
+func (s *session) silent(since time.Time) int {
+	events := s.view.since(since)
+	n := 0
+	for _, e := range events {
+		if e.Kind != partition.EventWorkerGone || e.Duration == 0 {
+			continue
+		}
+		told := slices.ContainsFunc(events, func(l seen) bool {
+			return l.Kind == partition.EventLeft && l.Worker == e.Peer && e.Time.Sub(l.Time).Abs() < time.Second
+		})
+		if !told {
+			n++
+		}
+	}
+	return n
+}
+
+// lastEvent returns when the last event of a kind since a moment was that match
+// holds for, every one without; zero if there was none.
+func (s *session) lastEvent(since time.Time, kind partition.EventKind, match func(seen) bool) time.Time {
+	var last time.Time
+	for _, e := range s.view.since(since) {
+		if e.Kind == kind && (match == nil || match(e)) && e.Time.After(last) {
+			last = e.Time
+		}
+	}
+	return last
 }
 
 // ended waits until members have ended by themselves, and checks that without an

@@ -25,8 +25,10 @@ type screen struct {
 	c *cluster
 
 	mu        sync.Mutex
-	releasing map[int]handing // by slot
-	bySlot    []int           // chambers, of as many slots as there are
+	releasing map[int]handing      // by slot
+	bySlot    []int                // chambers, of as many slots as there are
+	drained   map[string]time.Time // until when a worker takes no slots, by stable ID
+	standing  map[standing]bool    // alarms; true: acknowledged
 }
 
 // handing is a hand-over under way: who stopped serving the slot, and when.
@@ -35,11 +37,18 @@ type handing struct {
 	at   time.Time
 }
 
+// standing names an alarm that is not cleared.
+type standing struct {
+	chamber defender.Chamber
+	opened  string
+}
+
 // newScreen returns the console of a cluster that may still be starting; what isn't there yet is not shown.
 func newScreen(c *cluster) (*screen, error) {
-	s := &screen{c: c, releasing: map[int]handing{}}
+	s := &screen{c: c, releasing: map[int]handing{}, drained: map[string]time.Time{}, standing: map[standing]bool{}}
 	var err error
-	s.Console, err = console.New(console.Options{Title: "Muster", Nodes: nodesOf(c), Workers: s.workers, Chambers: s.chambers, Charts: s.charts})
+	s.Console, err = console.New(console.Options{Title: "Muster", Nodes: nodesOf(c), Workers: s.workers, Chambers: s.chambers, Charts: s.charts,
+		Token: c.o.Token, Act: s.act})
 	if err != nil {
 		return nil, fmt.Errorf("making the console: %w", err)
 	}
@@ -93,6 +102,16 @@ func (s *screen) follow(e seen) {
 			delete(s.releasing, e.Slot)
 			s.HandedOver(console.Handover{Slot: e.Slot, From: h.from, To: e.Worker, At: e.Time, Pause: max(e.Time.Sub(h.at), 0)})
 		}
+	case partition.EventYielding:
+		if e.Duration > 0 {
+			s.drained[e.Worker] = e.Time.Add(e.Duration)
+		} else {
+			delete(s.drained, e.Worker)
+		}
+	case partition.EventLeft, partition.EventIdentityLost:
+		delete(s.drained, e.Worker)
+	case partition.EventWorkerGone:
+		delete(s.drained, e.Peer)
 	case partition.EventLayout:
 		clear(s.releasing) // slots of these numbers are others now
 	default:
@@ -105,11 +124,54 @@ func (s *screen) alarm(msg *nats.Msg) {
 	if json.Unmarshal(msg.Data, &a) != nil {
 		return // a hostile message is no alarm
 	}
+	s.stand(standing{a.Context.Chamber, a.Opened}, a.Event != defender.AlarmCleared, false)
 	if a.Event == defender.AlarmCleared {
 		s.Say(console.Moment{Plane: "alarms", Kind: "cleared", Subject: a.Context.Chamber.String(), Text: a.Context.Chamber.String() + ": the alarm of " + a.Opened + " is cleared, " + a.Reason})
 		return
 	}
 	s.Say(console.Moment{Plane: "alarms", Kind: "alarm", Subject: a.Context.Chamber.String(), Level: "bad", Text: a.Context.Chamber.String() + ", context " + a.Context.ID + ": " + a.Reason})
+}
+
+// stand notes that an alarm stands or does not.
+func (s *screen) stand(a standing, stands, acknowledged bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !stands {
+		delete(s.standing, a)
+		return
+	}
+	s.standing[a] = s.standing[a] || acknowledged
+}
+
+// followAlarms puts alarms and their acknowledgements onto the page, also those of before.
+func (s *screen) followAlarms(ctx context.Context, nc *nats.Conn) error {
+	for subject, tell := range map[string]nats.MsgHandler{"dc-alarm.>": s.alarm, "dc-alarm-ack.>": s.acknowledged} {
+		if _, err := nc.Subscribe(subject, tell); err != nil {
+			return fmt.Errorf("following the alarms: %w", err)
+		}
+	}
+	list, err := defender.ListAlarms(ctx, nc, defender.AlarmListQuery{Limit: 1 << 20})
+	if err != nil {
+		return err
+	}
+	for _, a := range list {
+		s.stand(standing{a.Chamber, a.Opened}, true, a.Acknowledged != nil)
+	}
+	return nil
+}
+
+// acknowledged puts onto the page that somebody looks after an alarm, wherever they said so.
+func (s *screen) acknowledged(msg *nats.Msg) {
+	var a defender.Acknowledgement
+	if json.Unmarshal(msg.Data, &a) != nil || a.Validate() != nil {
+		return
+	}
+	s.stand(standing{a.Chamber, a.Opened}, true, true)
+	text := a.Chamber.String() + ": the alarm of " + a.Opened + " is acknowledged by " + a.By
+	if a.Note != "" {
+		text += ": " + a.Note
+	}
+	s.Say(console.Moment{Plane: "alarms", Kind: "acknowledged", Subject: a.Chamber.String(), Text: text})
 }
 
 // momentOf says in words what an event of a defender tells; not every event is worth a line.
@@ -152,6 +214,11 @@ func momentOf(e seen) (console.Moment, bool) {
 		return line("good", "works again after %.1f s", e.Duration.Seconds())
 	case partition.EventIdentityLost, partition.EventHandoverForced, partition.EventPrepareFailed, partition.EventGhostHealed:
 		return line("warn", "%s %s%s", strings.ReplaceAll(string(e.Kind), "-", " "), e.Reason, e.Err)
+	case partition.EventYielding:
+		if e.Duration == 0 {
+			return line("good", "takes slots again")
+		}
+		return line("warn", "gives its slots away and takes none for %s", e.Duration.Round(time.Second))
 	case partition.EventLeft:
 		return line("", "left, having handed over for %.1f s", e.Duration.Seconds())
 	default:
@@ -190,8 +257,15 @@ func (s *screen) workers(context.Context) (console.WorkerPlane, error) {
 			}
 		}
 	}
-	for _, id := range slices.SortedFunc(maps.Keys(states), byOrdinal) { // who has joined and owns nothing yet
+	for _, id := range slices.SortedFunc(maps.Keys(states), byOrdinal) { // who has joined and owns nothing
 		v.Workers = append(v.Workers, console.Worker{ID: id, State: string(states[id])})
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range v.Workers {
+		if until := s.drained[v.Workers[i].ID]; until.After(time.Now()) {
+			v.Workers[i].Drained = until.UTC()
+		}
 	}
 	return v, nil
 }
@@ -199,20 +273,20 @@ func (s *screen) workers(context.Context) (console.WorkerPlane, error) {
 // byOrdinal orders stable IDs by their numbers.
 func byOrdinal(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) }
 
-// chambers lists chambers by name, those with new alarms first.
-func (s *screen) chambers(ctx context.Context, contains string, limit int) ([]console.ChamberInfo, error) {
+// chambers lists chambers by name, those with open alarms first.
+func (s *screen) chambers(_ context.Context, contains string, limit int) ([]console.ChamberInfo, error) {
 	out := []console.ChamberInfo{}
 	if s.c.seen() == nil {
 		return out, nil
 	}
-	alarms, err := s.c.store.Alarms(ctx, defender.AlarmQuery{Limit: 200})
-	if err != nil {
-		return nil, err
-	}
 	count := map[defender.Chamber]int{}
-	for _, a := range alarms {
-		count[a.Context.Chamber]++
+	s.mu.Lock()
+	for a, acknowledged := range s.standing {
+		if !acknowledged {
+			count[a.chamber]++
+		}
 	}
+	s.mu.Unlock()
 	for _, c := range s.c.chambers {
 		if strings.Contains(c.String(), contains) {
 			out = append(out, console.ChamberInfo{Tool: c.Tool, Chamber: c.Name, Alarms: count[c]})
@@ -249,12 +323,12 @@ func (s *screen) charts(ctx context.Context, tool, name string) (console.Charts,
 		return v, err
 	}
 	slices.Reverse(charts)
-	alarms, err := s.c.store.Alarms(ctx, defender.AlarmQuery{Chamber: ch, Limit: 20})
+	alarms, err := defender.ListAlarms(ctx, s.c.conn, defender.AlarmListQuery{Chamber: ch, All: true, Limit: 20})
 	if err != nil {
 		return v, err
 	}
 	for _, a := range alarms {
-		v.Alarms = append(v.Alarms, console.Alarm{ID: a.Context.ID, At: a.Context.End, Text: a.Reason, State: "open"})
+		v.Alarms = append(v.Alarms, alarmOf(a))
 	}
 	if len(charts) == 0 {
 		return v, nil
@@ -264,6 +338,17 @@ func (s *screen) charts(ctx context.Context, tool, name string) (console.Charts,
 		v.Series = append(v.Series, seriesOf(charts, k))
 	}
 	return v, nil
+}
+
+func alarmOf(a defender.AlarmStatus) console.Alarm {
+	x := console.Alarm{ID: alarmID(a.Chamber, a.Opened), At: a.Since, Text: a.Opened + ": " + a.Reason, State: a.Status()}
+	if a.Count > 1 {
+		x.Text += fmt.Sprintf(" (%d runs)", a.Count)
+	}
+	if k := a.Acknowledged; k != nil {
+		x.By, x.Note = k.By, k.Note
+	}
+	return x
 }
 
 // chartKey names one chart of a chamber.

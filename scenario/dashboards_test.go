@@ -3,7 +3,6 @@
 package scenario
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"math"
@@ -41,7 +40,7 @@ func TestDashboardsShowDataOfARunningUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, seen := new(printed), new(promtest.Series)
+	out, seen := new(output), new(promtest.Series)
 	// One node of ten places, so that the eleventh defender waits for another.
 	o := Options{Defenders: 4, Chambers: 120, Slots: 48, Rate: 120, Work: 2 * time.Millisecond, Seed: 1, Kills: 1, Expect: true, HTTP: "127.0.0.1:0",
 		Dir: t.TempDir(), Out: out, boot: 6 * time.Second, pendingUp: 2 * time.Second}
@@ -125,7 +124,7 @@ func somethingOfEverything(ctx context.Context, t *site, seen *promtest.Series) 
 }
 
 // scrapeUp scrapes the page that up says it serves.
-func scrapeUp(ctx context.Context, out *printed, to *promtest.Series) {
+func scrapeUp(ctx context.Context, out *output, to *promtest.Series) {
 	page := regexp.MustCompile(`http://(\S+)/metrics`)
 	tick := time.NewTicker(testScrape)
 	defer tick.Stop()
@@ -233,22 +232,4 @@ func checkNames(t *testing.T, all []grafana.Dashboard, seen *promtest.Series) {
 			t.Errorf("up serves %s, and no dashboard shows it", name)
 		}
 	}
-}
-
-// printed is what up prints.
-type printed struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (p *printed) Write(b []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.b.Write(b)
-}
-
-func (p *printed) String() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.b.String()
 }

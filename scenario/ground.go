@@ -109,7 +109,7 @@ type laboratory struct {
 func (g *laboratory) describe() string {
 	v := g.lab.Versions
 	return fmt.Sprintf("Kubernetes %s, kube-state-metrics %s and Prometheus %s (%s) are real, machines are KWOK %s's, EC2 is simulated at %s; kubectl: KUBECONFIG=%s",
-		v["kubernetes"], v["kube-state-metrics"], v["prometheus"], g.lab.Prometheus, v["kwok"], g.region.AWSURL, g.lab.Kubeconfig)
+		v["Kubernetes"], v["kube-state-metrics"], v["Prometheus"], g.lab.Prometheus, v["KWOK"], g.region.AWSURL, g.lab.Kubeconfig)
 }
 
 func (g *laboratory) plane(ctx context.Context) (nodes.Config, error) {
@@ -141,7 +141,7 @@ func (g *laboratory) ledger() []sim.Entry {
 	out := slices.Clone(g.machines.Ledger())
 	for _, e := range g.region.World.Ledger() {
 		switch e.Kind {
-		case sim.Launched, sim.LaunchRefused, sim.Terminated, sim.TakenAway, sim.Warned:
+		case sim.Launched, sim.LaunchRefused, sim.Joined, sim.Terminated, sim.TakenAway, sim.Warned:
 			out = append(out, e)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -268,6 +269,11 @@ func (c *cluster) startProcess(ctx context.Context, o DefenderOptions) (*member,
 		cmd.Args = append(cmd.Args, "--verbose")
 	}
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=2")
+	return c.follow(cmd, o, through)
+}
+
+// follow starts the process of a defender and follows it to its end.
+func (c *cluster) follow(cmd *exec.Cmd, o DefenderOptions, through links) (*member, error) {
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, fmt.Errorf("starting a defender process: %w", err)
@@ -286,15 +292,19 @@ func (c *cluster) startProcess(ctx context.Context, o DefenderOptions) (*member,
 	}
 	m := &member{name: o.Pod, options: o, links: through, done: make(chan struct{})}
 	m.process = cmd.Process
-	var killed bool
-	m.stop = func() { _ = cmd.Process.Signal(syscall.SIGTERM) }
+	var asked, killed atomic.Bool
+	m.stop = func() {
+		asked.Store(true)
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+	}
 	m.kill = func() time.Time {
-		killed = true
+		killed.Store(true)
 		_ = cmd.Process.Kill()
 		at := time.Now()
 		<-m.done
 		return at
 	}
+	var began atomic.Bool // it has said where it serves, which comes before it joins
 	var address string
 	var addressMu sync.Mutex
 	m.gather = func() ([]*dto.MetricFamily, error) {
@@ -313,12 +323,15 @@ func (c *cluster) startProcess(ctx context.Context, o DefenderOptions) (*member,
 				addressMu.Lock()
 				address = r.HTTP
 				addressMu.Unlock()
+				began.Store(true)
 			}
 		}
 		err := cmd.Wait()
 		_ = m.links.close()
 		switch {
-		case err == nil || killed:
+		case err == nil || killed.Load():
+		case asked.Load() && !began.Load():
+			// It had no time to see to an orderly end, and nothing to hand over.
 		case c.o.chaotic && cmd.ProcessState.ExitCode() < 0:
 			// A message has killed it.
 			c.died(m, time.Now())
@@ -329,9 +342,12 @@ func (c *cluster) startProcess(ctx context.Context, o DefenderOptions) (*member,
 	return m, nil
 }
 
+// errStarting is the error of asking a process that has not joined.
+var errStarting = errors.New("the process has not said where it serves its metrics")
+
 func scrape(address string) ([]*dto.MetricFamily, error) {
 	if address == "" {
-		return nil, errors.New("the process has not said where it serves its metrics")
+		return nil, errStarting
 	}
 	client := http.Client{Timeout: 5 * time.Second}
 	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://"+address+"/metrics", nil)

@@ -3,20 +3,29 @@ package scenario
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
+	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/sim"
 	"github.com/muster-dev/muster/partition"
 )
+
+// lease is what workers have by default before they are taken for dead.
+const lease = 6 * time.Second
+
+// noHandOver is the case in which the node plane knows nothing of the defenders, as without WORKERS_NATS_URL: all that tells one to
+// hand over is its pod's SIGTERM, and nobody tells them how many they should be.
+const noHandOver = "no-hand-over"
 
 // nodePressure is the story of both planes: more defenders are wanted than the nodes hold, pending pods bring a node, its defenders
 // join; then load falls, and nodes go whose defenders have handed over.
 func nodePressure(ctx context.Context, s *session) (err error) {
 	n := s.o.Defenders
 	more := n + s.o.newcomers()
-	t, err := openSite(ctx, s, zonesFor(n+s.o.newcomers()*2/3), s.o.Case != "no-hand-over", 4*time.Second)
+	t, err := openSite(ctx, s, zonesFor(n+s.o.newcomers()*2/3), s.o.Case != noHandOver, 4*time.Second)
 	if err != nil {
 		return err
 	}
@@ -54,10 +63,29 @@ func nodePressure(ctx context.Context, s *session) (err error) {
 	full := s.view.latest()
 	s.say("%d defenders STABLE on %d nodes, map version %d", more, t.ground.fleet().Available, full.Version)
 	t.checkGrowth(asked, settled, partial, full, fit, more)
+	fell := time.Now()
 	if err := t.shrink(ctx, n); err != nil {
 		return err
 	}
-	return t.conclude(ctx, asked, n)
+	runs, err := t.conclude(ctx, asked, n)
+	if err != nil {
+		return err
+	}
+	drains := time.Now()
+	if cordoned := t.ledger(sim.Cordoned, fell); len(cordoned) > 0 {
+		drains = cordoned[0].At
+	}
+	t.checkPauses(runs, "pause_growth_ms", "... as defenders and nodes came", asked, fell)
+	t.checkPauses(runs, "pause_replicas_ms", "... as fewer replicas were wanted", fell, drains)
+	t.checkPauses(runs, "pause_drains_ms", "... as nodes were drained", drains, time.Now())
+	return nil
+}
+
+// checkPauses tells the pauses of the slots that moved in a part of the story.
+func (t *site) checkPauses(runs []run, key, name string, from, until time.Time) {
+	d := distribution(t.s.pausesBetween(runs, from, until))
+	t.s.report.measure(key, d)
+	t.s.report.check(name, "measured", true, "%s", d)
 }
 
 // zonesFor returns the zones of as many nodes as hold so many defenders, in turn.
@@ -88,12 +116,25 @@ func (t *site) begin(ctx context.Context, n int) (*partition.Assignment, error) 
 func (t *site) start(ctx context.Context, n int) (*partition.Assignment, error) {
 	s := t.s
 	s.say("%s; %d nodes", t.ground.describe(), t.ground.fleet().Available)
-	s.say("Starting %d defenders as pods, %d chambers in %d slots", n, s.o.Chambers, s.o.Slots)
+	kind := ""
+	if s.o.Processes {
+		kind = ", each a process of its own"
+	}
+	s.say("Starting %d defenders as pods%s, %d chambers in %d slots", n, kind, s.o.Chambers, s.o.Slots)
+	// The first window must not wait for those who come later, whether or not the case lets the number be known then.
+	if err := partition.SetExpected(ctx, s.conn, defender.Group, n); err != nil {
+		return nil, err
+	}
 	if err := t.deploy.scale(ctx, n); err != nil {
 		return nil, err
 	}
 	if err := t.wait(ctx, 2*time.Minute, "all defenders STABLE", func() bool { return s.view.stable(n) }); err != nil {
 		return nil, err
+	}
+	if !t.asks {
+		if err := partition.SetExpected(ctx, s.conn, defender.Group, 0); err != nil {
+			return nil, err
+		}
 	}
 	s.traffic.rate.Store(int64(s.o.Rate))
 	a := s.view.latest()
@@ -115,30 +156,43 @@ func (t *site) checkGrowth(asked time.Time, before, partial, full *partition.Ass
 	launches := t.ledger(sim.Launched, asked)
 	want := (more - fit + defendersPerNode - 1) / defendersPerNode
 	equal(r, "nodes launched", want, len(launches))
-	ready := map[string]time.Time{}
-	for _, e := range t.ledger(sim.BecameReady, asked) {
-		ready[e.Instance] = e.At
+	if len(launches) == 0 {
+		return
 	}
-	var first, last, owns time.Time
-	for _, e := range launches {
-		if first.IsZero() {
-			first = e.At
+	steps := []struct {
+		key, name string
+		at        time.Time
+	}{
+		{"", "", asked},
+		{"pending_to_launched_s", "from pending to launched, s", launches[0].At},
+		{"launched_to_joined_s", "... to joined, s", t.last(sim.Joined, launches)},
+		{"joined_to_ready_s", "... to Ready, s", t.last(sim.BecameReady, launches)},
+		{"ready_to_slots_owned_s", "... to owning its slots, s", s.lastEvent(asked, partition.EventSlotAcquired, nil)},
+	}
+	for i, step := range steps[1:] {
+		took := seconds(step.at.Sub(steps[i].at))
+		r.measure(step.key, took)
+		r.check(step.name, "measured", took >= 0, "%.1f", took) // of what was not seen it is far below
+	}
+	r.measure("launched_to_ready_s", seconds(steps[3].at.Sub(steps[1].at)))
+	all := steps[4].at.Sub(asked)
+	r.measure("pending_to_slots_owned_s", seconds(all))
+	r.check("... all together, s", "measured", all > 0, "%.1f", all.Seconds())
+}
+
+// last returns when the last of the instances that were launched had an entry of a kind, zero if not all have.
+func (t *site) last(kind sim.Kind, launched []sim.Entry) time.Time {
+	var last time.Time
+	for _, l := range launched {
+		i := slices.IndexFunc(t.ledger(kind, l.At), func(e sim.Entry) bool { return e.Instance == l.Instance })
+		if i < 0 {
+			return time.Time{}
 		}
-		if at := ready[e.Instance]; at.After(last) {
+		if at := t.ledger(kind, l.At)[i].At; at.After(last) {
 			last = at
 		}
 	}
-	for _, e := range s.view.since(asked) {
-		if e.Kind == partition.EventSlotAcquired {
-			owns = e.at
-		}
-	}
-	if !first.IsZero() {
-		r.measure("pending_to_launched_s", seconds(first.Sub(asked)))
-		r.measure("launched_to_ready_s", seconds(last.Sub(first)))
-		r.measure("ready_to_slots_owned_s", seconds(owns.Sub(last)))
-		r.check("from pending to launched, to Ready, to owning slots, s", "measured", true, "%.1f, %.1f, %.1f", first.Sub(asked).Seconds(), last.Sub(first).Seconds(), owns.Sub(last).Seconds())
-	}
+	return last
 }
 
 // shrink lets the load fall: fewer defenders, then nodes that are drained and go.
@@ -161,36 +215,75 @@ func (t *site) shrink(ctx context.Context, n int) error {
 	return nil
 }
 
-// conclude has everything processed and checks what holds for both scenarios.
-func (t *site) conclude(ctx context.Context, asked time.Time, n int) error {
+// conclude has everything processed and checks what holds for both scenarios. It returns what was processed.
+func (t *site) conclude(ctx context.Context, asked time.Time, n int) ([]run, error) {
 	s, r := t.s, t.s.report
 	runs, err := s.finish(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	s.checkSpread(s.view.latest(), n)
 	s.checkEpochs()
-	evicted, holding := t.evictions(), 0
-	for _, slots := range evicted {
-		if slots > 0 {
+	t.checkEvictions(asked)
+	equal(r, "nodes that went with defenders running on them", 0, t.cutOff(asked))
+	equal(r, "hand-overs that were forced", 0, s.countEvents(asked, partition.EventHandoverForced))
+	r.measure("node_hours", t.nodeHours())
+	r.check("node-hours", "measured", true, "%.3f", t.nodeHours())
+	t.checkPauses(runs, "pause_ms", "pause of a slot that moved, ms", asked, time.Now())
+	return runs, nil
+}
+
+// checkEvictions checks that no drain took a defender by surprise: it had given its slots away before, or, where nobody asks it to,
+// it did so when its pod got SIGTERM, within its grace.
+func (t *site) checkEvictions(asked time.Time) {
+	s, r := t.s, t.s.report
+	evicted := t.evictions()
+	holding, unknown, ended := 0, 0, 0
+	var took []time.Duration
+	for _, e := range evicted {
+		switch {
+		case e.left == unknownSlots:
+			unknown++
+		case e.left > 0:
 			holding++
+		}
+		if e.took > 0 && !e.cut {
+			ended++
+			took = append(took, e.took)
 		}
 	}
 	r.measure("evictions", len(evicted))
 	r.measure("evictions_of_owners", holding)
-	if s.o.Case == "no-hand-over" {
-		r.check("pods evicted by drains", "measured", len(evicted) > 0, "%d, %d of them with slots", len(evicted), holding)
-	} else {
+	equal(r, "evicted defenders that could not be asked for their slots", 0, unknown)
+	if t.asks {
 		r.check("pods evicted by drains", "some, none of them with slots", len(evicted) > 0 && holding == 0, "%d, %d of them with slots", len(evicted), holding)
+	} else {
+		r.check("pods evicted by drains", "some with slots, as nobody asked", holding > 0, "%d, %d of them with slots", len(evicted), holding)
 	}
-	equal(r, "nodes that went with defenders running on them", 0, t.cutOff(asked))
-	equal(r, "hand-overs that were forced", 0, s.countEvents(asked, partition.EventHandoverForced))
-	pause := distribution(s.pauses(runs, asked))
-	r.measure("pause_ms", pause)
-	r.check("pause of a slot that moved, ms", "measured", pause.N > 0, "%s", pause)
-	r.measure("node_hours", t.nodeHours())
-	r.check("node-hours", "measured", true, "%.3f", t.nodeHours())
-	return nil
+	equal(r, "evicted defenders that ended by themselves within their grace", len(evicted), ended)
+	if t.s.o.Processes {
+		equal(r, "defenders that were not processes of their own", 0, t.goroutines())
+	}
+	d := distribution(took)
+	r.measure("sigterm_to_end_ms", d)
+	r.check("from SIGTERM to the end of an evicted defender, ms", "measured", d.N > 0, "%s", d)
+	equal(r, "defenders that fell silent", 0, s.silent(asked))
+	free := distribution(s.ownerless(asked))
+	r.measure("ownerless_ms", free)
+	r.timed("time without an owner of a slot that moved, ms", fmt.Sprintf("under the lease of %v that a crash costs", lease), free.N > 0 && free.Max < float64(lease.Milliseconds()), "%s", free)
+}
+
+// goroutines counts the pods' defenders that were not processes of their own.
+func (t *site) goroutines() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := 0
+	for _, p := range t.pods {
+		if p.process == nil {
+			n++
+		}
+	}
+	return n
 }
 
 // cutOff returns how many nodes were terminated or taken away since a time while a defender ran on them.
@@ -214,7 +307,7 @@ func (t *site) cutOff(since time.Time) int {
 func spotInterruption(ctx context.Context, s *session) error {
 	n := s.o.Defenders
 	// As by default, pods may wait for longer than a node takes to come: what waits for the replacement asks for no other node.
-	t, err := openSite(ctx, s, zonesFor(n), s.o.Case != "no-hand-over", 2*siteBoot)
+	t, err := openSite(ctx, s, zonesFor(n), s.o.Case != noHandOver, 2*siteBoot)
 	if err != nil {
 		return err
 	}
@@ -247,7 +340,8 @@ func spotInterruption(ctx context.Context, s *session) error {
 	}
 	s.say("%d defenders STABLE again", n)
 	t.checkInterruption(warned, victim, ids)
-	return t.conclude(ctx, warned, n)
+	_, err = t.conclude(ctx, warned, n)
+	return err
 }
 
 // victim returns a node with defenders on it, not the leader's if there is a choice.
@@ -298,49 +392,75 @@ func (t *site) idsOn(node string) []string {
 // checkInterruption says how the 120 seconds were spent.
 func (t *site) checkInterruption(warned time.Time, victim string, ids []string) {
 	r := t.s.report
-	at := func(kind sim.Kind, match func(sim.Entry) bool) float64 {
+	launched := t.ledger(sim.Launched, warned)
+	equal(r, "replacements launched", 1, len(launched))
+	if len(launched) == 0 {
+		return
+	}
+	replacement := launched[0].Instance
+	at := func(kind sim.Kind, instance string) time.Time {
 		for _, e := range t.ledger(kind, warned) {
-			if match(e) {
-				return seconds(e.At.Sub(warned))
+			if e.Instance == instance {
+				return e.At
 			}
 		}
-		return -1
+		return time.Time{}
 	}
-	its := func(e sim.Entry) bool { return e.Instance == victim }
-	first := func(sim.Entry) bool { return true }
-	launched := t.ledger(sim.Launched, warned)
-	replacement := ""
-	if len(launched) > 0 {
-		replacement = launched[0].Instance
+	ready := at(sim.BecameReady, replacement)
+	var firstOut, lastOut time.Time
+	if evictions := t.ledger(sim.Evicted, warned); len(evictions) > 0 {
+		firstOut, lastOut = evictions[0].At, evictions[len(evictions)-1].At
 	}
-	equal(r, "replacements launched", 1, len(launched))
-	cordoned, launch := at(sim.Cordoned, its), at(sim.Launched, first)
-	ready := at(sim.BecameReady, func(e sim.Entry) bool { return e.Instance == replacement })
-	evictions := t.ledger(sim.Evicted, warned)
-	evictedFirst, evictedLast := -1.0, -1.0
-	for i, e := range evictions {
-		if i == 0 {
-			evictedFirst = seconds(e.At.Sub(warned))
+	var ended time.Time // the last defender on the node
+	t.mu.Lock()
+	for _, p := range t.pods {
+		if p.node == victim && p.ended.After(ended) {
+			ended = p.ended
 		}
-		evictedLast = seconds(e.At.Sub(warned))
 	}
-	handed := -1.0
-	for _, e := range t.s.view.since(warned) {
+	steps := maps.Clone(t.steps)
+	t.mu.Unlock()
+	handed := t.s.lastEvent(warned, partition.EventSlotReleased, func(e seen) bool {
 		// Their names are free again, and taken, only when the replacement is Ready.
-		if e.Kind == partition.EventSlotReleased && slices.Contains(ids, e.Worker) && seconds(e.Time.Sub(warned)) < ready {
-			handed = max(handed, seconds(e.Time.Sub(warned)))
+		return slices.Contains(ids, e.Worker) && e.Time.Before(ready)
+	})
+	limit := "before 110"
+	for _, step := range []struct {
+		key, name, want string
+		at              time.Time
+		from, to        float64 // s after the warning; to is 0 if there is no bound
+	}{
+		{"seen_s", "the node plane has noted it", "at most 5", steps["openInterruption"], 0, 5},
+		{"cordoned_s", "the node is cordoned", "at most 5", at(sim.Cordoned, victim), 0, 5},
+		{"replacement_launched_s", "the replacement is launched", "at most 20", launched[0].At, 0, 20},
+		{"slots_handed_over_s", "the last slot is handed over", limit, handed, 0, 110},
+		{"first_eviction_s", "the first pod is evicted", limit, firstOut, 0, 110},
+		{"last_eviction_s", "the last pod is evicted", limit, lastOut, 0, 110},
+		{"last_defender_ended_s", "its last defender has ended", limit, ended, 0, 110},
+		{"drained_s", "the node is drained", limit, steps["drained"], 0, 110},
+		{"replacement_joined_s", "the replacement has joined", "measured", at(sim.Joined, replacement), 0, 0},
+		{"replacement_ready_s", "the replacement is Ready", "measured", ready, 0, 0},
+		{"replacement_owns_s", "its defenders own their slots", "measured", t.s.lastEvent(ready, partition.EventSlotAcquired, nil), 0, 0},
+		{"taken_away_s", "the instance is taken away", "about 120", at(sim.TakenAway, victim), 110, 130},
+		{"closed_s", "the node plane has closed it", "measured", steps["closeInterruption"], 0, 0},
+	} {
+		s := -1.0
+		if !step.at.IsZero() {
+			s = seconds(step.at.Sub(warned))
+		}
+		r.measure(step.key, s)
+		left := ""
+		if s < 120 {
+			left = fmt.Sprintf(", %.1f left", 120-s)
+		}
+		name := "s after the warning: " + step.name
+		if s < 0 || step.to == 0 {
+			r.check(name, step.want, s >= 0, "%.1f%s", s, left)
+		} else {
+			r.timed(name, step.want, s >= step.from && s <= step.to, "%.1f%s", s, left)
 		}
 	}
-	taken := at(sim.TakenAway, its)
-	for name, v := range map[string]float64{"cordoned_s": cordoned, "replacement_launched_s": launch, "slots_handed_over_s": handed, "first_eviction_s": evictedFirst, "last_eviction_s": evictedLast, "replacement_ready_s": ready, "taken_away_s": taken} {
-		r.measure(name, v)
+	if t.asks {
+		r.check("slots handed over", "before the first eviction", !handed.IsZero() && !handed.After(firstOut.Add(time.Second)), "%.1f s before", firstOut.Sub(handed).Seconds())
 	}
-	r.timed("cordoned, s after the warning", "at most 5", cordoned >= 0 && cordoned <= 5, "%.1f", cordoned)
-	r.timed("replacement launched, s", "at most 20", launch >= 0 && launch <= 20, "%.1f", launch)
-	r.timed("first and last eviction, s", "before 110", evictedFirst >= 0 && evictedLast < 110, "%.1f, %.1f", evictedFirst, evictedLast)
-	r.check("replacement Ready, s", "measured", ready > 0, "%.1f", ready)
-	if t.s.o.Case != "no-hand-over" {
-		r.check("slots handed over, s", "before the first eviction", handed >= 0 && handed <= evictedFirst+1, "%.1f", handed)
-	}
-	r.timed("instance taken away, s", "about 120", taken > 110 && taken < 130, "%.1f", taken)
 }

@@ -216,11 +216,14 @@ func Run(ctx context.Context, name string, o Options) (*Report, error) {
 
 // Up runs everything until ctx ends.
 func Up(ctx context.Context, o Options) error {
-	return up(ctx, o, func(ctx context.Context, t *site) error {
-		t.s.say("Processing at %d messages/s; interrupt (Ctrl-C) to stop", t.s.o.Rate)
-		t.s.progress(ctx)
-		return nil
-	})
+	return up(ctx, o, process)
+}
+
+// process tells how processing goes until ctx ends.
+func process(ctx context.Context, t *site) error {
+	t.s.say("Processing at %d messages/s; interrupt (Ctrl-C) to stop", t.s.o.Rate)
+	t.s.progress(ctx)
+	return nil
 }
 
 // up starts everything, does what is to be done then and stops everything.

@@ -46,9 +46,11 @@ type site struct {
 	running sync.WaitGroup
 	errs    chan error
 	price   console.Pricer
+	asks    bool // the node plane asks the defenders to hand over, and tells them how many they should be
 
 	mu     sync.Mutex
 	pods   map[string]*podProcess
+	steps  map[string]time.Time // of an interruption, by name: when the first was written down
 	latest nodes.Snapshot
 	tickEr error
 	spent  float64 // US dollars
@@ -61,10 +63,14 @@ type podProcess struct {
 	node   string
 	once   sync.Once
 	killed sync.Once
-	left   int       // slots that it had when it was told to stop
+	left   int       // slots that it had when it was told to stop; unknownSlots if it did not say
 	told   time.Time // when that was; zero: it was not
+	ended  time.Time // when it had ended; zero: it runs
 	cut    bool      // it still ran when it was killed
 }
+
+// unknownSlots stands for slots of a defender that could not be asked.
+const unknownSlots = -1
 
 // sitePolicy has times short enough to be waited for.
 func sitePolicy(workers int, pendingUp time.Duration) nodes.Policy {
@@ -78,17 +84,18 @@ func sitePolicy(workers int, pendingUp time.Duration) nodes.Policy {
 	return p
 }
 
-// openSite starts a region with workers in two zones, a deployment of defenders without pods, and the node plane. The session closes it.
-func openSite(ctx context.Context, s *session, zones []string, handOver bool, pendingUp time.Duration) (*site, error) {
+// openSite starts a region with workers in two zones, a deployment of defenders without pods, and the node plane. asks says whether
+// that knows of the defenders, as with WORKERS_NATS_URL and WORKERS_DEPLOYMENT set. The session closes it.
+func openSite(ctx context.Context, s *session, zones []string, asks bool, pendingUp time.Duration) (*site, error) {
 	r, err := region.Start(region.Options{Sim: sim.Options{Policy: sitePolicy(len(zones), pendingUp), Workers: zones, Boot: cmp.Or(s.o.boot, siteBoot), Visible: time.Second}, Dir: s.dir, Scrape: time.Second})
 	if err != nil {
 		return nil, err
 	}
-	t := &site{s: s, region: r, price: pricesOf(fit.Shipped()), stop: func() {}, pods: map[string]*podProcess{}, errs: make(chan error, 2)}
+	t := &site{s: s, region: r, price: pricesOf(fit.Shipped()), asks: asks, stop: func() {}, pods: map[string]*podProcess{}, steps: map[string]time.Time{}, errs: make(chan error, 2)}
 	if t.ground, err = openGround(ctx, s, r); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
-	if err := t.open(ctx, handOver); err != nil {
+	if err := t.open(ctx); err != nil {
 		return nil, errors.Join(err, t.close())
 	}
 	s.site.Store(t)
@@ -103,7 +110,7 @@ func pricesOf(c fit.Catalog) console.Pricer {
 	}
 }
 
-func (t *site) open(ctx context.Context, handOver bool) (err error) {
+func (t *site) open(ctx context.Context) (err error) {
 	if t.plane, err = t.ground.plane(ctx); err != nil {
 		return err
 	}
@@ -112,8 +119,9 @@ func (t *site) open(ctx context.Context, handOver bool) (err error) {
 		return errors.New("the site's cluster is not reached by the Kubernetes API")
 	}
 	t.plane.Journal = told{t.plane.Journal, t.journaled}
+	t.plane.Store = timed{t.plane.Store, t.wrote}
 	plane := workers.New(t.s.conn, defender.Group)
-	if handOver {
+	if t.asks {
 		t.plane.WorkerPlane = plane
 	}
 	watched, metrics := daemon.Watch(t.plane, func(instanceType string, market nodes.Market, _ string) (float64, bool) {
@@ -135,6 +143,9 @@ func (t *site) open(ctx context.Context, handOver bool) (err error) {
 		}
 	})
 	t.running.Go(func() { t.tick(running) })
+	if !t.asks {
+		return nil
+	}
 	t.running.Go(func() {
 		quiet := slog.New(slog.DiscardHandler) // the defenders' windows show it
 		_ = plane.Follow(running, nil, quiet, func(ctx context.Context) (int, error) { return t.cluster.Replicas(ctx, deployedIn, deployedAs) })
@@ -159,6 +170,28 @@ func (j told) Append(ctx context.Context, e nodes.Event) error {
 	err := j.Journal.Append(ctx, e)
 	j.tell(e)
 	return err
+}
+
+// timed passes the steps of interruptions on when they are written down.
+type timed struct {
+	nodes.Store
+	tell func(step string)
+}
+
+func (s timed) ApplyInterruption(ctx context.Context, id string, tr nodes.InterruptionTransition) (nodes.Interruption, error) {
+	i, err := s.Store.ApplyInterruption(ctx, id, tr)
+	if err == nil {
+		s.tell(tr.Name())
+	}
+	return i, err
+}
+
+func (t *site) wrote(step string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.steps[step].IsZero() {
+		t.steps[step] = time.Now()
+	}
 }
 
 // tick is the daemon: a tick after the other.
@@ -228,19 +261,30 @@ func (t *site) startPod(run sim.PodRun) (sim.Process, error) {
 	if err != nil {
 		return nil, err
 	}
+	return t.attend(m, run), nil
+}
+
+// attend enters the defender of a pod, and follows it to its end.
+func (t *site) attend(m *member, run sim.PodRun) *podProcess {
 	p := &podProcess{member: m, site: t, node: run.Node}
 	t.mu.Lock()
 	t.pods[run.Pod] = p
 	t.mu.Unlock()
-	return p, nil
+	go func() {
+		<-p.done
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		p.ended = time.Now()
+	}()
+	return p
 }
 
 // Stop is the pod's SIGTERM. How much the defender still had then is what tells an orderly removal from a blind one.
 func (p *podProcess) Stop() {
 	p.once.Do(func() {
+		left := p.slots() // of a process it takes a round trip
 		p.site.mu.Lock()
-		p.told = time.Now()
-		p.left = p.slots()
+		p.told, p.left = time.Now(), left
 		p.site.mu.Unlock()
 		p.stop()
 	})
@@ -263,13 +307,21 @@ func (p *podProcess) Kill() {
 
 func (p *podProcess) Done() <-chan struct{} { return p.done }
 
-// slots returns how many slots the defender pulls for.
+// slots returns how many slots the defender pulls for, or unknownSlots.
 func (p *podProcess) slots() int {
 	f, err := p.gather()
-	if err != nil {
-		return 0
+	switch {
+	case err == nil:
+		return int(metric(f, "defender_assigned_slots"))
+	case errors.Is(err, errStarting):
+		return 0 // it has not joined
 	}
-	return int(metric(f, "defender_assigned_slots"))
+	select {
+	case <-p.done:
+		return 0
+	default:
+		return unknownSlots
+	}
 }
 
 // wait waits for something of the site and fails early if a pod can't be started.
@@ -302,19 +354,32 @@ func (t *site) phases() (running, pending int) {
 	return running, pending
 }
 
-// evictions returns, by pod, how many slots its defender had when it was evicted, of those that a drain evicted.
-func (t *site) evictions() map[string]int {
+// eviction is a pod that a drain evicted, and what its defender did.
+type eviction struct {
+	left int           // slots that the defender had when it was told to stop, or unknownSlots
+	took time.Duration // from then until it had ended; 0 if it was not told, or runs
+	cut  bool          // it was killed before it had ended by itself
+}
+
+// evictions returns what drains evicted.
+func (t *site) evictions() []eviction {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	out := map[string]int{}
+	var out []eviction
 	for _, e := range t.ground.ledger() {
 		if e.Kind != sim.Evicted {
 			continue
 		}
 		_, name := sim.PodSpec{Name: e.Detail}.Split()
-		if p := t.pods[name]; p != nil {
-			out[name] = p.left
+		p := t.pods[name]
+		if p == nil {
+			continue // it was evicted before its defender was started
 		}
+		v := eviction{left: p.left, cut: p.cut}
+		if !p.told.IsZero() && !p.ended.IsZero() {
+			v.took = p.ended.Sub(p.told)
+		}
+		out = append(out, v)
 	}
 	return out
 }

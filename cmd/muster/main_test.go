@@ -107,7 +107,7 @@ func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"up"}, {"defender", "run"}, {"defender", "create-schema"}, {"defender", "dead", "requeue"}, {"collect"}, {"broker", "run"}, {"partitions"}, {"partitions", "status"}, {"partitions", "plan"},
 		{"partitions", "drain"}, {"partitions", "pin"}, {"partitions", "events"}, {"nodes"}, {"nodes", "run"}, {"nodes", "tick"}, {"nodes", "status"},
-		{"nodes", "explain"}, {"nodes", "events"}, {"nodes", "replay"}, {"nodes", "backtest"}, {"nodes", "doctor"}, {"nodes", "settings"}} {
+		{"nodes", "explain"}, {"nodes", "events"}, {"nodes", "pause"}, {"nodes", "resume"}, {"nodes", "replay"}, {"nodes", "backtest"}, {"nodes", "doctor"}, {"nodes", "settings"}} {
 		code, stdout, _ := muster(append(args, "--help")...)
 		if code != exitOK || !strings.Contains(stdout, "Examples:") {
 			t.Errorf("%v --help: exit code %d, said %q", args, code, stdout)

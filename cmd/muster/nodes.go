@@ -36,7 +36,7 @@ func newNodes() *cobra.Command {
 			"  muster nodes status\n" +
 			"  muster nodes explain last",
 	}
-	cmd.AddCommand(newNodesRun(), newNodesTick(), newNodesStatus(), newNodesExplain(), newNodesEvents(), newNodesReplay(), newBacktestCommand(), newNodesDoctor(), newNodesSettings())
+	cmd.AddCommand(newNodesRun(), newNodesTick(), newNodesStatus(), newNodesExplain(), newNodesEvents(), newNodesPause(), newNodesResume(), newNodesReplay(), newBacktestCommand(), newNodesDoctor(), newNodesSettings())
 	return cmd
 }
 

@@ -334,7 +334,7 @@ func TestWrongNodesSettingsAreAllReportedAtOnce(t *testing.T) {
 func TestCommandsThatOnlyLookMakeNoStore(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "nothing")
-	for _, args := range [][]string{{"status"}, {"explain"}, {"events"}, {"replay"}} {
+	for _, args := range [][]string{{"status"}, {"explain"}, {"events"}, {"replay"}, {"pause", "--reason", "x"}, {"resume"}} {
 		code, _, errs := muster(append([]string{"nodes", "--dir", dir}[:1], append(args, "--dir", dir)...)...)
 		if code != exitFailed || !strings.Contains(errs, dir) || !strings.Contains(errs, "muster nodes run") {
 			t.Errorf("%v: exit code %d, %s", args, code, errs)

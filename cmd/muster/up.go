@@ -14,7 +14,7 @@ import (
 
 func newUp() *cobra.Command {
 	o := scenario.Options{}
-	var name, report string
+	var name, report, tokenFile string
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run everything on this machine, or play a scenario and check it",
@@ -25,6 +25,7 @@ func newUp() *cobra.Command {
 			"exits with 0 if all of it holds and 1 if not.\n\n" +
 			"Scenarios:\n" + strings.TrimRight(scenario.Describe(), "\n"),
 		Example: "  muster up\n" +
+			"  muster up --token-file console.token\n" +
 			"  muster up --scenario scale-up --report r.json\n" +
 			"  muster up --scenario scale-up --case newcomer-crash --processes\n" +
 			"  muster up --scenario rolling-update --case surge\n" +
@@ -36,12 +37,21 @@ func newUp() *cobra.Command {
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Out = cmd.OutOrStdout()
+			if name == "" && !cmd.Flags().Changed("http") {
+				o.HTTP = "127.0.0.1:8080"
+			}
+			if tokenFile != "" {
+				var err error
+				if o.Token, err = readToken(tokenFile); err == nil && o.HTTP == "" {
+					err = errors.New("--token-file is for the console, and there is none without --http")
+				}
+				if err != nil {
+					return usageError(cmd, err)
+				}
+			}
 			if name == "" {
 				if report != "" || o.Case != "" {
 					return usageError(cmd, errors.New("--report and --case go with --scenario"))
-				}
-				if !cmd.Flags().Changed("http") {
-					o.HTTP = "127.0.0.1:8080"
 				}
 				return scenario.Up(cmd.Context(), o)
 			}
@@ -74,8 +84,26 @@ func newUp() *cobra.Command {
 	f.IntVar(&o.Servers, "servers", 1, "NATS servers: 1, or a cluster of 3 or 5, with --processes each in a process of its own")
 	f.IntVar(&o.Replicas, "replicas", 1, "replicas of streams and buckets: 1, 3 or 5, at most as many as servers")
 	f.StringVar(&o.HTTP, "http", "", "address of the metrics page; 127.0.0.1:8080 without a scenario, none with one; \"\" for none")
+	f.StringVar(&tokenFile, "token-file", "", "file with a token: whoever gives it on the console's page may drain workers, pause scaling and acknowledge alarms; without it the page is read-only")
 	f.BoolVar(&o.Verbose, "verbose", false, "write debug lines to the defenders' logs")
 	return withUsageErrors(cmd)
+}
+
+// minToken is how many characters a token has at least: what is shorter can be tried out.
+const minToken = 16
+
+// readToken reads a console's token. It comes from a file, so that neither the list of processes nor the shell's history shows it.
+func readToken(name string) (string, error) {
+	const how = "make one with: (umask 077; head -c 24 /dev/urandom | base64 > FILE)"
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return "", fmt.Errorf("--token-file: %w: %s", err, how)
+	}
+	token := strings.TrimSpace(string(b))
+	if len(token) < minToken || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", fmt.Errorf("--token-file: %s holds no token, which is %d or more characters in one word: %s", name, minToken, how)
+	}
+	return token, nil
 }
 
 func play(cmd *cobra.Command, name, report string, o scenario.Options) error {

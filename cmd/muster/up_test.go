@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -21,6 +23,8 @@ func TestScenariosHold(t *testing.T) {
 		{"broker-outage --processes", []string{"slots moved", "map version", "defenders that went on"}},
 		{"layout --case back --slots 32", []string{"slots", "consumers of the stream", "32 to 64 slots: slots that changed with a handler in flight", "64 to 32 slots: pause of a slot, ms"}},
 		{"layout --case leader-crash --processes --slots 32", []string{"slots", "consumers of the stream", "the change went on under another leader"}},
+		{"node-pressure --processes --defenders 14", []string{"pods evicted by drains", "defenders that were not processes of their own",
+			"evicted defenders that ended by themselves within their grace", "... all together, s", "node-hours", "... as nodes were drained"}},
 		{"scale-up --servers 3 --replicas 3 --slots 64", []string{"chambers moved", "hand-overs with a handler in flight"}},
 	} {
 		t.Run(c.args, func(t *testing.T) {
@@ -35,6 +39,38 @@ func TestScenariosHold(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestATokenIsReadFromAFileOfSomeLength(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	good := write("good", "0123456789abcdef\n")
+	if token, err := readToken(good); err != nil || token != "0123456789abcdef" {
+		t.Errorf("%q, %v", token, err)
+	}
+	for name, args := range map[string][]string{
+		"make one with":                          {"--token-file", filepath.Join(dir, "absent")},
+		"holds no token":                         {"--token-file", write("short", "secret")},
+		"one word":                               {"--token-file", write("two", "0123456789 abcdefgh")},
+		"there is none without --http":           {"--token-file", good, "--scenario", "cold-start"},
+		"and there is none without --http":       {"--token-file", good, "--http", ""},
+		"--report and --case go with --scenario": {"--token-file", good, "--report", "r.json"},
+	} {
+		code, _, errs := muster(append([]string{"up"}, args...)...)
+		if code != exitUsage || !strings.Contains(errs, name) {
+			t.Errorf("%v: exit code %d, %q lacks %q", args, code, errs, name)
+		}
+		if strings.Contains(errs, "0123456789") {
+			t.Errorf("%v: the message shows the token: %s", args, errs)
+		}
 	}
 }
 

@@ -32,6 +32,7 @@ function age(ms) {
   if (s < 86400) return Math.floor(s / 3600) + "h" + String(Math.floor(s / 60) % 60).padStart(2, "0") + "m";
   return Math.floor(s / 86400) + "d" + String(Math.floor(s / 3600) % 24).padStart(2, "0") + "h";
 }
+const minutes = (ms) => (ms > 120000 ? Math.ceil(ms / 60000) + "m" : age(ms));
 const since = (t) => age(now() - Date.parse(t));
 const clock = (t) => new Date(t).toLocaleTimeString([], { hour12: false }) + "." + String(new Date(t).getMilliseconds()).padStart(3, "0");
 const money = (v) => (v < 1 ? v.toFixed(3) : v.toFixed(2)) + " $";
@@ -48,13 +49,36 @@ const panels = {
   head: drawHead, nodes: drawNodes, action: drawAction, decision: drawDecision, workers: drawWorkers, slots: drawSlots,
   handovers: drawHandovers, charts: drawCharts, events: drawEvents,
 };
+// What is drawn anew is another element: a press of a button must not lose it before the release, nor the keyboard its place.
+let pressed = false;
+addEventListener("pointerdown", () => { pressed = true; }, true);
+const released = () => setTimeout(() => { pressed = false; if (dirty.size) requestAnimationFrame(flush); });
+addEventListener("pointermove", (ev) => { if (pressed && !ev.buttons) released(); }, true); // it was released elsewhere
+for (const end of ["pointerup", "pointercancel", "blur"]) addEventListener(end, released, true);
+// fill puts elements into a parent: those that say the same as before stay where they are, the others are made.
+const filled = new WeakMap();
+function fill(parent, items) {
+  const old = filled.get(parent) || new Map(), made = new Map(), list = [];
+  for (const [what, make] of items) { const e = old.get(what) || make(); made.set(what, e); list.push(e); }
+  filled.set(parent, made);
+  const there = [...parent.children], known = new Set(there);
+  if (there.length !== list.length || list.some((e, i) => there[i] !== e && known.has(e))) parent.replaceChildren(...list);
+  else list.forEach((e, i) => { if (there[i] !== e) there[i].replaceWith(e); });
+}
+const keyed = (key) => document.querySelector(`[data-key="${CSS.escape(key)}"]`);
+function refocus(key) {
+  const again = key && keyed(key);
+  if (again && (!document.activeElement || document.activeElement === document.body)) again.focus({ preventScroll: true });
+}
 function flush() {
-  const todo = [...dirty];
+  if (pressed) return;
+  const todo = [...dirty], key = document.activeElement && document.activeElement.dataset.key;
   dirty.clear();
   for (const p of todo) panels[p]();
+  refocus(key);
   document.body.dataset.drawn = String(Number(document.body.dataset.drawn || 0) + 1);
 }
-setInterval(() => draw("head", "nodes", "action", "handovers"), 1000); // ages
+setInterval(() => draw("head", "nodes", "action", "handovers", ...(S.workers && (S.workers.workers || []).some((x) => x.drained) ? ["workers"] : [])), 1000); // ages
 
 function drawHead() {
   const parts = [];
@@ -65,7 +89,7 @@ function drawHead() {
     const pending = (n.pending || []).reduce((a, p) => a + p.count, 0);
     if (pending) parts.push(plural(pending, "pod") + " pending");
     if ((n.interruptions || []).length) parts.push(plural(n.interruptions.length, "interruption"));
-    if (n.paused) parts.push("scaling paused");
+    if (n.paused) parts.push("scaling paused for " + since(n.paused.since));
   }
   if (w && w.workers) {
     const stable = w.workers.filter((x) => x.state === "STABLE").length;
@@ -135,16 +159,27 @@ function drawAction() {
   if (!n) return;
   const a = n.action, open = n.interruptions || [], body = [];
   $("action-meta").textContent = a ? `${a.kind} ${a.id}, for ${since(a.started)}` + (a.until ? `, given up in ${age(Date.parse(a.until) - now())}` : "") : "";
-  if (a) body.push(phaseList(a.phases));
+  const add = (what, make) => body.push([JSON.stringify(what), make]);
+  if (n.paused) add([n.paused, since(n.paused.since)], () => pauseNote(n.paused));
+  if (a) add(a.phases, () => phaseList(a.phases));
   for (const i of open) {
-    body.push(el("h3", {}, `${i.kind} of ${i.instance} `, el("span", { class: "meta" }, i.deadline ? age(Date.parse(i.deadline) - now()) + " left" : "for " + since(i.opened))), phaseList(i.phases));
+    const left = i.deadline ? age(Date.parse(i.deadline) - now()) + " left" : "for " + since(i.opened);
+    add([i.instance, i.kind, left], () => el("h3", {}, `${i.kind} of ${i.instance} `, el("span", { class: "meta" }, left)));
+    add([i.instance, i.phases], () => phaseList(i.phases));
   }
-  if (!body.length) body.push(el("p", { class: "meta" }, n.paused ? "Scaling is paused." : "None: the cluster is what its policy wants, or the decision says why not."));
-  if (S.actions) {
-    body.push(n.paused ? el("button", { type: "button", onclick: () => ask("resume-scaling", "", "Resume scaling", "New actions may begin again.") }, "Resume scaling")
-      : el("button", { type: "button", onclick: () => ask("pause-scaling", "", "Pause scaling", "No new action will begin until scaling is resumed. An action in progress is carried to its end; interruptions are still handled.") }, "Pause scaling"));
-  }
-  $("action-body").replaceChildren(...body);
+  if (!body.length) add("none", () => el("p", { class: "meta" }, "None: the cluster is what its policy wants, or the decision says why not."));
+  if (S.actions) add(["button", n.paused], () => scalingButton(n.paused));
+  fill($("action-body"), body);
+}
+
+function pauseNote(p) {
+  return el("p", { class: "paused" }, el("b", {}, "Scaling is paused"), ` for ${since(p.since)}` + (p.by ? ` by ${p.by}` : "") + (p.reason ? `: ${p.reason}` : ""),
+    el("small", {}, "No new action begins. One in progress, interruptions and repair up to the minimum go on."));
+}
+
+function scalingButton(p) {
+  return p ? button("resume-scaling", "", "Resume scaling", "It was paused" + (p.by ? " by " + p.by : "") + (p.reason ? ": " + p.reason : "") + ". Waiting times went on meanwhile, so an action may begin at once.", "Resume scaling")
+    : button("pause-scaling", "", "Pause scaling", "No scale-up by load and no scale-down begins until scaling is resumed, also after a restart. An action in progress goes on to its end; interruptions and repair up to the minimum go on.", "Pause scaling");
 }
 
 function drawDecision() {
@@ -176,15 +211,25 @@ function drawWorkers() {
   $("workers-meta").textContent = [`${list.length}` + (w.expected ? ` of ${w.expected} expected` : ""), w.leader ? `leader ${w.leader}` : "no leader",
     `map version ${w.version}`, `epoch ${w.epoch}`, w.keys ? `${w.keys} keys` : ""].filter(Boolean).join(" · ");
   const most = Math.max(1, ...list.map((x) => x.keys || x.slots));
-  $("worker-tiles").replaceChildren(...list.map((x, i) => {
-    const swatch = el("i");
-    swatch.style.background = hue(i);
-    return el("div", { class: "tile " + (WORKER_STYLE[x.state] || ""), "data-worker": x.id, "data-state": x.state, title: [x.pod, x.node, x.since ? since(x.since) : ""].filter(Boolean).join(" · ") },
-      el("b", {}, swatch, el("span", {}, x.id + (x.leading ? " ★" : "")), S.actions ? el("button", { class: "small", type: "button", title: "Drain " + x.id, onclick: () => ask("drain-worker", x.id, "Drain " + x.id, `${x.id} hands its ${x.slots} slots to the others and gets none until it is let back.`) }, "⏏") : null),
-      el("span", {}, x.state.toLowerCase() + (x.node ? " on " + x.node : "")),
-      el("span", {}, plural(x.slots, "slot") + (x.keys ? `, ${x.keys} keys` : ""), x.gaining || x.losing ? el("span", { class: "delta" }, ` +${x.gaining || 0} −${x.losing || 0}`) : null),
-      bar((x.keys || x.slots) / most));
+  fill($("worker-tiles"), list.map((x, i) => {
+    const drained = x.drained ? `drained, for ${minutes(Date.parse(x.drained) - now())} more` : "";
+    return [JSON.stringify([x, i, most, drained, S.actions, isDark()]), () => workerTile(x, i, most, drained)];
   }));
+}
+
+function workerTile(x, i, most, drained) {
+  const swatch = el("i");
+  swatch.style.background = hue(i);
+  return el("div", { class: "tile " + (drained ? "s-warn" : WORKER_STYLE[x.state] || ""), "data-worker": x.id, "data-state": x.state, title: [x.pod, x.node, x.since ? since(x.since) : ""].filter(Boolean).join(" · ") },
+    el("b", {}, swatch, el("span", {}, x.id + (x.leading ? " ★" : "")), S.actions ? workerButton(x) : null),
+    drained ? el("span", { class: "warn" }, drained) : el("span", {}, x.state.toLowerCase() + (x.node ? " on " + x.node : "")),
+    el("span", {}, plural(x.slots, "slot") + (x.keys ? `, ${x.keys} keys` : ""), x.gaining || x.losing ? el("span", { class: "delta" }, ` +${x.gaining || 0} −${x.losing || 0}`) : null),
+    bar((x.keys || x.slots) / most));
+}
+
+function workerButton(x) {
+  return x.drained ? button("let-back", x.id, `Let ${x.id} back`, `${x.id} takes slots again, with the next plan.`, "↩", "small")
+    : button("drain-worker", x.id, "Drain " + x.id, `${x.id} hands its ${plural(x.slots, "slot")} to the others, one planned hand-over each, and takes none for an hour or until it is let back. It keeps running.`, "⏏", "small");
 }
 
 const isDark = () => (document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
@@ -289,8 +334,8 @@ let findTimer = 0;
 $("chamber-find").addEventListener("input", () => { clearTimeout(findTimer); findTimer = setTimeout(findChambers, 150); });
 async function findChambers() {
   const list = (await get("api/chambers?contains=" + encodeURIComponent($("chamber-find").value.trim()))) || [];
-  $("chamber-list").replaceChildren(...list.slice(0, 16).map((c) => el("li", {}, el("button", { type: "button", class: c.alarms ? "small danger" : "small", onclick: () => openChamber(c.tool, c.chamber) },
-    `${c.tool}:${c.chamber}` + (c.alarms ? ` (${plural(c.alarms, "alarm")})` : "")))));
+  fill($("chamber-list"), list.slice(0, 16).map((c) => [JSON.stringify(c), () => el("li", {}, el("button", { type: "button", "data-key": `chamber ${c.tool}:${c.chamber}`, class: c.alarms ? "small danger" : "small", onclick: () => openChamber(c.tool, c.chamber) },
+    `${c.tool}:${c.chamber}` + (c.alarms ? ` (${plural(c.alarms, "alarm")})` : "")))]));
   S.openAlarms = list.reduce((a, c) => a + (c.alarms || 0), 0);
   draw("head");
 }
@@ -306,8 +351,9 @@ function drawCharts() {
   $("chamber-meta").textContent = `${c.tool}:${c.chamber}` + (c.owner ? ` · slot ${c.slot} at ${c.owner}` : "");
   const alarms = c.alarms || [];
   $("charts").replaceChildren(
-    ...(alarms.length ? [el("table", {}, el("tbody", {}, ...alarms.slice(0, 8).map((a) => el("tr", {}, el("td", {}, clock(a.at)), el("td", { class: a.state === "open" ? "bad" : "" }, a.state), el("td", {}, a.text),
-      el("td", {}, S.actions && a.state === "open" ? el("button", { class: "small", type: "button", onclick: () => ask("acknowledge", a.id, "Acknowledge", a.text) }, "acknowledge") : null)))))] : [el("p", { class: "meta" }, "No alarms.")]),
+    ...(alarms.length ? [el("table", {}, el("tbody", {}, ...alarms.slice(0, 8).map((a) => el("tr", {}, el("td", {}, clock(a.at)), el("td", { class: a.state === "open" ? "bad" : "" }, a.state),
+      el("td", {}, a.text, a.by ? el("small", { class: "meta" }, ` — ${a.by}${a.note ? ": " + a.note : ""}`) : null),
+      el("td", { class: "num" }, S.actions && a.state === "open" ? button("acknowledge", a.id, `Acknowledge the alarm of ${c.tool}:${c.chamber}`, `${a.text}. Acknowledging tells others that you look after it; it does not end the alarm.`, "Acknowledge", "small") : null)))))] : [el("p", { class: "meta" }, "No alarms.")]),
     ...(c.series || []).map(controlChart));
 }
 
@@ -333,29 +379,50 @@ function controlChart(s) {
 // ---- actions
 
 let asked = null;
+// button asks for a command. Its key is what it does to what, by which it is found again when it is drawn anew.
+function button(name, target, title, text, label, cls) {
+  return el("button", { type: "button", class: cls || "", "data-key": name + " " + target, title, "aria-label": title, "aria-haspopup": "dialog", onclick: () => ask(name, target, title, text) }, label);
+}
 function ask(name, target, title, text) {
   asked = { name, target };
   $("ask-title").textContent = title + "?";
   $("ask-text").textContent = text;
+  $("ask-go").textContent = title;
   $("ask-reason").value = "";
+  $("ask-by").value = localStorage.getItem("by") || "";
   $("ask-token").value = sessionStorage.getItem("token") || "";
-  $("ask-error").hidden = true;
+  answered("");
   $("ask").showModal();
   $("ask-reason").focus();
 }
+function answered(fault) {
+  $("ask-error").hidden = !fault;
+  $("ask-error").textContent = fault;
+  $("ask-go").disabled = false;
+}
 $("ask-cancel").addEventListener("click", () => $("ask").close());
+// The button that asked may be another element by now, or say something else.
+const opposite = { "pause-scaling": "resume-scaling", "resume-scaling": "pause-scaling", "drain-worker": "let-back", "let-back": "drain-worker" };
+$("ask").addEventListener("close", () => setTimeout(() => {
+  const again = asked && (keyed(opposite[asked.name] + " " + asked.target) || keyed(asked.name + " " + asked.target) || $("chamber"));
+  if (again && (document.activeElement === document.body || !document.activeElement)) again.focus({ preventScroll: true });
+}, 300));
 $("ask-form").addEventListener("submit", async (ev) => {
   ev.preventDefault();
-  const token = $("ask-token").value;
+  const token = $("ask-token").value, by = $("ask-by").value.trim(), command = asked;
+  answered("");
+  $("ask-go").disabled = true;
   try {
-    const r = await fetch("api/commands", { method: "POST", headers: { Authorization: "Bearer " + token, "Content-Type": "application/json" }, body: JSON.stringify({ ...asked, reason: $("ask-reason").value }) });
+    const r = await fetch("api/commands", { method: "POST", headers: { Authorization: "Bearer " + token, "Content-Type": "application/json" }, body: JSON.stringify({ name: command.name, target: command.target, reason: $("ask-reason").value, by }) });
     const body = await r.json();
+    if (r.status === 401) { sessionStorage.removeItem("token"); $("ask-token").select(); }
     if (!r.ok) throw new Error(body.error);
     sessionStorage.setItem("token", token);
+    localStorage.setItem("by", by);
+    if (command.name === "acknowledge" && S.chamber) { openChamber(S.chamber.tool, S.chamber.chamber); findChambers(); }
     $("ask").close();
   } catch (err) {
-    $("ask-error").hidden = false;
-    $("ask-error").textContent = err.message;
+    answered(err instanceof TypeError ? "No answer from the server: nobody knows whether it was done. The timeline will tell." : err.message);
   }
 });
 

@@ -263,6 +263,11 @@ func (m *Metrics) collectRecord(s sink, now time.Time) {
 			s.gauge("action_phase", "1 for the phase that the action in progress is in.", in, "kind", kind, "phase", phase)
 		}
 	}
+	paused := 0.0
+	if m.record.Paused() {
+		paused = max(now.Sub(time.Unix(m.record.PausedSinceEpoch, 0)).Seconds(), 1)
+	}
+	s.gauge("paused_seconds", "For how long scaling has been paused; 0 if it is not.", paused)
 	s.gauge("action_age_seconds", "Age of the action in progress; 0 if there is none.", age)
 	left := func(epoch int64, d time.Duration) float64 {
 		if epoch == 0 {

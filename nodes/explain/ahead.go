@@ -134,8 +134,8 @@ func lasting(s nodes.Snapshot, at time.Time) (nodes.Observation, nodes.Record) {
 
 // ---- what if
 
-// seen returns s as it would be if the load and the pending pods were these from now on, and everything could be read. What has
-// lasted goes on lasting; what begins, begins now.
+// seen returns s as it would be if the load and the pending pods were these from now on, everything could be read and nothing was
+// paused. What has lasted goes on lasting; what begins, begins now.
 func seen(s nodes.Snapshot, cpu float64, pending int) nodes.Snapshot {
 	never := 0
 	for _, pod := range s.Observation.Pending {
@@ -146,6 +146,7 @@ func seen(s nodes.Snapshot, cpu float64, pending int) nodes.Snapshot {
 	s.Record = s.Record.Clone()
 	o, r, p, now := &s.Observation, &s.Record, s.Policy, s.Now.Unix()
 	o.FleetKnown, o.FleetWhy = true, ""
+	r.PausedSinceEpoch, r.PausedBy, r.PauseReason = 0, "", ""
 	m := &o.Readings
 	value := nodes.Read(cpu)
 	count := nodes.Read(float64(never + pending))
@@ -236,7 +237,7 @@ func needs(s nodes.Snapshot, path string) []Need {
 	var out []Need
 	for _, g := range s.Decision.Gates {
 		group, _ := split(g.Name)
-		if g.Passed || group != "" && group != path || contained[g.Name] || path == "repair" && (g.Name == "metrics-known" || g.Name == "repair.min-workers") {
+		if g.Passed || group != "" && group != path || contained[g.Name] || path == "repair" && (g.Name == "not-paused" || g.Name == "metrics-known" || g.Name == "repair.min-workers") {
 			continue
 		}
 		if n := need(s, g); n.What != "" {
@@ -278,6 +279,8 @@ func need(s nodes.Snapshot, g nodes.Gate) Need {
 		n.What = "the action in progress (" + g.Value + ") has to end"
 	case "fleet-known":
 		n.What = "instances, nodes and interruptions have to be readable: " + g.Value
+	case "not-paused":
+		n.What = "the pause " + g.Value + " has to be ended (muster nodes resume)"
 	case "metrics-known":
 		n.What = "every metric has to be there: " + g.Value
 	case "repair.backoff", "up.backoff":

@@ -101,7 +101,7 @@ func (p *page) decision(s nodes.Snapshot) {
 		}
 	case nodes.ScaleDown:
 		for _, t := range d.Targets {
-			p.line("  to remove: %s (node %s) in %s", t.InstanceID, t.Node.Name, t.Zone)
+			p.line("  to remove: %s (node %s) in %s%s", t.InstanceID, t.Node.Name, t.Zone, prefixed(": ", t.Why))
 		}
 	}
 	p.title("Gates")
@@ -214,6 +214,7 @@ func meaning(r nodes.Reason) string {
 		nodes.ReasonInProgress:      "An action is in progress.",
 		nodes.ReasonMetricsMissing:  "A metric is missing, stale, partial or not a number; nothing is decided on a guess.",
 		nodes.ReasonFleetUnknown:    "The cloud or the Kubernetes API could not be read completely; nothing is concluded from what is not seen.",
+		nodes.ReasonPaused:          "Scaling is paused; only what is below MIN_WORKERS or interrupted is made up for. muster nodes resume ends it.",
 		nodes.ReasonCPUTooShort:     "CPU is high, but not yet for CPU_UP_SEC.",
 		nodes.ReasonPendingTooShort: "Pods are pending, but not yet for PENDING_UP_SEC.",
 		nodes.ReasonTriggerPartial:  "SCALE_UP_TRIGGER=all wants high CPU and pending pods; only one of the two is there.",
@@ -283,7 +284,7 @@ func eventColor(kind string) string {
 	switch {
 	case kind == "error" || slices.Contains([]string{"failed", "drainFailed", "diagnosis", "orphan", "unobserved", "tooLate"}, what):
 		return red
-	case slices.Contains([]string{"refused", "reduced", "disagreement", "givenBack", "foreign", "controlPlane"}, what) || strings.HasPrefix(kind, "interruption."):
+	case slices.Contains([]string{"refused", "reduced", "disagreement", "givenBack", "foreign", "controlPlane", "paused", "held"}, what) || strings.HasPrefix(kind, "interruption."):
 		return yellow
 	case kind == "decision" || kind == "lease.held" || what == "waiting":
 		return plain

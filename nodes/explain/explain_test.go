@@ -90,6 +90,12 @@ func (s *stage) play(seed uint64, ticks int, look func(nodes.Report)) {
 			s.world.AddPods(1, sim.PodSpec{Name: "huge", MilliCPU: 1 << 20, NeverFit: "too big"})
 		case 9:
 			s.world.RemovePods("huge")
+		case 10:
+			var t nodes.Transition = nodes.ResumeScaling{}
+			if rng.IntN(3) == 0 {
+				t = nodes.PauseScaling{Now: s.world.Clock().Now(), By: "alice", Reason: "a look around"}
+			}
+			_, _ = s.c.Apply(s.Context(), t)
 		}
 		look(s.tick(time.Duration(20+rng.IntN(60)) * time.Second))
 	}
@@ -259,6 +265,7 @@ func TestTheEarliestMomentOfAPathIsWhenAllItsWaitsAreOver(t *testing.T) {
 			o.Fleet = append(slices.Clone(o.Fleet), more(o.Fleet[0], "i-900", "a"))
 			return o
 		}, record(func(r *nodes.Record) { r.IdleSinceEpoch = nodes.Num(ago(time.Minute)) }), "down", p.IdleDownFor - time.Minute, []string{"down.idle-since", "down.cpu-sustained"}},
+		{"a pause is ended", nil, record(func(r *nodes.Record) { r.PausedSinceEpoch = ago(time.Hour) }), "up", p.PendingUpFor, []string{"not-paused"}},
 		{"the cloud can't be read", func(o nodes.Observation) nodes.Observation {
 			o.FleetKnown, o.FleetWhy = false, "throttled"
 			return o
@@ -356,5 +363,26 @@ func TestADecisionThatWasTamperedWithIsFound(t *testing.T) {
 		if len(r.Differences) != 1 || !slices.Equal(r.Differences[0].Fields, []string{name}) {
 			t.Errorf("%s: %+v", name, r.Differences)
 		}
+	}
+}
+
+func TestAScaleDownSaysWhatRemovingANodeCosts(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	p := nodes.DefaultPolicy()
+	o := nodes.Observation{FleetKnown: true, Readings: readings(0.05, 0), Costs: map[string]float64{"i-1": 64, "i-2": 32, "i-3": 48, "i-4": 64}}
+	for _, id := range []string{"i-1", "i-2", "i-3", "i-4"} {
+		o.Fleet = append(o.Fleet, nodes.Worker{Instance: nodes.Instance{ID: id, State: nodes.StateRunning, Zone: "a", ActionID: "up-1"},
+			Node: &nodes.Node{NodeRef: nodes.NodeRef{Name: id}, Ready: true}})
+	}
+	r := nodes.NewRecord("")
+	r.IdleSinceEpoch = nodes.Num(now.Add(-time.Hour).Unix())
+	s := nodes.Snapshot{Now: now, Policy: p, Observation: o, Record: r, Decision: nodes.Decide(p, o, r, now)}
+	var b strings.Builder
+	if err := explain.WriteSnapshot(&b, explain.Style{}, s, explain.Ahead(nodes.Decider{}, s)); err != nil {
+		t.Fatal(err)
+	}
+	if want := "to remove: i-2 (node i-2) in a: as old as i-3, and costs the workers 32, not 48"; !strings.Contains(b.String(), want) {
+		t.Errorf("it lacks %q:\n%s", want, b.String())
 	}
 }

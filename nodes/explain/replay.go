@@ -92,11 +92,20 @@ func compare(was, is nodes.Decision) Difference {
 	add("detail", was.Detail != is.Detail)
 	add("nodes", was.Nodes != is.Nodes)
 	add("wanted", !same(was.Wanted, is.Wanted))
-	add("targets", !same(was.Targets, is.Targets))
+	add("targets", !same(unexplained(was.Targets), unexplained(is.Targets)))
 	add("passed", !same(was.Passed, is.Passed))
 	d.Gates = changes(was.Gates, is.Gates)
 	add("gates", len(d.Gates) > 0)
 	return d
+}
+
+// unexplained leaves out of targets what is there for people only.
+func unexplained(targets []nodes.Target) []nodes.Target {
+	targets = slices.Clone(targets)
+	for i := range targets {
+		targets[i].Why = ""
+	}
+	return targets
 }
 
 // same compares lists; an empty one is as good as none, since JSON keeps no difference.
@@ -117,6 +126,9 @@ func changes(was, is []nodes.Gate) []GateChange {
 		left = slices.Delete(left, i, i+1)
 	}
 	for _, g := range left {
+		if g.Name == "not-paused" && g.Passed {
+			continue // decided before there was a pause
+		}
 		out = append(out, GateChange{Is: g})
 	}
 	return out

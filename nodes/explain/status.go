@@ -17,6 +17,7 @@ type Status struct {
 	At            time.Time            `json:"at"`
 	Cluster       string               `json:"cluster"`
 	Lease         Lease                `json:"lease"`
+	Paused        *Pause               `json:"paused,omitempty"` // nil: not paused
 	Action        *Action              `json:"action,omitempty"` // nil: none in progress
 	Waits         []Wait               `json:"waits"`            // cooldowns and back-offs that are not over
 	Seen          *Seen                `json:"seen,omitempty"`   // nil: nobody has looked yet
@@ -37,6 +38,14 @@ type Lease struct {
 	Owner string `json:"owner,omitempty"`
 	Left  int64  `json:"leftSeconds,omitempty"` // until others may take it; negative once they may
 	Fence int64  `json:"fence"`
+}
+
+// Pause is scaling being paused.
+type Pause struct {
+	Since  time.Time `json:"since"`
+	Age    int64     `json:"ageSeconds"`
+	By     string    `json:"by,omitempty"`
+	Reason string    `json:"reason,omitempty"`
 }
 
 // Action is the scaling action in progress.
@@ -120,6 +129,7 @@ func Stand(in Input) Status {
 	if r.LeaseOwner != "" {
 		s.Lease.Left = left(r.LeaseUntilEpoch)
 	}
+	s.Paused = PauseOf(r, now)
 	s.Action = action(in)
 	wait := func(what string, until int64) {
 		if until > 0 && left(until) > 0 {
@@ -141,6 +151,15 @@ func Stand(in Input) Status {
 		s.see(in)
 	}
 	return s
+}
+
+// PauseOf returns the pause of a record, nil if there is none.
+func PauseOf(r nodes.Record, now time.Time) *Pause {
+	if !r.Paused() {
+		return nil
+	}
+	since := time.Unix(r.PausedSinceEpoch, 0).UTC()
+	return &Pause{Since: since, Age: max(seconds(now.Sub(since)), 0), By: r.PausedBy, Reason: r.PauseReason}
 }
 
 func seconds(d time.Duration) int64 { return int64(d / time.Second) }
@@ -370,6 +389,9 @@ func (p *page) summary(s Status) {
 	row := func(name, format string, args ...any) {
 		pad := styled(strings.Repeat(" ", 8-len(name)))
 		p.line("  %s%s  "+format, append([]any{p.paint(dim, name), pad}, args...)...)
+	}
+	if z := s.Paused; z != nil {
+		row("paused", "%s%s%s", p.paint(yellow, "for "+age(z.Age)), prefixed(" by ", z.By), prefixed(": ", z.Reason))
 	}
 	if a := s.Action; a != nil {
 		row("action", "%s %s: %s for %s, %s", p.paint(cyan, a.Kind), a.ID, p.paint(cyan, a.Phase), age(a.Age), a.What)

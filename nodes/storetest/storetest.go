@@ -47,6 +47,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Open) {
 		{"a lost reply is recognised by applying again", lostReply},
 		{"a stale fence is refused for every write", staleFence},
 		{"a refused write changes nothing", refusedWritesNothing},
+		{"a pause and a tick's writes don't lose each other", pause},
 		{"an interruption is opened once and claimed by one", interruptions},
 		{"closed interruptions are not listed", closedInterruptions},
 		{"events are kept in order, each once", journalOrder},
@@ -203,6 +204,46 @@ func refusedWritesNothing(t *testing.T, open Open) {
 	}
 	if after, _ := s.Load(t.Context()); after.Revision != before.Revision {
 		t.Errorf("revision %d became %d", before.Revision, after.Revision)
+	}
+}
+
+// pause lets people pause while a tick writes under its lease, and begin while others pause.
+func pause(t *testing.T, open Open) {
+	fence := lease(t, open)
+	wins := race(t, open, func(n int, s nodes.Store) error {
+		var err error
+		switch {
+		case n < 2:
+			_, err = s.Apply(t.Context(), nodes.PauseScaling{Now: start.Add(time.Hour), By: "alice", Reason: "inventory"})
+		case n == 2:
+			_, err = s.Apply(t.Context(), nodes.BeginScaleUp{Fence: fence, ActionID: "up", Now: start, Requested: 1})
+		default:
+			for k := range 5 {
+				if _, err = s.Apply(t.Context(), nodes.RenewLease{Owner: "me", Fence: fence, Now: start.Add(time.Duration(n*5+k) * time.Second), TTL: time.Minute}); err != nil {
+					return err
+				}
+			}
+		}
+		return err
+	}, nodes.ErrPaused)
+	s, _ := open(t)
+	r, err := s.Load(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.PausedSinceEpoch != start.Add(time.Hour).Unix() || r.PausedBy != "alice" || r.PauseReason != "inventory" {
+		t.Errorf("the pause is %d by %q: %q", r.PausedSinceEpoch, r.PausedBy, r.PauseReason)
+	}
+	if r.LeaseOwner != "me" || r.LeaseFence != fence || r.LeaseUntilEpoch <= start.Add(time.Minute).Unix() {
+		t.Errorf("the lease is %q's until %d, fence %d", r.LeaseOwner, r.LeaseUntilEpoch, r.LeaseFence)
+	}
+	if begun := wins == Writers; begun != r.ScalingUp() {
+		t.Errorf("%d of %d writes went through, and a scale-up is open: %t", wins, Writers, r.ScalingUp())
+	}
+	must(t, s, nodes.ResumeScaling{})
+	other, _ := open(t)
+	if r, err = other.Load(t.Context()); err != nil || r.Paused() || r.PausedBy != "" || r.PauseReason != "" {
+		t.Errorf("after the end of the pause: %+v, %v", r, err)
 	}
 }
 

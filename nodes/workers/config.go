@@ -82,8 +82,9 @@ func Open(c Config) (*Plane, func() error, error) {
 	return New(nc, c.Group), func() error { nc.Close(); return nil }, nil
 }
 
-// followEvery is how often the replicas of a Deployment are read: well below the shortest window for newcomers.
-const followEvery = 2 * time.Second
+// followEvery is how often the replicas of a Deployment are read. When they become fewer, workers are told to end at once; until the new
+// number is known those are taken to restart, and their slots wait for successors.
+const followEvery = 500 * time.Millisecond
 
 // Follow tells the workers how many they should be, by what replicas returns, whenever that changes, until ctx ends. What fails is tried
 // again, and logged when it begins to fail.

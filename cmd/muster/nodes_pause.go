@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-dev/muster/nodes"
+	"github.com/muster-dev/muster/nodes/connect"
+	"github.com/muster-dev/muster/nodes/explain"
+)
+
+func newNodesPause() *cobra.Command {
+	var n *nodesCommand
+	var by, reason string
+	cmd := &cobra.Command{
+		Use:   "pause --reason TEXT",
+		Short: "Have the node plane begin no scaling until it is resumed",
+		Long: "Pause writes into the record that scaling is paused. From then on no scale-up by\n" +
+			"its trigger and no scale-down begins, whoever ticks, also after a restart, until\n" +
+			"'muster nodes resume'. An action in progress goes on to its end; interruptions are\n" +
+			"worked on; instances that belong to nobody are swept; and a cluster below\n" +
+			"MIN_WORKERS is brought back to it. Ticks go on and say PAUSED. A pause that is there\n" +
+			"already is kept.",
+		Example: "  muster nodes pause --reason 'exchanging the switch of zone a'\n" +
+			"  muster nodes status",
+		Args: usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := nodes.CheckPause(by, reason, false); err != nil {
+				return usageError(cmd, err)
+			}
+			return n.pause(cmd.Context(), by, reason)
+		},
+	}
+	n = newNodesCommand(cmd, connect.StoreNames())
+	pauseFlags(cmd, &by, &reason)
+	return cmd
+}
+
+func newNodesResume() *cobra.Command {
+	var n *nodesCommand
+	var by, reason string
+	cmd := &cobra.Command{
+		Use:   "resume",
+		Short: "Let the node plane scale again",
+		Long: "Resume ends what 'muster nodes pause' began. Waiting times went on meanwhile: if pods\n" +
+			"have been pending or the cluster idle for long enough, the next tick acts.",
+		Example: "  muster nodes resume\n" +
+			"  muster nodes resume --reason 'the switch is in'",
+		Args: usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := nodes.CheckPause(by, reason, true); err != nil {
+				return usageError(cmd, err)
+			}
+			return n.resume(cmd.Context(), by, reason)
+		},
+	}
+	n = newNodesCommand(cmd, connect.StoreNames())
+	pauseFlags(cmd, &by, &reason)
+	return cmd
+}
+
+func pauseFlags(cmd *cobra.Command, by, reason *string) {
+	cmd.Flags().StringVar(by, "by", userName(), "who does it, for the record and the journal")
+	cmd.Flags().StringVar(reason, "reason", "", "why, for whoever finds it so")
+}
+
+// pauseResult is what pause and resume tell machines.
+type pauseResult struct {
+	Changed bool           `json:"changed"`          // false: it was so already
+	Paused  *explain.Pause `json:"paused,omitempty"` // the pause that holds
+	Ended   *explain.Pause `json:"ended,omitempty"`  // the pause that was ended
+	Where   string         `json:"where"`
+}
+
+func (n *nodesCommand) pause(ctx context.Context, by, reason string) error {
+	return n.throw(ctx, func(s nodes.Switch) (pauseResult, error) {
+		r, changed, err := s.Pause(ctx, by, reason)
+		return pauseResult{Changed: changed, Paused: explain.PauseOf(r, s.Clock.Now())}, err
+	}, func(r pauseResult) string {
+		if !r.Changed {
+			return fmt.Sprintf("Scaling was paused already, %s; that is kept. muster nodes resume ends it.", pauseOf(*r.Paused))
+		}
+		return "Scaling is paused. muster nodes resume ends that."
+	})
+}
+
+func (n *nodesCommand) resume(ctx context.Context, by, reason string) error {
+	return n.throw(ctx, func(s nodes.Switch) (pauseResult, error) {
+		was, changed, err := s.Resume(ctx, by, reason)
+		return pauseResult{Changed: changed, Ended: explain.PauseOf(was, s.Clock.Now())}, err
+	}, func(r pauseResult) string {
+		if !r.Changed {
+			return "Scaling was not paused."
+		}
+		return fmt.Sprintf("Scaling goes on. It was paused %s.", pauseOf(*r.Ended))
+	})
+}
+
+func pauseOf(p explain.Pause) string {
+	text := "for " + explain.Duration(time.Duration(p.Age)*time.Second)
+	if p.By != "" {
+		text += " by " + p.By
+	}
+	if p.Reason != "" {
+		text += " (" + p.Reason + ")"
+	}
+	return text
+}
+
+// throw opens the store, does something with its switch and tells of it.
+func (n *nodesCommand) throw(ctx context.Context, do func(nodes.Switch) (pauseResult, error), say func(pauseResult) string) error {
+	_, stores, err := n.stores(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = stores.Close() }()
+	clock, err := journalClock(ctx, stores.Journal)
+	if err != nil {
+		return err
+	}
+	r, err := do(nodes.Switch{Store: stores.Store, Journal: stores.Journal, Clock: clock})
+	if err != nil {
+		return err
+	}
+	r.Where = stores.Where
+	return n.write(r, func(w io.Writer, _ explain.Style) error {
+		_, err := fmt.Fprintln(w, say(r))
+		return err
+	})
+}
+
+// journalClock is the clock of those who tick: theirs is ahead of ours in a simulation that runs faster.
+func journalClock(ctx context.Context, j nodes.Journal) (nodes.Clock, error) {
+	last, _, err := lastDecision(ctx, j)
+	if err != nil {
+		return nil, err
+	}
+	if last != nil && last.Now.After(time.Now()) {
+		return fixedClock{at: last.Now}, nil
+	}
+	return nodes.SystemClock{}, nil
+}
+
+// fixedClock tells one time.
+type fixedClock struct {
+	nodes.SystemClock
+	at time.Time
+}
+
+func (c fixedClock) Now() time.Time { return c.at }

@@ -1,0 +1,270 @@
+package scenario
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/muster-dev/muster/console"
+	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/defender/uchart"
+	"github.com/muster-dev/muster/internal/browser"
+	"github.com/muster-dev/muster/nodes"
+	"github.com/muster-dev/muster/partition"
+)
+
+const testToken = "correct horse battery staple"
+
+// output is what up prints.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
+
+// begunUp is a small muster up whose console takes the token.
+func begunUp(t *testing.T) (*session, string) {
+	t.Helper()
+	var out output
+	o := Options{Defenders: 3, Chambers: 30, Slots: 15, Rate: 0, Seed: 1, Dir: t.TempDir(), HTTP: "127.0.0.1:0", Token: testToken, Out: &out, Kills: 1}
+	onSite(&o)
+	s := &session{o: o, report: newReport("", ""), out: &out}
+	c, err := startCluster(t.Context(), o, s.tellEvent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.cluster = c
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- ignoreEnd(ctx, s.onSite(ctx, process)) }()
+	t.Cleanup(func() {
+		cancel()
+		err := <-ended
+		if s := c.site.Load(); s != nil {
+			err = errors.Join(err, s.close())
+		}
+		if err = errors.Join(err, c.close()); err != nil {
+			t.Errorf("stopping: %v", err)
+		}
+		if t.Failed() {
+			t.Log(out.String())
+		}
+	})
+	url := regexp.MustCompile(`http://\S+`).FindString(out.String())
+	if url == "" {
+		t.Fatalf("it does not say where the console is: %s", out.String())
+	}
+	eventually(t, "the defenders are STABLE", func() bool { return strings.Contains(out.String(), "Processing at") })
+	return s, url
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// raise publishes an alarm's notice as the defender of its chamber does.
+func raise(t *testing.T, s *session, c defender.Chamber, opened string) {
+	t.Helper()
+	at := time.Now().UTC()
+	n := defender.AlarmNotice{Alarm: defender.Alarm{Context: defender.ContextRef{ID: opened, Chamber: c, Recipe: "etch-a", Start: at.Add(-time.Minute), End: at}, State: uchart.Alarm, Reason: "RF_Tuner mean 4.2 sigma"},
+		Event: defender.AlarmOpened, Opened: opened, Count: 1, Strategy: "uchart@1", Recipe: "etch-a"}
+	b, err := json.Marshal(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.conn.Request(defender.AlarmSubject(c, opened), b, 5*time.Second); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func alarmOfRun(t *testing.T, s *session, c defender.Chamber, opened string) defender.AlarmStatus {
+	t.Helper()
+	list, err := defender.ListAlarms(t.Context(), s.conn, defender.AlarmListQuery{Chamber: c, Limit: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(list, func(a defender.AlarmStatus) bool { return a.Opened == opened })
+	if i < 0 {
+		t.Fatalf("there is no alarm %s of %s", opened, c)
+	}
+	return list[i]
+}
+
+func worker(t *testing.T, s *session, id string) (partition.MemberInfo, int) {
+	t.Helper()
+	list, err := partition.Members(t.Context(), s.conn, defender.Group)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(list, func(m partition.MemberInfo) bool { return m.ID == id })
+	if i < 0 {
+		t.Fatalf("there is no worker %s", id)
+	}
+	slots := 0
+	a, _ := s.seen().now()
+	for slot := range a.Slots {
+		if a.OwnerOf(slot) == id {
+			slots++
+		}
+	}
+	return list[i], slots
+}
+
+func record(t *testing.T, s *session) nodes.Record {
+	t.Helper()
+	r, err := s.site.Load().plane.Store.Load(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestAPersonActsOnThePage does one of each through the page and looks at what the planes themselves have of it.
+func TestAPersonActsOnThePage(t *testing.T) {
+	s, url := begunUp(t)
+	chamber := s.chambers[7]
+	raise(t, s, chamber, "lot7.wafer-12")
+	ctx, faults := browser.Open(t, url, 1360, 900)
+	answer := func(why string, first bool) {
+		t.Helper()
+		browser.Run(ctx, t, chromedp.WaitVisible(chromedp.CSS(`#ask[open]`)), chromedp.SendKeys(chromedp.CSS(`#ask-reason`), why))
+		if first {
+			browser.Run(ctx, t, chromedp.SendKeys(chromedp.CSS(`#ask-by`), "alice"), chromedp.SendKeys(chromedp.CSS(`#ask-token`), "correct horse"))
+			browser.Run(ctx, t, chromedp.KeyEvent("\r"))
+			browser.Eventually(ctx, t, `document.getElementById('ask-error').textContent.includes('the token is missing or wrong')`)
+			browser.Picture(ctx, t, "actions-wrong-token")
+			browser.Run(ctx, t, chromedp.SendKeys(chromedp.CSS(`#ask-token`), testToken)) // what was wrong is selected
+		}
+		browser.Run(ctx, t, chromedp.KeyEvent("\r"), chromedp.WaitNotVisible(chromedp.CSS(`#ask`)))
+	}
+
+	// Pause, with the keyboard alone.
+	browser.Eventually(ctx, t, `document.querySelector('[data-key="pause-scaling "]') !== null`)
+	browser.Run(ctx, t, chromedp.Focus(chromedp.CSS(`[data-key="pause-scaling "]`)))
+	drawn, err := chromedp.Run(ctx, chromedp.Evaluate[string](`document.body.dataset.drawn`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	browser.Eventually(ctx, t, fmt.Sprintf(`Number(document.body.dataset.drawn) > %s + 4`, drawn)) // what ages is drawn anew each second
+	browser.Eventually(ctx, t, `document.activeElement.dataset.key === 'pause-scaling '`)
+	browser.Run(ctx, t, chromedp.KeyEvent("\r"))
+	answer("exchanging a switch", true)
+	browser.Eventually(ctx, t, `document.querySelector('.paused')?.textContent.includes('by alice: exchanging a switch')`)
+	if r := record(t, s); !r.Paused() || r.PausedBy != "alice" || r.PauseReason != "exchanging a switch" {
+		t.Errorf("the record says paused since %d by %q: %q", r.PausedSinceEpoch, r.PausedBy, r.PauseReason)
+	}
+	browser.Eventually(ctx, t, `document.getElementById('verdict').textContent.includes('why not: PAUSED')`)
+	browser.Eventually(ctx, t, `document.getElementById('events').textContent.includes('scaling.paused')`)
+
+	// Drain a worker, which is let back.
+	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`[data-key="drain-worker defender-1"]`)))
+	browser.Picture(ctx, t, "actions-ask")
+	answer("disk is failing", false)
+	browser.Eventually(ctx, t, `document.querySelector('[data-worker="defender-1"]')?.textContent.includes('drained, for')`)
+	eventually(t, "defender-1 has no slots", func() bool { _, slots := worker(t, s, "defender-1"); return slots == 0 })
+	if m, _ := worker(t, s, "defender-1"); !m.Yielding || time.Until(m.YieldEnd) > console.DrainFor {
+		t.Errorf("its lease says yielding %t, until %v", m.Yielding, m.YieldEnd)
+	}
+	browser.Eventually(ctx, t, `document.querySelector('[data-worker="defender-1"]').textContent.includes('0 slots')`)
+	browser.Picture(ctx, t, "actions-done")
+
+	// Acknowledge an alarm.
+	browser.Eventually(ctx, t, `document.querySelector('#chamber-list button.danger') !== null`)
+	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`#chamber-list button.danger`)), chromedp.WaitVisible(chromedp.CSS(`#charts button`)), chromedp.Click(chromedp.CSS(`#charts button`)))
+	answer("checking the RF match", false)
+	browser.Eventually(ctx, t, `document.getElementById('charts').textContent.includes('alice: checking the RF match')`)
+	if a := alarmOfRun(t, s, chamber, "lot7.wafer-12"); a.Acknowledged == nil || a.Acknowledged.By != "alice" || a.Acknowledged.Note != "checking the RF match" {
+		t.Errorf("the alarm is %+v", a.Acknowledged)
+	}
+	browser.Eventually(ctx, t, `document.querySelector('#chamber-list button.danger') === null`)
+	browser.Picture(ctx, t, "actions-acknowledged")
+
+	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`[data-key="let-back defender-1"]`)))
+	answer("a new disk", false)
+	eventually(t, "defender-1 has slots again", func() bool { m, slots := worker(t, s, "defender-1"); return slots > 0 && !m.Yielding })
+	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`[data-key="resume-scaling "]`)))
+	answer("the switch is in", false)
+	browser.Eventually(ctx, t, `document.querySelector('.paused') === null`)
+	if record(t, s).Paused() {
+		t.Error("the record is paused yet")
+	}
+	var kinds []string
+	for e, err := range s.site.Load().plane.Journal.Read(t.Context(), nodes.Query{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(e.Kind, "scaling.") {
+			kinds = append(kinds, e.Kind)
+		}
+	}
+	if !slices.Equal(kinds, []string{"scaling.paused", "scaling.resumed"}) {
+		t.Errorf("journaled %v", kinds)
+	}
+	if got := faults(); len(got) != 1 || !strings.Contains(got[0], "401") { // of the wrong token
+		t.Errorf("the page complains: %s", strings.Join(got, "; "))
+	}
+	refusals(t, url)
+}
+
+// refusals asks for what can't be done.
+func refusals(t *testing.T, url string) {
+	for _, c := range []struct {
+		name, token, body string
+		status            int
+		says              string
+	}{
+		{"no token", "", `{"name":"pause-scaling","reason":"x"}`, http.StatusUnauthorized, "token is missing or wrong"},
+		{"a wrong token", "correct horse", `{"name":"pause-scaling","reason":"x"}`, http.StatusUnauthorized, "token is missing or wrong"},
+		{"an unknown command", testToken, `{"name":"explode","reason":"x"}`, http.StatusBadRequest, `unknown command \"explode\"`},
+		{"no reason, and too long a name", testToken, `{"name":"pause-scaling","by":"` + strings.Repeat("x", 101) + `"}`, http.StatusBadRequest, "reason is empty"},
+		{"an unknown worker", testToken, `{"name":"drain-worker","target":"defender-99","reason":"x"}`, http.StatusNotFound, "is no worker of group defender"},
+		{"no alarm", testToken, `{"name":"acknowledge","target":"lot7","reason":"x"}`, http.StatusNotFound, "names no alarm"},
+		{"an unknown chamber's alarm", testToken, `{"name":"acknowledge","target":"tool999:chamber1 lot7","reason":"x"}`, http.StatusNotFound, "no such standing alarm"},
+		{"resuming what goes on", testToken, `{"name":"resume-scaling","reason":"x"}`, http.StatusConflict, "scaling is not paused"},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/api/commands", strings.NewReader(c.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.token != "" {
+			req.Header.Set("Authorization", "Bearer "+c.token)
+		}
+		r, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		_, _ = b.ReadFrom(r.Body)
+		_ = r.Body.Close()
+		if r.StatusCode != c.status || !strings.Contains(b.String(), c.says) {
+			t.Errorf("%s: status %d, want %d: %s lacks %q", c.name, r.StatusCode, c.status, b.String(), c.says)
+		}
+	}
+}
