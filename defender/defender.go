@@ -52,6 +52,11 @@ type Config struct {
 	// MaxAttempts is how often a context is tried before it is put aside as
 	// a dead letter; default 3.
 	MaxAttempts int
+	// Retry says that messages that fail are parked and tried again later
+	// (partition.Config.Retry). Then an attempt that ends with an error does not
+	// count for MaxAttempts, one that kills its defender does, and a context that
+	// goes on failing is put aside when partition gives it up.
+	Retry bool
 	// Work is added to the processing of each context, to stand for heavier
 	// analysis; three times as much when the history was not in memory.
 	Work time.Duration
@@ -157,7 +162,7 @@ func (d *Defender) Handle(ctx context.Context, m partition.Message) error {
 	start := time.Now()
 	d.c.Metrics.received.Inc()
 	done, err := d.process(ctx, m)
-	if err != nil && ctx.Err() != nil && done.Context.ID != "" {
+	if err != nil && (d.c.Retry || ctx.Err() != nil) && done.Context.ID != "" {
 		d.returnAttempt(ctx, done.Context)
 	}
 	if err != nil {
@@ -178,8 +183,15 @@ func (d *Defender) Handle(ctx context.Context, m partition.Message) error {
 	return nil
 }
 
-// returnAttempt takes back an attempt that was interrupted from outside: it says
-// nothing against the context, which must not end as a dead letter for it.
+// Abandon puts a message aside that goes on failing. It implements
+// partition.Abandoner.
+func (d *Defender) Abandon(ctx context.Context, m partition.Message, failure error) error {
+	return d.putAside(ctx, m, fmt.Errorf("%d attempts failed, the last one: %w", m.Attempt, failure))
+}
+
+// returnAttempt takes back an attempt that was interrupted from outside, or failed
+// for what may pass: it says nothing against the context, which must not end as a
+// dead letter for it.
 // A store that can't take it now, on the very machine whose overload interrupted
 // the attempt, is tried again while others go on with the context.
 func (d *Defender) returnAttempt(ctx context.Context, ref ContextRef) {
@@ -358,6 +370,13 @@ func DeadSubject(c Chamber) string { return "dc-dead." + c.Tool + "." + c.Name }
 // bury puts a message aside that can't be processed, and only then removes it
 // from the stream.
 func (d *Defender) bury(ctx context.Context, m partition.Message, why error) error {
+	if err := d.putAside(ctx, m, why); err != nil {
+		return err
+	}
+	return partition.Discard(why)
+}
+
+func (d *Defender) putAside(ctx context.Context, m partition.Message, why error) error {
 	chamber, err := ParseChamber(m.Key)
 	if err != nil {
 		chamber = Chamber{Tool: "unknown", Name: "unknown"}
@@ -371,7 +390,7 @@ func (d *Defender) bury(ctx context.Context, m partition.Message, why error) err
 	}
 	d.c.Metrics.dead.Inc()
 	d.log().Error(fmt.Sprintf("A message for chamber %s can't be processed and was put aside at %s.", m.Key, msg.Subject), "sequence", m.Sequence, "err", why)
-	return partition.Discard(why)
+	return nil
 }
 
 // Prepare reads the history of the chambers in slots that are about to come. It

@@ -342,6 +342,57 @@ func TestInterruptedAttemptsAreTakenBackWhenTheStoreCan(t *testing.T) {
 	}
 }
 
+// unreadable is a store whose T-charts can't be read for a while.
+type unreadable struct {
+	defender.Store
+	tries atomic.Int64
+}
+
+func (u *unreadable) TChart(ctx context.Context, key defender.TChartKey) ([]byte, error) {
+	if u.tries.Add(-1) >= 0 {
+		return nil, errors.New("the store is away")
+	}
+	return u.Store.TChart(ctx, key)
+}
+
+// TestWhatFailsForAWhileIsNotPutAsideWhenItIsParked: a store that is away says
+// nothing against a context, however often that is tried meanwhile.
+func TestWhatFailsForAWhileIsNotPutAsideWhenItIsParked(t *testing.T) {
+	t.Parallel()
+	for _, parked := range []bool{false, true} {
+		s := newStage(t)
+		store := &unreadable{Store: s.store}
+		d := s.defender(func(c *defender.Config) { c.Store, c.Retry = store, parked })
+		m := s.context("waits", new(trace.Generator).Wafer(0), now, first)
+		store.tries.Store(15) // three for each attempt
+		for range 5 {
+			if err := d.Handle(t.Context(), m); err == nil {
+				t.Error("it was processed without its T-chart")
+			}
+		}
+		store.tries.Store(0)
+		err := d.Handle(t.Context(), m)
+		if dead := s.dead(defender.DeadStream); parked && (err != nil || len(dead) != 0) || !parked && (err == nil || len(dead) == 0) {
+			t.Errorf("parked %v: %v, %d dead letters", parked, err, len(dead))
+		}
+	}
+}
+
+func TestAMessageThatIsGivenUpIsADeadLetter(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	d := s.defender(nil)
+	m := s.context("hopeless", new(trace.Generator).Wafer(0), now, first)
+	m.Attempt = 100
+	if err := d.Abandon(t.Context(), m, errors.New("the store is away")); err != nil {
+		t.Fatal(err)
+	}
+	dead := s.dead(defender.DeadStream)
+	if len(dead) != 1 || dead[0].Header.Get("Muster-Error") != "100 attempts failed, the last one: the store is away" || string(dead[0].Data) != string(m.Data) {
+		t.Errorf("dead letters %+v", dead)
+	}
+}
+
 func TestNewNamesEveryFault(t *testing.T) {
 	t.Parallel()
 	_, err := defender.New(defender.Config{Work: -1, CacheBytes: -1, MaxPoints: -1})

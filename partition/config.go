@@ -106,6 +106,9 @@ type Config struct {
 	// RetryDelay is the first pause before a failed message is tried again,
 	// doubled up to 5 s; default 100 ms.
 	RetryDelay time.Duration
+	// Retry says whether a failing message is put aside, so that the other keys
+	// of its slot go on; default: it is not.
+	Retry Retry
 	// AckWait is how long the server waits for a silent worker before it
 	// delivers a message again, the last resort behind the leader's take-over;
 	// default 30 s, at least 1 s.
@@ -165,6 +168,7 @@ func (c Config) resolve() Config {
 	defaulted(&c.HandoverTimeout, 20*time.Second)
 	defaulted(&c.LeaveTimeout, 25*time.Second)
 	defaulted(&c.RetryDelay, 100*time.Millisecond)
+	c.Retry = c.Retry.resolve()
 	defaulted(&c.AckWait, 30*time.Second)
 	defaulted(&c.WeightsInterval, time.Minute)
 	defaulted(&c.TuneAbove, 1.15)
@@ -231,6 +235,16 @@ func (c Config) validate() (layout, error) {
 	positive("WeightsInterval", c.WeightsInterval)
 	if !(c.TuneAbove > 1.05) {
 		fault("TuneAbove is %v: give more than 1.05, which is how even plans are, or +Inf", c.TuneAbove)
+	}
+	if c.Retry.Enabled {
+		positive("Retry.Delay", c.Retry.Delay)
+		within("Retry.Tries", c.Retry.Tries, 1, 1000)
+		within("Retry.PerKey", c.Retry.PerKey, 1, 10_000_000)
+		within("Retry.PerSlot", c.Retry.PerSlot, 1, 10_000_000)
+		within("Retry.Attempts", c.Retry.Attempts, 0, 1_000_000)
+		if c.Retry.MaxDelay < c.Retry.Delay {
+			fault("Retry.MaxDelay is %v: give at least Retry.Delay (%v)", c.Retry.MaxDelay, c.Retry.Delay)
+		}
 	}
 	if c.HandlerTimeout < 0 {
 		fault("HandlerTimeout is %v: give 0 for none, or a positive duration", c.HandlerTimeout)

@@ -66,6 +66,8 @@ const (
 	EventLayout         EventKind = "layout-changed"   // Version, Before, After: slots that the keys are divided in
 	EventPlanNote       EventKind = "plan-note"        // Reason: a setting that the plan could not honour
 	EventRefused        EventKind = "refused"          // Reason: which record; Err: why it is not believed
+	EventKeyParked      EventKind = "key-parked"       // Slot, Reason: the key, Count: attempts; its messages wait in the retry stream
+	EventKeyFreed       EventKind = "key-freed"        // Slot, Reason: the key; none of its messages is parked any more
 	EventLeft           EventKind = "left"             // Duration
 )
 

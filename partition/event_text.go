@@ -66,6 +66,10 @@ func (e Event) Text() string {
 		return fmt.Sprintf("slot %d for %s", e.Slot, e.Peer)
 	case EventHandoverForced, EventGhostHealed:
 		return fmt.Sprintf("slot %d", e.Slot)
+	case EventKeyParked:
+		return fmt.Sprintf("%s of slot %d, after %d attempts", e.Reason, e.Slot, e.Count)
+	case EventKeyFreed:
+		return fmt.Sprintf("%s of slot %d", e.Reason, e.Slot)
 	case EventTrustRegained, EventLeft:
 		return "after " + ms(e.Duration)
 	case EventYielding:

@@ -157,6 +157,55 @@ func (l layout) consumer(p place) string {
 	return fmt.Sprintf("%s-l%d-%04d", l.group, p.generation, p.slot)
 }
 
+// The retry stream has one space for each slot of the coarsest division. All that
+// is written there expects the last sequence of the whole space: the parked
+// messages of its keys, by the subjects of the main stream, and the claims of the
+// slots' owners.
+
+func (l layout) retryPrefix() string { return l.group + ".retry." }
+
+func (l layout) retrySpace(slot int) string {
+	return l.retryPrefix() + strconv.Itoa(slot%l.base) + "."
+}
+
+// parkedPrefix stands before a stored subject, without prefix, in a space.
+func (l layout) parkedPrefix(slot int) string { return l.retrySpace(slot) + "key." }
+
+func (l layout) claimPrefix(slot int) string { return l.retrySpace(slot) + "claim." }
+
+func (l layout) claimSubject(p place) string {
+	return fmt.Sprintf("%s%d.%d", l.claimPrefix(p.slot), p.slots, p.slot)
+}
+
+// parkedSubject returns the subject of the parked copy of a stored message.
+func (l layout) parkedSubject(slot int, stored string) string {
+	return l.parkedPrefix(slot) + strings.TrimPrefix(stored, l.prefix())
+}
+
+// parkedFilter returns the subjects of the parked messages of a slot.
+func (l layout) parkedFilter(p place) string { return l.parkedSubject(p.slot, l.filter(p)) }
+
+// parkedKeySubject returns the subject of the parked messages of a key.
+func (l layout) parkedKeySubject(p place, key string) string {
+	tokens := strings.Split(key, KeySeparator)
+	var b strings.Builder
+	b.WriteString(l.parkedPrefix(p.slot))
+	for _, n := range l.divisions() {
+		b.WriteString(strconv.Itoa(SlotOf(n, tokens...)))
+		b.WriteByte('.')
+	}
+	return b.String() + strings.Join(tokens, ".")
+}
+
+// parseParked takes the subject of a parked message apart, as parse does.
+func (l layout) parseParked(subject string) (finest int, key []string, published string, err error) {
+	_, rest, ok := strings.Cut(strings.TrimPrefix(subject, l.retryPrefix()), ".key.")
+	if !ok || !strings.HasPrefix(subject, l.retryPrefix()) {
+		return 0, nil, "", fmt.Errorf("subject %q is not of parked messages of %q", subject, l.retryPrefix())
+	}
+	return l.parse(l.prefix() + rest)
+}
+
 // parse takes a stored subject apart: its slot in the finest division, the key's
 // tokens and the subject as it was published.
 func (l layout) parse(stored string) (finest int, key []string, published string, err error) {

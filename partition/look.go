@@ -34,6 +34,7 @@ type View struct {
 	Load         *SlotLoad // nil if the leader has no weights of keys
 	Pending      uint64    // messages that are not processed
 	Oldest       time.Time // when the oldest of them was published; zero if there is none
+	Parked       Parked    // what is put aside, with Config.Retry
 }
 
 // SlotLoad is what the leader last knew of the keys in the slots.
@@ -89,6 +90,11 @@ func look(ctx context.Context, nc *nats.Conn, group string) (*View, error) {
 	}
 	if v.Pending, v.Oldest, err = pendingOf(ctx, nc, v.Stream); err != nil {
 		return nil, err
+	}
+	if rec.Retry {
+		if v.Parked, err = readParked(ctx, nc, group); err != nil {
+			return nil, err
+		}
 	}
 	v.At = time.Now()
 	return v, nil

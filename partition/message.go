@@ -55,6 +55,9 @@ type Message struct {
 	Delivered uint64      // how often the server delivered it since its last take-over, from 1
 	Attempt   int         // how often this worker has tried it, from 1
 	Fence     Fence       // of this owner
+	// Parked is whether it comes from the retry stream (Config.Retry). Sequence,
+	// Published and Header are those of the message as it was published.
+	Parked bool
 }
 
 // Handler processes messages.
@@ -65,8 +68,9 @@ type Message struct {
 // handler's own deadline (Config.HandlerTimeout) passes.
 //
 // nil acknowledges the message. An error keeps the message at the head of its
-// slot and tries again after Config.RetryDelay, doubled each time; an error made
-// with Discard removes it for ever.
+// slot and tries again after Config.RetryDelay, doubled each time, or with
+// Config.Retry puts it aside with the later ones of its key; an error made with
+// Discard removes it for ever.
 type Handler interface {
 	Handle(ctx context.Context, m Message) error
 }
@@ -89,6 +93,14 @@ type Preparer interface {
 // Released is called after the last message of those slots was settled.
 type Releaser interface {
 	Released(slots Slots)
+}
+
+// Abandoner is a Handler that gives messages up: Abandon is called, under the same
+// rules as Handle, for one that has failed Retry.Attempts times, with its last
+// error. nil removes the message; the handler has put it somewhere else before, if
+// anybody may want it. An error keeps it, to be tried and given up again later.
+type Abandoner interface {
+	Abandon(ctx context.Context, m Message, err error) error
 }
 
 // Observer is a Handler that wants each event of its worker, in order. Observe

@@ -113,6 +113,8 @@ type collector struct {
 	rebalances, moved, slotsMoved, emergencies, trust   *prometheus.Desc
 	took, refused, standby, draining, oldest            *prometheus.Desc
 	ghosts, forced, pause, detection                    *prometheus.Desc
+	parkedMsgs, parkedKeys, parkedOldest                *prometheus.Desc
+	parked, retries, abandoned                          *prometheus.Desc
 }
 
 // Collector returns the worker's metrics for a Prometheus registry:
@@ -122,7 +124,9 @@ type collector struct {
 // ghost_pins_healed_total, of the plans that this worker made as leader
 // rebalance_events_total, rebalance_duration_seconds, <key>_movements_total,
 // slot_movements_total and emergency_events_total, and as leader
-// detection_seconds (a histogram) and oldest_pending_seconds.
+// detection_seconds (a histogram) and oldest_pending_seconds. With Config.Retry also
+// parked_messages, parked_<key>s and parked_oldest_seconds of the worker's slots,
+// messages_parked_total, parked_attempts_total and messages_abandoned_total.
 func (w *Worker) Collector(o MetricsOptions) prometheus.Collector {
 	defaulted(&o.Prefix, w.cfg.Name)
 	defaulted(&o.Keys, "key")
@@ -133,27 +137,33 @@ func (w *Worker) Collector(o MetricsOptions) prometheus.Collector {
 		return prometheus.NewDesc(o.Prefix+"_"+name, help, labels, o.Labels)
 	}
 	return &collector{w: w, o: o,
-		state:       desc("state", "1 for the state that the worker is in, 0 for the others.", "state"),
-		leader:      desc("is_leader", "1 while the worker leads."),
-		id:          desc("stable_id", "The number in the worker's stable ID, -1 before it has one."),
-		version:     desc("assignment_version", "Version of the assignment map that the worker has."),
-		assigned:    desc("assigned_"+o.Keys+"s", "Keys in the slots that the worker pulls for."),
-		slots:       desc("assigned_slots", "Slots that the worker pulls for."),
-		active:      desc("active_"+o.Prefix+"s", "Live workers, as the leader sees them; 0 at the others."),
-		rebalances:  desc("rebalance_events_total", "Plans made by this worker as leader."),
-		took:        desc("rebalance_duration_seconds", "From plan to last hand-over of the last rebalance that this worker led."),
-		moved:       desc(o.Keys+"_movements_total", "Keys moved by plans of this worker."),
-		slotsMoved:  desc("slot_movements_total", "Slots moved by plans of this worker."),
-		emergencies: desc("emergency_events_total", "Plans of this worker that a dead worker made necessary."),
-		standby:     desc("standby", "1 while the worker is ready and waits for a stable ID."),
-		draining:    desc("draining", "1 while the worker gives its slots away and takes none, because it was asked to."),
-		oldest:      desc("oldest_pending_seconds", "How long the oldest unprocessed message has waited, as the leader sees it every 10 s; absent at the others."),
-		ghosts:      desc("ghost_pins_healed_total", "Consumers of this worker's slots that served nobody and were freed."),
-		forced:      desc("handovers_forced_total", "Slots that this worker gave up with a message unsettled, since its handler did not end in time."),
-		pause:       desc("handover_pause_seconds", "How long a message that waited while its slot was handed over to this worker was kept from beginning."),
-		detection:   desc("detection_seconds", "From the last sign of life of a worker that died to its being declared dead, by this worker as leader."),
-		trust:       desc("trust_lost_total", "Times that the worker could not be sure of its lease and paused."),
-		refused:     desc("records_refused_total", "Records of others that were not believed: not valid, too large, from the future, or of another version.", "record"),
+		state:        desc("state", "1 for the state that the worker is in, 0 for the others.", "state"),
+		leader:       desc("is_leader", "1 while the worker leads."),
+		id:           desc("stable_id", "The number in the worker's stable ID, -1 before it has one."),
+		version:      desc("assignment_version", "Version of the assignment map that the worker has."),
+		assigned:     desc("assigned_"+o.Keys+"s", "Keys in the slots that the worker pulls for."),
+		slots:        desc("assigned_slots", "Slots that the worker pulls for."),
+		active:       desc("active_"+o.Prefix+"s", "Live workers, as the leader sees them; 0 at the others."),
+		rebalances:   desc("rebalance_events_total", "Plans made by this worker as leader."),
+		took:         desc("rebalance_duration_seconds", "From plan to last hand-over of the last rebalance that this worker led."),
+		moved:        desc(o.Keys+"_movements_total", "Keys moved by plans of this worker."),
+		slotsMoved:   desc("slot_movements_total", "Slots moved by plans of this worker."),
+		emergencies:  desc("emergency_events_total", "Plans of this worker that a dead worker made necessary."),
+		standby:      desc("standby", "1 while the worker is ready and waits for a stable ID."),
+		draining:     desc("draining", "1 while the worker gives its slots away and takes none, because it was asked to."),
+		oldest:       desc("oldest_pending_seconds", "How long the oldest unprocessed message has waited, as the leader sees it every 10 s; absent at the others."),
+		ghosts:       desc("ghost_pins_healed_total", "Consumers of this worker's slots that served nobody and were freed."),
+		forced:       desc("handovers_forced_total", "Slots that this worker gave up with a message unsettled, since its handler did not end in time."),
+		pause:        desc("handover_pause_seconds", "How long a message that waited while its slot was handed over to this worker was kept from beginning."),
+		detection:    desc("detection_seconds", "From the last sign of life of a worker that died to its being declared dead, by this worker as leader."),
+		trust:        desc("trust_lost_total", "Times that the worker could not be sure of its lease and paused."),
+		parkedMsgs:   desc("parked_messages", "Messages of the worker's slots that are parked in the retry stream."),
+		parkedKeys:   desc("parked_"+o.Keys+"s", "Keys of the worker's slots that have parked messages."),
+		parkedOldest: desc("parked_oldest_seconds", "How long the oldest parked message of the worker's slots is parked, 0 for none."),
+		parked:       desc("messages_parked_total", "Messages that this worker has parked, since they failed or came behind one of their key that had."),
+		retries:      desc("parked_attempts_total", "Attempts of parked messages."),
+		abandoned:    desc("messages_abandoned_total", "Messages that were given up after too many attempts."),
+		refused:      desc("records_refused_total", "Records of others that were not believed: not valid, too large, from the future, or of another version.", "record"),
 	}
 }
 
@@ -161,7 +171,8 @@ func (w *Worker) Collector(o MetricsOptions) prometheus.Collector {
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.state, c.leader, c.id, c.version, c.assigned, c.slots, c.active,
 		c.rebalances, c.took, c.moved, c.slotsMoved, c.emergencies, c.trust, c.refused,
-		c.standby, c.draining, c.oldest, c.ghosts, c.forced, c.pause, c.detection} {
+		c.standby, c.draining, c.oldest, c.ghosts, c.forced, c.pause, c.detection,
+		c.parkedMsgs, c.parkedKeys, c.parkedOldest, c.parked, c.retries, c.abandoned} {
 		ch <- d
 	}
 }
@@ -188,6 +199,19 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(c.draining, truth(s.Yielding))
 	if d, known := c.w.oldestPending(time.Now()); known {
 		gauge(c.oldest, d.Seconds())
+	}
+	if c.w.cfg.Retry.Enabled {
+		p := c.w.Parked()
+		gauge(c.parkedMsgs, float64(p.Messages))
+		gauge(c.parkedKeys, float64(p.Keys))
+		age := time.Duration(0)
+		if !p.Oldest.IsZero() {
+			age = max(0, time.Since(p.Oldest))
+		}
+		gauge(c.parkedOldest, age.Seconds())
+		counter(c.parked, p.Parked)
+		counter(c.retries, p.Retries)
+		counter(c.abandoned, p.Abandoned)
 	}
 	e := &c.w.events
 	e.mu.Lock()

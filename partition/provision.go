@@ -63,6 +63,7 @@ type layoutValue struct {
 	Slots   int    `json:"slots"` // at first
 	Stream  string `json:"stream"`
 	Subject string `json:"subject"`
+	Retry   bool   `json:"retry,omitempty"` // failing messages are parked
 }
 
 // Provision makes the stream, one consumer a slot and the buckets of the group,
@@ -98,17 +99,24 @@ func Provision(ctx context.Context, nc *nats.Conn, cfg Config) error {
 	if err := provisionDivision(ctx, js, kv, cfg, lay); err != nil {
 		return fmt.Errorf("provisioning the consumers of stream %s: %w", cfg.Stream, err)
 	}
+	if cfg.Retry.Enabled {
+		if _, err := provisionRetry(ctx, js, cfg, lay); err != nil {
+			return err
+		}
+	}
 	if _, err := kv.Create(ctx, layoutKey, mustJSON(cfg.layoutValue())); err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
 		return fmt.Errorf("recording the layout in bucket %s: %w", cfg.bucketMap(), err)
 	}
 	return caughtUp(ctx, func() error {
-		_, err := checkLayout(ctx, kv, cfg)
-		return err
+		if _, err := checkLayout(ctx, kv, cfg); err != nil {
+			return err
+		}
+		return agreeOnRetry(ctx, js, kv, cfg, lay)
 	})
 }
 
 func (c Config) layoutValue() layoutValue {
-	return layoutValue{Schema: valueSchema, Slots: c.Slots, Stream: c.Stream, Subject: c.Subject}
+	return layoutValue{Schema: valueSchema, Slots: c.Slots, Stream: c.Stream, Subject: c.Subject, Retry: c.Retry.Enabled}
 }
 
 var errNotProvisioned = errors.New("nothing is provisioned")
@@ -141,6 +149,7 @@ func checkLayout(ctx context.Context, kv jetstream.KeyValue, cfg Config) (base i
 		return 0, err
 	}
 	want := cfg.layoutValue()
+	want.Retry = have.Retry // that is for agreeOnRetry
 	if choices := (layout{base: have.Slots}).divisions(); slices.Contains(choices, want.Slots) {
 		want.Slots = have.Slots
 	}

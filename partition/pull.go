@@ -57,6 +57,8 @@ type puller struct {
 	wg        sync.WaitGroup
 
 	pauses pauses
+	retry  *retryStore // nil: failing messages are not parked
+	parks  parkCounts
 }
 
 // ending is a runner that was started; ended is closed when it has ended.
@@ -85,6 +87,7 @@ type runner struct {
 	place
 	name string // of its consumer
 	mail chan *nats.Msg
+	park *parking      // nil: failing messages are not parked
 	poke chan struct{} // something of the below has changed
 	ctx  context.Context
 	drop context.CancelFunc
@@ -109,10 +112,14 @@ func (p *puller) hold(at place, fence Fence) {
 		r.mu.Lock()
 		r.fence = fence
 		r.mu.Unlock()
+		r.wakeUp()
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &runner{p: p, place: at, name: name, mail: make(chan *nats.Msg, pullBatch*4), poke: make(chan struct{}, 1), ctx: ctx, drop: cancel, fence: fence}
+	if p.retry != nil {
+		r.park = newParking(r, fence)
+	}
 	p.runners[name] = r
 	ended := make(chan struct{})
 	before := p.endings(at, ended)
@@ -507,6 +514,8 @@ func (r *runner) run() {
 		select {
 		case <-r.ctx.Done():
 			return
+		case <-r.park.due():
+			r.park.work()
 		case <-r.poke:
 		case <-pull.timer.C:
 			pull.request()
@@ -635,15 +644,25 @@ func (r *runner) process(msg *nats.Msg) bool {
 		Sequence: meta.Sequence.Stream, Published: meta.Timestamp, Delivered: meta.NumDelivered}
 	r.setReply(msg.Reply)
 	defer r.setReply("")
+	failed := false
 	for delay := r.p.cfg.RetryDelay; ; {
-		if !r.mayStart() {
+		switch r.mayBegin(m, msg, failed) {
+		case beginNever:
 			return false
+		case beginNot:
+			r.settle(finest, m.Sequence, msg.Reply)
+			_ = msg.Ack()
+			return true
+		case beginNow:
 		}
 		m.Attempt++
 		if d, felt := r.p.pauses.end(r.place, m.Published, time.Now()); felt {
 			r.p.post(noteInput{Event{Kind: EventSlotResumed, Slot: r.slot, Duration: d}})
 		}
-		err := r.call(m)
+		err := r.call(m, r.p.handler.Handle)
+		if err != nil && !isDiscarded(err) && r.exhausted(m.Attempt) {
+			err = r.abandon(m, err)
+		}
 		switch {
 		case r.ctx.Err() != nil:
 			return false
@@ -656,7 +675,10 @@ func (r *runner) process(msg *nats.Msg) bool {
 			_ = msg.Term()
 			return true
 		}
-		if !r.pause(delay) {
+		if failed = r.parks(m.Attempt); failed {
+			continue
+		}
+		if !r.rest(delay) {
 			return false
 		}
 		delay = min(2*delay, maxRetryDelay)
@@ -711,7 +733,7 @@ func (r *runner) pause(d time.Duration) bool {
 	}
 }
 
-func (r *runner) call(m Message) error {
+func (r *runner) call(m Message, handle func(context.Context, Message) error) error {
 	ctx, cancel := context.WithCancel(r.ctx)
 	defer cancel()
 	if d := r.p.cfg.HandlerTimeout; d > 0 {
@@ -728,7 +750,7 @@ func (r *runner) call(m Message) error {
 		r.busy, r.interrupt = false, nil
 		r.mu.Unlock()
 	}()
-	return r.p.handler.Handle(ctx, m)
+	return handle(ctx, m)
 }
 
 func (r *runner) settledBefore(finest int, seq uint64) bool {

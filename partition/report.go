@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -25,6 +26,7 @@ type Report struct {
 	WorstOverMean float64        `json:"worst_over_mean"` // load of the fullest worker over the mean; 0: nobody has any
 	Pending       uint64         `json:"pending_messages"`
 	OldestPending float64        `json:"oldest_pending_seconds"`
+	Parked        ParkedReport   `json:"parked"`
 	Workers       []WorkerReport `json:"workers"`
 	Moves         []MoveReport   `json:"moves"`
 	Standbys      []Standby      `json:"standbys"`
@@ -62,6 +64,21 @@ type MoveReport struct {
 	From    string `json:"from,omitempty"` // "" if it is taken from a dead worker
 	To      string `json:"to"`
 	Version uint64 `json:"version"` // of the map that asked for it
+}
+
+// ParkedReport tells of the messages in the retry stream; see Config.Retry.
+type ParkedReport struct {
+	Messages int               `json:"messages"`
+	Oldest   float64           `json:"oldest_seconds"` // since the first of them was parked; 0: there is none
+	Keys     []ParkedKeyReport `json:"keys"`           // by descending messages, then by key
+}
+
+// ParkedKeyReport tells of one key that has parked messages.
+type ParkedKeyReport struct {
+	Key      string `json:"key"`
+	Messages int    `json:"messages"`
+	Slot     int    `json:"slot"`
+	Owner    string `json:"owner,omitempty"` // of the slot, "" for nobody
 }
 
 // DrainReport tells of a worker that was asked to hand over everything.
@@ -130,6 +147,7 @@ func (v *View) Report() Report {
 			r.Keys += n
 		}
 	}
+	r.Parked = v.parked()
 	r.Drains = []DrainReport{}
 	for _, w := range r.Workers {
 		r.WorstOverMean = max(r.WorstOverMean, w.OverMean)
@@ -142,6 +160,24 @@ func (v *View) Report() Report {
 		r.Standbys = []Standby{}
 	}
 	return r
+}
+
+func (v *View) parked() ParkedReport {
+	out := ParkedReport{Messages: v.Parked.Messages, Keys: []ParkedKeyReport{}}
+	if !v.Parked.Oldest.IsZero() {
+		out.Oldest = max(0, v.At.Sub(v.Parked.Oldest).Seconds())
+	}
+	for key, n := range v.Parked.Keys {
+		k := ParkedKeyReport{Key: key, Messages: n, Slot: SlotOfKey(v.Slots, key)}
+		if v.Map != nil {
+			k.Owner = v.Map.owner(k.Slot).ID
+		}
+		out.Keys = append(out.Keys, k)
+	}
+	slices.SortFunc(out.Keys, func(a, b ParkedKeyReport) int {
+		return cmp.Or(cmp.Compare(b.Messages, a.Messages), cmp.Compare(a.Key, b.Key))
+	})
+	return out
 }
 
 // weight is the load of a slot as the leader knows it.

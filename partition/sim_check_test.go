@@ -27,6 +27,7 @@ type simChecker struct {
 	redone  int           // plans
 	tuned   int           // of them, for weights alone
 	relaid  int           // changes of the number of slots
+	parked  int           // messages
 }
 
 // simFence is the highest fence that a slot was held with.
@@ -122,6 +123,7 @@ func (c *simChecker) begins(w *simWorker, h *simHandler) {
 		}
 	}
 	c.working[slot] = h
+	c.inOnePlace(w, h)
 	if h.msg.n > c.good[h.msg.key]+1 {
 		c.fail("order", "key %d: %v begins message %d, the last that was processed is %d", h.msg.key, w, h.msg.n, c.good[h.msg.key])
 	}
@@ -153,7 +155,7 @@ func (c *simChecker) processed(w *simWorker, h *simHandler) bool {
 
 // removed: lost, a message that leaves the stream was processed.
 func (c *simChecker) removed(slot int, m simMessage) {
-	if m.n > c.good[m.key] {
+	if m.n > c.good[m.key] && !c.s.srv.isParked(m) {
 		c.fail("lost", "slot %d: message %d (key %d, %d) is acknowledged and was not processed", slot, m.seq, m.key, m.n)
 	}
 }
@@ -361,6 +363,11 @@ func (c *simChecker) quiet() bool {
 			return false
 		}
 	}
+	for _, sp := range c.s.srv.spaces {
+		if len(sp.parked) > 0 {
+			return false
+		}
+	}
 	if c.s.wanted != 0 && c.current.Slots != c.s.wanted {
 		return false
 	}
@@ -390,6 +397,11 @@ func (c *simChecker) whyNotAtRest() string {
 			if k := sl.consumer; k != nil {
 				out += fmt.Sprintf(" (pin %d, pending %v, %d pulls, sseq %d)", k.pin, k.pending, len(k.waiting), k.sseq)
 			}
+		}
+	}
+	for i, sp := range c.s.srv.spaces {
+		for _, p := range sp.parked {
+			out += fmt.Sprintf("; space %d has message %d (key %d, %d)", i, p.msg.seq, p.msg.key, p.msg.n)
 		}
 	}
 	for _, w := range c.s.workers {

@@ -58,11 +58,13 @@ type sim struct {
 	check   *simChecker
 	quiet   bool // faults have stopped
 	pins    map[int]Pin
-	weights []uint64 // of the slots of the finest division; nil: all weigh the same
-	desired int      // workers that there should be; 0: nobody says
-	fine    int      // the most slots that the run may have
-	wanted  int      // slots that were asked for last; 0: nobody asked
-	struck  bool     // a fault came in the middle of a change of that
+	weights []uint64     // of the slots of the finest division; nil: all weigh the same
+	desired int          // workers that there should be; 0: nobody says
+	fine    int          // the most slots that the run may have
+	wanted  int          // slots that were asked for last; 0: nobody asked
+	parking bool         // failing messages are parked in half of the runs
+	failing []simFailing // keys whose handlers fail for a while
+	struck  bool         // a fault came in the middle of a change of that
 	observe func(*simWorker, Event)
 
 	tracing bool
@@ -82,7 +84,8 @@ type simFaults struct {
 	failWork  float64 // chance that a handler returns an error
 	dieHere   float64 // chance of a crash between two effects
 	slowWork  float64
-	hostile   bool // somebody writes into the buckets who may not
+	lateStore float64 // of a request to the retry stream
+	hostile   bool    // somebody writes into the buckets who may not
 }
 
 func newSim(seed uint64, tracing bool) *sim {

@@ -21,6 +21,8 @@ type simServer struct {
 	slots   []*simSlot
 	byPlace map[place]*simSlot
 	stored  [][]simMessage // by slot of the coarsest division, not acknowledged yet
+	spaces  []*simSpace    // of the retry stream, by the same
+	parked  uint64         // the retry stream's last sequence
 	seq     uint64         // of the stream
 	pins    uint64
 }
@@ -56,7 +58,10 @@ type simWatch struct {
 
 func newSimServer(s *sim) *simServer {
 	srv := &simServer{s: s, up: true, buckets: make(map[string]*simBucket), subs: make(map[Member]*simWorker), byPlace: make(map[place]*simSlot),
-		stored: make([][]simMessage, s.cfg.Slots)}
+		stored: make([][]simMessage, s.cfg.Slots), spaces: make([]*simSpace, s.cfg.Slots)}
+	for i := range srv.spaces {
+		srv.spaces[i] = &simSpace{srv: srv}
+	}
 	for _, b := range []simBucket{{name: s.cfg.bucketIDs(), history: 1}, {name: s.cfg.bucketLeases(), history: 1}, {name: s.cfg.bucketMap(), history: 10}} {
 		b.last = make(map[string]*simKV)
 		srv.buckets[b.name] = &b

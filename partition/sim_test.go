@@ -257,6 +257,9 @@ func (s *sim) simulate() *simViolation {
 	}
 	stormy := s.between(8*time.Second, 30*time.Second)
 	s.relayout(stormy)
+	if s.parking {
+		s.park(stormy)
+	}
 	if !s.broken.unweighed {
 		s.swingWeights(stormy)
 	}
@@ -286,9 +289,9 @@ func (s *sim) simulate() *simViolation {
 }
 
 // story runs a seed again and returns its last steps.
-func story(seed uint64, broken simBreakage, most int) string {
+func story(seed uint64, parking bool, broken simBreakage, most int) string {
 	s := newSim(seed, true)
-	s.broken = broken
+	s.parking, s.broken = parking, broken
 	s.simulate()
 	return s.lastSteps(most)
 }
@@ -297,9 +300,16 @@ func (s *sim) lastSteps(most int) string {
 	return strings.Join(s.trace[max(0, len(s.trace)-most):], "\n")
 }
 
-func TestSimulation(t *testing.T) {
+func TestSimulation(t *testing.T) { simulateSeeds(t, false) }
+
+// TestSimulationWithParking has failing messages parked in half of the runs. They
+// are other runs than TestSimulation's, by the same seeds.
+func TestSimulationWithParking(t *testing.T) { simulateSeeds(t, true) }
+
+func simulateSeeds(t *testing.T, parking bool) {
 	if *simSeed != 0 {
 		s := newSim(*simSeed, true)
+		s.parking = parking
 		v := s.simulate()
 		t.Log("\n" + strings.Join(s.trace, "\n"))
 		if v != nil {
@@ -307,7 +317,7 @@ func TestSimulation(t *testing.T) {
 		}
 		return
 	}
-	type tally struct{ steps, messages, plans, tuned, layouts int }
+	type tally struct{ steps, messages, parked, plans, tuned, layouts int }
 	var (
 		next  atomic.Uint64
 		bad   atomic.Int32
@@ -325,17 +335,18 @@ func TestSimulation(t *testing.T) {
 					return
 				}
 				s := newSim(seed, false)
+				s.parking = parking
 				if v := s.simulate(); v != nil {
 					bad.Add(1)
-					t.Errorf("seed %d: %s: %s\nits last steps:\n%s", seed, v.name, v.text, story(seed, simBreakage{}, simTold))
+					t.Errorf("seed %d: %s: %s\nits last steps:\n%s", seed, v.name, v.text, story(seed, parking, simBreakage{}, simTold))
 				}
 				mu.Lock()
-				total = tally{total.steps + s.steps, total.messages + s.check.total, total.plans + s.check.redone, total.tuned + s.check.tuned, total.layouts + s.check.relaid}
+				total = tally{total.steps + s.steps, total.messages + s.check.total, total.parked + s.check.parked, total.plans + s.check.redone, total.tuned + s.check.tuned, total.layouts + s.check.relaid}
 				mu.Unlock()
 			}
 		})
 	}
 	wg.Wait()
-	t.Logf("%d seeds: %d events, %d messages, %d plans, %d of them of another number of slots, %d for weights alone",
-		*simSeeds, total.steps, total.messages, total.plans+total.layouts, total.layouts, total.tuned)
+	t.Logf("%d seeds: %d events, %d messages (%d were parked), %d plans, %d of them of another number of slots, %d for weights alone",
+		*simSeeds, total.steps, total.messages, total.parked, total.plans+total.layouts, total.layouts, total.tuned)
 }

@@ -568,6 +568,12 @@ type simRunner struct {
 	resting   bool         // the message in hand waits for trust, or to be tried again
 	attempt   int
 
+	lot    *lot // nil: failing messages are not parked
+	asking bool // a request to the retry stream is under way
+	failed bool // the message in hand is to be parked
+	waited bool // it had to wait for room
+	alarms int
+
 	pin   uint64
 	serie int
 	left  int
@@ -581,6 +587,8 @@ type simHandler struct {
 	r         *simRunner
 	fence     Fence
 	msg       simMessage
+	parked    *simParked // nil: from the main stream
+	begun     time.Time
 	cancelled bool
 }
 
@@ -594,11 +602,13 @@ func (w *simWorker) hold(at place, fence Fence) {
 	w.s.check.held(w, at, shown)
 	if r := w.runners[at]; r != nil {
 		r.fence = fence
+		r.poke()
 		return
 	}
 	r := &simRunner{w: w, place: at, fence: fence}
 	w.runners[at] = r
 	r.request()
+	r.beginParking()
 	r.lookForGhost()
 }
 
@@ -696,10 +706,13 @@ func (r *simRunner) drop() {
 
 // pump is the runner's loop.
 func (r *simRunner) pump() {
-	for !r.dropped && r.cur == nil {
+	for !r.dropped && r.cur == nil && !r.asking && r.handler == nil {
 		if r.releasing {
 			r.giveUp()
 			return
+		}
+		if r.parkWork() {
+			continue
 		}
 		if len(r.mail) == 0 {
 			return
@@ -715,14 +728,14 @@ func (r *simRunner) pump() {
 			r.w.ack(d)
 			continue
 		}
-		r.cur, r.attempt = &d, 0
+		r.cur, r.attempt, r.failed, r.waited = &d, 0, false, false
 		r.try()
 	}
 }
 
 func (r *simRunner) poke() {
 	switch {
-	case r.dropped:
+	case r.dropped || r.asking:
 	case r.cur == nil:
 		r.pump()
 	case r.resting && r.releasing:
@@ -736,7 +749,7 @@ func (r *simRunner) poke() {
 func (r *simRunner) try() {
 	w := r.w
 	switch {
-	case r.dropped || r.handler != nil:
+	case r.dropped || r.handler != nil || r.asking:
 		return
 	case r.releasing:
 		r.giveUp()
@@ -751,12 +764,21 @@ func (r *simRunner) try() {
 		return
 	}
 	r.resting = false
+	if r.lot != nil && !r.mayBegin() {
+		return
+	}
 	r.attempt++
-	h := &simHandler{r: r, fence: r.fence, msg: r.cur.msg}
+	r.handle(&simHandler{r: r, fence: r.fence, msg: r.cur.msg})
+}
+
+// handle begins a handler.
+func (r *simRunner) handle(h *simHandler) {
+	w := r.w
 	r.handler = h
+	h.begun = w.clock()
 	w.s.logf("%s: slot %d, handler begins %d (key %d, %d), fence %v", w, r.slot, h.msg.seq, h.msg.key, h.msg.n, h.fence)
 	w.s.check.begins(w, h)
-	if w.s.broken.ackFirst {
+	if w.s.broken.ackFirst && h.parked == nil {
 		w.ack(*r.cur)
 	}
 	d := w.s.between(time.Millisecond, 60*time.Millisecond)
@@ -782,9 +804,11 @@ func (h *simHandler) end() {
 	}
 	r.handler = nil
 	w := r.w
-	ok := !h.cancelled && !w.s.chance(w.s.faults.failWork) && w.s.check.processed(w, h)
+	ok := !h.cancelled && !w.s.chance(w.s.faults.failWork) && !w.s.fails(h.msg.key) && w.s.check.processed(w, h)
 	switch {
 	case r.dropped:
+	case h.parked != nil:
+		r.parkedEnded(h, ok)
 	case ok:
 		w.done[h.msg.fine] = max(w.done[h.msg.fine], h.msg.seq)
 		w.ack(*r.cur)
@@ -792,6 +816,9 @@ func (h *simHandler) end() {
 		r.pump()
 	case r.releasing:
 		r.giveUp()
+	case r.lot != nil && r.attempt >= w.s.cfg.Retry.Tries && w.trusted():
+		r.failed = true
+		r.try()
 	default:
 		r.resting = true
 		w.later(w.s.cfg.RetryDelay, func() {

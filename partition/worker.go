@@ -32,6 +32,7 @@ type Worker struct {
 	js      jetstream.JetStream
 	buckets *buckets
 	pull    *puller
+	pulling atomic.Pointer[puller] // pull, for those who look from outside
 	machine *machine
 
 	peerSub   *nats.Subscription
@@ -73,6 +74,9 @@ func New(nc *nats.Conn, cfg Config, h Handler) (*Worker, error) {
 	if h == nil {
 		err = errors.Join(err, errors.New("partition: the handler is nil"))
 	}
+	if _, ok := h.(Abandoner); h != nil && cfg.Retry.Attempts > 0 && !ok {
+		err = errors.Join(err, fmt.Errorf("partition: Retry.Attempts is %d and the handler can't give a message up: implement Abandoner, or leave it at 0", cfg.Retry.Attempts))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -91,6 +95,15 @@ func New(nc *nats.Conn, cfg Config, h Handler) (*Worker, error) {
 
 // Status returns the worker's state. It may be called at any time.
 func (w *Worker) Status() Status { return *w.status.Load() }
+
+// Parked returns what this worker knows of parked messages; see Config.Retry. It
+// may be called while Run works.
+func (w *Worker) Parked() ParkedHere {
+	if p := w.pulling.Load(); p != nil {
+		return p.parked()
+	}
+	return ParkedHere{}
+}
 
 // Run joins the group, takes its share of the keys and works until ctx ends;
 // then it hands over what it has, waits for the handlers that run, and returns
@@ -128,7 +141,9 @@ func (w *Worker) open(ctx context.Context) error {
 		base, err = checkLayout(ctx, kv, w.cfg)
 	}
 	if errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, errNotProvisioned) {
-		base, err = w.cfg.Slots, Provision(ctx, w.nc, w.cfg)
+		if base, err = w.cfg.Slots, Provision(ctx, w.nc, w.cfg); err == nil {
+			kv, err = js.KeyValue(ctx, w.cfg.bucketMap())
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("starting worker of %s: %w", w.cfg.Name, err)
@@ -138,12 +153,23 @@ func (w *Worker) open(ctx context.Context) error {
 	if err := provisionEvents(ctx, js, w.cfg); err != nil {
 		w.cfg.Logger.Warn("The stream of events can't be made; they are told and not kept.", "stream", EventStream(w.cfg.Name), "err", err)
 	}
+	if err := agreeOnRetry(ctx, js, kv, w.cfg, w.layout); err != nil {
+		return fmt.Errorf("starting worker of %s: %w", w.cfg.Name, err)
+	}
 	if w.buckets, err = openBuckets(ctx, js, w.cfg); err != nil {
 		return fmt.Errorf("starting worker of %s: %w", w.cfg.Name, err)
 	}
 	if w.pull, err = newPuller(w.cfg, w.layout, w.nc, js, w.handler, w.post); err != nil {
 		return fmt.Errorf("starting worker of %s: %w", w.cfg.Name, err)
 	}
+	if w.cfg.Retry.Enabled {
+		stream, err := provisionRetry(ctx, js, w.cfg, w.layout)
+		if err != nil {
+			return fmt.Errorf("starting worker of %s: %w", w.cfg.Name, err)
+		}
+		w.pull.retry = &retryStore{nc: w.nc, stream: stream, name: RetryStream(w.cfg.Stream), main: w.cfg.Stream, lay: w.layout}
+	}
+	w.pulling.Store(w.pull)
 	w.probeBox = nats.NewInbox()
 	w.probeSub, err = w.nc.Subscribe(w.probeBox+".*.*", w.probeAnswered)
 	if err != nil {

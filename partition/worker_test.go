@@ -2,6 +2,7 @@ package partition_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,6 +24,8 @@ import (
 // must never happen.
 type recorder struct {
 	work time.Duration
+	// fails tells whether a message fails; nil: none does. It is called with mu held.
+	fails func(key string, n uint64, m partition.Message) bool
 
 	mu      sync.Mutex
 	running map[string]string // key -> worker
@@ -52,6 +55,9 @@ func (h member) Handle(ctx context.Context, m partition.Message) error {
 	if n < h.r.last[m.Key] {
 		h.r.faults = append(h.r.faults, fmt.Sprintf("%s: %d after %d", m.Key, n, h.r.last[m.Key]))
 	}
+	if n > h.r.last[m.Key]+1 {
+		h.r.faults = append(h.r.faults, fmt.Sprintf("%s: %d overtakes %d", m.Key, n, h.r.last[m.Key]+1))
+	}
 	h.r.running[m.Key] = h.name
 	h.r.mu.Unlock()
 	select {
@@ -64,11 +70,16 @@ func (h member) Handle(ctx context.Context, m partition.Message) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	if h.r.fails != nil && h.r.fails(m.Key, n, m) {
+		return errFails
+	}
 	h.r.last[m.Key] = n
 	h.r.done[m.Key+" "+string(m.Data)]++
 	h.r.by[h.name]++
 	return nil
 }
+
+var errFails = errors.New("it fails")
 
 func (h member) Observe(e partition.Event) {
 	h.r.mu.Lock()
@@ -91,6 +102,8 @@ func promises(t *testing.T, on func(t *testing.T) servers) {
 		"a group can be used once it is provisioned": provisionedIsProvisioned,
 		"a key's slot is the server's hash":          slotOfIsTheServersHash,
 		"workers on a node hand over and take back":  nodeHandsOver,
+		"a failing key holds nobody up":              failingKeyHoldsNobodyUp,
+		"failing keys keep their order over deaths":  failingKeysSurviveDeaths,
 	} {
 		t.Run(name, func(t *testing.T) { f(t, on(t)) })
 	}

@@ -49,7 +49,10 @@ type DefenderOptions struct {
 	Verbose  bool          // debug lines, too
 	// LeaveTimeout bounds a graceful leave; 0 is the default of package partition.
 	LeaveTimeout time.Duration
-	CacheMiB     int64 // for histories; 0 is the default of package defender
+	// RetryAttempts is after how many attempts a message that fails is put aside;
+	// until then it is parked, and others of its slot go on. 0: it is not parked.
+	RetryAttempts int
+	CacheMiB      int64 // for histories; 0 is the default of package defender
 	// Configure, if set, changes the defender's configuration before it starts.
 	Configure func(*defender.Config)
 }
@@ -92,7 +95,7 @@ func (d *Defender) open(ctx context.Context, o DefenderOptions) error {
 		return err
 	}
 	metrics := defender.NewMetrics(nil)
-	c := defender.Config{Store: d.store, Conn: d.conn, Judge: judge, Work: o.Work, Logger: logger, Metrics: metrics, CacheBytes: o.CacheMiB << 20}
+	c := defender.Config{Store: d.store, Conn: d.conn, Judge: judge, Work: o.Work, Logger: logger, Metrics: metrics, CacheBytes: o.CacheMiB << 20, Retry: o.RetryAttempts > 0}
 	if o.Record != "" {
 		if d.record, err = NewRecorder(o.Record); err != nil {
 			return err
@@ -119,6 +122,7 @@ func (d *Defender) open(ctx context.Context, o DefenderOptions) error {
 	p.Replicas = o.Replicas
 	p.Node = o.Node
 	p.LeaveTimeout = o.LeaveTimeout
+	p.Retry = partition.Retry{Enabled: o.RetryAttempts > 0, Attempts: o.RetryAttempts}
 	p.Pod, p.Weights, p.Logger = o.Pod, def.Weights, logger
 	if d.Worker, err = partition.New(d.conn, p, handler); err != nil {
 		return err

@@ -57,6 +57,7 @@ func newDefenderRun() *cobra.Command {
 	f.StringVar(&strategies, "strategies", "", "YAML file of defense strategies, taken over again when it changes; without it the default")
 	f.Int64Var(&o.CacheMiB, "cache-mib", 512, "memory for the histories of chambers, in MiB")
 	f.DurationVar(&o.LeaveTimeout, "leave-timeout", 22*time.Second, "longest time to hand over in when it is to end; less than what its supervisor allows")
+	f.IntVar(&o.RetryAttempts, "retry-attempts", 0, "park messages that fail, so that other chambers go on, and put one aside after so many attempts; 0 to try it at once again instead, the same for all defenders")
 	f.StringVar(&o.Record, "record", "", "file in which the start and end of each processing is recorded")
 	f.BoolVar(&child, "child", false, "end when standard input does, and write the HTTP address to standard output")
 	_ = f.MarkHidden("record")
@@ -77,6 +78,7 @@ func runDefender(cmd *cobra.Command, o scenario.DefenderOptions, address, strate
 		unless(o.CacheMiB >= 1, fmt.Errorf("--cache-mib is %d: give at least 1", o.CacheMiB)),
 		unless(o.LeaveTimeout > 0, fmt.Errorf("--leave-timeout is %v: give more than 0s", o.LeaveTimeout)),
 		unless(o.Slots >= 1, fmt.Errorf("--slots is %d: give at least 1", o.Slots)),
+		unless(o.RetryAttempts >= 0, fmt.Errorf("--retry-attempts is %d: give 0 or more", o.RetryAttempts)),
 		unless(o.Work >= 0, fmt.Errorf("--work is %v: give 0s or more", o.Work)),
 		connect.Check(o.Store, os.LookupEnv)); err != nil {
 		return usageError(cmd, err)

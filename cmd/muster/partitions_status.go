@@ -71,6 +71,7 @@ func writeStatus(w io.Writer, r partition.Report, all bool) {
 	line("%s; %s.", workersOf(r), pendingText(r))
 	writeWorkers(w, r)
 	writeMoves(w, r.Moves, all)
+	writeParked(w, r, all)
 	if len(r.Standbys) > 0 {
 		rows := []string{"STANDBY\tNODE\tZONE\tWAITS"}
 		for _, s := range r.Standbys {
@@ -128,10 +129,31 @@ func workersOf(r partition.Report) string {
 }
 
 func pendingText(r partition.Report) string {
-	if r.Pending == 0 {
-		return "no message waits"
+	text := "no message waits"
+	if r.Pending > 0 {
+		text = fmt.Sprintf("%d messages wait, the oldest for %s", r.Pending, seconds(r.OldestPending))
 	}
-	return fmt.Sprintf("%d messages wait, the oldest for %s", r.Pending, seconds(r.OldestPending))
+	if r.Parked.Messages > 0 {
+		text += fmt.Sprintf("; %d of %d keys are parked, the oldest for %s", r.Parked.Messages, len(r.Parked.Keys), seconds(r.Parked.Oldest))
+	}
+	return text
+}
+
+// writeParked shows the keys that have parked messages, those with most first.
+func writeParked(w io.Writer, r partition.Report, all bool) {
+	if len(r.Parked.Keys) == 0 {
+		return
+	}
+	rows := []string{"PARKED KEY\tMESSAGES\tSLOT\tOWNER"}
+	for i, k := range r.Parked.Keys {
+		if i == fewMoves && !all {
+			rows = append(rows, fmt.Sprintf("and %d more; see --all", len(r.Parked.Keys)-i))
+			break
+		}
+		rows = append(rows, fmt.Sprintf("%s\t%d\t%d\t%s", k.Key, k.Messages, k.Slot, orDash(k.Owner)))
+	}
+	_, _ = fmt.Fprintln(w)
+	columns(w, rows...)
 }
 
 func writeWorkers(w io.Writer, r partition.Report) {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -119,6 +120,23 @@ func TestPartitionsCommandsSteerAGroup(t *testing.T) {
 		var e partition.Event
 		if err := json.Unmarshal([]byte(line), &e); err != nil || e.Kind == "" {
 			t.Fatalf("%q is no event: %v", line, err)
+		}
+	}
+}
+
+func TestPartitionsStatusShowsWhatIsParked(t *testing.T) {
+	t.Parallel()
+	r := partition.Report{Parked: partition.ParkedReport{Messages: 14, Oldest: 90, Keys: []partition.ParkedKeyReport{{Key: "a:b", Messages: 3, Slot: 7, Owner: "jobs-2"}}}}
+	for i := range 11 {
+		r.Parked.Keys = append(r.Parked.Keys, partition.ParkedKeyReport{Key: fmt.Sprintf("k:%d", i), Messages: 1, Slot: i})
+	}
+	for all, want := range map[bool]string{false: "and 2 more; see --all", true: "k:10"} {
+		var out strings.Builder
+		writeStatus(&out, r, all)
+		for _, want := range []string{"no message waits; 14 of 12 keys are parked, the oldest for 1m30s", "a:b         3         7     jobs-2", want} {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("all %v: it does not say %q:\n%s", all, want, out.String())
+			}
 		}
 	}
 }

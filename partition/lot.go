@@ -1,0 +1,362 @@
+package partition
+
+import (
+	"cmp"
+	"time"
+)
+
+// Retry says what becomes of a message whose handler fails. Without it the
+// message is tried again at the head of its slot, and the other keys of the slot
+// wait. With it the message, and every later one of its key, is put aside
+// ("parked") in a stream of its own, from where the slot's owner tries them again
+// in order; see docs/partition.md, "A failing key".
+type Retry struct {
+	// Enabled turns it on; default off. All workers of a group must have the
+	// same: a worker with another setting does not start while others are there.
+	Enabled bool
+	// Tries is how often a message is tried at the head of its slot, with
+	// Config.RetryDelay between, before it is parked; default 1.
+	Tries int
+	// Delay is the pause before a parked message is tried again, doubled up to
+	// MaxDelay; default 1 s and 1 minute.
+	Delay, MaxDelay time.Duration
+	// PerKey and PerSlot bound how many messages may be parked; default 1,000
+	// and 10,000. Where a bound is reached, the next message stays at the head of
+	// its slot, and the slot waits, until one of the parked is done: nothing is
+	// dropped, and publishers meet the bounds of the stream.
+	PerKey, PerSlot int
+	// Attempts is after how many attempts, those before it was parked included,
+	// the handler is asked to give a message up; it must be an Abandoner then.
+	// What was tried since the message was parked is forgotten when its slot
+	// moves. Default 0: it is tried for ever.
+	Attempts int
+}
+
+func (r Retry) resolve() Retry {
+	defaulted(&r.Tries, 1)
+	defaulted(&r.Delay, time.Second)
+	defaulted(&r.MaxDelay, max(r.Delay, time.Minute))
+	defaulted(&r.PerKey, 1000)
+	defaulted(&r.PerSlot, 10000)
+	return r
+}
+
+// lot is what the owner of a slot knows of its parked messages, and what it has to
+// do to know it. It has no I/O: next says what to do, and a method for each
+// operation takes its outcome in. See docs/partition.md, "A failing key", for why
+// this keeps the order.
+type lot struct {
+	cfg   Retry
+	at    place
+	fence Fence
+	phase lotPhase
+	// bump is whether our claim has to be written, whether or not it is there:
+	// a write of ours whose outcome is not known fails after it.
+	bump  bool
+	stale bool   // last is not known: the last message was removed
+	last  uint64 // sequence of the last message of the space, which a write expects
+	keys  map[string]*parkedKey
+	total int
+	// calm is until when no parked message is tried: as long as the last one
+	// took, so that the other keys have at least half of the slot's time.
+	calm time.Time
+	// latest is the latest original, by publication, that was tried from here:
+	// one that was on its way may come yet.
+	latest original
+}
+
+type lotPhase uint8
+
+const (
+	lotReading  lotPhase = iota // which claims there are
+	lotClaiming                 // writing ours
+	lotLooking                  // which keys are parked
+	lotOpen
+	lotLost // a later owner has a claim
+)
+
+// parkedKey is a key that has messages in the retry stream.
+type parkedKey struct {
+	n        int       // messages
+	attempts int       // of the first, since it was parked, at this owner
+	next     time.Time // when it is tried again
+	since    time.Time // when the first was parked; zero: not known yet
+	done     uint64    // the first, if it has been processed and is to be removed
+}
+
+// original tells a message of the main stream from every other one, one of an
+// earlier stream of the same name included.
+type original struct {
+	sequence  uint64
+	published int64 // nanoseconds since 1970
+}
+
+// lotClaim is a claim as it lies in the retry stream.
+type lotClaim struct {
+	Slots int   `json:"slots"` // of the division
+	Slot  int   `json:"slot"`
+	Fence Fence `json:"fence"`
+}
+
+func (c lotClaim) overlaps(p place) bool {
+	n := min(c.Slots, p.slots)
+	return n > 0 && c.Slot%n == p.slot%n
+}
+
+// outcome is what came of a write.
+type outcome uint8
+
+const (
+	outcomeDone     outcome = iota
+	outcomeConflict         // not written: the last message is another one
+	outcomeRefused          // not written, for another reason
+	outcomeUnknown          // no answer: it may be written, now or later
+)
+
+func newLot(cfg Retry, at place, fence Fence) *lot {
+	return &lot{cfg: cfg, at: at, fence: fence, bump: true, keys: make(map[string]*parkedKey)}
+}
+
+// refence takes a later fence of the same owner in.
+func (l *lot) refence(f Fence) {
+	if f == l.fence {
+		return
+	}
+	l.fence = f
+	l.reread(true)
+}
+
+func (l *lot) reread(bump bool) {
+	l.phase = lotReading
+	l.bump = l.bump || bump
+}
+
+// open tells whether it is known which keys are parked, and nobody has claimed
+// the slot since, as far as is known here.
+func (l *lot) open() bool { return l.phase == lotOpen }
+
+func (l *lot) lost() bool { return l.phase == lotLost }
+
+// read takes in the sequence of the space's last message, and the claims, which
+// were read after it.
+func (l *lot) read(last uint64, claims []lotClaim) {
+	if l.phase != lotReading {
+		return
+	}
+	ours := false
+	for _, c := range claims {
+		switch order := c.Fence.Compare(l.fence); {
+		case !c.overlaps(l.at):
+		case order > 0:
+			l.phase = lotLost
+			return
+		case order == 0 && c.Slots == l.at.slots && c.Slot == l.at.slot:
+			ours = true
+		}
+	}
+	l.last, l.stale = last, false
+	l.phase = lotClaiming
+	if ours && !l.bump {
+		l.phase = lotLooking
+	}
+}
+
+// claimed takes in what came of writing our claim where last was expected.
+func (l *lot) claimed(seq uint64, o outcome) {
+	if l.phase != lotClaiming {
+		return
+	}
+	if o != outcomeDone {
+		l.reread(o == outcomeUnknown)
+		return
+	}
+	l.last, l.bump = seq, false
+	l.phase = lotLooking
+}
+
+// looked takes in how many messages of each key are parked, as they are after our
+// claim was written. A key that was not known here is tried at once.
+func (l *lot) looked(now time.Time, counts map[string]int) {
+	if l.phase != lotLooking {
+		return
+	}
+	l.total = 0
+	for k := range l.keys {
+		if counts[k] == 0 {
+			delete(l.keys, k)
+		}
+	}
+	for k, n := range counts {
+		if n == 0 {
+			continue
+		}
+		if l.keys[k] == nil {
+			l.keys[k] = &parkedKey{next: now}
+		}
+		l.keys[k].n = n
+		l.total += n
+	}
+	l.phase = lotOpen
+}
+
+// parked tells whether a key has messages in the retry stream: then a later one
+// of it must go there, too.
+func (l *lot) parked(key string) bool { return l.keys[key] != nil }
+
+// room tells whether one more message of a key may be parked.
+func (l *lot) room(key string) bool {
+	n := 0
+	if k := l.keys[key]; k != nil {
+		n = k.n
+	}
+	return n < l.cfg.PerKey && l.total < l.cfg.PerSlot
+}
+
+// writable tells whether a message can be stored; if not, the space is read again.
+func (l *lot) writable() bool {
+	if l.phase == lotOpen && l.stale {
+		l.reread(false)
+	}
+	return l.phase == lotOpen
+}
+
+// stored takes in what came of storing a message where last was expected.
+func (l *lot) stored(key string, seq uint64, now time.Time, o outcome) {
+	switch o {
+	case outcomeDone:
+		l.last = seq
+		k := l.keys[key]
+		if k == nil {
+			k = &parkedKey{next: now.Add(l.cfg.Delay), since: now}
+			l.keys[key] = k
+		}
+		k.n++
+		l.total++
+	case outcomeConflict:
+		l.reread(false)
+	case outcomeUnknown:
+		l.reread(true)
+	case outcomeRefused:
+	}
+}
+
+// due returns the key whose first message is to be tried, or removed, now.
+func (l *lot) due(now time.Time) (string, bool) {
+	if !l.open() || now.Before(l.calm) {
+		return "", false
+	}
+	key, found := l.first()
+	return key, found && !now.Before(l.keys[key].next)
+}
+
+// first returns the key whose turn is next; of several the first by name.
+func (l *lot) first() (key string, found bool) {
+	for name, k := range l.keys {
+		if !found || cmp.Or(k.next.Compare(l.keys[key].next), cmp.Compare(name, key)) < 0 {
+			key, found = name, true
+		}
+	}
+	return key, found
+}
+
+// wake returns when due may have something, zero for never.
+func (l *lot) wake() time.Time {
+	key, found := l.first()
+	if !l.open() || !found {
+		return time.Time{}
+	}
+	if l.calm.After(l.keys[key].next) {
+		return l.calm
+	}
+	return l.keys[key].next
+}
+
+// postpone has a key wait that could not be tried.
+func (l *lot) postpone(key string, until time.Time) {
+	if k := l.keys[key]; k != nil {
+		k.next = until
+	}
+}
+
+// failed books an attempt in vain that took so long.
+func (l *lot) failed(key string, now time.Time, took time.Duration) {
+	l.calm = now.Add(took)
+	k := l.keys[key]
+	if k == nil {
+		return
+	}
+	k.attempts++
+	k.next = now.Add(l.backoff(k.attempts + 1))
+}
+
+// backoff returns the pause before the attempt of that number, from 1, of a parked
+// message: Delay, doubled each time, at most MaxDelay.
+func (l *lot) backoff(attempt int) time.Duration {
+	d := l.cfg.Delay
+	for i := 1; i < attempt && d < l.cfg.MaxDelay; i++ {
+		d *= 2
+	}
+	return min(d, l.cfg.MaxDelay)
+}
+
+// processed books that the first message of a key is done, and has to be removed
+// before anything else of it.
+func (l *lot) processed(key string, seq uint64, now time.Time, took time.Duration) {
+	l.calm = now.Add(took)
+	if k := l.keys[key]; k != nil {
+		k.done, k.next = seq, now
+	}
+}
+
+// removed books that a processed message is gone. It reports whether the key has
+// none left and is free. If it was gone before, it may have been counted without
+// it meanwhile, so the messages are counted again.
+func (l *lot) removed(key string, seq uint64, now time.Time, before bool) bool {
+	if seq == l.last {
+		l.stale = true
+	}
+	k := l.keys[key]
+	if k == nil {
+		return false
+	}
+	k.done, k.attempts, k.next, k.since = 0, 0, now, time.Time{}
+	if before {
+		l.reread(false)
+		return false
+	}
+	l.total--
+	if k.n--; k.n > 0 {
+		return false
+	}
+	delete(l.keys, key)
+	return true
+}
+
+// vanished books that a key has no message left: somebody has removed them, or a
+// removal had no answer.
+func (l *lot) vanished(key string) {
+	if k := l.keys[key]; k != nil {
+		l.total -= k.n
+		l.stale = true
+		delete(l.keys, key)
+	}
+}
+
+// tried notes that a parked message is about to be tried.
+func (l *lot) tried(o original) {
+	if o.published >= l.latest.published {
+		l.latest = o
+	}
+}
+
+// oldest returns when the first of the parked messages that are known was parked,
+// zero if there is none.
+func (l *lot) oldest() time.Time {
+	var t time.Time
+	for _, k := range l.keys {
+		if !k.since.IsZero() && (t.IsZero() || k.since.Before(t)) {
+			t = k.since
+		}
+	}
+	return t
+}
