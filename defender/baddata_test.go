@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/tchart"
@@ -41,10 +42,13 @@ func claim(rows, columns uint64) []byte {
 func TestBadDataThroughTheWholePipeline(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
+	metrics := defender.NewMetrics(nil)
 	d := s.defender(func(c *defender.Config) {
-		c.MaxPoints = 1 << 21
+		c.MaxPoints, c.Metrics = 1<<21, metrics
 		strategies(t, "schema: 1\nversion: 1\nstrategies: [{name: a, univariate: {phase1: {runs: 12}, ewma: {lambda: 0.2}, cusum: {k: 0.5}}}]")(c)
 	})
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(metrics.Collectors()...)
 	g := trace.Generator{Seed: 1}
 	blob := func(change func(tr *tchart.Trace)) func(t *testing.T, w *trace.Wafer) []byte {
 		return func(t *testing.T, w *trace.Wafer) []byte {
@@ -203,8 +207,11 @@ func TestBadDataThroughTheWholePipeline(t *testing.T) {
 				good(chamber, i)
 				good(spared, i)
 			}
-			before := len(s.dead(defender.DeadStream))
+			before, counted := len(s.dead(defender.DeadStream)), verdicts(t, reg, test.state)
 			_, err := handle(chamber, "bad", 22, test.blob(t, g.Wafer(22)))
+			if n := verdicts(t, reg, test.state) - counted; test.state != 0 && n != 1 {
+				t.Errorf("it was counted %v times", n)
+			}
 			letters := s.dead(defender.DeadStream)[before:]
 			u, missing := s.store.UChart(t.Context(), chamber, "bad")
 			if test.state == 0 {
@@ -237,6 +244,23 @@ func TestBadDataThroughTheWholePipeline(t *testing.T) {
 }
 
 // withoutStanding returns a verdict but for the alarm that bad data raised.
+// verdicts returns how many contexts were counted with a verdict.
+func verdicts(t *testing.T, g prometheus.Gatherer, state uchart.State) float64 {
+	t.Helper()
+	families, err := g.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			if f.GetName() == "defender_verdicts_total" && m.Label[0].GetValue() == state.String() {
+				return m.Counter.GetValue()
+			}
+		}
+	}
+	return 0
+}
+
 func withoutStanding(v uchart.Verdict) string {
 	v.Standing = nil
 	text, err := json.Marshal(v)

@@ -4,11 +4,14 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/muster-dev/muster/defender/uchart"
 )
 
 // Metrics counts what a defender does.
 type Metrics struct {
 	received, failed, done, dead, alarms, fenceRejections prometheus.Counter
+	verdicts                                              *prometheus.CounterVec
 	taking, reading, writing, calculating, judging        prometheus.Histogram
 
 	mu           sync.Mutex
@@ -41,6 +44,12 @@ func NewMetrics(labels prometheus.Labels) *Metrics {
 	m.dead = counter("messages_dead_total", "Messages that were put aside for a person.")
 	m.alarms = counter("alarms_total", "Alarms that were published.")
 	m.fenceRejections = counter("fence_rejections_total", "Writes that the store refused since a newer owner has the chamber.")
+	m.verdicts = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "defender", Name: "verdicts_total",
+		Help: "Contexts by what was concluded of them, again ones included.", ConstLabels: labels}, []string{"verdict"})
+	m.all = append(m.all, m.verdicts)
+	for s := uchart.Learning; s <= uchart.Maintenance; s++ {
+		m.verdicts.WithLabelValues(s.String()) // 0, so that the first one shows as an increase
+	}
 	m.taking = histogram("process_time_seconds", "Time to process one message.")
 	m.reading = histogram("read_seconds", "Time to read one T-chart.")
 	m.writing = histogram("write_seconds", "Time to store one U-chart.")
@@ -78,6 +87,7 @@ func (m *Metrics) hitRate() float64 {
 
 func (m *Metrics) processed(p Processed) {
 	m.done.Inc()
+	m.verdicts.WithLabelValues(p.Verdict.State.String()).Inc()
 	m.taking.Observe(p.Took.Seconds())
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -15,19 +15,13 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/model"
-	"github.com/prometheus/prometheus/model/histogram"
-	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/rulefmt"
 	"github.com/prometheus/prometheus/promql"
-	"github.com/prometheus/prometheus/promql/parser"
-	"github.com/prometheus/prometheus/storage"
 	promtemplate "github.com/prometheus/prometheus/template"
-	"github.com/prometheus/prometheus/tsdb/chunkenc"
-	"github.com/prometheus/prometheus/tsdb/chunks"
-	"github.com/prometheus/prometheus/util/annotations"
 	"sigs.k8s.io/yaml"
 
 	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/internal/promtest"
 	"github.com/muster-dev/muster/partition"
 )
 
@@ -45,11 +39,9 @@ type ruleTests struct {
 	} `json:"tests"`
 }
 
-var promParser = parser.NewParser(parser.Options{})
-
 func rules(t *testing.T, plane string) []rulefmt.Rule {
 	t.Helper()
-	groups, errs := rulefmt.ParseFile("prometheus/"+plane+".yaml", false, model.UTF8Validation, promParser, slog.New(slog.DiscardHandler))
+	groups, errs := rulefmt.ParseFile("prometheus/"+plane+".yaml", false, model.UTF8Validation, promtest.Parser, slog.New(slog.DiscardHandler))
 	for _, err := range errs {
 		t.Error(err)
 	}
@@ -98,16 +90,18 @@ func testRules(t *testing.T, plane string) {
 		}
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
-			s := series{step: time.Duration(tests.Interval)}
+			step, s := time.Duration(tests.Interval), new(promtest.Series)
 			for desc, values := range c.Series {
-				s.add(t, desc+" "+values)
+				if err := s.Describe(desc+" "+values, step); err != nil {
+					t.Fatal(err)
+				}
 			}
 			for at, want := range c.At {
 				d, err := model.ParseDuration(at)
 				if err != nil {
 					t.Fatal(err)
 				}
-				got := firing(t, all, s, time.Duration(d))
+				got := firing(t, all, s, step, time.Duration(d))
 				if g, w := shown(got), shown(want); g != w {
 					t.Errorf("at %s fires:\n%swant:\n%s", at, g, w)
 				}
@@ -139,15 +133,14 @@ func shown(alerts []map[string]string) string {
 
 // firing returns the alerts that fire at a time: those whose condition has held
 // at every evaluation for as long as the rule wants.
-func firing(t *testing.T, all []rulefmt.Rule, s series, until time.Duration) []map[string]string {
+func firing(t *testing.T, all []rulefmt.Rule, s *promtest.Series, step, until time.Duration) []map[string]string {
 	t.Helper()
-	engine := promql.NewEngine(promql.EngineOpts{Logger: slog.New(slog.DiscardHandler), MaxSamples: 1_000_000, Timeout: time.Minute,
-		LookbackDelta: 5 * time.Minute, Parser: promParser})
+	engine := promtest.NewEngine()
 	t.Cleanup(func() { _ = engine.Close() })
 	var out []map[string]string
 	for _, r := range all {
 		since := map[string]time.Duration{} // by labels
-		for at := max(0, until-time.Duration(r.For)-2*s.step); at <= until; at += s.step {
+		for at := max(0, until-time.Duration(r.For)-2*step); at <= until; at += step {
 			q, err := engine.NewInstantQuery(t.Context(), s, nil, r.Expr, time.UnixMilli(at.Milliseconds()))
 			if err != nil {
 				t.Fatalf("%s: %v", r.Alert, err)
@@ -195,73 +188,6 @@ func alert(t *testing.T, r rulefmt.Rule, s promql.Sample, at time.Duration) map[
 	a["alert"] = r.Alert
 	return a
 }
-
-// series are the samples of a test.
-type series struct {
-	step time.Duration
-	all  []*storage.SeriesEntry
-}
-
-func (s *series) add(t *testing.T, desc string) {
-	t.Helper()
-	lset, values, err := promParser.ParseSeriesDesc(desc)
-	if err != nil {
-		t.Fatalf("%s: %v", desc, err)
-	}
-	var samples []chunks.Sample
-	for i, v := range values {
-		if !v.Omitted {
-			samples = append(samples, sample{t: int64(i) * s.step.Milliseconds(), v: v.Value})
-		}
-	}
-	s.all = append(s.all, storage.NewListSeries(lset, samples))
-}
-
-// Querier implements storage.Queryable.
-func (s series) Querier(int64, int64) (storage.Querier, error) { return s, nil }
-
-// Select implements storage.Querier.
-func (s series) Select(_ context.Context, _ bool, _ *storage.SelectHints, ms ...*labels.Matcher) storage.SeriesSet {
-	var out []storage.Series
-	for _, e := range s.all {
-		if !slices.ContainsFunc(ms, func(m *labels.Matcher) bool { return !m.Matches(e.Labels().Get(m.Name)) }) {
-			out = append(out, e)
-		}
-	}
-	slices.SortFunc(out, func(a, b storage.Series) int { return labels.Compare(a.Labels(), b.Labels()) })
-	return &seriesSet{all: out}
-}
-
-func (s series) LabelValues(context.Context, string, *storage.LabelHints, ...*labels.Matcher) ([]string, annotations.Annotations, error) {
-	return nil, nil, nil
-}
-func (s series) LabelNames(context.Context, *storage.LabelHints, ...*labels.Matcher) ([]string, annotations.Annotations, error) {
-	return nil, nil, nil
-}
-func (s series) Close() error { return nil }
-
-type seriesSet struct {
-	all []storage.Series
-	at  int
-}
-
-func (s *seriesSet) Next() bool                        { s.at++; return s.at <= len(s.all) }
-func (s *seriesSet) At() storage.Series                { return s.all[s.at-1] }
-func (s *seriesSet) Err() error                        { return nil }
-func (s *seriesSet) Warnings() annotations.Annotations { return nil }
-
-type sample struct {
-	t int64
-	v float64
-}
-
-func (s sample) T() int64                      { return s.t }
-func (s sample) ST() int64                     { return 0 }
-func (s sample) F() float64                    { return s.v }
-func (s sample) H() *histogram.Histogram       { return nil }
-func (s sample) FH() *histogram.FloatHistogram { return nil }
-func (s sample) Type() chunkenc.ValueType      { return chunkenc.ValFloat }
-func (s sample) Copy() chunks.Sample           { return s }
 
 var metricName = regexp.MustCompile(`defender_[a-z_]+`)
 

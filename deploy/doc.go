@@ -1,3 +1,4 @@
-// Package deploy holds what the node plane is deployed with: a CloudFormation template for AWS and the role for Kubernetes. Its tests
-// compare what they permit with what the code really asks for, both ways, and create the stack on a server of the AWS APIs.
+// Package deploy holds what Muster is deployed with: a CloudFormation template for AWS, manifests for Kubernetes, alert rules and dashboards.
+// Its tests compare what they permit and show with what the code really asks for and exports, both ways, and create the stack on a server
+// of the AWS APIs.
 package deploy

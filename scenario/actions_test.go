@@ -58,7 +58,7 @@ func begunUp(t *testing.T) (*session, string) {
 	s.cluster = c
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- s.up(ctx) }()
+	go func() { ended <- ignoreEnd(ctx, s.onSite(ctx, process)) }()
 	t.Cleanup(func() {
 		cancel()
 		err := <-ended

@@ -50,6 +50,9 @@ type Options struct {
 	ownBroker bool // the one server must be killed: with Processes it has its own
 	onSite    bool // the defenders run as pods on nodes of a site
 	chaotic   bool // the defenders' network can be cut, and they may die without being asked to
+
+	boot      time.Duration // of a site's nodes, from launch to Ready, more than 5 s; 0: siteBoot
+	pendingUp time.Duration // that pods wait before up launches a node for them; 0: twice a boot
 }
 
 // resolve fills in what zero stands for.

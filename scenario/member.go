@@ -427,12 +427,22 @@ func ServeHTTP(ctx context.Context, address string, h http.Handler) (string, err
 	return l.Addr().String(), nil
 }
 
-// MetricsHandler serves the metrics of several registries as one page, each with
-// a label "pod".
+// metricsHandler serves the metrics of all defenders, each with a label "pod", and
+// of the node plane as one page.
 func (c *cluster) metricsHandler() http.Handler {
 	return promhttp.HandlerFor(prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		byName := map[string]*dto.MetricFamily{}
 		var names []string
+		var all []*dto.MetricFamily
+		if t := c.site.Load(); t != nil {
+			registry := prometheus.NewRegistry()
+			registry.MustRegister(t.metrics)
+			families, err := registry.Gather()
+			if err != nil {
+				return nil, fmt.Errorf("reading the node plane's metrics: %w", err)
+			}
+			all = families
+		}
 		for _, m := range c.running() {
 			families, err := m.gather()
 			if err != nil {
@@ -450,7 +460,6 @@ func (c *cluster) metricsHandler() http.Handler {
 				}
 			}
 		}
-		var all []*dto.MetricFamily
 		for _, n := range names {
 			all = append(all, byName[n])
 		}

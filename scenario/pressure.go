@@ -330,9 +330,7 @@ func spotInterruption(ctx context.Context, s *session) error {
 	warned := t.region.World.Clock().Now()
 	event := t.region.World.Announce(nodes.Warning, victim)
 	s.say("Spot interruption warning of %s, with %d defenders on it: 120 s", victim, len(onIt))
-	if err := t.rec.Interrupt(ctx, event); err != nil {
-		s.say("node plane: %v", err)
-	}
+	t.interrupt(ctx, event)
 	if err := t.wait(ctx, 4*time.Minute, "the instance gone, all defenders STABLE elsewhere", func() bool {
 		f := t.ground.fleet()
 		running, _ := t.phases()

@@ -5,6 +5,7 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -215,6 +216,18 @@ func Run(ctx context.Context, name string, o Options) (*Report, error) {
 
 // Up runs everything until ctx ends.
 func Up(ctx context.Context, o Options) error {
+	return up(ctx, o, process)
+}
+
+// process tells how processing goes until ctx ends.
+func process(ctx context.Context, t *site) error {
+	t.s.say("Processing at %d messages/s; interrupt (Ctrl-C) to stop", t.s.o.Rate)
+	t.s.progress(ctx)
+	return nil
+}
+
+// up starts everything, does what is to be done then and stops everything.
+func up(ctx context.Context, o Options, then func(context.Context, *site) error) error {
 	if err := o.Validate(); err != nil {
 		return &UsageError{err}
 	}
@@ -225,7 +238,7 @@ func Up(ctx context.Context, o Options) error {
 		return unlessEnded(ctx, err)
 	}
 	s.cluster = c
-	err = s.up(ctx)
+	err = ignoreEnd(ctx, s.onSite(ctx, then))
 	s.say("Stopping")
 	if t := s.site.Load(); t != nil {
 		err = errors.Join(err, t.close())
@@ -235,18 +248,16 @@ func Up(ctx context.Context, o Options) error {
 	return err
 }
 
-func (s *session) up(ctx context.Context) error {
+func (s *session) onSite(ctx context.Context, then func(context.Context, *site) error) error {
 	s.say("Broker at %s, everything kept in %s", s.brokers.url, s.dir)
-	t, err := openSite(ctx, s, zonesFor(s.o.Defenders), true, 2*siteBoot)
+	t, err := openSite(ctx, s, zonesFor(s.o.Defenders), true, cmp.Or(s.o.pendingUp, 2*siteBoot))
 	if err != nil {
-		return ignoreEnd(ctx, err)
+		return err
 	}
 	if _, err := t.start(ctx, s.o.Defenders); err != nil {
-		return ignoreEnd(ctx, err)
+		return err
 	}
-	s.say("Processing at %d messages/s; interrupt (Ctrl-C) to stop", s.o.Rate)
-	s.progress(ctx)
-	return nil
+	return then(ctx, t)
 }
 
 // unlessEnded marks what went wrong at the start as wrong usage: a port, a
@@ -283,7 +294,7 @@ func (c *cluster) serve(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(out, "Console: http://%s    metrics of all defenders: http://%s/metrics\n", at, at)
+	_, _ = fmt.Fprintf(out, "Console: http://%s    metrics of both planes: http://%s/metrics\n", at, at)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/muster-dev/muster/console"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/nodes"
+	"github.com/muster-dev/muster/nodes/daemon"
 	"github.com/muster-dev/muster/nodes/fit"
 	"github.com/muster-dev/muster/nodes/kube"
 	"github.com/muster-dev/muster/nodes/sim"
@@ -37,6 +39,7 @@ type site struct {
 	plane   nodes.Config
 	cluster *kube.Cluster
 	rec     *nodes.Reconciler
+	metrics *daemon.Metrics
 
 	stop    context.CancelFunc
 	closing atomic.Bool
@@ -84,7 +87,7 @@ func sitePolicy(workers int, pendingUp time.Duration) nodes.Policy {
 // openSite starts a region with workers in two zones, a deployment of defenders without pods, and the node plane. asks says whether
 // that knows of the defenders, as with WORKERS_NATS_URL and WORKERS_DEPLOYMENT set. The session closes it.
 func openSite(ctx context.Context, s *session, zones []string, asks bool, pendingUp time.Duration) (*site, error) {
-	r, err := region.Start(region.Options{Sim: sim.Options{Policy: sitePolicy(len(zones), pendingUp), Workers: zones, Boot: siteBoot, Visible: time.Second}, Dir: s.dir, Scrape: time.Second})
+	r, err := region.Start(region.Options{Sim: sim.Options{Policy: sitePolicy(len(zones), pendingUp), Workers: zones, Boot: cmp.Or(s.o.boot, siteBoot), Visible: time.Second}, Dir: s.dir, Scrape: time.Second})
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +124,11 @@ func (t *site) open(ctx context.Context) (err error) {
 	if t.asks {
 		t.plane.WorkerPlane = plane
 	}
-	if t.rec, err = nodes.New(t.plane); err != nil {
+	watched, metrics := daemon.Watch(t.plane, func(instanceType string, market nodes.Market, _ string) (float64, bool) {
+		return t.price(instanceType, market)
+	})
+	t.metrics = metrics
+	if t.rec, err = nodes.New(watched); err != nil {
 		return err
 	}
 	t.ground.setLoad(0.6)
@@ -197,7 +204,9 @@ func (t *site) tick(ctx context.Context) {
 			return
 		case <-clock.C:
 		}
-		_, err := t.rec.Tick(ctx)
+		began := time.Now()
+		report, err := t.rec.Tick(ctx)
+		t.metrics.Ticked(report, err, time.Since(began))
 		snap, planErr := t.rec.Plan(ctx)
 		t.mu.Lock()
 		if planErr == nil {
@@ -209,6 +218,15 @@ func (t *site) tick(ctx context.Context) {
 		if t.s.screen != nil {
 			t.s.screen.Changed()
 		}
+	}
+}
+
+// interrupt has the node plane deal with an interruption.
+func (t *site) interrupt(ctx context.Context, e nodes.InterruptionEvent) {
+	err := t.rec.Interrupt(ctx, e)
+	t.metrics.Interrupted(err)
+	if err != nil {
+		t.s.say("node plane: %v", err)
 	}
 }
 

@@ -131,7 +131,7 @@ func (d *Daemon) poll(ctx, work context.Context) {
 		if err != nil {
 			d.o.Log.Error("handling an interruption", "instance", e.InstanceID, "event", e.ID, "error", redacted(err))
 		}
-		d.Metrics.interrupted(err)
+		d.Metrics.Interrupted(err)
 		return err
 	}
 	for ctx.Err() == nil {
@@ -151,7 +151,7 @@ func (d *Daemon) tick(ctx context.Context) {
 	if ctx.Err() != nil {
 		d.release(ctx, report)
 	}
-	d.Metrics.ticked(report, err, took)
+	d.Metrics.Ticked(report, err, took)
 	d.log(report, err, took)
 	if d.o.TokenExpires != nil {
 		d.checkToken(ctx)

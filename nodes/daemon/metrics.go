@@ -45,6 +45,17 @@ var _ prometheus.Collector = (*Metrics)(nil)
 // prefix stands before every name.
 const prefix = "muster_nodes_"
 
+// Watch returns c with its parts wrapped, so that what is asked of them is counted, for who runs a Reconciler without a Daemon; price is
+// as in Options. Ticks and events are counted by Ticked and Interrupted.
+func Watch(c nodes.Config, price func(instanceType string, market nodes.Market, zone string) (float64, bool)) (nodes.Config, *Metrics) {
+	if c.Clock == nil {
+		c.Clock = nodes.SystemClock{}
+	}
+	m := newMetrics(c, Options{Price: price})
+	m.happened = func(nodes.Event) {}
+	return m.watch(c), m
+}
+
 func newMetrics(c nodes.Config, o Options) *Metrics {
 	m := &Metrics{clock: c.Clock, policy: c.Policy, price: o.Price}
 	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -78,11 +89,30 @@ func newMetrics(c nodes.Config, o Options) *Metrics {
 		[]float64{10, 30, 60, 120, 180, 300, 450, 600, 900, 1800}, "kind", "result")
 	m.callDuration = histograms("call_duration_seconds", "How long a call to cloud, cluster, metrics, store or journal took.",
 		[]float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 15}, "call")
+	m.begin()
 	return m
+}
+
+// begin makes what may happen at any time known as not having happened yet: an increase is seen only from one value to the next, and
+// the first failure must not be the one that goes unseen.
+func (m *Metrics) begin() {
+	for v, results := range map[*prometheus.CounterVec][]string{
+		m.ticks: {"decided", "carried-on", "held", "failed"}, m.drains: {"done", "blocked", "failed"}, m.interruptions: {"noted", "failed"},
+	} {
+		for _, r := range results {
+			v.WithLabelValues(r)
+		}
+	}
+	for kind := range phases {
+		for _, r := range []string{"completed", "failed"} {
+			m.actionDuration.WithLabelValues(kind, r)
+		}
+	}
 }
 
 func (m *Metrics) called(call string, took time.Duration, err error) {
 	m.callDuration.WithLabelValues(call).Observe(took.Seconds())
+	m.errs.WithLabelValues(call) // known from its first call on
 	if err != nil && !ordinary(err) {
 		m.failed(call)
 	}
@@ -90,7 +120,8 @@ func (m *Metrics) called(call string, took time.Duration, err error) {
 
 func (m *Metrics) failed(call string) { m.errs.WithLabelValues(call).Inc() }
 
-func (m *Metrics) ticked(report nodes.Report, err error, took time.Duration) {
+// Ticked counts a tick, by what Reconciler.Tick returned and how long it took.
+func (m *Metrics) Ticked(report nodes.Report, err error, took time.Duration) {
 	m.ticks.WithLabelValues(result(report, err)).Inc()
 	m.tickDuration.Observe(took.Seconds())
 	if d := report.Decision; d != nil {
@@ -104,7 +135,8 @@ func (m *Metrics) ticked(report nodes.Report, err error, took time.Duration) {
 	m.lastTick = m.clock.Now()
 }
 
-func (m *Metrics) interrupted(err error) {
+// Interrupted counts an interruption event, by what Reconciler.Interrupt returned.
+func (m *Metrics) Interrupted(err error) {
 	r := "noted"
 	if err != nil {
 		r = "failed"
