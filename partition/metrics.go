@@ -124,9 +124,10 @@ type collector struct {
 // ghost_pins_healed_total, of the plans that this worker made as leader
 // rebalance_events_total, rebalance_duration_seconds, <key>_movements_total,
 // slot_movements_total and emergency_events_total, and as leader
-// detection_seconds (a histogram) and oldest_pending_seconds. With Config.Retry also
-// parked_messages, parked_<key>s and parked_oldest_seconds of the worker's slots,
-// messages_parked_total, parked_attempts_total and messages_abandoned_total.
+// detection_seconds (a histogram) and oldest_pending_seconds. All 0 without
+// Config.Retry are parked_messages, parked_<key>s and parked_oldest_seconds of the
+// worker's slots, messages_parked_total, parked_attempts_total and
+// messages_abandoned_total.
 func (w *Worker) Collector(o MetricsOptions) prometheus.Collector {
 	defaulted(&o.Prefix, w.cfg.Name)
 	defaulted(&o.Keys, "key")
@@ -200,19 +201,17 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	if d, known := c.w.oldestPending(time.Now()); known {
 		gauge(c.oldest, d.Seconds())
 	}
-	if c.w.cfg.Retry.Enabled {
-		p := c.w.Parked()
-		gauge(c.parkedMsgs, float64(p.Messages))
-		gauge(c.parkedKeys, float64(p.Keys))
-		age := time.Duration(0)
-		if !p.Oldest.IsZero() {
-			age = max(0, time.Since(p.Oldest))
-		}
-		gauge(c.parkedOldest, age.Seconds())
-		counter(c.parked, p.Parked)
-		counter(c.retries, p.Retries)
-		counter(c.abandoned, p.Abandoned)
+	p := c.w.Parked() // all 0 without Config.Retry
+	gauge(c.parkedMsgs, float64(p.Messages))
+	gauge(c.parkedKeys, float64(p.Keys))
+	age := time.Duration(0)
+	if !p.Oldest.IsZero() {
+		age = max(0, time.Since(p.Oldest))
 	}
+	gauge(c.parkedOldest, age.Seconds())
+	counter(c.parked, p.Parked)
+	counter(c.retries, p.Retries)
+	counter(c.abandoned, p.Abandoned)
 	e := &c.w.events
 	e.mu.Lock()
 	defer e.mu.Unlock()

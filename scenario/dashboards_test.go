@@ -42,7 +42,7 @@ func TestDashboardsShowDataOfARunningUp(t *testing.T) {
 	}
 	out, seen := new(output), new(promtest.Series)
 	// One node of ten places, so that the eleventh defender waits for another.
-	o := Options{Defenders: 4, Chambers: 120, Slots: 48, Rate: 120, Work: 2 * time.Millisecond, Seed: 1, Kills: 1, Expect: true, HTTP: "127.0.0.1:0",
+	o := Options{Defenders: 4, Chambers: 120, Slots: 48, Rate: 120, Work: 2 * time.Millisecond, Seed: 1, Kills: 1, Expect: true, Busy: true, HTTP: "127.0.0.1:0",
 		Dir: t.TempDir(), Out: out, boot: 6 * time.Second, pendingUp: 2 * time.Second}
 	began := time.Now()
 	scraping, stop := context.WithCancel(t.Context())
@@ -109,12 +109,20 @@ func somethingOfEverything(ctx context.Context, t *site, seen *promtest.Series) 
 	if err := t.wait(ctx, time.Minute, "an interruption open", has("min(muster_nodes_interruption_seconds_left) > 0")); err != nil {
 		return err
 	}
-	// A pause is felt only by a message that comes while its slot is handed over.
+	// A pause is felt only by a message that waits while its slot is handed over.
+	t.s.traffic.hold.Store(int64(time.Second))
 	for i := 0; !asked(seen, "sum(defender_handover_pause_seconds_count) > 0", time.Now()); i++ {
+		for _, chambers := range t.s.chambersBySlot() {
+			for range 3 {
+				if len(chambers) > 0 {
+					t.s.traffic.press(chambers[0])
+				}
+			}
+		}
 		if err := t.deploy.scale(ctx, 4+i%2*4); err != nil {
 			return err
 		}
-		err := t.wait(ctx, 10*time.Second, "a pause felt", has("sum(defender_handover_pause_seconds_count) > 0"))
+		err := t.wait(ctx, 3*time.Second, "a pause felt", has("sum(defender_handover_pause_seconds_count) > 0"))
 		if err != nil && i == 6 {
 			return err
 		}
