@@ -99,7 +99,19 @@ func TestTheLeaderDiesWhileTheNumberOfSlotsChanges(t *testing.T) {
 		}
 	}
 	nc := g.connect("observer")
+	// Messages in work keep the slots of before until the leader is dead.
+	hold := make(chan struct{})
+	g.rec.mu.Lock()
+	g.rec.hold = hold
+	g.rec.mu.Unlock()
+	g.publish(100, 1)
+	eventually(t, "messages in work", func() bool {
+		g.rec.mu.Lock()
+		defer g.rec.mu.Unlock()
+		return len(g.rec.running) >= 32
+	})
 	g.changeTo(256, others, func() {
+		defer close(hold)
 		eventually(t, "the change under way", func() bool {
 			l, err := partition.ReadLayout(t.Context(), nc, g.cfg.Name)
 			return err == nil && l.Former == 64

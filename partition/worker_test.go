@@ -28,6 +28,7 @@ type recorder struct {
 	fails func(key string, n uint64, m partition.Message) bool
 
 	mu      sync.Mutex
+	hold    chan struct{}     // not nil: handlers that begin end when it is closed
 	running map[string]string // key -> worker
 	last    map[string]uint64 // key -> sequence in the key's own count
 	done    map[string]int    // message -> times
@@ -59,10 +60,17 @@ func (h member) Handle(ctx context.Context, m partition.Message) error {
 		h.r.faults = append(h.r.faults, fmt.Sprintf("%s: %d overtakes %d", m.Key, n, h.r.last[m.Key]+1))
 	}
 	h.r.running[m.Key] = h.name
+	hold := h.r.hold
 	h.r.mu.Unlock()
 	select {
 	case <-time.After(h.r.work):
 	case <-ctx.Done():
+	}
+	if hold != nil {
+		select {
+		case <-hold:
+		case <-ctx.Done():
+		}
 	}
 	h.r.mu.Lock()
 	defer h.r.mu.Unlock()
