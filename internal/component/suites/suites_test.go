@@ -37,6 +37,7 @@ func TestWhatRanOnWhatIsCountedAndEveryFailureAndSkipIsOne(t *testing.T) {
 		hidden string   // what must not be shown
 	}{
 		{"", "", []string{"first thing 1.0 4 0 0", `second "thing" v2 1 0 0`, "5 tests of 1 packages passed, 0 failed, 0 were skipped"}, "running on"},
+		{"noise", "", []string{"first thing 1.0 4 0 0", "(the end of TestNobody is not to be found in what its package printed; the package passed)", "6 tests of 1 packages passed, 0 failed, 0 were skipped"}, ""},
 		{"skip", "1 tests were skipped", []string{"first thing 1.0 3 0 1", "there is no third thing", "4 tests of 1 packages passed, 0 failed, 1 were skipped"}, ""},
 		{"fail", "failed: github.com/muster-dev/muster/internal/component/suites/testdata/sample",
 			[]string{"first thing 1.0 3 1 0", "the third thing is broken", `second "thing" v2 1 0 0`}, ""},

@@ -2,6 +2,7 @@
 package sample
 
 import (
+	"fmt"
 	"os"
 	"testing"
 
@@ -27,7 +28,11 @@ func TestOnTwo(t *testing.T) {
 	}
 }
 
-func TestOnNothing(*testing.T) {}
+func TestOnNothing(*testing.T) {
+	if wanted("noise") { // what looks like the beginning of a test, as the package testing marks it
+		fmt.Print("\x16=== RUN   TestNobody\n")
+	}
+}
 
 func TestThatPanics(t *testing.T) {
 	component.Using(t, "first thing", "1.0")
