@@ -1,7 +1,7 @@
 // Command suites runs the suites that talk to real components, and says at the end which component ran in which version under how many
 // tests:
 //
-//	go run ./internal/component/suites            # the packages whose tests use package component or labtest
+//	go run ./internal/component/suites            # the packages whose tests use package browser, component or labtest
 //	go run ./internal/component/suites ./nodes/kube
 //
 // It needs the toolchains that the components come by (Go, Java with Maven, Node.js, Python) and a Chromium, and gets everything else,
@@ -131,7 +131,7 @@ func withComponents(ctx context.Context) ([]string, error) {
 	for line := range strings.Lines(string(out)) {
 		name, imports, _ := strings.Cut(strings.TrimSpace(line), " ")
 		for _, i := range strings.Fields(imports) {
-			if path, ours := strings.CutPrefix(i, "github.com/muster-dev/muster/internal/"); ours && (path == "component" || path == "lab/labtest") {
+			if path, ours := strings.CutPrefix(i, "github.com/muster-dev/muster/internal/"); ours && (path == "browser" || path == "component" || path == "lab/labtest") {
 				packages = append(packages, name)
 				break
 			}
