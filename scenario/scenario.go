@@ -66,6 +66,9 @@ func Describe() string {
 	return b.String()
 }
 
+// Cases returns the cases of a scenario, none for one that is unknown.
+func Cases(name string) []string { return slices.Clone(scripts[name].cases) }
+
 // DescribeCases returns the cases of each scenario that has any.
 func DescribeCases() string {
 	var all []string
