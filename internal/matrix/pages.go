@@ -53,7 +53,8 @@ func fill(page string, text string) error {
 	return os.WriteFile(page, fmt.Appendf(nil, "%s%s\n\n%s\n%s%s", before, firstMark, text, lastMark, after), 0o644)
 }
 
-// describe shows all runs of a scenario in a table, and the first as a whole.
+// describe shows all runs of a scenario in a table; the first of them, and those on
+// a real control plane, as a whole.
 func describe(runs []outcome) string {
 	var b strings.Builder
 	b.WriteString("| " + strings.Join(columns, " | ") + " |\n" + strings.Repeat("| --- ", len(columns)) + "|\n")
@@ -67,17 +68,25 @@ func describe(runs []outcome) string {
 	if busy {
 		b.WriteString("\nRun with `--busy` on a machine that did other things, too, so that times are longer than they need to be.\n")
 	}
-	first := runs[0]
-	fmt.Fprintf(&b, "\nThe first of them, `muster up %s`:\n\n```\n", first.Flags)
-	lines := timeline(first)
+	for i, r := range runs {
+		if i == 0 || strings.Contains(r.Flags, "--lab") {
+			show(&b, r)
+		}
+	}
+	return b.String()
+}
+
+// show writes what happened in a run, and what was checked.
+func show(b *strings.Builder, r outcome) {
+	_, _ = fmt.Fprintf(b, "\n`muster up %s`:\n\n```\n", r.Flags)
+	lines := timeline(r)
 	if cut := len(lines) - mostLines; cut > 0 {
 		head := mostLines * 2 / 3
 		lines = append(append(lines[:head:head], fmt.Sprintf("… %d lines", cut)), lines[head+cut:]...)
 	}
 	b.WriteString(strings.Join(lines, "\n") + "\n\n")
-	first.Report.WriteTable(&b)
+	r.Report.WriteTable(b)
 	b.WriteString("```\n")
-	return b.String()
 }
 
 // place is where something was on the machine of the run.
