@@ -187,9 +187,28 @@ func (s *session) press(ctx context.Context, chambers []int, version uint64) {
 	}
 }
 
+// caseBrief is of messages that are worked on briefly: then nothing but the
+// hand-over itself keeps a newcomer waiting.
+const caseBrief = "brief"
+
+// wholeAtOnce tells whether all newcomers can join in one window.
+func (o Options) wholeAtOnce() bool {
+	return o.Case == "" || o.Case == caseBrief || o.Case == "stale-claim"
+}
+
+// briefly makes the messages of that case brief.
+func briefly(o *Options, chosen func(flag string) bool) {
+	if o.Case == caseBrief && !chosen("work") {
+		o.Work = 20 * time.Millisecond
+	}
+}
+
 // holdTime is how much longer these messages are worked on, so that one that is
 // in work when newcomers start still is when its slot moves.
 func (s *session) holdTime() time.Duration {
+	if s.o.Case == caseBrief {
+		return 0
+	}
 	if s.o.Processes {
 		return 4 * time.Second // starting processes takes both cores
 	}
@@ -241,7 +260,7 @@ func (s *session) scaleUpStep(ctx context.Context, before *partition.Assignment,
 	}
 	var err error
 	switch s.o.Case {
-	case "":
+	case "", caseBrief:
 		if s.o.Expect {
 			if err := s.wait(ctx, 10*time.Second, "forced messages published", func() bool { return s.traffic.forced.Load() >= int64(pressed) }); err != nil {
 				return st, err
