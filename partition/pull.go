@@ -87,11 +87,11 @@ type runner struct {
 	place
 	name    string // of its consumer
 	address string // of that in the JetStream API
-	mail chan *nats.Msg
-	park *parking      // nil: failing messages are not parked
-	poke chan struct{} // something of the below has changed
-	ctx  context.Context
-	drop context.CancelFunc
+	mail    chan *nats.Msg
+	park    *parking      // nil: failing messages are not parked
+	poke    chan struct{} // something of the below has changed
+	ctx     context.Context
+	drop    context.CancelFunc
 
 	mu        sync.Mutex
 	fence     Fence

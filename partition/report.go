@@ -14,7 +14,7 @@ type Report struct {
 	Group         string         `json:"group"`
 	Stream        string         `json:"stream"`
 	Shards        int            `json:"shards,omitempty"` // streams "<stream>-0" and so on; 0: the one stream
-	State         State          `json:"state"` // of the group as a whole, see View.State
+	State         State          `json:"state"`            // of the group as a whole, see View.State
 	Leader        string         `json:"leader,omitempty"`
 	Version       uint64         `json:"version"` // of the assignment map, 0 before the first
 	Epoch         uint64         `json:"epoch"`

@@ -220,13 +220,14 @@ func CheckMapping(ctx context.Context, nc *nats.Conn, cfg Config) error {
 	return nil
 }
 
-// example returns a subject as it is published of which the key is in a shard.
+// example returns a subject as it is published of which the key is in a shard. Its
+// tokens differ: the last bits of the hash of a token twice are always the same.
 func (l layout) example(shard int) (string, error) {
 	tokens := append([]string(nil), l.pattern.tokens...)
 	key := make([]string, len(l.pattern.wild))
 	for n := range probeTries {
 		for i, at := range l.pattern.wild {
-			key[i] = "muster-probe-" + strconv.Itoa(n)
+			key[i] = "muster-probe-" + strconv.Itoa(n>>(7*i))
 			tokens[at] = key[i]
 		}
 		if SlotOf(l.shards, key...) == shard {

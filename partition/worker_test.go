@@ -473,7 +473,7 @@ func nodeHandsOver(t *testing.T, on servers) {
 // provisionedIsProvisioned provisions many groups, each again at once, as workers that start together do.
 func provisionedIsProvisioned(t *testing.T, on servers) {
 	for range 10 {
-		g := startGroup(t, on, 0, func(c *partition.Config) { c.Slots = 1 })
+		g := startGroup(t, on, 0, func(c *partition.Config) { c.Slots = max(1, c.Shards) })
 		if err := partition.Provision(t.Context(), g.connect("another"), g.cfg); err != nil {
 			t.Fatal(err)
 		}
