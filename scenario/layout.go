@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/partition"
 )
@@ -199,15 +197,15 @@ func (s *session) judgeLayout(ctx context.Context, changes []relayout, runs []ru
 	} else {
 		r.check("the change went on under another leader", "not "+final.dead, last.Leader.ID != final.dead, "%s", last.Leader.ID)
 	}
-	js, err := jetstream.New(s.conn)
+	streams, err := s.streams(ctx)
 	if err != nil {
 		return err
 	}
-	stream, err := js.Stream(ctx, defender.Stream)
-	if err != nil {
-		return err
+	consumers := 0
+	for _, stream := range streams {
+		consumers += stream.CachedInfo().State.Consumers
 	}
-	equal(r, "consumers of the stream", final.to, stream.CachedInfo().State.Consumers)
+	equal(r, "consumers of the stream", final.to, consumers)
 	s.checkLayoutSpread(last)
 	s.checkEpochs()
 	return nil

@@ -20,21 +20,37 @@ import (
 
 // pending returns a function that counts the messages that are not processed.
 func (c *cluster) pending(ctx context.Context) (func() (uint64, error), error) {
+	all, err := c.streams(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return func() (n uint64, err error) {
+		for _, s := range all {
+			info, err := s.Info(ctx)
+			if err != nil {
+				return 0, err
+			}
+			n += info.State.Msgs
+		}
+		return n, nil
+	}, nil
+}
+
+// streams returns the streams of the messages.
+func (c *cluster) streams(ctx context.Context) ([]jetstream.Stream, error) {
 	js, err := jetstream.New(c.conn)
 	if err != nil {
 		return nil, err
 	}
-	s, err := js.Stream(ctx, defender.Stream)
-	if err != nil {
-		return nil, err
-	}
-	return func() (uint64, error) {
-		info, err := s.Info(ctx)
+	var all []jetstream.Stream
+	for _, name := range c.partition().Streams() {
+		s, err := js.Stream(ctx, name)
 		if err != nil {
-			return 0, err
+			return nil, fmt.Errorf("reading stream %s: %w", name, err)
 		}
-		return info.State.Msgs, nil
-	}, nil
+		all = append(all, s)
+	}
+	return all, nil
 }
 
 // newcomers is how many defenders join in scenario scale-up.
