@@ -29,6 +29,8 @@ func (p playing) scenario() string { return p[slices.Index(p, "--scenario")+1] }
 var (
 	processes = []string{"--processes"}
 	three     = []string{"--servers", "3", "--replicas", "3"}
+	// Each slot is a Raft group on each server then: fewer than else, on one machine.
+	fewer = []string{"--slots", "512"}
 )
 
 // playings returns all runs, the scenarios in alphabetic order.
@@ -37,7 +39,11 @@ func playings() []playing {
 	var all []playing
 	for _, name := range scenario.Names() {
 		add := func(flags ...[]string) {
-			all = append(all, append(playing{"--scenario", name}, slices.Concat(flags...)...))
+			p := append(playing{"--scenario", name}, slices.Concat(flags...)...)
+			if slices.Contains(p, "--replicas") && name != "layout" {
+				p = append(p, fewer...)
+			}
+			all = append(all, p)
 		}
 		switch {
 		case name == "chaos": // always processes and three servers
