@@ -136,6 +136,8 @@ type Config struct {
 
 	// Logger gets warnings; default none. Events go to an Observer.
 	Logger *slog.Logger
+
+	ghostCheck time.Duration
 }
 
 var groupName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,30}$`)
@@ -178,6 +180,7 @@ func (c Config) resolve() Config {
 	defaulted(&c.RetryDelay, 100*time.Millisecond)
 	c.Retry = c.Retry.resolve()
 	defaulted(&c.AckWait, 30*time.Second)
+	defaulted(&c.ghostCheck, ghostCheck)
 	defaulted(&c.WeightsInterval, time.Minute)
 	defaulted(&c.TuneAbove, 1.15)
 	if c.Strategy == nil {

@@ -24,7 +24,7 @@ const (
 	// apiTimeout bounds one request of the JetStream API.
 	apiTimeout = 2 * time.Second
 	// ghostCheck is how long a slot that is held may be silent before its
-	// consumer is looked at, and looked at again.
+	// consumer is looked at, and looked at again; Config.ghostCheck in tests.
 	ghostCheck = 5 * time.Second
 	// maxRetryDelay bounds the pause between tries of a failing message.
 	maxRetryDelay = 5 * time.Second
@@ -508,7 +508,7 @@ func (r *runner) run() {
 	defer pull.stop()
 	defer r.sendBackMail()
 	pull.request()
-	ghosts := time.NewTicker(ghostCheck)
+	ghosts := time.NewTicker(r.p.cfg.ghostCheck)
 	defer ghosts.Stop()
 	for {
 		if r.mustRenew() {
@@ -782,6 +782,9 @@ type pullState struct {
 	fails int
 	quiet bool // nothing came since the last look for a ghost
 	ghost bool // and there was something to come
+	looks int  // when nothing was
+	// stored is the first message in the stream at such a look, 0 for none.
+	stored uint64
 }
 
 func (s *pullState) stop() {
@@ -843,8 +846,12 @@ func (s *pullState) lookForGhost() {
 	waiting, err := p.waiting(ctx, s.r.place)
 	if err != nil || !waiting {
 		s.ghost = false
+		if err == nil {
+			s.lookForLeftover(ctx)
+		}
 		return
 	}
+	s.stored = 0
 	if !s.ghost {
 		s.ghost = true
 		return
