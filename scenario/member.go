@@ -230,7 +230,11 @@ func (c *cluster) memberOptions(n int) DefenderOptions {
 // startLocal starts a defender as goroutines of this process, with a connection
 // of its own.
 func (c *cluster) startLocal(ctx context.Context, o DefenderOptions) (*member, error) {
-	d, err := OpenDefender(ctx, o, c.store)
+	var store defender.Store = c.store
+	if c.reads != nil {
+		store = c.reads
+	}
+	d, err := OpenDefender(ctx, o, store)
 	if err != nil {
 		return nil, err
 	}
