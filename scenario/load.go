@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"github.com/muster-dev/muster/defender"
@@ -71,8 +72,9 @@ func load(ctx context.Context, s *session) error {
 // loader is a load on a cluster.
 type loader struct {
 	*session
-	pool *pool
-	pub  *publisher
+	pool  *pool
+	pub   *publisher
+	turns chan struct{} // of all defenders, which share this process's processors
 }
 
 // openLoad starts everything that the load is put on.
@@ -89,7 +91,7 @@ func (s *session) openLoad(ctx context.Context) (*loader, error) {
 		return nil, err
 	}
 	s.say("History stored in %.1f s", time.Since(began).Seconds())
-	l := &loader{session: s, pool: p}
+	l := &loader{session: s, pool: p, turns: make(chan struct{}, runtime.GOMAXPROCS(0))}
 	if l.pub, err = newPublisher(s, p); err != nil {
 		return nil, err
 	}
@@ -107,7 +109,7 @@ func (s *session) openLoad(ctx context.Context) (*loader, error) {
 func (l *loader) refit(o *DefenderOptions) {
 	o.Record = ""
 	o.Configure = func(c *defender.Config) {
-		c.Processed, c.History = l.pub.stored, l.pool.history
+		c.Processed, c.History, c.Turns = l.pub.stored, l.pool.history, l.turns
 		if l.o.Case == caseStrategies {
 			set := strategy.Default()
 			c.Judge, c.Strategies = nil, set
@@ -172,7 +174,7 @@ func (l *loader) search(ctx context.Context) (float64, error) {
 		} else {
 			failed = rate
 		}
-		if failed > 0 && failed-held <= max(finest*failed, 1) {
+		if searched(held, failed) {
 			if held == 0 {
 				return 0, fmt.Errorf("not even one message a second is held: each takes %s", ph.latency())
 			}
@@ -180,6 +182,10 @@ func (l *loader) search(ctx context.Context) (float64, error) {
 		}
 	}
 }
+
+// searched tells whether the rate that is held and the one that isn't are near
+// enough.
+func searched(held, failed float64) bool { return failed > 0 && failed-held <= max(finest*failed, 1) }
 
 // nextRate doubles until a rate is not held and halves the distance then.
 func nextRate(held, failed float64) float64 {

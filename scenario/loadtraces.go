@@ -150,7 +150,7 @@ func (s sharedTraces) TChart(ctx context.Context, key defender.TChartKey) ([]byt
 // defender would have given: a load on chambers without history is a lighter one,
 // and their memory grows.
 func (p *pool) seed(ctx context.Context, s *session) error {
-	var by defender.Strategies = victim{}
+	var by defender.Strategies = victim{standard: new(uchart.Judger).Judge}
 	if s.o.Case == caseStrategies {
 		by = strategy.Default()
 	}

@@ -34,7 +34,7 @@ var parts = []struct {
 		"github.com/muster-dev/muster/defender/pca", "github.com/muster-dev/muster/defender/strategy", "gonum.org/"}},
 	{"store", false, []string{"github.com/muster-dev/muster/defender/sqlite", "modernc.org/", "database/sql"}},
 	{"NATS server", false, []string{"github.com/nats-io/nats-server"}},
-	{"NATS clients", false, []string{"github.com/nats-io/nats.go", "github.com/muster-dev/muster/partition"}},
+	{"NATS clients", false, []string{"github.com/nats-io/nats.go", "github.com/nats-io/nats%2ego", "github.com/muster-dev/muster/partition"}},
 	{"rest of the defender", false, []string{"github.com/muster-dev/muster/defender"}},
 }
 
@@ -159,9 +159,9 @@ func (p *cpuProfile) sample(data []byte) error {
 	err := fields(data, func(field int, v uint64, b []byte) error {
 		switch field {
 		case 1:
-			s.locations = append(s.locations, numbers(v, b)...)
+			s.locations = append(s.locations, valuesOf(v, b)...)
 		case 2:
-			values = append(values, numbers(v, b)...)
+			values = append(values, valuesOf(v, b)...)
 		}
 		return nil
 	})
@@ -232,8 +232,8 @@ func fields(data []byte, each func(field int, v uint64, b []byte) error) error {
 	return nil
 }
 
-// numbers returns the numbers of a repeated field: one, or packed ones.
-func numbers(v uint64, b []byte) []uint64 {
+// valuesOf returns the numbers of a repeated field: one, or packed ones.
+func valuesOf(v uint64, b []byte) []uint64 {
 	if b == nil {
 		return []uint64{v}
 	}
