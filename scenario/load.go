@@ -24,7 +24,7 @@ const (
 	onTime = 0.99
 
 	stepLength = 10 * time.Second // of one step of a search
-	firstRate  = 100              // of a search, messages/s
+	firstRate  = 500              // of a search, messages/s
 	finest     = 0.05             // share of the rate that a search ends at
 	headroom   = 0.9              // share of the highest rate held that is then measured
 	warmRate   = 500              // messages/s of the warm-up, at most
