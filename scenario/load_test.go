@@ -18,7 +18,7 @@ import (
 func TestALoadIsCarriedAndMeasured(t *testing.T) {
 	for name, o := range map[string]Options{
 		"etch-sized": {Rate: 100},
-		"strategies": {Rate: 50, Case: caseStrategies, Points: 800},
+		"strategies": {Rate: 50, Case: caseStrategies, Points: 800, Shards: 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o.Defenders, o.Chambers, o.Slots, o.Kills, o.Seed, o.Busy, o.Out, o.loadFor = 3, 9, 12, 1, 1, true, io.Discard, 2*time.Second
@@ -113,11 +113,11 @@ func TestNumbersOfMessagesAreReadBack(t *testing.T) {
 		"$JS.ACK.dc-notifications.defender-7.1.4711.9.1700000000000000000.0":            4711,
 		"$JS.ACK.hub.AbCdEf.dc-notifications.defender-7.1.4711.9.1700000000000000000.0": 4711,
 	} {
-		if n, ok := ackedSequence(subject); !ok || n != want {
-			t.Errorf("%s: read %d, %t", subject, n, ok)
+		if stream, n, ok := ackedSequence(subject); !ok || n != want || stream != defender.Stream {
+			t.Errorf("%s: read %s, %d, %t", subject, stream, n, ok)
 		}
 	}
-	if _, ok := ackedSequence("$JS.ACK.x"); ok {
+	if _, _, ok := ackedSequence("$JS.ACK.x"); ok {
 		t.Error("a short subject has a sequence")
 	}
 }

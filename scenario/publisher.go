@@ -17,6 +17,7 @@ import (
 
 	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/partition"
 )
 
 const (
@@ -38,6 +39,7 @@ type publisher struct {
 	acks     []*nats.Subscription
 	pool     *pool
 	chambers []defender.Chamber
+	group    partition.Config
 	total    *atomic.Int64 // of messages published, for progress
 	next     int           // number of the next message; chambers take turns
 	now      atomic.Pointer[phase]
@@ -45,7 +47,7 @@ type publisher struct {
 }
 
 func newPublisher(s *session, p *pool) (*publisher, error) {
-	pub := &publisher{pool: p, chambers: s.chambers, total: &s.traffic.total}
+	pub := &publisher{pool: p, chambers: s.chambers, group: s.partition(), total: &s.traffic.total}
 	var err error
 	if pub.conn, err = broker.Connect(s.brokers.url, "load"); err != nil {
 		return nil, err
@@ -70,21 +72,23 @@ func newPublisher(s *session, p *pool) (*publisher, error) {
 func (p *publisher) listen() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	stream, err := p.js.Stream(ctx, defender.Stream)
-	if err != nil {
-		return err
+	var subjects []string
+	for _, name := range p.group.Streams() {
+		stream, err := p.js.Stream(ctx, name)
+		if err != nil {
+			return err
+		}
+		list := stream.ConsumerNames(ctx)
+		for consumer := range list.Name() {
+			subjects = append(subjects, "$JS.ACK."+name+"."+consumer+".>")
+		}
+		if err := list.Err(); err != nil {
+			return err
+		}
 	}
-	var names []string
-	list := stream.ConsumerNames(ctx)
-	for name := range list.Name() {
-		names = append(names, name)
-	}
-	if err := list.Err(); err != nil {
-		return err
-	}
-	slices.Sort(names)
-	for at := 0; at < len(names); at += max(1, len(names)/ackSample) {
-		sub, err := p.conn.Subscribe("$JS.ACK."+defender.Stream+"."+names[at]+".>", p.acknowledged)
+	slices.Sort(subjects)
+	for at := 0; at < len(subjects); at += max(1, len(subjects)/ackSample) {
+		sub, err := p.conn.Subscribe(subjects[at], p.acknowledged)
 		if err != nil {
 			return err
 		}
@@ -158,7 +162,11 @@ func (p *publisher) send(number int) error {
 	if err != nil {
 		return fmt.Errorf("announcing %s: %w", ref.TChart(), err)
 	}
-	msg := &nats.Msg{Subject: defender.CompletionSubject(ref.Chamber), Data: data}
+	subject, err := p.group.PublishSubject(defender.CompletionSubject(ref.Chamber))
+	if err != nil {
+		return fmt.Errorf("announcing %s: %w", ref.TChart(), err)
+	}
+	msg := &nats.Msg{Subject: subject, Data: data}
 	if _, err := p.js.PublishMsgAsync(msg, jetstream.WithMsgID(ref.TChart().String()), jetstream.WithStallWait(time.Minute)); err != nil {
 		return fmt.Errorf("announcing %s: %w", ref.TChart(), err)
 	}
@@ -178,9 +186,13 @@ func (p *publisher) stored(x defender.Processed) {
 
 // acknowledged gets the acknowledgements of some slots, as the server does.
 func (p *publisher) acknowledged(msg *nats.Msg) {
-	sequence, ok := ackedSequence(msg.Subject)
+	stream, at, ok := ackedSequence(msg.Subject)
 	ph := p.now.Load()
 	if !ok || ph == nil {
+		return
+	}
+	sequence, err := p.group.Sequence(stream, at)
+	if err != nil {
 		return
 	}
 	if number := p.ring[sequence%ackRing].Load(); number > 0 {
@@ -188,20 +200,20 @@ func (p *publisher) acknowledged(msg *nats.Msg) {
 	}
 }
 
-// ackedSequence reads the sequence in the stream from the subject of an
+// ackedSequence reads the stream and the sequence in it from the subject of an
 // acknowledgement.
-func ackedSequence(subject string) (uint64, bool) {
+func ackedSequence(subject string) (stream string, sequence uint64, ok bool) {
 	// $JS.ACK.[domain.account.]stream.consumer.delivered.sequence....
 	tokens := strings.Split(subject, ".")
-	at := 5
+	at := 2
 	if len(tokens) >= 11 {
-		at = 7
+		at = 4
 	}
-	if len(tokens) <= at {
-		return 0, false
+	if len(tokens) <= at+3 {
+		return "", 0, false
 	}
-	n, err := strconv.ParseUint(tokens[at], 10, 64)
-	return n, err == nil
+	n, err := strconv.ParseUint(tokens[at+3], 10, 64)
+	return tokens[at], n, err == nil
 }
 
 // phase is messages that are published at one rate, and what became of them.
