@@ -69,7 +69,7 @@ func (p *page) undecided(t Tick) {
 		case e.Kind == "lease.held":
 			p.line("It did nothing: another tick held the lease.")
 			return
-		case e.ActionID != "":
+		case e.ActionID != "": // journaled before ticks with an open action told what they saw
 			p.line("It decided nothing new: it went on with %s.", e.ActionID)
 			p.line("The next decision is made when that action has ended; its cooldown counts from then.")
 			return
@@ -171,6 +171,8 @@ func (p *page) outlook(s nodes.Snapshot, o Outlook) {
 	switch {
 	case s.Decision.Action != nodes.Noop:
 		p.line("  The action has its turn; nothing else is decided before it has ended.")
+	case s.Decision.Reason == nodes.ReasonInProgress:
+		p.line("  The action goes on. The next decision is made when it has ended; its cooldown counts from then.")
 	case o.Then != nil:
 		d := o.Then.Decision
 		what := Count(d.Nodes, "node")
