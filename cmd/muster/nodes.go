@@ -324,6 +324,10 @@ func (m *momentFlag) String() string { return m.text }
 func (m *momentFlag) Type() string   { return "time" }
 func (m *momentFlag) Set(text string) (err error) {
 	m.text = text
-	m.at, err = moment(text, time.Now())
+	clock, err := commandClock()
+	if err != nil {
+		return err
+	}
+	m.at, err = moment(text, clock.Now())
 	return err
 }
