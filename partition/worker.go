@@ -167,7 +167,7 @@ func (w *Worker) open(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("starting worker of %s: %w", w.cfg.Name, err)
 		}
-		w.pull.retry = &retryStore{nc: w.nc, stream: stream, name: RetryStream(w.cfg.Stream), main: w.cfg.Stream, lay: w.layout}
+		w.pull.retry = &retryStore{nc: w.nc, stream: stream, name: RetryStream(w.cfg.Stream), lay: w.layout}
 	}
 	w.pulling.Store(w.pull)
 	w.probeBox = nats.NewInbox()
