@@ -40,23 +40,19 @@ func newNodesStatus() *cobra.Command {
 }
 
 func (n *nodesCommand) status(ctx context.Context, live bool) error {
-	clock, err := n.clock()
-	if err != nil {
-		return err
-	}
-	s, stores, err := n.stores(ctx)
+	stores, err := n.stores(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = stores.Close() }()
-	in := explain.Input{Now: clock.Now(), Policy: s.Policy}
+	in := explain.Input{Now: stores.clock.Now(), Policy: stores.policy}
 	if in.Record, err = stores.Store.Load(ctx); err != nil {
 		return fmt.Errorf("reading the record, %w", err)
 	}
 	if in.Open, err = stores.Store.OpenInterruptions(ctx); err != nil {
 		return fmt.Errorf("reading interruptions, %w", err)
 	}
-	if in.Last, in.Tick, err = lastDecision(ctx, stores.Journal, clock); err != nil {
+	if in.Last, in.Tick, err = lastDecision(ctx, stores.Journal, stores.clock); err != nil {
 		return err
 	}
 	if live {
@@ -113,17 +109,13 @@ func newNodesExplain() *cobra.Command {
 }
 
 func (n *nodesCommand) explain(ctx context.Context, tick string) error {
-	clock, err := n.clock()
-	if err != nil {
-		return err
-	}
-	_, stores, err := n.stores(ctx)
+	stores, err := n.stores(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = stores.Close() }()
 	if tick == "last" {
-		if _, tick, err = lastDecision(ctx, stores.Journal, clock); err != nil {
+		if _, tick, err = lastDecision(ctx, stores.Journal, stores.clock); err != nil {
 			return err
 		}
 		if tick == "" {
@@ -144,7 +136,9 @@ func (n *nodesCommand) explain(ctx context.Context, tick string) error {
 	if err != nil {
 		return err
 	}
-	return n.write(t, func(w io.Writer, style explain.Style) error { return explain.WriteTick(w, style, t, clock.Now()) })
+	return n.write(t, func(w io.Writer, style explain.Style) error {
+		return explain.WriteTick(w, style, t, stores.clock.Now())
+	})
 }
 
 // withInterruptions adds what the tick did about open interruptions, which is journaled under the tick's ID and the instance's.
@@ -221,7 +215,7 @@ func newNodesEvents() *cobra.Command {
 }
 
 func (n *nodesCommand) events(ctx context.Context, q nodes.Query, follow, data bool) error {
-	_, stores, err := n.stores(ctx)
+	stores, err := n.stores(ctx)
 	if err != nil {
 		return err
 	}

@@ -113,16 +113,12 @@ func pauseOf(p explain.Pause) string {
 
 // throw opens the store, does something with its switch and tells of it.
 func (n *nodesCommand) throw(ctx context.Context, do func(nodes.Switch) (pauseResult, error), say func(pauseResult) string) error {
-	clock, err := n.clock()
-	if err != nil {
-		return err
-	}
-	_, stores, err := n.stores(ctx)
+	stores, err := n.stores(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = stores.Close() }()
-	r, err := do(nodes.Switch{Store: stores.Store, Journal: stores.Journal, Clock: clock})
+	r, err := do(nodes.Switch{Store: stores.Store, Journal: stores.Journal, Clock: stores.clock})
 	if err != nil {
 		return err
 	}

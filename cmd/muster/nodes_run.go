@@ -231,15 +231,6 @@ func (n *nodesCommand) open(ctx context.Context) (*plane, error) {
 	return p, n.wrongSettings(err)
 }
 
-// clock is commandClock's; a wrong one is wrong usage.
-func (n *nodesCommand) clock() (nodes.Clock, error) {
-	c, err := commandClock()
-	if err != nil {
-		return nil, usageError(n.Command, err)
-	}
-	return c, nil
-}
-
 // plan looks at everything now and decides, without changing anything.
 func (n *nodesCommand) plan(ctx context.Context) (nodes.Snapshot, error) {
 	plane, err := n.open(ctx)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-dev/muster/internal/output"
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/embedded"
 	"github.com/muster-dev/muster/nodes/explain"
@@ -378,7 +379,7 @@ func write(t *testing.T, path, text string) {
 // process is a command that runs as a process of its own.
 type process struct {
 	cmd *exec.Cmd
-	out lockedBuffer
+	out output.Buffer
 }
 
 func begin(t *testing.T, args ...string) *process {

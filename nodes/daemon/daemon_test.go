@@ -1,7 +1,6 @@
 package daemon_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -9,7 +8,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -19,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/muster-dev/muster/internal/output"
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/daemon"
 	"github.com/muster-dev/muster/nodes/sim"
@@ -28,7 +27,7 @@ import (
 type stage struct {
 	world *sim.World
 	d     *daemon.Daemon
-	log   *lines
+	log   *output.Buffer
 	stop  context.CancelFunc
 	done  chan error
 }
@@ -37,7 +36,7 @@ type stage struct {
 func start(t *testing.T, o daemon.Options, change func(*nodes.Config)) *stage {
 	t.Helper()
 	p := nodes.DefaultPolicy()
-	s := &stage{log: &lines{}, done: make(chan error, 1)}
+	s := &stage{log: &output.Buffer{}, done: make(chan error, 1)}
 	s.world = sim.New(sim.Options{Policy: p, Workers: []string{"a", "b"}, Start: time.Now(), Latency: time.Nanosecond})
 	c := s.world.Client("A", nil)
 	config := nodes.Config{Policy: p, Signals: c, Cloud: c, Cluster: patient{c}, Store: c, Journal: c}
@@ -93,23 +92,6 @@ func (s *stage) page(path string) (int, string) {
 	w := httptest.NewRecorder()
 	s.d.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 	return w.Code, w.Body.String()
-}
-
-type lines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 func TestADaemonTicksEveryIntervalAndTellsOfIt(t *testing.T) {
