@@ -241,6 +241,15 @@ func commandClock() (nodes.Clock, error) {
 	return fastClock{now, speed}, nil
 }
 
+// unhurried is a clock of the same time by which waiting takes as long as on the machine's, for who only looks: nothing that is looked at
+// is held meanwhile.
+func unhurried(c nodes.Clock) nodes.Clock {
+	if f, ok := c.(fastClock); ok {
+		return fastClock{f.now, 1}
+	}
+	return c
+}
+
 // fastClock reads a world's time while sim.RealTime lets it pass; it waits in real time. Deadlines are told in the world's time, by
 // which the adapters keep them, and end contexts in real time.
 type fastClock struct {

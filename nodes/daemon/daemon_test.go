@@ -94,6 +94,27 @@ func (s *stage) page(path string) (int, string) {
 	return w.Code, w.Body.String()
 }
 
+// TestAPauseHidesNoMissingMetrics: the alert NodesBlind goes by the readings' absence, and what is counted names what is missing.
+func TestAPauseHidesNoMissingMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, daemon.Options{}, nil)
+		if _, err := s.world.Client("alice", nil).Apply(t.Context(), nodes.PauseScaling{Now: time.Now(), By: "alice", Reason: "inventory"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2*time.Minute + 30*time.Second)
+		if _, body := s.page("/metrics"); !strings.Contains(body, "muster_nodes_cpu_ratio") || !strings.Contains(body, `reason="PAUSED"`) {
+			t.Errorf("while the metrics are there:\n%s", body)
+		}
+		s.world.Outage(sim.SignalsPart, 0, time.Hour)
+		time.Sleep(3 * time.Minute)
+		_, body := s.page("/metrics")
+		if strings.Contains(body, "muster_nodes_cpu_ratio") || !strings.Contains(body, `muster_nodes_decisions_total{action="NOOP",reason="METRICS_UNAVAILABLE"}`) || strings.Contains(body, "muster_nodes_paused_seconds 0") {
+			t.Errorf("while they are not:\n%s", body)
+		}
+		s.end(t)
+	})
+}
+
 func TestADaemonTicksEveryIntervalAndTellsOfIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		prices := func(_ string, m nodes.Market, _ string) (float64, bool) { return 0.1, m == nodes.Spot }

@@ -64,14 +64,8 @@ func WriteTick(w io.Writer, style Style, t Tick, now time.Time) error {
 // undecided says why a tick came to no decision.
 func (p *page) undecided(t Tick) {
 	for _, e := range t.Events {
-		switch {
-		case strings.Contains(e.Tick, "/"): // about an interruption, beside the tick's own work
-		case e.Kind == "lease.held":
+		if e.Kind == "lease.held" {
 			p.line("It did nothing: another tick held the lease.")
-			return
-		case e.ActionID != "": // journaled before ticks with an open action told what they saw
-			p.line("It decided nothing new: it went on with %s.", e.ActionID)
-			p.line("The next decision is made when that action has ended; its cooldown counts from then.")
 			return
 		}
 	}
