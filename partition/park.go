@@ -58,6 +58,9 @@ func provisionRetry(ctx context.Context, js jetstream.JetStream, cfg Config, lay
 // kinds together would overtake the messages that only some of them know.
 func agreeOnRetry(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, cfg Config, lay layout) error {
 	e, err := kv.Get(ctx, layoutKey)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return errNotProvisioned // by a replica that is behind
+	}
 	if err != nil {
 		return fmt.Errorf("reading the layout from bucket %s: %w", kv.Bucket(), err)
 	}

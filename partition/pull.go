@@ -49,6 +49,9 @@ type puller struct {
 	// was stopped and goes on must not start anything before that.
 	trustedUntil atomic.Int64
 
+	life context.Context // until it is closed
+	end  context.CancelFunc
+
 	mu        sync.Mutex
 	runners   map[string]*runner // by consumer
 	ending    map[int][]ending   // by slot of the coarsest division
@@ -70,6 +73,7 @@ type ending struct {
 func newPuller(cfg Config, lay layout, nc *nats.Conn, js jetstream.JetStream, h Handler, post func(input)) (*puller, error) {
 	p := &puller{cfg: cfg, layout: lay, nc: nc, js: js, handler: h, post: post, inbox: nats.NewInbox(), epoch: time.Now(),
 		runners: make(map[string]*runner), ending: make(map[int][]ending), done: make(map[int]uint64), suspended: true}
+	p.life, p.end = context.WithCancel(context.Background())
 	sub, err := nc.Subscribe(p.inbox+".*.*", p.dispatch)
 	if err != nil {
 		return nil, fmt.Errorf("subscribing for pulled messages: %w", err)
@@ -249,6 +253,7 @@ func (p *puller) close() {
 		delete(p.runners, s)
 	}
 	p.mu.Unlock()
+	p.end()
 	p.wg.Wait()
 	// What arrives until the server has handled the end of the subscription
 	// is still sent back.
@@ -370,15 +375,20 @@ func (p *puller) unpin(ctx context.Context, address string) error {
 	return p.api(ctx, "UNPIN", address, unpinBody)
 }
 
+// unpinUntilDone tries until the pin is off, or the puller is closed: then the
+// server takes it off when it has expired, if nobody has before.
 func (p *puller) unpinUntilDone(address string) {
-	for {
-		ctx, cancel := context.WithTimeout(context.Background(), apiTimeout)
+	for p.life.Err() == nil {
+		ctx, cancel := context.WithTimeout(p.life, apiTimeout)
 		err := p.unpin(ctx, address)
 		cancel()
 		if err == nil || errors.Is(err, errNoConsumer) || p.nc.IsClosed() {
 			return
 		}
-		time.Sleep(pullRetry)
+		select {
+		case <-p.life.Done():
+		case <-time.After(pullRetry):
+		}
 	}
 }
 
@@ -588,6 +598,9 @@ func (r *runner) giveUp(inHand *nats.Msg) {
 	}
 	r.confirm()
 	r.p.unpinUntilDone(r.address)
+	if r.p.life.Err() != nil {
+		return
+	}
 	if inHand != nil {
 		_ = inHand.Nak()
 	}

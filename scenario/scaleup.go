@@ -187,7 +187,7 @@ func (s *session) foretell() ([]int, error) {
 // with a handler in flight.
 func (s *session) press(ctx context.Context, chambers []int, version uint64) {
 	begin := time.Now()
-	every := (s.holdTime() + s.o.Work) * 7 / 10
+	every := max(s.holdTime()+s.o.Work, leastHold) * 7 / 10
 	for a := s.view.latest(); ctx.Err() == nil && (a.Version == version || !a.Settled()); a = s.view.latest() {
 		pause := 20 * time.Millisecond
 		if s.planIsNear(begin) {
@@ -202,6 +202,10 @@ func (s *session) press(ctx context.Context, chambers []int, version uint64) {
 		}
 	}
 }
+
+// leastHold keeps messages that are soon done from coming faster than any stream
+// of messages would.
+const leastHold = time.Second
 
 // caseBrief is of messages that are worked on briefly: then nothing but the
 // hand-over itself keeps a newcomer waiting.
