@@ -267,7 +267,7 @@ func (c counting) After(_ string, err error) error { return err }
 func TestAWarnedNodeIsCordonedOnceUnlessSomebodyUncordonsIt(t *testing.T) {
 	calls := counting{}
 	s := newSet(t, "ab", nil)
-	c := s.World.Client("A", calls)
+	c := s.Client("A", calls)
 	s.config.Cluster = c
 	var err error
 	if s.Reconciler, err = nodes.New(s.config); err != nil {

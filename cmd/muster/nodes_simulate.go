@@ -230,13 +230,13 @@ func commandClock() (nodes.Clock, error) {
 	if text == "" {
 		return nodes.SystemClock{}, nil
 	}
-	var real, simulated int64
+	var machine, simulated int64
 	var speed float64
-	if n, err := fmt.Sscanf(text, "%d %d %g", &real, &simulated, &speed); err != nil || n != 3 || !(speed > 0) {
+	if n, err := fmt.Sscanf(text, "%d %d %g", &machine, &simulated, &speed); err != nil || n != 3 || !(speed > 0) {
 		return nil, fmt.Errorf("%s is %q: unset it, or read the simulation's env file again", clockVariable, text)
 	}
 	now := func() time.Time {
-		return time.Unix(0, simulated).Add(time.Duration(float64(time.Since(time.Unix(0, real))) * speed))
+		return time.Unix(0, simulated).Add(time.Duration(float64(time.Since(time.Unix(0, machine))) * speed))
 	}
 	return fastClock{now, speed}, nil
 }
