@@ -71,15 +71,8 @@ func start(t *testing.T, change func(*plane)) *plane {
 		}
 	}()
 	p.run()
-	go func() {
-		_ = nodes.SystemClock{}.Sleep(ctx, 7*time.Second) // not at the moment of a tick
-		for ctx.Err() == nil {
-			p.prom.scraped(time.Now(), p.scrape())
-			p.prom.evaluate(t, time.Now())
-			_ = nodes.SystemClock{}.Sleep(ctx, scrapeEvery)
-		}
-	}()
-	time.Sleep(20 * time.Minute) // so that there is something that the fault changes
+	p.prom.watch(t, 7*time.Second, 30*time.Second, p.scrape) // not at the moment of a tick
+	time.Sleep(20 * time.Minute)                             // so that there is something that the fault changes
 	p.fault = time.Now()
 	return p
 }
@@ -169,6 +162,16 @@ func (w wedged) Workers(ctx context.Context) ([]nodes.Instance, error) {
 	return w.Cloud.Workers(ctx)
 }
 
+// slow is a cloud that takes its time to list instances.
+type slow struct{ nodes.Cloud }
+
+func (s slow) Workers(ctx context.Context) ([]nodes.Instance, error) {
+	if err := (nodes.SystemClock{}).Sleep(ctx, 8*time.Second); err != nil {
+		return nil, err
+	}
+	return s.Cloud.Workers(ctx)
+}
+
 // ahead is a clock that goes before the others.
 type ahead struct {
 	nodes.SystemClock
@@ -203,7 +206,7 @@ var nodeDrills = map[string]struct {
 		p.world.Outage(sim.StorePart, 0, 15*time.Minute)
 		time.Sleep(30 * time.Minute)
 	}},
-	"prometheus-away": {fires: []string{"NodesBlind"}, play: func(p *plane) {
+	"prometheus-away": {fires: []string{"NodesBlind", "NodesTicksFail"}, play: func(p *plane) {
 		p.world.Outage(sim.SignalsPart, 0, 20*time.Minute)
 		time.Sleep(40 * time.Minute)
 	}},
@@ -232,6 +235,7 @@ var nodeDrills = map[string]struct {
 		for _, id := range p.launched() {
 			p.world.AddPodOn(id, sim.PodSpec{Name: "stuck", MilliCPU: 10, Stuck: true})
 		}
+		p.world.SetLoad(0.5)
 	}, play: func(p *plane) {
 		p.world.SetLoad(0.1)
 		time.Sleep(3 * time.Hour)
@@ -263,7 +267,7 @@ var nodeDrills = map[string]struct {
 	}, play: func(*plane) {
 		time.Sleep(2 * time.Hour)
 	}},
-	"clocks-differ": {fires: []string{"NodesLeaseLost"}, play: clocksDiffer},
+	"clocks-differ": {fires: []string{"NodesLeaseLost"}, begin: func(p *plane) { p.config.Cloud = slow{p.config.Cloud} }, play: clocksDiffer},
 }
 
 var hangsUntil atomic.Int64
@@ -272,7 +276,7 @@ var hangsUntil atomic.Int64
 func clocksDiffer(p *plane) {
 	other := p.world.Client("other", nil)
 	c := p.config
-	c.Signals, c.Cloud, c.Cluster, c.Store, c.Journal, c.Clock = other, other, patient{other}, other, other, ahead{by: 2 * time.Minute}
+	c.Signals, c.Cloud, c.Cluster, c.Store, c.Journal, c.Clock = other, slow{other}, patient{other}, other, other, ahead{by: 2 * time.Minute}
 	d, err := daemon.New(c, daemon.Options{Jitter: 1e-9})
 	if err != nil {
 		p.t.Fatal(err)

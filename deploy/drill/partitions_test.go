@@ -27,6 +27,7 @@ import (
 	"github.com/muster-dev/muster/defender/trace"
 	"github.com/muster-dev/muster/defender/uchart"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/plan"
 )
 
 // group is a number of defenders on a NATS server, all of it in a bubble: the server is asked without a network.
@@ -42,17 +43,18 @@ type group struct {
 	collector *collect.Collector
 	fault     time.Time
 
-	served atomic.Pointer[server.Server]
-	mu     sync.Mutex
-	all    []*member
-	count  int // of contexts
+	served  atomic.Pointer[server.Server]
+	twice   atomic.Bool // the leader is scraped by two names
+	mu      sync.Mutex
+	all     []*member
+	started int
+	count   int // of contexts
 }
 
 type groupOptions struct {
 	slots, chambers, defenders int
 	every                      time.Duration // from one context to the next; 0: none
 	configure                  func(*partition.Config)
-	twice                      bool // the leader is scraped by two names
 }
 
 // member is one defender.
@@ -64,8 +66,9 @@ type member struct {
 	registry *prom.Registry
 	stop     func()
 	ended    chan struct{}
-	judging  atomic.Int64 // ns that each verdict takes, whatever its context says
-	failing  atomic.Pointer[string]
+	judging  atomic.Int64                              // ns that each verdict takes, whatever its context says
+	failing  atomic.Pointer[func(chamber string) bool] // for which chambers it fails; nil: none
+	deaf     atomic.Bool                               // its handler does not notice that its context has ended
 }
 
 // link is a defender's way to the server.
@@ -106,8 +109,13 @@ func (g *group) must(err error) {
 	}
 }
 
+// The server's users: mapless may not watch the assignment map, by an oversight in its permissions.
+const anybody, mapless = "anybody", "mapless"
+
 func (g *group) serve() {
-	s, err := server.NewServer(&server.Options{ServerName: "drill", DontListen: true, JetStream: true, StoreDir: g.dir, NoSigs: true, NoLog: true, SyncInterval: time.Hour})
+	s, err := server.NewServer(&server.Options{ServerName: "drill", DontListen: true, JetStream: true, StoreDir: g.dir, NoSigs: true, NoLog: true, SyncInterval: time.Hour,
+		Users: []*server.User{{Username: anybody, Password: anybody}, {Username: mapless, Password: mapless, Permissions: &server.Permissions{
+			Publish: &server.SubjectPermission{Deny: []string{"$JS.API.CONSUMER.CREATE.KV_defender-assignments.>"}}}}}})
 	g.must(err)
 	s.Start()
 	if !s.ReadyForConnections(time.Minute) {
@@ -124,10 +132,11 @@ func (g *group) unserve() {
 	}
 }
 
-func (g *group) connect(name string) (*nats.Conn, *link) {
+func (g *group) connect(name, user string) (*nats.Conn, *link) {
 	l := &link{g: g}
 	nc, err := nats.Connect("", nats.InProcessServer(l), nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
-		nats.ReconnectJitter(0, 0), nats.PingInterval(5*time.Second), nats.MaxPingsOutstanding(2))
+		nats.ReconnectJitter(0, 0), nats.PingInterval(5*time.Second), nats.MaxPingsOutstanding(2), nats.UserInfo(user, user),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	g.must(err)
 	return nc, l
 }
@@ -149,7 +158,7 @@ func startGroup(t *testing.T, o groupOptions) *group {
 	g.blob, err = tchart.Encode(&new(trace.Generator).Wafer(0).Trace)
 	g.must(err)
 	g.serve()
-	g.publisher, _ = g.connect("collector")
+	g.publisher, _ = g.connect("collector", anybody)
 	g.must(defender.Provision(t.Context(), g.publisher, g.partition()))
 	g.collector, err = collect.New(g.store, g.publisher)
 	g.must(err)
@@ -170,13 +179,7 @@ func startGroup(t *testing.T, o groupOptions) *group {
 	for range o.defenders {
 		g.start(nil)
 	}
-	go func() {
-		for ctx.Err() == nil {
-			g.prom.scraped(time.Now(), g.scrape())
-			g.prom.evaluate(t, time.Now())
-			_ = sleep(ctx, scrapeEvery)
-		}
-	}()
+	g.prom.watch(t, 0, 15*time.Second, g.scrape)
 	if o.every > 0 {
 		go func() {
 			for i := 0; sleep(ctx, o.every) == nil; i++ {
@@ -189,18 +192,9 @@ func startGroup(t *testing.T, o groupOptions) *group {
 	return g
 }
 
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
-}
-
 func (g *group) partition() partition.Config {
 	p := defender.Partition(g.options.slots)
-	p.ProbeInterval = 500 * time.Millisecond // an hour has many of the usual ones
+	p.ProbeInterval = 2 * time.Second // an hour has many of the usual ones
 	if g.options.configure != nil {
 		g.options.configure(&p)
 	}
@@ -209,11 +203,15 @@ func (g *group) partition() partition.Config {
 
 // start starts a defender.
 func (g *group) start(configure func(*partition.Config)) *member {
+	return g.startAs(anybody, configure)
+}
+
+func (g *group) startAs(user string, configure func(*partition.Config)) *member {
 	g.mu.Lock()
-	m := &member{name: fmt.Sprintf("pod-%03d", len(g.all)), registry: prom.NewRegistry(), ended: make(chan struct{})}
-	g.all = append(g.all, m)
+	m := &member{name: fmt.Sprintf("pod-%03d", g.started), registry: prom.NewRegistry(), ended: make(chan struct{})}
+	g.started++
 	g.mu.Unlock()
-	m.nc, m.link = g.connect(m.name)
+	m.nc, m.link = g.connect(m.name, user)
 	metrics := defender.NewMetrics(nil)
 	judge := func(h []uchart.Point, c *uchart.Chart) uchart.Verdict {
 		time.Sleep(time.Duration(m.judging.Load()))
@@ -234,6 +232,9 @@ func (g *group) start(configure func(*partition.Config)) *member {
 	m.registry.MustRegister(m.worker.Collector(partition.MetricsOptions{Prefix: "defender", Keys: "chamber", Assigned: g.assigned}))
 	ctx, stop := context.WithCancel(context.Background())
 	m.stop = stop
+	g.mu.Lock()
+	g.all = append(g.all, m)
+	g.mu.Unlock()
 	go func() {
 		defer close(m.ended)
 		_ = m.worker.Run(ctx)
@@ -250,8 +251,11 @@ type failsFor struct {
 
 // Handle implements partition.Handler.
 func (f failsFor) Handle(ctx context.Context, m partition.Message) error {
-	if key := f.m.failing.Load(); key != nil && *key == m.Key {
+	if fails := f.m.failing.Load(); fails != nil && (*fails)(m.Key) {
 		return errors.New("the store has no room for this chamber")
+	}
+	if f.m.deaf.Load() {
+		ctx = context.WithoutCancel(ctx)
 	}
 	return f.Defender.Handle(ctx, m)
 }
@@ -306,6 +310,11 @@ func (g *group) scrape() map[string][]*dto.MetricFamily {
 			g.t.Errorf("gathering: %v", err)
 		}
 		targets[m.name] = families
+		if g.twice.Load() && m.worker.Status().Leading {
+			if targets[m.name+".example"], err = m.registry.Gather(); err != nil {
+				g.t.Errorf("gathering: %v", err)
+			}
+		}
 	}
 	return targets
 }
@@ -329,19 +338,212 @@ func (g *group) jetstream() jetstream.JetStream {
 	return js
 }
 
+// usual is what most drills begin with.
+var usual = groupOptions{slots: 48, chambers: 240, defenders: 4, every: time.Second}
+
+func (o groupOptions) with(change func(*groupOptions)) groupOptions {
+	change(&o)
+	return o
+}
+
 type groupDrill struct {
 	options groupOptions
 	fires   []string
 	play    func(*group)
 }
 
+// groupDrills fire the alerts of the defenders, by the names under which docs/alerts.md has them.
 var groupDrills = map[string]groupDrill{
-	"server-away": {options: groupOptions{slots: 48, chambers: 240, defenders: 4, every: time.Second}, fires: []string{"PartitionsNoLeader", "PartitionsDegraded"}, play: func(g *group) {
+	"quiet": {options: usual, play: quietDefenders},
+	"server-away": {options: usual, fires: []string{"PartitionsNoLeader", "PartitionsDegraded"}, play: func(g *group) {
 		g.unserve()
 		time.Sleep(2 * time.Minute)
 		g.serve()
 		time.Sleep(2 * time.Minute)
 	}},
+	"scraped-twice": {options: usual, fires: []string{"PartitionsTwoLeaders"}, play: func(g *group) {
+		g.twice.Store(true)
+		time.Sleep(2 * time.Minute)
+	}},
+	"newcomers-trickle": {options: usual, fires: []string{"PartitionsNotStable"}, play: func(g *group) {
+		for range 15 {
+			g.start(nil)
+			time.Sleep(8 * time.Second)
+		}
+		time.Sleep(time.Minute)
+	}},
+	"cut-off": {options: usual, fires: []string{"PartitionsDegraded"}, play: func(g *group) {
+		g.running()[0].link.cut(true)
+		time.Sleep(2 * time.Minute)
+		g.running()[0].link.cut(false)
+	}},
+	"planner-fails": {options: usual.with(func(o *groupOptions) {
+		o.configure = func(p *partition.Config) { p.Strategy = &moody{Strategy: plan.Sticky(), fails: &plannerFails} }
+	}), fires: []string{"PartitionsNewcomersIdle", "PartitionsNotStable"}, play: func(g *group) {
+		plannerFails.Store(true)
+		defer plannerFails.Store(false)
+		g.start(nil)
+		time.Sleep(3 * time.Minute)
+	}},
+	"map-not-seen": {options: usual, fires: []string{"PartitionsMapNotSeen"}, play: func(g *group) {
+		g.startAs(mapless, nil)
+		time.Sleep(3 * time.Minute)
+	}},
+	"crash-loop": {options: usual.with(func(o *groupOptions) { o.chambers = 2400 }),
+		fires: []string{"PartitionsRebalanceStorm", "PartitionsMovementsHigh", "PartitionsEmergencies"}, play: func(g *group) {
+			for range 5 {
+				g.running()[0].kill()
+				time.Sleep(40 * time.Second)
+				g.start(nil)
+				time.Sleep(40 * time.Second)
+			}
+		}},
+	"capacity-differs": {options: usual, fires: []string{"PartitionsUneven"}, play: func(g *group) {
+		g.start(func(p *partition.Config) { p.Weight = 3 })
+		time.Sleep(3 * time.Minute)
+	}},
+	"death-in-outage": {options: usual, fires: []string{"PartitionsDetectionSlow"}, play: func(g *group) {
+		g.unserve()
+		g.running()[0].kill()
+		time.Sleep(25 * time.Second)
+		g.serve()
+		time.Sleep(5 * time.Minute)
+	}},
+	"long-work-moves": {options: usual.with(func(o *groupOptions) { o.every = 200 * time.Millisecond }), fires: []string{"PartitionsHandoverSlow"}, play: func(g *group) {
+		for _, m := range g.running() {
+			m.judging.Store(int64(5 * time.Second))
+		}
+		time.Sleep(30 * time.Second)
+		g.start(nil)
+		time.Sleep(time.Minute)
+		for _, m := range g.running() {
+			m.judging.Store(0)
+		}
+		time.Sleep(2 * time.Minute)
+	}},
+	"deaf-handlers": {options: usual.with(func(o *groupOptions) { o.every = 200 * time.Millisecond }), fires: []string{"PartitionsHandoversForced"}, play: func(g *group) {
+		for _, m := range g.running() {
+			m.judging.Store(int64(time.Minute))
+			m.deaf.Store(true)
+		}
+		time.Sleep(15 * time.Second)
+		g.start(nil)
+		time.Sleep(time.Minute)
+		for _, m := range g.running() {
+			m.judging.Store(0)
+		}
+		time.Sleep(2 * time.Minute)
+	}},
+	"pins-stolen": {options: usual.with(func(o *groupOptions) { o.slots, o.every = 8, 200*time.Millisecond }), fires: []string{"PartitionsGhostPins"}, play: stealPins},
+	"zombie": {options: usual.with(func(o *groupOptions) { o.every = 100 * time.Millisecond }), fires: []string{"PartitionsFenceRejections"}, play: func(g *group) {
+		m := g.running()[0]
+		m.deaf.Store(true)
+		m.judging.Store(int64(45 * time.Second))
+		time.Sleep(10 * time.Second)
+		m.link.cut(true)
+		time.Sleep(50 * time.Second)
+		m.judging.Store(0)
+		m.link.cut(false)
+		time.Sleep(2 * time.Minute)
+	}},
+	"chamber-fails": {options: usual, fires: []string{"PartitionsOldestPending"}, play: func(g *group) {
+		g.fail(func(chamber string) bool { return chamber == g.chambers[0].String() })
+		time.Sleep(11 * time.Minute)
+	}},
+	"chamber-parked": {options: usual.with(func(o *groupOptions) {
+		o.configure = func(p *partition.Config) { p.Retry.Enabled = true }
+	}), fires: []string{"PartitionsParked"}, play: func(g *group) {
+		g.fail(func(chamber string) bool { return chamber == g.chambers[0].String() })
+		time.Sleep(17 * time.Minute)
+	}},
+	"most-fails": {options: usual, fires: []string{"PartitionsProcessingDrops", "PartitionsOldestPending"}, play: func(g *group) {
+		time.Sleep(time.Hour) // what was usual is what an hour had
+		g.fault = time.Now()
+		for _, m := range g.running()[:3] {
+			all := func(string) bool { return true }
+			m.failing.Store(&all)
+		}
+		time.Sleep(18 * time.Minute)
+	}},
+	"store-slow": {options: usual, fires: []string{"PartitionsProcessingSlow"}, play: func(g *group) {
+		for _, m := range g.running() {
+			m.judging.Store(int64(15 * time.Second))
+		}
+		time.Sleep(8 * time.Minute)
+	}},
+}
+
+// fail makes every defender fail for some chambers.
+func (g *group) fail(chambers func(string) bool) {
+	for _, m := range g.running() {
+		m.failing.Store(&chambers)
+	}
+}
+
+var plannerFails atomic.Bool
+
+// moody is a planner that fails when it is told to.
+type moody struct {
+	plan.Strategy
+	fails *atomic.Bool
+}
+
+// Plan implements plan.Strategy.
+func (m *moody) Plan(p plan.Problem) (plan.Plan, error) {
+	if m.fails.Load() {
+		return plan.Plan{}, errors.New("no plan comes to mind")
+	}
+	return m.Strategy.Plan(p)
+}
+
+// stealPins has a stranger, a person with a tool say, pull from the slots' consumers and go away with what it got.
+func stealPins(g *group) {
+	thief, _ := g.connect("thief", anybody)
+	defer thief.Close()
+	js, err := jetstream.New(thief)
+	g.must(err)
+	stream, err := js.Stream(g.t.Context(), defender.Stream)
+	g.must(err)
+	var names []string
+	for name := range stream.ConsumerNames(g.t.Context()).Name() {
+		names = append(names, name)
+	}
+	for range 2 {
+		for _, name := range names {
+			g.must(thief.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+defender.Stream+"."+name, nats.NewInbox(), []byte(`{"batch":1,"expires":60000000000,"group":"owner"}`)))
+			_, err := thief.Request("$JS.API.CONSUMER.UNPIN."+defender.Stream+"."+name, []byte(`{"group":"owner"}`), 2*time.Second)
+			g.must(err)
+		}
+		time.Sleep(time.Minute)
+	}
+	time.Sleep(2 * time.Minute)
+}
+
+// quietDefenders is an ordinary day: a scale-up, a scale-down, a rolling update, a crash.
+func quietDefenders(g *group) {
+	for range 2 {
+		g.start(nil)
+	}
+	time.Sleep(10 * time.Minute)
+	for _, m := range g.running()[:2] {
+		m.stop()
+	}
+	time.Sleep(10 * time.Minute)
+	for _, m := range g.running() {
+		g.start(nil)
+		time.Sleep(2 * time.Second)
+		m.stop()
+		<-m.ended
+		time.Sleep(2 * time.Second)
+	}
+	time.Sleep(10 * time.Minute)
+	g.running()[0].kill()
+	time.Sleep(5 * time.Second)
+	g.start(nil)
+	time.Sleep(10 * time.Minute)
+	if n := len(g.running()); n != 4 || g.count < 2000 {
+		g.t.Errorf("%d defenders run, %d contexts were published", n, g.count)
+	}
 }
 
 func TestPartitionAlerts(t *testing.T) {

@@ -1,6 +1,7 @@
 package drill
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -16,16 +17,11 @@ import (
 	"github.com/prometheus/prometheus/promql"
 
 	"github.com/muster-dev/muster/internal/promtest"
+	"github.com/muster-dev/muster/nodes"
 )
 
-// scrapeEvery is how often a Prometheus scrapes and evaluates here.
-const scrapeEvery = 15 * time.Second
-
-// outcome is what one alert did after a fault, by the time since then.
-type outcome struct {
-	True  time.Duration // until its condition held first
-	Fired time.Duration // until it fired; 0: it never did
-}
+// outcome is when, after a fault, the condition of an alert came to hold and the alert to fire.
+type outcome struct{ held, fired time.Duration }
 
 // prometheus scrapes, evaluates the rules of one plane and remembers which fired.
 type prometheus struct {
@@ -34,8 +30,9 @@ type prometheus struct {
 	series *promtest.Series
 	used   map[string]bool                 // metrics that the rules are about
 	since  map[string]map[string]time.Time // by alert and labels: since when the condition has held
-	held   map[string]time.Time            // by alert: when it held first
+	held   map[string]time.Time            // by alert that fired: since when its condition had held
 	fired  map[string]time.Time
+	end    func() // of scraping
 }
 
 func readRules(t *testing.T, plane string) []rulefmt.Rule {
@@ -84,15 +81,32 @@ func (p *prometheus) scraped(at time.Time, targets map[string][]*dto.MetricFamil
 	p.series.Scraped(at, all, map[string]string{"job": "muster"})
 }
 
+// watch scrapes and evaluates, beginning after a time, until end or the end of the test.
+func (p *prometheus) watch(t *testing.T, after, every time.Duration, scrape func() map[string][]*dto.MetricFamily) {
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	p.end = func() { stop(); <-ended }
+	t.Cleanup(p.end)
+	go func() {
+		defer close(ended)
+		for wait := after; sleep(ctx, wait) == nil; wait = every {
+			p.scraped(time.Now(), scrape())
+			p.evaluate(t, time.Now())
+		}
+	}()
+}
+
+func sleep(ctx context.Context, d time.Duration) error { return nodes.SystemClock{}.Sleep(ctx, d) }
+
 // evaluate does one round of the rules.
 func (p *prometheus) evaluate(t *testing.T, at time.Time) {
 	t.Helper()
 	for _, r := range p.rules {
-		q, err := p.engine.NewInstantQuery(t.Context(), p.series, nil, r.Expr, at)
+		q, err := p.engine.NewInstantQuery(context.Background(), p.series, nil, r.Expr, at)
 		if err != nil {
 			t.Fatalf("%s: %v", r.Alert, err)
 		}
-		vector, err := q.Exec(t.Context()).Vector()
+		vector, err := q.Exec(context.Background()).Vector()
 		if err != nil {
 			t.Fatalf("%s: %v", r.Alert, err)
 		}
@@ -103,11 +117,8 @@ func (p *prometheus) evaluate(t *testing.T, at time.Time) {
 			if since, ok := before[key]; ok {
 				now[key] = since
 			}
-			if p.held[r.Alert].IsZero() {
-				p.held[r.Alert] = at
-			}
 			if p.fired[r.Alert].IsZero() && at.Sub(now[key]) >= time.Duration(r.For) {
-				p.fired[r.Alert] = at
+				p.held[r.Alert], p.fired[r.Alert] = now[key], at
 				t.Logf("%s fires with %s %v", r.Alert, key, s.F)
 			}
 		}
@@ -116,28 +127,17 @@ func (p *prometheus) evaluate(t *testing.T, at time.Time) {
 	}
 }
 
-// outcomes returns what each alert did, by the time since a fault.
-func (p *prometheus) outcomes(fault time.Time) map[string]outcome {
-	out := map[string]outcome{}
-	for alert, at := range p.held {
-		o := outcome{True: at.Sub(fault)}
-		if fired, ok := p.fired[alert]; ok {
-			o.Fired = fired.Sub(fault)
-		}
-		out[alert] = o
-	}
-	return out
-}
-
-// check compares the alerts that fired with those that should have, and notes the times for the table.
-func (p *prometheus) check(t *testing.T, d string, fault time.Time, want ...string) {
+// check ends scraping and compares the alerts that fired with those that should have.
+func (p *prometheus) check(t *testing.T, drill string, fault time.Time, want ...string) {
 	t.Helper()
+	p.end()
 	got := slices.Sorted(maps.Keys(p.fired))
 	slices.Sort(want)
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%v fired, want %v", got, want)
 	}
-	for alert, o := range p.outcomes(fault) {
-		t.Logf("%s: true after %.0f s, fired after %.0f s", alert, o.True.Seconds(), o.Fired.Seconds())
+	for _, alert := range got {
+		o := outcome{p.held[alert].Sub(fault), p.fired[alert].Sub(fault)}
+		t.Logf("%s | %s | %.0f | %.0f", alert, drill, o.held.Seconds(), o.fired.Seconds())
 	}
 }

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -335,7 +336,7 @@ func (m *Metrics) collectInterruptions(s sink, now time.Time) {
 		byKind[i.Kind]++
 		if i.DeadlineEpoch != 0 {
 			s.gauge("interruption_seconds_left", "Until an interruption's deadline; negative once it has passed.",
-				time.Unix(i.DeadlineEpoch, 0).Sub(now).Seconds(), "instance", i.InstanceID, "kind", string(i.Kind))
+				time.Unix(i.DeadlineEpoch, 0).Sub(now).Seconds(), "instance", i.InstanceID, "kind", string(i.Kind), "drained", strconv.FormatBool(i.Drained))
 		}
 	}
 	for kind, n := range byKind {
