@@ -267,7 +267,7 @@ var nodeDrills = map[string]struct {
 	}, play: func(*plane) {
 		time.Sleep(2 * time.Hour)
 	}},
-	"clocks-differ": {fires: []string{"NodesLeaseLost"}, begin: func(p *plane) { p.config.Cloud = slow{p.config.Cloud} }, play: clocksDiffer},
+	"clocks-differ": {fires: []string{"NodesLeaseLost", "NodesTicksFail"}, begin: func(p *plane) { p.config.Cloud = slow{p.config.Cloud} }, play: clocksDiffer},
 }
 
 var hangsUntil atomic.Int64
@@ -324,6 +324,7 @@ func quietNodes(p *plane) {
 }
 
 func TestNodeAlerts(t *testing.T) {
+	t.Parallel()
 	for name, d := range nodeDrills {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"runtime"
 	"sync"
@@ -44,7 +45,8 @@ type group struct {
 	fault     time.Time
 
 	served  atomic.Pointer[server.Server]
-	twice   atomic.Bool // the leader is scraped by two names
+	twice   atomic.Bool  // the leader is scraped by two names
+	wanted  atomic.Int64 // defenders
 	mu      sync.Mutex
 	all     []*member
 	started int
@@ -55,6 +57,8 @@ type groupOptions struct {
 	slots, chambers, defenders int
 	every                      time.Duration // from one context to the next; 0: none
 	configure                  func(*partition.Config)
+	lags                       bool // links can be delayed
+	expect                     bool // the defenders are told how many there should be
 }
 
 // member is one defender.
@@ -73,7 +77,9 @@ type member struct {
 
 // link is a defender's way to the server.
 type link struct {
-	g    *group
+	g     *group
+	delay atomic.Int64 // ns by which whatever comes and goes is late, of groups that lag
+
 	mu   sync.Mutex
 	away bool
 	conn net.Conn
@@ -88,8 +94,14 @@ func (l *link) InProcessConn() (net.Conn, error) {
 		return nil, errors.New("connection refused")
 	}
 	c, err := s.InProcessConn()
+	if err != nil {
+		return nil, err
+	}
 	l.conn = c
-	return c, err
+	if l.g.options.lags {
+		l.conn = newLagging(c, &l.delay)
+	}
+	return l.conn, nil
 }
 
 // cut takes the way away, or gives it back.
@@ -100,6 +112,14 @@ func (l *link) cut(away bool) {
 	if away && l.conn != nil {
 		_ = l.conn.Close()
 	}
+}
+
+// freeze lets nothing through any more, and lets nobody see it: the connection stays as it is.
+func (l *link) freeze() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.away = true
+	l.delay.Store(int64(time.Hour))
 }
 
 func (g *group) must(err error) {
@@ -176,6 +196,7 @@ func startGroup(t *testing.T, o groupOptions) *group {
 		_ = g.store.Close()
 		synctest.Wait()
 	})
+	g.wanted.Store(int64(o.defenders))
 	for range o.defenders {
 		g.start(nil)
 	}
@@ -187,7 +208,7 @@ func startGroup(t *testing.T, o groupOptions) *group {
 			}
 		}()
 	}
-	time.Sleep(3 * time.Minute)
+	time.Sleep(2 * time.Minute)
 	g.fault = time.Now()
 	return g
 }
@@ -195,6 +216,9 @@ func startGroup(t *testing.T, o groupOptions) *group {
 func (g *group) partition() partition.Config {
 	p := defender.Partition(g.options.slots)
 	p.ProbeInterval = 2 * time.Second // an hour has many of the usual ones
+	if g.options.expect {
+		p.Expected = func() int { return int(g.wanted.Load()) }
+	}
 	if g.options.configure != nil {
 		g.options.configure(&p)
 	}
@@ -339,7 +363,7 @@ func (g *group) jetstream() jetstream.JetStream {
 }
 
 // usual is what most drills begin with.
-var usual = groupOptions{slots: 48, chambers: 240, defenders: 4, every: time.Second}
+var usual = groupOptions{slots: 24, chambers: 120, defenders: 4, every: 2 * time.Second}
 
 func (o groupOptions) with(change func(*groupOptions)) groupOptions {
 	change(&o)
@@ -354,8 +378,8 @@ type groupDrill struct {
 
 // groupDrills fire the alerts of the defenders, by the names under which docs/alerts.md has them.
 var groupDrills = map[string]groupDrill{
-	"quiet": {options: usual, play: quietDefenders},
-	"server-away": {options: usual, fires: []string{"PartitionsNoLeader", "PartitionsDegraded"}, play: func(g *group) {
+	"quiet": {options: usual.with(func(o *groupOptions) { o.every, o.expect = 4*time.Second, true }), play: quietDefenders},
+	"server-away": {options: usual, fires: []string{"PartitionsNoLeader", "PartitionsDegraded", "PartitionsNotStable"}, play: func(g *group) {
 		g.unserve()
 		time.Sleep(2 * time.Minute)
 		g.serve()
@@ -365,14 +389,14 @@ var groupDrills = map[string]groupDrill{
 		g.twice.Store(true)
 		time.Sleep(2 * time.Minute)
 	}},
-	"newcomers-trickle": {options: usual, fires: []string{"PartitionsNotStable"}, play: func(g *group) {
+	"newcomers-trickle": {options: usual, fires: []string{"PartitionsNotStable", "PartitionsNewcomersIdle"}, play: func(g *group) {
 		for range 15 {
 			g.start(nil)
 			time.Sleep(8 * time.Second)
 		}
 		time.Sleep(time.Minute)
 	}},
-	"cut-off": {options: usual, fires: []string{"PartitionsDegraded"}, play: func(g *group) {
+	"cut-off": {options: usual, fires: []string{"PartitionsDegraded", "PartitionsMapNotSeen"}, play: func(g *group) {
 		g.running()[0].link.cut(true)
 		time.Sleep(2 * time.Minute)
 		g.running()[0].link.cut(false)
@@ -402,24 +426,27 @@ var groupDrills = map[string]groupDrill{
 		g.start(func(p *partition.Config) { p.Weight = 3 })
 		time.Sleep(3 * time.Minute)
 	}},
-	"death-in-outage": {options: usual, fires: []string{"PartitionsDetectionSlow"}, play: func(g *group) {
-		g.unserve()
-		g.running()[0].kill()
-		time.Sleep(25 * time.Second)
-		g.serve()
-		time.Sleep(5 * time.Minute)
-	}},
-	"long-work-moves": {options: usual.with(func(o *groupOptions) { o.every = 200 * time.Millisecond }), fires: []string{"PartitionsHandoverSlow"}, play: func(g *group) {
-		for _, m := range g.running() {
-			m.judging.Store(int64(5 * time.Second))
-		}
-		time.Sleep(30 * time.Second)
-		g.start(nil)
+	"frozen-with-a-long-lease": {options: usual.with(func(o *groupOptions) {
+		o.lags = true
+		o.configure = func(p *partition.Config) { p.LeaseTTL, p.HeartbeatInterval = 20*time.Second, 5*time.Second }
+	}), fires: []string{"PartitionsDetectionSlow"}, play: func(g *group) {
+		m := g.running()[0]
+		m.link.freeze() // its connection stays open, so that only its lease tells
+		time.Sleep(40 * time.Second)
+		m.kill()
 		time.Sleep(time.Minute)
-		for _, m := range g.running() {
-			m.judging.Store(0)
-		}
-		time.Sleep(2 * time.Minute)
+		m.link.delay.Store(0)
+	}},
+	"newcomer-far-away": {options: usual.with(func(o *groupOptions) {
+		o.every, o.lags = 50*time.Millisecond, true
+		o.configure = func(p *partition.Config) { p.SuspicionGrace = 3 * time.Second }
+	}), fires: []string{"PartitionsHandoverSlow"}, play: func(g *group) {
+		m := g.start(nil)
+		time.Sleep(envd("FAR_AFTER", "0s"))
+		m.link.delay.Store(int64(envd("FAR_DELAY", "700ms")))
+		time.Sleep(envd("FAR_SLEEP", "2m"))
+		m.link.delay.Store(0)
+		g.t.Logf("%+v", m.worker.Status())
 	}},
 	"deaf-handlers": {options: usual.with(func(o *groupOptions) { o.every = 200 * time.Millisecond }), fires: []string{"PartitionsHandoversForced"}, play: func(g *group) {
 		for _, m := range g.running() {
@@ -434,8 +461,8 @@ var groupDrills = map[string]groupDrill{
 		}
 		time.Sleep(2 * time.Minute)
 	}},
-	"pins-stolen": {options: usual.with(func(o *groupOptions) { o.slots, o.every = 8, 200*time.Millisecond }), fires: []string{"PartitionsGhostPins"}, play: stealPins},
-	"zombie": {options: usual.with(func(o *groupOptions) { o.every = 100 * time.Millisecond }), fires: []string{"PartitionsFenceRejections"}, play: func(g *group) {
+	"pins-stolen": {options: usual.with(func(o *groupOptions) { o.slots, o.every = 8, 500*time.Millisecond }), fires: []string{"PartitionsGhostPins"}, play: stealPins},
+	"zombie": {options: usual.with(func(o *groupOptions) { o.every = 100 * time.Millisecond }), fires: []string{"PartitionsFenceRejections", "PartitionsRebalanceStorm"}, play: func(g *group) {
 		m := g.running()[0]
 		m.deaf.Store(true)
 		m.judging.Store(int64(45 * time.Second))
@@ -456,7 +483,7 @@ var groupDrills = map[string]groupDrill{
 		g.fail(func(chamber string) bool { return chamber == g.chambers[0].String() })
 		time.Sleep(17 * time.Minute)
 	}},
-	"most-fails": {options: usual, fires: []string{"PartitionsProcessingDrops", "PartitionsOldestPending"}, play: func(g *group) {
+	"most-fails": {options: usual.with(func(o *groupOptions) { o.every = 8 * time.Second }), fires: []string{"PartitionsProcessingDrops", "PartitionsOldestPending"}, play: func(g *group) {
 		time.Sleep(time.Hour) // what was usual is what an hour had
 		g.fault = time.Now()
 		for _, m := range g.running()[:3] {
@@ -510,43 +537,65 @@ func stealPins(g *group) {
 	}
 	for range 2 {
 		for _, name := range names {
-			g.must(thief.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+defender.Stream+"."+name, nats.NewInbox(), []byte(`{"batch":1,"expires":60000000000,"group":"owner"}`)))
-			_, err := thief.Request("$JS.API.CONSUMER.UNPIN."+defender.Stream+"."+name, []byte(`{"group":"owner"}`), 2*time.Second)
+			inbox := nats.NewInbox()
+			_, err := thief.SubscribeSync(inbox)
+			g.must(err)
+			g.must(thief.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+defender.Stream+"."+name, inbox, []byte(`{"batch":1,"expires":60000000000,"group":"owner"}`)))
+			_, err = thief.Request("$JS.API.CONSUMER.UNPIN."+defender.Stream+"."+name, []byte(`{"group":"owner"}`), 2*time.Second)
 			g.must(err)
 		}
-		time.Sleep(time.Minute)
+		time.Sleep(30 * time.Second)
 	}
-	time.Sleep(2 * time.Minute)
+}
+
+func envd(n, d string) time.Duration {
+	if v := os.Getenv(n); v != "" {
+		d = v
+	}
+	x, _ := time.ParseDuration(d)
+	return x
 }
 
 // quietDefenders is an ordinary day: a scale-up, a scale-down, a rolling update, a crash.
 func quietDefenders(g *group) {
+	g.wanted.Store(6)
 	for range 2 {
 		g.start(nil)
 	}
 	time.Sleep(10 * time.Minute)
+	g.wanted.Store(4)
 	for _, m := range g.running()[:2] {
 		m.stop()
 	}
 	time.Sleep(10 * time.Minute)
 	for _, m := range g.running() {
-		g.start(nil)
-		time.Sleep(2 * time.Second)
+		if os.Getenv("ROLL") == "none" {
+			break
+		}
+		if os.Getenv("ROLL") == "surge" {
+			g.start(nil)
+			time.Sleep(envd("ROLL_A", "10s"))
+		}
 		m.stop()
 		<-m.ended
-		time.Sleep(2 * time.Second)
+		if os.Getenv("ROLL") != "surge" {
+			time.Sleep(2 * time.Second)
+			g.start(nil)
+		}
+		time.Sleep(envd("ROLL_B", "20s"))
 	}
 	time.Sleep(10 * time.Minute)
 	g.running()[0].kill()
 	time.Sleep(5 * time.Second)
 	g.start(nil)
 	time.Sleep(10 * time.Minute)
-	if n := len(g.running()); n != 4 || g.count < 2000 {
+	if n := len(g.running()); n != 4 || g.count < 500 {
 		g.t.Errorf("%d defenders run, %d contexts were published", n, g.count)
 	}
 }
 
 func TestPartitionAlerts(t *testing.T) {
+	t.Parallel()
 	// The server's clock of accesses is one for the process, and would be the first bubble's.
 	ats.Register()
 	defer ats.Unregister()
