@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"runtime"
 	"sync"
@@ -442,11 +441,9 @@ var groupDrills = map[string]groupDrill{
 		o.configure = func(p *partition.Config) { p.SuspicionGrace = 3 * time.Second }
 	}), fires: []string{"PartitionsHandoverSlow"}, play: func(g *group) {
 		m := g.start(nil)
-		time.Sleep(envd("FAR_AFTER", "0s"))
-		m.link.delay.Store(int64(envd("FAR_DELAY", "700ms")))
-		time.Sleep(envd("FAR_SLEEP", "2m"))
+		m.link.delay.Store(int64(700 * time.Millisecond))
+		time.Sleep(2 * time.Minute)
 		m.link.delay.Store(0)
-		g.t.Logf("%+v", m.worker.Status())
 	}},
 	"deaf-handlers": {options: usual.with(func(o *groupOptions) { o.every = 200 * time.Millisecond }), fires: []string{"PartitionsHandoversForced"}, play: func(g *group) {
 		for _, m := range g.running() {
@@ -548,14 +545,6 @@ func stealPins(g *group) {
 	}
 }
 
-func envd(n, d string) time.Duration {
-	if v := os.Getenv(n); v != "" {
-		d = v
-	}
-	x, _ := time.ParseDuration(d)
-	return x
-}
-
 // quietDefenders is an ordinary day: a scale-up, a scale-down, a rolling update, a crash.
 func quietDefenders(g *group) {
 	g.wanted.Store(6)
@@ -564,25 +553,16 @@ func quietDefenders(g *group) {
 	}
 	time.Sleep(10 * time.Minute)
 	g.wanted.Store(4)
-	for _, m := range g.running()[:2] {
+	for _, m := range g.members()[4:] {
 		m.stop()
 	}
 	time.Sleep(10 * time.Minute)
 	for _, m := range g.running() {
-		if os.Getenv("ROLL") == "none" {
-			break
-		}
-		if os.Getenv("ROLL") == "surge" {
-			g.start(nil)
-			time.Sleep(envd("ROLL_A", "10s"))
-		}
 		m.stop()
 		<-m.ended
-		if os.Getenv("ROLL") != "surge" {
-			time.Sleep(2 * time.Second)
-			g.start(nil)
-		}
-		time.Sleep(envd("ROLL_B", "20s"))
+		time.Sleep(2 * time.Second)
+		g.start(nil)
+		time.Sleep(20 * time.Second)
 	}
 	time.Sleep(10 * time.Minute)
 	g.running()[0].kill()
