@@ -436,15 +436,6 @@ var groupDrills = map[string]groupDrill{
 		time.Sleep(time.Minute)
 		m.link.delay.Store(0)
 	}},
-	"newcomer-far-away": {options: usual.with(func(o *groupOptions) {
-		o.every, o.lags = 50*time.Millisecond, true
-		o.configure = func(p *partition.Config) { p.SuspicionGrace = 3 * time.Second }
-	}), fires: []string{"PartitionsHandoverSlow"}, play: func(g *group) {
-		m := g.start(nil)
-		m.link.delay.Store(int64(700 * time.Millisecond))
-		time.Sleep(2 * time.Minute)
-		m.link.delay.Store(0)
-	}},
 	"deaf-handlers": {options: usual.with(func(o *groupOptions) { o.every = 200 * time.Millisecond }), fires: []string{"PartitionsHandoversForced"}, play: func(g *group) {
 		for _, m := range g.running() {
 			m.judging.Store(int64(time.Minute))
