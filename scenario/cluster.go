@@ -27,6 +27,7 @@ type Options struct {
 	Defenders int           // at the beginning
 	Chambers  int           //
 	Slots     int           //
+	Shards    int           // streams that the slots are spread over; 0 is 1
 	Rate      int           // messages a second in the background
 	Work      time.Duration // added to each context's processing
 	Data      string        // directory of traces; empty: generated ones
@@ -58,6 +59,7 @@ type Options struct {
 // resolve fills in what zero stands for.
 func (o Options) resolve() Options {
 	o.Servers, o.Replicas = max(o.Servers, 1), max(o.Replicas, 1)
+	defaulted(&o.Shards, 1)
 	if o.Minutes == 0 {
 		o.Minutes = 10
 	}
@@ -91,7 +93,26 @@ func (o Options) Validate() error {
 	if o.Slots < o.Defenders {
 		errs = append(errs, fmt.Errorf("--slots is %d for %d --defenders: give at least as many slots as defenders", o.Slots, o.Defenders))
 	}
+	errs = append(errs, CheckShards(o.Shards, o.Slots))
 	return errors.Join(errs...)
+}
+
+// CheckShards returns what is wrong with the number of streams for so many slots,
+// by the flags' names.
+func CheckShards(shards, slots int) error {
+	if err := within("shards", shards, 1, maxShards); err != nil {
+		return err
+	}
+	if slots >= 1 && slots%shards != 0 {
+		return fmt.Errorf("--shards is %d for %d --slots: give a number that divides the slots", shards, slots)
+	}
+	return nil
+}
+
+func defaulted(v *int, d int) {
+	if *v == 0 {
+		*v = d
+	}
 }
 
 func (o Options) checkMinutes() error {
@@ -105,6 +126,7 @@ func (o Options) checkMinutes() error {
 const (
 	maxChambers = 100_000
 	maxSlots    = 4096
+	maxShards   = 64
 	maxRate     = 100_000
 	maxMinutes  = 24 * 60
 )
@@ -201,6 +223,7 @@ func (c *cluster) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	collector.For(c.partition())
 	c.traffic = newTraffic(collector, c.source, c.chambers)
 	return nil
 }
@@ -223,7 +246,7 @@ func (c *cluster) event(e seen) {
 // partition returns the configuration of the defenders' group.
 func (c *cluster) partition() partition.Config {
 	p := defender.Partition(c.o.Slots)
-	p.Replicas = c.o.Replicas
+	p.Shards, p.Replicas = c.o.Shards, c.o.Replicas
 	return p
 }
 

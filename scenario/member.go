@@ -40,6 +40,7 @@ type DefenderOptions struct {
 	NATS     string        // URL of the server
 	Store    string        // of the results, by the names of package connect
 	Slots    int           // as provisioned
+	Shards   int           // as provisioned; 0 is 1
 	Replicas int           // as provisioned; 0 is 1
 	Work     time.Duration // added to each context's processing
 	Pod      string        // what holds the stable ID, for people
@@ -119,7 +120,7 @@ func (d *Defender) open(ctx context.Context, o DefenderOptions) error {
 		handler = d.record
 	}
 	p := defender.Partition(o.Slots)
-	p.Replicas = o.Replicas
+	p.Shards, p.Replicas = o.Shards, o.Replicas
 	p.Node = o.Node
 	p.LeaveTimeout = o.LeaveTimeout
 	p.Retry = partition.Retry{Enabled: o.RetryAttempts > 0, Attempts: o.RetryAttempts}
@@ -223,7 +224,7 @@ type member struct {
 
 func (c *cluster) memberOptions(n int) DefenderOptions {
 	name := fmt.Sprintf("pod-%03d", n)
-	return DefenderOptions{NATS: c.brokers.url, Store: c.storePath, Slots: c.o.Slots, Replicas: c.o.Replicas, Work: c.o.Work, Pod: name,
+	return DefenderOptions{NATS: c.brokers.url, Store: c.storePath, Slots: c.o.Slots, Shards: c.o.Shards, Replicas: c.o.Replicas, Work: c.o.Work, Pod: name,
 		Record: filepath.Join(c.dir, "record", name), LogFile: filepath.Join(c.dir, "log", name+".log"), Verbose: c.o.Verbose}
 }
 
@@ -267,7 +268,7 @@ func (c *cluster) startProcess(ctx context.Context, o DefenderOptions) (*member,
 			return nil, err
 		}
 	}
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), exe, "defender", "run", "--nats", o.NATS, "--store", o.Store, "--slots", strconv.Itoa(o.Slots), "--replicas", strconv.Itoa(o.Replicas), "--work", o.Work.String(),
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), exe, "defender", "run", "--nats", o.NATS, "--store", o.Store, "--slots", strconv.Itoa(o.Slots), "--shards", strconv.Itoa(o.Shards), "--replicas", strconv.Itoa(o.Replicas), "--work", o.Work.String(),
 		"--pod", o.Pod, "--node", o.Node, "--record", o.Record, "--log-file", o.LogFile, "--http", "127.0.0.1:0", "--child")
 	if o.Verbose {
 		cmd.Args = append(cmd.Args, "--verbose")

@@ -32,7 +32,7 @@ type script struct {
 }
 
 var scripts = map[string]script{
-	"scale-up": {about: "30 defenders become 45", cases: []string{"newcomer-crash", "partial", "stale-claim"}, run: scaleUp},
+	"scale-up": {about: "30 defenders become 45", cases: []string{caseBrief, "newcomer-crash", "partial", "stale-claim"}, run: scaleUp, small: briefly},
 	"cold-start": {about: "30 defenders start where none were, with a message waiting for each chamber",
 		cases: []string{"newcomer-crash", "partial", "restart"}, run: coldStart},
 	"scale-down": {about: "45 defenders become 30, and those that go hand over first",
@@ -65,6 +65,9 @@ func Describe() string {
 	}
 	return b.String()
 }
+
+// Cases returns the cases of a scenario, none for one that is unknown.
+func Cases(name string) []string { return slices.Clone(scripts[name].cases) }
 
 // DescribeCases returns the cases of each scenario that has any.
 func DescribeCases() string {

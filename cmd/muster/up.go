@@ -70,6 +70,7 @@ func newUp() *cobra.Command {
 	f.IntVar(&o.Defenders, "defenders", 30, "defenders at the beginning, 1 to 150")
 	f.IntVar(&o.Chambers, "chambers", 2400, "chambers")
 	f.IntVar(&o.Slots, "slots", 1280, "slots that the chambers are divided in; ownership moves by slots (256 in scenario layout, at first)")
+	f.IntVar(&o.Shards, "shards", 1, "streams that the slots are spread over, a number that divides them, up to 64")
 	f.IntVar(&o.Rate, "rate", 150, "messages a second in the background")
 	f.DurationVar(&o.Work, "work", 0, "time added to each message's processing, three times as much when its history is not in memory (400ms in a scenario)")
 	f.StringVar(&o.Data, "data", "", "directory of trace CSV files to replay; without it traces are generated")
