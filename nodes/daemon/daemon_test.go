@@ -353,7 +353,7 @@ func TestInterruptionsFromAQueueAreWorkedAndShownWithTheirTimeLeft(t *testing.T)
 		go func() { events <- s.world.Announce(nodes.Warning, "i-002") }()
 		time.Sleep(25 * time.Second)
 		_, body := s.page("/metrics")
-		if !strings.Contains(body, `muster_nodes_interruptions_open{kind="warning"} 1`) || !strings.Contains(body, `muster_nodes_interruption_seconds_left{instance="i-002",kind="warning"} 8`) {
+		if !strings.Contains(body, `muster_nodes_interruptions_open{kind="warning"} 1`) || !strings.Contains(body, `muster_nodes_interruption_seconds_left{drained="false",instance="i-002",kind="warning"} 8`) {
 			t.Errorf("soon after the warning:\n%s", grep(body, "interruption"))
 		}
 		time.Sleep(5 * time.Minute)
