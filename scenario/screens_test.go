@@ -1,0 +1,162 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"net/http/httptest"
+	"net/http/httputil"
+	neturl "net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+
+	"github.com/muster-dev/muster/internal/browser"
+	"github.com/muster-dev/muster/nodes"
+)
+
+// TestAPersonSeesTheTwoPlanesMeetOnThePage lets node-pressure and a Spot interruption happen in a running up and looks at the page
+// for what a person would look for. The pictures in docs/console are of this run: MUSTER_SCREENSHOTS=docs/console.
+func TestAPersonSeesTheTwoPlanesMeetOnThePage(t *testing.T) {
+	s, url, begin := stagedUp(t, Options{Defenders: 8, Chambers: 40, Slots: 96, Rate: 60, Busy: true, boot: 9 * time.Second, pendingUp: 4 * time.Second, launch: 3 * time.Second})
+	behind, err := neturl.Parse(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	front := httptest.NewServer(httputil.NewSingleHostReverseProxy(behind)) // that can go away while up goes on
+	t.Cleanup(front.Close)
+	t.Cleanup(front.CloseClientConnections)
+	ctx, faults := browser.Open(t, front.URL, 1280, 900)
+	browser.Eventually(ctx, t, noteStates)
+	see := func(expression string) { t.Helper(); browser.Eventually(ctx, t, expression) }
+	saw := func(what string) { t.Helper(); see(fmt.Sprintf(`window.saw.has(%q)`, what)) }
+	picture := func(name string, of ...string) { t.Helper(); browser.Picture(ctx, t, name, of...) }
+	// What lasts a moment may be over when a busy machine comes to look: only for a picture it has to be there now.
+	glimpse := func(now, name string, of ...string) {
+		t.Helper()
+		if os.Getenv("MUSTER_SCREENSHOTS") != "" {
+			see(now)
+			picture(name, of...)
+		}
+	}
+	says := func(id, text string) string {
+		return fmt.Sprintf(`document.getElementById(%q).textContent.includes(%q)`, id, text)
+	}
+
+	// Before anything is there.
+	see(says("zones", "No nodes"))
+	see(says("worker-tiles", "No workers"))
+	picture("empty")
+
+	begin()
+	site := s.site.Load()
+	see(`document.querySelectorAll('[data-instance][data-state="ready"]').length === 1`)
+	see(`document.querySelectorAll('[data-worker][data-state="STABLE"]').length === 8`)
+	see(`[...document.querySelectorAll('[data-worker]')].every((w) => / on i-/.test(w.textContent))`)
+	see(says("nodes-meta", "so far"))
+	picture("at-first")
+
+	// More defenders are wanted than fit. The decision waits, and says for what; then a node is launched, verified, and the rest join.
+	if err := site.deploy.scale(t.Context(), 14); err != nil {
+		t.Fatal(err)
+	}
+	saw("pods pending")
+	saw("why not")
+	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`#gates-more`)))
+	see(`document.querySelectorAll('#gates tbody tr').length > 5 && document.querySelectorAll('#gates tr.no').length > 0`)
+	glimpse(says("verdict", "why not")+" && "+says("pending", "defender"), "why-not", "header", "#nodes", "#action", "#decision")
+	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`#gates-more`)))
+	glimpse(`document.querySelector('[data-phase="launch"]')?.className === 'now'`, "launching", "#action", "#decision")
+	saw("phase begin done")
+	saw("phase launch now")
+	glimpse(`document.querySelectorAll('[data-instance][data-state="launching"]').length === 1`, "verifying", "header", "#nodes", "#action", "#decision")
+	saw("phase verify: joined and Ready now")
+	saw("node launching")
+	see(says("events", "scaleUp.completed"))
+	see(`document.querySelectorAll('[data-worker][data-state="STABLE"]').length === 14`)
+	see(`document.querySelectorAll('#handover-rows tr').length > 10`)
+	picture("complete", "#action", "#decision", "#handovers", "#timeline")
+
+	// A chamber with a fault.
+	see(`document.querySelector('#chamber-list button.danger') !== null`)
+	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`#chamber-list button.danger`)), chromedp.WaitVisible(chromedp.CSS(`.chart svg`)))
+	see(`document.querySelectorAll('.chart .flag').length > 0 && document.querySelectorAll('.chart .limit').length > 0`)
+	see(`document.getElementById('charts').textContent.includes('open')`)
+	picture("chamber", "#chamber")
+
+	// A Spot warning, in the dark.
+	dark(ctx, t, true)
+	victim := site.victim()
+	site.interrupt(t.Context(), site.region.World.Announce(nodes.Warning, victim))
+	see(fmt.Sprintf(`document.querySelector('[data-instance="%s"]')?.dataset.state === 'interrupted'`, victim))
+	see(says("action-body", "Spot warning of "+victim))
+	see(`/1m\d\ds left/.test(document.getElementById('action-body').textContent)`)
+	see(`document.querySelector('[data-phase="workers told to hand over"]').className === 'done'`)
+	picture("interruption-dark")
+	see(fmt.Sprintf(`!document.querySelector('[data-instance="%s"]')?.textContent.includes('workers')`, victim))
+	dark(ctx, t, false)
+
+	// Keys: the place is seen.
+	browser.Run(ctx, t, chromedp.KeyEvent("2"))
+	see(`document.activeElement.id === 'action' && document.activeElement.matches(':focus-visible')`)
+	browser.Run(ctx, t, chromedp.KeyEvent("\t"))
+	see(`document.activeElement.dataset.key === 'pause-scaling ' && document.activeElement.matches(':focus-visible')`)
+	picture("keyboard", "#action", "#decision")
+	browser.Run(ctx, t, chromedp.KeyEvent("?"), chromedp.WaitVisible(chromedp.CSS(`#keys[open]`)), chromedp.Click(chromedp.CSS(`#keys button`)))
+
+	// The interrupted node is replaced. Then load falls: nodes are drained, with their defenders' slots handed over before.
+	if err := site.wait(t.Context(), 4*time.Minute, "the interruption over", func() bool { return site.region.OpenInterruptions(t.Context()) == 0 && s.view.stable(14) }); err != nil {
+		t.Fatal(err)
+	}
+	see(`document.querySelectorAll('[data-instance]').length === 2 && document.querySelectorAll('[data-state="ready"]').length === 2`)
+	site.ground.setLoad(0.1)
+	if err := site.deploy.scale(t.Context(), 8); err != nil {
+		t.Fatal(err)
+	}
+	glimpse(`document.querySelector('.phases .now small')?.textContent.includes('draining since')`, "draining", "header", "#nodes", "#action", "#decision", "#workers", "#handovers")
+	saw("node draining")
+	saw("hand-overs under way")
+	see(says("events", "scaleDown.completed"))
+
+	// A narrow screen shows everything without scrolling sideways.
+	browser.Run(ctx, t, chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile))
+	see(`document.documentElement.scrollWidth <= 390`)
+	picture("narrow")
+	browser.Run(ctx, t, chromedp.EmulateViewport(1280, 900))
+	if got := faults(); len(got) > 0 {
+		t.Errorf("the page complains: %s", strings.Join(got, "; "))
+	}
+
+	// The console goes away: the page says since when, and does not look alive.
+	_ = front.Listener.Close()
+	front.CloseClientConnections()
+	see(says("lost", "Connection lost"))
+	see(`getComputedStyle(document.querySelector('main')).opacity < 1`)
+	picture("lost", "header", "#lost", "#nodes", "#action", "#decision")
+}
+
+// noteStates has the page note in window.saw what it shows, also for a moment.
+const noteStates = `(() => {
+	window.saw = new Set();
+	const note = () => {
+		document.querySelectorAll('[data-phase]').forEach((e) => saw.add('phase ' + e.dataset.phase + ' ' + e.className));
+		document.querySelectorAll('[data-instance]').forEach((e) => saw.add('node ' + e.dataset.state));
+		for (const [id, text, name] of [['handovers-meta', 'under way', 'hand-overs under way'], ['health', 'pending', 'pods pending'], ['verdict', 'why not', 'why not']]) {
+			if (document.getElementById(id).textContent.includes(text)) saw.add(name);
+		}
+	};
+	new MutationObserver(note).observe(document.body, { subtree: true, childList: true, characterData: true, attributes: true });
+	return true;
+})()`
+
+// dark has the browser prefer dark pages, or light ones.
+func dark(ctx context.Context, t *testing.T, on bool) {
+	t.Helper()
+	scheme := map[bool]string{true: "dark", false: "light"}[on]
+	if _, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}); err != nil {
+		t.Fatal(err)
+	}
+}
