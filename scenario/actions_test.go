@@ -173,7 +173,7 @@ func TestAPersonActsOnThePage(t *testing.T) {
 			browser.Run(ctx, t, chromedp.SendKeys(chromedp.CSS(`#ask-by`), "alice"), chromedp.SendKeys(chromedp.CSS(`#ask-token`), "correct horse"))
 			browser.Run(ctx, t, chromedp.KeyEvent("\r"))
 			browser.Eventually(ctx, t, `document.getElementById('ask-error').textContent.includes('the token is missing or wrong')`)
-			browser.Picture(ctx, t, "actions-wrong-token")
+			browser.Picture(ctx, t, "wrong-token", "#ask")
 			browser.Run(ctx, t, chromedp.SendKeys(chromedp.CSS(`#ask-token`), testToken)) // what was wrong is selected
 		}
 		browser.Run(ctx, t, chromedp.KeyEvent("\r"), chromedp.WaitNotVisible(chromedp.CSS(`#ask`)))
@@ -199,7 +199,7 @@ func TestAPersonActsOnThePage(t *testing.T) {
 
 	// Drain a worker, which is let back.
 	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`[data-key="drain-worker defender-1"]`)))
-	browser.Picture(ctx, t, "actions-ask")
+	browser.Picture(ctx, t, "ask", "header", "#ask")
 	answer("disk is failing", false)
 	browser.Eventually(ctx, t, `document.querySelector('[data-worker="defender-1"]')?.textContent.includes('drained, for')`)
 	eventually(t, "defender-1 has no slots", func() bool { _, slots := worker(t, s, "defender-1"); return slots == 0 })
@@ -207,7 +207,7 @@ func TestAPersonActsOnThePage(t *testing.T) {
 		t.Errorf("its lease says yielding %t, until %v", m.Yielding, m.YieldEnd)
 	}
 	browser.Eventually(ctx, t, `document.querySelector('[data-worker="defender-1"]').textContent.includes('0 slots')`)
-	browser.Picture(ctx, t, "actions-done")
+	browser.Picture(ctx, t, "paused", "header", "#nodes", "#action", "#decision", "#workers")
 
 	// Acknowledge an alarm.
 	browser.Eventually(ctx, t, `document.querySelector('#chamber-list button.danger') !== null`)
@@ -218,7 +218,7 @@ func TestAPersonActsOnThePage(t *testing.T) {
 		t.Errorf("the alarm is %+v", a.Acknowledged)
 	}
 	browser.Eventually(ctx, t, `document.querySelector('#chamber-list button.danger') === null`)
-	browser.Picture(ctx, t, "actions-acknowledged")
+	browser.Picture(ctx, t, "acknowledged", "#chamber")
 
 	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`[data-key="let-back defender-1"]`)))
 	answer("a new disk", false)

@@ -195,7 +195,11 @@ func momentOf(e seen) (console.Moment, bool) {
 			return line("", "leads, epoch %d", e.Epoch)
 		}
 	case partition.EventWorkerGone:
-		return line("bad", "%s is gone (%s)", e.Peer, e.Reason)
+		level := "bad"
+		if e.Reason == "left" { // in good order
+			level = ""
+		}
+		return line(level, "%s is gone (%s)", e.Peer, e.Reason)
 	case partition.EventSuspected:
 		return line("warn", "%s is suspected to be gone", e.Peer)
 	case partition.EventWorkerLeaving:

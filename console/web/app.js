@@ -35,7 +35,7 @@ function age(ms) {
 const minutes = (ms) => (ms > 120000 ? Math.ceil(ms / 60000) + "m" : age(ms));
 const since = (t) => age(now() - Date.parse(t));
 const clock = (t) => new Date(t).toLocaleTimeString([], { hour12: false }) + "." + String(new Date(t).getMilliseconds()).padStart(3, "0");
-const money = (v) => (v < 1 ? v.toFixed(3) : v.toFixed(2)) + " $";
+const money = (v) => v.toFixed(v < 0.1 ? 4 : v < 1 ? 3 : 2) + " $";
 const plural = (n, one, many) => n + " " + (n === 1 ? one : many || one + "s");
 
 // ---- drawing, once a frame, only what changed
@@ -178,6 +178,8 @@ function drawAction() {
     add([i.instance, i.phases], () => phaseList(i.phases));
   }
   if (!body.length) add("none", () => el("p", { class: "meta" }, "None: the cluster is what its policy wants, or the decision says why not."));
+  const last = a ? null : S.events.findLast((m) => /^scale(Up|Down)\.(completed|failed)$/.test(m.kind));
+  if (last) add([last.seq, since(last.at)], () => el("p", {}, "Last: ", el("b", { class: last.level || "" }, last.kind), el("span", { class: "meta" }, ` ${since(last.at)} ago: ${last.text}`)));
   if (S.actions) add(["button", n.paused], () => scalingButton(n.paused));
   fill($("action-body"), body);
 }
@@ -387,6 +389,8 @@ function drawCharts() {
     ...(c.series || []).map(controlChart));
 }
 
+// brief is a number in at most eight characters.
+const brief = (v) => (v !== 0 && (Math.abs(v) >= 1e6 || Math.abs(v) < 1e-3) ? v.toExponential(2) : String(Number(v.toPrecision(5))));
 // chartWidth is that of a chart in pixels, as the style lays charts out, so that its text keeps its size.
 function chartWidth() {
   const w = $("charts").clientWidth || 600, gap = 18, columns = Math.max(1, Math.floor((w + gap) / (Math.min(380, w) + gap)));
@@ -402,7 +406,7 @@ function controlChart(s) {
   const x = (i) => left + (pts.length < 2 ? 0.5 : i / (pts.length - 1)) * (W - left - right), y = (v) => top + (1 - (v - lo) / (hi - lo)) * (H - top - bottom);
   const path = (f) => { let d = "", pen = false; pts.forEach((p, i) => { const v = f(p); if (typeof v !== "number") { pen = false; return; } d += `${pen ? "L" : "M"}${x(i).toFixed(1)} ${y(v).toFixed(1)}`; pen = true; }); return d; };
   const flagged = pts.filter((p) => (p.flags || []).length).length;
-  const label = (v) => svg("text", { x: left - 5, y: y(v) + 4, "text-anchor": "end" }, document.createTextNode(Number(v).toPrecision(4)));
+  const label = (v) => svg("text", { x: left - 5, y: y(v) + 4, "text-anchor": "end" }, document.createTextNode(brief(v)));
   const when = (i, anchor) => svg("text", { x: x(i), y: H - 4, "text-anchor": anchor }, document.createTextNode(clock(pts[i].at).slice(0, 8)));
   const g = svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `${s.svid} ${s.stat}: ${pts.length} points, ${flagged} flagged` },
     svg("path", { class: "limit", d: path((p) => p.upper) }), svg("path", { class: "limit", d: path((p) => p.lower) }), svg("path", { class: "centre", d: path((p) => p.centre) }), svg("path", { class: "line", d: path((p) => p.value) }),
@@ -510,7 +514,7 @@ async function begin() {
   on("nodes", (v) => { S.nodes = v; draw("head", "nodes", "action", "decision"); });
   on("workers", (v) => { S.workers = v; draw("head", "workers", "slots", "handovers"); });
   on("handovers", (v) => { S.handovers = [...S.handovers, ...v].slice(-200); draw("handovers"); });
-  on("events", (v) => { addEvents(v); if (v.some((m) => m.plane === "alarms")) { clearTimeout(findTimer); findTimer = setTimeout(findChambers, 400); } });
+  on("events", (v) => { addEvents(v); draw("action"); if (v.some((m) => m.plane === "alarms")) { clearTimeout(findTimer); findTimer = setTimeout(findChambers, 400); } });
   on("gap", () => begin());
   stream.onopen = () => { S.lost = 0; document.body.classList.remove("stale"); $("lost").hidden = true; link("live", "live"); draw(...Object.keys(panels)); };
   stream.onerror = () => { stream.close(); lose(); setTimeout(begin, 1500); };

@@ -195,3 +195,50 @@ func Eventually(ctx context.Context, t testing.TB, expression string) {
 		t.Fatalf("never true in the page: %s (%v)", expression, err)
 	}
 }
+
+// NoteRows is an expression that has the console's page note when a row of its timeline, by its text, or the version of the assignment
+// map, as "map version 7", was put into the document, and when the frame after that was painted, in ms of Unix time.
+const NoteRows = `(() => {
+	window.rows = {};
+	const now = () => performance.timeOrigin + performance.now();
+	const note = (texts) => {
+		const at = now();
+		requestAnimationFrame(() => setTimeout(() => texts.forEach((text) => { rows[text] ||= [at, now()]; })));
+	};
+	const meta = document.getElementById('workers-meta');
+	new MutationObserver((all) => note(all.flatMap((m) => [...m.addedNodes]).filter((e) => e.lastChild).map((e) => e.lastChild.textContent)))
+		.observe(document.getElementById('events'), { childList: true });
+	new MutationObserver(() => note(meta.textContent.match(/map version \d+/) || [])).observe(meta, { childList: true });
+	return true;
+})()`
+
+// ReportRows waits until rows are on the page that were published at given times, and reports how long it took until they were in the
+// document (dom) and painted: median and 99th percentile in ms, and the greatest.
+func ReportRows(ctx context.Context, b *testing.B, published []time.Time, text func(n int) string) {
+	b.Helper()
+	last, err := json.Marshal(text(len(published) - 1))
+	if err != nil {
+		b.Fatal(err)
+	}
+	Eventually(ctx, b, `window.rows[`+string(last)+`] !== undefined`)
+	rows, err := chromedp.Run(ctx, chromedp.Evaluate[map[string][2]float64](`window.rows`))
+	if err != nil {
+		b.Fatal(err)
+	}
+	var dom, painted []float64
+	for n, at := range published {
+		row, ok := rows[text(n)]
+		if !ok {
+			b.Fatalf("%q was never on the page", text(n))
+		}
+		began := float64(at.UnixMicro()) / 1000
+		dom, painted = append(dom, row[0]-began), append(painted, row[1]-began)
+	}
+	for name, took := range map[string][]float64{"dom": dom, "painted": painted} {
+		slices.Sort(took)
+		b.ReportMetric(took[len(took)/2], name+"-p50-ms")
+		b.ReportMetric(took[len(took)*99/100], name+"-p99-ms")
+		b.ReportMetric(took[len(took)-1], name+"-max-ms")
+	}
+	b.ReportMetric(0, "ns/op") // mostly what is between them
+}
