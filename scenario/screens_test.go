@@ -98,10 +98,11 @@ func TestAPersonSeesTheTwoPlanesMeetOnThePage(t *testing.T) {
 	site.interrupt(t.Context(), site.region.World.Announce(nodes.Warning, victim))
 	saw("node interrupted")
 	saw("phase workers told to hand over done")
-	glimpse(says("action-body", "Spot warning of "+victim)+` && /1m\d\ds left/.test(document.getElementById('action-body').textContent)`, "interruption-dark")
+	glimpse(says("action-body", "Spot warning of "+victim)+` && /1m\d\ds left/.test(document.getElementById('action-body').textContent)`, "interruption-dark", "header", "#nodes", "#action", "#decision", "#workers", "#handovers")
 	saw("phase drain done")
 	dark(ctx, t, false)
 	site.region.World.TakeAway(victim)
+	site.region.World.DeleteNode(victim)
 	if err := site.wait(t.Context(), 2*time.Minute, "the interruption over", func() bool { return site.region.OpenInterruptions(t.Context()) == 0 && s.view.stable(14) }); err != nil {
 		t.Fatal(err)
 	}
@@ -117,14 +118,18 @@ func TestAPersonSeesTheTwoPlanesMeetOnThePage(t *testing.T) {
 	// Load falls: the newest defenders go, and the node of the rest is drained, its slots handed over before.
 	site.ground.setLoad(0.1)
 	site.region.World.RemovePods("fab/other")
-	if err := site.deploy.scale(t.Context(), 10); err != nil {
+	began := time.Now()
+	if err := site.deploy.scale(t.Context(), 9); err != nil {
+		t.Fatal(err)
+	}
+	if err := site.wait(t.Context(), 2*time.Minute, "a node cordoned", func() bool { return len(site.ledger(sim.Cordoned, began)) > 0 }); err != nil {
 		t.Fatal(err)
 	}
 	glimpse(`document.querySelector('[data-state="draining"]') !== null && document.querySelector('.phases .now small')?.textContent.includes('draining since')`, "draining", "header", "#nodes", "#action", "#decision", "#workers", "#handovers")
 	saw("node draining")
 	saw("hand-overs under way")
 	see(says("action-body", "Last: scaleDown.completed"))
-	see(`document.querySelectorAll('[data-instance]').length === 1 && document.querySelectorAll('[data-worker][data-state="STABLE"]').length === 10`)
+	see(`document.querySelectorAll('[data-instance]').length === 1 && document.querySelectorAll('[data-worker][data-state="STABLE"]').length === 9`)
 
 	// A narrow screen shows everything without scrolling sideways.
 	browser.Run(ctx, t, chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile))

@@ -324,8 +324,11 @@ func (t *site) attend(m *member, run sim.PodRun) *podProcess {
 	go func() {
 		<-p.done
 		t.mu.Lock()
-		defer t.mu.Unlock()
 		p.ended = time.Now()
+		t.mu.Unlock()
+		if p.err != nil && !t.closing.Load() {
+			t.s.say("%v; its pod starts it again soon", p.err)
+		}
 	}()
 	return p
 }

@@ -202,12 +202,13 @@ function drawDecision() {
   const style = d.action === "NOOP" ? (d.reason === "STEADY" ? "good" : "warn") : "good";
   $("verdict").replaceChildren(el("b", { class: style }, d.action === "NOOP" ? "Nothing" : d.action === "SCALE_UP" ? "Scale up" : "Scale down"),
     `${d.action === "NOOP" ? (d.reason === "STEADY" ? "needed" : "— why not: " + d.reason) : "— " + d.reason}${d.detail ? ": " + d.detail : ""}`);
-  const gates = d.gates || [], shown = S.allGates ? gates : gates.filter((g) => !g.passed);
+  // What keeps an action from beginning is of interest only where one is wanted.
+  const gates = d.gates || [], shown = S.allGates ? gates : d.action === "NOOP" && d.reason === "STEADY" ? [] : gates.filter((g) => !g.passed);
   $("gates").tBodies[0].replaceChildren(...shown.map((g) => el("tr", { class: g.passed ? "" : "no" },
     el("td", { "aria-label": g.passed ? "passed" : "not passed" }, g.passed ? "✓" : "✗"), el("td", {}, g.name), el("td", {}, g.value), el("td", {}, g.threshold))));
   $("gates").hidden = shown.length === 0;
   const passed = gates.length - gates.filter((g) => !g.passed).length;
-  $("gates-more").textContent = S.allGates ? "Show only what is not passed" : `Show all gates (${passed} of ${gates.length} passed)`;
+  $("gates-more").textContent = S.allGates ? "Show only what keeps an action from beginning" : `Show all gates (${passed} of ${gates.length} passed)`;
 }
 
 const WORKER_STYLE = { STABLE: "s-good", REBALANCING: "s-busy", SCALING: "s-busy", EMERGENCY: "s-bad", DEGRADED: "s-bad", SHUTDOWN: "s-warn" };
