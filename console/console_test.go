@@ -209,8 +209,8 @@ func TestALongSearchFindsTheOldestThatIsKept(t *testing.T) {
 		t.Errorf("found %+v", got)
 	}
 	getJSON(t, s.URL+"/api/events?contains=event+9999.", &got)
-	if len(got) != 1 || got[0].Seq != 29_999-10_000 { // event 19999; event 9999 is forgotten
-		t.Errorf("found %+v", got)
+	if len(got) != 0 {
+		t.Errorf("found what is no longer kept: %+v", got)
 	}
 }
 
