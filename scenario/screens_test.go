@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net"
+	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	neturl "net/url"
@@ -115,22 +117,6 @@ func TestAPersonSeesTheTwoPlanesMeetOnThePage(t *testing.T) {
 	picture("keyboard", "#action", "#decision")
 	browser.Run(ctx, t, chromedp.KeyEvent("?"), chromedp.WaitVisible(chromedp.CSS(`#keys[open]`)), chromedp.Click(chromedp.CSS(`#keys button`)))
 
-	// Load falls: the newest defenders go, and the node of the rest is drained, its slots handed over before.
-	site.ground.setLoad(0.1)
-	site.region.World.RemovePods("fab/other")
-	began := time.Now()
-	if err := site.deploy.scale(t.Context(), 9); err != nil {
-		t.Fatal(err)
-	}
-	if err := site.wait(t.Context(), 2*time.Minute, "a node cordoned", func() bool { return len(site.ledger(sim.Cordoned, began)) > 0 }); err != nil {
-		t.Fatal(err)
-	}
-	glimpse(`document.querySelector('[data-state="draining"]') !== null && document.querySelector('.phases .now small')?.textContent.includes('draining since')`, "draining", "header", "#nodes", "#action", "#decision", "#workers", "#handovers")
-	saw("node draining")
-	saw("hand-overs under way")
-	see(says("action-body", "Last: scaleDown.completed"))
-	see(`document.querySelectorAll('[data-instance]').length === 1 && document.querySelectorAll('[data-worker][data-state="STABLE"]').length === 9`)
-
 	// A narrow screen shows everything without scrolling sideways.
 	browser.Run(ctx, t, chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile))
 	see(`document.documentElement.scrollWidth <= 390`)
@@ -146,6 +132,32 @@ func TestAPersonSeesTheTwoPlanesMeetOnThePage(t *testing.T) {
 	see(says("lost", "Connection lost"))
 	see(`getComputedStyle(document.querySelector('main')).opacity < 1`)
 	picture("lost", "header", "#lost", "#nodes", "#action", "#decision")
+
+	// It comes back, and so does the page, by itself.
+	again, err := new(net.ListenConfig).Listen(t.Context(), "tcp", front.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	back := &http.Server{Handler: front.Config.Handler, ReadHeaderTimeout: time.Minute}
+	go func() { _ = back.Serve(again) }()
+	t.Cleanup(func() { _ = back.Close() })
+	see(`document.querySelector('.link.live') !== null && document.getElementById('lost').hidden && getComputedStyle(document.querySelector('main')).opacity === '1'`)
+
+	// Load falls: the newest defenders go, and the node of the rest is drained, its slots handed over before.
+	site.ground.setLoad(0.1)
+	site.region.World.RemovePods("fab/other")
+	began := time.Now()
+	if err := site.deploy.scale(t.Context(), 9); err != nil {
+		t.Fatal(err)
+	}
+	if err := site.wait(t.Context(), 45*time.Second, "a node cordoned", func() bool { return len(site.ledger(sim.Cordoned, began)) > 0 }); err != nil {
+		t.Fatal(err)
+	}
+	glimpse(`document.querySelector('[data-state="draining"]') !== null && document.querySelector('.phases .now small')?.textContent.includes('draining since')`, "draining", "header", "#nodes", "#action", "#decision", "#workers", "#handovers")
+	saw("node draining")
+	saw("hand-overs under way")
+	see(says("action-body", "Last: scaleDown.completed"))
+	see(`document.querySelectorAll('[data-instance]').length === 1 && document.querySelectorAll('[data-worker][data-state="STABLE"]').length === 9`)
 }
 
 // newestNode returns the node that was launched last.
