@@ -62,6 +62,7 @@ func TestAPersonSeesTheTwoPlanesMeetOnThePage(t *testing.T) {
 	see(`document.querySelectorAll('[data-worker][data-state="STABLE"]').length === 8`)
 	see(`[...document.querySelectorAll('[data-worker]')].every((w) => / on i-/.test(w.textContent))`)
 	see(says("nodes-meta", "so far"))
+	see(says("verdict", "Nothing") + " && " + says("verdict", "needed")) // its readings reach back far enough
 	picture("at-first")
 
 	// More defenders are wanted than fit. The decision waits, and says for what; then a node is launched, verified, and the rest join.
