@@ -203,7 +203,7 @@ function drawDecision() {
   $("verdict").replaceChildren(el("b", { class: style }, d.action === "NOOP" ? "Nothing" : d.action === "SCALE_UP" ? "Scale up" : "Scale down"),
     `${d.action === "NOOP" ? (d.reason === "STEADY" ? "needed" : "— why not: " + d.reason) : "— " + d.reason}${d.detail ? ": " + d.detail : ""}`);
   // What keeps an action from beginning is of interest only where one is wanted.
-  const gates = d.gates || [], shown = S.allGates ? gates : d.action === "NOOP" && d.reason === "STEADY" ? [] : gates.filter((g) => !g.passed);
+  const gates = d.gates || [], shown = S.allGates ? gates : d.action !== "NOOP" || d.reason === "STEADY" ? [] : gates.filter((g) => !g.passed);
   $("gates").tBodies[0].replaceChildren(...shown.map((g) => el("tr", { class: g.passed ? "" : "no" },
     el("td", { "aria-label": g.passed ? "passed" : "not passed" }, g.passed ? "✓" : "✗"), el("td", {}, g.name), el("td", {}, g.value), el("td", {}, g.threshold))));
   $("gates").hidden = shown.length === 0;
