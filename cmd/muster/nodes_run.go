@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"strings"
 	"time"
 
@@ -35,7 +34,7 @@ type daemonSettings struct {
 var daemonList = []setting.Setting[daemonSettings]{
 	setting.New("TICK_SEC", "60", "from the start of one tick to that of the next, give or take a tenth", setting.Seconds(func(d *daemonSettings) *time.Duration { return &d.Interval })),
 	setting.New("STOP_TIMEOUT_SEC", "20", "what a running tick is given to come to an end when the daemon is stopped", setting.Seconds(func(d *daemonSettings) *time.Duration { return &d.StopTimeout })),
-	setting.New("HTTP", "127.0.0.1:9808", "address of /metrics, /healthz and /readyz; off for none", setting.Text(func(d *daemonSettings) *string { return &d.HTTP })),
+	setting.New("HTTP", "127.0.0.1:9808", "address of the console, /metrics, /healthz and /readyz; off for none", setting.Text(func(d *daemonSettings) *string { return &d.HTTP })),
 	setting.New("LOG_FORMAT", "text", "text or json", setting.Text(func(d *daemonSettings) *string { return &d.LogFormat })),
 	setting.New("LOG_LEVEL", "info", "debug, info, warn or error", func(d *daemonSettings, v string) error {
 		if err := d.LogLevel.UnmarshalText([]byte(v)); err != nil {
@@ -88,9 +87,9 @@ func newNodesRun() *cobra.Command {
 		Use:   "run",
 		Short: "Run the node plane until it is interrupted",
 		Long: "Run ticks every TICK_SEC, handles interruption events from INTERRUPTION_QUEUE, and\n" +
-			"serves /metrics, /healthz and /readyz. On SIGTERM it begins nothing new, lets what is\n" +
-			"under way come to a point at which it can be left, gives the lease back and exits\n" +
-			"with 0; whoever runs next goes on from there.\n\n" +
+			"serves the console, /metrics, /healthz and /readyz. On SIGTERM it begins nothing\n" +
+			"new, lets what is under way come to a point at which it can be left, gives the lease\n" +
+			"back and exits with 0; whoever runs next goes on from there.\n\n" +
 			"With --simulate the cloud, the cluster and its Prometheus are simulated on this\n" +
 			"machine, behind the protocols of the real ones: no account is needed, and load comes\n" +
 			"and goes by itself. Times are shortened unless they are set.",
@@ -163,6 +162,10 @@ func (n *nodesCommand) wrongSettings(err error) error {
 
 // serve runs a daemon and its pages until ctx ends.
 func (n *nodesCommand) serve(ctx context.Context, plane *plane, d daemonSettings, log *slog.Logger) error {
+	show, err := newNodesConsole(ctx, plane)
+	if err != nil {
+		return err
+	}
 	dm, err := daemon.New(plane.Config, daemon.Options{Interval: d.Interval, StopTimeout: d.StopTimeout, Log: log,
 		Poll: plane.Poll, Follow: plane.follow, Price: plane.Price, TokenExpires: plane.TokenExpires})
 	if err != nil {
@@ -170,25 +173,15 @@ func (n *nodesCommand) serve(ctx context.Context, plane *plane, d daemonSettings
 	}
 	at := "off"
 	if d.HTTP != "off" {
-		if at, err = scenario.ServeHTTP(context.WithoutCancel(ctx), d.HTTP, pages(dm.Handler())); err != nil {
+		if at, err = scenario.ServeHTTP(context.WithoutCancel(ctx), d.HTTP, pages(dm.Handler(), show)); err != nil {
 			return usageError(n.Command, err)
 		}
+		go show.Run(ctx)
 	}
 	p := plane.Config.Policy
 	log.Info("running", "cluster", nodes.RecordKey(p.Cluster), "store", plane.Where, "http", at, "interval", d.Interval,
 		"minWorkers", p.MinWorkers, "maxWorkers", p.MaxWorkers, "interruptions", plane.Poll != nil)
 	return dm.Run(ctx)
-}
-
-// pages adds a front page to a handler, for whoever opens the address in a browser.
-func pages(h http.Handler) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("/", h)
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = io.WriteString(w, "muster nodes\n\n/metrics\n/healthz\n/readyz\n")
-	})
-	return mux
 }
 
 // ---- tick

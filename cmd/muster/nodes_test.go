@@ -460,7 +460,7 @@ func TestASimulatedClusterIsScaledAndEveryCommandFindsIt(t *testing.T) {
 			}
 		}
 	}
-	for path, want := range map[string]string{"/healthz": "ok", "/readyz": "ok", "/metrics": `muster_nodes_launches_total{market="spot",result="launched"`, "/": "/metrics"} {
+	for path, want := range map[string]string{"/healthz": "ok", "/readyz": "ok", "/metrics": `muster_nodes_launches_total{market="spot",result="launched"`, "/": "/metrics", "/api/state": "scaleUp.completed"} {
 		if body := get(t, "http://"+running.HTTP+path); !strings.Contains(body, want) {
 			t.Errorf("%s does not say %q: %s", path, want, body)
 		}
