@@ -357,12 +357,6 @@ func (g *group) publish(ctx context.Context, chamber int) {
 	_, _ = g.collector.Publish(ctx, ref, g.blob)
 }
 
-func (g *group) jetstream() jetstream.JetStream {
-	js, err := jetstream.New(g.publisher)
-	g.must(err)
-	return js
-}
-
 // usual is what most drills begin with.
 var usual = groupOptions{slots: 24, chambers: 120, defenders: 4, every: 2 * time.Second}
 

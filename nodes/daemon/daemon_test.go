@@ -141,7 +141,7 @@ func TestADaemonTicksEveryIntervalAndTellsOfIt(t *testing.T) {
 			`muster_nodes_call_duration_seconds_count{call="cloud.Launch"} 1`,
 			// What has not happened is 0, so that its first time is an increase.
 			`muster_nodes_ticks_total{result="failed"} 0`, `muster_nodes_interruption_events_total{result="failed"} 0`,
-			`muster_nodes_drains_total{result="blocked"} 0`, `muster_nodes_errors_total{call="cloud.Launch"} 0`,
+			`muster_nodes_launches_total{market="on-demand",result="capacity",zone="b"} 0`, `muster_nodes_drains_total{result="blocked"} 0`, `muster_nodes_errors_total{call="cloud.Launch"} 0`,
 			`muster_nodes_action_duration_seconds_count{kind="scale-down",result="failed"} 0`,
 		} {
 			if code != 200 || !strings.Contains(body, want) {
