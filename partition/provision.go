@@ -123,12 +123,24 @@ func Provision(ctx context.Context, nc *nats.Conn, cfg Config) error {
 	if _, err := kv.Create(ctx, layoutKey, mustJSON(cfg.layoutValue())); err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
 		return fmt.Errorf("recording the layout in bucket %s: %w", cfg.bucketMap(), err)
 	}
+	tellOfMapping(ctx, nc, cfg)
 	return caughtUp(ctx, func() error {
 		if _, err := checkLayout(ctx, kv, cfg); err != nil {
 			return err
 		}
 		return agreeOnRetry(ctx, js, kv, cfg, lay)
 	})
+}
+
+// tellOfMapping warns of a mapping that the streams would need. It is no error:
+// publishers may know the streams.
+func tellOfMapping(ctx context.Context, nc *nats.Conn, cfg Config) {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	if err := CheckMapping(ctx, nc, cfg); err != nil {
+		from, to := cfg.Mapping()
+		cfg.Logger.Warn("Who publishes without asking PublishSubject is refused; the servers need a subject mapping.", "from", from, "to", to, "err", err)
+	}
 }
 
 func (c Config) layoutValue() layoutValue {
@@ -175,7 +187,7 @@ func checkLayout(ctx context.Context, kv jetstream.KeyValue, cfg Config) (base i
 		want.Slots = have.Slots
 	}
 	if have.Shards != want.Shards {
-		return 0, fmt.Errorf("group %s has its messages in Shards %d streams, this worker is configured for %d: give it the same number, which can't be changed; a group of another Name and Stream can have another", cfg.Name, max(have.Shards, 1), cfg.Shards)
+		return 0, fmt.Errorf("group %s was provisioned with Shards %d, and is configured for %d here: give the same number, which can't be changed while there are streams; a group of another Name and Stream can have another", cfg.Name, max(have.Shards, 1), cfg.Shards)
 	}
 	if have != want {
 		return 0, fmt.Errorf("group %s is laid out as %+v, this worker is configured for %+v: give it the same Slots, Stream and Subject", cfg.Name, have, want)

@@ -1,6 +1,7 @@
 package partition_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -18,24 +19,38 @@ func jobsIn(shards int) partition.Config {
 	return partition.Config{Name: "worker", Stream: "jobs", Subject: "jobs.*.*", Slots: 64, Shards: shards}
 }
 
-// provisioned starts a server with a mapping for so many streams, none for 0, and
-// makes a group there.
+// provisioned starts as many servers as the group has replicas, with a mapping for
+// so many streams, none for 0, and makes the group there.
 func provisioned(t *testing.T, mapped int, cfg partition.Config) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
 	o := broker.Options{Dir: t.TempDir()}
 	if from, to := jobsIn(mapped).Mapping(); to != "" {
 		o.Mappings = map[string]string{from: to}
 	}
-	srv, err := broker.Start(o)
+	all, err := broker.ClusterOptions(max(1, cfg.Replicas), 0, o.Dir, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(srv.Stop)
-	nc, err := broker.Connect(srv.URL(), "test")
+	for i := range all {
+		all[i].Mappings = o.Mappings
+	}
+	servers, err := broker.StartCluster(all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range servers {
+		t.Cleanup(s.Stop)
+	}
+	nc, err := broker.Connect(broker.URLs(all), "test")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
+	ready, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := broker.WaitReplicated(ready, nc, max(1, cfg.Replicas)); err != nil {
+		t.Fatal(err)
+	}
 	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)
@@ -64,8 +79,18 @@ func stored(t *testing.T, js jetstream.JetStream, cfg partition.Config) (n uint6
 // its ID; so both ways lead to one stream, and its acknowledgement says which.
 func TestThePublisherAndTheServersMappingChooseTheSameStream(t *testing.T) {
 	t.Parallel()
-	cfg := jobsIn(8)
-	nc, js := provisioned(t, 8, cfg)
+	for _, replicas := range []int{1, 3} {
+		t.Run(fmt.Sprint(replicas, " replicas"), func(t *testing.T) {
+			t.Parallel()
+			cfg := jobsIn(4)
+			cfg.Slots, cfg.Replicas = 8, replicas
+			sameStream(t, cfg)
+		})
+	}
+}
+
+func sameStream(t *testing.T, cfg partition.Config) {
+	nc, js := provisioned(t, cfg.Shards, cfg)
 	if err := partition.CheckMapping(t.Context(), nc, cfg); err != nil {
 		t.Errorf("the mapping is not found: %v", err)
 	}
@@ -187,5 +212,71 @@ func TestTheNumberOfStreamsStays(t *testing.T) {
 	}
 	if v, err := partition.Look(t.Context(), nc, "worker"); err != nil || fmt.Sprint(v.Streams()) != "[jobs-0 jobs-1 jobs-2 jobs-3]" || v.Report().Shards != 4 {
 		t.Errorf("seen are %+v, %v", v, err)
+	}
+}
+
+// TestTheStreamsCanBeMadeAnewWhereNobodyWorks: what docs/partition.md says of another
+// number of them. The map stays, and with it who had what.
+func TestTheStreamsCanBeMadeAnewWhereNobodyWorks(t *testing.T) {
+	t.Parallel()
+	g := startGroup(t, sharded(t), 0)
+	w := g.start("w0")
+	eventually(t, "one worker settled", g.settled(w))
+	g.publish(20, 1)
+	g.check(0)
+	w.stop()
+	err := <-w.done
+	w.done <- err
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := stored(t, g.pub, g.cfg); n != 0 {
+		t.Fatalf("%d messages are left", n)
+	}
+	for _, name := range g.cfg.Streams() {
+		if err := g.pub.DeleteStream(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kv, err := g.pub.KeyValue(t.Context(), g.cfg.Name+"-assignments")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := kv.Delete(t.Context(), "layout"); err != nil {
+		t.Fatal(err)
+	}
+	g.cfg.Shards = 1 // which the server's mapping does not fit any more
+	w = g.start("w1")
+	eventually(t, "one worker settled again", g.settled(w))
+	for key := range g.n {
+		g.n[key]++
+		// As a publisher that is set up for one stream, on a server that maps for four.
+		if _, err := g.pub.Publish(t.Context(), strings.Replace(g.cfg.Subject, "*.*", key, 1), nil); !errors.Is(err, jetstream.ErrNoStreamResponse) {
+			t.Fatalf("with the old mapping: %v", err)
+		}
+		break
+	}
+}
+
+// TestALayoutThatIsNoneIsNotRead: a record that no version writes.
+func TestALayoutThatIsNoneIsNotRead(t *testing.T) {
+	t.Parallel()
+	nc, js := provisioned(t, 4, jobsIn(4))
+	kv, err := js.KeyValue(t.Context(), "worker-assignments")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, record := range []string{"four", `{"schema":1,"slots":64,"stream":"jobs","subject":"jobs.*.*","shards":4}`, `{"schema":2,"slots":64,"stream":"jobs","subject":"jobs.*.*"}`,
+		`{"schema":2,"slots":64,"stream":"jobs","subject":"jobs.*.*","shards":3}`, `{"schema":2,"slots":6400,"stream":"jobs","subject":"jobs.*.*","shards":100}`,
+		`{"schema":2,"slots":64,"stream":"jobs","subject":"jobs.*.*","shards":-4}`, `{"schema":3,"slots":64,"stream":"jobs","subject":"jobs.*.*","shards":4}`} {
+		if _, err := kv.Put(t.Context(), "layout", []byte(record)); err != nil {
+			t.Fatal(err)
+		}
+		if c, err := partition.Provisioned(t.Context(), nc, "worker"); err == nil {
+			t.Errorf("%s is read as %+v", record, c)
+		}
+		if err := partition.Provision(t.Context(), nc, jobsIn(4)); err == nil {
+			t.Errorf("%s is provisioned over", record)
+		}
 	}
 }

@@ -55,6 +55,7 @@ type Options struct {
 
 	loadFor   time.Duration // that scenario load measures for, in place of Minutes
 	boot      time.Duration // of a site's nodes, from launch to Ready, more than 5 s; 0: siteBoot
+	launch    time.Duration // that the cloud takes to answer a launch, beside what it takes
 	pendingUp time.Duration // that pods wait before up launches a node for them; 0: twice a boot
 }
 
@@ -339,6 +340,17 @@ func (c *cluster) running() []*member {
 		}
 	}
 	return ms
+}
+
+// processIDs returns those of the defenders that are processes of their own, by pod.
+func (c *cluster) processIDs() map[string]int {
+	pids := map[string]int{}
+	for _, m := range c.running() {
+		if m.process != nil {
+			pids[m.options.Pod] = m.process.Pid
+		}
+	}
+	return pids
 }
 
 // killMember kills a member and notes when it was gone.

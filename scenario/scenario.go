@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/partition"
 )
 
@@ -233,6 +234,7 @@ func Up(ctx context.Context, o Options) error {
 // process tells how processing goes until ctx ends.
 func process(ctx context.Context, t *site) error {
 	t.s.say("Processing at %d messages/s; interrupt (Ctrl-C) to stop", t.s.o.Rate)
+	t.s.tellWhatNext(ctx)
 	t.s.progress(ctx)
 	return nil
 }
@@ -257,6 +259,23 @@ func up(ctx context.Context, o Options, then func(context.Context, *site) error)
 	err = errors.Join(err, c.close())
 	s.say("All stopped")
 	return err
+}
+
+// tellWhatNext says what a person can do with a running up, with what they need for it.
+func (s *session) tellWhatNext(ctx context.Context) {
+	lines := fmt.Sprintf("           Look from another terminal: muster partitions status --nats %[1]s\n           Follow what happens:        muster partitions events --follow --nats %[1]s\n", s.brokers.url)
+	if list, err := partition.Members(ctx, s.conn, defender.Group); err == nil {
+		pids := s.processIDs()
+		for _, m := range slices.Backward(list) {
+			if pid := pids[m.Pod]; pid > 0 {
+				lines += fmt.Sprintf("           Kill a defender:            kill -9 %-5d                  (%s; the console tells the others' processes)\n", pid, m.ID)
+				break
+			}
+		}
+	}
+	s.outMu.Lock()
+	defer s.outMu.Unlock()
+	_, _ = io.WriteString(s.out, lines)
 }
 
 func (s *session) onSite(ctx context.Context, then func(context.Context, *site) error) error {

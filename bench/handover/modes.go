@@ -176,6 +176,8 @@ func (d *modeDrain) subject(slot int) string {
 func consumer(slot int) string { return fmt.Sprintf("slot-%04d", slot) }
 
 func (d *modeDrain) provision(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, settleTime) // the client's own is short where 512 files are made
+	defer cancel()
 	retention := jetstream.WorkQueuePolicy
 	if d.Limits {
 		retention = jetstream.LimitsPolicy
@@ -211,7 +213,7 @@ func (d *modeDrain) provisionSlot(ctx context.Context, slot int) error {
 func (d *modeDrain) fill(ctx context.Context, messages int) error {
 	payload := []byte(strings.Repeat("m", 256))
 	for i := range messages {
-		if _, err := d.js.PublishAsync(d.subject(i%d.Slots)+"key", payload); err != nil {
+		if _, err := d.js.PublishAsync(d.subject(i%d.Slots)+"key", payload, jetstream.WithStallWait(settleTime)); err != nil {
 			return err
 		}
 	}

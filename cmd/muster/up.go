@@ -21,6 +21,7 @@ func newUp() *cobra.Command {
 		Long: "Up starts a NATS server, a store, a data collector, a simulated region with a\n" +
 			"cluster and the node plane that looks after it, and defenders in the cluster's pods,\n" +
 			"all in this process and on 127.0.0.1, and processes traces until it is interrupted.\n" +
+			"It prints where its console is, and how to look at it and disturb it.\n" +
 			"With --scenario it plays one, prints what happens, compares it with what should, and\n" +
 			"exits with 0 if all of it holds and 1 if not.\n\n" +
 			"Scenarios:\n" + strings.TrimRight(scenario.Describe(), "\n"),
@@ -87,8 +88,8 @@ func newUp() *cobra.Command {
 	f.IntVar(&o.NATSPort, "nats-port", 0, "TCP port of the NATS server on 127.0.0.1, 0 for a free one")
 	f.IntVar(&o.Servers, "servers", 1, "NATS servers: 1, or a cluster of 3 or 5, with --processes each in a process of its own")
 	f.IntVar(&o.Replicas, "replicas", 1, "replicas of streams and buckets: 1, 3 or 5, at most as many as servers")
-	f.StringVar(&o.HTTP, "http", "", "address of the metrics page; 127.0.0.1:8080 without a scenario, none with one; \"\" for none")
-	f.StringVar(&tokenFile, "token-file", "", "file with a token: whoever gives it on the console's page may drain workers, pause scaling and acknowledge alarms; without it the page is read-only")
+	f.StringVar(&o.HTTP, "http", "", "address of the console and of the metrics; 127.0.0.1:8080 without a scenario, none with one; \"\" for none")
+	f.StringVar(&tokenFile, "token-file", "", "file with a token: whoever gives it on the console may drain workers, pause scaling and acknowledge alarms; without it the console only shows")
 	f.BoolVar(&o.Verbose, "verbose", false, "write debug lines to the defenders' logs")
 	return withUsageErrors(cmd)
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -70,16 +71,26 @@ func run(ctx context.Context, modes []handover.Mode, runs, messages int, file st
 	began := time.Now()
 	byMode := map[handover.Mode][]handover.ModeRun{}
 	var all []handover.ModeRun
+	var errs []error
 	for range runs {
 		for _, m := range modes {
+			if ctx.Err() != nil {
+				break
+			}
 			r, err := handover.MeasureMode(ctx, m, messages)
 			if err != nil {
-				return fmt.Errorf("measuring %v: %w", m, err)
+				errs = append(errs, fmt.Errorf("measuring %v: %w", m, err))
+				continue
 			}
 			_, _ = fmt.Fprintf(os.Stderr, "%4.0f s: %v: %.0f messages/s\n", time.Since(began).Seconds(), m, r.Rate())
 			byMode[m], all = append(byMode[m], r), append(all, r)
 		}
 	}
+	modes = slices.DeleteFunc(modes, func(m handover.Mode) bool { return len(byMode[m]) == 0 })
+	return errors.Join(errors.Join(errs...), ctx.Err(), show(modes, byMode, all, file))
+}
+
+func show(modes []handover.Mode, byMode map[handover.Mode][]handover.ModeRun, all []handover.ModeRun, file string) error {
 	if err := table(os.Stdout, modes, byMode); err != nil || file == "" {
 		return err
 	}
