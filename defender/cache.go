@@ -243,6 +243,7 @@ func (c *cache) load(ctx context.Context, chamber Chamber, e *cached) error {
 	}
 	slices.Reverse(rows)
 	for _, u := range rows {
+		shareNames(&u, e.recipes[u.Context.Recipe])
 		e.recipes[u.Context.Recipe] = append(e.recipes[u.Context.Recipe], u)
 	}
 	// With as many rows as asked for there may be more. They matter to every
@@ -406,6 +407,19 @@ func (c *cache) add(u UChart, fence Fence) {
 	c.append(e, u)
 }
 
+// shareNames gives a row that nobody else has the names of the row before it where
+// they are the same: with a hundred rows they are a good part of what these take, and
+// most of what the collector of garbage has to look at.
+func shareNames(u *UChart, before []UChart) {
+	if len(before) == 0 || u.Chart == nil {
+		return
+	}
+	last := before[len(before)-1].Chart
+	if last != nil && slices.Equal(last.SVIDs, u.Chart.SVIDs) {
+		u.Chart.SVIDs = last.SVIDs
+	}
+}
+
 // append adds the newest row of a recipe. Rows that were handed out are left as they
 // are: the oldest ones stay before the slice until it is copied, which is when an
 // eighth of its length has been added.
@@ -418,6 +432,7 @@ func (c *cache) append(e *cached, u UChart) {
 		if len(rows) == cap(rows) {
 			rows = append(make([]UChart, 0, len(rows)+max(c.limit/8, 1)), rows...)
 		}
+		shareNames(&u, rows)
 		rows = append(rows, u)
 		e.size += int64(sizeOf(&u))
 		for len(rows) > c.limit {

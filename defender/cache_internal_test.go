@@ -9,6 +9,25 @@ import (
 	"github.com/muster-dev/muster/defender/uchart"
 )
 
+func TestChartsShareTheNamesThatAreTheSame(t *testing.T) {
+	t.Parallel()
+	c := newCache(nil, 10, 1<<30)
+	e := c.entry(Chamber{Tool: "tool1", Name: "chamber1"})
+	e.loaded, e.complete, e.recipes = true, true, map[string][]UChart{}
+	for i, names := range [][]string{{"A", "B"}, {"A", "B"}, {"A", "C"}, {"A", "C"}} {
+		c.append(e, UChart{Context: ContextRef{ID: fmt.Sprint(i), Recipe: "etch", End: time.Unix(int64(i), 0)}, Chart: &uchart.Chart{SVIDs: slices.Clone(names)}})
+	}
+	rows := e.recipes["etch"]
+	for i, want := range []bool{true, false, true} {
+		if same := &rows[i].Chart.SVIDs[0] == &rows[i+1].Chart.SVIDs[0]; same != want {
+			t.Errorf("rows %d and %d share their names: %t, want %t", i, i+1, same, want)
+		}
+	}
+	if got := rows[2].Chart.SVIDs; !slices.Equal(got, []string{"A", "C"}) {
+		t.Errorf("names are %q", got)
+	}
+}
+
 // TestRowsThatWereHandedOutStay: the newest rows are handed out without a copy, so
 // what is added later must not show in them, and what they take is counted right.
 func TestRowsThatWereHandedOutStay(t *testing.T) {

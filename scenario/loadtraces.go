@@ -141,7 +141,7 @@ func (s sharedTraces) TChart(ctx context.Context, key defender.TChartKey) ([]byt
 	_, number, _ := strings.Cut(key.Context, traceMark)
 	at, err := strconv.Atoi(number)
 	if err != nil || at < 0 || at >= len(s.pool.traces) {
-		return nil, fmt.Errorf("T-chart %s: %w", key, defender.ErrNotFound)
+		return nil, fmt.Errorf("reading T-chart %s: %w", key, defender.ErrNotFound)
 	}
 	return s.Store.TChart(ctx, s.pool.traces[at].key)
 }
