@@ -100,7 +100,7 @@ func TestAPersonSeesBothPlanesAndWhatHappensToThem(t *testing.T) {
 	browser.Eventually(ctx, t, `document.querySelectorAll('#handover-rows tr').length === 30`)
 	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`#chamber-list button`)), chromedp.WaitVisible(chromedp.CSS(`.chart svg`)))
 	browser.Eventually(ctx, t, `document.querySelectorAll('.chart .flag').length === 1`)
-	browser.Picture(ctx, t, "at-first")
+	browser.Picture(ctx, t, "made-up-at-first")
 
 	// A scale-up begins, a node comes, slots move.
 	f.change(c, func(f *fab) {
@@ -123,7 +123,7 @@ func TestAPersonSeesBothPlanesAndWhatHappensToThem(t *testing.T) {
 	if _, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}}); err != nil {
 		t.Fatal(err)
 	}
-	browser.Picture(ctx, t, "scale-up-dark")
+	browser.Picture(ctx, t, "made-up-scale-up-dark")
 
 	// Keys and an action, which asks for confirmation.
 	browser.Run(ctx, t, chromedp.KeyEvent("?"), chromedp.WaitVisible(chromedp.CSS(`#keys[open]`)), chromedp.Click(chromedp.CSS(`#keys button`)), chromedp.KeyEvent("1"))
@@ -138,14 +138,14 @@ func TestAPersonSeesBothPlanesAndWhatHappensToThem(t *testing.T) {
 	browser.Eventually(ctx, t, `document.querySelector('[data-key="let-back defender-3"]') !== null && document.querySelector('[data-key="resume-scaling "]') !== null`)
 	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`[data-worker="defender-5"] button`)), chromedp.WaitVisible(chromedp.CSS(`#ask[open]`)), chromedp.SendKeys(chromedp.CSS(`#ask-reason`), "disk is failing"),
 		chromedp.SendKeys(chromedp.CSS(`#ask-by`), "bob"), chromedp.SendKeys(chromedp.CSS(`#ask-token`), "secret"))
-	browser.Picture(ctx, t, "ask")
+	browser.Picture(ctx, t, "made-up-ask")
 	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`#ask-go`)), chromedp.WaitNotVisible(chromedp.CSS(`#ask`)))
 	browser.Eventually(ctx, t, `document.getElementById('events').textContent.includes('drain-worker defender-5: disk is failing (bob)')`)
 
 	// A narrow screen shows everything without scrolling sideways.
 	browser.Run(ctx, t, chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile))
 	browser.Eventually(ctx, t, `document.documentElement.scrollWidth <= 390`)
-	browser.Picture(ctx, t, "narrow")
+	browser.Picture(ctx, t, "made-up-narrow")
 	if got := faults(); len(got) > 0 {
 		t.Errorf("the page complains: %s", strings.Join(got, "; "))
 	}
@@ -165,8 +165,20 @@ func TestADayOfEventsDoesNotSlowThePage(t *testing.T) {
 	if rows > 400 {
 		t.Errorf("%d rows in the document: it grows with the day", rows)
 	}
-	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`#older`)))
-	browser.Eventually(ctx, t, fmt.Sprintf(`document.querySelectorAll('#events li').length > %d`, rows))
+	// However often older ones are asked for, and whatever comes meanwhile.
+	for range 8 {
+		browser.Eventually(ctx, t, `(document.getElementById('older').click(), true)`)
+		for i := range 500 {
+			c.Say(Moment{Plane: "workers", Kind: "map-received", Text: fmt.Sprintf("later event %d", i)})
+		}
+	}
+	browser.Eventually(ctx, t, `document.querySelectorAll('#events li').length === 1000 && document.getElementById('older').hidden`)
+	browser.Eventually(ctx, t, `document.querySelectorAll('*').length < 6000`)
+	// What is sought is found, however long ago it was.
+	browser.Run(ctx, t, chromedp.SendKeys(chromedp.CSS(`#event-find`), "event 98765"))
+	browser.Eventually(ctx, t, `document.querySelectorAll('#events li').length === 1 && document.querySelector('#events li').textContent.includes('event 98765')`)
+	browser.Eventually(ctx, t, `((find) => { find.value = ''; return find.dispatchEvent(new Event('input')); })(document.getElementById('event-find'))`)
+	browser.Eventually(ctx, t, `document.querySelectorAll('#events li').length > 50`)
 	c.Say(Moment{Plane: "nodes", Kind: "scaleUp.begun", Text: "the newest of all"})
 	browser.Eventually(ctx, t, `document.querySelector('#events li').textContent.includes('the newest of all')`)
 	if got := faults(); len(got) > 0 {
@@ -174,12 +186,39 @@ func TestADayOfEventsDoesNotSlowThePage(t *testing.T) {
 	}
 }
 
-// BenchmarkEventToScreen measures from an event in the program to its row in the document of a browser that looks.
+// BenchmarkEventToScreen measures from an event in the program to the row in the document of a browser that looks, and to the frame
+// in which it is painted: with nothing before it, and with a day of events before it. Both clocks are the machine's.
 func BenchmarkEventToScreen(b *testing.B) {
-	c, s := serve(b, Options{})
-	ctx, _ := browser.Open(b, s.URL, 1000, 800)
-	for n := 0; b.Loop(); n++ {
-		c.Say(Moment{Plane: "nodes", Kind: "k", Text: fmt.Sprintf("moment %d.", n)})
-		browser.Eventually(ctx, b, fmt.Sprintf(`document.querySelector('#events li')?.textContent.includes('moment %d.')`, n))
+	for _, before := range []int{0, 200_000} {
+		b.Run(fmt.Sprintf("before=%d", before), func(b *testing.B) {
+			c, s := serve(b, Options{})
+			for i := range before {
+				c.Say(Moment{Plane: "workers", Kind: "map-received", Text: fmt.Sprintf("event %d", i)})
+			}
+			ctx, _ := browser.Open(b, s.URL, 1280, 900)
+			browser.Eventually(ctx, b, browser.NoteRows)
+			var said []time.Time
+			for n := 0; b.Loop(); n++ {
+				said = append(said, time.Now())
+				c.Say(Moment{Plane: "nodes", Kind: "k", Text: fmt.Sprintf("moment %d.", n)})
+				time.Sleep(time.Duration(20+rand.IntN(30)) * time.Millisecond) // at any moment of a frame
+			}
+			browser.ReportRows(ctx, b, said, func(n int) string { return fmt.Sprintf("moment %d.", n) })
+		})
 	}
+}
+
+// BenchmarkPlaneToScreen measures the same of a change of the worker plane, 40 workers with 1,280 slots, which is read anew.
+func BenchmarkPlaneToScreen(b *testing.B) {
+	f := newFab(time.Now())
+	c, s := serve(b, Options{Nodes: f.nodePlane, Workers: f.workerPlane})
+	ctx, _ := browser.Open(b, s.URL, 1280, 900)
+	browser.Eventually(ctx, b, browser.NoteRows)
+	var changed []time.Time
+	for n := 0; b.Loop(); n++ {
+		changed = append(changed, time.Now())
+		f.change(c, func(f *fab) { f.workers.Version = uint64(100 + n) })
+		time.Sleep(time.Duration(150+rand.IntN(50)) * time.Millisecond) // those that come together would be shown together
+	}
+	browser.ReportRows(ctx, b, changed, func(n int) string { return fmt.Sprintf("map version %d", 100+n) })
 }

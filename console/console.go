@@ -354,7 +354,8 @@ func frame(out *bytes.Buffer, event string, data []byte) {
 	fmt.Fprintf(out, "event: %s\ndata: %s\n\n", event, data)
 }
 
-// getEvents pages through the timeline, newest first: before is the sequence number to go back from.
+// getEvents pages through the timeline, newest first: before is the sequence number to go back from, plane one plane or several with
+// commas between them.
 func (c *Console) getEvents(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	before, errB := strconv.ParseUint(cmp.Or(q.Get("before"), strconv.FormatUint(1<<63, 10)), 10, 64)
@@ -363,14 +364,30 @@ func (c *Console) getEvents(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusBadRequest, "before is a sequence number, limit 1 to 1000")
 		return
 	}
-	plane, text := q.Get("plane"), strings.ToLower(q.Get("contains"))
-	c.mu.Lock()
-	found := c.moments.before(before, limit, func(m Moment) bool {
-		return (plane == "" || m.Plane == plane) && (text == "" ||
+	var planes []string
+	if v := q.Get("plane"); v != "" {
+		planes = strings.Split(v, ",")
+	}
+	reply(w, c.search(before, limit, planes, strings.ToLower(q.Get("contains"))))
+}
+
+// search returns moments before a sequence number, newest first. What happens meanwhile is not kept waiting by a long search.
+func (c *Console) search(before uint64, limit int, planes []string, text string) []Moment {
+	const atOnce = 4096
+	match := func(m Moment) bool {
+		return (planes == nil || slices.Contains(planes, m.Plane)) && (text == "" ||
 			strings.Contains(strings.ToLower(m.Text), text) || strings.Contains(strings.ToLower(m.Subject), text) || strings.Contains(m.Kind, text))
-	})
-	c.mu.Unlock()
-	reply(w, found)
+	}
+	found := []Moment{}
+	for {
+		c.mu.Lock()
+		found, before = c.moments.before(found, before, limit, atOnce, match)
+		ended := before <= c.moments.first()
+		c.mu.Unlock()
+		if ended || len(found) >= limit {
+			return found
+		}
+	}
 }
 
 func (c *Console) getChambers(w http.ResponseWriter, r *http.Request) {

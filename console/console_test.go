@@ -184,6 +184,10 @@ func TestTheTimelineIsPagedAndFiltered(t *testing.T) {
 	if len(got) != 45 || got[0].Seq != 238 || got[44].Seq != 150 { // 150 to 239 are kept, every other one
 		t.Errorf("older page of one plane: %d moments, %d to %d", len(got), got[0].Seq, got[len(got)-1].Seq)
 	}
+	getJSON(t, s.URL+"/api/events?limit=1000&plane=nodes,workers", &got)
+	if len(got) != 100 {
+		t.Errorf("%d moments of two planes, 100 are kept", len(got))
+	}
 	getJSON(t, s.URL+"/api/events?contains=EVENT+24", &got)
 	if len(got) != 10 {
 		t.Errorf("%d moments contain the text, want 10", len(got))
@@ -191,6 +195,22 @@ func TestTheTimelineIsPagedAndFiltered(t *testing.T) {
 	var fault map[string]string
 	if status := getJSON(t, s.URL+"/api/events?limit=0", &fault); status != http.StatusBadRequest || fault["error"] == "" {
 		t.Errorf("limit 0: status %d, %v", status, fault)
+	}
+}
+
+func TestALongSearchFindsTheOldestThatIsKept(t *testing.T) {
+	c, s := serve(t, Options{Keep: 20_000})
+	for i := range 30_000 {
+		c.Say(Moment{Plane: "workers", Kind: "k", Text: fmt.Sprintf("event %d.", i)})
+	}
+	var got []Moment
+	getJSON(t, s.URL+"/api/events?contains=event+10000.&plane=workers", &got)
+	if len(got) != 1 || got[0].Seq != 10_000 {
+		t.Errorf("found %+v", got)
+	}
+	getJSON(t, s.URL+"/api/events?contains=event+9999.", &got)
+	if len(got) != 0 {
+		t.Errorf("found what is no longer kept: %+v", got)
 	}
 }
 

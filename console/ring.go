@@ -40,13 +40,13 @@ func (r *ring[T]) since(from uint64, limit int) []T {
 	return out
 }
 
-// before returns elements with numbers below n that match, newest first, at most limit of them.
-func (r *ring[T]) before(n uint64, limit int, match func(T) bool) []T {
-	out := []T{}
-	for n = min(n, r.next); n > r.first() && len(out) < limit; n-- {
+// before adds to out the elements with numbers below n that match, newest first, until there are limit of them or it has looked at
+// most of them. It returns the number to go on from; that of the first element means that there are no more.
+func (r *ring[T]) before(out []T, n uint64, limit, most int, match func(T) bool) ([]T, uint64) {
+	for n = min(n, r.next); n > r.first() && len(out) < limit && most > 0; n, most = n-1, most-1 {
 		if v := r.at(n - 1); match(v) {
 			out = append(out, v)
 		}
 	}
-	return out
+	return out, n
 }

@@ -131,13 +131,13 @@ type Worker struct {
 	ID      string    `json:"id"`
 	Pod     string    `json:"pod,omitempty"`
 	Node    string    `json:"node,omitempty"`
+	PID     int       `json:"pid,omitempty"` // of its process on this machine; 0: it has none of its own
 	State   string    `json:"state"`
 	Leading bool      `json:"leading,omitempty"`
 	Slots   int       `json:"slots"`
 	Keys    int       `json:"keys,omitempty"`
 	Gaining int       `json:"gaining,omitempty"`
 	Losing  int       `json:"losing,omitempty"`
-	Since   time.Time `json:"since,omitzero"`
 	Drained time.Time `json:"drained,omitzero"` // until when it takes no slots; zero: it takes some
 }
 

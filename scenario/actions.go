@@ -114,7 +114,6 @@ func (s *screen) acknowledge(ctx context.Context, id, by, note string) error {
 // pause pauses the node plane as muster nodes pause does.
 func (t *site) pause(ctx context.Context, by, reason string) error {
 	r, changed, err := t.scaling().Pause(ctx, by, reason)
-	t.showPause(r, changed)
 	if err == nil && !changed {
 		return fmt.Errorf("%w: scaling was paused by %s (%s)", console.ErrDoneAlready, r.PausedBy, r.PauseReason)
 	}
@@ -124,7 +123,6 @@ func (t *site) pause(ctx context.Context, by, reason string) error {
 // resume ends a pause, whoever began it.
 func (t *site) resume(ctx context.Context, by, reason string) error {
 	_, changed, err := t.scaling().Resume(ctx, by, reason)
-	t.showPause(nodes.Record{}, changed)
 	if err == nil && !changed {
 		return fmt.Errorf("%w: scaling is not paused", console.ErrDoneAlready)
 	}
@@ -133,15 +131,4 @@ func (t *site) resume(ctx context.Context, by, reason string) error {
 
 func (t *site) scaling() nodes.Switch {
 	return nodes.Switch{Store: t.plane.Store, Journal: t.plane.Journal, Clock: t.plane.Clock}
-}
-
-// showPause shows a change at once and not with the next tick.
-func (t *site) showPause(r nodes.Record, changed bool) {
-	if !changed {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	to := &t.latest.Record
-	to.PausedSinceEpoch, to.PausedBy, to.PauseReason = r.PausedSinceEpoch, r.PausedBy, r.PauseReason
 }

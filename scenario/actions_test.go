@@ -44,26 +44,26 @@ func (o *output) String() string {
 	return o.b.String()
 }
 
-// begunUp is a small muster up whose console takes the token.
-func begunUp(t *testing.T) (*session, string) {
+// stagedUp is a muster up that has started everything but its site; begin does that and waits until its defenders are STABLE.
+func stagedUp(t testing.TB, o Options) (s *session, url string, begin func()) {
 	t.Helper()
 	var out output
-	o := Options{Defenders: 3, Chambers: 30, Slots: 15, Rate: 0, Seed: 1, Dir: t.TempDir(), HTTP: "127.0.0.1:0", Token: testToken, Out: &out, Kills: 1}
+	o.Seed, o.Dir, o.HTTP, o.Token, o.Out, o.Kills = 1, t.TempDir(), "127.0.0.1:0", testToken, &out, 1
 	onSite(&o)
-	s := &session{o: o, report: newReport("", ""), out: &out}
-	c, err := startCluster(t.Context(), o, s.tellEvent)
+	s = &session{o: o, report: newReport("", ""), out: &out}
+	ctx, cancel := context.WithCancel(context.Background())
+	c, err := startCluster(ctx, o, s.tellEvent)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.cluster = c
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- ignoreEnd(ctx, s.onSite(ctx, process)) }()
+	var running sync.WaitGroup
 	t.Cleanup(func() {
 		cancel()
-		err := <-ended
+		running.Wait()
+		var err error
 		if s := c.site.Load(); s != nil {
-			err = errors.Join(err, s.close())
+			err = s.close()
 		}
 		if err = errors.Join(err, c.close()); err != nil {
 			t.Errorf("stopping: %v", err)
@@ -72,15 +72,29 @@ func begunUp(t *testing.T) (*session, string) {
 			t.Log(out.String())
 		}
 	})
-	url := regexp.MustCompile(`http://\S+`).FindString(out.String())
+	url = regexp.MustCompile(`http://\S+`).FindString(out.String())
 	if url == "" {
 		t.Fatalf("it does not say where the console is: %s", out.String())
 	}
-	eventually(t, "the defenders are STABLE", func() bool { return strings.Contains(out.String(), "Processing at") })
+	return s, url, func() {
+		running.Go(func() {
+			if err := ignoreEnd(ctx, s.onSite(ctx, process)); err != nil {
+				t.Errorf("running: %v", err)
+			}
+		})
+		eventually(t, "the defenders are STABLE", func() bool { return strings.Contains(out.String(), "Processing at") })
+	}
+}
+
+// begunUp is a small muster up whose console takes the token.
+func begunUp(t testing.TB) (*session, string) {
+	t.Helper()
+	s, url, begin := stagedUp(t, Options{Defenders: 3, Chambers: 30, Slots: 15})
+	begin()
 	return s, url
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -90,7 +104,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 }
 
 // raise publishes an alarm's notice as the defender of its chamber does.
-func raise(t *testing.T, s *session, c defender.Chamber, opened string) {
+func raise(t testing.TB, s *session, c defender.Chamber, opened string) {
 	t.Helper()
 	at := time.Now().UTC()
 	n := defender.AlarmNotice{Alarm: defender.Alarm{Context: defender.ContextRef{ID: opened, Chamber: c, Recipe: "etch-a", Start: at.Add(-time.Minute), End: at}, State: uchart.Alarm, Reason: "RF_Tuner mean 4.2 sigma"},
@@ -159,7 +173,7 @@ func TestAPersonActsOnThePage(t *testing.T) {
 			browser.Run(ctx, t, chromedp.SendKeys(chromedp.CSS(`#ask-by`), "alice"), chromedp.SendKeys(chromedp.CSS(`#ask-token`), "correct horse"))
 			browser.Run(ctx, t, chromedp.KeyEvent("\r"))
 			browser.Eventually(ctx, t, `document.getElementById('ask-error').textContent.includes('the token is missing or wrong')`)
-			browser.Picture(ctx, t, "actions-wrong-token")
+			browser.Picture(ctx, t, "wrong-token", "#ask")
 			browser.Run(ctx, t, chromedp.SendKeys(chromedp.CSS(`#ask-token`), testToken)) // what was wrong is selected
 		}
 		browser.Run(ctx, t, chromedp.KeyEvent("\r"), chromedp.WaitNotVisible(chromedp.CSS(`#ask`)))
@@ -185,7 +199,7 @@ func TestAPersonActsOnThePage(t *testing.T) {
 
 	// Drain a worker, which is let back.
 	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`[data-key="drain-worker defender-1"]`)))
-	browser.Picture(ctx, t, "actions-ask")
+	browser.Picture(ctx, t, "ask", "header", "#ask")
 	answer("disk is failing", false)
 	browser.Eventually(ctx, t, `document.querySelector('[data-worker="defender-1"]')?.textContent.includes('drained, for')`)
 	eventually(t, "defender-1 has no slots", func() bool { _, slots := worker(t, s, "defender-1"); return slots == 0 })
@@ -193,7 +207,7 @@ func TestAPersonActsOnThePage(t *testing.T) {
 		t.Errorf("its lease says yielding %t, until %v", m.Yielding, m.YieldEnd)
 	}
 	browser.Eventually(ctx, t, `document.querySelector('[data-worker="defender-1"]').textContent.includes('0 slots')`)
-	browser.Picture(ctx, t, "actions-done")
+	browser.Picture(ctx, t, "paused", "header", "#nodes", "#action", "#decision", "#workers")
 
 	// Acknowledge an alarm.
 	browser.Eventually(ctx, t, `document.querySelector('#chamber-list button.danger') !== null`)
@@ -204,7 +218,7 @@ func TestAPersonActsOnThePage(t *testing.T) {
 		t.Errorf("the alarm is %+v", a.Acknowledged)
 	}
 	browser.Eventually(ctx, t, `document.querySelector('#chamber-list button.danger') === null`)
-	browser.Picture(ctx, t, "actions-acknowledged")
+	browser.Picture(ctx, t, "acknowledged", "#chamber")
 
 	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`[data-key="let-back defender-1"]`)))
 	answer("a new disk", false)

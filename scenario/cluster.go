@@ -43,7 +43,8 @@ type Options struct {
 	Verbose   bool          // debug lines in the defenders' logs
 	Case      string        // variant of a scenario
 	Kills     int           // of scenario crash
-	Minutes   float64       // of faults in scenario chaos
+	Minutes   float64       // of faults in scenario chaos, of measuring in scenario load
+	Points    int           // of each trace in scenario load; 0: as recorded or generated
 	Lab       bool          // pods run on a real control plane
 	Busy      bool          // the machine does other things, too: what is slow is told, and waited for longer
 	Out       io.Writer     // progress, timeline and table
@@ -52,7 +53,9 @@ type Options struct {
 	onSite    bool // the defenders run as pods on nodes of a site
 	chaotic   bool // the defenders' network can be cut, and they may die without being asked to
 
+	loadFor   time.Duration // that scenario load measures for, in place of Minutes
 	boot      time.Duration // of a site's nodes, from launch to Ready, more than 5 s; 0: siteBoot
+	launch    time.Duration // that the cloud takes to answer a launch, beside what it takes
 	pendingUp time.Duration // that pods wait before up launches a node for them; 0: twice a boot
 }
 
@@ -76,6 +79,7 @@ func (o Options) Validate() error {
 		within("rate", o.Rate, 0, maxRate),
 		within("nats-port", o.NATSPort, 0, 65535),
 		within("kills", o.Kills, 1, 1000),
+		within("points", o.Points, 0, maxPoints),
 		o.checkMinutes(),
 	}
 	if o.Servers != 1 && o.Servers != 3 && o.Servers != 5 {
@@ -129,6 +133,7 @@ const (
 	maxShards   = 64
 	maxRate     = 100_000
 	maxMinutes  = 24 * 60
+	maxPoints   = 4_000_000
 )
 
 func within(flag string, v, low, high int) error {
@@ -154,8 +159,10 @@ type cluster struct {
 	chambers []defender.Chamber
 	traffic  *traffic
 
-	tell       func(seen) // called for each event of a defender
-	screen     *screen    // nil without a console
+	reads      defender.Store         // what defenders of this process are given; nil: store
+	refit      func(*DefenderOptions) // changes how a defender runs, if set
+	tell       func(seen)             // called for each event of a defender
+	screen     *screen                // nil without a console
 	stopScreen context.CancelFunc
 	site       atomic.Pointer[site] // where the defenders run as pods, if they do
 
@@ -295,6 +302,9 @@ func (c *cluster) launch(ctx context.Context, pod, node string) (*member, error)
 	c.mu.Unlock()
 	o := c.memberOptions(at)
 	o.Pod, o.Node = cmp.Or(pod, o.Pod), node
+	if c.refit != nil {
+		c.refit(&o)
+	}
 	start := c.startLocal
 	if c.o.Processes {
 		start = c.startProcess
@@ -330,6 +340,17 @@ func (c *cluster) running() []*member {
 		}
 	}
 	return ms
+}
+
+// processIDs returns those of the defenders that are processes of their own, by pod.
+func (c *cluster) processIDs() map[string]int {
+	pids := map[string]int{}
+	for _, m := range c.running() {
+		if m.process != nil {
+			pids[m.options.Pod] = m.process.Pid
+		}
+	}
+	return pids
 }
 
 // killMember kills a member and notes when it was gone.

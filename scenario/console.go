@@ -29,6 +29,10 @@ type screen struct {
 	bySlot    []int                // chambers, of as many slots as there are
 	drained   map[string]time.Time // until when a worker takes no slots, by stable ID
 	standing  map[standing]bool    // alarms; true: acknowledged
+
+	crewMu sync.Mutex
+	crew   map[string]partition.MemberInfo // by stable ID, as the leases last told
+	asked  time.Time                       // when that was
 }
 
 // handing is a hand-over under way: who stopped serving the slot, and when.
@@ -108,6 +112,8 @@ func (s *screen) follow(e seen) {
 		} else {
 			delete(s.drained, e.Worker)
 		}
+	case partition.EventIDClaimed:
+		s.asked = time.Time{} // the name is in another pod now
 	case partition.EventLeft, partition.EventIdentityLost:
 		delete(s.drained, e.Worker)
 	case partition.EventWorkerGone:
@@ -189,7 +195,11 @@ func momentOf(e seen) (console.Moment, bool) {
 			return line("", "leads, epoch %d", e.Epoch)
 		}
 	case partition.EventWorkerGone:
-		return line("bad", "%s is gone (%s)", e.Peer, e.Reason)
+		level := "bad"
+		if e.Reason == "left" { // in good order
+			level = ""
+		}
+		return line(level, "%s is gone (%s)", e.Peer, e.Reason)
 	case partition.EventSuspected:
 		return line("warn", "%s is suspected to be gone", e.Peer)
 	case partition.EventWorkerLeaving:
@@ -227,7 +237,7 @@ func momentOf(e seen) (console.Moment, bool) {
 }
 
 // workers is the worker plane as the page shows it.
-func (s *screen) workers(context.Context) (console.WorkerPlane, error) {
+func (s *screen) workers(ctx context.Context) (console.WorkerPlane, error) {
 	v := console.WorkerPlane{Group: defender.Group, Workers: []console.Worker{}, Owners: []int32{}, Next: []int32{}, Keys: len(s.c.chambers)}
 	view := s.c.seen()
 	if view == nil {
@@ -260,14 +270,50 @@ func (s *screen) workers(context.Context) (console.WorkerPlane, error) {
 	for _, id := range slices.SortedFunc(maps.Keys(states), byOrdinal) { // who has joined and owns nothing
 		v.Workers = append(v.Workers, console.Worker{ID: id, State: string(states[id])})
 	}
+	if t := s.c.site.Load(); t != nil {
+		running, pending := t.phases()
+		v.Expected = running + pending
+	}
+	crew, err := s.leases(ctx)
+	pids := s.c.processIDs()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range v.Workers {
-		if until := s.drained[v.Workers[i].ID]; until.After(time.Now()) {
-			v.Workers[i].Drained = until.UTC()
+		w := &v.Workers[i]
+		m := crew[w.ID]
+		w.Pod, w.Node, w.PID = m.Pod, m.Node, pids[m.Pod]
+		if until := s.drained[w.ID]; until.After(time.Now()) {
+			w.Drained = until.UTC()
 		}
 	}
-	return v, nil
+	return v, err
+}
+
+// leasesAge is for how long it is believed where a worker runs. Who is new is asked for at once.
+const leasesAge = 10 * time.Second
+
+// leases returns what the workers' leases tell of them, by stable ID.
+func (s *screen) leases(ctx context.Context) (map[string]partition.MemberInfo, error) {
+	s.crewMu.Lock()
+	defer s.crewMu.Unlock()
+	s.mu.Lock()
+	known := time.Since(s.asked) < leasesAge
+	if !known {
+		s.asked = time.Now()
+	}
+	s.mu.Unlock()
+	if known {
+		return s.crew, nil
+	}
+	list, err := partition.Members(ctx, s.c.conn, defender.Group)
+	if err != nil {
+		return s.crew, err
+	}
+	s.crew = make(map[string]partition.MemberInfo, len(list))
+	for _, m := range list {
+		s.crew[m.ID] = m
+	}
+	return s.crew, nil
 }
 
 // byOrdinal orders stable IDs by their numbers.
@@ -298,8 +344,9 @@ func (s *screen) chambers(_ context.Context, contains string, limit int) ([]cons
 
 // What the page shows of a chamber.
 const (
-	chartPoints = 100
-	chartSeries = 8
+	chartPoints  = 100
+	chartSeries  = 8
+	chartHistory = 40 // contexts before those that are shown, for the limits of the first
 )
 
 // charts shows a chamber's newest contexts: the score by which they are judged, and the charts that were outside their limits
@@ -318,7 +365,7 @@ func (s *screen) charts(ctx context.Context, tool, name string) (console.Charts,
 		v.Slot = partition.SlotOf(a.Slots, tool, name)
 		v.Owner = a.OwnerOf(v.Slot)
 	}
-	charts, err := s.c.store.UCharts(ctx, ch, chartPoints)
+	charts, err := s.c.store.UCharts(ctx, ch, chartPoints+chartHistory)
 	if err != nil {
 		return v, err
 	}
@@ -333,9 +380,11 @@ func (s *screen) charts(ctx context.Context, tool, name string) (console.Charts,
 	if len(charts) == 0 {
 		return v, nil
 	}
+	limits, from := limitsOf(charts), max(0, len(charts)-chartPoints)
+	charts, limits = charts[from:], limits[from:]
 	v.Series = append(v.Series, scores(charts))
 	for _, k := range worthShowing(charts) {
-		v.Series = append(v.Series, seriesOf(charts, k))
+		v.Series = append(v.Series, seriesOf(charts, limits, k))
 	}
 	return v, nil
 }
@@ -398,15 +447,34 @@ func scores(charts []defender.UChart) console.Series {
 	return out
 }
 
-func seriesOf(charts []defender.UChart, k chartKey) console.Series {
+// limitsOf returns the limits of each context's charts by the contexts of its recipe before it. A verdict lists only those that are
+// violated.
+func limitsOf(charts []defender.UChart) []map[chartKey]uchart.ControlLimits {
+	history := map[string][]uchart.Point{}
+	out := make([]map[chartKey]uchart.ControlLimits, len(charts))
+	for i, u := range charts {
+		before := history[u.Context.Recipe]
+		out[i] = map[chartKey]uchart.ControlLimits{}
+		for _, l := range uchart.Limits(before, u.Chart, uchart.Policy{}) { // as judge does
+			out[i][chartKey{l.SVID, l.Step, l.Statistic}] = l
+		}
+		history[u.Context.Recipe] = append(before, uchart.NewPoint(u.Context.ID, u.Chart, u.Verdict))
+	}
+	return out
+}
+
+func seriesOf(charts []defender.UChart, limits []map[chartKey]uchart.ControlLimits, k chartKey) console.Series {
 	out := console.Series{SVID: k.svid, Step: fmt.Sprint(k.step), Stat: k.stat.String()}
-	for _, u := range charts {
+	for n, u := range charts {
 		p := console.Point{At: u.Context.End, Context: u.Context.ID}
 		i := slices.Index(u.Chart.SVIDs, k.svid)
 		if j, ok := slices.BinarySearch(u.Chart.Steps, k.step); ok && i >= 0 {
 			if x, ok := u.Chart.Value(i, j, k.stat); ok {
 				p.Value = &x
 			}
+		}
+		if l, ok := limits[n][k]; ok {
+			p.Lower, p.Centre, p.Upper = &l.Lower, &l.Center, &l.Upper
 		}
 		for _, x := range u.Verdict.Violations {
 			if x.SVID == k.svid && x.Step == k.step && x.Statistic == k.stat {

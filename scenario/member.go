@@ -96,7 +96,7 @@ func (d *Defender) open(ctx context.Context, o DefenderOptions) error {
 		return err
 	}
 	metrics := defender.NewMetrics(nil)
-	c := defender.Config{Store: d.store, Conn: d.conn, Judge: judge, Work: o.Work, Logger: logger, Metrics: metrics, CacheBytes: o.CacheMiB << 20, Retry: o.RetryAttempts > 0}
+	c := defender.Config{Store: d.store, Conn: d.conn, Judge: new(uchart.Judger).Judge, Work: o.Work, Logger: logger, Metrics: metrics, CacheBytes: o.CacheMiB << 20, Retry: o.RetryAttempts > 0}
 	if o.Record != "" {
 		if d.record, err = NewRecorder(o.Record); err != nil {
 			return err
@@ -107,7 +107,7 @@ func (d *Defender) open(ctx context.Context, o DefenderOptions) error {
 		o.Configure(&c)
 	}
 	if d.record != nil {
-		c.Strategies = victim{c.Strategies}
+		c.Strategies = victim{c.Strategies, c.Judge}
 	}
 	def, err := defender.New(c)
 	if err != nil {
@@ -231,7 +231,11 @@ func (c *cluster) memberOptions(n int) DefenderOptions {
 // startLocal starts a defender as goroutines of this process, with a connection
 // of its own.
 func (c *cluster) startLocal(ctx context.Context, o DefenderOptions) (*member, error) {
-	d, err := OpenDefender(ctx, o, c.store)
+	var store defender.Store = c.store
+	if c.reads != nil {
+		store = c.reads
+	}
+	d, err := OpenDefender(ctx, o, store)
 	if err != nil {
 		return nil, err
 	}
@@ -481,7 +485,10 @@ const slowJudging = 600 * time.Millisecond
 
 // victim judges by strategies or, without any, by the standard rule, and falls for
 // what is hard to judge.
-type victim struct{ by defender.Strategies }
+type victim struct {
+	by       defender.Strategies
+	standard defender.Judge
+}
 
 // Judge implements defender.Strategies.
 func (v victim) Judge(ref defender.ContextRef, history []uchart.Point, chart *uchart.Chart) uchart.Verdict {
@@ -497,10 +504,5 @@ func (v victim) Judge(ref defender.ContextRef, history []uchart.Point, chart *uc
 	if v.by != nil {
 		return v.by.Judge(ref, history, chart)
 	}
-	return judge(history, chart)
-}
-
-// judge is the rule by which contexts are judged: the standard one.
-func judge(history []uchart.Point, chart *uchart.Chart) uchart.Verdict {
-	return uchart.Judge(history, chart, uchart.Policy{})
+	return v.standard(history, chart)
 }

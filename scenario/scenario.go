@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/partition"
 )
 
@@ -51,6 +52,8 @@ var scripts = map[string]script{
 		cases: []string{"no-hand-over"}, run: spotInterruption, set: onSite},
 	"chaos": {about: "defenders and servers are killed, stopped and cut off for minutes; an auditor accounts for every message",
 		run: chaos, set: func(o *Options) { o.Processes, o.ownBroker, o.chaotic = true, true, true }, small: smallChaos},
+	"load": {about: "traces at a steady rate, or as many as are held: latencies, memory, what the processor does",
+		cases: []string{caseStrategies}, run: load, set: func(o *Options) { o.Expect = true }, small: smallLoad},
 	"crash": {about: "defender processes are killed under load, again and again", run: crash, set: func(o *Options) { o.Processes = true }},
 }
 
@@ -172,6 +175,12 @@ func CheckOptions(name string, o Options) error {
 	if sites := OnNodes(); o.Lab && !slices.Contains(sites, name) {
 		return badUsage("--lab: scenario %s has no nodes: play %s with it", name, strings.Join(sites, " or "))
 	}
+	if name != loadName && o.Points != 0 {
+		return badUsage("--points is for scenario %s: traces are as they are recorded or generated in %s", loadName, name)
+	}
+	if name == loadName && o.Processes {
+		return badUsage("--processes: scenario %s measures one process: leave it out", loadName)
+	}
 	if o.Case == "one-server" && o.Servers < 3 {
 		return badUsage("--case one-server needs others that go on: give --servers 3 --replicas 3")
 	}
@@ -225,6 +234,7 @@ func Up(ctx context.Context, o Options) error {
 // process tells how processing goes until ctx ends.
 func process(ctx context.Context, t *site) error {
 	t.s.say("Processing at %d messages/s; interrupt (Ctrl-C) to stop", t.s.o.Rate)
+	t.s.tellWhatNext(ctx)
 	t.s.progress(ctx)
 	return nil
 }
@@ -249,6 +259,23 @@ func up(ctx context.Context, o Options, then func(context.Context, *site) error)
 	err = errors.Join(err, c.close())
 	s.say("All stopped")
 	return err
+}
+
+// tellWhatNext says what a person can do with a running up, with what they need for it.
+func (s *session) tellWhatNext(ctx context.Context) {
+	lines := fmt.Sprintf("           Look from another terminal: muster partitions status --nats %[1]s\n           Follow what happens:        muster partitions events --follow --nats %[1]s\n", s.brokers.url)
+	if list, err := partition.Members(ctx, s.conn, defender.Group); err == nil {
+		pids := s.processIDs()
+		for _, m := range slices.Backward(list) {
+			if pid := pids[m.Pod]; pid > 0 {
+				lines += fmt.Sprintf("           Kill a defender:            kill -9 %-5d                  (%s; the console tells the others' processes)\n", pid, m.ID)
+				break
+			}
+		}
+	}
+	s.outMu.Lock()
+	defer s.outMu.Unlock()
+	_, _ = io.WriteString(s.out, lines)
 }
 
 func (s *session) onSite(ctx context.Context, then func(context.Context, *site) error) error {
@@ -304,6 +331,15 @@ func (c *cluster) serve(ctx context.Context, out io.Writer) error {
 // begin starts the first defenders and the traffic, and waits until all share
 // all chambers.
 func (s *session) begin(ctx context.Context) error {
+	if err := s.assemble(ctx); err != nil {
+		return err
+	}
+	s.traffic.rate.Store(int64(s.o.Rate))
+	return nil
+}
+
+// assemble starts the first defenders and waits until all share all chambers.
+func (s *session) assemble(ctx context.Context) error {
 	// The first window must not wait for those who come later, whether or
 	// not the scenario lets the number be known then.
 	if err := partition.SetExpected(ctx, s.conn, "defender", s.o.Defenders); err != nil {
@@ -322,7 +358,6 @@ func (s *session) begin(ctx context.Context) error {
 	}
 	a := s.view.latest()
 	s.say("%d defenders STABLE, assignment map version %d", s.o.Defenders, a.Version)
-	s.traffic.rate.Store(int64(s.o.Rate))
 	return nil
 }
 

@@ -3,6 +3,7 @@ package scenario
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -118,8 +119,9 @@ func (t *site) open(ctx context.Context) (err error) {
 	if t.cluster, ok = t.plane.Cluster.(*kube.Cluster); !ok {
 		return errors.New("the site's cluster is not reached by the Kubernetes API")
 	}
+	t.plane.Cloud = slow{t.plane.Cloud, t.s.o.launch}
 	t.plane.Journal = told{t.plane.Journal, t.journaled}
-	t.plane.Store = timed{t.plane.Store, t.wrote}
+	t.plane.Store = timed{t.plane.Store, t.wrote, t.recorded}
 	plane := workers.New(t.s.conn, defender.Group)
 	if t.asks {
 		t.plane.WorkerPlane = plane
@@ -160,6 +162,19 @@ func (t *site) close() error {
 	return errors.Join(t.ground.close(), t.region.Close())
 }
 
+// slow is a cloud that takes its time to launch an instance, as EC2 does.
+type slow struct {
+	nodes.Cloud
+	launch time.Duration
+}
+
+func (s slow) Launch(ctx context.Context, req nodes.LaunchRequest) (nodes.Instance, error) {
+	if err := (nodes.SystemClock{}).Sleep(ctx, s.launch); err != nil {
+		return nodes.Instance{}, err
+	}
+	return s.Cloud.Launch(ctx, req)
+}
+
 // told passes events on when they are journaled.
 type told struct {
 	nodes.Journal
@@ -172,10 +187,19 @@ func (j told) Append(ctx context.Context, e nodes.Event) error {
 	return err
 }
 
-// timed passes the steps of interruptions on when they are written down.
+// timed passes the record, and the steps of interruptions, on when they are written down.
 type timed struct {
 	nodes.Store
-	tell func(step string)
+	tell   func(step string)
+	record func(nodes.Record)
+}
+
+func (s timed) Apply(ctx context.Context, tr nodes.Transition) (nodes.Record, error) {
+	r, err := s.Store.Apply(ctx, tr)
+	if err == nil {
+		s.record(r)
+	}
+	return r, err
 }
 
 func (s timed) ApplyInterruption(ctx context.Context, id string, tr nodes.InterruptionTransition) (nodes.Interruption, error) {
@@ -191,6 +215,16 @@ func (t *site) wrote(step string) {
 	defer t.mu.Unlock()
 	if t.steps[step].IsZero() {
 		t.steps[step] = time.Now()
+	}
+}
+
+// recorded shows what is durable at once: a tick that launches or drains takes a while.
+func (t *site) recorded(r nodes.Record) {
+	t.mu.Lock()
+	t.latest.Record = r
+	t.mu.Unlock()
+	if t.s.screen != nil {
+		t.s.screen.Changed()
 	}
 }
 
@@ -210,8 +244,7 @@ func (t *site) tick(ctx context.Context) {
 		snap, planErr := t.rec.Plan(ctx)
 		t.mu.Lock()
 		if planErr == nil {
-			t.spend(snap)
-			t.latest = snap
+			t.look(snap)
 		}
 		t.tickEr = err
 		t.mu.Unlock()
@@ -230,17 +263,35 @@ func (t *site) interrupt(ctx context.Context, e nodes.InterruptionEvent) {
 	}
 }
 
-// spend adds what the nodes have cost since the snapshot before.
-func (t *site) spend(s nodes.Snapshot) {
-	if c := console.NodePlaneOf(t.latest, t.price).CostPerHour; c != nil && !t.latest.Now.IsZero() {
-		t.spent += *c * s.Now.Sub(t.latest.Now).Hours()
+// decided shows a decision before it is carried out.
+func (t *site) decided(data []byte) {
+	var snap nodes.Snapshot
+	if json.Unmarshal(data, &snap) != nil {
+		return // the next tick shows it
 	}
+	t.mu.Lock()
+	t.look(snap)
+	t.mu.Unlock()
+	if t.s.screen != nil {
+		t.s.screen.Changed()
+	}
+}
+
+// look takes in a newer snapshot, and adds what the nodes have cost since the one before.
+func (t *site) look(s nodes.Snapshot) {
+	if c := console.NodePlaneOf(t.latest, t.price).CostPerHour; c != nil && !t.latest.Now.IsZero() {
+		t.spent += *c * max(0, s.Now.Sub(t.latest.Now).Hours())
+	}
+	t.latest = s
 }
 
 // journaled tells what the node plane did as it does it.
 func (t *site) journaled(e nodes.Event) {
 	switch e.Kind {
-	case "decision", "lease.held", "scaleUp.waiting":
+	case "decision":
+		t.decided(e.Data)
+		return
+	case "lease.held", "scaleUp.waiting":
 		return
 	case "error":
 		if t.closing.Load() {
@@ -273,8 +324,11 @@ func (t *site) attend(m *member, run sim.PodRun) *podProcess {
 	go func() {
 		<-p.done
 		t.mu.Lock()
-		defer t.mu.Unlock()
 		p.ended = time.Now()
+		t.mu.Unlock()
+		if p.err != nil && !t.closing.Load() {
+			t.s.say("%v; its pod starts it again soon", p.err)
+		}
 	}()
 	return p
 }

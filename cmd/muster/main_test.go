@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-dev/muster/internal/output"
 	"github.com/muster-dev/muster/scenario"
 )
 
@@ -198,7 +199,7 @@ func TestUpStopsCleanlyWhenItIsInterrupted(t *testing.T) {
 			tmp := t.TempDir()
 			cmd := exec.Command(exe, small("--http", "127.0.0.1:0", fmt.Sprintf("--processes=%t", processes))...)
 			cmd.Env = append(os.Environ(), asMuster+"=1", "TMPDIR="+tmp)
-			var out lockedBuffer
+			var out output.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &out
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)

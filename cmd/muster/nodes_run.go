@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"strings"
 	"time"
 
@@ -35,7 +34,7 @@ type daemonSettings struct {
 var daemonList = []setting.Setting[daemonSettings]{
 	setting.New("TICK_SEC", "60", "from the start of one tick to that of the next, give or take a tenth", setting.Seconds(func(d *daemonSettings) *time.Duration { return &d.Interval })),
 	setting.New("STOP_TIMEOUT_SEC", "20", "what a running tick is given to come to an end when the daemon is stopped", setting.Seconds(func(d *daemonSettings) *time.Duration { return &d.StopTimeout })),
-	setting.New("HTTP", "127.0.0.1:9808", "address of /metrics, /healthz and /readyz; off for none", setting.Text(func(d *daemonSettings) *string { return &d.HTTP })),
+	setting.New("HTTP", "127.0.0.1:9808", "address of the console, /metrics, /healthz and /readyz; off for none", setting.Text(func(d *daemonSettings) *string { return &d.HTTP })),
 	setting.New("LOG_FORMAT", "text", "text or json", setting.Text(func(d *daemonSettings) *string { return &d.LogFormat })),
 	setting.New("LOG_LEVEL", "info", "debug, info, warn or error", func(d *daemonSettings, v string) error {
 		if err := d.LogLevel.UnmarshalText([]byte(v)); err != nil {
@@ -88,9 +87,9 @@ func newNodesRun() *cobra.Command {
 		Use:   "run",
 		Short: "Run the node plane until it is interrupted",
 		Long: "Run ticks every TICK_SEC, handles interruption events from INTERRUPTION_QUEUE, and\n" +
-			"serves /metrics, /healthz and /readyz. On SIGTERM it begins nothing new, lets what is\n" +
-			"under way come to a point at which it can be left, gives the lease back and exits\n" +
-			"with 0; whoever runs next goes on from there.\n\n" +
+			"serves the console, /metrics, /healthz and /readyz. On SIGTERM it begins nothing\n" +
+			"new, lets what is under way come to a point at which it can be left, gives the lease\n" +
+			"back and exits with 0; whoever runs next goes on from there.\n\n" +
 			"With --simulate the cloud, the cluster and its Prometheus are simulated on this\n" +
 			"machine, behind the protocols of the real ones: no account is needed, and load comes\n" +
 			"and goes by itself. Times are shortened unless they are set.",
@@ -129,7 +128,11 @@ func (n *nodesCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	plane, d, log, err := n.openDaemon(ctx, src, nil)
+	clock, err := n.clock()
+	if err != nil {
+		return err
+	}
+	plane, d, log, err := n.openDaemon(ctx, src, clock)
 	if err != nil {
 		return err
 	}
@@ -159,6 +162,10 @@ func (n *nodesCommand) wrongSettings(err error) error {
 
 // serve runs a daemon and its pages until ctx ends.
 func (n *nodesCommand) serve(ctx context.Context, plane *plane, d daemonSettings, log *slog.Logger) error {
+	show, err := newNodesConsole(ctx, plane)
+	if err != nil {
+		return err
+	}
 	dm, err := daemon.New(plane.Config, daemon.Options{Interval: d.Interval, StopTimeout: d.StopTimeout, Log: log,
 		Poll: plane.Poll, Follow: plane.follow, Price: plane.Price, TokenExpires: plane.TokenExpires})
 	if err != nil {
@@ -166,25 +173,15 @@ func (n *nodesCommand) serve(ctx context.Context, plane *plane, d daemonSettings
 	}
 	at := "off"
 	if d.HTTP != "off" {
-		if at, err = scenario.ServeHTTP(context.WithoutCancel(ctx), d.HTTP, pages(dm.Handler())); err != nil {
+		if at, err = scenario.ServeHTTP(context.WithoutCancel(ctx), d.HTTP, pages(dm.Handler(), show)); err != nil {
 			return usageError(n.Command, err)
 		}
+		go show.Run(ctx)
 	}
 	p := plane.Config.Policy
 	log.Info("running", "cluster", nodes.RecordKey(p.Cluster), "store", plane.Where, "http", at, "interval", d.Interval,
 		"minWorkers", p.MinWorkers, "maxWorkers", p.MaxWorkers, "interruptions", plane.Poll != nil)
 	return dm.Run(ctx)
-}
-
-// pages adds a front page to a handler, for whoever opens the address in a browser.
-func pages(h http.Handler) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("/", h)
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = io.WriteString(w, "muster nodes\n\n/metrics\n/healthz\n/readyz\n")
-	})
-	return mux
 }
 
 // ---- tick
@@ -214,18 +211,22 @@ func newNodesTick() *cobra.Command {
 }
 
 // open opens everything that the settings name.
-func (n *nodesCommand) open(ctx context.Context) (*plane, error) {
+func (n *nodesCommand) open(ctx context.Context, clock nodes.Clock) (*plane, error) {
 	src, err := n.sources()
 	if err != nil {
 		return nil, err
 	}
-	p, err := openPlane(ctx, src.Lookup, connect.Options{})
+	p, err := openPlane(ctx, src.Lookup, connect.Options{Clock: clock})
 	return p, n.wrongSettings(err)
 }
 
 // plan looks at everything now and decides, without changing anything.
 func (n *nodesCommand) plan(ctx context.Context) (nodes.Snapshot, error) {
-	plane, err := n.open(ctx)
+	clock, err := n.clock()
+	if err != nil {
+		return nodes.Snapshot{}, err
+	}
+	plane, err := n.open(ctx, unhurried(clock))
 	if err != nil {
 		return nodes.Snapshot{}, err
 	}
@@ -246,16 +247,7 @@ type planned struct {
 }
 
 func (n *nodesCommand) dryRun(ctx context.Context) error {
-	plane, err := n.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = plane.close() }()
-	r, err := nodes.New(plane.Config)
-	if err != nil {
-		return err
-	}
-	s, err := r.Plan(ctx)
+	s, err := n.plan(ctx)
 	if err != nil {
 		return err
 	}
@@ -273,7 +265,11 @@ func (n *nodesCommand) dryRun(ctx context.Context) error {
 }
 
 func (n *nodesCommand) tick(ctx context.Context) error {
-	plane, err := n.open(ctx)
+	clock, err := n.clock()
+	if err != nil {
+		return err
+	}
+	plane, err := n.open(ctx, clock)
 	if err != nil {
 		return err
 	}
@@ -289,14 +285,14 @@ func (n *nodesCommand) tick(ctx context.Context) error {
 	defer cut()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(20*time.Second, cut) })()
 	report, tickErr := r.Tick(work)
-	t := explain.Tick{ID: report.Tick, At: time.Now(), Decision: report.Decision, Events: report.Events}
+	t := explain.Tick{ID: report.Tick, At: clock.Now(), Decision: report.Decision, Events: report.Events}
 	if len(t.Events) > 0 {
 		t.At = t.Events[0].At
 		if t, err = explain.About(new(connect.Deciders).For, report.Events); err != nil {
 			return err
 		}
 	}
-	if err := n.write(t, func(w io.Writer, style explain.Style) error { return explain.WriteTick(w, style, t, time.Now()) }); err != nil {
+	if err := n.write(t, func(w io.Writer, style explain.Style) error { return explain.WriteTick(w, style, t, clock.Now()) }); err != nil {
 		return err
 	}
 	if tickErr != nil {
@@ -345,7 +341,11 @@ func (n *nodesCommand) doctor(ctx context.Context, create bool) error {
 			return fmt.Errorf("creating the tables, %w", err)
 		}
 	}
-	checks := append(connect.Check(ctx, s, connect.Options{}), s.Policy.Advice()...)
+	clock, err := n.clock()
+	if err != nil {
+		return err
+	}
+	checks := append(connect.Check(ctx, s, connect.Options{Clock: unhurried(clock)}), s.Policy.Advice()...)
 	if err := n.write(checks, func(w io.Writer, style explain.Style) error { return explain.WriteChecks(w, style, checks) }); err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ function svg(tag, props, ...children) {
   return e;
 }
 
-const S = { nodes: null, workers: null, handovers: [], events: [], next: 0, actions: false, charts: false, skew: 0, chamber: null, allGates: false };
+const S = { lost: 0, nodes: null, workers: null, handovers: [], events: [], next: 0, actions: false, charts: false, skew: 0, chamber: null, allGates: false };
 const now = () => Date.now() + S.skew;
 
 function age(ms) {
@@ -35,7 +35,7 @@ function age(ms) {
 const minutes = (ms) => (ms > 120000 ? Math.ceil(ms / 60000) + "m" : age(ms));
 const since = (t) => age(now() - Date.parse(t));
 const clock = (t) => new Date(t).toLocaleTimeString([], { hour12: false }) + "." + String(new Date(t).getMilliseconds()).padStart(3, "0");
-const money = (v) => (v < 1 ? v.toFixed(3) : v.toFixed(2)) + " $";
+const money = (v) => v.toFixed(v < 0.1 ? 4 : v < 1 ? 3 : 2) + " $";
 const plural = (n, one, many) => n + " " + (n === 1 ? one : many || one + "s");
 
 // ---- drawing, once a frame, only what changed
@@ -61,9 +61,10 @@ function fill(parent, items) {
   const old = filled.get(parent) || new Map(), made = new Map(), list = [];
   for (const [what, make] of items) { const e = old.get(what) || make(); made.set(what, e); list.push(e); }
   filled.set(parent, made);
-  const there = [...parent.children], known = new Set(there);
-  if (there.length !== list.length || list.some((e, i) => there[i] !== e && known.has(e))) parent.replaceChildren(...list);
-  else list.forEach((e, i) => { if (there[i] !== e) there[i].replaceWith(e); });
+  const stay = new Set(list);
+  for (const e of [...parent.childNodes]) if (!stay.has(e)) e.remove();
+  let at = parent.firstChild;
+  for (const e of list) if (e === at) at = at.nextSibling; else parent.insertBefore(e, at);
 }
 const keyed = (key) => document.querySelector(`[data-key="${CSS.escape(key)}"]`);
 function refocus(key) {
@@ -78,14 +79,18 @@ function flush() {
   refocus(key);
   document.body.dataset.drawn = String(Number(document.body.dataset.drawn || 0) + 1);
 }
-setInterval(() => draw("head", "nodes", "action", "handovers", ...(S.workers && (S.workers.workers || []).some((x) => x.drained) ? ["workers"] : [])), 1000); // ages
+// ages stand still while nothing comes: they would be of what may no longer be
+setInterval(() => S.lost ? drawLost() : draw("head", "nodes", "action", "handovers", ...(S.workers && (S.workers.workers || []).some((x) => x.drained) ? ["workers"] : [])), 1000); // ages
+
+// empty says in a panel that there is nothing to show, and why.
+const empty = (text) => el("p", { class: "meta empty" }, text);
 
 function drawHead() {
   const parts = [];
   const n = S.nodes, w = S.workers;
   if (n && n.nodes) {
     const ready = n.nodes.filter((x) => x.state === "ready").length;
-    parts.push(`${ready} of ${plural(n.nodes.length, "node")} ready`);
+    parts.push(n.nodes.length ? `${ready} of ${plural(n.nodes.length, "node")} ready` : "no nodes");
     const pending = (n.pending || []).reduce((a, p) => a + p.count, 0);
     if (pending) parts.push(plural(pending, "pod") + " pending");
     if ((n.interruptions || []).length) parts.push(plural(n.interruptions.length, "interruption"));
@@ -93,7 +98,7 @@ function drawHead() {
   }
   if (w && w.workers) {
     const stable = w.workers.filter((x) => x.state === "STABLE").length;
-    parts.push(`${stable} of ${plural(w.workers.length, "worker")} stable`);
+    parts.push(w.workers.length ? `${stable} of ${plural(w.workers.length, "worker")} stable` : "no workers");
   }
   const open = S.openAlarms || 0;
   if (open) parts.push(plural(open, "open alarm"));
@@ -107,16 +112,18 @@ function drawNodes() {
   $("nodes").hidden = !n;
   if (!n) return;
   showError("nodes-error", n.error);
-  const meta = [`${n.nodes.length} (min ${n.min}, max ${n.max})`];
+  const meta = [n.max ? `${n.nodes.length} (min ${n.min}, max ${n.max})` : String(n.nodes.length)];
   if (n.cpu !== undefined && n.cpu !== null) meta.push(`CPU ${(n.cpu * 100).toFixed(0)} %`);
   if (n.costPerHour !== undefined) meta.push(money(n.costPerHour) + " an hour");
   if (n.costSoFar !== undefined) meta.push(money(n.costSoFar) + " so far");
+  if (n.nodes.length && now() - Date.parse(n.at) > 5000) meta.push(`seen ${since(n.at)} ago`);
   $("nodes-meta").textContent = meta.join(" · ");
   const zones = new Map();
   for (const x of n.nodes) zones.set(x.zone, [...(zones.get(x.zone) || []), x]);
   const head = (z, list) => el("b", {}, `${z || "no zone"} · ${list.length}`);
   $("zones").replaceChildren(...[...zones].sort((a, b) => (a[0] < b[0] ? -1 : 1)).map(([z, list]) =>
     el("div", { class: "zone" }, head(z, list), ...list.map(drawNode))));
+  if (!n.nodes.length) $("zones").replaceChildren(empty(n.error ? "No node is known." : "No nodes: the node plane has not seen any yet."));
   const pending = n.pending || [];
   $("pending").replaceChildren(...(pending.length ? [el("h3", {}, "Pending pods"), el("table", {}, el("tbody", {}, ...pending.map((p) => el("tr", {},
     el("td", {}, p.name), el("td", { class: "num" }, "× " + p.count),
@@ -133,8 +140,9 @@ function drawNode(x) {
   return el("div", { class: "node " + style, "data-instance": x.instance, "data-state": x.state },
     el("div", { class: "top" }, el("span", { class: "id", title: x.instance }, x.name || x.instance), el("span", { class: "badge " + style }, x.state)),
     el("div", { class: "facts" }, ...facts.map((f) => el("span", {}, f)),
-      x.deadline ? el("span", { class: "bad" }, "taken away in " + age(Date.parse(x.deadline) - now())) : null,
-      x.note ? el("span", {}, x.note) : null),
+      x.deadline ? el("span", { class: "bad" }, Date.parse(x.deadline) > now() ? "taken away in " + age(Date.parse(x.deadline) - now()) : "its time is over") : null,
+      x.protected ? el("span", {}, "protected") : null,
+      x.note ? el("span", { class: "warn" }, x.note) : null),
     x.room ? bar(x.pods / x.room) : null);
 }
 
@@ -153,6 +161,7 @@ function phaseList(phases) {
   return el("ol", { class: "phases" }, ...phases.map((p) => el("li", { class: p.state, "data-phase": p.name }, p.name, p.detail ? el("small", {}, p.detail) : null)));
 }
 
+const INTERRUPTION = { warning: "Spot warning", rebalance: "Rebalance recommendation", health: "Scheduled change" };
 function drawAction() {
   const n = S.nodes;
   $("action").hidden = !n;
@@ -163,11 +172,14 @@ function drawAction() {
   if (n.paused) add([n.paused, since(n.paused.since)], () => pauseNote(n.paused));
   if (a) add(a.phases, () => phaseList(a.phases));
   for (const i of open) {
-    const left = i.deadline ? age(Date.parse(i.deadline) - now()) + " left" : "for " + since(i.opened);
-    add([i.instance, i.kind, left], () => el("h3", {}, `${i.kind} of ${i.instance} `, el("span", { class: "meta" }, left)));
+    const ms = i.deadline ? Date.parse(i.deadline) - now() : 0;
+    const left = !i.deadline ? "for " + since(i.opened) : ms > 0 ? age(ms) + " left" : "its time is over";
+    add([i.instance, i.kind, left], () => el("h3", {}, `${INTERRUPTION[i.kind] || i.kind} of ${i.instance} `, el("span", { class: i.deadline ? "bad left" : "meta" }, left)));
     add([i.instance, i.phases], () => phaseList(i.phases));
   }
   if (!body.length) add("none", () => el("p", { class: "meta" }, "None: the cluster is what its policy wants, or the decision says why not."));
+  const last = a ? null : S.events.findLast((m) => /^scale(Up|Down)\.(completed|failed)$/.test(m.kind));
+  if (last) add([last.seq, since(last.at)], () => el("p", {}, "Last: ", el("b", { class: last.level || "" }, last.kind), el("span", { class: "meta" }, ` ${since(last.at)} ago: ${last.text}`)));
   if (S.actions) add(["button", n.paused], () => scalingButton(n.paused));
   fill($("action-body"), body);
 }
@@ -190,12 +202,13 @@ function drawDecision() {
   const style = d.action === "NOOP" ? (d.reason === "STEADY" ? "good" : "warn") : "good";
   $("verdict").replaceChildren(el("b", { class: style }, d.action === "NOOP" ? "Nothing" : d.action === "SCALE_UP" ? "Scale up" : "Scale down"),
     `${d.action === "NOOP" ? (d.reason === "STEADY" ? "needed" : "— why not: " + d.reason) : "— " + d.reason}${d.detail ? ": " + d.detail : ""}`);
-  const gates = d.gates || [], shown = S.allGates ? gates : gates.filter((g) => !g.passed);
+  // What keeps an action from beginning is of interest only where one is wanted.
+  const gates = d.gates || [], shown = S.allGates ? gates : d.action !== "NOOP" || d.reason === "STEADY" ? [] : gates.filter((g) => !g.passed);
   $("gates").tBodies[0].replaceChildren(...shown.map((g) => el("tr", { class: g.passed ? "" : "no" },
     el("td", { "aria-label": g.passed ? "passed" : "not passed" }, g.passed ? "✓" : "✗"), el("td", {}, g.name), el("td", {}, g.value), el("td", {}, g.threshold))));
   $("gates").hidden = shown.length === 0;
   const passed = gates.length - gates.filter((g) => !g.passed).length;
-  $("gates-more").textContent = S.allGates ? "Show only what is not passed" : `Show all gates (${passed} of ${gates.length} passed)`;
+  $("gates-more").textContent = S.allGates ? "Show only what keeps an action from beginning" : `Show all gates (${passed} of ${gates.length} passed)`;
 }
 
 const WORKER_STYLE = { STABLE: "s-good", REBALANCING: "s-busy", SCALING: "s-busy", EMERGENCY: "s-bad", DEGRADED: "s-bad", SHUTDOWN: "s-warn" };
@@ -209,8 +222,9 @@ function drawWorkers() {
   showError("workers-error", w.error);
   const list = w.workers || [];
   $("workers-meta").textContent = [`${list.length}` + (w.expected ? ` of ${w.expected} expected` : ""), w.leader ? `leader ${w.leader}` : "no leader",
-    `map version ${w.version}`, `epoch ${w.epoch}`, w.keys ? `${w.keys} keys` : ""].filter(Boolean).join(" · ");
+    w.version ? `map version ${w.version}` : "no map", w.epoch ? `epoch ${w.epoch}` : "", w.keys ? `${w.keys} keys` : ""].filter(Boolean).join(" · ");
   const most = Math.max(1, ...list.map((x) => x.keys || x.slots));
+  if (!list.length) return fill($("worker-tiles"), [["none", () => empty("No workers: none has claimed its ID yet.")]]);
   fill($("worker-tiles"), list.map((x, i) => {
     const drained = x.drained ? `drained, for ${minutes(Date.parse(x.drained) - now())} more` : "";
     return [JSON.stringify([x, i, most, drained, S.actions, isDark()]), () => workerTile(x, i, most, drained)];
@@ -220,9 +234,10 @@ function drawWorkers() {
 function workerTile(x, i, most, drained) {
   const swatch = el("i");
   swatch.style.background = hue(i);
-  return el("div", { class: "tile " + (drained ? "s-warn" : WORKER_STYLE[x.state] || ""), "data-worker": x.id, "data-state": x.state, title: [x.pod, x.node, x.since ? since(x.since) : ""].filter(Boolean).join(" · ") },
-    el("b", {}, swatch, el("span", {}, x.id + (x.leading ? " ★" : "")), S.actions ? workerButton(x) : null),
+  return el("div", { class: "tile " + (drained ? "s-warn" : WORKER_STYLE[x.state] || ""), "data-worker": x.id, "data-state": x.state, title: [x.pod, x.node, x.pid ? "process " + x.pid : ""].filter(Boolean).join(" · ") },
+    el("b", {}, swatch, el("span", {}, x.id), x.leading ? el("em", { title: "leads", "aria-label": "leads" }, "★") : null, S.actions ? workerButton(x) : null),
     drained ? el("span", { class: "warn" }, drained) : el("span", {}, x.state.toLowerCase() + (x.node ? " on " + x.node : "")),
+    x.pid ? el("span", {}, "process " + x.pid) : null,
     el("span", {}, plural(x.slots, "slot") + (x.keys ? `, ${x.keys} keys` : ""), x.gaining || x.losing ? el("span", { class: "delta" }, ` +${x.gaining || 0} −${x.losing || 0}`) : null),
     bar((x.keys || x.slots) / most));
 }
@@ -237,6 +252,7 @@ const isDark = () => (document.documentElement.dataset.theme || (matchMedia("(pr
 let grid = null; // of the canvas: columns, cell size
 function drawSlots() {
   const w = S.workers, c = $("slots");
+  $("slots-part").hidden = !w || !w.owners || !w.owners.length;
   if (!w || !w.owners || !c.clientWidth) return;
   const n = w.owners.length, ratio = devicePixelRatio || 1;
   const cell = Math.max(5, Math.min(14, Math.floor(Math.sqrt((c.clientWidth * 96) / Math.max(1, n)))));
@@ -272,47 +288,63 @@ $("slots").addEventListener("mousemove", (ev) => {
   $("slot-tip").textContent = `slot ${s}: ${name(w.owners[s])}` + ((w.next || [])[s] >= 0 ? ` → ${name(w.next[s])}` : "");
 });
 
+const UNDERWAY = 8; // rows of hand-overs that are not finished; the rest is counted
 function drawHandovers() {
+  const w = S.workers || {}, name = (i) => (i >= 0 && w.workers && w.workers[i] ? w.workers[i].id : "nobody");
+  const moving = (w.next || []).flatMap((to, slot) => (to >= 0 ? [{ slot, from: name(w.owners[slot]), to: name(to) }] : []));
   const rows = S.handovers.slice(-40).reverse(), pauses = S.handovers.map((h) => h.pauseNs / 1e6).sort((a, b) => a - b);
-  $("handovers-meta").textContent = pauses.length ? `last ${pauses.length}: pause p50 ${pauses[Math.floor(pauses.length / 2)].toFixed(0)} ms, max ${pauses[pauses.length - 1].toFixed(0)} ms` : "none yet";
-  $("handover-rows").replaceChildren(...rows.map((h) => el("tr", {}, el("td", {}, String(h.slot)), el("td", {}, h.from || "nobody"), el("td", {}, h.to),
-    el("td", { class: "num" }, (h.pauseNs / 1e6).toFixed(0) + " ms"), el("td", { class: "num" }, since(h.at)))));
+  $("handovers-meta").textContent = [moving.length ? moving.length + " under way" : "", pauses.length ? `last ${pauses.length}: pause p50 ${pauses[Math.floor(pauses.length / 2)].toFixed(0)} ms, max ${pauses[pauses.length - 1].toFixed(0)} ms` : ""].filter(Boolean).join(" · ");
+  const row = (h, cls, pause, ago) => el("tr", { class: cls }, el("td", {}, String(h.slot)), el("td", {}, h.from || "nobody"), el("td", {}, h.to), el("td", { class: "num" }, pause), el("td", { class: "num" }, ago));
+  const all = [...moving.slice(0, UNDERWAY).map((h) => row(h, "underway", "under way", "")), ...rows.map((h) => row(h, "", (h.pauseNs / 1e6).toFixed(0) + " ms", since(h.at)))];
+  $("handover-rows").replaceChildren(...(all.length ? all : [el("tr", {}, el("td", { colspan: "5", class: "meta" }, "No slot has changed hands since the start."))]));
 }
 
 // ---- timeline
 
-const PAGE = 400; // rows in the document; older ones come on demand
-const planeShown = (m) => { const b = document.querySelector(`[data-plane="${m.plane}"]`); return !b || b.checked; };
-function eventShown(m) {
-  const text = $("event-find").value.trim().toLowerCase();
-  return planeShown(m) && (!text || (m.text + " " + m.kind + " " + (m.subject || "")).toLowerCase().includes(text));
-}
+const PAGE = 200; // how many rows more "Show older" shows
+const MOST = 1000; // rows in the document, and moments that are kept beyond them
+const shownPlanes = () => [...document.querySelectorAll("[data-plane]")].filter((b) => b.checked).map((b) => b.dataset.plane);
+const wanted = () => ({ text: $("event-find").value.trim().toLowerCase(), planes: shownPlanes() });
+const narrowed = (f) => f.text !== "" || f.planes.length < document.querySelectorAll("[data-plane]").length;
+const matches = (m, f) => f.planes.includes(m.plane) && (!f.text || (m.text + " " + m.kind + " " + (m.subject || "")).toLowerCase().includes(f.text));
+// What is older than S.events, newest last, by the filter that it was asked for with.
+let older = { key: "", events: [], end: false };
+S.rows = 120;
 let lastDrawn = 0;
 function drawEvents() {
-  const list = S.events.filter(eventShown), newest = list.slice(-S.rows).reverse();
-  $("events").replaceChildren(...newest.map((m) => el("li", { class: m.seq >= lastDrawn && lastDrawn ? "fresh" : "", "data-seq": m.seq },
-    el("time", { datetime: m.at, title: m.at }, clock(m.at)), el("span", { class: "plane" }, m.plane), el("span", { class: "kind " + (m.level || "") }, m.kind), el("span", {}, m.text))));
+  const f = wanted(), key = JSON.stringify(f);
+  if (older.key !== key) { older = { key, events: [], end: false }; S.rows = 120; }
+  const first = S.events.length ? S.events[0].seq : S.next;
+  const list = [...older.events.filter((m) => m.seq < first), ...S.events.filter((m) => matches(m, f))], newest = list.slice(-Math.min(S.rows, MOST)).reverse();
+  fill($("events"), newest.length ? newest.map((m) => [m.seq + m.at, () => eventRow(m)])
+    : [[key, () => el("li", { class: "none" }, narrowed(f) ? "No event matches." : "Nothing has happened yet.")]]);
   lastDrawn = S.next;
-  $("timeline-meta").textContent = `${S.next} since the start`;
-  $("older").hidden = S.oldest === 0 && S.rows >= list.length;
+  $("timeline-meta").textContent = `${S.next} since the start` + (narrowed(f) ? `, ${newest.length} shown` : "");
+  $("older").hidden = S.rows >= MOST || S.rows >= list.length && (older.end || first === 0);
+  if (narrowed(f) && list.length < S.rows && !older.end && first > 0) searchTimer = searchTimer || setTimeout(() => { searchTimer = 0; loadOlder(); }, 250); // what is sought may lie further back
 }
-S.rows = 120;
-S.oldest = 0;
+function eventRow(m) {
+  return el("li", { class: m.seq >= lastDrawn && lastDrawn ? "fresh" : "", "data-seq": m.seq },
+    el("time", { datetime: m.at, title: m.at }, clock(m.at)), el("span", { class: "plane" }, m.plane), el("span", { class: "kind " + (m.level || "") }, m.kind), el("span", {}, m.text));
+}
 function addEvents(list) {
   for (const m of list) if (m.seq >= S.next) { S.events.push(m); S.next = m.seq + 1; }
-  if (S.events.length > 5 * PAGE) { S.events.splice(0, S.events.length - 4 * PAGE); }
-  S.oldest = S.events.length ? S.events[0].seq : 0;
+  if (S.events.length > 2 * MOST) S.events.splice(0, S.events.length - MOST);
   draw("events");
 }
-$("older").addEventListener("click", async () => {
-  const shown = S.events.filter(eventShown).length;
-  if (shown <= S.rows && S.oldest > 0) {
-    const older = await get(`api/events?before=${S.oldest}&limit=400`);
-    if (older) { S.events = [...older.reverse(), ...S.events]; S.oldest = S.events.length ? S.events[0].seq : 0; }
-  }
-  S.rows += 200;
+let searchTimer = 0;
+async function loadOlder() {
+  const f = wanted(), key = older.key, first = (older.events[0] || S.events[0] || { seq: S.next }).seq;
+  if (!f.planes.length) return;
+  const q = new URLSearchParams({ before: first, limit: PAGE, contains: f.text });
+  if (narrowed(f)) q.set("plane", f.planes.join(","));
+  const list = await get("api/events?" + q);
+  if (!list || older.key !== key) return;
+  older.events = [...list.reverse(), ...older.events].slice(-MOST);
+  older.end = list.length < PAGE;
   draw("events");
-});
+}
+$("older").addEventListener("click", () => { S.rows = Math.min(S.rows + PAGE, MOST); loadOlder(); draw("events"); });
 document.querySelectorAll("[data-plane]").forEach((b) => b.addEventListener("change", () => draw("events")));
 $("event-find").addEventListener("input", () => draw("events"));
 
@@ -323,9 +355,10 @@ async function get(url) {
     const r = await fetch(url);
     const body = await r.json();
     if (!r.ok) throw new Error(body.error || r.statusText);
+    showError("page-error", "");
     return body;
   } catch (err) {
-    $("link").textContent = String(err.message || err);
+    if (!(err instanceof TypeError)) showError("page-error", String(err.message || err)); // no answer is the link's matter
     return null;
   }
 }
@@ -334,7 +367,7 @@ let findTimer = 0;
 $("chamber-find").addEventListener("input", () => { clearTimeout(findTimer); findTimer = setTimeout(findChambers, 150); });
 async function findChambers() {
   const list = (await get("api/chambers?contains=" + encodeURIComponent($("chamber-find").value.trim()))) || [];
-  fill($("chamber-list"), list.slice(0, 16).map((c) => [JSON.stringify(c), () => el("li", {}, el("button", { type: "button", "data-key": `chamber ${c.tool}:${c.chamber}`, class: c.alarms ? "small danger" : "small", onclick: () => openChamber(c.tool, c.chamber) },
+  fill($("chamber-list"), !list.length ? [["none", () => el("li", { class: "meta" }, "No chamber has this in its name.")]] : list.slice(0, 16).map((c) => [JSON.stringify(c), () => el("li", {}, el("button", { type: "button", "data-key": `chamber ${c.tool}:${c.chamber}`, class: c.alarms ? "small danger" : "small", onclick: () => openChamber(c.tool, c.chamber) },
     `${c.tool}:${c.chamber}` + (c.alarms ? ` (${plural(c.alarms, "alarm")})` : "")))]));
   S.openAlarms = list.reduce((a, c) => a + (c.alarms || 0), 0);
   draw("head");
@@ -357,8 +390,15 @@ function drawCharts() {
     ...(c.series || []).map(controlChart));
 }
 
+// brief is a number in at most eight characters.
+const brief = (v) => (v !== 0 && (Math.abs(v) >= 1e6 || Math.abs(v) < 1e-3) ? v.toExponential(2) : String(Number(v.toPrecision(5))));
+// chartWidth is that of a chart in pixels, as the style lays charts out, so that its text keeps its size.
+function chartWidth() {
+  const w = $("charts").clientWidth || 600, gap = 18, columns = Math.max(1, Math.floor((w + gap) / (Math.min(380, w) + gap)));
+  return Math.floor((w - (columns - 1) * gap) / columns);
+}
 function controlChart(s) {
-  const W = 600, H = 132, left = 56, right = 8, top = 8, bottom = 18, pts = s.points || [];
+  const W = chartWidth(), H = 140, left = 58, right = 8, top = 8, bottom = 20, pts = s.points || [];
   const vals = pts.flatMap((p) => [p.value, p.lower, p.upper]).filter((v) => typeof v === "number");
   let lo = Math.min(...vals), hi = Math.max(...vals);
   if (!vals.length) { lo = 0; hi = 1; }
@@ -367,12 +407,12 @@ function controlChart(s) {
   const x = (i) => left + (pts.length < 2 ? 0.5 : i / (pts.length - 1)) * (W - left - right), y = (v) => top + (1 - (v - lo) / (hi - lo)) * (H - top - bottom);
   const path = (f) => { let d = "", pen = false; pts.forEach((p, i) => { const v = f(p); if (typeof v !== "number") { pen = false; return; } d += `${pen ? "L" : "M"}${x(i).toFixed(1)} ${y(v).toFixed(1)}`; pen = true; }); return d; };
   const flagged = pts.filter((p) => (p.flags || []).length).length;
-  const label = (v) => svg("text", { x: left - 5, y: y(v) + 4, "text-anchor": "end" }, document.createTextNode(Number(v).toPrecision(4)));
-  const g = svg("svg", { viewBox: `0 0 ${W} ${H}`, preserveAspectRatio: "none", role: "img", "aria-label": `${s.svid} ${s.stat}: ${pts.length} points, ${flagged} flagged` },
+  const label = (v) => svg("text", { x: left - 5, y: y(v) + 4, "text-anchor": "end" }, document.createTextNode(brief(v)));
+  const when = (i, anchor) => svg("text", { x: x(i), y: H - 4, "text-anchor": anchor }, document.createTextNode(clock(pts[i].at).slice(0, 8)));
+  const g = svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `${s.svid} ${s.stat}: ${pts.length} points, ${flagged} flagged` },
     svg("path", { class: "limit", d: path((p) => p.upper) }), svg("path", { class: "limit", d: path((p) => p.lower) }), svg("path", { class: "centre", d: path((p) => p.centre) }), svg("path", { class: "line", d: path((p) => p.value) }),
     ...pts.map((p, i) => typeof p.value === "number" ? svg("circle", { cx: x(i), cy: y(p.value), r: (p.flags || []).length ? 4 : 2, class: (p.flags || []).length ? "flag" : "dot" }, svg("title", {}, document.createTextNode(`${p.context} ${p.at}\n${p.value}${(p.flags || []).length ? "\n" + p.flags.join(", ") : ""}`))) : ""),
-    label(lo + pad), label(hi - pad));
-  g.setAttribute("preserveAspectRatio", "xMidYMid meet");
+    label(lo + pad), label(hi - pad), ...(pts.length > 1 ? [when(0, "start"), when(pts.length - 1, "end")] : []));
   return el("div", { class: "chart" }, el("h4", {}, `${s.svid}${s.step ? " · step " + s.step : ""} · ${s.stat}${s.unit ? " (" + s.unit + ")" : ""} `, el("span", { class: flagged ? "bad" : "meta" }, flagged ? `${flagged} of ${plural(pts.length, "point")} flagged` : plural(pts.length, "point") + ", none flagged")), g);
 }
 
@@ -442,31 +482,42 @@ document.addEventListener("keydown", (ev) => {
   else if (ev.key === "t") setTheme(isDark() ? "light" : "dark");
   else if (ev.key === "?") $("keys").showModal();
 });
-addEventListener("resize", () => draw("slots"));
+addEventListener("resize", () => draw("slots", "charts"));
 
 // ---- the stream
 
 let stream = null;
 function link(text, cls) { $("link").textContent = text; $("link").className = "link " + cls; }
+// lose says that what the page shows may no longer be so, and since when.
+function lose() {
+  S.lost = S.lost || Date.now();
+  document.body.classList.add("stale");
+  link("not connected", "lost");
+  drawLost();
+}
+function drawLost() {
+  $("lost").hidden = false;
+  $("lost").textContent = S.nodes || S.workers || S.next ? `Connection lost ${age(Date.now() - S.lost)} ago. What is below is of ${clock(S.lost + S.skew).slice(0, 8)} and may no longer be so. Trying again.` : "No answer from the server yet. Trying again.";
+}
 async function begin() {
   const s = await get("api/state");
-  if (!s) { link("no answer; trying again", "lost"); setTimeout(begin, 2000); return; }
+  if (!s) { lose(); setTimeout(begin, 2000); return; }
   S.skew = Date.parse(s.now) - Date.now();
   document.title = s.title === "Muster" ? "Muster" : s.title + " · Muster";
   $("title").textContent = s.title;
+  older = { key: "", events: [], end: false };
   Object.assign(S, { nodes: s.nodes || null, workers: s.workers || null, handovers: s.handovers || [], events: s.events || [], next: s.next, actions: s.actions, charts: s.charts });
-  S.oldest = S.events.length ? S.events[0].seq : 0;
   draw(...Object.keys(panels));
   if (S.charts && !$("chamber-list").children.length) findChambers();
   if (stream) stream.close();
   stream = new EventSource("api/stream?from=" + s.next);
   const on = (name, f) => stream.addEventListener(name, (ev) => f(JSON.parse(ev.data)));
   on("nodes", (v) => { S.nodes = v; draw("head", "nodes", "action", "decision"); });
-  on("workers", (v) => { S.workers = v; draw("head", "workers", "slots"); });
+  on("workers", (v) => { S.workers = v; draw("head", "workers", "slots", "handovers"); });
   on("handovers", (v) => { S.handovers = [...S.handovers, ...v].slice(-200); draw("handovers"); });
-  on("events", (v) => { addEvents(v); if (v.some((m) => m.plane === "alarms")) { clearTimeout(findTimer); findTimer = setTimeout(findChambers, 400); } });
+  on("events", (v) => { addEvents(v); draw("action"); if (v.some((m) => m.plane === "alarms")) { clearTimeout(findTimer); findTimer = setTimeout(findChambers, 400); } });
   on("gap", () => begin());
-  stream.onopen = () => link("live", "live");
-  stream.onerror = () => { link("connection lost; trying again", "lost"); stream.close(); setTimeout(begin, 1500); };
+  stream.onopen = () => { S.lost = 0; document.body.classList.remove("stale"); $("lost").hidden = true; link("live", "live"); draw(...Object.keys(panels)); };
+  stream.onerror = () => { stream.close(); lose(); setTimeout(begin, 1500); };
 }
 begin();

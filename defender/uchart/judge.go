@@ -113,18 +113,10 @@ func Judge(history []Point, chart *Chart, p Policy) Verdict {
 
 func judge(history []Point, chart *Chart, p Policy, models *modelCache) Verdict {
 	p = p.withDefaults()
-	for i := len(history) - 1; i >= 0; i-- {
-		if history[i].Reset {
-			history = history[i+1:]
-			break
-		}
-	}
+	history = sinceReset(history)
 	points := p.choose(history)
 	v := Verdict{State: Learning, Limits: p.limitsID(points)}
-	layouts := make([]layout, len(points))
-	for i, point := range points {
-		layouts[i] = newLayout(chart, point.Chart)
-	}
+	layouts := layoutsOf(points, chart)
 	v.Faults = append(intrinsicFaults(chart), comparedFaults(points, chart)...)
 	var baseline *Baseline
 	var fresh bool
@@ -152,7 +144,7 @@ func judge(history []Point, chart *Chart, p Policy, models *modelCache) Verdict 
 		return v
 	}
 	if baseline != nil {
-		p.frozen(&v, baseline, fresh, history, chart)
+		p.frozen(&v, baseline, fresh, history, chart, models)
 		return v
 	}
 	single := p.distances(points, layouts, chart)
@@ -160,7 +152,7 @@ func judge(history []Point, chart *Chart, p Policy, models *modelCache) Verdict 
 	if v.Charts == 0 {
 		return v
 	}
-	v.ScoreLimit = multiple(p.FalseAlarms/float64(v.Charts), len(points))
+	v.ScoreLimit = models.multiple(p.FalseAlarms/float64(v.Charts), len(points))
 	v.weigh(single)
 	return v
 }
@@ -182,6 +174,24 @@ func (p Policy) withDefaults() Policy {
 	}
 	p.Frozen = p.Frozen.withDefaults()
 	return p
+}
+
+// sinceReset returns what lies after the newest mark of maintenance.
+func sinceReset(history []Point) []Point {
+	for i, point := range slices.Backward(history) {
+		if point.Reset {
+			return history[i+1:]
+		}
+	}
+	return history
+}
+
+func layoutsOf(points []Point, chart *Chart) []layout {
+	layouts := make([]layout, len(points))
+	for i, point := range points {
+		layouts[i] = newLayout(chart, point.Chart)
+	}
+	return layouts
 }
 
 // choose returns the newest points that count.

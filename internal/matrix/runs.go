@@ -31,6 +31,8 @@ var (
 	three     = []string{"--servers", "3", "--replicas", "3"}
 	// Each slot is a Raft group on each server then: fewer than else, on one machine.
 	fewer = []string{"--slots", "512"}
+	// A load that any machine holds; what it is for is measured by itself.
+	light = []string{"--chambers", "400", "--rate", "150", "--minutes", "1"}
 )
 
 // playings returns all runs, the scenarios in alphabetic order.
@@ -48,6 +50,8 @@ func playings() []playing {
 		switch {
 		case name == "chaos": // always processes and three servers
 			add([]string{"--minutes", "10", "--seed", "7"})
+		case name == "load": // always one process
+			add(light)
 		case name == "crash": // always processes
 			add()
 			add(three)
@@ -65,6 +69,8 @@ func playings() []playing {
 		for _, c := range scenario.Cases(name) {
 			flags := [][]string{{"--case", c}}
 			switch {
+			case name == "load":
+				add(append(flags, light)...)
 			case name == "broker-outage" && c == "one-server":
 				add(append(flags, three)...)
 				add(append(flags, processes, three)...)

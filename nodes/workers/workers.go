@@ -4,6 +4,7 @@ package workers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -31,11 +32,13 @@ func (p *Plane) Cost(ctx context.Context, names []string) (map[string]float64, e
 	if err != nil {
 		return nil, fmt.Errorf("asking for the cost of nodes, %w", err)
 	}
-	a, err := p.assignment(ctx)
-	if err != nil {
+	var slots map[string]int // none before the first map
+	switch a, err := p.assignment(ctx); {
+	case err == nil:
+		slots = a.Counts()
+	case !errors.Is(err, jetstream.ErrKeyNotFound):
 		return nil, fmt.Errorf("asking for the cost of nodes, %w", err)
 	}
-	slots := a.Counts()
 	out := make(map[string]float64, len(names))
 	for _, n := range names {
 		out[n] = 0

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster/console"
+	"github.com/muster-dev/muster/nodes"
+)
+
+// How the console of a daemon looks at what others pay for.
+const (
+	seenFor  = 5 * time.Second // for how long what was read is shown before it is read again, while somebody looks
+	pastDay  = 24 * time.Hour  // of the journal, for the timeline
+	pastMost = 2000            // events of it
+)
+
+// nodesConsole shows a node plane, on the page of a daemon: what is durable and what the cloud and the cluster say, read as `muster nodes
+// tick --dry-run` reads it, and only while somebody looks.
+type nodesConsole struct {
+	*console.Console
+	plan  *nodes.Reconciler
+	price console.Pricer
+
+	mu   sync.Mutex
+	seen nodes.Snapshot
+	at   time.Time // when that was, by this process's clock
+}
+
+// newNodesConsole returns the console of a plane, and has what the plane writes into its journal from now on shown at once.
+func newNodesConsole(ctx context.Context, p *plane) (*nodesConsole, error) {
+	c := &nodesConsole{price: func(instanceType string, market nodes.Market) (float64, bool) {
+		if p.Price == nil {
+			return 0, false
+		}
+		return p.Price(instanceType, market, "")
+	}}
+	var err error
+	if c.plan, err = nodes.New(p.Config); err != nil {
+		return nil, err
+	}
+	c.Console, err = console.New(console.Options{Title: "Muster " + p.Config.Policy.Cluster, Nodes: c.nodePlane, Refresh: seenFor})
+	if err != nil {
+		return nil, err
+	}
+	// A journal that can't be read is the daemon's matter; here it only has no past.
+	for e, err := range p.Config.Journal.Read(ctx, nodes.Query{Since: time.Now().Add(-pastDay), Limit: pastMost}) {
+		if err != nil {
+			break
+		}
+		c.say(e)
+	}
+	p.Config.Journal = shownJournal{p.Config.Journal, c}
+	return c, nil
+}
+
+// shownJournal shows events as they are journaled.
+type shownJournal struct {
+	nodes.Journal
+	on *nodesConsole
+}
+
+func (j shownJournal) Append(ctx context.Context, e nodes.Event) error {
+	err := j.Journal.Append(ctx, e)
+	j.on.say(e)
+	j.on.Changed()
+	return err
+}
+
+// say puts an event into the timeline; what merely goes on as before is no line.
+func (c *nodesConsole) say(e nodes.Event) {
+	switch e.Kind {
+	case "decision", "lease.held", "scaleUp.waiting":
+		return
+	}
+	m := console.MomentOf(e)
+	m.Text = nodes.Redact(m.Text)
+	c.Say(m)
+}
+
+func (c *nodesConsole) nodePlane(ctx context.Context) (console.NodePlane, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var err error
+	if time.Since(c.at) >= seenFor {
+		var s nodes.Snapshot
+		if s, err = c.plan.Plan(ctx); err == nil {
+			c.seen, c.at = s, time.Now()
+		}
+	}
+	return console.NodePlaneOf(c.seen, c.price), err
+}
+
+// pages serves the console at the root, beside what a daemon serves.
+func pages(daemon http.Handler, c *nodesConsole) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", c)
+	for _, path := range []string{"GET /metrics", "GET /healthz", "GET /readyz"} {
+		mux.Handle(path, daemon)
+	}
+	return mux
+}
