@@ -51,7 +51,7 @@ func provisioned(t *testing.T, mapped int, cfg partition.Config) (*nats.Conn, je
 	if err := broker.WaitReplicated(ready, nc, max(1, cfg.Replicas)); err != nil {
 		t.Fatal(err)
 	}
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(patience))
 	if err != nil {
 		t.Fatal(err)
 	}
