@@ -578,8 +578,8 @@ func mustJSON(v any) []byte {
 }
 
 // Claiming a stable ID: list the names that are taken, then create the lowest
-// that is free, or the one that this worker had before; a conflict means that
-// somebody was faster, so try the next. When as many have names as there should
+// that is free, or the one that this worker had before, or one whose slots wait for
+// a successor; a conflict means that somebody was faster, so try the next. When as many have names as there should
 // be workers, this one is a standby until a name is free: a pod that a rolling
 // update adds before it ends another takes that other's place, and nothing moves.
 
@@ -645,6 +645,9 @@ func (m *machine) claimNext() {
 		return
 	}
 	id := m.former.ID
+	if id == "" || m.taken[id] {
+		id = m.vacancy()
+	}
 	for n := 0; id == "" || m.taken[id]; n++ {
 		if n == m.cfg.PoolSize {
 			m.stay()
@@ -654,6 +657,26 @@ func (m *machine) claimNext() {
 	}
 	m.attempt++
 	m.kv(kvEffect{purpose: forClaim, op: opCreate, bucket: m.cfg.bucketIDs(), key: id, value: m.idValue(), ttl: m.cfg.IDTTL})
+}
+
+// vacancy returns a name that has slots by the map and that nobody holds, "" if
+// there is none: of one that restarts, or else of one that is missed. Whoever
+// takes it moves no slot; a lower name that is free, left by a scale-down, would.
+func (m *machine) vacancy() string {
+	if m.cur == nil {
+		return ""
+	}
+	best, restarts := "", false
+	counts := m.cur.Counts()
+	for i, w := range m.cur.Workers {
+		r := m.cur.Restarting[i]
+		switch {
+		case m.taken[w.ID], counts[w.ID] == 0, restarts && !r:
+		case best == "", r && !restarts, compareIDs(w.ID, best) < 0:
+			best, restarts = w.ID, r
+		}
+	}
+	return best
 }
 
 func (m *machine) idValue() []byte {
