@@ -37,6 +37,9 @@ type Options struct {
 	// Routes are the "host:port" of the cluster ports of all servers, its own
 	// may be among them. Required with ClusterPort.
 	Routes []string
+	// Mappings change the subject of what is published, from and to, as in the
+	// mappings of a server's configuration; the same for all of a cluster.
+	Mappings map[string]string
 	// NoAdvertise keeps the server from telling its clients the addresses of
 	// the others: they reach them in another way, through a proxy, say.
 	NoAdvertise bool
@@ -93,6 +96,12 @@ func Start(o Options) (*Server, error) {
 	}
 	if o.LogFile != "" {
 		s.ConfigureLogger()
+	}
+	for from, to := range o.Mappings {
+		if err := s.GlobalAccount().AddMapping(from, to); err != nil {
+			s.Shutdown()
+			return nil, fmt.Errorf("starting the NATS server: mapping subject %q to %q: %w: give the server's subject mapping functions", from, to, err)
+		}
 	}
 	s.Start()
 	if !s.ReadyForConnections(readyTimeout) {

@@ -43,6 +43,7 @@ type cached struct {
 	counted int64         // of cache.bytes
 
 	mu      sync.Mutex
+	size    int64 // about what it takes
 	loaded  bool
 	fence   Fence // under which it is known to be current
 	recipes map[string][]UChart
@@ -104,7 +105,7 @@ func (c *cache) entry(chamber Chamber) *cached {
 // settle counts what an entry takes, whose lock is held, and makes room. One that
 // is too large by itself goes, too; whoever works with it still has it.
 func (c *cache) settle(e *cached) {
-	size := e.size()
+	size := entryBytes + e.size
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e.place == nil {
@@ -154,8 +155,9 @@ const (
 	itemBytes   = 112 // of a violation, a signal or a contribution
 )
 
-func (e *cached) size() int64 {
-	n := entryBytes
+// weigh counts what an entry takes after it was read anew.
+func (e *cached) weigh() {
+	n := 0
 	for _, rows := range e.recipes {
 		n += entryBytes
 		for i := range rows {
@@ -165,7 +167,7 @@ func (e *cached) size() int64 {
 	for _, b := range e.frozen {
 		n += rowBytes + sizeOfBaseline(b)
 	}
-	return int64(n)
+	e.size = int64(n)
 }
 
 // sizeOf returns about how many bytes a row takes in memory.
@@ -249,6 +251,7 @@ func (c *cache) load(ctx context.Context, chamber Chamber, e *cached) error {
 	if !e.complete && len(e.recipes) > 1 {
 		clear(e.recipes)
 	}
+	e.weigh()
 	return nil
 }
 
@@ -306,7 +309,8 @@ func (c *cache) rows(ctx context.Context, e *cached, ref ContextRef, fence Fence
 		rows, err := c.store.History(ctx, HistoryQuery{Chamber: ref.Chamber, Recipe: ref.Recipe, Before: ref.Position(), Limit: c.limit})
 		return rows, hit, err
 	}
-	return slices.Clone(rows), hit, nil
+	// Rows are only ever added behind these (see append).
+	return slices.Clip(rows), hit, nil
 }
 
 // maxFrozen bounds the limits that are remembered for a chamber; there are seldom
@@ -355,6 +359,7 @@ func (c *cache) baseline(ctx context.Context, e *cached, at string) (*uchart.Bas
 		e.frozen = make(map[string]*uchart.Baseline)
 	}
 	e.frozen[at] = b
+	e.weigh()
 	return b, nil
 }
 
@@ -401,12 +406,23 @@ func (c *cache) add(u UChart, fence Fence) {
 	c.append(e, u)
 }
 
+// append adds the newest row of a recipe. Rows that were handed out are left as they
+// are: the oldest ones stay before the slice until it is copied, which is when an
+// eighth of its length has been added.
 func (c *cache) append(e *cached, u UChart) {
 	rows, known := e.recipes[u.Context.Recipe]
 	if known || e.complete {
+		if !known {
+			e.size += entryBytes
+		}
+		if len(rows) == cap(rows) {
+			rows = append(make([]UChart, 0, len(rows)+max(c.limit/8, 1)), rows...)
+		}
 		rows = append(rows, u)
-		if len(rows) > c.limit {
-			rows = slices.Clone(rows[len(rows)-c.limit:])
+		e.size += int64(sizeOf(&u))
+		for len(rows) > c.limit {
+			e.size -= int64(sizeOf(&rows[0]))
+			rows = rows[1:]
 		}
 		e.recipes[u.Context.Recipe] = rows
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/partition"
 )
 
 // Headers of dead letters.
@@ -106,7 +108,15 @@ func Requeue(ctx context.Context, nc *nats.Conn, store Store, sequence uint64) (
 	if err != nil {
 		return l, err
 	}
-	again := &nats.Msg{Subject: l.Subject, Data: l.Data, Header: nats.Header{}}
+	group, err := partition.Provisioned(ctx, nc, Group)
+	if err != nil {
+		return l, fmt.Errorf("sending dead letter %d again: %w", sequence, err)
+	}
+	subject, err := group.PublishSubject(l.Subject)
+	if err != nil {
+		return l, fmt.Errorf("sending dead letter %d again: %w", sequence, err)
+	}
+	again := &nats.Msg{Subject: subject, Data: l.Data, Header: nats.Header{}}
 	if _, err := js.PublishMsg(ctx, again, jetstream.WithMsgID(fmt.Sprintf("requeue-%d", sequence))); err != nil {
 		return l, fmt.Errorf("sending dead letter %d again: %w", sequence, err)
 	}

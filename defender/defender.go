@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/uchart"
@@ -57,6 +59,12 @@ type Config struct {
 	// count for MaxAttempts, one that kills its defender does, and a context that
 	// goes on failing is put aside when partition gives it up.
 	Retry bool
+	// Turns has room for as many T-charts as are decoded and judged at a time; those
+	// beyond wait. With more of them at work than there are processors they would
+	// only take these from each other, and from what renews the defender's lease.
+	// Several defenders in one process are given the same. Default: room for as many
+	// as Go uses processors.
+	Turns chan struct{}
 	// Work is added to the processing of each context, to stand for heavier
 	// analysis; three times as much when the history was not in memory.
 	Work time.Duration
@@ -84,6 +92,7 @@ type Processed struct {
 // verdict, store, alarm, cache, in this order, before it is acknowledged.
 type Defender struct {
 	c     Config
+	js    jetstream.JetStream
 	cache cache
 	name  worker
 	// scratch holds what decoding and computing a T-chart can use again.
@@ -114,6 +123,9 @@ func New(c Config) (*Defender, error) {
 	if c.MaxPoints < 0 {
 		errs = append(errs, fmt.Errorf("field MaxPoints is %d, want 0 for the default or more", c.MaxPoints))
 	}
+	if c.Turns != nil && cap(c.Turns) == 0 {
+		errs = append(errs, errors.New("field Turns has no room: give a channel with a buffer, or none"))
+	}
 	if c.Work < 0 {
 		errs = append(errs, fmt.Errorf("field Work is %v, want 0 or more", c.Work))
 	}
@@ -129,6 +141,9 @@ func New(c Config) (*Defender, error) {
 	if c.MaxPoints == 0 {
 		c.MaxPoints = 1 << 23
 	}
+	if c.Turns == nil {
+		c.Turns = make(chan struct{}, runtime.GOMAXPROCS(0))
+	}
 	if c.Retention == 0 {
 		c.Retention = 365 * 24 * time.Hour
 	}
@@ -141,7 +156,11 @@ func New(c Config) (*Defender, error) {
 	if c.Metrics == nil {
 		c.Metrics = NewMetrics(nil)
 	}
-	d := &Defender{c: c, cache: newCache(c.Store, c.History, c.CacheBytes)}
+	js, err := jetstream.New(c.Conn)
+	if err != nil {
+		return nil, fmt.Errorf("defender: %w", err)
+	}
+	d := &Defender{c: c, js: js, cache: newCache(c.Store, c.History, c.CacheBytes)}
 	d.scratch.New = func() any { return &scratch{decoder: tchart.Decoder{MaxPoints: c.MaxPoints}} }
 	c.Metrics.cache(d.CacheStats)
 	return d, nil
@@ -175,8 +194,10 @@ func (d *Defender) Handle(ctx context.Context, m partition.Message) error {
 	done.Took = time.Since(start)
 	done.Slot, done.Sequence = m.Slot, m.Sequence
 	d.c.Metrics.processed(done)
-	d.log().Debug(fmt.Sprintf("Processed message for chamber %s (%.3fs, cache %s)", m.Key, done.Took.Seconds(), hitOrMiss(done.CacheHit)),
-		"context", done.Context.ID, "verdict", done.Verdict.State)
+	if d.c.Logger.Enabled(ctx, slog.LevelDebug) {
+		d.log().Debug(fmt.Sprintf("Processed message for chamber %s (%.3fs, cache %s)", m.Key, done.Took.Seconds(), hitOrMiss(done.CacheHit)),
+			"context", done.Context.ID, "verdict", done.Verdict.State)
+	}
 	if d.c.Processed != nil {
 		d.c.Processed(done)
 	}
@@ -248,16 +269,20 @@ func (d *Defender) process(ctx context.Context, m partition.Message) (Processed,
 	if err != nil {
 		return begunOn, d.fenced(ref.Chamber, fmt.Errorf("reading the history of %s: %w", ref.Chamber, err))
 	}
-	chart, err := d.chart(ctx, ref)
-	if errors.Is(err, ErrNotFound) || errors.Is(err, errBadTChart) {
+	blob, err := d.read(ctx, ref)
+	if errors.Is(err, ErrNotFound) {
 		return begunOn, d.bury(ctx, m, err)
 	}
 	if err != nil {
 		return begunOn, err
 	}
-	begun := time.Now()
-	verdict := d.judge(ref, history.points, chart)
-	d.c.Metrics.judging.Observe(time.Since(begun).Seconds())
+	chart, verdict, err := d.conclude(ctx, ref, blob, history)
+	if errors.Is(err, errBadTChart) {
+		return begunOn, d.bury(ctx, m, err)
+	}
+	if err != nil {
+		return begunOn, err
+	}
 	verdict.Standing = standingAfter(history.rows, ref.ID, verdict, d.clearAfter(ref))
 	if err := d.work(ctx, history.hit); err != nil {
 		return begunOn, err
@@ -317,8 +342,8 @@ func (d *Defender) fenced(c Chamber, err error) error {
 
 var errBadTChart = errors.New("the T-chart can't be used")
 
-// chart reads a context's T-chart and computes its statistics.
-func (d *Defender) chart(ctx context.Context, ref ContextRef) (*uchart.Chart, error) {
+// read reads a context's T-chart.
+func (d *Defender) read(ctx context.Context, ref ContextRef) ([]byte, error) {
 	begun := time.Now()
 	var blob []byte
 	var err error
@@ -331,18 +356,33 @@ func (d *Defender) chart(ctx context.Context, ref ContextRef) (*uchart.Chart, er
 		return nil, fmt.Errorf("reading T-chart %s: %w", ref.TChart(), err)
 	}
 	d.c.Metrics.reading.Observe(time.Since(begun).Seconds())
-	begun = time.Now()
+	return blob, nil
+}
+
+// conclude decodes a T-chart, computes its statistics and judges them, when it is
+// its turn: all that is done between is the processor's work.
+func (d *Defender) conclude(ctx context.Context, ref ContextRef, blob []byte, history past) (*uchart.Chart, uchart.Verdict, error) {
+	select {
+	case d.c.Turns <- struct{}{}:
+	case <-ctx.Done():
+		return nil, uchart.Verdict{}, ctx.Err()
+	}
+	defer func() { <-d.c.Turns }()
+	begun := time.Now()
 	s := d.scratch.Get().(*scratch)
 	defer d.scratch.Put(s)
 	if err := s.decoder.Decode(blob, &s.trace); err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", errBadTChart, ref.TChart(), err)
+		return nil, uchart.Verdict{}, fmt.Errorf("%w: %s: %w", errBadTChart, ref.TChart(), err)
 	}
 	chart, err := s.calculator.Compute(&s.trace)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", errBadTChart, ref.TChart(), err)
+		return nil, uchart.Verdict{}, fmt.Errorf("%w: %s: %w", errBadTChart, ref.TChart(), err)
 	}
 	d.c.Metrics.calculating.Observe(time.Since(begun).Seconds())
-	return chart, nil
+	begun = time.Now()
+	verdict := d.judge(ref, history.points, chart)
+	d.c.Metrics.judging.Observe(time.Since(begun).Seconds())
+	return chart, verdict, nil
 }
 
 // work stands for heavier analysis.

@@ -72,22 +72,27 @@ func NoticeOf(history []UChart, u UChart, clearAfter int) (AlarmNotice, bool) {
 // versions don't, and are followed from the oldest there.
 func standing(history []UChart, clearAfter int) *uchart.Standing {
 	var s *uchart.Standing
-	for _, h := range history {
-		if s = next(s, h.Context.ID, h.Verdict, clearAfter); h.Verdict.Standing != nil {
-			told := *h.Verdict.Standing
-			s = &told
+	from := 0
+	for i := len(history) - 1; i >= 0; i-- { // the newest that tells
+		if told := history[i].Verdict.Standing; told != nil {
+			copied := *told
+			s, from = &copied, i+1
+			break
 		}
+	}
+	for i := from; i < len(history); i++ {
+		s = next(s, history[i].Context.ID, &history[i].Verdict, clearAfter)
 	}
 	return s
 }
 
 // standingAfter returns the alarm that stands after a context.
 func standingAfter(history []UChart, id string, v uchart.Verdict, clearAfter int) *uchart.Standing {
-	return next(standing(history, clearAfter), id, v, clearAfter)
+	return next(standing(history, clearAfter), id, &v, clearAfter)
 }
 
 // next returns the alarm that stands after one more context.
-func next(s *uchart.Standing, id string, v uchart.Verdict, clearAfter int) *uchart.Standing {
+func next(s *uchart.Standing, id string, v *uchart.Verdict, clearAfter int) *uchart.Standing {
 	switch {
 	case v.State == uchart.Maintenance:
 		return nil
@@ -121,13 +126,9 @@ func (d *Defender) notify(ctx context.Context, history []UChart, u UChart) error
 	if err != nil {
 		return fmt.Errorf("encoding the alarm of %s: %w", u.Context.TChart(), err)
 	}
-	js, err := jetstream.New(d.c.Conn)
-	if err != nil {
-		return err
-	}
 	msg := &nats.Msg{Subject: AlarmSubject(u.Context.Chamber, u.Context.ID), Data: data, Header: nats.Header{}}
 	msg.Header.Set(nats.MsgIdHdr, "alarm-"+u.Context.TChart().String())
-	_, err = js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequencePerSubject(0))
+	_, err = d.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequencePerSubject(0))
 	if taken := new(jetstream.APIError); errors.As(err, &taken) && taken.ErrorCode == errTaken {
 		return nil
 	}

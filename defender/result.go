@@ -46,7 +46,8 @@ func NewResult(ref ContextRef, chart *uchart.Chart, verdict uchart.Verdict, expi
 // limits that are kept in a row before the history are left out.
 func Points(history []UChart) []uchart.Point {
 	points := make([]uchart.Point, len(history))
-	for i, u := range history {
+	for i := range history {
+		u := &history[i]
 		points[i] = uchart.NewPoint(u.Context.ID, u.Chart, u.Verdict)
 	}
 	return points

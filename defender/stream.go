@@ -56,11 +56,7 @@ func Provision(ctx context.Context, nc *nats.Conn, p partition.Config) error {
 
 // publish publishes a message to a stream and waits until it is stored.
 func (d *Defender) publish(ctx context.Context, msg *nats.Msg) error {
-	js, err := jetstream.New(d.c.Conn)
-	if err != nil {
-		return err
-	}
-	_, err = js.PublishMsg(ctx, msg)
+	_, err := d.js.PublishMsg(ctx, msg)
 	return err
 }
 

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
@@ -379,13 +380,30 @@ func resolve(v any) string {
 func TestTheLogsFiltersNameRealReasons(t *testing.T) {
 	tpl := readTemplate(t)
 	for name, reasons := range map[string][]nodes.Reason{
-		"BlindTicks": {nodes.ReasonFleetUnknown, nodes.ReasonMetricsMissing}, "PodsThatNeverFit": {nodes.ReasonNeverFit}, "PausedTicks": {nodes.ReasonPaused},
+		"BlindTicks": {nodes.ReasonFleetUnknown, nodes.ReasonMetricsMissing}, "PodsThatNeverFit": {nodes.ReasonNeverFit},
 	} {
 		pattern, _ := tpl.Resources[name].Properties["FilterPattern"].(string)
 		for _, r := range reasons {
 			if !strings.Contains(pattern, fmt.Sprintf(`"%s: %s*"`, nodes.Noop, r)) {
 				t.Errorf("%s does not look for %s: %s", name, r, pattern)
 			}
+		}
+	}
+}
+
+// TestAPauseIsCountedWhateverElseIsInTheWay: a pause that is forgotten while the metrics are away must be told of as well.
+func TestAPauseIsCountedWhateverElseIsInTheWay(t *testing.T) {
+	pattern, _ := readTemplate(t).Resources["PausedTicks"].Properties["FilterPattern"].(string)
+	_, text, _ := strings.Cut(pattern, `$.message = "*`)
+	text, _, _ = strings.Cut(text, `*"`)
+	r := nodes.NewRecord("")
+	r.PausedSinceEpoch = 1_730_000_000
+	for _, o := range []nodes.Observation{{FleetKnown: true}, {FleetWhy: "throttled"}} {
+		p := nodes.DefaultPolicy()
+		p.MinWorkers = 0
+		d := nodes.Decide(p, o, r, time.Unix(1_730_000_100, 0))
+		if text == "" || !strings.Contains(fmt.Sprintf("%s: %s %s", d.Action, d.Reason, d.Detail), text) {
+			t.Errorf("%s does not find %s: %s %s", pattern, d.Action, d.Reason, d.Detail)
 		}
 	}
 }

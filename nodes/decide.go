@@ -1,8 +1,11 @@
 package nodes
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -116,6 +119,13 @@ func (d Decider) Decide(o Observation, r Record, now time.Time) Decision {
 // without, and a pause that is forgotten must not let it wither.
 func (d Decider) choose(in inputs, shared, repair, up, down verdict) Decision {
 	noop := func(v verdict) Decision { return Decision{Action: Noop, Reason: v.blocker, Detail: v.detail} }
+	windows := cmp.Or(in.upWindows, in.downWindows)
+	if shared.blocker == ReasonPaused && windows != "" {
+		shared.blocker, shared.detail = ReasonMetricsMissing, windows
+	}
+	if in.r.Paused() && shared.blocker != ReasonPaused { // said beside whatever else is in the way: who mends that may not know of it
+		shared.detail = strings.TrimPrefix(shared.detail+"; "+string(ReasonPaused)+" "+in.r.pauseText(), "; ")
+	}
 	switch {
 	case shared.blocker == ReasonInProgress || shared.blocker == ReasonFleetUnknown:
 		return noop(shared)
@@ -133,50 +143,64 @@ func (d Decider) choose(in inputs, shared, repair, up, down verdict) Decision {
 		return Decision{Action: ScaleDown, Reason: ReasonIdle}
 	case down.wanted:
 		return noop(down)
+	case windows != "": // nothing asks for them now, but whoever reads this should know
+		return Decision{Action: Noop, Reason: ReasonMetricsMissing, Detail: windows}
 	case in.neverFit > 0 && in.pending == 0:
 		return Decision{Action: Noop, Reason: ReasonNeverFit, Detail: in.neverFitWhy}
 	}
 	return Decision{Action: Noop, Reason: ReasonSteady}
 }
 
-// size computes the nodes to launch: by the sizer for a trigger, by the deficit for a repair, within the batch and MAX_WORKERS. A
-// planner may find that no node is needed, which makes it a NOOP.
+// size computes the nodes to launch: by the sizer for pods, one for the CPU's load alone, by the deficit for a repair, within the batch
+// and MAX_WORKERS. The sizer may find that no node is needed, which makes it a NOOP unless high CPU suffices.
 func (d Decider) size(dec *Decision, g *gates, in inputs, byCPU bool) {
 	room := in.p.MaxWorkers - in.occupied
-	planner, plans := d.Sizer.(Planner)
 	var n int
 	switch {
 	case dec.Reason == ReasonRepair:
 		n = in.p.MinWorkers - in.expected
 		dec.Detail = fmt.Sprintf("%d below MIN_WORKERS", n)
-	case plans && in.pending > 0:
-		plan := planner.Plan(Question{Policy: in.p, Observation: in.o, Exhausted: in.r.Exhausted, Now: in.now, Pending: in.pending, Room: max(room, 1)})
-		needed := len(plan.Nodes) > 0 || byCPU || in.waitedInVain(plan)
+	case in.pending == 0:
+		n, dec.Detail = 1, in.cpuText()+", no pod is pending: one node"
+	default:
+		plan := d.Sizer.Plan(Question{Policy: in.p, Observation: in.o, Exhausted: in.r.Exhausted, Now: in.now, Pending: in.pending, Room: max(room, 1)})
+		byCPU = byCPU && in.p.Trigger != TriggerAll // which wants pods that need a node as well
+		inVain := in.waitedInVain(plan)
+		needed := len(plan.Nodes) > 0 || byCPU || inVain
 		g.add("up.plan", plan.Why, "a node that helps", needed)
-		if !needed {
-			dec.Action, dec.Reason, dec.Detail = Noop, ReasonRoomExists, plan.Why
+		n, dec.Wanted, dec.Detail = len(plan.Nodes), plan.Nodes, plan.Why
+		switch {
+		case !needed:
+			dec.Action, dec.Reason = Noop, ReasonRoomExists
 			if plan.Helpless != "" {
 				dec.Reason, dec.Detail = ReasonNoNodeHelps, plan.Helpless
 			}
 			return
+		case n == 0 && byCPU:
+			n, dec.Detail = 1, in.cpuText()+": one node; "+plan.Why
+		case n == 0:
+			n, dec.Detail = 1, fmt.Sprintf("pending for %s although there is room: one node; %s", text(in.age(in.r.PendingSinceEpoch.Value())), plan.Why)
 		}
-		n, dec.Wanted, dec.Detail = max(len(plan.Nodes), 1), plan.Nodes, plan.Why
-	default:
-		n, dec.Detail = d.Sizer.Size(in.p, in.o, in.pending)
 	}
 	dec.Nodes = max(min(n, in.p.MaxBatchUp, room), 1)
 	if dec.Nodes < n {
 		dec.Detail = fmt.Sprintf("%s, capped to %d (MAX_BATCH_UP %d, room below MAX_WORKERS %d)", dec.Detail, dec.Nodes, in.p.MaxBatchUp, room)
 	}
-	if len(dec.Wanted) > dec.Nodes {
-		dec.Wanted = dec.Wanted[:dec.Nodes]
+	dec.Wanted = dec.Wanted[:min(len(dec.Wanted), dec.Nodes)]
+	if !slices.ContainsFunc(dec.Wanted, func(w Want) bool { return !w.any() }) {
+		dec.Wanted = nil
 	}
 }
 
+// cpuText says why the CPU asks for a node.
+func (in inputs) cpuText() string {
+	return fmt.Sprintf("CPU at %s of %s for %s", text(in.o.Readings.CPU), text(in.p.CPUUp), text(in.age(in.r.CPUHighSinceEpoch)))
+}
+
 // waitedInVain tells whether pods that a plan says to have room have waited so long that the scheduler, which tries again at least
-// every five minutes, must see something that the plan does not.
+// every five minutes, must see something that the plan does not. For a node that is not there yet nobody has waited in vain.
 func (in inputs) waitedInVain(plan Plan) bool {
-	return plan.Helpless == "" && in.lasted(in.r.PendingSinceEpoch.Value(), max(3*in.p.PendingUpFor, 10*time.Minute))
+	return plan.Helpless == "" && !plan.Coming && in.lasted(in.r.PendingSinceEpoch.Value(), max(3*in.p.PendingUpFor, 10*time.Minute))
 }
 
 // inputs is what the gates look at, worked out once.
@@ -192,7 +216,9 @@ type inputs struct {
 	pending     int // pods that a new node could run
 	neverFit    int // pods that no new node could run
 	neverFitWhy string
-	metrics     string // why metrics can't be used; "" if they can
+	metrics     string // why what is now can't be told by the metrics; "" if it can
+	upWindows   string // why what has lasted can't, for a scale-up
+	downWindows string // and for a scale-down, whose window is longer: after a gap a scale-up needn't wait for it
 }
 
 func newInputs(p Policy, o Observation, r Record, now time.Time) inputs {
@@ -206,21 +232,20 @@ func newInputs(p Policy, o Observation, r Record, now time.Time) inputs {
 		}
 	}
 	in.pending = max(int(o.Readings.Pending.Value)-in.neverFit, 0)
-	in.metrics = missingMetrics(o.Readings)
+	m := o.Readings
+	in.metrics = missing("cpu", m.CPU, "pending", m.Pending)
+	in.upWindows = missing("cpu-min", m.CPUMin, "pending-min", m.PendingMin)
+	in.downWindows = missing("cpu-max", m.CPUMax, "pending-max", m.PendingMax)
 	return in
 }
 
-func missingMetrics(m Readings) string {
-	for _, r := range []struct {
-		name string
-		Reading
-	}{{"cpu", m.CPU}, {"cpu-min", m.CPUMin}, {"cpu-max", m.CPUMax}, {"pending", m.Pending}, {"pending-min", m.PendingMin}, {"pending-max", m.PendingMax}} {
-		if !r.Known {
-			if r.Why == "" {
-				return r.name + ": no value"
-			}
-			return r.name + ": " + r.Why
-		}
+// missing says why the first of two readings that is missing is, "" if both are there.
+func missing(first string, a Reading, second string, b Reading) string {
+	switch {
+	case !a.Known:
+		return first + ": " + cmp.Or(a.Why, "no value")
+	case !b.Known:
+		return second + ": " + cmp.Or(b.Why, "no value")
 	}
 	return ""
 }
@@ -261,13 +286,14 @@ func text(v any) string {
 	return fmt.Sprint(v)
 }
 
-// sharedGates are those of every action; a repair passes over the pause and the metrics.
+// sharedGates are those of every action; a repair passes over the pause and the metrics. What has lasted is for each path to ask.
 func (d Decider) sharedGates(g *gates, in inputs) verdict {
 	var v verdict
 	v.need(g.add("no-action", actionText(in.r), "none in progress", !in.r.ScalingInProgress), ReasonInProgress, in.r.ActionID())
 	v.need(g.add("fleet-known", okText(in.o.FleetWhy), "complete", in.o.FleetKnown), ReasonFleetUnknown, in.o.FleetWhy)
-	v.need(g.add("not-paused", pausedText(in.r), "not paused", !in.r.Paused()), ReasonPaused, in.r.pauseText())
-	v.need(g.add("metrics-known", okText(in.metrics), "all readings", in.metrics == ""), ReasonMetricsMissing, in.metrics)
+	paused := !g.add("not-paused", pausedText(in.r), "not paused", !in.r.Paused())
+	v.need(g.add("metrics-known", okText(in.metrics), "cpu and pending", in.metrics == ""), ReasonMetricsMissing, in.metrics)
+	v.need(!paused, ReasonPaused, in.r.pauseText()) // last: what nobody has chosen must be seen before it is resumed
 	return v
 }
 
@@ -329,6 +355,7 @@ func (d Decider) upGates(g *gates, in inputs) verdict {
 	cpuHolds := cpu && cpuFor && cpuMin
 	pendingHolds := pending && pendingFor && pendingMin
 	v := verdict{wanted: cpu || pending, byCPU: cpuHolds}
+	v.need(in.upWindows == "", ReasonMetricsMissing, in.upWindows)
 	if in.p.Trigger == TriggerAll {
 		v.wanted = cpu && pending
 		v.need(cpuHolds || !cpu, ReasonCPUTooShort, "")
@@ -353,6 +380,7 @@ func (d Decider) downGates(g *gates, in inputs) (verdict, []Target, []Passed) {
 	m := in.o.Readings
 	low := g.add("down.cpu", m.CPU, in.p.CPUDown, m.CPU.Known && m.CPU.Value <= in.p.CPUDown)
 	v := verdict{wanted: low}
+	v.need(in.downWindows == "", ReasonMetricsMissing, in.downWindows)
 	none := m.Pending.Known && in.pending == 0
 	v.need(g.add("down.no-pending", in.pending, 0, none), ReasonPodsPending, "")
 	idle := g.add("down.idle-since", in.age(in.r.IdleSinceEpoch.Value()), in.p.IdleDownFor, in.lasted(in.r.IdleSinceEpoch.Value(), in.p.IdleDownFor))

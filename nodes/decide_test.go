@@ -59,6 +59,8 @@ func pressed() *situation { s := steady(); s.metrics(0.5, 12); return s }
 func hot() *situation     { s := steady(); s.metrics(0.9, 0); return s }
 func idle() *situation    { s := steady(); s.metrics(0.1, 0); return s }
 
+func none(*situation) {}
+
 func TestDecide(t *testing.T) {
 	type row struct {
 		name   string
@@ -68,7 +70,6 @@ func TestDecide(t *testing.T) {
 		reason Reason
 		nodes  int
 	}
-	none := func(*situation) {}
 	rows := []row{
 		{"nothing to do at medium load", steady(), none, Noop, ReasonSteady, 0},
 
@@ -129,6 +130,8 @@ func TestDecide(t *testing.T) {
 		{"paused: no scale-down", idle(), pause, Noop, ReasonPaused, 0},
 		{"paused: said also where nothing asks for a change", steady(), pause, Noop, ReasonPaused, 0},
 		{"paused: a cluster below MIN_WORKERS is repaired", idle(), func(s *situation) { pause(s); s.keep(1) }, ScaleUp, ReasonRepair, 1},
+		{"paused: metrics that are missing come first", idle(), func(s *situation) { pause(s); s.o.Readings.CPU = Missing("timeout") }, Noop, ReasonMetricsMissing, 0},
+		{"paused: so do windows", idle(), func(s *situation) { pause(s); s.o.Readings.PendingMax = Missing("a gap") }, Noop, ReasonMetricsMissing, 0},
 		{"paused: a repair waits for its back-off all the same", idle(), func(s *situation) { pause(s); s.keep(1); s.r.BackoffUntilEpoch = s.ago(-1) }, Noop, ReasonBackoff, 0},
 		{"paused: an open action goes on", pressed(), func(s *situation) { pause(s); s.r.ScalingInProgress = true; s.r.ScaleUpActionID = "x" }, Noop, ReasonInProgress, 0},
 
@@ -156,6 +159,11 @@ func TestDecide(t *testing.T) {
 		{"pending missing is not zero pending", idle(), func(s *situation) { s.o.Readings.Pending = Missing("stale") }, Noop, ReasonMetricsMissing, 0},
 		{"sustained pending missing", pressed(), func(s *situation) { s.o.Readings.PendingMin = Missing("partial") }, Noop, ReasonMetricsMissing, 0},
 		{"pending over the idle time missing", idle(), func(s *situation) { s.o.Readings.PendingMax = Missing("partial") }, Noop, ReasonMetricsMissing, 0},
+		{"a scale-up does not wait for what a scale-down needs", pressed(), func(s *situation) {
+			s.o.Readings.CPUMax, s.o.Readings.PendingMax = Missing("a gap"), Missing("a gap")
+		}, ScaleUp, ReasonTriggered, 2},
+		{"a scale-down does not wait for what a scale-up needs", idle(), func(s *situation) { s.o.Readings.CPUMin = Missing("a gap") }, ScaleDown, ReasonIdle, 0},
+		{"a missing window is told where nothing asks for it", steady(), func(s *situation) { s.o.Readings.CPUMax = Missing("a gap") }, Noop, ReasonMetricsMissing, 0},
 		{"no metrics at all", pressed(), func(s *situation) { s.o.Readings = Readings{} }, Noop, ReasonMetricsMissing, 0},
 		{"fleet unknown", idle(), func(s *situation) { s.o.FleetKnown, s.o.FleetWhy = false, "timeout" }, Noop, ReasonFleetUnknown, 0},
 
@@ -266,15 +274,153 @@ func TestEveryDecisionListsEveryGate(t *testing.T) {
 				t.Errorf("gate %s says %q against %q", g.Name, g.Value, g.Threshold)
 			}
 		}
-		if !slices.Equal(got, want) {
-			t.Errorf("got  %v\nwant %v", got, want)
+		if planned := append(slices.Clone(want), "up.plan"); !slices.Equal(got, want) && !slices.Equal(got, planned) {
+			t.Errorf("got  %v\nwant %v, and up.plan where pods are sized for", got, want)
 		}
 	}
 }
 
 type fixedSize int
 
-func (n fixedSize) Size(Policy, Observation, int) (int, string) { return int(n), "fixed" }
+func (n fixedSize) Plan(Question) Plan { return Plan{Nodes: make([]Want, n), Why: "fixed"} }
+
+// TestWhatIsInTheWayBesideAPauseIsSaid: whoever resumes must not learn only then that there are no metrics, nor whoever mends these that
+// scaling is paused.
+func TestWhatIsInTheWayBesideAPauseIsSaid(t *testing.T) {
+	const paused = " since 2024-10-28T07:19:00Z by alice: inventory"
+	for want, change := range map[string]func(*situation){
+		"PAUSED" + paused: none,
+		"METRICS_UNAVAILABLE cpu: timeout; PAUSED" + paused:     func(s *situation) { s.o.Readings.CPU = Missing("timeout") },
+		"METRICS_UNAVAILABLE cpu-max: too few; PAUSED" + paused: func(s *situation) { s.o.Readings.CPUMax = Missing("too few") },
+		"FLEET_UNAVAILABLE throttled; PAUSED" + paused:          func(s *situation) { s.o.FleetKnown, s.o.FleetWhy = false, "throttled" },
+		"IN_PROGRESS up-1; PAUSED" + paused:                     func(s *situation) { s.r.ScalingInProgress, s.r.ScaleUpActionID = true, "up-1" },
+	} {
+		s := idle()
+		pause(s)
+		change(s)
+		d := Decide(s.p, s.o, s.r, s.now)
+		if got := string(d.Reason) + " " + d.Detail; got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
+// coming is a worker that was launched some seconds ago and has no node yet.
+func (s *situation) coming(id string, ago int) Worker {
+	return Worker{Instance: Instance{ID: id, State: StatePending, Zone: "a", LaunchedAt: time.Unix(s.ago(ago), 0)}}
+}
+
+// replaced interrupts the first worker, on which some pods still run, with a replacement.
+func (s *situation) replaced(left int, change func(*Interruption)) {
+	s.o.Fleet[0].Node.Unschedulable = true
+	s.o.Fleet[0].Node.Pods = []Pod{{Name: "a/left", Count: max(left, 1)}}[:min(left, 1)]
+	i := Interruption{InstanceID: "i-1", Kind: Warning, OpenedEpoch: s.ago(60), Replace: ReplaceYes, Intent: &Intent{Epoch: s.ago(60)}}
+	if change != nil {
+		change(&i)
+	}
+	s.o.Interruptions = append(s.o.Interruptions, i)
+}
+
+func TestPodsThatWaitForANodeOnItsWayAskForNoOther(t *testing.T) {
+	const per = 10 // PODS_PER_NODE; 12 pods wait
+	for _, c := range []struct {
+		name   string
+		change func(*situation)
+		nodes  int
+		reason Reason
+	}{
+		{"nothing comes", none, 2, ReasonTriggered},
+		{"a node that boots", func(s *situation) { s.o.Fleet = append(s.o.Fleet, s.coming("i-9", 60)) }, 1, ReasonTriggered},
+		{"two that boot", func(s *situation) {
+			s.o.Fleet = append(s.o.Fleet, s.coming("i-8", 60), s.coming("i-9", 60))
+		}, 0, ReasonRoomExists},
+		{"one that boots is enough for what waits", func(s *situation) {
+			s.metrics(0.5, per)
+			s.o.Fleet = append(s.o.Fleet, s.coming("i-9", 60))
+		}, 0, ReasonRoomExists},
+		{"and not for one pod more", func(s *situation) {
+			s.metrics(0.5, per+1)
+			s.o.Fleet = append(s.o.Fleet, s.coming("i-9", 60))
+		}, 1, ReasonTriggered},
+		{"one that boots for longer than JOIN_TIMEOUT_SEC", func(s *situation) { s.o.Fleet = append(s.o.Fleet, s.coming("i-9", 600)) }, 2, ReasonTriggered},
+		{"one that is joining", func(s *situation) {
+			w := s.coming("i-9", 60)
+			w.Node = &Node{NodeRef: NodeRef{Name: "i-9"}}
+			s.o.Fleet = append(s.o.Fleet, w)
+		}, 1, ReasonTriggered},
+		{"one that ends", func(s *situation) {
+			s.o.Fleet = append(s.o.Fleet, s.coming("i-9", 60))
+			s.o.Fleet[4].Instance.State = StateShuttingDown
+		}, 2, ReasonTriggered},
+		{"one that will be taken away, without a replacement", func(s *situation) {
+			s.o.Fleet = append(s.o.Fleet, s.coming("i-9", 60))
+			s.o.Interruptions = []Interruption{{InstanceID: "i-9", Replace: ReplaceNo}}
+		}, 2, ReasonTriggered},
+		{"a replacement that boots", func(s *situation) {
+			s.o.Fleet = append(s.o.Fleet, s.coming("i-9", 60))
+			s.replaced(0, func(i *Interruption) { i.ReplacementID = "i-9" })
+		}, 1, ReasonTriggered},
+		{"a replacement that the cloud does not list yet", func(s *situation) { s.replaced(0, func(i *Interruption) { i.ReplacementID = "i-9" }) }, 1, ReasonTriggered},
+		{"a replacement that is being launched", func(s *situation) { s.replaced(0, nil) }, 1, ReasonTriggered},
+		{"a replacement that is about to be", func(s *situation) { s.replaced(0, func(i *Interruption) { i.Intent, i.Replace = nil, "" }) }, 1, ReasonTriggered},
+		{"a replacement that needs its room for pods that are still to come", func(s *situation) { s.replaced(9, nil) }, 2, ReasonTriggered},
+		{"a replacement that can't be had", func(s *situation) { s.replaced(0, func(i *Interruption) { i.LaunchFailed = "no capacity" }) }, 2, ReasonTriggered},
+		{"a replacement that has ended", func(s *situation) {
+			s.o.Fleet = append(s.o.Fleet, s.coming("i-9", 60))
+			s.o.Fleet[4].Instance.State = StateTerminated
+			s.replaced(0, func(i *Interruption) { i.ReplacementID = "i-9" })
+		}, 2, ReasonTriggered},
+		{"a replacement that was asked for too long ago", func(s *situation) {
+			s.replaced(0, func(i *Interruption) { i.OpenedEpoch, i.Intent.Epoch = s.ago(900), s.ago(601) })
+		}, 2, ReasonTriggered},
+		{"a node that has joined while they waited, with pods already", func(s *situation) {
+			w := readyWorker(9, "a")
+			w.Node.CreatedAt = time.Unix(s.ago(100), 0)
+			w.Node.Pods = []Pod{{Name: "a/new", Count: 3}}
+			s.o.Fleet = append(s.o.Fleet, w)
+		}, 1, ReasonTriggered},
+		{"one that had joined when they began to", func(s *situation) {
+			w := readyWorker(9, "a")
+			w.Node.CreatedAt = time.Unix(s.ago(200), 0)
+			s.o.Fleet = append(s.o.Fleet, w)
+		}, 2, ReasonTriggered},
+		{"CPU asks for a node of its own", func(s *situation) {
+			s.metrics(0.9, per)
+			s.o.Fleet = append(s.o.Fleet, s.coming("i-9", 60))
+		}, 1, ReasonTriggered},
+		{"but not where the pods have to ask as well", func(s *situation) {
+			s.metrics(0.9, per)
+			s.p.Trigger = TriggerAll
+			s.o.Fleet = append(s.o.Fleet, s.coming("i-9", 60))
+		}, 0, ReasonRoomExists},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := pressed()
+			c.change(s)
+			if d := Decide(s.p, s.o, s.r, s.now); d.Nodes != c.nodes || d.Reason != c.reason {
+				t.Errorf("%s %s: %d nodes (%s), want %s: %d", d.Action, d.Reason, d.Nodes, d.Detail, c.reason, c.nodes)
+			}
+		})
+	}
+}
+
+func TestAScaleUpSaysWhatAskedForIt(t *testing.T) {
+	booting := func(s *situation) *situation { s.o.Fleet = append(s.o.Fleet, s.coming("i-9", 60)); return s }
+	for want, s := range map[string]*situation{
+		"CPU at 0.9 of 0.7 for 3600s, no pod is pending: one node": hot(),
+		"ceil(12 / 10) = 2": pressed(),
+		"ceil((12 - 10) / 10) = 1: room for 10 on 1 node(s) on their way and 0 just joined": booting(pressed()),
+		"CPU at 0.9 of 0.7 for 3600s: one node; 8 pod(s), room for 10 on 1 node(s) on their way and 0 just joined": func() *situation {
+			s := booting(hot())
+			s.o.Readings.Pending = Read(8)
+			return s
+		}(),
+	} {
+		if d := Decide(s.p, s.o, s.r, s.now); d.Action != ScaleUp || d.Detail != want || d.Wanted != nil {
+			t.Errorf("got  %s %q, of kinds %v\nwant %q", d.Action, d.Detail, d.Wanted, want)
+		}
+	}
+}
 
 func TestAnotherSizerIsCappedLikeTheFirst(t *testing.T) {
 	s := pressed()

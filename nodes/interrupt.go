@@ -103,7 +103,8 @@ func (t *run) workOn(ctx context.Context, instanceID string) bool {
 // interruptionRun is a run that holds the claim of one interruption.
 type interruptionRun struct {
 	*run
-	i Interruption
+	i        Interruption
+	cordoned bool // the node carries our claim, as far as this run has seen
 }
 
 func (t *run) applyInterruption(ctx context.Context, id string, tr InterruptionTransition) (i Interruption, err error) {
@@ -249,7 +250,8 @@ func (w *interruptionRun) warned(ctx context.Context, s *survey, gone bool) erro
 	deadline := time.Unix(w.i.DeadlineEpoch, 0)
 	gone = gone || !w.now().Before(deadline) // too late to drain
 	if !gone && w.i.Node.Name != "" {
-		w.cordonWarned(ctx, deadline)
+		w.cordoned = s.cordoned(w.i.Node, w.i.claim()) // by an earlier run, unless somebody has uncordoned it since
+		w.handOverWarned(ctx, deadline)
 	}
 	for w.i.Kind == Warning {
 		launching := w.wantsLaunch()
@@ -285,9 +287,9 @@ func (w *interruptionRun) stopping(ctx context.Context, deadline time.Time) bool
 	return !w.now().Before(deadline) && w.spent(ctx)
 }
 
-func (w *interruptionRun) cordonWarned(ctx context.Context, deadline time.Time) {
-	if err := w.cordon(ctx, w.i.Node, w.i.claim()); err != nil {
-		w.errs = append(w.errs, err) // each drain cordons again
+func (w *interruptionRun) handOverWarned(ctx context.Context, deadline time.Time) {
+	if err := w.cordonWarned(ctx); err != nil {
+		w.errs = append(w.errs, err) // the drain tries again
 	}
 	if !w.i.HandedOver {
 		w.handedOver(ctx, w.i.Node, w.now(), deadline)
@@ -297,9 +299,19 @@ func (w *interruptionRun) cordonWarned(ctx context.Context, deadline time.Time) 
 	}
 }
 
+// cordonWarned cordons the node, once is enough.
+func (w *interruptionRun) cordonWarned(ctx context.Context) error {
+	if w.cordoned {
+		return nil
+	}
+	err := w.cordon(ctx, w.i.Node, w.i.claim())
+	w.cordoned = err == nil
+	return err
+}
+
 // drainWarned drains for one slice. Pods get no more grace than remains, and critical pods are passed over: they go with the node.
 func (w *interruptionRun) drainWarned(ctx context.Context, deadline time.Time) error {
-	if err := w.cordon(ctx, w.i.Node, w.i.claim()); err != nil {
+	if err := w.cordonWarned(ctx); err != nil {
 		return err
 	}
 	if !w.handedOver(ctx, w.i.Node, time.Unix(w.i.OpenedEpoch, 0), deadline) {

@@ -1,6 +1,9 @@
 package nodes
 
-import "strings"
+import (
+	"strings"
+	"time"
+)
 
 // Observation is everything a decision looks at besides the record: what the metrics, the cloud and the cluster show at one moment.
 // It is plain data, so that it can be journaled and decided on again.
@@ -90,6 +93,57 @@ func Classes(pods []Pod) []Pod {
 		}
 		index[k] = len(out)
 		out = append(out, p)
+	}
+	return out
+}
+
+// Arrival is a node on its way.
+type Arrival struct {
+	// Instance is as the cloud lists it. Of one that it does not list yet, only what was asked for is known, and the ID may be empty.
+	Instance
+	Leaving []Pod // those that still run on the worker that it replaces
+}
+
+// Arriving returns the nodes that are launched, or about to be as an interrupted worker's replacement, and not Ready yet. After
+// JOIN_TIMEOUT_SEC one does not count any more, nor does one that is cordoned or will itself be taken away.
+func Arriving(p Policy, o Observation, now time.Time) []Arrival {
+	listed, interrupted, replaces := map[string]Worker{}, map[string]bool{}, map[string]string{}
+	for _, w := range o.Fleet {
+		listed[w.Instance.ID] = w
+	}
+	for _, i := range o.Interruptions {
+		if !i.Closed {
+			interrupted[i.InstanceID] = true
+			if i.ReplacementID != "" {
+				replaces[i.ReplacementID] = i.InstanceID
+			}
+		}
+	}
+	leaving := func(replaced string) []Pod {
+		if n := listed[replaced].Node; n != nil {
+			return n.Pods
+		}
+		return nil
+	}
+	inTime := func(since time.Time) bool { return now.Sub(since) < p.JoinTimeout }
+	var out []Arrival
+	for _, w := range o.Fleet {
+		joins := w.Node == nil || !w.Node.Ready && !w.Node.Unschedulable
+		if joins && w.Instance.Alive() && !interrupted[w.Instance.ID] && inTime(w.Instance.LaunchedAt) {
+			out = append(out, Arrival{w.Instance, leaving(replaces[w.Instance.ID])})
+		}
+	}
+	for _, i := range o.Interruptions {
+		if _, there := listed[i.ReplacementID]; there || i.Closed || !i.replacing() {
+			continue
+		}
+		at, since := i.Offering, i.OpenedEpoch // until it is decided, a node like the one that it is for
+		if i.Intent != nil {
+			at, since = i.Intent.Request.Offering, max(since, i.Intent.Epoch)
+		}
+		if inTime(time.Unix(since, 0)) {
+			out = append(out, Arrival{Instance{ID: i.ReplacementID, State: StatePending, Type: at.Type, Zone: at.Zone, Market: at.Market}, leaving(i.InstanceID)})
+		}
 	}
 	return out
 }

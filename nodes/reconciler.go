@@ -81,7 +81,7 @@ func New(c Config) (*Reconciler, error) {
 type Report struct {
 	Tick     string    // its ID, by which its events are found
 	Held     bool      // another tick holds the lease: nothing was done
-	Decision *Decision // nil if it did not come to one
+	Decision *Decision // nil if it did not come to one; while an action is open it is a NOOP
 	Events   []Event   // what it journaled
 }
 
@@ -186,15 +186,16 @@ func (t *run) act(ctx context.Context, s *survey, o Observation) error {
 			return err
 		}
 	}
+	// Also while an action is open, so that the journal has no gap in what was seen.
+	snap := t.decide(o, t.rec)
+	t.report.Decision = &snap.Decision
+	t.journalData(ctx, Event{Kind: "decision", Message: fmt.Sprintf("%s: %s %s", snap.Decision.Action, snap.Decision.Reason, snap.Decision.Detail)}, snap)
 	switch {
 	case t.rec.ScalingUp():
 		return t.carryOnUp(ctx, s, o.Readings)
 	case t.rec.ScalingDown():
 		return t.carryOnDown(ctx, s)
 	}
-	snap := t.decide(o, t.rec)
-	t.report.Decision = &snap.Decision
-	t.journalData(ctx, Event{Kind: "decision", Message: fmt.Sprintf("%s: %s %s", snap.Decision.Action, snap.Decision.Reason, snap.Decision.Detail)}, snap)
 	var err error
 	switch snap.Decision.Action {
 	case ScaleUp:
@@ -277,6 +278,13 @@ func (s *survey) worker(instanceID string) (Worker, bool) {
 		return Worker{}, false
 	}
 	return s.workers[i], true
+}
+
+// cordoned tells whether a node was seen cordoned, by a claim among others; false also if it was not seen.
+func (s *survey) cordoned(ref NodeRef, claim string) bool {
+	return slices.ContainsFunc(s.view.Nodes, func(n Node) bool {
+		return n.NodeRef == ref && n.Unschedulable && slices.Contains(n.Claims, claim)
+	})
 }
 
 // availableBeside returns the number of Ready, uncordoned workers besides one, in all and in its zone, and whether there are some in

@@ -258,6 +258,88 @@ func TestAWarnedNodeIsCordonedAndItsWorkersToldAtOnce(t *testing.T) {
 	}
 }
 
+// counting counts calls.
+type counting map[string]int
+
+func (c counting) Before(call string) error        { c[call]++; return nil }
+func (c counting) After(_ string, err error) error { return err }
+
+func TestAWarnedNodeIsCordonedOnceUnlessSomebodyUncordonsIt(t *testing.T) {
+	calls := counting{}
+	s := newSet(t, "ab", nil)
+	c := s.Client("A", calls)
+	s.config.Cluster = c
+	var err error
+	if s.Reconciler, err = nodes.New(s.config); err != nil {
+		t.Fatal(err)
+	}
+	s.AddPodOn(w1, sim.PodSpec{Name: "p", MilliCPU: 100, Grace: 25 * time.Second}) // some slices of a drain
+	if err := s.Interrupt(t.Context(), s.Announce(nodes.Warning, w1)); err != nil {
+		t.Fatal(err)
+	}
+	s.Advance(10 * time.Second)
+	cordons := func(when string, want int) {
+		t.Helper()
+		if got := calls["cluster.Cordon"]; got != want {
+			t.Errorf("%s: cordoned %d times, want %d", when, got, want)
+		}
+	}
+	tick := func() {
+		t.Helper()
+		if _, err := s.Tick(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cordons("when it was warned", 1)
+	tick()
+	tick()
+	cordons("after two ticks more", 1)
+	v, err := s.client.View(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range v.Nodes {
+		if n.Name == w1 {
+			if err := s.client.Uncordon(t.Context(), n.NodeRef, "int-"+w1); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	tick()
+	cordons("when somebody had uncordoned it", 2)
+	tick()
+	cordons("and after another tick", 2)
+}
+
+// TestATickWithAnOpenActionJournalsWhatItSaw: or replay and explain would have a gap as long as an action.
+func TestATickWithAnOpenActionJournalsWhatItSaw(t *testing.T) {
+	s := newSet(t, "ab", nil)
+	s.AddPods(4, one("old"))
+	s.AddPods(4, one("new"))
+	s.ticks(t, 2)
+	if !s.Record().ScalingUp() {
+		t.Fatal("no scale-up is open")
+	}
+	r := s.ticks(t, 1)
+	if r.Decision == nil || r.Decision.Action != nodes.Noop || r.Decision.Reason != nodes.ReasonInProgress {
+		t.Fatalf("decided %+v", r.Decision)
+	}
+	for _, e := range r.Events {
+		if e.Kind != "decision" {
+			continue
+		}
+		var snap nodes.Snapshot
+		if err := json.Unmarshal(e.Data, &snap); err != nil {
+			t.Fatal(err)
+		}
+		if len(snap.Observation.Fleet) != 4 || !snap.Record.ScalingUp() || snap.Record.ActionID() != snap.Decision.Detail {
+			t.Errorf("the snapshot shows %d workers, action %q, detail %q", len(snap.Observation.Fleet), snap.Record.ActionID(), snap.Decision.Detail)
+		}
+		return
+	}
+	t.Errorf("no decision among %+v", r.Events)
+}
+
 func TestATickLeavesOffBeforeItsProcessIsStopped(t *testing.T) {
 	s := newSet(t, "ab", nil)
 	s.AddPods(4, one("old"))

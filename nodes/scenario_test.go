@@ -173,6 +173,7 @@ func scenarios() []scenario {
 		}
 		return ""
 	}
+	waitShort := func(p *nodes.Policy) { p.PendingUpFor, p.JoinTimeout = 15*time.Second, minutes(5) }
 	return []scenario{
 		{name: "scale-up", workers: "ab", setup: full(4), length: minutes(7), want: both(fleet(4), launched(2))},
 		{name: "scale-up, Spot short", workers: "ab", length: minutes(7), want: both(fleet(3), launched(1)), setup: func(s *stage) {
@@ -296,6 +297,14 @@ func scenarios() []scenario {
 			idle(s)
 			s.AddPodOn(w1, sim.PodSpec{Name: "worker", MilliCPU: 1000, Work: 4 * time.Second})
 		}},
+		{name: "warning, pods wait for a replacement that boots slowly", workers: "ab", length: minutes(10), stride: 4, want: atLeast(2), undone: both(fleet(2), launched(1)), policy: waitShort, setup: func(s *stage) {
+			full(0)(s)
+			s.SetBoots(sim.Boot{After: 200 * time.Second})
+		}, events: []delivery{{at: 70 * time.Second, kind: nodes.Warning, instance: w1}}},
+		{name: "warning, more pods wait than its replacement takes", workers: "ab", length: minutes(12), stride: 4, want: atLeast(3), undone: both(fleet(3), launched(2)), policy: waitShort, setup: func(s *stage) {
+			full(1)(s)
+			s.SetBoots(sim.Boot{After: 200 * time.Second})
+		}, events: []delivery{{at: 70 * time.Second, kind: nodes.Warning, instance: w1}}},
 		{name: "warning of a node with workers", workers: "ab", length: minutes(8), want: both(atLeast(2), alive(false, w1)), undone: fleet(2), setup: func(s *stage) {
 			s.AddPodOn(w1, sim.PodSpec{Name: "worker", MilliCPU: 1000, Work: 4 * time.Second})
 		}, events: []delivery{{at: 90 * time.Second, kind: nodes.Warning, instance: w1}}},

@@ -5,34 +5,30 @@ import (
 	"time"
 )
 
-// Sizer says how many nodes a scale-up asks for. It is the seam at which another way of sizing comes in: everything around it, the
+// Sizer says which nodes a scale-up asks for. It is the seam at which another way of sizing comes in: everything around it, the
 // batch limit and MAX_WORKERS, is applied to what it returns.
 type Sizer interface {
-	// Size returns the nodes wanted for pending pods, at least 1, and how it came to the number.
-	Size(p Policy, o Observation, pending int) (nodes int, why string)
-}
-
-// Planner is a Sizer that also says which kinds of nodes to launch, and may find that none would help.
-type Planner interface {
-	Sizer
-	// Plan returns the nodes wanted for the pending pods that a new node could run. It alters nothing that it is given.
+	// Plan returns the nodes wanted for the pending pods that a new node could run, beside those that are there and coming. It alters
+	// nothing that it is given.
 	Plan(q Question) Plan
 }
 
-// Question is what a Planner is asked.
+// Question is what a Sizer is asked.
 type Question struct {
 	Policy      Policy
 	Observation Observation
 	Exhausted   []Exhausted // offerings that can't be had now, of the record
 	Now         time.Time
-	Pending     int // pods waiting, by the metrics
+	Pending     int // pods waiting, by the metrics; at least 1
 	Room        int // nodes that may be launched without passing MAX_WORKERS; at least 1
 }
 
-// Plan is a Planner's answer.
+// Plan is a Sizer's answer.
 type Plan struct {
-	Nodes []Want
+	Nodes []Want // none: the pods have room
 	Why   string // how it came to them
+	// Coming says that some of the pods have their room on nodes that are on their way: until these are there, nobody waits in vain.
+	Coming bool
 	// Helpless names a pod that no new node would help as things are, and why; "" if there is none.
 	Helpless string
 }
@@ -43,19 +39,63 @@ type Want struct {
 	Zones []string `json:"zones,omitempty"` // in one of which it has to be; nil: any
 }
 
+// any tells whether every node that is offered would do.
+func (w Want) any() bool { return len(w.Types) == 0 && len(w.Zones) == 0 }
+
 // Screener finds pods that no node that could be launched would run.
 type Screener interface {
 	// Screen returns the pending pods of an observation with NeverFit filled in. It alters nothing that it is given.
 	Screen(p Policy, o Observation) []Pod
 }
 
-// PodsPerNode sizes by ceil(pending / PODS_PER_NODE), at least 1.
+// PodsPerNode sizes by ceil(pending / PODS_PER_NODE). Nodes on their way take PODS_PER_NODE pods each, less those that run on the
+// worker that they replace; so do nodes that have just joined, less those that run there.
 type PodsPerNode struct{}
 
-// Size returns the quotient, rounded up.
-func (PodsPerNode) Size(p Policy, _ Observation, pending int) (int, string) {
-	n := max((pending+p.PodsPerNode-1)/p.PodsPerNode, 1)
-	return n, fmt.Sprintf("ceil(%d / %d) = %d", pending, p.PodsPerNode, n)
+// Plan returns the quotient, rounded up, as nodes of any kind.
+func (PodsPerNode) Plan(q Question) Plan {
+	per := q.Policy.PodsPerNode
+	coming, room := Arriving(q.Policy, q.Observation, q.Now), 0
+	for _, a := range coming {
+		room += max(per-podCount(a.Leaving), 0)
+	}
+	joined := joinedSince(q.Observation, q.Now.Add(-max(q.Policy.PendingUpFor, settleTime)))
+	for _, w := range joined {
+		room += max(per-podCount(w.Node.Pods), 0)
+	}
+	if room == 0 {
+		n := (q.Pending + per - 1) / per
+		return Plan{Nodes: make([]Want, n), Why: fmt.Sprintf("ceil(%d / %d) = %d", q.Pending, per, n)}
+	}
+	there := fmt.Sprintf("room for %d on %d node(s) on their way and %d just joined", room, len(coming), len(joined))
+	if q.Pending <= room {
+		return Plan{Coming: true, Why: fmt.Sprintf("%d pod(s), %s", q.Pending, there)}
+	}
+	n := (q.Pending - room + per - 1) / per
+	return Plan{Nodes: make([]Want, n), Coming: true, Why: fmt.Sprintf("ceil((%d - %d) / %d) = %d: %s", q.Pending, room, per, n, there)}
+}
+
+// settleTime is how long scheduler and metrics are given, at least, to show that pods run on a node that has joined.
+const settleTime = time.Minute
+
+// joinedSince returns the workers with nodes that take pods and have joined after a time. Pods that have been waiting for longer may
+// well be those that such a node is there for.
+func joinedSince(o Observation, since time.Time) []Worker {
+	var out []Worker
+	for _, w := range o.Fleet {
+		if w.Available() && w.Node.CreatedAt.After(since) {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+func podCount(pods []Pod) int {
+	n := 0
+	for _, p := range pods {
+		n += p.N()
+	}
+	return n
 }
 
 // Fitter says whether the pods of nodes that are to go could run on the others.

@@ -22,7 +22,8 @@ type Config struct {
 	// Name is the group: the prefix of its stable IDs ("defender-7"), buckets
 	// and consumers. Lower-case letters, digits and hyphens; required.
 	Name string
-	// Stream is the JetStream stream; required. Provision makes it.
+	// Stream is the JetStream stream, or with Shards what the streams' names begin
+	// with; required. Provision makes them.
 	Stream string
 	// Subject is what publishers publish to; its "*" tokens are the key.
 	// Required: "dc.*.*.completion".
@@ -32,13 +33,19 @@ type Config struct {
 	// can double it up to three times, and go back; a worker may be given any
 	// of these numbers.
 	Slots int
-	// Replicas of the stream, its consumers and the buckets: 1 (default), 3
+	// Shards is over how many streams the slots are spread, "<Stream>-0" and so
+	// on: a divisor of Slots, 1 to 64; default 1, which is the one Stream itself.
+	// It can't be changed later. With more than one, publishers call
+	// PublishSubject, or the servers have the Mapping. See docs/partition.md,
+	// "More than one stream".
+	Shards int
+	// Replicas of the streams, their consumers and the buckets: 1 (default), 3
 	// or 5.
 	Replicas int
 	// MaxAge is how long an unprocessed message is kept; default 7 days.
 	MaxAge time.Duration
-	// MaxBytes bounds the stream; publishers are refused beyond it. Default:
-	// no bound.
+	// MaxBytes bounds the stream, or with Shards all of them, each with an equal
+	// part; publishers are refused beyond it. Default: no bound.
 	MaxBytes int64
 	// Duplicates is the window in which a message ID is recognised again;
 	// default 2 minutes.
@@ -129,6 +136,8 @@ type Config struct {
 
 	// Logger gets warnings; default none. Events go to an Observer.
 	Logger *slog.Logger
+
+	ghostCheck time.Duration
 }
 
 var groupName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,30}$`)
@@ -144,6 +153,7 @@ func defaulted[T comparable](v *T, d T) {
 // resolve fills in the defaults.
 func (c Config) resolve() Config {
 	defaulted(&c.Slots, 512)
+	defaulted(&c.Shards, 1)
 	defaulted(&c.Replicas, 1)
 	defaulted(&c.MaxAge, 7*24*time.Hour)
 	defaulted(&c.Duplicates, 2*time.Minute)
@@ -170,6 +180,7 @@ func (c Config) resolve() Config {
 	defaulted(&c.RetryDelay, 100*time.Millisecond)
 	c.Retry = c.Retry.resolve()
 	defaulted(&c.AckWait, 30*time.Second)
+	defaulted(&c.ghostCheck, ghostCheck)
 	defaulted(&c.WeightsInterval, time.Minute)
 	defaulted(&c.TuneAbove, 1.15)
 	if c.Strategy == nil {
@@ -207,6 +218,10 @@ func (c Config) validate() (layout, error) {
 		}
 	}
 	within("Slots", c.Slots, 1, maxSlots)
+	within("Shards", c.Shards, 1, maxShards)
+	if c.Shards > 1 && c.Slots > 0 && c.Slots%c.Shards != 0 {
+		fault("Shards is %d: give a number that divides Slots (%d), or change Slots", c.Shards, c.Slots)
+	}
 	within("PoolSize", c.PoolSize, 1, 100000)
 	if c.Replicas != 1 && c.Replicas != 3 && c.Replicas != 5 {
 		fault("Replicas is %d: give 1, 3 or 5", c.Replicas)
@@ -264,7 +279,7 @@ func (c Config) validate() (layout, error) {
 	if err := errors.Join(errs...); err != nil {
 		return layout{}, fmt.Errorf("partition: the configuration has faults:\n%w", err)
 	}
-	return layout{group: c.Name, base: c.Slots, pattern: p}, nil
+	return layout{group: c.Name, base: c.Slots, pattern: p, stream: c.Stream, shards: c.Shards}, nil
 }
 
 // divisions returns in how many slots the keys may be divided.

@@ -65,6 +65,9 @@ func (e Event) Text() string {
 	case EventTakenOver:
 		return fmt.Sprintf("slot %d for %s", e.Slot, e.Peer)
 	case EventHandoverForced, EventGhostHealed:
+		if e.Reason != "" {
+			return fmt.Sprintf("slot %d: %s", e.Slot, e.Reason)
+		}
 		return fmt.Sprintf("slot %d", e.Slot)
 	case EventKeyParked:
 		return fmt.Sprintf("%s of slot %d, after %d attempts", e.Reason, e.Slot, e.Count)

@@ -70,6 +70,8 @@ type layout struct {
 	group   string
 	base    int // slots of the coarsest division
 	pattern pattern
+	stream  string // or what its shards' names begin with
+	shards  int    // how many streams there are; 0 stands for 1
 }
 
 // division is one way to divide the keys: in so many slots. Its generation tells
@@ -126,11 +128,7 @@ func (l layout) transform() string {
 		if i > 0 {
 			b.WriteByte('.')
 		}
-		fmt.Fprintf(&b, "{{partition(%d", n)
-		for i := range l.pattern.wild {
-			fmt.Fprintf(&b, ",%d", i+1)
-		}
-		b.WriteString(")}}")
+		b.WriteString(l.hashed(n))
 	}
 	for i := range l.pattern.wild {
 		fmt.Fprintf(&b, ".{{wildcard(%d)}}", i+1)
@@ -230,18 +228,21 @@ func (l layout) parse(stored string) (finest int, key []string, published string
 	return finest, key, strings.Join(full, "."), nil
 }
 
-// consumerOf returns the consumer that delivered a message, by its reply subject:
-// "$JS.ACK.<stream>.<consumer>.…", with domain and account before the stream in
-// its newer form; "" for anything else.
-func consumerOf(reply string) string {
+// address names a consumer in the subjects of the JetStream API.
+func (l layout) address(p place) string { return l.streamOf(p.slot) + "." + l.consumer(p) }
+
+// originOf returns the stream and the consumer that a message came from, by its
+// reply subject: "$JS.ACK.<stream>.<consumer>.…", with domain and account before
+// the stream in its newer form; "" for anything else.
+func originOf(reply string) (stream, consumer string) {
 	tokens := strings.Split(reply, ".")
 	switch {
 	case len(tokens) < 9 || tokens[0] != "$JS" || tokens[1] != "ACK":
-		return ""
+		return "", ""
 	case len(tokens) >= 11:
-		return tokens[5]
+		return tokens[4], tokens[5]
 	default:
-		return tokens[3]
+		return tokens[2], tokens[3]
 	}
 }
 

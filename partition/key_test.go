@@ -73,9 +73,9 @@ func TestLayoutNames(t *testing.T) {
 		{l.consumer(division{3, 256}.place(199)), "defender-l3-0199"},
 		{fmt.Sprint(l.divisions()), "[64 128 256 512]"},
 		{fmt.Sprint(layout{base: 40_000}.divisions()), "[40000]"},
-		{consumerOf("$JS.ACK.dc.defender-l3-0199.1.7.3.1700000000.0"), "defender-l3-0199"},
-		{consumerOf("$JS.ACK.hub.account.dc.defender-l3-0199.1.7.3.1700000000.0.x"), "defender-l3-0199"},
-		{consumerOf("reply"), ""},
+		{origin("$JS.ACK.dc.defender-l3-0199.1.7.3.1700000000.0"), "dc/defender-l3-0199"},
+		{origin("$JS.ACK.hub.account.dc.defender-l3-0199.1.7.3.1700000000.0.x"), "dc/defender-l3-0199"},
+		{origin("reply"), "/"},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("got %q, want %q", tt.got, tt.want)
@@ -139,4 +139,9 @@ func FuzzParsePattern(f *testing.F) {
 			}
 		}
 	})
+}
+
+func origin(reply string) string {
+	stream, consumer := originOf(reply)
+	return stream + "/" + consumer
 }

@@ -44,9 +44,10 @@ func (g *group) changeTo(slots int, ws []*runningWorker, meanwhile func()) {
 // TestTheNumberOfSlotsChangesUnderLoad doubles it, doubles that twice, and goes
 // back, while handlers work: every message is processed once and in order, and
 // the server has the consumers of the last division only.
-func TestTheNumberOfSlotsChangesUnderLoad(t *testing.T) {
-	t.Parallel()
-	g := startGroup(t, embedded(t), 3*time.Millisecond, func(c *partition.Config) { c.Slots = 32 })
+func TestTheNumberOfSlotsChangesUnderLoad(t *testing.T) { onEach(t, changesUnderLoad) }
+
+func changesUnderLoad(t *testing.T, on servers) {
+	g := startGroup(t, on, 3*time.Millisecond, func(c *partition.Config) { c.Slots = 32 })
 	var ws []*runningWorker
 	for i := range 4 {
 		ws = append(ws, g.start(fmt.Sprint("w", i)))
@@ -59,11 +60,7 @@ func TestTheNumberOfSlotsChangesUnderLoad(t *testing.T) {
 		}
 	}
 	g.check(0)
-	s, err := g.pub.Stream(t.Context(), g.cfg.Stream)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := s.CachedInfo().State.Consumers; n != 32 {
+	if n := g.consumers(); n != 32 {
 		t.Errorf("%d consumers are left, want 32", n)
 	}
 	// Who comes later may be configured for any of the divisions, and makes
@@ -75,15 +72,32 @@ func TestTheNumberOfSlotsChangesUnderLoad(t *testing.T) {
 	g.cfg.Slots = 32
 	ws = append(ws, g.start("later"))
 	eventually(t, "five workers settled", g.settled(ws...))
-	if info, err := s.Info(t.Context()); err != nil || info.State.Consumers != 32 {
-		t.Errorf("consumers %+v, %v, want 32", info.State, err)
+	if n := g.consumers(); n != 32 {
+		t.Errorf("%d consumers are there, want 32", n)
 	}
 }
 
+// consumers counts those of all streams of the messages, which have as many each.
+func (g *group) consumers() (n int) {
+	g.t.Helper()
+	for i, name := range g.cfg.Streams() {
+		s, err := g.pub.Stream(g.t.Context(), name)
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		here := s.CachedInfo().State.Consumers
+		if n += here; n != (i+1)*here {
+			g.t.Errorf("stream %s has %d consumers, those before it %d", name, here, n-here)
+		}
+	}
+	return n
+}
+
 // TestTheLeaderDiesWhileTheNumberOfSlotsChanges: the next one goes on with it.
-func TestTheLeaderDiesWhileTheNumberOfSlotsChanges(t *testing.T) {
-	t.Parallel()
-	g := startGroup(t, embedded(t), 3*time.Millisecond, nil)
+func TestTheLeaderDiesWhileTheNumberOfSlotsChanges(t *testing.T) { onEach(t, leaderDiesInAChange) }
+
+func leaderDiesInAChange(t *testing.T, on servers) {
+	g := startGroup(t, on, 3*time.Millisecond, nil)
 	var ws []*runningWorker
 	for i := range 4 {
 		ws = append(ws, g.start(fmt.Sprint("w", i)))

@@ -27,6 +27,7 @@ const (
 	reasonCrash       = "crash"
 	reasonUnreachable = "connection gone"
 	reasonExpired     = "lease expired"
+	reasonDeleted     = "lease deleted"
 )
 
 // deputies is how many followers probe the leader, lowest stable IDs first; for
@@ -426,6 +427,10 @@ func (m *machine) seeLease(in leaseInput) {
 				reason = "left"
 			case p.fencing:
 				reason = reasonUnreachable
+			case m.now.Before(p.seenAt.Add(m.cfg.LeaseTTL / 2)):
+				// Too soon to have expired. Who leaves without slots deletes it right behind the word that it leaves, which may be gone
+				// from the stream before it is told.
+				reason = reasonDeleted
 			}
 			m.peerGone(p, reason)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 )
 
 // View is a group at one moment, as its buckets and its stream show it. Report
@@ -18,7 +19,8 @@ import (
 type View struct {
 	At      time.Time // when it was taken, by this process's clock
 	Group   string
-	Stream  string
+	Stream  string // or what the streams' names begin with
+	Shards  int    // how many streams there are, from 1
 	Subject string
 	Layout  int // generation of the division
 	Slots   int // of it
@@ -68,7 +70,7 @@ func look(ctx context.Context, nc *nats.Conn, group string) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	v.Layout, v.Slots, v.Stream, v.Subject = 1, lay.Slots, rec.Stream, rec.Subject
+	v.Layout, v.Slots, v.Stream, v.Shards, v.Subject = 1, lay.Slots, rec.Stream, max(rec.Shards, 1), rec.Subject
 	var faults []error
 	if err := current(ctx, kv, func(e jetstream.KeyValueEntry) { faults = append(faults, v.read(e)) }); err != nil {
 		return nil, err
@@ -88,7 +90,11 @@ func look(ctx context.Context, nc *nats.Conn, group string) (*View, error) {
 	if v.Standbys, err = Standbys(ctx, nc, group); err != nil {
 		return nil, err
 	}
-	if v.Pending, v.Oldest, err = pendingOf(ctx, nc, v.Stream); err != nil {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, err
+	}
+	if v.Pending, v.Oldest, err = pendingOf(ctx, js, v.Streams()); err != nil {
 		return nil, err
 	}
 	if rec.Retry {
@@ -134,22 +140,34 @@ func (v *View) read(e jetstream.KeyValueEntry) (err error) {
 	return nil
 }
 
-// pendingOf tells how many messages a work-queue stream holds, and since when
-// the oldest does.
-func pendingOf(ctx context.Context, nc *nats.Conn, stream string) (uint64, time.Time, error) {
-	js, err := jetstream.New(nc)
-	if err != nil {
+// Streams returns the names of the streams with the group's messages, by shard.
+func (v *View) Streams() []string { return Config{Stream: v.Stream, Shards: v.Shards}.Streams() }
+
+// pendingOf tells how many messages work-queue streams hold, and since when they
+// hold the oldest.
+func pendingOf(ctx context.Context, js jetstream.JetStream, streams []string) (n uint64, oldest time.Time, err error) {
+	states := make([]jetstream.StreamState, len(streams))
+	g, gctx := errgroup.WithContext(ctx)
+	for i, stream := range streams {
+		g.Go(func() error {
+			s, err := js.Stream(gctx, stream)
+			if err != nil {
+				return fmt.Errorf("reading the state of stream %s: %w", stream, err)
+			}
+			states[i] = s.CachedInfo().State
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
 		return 0, time.Time{}, err
 	}
-	s, err := js.Stream(ctx, stream)
-	if err != nil {
-		return 0, time.Time{}, fmt.Errorf("reading the state of stream %s: %w", stream, err)
+	for _, s := range states {
+		n += s.Msgs
+		if s.Msgs > 0 && (oldest.IsZero() || s.FirstTime.Before(oldest)) {
+			oldest = s.FirstTime
+		}
 	}
-	state := s.CachedInfo().State
-	if state.Msgs == 0 {
-		return 0, time.Time{}, nil
-	}
-	return state.Msgs, state.FirstTime, nil
+	return n, oldest, nil
 }
 
 // The load of the slots, as the leader tells it whenever it has changed.

@@ -506,6 +506,7 @@ func (m *machine) due() {
 				m.claim()
 			}
 		}
+		m.leaveDue()
 	case stageMember, stageLeaving:
 		m.renewDue()
 		m.leadDue()
@@ -527,6 +528,9 @@ func (m *machine) wake() time.Time {
 		return at
 	case stageClaiming, stageJoining:
 		sooner(m.retryAt)
+		if m.asked {
+			sooner(m.leaveBy)
+		}
 		return at
 	case stageMember, stageLeaving:
 	}
@@ -544,7 +548,11 @@ func (m *machine) wake() time.Time {
 	m.leadWake(sooner)
 	m.ownWake(sooner)
 	if m.stage == stageLeaving {
-		sooner(m.leaveBy)
+		if m.own.abandoning {
+			sooner(m.leaveBy.Add(leaveSlack))
+		} else {
+			sooner(m.leaveBy)
+		}
 	}
 	return at
 }
@@ -1024,6 +1032,7 @@ func (m *machine) leave() {
 		m.exit()
 	case stageJoining:
 		m.asked = true // it has a name to give back: join first
+		m.leaveBy = m.now.Add(m.cfg.LeaveTimeout)
 	case stageMember:
 		m.stage = stageLeaving
 		m.leaveBy = m.now.Add(m.cfg.LeaveTimeout)
@@ -1034,15 +1043,26 @@ func (m *machine) leave() {
 	}
 }
 
+// leaveSlack is how long a worker whose time to leave is up waits for what it has
+// to end, and for the server to hear of it. Then it goes without.
+const leaveSlack = 2 * time.Second
+
 // leaveDue leaves when nothing is owned any more, when nobody is there to take
 // over, or when time is up. In the last two cases the map still names this
 // worker; what it had is taken over as from a dead one, which is safe since it
 // has stopped.
 func (m *machine) leaveDue() {
+	if m.stage == stageJoining && m.asked && !m.now.Before(m.leaveBy) {
+		m.exit() // the name expires
+	}
 	if m.stage != stageLeaving {
 		return
 	}
 	switch {
+	case !m.now.Before(m.leaveBy.Add(leaveSlack)):
+		m.dropAll()
+		m.stepDown()
+		m.exit()
 	case m.own.abandoning:
 		if len(m.own.slots) == 0 && len(m.own.former) == 0 && !m.renewing {
 			m.farewell()

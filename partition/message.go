@@ -50,7 +50,7 @@ type Message struct {
 	Slot      int         // in the division of the moment, from 0
 	Data      []byte      // not to be changed
 	Header    nats.Header // not to be changed
-	Sequence  uint64      // in the stream, from 1
+	Sequence  uint64      // tells it from all others of the group, and ascends in a slot; see Config.Sequence
 	Published time.Time   // when the server stored it
 	Delivered uint64      // how often the server delivered it since its last take-over, from 1
 	Attempt   int         // how often this worker has tried it, from 1

@@ -139,7 +139,7 @@ func (w *Worker) Collector(o MetricsOptions) prometheus.Collector {
 	}
 	return &collector{w: w, o: o,
 		state:        desc("state", "1 for the state that the worker is in, 0 for the others.", "state"),
-		leader:       desc("is_leader", "1 while the worker leads."),
+		leader:       desc("is_leader", "1 while the worker leads and is sure of its lease."),
 		id:           desc("stable_id", "The number in the worker's stable ID, -1 before it has one."),
 		version:      desc("assignment_version", "Version of the assignment map that the worker has."),
 		assigned:     desc("assigned_"+o.Keys+"s", "Keys in the slots that the worker pulls for."),
@@ -190,7 +190,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for _, st := range States {
 		gauge(c.state, truth(st == s.State), string(st))
 	}
-	gauge(c.leader, truth(s.Leading))
+	// One that can't be sure of its lease decides nothing, and another may lead by now.
+	gauge(c.leader, truth(s.Leading && time.Now().Before(s.TrustedUntil)))
 	gauge(c.id, float64(ordinal(s.ID)))
 	gauge(c.version, float64(s.Version))
 	gauge(c.assigned, float64(c.o.Assigned(Slots{s.SlotsOf, s.Slots})))

@@ -58,6 +58,9 @@ func provisionRetry(ctx context.Context, js jetstream.JetStream, cfg Config, lay
 // kinds together would overtake the messages that only some of them know.
 func agreeOnRetry(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, cfg Config, lay layout) error {
 	e, err := kv.Get(ctx, layoutKey)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return errNotProvisioned // by a replica that is behind
+	}
 	if err != nil {
 		return fmt.Errorf("reading the layout from bucket %s: %w", kv.Bucket(), err)
 	}
@@ -104,7 +107,6 @@ type retryStore struct {
 	nc     *nats.Conn
 	stream jetstream.Stream
 	name   string // of the stream
-	main   string
 	lay    layout
 }
 
@@ -259,14 +261,15 @@ func (s *retryStore) decode(msg *jetstream.RawStreamMsg, err error) (*parkedMess
 	return p, nil
 }
 
-// erase removes the original of a parked message from the main stream, and
-// reports whether it was there: who has parked it may have died before its
+// erase removes the original of a parked message of a slot from the main stream,
+// and reports whether it was there: who has parked it may have died before its
 // acknowledgement was booked.
-func (s *retryStore) erase(ctx context.Context, o original) (bool, error) {
+func (s *retryStore) erase(ctx context.Context, at place, o original) (bool, error) {
+	main := s.lay.streamOf(at.slot)
 	body := mustJSON(struct {
 		Seq uint64 `json:"seq"`
 	}{o.sequence})
-	answer, err := s.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+s.main, body)
+	answer, err := s.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+main, body)
 	if err != nil {
 		return false, fmt.Errorf("looking for the original of a parked message: %w", err)
 	}
@@ -287,7 +290,7 @@ func (s *retryStore) erase(ctx context.Context, o original) (bool, error) {
 	case got.Message.Time.UnixNano() != o.published:
 		return false, nil // of another stream of that name
 	}
-	return true, s.deleteFrom(ctx, s.main, o.sequence)
+	return true, s.deleteFrom(ctx, main, o.sequence)
 }
 
 // remove removes a parked message, and reports whether it was gone before.
@@ -353,11 +356,10 @@ func readParked(ctx context.Context, nc *nats.Conn, group string) (Parked, error
 	if err != nil {
 		return Parked{}, err
 	}
-	pattern, err := parsePattern(rec.Subject)
+	lay, err := rec.layout(group)
 	if err != nil {
 		return Parked{}, err
 	}
-	lay := layout{group: group, base: rec.Slots, pattern: pattern}
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return Parked{}, err

@@ -306,7 +306,7 @@ func (k *parking) head(key string) (*parkedMessage, bool) {
 		return nil, k.booked(err)
 	}
 	k.lot.keys[key].since = head.stored
-	was, err := k.store().erase(ctx, head.original())
+	was, err := k.store().erase(ctx, k.r.place, head.original())
 	if was && err == nil {
 		// It may have been delivered before, and lie here.
 		k.r.settle(head.finest, head.Sequence, "")

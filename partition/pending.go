@@ -9,7 +9,7 @@ import (
 const pendingEvery = 10 * time.Second
 
 // watchPending keeps the publication time of the oldest unprocessed message up to
-// date while this worker leads; one request for the whole group.
+// date while this worker leads; one request a stream.
 func (w *Worker) watchPending(ctx context.Context) {
 	t := time.NewTicker(pendingEvery)
 	defer t.Stop()
@@ -24,7 +24,7 @@ func (w *Worker) watchPending(ctx context.Context) {
 			continue
 		}
 		look, cancel := context.WithTimeout(ctx, apiTimeout)
-		_, oldest, err := pendingOf(look, w.nc, w.cfg.Stream)
+		_, oldest, err := pendingOf(look, w.js, w.layout.streams())
 		cancel()
 		if err == nil {
 			w.oldest.Store(&oldest)

@@ -63,10 +63,24 @@ type layoutValue struct {
 	Slots   int    `json:"slots"` // at first
 	Stream  string `json:"stream"`
 	Subject string `json:"subject"`
-	Retry   bool   `json:"retry,omitempty"` // failing messages are parked
+	Shards  int    `json:"shards,omitempty"` // 0: one stream
+	Retry   bool   `json:"retry,omitempty"`  // failing messages are parked
 }
 
-// Provision makes the stream, one consumer a slot and the buckets of the group,
+// shardedSchema is the schema of a layoutValue with several streams. Versions that
+// know of one only refuse it; they would make another stream, and wait there.
+const shardedSchema = 2
+
+// layout returns the layout of a recorded group.
+func (v layoutValue) layout(group string) (layout, error) {
+	p, err := parsePattern(v.Subject)
+	if err != nil {
+		return layout{}, fmt.Errorf("the recorded layout of group %s: %w", group, err)
+	}
+	return layout{group: group, base: v.Slots, pattern: p, stream: v.Stream, shards: v.Shards}, nil
+}
+
+// Provision makes the streams, one consumer a slot and the buckets of the group,
 // as far as they are missing; it can be repeated, by several workers at once. An
 // existing stream that divides its keys in another way is an error, and is left
 // as it is.
@@ -93,11 +107,13 @@ func Provision(ctx context.Context, nc *nats.Conn, cfg Config) error {
 	case !errors.Is(err, errNotProvisioned):
 		return err
 	}
-	if err := provisionStream(ctx, js, cfg, lay); err != nil {
-		return fmt.Errorf("provisioning stream %s: %w", cfg.Stream, err)
+	for shard, stream := range lay.streams() {
+		if err := provisionStream(ctx, js, cfg, lay, shard); err != nil {
+			return fmt.Errorf("provisioning stream %s: %w", stream, err)
+		}
 	}
 	if err := provisionDivision(ctx, js, kv, cfg, lay); err != nil {
-		return fmt.Errorf("provisioning the consumers of stream %s: %w", cfg.Stream, err)
+		return fmt.Errorf("provisioning the consumers of %s: %w", cfg.Name, err)
 	}
 	if cfg.Retry.Enabled {
 		if _, err := provisionRetry(ctx, js, cfg, lay); err != nil {
@@ -107,6 +123,7 @@ func Provision(ctx context.Context, nc *nats.Conn, cfg Config) error {
 	if _, err := kv.Create(ctx, layoutKey, mustJSON(cfg.layoutValue())); err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
 		return fmt.Errorf("recording the layout in bucket %s: %w", cfg.bucketMap(), err)
 	}
+	tellOfMapping(ctx, nc, cfg)
 	return caughtUp(ctx, func() error {
 		if _, err := checkLayout(ctx, kv, cfg); err != nil {
 			return err
@@ -115,8 +132,23 @@ func Provision(ctx context.Context, nc *nats.Conn, cfg Config) error {
 	})
 }
 
+// tellOfMapping warns of a mapping that the streams would need. It is no error:
+// publishers may know the streams.
+func tellOfMapping(ctx context.Context, nc *nats.Conn, cfg Config) {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	if err := CheckMapping(ctx, nc, cfg); err != nil {
+		from, to := cfg.Mapping()
+		cfg.Logger.Warn("Who publishes without asking PublishSubject is refused; the servers need a subject mapping.", "from", from, "to", to, "err", err)
+	}
+}
+
 func (c Config) layoutValue() layoutValue {
-	return layoutValue{Schema: valueSchema, Slots: c.Slots, Stream: c.Stream, Subject: c.Subject, Retry: c.Retry.Enabled}
+	v := layoutValue{Schema: valueSchema, Slots: c.Slots, Stream: c.Stream, Subject: c.Subject, Retry: c.Retry.Enabled}
+	if c.Shards > 1 {
+		v.Schema, v.Shards = shardedSchema, c.Shards
+	}
+	return v
 }
 
 var errNotProvisioned = errors.New("nothing is provisioned")
@@ -134,7 +166,8 @@ func recordedLayout(ctx context.Context, kv jetstream.KeyValue) (layoutValue, er
 	if err := json.Unmarshal(e.Value(), &have); err != nil {
 		return layoutValue{}, fmt.Errorf("reading the layout from bucket %s: %w", kv.Bucket(), err)
 	}
-	if have.Schema != valueSchema || have.Slots < 1 || have.Slots > maxSlots {
+	sharded := have.Schema == shardedSchema && have.Shards > 1 && have.Shards <= maxShards
+	if !sharded && (have.Schema != valueSchema || have.Shards != 0) || have.Slots < 1 || have.Slots > maxSlots || have.Slots%max(have.Shards, 1) != 0 {
 		return layoutValue{}, fmt.Errorf("the layout in bucket %s is not of this version: %.200q", kv.Bucket(), e.Value())
 	}
 	return have, nil
@@ -153,30 +186,37 @@ func checkLayout(ctx context.Context, kv jetstream.KeyValue, cfg Config) (base i
 	if choices := (layout{base: have.Slots}).divisions(); slices.Contains(choices, want.Slots) {
 		want.Slots = have.Slots
 	}
+	if have.Shards != want.Shards {
+		return 0, fmt.Errorf("group %s was provisioned with Shards %d, and is configured for %d here: give the same number, which can't be changed while there are streams; a group of another Name and Stream can have another", cfg.Name, max(have.Shards, 1), cfg.Shards)
+	}
 	if have != want {
 		return 0, fmt.Errorf("group %s is laid out as %+v, this worker is configured for %+v: give it the same Slots, Stream and Subject", cfg.Name, have, want)
 	}
 	return have.Slots, nil
 }
 
-func provisionStream(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout) error {
+func provisionStream(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout, shard int) error {
+	slots, maxBytes := lay.finest()/cfg.Shards, cfg.MaxBytes
+	if maxBytes > 0 {
+		maxBytes = max(1, maxBytes/int64(cfg.Shards))
+	}
 	want := jetstream.StreamConfig{
-		Name:        cfg.Stream,
+		Name:        lay.shardStream(shard),
 		Description: fmt.Sprintf("Messages of %s, divided in slots by their key.", cfg.Name),
-		Subjects:    []string{cfg.Subject},
+		Subjects:    []string{lay.subject(shard)},
 		// A message is gone once it is acknowledged, which bounds storage, and
 		// lets the consumers keep their state in memory: losing it replays
 		// only what is not done.
 		Retention:        jetstream.WorkQueuePolicy,
 		Discard:          jetstream.DiscardNew,
 		MaxAge:           cfg.MaxAge,
-		MaxBytes:         cfg.MaxBytes,
+		MaxBytes:         maxBytes,
 		Duplicates:       cfg.Duplicates,
 		Storage:          jetstream.FileStorage,
 		Replicas:         cfg.Replicas,
-		MaxConsumers:     2 * lay.finest(),
+		MaxConsumers:     2 * slots,
 		AllowDirect:      true,
-		SubjectTransform: &jetstream.SubjectTransformConfig{Source: cfg.Subject, Destination: lay.transform()},
+		SubjectTransform: &jetstream.SubjectTransformConfig{Source: lay.subject(shard), Destination: lay.transform()},
 	}
 	_, err := js.CreateStream(ctx, want)
 	if err == nil {
@@ -185,7 +225,7 @@ func provisionStream(ctx context.Context, js jetstream.JetStream, cfg Config, la
 	if !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 		return err
 	}
-	s, err := js.Stream(ctx, cfg.Stream)
+	s, err := js.Stream(ctx, want.Name)
 	if err != nil {
 		return err
 	}
@@ -195,8 +235,8 @@ func provisionStream(ctx context.Context, js jetstream.JetStream, cfg Config, la
 		return fmt.Errorf("it exists and transforms subjects by %+v, want %+v: give another Stream", have.SubjectTransform, *want.SubjectTransform)
 	case have.Retention != want.Retention:
 		return fmt.Errorf("it exists with %v retention, want %v: give another Stream", have.Retention, want.Retention)
-	case have.MaxConsumers > 0 && have.MaxConsumers < lay.finest():
-		return fmt.Errorf("it allows %d consumers, want at least one for each of the %d slots there may be: raise its max consumers", have.MaxConsumers, lay.finest())
+	case have.MaxConsumers > 0 && have.MaxConsumers < slots:
+		return fmt.Errorf("it allows %d consumers, want at least one for each of the %d slots there may be: raise its max consumers", have.MaxConsumers, slots)
 	}
 	return nil
 }
@@ -258,17 +298,19 @@ func provisionDivision(ctx context.Context, js jetstream.JetStream, kv jetstream
 }
 
 func provisionConsumers(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout, d division) error {
-	s, err := js.Stream(ctx, cfg.Stream)
-	if err != nil {
-		return err
-	}
 	have := make(map[string]bool, d.slots)
-	names := s.ConsumerNames(ctx)
-	for n := range names.Name() {
-		have[n] = true
-	}
-	if err := names.Err(); err != nil {
-		return err
+	for _, stream := range lay.streams() {
+		s, err := js.Stream(ctx, stream)
+		if err != nil {
+			return fmt.Errorf("reading stream %s: %w", stream, err)
+		}
+		names := s.ConsumerNames(ctx)
+		for n := range names.Name() {
+			have[n] = true
+		}
+		if err := names.Err(); err != nil {
+			return fmt.Errorf("reading the consumers of stream %s: %w", stream, err)
+		}
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(16)
@@ -277,7 +319,7 @@ func provisionConsumers(ctx context.Context, js jetstream.JetStream, cfg Config,
 			continue
 		}
 		g.Go(func() error {
-			_, err := s.CreateOrUpdateConsumer(gctx, slotConsumer(cfg, lay, d.place(slot)))
+			_, err := js.CreateOrUpdateConsumer(gctx, lay.streamOf(slot), slotConsumer(cfg, lay, d.place(slot)))
 			return err
 		})
 	}

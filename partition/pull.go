@@ -24,7 +24,7 @@ const (
 	// apiTimeout bounds one request of the JetStream API.
 	apiTimeout = 2 * time.Second
 	// ghostCheck is how long a slot that is held may be silent before its
-	// consumer is looked at, and looked at again.
+	// consumer is looked at, and looked at again; Config.ghostCheck in tests.
 	ghostCheck = 5 * time.Second
 	// maxRetryDelay bounds the pause between tries of a failing message.
 	maxRetryDelay = 5 * time.Second
@@ -49,6 +49,9 @@ type puller struct {
 	// was stopped and goes on must not start anything before that.
 	trustedUntil atomic.Int64
 
+	life context.Context // until it is closed
+	end  context.CancelFunc
+
 	mu        sync.Mutex
 	runners   map[string]*runner // by consumer
 	ending    map[int][]ending   // by slot of the coarsest division
@@ -70,6 +73,7 @@ type ending struct {
 func newPuller(cfg Config, lay layout, nc *nats.Conn, js jetstream.JetStream, h Handler, post func(input)) (*puller, error) {
 	p := &puller{cfg: cfg, layout: lay, nc: nc, js: js, handler: h, post: post, inbox: nats.NewInbox(), epoch: time.Now(),
 		runners: make(map[string]*runner), ending: make(map[int][]ending), done: make(map[int]uint64), suspended: true}
+	p.life, p.end = context.WithCancel(context.Background())
 	sub, err := nc.Subscribe(p.inbox+".*.*", p.dispatch)
 	if err != nil {
 		return nil, fmt.Errorf("subscribing for pulled messages: %w", err)
@@ -85,12 +89,13 @@ func newPuller(cfg Config, lay layout, nc *nats.Conn, js jetstream.JetStream, h 
 type runner struct {
 	p *puller
 	place
-	name string // of its consumer
-	mail chan *nats.Msg
-	park *parking      // nil: failing messages are not parked
-	poke chan struct{} // something of the below has changed
-	ctx  context.Context
-	drop context.CancelFunc
+	name    string // of its consumer
+	address string // of that in the JetStream API
+	mail    chan *nats.Msg
+	park    *parking      // nil: failing messages are not parked
+	poke    chan struct{} // something of the below has changed
+	ctx     context.Context
+	drop    context.CancelFunc
 
 	mu        sync.Mutex
 	fence     Fence
@@ -116,7 +121,7 @@ func (p *puller) hold(at place, fence Fence) {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &runner{p: p, place: at, name: name, mail: make(chan *nats.Msg, pullBatch*4), poke: make(chan struct{}, 1), ctx: ctx, drop: cancel, fence: fence}
+	r := &runner{p: p, place: at, name: name, address: p.layout.address(at), mail: make(chan *nats.Msg, pullBatch*4), poke: make(chan struct{}, 1), ctx: ctx, drop: cancel, fence: fence}
 	if p.retry != nil {
 		r.park = newParking(r, fence)
 	}
@@ -176,7 +181,7 @@ func (p *puller) force(at place) {
 	if r := p.detach(p.layout.consumer(at)); r != nil {
 		r.drop()
 		go func() {
-			p.unpinUntilDone(r.name)
+			p.unpinUntilDone(r.address)
 			p.post(slotReleasedInput{place: at, claim: r.claim(), forced: true})
 		}()
 	}
@@ -248,6 +253,7 @@ func (p *puller) close() {
 		delete(p.runners, s)
 	}
 	p.mu.Unlock()
+	p.end()
 	p.wg.Wait()
 	// What arrives until the server has handled the end of the subscription
 	// is still sent back.
@@ -270,7 +276,7 @@ func (p *puller) dispatch(msg *nats.Msg) {
 		}
 	}
 	if !isStatus(msg) {
-		go p.sendBack(msg, consumer)
+		go p.sendBack(msg)
 	}
 }
 
@@ -279,7 +285,8 @@ func isStatus(msg *nats.Msg) bool { return len(msg.Data) == 0 && msg.Header.Get(
 // deliveredBy returns the consumer that a message or a status is of.
 func (p *puller) deliveredBy(msg *nats.Msg) string {
 	if !isStatus(msg) {
-		return consumerOf(msg.Reply)
+		_, consumer := originOf(msg.Reply)
+		return consumer
 	}
 	rest, ok := strings.CutPrefix(msg.Subject, p.inbox+".")
 	if !ok {
@@ -291,10 +298,11 @@ func (p *puller) deliveredBy(msg *nats.Msg) string {
 
 // sendBack returns a message that came for a slot that is not held: the pin
 // first, or the server would deliver it here again.
-func (p *puller) sendBack(msg *nats.Msg, consumer string) {
+func (p *puller) sendBack(msg *nats.Msg) {
 	ctx, cancel := context.WithTimeout(context.Background(), apiTimeout)
 	defer cancel()
-	_ = p.unpin(ctx, consumer)
+	stream, consumer := originOf(msg.Reply)
+	_ = p.unpin(ctx, stream+"."+consumer)
 	_ = msg.Nak()
 }
 
@@ -337,8 +345,8 @@ const codeConsumerNotFound = 10014
 
 var errNoConsumer = errors.New("the consumer does not exist")
 
-func (p *puller) api(ctx context.Context, verb, consumer string, body []byte) error {
-	subject := "$JS.API.CONSUMER." + verb + "." + p.cfg.Stream + "." + consumer
+func (p *puller) api(ctx context.Context, verb, address string, body []byte) error {
+	subject := "$JS.API.CONSUMER." + verb + "." + address
 	msg, err := p.nc.RequestWithContext(ctx, subject, body)
 	if errors.Is(err, nats.ErrNoResponders) && verb == "RESET" {
 		return errNoConsumer
@@ -363,29 +371,34 @@ var unpinBody = mustJSON(struct {
 	Group string `json:"group"`
 }{priorityGroup})
 
-func (p *puller) unpin(ctx context.Context, consumer string) error {
-	return p.api(ctx, "UNPIN", consumer, unpinBody)
+func (p *puller) unpin(ctx context.Context, address string) error {
+	return p.api(ctx, "UNPIN", address, unpinBody)
 }
 
-func (p *puller) unpinUntilDone(consumer string) {
-	for {
-		ctx, cancel := context.WithTimeout(context.Background(), apiTimeout)
-		err := p.unpin(ctx, consumer)
+// unpinUntilDone tries until the pin is off, or the puller is closed: then the
+// server takes it off when it has expired, if nobody has before.
+func (p *puller) unpinUntilDone(address string) {
+	for p.life.Err() == nil {
+		ctx, cancel := context.WithTimeout(p.life, apiTimeout)
+		err := p.unpin(ctx, address)
 		cancel()
 		if err == nil || errors.Is(err, errNoConsumer) || p.nc.IsClosed() {
 			return
 		}
-		time.Sleep(pullRetry)
+		select {
+		case <-p.life.Done():
+		case <-time.After(pullRetry):
+		}
 	}
 }
 
 // take takes a slot from a dead owner: its pin, then what was delivered to it
 // and is not settled, so that nobody waits for AckWait.
 func (p *puller) take(ctx context.Context, at place) error {
-	consumer := p.layout.consumer(at)
-	err := p.unpin(ctx, consumer)
+	address := p.layout.address(at)
+	err := p.unpin(ctx, address)
 	if err == nil {
-		err = p.api(ctx, "RESET", consumer, nil)
+		err = p.api(ctx, "RESET", address, nil)
 	}
 	if !errors.Is(err, errNoConsumer) {
 		return err
@@ -408,8 +421,8 @@ func (p *puller) replace(ctx context.Context, at place, former []place) error {
 // what is acknowledged a moment later, and what it has not removed by then would
 // be delivered again by the next consumer, after its successors maybe.
 func (p *puller) retire(ctx context.Context, at place) error {
-	name := p.layout.consumer(at)
-	c, err := p.js.Consumer(ctx, p.cfg.Stream, name)
+	stream, name := p.layout.streamOf(at.slot), p.layout.consumer(at)
+	c, err := p.js.Consumer(ctx, stream, name)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return nil
 	}
@@ -417,7 +430,7 @@ func (p *puller) retire(ctx context.Context, at place) error {
 		return err
 	}
 	for began := time.Now(); ; time.Sleep(removalPoll) {
-		first, err := p.firstStored(ctx, p.layout.filter(at))
+		first, err := p.firstStored(ctx, stream, p.layout.filter(at))
 		if err != nil {
 			return err
 		}
@@ -430,7 +443,7 @@ func (p *puller) retire(ctx context.Context, at place) error {
 			break
 		}
 	}
-	err = p.js.DeleteConsumer(ctx, p.cfg.Stream, name)
+	err = p.js.DeleteConsumer(ctx, stream, name)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return nil
 	}
@@ -446,12 +459,12 @@ const (
 
 // firstStored returns the sequence of the first message that a filter selects, 0
 // for none, as the stream's leader knows it.
-func (p *puller) firstStored(ctx context.Context, filter string) (uint64, error) {
+func (p *puller) firstStored(ctx context.Context, stream, filter string) (uint64, error) {
 	body := mustJSON(struct {
 		Seq     uint64 `json:"seq"`
 		NextFor string `json:"next_by_subj"`
 	}{1, filter})
-	msg, err := p.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+p.cfg.Stream, body)
+	msg, err := p.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
 	if err != nil {
 		return 0, err
 	}
@@ -476,8 +489,8 @@ func (p *puller) firstStored(ctx context.Context, filter string) (uint64, error)
 
 // waiting tells whether a slot has messages that are not delivered, or delivered
 // and not settled.
-func (p *puller) waiting(ctx context.Context, consumer string) (bool, error) {
-	c, err := p.js.Consumer(ctx, p.cfg.Stream, consumer)
+func (p *puller) waiting(ctx context.Context, at place) (bool, error) {
+	c, err := p.js.Consumer(ctx, p.layout.streamOf(at.slot), p.layout.consumer(at))
 	if err != nil {
 		return false, err
 	}
@@ -488,7 +501,7 @@ func (p *puller) waiting(ctx context.Context, consumer string) (bool, error) {
 // createConsumer makes a slot's consumer anew: its state is in memory only and
 // goes with a restart of the server. What was not acknowledged is in the stream.
 func (p *puller) createConsumer(ctx context.Context, at place) error {
-	_, err := p.js.CreateOrUpdateConsumer(ctx, p.cfg.Stream, slotConsumer(p.cfg, p.layout, at))
+	_, err := p.js.CreateOrUpdateConsumer(ctx, p.layout.streamOf(at.slot), slotConsumer(p.cfg, p.layout, at))
 	return err
 }
 
@@ -505,7 +518,7 @@ func (r *runner) run() {
 	defer pull.stop()
 	defer r.sendBackMail()
 	pull.request()
-	ghosts := time.NewTicker(ghostCheck)
+	ghosts := time.NewTicker(r.p.cfg.ghostCheck)
 	defer ghosts.Stop()
 	for {
 		if r.mustRenew() {
@@ -550,7 +563,7 @@ func (r *runner) sendBackMail() {
 		select {
 		case msg := <-r.mail:
 			if !isStatus(msg) {
-				go r.p.sendBack(msg, r.name)
+				go r.p.sendBack(msg)
 			}
 		default:
 			return
@@ -584,7 +597,10 @@ func (r *runner) giveUp(inHand *nats.Msg) {
 		return
 	}
 	r.confirm()
-	r.p.unpinUntilDone(r.name)
+	r.p.unpinUntilDone(r.address)
+	if r.p.life.Err() != nil {
+		return
+	}
 	if inHand != nil {
 		_ = inHand.Nak()
 	}
@@ -741,6 +757,7 @@ func (r *runner) call(m Message, handle func(context.Context, Message) error) er
 		ctx, stop = context.WithTimeout(ctx, d)
 		defer stop()
 	}
+	m.Sequence = r.p.layout.sequence(r.slot, m.Sequence)
 	r.mu.Lock()
 	m.Fence = r.fence
 	r.busy, r.interrupt = true, cancel
@@ -778,6 +795,9 @@ type pullState struct {
 	fails int
 	quiet bool // nothing came since the last look for a ghost
 	ghost bool // and there was something to come
+	looks int  // when nothing was
+	// stored is the first message in the stream at such a look, 0 for none.
+	stored uint64
 }
 
 func (s *pullState) stop() {
@@ -802,7 +822,7 @@ func (s *pullState) request() {
 	s.again(pullExpiry + 2*time.Second)
 	body := mustJSON(pullRequest{Batch: pullBatch, Expires: pullExpiry, Group: priorityGroup, ID: s.pin})
 	reply := p.inbox + "." + s.r.name + "." + strconv.Itoa(s.serie)
-	subject := "$JS.API.CONSUMER.MSG.NEXT." + p.cfg.Stream + "." + s.r.name
+	subject := "$JS.API.CONSUMER.MSG.NEXT." + s.r.address
 	if err := p.nc.PublishRequest(subject, reply, body); err != nil {
 		s.again(pullRetry)
 	}
@@ -836,11 +856,15 @@ func (s *pullState) lookForGhost() {
 	}
 	ctx, cancel := context.WithTimeout(s.r.ctx, apiTimeout)
 	defer cancel()
-	waiting, err := p.waiting(ctx, s.r.name)
+	waiting, err := p.waiting(ctx, s.r.place)
 	if err != nil || !waiting {
 		s.ghost = false
+		if err == nil {
+			s.lookForLeftover(ctx)
+		}
 		return
 	}
+	s.stored = 0
 	if !s.ghost {
 		s.ghost = true
 		return

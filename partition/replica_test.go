@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 func TestAReadOfAReplicaThatIsBehindIsRepeatedForAWhile(t *testing.T) {
@@ -43,5 +45,24 @@ func TestAReadOfAReplicaThatIsBehindIsRepeatedForAWhile(t *testing.T) {
 	cancel()
 	if err := caughtUp(ended, func() error { return errNotProvisioned }); !errors.Is(err, errNotProvisioned) {
 		t.Errorf("after its context has ended: %v", err)
+	}
+}
+
+// behind is a bucket as a replica shows it that has heard of nothing yet.
+type behind struct{ jetstream.KeyValue }
+
+func (behind) Bucket() string { return "behind" }
+
+func (behind) Get(context.Context, string) (jetstream.KeyValueEntry, error) {
+	return nil, jetstream.ErrKeyNotFound
+}
+
+func TestWhatAReplicaHasNotHeardOfIsNotProvisioned(t *testing.T) {
+	t.Parallel()
+	if _, err := recordedLayout(t.Context(), behind{}); !errors.Is(err, errNotProvisioned) {
+		t.Errorf("the layout: %v", err)
+	}
+	if err := agreeOnRetry(t.Context(), nil, behind{}, Config{}, layout{}); !errors.Is(err, errNotProvisioned) {
+		t.Errorf("whether messages are parked: %v", err)
 	}
 }

@@ -13,7 +13,8 @@ type Report struct {
 	At            time.Time      `json:"at"`
 	Group         string         `json:"group"`
 	Stream        string         `json:"stream"`
-	State         State          `json:"state"` // of the group as a whole, see View.State
+	Shards        int            `json:"shards,omitempty"` // streams "<stream>-0" and so on; 0: the one stream
+	State         State          `json:"state"`            // of the group as a whole, see View.State
 	Leader        string         `json:"leader,omitempty"`
 	Version       uint64         `json:"version"` // of the assignment map, 0 before the first
 	Epoch         uint64         `json:"epoch"`
@@ -136,6 +137,9 @@ func (v *View) State() State {
 func (v *View) Report() Report {
 	r := Report{At: v.At, Group: v.Group, Stream: v.Stream, State: v.State(), Leader: v.Leader, Layout: v.Layout, Slots: v.Slots,
 		Expected: v.Expected, Pending: v.Pending, Workers: v.Workers(), Moves: v.moves(), Standbys: v.Standbys, Pins: v.pins()}
+	if v.Shards > 1 {
+		r.Shards = v.Shards
+	}
 	if !v.Oldest.IsZero() {
 		r.OldestPending = max(0, v.At.Sub(v.Oldest).Seconds())
 	}

@@ -311,7 +311,7 @@ func TestARestartTakenForALeaveIsNoticed(t *testing.T) {
 
 // resize gives a run that has not begun so many slots.
 func (s *sim) resize(slots int) {
-	s.cfg.Slots, s.fine = slots, slots
+	s.cfg.Slots, s.cfg.Shards, s.fine = slots, 1, slots
 	s.check = newSimChecker(s)
 	s.srv = newSimServer(s)
 }

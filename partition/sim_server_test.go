@@ -23,7 +23,7 @@ type simServer struct {
 	stored  [][]simMessage // by slot of the coarsest division, not acknowledged yet
 	spaces  []*simSpace    // of the retry stream, by the same
 	parked  uint64         // the retry stream's last sequence
-	seq     uint64         // of the stream
+	seqs    []uint64       // of the streams: those of different slots may be the same
 	pins    uint64
 }
 
@@ -58,7 +58,7 @@ type simWatch struct {
 
 func newSimServer(s *sim) *simServer {
 	srv := &simServer{s: s, up: true, buckets: make(map[string]*simBucket), subs: make(map[Member]*simWorker), byPlace: make(map[place]*simSlot),
-		stored: make([][]simMessage, s.cfg.Slots), spaces: make([]*simSpace, s.cfg.Slots)}
+		seqs: make([]uint64, s.cfg.Shards), stored: make([][]simMessage, s.cfg.Slots), spaces: make([]*simSpace, s.cfg.Slots)}
 	for i := range srv.spaces {
 		srv.spaces[i] = &simSpace{srv: srv}
 	}
@@ -353,6 +353,13 @@ type simSlot struct {
 	srv *simServer
 	place
 	consumer *simConsumer // nil: lost, or deleted
+}
+
+// number gives a message of a slot of the finest division its sequence.
+func (srv *simServer) number(fine int) uint64 {
+	shard := fine % len(srv.seqs)
+	srv.seqs[shard]++
+	return srv.seqs[shard]
 }
 
 // stream returns the messages that the consumer's filter selects.

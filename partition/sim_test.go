@@ -56,6 +56,14 @@ func (s *sim) drawConfig() Config {
 	if s.chance(0.3) {
 		s.faults.latency = 30 * time.Millisecond
 	}
+	// In every second run the messages are in as many streams as can be.
+	if cfg.Shards = 1; s.seed%2 == 0 {
+		for n := 2; n < cfg.Slots; n++ {
+			if cfg.Slots%n == 0 {
+				cfg.Shards = n
+			}
+		}
+	}
 	return cfg.resolve()
 }
 
@@ -96,8 +104,8 @@ func (s *sim) publish(end time.Duration) {
 	if s.srv.up {
 		key := s.rng.IntN(simKeys)
 		s.check.sent[key]++
-		s.srv.seq++
-		s.srv.publish(simMessage{seq: s.srv.seq, key: key, fine: SlotOf(s.fine, fmt.Sprint(key)), n: s.check.sent[key], published: s.now})
+		fine := SlotOf(s.fine, fmt.Sprint(key))
+		s.srv.publish(simMessage{seq: s.srv.number(fine), key: key, fine: fine, n: s.check.sent[key], published: s.now})
 	}
 	s.after(s.between(5*time.Millisecond, 120*time.Millisecond), func() { s.publish(end) })
 }

@@ -14,24 +14,28 @@ import (
 // slotOfIsTheServersHash publishes keys and reads where the server has put
 // them.
 func slotOfIsTheServersHash(t *testing.T, on servers) {
-	g := startGroup(t, on, 0, func(c *partition.Config) { c.Slots = 61 })
+	g := startGroup(t, on, 0, func(c *partition.Config) { c.Slots = 60 })
 	prefix := strings.TrimSuffix(g.cfg.Subject, "*.*")
-	stream, err := g.pub.Stream(t.Context(), g.cfg.Stream)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for i := range 200 {
 		tokens := []string{fmt.Sprintf("tool%03d", i/3), fmt.Sprintf("Chamber_%c-%d", 'a'+rune(i%26), i)}
 		ack, err := g.pub.Publish(t.Context(), prefix+strings.Join(tokens, "."), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := fmt.Sprintf("%s.slot.%d.%d.%d.%d.%s", g.cfg.Name, partition.SlotOf(61, tokens...), partition.SlotOf(122, tokens...), partition.SlotOf(244, tokens...),
-			partition.SlotOf(488, tokens...), strings.Join(tokens, "."))
-		if got := storedSubject(t, stream, ack.Sequence); got != want {
+		stream := g.cfg.Streams()[partition.SlotOf(60, tokens...)%max(g.cfg.Shards, 1)]
+		if ack.Stream != stream {
+			t.Fatalf("%v is in stream %s, want %s", tokens, ack.Stream, stream)
+		}
+		s, err := g.pub.Stream(t.Context(), stream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf("%s.slot.%d.%d.%d.%d.%s", g.cfg.Name, partition.SlotOf(60, tokens...), partition.SlotOf(120, tokens...), partition.SlotOf(240, tokens...),
+			partition.SlotOf(480, tokens...), strings.Join(tokens, "."))
+		if got := storedSubject(t, s, ack.Sequence); got != want {
 			t.Errorf("stored as %q, want %q", got, want)
 		}
-		if a, b := partition.SlotOf(61, tokens...), partition.SlotOfKey(61, strings.Join(tokens, partition.KeySeparator)); a != b {
+		if a, b := partition.SlotOf(60, tokens...), partition.SlotOfKey(60, strings.Join(tokens, partition.KeySeparator)); a != b {
 			t.Errorf("%v: slot %d by tokens, %d by key", tokens, a, b)
 		}
 	}

@@ -153,7 +153,7 @@ func (w *Worker) open(ctx context.Context) error {
 	if err := provisionEvents(ctx, js, w.cfg); err != nil {
 		w.cfg.Logger.Warn("The stream of events can't be made; they are told and not kept.", "stream", EventStream(w.cfg.Name), "err", err)
 	}
-	if err := agreeOnRetry(ctx, js, kv, w.cfg, w.layout); err != nil {
+	if err := caughtUp(ctx, func() error { return agreeOnRetry(ctx, js, kv, w.cfg, w.layout) }); err != nil {
 		return fmt.Errorf("starting worker of %s: %w", w.cfg.Name, err)
 	}
 	if w.buckets, err = openBuckets(ctx, js, w.cfg); err != nil {
@@ -167,7 +167,7 @@ func (w *Worker) open(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("starting worker of %s: %w", w.cfg.Name, err)
 		}
-		w.pull.retry = &retryStore{nc: w.nc, stream: stream, name: RetryStream(w.cfg.Stream), main: w.cfg.Stream, lay: w.layout}
+		w.pull.retry = &retryStore{nc: w.nc, stream: stream, name: RetryStream(w.cfg.Stream), lay: w.layout}
 	}
 	w.pulling.Store(w.pull)
 	w.probeBox = nats.NewInbox()

@@ -138,6 +138,42 @@ func embedded(t *testing.T) servers {
 	return servers{url: srv.URL(), change: func(c *partition.Config) { c.Name, c.Stream, c.Subject = "worker", "jobs", "jobs.*.*" }}
 }
 
+// TestWorkersOnSeveralStreams gives each test four streams for one, and publishers that don't know of it.
+func TestWorkersOnSeveralStreams(t *testing.T) {
+	t.Parallel()
+	component.Using(t, "NATS, embedded", server.VERSION)
+	promises(t, func(t *testing.T) servers {
+		t.Parallel()
+		return sharded(t)
+	})
+}
+
+// sharded is a server for one group alone, in four streams, that maps what is published to them.
+func sharded(t *testing.T) servers {
+	t.Helper()
+	change := func(c *partition.Config) { c.Name, c.Stream, c.Subject, c.Shards = "worker", "jobs", "jobs.*.*", 4 }
+	var c partition.Config
+	change(&c)
+	from, to := c.Mapping()
+	srv, err := broker.Start(broker.Options{Dir: t.TempDir(), Mappings: map[string]string{from: to}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(srv.Stop)
+	return servers{url: srv.URL(), change: change}
+}
+
+// onEach runs a test with the messages in one stream, and in four.
+func onEach(t *testing.T, f func(t *testing.T, on servers)) {
+	t.Parallel()
+	for name, on := range map[string]func(*testing.T) servers{"one stream": embedded, "four streams": sharded} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f(t, on(t))
+		})
+	}
+}
+
 // patience is for a machine that is busy with everything else.
 const patience = 2 * time.Minute
 
@@ -437,7 +473,7 @@ func nodeHandsOver(t *testing.T, on servers) {
 // provisionedIsProvisioned provisions many groups, each again at once, as workers that start together do.
 func provisionedIsProvisioned(t *testing.T, on servers) {
 	for range 10 {
-		g := startGroup(t, on, 0, func(c *partition.Config) { c.Slots = 1 })
+		g := startGroup(t, on, 0, func(c *partition.Config) { c.Slots = max(1, c.Shards) })
 		if err := partition.Provision(t.Context(), g.connect("another"), g.cfg); err != nil {
 			t.Fatal(err)
 		}

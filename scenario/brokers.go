@@ -17,6 +17,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/partition"
 )
 
 // brokers are the NATS servers of a cluster, each in this process or in one of
@@ -47,6 +49,9 @@ func startBrokers(ctx context.Context, o Options, dir string) (*brokers, error) 
 	b := &brokers{url: broker.URLs(all)}
 	for _, options := range all {
 		options.NoAdvertise = o.chaotic
+		if from, to := (partition.Config{Name: defender.Group, Subject: defender.Subject, Shards: o.Shards}).Mapping(); to != "" {
+			options.Mappings = map[string]string{from: to}
+		}
 		// One server is part of this process, as in production without a
 		// cluster; only where it is to be killed it must have its own.
 		b.nodes = append(b.nodes, &brokerNode{options: options, process: o.Processes && (o.Servers > 1 || o.ownBroker)})
@@ -123,6 +128,9 @@ func (n *brokerNode) startProcess(ctx context.Context) error {
 		"--log-file", n.options.LogFile, "--child")
 	if n.options.ClusterPort != 0 {
 		cmd.Args = append(cmd.Args, "--name", n.options.Name, "--cluster-port", strconv.Itoa(n.options.ClusterPort), "--routes", strings.Join(n.options.Routes, ","))
+	}
+	for from, to := range n.options.Mappings {
+		cmd.Args = append(cmd.Args, "--map", from+"="+to)
 	}
 	if n.options.NoAdvertise {
 		cmd.Args = append(cmd.Args, "--no-advertise")

@@ -75,7 +75,7 @@ func chaos(ctx context.Context, s *session) error {
 	if r.maps, err = r.js.KeyValue(ctx, defender.Group+"-assignments"); err != nil {
 		return fmt.Errorf("opening the bucket of the assignment map: %w", err)
 	}
-	if r.auditor, err = audit.Begin(ctx, s.conn, audit.Config{Stream: defender.Stream, Dead: defender.DeadStream,
+	if r.auditor, err = audit.Begin(ctx, s.conn, audit.Config{Streams: r.partition().Streams(), Dead: defender.DeadStream,
 		Results: s.storePath, Records: filepath.Join(s.dir, "record")}); err != nil {
 		return err
 	}
@@ -403,7 +403,8 @@ func (r *chaosRun) endServers(ctx context.Context, f fault, before *partition.As
 
 // stepDown has the leader of a stream among the servers hand over to another.
 func (r *chaosRun) stepDown(ctx context.Context, f fault) error {
-	streams := []string{defender.Stream, "KV_" + defender.Group + "-heartbeats", "KV_" + defender.Group + "-assignments", "KV_stable-ids"}
+	main := r.partition().Streams()
+	streams := []string{main[f.Pick/4%len(main)], "KV_" + defender.Group + "-heartbeats", "KV_" + defender.Group + "-assignments", "KV_stable-ids"}
 	stream := streams[f.Pick%len(streams)]
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -445,8 +446,12 @@ func (r *chaosRun) publishAgain(ctx context.Context, f fault) error {
 		if ack.Duplicate && ack.Sequence == 0 {
 			continue
 		}
+		seq, err := r.partition().Sequence(ack.Stream, ack.Sequence)
+		if err != nil {
+			return err
+		}
 		r.traffic.mu.Lock()
-		r.traffic.pubs = append(r.traffic.pubs, publication{seq: ack.Sequence, key: p.key, at: time.Now().UnixNano(), ref: p.ref})
+		r.traffic.pubs = append(r.traffic.pubs, publication{seq: seq, key: p.key, at: time.Now().UnixNano(), ref: p.ref})
 		r.traffic.mu.Unlock()
 	}
 	r.say("%d messages are published again under the same ID and %d under another", copiesEach, copiesEach)

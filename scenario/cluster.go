@@ -27,6 +27,7 @@ type Options struct {
 	Defenders int           // at the beginning
 	Chambers  int           //
 	Slots     int           //
+	Shards    int           // streams that the slots are spread over; 0 is 1
 	Rate      int           // messages a second in the background
 	Work      time.Duration // added to each context's processing
 	Data      string        // directory of traces; empty: generated ones
@@ -42,7 +43,8 @@ type Options struct {
 	Verbose   bool          // debug lines in the defenders' logs
 	Case      string        // variant of a scenario
 	Kills     int           // of scenario crash
-	Minutes   float64       // of faults in scenario chaos
+	Minutes   float64       // of faults in scenario chaos, of measuring in scenario load
+	Points    int           // of each trace in scenario load; 0: as recorded or generated
 	Lab       bool          // pods run on a real control plane
 	Busy      bool          // the machine does other things, too: what is slow is told, and waited for longer
 	Out       io.Writer     // progress, timeline and table
@@ -51,6 +53,7 @@ type Options struct {
 	onSite    bool // the defenders run as pods on nodes of a site
 	chaotic   bool // the defenders' network can be cut, and they may die without being asked to
 
+	loadFor   time.Duration // that scenario load measures for, in place of Minutes
 	boot      time.Duration // of a site's nodes, from launch to Ready, more than 5 s; 0: siteBoot
 	launch    time.Duration // that the cloud takes to answer a launch, beside what it takes
 	pendingUp time.Duration // that pods wait before up launches a node for them; 0: twice a boot
@@ -59,6 +62,7 @@ type Options struct {
 // resolve fills in what zero stands for.
 func (o Options) resolve() Options {
 	o.Servers, o.Replicas = max(o.Servers, 1), max(o.Replicas, 1)
+	defaulted(&o.Shards, 1)
 	if o.Minutes == 0 {
 		o.Minutes = 10
 	}
@@ -75,6 +79,7 @@ func (o Options) Validate() error {
 		within("rate", o.Rate, 0, maxRate),
 		within("nats-port", o.NATSPort, 0, 65535),
 		within("kills", o.Kills, 1, 1000),
+		within("points", o.Points, 0, maxPoints),
 		o.checkMinutes(),
 	}
 	if o.Servers != 1 && o.Servers != 3 && o.Servers != 5 {
@@ -92,7 +97,26 @@ func (o Options) Validate() error {
 	if o.Slots < o.Defenders {
 		errs = append(errs, fmt.Errorf("--slots is %d for %d --defenders: give at least as many slots as defenders", o.Slots, o.Defenders))
 	}
+	errs = append(errs, CheckShards(o.Shards, o.Slots))
 	return errors.Join(errs...)
+}
+
+// CheckShards returns what is wrong with the number of streams for so many slots,
+// by the flags' names.
+func CheckShards(shards, slots int) error {
+	if err := within("shards", shards, 1, maxShards); err != nil {
+		return err
+	}
+	if slots >= 1 && slots%shards != 0 {
+		return fmt.Errorf("--shards is %d for %d --slots: give a number that divides the slots", shards, slots)
+	}
+	return nil
+}
+
+func defaulted(v *int, d int) {
+	if *v == 0 {
+		*v = d
+	}
 }
 
 func (o Options) checkMinutes() error {
@@ -106,8 +130,10 @@ func (o Options) checkMinutes() error {
 const (
 	maxChambers = 100_000
 	maxSlots    = 4096
+	maxShards   = 64
 	maxRate     = 100_000
 	maxMinutes  = 24 * 60
+	maxPoints   = 4_000_000
 )
 
 func within(flag string, v, low, high int) error {
@@ -133,8 +159,10 @@ type cluster struct {
 	chambers []defender.Chamber
 	traffic  *traffic
 
-	tell       func(seen) // called for each event of a defender
-	screen     *screen    // nil without a console
+	reads      defender.Store         // what defenders of this process are given; nil: store
+	refit      func(*DefenderOptions) // changes how a defender runs, if set
+	tell       func(seen)             // called for each event of a defender
+	screen     *screen                // nil without a console
 	stopScreen context.CancelFunc
 	site       atomic.Pointer[site] // where the defenders run as pods, if they do
 
@@ -202,6 +230,7 @@ func (c *cluster) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	collector.For(c.partition())
 	c.traffic = newTraffic(collector, c.source, c.chambers)
 	return nil
 }
@@ -224,7 +253,7 @@ func (c *cluster) event(e seen) {
 // partition returns the configuration of the defenders' group.
 func (c *cluster) partition() partition.Config {
 	p := defender.Partition(c.o.Slots)
-	p.Replicas = c.o.Replicas
+	p.Shards, p.Replicas = c.o.Shards, c.o.Replicas
 	return p
 }
 
@@ -273,6 +302,9 @@ func (c *cluster) launch(ctx context.Context, pod, node string) (*member, error)
 	c.mu.Unlock()
 	o := c.memberOptions(at)
 	o.Pod, o.Node = cmp.Or(pod, o.Pod), node
+	if c.refit != nil {
+		c.refit(&o)
+	}
 	start := c.startLocal
 	if c.o.Processes {
 		start = c.startProcess

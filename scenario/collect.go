@@ -19,6 +19,7 @@ type CollectOptions struct {
 	NATS     string // URL of the server
 	Store    string // that the defenders use, too, by the names of package connect
 	Slots    int    // as provisioned, or to provision
+	Shards   int    // the same; 0 is 1
 	Data     string // directory of trace CSV files; empty: generated traces
 	Seed     uint64 // of generated traces
 	Chambers int    // how many the traces are replayed as
@@ -32,12 +33,14 @@ func (o CollectOptions) Validate() error {
 	return errors.Join(
 		within("chambers", o.Chambers, 1, maxChambers),
 		within("slots", o.Slots, 1, maxSlots),
+		CheckShards(o.Shards, o.Slots),
 		within("rate", o.Rate, 1, maxRate),
 		within("count", o.Count, 0, 1<<31))
 }
 
 // Collect replays traces as many chambers: blobs first, then the messages.
 func Collect(ctx context.Context, o CollectOptions) error {
+	defaulted(&o.Shards, 1)
 	if err := errors.Join(o.Validate(), connect.Check(o.Store, os.LookupEnv)); err != nil {
 		return &UsageError{err}
 	}
@@ -59,13 +62,16 @@ func Collect(ctx context.Context, o CollectOptions) error {
 	if err := store.RegisterChambers(ctx, chamberInfos(chambers)); err != nil {
 		return err
 	}
-	if err := defender.Provision(ctx, conn, defender.Partition(o.Slots)); err != nil {
+	p := defender.Partition(o.Slots)
+	p.Shards = o.Shards
+	if err := defender.Provision(ctx, conn, p); err != nil {
 		return err
 	}
 	c, err := collect.New(store, conn)
 	if err != nil {
 		return err
 	}
+	c.For(p)
 	t := newTraffic(c, source, chambers)
 	defer t.close()
 	return t.replay(ctx, o)

@@ -282,7 +282,7 @@ func (s *session) checkWindow(st step) {
 	w := windows[0].Seconds()
 	s.report.measure("window_s", math.Round(w*1000)/1000)
 	switch {
-	case s.o.Expect && (s.o.Case == "" || s.o.Case == "stale-claim"):
+	case s.o.Expect && s.o.wholeAtOnce():
 		s.report.timed("stabilization window, s", "ends as soon as all are there (under 10)", w < 10, "%.1f", w)
 	default:
 		s.report.check("stabilization window, s", "10 or more", w >= 9.9, "%.1f", w)
@@ -290,7 +290,7 @@ func (s *session) checkWindow(st step) {
 	s.report.measure("plan_ms", distribution(plans).Max)
 	total := st.settled.Sub(st.began).Seconds()
 	s.report.measure("scale_up_s", math.Round(total*100)/100)
-	if s.o.Case == "" || s.o.Case == "stale-claim" {
+	if s.o.wholeAtOnce() {
 		s.report.timed("whole scale-up, s", "at most 40", total <= 40, "%.1f", total)
 	}
 }
@@ -315,6 +315,9 @@ func (s *session) checkLoad(st step, runs []run) {
 	took := time.Duration(last - st.joined.UnixNano())
 	s.report.measure("last_joined_to_all_processing_ms", math.Round(float64(took)/1e4)/100)
 	s.report.check("all defenders process messages", fmt.Sprint(st.to), len(firstAfter) == st.to, "%d, %.0f ms after the last one joined", len(firstAfter), float64(took)/1e6)
+	if s.o.Case == caseBrief {
+		s.report.timed("... in ms", "under 1000", took < time.Second, "%.0f", float64(took)/1e6)
+	}
 	oldBefore := float64(s.o.Chambers) / float64(st.from)
 	oldAfter := 0
 	latest := s.view.latest()

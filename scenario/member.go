@@ -40,6 +40,7 @@ type DefenderOptions struct {
 	NATS     string        // URL of the server
 	Store    string        // of the results, by the names of package connect
 	Slots    int           // as provisioned
+	Shards   int           // as provisioned; 0 is 1
 	Replicas int           // as provisioned; 0 is 1
 	Work     time.Duration // added to each context's processing
 	Pod      string        // what holds the stable ID, for people
@@ -95,7 +96,7 @@ func (d *Defender) open(ctx context.Context, o DefenderOptions) error {
 		return err
 	}
 	metrics := defender.NewMetrics(nil)
-	c := defender.Config{Store: d.store, Conn: d.conn, Judge: judge, Work: o.Work, Logger: logger, Metrics: metrics, CacheBytes: o.CacheMiB << 20, Retry: o.RetryAttempts > 0}
+	c := defender.Config{Store: d.store, Conn: d.conn, Judge: new(uchart.Judger).Judge, Work: o.Work, Logger: logger, Metrics: metrics, CacheBytes: o.CacheMiB << 20, Retry: o.RetryAttempts > 0}
 	if o.Record != "" {
 		if d.record, err = NewRecorder(o.Record); err != nil {
 			return err
@@ -106,7 +107,7 @@ func (d *Defender) open(ctx context.Context, o DefenderOptions) error {
 		o.Configure(&c)
 	}
 	if d.record != nil {
-		c.Strategies = victim{c.Strategies}
+		c.Strategies = victim{c.Strategies, c.Judge}
 	}
 	def, err := defender.New(c)
 	if err != nil {
@@ -119,7 +120,7 @@ func (d *Defender) open(ctx context.Context, o DefenderOptions) error {
 		handler = d.record
 	}
 	p := defender.Partition(o.Slots)
-	p.Replicas = o.Replicas
+	p.Shards, p.Replicas = o.Shards, o.Replicas
 	p.Node = o.Node
 	p.LeaveTimeout = o.LeaveTimeout
 	p.Retry = partition.Retry{Enabled: o.RetryAttempts > 0, Attempts: o.RetryAttempts}
@@ -223,14 +224,18 @@ type member struct {
 
 func (c *cluster) memberOptions(n int) DefenderOptions {
 	name := fmt.Sprintf("pod-%03d", n)
-	return DefenderOptions{NATS: c.brokers.url, Store: c.storePath, Slots: c.o.Slots, Replicas: c.o.Replicas, Work: c.o.Work, Pod: name,
+	return DefenderOptions{NATS: c.brokers.url, Store: c.storePath, Slots: c.o.Slots, Shards: c.o.Shards, Replicas: c.o.Replicas, Work: c.o.Work, Pod: name,
 		Record: filepath.Join(c.dir, "record", name), LogFile: filepath.Join(c.dir, "log", name+".log"), Verbose: c.o.Verbose}
 }
 
 // startLocal starts a defender as goroutines of this process, with a connection
 // of its own.
 func (c *cluster) startLocal(ctx context.Context, o DefenderOptions) (*member, error) {
-	d, err := OpenDefender(ctx, o, c.store)
+	var store defender.Store = c.store
+	if c.reads != nil {
+		store = c.reads
+	}
+	d, err := OpenDefender(ctx, o, store)
 	if err != nil {
 		return nil, err
 	}
@@ -267,7 +272,7 @@ func (c *cluster) startProcess(ctx context.Context, o DefenderOptions) (*member,
 			return nil, err
 		}
 	}
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), exe, "defender", "run", "--nats", o.NATS, "--store", o.Store, "--slots", strconv.Itoa(o.Slots), "--replicas", strconv.Itoa(o.Replicas), "--work", o.Work.String(),
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), exe, "defender", "run", "--nats", o.NATS, "--store", o.Store, "--slots", strconv.Itoa(o.Slots), "--shards", strconv.Itoa(o.Shards), "--replicas", strconv.Itoa(o.Replicas), "--work", o.Work.String(),
 		"--pod", o.Pod, "--node", o.Node, "--record", o.Record, "--log-file", o.LogFile, "--http", "127.0.0.1:0", "--child")
 	if o.Verbose {
 		cmd.Args = append(cmd.Args, "--verbose")
@@ -480,7 +485,10 @@ const slowJudging = 600 * time.Millisecond
 
 // victim judges by strategies or, without any, by the standard rule, and falls for
 // what is hard to judge.
-type victim struct{ by defender.Strategies }
+type victim struct {
+	by       defender.Strategies
+	standard defender.Judge
+}
 
 // Judge implements defender.Strategies.
 func (v victim) Judge(ref defender.ContextRef, history []uchart.Point, chart *uchart.Chart) uchart.Verdict {
@@ -496,10 +504,5 @@ func (v victim) Judge(ref defender.ContextRef, history []uchart.Point, chart *uc
 	if v.by != nil {
 		return v.by.Judge(ref, history, chart)
 	}
-	return judge(history, chart)
-}
-
-// judge is the rule by which contexts are judged: the standard one.
-func judge(history []uchart.Point, chart *uchart.Chart) uchart.Verdict {
-	return uchart.Judge(history, chart, uchart.Policy{})
+	return v.standard(history, chart)
 }

@@ -3,6 +3,7 @@ package scenario
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -130,7 +131,24 @@ func (s *session) judgeScaleDown(st step, leavers []string, runs []run) {
 	equal(r, "defenders that left after they had handed over", want, left)
 	equal(r, "hand-overs that were forced", 0, s.countEvents(st.began, partition.EventHandoverForced))
 	s.checkHandovers(st, s.traffic.published(), runs)
+	if s.o.Case == "leader-leaves" {
+		s.checkElection(st)
+	}
 	r.measure("scale_down_s", seconds(st.settled.Sub(st.began)))
 	r.timed("whole scale-down, s", "at most 40", st.settled.Sub(st.began) <= 40*time.Second, "%.1f", st.settled.Sub(st.began).Seconds())
 	s.checkEpochs()
+}
+
+// checkElection tells how long it was from the leader's SIGTERM until another
+// worker led.
+func (s *session) checkElection(st step) {
+	for _, e := range s.view.since(st.began) {
+		if e.Kind == partition.EventElected && e.Peer == e.Worker {
+			took := e.at.Sub(st.began)
+			s.report.measure("leader_left_to_elected_ms", math.Round(float64(took)/1e4)/100)
+			s.report.timed("from the leader's SIGTERM until another leads, ms", "at most 50", took <= 50*time.Millisecond, "%.1f", float64(took)/1e6)
+			return
+		}
+	}
+	s.report.check("another leads", "yes", false, "no")
 }

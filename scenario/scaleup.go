@@ -20,21 +20,37 @@ import (
 
 // pending returns a function that counts the messages that are not processed.
 func (c *cluster) pending(ctx context.Context) (func() (uint64, error), error) {
+	all, err := c.streams(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return func() (n uint64, err error) {
+		for _, s := range all {
+			info, err := s.Info(ctx)
+			if err != nil {
+				return 0, err
+			}
+			n += info.State.Msgs
+		}
+		return n, nil
+	}, nil
+}
+
+// streams returns the streams of the messages.
+func (c *cluster) streams(ctx context.Context) ([]jetstream.Stream, error) {
 	js, err := jetstream.New(c.conn)
 	if err != nil {
 		return nil, err
 	}
-	s, err := js.Stream(ctx, defender.Stream)
-	if err != nil {
-		return nil, err
-	}
-	return func() (uint64, error) {
-		info, err := s.Info(ctx)
+	var all []jetstream.Stream
+	for _, name := range c.partition().Streams() {
+		s, err := js.Stream(ctx, name)
 		if err != nil {
-			return 0, err
+			return nil, fmt.Errorf("reading stream %s: %w", name, err)
 		}
-		return info.State.Msgs, nil
-	}, nil
+		all = append(all, s)
+	}
+	return all, nil
 }
 
 // newcomers is how many defenders join in scenario scale-up.
@@ -171,7 +187,7 @@ func (s *session) foretell() ([]int, error) {
 // with a handler in flight.
 func (s *session) press(ctx context.Context, chambers []int, version uint64) {
 	begin := time.Now()
-	every := (s.holdTime() + s.o.Work) * 7 / 10
+	every := max(s.holdTime()+s.o.Work, leastHold) * 7 / 10
 	for a := s.view.latest(); ctx.Err() == nil && (a.Version == version || !a.Settled()); a = s.view.latest() {
 		pause := 20 * time.Millisecond
 		if s.planIsNear(begin) {
@@ -187,9 +203,32 @@ func (s *session) press(ctx context.Context, chambers []int, version uint64) {
 	}
 }
 
+// leastHold keeps messages that are soon done from coming faster than any stream
+// of messages would.
+const leastHold = time.Second
+
+// caseBrief is of messages that are worked on briefly: then nothing but the
+// hand-over itself keeps a newcomer waiting.
+const caseBrief = "brief"
+
+// wholeAtOnce tells whether all newcomers can join in one window.
+func (o Options) wholeAtOnce() bool {
+	return o.Case == "" || o.Case == caseBrief || o.Case == "stale-claim"
+}
+
+// briefly makes the messages of that case brief.
+func briefly(o *Options, chosen func(flag string) bool) {
+	if o.Case == caseBrief && !chosen("work") {
+		o.Work = 20 * time.Millisecond
+	}
+}
+
 // holdTime is how much longer these messages are worked on, so that one that is
 // in work when newcomers start still is when its slot moves.
 func (s *session) holdTime() time.Duration {
+	if s.o.Case == caseBrief {
+		return 0
+	}
 	if s.o.Processes {
 		return 4 * time.Second // starting processes takes both cores
 	}
@@ -241,7 +280,7 @@ func (s *session) scaleUpStep(ctx context.Context, before *partition.Assignment,
 	}
 	var err error
 	switch s.o.Case {
-	case "":
+	case "", caseBrief:
 		if s.o.Expect {
 			if err := s.wait(ctx, 10*time.Second, "forced messages published", func() bool { return s.traffic.forced.Load() >= int64(pressed) }); err != nil {
 				return st, err

@@ -33,7 +33,7 @@ type script struct {
 }
 
 var scripts = map[string]script{
-	"scale-up": {about: "30 defenders become 45", cases: []string{"newcomer-crash", "partial", "stale-claim"}, run: scaleUp},
+	"scale-up": {about: "30 defenders become 45", cases: []string{caseBrief, "newcomer-crash", "partial", "stale-claim"}, run: scaleUp, small: briefly},
 	"cold-start": {about: "30 defenders start where none were, with a message waiting for each chamber",
 		cases: []string{"newcomer-crash", "partial", "restart"}, run: coldStart},
 	"scale-down": {about: "45 defenders become 30, and those that go hand over first",
@@ -52,6 +52,8 @@ var scripts = map[string]script{
 		cases: []string{"no-hand-over"}, run: spotInterruption, set: onSite},
 	"chaos": {about: "defenders and servers are killed, stopped and cut off for minutes; an auditor accounts for every message",
 		run: chaos, set: func(o *Options) { o.Processes, o.ownBroker, o.chaotic = true, true, true }, small: smallChaos},
+	"load": {about: "traces at a steady rate, or as many as are held: latencies, memory, what the processor does",
+		cases: []string{caseStrategies}, run: load, set: func(o *Options) { o.Expect = true }, small: smallLoad},
 	"crash": {about: "defender processes are killed under load, again and again", run: crash, set: func(o *Options) { o.Processes = true }},
 }
 
@@ -66,6 +68,9 @@ func Describe() string {
 	}
 	return b.String()
 }
+
+// Cases returns the cases of a scenario, none for one that is unknown.
+func Cases(name string) []string { return slices.Clone(scripts[name].cases) }
 
 // DescribeCases returns the cases of each scenario that has any.
 func DescribeCases() string {
@@ -169,6 +174,12 @@ func CheckOptions(name string, o Options) error {
 	}
 	if sites := OnNodes(); o.Lab && !slices.Contains(sites, name) {
 		return badUsage("--lab: scenario %s has no nodes: play %s with it", name, strings.Join(sites, " or "))
+	}
+	if name != loadName && o.Points != 0 {
+		return badUsage("--points is for scenario %s: traces are as they are recorded or generated in %s", loadName, name)
+	}
+	if name == loadName && o.Processes {
+		return badUsage("--processes: scenario %s measures one process: leave it out", loadName)
 	}
 	if o.Case == "one-server" && o.Servers < 3 {
 		return badUsage("--case one-server needs others that go on: give --servers 3 --replicas 3")
@@ -320,6 +331,15 @@ func (c *cluster) serve(ctx context.Context, out io.Writer) error {
 // begin starts the first defenders and the traffic, and waits until all share
 // all chambers.
 func (s *session) begin(ctx context.Context) error {
+	if err := s.assemble(ctx); err != nil {
+		return err
+	}
+	s.traffic.rate.Store(int64(s.o.Rate))
+	return nil
+}
+
+// assemble starts the first defenders and waits until all share all chambers.
+func (s *session) assemble(ctx context.Context) error {
 	// The first window must not wait for those who come later, whether or
 	// not the scenario lets the number be known then.
 	if err := partition.SetExpected(ctx, s.conn, "defender", s.o.Defenders); err != nil {
@@ -338,7 +358,6 @@ func (s *session) begin(ctx context.Context) error {
 	}
 	a := s.view.latest()
 	s.say("%d defenders STABLE, assignment map version %d", s.o.Defenders, a.Version)
-	s.traffic.rate.Store(int64(s.o.Rate))
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/klauspost/compress/zstd"
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/compress"
@@ -145,6 +146,9 @@ func contenders(t *testing.T) []codec {
 		}, nil},
 		parquetCodec("Parquet, byte stream split, zstd", &parquet.ByteStreamSplit, &parquet.Zstd),
 		parquetCodec("Parquet, dictionary, zstd", &parquet.RLEDictionary, &parquet.Zstd),
+		arrowCodec("Arrow IPC, zstd", false, ipc.WithZstd()),
+		arrowCodec("Arrow IPC, lz4", false, ipc.WithLZ4()),
+		arrowCodec("Arrow IPC, dictionary, zstd", true, ipc.WithZstd()),
 	}
 }
 

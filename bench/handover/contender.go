@@ -33,6 +33,7 @@ type Case struct {
 type Contender struct {
 	Name     string
 	Replicas int // of everything that is stored; as many servers
+	shards   int // streams of Muster's, 0 for one
 	kafka    bool
 	start    func(context.Context, env) (group, error)
 }
@@ -42,6 +43,7 @@ type env struct {
 	Case
 	url      string
 	replicas int
+	shards   int
 	ledger   *ledger
 }
 
@@ -63,12 +65,16 @@ func Contenders() []Contender {
 	return []Contender{
 		{Name: "muster", Replicas: 1, start: startMuster},
 		{Name: "muster, half the slots", Replicas: 1, start: startHalved},
+		{Name: "muster, 4 shards", Replicas: 1, shards: 4, start: startMuster},
+		{Name: "muster, 8 shards", Replicas: 1, shards: 8, start: startMuster},
 		{Name: "filters edited, limits", Replicas: 1, start: startFilters(jetstream.LimitsPolicy)},
 		{Name: "filters edited, work queue", Replicas: 1, start: startFilters(jetstream.WorkQueuePolicy)},
 		{Name: "recreated, as pcgroups", Replicas: 1, start: startRecreated(false)},
 		{Name: "recreated, drained first", Replicas: 1, start: startRecreated(true)},
 		{Name: "franz-go, fake Kafka", Replicas: 1, kafka: true, start: startKafka},
 		{Name: "muster", Replicas: 3, start: startMuster},
+		{Name: "muster, 4 shards", Replicas: 3, shards: 4, start: startMuster},
+		{Name: "muster, 8 shards", Replicas: 3, shards: 8, start: startMuster},
 		{Name: "filters edited, work queue", Replicas: 3, start: startFilters(jetstream.WorkQueuePolicy)},
 		{Name: "recreated, drained first", Replicas: 3, start: startRecreated(true)},
 	}
@@ -89,6 +95,10 @@ func (c Contender) serve(ctx context.Context, dir string, partitions int) ([]*ch
 	}
 	orders := make([]order, len(options))
 	for i := range options {
+		// The publishers know nothing of shards.
+		if from, to := musterConfig(0, c.Replicas, c.shards).Mapping(); to != "" {
+			options[i].Mappings = map[string]string{from: to}
+		}
 		orders[i].NATS = &options[i]
 	}
 	all, err := startChildren(ctx, orders)

@@ -54,7 +54,7 @@ func TestMovesLoseNothing(t *testing.T) {
 			t.Errorf("%s: nothing has moved", r.Contender)
 		}
 		switch r.Contender {
-		case "muster", "muster, half the slots":
+		case "muster", "muster, half the slots", "muster, 4 shards", "muster, 8 shards":
 			if f.Lost+f.Concurrent+f.OutOfOrder+x.Stuck > 0 {
 				t.Errorf("%s, %d to %d workers: %d lost, %d concurrent, %d out of order, %d stuck", r.Contender, r.Before, r.After, f.Lost, f.Concurrent, f.OutOfOrder, x.Stuck)
 			}
@@ -65,6 +65,19 @@ func TestMovesLoseNothing(t *testing.T) {
 		}
 		if r.Contender != "franz-go, fake Kafka" && (x.Drained == 0 || x.Took <= 0) {
 			t.Errorf("%s: nothing was drained: %+v", r.Contender, x)
+		}
+	}
+}
+
+// TestEveryModeDrains drains a little in every mode: all comes, and once.
+func TestEveryModeDrains(t *testing.T) {
+	for _, m := range Modes(16, 1) {
+		r, err := MeasureMode(t.Context(), m, 400)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Again != 0 || r.Took <= 0 || r.Rate() <= 0 {
+			t.Errorf("%v: %+v", m, r)
 		}
 	}
 }

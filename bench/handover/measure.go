@@ -153,7 +153,7 @@ func once(ctx context.Context, c Contender, k Case, load Load) (Run, error) {
 	}
 	defer stopChildren(brokers)
 	l := newLedger()
-	g, err := c.start(ctx, env{Case: k, url: url, replicas: c.Replicas, ledger: l})
+	g, err := c.start(ctx, env{Case: k, url: url, replicas: c.Replicas, shards: c.shards, ledger: l})
 	if err != nil {
 		return Run{}, err
 	}

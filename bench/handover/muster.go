@@ -16,8 +16,8 @@ import (
 	"github.com/muster-dev/muster/partition/plan"
 )
 
-// musterGroup is package partition as anybody uses it. It has one mode: a
-// work queue whose consumers keep their state in memory, with 1, 3 or 5 replicas.
+// musterGroup is package partition as anybody uses it: work queues whose consumers
+// keep their state in memory, one message in flight a slot.
 type musterGroup struct {
 	*natsSender
 	env
@@ -48,9 +48,13 @@ type musterWorker struct {
 	err   error // when ended is closed
 }
 
+func musterConfig(slots, replicas, shards int) partition.Config {
+	return partition.Config{Name: "bench", Stream: "dc", Subject: "dc.*.*.completion", Slots: slots, Shards: shards, Replicas: replicas, AckWait: ackWait}
+}
+
 func startMuster(ctx context.Context, e env) (group, error) {
 	g := &musterGroup{env: e, slotKeys: make([][]int, e.Slots),
-		cfg: partition.Config{Name: "bench", Stream: "dc", Subject: "dc.*.*.completion", Slots: e.Slots, Replicas: e.replicas, AckWait: ackWait}}
+		cfg: musterConfig(e.Slots, e.replicas, e.shards)}
 	for key := range e.Keys {
 		s := g.slotOf(key)
 		g.slotKeys[s] = append(g.slotKeys[s], key)

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/muster-dev/muster/internal/output"
 )
 
 // runtimeAPI is Lambda's side of the runtime API (https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html): it gives out one
@@ -76,27 +78,10 @@ func (a *runtimeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 type function struct {
 	*runtimeAPI
 	cmd     *exec.Cmd
-	output  *output
+	output  *output.Buffer
 	ended   chan error
 	init    time.Duration // until it asked for its first invocation
 	initCPU time.Duration
-}
-
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
 }
 
 // buildDir is where the function is built, once for all tests.
@@ -145,7 +130,7 @@ func start(t *testing.T, file string, env map[string]string) *function {
 	t.Helper()
 	f := &function{
 		runtimeAPI: &runtimeAPI{next: make(chan invocation), first: make(chan struct{}), waiting: map[string]chan answer{}},
-		output:     &output{}, ended: make(chan error, 1),
+		output:     &output.Buffer{}, ended: make(chan error, 1),
 	}
 	server := httptest.NewServer(f)
 	f.cmd = exec.CommandContext(context.WithoutCancel(t.Context()), file)

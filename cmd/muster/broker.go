@@ -49,6 +49,7 @@ func newBrokerRun() *cobra.Command {
 	f.StringVar(&o.Name, "name", "", "name of the server, another for each of a cluster; \"muster\" without it")
 	f.IntVar(&o.ClusterPort, "cluster-port", 0, "TCP port for the other servers of the cluster; 0: the server is alone")
 	f.StringSliceVar(&o.Routes, "routes", nil, "host:port of the cluster ports of all servers")
+	f.StringToStringVar(&o.Mappings, "map", nil, "SUBJECT=SUBJECT: change the subject of what is published, once for each mapping, as partitions mapping shows them")
 	f.BoolVar(&o.NoAdvertise, "no-advertise", false, "don't tell clients the addresses of the cluster's other servers, as behind a proxy")
 	f.StringVar(&o.LogFile, "log-file", "", "file of the server's log; none without it")
 	f.BoolVar(&child, "child", false, "end when standard input does, and write a line to standard output when clients can connect")

@@ -26,6 +26,7 @@ func newCollect() *cobra.Command {
 	natsFlag(f, &o.NATS)
 	f.StringVar(&o.Store, "store", "fdc.db", storeUsage)
 	f.IntVar(&o.Slots, "slots", 1280, "slots that the chambers are divided in")
+	f.IntVar(&o.Shards, "shards", 1, "streams that the slots are spread over, as the defenders have it")
 	f.StringVar(&o.Data, "data", "", "directory of trace CSV files; without it traces are generated")
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of generated traces")
 	f.IntVar(&o.Chambers, "chambers", 2400, "chambers to replay as")

@@ -47,7 +47,8 @@ func newDefenderRun() *cobra.Command {
 	natsFlag(f, &o.NATS)
 	f.StringVar(&o.Store, "store", "fdc.db", storeUsage)
 	f.IntVar(&o.Slots, "slots", 1280, "slots that the chambers are divided in, the same for all defenders")
-	f.IntVar(&o.Replicas, "replicas", 1, "replicas of stream, consumers and buckets: 1, or 3 or 5 on a cluster; the same for all defenders")
+	f.IntVar(&o.Shards, "shards", 1, "streams that the slots are spread over, a number that divides them, up to 64; the same for all defenders, and for ever")
+	f.IntVar(&o.Replicas, "replicas", 1, "replicas of streams, consumers and buckets: 1, or 3 or 5 on a cluster; the same for all defenders")
 	f.DurationVar(&o.Work, "work", 0, "time added to each message's processing")
 	f.StringVar(&o.Pod, "pod", hostname(), "name that the stable ID is claimed for")
 	f.StringVar(&o.Node, "node", "", "node that it runs on, so that it can be asked to hand over before the node goes")
@@ -78,6 +79,7 @@ func runDefender(cmd *cobra.Command, o scenario.DefenderOptions, address, strate
 		unless(o.CacheMiB >= 1, fmt.Errorf("--cache-mib is %d: give at least 1", o.CacheMiB)),
 		unless(o.LeaveTimeout > 0, fmt.Errorf("--leave-timeout is %v: give more than 0s", o.LeaveTimeout)),
 		unless(o.Slots >= 1, fmt.Errorf("--slots is %d: give at least 1", o.Slots)),
+		scenario.CheckShards(o.Shards, o.Slots),
 		unless(o.RetryAttempts >= 0, fmt.Errorf("--retry-attempts is %d: give 0 or more", o.RetryAttempts)),
 		unless(o.Work >= 0, fmt.Errorf("--work is %v: give 0s or more", o.Work)),
 		connect.Check(o.Store, os.LookupEnv)); err != nil {

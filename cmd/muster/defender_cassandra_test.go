@@ -26,6 +26,7 @@ import (
 	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/trace"
 	"github.com/muster-dev/muster/internal/component"
+	"github.com/muster-dev/muster/internal/output"
 	"github.com/muster-dev/muster/internal/realdata"
 	"github.com/muster-dev/muster/partition"
 )
@@ -327,7 +328,7 @@ func (f *fab) defender(t *testing.T, pod string) *defenderProcess {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var stderr lockedBuffer
+	var stderr output.Buffer
 	p.cmd.Stderr = &stderr
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -394,7 +395,7 @@ func command(ctx context.Context, t *testing.T, env []string, args ...string) *e
 // runMuster runs the command to its end and returns all that it printed.
 func runMuster(t *testing.T, env []string, args ...string) (string, error) {
 	t.Helper()
-	var out lockedBuffer
+	var out output.Buffer
 	cmd := command(t.Context(), t, env, args...)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-dev/muster/internal/output"
 	"github.com/muster-dev/muster/scenario"
 )
 
@@ -79,6 +80,11 @@ func TestWrongUsageExitsWith2AndNamesTheFaultAndTheFix(t *testing.T) {
 		{"an unknown flag", []string{"up", "--nonsense"}, []string{"--nonsense", "--help"}},
 		{"an argument too many", []string{"up", "now"}, []string{`"now"`, "--help"}},
 		{"an unknown command", []string{"nonsense"}, []string{`"nonsense"`}},
+		{"too many streams", []string{"up", "--shards", "65"}, []string{"--shards is 65"}},
+		{"streams that don't divide the slots", []string{"defender", "run", "--slots", "512", "--shards", "3"}, []string{"--shards is 3 for 512 --slots"}},
+		{"streams to collect for that don't divide the slots", []string{"collect", "--slots", "9", "--shards", "2"}, []string{"--shards is 2 for 9 --slots"}},
+		{"a mapping for one stream", []string{"partitions", "mapping", "--shards", "1"}, []string{"--shards is 1"}},
+		{"a mapping of a subject without a key", []string{"partitions", "mapping", "--shards", "2", "--subject", "dc.>"}, []string{"--subject is"}},
 		{"a defender with wrong numbers", []string{"defender", "run", "--slots", "0", "--work", "-1s"}, []string{"--slots is 0", "--work is -1s"}},
 		{"a drain of nobody, for no time", []string{"partitions", "drain", "--for", "0s", "--wait", "-1s"}, []string{"name workers", "--for is 0s", "--wait is -1s", "--help"}},
 		{"a pin that is none", []string{"partitions", "pin", "-1", "x", "--output", "xml"}, []string{"-1"}},
@@ -193,7 +199,7 @@ func TestUpStopsCleanlyWhenItIsInterrupted(t *testing.T) {
 			tmp := t.TempDir()
 			cmd := exec.Command(exe, small("--http", "127.0.0.1:0", fmt.Sprintf("--processes=%t", processes))...)
 			cmd.Env = append(os.Environ(), asMuster+"=1", "TMPDIR="+tmp)
-			var out lockedBuffer
+			var out output.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &out
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)

@@ -110,27 +110,38 @@ func (n *nodesCommand) sources() (connect.Sources, error) {
 	return s, nil
 }
 
-// settings reads what only looks at the record and the journal needs.
-func (n *nodesCommand) settings() (connect.Settings, error) {
-	src, err := n.sources()
-	if err != nil {
-		return connect.Settings{}, err
-	}
-	s, err := connect.ParseStore(src.Lookup)
-	if err != nil {
-		return s, usageError(n.Command, err)
-	}
-	return s, nil
+// opened is what commands look at that neither launch nor drain: the record and the journal.
+type opened struct {
+	*connect.Stores
+	policy nodes.Policy
+	clock  nodes.Clock
 }
 
 // stores opens the record and the journal that the settings name, which have to be there.
-func (n *nodesCommand) stores(ctx context.Context) (connect.Settings, *connect.Stores, error) {
-	s, err := n.settings()
+func (n *nodesCommand) stores(ctx context.Context) (opened, error) {
+	clock, err := n.clock()
 	if err != nil {
-		return s, nil, err
+		return opened{}, err
+	}
+	src, err := n.sources()
+	if err != nil {
+		return opened{}, err
+	}
+	s, err := connect.ParseStore(src.Lookup)
+	if err != nil {
+		return opened{}, usageError(n.Command, err)
 	}
 	stores, err := connect.FindStores(ctx, s)
-	return s, stores, err
+	return opened{stores, s.Policy, clock}, err
+}
+
+// clock is commandClock's; a wrong one is wrong usage.
+func (n *nodesCommand) clock() (nodes.Clock, error) {
+	c, err := commandClock()
+	if err != nil {
+		return nil, usageError(n.Command, err)
+	}
+	return c, nil
 }
 
 // style is colours for a person at a terminal, unless NO_COLOR (no-color.org) says otherwise.
@@ -324,6 +335,10 @@ func (m *momentFlag) String() string { return m.text }
 func (m *momentFlag) Type() string   { return "time" }
 func (m *momentFlag) Set(text string) (err error) {
 	m.text = text
-	m.at, err = moment(text, time.Now())
+	clock, err := commandClock()
+	if err != nil {
+		return err
+	}
+	m.at, err = moment(text, clock.Now())
 	return err
 }

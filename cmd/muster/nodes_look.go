@@ -40,23 +40,20 @@ func newNodesStatus() *cobra.Command {
 }
 
 func (n *nodesCommand) status(ctx context.Context, live bool) error {
-	s, stores, err := n.stores(ctx)
+	stores, err := n.stores(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = stores.Close() }()
-	in := explain.Input{Now: time.Now(), Policy: s.Policy}
+	in := explain.Input{Now: stores.clock.Now(), Policy: stores.policy}
 	if in.Record, err = stores.Store.Load(ctx); err != nil {
 		return fmt.Errorf("reading the record, %w", err)
 	}
 	if in.Open, err = stores.Store.OpenInterruptions(ctx); err != nil {
 		return fmt.Errorf("reading interruptions, %w", err)
 	}
-	if in.Last, in.Tick, err = lastDecision(ctx, stores.Journal); err != nil {
+	if in.Last, in.Tick, err = lastDecision(ctx, stores.Journal, stores.clock); err != nil {
 		return err
-	}
-	if in.Last != nil && in.Last.Now.After(in.Now) {
-		in.Now = in.Last.Now // the daemon's clock is ahead of ours, as in a simulation that runs faster
 	}
 	if live {
 		snap, err := n.plan(ctx)
@@ -70,9 +67,9 @@ func (n *nodesCommand) status(ctx context.Context, live bool) error {
 }
 
 // lastDecision returns what the newest decision of a journal was made on; nil if there is none.
-func lastDecision(ctx context.Context, j nodes.Journal) (*nodes.Snapshot, string, error) {
+func lastDecision(ctx context.Context, j nodes.Journal, clock nodes.Clock) (*nodes.Snapshot, string, error) {
 	// The newest is almost always a minute old; only a journal that rests has to be read as a whole.
-	for _, since := range []time.Time{time.Now().Add(-time.Hour), {}} {
+	for _, since := range []time.Time{clock.Now().Add(-time.Hour), {}} {
 		for e, err := range j.Read(ctx, nodes.Query{Kind: "decision", Since: since, Limit: 1}) {
 			if err != nil {
 				return nil, "", fmt.Errorf("reading the journal, %w", err)
@@ -112,13 +109,13 @@ func newNodesExplain() *cobra.Command {
 }
 
 func (n *nodesCommand) explain(ctx context.Context, tick string) error {
-	_, stores, err := n.stores(ctx)
+	stores, err := n.stores(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = stores.Close() }()
 	if tick == "last" {
-		if _, tick, err = lastDecision(ctx, stores.Journal); err != nil {
+		if _, tick, err = lastDecision(ctx, stores.Journal, stores.clock); err != nil {
 			return err
 		}
 		if tick == "" {
@@ -139,7 +136,9 @@ func (n *nodesCommand) explain(ctx context.Context, tick string) error {
 	if err != nil {
 		return err
 	}
-	return n.write(t, func(w io.Writer, style explain.Style) error { return explain.WriteTick(w, style, t, time.Now()) })
+	return n.write(t, func(w io.Writer, style explain.Style) error {
+		return explain.WriteTick(w, style, t, stores.clock.Now())
+	})
 }
 
 // withInterruptions adds what the tick did about open interruptions, which is journaled under the tick's ID and the instance's.
@@ -216,7 +215,7 @@ func newNodesEvents() *cobra.Command {
 }
 
 func (n *nodesCommand) events(ctx context.Context, q nodes.Query, follow, data bool) error {
-	_, stores, err := n.stores(ctx)
+	stores, err := n.stores(ctx)
 	if err != nil {
 		return err
 	}

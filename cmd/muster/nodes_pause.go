@@ -113,16 +113,12 @@ func pauseOf(p explain.Pause) string {
 
 // throw opens the store, does something with its switch and tells of it.
 func (n *nodesCommand) throw(ctx context.Context, do func(nodes.Switch) (pauseResult, error), say func(pauseResult) string) error {
-	_, stores, err := n.stores(ctx)
+	stores, err := n.stores(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = stores.Close() }()
-	clock, err := journalClock(ctx, stores.Journal)
-	if err != nil {
-		return err
-	}
-	r, err := do(nodes.Switch{Store: stores.Store, Journal: stores.Journal, Clock: clock})
+	r, err := do(nodes.Switch{Store: stores.Store, Journal: stores.Journal, Clock: stores.clock})
 	if err != nil {
 		return err
 	}
@@ -132,23 +128,3 @@ func (n *nodesCommand) throw(ctx context.Context, do func(nodes.Switch) (pauseRe
 		return err
 	})
 }
-
-// journalClock is the clock of those who tick: theirs is ahead of ours in a simulation that runs faster.
-func journalClock(ctx context.Context, j nodes.Journal) (nodes.Clock, error) {
-	last, _, err := lastDecision(ctx, j)
-	if err != nil {
-		return nil, err
-	}
-	if last != nil && last.Now.After(time.Now()) {
-		return fixedClock{at: last.Now}, nil
-	}
-	return nodes.SystemClock{}, nil
-}
-
-// fixedClock tells one time.
-type fixedClock struct {
-	nodes.SystemClock
-	at time.Time
-}
-
-func (c fixedClock) Now() time.Time { return c.at }

@@ -58,7 +58,7 @@ func (n *nodesCommand) replay(ctx context.Context, q nodes.Query, current bool) 
 	if err != nil {
 		return err
 	}
-	s, stores, err := n.stores(ctx)
+	stores, err := n.stores(ctx)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (n *nodesCommand) replay(ctx context.Context, q nodes.Query, current bool) 
 	switch {
 	case current:
 		change = func(was nodes.Policy) nodes.Policy {
-			p := s.Policy
+			p := stores.policy
 			p.Cluster, p.StateTable, p.LogsTable = was.Cluster, was.StateTable, was.LogsTable
 			return p
 		}

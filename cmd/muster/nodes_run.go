@@ -128,7 +128,11 @@ func (n *nodesCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	plane, d, log, err := n.openDaemon(ctx, src, nil)
+	clock, err := n.clock()
+	if err != nil {
+		return err
+	}
+	plane, d, log, err := n.openDaemon(ctx, src, clock)
 	if err != nil {
 		return err
 	}
@@ -207,18 +211,22 @@ func newNodesTick() *cobra.Command {
 }
 
 // open opens everything that the settings name.
-func (n *nodesCommand) open(ctx context.Context) (*plane, error) {
+func (n *nodesCommand) open(ctx context.Context, clock nodes.Clock) (*plane, error) {
 	src, err := n.sources()
 	if err != nil {
 		return nil, err
 	}
-	p, err := openPlane(ctx, src.Lookup, connect.Options{})
+	p, err := openPlane(ctx, src.Lookup, connect.Options{Clock: clock})
 	return p, n.wrongSettings(err)
 }
 
 // plan looks at everything now and decides, without changing anything.
 func (n *nodesCommand) plan(ctx context.Context) (nodes.Snapshot, error) {
-	plane, err := n.open(ctx)
+	clock, err := n.clock()
+	if err != nil {
+		return nodes.Snapshot{}, err
+	}
+	plane, err := n.open(ctx, unhurried(clock))
 	if err != nil {
 		return nodes.Snapshot{}, err
 	}
@@ -239,16 +247,7 @@ type planned struct {
 }
 
 func (n *nodesCommand) dryRun(ctx context.Context) error {
-	plane, err := n.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = plane.close() }()
-	r, err := nodes.New(plane.Config)
-	if err != nil {
-		return err
-	}
-	s, err := r.Plan(ctx)
+	s, err := n.plan(ctx)
 	if err != nil {
 		return err
 	}
@@ -266,7 +265,11 @@ func (n *nodesCommand) dryRun(ctx context.Context) error {
 }
 
 func (n *nodesCommand) tick(ctx context.Context) error {
-	plane, err := n.open(ctx)
+	clock, err := n.clock()
+	if err != nil {
+		return err
+	}
+	plane, err := n.open(ctx, clock)
 	if err != nil {
 		return err
 	}
@@ -282,14 +285,14 @@ func (n *nodesCommand) tick(ctx context.Context) error {
 	defer cut()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(20*time.Second, cut) })()
 	report, tickErr := r.Tick(work)
-	t := explain.Tick{ID: report.Tick, At: time.Now(), Decision: report.Decision, Events: report.Events}
+	t := explain.Tick{ID: report.Tick, At: clock.Now(), Decision: report.Decision, Events: report.Events}
 	if len(t.Events) > 0 {
 		t.At = t.Events[0].At
 		if t, err = explain.About(new(connect.Deciders).For, report.Events); err != nil {
 			return err
 		}
 	}
-	if err := n.write(t, func(w io.Writer, style explain.Style) error { return explain.WriteTick(w, style, t, time.Now()) }); err != nil {
+	if err := n.write(t, func(w io.Writer, style explain.Style) error { return explain.WriteTick(w, style, t, clock.Now()) }); err != nil {
 		return err
 	}
 	if tickErr != nil {
@@ -338,7 +341,11 @@ func (n *nodesCommand) doctor(ctx context.Context, create bool) error {
 			return fmt.Errorf("creating the tables, %w", err)
 		}
 	}
-	checks := append(connect.Check(ctx, s, connect.Options{}), s.Policy.Advice()...)
+	clock, err := n.clock()
+	if err != nil {
+		return err
+	}
+	checks := append(connect.Check(ctx, s, connect.Options{Clock: unhurried(clock)}), s.Policy.Advice()...)
 	if err := n.write(checks, func(w io.Writer, style explain.Style) error { return explain.WriteChecks(w, style, checks) }); err != nil {
 		return err
 	}

@@ -152,7 +152,10 @@ func simulate(p nodes.Policy, dir string, o simulateOptions) (*simulation, error
 		"AWS_EC2_METADATA_DISABLED": "true", "AWS_PROFILE": "",
 		"LAUNCH_TEMPLATE": "lt-0123456789abcdef0", "LAUNCH_TEMPLATE_VERSION": "1", "INTERRUPTION_QUEUE": m.queue,
 		"K3S_URL": "https://k3s.simulated:6443", "K3S_TOKEN_REF": "ssm:" + simulatedToken,
-		"KUBECONFIG": kubeconfig, "PROMETHEUS_URL": r.PromURL,
+		"KUBECONFIG": kubeconfig, "PROMETHEUS_URL": r.PromURL, clockVariable: "",
+	}
+	if o.speed != 1 {
+		m.env[clockVariable] = m.clockText()
 	}
 	text := "apiVersion: v1\nkind: Config\ncurrent-context: simulated\nclusters:\n- {name: simulated, cluster: {server: " + r.KubeURL + "}}\n" +
 		"users:\n- {name: simulated, user: {}}\ncontexts:\n- {name: simulated, context: {cluster: simulated, user: simulated}}\n"
@@ -204,24 +207,59 @@ In another terminal:
 
 // ---- time
 
-// clock is the simulated time, which other processes of the simulation share.
+// clock is the simulated time.
 func (m *simulation) clock() nodes.Clock {
 	if m.speed == 1 {
 		return nodes.SystemClock{}
 	}
-	return fastClock{m.World.Clock(), m.speed}
+	return fastClock{m.World.Clock().Now, m.speed}
+}
+
+// clockVariable tells other processes the time of a simulation that runs faster: a moment of the machine's clock, the simulation's time
+// at that moment, both in nanoseconds since 1970, and how many times faster it passes.
+const clockVariable = "MUSTER_SIMULATED_CLOCK"
+
+func (m *simulation) clockText() string {
+	return fmt.Sprintf("%d %d %g", time.Now().UnixNano(), m.World.Clock().Now().UnixNano(), m.speed)
+}
+
+// commandClock is the clock by which a command looks at a cluster: the machine's, unless the environment is that of a simulation which
+// runs faster. Ages, leases and waiting times are told by the clock of those who tick.
+func commandClock() (nodes.Clock, error) {
+	text := os.Getenv(clockVariable)
+	if text == "" {
+		return nodes.SystemClock{}, nil
+	}
+	var machine, simulated int64
+	var speed float64
+	if n, err := fmt.Sscanf(text, "%d %d %g", &machine, &simulated, &speed); err != nil || n != 3 || !(speed > 0) {
+		return nil, fmt.Errorf("%s is %q: unset it, or read the simulation's env file again", clockVariable, text)
+	}
+	now := func() time.Time {
+		return time.Unix(0, simulated).Add(time.Duration(float64(time.Since(time.Unix(0, machine))) * speed))
+	}
+	return fastClock{now, speed}, nil
+}
+
+// unhurried is a clock of the same time by which waiting takes as long as on the machine's, for who only looks: nothing that is looked at
+// is held meanwhile.
+func unhurried(c nodes.Clock) nodes.Clock {
+	if f, ok := c.(fastClock); ok {
+		return fastClock{f.now, 1}
+	}
+	return c
 }
 
 // fastClock reads a world's time while sim.RealTime lets it pass; it waits in real time. Deadlines are told in the world's time, by
 // which the adapters keep them, and end contexts in real time.
 type fastClock struct {
-	world sim.Clock
+	now   func() time.Time
 	speed float64
 }
 
 var _ nodes.Clock = fastClock{}
 
-func (c fastClock) Now() time.Time { return c.world.Now() }
+func (c fastClock) Now() time.Time { return c.now() }
 
 func (c fastClock) real(d time.Duration) time.Duration {
 	return time.Duration(float64(d) / c.speed)
@@ -251,7 +289,7 @@ func (c fastContext) Deadline() (time.Time, bool) { return c.deadline, true }
 // play lets deployments come and go, and takes Spot instances away with a warning, until ctx ends.
 func (m *simulation) play(ctx context.Context, o simulateOptions, log *slog.Logger) {
 	rng := rand.New(rand.NewPCG(o.seed, 0))
-	clock := fastClock{m.World.Clock(), m.speed}
+	clock := fastClock{m.World.Clock().Now, m.speed}
 	wait := func(least, most int) bool {
 		return clock.Sleep(ctx, time.Duration(least+rng.IntN(most-least+1))*time.Second) == nil
 	}

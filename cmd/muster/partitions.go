@@ -30,9 +30,10 @@ func newPartitions() *cobra.Command {
 			"  muster partitions drain defender-7\n" +
 			"  muster partitions pin tool001:chamber1 defender-3\n" +
 			"  muster partitions layout --slots 512\n" +
+			"  muster partitions mapping --shards 4\n" +
 			"  muster partitions events --follow",
 	}
-	cmd.AddCommand(newPartitionsStatus(), newPartitionsPlan(), newPartitionsDrain(), newPartitionsPin(), newPartitionsLayout(), newPartitionsEvents())
+	cmd.AddCommand(newPartitionsStatus(), newPartitionsPlan(), newPartitionsDrain(), newPartitionsPin(), newPartitionsLayout(), newPartitionsMapping(), newPartitionsEvents())
 	return withUsageErrors(cmd)
 }
 

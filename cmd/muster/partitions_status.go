@@ -56,6 +56,13 @@ func (p *partitionsCommand) keys(v *partition.View, keys []string) error {
 	return p.write(found, func(w io.Writer) { columns(w, rows...) })
 }
 
+func ofStreams(shards int) string {
+	if shards <= 1 {
+		return ""
+	}
+	return fmt.Sprintf(", in %d streams", shards)
+}
+
 // fewMoves is how many hand-overs a table shows unless all are asked for.
 const fewMoves = 10
 
@@ -63,10 +70,10 @@ func writeStatus(w io.Writer, r partition.Report, all bool) {
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
 	line("Group %s is %s, led by %s (epoch %d).", r.Group, r.State, orNobody(r.Leader), r.Epoch)
 	if r.Version > 0 {
-		line("Map version %d, planned %s ago; %d slots in layout %d%s; fullest worker over mean: %s.", r.Version,
-			seconds(r.At.Sub(r.Planned).Seconds()), r.Slots, r.Layout, ofKeys(r.Keys), ratio(r.WorstOverMean))
+		line("Map version %d, planned %s ago; %d slots in layout %d%s%s; fullest worker over mean: %s.", r.Version,
+			seconds(r.At.Sub(r.Planned).Seconds()), r.Slots, r.Layout, ofStreams(r.Shards), ofKeys(r.Keys), ratio(r.WorstOverMean))
 	} else {
-		line("There is no map yet; %d slots in layout %d.", r.Slots, r.Layout)
+		line("There is no map yet; %d slots in layout %d%s.", r.Slots, r.Layout, ofStreams(r.Shards))
 	}
 	line("%s; %s.", workersOf(r), pendingText(r))
 	writeWorkers(w, r)

@@ -17,7 +17,14 @@ import (
 // its server when all have slots.
 func startWorkers(t *testing.T, n int) string {
 	t.Helper()
-	srv, err := broker.Start(broker.Options{Dir: t.TempDir()})
+	return startWorkersIn(t, n, 1, broker.Options{})
+}
+
+// startWorkersIn runs them with so many streams, on a server with these options.
+func startWorkersIn(t *testing.T, n, shards int, o broker.Options) string {
+	t.Helper()
+	o.Dir = t.TempDir()
+	srv, err := broker.Start(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +37,7 @@ func startWorkers(t *testing.T, n int) string {
 			t.Fatal(err)
 		}
 		t.Cleanup(nc.Close)
-		cfg := partition.Config{Name: "jobs", Stream: "jobs", Subject: "jobs.*.*", Slots: 32, ColdWindow: time.Minute, PlannedWindow: 200 * time.Millisecond,
+		cfg := partition.Config{Name: "jobs", Stream: "jobs", Subject: "jobs.*.*", Slots: 32, Shards: shards, ColdWindow: time.Minute, PlannedWindow: 200 * time.Millisecond,
 			Node: "node-" + string(rune('a'+i)), Expected: func() int { return n }, LeaveTimeout: 2 * time.Second}
 		w, err := partition.New(nc, cfg, partition.HandlerFunc(func(context.Context, partition.Message) error { return nil }))
 		if err != nil {

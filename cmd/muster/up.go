@@ -34,6 +34,8 @@ func newUp() *cobra.Command {
 			"  muster up --scenario layout --case back\n" +
 			"  muster up --scenario crash --kills 20\n" +
 			"  muster up --scenario chaos --minutes 10 --seed 7\n" +
+			"  muster up --scenario load --chambers 4000 --defenders 45 --rate 3000 --minutes 10\n" +
+			"  muster up --scenario load --rate 0 --minutes 2 --points 120000 --chambers 400\n" +
 			"  muster up --scenario node-pressure --lab",
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -68,17 +70,19 @@ func newUp() *cobra.Command {
 	f.StringVar(&o.Case, "case", "", "a variant of the scenario: "+scenario.DescribeCases())
 	f.StringVar(&report, "report", "", "write the scenario's report to this file, as JSON")
 	f.BoolVar(&o.Busy, "busy", false, "for a machine that does other things, too: wait longer, and tell bounds on time that a scenario breaks as SLOW without failing for them")
-	f.IntVar(&o.Defenders, "defenders", 30, "defenders at the beginning, 1 to 150")
-	f.IntVar(&o.Chambers, "chambers", 2400, "chambers")
-	f.IntVar(&o.Slots, "slots", 1280, "slots that the chambers are divided in; ownership moves by slots (256 in scenario layout, at first)")
-	f.IntVar(&o.Rate, "rate", 150, "messages a second in the background")
-	f.DurationVar(&o.Work, "work", 0, "time added to each message's processing, three times as much when its history is not in memory (400ms in a scenario)")
+	f.IntVar(&o.Defenders, "defenders", 30, "defenders at the beginning, 1 to 150 (45 in scenario load)")
+	f.IntVar(&o.Chambers, "chambers", 2400, "chambers (4000 in scenario load)")
+	f.IntVar(&o.Slots, "slots", 1280, "slots that the chambers are divided in; ownership moves by slots (256 in scenarios layout, at first, and load)")
+	f.IntVar(&o.Shards, "shards", 1, "streams that the slots are spread over, a number that divides them, up to 64")
+	f.IntVar(&o.Rate, "rate", 150, "messages a second in the background; in scenario load those that are measured (3000), 0 for the highest rate that is held")
+	f.DurationVar(&o.Work, "work", 0, "time added to each message's processing, three times as much when its history is not in memory (400ms in a scenario, 0s in load)")
 	f.StringVar(&o.Data, "data", "", "directory of trace CSV files to replay; without it traces are generated")
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of generated traces and of what is drawn by lot")
 	f.BoolVar(&o.Processes, "processes", false, "run each defender as a process of its own")
 	f.BoolVar(&o.Expect, "expect", true, "let defenders know how many they should be, which ends the stabilization window early; --expect=false waits it out")
 	f.IntVar(&o.Kills, "kills", 20, "how many defenders scenario crash kills")
-	f.Float64Var(&o.Minutes, "minutes", 10, "how long scenario chaos goes on injecting faults, 0.5 at least")
+	f.Float64Var(&o.Minutes, "minutes", 10, "how long scenario chaos goes on injecting faults and scenario load measures, 0.5 at least")
+	f.IntVar(&o.Points, "points", 0, "points of each trace in scenario load; 0: as recorded or generated, about 1,900")
 	f.BoolVar(&o.Lab, "lab", false, "run the defenders' pods on a real Kubernetes control plane, built from the checkout when it is first wanted (some minutes); without a scenario or with "+strings.Join(scenario.OnNodes(), " or "))
 	f.StringVar(&o.Dir, "dir", "", "keep everything in this directory; without it a temporary one is used and removed")
 	f.IntVar(&o.NATSPort, "nats-port", 0, "TCP port of the NATS server on 127.0.0.1, 0 for a free one")

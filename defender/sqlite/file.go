@@ -30,6 +30,10 @@ type file struct {
 	closed     atomic.Bool // set before read is closed
 }
 
+// checkpointPages is after how many pages in the log they are moved into the file:
+// pages of indexes are written again and again, and are moved once.
+const checkpointPages = 4000
+
 func openFile(ctx context.Context, path string, s schema, c Config) (*file, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -39,7 +43,7 @@ func openFile(ctx context.Context, path string, s schema, c Config) (*file, erro
 		return nil, err
 	}
 	db, err := sql.Open("sqlite", dsn(path, "journal_mode(WAL)", "synchronous("+c.Durability.pragma()+")",
-		"busy_timeout(0)", "cache_size(-16384)", "journal_size_limit(67108864)"))
+		"busy_timeout(0)", "cache_size(-16384)", "journal_size_limit(67108864)", "wal_autocheckpoint("+strconv.Itoa(checkpointPages)+")"))
 	if err != nil {
 		return nil, explain(path, err)
 	}

@@ -34,6 +34,7 @@ type ansTable struct {
 	start [ansEscape + 1]uint16
 	freq  [ansEscape + 1]uint16 // 0 for symbols that are escaped
 	cost  [ansEscape + 1]uint16 // in 1/256 bits
+	whole [ansEscape]uint16     // cost of each magnitude that may have a symbol, with what follows an escape
 }
 
 // Shapes of distributions.
@@ -177,6 +178,11 @@ func (t *ansTable) fill(shape, table int, slots *[ansSlots]uint32) {
 			t.cost[s] = uint16(math.Round(256 * math.Log2(ansSlots/float64(f)))) // for the encoder's choices only
 		}
 	}
+	for s := range t.whole {
+		if t.whole[s] = t.cost[s]; t.freq[s] == 0 {
+			t.whole[s] = t.cost[ansEscape] + uint16(numberBits(zigzag(int64(s-ansZero)))<<8)
+		}
+	}
 }
 
 // symbol returns the symbol of a residual without its low bits.
@@ -259,10 +265,11 @@ func (m *ansModel) blockCost(es []int64, level int) int {
 	table, shift := tableAt(level)
 	t, total := &m.tables[table], int(shift)<<8*len(es)
 	for _, e := range es {
-		v := e >> shift
-		s := t.symbol(v)
-		if total += int(t.cost[s]); s == ansEscape {
-			total += numberBits(zigzag(v)) << 8
+		v := e >> (shift & 63)
+		if at := uint64(v + ansZero); at < uint64(len(t.whole)) {
+			total += int(t.whole[at])
+		} else {
+			total += int(t.cost[ansEscape]) + numberBits(zigzag(v))<<8
 		}
 	}
 	return total
@@ -278,14 +285,14 @@ const (
 )
 
 // code chooses the coding of residuals and returns about what they take, in 1/256
-// bits.
-func (c *coding) code(es []int64) int {
+// bits; or some number that is not below most, when they take no less than that.
+func (c *coding) code(es []int64, most int) int {
 	c.levels = c.levels[:0]
-	cheapest := math.MaxInt
+	cheapest := most
 	var best []int
 	for shape := range numShapes {
 		start := len(c.levels)
-		if n := c.choose(es, &models()[shape]); n < cheapest {
+		if n := c.choose(es, &models()[shape], cheapest); n < cheapest {
 			cheapest, c.shape, best = n, shape, c.levels[start:]
 		}
 	}
@@ -294,10 +301,10 @@ func (c *coding) code(es []int64) int {
 	return cheapest
 }
 
-// choose appends the levels of blocks.
-func (c *coding) choose(es []int64, m *ansModel) int {
+// choose appends the levels of blocks. It gives up when they take no less than most.
+func (c *coding) choose(es []int64, m *ansModel, most int) int {
 	total, last, size := 0, -1, blockOf(len(es))
-	for len(es) > 0 {
+	for len(es) > 0 && total < most {
 		block := es[:min(size, len(es))]
 		es = es[len(block):]
 		var sum uint64

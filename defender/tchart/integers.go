@@ -62,8 +62,7 @@ func (l *planner) predict(p *plan, ints []int64) int {
 	var order [len(predictors)]int
 	var noises [len(predictors)]float64
 	for i := range predictors {
-		l.trial = residualsOf(l.trial[:0], l.ns, i)
-		order[i], noises[i] = i, noise(l.trial)
+		order[i], noises[i] = i, noise(l.ns, i)
 	}
 	slices.SortStableFunc(order[:], func(i, j int) int { return cmp.Compare(noises[i], noises[j]) })
 	cheapest := math.MaxInt
@@ -75,7 +74,7 @@ func (l *planner) predict(p *plan, ints []int64) int {
 			// It sees differences only, so the first value serves as origin.
 			from, l.trial[0] = ints[0], 0
 		}
-		if cost := l.coding.code(l.trial); cost < cheapest {
+		if cost := l.coding.code(l.trial, cheapest); cost < cheapest {
 			cheapest = cost
 			p.predictor, p.origin = i, from
 			p.coding, l.coding = l.coding, p.coding
@@ -99,20 +98,39 @@ func residualsOf(dst, ns []int64, predictor int) []int64 {
 	return dst
 }
 
-// noise is about how many bits residuals take, to compare predictors by.
-func noise(es []int64) float64 {
-	const block = 16
-	total := 0.0
-	for len(es) > 0 {
-		n := min(block, len(es))
-		sum := 0.0
-		for _, e := range es[:n] {
-			sum += math.Abs(float64(e))
-		}
-		total += float64(n) * math.Log2(sum/float64(n)+0.2)
-		es = es[n:]
+// noise is about how many bits what the predictor leaves takes, to compare
+// predictors by: n*log2(mean magnitude + 0.2) for each block of n. Of several blocks
+// the logarithm of the product is taken, since it is what costs time.
+func noise(ns []int64, predictor int) float64 {
+	const block, together = 16, 8 // eight means, each below 2^64, don't overflow
+	if len(ns) == 0 {
+		return 0
 	}
-	return total
+	a, b := predictors[predictor].a, predictors[predictor].b
+	p1, p2 := ns[0], ns[0]
+	total, product, factors := 0.0, 1.0, 0
+	for at := 0; at < len(ns); at += block {
+		part := ns[at:min(at+block, len(ns))]
+		n, sum := len(part), 0.0
+		if at == 0 { // the first one is predicted by 0
+			sum, part = math.Abs(float64(part[0])), part[1:]
+		}
+		for _, v := range part {
+			sum += math.Abs(float64(v - (a*p1+b*p2+4)>>3))
+			p1, p2 = v, p1
+		}
+		mean := sum/float64(n) + 0.2
+		if n < block {
+			total += float64(n) * math.Log2(mean)
+			continue
+		}
+		product *= mean
+		if factors++; factors == together {
+			total += block * math.Log2(product)
+			product, factors = 1, 0
+		}
+	}
+	return total + block*math.Log2(product)
 }
 
 // middle returns the median of a sample of the integers.

@@ -237,7 +237,7 @@ func (p Policy) estimateOne(xs []float64, floor float64) spc.Estimate {
 }
 
 // frozen judges by frozen limits. It sets all of v that single charts set.
-func (p Policy) frozen(v *Verdict, b *Baseline, fresh bool, history []Point, chart *Chart) {
+func (p Policy) frozen(v *Verdict, b *Baseline, fresh bool, history []Point, chart *Chart, models *modelCache) {
 	v.Limits = b.Limits
 	v.Limits.At = b.Context
 	if fresh {
@@ -264,10 +264,10 @@ func (p Policy) frozen(v *Verdict, b *Baseline, fresh bool, history []Point, cha
 	}
 	budget := p.FalseAlarms / kinds
 	if v.Charts > 0 {
-		p.frozenSingles(v, b, tracks, budget)
+		p.frozenSingles(v, b, tracks, budget, models)
 	}
 	if ewmas+cusums > 0 || p.Frozen.Rules.Rules != 0 {
-		w := watch{policy: p.Frozen, ewma: budget / float64(max(ewmas, 1)), cusum: budget / float64(max(cusums, 1)), clip: max(v.ScoreLimit, 3)}
+		w := watch{policy: p.Frozen, models: models, ewma: budget / float64(max(ewmas, 1)), cusum: budget / float64(max(cusums, 1)), clip: max(v.ScoreLimit, 3)}
 		w.run(v, b, tracks, since(history, b))
 	}
 }
@@ -307,12 +307,12 @@ func (b *Baseline) tracks(chart *Chart, p Policy) []track {
 
 // frozenSingles judges single values. Charts that fewer contexts of Phase I
 // remained for have limits that are wider in proportion.
-func (p Policy) frozenSingles(v *Verdict, b *Baseline, tracks []track, budget float64) {
+func (p Policy) frozenSingles(v *Verdict, b *Baseline, tracks []track, budget float64, models *modelCache) {
 	each := budget / float64(v.Charts)
 	multiples := map[int]float64{}
 	of := func(n int) float64 {
 		if multiples[n] == 0 {
-			multiples[n] = multiple(each, n)
+			multiples[n] = models.multiple(each, n)
 		}
 		return multiples[n]
 	}

@@ -144,7 +144,7 @@ func judge(history []Point, chart *Chart, p Policy, models *modelCache) Verdict 
 		return v
 	}
 	if baseline != nil {
-		p.frozen(&v, baseline, fresh, history, chart)
+		p.frozen(&v, baseline, fresh, history, chart, models)
 		return v
 	}
 	single := p.distances(points, layouts, chart)
@@ -152,7 +152,7 @@ func judge(history []Point, chart *Chart, p Policy, models *modelCache) Verdict 
 	if v.Charts == 0 {
 		return v
 	}
-	v.ScoreLimit = multiple(p.FalseAlarms/float64(v.Charts), len(points))
+	v.ScoreLimit = models.multiple(p.FalseAlarms/float64(v.Charts), len(points))
 	v.weigh(single)
 	return v
 }

@@ -70,8 +70,9 @@ const (
 	folds          = 10
 )
 
-// A Judger judges like [Judge] and remembers the models it trained. It is safe for
-// concurrent use; its verdicts are those of Judge.
+// A Judger judges like [Judge] and remembers the models it trained and the widths of
+// limits, which are quantiles that take long to compute. It is safe for concurrent
+// use; its verdicts are those of Judge.
 type Judger struct {
 	Policy Policy
 	models modelCache
@@ -82,14 +83,46 @@ func (j *Judger) Judge(history []Point, chart *Chart) Verdict {
 	return judge(history, chart, j.Policy, &j.models)
 }
 
-// modelCache holds models by their version. When it is full it is emptied, which
-// costs no more than training them again.
+// modelCache holds models by their version, and widths of limits. When it is full it
+// is emptied, which costs no more than training them again.
 type modelCache struct {
 	mu     sync.Mutex
 	models map[uint64]*trained
+	widths map[width]float64
 }
 
-const maxModels = 4096
+// width is what [multiple] is computed from.
+type width struct {
+	probability float64
+	n           int
+}
+
+const (
+	maxModels = 4096
+	maxWidths = 1024
+)
+
+// multiple is the function of that name.
+func (c *modelCache) multiple(probability float64, n int) float64 {
+	if c == nil {
+		return multiple(probability, n)
+	}
+	at := width{probability, n}
+	c.mu.Lock()
+	m, ok := c.widths[at]
+	c.mu.Unlock()
+	if ok {
+		return m
+	}
+	m = multiple(probability, n)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.widths == nil || len(c.widths) >= maxWidths {
+		c.widths = make(map[width]float64)
+	}
+	c.widths[at] = m
+	return m
+}
 
 func (c *modelCache) get(version uint64, train func() *trained) *trained {
 	if c == nil {

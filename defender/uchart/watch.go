@@ -38,6 +38,7 @@ func (s Signal) String() string {
 // history has, and so is the same whoever judges.
 type watch struct {
 	policy      FrozenPolicy
+	models      *modelCache
 	ewma, cusum float64 // budget of each chart
 	clip        float64 // sigmas that a value counts for at most
 }
@@ -126,7 +127,7 @@ func (w *watch) average(zs []float64, n int) (z, limit float64) {
 	if w.policy.EWMA.L > 0 {
 		return at.Z, w.policy.EWMA.L * sd
 	}
-	return at.Z, multiple(w.ewma, n) * math.Sqrt(float64(sd*sd)+1/float64(n))
+	return at.Z, w.models.multiple(w.ewma, n) * math.Sqrt(float64(sd*sd)+1/float64(n))
 }
 
 // sum returns the larger of the two cumulative sums, that of falls negative, and its
@@ -136,7 +137,7 @@ func (w *watch) sum(zs []float64, n int) (sum, limit float64) {
 	if c.H == 0 {
 		normal := -distuv.UnitNormal.Quantile(w.cusum / 2)
 		// Sigma is an estimate as well: sums are in units that may be too small.
-		c.H = decisionInterval(c.K, 1/w.cusum) * multiple(w.cusum, n) / normal
+		c.H = decisionInterval(c.K, 1/w.cusum) * w.models.multiple(w.cusum, n) / normal
 		c.K += normal / math.Sqrt(float64(n))
 	}
 	var at spc.CUSUMPoint

@@ -2,6 +2,7 @@
 package promtest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -160,7 +161,7 @@ func (s *Series) Querier(int64, int64) (storage.Querier, error) { return querier
 type querier struct{ s *Series }
 
 // Select implements storage.Querier.
-func (q querier) Select(_ context.Context, _ bool, _ *storage.SelectHints, ms ...*labels.Matcher) storage.SeriesSet {
+func (q querier) Select(_ context.Context, _ bool, hints *storage.SelectHints, ms ...*labels.Matcher) storage.SeriesSet {
 	q.s.mu.Lock()
 	defer q.s.mu.Unlock()
 	var out []storage.Series
@@ -168,10 +169,22 @@ func (q querier) Select(_ context.Context, _ bool, _ *storage.SelectHints, ms ..
 		if slices.ContainsFunc(ms, func(m *labels.Matcher) bool { return !m.Matches(e.labels.Get(m.Name)) }) {
 			continue
 		}
-		out = append(out, storage.NewListSeries(e.labels, slices.Clone(e.samples)))
+		if samples := e.within(hints); len(samples) > 0 {
+			out = append(out, storage.NewListSeries(e.labels, slices.Clone(samples)))
+		}
 	}
 	slices.SortFunc(out, func(a, b storage.Series) int { return labels.Compare(a.Labels(), b.Labels()) })
 	return &seriesSet{all: out}
+}
+
+// within returns the samples that a query needs, all without hints.
+func (e *entry) within(hints *storage.SelectHints) []chunks.Sample {
+	if hints == nil {
+		return e.samples
+	}
+	first, _ := slices.BinarySearchFunc(e.samples, hints.Start, func(s chunks.Sample, at int64) int { return cmp.Compare(s.T(), at) })
+	last, _ := slices.BinarySearchFunc(e.samples, hints.End+1, func(s chunks.Sample, at int64) int { return cmp.Compare(s.T(), at) })
+	return e.samples[first:max(first, last)]
 }
 
 // LabelValues implements storage.LabelQuerier; the engine does not ask for it.

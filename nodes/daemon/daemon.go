@@ -235,10 +235,10 @@ func result(report nodes.Report, err error) string {
 		return "failed"
 	case report.Held:
 		return "held"
-	case report.Decision != nil:
-		return "decided"
+	case report.Decision == nil || report.Decision.Reason == nodes.ReasonInProgress:
+		return "carried-on"
 	}
-	return "carried-on"
+	return "decided"
 }
 
 // Alive returns nil while ticks come to an end. A tick that works on a Spot warning may last some minutes.

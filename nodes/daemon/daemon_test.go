@@ -1,7 +1,6 @@
 package daemon_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -9,7 +8,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -19,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/muster-dev/muster/internal/output"
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/daemon"
 	"github.com/muster-dev/muster/nodes/sim"
@@ -28,7 +27,7 @@ import (
 type stage struct {
 	world *sim.World
 	d     *daemon.Daemon
-	log   *lines
+	log   *output.Buffer
 	stop  context.CancelFunc
 	done  chan error
 }
@@ -37,7 +36,7 @@ type stage struct {
 func start(t *testing.T, o daemon.Options, change func(*nodes.Config)) *stage {
 	t.Helper()
 	p := nodes.DefaultPolicy()
-	s := &stage{log: &lines{}, done: make(chan error, 1)}
+	s := &stage{log: &output.Buffer{}, done: make(chan error, 1)}
 	s.world = sim.New(sim.Options{Policy: p, Workers: []string{"a", "b"}, Start: time.Now(), Latency: time.Nanosecond})
 	c := s.world.Client("A", nil)
 	config := nodes.Config{Policy: p, Signals: c, Cloud: c, Cluster: patient{c}, Store: c, Journal: c}
@@ -95,21 +94,25 @@ func (s *stage) page(path string) (int, string) {
 	return w.Code, w.Body.String()
 }
 
-type lines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
+// TestAPauseHidesNoMissingMetrics: the alert NodesBlind goes by the readings' absence, and what is counted names what is missing.
+func TestAPauseHidesNoMissingMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, daemon.Options{}, nil)
+		if _, err := s.world.Client("alice", nil).Apply(t.Context(), nodes.PauseScaling{Now: time.Now(), By: "alice", Reason: "inventory"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2*time.Minute + 30*time.Second)
+		if _, body := s.page("/metrics"); !strings.Contains(body, "muster_nodes_cpu_ratio") || !strings.Contains(body, `reason="PAUSED"`) {
+			t.Errorf("while the metrics are there:\n%s", body)
+		}
+		s.world.Outage(sim.SignalsPart, 0, time.Hour)
+		time.Sleep(3 * time.Minute)
+		_, body := s.page("/metrics")
+		if strings.Contains(body, "muster_nodes_cpu_ratio") || !strings.Contains(body, `muster_nodes_decisions_total{action="NOOP",reason="METRICS_UNAVAILABLE"}`) || strings.Contains(body, "muster_nodes_paused_seconds 0") {
+			t.Errorf("while they are not:\n%s", body)
+		}
+		s.end(t)
+	})
 }
 
 func TestADaemonTicksEveryIntervalAndTellsOfIt(t *testing.T) {
@@ -350,7 +353,7 @@ func TestInterruptionsFromAQueueAreWorkedAndShownWithTheirTimeLeft(t *testing.T)
 		go func() { events <- s.world.Announce(nodes.Warning, "i-002") }()
 		time.Sleep(25 * time.Second)
 		_, body := s.page("/metrics")
-		if !strings.Contains(body, `muster_nodes_interruptions_open{kind="warning"} 1`) || !strings.Contains(body, `muster_nodes_interruption_seconds_left{instance="i-002",kind="warning"} 8`) {
+		if !strings.Contains(body, `muster_nodes_interruptions_open{kind="warning"} 1`) || !strings.Contains(body, `muster_nodes_interruption_seconds_left{drained="false",instance="i-002",kind="warning"} 8`) {
 			t.Errorf("soon after the warning:\n%s", grep(body, "interruption"))
 		}
 		time.Sleep(5 * time.Minute)

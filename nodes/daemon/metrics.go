@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -35,6 +36,8 @@ type Metrics struct {
 	instancesAt time.Time
 	nodes       []nodes.Node
 	nodesAt     time.Time
+	zonesKnown  bool
+	drainEnded  nodes.NodeRef // of the last drain that said itself how it ended
 	readings    nodes.Readings
 	lastTick    time.Time
 	tokenEnds   time.Time
@@ -77,7 +80,7 @@ func newMetrics(c nodes.Config, o Options) *Metrics {
 	m.decisions = counters("decisions_total", "Decisions by action and reason.", "action", "reason")
 	m.events = counters("events_total", "Journaled events by kind.", "kind")
 	m.launches = counters("launches_total", "Launch requests by result: launched, a kind of refusal, or unknown.", "result", "market", "zone")
-	m.drains = counters("drains_total", "Drains by result: done, blocked, failed.", "result")
+	m.drains = counters("drains_total", "Drains by result: done, blocked, failed, which are those whose time was over.", "result")
 	m.interruptions = counters("interruption_events_total", "Interruption events by result: noted, failed.", "result")
 	m.errs = counters("errors_total", "Calls that failed, by call; refusals that belong to normal work are not counted.", "call")
 	m.terminations = counter("terminations_total", "Terminations that were asked for.")
@@ -108,6 +111,31 @@ func (m *Metrics) begin() {
 			m.actionDuration.WithLabelValues(kind, r)
 		}
 	}
+}
+
+// launchResults are the values of the label result of launches_total.
+var launchResults = []string{"launched", string(nodes.FailCapacity), string(nodes.FailQuota), string(nodes.FailAddresses), string(nodes.FailSpotRole),
+	string(nodes.FailThrottled), string(nodes.FailTokenSpent), string(nodes.FailPermanent), "unknown"}
+
+// sawSubnets makes what launches there may lead to known, as begin does: a first scale-up may be refused everywhere.
+func (m *Metrics) sawSubnets(subnets []nodes.Subnet) {
+	for _, s := range subnets {
+		for _, market := range []nodes.Market{nodes.Spot, nodes.OnDemand} {
+			for _, r := range launchResults {
+				m.launches.WithLabelValues(r, string(market), s.Zone)
+			}
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.zonesKnown = m.zonesKnown || len(subnets) > 0
+}
+
+// zonesMissing tells whether the zones are not known yet.
+func (m *Metrics) zonesMissing() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !m.zonesKnown
 }
 
 func (m *Metrics) called(call string, took time.Duration, err error) {
@@ -156,16 +184,36 @@ func (m *Metrics) launched(o nodes.Offering, err error) {
 	m.launches.WithLabelValues(r, string(o.Market), o.Zone).Inc()
 }
 
-// drained counts drains that came to an end; one that goes on is none.
-func (m *Metrics) drained(p nodes.DrainProgress, err error) {
+// drained counts drains that say how they ended. One that goes on, or whose call failed, is tried again by the next tick; what it comes
+// to if it is not is told by undrained.
+func (m *Metrics) drained(n nodes.NodeRef, p nodes.DrainProgress, err error) {
 	_, blocked := nodes.IsDrainBlocked(err)
+	ended := nodes.NodeRef{}
 	switch {
 	case blocked:
 		m.drains.WithLabelValues("blocked").Inc()
-	case err != nil:
-		m.drains.WithLabelValues("failed").Inc()
-	case p.Done:
+		ended = n
+	case err == nil && p.Done:
 		m.drains.WithLabelValues("done").Inc()
+		ended = n
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.drainEnded = ended
+}
+
+// undrained counts the drains that the end of a scale-down cuts off: their time was over.
+func (m *Metrics) undrained(before *nodes.Record, t nodes.Transition) {
+	if _, failed := t.(nodes.FailScaleDown); !failed || before == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, id := range before.ScaleDownTargetInstanceIDs {
+		r, started := before.Removal(id)
+		if started && before.Targets(id) && r.Phase != nodes.PhaseTerminating && r.Node != m.drainEnded {
+			m.drains.WithLabelValues("failed").Inc()
+		}
 	}
 }
 
@@ -288,7 +336,7 @@ func (m *Metrics) collectInterruptions(s sink, now time.Time) {
 		byKind[i.Kind]++
 		if i.DeadlineEpoch != 0 {
 			s.gauge("interruption_seconds_left", "Until an interruption's deadline; negative once it has passed.",
-				time.Unix(i.DeadlineEpoch, 0).Sub(now).Seconds(), "instance", i.InstanceID, "kind", string(i.Kind))
+				time.Unix(i.DeadlineEpoch, 0).Sub(now).Seconds(), "instance", i.InstanceID, "kind", string(i.Kind), "drained", strconv.FormatBool(i.Drained))
 		}
 	}
 	for kind, n := range byKind {

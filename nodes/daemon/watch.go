@@ -70,6 +70,9 @@ func (c cloud) Workers(ctx context.Context) ([]nodes.Instance, error) {
 	list, err := timed(c.m, "cloud.Workers", func() ([]nodes.Instance, error) { return c.Cloud.Workers(ctx) })
 	if err == nil {
 		c.m.sawInstances(list)
+		if c.m.zonesMissing() { // asked for once: launches would name them only with their first result
+			_, _ = c.Subnets(ctx)
+		}
 	}
 	return list, err
 }
@@ -79,7 +82,11 @@ func (c cloud) Lookup(ctx context.Context, ids []string) (map[string]nodes.Insta
 }
 
 func (c cloud) Subnets(ctx context.Context) ([]nodes.Subnet, error) {
-	return timed(c.m, "cloud.Subnets", func() ([]nodes.Subnet, error) { return c.Cloud.Subnets(ctx) })
+	list, err := timed(c.m, "cloud.Subnets", func() ([]nodes.Subnet, error) { return c.Cloud.Subnets(ctx) })
+	if err == nil {
+		c.m.sawSubnets(list)
+	}
+	return list, err
 }
 
 func (c cloud) Launch(ctx context.Context, req nodes.LaunchRequest) (nodes.Instance, error) {
@@ -125,7 +132,7 @@ func (c cluster) Uncordon(ctx context.Context, n nodes.NodeRef, claim string) er
 
 func (c cluster) Drain(ctx context.Context, req nodes.DrainRequest) (nodes.DrainProgress, error) {
 	p, err := timed(c.m, "cluster.Drain", func() (nodes.DrainProgress, error) { return c.Cluster.Drain(ctx, req) })
-	c.m.drained(p, err)
+	c.m.drained(req.Node, p, err)
 	return p, err
 }
 
@@ -148,10 +155,12 @@ func (s store) Load(ctx context.Context) (nodes.Record, error) {
 }
 
 func (s store) Apply(ctx context.Context, t nodes.Transition) (nodes.Record, error) {
+	before := s.m.known()
 	r, err := timed(s.m, "store.Apply", func() (nodes.Record, error) { return s.Store.Apply(ctx, t) })
 	if err == nil {
 		s.m.sawRecord(r)
 		s.m.ended(t)
+		s.m.undrained(before, t)
 	} else if nodes.IsRefused(err) {
 		s.m.reachedStore()
 	}
@@ -230,6 +239,13 @@ func (m *Metrics) sawRecord(r nodes.Record) {
 		}
 	}
 	m.record, m.recordAt = &r, m.clock.Now()
+}
+
+// known returns the record as last read or written, nil before.
+func (m *Metrics) known() *nodes.Record {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.record
 }
 
 func (m *Metrics) reachedStore() {

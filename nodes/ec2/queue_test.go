@@ -1,7 +1,6 @@
 package ec2_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-dev/muster/internal/output"
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/ec2"
 	"github.com/muster-dev/muster/nodes/sim/awsapi"
@@ -22,29 +22,12 @@ const queueURL = "https://sqs.local.amazonaws.com/123456789012/muster"
 type polling struct {
 	*region
 	stop func()
-	log  *lockedBuffer
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
+	log  *output.Buffer
 }
 
 func startPolling(t *testing.T, handle func(context.Context, nodes.InterruptionEvent) error) *polling {
 	t.Helper()
-	p := &polling{region: open(t, func(s *setup) { s.api.PollUnit = 10 * time.Millisecond }), log: &lockedBuffer{}}
+	p := &polling{region: open(t, func(s *setup) { s.api.PollUnit = 10 * time.Millisecond }), log: &output.Buffer{}}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	q := &ec2.Queue{

@@ -13,7 +13,7 @@ type Outlook struct {
 	// Then is the first action if everything stays as it was seen: the same load, the same pods, the same workers; nil if waiting
 	// alone brings none.
 	Then *Moment `json:"then,omitempty"`
-	// Paths are the ways to an action, with what closes them; none after a decision for an action.
+	// Paths are the ways to an action, with what closes them; none after a decision for an action, and while one is open.
 	Paths []Path `json:"paths,omitempty"`
 }
 
@@ -45,7 +45,7 @@ type Need struct {
 // snapshot's.
 func Ahead(d nodes.Decider, s nodes.Snapshot) Outlook {
 	var out Outlook
-	if s.Decision.Action != nodes.Noop {
+	if s.Decision.Action != nodes.Noop || s.Decision.Reason == nodes.ReasonInProgress {
 		return out // what comes after an action depends on how it goes
 	}
 	out.Then = first(d, s, func(dec nodes.Decision) bool { return dec.Action != nodes.Noop })
@@ -282,7 +282,7 @@ func need(s nodes.Snapshot, g nodes.Gate) Need {
 	case "not-paused":
 		n.What = "the pause " + g.Value + " has to be ended (muster nodes resume)"
 	case "metrics-known":
-		n.What = "every metric has to be there: " + g.Value
+		n.What = "CPU and pending pods have to be there: " + g.Value
 	case "repair.backoff", "up.backoff":
 		until(fmt.Sprintf("the back-off after %s has to end", Count(r.ScaleUpFailures, "failure")), r.BackoffUntilEpoch, 0)
 	case "repair.max-workers", "up.max-workers":

@@ -64,14 +64,8 @@ func WriteTick(w io.Writer, style Style, t Tick, now time.Time) error {
 // undecided says why a tick came to no decision.
 func (p *page) undecided(t Tick) {
 	for _, e := range t.Events {
-		switch {
-		case strings.Contains(e.Tick, "/"): // about an interruption, beside the tick's own work
-		case e.Kind == "lease.held":
+		if e.Kind == "lease.held" {
 			p.line("It did nothing: another tick held the lease.")
-			return
-		case e.ActionID != "":
-			p.line("It decided nothing new: it went on with %s.", e.ActionID)
-			p.line("The next decision is made when that action has ended; its cooldown counts from then.")
 			return
 		}
 	}
@@ -171,6 +165,8 @@ func (p *page) outlook(s nodes.Snapshot, o Outlook) {
 	switch {
 	case s.Decision.Action != nodes.Noop:
 		p.line("  The action has its turn; nothing else is decided before it has ended.")
+	case s.Decision.Reason == nodes.ReasonInProgress:
+		p.line("  The action goes on. The next decision is made when it has ended; its cooldown counts from then.")
 	case o.Then != nil:
 		d := o.Then.Decision
 		what := Count(d.Nodes, "node")

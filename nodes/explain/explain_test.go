@@ -183,7 +183,7 @@ func TestWhatIsForetoldHappens(t *testing.T) {
 		for range 40 {          // until a decision is made with nothing under way
 			r := s.tick(time.Minute)
 			open, _ := s.c.OpenInterruptions(t.Context())
-			if r.Decision != nil && r.Decision.Action == nodes.Noop && len(open) == 0 && s.world.Fleet().Nodeless == 0 {
+			if r.Decision != nil && r.Decision.Action == nodes.Noop && r.Decision.Reason != nodes.ReasonInProgress && len(open) == 0 && s.world.Fleet().Nodeless == 0 {
 				e := s.decisions()
 				snap := snapshot(t, e[len(e)-1])
 				last = &snap

@@ -30,12 +30,12 @@ type Config struct {
 	Daemon nodes.Resources
 }
 
-// Fit packs pods. It implements nodes.Planner, nodes.Screener and nodes.Fitter, and keeps nothing between calls: its answers depend
+// Fit packs pods. It implements nodes.Sizer, nodes.Screener and nodes.Fitter, and keeps nothing between calls: its answers depend
 // on the arguments alone.
 type Fit struct{ c Config }
 
 var (
-	_ nodes.Planner  = (*Fit)(nil)
+	_ nodes.Sizer    = (*Fit)(nil)
 	_ nodes.Screener = (*Fit)(nil)
 	_ nodes.Fitter   = (*Fit)(nil)
 )
@@ -59,19 +59,10 @@ func (f *Fit) Allocatable(t InstanceType) nodes.Resources {
 	}
 }
 
-// Size returns the number of nodes that Plan asks for, at least 1, and how it came to it.
-func (f *Fit) Size(p nodes.Policy, o nodes.Observation, pending int) (int, string) {
-	if pending == 0 {
-		return 1, "no pod is pending: one node for the load"
-	}
-	plan := f.Plan(nodes.Question{Policy: p, Observation: o, Now: o.Readings.At, Pending: pending, Room: p.MaxWorkers})
-	return max(len(plan.Nodes), 1), plan.Why
-}
-
 // Plan packs the pending pods onto what is there and coming and asks for the cheapest nodes found for the others.
 func (f *Fit) Plan(q nodes.Question) nodes.Plan {
 	p := f.Pack(q)
-	plan := nodes.Plan{Why: p.String()}
+	plan := nodes.Plan{Why: p.String(), Coming: p.Coming > 0}
 	if len(p.Unplaced) > 0 {
 		u := p.Unplaced[0]
 		plan.Helpless = fmt.Sprintf("pod %s: %s", u.Pod.Name, u.Why)

@@ -17,6 +17,7 @@ import (
 type Packing struct {
 	Pods     int // to be placed
 	Existing int // of these placed on nodes that are there or coming
+	Coming   int // of these placed on nodes that are coming
 	New      []Group
 	Unplaced []Unplaced
 	Cost     float64 // of the new nodes, USD an hour
@@ -51,7 +52,11 @@ type Unplaced struct {
 func (p Packing) String() string {
 	var parts []string
 	if p.Existing > 0 {
-		parts = append(parts, fmt.Sprintf("%d fit nodes that are there", p.Existing))
+		there := "that are there"
+		if p.Coming > 0 {
+			there += fmt.Sprintf(" or on their way (%d)", p.Coming)
+		}
+		parts = append(parts, fmt.Sprintf("%d fit nodes %s", p.Existing, there))
 	}
 	count, unplaced := 0, 0
 	byType := map[string]int{}
@@ -95,11 +100,16 @@ func (f *Fit) Pack(q nodes.Question) Packing {
 		}
 	}
 	e := newEngine(&m, pods)
-	f.addFleet(e, q)
+	coming := f.addFleet(e, q)
 	e.start()
 	e.placeOnExisting()
 
 	out := Packing{}
+	for _, b := range coming {
+		for _, p := range b.content {
+			out.Coming += p.n
+		}
+	}
 	for i, c := range e.classes {
 		out.Pods += c.pod.N()
 		out.Existing += c.pod.N() - c.left
@@ -124,34 +134,53 @@ func (f *Fit) Pack(q nodes.Question) Packing {
 	return out
 }
 
-// addFleet adds what is there, and what has been launched and has not joined yet.
-func (f *Fit) addFleet(e *engine, q nodes.Question) {
+// addFleet adds what is there, and what is on its way, which it returns. On a node that replaces another there is room only beside the
+// pods that still have to come over.
+func (f *Fit) addFleet(e *engine, q nodes.Question) (coming []*bin) {
 	interrupted := map[string]bool{}
 	for _, i := range q.Observation.Interruptions {
 		interrupted[i.InstanceID] = !i.Closed
 	}
 	e.perZone = make([]int, len(e.m.zones))
-	for _, w := range q.Observation.Fleet {
-		in := w.Instance
-		z := slices.Index(e.m.zones, in.Zone)
-		if in.Alive() && z >= 0 {
+	count := func(zone string) (index int) {
+		z := slices.Index(e.m.zones, zone)
+		if z >= 0 {
 			e.perZone[z]++
 		}
-		takes := in.Alive() && !interrupted[in.ID]
-		switch {
-		case w.Node != nil && w.Node.Ready:
-			b := e.addNode(w.Node)
-			if !takes || w.Node.Unschedulable {
-				b.room = nodes.Resources{} // its pods count for others' affinity all the same
-			}
-		case takes && z >= 0 && q.Now.Sub(in.LaunchedAt) < q.Policy.JoinTimeout && (w.Node == nil || !w.Node.Unschedulable):
-			i := slices.IndexFunc(e.m.offerings, func(o offering) bool { return o.Name == in.Type })
-			if i >= 0 {
-				b := e.newBin(i, z)
-				b.of = -1
-			}
+		return z
+	}
+	listed := map[string]bool{}
+	for _, w := range q.Observation.Fleet {
+		listed[w.Instance.ID] = true
+		if w.Instance.Alive() {
+			count(w.Instance.Zone)
+		}
+		if w.Node == nil || !w.Node.Ready {
+			continue
+		}
+		b := e.addNode(w.Node)
+		if !w.Instance.Alive() || interrupted[w.Instance.ID] || w.Node.Unschedulable {
+			b.room = nodes.Resources{} // its pods count for others' affinity all the same
 		}
 	}
+	for _, a := range nodes.Arriving(q.Policy, q.Observation, q.Now) {
+		z := slices.Index(e.m.zones, a.Zone)
+		if !listed[a.ID] {
+			z = count(a.Zone)
+		}
+		i := slices.IndexFunc(e.m.offerings, func(o offering) bool { return o.Name == a.Type })
+		if i < 0 || z < 0 {
+			continue
+		}
+		b := e.newBin(i, z)
+		b.of = -1
+		for _, p := range a.Leaving {
+			b.take(p.Requests, p.N())
+			b.room.Pods -= p.N()
+		}
+		coming = append(coming, b)
+	}
+	return coming
 }
 
 // newBin adds an empty node of an offering in a zone.

@@ -17,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -85,9 +84,9 @@ func newLaboratory(t *testing.T, o lab.Options) *laboratory {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "default", Name: "muster"}},
 	}
-	create(t, l.admin.RbacV1().ClusterRoles().Create, &role)
-	create(t, l.admin.CoreV1().ServiceAccounts("default").Create, account)
-	create(t, l.admin.RbacV1().ClusterRoleBindings().Create, binding)
+	labtest.Create(t, l.admin.RbacV1().ClusterRoles().Create, &role)
+	labtest.Create(t, l.admin.CoreV1().ServiceAccounts("default").Create, account)
+	labtest.Create(t, l.admin.RbacV1().ClusterRoleBindings().Create, binding)
 	hour := int64(3600)
 	token, err := l.admin.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "muster",
 		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &hour}}, metav1.CreateOptions{})
@@ -125,38 +124,6 @@ func (l *laboratory) cluster(t *testing.T, rules kube.Rules) *kube.Cluster {
 	return open(t, c)
 }
 
-// create creates an object, again and again while its namespace is being set up.
-func create[T any](t *testing.T, f func(context.Context, T, metav1.CreateOptions) (T, error), o T) T {
-	t.Helper()
-	var out T
-	eventually(t, "creating an object", func() (err error) {
-		out, err = f(t.Context(), o, metav1.CreateOptions{})
-		if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
-			t.Fatal(err)
-		}
-		return err
-	})
-	return out
-}
-
-// eventually waits until something holds. Its limit is for a machine that is busy with everything else.
-func eventually(t *testing.T, what string, f func() error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("%s: %v", what, err)
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
-}
-
 // machine is a node to be.
 type machine struct {
 	name, zone, ip, provider string
@@ -175,14 +142,14 @@ func (l *laboratory) register(t *testing.T, m machine) *corev1.Node {
 	if m.zone != "" {
 		n.Labels[corev1.LabelTopologyZone] = m.zone
 	}
-	return create(t, l.admin.CoreV1().Nodes().Create, n)
+	return labtest.Create(t, l.admin.CoreV1().Nodes().Create, n)
 }
 
 // worker registers a node and waits until pods can be placed on it.
 func (l *laboratory) worker(t *testing.T, c nodes.Cluster, name string) nodes.NodeRef {
 	t.Helper()
 	n := l.register(t, machine{name: name, zone: "a", ip: "10.9.0.1", provider: "aws:///a/" + name, kubelet: lab.KubeletUp})
-	eventually(t, name+" is Ready", func() error {
+	labtest.Eventually(t, name+" is Ready", func() error {
 		if got := seen(t, c, name); !got.Ready || len(got.Taints) > 0 {
 			return fmt.Errorf("%+v", got)
 		}
@@ -243,7 +210,7 @@ func selecting(app string) *metav1.LabelSelector {
 func (l *laboratory) deploy(t *testing.T, namespace string, replicas int32, p corev1.PodTemplateSpec) {
 	t.Helper()
 	app := p.Labels["app"]
-	create(t, l.admin.AppsV1().Deployments(namespace).Create, &appsv1.Deployment{
+	labtest.Create(t, l.admin.AppsV1().Deployments(namespace).Create, &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: app}, Spec: appsv1.DeploymentSpec{Replicas: &replicas, Selector: selecting(app), Template: p}})
 	l.phase(t, namespace, app, corev1.PodRunning, int(replicas))
 }
@@ -252,7 +219,7 @@ func (l *laboratory) deploy(t *testing.T, namespace string, replicas int32, p co
 func (l *laboratory) daemon(t *testing.T, namespace string, p corev1.PodTemplateSpec) {
 	t.Helper()
 	app := p.Labels["app"]
-	create(t, l.admin.AppsV1().DaemonSets(namespace).Create, &appsv1.DaemonSet{
+	labtest.Create(t, l.admin.AppsV1().DaemonSets(namespace).Create, &appsv1.DaemonSet{
 		ObjectMeta: metav1.ObjectMeta{Name: app}, Spec: appsv1.DaemonSetSpec{Selector: selecting(app), Template: p}})
 	l.phase(t, namespace, app, corev1.PodRunning, 1)
 }
@@ -262,7 +229,7 @@ func (l *laboratory) job(t *testing.T, namespace string, p corev1.PodTemplateSpe
 	t.Helper()
 	app := p.Labels["app"]
 	p.Spec.RestartPolicy = corev1.RestartPolicyNever
-	create(t, l.admin.BatchV1().Jobs(namespace).Create, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: app}, Spec: batchv1.JobSpec{Template: p}})
+	labtest.Create(t, l.admin.BatchV1().Jobs(namespace).Create, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: app}, Spec: batchv1.JobSpec{Template: p}})
 	l.phase(t, namespace, app, corev1.PodSucceeded, 1)
 }
 
@@ -270,7 +237,7 @@ func (l *laboratory) job(t *testing.T, namespace string, p corev1.PodTemplateSpe
 func (l *laboratory) bare(t *testing.T, namespace string, p corev1.PodTemplateSpec) {
 	t.Helper()
 	app := p.Labels["app"]
-	create(t, l.admin.CoreV1().Pods(namespace).Create, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: app, Labels: p.Labels, Annotations: p.Annotations}, Spec: p.Spec})
+	labtest.Create(t, l.admin.CoreV1().Pods(namespace).Create, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: app, Labels: p.Labels, Annotations: p.Annotations}, Spec: p.Spec})
 	l.phase(t, namespace, app, corev1.PodRunning, 1)
 }
 
@@ -287,14 +254,14 @@ func (l *laboratory) static(t *testing.T, namespace, app, node string) {
 	p.Spec.NodeSelector = nil
 	no, yes := false, true
 	p.Spec.AutomountServiceAccountToken, p.Spec.EnableServiceLinks = &no, &no
-	create(t, l.admin.CoreV1().Pods(namespace).Create, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: app, Labels: p.Labels, Annotations: p.Annotations,
+	labtest.Create(t, l.admin.CoreV1().Pods(namespace).Create, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: app, Labels: p.Labels, Annotations: p.Annotations,
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node, UID: n.UID, Controller: &yes}}}, Spec: p.Spec})
 	l.phase(t, namespace, app, corev1.PodRunning, 1)
 }
 
 func (l *laboratory) phase(t *testing.T, namespace, app string, phase corev1.PodPhase, want int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d pods of %s are %s", want, app, phase), func() error {
+	labtest.Eventually(t, fmt.Sprintf("%d pods of %s are %s", want, app, phase), func() error {
 		list, err := l.admin.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app=" + app})
 		if err != nil {
 			return err
@@ -316,9 +283,9 @@ func (l *laboratory) phase(t *testing.T, namespace, app string, phase corev1.Pod
 func (l *laboratory) budget(t *testing.T, namespace, name, app string, least int) {
 	t.Helper()
 	m := intstr.FromInt(least)
-	create(t, l.admin.PolicyV1().PodDisruptionBudgets(namespace).Create, &policyv1.PodDisruptionBudget{
+	labtest.Create(t, l.admin.PolicyV1().PodDisruptionBudgets(namespace).Create, &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: &m, Selector: selecting(app)}})
-	eventually(t, "budget "+name+" is counted", func() error {
+	labtest.Eventually(t, "budget "+name+" is counted", func() error {
 		b, err := l.admin.PolicyV1().PodDisruptionBudgets(namespace).Get(t.Context(), name, metav1.GetOptions{})
 		if err == nil && (b.Status.ObservedGeneration != b.Generation || b.Status.ExpectedPods == 0) {
 			err = fmt.Errorf("%+v", b.Status)
@@ -404,7 +371,7 @@ func budgetHoldsADrain(t *testing.T, l *laboratory) {
 	l.deploy(t, "default", 2, template("budgeted", n.Name))
 	l.deploy(t, "default", 1, template("budgeted-not", n.Name))
 	l.budget(t, "default", "budgeted", "budgeted", 2)
-	eventually(t, "the view tells of the budget", func() error {
+	labtest.Eventually(t, "the view tells of the budget", func() error {
 		if got := seen(t, c, n.Name).Blocker; !strings.Contains(got, "disruption budget budgeted allows none") {
 			return fmt.Errorf("it says %q", got)
 		}
@@ -523,7 +490,7 @@ func crashIsFollowedByContinuation(t *testing.T, l *laboratory) {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		defer cancel()
-		eventually(t, "pods are ending", func() error {
+		labtest.Eventually(t, "pods are ending", func() error {
 			list, err := l.admin.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: "app=slow", FieldSelector: "spec.nodeName=" + n.Name})
 			for _, p := range list.Items {
 				if p.DeletionTimestamp != nil {
@@ -551,7 +518,7 @@ func finalizerHolds(t *testing.T, l *laboratory) {
 	n := l.worker(t, c, "i-finalizer")
 	l.deploy(t, "default", 1, template("held", n.Name, finalized))
 	claim(t, c, n)
-	eventually(t, "the pod is ending", func() error {
+	labtest.Eventually(t, "the pod is ending", func() error {
 		p := try(t, c, n, 3*time.Second)
 		if p.Done {
 			t.Fatalf("%+v", p)
@@ -599,7 +566,7 @@ func sameAsKubectl(t *testing.T, l *laboratory) {
 		l.daemon(t, "kube-system", template(app("daemon-"), name, priority("system-node-critical")))
 		l.static(t, "default", app("static-"), name)
 		l.job(t, "default", template(app("job-"), name))
-		create(t, l.admin.AppsV1().StatefulSets("default").Create, &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: app("db-")},
+		labtest.Create(t, l.admin.AppsV1().StatefulSets("default").Create, &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: app("db-")},
 			Spec: appsv1.StatefulSetSpec{Selector: selecting(app("db-")), Template: template(app("db-"), name)}})
 		l.phase(t, "default", app("db-"), corev1.PodRunning, 1)
 		before := l.on(t, name)
@@ -693,9 +660,9 @@ func unschedulablePodsArePending(t *testing.T, l *laboratory) {
 		p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "lab.muster.dev/gate"}}
 	})
 	for _, p := range []corev1.PodTemplateSpec{waits, gated} {
-		create(t, l.admin.CoreV1().Pods("default").Create, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.Labels["app"], Labels: p.Labels}, Spec: p.Spec})
+		labtest.Create(t, l.admin.CoreV1().Pods("default").Create, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.Labels["app"], Labels: p.Labels}, Spec: p.Spec})
 	}
-	eventually(t, "the scheduler has said that it can't place the pod", func() error {
+	labtest.Eventually(t, "the scheduler has said that it can't place the pod", func() error {
 		for _, p := range view(t, c).Pending {
 			if p.Name == "default/gated" {
 				t.Fatal("a pod behind a gate is no pending pod")
@@ -711,7 +678,7 @@ func unschedulablePodsArePending(t *testing.T, l *laboratory) {
 func replicasAreRead(t *testing.T, l *laboratory) {
 	c := l.cluster(t, kube.Rules{})
 	// A paused one makes no pods that other cases would meet.
-	create(t, l.admin.AppsV1().Deployments("default").Create, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "wanted"},
+	labtest.Create(t, l.admin.AppsV1().Deployments("default").Create, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "wanted"},
 		Spec: appsv1.DeploymentSpec{Paused: true, Selector: selecting("wanted"), Template: template("wanted", "nowhere")}})
 	for _, want := range []int{3, 5} {
 		if _, err := l.Kubectl(t.Context(), "scale", "deployment", "wanted", fmt.Sprint("--replicas=", want)); err != nil {

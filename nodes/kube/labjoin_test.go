@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/internal/lab"
+	"github.com/muster-dev/muster/internal/lab/labtest"
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/kube"
 )
@@ -47,7 +48,7 @@ func verification(t *testing.T, l *laboratory, register shape) {
 	}
 	becomes := func(what string, available bool) {
 		t.Helper()
-		eventually(t, what, func() error {
+		labtest.Eventually(t, what, func() error {
 			if w := worker(one); w.Available() != available || w.Node == nil {
 				return errors.New("not yet")
 			}
@@ -86,7 +87,7 @@ func verification(t *testing.T, l *laboratory, register shape) {
 	l.register(t, register(two, lab.KubeletUp))
 	ended := one
 	ended.State, ended.PrivateIP = nodes.StateTerminated, ""
-	eventually(t, "the next instance with the same address is Ready", func() error {
+	labtest.Eventually(t, "the next instance with the same address is Ready", func() error {
 		if !worker(two, ended).Available() {
 			return errors.New("not yet")
 		}

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-dev/muster/internal/lab"
+	"github.com/muster-dev/muster/internal/lab/labtest"
 	"github.com/muster-dev/muster/internal/lab/machines"
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/sim"
@@ -188,7 +189,7 @@ func (s *story) growsAndShrinks(t *testing.T) {
 		}
 	}
 	s.machines.SetLoad(0.5)
-	eventually(t, "the pod runs on another node", func() error {
+	labtest.Eventually(t, "the pod runs on another node", func() error {
 		on := s.running(t, "load")
 		return want(on[ended] == 0 && len(on) == 1, on)
 	})
@@ -272,7 +273,7 @@ func (s *story) heldEnding(t *testing.T) bool {
 func (s *story) addWorker(t *testing.T) {
 	t.Helper()
 	id := s.region.World.AddWorker("b", time.Now())
-	eventually(t, id+" is Ready", func() error { n := seen(t, s.cluster, id); return want(n.Ready && len(n.Taints) == 0, n) })
+	labtest.Eventually(t, id+" is Ready", func() error { n := seen(t, s.cluster, id); return want(n.Ready && len(n.Taints) == 0, n) })
 }
 
 func (s *story) apiAway(t *testing.T) {

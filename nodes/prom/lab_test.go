@@ -17,7 +17,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -184,31 +183,7 @@ func (c *realCluster) pod(t *testing.T, namespace, name string, change func(*cor
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: corev1.PodSpec{TerminationGracePeriodSeconds: new(int64), Containers: []corev1.Container{{Name: "main", Image: "none"}}}}
 	change(p)
-	until(t, "creating a pod", func() error { // its namespace or service account may not be there yet
-		_, err := c.client.CoreV1().Pods(namespace).Create(t.Context(), p, metav1.CreateOptions{})
-		if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
-			t.Fatal(err)
-		}
-		return err
-	})
-}
-
-// until waits until something holds. Its limit is for a machine that is busy with everything else.
-func until(t *testing.T, what string, f func() error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("%s: %v", what, err)
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
+	labtest.Create(t, c.client.CoreV1().Pods(namespace).Create, p)
 }
 
 // truth is what the API server says.
@@ -253,7 +228,7 @@ func (c *realCluster) truth(t *testing.T) truth {
 func (c *realCluster) becomes(t *testing.T, what string, ok func(nodes.Readings) error) nodes.Readings {
 	t.Helper()
 	var r nodes.Readings
-	until(t, what, func() (err error) {
+	labtest.Eventually(t, what, func() (err error) {
 		if r, err = c.signals.Observe(t.Context()); err != nil {
 			return err
 		}
@@ -316,7 +291,7 @@ func (c *realCluster) atRest(t *testing.T) {
 		return errors.Join(is("cpu", r.CPU, 0.5, 0.02), is("cpuMin", r.CPUMin, 0.5, 0.02), is("cpuMax", r.CPUMax, 0.5, 0.02), is("pending", r.Pending, 0, 0),
 			is("pendingOther", r.PendingOther, 0, 0), is("pendingMin", r.PendingMin, 0, 0), is("pendingMax", r.PendingMax, 0, 0))
 	})
-	until(t, "every check of doctor holds", func() error {
+	labtest.Eventually(t, "every check of doctor holds", func() error {
 		checks := c.signals.Check(t.Context())
 		var errs []error
 		for _, x := range checks {
@@ -352,7 +327,7 @@ func (c *realCluster) pending(t *testing.T) {
 		return errors.Join(is("pending", r.Pending, 5, 0), is("pending by the API", nodes.Read(want.unschedulable), 5, 0), is("pendingMin", r.PendingMin, 5, 0), is("pendingMax", r.PendingMax, 5, 0),
 			is("pendingOther", r.PendingOther, 6, 0), is("pending phase by the API", nodes.Read(want.waiting), 6, 0))
 	})
-	until(t, "by phase it is the other way round", func() error {
+	labtest.Eventually(t, "by phase it is the other way round", func() error {
 		r, err := c.byPhase.Observe(t.Context())
 		return errors.Join(err, is("pending", r.Pending, 6, 0), is("pendingOther", r.PendingOther, 5, 0), is("pendingMin", r.PendingMin, 6, 0))
 	})

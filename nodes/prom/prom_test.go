@@ -213,6 +213,66 @@ func TestAGapMakesSustainedReadingsMissing(t *testing.T) {
 	}
 }
 
+// TestAGapThatTheLookbackBridgesIsOneAllTheSame: a server that was down for some minutes shows what it had before for five, and nothing
+// is known of what was meanwhile.
+func TestAGapThatTheLookbackBridgesIsOneAllTheSame(t *testing.T) {
+	b := newBench(t)
+	b.SetLoad(0.1)
+	fleet := nodes.Match(b.Instances(), nodesOf(t, b))
+	decide := func(when string, want nodes.Action) {
+		t.Helper()
+		now := b.Clock().Now()
+		r := nodes.NewRecord("")
+		r.IdleSinceEpoch = nodes.Num(now.Add(-time.Hour).Unix())
+		if d := nodes.Decide(b.policy, nodes.Observation{Readings: b.observe(), Fleet: fleet, FleetKnown: true}, r, now); d.Action != want {
+			t.Errorf("%s: %s %s %s, want %s", when, d.Action, d.Reason, d.Detail, want)
+		}
+	}
+	away := func(d time.Duration) {
+		b.server.MissScrapes("", true)
+		b.Advance(d)
+		b.server.MissScrapes("", false)
+		b.Advance(time.Minute)
+	}
+	b.Advance(20 * time.Minute)
+	decide("at first", nodes.ScaleDown)
+
+	away(100 * time.Second) // less than PROMETHEUS_MAX_AGE_SEC
+	for n, r := range all(b.observe()) {
+		b.want(n+" after some scrapes were missed", r, 0, 0.11)
+	}
+	decide("after some scrapes were missed", nodes.ScaleDown)
+
+	away(4 * time.Minute)
+	r := b.observe()
+	b.want("cpu after the gap", r.CPU, 0.09, 0.11)
+	b.want("pending after the gap", r.Pending, 0, 0)
+	b.missing("cpuMin after the gap", r.CPUMin, "points")
+	b.missing("cpuMax after the gap", r.CPUMax, "points")
+	b.missing("pendingMin after the gap", r.PendingMin, "points")
+	b.missing("pendingMax after the gap", r.PendingMax, "points")
+	decide("after the gap", nodes.Noop)
+
+	b.Advance(3 * time.Minute) // a scale-up needs no more
+	r = b.observe()
+	b.want("cpuMin four minutes after the gap", r.CPUMin, 0.09, 0.11)
+	b.want("pendingMin four minutes after the gap", r.PendingMin, 0, 0)
+	b.missing("pendingMax four minutes after the gap", r.PendingMax, "points")
+	decide("four minutes after the gap", nodes.Noop)
+
+	b.Advance(7 * time.Minute)
+	decide("when the gap is behind", nodes.ScaleDown)
+}
+
+func nodesOf(t *testing.T, b *bench) []nodes.Node {
+	t.Helper()
+	v, err := b.Client("test", nil).View(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v.Nodes
+}
+
 func TestStaleSamplesAreMissing(t *testing.T) {
 	b := newBench(t)
 	b.Advance(20 * time.Minute)
@@ -426,11 +486,11 @@ func TestOneWrongQueryLeavesTheOthers(t *testing.T) {
 
 func TestAServerThatCantBeAskedIsAnError(t *testing.T) {
 	b := newBench(t, func(b *bench) { b.config.Timeout = 200 * time.Millisecond })
-	b.Advance(20 * time.Minute)
 	b.server.SetFault(promapi.Fault{Hang: true})
 	if _, err := b.signals.Observe(context.Background()); err == nil || !strings.Contains(err.Error(), "no answer within 200ms") {
 		t.Errorf("a hanging server gives %v", err)
 	}
+	b = newBench(t) // in whose time to answer a busy machine comes to it
 	b.server.SetFault(promapi.Fault{Drop: true})
 	if _, err := b.signals.Observe(context.Background()); err == nil || !strings.Contains(err.Error(), "can't be reached") {
 		t.Errorf("a server that closes its connections gives %v", err)

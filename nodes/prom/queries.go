@@ -35,20 +35,22 @@ type Queries struct {
 // the window, as every series of a new node is, its rate comes out as if the counter had stood still before, and an idle machine would
 // read 0.8 busy. Idle time and all time are as young as each other.
 //
-// "> -Inf" drops what is not a number: min_over_time and max_over_time would pass over it and count_over_time would count it.
+// "> -Inf" drops what is not a number: min_over_time and max_over_time would pass over it and count_over_time would count it. Nor does
+// a point count at which the newest sample was older than PROMETHEUS_MAX_AGE_SEC: a server that was down marks nothing as stale, and what
+// it had before would stand for what it did not see, for five minutes of the gap.
 const (
 	defaultStateMetrics = `max(timestamp(kube_pod_info{namespace="kube-system",$kube}))`
 	defaultNodes        = `max by (node, internal_ip) (kube_node_info{$kube}) * on (node) group_left () max by (node) (kube_node_status_condition{condition="Ready",status="true",$kube})`
 	defaultControlPlane = `max by (node) (kube_node_role{role=~"control-plane|master|etcd",$kube})`
 	defaultCPUWorkers   = `min by ($instance) (timestamp(node_cpu_seconds_total{mode="idle",$workers}) and rate(node_cpu_seconds_total{mode="idle",$workers}[$rate]))`
 	defaultCPU          = `1 - avg(rate(node_cpu_seconds_total{mode="idle",$workers}[$rate]) / ignoring (mode) sum without (mode) (rate(node_cpu_seconds_total{$workers}[$rate])))`
-	defaultCPUMin       = `min_over_time(($cpu)[$window:$step]) and on () (count_over_time((($cpu) > -Inf)[$window:$step]) >= $points)`
-	defaultCPUMax       = `max_over_time(($cpu)[$window:$step]) and on () (count_over_time((($cpu) > -Inf)[$window:$step]) >= $points)`
+	defaultCPUMin       = `min_over_time(($cpu)[$window:$step]) and on () (count_over_time((($cpu) > -Inf and on () time() - max($machines) <= $age)[$window:$step]) >= $points)`
+	defaultCPUMax       = `max_over_time(($cpu)[$window:$step]) and on () (count_over_time((($cpu) > -Inf and on () time() - max($machines) <= $age)[$window:$step]) >= $points)`
 	gated               = `unless on (namespace, pod, uid) (kube_pod_status_reason{reason="SchedulingGated",$kube} == 1)`
 	defaultUnsched      = `count(max by (namespace, pod, uid) (kube_pod_status_unschedulable{$kube}) == 1 ` + gated + `) or on () 0 * ($state)`
 	defaultPhase        = `count(max by (namespace, pod, uid) (kube_pod_status_phase{phase="Pending",$kube}) == 1 ` + gated + `) or on () 0 * ($state)`
-	defaultPendingMin   = `min_over_time(($pending)[$window:$step]) and on () (count_over_time((($pending) > -Inf)[$window:$step]) >= $points)`
-	defaultPendingMax   = `max_over_time(($pending)[$window:$step]) and on () (count_over_time((($pending) > -Inf)[$window:$step]) >= $points)`
+	defaultPendingMin   = `min_over_time(($pending)[$window:$step]) and on () (count_over_time((($pending) > -Inf and on () time() - ($state) <= $age)[$window:$step]) >= $points)`
+	defaultPendingMax   = `max_over_time(($pending)[$window:$step]) and on () (count_over_time((($pending) > -Inf and on () time() - ($state) <= $age)[$window:$step]) >= $points)`
 )
 
 // name identifies a query by the setting that replaces it.
@@ -108,9 +110,9 @@ func mayUse(n name) []string {
 	case queryState, queryNodes, queryControl: // they are asked before anybody knows which machines are workers
 		return []string{"$instance", "$kube", "$rate", "$step"}
 	case queryCPUMin, queryCPUMax:
-		return append(out, "$window", "$points", "$cpu")
+		return append(out, "$window", "$points", "$cpu", "$machines", "$age")
 	case queryPendingMin, queryPendingMax:
-		return []string{"$instance", "$kube", "$rate", "$step", "$window", "$points", "$pending", "$state"}
+		return []string{"$instance", "$kube", "$rate", "$step", "$window", "$points", "$pending", "$state", "$age"}
 	case queryUnsched, queryPhase:
 		return []string{"$instance", "$kube", "$rate", "$step", "$state"}
 	}
@@ -147,8 +149,12 @@ func (c *Config) expand(n name, s scope) string {
 			return strconv.Itoa(c.points(s.windows[n]))
 		case "$cpu":
 			return c.expand(queryCPU, s)
+		case "$machines":
+			return c.expand(queryCPUWorkers, s)
 		case "$state":
 			return c.expand(queryState, s)
+		case "$age":
+			return strconv.FormatFloat(c.MaxAge.Seconds(), 'f', -1, 64)
 		}
 		return c.expand(driving(s.pending), s) // $pending
 	})

@@ -12,8 +12,8 @@ import (
 type evidence struct {
 	published []Published
 	captured  []Published
-	last      uint64 // sequence that the stream gave out last
-	left      uint64 // messages that are still in it
+	last      []uint64 // by stream, the sequence that it gave out last
+	left      uint64   // messages that are still in them
 	dead      map[uint64]int
 	effects   []effect // in the order in which they happened
 	runs      []run
@@ -42,7 +42,7 @@ type run struct {
 // Stored, DeadLetters, Resent, Lethal, Freezes and ZombieTails is a fault; the
 // first few are told in Faults.
 type Account struct {
-	Messages    int // sequences that the stream gave out
+	Messages    int // sequences that the streams gave out
 	Unknown     int // of them, such as nobody knows anything of
 	Unconfirmed int // of them, such as were never acknowledged to the publisher; no fault
 	Stored      int // messages whose result is stored
@@ -84,7 +84,7 @@ func (a *Account) fault(n *int, format string, args ...any) {
 }
 
 func account(e evidence) Account {
-	a := Account{Messages: int(e.last), Freezes: len(e.freezes)}
+	a := Account{Freezes: len(e.freezes)}
 	known := a.know(e)
 	processed := map[uint64]bool{}
 	for _, r := range e.runs {
@@ -93,9 +93,13 @@ func account(e evidence) Account {
 			known[r.seq] = Published{Sequence: r.seq, Key: r.key}
 		}
 	}
-	for seq := uint64(1); seq <= e.last; seq++ {
-		if _, ok := known[seq]; !ok {
-			a.fault(&a.Unknown, "message %d: nobody knows what it was", seq)
+	for at, last := range e.last {
+		a.Messages += int(last)
+		for inStream := uint64(1); inStream <= last; inStream++ {
+			seq := inStream*uint64(len(e.last)) + uint64(at)
+			if _, ok := known[seq]; !ok {
+				a.fault(&a.Unknown, "message %d: nobody knows what it was", seq)
+			}
 		}
 	}
 	stored := a.results(e, known)

@@ -20,7 +20,7 @@ func faultless() evidence {
 	lethal := message(5, "t:b", "lethal1")
 	lethal.Lethal = true
 	all := []Published{message(1, "t:a", "one"), message(2, "t:b", "one"), message(3, "t:a", "two"), message(4, "t:a", "one"), lethal}
-	e := evidence{published: slices.Clone(all[1:]), captured: all, last: 5, dead: map[uint64]int{5: 1}, deaths: map[string]time.Time{"q": at(600), "r": at(700)}}
+	e := evidence{published: slices.Clone(all[1:]), captured: all, last: []uint64{5}, dead: map[uint64]int{5: 1}, deaths: map[string]time.Time{"q": at(600), "r": at(700)}}
 	e.effects = []effect{
 		{kind: "stored", at: at(20), key: "t:a", context: "one", version: 1, claim: 7},
 		{kind: "stored", at: at(25), key: "t:b", context: "one", version: 1, claim: 8},
@@ -55,7 +55,7 @@ func TestEveryFaultIsFound(t *testing.T) {
 		spoil func(*evidence)
 		count func(Account) int
 	}{
-		{"a sequence that nobody knows", func(e *evidence) { e.last = 6 }, func(a Account) int { return a.Unknown }},
+		{"a sequence that nobody knows", func(e *evidence) { e.last = []uint64{6} }, func(a Account) int { return a.Unknown }},
 		{"a copy that differs from what was published", func(e *evidence) { e.captured[1].Key = "t:c"; e.captured = e.captured[:2] }, func(a Account) int { return a.Unknown }},
 		{"no result", func(e *evidence) { e.effects = e.effects[:2] }, func(a Account) int { return a.Lost }},
 		{"processed, and never to its end", func(e *evidence) { e.runs[3].ok = false }, func(a Account) int { return a.Lost }},
@@ -125,7 +125,7 @@ func TestAZombiesTailIsNoConcurrency(t *testing.T) {
 func TestFaultsAreToldUpToABound(t *testing.T) {
 	t.Parallel()
 	e := faultless()
-	e.last = 1000
+	e.last = []uint64{1000}
 	if a := account(e); a.Unknown != 995 || len(a.Faults) != maxFaults {
 		t.Errorf("%d unknown, %d told", a.Unknown, len(a.Faults))
 	}

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,15 +23,25 @@ import (
 
 // Config says where the evidence is.
 type Config struct {
-	Stream  string // of the messages
-	Dead    string // stream of the dead letters
-	Results string // SQLite file of the results
-	Records string // directory of the records of processing, one file a process
+	Streams []string // of the messages; a group with several numbers them in this order
+	Dead    string   // stream of the dead letters
+	Results string   // SQLite file of the results
+	Records string   // directory of the records of processing, one file a process
+}
+
+// number is what a message is known by: its sequence in its stream, times the
+// number of streams, plus the stream's place among them.
+func (c Config) number(stream string, inStream uint64) (uint64, error) {
+	at := slices.Index(c.Streams, stream)
+	if at < 0 {
+		return 0, fmt.Errorf("stream %q is none of %q", stream, c.Streams)
+	}
+	return inStream*uint64(len(c.Streams)) + uint64(at), nil
 }
 
 // Published is a message that the broker acknowledged to its publisher.
 type Published struct {
-	Sequence uint64
+	Sequence uint64 // of all streams, as partition.Message has it
 	Key      string
 	Context  string
 	Lethal   bool // it kills whoever handles it
@@ -56,7 +67,7 @@ const (
 	captureSubject = "audit."
 )
 
-// Begin has the broker copy what the stream takes from now on, and the database
+// Begin has the broker copy what the streams take from now on, and the database
 // note each change of a result. Nothing may have been published or stored.
 func Begin(ctx context.Context, nc *nats.Conn, c Config) (*Auditor, error) {
 	js, err := jetstream.New(nc)
@@ -64,8 +75,10 @@ func Begin(ctx context.Context, nc *nats.Conn, c Config) (*Auditor, error) {
 		return nil, fmt.Errorf("beginning the audit: %w", err)
 	}
 	a := &Auditor{c: c, js: js}
-	if err := a.capture(ctx); err != nil {
-		return nil, fmt.Errorf("beginning the audit of stream %s: %w", c.Stream, err)
+	for _, stream := range c.Streams {
+		if err := a.capture(ctx, stream); err != nil {
+			return nil, fmt.Errorf("beginning the audit of stream %s: %w", stream, err)
+		}
 	}
 	if err := a.watchResults(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("beginning the audit of %s: %w", c.Results, err), a.Close())
@@ -81,8 +94,8 @@ func (a *Auditor) Close() error {
 	return a.db.Close()
 }
 
-func (a *Auditor) capture(ctx context.Context) error {
-	s, err := a.js.Stream(ctx, a.c.Stream)
+func (a *Auditor) capture(ctx context.Context, stream string) error {
+	s, err := a.js.Stream(ctx, stream)
 	if err != nil {
 		return err
 	}
@@ -148,11 +161,14 @@ func (a *Auditor) Account(ctx context.Context, published []Published, deaths map
 	if e.dead, err = a.dead(ctx); err != nil {
 		return Account{}, fmt.Errorf("reading the dead letters: %w", err)
 	}
-	s, err := a.js.Stream(ctx, a.c.Stream)
-	if err != nil {
-		return Account{}, fmt.Errorf("reading stream %s: %w", a.c.Stream, err)
+	for _, stream := range a.c.Streams {
+		s, err := a.js.Stream(ctx, stream)
+		if err != nil {
+			return Account{}, fmt.Errorf("reading stream %s: %w", stream, err)
+		}
+		state := s.CachedInfo().State
+		e.last, e.left = append(e.last, state.LastSeq), e.left+state.Msgs
 	}
-	e.last, e.left = s.CachedInfo().State.LastSeq, s.CachedInfo().State.Msgs
 	if e.effects, err = a.effects(ctx); err != nil {
 		return Account{}, fmt.Errorf("reading the results of %s: %w", a.c.Results, err)
 	}
@@ -236,9 +252,12 @@ func (a *Auditor) captured(ctx context.Context) ([]Published, error) {
 	var all []Published
 	err := a.each(ctx, captureStream, func(m jetstream.Msg) error {
 		p := Published{}
-		var err error
-		if p.Sequence, err = strconv.ParseUint(m.Headers().Get("Nats-Sequence"), 10, 64); err != nil {
+		inStream, err := strconv.ParseUint(m.Headers().Get(jetstream.SequenceHeader), 10, 64)
+		if err != nil {
 			return fmt.Errorf("a copy on %s has no sequence: %w", m.Subject(), err)
+		}
+		if p.Sequence, err = a.c.number(m.Headers().Get(jetstream.StreamHeader), inStream); err != nil {
+			return fmt.Errorf("a copy on %s: %w", m.Subject(), err)
 		}
 		var v struct{ Tool, Chamber, Context string }
 		if err := json.Unmarshal(m.Data(), &v); err != nil {

@@ -47,7 +47,7 @@ func TestTheAuditReadsWhatTheBrokerAndTheStoreKeep(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "record"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	a, err := audit.Begin(ctx, nc, audit.Config{Stream: "jobs", Dead: "dead", Results: results, Records: filepath.Join(dir, "record")})
+	a, err := audit.Begin(ctx, nc, audit.Config{Streams: []string{"jobs"}, Dead: "dead", Results: results, Records: filepath.Join(dir, "record")})
 	if err != nil {
 		t.Fatal(err)
 	}

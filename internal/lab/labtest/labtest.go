@@ -7,6 +7,10 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/muster-dev/muster/internal/component"
 	"github.com/muster-dev/muster/internal/lab"
@@ -48,4 +52,36 @@ func folder(t testing.TB) string {
 		return dir
 	}
 	return t.TempDir()
+}
+
+// Create creates an object, again and again while its namespace is being set up.
+func Create[T any](t testing.TB, create func(context.Context, T, metav1.CreateOptions) (T, error), o T) T {
+	t.Helper()
+	var out T
+	Eventually(t, "creating an object", func() (err error) {
+		out, err = create(t.Context(), o, metav1.CreateOptions{})
+		if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
+			t.Fatal(err)
+		}
+		return err
+	})
+	return out
+}
+
+// Eventually waits until something holds. Its limit is for a machine that is busy with everything else.
+func Eventually(t testing.TB, what string, f func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s: %v", what, err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }

@@ -1,0 +1,61 @@
+package partition
+
+import (
+	"context"
+	"errors"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// The server removes a message from the stream when its slot's consumer has the
+// acknowledgement. With replicas and under far too much load it has been seen not
+// to (nats-server 2.15.2, three replicas, after resets that other entries of the
+// consumer's log came in between): the consumer had nothing more to deliver, and
+// what it had delivered stayed in the stream for good. Nothing is lost by that,
+// but such a message looks like one that waits, it takes up space, and a consumer
+// that is made anew later delivers it again, long after its successors.
+//
+// So the owner of a slot that is silent looks now and then whether its consumer
+// says that nothing waits while the first message that is stored stays the same.
+// Then it makes the consumer anew, which delivers what is left: what this worker
+// has settled is acknowledged again without its handler, and the rest handled,
+// maybe once more.
+
+// leftoverLooks is after how many looks at a silent slot the stream is looked at,
+// too.
+const leftoverLooks = 6
+
+// lookForLeftover is called when nothing waits by the slot's consumer.
+func (s *pullState) lookForLeftover(ctx context.Context) {
+	if s.looks++; s.looks%leftoverLooks != 0 {
+		return
+	}
+	p, at := s.r.p, s.r.place
+	first, err := p.firstStored(ctx, p.layout.streamOf(at.slot), p.layout.filter(at))
+	if err != nil {
+		return
+	}
+	stays := first != 0 && first == s.stored
+	s.stored = first
+	if !stays || !p.trusted() {
+		return
+	}
+	s.stored = 0
+	p.cfg.Logger.Warn("Messages stay in the stream that their consumer knows nothing of; making it anew.", "slot", at.slot, "sequence", first)
+	if err := p.renew(ctx, at); err != nil {
+		p.cfg.Logger.Error("The consumer could not be made anew.", "slot", at.slot, "err", err)
+		return
+	}
+	p.post(noteInput{Event{Kind: EventGhostHealed, Slot: at.slot, Reason: "messages left behind"}})
+	s.pin = ""
+	s.request()
+}
+
+// renew makes a slot's consumer anew, without what the server knew of it.
+func (p *puller) renew(ctx context.Context, at place) error {
+	err := p.js.DeleteConsumer(ctx, p.layout.streamOf(at.slot), p.layout.consumer(at))
+	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return err
+	}
+	return p.createConsumer(ctx, at)
+}
