@@ -271,21 +271,22 @@ func TestEveryCommandInTheDocumentationExists(t *testing.T) {
 
 // foreign are names in capitals that are not Muster's settings, with who reads them.
 var foreign = map[string]string{
-	"AWS_PROFILE":     "the AWS SDK",
-	"INSTANCE_ID":     "whoever reads an example: a node's own",
-	"SHIFT_KEY":       "an example of a webhook's key",
-	"CAPABILITY_IAM":  "aws cloudformation",
-	"CGO_ENABLED":     "go build",
-	"GOOS":            "go build",
-	"GOARCH":          "go build",
-	"MUSTER_DATA":     "the tests",
-	"MUSTER_REQUIRE":  "the tests",
-	"NO_COLOR":        "whoever writes colours",
-	"XDG_CACHE_HOME":  "where caches are",
-	"XDG_STATE_HOME":  "where states are",
-	"LOCAL_QUORUM":    "a consistency of Cassandra",
-	"LOCAL_SERIAL":    "a consistency of Cassandra",
-	"PAY_PER_REQUEST": "a billing mode of DynamoDB",
+	"AWS_PROFILE":        "the AWS SDK",
+	"INSTANCE_ID":        "whoever reads an example: a node's own",
+	"SHIFT_KEY":          "an example of a webhook's key",
+	"CAPABILITY_IAM":     "aws cloudformation",
+	"CGO_ENABLED":        "go build",
+	"GOOS":               "go build",
+	"GOARCH":             "go build",
+	"MUSTER_DATA":        "the tests",
+	"MUSTER_SCREENSHOTS": "the tests",
+	"MUSTER_REQUIRE":     "the tests",
+	"NO_COLOR":           "whoever writes colours",
+	"XDG_CACHE_HOME":     "where caches are",
+	"XDG_STATE_HOME":     "where states are",
+	"LOCAL_QUORUM":       "a consistency of Cassandra",
+	"LOCAL_SERIAL":       "a consistency of Cassandra",
+	"PAY_PER_REQUEST":    "a billing mode of DynamoDB",
 }
 
 var (
