@@ -404,18 +404,25 @@ func (d Decider) downGates(g *gates, in inputs) (verdict, []Target, []Passed) {
 	return v, targets, passed
 }
 
-// targetsText sums up why workers were passed over: the first cause, and the first pod that fits nowhere else.
+// mostCauses is how many causes a decision is told with.
+const mostCauses = 3
+
+// targetsText sums up why workers were passed over: the first causes, and the first pod that fits nowhere else.
 func targetsText(passed []Passed) (why, fits string) {
 	fits = "yes"
+	var causes []string
 	for _, p := range passed {
-		if why == "" {
-			why = p.InstanceID + ": " + p.Why
+		switch {
+		case len(causes) < mostCauses:
+			causes = append(causes, p.InstanceID+": "+p.Why)
+		case len(causes) == mostCauses:
+			causes = append(causes, fmt.Sprintf("and %d more", len(passed)-mostCauses))
 		}
 		if fits == "yes" && p.PodsStay {
 			fits = p.Why
 		}
 	}
-	return why, fits
+	return strings.Join(causes, "; "), fits
 }
 
 // age is the time since an epoch, 0 if it is not set.

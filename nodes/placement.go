@@ -89,6 +89,9 @@ func SelectTargets(o Observation, r Record, fit Fitter, n int, now time.Time) ([
 	var passed []Passed
 	remaining := map[string]*Node{}
 	for _, w := range o.Fleet {
+		if w.Instance.Gone() {
+			continue // the cloud shows it for an hour
+		}
 		if why := unremovable(w, o, r, now); why != "" {
 			passed = append(passed, Passed{InstanceID: w.Instance.ID, Why: why})
 		} else {

@@ -419,6 +419,11 @@ func TestASimulatedClusterIsScaledAndEveryCommandFindsIt(t *testing.T) {
 	waitFor(t, 90*time.Second, "a scale-up is complete", func() bool { return happened("scaleUp.completed") }, &daemon.out)
 
 	env := shellEnv(t, filepath.Join(dir, "env"))
+	// A node that has just joined has no series of its CPU yet.
+	waitFor(t, 90*time.Second, "every node has metrics", func() bool {
+		_, err := asProcess(env, "nodes", "doctor")
+		return err == nil
+	}, &daemon.out)
 	for _, c := range []struct {
 		args []string
 		want []string
@@ -482,15 +487,18 @@ func theSameTime(t *testing.T, dir string, env []string) {
 		t.Fatalf("the simulation, whose last event is of %s, is not ahead of this machine's clock", last)
 	}
 	last = last.Add(-2 * time.Second) // the simulation's time goes by steps
-	out, err := asProcess(env, "nodes", "tick", "--dry-run", "--output", "json")
 	var dry planned
-	if err != nil || json.Unmarshal([]byte(out), &dry) != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	waitFor(t, 90*time.Second, "a dry run reads the CPU of every node", func() bool {
+		out, err := asProcess(env, "nodes", "tick", "--dry-run", "--output", "json")
+		if err != nil || json.Unmarshal([]byte(out), &dry) != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return dry.Observation.Readings.CPU.Known
+	}, new(strings.Builder))
 	if dry.At.Before(last) || dry.Observation.Readings.At.Before(last) || !dry.Observation.Readings.CPU.Known {
 		t.Errorf("the dry run is of %s, its readings %+v of %s; the journal is at %s", dry.At, dry.Observation.Readings.CPU, dry.Observation.Readings.At, last)
 	}
-	out, err = asProcess(env, "nodes", "status", "--output", "json")
+	out, err := asProcess(env, "nodes", "status", "--output", "json")
 	var st explain.Status
 	if err != nil || json.Unmarshal([]byte(out), &st) != nil || st.At.Before(last) {
 		t.Errorf("%v: the status is of %s: %s", err, st.At, out)
