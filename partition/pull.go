@@ -59,6 +59,7 @@ type puller struct {
 	suspended bool
 	wg        sync.WaitGroup
 
+	turns  turns
 	pauses pauses
 	retry  *retryStore // nil: failing messages are not parked
 	parks  parkCounts
@@ -545,8 +546,9 @@ func (r *runner) run() {
 				return
 			}
 		}
-		if r.isReleasing() {
+		if r.isReleasing() && r.p.turns.take(r) {
 			r.giveUp(nil)
+			r.p.turns.end()
 			return
 		}
 		if r.ctx.Err() != nil {
