@@ -86,16 +86,16 @@ type Passed struct {
 // whose pods the remaining workers can't take.
 func SelectTargets(o Observation, r Record, fit Fitter, n int, now time.Time) ([]Target, []Passed) {
 	var candidates []Worker
-	var passed []Passed
+	var passed, gone []Passed
 	remaining := map[string]*Node{}
 	for _, w := range o.Fleet {
-		if w.Instance.Gone() {
-			continue // the cloud shows it for an hour
-		}
-		if why := unremovable(w, o, r, now); why != "" {
-			passed = append(passed, Passed{InstanceID: w.Instance.ID, Why: why})
-		} else {
+		switch why := unremovable(w, o, r, now); {
+		case why == "":
 			candidates = append(candidates, w)
+		case w.Instance.Gone(): // told last: the cloud shows it for an hour
+			gone = append(gone, Passed{InstanceID: w.Instance.ID, Why: why})
+		default:
+			passed = append(passed, Passed{InstanceID: w.Instance.ID, Why: why})
 		}
 		if w.Available() {
 			remaining[w.Instance.ID] = w.Node
@@ -129,7 +129,7 @@ func SelectTargets(o Observation, r Record, fit Fitter, n int, now time.Time) ([
 	for _, w := range candidates {
 		passed = append(passed, Passed{InstanceID: w.Instance.ID, Why: "others go first"})
 	}
-	return chosen, passed
+	return chosen, append(passed, gone...)
 }
 
 // others returns the remaining nodes in the order of the fleet, so that the choice does not depend on the order of a map.
