@@ -230,6 +230,10 @@ func (m *machine) applyMap() {
 func (m *machine) applyOwner(s int, st *slotState) {
 	since, taking := m.cur.Since[s], m.cur.Taking[s]
 	switch {
+	case !taking && st != nil && (st.phase == phasePreparing || st.phase == phaseReady):
+		// The map was faster than the old owner's word, which alone tells for how
+		// long nobody had worked on it by then.
+		m.holdHanded(s, since, 0)
 	case st == nil, st.phase == phasePreparing, st.phase == phaseReady, st.phase == phaseAwaiting:
 		m.holdOrAwait(s, since, taking)
 	case st.phase == phaseHolding && st.version != since:

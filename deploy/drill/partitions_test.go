@@ -476,6 +476,28 @@ var groupDrills = map[string]groupDrill{
 		}
 		time.Sleep(18 * time.Minute)
 	}},
+	// Messages wait in most slots, so that a hand-over meets some, and the newcomer is far away. By the usual grace it would not work at all.
+	"far-newcomer": {options: usual.with(func(o *groupOptions) {
+		o.lags = true
+		o.configure = func(p *partition.Config) { p.SuspicionGrace = 3 * time.Second }
+	}),
+		fires: []string{"PartitionsHandoverSlow"}, play: func(g *group) {
+			for _, m := range g.members() {
+				m.judging.Store(int64(1500 * time.Millisecond))
+			}
+			time.Sleep(30 * time.Second)
+			m := g.start(nil)
+			m.judging.Store(int64(1500 * time.Millisecond))
+			time.Sleep(5 * time.Second) // it has joined, and others are still waited for
+			for range 3 {
+				for i := range g.chambers {
+					g.publish(g.t.Context(), i)
+				}
+			}
+			m.link.delay.Store(int64(700 * time.Millisecond))
+			time.Sleep(2 * time.Minute)
+			m.link.delay.Store(0)
+		}},
 	"store-slow": {options: usual, fires: []string{"PartitionsProcessingSlow"}, play: func(g *group) {
 		for _, m := range g.running() {
 			m.judging.Store(int64(15 * time.Second))
