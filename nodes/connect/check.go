@@ -22,9 +22,14 @@ const mostSkew = 5 * time.Second
 func Check(ctx context.Context, s Settings, o Options) []nodes.Check {
 	var results [5][]nodes.Check
 	var wg sync.WaitGroup
+	clock := o.Clock
+	if clock == nil {
+		clock = nodes.SystemClock{}
+	}
 	part := func(i int, what, fix string, f func(context.Context) ([]nodes.Check, error)) {
 		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, checkTime)
+			// By the clock that the parts keep deadlines by.
+			ctx, cancel := clock.WithDeadline(ctx, clock.Now().Add(checkTime))
 			defer cancel()
 			list, err := f(ctx)
 			if err != nil {

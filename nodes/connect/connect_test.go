@@ -10,9 +10,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/setting"
 )
 
@@ -231,5 +233,34 @@ func writeFile(t *testing.T, name, text string) {
 	t.Helper()
 	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// ahead is the clock of a simulation that runs faster than the machine's.
+type ahead struct{ nodes.SystemClock }
+
+func (ahead) Now() time.Time { return time.Now().Add(time.Hour) }
+
+// TestChecksGoByTheClockOfTheParts: a deadline by another clock would be over before the first request.
+func TestChecksGoByTheClockOfTheParts(t *testing.T) {
+	var asked atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/api/v1/") {
+			asked.Add(1)
+		}
+		http.NotFound(w, r)
+	}))
+	defer server.Close()
+	kv := complete(t)
+	kv["AWS_ENDPOINT_URL"], kv["PROMETHEUS_URL"] = server.URL, server.URL
+	t.Setenv("AWS_ACCESS_KEY_ID", "x")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "x")
+	s, err := Parse(env(kv))
+	if err != nil {
+		t.Fatal(err)
+	}
+	Check(t.Context(), s, Options{Clock: ahead{}})
+	if asked.Load() == 0 {
+		t.Error("Prometheus was not asked")
 	}
 }

@@ -164,7 +164,7 @@ func (d *Daemon) tick(ctx context.Context) {
 
 // release gives back the lease of a tick that was cut off and could not do so itself.
 func (d *Daemon) release(ctx context.Context, report nodes.Report) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	ctx, cancel := d.clock.WithDeadline(context.WithoutCancel(ctx), d.clock.Now().Add(2*time.Second))
 	defer cancel()
 	r, err := d.store.Load(ctx)
 	if err == nil && r.LeaseOwner == report.Tick {
@@ -176,7 +176,7 @@ func (d *Daemon) release(ctx context.Context, report nodes.Report) {
 }
 
 func (d *Daemon) checkToken(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := d.clock.WithDeadline(ctx, d.clock.Now().Add(5*time.Second))
 	defer cancel()
 	at, err := d.o.TokenExpires(ctx)
 	if err != nil {
