@@ -114,6 +114,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		d.tick(work)
 		_ = d.clock.Sleep(ctx, max(next.Sub(d.clock.Now()), 0)) // its error is ctx's
 	}
+	d.stopping.Store(true) // what AfterFunc runs may come later than the end of that sleep
 	wg.Wait()
 	d.o.Log.Info("stopped")
 	return nil
