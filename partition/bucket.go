@@ -31,7 +31,8 @@ func openBuckets(ctx context.Context, js jetstream.JetStream, cfg Config) (*buck
 }
 
 // Error codes of the server for a write whose expected last sequence is not the
-// last one; a write that lost a race within a replicated stream has its own.
+// last one, and for one that it did not compare with anything, since another of the
+// same key is under way among the replicas.
 const (
 	codeWrongLastSequence     jetstream.ErrorCode = 10071
 	codeWrongLastSequenceRace jetstream.ErrorCode = 10164
@@ -48,16 +49,21 @@ func (b *buckets) run(ctx context.Context, e kvEffect, timeout time.Duration) kv
 	case opList:
 		out.keys, out.err = listKeys(ctx, kv)
 	case opGet:
-		entry, err := kv.Get(ctx, e.key)
-		if out.err = classify(err); err == nil {
-			out.gotValue, out.gotRev = entry.Value(), entry.Revision()
+		there, err := b.latest(ctx, e.bucket, e.key)
+		switch {
+		case err != nil:
+			out.err = err
+		case there.rev == 0 || there.deleted:
+			out.err = errNotFound
+		default:
+			out.gotValue, out.gotRev = there.value, there.rev
 		}
 	case opHistory:
 		out.history, out.err = history(ctx, kv, e.key)
 	case opCreate, opUpdate:
 		out.gotRev, out.err = b.write(ctx, kv, e)
 		if out.err != nil {
-			b.readBack(kv, &out, timeout)
+			b.readBack(&out, timeout)
 		}
 	case opDelete:
 		// A purge: it leaves no history, and a marker that goes by itself.
@@ -121,64 +127,98 @@ func (b *buckets) write(ctx context.Context, kv jetstream.KeyValue, e kvEffect) 
 	return ack.Sequence, nil
 }
 
-// readBack settles a write whose reply was lost: its value is unique, so if it
-// is there the write succeeded, and if something newer than what it expected is
-// there it can't succeed any more. What is there after a conflict is returned
-// with it: it may be an earlier write of the same worker, given up and then
-// carried out after all.
-func (b *buckets) readBack(kv jetstream.KeyValue, out *kvInput, timeout time.Duration) {
+// readBack settles a write that was refused or whose reply was lost.
+func (b *buckets) readBack(out *kvInput, timeout time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	entry, err := kv.Get(ctx, out.key)
+	there, err := b.latest(ctx, out.bucket, out.key)
 	if err != nil {
+		out.unread(err)
 		return
 	}
-	conflict := errors.Is(out.err, errConflict)
-	switch {
-	case bytes.Equal(entry.Value(), out.value):
-		out.gotRev, out.err = entry.Revision(), nil
-	case out.op == opCreate && conflict:
-		out.gotValue, out.gotRev = entry.Value(), entry.Revision()
-	case out.op == opUpdate && entry.Revision() > out.rev:
-		out.gotValue, out.gotRev = entry.Value(), entry.Revision()
-		if !conflict {
-			out.err = fmt.Errorf("%w: revision %d, expected %d", errConflict, entry.Revision(), out.rev)
-		}
+	out.settle(there)
+}
+
+// unread concludes on a write of whose key it could not be read what is there: that
+// something else came first does not tell whose it was.
+func (in *kvInput) unread(why error) {
+	if in.op == opUpdate && errors.Is(in.err, errConflict) {
+		in.err = fmt.Errorf("%w, maybe carried out by now: reading it: %w", errUnderWay, why)
 	}
+}
+
+// settle concludes on a write that was refused, or whose reply was lost, from what
+// is there of its key, as the leader of the bucket's stream has it. A write's value
+// is unique, so if it is there the write succeeded, and if something newer than what
+// it expected is there it can't succeed any more. What is there after a conflict is
+// returned with it: it may be an earlier write of the same worker, given up and then
+// carried out after all. If nothing newer is there, the write that came first is not
+// carried out yet, may never be, and may be the worker's own.
+func (in *kvInput) settle(there kvVersion) {
+	conflict := errors.Is(in.err, errConflict)
+	switch {
+	case there.rev == 0 || there.deleted:
+	case bytes.Equal(there.value, in.value):
+		in.gotRev, in.err = there.rev, nil
+	case in.op == opCreate && conflict:
+		in.gotValue, in.gotRev = there.value, there.rev
+	case in.op == opUpdate && there.rev > in.rev:
+		in.gotValue, in.gotRev = there.value, there.rev
+		if !conflict {
+			in.err = fmt.Errorf("%w: revision %d, expected %d", errConflict, there.rev, in.rev)
+		}
+	case in.op == opUpdate && conflict:
+		in.err = fmt.Errorf("%w: revision %d is still there: %w", errUnderWay, there.rev, in.err)
+	}
+}
+
+// latest returns what is there of a key, and nothing at revision 0. It asks the
+// leader of the bucket's stream: any replica may answer a KeyValue's Get, with what
+// was there before the write that is to be settled, or that an election followed.
+func (b *buckets) latest(ctx context.Context, bucket, key string) (kvVersion, error) {
+	request := mustJSON(map[string]string{"last_by_subj": "$KV." + bucket + "." + key})
+	msg, err := b.js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET.KV_"+bucket, request)
+	if err != nil {
+		return kvVersion{}, err
+	}
+	var answer struct {
+		apiError
+		Message struct {
+			Sequence uint64 `json:"seq"`
+			Header   []byte `json:"hdrs"`
+			Data     []byte `json:"data"`
+		} `json:"message"`
+	}
+	if err := json.Unmarshal(msg.Data, &answer); err != nil {
+		return kvVersion{}, err
+	}
+	switch e := answer.Error; {
+	case e != nil && jetstream.ErrorCode(e.ErrCode) == codeNoMessage:
+		return kvVersion{}, nil
+	case e != nil:
+		return kvVersion{}, fmt.Errorf("%s (%d)", e.Description, e.ErrCode)
+	}
+	v := kvVersion{value: answer.Message.Data, rev: answer.Message.Sequence}
+	if len(answer.Message.Header) > 0 {
+		h, err := nats.DecodeHeadersMsg(answer.Message.Header)
+		if err != nil {
+			return kvVersion{}, err
+		}
+		v.deleted = h.Get("KV-Operation") != "" || h.Get(jetstream.MarkerReasonHeader) != ""
+	}
+	return v, nil
 }
 
 // codeNoMessage is the server's for a message that is not there.
 const codeNoMessage jetstream.ErrorCode = 10037
 
 // lookWhetherGone tells a key that is not there any more from one that has
-// another value. It asks the leader of the bucket's stream: a replica that was
-// restarted has been seen to keep for ever, and show to those who watch, what the
-// others have let expire.
+// another value, whatever a replica shows that was restarted: one has been seen to
+// keep for ever, and show to those who watch, what the others have let expire.
 func (b *buckets) lookWhetherGone(out *kvInput, timeout time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	request := mustJSON(map[string]string{"last_by_subj": "$KV." + out.bucket + "." + out.key})
-	msg, err := b.js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET.KV_"+out.bucket, request)
-	if err != nil {
-		return
-	}
-	var answer struct {
-		apiError
-		Message *struct {
-			Header []byte `json:"hdrs"`
-		} `json:"message"`
-	}
-	if json.Unmarshal(msg.Data, &answer) != nil {
-		return
-	}
-	if answer.Error != nil && jetstream.ErrorCode(answer.Error.ErrCode) == codeNoMessage {
-		out.err = errNotFound
-	}
-	if answer.Message == nil {
-		return
-	}
-	h, err := nats.DecodeHeadersMsg(answer.Message.Header)
-	if err == nil && (h.Get("KV-Operation") != "" || h.Get(jetstream.MarkerReasonHeader) != "") {
+	if there, err := b.latest(ctx, out.bucket, out.key); err == nil && (there.rev == 0 || there.deleted) {
 		out.err = errNotFound
 	}
 }
@@ -192,7 +232,9 @@ func classify(err error) error {
 		return fmt.Errorf("%w: %w", errConflict, err)
 	case errors.Is(err, jetstream.ErrKeyNotFound), errors.Is(err, jetstream.ErrKeyDeleted):
 		return fmt.Errorf("%w: %w", errNotFound, err)
-	case errors.As(err, &api) && (api.ErrorCode == codeWrongLastSequence || api.ErrorCode == codeWrongLastSequenceRace):
+	case errors.As(err, &api) && api.ErrorCode == codeWrongLastSequenceRace:
+		return fmt.Errorf("%w: %w", errUnderWay, err)
+	case errors.As(err, &api) && api.ErrorCode == codeWrongLastSequence:
 		return fmt.Errorf("%w: %w", errConflict, err)
 	}
 	return err

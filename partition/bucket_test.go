@@ -75,3 +75,43 @@ func TestDeletingALeaseThatIsGoneSaysSo(t *testing.T) {
 		t.Errorf("ending one that has expired: %v", err)
 	}
 }
+
+// TestWhatIsThereSettlesAWrite: a write that was refused, or whose reply was lost,
+// has failed only if something newer is there.
+func TestWhatIsThereSettlesAWrite(t *testing.T) {
+	t.Parallel()
+	lost := errors.New("timeout")
+	mine, theirs := []byte("mine"), []byte("theirs")
+	for _, tt := range []struct {
+		name    string
+		op      op
+		err     error
+		there   kvVersion
+		want    error // nil: it succeeded
+		rev     uint64
+		hasSeen bool // what is there comes with it
+	}{
+		{"it was carried out, and its reply lost", opUpdate, lost, kvVersion{value: mine, rev: 8}, nil, 8, false},
+		{"it was carried out, and the client sent it again", opUpdate, errConflict, kvVersion{value: mine, rev: 8}, nil, 8, false},
+		{"its reply is lost, and nothing newer is there", opUpdate, lost, kvVersion{value: theirs, rev: 7}, lost, 0, false},
+		{"its reply is lost, and something newer is there", opUpdate, lost, kvVersion{value: theirs, rev: 9}, errConflict, 9, true},
+		{"another came first", opUpdate, errConflict, kvVersion{value: theirs, rev: 9}, errConflict, 9, true},
+		{"another is under way", opUpdate, errUnderWay, kvVersion{value: theirs, rev: 7}, errUnderWay, 0, false},
+		{"another was under way", opUpdate, errUnderWay, kvVersion{value: theirs, rev: 9}, errConflict, 9, true},
+		{"a conflict with what nobody can see yet", opUpdate, errConflict, kvVersion{value: theirs, rev: 7}, errUnderWay, 0, false},
+		{"the key has gone", opUpdate, errConflict, kvVersion{rev: 9, deleted: true}, errConflict, 0, false},
+		{"nothing is left of the key", opUpdate, errConflict, kvVersion{}, errConflict, 0, false},
+		{"a key is there already", opCreate, errConflict, kvVersion{value: theirs, rev: 3}, errConflict, 3, true},
+		{"a creation was carried out", opCreate, lost, kvVersion{value: mine, rev: 3}, nil, 3, false},
+		{"a creation is under way", opCreate, errUnderWay, kvVersion{}, errUnderWay, 0, false},
+	} {
+		in := kvInput{kvEffect: kvEffect{op: tt.op, value: mine, rev: 7}, err: tt.err}
+		if tt.op == opCreate {
+			in.rev = 0
+		}
+		in.settle(tt.there)
+		if !errors.Is(in.err, tt.want) || in.gotRev != tt.rev || (in.gotValue != nil) != tt.hasSeen {
+			t.Errorf("%s: it ends with revision %d, %q and %v", tt.name, in.gotRev, in.gotValue, in.err)
+		}
+	}
+}

@@ -119,6 +119,10 @@ var (
 	errNotFound = errors.New("no such key")
 )
 
+// errUnderWay: the write was not carried out, since another of the same key is
+// under way, maybe the worker's own that it has given up. Nothing is decided by it.
+var errUnderWay = errors.New("another write of this key is under way")
+
 // purpose tells what a KV operation is for, so that its result finds its way.
 type purpose uint8
 

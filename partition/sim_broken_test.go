@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -75,6 +76,7 @@ func TestSimulationCatchesBrokenVariants(t *testing.T) {
 		{"a worker that yields is planned for as any other", simBreakage{onEffect: yieldersToo}, []string{"yields"}, 1, false},
 		{"a leader knows only the pins of the time before its office", simBreakage{onInput: forgetPins}, []string{"pins"}, 1, false},
 		{"a plan because of weights has no budget", simBreakage{onEffect: spendFreely}, []string{"tuning"}, 1, true},
+		{"a write that is under way is taken for somebody else's", simBreakage{onInput: jumpToConclusions}, []string{"identity"}, 1, false},
 		{"a message is acknowledged before it is processed", simBreakage{ackFirst: true}, []string{"lost"}, 1, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -128,6 +130,16 @@ func pretendTaken(w *simWorker, in input) input {
 		}
 	}
 	return mapInput{a, mi.rev}
+}
+
+// jumpToConclusions takes a write that was refused for another's that is under way
+// for one that somebody else was faster with.
+func jumpToConclusions(_ *simWorker, in input) input {
+	if kv, ok := in.(kvInput); ok && errors.Is(kv.err, errUnderWay) {
+		kv.err = errConflict
+		return kv
+	}
+	return in
 }
 
 // forgetPins keeps changes of the pins from a leader in office.

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -175,6 +176,19 @@ func (c *simChecker) written(w *simWorker, e kvEffect) {
 	case e.purpose == forFencing:
 		c.fenced(w, e.key)
 	}
+}
+
+// identity: nobody gives up who it is while name and lease are what it wrote itself,
+// whatever became of its renewals.
+func (c *simChecker) identityLost(w *simWorker, self Member, reason string) {
+	for _, bucket := range []string{c.s.cfg.bucketIDs(), c.s.cfg.bucketLeases()} {
+		var v leaseValue // with the fields of a name's, too
+		kv := c.s.srv.buckets[bucket].last[self.ID]
+		if kv == nil || kv.deleted || json.Unmarshal(kv.value, &v) != nil || v.Instance != w.m.instance || v.Claim != 0 && v.Claim != self.Claim {
+			return
+		}
+	}
+	c.fail("identity", "%v gives up its identity (%s), which nobody has taken", w, reason)
 }
 
 func (c *simChecker) mapWritten(w *simWorker, a *Assignment) {

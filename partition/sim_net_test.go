@@ -78,6 +78,7 @@ type simFaults struct {
 	reconnect time.Duration // until a client tries again, at most
 	slow      float64       // chance that one takes far longer
 	loseReply float64       // of a write
+	linger    float64       // chance that replicas take long to agree on a write
 	losePeer  float64
 	dupePeer  float64
 	latePeer  float64

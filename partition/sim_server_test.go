@@ -1,7 +1,6 @@
 package partition
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -39,6 +38,7 @@ type simBucket struct {
 	name    string
 	seq     uint64
 	last    map[string]*simKV
+	pending map[string]bool // keys of which a write is under way among the replicas
 	log     []*simKV
 	history int
 	watches []*simWatch
@@ -63,7 +63,7 @@ func newSimServer(s *sim) *simServer {
 		srv.spaces[i] = &simSpace{srv: srv}
 	}
 	for _, b := range []simBucket{{name: s.cfg.bucketIDs(), history: 1}, {name: s.cfg.bucketLeases(), history: 1}, {name: s.cfg.bucketMap(), history: 10}} {
-		b.last = make(map[string]*simKV)
+		b.last, b.pending = make(map[string]*simKV), make(map[string]bool)
 		srv.buckets[b.name] = &b
 		srv.names = append(srv.names, b.name)
 	}
@@ -91,6 +91,33 @@ func (srv *simServer) publish(m simMessage) {
 		if sl.consumer != nil && m.fine%sl.slots == sl.slot {
 			sl.signal()
 		}
+	}
+}
+
+// propose is apply for a server with replicas: it takes a while until they have
+// agreed on a write, which they never do if their leader goes, and meanwhile no other
+// write of the key is compared with anything.
+func (srv *simServer) propose(w *simWorker, e kvEffect, done func(kvInput)) {
+	b, s := srv.buckets[e.bucket], srv.s
+	switch writes := e.op == opCreate || e.op == opUpdate || e.op == opDelete; {
+	case writes && b.pending[e.key]:
+		done(kvInput{kvEffect: e, err: errUnderWay})
+	case writes && !s.quiet && s.chance(s.faults.linger):
+		b.pending[e.key] = true
+		lost, plan, yielders := s.chance(0.3), w.lastPlan, w.yielders
+		s.at(s.now+s.between(0, 2*s.cfg.LeaseTTL), nil, func() {
+			delete(b.pending, e.key)
+			if lost {
+				return
+			}
+			p, y := w.lastPlan, w.yielders
+			w.lastPlan, w.yielders = plan, yielders // what the checker compares the write with
+			out := srv.apply(w, e)
+			w.lastPlan, w.yielders = p, y
+			done(out)
+		})
+	default:
+		done(srv.apply(w, e))
 	}
 }
 
@@ -700,5 +727,3 @@ func (sl *simSlot) remove() {
 		p.end(409)
 	}
 }
-
-func sameValue(a, b []byte) bool { return bytes.Equal(a, b) }

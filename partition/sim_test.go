@@ -56,6 +56,9 @@ func (s *sim) drawConfig() Config {
 	if s.chance(0.3) {
 		s.faults.latency = 30 * time.Millisecond
 	}
+	if cfg.Replicas == 3 {
+		s.faults.linger = s.rng.Float64() * 0.02
+	}
 	// In every second run the messages are in as many streams as can be.
 	if cfg.Shards = 1; s.seed%2 == 0 {
 		for n := 2; n < cfg.Slots; n++ {

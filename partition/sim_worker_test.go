@@ -110,8 +110,12 @@ func (w *simWorker) step(in input) {
 		return
 	}
 	w.s.tell("%s <- %s", w, in)
+	self := w.m.self
 	effects := w.m.step(w.clock(), in)
 	for _, e := range effects {
+		if told, is := e.(emitEffect); is && told.event.Kind == EventIdentityLost {
+			w.s.check.identityLost(w, self, told.event.Reason)
+		}
 		if e = w.s.broken.effect(w, e); e == nil {
 			continue
 		}
@@ -371,20 +375,22 @@ func (w *simWorker) operate(e kvEffect) {
 	answered := false
 	w.later(w.s.between(0, 200*time.Microsecond), func() {
 		w.link.up(func() {
-			out := w.s.srv.apply(w, e)
-			if !w.s.quiet && w.s.chance(w.s.faults.loseReply) {
-				return
-			}
-			w.link.down(func() {
-				switch {
-				case answered:
-				case (e.op == opUpdate || e.op == opCreate && w.s.faults.hostile) && errors.Is(out.err, errConflict):
-					answered = true
-					w.readBack(out, timeout, finish)
-				default:
-					answered = true
-					finish(out)
+			w.s.srv.propose(w, e, func(out kvInput) {
+				if !w.s.quiet && w.s.chance(w.s.faults.loseReply) {
+					return
 				}
+				w.link.down(func() {
+					switch {
+					case answered:
+					case e.op != opDelete && errors.Is(out.err, errUnderWay),
+						(e.op == opUpdate || e.op == opCreate && w.s.faults.hostile) && errors.Is(out.err, errConflict):
+						answered = true
+						w.readBack(out, timeout, finish)
+					default:
+						answered = true
+						finish(out)
+					}
+				})
 			})
 		})
 	})
@@ -406,19 +412,14 @@ func (w *simWorker) readBack(out kvInput, timeout time.Duration, finish func(kvI
 	w.link.up(func() {
 		got := w.s.srv.apply(w, kvEffect{op: opGet, bucket: out.bucket, key: out.key})
 		w.link.down(func() {
-			switch {
-			case got.err != nil:
-			case sameValue(got.gotValue, out.value):
-				out.gotRev, out.err = got.gotRev, nil
-			case out.op == opCreate && errors.Is(out.err, errConflict):
-				out.gotValue, out.gotRev = got.gotValue, got.gotRev
-			case out.op == opUpdate && got.gotRev > out.rev:
-				out.gotValue, out.gotRev, out.err = got.gotValue, got.gotRev, errConflict
-			}
+			out.settle(kvVersion{value: got.gotValue, rev: got.gotRev})
 			finish(out)
 		})
 	})
-	w.later(timeout, func() { finish(out) })
+	w.later(timeout, func() {
+		out.unread(errNoReply)
+		finish(out)
+	})
 }
 
 func (w *simWorker) mapBucketChanged(kv *simKV) {

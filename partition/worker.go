@@ -480,7 +480,7 @@ func (w *Worker) flush(ctx context.Context) error {
 }
 
 func (w *Worker) followMap(ctx context.Context) error {
-	return follow(ctx, w.buckets.kvs[w.cfg.bucketMap()], func(e jetstream.KeyValueEntry) {
+	return follow(ctx, w.buckets.kvs[w.cfg.bucketMap()], w.quietTooLong(), func(e jetstream.KeyValueEntry) {
 		if e == nil {
 			w.post(mapSyncedInput{})
 			return
@@ -489,9 +489,16 @@ func (w *Worker) followMap(ctx context.Context) error {
 	})
 }
 
+// quietTooLong is how long nothing may change in a bucket where a leader, or every
+// worker, renews something each HeartbeatInterval. A watch that tells nothing for so
+// long is made anew: its consumer may be with a replica that does not follow the
+// others any more.
+func (w *Worker) quietTooLong() time.Duration { return 2 * w.cfg.LeaseTTL }
+
 // follow tells of everything in a bucket, of nil when all that was there has been
-// told, and then of what changes, until ctx or the watch ends.
-func follow(ctx context.Context, kv jetstream.KeyValue, tell func(jetstream.KeyValueEntry), opts ...jetstream.WatchOpt) error {
+// told, and then of what changes, until ctx or the watch ends, or nothing changes for
+// as long as quiet, if that is not 0.
+func follow(ctx context.Context, kv jetstream.KeyValue, quiet time.Duration, tell func(jetstream.KeyValueEntry), opts ...jetstream.WatchOpt) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// A server that has just started may not answer, and then nobody ever does.
@@ -504,15 +511,28 @@ func follow(ctx context.Context, kv jetstream.KeyValue, tell func(jetstream.KeyV
 	if len(opts) > 0 {
 		begun.Stop() // nothing is told that was there before
 	}
+	var over <-chan time.Time
+	if quiet > 0 {
+		t := time.NewTicker(quiet)
+		defer t.Stop()
+		over = t.C
+	}
+	told := true
 	for {
 		select {
 		case <-ctx.Done():
 			return errors.New("the server does not answer")
+		case <-over:
+			if !told {
+				return fmt.Errorf("nothing has changed for %v", quiet)
+			}
+			told = false
 		case e, ok := <-kw.Updates():
 			if !ok {
 				return errors.New("the watch ended")
 			}
 			begun.Stop()
+			told = true
 			tell(e)
 		}
 	}
@@ -598,7 +618,7 @@ func (w *Worker) watchNames(on bool) {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.names = cancel
 	go w.keepFollowing(ctx, "the stable IDs", func(ctx context.Context) error {
-		return follow(ctx, w.buckets.kvs[w.cfg.bucketIDs()], func(e jetstream.KeyValueEntry) {
+		return follow(ctx, w.buckets.kvs[w.cfg.bucketIDs()], 0, func(e jetstream.KeyValueEntry) {
 			if e != nil && e.Operation() != jetstream.KeyValuePut {
 				w.post(nameFreedInput{})
 			}
@@ -607,7 +627,7 @@ func (w *Worker) watchNames(on bool) {
 }
 
 func (w *Worker) followLeases(ctx context.Context, watch uint64) error {
-	return follow(ctx, w.buckets.kvs[w.cfg.bucketLeases()], func(e jetstream.KeyValueEntry) {
+	return follow(ctx, w.buckets.kvs[w.cfg.bucketLeases()], w.quietTooLong(), func(e jetstream.KeyValueEntry) {
 		if e == nil {
 			w.post(leasesSyncedInput{watch})
 			return

@@ -89,18 +89,24 @@ func Train(runs [][]float64, c Config) (*Model, error) {
 
 // center sets mean and scale.
 func (m *Model) center(runs [][]float64, c Config) {
+	first := runs[0]
+	for _, run := range runs { // row by row, which is how they lie in memory
+		for j, v := range run {
+			m.mean[j] += v - first[j]
+		}
+	}
+	for j, v := range first {
+		m.mean[j] = v + m.mean[j]/float64(m.n)
+	}
+	squares := make([]float64, m.p)
+	for _, run := range runs {
+		for j, v := range run {
+			d := v - m.mean[j]
+			squares[j] += float64(d * d)
+		}
+	}
 	for j := range m.p {
-		sum := 0.0
-		for _, run := range runs {
-			sum += run[j] - runs[0][j]
-		}
-		m.mean[j] = runs[0][j] + sum/float64(m.n)
-		squares := 0.0
-		for _, run := range runs {
-			d := run[j] - m.mean[j]
-			squares += float64(d * d)
-		}
-		sd := math.Sqrt(squares / float64(m.n-1))
+		sd := math.Sqrt(squares[j] / float64(m.n-1))
 		if c.Floor != nil {
 			sd = max(sd, c.Floor[j])
 		}
@@ -220,12 +226,36 @@ type Score struct {
 
 // Score judges a run: as many variables as in training, all finite.
 func (m *Model) Score(run []float64) (Score, error) {
+	x := make([]float64, m.p)
+	s, err := m.score(run, x)
+	if err != nil {
+		return Score{}, err
+	}
+	s.T2By, s.QBy = make([]float64, m.p), make([]float64, m.p)
+	byScore := make([]float64, m.k)
+	for a, t := range s.Scores {
+		byScore[a] = t / m.eigen[a]
+	}
+	for j, v := range x {
+		fit := 0.0
+		for a, load := range m.loadings.RawRowView(j) {
+			fit += float64(s.Scores[a] * load)
+			s.T2By[j] += float64(byScore[a] * load * v)
+		}
+		r := v - fit
+		s.QBy[j] = math.Copysign(r*r, r)
+	}
+	return s, nil
+}
+
+// score is Score without the variables' contributions. It leaves in x, which is as
+// long as the run, the standardized run.
+func (m *Model) score(run, x []float64) (Score, error) {
 	if len(run) != m.p {
 		return Score{}, fmt.Errorf("scoring a run of %d variables: the model has %d", len(run), m.p)
 	}
-	x := make([]float64, m.p)
 	m.standardize(x, run)
-	s := Score{Scores: make([]float64, m.k), T2By: make([]float64, m.p), QBy: make([]float64, m.p)}
+	s := Score{Scores: make([]float64, m.k)}
 	for j, v := range x {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
 			return Score{}, fmt.Errorf("scoring a run: variable %d is %v", j, run[j])
@@ -238,11 +268,8 @@ func (m *Model) Score(run []float64) (Score, error) {
 		fit := 0.0
 		for a, load := range m.loadings.RawRowView(j) {
 			fit += float64(s.Scores[a] * load)
-			s.T2By[j] += float64(s.Scores[a] / m.eigen[a] * load * v)
 		}
-		r := v - fit
-		s.QBy[j] = math.Copysign(r*r, r)
-		s.Q += float64(r * r)
+		s.Q += float64((v - fit) * (v - fit))
 	}
 	for a, t := range s.Scores {
 		s.T2 += float64(t * t / m.eigen[a])
@@ -276,6 +303,7 @@ func CrossValidate(runs [][]float64, c Config, folds int) (Reference, error) {
 	}
 	r := Reference{T2s: make([]float64, len(runs)), Qs: make([]float64, len(runs))}
 	rest := make([][]float64, 0, len(runs))
+	var x []float64
 	for fold := range folds {
 		rest = rest[:0]
 		for i, run := range runs {
@@ -287,8 +315,11 @@ func CrossValidate(runs [][]float64, c Config, folds int) (Reference, error) {
 		if err != nil {
 			return Reference{}, fmt.Errorf("cross-validating without part %d of %d: %w", fold+1, folds, err)
 		}
+		if x == nil {
+			x = make([]float64, m.p)
+		}
 		for i := fold; i < len(runs); i += folds {
-			s, err := m.Score(runs[i])
+			s, err := m.score(runs[i], x)
 			if err != nil {
 				return Reference{}, fmt.Errorf("cross-validating run %d: %w", i, err)
 			}

@@ -146,15 +146,15 @@ func (c *modelCache) get(version uint64, train func() *trained) *trained {
 
 // A variable is one column of the unfolded contexts.
 type variable struct {
-	svid string
-	step int32
-	stat Statistic
-	unit float64 // median in training, of standard deviations; 1 if that is 0
+	svid, step int // positions in trained.names
+	stat       Statistic
+	unit       float64 // median in training, of standard deviations; 1 if that is 0
 }
 
 // trained is a model with what it takes to use it; model is nil when there was
 // nothing to train one from.
 type trained struct {
+	names     *Chart // the SVIDs and steps that variables refer to, and nothing else
 	variables []variable
 	model     *pca.Model
 	t2Limit   float64
@@ -173,7 +173,8 @@ func (p MultivariatePolicy) judge(history []Point, chart *Chart, models *modelCa
 	if t.model == nil {
 		return nil
 	}
-	run, ok := p.run(t.variables, points, len(points), chart)
+	before := points[len(points)-p.Reference:]
+	run, ok := t.run(before, layoutsOf(before, t.names), chart, newLayout(t.names, chart))
 	if !ok {
 		return nil
 	}
@@ -187,7 +188,7 @@ func (p MultivariatePolicy) judge(history []Point, chart *Chart, models *modelCa
 	if m.T2/m.T2Limit > m.Q/m.QLimit {
 		by, total = s.T2By, s.T2
 	}
-	m.By = largest(t.variables, by, total)
+	m.By = t.largest(by, total)
 	return m
 }
 
@@ -241,10 +242,12 @@ func (p MultivariatePolicy) modelID(base []Point) LimitsID {
 
 // train makes a model of the base's contexts.
 func (p MultivariatePolicy) train(base []Point) *trained {
-	t := &trained{variables: p.variables(base)}
+	newest := base[len(base)-1].Chart
+	layouts := layoutsOf(base, newest)
+	t := &trained{names: &Chart{SVIDs: newest.SVIDs, Steps: newest.Steps}, variables: p.variables(base, layouts)}
 	var runs [][]float64
 	for i := p.Reference; i < len(base); i++ {
-		if run, ok := p.run(t.variables, base, i, base[i].Chart); ok {
+		if run, ok := t.run(base[i-p.Reference:i], layouts[i-p.Reference:i], base[i].Chart, layouts[i]); ok {
 			runs = append(runs, run)
 		}
 	}
@@ -272,93 +275,79 @@ func (p MultivariatePolicy) train(base []Point) *trained {
 // variables are those that every context of the base has, without SVIDs that don't
 // move in at least half of them: like the single charts' noise theirs is nothing
 // like normal, and a rare move would be most of Q.
-func (p MultivariatePolicy) variables(base []Point) []variable {
-	last := base[len(base)-1].Chart
-	var vs []variable
-	for svid, name := range last.SVIDs {
-		for step, number := range last.Steps {
-			for _, stat := range p.Statistics {
-				if _, ok := last.Value(svid, step, stat); ok {
-					vs = append(vs, variable{name, number, stat, 1})
-				}
-			}
-		}
-	}
-	for _, point := range base {
-		vs = slices.DeleteFunc(vs, func(v variable) bool {
-			_, ok := v.of(point.Chart)
-			return !ok
-		})
-	}
-	vs = slices.DeleteFunc(vs, func(v variable) bool {
-		still := 0
-		for _, point := range base {
-			if (variable{v.svid, v.step, StdDev, 1}).raw(point.Chart) == 0 {
-				still++
-			}
-		}
-		return 2*still >= len(base)
-	})
+func (p MultivariatePolicy) variables(base []Point, layouts []layout) []variable {
+	newest := base[len(base)-1].Chart
 	xs := make([]float64, len(base))
-	for i, v := range vs {
-		if v.stat != StdDev {
-			continue
-		}
-		for k, point := range base {
-			xs[k] = v.raw(point.Chart)
-		}
-		if m := median(xs); m > 0 {
-			vs[i].unit = m
+	var vs []variable
+	for svid := range newest.SVIDs {
+		for step := range newest.Steps {
+			if still(base, layouts, svid, step) {
+				continue
+			}
+			for _, stat := range p.Statistics {
+				v := variable{svid, step, stat, 1}
+				if !v.raw(xs, base, layouts) {
+					continue
+				}
+				if m := median(xs); stat == StdDev && m > 0 {
+					v.unit = m
+				}
+				vs = append(vs, v)
+			}
 		}
 	}
 	return vs
+}
+
+// still reports whether an SVID doesn't move in a step in half of the base or more.
+func still(base []Point, layouts []layout, svid, step int) bool {
+	n := 0
+	for i, point := range base {
+		if x, _ := layouts[i].value(point.Chart, svid, step, StdDev); x == 0 {
+			n++
+		}
+	}
+	return 2*n >= len(base)
+}
+
+// raw sets xs to the statistic in each context of the base, and reports whether all
+// have it.
+func (v variable) raw(xs []float64, base []Point, layouts []layout) bool {
+	for i, point := range base {
+		x, ok := layouts[i].value(point.Chart, v.svid, v.step, v.stat)
+		if !ok {
+			return false
+		}
+		xs[i] = x
+	}
+	return true
 }
 
 // stillness is added to standard deviations before the logarithm, as a share of
 // the usual one: a sensor that rests for a context isn't infinitely unusual.
 const stillness = 0.3
 
-// raw returns the statistic, 0 where there is none.
-func (v variable) raw(c *Chart) float64 {
-	svid := slices.Index(c.SVIDs, v.svid)
-	step, found := slices.BinarySearch(c.Steps, v.step)
-	if svid < 0 || !found {
-		return 0
-	}
-	x, _ := c.Value(svid, step, v.stat)
-	return x
-}
-
 // of returns the variable's value in a chart.
-func (v variable) of(c *Chart) (float64, bool) {
-	svid := slices.Index(c.SVIDs, v.svid)
-	step, found := slices.BinarySearch(c.Steps, v.step)
-	if svid < 0 || !found {
-		return 0, false
-	}
-	x, ok := c.Value(svid, step, v.stat)
-	if v.stat == StdDev {
+func (v variable) of(c *Chart, l layout) (float64, bool) {
+	x, ok := l.value(c, v.svid, v.step, v.stat)
+	if v.stat == StdDev && ok {
 		x = math.Log(x/v.unit + stillness)
 	}
 	return x, ok && !math.IsInf(x, 0)
 }
 
-// run returns the variables of a chart, less their means over the contexts before
-// position i if there is a reference. A missing one makes the run unusable.
-func (p MultivariatePolicy) run(vs []variable, points []Point, i int, chart *Chart) ([]float64, bool) {
-	run := make([]float64, len(vs))
-	before := points[max(0, i-p.Reference):i]
-	if len(before) < p.Reference {
-		return nil, false
-	}
-	for j, v := range vs {
-		x, ok := v.of(chart)
+// run returns the variables of a chart, less their means over the contexts before it
+// that are given. A missing one makes the run unusable.
+func (t *trained) run(before []Point, layouts []layout, chart *Chart, l layout) ([]float64, bool) {
+	run := make([]float64, len(t.variables))
+	for j, v := range t.variables {
+		x, ok := v.of(chart, l)
 		if !ok {
 			return nil, false
 		}
 		run[j] = x
-		for _, point := range before {
-			y, ok := v.of(point.Chart)
+		for i, point := range before {
+			y, ok := v.of(point.Chart, layouts[i])
 			if !ok {
 				return nil, false
 			}
@@ -369,8 +358,8 @@ func (p MultivariatePolicy) run(vs []variable, points []Point, i int, chart *Cha
 }
 
 // largest lists the largest contributions as shares.
-func largest(vs []variable, by []float64, total float64) []Contribution {
-	order := make([]int, len(vs))
+func (t *trained) largest(by []float64, total float64) []Contribution {
+	order := make([]int, len(by))
 	for i := range order {
 		order[i] = i
 	}
@@ -381,7 +370,8 @@ func largest(vs []variable, by []float64, total float64) []Contribution {
 		if !(math.Abs(share) <= math.MaxFloat64) || share == 0 {
 			break
 		}
-		list = append(list, Contribution{SVID: vs[i].svid, Step: vs[i].step, Statistic: vs[i].stat, Share: share})
+		v := t.variables[i]
+		list = append(list, Contribution{SVID: t.names.SVIDs[v.svid], Step: t.names.Steps[v.step], Statistic: v.stat, Share: share})
 	}
 	return list
 }
