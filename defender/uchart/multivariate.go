@@ -63,10 +63,11 @@ func (p MultivariatePolicy) withDefaults() MultivariatePolicy {
 	return p
 }
 
-// Above so many runs times variables cross-validation leaves out a part of folds
-// instead of one at a time.
+// Leaving out one run at a time is work that grows with the fourth power of their
+// number. Above so much of it, runs³ (runs + variables), cross-validation leaves out
+// a part of folds instead.
 const (
-	maxLeaveOneOut = 4000
+	maxLeaveOneOut = 8_000_000
 	folds          = 10
 )
 
@@ -255,9 +256,8 @@ func (p MultivariatePolicy) train(base []Point) *trained {
 	if len(runs) < p.MinHistory {
 		return t
 	}
-	// Leaving out one at a time takes too long where there are many variables.
 	parts := 0
-	if len(runs)*len(t.variables) > maxLeaveOneOut {
+	if n := len(runs); n*n*n*(n+len(t.variables)) > maxLeaveOneOut {
 		parts = folds
 	}
 	reference, err := pca.CrossValidate(runs, c, parts)
