@@ -1398,7 +1398,16 @@ func (m *machine) followDue() {
 		m.stand()
 		return
 	}
-	if m.stage != stageMember || !m.trusted || !m.deputy() {
+	if m.stage != stageMember || !m.trusted {
+		return
+	}
+	if !l.standing && !m.now.Before(m.vacant()) {
+		l.seenAt = m.now
+		l.seizing = suspicion{}
+		m.seize()
+		return
+	}
+	if !m.deputy() {
 		return
 	}
 	m.refreshWeights()
@@ -1406,17 +1415,28 @@ func (m *machine) followDue() {
 		l.probeDue = m.now.Add(m.cfg.ProbeInterval)
 		m.do(probeEffect{[]Member{l.leader}})
 	}
-	if !l.standing && !m.now.Before(m.overdue(l.seenAt)) {
-		l.seenAt = m.now
-		l.seizing = suspicion{}
-		m.seize()
-		return
-	}
 	if s := l.suspect; !s.since.IsZero() && !l.standing && !m.now.Before(s.since.Add(m.suspicionTime())) {
 		l.suspect = suspicion{}
 		l.seizing = s
 		m.seize()
 	}
+}
+
+// vacant is when a leader that has not renewed its office has lost it, although the
+// server has not let that expire. Deputies know of it first; when there are none, as
+// when a map names nobody who is left, anybody does a while later. Who has the name
+// that the leader had, under a claim of its own, knows at once: there is one lease for
+// a name, so the leader's has ended.
+func (m *machine) vacant() time.Time {
+	l := &m.lead
+	at := m.overdue(l.seenAt)
+	switch {
+	case l.leader.ID == m.self.ID:
+		return at.Add(-m.cfg.LeaseTTL)
+	case !m.deputy():
+		return at.Add(m.cfg.LeaseTTL)
+	}
+	return at
 }
 
 // deputy tells whether this worker watches over the leader.
@@ -1441,9 +1461,11 @@ func (m *machine) leadWake(sooner func(time.Time)) {
 	if !l.office {
 		sooner(l.standAt)
 		sooner(l.void)
+		if m.stage == stageMember && m.trusted && l.leader != (Member{}) {
+			sooner(m.vacant())
+		}
 		if m.stage == stageMember && m.trusted && l.leader != (Member{}) && m.deputy() {
 			sooner(later(l.probeDue, l.quietUntil))
-			sooner(m.overdue(l.seenAt))
 			if !l.suspect.since.IsZero() && !l.standing {
 				sooner(l.suspect.since.Add(m.suspicionTime()))
 			}

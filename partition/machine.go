@@ -44,7 +44,11 @@ type machine struct {
 	leaseDue   time.Time
 	idBusy     bool
 	joinBusy   bool
-	renewing   bool
+
+	inTheWay      uint64    // revision of another's lease that this worker's can't be created for
+	inTheWaySince time.Time // when it was seen first
+
+	renewing bool
 
 	// Trust. The lease is ours until leaseStart + TTL - margin, and only while
 	// a proof of connection is younger than the grace.
@@ -868,13 +872,26 @@ func (m *machine) joinResult(in kvInput) {
 	switch {
 	case in.err == nil:
 		m.joined(in.gotRev, in.start)
-	case errors.Is(in.err, errConflict) && m.nobodys(recordHeartbeat, in):
+	case errors.Is(in.err, errConflict) && (m.nobodys(recordHeartbeat, in) || m.outlived(in.gotRev)):
 		m.joinOver(in.gotRev)
 	case errors.Is(in.err, errConflict):
 		m.retryAt = m.now.Add(retryInterval)
 	default:
 		m.claimAnew()
 	}
+}
+
+// outlived tells whether a lease that is in the way has been there unchanged for so
+// long that it has ended, although the server has not let it expire: after a restart
+// servers have been seen to forget it. The leader sees to such leases, if there is one.
+func (m *machine) outlived(rev uint64) bool {
+	if rev == 0 {
+		return false
+	}
+	if rev != m.inTheWay {
+		m.inTheWay, m.inTheWaySince = rev, m.now
+	}
+	return !m.now.Before(m.inTheWaySince.Add(m.cfg.LeaseTTL + time.Second))
 }
 
 // claimAnew gives up a name whose lease may have been there for a while. Others

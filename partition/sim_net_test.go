@@ -79,6 +79,7 @@ type simFaults struct {
 	slow      float64       // chance that one takes far longer
 	loseReply float64       // of a write
 	linger    float64       // chance that replicas take long to agree on a write
+	forget    float64       // chance that a restarted server lets a key live for good whose time was up
 	losePeer  float64
 	dupePeer  float64
 	latePeer  float64

@@ -359,7 +359,11 @@ func (srv *simServer) start() {
 	for _, name := range srv.names {
 		b := srv.buckets[name]
 		for _, kv := range slices.Clone(b.log) {
-			if kv.expires > 0 && kv.expires <= srv.s.now && b.last[kv.key] == kv {
+			switch {
+			case kv.expires == 0 || kv.expires > srv.s.now || b.last[kv.key] != kv:
+			case srv.s.faults.forget > 0 && srv.s.chance(srv.s.faults.forget):
+				kv.expires = 0
+			default:
 				srv.expire(b, kv)
 			}
 		}

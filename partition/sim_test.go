@@ -57,7 +57,7 @@ func (s *sim) drawConfig() Config {
 		s.faults.latency = 30 * time.Millisecond
 	}
 	if cfg.Replicas == 3 {
-		s.faults.linger = s.rng.Float64() * 0.02
+		s.faults.linger, s.faults.forget = s.rng.Float64()*0.02, s.rng.Float64()*0.3
 	}
 	// In every second run the messages are in as many streams as can be.
 	if cfg.Shards = 1; s.seed%2 == 0 {

@@ -382,8 +382,7 @@ func (w *simWorker) operate(e kvEffect) {
 				w.link.down(func() {
 					switch {
 					case answered:
-					case e.op != opDelete && errors.Is(out.err, errUnderWay),
-						(e.op == opUpdate || e.op == opCreate && w.s.faults.hostile) && errors.Is(out.err, errConflict):
+					case e.op != opDelete && (errors.Is(out.err, errUnderWay) || errors.Is(out.err, errConflict)):
 						answered = true
 						w.readBack(out, timeout, finish)
 					default:
