@@ -544,7 +544,7 @@ func (r *chaosRun) judge(ctx context.Context, faults []fault) error {
 	equal(rep, "results stored out of order, or under an older fence", 0, a.EffectsDisorder+a.FenceBack)
 	rep.check("lethal messages put aside, once, without a result", fmt.Sprint(a.Lethal), a.Lethal > 0 && a.DeadLetters-a.WronglyDead == a.Lethal && a.LethalStored+a.DeadTwice+a.StoredAndDead == 0, "%d", a.DeadLetters-a.WronglyDead)
 	equal(rep, "messages put aside that nothing is wrong with", 0, a.WronglyDead)
-	rep.check("results stored by a zombie after it went on", "0", a.ZombieEffects == 0 && a.Freezes > 0, "%d, of %d stopped past their lease, which had %d runs to end", a.ZombieEffects, a.Freezes, a.ZombieTails)
+	rep.check("results stored by a zombie after its successor's", "0", a.ZombieEffects == 0 && a.Freezes > 0, "%d, of %d stopped past their lease, which had %d runs to end; %d stored before a successor had come to the chamber", a.ZombieEffects, a.Freezes, a.ZombieTails, a.ZombieStores)
 	rep.measure("fence_rejections", r.total("defender_fence_rejections_total"))
 	rep.check("slots moved by servers that were restarted", "0, no plan", r.moved == 0 && r.plans == 0, "%d, %d plans %s", r.moved, r.plans, strings.Join(r.mishaps, "; "))
 	rep.check("published again: same ID, other ID", "no second result", r.again > 0 && r.copies > 0 && a.StoredTwice == 0, "%d (%d known to the server), %d", r.again, r.known, r.copies)

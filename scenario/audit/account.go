@@ -39,8 +39,8 @@ type run struct {
 }
 
 // Account is what became of the messages. What the fields count beyond Messages,
-// Stored, DeadLetters, Resent, Lethal, Freezes and ZombieTails is a fault; the
-// first few are told in Faults.
+// Stored, DeadLetters, Resent, Lethal, Freezes, ZombieStores and ZombieTails is a
+// fault; the first few are told in Faults.
 type Account struct {
 	Messages    int // sequences that the streams gave out
 	Unknown     int // of them, such as nobody knows anything of
@@ -62,11 +62,12 @@ type Account struct {
 	EffectsDisorder int // results stored in another order than that of the stream
 	FenceBack       int // results stored under a lower fence than one before of the key
 	Concurrent      int // begun while another of the same key went on
-	ZombieEffects   int // results stored by a deposed process after it was resumed
+	ZombieEffects   int // results stored by a deposed process that was resumed, after its successor had processed a message of the key
 
-	Freezes     int
-	ZombieTails int           // processings that a resumed process still had to end while its successor was at work
-	ZombieTail  time.Duration // the longest
+	Freezes      int
+	ZombieStores int           // results stored by one before any successor had: as if it had stored them before it was stopped
+	ZombieTails  int           // processings that a resumed process still had to end while its successor was at work
+	ZombieTail   time.Duration // the longest
 
 	Faults []string // the first few, for a person
 }
@@ -176,12 +177,26 @@ func (a *Account) results(e evidence, known map[uint64]Published) map[contextKey
 		}
 		latest[x.key] = x
 		for _, f := range e.freezes {
-			if f.Deposed && x.claim == f.Claim && x.at.After(f.Resumed) {
+			if !f.Deposed || x.claim != f.Claim || !x.at.After(f.Resumed) {
+				continue
+			}
+			if !e.succeeded(f, x) {
+				a.ZombieStores++
+			} else {
 				a.fault(&a.ZombieEffects, "%s/%s: stored by a deposed process (claim %d) %v after it was resumed", x.key, x.context, f.Claim, x.at.Sub(f.Resumed))
 			}
 		}
 	}
 	return stored
+}
+
+// succeeded tells whether somebody else had processed a message of a result's key
+// before it was stored, since its process was stopped. Until then the store can't
+// know of a successor, and nobody can tell the order of the two.
+func (e evidence) succeeded(f Freeze, x effect) bool {
+	return slices.ContainsFunc(e.runs, func(r run) bool {
+		return r.ok && r.key == x.key && r.record != f.Record && r.start.After(f.Stopped) && r.end.Before(x.at)
+	})
 }
 
 // fates checks that each message came to one end, and the right one.

@@ -83,6 +83,7 @@ func TestEveryFaultIsFound(t *testing.T) {
 		{"a result under an older fence", func(e *evidence) { e.effects[2].version, e.effects[2].claim = 1, 6 }, func(a Account) int { return a.FenceBack }},
 		{"a result of a zombie", func(e *evidence) {
 			e.freezes = []Freeze{{Record: "x", Claim: 8, Stopped: at(30), Resumed: at(90), Deposed: true}}
+			e.runs = append(e.runs, run{record: "s", seq: 1, key: e.effects[0].key, start: at(40), end: at(50), ok: true})
 		}, func(a Account) int { return a.ZombieEffects }},
 	} {
 		t.Run(c.what, func(t *testing.T) {
@@ -119,6 +120,17 @@ func TestAZombiesTailIsNoConcurrency(t *testing.T) {
 	e.freezes[0].Deposed = false
 	if a := account(e); a.Concurrent == 0 {
 		t.Error("of one that was not deposed it is none, either")
+	}
+}
+
+// TestWhatAZombieStoresBeforeAnySuccessorIsAsIfItHadNotBeenStopped: a process is stopped while
+// it stores, and goes on before its successor has come to the key.
+func TestWhatAZombieStoresBeforeAnySuccessorIsAsIfItHadNotBeenStopped(t *testing.T) {
+	t.Parallel()
+	e := faultless()
+	e.freezes = []Freeze{{Record: "q", Claim: 8, Stopped: at(112), Resumed: at(119), Deposed: true}}
+	if a := account(e); !a.Clean() || a.ZombieStores != 1 {
+		t.Errorf("%d; faults: %s", a.ZombieStores, strings.Join(a.Faults, "; "))
 	}
 }
 
