@@ -168,7 +168,7 @@ func (in *kvInput) settle(there kvVersion) {
 			in.err = fmt.Errorf("%w: revision %d, expected %d", errConflict, there.rev, in.rev)
 		}
 	case in.op == opUpdate && conflict:
-		in.err = fmt.Errorf("%w: revision %d is still there: %w", errUnderWay, there.rev, in.err)
+		in.err = fmt.Errorf("%w: revision %d is still there", errUnderWay, there.rev) // and no conflict any more
 	}
 }
 

@@ -110,7 +110,7 @@ func TestWhatIsThereSettlesAWrite(t *testing.T) {
 			in.rev = 0
 		}
 		in.settle(tt.there)
-		if !errors.Is(in.err, tt.want) || in.gotRev != tt.rev || (in.gotValue != nil) != tt.hasSeen {
+		if !errors.Is(in.err, tt.want) || errors.Is(in.err, errConflict) != errors.Is(tt.want, errConflict) || in.gotRev != tt.rev || (in.gotValue != nil) != tt.hasSeen {
 			t.Errorf("%s: it ends with revision %d, %q and %v", tt.name, in.gotRev, in.gotValue, in.err)
 		}
 	}
