@@ -122,7 +122,12 @@ func (s *session) judgeCrash(kills []kill) error {
 	r.measure("kill_of_leader_to_first_start_ms", distribution(of))
 	equal(r, "kill -9", s.o.Kills, len(kills))
 	r.check("slots with a message pending that resumed elsewhere", "all", unresumed == 0 && len(all) > idle, "%d, %d did not; %d had none", len(all), unresumed, idle)
-	r.timed("kill to first start at the new owner, ms", "p99 under 1500", d.P99 < 1500, "%s", d)
+	// With replicas the proof of life is a replicated write and waited for 1.15 s longer, and so are the writes of a take-over.
+	under := 1500.0
+	if s.o.Replicas > 1 {
+		under += 1500
+	}
+	r.timed("kill to first start at the new owner, ms", fmt.Sprintf("p99 under %.0f", under), d.P99 < under, "%s", d)
 	var detections []time.Duration
 	for _, k := range kills {
 		for _, e := range s.view.since(k.at) {
