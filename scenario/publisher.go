@@ -43,7 +43,7 @@ type publisher struct {
 	total    *atomic.Int64 // of messages published, for progress
 	next     int           // number of the next message; chambers take turns
 	now      atomic.Pointer[phase]
-	ring     [ackRing]atomic.Int64 // by sequence, number of the message + 1
+	ring     [ackRing]atomic.Uint64 // by sequence, that (its last 32 bits) and number of the message + 1
 }
 
 func newPublisher(s *session, p *pool) (*publisher, error) {
@@ -180,7 +180,7 @@ func (p *publisher) stored(x defender.Processed) {
 	if !ok || ph == nil {
 		return
 	}
-	p.ring[x.Sequence%ackRing].Store(int64(number) + 1)
+	p.ring[x.Sequence%ackRing].Store(x.Sequence<<32 | uint64(number) + 1)
 	ph.stored(number, x)
 }
 
@@ -195,8 +195,9 @@ func (p *publisher) acknowledged(msg *nats.Msg) {
 	if err != nil {
 		return
 	}
-	if number := p.ring[sequence%ackRing].Load(); number > 0 {
-		ph.acked(int(number - 1))
+	// What is not stored yet is in progress, which is told on the same subject.
+	if known := p.ring[sequence%ackRing].Load(); known>>32 == sequence&math.MaxUint32 && known != 0 {
+		ph.acked(int(known&math.MaxUint32) - 1)
 	}
 }
 
