@@ -72,6 +72,7 @@ type leadership struct {
 	planning  bool
 	writing   *mapWrite
 	draft     *Assignment // finished hand-overs that wait to be written
+	draftOn   uint64      // revision of the map that it rests on, 0 while that is being written
 	flushAt   time.Time
 	restoring bool // the map's history is being read
 	junk      map[string]badLease
@@ -1060,6 +1061,10 @@ func (m *machine) written(in kvInput) {
 	if !l.office {
 		return
 	}
+	if l.draft != nil && l.draftOn == 0 {
+		l.draftOn = in.gotRev
+	}
+	m.dropStaleDraft()
 	m.forgetAbsent()
 	if !l.ready {
 		m.mapReady()
@@ -1087,16 +1092,27 @@ func (m *machine) leadMapSeen() {
 	if !m.lead.office {
 		return
 	}
+	m.dropStaleDraft()
 	m.takeDue()
 }
 
-// draft returns the map that finished hand-overs are entered in.
+// dropStaleDraft forgets a draft when a map comes that it does not rest on: a write
+// of this leader that it had given up waiting for, and gone on without. What was in
+// it is reported again.
+func (m *machine) dropStaleDraft() {
+	if l := &m.lead; l.draft != nil && l.draftOn != 0 && l.draftOn != m.curRev {
+		l.draft, l.flushAt = nil, time.Time{}
+	}
+}
+
+// draftMap returns the map that finished hand-overs are entered in.
 func (m *machine) draftMap() *Assignment {
 	l := &m.lead
 	if l.draft == nil {
 		base := m.cur
+		l.draftOn = m.curRev
 		if l.writing != nil {
-			base = l.writing.next
+			base, l.draftOn = l.writing.next, 0
 		}
 		l.draft = base.clone()
 		l.draft.Epoch, l.draft.Leader = l.epoch, m.self

@@ -36,6 +36,8 @@ type machine struct {
 	mapKnown   bool                 // what was in the map's bucket at the start has been seen
 	standby    bool                 // waits for a name
 	unleased   map[string]time.Time // names seen without a lease, since when
+	freed      map[string]bool      // names that were told to be free while it waited for one
+	confirmed  map[string]bool      // names that are taken indeed, whatever was told of them
 	attempt    uint64               // makes every value written unique
 	idRev      uint64
 	leaseRev   uint64
@@ -133,6 +135,7 @@ type purpose uint8
 const (
 	forNames purpose = iota
 	forLeaseNames
+	forDeadName
 	forClaim
 	forJoin
 	forIDRenewal
@@ -296,7 +299,7 @@ type (
 	}
 	leasesSyncedInput struct{ watch uint64 }
 	mapSyncedInput    struct{} // what was in the map's bucket has all been told
-	nameFreedInput    struct{}
+	nameFreedInput    struct{ id string }
 	pongInput         struct{ start time.Time }
 	unreachableInput  struct{ peer Member }
 	peerInput         struct{ msg peerMessage }
@@ -402,7 +405,7 @@ const (
 )
 
 func newMachine(cfg Config, instance string) *machine {
-	m := &machine{cfg: cfg, instance: instance, state: StateInit, connected: true}
+	m := &machine{cfg: cfg, instance: instance, state: StateInit, connected: true, freed: make(map[string]bool)}
 	m.own.reset()
 	return m
 }
@@ -460,6 +463,7 @@ func (m *machine) step(now time.Time, in input) []effect {
 			m.claim()
 		}
 	case nameFreedInput:
+		m.freed[in.id] = true
 		m.lookAgain()
 	case pongInput:
 		m.prove(in.start)
@@ -614,12 +618,18 @@ func (m *machine) room() bool {
 		return true
 	}
 	dead := 0
-	for id, since := range m.unleased {
-		if m.taken[id] && m.now.Sub(since) >= staleAfter {
+	for id := range m.unleased {
+		if m.seemsDead(id) {
 			dead++
 		}
 	}
 	return len(m.taken)-dead < want
+}
+
+// seemsDead tells whether a name is taken, and has been without a lease for a while.
+func (m *machine) seemsDead(id string) bool {
+	since, unleased := m.unleased[id]
+	return unleased && m.taken[id] && m.now.Sub(since) >= staleAfter
 }
 
 // staleAfter is how long a name must be seen without a lease to be a dead one's.
@@ -773,6 +783,8 @@ func (m *machine) kvResult(in kvInput) {
 		m.namesListed(in)
 	case forLeaseNames:
 		m.leasesListed(in)
+	case forDeadName:
+		m.deadNameRead(in)
 	case forClaim:
 		m.claimed(in)
 	case forJoin:
@@ -797,7 +809,7 @@ func (m *machine) namesListed(in kvInput) {
 		m.retryAt = m.now.Add(retryInterval)
 		return
 	}
-	m.taken = make(map[string]bool, len(in.keys))
+	m.taken, m.confirmed = make(map[string]bool, len(in.keys)), make(map[string]bool)
 	for _, k := range in.keys {
 		m.taken[k] = true
 	}
@@ -805,7 +817,7 @@ func (m *machine) namesListed(in kvInput) {
 		m.kv(kvEffect{purpose: forLeaseNames, op: opList, bucket: m.cfg.bucketLeases()})
 		return
 	}
-	m.claimNext()
+	m.lookAtDead()
 }
 
 // leasesListed notes which names have no lease.
@@ -828,7 +840,37 @@ func (m *machine) leasesListed(in kvInput) {
 		}
 	}
 	m.unleased = unleased
+	m.lookAtDead()
+}
+
+// lookAtDead reads the names that seem to be of the dead, or were told to be free, one
+// after the other, before the list is believed of them: it may come from a replica
+// that is behind, and then a name that was given back is on it.
+func (m *machine) lookAtDead() {
+	for _, id := range slices.SortedFunc(maps.Keys(m.taken), compareIDs) {
+		if (m.seemsDead(id) || m.freed[id]) && !m.confirmed[id] {
+			m.kv(kvEffect{purpose: forDeadName, op: opGet, bucket: m.cfg.bucketIDs(), key: id})
+			return
+		}
+	}
 	m.claimNext()
+}
+
+func (m *machine) deadNameRead(in kvInput) {
+	if m.stage != stageClaiming {
+		return
+	}
+	switch {
+	case in.err == nil:
+		m.confirmed[in.key] = true
+		delete(m.freed, in.key)
+	case errors.Is(in.err, errNotFound):
+		delete(m.taken, in.key)
+	default:
+		m.retryAt = m.now.Add(retryInterval)
+		return
+	}
+	m.lookAtDead()
 }
 
 func (m *machine) claimed(in kvInput) {
@@ -841,6 +883,7 @@ func (m *machine) claimed(in kvInput) {
 		m.idRev = in.gotRev
 		m.stage = stageJoining
 		m.former, m.reclaiming, m.unleased = Member{}, false, nil
+		clear(m.freed)
 		if m.standby {
 			m.standby = false
 			m.do(watchNamesEffect{false})

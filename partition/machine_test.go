@@ -109,6 +109,8 @@ func (p *scriptPlayer) command(words []string) {
 	case "layout":
 		n, _ := strconv.Atoi(arg)
 		s.setLayout(n)
+	case "behind": // the replica that answers lists
+		s.srv.behind = true
 	case "crash":
 		p.worker(arg).crash()
 	case "leave":

@@ -14,6 +14,7 @@ import (
 type simServer struct {
 	s       *sim
 	up      bool
+	behind  bool // lists show what was there once
 	buckets map[string]*simBucket
 	names   []string // of buckets, in order
 	subs    map[Member]*simWorker
@@ -133,7 +134,7 @@ func (srv *simServer) apply(w *simWorker, e kvEffect) kvInput {
 	switch e.op {
 	case opList:
 		for k, v := range b.last {
-			if !v.deleted {
+			if !v.deleted || srv.behind {
 				out.keys = append(out.keys, k)
 			}
 		}

@@ -463,7 +463,7 @@ func (w *simWorker) mapBucketChanged(kv *simKV) {
 
 func (w *simWorker) nameChanged(kv *simKV) {
 	if kv != nil && kv.deleted {
-		w.step(nameFreedInput{})
+		w.step(nameFreedInput{kv.key})
 	}
 }
 
@@ -978,5 +978,5 @@ func describe(v any) string {
 	return fmt.Sprintf("%T%+v", v, v)
 }
 
-var purposeNames = [...]string{"names", "lease names", "claim", "join", "ID renewal", "lease renewal", "election", "leader renewal", "resignation",
+var purposeNames = [...]string{"names", "lease names", "dead name", "claim", "join", "ID renewal", "lease renewal", "election", "leader renewal", "resignation",
 	"map read", "map history", "map write", "fencing", "sweep", "suspicion", "farewell"}

@@ -620,7 +620,7 @@ func (w *Worker) watchNames(on bool) {
 	go w.keepFollowing(ctx, "the stable IDs", func(ctx context.Context) error {
 		return follow(ctx, w.buckets.kvs[w.cfg.bucketIDs()], 0, func(e jetstream.KeyValueEntry) {
 			if e != nil && e.Operation() != jetstream.KeyValuePut {
-				w.post(nameFreedInput{})
+				w.post(nameFreedInput{e.Key()})
 			}
 		}, jetstream.UpdatesOnly())
 	})
