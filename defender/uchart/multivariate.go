@@ -67,7 +67,7 @@ func (p MultivariatePolicy) withDefaults() MultivariatePolicy {
 // number. Above so much of it, runs³ (runs + variables), cross-validation leaves out
 // a part of folds instead.
 const (
-	maxLeaveOneOut = 8_000_000
+	maxLeaveOneOut = 6_000_000
 	folds          = 10
 )
 
