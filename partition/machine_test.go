@@ -109,6 +109,20 @@ func (p *scriptPlayer) command(words []string) {
 	case "layout":
 		n, _ := strconv.Atoi(arg)
 		s.setLayout(n)
+	case "outage": // of the server, for so long
+		d, err := time.ParseDuration(arg)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		s.srv.stop()
+		s.run(s.now+d, nil)
+		s.srv.start()
+	case "forget": // the end of a key
+		for _, b := range s.srv.buckets {
+			if kv := b.last[arg]; kv != nil {
+				kv.expires = 0
+			}
+		}
 	case "behind": // the replica that answers lists
 		s.srv.behind = true
 	case "crash":
