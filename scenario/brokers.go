@@ -175,7 +175,7 @@ func (n *brokerNode) startProcess(ctx context.Context) error {
 		return ctx.Err()
 	}
 	n.cmd = nil
-	return fmt.Errorf("starting broker process %s: it ended at once; see %s.stderr", n.options.Name, n.options.LogFile)
+	return fmt.Errorf("starting broker process %s: it ended at once: %s", n.options.Name, lastWords(n.options.LogFile+".stderr", n.options.LogFile))
 }
 
 // stop ends the server when its files are closed.

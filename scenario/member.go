@@ -345,10 +345,25 @@ func (c *cluster) follow(cmd *exec.Cmd, o DefenderOptions, through links) (*memb
 			// A message has killed it.
 			c.died(m, time.Now())
 		default:
-			m.err = fmt.Errorf("defender process %s: %w; see %s", m.name, err, o.LogFile)
+			m.err = fmt.Errorf("defender process %s: %w: %s", m.name, err, lastWords(o.LogFile+".stderr", o.LogFile))
 		}
 	}()
 	return m, nil
+}
+
+// lastWords returns the last line of the first of these files that has one. They may
+// be gone with the scenario's directory when somebody looks for them.
+func lastWords(files ...string) string {
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		if lines := strings.Split(strings.TrimSpace(string(b)), "\n"); lines[len(lines)-1] != "" {
+			return lines[len(lines)-1]
+		}
+	}
+	return "it said nothing"
 }
 
 // errStarting is the error of asking a process that has not joined.
