@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"slices"
 	"sync"
@@ -129,10 +130,45 @@ func (w *Worker) Run(ctx context.Context) error {
 	return w.loop(ctx, status, progress.C)
 }
 
+// openPatience is how long a worker tries to begin while servers don't answer, or
+// elect leaders among themselves. What starts while one of them is gone would end at
+// once otherwise.
+const openPatience = 30 * time.Second
+
+// open makes ready what the machine works with.
 func (w *Worker) open(ctx context.Context) error {
+	for end := time.Now().Add(openPatience); ; {
+		err := w.tryOpen(ctx)
+		if err == nil {
+			return nil
+		}
+		if !passing(err) || ctx.Err() != nil || time.Now().After(end) {
+			return fmt.Errorf("starting worker of %s: %w", w.cfg.Name, err)
+		}
+		w.cfg.Logger.Warn("The servers are not ready; again.", "err", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(retryInterval):
+		}
+	}
+}
+
+// passing tells whether an error may be over in a moment: nobody answered, or
+// JetStream has no leader at the moment (status 503).
+func passing(err error) bool {
+	if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
+		return false
+	}
+	var api *jetstream.APIError
+	return errors.As(err, &api) && api.Code == http.StatusServiceUnavailable ||
+		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || errors.Is(err, nats.ErrNoResponders) ||
+		errors.Is(err, nats.ErrDisconnected) || errors.Is(err, nats.ErrConnectionReconnecting)
+}
+
+func (w *Worker) tryOpen(ctx context.Context) error {
 	js, err := jetstream.New(w.nc)
 	if err != nil {
-		return fmt.Errorf("starting worker of %s: %w", w.cfg.Name, err)
+		return err
 	}
 	w.js = js
 	kv, err := js.KeyValue(ctx, w.cfg.bucketMap())
@@ -146,7 +182,7 @@ func (w *Worker) open(ctx context.Context) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("starting worker of %s: %w", w.cfg.Name, err)
+		return err
 	}
 	w.cfg.Slots, w.layout.base, w.machine.cfg.Slots = base, base, base
 	// Its keys are worth more than a record of what happens to them.
@@ -154,26 +190,28 @@ func (w *Worker) open(ctx context.Context) error {
 		w.cfg.Logger.Warn("The stream of events can't be made; they are told and not kept.", "stream", EventStream(w.cfg.Name), "err", err)
 	}
 	if err := caughtUp(ctx, func() error { return agreeOnRetry(ctx, js, kv, w.cfg, w.layout) }); err != nil {
-		return fmt.Errorf("starting worker of %s: %w", w.cfg.Name, err)
+		return err
 	}
 	if w.buckets, err = openBuckets(ctx, js, w.cfg); err != nil {
-		return fmt.Errorf("starting worker of %s: %w", w.cfg.Name, err)
+		return err
+	}
+	var stream jetstream.Stream
+	if w.cfg.Retry.Enabled {
+		if stream, err = provisionRetry(ctx, js, w.cfg, w.layout); err != nil {
+			return err
+		}
 	}
 	if w.pull, err = newPuller(w.cfg, w.layout, w.nc, js, w.handler, w.post); err != nil {
-		return fmt.Errorf("starting worker of %s: %w", w.cfg.Name, err)
+		return err
 	}
 	if w.cfg.Retry.Enabled {
-		stream, err := provisionRetry(ctx, js, w.cfg, w.layout)
-		if err != nil {
-			return fmt.Errorf("starting worker of %s: %w", w.cfg.Name, err)
-		}
 		w.pull.retry = &retryStore{nc: w.nc, stream: stream, name: RetryStream(w.cfg.Stream), lay: w.layout}
 	}
 	w.pulling.Store(w.pull)
 	w.probeBox = nats.NewInbox()
 	w.probeSub, err = w.nc.Subscribe(w.probeBox+".*.*", w.probeAnswered)
 	if err != nil {
-		return fmt.Errorf("starting worker of %s: %w", w.cfg.Name, err)
+		return err
 	}
 	return nil
 }
