@@ -476,7 +476,13 @@ func (r *chaosRun) announce(ctx context.Context, ref defender.ContextRef, id str
 // doom publishes a message that kills its handler, and waits until it has been
 // put aside.
 func (r *chaosRun) doom(ctx context.Context, f fault) error {
-	before, err := r.deadLetters(ctx)
+	var before uint64
+	var err error
+	for end := time.Now().Add(recovered); ; { // the servers may have just been restarted
+		if before, err = r.deadLetters(ctx); err == nil || ctx.Err() != nil || time.Now().After(end) {
+			break
+		}
+	}
 	if err != nil {
 		return err
 	}
