@@ -791,7 +791,8 @@ func (r *runner) settle(finest int, seq uint64, reply string) {
 type pullState struct {
 	r     *runner
 	pin   string
-	left  int // messages that the pull may still bring
+	asked string // the pin that the pull was made with
+	left  int    // messages that the pull may still bring
 	serie int
 	timer *time.Timer
 	fails int
@@ -819,7 +820,7 @@ func (s *pullState) again(d time.Duration) {
 func (s *pullState) request() {
 	p := s.r.p
 	s.serie++
-	s.left = pullBatch
+	s.left, s.asked = pullBatch, s.pin
 	// If neither message nor status comes, the pull is lost.
 	s.again(pullExpiry + 2*time.Second)
 	body := mustJSON(pullRequest{Batch: pullBatch, Expires: pullExpiry, Group: priorityGroup, ID: s.pin})
@@ -880,12 +881,18 @@ func (s *pullState) lookForGhost() {
 	s.request()
 }
 
-// status handles the end of a pull. Ends of earlier pulls are ignored.
+// status handles the end of a pull. Ends of earlier pulls are ignored, unless one may
+// have been what the pin was for: then the one that waits gets nothing, since it was
+// asked for without that.
 func (s *pullState) status(msg *nats.Msg) {
+	code := msg.Header.Get("Status")
 	if !strings.HasSuffix(msg.Subject, "."+strconv.Itoa(s.serie)) {
+		if (code == "408" || code == "404") && s.pin != "" && s.asked != s.pin {
+			s.request()
+		}
 		return
 	}
-	switch code := msg.Header.Get("Status"); code {
+	switch code {
 	case "408", "404": // expired
 		s.request()
 	case "423": // the pin is not ours any more

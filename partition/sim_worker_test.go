@@ -575,6 +575,7 @@ type simRunner struct {
 	alarms int
 
 	pin   uint64
+	asked uint64 // the pin that the pull was made with
 	serie int
 	left  int
 	fails int
@@ -857,7 +858,7 @@ func (r *simRunner) giveUp() {
 
 func (r *simRunner) request() {
 	r.serie++
-	r.left = pullBatch
+	r.left, r.asked = pullBatch, r.pin
 	r.again(pullExpiry + 2*time.Second)
 	w := r.w
 	p := &simPull{w: w, place: r.place, serie: r.serie, n: pullBatch, id: r.pin}
@@ -922,6 +923,9 @@ func (r *simRunner) got(d simDelivery) {
 
 func (r *simRunner) status(d simDelivery) {
 	if d.serie != r.serie {
+		if d.status == 408 && r.pin != 0 && r.asked != r.pin {
+			r.request()
+		}
 		return
 	}
 	switch d.status {
