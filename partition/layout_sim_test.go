@@ -55,7 +55,7 @@ func changeLayout(seed uint64, from, to int, fault layoutFault, broken simBreaka
 	s.run(max(s.now, 41*time.Second), nil)
 	s.quiet = true
 	s.run(s.now+2*s.cfg.LeaseTTL, nil)
-	s.run(s.now+2*simCalm, s.check.atRest)
+	s.run(s.now+simCalm, s.check.atRest)
 	if s.check.violation == nil && !s.check.atRest() {
 		s.check.fail("liveness", "not at rest after a change of the layout: %s", s.check.whyNotAtRest())
 	}

@@ -80,13 +80,13 @@ func (c *simChecker) stepped(w *simWorker) {
 }
 
 // held: fence-grows, fence-unique and reset-before-hold.
-func (c *simChecker) held(w *simWorker, at place, f Fence) {
+func (c *simChecker) held(w *simWorker, at place, f Fence, handed bool) {
 	for slot := at.slot; slot < c.s.fine; slot += at.slots {
-		c.heldOne(w, at, slot, f)
+		c.heldOne(w, at, slot, f, handed)
 	}
 }
 
-func (c *simChecker) heldOne(w *simWorker, at place, slot int, f Fence) {
+func (c *simChecker) heldOne(w *simWorker, at place, slot int, f Fence, handed bool) {
 	last := c.fences[slot]
 	switch by := c.seen[slot][f]; {
 	case by != nil && by != w:
@@ -98,8 +98,10 @@ func (c *simChecker) heldOne(w *simWorker, at place, slot int, f Fence) {
 	if last.by == nil || f.Compare(last.fence) > 0 {
 		c.fences[slot] = simFence{f, w}
 	}
-	// Who holds it already had it from the dead one by a finished hand-over.
-	if taken, is := c.taken[slot][f]; is && !taken && w.runners[at] == nil {
+	// Who holds it already had it from the dead one by a finished hand-over, and so
+	// has who is handed it before it knows of the other's end.
+	finished := w.runners[at] != nil || handed && !w.m.cur.Taking[at.slot]
+	if taken, is := c.taken[slot][f]; is && !taken && !finished {
 		c.fail("reset-before-hold", "slot %d: %v holds it as of version %d, whose take-over from a dead owner was not carried out", slot, w, f.Version)
 	}
 }

@@ -538,7 +538,7 @@ func neighbours(seed uint64, parking bool) *simViolation {
 		}
 	}
 	s.calm()
-	s.run(s.now+2*simCalm, s.check.atRest)
+	s.run(s.now+simCalm, s.check.atRest)
 	if s.check.violation == nil && !s.check.atRest() {
 		s.check.fail("liveness", "not at rest after keys failed: %s", s.check.whyNotAtRest())
 	}

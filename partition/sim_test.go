@@ -20,9 +20,7 @@ var (
 
 const (
 	simKeys = 24
-	// simCalm is how long after the last fault everything should be at rest; twice as
-	// long is waited, since a slot whose message was delivered to nobody stands still
-	// until its owner has looked twice, maybe more than once.
+	// simCalm is how long after the last fault everything must be at rest.
 	simCalm = 60 * time.Second
 	// simTold is how many steps a failure shows.
 	simTold = 60
@@ -290,13 +288,13 @@ func (s *sim) simulate() *simViolation {
 	// Those that leave yet, or whose leases have yet to expire, change the map
 	// once more, so being at rest counts from there on.
 	s.run(stormy+2*s.cfg.LeaseTTL, nil)
-	s.run(stormy+2*simCalm, s.check.atRest)
+	s.run(stormy+simCalm, s.check.atRest)
 	if s.check.violation == nil && !s.check.atRest() {
 		if s.check.quiet() {
-			s.check.fail("pins", "%v after the last fault %s", 2*simCalm, s.check.unkeptPin())
+			s.check.fail("pins", "%v after the last fault %s", simCalm, s.check.unkeptPin())
 			return s.check.violation
 		}
-		s.check.fail("liveness", "not at rest %v after the last fault: %s", 2*simCalm, s.check.whyNotAtRest())
+		s.check.fail("liveness", "not at rest %v after the last fault: %s", simCalm, s.check.whyNotAtRest())
 	}
 	return s.check.violation
 }

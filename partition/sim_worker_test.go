@@ -254,7 +254,7 @@ func (w *simWorker) execute(e effect) {
 		}
 		w.later(d, func() { w.step(preparedInput{division: e.division, slots: e.slots}) })
 	case holdEffect:
-		w.hold(e.place, e.fence)
+		w.hold(e.place, e.fence, e.handed)
 	case releaseEffect:
 		w.release(e)
 	case forceEffect:
@@ -595,12 +595,12 @@ type simHandler struct {
 
 func (w *simWorker) trusted() bool { return !w.suspended && w.clock().Before(w.trustedUntil) }
 
-func (w *simWorker) hold(at place, fence Fence) {
+func (w *simWorker) hold(at place, fence Fence, handed bool) {
 	shown := fence
 	if w.s.broken.claimless {
 		shown.Claim = 0
 	}
-	w.s.check.held(w, at, shown)
+	w.s.check.held(w, at, shown, handed)
 	if r := w.runners[at]; r != nil {
 		r.fence = fence
 		r.poke()
@@ -877,7 +877,7 @@ func (r *simRunner) lookForGhost() {
 		defer r.lookForGhost()
 		silent := r.quiet && r.cur == nil
 		r.quiet = true
-		if !silent || !r.w.trusted() {
+		if !silent || !r.w.trusted() || r.w.s.broken.deafUnpin {
 			return
 		}
 		waiting := false
