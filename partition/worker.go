@@ -112,7 +112,8 @@ func (w *Worker) Parked() ParkedHere {
 // if nobody has. A worker runs once.
 //
 // While the connection is away Run keeps trying; it returns an error only when
-// it can't begin, or when the connection was closed by its owner.
+// it can't begin, for what may pass after 30 s of trying, or when the connection was
+// closed by its owner.
 func (w *Worker) Run(ctx context.Context) error {
 	defer close(w.done)
 	if err := w.open(ctx); err != nil {
@@ -540,37 +541,29 @@ func follow(ctx context.Context, kv jetstream.KeyValue, quiet time.Duration, tel
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// A server that has just started may not answer, and then nobody ever does.
-	begun := time.AfterFunc(apiTimeout, cancel)
+	silence := time.AfterFunc(apiTimeout, cancel)
+	defer silence.Stop()
 	kw, err := kv.WatchAll(ctx, opts...)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = kw.Stop() }()
 	if len(opts) > 0 {
-		begun.Stop() // nothing is told that was there before
+		silence.Stop() // nothing is told that was there before
 	}
-	var over <-chan time.Time
-	if quiet > 0 {
-		t := time.NewTicker(quiet)
-		defer t.Stop()
-		over = t.C
-	}
-	told := true
 	for {
 		select {
 		case <-ctx.Done():
-			return errors.New("the server does not answer")
-		case <-over:
-			if !told {
-				return fmt.Errorf("nothing has changed for %v", quiet)
-			}
-			told = false
+			return errors.New("the server tells nothing")
 		case e, ok := <-kw.Updates():
 			if !ok {
 				return errors.New("the watch ended")
 			}
-			begun.Stop()
-			told = true
+			if quiet > 0 {
+				silence.Reset(quiet)
+			} else {
+				silence.Stop()
+			}
 			tell(e)
 		}
 	}

@@ -477,13 +477,12 @@ func (r *chaosRun) announce(ctx context.Context, ref defender.ContextRef, id str
 // put aside.
 func (r *chaosRun) doom(ctx context.Context, f fault) error {
 	var before uint64
-	var err error
-	for end := time.Now().Add(recovered); ; { // the servers may have just been restarted
-		if before, err = r.deadLetters(ctx); err == nil || ctx.Err() != nil || time.Now().After(end) {
-			break
-		}
-	}
-	if err != nil {
+	// The servers may have just been restarted.
+	if err := r.wait(ctx, recovered, "the dead letters counted", func() (counted bool) {
+		n, err := r.deadLetters(ctx)
+		before = n
+		return err == nil
+	}); err != nil {
 		return err
 	}
 	chamber := f.Pick % len(r.chambers)

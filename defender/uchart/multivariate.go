@@ -84,12 +84,16 @@ func (j *Judger) Judge(history []Point, chart *Chart) Verdict {
 	return judge(history, chart, j.Policy, &j.models)
 }
 
-// modelCache holds models by their version, and widths of limits. When it is full it
-// is emptied, which costs no more than training them again.
+// modelCache holds models by their version, and widths of limits.
+//
+// A chamber's model gives way to another after some runs and isn't asked for any
+// more, so models are held in two generations: one that was asked for is in the young
+// one, and what wasn't asked for in a whole generation is forgotten.
 type modelCache struct {
-	mu     sync.Mutex
-	models map[uint64]*trained
-	widths map[width]float64
+	mu         sync.Mutex
+	young, old map[uint64]*trained
+	asked      int // how often models were asked for in this generation
+	widths     map[width]float64
 }
 
 // width is what [multiple] is computed from.
@@ -99,7 +103,10 @@ type width struct {
 }
 
 const (
-	maxModels = 4096
+	// A generation ends when each of its models could have been asked for so often.
+	perModel  = 8
+	minAsked  = 256
+	maxModels = 4096 // of a generation
 	maxWidths = 1024
 )
 
@@ -125,23 +132,27 @@ func (c *modelCache) multiple(probability float64, n int) float64 {
 	return m
 }
 
+// get returns the model of a version, trained if it isn't there.
 func (c *modelCache) get(version uint64, train func() *trained) *trained {
 	if c == nil {
 		return train()
 	}
 	c.mu.Lock()
-	m, ok := c.models[version]
-	c.mu.Unlock()
-	if ok {
-		return m
+	m, ok := c.young[version]
+	if !ok {
+		m, ok = c.old[version]
 	}
-	m = train()
+	c.mu.Unlock()
+	if !ok {
+		m = train() // others need not wait for it
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.models == nil || len(c.models) >= maxModels {
-		c.models = make(map[uint64]*trained)
+	c.asked++
+	if c.young == nil || c.asked > perModel*len(c.young)+minAsked || len(c.young) >= maxModels {
+		c.young, c.old, c.asked = make(map[uint64]*trained), c.young, 0
 	}
-	c.models[version] = m
+	c.young[version] = m
 	return m
 }
 
@@ -289,8 +300,10 @@ func (p MultivariatePolicy) variables(base []Point, layouts []layout) []variable
 				if !v.raw(xs, base, layouts) {
 					continue
 				}
-				if m := median(xs); stat == StdDev && m > 0 {
-					v.unit = m
+				if stat == StdDev {
+					if m := median(xs); m > 0 {
+						v.unit = m
+					}
 				}
 				vs = append(vs, v)
 			}

@@ -127,9 +127,9 @@ func TestOpeningMakesNoRequest(t *testing.T) {
 	}
 }
 
-func TestAPartThatCantBeOpenedIsOneFailedCheckAndKeepsNoOtherFromBeingChecked(t *testing.T) {
-	server := httptest.NewServer(http.NotFoundHandler())
-	defer server.Close()
+// settingsOf returns complete settings by which AWS and Prometheus are a server.
+func settingsOf(t *testing.T, server *httptest.Server) Settings {
+	t.Helper()
 	kv := complete(t)
 	kv["AWS_ENDPOINT_URL"], kv["PROMETHEUS_URL"] = server.URL, server.URL
 	t.Setenv("AWS_ACCESS_KEY_ID", "x")
@@ -138,6 +138,13 @@ func TestAPartThatCantBeOpenedIsOneFailedCheckAndKeepsNoOtherFromBeingChecked(t 
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s
+}
+
+func TestAPartThatCantBeOpenedIsOneFailedCheckAndKeepsNoOtherFromBeingChecked(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	s := settingsOf(t, server)
 	checks := Check(t.Context(), s, Options{})
 	found := map[string]bool{}
 	for _, c := range checks {
@@ -251,14 +258,7 @@ func TestChecksGoByTheClockOfTheParts(t *testing.T) {
 		http.NotFound(w, r)
 	}))
 	defer server.Close()
-	kv := complete(t)
-	kv["AWS_ENDPOINT_URL"], kv["PROMETHEUS_URL"] = server.URL, server.URL
-	t.Setenv("AWS_ACCESS_KEY_ID", "x")
-	t.Setenv("AWS_SECRET_ACCESS_KEY", "x")
-	s, err := Parse(env(kv))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := settingsOf(t, server)
 	Check(t.Context(), s, Options{Clock: ahead{}})
 	if asked.Load() == 0 {
 		t.Error("Prometheus was not asked")
