@@ -152,7 +152,6 @@ const (
 	entryBytes  = 512
 	rowBytes    = 768
 	stringBytes = 16
-	itemBytes   = 112 // of a violation, a signal or a contribution
 )
 
 // weigh counts what an entry takes after it was read anew.
@@ -179,15 +178,7 @@ func sizeOf(u *UChart) int {
 			n += stringBytes + len(name)
 		}
 	}
-	v := &u.Verdict
-	n += itemBytes * (len(v.Violations) + len(v.Signals))
-	if v.Multivariate != nil {
-		n += itemBytes * (1 + len(v.Multivariate.By))
-	}
-	for _, fault := range v.Faults {
-		n += stringBytes + len(fault)
-	}
-	return n + sizeOfBaseline(v.Frozen)
+	return n + sizeOfBaseline(u.Verdict.Frozen)
 }
 
 func sizeOfBaseline(b *uchart.Baseline) int {
@@ -243,8 +234,7 @@ func (c *cache) load(ctx context.Context, chamber Chamber, e *cached) error {
 	}
 	slices.Reverse(rows)
 	for _, u := range rows {
-		shareNames(&u, e.recipes[u.Context.Recipe])
-		e.recipes[u.Context.Recipe] = append(e.recipes[u.Context.Recipe], u)
+		e.recipes[u.Context.Recipe] = append(e.recipes[u.Context.Recipe], lean(u, e.recipes[u.Context.Recipe]))
 	}
 	// With as many rows as asked for there may be more. They matter to every
 	// recipe but one that has all of the rows to itself.
@@ -407,17 +397,21 @@ func (c *cache) add(u UChart, fence Fence) {
 	c.append(e, u)
 }
 
-// shareNames gives a row that nobody else has the names of the row before it where
-// they are the same: with a hundred rows they are a good part of what these take, and
+// lean returns a row, which nobody else has, with what a history is asked for: why a
+// verdict is as it is takes a good part of its room, and stays in the store. Names
+// are those of the row before it where they are the same; of a hundred rows they are
 // most of what the collector of garbage has to look at.
-func shareNames(u *UChart, before []UChart) {
+func lean(u UChart, before []UChart) UChart {
+	v := &u.Verdict
+	v.Violations, v.Signals, v.Multivariate, v.Faults = nil, nil, nil, nil
 	if len(before) == 0 || u.Chart == nil {
-		return
+		return u
 	}
 	last := before[len(before)-1].Chart
 	if last != nil && slices.Equal(last.SVIDs, u.Chart.SVIDs) {
 		u.Chart.SVIDs = last.SVIDs
 	}
+	return u
 }
 
 // append adds the newest row of a recipe. Rows that were handed out are left as they
@@ -432,7 +426,7 @@ func (c *cache) append(e *cached, u UChart) {
 		if len(rows) == cap(rows) {
 			rows = append(make([]UChart, 0, len(rows)+max(c.limit/8, 1)), rows...)
 		}
-		shareNames(&u, rows)
+		u = lean(u, rows)
 		rows = append(rows, u)
 		e.size += int64(sizeOf(&u))
 		for len(rows) > c.limit {

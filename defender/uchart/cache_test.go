@@ -8,7 +8,7 @@ func TestOldModelsAreForgotten(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ chambers, runs, most int }{
 		"one chamber":                     {1, 40_000, 2 * minAsked},
-		"those of one defender of 45":     {89, 4_000, 5 * 89},
+		"those of one defender of 45":     {89, 4_000, 3 * 89},
 		"those of the only one":           {4_000, 100, 2 * maxModels},
 		"more than there is room for":     {3 * maxModels, 20, 2 * maxModels},
 		"one run of many that come never": {50_000, 1, 2 * maxModels},

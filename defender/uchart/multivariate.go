@@ -104,8 +104,8 @@ type width struct {
 
 const (
 	// A generation ends when each of its models could have been asked for so often.
-	perModel  = 8
-	minAsked  = 256
+	perModel  = 4
+	minAsked  = 64
 	maxModels = 4096 // of a generation
 	maxWidths = 1024
 )
@@ -309,7 +309,7 @@ func (p MultivariatePolicy) variables(base []Point, layouts []layout) []variable
 			}
 		}
 	}
-	return vs
+	return slices.Clone(vs) // it stays for long, and has grown
 }
 
 // still reports whether an SVID doesn't move in a step in half of the base or more.
