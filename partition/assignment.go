@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -66,19 +68,64 @@ func (c *Sinces) UnmarshalText(text []byte) error {
 	return err
 }
 
+// Moves are hand-overs by slot. In JSON they are one string: base64 of three
+// unsigned varints for each, ascending by slot: how much further the slot is than the
+// one before, from -1; Next plus one; Version.
+type Moves map[int]Move
+
+// MarshalText implements encoding.TextMarshaler.
+func (m Moves) MarshalText() ([]byte, error) {
+	var b []byte
+	before := -1
+	for _, s := range slices.Sorted(maps.Keys(m)) {
+		b = binary.AppendUvarint(b, uint64(s-before))
+		b = binary.AppendUvarint(b, uint64(m[s].Next+1))
+		b = binary.AppendUvarint(b, m[s].Version)
+		before = s
+	}
+	return base64.StdEncoding.AppendEncode(nil, b), nil
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (m *Moves) UnmarshalText(text []byte) error {
+	vs, err := decodeColumn(text)
+	if err != nil {
+		return err
+	}
+	if len(vs)%3 != 0 {
+		return fmt.Errorf("%d entries, want three for each move", len(vs))
+	}
+	*m = make(Moves, len(vs)/3)
+	slot := -1
+	for i := 0; i < len(vs); i += 3 {
+		if vs[i] < 1 || vs[i] > uint64(maxSlots-1-slot) {
+			return fmt.Errorf("entry %d: slot %d is followed by one that is %d further, want 1 to %d", i, slot, vs[i], maxSlots-1-slot)
+		}
+		if vs[i+1] > math.MaxInt32 {
+			return fmt.Errorf("entry %d is %d, more than a worker's index can be", i+1, vs[i+1])
+		}
+		slot += int(vs[i])
+		(*m)[slot] = Move{Next: int32(vs[i+1]) - 1, Version: vs[i+2]}
+	}
+	return nil
+}
+
+// maxColumn bounds the entries of a column: a slot has three at most.
+const maxColumn = 3 * maxSlots
+
 func decodeColumn(text []byte) ([]uint64, error) {
 	b, err := base64.StdEncoding.AppendDecode(nil, text)
 	if err != nil {
 		return nil, err
 	}
-	var vs []uint64
+	vs := make([]uint64, 0, min(len(b), maxColumn))
 	for len(b) > 0 {
 		v, n := binary.Uvarint(b)
 		if n <= 0 {
 			return nil, fmt.Errorf("entry %d is not a varint of at most 64 bits", len(vs))
 		}
-		if len(vs) == maxSlots {
-			return nil, fmt.Errorf("more than %d entries", maxSlots)
+		if len(vs) == maxColumn {
+			return nil, fmt.Errorf("more than %d entries", maxColumn)
 		}
 		vs = append(vs, v)
 		b = b[n:]
@@ -124,7 +171,7 @@ type Assignment struct {
 	Owner   Owners   `json:"owner"` // index in Workers; -1: nobody
 	Since   Sinces   `json:"since"` // version at which Owner became the owner, or came back after a restart
 	// Moves holds the hand-overs that are not finished, by slot.
-	Moves map[int]Move `json:"moves,omitempty"`
+	Moves Moves `json:"moves,omitempty"`
 	// Taking holds the slots whose owner waits until the leader has taken
 	// them from a dead one, or from its own predecessor.
 	Taking map[int]bool `json:"taking,omitempty"`

@@ -82,7 +82,7 @@ func TestAssignmentQuestions(t *testing.T) {
 func FuzzDecodeAssignment(f *testing.F) {
 	f.Add(validAssignment().encode())
 	f.Add([]byte(`{"schema":1,"slots":1,"owner":[0],"since":[0]}`))
-	f.Add([]byte(`{"schema":1,"slots":1,"owner":[-1],"since":[0],"moves":{"0":{"next":-1}}}`))
+	f.Add([]byte(`{"schema":1,"slots":1,"owner":[-1],"since":[0],"moves":"AQAB"}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		a, err := DecodeAssignment(data)
 		if err != nil {

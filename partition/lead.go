@@ -21,7 +21,7 @@ import (
 // settleDelay is how long finished hand-overs are collected for one map write.
 // Nobody waits for it: a new owner begins when the old one says so. Each write
 // costs every worker the reading of a map.
-const settleDelay = 200 * time.Millisecond
+const settleDelay = 100 * time.Millisecond
 
 const (
 	reasonCrash       = "crash"
@@ -706,7 +706,11 @@ func (m *machine) review() {
 		return
 	}
 	if l.draft != nil {
-		m.flush()
+		// A plan rests on a map that is written. What is not urgent waits for
+		// that until the draft is due.
+		if dead, _, _ := m.changes(); dead > 0 || !m.now.Before(l.flushAt) {
+			m.flush()
+		}
 		return
 	}
 	if m.adopt() {
@@ -1080,10 +1084,6 @@ func (m *machine) afterWrite() {
 		m.emit(Event{Kind: EventRebalanced, Version: l.running, Count: m.cur.Moved, Duration: m.now.Sub(m.cur.Planned)})
 		l.running = 0
 	}
-	if l.draft != nil {
-		// Hand-overs that finished during the write; they rest on its map.
-		l.flushAt = m.now.Add(settleDelay)
-	}
 	m.review()
 }
 
@@ -1168,10 +1168,12 @@ func (m *machine) leadReleased(msg peerMessage) {
 			d := m.draftMap()
 			delete(d.Moves, s)
 			d.Owner[s], d.Since[s], d.Taking[s] = mv.Next, mv.Version, true
+			m.lead.flushAt = m.now // it stands still until the leader has taken it
 		case !moving && a.Since[s] <= mark.Version && a.Version > mark.Version:
 			// Given up to somebody who died; it was to have it again.
 			d := m.draftMap()
 			d.Since[s], d.Taking[s] = d.Version, true
+			m.lead.flushAt = m.now
 		}
 	}
 }
@@ -1274,7 +1276,7 @@ func (m *machine) settleTaken(s int, f Fence) {
 		d := m.draftMap()
 		delete(d.Taking, s)
 		parted(d)
-		if d.Former == nil && m.cur.Former != nil {
+		if d.Settled() {
 			m.lead.flushAt = m.now // the last one
 		}
 	}

@@ -46,6 +46,7 @@ type ownership struct {
 	called     map[int]uint64     // of that, what the leader asks for, by which version
 	grants     map[int]uint64     // by slot, the take-over that is done; may come before its map
 	ready      map[int]readiness
+	pacing     pacing
 	resyncAt   time.Time
 	abandoning bool
 	leaderless time.Time // since when, while leaving
@@ -64,6 +65,7 @@ func (o *ownership) reset() {
 	o.called = make(map[int]uint64)
 	o.grants = make(map[int]uint64)
 	o.ready = make(map[int]readiness)
+	o.pacing = pacing{}
 }
 
 func (o *ownership) sorted() []int { return slices.Sorted(maps.Keys(o.slots)) }
@@ -131,7 +133,7 @@ func (m *machine) seeMap(a *Assignment, rev uint64) {
 		return
 	}
 	newer := m.cur == nil || a.Version > m.cur.Version
-	before := m.destined(m.cur)
+	before := m.cur
 	m.cur, m.curRev = a, rev
 	if m.leading() && a.Epoch > m.lead.epoch {
 		m.stepDown()
@@ -142,7 +144,7 @@ func (m *machine) seeMap(a *Assignment, rev uint64) {
 	if newer {
 		m.emit(Event{Kind: EventMapReceived, Version: a.Version})
 		if m.own.division.slots == 0 || m.own.division == a.division() {
-			m.tellAssigned(before, m.destined(a))
+			m.tellAssigned(m.destined(before), m.destined(a))
 		}
 	}
 	m.applyMap()
@@ -383,6 +385,8 @@ func (m *machine) tryRelease(s int) {
 		// is not known, so the leader resets.
 		m.setPhase(s, phaseReleased, mv.Version).forced = true
 		m.tellReleased(s)
+	case st.phase == phaseHolding && m.paced(s, mv.Version):
+		// It is worked on until its turn comes.
 	case st.phase == phaseHolding:
 		st = m.setPhase(s, phaseReleasing, mv.Version)
 		st.peer = r.from
@@ -474,6 +478,7 @@ func (m *machine) peerGrant(msg peerMessage) {
 
 // ownDue repeats what is waited for and ends hand-overs that take too long.
 func (m *machine) ownDue() {
+	m.giveNext()
 	var late []int
 	for s, st := range m.own.slots {
 		if st.phase == phaseReleasing && !st.deadline.IsZero() && !m.now.Before(st.deadline) {
@@ -555,6 +560,9 @@ func (m *machine) resync() {
 
 func (m *machine) ownWake(sooner func(time.Time)) {
 	sooner(m.own.resyncAt)
+	if len(m.own.pacing.queue) > 0 {
+		sooner(m.own.pacing.next)
+	}
 	for _, slots := range []map[int]*slotState{m.own.slots, m.own.former} {
 		for _, st := range slots {
 			if st.phase == phaseReleasing {

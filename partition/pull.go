@@ -59,7 +59,6 @@ type puller struct {
 	suspended bool
 	wg        sync.WaitGroup
 
-	turns  turns
 	pauses pauses
 	retry  *retryStore // nil: failing messages are not parked
 	parks  parkCounts
@@ -546,9 +545,8 @@ func (r *runner) run() {
 				return
 			}
 		}
-		if r.isReleasing() && r.p.turns.take(r) {
+		if r.isReleasing() {
 			r.giveUp(nil)
-			r.p.turns.end()
 			return
 		}
 		if r.ctx.Err() != nil {
