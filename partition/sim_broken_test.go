@@ -59,7 +59,7 @@ func TestSimulationCatchesBrokenVariants(t *testing.T) {
 
 		weighed bool // it is about weights
 	}{
-		{"a lease is renewed whoever has it", simBreakage{blindLease: true}, []string{"one-owner", "fenced-alive"}, 1, false},
+		{"a lease is renewed whoever has it", simBreakage{blindLease: true}, []string{"one-owner", "one-handler", "fenced-alive"}, 1, false},
 		{"the map is not rewritten after an election", simBreakage{onInput: pretendEpoch}, []string{"deposed"}, 812, false},
 		{"the new owner does not wait for the take-over", simBreakage{onInput: pretendTaken}, []string{"reset-before-hold"}, 1, false},
 		{"a lease is trusted beyond its time", simBreakage{onInput: trustLonger}, []string{"one-owner", "fenced-alive"}, 3, false},
