@@ -20,34 +20,17 @@ import (
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/uchart"
 	"github.com/muster-dev/muster/internal/browser"
+	"github.com/muster-dev/muster/internal/output"
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/partition"
 )
 
 const testToken = "correct horse battery staple"
 
-// output is what up prints.
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
-}
-
 // stagedUp is a muster up that has started everything but its site; begin does that and waits until its defenders are STABLE.
 func stagedUp(t testing.TB, o Options) (s *session, url string, begin func()) {
 	t.Helper()
-	var out output
+	var out output.Buffer
 	o.Seed, o.Dir, o.HTTP, o.Token, o.Out, o.Kills = 1, t.TempDir(), "127.0.0.1:0", testToken, &out, 1
 	onSite(&o)
 	s = &session{o: o, report: newReport("", ""), out: &out}

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/prometheus/promql"
 
 	"github.com/muster-dev/muster/deploy/grafana"
+	"github.com/muster-dev/muster/internal/output"
 	"github.com/muster-dev/muster/internal/promtest"
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/sim"
@@ -40,7 +41,7 @@ func TestDashboardsShowDataOfARunningUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, seen := new(output), new(promtest.Series)
+	out, seen := new(output.Buffer), new(promtest.Series)
 	// One node of ten places, so that the eleventh defender waits for another.
 	o := Options{Defenders: 4, Chambers: 120, Slots: 48, Rate: 120, Work: 2 * time.Millisecond, Seed: 1, Kills: 1, Expect: true, Busy: true, HTTP: "127.0.0.1:0",
 		Dir: t.TempDir(), Out: out, boot: 6 * time.Second, pendingUp: 2 * time.Second}
@@ -132,7 +133,7 @@ func somethingOfEverything(ctx context.Context, t *site, seen *promtest.Series) 
 }
 
 // scrapeUp scrapes the page that up says it serves.
-func scrapeUp(ctx context.Context, out *output, to *promtest.Series) {
+func scrapeUp(ctx context.Context, out *output.Buffer, to *promtest.Series) {
 	page := regexp.MustCompile(`http://(\S+)/metrics`)
 	tick := time.NewTicker(testScrape)
 	defer tick.Stop()
