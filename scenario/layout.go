@@ -235,10 +235,11 @@ func (s *session) checkLayoutSpread(a *partition.Assignment) {
 	s.report.check("chambers each", fmt.Sprintf("at most %.0f (mean %.1f)", most, mean), float64(slices.Max(counts)) <= most, "%d to %d", slices.Min(counts), slices.Max(counts))
 }
 
-// layoutPauses measures, for each slot of the new division, how long nobody worked
-// on its keys when it changed: from the last end of a run by the former division,
-// or the receipt of the next message if that was later, to the next start. It
-// counts the former slots that were given up with a handler at work.
+// layoutPauses measures, for each slot of the larger division, how long nobody worked
+// on its keys when it changed: from the last end of a run of the smaller division's
+// slot that they are in before it was given up, or the receipt of the next message if
+// that was later, to the next start. It counts the former slots that were given up
+// with a handler at work.
 func (s *session) layoutPauses(c relayout, runs []run) (pauses []time.Duration, busy int) {
 	smaller, larger := min(c.from, c.to), max(c.from, c.to)
 	released := map[int]int64{} // by slot of the smaller division, when the last of its keys was given up
@@ -255,9 +256,13 @@ func (s *session) layoutPauses(c relayout, runs []run) (pauses []time.Duration, 
 	}
 	// A key's number in the larger division tells its slot in both.
 	byPlace := map[int][]run{}
+	ended := map[int]int64{} // by slot of the smaller division, the last run before that
 	for _, r := range runs {
 		at := partition.SlotOfKey(larger, r.key)
 		byPlace[at] = append(byPlace[at], r)
+		if unit := at % smaller; r.start < released[unit] {
+			ended[unit] = max(ended[unit], r.end)
+		}
 	}
 	for at, rs := range byPlace {
 		when, ok := released[at%smaller]
@@ -269,9 +274,9 @@ func (s *session) layoutPauses(c relayout, runs []run) (pauses []time.Duration, 
 		if i == len(rs) {
 			continue
 		}
-		last := when // nobody had worked on these keys for a while
-		if i > 0 {
-			last = rs[i-1].end
+		last, ok := ended[at%smaller]
+		if !ok {
+			last = when // nobody had worked on any of them
 		}
 		pauses = append(pauses, max(0, time.Duration(rs[i].start-max(last, rs[i].published))))
 	}
