@@ -35,7 +35,7 @@ const (
 	EventState          EventKind = "state"            // From, To
 	EventWorkerJoined   EventKind = "worker-joined"    // Peer (leader's view)
 	EventWorkerLeaving  EventKind = "worker-leaving"   // Peer
-	EventWorkerGone     EventKind = "worker-gone"      // Peer, Reason; Duration: since its last sign of life, if it died
+	EventWorkerGone     EventKind = "worker-gone"      // Peer, Reason; Duration: since its last sign of life, if it died and the leader was looking
 	EventStandby        EventKind = "standby"          // After: workers that are wanted; all have their names
 	EventRestarting     EventKind = "worker-restarts"  // Peer: its slots wait for a successor of its name
 	EventReserved       EventKind = "worker-awaited"   // Peer: it was lost with the connection to the broker; Duration: how long it is waited for

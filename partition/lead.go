@@ -485,9 +485,11 @@ func (m *machine) joiner(p *peerView) bool {
 }
 
 func (m *machine) peerGone(p *peerView, reason string) {
-	var silent time.Duration // since its last sign of life
-	if reason == reasonExpired || reason == reasonUnreachable {
-		silent = m.now.Sub(notBefore(p.seenAt, p.suspectAt))
+	// Since its last sign of life. Who has been away has not been looking, and tells
+	// no more than since when it was.
+	var silent time.Duration
+	if m.trusted && (reason == reasonExpired || reason == reasonUnreachable) {
+		silent = m.now.Sub(notBefore(notBefore(p.seenAt, p.suspectAt), m.regained))
 	}
 	delete(m.lead.peers, p.ID)
 	if m.cur != nil && m.cur.index(p.Member) != none {

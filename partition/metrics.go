@@ -156,7 +156,7 @@ func (w *Worker) Collector(o MetricsOptions) prometheus.Collector {
 		ghosts:       desc("ghost_pins_healed_total", "Consumers of this worker's slots that served nobody and were freed."),
 		forced:       desc("handovers_forced_total", "Slots that this worker gave up with a message unsettled, since its handler did not end in time."),
 		pause:        desc("handover_pause_seconds", "How long a message that waited while its slot was handed over to this worker was kept from beginning."),
-		detection:    desc("detection_seconds", "From the last sign of life of a worker that died to its being declared dead, by this worker as leader."),
+		detection:    desc("detection_seconds", "From the last sign of life of a worker that died, or from when this leader could see again, to its being declared dead."),
 		trust:        desc("trust_lost_total", "Times that the worker could not be sure of its lease and paused."),
 		parkedMsgs:   desc("parked_messages", "Messages of the worker's slots that are parked in the retry stream."),
 		parkedKeys:   desc("parked_"+o.Keys+"s", "Keys of the worker's slots that have parked messages."),
