@@ -9,6 +9,29 @@ import (
 	"github.com/muster-dev/muster/defender/uchart"
 )
 
+// TestHistoriesHoldNoReasons: what a verdict rests on stays in memory, and why it came
+// out so does not; whoever added the row still has it.
+func TestHistoriesHoldNoReasons(t *testing.T) {
+	t.Parallel()
+	c := newCache(nil, 10, 1<<30)
+	e := c.entry(Chamber{Tool: "tool1", Name: "chamber1"})
+	e.loaded, e.complete, e.recipes = true, true, map[string][]UChart{}
+	u := UChart{Context: ContextRef{ID: "run1", Recipe: "etch", End: time.Unix(1, 0)}, Verdict: uchart.Verdict{State: uchart.Alarm, Charts: 9, Violated: 1,
+		Limits: uchart.LimitsID{At: "run0"}, Standing: &uchart.Standing{Opened: "run1", Count: 1}, Frozen: &uchart.Baseline{Context: "run1"},
+		Violations: make([]uchart.Violation, 1), Signals: make([]uchart.Signal, 1), Multivariate: &uchart.Multivariate{}, Faults: []string{"x"}}}
+	c.append(e, u)
+	v := e.recipes["etch"][0].Verdict
+	if v.Violations != nil || v.Signals != nil || v.Multivariate != nil || v.Faults != nil {
+		t.Errorf("reasons are held: %+v", v)
+	}
+	if !v.Flagged() || v.Charts != 9 || v.Violated != 1 || v.Limits.At != "run0" || v.Standing == nil || v.Frozen == nil {
+		t.Errorf("what later verdicts rest on is missing: %+v", v)
+	}
+	if len(u.Verdict.Violations) != 1 || len(u.Verdict.Signals) != 1 || u.Verdict.Multivariate == nil || len(u.Verdict.Faults) != 1 {
+		t.Errorf("who added it has lost it: %+v", u.Verdict)
+	}
+}
+
 func TestChartsShareTheNamesThatAreTheSame(t *testing.T) {
 	t.Parallel()
 	c := newCache(nil, 10, 1<<30)

@@ -38,7 +38,7 @@ func (c Owners) MarshalText() ([]byte, error) {
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (c *Owners) UnmarshalText(text []byte) error {
-	vs, err := decodeColumn(text)
+	vs, err := decodeColumn(text, maxSlots)
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (c Sinces) MarshalText() ([]byte, error) {
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (c *Sinces) UnmarshalText(text []byte) error {
-	vs, err := decodeColumn(text)
+	vs, err := decodeColumn(text, maxSlots)
 	*c = vs
 	return err
 }
@@ -88,7 +88,7 @@ func (m Moves) MarshalText() ([]byte, error) {
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (m *Moves) UnmarshalText(text []byte) error {
-	vs, err := decodeColumn(text)
+	vs, err := decodeColumn(text, 3*maxSlots)
 	if err != nil {
 		return err
 	}
@@ -110,22 +110,20 @@ func (m *Moves) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// maxColumn bounds the entries of a column: a slot has three at most.
-const maxColumn = 3 * maxSlots
-
-func decodeColumn(text []byte) ([]uint64, error) {
+// decodeColumn reads at most so many entries.
+func decodeColumn(text []byte, most int) ([]uint64, error) {
 	b, err := base64.StdEncoding.AppendDecode(nil, text)
 	if err != nil {
 		return nil, err
 	}
-	vs := make([]uint64, 0, min(len(b), maxColumn))
+	vs := make([]uint64, 0, min(len(b), most))
 	for len(b) > 0 {
 		v, n := binary.Uvarint(b)
 		if n <= 0 {
 			return nil, fmt.Errorf("entry %d is not a varint of at most 64 bits", len(vs))
 		}
-		if len(vs) == maxColumn {
-			return nil, fmt.Errorf("more than %d entries", maxColumn)
+		if len(vs) == most {
+			return nil, fmt.Errorf("more than %d entries", most)
 		}
 		vs = append(vs, v)
 		b = b[n:]

@@ -2,6 +2,8 @@ package partition
 
 import (
 	"bytes"
+	"errors"
+	"maps"
 	"strings"
 	"testing"
 )
@@ -74,6 +76,31 @@ func TestAssignmentQuestions(t *testing.T) {
 	c.Owner[0], c.Moves[1], c.Taking[0], c.Workers[0].ID = 1, Move{}, true, "x"
 	if !bytes.Equal(a.encode(), validAssignment().encode()) {
 		t.Error("a clone shares something with its original")
+	}
+}
+
+func TestMovesThatCantBeAreRefused(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"AQA=":         "want three", // two entries
+		"AAAB":         "0 further",  // the slot before once more
+		"gYAEAAE=":     "want 1 to",  // slot 65,536
+		"AYGAgIAIAQ==": "worker's index",
+		"AQAB*":        "illegal base64",
+	} {
+		var m Moves
+		if err := m.UnmarshalText([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+	all := make(Moves, maxSlots)
+	for s := range maxSlots {
+		all[s] = Move{Next: int32(s % 99), Version: 7}
+	}
+	text, err := all.MarshalText()
+	var got Moves
+	if err = errors.Join(err, got.UnmarshalText(text)); err != nil || !maps.Equal(got, all) {
+		t.Errorf("all slots that there can be, moving: %d come back, %v", len(got), err)
 	}
 }
 

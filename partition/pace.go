@@ -32,7 +32,8 @@ type pacing struct {
 }
 
 // paced tells whether a slot must wait for its turn to be given up for a move of
-// this version; then it is tried again in time.
+// this version; then it is tried again in time. If not, this is its turn, and it is
+// taken.
 func (m *machine) paced(s int, version uint64) bool {
 	p := &m.own.pacing
 	if version != m.cur.Version {
