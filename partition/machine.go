@@ -627,14 +627,26 @@ func (m *machine) room() bool {
 }
 
 // seemsDead tells whether a name is taken, and has been without a lease for a while.
+// As long as the map has slots under it, a leader knows better: it waits for who
+// restarts, or comes back from an outage, and gives the slots of the dead to others.
 func (m *machine) seemsDead(id string) bool {
 	since, unleased := m.unleased[id]
-	return unleased && m.taken[id] && m.now.Sub(since) >= staleAfter
+	if !unleased || !m.taken[id] {
+		return false
+	}
+	if m.cur != nil && slices.ContainsFunc(m.cur.Owner, func(i int32) bool { return i != none && m.cur.Workers[i].ID == id }) {
+		return m.lead.leader == (Member{}) && m.now.Sub(since) >= leaderlessStale
+	}
+	return m.now.Sub(since) >= staleAfter
 }
 
 // staleAfter is how long a name must be seen without a lease to be a dead one's.
-// Who has just claimed a name has no lease yet, either.
-const staleAfter = 1200 * time.Millisecond
+// Who has just claimed a name has no lease yet, either, nor has who comes back after
+// an outage that outlasted the leader's lease.
+const (
+	staleAfter      = 1200 * time.Millisecond
+	leaderlessStale = 3 * time.Second
+)
 
 // standbyPoll is how often a standby looks, beside being told.
 const standbyPoll = 600 * time.Millisecond
@@ -740,10 +752,12 @@ func (m *machine) joined(rev uint64, start time.Time) {
 		m.leaseDue = m.now
 	}
 	m.checkTrust()
+	if !m.trusted {
+		m.leaseDue = m.now // it took too long to be trusted: another one
+	}
 	if m.cur != nil {
 		m.applyMap()
 	}
-	m.stand()
 	if m.asked {
 		m.asked = false
 		m.leave()
@@ -1080,6 +1094,7 @@ func (m *machine) checkTrust() {
 			}
 			m.emit(Event{Kind: EventTrustRegained, Duration: m.now.Sub(m.lapsed)})
 		}
+		m.stand()
 	}
 }
 
@@ -1102,6 +1117,7 @@ func (m *machine) connection(up bool) {
 		m.lapsed = m.now
 	}
 	if up {
+		m.unleased = nil // who lost its lease by the same outage takes a while to come back
 		m.lead.seenAt = m.now
 		if m.lead.office && m.lead.ready {
 			m.watchLeases()

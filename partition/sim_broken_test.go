@@ -293,8 +293,10 @@ func TestASimulatedRollingUpdateMovesNothing(t *testing.T) {
 	for seed := uint64(1); seed <= 15; seed++ {
 		for surge := range 3 {
 			for together := 1; together <= 3; together++ {
-				if v := rollingUpdate(seed, surge, together, simBreakage{}); v != nil {
-					t.Fatalf("seed %d, surge %d, %d together: %s: %s", seed, surge, together, v.name, v.text)
+				for _, starts := range []time.Duration{0, 1800 * time.Millisecond} { // from name to lease
+					if v := rollingUpdate(seed, surge, together, starts, simBreakage{}); v != nil {
+						t.Fatalf("seed %d, surge %d, %d together, %v to join: %s: %s", seed, surge, together, starts, v.name, v.text)
+					}
 				}
 			}
 		}
@@ -310,7 +312,7 @@ func TestARestartTakenForALeaveIsNoticed(t *testing.T) {
 		return in
 	}}
 	for seed := uint64(1); seed <= 100; seed++ {
-		if v := rollingUpdate(seed, 0, 2, broken); v != nil {
+		if v := rollingUpdate(seed, 0, 2, 0, broken); v != nil {
 			if v.name != "restart-moves-nothing" {
 				t.Fatalf("seed %d: %s: %s", seed, v.name, v.text)
 			}
@@ -329,13 +331,14 @@ func (s *sim) resize(slots int) {
 }
 
 // rollingUpdate replaces six workers, so many together, with so many more than
-// six there.
-func rollingUpdate(seed uint64, surge, together int, broken simBreakage) *simViolation {
+// six there; slowJoin is from a new one's name to its lease.
+func rollingUpdate(seed uint64, surge, together int, slowJoin time.Duration, broken simBreakage) *simViolation {
 	s := newSim(seed, false)
 	s.resize(12)
 	s.cfg.AckWait = 4 * simCalm
 	s.broken = broken
 	s.faults = simFaults{latency: time.Millisecond, reconnect: 600 * time.Millisecond}
+	s.cfg.RestartGrace += 2 * slowJoin
 	s.expect(6)
 	for range 6 {
 		s.startWorker()
@@ -343,6 +346,7 @@ func rollingUpdate(seed uint64, surge, together int, broken simBreakage) *simVio
 	s.after(5*time.Second, func() { s.publish(40 * time.Second) })
 	s.run(6*time.Second, nil)
 	before := s.check.current
+	s.faults.slowJoin = slowJoin
 	old := s.live()
 	for range surge {
 		s.startWorker()
@@ -373,27 +377,37 @@ func rollingUpdate(seed uint64, surge, together int, broken simBreakage) *simVio
 }
 
 // An outage of the server beyond every lease moves nothing, either: the workers
-// come back under their names.
+// come back under their names, some of them late, and who stands by takes nobody's place.
 func TestASimulatedOutageBeyondTheLeasesMovesNothing(t *testing.T) {
 	t.Parallel()
 	for seed := uint64(1); seed <= 15; seed++ {
-		for _, away := range []time.Duration{time.Second, 5 * time.Second, 20 * time.Second} {
-			if v := outage(seed, away); v != nil {
-				t.Fatalf("seed %d, %v away: %s: %s", seed, away, v.name, v.text)
+		for _, away := range []time.Duration{time.Second, 3500 * time.Millisecond, 5 * time.Second, 20 * time.Second} {
+			for standbys := range 3 {
+				for _, reconnect := range []time.Duration{600 * time.Millisecond, 1900 * time.Millisecond} {
+					if v := outage(seed, away, standbys, reconnect); v != nil {
+						t.Fatalf("seed %d, %v away, %d standbys, reconnected within %v: %s: %s", seed, away, standbys, reconnect, v.name, v.text)
+					}
+				}
 			}
 		}
 	}
 }
 
-func outage(seed uint64, away time.Duration) *simViolation {
+func outage(seed uint64, away time.Duration, standbys int, reconnect time.Duration) *simViolation {
 	s := newSim(seed, false)
 	s.resize(12)
 	s.cfg.AckWait = 4 * simCalm
 	s.faults = simFaults{latency: time.Millisecond, reconnect: 600 * time.Millisecond}
+	s.expect(5)
 	for range 5 {
 		s.startWorker()
 	}
-	s.after(5*time.Second, func() { s.publish(40 * time.Second) })
+	s.run(5*time.Second, nil)
+	for range standbys {
+		s.startWorker()
+	}
+	s.faults.reconnect = reconnect
+	s.after(0, func() { s.publish(40 * time.Second) })
 	s.run(6*time.Second, nil)
 	before := s.check.current
 	s.after(0, s.srv.stop)

@@ -218,6 +218,10 @@ func (w *simWorker) execute(e effect) {
 	s := w.s
 	switch e := e.(type) {
 	case kvEffect:
+		if wait := s.faults.slowJoin; wait > 0 && e.purpose == forJoin {
+			w.later(wait, func() { w.operate(e) })
+			return
+		}
 		w.operate(e)
 	case pingEffect:
 		w.link.up(func() { w.link.down(func() { w.step(pongInput(e)) }) })
