@@ -60,6 +60,7 @@ type leadership struct {
 	synced     bool // the leases are all known
 	peers      map[string]*peerView
 	listed     map[string]bool // leases seen since the watch began anew; nil: all are
+	newest     time.Time       // lease, by the server's clock
 	rereadAt   time.Time
 
 	windowEnds  time.Time // zero: no window is open
@@ -102,6 +103,7 @@ type peerView struct {
 	rev       uint64
 	lease     leaseValue
 	joined    time.Time
+	at        time.Time // when the lease was written, by the server's clock
 	suspectAt time.Time
 	seenAt    time.Time // when a renewal was last seen
 	fencing   bool
@@ -445,8 +447,12 @@ func (m *machine) seeLease(in leaseInput) {
 		m.peerGone(p, "replaced by a new holder of its ID")
 		p = nil
 	}
+	l.newest = notBefore(l.newest, in.at)
 	if p == nil {
-		p = &peerView{Member: Member{ID: in.id, Claim: in.value.Claim}, joined: m.now}
+		p = &peerView{Member: Member{ID: in.id, Claim: in.value.Claim}, joined: m.now, at: in.at}
+		if l.listed != nil && m.ghost(p) {
+			return
+		}
 		l.peers[in.id] = p
 		if m.joiner(p) {
 			m.emit(Event{Kind: EventWorkerJoined, Peer: p.ID, Claim: p.Claim})
@@ -467,12 +473,20 @@ func (m *machine) seeLease(in leaseInput) {
 	if p.lease.Yielding && !in.value.Yielding && !m.joiner(p) {
 		l.returned = true
 	}
-	p.rev, p.lease, p.seenAt = in.rev, in.value, m.now
+	p.rev, p.at, p.lease, p.seenAt = in.rev, in.at, in.value, m.now
 	p.suspectAt = time.Time{}
 	if h := l.inherited; p.Member == h.who && in.rev == h.rev {
 		p.suspectAt = h.since // not renewed since
 	}
 	m.review()
+}
+
+// ghost tells whether a lease that is listed is of nobody: a newcomer's, and far older
+// than others by the server's clock, so that it has expired. A replica that was away
+// when it did so can show it, again and again, and it can't be ended, since it is not
+// there. If the servers' clocks differ by so much, its next renewal shows that it lives.
+func (m *machine) ghost(p *peerView) bool {
+	return m.joiner(p) && p.at.Before(m.lead.newest.Add(-m.cfg.LeaseTTL-time.Second))
 }
 
 // going tells whether a worker is to have no slots.
@@ -515,6 +529,8 @@ func (m *machine) leasesSynced() {
 		return
 	}
 	l.synced = true
+	// The newest of the list came last.
+	maps.DeleteFunc(l.peers, func(_ string, p *peerView) bool { return m.ghost(p) })
 	m.missingAtSync()
 	if !l.windowEnds.IsZero() {
 		// Only now it is known who else is there.

@@ -293,6 +293,7 @@ type (
 		id      string
 		value   leaseValue
 		rev     uint64
+		at      time.Time // of the write, by the server's clock
 		deleted bool
 		watch   uint64
 		err     error // why what is there is not believed

@@ -123,6 +123,9 @@ func (p *scriptPlayer) command(words []string) {
 				kv.expires = 0
 			}
 		}
+	case "ghost": // the lease of one who has ended, by a replica that missed that
+		b := s.srv.buckets[s.cfg.bucketLeases()]
+		b.ghost = &simKV{key: arg, rev: 1, value: mustJSON(leaseValue{Schema: valueSchema, ID: arg, Claim: 1, Weight: 1, State: StateStable})}
 	case "behind": // the replica that answers lists
 		s.srv.behind = true
 	case "crash":

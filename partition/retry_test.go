@@ -230,6 +230,9 @@ func TestRetryIsTheWholeGroups(t *testing.T) {
 	if err := partition.Provision(t.Context(), nc, on); err != nil {
 		t.Errorf("turning it on while nobody works: %v", err)
 	}
+	if c, err := partition.Provisioned(t.Context(), nc, on.Name); err != nil || !c.Retry.Enabled {
+		t.Errorf("a publisher is told of Retry %+v, %v", c.Retry, err)
+	}
 	if err := partition.Provision(t.Context(), nc, g.cfg); err != nil {
 		t.Errorf("turning it off while nothing is parked: %v", err)
 	}

@@ -164,7 +164,8 @@ func (c Config) Sequence(stream string, inStream uint64) (uint64, error) {
 }
 
 // Provisioned returns what the group's streams were provisioned with: Name,
-// Stream, Subject, Slots and Shards. It is what a publisher needs.
+// Stream, Subject, Slots, Shards and whether failing messages are parked. It is what
+// a publisher needs.
 func Provisioned(ctx context.Context, nc *nats.Conn, group string) (Config, error) {
 	kv, err := mapBucket(ctx, nc, group)
 	if err != nil {
@@ -174,7 +175,7 @@ func Provisioned(ctx context.Context, nc *nats.Conn, group string) (Config, erro
 	if err != nil {
 		return Config{}, fmt.Errorf("reading the layout of %s: %w", group, err)
 	}
-	return Config{Name: group, Stream: rec.Stream, Subject: rec.Subject, Slots: rec.Slots, Shards: max(rec.Shards, 1)}, nil
+	return Config{Name: group, Stream: rec.Stream, Subject: rec.Subject, Slots: rec.Slots, Shards: max(rec.Shards, 1), Retry: Retry{Enabled: rec.Retry}}, nil
 }
 
 // A probe can be stored by no stream: it is expected behind a message that there

@@ -33,9 +33,11 @@ type simKV struct {
 	rev     uint64
 	deleted bool
 	expires time.Duration // 0: never
+	at      time.Duration // when it was written
 }
 
 type simBucket struct {
+	ghost   *simKV // what watches are shown first, though it is not there
 	name    string
 	seq     uint64
 	last    map[string]*simKV
@@ -198,7 +200,7 @@ func (srv *simServer) expire(b *simBucket, kv *simKV) {
 
 func (srv *simServer) store(b *simBucket, kv *simKV) {
 	b.seq++
-	kv.rev = b.seq
+	kv.rev, kv.at = b.seq, srv.s.now
 	b.last[kv.key] = kv
 	b.log = append(b.log, kv)
 	n, oldest := 0, -1
@@ -246,6 +248,9 @@ func (wa *simWatch) request() {
 
 func (wa *simWatch) begin() {
 	wa.open = true
+	if wa.b.ghost != nil {
+		wa.push(wa.b.ghost)
+	}
 	for _, kv := range wa.b.log {
 		if wa.b.last[kv.key] == kv {
 			wa.push(kv)

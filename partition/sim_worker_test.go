@@ -476,7 +476,7 @@ func (w *simWorker) leaseChanged(kv *simKV, watch uint64) {
 		w.step(leasesSyncedInput{watch})
 		return
 	}
-	in := leaseInput{id: kv.key, rev: kv.rev, deleted: kv.deleted, watch: watch}
+	in := leaseInput{id: kv.key, rev: kv.rev, at: simEpoch.Add(kv.at), deleted: kv.deleted, watch: watch}
 	if !kv.deleted {
 		in.value, in.err = decodeLease(kv.key, kv.value)
 	}

@@ -663,7 +663,7 @@ func (w *Worker) followLeases(ctx context.Context, watch uint64) error {
 			w.post(leasesSyncedInput{watch})
 			return
 		}
-		in := leaseInput{id: e.Key(), rev: e.Revision(), deleted: e.Operation() != jetstream.KeyValuePut, watch: watch}
+		in := leaseInput{id: e.Key(), rev: e.Revision(), at: e.Created(), deleted: e.Operation() != jetstream.KeyValuePut, watch: watch}
 		if !in.deleted {
 			in.value, in.err = decodeLease(e.Key(), e.Value())
 		}

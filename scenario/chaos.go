@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -56,6 +57,7 @@ type chaosRun struct {
 	again    int       // messages published again under the same ID
 	known    int       // of them, such as the server took for known
 	copies   int       // messages published again under another ID
+	beside   int       // chambers processed while the one beside them was parked
 	over     time.Time // when the last fault ended
 	recovery []time.Duration
 }
@@ -83,7 +85,7 @@ func chaos(ctx context.Context, s *session) error {
 }
 
 func (r *chaosRun) run(ctx context.Context) error {
-	faults := chaosSchedule(r.o.Seed, time.Duration(r.o.Minutes*float64(time.Minute)))
+	faults := chaosSchedule(r.o.Seed, time.Duration(r.o.Minutes*float64(time.Minute)), faultCosts(r.o.RetryAttempts > 0))
 	r.say("Schedule of seed %d, %d faults; each begins at its time at the earliest, and when all have recovered from the one before:", r.o.Seed, len(faults))
 	for _, f := range faults {
 		r.say("  %s", f)
@@ -275,6 +277,8 @@ func (r *chaosRun) inject(ctx context.Context, f fault, a *partition.Assignment)
 		return r.publishAgain(ctx, f)
 	case faultLethal:
 		return r.doom(ctx, f)
+	case faultFailing:
+		return r.ail(ctx, f, a)
 	default:
 	}
 	w, m, err := r.victim(f, a)
@@ -495,6 +499,64 @@ func (r *chaosRun) doom(ctx context.Context, f fault) error {
 	})
 }
 
+// ail has a chamber's messages fail until another chamber of its slot has been
+// processed, by a new owner: the one that parked them is killed.
+func (r *chaosRun) ail(ctx context.Context, f fault, a *partition.Assignment) error {
+	chambers := r.chambersBySlot()
+	slot := f.Pick % r.o.Slots
+	for len(chambers[slot]) < 2 {
+		slot = (slot + 1) % r.o.Slots
+	}
+	sick, other := chambers[slot][0], chambers[slot][1]
+	key := r.chambers[sick].String()
+	file := filepath.Join(r.dir, "failing")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		return fmt.Errorf("having a chamber fail: %w", err)
+	}
+	r.say("%s fails, and %s, beside it in slot %d, does not", key, r.chambers[other], slot)
+	r.traffic.failing(sick, "failing", file)
+	r.traffic.publish(sick, true) // waits behind it
+	if err := r.wait(ctx, recovered, "its messages parked", func() bool {
+		p, err := partition.ReadParked(ctx, r.conn, defender.Group)
+		return err == nil && p.Keys[key] > 1
+	}); err != nil {
+		return err
+	}
+	if m := r.byID()[a.OwnerOf(slot)]; m != nil {
+		r.say("%s, the owner, is killed", a.OwnerOf(slot))
+		r.killMember(m)
+	}
+	r.traffic.named(other, "beside")
+	if err := r.wait(ctx, recovered, "the chamber beside it processed", func() bool { return r.processedNamed(ctx, other, "beside") }); err != nil {
+		return err
+	}
+	p, err := partition.ReadParked(ctx, r.conn, defender.Group)
+	if err == nil && p.Keys[key] > 1 {
+		r.beside++
+	}
+	r.over = time.Now()
+	if err := errors.Join(err, os.Remove(file)); err != nil {
+		return err
+	}
+	return r.wait(ctx, recovered, "its messages processed", func() bool {
+		p, err := partition.ReadParked(ctx, r.conn, defender.Group)
+		return err == nil && p.Keys[key] == 0
+	})
+}
+
+// processedNamed tells whether the last context of a chamber with a name that begins
+// so has a result.
+func (r *chaosRun) processedNamed(ctx context.Context, chamber int, name string) bool {
+	pubs := r.traffic.published()
+	for _, p := range slices.Backward(pubs) {
+		if p.ref.Chamber == r.chambers[chamber] && strings.HasPrefix(p.ref.ID, name) {
+			_, err := r.store.UChart(ctx, p.ref.Chamber, p.ref.ID)
+			return err == nil
+		}
+	}
+	return false
+}
+
 func (r *chaosRun) deadLetters(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -537,7 +599,7 @@ func (r *chaosRun) judge(ctx context.Context, faults []fault) error {
 	for _, k := range slices.Sorted(maps.Keys(r.counts)) {
 		kinds = append(kinds, fmt.Sprintf("%s %d", k, r.counts[k]))
 	}
-	rep.check("faults injected, and recovered from", fmt.Sprintf("%d, of each kind", len(faults)), len(r.recovery) == len(faults) && len(r.counts) == len(costs), "%d: %s", len(r.recovery), strings.Join(kinds, ", "))
+	rep.check("faults injected, and recovered from", fmt.Sprintf("%d, of each kind", len(faults)), len(r.recovery) == len(faults) && len(r.counts) == len(faultCosts(r.o.RetryAttempts > 0)), "%d: %s", len(r.recovery), strings.Join(kinds, ", "))
 	rep.check("messages that the stream took", "some", a.Messages > 0, "%d, %d of them again, %d not confirmed to the publisher", a.Messages, a.Resent, a.Unconfirmed)
 	equal(rep, "messages that nobody knows anything of", 0, a.Unknown)
 	equal(rep, "messages lost", 0, a.Lost)
@@ -552,6 +614,9 @@ func (r *chaosRun) judge(ctx context.Context, faults []fault) error {
 	rep.check("results stored by a zombie after its successor's", "0", a.ZombieEffects == 0 && a.Freezes > 0, "%d, of %d stopped past their lease, which had %d runs to end; %d stored before a successor had come to the chamber", a.ZombieEffects, a.Freezes, a.ZombieTails, a.ZombieStores)
 	rep.measure("fence_rejections", r.total("defender_fence_rejections_total"))
 	rep.check("slots moved by servers that were restarted", "0, no plan", r.moved == 0 && r.plans == 0, "%d, %d plans %s", r.moved, r.plans, strings.Join(r.mishaps, "; "))
+	if n := r.counts[faultFailing]; r.o.RetryAttempts > 0 {
+		rep.check("chambers that went on while the one beside them failed", fmt.Sprint(n), n > 0 && r.beside == n, "%d", r.beside)
+	}
 	rep.check("published again: same ID, other ID", "no second result", r.again > 0 && r.copies > 0 && a.StoredTwice == 0, "%d (%d known to the server), %d", r.again, r.known, r.copies)
 	d := distribution(r.recovery)
 	rep.measure("recovery_ms", d)

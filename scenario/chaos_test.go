@@ -11,8 +11,9 @@ import (
 func TestAScheduleIsTheSameForASeedAndHasEveryKindOfFault(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(50) {
-		short, long := chaosSchedule(seed, time.Minute), chaosSchedule(seed, 10*time.Minute)
-		if !reflect.DeepEqual(long, chaosSchedule(seed, 10*time.Minute)) {
+		costs := faultCosts(seed%2 == 1)
+		short, long := chaosSchedule(seed, time.Minute, costs), chaosSchedule(seed, 10*time.Minute, costs)
+		if !reflect.DeepEqual(long, chaosSchedule(seed, 10*time.Minute, costs)) {
 			t.Fatalf("seed %d: two schedules", seed)
 		}
 		if !reflect.DeepEqual(short[:len(costs)], long[:len(costs)]) {
@@ -37,7 +38,7 @@ func TestAScheduleIsTheSameForASeedAndHasEveryKindOfFault(t *testing.T) {
 			t.Errorf("seed %d: the last fault of ten minutes at %v", seed, last)
 		}
 	}
-	if reflect.DeepEqual(chaosSchedule(1, time.Minute), chaosSchedule(2, time.Minute)) {
+	if reflect.DeepEqual(chaosSchedule(1, time.Minute, faultCosts(true)), chaosSchedule(2, time.Minute, faultCosts(true))) {
 		t.Error("two seeds, one schedule")
 	}
 }

@@ -42,12 +42,15 @@ type Options struct {
 	Token     string        // allows actions on the page to whoever has it; empty: it is read-only
 	Verbose   bool          // debug lines in the defenders' logs
 	Case      string        // variant of a scenario
-	Kills     int           // of scenario crash
-	Minutes   float64       // of faults in scenario chaos, of measuring in scenario load
-	Points    int           // of each trace in scenario load; 0: as recorded or generated
-	Lab       bool          // pods run on a real control plane
-	Busy      bool          // the machine does other things, too: what is slow is told, and waited for longer
-	Out       io.Writer     // progress, timeline and table
+	// RetryAttempts is after how many attempts a message that fails is put aside; until
+	// then it is parked, and others of its slot go on. 0: it is not parked.
+	RetryAttempts int
+	Kills         int       // of scenario crash
+	Minutes       float64   // of faults in scenario chaos, of measuring in scenario load
+	Points        int       // of each trace in scenario load; 0: as recorded or generated
+	Lab           bool      // pods run on a real control plane
+	Busy          bool      // the machine does other things, too: what is slow is told, and waited for longer
+	Out           io.Writer // progress, timeline and table
 
 	ownBroker bool // the one server must be killed: with Processes it has its own
 	onSite    bool // the defenders run as pods on nodes of a site
@@ -80,6 +83,7 @@ func (o Options) Validate() error {
 		within("nats-port", o.NATSPort, 0, 65535),
 		within("kills", o.Kills, 1, 1000),
 		within("points", o.Points, 0, maxPoints),
+		within("retry-attempts", o.RetryAttempts, 0, maxAttempts),
 		o.checkMinutes(),
 	}
 	if o.Servers != 1 && o.Servers != 3 && o.Servers != 5 {
@@ -134,6 +138,7 @@ const (
 	maxRate     = 100_000
 	maxMinutes  = 24 * 60
 	maxPoints   = 4_000_000
+	maxAttempts = 1_000_000
 )
 
 func within(flag string, v, low, high int) error {
@@ -254,6 +259,7 @@ func (c *cluster) event(e seen) {
 func (c *cluster) partition() partition.Config {
 	p := defender.Partition(c.o.Slots)
 	p.Shards, p.Replicas = c.o.Shards, c.o.Replicas
+	p.Retry = parking(c.o.RetryAttempts)
 	return p
 }
 

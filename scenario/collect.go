@@ -12,6 +12,7 @@ import (
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/collect"
 	"github.com/muster-dev/muster/defender/connect"
+	"github.com/muster-dev/muster/partition"
 )
 
 // CollectOptions say what Collect replays, and where to.
@@ -64,6 +65,9 @@ func Collect(ctx context.Context, o CollectOptions) error {
 	}
 	p := defender.Partition(o.Slots)
 	p.Shards = o.Shards
+	if have, err := partition.Provisioned(ctx, conn, defender.Group); err == nil {
+		p.Retry = have.Retry // which is the defenders' business
+	}
 	if err := defender.Provision(ctx, conn, p); err != nil {
 		return err
 	}

@@ -123,7 +123,7 @@ func (d *Defender) open(ctx context.Context, o DefenderOptions) error {
 	p.Shards, p.Replicas = o.Shards, o.Replicas
 	p.Node = o.Node
 	p.LeaveTimeout = o.LeaveTimeout
-	p.Retry = partition.Retry{Enabled: o.RetryAttempts > 0, Attempts: o.RetryAttempts}
+	p.Retry = parking(o.RetryAttempts)
 	p.Pod, p.Weights, p.Logger = o.Pod, def.Weights, logger
 	if d.Worker, err = partition.New(d.conn, p, handler); err != nil {
 		return err
@@ -224,7 +224,7 @@ type member struct {
 
 func (c *cluster) memberOptions(n int) DefenderOptions {
 	name := fmt.Sprintf("pod-%03d", n)
-	return DefenderOptions{NATS: c.brokers.url, Store: c.storePath, Slots: c.o.Slots, Shards: c.o.Shards, Replicas: c.o.Replicas, Work: c.o.Work, Pod: name,
+	return DefenderOptions{NATS: c.brokers.url, Store: c.storePath, Slots: c.o.Slots, Shards: c.o.Shards, Replicas: c.o.Replicas, Work: c.o.Work, Pod: name, RetryAttempts: c.o.RetryAttempts,
 		Record: filepath.Join(c.dir, "record", name), LogFile: filepath.Join(c.dir, "log", name+".log"), Verbose: c.o.Verbose}
 }
 
@@ -254,6 +254,11 @@ func (c *cluster) startLocal(ctx context.Context, o DefenderOptions) (*member, e
 	return m, nil
 }
 
+// parking is what a number of attempts means: none, that nothing is parked.
+func parking(attempts int) partition.Retry {
+	return partition.Retry{Enabled: attempts > 0, Attempts: attempts}
+}
+
 // ready is the line that a defender process writes first.
 type ready struct {
 	HTTP string `json:"http"`
@@ -272,7 +277,7 @@ func (c *cluster) startProcess(ctx context.Context, o DefenderOptions) (*member,
 			return nil, err
 		}
 	}
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), exe, "defender", "run", "--nats", o.NATS, "--store", o.Store, "--slots", strconv.Itoa(o.Slots), "--shards", strconv.Itoa(o.Shards), "--replicas", strconv.Itoa(o.Replicas), "--work", o.Work.String(),
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), exe, "defender", "run", "--nats", o.NATS, "--store", o.Store, "--slots", strconv.Itoa(o.Slots), "--shards", strconv.Itoa(o.Shards), "--replicas", strconv.Itoa(o.Replicas), "--work", o.Work.String(), "--retry-attempts", strconv.Itoa(o.RetryAttempts),
 		"--pod", o.Pod, "--node", o.Node, "--record", o.Record, "--log-file", o.LogFile, "--http", "127.0.0.1:0", "--child")
 	if o.Verbose {
 		cmd.Args = append(cmd.Args, "--verbose")

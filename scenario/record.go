@@ -67,7 +67,10 @@ func (r *Recorder) Observe(e partition.Event) {
 // Handle records around the defender's own Handle.
 func (r *Recorder) Handle(ctx context.Context, m partition.Message) error {
 	r.line('s', m, false, false)
-	err := r.Defender.Handle(ctx, m)
+	err := failing(m)
+	if err == nil {
+		err = r.Defender.Handle(ctx, m)
+	}
 	hold(ctx, m)
 	r.mu.Lock()
 	hit := r.hits[m.Sequence]
@@ -79,6 +82,20 @@ func (r *Recorder) Handle(ctx context.Context, m partition.Message) error {
 
 // holdHeader lets a message be worked on for longer.
 const holdHeader = "Scenario-Hold"
+
+// failHeader has a message fail as long as the file that it names is there.
+const failHeader = "Scenario-Fail-While"
+
+func failing(m partition.Message) error {
+	file := m.Header.Get(failHeader)
+	if file == "" {
+		return nil
+	}
+	if _, err := os.Stat(file); err == nil {
+		return fmt.Errorf("it fails as long as %s is there", file)
+	}
+	return nil
+}
 
 func hold(ctx context.Context, m partition.Message) {
 	d, err := time.ParseDuration(m.Header.Get(holdHeader))

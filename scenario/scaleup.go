@@ -32,7 +32,11 @@ func (c *cluster) pending(ctx context.Context) (func() (uint64, error), error) {
 			}
 			n += info.State.Msgs
 		}
-		return n, nil
+		if c.o.RetryAttempts == 0 {
+			return n, nil
+		}
+		parked, err := partition.ReadParked(ctx, c.conn, defender.Group)
+		return n + uint64(parked.Messages), err
 	}, nil
 }
 

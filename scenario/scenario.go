@@ -50,7 +50,7 @@ var scripts = map[string]script{
 		cases: []string{"no-hand-over"}, run: nodePressure, set: onSite},
 	"spot-interruption": {about: "a Spot warning takes a node away under load",
 		cases: []string{"no-hand-over"}, run: spotInterruption, set: onSite},
-	"chaos": {about: "defenders and servers are killed, stopped and cut off for minutes; an auditor accounts for every message",
+	chaosName: {about: "defenders and servers are killed, stopped and cut off for minutes; an auditor accounts for every message",
 		run: chaos, set: func(o *Options) { o.Processes, o.ownBroker, o.chaotic = true, true, true }, small: smallChaos},
 	"load": {about: "traces at a steady rate, or as many as are held: latencies, memory, what the processor does",
 		cases: []string{caseStrategies}, run: load, set: func(o *Options) { o.Expect = true }, small: smallLoad},
@@ -180,6 +180,9 @@ func CheckOptions(name string, o Options) error {
 	}
 	if name == loadName && o.Processes {
 		return badUsage("--processes: scenario %s measures one process: leave it out", loadName)
+	}
+	if name == chaosName && o.RetryAttempts > 0 && o.RetryAttempts < 10 {
+		return badUsage("--retry-attempts is %d: scenario %s has messages fail for some 10 s, and none of them is to be put aside: give 10 or more, or 0", o.RetryAttempts, chaosName)
 	}
 	if o.Case == "one-server" && o.Servers < 3 {
 		return badUsage("--case one-server needs others that go on: give --servers 3 --replicas 3")

@@ -3,8 +3,11 @@ package scenario
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
+
+const chaosName = "chaos"
 
 // faultKind names a fault of scenario chaos.
 type faultKind string
@@ -19,6 +22,7 @@ const (
 	faultCut        faultKind = "cut"        // a defender's network is cut
 	faultDuplicates faultKind = "duplicates" // messages are published again
 	faultLethal     faultKind = "lethal"     // a message that kills its handler
+	faultFailing    faultKind = "failing"    // a chamber whose messages fail for a while, parked, and kill -9 of its slot's owner
 )
 
 // fault is one entry of a schedule. It begins at its time at the earliest, and
@@ -42,19 +46,29 @@ func (f fault) String() string {
 	return text
 }
 
-// costs are about what each kind of fault takes until all is calm again, beside
-// its own duration.
-var costs = []struct {
+type faultCost struct {
 	kind faultKind
 	cost time.Duration
-}{
+}
+
+// faultCosts are the costs of the kinds there are: what fails is parked, or isn't.
+func faultCosts(parked bool) []faultCost {
+	if !parked {
+		return costs
+	}
+	return append(slices.Clone(costs), faultCost{faultFailing, 20 * time.Second})
+}
+
+// costs are about what each kind of fault takes until all is calm again, beside
+// its own duration.
+var costs = []faultCost{
 	{faultKill, 5 * time.Second}, {faultFreeze, 3 * time.Second}, {faultLeader, 8 * time.Second}, {faultServer, 4 * time.Second},
 	{faultServers, 8 * time.Second}, {faultStepDown, 2 * time.Second}, {faultCut, 4 * time.Second}, {faultDuplicates, time.Second}, {faultLethal, 12 * time.Second},
 }
 
 // chaosSchedule draws the faults of about so much time by a seed. Each kind comes
 // once before any comes again; all come once at least, however short the time.
-func chaosSchedule(seed uint64, span time.Duration) []fault {
+func chaosSchedule(seed uint64, span time.Duration, costs []faultCost) []fault {
 	rng := rand.New(rand.NewPCG(seed, 0xc4a05))
 	between := func(low, high time.Duration) time.Duration {
 		return (low + time.Duration(rng.Int64N(int64(high-low)))).Round(100 * time.Millisecond)

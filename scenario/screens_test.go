@@ -93,15 +93,19 @@ func TestAPersonSeesTheTwoPlanesMeetOnThePage(t *testing.T) {
 	see(`document.getElementById('charts').textContent.includes('outside')`)
 	picture("chamber", "#chamber")
 
-	// A Spot warning, in the dark. The replacement comes, the node is drained.
+	// A Spot warning, in the dark. The replacement comes, the node is drained, and a pod on it takes its time to end.
 	dark(ctx, t, true)
 	victim := newestNode(site)
+	site.region.World.AddPodOn(victim, sim.PodSpec{Name: "fab/nightly-report-0", Grace: 10 * time.Second})
 	site.interrupt(t.Context(), site.region.World.Announce(nodes.Warning, victim))
 	saw("node interrupted")
 	saw("phase workers told to hand over done")
 	glimpse(says("action-body", "Spot warning of "+victim)+` && /1m\d\ds left/.test(document.getElementById('action-body').textContent)`, "interruption-dark", "header", "#nodes", "#action", "#decision", "#workers", "#handovers")
-	saw("phase drain done")
 	dark(ctx, t, false)
+	saw("phase drain now")
+	saw("node draining")
+	glimpse(`document.querySelector('[data-phase="drain"]')?.className === 'now'`, "draining", "header", "#nodes", "#action", "#decision", "#workers")
+	saw("phase drain done")
 
 	// Keys: the place is seen.
 	browser.Run(ctx, t, chromedp.KeyEvent("2"))

@@ -76,6 +76,7 @@ type order struct {
 	held    bool   // worked on longer
 	stage   bool   // only make its T-chart durable, to publish it at once later
 	name    string // stands before the number in the context's name; empty: the run's
+	fails   string // as long as this file is there; empty: never
 }
 
 func newTraffic(c *collect.Collector, s Source, chambers []defender.Chamber) *traffic {
@@ -127,6 +128,11 @@ func (t *traffic) press(chamber int) { t.queue(order{chamber: chamber, forced: t
 // named queues a context whose name begins with a word that its handler knows.
 func (t *traffic) named(chamber int, name string) {
 	t.queue(order{chamber: chamber, forced: true, name: name})
+}
+
+// failing queues a context whose handling fails as long as a file is there.
+func (t *traffic) failing(chamber int, name, file string) {
+	t.queue(order{chamber: chamber, forced: true, name: name, fails: file})
 }
 
 // stage makes the T-chart of a chamber's next context durable, so that its
@@ -187,6 +193,9 @@ func (t *traffic) publishNow(enc *tchart.Encoder, o order) error {
 		// Not all end at the same moment, as they would not in life.
 		spread := time.Duration(rand.Int64N(int64(time.Second)))
 		header = nats.Header{holdHeader: []string{(time.Duration(hold) + spread).String()}}
+	}
+	if o.fails != "" {
+		header = nats.Header{failHeader: []string{o.fails}}
 	}
 	seq, err := t.announce(ref, header)
 	if err != nil {
