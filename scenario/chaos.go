@@ -335,15 +335,11 @@ func (r *chaosRun) freeze(ctx context.Context, f fault, w partition.Member, m *m
 // killPublishing kills a worker, and then the leader at the moment when it has
 // begun to plan for that, so that its map is being written or is just out.
 func (r *chaosRun) killPublishing(ctx context.Context, a *partition.Assignment, w partition.Member, m *member) error {
-	leader := r.byID()[a.Leader.ID]
-	if leader == nil {
-		return fmt.Errorf("no process has the leader's ID %s", a.Leader.ID)
-	}
-	plans := make(chan struct{}, 1)
-	on := func(e seen) {
-		if e.Kind == partition.EventRebalance && e.Worker == a.Leader.ID {
+	plans := make(chan string, 1)
+	on := func(e seen) { // of a.Leader, or of its successor
+		if e.Kind == partition.EventRebalance {
 			select {
-			case plans <- struct{}{}:
+			case plans <- e.Worker:
 			default:
 			}
 		}
@@ -353,14 +349,18 @@ func (r *chaosRun) killPublishing(ctx context.Context, a *partition.Assignment, 
 	r.say("%s is killed, and the leader, %s, is going to be when it plans for that", w.ID, a.Leader.ID)
 	r.killMember(m)
 	select {
-	case <-plans:
+	case id := <-plans:
+		leader := r.byID()[id]
+		if leader == nil {
+			return fmt.Errorf("no process has the leader's ID %s", id)
+		}
 		r.killMember(leader)
-		r.say("The leader, %s, is killed while it publishes", a.Leader.ID)
+		r.say("The leader, %s, is killed while it publishes", id)
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-time.After(r.patience(30 * time.Second)):
-		return fmt.Errorf("%s has not planned for the death of %s", a.Leader.ID, w.ID)
+		return fmt.Errorf("no leader has planned for the death of %s", w.ID)
 	}
 }
 
