@@ -317,6 +317,11 @@ func (w *interruptionRun) drainWarned(ctx context.Context, deadline time.Time) e
 	if !w.handedOver(ctx, w.i.Node, time.Unix(w.i.OpenedEpoch, 0), deadline) {
 		return w.c.Clock.Sleep(ctx, handOverPoll)
 	}
+	if err := w.startDrain(ctx); lost(err) {
+		return err
+	} else if err != nil {
+		w.errs = append(w.errs, err) // it is written down for people; the drain can't wait
+	}
 	left := deadline.Sub(w.now())
 	p, err := w.drainOnce(ctx, DrainRequest{Node: w.i.Node, Until: earlier(deadline, w.now().Add(drainSlice)), MaxGrace: left, SkipCritical: true})
 	if why, blocked := IsDrainBlocked(err); blocked {
@@ -387,13 +392,17 @@ func (w *interruptionRun) rebalanced(ctx context.Context, s *survey, gone bool) 
 	return w.drainRebalanced(ctx)
 }
 
-func (w *interruptionRun) drainRebalanced(ctx context.Context) error {
+// startDrain notes since when the node is drained.
+func (w *interruptionRun) startDrain(ctx context.Context) error {
+	if w.i.DrainSince != 0 {
+		return nil
+	}
 	start := w.now().Unix()
-	if err := w.step(ctx, "startDrain", func(i *Interruption) {
-		if i.DrainSince == 0 {
-			i.DrainSince = start
-		}
-	}); err != nil {
+	return w.step(ctx, "startDrain", func(i *Interruption) { i.DrainSince = start })
+}
+
+func (w *interruptionRun) drainRebalanced(ctx context.Context) error {
+	if err := w.startDrain(ctx); err != nil {
 		return err
 	}
 	m := Removal{InstanceID: w.i.InstanceID, ActionID: w.i.claim(), Node: w.i.Node, DrainedSince: w.i.DrainSince}

@@ -11,6 +11,7 @@ import (
 	neturl "net/url"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -97,15 +98,16 @@ func TestAPersonSeesTheTwoPlanesMeetOnThePage(t *testing.T) {
 	dark(ctx, t, true)
 	victim := newestNode(site)
 	site.region.World.AddPodOn(victim, sim.PodSpec{Name: "fab/nightly-report-0", Grace: 10 * time.Second})
-	site.interrupt(t.Context(), site.region.World.Announce(nodes.Warning, victim))
+	var handling sync.WaitGroup
+	handling.Go(func() { site.interrupt(t.Context(), site.region.World.Announce(nodes.Warning, victim)) })
 	saw("node interrupted")
 	saw("phase workers told to hand over done")
 	glimpse(says("action-body", "Spot warning of "+victim)+` && /1m\d\ds left/.test(document.getElementById('action-body').textContent)`, "interruption-dark", "header", "#nodes", "#action", "#decision", "#workers", "#handovers")
 	dark(ctx, t, false)
 	saw("phase drain now")
-	saw("node draining")
 	glimpse(`document.querySelector('[data-phase="drain"]')?.className === 'now'`, "draining", "header", "#nodes", "#action", "#decision", "#workers")
 	saw("phase drain done")
+	handling.Wait()
 
 	// Keys: the place is seen.
 	browser.Run(ctx, t, chromedp.KeyEvent("2"))

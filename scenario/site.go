@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -187,10 +188,10 @@ func (j told) Append(ctx context.Context, e nodes.Event) error {
 	return err
 }
 
-// timed passes the record, and the steps of interruptions, on when they are written down.
+// timed passes the record and interruptions, with the steps, on when they are written down.
 type timed struct {
 	nodes.Store
-	tell   func(step string)
+	tell   func(step string, i nodes.Interruption)
 	record func(nodes.Record)
 }
 
@@ -205,16 +206,22 @@ func (s timed) Apply(ctx context.Context, tr nodes.Transition) (nodes.Record, er
 func (s timed) ApplyInterruption(ctx context.Context, id string, tr nodes.InterruptionTransition) (nodes.Interruption, error) {
 	i, err := s.Store.ApplyInterruption(ctx, id, tr)
 	if err == nil {
-		s.tell(tr.Name())
+		s.tell(tr.Name(), i)
 	}
 	return i, err
 }
 
-func (t *site) wrote(step string) {
+// wrote notes when a step of an interruption was written down, and shows it at once, as recorded does.
+func (t *site) wrote(step string, i nodes.Interruption) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	if t.steps[step].IsZero() {
 		t.steps[step] = time.Now()
+	}
+	all := slices.DeleteFunc(slices.Clone(t.latest.Observation.Interruptions), func(o nodes.Interruption) bool { return o.InstanceID == i.InstanceID })
+	t.latest.Observation.Interruptions = append(all, i)
+	t.mu.Unlock()
+	if t.s.screen != nil {
+		t.s.screen.Changed()
 	}
 }
 
