@@ -29,23 +29,24 @@ type machine struct {
 	yieldUntil time.Time // takes no slots until then
 
 	// Identity. self.ID and self.Claim are set from stageJoining on.
-	self       Member
-	taken      map[string]bool      // names seen taken while claiming
-	former     Member               // who this worker was before it lost its identity
-	reclaiming bool                 // and may be again
-	mapKnown   bool                 // what was in the map's bucket at the start has been seen
-	standby    bool                 // waits for a name
-	unleased   map[string]time.Time // names seen without a lease, since when
-	freed      map[string]bool      // names that were told to be free while it waited for one
-	confirmed  map[string]bool      // names that are taken indeed, whatever was told of them
-	attempt    uint64               // makes every value written unique
-	idRev      uint64
-	leaseRev   uint64
-	retryAt    time.Time // of a claim or join that failed
-	idDue      time.Time
-	leaseDue   time.Time
-	idBusy     bool
-	joinBusy   bool
+	self        Member
+	taken       map[string]bool      // names seen taken while claiming
+	former      Member               // who this worker was before it lost its identity
+	reclaiming  bool                 // and may be again
+	mapKnown    bool                 // what was in the map's bucket at the start has been seen
+	standby     bool                 // waits for a name
+	unleased    map[string]time.Time // names seen without a lease, since when
+	unleasedNow bool                 // that is as new as taken
+	freed       map[string]bool      // names that were told to be free while it waited for one
+	confirmed   map[string]bool      // names that are taken indeed, whatever was told of them
+	attempt     uint64               // makes every value written unique
+	idRev       uint64
+	leaseRev    uint64
+	retryAt     time.Time // of a claim or join that failed
+	idDue       time.Time
+	leaseDue    time.Time
+	idBusy      bool
+	joinBusy    bool
 
 	inTheWay      uint64    // revision of another's lease that this worker's can't be created for
 	inTheWaySince time.Time // when it was seen first
@@ -60,6 +61,7 @@ type machine struct {
 	trusted     bool
 	lapsed      time.Time // when trust last ended
 	regained    time.Time // when it last came back
+	reconnected time.Time // when the connection last did
 	shakenUntil time.Time // how long what was seen then may have the same cause
 
 	lead leadership
@@ -628,25 +630,36 @@ func (m *machine) room() bool {
 }
 
 // seemsDead tells whether a name is taken, and has been without a lease for a while.
-// As long as the map has slots under it, a leader knows better: it waits for who
-// restarts, or comes back from an outage, and gives the slots of the dead to others.
 func (m *machine) seemsDead(id string) bool {
 	since, unleased := m.unleased[id]
-	if !unleased || !m.taken[id] {
-		return false
-	}
-	if m.cur != nil && slices.ContainsFunc(m.cur.Owner, func(i int32) bool { return i != none && m.cur.Workers[i].ID == id }) {
-		return m.lead.leader == (Member{}) && m.now.Sub(since) >= leaderlessStale
-	}
-	return m.now.Sub(since) >= staleAfter
+	return unleased && m.unleasedNow && m.taken[id] && m.now.Sub(since) >= m.staleAfter(id)
 }
 
 // staleAfter is how long a name must be seen without a lease to be a dead one's.
-// Who has just claimed a name has no lease yet, either, nor has who comes back after
-// an outage that outlasted the leader's lease.
+// Who has just claimed a name has no lease yet, either. When its slots wait for who
+// has it, because it restarts, or may have lost its lease by the same outage as this
+// worker its connection, that may take as long as they wait.
+func (m *machine) staleAfter(id string) time.Duration {
+	if m.cur == nil {
+		return staleName
+	}
+	i := slices.IndexFunc(m.cur.Workers, func(w Member) bool { return w.ID == id })
+	switch {
+	case i < 0 || !slices.Contains(m.cur.Owner, int32(i)):
+		return staleName
+	case m.now.Before(m.reconnected.Add(m.cfg.RestartGrace)):
+		return m.cfg.RestartGrace
+	case m.cur.Restarting[i] && m.lead.leader == (Member{}): // nobody ends the wait
+		return leaderlessName
+	case m.cur.Restarting[i]:
+		return m.cfg.RestartGrace
+	}
+	return staleName
+}
+
 const (
-	staleAfter      = 1200 * time.Millisecond
-	leaderlessStale = 3 * time.Second
+	staleName      = 1200 * time.Millisecond
+	leaderlessName = 3 * time.Second
 )
 
 // standbyPoll is how often a standby looks, beside being told.
@@ -824,7 +837,7 @@ func (m *machine) namesListed(in kvInput) {
 		m.retryAt = m.now.Add(retryInterval)
 		return
 	}
-	m.taken, m.confirmed = make(map[string]bool, len(in.keys)), make(map[string]bool)
+	m.taken, m.confirmed, m.unleasedNow = make(map[string]bool, len(in.keys)), make(map[string]bool), false
 	for _, k := range in.keys {
 		m.taken[k] = true
 	}
@@ -854,7 +867,7 @@ func (m *machine) leasesListed(in kvInput) {
 			unleased[id] = since
 		}
 	}
-	m.unleased = unleased
+	m.unleased, m.unleasedNow = unleased, true
 	m.lookAtDead()
 }
 
@@ -1118,7 +1131,7 @@ func (m *machine) connection(up bool) {
 		m.lapsed = m.now
 	}
 	if up {
-		m.unleased = nil // who lost its lease by the same outage takes a while to come back
+		m.reconnected = m.now
 		m.lead.seenAt = m.now
 		if m.lead.office && m.lead.ready {
 			m.watchLeases()

@@ -424,6 +424,46 @@ func outage(seed uint64, away time.Duration, standbys int, reconnect time.Durati
 	return s.check.violation
 }
 
+// Replacements of workers that have died together don't wait for those, as long as
+// nothing says that they come back: neither where a few go on, nor where nobody does.
+func TestReplacementsOfManyTakePartSoon(t *testing.T) {
+	t.Parallel()
+	for seed := uint64(1); seed <= 15; seed++ {
+		for dead := 1; dead <= 6; dead++ {
+			s := newSim(seed, false)
+			s.resize(12)
+			s.cfg.AckWait = 4 * simCalm
+			s.cfg.RestartGrace, s.cfg.IDTTL = 20*time.Second, 30*time.Second
+			s.faults = simFaults{latency: time.Millisecond, reconnect: 600 * time.Millisecond}
+			s.expect(6)
+			for range 6 {
+				s.startWorker()
+			}
+			s.run(6*time.Second, nil)
+			for _, w := range s.live()[:dead] {
+				w.crash()
+			}
+			s.after(time.Second, func() {
+				for range dead {
+					s.startWorker()
+				}
+			})
+			died := s.now
+			s.run(died+30*time.Second, func() bool {
+				a := s.check.current
+				return s.check.violation != nil || s.now > died+time.Second && len(a.Workers) == 6 && a.Settled() && s.check.atRest()
+			})
+			if v := s.check.violation; v != nil {
+				t.Fatalf("seed %d, %d dead: %s: %s", seed, dead, v.name, v.text)
+			}
+			// A lease, what a name without one is waited for, and the window where hardly anybody is left.
+			if took, most := s.now-died, s.cfg.LeaseTTL+leaderlessName+s.cfg.ColdWindow+2*time.Second; took > most {
+				t.Errorf("seed %d, %d dead: all six share everything after %v, want %v at most: %v", seed, dead, took, most, describe(s.check.current))
+			}
+		}
+	}
+}
+
 // restartOnly has four workers, no fault but one restart, and clients that are
 // back soon.
 func restartOnly(seed uint64, broken simBreakage) *simViolation {
