@@ -36,7 +36,7 @@ type machine struct {
 	mapKnown    bool                 // what was in the map's bucket at the start has been seen
 	standby     bool                 // waits for a name
 	unleased    map[string]time.Time // names seen without a lease, since when
-	unleasedNow bool                 // that is as new as taken
+	unleasedNow bool                 // it is as new as taken
 	freed       map[string]bool      // names that were told to be free while it waited for one
 	confirmed   map[string]bool      // names that are taken indeed, whatever was told of them
 	attempt     uint64               // makes every value written unique
@@ -658,7 +658,9 @@ func (m *machine) staleAfter(id string) time.Duration {
 }
 
 const (
-	staleName      = 1200 * time.Millisecond
+	staleName = 1200 * time.Millisecond // where nothing is waited for
+	// leaderlessName is for who restarts while there is no leader: its successor may be
+	// slow, and the next leader soon there.
 	leaderlessName = 3 * time.Second
 )
 
