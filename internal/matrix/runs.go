@@ -50,6 +50,7 @@ func playings() []playing {
 		switch {
 		case name == "chaos": // always processes and three servers
 			add([]string{"--minutes", "10", "--seed", "7"})
+			add([]string{"--minutes", "3", "--seed", "7", "--retry-attempts", "20"})
 		case name == "load": // always one process
 			add(light)
 		case name == "crash": // always processes
