@@ -58,15 +58,21 @@ func fill(page string, text string) error {
 func describe(runs []outcome) string {
 	var b strings.Builder
 	b.WriteString("| " + strings.Join(columns, " | ") + " |\n" + strings.Repeat("| --- ", len(columns)) + "|\n")
-	busy := false
+	busy := 0
 	for _, r := range runs {
 		row := r.row()
 		row[0] = "`" + row[0] + "`"
 		b.WriteString("| " + strings.Join(row, " | ") + " |\n")
-		busy = busy || r.Busy
+		if r.Busy {
+			busy++
+		}
 	}
-	if busy {
+	switch busy {
+	case 0:
+	case len(runs):
 		b.WriteString("\nRun with `--busy` on a machine that did other things, too, so that times are longer than they need to be.\n")
+	default:
+		fmt.Fprintf(&b, "\n%d of them run with `--busy` on a machine that did other things, too, so that their times are longer than they need to be.\n", busy)
 	}
 	for i, r := range runs {
 		if i == 0 || strings.Contains(r.Flags, "--lab") {
