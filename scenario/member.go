@@ -151,30 +151,25 @@ func (d *Defender) logger(o DefenderOptions) (*slog.Logger, error) {
 	return slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level})), nil
 }
 
-// chambersIn counts the registered chambers that lie in slots.
+// chambersIn counts the registered chambers that lie in slots. It keeps how many there
+// are of each and not which: there may be very many, and there are many defenders.
 func chambersIn(store defender.Store) func(partition.Slots) int {
 	var mu sync.Mutex
-	var chambers []defender.Chamber
 	var of int
 	var bySlot []int
 	return func(in partition.Slots) int {
 		mu.Lock()
 		defer mu.Unlock()
-		if chambers == nil {
+		if of != in.Of {
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 			defer cancel()
 			cs, err := store.Chambers(ctx)
-			if err != nil {
+			if err != nil || len(cs) == 0 {
 				return 0
 			}
-			for _, c := range cs {
-				chambers = append(chambers, c.Chamber)
-			}
-		}
-		if of != in.Of {
 			of, bySlot = in.Of, make([]int, in.Of)
-			for _, c := range chambers {
-				bySlot[partition.SlotOf(of, c.Tool, c.Name)]++
+			for _, c := range cs {
+				bySlot[partition.SlotOf(of, c.Chamber.Tool, c.Chamber.Name)]++
 			}
 		}
 		n := 0
