@@ -72,7 +72,7 @@ func describe(runs []outcome) string {
 	case len(runs):
 		b.WriteString("\nRun with `--busy` on a machine that did other things, too, so that times are longer than they need to be.\n")
 	default:
-		fmt.Fprintf(&b, "\n%d of them run with `--busy` on a machine that did other things, too, so that their times are longer than they need to be.\n", busy)
+		fmt.Fprintf(&b, "\n%d of them ran with `--busy` on a machine that did other things, too, so that their times are longer than they need to be.\n", busy)
 	}
 	for i, r := range runs {
 		if i == 0 || strings.Contains(r.Flags, "--lab") {
