@@ -172,6 +172,28 @@ func TestADefenderThatIsTerminatedInTheMiddleOfLongWorkHandsOver(t *testing.T) {
 	}
 }
 
+// TestACollectorGoesWithDefendersThatPark: whether failing messages are parked is the
+// defenders' business, and a collector need not know.
+func TestACollectorGoesWithDefendersThatPark(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	srv, err := broker.Start(broker.Options{Dir: filepath.Join(dir, "nats")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(srv.Stop)
+	common := []string{"--nats", srv.URL(), "--store", filepath.Join(dir, "fdc.db"), "--slots", "8"}
+	d := beginDefender(t, append(common, "--pod", "parks", "--retry-attempts", "5")...)
+	waitFor(t, 2*time.Minute, "the defender has its slots", func() bool { return len(d.slots(t).Slots) == 8 }, &d.out)
+	if code, _, stderr := muster(append([]string{"collect", "--chambers", "8", "--rate", "100", "--count", "16"}, common...)...); code != 0 {
+		t.Fatalf("the collector exits with %d: %s", code, stderr)
+	}
+	waitFor(t, time.Minute, "what was collected is processed", func() bool { return d.metric(t, "defender_messages_received_total") == 16 }, &d.out)
+	if err := d.stop(); err != nil {
+		t.Errorf("the defender ended with %v; it said %s", err, d.out.String())
+	}
+}
+
 // metric reads one metric of a defender.
 func (d *defending) metric(t *testing.T, name string) float64 {
 	t.Helper()
