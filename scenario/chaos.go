@@ -278,7 +278,7 @@ func (r *chaosRun) inject(ctx context.Context, f fault, a *partition.Assignment)
 	case faultLethal:
 		return r.doom(ctx, f)
 	case faultFailing:
-		return r.ail(ctx, f, a)
+		return r.failChamber(ctx, f, a)
 	default:
 	}
 	w, m, err := r.victim(f, a)
@@ -499,9 +499,9 @@ func (r *chaosRun) doom(ctx context.Context, f fault) error {
 	})
 }
 
-// ail has a chamber's messages fail until another chamber of its slot has been
+// failChamber has a chamber's messages fail until another chamber of its slot has been
 // processed, by a new owner: the one that parked them is killed.
-func (r *chaosRun) ail(ctx context.Context, f fault, a *partition.Assignment) error {
+func (r *chaosRun) failChamber(ctx context.Context, f fault, a *partition.Assignment) error {
 	chambers := r.chambersBySlot()
 	slot := f.Pick % r.o.Slots
 	for len(chambers[slot]) < 2 {
@@ -527,16 +527,23 @@ func (r *chaosRun) ail(ctx context.Context, f fault, a *partition.Assignment) er
 		r.killMember(m)
 	}
 	r.traffic.named(other, "beside")
-	if err := r.wait(ctx, recovered, "the chamber beside it processed", func() bool { return r.processedNamed(ctx, other, "beside") }); err != nil {
+	parked := 0
+	if err := r.wait(ctx, recovered, "the chamber beside it processed", func() bool {
+		if !r.processedNamed(ctx, other, "beside") {
+			return false
+		}
+		p, err := partition.ReadParked(ctx, r.conn, defender.Group)
+		parked = p.Keys[key]
+		return err == nil
+	}); err != nil {
 		return err
 	}
-	p, err := partition.ReadParked(ctx, r.conn, defender.Group)
-	if err == nil && p.Keys[key] > 1 {
+	if parked > 1 {
 		r.beside++
 	}
 	r.over = time.Now()
-	if err := errors.Join(err, os.Remove(file)); err != nil {
-		return err
+	if err := os.Remove(file); err != nil {
+		return fmt.Errorf("having a chamber work again: %w", err)
 	}
 	return r.wait(ctx, recovered, "its messages processed", func() bool {
 		p, err := partition.ReadParked(ctx, r.conn, defender.Group)

@@ -51,7 +51,7 @@ type traffic struct {
 	collector *collect.Collector
 	source    Source
 	chambers  []defender.Chamber
-	lane      [lanes]chan order
+	lane      [lanes]chan *order
 	rate      atomic.Int64 // messages/s in the background
 	limit     atomic.Int64 // of messages in the background; 0: none
 	hold      atomic.Int64 // ns that held messages are worked on longer
@@ -83,7 +83,7 @@ func newTraffic(c *collect.Collector, s Source, chambers []defender.Chamber) *tr
 	t := &traffic{collector: c, source: s, chambers: chambers, run: "run", stop: make(chan struct{}),
 		next: make([]int, len(chambers)), truth: map[defender.TChartKey]string{}, staged: map[int][]defender.ContextRef{}}
 	for i := range t.lane {
-		t.lane[i] = make(chan order, 8*len(chambers)+1024)
+		t.lane[i] = make(chan *order, 8*len(chambers)+1024)
 		t.wg.Add(1)
 		go t.work(t.lane[i])
 	}
@@ -141,10 +141,10 @@ func (t *traffic) stage(chamber int) { t.queue(order{chamber: chamber, stage: tr
 
 func (t *traffic) queue(o order) {
 	t.waiting.Add(1)
-	t.lane[o.chamber%lanes] <- o
+	t.lane[o.chamber%lanes] <- &o // the queues are long, and hold little
 }
 
-func (t *traffic) work(orders <-chan order) {
+func (t *traffic) work(orders <-chan *order) {
 	defer t.wg.Done()
 	var enc tchart.Encoder
 	for {
@@ -152,7 +152,7 @@ func (t *traffic) work(orders <-chan order) {
 		case <-t.stop:
 			return
 		case o := <-orders:
-			if err := t.publishNow(&enc, o); err != nil {
+			if err := t.publishNow(&enc, *o); err != nil {
 				t.mu.Lock()
 				t.faults = append(t.faults, err)
 				t.mu.Unlock()
