@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -70,6 +71,8 @@ type Config struct {
 	Work time.Duration
 	// Processed, if set, is told of each context that was stored.
 	Processed func(Processed)
+	// Version is the build's, for the log. Default: as Go's build information has it.
+	Version string
 	// Logger gets the log lines; default none.
 	Logger *slog.Logger
 	// Metrics counts; default: not counted.
@@ -95,6 +98,8 @@ type Defender struct {
 	js    jetstream.JetStream
 	cache cache
 	name  worker
+	// assignment writes the log lines of changed assignments.
+	assignment *assignmentLog
 	// scratch holds what decoding and computing a T-chart can use again.
 	scratch sync.Pool
 }
@@ -153,6 +158,9 @@ func New(c Config) (*Defender, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
+	if c.Version == "" {
+		c.Version = buildVersion()
+	}
 	if c.Metrics == nil {
 		c.Metrics = NewMetrics(nil)
 	}
@@ -162,8 +170,24 @@ func New(c Config) (*Defender, error) {
 	}
 	d := &Defender{c: c, js: js, cache: newCache(c.Store, c.History, c.CacheBytes)}
 	d.scratch.New = func() any { return &scratch{decoder: tchart.Decoder{MaxPoints: c.MaxPoints}} }
+	d.assignment = newAssignmentLog(NewChamberCount(c.Store), d.log)
 	c.Metrics.cache(d.CacheStats)
 	return d, nil
+}
+
+// buildVersion returns the version of the program's main module, "(devel)" for one
+// that was built from a checkout without version control information.
+func buildVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "(devel)"
+	}
+	return info.Main.Version
+}
+
+// AssignedChambers returns the number of registered chambers in slots.
+func (d *Defender) AssignedChambers(slots partition.Slots) int {
+	return d.assignment.chambers.In(slots)
 }
 
 // readTries is how often a T-chart is read before its message fails.
@@ -194,8 +218,13 @@ func (d *Defender) Handle(ctx context.Context, m partition.Message) error {
 	done.Took = time.Since(start)
 	done.Slot, done.Sequence = m.Slot, m.Sequence
 	d.c.Metrics.processed(done)
-	if d.c.Logger.Enabled(ctx, slog.LevelDebug) {
-		d.log().Debug(fmt.Sprintf("Processed message for chamber %s (%.3fs, cache %s)", m.Key, done.Took.Seconds(), hitOrMiss(done.CacheHit)),
+	level := slog.LevelDebug
+	if d.assignment.first(m.Slot) {
+		// The first message after a slot has moved shows how the move went.
+		level = slog.LevelInfo
+	}
+	if d.c.Logger.Enabled(ctx, level) {
+		d.log().Log(ctx, level, fmt.Sprintf("Processed message for chamber %s (%.3fs, cache %s)", m.Key, done.Took.Seconds(), hitOrMiss(done.CacheHit)),
 			"context", done.Context.ID, "verdict", done.Verdict.State)
 	}
 	if d.c.Processed != nil {

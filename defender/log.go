@@ -28,6 +28,7 @@ func (d *Defender) Observe(e partition.Event) {
 	if e.Kind == partition.EventIDClaimed {
 		d.name.id.Store(&e.Worker)
 	}
+	d.assignment.observe(e)
 	level, line := d.line(e)
 	if line == "" {
 		return
@@ -45,7 +46,7 @@ func (d *Defender) line(e partition.Event) (slog.Level, string) {
 	}
 	switch e.Kind {
 	case partition.EventStarted:
-		return text("Starting defender")
+		return text("Starting defender %s", d.c.Version)
 	case partition.EventIDClaimed:
 		return text("Claimed stable ID: %s", e.Worker)
 	case partition.EventElected:
@@ -80,8 +81,6 @@ func (d *Defender) line(e partition.Event) (slog.Level, string) {
 		return text("Received assignment map (version %d)", e.Version)
 	case partition.EventLayout:
 		return text("The chambers are divided in %d slots, %d before", e.After, e.Before)
-	case partition.EventAssigned:
-		return text("Assignment changed: %d → %d slots (%d come, %d go)", e.Before, e.After, len(e.Slots), len(e.Lost))
 	case partition.EventTakenOver, partition.EventSlotAcquired, partition.EventSlotReleased, partition.EventReleasing:
 		return slog.LevelDebug, fmt.Sprintf("%s: slot %d %s %s", e.Kind, e.Slot, e.Peer, e.Reason)
 	case partition.EventStandby:

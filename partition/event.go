@@ -44,12 +44,12 @@ const (
 	EventTopology       EventKind = "topology"         // Before, After: live workers
 	EventWindowStarted  EventKind = "window-started"   // Reason, Duration
 	EventWindowDone     EventKind = "window-complete"  // Reason, After: live workers, Duration
-	EventRebalance      EventKind = "rebalance"        // Reason
+	EventRebalance      EventKind = "rebalance"        // Reason, After: workers that the plan is for; Of
 	EventPlanned        EventKind = "planned"          // Before: slots, After: workers, Count: slots that move, Keys: weight that moves, Duration
 	EventMapPublished   EventKind = "map-published"    // Version, After: workers
 	EventRebalanced     EventKind = "rebalanced"       // Version, Count, Duration: since planned
 	EventMapReceived    EventKind = "map-received"     // Version
-	EventAssigned       EventKind = "assigned"         // Version, Before, After: own slots; Slots: those that come; Lost: those that go
+	EventAssigned       EventKind = "assigned"         // Version, Before, After: own slots; Slots: those that come; Lost: those that go; Of
 	EventSlotAcquired   EventKind = "slot-acquired"    // Slot, Version, Reason: hand-over, take-over or assigned
 	EventSlotResumed    EventKind = "slot-resumed"     // Slot; Duration: how long a waiting message was kept from beginning by the hand-over
 	EventReleasing      EventKind = "slot-releasing"   // Slot, Peer: to whom; Busy: a handler is running
@@ -84,6 +84,7 @@ type Event struct {
 	From     State         `json:"from,omitempty"`
 	To       State         `json:"to,omitempty"`
 	Slot     int           `json:"slot,omitempty"`
+	Of       int           `json:"of,omitempty"` // number of slots of the group
 	Slots    []int         `json:"slots,omitempty"`
 	Lost     []int         `json:"lost,omitempty"`
 	Before   int           `json:"before,omitempty"`

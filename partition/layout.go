@@ -184,7 +184,7 @@ func (m *machine) relayout() {
 	}
 	m.pin(job)
 	l.planning = true
-	m.emit(Event{Kind: EventRebalance, Reason: reasonLayout})
+	m.emit(Event{Kind: EventRebalance, Reason: reasonLayout, Of: job.slots, After: m.staying()})
 	m.do(planEffect{job})
 }
 

@@ -890,7 +890,7 @@ func (m *machine) replan(reason string, include func(*peerView) bool) {
 		job.problem.Budget, job.problem.TuneOnly = m.tuneBudget(), true
 	} else {
 		m.emit(Event{Kind: EventTopology, Before: m.workersInMap(), After: m.staying()})
-		m.emit(Event{Kind: EventRebalance, Reason: reason})
+		m.emit(Event{Kind: EventRebalance, Reason: reason, Of: job.slots, After: m.staying()})
 	}
 	m.do(planEffect{job})
 }
@@ -942,7 +942,7 @@ func (m *machine) planned(in plannedInput) {
 			m.review() // what came up meanwhile
 			return
 		}
-		m.emit(Event{Kind: EventRebalance, Reason: job.reason})
+		m.emit(Event{Kind: EventRebalance, Reason: job.reason, Of: job.slots, After: m.staying()})
 	}
 	// What was drafted meanwhile rests on the map before this plan, and would
 	// undo it. It is reported again, and entered in the new map.

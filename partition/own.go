@@ -185,7 +185,7 @@ func (m *machine) tellAssigned(before, after []int) {
 		}
 	}
 	if come != nil || gone != nil {
-		m.emit(Event{Kind: EventAssigned, Version: m.cur.Version, Before: len(before), After: len(after), Slots: come, Lost: gone})
+		m.emit(Event{Kind: EventAssigned, Version: m.cur.Version, Of: m.cur.Slots, Before: len(before), After: len(after), Slots: come, Lost: gone})
 	}
 }
 

@@ -131,7 +131,7 @@ func (d *Defender) open(ctx context.Context, o DefenderOptions) error {
 	for _, m := range metrics.Collectors() {
 		d.Registry.MustRegister(m)
 	}
-	d.Registry.MustRegister(d.Worker.Collector(partition.MetricsOptions{Prefix: "defender", Keys: "chamber", Assigned: chambersIn(d.store)}))
+	d.Registry.MustRegister(d.Worker.Collector(partition.MetricsOptions{Prefix: "defender", Keys: "chamber", Assigned: def.AssignedChambers}))
 	return nil
 }
 
@@ -149,35 +149,6 @@ func (d *Defender) logger(o DefenderOptions) (*slog.Logger, error) {
 		d.log, out = f, f
 	}
 	return slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level})), nil
-}
-
-// chambersIn counts the registered chambers that lie in slots. It keeps how many there
-// are of each and not which: there may be very many, and there are many defenders.
-func chambersIn(store defender.Store) func(partition.Slots) int {
-	var mu sync.Mutex
-	var of int
-	var bySlot []int
-	return func(in partition.Slots) int {
-		mu.Lock()
-		defer mu.Unlock()
-		if of != in.Of {
-			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-			defer cancel()
-			cs, err := store.Chambers(ctx)
-			if err != nil || len(cs) == 0 {
-				return 0
-			}
-			of, bySlot = in.Of, make([]int, in.Of)
-			for _, c := range cs {
-				bySlot[partition.SlotOf(of, c.Chamber.Tool, c.Chamber.Name)]++
-			}
-		}
-		n := 0
-		for _, s := range in.Slots {
-			n += bySlot[s]
-		}
-		return n
-	}
 }
 
 // Run works until ctx ends, leaves gracefully and closes everything.
