@@ -79,8 +79,9 @@ func Start(o Options) (*Server, error) {
 	so := &server.Options{
 		ServerName: name, Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: o.Dir, NoSigs: true,
 		LogFile: o.LogFile, NoLog: o.LogFile == "", MaxPending: 256 << 20,
-		// One writer, one disk: the page cache survives the process, and a
-		// sync every two minutes is what a machine's crash may cost.
+		// What is written survives the end of the process at once. A power cut
+		// loses what was acknowledged since the last sync: two minutes of
+		// messages, and streams, consumers and keys that are younger.
 		SyncInterval: 2 * time.Minute,
 	}
 	if o.ClusterPort != 0 {

@@ -150,7 +150,8 @@ func (s *Server) Signal(sig syscall.Signal) error {
 	return s.cmd.Process.Signal(sig)
 }
 
-// Kill ends the process as a power cut would and waits until it is gone. What it has written stays in Work.
+// Kill ends the process by SIGKILL and waits until it is gone. What it has written stays in Work,
+// also what a power cut would lose because it was never synced.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	cmd, done := s.cmd, s.done

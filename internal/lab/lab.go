@@ -199,7 +199,8 @@ func (l *Lab) RunPrometheus(ctx context.Context, dir, listen string, o Options) 
 // Stop stops it and waits for its end. It may be called more than once.
 func (p *Prometheus) Stop() { p.process.stop() }
 
-// Kill ends it as a power cut would, and waits until it is gone.
+// Kill ends it by SIGKILL and waits until it is gone. What it wrote stays, also what a
+// power cut would lose because it was never synced.
 func (p *Prometheus) Kill() { p.process.kill() }
 
 // Kubectl runs kubectl, of the same version as the API, as a user who may do everything.

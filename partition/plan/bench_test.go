@@ -21,6 +21,7 @@ func BenchmarkSticky(b *testing.B) {
 		{"counts/512/30to45", 512, weights, 30, 45},
 		{"counts/512/crash", 512, weights, 30, 29},
 		{"costs/1024/30to45", 1024, costs, 30, 45},
+		{"costs/8192/1000to1100", 8192, chambers(8192, costClasses()), 1000, 1100},
 	}
 	for _, c := range cases {
 		b.Run(c.name, func(b *testing.B) {

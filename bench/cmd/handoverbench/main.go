@@ -70,6 +70,7 @@ type report struct {
 }
 
 func run(ctx context.Context, out, progress io.Writer, turns []handover.Turn, file string) error {
+	_, _ = fmt.Fprintln(out, "stores in", handover.StoreFilesystem())
 	began := time.Now()
 	results, err := handover.Measure(ctx, turns, func(r handover.Result, x handover.Run) {
 		_, _ = fmt.Fprintf(progress, "%4.0f s: %s, %d to %d workers, %d replicas: %d published, %d lost\n", time.Since(began).Seconds(), r.Contender, r.Before, r.After, r.Replicas, x.Published, x.Lost)

@@ -69,6 +69,7 @@ type report struct {
 
 func run(ctx context.Context, modes []handover.Mode, runs, messages int, file string) error {
 	began := time.Now()
+	_, _ = fmt.Fprintln(os.Stdout, "stores in", handover.StoreFilesystem())
 	byMode := map[handover.Mode][]handover.ModeRun{}
 	var all []handover.ModeRun
 	var errs []error
