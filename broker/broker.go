@@ -28,6 +28,8 @@ type Options struct {
 	Port int
 	// LogFile gets the server's log; empty: none.
 	LogFile string
+	// Sync says when what is acknowledged is synced to the disk.
+	Sync Sync
 
 	// Name is the server's, one of its own in a cluster; default "muster".
 	Name string
@@ -79,11 +81,8 @@ func Start(o Options) (*Server, error) {
 	so := &server.Options{
 		ServerName: name, Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: o.Dir, NoSigs: true,
 		LogFile: o.LogFile, NoLog: o.LogFile == "", MaxPending: 256 << 20,
-		// What is written survives the end of the process at once. A power cut
-		// loses what was acknowledged since the last sync: two minutes of
-		// messages, and streams, consumers and keys that are younger.
-		SyncInterval: 2 * time.Minute,
 	}
+	o.Sync.apply(so)
 	if o.ClusterPort != 0 {
 		if err := free(o.ClusterPort); err != nil {
 			return nil, fmt.Errorf("starting the NATS server: %w: give another cluster port", err)

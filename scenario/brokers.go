@@ -49,6 +49,7 @@ func startBrokers(ctx context.Context, o Options, dir string) (*brokers, error) 
 	b := &brokers{url: broker.URLs(all)}
 	for _, options := range all {
 		options.NoAdvertise = o.chaotic
+		options.Sync = o.Sync
 		if from, to := (partition.Config{Name: defender.Group, Subject: defender.Subject, Shards: o.Shards}).Mapping(); to != "" {
 			options.Mappings = map[string]string{from: to}
 		}
@@ -125,7 +126,7 @@ func (n *brokerNode) startProcess(ctx context.Context) error {
 		return fmt.Errorf("starting a broker process: %w", err)
 	}
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), exe, "broker", "run", "--dir", n.options.Dir, "--port", strconv.Itoa(n.options.Port),
-		"--log-file", n.options.LogFile, "--child")
+		"--log-file", n.options.LogFile, "--sync", n.options.Sync.String(), "--child")
 	if n.options.ClusterPort != 0 {
 		cmd.Args = append(cmd.Args, "--name", n.options.Name, "--cluster-port", strconv.Itoa(n.options.ClusterPort), "--routes", strings.Join(n.options.Routes, ","))
 	}

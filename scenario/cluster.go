@@ -36,6 +36,7 @@ type Options struct {
 	Expect    bool          // the expected number of defenders is known to them
 	Dir       string        // for everything that is kept; empty: a temporary one
 	NATSPort  int           // 0: a free one
+	Sync      broker.Sync   // when the NATS servers sync what they acknowledge to the disk
 	Servers   int           // NATS servers: 1, or a cluster of 3 or 5; 0 is 1
 	Replicas  int           // of streams and buckets; 0 is 1
 	HTTP      string        // address of metrics and status; empty: none

@@ -8,8 +8,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/scenario"
 )
+
+// syncHelp is the help of --sync.
+const syncHelp = "when the server syncs to the disk what it acknowledges: always (a power cut loses nothing), " +
+	"default (every two minutes; a power cut loses what is younger), or an interval such as 1s"
 
 func newBroker() *cobra.Command {
 	cmd := &cobra.Command{Use: "broker", Short: "The NATS server that is part of Muster"}
@@ -18,7 +23,7 @@ func newBroker() *cobra.Command {
 }
 
 func newBrokerRun() *cobra.Command {
-	var o scenario.BrokerOptions
+	o := scenario.BrokerOptions{Options: broker.Options{Sync: broker.SyncAlways}}
 	var child bool
 	cmd := &cobra.Command{
 		Use:   "run",
@@ -51,6 +56,7 @@ func newBrokerRun() *cobra.Command {
 	f.StringSliceVar(&o.Routes, "routes", nil, "host:port of the cluster ports of all servers")
 	f.StringToStringVar(&o.Mappings, "map", nil, "SUBJECT=SUBJECT: change the subject of what is published, once for each mapping, as partitions mapping shows them")
 	f.BoolVar(&o.NoAdvertise, "no-advertise", false, "don't tell clients the addresses of the cluster's other servers, as behind a proxy")
+	f.Var(&o.Sync, "sync", syncHelp)
 	f.StringVar(&o.LogFile, "log-file", "", "file of the server's log; none without it")
 	f.BoolVar(&child, "child", false, "end when standard input does, and write a line to standard output when clients can connect")
 	_ = f.MarkHidden("child")
