@@ -90,4 +90,7 @@ func TestTheNATSConfigurationIsRight(t *testing.T) {
 	if o.ServerName != "nats-0" || !o.JetStream || o.StoreDir != "/data" || len(o.Routes) != 3 || o.Cluster.Name != "fdc" {
 		t.Errorf("got %+v", o)
 	}
+	if !o.SyncAlways {
+		t.Error("the servers acknowledge what isn't on the disk yet: give sync_interval: always")
+	}
 }
