@@ -177,14 +177,14 @@ func TestAPersonActsOnThePage(t *testing.T) {
 	if r := record(t, s); !r.Paused() || r.PausedBy != "alice" || r.PauseReason != "exchanging a switch" {
 		t.Errorf("the record says paused since %d by %q: %q", r.PausedSinceEpoch, r.PausedBy, r.PauseReason)
 	}
-	browser.Eventually(ctx, t, `document.getElementById('verdict').textContent.includes('why not: PAUSED')`)
+	browser.Eventually(ctx, t, `document.getElementById('verdict').textContent.includes('Scaling is paused')`)
 	browser.Eventually(ctx, t, `document.getElementById('events').textContent.includes('scaling.paused')`)
 
 	// Drain a worker, which is let back.
 	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`[data-key="drain-worker defender-1"]`)))
 	browser.Picture(ctx, t, "ask", "header", "#ask")
 	answer("disk is failing", false)
-	browser.Eventually(ctx, t, `document.querySelector('[data-worker="defender-1"]')?.textContent.includes('drained, for')`)
+	browser.Eventually(ctx, t, `document.querySelector('[data-worker="defender-1"]')?.textContent.includes('drained, for')`) // not before it has none
 	eventually(t, "defender-1 has no slots", func() bool { _, slots := worker(t, s, "defender-1"); return slots == 0 })
 	if m, _ := worker(t, s, "defender-1"); !m.Yielding || time.Until(m.YieldEnd) > console.DrainFor {
 		t.Errorf("its lease says yielding %t, until %v", m.Yielding, m.YieldEnd)
@@ -203,7 +203,7 @@ func TestAPersonActsOnThePage(t *testing.T) {
 	browser.Eventually(ctx, t, `document.querySelector('#chamber-list button.danger') === null`)
 	browser.Picture(ctx, t, "acknowledged", "#chamber")
 
-	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`[data-key="let-back defender-1"]`)))
+	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`[data-key="undrain-worker defender-1"]`)))
 	answer("a new disk", false)
 	eventually(t, "defender-1 has slots again", func() bool { m, slots := worker(t, s, "defender-1"); return slots > 0 && !m.Yielding })
 	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`[data-key="resume-scaling "]`)))

@@ -72,7 +72,7 @@ func TestAPersonSeesTheTwoPlanesMeetOnThePage(t *testing.T) {
 	}
 	saw("pods pending")
 	saw("why not PENDING_TOO_SHORT")
-	glimpse(says("verdict", "PENDING_TOO_SHORT"), "why-not", "header", "#nodes", "#action", "#decision")
+	glimpse(says("decision-meta", "PENDING_TOO_SHORT"), "why-not", "header", "#nodes", "#action", "#decision")
 	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`#gates-more`)))
 	see(`document.querySelectorAll('#gates tbody tr').length > 20 && document.querySelectorAll('#gates tr.no').length < 20`)
 	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`#gates-more`)))
@@ -83,9 +83,9 @@ func TestAPersonSeesTheTwoPlanesMeetOnThePage(t *testing.T) {
 	saw("phase verify: joined and Ready now")
 	saw("node launching")
 	see(`document.querySelectorAll('[data-worker][data-state="STABLE"]').length === 14`)
-	see(`document.querySelectorAll('#handover-rows tr').length > 10`)
+	see(`document.querySelectorAll('#move-rows tr').length > 10`)
 	see(says("action-body", "Last: scaleUp.completed"))
-	picture("complete", "#action", "#decision", "#workers", "#handovers")
+	picture("complete", "#action", "#decision", "#workers", "#moves")
 
 	// A chamber with a fault.
 	see(`document.querySelector('#chamber-list button.danger') !== null`)
@@ -101,8 +101,8 @@ func TestAPersonSeesTheTwoPlanesMeetOnThePage(t *testing.T) {
 	var handling sync.WaitGroup
 	handling.Go(func() { site.interrupt(t.Context(), site.region.World.Announce(nodes.Warning, victim)) })
 	saw("node interrupted")
-	saw("phase workers told to hand over done")
-	glimpse(says("action-body", "Spot warning of "+victim)+` && /1m\d\ds left/.test(document.getElementById('action-body').textContent)`, "interruption-dark", "header", "#nodes", "#action", "#decision", "#workers", "#handovers")
+	saw("phase workers told to hand off done")
+	glimpse(says("action-body", "Spot warning of "+victim)+` && /1m\d\ds left/.test(document.getElementById('action-body').textContent)`, "interruption-dark", "header", "#nodes", "#action", "#decision", "#workers", "#moves")
 	dark(ctx, t, false)
 	saw("phase drain now")
 	glimpse(`document.querySelector('[data-phase="drain"]')?.className === 'now'`, "draining", "header", "#nodes", "#action", "#decision", "#workers")
@@ -156,7 +156,7 @@ const noteStates = `(() => {
 	const note = () => {
 		document.querySelectorAll('[data-phase]').forEach((e) => saw.add('phase ' + e.dataset.phase + ' ' + e.className));
 		document.querySelectorAll('[data-instance]').forEach((e) => saw.add('node ' + e.dataset.state));
-		for (const [id, text, name] of [['handovers-meta', 'under way', 'hand-overs under way'], ['health', 'pending', 'pods pending'], ['verdict', 'PENDING_TOO_SHORT', 'why not PENDING_TOO_SHORT']]) {
+		for (const [id, text, name] of [['moves-meta', 'under way', 'handoffs under way'], ['health', 'pending', 'pods pending'], ['decision-meta', 'PENDING_TOO_SHORT', 'why not PENDING_TOO_SHORT']]) {
 			if (document.getElementById(id).textContent.includes(text)) saw.add(name);
 		}
 	};
