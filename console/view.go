@@ -138,6 +138,8 @@ const StateFailed = "FAILED"
 type Failure struct {
 	At     time.Time `json:"at"` // its last sign of life
 	Reason string    `json:"reason"`
+	// Replaced: as many workers as there should be are there without it.
+	Replaced bool `json:"replaced,omitempty"`
 }
 
 // Worker is one worker of the group.

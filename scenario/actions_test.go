@@ -265,3 +265,39 @@ func refusals(t *testing.T, url string) {
 		}
 	}
 }
+
+// TestConsoleOfUp lets a worker of a running up fail, and looks at the console.
+func TestConsoleOfUp(t *testing.T) {
+	s, url, begin := stagedUp(t, Options{Defenders: 4, Chambers: 30, Slots: 32, Rate: 30, Busy: true})
+	begin()
+	ctx, faults := browser.Open(t, url, 1360, 900)
+	see := func(expression string) { t.Helper(); browser.Eventually(ctx, t, expression) }
+	health := func(text string) string {
+		return fmt.Sprintf(`document.getElementById('health').textContent.includes(%q)`, text)
+	}
+	see(health("4 of 4 workers stable"))
+	see(`(() => {
+		window.saw = {};
+		const note = () => {
+			const tile = document.querySelector('[data-worker="defender-2"]');
+			if (document.documentElement.dataset.severity === 'critical') saw.critical = document.getElementById('findings').textContent;
+			if (tile && tile.dataset.state === 'FAILED') saw.tile = tile.textContent;
+			if (document.getElementById('health').textContent.includes('3 of 4 workers')) saw.counted = true;
+		};
+		new MutationObserver(note).observe(document.documentElement, { subtree: true, childList: true, characterData: true, attributes: true });
+		return true;
+	})()`)
+	m := s.memberOf("defender-2")
+	if m == nil {
+		t.Fatal("there is no defender-2")
+	}
+	s.killMember(m)
+	see(`saw.critical?.includes('1 worker failed: defender-2') && /failed \d+s ago: (connection gone|crash|lease expired)/.test(saw.tile) && saw.counted`)
+	see(`[...document.querySelectorAll('[data-move=takeover]')].some((r) => r.textContent.includes('defender-2'))`)
+	// Its pod starts it again, under this ID or another. Its tile stays in its place, and nothing is critical any more.
+	see(health("4 of 4 workers stable") + ` && document.documentElement.dataset.severity !== 'critical'`)
+	see(`[...document.querySelectorAll('[data-worker]')].map((x) => x.dataset.worker).join().startsWith('defender-0,defender-1,defender-2,defender-3')`)
+	if got := faults(); len(got) > 0 {
+		t.Errorf("the console reports: %s", strings.Join(got, "; "))
+	}
+}

@@ -93,13 +93,14 @@ func (f *failures) now(at time.Time, states map[string]partition.State, expected
 	for id := range f.byID {
 		delete(states, id)
 	}
-	shown := failedShown
-	if expected > 0 && len(states) >= expected {
+	replaced, shown := expected > 0 && len(states) >= expected, failedShown
+	if replaced {
 		shown = replacedFailed
 	}
 	out := map[string]console.Failure{}
 	for id, failure := range f.byID {
 		if at.Sub(failure.At) < shown {
+			failure.Replaced = replaced
 			out[id] = failure
 		}
 	}

@@ -290,7 +290,7 @@ function drawWorkers() {
 
 // doing says what a worker does: text and style.
 function doing(x) {
-  if (x.failed) return [`failed ${since(x.failed.at)} ago: ${x.failed.reason}`, "bad"];
+  if (x.failed) return [`failed ${since(x.failed.at)} ago: ${x.failed.reason}${x.failed.replaced ? "; replaced" : ""}`, "bad"];
   if (x.drained) return [x.slots ? `draining, ${plural(x.slots, "slot")} left` : `drained, for ${minutes(Date.parse(x.drained) - now())} more`, "warn"];
   return [x.state.toLowerCase().replace("_", " ") + (x.node ? " on " + x.node : ""), ""];
 }
@@ -298,7 +298,7 @@ function doing(x) {
 function workerTile(x, most, [text, style]) {
   const swatch = el("i");
   swatch.style.background = colour(x.id);
-  return el("div", { class: "tile " + (x.drained ? "s-warn" : WORKER_STYLE[x.state] || ""), "data-worker": x.id, "data-state": x.state, title: [x.pod, x.node, x.pid ? "process " + x.pid : ""].filter(Boolean).join(" · ") },
+  return el("div", { class: "tile " + (x.drained ? "s-warn" : x.failed && x.failed.replaced ? "s-bad" : WORKER_STYLE[x.state] || ""), "data-worker": x.id, "data-state": x.state, title: [x.pod, x.node, x.pid ? "process " + x.pid : ""].filter(Boolean).join(" · ") },
     el("b", {}, swatch, el("span", {}, x.id), x.leading ? el("em", { title: "leader", "aria-label": "leader" }, "★") : null, S.actions && !x.failed ? workerButton(x) : null),
     el("span", { class: style, title: text }, text),
     x.pid ? el("span", {}, "process " + x.pid) : null,
