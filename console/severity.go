@@ -31,7 +31,7 @@ type Finding struct {
 type Health struct {
 	Severity Severity  `json:"severity"` // of the worst finding
 	Findings []Finding `json:"findings"` // the worst first
-	Serving  int       `json:"serving"`  // workers that serve their slots
+	Serving  int       `json:"serving"`  // workers that serve their slots, or are drained
 	Stable   int       `json:"stable"`   // of them, those without a slot on its way
 	Expected int       `json:"expected"` // workers that there should be
 }
@@ -177,6 +177,11 @@ func (j *judgement) workerPlane(w WorkerPlane, pending int) {
 		}
 		live++
 		switch {
+		case !x.Drained.IsZero(): // as a person or the node plane wants it
+			j.Serving++
+			if x.Slots == 0 {
+				j.Stable++
+			}
 		case slices.Contains(servingStates, x.State):
 			j.Serving++
 			if x.State == "STABLE" {

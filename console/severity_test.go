@@ -29,6 +29,8 @@ func TestSeverity(t *testing.T) {
 	}{
 		{"all serve", sight{workers: group(times(12, "STABLE")...)}, 0, OK, ""},
 		{"a planned move", sight{workers: group(append(times(8, "STABLE"), times(22, "REBALANCING")...)...)}, time.Hour, OK, ""},
+		{"one drained", sight{workers: with(group("STABLE", "STABLE", "FOLLOWER"), func(w *WorkerPlane) { w.Workers[2].Drained = noon.Add(time.Hour) })}, time.Hour, OK, ""},
+		{"one that never gets a slot", sight{workers: group("STABLE", "STABLE", "FOLLOWER")}, time.Hour, Warning, "1 worker has not joined yet"},
 		{"one failed", sight{workers: group(append(times(11, "STABLE"), StateFailed)...)}, 0, Critical, "1 worker failed: w-11"},
 		{"one failed and another took its place", sight{workers: with(group(append(times(12, "STABLE"), StateFailed)...), func(w *WorkerPlane) { w.Expected = 12 })}, 0, OK, ""},
 		{"one failed where the number is unknown", sight{workers: with(group(append(times(11, "STABLE"), StateFailed)...), func(w *WorkerPlane) { w.Expected = 0 })}, 0, Critical, "1 worker failed"},

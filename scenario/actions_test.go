@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -266,8 +267,8 @@ func refusals(t *testing.T, url string) {
 	}
 }
 
-// TestConsoleOfUp lets a worker of a running up fail, and looks at the console.
-func TestConsoleOfUp(t *testing.T) {
+// TestAPersonSeesAFailedWorker lets a worker of a running up fail, and looks at the console.
+func TestAPersonSeesAFailedWorker(t *testing.T) {
 	s, url, begin := stagedUp(t, Options{Defenders: 4, Chambers: 30, Slots: 32, Rate: 30, Busy: true})
 	begin()
 	ctx, faults := browser.Open(t, url, 1360, 900)
@@ -293,6 +294,10 @@ func TestConsoleOfUp(t *testing.T) {
 	}
 	s.killMember(m)
 	see(`saw.critical?.includes('1 worker failed: defender-2') && /failed \d+s ago: (connection gone|crash|lease expired)/.test(saw.tile) && saw.counted`)
+	if os.Getenv("MUSTER_SCREENSHOTS") != "" { // it is started again after ten seconds
+		see(`document.querySelector('[data-worker="defender-2"]').dataset.state === 'FAILED' && document.querySelector('[data-move=takeover]') !== null`)
+		browser.Picture(ctx, t, "failed", "header", "#nodes", "#action", "#decision", "#workers", "#moves")
+	}
 	see(`[...document.querySelectorAll('[data-move=takeover]')].some((r) => r.textContent.includes('defender-2'))`)
 	// Its pod starts it again, under this ID or another. Its tile stays in its place, and nothing is critical any more.
 	see(health("4 of 4 workers stable") + ` && document.documentElement.dataset.severity !== 'critical'`)

@@ -144,6 +144,29 @@ func TestAPersonSeesTheTwoPlanesMeetOnThePage(t *testing.T) {
 	see(`document.querySelector('.link.live') !== null && document.getElementById('lost').hidden && getComputedStyle(document.querySelector('main')).opacity === '1'`)
 }
 
+// TestAPersonSeesThirtyWorkers looks at a console of the size that up has by itself: nothing is cut off, at any width.
+func TestAPersonSeesThirtyWorkers(t *testing.T) {
+	s, url, begin := stagedUp(t, Options{Defenders: 24, Chambers: 1200, Slots: 640, Rate: 40, Busy: true, boot: 6 * time.Second, pendingUp: 2 * time.Second})
+	begin()
+	ctx, faults := browser.Open(t, url, 1280, 900)
+	see := func(expression string) { t.Helper(); browser.Eventually(ctx, t, expression) }
+	if err := s.site.Load().deploy.scale(t.Context(), 30); err != nil {
+		t.Fatal(err)
+	}
+	see(`document.getElementById('health').textContent.includes('30 of 30 workers stable') && document.querySelectorAll('[data-move=handoff]').length >= 40`)
+	see(`document.getElementById('verdict').textContent.includes('Nothing needed')`)
+	for _, width := range []int64{390, 820, 1280} {
+		browser.Run(ctx, t, chromedp.EmulateViewport(width, 900))
+		see(fmt.Sprintf(`innerWidth === %d && document.documentElement.scrollWidth <= innerWidth`, width))
+		see(`[...document.querySelectorAll('.tile b > span')].length === 30 && [...document.querySelectorAll('.tile span')].every((x) => x.scrollWidth <= x.clientWidth + 1)`)
+		see(`new Set([...document.querySelectorAll('.tile b > i')].map((x) => x.style.background)).size === 30`)
+	}
+	browser.Picture(ctx, t, "up", "header", "#nodes", "#action", "#decision", "#workers")
+	if got := faults(); len(got) > 0 {
+		t.Errorf("the console reports: %s", strings.Join(got, "; "))
+	}
+}
+
 // newestNode returns the node that was launched last.
 func newestNode(t *site) string {
 	launched := t.ledger(sim.Launched, time.Time{})

@@ -114,6 +114,9 @@ function drawHead() {
     parts.push(!all && !serving ? "no workers" : serving > all ? `${plural(serving, "worker")} ${word}, ${all} expected` : `${serving} of ${plural(all, "worker")} ${word}`);
     const moving = (w.next || []).filter((x) => x >= 0).length;
     if (moving) parts.push(plural(moving, "slot") + " moving");
+    const drained = w.workers.filter((x) => x.drained && !x.failed), empty = drained.filter((x) => !x.slots).length;
+    if (drained.length > empty) parts.push(`${drained.length - empty} draining`);
+    if (empty) parts.push(`${empty} drained`);
     const waited = w.oldest ? now() - Date.parse(w.oldest) : 0;
     if (w.waiting) parts.push(plural(w.waiting, "message") + " waiting" + (waited > 2000 ? `, the oldest for ${age(waited)}` : ""));
     else if (w.version) parts.push("no message waits");
