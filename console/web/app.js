@@ -35,7 +35,7 @@ function age(ms) {
 const minutes = (ms) => (ms > 120000 ? Math.ceil(ms / 60000) + "m" : age(ms));
 const since = (t) => age(now() - Date.parse(t));
 const clock = (t) => new Date(t).toLocaleTimeString([], { hour12: false }) + "." + String(new Date(t).getMilliseconds()).padStart(3, "0");
-const money = (v) => "$" + v.toFixed(v >= 1 || v === 0 ? 2 : v >= 0.01 ? 3 : 4);
+const money = (v) => "$" + v.toFixed(v >= 1 || v < 0.00005 ? 2 : v >= 0.01 ? 3 : 4);
 // pause is a time in milliseconds. What is best about a handoff is often below one: it keeps its digits.
 const pause = (ms) => (ms < 0 ? "unknown" : ms < 0.1 ? "< 0.1 ms" : ms < 10 ? ms.toFixed(1) + " ms" : ms < 1000 ? ms.toFixed(0) + " ms" : (ms / 1000).toFixed(1) + " s");
 const plural = (n, one, many) => n + " " + (n === 1 ? one : many || one + "s");
