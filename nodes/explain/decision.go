@@ -84,7 +84,7 @@ func (p *page) decision(s nodes.Snapshot) {
 	d := s.Decision
 	color := ifThen(d.Action == nodes.Noop, yellow, green)
 	p.line("%s because of %s%s", p.paint(color, string(d.Action)), p.paint(bold, string(d.Reason)), prefixed(": ", d.Detail))
-	if text := meaning(d.Reason); text != "" {
+	if text := Meaning(d.Reason); text != "" {
 		p.line("  %s", text)
 	}
 	switch d.Action {
@@ -200,8 +200,8 @@ func (p *page) outlook(s nodes.Snapshot, o Outlook) {
 	}
 }
 
-// meaning says in a sentence what a reason means.
-func meaning(r nodes.Reason) string {
+// Meaning says in a sentence what a reason means; "" for an unknown one.
+func Meaning(r nodes.Reason) string {
 	return map[nodes.Reason]string{
 		nodes.ReasonTriggered:       "The trigger of a scale-up holds.",
 		nodes.ReasonRepair:          "There are fewer workers than MIN_WORKERS.",
