@@ -23,7 +23,9 @@ func TestRun(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- w.Run(ctx) }()
 		eventually(t, "the worker has its slots", func() bool { return len(w.Status().Slots) == 4 })
-		if err := w.Run(t.Context()); !errors.Is(err, partition.ErrRunTwice) {
+		ended, end := context.WithCancel(t.Context()) // so that a second call that works would soon end
+		end()
+		if err := w.Run(ended); !errors.Is(err, partition.ErrRunTwice) {
 			t.Errorf("the second call returns %v", err)
 		}
 		if got := w.Status(); len(got.Slots) != 4 || got.State != partition.StateStable {
@@ -33,7 +35,7 @@ func TestRun(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Errorf("the first call returns %v", err)
 		}
-		if err := w.Run(t.Context()); !errors.Is(err, partition.ErrRunTwice) {
+		if err := w.Run(ended); !errors.Is(err, partition.ErrRunTwice) {
 			t.Errorf("a call after the end returns %v", err)
 		}
 	})
