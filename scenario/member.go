@@ -134,7 +134,7 @@ func (d *Defender) open(ctx context.Context, o DefenderOptions) error {
 	for _, m := range metrics.Collectors() {
 		d.Registry.MustRegister(m)
 	}
-	d.Registry.MustRegister(d.Worker.Collector(partition.MetricsOptions{Prefix: "defender", Keys: "chamber", Assigned: chambersIn(d.store)}))
+	d.Registry.MustRegister(d.Worker.Collector(defender.WorkerMetrics(chambersIn(d.store))))
 	return nil
 }
 
