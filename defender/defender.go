@@ -34,6 +34,9 @@ type Config struct {
 	Store Store
 	// Conn carries alarms and dead letters; required.
 	Conn *nats.Conn
+	// Replicas is how many replicas the streams of alarms and dead letters have when
+	// Provision makes them; default 1.
+	Replicas int
 	// Judge concludes on charts; required unless Strategies is set.
 	Judge Judge
 	// Strategies concludes on charts by the strategy of chamber and recipe, in place
@@ -95,7 +98,7 @@ type Processed struct {
 // verdict, store, alarm, cache, in this order, before it is acknowledged.
 type Defender struct {
 	c     Config
-	js    jetstream.JetStream
+	out   *outbox
 	cache cache
 	name  worker
 	// assignment writes the log lines of changed assignments.
@@ -168,7 +171,7 @@ func New(c Config) (*Defender, error) {
 	if err != nil {
 		return nil, fmt.Errorf("defender: %w", err)
 	}
-	d := &Defender{c: c, js: js, cache: newCache(c.Store, c.History, c.CacheBytes)}
+	d := &Defender{c: c, out: &outbox{js: js, replicas: c.Replicas, logger: c.Logger}, cache: newCache(c.Store, c.History, c.CacheBytes)}
 	d.scratch.New = func() any { return &scratch{decoder: tchart.Decoder{MaxPoints: c.MaxPoints}} }
 	d.assignment = newAssignmentLog(NewChamberCount(c.Store), d.log)
 	c.Metrics.cache(d.CacheStats)
@@ -189,6 +192,10 @@ func buildVersion() string {
 func (d *Defender) AssignedChambers(slots partition.Slots) int {
 	return d.assignment.chambers.In(slots)
 }
+
+// Provision makes the streams of alarms and dead letters as far as they are missing.
+// A defender that misses one later makes it again.
+func (d *Defender) Provision(ctx context.Context) error { return d.out.provision(ctx) }
 
 // readTries is how often a T-chart is read before its message fails.
 const readTries = 3
@@ -454,7 +461,7 @@ func (d *Defender) putAside(ctx context.Context, m partition.Message, why error)
 	msg.Header.Set(headerError, oneLine(why.Error()))
 	msg.Header.Set(headerSubject, m.Subject)
 	msg.Header.Set(nats.MsgIdHdr, fmt.Sprintf("dead-%d", m.Sequence))
-	if err := d.publish(ctx, msg); err != nil {
+	if err := d.out.publish(ctx, msg); err != nil {
 		return fmt.Errorf("putting message %d aside (%w): %w", m.Sequence, why, err)
 	}
 	d.c.Metrics.dead.Inc()

@@ -128,7 +128,7 @@ func (d *Defender) notify(ctx context.Context, history []UChart, u UChart) error
 	}
 	msg := &nats.Msg{Subject: AlarmSubject(u.Context.Chamber, u.Context.ID), Data: data, Header: nats.Header{}}
 	msg.Header.Set(nats.MsgIdHdr, "alarm-"+u.Context.TChart().String())
-	_, err = d.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequencePerSubject(0))
+	err = d.out.publish(ctx, msg, jetstream.WithExpectLastSequencePerSubject(0))
 	if taken := new(jetstream.APIError); errors.As(err, &taken) && taken.ErrorCode == errTaken {
 		return nil
 	}

@@ -73,7 +73,7 @@ func (q EventQuery) Matches(e Event) bool {
 	if q.Worker != "" && e.Worker != q.Worker && e.Peer != q.Worker {
 		return false
 	}
-	if q.BySlot && (!e.Kind.OfSlot() || e.Slot != q.Slot) {
+	if q.BySlot && (!e.Kind.HasSlot() || e.Slot != q.Slot) {
 		return false
 	}
 	if len(q.Kinds) == 0 {
@@ -92,10 +92,12 @@ var EventKinds = []EventKind{EventStarted, EventIDClaimed, EventElected, EventSt
 	EventWorkerGone, EventStandby, EventRestarting, EventReserved, EventSucceeded, EventSuspected, EventTopology,
 	EventWindowStarted, EventWindowDone, EventRebalance, EventPlanned, EventMapPublished, EventRebalanced, EventMapReceived,
 	EventAssigned, EventSlotAcquired, EventSlotResumed, EventReleasing, EventSlotReleased, EventTakenOver, EventTrustLost, EventTrustRegained,
-	EventIdentityLost, EventHandoverForced, EventPrepareFailed, EventGhostHealed, EventYielding, EventWorkerYields, EventPlanNote, EventLeft}
+	EventIdentityLost, EventHandoverForced, EventPrepareFailed, EventGhostHealed, EventYielding, EventWorkerYields, EventLayout,
+	EventPlanNote, EventRefused, EventKeyParked, EventKeyFreed, EventLeft}
 
-// OfSlot tells whether events of this kind are about one slot. There are a few
-// of them for each slot that moves.
+// OfSlot reports whether events of this kind are about the ownership of one slot.
+// There are a few of them for each slot that moves. Events that are not may name a
+// slot as well; see HasSlot.
 func (k EventKind) OfSlot() bool {
 	switch k {
 	case EventSlotAcquired, EventSlotResumed, EventReleasing, EventSlotReleased, EventTakenOver, EventHandoverForced, EventGhostHealed:

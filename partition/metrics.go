@@ -95,9 +95,12 @@ type MetricsOptions struct {
 	// Prefix stands before each name: "defender" makes defender_state.
 	Prefix string
 	// Keys is the word for keys in names: "chamber" makes
-	// defender_chamber_movements_total and defender_assigned_chambers;
-	// default "key".
+	// defender_chamber_movements_total and defender_assigned_chambers, and so does
+	// "chambers"; default "key".
 	Keys string
+	// Workers is the word for workers in names: "defender" makes
+	// defender_active_defenders; default "worker".
+	Workers string
 	// Assigned returns how many keys lie in these slots; default: the number
 	// of slots.
 	Assigned func(slots Slots) int
@@ -119,7 +122,7 @@ type collector struct {
 
 // Collector returns the worker's metrics for a Prometheus registry:
 // state{state}, is_leader, stable_id, assignment_version, assigned_<keys>s,
-// assigned_slots, standby, draining, active_<prefix>s (leader only), trust_lost_total,
+// assigned_slots, standby, draining, active_<worker>s (leader only), trust_lost_total,
 // records_refused_total{record}, handover_pause_seconds (a histogram), handovers_forced_total and
 // ghost_pins_healed_total, of the plans that this worker made as leader
 // rebalance_events_total, rebalance_duration_seconds, <key>_movements_total,
@@ -131,6 +134,8 @@ type collector struct {
 func (w *Worker) Collector(o MetricsOptions) prometheus.Collector {
 	defaulted(&o.Prefix, w.cfg.Name)
 	defaulted(&o.Keys, "key")
+	defaulted(&o.Workers, "worker")
+	key, keys := singular(o.Keys), plural(o.Keys)
 	if o.Assigned == nil {
 		o.Assigned = func(s Slots) int { return len(s.Slots) }
 	}
@@ -142,12 +147,12 @@ func (w *Worker) Collector(o MetricsOptions) prometheus.Collector {
 		leader:       desc("is_leader", "1 while the worker leads and is sure of its lease."),
 		id:           desc("stable_id", "The number in the worker's stable ID, -1 before it has one."),
 		version:      desc("assignment_version", "Version of the assignment map that the worker has."),
-		assigned:     desc("assigned_"+o.Keys+"s", "Keys in the slots that the worker pulls for."),
+		assigned:     desc("assigned_"+keys, "Keys in the slots that the worker pulls for."),
 		slots:        desc("assigned_slots", "Slots that the worker pulls for."),
-		active:       desc("active_"+o.Prefix+"s", "Live workers, as the leader sees them; 0 at the others."),
+		active:       desc("active_"+plural(o.Workers), "Live workers, as the leader sees them; 0 at the others."),
 		rebalances:   desc("rebalance_events_total", "Plans made by this worker as leader."),
 		took:         desc("rebalance_duration_seconds", "From plan to last hand-over of the last rebalance that this worker led."),
-		moved:        desc(o.Keys+"_movements_total", "Keys moved by plans of this worker."),
+		moved:        desc(key+"_movements_total", "Keys moved by plans of this worker."),
 		slotsMoved:   desc("slot_movements_total", "Slots moved by plans of this worker."),
 		emergencies:  desc("emergency_events_total", "Plans of this worker that a dead worker made necessary."),
 		standby:      desc("standby", "1 while the worker is ready and waits for a stable ID."),
@@ -159,7 +164,7 @@ func (w *Worker) Collector(o MetricsOptions) prometheus.Collector {
 		detection:    desc("detection_seconds", "From the last sign of life of a worker that died, or from when this leader could see again, to its being declared dead."),
 		trust:        desc("trust_lost_total", "Times that the worker could not be sure of its lease and paused."),
 		parkedMsgs:   desc("parked_messages", "Messages of the worker's slots that are parked in the retry stream."),
-		parkedKeys:   desc("parked_"+o.Keys+"s", "Keys of the worker's slots that have parked messages."),
+		parkedKeys:   desc("parked_"+keys, "Keys of the worker's slots that have parked messages."),
 		parkedOldest: desc("parked_oldest_seconds", "How long the oldest parked message of the worker's slots is parked, 0 for none."),
 		parked:       desc("messages_parked_total", "Messages that this worker has parked, since they failed or came behind one of their key that had."),
 		retries:      desc("parked_attempts_total", "Attempts of parked messages."),

@@ -160,7 +160,7 @@ func countParked(ctx context.Context, stream jetstream.Stream, lay layout, filte
 		if err != nil {
 			return nil, fmt.Errorf("counting the parked messages: %w", err)
 		}
-		out[strings.Join(key, KeySeparator)] = int(n)
+		out[JoinKey(key...)] = int(n)
 	}
 	return out, nil
 }
@@ -243,7 +243,7 @@ func (s *retryStore) decode(msg *jetstream.RawStreamMsg, err error) (*parkedMess
 		return nil, fmt.Errorf("reading a parked message: %w", err)
 	}
 	p := &parkedMessage{seq: msg.Sequence, finest: finest, stored: msg.Time,
-		Message: Message{Subject: published, Key: strings.Join(key, KeySeparator), Data: msg.Data, Header: nats.Header{}, Parked: true}}
+		Message: Message{Subject: published, Key: JoinKey(key...), Data: msg.Data, Header: nats.Header{}, Parked: true}}
 	sequence, err1 := strconv.ParseUint(msg.Header.Get(headerSequence), 10, 64)
 	at, err2 := strconv.ParseInt(msg.Header.Get(headerPublished), 10, 64)
 	attempts, err3 := strconv.Atoi(msg.Header.Get(headerAttempts))

@@ -656,7 +656,7 @@ func (r *runner) process(msg *nats.Msg) bool {
 		_ = msg.Ack()
 		return true
 	}
-	m := Message{Subject: published, Key: strings.Join(key, KeySeparator), Slot: r.slot, Data: msg.Data, Header: msg.Header,
+	m := Message{Subject: published, Key: JoinKey(key...), Slot: r.slot, Data: msg.Data, Header: msg.Header,
 		Sequence: meta.Sequence.Stream, Published: meta.Timestamp, Delivered: meta.NumDelivered}
 	r.setReply(msg.Reply)
 	defer r.setReply("")

@@ -104,7 +104,7 @@ func (p pattern) key(subject string) ([]string, error) {
 	tokens := strings.Split(subject, ".")
 	fits := len(tokens) == len(p.tokens)
 	for i := 0; fits && i < len(tokens); i++ {
-		fits = tokens[i] != "" && !strings.ContainsAny(tokens[i], "*> \t\r\n") && (p.tokens[i] == "*" || p.tokens[i] == tokens[i])
+		fits = checkToken(tokens[i]) == nil && (p.tokens[i] == "*" || p.tokens[i] == tokens[i])
 	}
 	if !fits {
 		return nil, fmt.Errorf("subject %q is none that %q stands for", subject, p.subject)

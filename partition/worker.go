@@ -25,6 +25,7 @@ type Worker struct {
 	handler Handler
 
 	inputs chan input
+	ran    atomic.Bool // Run was called
 	done   chan struct{}
 	status atomic.Pointer[Status]
 	oldest atomic.Pointer[time.Time] // message that is not processed; nil: not known, zero: none
@@ -106,15 +107,21 @@ func (w *Worker) Parked() ParkedHere {
 	return ParkedHere{}
 }
 
+// ErrRunTwice says that Run was called before on this worker.
+var ErrRunTwice = errors.New("it was run before: a worker runs once, make another with New")
+
 // Run joins the group, takes its share of the keys and works until ctx ends;
 // then it hands over what it has, waits for the handlers that run, and returns
 // nil. Leaving takes at most Config.LeaveTimeout. It makes what Provision makes
-// if nobody has. A worker runs once.
+// if nobody has. A worker runs once: the second call returns ErrRunTwice.
 //
 // While the connection is away Run keeps trying; it returns an error only when
 // it can't begin, for what may pass after 30 s of trying, or when the connection was
 // closed by its owner.
 func (w *Worker) Run(ctx context.Context) error {
+	if w.ran.Swap(true) {
+		return fmt.Errorf("running worker of %s: %w", w.cfg.Name, ErrRunTwice)
+	}
 	defer close(w.done)
 	if err := w.open(ctx); err != nil {
 		return err

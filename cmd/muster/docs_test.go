@@ -374,7 +374,7 @@ func TestEveryMetricInTheDocumentationIsExported(t *testing.T) {
 		t.Fatal(err)
 	}
 	describe := regexp.MustCompile(`fqName: "([^"]+)"`)
-	for _, c := range append(defender.NewMetrics(nil).Collectors(), w.Collector(partition.MetricsOptions{Prefix: "defender", Keys: "chamber"})) {
+	for _, c := range append(defender.NewMetrics(nil).Collectors(), w.Collector(defender.WorkerMetrics(nil))) {
 		ch := make(chan *prometheus.Desc, 100)
 		c.Describe(ch)
 		close(ch)

@@ -123,3 +123,89 @@ func TestSignaturesTellChangesAndAge(t *testing.T) {
 		}
 	}
 }
+
+// TestPoster is about a stream of alarms that comes late or goes away.
+func TestPoster(t *testing.T) {
+	t.Parallel()
+	t.Run("follows a stream that is made after it began, and one that is made again", func(t *testing.T) {
+		t.Parallel()
+		srv, err := broker.Start(broker.Options{Dir: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(srv.Stop)
+		nc, err := nats.Connect(srv.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+		js, err := jetstream.New(nc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		posted := make(chan string, 20)
+		hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { posted <- r.Header.Get(webhook.HeaderID) }))
+		t.Cleanup(hook.Close)
+		set, err := strategy.Parse(fmt.Appendf(nil, "schema: 1\nversion: 1\nstrategies: [{name: a, alarm: {webhooks: [h]}}]\nwebhooks: [{name: h, url: %q}]\n", hook.URL), "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := webhook.New(webhook.Config{Conn: nc, Strategies: func() *strategy.Set { return set }, Backoff: 10 * time.Millisecond})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- p.Run(ctx) }()
+		chamber := defender.Chamber{Tool: "etch1", Name: "a"}
+		alarm := func(id string) {
+			n := defender.AlarmNotice{Alarm: defender.Alarm{Context: defender.ContextRef{Chamber: chamber, ID: id}, State: 3, Reason: "x"}, Event: defender.AlarmOpened, Opened: id, Count: 1}
+			data, err := json.Marshal(n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := js.Publish(t.Context(), defender.AlarmSubject(chamber, id), data); err != nil {
+				t.Fatal(err)
+			}
+		}
+		consumer := func() {
+			for {
+				if _, err := js.Consumer(t.Context(), defender.AlarmStream, webhook.Consumer); err == nil {
+					return
+				}
+				select {
+				case err := <-done:
+					t.Fatalf("it ended with %v", err)
+				case <-time.After(time.Millisecond):
+				}
+			}
+		}
+		time.Sleep(50 * time.Millisecond) // it has begun, and found no stream
+		if err := defender.Provision(t.Context(), nc, defender.Partition(16)); err != nil {
+			t.Fatal(err)
+		}
+		consumer()
+		alarm("first")
+		if got := <-posted; got != "etch1:a/first-opened" {
+			t.Errorf("posted %q", got)
+		}
+		if err := js.DeleteStream(t.Context(), defender.AlarmStream); err != nil {
+			t.Fatal(err)
+		}
+		if err := defender.Provision(t.Context(), nc, defender.Partition(16)); err != nil {
+			t.Fatal(err)
+		}
+		alarm("second") // perhaps before the consumer is there again
+		select {
+		case got := <-posted:
+			if got != "etch1:a/second-opened" {
+				t.Errorf("posted %q", got)
+			}
+		case err := <-done:
+			t.Fatalf("it ended with %v", err)
+		case <-time.After(30 * time.Second):
+			t.Fatal("the second alarm is not posted")
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -254,7 +254,7 @@ func (g *group) startAs(user string, configure func(*partition.Config)) *member 
 	for _, c := range metrics.Collectors() {
 		m.registry.MustRegister(c)
 	}
-	m.registry.MustRegister(m.worker.Collector(partition.MetricsOptions{Prefix: "defender", Keys: "chamber", Assigned: g.assigned}))
+	m.registry.MustRegister(m.worker.Collector(defender.WorkerMetrics(g.assigned)))
 	ctx, stop := context.WithCancel(context.Background())
 	m.stop = stop
 	g.mu.Lock()
