@@ -92,7 +92,8 @@ var EventKinds = []EventKind{EventStarted, EventIDClaimed, EventElected, EventSt
 	EventWorkerGone, EventStandby, EventRestarting, EventReserved, EventSucceeded, EventSuspected, EventTopology,
 	EventWindowStarted, EventWindowDone, EventRebalance, EventPlanned, EventMapPublished, EventRebalanced, EventMapReceived,
 	EventAssigned, EventSlotAcquired, EventSlotResumed, EventReleasing, EventSlotReleased, EventTakenOver, EventTrustLost, EventTrustRegained,
-	EventIdentityLost, EventHandoverForced, EventPrepareFailed, EventGhostHealed, EventYielding, EventWorkerYields, EventPlanNote, EventLeft}
+	EventIdentityLost, EventHandoverForced, EventPrepareFailed, EventGhostHealed, EventYielding, EventWorkerYields, EventPlanNote, EventLeft,
+	EventStreamRolledBack}
 
 // OfSlot tells whether events of this kind are about one slot. There are a few
 // of them for each slot that moves.

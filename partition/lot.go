@@ -82,6 +82,7 @@ type parkedKey struct {
 	next     time.Time // when it is tried again
 	since    time.Time // when the first was parked; zero: not known yet
 	done     uint64    // the first, if it has been processed and is to be removed
+	head     original  // of the first, as it was last read; zero: not known yet
 }
 
 // original tells a message of the main stream from every other one, one of an
@@ -278,6 +279,23 @@ func (l *lot) postpone(key string, until time.Time) {
 	}
 }
 
+// headed takes in which message a key's first one is, and when it was parked. What
+// is known of another message at its place, in a stream that was made again, is not
+// known of this one.
+func (l *lot) headed(key string, o original, since time.Time) {
+	k := l.keys[key]
+	if k == nil {
+		return
+	}
+	if k.head != o {
+		if k.done != 0 {
+			l.reread(false) // it is gone, and may have been counted
+		}
+		k.head, k.attempts, k.done = o, 0, 0
+	}
+	k.since = since
+}
+
 // failed books an attempt in vain that took so long.
 func (l *lot) failed(key string, now time.Time, took time.Duration) {
 	l.calm = now.Add(took)
@@ -319,7 +337,7 @@ func (l *lot) removed(key string, seq uint64, now time.Time, before bool) bool {
 	if k == nil {
 		return false
 	}
-	k.done, k.attempts, k.next, k.since = 0, 0, now, time.Time{}
+	k.done, k.attempts, k.next, k.since, k.head = 0, 0, now, time.Time{}, original{}
 	if before {
 		l.reread(false)
 		return false

@@ -55,13 +55,14 @@ type puller struct {
 	mu        sync.Mutex
 	runners   map[string]*runner // by consumer
 	ending    map[int][]ending   // by slot of the coarsest division
-	done      map[int]uint64     // by slot of the finest division, the last sequence settled here
+	done      []watermarks       // by shard, what was settled here
 	suspended bool
 	wg        sync.WaitGroup
 
-	pauses pauses
-	retry  *retryStore // nil: failing messages are not parked
-	parks  parkCounts
+	looking atomic.Bool // whether the streams are what they were
+	pauses  pauses
+	retry   *retryStore // nil: failing messages are not parked
+	parks   parkCounts
 }
 
 // ending is a runner that was started; ended is closed when it has ended.
@@ -72,7 +73,7 @@ type ending struct {
 
 func newPuller(cfg Config, lay layout, nc *nats.Conn, js jetstream.JetStream, h Handler, post func(input)) (*puller, error) {
 	p := &puller{cfg: cfg, layout: lay, nc: nc, js: js, handler: h, post: post, inbox: nats.NewInbox(), epoch: time.Now(),
-		runners: make(map[string]*runner), ending: make(map[int][]ending), done: make(map[int]uint64), suspended: true}
+		runners: make(map[string]*runner), ending: make(map[int][]ending), done: make([]watermarks, len(lay.streams())), suspended: true}
 	p.life, p.end = context.WithCancel(context.Background())
 	sub, err := nc.Subscribe(p.inbox+".*.*", p.dispatch)
 	if err != nil {
@@ -227,6 +228,9 @@ func (p *puller) suspend(on bool) {
 		runners = append(runners, r)
 	}
 	p.mu.Unlock()
+	if !on {
+		p.lookAtStreams()
+	}
 	for _, r := range runners {
 		r.mu.Lock()
 		if on && r.interrupt != nil {
@@ -501,6 +505,7 @@ func (p *puller) waiting(ctx context.Context, at place) (bool, error) {
 // createConsumer makes a slot's consumer anew: its state is in memory only and
 // goes with a restart of the server. What was not acknowledged is in the stream.
 func (p *puller) createConsumer(ctx context.Context, at place) error {
+	p.lookAtStreams() // it may have gone with its stream
 	_, err := p.js.CreateOrUpdateConsumer(ctx, p.layout.streamOf(at.slot), slotConsumer(p.cfg, p.layout, at))
 	return err
 }
@@ -650,7 +655,12 @@ func (r *runner) process(msg *nats.Msg) bool {
 		r.p.cfg.Logger.Error("A message of another layout was delivered.", "subject", msg.Subject, "err", err)
 		return true
 	}
-	if r.settledBefore(finest, meta.Sequence.Stream) {
+	own := original{meta.Sequence.Stream, meta.Timestamp.UnixNano()}
+	settled, generation, ok := r.settledBefore(finest, own)
+	if !ok {
+		return false
+	}
+	if settled {
 		// Delivered again after a take-over; its first acknowledgement may
 		// have been lost with the consumer's state.
 		_ = msg.Ack()
@@ -666,7 +676,7 @@ func (r *runner) process(msg *nats.Msg) bool {
 		case beginNever:
 			return false
 		case beginNot:
-			r.settle(finest, m.Sequence, msg.Reply)
+			r.settle(finest, own, generation, msg.Reply)
 			_ = msg.Ack()
 			return true
 		case beginNow:
@@ -683,11 +693,11 @@ func (r *runner) process(msg *nats.Msg) bool {
 		case r.ctx.Err() != nil:
 			return false
 		case err == nil:
-			r.settle(finest, m.Sequence, msg.Reply)
+			r.settle(finest, own, generation, msg.Reply)
 			_ = msg.Ack()
 			return true
 		case isDiscarded(err):
-			r.settle(finest, m.Sequence, msg.Reply)
+			r.settle(finest, own, generation, msg.Reply)
 			_ = msg.Term()
 			return true
 		}
@@ -768,21 +778,6 @@ func (r *runner) call(m Message, handle func(context.Context, Message) error) er
 		r.mu.Unlock()
 	}()
 	return handle(ctx, m)
-}
-
-func (r *runner) settledBefore(finest int, seq uint64) bool {
-	r.p.mu.Lock()
-	defer r.p.mu.Unlock()
-	return seq <= r.p.done[finest]
-}
-
-func (r *runner) settle(finest int, seq uint64, reply string) {
-	r.mu.Lock()
-	r.settled = reply
-	r.mu.Unlock()
-	r.p.mu.Lock()
-	defer r.p.mu.Unlock()
-	r.p.done[finest] = max(r.p.done[finest], seq)
 }
 
 // pullState keeps one pull parked at the server.
