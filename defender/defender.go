@@ -181,7 +181,7 @@ func (d *Defender) Handle(ctx context.Context, m partition.Message) error {
 	start := time.Now()
 	d.c.Metrics.received.Inc()
 	done, err := d.process(ctx, m)
-	if err != nil && (d.c.Retry || ctx.Err() != nil) && done.Context.ID != "" {
+	if err != nil && (d.c.Retry || ctx.Err() != nil || errors.Is(err, ErrFenced)) && done.Context.ID != "" {
 		d.returnAttempt(ctx, done.Context)
 	}
 	if err != nil {
@@ -207,11 +207,14 @@ func (d *Defender) Handle(ctx context.Context, m partition.Message) error {
 // Abandon puts a message aside that goes on failing. It implements
 // partition.Abandoner.
 func (d *Defender) Abandon(ctx context.Context, m partition.Message, failure error) error {
+	if errors.Is(failure, ErrFenced) {
+		return failure // the message has another owner, or its own has yet to get a later fence
+	}
 	return d.putAside(ctx, m, fmt.Errorf("%d attempts failed, the last one: %w", m.Attempt, failure))
 }
 
-// returnAttempt takes back an attempt that was interrupted from outside, or failed
-// for what may pass: it says nothing against the context, which must not end as a
+// returnAttempt takes back an attempt that was interrupted from outside, or by a fence
+// rejection, or failed for what may pass: it says nothing against the context, which must not end as a
 // dead letter for it.
 // A store that can't take it now, on the very machine whose overload interrupted
 // the attempt, is tried again while others go on with the context.
@@ -263,6 +266,11 @@ func (d *Defender) process(ctx context.Context, m partition.Message) (Processed,
 		return begunOn, err
 	}
 	if tries > d.c.MaxAttempts {
+		// Others may have made the attempts, and this worker may not be the owner any
+		// more: a dead letter needs a valid fence, like any result.
+		if err := d.c.Store.RaiseFence(ctx, ref.Chamber, fence); err != nil {
+			return begunOn, d.fenced(ref.Chamber, fmt.Errorf("dead-lettering %s: %w", ref.TChart(), err))
+		}
 		return Processed{}, d.bury(ctx, m, fmt.Errorf("%d attempts failed or killed their defender", tries-1))
 	}
 	history, err := d.cache.history(ctx, ref, fence)
@@ -416,6 +424,13 @@ func (d *Defender) bury(ctx context.Context, m partition.Message, why error) err
 	return partition.Discard(why)
 }
 
+// deadID tells a dead letter from all others, so that one that is written twice is
+// stored once. The sequence alone is not enough: a stream that was made again gives it
+// to another message.
+func deadID(m partition.Message) string {
+	return fmt.Sprintf("dead-%d-%d", m.Sequence, m.Published.UnixNano())
+}
+
 func (d *Defender) putAside(ctx context.Context, m partition.Message, why error) error {
 	chamber, err := ParseChamber(m.Key)
 	if err != nil {
@@ -424,7 +439,7 @@ func (d *Defender) putAside(ctx context.Context, m partition.Message, why error)
 	msg := &nats.Msg{Subject: DeadSubject(chamber), Data: m.Data, Header: nats.Header{}}
 	msg.Header.Set(headerError, oneLine(why.Error()))
 	msg.Header.Set(headerSubject, m.Subject)
-	msg.Header.Set(nats.MsgIdHdr, fmt.Sprintf("dead-%d", m.Sequence))
+	msg.Header.Set(nats.MsgIdHdr, deadID(m))
 	if err := d.publish(ctx, msg); err != nil {
 		return fmt.Errorf("putting message %d aside (%w): %w", m.Sequence, why, err)
 	}

@@ -82,6 +82,7 @@ type parkedKey struct {
 	next     time.Time // when it is tried again
 	since    time.Time // when the first was parked; zero: not known yet
 	done     uint64    // the first, if it has been processed and is to be removed
+	fenced   int       // fence rejections of the first in a row, which are no attempts
 	head     original  // of the first, as it was last read; zero: not known yet
 }
 
@@ -291,7 +292,7 @@ func (l *lot) headed(key string, o original, since time.Time) {
 		if k.done != 0 {
 			l.reread(false) // it is gone, and may have been counted
 		}
-		k.head, k.attempts, k.done = o, 0, 0
+		k.head, k.attempts, k.fenced, k.done = o, 0, 0, 0
 	}
 	k.since = since
 }
@@ -304,7 +305,18 @@ func (l *lot) failed(key string, now time.Time, took time.Duration) {
 		return
 	}
 	k.attempts++
+	k.fenced = 0
 	k.next = now.Add(l.backoff(k.attempts + 1))
+}
+
+// fencedOff books an attempt that ended with a fence rejection and took so long. It
+// counts for the pause before the next one only.
+func (l *lot) fencedOff(key string, now time.Time, took time.Duration) {
+	l.calm = now.Add(took)
+	if k := l.keys[key]; k != nil {
+		k.fenced++
+		k.next = now.Add(l.backoff(k.attempts + k.fenced))
+	}
 }
 
 // backoff returns the pause before the attempt of that number, from 1, of a parked
@@ -337,7 +349,7 @@ func (l *lot) removed(key string, seq uint64, now time.Time, before bool) bool {
 	if k == nil {
 		return false
 	}
-	k.done, k.attempts, k.next, k.since, k.head = 0, 0, now, time.Time{}, original{}
+	k.done, k.attempts, k.fenced, k.next, k.since, k.head = 0, 0, 0, now, time.Time{}, original{}
 	if before {
 		l.reread(false)
 		return false

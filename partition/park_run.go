@@ -360,7 +360,8 @@ func (k *parking) try(key string, head *parkedMessage) {
 	r.p.parks.retries.Add(1)
 	began := time.Now()
 	err := r.call(m, r.p.handler.Handle)
-	if err != nil && !isDiscarded(err) && r.exhausted(m.Attempt) {
+	fenced := isFenced(err)
+	if err != nil && !fenced && !isDiscarded(err) && r.exhausted(m.Attempt) {
 		err = r.abandon(m, err)
 	}
 	now := time.Now()
@@ -371,6 +372,8 @@ func (k *parking) try(key string, head *parkedMessage) {
 	case r.ctx.Err() != nil:
 	case !r.p.trusted():
 		k.lot.postpone(key, now)
+	case fenced:
+		k.lot.fencedOff(key, now, now.Sub(began))
 	default:
 		k.lot.failed(key, now, now.Sub(began))
 	}

@@ -686,7 +686,11 @@ func (r *runner) process(msg *nats.Msg) bool {
 			r.p.post(noteInput{Event{Kind: EventSlotResumed, Slot: r.slot, Duration: d}})
 		}
 		err := r.call(m, r.p.handler.Handle)
-		if err != nil && !isDiscarded(err) && r.exhausted(m.Attempt) {
+		fenced := isFenced(err)
+		switch {
+		case fenced:
+			m.Attempt--
+		case err != nil && !isDiscarded(err) && r.exhausted(m.Attempt):
 			err = r.abandon(m, err)
 		}
 		switch {
@@ -701,7 +705,9 @@ func (r *runner) process(msg *nats.Msg) bool {
 			_ = msg.Term()
 			return true
 		}
-		if failed = r.parks(m.Attempt); failed {
+		// A message that was fenced off is not queued for retry: who has another
+		// fence may try it at once, and in its place.
+		if failed = !fenced && r.parks(m.Attempt); failed {
 			continue
 		}
 		if !r.rest(delay) {
