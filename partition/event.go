@@ -72,6 +72,9 @@ const (
 	// EventStreamRolledBack: a stream is not what it was. Reason: its name; Err: what
 	// was seen of it; Count: slots whose settled messages are forgotten for it.
 	EventStreamRolledBack EventKind = "stream-rolled-back"
+	// EventPanicked: the handler, or another callback, has panicked. Reason: which;
+	// Err: with what; Slot: of the message.
+	EventPanicked EventKind = "handler-panicked"
 )
 
 // Event is one thing that happened in a worker. Only the fields that its kind

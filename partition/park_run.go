@@ -359,7 +359,7 @@ func (k *parking) try(key string, head *parkedMessage) {
 	k.lot.tried(head.original())
 	r.p.parks.retries.Add(1)
 	began := time.Now()
-	err := r.call(m, r.p.handler.Handle)
+	err := r.call("Handle", m, r.p.handler.Handle)
 	fenced := isFenced(err)
 	if err != nil && !fenced && !isDiscarded(err) && r.exhausted(m.Attempt) {
 		err = r.abandon(m, err)
@@ -390,7 +390,7 @@ func (r *runner) abandon(m Message, failure error) error {
 	if !ok {
 		return failure
 	}
-	err := r.call(m, func(ctx context.Context, m Message) error { return a.Abandon(ctx, m, failure) })
+	err := r.call("Abandon", m, func(ctx context.Context, m Message) error { return a.Abandon(ctx, m, failure) })
 	if err == nil {
 		r.p.parks.abandoned.Add(1)
 	}

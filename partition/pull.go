@@ -40,6 +40,7 @@ type puller struct {
 	nc      *nats.Conn
 	js      jetstream.JetStream
 	handler Handler
+	guard   guard // of what is the handler's
 	post    func(input)
 	inbox   string
 	sub     *nats.Subscription
@@ -72,7 +73,7 @@ type ending struct {
 }
 
 func newPuller(cfg Config, lay layout, nc *nats.Conn, js jetstream.JetStream, h Handler, post func(input)) (*puller, error) {
-	p := &puller{cfg: cfg, layout: lay, nc: nc, js: js, handler: h, post: post, inbox: nats.NewInbox(), epoch: time.Now(),
+	p := &puller{cfg: cfg, layout: lay, nc: nc, js: js, handler: h, guard: newGuard(cfg, post), post: post, inbox: nats.NewInbox(), epoch: time.Now(),
 		runners: make(map[string]*runner), ending: make(map[int][]ending), done: make([]watermarks, len(lay.streams())), suspended: true}
 	p.life, p.end = context.WithCancel(context.Background())
 	sub, err := nc.Subscribe(p.inbox+".*.*", p.dispatch)
@@ -212,7 +213,7 @@ func (p *puller) detach(consumer string) *runner {
 
 func (p *puller) released(s Slots) {
 	if h, ok := p.handler.(Releaser); ok && len(s.Slots) > 0 {
-		h.Released(s)
+		_ = p.guard.call("Released", Event{}, func() error { h.Released(s); return nil })
 	}
 }
 
@@ -685,7 +686,7 @@ func (r *runner) process(msg *nats.Msg) bool {
 		if d, felt := r.p.pauses.end(r.place, m.Published, time.Now()); felt {
 			r.p.post(noteInput{Event{Kind: EventSlotResumed, Slot: r.slot, Duration: d}})
 		}
-		err := r.call(m, r.p.handler.Handle)
+		err := r.call("Handle", m, r.p.handler.Handle)
 		fenced := isFenced(err)
 		switch {
 		case fenced:
@@ -765,7 +766,7 @@ func (r *runner) pause(d time.Duration) bool {
 	}
 }
 
-func (r *runner) call(m Message, handle func(context.Context, Message) error) error {
+func (r *runner) call(callback string, m Message, handle func(context.Context, Message) error) error {
 	ctx, cancel := context.WithCancel(r.ctx)
 	defer cancel()
 	if d := r.p.cfg.HandlerTimeout; d > 0 {
@@ -783,7 +784,7 @@ func (r *runner) call(m Message, handle func(context.Context, Message) error) er
 		r.busy, r.interrupt = false, nil
 		r.mu.Unlock()
 	}()
-	return handle(ctx, m)
+	return r.p.guard.call(callback, Event{Slot: r.slot}, func() error { return handle(ctx, m) })
 }
 
 // pullState keeps one pull parked at the server.
