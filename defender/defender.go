@@ -180,7 +180,15 @@ const (
 func (d *Defender) Handle(ctx context.Context, m partition.Message) error {
 	start := time.Now()
 	d.c.Metrics.received.Inc()
+	returned := false
+	defer func() {
+		// The attempt stays counted, like that of a process that has died of it.
+		if !returned {
+			d.c.Metrics.failed.Inc()
+		}
+	}()
 	done, err := d.process(ctx, m)
+	returned = true
 	if err != nil && (d.c.Retry || ctx.Err() != nil || errors.Is(err, ErrFenced)) && done.Context.ID != "" {
 		d.returnAttempt(ctx, done.Context)
 	}
@@ -271,7 +279,7 @@ func (d *Defender) process(ctx context.Context, m partition.Message) (Processed,
 		if err := d.c.Store.RaiseFence(ctx, ref.Chamber, fence); err != nil {
 			return begunOn, d.fenced(ref.Chamber, fmt.Errorf("dead-lettering %s: %w", ref.TChart(), err))
 		}
-		return Processed{}, d.bury(ctx, m, fmt.Errorf("%d attempts failed or killed their defender", tries-1))
+		return Processed{}, d.bury(ctx, m, fmt.Errorf("%d attempts failed, panicked or killed their defender", tries-1))
 	}
 	history, err := d.cache.history(ctx, ref, fence)
 	if err != nil {
@@ -367,6 +375,14 @@ func (d *Defender) read(ctx context.Context, ref ContextRef) ([]byte, error) {
 	return blob, nil
 }
 
+// compute decodes a T-chart and computes its statistics.
+func (s *scratch) compute(blob []byte) (*uchart.Chart, error) {
+	if err := s.decoder.Decode(blob, &s.trace); err != nil {
+		return nil, err
+	}
+	return s.calculator.Compute(&s.trace)
+}
+
 // conclude decodes a T-chart, computes its statistics and judges them, when it is
 // its turn: all that is done between is the processor's work.
 func (d *Defender) conclude(ctx context.Context, ref ContextRef, blob []byte, history past) (*uchart.Chart, uchart.Verdict, error) {
@@ -378,11 +394,8 @@ func (d *Defender) conclude(ctx context.Context, ref ContextRef, blob []byte, hi
 	defer func() { <-d.c.Turns }()
 	begun := time.Now()
 	s := d.scratch.Get().(*scratch)
-	defer d.scratch.Put(s)
-	if err := s.decoder.Decode(blob, &s.trace); err != nil {
-		return nil, uchart.Verdict{}, fmt.Errorf("%w: %s: %w", errBadTChart, ref.TChart(), err)
-	}
-	chart, err := s.calculator.Compute(&s.trace)
+	chart, err := s.compute(blob)
+	d.scratch.Put(s) // not after a panic: what it holds is half done then
 	if err != nil {
 		return nil, uchart.Verdict{}, fmt.Errorf("%w: %s: %w", errBadTChart, ref.TChart(), err)
 	}

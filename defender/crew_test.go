@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/muster-dev/muster/defender/collect"
 	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/trace"
+	"github.com/muster-dev/muster/defender/uchart"
 	"github.com/muster-dev/muster/partition"
 )
 
@@ -25,7 +27,11 @@ type crew struct {
 	metrics []*defender.Metrics
 	mu      sync.Mutex
 	done    map[string]bool // contexts that are processed
+	judge   defender.Judge  // nil: the usual one
+	retry   bool
 	stops   []func()
+
+	published int
 }
 
 const crewPatience = time.Minute
@@ -40,7 +46,10 @@ func (c *crew) begin() (ready func() bool) {
 	metrics := defender.NewMetrics(nil)
 	c.metrics = append(c.metrics, metrics)
 	d := c.defender(func(o *defender.Config) {
-		o.Conn, o.Metrics = nc, metrics
+		o.Conn, o.Metrics, o.Retry = nc, metrics, c.retry
+		if c.judge != nil {
+			o.Judge = c.judge
+		}
 		o.Processed = func(p defender.Processed) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
@@ -49,6 +58,7 @@ func (c *crew) begin() (ready func() bool) {
 	})
 	p := defender.Partition(16)
 	p.ColdWindow, p.PlannedWindow, p.RetryDelay = 300*time.Millisecond, 100*time.Millisecond, 10*time.Millisecond
+	p.Retry = partition.Retry{Enabled: c.retry, Delay: 10 * time.Millisecond}
 	w, err := partition.New(nc, p, d)
 	if err != nil {
 		c.t.Fatal(err)
@@ -91,6 +101,36 @@ func (c *crew) until(what string, ok func() bool) {
 	}
 }
 
+// publish publishes contexts of each of twelve chambers.
+func (c *crew) publish(each int) {
+	c.t.Helper()
+	collector, err := collect.New(c.store, c.conn)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	blob, err := tchart.Encode(&new(trace.Generator).Wafer(0).Trace)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for range each {
+		for i := range 12 {
+			c.published++
+			end := now.Add(time.Duration(c.published) * time.Second)
+			ref := defender.ContextRef{Chamber: defender.Chamber{Tool: fmt.Sprintf("tool%03d", i/4+1), Name: fmt.Sprintf("chamber%d", i%4+1)},
+				ID: fmt.Sprintf("run%04d", c.published), Recipe: "etch", Start: end.Add(-time.Second), End: end}
+			if _, err := collector.Publish(c.t.Context(), ref, blob); err != nil {
+				c.t.Fatal(err)
+			}
+		}
+	}
+}
+
+func (c *crew) processed() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.done)
+}
+
 func (c *crew) rejections() (n float64) {
 	c.t.Helper()
 	for _, m := range c.metrics {
@@ -126,38 +166,11 @@ func (c *crew) forgetFences() {
 func TestBucketsLost(t *testing.T) {
 	t.Parallel()
 	c := &crew{stage: newStage(t), done: map[string]bool{}}
-	collector, err := collect.New(c.store, c.conn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	blob, err := tchart.Encode(&new(trace.Generator).Wafer(0).Trace)
-	if err != nil {
-		t.Fatal(err)
-	}
-	published := 0
-	publish := func(each int) {
-		t.Helper()
-		for range each {
-			for i := range 12 {
-				published++
-				end := now.Add(time.Duration(published) * time.Second)
-				ref := defender.ContextRef{Chamber: defender.Chamber{Tool: fmt.Sprintf("tool%03d", i/4+1), Name: fmt.Sprintf("chamber%d", i%4+1)},
-					ID: fmt.Sprintf("run%04d", published), Recipe: "etch", Start: end.Add(-time.Second), End: end}
-				if _, err := collector.Publish(t.Context(), ref, blob); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-	}
-	all := func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return len(c.done) == published
-	}
+	all := func() bool { return c.processed() == c.published }
 	c.start(1)
 	for range 6 { // each raises the map's version
 		c.start(1)
-		publish(1)
+		c.publish(1)
 		c.until("everything is processed", all)
 	}
 	c.stop()
@@ -166,7 +179,7 @@ func TestBucketsLost(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	publish(5)
+	c.publish(5)
 	c.start(3)
 	// More rejections than three attempts of every message would be.
 	c.until("fences are rejected", func() bool { return c.rejections() > 3*12 })
@@ -183,5 +196,38 @@ func TestBucketsLost(t *testing.T) {
 	c.until("everything is processed after the fences were removed", all)
 	if n := len(c.dead(defender.DeadStream)); n != 0 {
 		t.Errorf("%d messages are dead letters", n)
+	}
+}
+
+// TestPanic: a context whose processing panics is dead-lettered after its attempts,
+// and the defenders live.
+func TestPanic(t *testing.T) {
+	t.Parallel()
+	for _, retry := range []bool{false, true} {
+		t.Run(fmt.Sprint("Retry ", retry), func(t *testing.T) {
+			t.Parallel()
+			var panics atomic.Int64
+			c := &crew{stage: newStage(t), done: map[string]bool{}, retry: retry}
+			c.judge = func(h []uchart.Point, chart *uchart.Chart) uchart.Verdict {
+				if len(h) == 1 { // each chamber's second context
+					panics.Add(1)
+					panic("index out of range")
+				}
+				return uchart.Judge(h, chart, uchart.Policy{})
+			}
+			c.start(2)
+			c.publish(1)
+			c.until("the first contexts are processed", func() bool { return c.processed() == 12 })
+			c.publish(1)
+			c.until("the second ones are dead letters", func() bool { return len(c.dead(defender.DeadStream)) == 12 })
+			if n := panics.Load(); n != 3*12 {
+				t.Errorf("%d attempts, want three of each of twelve messages", n)
+			}
+			for _, m := range c.dead(defender.DeadStream) {
+				if why := m.Header.Get("Muster-Error"); !strings.Contains(why, "3 attempts") {
+					t.Errorf("a dead letter's reason is %q", why)
+				}
+			}
+		})
 	}
 }
