@@ -211,8 +211,16 @@ const (
 func (d *Defender) Handle(ctx context.Context, m partition.Message) error {
 	start := time.Now()
 	d.c.Metrics.received.Inc()
+	returned := false
+	defer func() {
+		// The attempt stays counted, like that of a process that has died of it.
+		if !returned {
+			d.c.Metrics.failed.Inc()
+		}
+	}()
 	done, err := d.process(ctx, m)
-	if err != nil && (d.c.Retry || ctx.Err() != nil) && done.Context.ID != "" {
+	returned = true
+	if err != nil && (d.c.Retry || ctx.Err() != nil || errors.Is(err, ErrFenced)) && done.Context.ID != "" {
 		d.returnAttempt(ctx, done.Context)
 	}
 	if err != nil {
@@ -243,11 +251,14 @@ func (d *Defender) Handle(ctx context.Context, m partition.Message) error {
 // Abandon puts a message aside that goes on failing. It implements
 // partition.Abandoner.
 func (d *Defender) Abandon(ctx context.Context, m partition.Message, failure error) error {
+	if errors.Is(failure, ErrFenced) {
+		return failure // the message has another owner, or its own has yet to get a later fence
+	}
 	return d.putAside(ctx, m, fmt.Errorf("%d attempts failed, the last one: %w", m.Attempt, failure))
 }
 
-// returnAttempt takes back an attempt that was interrupted from outside, or failed
-// for what may pass: it says nothing against the context, which must not end as a
+// returnAttempt takes back an attempt that was interrupted from outside, or by a fence
+// rejection, or failed for what may pass: it says nothing against the context, which must not end as a
 // dead letter for it.
 // A store that can't take it now, on the very machine whose overload interrupted
 // the attempt, is tried again while others go on with the context.
@@ -299,7 +310,12 @@ func (d *Defender) process(ctx context.Context, m partition.Message) (Processed,
 		return begunOn, err
 	}
 	if tries > d.c.MaxAttempts {
-		return Processed{}, d.bury(ctx, m, fmt.Errorf("%d attempts failed or killed their defender", tries-1))
+		// Others may have made the attempts, and this worker may not be the owner any
+		// more: a dead letter needs a valid fence, like any result.
+		if err := d.c.Store.RaiseFence(ctx, ref.Chamber, fence); err != nil {
+			return begunOn, d.fenced(ref.Chamber, fmt.Errorf("dead-lettering %s: %w", ref.TChart(), err))
+		}
+		return Processed{}, d.bury(ctx, m, fmt.Errorf("%d attempts failed, panicked or killed their defender", tries-1))
 	}
 	history, err := d.cache.history(ctx, ref, fence)
 	if err != nil {
@@ -395,6 +411,14 @@ func (d *Defender) read(ctx context.Context, ref ContextRef) ([]byte, error) {
 	return blob, nil
 }
 
+// compute decodes a T-chart and computes its statistics.
+func (s *scratch) compute(blob []byte) (*uchart.Chart, error) {
+	if err := s.decoder.Decode(blob, &s.trace); err != nil {
+		return nil, err
+	}
+	return s.calculator.Compute(&s.trace)
+}
+
 // conclude decodes a T-chart, computes its statistics and judges them, when it is
 // its turn: all that is done between is the processor's work.
 func (d *Defender) conclude(ctx context.Context, ref ContextRef, blob []byte, history past) (*uchart.Chart, uchart.Verdict, error) {
@@ -406,11 +430,8 @@ func (d *Defender) conclude(ctx context.Context, ref ContextRef, blob []byte, hi
 	defer func() { <-d.c.Turns }()
 	begun := time.Now()
 	s := d.scratch.Get().(*scratch)
-	defer d.scratch.Put(s)
-	if err := s.decoder.Decode(blob, &s.trace); err != nil {
-		return nil, uchart.Verdict{}, fmt.Errorf("%w: %s: %w", errBadTChart, ref.TChart(), err)
-	}
-	chart, err := s.calculator.Compute(&s.trace)
+	chart, err := s.compute(blob)
+	d.scratch.Put(s) // not after a panic: what it holds is half done then
 	if err != nil {
 		return nil, uchart.Verdict{}, fmt.Errorf("%w: %s: %w", errBadTChart, ref.TChart(), err)
 	}
@@ -452,6 +473,13 @@ func (d *Defender) bury(ctx context.Context, m partition.Message, why error) err
 	return partition.Discard(why)
 }
 
+// deadID tells a dead letter from all others, so that one that is written twice is
+// stored once. The sequence alone is not enough: a stream that was made again gives it
+// to another message.
+func deadID(m partition.Message) string {
+	return fmt.Sprintf("dead-%d-%d", m.Sequence, m.Published.UnixNano())
+}
+
 func (d *Defender) putAside(ctx context.Context, m partition.Message, why error) error {
 	chamber, err := ParseChamber(m.Key)
 	if err != nil {
@@ -460,7 +488,7 @@ func (d *Defender) putAside(ctx context.Context, m partition.Message, why error)
 	msg := &nats.Msg{Subject: DeadSubject(chamber), Data: m.Data, Header: nats.Header{}}
 	msg.Header.Set(headerError, oneLine(why.Error()))
 	msg.Header.Set(headerSubject, m.Subject)
-	msg.Header.Set(nats.MsgIdHdr, fmt.Sprintf("dead-%d", m.Sequence))
+	msg.Header.Set(nats.MsgIdHdr, deadID(m))
 	if err := d.out.publish(ctx, msg); err != nil {
 		return fmt.Errorf("putting message %d aside (%w): %w", m.Sequence, why, err)
 	}

@@ -69,6 +69,12 @@ const (
 	EventKeyParked      EventKind = "key-parked"       // Slot, Reason: the key, Count: attempts; its messages wait in the retry stream
 	EventKeyFreed       EventKind = "key-freed"        // Slot, Reason: the key; none of its messages is parked any more
 	EventLeft           EventKind = "left"             // Duration
+	// EventStreamRolledBack: a stream is not what it was. Reason: its name; Err: what
+	// was seen of it; Count: slots whose settled messages are forgotten for it.
+	EventStreamRolledBack EventKind = "stream-rolled-back"
+	// EventPanicked: the handler, or another callback, has panicked. Reason: which;
+	// Err: with what; Slot: of the message.
+	EventPanicked EventKind = "handler-panicked"
 )
 
 // Event is one thing that happened in a worker. Only the fields that its kind

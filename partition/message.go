@@ -109,6 +109,17 @@ type Observer interface {
 	Observe(Event)
 }
 
+// ErrFenced is what a Handler's error wraps when its store has rejected the message's
+// Fence, since a newer owner has written. That says nothing of the message: it is no
+// failed attempt, for Retry neither, and the message stays where it is and is tried
+// again after Config.RetryDelay, doubled each time, until the worker learns that the
+// key is another's, or has a fence that is accepted.
+var ErrFenced = errors.New("a newer owner has the key")
+
+// isFenced tells whether a handler's error is a fence rejection. One that the handler
+// has decided to discard the message for is not.
+func isFenced(err error) bool { return errors.Is(err, ErrFenced) && !isDiscarded(err) }
+
 type discarded struct{ err error }
 
 func (d *discarded) Error() string { return "discarded: " + d.err.Error() }

@@ -18,6 +18,8 @@ type eventCounts struct {
 	lastTook    time.Duration
 	ghosts      uint64
 	forced      uint64
+	rollbacks   uint64
+	panics      uint64
 	pause       histogram
 	detection   histogram
 	refused     map[string]uint64 // by record
@@ -75,6 +77,10 @@ func (c *eventCounts) count(e Event) {
 		c.ghosts++
 	case EventHandoverForced:
 		c.forced++
+	case EventStreamRolledBack:
+		c.rollbacks++
+	case EventPanicked:
+		c.panics++
 	case EventSlotResumed:
 		c.pause.observe(e.Duration)
 	case EventWorkerGone:
@@ -118,13 +124,14 @@ type collector struct {
 	ghosts, forced, pause, detection                    *prometheus.Desc
 	parkedMsgs, parkedKeys, parkedOldest                *prometheus.Desc
 	parked, retries, abandoned                          *prometheus.Desc
+	rollbacks, panics                                   *prometheus.Desc
 }
 
 // Collector returns the worker's metrics for a Prometheus registry:
 // state{state}, is_leader, stable_id, assignment_version, assigned_<keys>s,
 // assigned_slots, standby, draining, active_<worker>s (leader only), trust_lost_total,
-// records_refused_total{record}, handover_pause_seconds (a histogram), handovers_forced_total and
-// ghost_pins_healed_total, of the plans that this worker made as leader
+// records_refused_total{record}, handover_pause_seconds (a histogram), handovers_forced_total,
+// ghost_pins_healed_total, stream_rollbacks_total and handler_panics_total, of the plans that this worker made as leader
 // rebalance_events_total, rebalance_duration_seconds, <key>_movements_total,
 // slot_movements_total and emergency_events_total, and as leader
 // detection_seconds (a histogram) and oldest_pending_seconds. All 0 without
@@ -139,6 +146,7 @@ func (w *Worker) Collector(o MetricsOptions) prometheus.Collector {
 	if o.Assigned == nil {
 		o.Assigned = func(s Slots) int { return len(s.Slots) }
 	}
+	o.Assigned = w.guard.assigned(o.Assigned)
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(o.Prefix+"_"+name, help, labels, o.Labels)
 	}
@@ -169,6 +177,8 @@ func (w *Worker) Collector(o MetricsOptions) prometheus.Collector {
 		parked:       desc("messages_parked_total", "Messages that this worker has parked, since they failed or came behind one of their key that had."),
 		retries:      desc("parked_attempts_total", "Attempts of parked messages."),
 		abandoned:    desc("messages_abandoned_total", "Messages that were given up after too many attempts."),
+		rollbacks:    desc("stream_rollbacks_total", "Times that this worker found a stream made again, or without messages that it had."),
+		panics:       desc("handler_panics_total", "Panics of the handler, or of another callback, that failed one call and not the process."),
 		refused:      desc("records_refused_total", "Records of others that were not believed: not valid, too large, from the future, or of another version.", "record"),
 	}
 }
@@ -178,7 +188,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.state, c.leader, c.id, c.version, c.assigned, c.slots, c.active,
 		c.rebalances, c.took, c.moved, c.slotsMoved, c.emergencies, c.trust, c.refused,
 		c.standby, c.draining, c.oldest, c.ghosts, c.forced, c.pause, c.detection,
-		c.parkedMsgs, c.parkedKeys, c.parkedOldest, c.parked, c.retries, c.abandoned} {
+		c.parkedMsgs, c.parkedKeys, c.parkedOldest, c.parked, c.retries, c.abandoned, c.rollbacks, c.panics} {
 		ch <- d
 	}
 }
@@ -229,6 +239,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	counter(c.trust, e.trustLost)
 	counter(c.ghosts, e.ghosts)
 	counter(c.forced, e.forced)
+	counter(c.rollbacks, e.rollbacks)
+	counter(c.panics, e.panics)
 	ch <- prometheus.MustNewConstHistogram(c.pause, e.pause.n, e.pause.sum, e.pause.buckets())
 	ch <- prometheus.MustNewConstHistogram(c.detection, e.detection.n, e.detection.sum, e.detection.buckets())
 	for _, r := range records {

@@ -304,9 +304,9 @@ func (r *simRunner) mayBegin() bool {
 		return false
 	}
 	key := strconv.Itoa(m.key)
-	own := original{m.seq, int64(m.published)}
+	own := m.original()
 	settle := func() {
-		r.w.done[m.fine] = max(r.w.done[m.fine], m.seq)
+		r.w.done.settle(m.fine, own, 0)
 		r.w.ack(*r.cur)
 		r.cur = nil
 	}
@@ -427,7 +427,7 @@ func (r *simRunner) eraseAndTry(key string, p simParked) {
 			return
 		}
 		if was {
-			r.w.done[p.msg.fine] = max(r.w.done[p.msg.fine], p.msg.seq)
+			r.w.done.settle(p.msg.fine, p.msg.original(), 0)
 		}
 		r.tryParked(key, p)
 	})
@@ -438,7 +438,7 @@ func (r *simRunner) tryParked(key string, p simParked) {
 		r.lot.postpone(key, r.w.clock().Add(pullRetry))
 		return
 	}
-	r.lot.tried(original{p.msg.seq, int64(p.msg.published)})
+	r.lot.tried(p.msg.original())
 	r.handle(&simHandler{r: r, fence: r.fence, msg: p.msg, parked: &p})
 }
 

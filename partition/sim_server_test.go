@@ -386,6 +386,8 @@ type simMessage struct {
 	published time.Duration
 }
 
+func (m simMessage) original() original { return original{m.seq, int64(m.published)} }
+
 type simSlot struct {
 	srv *simServer
 	place

@@ -37,8 +37,8 @@ type simWorker struct {
 	yielders  map[Member]bool // that its leader knew of when it planned
 
 	runners      map[place]*simRunner
-	done         map[int]uint64 // by slot of the finest division of the run
-	granted      map[int]bool   // slots of which a grant ever came
+	done         watermarks   // of all streams: what it does not do is look at them
+	granted      map[int]bool // slots of which a grant ever came
 	suspended    bool
 	trustedUntil time.Time
 }
@@ -66,7 +66,7 @@ func (w *simWorker) later(d time.Duration, do func()) { w.s.at(w.s.now+d, w, do)
 func (s *sim) startWorker() *simWorker {
 	s.started++
 	w := &simWorker{s: s, name: fmt.Sprintf("p%d", s.started), rate: (s.rng.Float64() - 0.5) * 0.02, offset: s.between(0, time.Hour),
-		runners: make(map[place]*simRunner), done: make(map[int]uint64), granted: make(map[int]bool), suspended: true}
+		runners: make(map[place]*simRunner), granted: make(map[int]bool), suspended: true}
 	w.link = &simLink{s: s, w: w}
 	w.m = newMachine(s.cfg, w.name)
 	s.workers = append(s.workers, w)
@@ -729,7 +729,7 @@ func (r *simRunner) pump() {
 			continue
 		}
 		r.got(d)
-		if d.msg.seq <= r.w.done[d.msg.fine] {
+		if r.w.done.recall(d.msg.fine, d.msg.original()) == recallSettled {
 			r.w.ack(d)
 			continue
 		}
@@ -815,7 +815,7 @@ func (h *simHandler) end() {
 	case h.parked != nil:
 		r.parkedEnded(h, ok)
 	case ok:
-		w.done[h.msg.fine] = max(w.done[h.msg.fine], h.msg.seq)
+		w.done.settle(h.msg.fine, h.msg.original(), 0)
 		w.ack(*r.cur)
 		r.cur = nil
 		r.pump()

@@ -23,6 +23,7 @@ type Worker struct {
 	layout  layout
 	nc      *nats.Conn
 	handler Handler
+	guard   guard // of what is the user's
 
 	inputs chan input
 	ran    atomic.Bool // Run was called
@@ -89,8 +90,10 @@ func New(nc *nats.Conn, cfg Config, h Handler) (*Worker, error) {
 	if cfg.PodUID == "" {
 		cfg.PodUID = instance
 	}
-	w := &Worker{cfg: cfg, layout: lay, nc: nc, handler: h, inputs: make(chan input, 1024), done: make(chan struct{}),
-		machine: newMachine(cfg, instance), taking: make(chan struct{}, 32)}
+	w := &Worker{layout: lay, nc: nc, handler: h, inputs: make(chan input, 1024), done: make(chan struct{}), taking: make(chan struct{}, 32)}
+	w.guard = newGuard(cfg, w.post)
+	cfg.Expected = w.guard.expected(cfg.Expected)
+	w.cfg, w.machine = cfg, newMachine(cfg, instance)
 	w.status.Store(&Status{State: StateInit})
 	return w, nil
 }
@@ -683,7 +686,11 @@ func (w *Worker) followLeases(ctx context.Context, watch uint64) error {
 func (w *Worker) loadWeights() {
 	ctx, cancel := context.WithTimeout(context.Background(), w.cfg.PrepareTimeout)
 	defer cancel()
-	byKey, err := w.cfg.Weights(ctx)
+	var byKey map[string]uint64
+	err := w.guard.call("Weights", Event{}, func() (err error) {
+		byKey, err = w.cfg.Weights(ctx)
+		return err
+	})
 	in := weightsInput{err: err}
 	if err == nil {
 		n := w.layout.finest()
@@ -699,8 +706,10 @@ func (w *Worker) loadWeights() {
 
 func (w *Worker) plan(job *planJob) {
 	start := time.Now()
-	var err error
-	job.result, err = w.cfg.Strategy.Plan(job.problem)
+	err := w.guard.call("Strategy", Event{}, func() (err error) {
+		job.result, err = w.cfg.Strategy.Plan(job.problem)
+		return err
+	})
 	job.took = time.Since(start)
 	w.post(plannedInput{job, err})
 }
@@ -714,7 +723,9 @@ func (w *Worker) prepare(e prepareEffect) {
 	ctx, cancel := context.WithTimeout(context.Background(), w.cfg.PrepareTimeout)
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- h.Prepare(ctx, Slots{e.division.slots, e.slots}) }()
+	go func() {
+		done <- w.guard.call("Prepare", Event{}, func() error { return h.Prepare(ctx, Slots{e.division.slots, e.slots}) })
+	}()
 	var err error
 	select {
 	case err = <-done:
@@ -735,7 +746,9 @@ func (w *Worker) take(e takeEffect) {
 func (w *Worker) emit(e Event) {
 	w.events.count(e)
 	if o, ok := w.handler.(Observer); ok {
-		o.Observe(e)
+		// An event of its panic would be its next one, so it is only counted.
+		quiet := guard{w.cfg.Logger, w.events.count}
+		_ = quiet.call("Observe", Event{}, func() error { o.Observe(e); return nil })
 	}
 	_ = w.nc.Publish(eventSubject(w.cfg.Name, e.Kind), mustJSON(e))
 }
