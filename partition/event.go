@@ -73,7 +73,7 @@ const (
 	// was seen of it; Count: slots whose settled messages are forgotten for it.
 	EventStreamRolledBack EventKind = "stream-rolled-back"
 	// EventPanicked: the handler, or another callback, has panicked. Reason: which;
-	// Err: with what; Slot: of the message.
+	// Err: with what; Slot: the message's.
 	EventPanicked EventKind = "handler-panicked"
 )
 

@@ -9,7 +9,7 @@ type eventFields struct{ slot, before, after, count, keys, busy bool }
 
 func (k EventKind) fields() eventFields {
 	switch k {
-	case EventSlotAcquired, EventSlotResumed, EventSlotReleased, EventTakenOver, EventHandoverForced, EventGhostHealed, EventKeyFreed:
+	case EventSlotAcquired, EventSlotResumed, EventSlotReleased, EventTakenOver, EventHandoverForced, EventGhostHealed, EventKeyFreed, EventPanicked:
 		return eventFields{slot: true}
 	case EventReleasing:
 		return eventFields{slot: true, busy: true}
@@ -17,9 +17,9 @@ func (k EventKind) fields() eventFields {
 		return eventFields{slot: true, count: true}
 	case EventTopology, EventAssigned, EventLayout:
 		return eventFields{before: true, after: true}
-	case EventStandby, EventWindowDone, EventMapPublished:
+	case EventStandby, EventWindowDone, EventRebalance, EventMapPublished:
 		return eventFields{after: true}
-	case EventRebalanced:
+	case EventRebalanced, EventStreamRolledBack:
 		return eventFields{count: true}
 	case EventPlanned:
 		return eventFields{before: true, after: true, count: true, keys: true}

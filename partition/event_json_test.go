@@ -49,7 +49,7 @@ func declaredKinds(t *testing.T) (kinds []EventKind, comments map[EventKind]stri
 					t.Fatal(err)
 				}
 				all = append(all, named{fset.Position(v.Pos()), EventKind(text)})
-				comments[EventKind(text)] = v.Comment.Text()
+				comments[EventKind(text)] = v.Doc.Text() + v.Comment.Text()
 			}
 		}
 	}
