@@ -92,7 +92,7 @@ func final(err error) bool {
 }
 
 func (t *run) subnets(ctx context.Context) (subnets []Subnet, err error) {
-	err = t.call(ctx, "listing subnets", func(ctx context.Context) (err error) {
+	err = t.anytime(ctx, "listing subnets", func(ctx context.Context) (err error) {
 		subnets, err = t.c.Cloud.Subnets(ctx)
 		return err
 	})

@@ -293,6 +293,10 @@ func scenarios() []scenario {
 		{name: "warning", workers: "ab", length: minutes(8), want: both(atLeast(2), alive(false, w1)), undone: fleet(2), setup: func(s *stage) {
 			s.AddPodOn(w1, one("p"))
 		}, events: []delivery{{at: 90 * time.Second, kind: nodes.Warning, instance: w1, twice: true}}},
+		{name: "warning, Spot short", workers: "ab", length: minutes(8), stride: 2, want: both(atLeast(2), alive(false, w1)), undone: fleet(2), setup: func(s *stage) {
+			s.AddPodOn(w1, one("p"))
+			s.AddShortage(sim.Shortage{Market: nodes.Spot, Until: start.Add(95 * time.Second)})
+		}, events: []delivery{{at: 90 * time.Second, kind: nodes.Warning, instance: w1}}},
 		{name: "scale-down of a node with workers", workers: "aab", length: minutes(9), want: fleet(2), undone: alive(false, w1), setup: func(s *stage) {
 			idle(s)
 			s.AddPodOn(w1, sim.PodSpec{Name: "worker", MilliCPU: 1000, Work: 4 * time.Second})

@@ -57,6 +57,7 @@ func brokenVariants() []brokenVariant {
 		{"workers evicted before they have handed over", deafToWorkers, "scale-down of a node with workers", handedFirst},
 		{"a pause that nobody looks at", onStore(pauseUnseen), "a pause before a scale-up", pauseHolds},
 		{"a pause lost under what a tick notes", onStore(pauseLost), "a pause during a scale-up", pauseHolds},
+		{"a claim without its fence", anyClaim, "warning, Spot short", launchedOnce},
 		{"an interrupted target replaced", onStore(targetsUnseen), "warning of a scale-down's target", targetsStay},
 	}
 }
@@ -539,6 +540,28 @@ func pauseLost(*stage) brokenStore {
 		}
 		return then(t, func(_ nodes.Record, r *nodes.Record) { r.PausedSinceEpoch, r.PausedBy, r.PauseReason = 0, "", "" })
 	}}
+}
+
+// anyClaim lets a worker write facts about an interruption that another one has claimed.
+func anyClaim(_ *stage, p ports) ports {
+	p.Store = unfencedItems{p.Store}
+	return p
+}
+
+type unfencedItems struct{ nodes.Store }
+
+func (u unfencedItems) ApplyInterruption(ctx context.Context, id string, t nodes.InterruptionTransition) (nodes.Interruption, error) {
+	if step, ok := t.(nodes.InterruptionStep); ok {
+		t = unfencedStep{step}
+	}
+	return u.Store.ApplyInterruption(ctx, id, t)
+}
+
+type unfencedStep struct{ nodes.InterruptionStep }
+
+func (u unfencedStep) Apply(i nodes.Interruption) (nodes.Interruption, error) {
+	u.Change(&i)
+	return i, nil
 }
 
 // dedupFlag treats the interruption's item as a mere flag: seen once, done.
