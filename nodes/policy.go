@@ -57,6 +57,7 @@ type Policy struct {
 	PodsPerNode  int // pods that one new node is expected to take
 
 	JoinTimeout    time.Duration // launched nodes must be Ready within this
+	NotReadyFor    time.Duration // a worker whose node has not been Ready for this long is removed; 0: never
 	DrainTimeout   time.Duration // hard limit of one node's drain, across ticks
 	ScaleDownStuck time.Duration // a scale-down older than this is cleared
 
@@ -140,6 +141,8 @@ func (p Policy) problems() []setting.Problem {
 	atLeastOne("PODS_PER_NODE", p.PodsPerNode)
 	atLeastOne("NODE_MAX_PODS", p.NodeMaxPods)
 	positive("JOIN_TIMEOUT_SEC", p.JoinTimeout)
+	check(p.NotReadyFor == 0 || p.NotReadyFor >= time.Minute, "NOT_READY_TIMEOUT_SEC", seconds(p.NotReadyFor),
+		"use 60 or more seconds, so that a reboot or a moment without the network costs no worker, or 0 to keep every worker that is not Ready")
 	positive("DRAIN_TIMEOUT_SEC", p.DrainTimeout)
 	positive("SCALE_DOWN_STUCK_SEC", p.ScaleDownStuck)
 	if p.MaxBatchDown >= 1 && p.DrainTimeout > 0 {
@@ -211,6 +214,7 @@ var settings = []setting.Setting[Policy]{
 	setting.New("MAX_BATCH_DOWN", "1", "most nodes per scale-down", setting.Int(func(p *Policy) *int { return &p.MaxBatchDown })),
 	setting.New("PODS_PER_NODE", "10", "pods that one new node is expected to take", setting.Int(func(p *Policy) *int { return &p.PodsPerNode })),
 	setting.New("JOIN_TIMEOUT_SEC", "600", "launched nodes must be Ready within this", setting.Seconds(func(p *Policy) *time.Duration { return &p.JoinTimeout })),
+	setting.New("NOT_READY_TIMEOUT_SEC", "600", "a worker that has not been Ready for this long is removed; 0: never", setting.Seconds(func(p *Policy) *time.Duration { return &p.NotReadyFor })),
 	setting.New("DRAIN_TIMEOUT_SEC", "300", "hard limit for one node's drain, across ticks", setting.Seconds(func(p *Policy) *time.Duration { return &p.DrainTimeout })),
 	setting.New("SCALE_DOWN_STUCK_SEC", "900", "a scale-down older than this is cleared", setting.Seconds(func(p *Policy) *time.Duration { return &p.ScaleDownStuck })),
 	setting.New("SCALE_UP_TRIGGER", "any", "any: CPU or pending pods; all: CPU and pending pods", func(p *Policy, v string) error { p.Trigger = Trigger(v); return nil }),

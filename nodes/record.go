@@ -88,7 +88,8 @@ type Removal struct {
 	ActionID     string         `json:"actionId,omitempty"` // action it belongs to; "" for the sweep's own
 	Node         NodeRef        `json:"node,omitzero"`      // zero for an instance that never joined
 	Phase        ScaleDownPhase `json:"phase"`
-	DrainedSince int64          `json:"drainStartedEpoch,omitempty"` // start of the drain, whoever started it; 0: none needed
+	DrainedSince int64          `json:"drainStartedEpoch,omitempty"` // start of the drain; 0: none needed
+	NotReady     bool           `json:"notReady,omitempty"`          // its node is not Ready, so it is cordoned and not drained
 	Reason       string         `json:"reason,omitempty"`
 }
 

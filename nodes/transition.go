@@ -474,11 +474,15 @@ func (t StartDrain) Apply(r Record) (Record, error) {
 	if err := removing(t, r, t.Fence, t.Removal); err != nil {
 		return r, err
 	}
-	if m, ok := r.Removal(t.Removal.InstanceID); ok && m.DrainedSince != 0 {
+	m, known := r.Removal(t.Removal.InstanceID)
+	if known && m.DrainedSince != 0 {
 		return r, nil
 	}
+	if t.Removal.NotReady && !known && r.Paused() {
+		return r, refuse(t, ErrPaused, "%s", r.pauseText())
+	}
 	r = r.Clone()
-	m := t.Removal
+	m = t.Removal
 	m.Phase = PhaseDraining
 	if old, ok := r.Removal(m.InstanceID); ok { // a mark stays: it joined after it was marked, and is drained all the same
 		m.Phase = old.Phase

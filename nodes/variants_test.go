@@ -58,6 +58,8 @@ func brokenVariants() []brokenVariant {
 		{"a pause that nobody looks at", onStore(pauseUnseen), "a pause before a scale-up", pauseHolds},
 		{"a pause lost under what a tick notes", onStore(pauseLost), "a pause during a scale-up", pauseHolds},
 		{"a claim without its fence", anyClaim, "warning, Spot short", launchedOnce},
+		{"a worker given up at once", onCluster(clusterHooks{view: longAgo}), "a worker that is Ready again in time", longNotReady},
+		{"many workers given up one by one", onCluster(clusterHooks{view: oneDown}), "many workers that are not Ready", longNotReady},
 		{"an interrupted target replaced", onStore(targetsUnseen), "warning of a scale-down's target", targetsStay},
 	}
 }
@@ -269,6 +271,26 @@ func outageIsEmpty(_ *stage, v nodes.View, err error) (nodes.View, error) {
 func cordonsUnseen(_ *stage, v nodes.View, err error) (nodes.View, error) {
 	for i := range v.Nodes {
 		v.Nodes[i].Unschedulable = false
+	}
+	return v, err
+}
+
+// longAgo takes every node that is not Ready for one that has not been so for an hour.
+func longAgo(s *stage, v nodes.View, err error) (nodes.View, error) {
+	for i, n := range v.Nodes {
+		if !n.Ready {
+			v.Nodes[i].NotReadySince = s.Clock().Now().Add(-time.Hour)
+		}
+	}
+	return v, err
+}
+
+// oneDown shows only the first of the nodes that are not Ready as such.
+func oneDown(_ *stage, v nodes.View, err error) (nodes.View, error) {
+	seen := false
+	for i, n := range v.Nodes {
+		v.Nodes[i].Ready = n.Ready || seen
+		seen = seen || !n.Ready
 	}
 	return v, err
 }

@@ -301,6 +301,7 @@ func (w *World) join(in *instance, ready bool) {
 	if w.opts.Capacity != nil {
 		n.Allocatable = w.opts.Capacity(in.Type)
 	}
+	n.NotReadySince = w.now
 	in.node = n
 	w.nodes = append(w.nodes, n)
 	w.record(Entry{Kind: Joined, Instance: in.ID, Node: n.NodeRef, Zone: in.Zone})
@@ -313,9 +314,10 @@ func (w *World) setReady(n *node, ready bool) {
 	if n.Ready == ready {
 		return
 	}
-	n.Ready = ready
+	n.Ready, n.NotReadySince = ready, w.now
 	kind := BecameNotReady
 	if ready {
+		n.NotReadySince = time.Time{}
 		kind, n.readySince, n.instance.everReady = BecameReady, w.now, true
 	}
 	w.record(Entry{Kind: kind, Instance: n.instance.ID, Node: n.NodeRef, Zone: n.instance.Zone})
