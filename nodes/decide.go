@@ -167,7 +167,10 @@ func (d Decider) size(dec *Decision, g *gates, in inputs, byCPU bool) {
 	default:
 		plan := d.Sizer.Plan(Question{Policy: in.p, Observation: in.o, Exhausted: in.r.Exhausted, Now: in.now, Pending: in.pending, Room: max(room, 1)})
 		byCPU = byCPU && in.p.Trigger != TriggerAll // which wants pods that need a node as well
-		inVain := in.waitedInVain(plan)
+		inVain := in.waitedInVain(plan) && in.inVain(false) == ""
+		if why := in.inVain(true); why != "" && !slices.ContainsFunc(plan.Nodes, func(w Want) bool { return !w.any() }) {
+			plan.Nodes, plan.Helpless = nil, why
+		}
 		needed := len(plan.Nodes) > 0 || byCPU || inVain
 		g.add("up.plan", plan.Why, "a node that helps", needed)
 		n, dec.Wanted, dec.Detail = len(plan.Nodes), plan.Nodes, plan.Why

@@ -190,6 +190,13 @@ func (t *run) leased(ctx context.Context) {
 	if s.fleetErr() != nil {
 		t.fail(ctx, "survey", s.fleetErr())
 	}
+	if err := t.noteTemplate(ctx, s); err != nil {
+		t.fail(ctx, "noting what new nodes are", err)
+		if lost(err) {
+			return
+		}
+	}
+	s.record.TemplateSeen = t.rec.TemplateSeen
 	o := t.observe(ctx, s)
 	if err := t.apply(ctx, t.noted(s, o, t.fence)); err != nil {
 		t.fail(ctx, "noting what was seen", err)
@@ -336,6 +343,9 @@ func (s *survey) availableBeside(instanceID string) (all, inZone int, severalZon
 // observe adds the metrics to a survey.
 func (t *run) observe(ctx context.Context, s *survey) Observation {
 	o := Observation{Fleet: s.workers, Pending: s.view.Pending, Interruptions: s.open, FleetKnown: s.fleetErr() == nil}
+	if seen := s.record.TemplateSeen; seen != nil && seen.Template == fingerprint(t.c.Template, t.c.Policy) {
+		o.TemplateSeen = seen
+	}
 	if !o.FleetKnown {
 		o.FleetWhy = s.fleetErr().Error()
 	} else if t.c.Screener != nil && len(o.Pending) > 0 {

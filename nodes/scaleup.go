@@ -219,7 +219,8 @@ func (t *run) verify(ctx context.Context, s *survey, m Readings) error {
 	id := t.rec.ScaleUpActionID
 	switch {
 	case known && len(ready) >= t.rec.ScaleUpRequested:
-		err := t.apply(ctx, CompleteScaleUp{Fence: t.fence, ActionID: id, Now: t.now()})
+		err := t.apply(ctx, CompleteScaleUp{Fence: t.fence, ActionID: id, Now: t.now(),
+			Unchecked: t.unchecked(s), Template: fingerprint(t.c.Template, t.c.Policy)})
 		if err == nil {
 			t.journal(ctx, Event{Kind: "scaleUp.completed", ActionID: id, Message: fmt.Sprintf("%d Ready", len(ready))})
 		}

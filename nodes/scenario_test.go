@@ -3,6 +3,7 @@ package nodes_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/muster-dev/muster/nodes"
@@ -419,6 +420,13 @@ func scenarios() []scenario {
 		{name: "a worker that is not Ready while paused", workers: "aab", length: minutes(9), policy: repaired, paused: 30 * time.Second, setup: func(s *stage) {
 			s.Flap(w1, 90*time.Second, minutes(5))
 		}, want: both(alive(true, w1, w2, w3), noneTerminated(0, minutes(9)))},
+		{name: "nodes that come without their label", workers: "ab", length: minutes(7), policy: func(p *nodes.Policy) { p.NodeLabels = map[string]string{"team": "a"} }, setup: full(4),
+			undone: both(fleet(4), launched(2)), want: both(atLeast(4), func(s *stage) string {
+				if seen := s.Record().TemplateSeen; seen == nil || !slices.Contains(seen.Lacks, "team=a") {
+					return fmt.Sprintf("the record does not say what the nodes lack: %+v", seen)
+				}
+				return ""
+			})},
 		{name: "half a list of nodes", workers: "abab", length: minutes(9), want: both(alive(true, w1, w2, w3, w4), noneTerminated(0, minutes(9))), setup: func(s *stage) {
 			s.orphan("ended-action") // it has joined, but half a list does not show it
 			s.Partial(sim.ClusterPart, 100*time.Second, minutes(5))

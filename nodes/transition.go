@@ -344,9 +344,11 @@ func (t ReduceScaleUp) Apply(r Record) (Record, error) {
 
 // CompleteScaleUp closes a scale-up whose nodes are verified. Cooldown starts here and nowhere else.
 type CompleteScaleUp struct {
-	Fence    int64
-	ActionID string
-	Now      time.Time
+	Fence     int64
+	ActionID  string
+	Now       time.Time
+	Unchecked []string // instances whose nodes could not be seen, so that their labels and taints are still to be compared
+	Template  string   // fingerprint of theirs
 }
 
 // Name returns completeScaleUp.
@@ -363,6 +365,7 @@ func (t CompleteScaleUp) Apply(r Record) (Record, error) {
 	r = r.Clone()
 	r.LastScaleEpoch = t.Now.Unix()
 	r.ScaleUpFailures, r.BackoffUntilEpoch = 0, 0
+	r.uncheck(t.Template, t.Unchecked)
 	r.clearScaleUp()
 	return r, nil
 }
