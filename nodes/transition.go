@@ -344,9 +344,11 @@ func (t ReduceScaleUp) Apply(r Record) (Record, error) {
 
 // CompleteScaleUp closes a scale-up whose nodes are verified. Cooldown starts here and nowhere else.
 type CompleteScaleUp struct {
-	Fence    int64
-	ActionID string
-	Now      time.Time
+	Fence     int64
+	ActionID  string
+	Now       time.Time
+	Unchecked []string // instances whose nodes could not be seen, so that their labels and taints are still to be compared
+	Template  string   // fingerprint of theirs
 }
 
 // Name returns completeScaleUp.
@@ -363,6 +365,7 @@ func (t CompleteScaleUp) Apply(r Record) (Record, error) {
 	r = r.Clone()
 	r.LastScaleEpoch = t.Now.Unix()
 	r.ScaleUpFailures, r.BackoffUntilEpoch = 0, 0
+	r.uncheck(t.Template, t.Unchecked)
 	r.clearScaleUp()
 	return r, nil
 }
@@ -474,11 +477,15 @@ func (t StartDrain) Apply(r Record) (Record, error) {
 	if err := removing(t, r, t.Fence, t.Removal); err != nil {
 		return r, err
 	}
-	if m, ok := r.Removal(t.Removal.InstanceID); ok && m.DrainedSince != 0 {
+	m, known := r.Removal(t.Removal.InstanceID)
+	if known && m.DrainedSince != 0 {
 		return r, nil
 	}
+	if t.Removal.NotReady && !known && r.Paused() {
+		return r, refuse(t, ErrPaused, "%s", r.pauseText())
+	}
 	r = r.Clone()
-	m := t.Removal
+	m = t.Removal
 	m.Phase = PhaseDraining
 	if old, ok := r.Removal(m.InstanceID); ok { // a mark stays: it joined after it was marked, and is drained all the same
 		m.Phase = old.Phase

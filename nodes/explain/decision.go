@@ -98,6 +98,14 @@ func (p *page) decision(s nodes.Snapshot) {
 			p.line("  to remove: %s (node %s) in %s%s", t.InstanceID, t.Node.Name, t.Zone, prefixed(": ", t.Why))
 		}
 	}
+	if len(d.Unhealthy) > 0 {
+		p.title("Workers that are not Ready")
+		rows := make([][]cell, 0, len(d.Unhealthy))
+		for _, u := range d.Unhealthy {
+			rows = append(rows, []cell{c(u.InstanceID), c(u.Node.Name), c(time.Unix(u.SinceEpoch, 0).UTC().Format(time.DateTime)), c(u.Why)})
+		}
+		p.table("  ", []string{"INSTANCE", "NODE", "SINCE", "WHAT HAPPENS"}, rows)
+	}
 	p.title("Gates")
 	p.gates(d.Gates)
 	if len(d.Passed) > 0 {
