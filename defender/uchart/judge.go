@@ -2,12 +2,10 @@ package uchart
 
 import (
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
 
-	"github.com/cespare/xxhash/v2"
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
@@ -40,7 +38,7 @@ type Policy struct {
 
 // The constants of Judge.
 const (
-	rulesVersion = 3 // part of LimitsID.Version; changes when verdicts may
+	rulesVersion = 4 // part of LimitsID.Version; changes when verdicts may
 
 	// d2 is the mean of a moving range of two samples, in standard deviations
 	// (Montgomery, Introduction to Statistical Quality Control, appendix VI).
@@ -115,7 +113,7 @@ func judge(history []Point, chart *Chart, p Policy, models *modelCache) Verdict 
 	p = p.withDefaults()
 	history = sinceReset(history)
 	points := p.choose(history)
-	v := Verdict{State: Learning, Limits: p.limitsID(points)}
+	v := Verdict{State: Learning, Limits: p.limitsID(points), Content: chart.Content()}
 	layouts := layoutsOf(points, chart)
 	v.Faults = append(intrinsicFaults(chart), comparedFaults(points, chart)...)
 	var baseline *Baseline
@@ -214,19 +212,11 @@ func (p Policy) limitsID(points []Point) LimitsID {
 	if len(points) == 0 {
 		return LimitsID{}
 	}
-	h := xxhash.New()
-	word := func(v uint64) { _, _ = h.Write(binary.LittleEndian.AppendUint64(nil, v)) }
-	word(rulesVersion)
-	word(math.Float64bits(p.FalseAlarms))
-	word(uint64(p.MinHistory))
+	rules := []uint64{rulesVersion, math.Float64bits(p.FalseAlarms), uint64(p.MinHistory)}
 	for _, s := range p.Statistics {
-		word(uint64(s))
+		rules = append(rules, uint64(s))
 	}
-	for _, point := range points {
-		word(uint64(len(point.Context)))
-		_, _ = h.WriteString(point.Context)
-	}
-	return LimitsID{Version: h.Sum64(), N: len(points), First: points[0].Context, Last: points[len(points)-1].Context}
+	return limitsOf(points, rules...)
 }
 
 // multiple returns how many sigmas away the limits are that one of n+1

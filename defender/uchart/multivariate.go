@@ -2,7 +2,6 @@ package uchart
 
 import (
 	"cmp"
-	"encoding/binary"
 	"math"
 	"slices"
 	"sync"
@@ -230,26 +229,14 @@ func (p MultivariatePolicy) base(points []Point) []Point {
 	return points[max(0, end-p.Window-p.Reference):end]
 }
 
-// modelID names a model by all that it depends on.
+// modelID names a model by all that it depends on: two with the same version are the
+// same, whatever chamber, recipe or process they come from.
 func (p MultivariatePolicy) modelID(base []Point) LimitsID {
-	h := xxhash.New()
-	word := func(v uint64) { _, _ = h.Write(binary.LittleEndian.AppendUint64(nil, v)) }
-	for _, v := range []uint64{rulesVersion, math.Float64bits(p.FalseAlarms), uint64(p.MinHistory), uint64(p.Window), math.Float64bits(p.Variance), uint64(p.Reference), uint64(p.Refit)} {
-		word(v)
-	}
+	rules := []uint64{rulesVersion, math.Float64bits(p.FalseAlarms), uint64(p.MinHistory), uint64(p.Window), math.Float64bits(p.Variance), uint64(p.Reference)}
 	for _, s := range p.Statistics {
-		word(uint64(s))
+		rules = append(rules, uint64(s))
 	}
-	for _, point := range base {
-		word(uint64(len(point.Context)))
-		_, _ = h.WriteString(point.Context)
-		// Chambers may use the same names.
-		word(math.Float64bits(point.Chart.Quality.Duration))
-		if len(point.Chart.Values) > 1 {
-			word(math.Float64bits(point.Chart.Values[1]))
-		}
-	}
-	return LimitsID{Version: h.Sum64(), N: len(base), First: base[0].Context, Last: base[len(base)-1].Context}
+	return limitsOf(base, rules...)
 }
 
 // train makes a model of the base's contexts.

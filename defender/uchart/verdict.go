@@ -51,6 +51,8 @@ func (s *State) UnmarshalText(text []byte) error {
 type Verdict struct {
 	State  State    `json:"state"`
 	Limits LimitsID `json:"limits"`
+	// Content is a hash of the chart that was judged; see [Chart.Content].
+	Content uint64 `json:"content,string,omitempty"`
 	// Charts is how many single charts (SVID x step x statistic) were judged.
 	Charts int `json:"charts"`
 	// Score is the context's score and ScoreLimit the one from which on it is an
@@ -187,9 +189,10 @@ func (v Verdict) Reason() string {
 type Point struct {
 	Context string
 	Chart   *Chart
-	Flagged bool // not used for limits
-	Reset   bool // a mark of maintenance: neither it nor what lies before is used
-	Bad     bool // it had bad data: not used for the course of charts either
+	Content uint64 // that of Chart, as its verdict has it; 0 if unknown
+	Flagged bool   // not used for limits
+	Reset   bool   // a mark of maintenance: neither it nor what lies before is used
+	Bad     bool   // it had bad data: not used for the course of charts either
 	// Baseline is the frozen limits that its verdict holds or refers to; nil if none.
 	// It may be left out where a newer context of the history has the same.
 	Baseline *Baseline
@@ -198,7 +201,7 @@ type Point struct {
 // NewPoint returns an earlier context with its verdict as [Judge] sees it. A verdict
 // that refers to frozen limits kept elsewhere leaves Baseline nil.
 func NewPoint(context string, chart *Chart, v Verdict) Point {
-	p := Point{Context: context, Chart: chart, Flagged: v.Flagged(), Reset: v.State == Maintenance, Bad: v.State == BadData}
+	p := Point{Context: context, Chart: chart, Content: v.Content, Flagged: v.Flagged(), Reset: v.State == Maintenance, Bad: v.State == BadData}
 	if v.Frozen != nil {
 		b := *v.Frozen
 		b.Context = context
