@@ -165,7 +165,7 @@ func (p Policy) watched() []Statistic {
 // baseline returns the frozen limits that apply after the history, which begins
 // after the last maintenance: those of the newest context that knows them, else new
 // ones of the first contexts if these are enough; nil if they aren't.
-func (p Policy) baseline(history []Point) (b *Baseline, fresh bool) {
+func (p Policy) baseline(history []Point, basis *basis) (b *Baseline, fresh bool) {
 	if p.Frozen.Contexts <= 0 {
 		return nil, false
 	}
@@ -175,7 +175,7 @@ func (p Policy) baseline(history []Point) (b *Baseline, fresh bool) {
 			return b, false
 		}
 	}
-	points := unflagged(history)
+	points := basis.points
 	if len(points) < max(p.Frozen.Contexts, p.MinHistory) {
 		return nil, false
 	}

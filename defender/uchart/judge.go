@@ -112,14 +112,15 @@ func Judge(history []Point, chart *Chart, p Policy) Verdict {
 func judge(history []Point, chart *Chart, p Policy, models *modelCache) Verdict {
 	p = p.withDefaults()
 	history = sinceReset(history)
-	points := p.choose(history)
-	v := Verdict{State: Learning, Limits: p.limitsID(points), Content: chart.Content()}
+	basis := newBasis(history)
+	points := basis.newest(p.Window)
+	v := Verdict{State: Learning, Run: basis.run, Limits: p.limitsID(points), Content: chart.Content()}
 	layouts := layoutsOf(points, chart)
 	v.Faults = append(intrinsicFaults(chart), comparedFaults(points, chart)...)
 	var baseline *Baseline
 	var fresh bool
 	if !p.NoUnivariate {
-		baseline, fresh = p.baseline(history)
+		baseline, fresh = p.baseline(history, &basis)
 	}
 	switch {
 	case len(v.Faults) > 0:
@@ -130,7 +131,7 @@ func judge(history []Point, chart *Chart, p Policy, models *modelCache) Verdict 
 	}
 	v.State = Normal
 	if p.Multivariate.FalseAlarms > 0 {
-		v.Multivariate = p.Multivariate.judge(history, chart, models)
+		v.Multivariate = p.Multivariate.judge(&basis, chart, models)
 		if v.Multivariate != nil && v.Multivariate.Out() {
 			v.State = Alarm
 		}
@@ -190,21 +191,6 @@ func layoutsOf(points []Point, chart *Chart) []layout {
 		layouts[i] = newLayout(chart, point.Chart)
 	}
 	return layouts
-}
-
-// choose returns the newest points that count.
-func (p Policy) choose(history []Point) []Point {
-	var points []Point
-	for _, point := range slices.Backward(history) {
-		if len(points) == p.Window {
-			break
-		}
-		if !point.Flagged && point.Chart != nil {
-			points = append(points, point)
-		}
-	}
-	slices.Reverse(points)
-	return points
 }
 
 // limitsID names the limits by all that they depend on.

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/muster-dev/muster/defender/pca"
 )
 
@@ -35,9 +33,10 @@ type MultivariatePolicy struct {
 	// many contexts before: what the process does compared to lately. It finds
 	// smaller faults in a chamber that drifts, and is blind to slow drift.
 	Reference int
-	// Refit is about how many contexts a model serves before it is trained anew;
-	// default 16. When that is depends on nothing but the contexts' names, so that
-	// judging again gives the same verdict.
+	// Refit is how many unflagged contexts a model serves before the next is trained;
+	// default 16. A model rests on the contexts up to the newest whose number since
+	// maintenance (see [Verdict.Run]) is a multiple of it, so that judging again, by
+	// any worker, gives the same verdict.
 	Refit int
 }
 
@@ -172,10 +171,9 @@ type trained struct {
 	qLimit    float64
 }
 
-func (p MultivariatePolicy) judge(history []Point, chart *Chart, models *modelCache) *Multivariate {
+func (p MultivariatePolicy) judge(basis *basis, chart *Chart, models *modelCache) *Multivariate {
 	p = p.withDefaults()
-	points := unflagged(history)
-	base := p.base(points)
+	base := p.base(basis)
 	if len(base) < p.MinHistory+p.Reference {
 		return nil
 	}
@@ -184,7 +182,7 @@ func (p MultivariatePolicy) judge(history []Point, chart *Chart, models *modelCa
 	if t.model == nil {
 		return nil
 	}
-	before := points[len(points)-p.Reference:]
+	before := basis.newest(p.Reference)
 	run, ok := t.run(before, layoutsOf(before, t.names), chart, newLayout(t.names, chart))
 	if !ok {
 		return nil
@@ -203,30 +201,17 @@ func (p MultivariatePolicy) judge(history []Point, chart *Chart, models *modelCa
 	return m
 }
 
-func unflagged(history []Point) []Point {
-	points := make([]Point, 0, len(history))
-	for _, point := range history {
-		if !point.Flagged && point.Chart != nil {
-			points = append(points, point)
-		}
-	}
-	return points
-}
-
-// base returns the points to train on: those up to the newest whose name says so.
-func (p MultivariatePolicy) base(points []Point) []Point {
-	end := len(points)
-	for every := uint64(p.Refit); every > 1; every /= 2 { // more often while there are few
-		at := len(points)
-		for at > 0 && xxhash.Sum64String(points[at-1].Context)%every != 0 {
-			at--
-		}
-		if at >= p.MinHistory+p.Reference {
-			end = at
+// base returns the points to train on: those up to the newest whose number is a
+// multiple of Refit, or of half of it and so on while there are few.
+func (p MultivariatePolicy) base(basis *basis) []Point {
+	points := basis.points
+	for every := p.Refit; every > 1; every /= 2 {
+		if until := basis.until(basis.last / every * every); len(until) >= p.MinHistory+p.Reference {
+			points = until
 			break
 		}
 	}
-	return points[max(0, end-p.Window-p.Reference):end]
+	return points[max(0, len(points)-p.Window-p.Reference):]
 }
 
 // modelID names a model by all that it depends on: two with the same version are the

@@ -177,4 +177,27 @@ func TestVerdict(t *testing.T) {
 			}
 		}
 	})
+	t.Run("schedules-models-by-stored-numbers-and-not-by-what-it-sees", func(t *testing.T) {
+		t.Parallel()
+		policy := propertyPolicies()["principal components"]
+		j, s := uchart.Judger{Policy: policy}, stream{name: numbered}
+		models := map[string]bool{}
+		for run, chart := range sampled(11, 160, undisturbed) {
+			v := s.next(j.Judge, chart)
+			before := s.history[:run]
+			if run < 100 {
+				continue
+			}
+			models[v.Multivariate.Model.Last] = true
+			// 50 contexts, and at most 15 since, are all that the model rests on.
+			for _, seen := range []int{75, 90, 100} {
+				if got := text(t, uchart.Judge(before[run-seen:], chart, policy)); got != text(t, v) {
+					t.Fatalf("run %d: by a history of %d contexts the verdict is\n%s\nby that of 100\n%s", run, seen, got, text(t, v))
+				}
+			}
+		}
+		if len(models) < 4 || len(models) > 5 {
+			t.Errorf("%d models serve 60 contexts, want one for 16", len(models))
+		}
+	})
 }

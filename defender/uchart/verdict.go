@@ -51,6 +51,9 @@ func (s *State) UnmarshalText(text []byte) error {
 type Verdict struct {
 	State  State    `json:"state"`
 	Limits LimitsID `json:"limits"`
+	// Run is one more than the number of unflagged contexts before it since the last
+	// maintenance; 0 in verdicts of versions that didn't count them.
+	Run int `json:"run,omitempty"`
 	// Content is a hash of the chart that was judged; see [Chart.Content].
 	Content uint64 `json:"content,string,omitempty"`
 	// Charts is how many single charts (SVID x step x statistic) were judged.
@@ -189,6 +192,7 @@ func (v Verdict) Reason() string {
 type Point struct {
 	Context string
 	Chart   *Chart
+	Run     int    // as its verdict has it; 0 if unknown
 	Content uint64 // that of Chart, as its verdict has it; 0 if unknown
 	Flagged bool   // not used for limits
 	Reset   bool   // a mark of maintenance: neither it nor what lies before is used
@@ -201,7 +205,7 @@ type Point struct {
 // NewPoint returns an earlier context with its verdict as [Judge] sees it. A verdict
 // that refers to frozen limits kept elsewhere leaves Baseline nil.
 func NewPoint(context string, chart *Chart, v Verdict) Point {
-	p := Point{Context: context, Chart: chart, Content: v.Content, Flagged: v.Flagged(), Reset: v.State == Maintenance, Bad: v.State == BadData}
+	p := Point{Context: context, Chart: chart, Run: v.Run, Content: v.Content, Flagged: v.Flagged(), Reset: v.State == Maintenance, Bad: v.State == BadData}
 	if v.Frozen != nil {
 		b := *v.Frozen
 		b.Context = context
