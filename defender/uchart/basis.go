@@ -13,20 +13,38 @@ type basis struct {
 	run     int     // number of the context at hand
 }
 
-// newBasis takes a history that begins after the last maintenance.
-func newBasis(history []Point) basis {
+// newBasis takes a history that begins after the last maintenance. While an alarm stands,
+// what counts ends before the context that opened it, provided that is enough to judge
+// by: otherwise a chamber whose first contexts had bad data would never learn.
+func newBasis(history []Point, enough int) basis {
 	numbers := numbersOf(history)
 	var b basis
+	if n := len(numbers); n > 0 {
+		b.last = numbers[n-1]
+	}
+	b.run = b.last + 1
+	end := len(history)
+	for end > 0 && history[end-1].Standing {
+		end--
+	}
+	b.take(history[:end], numbers)
+	if end == len(history) {
+		return b
+	}
+	if len(b.points) < enough {
+		b.take(history[end:], numbers[end:])
+		return b
+	}
+	b.last = numbers[end-1]
+	return b
+}
+
+func (b *basis) take(history []Point, numbers []int) {
 	for i, p := range history {
 		if p.counts() {
 			b.points, b.numbers = append(b.points, p), append(b.numbers, numbers[i])
 		}
 	}
-	if n := len(numbers); n > 0 {
-		b.last = numbers[n-1]
-	}
-	b.run = b.last + 1
-	return b
 }
 
 // counts reports whether limits may rest on the point.

@@ -205,7 +205,11 @@ func (p Policy) estimate(points []Point) *Baseline {
 				}
 				var e spc.Estimate
 				if len(xs) >= p.MinHistory && (!noise.still || s == Mean) {
-					e = p.estimateOne(xs, noise.of(s))
+					floor := noise.of(s)
+					if noise.spread == 0 && s == Mean {
+						floor = restingSigma(points, layouts, nil, svid, step)
+					}
+					e = p.estimateOne(xs, floor)
 				}
 				for _, v := range []float64{e.Center, e.Sigma, float64(e.N)} {
 					b.Estimates = binary.LittleEndian.AppendUint64(b.Estimates, math.Float64bits(v))
@@ -294,8 +298,8 @@ func (b *Baseline) tracks(chart *Chart, p Policy) []track {
 				if !ok {
 					continue
 				}
-				if e.Sigma == 0 { // it never moved: it is judged by how it moves now
-					e.Sigma, _ = at.value(chart, svid, step, StdDev)
+				if e.Sigma == 0 { // it never moved
+					e.Sigma = at.restingSigma(e.Center, chart, svid, step)
 				}
 				tracks = append(tracks, track{estimate: e, svid: svid, step: step, position: position,
 					Violation: Violation{SVID: b.SVIDs[svid], Step: b.Steps[step], Statistic: s, Value: value, Center: e.Center}})
@@ -338,7 +342,7 @@ func since(history []Point, b *Baseline) []Point {
 	}
 	points := make([]Point, 0, len(history))
 	for _, p := range history {
-		if p.Chart != nil && !p.Bad {
+		if p.Chart != nil && !p.Bad && !p.Older {
 			points = append(points, p)
 		}
 	}

@@ -2,9 +2,12 @@ package uchart
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"sync"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/muster-dev/muster/defender/pca"
 )
@@ -171,34 +174,40 @@ type trained struct {
 	qLimit    float64
 }
 
-func (p MultivariatePolicy) judge(basis *basis, chart *Chart, models *modelCache) *Multivariate {
+// judge concludes on a chart without the SVIDs that are left out. An SVID of the model
+// that the chart lacks a statistic of is left out, too, and told.
+func (p MultivariatePolicy) judge(basis *basis, chart *Chart, left []string, models *modelCache) (m *Multivariate, lacks []string) {
 	p = p.withDefaults()
 	base := p.base(basis)
 	if len(base) < p.MinHistory+p.Reference {
-		return nil
+		return nil, nil
 	}
-	id := p.modelID(base)
-	t := models.get(id.Version, func() *trained { return p.train(base) })
+	left = slices.Sorted(slices.Values(left))
+	id := p.modelID(base, left)
+	t := models.get(id.Version, func() *trained { return p.train(base, left) })
 	if t.model == nil {
-		return nil
+		return nil, nil
 	}
 	before := basis.newest(p.Reference)
-	run, ok := t.run(before, layoutsOf(before, t.names), chart, newLayout(t.names, chart))
-	if !ok {
-		return nil
+	run, missing := t.run(before, layoutsOf(before, t.names), chart, newLayout(t.names, chart))
+	if missing != nil {
+		svid := t.names.SVIDs[missing.svid]
+		m, lacks = p.judge(basis, chart, append(left, svid), models)
+		lack := fmt.Sprintf("SVID %q has no %s in step %d: T² and Q leave it out", svid, missing.stat, t.names.Steps[missing.step])
+		return m, append([]string{lack}, lacks...)
 	}
 	s, err := t.model.Score(run)
 	if err != nil {
-		return nil
+		return nil, nil
 	}
-	m := &Multivariate{Model: id, Components: t.model.Components(), Variables: len(t.variables),
+	m = &Multivariate{Model: id, Components: t.model.Components(), Variables: len(t.variables),
 		T2: min(s.T2, math.MaxFloat64), T2Limit: t.t2Limit, Q: min(s.Q, math.MaxFloat64), QLimit: t.qLimit}
 	by, total := s.QBy, s.Q
 	if m.T2/m.T2Limit > m.Q/m.QLimit {
 		by, total = s.T2By, s.T2
 	}
 	m.By = t.largest(by, total)
-	return m
+	return m, nil
 }
 
 // base returns the points to train on: those up to the newest whose number is a
@@ -216,22 +225,25 @@ func (p MultivariatePolicy) base(basis *basis) []Point {
 
 // modelID names a model by all that it depends on: two with the same version are the
 // same, whatever chamber, recipe or process they come from.
-func (p MultivariatePolicy) modelID(base []Point) LimitsID {
+func (p MultivariatePolicy) modelID(base []Point, left []string) LimitsID {
 	rules := []uint64{rulesVersion, math.Float64bits(p.FalseAlarms), uint64(p.MinHistory), uint64(p.Window), math.Float64bits(p.Variance), uint64(p.Reference)}
 	for _, s := range p.Statistics {
 		rules = append(rules, uint64(s))
 	}
-	return limitsOf(base, rules...)
+	for _, svid := range left {
+		rules = append(rules, xxhash.Sum64String(svid))
+	}
+	return limitsOf(base, append(rules, uint64(len(left)))...)
 }
 
-// train makes a model of the base's contexts.
-func (p MultivariatePolicy) train(base []Point) *trained {
+// train makes a model of the base's contexts, without the SVIDs that are left out.
+func (p MultivariatePolicy) train(base []Point, left []string) *trained {
 	newest := base[len(base)-1].Chart
 	layouts := layoutsOf(base, newest)
-	t := &trained{names: &Chart{SVIDs: newest.SVIDs, Steps: newest.Steps}, variables: p.variables(base, layouts)}
+	t := &trained{names: &Chart{SVIDs: newest.SVIDs, Steps: newest.Steps}, variables: p.variables(base, layouts, left)}
 	var runs [][]float64
 	for i := p.Reference; i < len(base); i++ {
-		if run, ok := t.run(base[i-p.Reference:i], layouts[i-p.Reference:i], base[i].Chart, layouts[i]); ok {
+		if run, missing := t.run(base[i-p.Reference:i], layouts[i-p.Reference:i], base[i].Chart, layouts[i]); missing == nil {
 			runs = append(runs, run)
 		}
 	}
@@ -258,11 +270,14 @@ func (p MultivariatePolicy) train(base []Point) *trained {
 // variables are those that every context of the base has, without SVIDs that don't
 // move in at least half of them: like the single charts' noise theirs is nothing
 // like normal, and a rare move would be most of Q.
-func (p MultivariatePolicy) variables(base []Point, layouts []layout) []variable {
+func (p MultivariatePolicy) variables(base []Point, layouts []layout, left []string) []variable {
 	newest := base[len(base)-1].Chart
 	xs := make([]float64, len(base))
 	var vs []variable
-	for svid := range newest.SVIDs {
+	for svid, name := range newest.SVIDs {
+		if slices.Contains(left, name) {
+			continue
+		}
 		for step := range newest.Steps {
 			if still(base, layouts, svid, step) {
 				continue
@@ -322,24 +337,24 @@ func (v variable) of(c *Chart, l layout) (float64, bool) {
 }
 
 // run returns the variables of a chart, less their means over the contexts before it
-// that are given. A missing one makes the run unusable.
-func (t *trained) run(before []Point, layouts []layout, chart *Chart, l layout) ([]float64, bool) {
+// that are given, or a variable that is missing.
+func (t *trained) run(before []Point, layouts []layout, chart *Chart, l layout) ([]float64, *variable) {
 	run := make([]float64, len(t.variables))
 	for j, v := range t.variables {
 		x, ok := v.of(chart, l)
 		if !ok {
-			return nil, false
+			return nil, &t.variables[j]
 		}
 		run[j] = x
 		for i, point := range before {
 			y, ok := v.of(point.Chart, layouts[i])
 			if !ok {
-				return nil, false
+				return nil, &t.variables[j]
 			}
 			run[j] -= y / float64(len(before))
 		}
 	}
-	return run, true
+	return run, nil
 }
 
 // largest lists the largest contributions as shares.

@@ -119,7 +119,7 @@ func (p *Poster) Run(ctx context.Context) error {
 // are posted again, which they tell by the ID.
 func (p *Poster) handle(ctx context.Context, msg jetstream.Msg) {
 	var n defender.AlarmNotice
-	if err := json.Unmarshal(msg.Data(), &n); err != nil || n.Event != defender.AlarmOpened && n.Event != defender.AlarmCleared {
+	if err := json.Unmarshal(msg.Data(), &n); err != nil || n.Event == defender.AlarmRepeated {
 		_ = msg.Ack()
 		return
 	}
