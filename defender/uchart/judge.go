@@ -111,7 +111,7 @@ func Judge(history []Point, chart *Chart, p Policy) Verdict {
 func judge(history []Point, chart *Chart, p Policy, models *modelCache) Verdict {
 	p = p.withDefaults()
 	history = sinceReset(history)
-	basis := newBasis(history, p.enough())
+	basis := newBasis(history, p.Enough())
 	points := basis.newest(p.Window)
 	v := Verdict{State: Learning, Run: basis.run, Limits: p.limitsID(points), Content: chart.Content()}
 	q := inspect(points, chart)
@@ -127,13 +127,13 @@ func judge(history []Point, chart *Chart, p Policy, models *modelCache) Verdict 
 	return v
 }
 
-// enough is the number of contexts below which nothing is concluded of the process.
-func (p Policy) enough() int {
+// Enough is the number of contexts below which nothing is concluded of the process.
+func (p Policy) Enough() int {
 	if p.NoUnivariate {
 		m := p.Multivariate.withDefaults()
 		return m.MinHistory + m.Reference
 	}
-	return p.MinHistory
+	return p.withDefaults().MinHistory
 }
 
 // judgeProcess concludes by the SVIDs whose data can be used.

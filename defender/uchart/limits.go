@@ -13,7 +13,7 @@ type ControlLimits struct {
 // without. There are none while fewer contexts than MinHistory count, and of charts that can't be judged.
 func Limits(history []Point, chart *Chart, p Policy) []ControlLimits {
 	p = p.withDefaults()
-	basis := newBasis(sinceReset(history), p.enough())
+	basis := newBasis(sinceReset(history), p.Enough())
 	points := basis.newest(p.Window)
 	if len(points) < p.MinHistory {
 		return nil
