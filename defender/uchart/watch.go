@@ -63,7 +63,7 @@ func (w *watch) run(v *Verdict, b *Baseline, tracks []track, points []Point) {
 		}
 		zs = zs[:0]
 		for i, point := range points {
-			if x, ok := layouts[i].value(point.Chart, t.svid, t.step, t.Statistic); ok {
+			if x, ok := layouts[i].value(point.Chart, t.svid, t.step, t.Statistic); ok && !slices.Contains(point.Suspended, t.SVID) {
 				zs = append(zs, sigmas(x-t.estimate.Center, t.estimate.Sigma))
 			} else {
 				zs = append(zs, math.NaN())

@@ -160,7 +160,7 @@ func (p *Poster) gone(ctx context.Context, c jetstream.Consumer) bool {
 // are posted again, which they tell by the ID.
 func (p *Poster) handle(ctx context.Context, msg jetstream.Msg) {
 	var n defender.AlarmNotice
-	if err := json.Unmarshal(msg.Data(), &n); err != nil || n.Event != defender.AlarmOpened && n.Event != defender.AlarmCleared {
+	if err := json.Unmarshal(msg.Data(), &n); err != nil || n.Event == defender.AlarmRepeated {
 		_ = msg.Ack()
 		return
 	}

@@ -68,7 +68,7 @@ func TestAlarmsArePostedSignedUntilTheyAreTaken(t *testing.T) {
 		}
 	}
 	chamber := defender.Chamber{Tool: "etch1", Name: "a"}
-	for i, event := range []defender.AlarmEvent{defender.AlarmOpened, defender.AlarmRepeated, defender.AlarmCleared} {
+	for i, event := range []defender.AlarmEvent{defender.AlarmOpened, defender.AlarmRepeated, defender.AlarmEscalated, defender.AlarmCleared} {
 		id := fmt.Sprint("run", i)
 		n := defender.AlarmNotice{Alarm: defender.Alarm{Context: defender.ContextRef{Chamber: chamber, ID: id}, State: 3, Reason: "x"}, Event: event, Opened: "run0", Count: 1}
 		data, err := json.Marshal(n)
@@ -80,7 +80,7 @@ func TestAlarmsArePostedSignedUntilTheyAreTaken(t *testing.T) {
 		}
 	}
 	taken := map[string]int{}
-	for taken["etch1:a/run0-opened"]+taken["etch1:a/run2-cleared"] < 4 {
+	for taken["etch1:a/run0-opened"]+taken["etch1:a/run2-escalated"]+taken["etch1:a/run3-cleared"] < 5 {
 		select {
 		case r := <-requests:
 			taken[r.id]++
@@ -88,10 +88,10 @@ func TestAlarmsArePostedSignedUntilTheyAreTaken(t *testing.T) {
 				t.Error(err)
 			}
 		case <-time.After(20 * time.Second):
-			t.Fatalf("requests were %v, want both notices, two tries more", taken)
+			t.Fatalf("requests were %v, want three notices, two tries more", taken)
 		}
 	}
-	if len(taken) != 2 {
+	if len(taken) != 3 {
 		t.Errorf("requests were %v, want none of the repeated alarm", taken)
 	}
 	cancel()
