@@ -239,3 +239,9 @@ func classify(err error) error {
 	}
 	return err
 }
+
+// ttlOf is a TTL as it is sent to the server, which counts whole seconds and ignores
+// the rest: rounded up, or a lease would expire while its holder still relies on it.
+func ttlOf(d time.Duration) time.Duration {
+	return (d + time.Second - 1).Truncate(time.Second)
+}

@@ -301,12 +301,14 @@ type (
 		err     error // why what is there is not believed
 	}
 	leasesSyncedInput struct{ watch uint64 }
-	mapSyncedInput    struct{} // what was in the map's bucket has all been told
-	nameFreedInput    struct{ id string }
-	pongInput         struct{ start time.Time }
-	unreachableInput  struct{ peer Member }
-	peerInput         struct{ msg peerMessage }
-	weightsInput      struct {
+	// mapSyncedInput: what was in the map's bucket has all been told, and whether a
+	// leader's lease was among it.
+	mapSyncedInput   struct{ led bool }
+	nameFreedInput   struct{ id string }
+	pongInput        struct{ start time.Time }
+	unreachableInput struct{ peer Member }
+	peerInput        struct{ msg peerMessage }
+	weightsInput     struct {
 		finest []uint64 // by slot of the finest division
 		keys   []uint64 // by the same
 		err    error
@@ -465,6 +467,9 @@ func (m *machine) step(now time.Time, in input) []effect {
 		if !known && m.stage == stageClaiming {
 			m.claim()
 		}
+		if !in.led {
+			m.leaderGone()
+		}
 	case nameFreedInput:
 		m.freed[in.id] = true
 		m.lookAgain()
@@ -580,7 +585,7 @@ func (m *machine) emit(e Event) {
 }
 
 func (m *machine) kv(e kvEffect) {
-	e.start = m.now
+	e.start, e.ttl = m.now, ttlOf(e.ttl)
 	m.do(e)
 }
 

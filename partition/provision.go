@@ -22,6 +22,11 @@ const (
 	priorityGroup = "owner"
 	// markerTTL is how long the trace of an expired or deleted key stays.
 	markerTTL = time.Minute
+	// mapMarkerTTL is the same for a key that expires in the map's bucket. Where
+	// several values of a key are kept, the server raises every TTL to it, so a longer
+	// one would be how long a dead leader is waited for. A worker that was away for
+	// longer sees no trace, and asks whether the leader's lease is there.
+	mapMarkerTTL = time.Second
 	// mapHistoryDepth is how many values are kept of each key of the map's
 	// bucket.
 	mapHistoryDepth = 10
@@ -241,15 +246,21 @@ func provisionStream(ctx context.Context, js jetstream.JetStream, cfg Config, la
 	return nil
 }
 
+// bucketConfigs returns the settings of the group's buckets.
+func bucketConfigs(cfg Config) []jetstream.KeyValueConfig {
+	all := []jetstream.KeyValueConfig{
+		{Bucket: cfg.bucketIDs(), Description: "Stable IDs and who holds them.", LimitMarkerTTL: markerTTL},
+		{Bucket: cfg.bucketLeases(), Description: "The workers' leases.", LimitMarkerTTL: markerTTL},
+		{Bucket: cfg.bucketMap(), Description: "The assignment map and the leader's lease.", History: mapHistoryDepth, LimitMarkerTTL: mapMarkerTTL},
+	}
+	for i := range all {
+		all[i].Replicas, all[i].Storage = cfg.Replicas, jetstream.FileStorage
+	}
+	return all
+}
+
 func provisionBuckets(ctx context.Context, js jetstream.JetStream, cfg Config) error {
-	for _, b := range []jetstream.KeyValueConfig{
-		{Bucket: cfg.bucketIDs(), Description: "Stable IDs and who holds them."},
-		{Bucket: cfg.bucketLeases(), Description: "The workers' leases."},
-		{Bucket: cfg.bucketMap(), Description: "The assignment map and the leader's lease.", History: mapHistoryDepth},
-	} {
-		b.Replicas = cfg.Replicas
-		b.Storage = jetstream.FileStorage
-		b.LimitMarkerTTL = markerTTL
+	for _, b := range bucketConfigs(cfg) {
 		if _, err := js.CreateKeyValue(ctx, b); err != nil && !errors.Is(err, jetstream.ErrBucketExists) {
 			return fmt.Errorf("provisioning bucket %s: %w", b.Bucket, err)
 		}

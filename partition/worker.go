@@ -519,11 +519,13 @@ func (w *Worker) flush(ctx context.Context) error {
 }
 
 func (w *Worker) followMap(ctx context.Context) error {
+	led := false
 	return follow(ctx, w.buckets.kvs[w.cfg.bucketMap()], w.quietTooLong(), func(e jetstream.KeyValueEntry) {
 		if e == nil {
-			w.post(mapSyncedInput{})
+			w.post(mapSyncedInput{led})
 			return
 		}
+		led = led || e.Key() == leaderKey
 		w.mapBucketChanged(e)
 	})
 }
