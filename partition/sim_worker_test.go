@@ -1002,4 +1002,4 @@ func describe(v any) string {
 }
 
 var purposeNames = [...]string{"names", "lease names", "dead name", "claim", "join", "ID renewal", "lease renewal", "election", "leader renewal", "resignation",
-	"map read", "map history", "map write", "fencing", "sweep", "suspicion", "farewell"}
+	"map read", "map history", "map write", "fencing", "sweep", "suspicion", "farewell", "operators"}

@@ -35,6 +35,7 @@ type Worker struct {
 	pull    *puller
 	pulling atomic.Pointer[puller] // pull, for those who look from outside
 	machine *machine
+	keeper  *keeper
 
 	peerSub   *nats.Subscription
 	yieldSub  *nats.Subscription
@@ -91,6 +92,7 @@ func New(nc *nats.Conn, cfg Config, h Handler) (*Worker, error) {
 	w := &Worker{cfg: cfg, layout: lay, nc: nc, handler: h, inputs: make(chan input, 1024), done: make(chan struct{}),
 		machine: newMachine(cfg, instance), taking: make(chan struct{}, 32)}
 	w.status.Store(&Status{State: StateInit})
+	w.keeper = newKeeper(w)
 	return w, nil
 }
 
@@ -126,6 +128,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	pending, stop := context.WithCancel(context.Background())
 	defer stop()
 	go w.watchPending(pending)
+	go w.keeper.run(pending)
 	progress := time.NewTicker(w.cfg.AckWait / 3)
 	defer progress.Stop()
 	return w.loop(ctx, status, progress.C)
@@ -177,11 +180,17 @@ func (w *Worker) tryOpen(ctx context.Context) error {
 	if err == nil {
 		base, err = checkLayout(ctx, kv, w.cfg)
 	}
-	if errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, errNotProvisioned) {
-		if base, err = w.cfg.Slots, Provision(ctx, w.nc, w.cfg); err == nil {
+	// What others have lost is created again by who comes next, too.
+	var again []string
+	switch {
+	case errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, errNotProvisioned):
+		if again, err = provision(ctx, w.nc, w.cfg); err == nil {
 			kv, err = js.KeyValue(ctx, w.cfg.bucketMap())
 		}
+	case err == nil:
+		again, err = w.complete(ctx, base)
 	}
+	w.keeper.tell(again)
 	if err != nil {
 		return err
 	}
@@ -196,6 +205,7 @@ func (w *Worker) tryOpen(ctx context.Context) error {
 	if w.buckets, err = openBuckets(ctx, js, w.cfg); err != nil {
 		return err
 	}
+	w.buckets.saw = w.keeper.saw
 	var stream jetstream.Stream
 	if w.cfg.Retry.Enabled {
 		if stream, err = provisionRetry(ctx, js, w.cfg, w.layout); err != nil {
@@ -256,6 +266,9 @@ func (w *Worker) loop(ctx context.Context, status <-chan nats.Status, progress <
 		next = next[:0]
 		select {
 		case in := <-w.inputs:
+			if lost, is := in.(recreatedInput); is && lost.name == resourceName(bucketPrefix+w.cfg.bucketMap()) {
+				w.remap() // its watch is of what is no more
+			}
 			// An answer that came after a reconnect must not be seen before the
 			// disconnect: it would prove a connection that was gone meanwhile.
 			next = append(w.connectionChanges(status), in)
