@@ -353,6 +353,32 @@ func (m *machine) writeAgain() {
 	}
 }
 
+// lostVersions is how many versions above the newest that it has seen a leader that did
+// not write that one continues: more than it can have missed.
+const lostVersions = 1000
+
+// mapLost returns the map to write where nothing is left of any. The leader that wrote
+// the last one knows it. Another may have missed some: then a slot may be with a worker
+// that its map does not name, and so it takes all of them, with fences above every one
+// that was given.
+func (m *machine) mapLost() *Assignment {
+	next := m.cur.clone()
+	wrote := m.cur.Leader == m.self
+	next.Epoch, next.Leader = m.lead.epoch, m.self
+	if wrote {
+		next.Version++
+		return next
+	}
+	next.Version += lostVersions
+	next.Moves = make(map[int]Move)
+	for s, owner := range next.Owner {
+		if owner != none {
+			next.Since[s], next.Taking[s] = next.Version, true
+		}
+	}
+	return next
+}
+
 // leaderSilent reports whether nobody can be said to lead: the leader's own lease has
 // not been renewed for so long that it has ended. Slots are worked on meanwhile, and no
 // worker that dies is replaced.

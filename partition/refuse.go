@@ -413,6 +413,8 @@ func (m *machine) mapHistory(in kvInput) {
 		m.cfg.Logger.Error("The leader finds no assignment map that it can read and changes nothing. Restore one from a backup, or delete the key to start anew.", "revision", last)
 		l.rereadAt = m.now.Add(25 * retryInterval)
 		m.bad.again = l.rereadAt
+	case last == 0 && len(in.history) == 0:
+		m.writeAt(m.mapLost(), nil, 0)
 	default:
 		next := m.cur.clone()
 		next.Epoch, next.Leader = l.epoch, m.self
