@@ -181,13 +181,25 @@ func recordedLayout(ctx context.Context, kv jetstream.KeyValue) (layoutValue, er
 	if err != nil {
 		return layoutValue{}, fmt.Errorf("reading the layout from bucket %s: %w", kv.Bucket(), err)
 	}
-	var have layoutValue
-	if err := json.Unmarshal(e.Value(), &have); err != nil {
+	have, err := decodeLayout(e.Value())
+	if err != nil {
 		return layoutValue{}, fmt.Errorf("reading the layout from bucket %s: %w", kv.Bucket(), err)
+	}
+	return have, nil
+}
+
+// decodeLayout reads what a group was provisioned with.
+func decodeLayout(data []byte) (layoutValue, error) {
+	if err := readSchema(data, valueSchema, shardedSchema); err != nil {
+		return layoutValue{}, err
+	}
+	var have layoutValue
+	if err := json.Unmarshal(data, &have); err != nil {
+		return layoutValue{}, err
 	}
 	sharded := have.Schema == shardedSchema && have.Shards > 1 && have.Shards <= maxShards
 	if !sharded && (have.Schema != valueSchema || have.Shards != 0) || have.Slots < 1 || have.Slots > maxSlots || have.Slots%max(have.Shards, 1) != 0 {
-		return layoutValue{}, fmt.Errorf("the layout in bucket %s is not of this version: %.200q", kv.Bucket(), e.Value())
+		return layoutValue{}, fmt.Errorf("it is no layout: %.200q", data)
 	}
 	return have, nil
 }
