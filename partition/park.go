@@ -27,8 +27,9 @@ const (
 	serverHeaders   = "Nats-"
 )
 
-func provisionRetry(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout) (jetstream.Stream, error) {
-	want := jetstream.StreamConfig{
+// retryStream returns the settings of the stream of parked messages.
+func retryStream(cfg Config, lay layout) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
 		Name:        RetryStream(cfg.Stream),
 		Description: fmt.Sprintf("Messages of %s that failed, and later ones of their keys.", cfg.Name),
 		Subjects:    []string{lay.retryPrefix() + ">"},
@@ -39,6 +40,10 @@ func provisionRetry(ctx context.Context, js jetstream.JetStream, cfg Config, lay
 		AllowDirect: false,
 		AllowRollup: true, // of claims
 	}
+}
+
+func provisionRetry(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout) (jetstream.Stream, error) {
+	want := retryStream(cfg, lay)
 	s, err := js.CreateStream(ctx, want)
 	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 		s, err = js.Stream(ctx, want.Name)

@@ -3,7 +3,6 @@ package partition
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -53,15 +52,9 @@ const (
 )
 
 func decodePins(data []byte) ([]Pin, error) {
-	if len(data) > maxPinsBytes {
-		return nil, fmt.Errorf("reading pins: %d bytes, at most %d are read", len(data), maxPinsBytes)
-	}
 	var v pinsValue
-	if err := json.Unmarshal(data, &v); err != nil {
+	if err := decodeRecord(data, maxPinsBytes, &v); err != nil {
 		return nil, fmt.Errorf("reading pins: %w", err)
-	}
-	if v.Schema != valueSchema {
-		return nil, fmt.Errorf("reading pins: schema is %d, this version knows %d", v.Schema, valueSchema)
 	}
 	var errs []error
 	for i, p := range v.Pins {

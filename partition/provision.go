@@ -22,6 +22,11 @@ const (
 	priorityGroup = "owner"
 	// markerTTL is how long the trace of an expired or deleted key stays.
 	markerTTL = time.Minute
+	// mapMarkerTTL is the same for a key that expires in the map's bucket. Where
+	// several values of a key are kept, the server raises every TTL to it, so a longer
+	// one would be how long a dead leader is waited for. A worker that was away for
+	// longer sees no trace, and asks whether the leader's lease is there.
+	mapMarkerTTL = time.Second
 	// mapHistoryDepth is how many values are kept of each key of the map's
 	// bucket.
 	mapHistoryDepth = 10
@@ -85,46 +90,60 @@ func (v layoutValue) layout(group string) (layout, error) {
 // existing stream that divides its keys in another way is an error, and is left
 // as it is.
 func Provision(ctx context.Context, nc *nats.Conn, cfg Config) error {
+	_, err := provision(ctx, nc, cfg)
+	return err
+}
+
+// provision also returns the streams that it created for a group that was there before.
+func provision(ctx context.Context, nc *nats.Conn, cfg Config) (again []string, err error) {
 	cfg = cfg.resolve()
 	lay, err := cfg.validate()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	js, err := jetstream.New(nc)
 	if err != nil {
-		return fmt.Errorf("provisioning %s: %w", cfg.Name, err)
+		return nil, fmt.Errorf("provisioning %s: %w", cfg.Name, err)
 	}
-	if err := provisionBuckets(ctx, js, cfg); err != nil {
-		return err
+	if again, err = provisionBuckets(ctx, js, cfg, lay); err != nil {
+		return again, err
 	}
 	kv, err := js.KeyValue(ctx, cfg.bucketMap())
 	if err != nil {
-		return fmt.Errorf("opening bucket %s: %w", cfg.bucketMap(), err)
+		return again, fmt.Errorf("opening bucket %s: %w", cfg.bucketMap(), err)
 	}
 	switch base, err := checkLayout(ctx, kv, cfg); {
 	case err == nil:
 		cfg.Slots, lay.base = base, base
+		missing, err := missingStreams(ctx, js, groupStreams(cfg, lay))
+		if err != nil {
+			return again, err
+		}
+		made, err := recreate(ctx, js, cfg, lay, missing, func(string) uint64 { return 0 })
+		if again = append(again, made...); err != nil {
+			return again, err
+		}
 	case !errors.Is(err, errNotProvisioned):
-		return err
+		return again, err
 	}
 	for shard, stream := range lay.streams() {
 		if err := provisionStream(ctx, js, cfg, lay, shard); err != nil {
-			return fmt.Errorf("provisioning stream %s: %w", stream, err)
+			return again, fmt.Errorf("provisioning stream %s: %w", stream, err)
 		}
 	}
 	if err := provisionDivision(ctx, js, kv, cfg, lay); err != nil {
-		return fmt.Errorf("provisioning the consumers of %s: %w", cfg.Name, err)
+		return again, fmt.Errorf("provisioning the consumers of %s: %w", cfg.Name, err)
 	}
 	if cfg.Retry.Enabled {
 		if _, err := provisionRetry(ctx, js, cfg, lay); err != nil {
-			return err
+			return again, err
 		}
 	}
 	if _, err := kv.Create(ctx, layoutKey, mustJSON(cfg.layoutValue())); err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
-		return fmt.Errorf("recording the layout in bucket %s: %w", cfg.bucketMap(), err)
+		return again, fmt.Errorf("recording the layout in bucket %s: %w", cfg.bucketMap(), err)
 	}
 	tellOfMapping(ctx, nc, cfg)
-	return caughtUp(ctx, func() error {
+	return again, caughtUp(ctx, func() error {
 		if _, err := checkLayout(ctx, kv, cfg); err != nil {
 			return err
 		}
@@ -162,13 +181,25 @@ func recordedLayout(ctx context.Context, kv jetstream.KeyValue) (layoutValue, er
 	if err != nil {
 		return layoutValue{}, fmt.Errorf("reading the layout from bucket %s: %w", kv.Bucket(), err)
 	}
-	var have layoutValue
-	if err := json.Unmarshal(e.Value(), &have); err != nil {
+	have, err := decodeLayout(e.Value())
+	if err != nil {
 		return layoutValue{}, fmt.Errorf("reading the layout from bucket %s: %w", kv.Bucket(), err)
+	}
+	return have, nil
+}
+
+// decodeLayout reads what a group was provisioned with.
+func decodeLayout(data []byte) (layoutValue, error) {
+	if err := readSchema(data, valueSchema, shardedSchema); err != nil {
+		return layoutValue{}, err
+	}
+	var have layoutValue
+	if err := json.Unmarshal(data, &have); err != nil {
+		return layoutValue{}, err
 	}
 	sharded := have.Schema == shardedSchema && have.Shards > 1 && have.Shards <= maxShards
 	if !sharded && (have.Schema != valueSchema || have.Shards != 0) || have.Slots < 1 || have.Slots > maxSlots || have.Slots%max(have.Shards, 1) != 0 {
-		return layoutValue{}, fmt.Errorf("the layout in bucket %s is not of this version: %.200q", kv.Bucket(), e.Value())
+		return layoutValue{}, fmt.Errorf("it is no layout: %.200q", data)
 	}
 	return have, nil
 }
@@ -195,12 +226,13 @@ func checkLayout(ctx context.Context, kv jetstream.KeyValue, cfg Config) (base i
 	return have.Slots, nil
 }
 
-func provisionStream(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout, shard int) error {
+// slotStream returns the settings of a stream of messages.
+func slotStream(cfg Config, lay layout, shard int) jetstream.StreamConfig {
 	slots, maxBytes := lay.finest()/cfg.Shards, cfg.MaxBytes
 	if maxBytes > 0 {
 		maxBytes = max(1, maxBytes/int64(cfg.Shards))
 	}
-	want := jetstream.StreamConfig{
+	return jetstream.StreamConfig{
 		Name:        lay.shardStream(shard),
 		Description: fmt.Sprintf("Messages of %s, divided in slots by their key.", cfg.Name),
 		Subjects:    []string{lay.subject(shard)},
@@ -218,6 +250,10 @@ func provisionStream(ctx context.Context, js jetstream.JetStream, cfg Config, la
 		AllowDirect:      true,
 		SubjectTransform: &jetstream.SubjectTransformConfig{Source: lay.subject(shard), Destination: lay.transform()},
 	}
+}
+
+func provisionStream(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout, shard int) error {
+	slots, want := lay.finest()/cfg.Shards, slotStream(cfg, lay, shard)
 	_, err := js.CreateStream(ctx, want)
 	if err == nil {
 		return nil
@@ -241,20 +277,53 @@ func provisionStream(ctx context.Context, js jetstream.JetStream, cfg Config, la
 	return nil
 }
 
-func provisionBuckets(ctx context.Context, js jetstream.JetStream, cfg Config) error {
-	for _, b := range []jetstream.KeyValueConfig{
-		{Bucket: cfg.bucketIDs(), Description: "Stable IDs and who holds them."},
-		{Bucket: cfg.bucketLeases(), Description: "The workers' leases."},
-		{Bucket: cfg.bucketMap(), Description: "The assignment map and the leader's lease.", History: mapHistoryDepth},
-	} {
-		b.Replicas = cfg.Replicas
-		b.Storage = jetstream.FileStorage
-		b.LimitMarkerTTL = markerTTL
-		if _, err := js.CreateKeyValue(ctx, b); err != nil && !errors.Is(err, jetstream.ErrBucketExists) {
-			return fmt.Errorf("provisioning bucket %s: %w", b.Bucket, err)
+// bucketConfigs returns the settings of the group's buckets.
+func bucketConfigs(cfg Config) []jetstream.KeyValueConfig {
+	all := []jetstream.KeyValueConfig{
+		{Bucket: cfg.bucketIDs(), Description: "Stable IDs and who holds them.", LimitMarkerTTL: markerTTL},
+		{Bucket: cfg.bucketLeases(), Description: "The workers' leases.", LimitMarkerTTL: markerTTL},
+		{Bucket: cfg.bucketMap(), Description: "The assignment map and the leader's lease.", History: mapHistoryDepth, LimitMarkerTTL: mapMarkerTTL},
+	}
+	for i := range all {
+		all[i].Replicas, all[i].Storage = cfg.Replicas, jetstream.FileStorage
+	}
+	return all
+}
+
+// provisionBuckets makes the group's buckets, and returns those of them that the group
+// has lost: it has a record of its layout, or streams of messages without the bucket of
+// that record. A group that is provisioned first has its buckets before all else.
+func provisionBuckets(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout) (again []string, err error) {
+	var all []jetstream.StreamConfig
+	for _, b := range bucketConfigs(cfg) {
+		all = append(all, bucketStream(b))
+	}
+	missing, err := missingStreams(ctx, js, all)
+	if err != nil || len(missing) == 0 {
+		return nil, err
+	}
+	before := false
+	if slices.ContainsFunc(missing, func(c jetstream.StreamConfig) bool { return c.Name == bucketPrefix+cfg.bucketMap() }) {
+		_, err = js.Stream(ctx, lay.shardStream(0))
+		before = err == nil
+	} else if kv, err := js.KeyValue(ctx, cfg.bucketMap()); err == nil {
+		_, err = recordedLayout(ctx, kv)
+		before = err == nil
+	}
+	for _, want := range missing {
+		if before {
+			want.FirstSeq = firstSequence(time.Now(), 0)
+		}
+		_, err := js.CreateStream(ctx, want)
+		switch {
+		case errors.Is(err, jetstream.ErrStreamNameAlreadyInUse):
+		case err != nil:
+			return again, fmt.Errorf("provisioning %s: %w", resourceName(want.Name), err)
+		case before:
+			again = append(again, want.Name)
 		}
 	}
-	return nil
+	return again, nil
 }
 
 func slotConsumer(cfg Config, lay layout, at place) jetstream.ConsumerConfig {

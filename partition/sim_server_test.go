@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // This file models what workers see of the server: the buckets with their
@@ -44,6 +46,7 @@ type simBucket struct {
 	pending map[string]bool // keys of which a write is under way among the replicas
 	log     []*simKV
 	history int
+	marker  time.Duration // LimitMarkerTTL: how long the trace of a key that expired stays
 	watches []*simWatch
 }
 
@@ -57,6 +60,9 @@ type simWatch struct {
 	open   bool         // at the server
 	see    func(*simKV) // nil: all that was there has been seen
 	ended  bool
+	quiet  time.Duration // the watch is made again when it tells nothing for this long; 0: never
+	heard  time.Duration // when it last told something
+	told   map[string]bool
 }
 
 func newSimServer(s *sim) *simServer {
@@ -65,15 +71,18 @@ func newSimServer(s *sim) *simServer {
 	for i := range srv.spaces {
 		srv.spaces[i] = &simSpace{srv: srv}
 	}
-	for _, b := range []simBucket{{name: s.cfg.bucketIDs(), history: 1}, {name: s.cfg.bucketLeases(), history: 1}, {name: s.cfg.bucketMap(), history: 10}} {
-		b.last, b.pending = make(map[string]*simKV), make(map[string]bool)
-		srv.buckets[b.name] = &b
-		srv.names = append(srv.names, b.name)
+	for _, c := range bucketConfigs(s.cfg) {
+		srv.names = append(srv.names, c.Bucket)
+		srv.buckets[c.Bucket] = newSimBucket(c)
 	}
 	for slot := range s.cfg.Slots {
 		srv.slot(division{1, s.cfg.Slots}.place(slot)).consumer = newSimConsumer()
 	}
 	return srv
+}
+
+func newSimBucket(c jetstream.KeyValueConfig) *simBucket {
+	return &simBucket{name: c.Bucket, history: max(1, int(c.History)), marker: c.LimitMarkerTTL, last: make(map[string]*simKV), pending: make(map[string]bool)}
 }
 
 // slot is the slot that a consumer is for, whether or not it has one.
@@ -169,7 +178,7 @@ func (srv *simServer) apply(w *simWorker, e kvEffect) kvInput {
 			break
 		}
 		if e.op == opDelete {
-			srv.store(b, &simKV{key: e.key, deleted: true})
+			srv.mark(b, e.key, markerTTL)
 			break
 		}
 		out.gotRev = srv.put(b, e)
@@ -183,18 +192,45 @@ func (srv *simServer) apply(w *simWorker, e kvEffect) kvInput {
 func (srv *simServer) put(b *simBucket, e kvEffect) uint64 {
 	kv := &simKV{key: e.key, value: e.value}
 	if e.ttl > 0 {
-		kv.expires = srv.s.now + e.ttl
+		ttl := b.lifetime(e.ttl)
+		kv.expires = srv.s.now + ttl
 		// The server sees to expiries now and then.
-		srv.s.after(e.ttl+srv.s.between(0, 350*time.Millisecond), func() { srv.expire(b, kv) })
+		srv.s.after(ttl+srv.s.between(0, 350*time.Millisecond), func() { srv.expire(b, kv) })
 	}
 	srv.store(b, kv)
 	return kv.rev
 }
 
+// lifetime is how long the server keeps a value that was written with a TTL: whole
+// seconds, and where it leaves markers and keeps several values of a key at least as
+// long as those. TestServerModel compares it with the real server's.
+func (b *simBucket) lifetime(ttl time.Duration) time.Duration {
+	ttl = ttl.Truncate(time.Second)
+	if b.history > 1 {
+		ttl = max(ttl, b.marker)
+	}
+	return ttl
+}
+
 func (srv *simServer) expire(b *simBucket, kv *simKV) {
 	if srv.up && b.last[kv.key] == kv {
 		srv.s.logf("server: %s/%s expired", b.name, kv.key)
-		srv.store(b, &simKV{key: kv.key, deleted: true})
+		srv.mark(b, kv.key, b.marker)
+	}
+}
+
+// mark stores the trace of a key that has ended, which goes by itself: who watches
+// afterwards is not told.
+func (srv *simServer) mark(b *simBucket, key string, ttl time.Duration) {
+	kv := &simKV{key: key, deleted: true, expires: srv.s.now + ttl}
+	srv.store(b, kv)
+	srv.s.after(ttl, func() { srv.unmark(b, kv) })
+}
+
+func (srv *simServer) unmark(b *simBucket, kv *simKV) {
+	if srv.up && b.last[kv.key] == kv {
+		delete(b.last, kv.key)
+		b.log = slices.DeleteFunc(b.log, func(o *simKV) bool { return o == kv })
 	}
 }
 
@@ -224,11 +260,37 @@ func (srv *simServer) store(b *simBucket, kv *simKV) {
 
 // watch delivers the last value of every key, a nil, and then what is written,
 // in order, each a while later.
-func (srv *simServer) watch(w *simWorker, bucket string, see func(*simKV)) *simWatch {
+func (srv *simServer) watch(w *simWorker, bucket string, quiet time.Duration, see func(*simKV)) *simWatch {
 	b := srv.buckets[bucket]
-	wa := &simWatch{w: w, b: b, see: see}
+	wa := &simWatch{w: w, b: b, see: see, quiet: quiet, heard: srv.s.now, told: make(map[string]bool)}
 	wa.request()
+	wa.listen()
 	return wa
+}
+
+// listen makes a watch that tells nothing for long again, as follow and keepFollowing
+// do: from the beginning, so that what was seen before is told once more.
+func (wa *simWatch) listen() {
+	if wa.quiet == 0 || wa.ended {
+		return
+	}
+	s := wa.w.s
+	wa.w.later(wa.heard+wa.quiet-s.now, func() {
+		if wa.ended || s.now < wa.heard+wa.quiet {
+			wa.listen()
+			return
+		}
+		wa.remove()
+		wa.gen++
+		wa.open, wa.synced, wa.seen, wa.heard = false, false, 0, s.now+retryInterval
+		clear(wa.told)
+		wa.w.later(retryInterval, func() {
+			if !wa.ended {
+				wa.request()
+			}
+		})
+		wa.listen()
+	})
 }
 
 // request asks for the watch, again if nothing comes of it.
@@ -265,7 +327,7 @@ func (wa *simWatch) begin() {
 func (wa *simWatch) push(kv *simKV) {
 	wa.deliver(func() {
 		if kv.rev > wa.seen {
-			wa.seen = kv.rev
+			wa.seen, wa.told[kv.key] = kv.rev, true
 			wa.see(kv)
 		}
 	})
@@ -278,6 +340,7 @@ func (wa *simWatch) deliver(do func()) {
 		wa.lag = max(wa.lag+1, s.now+s.between(0, s.faults.latency))
 		s.at(wa.lag, wa.w, func() {
 			if !wa.ended && gen == wa.gen {
+				wa.heard = s.now
 				do()
 			}
 		})
@@ -313,6 +376,10 @@ func (wa *simWatch) resume() {
 
 func (wa *simWatch) end() {
 	wa.ended = true
+	wa.remove()
+}
+
+func (wa *simWatch) remove() {
 	wa.b.watches = slices.DeleteFunc(wa.b.watches, func(o *simWatch) bool { return o == wa })
 }
 
@@ -367,6 +434,8 @@ func (srv *simServer) start() {
 		for _, kv := range slices.Clone(b.log) {
 			switch {
 			case kv.expires == 0 || kv.expires > srv.s.now || b.last[kv.key] != kv:
+			case kv.deleted:
+				srv.unmark(b, kv)
 			case srv.s.faults.forget > 0 && srv.s.chance(srv.s.faults.forget):
 				kv.expires = 0
 			default:

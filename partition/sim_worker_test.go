@@ -29,6 +29,7 @@ type simWorker struct {
 	link    *simLink
 
 	listening Member
+	mapping   *simWatch
 	leases    *simWatch
 	names     *simWatch
 	wakeGen   int
@@ -76,7 +77,7 @@ func (s *sim) startWorker() *simWorker {
 		w.m.connected = false
 		w.link.retry()
 	}
-	s.srv.watch(w, s.cfg.bucketMap(), w.mapBucketChanged)
+	w.remap()
 	w.step(startInput{})
 	w.inProgress()
 	return w
@@ -162,6 +163,9 @@ func (w *simWorker) crash() {
 func (w *simWorker) endProcess() {
 	w.dead = true
 	w.backlog = nil
+	if w.mapping != nil {
+		w.mapping.end()
+	}
 	if w.leases != nil {
 		w.leases.end()
 	}
@@ -207,6 +211,9 @@ func (w *simWorker) goOn() {
 }
 
 func (w *simWorker) connectionChanged(up bool) {
+	if up {
+		w.remap()
+	}
 	if w.s.broken.lateStatus {
 		w.later(w.s.between(0, 300*time.Millisecond), func() { w.step(connectionInput{up: w.link.client}) })
 		return
@@ -241,7 +248,7 @@ func (w *simWorker) execute(e effect) {
 			w.leases = nil
 		}
 		if e.on {
-			w.leases = s.srv.watch(w, s.cfg.bucketLeases(), func(kv *simKV) { w.leaseChanged(kv, e.watch) })
+			w.leases = s.srv.watch(w, s.cfg.bucketLeases(), 2*s.cfg.LeaseTTL, func(kv *simKV) { w.leaseChanged(kv, e.watch) })
 		}
 	case planEffect:
 		w.lastPlan = e.job
@@ -275,7 +282,7 @@ func (w *simWorker) execute(e effect) {
 			w.names = nil
 		}
 		if e.on {
-			w.names = s.srv.watch(w, s.cfg.bucketIDs(), w.nameChanged)
+			w.names = s.srv.watch(w, s.cfg.bucketIDs(), 0, w.nameChanged)
 		}
 	case takeEffect:
 		w.later(s.between(0, 5*time.Millisecond), func() { w.take(e) })
@@ -425,10 +432,18 @@ func (w *simWorker) readBack(out kvInput, timeout time.Duration, finish func(kvI
 	})
 }
 
+// remap is Worker.remap.
+func (w *simWorker) remap() {
+	if w.mapping != nil {
+		w.mapping.end()
+	}
+	w.mapping = w.s.srv.watch(w, w.s.cfg.bucketMap(), 2*w.s.cfg.LeaseTTL, w.mapBucketChanged)
+}
+
 func (w *simWorker) mapBucketChanged(kv *simKV) {
 	switch {
 	case kv == nil:
-		w.step(mapSyncedInput{})
+		w.step(mapSyncedInput{w.mapping.told[leaderKey]})
 	case kv.key == expectedKey:
 		var v expectedValue
 		_ = json.Unmarshal(kv.value, &v)
@@ -987,4 +1002,4 @@ func describe(v any) string {
 }
 
 var purposeNames = [...]string{"names", "lease names", "dead name", "claim", "join", "ID renewal", "lease renewal", "election", "leader renewal", "resignation",
-	"map read", "map history", "map write", "fencing", "sweep", "suspicion", "farewell"}
+	"map read", "map history", "map write", "fencing", "sweep", "suspicion", "farewell", "operators"}

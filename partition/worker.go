@@ -37,6 +37,7 @@ type Worker struct {
 	pull    *puller
 	pulling atomic.Pointer[puller] // pull, for those who look from outside
 	machine *machine
+	keeper  *keeper
 
 	peerSub   *nats.Subscription
 	yieldSub  *nats.Subscription
@@ -95,6 +96,7 @@ func New(nc *nats.Conn, cfg Config, h Handler) (*Worker, error) {
 	cfg.Expected = w.guard.expected(cfg.Expected)
 	w.cfg, w.machine = cfg, newMachine(cfg, instance)
 	w.status.Store(&Status{State: StateInit})
+	w.keeper = newKeeper(w)
 	return w, nil
 }
 
@@ -136,6 +138,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	pending, stop := context.WithCancel(context.Background())
 	defer stop()
 	go w.watchPending(pending)
+	go w.keeper.run(pending)
 	progress := time.NewTicker(w.cfg.AckWait / 3)
 	defer progress.Stop()
 	return w.loop(ctx, status, progress.C)
@@ -187,11 +190,17 @@ func (w *Worker) tryOpen(ctx context.Context) error {
 	if err == nil {
 		base, err = checkLayout(ctx, kv, w.cfg)
 	}
-	if errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, errNotProvisioned) {
-		if base, err = w.cfg.Slots, Provision(ctx, w.nc, w.cfg); err == nil {
+	// What others have lost is created again by who comes next, too.
+	var again []string
+	switch {
+	case errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, errNotProvisioned):
+		if again, err = provision(ctx, w.nc, w.cfg); err == nil {
 			kv, err = js.KeyValue(ctx, w.cfg.bucketMap())
 		}
+	case err == nil:
+		again, err = w.complete(ctx, base)
 	}
+	w.keeper.tell(again)
 	if err != nil {
 		return err
 	}
@@ -206,6 +215,7 @@ func (w *Worker) tryOpen(ctx context.Context) error {
 	if w.buckets, err = openBuckets(ctx, js, w.cfg); err != nil {
 		return err
 	}
+	w.buckets.saw = w.keeper.saw
 	var stream jetstream.Stream
 	if w.cfg.Retry.Enabled {
 		if stream, err = provisionRetry(ctx, js, w.cfg, w.layout); err != nil {
@@ -266,6 +276,9 @@ func (w *Worker) loop(ctx context.Context, status <-chan nats.Status, progress <
 		next = next[:0]
 		select {
 		case in := <-w.inputs:
+			if lost, is := in.(recreatedInput); is && lost.name == resourceName(bucketPrefix+w.cfg.bucketMap()) {
+				w.remap() // its watch is of what is no more
+			}
 			// An answer that came after a reconnect must not be seen before the
 			// disconnect: it would prove a connection that was gone meanwhile.
 			next = append(w.connectionChanges(status), in)
@@ -529,11 +542,13 @@ func (w *Worker) flush(ctx context.Context) error {
 }
 
 func (w *Worker) followMap(ctx context.Context) error {
+	led := false
 	return follow(ctx, w.buckets.kvs[w.cfg.bucketMap()], w.quietTooLong(), func(e jetstream.KeyValueEntry) {
 		if e == nil {
-			w.post(mapSyncedInput{})
+			w.post(mapSyncedInput{led})
 			return
 		}
+		led = led || e.Key() == leaderKey
 		w.mapBucketChanged(e)
 	})
 }
