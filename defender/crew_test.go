@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/collect"
@@ -160,12 +162,45 @@ func (c *crew) forgetFences() {
 	}
 }
 
+// forgetClaims does what docs/debug.md says of the retry queue.
+func (c *crew) forgetClaims() {
+	c.t.Helper()
+	page, err := os.ReadFile("../docs/debug.md")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	found := regexp.MustCompile("`nats stream purge (\\S+)\\s+--subject '(.+?)'`").FindStringSubmatch(string(page))
+	if found == nil {
+		c.t.Fatal("docs/debug.md does not purge the claims")
+	}
+	stream, err := c.js.Stream(c.t.Context(), found[1])
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if err := stream.Purge(c.t.Context(), jetstream.WithPurgeSubject(found[2])); err != nil {
+		c.t.Fatal(err)
+	}
+	info, err := stream.Info(c.t.Context(), jetstream.WithSubjectFilter(found[2]))
+	if err != nil || len(info.State.Subjects) != 0 {
+		c.t.Fatalf("claims are left: %v, %v", info, err)
+	}
+}
+
 // TestBucketsLost: without the group's buckets map versions and claims begin again at
 // 1, and the store has later fences. The messages wait, and none becomes a dead
 // letter. The procedure of docs/debug.md lets them go on.
 func TestBucketsLost(t *testing.T) {
 	t.Parallel()
-	c := &crew{stage: newStage(t), done: map[string]bool{}}
+	for _, retry := range []bool{false, true} {
+		t.Run(fmt.Sprint("Retry ", retry), func(t *testing.T) {
+			t.Parallel()
+			bucketsLost(t, retry)
+		})
+	}
+}
+
+func bucketsLost(t *testing.T, retry bool) {
+	c := &crew{stage: newStage(t), done: map[string]bool{}, retry: retry}
 	all := func() bool { return c.processed() == c.published }
 	c.start(1)
 	for range 6 { // each raises the map's version
@@ -181,8 +216,10 @@ func TestBucketsLost(t *testing.T) {
 	}
 	c.publish(5)
 	c.start(3)
-	// More rejections than three attempts of every message would be.
-	c.until("fences are rejected", func() bool { return c.rejections() > 3*12 })
+	if !retry {
+		// More rejections than three attempts of every message would be.
+		c.until("fences are rejected", func() bool { return c.rejections() > 3*12 })
+	} // with the retry queue nothing is begun under a fence that is lower than its claims
 	time.Sleep(time.Second)
 	if n := len(c.dead(defender.DeadStream)); n != 0 {
 		t.Errorf("%d of %d messages are dead letters", n, 5*12)
@@ -192,6 +229,9 @@ func TestBucketsLost(t *testing.T) {
 	}
 	c.stop()
 	c.forgetFences()
+	if retry {
+		c.forgetClaims()
+	}
 	c.start(3)
 	c.until("everything is processed after the fences were removed", all)
 	if n := len(c.dead(defender.DeadStream)); n != 0 {

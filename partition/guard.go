@@ -98,9 +98,12 @@ func (g guard) expected(f func() int) func() int {
 // assigned guards MetricsOptions.Assigned, which a scrape calls: the number of slots
 // if it panics.
 func (g guard) assigned(f func(Slots) int) func(Slots) int {
-	return func(s Slots) (n int) {
-		n = len(s.Slots)
-		defer g.recovered("Assigned")
-		return f(s)
+	return func(s Slots) int {
+		n := len(s.Slots)
+		func() {
+			defer g.recovered("Assigned")
+			n = f(s)
+		}()
+		return n
 	}
 }

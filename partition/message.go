@@ -50,7 +50,7 @@ type Message struct {
 	Slot      int         // in the division of the moment, from 0
 	Data      []byte      // not to be changed
 	Header    nats.Header // not to be changed
-	Sequence  uint64      // tells it from all others of the group, and ascends in a slot; see Config.Sequence
+	Sequence  uint64      // with Published it tells it from all others of the group, and it ascends in a slot; see Config.Sequence
 	Published time.Time   // when the server stored it
 	Delivered uint64      // how often the server delivered it since its last take-over, from 1
 	Attempt   int         // how often this worker has tried it, from 1
@@ -70,7 +70,9 @@ type Message struct {
 // nil acknowledges the message. An error keeps the message at the head of its
 // slot and tries again after Config.RetryDelay, doubled each time, or with
 // Config.Retry puts it aside with the later ones of its key; an error made with
-// Discard removes it for ever.
+// Discard removes it for ever. One that wraps ErrFenced counts no attempt. A panic
+// is an error of the type *PanicError: the worker lives, and the message is tried
+// again.
 type Handler interface {
 	Handle(ctx context.Context, m Message) error
 }

@@ -457,6 +457,27 @@ var groupDrills = map[string]groupDrill{
 		m.link.cut(false)
 		time.Sleep(2 * time.Minute)
 	}},
+	"dead-letters": {options: usual, fires: []string{"PartitionsDeadLetters"}, play: func(g *group) {
+		g.must(g.publisher.Publish(defender.CompletionSubject(g.chambers[0]), []byte("garbage")))
+		time.Sleep(2 * time.Minute)
+	}},
+	"processing-panics": {options: usual, fires: []string{"PartitionsPanics"}, play: func(g *group) {
+		var panics atomic.Int64
+		g.fail(func(chamber string) bool {
+			if chamber == g.chambers[0].String() && panics.Add(1) <= 3 {
+				panic("index out of range")
+			}
+			return false
+		})
+		time.Sleep(8 * time.Minute)
+	}},
+	"stream-made-again": {options: usual, fires: []string{"PartitionsStreamRolledBack"}, play: func(g *group) {
+		js, err := jetstream.New(g.publisher)
+		g.must(err)
+		g.must(js.DeleteStream(g.t.Context(), defender.Stream))
+		g.must(defender.Provision(g.t.Context(), g.publisher, g.partition()))
+		time.Sleep(2 * time.Minute)
+	}},
 	"chamber-fails": {options: usual, fires: []string{"PartitionsOldestPending"}, play: func(g *group) {
 		g.fail(func(chamber string) bool { return chamber == g.chambers[0].String() })
 		time.Sleep(11 * time.Minute)
