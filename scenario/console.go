@@ -222,7 +222,7 @@ func momentOf(e seen) (console.Moment, bool) {
 		return line("bad", "paused: not sure of its lease (%s)", e.Reason)
 	case partition.EventTrustRegained:
 		return line("good", "works again after %.1f s", e.Duration.Seconds())
-	case partition.EventIdentityLost, partition.EventHandoverForced, partition.EventPrepareFailed, partition.EventGhostHealed:
+	case partition.EventIdentityLost, partition.EventHandoverForced, partition.EventPrepareFailed, partition.EventGhostHealed, partition.EventResourceRecreated:
 		return line("warn", "%s %s%s", strings.ReplaceAll(string(e.Kind), "-", " "), e.Reason, e.Err)
 	case partition.EventYielding:
 		if e.Duration == 0 {
