@@ -58,55 +58,6 @@ func provisionRetry(ctx context.Context, js jetstream.JetStream, cfg Config, lay
 	return s, nil
 }
 
-// agreeOnRetry compares whether failing messages are parked by the configuration
-// and by the group. Where nobody works, the configuration wins; workers of both
-// kinds together would overtake the messages that only some of them know.
-func agreeOnRetry(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, cfg Config, lay layout) error {
-	e, err := kv.Get(ctx, layoutKey)
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return errNotProvisioned // by a replica that is behind
-	}
-	if err != nil {
-		return fmt.Errorf("reading the layout from bucket %s: %w", kv.Bucket(), err)
-	}
-	have, err := recordedLayout(ctx, kv)
-	if err != nil || have.Retry == cfg.Retry.Enabled {
-		return err
-	}
-	leases, err := js.KeyValue(ctx, cfg.bucketLeases())
-	if err != nil {
-		return fmt.Errorf("opening bucket %s: %w", cfg.bucketLeases(), err)
-	}
-	there, err := listKeys(ctx, leases)
-	if err != nil {
-		return fmt.Errorf("reading who works in group %s: %w", cfg.Name, err)
-	}
-	setting := map[bool]string{true: "on", false: "off"}
-	if len(there) > 0 {
-		return fmt.Errorf("group %s works with Retry %s, this worker is configured with Retry %s, and %d workers are there: give it the same, or end them all first", cfg.Name, setting[have.Retry], setting[cfg.Retry.Enabled], len(there))
-	}
-	if have.Retry {
-		parked, err := ReadParked(ctx, js.Conn(), cfg.Name)
-		if err != nil {
-			return err
-		}
-		if parked.Messages > 0 {
-			return fmt.Errorf("group %s has %d parked messages of %d keys, and this worker is configured with Retry off: turn it on until they are done", cfg.Name, parked.Messages, len(parked.Keys))
-		}
-	} else if _, err := provisionRetry(ctx, js, cfg, lay); err != nil {
-		return err
-	}
-	have.Retry = cfg.Retry.Enabled
-	_, err = kv.Update(ctx, layoutKey, mustJSON(have), e.Revision())
-	if errors.Is(err, jetstream.ErrKeyExists) {
-		return agreeOnRetry(ctx, js, kv, cfg, lay) // somebody was first
-	}
-	if err != nil {
-		return fmt.Errorf("recording Retry %s in bucket %s: %w", setting[have.Retry], kv.Bucket(), err)
-	}
-	return nil
-}
-
 // retryStore carries a lot's operations out.
 type retryStore struct {
 	nc     *nats.Conn

@@ -70,11 +70,17 @@ type layoutValue struct {
 	Subject string `json:"subject"`
 	Shards  int    `json:"shards,omitempty"` // 0: one stream
 	Retry   bool   `json:"retry,omitempty"`  // failing messages are parked
+
+	Settings *groupSettings `json:"settings,omitempty"` // nil: of an earlier version
 }
 
 // shardedSchema is the schema of a layoutValue with several streams. Versions that
 // know of one only refuse it; they would make another stream, and wait there.
 const shardedSchema = 2
+
+// settledSchema is the schema of a layoutValue with Settings, which workers that know
+// nothing of them would not keep to.
+const settledSchema = 3
 
 // layout returns the layout of a recorded group.
 func (v layoutValue) layout(group string) (layout, error) {
@@ -89,21 +95,31 @@ func (v layoutValue) layout(group string) (layout, error) {
 // as far as they are missing; it can be repeated, by several workers at once. An
 // existing stream that divides its keys in another way is an error, and is left
 // as it is.
+//
+// Where the group exists, MaxAge, MaxBytes and Duplicates that are set change its
+// streams, and its record, to these. Other settings in which workers must agree change
+// only while no worker is there; otherwise the error is a *SettingsError, which names
+// each. Settings that are not set stay what they are in the group.
 func Provision(ctx context.Context, nc *nats.Conn, cfg Config) error {
 	_, err := provision(ctx, nc, cfg)
 	return err
 }
 
 // provision also returns the streams that it created for a group that was there before.
-func provision(ctx context.Context, nc *nats.Conn, cfg Config) (again []string, err error) {
-	cfg = cfg.resolve()
+func provision(ctx context.Context, nc *nats.Conn, given Config) (again []string, err error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, fmt.Errorf("provisioning %s: %w", given.Name, err)
+	}
+	cfg := given.resolve()
+	if kv, err := js.KeyValue(ctx, cfg.bucketMap()); err == nil {
+		if rec, err := recordedLayout(ctx, kv); err == nil && rec.Settings != nil {
+			cfg = given.fill(*rec.Settings).resolve()
+		}
+	}
 	lay, err := cfg.validate()
 	if err != nil {
 		return nil, err
-	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return nil, fmt.Errorf("provisioning %s: %w", cfg.Name, err)
 	}
 	if again, err = provisionBuckets(ctx, js, cfg, lay); err != nil {
 		return again, err
@@ -147,7 +163,7 @@ func provision(ctx context.Context, nc *nats.Conn, cfg Config) (again []string, 
 		if _, err := checkLayout(ctx, kv, cfg); err != nil {
 			return err
 		}
-		return agreeOnRetry(ctx, js, kv, cfg, lay)
+		return agree(ctx, js, kv, cfg, lay, true)
 	})
 }
 
@@ -163,9 +179,10 @@ func tellOfMapping(ctx context.Context, nc *nats.Conn, cfg Config) {
 }
 
 func (c Config) layoutValue() layoutValue {
-	v := layoutValue{Schema: valueSchema, Slots: c.Slots, Stream: c.Stream, Subject: c.Subject, Retry: c.Retry.Enabled}
+	s := c.settings()
+	v := layoutValue{Schema: settledSchema, Slots: c.Slots, Stream: c.Stream, Subject: c.Subject, Retry: c.Retry.Enabled, Settings: &s}
 	if c.Shards > 1 {
-		v.Schema, v.Shards = shardedSchema, c.Shards
+		v.Shards = c.Shards
 	}
 	return v
 }
@@ -190,15 +207,15 @@ func recordedLayout(ctx context.Context, kv jetstream.KeyValue) (layoutValue, er
 
 // decodeLayout reads what a group was provisioned with.
 func decodeLayout(data []byte) (layoutValue, error) {
-	if err := readSchema(data, valueSchema, shardedSchema); err != nil {
+	if err := readSchema(data, valueSchema, settledSchema); err != nil {
 		return layoutValue{}, err
 	}
 	var have layoutValue
 	if err := json.Unmarshal(data, &have); err != nil {
 		return layoutValue{}, err
 	}
-	sharded := have.Schema == shardedSchema && have.Shards > 1 && have.Shards <= maxShards
-	if !sharded && (have.Schema != valueSchema || have.Shards != 0) || have.Slots < 1 || have.Slots > maxSlots || have.Slots%max(have.Shards, 1) != 0 {
+	sharded := have.Schema >= shardedSchema && have.Shards > 1 && have.Shards <= maxShards
+	if !sharded && (have.Schema == shardedSchema || have.Shards != 0) || (have.Settings != nil) != (have.Schema == settledSchema) || have.Slots < 1 || have.Slots > maxSlots || have.Slots%max(have.Shards, 1) != 0 {
 		return layoutValue{}, fmt.Errorf("it is no layout: %.200q", data)
 	}
 	return have, nil
@@ -213,7 +230,8 @@ func checkLayout(ctx context.Context, kv jetstream.KeyValue, cfg Config) (base i
 		return 0, err
 	}
 	want := cfg.layoutValue()
-	want.Retry = have.Retry // that is for agreeOnRetry
+	// Those are for agree.
+	want.Retry, want.Settings, have.Settings, have.Schema = have.Retry, nil, nil, want.Schema
 	if choices := (layout{base: have.Slots}).divisions(); slices.Contains(choices, want.Slots) {
 		want.Slots = have.Slots
 	}
@@ -221,7 +239,7 @@ func checkLayout(ctx context.Context, kv jetstream.KeyValue, cfg Config) (base i
 		return 0, fmt.Errorf("group %s was provisioned with Shards %d, and is configured for %d here: give the same number, which can't be changed while there are streams; a group of another Name and Stream can have another", cfg.Name, max(have.Shards, 1), cfg.Shards)
 	}
 	if have != want {
-		return 0, fmt.Errorf("group %s is laid out as %+v, this worker is configured for %+v: give it the same Slots, Stream and Subject", cfg.Name, have, want)
+		return 0, fmt.Errorf("group %s was provisioned with Slots %d, Stream %s and Subject %s, and is configured for Slots %d, Stream %s and Subject %s here: give the same, or another Name", cfg.Name, have.Slots, have.Stream, have.Subject, want.Slots, want.Stream, want.Subject)
 	}
 	return have.Slots, nil
 }

@@ -39,6 +39,12 @@ func reading[T any](data []byte) (any, error) {
 	return v, err
 }
 
+func goldenSettings() *groupSettings {
+	return &groupSettings{Replicas: 3, MaxAge: duration(time.Hour), MaxBytes: 1 << 30, Duplicates: duration(time.Minute), AckWait: duration(30 * time.Second), HeartbeatInterval: duration(500 * time.Millisecond),
+		LeaseTTL: duration(6 * time.Second), LeaseMargin: duration(1500 * time.Millisecond), IDTTL: duration(30 * time.Second), SuspicionGrace: duration(1500 * time.Millisecond), SuspicionMargin: duration(300 * time.Millisecond),
+		Retry: retrySettings{Tries: 1, Delay: duration(time.Second), MaxDelay: duration(time.Minute), PerKey: 1000, PerSlot: 10000, Attempts: 5}}
+}
+
 func goldenRecords() []record {
 	peer := peerMessage{Schema: valueSchema, Kind: peerReleased, From: Member{"worker-0", 11}, To: Member{"worker-1", 12}, Slots: []slotMark{{Slot: 3, Version: 300, Forced: true, Idle: 1500}}}
 	return []record{
@@ -53,7 +59,7 @@ func goldenRecords() []record {
 			pins, err := decodePins(b)
 			return pinsValue{Schema: valueSchema, Pins: pins}, err
 		}},
-		{"layout", shardedSchema, layoutValue{Schema: shardedSchema, Slots: 64, Stream: "jobs", Subject: "jobs.*.*", Shards: 4, Retry: true}, func(b []byte) (any, error) { return decodeLayout(b) }},
+		{"layout", settledSchema, layoutValue{Schema: settledSchema, Slots: 64, Stream: "jobs", Subject: "jobs.*.*", Shards: 4, Retry: true, Settings: goldenSettings()}, func(b []byte) (any, error) { return decodeLayout(b) }},
 		{"load", valueSchema, loadValue{Schema: valueSchema, Weights: Sinces{1, 300}, Keys: Sinces{2, 1}}, reading[loadValue]},
 		{"peer-message", valueSchema, peer, func(b []byte) (any, error) { return decodePeer(b, maxSlots) }},
 		{"hand-over-request", valueSchema, yieldRequest{Schema: valueSchema, Until: 1767323045006}, func(b []byte) (any, error) { return decodeYield(b) }},
@@ -151,7 +157,8 @@ func TestOldRecord(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if string(mustJSON(got)) != string(mustJSON(r.value)) {
+				// An older one may know less, which is not made up.
+				if again := string(mustJSON(got)); again != string(mustJSON(r.value)) && again != string(data) {
 					t.Errorf("it is read as\n%s\nwant\n%s", mustJSON(got), mustJSON(r.value))
 				}
 				return

@@ -275,7 +275,13 @@ func (k *keeper) look(ctx context.Context) bool {
 	if err := provisionEvents(ctx, w.js, w.cfg); err != nil {
 		w.cfg.Logger.Warn("The stream of events can't be made; they are told and not kept.", "stream", EventStream(w.cfg.Name), "err", err)
 	}
-	missing, err := missingStreams(ctx, w.js, groupStreams(w.cfg, w.layout))
+	cfg := w.cfg
+	if kv, err := w.js.KeyValue(ctx, cfg.bucketMap()); err == nil {
+		if rec, err := recordedLayout(ctx, kv); err == nil && rec.Settings != nil {
+			cfg.MaxAge, cfg.MaxBytes, cfg.Duplicates = time.Duration(rec.Settings.MaxAge), rec.Settings.MaxBytes, time.Duration(rec.Settings.Duplicates)
+		}
+	}
+	missing, err := missingStreams(ctx, w.js, groupStreams(cfg, w.layout))
 	if err != nil {
 		return false // the servers don't answer, which tells nothing of what is there
 	}
@@ -283,7 +289,7 @@ func (k *keeper) look(ctx context.Context) bool {
 		w.post(missingInput{})
 		return true
 	}
-	made, err := recreate(ctx, w.js, w.cfg, w.layout, missing, k.last)
+	made, err := recreate(ctx, w.js, cfg, w.layout, missing, k.last)
 	k.tell(made)
 	if err == nil {
 		w.post(missingInput{})

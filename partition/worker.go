@@ -38,6 +38,7 @@ type Worker struct {
 	pulling atomic.Pointer[puller] // pull, for those who look from outside
 	machine *machine
 	keeper  *keeper
+	ousted  atomic.Pointer[error] // why it leaves although nobody asked it to
 
 	peerSub   *nats.Subscription
 	yieldSub  *nats.Subscription
@@ -141,7 +142,13 @@ func (w *Worker) Run(ctx context.Context) error {
 	go w.keeper.run(pending)
 	progress := time.NewTicker(w.cfg.AckWait / 3)
 	defer progress.Stop()
-	return w.loop(ctx, status, progress.C)
+	if err := w.loop(ctx, status, progress.C); err != nil {
+		return err
+	}
+	if err := w.ousted.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // openPatience is how long a worker tries to begin while servers don't answer, or
@@ -209,7 +216,7 @@ func (w *Worker) tryOpen(ctx context.Context) error {
 	if err := provisionEvents(ctx, js, w.cfg); err != nil {
 		w.cfg.Logger.Warn("The stream of events can't be made; they are told and not kept.", "stream", EventStream(w.cfg.Name), "err", err)
 	}
-	if err := caughtUp(ctx, func() error { return agreeOnRetry(ctx, js, kv, w.cfg, w.layout) }); err != nil {
+	if err := caughtUp(ctx, func() error { return agree(ctx, js, kv, w.cfg, w.layout, false) }); err != nil {
 		return err
 	}
 	if w.buckets, err = openBuckets(ctx, js, w.cfg); err != nil {
@@ -636,6 +643,10 @@ func (w *Worker) mapBucketChanged(e jetstream.KeyValueEntry) {
 			}
 		}
 		w.post(in)
+	case layoutKey:
+		if e.Operation() == jetstream.KeyValuePut {
+			w.settingsChanged(e.Value())
+		}
 	case leaderKey:
 		in := leaderInput{rev: e.Revision()}
 		if e.Operation() == jetstream.KeyValuePut {

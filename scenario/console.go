@@ -229,7 +229,8 @@ func momentOf(e seen) (console.Moment, bool) {
 		return line("bad", "paused: its lease is uncertain (%s)", e.Reason)
 	case partition.EventTrustRegained:
 		return line("good", "resumed after %.1f s", e.Duration.Seconds())
-	case partition.EventIdentityLost, partition.EventHandoverForced, partition.EventPrepareFailed, partition.EventGhostHealed:
+	case partition.EventIdentityLost, partition.EventHandoverForced, partition.EventPrepareFailed, partition.EventGhostHealed, partition.EventResourceRecreated,
+		partition.EventStreamRolledBack, partition.EventPanicked:
 		return line("warn", "%s %s%s", strings.ReplaceAll(string(e.Kind), "-", " "), e.Reason, e.Err)
 	case partition.EventYielding:
 		if e.Duration == 0 {
