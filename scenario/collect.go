@@ -51,7 +51,7 @@ func Collect(ctx context.Context, o CollectOptions) error {
 	}
 	conn, err := broker.Connect(o.NATS, "muster collect")
 	if err != nil {
-		return &UsageError{fmt.Errorf("%w: start the server or give another URL with --nats", err)}
+		return fmt.Errorf("%w: start the server or give another URL with --nats", err)
 	}
 	defer conn.Close()
 	store, err := connect.Open(ctx, o.Store, os.LookupEnv)
