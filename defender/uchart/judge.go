@@ -206,7 +206,8 @@ func sinceReset(history []Point) []Point {
 
 func layoutsOf(points []Point, chart *Chart) []layout {
 	layouts := make([]layout, len(points))
-	for i, point := range points {
+	for i := range points {
+		point := &points[i]
 		layouts[i] = newLayout(chart, point.Chart)
 	}
 	return layouts
@@ -271,7 +272,8 @@ func (p Policy) distances(points []Point, layouts []layout, chart *Chart) []Viol
 					continue
 				}
 				xs = xs[:0]
-				for i, point := range points {
+				for i := range points {
+					point := &points[i]
 					if x, ok := layouts[i].value(point.Chart, svid, step, s); ok {
 						xs = append(xs, x)
 					}
@@ -333,7 +335,8 @@ type noise struct {
 func withinNoise(points []Point, layouts []layout, chart *Chart, svid, step int) noise {
 	var squares, degrees float64
 	still, seen := 0, 0
-	for i, point := range points {
+	for i := range points {
+		point := &points[i]
 		sd, ok := layouts[i].value(point.Chart, svid, step, StdDev)
 		n, _ := layouts[i].value(point.Chart, svid, step, Count)
 		if !ok {
