@@ -123,8 +123,8 @@ func TestRecordedFaultsByADefenderThatSawNormalWafersFirst(t *testing.T) {
 	}
 	c := r.Total
 	t.Logf("%d of %d faults found, %d false alarms of %d judged normal wafers, %d learning, %d truncated", c.Detected, c.Faults, c.False, c.Normal+c.Alarms-c.Faults, c.Learning, c.BadData)
-	if c.Detected < 13 || c.Faults != 14 || c.False > 1 || c.BadData != 2 {
-		t.Errorf("counts are %+v, want at least 13 of 14 faults, at most 1 false alarm, 2 truncated", c)
+	if c.Detected < 14 || c.Faults != 14 || c.False > 1 || c.BadData != 2 {
+		t.Errorf("counts are %+v, want 14 of 14 faults, at most 1 false alarm, 2 truncated", c)
 	}
 }
 

@@ -10,12 +10,20 @@ import (
 // Content returns a hash of the statistics with their SVIDs and steps: of all that
 // limits and models take from a chart.
 func (c *Chart) Content() uint64 {
-	b := make([]byte, 0, 16*len(c.SVIDs)+8*len(c.Steps)+8*len(c.Values)+len(c.Valid)+16)
-	word := func(v uint64) { b = binary.LittleEndian.AppendUint64(b, v) }
+	var h xxhash.Digest
+	h.Reset()
+	var room [1024]byte
+	b := room[:0]
+	word := func(v uint64) {
+		if len(b) > len(room)-8 {
+			_, _ = h.Write(b)
+			b = b[:0]
+		}
+		b = binary.LittleEndian.AppendUint64(b, v)
+	}
 	word(uint64(len(c.SVIDs)))
 	for _, name := range c.SVIDs {
-		word(uint64(len(name)))
-		b = append(b, name...)
+		word(xxhash.Sum64String(name))
 	}
 	word(uint64(len(c.Steps)))
 	for _, step := range c.Steps {
@@ -24,7 +32,9 @@ func (c *Chart) Content() uint64 {
 	for _, v := range c.Values {
 		word(math.Float64bits(v))
 	}
-	return xxhash.Sum64(append(b, c.Valid...))
+	_, _ = h.Write(b)
+	_, _ = h.Write(c.Valid)
+	return h.Sum64()
 }
 
 // content returns the hash of the point's chart, which verdicts keep so that it isn't

@@ -189,7 +189,8 @@ func (p Policy) estimate(points []Point) *Baseline {
 	model := points[len(points)-1].Chart
 	b := &Baseline{Limits: p.limitsID(points), SVIDs: slices.Clone(model.SVIDs), Steps: slices.Clone(model.Steps), Statistics: p.watched()}
 	layouts := make([]layout, len(points))
-	for i, point := range points {
+	for i := range points {
+		point := &points[i]
 		layouts[i] = newLayout(model, point.Chart)
 	}
 	xs := make([]float64, 0, len(points))
@@ -198,7 +199,8 @@ func (p Policy) estimate(points []Point) *Baseline {
 			noise := withinNoise(points, layouts, model, svid, step)
 			for _, s := range b.Statistics {
 				xs = xs[:0]
-				for i, point := range points {
+				for i := range points {
+					point := &points[i]
 					if x, ok := layouts[i].value(point.Chart, svid, step, s); ok {
 						xs = append(xs, x)
 					}

@@ -26,7 +26,8 @@ type Policy struct {
 	// step. The others say the same again (Area is Mean times duration) or hang on
 	// single samples (Min, Max, Range); Count is judged as data quality.
 	Statistics []Statistic
-	// NoUnivariate leaves single charts out; data quality is always judged.
+	// NoUnivariate leaves single charts out, but for those of SVIDs that never moved, which
+	// the multivariate charts can't judge; data quality is always judged.
 	NoUnivariate bool
 	// Multivariate judges all charts together; off in the zero value.
 	Multivariate MultivariatePolicy
@@ -156,17 +157,17 @@ func (p Policy) judgeProcess(v *Verdict, history []Point, basis *basis, chart *C
 			v.State = Alarm
 		}
 	}
-	if p.NoUnivariate {
-		if v.Multivariate == nil {
-			v.State = Learning
-		}
+	switch {
+	case p.NoUnivariate && v.Multivariate == nil:
+		v.State = Learning
 		return
-	}
-	if baseline != nil {
+	case baseline != nil:
 		p.frozen(v, baseline, fresh, history, chart, models)
 		return
 	}
-	single := p.distances(points, layoutsOf(points, chart), chart)
+	// Models leave out SVIDs that rest. By their single charts these are judged even where
+	// others aren't: nothing else would show what becomes of them.
+	single := p.distances(points, layoutsOf(points, chart), chart, p.NoUnivariate)
 	v.Charts = len(single)
 	if v.Charts == 0 {
 		return
@@ -206,7 +207,8 @@ func sinceReset(history []Point) []Point {
 
 func layoutsOf(points []Point, chart *Chart) []layout {
 	layouts := make([]layout, len(points))
-	for i, point := range points {
+	for i := range points {
+		point := &points[i]
 		layouts[i] = newLayout(chart, point.Chart)
 	}
 	return layouts
@@ -258,8 +260,8 @@ func (l layout) value(earlier *Chart, svid, step int, s Statistic) (float64, boo
 }
 
 // distances returns each chart that can be judged, in a fixed order, with its
-// limits left open.
-func (p Policy) distances(points []Point, layouts []layout, chart *Chart) []Violation {
+// limits left open; perhaps only those of SVIDs that never moved.
+func (p Policy) distances(points []Point, layouts []layout, chart *Chart, resting bool) []Violation {
 	var single []Violation
 	xs := make([]float64, 0, len(points))
 	for svid := range chart.SVIDs {
@@ -267,11 +269,12 @@ func (p Policy) distances(points []Point, layouts []layout, chart *Chart) []Viol
 			noise := withinNoise(points, layouts, chart, svid, step)
 			for _, s := range p.Statistics {
 				value, ok := chart.Value(svid, step, s)
-				if !ok || noise.still && s != Mean {
+				if !ok || noise.still && s != Mean || resting && (!noise.still || noise.spread > 0) {
 					continue
 				}
 				xs = xs[:0]
-				for i, point := range points {
+				for i := range points {
+					point := &points[i]
 					if x, ok := layouts[i].value(point.Chart, svid, step, s); ok {
 						xs = append(xs, x)
 					}
@@ -333,7 +336,8 @@ type noise struct {
 func withinNoise(points []Point, layouts []layout, chart *Chart, svid, step int) noise {
 	var squares, degrees float64
 	still, seen := 0, 0
-	for i, point := range points {
+	for i := range points {
+		point := &points[i]
 		sd, ok := layouts[i].value(point.Chart, svid, step, StdDev)
 		n, _ := layouts[i].value(point.Chart, svid, step, Count)
 		if !ok {

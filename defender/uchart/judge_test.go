@@ -273,7 +273,8 @@ func TestLimitsApproachTheTextbook(t *testing.T) {
 func BenchmarkJudge(b *testing.B) {
 	var history []uchart.Point
 	for i := range 25 {
-		history = append(history, uchart.Point{Context: fmt.Sprint(i), Chart: chartOf(b, randomTrace(100, 19, 2))})
+		c := chartOf(b, randomTrace(100, 19, 2))
+		history = append(history, uchart.Point{Context: fmt.Sprint(i), Chart: c, Content: c.Content()}) // as verdicts have it
 	}
 	b.ReportAllocs()
 	for b.Loop() {

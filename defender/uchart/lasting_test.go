@@ -220,9 +220,6 @@ func TestRestingSensor(t *testing.T) {
 		{"moves-for-a-moment", 751, func(_ *rand.Rand, i int) float64 { return 751 + float64(i/49) }, uchart.Normal},
 	} {
 		for name, policy := range fabPolicies() {
-			if policy.NoUnivariate {
-				continue // by principal components alone resting sensors aren't judged
-			}
 			for _, before := range []int{30, 60, 120} {
 				t.Run(fmt.Sprintf("%s/%s/%d", test.behaviour, strings.ReplaceAll(name, " ", "-"), before), func(t *testing.T) {
 					t.Parallel()

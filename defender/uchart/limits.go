@@ -18,7 +18,7 @@ func Limits(history []Point, chart *Chart, p Policy) []ControlLimits {
 	if len(points) < p.MinHistory {
 		return nil
 	}
-	single := p.distances(points, layoutsOf(points, chart), chart)
+	single := p.distances(points, layoutsOf(points, chart), chart, false)
 	if len(single) == 0 {
 		return nil
 	}

@@ -302,7 +302,8 @@ func (p MultivariatePolicy) variables(base []Point, layouts []layout, left []str
 // still reports whether an SVID doesn't move in a step in half of the base or more.
 func still(base []Point, layouts []layout, svid, step int) bool {
 	n := 0
-	for i, point := range base {
+	for i := range base {
+		point := &base[i]
 		if x, _ := layouts[i].value(point.Chart, svid, step, StdDev); x == 0 {
 			n++
 		}
@@ -313,7 +314,8 @@ func still(base []Point, layouts []layout, svid, step int) bool {
 // raw sets xs to the statistic in each context of the base, and reports whether all
 // have it.
 func (v variable) raw(xs []float64, base []Point, layouts []layout) bool {
-	for i, point := range base {
+	for i := range base {
+		point := &base[i]
 		x, ok := layouts[i].value(point.Chart, v.svid, v.step, v.stat)
 		if !ok {
 			return false
@@ -346,7 +348,8 @@ func (t *trained) run(before []Point, layouts []layout, chart *Chart, l layout) 
 			return nil, &t.variables[j]
 		}
 		run[j] = x
-		for i, point := range before {
+		for i := range before {
+			point := &before[i]
 			y, ok := v.of(point.Chart, layouts[i])
 			if !ok {
 				return nil, &t.variables[j]

@@ -130,7 +130,8 @@ func (q *quality) compare(points []Point, chart *Chart) {
 	usual := map[int32]float64{} // of steps that are as usual
 	for _, step := range knownSteps(points, chart) {
 		counts := make([]float64, len(points))
-		for i, point := range points {
+		for i := range points {
+			point := &points[i]
 			counts[i] = samples(point.Chart, step)
 		}
 		m := median(counts)
@@ -165,7 +166,8 @@ func (q *quality) steps(points []Point, chart *Chart, svid int, usual map[int32]
 			continue // a sensor has no more samples than its step, so neither has its median
 		}
 		counts := make([]float64, len(points))
-		for i, point := range points {
+		for i := range points {
+			point := &points[i]
 			l := newLayout(chart, point.Chart)
 			counts[i], _ = l.value(point.Chart, svid, step, Count)
 		}

@@ -19,7 +19,8 @@ const (
 // at hand tell; it may be nil.
 func restingSigma(points []Point, layouts []layout, chart *Chart, svid, step int) float64 {
 	digit := math.Inf(1)
-	for i, point := range points {
+	for i := range points {
+		point := &points[i]
 		for _, s := range []Statistic{Min, Max} {
 			if x, ok := layouts[i].value(point.Chart, svid, step, s); ok {
 				digit = min(digit, lastDigit(x))
