@@ -56,7 +56,7 @@ func exhaustedBy(kind LaunchFailure, o Offering, now time.Time) []Exhausted {
 		e.Type, e.Market = o.Type, o.Market
 	case FailAddresses:
 		e.Subnet = o.Subnet
-	case FailSpotRole:
+	case FailSpotRole, FailSpot:
 		e.Market = Spot
 	default:
 		return nil
