@@ -183,6 +183,10 @@ func scenarios() []scenario {
 			s.AddShortage(sim.Shortage{Market: nodes.Spot, Type: "m"})
 			s.AddShortage(sim.Shortage{Market: nodes.Spot, Type: "n", Kind: nodes.FailQuota})
 		}},
+		{name: "scale-up, Spot not permitted", workers: "ab", length: minutes(7), stride: 2, want: both(fleet(4), launched(2)), setup: func(s *stage) {
+			full(4)(s)
+			s.AddShortage(sim.Shortage{Market: nodes.Spot, Kind: nodes.FailSpot})
+		}},
 		{name: "scale-up, a zone short", workers: "ab", length: minutes(7), want: both(fleet(4), launched(2)), setup: func(s *stage) {
 			full(4)(s)
 			s.AddShortage(sim.Shortage{Zone: "a", Kind: nodes.FailAddresses})

@@ -146,9 +146,12 @@ func (t Note) Apply(r Record) (Record, error) {
 		r.CPUHighSinceEpoch = since(r.CPUHighSinceEpoch, *t.CPUHigh, now)
 	}
 	if t.Alive != nil {
-		r.Joined = slices.DeleteFunc(r.Joined, func(id string) bool { return !slices.Contains(t.Alive, id) })
+		alive := setOf(t.Alive)
+		r.Joined = slices.DeleteFunc(r.Joined, func(id string) bool { return !alive[id] })
+		known := setOf(r.Joined)
 		for _, id := range t.Joined {
-			if !slices.Contains(r.Joined, id) {
+			if !known[id] {
+				known[id] = true
 				r.Joined = append(r.Joined, id)
 			}
 		}
@@ -156,10 +159,18 @@ func (t Note) Apply(r Record) (Record, error) {
 			r.Joined = nil
 		}
 		// A skip outlives its hour while the instance lives, so that the next failure is known to be the second.
-		r.SkipList = nilIfEmpty(slices.DeleteFunc(r.SkipList, func(s Skip) bool { return !slices.Contains(t.Alive, s.InstanceID) }))
+		r.SkipList = nilIfEmpty(slices.DeleteFunc(r.SkipList, func(s Skip) bool { return !alive[s.InstanceID] }))
 	}
 	r.Exhausted = nilIfEmpty(slices.DeleteFunc(r.Exhausted, func(e Exhausted) bool { return e.UntilEpoch <= now }))
 	return r, nil
+}
+
+func setOf(ids []string) map[string]bool {
+	out := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		out[id] = true
+	}
+	return out
 }
 
 func since(epoch int64, holds bool, now int64) int64 {

@@ -114,7 +114,7 @@ func (m *Metrics) begin() {
 }
 
 // launchResults are the values of the label result of launches_total.
-var launchResults = []string{"launched", string(nodes.FailCapacity), string(nodes.FailQuota), string(nodes.FailAddresses), string(nodes.FailSpotRole),
+var launchResults = []string{"launched", string(nodes.FailCapacity), string(nodes.FailQuota), string(nodes.FailAddresses), string(nodes.FailSpotRole), string(nodes.FailSpot),
 	string(nodes.FailThrottled), string(nodes.FailTokenSpent), string(nodes.FailPermanent), "unknown"}
 
 // sawSubnets makes what launches there may lead to known, as begin does: a first scale-up may be refused everywhere.
