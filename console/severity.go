@@ -49,7 +49,7 @@ const (
 	metricsGrace = 2 * time.Minute  // that metrics may take to reach back far enough
 	waitsLong    = time.Minute
 	waitsTooLong = 5 * time.Minute
-	lookAway     = 30 * time.Second // after which what holds at the first look counts at once
+	lookAway     = 30 * time.Second // after which the next look is a first one again
 )
 
 // assessor judges what is seen. It remembers since when each condition holds, so that what passes by itself is not reported.
@@ -60,7 +60,8 @@ type assessor struct {
 
 // assess judges one reading.
 func (a *assessor) assess(now time.Time, s sight) Health {
-	// The planes are read only while somebody looks. What is missing at the first look may be missing for hours: it gets no grace.
+	// The planes are read only while somebody looks. What is missing at the first look may have been for hours: it gets no
+	// grace.
 	fresh := a.last.IsZero() || now.Sub(a.last) > lookAway
 	if a.since == nil || fresh {
 		a.since = map[string]time.Time{}
@@ -96,7 +97,7 @@ func (j *judgement) find(s Severity, panel, format string, args ...any) {
 	j.Findings = append(j.Findings, Finding{s, panel, fmt.Sprintf(format, args...)})
 }
 
-// lasts reports whether a condition holds and has held for a time, or held at the first look.
+// lasts reports whether a condition holds and has been seen to hold for a time.
 func (j *judgement) lasts(name string, holds bool, grace time.Duration) bool {
 	if !holds {
 		delete(j.a.since, name)
@@ -105,12 +106,17 @@ func (j *judgement) lasts(name string, holds bool, grace time.Duration) bool {
 	began, known := j.a.since[name]
 	if !known {
 		began = j.now
-		if j.fresh {
-			began = j.now.Add(-grace)
-		}
 		j.a.since[name] = began
 	}
 	return j.now.Sub(began) >= grace
+}
+
+// joins reports whether something has not joined for longer than it may take, or had not at the first look.
+func (j *judgement) joins(name string, missing bool) bool {
+	if _, known := j.a.since[name]; missing && !known && j.fresh {
+		j.a.since[name] = j.now.Add(-startGrace)
+	}
+	return j.lasts(name, missing, startGrace)
 }
 
 // nodePlane returns how many pods wait for a node.
@@ -125,7 +131,7 @@ func (j *judgement) nodePlane(n NodePlane) (pending int) {
 	if lost := states[NodeLost]; lost > 0 {
 		j.find(Warning, "nodes", "%s", counted(lost, "node is lost", "nodes are lost"))
 	}
-	if down := states[NodeNotReady]; j.lasts("not ready", down > 0, startGrace) {
+	if down := states[NodeNotReady]; j.joins("not ready", down > 0) {
 		j.find(Warning, "nodes", "%s", counted(down, "node is not ready", "nodes are not ready"))
 	}
 	if open := len(n.Interruptions); open > 0 {
@@ -216,14 +222,14 @@ func (j *judgement) workerPlane(w WorkerPlane, pending int) {
 	due := max(0, j.Expected-pending)
 	missing := max(0, due-staying-len(failed))
 	few := live > 0 && j.Serving*2 < due
-	lasting := j.lasts("few", few, startGrace)
+	lasting := j.joins("few", few)
 	if few && (lasting || paused+len(failed) > joining+missing) { // those that join get their time
 		j.find(Critical, "workers", "Only %d of %d workers serve their slots", j.Serving, due)
 	}
 	if paused > 0 {
 		j.find(Warning, "workers", "%s", counted(paused, "worker is paused: its lease is uncertain", "workers are paused: their leases are uncertain"))
 	}
-	if j.lasts("missing", joining+missing > 0, startGrace) {
+	if j.joins("missing", joining+missing > 0) {
 		j.find(Warning, "workers", "%s", counted(joining+missing, "worker has not joined yet", "workers have not joined yet"))
 	}
 	var orphans int

@@ -82,6 +82,12 @@ func TestSeverity(t *testing.T) {
 			t.Errorf("%+v", h)
 		}
 	})
+	t.Run("a group that starts at the first look has its time", func(t *testing.T) {
+		var a assessor
+		if h := a.assess(noon, sight{workers: &WorkerPlane{Expected: 2}, nodes: &NodePlane{Decision: &Decision{Reason: metricsMissing}}}); h.Severity != OK {
+			t.Errorf("%+v", h)
+		}
+	})
 	t.Run("the worst finding comes first", func(t *testing.T) {
 		var a assessor
 		h := a.assess(noon, sight{nodes: &NodePlane{Paused: &Pause{}}, workers: group(append(times(11, "STABLE"), StateFailed)...), alarms: &AlarmCount{Open: 1}})

@@ -294,6 +294,28 @@ func TestConsole(t *testing.T) {
 		noFaults(t, faults)
 	})
 
+	t.Run("a group without a map is starting", func(t *testing.T) {
+		f := small(time.Now(), 4)
+		f.workers = WorkerPlane{Expected: 4, Workers: []Worker{{ID: "defender-0", State: "CLAIMING_ID"}}}
+		c, s := serve(t, Options{Nodes: f.nodePlane, Workers: f.workerPlane})
+		ctx, faults := browser.Open(t, s.URL, 1360, 900)
+		browser.Eventually(ctx, t, severityOf+` === 'starting' && `+healthText+`.includes('0 of 4 workers stable')`)
+		f.change(c, func(f *fab) { f.workers = small(time.Now(), 4).workers })
+		browser.Eventually(ctx, t, severityOf+` === 'ok' && `+healthText+`.includes('4 of 4 workers stable')`)
+		noFaults(t, faults)
+	})
+
+	t.Run("a panel that can't be drawn says so and stops no other", func(t *testing.T) {
+		f := small(time.Now(), 4)
+		f.nodes.Nodes = []Node{{Instance: "i-1", State: NodeReady, Launched: time.Now()}}
+		c, s := serve(t, Options{Nodes: f.nodePlane, Workers: f.workerPlane})
+		ctx, _ := browser.Open(t, s.URL, 1360, 900)
+		browser.Eventually(ctx, t, `(panels.nodes = () => { throw new Error("boom"); }, true)`)
+		f.change(c, func(f *fab) { f.nodes.Pending = []PendingPod{{Name: "x", Count: 7}}; f.workers.Version++ })
+		browser.Eventually(ctx, t, healthText+`.includes('7 pods pending') && document.getElementById('workers-meta').textContent.includes('map version 13')`)
+		browser.Eventually(ctx, t, `document.getElementById('page-error').textContent.includes("The console can't show nodes: boom")`)
+	})
+
 	t.Run("a lost connection is unknown and not OK", func(t *testing.T) {
 		f := small(time.Now(), 4)
 		_, s := serve(t, Options{Workers: f.workerPlane})

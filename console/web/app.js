@@ -96,7 +96,7 @@ const SEVERITY = { ok: "OK", warning: "Warning", critical: "Critical", starting:
 const ICON = { ok: "#1f6feb", starting: "#1f6feb", warning: "#b36b00", critical: "#c0262d", unknown: "#6b7280" };
 const SIGN = { warning: "⚠ ", critical: "✖ ", unknown: "? " };
 const FINDINGS = 4; // that the header shows; the rest is counted
-const nothingYet = () => !(S.nodes && (S.nodes.nodes || []).length) && !(S.workers && S.workers.version);
+const starting = (n, w) => (n && n.at.startsWith("0001")) || (w && !w.version); // not seen yet, no assignment map yet
 
 function drawHead() {
   const n = S.nodes, w = S.workers, h = S.health || { severity: "ok", findings: [] }, parts = [];
@@ -123,7 +123,7 @@ function drawHead() {
   }
   if (S.alarms && S.alarms.open) parts.push(plural(S.alarms.open, "open alarm"));
   $("health").textContent = parts.join(" · ");
-  drawSeverity(S.lost ? "unknown" : h.severity === "ok" && nothingYet() && (n || w) ? "starting" : h.severity, h.findings || []);
+  drawSeverity(S.lost ? "unknown" : h.severity === "ok" && starting(n, w) ? "starting" : h.severity, h.findings || []);
 }
 
 function drawSeverity(severity, findings) {
