@@ -12,8 +12,8 @@ import (
 	"github.com/muster-dev/muster/partition"
 )
 
-// backlog is what the broker has of messages that are not processed.
-type backlog struct {
+// remainder is what the broker has left of messages that are not processed.
+type remainder struct {
 	waiting uint64 // in the group's streams and in its retry queue
 	dead    uint64 // in the stream of dead letters
 }
@@ -23,7 +23,7 @@ type backlog struct {
 // before, whichever defender did it and whether or not that one lives. The defenders'
 // own counters end with their processes, so their sum falls short after each kill.
 type tally struct {
-	atStart backlog
+	atStart remainder
 	last    int64
 	dead    uint64 // as last read
 }
@@ -32,14 +32,14 @@ type tally struct {
 // waited at the start. The number of published ones is to be read before the backlog:
 // what is published in between is then taken for waiting, and counts a moment later.
 // What is counted once stays counted.
-func (t *tally) processed(published int64, now backlog) int64 {
+func (t *tally) processed(published int64, now remainder) int64 {
 	n := published + int64(t.atStart.waiting+t.atStart.dead) - int64(now.waiting+now.dead)
 	t.last, t.dead = max(t.last, n), now.dead
 	return t.last
 }
 
 // left reads the backlog.
-func (c *cluster) left(ctx context.Context) (b backlog, err error) {
+func (c *cluster) left(ctx context.Context) (b remainder, err error) {
 	pending, err := c.pending(ctx)
 	if err != nil {
 		return b, err

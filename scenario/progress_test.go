@@ -16,20 +16,20 @@ import (
 func TestTally(t *testing.T) {
 	t.Parallel()
 	var c tally
-	c.atStart = backlog{waiting: 5, dead: 2}
+	c.atStart = remainder{waiting: 5, dead: 2}
 	for _, step := range []struct {
 		what      string
 		published int64
-		left      backlog
+		left      remainder
 		want      int64
 	}{
-		{"at first", 0, backlog{5, 2}, 0},
-		{"some are processed", 100, backlog{25, 2}, 80},
-		{"one is dead-lettered", 100, backlog{10, 3}, 94},
-		{"what was published since its number was read makes nothing less", 100, backlog{30, 3}, 94},
-		{"all are processed, and those that waited", 200, backlog{0, 3}, 204},
-		{"a dead letter is queued again", 200, backlog{1, 2}, 204},
-		{"and processed", 200, backlog{0, 2}, 205},
+		{"at first", 0, remainder{5, 2}, 0},
+		{"some are processed", 100, remainder{25, 2}, 80},
+		{"one is dead-lettered", 100, remainder{10, 3}, 94},
+		{"what was published since its number was read makes nothing less", 100, remainder{30, 3}, 94},
+		{"all are processed, and those that waited", 200, remainder{0, 3}, 204},
+		{"a dead letter is queued again", 200, remainder{1, 2}, 204},
+		{"and processed", 200, remainder{0, 2}, 205},
 	} {
 		if got := c.processed(step.published, step.left); got != step.want {
 			t.Errorf("%s: %d processed, want %d", step.what, got, step.want)
