@@ -992,9 +992,14 @@ func (m *machine) blank(job *planJob) *Assignment {
 	next := &Assignment{Schema: mapSchema, Epoch: m.lead.epoch, Leader: m.self, Layout: job.generation, Slots: job.slots, Version: 1, Pins: job.pins,
 		FirstAssigned: m.now, Planned: m.now, Workers: job.workers, Owner: make(Owners, job.slots), Since: make(Sinces, job.slots),
 		Moves: make(map[int]Move), Taking: make(map[int]bool), Restarting: make(map[int]bool)}
-	if m.cur != nil {
+	switch {
+	case m.cur != nil:
 		next.Version = m.cur.Version + 1
 		next.FirstAssigned = m.cur.FirstAssigned
+	case m.lead.epoch > sequenceGap:
+		// The bucket was created again, and no worker is left that knows the map that
+		// was in it. Its versions are in fences yet: this one is above them.
+		next.Version = m.lead.epoch
 	}
 	for i, w := range job.workers {
 		if m.cur != nil && m.flagged(w) {

@@ -359,10 +359,6 @@ func (m *machine) writeAgain() {
 	}
 }
 
-// lostVersions is how many versions above the newest that it has seen a leader that did
-// not write that one continues: more than it can have missed.
-const lostVersions = 1000
-
 // mapLost returns the map to write where nothing is left of any. The leader that wrote
 // the last one knows it. Another may have missed some: then a slot may be with a worker
 // that its map does not name, and so it takes all of them, with fences above every one
@@ -375,7 +371,7 @@ func (m *machine) mapLost() *Assignment {
 		next.Version++
 		return next
 	}
-	next.Version += lostVersions
+	next.Version = max(next.Version+1, m.lead.epoch) // which counts writes: above all that there were
 	next.Moves = make(map[int]Move)
 	for s, owner := range next.Owner {
 		if owner != none {

@@ -11,6 +11,8 @@ import (
 // counts by slots of the finest division of the run: a slot of another one is
 // some of them.
 type simChecker struct {
+	mapLost bool // the map's bucket was deleted, and no map is in it yet
+
 	s         *sim
 	violation *simViolation
 
@@ -212,7 +214,11 @@ func (c *simChecker) mapWritten(w *simWorker, a *Assignment) {
 	if a.Epoch < c.current.Epoch {
 		c.fail("deposed", "%v writes a map of epoch %d over one of epoch %d", w, a.Epoch, c.current.Epoch)
 	}
-	if a.Version != c.current.Version && a.Version != c.current.Version+1 {
+	// What a leader remembers of a map that is lost may be what was written before, and
+	// it makes up for that; it moves nothing that it knows of.
+	again := c.mapLost
+	c.mapLost = false
+	if a.Version != c.current.Version && a.Version != c.current.Version+1 && !(again && a.Version > c.current.Version) {
 		c.fail("version", "%v writes version %d after %d", w, a.Version, c.current.Version)
 	}
 	for s := range c.s.fine {
@@ -220,6 +226,9 @@ func (c *simChecker) mapWritten(w *simWorker, a *Assignment) {
 		if a.owner(is) != c.current.owner(was) && a.Since[is] <= c.current.Since[was] && !succeeds(a.owner(is), c.current.owner(was)) {
 			c.fail("since-grows", "slot %d: owner %v since %d after %v since %d", s, a.owner(is), a.Since[is], c.current.owner(was), c.current.Since[was])
 		}
+	}
+	if again {
+		return
 	}
 	if a.division() != c.current.division() {
 		c.redivided(w, a)

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -54,6 +55,44 @@ func (s *sim) massacre(end time.Duration) {
 				})
 			}
 		})
+	}
+}
+
+// loseBuckets deletes one of the buckets, or all at once, in some runs, by numbers of its
+// own.
+func (s *sim) loseBuckets(end time.Duration) {
+	rng := rand.New(rand.NewPCG(s.seed, 0x105e))
+	// With the map and all who knew it, the generation of a division is lost, and with
+	// that which consumers are of no use any more. Nothing makes up for that yet.
+	if rng.Float64() < 0.7 || s.fine > s.cfg.Slots {
+		return
+	}
+	for range 1 + rng.IntN(2) {
+		which := rng.IntN(len(s.srv.names) + 1)
+		s.after(time.Duration(rng.Int64N(int64(end))), func() {
+			for i, name := range s.srv.names {
+				if s.srv.up && (i == which || which == len(s.srv.names)) {
+					s.srv.lose(s.srv.buckets[name])
+				}
+			}
+		})
+	}
+}
+
+// setAgain is what operators do when the bucket is there again that had their settings,
+// and no worker may be left that knew them.
+func (s *sim) setAgain() {
+	if !s.srv.lostMap {
+		return
+	}
+	if s.desired > 0 {
+		s.expect(s.desired)
+	}
+	if s.wanted > 0 {
+		s.setLayout(s.wanted)
+	}
+	if s.pins != nil {
+		s.setPins(slices.Collect(maps.Values(s.pins)))
 	}
 }
 

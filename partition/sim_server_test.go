@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -17,6 +18,7 @@ type simServer struct {
 	s       *sim
 	up      bool
 	behind  bool // lists show what was there once
+	lostMap bool // the map's bucket was deleted
 	buckets map[string]*simBucket
 	names   []string // of buckets, in order
 	subs    map[Member]*simWorker
@@ -45,6 +47,7 @@ type simBucket struct {
 	last    map[string]*simKV
 	pending map[string]bool // keys of which a write is under way among the replicas
 	log     []*simKV
+	gone    bool // deleted, and not created again
 	history int
 	marker  time.Duration // LimitMarkerTTL: how long the trace of a key that expired stays
 	watches []*simWatch
@@ -137,6 +140,10 @@ func (srv *simServer) propose(w *simWorker, e kvEffect, done func(kvInput)) {
 func (srv *simServer) apply(w *simWorker, e kvEffect) kvInput {
 	out := kvInput{kvEffect: e}
 	b := srv.buckets[e.bucket]
+	if b.gone {
+		out.err = nats.ErrNoResponders
+		return out
+	}
 	last := b.last[e.key]
 	var rev uint64
 	if last != nil {
@@ -296,7 +303,10 @@ func (wa *simWatch) listen() {
 // request asks for the watch, again if nothing comes of it.
 func (wa *simWatch) request() {
 	wa.w.link.up(func() {
-		if !wa.ended && !slices.Contains(wa.b.watches, wa) {
+		if wa.b.gone {
+			wa.w.keep()
+		}
+		if !wa.ended && !wa.b.gone && !slices.Contains(wa.b.watches, wa) {
 			wa.b.watches = append(wa.b.watches, wa)
 			wa.begin()
 		}
@@ -372,6 +382,33 @@ func (wa *simWatch) resume() {
 			}
 		})
 	})
+}
+
+// lose deletes a bucket, with all that watch it.
+func (srv *simServer) lose(b *simBucket) {
+	srv.s.logf("server: bucket %s is deleted", b.name)
+	if b == srv.buckets[srv.s.cfg.bucketMap()] {
+		srv.s.check.mapLost, srv.lostMap = true, true
+	}
+	b.gone = true
+	b.last, b.log, b.pending = make(map[string]*simKV), nil, make(map[string]bool)
+	for _, wa := range slices.Clone(b.watches) {
+		wa.open = false
+		wa.gen++ // what is on its way does not arrive
+		wa.remove()
+	}
+}
+
+// recreate is what the first of recreate's writes does to a bucket that is gone: its
+// revisions go on above all before.
+func (srv *simServer) recreate(b *simBucket) (made bool) {
+	if !b.gone {
+		return false
+	}
+	srv.s.logf("server: bucket %s is created again", b.name)
+	b.gone = false
+	b.seq += sequenceGap
+	return true
 }
 
 func (wa *simWatch) end() {

@@ -250,6 +250,7 @@ func (s *sim) calm() {
 		w.goOn()
 		w.link.release()
 	}
+	s.setAgain()
 	staying := 0
 	for _, w := range s.live() {
 		if !w.leaving {
@@ -276,6 +277,7 @@ func (s *sim) simulate() *simViolation {
 	}
 	if !s.broken.lonely {
 		s.massacre(stormy)
+		s.loseBuckets(stormy)
 	}
 	if s.desired > 0 {
 		s.expect(s.desired)

@@ -32,6 +32,7 @@ type simWorker struct {
 	mapping   *simWatch
 	leases    *simWatch
 	names     *simWatch
+	keeping   bool // it looks for what is gone
 	wakeGen   int
 	pending   int // farewells under way
 	lastPlan  *planJob
@@ -391,6 +392,9 @@ func (w *simWorker) operate(e kvEffect) {
 					return
 				}
 				w.link.down(func() {
+					if out.err != nil && goneError(out.err) {
+						w.keep()
+					}
 					switch {
 					case answered:
 					case e.op != opDelete && (errors.Is(out.err, errUnderWay) || errors.Is(out.err, errConflict)):
@@ -416,6 +420,44 @@ func (w *simWorker) operate(e kvEffect) {
 		}
 		w.readBack(out, timeout, finish)
 	})
+}
+
+// keep is the keeper's look: it creates again what is gone, and all are told.
+func (w *simWorker) keep() {
+	if w.keeping {
+		return
+	}
+	w.keeping = true
+	s := w.s
+	var made []string
+	w.later(s.between(0, keeperPause), func() {
+		w.api(func() error {
+			for _, name := range s.srv.names {
+				if s.srv.recreate(s.srv.buckets[name]) {
+					made = append(made, name)
+				}
+			}
+			return nil
+		}, func(error) {
+			w.keeping = false
+			for _, name := range made {
+				w.lost(recreatedInput{name: "bucket " + name, mine: true})
+				for _, o := range s.live() {
+					if o != w && !s.chance(s.faults.losePeer) {
+						w.link.up(func() { o.link.down(func() { o.lost(recreatedInput{name: "bucket " + name}) }) })
+					}
+				}
+			}
+		})
+	})
+}
+
+// lost is what the worker's loop does with the input.
+func (w *simWorker) lost(in recreatedInput) {
+	if in.name == "bucket "+w.s.cfg.bucketMap() {
+		w.remap()
+	}
+	w.step(in)
 }
 
 func (w *simWorker) readBack(out kvInput, timeout time.Duration, finish func(kvInput)) {

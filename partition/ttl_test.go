@@ -2,6 +2,7 @@ package partition
 
 import (
 	"fmt"
+	"reflect"
 	"testing"
 	"time"
 
@@ -161,6 +162,39 @@ func (r realTTLs) lifetime(t *testing.T, c jetstream.KeyValueConfig, op op, ttl 
 			}
 		case <-time.After(90 * time.Second):
 			t.Fatal("it does not expire")
+		}
+	}
+}
+
+// TestProvisionedBuckets: the buckets are what the client makes of their settings, and
+// those of an earlier version, with markers of a minute, are changed to the same.
+func TestProvisionedBuckets(t *testing.T) {
+	t.Parallel()
+	srv := startTTLs(t)
+	cfg := Config{Name: "sim", Stream: "sim", Subject: "sim.*"}
+	for _, b := range bucketConfigs(cfg.resolve()) {
+		b.LimitMarkerTTL = markerTTL
+		if _, err := srv.js.CreateKeyValue(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := Provision(t.Context(), srv.nc, cfg); err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range bucketConfigs(cfg.resolve()) {
+		s, err := srv.js.Stream(t.Context(), bucketPrefix+b.Bucket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed := s.CachedInfo().Config
+		if err := srv.js.DeleteStream(t.Context(), changed.Name); err != nil {
+			t.Fatal(err)
+		}
+		if s, err = srv.js.CreateStream(t.Context(), bucketStream(b)); err != nil {
+			t.Fatal(err)
+		}
+		if made := s.CachedInfo().Config; !reflect.DeepEqual(made, changed) {
+			t.Errorf("%s is\n%+v, and is created again as\n%+v", b.Bucket, changed, made)
 		}
 	}
 }

@@ -539,6 +539,9 @@ func (w *Worker) keepFollowing(ctx context.Context, what string, follow func(con
 			return
 		}
 		w.cfg.Logger.Warn("Watching failed; again.", "what", what, "err", err)
+		if goneError(err) {
+			w.keeper.poke()
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(retryInterval):
