@@ -18,6 +18,7 @@ type eventCounts struct {
 	lastTook    time.Duration
 	ghosts      uint64
 	forced      uint64
+	recreated   uint64
 	pause       histogram
 	detection   histogram
 	refused     map[string]uint64 // by record
@@ -75,6 +76,8 @@ func (c *eventCounts) count(e Event) {
 		c.ghosts++
 	case EventHandoverForced:
 		c.forced++
+	case EventResourceRecreated:
+		c.recreated++
 	case EventSlotResumed:
 		c.pause.observe(e.Duration)
 	case EventWorkerGone:
@@ -114,14 +117,14 @@ type collector struct {
 	took, refused, standby, draining, oldest            *prometheus.Desc
 	ghosts, forced, pause, detection                    *prometheus.Desc
 	parkedMsgs, parkedKeys, parkedOldest                *prometheus.Desc
-	parked, retries, abandoned                          *prometheus.Desc
+	parked, retries, abandoned, recreated               *prometheus.Desc
 }
 
 // Collector returns the worker's metrics for a Prometheus registry:
 // state{state}, is_leader, stable_id, assignment_version, assigned_<keys>s,
 // assigned_slots, standby, draining, active_<prefix>s (leader only), trust_lost_total,
-// records_refused_total{record}, handover_pause_seconds (a histogram), handovers_forced_total and
-// ghost_pins_healed_total, of the plans that this worker made as leader
+// records_refused_total{record}, handover_pause_seconds (a histogram), handovers_forced_total,
+// ghost_pins_healed_total and resources_recreated_total, of the plans that this worker made as leader
 // rebalance_events_total, rebalance_duration_seconds, <key>_movements_total,
 // slot_movements_total and emergency_events_total, and as leader
 // detection_seconds (a histogram) and oldest_pending_seconds. All 0 without
@@ -164,6 +167,7 @@ func (w *Worker) Collector(o MetricsOptions) prometheus.Collector {
 		parked:       desc("messages_parked_total", "Messages that this worker has parked, since they failed or came behind one of their key that had."),
 		retries:      desc("parked_attempts_total", "Attempts of parked messages."),
 		abandoned:    desc("messages_abandoned_total", "Messages that were given up after too many attempts."),
+		recreated:    desc("resources_recreated_total", "Streams and buckets of the group that were missing and that this worker created again."),
 		refused:      desc("records_refused_total", "Records of others that were not believed: not valid, too large, from the future, or of another version.", "record"),
 	}
 }
@@ -173,7 +177,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.state, c.leader, c.id, c.version, c.assigned, c.slots, c.active,
 		c.rebalances, c.took, c.moved, c.slotsMoved, c.emergencies, c.trust, c.refused,
 		c.standby, c.draining, c.oldest, c.ghosts, c.forced, c.pause, c.detection,
-		c.parkedMsgs, c.parkedKeys, c.parkedOldest, c.parked, c.retries, c.abandoned} {
+		c.parkedMsgs, c.parkedKeys, c.parkedOldest, c.parked, c.retries, c.abandoned, c.recreated} {
 		ch <- d
 	}
 }
@@ -224,6 +228,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	counter(c.trust, e.trustLost)
 	counter(c.ghosts, e.ghosts)
 	counter(c.forced, e.forced)
+	counter(c.recreated, e.recreated)
 	ch <- prometheus.MustNewConstHistogram(c.pause, e.pause.n, e.pause.sum, e.pause.buckets())
 	ch <- prometheus.MustNewConstHistogram(c.detection, e.detection.n, e.detection.sum, e.detection.buckets())
 	for _, r := range records {
