@@ -20,6 +20,7 @@ type eventCounts struct {
 	forced      uint64
 	rollbacks   uint64
 	panics      uint64
+	recreated   uint64
 	pause       histogram
 	detection   histogram
 	refused     map[string]uint64 // by record
@@ -81,6 +82,8 @@ func (c *eventCounts) count(e Event) {
 		c.rollbacks++
 	case EventPanicked:
 		c.panics++
+	case EventResourceRecreated:
+		c.recreated++
 	case EventSlotResumed:
 		c.pause.observe(e.Duration)
 	case EventWorkerGone:
@@ -124,14 +127,15 @@ type collector struct {
 	ghosts, forced, pause, detection                    *prometheus.Desc
 	parkedMsgs, parkedKeys, parkedOldest                *prometheus.Desc
 	parked, retries, abandoned                          *prometheus.Desc
-	rollbacks, panics                                   *prometheus.Desc
+	rollbacks, panics, recreated                        *prometheus.Desc
 }
 
 // Collector returns the worker's metrics for a Prometheus registry:
 // state{state}, is_leader, stable_id, assignment_version, assigned_<keys>s,
 // assigned_slots, standby, draining, active_<worker>s (leader only), trust_lost_total,
 // records_refused_total{record}, handover_pause_seconds (a histogram), handovers_forced_total,
-// ghost_pins_healed_total, stream_rollbacks_total and handler_panics_total, of the plans that this worker made as leader
+// ghost_pins_healed_total, stream_rollbacks_total, handler_panics_total and
+// resources_recreated_total, of the plans that this worker made as leader
 // rebalance_events_total, rebalance_duration_seconds, <key>_movements_total,
 // slot_movements_total and emergency_events_total, and as leader
 // detection_seconds (a histogram) and oldest_pending_seconds. All 0 without
@@ -179,6 +183,7 @@ func (w *Worker) Collector(o MetricsOptions) prometheus.Collector {
 		abandoned:    desc("messages_abandoned_total", "Messages that were given up after too many attempts."),
 		rollbacks:    desc("stream_rollbacks_total", "Times that this worker found a stream made again, or without messages that it had."),
 		panics:       desc("handler_panics_total", "Panics of the handler, or of another callback, that failed one call and not the process."),
+		recreated:    desc("resources_recreated_total", "Streams and buckets of the group that were missing and that this worker created again."),
 		refused:      desc("records_refused_total", "Records of others that were not believed: not valid, too large, from the future, or of another version.", "record"),
 	}
 }
@@ -188,7 +193,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.state, c.leader, c.id, c.version, c.assigned, c.slots, c.active,
 		c.rebalances, c.took, c.moved, c.slotsMoved, c.emergencies, c.trust, c.refused,
 		c.standby, c.draining, c.oldest, c.ghosts, c.forced, c.pause, c.detection,
-		c.parkedMsgs, c.parkedKeys, c.parkedOldest, c.parked, c.retries, c.abandoned, c.rollbacks, c.panics} {
+		c.parkedMsgs, c.parkedKeys, c.parkedOldest, c.parked, c.retries, c.abandoned, c.rollbacks, c.panics, c.recreated} {
 		ch <- d
 	}
 }
@@ -241,6 +246,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	counter(c.forced, e.forced)
 	counter(c.rollbacks, e.rollbacks)
 	counter(c.panics, e.panics)
+	counter(c.recreated, e.recreated)
 	ch <- prometheus.MustNewConstHistogram(c.pause, e.pause.n, e.pause.sum, e.pause.buckets())
 	ch <- prometheus.MustNewConstHistogram(c.detection, e.detection.n, e.detection.sum, e.detection.buckets())
 	for _, r := range records {

@@ -446,6 +446,14 @@ var groupDrills = map[string]groupDrill{
 		time.Sleep(2 * time.Minute)
 	}},
 	"pins-stolen": {options: usual.with(func(o *groupOptions) { o.slots, o.every = 8, 500*time.Millisecond }), fires: []string{"PartitionsGhostPins"}, play: stealPins},
+	"bucket-deleted": {options: usual, fires: []string{"PartitionsResourceRecreated"}, play: func(g *group) {
+		operator, _ := g.connect("operator", anybody)
+		defer operator.Close()
+		js, err := jetstream.New(operator)
+		g.must(err)
+		g.must(js.DeleteKeyValue(g.t.Context(), "defender-assignments"))
+		time.Sleep(2 * time.Minute)
+	}},
 	"zombie": {options: usual.with(func(o *groupOptions) { o.every = 100 * time.Millisecond }), fires: []string{"PartitionsFenceRejections", "PartitionsRebalanceStorm"}, play: func(g *group) {
 		m := g.running()[0]
 		m.deaf.Store(true)
