@@ -195,7 +195,7 @@ func (d *Defender) Provision(ctx context.Context) error {
 	for end := time.Now().Add(provisionPatience); ; {
 		err := d.Handler.Provision(ctx)
 		if err == nil || ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // Run ends in order when ctx has
 		}
 		var rejected *jetstream.APIError
 		if errors.As(err, &rejected) && rejected.Code < http.StatusInternalServerError {

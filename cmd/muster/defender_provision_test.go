@@ -167,3 +167,26 @@ func (p *plant) alarms(n int) {
 		p.t.Errorf("the alarm is %s", got)
 	}
 }
+
+// TestCompletionInTheDocumentation: a program of any language may go by the example.
+func TestCompletionInTheDocumentation(t *testing.T) {
+	t.Parallel()
+	_, section, ok := strings.Cut(readFile(t, "docs/defender.md"), "## Completion messages")
+	_, example, ok2 := strings.Cut(section, "```json\n")
+	example, _, ok3 := strings.Cut(example, "```")
+	if !ok || !ok2 || !ok3 {
+		t.Fatal("docs/defender.md has no example of a completion message")
+	}
+	c, err := defender.ParseCompletion([]byte(example))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for field := range strings.FieldsSeq("schema kind tool chamber context tchart start end recipe product lot wafer") {
+		if !strings.Contains(section, "`"+field+"`") {
+			t.Errorf("the table doesn't name the field %s", field)
+		}
+	}
+	if want := (defender.Chamber{Tool: "tool015", Name: "chamber1"}); c.Ref().Chamber != want {
+		t.Errorf("the example is of %s", c.Ref().Chamber)
+	}
+}
