@@ -198,7 +198,7 @@ func (d *Defender) Provision(ctx context.Context) error {
 			return nil //nolint:nilerr // Run ends in order when ctx has
 		}
 		var rejected *jetstream.APIError
-		if errors.As(err, &rejected) && rejected.Code < http.StatusInternalServerError {
+		if errors.As(err, &rejected) && rejected.Code != http.StatusServiceUnavailable {
 			return err
 		}
 		if time.Now().After(end) {

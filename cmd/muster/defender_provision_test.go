@@ -149,6 +149,21 @@ func TestDefenderRun(t *testing.T) {
 	})
 }
 
+// TestDefenderRunRejected: what the server rejects is said at once, with what it was for.
+func TestDefenderRunRejected(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	srv, err := broker.Start(broker.Options{Dir: filepath.Join(dir, "nats")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(srv.Stop)
+	code, _, stderr := muster("defender", "run", "--nats", srv.URL(), "--store", filepath.Join(dir, "fdc.db"), "--slots", "4", "--replicas", "3")
+	if code != exitFailed || !strings.Contains(stderr, "provisioning stream dc-alarms: nats: API error") {
+		t.Errorf("exit code %d, it said %q", code, stderr)
+	}
+}
+
 // alarms publishes normal wafers, of which the first has number n, then one with a
 // fault and a normal one, and expects the alarm.
 func (p *plant) alarms(n int) {
