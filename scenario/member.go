@@ -166,10 +166,10 @@ func (d *Defender) Provision(ctx context.Context) error {
 	for end := time.Now().Add(provisionPatience); ; {
 		err := d.Handler.Provision(ctx)
 		if err == nil || ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // Run ends in order when ctx has
 		}
 		var rejected *jetstream.APIError
-		if errors.As(err, &rejected) && rejected.Code < http.StatusInternalServerError {
+		if errors.As(err, &rejected) && rejected.Code != http.StatusServiceUnavailable {
 			return err
 		}
 		if time.Now().After(end) {

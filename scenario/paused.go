@@ -47,7 +47,7 @@ func (p *pauses) event(at time.Time, e partition.Event) {
 	}
 }
 
-// line returns what is to be told at a moment with so many defenders; "" for nothing.
+// line returns what there is to tell at a moment, of that many defenders; "" for nothing.
 // It tells once that defenders pause, again every now and then while some do, and once
 // that all continue.
 func (p *pauses) line(now time.Time, defenders int) string {

@@ -149,6 +149,21 @@ func TestDefenderRun(t *testing.T) {
 	})
 }
 
+// TestDefenderRunRejected: what the server rejects is said at once, with what it was for.
+func TestDefenderRunRejected(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	srv, err := broker.Start(broker.Options{Dir: filepath.Join(dir, "nats")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(srv.Stop)
+	code, _, stderr := muster("defender", "run", "--nats", srv.URL(), "--store", filepath.Join(dir, "fdc.db"), "--slots", "4", "--replicas", "3")
+	if code != exitFailed || !strings.Contains(stderr, "provisioning stream dc-alarms: nats: API error") {
+		t.Errorf("exit code %d, it said %q", code, stderr)
+	}
+}
+
 // alarms publishes normal wafers, of which the first has number n, then one with a
 // fault and a normal one, and expects the alarm.
 func (p *plant) alarms(n int) {
@@ -165,5 +180,28 @@ func (p *plant) alarms(n int) {
 	p.processed(p.publish(n+16, g.Wafer(17)))
 	if got := p.last("dc-alarms", "dc-alarm.tool015.chamber1."+id); !strings.Contains(got, `"event":"opened"`) {
 		p.t.Errorf("the alarm is %s", got)
+	}
+}
+
+// TestCompletionInTheDocumentation: a program of any language may go by the example.
+func TestCompletionInTheDocumentation(t *testing.T) {
+	t.Parallel()
+	_, section, ok := strings.Cut(readFile(t, "docs/defender.md"), "## Completion messages")
+	_, example, ok2 := strings.Cut(section, "```json\n")
+	example, _, ok3 := strings.Cut(example, "```")
+	if !ok || !ok2 || !ok3 {
+		t.Fatal("docs/defender.md has no example of a completion message")
+	}
+	c, err := defender.ParseCompletion([]byte(example))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for field := range strings.FieldsSeq("schema kind tool chamber context tchart start end recipe product lot wafer") {
+		if !strings.Contains(section, "`"+field+"`") {
+			t.Errorf("the table doesn't name the field %s", field)
+		}
+	}
+	if want := (defender.Chamber{Tool: "tool015", Name: "chamber1"}); c.Ref().Chamber != want {
+		t.Errorf("the example is of %s", c.Ref().Chamber)
 	}
 }

@@ -27,19 +27,35 @@ func refuseUnknown(cmd *cobra.Command) {
 			return cmd.Help()
 		}
 		if args[0] == "help" {
-			if about, rest, err := cmd.Find(args[1:]); err == nil && len(rest) == 0 {
-				return about.Help()
-			}
+			return helpAbout(cmd, args[1:])
 		}
 		return unknownCommand(cmd, args[0])
 	}
+	if help, _, err := cmd.Find([]string{"help"}); err == nil && help != cmd {
+		help.Run = nil // which says that a topic is unknown, and exits with 0
+		help.RunE = func(_ *cobra.Command, args []string) error { return helpAbout(cmd, args) }
+	}
 	// A flag of the command that was meant comes after the word that names it.
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		if args := cmd.Flags().Args(); len(args) > 0 {
+		// Commands below that have no such function of their own inherit this one.
+		if args := cmd.Flags().Args(); len(args) > 0 && cmd.HasSubCommands() {
 			return unknownCommand(cmd, args[0])
 		}
 		return usageError(cmd, err)
 	})
+}
+
+// helpAbout shows the help of what is below a command.
+func helpAbout(cmd *cobra.Command, path []string) error {
+	about, rest, err := cmd.Find(path)
+	switch {
+	case err != nil:
+		return usageError(cmd, err)
+	case len(rest) > 0:
+		return unknownCommand(about, rest[0])
+	}
+	about.InitDefaultHelpFlag()
+	return about.Help()
 }
 
 func unknownCommand(cmd *cobra.Command, name string) error {

@@ -33,6 +33,9 @@ func TestUnknownCommand(t *testing.T) {
 		{[]string{"frobnicate"}, `"frobnicate" is no command of "muster"; see`},
 		{[]string{"completion", "tcsh"}, `"tcsh" is no command of "muster completion"`},
 		{[]string{"broker", "--nonsense"}, `--nonsense`},
+		{[]string{"help", "partitions", "statsu"}, `"statsu" is no command of "muster partitions": did you mean "status"?`},
+		{[]string{"help", "defneder"}, `did you mean "defender"?`},
+		{[]string{"partitions", "help", "statsu"}, `did you mean "status"?`},
 	} {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
 			t.Parallel()

@@ -92,7 +92,7 @@ func (p *Poster) Run(ctx context.Context) error {
 	for {
 		err := p.follow(ctx, js, c)
 		if ctx.Err() != nil || p.c.Conn.IsClosed() {
-			return nil
+			return nil //nolint:nilerr // it was to end then
 		}
 		p.c.Logger.Warn("Following the alarms is disturbed.", "err", err)
 		if c.DeliverPolicy == jetstream.DeliverNewPolicy && errors.Is(err, jetstream.ErrConsumerDeleted) {
