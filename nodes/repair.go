@@ -35,7 +35,7 @@ func UnhealthyWorkers(p Policy, o Observation, r Record, now time.Time) []Unheal
 
 // newHealth counts the workers and lists those that are not Ready, the one that has been so for longest first.
 func newHealth(p Policy, o Observation, r Record, now time.Time) (*health, []Unhealthy) {
-	h := &health{p: p, o: o, r: r, now: now}
+	h := &health{p: p, o: o, r: r, now: now, keep: map[string]bool{}}
 	var out []Unhealthy
 	for _, w := range o.Fleet {
 		if !w.Instance.Alive() || w.Node == nil {
@@ -53,6 +53,7 @@ func newHealth(p Policy, o Observation, r Record, now time.Time) (*health, []Unh
 		if now.Sub(since) >= min(settleTime, p.NotReadyFor) { // one that has just joined becomes Ready a moment later
 			h.down++
 		}
+		h.keep[w.Instance.ID] = w.Node.Keep
 		out = append(out, Unhealthy{InstanceID: w.Instance.ID, Node: w.Node.NodeRef, SinceEpoch: since.Unix()})
 	}
 	slices.SortStableFunc(out, func(a, b Unhealthy) int { return cmp.Compare(a.SinceEpoch, b.SinceEpoch) })
@@ -81,6 +82,7 @@ type health struct {
 	workers int    // that have joined
 	down    int    // of those, not Ready for more than a moment
 	first   string // the one that is removed before the others
+	keep    map[string]bool
 }
 
 // elsewhere reports whether something else decides about the worker: the scale-up that launched it, its interruption or that of the
@@ -98,7 +100,6 @@ func (h *health) elsewhere(w Worker) bool {
 
 func (h *health) verdict(u Unhealthy) (due bool, why string) {
 	limit := h.p.NotReadyFor
-	w := h.o.Fleet[slices.IndexFunc(h.o.Fleet, func(w Worker) bool { return w.Instance.ID == u.InstanceID })]
 	if _, removing := h.r.Removal(u.InstanceID); removing {
 		h.first = u.InstanceID
 		return false, "being removed"
@@ -106,7 +107,7 @@ func (h *health) verdict(u Unhealthy) (due bool, why string) {
 	switch {
 	case limit == 0:
 		return false, "kept: NOT_READY_TIMEOUT_SEC is 0"
-	case w.Node.Keep:
+	case h.keep[u.InstanceID]:
 		return false, "kept: annotated against removal"
 	case h.r.Paused():
 		return false, "kept: scaling is paused"

@@ -33,7 +33,7 @@ func (*dies) After(_ string, err error) error { return err }
 // starts returns a new process on the same world.
 func (s *set) starts(t *testing.T, actor string, hook sim.Hook, change func(*nodes.Config)) *nodes.Reconciler {
 	t.Helper()
-	c := s.World.Client(actor, hook)
+	c := s.Client(actor, hook)
 	config := s.config
 	config.Signals, config.Cloud, config.Cluster, config.Store, config.Journal, config.WorkerPlane = c, c, c, c, c, c
 	if change != nil {
@@ -123,7 +123,7 @@ func TestACrashDuringAWarning(t *testing.T) {
 func TestAClaimThatIsRenewedIsNotTaken(t *testing.T) {
 	s := newSet(t, "ab", nil)
 	e := s.Announce(nodes.Warning, w1)
-	c := s.World.Client("somebody", nil)
+	c := s.Client("somebody", nil)
 	if _, err := c.ApplyInterruption(t.Context(), w1, nodes.OpenInterruption{Event: e, Now: s.Clock().Now()}); err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func (k *renews) Before(string) error {
 	k.in = true
 	defer func() { k.in = false }()
 	until := k.s.Clock().Now().Add(9 * time.Second).Unix()
-	_, err := k.s.World.Client("somebody", nil).ApplyInterruption(context.Background(), k.i.InstanceID,
+	_, err := k.s.Client("somebody", nil).ApplyInterruption(context.Background(), k.i.InstanceID,
 		nodes.InterruptionStep{Step: "renewClaim", Owner: "alive", Fence: k.i.Fence, Change: func(i *nodes.Interruption) { i.UntilEpoch = until }})
 	return err
 }

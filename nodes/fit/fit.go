@@ -161,18 +161,18 @@ func (f *Fit) offers(p nodes.Policy, o nodes.Observation, exhausted []nodes.Exha
 	extra := seen.labels
 	maps.Copy(extra, f.c.Labels)
 	taints := f.c.Taints
-	var real nodes.TemplateSeen // zero: as promised
+	var actual nodes.TemplateSeen // zero: as promised
 	if o.TemplateSeen != nil {
-		real = *o.TemplateSeen
-		maps.DeleteFunc(extra, func(name, _ string) bool { return real.LacksLabel(name) })
-		taints = slices.DeleteFunc(slices.Clone(taints), func(t nodes.Taint) bool { return slices.Contains(real.LacksTaint, t) })
-		taints = append(taints, real.Taints...)
+		actual = *o.TemplateSeen
+		maps.DeleteFunc(extra, func(name, _ string) bool { return actual.LacksLabel(name) })
+		taints = slices.DeleteFunc(slices.Clone(taints), func(t nodes.Taint) bool { return slices.Contains(actual.LacksTaint, t) })
+		taints = append(taints, actual.Taints...)
 	}
 	for _, t := range types {
 		of := offering{InstanceType: t, room: f.Allocatable(t)}
 		if r, ok := seen.allocatable[t.Name]; ok {
 			of.room = r
-		} else if r, ok := real.Sizes[t.Name]; ok {
+		} else if r, ok := actual.Sizes[t.Name]; ok {
 			of.room = r
 		}
 		daemon := f.c.Daemon
@@ -192,7 +192,7 @@ func (f *Fit) offers(p nodes.Policy, o nodes.Observation, exhausted []nodes.Exha
 		}
 		for _, z := range m.zones {
 			labels := f.labels(extra, t, z)
-			maps.DeleteFunc(labels, func(name, _ string) bool { return real.LacksLabel(name) })
+			maps.DeleteFunc(labels, func(name, _ string) bool { return actual.LacksLabel(name) })
 			of.nodes = append(of.nodes, asNode("new", labels, taints))
 		}
 		m.offerings = append(m.offerings, of)
