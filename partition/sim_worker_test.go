@@ -37,7 +37,7 @@ type simWorker struct {
 	yielders  map[Member]bool // that its leader knew of when it planned
 
 	runners      map[place]*simRunner
-	done         watermarks   // of all streams: what it does not do is look at them
+	done         []watermarks // by shard
 	granted      map[int]bool // slots of which a grant ever came
 	suspended    bool
 	trustedUntil time.Time
@@ -571,6 +571,8 @@ type simRunner struct {
 	handler   *simHandler  // at work on it
 	resting   bool         // the message in hand waits for trust, or to be tried again
 	attempt   int
+	// generation is that of what is remembered of the stream, as the message in hand began.
+	generation uint64
 
 	lot    *lot // nil: failing messages are not parked
 	asking bool // a request to the retry stream is under way
@@ -658,6 +660,7 @@ func (w *simWorker) suspend() {
 func (w *simWorker) resume() {
 	w.trustedUntil = w.m.trustEnds()
 	w.suspended = false
+	w.lookAtStreams()
 	for _, slot := range w.held() {
 		if r := w.runners[slot]; r != nil {
 			r.request()
@@ -747,8 +750,7 @@ func (r *simRunner) settledBefore(m simMessage) bool {
 	w := r.w.marks(m)
 	recalled := w.recall(m.fine, m.original())
 	if r.w.s.broken.bareSequences {
-		recalled = min(recalled, recallSettled)
-		return recalled == recallSettled
+		return recalled != recallNothing
 	}
 	if recalled == recallNothing {
 		return false
