@@ -312,7 +312,7 @@ func (k *parking) head(key string) (*parkedMessage, bool) {
 	was, err := k.store().erase(ctx, k.r.place, head.original())
 	if was && err == nil {
 		// It may have been delivered before, and lie here.
-		k.r.settle(head.finest, head.original(), generation, "")
+		_ = k.r.settle(head.finest, head.original(), generation, "")
 	}
 	return head, k.booked(err)
 }

@@ -677,8 +677,7 @@ func (r *runner) process(msg *nats.Msg) bool {
 		case beginNever:
 			return false
 		case beginNot:
-			r.settle(finest, own, generation, msg.Reply)
-			_ = msg.Ack()
+			r.answer(msg, r.settle(finest, own, generation, msg.Reply), msg.Ack)
 			return true
 		case beginNow:
 		}
@@ -698,12 +697,10 @@ func (r *runner) process(msg *nats.Msg) bool {
 		case r.ctx.Err() != nil:
 			return false
 		case err == nil:
-			r.settle(finest, own, generation, msg.Reply)
-			_ = msg.Ack()
+			r.answer(msg, r.settle(finest, own, generation, msg.Reply), msg.Ack)
 			return true
 		case isDiscarded(err):
-			r.settle(finest, own, generation, msg.Reply)
-			_ = msg.Term()
+			r.answer(msg, r.settle(finest, own, generation, msg.Reply), msg.Term)
 			return true
 		}
 		// A message that was fenced off is not queued for retry: who has another

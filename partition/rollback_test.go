@@ -6,9 +6,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/broker"
@@ -185,4 +187,70 @@ func serverRolledBack(t *testing.T, path string) {
 	g.publish(20, 5)
 	g.handledSince(before)
 	eventually(t, "the workers tell of it", func() bool { return len(g.rollbacks()) > 0 })
+}
+
+// TestRetryStreamRecreated: while a queued message is tried its stream is made again,
+// and another message has its sequence. That one must not be removed in its place.
+func TestRetryStreamRecreated(t *testing.T) {
+	t.Parallel()
+	component.Using(t, "NATS, embedded", server.VERSION)
+	g := startGroup(t, embedded(t), 0, withRetry, func(c *partition.Config) { c.Slots = 1 })
+	begun, end := make(chan struct{}), make(chan struct{})
+	release := sync.OnceFunc(func() { close(end) })
+	defer release()
+	failing := true
+	g.rec.fails = func(key string, _ uint64, m partition.Message) bool {
+		if key == "a0:b0" && m.Parked {
+			g.rec.mu.Unlock()
+			close(begun)
+			<-end
+			g.rec.mu.Lock()
+			return false
+		}
+		return failing
+	}
+	w := g.start("w0")
+	eventually(t, "one worker settled", g.settled(w))
+	g.publish(2, 1)
+	<-begun
+	stream, err := g.pub.Stream(t.Context(), partition.RetryStream(g.cfg.Stream))
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "both messages are in the retry queue", func() bool { return g.parked().Messages == 2 })
+	config := stream.CachedInfo().Config
+	var tried, other *jetstream.RawStreamMsg
+	for seq := uint64(1); other == nil || tried == nil; seq++ {
+		m, err := stream.GetMsg(t.Context(), seq)
+		switch {
+		case err != nil:
+			continue // a claim that was replaced
+		case strings.HasSuffix(m.Subject, ".a0.b0"):
+			tried = m
+		case strings.HasSuffix(m.Subject, ".a1.b1"):
+			other = m
+		}
+	}
+	if err := g.pub.DeleteStream(t.Context(), config.Name); err != nil {
+		t.Fatal(err)
+	}
+	config.FirstSeq = tried.Sequence
+	if _, err := g.pub.CreateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	again := &nats.Msg{Subject: other.Subject, Header: other.Header, Data: other.Data}
+	for name := range again.Header {
+		if strings.HasPrefix(name, "Nats-Expected-") {
+			delete(again.Header, name)
+		}
+	}
+	if ack, err := g.pub.PublishMsg(t.Context(), again); err != nil || ack.Sequence != tried.Sequence {
+		t.Fatalf("the other message has %+v, %v, want sequence %d", ack, err, tried.Sequence)
+	}
+	g.rec.mu.Lock()
+	failing = false
+	g.rec.mu.Unlock()
+	release()
+	g.check(0)
+	eventually(t, "the retry queue is empty", func() bool { return g.parked().Messages == 0 })
 }

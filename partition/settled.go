@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/nats-io/nats.go"
 )
 
 // This file is how a runner uses watermarks: when it asks the stream, and what it
@@ -50,14 +52,27 @@ func (r *runner) settledBefore(finest int, o original) (settled bool, generation
 	}
 }
 
-// settle remembers that a message was settled which began in a generation.
-func (r *runner) settle(finest int, o original, generation uint64, reply string) {
-	r.mu.Lock()
-	r.settled = reply
-	r.mu.Unlock()
+// settle remembers that a message was settled which began in a generation, and
+// reports whether it may be acknowledged.
+func (r *runner) settle(finest int, o original, generation uint64, reply string) bool {
 	r.p.mu.Lock()
-	defer r.p.mu.Unlock()
-	r.p.marks(r.slot).settle(finest, o, generation)
+	current := r.p.marks(r.slot).settle(finest, o, generation)
+	r.p.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.settled = reply; !current {
+		r.settled = "" // nor confirmed
+	}
+	return current
+}
+
+// answer tells the server that a message is settled. One of an earlier stream is sent
+// back: the server goes by its sequence, and delivers what has that now once more.
+func (r *runner) answer(msg *nats.Msg, current bool, settled func(...nats.AckOpt) error) {
+	if !current {
+		settled = msg.Nak
+	}
+	_ = settled()
 }
 
 // lookAtStream asks the stream of a slot what it is, and returns how that

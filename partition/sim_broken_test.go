@@ -28,6 +28,8 @@ type simBreakage struct {
 	unclaimed   bool // an owner reads what is parked and leaves no claim
 	freeSoon    bool // what is processed is not waited for to be removed
 	unerased    bool // originals are not looked for in the main stream
+
+	bareSequences bool // what was settled is known by its sequence alone
 }
 
 func (b simBreakage) input(w *simWorker, in input) input {

@@ -31,6 +31,7 @@ type simChecker struct {
 	tuned   int           // of them, for weights alone
 	relaid  int           // changes of the number of slots
 	parked  int           // messages
+	since   time.Duration // when the streams were made; what is older counts for nothing
 }
 
 // simFence is the highest fence that a slot was held with.
@@ -117,8 +118,18 @@ func (c *simChecker) resetDone(at place) {
 	}
 }
 
+// remade forgets what went with the streams: nobody can process it any more. What a
+// worker still has of it counts for nothing.
+func (c *simChecker) remade() {
+	c.since = c.s.now
+	copy(c.good[:], c.sent[:])
+}
+
 // begins: one-handler and order, where a handler begins.
 func (c *simChecker) begins(w *simWorker, h *simHandler) {
+	if h.msg.published < c.since {
+		return
+	}
 	slot := h.msg.fine
 	if o := c.working[slot]; o != nil && o.r.handler == o && !o.cancelled && !o.r.w.dead {
 		if o.r.w.trusted() {
@@ -146,6 +157,9 @@ func (c *simChecker) processed(w *simWorker, h *simHandler) bool {
 	}
 	c.store[slot] = h.fence
 	key, n := h.msg.key, h.msg.n
+	if h.msg.published < c.since {
+		return true
+	}
 	switch n {
 	case c.good[key] + 1:
 		c.good[key] = n

@@ -306,7 +306,7 @@ func (r *simRunner) mayBegin() bool {
 	key := strconv.Itoa(m.key)
 	own := m.original()
 	settle := func() {
-		r.w.done.settle(m.fine, own, 0)
+		r.w.marks(m).settle(m.fine, own, r.generation)
 		r.w.ack(*r.cur)
 		r.cur = nil
 	}
@@ -427,7 +427,7 @@ func (r *simRunner) eraseAndTry(key string, p simParked) {
 			return
 		}
 		if was {
-			r.w.done.settle(p.msg.fine, p.msg.original(), 0)
+			r.w.marks(p.msg).settle(p.msg.fine, p.msg.original(), r.w.marks(p.msg).generation)
 		}
 		r.tryParked(key, p)
 	})

@@ -28,6 +28,7 @@ type simServer struct {
 	spaces  []*simSpace    // of the retry stream, by the same
 	parked  uint64         // the retry stream's last sequence
 	seqs    []uint64       // of the streams: those of different slots may be the same
+	made    time.Duration  // when the streams were
 	pins    uint64
 }
 
@@ -492,7 +493,9 @@ type simMessage struct {
 	published time.Duration
 }
 
-func (m simMessage) original() original { return original{m.seq, int64(m.published)} }
+func (m simMessage) original() original {
+	return original{m.seq, simEpoch.Add(m.published).UnixNano()}
+}
 
 type simSlot struct {
 	srv *simServer
@@ -832,6 +835,22 @@ func (sl *simSlot) create() error {
 	}
 	sl.consumer = newSimConsumer()
 	return nil
+}
+
+// remake deletes the streams, with everything in them, and makes them again.
+// Consumers come back with the first worker that misses them, or at once.
+func (srv *simServer) remake(provisioned bool) {
+	srv.s.logf("server: the streams are made again")
+	srv.made = srv.s.now
+	clear(srv.seqs)
+	clear(srv.stored)
+	for _, sl := range srv.slots {
+		there := sl.consumer != nil
+		if sl.remove(); there && provisioned {
+			sl.consumer = newSimConsumer()
+		}
+	}
+	srv.s.check.remade()
 }
 
 // remove deletes the consumer, and ends the pulls for it.

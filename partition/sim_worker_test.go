@@ -39,7 +39,7 @@ type simWorker struct {
 	yielders  map[Member]bool // that its leader knew of when it planned
 
 	runners      map[place]*simRunner
-	done         watermarks   // of all streams: what it does not do is look at them
+	done         []watermarks // by shard
 	granted      map[int]bool // slots of which a grant ever came
 	suspended    bool
 	trustedUntil time.Time
@@ -68,7 +68,7 @@ func (w *simWorker) later(d time.Duration, do func()) { w.s.at(w.s.now+d, w, do)
 func (s *sim) startWorker() *simWorker {
 	s.started++
 	w := &simWorker{s: s, name: fmt.Sprintf("p%d", s.started), rate: (s.rng.Float64() - 0.5) * 0.02, offset: s.between(0, time.Hour),
-		runners: make(map[place]*simRunner), granted: make(map[int]bool), suspended: true}
+		runners: make(map[place]*simRunner), done: make([]watermarks, s.cfg.Shards), granted: make(map[int]bool), suspended: true}
 	w.link = &simLink{s: s, w: w}
 	w.m = newMachine(s.cfg, w.name)
 	s.workers = append(s.workers, w)
@@ -628,6 +628,8 @@ type simRunner struct {
 	handler   *simHandler  // at work on it
 	resting   bool         // the message in hand waits for trust, or to be tried again
 	attempt   int
+	// generation is that of what is remembered of the stream, as the message in hand began.
+	generation uint64
 
 	lot    *lot // nil: failing messages are not parked
 	asking bool // a request to the retry stream is under way
@@ -715,6 +717,7 @@ func (w *simWorker) suspend() {
 func (w *simWorker) resume() {
 	w.trustedUntil = w.m.trustEnds()
 	w.suspended = false
+	w.lookAtStreams()
 	for _, slot := range w.held() {
 		if r := w.runners[slot]; r != nil {
 			r.request()
@@ -786,12 +789,50 @@ func (r *simRunner) pump() {
 			continue
 		}
 		r.got(d)
-		if r.w.done.recall(d.msg.fine, d.msg.original()) == recallSettled {
+		if r.settledBefore(d.msg) {
 			r.w.ack(d)
 			continue
 		}
+		r.generation = r.w.marks(d.msg).generation
 		r.cur, r.attempt, r.failed, r.waited = &d, 0, false, false
 		r.try()
+	}
+}
+
+// marks is what the worker remembers of a message's stream.
+func (w *simWorker) marks(m simMessage) *watermarks { return &w.done[m.fine%len(w.done)] }
+
+// settledBefore is what settled.go does, with an answer of the stream at once.
+func (r *simRunner) settledBefore(m simMessage) bool {
+	w := r.w.marks(m)
+	recalled := w.recall(m.fine, m.original())
+	if r.w.s.broken.bareSequences {
+		return recalled != recallNothing
+	}
+	if recalled == recallNothing {
+		return false
+	}
+	if recalled == recallSettled && r.w.look(m.fine) == "" {
+		return true
+	}
+	w.forget()
+	return false
+}
+
+// look looks at the stream of a slot.
+func (w *simWorker) look(fine int) string {
+	shard := fine % len(w.done)
+	marks := &w.done[shard]
+	return marks.saw(simEpoch.Add(w.s.srv.made), w.s.srv.seqs[shard], marks.last)
+}
+
+// lookAtStreams is what a worker does when it trusts its lease again.
+func (w *simWorker) lookAtStreams() {
+	for shard := range w.done {
+		if !w.s.broken.bareSequences && w.look(shard) != "" {
+			w.done[shard].forget()
+			_ = w.look(shard)
+		}
 	}
 }
 
@@ -872,8 +913,9 @@ func (h *simHandler) end() {
 	case h.parked != nil:
 		r.parkedEnded(h, ok)
 	case ok:
-		w.done.settle(h.msg.fine, h.msg.original(), 0)
-		w.ack(*r.cur)
+		if w.marks(h.msg).settle(h.msg.fine, h.msg.original(), r.generation) {
+			w.ack(*r.cur)
+		}
 		r.cur = nil
 		r.pump()
 	case r.releasing:

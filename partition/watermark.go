@@ -69,10 +69,12 @@ func (w *watermarks) recall(slot int, o original) recollection {
 	}
 }
 
-// settle remembers a message that was begun in a generation.
-func (w *watermarks) settle(slot int, o original, generation uint64) {
+// settle remembers a message that was begun in a generation. It reports whether that
+// is the present one: an older message may not be acknowledged, since the server goes
+// by the sequence, which another message has by now.
+func (w *watermarks) settle(slot int, o original, generation uint64) bool {
 	if generation != w.generation {
-		return
+		return false
 	}
 	w.last = max(w.last, o.sequence)
 	m, ok := w.slots[slot]
@@ -84,6 +86,7 @@ func (w *watermarks) settle(slot int, o original, generation uint64) {
 		w.slots = make(map[int]watermark)
 	}
 	w.slots[slot] = m
+	return true
 }
 
 // saw takes in what a stream has been seen to be, and returns how that contradicts
