@@ -289,7 +289,7 @@ func TestConsole(t *testing.T) {
 		ctx, faults := browser.Open(t, s.URL, 390, 844)
 		browser.Run(ctx, t, chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile))
 		browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`#chamber-list button`)), chromedp.WaitVisible(chromedp.CSS(`.chart svg`)))
-		browser.Eventually(ctx, t, `[...document.querySelectorAll('#charts li, #charts tr')].find((r) => r.textContent.includes('Q 111.7')).getBoundingClientRect().height < 140 && document.documentElement.scrollWidth <= 390`)
+		browser.Eventually(ctx, t, `[...document.querySelectorAll('#charts span, #charts td')].find((x) => x.textContent.includes('Q 111.7')).getBoundingClientRect().width > 300 && document.documentElement.scrollWidth <= 390`)
 		browser.Picture(ctx, t, "made-up-alarm-narrow", "#chamber")
 		noFaults(t, faults)
 	})
