@@ -3,6 +3,7 @@ package defender_test
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"testing"
@@ -204,6 +205,11 @@ func TestALastingFault(t *testing.T) {
 					w.Trace.Values[1][k] += 25
 				}
 			}
+			if i >= 90 && i < 96 || i >= 190 && i < 196 { // a sensor that is dead for a while
+				for k := range w.Trace.Values[6] {
+					w.Trace.Values[6][k] = math.NaN()
+				}
+			}
 			if i >= from && i < to && i%25 != 13 {
 				for k := range w.Trace.Values[0] {
 					w.Trace.Values[0][k] += 20
@@ -227,6 +233,9 @@ func TestALastingFault(t *testing.T) {
 			}
 			if run >= to && run%7 != 3 && u.Verdict.State == uchart.Normal {
 				after++
+			}
+			if dead := run >= 90 && run < 96 || run >= 190 && run < 196; dead != (len(u.Verdict.Suspended) == 1) || dead && u.Verdict.Charts == 0 {
+				t.Errorf("run %d suspends %q and judges %d charts", run, u.Verdict.Suspended, u.Verdict.Charts)
 			}
 			if run >= from && run < to && u.Verdict.Standing == nil {
 				t.Errorf("run %d: no alarm stands", run)
