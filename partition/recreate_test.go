@@ -46,53 +46,7 @@ func TestLostResource(t *testing.T) {
 	for stream, name := range lost {
 		t.Run("while workers run, "+name, func(t *testing.T) {
 			t.Parallel()
-			g := startGroup(t, embedded(t), time.Millisecond, quickLeases)
-			pub := g.connect("operator")
-			if err := partition.SetExpected(t.Context(), pub, "worker", 3); err != nil {
-				t.Fatal(err)
-			}
-			var ws []*runningWorker
-			for i := range 3 {
-				ws = append(ws, g.start(fmt.Sprint("w", i)))
-			}
-			eventually(t, "three workers settled", g.settled(ws...))
-			if err := partition.AddPins(t.Context(), pub, "worker", partition.Pin{Slot: 3, Worker: ws[1].Status().ID}); err != nil {
-				t.Fatal(err)
-			}
-			eventually(t, "the pin is in the map", func() bool { return ws[0].Status().Version > 1 })
-			g.publish(50, 4)
-			g.check(0)
-			version := ws[0].Status().Version
-			if err := g.pub.DeleteStream(t.Context(), stream); err != nil {
-				t.Fatal(err)
-			}
-			deleted := time.Now()
-			g.publish(50, 4)
-			eventually(t, name+" is there again, and an event says so", func() bool { return g.rec.recreated(name) })
-			back := time.Now()
-			var alive []*runningWorker
-			for i, w := range ws {
-				if i == 2 {
-					w.nc.Close() // as a kill does
-				} else {
-					alive = append(alive, w)
-				}
-			}
-			g.publish(50, 4)
-			g.check(2 * g.cfg.Slots)
-			served := time.Now()
-			alive = append(alive, g.start("w3"))
-			eventually(t, "three workers settled again", g.settled(alive...))
-			g.publish(50, 4)
-			g.check(2 * g.cfg.Slots)
-			v, err := partition.Look(t.Context(), pub, "worker")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if v.Map.Version < version || v.Expected != 3 || len(v.Pins) != 1 {
-				t.Errorf("map version %d of %d before, %d workers expected, %d pins: what was set is lost", v.Map.Version, version, v.Expected, len(v.Pins))
-			}
-			t.Logf("created again %v after its deletion; after a death beside it all is processed %v later", back.Sub(deleted).Round(time.Millisecond), served.Sub(back).Round(time.Millisecond))
+			loseUnderLoad(t, embedded(t), stream, name)
 		})
 		t.Run("while no worker runs, "+name, func(t *testing.T) {
 			t.Parallel()
@@ -123,6 +77,71 @@ func TestLostResource(t *testing.T) {
 			if !g.rec.recreated(name) {
 				t.Errorf("no event says that %s was created again", name)
 			}
+		})
+	}
+}
+
+// loseUnderLoad deletes a stream that a group needs.
+func loseUnderLoad(t *testing.T, on servers, stream, name string) {
+	t.Helper()
+	g := startGroup(t, on, time.Millisecond, quickLeases)
+	pub := g.connect("operator")
+	if err := partition.SetExpected(t.Context(), pub, "worker", 3); err != nil {
+		t.Fatal(err)
+	}
+	var ws []*runningWorker
+	for i := range 3 {
+		ws = append(ws, g.start(fmt.Sprint("w", i)))
+	}
+	eventually(t, "three workers settled", g.settled(ws...))
+	if err := partition.AddPins(t.Context(), pub, "worker", partition.Pin{Slot: 3, Worker: ws[1].Status().ID}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the pin is in the map", func() bool { return ws[0].Status().Version > 1 })
+	g.publish(50, 4)
+	g.check(0)
+	version := ws[0].Status().Version
+	if err := g.pub.DeleteStream(t.Context(), stream); err != nil {
+		t.Fatal(err)
+	}
+	deleted := time.Now()
+	g.publish(50, 4)
+	eventually(t, name+" is there again, and an event says so", func() bool { return g.rec.recreated(name) })
+	back := time.Now()
+	var alive []*runningWorker
+	for i, w := range ws {
+		if i == 2 {
+			w.nc.Close() // as a kill does
+		} else {
+			alive = append(alive, w)
+		}
+	}
+	g.publish(50, 4)
+	g.check(2 * g.cfg.Slots)
+	served := time.Now()
+	alive = append(alive, g.start("w3"))
+	eventually(t, "three workers settled again", g.settled(alive...))
+	g.publish(50, 4)
+	g.check(2 * g.cfg.Slots)
+	v, err := partition.Look(t.Context(), pub, "worker")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v.Map.Version < version || v.Expected != 3 || len(v.Pins) != 1 {
+		t.Errorf("map version %d of %d before, %d workers expected, %d pins: what was set is lost", v.Map.Version, version, v.Expected, len(v.Pins))
+	}
+	t.Logf("created again %v after its deletion; after a death beside it all is processed %v later", back.Sub(deleted).Round(time.Millisecond), served.Sub(back).Round(time.Millisecond))
+}
+
+// TestLostResourceOnACluster does the same where everything is on three servers.
+func TestLostResourceOnACluster(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t)
+	for _, stream := range []string{"KV_worker-heartbeats", "KV_worker-assignments", "jobs"} {
+		t.Run(lost[stream], func(t *testing.T) {
+			on := c.forOne(t)
+			on.change = func(c *partition.Config) { c.Name, c.Stream, c.Subject, c.Replicas = "worker", "jobs", "jobs.*.*", 3 }
+			loseUnderLoad(t, on, stream, lost[stream])
 		})
 	}
 }
