@@ -66,7 +66,7 @@ func goldenRecords() []record {
 		{"hand-over-reply", valueSchema, yieldReply{Schema: valueSchema, ID: "worker-1", Slots: 7}, reading[yieldReply]},
 		{"standby", 0, Standby{Pod: "p", Node: "n", Zone: "z", Since: goldenTime()}, reading[Standby]},
 		{"parked-claim", 0, lotClaim{Slots: 64, Slot: 3, Fence: Fence{Version: 300, Claim: 12}}, reading[lotClaim]},
-		{"event", 0, Event{Time: goldenTime(), Kind: EventRefused, Worker: "worker-1", Peer: "worker-0", Claim: 12, Epoch: 21, Version: 300, From: StateFollower, To: StateStable, Slot: 3, Slots: []int{1}, Lost: []int{2},
+		{"event", 0, Event{Time: goldenTime(), Of: 8, Kind: EventRefused, Worker: "worker-1", Peer: "worker-0", Claim: 12, Epoch: 21, Version: 300, From: StateFollower, To: StateStable, Slot: 3, Slots: []int{1}, Lost: []int{2},
 			Before: 4, After: 5, Count: 6, Keys: 7, Busy: true, Duration: time.Second, Reason: "r", Err: "e"}, reading[Event]},
 	}
 }
