@@ -89,15 +89,15 @@ func TestAPersonSeesBothPlanesAndWhatHappensToThem(t *testing.T) {
 		}})
 	for i := range 30 {
 		c.Say(Moment{Plane: "workers", Kind: "slot-acquired", Subject: "defender-1", Text: fmt.Sprintf("defender-1 acquired slot %d", i)})
-		c.HandedOver(Handover{Slot: i, From: "defender-2", To: "defender-1", At: now, Pause: time.Duration(20+i) * time.Millisecond})
+		c.SlotMoved(SlotMove{Slot: i, From: "defender-2", To: "defender-1", At: now, Pause: time.Duration(20+i) * time.Millisecond})
 	}
 	ctx, faults := browser.Open(t, s.URL, 1360, 900)
 
 	// What is there at first, with why nothing is done.
 	browser.Eventually(ctx, t, `document.querySelectorAll('[data-instance]').length === 5 && document.querySelectorAll('[data-worker]').length === 40`)
-	browser.Eventually(ctx, t, `document.getElementById('verdict').textContent.includes('why not: COOLDOWN_UP')`)
+	browser.Eventually(ctx, t, `document.getElementById('verdict').textContent.includes('92 s of 300 s since the last action')`)
 	browser.Eventually(ctx, t, `document.getElementById('health').textContent.includes('5 pods pending')`)
-	browser.Eventually(ctx, t, `document.querySelectorAll('#handover-rows tr').length === 30`)
+	browser.Eventually(ctx, t, `document.querySelectorAll('#move-rows tr').length === 30`)
 	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`#chamber-list button`)), chromedp.WaitVisible(chromedp.CSS(`.chart svg`)))
 	browser.Eventually(ctx, t, `document.querySelectorAll('.chart .flag').length === 1`)
 	browser.Picture(ctx, t, "made-up-at-first")
@@ -107,7 +107,7 @@ func TestAPersonSeesBothPlanesAndWhatHappensToThem(t *testing.T) {
 		f.nodes.Decision = nil
 		f.nodes.Action = &Action{ID: "1730001600-abc", Kind: "scale-up", Started: now, Until: now.Add(10 * time.Minute), Phases: []Phase{{"begin", "done", "1 requested"}, {"launch", "done", "1 of 1"}, {"verify: joined and Ready", "now", "0 of 1"}, {"complete", "todo", ""}}}
 		f.nodes.Nodes = append(append([]Node(nil), f.nodes.Nodes...), Node{Instance: "i-0new", Zone: "eu-central-1b", Type: "m5.large", Market: "spot", State: NodeLaunching, Launched: now})
-		f.nodes.Interruptions = []Interruption{{Instance: "i-0a00", Kind: "warning", Opened: now, Deadline: now.Add(110 * time.Second), Phases: []Phase{{"workers told to hand over", "done", ""}, {"replacement", "now", "i-0new launched, not Ready yet"}, {"drain", "todo", ""}}}}
+		f.nodes.Interruptions = []Interruption{{Instance: "i-0a00", Kind: "warning", Opened: now, Deadline: now.Add(110 * time.Second), Phases: []Phase{{"workers told to hand off", "done", ""}, {"replacement", "now", "i-0new launched, not Ready yet"}, {"drain", "todo", ""}}}}
 		nodes := append([]Node(nil), f.nodes.Nodes...)
 		nodes[0].State, nodes[0].Deadline = NodeInterrupted, now.Add(110*time.Second)
 		f.nodes.Nodes = nodes
@@ -135,7 +135,7 @@ func TestAPersonSeesBothPlanesAndWhatHappensToThem(t *testing.T) {
 		f.workers.Workers = workers
 	})
 	browser.Eventually(ctx, t, `document.querySelector('.paused')?.textContent.includes('by alice: exchanging the switch of zone a')`)
-	browser.Eventually(ctx, t, `document.querySelector('[data-key="let-back defender-3"]') !== null && document.querySelector('[data-key="resume-scaling "]') !== null`)
+	browser.Eventually(ctx, t, `document.querySelector('[data-key="undrain-worker defender-3"]') !== null && document.querySelector('[data-key="resume-scaling "]') !== null`)
 	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`[data-worker="defender-5"] button`)), chromedp.WaitVisible(chromedp.CSS(`#ask[open]`)), chromedp.SendKeys(chromedp.CSS(`#ask-reason`), "disk is failing"),
 		chromedp.SendKeys(chromedp.CSS(`#ask-by`), "bob"), chromedp.SendKeys(chromedp.CSS(`#ask-token`), "secret"))
 	browser.Picture(ctx, t, "made-up-ask")

@@ -34,6 +34,8 @@ type Options struct {
 	// Chambers lists chambers whose name contains a text, at most limit of them; Charts returns one's charts.
 	Chambers func(ctx context.Context, contains string, limit int) ([]ChamberInfo, error)
 	Charts   func(ctx context.Context, tool, chamber string) (Charts, error)
+	// Alarms counts the alarms of all chambers. It is called as Nodes and Workers are.
+	Alarms func(context.Context) (AlarmCount, error)
 
 	// Token allows actions to whoever has it; "": the page is read-only.
 	Token string
@@ -70,13 +72,37 @@ type Console struct {
 	mux  *http.ServeMux
 	wake chan struct{}
 
-	mu        sync.Mutex
-	moments   ring[Moment]
-	handovers ring[Handover]
-	nodes     []byte // newest frame of each plane, as JSON
-	workers   []byte
-	pages     map[*page]struct{}
-	dirty     bool
+	reading sync.Mutex // held while the planes are read: one reading after the other, and none overtakes a later one
+	judge   assessor   // guarded by reading
+
+	mu      sync.Mutex
+	moments ring[Moment]
+	moves   ring[SlotMove]
+	seen    readout
+	told    uint64 // the number of the next move when the pages were last woken
+	pages   map[*page]struct{}
+	dirty   bool
+}
+
+// readout holds the newest frames of what is read, as JSON; nil for what is not shown.
+type readout struct {
+	nodes, workers, alarms, health []byte
+}
+
+func (f readout) equal(g readout) bool {
+	return bytes.Equal(f.nodes, g.nodes) && bytes.Equal(f.workers, g.workers) && bytes.Equal(f.alarms, g.alarms) && bytes.Equal(f.health, g.health)
+}
+
+// write adds the frames that differ from those that a page has.
+func (f readout) write(out *bytes.Buffer, has readout) {
+	for _, x := range []struct {
+		name     string
+		now, was []byte
+	}{{"nodes", f.nodes, has.nodes}, {"workers", f.workers, has.workers}, {"alarms", f.alarms, has.alarms}, {"health", f.health, has.health}} {
+		if !bytes.Equal(x.now, x.was) {
+			frame(out, x.name, x.now)
+		}
+	}
 }
 
 // page is one browser that looks.
@@ -95,7 +121,7 @@ func New(o Options) (*Console, error) {
 	o.Keep = cmp.Or(o.Keep, 200_000)
 	o.Title = cmp.Or(o.Title, "Muster")
 	c := &Console{o: o, wake: make(chan struct{}, 1), pages: map[*page]struct{}{}}
-	c.moments.limit, c.handovers.limit = o.Keep, 2000
+	c.moments.limit, c.moves.limit = o.Keep, 2000
 	static, err := fs.Sub(web, "web")
 	if err != nil {
 		return nil, fmt.Errorf("console: reading the page: %w", err)
@@ -159,11 +185,11 @@ func (c *Console) Say(m Moment) {
 	}
 }
 
-// HandedOver adds a finished hand-over to those that the page lists.
-func (c *Console) HandedOver(h Handover) {
+// SlotMoved adds a finished handoff or takeover to those that the console lists.
+func (c *Console) SlotMoved(m SlotMove) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.handovers.add(h)
+	c.moves.add(m)
 	c.dirty = true
 	signal(c.wake)
 }
@@ -209,38 +235,50 @@ func (c *Console) Run(ctx context.Context) {
 	}
 }
 
-// refresh reads both planes and hands what has changed to the pages.
+// refresh reads everything and hands what has changed to the pages.
 func (c *Console) refresh(ctx context.Context) {
-	nodes, workers := c.read(ctx)
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	f := c.read(ctx)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if bytes.Equal(nodes, c.nodes) && bytes.Equal(workers, c.workers) {
+	// A takeover may end without the planes looking any different from the last reading.
+	if f.equal(c.seen) && c.moves.next == c.told {
 		return
 	}
-	c.nodes, c.workers = nodes, workers
+	c.seen, c.told = f, c.moves.next
 	for p := range c.pages {
 		signal(p.wake)
 	}
 }
 
-func (c *Console) read(ctx context.Context) (nodes, workers []byte) {
+func (c *Console) read(ctx context.Context) (f readout) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
+	var s sight
 	if c.o.Nodes != nil {
 		v, err := c.o.Nodes(ctx)
 		if err != nil {
 			v.Error = err.Error()
 		}
-		nodes = encode(v)
+		s.nodes, f.nodes = &v, encode(v)
 	}
 	if c.o.Workers != nil {
 		v, err := c.o.Workers(ctx)
 		if err != nil {
 			v.Error = err.Error()
 		}
-		workers = encode(v)
+		s.workers, f.workers = &v, encode(v)
 	}
-	return nodes, workers
+	if c.o.Alarms != nil {
+		v, err := c.o.Alarms(ctx)
+		if err != nil {
+			v.Error = err.Error()
+		}
+		s.alarms, f.alarms = &v, encode(v)
+	}
+	f.health = encode(c.judge.assess(time.Now(), s))
+	return f
 }
 
 func encode(v any) []byte {
@@ -253,28 +291,31 @@ func encode(v any) []byte {
 
 // state is everything that a page shows at first.
 type state struct {
-	Title     string          `json:"title"`
-	Now       time.Time       `json:"now"`
-	Actions   bool            `json:"actions"`
-	Charts    bool            `json:"charts"`
-	Nodes     json.RawMessage `json:"nodes,omitempty"`
-	Workers   json.RawMessage `json:"workers,omitempty"`
-	Handovers []Handover      `json:"handovers"`
-	Events    []Moment        `json:"events"`
-	Next      uint64          `json:"next"` // sequence number that the next moment will have
+	Title   string          `json:"title"`
+	Now     time.Time       `json:"now"`
+	Actions bool            `json:"actions"`
+	Charts  bool            `json:"charts"`
+	Nodes   json.RawMessage `json:"nodes,omitempty"`
+	Workers json.RawMessage `json:"workers,omitempty"`
+	Alarms  json.RawMessage `json:"alarms,omitempty"`
+	Health  json.RawMessage `json:"health"`
+	Moves   []SlotMove      `json:"moves"`
+	Events  []Moment        `json:"events"`
+	Next    uint64          `json:"next"` // sequence number that the next moment will have
 }
 
 func (c *Console) getState(w http.ResponseWriter, r *http.Request) {
-	c.refresh(r.Context())
+	// All pages show what is read here. A browser that goes away meanwhile must not leave them an error.
+	c.refresh(context.WithoutCancel(r.Context()))
 	c.mu.Lock()
-	s := state{Title: c.o.Title, Now: time.Now(), Actions: c.o.Token != "", Charts: c.o.Charts != nil, Nodes: c.nodes, Workers: c.workers,
-		Handovers: c.handovers.last(50), Events: c.moments.last(200), Next: c.moments.next}
+	s := state{Title: c.o.Title, Now: time.Now(), Actions: c.o.Token != "", Charts: c.o.Charts != nil, Nodes: c.seen.nodes, Workers: c.seen.workers,
+		Alarms: c.seen.alarms, Health: c.seen.health, Moves: c.moves.last(50), Events: c.moments.last(200), Next: c.moments.next}
 	c.mu.Unlock()
 	reply(w, s)
 }
 
-// getStream sends what changes as server-sent events: "nodes", "workers", "handovers", "events", and "gap" when the page has to ask
-// for the timeline again.
+// getStream sends what changes as server-sent events: "nodes", "workers", "alarms", "health", "moves", "events", and "gap" when the page
+// has to ask for the timeline again.
 func (c *Console) getStream(w http.ResponseWriter, r *http.Request) {
 	flusher, ok := w.(http.Flusher)
 	if !ok {
@@ -291,7 +332,7 @@ func (c *Console) getStream(w http.ResponseWriter, r *http.Request) {
 	p.behind = c.moments.since(from, maxBacklog)
 	p.gap = len(p.behind) > 0 && p.behind[0].Seq > from
 	c.pages[p] = struct{}{}
-	handed := c.handovers.next
+	moved := c.moves.next
 	c.mu.Unlock()
 	defer func() {
 		c.mu.Lock()
@@ -302,7 +343,7 @@ func (c *Console) getStream(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	signal(p.wake)
 	signal(c.wake)
-	var nodes, workers []byte
+	var has readout
 	beat := time.NewTicker(keepAlive)
 	defer beat.Stop()
 	for {
@@ -316,11 +357,11 @@ func (c *Console) getStream(w http.ResponseWriter, r *http.Request) {
 			c.mu.Lock()
 			behind, gap := p.behind, p.gap
 			p.behind, p.gap = nil, false
-			newNodes, newWorkers := c.nodes, c.workers
-			var moved []Handover
-			if c.handovers.next > handed {
-				moved = c.handovers.since(handed, 200)
-				handed = c.handovers.next
+			seen := c.seen
+			var moves []SlotMove
+			if c.moves.next > moved {
+				moves = c.moves.since(moved, 200)
+				moved = c.moves.next
 			}
 			c.mu.Unlock()
 			if gap {
@@ -328,17 +369,11 @@ func (c *Console) getStream(w http.ResponseWriter, r *http.Request) {
 			} else if len(behind) > 0 {
 				frame(&out, "events", encode(behind))
 			}
-			if len(moved) > 0 {
-				frame(&out, "handovers", encode(moved))
+			if len(moves) > 0 {
+				frame(&out, "moves", encode(moves))
 			}
-			if !bytes.Equal(nodes, newNodes) {
-				nodes = newNodes
-				frame(&out, "nodes", nodes)
-			}
-			if !bytes.Equal(workers, newWorkers) {
-				workers = newWorkers
-				frame(&out, "workers", workers)
-			}
+			seen.write(&out, has)
+			has = seen
 		}
 		if out.Len() == 0 {
 			continue

@@ -7,7 +7,11 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/nodes"
+	"github.com/muster-dev/muster/nodes/explain"
 )
+
+// metricsMissing is the reason of a decision that waits for metrics.
+const metricsMissing = string(nodes.ReasonMetricsMissing)
 
 // Pricer tells what an instance costs in US dollars an hour; false if that is not known.
 type Pricer func(instanceType string, market nodes.Market) (float64, bool)
@@ -64,7 +68,7 @@ func decisionOf(s nodes.Snapshot) *Decision {
 	if s.Decision.Action == "" {
 		return nil
 	}
-	d := &Decision{At: s.Now, Action: string(s.Decision.Action), Reason: string(s.Decision.Reason), Detail: s.Decision.Detail, Gates: []Gate{}}
+	d := &Decision{At: s.Now, Action: string(s.Decision.Action), Reason: string(s.Decision.Reason), Means: explain.Meaning(s.Decision.Reason), Detail: s.Decision.Detail, Gates: []Gate{}}
 	for _, g := range s.Decision.Gates {
 		d.Gates = append(d.Gates, Gate{Name: g.Name, Value: g.Value, Threshold: g.Threshold, Passed: g.Passed})
 	}
@@ -171,7 +175,7 @@ func interruptionOf(i nodes.Interruption) Interruption {
 	if i.DeadlineEpoch > 0 {
 		v.Deadline = time.Unix(i.DeadlineEpoch, 0).UTC()
 	}
-	hand := Phase{Name: "workers told to hand over", State: progress(0, 1, true)}
+	hand := Phase{Name: "workers told to hand off", State: progress(0, 1, true)}
 	if i.HandedOver {
 		hand.State = "done"
 	}

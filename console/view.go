@@ -89,6 +89,7 @@ type Decision struct {
 	At     time.Time `json:"at"`
 	Action string    `json:"action"`
 	Reason string    `json:"reason"`
+	Means  string    `json:"means,omitempty"` // the reason, as a sentence
 	Detail string    `json:"detail,omitempty"`
 	Gates  []Gate    `json:"gates"`
 }
@@ -111,19 +112,34 @@ type Interruption struct {
 	Phases      []Phase   `json:"phases"`
 }
 
-// WorkerPlane is what the page shows of the worker plane.
+// WorkerPlane is what the console shows of the worker plane.
 type WorkerPlane struct {
 	At       time.Time `json:"at"`
 	Error    string    `json:"error,omitempty"`
 	Group    string    `json:"group"`
-	Leader   string    `json:"leader,omitempty"`
+	Leader   string    `json:"leader,omitempty"` // a live one; "": there is none
 	Epoch    uint64    `json:"epoch"`
-	Version  uint64    `json:"version"` // of the assignment map
-	Expected int       `json:"expected,omitempty"`
-	Keys     int       `json:"keys,omitempty"` // in all slots
-	Workers  []Worker  `json:"workers"`
-	Owners   []int32   `json:"owners"` // by slot: index into Workers, -1 for nobody
-	Next     []int32   `json:"next"`   // by slot: who takes it over, -1 for nobody
+	Version  uint64    `json:"version"`            // of the assignment map
+	Expected int       `json:"expected,omitempty"` // workers that there should be; 0: unknown
+	Keys     int       `json:"keys,omitempty"`     // in all slots
+	Workers  []Worker  `json:"workers"`            // live and failed ones, by the numbers of their IDs
+	Owners   []int32   `json:"owners"`             // by slot: index into Workers, -1: no owner
+	Next     []int32   `json:"next"`               // by slot: the worker that it is handed to, -1: none
+	// TakingOver counts the slots of failed workers whose new owners have not begun yet.
+	TakingOver int       `json:"takingOver,omitempty"`
+	Waiting    uint64    `json:"waiting,omitempty"` // messages that are stored and not processed
+	Oldest     time.Time `json:"oldest,omitzero"`   // when the oldest of them was stored
+}
+
+// StateFailed is the state of a worker that ended without handing off its slots.
+const StateFailed = "FAILED"
+
+// Failure says how a worker failed.
+type Failure struct {
+	At     time.Time `json:"at"` // its last sign of life
+	Reason string    `json:"reason"`
+	// Replaced: as many workers as there should be are there without it.
+	Replaced bool `json:"replaced,omitempty"`
 }
 
 // Worker is one worker of the group.
@@ -133,6 +149,7 @@ type Worker struct {
 	Node    string    `json:"node,omitempty"`
 	PID     int       `json:"pid,omitempty"` // of its process on this machine; 0: it has none of its own
 	State   string    `json:"state"`
+	Failed  *Failure  `json:"failed,omitempty"` // with StateFailed
 	Leading bool      `json:"leading,omitempty"`
 	Slots   int       `json:"slots"`
 	Keys    int       `json:"keys,omitempty"`
@@ -152,13 +169,21 @@ type Moment struct {
 	Level   string    `json:"level,omitempty"` // "", good, warn or bad
 }
 
-// Handover is one slot's way from one owner to the next.
-type Handover struct {
-	Slot  int           `json:"slot"`
-	From  string        `json:"from"`
-	To    string        `json:"to"`
-	At    time.Time     `json:"at"`
-	Pause time.Duration `json:"pauseNs"` // the slot was served by nobody for this long
+// SlotMove is one slot's way from one owner to the next: a handoff or a takeover.
+type SlotMove struct {
+	Slot     int           `json:"slot"`
+	From     string        `json:"from"` // "": unknown
+	To       string        `json:"to"`
+	At       time.Time     `json:"at"`
+	Takeover bool          `json:"takeover,omitempty"` // from a failed worker
+	Pause    time.Duration `json:"pauseNs"`            // no worker served the slot for this long; negative: unknown
+}
+
+// AlarmCount counts the alarms of all chambers.
+type AlarmCount struct {
+	Open         int    `json:"open"` // and not acknowledged
+	Acknowledged int    `json:"acknowledged"`
+	Error        string `json:"error,omitempty"` // why they could not be counted
 }
 
 // ChamberInfo names a chamber that has charts.
@@ -219,13 +244,13 @@ type Command struct {
 
 // The commands that the page has buttons for.
 const (
-	DrainWorker   = "drain-worker"   // Target is the worker; it hands its slots over and takes none for DrainFor
-	LetWorkerBack = "let-back"       // Target is the worker; it takes slots again
+	DrainWorker   = "drain-worker"   // Target is the worker; it hands off its slots and takes none for DrainFor
+	UndrainWorker = "undrain-worker" // Target is the worker; it takes slots again
 	PauseScaling  = "pause-scaling"  // no new scaling action begins
 	ResumeScaling = "resume-scaling" // they begin again
 	Acknowledge   = "acknowledge"    // Target is the alarm's ID
 )
 
-// DrainFor is how long a worker that is drained from the page takes no slots, unless it is let back before: whoever drained it may
-// have forgotten it.
+// DrainFor is how long a worker that is drained from the console takes no slots, unless it is undrained before: the person who drained
+// it may have forgotten it.
 const DrainFor = time.Hour

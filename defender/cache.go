@@ -47,6 +47,9 @@ type cached struct {
 	loaded  bool
 	fence   Fence // under which it is known to be current
 	recipes map[string][]UChart
+	// older holds, by recipe, the quiet rows before those of recipes that a history
+	// takes (see before); there is no entry while they aren't known.
+	older map[string][]UChart
 	// complete: recipes that are not in the map have no history at all.
 	complete bool
 	newest   Position
@@ -163,6 +166,11 @@ func (e *cached) weigh() {
 			n += sizeOf(&rows[i])
 		}
 	}
+	for _, rows := range e.older {
+		for i := range rows {
+			n += sizeOf(&rows[i])
+		}
+	}
 	for _, b := range e.frozen {
 		n += rowBytes + sizeOfBaseline(b)
 	}
@@ -208,8 +216,12 @@ func (c *cache) warm(ctx context.Context, chambers []Chamber) error {
 			if err := c.load(ctx, chamber, e); err != nil {
 				return err
 			}
-			for _, rows := range e.recipes {
-				if _, err := c.points(ctx, e, rows); err != nil {
+			for recipe, rows := range e.recipes {
+				older, err := c.olderOf(ctx, e, recipe, rows)
+				if err != nil {
+					return err
+				}
+				if _, err := c.points(ctx, e, older, rows); err != nil {
 					return err
 				}
 			}
@@ -228,7 +240,7 @@ func (c *cache) load(ctx context.Context, chamber Chamber, e *cached) error {
 	if err != nil {
 		return err
 	}
-	e.loaded, e.recipes, e.newest = true, make(map[string][]UChart), Position{}
+	e.loaded, e.recipes, e.older, e.newest = true, make(map[string][]UChart), make(map[string][]UChart), Position{}
 	if len(rows) > 0 {
 		e.newest = rows[0].Context.Position()
 	}
@@ -248,8 +260,8 @@ func (c *cache) load(ctx context.Context, chamber Chamber, e *cached) error {
 
 // past is what a verdict rests on.
 type past struct {
-	rows   []UChart       // before the context, oldest first
-	points []uchart.Point // the same, with the frozen limits that they refer to
+	rows   []UChart       // the newest before the context, oldest first
+	points []uchart.Point // older quiet ones and the same, with the frozen limits that they refer to
 	hit    bool           // they were in memory
 }
 
@@ -259,34 +271,45 @@ func (c *cache) history(ctx context.Context, ref ContextRef, fence Fence) (past,
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	defer c.settle(e)
-	rows, hit, err := c.rows(ctx, e, ref, fence)
+	rows, held, hit, err := c.rows(ctx, e, ref, fence)
 	if err != nil {
 		return past{}, err
 	}
-	points, err := c.points(ctx, e, rows)
+	var older []UChart
+	if held {
+		older, err = c.olderOf(ctx, e, ref.Recipe, rows)
+	} else {
+		older, err = c.before(ctx, ref.Chamber, ref.Recipe, rows)
+	}
+	if err != nil {
+		return past{}, err
+	}
+	points, err := c.points(ctx, e, older, rows)
 	c.count(hit)
 	return past{rows: rows, points: points, hit: hit}, err
 }
 
-func (c *cache) rows(ctx context.Context, e *cached, ref ContextRef, fence Fence) ([]UChart, bool, error) {
+// rows returns the newest rows before a context, whether they are those that are held for
+// the recipe, and whether no store had to be asked.
+func (c *cache) rows(ctx context.Context, e *cached, ref ContextRef, fence Fence) (list []UChart, held, hit bool, err error) {
 	if !e.loaded || e.fence != fence {
 		if err := c.store.RaiseFence(ctx, ref.Chamber, fence); err != nil {
-			return nil, false, err
+			return nil, false, false, err
 		}
 	}
-	hit := e.loaded
+	hit = e.loaded
 	if e.loaded && e.fence != fence {
 		newest, err := c.store.UCharts(ctx, ref.Chamber, 1)
 		if err != nil {
-			return nil, false, err
+			return nil, false, false, err
 		}
 		if err := c.catchUp(ctx, ref.Chamber, e, newest); err != nil {
-			return nil, false, err
+			return nil, false, false, err
 		}
 	}
 	if !e.loaded {
 		if err := c.load(ctx, ref.Chamber, e); err != nil {
-			return nil, false, err
+			return nil, false, false, err
 		}
 	}
 	e.fence = fence
@@ -298,10 +321,10 @@ func (c *cache) rows(ctx context.Context, e *cached, ref ContextRef, fence Fence
 		// A context out of order or seen before, or a recipe that is not in
 		// memory: the store knows what lies before it.
 		rows, err := c.store.History(ctx, HistoryQuery{Chamber: ref.Chamber, Recipe: ref.Recipe, Before: ref.Position(), Limit: c.limit})
-		return rows, hit, err
+		return rows, false, hit, err
 	}
 	// Rows are only ever added behind these (see append).
-	return slices.Clip(rows), hit, nil
+	return slices.Clip(rows), true, hit, nil
 }
 
 // maxFrozen bounds the limits that are remembered for a chamber; there are seldom
@@ -310,8 +333,14 @@ const maxFrozen = 64
 
 // points returns rows as they are judged by. Frozen limits are kept in the row of
 // the first context judged by them, which may lie long before.
-func (c *cache) points(ctx context.Context, e *cached, rows []UChart) ([]uchart.Point, error) {
+func (c *cache) points(ctx context.Context, e *cached, older, rows []UChart) ([]uchart.Point, error) {
+	if len(older) > 0 {
+		rows = slices.Concat(older, rows)
+	}
 	points := Points(rows)
+	for i := range older {
+		points[i].Older = true
+	}
 	here := make(map[string]bool)
 	for _, p := range points {
 		if p.Baseline != nil {
@@ -353,6 +382,82 @@ func (c *cache) baseline(ctx context.Context, e *cached, at string) (*uchart.Bas
 	e.weigh()
 	return b, nil
 }
+
+// olderOf returns the quiet rows before those that are held for a recipe.
+func (c *cache) olderOf(ctx context.Context, e *cached, recipe string, rows []UChart) ([]UChart, error) {
+	if older, known := e.older[recipe]; known {
+		return older, nil
+	}
+	older, err := c.before(ctx, e.chamber, recipe, rows)
+	if err != nil {
+		return nil, err
+	}
+	e.older[recipe] = older
+	e.weigh()
+	return older, nil
+}
+
+// lacking returns how many quiet rows a history with these newest rows takes from before
+// them: it has as many quiet ones as it has newest ones, as far as maintenance allows.
+func (c *cache) lacking(rows []UChart) int {
+	if len(rows) < c.limit {
+		return 0
+	}
+	lacking := c.limit
+	for i := range rows {
+		switch v := &rows[i].Verdict; {
+		case v.State == uchart.Maintenance:
+			return 0
+		case v.Quiet():
+			lacking--
+		}
+	}
+	return max(lacking, 0)
+}
+
+// before reads the quiet rows that a history takes from before its newest rows, oldest
+// first, so that limits don't run out however long an alarm lasts. What is quiet and what
+// isn't is stored with each row: whichever defender reads them gets the same.
+func (c *cache) before(ctx context.Context, chamber Chamber, recipe string, rows []UChart) ([]UChart, error) {
+	var older []UChart // newest first
+	for lacking := c.lacking(rows); lacking > 0; {
+		// While an alarm stands no row is quiet, so those before the one that opened it
+		// are the next. A year of one alarm is skipped and not read.
+		at := rows[0].Context.Position()
+		if s := rows[0].Verdict.Standing; s != nil && s.Opened != rows[0].Context.ID {
+			u, err := c.store.UChart(ctx, chamber, s.Opened)
+			if err != nil && !errors.Is(err, ErrNotFound) {
+				return nil, fmt.Errorf("reading what opened an alarm of %s: %w", chamber, err)
+			}
+			if p := u.Context.Position(); err == nil && u.Context.Recipe == recipe && p.Compare(at) < 0 {
+				at = p
+			}
+		}
+		most := min(max(lacking, minPage), c.limit)
+		page, err := c.store.History(ctx, HistoryQuery{Chamber: chamber, Recipe: recipe, Before: at, Limit: most})
+		if err != nil {
+			return nil, fmt.Errorf("reading older rows of %s: %w", chamber, err)
+		}
+		for _, u := range slices.Backward(page) {
+			if u.Verdict.State == uchart.Maintenance {
+				lacking = 0
+			}
+			if lacking > 0 && u.Verdict.Quiet() {
+				older = append(older, lean(u, rows))
+				lacking--
+			}
+		}
+		if len(page) < most {
+			break
+		}
+		rows = page
+	}
+	slices.Reverse(older)
+	return older, nil
+}
+
+// minPage is the least that is asked for at once.
+const minPage = 8
 
 // catchUp adds what the old owner wrote after this one had warmed its cache.
 func (c *cache) catchUp(ctx context.Context, chamber Chamber, e *cached, newest []UChart) error {
@@ -429,13 +534,30 @@ func (c *cache) append(e *cached, u UChart) {
 		u = lean(u, rows)
 		rows = append(rows, u)
 		e.size += int64(sizeOf(&u))
+		older, tracked := e.older[u.Context.Recipe]
 		for len(rows) > c.limit {
-			e.size -= int64(sizeOf(&rows[0]))
+			if tracked && rows[0].Verdict.Quiet() {
+				older = append(older, rows[0])
+			} else {
+				e.size -= int64(sizeOf(&rows[0]))
+			}
 			rows = rows[1:]
 		}
 		e.recipes[u.Context.Recipe] = rows
+		if tracked {
+			e.older[u.Context.Recipe] = e.trim(older, c.lacking(rows))
+		}
 	}
 	if p := u.Context.Position(); p.Compare(e.newest) > 0 {
 		e.newest = p
 	}
+}
+
+// trim returns that many of the newest rows, and counts the others off.
+func (e *cached) trim(rows []UChart, most int) []UChart {
+	for len(rows) > most {
+		e.size -= int64(sizeOf(&rows[0]))
+		rows = rows[1:]
+	}
+	return rows
 }

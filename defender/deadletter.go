@@ -117,7 +117,7 @@ func Requeue(ctx context.Context, nc *nats.Conn, store Store, sequence uint64) (
 		return l, fmt.Errorf("sending dead letter %d again: %w", sequence, err)
 	}
 	again := &nats.Msg{Subject: subject, Data: l.Data, Header: nats.Header{}}
-	if _, err := js.PublishMsg(ctx, again, jetstream.WithMsgID(fmt.Sprintf("requeue-%d", sequence))); err != nil {
+	if _, err := js.PublishMsg(ctx, again, jetstream.WithMsgID(fmt.Sprintf("requeue-%d-%d", sequence, msg.Time.UnixNano()))); err != nil {
 		return l, fmt.Errorf("sending dead letter %d again: %w", sequence, err)
 	}
 	if err := stream.DeleteMsg(ctx, sequence); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {

@@ -34,6 +34,9 @@ type Config struct {
 	Store Store
 	// Conn carries alarms and dead letters; required.
 	Conn *nats.Conn
+	// Replicas is how many replicas the streams of alarms and dead letters have when
+	// Provision makes them; default 1.
+	Replicas int
 	// Judge concludes on charts; required unless Strategies is set.
 	Judge Judge
 	// Strategies concludes on charts by the strategy of chamber and recipe, in place
@@ -95,7 +98,7 @@ type Processed struct {
 // verdict, store, alarm, cache, in this order, before it is acknowledged.
 type Defender struct {
 	c     Config
-	js    jetstream.JetStream
+	out   *outbox
 	cache cache
 	name  worker
 	// assignment writes the log lines of changed assignments.
@@ -168,7 +171,7 @@ func New(c Config) (*Defender, error) {
 	if err != nil {
 		return nil, fmt.Errorf("defender: %w", err)
 	}
-	d := &Defender{c: c, js: js, cache: newCache(c.Store, c.History, c.CacheBytes)}
+	d := &Defender{c: c, out: &outbox{js: js, replicas: c.Replicas, logger: c.Logger}, cache: newCache(c.Store, c.History, c.CacheBytes)}
 	d.scratch.New = func() any { return &scratch{decoder: tchart.Decoder{MaxPoints: c.MaxPoints}} }
 	d.assignment = newAssignmentLog(NewChamberCount(c.Store), d.log)
 	c.Metrics.cache(d.CacheStats)
@@ -190,6 +193,10 @@ func (d *Defender) AssignedChambers(slots partition.Slots) int {
 	return d.assignment.chambers.In(slots)
 }
 
+// Provision makes the streams of alarms and dead letters as far as they are missing.
+// A defender that misses one later makes it again.
+func (d *Defender) Provision(ctx context.Context) error { return d.out.provision(ctx) }
+
 // readTries is how often a T-chart is read before its message fails.
 const readTries = 3
 
@@ -204,8 +211,16 @@ const (
 func (d *Defender) Handle(ctx context.Context, m partition.Message) error {
 	start := time.Now()
 	d.c.Metrics.received.Inc()
+	returned := false
+	defer func() {
+		// The attempt stays counted, like that of a process that has died of it.
+		if !returned {
+			d.c.Metrics.failed.Inc()
+		}
+	}()
 	done, err := d.process(ctx, m)
-	if err != nil && (d.c.Retry || ctx.Err() != nil) && done.Context.ID != "" {
+	returned = true
+	if err != nil && (d.c.Retry || ctx.Err() != nil || errors.Is(err, ErrFenced)) && done.Context.ID != "" {
 		d.returnAttempt(ctx, done.Context)
 	}
 	if err != nil {
@@ -236,11 +251,14 @@ func (d *Defender) Handle(ctx context.Context, m partition.Message) error {
 // Abandon puts a message aside that goes on failing. It implements
 // partition.Abandoner.
 func (d *Defender) Abandon(ctx context.Context, m partition.Message, failure error) error {
+	if errors.Is(failure, ErrFenced) {
+		return failure // the message has another owner, or its own has yet to get a later fence
+	}
 	return d.putAside(ctx, m, fmt.Errorf("%d attempts failed, the last one: %w", m.Attempt, failure))
 }
 
-// returnAttempt takes back an attempt that was interrupted from outside, or failed
-// for what may pass: it says nothing against the context, which must not end as a
+// returnAttempt takes back an attempt that was interrupted from outside, or by a fence
+// rejection, or failed for what may pass: it says nothing against the context, which must not end as a
 // dead letter for it.
 // A store that can't take it now, on the very machine whose overload interrupted
 // the attempt, is tried again while others go on with the context.
@@ -292,7 +310,12 @@ func (d *Defender) process(ctx context.Context, m partition.Message) (Processed,
 		return begunOn, err
 	}
 	if tries > d.c.MaxAttempts {
-		return Processed{}, d.bury(ctx, m, fmt.Errorf("%d attempts failed or killed their defender", tries-1))
+		// Others may have made the attempts, and this worker may not be the owner any
+		// more: a dead letter needs a valid fence, like any result.
+		if err := d.c.Store.RaiseFence(ctx, ref.Chamber, fence); err != nil {
+			return begunOn, d.fenced(ref.Chamber, fmt.Errorf("dead-lettering %s: %w", ref.TChart(), err))
+		}
+		return Processed{}, d.bury(ctx, m, fmt.Errorf("%d attempts failed, panicked or killed their defender", tries-1))
 	}
 	history, err := d.cache.history(ctx, ref, fence)
 	if err != nil {
@@ -388,6 +411,14 @@ func (d *Defender) read(ctx context.Context, ref ContextRef) ([]byte, error) {
 	return blob, nil
 }
 
+// compute decodes a T-chart and computes its statistics.
+func (s *scratch) compute(blob []byte) (*uchart.Chart, error) {
+	if err := s.decoder.Decode(blob, &s.trace); err != nil {
+		return nil, err
+	}
+	return s.calculator.Compute(&s.trace)
+}
+
 // conclude decodes a T-chart, computes its statistics and judges them, when it is
 // its turn: all that is done between is the processor's work.
 func (d *Defender) conclude(ctx context.Context, ref ContextRef, blob []byte, history past) (*uchart.Chart, uchart.Verdict, error) {
@@ -399,11 +430,8 @@ func (d *Defender) conclude(ctx context.Context, ref ContextRef, blob []byte, hi
 	defer func() { <-d.c.Turns }()
 	begun := time.Now()
 	s := d.scratch.Get().(*scratch)
-	defer d.scratch.Put(s)
-	if err := s.decoder.Decode(blob, &s.trace); err != nil {
-		return nil, uchart.Verdict{}, fmt.Errorf("%w: %s: %w", errBadTChart, ref.TChart(), err)
-	}
-	chart, err := s.calculator.Compute(&s.trace)
+	chart, err := s.compute(blob)
+	d.scratch.Put(s) // not after a panic: what it holds is half done then
 	if err != nil {
 		return nil, uchart.Verdict{}, fmt.Errorf("%w: %s: %w", errBadTChart, ref.TChart(), err)
 	}
@@ -445,6 +473,13 @@ func (d *Defender) bury(ctx context.Context, m partition.Message, why error) err
 	return partition.Discard(why)
 }
 
+// deadID tells a dead letter from all others, so that one that is written twice is
+// stored once. The sequence alone is not enough: a stream that was made again gives it
+// to another message.
+func deadID(m partition.Message) string {
+	return fmt.Sprintf("dead-%d-%d", m.Sequence, m.Published.UnixNano())
+}
+
 func (d *Defender) putAside(ctx context.Context, m partition.Message, why error) error {
 	chamber, err := ParseChamber(m.Key)
 	if err != nil {
@@ -453,8 +488,8 @@ func (d *Defender) putAside(ctx context.Context, m partition.Message, why error)
 	msg := &nats.Msg{Subject: DeadSubject(chamber), Data: m.Data, Header: nats.Header{}}
 	msg.Header.Set(headerError, oneLine(why.Error()))
 	msg.Header.Set(headerSubject, m.Subject)
-	msg.Header.Set(nats.MsgIdHdr, fmt.Sprintf("dead-%d", m.Sequence))
-	if err := d.publish(ctx, msg); err != nil {
+	msg.Header.Set(nats.MsgIdHdr, deadID(m))
+	if err := d.out.publish(ctx, msg); err != nil {
 		return fmt.Errorf("putting message %d aside (%w): %w", m.Sequence, why, err)
 	}
 	d.c.Metrics.dead.Inc()

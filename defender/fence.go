@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+
+	"github.com/muster-dev/muster/partition"
 )
 
 // Fence orders the owners of a chamber. It is the version of the assignment map
@@ -28,11 +30,17 @@ func (f Fence) String() string { return fmt.Sprintf("%d.%d", f.MapVersion, f.Cla
 var (
 	// ErrNotFound says that there is no such row, or that it has expired.
 	ErrNotFound = errors.New("not found")
-	// ErrFenced says that a newer owner has the chamber. A [FencedError] matches it.
-	ErrFenced = errors.New("fenced off by a newer owner")
+	// ErrFenced says that a newer owner has the chamber. A [FencedError] matches it,
+	// and it matches [partition.ErrFenced].
+	ErrFenced error = fencedOff{}
 	// ErrClosed says that the store was closed.
 	ErrClosed = errors.New("store is closed")
 )
+
+type fencedOff struct{}
+
+func (fencedOff) Error() string { return "fenced off by a newer owner" }
+func (fencedOff) Unwrap() error { return partition.ErrFenced }
 
 // FencedError says that a write carried a lower fence than the chamber's stored
 // one and changed nothing. The caller no longer owns the chamber: it drops its
@@ -47,5 +55,5 @@ func (e *FencedError) Error() string {
 	return fmt.Sprintf("%s: fence %s is older than %s: a newer owner has this chamber", e.Chamber, e.Offered, e.Stored)
 }
 
-// Is makes a FencedError match [ErrFenced].
-func (e *FencedError) Is(target error) bool { return target == ErrFenced }
+// Unwrap makes a FencedError match [ErrFenced].
+func (e *FencedError) Unwrap() error { return ErrFenced }

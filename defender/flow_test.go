@@ -27,6 +27,7 @@ import (
 type stage struct {
 	t       *testing.T
 	store   *sqlite.Store
+	path    string // of its file
 	conn    *nats.Conn
 	js      jetstream.JetStream
 	seq     uint64
@@ -50,7 +51,8 @@ func newStage(t *testing.T) *stage {
 	if err := defender.Provision(t.Context(), nc, defender.Partition(16)); err != nil {
 		t.Fatal(err)
 	}
-	s, err := sqlite.Open(t.Context(), sqlite.Config{Path: filepath.Join(t.TempDir(), "fdc.db")})
+	path := filepath.Join(t.TempDir(), "fdc.db")
+	s, err := sqlite.Open(t.Context(), sqlite.Config{Path: path})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +61,7 @@ func newStage(t *testing.T) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &stage{t: t, store: s, conn: nc, js: js}
+	return &stage{t: t, store: s, path: path, conn: nc, js: js}
 }
 
 func (s *stage) defender(change func(*defender.Config)) *defender.Defender {

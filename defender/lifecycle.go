@@ -16,12 +16,14 @@ import (
 type AlarmEvent string
 
 // The events of an alarm's life. An alarm stands from the context that opens it
-// until so many unflagged contexts in a row clear it; flagged ones meanwhile
-// repeat it. A person is told of the first and the last only.
+// until a number of contexts in a row that are found normal clears it; flagged ones
+// meanwhile repeat it. The first of the process itself during an alarm of bad data, of a
+// dead sensor, say, escalates it. Webhooks are told of opening, escalation and clearing.
 const (
-	AlarmOpened   AlarmEvent = "opened"
-	AlarmRepeated AlarmEvent = "repeated"
-	AlarmCleared  AlarmEvent = "cleared"
+	AlarmOpened    AlarmEvent = "opened"
+	AlarmRepeated  AlarmEvent = "repeated"
+	AlarmEscalated AlarmEvent = "escalated"
+	AlarmCleared   AlarmEvent = "cleared"
 )
 
 // AlarmNotice is the message that is published for an alarm, as JSON: one for each
@@ -52,12 +54,15 @@ func NoticeOf(history []UChart, u UChart, clearAfter int) (AlarmNotice, bool) {
 	switch {
 	case u.Verdict.Flagged() && before != nil:
 		n.Event, n.Count = AlarmRepeated, count+1
+		if before.Data && u.Verdict.State == uchart.Alarm {
+			n.Event = AlarmEscalated
+		}
 	case u.Verdict.Flagged():
 		n.Event, n.Opened, n.Count = AlarmOpened, u.Context.ID, 1
 	case before != nil && u.Verdict.State == uchart.Maintenance:
 		n.Event, n.Reason = AlarmCleared, "maintenance"
-	case before != nil && quiet+1 >= max(clearAfter, 1):
-		n.Event, n.Reason = AlarmCleared, fmt.Sprintf("%d contexts in a row are not flagged", clearAfter)
+	case before != nil && u.Verdict.State != uchart.Learning && quiet+1 >= max(clearAfter, 1):
+		n.Event, n.Reason = AlarmCleared, fmt.Sprintf("%d contexts in a row are normal", clearAfter)
 	default:
 		return AlarmNotice{}, false
 	}
@@ -81,29 +86,14 @@ func standing(history []UChart, clearAfter int) *uchart.Standing {
 		}
 	}
 	for i := from; i < len(history); i++ {
-		s = next(s, history[i].Context.ID, &history[i].Verdict, clearAfter)
+		s = s.After(history[i].Context.ID, &history[i].Verdict, clearAfter)
 	}
 	return s
 }
 
 // standingAfter returns the alarm that stands after a context.
 func standingAfter(history []UChart, id string, v uchart.Verdict, clearAfter int) *uchart.Standing {
-	return next(standing(history, clearAfter), id, &v, clearAfter)
-}
-
-// next returns the alarm that stands after one more context.
-func next(s *uchart.Standing, id string, v *uchart.Verdict, clearAfter int) *uchart.Standing {
-	switch {
-	case v.State == uchart.Maintenance:
-		return nil
-	case v.Flagged() && s == nil:
-		return &uchart.Standing{Opened: id, Count: 1}
-	case v.Flagged():
-		return &uchart.Standing{Opened: s.Opened, Count: s.Count + 1}
-	case s == nil || s.Quiet+1 >= max(clearAfter, 1):
-		return nil
-	}
-	return &uchart.Standing{Opened: s.Opened, Count: s.Count, Quiet: s.Quiet + 1}
+	return standing(history, clearAfter).After(id, &v, clearAfter)
 }
 
 // AlarmSubject is where the notices of a chamber's context are published.
@@ -128,7 +118,7 @@ func (d *Defender) notify(ctx context.Context, history []UChart, u UChart) error
 	}
 	msg := &nats.Msg{Subject: AlarmSubject(u.Context.Chamber, u.Context.ID), Data: data, Header: nats.Header{}}
 	msg.Header.Set(nats.MsgIdHdr, "alarm-"+u.Context.TChart().String())
-	_, err = d.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequencePerSubject(0))
+	err = d.out.publish(ctx, msg, jetstream.WithExpectLastSequencePerSubject(0))
 	if taken := new(jetstream.APIError); errors.As(err, &taken) && taken.ErrorCode == errTaken {
 		return nil
 	}

@@ -15,7 +15,7 @@ import (
 func TestAnAlarmIsOpenedRepeatedAndCleared(t *testing.T) {
 	t.Parallel()
 	states := map[byte]uchart.State{'.': uchart.Normal, 'A': uchart.Alarm, 'B': uchart.BadData, 'M': uchart.Maintenance, 'L': uchart.Learning}
-	for _, test := range []struct{ run, want string }{ // o opened, r repeated, c cleared
+	for _, test := range []struct{ run, want string }{ // o opened, r repeated, e escalated, c cleared
 		{"..A.A...A", "--o-r--co"},
 		{"A..A.....", "o--r--c--"},
 		{"AAA...", "orr--c"},
@@ -23,6 +23,10 @@ func TestAnAlarmIsOpenedRepeatedAndCleared(t *testing.T) {
 		{"A.M.A", "o-c-o"},
 		{"M.A", "--o"},
 		{"LLL", "---"},
+		{"ALLLLL", "o-----"},   // who learns doesn't know that all is well
+		{"A.LL.L.", "o-----c"}, // nor that it isn't
+		{"BLLL...", "o-----c"},
+		{"B.A..B.A...", "o-e--r-r--c"}, // the process alarms for the first time
 	} {
 		var history []defender.UChart
 		got, opened := "", ""

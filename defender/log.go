@@ -103,6 +103,8 @@ func (d *Defender) line(e partition.Event) (slog.Level, string) {
 		return warn("Slot %d is given up with a message unsettled: its processing did not end in time", e.Slot)
 	case partition.EventPrepareFailed:
 		return warn("Warming the cache failed: %s", e.Err)
+	case partition.EventStreamRolledBack:
+		return slog.LevelError, fmt.Sprintf("Stream %s is not the one that it was (%s): messages may be lost, or processed again", e.Reason, e.Err)
 	case partition.EventLeft:
 		return text("Left after %s", e.Duration.Round(time.Millisecond))
 	}

@@ -5,6 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/muster-dev/muster/partition"
+
 	"github.com/muster-dev/muster/defender/uchart"
 )
 
@@ -96,4 +98,11 @@ func (m *Metrics) processed(p Processed) {
 	} else {
 		m.misses++
 	}
+}
+
+// WorkerMetrics says how the metrics of a defender's worker are named:
+// defender_active_defenders, defender_assigned_chambers. assigned counts the chambers
+// in slots; nil counts the slots.
+func WorkerMetrics(assigned func(partition.Slots) int) partition.MetricsOptions {
+	return partition.MetricsOptions{Prefix: Group, Keys: "chamber", Workers: "defender", Assigned: assigned}
 }

@@ -200,7 +200,7 @@ func TestAlertRulesNameMetricsThatDefendersExport(t *testing.T) {
 	}
 	exported := map[string]bool{}
 	describe := regexp.MustCompile(`fqName: "([^"]+)"`)
-	for _, c := range append(defender.NewMetrics(nil).Collectors(), w.Collector(partition.MetricsOptions{Prefix: "defender", Keys: "chamber"})) {
+	for _, c := range append(defender.NewMetrics(nil).Collectors(), w.Collector(defender.WorkerMetrics(nil))) {
 		ch := make(chan *prometheus.Desc, 100)
 		c.Describe(ch)
 		close(ch)

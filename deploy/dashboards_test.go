@@ -167,7 +167,7 @@ func exportedMetrics(t *testing.T) map[string]bool {
 	}
 	all := map[string]bool{}
 	describe := regexp.MustCompile(`fqName: "([^"]+)"`)
-	for _, c := range append(metrics.Collectors(), w.Collector(partition.MetricsOptions{Prefix: "defender", Keys: "chamber"})) {
+	for _, c := range append(metrics.Collectors(), w.Collector(defender.WorkerMetrics(nil))) {
 		ch := make(chan *prometheus.Desc, 100)
 		c.Describe(ch)
 		close(ch)

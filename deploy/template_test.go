@@ -284,7 +284,7 @@ func TestTheFunctionsSettingsAreKnownAndRight(t *testing.T) {
 			t.Errorf("%s has only %v", function, variables)
 		}
 		for name := range variables {
-			if !slices.Contains(known, name) {
+			if !slices.Contains(known, name) && name != connect.SettingsVar {
 				t.Errorf("%s sets %s, which nobody reads", function, name)
 			}
 		}
@@ -300,15 +300,112 @@ func TestTheFunctionsSettingsAreKnownAndRight(t *testing.T) {
 			t.Errorf("%s is for %s, %v", function, c.Function, err)
 		}
 	}
-	tick := tpl.Resources["TickFunction"].Properties
-	if tick["ReservedConcurrentExecutions"] != 1.0 || tick["Timeout"] != 900.0 {
-		t.Errorf("the tick has concurrency %v and timeout %v", tick["ReservedConcurrentExecutions"], tick["Timeout"])
+	if tick := tpl.Resources["TickFunction"].Properties; tick["Timeout"] != 900.0 {
+		t.Errorf("the tick has timeout %v", tick["Timeout"])
 	}
 	if i := tpl.Resources["TickInvocations"].Properties; i["MaximumRetryAttempts"] != 0.0 {
 		t.Errorf("a failed tick is repeated: %v", i)
 	}
 	if i := tpl.Resources["InterruptionInvocations"].Properties; i["MaximumEventAgeInSeconds"] != 120.0 {
 		t.Errorf("interruptions are kept for %v s", i["MaximumEventAgeInSeconds"])
+	}
+}
+
+// TestFunctionsReserveNoConcurrency: an account has 1,000 concurrent executions, a young one 10, of which AWS lets none be reserved: the
+// stack could not be created there. The record's lease keeps ticks apart.
+func TestFunctionsReserveNoConcurrency(t *testing.T) {
+	for name, r := range readTemplate(t).Resources {
+		if v, ok := r.Properties["ReservedConcurrentExecutions"]; ok {
+			t.Errorf("%s reserves %v", name, v)
+		}
+	}
+}
+
+// TestFunctionsCanBeGivenEverySetting: by a variable of the environment, or by the parameter Settings, unless there is a reason why a
+// function can't use it. A new setting is among them without a change of the template.
+func TestFunctionsCanBeGivenEverySetting(t *testing.T) {
+	tpl := readTemplate(t)
+	var own []string
+	for _, i := range lambda.Settings() {
+		own = append(own, i.Env)
+	}
+	all := append(connect.Known(connect.Groups()), own...)
+	reached, excluded := 0, 0
+	for _, function := range []string{"TickFunction", "InterruptionsFunction"} {
+		variables := tpl.Resources[function].Properties["Environment"].(map[string]any)["Variables"].(map[string]any)
+		if variables[connect.SettingsVar] == nil {
+			t.Fatalf("%s has no %s", function, connect.SettingsVar)
+		}
+		for _, name := range all {
+			if _, ok := variables[name]; ok {
+				reached++
+				continue
+			}
+			document, err := json.Marshal(map[string]string{name: "some value"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			lookup, err := connect.FunctionLookup(func(n string) (string, bool) {
+				if n == connect.SettingsVar {
+					return string(document), true
+				}
+				v, ok := variables[n]
+				return resolve(v), ok
+			}, own...)
+			got, _ := lookup(name)
+			switch why := connect.NotForFunctions(name); {
+			case why != "" && err == nil:
+				t.Errorf("%s is taken, although %s", name, why)
+			case why != "":
+				excluded++
+			case err != nil || got != "some value":
+				t.Errorf("%s does not reach %s: %v", name, function, err)
+			default:
+				reached++
+			}
+		}
+	}
+	t.Logf("%d settings of each function, of which %d can't be used", len(all), excluded/2)
+	if reached+excluded != 2*len(all) || excluded > 2*8 {
+		t.Errorf("%d reached and %d excluded of %d", reached, excluded, 2*len(all))
+	}
+}
+
+// TestSettingsFitTheFunctionsEnvironment: 4 KB for names and values, and 4,096 bytes for a parameter.
+func TestSettingsFitTheFunctionsEnvironment(t *testing.T) {
+	tpl := readTemplate(t)
+	text, err := os.ReadFile(templateFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var parameters struct {
+		Parameters map[string]struct{ MaxLength int }
+	}
+	if err := yaml.Unmarshal(text, &parameters); err != nil {
+		t.Fatal(err)
+	}
+	most := parameters.Parameters["Settings"].MaxLength
+	if n := len(parameters.Parameters); n > 200 {
+		t.Errorf("%d parameters, 200 are allowed", n)
+	}
+	size := 0
+	for name, v := range tpl.Resources["InterruptionsFunction"].Properties["Environment"].(map[string]any)["Variables"].(map[string]any) {
+		value := len(resolve(v))
+		switch name {
+		case connect.SettingsVar:
+			value = most
+		case "SUBNET_IDS":
+			value = 6 * 25 // of six zones
+		case "INSTANCE_TYPES":
+			value = 20 * 14
+		case "KUBE_API_URL", "K3S_URL", "PROMETHEUS_URL":
+			value = 100
+		}
+		size += len(name) + value
+	}
+	t.Logf("%d of 4,096 bytes, %d of them for Settings", size, most)
+	if most < 2000 || size > 4096 {
+		t.Errorf("%d of 4,096 bytes, %d of them for Settings", size, most)
 	}
 }
 

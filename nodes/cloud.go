@@ -121,6 +121,7 @@ const (
 	FailQuota      LaunchFailure = "quota"       // this market and type, in every zone: try the next
 	FailAddresses  LaunchFailure = "addresses"   // this subnet has no free address: try the next subnet
 	FailSpotRole   LaunchFailure = "spot-role"   // Spot can't be used in this account: try On-Demand
+	FailSpot       LaunchFailure = "spot"        // Spot was refused for a reason that On-Demand need not share, such as a permission: try On-Demand
 	FailThrottled  LaunchFailure = "throttled"   // too many requests: the identical request, later
 	FailTokenSpent LaunchFailure = "token-spent" // the token's instance was launched and has been terminated
 	FailPermanent  LaunchFailure = "permanent"   // no offering would do better: end the action

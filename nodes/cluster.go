@@ -44,6 +44,7 @@ type Node struct {
 	ProviderID    string            `json:"providerId,omitempty"` // aws:///ZONE/i-..., or k3s://NAME on stock nodes
 	InternalIP    string            `json:"internalIp,omitempty"`
 	Ready         bool              `json:"ready,omitempty"`
+	NotReadySince time.Time         `json:"notReadySince,omitzero"` // by its Ready condition; zero while it is Ready, or if it does not say
 	Unschedulable bool              `json:"unschedulable,omitempty"`
 	Claims        []string          `json:"claims,omitempty"` // of those who cordoned it through Cluster.Cordon
 	ControlPlane  bool              `json:"controlPlane,omitempty"`

@@ -19,6 +19,9 @@ var only = flag.String("crashpoints.scenario", "", "explore only scenarios whose
 // pauses are how long a process is stopped: not at all, almost until its lease runs out, just past it, and past a successor's too.
 var pauses = []time.Duration{0, 58 * time.Second, 62 * time.Second, 130 * time.Second}
 
+// claimPauses are those of a scenario with interruptions, whose claims are shorter: on both sides of a claim's end as well.
+var claimPauses = []time.Duration{0, 6 * time.Second, 8 * time.Second, 11 * time.Second, 62 * time.Second, 130 * time.Second}
+
 // plans yields the schedules of a scenario. calls is how many calls its run without faults makes; after gives the number of calls
 // of a run with one fault.
 func plans(sc *scenario, calls, depth int) iter.Seq[schedule] {
@@ -41,7 +44,11 @@ func plans(sc *scenario, calls, depth int) iter.Seq[schedule] {
 			return
 		}
 		pauseStep := map[int]int{0: sample(301), 1: sample(19), 2: sample(1), 3: sample(1)}[depth]
-		interleavings(calls, pauseStep, depth, yield)
+		times := pauses
+		if len(sc.events) > 0 {
+			times = claimPauses
+		}
+		interleavings(calls, pauseStep, depth, times, yield)
 	}
 }
 
@@ -76,7 +83,7 @@ func pairs(calls, step int, yield func(schedule) bool) bool {
 }
 
 // interleavings yields A stopped at a call, B running through or up to a call of its own, and both going on.
-func interleavings(calls, step, depth int, yield func(schedule) bool) bool {
+func interleavings(calls, step, depth int, pauses []time.Duration, yield func(schedule) bool) bool {
 	stops := []int{0, 3, 9, 14}
 	if depth >= 3 {
 		stops = []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 18, 20, 25}
@@ -89,7 +96,8 @@ func interleavings(calls, step, depth int, yield func(schedule) bool) bool {
 					if n++; n%step != 0 {
 						continue
 					}
-					if !yield(schedule{faults: map[int]fault{k: f}, pause: d, b: b}) {
+					twin := &pauses[0] == &claimPauses[0] && n/step%4 == 0
+					if !yield(schedule{faults: map[int]fault{k: f}, pause: d, b: b, twin: twin}) {
 						return false
 					}
 				}

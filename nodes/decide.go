@@ -70,7 +70,9 @@ type Decision struct {
 	Wanted  []Want   `json:"wanted,omitempty"`  // of which kinds, one each; nil: of any
 	Targets []Target `json:"targets,omitempty"` // to remove, in this order
 	Passed  []Passed `json:"passed,omitempty"`  // workers not chosen for removal
-	Gates   []Gate   `json:"gates"`
+	// Unhealthy are the workers that are not Ready. They are removed by the sweep, whatever the decision.
+	Unhealthy []Unhealthy `json:"unhealthy,omitempty"`
+	Gates     []Gate      `json:"gates"`
 }
 
 // Decider decides with replaceable sizing and fitting. Its zero parts stand for PodsPerNode and RequestsFit.
@@ -109,7 +111,7 @@ func (d Decider) Decide(o Observation, r Record, now time.Time) Decision {
 	case ScaleDown:
 		dec.Targets = targets
 	}
-	dec.Passed = passed
+	dec.Passed, dec.Unhealthy = passed, in.unhealthy
 	dec.Gates = g.list
 	return dec
 }
@@ -165,7 +167,10 @@ func (d Decider) size(dec *Decision, g *gates, in inputs, byCPU bool) {
 	default:
 		plan := d.Sizer.Plan(Question{Policy: in.p, Observation: in.o, Exhausted: in.r.Exhausted, Now: in.now, Pending: in.pending, Room: max(room, 1)})
 		byCPU = byCPU && in.p.Trigger != TriggerAll // which wants pods that need a node as well
-		inVain := in.waitedInVain(plan)
+		inVain := in.waitedInVain(plan) && in.inVain(false) == ""
+		if why := in.inVain(true); why != "" && !slices.ContainsFunc(plan.Nodes, func(w Want) bool { return !w.any() }) {
+			plan.Nodes, plan.Helpless = nil, why
+		}
 		needed := len(plan.Nodes) > 0 || byCPU || inVain
 		g.add("up.plan", plan.Why, "a node that helps", needed)
 		n, dec.Wanted, dec.Detail = len(plan.Nodes), plan.Nodes, plan.Why
@@ -216,6 +221,7 @@ type inputs struct {
 	pending     int // pods that a new node could run
 	neverFit    int // pods that no new node could run
 	neverFitWhy string
+	unhealthy   []Unhealthy
 	metrics     string // why what is now can't be told by the metrics; "" if it can
 	upWindows   string // why what has lasted can't, for a scale-up
 	downWindows string // and for a scale-down, whose window is longer: after a gap a scale-up needn't wait for it
@@ -225,6 +231,7 @@ func newInputs(p Policy, o Observation, r Record, now time.Time) inputs {
 	in := inputs{p: p, o: o, r: r, now: now, census: count(o)}
 	in.occupied = in.alive + in.intents
 	in.expected = in.available + in.coming
+	in.unhealthy = UnhealthyWorkers(p, o, r, now)
 	for _, pod := range o.Pending {
 		if pod.NeverFit != "" {
 			in.neverFit += pod.N()
@@ -248,6 +255,18 @@ func missing(first string, a Reading, second string, b Reading) string {
 		return second + ": " + cmp.Or(b.Why, "no value")
 	}
 	return ""
+}
+
+// unhealthyText names the workers that count and are not Ready, "" if there are none.
+func (in inputs) unhealthyText() string {
+	var out []string
+	for _, u := range in.unhealthy[:min(len(in.unhealthy), mostCauses)] {
+		out = append(out, fmt.Sprintf("%s has not been Ready for %s (%s)", u.InstanceID, text(in.age(u.SinceEpoch)), u.Why))
+	}
+	if n := len(in.unhealthy) - len(out); n > 0 {
+		out = append(out, fmt.Sprintf("and %d more", n))
+	}
+	return strings.Join(out, "; ")
 }
 
 // verdict sums up the gates of one path: whether the situation asks for it, and what the first obstacle is.
@@ -326,7 +345,7 @@ func okText(why string) string {
 func (d Decider) repairGates(g *gates, in inputs) verdict {
 	v := verdict{wanted: !g.add("repair.min-workers", in.expected, in.p.MinWorkers, in.expected >= in.p.MinWorkers)}
 	v.need(d.backoffGate(g, "repair.backoff", in), ReasonBackoff, backoffText(in.r))
-	v.need(g.add("repair.max-workers", in.occupied, in.p.MaxWorkers, in.occupied < in.p.MaxWorkers), ReasonMaxWorkers, "")
+	v.need(g.add("repair.max-workers", in.occupied, in.p.MaxWorkers, in.occupied < in.p.MaxWorkers), ReasonMaxWorkers, in.unhealthyText())
 	return v
 }
 
@@ -371,7 +390,7 @@ func (d Decider) upGates(g *gates, in inputs) verdict {
 	g.add("up.trigger", fmt.Sprintf("cpu %t, pending %t", cpuHolds, pendingHolds), in.p.Trigger, v.wanted && v.blocker == "")
 	v.need(g.add("up.cooldown", in.age(in.r.LastScaleEpoch), in.p.CooldownUp, in.cooled(in.p.CooldownUp)), ReasonCooldownUp, "")
 	v.need(d.backoffGate(g, "up.backoff", in), ReasonBackoff, backoffText(in.r))
-	v.need(g.add("up.max-workers", in.occupied, in.p.MaxWorkers, in.occupied < in.p.MaxWorkers), ReasonMaxWorkers, "")
+	v.need(g.add("up.max-workers", in.occupied, in.p.MaxWorkers, in.occupied < in.p.MaxWorkers), ReasonMaxWorkers, in.unhealthyText())
 	return v
 }
 

@@ -36,6 +36,7 @@ type schedule struct {
 	faults map[int]fault
 	pause  time.Duration // how long A is stopped before B starts
 	b      int           // B is stopped at this call of its own until A has ended; 0: B runs through
+	twin   bool          // B says that it is A, so it takes A's claims although A is alive: two daemons by mistake
 }
 
 func (s schedule) String() string {
@@ -50,6 +51,9 @@ func (s schedule) String() string {
 	}
 	if s.pause > 0 || s.b > 0 {
 		out += fmt.Sprintf("stopped for %s, B stopped at its call %d", s.pause, s.b)
+	}
+	if s.twin {
+		out += ", B takes itself for A"
 	}
 	return cmp.Or(out, "no fault")
 }
@@ -232,7 +236,11 @@ func (p *performance) reconciler(pr *process) *nodes.Reconciler {
 	if p.broken != nil {
 		ports = p.broken(p.stage, ports)
 	}
-	r, err := nodes.New(nodes.Config{Policy: p.stage.policy, Signals: ports.Signals, Cloud: ports.Cloud, Cluster: ports.Cluster,
+	holder := pr.actor
+	if p.plan.twin {
+		holder = "A"
+	}
+	r, err := nodes.New(nodes.Config{Holder: holder, Policy: p.stage.policy, Signals: ports.Signals, Cloud: ports.Cloud, Cluster: ports.Cluster,
 		Store: ports.Store, Journal: ports.Journal, WorkerPlane: ports.WorkerPlane, Clock: p.stage.Clock(), NewID: p.newID})
 	if err != nil {
 		panic(err)

@@ -72,8 +72,40 @@ func (t *run) resumeInterruptions(ctx context.Context) {
 		t.errs = append(t.errs, err)
 		return
 	}
+	var held []Interruption // warnings that another worker has
 	for _, i := range open {
-		t.workOn(ctx, i.InstanceID)
+		if !t.workOn(ctx, i.InstanceID) && i.Kind == Warning && t.now().Unix() < i.DeadlineEpoch {
+			held = append(held, i)
+		}
+	}
+	t.takeOver(ctx, held)
+}
+
+// takeOver takes up the warnings whose workers have died. A live worker renews its claim, so it takes one interval between
+// renewals to tell the two apart; without this look the time until the next tick would be lost of a warning's two minutes.
+func (t *run) takeOver(ctx context.Context, held []Interruption) {
+	if len(held) == 0 || t.c.stopping() || t.c.Clock.Sleep(ctx, claimTenure.renew+time.Second) != nil {
+		return
+	}
+	var open []Interruption
+	err := t.call(ctx, "reading interruptions", func(ctx context.Context) (err error) {
+		open, err = t.c.Store.OpenInterruptions(ctx)
+		return err
+	})
+	if err != nil {
+		t.errs = append(t.errs, err)
+		return
+	}
+	for _, was := range held {
+		k := slices.IndexFunc(open, func(i Interruption) bool { return i.InstanceID == was.InstanceID })
+		if k < 0 || open[k].Owner != "" && (open[k].Fence != was.Fence || open[k].UntilEpoch != was.UntilEpoch) || t.c.stopping() {
+			continue
+		}
+		expires := time.Unix(open[k].UntilEpoch+1, 0) // the second that it names still belongs to it
+		if err := t.c.Clock.Sleep(ctx, max(expires.Sub(t.now()), 0)); err != nil {
+			return
+		}
+		t.workOn(ctx, was.InstanceID)
 	}
 }
 
@@ -112,16 +144,16 @@ func (t *run) applyInterruption(ctx context.Context, id string, tr InterruptionT
 		i, err = t.c.Store.ApplyInterruption(ctx, id, tr)
 		return err
 	}
-	if err := t.call(ctx, tr.Name(), f); err == nil || IsRefused(err) || errors.Is(err, ErrLeaseLost) {
+	if err := t.anytime(ctx, tr.Name(), f); err == nil || IsRefused(err) || errors.Is(err, ErrLeaseLost) {
 		return i, err
 	}
-	err = t.call(ctx, tr.Name(), f) // once more: it changes nothing if it had succeeded
+	err = t.anytime(ctx, tr.Name(), f) // once more: it changes nothing if it had succeeded
 	return i, err
 }
 
 func (w *interruptionRun) claim(ctx context.Context, id string) (bool, error) {
 	start := w.now()
-	i, err := w.applyInterruption(ctx, id, ClaimInterruption{Owner: w.id, Now: start, TTL: leaseTTL})
+	i, err := w.applyInterruption(ctx, id, ClaimInterruption{Owner: w.id, Holder: w.c.self.holder, Process: w.c.self.process, Now: start, TTL: claimTenure.ttl})
 	if IsRefused(err) {
 		return false, nil
 	}
@@ -129,9 +161,10 @@ func (w *interruptionRun) claim(ctx context.Context, id string) (bool, error) {
 		return false, err
 	}
 	w.i, w.fence = i, i.Fence
+	w.hold = hold{tenure: claimTenure, lapses: true}
 	w.hold.since(start)
-	w.hold.renew = func(ctx context.Context, now time.Time) error {
-		i, err := w.c.Store.ApplyInterruption(ctx, id, w.fact("renewClaim", func(i *Interruption) { i.UntilEpoch = now.Add(leaseTTL).Unix() }))
+	w.hold.renewing = func(ctx context.Context, now time.Time) error {
+		i, err := w.c.Store.ApplyInterruption(ctx, id, w.fact("renewClaim", func(i *Interruption) { i.UntilEpoch = now.Add(claimTenure.ttl).Unix() }))
 		if err == nil {
 			w.i = i
 		}
@@ -141,8 +174,11 @@ func (w *interruptionRun) claim(ctx context.Context, id string) (bool, error) {
 }
 
 func (w *interruptionRun) unclaim(ctx context.Context) {
-	w.hold.renew = nil
-	if err := w.step(ctx, "releaseClaim", func(i *Interruption) { i.Owner, i.UntilEpoch = "", 0 }); err != nil {
+	w.hold.renewing = nil
+	if w.hold.taken {
+		return
+	}
+	if err := w.step(ctx, "releaseClaim", func(i *Interruption) { i.Owner, i.Holder, i.Process, i.UntilEpoch = "", "", "", 0 }); err != nil {
 		w.fail(ctx, "releasing an interruption", err)
 	}
 }
@@ -287,7 +323,11 @@ func (w *interruptionRun) stopping(ctx context.Context, deadline time.Time) bool
 	return !w.now().Before(deadline) && w.spent(ctx)
 }
 
+// handOverWarned and drainWarned work without a valid claim, too: the instance goes at the deadline, so another worker that does the
+// same beside this one does no harm, and the store may be away for longer than a claim lasts.
 func (w *interruptionRun) handOverWarned(ctx context.Context, deadline time.Time) {
+	w.hold.harmless = true
+	defer func() { w.hold.harmless = false }()
 	if err := w.cordonWarned(ctx); err != nil {
 		w.errs = append(w.errs, err) // the drain tries again
 	}
@@ -311,6 +351,8 @@ func (w *interruptionRun) cordonWarned(ctx context.Context) error {
 
 // drainWarned drains for one slice. Pods get no more grace than remains, and critical pods are passed over: they go with the node.
 func (w *interruptionRun) drainWarned(ctx context.Context, deadline time.Time) error {
+	w.hold.harmless = true
+	defer func() { w.hold.harmless = false }()
 	if err := w.cordonWarned(ctx); err != nil {
 		return err
 	}
@@ -323,7 +365,7 @@ func (w *interruptionRun) drainWarned(ctx context.Context, deadline time.Time) e
 		w.errs = append(w.errs, err) // it is written down for people; the drain can't wait
 	}
 	left := deadline.Sub(w.now())
-	p, err := w.drainOnce(ctx, DrainRequest{Node: w.i.Node, Until: earlier(deadline, w.now().Add(drainSlice)), MaxGrace: left, SkipCritical: true})
+	p, err := w.drainOnce(ctx, DrainRequest{Node: w.i.Node, Until: earlier(deadline, w.now().Add(w.hold.slice)), MaxGrace: left, SkipCritical: true})
 	if why, blocked := IsDrainBlocked(err); blocked {
 		return w.step(ctx, "drainFailed", func(i *Interruption) { i.DrainFailed = why })
 	}

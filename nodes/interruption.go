@@ -49,7 +49,9 @@ type Interruption struct {
 	OpenedEpoch   int64            `json:"openedEpoch,omitempty"`
 	DeadlineEpoch int64            `json:"deadlineEpoch,omitempty"` // be done by then; 0: none
 
-	Owner      string `json:"owner,omitempty"` // who works on it
+	Owner      string `json:"owner,omitempty"`   // who works on it
+	Holder     string `json:"holder,omitempty"`  // Config.Holder of the owner's process
+	Process    string `json:"process,omitempty"` // which of the processes of that name
 	UntilEpoch int64  `json:"untilEpoch,omitempty"`
 	Fence      int64  `json:"fence,omitempty"`
 
@@ -155,11 +157,13 @@ func (e InterruptionEvent) deadline() int64 {
 	return 0
 }
 
-// ClaimInterruption takes an open interruption to work on it, if nobody else does. Owner must be new for every attempt.
+// ClaimInterruption takes an open interruption to work on it, if no other worker does. Owner must be new for every attempt.
 type ClaimInterruption struct {
-	Owner string
-	Now   time.Time
-	TTL   time.Duration
+	Owner   string
+	Holder  string // Config.Holder; "": none
+	Process string // one run of a program; unlike Holder it never comes again
+	Now     time.Time
+	TTL     time.Duration
 }
 
 // Name returns claimInterruption.
@@ -172,12 +176,18 @@ func (t ClaimInterruption) Apply(i Interruption) (Interruption, error) {
 		return i, &RefusedError{Transition: t.Name(), Condition: ErrNotRecorded, Detail: "not open"}
 	case i.Owner == t.Owner:
 		return i, nil
-	case i.Owner != "" && t.Now.Unix() <= i.UntilEpoch:
+	case i.Owner != "" && t.Now.Unix() <= i.UntilEpoch && !t.former(i):
 		return i, &RefusedError{Transition: t.Name(), Condition: ErrLeaseHeld, Detail: fmt.Sprintf("by %s until %d", i.Owner, i.UntilEpoch)}
 	}
-	i.Owner, i.UntilEpoch = t.Owner, t.Now.Add(t.TTL).Unix()
+	i.Owner, i.Holder, i.Process, i.UntilEpoch = t.Owner, t.Holder, t.Process, t.Now.Add(t.TTL).Unix()
 	i.Fence++
 	return i, nil
+}
+
+// former reports whether the claim is one that an earlier process of the same holder has left behind: that process has died, or this
+// one could not be there. Runs of one process respect each other's claims.
+func (t ClaimInterruption) former(i Interruption) bool {
+	return t.Holder != "" && t.Holder == i.Holder && t.Process != i.Process
 }
 
 // InterruptionStep is one fact about an interruption, written by whoever holds its claim.

@@ -36,6 +36,7 @@ const (
 	handedFirst    = "no worker evicted while it holds its work"
 	targetsStay    = "a scale-down's target is not replaced"
 	pauseHolds     = "a pause begins nothing but a repair"
+	longNotReady   = "a worker is given up only after NOT_READY_TIMEOUT_SEC, and not while many are not Ready"
 )
 
 // slack is how old an observation may be when it is acted on: one call's deadline.
@@ -62,12 +63,13 @@ type judge struct {
 	replaced   map[string]bool      // instances for which a replacement was launched
 	noReplace  map[string]bool      // items that say no replacement, or could get none
 	opened     map[string]bool      // instances with an item
+	givenUp    map[string]bool      // marked because they were not Ready
 }
 
 func check(s *stage) []violation {
 	j := &judge{s: s, launches: map[string]*sim.Entry{}, gone: map[string]bool{}, marked: map[string]bool{}, intents: map[nodes.LaunchRequest]bool{},
 		ready: map[string]bool{}, changed: map[string]time.Time{}, cordoned: map[string]time.Time{}, warned: map[string]bool{},
-		replaced: map[string]bool{}, noReplace: map[string]bool{}, opened: map[string]bool{}}
+		replaced: map[string]bool{}, noReplace: map[string]bool{}, opened: map[string]bool{}, givenUp: map[string]bool{}}
 	ledger := s.Ledger()
 	for i := range ledger {
 		j.entry(&ledger[i])
@@ -179,7 +181,9 @@ func (j *judge) terminated(e *sim.Entry) {
 		j.fail(markedFirst, "%s", e.Instance)
 	}
 	justReady := !f.ReadySince.IsZero() && e.At.Sub(f.ReadySince) < slack
-	if f.EverReady && f.Joined && (!f.Cordoned || f.Pods > 0) && !justReady {
+	// A worker that is not Ready can't be drained. Whether it was given up rightly is judged at its mark.
+	givenUp := j.givenUp[e.Instance] && f.ReadySince.IsZero() && f.Cordoned
+	if f.EverReady && f.Joined && (!f.Cordoned || f.Pods > 0) && !justReady && !givenUp {
 		j.fail(drainedFirst, "%s with %d pods, cordoned %t", e.Instance, f.Pods, f.Cordoned)
 	}
 	j.cordonEnds(e, "")
@@ -266,7 +270,28 @@ func (j *judge) marks(e *sim.Entry) {
 	for _, m := range e.After.Removals {
 		if old, _ := e.Before.Removal(m.InstanceID); m.Phase == nodes.PhaseTerminating && old.Phase != nodes.PhaseTerminating {
 			j.mark(m.InstanceID, e)
+			if m.NotReady {
+				j.giveUp(m.InstanceID, e)
+			}
 		}
+	}
+}
+
+// giveUp judges the mark of a worker that is not Ready, beside what changed too short a time ago to be seen.
+func (j *judge) giveUp(id string, e *sim.Entry) {
+	j.givenUp[id] = true
+	since := e.At.Sub(j.changed[id])
+	if j.ready[id] && since > slack || !j.ready[id] && since < j.s.policy.NotReadyFor {
+		j.fail(longNotReady, "%s was marked; Ready %t for %s", id, j.ready[id], since)
+	}
+	down := 0
+	for other, ready := range j.ready {
+		if !ready && !j.gone[other] && e.At.Sub(j.changed[other]) > time.Minute+slack {
+			down++
+		}
+	}
+	if down > 1 && 3*down >= e.Facts.AliveAll {
+		j.fail(longNotReady, "%s was marked while %d of %d were not Ready", id, down, e.Facts.AliveAll)
 	}
 }
 

@@ -16,6 +16,8 @@ type Observation struct {
 	FleetWhy   string   `json:"fleetWhy,omitempty"` // why it is unknown
 	Pending    []Pod    `json:"pending,omitempty"`  // unschedulable pods
 	Zones      []string `json:"zones,omitempty"`    // in which nodes can be launched; nil: not asked for, or not known
+	// TemplateSeen is what nodes of the current template turned out to be; nil: as the settings promise, or none has joined yet.
+	TemplateSeen *TemplateSeen `json:"templateSeen,omitempty"`
 	// Interruptions are the open ones.
 	Interruptions []Interruption     `json:"interruptions,omitempty"`
 	Costs         map[string]float64 `json:"costs,omitempty"` // by node name, of the worker plane

@@ -56,7 +56,7 @@ func exhaustedBy(kind LaunchFailure, o Offering, now time.Time) []Exhausted {
 		e.Type, e.Market = o.Type, o.Market
 	case FailAddresses:
 		e.Subnet = o.Subnet
-	case FailSpotRole:
+	case FailSpotRole, FailSpot:
 		e.Market = Spot
 	default:
 		return nil
@@ -85,62 +85,55 @@ type Passed struct {
 // cloud took the requests. A zone is never emptied while there are several, and no worker is chosen that could not be drained, or
 // whose pods the remaining workers can't take.
 func SelectTargets(o Observation, r Record, fit Fitter, n int, now time.Time) ([]Target, []Passed) {
-	var candidates []Worker
+	var candidates []candidate
 	var passed, gone []Passed
-	remaining := map[string]*Node{}
+	var remaining []*Node
 	for _, w := range o.Fleet {
 		switch why := unremovable(w, o, r, now); {
 		case why == "":
-			candidates = append(candidates, w)
+			candidates = append(candidates, candidate{Worker: w, place: len(candidates)})
 		case w.Instance.Gone(): // told last: the cloud shows it for an hour
 			gone = append(gone, Passed{InstanceID: w.Instance.ID, Why: why})
 		default:
 			passed = append(passed, Passed{InstanceID: w.Instance.ID, Why: why})
 		}
 		if w.Available() {
-			remaining[w.Instance.ID] = w.Node
+			remaining = append(remaining, w.Node)
 		}
 	}
 	var chosen []Target
 	var leaving []Pod
 	zones := count(o).zones
 	several := len(zones) > 1
+	fleet := fleetOf(fit, remaining)
 	next := succession{zones: zones, launched: launches(o.Fleet), costs: o.Costs}
+	// The order changes only when one is chosen, so candidates are sorted once and after each choice, and not searched for each.
+	next.sort(candidates)
 	for len(chosen) < n && len(candidates) > 0 {
-		w := next.first(candidates)
-		candidates = slices.DeleteFunc(candidates, func(c Worker) bool { return c.Instance.ID == w.Instance.ID })
-		why := next.why(w, candidates)
+		w := candidates[0].Worker
+		candidates = candidates[1:]
 		if several && zones[w.Instance.Zone] <= 1 {
 			passed = append(passed, Passed{InstanceID: w.Instance.ID, Why: "last worker of zone " + w.Instance.Zone})
 			continue
 		}
-		delete(remaining, w.Instance.ID)
 		// Together with the pods of those chosen before: two targets must not both count on the same room.
-		together := append(slices.Clone(leaving), w.Node.Pods...)
-		if why := fit.Fits(together, others(o.Fleet, remaining)); why != "" {
-			remaining[w.Instance.ID] = w.Node
+		together := append(leaving[:len(leaving):len(leaving)], w.Node.Pods...)
+		if why := fleet.Without(w.Node, together); why != "" {
 			passed = append(passed, Passed{InstanceID: w.Instance.ID, Why: why, PodsStay: true})
 			continue
 		}
+		why := next.why(w, candidates)
+		fleet.Remove(w.Node)
 		leaving = together
 		zones[w.Instance.Zone]--
 		chosen = append(chosen, Target{InstanceID: w.Instance.ID, Node: w.Node.NodeRef, Zone: w.Instance.Zone, Why: why})
+		next.sort(candidates)
 	}
+	slices.SortFunc(candidates, func(a, b candidate) int { return cmp.Compare(a.place, b.place) })
 	for _, w := range candidates {
 		passed = append(passed, Passed{InstanceID: w.Instance.ID, Why: "others go first"})
 	}
 	return chosen, append(passed, gone...)
-}
-
-// others returns the remaining nodes in the order of the fleet, so that the choice does not depend on the order of a map.
-func others(fleet []Worker, remaining map[string]*Node) []*Node {
-	out := make([]*Node, 0, len(remaining))
-	for _, w := range fleet {
-		if n := remaining[w.Instance.ID]; n != nil {
-			out = append(out, n)
-		}
-	}
-	return out
 }
 
 func unremovable(w Worker, o Observation, r Record, now time.Time) string {
@@ -202,36 +195,50 @@ func launches(fleet []Worker) map[string]time.Time {
 	return out
 }
 
-// compare orders two workers, the one that goes first being less, and tells by what.
-func (s succession) compare(a, b Worker) (order int, by string) {
-	for _, c := range []struct {
-		by    string
-		order int
-	}{
-		{"zone", cmp.Compare(s.zones[b.Instance.Zone], s.zones[a.Instance.Zone])}, // fuller zone first
-		{"age", s.launched[a.Instance.ID].Compare(s.launched[b.Instance.ID])},     // then older
-		{"cost", cmp.Compare(s.costs[a.Node.Name], s.costs[b.Node.Name])},         // then cheaper
-		{"name", cmp.Or(cmp.Compare(a.Instance.Zone, b.Instance.Zone), cmp.Compare(a.Instance.ID, b.Instance.ID))},
-	} {
-		if c.order != 0 {
-			return c.order, c.by
-		}
+// candidate is a worker that may go, with what decides when.
+type candidate struct {
+	Worker
+	place    int // in the fleet
+	inZone   int
+	launched time.Time
+	cost     float64
+}
+
+// weigh looks up what decides about a worker.
+func (s succession) weigh(c candidate) candidate {
+	c.inZone, c.launched, c.cost = s.zones[c.Instance.Zone], s.launched[c.Instance.ID], s.costs[c.Node.Name]
+	return c
+}
+
+// compareCandidates orders two workers, the one that goes first being less, and tells by what.
+func compareCandidates(a, b candidate) (order int, by string) {
+	if order = cmp.Compare(b.inZone, a.inZone); order != 0 { // fuller zone first
+		return order, "zone"
 	}
-	return 0, ""
+	if order = a.launched.Compare(b.launched); order != 0 { // then older
+		return order, "age"
+	}
+	if order = cmp.Compare(a.cost, b.cost); order != 0 { // then cheaper
+		return order, "cost"
+	}
+	return cmp.Or(cmp.Compare(a.Instance.Zone, b.Instance.Zone), cmp.Compare(a.Instance.ID, b.Instance.ID)), "name"
 }
 
-// first returns the worker that goes first.
-func (s succession) first(ws []Worker) Worker {
-	return slices.MinFunc(ws, func(a, b Worker) int { order, _ := s.compare(a, b); return order })
+// sort puts the worker that goes first at the front.
+func (s succession) sort(cs []candidate) {
+	for i := range cs {
+		cs[i] = s.weigh(cs[i])
+	}
+	slices.SortStableFunc(cs, func(a, b candidate) int { order, _ := compareCandidates(a, b); return order })
 }
 
-// why tells by what a worker goes before the one that would go next, "" if there is none.
-func (s succession) why(w Worker, others []Worker) string {
+// why tells by what a worker goes before the one that would go next, the first of the others in their order; "" if there is none.
+func (s succession) why(w Worker, others []candidate) string {
 	if len(others) == 0 {
 		return ""
 	}
-	next := s.first(others)
-	switch _, by := s.compare(w, next); by {
+	next := others[0]
+	switch _, by := compareCandidates(s.weigh(candidate{Worker: w}), next); by {
 	case "zone":
 		return fmt.Sprintf("zone %s has %d workers, %s has %d", w.Instance.Zone, s.zones[w.Instance.Zone], next.Instance.Zone, s.zones[next.Instance.Zone])
 	case "age":

@@ -2,6 +2,7 @@ package nodes
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -57,6 +58,7 @@ type Policy struct {
 	PodsPerNode  int // pods that one new node is expected to take
 
 	JoinTimeout    time.Duration // launched nodes must be Ready within this
+	NotReadyFor    time.Duration // a worker whose node has not been Ready for this long is removed; 0: never
 	DrainTimeout   time.Duration // hard limit of one node's drain, across ticks
 	ScaleDownStuck time.Duration // a scale-down older than this is cleared
 
@@ -140,6 +142,8 @@ func (p Policy) problems() []setting.Problem {
 	atLeastOne("PODS_PER_NODE", p.PodsPerNode)
 	atLeastOne("NODE_MAX_PODS", p.NodeMaxPods)
 	positive("JOIN_TIMEOUT_SEC", p.JoinTimeout)
+	check(p.NotReadyFor == 0 || p.NotReadyFor >= time.Minute, "NOT_READY_TIMEOUT_SEC", seconds(p.NotReadyFor),
+		"use 60 or more seconds, so that a reboot or a moment without the network costs no worker, or 0 to keep every worker that is not Ready")
 	positive("DRAIN_TIMEOUT_SEC", p.DrainTimeout)
 	positive("SCALE_DOWN_STUCK_SEC", p.ScaleDownStuck)
 	if p.MaxBatchDown >= 1 && p.DrainTimeout > 0 {
@@ -159,6 +163,11 @@ func ratio(f float64) bool { return f > 0 && f <= 1 } // false for NaN
 
 func seconds(d time.Duration) int64 { return int64(d / time.Second) }
 
+var (
+	labelName  = regexp.MustCompile(`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
+	labelValue = regexp.MustCompile(`^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$`)
+)
+
 // readLabels reads name=value pairs separated by commas.
 func readLabels(p *Policy, v string) error {
 	p.NodeLabels = nil
@@ -169,6 +178,9 @@ func readLabels(p *Policy, v string) error {
 		name, value, ok := strings.Cut(s, "=")
 		if !ok || name == "" {
 			return fmt.Errorf("write name=value pairs separated by commas, for example pool=batch; %q is none", s)
+		}
+		if !labelName.MatchString(name) || !labelValue.MatchString(value) {
+			return fmt.Errorf("%q is no label of Kubernetes: use up to 63 letters, digits, -, _ and . for name and value, beginning and ending with a letter or a digit, for example example.com/pool=batch", s)
 		}
 		if p.NodeLabels == nil {
 			p.NodeLabels = map[string]string{}
@@ -189,6 +201,9 @@ func readTaints(p *Policy, v string) error {
 		key, value, _ := strings.Cut(rest, "=")
 		if key == "" || effect != "NoSchedule" && effect != "PreferNoSchedule" && effect != "NoExecute" {
 			return fmt.Errorf("write key=value:effect separated by commas, with NoSchedule, PreferNoSchedule or NoExecute, for example batch=true:NoSchedule; %q is none", s)
+		}
+		if !labelName.MatchString(key) || !labelValue.MatchString(value) {
+			return fmt.Errorf("%q is no taint of Kubernetes: use up to 63 letters, digits, -, _ and . for key and value, beginning and ending with a letter or a digit, for example example.com/batch=true:NoSchedule", s)
 		}
 		p.NodeTaints = append(p.NodeTaints, Taint{Key: key, Value: value, Effect: effect})
 	}
@@ -211,6 +226,7 @@ var settings = []setting.Setting[Policy]{
 	setting.New("MAX_BATCH_DOWN", "1", "most nodes per scale-down", setting.Int(func(p *Policy) *int { return &p.MaxBatchDown })),
 	setting.New("PODS_PER_NODE", "10", "pods that one new node is expected to take", setting.Int(func(p *Policy) *int { return &p.PodsPerNode })),
 	setting.New("JOIN_TIMEOUT_SEC", "600", "launched nodes must be Ready within this", setting.Seconds(func(p *Policy) *time.Duration { return &p.JoinTimeout })),
+	setting.New("NOT_READY_TIMEOUT_SEC", "600", "a worker that has not been Ready for this long is removed; 0: never", setting.Seconds(func(p *Policy) *time.Duration { return &p.NotReadyFor })),
 	setting.New("DRAIN_TIMEOUT_SEC", "300", "hard limit for one node's drain, across ticks", setting.Seconds(func(p *Policy) *time.Duration { return &p.DrainTimeout })),
 	setting.New("SCALE_DOWN_STUCK_SEC", "900", "a scale-down older than this is cleared", setting.Seconds(func(p *Policy) *time.Duration { return &p.ScaleDownStuck })),
 	setting.New("SCALE_UP_TRIGGER", "any", "any: CPU or pending pods; all: CPU and pending pods", func(p *Policy, v string) error { p.Trigger = Trigger(v); return nil }),
@@ -220,8 +236,8 @@ var settings = []setting.Setting[Policy]{
 	setting.New("SPOT", "true", "try Spot before On-Demand", setting.Bool(func(p *Policy) *bool { return &p.Spot })),
 	setting.New("INSTANCE_TABLE", "", "file with sizes and prices of instance types, instead of the table that comes with Muster", setting.Text(func(p *Policy) *string { return &p.InstanceTable })),
 	setting.New("NODE_MAX_PODS", "110", "pods that a new node takes", setting.Int(func(p *Policy) *int { return &p.NodeMaxPods })),
-	setting.New("NODE_LABELS", "", "labels that the user data gives new nodes: name=value,...", readLabels),
-	setting.New("NODE_TAINTS", "", "taints that the user data gives new nodes: key=value:effect,...", readTaints),
+	setting.New("NODE_LABELS", "", "labels of new nodes: name=value,...; given by USER_DATA=k3s, other user data must give them itself", readLabels),
+	setting.New("NODE_TAINTS", "", "taints of new nodes: key=value:effect,...; given by USER_DATA=k3s, other user data must give them itself", readTaints),
 	setting.New("STATE_TABLE", "", "DynamoDB table of the record", setting.Text(func(p *Policy) *string { return &p.StateTable })),
 	setting.New("LOGS_TABLE", "", "DynamoDB table of the journal", setting.Text(func(p *Policy) *string { return &p.LogsTable })),
 }

@@ -13,15 +13,32 @@ import (
 
 // How long things may take.
 const (
-	leaseTTL    = 60 * time.Second // of the tick's lease and of an interruption's claim
-	leaseRenew  = 20 * time.Second // a lease is renewed when it is this old
+	leaseTTL    = 60 * time.Second // of the tick's lease
 	leaseMargin = 5 * time.Second  // a lease is trusted this much shorter than it lasts: clocks differ
 	callTimeout = 15 * time.Second // of one external call
-	drainSlice  = 10 * time.Second // of one drain call, so that the lease is renewed in time
+	renewLimit  = 3 * time.Second  // of one attempt to renew a claim, so that an unreachable store does not hold a warning's drain up
 	tickBudget  = 50 * time.Second // after which a tick begins nothing new
 
 	handOverPoll = time.Second // between two questions how far workers are with handing over
 )
+
+// tenure says how long a lease or a claim lasts and how its holder works under it.
+type tenure struct {
+	ttl    time.Duration
+	renew  time.Duration // it is renewed when it is this old
+	margin time.Duration // it is trusted this much shorter than it lasts
+	slice  time.Duration // of one drain call, so that it is renewed in time
+}
+
+var (
+	tickTenure = tenure{ttl: leaseTTL, renew: 20 * time.Second, margin: leaseMargin, slice: 10 * time.Second}
+	// A claim is short, because a warning leaves two minutes and the claim of a worker that died has to expire first. It can be:
+	// every write under it carries its fence, and one that has expired may be renewed as long as no other worker has taken it.
+	claimTenure = tenure{ttl: 9 * time.Second, renew: 2 * time.Second, margin: 2 * time.Second, slice: 3 * time.Second}
+)
+
+// errUncertain says that a claim has expired and can't be renewed because the store does not answer. Another worker may have it.
+var errUncertain = errors.New("the claim has expired and the store can't be asked to renew it")
 
 // ErrLeaseLost says that the lease was lost while a tick ran. Nothing more is done by it.
 var ErrLeaseLost = errors.New("the lease was lost")
@@ -42,8 +59,13 @@ type Config struct {
 	Fitter      Fitter        // nil: RequestsFit
 	Screener    Screener      // nil: only pods that the Cluster itself says never fit are taken not to
 	NewID       func() string // unique short strings; nil: random
-	TickBudget  time.Duration // after which a tick begins nothing new; 0: 50 s
-	Stopping    func() bool   // true once the process is about to end: a tick then begins nothing new; nil: never
+	// Holder names what at most one process can be at a time, such as an address that only one can listen on. A process takes the
+	// claims that an earlier one of the same name has left behind, instead of waiting until they expire. "": it takes none.
+	Holder string
+
+	self       identity
+	TickBudget time.Duration // after which a tick begins nothing new; 0: 50 s
+	Stopping   func() bool   // true once the process is about to end: a tick then begins nothing new; nil: never
 }
 
 func (c *Config) stopping() bool { return c.Stopping != nil && c.Stopping() }
@@ -53,6 +75,9 @@ func (c *Config) stopping() bool { return c.Stopping != nil && c.Stopping() }
 type Reconciler struct {
 	c Config
 }
+
+// identity is a process as its claims name it.
+type identity struct{ holder, process string }
 
 // New returns a Reconciler. The error lists what is missing or wrong.
 func New(c Config) (*Reconciler, error) {
@@ -73,6 +98,9 @@ func New(c Config) (*Reconciler, error) {
 	}
 	if c.TickBudget == 0 {
 		c.TickBudget = tickBudget
+	}
+	if c.Holder != "" {
+		c.self = identity{holder: c.Holder, process: c.NewID()}
 	}
 	return &Reconciler{c: c}, nil
 }
@@ -162,6 +190,13 @@ func (t *run) leased(ctx context.Context) {
 	if s.fleetErr() != nil {
 		t.fail(ctx, "survey", s.fleetErr())
 	}
+	if err := t.noteTemplate(ctx, s); err != nil {
+		t.fail(ctx, "noting what new nodes are", err)
+		if lost(err) {
+			return
+		}
+	}
+	s.record.TemplateSeen = t.rec.TemplateSeen
 	o := t.observe(ctx, s)
 	if err := t.apply(ctx, t.noted(s, o, t.fence)); err != nil {
 		t.fail(ctx, "noting what was seen", err)
@@ -239,19 +274,19 @@ type survey struct {
 
 func (t *run) survey(ctx context.Context) *survey {
 	s := &survey{}
-	s.cloudErr = t.call(ctx, "listing instances", func(ctx context.Context) (err error) {
+	s.cloudErr = t.anytime(ctx, "listing instances", func(ctx context.Context) (err error) {
 		s.instances, err = t.c.Cloud.Workers(ctx)
 		return err
 	})
-	s.recordErr = t.call(ctx, "reading the record", func(ctx context.Context) (err error) {
+	s.recordErr = t.anytime(ctx, "reading the record", func(ctx context.Context) (err error) {
 		s.record, err = t.c.Store.Load(ctx)
 		return err
 	})
-	s.openErr = t.call(ctx, "reading interruptions", func(ctx context.Context) (err error) {
+	s.openErr = t.anytime(ctx, "reading interruptions", func(ctx context.Context) (err error) {
 		s.open, err = t.c.Store.OpenInterruptions(ctx)
 		return err
 	})
-	s.viewErr = t.call(ctx, "reading nodes", func(ctx context.Context) (err error) {
+	s.viewErr = t.anytime(ctx, "reading nodes", func(ctx context.Context) (err error) {
 		s.view, err = t.c.Cluster.View(ctx)
 		return err
 	})
@@ -308,6 +343,9 @@ func (s *survey) availableBeside(instanceID string) (all, inZone int, severalZon
 // observe adds the metrics to a survey.
 func (t *run) observe(ctx context.Context, s *survey) Observation {
 	o := Observation{Fleet: s.workers, Pending: s.view.Pending, Interruptions: s.open, FleetKnown: s.fleetErr() == nil}
+	if seen := s.record.TemplateSeen; seen != nil && seen.Template == fingerprint(t.c.Template, t.c.Policy) {
+		o.TemplateSeen = seen
+	}
 	if !o.FleetKnown {
 		o.FleetWhy = s.fleetErr().Error()
 	} else if t.c.Screener != nil && len(o.Pending) > 0 {
@@ -401,13 +439,17 @@ func (t *run) noted(s *survey, o Observation, fence int64) Note {
 // hold is a lease, or an interruption's claim, as its holder sees it. It is trusted only until the time at which the attempt to
 // take it began, plus its length, minus a margin: by then nobody else can have taken it, whenever the store got the write.
 type hold struct {
-	renewAt time.Time
-	trusted time.Time
-	renew   func(ctx context.Context, now time.Time) error // nil: nothing is held
+	tenure
+	renewAt  time.Time
+	trusted  time.Time
+	renewing func(ctx context.Context, now time.Time) error // nil: nothing is held
+	lapses   bool                                           // it may be renewed after it has expired: its writes are fenced, so nothing happened in between
+	taken    bool                                           // another worker has it
+	harmless bool                                           // what is done now does no harm beside another worker
 }
 
 func (h *hold) since(start time.Time) {
-	h.renewAt, h.trusted = start.Add(leaseRenew), start.Add(leaseTTL-leaseMargin)
+	h.renewAt, h.trusted = start.Add(h.renew), start.Add(h.ttl-h.margin)
 }
 
 // acquire takes the lease; false without an error means that somebody else holds it.
@@ -422,15 +464,16 @@ func (t *run) acquire(ctx context.Context) (bool, error) {
 	}
 	t.fence = t.rec.LeaseFence
 	t.start = start // interruptions may have taken their time before
+	t.hold = hold{tenure: tickTenure}
 	t.hold.since(start)
-	t.hold.renew = func(ctx context.Context, now time.Time) error {
+	t.hold.renewing = func(ctx context.Context, now time.Time) error {
 		return t.write(ctx, RenewLease{Owner: t.id, Fence: t.fence, Now: now, TTL: leaseTTL})
 	}
 	return true, nil
 }
 
 func (t *run) release(ctx context.Context) {
-	t.hold.renew = nil // whatever is left of it suffices to give it back
+	t.hold.renewing = nil // whatever is left of it suffices to give it back
 	if err := t.apply(ctx, ReleaseLease{Owner: t.id, Fence: t.fence}); err != nil {
 		t.fail(ctx, "releasing the lease", err)
 	}
@@ -439,28 +482,34 @@ func (t *run) release(ctx context.Context) {
 
 // keep renews what is held when it is due and tells until when a call may last.
 func (t *run) keep(ctx context.Context) (time.Time, error) {
-	now := t.now()
-	if t.hold.trusted.IsZero() {
+	now, h := t.now(), &t.hold
+	if h.trusted.IsZero() {
 		return now.Add(callTimeout), nil
 	}
-	if renew := t.hold.renew; renew != nil && !now.Before(t.hold.renewAt) {
-		if now.Before(t.hold.trusted) {
-			if err := renew(ctx, now); err == nil {
-				t.hold.since(now)
-			} else if IsRefused(err) {
-				t.hold.trusted = now
-			}
+	if h.renewing != nil && !h.taken && !now.Before(h.renewAt) && (h.lapses || now.Before(h.trusted)) {
+		if err := t.renew(ctx, now); err == nil {
+			h.since(now)
+		} else if IsRefused(err) {
+			h.trusted, h.taken = now, true
 		}
 		now = t.now()
 	}
-	if !now.Before(t.hold.trusted) {
+	if !now.Before(h.trusted) {
+		if h.lapses && !h.taken {
+			return now, errUncertain
+		}
 		return now, ErrLeaseLost
 	}
-	until := now.Add(callTimeout)
-	if t.hold.trusted.Before(until) {
-		until = t.hold.trusted
+	return earlier(now.Add(callTimeout), h.trusted), nil
+}
+
+func (t *run) renew(ctx context.Context, now time.Time) error {
+	if t.hold.lapses {
+		limited, cancel := t.c.Clock.WithDeadline(ctx, now.Add(renewLimit))
+		defer cancel()
+		ctx = limited
 	}
-	return until, nil
+	return t.hold.renewing(ctx, now)
 }
 
 // lost tells whether err means that this run holds nothing any more.
@@ -472,9 +521,28 @@ func lost(err error) bool { return errors.Is(err, ErrLeaseLost) || errors.Is(err
 // the lease is not made, and its deadline ends it in time.
 func (t *run) call(ctx context.Context, what string, f func(context.Context) error) error {
 	until, err := t.keep(ctx)
-	if err != nil {
+	switch {
+	case t.hold.lapses && t.hold.harmless && !lost(err):
+		until = t.now().Add(callTimeout)
+	case err != nil:
 		return fmt.Errorf("%s, %w", what, err)
 	}
+	return t.until(ctx, until, what, f)
+}
+
+// anytime makes a call that does no harm after a claim has expired: one that only reads, or a write that the store refuses to the
+// worker whose claim has passed on. Such a call may take longer than the claim lasts.
+func (t *run) anytime(ctx context.Context, what string, f func(context.Context) error) error {
+	if !t.hold.lapses {
+		return t.call(ctx, what, f)
+	}
+	if _, err := t.keep(ctx); lost(err) {
+		return fmt.Errorf("%s, %w", what, err)
+	}
+	return t.until(ctx, t.now().Add(callTimeout), what, f)
+}
+
+func (t *run) until(ctx context.Context, until time.Time, what string, f func(context.Context) error) error {
 	ctx, cancel := t.c.Clock.WithDeadline(ctx, until)
 	defer cancel()
 	if err := f(ctx); err != nil {
@@ -507,7 +575,7 @@ func (t *run) journal(ctx context.Context, e Event) {
 	e.At, e.Tick, e.Seq = t.now(), t.id, t.seq
 	t.seq++
 	t.report.Events = append(t.report.Events, e)
-	err := t.call(ctx, "journaling "+e.Kind, func(ctx context.Context) error { return t.c.Journal.Append(ctx, e) })
+	err := t.anytime(ctx, "journaling "+e.Kind, func(ctx context.Context) error { return t.c.Journal.Append(ctx, e) })
 	if err != nil {
 		t.errs = append(t.errs, err)
 	}

@@ -47,6 +47,8 @@ type Record struct {
 	SkipList  []Skip      `json:"skipList,omitempty"`           // workers not to be chosen for a while
 	Exhausted []Exhausted `json:"exhaustedOfferings,omitempty"` // offerings not to be tried for a while
 
+	TemplateSeen *TemplateSeen `json:"templateSeen,omitempty"` // what new nodes turned out to be
+
 	ScaleUpFailures   int   `json:"scaleUpFailures,omitempty"`   // failures in a row
 	BackoffUntilEpoch int64 `json:"backoffUntilEpoch,omitempty"` // no scale-up before this
 	CPUHighSinceEpoch int64 `json:"cpuHighSinceEpoch,omitempty"` // CPU at or above CPU_UP without a break since
@@ -88,7 +90,8 @@ type Removal struct {
 	ActionID     string         `json:"actionId,omitempty"` // action it belongs to; "" for the sweep's own
 	Node         NodeRef        `json:"node,omitzero"`      // zero for an instance that never joined
 	Phase        ScaleDownPhase `json:"phase"`
-	DrainedSince int64          `json:"drainStartedEpoch,omitempty"` // start of the drain, whoever started it; 0: none needed
+	DrainedSince int64          `json:"drainStartedEpoch,omitempty"` // start of the drain; 0: none needed
+	NotReady     bool           `json:"notReady,omitempty"`          // its node is not Ready, so it is cordoned and not drained
 	Reason       string         `json:"reason,omitempty"`
 }
 
@@ -168,6 +171,10 @@ func (r Record) Clone() Record {
 	r.ScaleUpWanted = slices.Clone(r.ScaleUpWanted)
 	for i, w := range r.ScaleUpWanted {
 		r.ScaleUpWanted[i] = Want{Types: slices.Clone(w.Types), Zones: slices.Clone(w.Zones)}
+	}
+	if r.TemplateSeen != nil {
+		s := r.TemplateSeen.clone()
+		r.TemplateSeen = &s
 	}
 	r.Removals = slices.Clone(r.Removals)
 	r.Joined = slices.Clone(r.Joined)

@@ -137,7 +137,7 @@ func TestTransitionsSetWhatTheSpecificationSays(t *testing.T) {
 			return slices.Equal(r.ScaleUpInstanceIDs, []string{"i-1"}) && r.ScaleUpIntent == nil && r.ScaleUpLaunches[0].InstanceID == "i-1"
 		}},
 		"reduceScaleUp lowers the request to what was launched": {up, ReduceScaleUp{Fence: 7, ActionID: "up"}, func(r Record) bool { return r.ScaleUpRequested == 1 }},
-		"completeScaleUp starts the cooldown, removes the fields, ends the failures": {failedOnce(up), CompleteScaleUp{7, "up", at(9)}, func(r Record) bool {
+		"completeScaleUp starts the cooldown, removes the fields, ends the failures": {failedOnce(up), CompleteScaleUp{Fence: 7, ActionID: "up", Now: at(9)}, func(r Record) bool {
 			return !r.ScalingInProgress && r.LastScaleEpoch == at(9).Unix() && r.ScaleUpActionID == "" && r.ScaleUpInstanceIDs == nil &&
 				r.ScaleUpLaunches == nil && r.ScaleUpFailures == 0 && r.BackoffUntilEpoch == 0
 		}},
@@ -250,14 +250,14 @@ func TestTransitionsRefuse(t *testing.T) {
 		"a scale-up during a scale-down":              {down, BeginScaleUp{Fence: 7, ActionID: "u", Now: at(1), Requested: 1}, ErrScalingInProgress},
 		"a scale-up while paused":                     {paused(leased()), BeginScaleUp{Fence: 7, ActionID: "up", Now: at(6), Requested: 1}, ErrPaused},
 		"a scale-down while paused":                   {paused(leased()), BeginScaleDown{7, "d", at(6), nil}, ErrPaused},
-		"beginning an action that has ended":          {apply(t, up, CompleteScaleUp{7, "up", at(2)}), BeginScaleUp{Fence: 7, ActionID: "up", Now: at(3), Requested: 1}, ErrNotThatAction},
+		"beginning an action that has ended":          {apply(t, up, CompleteScaleUp{Fence: 7, ActionID: "up", Now: at(2)}), BeginScaleUp{Fence: 7, ActionID: "up", Now: at(3), Requested: 1}, ErrNotThatAction},
 		"an intent of another action":                 {up, IntendLaunch{Fence: 7, ActionID: "x", Intent: launchIntent(1, 0, "t")}, ErrNotThatAction},
 		"an intent that skips an ordinal":             {up, IntendLaunch{Fence: 7, ActionID: "up", Intent: launchIntent(2, 0, "t")}, ErrNotRecorded},
 		"an intent that goes back to an old attempt":  {apply(t, up, IntendLaunch{Fence: 7, ActionID: "up", Intent: launchIntent(1, 1, "t1")}), IntendLaunch{Fence: 7, ActionID: "up", Intent: launchIntent(1, 0, "t0")}, ErrNotRecorded},
 		"recording without an intent":                 {up, RecordScaleUpInstances{7, "up", "t9", "i-9", at(2)}, ErrNotRecorded},
 		"recording for another action":                {up, RecordScaleUpInstances{7, "x", "t", "i-9", at(2)}, ErrNotThatAction},
 		"reducing when nothing was launched":          {upBegun(t), ReduceScaleUp{Fence: 7, ActionID: "up"}, ErrNotRecorded},
-		"completing another action":                   {up, CompleteScaleUp{7, "x", at(2)}, ErrNotThatAction},
+		"completing another action":                   {up, CompleteScaleUp{Fence: 7, ActionID: "x", Now: at(2)}, ErrNotThatAction},
 		"failing another action":                      {up, FailScaleUp{Fence: 7, ActionID: "x"}, ErrNotThatAction},
 		"completing a scale-down that is not done":    {down, CompleteScaleDown{7, "down", at(2)}, ErrUnfinished},
 		"marking done what is not a target":           {down, MarkScaleDownInstanceDone{7, "down", "i-9"}, ErrNotRecorded},
@@ -272,7 +272,7 @@ func TestTransitionsRefuse(t *testing.T) {
 		"intendLaunch with a stale fence":             {up, IntendLaunch{Fence: 6, ActionID: "up", Intent: launchIntent(1, 0, "t")}, ErrStaleFence},
 		"recordScaleUpInstances with a stale fence":   {up, RecordScaleUpInstances{6, "up", "t0", "i-1", at(2)}, ErrStaleFence},
 		"reduceScaleUp with a stale fence":            {up, ReduceScaleUp{Fence: 6, ActionID: "up"}, ErrStaleFence},
-		"completeScaleUp with a stale fence":          {up, CompleteScaleUp{6, "up", at(1)}, ErrStaleFence},
+		"completeScaleUp with a stale fence":          {up, CompleteScaleUp{Fence: 6, ActionID: "up", Now: at(1)}, ErrStaleFence},
 		"failScaleUp with a stale fence":              {up, FailScaleUp{Fence: 6, ActionID: "up"}, ErrStaleFence},
 		"beginScaleDown with a stale fence":           {leased(), BeginScaleDown{6, "d", at(1), nil}, ErrStaleFence},
 		"startDrain with a stale fence":               {down, StartDrain{6, downRemoval("i-1")}, ErrStaleFence},
@@ -315,7 +315,7 @@ func TestRepeatedTransitionsChangeNothingSoThatALostReplyIsRecognised(t *testing
 		{upBegun(t), IntendLaunch{Fence: 7, ActionID: "up", Intent: launchIntent(0, 0, "t0"), Exhausted: []Exhausted{{Zone: "a", UntilEpoch: 9}}}},
 		{apply(t, upBegun(t), IntendLaunch{Fence: 7, ActionID: "up", Intent: launchIntent(0, 0, "t0")}), RecordScaleUpInstances{7, "up", "t0", "i-1", at(2)}},
 		{upLaunched(t), ReduceScaleUp{Fence: 7, ActionID: "up"}},
-		{upLaunched(t), CompleteScaleUp{7, "up", at(2)}},
+		{upLaunched(t), CompleteScaleUp{Fence: 7, ActionID: "up", Now: at(2)}},
 		{upLaunched(t), FailScaleUp{Fence: 7, ActionID: "up", Now: at(2), Backoff: time.Minute, Removals: []Removal{{InstanceID: "i-1"}}}},
 		{leased(), BeginScaleDown{7, "down", at(1), []string{"i-1"}}},
 		{downBegun(t), StartDrain{7, downRemoval("i-1")}},

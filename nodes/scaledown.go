@@ -163,7 +163,7 @@ func (t *run) confirmedGone(ctx context.Context, s *survey, id string) (bool, er
 }
 
 func (t *run) lookup(ctx context.Context, ids ...string) (found map[string]Instance, err error) {
-	err = t.call(ctx, "looking instances up", func(ctx context.Context) (err error) {
+	err = t.anytime(ctx, "looking instances up", func(ctx context.Context) (err error) {
 		found, err = t.c.Cloud.Lookup(ctx, ids)
 		return err
 	})
@@ -267,7 +267,7 @@ func (t *run) drain(ctx context.Context, m Removal) (done bool, failure string, 
 		}
 	}
 	for {
-		p, err := t.drainOnce(ctx, DrainRequest{Node: m.Node, Until: earlier(deadline, t.now().Add(drainSlice))})
+		p, err := t.drainOnce(ctx, DrainRequest{Node: m.Node, Until: earlier(deadline, t.now().Add(t.hold.slice))})
 		if why, blocked := IsDrainBlocked(err); blocked {
 			return false, why, nil
 		}

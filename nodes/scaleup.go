@@ -92,7 +92,7 @@ func final(err error) bool {
 }
 
 func (t *run) subnets(ctx context.Context) (subnets []Subnet, err error) {
-	err = t.call(ctx, "listing subnets", func(ctx context.Context) (err error) {
+	err = t.anytime(ctx, "listing subnets", func(ctx context.Context) (err error) {
 		subnets, err = t.c.Cloud.Subnets(ctx)
 		return err
 	})
@@ -219,7 +219,8 @@ func (t *run) verify(ctx context.Context, s *survey, m Readings) error {
 	id := t.rec.ScaleUpActionID
 	switch {
 	case known && len(ready) >= t.rec.ScaleUpRequested:
-		err := t.apply(ctx, CompleteScaleUp{Fence: t.fence, ActionID: id, Now: t.now()})
+		err := t.apply(ctx, CompleteScaleUp{Fence: t.fence, ActionID: id, Now: t.now(),
+			Unchecked: t.unchecked(s), Template: fingerprint(t.c.Template, t.c.Policy)})
 		if err == nil {
 			t.journal(ctx, Event{Kind: "scaleUp.completed", ActionID: id, Message: fmt.Sprintf("%d Ready", len(ready))})
 		}

@@ -3,6 +3,7 @@ package nodes_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/muster-dev/muster/nodes"
@@ -174,12 +175,17 @@ func scenarios() []scenario {
 		return ""
 	}
 	waitShort := func(p *nodes.Policy) { p.PendingUpFor, p.JoinTimeout = 15*time.Second, minutes(5) }
+	repaired := func(p *nodes.Policy) { p.NotReadyFor, p.MaxWorkers, p.PodsPerNode = minutes(2), 3, 4 }
 	return []scenario{
 		{name: "scale-up", workers: "ab", setup: full(4), length: minutes(7), want: both(fleet(4), launched(2))},
 		{name: "scale-up, Spot short", workers: "ab", length: minutes(7), want: both(fleet(3), launched(1)), setup: func(s *stage) {
 			full(2)(s)
 			s.AddShortage(sim.Shortage{Market: nodes.Spot, Type: "m"})
 			s.AddShortage(sim.Shortage{Market: nodes.Spot, Type: "n", Kind: nodes.FailQuota})
+		}},
+		{name: "scale-up, Spot not permitted", workers: "ab", length: minutes(7), stride: 2, want: both(fleet(4), launched(2)), setup: func(s *stage) {
+			full(4)(s)
+			s.AddShortage(sim.Shortage{Market: nodes.Spot, Kind: nodes.FailSpot})
 		}},
 		{name: "scale-up, a zone short", workers: "ab", length: minutes(7), want: both(fleet(4), launched(2)), setup: func(s *stage) {
 			full(4)(s)
@@ -293,6 +299,10 @@ func scenarios() []scenario {
 		{name: "warning", workers: "ab", length: minutes(8), want: both(atLeast(2), alive(false, w1)), undone: fleet(2), setup: func(s *stage) {
 			s.AddPodOn(w1, one("p"))
 		}, events: []delivery{{at: 90 * time.Second, kind: nodes.Warning, instance: w1, twice: true}}},
+		{name: "warning, Spot short", workers: "ab", length: minutes(8), stride: 2, want: both(atLeast(2), alive(false, w1)), undone: fleet(2), setup: func(s *stage) {
+			s.AddPodOn(w1, one("p"))
+			s.AddShortage(sim.Shortage{Market: nodes.Spot, Until: start.Add(95 * time.Second)})
+		}, events: []delivery{{at: 90 * time.Second, kind: nodes.Warning, instance: w1}}},
 		{name: "scale-down of a node with workers", workers: "aab", length: minutes(9), want: fleet(2), undone: alive(false, w1), setup: func(s *stage) {
 			idle(s)
 			s.AddPodOn(w1, sim.PodSpec{Name: "worker", MilliCPU: 1000, Work: 4 * time.Second})
@@ -395,6 +405,32 @@ func scenarios() []scenario {
 			idle(s)
 			s.AddPodOn(w1, one("p"))
 		}, events: []delivery{{at: 90 * time.Second, kind: nodes.Warning, instance: w1}}},
+		{name: "a worker that stays not Ready", workers: "aab", length: minutes(12), policy: repaired, undone: launched(1), setup: func(s *stage) {
+			s.AddPodOn(w1, sim.PodSpec{Name: "worker", MilliCPU: 1000, Work: 4 * time.Second})
+			s.AddPods(5, one("old")) // with it all that three workers take
+			s.Flap(w1, 90*time.Second, time.Hour)
+		}, want: both(alive(false, w1), alive(true, w2, w3), fleet(3))},
+		{name: "a worker that is Ready again in time", workers: "aab", length: minutes(9), policy: repaired, setup: func(s *stage) {
+			s.Flap(w1, 90*time.Second, 110*time.Second)
+		}, want: both(alive(true, w1, w2, w3), noneTerminated(0, minutes(9)), launched(0))},
+		{name: "a worker that is Ready again when it is given up", workers: "aab", length: minutes(12), policy: repaired, setup: func(s *stage) {
+			s.AddPodOn(w1, sim.PodSpec{Name: "p", MilliCPU: 1000, Grace: 20 * time.Second})
+			s.Flap(w1, 90*time.Second, 150*time.Second+300*time.Millisecond)
+		}, want: atLeast(2)},
+		{name: "many workers that are not Ready", workers: "abab", length: minutes(14), policy: func(p *nodes.Policy) { repaired(p); p.MaxWorkers = 4 }, setup: func(s *stage) {
+			s.Flap(w1, 90*time.Second, minutes(8))
+			s.Flap(w2, 92*time.Second, minutes(8))
+		}, want: both(alive(true, w1, w2, w3, w4), noneTerminated(0, minutes(14)), fleet(4))},
+		{name: "a worker that is not Ready while paused", workers: "aab", length: minutes(9), policy: repaired, paused: 30 * time.Second, setup: func(s *stage) {
+			s.Flap(w1, 90*time.Second, minutes(5))
+		}, want: both(alive(true, w1, w2, w3), noneTerminated(0, minutes(9)))},
+		{name: "nodes that come without their label", workers: "ab", length: minutes(7), policy: func(p *nodes.Policy) { p.NodeLabels = map[string]string{"team": "a"} }, setup: full(4),
+			undone: both(fleet(4), launched(2)), want: both(atLeast(4), func(s *stage) string {
+				if seen := s.Record().TemplateSeen; seen == nil || !slices.Contains(seen.Lacks, "team=a") {
+					return fmt.Sprintf("the record does not say what the nodes lack: %+v", seen)
+				}
+				return ""
+			})},
 		{name: "half a list of nodes", workers: "abab", length: minutes(9), want: both(alive(true, w1, w2, w3, w4), noneTerminated(0, minutes(9))), setup: func(s *stage) {
 			s.orphan("ended-action") // it has joined, but half a list does not show it
 			s.Partial(sim.ClusterPart, 100*time.Second, minutes(5))

@@ -109,32 +109,13 @@ type Fitter interface {
 type RequestsFit struct{}
 
 // Fits places the pods one by one, each onto the first node that still has room.
-func (RequestsFit) Fits(leaving []Pod, others []*Node) string {
-	free := make([]Resources, len(others))
-	for i, n := range others {
-		free[i] = n.free()
-	}
-	for _, p := range leaving {
-		for range p.N() {
-			if !place(p.Requests, free) {
-				return fmt.Sprintf("pod %s (%dm CPU, %d MiB) fits no other node", p.Name, p.Requests.MilliCPU, p.Requests.Memory>>20)
-			}
-		}
-	}
-	return ""
+func (f RequestsFit) Fits(leaving []Pod, others []*Node) string {
+	gone := &Node{}
+	return f.Fleet(append([]*Node{gone}, others...)).Without(gone, leaving)
 }
 
-func place(want Resources, free []Resources) bool {
-	for i := range free {
-		f := &free[i]
-		if f.Pods >= 1 && f.MilliCPU >= want.MilliCPU && f.Memory >= want.Memory {
-			f.Pods--
-			f.MilliCPU -= want.MilliCPU
-			f.Memory -= want.Memory
-			return true
-		}
-	}
-	return false
+func noRoom(p Pod) string {
+	return fmt.Sprintf("pod %s (%dm CPU, %d MiB) fits no other node", p.Name, p.Requests.MilliCPU, p.Requests.Memory>>20)
 }
 
 func (n *Node) free() Resources {

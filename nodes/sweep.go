@@ -12,7 +12,7 @@ import (
 // cloud, record, interruptions and nodes could all be read completely: an hour without the Kubernetes API terminates nothing.
 func (t *run) sweep(ctx context.Context, s *survey) error {
 	var errs []error
-	for _, step := range []func(context.Context, *survey) error{t.finishRemovals, t.reap, t.removeDeadNodes, t.uncordonAbandoned} {
+	for _, step := range []func(context.Context, *survey) error{t.finishRemovals, t.reap, t.repair, t.removeDeadNodes, t.uncordonAbandoned} {
 		err := step(ctx, s)
 		if lost(err) {
 			return err
@@ -68,6 +68,16 @@ func (t *run) finishRemoval(ctx context.Context, s *survey, m Removal) error {
 // minute ago may have joined, and hold pods, by now. One that is not marked yet and is Ready is a worker after all and given back;
 // one that is marked is drained whatever it has become.
 func (t *run) readyToEnd(ctx context.Context, m *Removal) (bool, error) {
+	switch {
+	case m.NotReady && m.Phase == PhaseTerminating:
+		return t.drainRecovered(ctx, *m)
+	case m.NotReady:
+		if ready, err := t.prepareRepair(ctx, *m); err != nil || !ready {
+			return false, err
+		}
+		err := t.apply(ctx, MarkTerminating{Fence: t.fence, Removal: *m})
+		return err == nil, err
+	}
 	if m.Phase == PhaseTerminating && m.DrainedSince == 0 || m.Phase == PhaseDraining {
 		if settled, err := t.prepare(ctx, m); err != nil || !settled {
 			return false, err

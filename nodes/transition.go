@@ -146,9 +146,12 @@ func (t Note) Apply(r Record) (Record, error) {
 		r.CPUHighSinceEpoch = since(r.CPUHighSinceEpoch, *t.CPUHigh, now)
 	}
 	if t.Alive != nil {
-		r.Joined = slices.DeleteFunc(r.Joined, func(id string) bool { return !slices.Contains(t.Alive, id) })
+		alive := setOf(t.Alive)
+		r.Joined = slices.DeleteFunc(r.Joined, func(id string) bool { return !alive[id] })
+		known := setOf(r.Joined)
 		for _, id := range t.Joined {
-			if !slices.Contains(r.Joined, id) {
+			if !known[id] {
+				known[id] = true
 				r.Joined = append(r.Joined, id)
 			}
 		}
@@ -156,10 +159,18 @@ func (t Note) Apply(r Record) (Record, error) {
 			r.Joined = nil
 		}
 		// A skip outlives its hour while the instance lives, so that the next failure is known to be the second.
-		r.SkipList = nilIfEmpty(slices.DeleteFunc(r.SkipList, func(s Skip) bool { return !slices.Contains(t.Alive, s.InstanceID) }))
+		r.SkipList = nilIfEmpty(slices.DeleteFunc(r.SkipList, func(s Skip) bool { return !alive[s.InstanceID] }))
 	}
 	r.Exhausted = nilIfEmpty(slices.DeleteFunc(r.Exhausted, func(e Exhausted) bool { return e.UntilEpoch <= now }))
 	return r, nil
+}
+
+func setOf(ids []string) map[string]bool {
+	out := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		out[id] = true
+	}
+	return out
 }
 
 func since(epoch int64, holds bool, now int64) int64 {
@@ -344,9 +355,11 @@ func (t ReduceScaleUp) Apply(r Record) (Record, error) {
 
 // CompleteScaleUp closes a scale-up whose nodes are verified. Cooldown starts here and nowhere else.
 type CompleteScaleUp struct {
-	Fence    int64
-	ActionID string
-	Now      time.Time
+	Fence     int64
+	ActionID  string
+	Now       time.Time
+	Unchecked []string // instances whose nodes could not be seen, so that their labels and taints are still to be compared
+	Template  string   // fingerprint of theirs
 }
 
 // Name returns completeScaleUp.
@@ -363,6 +376,7 @@ func (t CompleteScaleUp) Apply(r Record) (Record, error) {
 	r = r.Clone()
 	r.LastScaleEpoch = t.Now.Unix()
 	r.ScaleUpFailures, r.BackoffUntilEpoch = 0, 0
+	r.uncheck(t.Template, t.Unchecked)
 	r.clearScaleUp()
 	return r, nil
 }
@@ -474,11 +488,15 @@ func (t StartDrain) Apply(r Record) (Record, error) {
 	if err := removing(t, r, t.Fence, t.Removal); err != nil {
 		return r, err
 	}
-	if m, ok := r.Removal(t.Removal.InstanceID); ok && m.DrainedSince != 0 {
+	m, known := r.Removal(t.Removal.InstanceID)
+	if known && m.DrainedSince != 0 {
 		return r, nil
 	}
+	if t.Removal.NotReady && !known && r.Paused() {
+		return r, refuse(t, ErrPaused, "%s", r.pauseText())
+	}
 	r = r.Clone()
-	m := t.Removal
+	m = t.Removal
 	m.Phase = PhaseDraining
 	if old, ok := r.Removal(m.InstanceID); ok { // a mark stays: it joined after it was marked, and is drained all the same
 		m.Phase = old.Phase

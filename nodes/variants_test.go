@@ -57,6 +57,9 @@ func brokenVariants() []brokenVariant {
 		{"workers evicted before they have handed over", deafToWorkers, "scale-down of a node with workers", handedFirst},
 		{"a pause that nobody looks at", onStore(pauseUnseen), "a pause before a scale-up", pauseHolds},
 		{"a pause lost under what a tick notes", onStore(pauseLost), "a pause during a scale-up", pauseHolds},
+		{"a claim without its fence", anyClaim, "warning, Spot short", launchedOnce},
+		{"a worker given up at once", onCluster(clusterHooks{view: longAgo}), "a worker that is Ready again in time", longNotReady},
+		{"many workers given up one by one", onCluster(clusterHooks{view: oneDown}), "many workers that are not Ready", longNotReady},
 		{"an interrupted target replaced", onStore(targetsUnseen), "warning of a scale-down's target", targetsStay},
 	}
 }
@@ -268,6 +271,26 @@ func outageIsEmpty(_ *stage, v nodes.View, err error) (nodes.View, error) {
 func cordonsUnseen(_ *stage, v nodes.View, err error) (nodes.View, error) {
 	for i := range v.Nodes {
 		v.Nodes[i].Unschedulable = false
+	}
+	return v, err
+}
+
+// longAgo takes every node that is not Ready for one that has not been so for an hour.
+func longAgo(s *stage, v nodes.View, err error) (nodes.View, error) {
+	for i, n := range v.Nodes {
+		if !n.Ready {
+			v.Nodes[i].NotReadySince = s.Clock().Now().Add(-time.Hour)
+		}
+	}
+	return v, err
+}
+
+// oneDown shows only the first of the nodes that are not Ready as such.
+func oneDown(_ *stage, v nodes.View, err error) (nodes.View, error) {
+	seen := false
+	for i, n := range v.Nodes {
+		v.Nodes[i].Ready = n.Ready || seen
+		seen = seen || !n.Ready
 	}
 	return v, err
 }
@@ -539,6 +562,28 @@ func pauseLost(*stage) brokenStore {
 		}
 		return then(t, func(_ nodes.Record, r *nodes.Record) { r.PausedSinceEpoch, r.PausedBy, r.PauseReason = 0, "", "" })
 	}}
+}
+
+// anyClaim lets a worker write facts about an interruption that another one has claimed.
+func anyClaim(_ *stage, p ports) ports {
+	p.Store = unfencedItems{p.Store}
+	return p
+}
+
+type unfencedItems struct{ nodes.Store }
+
+func (u unfencedItems) ApplyInterruption(ctx context.Context, id string, t nodes.InterruptionTransition) (nodes.Interruption, error) {
+	if step, ok := t.(nodes.InterruptionStep); ok {
+		t = unfencedStep{step}
+	}
+	return u.Store.ApplyInterruption(ctx, id, t)
+}
+
+type unfencedStep struct{ nodes.InterruptionStep }
+
+func (u unfencedStep) Apply(i nodes.Interruption) (nodes.Interruption, error) {
+	u.Change(&i)
+	return i, nil
 }
 
 // dedupFlag treats the interruption's item as a mere flag: seen once, done.

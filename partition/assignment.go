@@ -13,8 +13,12 @@ import (
 )
 
 // mapSchema is the version of the assignment map's format. A map of a newer
-// one is refused: its writer knows rules that this code does not.
-const mapSchema = 1
+// one is refused: its writer knows rules that this code does not. One of the version
+// before is read; it has Moves as a string, or at first as an object by slot.
+const (
+	mapSchema       = 2
+	oldestMapSchema = 1
+)
 
 // maxMapBytes bounds what is read as an assignment map: 65,536 slots need less
 // than half of it.
@@ -108,6 +112,24 @@ func (m *Moves) UnmarshalText(text []byte) error {
 		(*m)[slot] = Move{Next: int32(vs[i+1]) - 1, Version: vs[i+2]}
 	}
 	return nil
+}
+
+// UnmarshalJSON implements json.Unmarshaler. It also reads the object by slot of the
+// first maps.
+func (m *Moves) UnmarshalJSON(data []byte) error {
+	if len(data) > 0 && data[0] == '{' {
+		var bySlot map[int]Move
+		if err := json.Unmarshal(data, &bySlot); err != nil {
+			return err
+		}
+		*m = bySlot
+		return nil
+	}
+	var text string
+	if err := json.Unmarshal(data, &text); err != nil {
+		return err
+	}
+	return m.UnmarshalText([]byte(text))
 }
 
 // decodeColumn reads at most so many entries.
@@ -311,10 +333,15 @@ func DecodeAssignment(data []byte) (*Assignment, error) {
 	if len(data) > maxMapBytes {
 		return nil, fmt.Errorf("reading the assignment map: %d bytes, at most %d are read", len(data), maxMapBytes)
 	}
+	// What else is in a record of another schema may have any form.
+	if err := readSchema(data, oldestMapSchema, mapSchema); err != nil {
+		return nil, fmt.Errorf("reading the assignment map: %w", err)
+	}
 	var a Assignment
 	if err := json.Unmarshal(data, &a); err != nil {
 		return nil, fmt.Errorf("reading the assignment map: %w", err)
 	}
+	a.Schema = mapSchema // as which it is written again
 	if err := a.validate(); err != nil {
 		return nil, fmt.Errorf("reading the assignment map: %w", err)
 	}
@@ -330,7 +357,7 @@ func (a *Assignment) encode() []byte {
 }
 
 func (a *Assignment) validate() error {
-	if err := checkSchema(a.Schema, mapSchema); err != nil {
+	if err := checkSchema(a.Schema, mapSchema, mapSchema); err != nil {
 		return err
 	}
 	var errs []error

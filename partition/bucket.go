@@ -16,6 +16,7 @@ import (
 type buckets struct {
 	js  jetstream.JetStream
 	kvs map[string]jetstream.KeyValue
+	saw func(bucket string, rev uint64, err error) // the outcome of each operation; nil: not asked for
 }
 
 func openBuckets(ctx context.Context, js jetstream.JetStream, cfg Config) (*buckets, error) {
@@ -71,6 +72,9 @@ func (b *buckets) run(ctx context.Context, e kvEffect, timeout time.Duration) kv
 		if errors.Is(out.err, errConflict) {
 			b.lookWhetherGone(&out, timeout)
 		}
+	}
+	if b.saw != nil {
+		b.saw(e.bucket, out.gotRev, out.err)
 	}
 	return out
 }
@@ -238,4 +242,10 @@ func classify(err error) error {
 		return fmt.Errorf("%w: %w", errConflict, err)
 	}
 	return err
+}
+
+// ttlOf is a TTL as it is sent to the server, which counts whole seconds and ignores
+// the rest: rounded up, or a lease would expire while its holder still relies on it.
+func ttlOf(d time.Duration) time.Duration {
+	return (d + time.Second - 1).Truncate(time.Second)
 }

@@ -212,6 +212,9 @@ func (c Config) validate() (layout, error) {
 	if err != nil {
 		fault("Subject: %w", err)
 	}
+	if retry := (layout{group: c.Name}).retryPrefix(); err == nil && c.Retry.Enabled && p.overlaps(retry) {
+		fault("Subject is %q: it covers subjects of %s>, where the retry queue is: give one that covers none, such as one that begins with a word of its own", c.Subject, retry)
+	}
 	within := func(name string, v, low, high int) {
 		if v < low || v > high {
 			fault("%s is %d: give %d to %d", name, v, low, high)

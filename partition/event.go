@@ -9,14 +9,14 @@ type State string
 const (
 	StateInit        State = "INIT"        // connecting
 	StateClaimingID  State = "CLAIMING_ID" // looking for a free stable ID
-	StateElection    State = "ELECTION"    // joined; who leads is not known
+	StateElection    State = "ELECTION"    // joined; who leads is not known, or no sign of the leader has come for longer than its lease
 	StateFollower    State = "FOLLOWER"    // waits for its first slots
 	StateLeader      State = "LEADER"      // leads, waits for its first slots
 	StateStable      State = "STABLE"      // has what the map gives it
 	StateScaling     State = "SCALING"     // leads, and a window is open
 	StateRebalancing State = "REBALANCING" // slots are moving to or from it, or it leads while any are
 	StateEmergency   State = "EMERGENCY"   // leads, and takes slots from the dead
-	StateDegraded    State = "DEGRADED"    // can't be sure of its lease: starts nothing
+	StateDegraded    State = "DEGRADED"    // can't be sure of its lease: starts nothing; or a stream or bucket of the group is missing
 	StateShutdown    State = "SHUTDOWN"    // hands over and leaves
 )
 
@@ -69,6 +69,15 @@ const (
 	EventKeyParked      EventKind = "key-parked"       // Slot, Reason: the key, Count: attempts; its messages wait in the retry stream
 	EventKeyFreed       EventKind = "key-freed"        // Slot, Reason: the key; none of its messages is parked any more
 	EventLeft           EventKind = "left"             // Duration
+	// EventStreamRolledBack: a stream is not what it was. Reason: its name; Err: what
+	// was seen of it; Count: slots whose settled messages are forgotten for it.
+	EventStreamRolledBack EventKind = "stream-rolled-back"
+	// EventPanicked: the handler, or another callback, has panicked. Reason: which;
+	// Err: with what; Slot: the message's.
+	EventPanicked EventKind = "handler-panicked"
+	// EventResourceRecreated: a stream or bucket of the group was missing and has been
+	// created again. Reason: its name.
+	EventResourceRecreated EventKind = "resource-recreated"
 )
 
 // Event is one thing that happened in a worker. Only the fields that its kind

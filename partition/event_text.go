@@ -73,6 +73,10 @@ func (e Event) Text() string {
 		return fmt.Sprintf("%s of slot %d, after %d attempts", e.Reason, e.Slot, e.Count)
 	case EventKeyFreed:
 		return fmt.Sprintf("%s of slot %d", e.Reason, e.Slot)
+	case EventStreamRolledBack:
+		return fmt.Sprintf("%s: %s; what was settled of %d slots is forgotten", e.Reason, e.Err, e.Count)
+	case EventPanicked:
+		return fmt.Sprintf("slot %d: %s", e.Slot, e.Err)
 	case EventTrustRegained, EventLeft:
 		return "after " + ms(e.Duration)
 	case EventYielding:

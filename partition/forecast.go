@@ -43,7 +43,7 @@ type Forecast struct {
 	WorstOverMean       float64 `json:"worst_over_mean"`
 	// InMotion counts the slots that are changing hands already. They arrive
 	// first and are left out of Moves.
-	InMotion int `json:"in_motion,omitempty"`
+	InMotion int `json:"in_motion"`
 }
 
 // ForecastMove is one slot that would move, and why.

@@ -39,7 +39,16 @@ func provisionEvents(ctx context.Context, js jetstream.JetStream, cfg Config) er
 	if _, err := js.Stream(ctx, EventStream(cfg.Name)); !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return err // nil: whoever changed its bounds meant it
 	}
-	_, err := js.CreateStream(ctx, jetstream.StreamConfig{
+	_, err := js.CreateStream(ctx, eventStream(cfg))
+	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		return nil // another worker was faster
+	}
+	return err
+}
+
+// eventStream returns the settings of the stream of events.
+func eventStream(cfg Config) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
 		Name:        EventStream(cfg.Name),
 		Description: fmt.Sprintf("What happened to the workers of %s, for people.", cfg.Name),
 		Subjects:    []string{EventSubject(cfg.Name)},
@@ -50,11 +59,7 @@ func provisionEvents(ctx context.Context, js jetstream.JetStream, cfg Config) er
 		Discard:     jetstream.DiscardOld,
 		NoAck:       true,
 		AllowDirect: true,
-	})
-	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-		return nil // another worker was faster
 	}
-	return err
 }
 
 // EventQuery selects events. The zero query selects all that are kept.
@@ -73,7 +78,7 @@ func (q EventQuery) Matches(e Event) bool {
 	if q.Worker != "" && e.Worker != q.Worker && e.Peer != q.Worker {
 		return false
 	}
-	if q.BySlot && (!e.Kind.OfSlot() || e.Slot != q.Slot) {
+	if q.BySlot && (!e.Kind.HasSlot() || e.Slot != q.Slot) {
 		return false
 	}
 	if len(q.Kinds) == 0 {
@@ -92,10 +97,12 @@ var EventKinds = []EventKind{EventStarted, EventIDClaimed, EventElected, EventSt
 	EventWorkerGone, EventStandby, EventRestarting, EventReserved, EventSucceeded, EventSuspected, EventTopology,
 	EventWindowStarted, EventWindowDone, EventRebalance, EventPlanned, EventMapPublished, EventRebalanced, EventMapReceived,
 	EventAssigned, EventSlotAcquired, EventSlotResumed, EventReleasing, EventSlotReleased, EventTakenOver, EventTrustLost, EventTrustRegained,
-	EventIdentityLost, EventHandoverForced, EventPrepareFailed, EventGhostHealed, EventYielding, EventWorkerYields, EventPlanNote, EventLeft}
+	EventIdentityLost, EventHandoverForced, EventPrepareFailed, EventGhostHealed, EventYielding, EventWorkerYields, EventLayout,
+	EventPlanNote, EventRefused, EventKeyParked, EventKeyFreed, EventLeft, EventStreamRolledBack, EventPanicked, EventResourceRecreated}
 
-// OfSlot tells whether events of this kind are about one slot. There are a few
-// of them for each slot that moves.
+// OfSlot reports whether events of this kind are about the ownership of one slot.
+// There are a few of them for each slot that moves. Events that are not may name a
+// slot as well; see HasSlot.
 func (k EventKind) OfSlot() bool {
 	switch k {
 	case EventSlotAcquired, EventSlotResumed, EventReleasing, EventSlotReleased, EventTakenOver, EventHandoverForced, EventGhostHealed:

@@ -22,15 +22,6 @@ func SlotOf(slots int, tokens ...string) int {
 	return int(h.Sum32() % uint32(slots))
 }
 
-// KeySeparator stands between the tokens of a key: "tool001:chamber1".
-const KeySeparator = ":"
-
-// SlotOfKey is SlotOf for a key in its written form, tokens joined by
-// KeySeparator.
-func SlotOfKey(slots int, key string) int {
-	return SlotOf(slots, strings.Split(key, KeySeparator)...)
-}
-
 // pattern is a subject with single-token wildcards, "dc.*.*.completion". The
 // wildcards, in order, are the key.
 type pattern struct {
@@ -160,7 +151,9 @@ func (l layout) consumer(p place) string {
 // messages of its keys, by the subjects of the main stream, and the claims of the
 // slots' owners.
 
-func (l layout) retryPrefix() string { return l.group + ".retry." }
+// retryPrefix begins with the token that is kept for Muster itself, as that of events
+// does: a group may have the name that its subjects begin with.
+func (l layout) retryPrefix() string { return "muster." + l.group + ".retry." }
 
 func (l layout) retrySpace(slot int) string {
 	return l.retryPrefix() + strconv.Itoa(slot%l.base) + "."
@@ -185,7 +178,7 @@ func (l layout) parkedFilter(p place) string { return l.parkedSubject(p.slot, l.
 
 // parkedKeySubject returns the subject of the parked messages of a key.
 func (l layout) parkedKeySubject(p place, key string) string {
-	tokens := strings.Split(key, KeySeparator)
+	tokens := SplitKey(key)
 	var b strings.Builder
 	b.WriteString(l.parkedPrefix(p.slot))
 	for _, n := range l.divisions() {

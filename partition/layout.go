@@ -2,7 +2,6 @@ package partition
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -390,9 +389,9 @@ func readLayout(ctx context.Context, kv jetstream.KeyValue, rec layoutValue) (La
 	case err != nil:
 		return out, err
 	default:
-		var v wantedValue
-		if err := json.Unmarshal(e.Value(), &v); err != nil || v.Schema != valueSchema {
-			return out, fmt.Errorf("key %s holds %.100q, which is not of this version: set the layout again", wantedKey, e.Value())
+		v, err := decodeWanted(e.Value())
+		if err != nil {
+			return out, fmt.Errorf("key %s holds %.100q: %w; or set the layout again", wantedKey, e.Value(), err)
 		}
 		out.Wanted = v.Slots
 	}

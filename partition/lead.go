@@ -220,13 +220,12 @@ func (m *machine) ownLeadership(value []byte) bool {
 
 func (m *machine) seeLeader(leader Member, rev uint64) {
 	l := &m.lead
-	if rev < l.leaderRev {
+	// A watch that is made again tells the revision that was there before. That is no
+	// sign of life: only a renewal is.
+	if rev <= l.leaderRev {
 		return
 	}
 	l.seenAt = m.now
-	if rev == l.leaderRev {
-		return
-	}
 	changed := leader != l.leader
 	l.leaderRev, l.void = rev, time.Time{}
 	l.suspect = suspicion{}
@@ -268,6 +267,25 @@ func (m *machine) elected(in kvInput) {
 		m.readMap()
 	case in.err != nil && !errors.Is(in.err, errConflict):
 		l.standAt = m.now.Add(retryInterval)
+	case in.err != nil && in.op == opUpdate && in.gotRev == 0:
+		m.leaderGone() // nothing is left of the lease that was to be replaced
+	}
+}
+
+// leaderGone: there is no leader's lease, although no watch has told of its end. The
+// trace of one that expires stays for a moment only, so a worker that was away then, or
+// watches a replica that is behind, never sees it.
+func (m *machine) leaderGone() {
+	l := &m.lead
+	switch {
+	case l.office:
+		l.due = m.now // the renewal shows whether it is so
+	case l.leader != (Member{}):
+		l.leader, l.suspect = Member{}, suspicion{}
+		if m.stage == stageLeaving {
+			m.own.leaderless = m.now
+		}
+		m.stand()
 	}
 }
 
@@ -974,9 +992,14 @@ func (m *machine) blank(job *planJob) *Assignment {
 	next := &Assignment{Schema: mapSchema, Epoch: m.lead.epoch, Leader: m.self, Layout: job.generation, Slots: job.slots, Version: 1, Pins: job.pins,
 		FirstAssigned: m.now, Planned: m.now, Workers: job.workers, Owner: make(Owners, job.slots), Since: make(Sinces, job.slots),
 		Moves: make(map[int]Move), Taking: make(map[int]bool), Restarting: make(map[int]bool)}
-	if m.cur != nil {
+	switch {
+	case m.cur != nil:
 		next.Version = m.cur.Version + 1
 		next.FirstAssigned = m.cur.FirstAssigned
+	case m.lead.epoch > sequenceGap:
+		// The bucket was created again, and no worker is left that knows the map that
+		// was in it. Its versions are in fences yet: this one is above them.
+		next.Version = m.lead.epoch
 	}
 	for i, w := range job.workers {
 		if m.cur != nil && m.flagged(w) {

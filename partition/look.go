@@ -184,15 +184,9 @@ type loadValue struct {
 // decodeLoad reads the load of so many slots; nil if it is of a number of slots
 // that these are no part of.
 func decodeLoad(data []byte, slots int) (*SlotLoad, error) {
-	if len(data) > maxMapBytes {
-		return nil, fmt.Errorf("reading the load of the slots: %d bytes, at most %d are read", len(data), maxMapBytes)
-	}
 	var v loadValue
-	if err := json.Unmarshal(data, &v); err != nil {
+	if err := decodeRecord(data, maxMapBytes, &v); err != nil {
 		return nil, fmt.Errorf("reading the load of the slots: %w", err)
-	}
-	if v.Schema != valueSchema {
-		return nil, fmt.Errorf("reading the load of the slots: schema is %d, this version knows %d", v.Schema, valueSchema)
 	}
 	if n := len(v.Weights); n == 0 || n%slots != 0 || len(v.Keys) != n {
 		return nil, nil

@@ -82,6 +82,8 @@ type parkedKey struct {
 	next     time.Time // when it is tried again
 	since    time.Time // when the first was parked; zero: not known yet
 	done     uint64    // the first, if it has been processed and is to be removed
+	fenced   int       // fence rejections of the first in a row, which are no attempts
+	head     original  // of the first, as it was last read; zero: not known yet
 }
 
 // original tells a message of the main stream from every other one, one of an
@@ -278,6 +280,23 @@ func (l *lot) postpone(key string, until time.Time) {
 	}
 }
 
+// headed takes in which message a key's first one is, and when it was parked. What
+// is known of another message at its place, in a stream that was made again, is not
+// known of this one.
+func (l *lot) headed(key string, o original, since time.Time) {
+	k := l.keys[key]
+	if k == nil {
+		return
+	}
+	if k.head != o {
+		if k.done != 0 {
+			l.reread(false) // it is gone, and may have been counted
+		}
+		k.head, k.attempts, k.fenced, k.done = o, 0, 0, 0
+	}
+	k.since = since
+}
+
 // failed books an attempt in vain that took so long.
 func (l *lot) failed(key string, now time.Time, took time.Duration) {
 	l.calm = now.Add(took)
@@ -286,7 +305,18 @@ func (l *lot) failed(key string, now time.Time, took time.Duration) {
 		return
 	}
 	k.attempts++
+	k.fenced = 0
 	k.next = now.Add(l.backoff(k.attempts + 1))
+}
+
+// fencedOff books an attempt that ended with a fence rejection and took so long. It
+// counts for the pause before the next one only.
+func (l *lot) fencedOff(key string, now time.Time, took time.Duration) {
+	l.calm = now.Add(took)
+	if k := l.keys[key]; k != nil {
+		k.fenced++
+		k.next = now.Add(l.backoff(k.attempts + k.fenced))
+	}
 }
 
 // backoff returns the pause before the attempt of that number, from 1, of a parked
@@ -319,7 +349,7 @@ func (l *lot) removed(key string, seq uint64, now time.Time, before bool) bool {
 	if k == nil {
 		return false
 	}
-	k.done, k.attempts, k.next, k.since = 0, 0, now, time.Time{}
+	k.done, k.attempts, k.fenced, k.next, k.since, k.head = 0, 0, 0, now, time.Time{}, original{}
 	if before {
 		l.reread(false)
 		return false

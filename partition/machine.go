@@ -76,7 +76,8 @@ type machine struct {
 	expectRev uint64
 	cur       *Assignment // the newest map seen; nil before the first
 	curRev    uint64
-	bad       badMap // what was seen in its place
+	bad       badMap   // what was seen in its place
+	missing   []string // streams and buckets that can't be created again
 }
 
 type stage uint8
@@ -152,6 +153,7 @@ const (
 	forSweep
 	forSuspicion
 	forFarewell
+	forOperators // what they have set, written again
 )
 
 type op uint8
@@ -301,12 +303,14 @@ type (
 		err     error // why what is there is not believed
 	}
 	leasesSyncedInput struct{ watch uint64 }
-	mapSyncedInput    struct{} // what was in the map's bucket has all been told
-	nameFreedInput    struct{ id string }
-	pongInput         struct{ start time.Time }
-	unreachableInput  struct{ peer Member }
-	peerInput         struct{ msg peerMessage }
-	weightsInput      struct {
+	// mapSyncedInput: what was in the map's bucket has all been told, and whether a
+	// leader's lease was among it.
+	mapSyncedInput   struct{ led bool }
+	nameFreedInput   struct{ id string }
+	pongInput        struct{ start time.Time }
+	unreachableInput struct{ peer Member }
+	peerInput        struct{ msg peerMessage }
+	weightsInput     struct {
 		finest []uint64 // by slot of the finest division
 		keys   []uint64 // by the same
 		err    error
@@ -465,6 +469,9 @@ func (m *machine) step(now time.Time, in input) []effect {
 		if !known && m.stage == stageClaiming {
 			m.claim()
 		}
+		if !in.led {
+			m.leaderGone()
+		}
 	case nameFreedInput:
 		m.freed[in.id] = true
 		m.lookAgain()
@@ -497,6 +504,10 @@ func (m *machine) step(now time.Time, in input) []effect {
 		m.emit(in.event)
 	case takenInput:
 		m.slotTaken(in)
+	case recreatedInput:
+		m.recreated(in)
+	case missingInput:
+		m.missing = in.names
 	}
 	if m.stage != stageGone {
 		m.due()
@@ -580,7 +591,7 @@ func (m *machine) emit(e Event) {
 }
 
 func (m *machine) kv(e kvEffect) {
-	e.start = m.now
+	e.start, e.ttl = m.now, ttlOf(e.ttl)
 	m.do(e)
 }
 
@@ -827,7 +838,7 @@ func (m *machine) kvResult(in kvInput) {
 		m.leaseRenewed(in)
 	case forElection, forLeaderRenewal, forResignation, forMapRead, forMapHistory, forMapWrite, forFencing, forSuspicion:
 		m.leadResult(in)
-	case forFarewell, forSweep:
+	case forFarewell, forSweep, forOperators:
 	}
 }
 
@@ -997,6 +1008,14 @@ func (m *machine) renewed(in kvInput, rev *uint64, due *time.Time, every time.Du
 		// connection was back. Nobody else came in between; go on from it.
 		*rev = in.gotRev
 		*due = m.now
+	case errors.Is(in.err, errConflict) && in.purpose == forIDRenewal && in.op == opUpdate && in.gotRev == 0 && m.trusted:
+		// The name has ended, with its bucket or because its renewals took too long.
+		// There is one lease for a name, and it is this worker's, so nobody can have
+		// joined under the name: this worker has it again if it is the first to create
+		// it, under the claim that it has.
+		m.idBusy = true
+		m.attempt++
+		m.kv(kvEffect{purpose: forIDRenewal, op: opCreate, bucket: m.cfg.bucketIDs(), key: m.self.ID, value: m.idValue(), ttl: m.cfg.IDTTL})
 	case errors.Is(in.err, errConflict) && m.nobodys(recordOf(in.purpose), in) && m.trusted:
 		// With trust in the lease it has neither ended nor been ended, so what
 		// lies there hides nothing but our own renewal.
@@ -1260,8 +1279,10 @@ func (m *machine) deriveState() State {
 		return StateClaimingID
 	case m.stage == stageLeaving, m.stage == stageGone:
 		return StateShutdown
-	case !m.trusted:
+	case !m.trusted, len(m.missing) > 0:
 		return StateDegraded
+	case m.leaderSilent():
+		return StateElection
 	case m.leading() && m.cur != nil && len(m.cur.Taking) > 0:
 		return StateEmergency
 	case m.leading() && !m.lead.windowEnds.IsZero():

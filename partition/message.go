@@ -50,7 +50,7 @@ type Message struct {
 	Slot      int         // in the division of the moment, from 0
 	Data      []byte      // not to be changed
 	Header    nats.Header // not to be changed
-	Sequence  uint64      // tells it from all others of the group, and ascends in a slot; see Config.Sequence
+	Sequence  uint64      // with Published it tells it from all others of the group, and it ascends in a slot; see Config.Sequence
 	Published time.Time   // when the server stored it
 	Delivered uint64      // how often the server delivered it since its last take-over, from 1
 	Attempt   int         // how often this worker has tried it, from 1
@@ -70,7 +70,9 @@ type Message struct {
 // nil acknowledges the message. An error keeps the message at the head of its
 // slot and tries again after Config.RetryDelay, doubled each time, or with
 // Config.Retry puts it aside with the later ones of its key; an error made with
-// Discard removes it for ever.
+// Discard removes it for ever. One that wraps ErrFenced counts no attempt. A panic
+// is an error of the type *PanicError: the worker lives, and the message is tried
+// again.
 type Handler interface {
 	Handle(ctx context.Context, m Message) error
 }
@@ -108,6 +110,17 @@ type Abandoner interface {
 type Observer interface {
 	Observe(Event)
 }
+
+// ErrFenced is what a Handler's error wraps when its store has rejected the message's
+// Fence, since a newer owner has written. That says nothing of the message: it is no
+// failed attempt, for Retry neither, and the message stays where it is and is tried
+// again after Config.RetryDelay, doubled each time, until the worker learns that the
+// key is another's, or has a fence that is accepted.
+var ErrFenced = errors.New("a newer owner has the key")
+
+// isFenced tells whether a handler's error is a fence rejection. One that the handler
+// has decided to discard the message for is not.
+func isFenced(err error) bool { return errors.Is(err, ErrFenced) && !isDiscarded(err) }
 
 type discarded struct{ err error }
 

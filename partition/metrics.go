@@ -18,6 +18,9 @@ type eventCounts struct {
 	lastTook    time.Duration
 	ghosts      uint64
 	forced      uint64
+	rollbacks   uint64
+	panics      uint64
+	recreated   uint64
 	pause       histogram
 	detection   histogram
 	refused     map[string]uint64 // by record
@@ -75,6 +78,12 @@ func (c *eventCounts) count(e Event) {
 		c.ghosts++
 	case EventHandoverForced:
 		c.forced++
+	case EventStreamRolledBack:
+		c.rollbacks++
+	case EventPanicked:
+		c.panics++
+	case EventResourceRecreated:
+		c.recreated++
 	case EventSlotResumed:
 		c.pause.observe(e.Duration)
 	case EventWorkerGone:
@@ -95,9 +104,12 @@ type MetricsOptions struct {
 	// Prefix stands before each name: "defender" makes defender_state.
 	Prefix string
 	// Keys is the word for keys in names: "chamber" makes
-	// defender_chamber_movements_total and defender_assigned_chambers;
-	// default "key".
+	// defender_chamber_movements_total and defender_assigned_chambers, and so does
+	// "chambers"; default "key".
 	Keys string
+	// Workers is the word for workers in names: "defender" makes
+	// defender_active_defenders; default "worker".
+	Workers string
 	// Assigned returns how many keys lie in these slots; default: the number
 	// of slots.
 	Assigned func(slots Slots) int
@@ -115,13 +127,15 @@ type collector struct {
 	ghosts, forced, pause, detection                    *prometheus.Desc
 	parkedMsgs, parkedKeys, parkedOldest                *prometheus.Desc
 	parked, retries, abandoned                          *prometheus.Desc
+	rollbacks, panics, recreated                        *prometheus.Desc
 }
 
 // Collector returns the worker's metrics for a Prometheus registry:
 // state{state}, is_leader, stable_id, assignment_version, assigned_<keys>s,
-// assigned_slots, standby, draining, active_<prefix>s (leader only), trust_lost_total,
-// records_refused_total{record}, handover_pause_seconds (a histogram), handovers_forced_total and
-// ghost_pins_healed_total, of the plans that this worker made as leader
+// assigned_slots, standby, draining, active_<worker>s (leader only), trust_lost_total,
+// records_refused_total{record}, handover_pause_seconds (a histogram), handovers_forced_total,
+// ghost_pins_healed_total, stream_rollbacks_total, handler_panics_total and
+// resources_recreated_total, of the plans that this worker made as leader
 // rebalance_events_total, rebalance_duration_seconds, <key>_movements_total,
 // slot_movements_total and emergency_events_total, and as leader
 // detection_seconds (a histogram) and oldest_pending_seconds. All 0 without
@@ -131,9 +145,12 @@ type collector struct {
 func (w *Worker) Collector(o MetricsOptions) prometheus.Collector {
 	defaulted(&o.Prefix, w.cfg.Name)
 	defaulted(&o.Keys, "key")
+	defaulted(&o.Workers, "worker")
+	key, keys := singular(o.Keys), plural(o.Keys)
 	if o.Assigned == nil {
 		o.Assigned = func(s Slots) int { return len(s.Slots) }
 	}
+	o.Assigned = w.guard.assigned(o.Assigned)
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(o.Prefix+"_"+name, help, labels, o.Labels)
 	}
@@ -142,12 +159,12 @@ func (w *Worker) Collector(o MetricsOptions) prometheus.Collector {
 		leader:       desc("is_leader", "1 while the worker leads and is sure of its lease."),
 		id:           desc("stable_id", "The number in the worker's stable ID, -1 before it has one."),
 		version:      desc("assignment_version", "Version of the assignment map that the worker has."),
-		assigned:     desc("assigned_"+o.Keys+"s", "Keys in the slots that the worker pulls for."),
+		assigned:     desc("assigned_"+keys, "Keys in the slots that the worker pulls for."),
 		slots:        desc("assigned_slots", "Slots that the worker pulls for."),
-		active:       desc("active_"+o.Prefix+"s", "Live workers, as the leader sees them; 0 at the others."),
+		active:       desc("active_"+plural(o.Workers), "Live workers, as the leader sees them; 0 at the others."),
 		rebalances:   desc("rebalance_events_total", "Plans made by this worker as leader."),
 		took:         desc("rebalance_duration_seconds", "From plan to last hand-over of the last rebalance that this worker led."),
-		moved:        desc(o.Keys+"_movements_total", "Keys moved by plans of this worker."),
+		moved:        desc(key+"_movements_total", "Keys moved by plans of this worker."),
 		slotsMoved:   desc("slot_movements_total", "Slots moved by plans of this worker."),
 		emergencies:  desc("emergency_events_total", "Plans of this worker that a dead worker made necessary."),
 		standby:      desc("standby", "1 while the worker is ready and waits for a stable ID."),
@@ -159,11 +176,14 @@ func (w *Worker) Collector(o MetricsOptions) prometheus.Collector {
 		detection:    desc("detection_seconds", "From the last sign of life of a worker that died, or from when this leader could see again, to its being declared dead."),
 		trust:        desc("trust_lost_total", "Times that the worker could not be sure of its lease and paused."),
 		parkedMsgs:   desc("parked_messages", "Messages of the worker's slots that are parked in the retry stream."),
-		parkedKeys:   desc("parked_"+o.Keys+"s", "Keys of the worker's slots that have parked messages."),
+		parkedKeys:   desc("parked_"+keys, "Keys of the worker's slots that have parked messages."),
 		parkedOldest: desc("parked_oldest_seconds", "How long the oldest parked message of the worker's slots is parked, 0 for none."),
 		parked:       desc("messages_parked_total", "Messages that this worker has parked, since they failed or came behind one of their key that had."),
 		retries:      desc("parked_attempts_total", "Attempts of parked messages."),
 		abandoned:    desc("messages_abandoned_total", "Messages that were given up after too many attempts."),
+		rollbacks:    desc("stream_rollbacks_total", "Times that this worker found a stream made again, or without messages that it had."),
+		panics:       desc("handler_panics_total", "Panics of the handler, or of another callback, that failed one call and not the process."),
+		recreated:    desc("resources_recreated_total", "Streams and buckets of the group that were missing and that this worker created again."),
 		refused:      desc("records_refused_total", "Records of others that were not believed: not valid, too large, from the future, or of another version.", "record"),
 	}
 }
@@ -173,7 +193,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.state, c.leader, c.id, c.version, c.assigned, c.slots, c.active,
 		c.rebalances, c.took, c.moved, c.slotsMoved, c.emergencies, c.trust, c.refused,
 		c.standby, c.draining, c.oldest, c.ghosts, c.forced, c.pause, c.detection,
-		c.parkedMsgs, c.parkedKeys, c.parkedOldest, c.parked, c.retries, c.abandoned} {
+		c.parkedMsgs, c.parkedKeys, c.parkedOldest, c.parked, c.retries, c.abandoned, c.rollbacks, c.panics, c.recreated} {
 		ch <- d
 	}
 }
@@ -224,6 +244,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	counter(c.trust, e.trustLost)
 	counter(c.ghosts, e.ghosts)
 	counter(c.forced, e.forced)
+	counter(c.rollbacks, e.rollbacks)
+	counter(c.panics, e.panics)
+	counter(c.recreated, e.recreated)
 	ch <- prometheus.MustNewConstHistogram(c.pause, e.pause.n, e.pause.sum, e.pause.buckets())
 	ch <- prometheus.MustNewConstHistogram(c.detection, e.detection.n, e.detection.sum, e.detection.buckets())
 	for _, r := range records {

@@ -27,8 +27,9 @@ const (
 	serverHeaders   = "Nats-"
 )
 
-func provisionRetry(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout) (jetstream.Stream, error) {
-	want := jetstream.StreamConfig{
+// retryStream returns the settings of the stream of parked messages.
+func retryStream(cfg Config, lay layout) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
 		Name:        RetryStream(cfg.Stream),
 		Description: fmt.Sprintf("Messages of %s that failed, and later ones of their keys.", cfg.Name),
 		Subjects:    []string{lay.retryPrefix() + ">"},
@@ -39,6 +40,10 @@ func provisionRetry(ctx context.Context, js jetstream.JetStream, cfg Config, lay
 		AllowDirect: false,
 		AllowRollup: true, // of claims
 	}
+}
+
+func provisionRetry(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout) (jetstream.Stream, error) {
+	want := retryStream(cfg, lay)
 	s, err := js.CreateStream(ctx, want)
 	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 		s, err = js.Stream(ctx, want.Name)
@@ -51,55 +56,6 @@ func provisionRetry(ctx context.Context, js jetstream.JetStream, cfg Config, lay
 		return nil, fmt.Errorf("stream %s exists and is not for parked messages: it needs the subjects %s, limits retention without an age, rollups and no direct reads; give another Stream", want.Name, want.Subjects[0])
 	}
 	return s, nil
-}
-
-// agreeOnRetry compares whether failing messages are parked by the configuration
-// and by the group. Where nobody works, the configuration wins; workers of both
-// kinds together would overtake the messages that only some of them know.
-func agreeOnRetry(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, cfg Config, lay layout) error {
-	e, err := kv.Get(ctx, layoutKey)
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return errNotProvisioned // by a replica that is behind
-	}
-	if err != nil {
-		return fmt.Errorf("reading the layout from bucket %s: %w", kv.Bucket(), err)
-	}
-	have, err := recordedLayout(ctx, kv)
-	if err != nil || have.Retry == cfg.Retry.Enabled {
-		return err
-	}
-	leases, err := js.KeyValue(ctx, cfg.bucketLeases())
-	if err != nil {
-		return fmt.Errorf("opening bucket %s: %w", cfg.bucketLeases(), err)
-	}
-	there, err := listKeys(ctx, leases)
-	if err != nil {
-		return fmt.Errorf("reading who works in group %s: %w", cfg.Name, err)
-	}
-	setting := map[bool]string{true: "on", false: "off"}
-	if len(there) > 0 {
-		return fmt.Errorf("group %s works with Retry %s, this worker is configured with Retry %s, and %d workers are there: give it the same, or end them all first", cfg.Name, setting[have.Retry], setting[cfg.Retry.Enabled], len(there))
-	}
-	if have.Retry {
-		parked, err := ReadParked(ctx, js.Conn(), cfg.Name)
-		if err != nil {
-			return err
-		}
-		if parked.Messages > 0 {
-			return fmt.Errorf("group %s has %d parked messages of %d keys, and this worker is configured with Retry off: turn it on until they are done", cfg.Name, parked.Messages, len(parked.Keys))
-		}
-	} else if _, err := provisionRetry(ctx, js, cfg, lay); err != nil {
-		return err
-	}
-	have.Retry = cfg.Retry.Enabled
-	_, err = kv.Update(ctx, layoutKey, mustJSON(have), e.Revision())
-	if errors.Is(err, jetstream.ErrKeyExists) {
-		return agreeOnRetry(ctx, js, kv, cfg, lay) // somebody was first
-	}
-	if err != nil {
-		return fmt.Errorf("recording Retry %s in bucket %s: %w", setting[have.Retry], kv.Bucket(), err)
-	}
-	return nil
 }
 
 // retryStore carries a lot's operations out.
@@ -160,7 +116,7 @@ func countParked(ctx context.Context, stream jetstream.Stream, lay layout, filte
 		if err != nil {
 			return nil, fmt.Errorf("counting the parked messages: %w", err)
 		}
-		out[strings.Join(key, KeySeparator)] = int(n)
+		out[JoinKey(key...)] = int(n)
 	}
 	return out, nil
 }
@@ -243,7 +199,7 @@ func (s *retryStore) decode(msg *jetstream.RawStreamMsg, err error) (*parkedMess
 		return nil, fmt.Errorf("reading a parked message: %w", err)
 	}
 	p := &parkedMessage{seq: msg.Sequence, finest: finest, stored: msg.Time,
-		Message: Message{Subject: published, Key: strings.Join(key, KeySeparator), Data: msg.Data, Header: nats.Header{}, Parked: true}}
+		Message: Message{Subject: published, Key: JoinKey(key...), Data: msg.Data, Header: nats.Header{}, Parked: true}}
 	sequence, err1 := strconv.ParseUint(msg.Header.Get(headerSequence), 10, 64)
 	at, err2 := strconv.ParseInt(msg.Header.Get(headerPublished), 10, 64)
 	attempts, err3 := strconv.Atoi(msg.Header.Get(headerAttempts))

@@ -280,8 +280,8 @@ func (k *parking) work() {
 		return
 	}
 	defer k.publish()
-	if done := k.lot.keys[key].done; done != 0 {
-		k.remove(key, done)
+	if k.lot.keys[key].done != 0 {
+		k.remove(key)
 		return
 	}
 	head, ok := k.head(key)
@@ -301,22 +301,42 @@ func (k *parking) work() {
 func (k *parking) head(key string) (*parkedMessage, bool) {
 	ctx, cancel := context.WithTimeout(k.r.ctx, apiTimeout)
 	defer cancel()
+	k.r.p.mu.Lock()
+	generation := k.r.p.marks(k.r.slot).generation
+	k.r.p.mu.Unlock()
 	head, err := k.store().head(ctx, k.r.place, key)
 	if head == nil || err != nil {
 		return nil, k.booked(err)
 	}
-	k.lot.keys[key].since = head.stored
+	k.lot.headed(key, head.original(), head.stored)
 	was, err := k.store().erase(ctx, k.r.place, head.original())
 	if was && err == nil {
 		// It may have been delivered before, and lie here.
-		k.r.settle(head.finest, head.Sequence, "")
+		_ = k.r.settle(head.finest, head.original(), generation, "")
 	}
 	return head, k.booked(err)
 }
 
-func (k *parking) remove(key string, seq uint64) {
+// remove removes the first message of a key, which has been processed. What lies at
+// its sequence is looked at before: if the stream was made again, or its server went
+// back, it is another message, maybe of another slot.
+func (k *parking) remove(key string) {
 	ctx, cancel := context.WithTimeout(k.r.ctx, apiTimeout)
 	defer cancel()
+	head, err := k.store().head(ctx, k.r.place, key)
+	switch {
+	case !k.booked(err):
+		k.lot.postpone(key, time.Now().Add(pullRetry))
+		return
+	case head == nil:
+		k.lot.vanished(key)
+		return
+	}
+	k.lot.headed(key, head.original(), head.stored)
+	if k.lot.keys[key].done != head.seq {
+		return
+	}
+	seq := head.seq
 	before, err := k.store().remove(ctx, seq)
 	if !k.booked(err) {
 		k.lot.postpone(key, time.Now().Add(pullRetry))
@@ -339,18 +359,21 @@ func (k *parking) try(key string, head *parkedMessage) {
 	k.lot.tried(head.original())
 	r.p.parks.retries.Add(1)
 	began := time.Now()
-	err := r.call(m, r.p.handler.Handle)
-	if err != nil && !isDiscarded(err) && r.exhausted(m.Attempt) {
+	err := r.call("Handle", m, r.p.handler.Handle)
+	fenced := isFenced(err)
+	if err != nil && !fenced && !isDiscarded(err) && r.exhausted(m.Attempt) {
 		err = r.abandon(m, err)
 	}
 	now := time.Now()
 	switch {
 	case err == nil, isDiscarded(err):
 		k.lot.processed(key, head.seq, now, now.Sub(began))
-		k.remove(key, head.seq)
+		k.remove(key)
 	case r.ctx.Err() != nil:
 	case !r.p.trusted():
 		k.lot.postpone(key, now)
+	case fenced:
+		k.lot.fencedOff(key, now, now.Sub(began))
 	default:
 		k.lot.failed(key, now, now.Sub(began))
 	}
@@ -367,7 +390,7 @@ func (r *runner) abandon(m Message, failure error) error {
 	if !ok {
 		return failure
 	}
-	err := r.call(m, func(ctx context.Context, m Message) error { return a.Abandon(ctx, m, failure) })
+	err := r.call("Abandon", m, func(ctx context.Context, m Message) error { return a.Abandon(ctx, m, failure) })
 	if err == nil {
 		r.p.parks.abandoned.Add(1)
 	}

@@ -3,7 +3,6 @@ package partition
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -53,15 +52,9 @@ const (
 )
 
 func decodePins(data []byte) ([]Pin, error) {
-	if len(data) > maxPinsBytes {
-		return nil, fmt.Errorf("reading pins: %d bytes, at most %d are read", len(data), maxPinsBytes)
-	}
 	var v pinsValue
-	if err := json.Unmarshal(data, &v); err != nil {
+	if err := decodeRecord(data, maxPinsBytes, &v); err != nil {
 		return nil, fmt.Errorf("reading pins: %w", err)
-	}
-	if v.Schema != valueSchema {
-		return nil, fmt.Errorf("reading pins: schema is %d, this version knows %d", v.Schema, valueSchema)
 	}
 	var errs []error
 	for i, p := range v.Pins {
@@ -99,14 +92,19 @@ func Pins(ctx context.Context, nc *nats.Conn, group string) ([]Pin, error) {
 // AddPins pins slots of a group, each in place of an earlier pin of it. Fields
 // that are not set are filled in: Slot from Key, At from the clock.
 func AddPins(ctx context.Context, nc *nats.Conn, group string, pins ...Pin) error {
-	return changePins(ctx, nc, group, func(have []Pin, slots int) ([]Pin, error) {
+	return changePins(ctx, nc, group, func(have []Pin, slots int, subject string) ([]Pin, error) {
 		var errs []error
 		now := time.Now()
 		for _, p := range pins {
 			defaulted(&p.At, now)
+			if p.Key != "" {
+				if err := (Config{Subject: subject}).CheckKey(p.Key); err != nil {
+					errs = append(errs, &noPin{err.Error()})
+				}
+			}
 			p.Slot = p.slot(slots)
 			if p.Slot < 0 || p.Slot >= slots {
-				errs = append(errs, fmt.Errorf("slot %d is outside 0 to %d", p.Slot, slots-1))
+				errs = append(errs, &noPin{fmt.Sprintf("slot %d is outside 0 to %d", p.Slot, slots-1)})
 			}
 			if p.Worker == "" {
 				errs = append(errs, fmt.Errorf("slot %d: the worker has no name", p.Slot))
@@ -118,13 +116,23 @@ func AddPins(ctx context.Context, nc *nats.Conn, group string, pins ...Pin) erro
 	})
 }
 
+// ErrNoPin says that a pin is of a key or slot that the group can't have.
+var ErrNoPin = errors.New("no key or slot of the group")
+
+// noPin is an ErrNoPin with what is wrong.
+type noPin struct{ text string }
+
+func (e *noPin) Error() string { return e.text }
+
+func (e *noPin) Is(target error) bool { return target == ErrNoPin }
+
 // ErrNotPinned says that a slot is not pinned.
 var ErrNotPinned = errors.New("not pinned")
 
 // RemovePins removes the pins of slots. If one of them is not pinned, none is
 // removed, and the error is an ErrNotPinned that names all such.
 func RemovePins(ctx context.Context, nc *nats.Conn, group string, slots ...int) error {
-	return changePins(ctx, nc, group, func(have []Pin, n int) ([]Pin, error) {
+	return changePins(ctx, nc, group, func(have []Pin, n int, _ string) ([]Pin, error) {
 		var errs []error
 		for _, s := range slots {
 			before := len(have)
@@ -141,7 +149,7 @@ func RemovePins(ctx context.Context, nc *nats.Conn, group string, slots ...int) 
 // else changed them meanwhile.
 const pinTries = 20
 
-func changePins(ctx context.Context, nc *nats.Conn, group string, change func([]Pin, int) ([]Pin, error)) error {
+func changePins(ctx context.Context, nc *nats.Conn, group string, change func(have []Pin, slots int, subject string) ([]Pin, error)) error {
 	kv, err := mapBucket(ctx, nc, group)
 	if err != nil {
 		return fmt.Errorf("changing the pins of %s: %w", group, err)
@@ -159,7 +167,7 @@ func changePins(ctx context.Context, nc *nats.Conn, group string, change func([]
 		if err != nil {
 			return fmt.Errorf("changing the pins of %s: %w", group, err)
 		}
-		next, err := change(have, lay.Slots)
+		next, err := change(have, lay.Slots, rec.Subject)
 		if err != nil {
 			return fmt.Errorf("changing the pins of %s: %w", group, err)
 		}

@@ -22,6 +22,11 @@ const (
 	priorityGroup = "owner"
 	// markerTTL is how long the trace of an expired or deleted key stays.
 	markerTTL = time.Minute
+	// mapMarkerTTL is the same for a key that expires in the map's bucket. Where
+	// several values of a key are kept, the server raises every TTL to it, so a longer
+	// one would be how long a dead leader is waited for. A worker that was away for
+	// longer sees no trace, and asks whether the leader's lease is there.
+	mapMarkerTTL = time.Second
 	// mapHistoryDepth is how many values are kept of each key of the map's
 	// bucket.
 	mapHistoryDepth = 10
@@ -65,11 +70,17 @@ type layoutValue struct {
 	Subject string `json:"subject"`
 	Shards  int    `json:"shards,omitempty"` // 0: one stream
 	Retry   bool   `json:"retry,omitempty"`  // failing messages are parked
+
+	Settings *groupSettings `json:"settings,omitempty"` // nil: of an earlier version
 }
 
 // shardedSchema is the schema of a layoutValue with several streams. Versions that
 // know of one only refuse it; they would make another stream, and wait there.
 const shardedSchema = 2
+
+// settledSchema is the schema of a layoutValue with Settings, which workers that know
+// nothing of them would not keep to.
+const settledSchema = 3
 
 // layout returns the layout of a recorded group.
 func (v layoutValue) layout(group string) (layout, error) {
@@ -84,51 +95,75 @@ func (v layoutValue) layout(group string) (layout, error) {
 // as far as they are missing; it can be repeated, by several workers at once. An
 // existing stream that divides its keys in another way is an error, and is left
 // as it is.
+//
+// Where the group exists, MaxAge, MaxBytes and Duplicates that are set change its
+// streams, and its record, to these. Other settings in which workers must agree change
+// only while no worker is there; otherwise the error is a *SettingsError, which names
+// each. Settings that are not set stay what they are in the group.
 func Provision(ctx context.Context, nc *nats.Conn, cfg Config) error {
-	cfg = cfg.resolve()
-	lay, err := cfg.validate()
-	if err != nil {
-		return err
-	}
+	_, err := provision(ctx, nc, cfg)
+	return err
+}
+
+// provision also returns the streams that it created for a group that was there before.
+func provision(ctx context.Context, nc *nats.Conn, given Config) (again []string, err error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
-		return fmt.Errorf("provisioning %s: %w", cfg.Name, err)
+		return nil, fmt.Errorf("provisioning %s: %w", given.Name, err)
 	}
-	if err := provisionBuckets(ctx, js, cfg); err != nil {
-		return err
+	cfg := given.resolve()
+	if kv, err := js.KeyValue(ctx, cfg.bucketMap()); err == nil {
+		if rec, err := recordedLayout(ctx, kv); err == nil && rec.Settings != nil {
+			cfg = given.fill(*rec.Settings).resolve()
+		}
+	}
+	lay, err := cfg.validate()
+	if err != nil {
+		return nil, err
+	}
+	if again, err = provisionBuckets(ctx, js, cfg, lay); err != nil {
+		return again, err
 	}
 	kv, err := js.KeyValue(ctx, cfg.bucketMap())
 	if err != nil {
-		return fmt.Errorf("opening bucket %s: %w", cfg.bucketMap(), err)
+		return again, fmt.Errorf("opening bucket %s: %w", cfg.bucketMap(), err)
 	}
 	switch base, err := checkLayout(ctx, kv, cfg); {
 	case err == nil:
 		cfg.Slots, lay.base = base, base
+		missing, err := missingStreams(ctx, js, groupStreams(cfg, lay))
+		if err != nil {
+			return again, err
+		}
+		made, err := recreate(ctx, js, cfg, lay, missing, func(string) uint64 { return 0 })
+		if again = append(again, made...); err != nil {
+			return again, err
+		}
 	case !errors.Is(err, errNotProvisioned):
-		return err
+		return again, err
 	}
 	for shard, stream := range lay.streams() {
 		if err := provisionStream(ctx, js, cfg, lay, shard); err != nil {
-			return fmt.Errorf("provisioning stream %s: %w", stream, err)
+			return again, fmt.Errorf("provisioning stream %s: %w", stream, err)
 		}
 	}
 	if err := provisionDivision(ctx, js, kv, cfg, lay); err != nil {
-		return fmt.Errorf("provisioning the consumers of %s: %w", cfg.Name, err)
+		return again, fmt.Errorf("provisioning the consumers of %s: %w", cfg.Name, err)
 	}
 	if cfg.Retry.Enabled {
 		if _, err := provisionRetry(ctx, js, cfg, lay); err != nil {
-			return err
+			return again, err
 		}
 	}
 	if _, err := kv.Create(ctx, layoutKey, mustJSON(cfg.layoutValue())); err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
-		return fmt.Errorf("recording the layout in bucket %s: %w", cfg.bucketMap(), err)
+		return again, fmt.Errorf("recording the layout in bucket %s: %w", cfg.bucketMap(), err)
 	}
 	tellOfMapping(ctx, nc, cfg)
-	return caughtUp(ctx, func() error {
+	return again, caughtUp(ctx, func() error {
 		if _, err := checkLayout(ctx, kv, cfg); err != nil {
 			return err
 		}
-		return agreeOnRetry(ctx, js, kv, cfg, lay)
+		return agree(ctx, js, kv, cfg, lay, true)
 	})
 }
 
@@ -144,9 +179,10 @@ func tellOfMapping(ctx context.Context, nc *nats.Conn, cfg Config) {
 }
 
 func (c Config) layoutValue() layoutValue {
-	v := layoutValue{Schema: valueSchema, Slots: c.Slots, Stream: c.Stream, Subject: c.Subject, Retry: c.Retry.Enabled}
+	s := c.settings()
+	v := layoutValue{Schema: settledSchema, Slots: c.Slots, Stream: c.Stream, Subject: c.Subject, Retry: c.Retry.Enabled, Settings: &s}
 	if c.Shards > 1 {
-		v.Schema, v.Shards = shardedSchema, c.Shards
+		v.Shards = c.Shards
 	}
 	return v
 }
@@ -162,13 +198,25 @@ func recordedLayout(ctx context.Context, kv jetstream.KeyValue) (layoutValue, er
 	if err != nil {
 		return layoutValue{}, fmt.Errorf("reading the layout from bucket %s: %w", kv.Bucket(), err)
 	}
-	var have layoutValue
-	if err := json.Unmarshal(e.Value(), &have); err != nil {
+	have, err := decodeLayout(e.Value())
+	if err != nil {
 		return layoutValue{}, fmt.Errorf("reading the layout from bucket %s: %w", kv.Bucket(), err)
 	}
-	sharded := have.Schema == shardedSchema && have.Shards > 1 && have.Shards <= maxShards
-	if !sharded && (have.Schema != valueSchema || have.Shards != 0) || have.Slots < 1 || have.Slots > maxSlots || have.Slots%max(have.Shards, 1) != 0 {
-		return layoutValue{}, fmt.Errorf("the layout in bucket %s is not of this version: %.200q", kv.Bucket(), e.Value())
+	return have, nil
+}
+
+// decodeLayout reads what a group was provisioned with.
+func decodeLayout(data []byte) (layoutValue, error) {
+	if err := readSchema(data, valueSchema, settledSchema); err != nil {
+		return layoutValue{}, err
+	}
+	var have layoutValue
+	if err := json.Unmarshal(data, &have); err != nil {
+		return layoutValue{}, err
+	}
+	sharded := have.Schema >= shardedSchema && have.Shards > 1 && have.Shards <= maxShards
+	if !sharded && (have.Schema == shardedSchema || have.Shards != 0) || (have.Settings != nil) != (have.Schema == settledSchema) || have.Slots < 1 || have.Slots > maxSlots || have.Slots%max(have.Shards, 1) != 0 {
+		return layoutValue{}, fmt.Errorf("it is no layout: %.200q", data)
 	}
 	return have, nil
 }
@@ -182,7 +230,8 @@ func checkLayout(ctx context.Context, kv jetstream.KeyValue, cfg Config) (base i
 		return 0, err
 	}
 	want := cfg.layoutValue()
-	want.Retry = have.Retry // that is for agreeOnRetry
+	// Those are for agree.
+	want.Retry, want.Settings, have.Settings, have.Schema = have.Retry, nil, nil, want.Schema
 	if choices := (layout{base: have.Slots}).divisions(); slices.Contains(choices, want.Slots) {
 		want.Slots = have.Slots
 	}
@@ -190,17 +239,18 @@ func checkLayout(ctx context.Context, kv jetstream.KeyValue, cfg Config) (base i
 		return 0, fmt.Errorf("group %s was provisioned with Shards %d, and is configured for %d here: give the same number, which can't be changed while there are streams; a group of another Name and Stream can have another", cfg.Name, max(have.Shards, 1), cfg.Shards)
 	}
 	if have != want {
-		return 0, fmt.Errorf("group %s is laid out as %+v, this worker is configured for %+v: give it the same Slots, Stream and Subject", cfg.Name, have, want)
+		return 0, fmt.Errorf("group %s was provisioned with Slots %d, Stream %s and Subject %s, and is configured for Slots %d, Stream %s and Subject %s here: give the same, or another Name", cfg.Name, have.Slots, have.Stream, have.Subject, want.Slots, want.Stream, want.Subject)
 	}
 	return have.Slots, nil
 }
 
-func provisionStream(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout, shard int) error {
+// slotStream returns the settings of a stream of messages.
+func slotStream(cfg Config, lay layout, shard int) jetstream.StreamConfig {
 	slots, maxBytes := lay.finest()/cfg.Shards, cfg.MaxBytes
 	if maxBytes > 0 {
 		maxBytes = max(1, maxBytes/int64(cfg.Shards))
 	}
-	want := jetstream.StreamConfig{
+	return jetstream.StreamConfig{
 		Name:        lay.shardStream(shard),
 		Description: fmt.Sprintf("Messages of %s, divided in slots by their key.", cfg.Name),
 		Subjects:    []string{lay.subject(shard)},
@@ -218,6 +268,10 @@ func provisionStream(ctx context.Context, js jetstream.JetStream, cfg Config, la
 		AllowDirect:      true,
 		SubjectTransform: &jetstream.SubjectTransformConfig{Source: lay.subject(shard), Destination: lay.transform()},
 	}
+}
+
+func provisionStream(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout, shard int) error {
+	slots, want := lay.finest()/cfg.Shards, slotStream(cfg, lay, shard)
 	_, err := js.CreateStream(ctx, want)
 	if err == nil {
 		return nil
@@ -241,20 +295,53 @@ func provisionStream(ctx context.Context, js jetstream.JetStream, cfg Config, la
 	return nil
 }
 
-func provisionBuckets(ctx context.Context, js jetstream.JetStream, cfg Config) error {
-	for _, b := range []jetstream.KeyValueConfig{
-		{Bucket: cfg.bucketIDs(), Description: "Stable IDs and who holds them."},
-		{Bucket: cfg.bucketLeases(), Description: "The workers' leases."},
-		{Bucket: cfg.bucketMap(), Description: "The assignment map and the leader's lease.", History: mapHistoryDepth},
-	} {
-		b.Replicas = cfg.Replicas
-		b.Storage = jetstream.FileStorage
-		b.LimitMarkerTTL = markerTTL
-		if _, err := js.CreateKeyValue(ctx, b); err != nil && !errors.Is(err, jetstream.ErrBucketExists) {
-			return fmt.Errorf("provisioning bucket %s: %w", b.Bucket, err)
+// bucketConfigs returns the settings of the group's buckets.
+func bucketConfigs(cfg Config) []jetstream.KeyValueConfig {
+	all := []jetstream.KeyValueConfig{
+		{Bucket: cfg.bucketIDs(), Description: "Stable IDs and who holds them.", LimitMarkerTTL: markerTTL},
+		{Bucket: cfg.bucketLeases(), Description: "The workers' leases.", LimitMarkerTTL: markerTTL},
+		{Bucket: cfg.bucketMap(), Description: "The assignment map and the leader's lease.", History: mapHistoryDepth, LimitMarkerTTL: mapMarkerTTL},
+	}
+	for i := range all {
+		all[i].Replicas, all[i].Storage = cfg.Replicas, jetstream.FileStorage
+	}
+	return all
+}
+
+// provisionBuckets makes the group's buckets, and returns those of them that the group
+// has lost: it has a record of its layout, or streams of messages without the bucket of
+// that record. A group that is provisioned first has its buckets before all else.
+func provisionBuckets(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout) (again []string, err error) {
+	var all []jetstream.StreamConfig
+	for _, b := range bucketConfigs(cfg) {
+		all = append(all, bucketStream(b))
+	}
+	missing, err := missingStreams(ctx, js, all)
+	if err != nil || len(missing) == 0 {
+		return nil, err
+	}
+	before := false
+	if slices.ContainsFunc(missing, func(c jetstream.StreamConfig) bool { return c.Name == bucketPrefix+cfg.bucketMap() }) {
+		_, err = js.Stream(ctx, lay.shardStream(0))
+		before = err == nil
+	} else if kv, err := js.KeyValue(ctx, cfg.bucketMap()); err == nil {
+		_, err = recordedLayout(ctx, kv)
+		before = err == nil
+	}
+	for _, want := range missing {
+		if before {
+			want.FirstSeq = firstSequence(time.Now(), 0)
+		}
+		_, err := js.CreateStream(ctx, want)
+		switch {
+		case errors.Is(err, jetstream.ErrStreamNameAlreadyInUse):
+		case err != nil:
+			return again, fmt.Errorf("provisioning %s: %w", resourceName(want.Name), err)
+		case before:
+			again = append(again, want.Name)
 		}
 	}
-	return nil
+	return again, nil
 }
 
 func slotConsumer(cfg Config, lay layout, at place) jetstream.ConsumerConfig {

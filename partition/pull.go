@@ -40,6 +40,7 @@ type puller struct {
 	nc      *nats.Conn
 	js      jetstream.JetStream
 	handler Handler
+	guard   guard // of what is the handler's
 	post    func(input)
 	inbox   string
 	sub     *nats.Subscription
@@ -55,13 +56,14 @@ type puller struct {
 	mu        sync.Mutex
 	runners   map[string]*runner // by consumer
 	ending    map[int][]ending   // by slot of the coarsest division
-	done      map[int]uint64     // by slot of the finest division, the last sequence settled here
+	done      []watermarks       // by shard, what was settled here
 	suspended bool
 	wg        sync.WaitGroup
 
-	pauses pauses
-	retry  *retryStore // nil: failing messages are not parked
-	parks  parkCounts
+	looking atomic.Bool // whether the streams are what they were
+	pauses  pauses
+	retry   *retryStore // nil: failing messages are not parked
+	parks   parkCounts
 }
 
 // ending is a runner that was started; ended is closed when it has ended.
@@ -71,8 +73,8 @@ type ending struct {
 }
 
 func newPuller(cfg Config, lay layout, nc *nats.Conn, js jetstream.JetStream, h Handler, post func(input)) (*puller, error) {
-	p := &puller{cfg: cfg, layout: lay, nc: nc, js: js, handler: h, post: post, inbox: nats.NewInbox(), epoch: time.Now(),
-		runners: make(map[string]*runner), ending: make(map[int][]ending), done: make(map[int]uint64), suspended: true}
+	p := &puller{cfg: cfg, layout: lay, nc: nc, js: js, handler: h, guard: newGuard(cfg, post), post: post, inbox: nats.NewInbox(), epoch: time.Now(),
+		runners: make(map[string]*runner), ending: make(map[int][]ending), done: make([]watermarks, len(lay.streams())), suspended: true}
 	p.life, p.end = context.WithCancel(context.Background())
 	sub, err := nc.Subscribe(p.inbox+".*.*", p.dispatch)
 	if err != nil {
@@ -211,7 +213,7 @@ func (p *puller) detach(consumer string) *runner {
 
 func (p *puller) released(s Slots) {
 	if h, ok := p.handler.(Releaser); ok && len(s.Slots) > 0 {
-		h.Released(s)
+		_ = p.guard.call("Released", Event{}, func() error { h.Released(s); return nil })
 	}
 }
 
@@ -227,6 +229,9 @@ func (p *puller) suspend(on bool) {
 		runners = append(runners, r)
 	}
 	p.mu.Unlock()
+	if !on {
+		p.lookAtStreams()
+	}
 	for _, r := range runners {
 		r.mu.Lock()
 		if on && r.interrupt != nil {
@@ -501,6 +506,7 @@ func (p *puller) waiting(ctx context.Context, at place) (bool, error) {
 // createConsumer makes a slot's consumer anew: its state is in memory only and
 // goes with a restart of the server. What was not acknowledged is in the stream.
 func (p *puller) createConsumer(ctx context.Context, at place) error {
+	p.lookAtStreams() // it may have gone with its stream
 	_, err := p.js.CreateOrUpdateConsumer(ctx, p.layout.streamOf(at.slot), slotConsumer(p.cfg, p.layout, at))
 	return err
 }
@@ -650,13 +656,18 @@ func (r *runner) process(msg *nats.Msg) bool {
 		r.p.cfg.Logger.Error("A message of another layout was delivered.", "subject", msg.Subject, "err", err)
 		return true
 	}
-	if r.settledBefore(finest, meta.Sequence.Stream) {
+	own := original{meta.Sequence.Stream, meta.Timestamp.UnixNano()}
+	settled, generation, ok := r.settledBefore(finest, own)
+	if !ok {
+		return false
+	}
+	if settled {
 		// Delivered again after a take-over; its first acknowledgement may
 		// have been lost with the consumer's state.
 		_ = msg.Ack()
 		return true
 	}
-	m := Message{Subject: published, Key: strings.Join(key, KeySeparator), Slot: r.slot, Data: msg.Data, Header: msg.Header,
+	m := Message{Subject: published, Key: JoinKey(key...), Slot: r.slot, Data: msg.Data, Header: msg.Header,
 		Sequence: meta.Sequence.Stream, Published: meta.Timestamp, Delivered: meta.NumDelivered}
 	r.setReply(msg.Reply)
 	defer r.setReply("")
@@ -666,8 +677,7 @@ func (r *runner) process(msg *nats.Msg) bool {
 		case beginNever:
 			return false
 		case beginNot:
-			r.settle(finest, m.Sequence, msg.Reply)
-			_ = msg.Ack()
+			r.answer(msg, r.settle(finest, own, generation, msg.Reply), msg.Ack)
 			return true
 		case beginNow:
 		}
@@ -675,23 +685,27 @@ func (r *runner) process(msg *nats.Msg) bool {
 		if d, felt := r.p.pauses.end(r.place, m.Published, time.Now()); felt {
 			r.p.post(noteInput{Event{Kind: EventSlotResumed, Slot: r.slot, Duration: d}})
 		}
-		err := r.call(m, r.p.handler.Handle)
-		if err != nil && !isDiscarded(err) && r.exhausted(m.Attempt) {
+		err := r.call("Handle", m, r.p.handler.Handle)
+		fenced := isFenced(err)
+		switch {
+		case fenced:
+			m.Attempt--
+		case err != nil && !isDiscarded(err) && r.exhausted(m.Attempt):
 			err = r.abandon(m, err)
 		}
 		switch {
 		case r.ctx.Err() != nil:
 			return false
 		case err == nil:
-			r.settle(finest, m.Sequence, msg.Reply)
-			_ = msg.Ack()
+			r.answer(msg, r.settle(finest, own, generation, msg.Reply), msg.Ack)
 			return true
 		case isDiscarded(err):
-			r.settle(finest, m.Sequence, msg.Reply)
-			_ = msg.Term()
+			r.answer(msg, r.settle(finest, own, generation, msg.Reply), msg.Term)
 			return true
 		}
-		if failed = r.parks(m.Attempt); failed {
+		// A message that was fenced off is not queued for retry: who has another
+		// fence may try it at once, and in its place.
+		if failed = !fenced && r.parks(m.Attempt); failed {
 			continue
 		}
 		if !r.rest(delay) {
@@ -749,7 +763,7 @@ func (r *runner) pause(d time.Duration) bool {
 	}
 }
 
-func (r *runner) call(m Message, handle func(context.Context, Message) error) error {
+func (r *runner) call(callback string, m Message, handle func(context.Context, Message) error) error {
 	ctx, cancel := context.WithCancel(r.ctx)
 	defer cancel()
 	if d := r.p.cfg.HandlerTimeout; d > 0 {
@@ -767,22 +781,7 @@ func (r *runner) call(m Message, handle func(context.Context, Message) error) er
 		r.busy, r.interrupt = false, nil
 		r.mu.Unlock()
 	}()
-	return handle(ctx, m)
-}
-
-func (r *runner) settledBefore(finest int, seq uint64) bool {
-	r.p.mu.Lock()
-	defer r.p.mu.Unlock()
-	return seq <= r.p.done[finest]
-}
-
-func (r *runner) settle(finest int, seq uint64, reply string) {
-	r.mu.Lock()
-	r.settled = reply
-	r.mu.Unlock()
-	r.p.mu.Lock()
-	defer r.p.mu.Unlock()
-	r.p.done[finest] = max(r.p.done[finest], seq)
+	return r.p.guard.call(callback, Event{Slot: r.slot}, func() error { return handle(ctx, m) })
 }
 
 // pullState keeps one pull parked at the server.

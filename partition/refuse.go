@@ -79,24 +79,33 @@ func decodeRecord(data []byte, limit int, v any) error {
 	if len(data) > limit {
 		return fmt.Errorf("%d bytes, at most %d are read", len(data), limit)
 	}
+	if err := readSchema(data, valueSchema, valueSchema); err != nil {
+		return err
+	}
+	return json.Unmarshal(data, v)
+}
+
+// readSchema checks the schema of a record, whatever else is in it.
+func readSchema(data []byte, oldest, newest int) error {
 	var head struct {
 		Schema int `json:"schema"`
 	}
 	if err := json.Unmarshal(data, &head); err != nil {
 		return err
 	}
-	if err := checkSchema(head.Schema, valueSchema); err != nil {
-		return err
-	}
-	return json.Unmarshal(data, v)
+	return checkSchema(head.Schema, oldest, newest)
 }
 
-func checkSchema(have, known int) error {
+func checkSchema(have, oldest, newest int) error {
+	reads := fmt.Sprint(newest)
+	if oldest < newest {
+		reads = fmt.Sprintf("%d to %d", oldest, newest)
+	}
 	switch {
-	case have > known:
-		return fmt.Errorf("schema is %d, this worker knows %d: %w", have, known, errNewerSchema)
-	case have < known:
-		return fmt.Errorf("schema is %d, older than the oldest known, %d: upgrade whoever wrote it", have, known)
+	case have > newest:
+		return fmt.Errorf("it is schema %d, this build reads %s: %w", have, reads, errNewerSchema)
+	case have < oldest:
+		return fmt.Errorf("it is schema %d, older than the oldest known; this build reads %s: upgrade what wrote it", have, reads)
 	}
 	return nil
 }
@@ -413,6 +422,8 @@ func (m *machine) mapHistory(in kvInput) {
 		m.cfg.Logger.Error("The leader finds no assignment map that it can read and changes nothing. Restore one from a backup, or delete the key to start anew.", "revision", last)
 		l.rereadAt = m.now.Add(25 * retryInterval)
 		m.bad.again = l.rereadAt
+	case last == 0 && len(in.history) == 0:
+		m.writeAt(m.mapLost(), nil, 0)
 	default:
 		next := m.cur.clone()
 		next.Epoch, next.Leader = l.epoch, m.self

@@ -62,7 +62,7 @@ func TestWhatAReplicaHasNotHeardOfIsNotProvisioned(t *testing.T) {
 	if _, err := recordedLayout(t.Context(), behind{}); !errors.Is(err, errNotProvisioned) {
 		t.Errorf("the layout: %v", err)
 	}
-	if err := agreeOnRetry(t.Context(), nil, behind{}, Config{}, layout{}); !errors.Is(err, errNotProvisioned) {
+	if err := agree(t.Context(), nil, behind{}, Config{}, layout{}, false); !errors.Is(err, errNotProvisioned) {
 		t.Errorf("whether messages are parked: %v", err)
 	}
 }

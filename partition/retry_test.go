@@ -218,7 +218,7 @@ func TestRetryIsTheWholeGroups(t *testing.T) {
 		defer cancel()
 		return w.Run(ctx)
 	}
-	if err := run(on); err == nil || !strings.Contains(err.Error(), "Retry off") {
+	if err := run(on); err == nil || !strings.Contains(err.Error(), "Retry is off in the group and on here") {
 		t.Errorf("with Retry among those without: %v", err)
 	}
 	w.stop()

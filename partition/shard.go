@@ -104,7 +104,7 @@ func (p pattern) key(subject string) ([]string, error) {
 	tokens := strings.Split(subject, ".")
 	fits := len(tokens) == len(p.tokens)
 	for i := 0; fits && i < len(tokens); i++ {
-		fits = tokens[i] != "" && !strings.ContainsAny(tokens[i], "*> \t\r\n") && (p.tokens[i] == "*" || p.tokens[i] == tokens[i])
+		fits = checkToken(tokens[i]) == nil && (p.tokens[i] == "*" || p.tokens[i] == tokens[i])
 	}
 	if !fits {
 		return nil, fmt.Errorf("subject %q is none that %q stands for", subject, p.subject)
@@ -164,8 +164,8 @@ func (c Config) Sequence(stream string, inStream uint64) (uint64, error) {
 }
 
 // Provisioned returns what the group's streams were provisioned with: Name,
-// Stream, Subject, Slots, Shards and whether failing messages are parked. It is what
-// a publisher needs.
+// Stream, Subject, Slots, Shards, whether failing messages are parked, and the settings
+// in which its workers agree. It is what a publisher needs.
 func Provisioned(ctx context.Context, nc *nats.Conn, group string) (Config, error) {
 	kv, err := mapBucket(ctx, nc, group)
 	if err != nil {
@@ -175,7 +175,11 @@ func Provisioned(ctx context.Context, nc *nats.Conn, group string) (Config, erro
 	if err != nil {
 		return Config{}, fmt.Errorf("reading the layout of %s: %w", group, err)
 	}
-	return Config{Name: group, Stream: rec.Stream, Subject: rec.Subject, Slots: rec.Slots, Shards: max(rec.Shards, 1), Retry: Retry{Enabled: rec.Retry}}, nil
+	cfg := Config{Name: group, Stream: rec.Stream, Subject: rec.Subject, Slots: rec.Slots, Shards: max(rec.Shards, 1), Retry: Retry{Enabled: rec.Retry}}
+	if rec.Settings != nil {
+		cfg = cfg.fill(*rec.Settings)
+	}
+	return cfg, nil
 }
 
 // A probe can be stored by no stream: it is expected behind a message that there

@@ -11,6 +11,8 @@ import (
 // counts by slots of the finest division of the run: a slot of another one is
 // some of them.
 type simChecker struct {
+	mapLost bool // the map's bucket was deleted, and no map is in it yet
+
 	s         *sim
 	violation *simViolation
 
@@ -29,6 +31,7 @@ type simChecker struct {
 	tuned   int           // of them, for weights alone
 	relaid  int           // changes of the number of slots
 	parked  int           // messages
+	since   time.Duration // when the streams were made; what is older counts for nothing
 }
 
 // simFence is the highest fence that a slot was held with.
@@ -115,8 +118,18 @@ func (c *simChecker) resetDone(at place) {
 	}
 }
 
+// remade forgets what went with the streams: nobody can process it any more. What a
+// worker still has of it counts for nothing.
+func (c *simChecker) remade() {
+	c.since = c.s.now
+	copy(c.good[:], c.sent[:])
+}
+
 // begins: one-handler and order, where a handler begins.
 func (c *simChecker) begins(w *simWorker, h *simHandler) {
+	if h.msg.published < c.since {
+		return
+	}
 	slot := h.msg.fine
 	if o := c.working[slot]; o != nil && o.r.handler == o && !o.cancelled && !o.r.w.dead {
 		if o.r.w.trusted() {
@@ -144,6 +157,9 @@ func (c *simChecker) processed(w *simWorker, h *simHandler) bool {
 	}
 	c.store[slot] = h.fence
 	key, n := h.msg.key, h.msg.n
+	if h.msg.published < c.since {
+		return true
+	}
 	switch n {
 	case c.good[key] + 1:
 		c.good[key] = n
@@ -212,7 +228,12 @@ func (c *simChecker) mapWritten(w *simWorker, a *Assignment) {
 	if a.Epoch < c.current.Epoch {
 		c.fail("deposed", "%v writes a map of epoch %d over one of epoch %d", w, a.Epoch, c.current.Epoch)
 	}
-	if a.Version != c.current.Version && a.Version != c.current.Version+1 {
+	// What a leader remembers of a map that is lost may be what was written before, and
+	// it makes up for that; it moves nothing that it knows of.
+	again := c.mapLost
+	c.mapLost = false
+	follows := a.Version == c.current.Version || a.Version == c.current.Version+1 || (again && a.Version > c.current.Version)
+	if !follows {
 		c.fail("version", "%v writes version %d after %d", w, a.Version, c.current.Version)
 	}
 	for s := range c.s.fine {
@@ -220,6 +241,9 @@ func (c *simChecker) mapWritten(w *simWorker, a *Assignment) {
 		if a.owner(is) != c.current.owner(was) && a.Since[is] <= c.current.Since[was] && !succeeds(a.owner(is), c.current.owner(was)) {
 			c.fail("since-grows", "slot %d: owner %v since %d after %v since %d", s, a.owner(is), a.Since[is], c.current.owner(was), c.current.Since[was])
 		}
+	}
+	if again {
+		return
 	}
 	if a.division() != c.current.division() {
 		c.redivided(w, a)

@@ -304,9 +304,9 @@ func (r *simRunner) mayBegin() bool {
 		return false
 	}
 	key := strconv.Itoa(m.key)
-	own := original{m.seq, int64(m.published)}
+	own := m.original()
 	settle := func() {
-		r.w.done[m.fine] = max(r.w.done[m.fine], m.seq)
+		r.w.marks(m).settle(m.fine, own, r.generation)
 		r.w.ack(*r.cur)
 		r.cur = nil
 	}
@@ -427,7 +427,7 @@ func (r *simRunner) eraseAndTry(key string, p simParked) {
 			return
 		}
 		if was {
-			r.w.done[p.msg.fine] = max(r.w.done[p.msg.fine], p.msg.seq)
+			r.w.marks(p.msg).settle(p.msg.fine, p.msg.original(), r.w.marks(p.msg).generation)
 		}
 		r.tryParked(key, p)
 	})
@@ -438,7 +438,7 @@ func (r *simRunner) tryParked(key string, p simParked) {
 		r.lot.postpone(key, r.w.clock().Add(pullRetry))
 		return
 	}
-	r.lot.tried(original{p.msg.seq, int64(p.msg.published)})
+	r.lot.tried(p.msg.original())
 	r.handle(&simHandler{r: r, fence: r.fence, msg: p.msg, parked: &p})
 }
 
@@ -489,12 +489,13 @@ func TestSimulationCatchesBrokenParking(t *testing.T) {
 		{"a message is acknowledged before its parked copy is stored", simBreakage{ackUnparked: true}, []string{"lost"}, 1},
 		{"a new owner begins before it knows which keys are parked", simBreakage{blindLot: true}, []string{"order", "one-place"}, 1},
 		{"a successor overtakes what is parked", simBreakage{overtaking: true}, []string{"order"}, 1},
-		{"an owner leaves no claim", simBreakage{unclaimed: true}, []string{"one-place", "order"}, 20},
+		{"an owner leaves no claim", simBreakage{unclaimed: true}, []string{"one-place", "order"}, 794},
 		{"a key is free before its last parked message is removed", simBreakage{freeSoon: true}, []string{"order", "liveness"}, 1},
 		{"originals are not looked for", simBreakage{unerased: true}, []string{"one-place"}, 265},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
+			tt.broken.lonely = true
 			for seed := tt.from; seed < tt.from+3000; seed++ {
 				s := newSim(seed, false)
 				s.parking, s.broken = true, tt.broken

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // This file models what workers see of the server: the buckets with their
@@ -15,6 +18,7 @@ type simServer struct {
 	s       *sim
 	up      bool
 	behind  bool // lists show what was there once
+	lostMap bool // the map's bucket was deleted
 	buckets map[string]*simBucket
 	names   []string // of buckets, in order
 	subs    map[Member]*simWorker
@@ -24,6 +28,7 @@ type simServer struct {
 	spaces  []*simSpace    // of the retry stream, by the same
 	parked  uint64         // the retry stream's last sequence
 	seqs    []uint64       // of the streams: those of different slots may be the same
+	made    time.Duration  // when the streams were
 	pins    uint64
 }
 
@@ -43,7 +48,9 @@ type simBucket struct {
 	last    map[string]*simKV
 	pending map[string]bool // keys of which a write is under way among the replicas
 	log     []*simKV
+	gone    bool // deleted, and not created again
 	history int
+	marker  time.Duration // LimitMarkerTTL: how long the trace of a key that expired stays
 	watches []*simWatch
 }
 
@@ -57,6 +64,9 @@ type simWatch struct {
 	open   bool         // at the server
 	see    func(*simKV) // nil: all that was there has been seen
 	ended  bool
+	quiet  time.Duration // the watch is made again when it tells nothing for this long; 0: never
+	heard  time.Duration // when it last told something
+	told   map[string]bool
 }
 
 func newSimServer(s *sim) *simServer {
@@ -65,15 +75,18 @@ func newSimServer(s *sim) *simServer {
 	for i := range srv.spaces {
 		srv.spaces[i] = &simSpace{srv: srv}
 	}
-	for _, b := range []simBucket{{name: s.cfg.bucketIDs(), history: 1}, {name: s.cfg.bucketLeases(), history: 1}, {name: s.cfg.bucketMap(), history: 10}} {
-		b.last, b.pending = make(map[string]*simKV), make(map[string]bool)
-		srv.buckets[b.name] = &b
-		srv.names = append(srv.names, b.name)
+	for _, c := range bucketConfigs(s.cfg) {
+		srv.names = append(srv.names, c.Bucket)
+		srv.buckets[c.Bucket] = newSimBucket(c)
 	}
 	for slot := range s.cfg.Slots {
 		srv.slot(division{1, s.cfg.Slots}.place(slot)).consumer = newSimConsumer()
 	}
 	return srv
+}
+
+func newSimBucket(c jetstream.KeyValueConfig) *simBucket {
+	return &simBucket{name: c.Bucket, history: max(1, int(c.History)), marker: c.LimitMarkerTTL, last: make(map[string]*simKV), pending: make(map[string]bool)}
 }
 
 // slot is the slot that a consumer is for, whether or not it has one.
@@ -128,6 +141,10 @@ func (srv *simServer) propose(w *simWorker, e kvEffect, done func(kvInput)) {
 func (srv *simServer) apply(w *simWorker, e kvEffect) kvInput {
 	out := kvInput{kvEffect: e}
 	b := srv.buckets[e.bucket]
+	if b.gone {
+		out.err = nats.ErrNoResponders
+		return out
+	}
 	last := b.last[e.key]
 	var rev uint64
 	if last != nil {
@@ -169,7 +186,7 @@ func (srv *simServer) apply(w *simWorker, e kvEffect) kvInput {
 			break
 		}
 		if e.op == opDelete {
-			srv.store(b, &simKV{key: e.key, deleted: true})
+			srv.mark(b, e.key, markerTTL)
 			break
 		}
 		out.gotRev = srv.put(b, e)
@@ -183,18 +200,45 @@ func (srv *simServer) apply(w *simWorker, e kvEffect) kvInput {
 func (srv *simServer) put(b *simBucket, e kvEffect) uint64 {
 	kv := &simKV{key: e.key, value: e.value}
 	if e.ttl > 0 {
-		kv.expires = srv.s.now + e.ttl
+		ttl := b.lifetime(e.ttl)
+		kv.expires = srv.s.now + ttl
 		// The server sees to expiries now and then.
-		srv.s.after(e.ttl+srv.s.between(0, 350*time.Millisecond), func() { srv.expire(b, kv) })
+		srv.s.after(ttl+srv.s.between(0, 350*time.Millisecond), func() { srv.expire(b, kv) })
 	}
 	srv.store(b, kv)
 	return kv.rev
 }
 
+// lifetime is how long the server keeps a value that was written with a TTL: whole
+// seconds, and where it leaves markers and keeps several values of a key at least as
+// long as those. TestServerModel compares it with the real server's.
+func (b *simBucket) lifetime(ttl time.Duration) time.Duration {
+	ttl = ttl.Truncate(time.Second)
+	if b.history > 1 {
+		ttl = max(ttl, b.marker)
+	}
+	return ttl
+}
+
 func (srv *simServer) expire(b *simBucket, kv *simKV) {
 	if srv.up && b.last[kv.key] == kv {
 		srv.s.logf("server: %s/%s expired", b.name, kv.key)
-		srv.store(b, &simKV{key: kv.key, deleted: true})
+		srv.mark(b, kv.key, b.marker)
+	}
+}
+
+// mark stores the trace of a key that has ended, which goes by itself: who watches
+// afterwards is not told.
+func (srv *simServer) mark(b *simBucket, key string, ttl time.Duration) {
+	kv := &simKV{key: key, deleted: true, expires: srv.s.now + ttl}
+	srv.store(b, kv)
+	srv.s.after(ttl, func() { srv.unmark(b, kv) })
+}
+
+func (srv *simServer) unmark(b *simBucket, kv *simKV) {
+	if srv.up && b.last[kv.key] == kv {
+		delete(b.last, kv.key)
+		b.log = slices.DeleteFunc(b.log, func(o *simKV) bool { return o == kv })
 	}
 }
 
@@ -224,17 +268,46 @@ func (srv *simServer) store(b *simBucket, kv *simKV) {
 
 // watch delivers the last value of every key, a nil, and then what is written,
 // in order, each a while later.
-func (srv *simServer) watch(w *simWorker, bucket string, see func(*simKV)) *simWatch {
+func (srv *simServer) watch(w *simWorker, bucket string, quiet time.Duration, see func(*simKV)) *simWatch {
 	b := srv.buckets[bucket]
-	wa := &simWatch{w: w, b: b, see: see}
+	wa := &simWatch{w: w, b: b, see: see, quiet: quiet, heard: srv.s.now, told: make(map[string]bool)}
 	wa.request()
+	wa.listen()
 	return wa
+}
+
+// listen makes a watch that tells nothing for long again, as follow and keepFollowing
+// do: from the beginning, so that what was seen before is told once more.
+func (wa *simWatch) listen() {
+	if wa.quiet == 0 || wa.ended {
+		return
+	}
+	s := wa.w.s
+	wa.w.later(wa.heard+wa.quiet-s.now, func() {
+		if wa.ended || s.now < wa.heard+wa.quiet {
+			wa.listen()
+			return
+		}
+		wa.remove()
+		wa.gen++
+		wa.open, wa.synced, wa.seen, wa.heard = false, false, 0, s.now+retryInterval
+		clear(wa.told)
+		wa.w.later(retryInterval, func() {
+			if !wa.ended {
+				wa.request()
+			}
+		})
+		wa.listen()
+	})
 }
 
 // request asks for the watch, again if nothing comes of it.
 func (wa *simWatch) request() {
 	wa.w.link.up(func() {
-		if !wa.ended && !slices.Contains(wa.b.watches, wa) {
+		if wa.b.gone {
+			wa.w.keep()
+		}
+		if !wa.ended && !wa.b.gone && !slices.Contains(wa.b.watches, wa) {
 			wa.b.watches = append(wa.b.watches, wa)
 			wa.begin()
 		}
@@ -265,7 +338,7 @@ func (wa *simWatch) begin() {
 func (wa *simWatch) push(kv *simKV) {
 	wa.deliver(func() {
 		if kv.rev > wa.seen {
-			wa.seen = kv.rev
+			wa.seen, wa.told[kv.key] = kv.rev, true
 			wa.see(kv)
 		}
 	})
@@ -278,6 +351,7 @@ func (wa *simWatch) deliver(do func()) {
 		wa.lag = max(wa.lag+1, s.now+s.between(0, s.faults.latency))
 		s.at(wa.lag, wa.w, func() {
 			if !wa.ended && gen == wa.gen {
+				wa.heard = s.now
 				do()
 			}
 		})
@@ -311,8 +385,39 @@ func (wa *simWatch) resume() {
 	})
 }
 
+// lose deletes a bucket, with all that watch it.
+func (srv *simServer) lose(b *simBucket) {
+	srv.s.logf("server: bucket %s is deleted", b.name)
+	if b == srv.buckets[srv.s.cfg.bucketMap()] {
+		srv.s.check.mapLost, srv.lostMap = true, true
+	}
+	b.gone = true
+	b.last, b.log, b.pending = make(map[string]*simKV), nil, make(map[string]bool)
+	for _, wa := range slices.Clone(b.watches) {
+		wa.open = false
+		wa.gen++ // what is on its way does not arrive
+		wa.remove()
+	}
+}
+
+// recreate is what the first of recreate's writes does to a bucket that is gone: its
+// revisions go on above all before.
+func (srv *simServer) recreate(b *simBucket) (made bool) {
+	if !b.gone {
+		return false
+	}
+	srv.s.logf("server: bucket %s is created again", b.name)
+	b.gone = false
+	b.seq += sequenceGap
+	return true
+}
+
 func (wa *simWatch) end() {
 	wa.ended = true
+	wa.remove()
+}
+
+func (wa *simWatch) remove() {
 	wa.b.watches = slices.DeleteFunc(wa.b.watches, func(o *simWatch) bool { return o == wa })
 }
 
@@ -367,6 +472,8 @@ func (srv *simServer) start() {
 		for _, kv := range slices.Clone(b.log) {
 			switch {
 			case kv.expires == 0 || kv.expires > srv.s.now || b.last[kv.key] != kv:
+			case kv.deleted:
+				srv.unmark(b, kv)
 			case srv.s.faults.forget > 0 && srv.s.chance(srv.s.faults.forget):
 				kv.expires = 0
 			default:
@@ -384,6 +491,10 @@ type simMessage struct {
 	fine      int // slot of the key in the finest division of the run
 	n         int // of its key, from 1
 	published time.Duration
+}
+
+func (m simMessage) original() original {
+	return original{m.seq, simEpoch.Add(m.published).UnixNano()}
 }
 
 type simSlot struct {
@@ -724,6 +835,22 @@ func (sl *simSlot) create() error {
 	}
 	sl.consumer = newSimConsumer()
 	return nil
+}
+
+// remake deletes the streams, with everything in them, and makes them again.
+// Consumers come back with the first worker that misses them, or at once.
+func (srv *simServer) remake(provisioned bool) {
+	srv.s.logf("server: the streams are made again")
+	srv.made = srv.s.now
+	clear(srv.seqs)
+	clear(srv.stored)
+	for _, sl := range srv.slots {
+		there := sl.consumer != nil
+		if sl.remove(); there && provisioned {
+			sl.consumer = newSimConsumer()
+		}
+	}
+	srv.s.check.remade()
 }
 
 // remove deletes the consumer, and ends the pulls for it.

@@ -250,6 +250,7 @@ func (s *sim) calm() {
 		w.goOn()
 		w.link.release()
 	}
+	s.setAgain()
 	staying := 0
 	for _, w := range s.live() {
 		if !w.leaving {
@@ -274,6 +275,10 @@ func (s *sim) simulate() *simViolation {
 	if !s.broken.unweighed {
 		s.swingWeights(stormy)
 	}
+	if !s.broken.lonely {
+		s.massacre(stormy)
+		s.loseBuckets(stormy)
+	}
 	if s.desired > 0 {
 		s.expect(s.desired)
 	}
@@ -288,6 +293,10 @@ func (s *sim) simulate() *simViolation {
 	// Those that leave yet, or whose leases have yet to expire, change the map
 	// once more, so being at rest counts from there on.
 	s.run(stormy+2*s.cfg.LeaseTTL, nil)
+	s.run(stormy+ledWithin, s.led)
+	if s.check.violation == nil && !s.led() {
+		s.check.fail("led", "nobody leads %v after the last fault: %s", ledWithin, s.check.whyNotAtRest())
+	}
 	s.run(stormy+simCalm, s.check.atRest)
 	if s.check.violation == nil && !s.check.atRest() {
 		if s.check.quiet() {

@@ -29,16 +29,18 @@ type simWorker struct {
 	link    *simLink
 
 	listening Member
+	mapping   *simWatch
 	leases    *simWatch
 	names     *simWatch
+	keeping   bool // it looks for what is gone
 	wakeGen   int
 	pending   int // farewells under way
 	lastPlan  *planJob
 	yielders  map[Member]bool // that its leader knew of when it planned
 
 	runners      map[place]*simRunner
-	done         map[int]uint64 // by slot of the finest division of the run
-	granted      map[int]bool   // slots of which a grant ever came
+	done         []watermarks // by shard
+	granted      map[int]bool // slots of which a grant ever came
 	suspended    bool
 	trustedUntil time.Time
 }
@@ -66,7 +68,7 @@ func (w *simWorker) later(d time.Duration, do func()) { w.s.at(w.s.now+d, w, do)
 func (s *sim) startWorker() *simWorker {
 	s.started++
 	w := &simWorker{s: s, name: fmt.Sprintf("p%d", s.started), rate: (s.rng.Float64() - 0.5) * 0.02, offset: s.between(0, time.Hour),
-		runners: make(map[place]*simRunner), done: make(map[int]uint64), granted: make(map[int]bool), suspended: true}
+		runners: make(map[place]*simRunner), done: make([]watermarks, s.cfg.Shards), granted: make(map[int]bool), suspended: true}
 	w.link = &simLink{s: s, w: w}
 	w.m = newMachine(s.cfg, w.name)
 	s.workers = append(s.workers, w)
@@ -76,7 +78,7 @@ func (s *sim) startWorker() *simWorker {
 		w.m.connected = false
 		w.link.retry()
 	}
-	s.srv.watch(w, s.cfg.bucketMap(), w.mapBucketChanged)
+	w.remap()
 	w.step(startInput{})
 	w.inProgress()
 	return w
@@ -162,6 +164,9 @@ func (w *simWorker) crash() {
 func (w *simWorker) endProcess() {
 	w.dead = true
 	w.backlog = nil
+	if w.mapping != nil {
+		w.mapping.end()
+	}
 	if w.leases != nil {
 		w.leases.end()
 	}
@@ -207,6 +212,9 @@ func (w *simWorker) goOn() {
 }
 
 func (w *simWorker) connectionChanged(up bool) {
+	if up {
+		w.remap()
+	}
 	if w.s.broken.lateStatus {
 		w.later(w.s.between(0, 300*time.Millisecond), func() { w.step(connectionInput{up: w.link.client}) })
 		return
@@ -241,7 +249,7 @@ func (w *simWorker) execute(e effect) {
 			w.leases = nil
 		}
 		if e.on {
-			w.leases = s.srv.watch(w, s.cfg.bucketLeases(), func(kv *simKV) { w.leaseChanged(kv, e.watch) })
+			w.leases = s.srv.watch(w, s.cfg.bucketLeases(), 2*s.cfg.LeaseTTL, func(kv *simKV) { w.leaseChanged(kv, e.watch) })
 		}
 	case planEffect:
 		w.lastPlan = e.job
@@ -275,7 +283,7 @@ func (w *simWorker) execute(e effect) {
 			w.names = nil
 		}
 		if e.on {
-			w.names = s.srv.watch(w, s.cfg.bucketIDs(), w.nameChanged)
+			w.names = s.srv.watch(w, s.cfg.bucketIDs(), 0, w.nameChanged)
 		}
 	case takeEffect:
 		w.later(s.between(0, 5*time.Millisecond), func() { w.take(e) })
@@ -384,6 +392,9 @@ func (w *simWorker) operate(e kvEffect) {
 					return
 				}
 				w.link.down(func() {
+					if out.err != nil && goneError(out.err) {
+						w.keep()
+					}
 					switch {
 					case answered:
 					case e.op != opDelete && (errors.Is(out.err, errUnderWay) || errors.Is(out.err, errConflict)):
@@ -411,6 +422,44 @@ func (w *simWorker) operate(e kvEffect) {
 	})
 }
 
+// keep is the keeper's look: it creates again what is gone, and all are told.
+func (w *simWorker) keep() {
+	if w.keeping {
+		return
+	}
+	w.keeping = true
+	s := w.s
+	var made []string
+	w.later(s.between(0, keeperPause), func() {
+		w.api(func() error {
+			for _, name := range s.srv.names {
+				if s.srv.recreate(s.srv.buckets[name]) {
+					made = append(made, name)
+				}
+			}
+			return nil
+		}, func(error) {
+			w.keeping = false
+			for _, name := range made {
+				w.lost(recreatedInput{name: "bucket " + name, mine: true})
+				for _, o := range s.live() {
+					if o != w && !s.chance(s.faults.losePeer) {
+						w.link.up(func() { o.link.down(func() { o.lost(recreatedInput{name: "bucket " + name}) }) })
+					}
+				}
+			}
+		})
+	})
+}
+
+// lost is what the worker's loop does with the input.
+func (w *simWorker) lost(in recreatedInput) {
+	if in.name == "bucket "+w.s.cfg.bucketMap() {
+		w.remap()
+	}
+	w.step(in)
+}
+
 func (w *simWorker) readBack(out kvInput, timeout time.Duration, finish func(kvInput)) {
 	w.link.up(func() {
 		got := w.s.srv.apply(w, kvEffect{op: opGet, bucket: out.bucket, key: out.key})
@@ -425,10 +474,18 @@ func (w *simWorker) readBack(out kvInput, timeout time.Duration, finish func(kvI
 	})
 }
 
+// remap is Worker.remap.
+func (w *simWorker) remap() {
+	if w.mapping != nil {
+		w.mapping.end()
+	}
+	w.mapping = w.s.srv.watch(w, w.s.cfg.bucketMap(), 2*w.s.cfg.LeaseTTL, w.mapBucketChanged)
+}
+
 func (w *simWorker) mapBucketChanged(kv *simKV) {
 	switch {
 	case kv == nil:
-		w.step(mapSyncedInput{})
+		w.step(mapSyncedInput{w.mapping.told[leaderKey]})
 	case kv.key == expectedKey:
 		var v expectedValue
 		_ = json.Unmarshal(kv.value, &v)
@@ -571,6 +628,8 @@ type simRunner struct {
 	handler   *simHandler  // at work on it
 	resting   bool         // the message in hand waits for trust, or to be tried again
 	attempt   int
+	// generation is that of what is remembered of the stream, as the message in hand began.
+	generation uint64
 
 	lot    *lot // nil: failing messages are not parked
 	asking bool // a request to the retry stream is under way
@@ -658,6 +717,7 @@ func (w *simWorker) suspend() {
 func (w *simWorker) resume() {
 	w.trustedUntil = w.m.trustEnds()
 	w.suspended = false
+	w.lookAtStreams()
 	for _, slot := range w.held() {
 		if r := w.runners[slot]; r != nil {
 			r.request()
@@ -729,12 +789,50 @@ func (r *simRunner) pump() {
 			continue
 		}
 		r.got(d)
-		if d.msg.seq <= r.w.done[d.msg.fine] {
+		if r.settledBefore(d.msg) {
 			r.w.ack(d)
 			continue
 		}
+		r.generation = r.w.marks(d.msg).generation
 		r.cur, r.attempt, r.failed, r.waited = &d, 0, false, false
 		r.try()
+	}
+}
+
+// marks is what the worker remembers of a message's stream.
+func (w *simWorker) marks(m simMessage) *watermarks { return &w.done[m.fine%len(w.done)] }
+
+// settledBefore is what settled.go does, with an answer of the stream at once.
+func (r *simRunner) settledBefore(m simMessage) bool {
+	w := r.w.marks(m)
+	recalled := w.recall(m.fine, m.original())
+	if r.w.s.broken.bareSequences {
+		return recalled != recallNothing
+	}
+	if recalled == recallNothing {
+		return false
+	}
+	if recalled == recallSettled && r.w.look(m.fine) == "" {
+		return true
+	}
+	w.forget()
+	return false
+}
+
+// look looks at the stream of a slot.
+func (w *simWorker) look(fine int) string {
+	shard := fine % len(w.done)
+	marks := &w.done[shard]
+	return marks.saw(simEpoch.Add(w.s.srv.made), w.s.srv.seqs[shard], marks.last)
+}
+
+// lookAtStreams is what a worker does when it trusts its lease again.
+func (w *simWorker) lookAtStreams() {
+	for shard := range w.done {
+		if !w.s.broken.bareSequences && w.look(shard) != "" {
+			w.done[shard].forget()
+			_ = w.look(shard)
+		}
 	}
 }
 
@@ -815,8 +913,9 @@ func (h *simHandler) end() {
 	case h.parked != nil:
 		r.parkedEnded(h, ok)
 	case ok:
-		w.done[h.msg.fine] = max(w.done[h.msg.fine], h.msg.seq)
-		w.ack(*r.cur)
+		if w.marks(h.msg).settle(h.msg.fine, h.msg.original(), r.generation) {
+			w.ack(*r.cur)
+		}
 		r.cur = nil
 		r.pump()
 	case r.releasing:
@@ -987,4 +1086,4 @@ func describe(v any) string {
 }
 
 var purposeNames = [...]string{"names", "lease names", "dead name", "claim", "join", "ID renewal", "lease renewal", "election", "leader renewal", "resignation",
-	"map read", "map history", "map write", "fencing", "sweep", "suspicion", "farewell"}
+	"map read", "map history", "map write", "fencing", "sweep", "suspicion", "farewell", "operators"}

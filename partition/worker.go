@@ -23,8 +23,10 @@ type Worker struct {
 	layout  layout
 	nc      *nats.Conn
 	handler Handler
+	guard   guard // of what is the user's
 
 	inputs chan input
+	ran    atomic.Bool // Run was called
 	done   chan struct{}
 	status atomic.Pointer[Status]
 	oldest atomic.Pointer[time.Time] // message that is not processed; nil: not known, zero: none
@@ -35,6 +37,8 @@ type Worker struct {
 	pull    *puller
 	pulling atomic.Pointer[puller] // pull, for those who look from outside
 	machine *machine
+	keeper  *keeper
+	ousted  atomic.Pointer[error] // why it leaves although nobody asked it to
 
 	peerSub   *nats.Subscription
 	yieldSub  *nats.Subscription
@@ -88,9 +92,12 @@ func New(nc *nats.Conn, cfg Config, h Handler) (*Worker, error) {
 	if cfg.PodUID == "" {
 		cfg.PodUID = instance
 	}
-	w := &Worker{cfg: cfg, layout: lay, nc: nc, handler: h, inputs: make(chan input, 1024), done: make(chan struct{}),
-		machine: newMachine(cfg, instance), taking: make(chan struct{}, 32)}
+	w := &Worker{layout: lay, nc: nc, handler: h, inputs: make(chan input, 1024), done: make(chan struct{}), taking: make(chan struct{}, 32)}
+	w.guard = newGuard(cfg, w.post)
+	cfg.Expected = w.guard.expected(cfg.Expected)
+	w.cfg, w.machine = cfg, newMachine(cfg, instance)
 	w.status.Store(&Status{State: StateInit})
+	w.keeper = newKeeper(w)
 	return w, nil
 }
 
@@ -106,15 +113,21 @@ func (w *Worker) Parked() ParkedHere {
 	return ParkedHere{}
 }
 
+// ErrRunTwice says that Run was called before on this worker.
+var ErrRunTwice = errors.New("it was run before: a worker runs once, make another with New")
+
 // Run joins the group, takes its share of the keys and works until ctx ends;
 // then it hands over what it has, waits for the handlers that run, and returns
 // nil. Leaving takes at most Config.LeaveTimeout. It makes what Provision makes
-// if nobody has. A worker runs once.
+// if nobody has. A worker runs once: the second call returns ErrRunTwice.
 //
 // While the connection is away Run keeps trying; it returns an error only when
 // it can't begin, for what may pass after 30 s of trying, or when the connection was
 // closed by its owner.
 func (w *Worker) Run(ctx context.Context) error {
+	if w.ran.Swap(true) {
+		return fmt.Errorf("running worker of %s: %w", w.cfg.Name, ErrRunTwice)
+	}
 	defer close(w.done)
 	if err := w.open(ctx); err != nil {
 		return err
@@ -126,9 +139,16 @@ func (w *Worker) Run(ctx context.Context) error {
 	pending, stop := context.WithCancel(context.Background())
 	defer stop()
 	go w.watchPending(pending)
+	go w.keeper.run(pending)
 	progress := time.NewTicker(w.cfg.AckWait / 3)
 	defer progress.Stop()
-	return w.loop(ctx, status, progress.C)
+	if err := w.loop(ctx, status, progress.C); err != nil {
+		return err
+	}
+	if err := w.ousted.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // openPatience is how long a worker tries to begin while servers don't answer, or
@@ -177,11 +197,21 @@ func (w *Worker) tryOpen(ctx context.Context) error {
 	if err == nil {
 		base, err = checkLayout(ctx, kv, w.cfg)
 	}
-	if errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, errNotProvisioned) {
-		if base, err = w.cfg.Slots, Provision(ctx, w.nc, w.cfg); err == nil {
+	// What others have lost is created again by who comes next, too.
+	var again []string
+	switch {
+	case errors.Is(err, jetstream.ErrBucketNotFound) || errors.Is(err, errNotProvisioned):
+		if again, err = provision(ctx, w.nc, w.cfg); err == nil {
 			kv, err = js.KeyValue(ctx, w.cfg.bucketMap())
 		}
+		// Another worker may have provisioned with another number of slots.
+		if err == nil {
+			base, err = checkLayout(ctx, kv, w.cfg)
+		}
+	case err == nil:
+		again, err = w.complete(ctx, base)
 	}
+	w.keeper.tell(again)
 	if err != nil {
 		return err
 	}
@@ -190,12 +220,13 @@ func (w *Worker) tryOpen(ctx context.Context) error {
 	if err := provisionEvents(ctx, js, w.cfg); err != nil {
 		w.cfg.Logger.Warn("The stream of events can't be made; they are told and not kept.", "stream", EventStream(w.cfg.Name), "err", err)
 	}
-	if err := caughtUp(ctx, func() error { return agreeOnRetry(ctx, js, kv, w.cfg, w.layout) }); err != nil {
+	if err := caughtUp(ctx, func() error { return agree(ctx, js, kv, w.cfg, w.layout, false) }); err != nil {
 		return err
 	}
 	if w.buckets, err = openBuckets(ctx, js, w.cfg); err != nil {
 		return err
 	}
+	w.buckets.saw = w.keeper.saw
 	var stream jetstream.Stream
 	if w.cfg.Retry.Enabled {
 		if stream, err = provisionRetry(ctx, js, w.cfg, w.layout); err != nil {
@@ -256,6 +287,9 @@ func (w *Worker) loop(ctx context.Context, status <-chan nats.Status, progress <
 		next = next[:0]
 		select {
 		case in := <-w.inputs:
+			if lost, is := in.(recreatedInput); is && lost.name == resourceName(bucketPrefix+w.cfg.bucketMap()) {
+				w.remap() // its watch is of what is no more
+			}
 			// An answer that came after a reconnect must not be seen before the
 			// disconnect: it would prove a connection that was gone meanwhile.
 			next = append(w.connectionChanges(status), in)
@@ -505,6 +539,9 @@ func (w *Worker) keepFollowing(ctx context.Context, what string, follow func(con
 			return
 		}
 		w.cfg.Logger.Warn("Watching failed; again.", "what", what, "err", err)
+		if goneError(err) {
+			w.keeper.poke()
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(retryInterval):
@@ -519,11 +556,13 @@ func (w *Worker) flush(ctx context.Context) error {
 }
 
 func (w *Worker) followMap(ctx context.Context) error {
+	led := false
 	return follow(ctx, w.buckets.kvs[w.cfg.bucketMap()], w.quietTooLong(), func(e jetstream.KeyValueEntry) {
 		if e == nil {
-			w.post(mapSyncedInput{})
+			w.post(mapSyncedInput{led})
 			return
 		}
+		led = led || e.Key() == leaderKey
 		w.mapBucketChanged(e)
 	})
 }
@@ -611,6 +650,10 @@ func (w *Worker) mapBucketChanged(e jetstream.KeyValueEntry) {
 			}
 		}
 		w.post(in)
+	case layoutKey:
+		if e.Operation() == jetstream.KeyValuePut {
+			w.settingsChanged(e.Value())
+		}
 	case leaderKey:
 		in := leaderInput{rev: e.Revision()}
 		if e.Operation() == jetstream.KeyValuePut {
@@ -676,7 +719,11 @@ func (w *Worker) followLeases(ctx context.Context, watch uint64) error {
 func (w *Worker) loadWeights() {
 	ctx, cancel := context.WithTimeout(context.Background(), w.cfg.PrepareTimeout)
 	defer cancel()
-	byKey, err := w.cfg.Weights(ctx)
+	var byKey map[string]uint64
+	err := w.guard.call("Weights", Event{}, func() (err error) {
+		byKey, err = w.cfg.Weights(ctx)
+		return err
+	})
 	in := weightsInput{err: err}
 	if err == nil {
 		n := w.layout.finest()
@@ -692,8 +739,10 @@ func (w *Worker) loadWeights() {
 
 func (w *Worker) plan(job *planJob) {
 	start := time.Now()
-	var err error
-	job.result, err = w.cfg.Strategy.Plan(job.problem)
+	err := w.guard.call("Strategy", Event{}, func() (err error) {
+		job.result, err = w.cfg.Strategy.Plan(job.problem)
+		return err
+	})
 	job.took = time.Since(start)
 	w.post(plannedInput{job, err})
 }
@@ -707,7 +756,9 @@ func (w *Worker) prepare(e prepareEffect) {
 	ctx, cancel := context.WithTimeout(context.Background(), w.cfg.PrepareTimeout)
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- h.Prepare(ctx, Slots{e.division.slots, e.slots}) }()
+	go func() {
+		done <- w.guard.call("Prepare", Event{}, func() error { return h.Prepare(ctx, Slots{e.division.slots, e.slots}) })
+	}()
 	var err error
 	select {
 	case err = <-done:
@@ -728,7 +779,9 @@ func (w *Worker) take(e takeEffect) {
 func (w *Worker) emit(e Event) {
 	w.events.count(e)
 	if o, ok := w.handler.(Observer); ok {
-		o.Observe(e)
+		// An event of its panic would be its next one, so it is only counted.
+		quiet := guard{w.cfg.Logger, w.events.count}
+		_ = quiet.call("Observe", Event{}, func() error { o.Observe(e); return nil })
 	}
 	_ = w.nc.Publish(eventSubject(w.cfg.Name, e.Kind), mustJSON(e))
 }

@@ -23,9 +23,9 @@ func (s *screen) act(ctx context.Context, cmd console.Command) error {
 	}
 	switch cmd.Name {
 	case console.DrainWorker:
-		return s.handOver(ctx, cmd.Target, time.Now().Add(console.DrainFor).Truncate(time.Millisecond))
-	case console.LetWorkerBack:
-		return s.handOver(ctx, cmd.Target, time.Time{})
+		return s.drain(ctx, cmd.Target, time.Now().Add(console.DrainFor).Truncate(time.Millisecond))
+	case console.UndrainWorker:
+		return s.drain(ctx, cmd.Target, time.Time{})
 	case console.Acknowledge:
 		return s.acknowledge(ctx, cmd.Target, by, cmd.Reason)
 	case console.PauseScaling, console.ResumeScaling:
@@ -52,8 +52,8 @@ func (s *screen) connection() (*nats.Conn, error) {
 // askTimes is how often a worker is asked that does not answer, as a busy one may not.
 const askTimes = 5
 
-// handOver has a worker give its slots away and take none until a time; the zero time ends that.
-func (s *screen) handOver(ctx context.Context, worker string, until time.Time) error {
+// drain has a worker hand off its slots and take none until a time; the zero time ends that.
+func (s *screen) drain(ctx context.Context, worker string, until time.Time) error {
 	nc, err := s.connection()
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -177,14 +178,14 @@ func TestAPersonActsOnThePage(t *testing.T) {
 	if r := record(t, s); !r.Paused() || r.PausedBy != "alice" || r.PauseReason != "exchanging a switch" {
 		t.Errorf("the record says paused since %d by %q: %q", r.PausedSinceEpoch, r.PausedBy, r.PauseReason)
 	}
-	browser.Eventually(ctx, t, `document.getElementById('verdict').textContent.includes('why not: PAUSED')`)
+	browser.Eventually(ctx, t, `document.getElementById('verdict').textContent.includes('Scaling is paused')`)
 	browser.Eventually(ctx, t, `document.getElementById('events').textContent.includes('scaling.paused')`)
 
 	// Drain a worker, which is let back.
 	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`[data-key="drain-worker defender-1"]`)))
 	browser.Picture(ctx, t, "ask", "header", "#ask")
 	answer("disk is failing", false)
-	browser.Eventually(ctx, t, `document.querySelector('[data-worker="defender-1"]')?.textContent.includes('drained, for')`)
+	browser.Eventually(ctx, t, `document.querySelector('[data-worker="defender-1"]')?.textContent.includes('drained, for')`) // not before it has none
 	eventually(t, "defender-1 has no slots", func() bool { _, slots := worker(t, s, "defender-1"); return slots == 0 })
 	if m, _ := worker(t, s, "defender-1"); !m.Yielding || time.Until(m.YieldEnd) > console.DrainFor {
 		t.Errorf("its lease says yielding %t, until %v", m.Yielding, m.YieldEnd)
@@ -203,7 +204,7 @@ func TestAPersonActsOnThePage(t *testing.T) {
 	browser.Eventually(ctx, t, `document.querySelector('#chamber-list button.danger') === null`)
 	browser.Picture(ctx, t, "acknowledged", "#chamber")
 
-	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`[data-key="let-back defender-1"]`)))
+	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`[data-key="undrain-worker defender-1"]`)))
 	answer("a new disk", false)
 	eventually(t, "defender-1 has slots again", func() bool { m, slots := worker(t, s, "defender-1"); return slots > 0 && !m.Yielding })
 	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`[data-key="resume-scaling "]`)))
@@ -263,5 +264,45 @@ func refusals(t *testing.T, url string) {
 		if r.StatusCode != c.status || !strings.Contains(b.String(), c.says) {
 			t.Errorf("%s: status %d, want %d: %s lacks %q", c.name, r.StatusCode, c.status, b.String(), c.says)
 		}
+	}
+}
+
+// TestAPersonSeesAFailedWorker lets a worker of a running up fail, and looks at the console.
+func TestAPersonSeesAFailedWorker(t *testing.T) {
+	s, url, begin := stagedUp(t, Options{Defenders: 4, Chambers: 30, Slots: 32, Rate: 30, Busy: true})
+	begin()
+	ctx, faults := browser.Open(t, url, 1360, 900)
+	see := func(expression string) { t.Helper(); browser.Eventually(ctx, t, expression) }
+	health := func(text string) string {
+		return fmt.Sprintf(`document.getElementById('health').textContent.includes(%q)`, text)
+	}
+	see(health("4 of 4 workers stable"))
+	see(`(() => {
+		window.saw = {};
+		const note = () => {
+			const tile = document.querySelector('[data-worker="defender-2"]');
+			if (document.documentElement.dataset.severity === 'critical') saw.critical = document.getElementById('findings').textContent;
+			if (tile && tile.dataset.state === 'FAILED') saw.tile = tile.textContent;
+			if (document.getElementById('health').textContent.includes('3 of 4 workers')) saw.counted = true;
+		};
+		new MutationObserver(note).observe(document.documentElement, { subtree: true, childList: true, characterData: true, attributes: true });
+		return true;
+	})()`)
+	m := s.memberOf("defender-2")
+	if m == nil {
+		t.Fatal("there is no defender-2")
+	}
+	s.killMember(m)
+	see(`saw.critical?.includes('1 worker failed: defender-2') && /failed \d+s ago: (connection gone|crash|lease expired)/.test(saw.tile) && saw.counted`)
+	if os.Getenv("MUSTER_SCREENSHOTS") != "" { // it is started again after ten seconds
+		see(`document.querySelector('[data-worker="defender-2"]').dataset.state === 'FAILED' && document.querySelector('[data-move=takeover]') !== null`)
+		browser.Picture(ctx, t, "failed", "header", "#nodes", "#action", "#decision", "#workers", "#moves")
+	}
+	see(`[...document.querySelectorAll('[data-move=takeover]')].some((r) => r.textContent.includes('defender-2'))`)
+	// Its pod starts it again, under this ID or another. Its tile stays in its place, and nothing is critical any more.
+	see(health("4 of 4 workers stable") + ` && document.documentElement.dataset.severity !== 'critical'`)
+	see(`[...document.querySelectorAll('[data-worker]')].map((x) => x.dataset.worker).join().startsWith('defender-0,defender-1,defender-2,defender-3')`)
+	if got := faults(); len(got) > 0 {
+		t.Errorf("the console reports: %s", strings.Join(got, "; "))
 	}
 }

@@ -170,6 +170,7 @@ type cluster struct {
 	tell       func(seen)             // called for each event of a defender
 	screen     *screen                // nil without a console
 	stopScreen context.CancelFunc
+	address    string               // of the console, "" without one
 	site       atomic.Pointer[site] // where the defenders run as pods, if they do
 
 	mu      sync.Mutex
@@ -190,7 +191,7 @@ func startCluster(ctx context.Context, o Options, tell func(seen)) (*cluster, er
 
 func (c *cluster) start(ctx context.Context) error {
 	if c.o.HTTP != "" {
-		if err := c.serve(ctx, c.o.Out); err != nil {
+		if err := c.serve(ctx); err != nil {
 			return err
 		}
 	}
@@ -238,7 +239,7 @@ func (c *cluster) start(ctx context.Context) error {
 	}
 	collector.For(c.partition())
 	c.traffic = newTraffic(collector, c.source, c.chambers)
-	return nil
+	return c.tellAddress(ctx)
 }
 
 // seen returns the view of the defenders, nil before everything is started.

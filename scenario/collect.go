@@ -51,7 +51,7 @@ func Collect(ctx context.Context, o CollectOptions) error {
 	}
 	conn, err := broker.Connect(o.NATS, "muster collect")
 	if err != nil {
-		return &UsageError{fmt.Errorf("%w: start the server or give another URL with --nats", err)}
+		return fmt.Errorf("%w: start the server or give another URL with --nats", err)
 	}
 	defer conn.Close()
 	store, err := connect.Open(ctx, o.Store, os.LookupEnv)
@@ -66,7 +66,9 @@ func Collect(ctx context.Context, o CollectOptions) error {
 	p := defender.Partition(o.Slots)
 	p.Shards = o.Shards
 	if have, err := partition.Provisioned(ctx, conn, defender.Group); err == nil {
-		p.Retry = have.Retry // which is the defenders' business
+		// Which is the defenders' business: the slots and shards are compared.
+		have.Slots, have.Shards = p.Slots, p.Shards
+		p = have
 	}
 	if err := defender.Provision(ctx, conn, p); err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,26 +20,22 @@ import (
 	"github.com/muster-dev/muster/partition"
 )
 
-// screen shows a cluster on the console's page.
+// screen shows a cluster on the console.
 type screen struct {
 	*console.Console
-	c *cluster
+	c        *cluster
+	moves    *slotMoves
+	failures *failures
+	backlog  backlog
 
-	mu        sync.Mutex
-	releasing map[int]handing      // by slot
-	bySlot    []int                // chambers, of as many slots as there are
-	drained   map[string]time.Time // until when a worker takes no slots, by stable ID
-	standing  map[standing]bool    // alarms; true: acknowledged
+	mu       sync.Mutex
+	bySlot   []int                // chambers, of as many slots as there are
+	drained  map[string]time.Time // until when a worker takes no slots, by stable ID
+	standing map[standing]bool    // alarms; true: acknowledged
 
 	crewMu sync.Mutex
 	crew   map[string]partition.MemberInfo // by stable ID, as the leases last told
 	asked  time.Time                       // when that was
-}
-
-// handing is a hand-over under way: who stopped serving the slot, and when.
-type handing struct {
-	from string
-	at   time.Time
 }
 
 // standing names an alarm that is not cleared.
@@ -49,9 +46,9 @@ type standing struct {
 
 // newScreen returns the console of a cluster that may still be starting; what isn't there yet is not shown.
 func newScreen(c *cluster) (*screen, error) {
-	s := &screen{c: c, releasing: map[int]handing{}, drained: map[string]time.Time{}, standing: map[standing]bool{}}
+	s := &screen{c: c, moves: newSlotMoves(), failures: newFailures(), drained: map[string]time.Time{}, standing: map[standing]bool{}}
 	var err error
-	s.Console, err = console.New(console.Options{Title: "Muster", Nodes: nodesOf(c), Workers: s.workers, Chambers: s.chambers, Charts: s.charts,
+	s.Console, err = console.New(console.Options{Title: "Muster", Nodes: nodesOf(c), Workers: s.workers, Chambers: s.chambers, Charts: s.charts, Alarms: s.alarms,
 		Token: c.o.Token, Act: s.act})
 	if err != nil {
 		return nil, fmt.Errorf("making the console: %w", err)
@@ -85,27 +82,24 @@ func nodesOf(c *cluster) func(context.Context) (console.NodePlane, error) {
 	}
 }
 
-// event puts an event of a defender onto the page.
+// event puts an event of a defender onto the console.
 func (s *screen) event(e seen) {
 	s.Changed()
+	s.failures.follow(e.Event, e.at)
+	if move, ok := s.moves.follow(e.Event); ok {
+		s.SlotMoved(move)
+	}
 	s.follow(e)
 	if m, ok := momentOf(e); ok {
 		s.Say(m)
 	}
 }
 
-// follow times hand-overs: a slot is served by nobody from its release, or its owner's death, until it is acquired.
+// follow notes which workers are drained.
 func (s *screen) follow(e seen) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch e.Kind {
-	case partition.EventSlotReleased:
-		s.releasing[e.Slot] = handing{e.Worker, e.Time}
-	case partition.EventSlotAcquired:
-		if h, ok := s.releasing[e.Slot]; ok {
-			delete(s.releasing, e.Slot)
-			s.HandedOver(console.Handover{Slot: e.Slot, From: h.from, To: e.Worker, At: e.Time, Pause: max(e.Time.Sub(h.at), 0)})
-		}
 	case partition.EventYielding:
 		if e.Duration > 0 {
 			s.drained[e.Worker] = e.Time.Add(e.Duration)
@@ -118,13 +112,11 @@ func (s *screen) follow(e seen) {
 		delete(s.drained, e.Worker)
 	case partition.EventWorkerGone:
 		delete(s.drained, e.Peer)
-	case partition.EventLayout:
-		clear(s.releasing) // slots of these numbers are others now
 	default:
 	}
 }
 
-// alarm puts a chamber's alarm onto the page.
+// alarm puts a chamber's alarm onto the console.
 func (s *screen) alarm(msg *nats.Msg) {
 	var a defender.AlarmNotice
 	if json.Unmarshal(msg.Data, &a) != nil {
@@ -140,6 +132,7 @@ func (s *screen) alarm(msg *nats.Msg) {
 
 // stand notes that an alarm stands or does not.
 func (s *screen) stand(a standing, stands, acknowledged bool) {
+	defer s.Changed() // the console counts them
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !stands {
@@ -149,7 +142,21 @@ func (s *screen) stand(a standing, stands, acknowledged bool) {
 	s.standing[a] = s.standing[a] || acknowledged
 }
 
-// followAlarms puts alarms and their acknowledgements onto the page, also those of before.
+// alarms counts the alarms of all chambers.
+func (s *screen) alarms(context.Context) (n console.AlarmCount, _ error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, acknowledged := range s.standing {
+		if acknowledged {
+			n.Acknowledged++
+		} else {
+			n.Open++
+		}
+	}
+	return n, nil
+}
+
+// followAlarms puts alarms and their acknowledgements onto the console, also those of before.
 func (s *screen) followAlarms(ctx context.Context, nc *nats.Conn) error {
 	for subject, tell := range map[string]nats.MsgHandler{"dc-alarm.>": s.alarm, "dc-alarm-ack.>": s.acknowledged} {
 		if _, err := nc.Subscribe(subject, tell); err != nil {
@@ -166,7 +173,7 @@ func (s *screen) followAlarms(ctx context.Context, nc *nats.Conn) error {
 	return nil
 }
 
-// acknowledged puts onto the page that somebody looks after an alarm, wherever they said so.
+// acknowledged puts an acknowledgement of an alarm onto the console, wherever it was given.
 func (s *screen) acknowledged(msg *nats.Msg) {
 	var a defender.Acknowledgement
 	if json.Unmarshal(msg.Data, &a) != nil || a.Validate() != nil {
@@ -192,7 +199,7 @@ func momentOf(e seen) (console.Moment, bool) {
 		return line("", "claimed its stable ID after %.1f s", e.Duration.Seconds())
 	case partition.EventElected:
 		if e.Worker == e.Peer {
-			return line("", "leads, epoch %d", e.Epoch)
+			return line("", "is the leader, epoch %d", e.Epoch)
 		}
 	case partition.EventWorkerGone:
 		level := "bad"
@@ -201,7 +208,7 @@ func momentOf(e seen) (console.Moment, bool) {
 		}
 		return line(level, "%s is gone (%s)", e.Peer, e.Reason)
 	case partition.EventSuspected:
-		return line("warn", "%s is suspected to be gone", e.Peer)
+		return line("warn", "%s is suspected to have failed", e.Peer)
 	case partition.EventWorkerLeaving:
 		return line("", "%s is leaving", e.Peer)
 	case partition.EventTopology:
@@ -217,64 +224,82 @@ func momentOf(e seen) (console.Moment, bool) {
 	case partition.EventRebalanced:
 		return line("good", "rebalanced to version %d, %.0f ms after the plan", e.Version, e.Duration.Seconds()*1000)
 	case partition.EventTakenOver:
-		return line("warn", "took slot %d from the dead for %s", e.Slot, e.Peer)
+		return line("warn", "slot %d is taken over by %s", e.Slot, e.Peer)
 	case partition.EventTrustLost:
-		return line("bad", "paused: not sure of its lease (%s)", e.Reason)
+		return line("bad", "paused: its lease is uncertain (%s)", e.Reason)
 	case partition.EventTrustRegained:
-		return line("good", "works again after %.1f s", e.Duration.Seconds())
-	case partition.EventIdentityLost, partition.EventHandoverForced, partition.EventPrepareFailed, partition.EventGhostHealed:
+		return line("good", "resumed after %.1f s", e.Duration.Seconds())
+	case partition.EventIdentityLost, partition.EventHandoverForced, partition.EventPrepareFailed, partition.EventGhostHealed, partition.EventResourceRecreated,
+		partition.EventStreamRolledBack, partition.EventPanicked:
 		return line("warn", "%s %s%s", strings.ReplaceAll(string(e.Kind), "-", " "), e.Reason, e.Err)
 	case partition.EventYielding:
 		if e.Duration == 0 {
-			return line("good", "takes slots again")
+			return line("good", "undrained: takes slots again")
 		}
-		return line("warn", "gives its slots away and takes none for %s", e.Duration.Round(time.Second))
+		return line("warn", "drains: hands off its slots and takes none for %s", e.Duration.Round(time.Second))
 	case partition.EventLeft:
-		return line("", "left, having handed over for %.1f s", e.Duration.Seconds())
+		return line("", "left after a drain of %.1f s", e.Duration.Seconds())
 	default:
 	}
 	return m, false
 }
 
-// workers is the worker plane as the page shows it.
+// workers is the worker plane as the console shows it.
 func (s *screen) workers(ctx context.Context) (console.WorkerPlane, error) {
 	v := console.WorkerPlane{Group: defender.Group, Workers: []console.Worker{}, Owners: []int32{}, Next: []int32{}, Keys: len(s.c.chambers)}
 	view := s.c.seen()
 	if view == nil {
 		return v, nil
 	}
-	a, states := view.now()
-	if a != nil {
-		v.Leader, v.Epoch, v.Version = a.Leader.ID, a.Epoch, a.Version
-		v.Owners, v.Next = append(v.Owners, a.Owner...), make([]int32, a.Slots)
-		bySlot := s.chambersIn(a.Slots)
-		for _, m := range a.Workers {
-			v.Workers = append(v.Workers, console.Worker{ID: m.ID, State: string(cmp.Or(states[m.ID], partition.StateInit)), Leading: m == a.Leader})
-			delete(states, m.ID)
-		}
-		for slot := range v.Next {
-			v.Next[slot] = -1
-			if o := a.Owner[slot]; o >= 0 {
-				v.Workers[o].Slots++
-				v.Workers[o].Keys += bySlot[slot]
-			}
-			if m, moving := a.Moves[slot]; moving {
-				v.Next[slot] = m.Next
-				v.Workers[m.Next].Gaining++
-				if o := a.Owner[slot]; o >= 0 {
-					v.Workers[o].Losing++
-				}
-			}
-		}
-	}
-	for _, id := range slices.SortedFunc(maps.Keys(states), byOrdinal) { // who has joined and owns nothing
-		v.Workers = append(v.Workers, console.Worker{ID: id, State: string(states[id])})
-	}
 	if t := s.c.site.Load(); t != nil {
 		running, pending := t.phases()
 		v.Expected = running + pending
 	}
 	crew, err := s.leases(ctx)
+	a, states := view.now()
+	failed := s.failures.now(time.Now(), states, v.Expected)
+	workers := map[string]*console.Worker{}
+	for id, state := range states {
+		workers[id] = &console.Worker{ID: id, State: string(state)}
+	}
+	for id, failure := range failed {
+		workers[id] = &console.Worker{ID: id, State: console.StateFailed, Failed: &failure}
+	}
+	if a != nil {
+		v.Epoch, v.Version = a.Epoch, a.Version
+		for _, m := range a.Workers { // also those of whom no event has come yet
+			if workers[m.ID] == nil {
+				workers[m.ID] = &console.Worker{ID: m.ID, State: string(partition.StateInit)}
+			}
+		}
+		if w := workers[a.Leader.ID]; w != nil && w.Failed == nil {
+			v.Leader, w.Leading = w.ID, true
+		}
+		s.divide(&v, a, workers)
+	}
+	at := map[string]int32{}
+	for _, id := range slices.SortedFunc(maps.Keys(workers), byOrdinal) { // a worker keeps its place, whatever happens to it
+		at[id] = int32(len(v.Workers))
+		v.Workers = append(v.Workers, *workers[id])
+	}
+	if a != nil {
+		place := func(m int32) int32 {
+			if m < 0 {
+				return -1
+			}
+			return at[a.Workers[m].ID]
+		}
+		v.Next = make([]int32, a.Slots)
+		for slot := range v.Next {
+			v.Owners = append(v.Owners, place(a.Owner[slot]))
+			v.Next[slot] = -1
+			if m, moving := a.Moves[slot]; moving {
+				v.Next[slot] = place(m.Next)
+			}
+		}
+	}
+	waiting, oldest, backlogErr := s.backlog.now(ctx, s.c)
+	v.Waiting, v.Oldest = waiting, oldest
 	pids := s.c.processIDs()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -286,20 +311,42 @@ func (s *screen) workers(ctx context.Context) (console.WorkerPlane, error) {
 			w.Drained = until.UTC()
 		}
 	}
-	return v, err
+	return v, errors.Join(err, backlogErr)
 }
 
-// leasesAge is for how long it is believed where a worker runs. Who is new is asked for at once.
-const leasesAge = 10 * time.Second
+// divide counts the slots of each worker of a map, with those on their way.
+func (s *screen) divide(v *console.WorkerPlane, a *partition.Assignment, workers map[string]*console.Worker) {
+	bySlot := s.chambersIn(a.Slots)
+	for slot, o := range a.Owner {
+		if a.Taking[slot] {
+			v.TakingOver++
+		}
+		var owner *console.Worker
+		if o >= 0 {
+			owner = workers[a.Workers[o].ID]
+			owner.Slots++
+			owner.Keys += bySlot[slot]
+		}
+		if m, moving := a.Moves[slot]; moving {
+			workers[a.Workers[m.Next].ID].Gaining++
+			if owner != nil {
+				owner.Losing++
+			}
+		}
+	}
+}
+
+// leasesAge is how old the leases may be that are shown. After a claim they are read at once.
+const leasesAge = 4 * time.Second
 
 // leases returns what the workers' leases tell of them, by stable ID.
 func (s *screen) leases(ctx context.Context) (map[string]partition.MemberInfo, error) {
 	s.crewMu.Lock()
 	defer s.crewMu.Unlock()
 	s.mu.Lock()
-	known := time.Since(s.asked) < leasesAge
+	known, asked := time.Since(s.asked) < leasesAge, time.Now()
 	if !known {
-		s.asked = time.Now()
+		s.asked = asked // before they are read: a claim meanwhile asks again
 	}
 	s.mu.Unlock()
 	if known {
@@ -313,6 +360,7 @@ func (s *screen) leases(ctx context.Context) (map[string]partition.MemberInfo, e
 	for _, m := range list {
 		s.crew[m.ID] = m
 	}
+	s.failures.leases(asked, s.crew, s.c.seen().shown())
 	return s.crew, nil
 }
 

@@ -190,21 +190,12 @@ func (p *pool) seed(ctx context.Context, s *session) error {
 // judged returns the earlier contexts of a chamber.
 func (p *pool) judged(by defender.Strategies, chamber defender.Chamber, number int, from time.Time) []defender.UChart {
 	var rows []defender.UChart
-	var points []uchart.Point
-	var baseline *uchart.Baseline
+	var past uchart.History
 	for n := range p.history {
 		at := p.of(number, n)
 		ref := p.ref(chamber, fmt.Sprintf("seed%03d", n), at, from.Add(time.Duration(n)*time.Second))
 		chart := p.traces[at].chart
-		v := by.Judge(ref, points, chart)
-		point := uchart.NewPoint(ref.ID, chart, v)
-		if point.Baseline != nil {
-			baseline = point.Baseline
-		}
-		if v.Limits.At != "" {
-			point.Baseline = baseline
-		}
-		points = append(points, point)
+		v := past.Add(ref.ID, chart, by.Judge(ref, past.Points(), chart))
 		rows = append(rows, defender.UChart{Context: ref, Chart: chart, Verdict: v})
 	}
 	return rows

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
@@ -68,7 +69,8 @@ type Defender struct {
 	store  defender.Store
 	own    bool // the store is closed with the defender
 	record *Recorder
-	log    io.Closer
+	log    *slog.Logger
+	file   io.Closer // of the log; nil for standard error
 }
 
 // OpenDefender connects a defender to everything it needs. A nil store is opened
@@ -86,6 +88,7 @@ func (d *Defender) open(ctx context.Context, o DefenderOptions) error {
 	if err != nil {
 		return err
 	}
+	d.log = logger
 	if d.store == nil {
 		d.own = true
 		if d.store, err = connect.Open(ctx, o.Store, os.LookupEnv); err != nil {
@@ -96,7 +99,7 @@ func (d *Defender) open(ctx context.Context, o DefenderOptions) error {
 		return err
 	}
 	metrics := defender.NewMetrics(nil)
-	c := defender.Config{Store: d.store, Conn: d.conn, Judge: new(uchart.Judger).Judge, Work: o.Work, Logger: logger, Metrics: metrics, CacheBytes: o.CacheMiB << 20, Retry: o.RetryAttempts > 0}
+	c := defender.Config{Store: d.store, Conn: d.conn, Judge: new(uchart.Judger).Judge, Work: o.Work, Logger: logger, Metrics: metrics, CacheBytes: o.CacheMiB << 20, Retry: o.RetryAttempts > 0, Replicas: o.Replicas}
 	if o.Record != "" {
 		if d.record, err = NewRecorder(o.Record); err != nil {
 			return err
@@ -131,7 +134,7 @@ func (d *Defender) open(ctx context.Context, o DefenderOptions) error {
 	for _, m := range metrics.Collectors() {
 		d.Registry.MustRegister(m)
 	}
-	d.Registry.MustRegister(d.Worker.Collector(partition.MetricsOptions{Prefix: "defender", Keys: "chamber", Assigned: def.AssignedChambers}))
+	d.Registry.MustRegister(d.Worker.Collector(defender.WorkerMetrics(def.AssignedChambers)))
 	return nil
 }
 
@@ -146,9 +149,38 @@ func (d *Defender) logger(o DefenderOptions) (*slog.Logger, error) {
 		if err != nil {
 			return nil, fmt.Errorf("opening the log: %w", err)
 		}
-		d.log, out = f, f
+		d.file, out = f, f
 	}
 	return slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level})), nil
+}
+
+// provisionPatience is how long Provision tries while the servers don't answer.
+const provisionPatience = 30 * time.Second
+
+// Provision makes the streams of alarms and dead letters as far as they are missing;
+// the worker makes the rest when it runs. What the server rejects is an error. If it
+// doesn't answer for 30 s, or ctx ends, Provision returns nil: the defender creates a
+// missing stream when it first needs it, and a defender that is restarted while the
+// servers are in trouble must not stay away for that.
+func (d *Defender) Provision(ctx context.Context) error {
+	for end := time.Now().Add(provisionPatience); ; {
+		err := d.Handler.Provision(ctx)
+		if err == nil || ctx.Err() != nil {
+			return nil //nolint:nilerr // Run ends in order when ctx has
+		}
+		var rejected *jetstream.APIError
+		if errors.As(err, &rejected) && rejected.Code != http.StatusServiceUnavailable {
+			return err
+		}
+		if time.Now().After(end) {
+			d.log.Warn("The streams of alarms and dead letters can't be made yet; a defender that needs one tries again.", "err", err)
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
 }
 
 // Run works until ctx ends, leaves gracefully and closes everything.
@@ -169,8 +201,8 @@ func (d *Defender) close() error {
 	if d.record != nil {
 		errs = append(errs, d.record.Close())
 	}
-	if d.log != nil {
-		errs = append(errs, d.log.Close())
+	if d.file != nil {
+		errs = append(errs, d.file.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -110,6 +110,29 @@ type session struct {
 	out    io.Writer
 	outMu  sync.Mutex
 	onSeen atomic.Pointer[func(seen)] // called for each event, if set
+	tally  tally                      // of processed messages; progress has it
+
+	unsureMu sync.Mutex
+	unsure   pauses // of defenders that can't confirm their lease
+}
+
+// newSession returns a session that begins now.
+func newSession(o Options, name string) *session {
+	return &session{o: o, report: newReport(name, o.Case), out: o.Out, unsure: pauses{every: pausesEvery, hint: name == ""}}
+}
+
+// open starts everything but the defenders.
+func (s *session) open(ctx context.Context, o Options) error {
+	c, err := startCluster(ctx, o, s.tellEvent)
+	if err != nil {
+		return err
+	}
+	s.cluster = c
+	// A directory that was used before may have messages that wait.
+	if s.tally.atStart, err = c.left(ctx); err != nil {
+		return errors.Join(err, c.close())
+	}
+	return nil
 }
 
 func (s *session) say(format string, args ...any) {
@@ -121,11 +144,19 @@ func (s *session) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(s.out, "%8.3fs  %s\n", t, text)
 }
 
+// print writes a line that is no part of the report's story.
+func (s *session) print(line string) {
+	s.outMu.Lock()
+	defer s.outMu.Unlock()
+	_, _ = fmt.Fprintf(s.out, "%8.3fs  %s\n", time.Since(s.report.began).Seconds(), line)
+}
+
 // tellEvent tells of the events that make the story.
 func (s *session) tellEvent(e seen) {
 	if f := s.onSeen.Load(); f != nil {
 		(*f)(e)
 	}
+	s.pauseEvent(e)
 	switch e.Kind {
 	case partition.EventTopology:
 		s.say("%s: Topology change: %d → %d defenders", e.Worker, e.Before, e.After)
@@ -141,8 +172,6 @@ func (s *session) tellEvent(e seen) {
 		s.say("%s: Published assignment map (version %d, %d defenders, %s)", e.Worker, e.Version, e.After, e.Reason)
 	case partition.EventRebalanced:
 		s.say("%s: Rebalancing complete (version %d, %.0f ms after its plan)", e.Worker, e.Version, e.Duration.Seconds()*1000)
-	case partition.EventTrustLost:
-		s.say("%s: Paused: not sure of its lease (%s)", e.Worker, e.Reason)
 	case partition.EventIdentityLost, partition.EventHandoverForced:
 		s.say("%s: %s %s", e.Worker, e.Kind, e.Reason)
 	default:
@@ -201,24 +230,23 @@ func Run(ctx context.Context, name string, o Options) (*Report, error) {
 	if sc.set != nil {
 		sc.set(&o)
 	}
-	s := &session{o: o, report: newReport(name, o.Case), out: o.Out}
-	c, err := startCluster(ctx, o, s.tellEvent)
-	if err != nil {
+	s := newSession(o, name)
+	if err := s.open(ctx, o); err != nil {
 		return nil, unlessEnded(ctx, err)
 	}
-	s.cluster = c
-	s.say("Broker at %s, everything kept in %s", c.brokers.url, c.dir)
+	s.say("Broker at %s, everything kept in %s", s.brokers.url, s.dir)
 	progress, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { s.progress(progress) })
-	err = sc.run(ctx, s)
+	wg.Go(func() { s.tellPauses(progress) })
+	err := sc.run(ctx, s)
 	stop()
 	wg.Wait()
 	closing := time.Now()
 	if t := s.site.Load(); t != nil {
 		err = errors.Join(err, t.close())
 	}
-	if closeErr := c.close(); closeErr != nil {
+	if closeErr := s.close(); closeErr != nil {
 		err = errors.Join(err, closeErr)
 	} else {
 		s.say("All stopped in %.1f s", time.Since(closing).Seconds())
@@ -248,18 +276,20 @@ func up(ctx context.Context, o Options, then func(context.Context, *site) error)
 		return &UsageError{err}
 	}
 	onSite(&o)
-	s := &session{o: o, report: newReport("", ""), out: o.Out}
-	c, err := startCluster(ctx, o, s.tellEvent)
-	if err != nil {
+	s := newSession(o, "")
+	if err := s.open(ctx, o); err != nil {
 		return unlessEnded(ctx, err)
 	}
-	s.cluster = c
-	err = ignoreEnd(ctx, s.onSite(ctx, then))
+	told, stop := context.WithCancel(ctx)
+	defer stop()
+	go s.tellPauses(told)
+	err := ignoreEnd(ctx, s.onSite(ctx, then))
+	stop()
 	s.say("Stopping")
 	if t := s.site.Load(); t != nil {
 		err = errors.Join(err, t.close())
 	}
-	err = errors.Join(err, c.close())
+	err = errors.Join(err, s.close())
 	s.say("All stopped")
 	return err
 }
@@ -309,8 +339,9 @@ func ignoreEnd(ctx context.Context, err error) error {
 	return err
 }
 
-// serve serves the console, and metrics beside it.
-func (c *cluster) serve(ctx context.Context, out io.Writer) error {
+// serve serves the console, and metrics beside it. Where they are is told when all that
+// they show is started: see tellAddress.
+func (c *cluster) serve(ctx context.Context) error {
 	show, err := newScreen(c)
 	if err != nil {
 		return err
@@ -327,7 +358,28 @@ func (c *cluster) serve(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(out, "Console: http://%s    metrics of both planes: http://%s/metrics\n", at, at)
+	c.address = at
+	return nil
+}
+
+// tellAddress tells where the console is, once it answers.
+func (c *cluster) tellAddress(ctx context.Context) error {
+	if c.address == "" {
+		return nil
+	}
+	within := c.patience(10 * time.Second)
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.address+"/health/live", nil)
+	if err != nil {
+		return fmt.Errorf("asking the console at %s whether it answers: %w", c.address, err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("the console at %s does not answer within %v: %w: give another address with --http", c.address, within, err)
+	}
+	_ = res.Body.Close()
+	_, _ = fmt.Fprintf(c.o.Out, "Console: http://%s    metrics of both planes: http://%s/metrics\n", c.address, c.address)
 	return nil
 }
 
@@ -362,28 +414,6 @@ func (s *session) assemble(ctx context.Context) error {
 	a := s.view.latest()
 	s.say("%d defenders STABLE, assignment map version %d", s.o.Defenders, a.Version)
 	return nil
-}
-
-// progress tells every few seconds how things are.
-func (s *session) progress(ctx context.Context) {
-	const every = 5 * time.Second
-	t := time.NewTicker(every)
-	defer t.Stop()
-	var before int64
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
-		now := s.traffic.total.Load()
-		processed := s.total("defender_messages_processed_total")
-		s.outMu.Lock()
-		_, _ = fmt.Fprintf(s.out, "%8.3fs  … %d defenders STABLE, %d published (%.0f/s), %.0f processed\n", time.Since(s.report.began).Seconds(),
-			s.view.count(partition.StateStable), now, float64(now-before)/every.Seconds(), processed)
-		s.outMu.Unlock()
-		before = now
-	}
 }
 
 // drain waits until everything that was published is processed.

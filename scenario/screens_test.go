@@ -72,7 +72,7 @@ func TestAPersonSeesTheTwoPlanesMeetOnThePage(t *testing.T) {
 	}
 	saw("pods pending")
 	saw("why not PENDING_TOO_SHORT")
-	glimpse(says("verdict", "PENDING_TOO_SHORT"), "why-not", "header", "#nodes", "#action", "#decision")
+	glimpse(says("decision-meta", "PENDING_TOO_SHORT"), "why-not", "header", "#nodes", "#action", "#decision")
 	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`#gates-more`)))
 	see(`document.querySelectorAll('#gates tbody tr').length > 20 && document.querySelectorAll('#gates tr.no').length < 20`)
 	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`#gates-more`)))
@@ -83,9 +83,9 @@ func TestAPersonSeesTheTwoPlanesMeetOnThePage(t *testing.T) {
 	saw("phase verify: joined and Ready now")
 	saw("node launching")
 	see(`document.querySelectorAll('[data-worker][data-state="STABLE"]').length === 14`)
-	see(`document.querySelectorAll('#handover-rows tr').length > 10`)
+	see(`document.querySelectorAll('#move-rows tr').length > 10`)
 	see(says("action-body", "Last: scaleUp.completed"))
-	picture("complete", "#action", "#decision", "#workers", "#handovers")
+	picture("complete", "#action", "#decision", "#workers", "#moves")
 
 	// A chamber with a fault.
 	see(`document.querySelector('#chamber-list button.danger') !== null`)
@@ -101,8 +101,8 @@ func TestAPersonSeesTheTwoPlanesMeetOnThePage(t *testing.T) {
 	var handling sync.WaitGroup
 	handling.Go(func() { site.interrupt(t.Context(), site.region.World.Announce(nodes.Warning, victim)) })
 	saw("node interrupted")
-	saw("phase workers told to hand over done")
-	glimpse(says("action-body", "Spot warning of "+victim)+` && /1m\d\ds left/.test(document.getElementById('action-body').textContent)`, "interruption-dark", "header", "#nodes", "#action", "#decision", "#workers", "#handovers")
+	saw("phase workers told to hand off done")
+	glimpse(says("action-body", "Spot warning of "+victim)+` && /1m\d\ds left/.test(document.getElementById('action-body').textContent)`, "interruption-dark", "header", "#nodes", "#action", "#decision", "#workers", "#moves")
 	dark(ctx, t, false)
 	saw("phase drain now")
 	glimpse(`document.querySelector('[data-phase="drain"]')?.className === 'now'`, "draining", "header", "#nodes", "#action", "#decision", "#workers")
@@ -144,6 +144,29 @@ func TestAPersonSeesTheTwoPlanesMeetOnThePage(t *testing.T) {
 	see(`document.querySelector('.link.live') !== null && document.getElementById('lost').hidden && getComputedStyle(document.querySelector('main')).opacity === '1'`)
 }
 
+// TestAPersonSeesThirtyWorkers looks at a console of the size that up has by itself: nothing is cut off, at any width.
+func TestAPersonSeesThirtyWorkers(t *testing.T) {
+	s, url, begin := stagedUp(t, Options{Defenders: 24, Chambers: 1200, Slots: 640, Rate: 40, Busy: true, boot: 6 * time.Second, pendingUp: 2 * time.Second})
+	begin()
+	ctx, faults := browser.Open(t, url, 1280, 900)
+	see := func(expression string) { t.Helper(); browser.Eventually(ctx, t, expression) }
+	if err := s.site.Load().deploy.scale(t.Context(), 30); err != nil {
+		t.Fatal(err)
+	}
+	see(`document.getElementById('health').textContent.includes('30 of 30 workers stable') && document.querySelectorAll('[data-move=handoff]').length >= 40`)
+	see(`document.getElementById('verdict').textContent.includes('Nothing needed')`)
+	for _, width := range []int64{390, 820, 1280} {
+		browser.Run(ctx, t, chromedp.EmulateViewport(width, 900))
+		see(fmt.Sprintf(`innerWidth === %d && document.documentElement.scrollWidth <= innerWidth`, width))
+		see(`[...document.querySelectorAll('.tile b > span')].length === 30 && [...document.querySelectorAll('.tile span')].every((x) => x.scrollWidth <= x.clientWidth + 1)`)
+		see(`new Set([...document.querySelectorAll('.tile b > i')].map((x) => x.style.background)).size === 30`)
+	}
+	browser.Picture(ctx, t, "up", "header", "#nodes", "#action", "#decision", "#workers")
+	if got := faults(); len(got) > 0 {
+		t.Errorf("the console reports: %s", strings.Join(got, "; "))
+	}
+}
+
 // newestNode returns the node that was launched last.
 func newestNode(t *site) string {
 	launched := t.ledger(sim.Launched, time.Time{})
@@ -156,7 +179,7 @@ const noteStates = `(() => {
 	const note = () => {
 		document.querySelectorAll('[data-phase]').forEach((e) => saw.add('phase ' + e.dataset.phase + ' ' + e.className));
 		document.querySelectorAll('[data-instance]').forEach((e) => saw.add('node ' + e.dataset.state));
-		for (const [id, text, name] of [['handovers-meta', 'under way', 'hand-overs under way'], ['health', 'pending', 'pods pending'], ['verdict', 'PENDING_TOO_SHORT', 'why not PENDING_TOO_SHORT']]) {
+		for (const [id, text, name] of [['moves-meta', 'under way', 'handoffs under way'], ['health', 'pending', 'pods pending'], ['decision-meta', 'PENDING_TOO_SHORT', 'why not PENDING_TOO_SHORT']]) {
 			if (document.getElementById(id).textContent.includes(text)) saw.add(name);
 		}
 	};

@@ -147,6 +147,13 @@ func (v *view) now() (*partition.Assignment, map[string]partition.State) {
 	return v.maps[len(v.maps)-1].Assignment, maps.Clone(v.states)
 }
 
+// shown returns the state that every defender last reported.
+func (v *view) shown() map[string]partition.State {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return maps.Clone(v.states)
+}
+
 // firstOf returns the first map of a version as it was published.
 func (v *view) firstOf(version uint64) (seenMap, bool) {
 	v.mu.Lock()

@@ -1,5 +1,5 @@
 // Command muster-lambda is the node plane as an AWS Lambda function for the runtime provided.al2023. Its settings are the
-// environment's; docs/nodes/aws.md says how it is set up.
+// environment's and those in its variable SETTINGS; docs/nodes/aws.md says how it is set up.
 //
 // Wrong settings end it before its first invocation, with one message that lists all of them and exit code 2.
 package main
@@ -30,13 +30,18 @@ func main() {
 
 // newHandler reads the settings and prepares what the first invocation opens.
 func newHandler(lookup setting.Lookup, log io.Writer) (*lambda.Handler, error) {
+	var own []string
+	for _, i := range lambda.Settings() {
+		own = append(own, i.Env)
+	}
+	lookup, documentErr := connect.FunctionLookup(lookup, own...)
 	s, err := connect.Parse(lookup)
 	c, lambdaErr := lambda.ConfigFromEnv(lookup)
 	var tables error
 	if s.Policy.StateTable == "" && s.Policy.LogsTable == "" {
 		tables = &setting.Error{Problems: []setting.Problem{{Setting: "STATE_TABLE", Fix: "name the DynamoDB tables by STATE_TABLE and LOGS_TABLE: a function keeps nothing on its disk"}}}
 	}
-	if err := setting.Join(err, lambdaErr, tables); err != nil {
+	if err := setting.Join(documentErr, err, lambdaErr, tables); err != nil {
 		return nil, err
 	}
 	c.Log = slog.New(slog.NewJSONHandler(log, nil))

@@ -122,6 +122,11 @@ func runDefender(cmd *cobra.Command, o scenario.DefenderOptions, address, strate
 			}
 		}
 	}
+	// Before webhooks follow the alarms, and before the worker takes a message whose
+	// alarm or dead letter needs these streams.
+	if err := d.Provision(ctx); err != nil {
+		return err
+	}
 	if watcher != nil {
 		go watcher.Run(ctx, reloadInterval)
 		posting := make(chan struct{})

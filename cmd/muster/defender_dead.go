@@ -20,7 +20,7 @@ func newDefenderDead() *cobra.Command {
 		Use:   "dead",
 		Short: "Look at the messages that can't be processed, and send them again",
 		Long: "Dead letters are messages that were put aside: unreadable ones, such whose trace\n" +
-			"is missing or corrupt, and such that failed or killed their defender three times.",
+			"is missing or corrupt, and such that failed, panicked or killed their defender three times.",
 	}
 	cmd.AddCommand(newDefenderDeadList(), newDefenderDeadRequeue())
 	return cmd

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,27 +21,34 @@ func TestDefenderCommandsTellOfWrongUse(t *testing.T) {
 	if err := os.WriteFile(trace, []byte("set,wafer\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	other := filepath.Join(dir, "other.csv")
+	if err := os.WriteFile(other, []byte("ts,run,A\n1,r1,x\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	for name, test := range map[string]struct {
 		args []string
 		want []string
 	}{
-		"faults of strategies":   {[]string{"defender", "check", bad}, []string{"unknown field foo", "/version"}},
-		"run with them":          {[]string{"defender", "run", "--strategies", bad}, []string{"unknown field foo", "/version"}},
-		"analyze with them":      {[]string{"defender", "analyze", trace, "--strategies", bad}, []string{"unknown field foo"}},
-		"no files":               {[]string{"defender", "analyze"}, []string{"at least 1"}},
-		"a broken file":          {[]string{"defender", "analyze", trace}, []string{"bad.csv:1", "Step Number"}},
-		"an unknown output":      {[]string{"defender", "analyze", trace, "--output", "xml"}, []string{"table or json"}},
-		"no dead letters":        {[]string{"defender", "dead", "requeue"}, []string{"--all"}},
-		"no number":              {[]string{"defender", "dead", "requeue", "x", "0"}, []string{`"x"`, `"0"`}},
-		"a limit of 0":           {[]string{"defender", "dead", "list", "--limit", "0"}, []string{"--limit"}},
-		"alarms of no chamber":   {[]string{"defender", "alarms", "list", "--chamber", "etch01", "--limit", "0"}, []string{"colon", "--limit"}},
-		"nobody acknowledges":    {[]string{"defender", "alarms", "ack", "etch01:a", "run 1", "--by", ""}, []string{"by is empty", "run 1"}},
-		"no room, no time":       {[]string{"defender", "run", "--cache-mib", "0", "--leave-timeout", "0s"}, []string{"--cache-mib", "--leave-timeout"}},
-		"no chamber":             {[]string{"defender", "reset", "etch01"}, []string{"colon"}},
-		"no Cassandra to run on": {[]string{"defender", "run", "--store", "cassandra", "--slots", "0"}, []string{"CASSANDRA_HOSTS", "--slots is 0"}},
-		"nor to requeue on":      {[]string{"defender", "dead", "requeue", "x", "--store", "cassandra"}, []string{"CASSANDRA_HOSTS", `"x"`}},
-		"nor to create in":       {[]string{"defender", "create-schema", "--replicas", "0"}, []string{"CASSANDRA_HOSTS", "--replicas is 0"}},
-		"replicas said twice":    {[]string{"defender", "create-schema", "--print", "--replicas", "3", "--replication", "{}"}, []string{"leave --replicas out"}},
+		"faults of strategies": {[]string{"defender", "check", bad}, []string{"unknown field foo", "/version"}},
+		"run with them":        {[]string{"defender", "run", "--strategies", bad}, []string{"unknown field foo", "/version"}},
+		"analyze with them":    {[]string{"defender", "analyze", trace, "--strategies", bad}, []string{"unknown field foo"}},
+		"no files":             {[]string{"defender", "analyze"}, []string{"at least 1"}},
+		"a broken file":        {[]string{"defender", "analyze", trace}, []string{"bad.csv:1", "Step Number"}},
+		"a column that isn't there": {[]string{"defender", "analyze", other, "--run-column", "wafer_id", "--fault-column", "bad"},
+			[]string{`column "wafer_id": is missing`, `column "bad": is missing`, `column "Time": is missing`, `"ts", "run", "A"`, "--time-column"}},
+		"a text that is no sensor": {[]string{"defender", "analyze", other, "--run-column", "run", "--time-column", "ts", "--step-column", "-"}, []string{`"x" is not a number`, "ignore the column"}},
+		"an unknown output":        {[]string{"defender", "analyze", trace, "--output", "xml"}, []string{"table or json"}},
+		"no dead letters":          {[]string{"defender", "dead", "requeue"}, []string{"--all"}},
+		"no number":                {[]string{"defender", "dead", "requeue", "x", "0"}, []string{`"x"`, `"0"`}},
+		"a limit of 0":             {[]string{"defender", "dead", "list", "--limit", "0"}, []string{"--limit"}},
+		"alarms of no chamber":     {[]string{"defender", "alarms", "list", "--chamber", "etch01", "--limit", "0"}, []string{"colon", "--limit"}},
+		"nobody acknowledges":      {[]string{"defender", "alarms", "ack", "etch01:a", "run 1", "--by", ""}, []string{"by is empty", "run 1"}},
+		"no room, no time":         {[]string{"defender", "run", "--cache-mib", "0", "--leave-timeout", "0s"}, []string{"--cache-mib", "--leave-timeout"}},
+		"no chamber":               {[]string{"defender", "reset", "etch01"}, []string{"colon"}},
+		"no Cassandra to run on":   {[]string{"defender", "run", "--store", "cassandra", "--slots", "0"}, []string{"CASSANDRA_HOSTS", "--slots is 0"}},
+		"nor to requeue on":        {[]string{"defender", "dead", "requeue", "x", "--store", "cassandra"}, []string{"CASSANDRA_HOSTS", `"x"`}},
+		"nor to create in":         {[]string{"defender", "create-schema", "--replicas", "0"}, []string{"CASSANDRA_HOSTS", "--replicas is 0"}},
+		"replicas said twice":      {[]string{"defender", "create-schema", "--print", "--replicas", "3", "--replication", "{}"}, []string{"leave --replicas out"}},
 	} {
 		var out, errs bytes.Buffer
 		if code := run(test.args, &out, &errs); code != exitUsage {
@@ -78,4 +86,28 @@ func TestTheSchemaIsPrinted(t *testing.T) {
 	if code := run([]string{"defender", "schema"}, &out, &errs); code != exitOK || json.Unmarshal(out.Bytes(), &schema) != nil || schema["$id"] == nil {
 		t.Errorf("exit code %d, output %.80q", code, out.String())
 	}
+}
+
+func TestAnalyze(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	b.WriteString("ts,chamber,run,lot,A,B\n")
+	for run := range 6 {
+		for i := range 30 {
+			fmt.Fprintf(&b, "%d,etch1:a,r%d,L1,%d,%d\n", i, run, 500+i*i%7+run%3, 300+i*i%5)
+		}
+	}
+	name := filepath.Join(t.TempDir(), "fab.csv")
+	if err := os.WriteFile(name, []byte(b.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("says-why-nothing-was-judged", func(t *testing.T) {
+		t.Parallel()
+		code, out, errs := muster("defender", "analyze", name, "--run-column", "run", "--time-column", "ts", "--step-column", "-", "--chamber-column", "chamber", "--ignore-columns", "lot")
+		for _, want := range []string{`group "chamber etch1:a"`, "none of its 6 runs", "at least 10", "--chamber-column", "6 runs: 6 learning"} {
+			if code != exitOK || !strings.Contains(out, want) {
+				t.Errorf("exit code %d, the output has no %q: %s%s", code, want, out, errs)
+			}
+		}
+	})
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/muster-dev/muster/nodes/connect"
 	"github.com/muster-dev/muster/nodes/lambda"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/scenario"
 	"github.com/muster-dev/muster/setting"
 )
 
@@ -160,6 +161,25 @@ var (
 	placeholder  = regexp.MustCompile(`[A-Z]{2,}|^[A-Z]$|[{}$|]`)
 )
 
+func oneOf[T ~string](list ...T) func(string) bool {
+	return func(v string) bool { return slices.Contains(list, T(v)) }
+}
+
+// flagValues are the flags whose values the commands check when they run, which a
+// test of the documentation can't have them do.
+var flagValues = map[string]func(string) bool{
+	"muster partitions events --kind":   oneOf(partition.EventKinds...),
+	"muster partitions plan --strategy": oneOf("sticky", "ring"),
+	"muster partitions status --output": oneOf("table", "json"),
+	"muster partitions plan --output":   oneOf("table", "json"),
+	"muster partitions events --output": oneOf("table", "json"),
+	"muster partitions pin --output":    oneOf("table", "json"),
+	"muster up --scenario":              oneOf(scenario.Names()...),
+	"muster up --case":                  func(v string) bool { return slices.Contains(caseWord.FindAllString(scenario.DescribeCases(), -1), v) },
+}
+
+var caseWord = regexp.MustCompile(`[a-z][a-z-]*`)
+
 // wrongCommand says what is wrong with the words after muster: a command or flag that there is not, a value that the flag does not take.
 // What is no flag, after a command that has no commands of its own, is anything.
 func wrongCommand(cmd *cobra.Command, words []string) string {
@@ -179,6 +199,9 @@ func wrongCommand(cmd *cobra.Command, words []string) string {
 				words = words[1:]
 			}
 			if has && !placeholder.MatchString(value) {
+				if takes := flagValues[cmd.CommandPath()+" --"+name]; takes != nil && !takes(value) {
+					return cmd.CommandPath() + " " + word + " does not take " + value
+				}
 				if err := f.Value.Set(value); err != nil {
 					return cmd.CommandPath() + " " + word + " does not take " + value + ": " + err.Error()
 				}
@@ -374,7 +397,7 @@ func TestEveryMetricInTheDocumentationIsExported(t *testing.T) {
 		t.Fatal(err)
 	}
 	describe := regexp.MustCompile(`fqName: "([^"]+)"`)
-	for _, c := range append(defender.NewMetrics(nil).Collectors(), w.Collector(partition.MetricsOptions{Prefix: "defender", Keys: "chamber"})) {
+	for _, c := range append(defender.NewMetrics(nil).Collectors(), w.Collector(defender.WorkerMetrics(nil))) {
 		ch := make(chan *prometheus.Desc, 100)
 		c.Describe(ch)
 		close(ch)

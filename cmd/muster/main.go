@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -31,17 +30,15 @@ func main() {
 func run(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	root := newRoot()
+	root := newRootTo(stdout)
 	root.SetArgs(args)
-	root.SetOut(stdout)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return exitOK
 	}
 	_, _ = fmt.Fprintln(stderr, "muster:", err)
-	// The root command has no code of its own to mark what it refuses.
-	if usage := new(scenario.UsageError); errors.As(err, &usage) || strings.HasPrefix(err.Error(), "unknown command") {
+	if usage := new(scenario.UsageError); errors.As(err, &usage) {
 		return exitUsage
 	}
 	return exitFailed
@@ -49,24 +46,25 @@ func run(args []string, stdout, stderr io.Writer) int {
 
 var errChecksFailed = errors.New("the scenario's checks did not all hold; see the table above")
 
-func newRoot() *cobra.Command {
+func newRoot() *cobra.Command { return newRootTo(os.Stdout) }
+
+func newRootTo(stdout io.Writer) *cobra.Command {
+	info, _ := debug.ReadBuildInfo()
 	root := &cobra.Command{
 		Use:   "muster",
 		Short: "Capacity that is verified, keys that are handed over",
 		Long: "Muster keeps elastic clusters honest: capacity counts only once it is verified,\n" +
 			"and every change of it is a transaction that survives a crash at any point.",
-		Version:       version(),
+		Version:       versionText(info),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(newUp(), newNodes(), newPartitions(), newDefender(), newCollect(), newBroker())
+	// Cobra would add these when it runs: too late for refuseUnknown. The completion
+	// commands keep the output that they find here.
+	root.SetOut(stdout)
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	refuseUnknown(root)
 	return root
-}
-
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "devel"
 }

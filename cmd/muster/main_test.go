@@ -92,7 +92,6 @@ func TestWrongUsageExitsWith2AndNamesTheFaultAndTheFix(t *testing.T) {
 		{"a plan with wrong settings", []string{"partitions", "plan", "--strategy", "x", "--limit", "-1", "--pin", "y"}, []string{"--strategy", "--limit is -1", `"y"`}},
 		{"events of no kind", []string{"partitions", "events", "--kind", "x", "--slot", "-1", "--follow", "--limit", "3"}, []string{"worker-gone", "--slot is -1", "--follow"}},
 		{"a collector with wrong numbers", []string{"collect", "--rate", "0", "--chambers", "0"}, []string{"--rate is 0", "--chambers is 0"}},
-		{"a collector without a server", []string{"collect", "--nats", "nats://127.0.0.1:1", "--store", filepath.Join(dir, "c.db")}, []string{"127.0.0.1:1", "--nats"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -85,12 +85,23 @@ func (c *nodesConsole) nodePlane(ctx context.Context) (console.NodePlane, error)
 	defer c.mu.Unlock()
 	var err error
 	if time.Since(c.at) >= seenFor {
+		// The plane compares deadlines with its own clock, which in a simulation is ahead of the machine's: by that one the console's
+		// deadline would always have passed. The reading still ends when the console's context does.
+		reading, done := untimed(ctx)
+		defer done()
 		var s nodes.Snapshot
-		if s, err = c.plan.Plan(ctx); err == nil {
+		if s, err = c.plan.Plan(reading); err == nil {
 			c.seen, c.at = s, time.Now()
 		}
 	}
 	return console.NodePlaneOf(c.seen, c.price), err
+}
+
+// untimed returns a context that ends with another one and does not show its deadline.
+func untimed(ctx context.Context) (context.Context, context.CancelFunc) {
+	plain, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	return plain, func() { stop(); cancel(context.Canceled) }
 }
 
 // pages serves the console at the root, beside what a daemon serves.

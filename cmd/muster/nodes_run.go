@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 	"time"
 
@@ -75,6 +76,21 @@ func (d daemonSettings) logger(w io.Writer) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(w, opts))
 	}
 	return slog.New(slog.NewTextHandler(w, opts))
+}
+
+// holder names this daemon so that the one that is started after a crash takes its predecessor's claims at once. Only one process can
+// listen on an address, and serve listens before the daemon runs, so no other process has the name. Without a fixed address there is
+// no such name.
+func (d daemonSettings) holder() string {
+	_, port, err := net.SplitHostPort(d.HTTP)
+	if err != nil || port == "" || port == "0" {
+		return ""
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	return host + "/" + d.HTTP
 }
 
 // ---- run
@@ -166,6 +182,7 @@ func (n *nodesCommand) serve(ctx context.Context, plane *plane, d daemonSettings
 	if err != nil {
 		return err
 	}
+	plane.Config.Holder = d.holder()
 	dm, err := daemon.New(plane.Config, daemon.Options{Interval: d.Interval, StopTimeout: d.StopTimeout, Log: log,
 		Poll: plane.Poll, Follow: plane.follow, Price: plane.Price, TokenExpires: plane.TokenExpires})
 	if err != nil {

@@ -270,16 +270,42 @@ func (c fastClock) Sleep(ctx context.Context, d time.Duration) error {
 }
 
 func (c fastClock) WithDeadline(ctx context.Context, t time.Time) (context.Context, context.CancelFunc) {
-	if d, ok := ctx.Deadline(); ok && d.Before(t) {
+	if d, ok := c.deadline(ctx); ok && d.Before(t) {
 		t = d
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.real(t.Sub(c.Now())))
 	return fastContext{ctx, t}, cancel
 }
 
+// deadline returns a context's deadline in the world's time. The world's time may be far
+// ahead of the machine's: a deadline of the machine, which a server or a page put on the
+// context, would be past if it were taken for one of the world.
+func (c fastClock) deadline(ctx context.Context) (time.Time, bool) {
+	d, ok := ctx.Deadline()
+	if !ok {
+		return time.Time{}, false
+	}
+	// A context made of a fastContext inherits its deadline, unless it was given one of
+	// its own by the machine's clock.
+	if of, made := ctx.Value(fastDeadline{}).(time.Time); made && of.Equal(d) {
+		return d, true
+	}
+	return c.Now().Add(time.Duration(float64(time.Until(d)) * c.speed)), true
+}
+
+// fastDeadline is the key by which a context tells the world's deadline that it has.
+type fastDeadline struct{}
+
 type fastContext struct {
 	context.Context
 	deadline time.Time
+}
+
+func (c fastContext) Value(key any) any {
+	if key == (fastDeadline{}) {
+		return c.deadline
+	}
+	return c.Context.Value(key)
 }
 
 func (c fastContext) Deadline() (time.Time, bool) { return c.deadline, true }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
 	"github.com/muster-dev/muster/partition"
@@ -75,6 +76,11 @@ func (e *eventsCommand) run(cmd *cobra.Command, p *partitionsCommand) error {
 	}
 	defer nc.Close()
 	e.query.BySlot = cmd.Flags().Changed("slot")
+	if e.query.BySlot {
+		if err := e.checkSlot(cmd, p.group, nc); err != nil {
+			return err
+		}
+	}
 	if e.query.Since = e.since.at; e.query.Since.IsZero() {
 		e.query.Since = time.Now().Add(-time.Hour)
 	}
@@ -95,6 +101,19 @@ func (e *eventsCommand) run(cmd *cobra.Command, p *partitionsCommand) error {
 		err = errors.Join(err, p.event(ev))
 	}
 	return err
+}
+
+// checkSlot refuses a slot that the group doesn't have. After a change of the number of
+// slots there are events of slots of both numbers, and any that there may be is taken.
+func (e *eventsCommand) checkSlot(cmd *cobra.Command, group string, nc *nats.Conn) error {
+	v, err := partition.Look(cmd.Context(), nc, group)
+	if err != nil {
+		return err
+	}
+	if e.query.Slot >= v.Slots && v.Layout <= 1 {
+		return usageError(cmd, fmt.Errorf("--slot is %d: group %s has %d slots, give 0 to %d", e.query.Slot, group, v.Slots, v.Slots-1))
+	}
+	return nil
 }
 
 func (p *partitionsCommand) event(e partition.Event) error {

@@ -101,6 +101,9 @@ func (p *partitionsCommand) addPin(ctx context.Context, nc *nats.Conn, what, wor
 		return err
 	}
 	if err := partition.AddPins(ctx, nc, p.group, pin); err != nil {
+		if errors.Is(err, partition.ErrNoPin) {
+			return usageError(p.cmd, err)
+		}
 		return err
 	}
 	return p.listPins(ctx, nc)

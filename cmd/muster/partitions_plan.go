@@ -49,6 +49,14 @@ func newPartitionsPlan() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			for _, pin := range w.Pins {
+				if pin.Key != "" {
+					err = errors.Join(err, checkKey(v, pin.Key))
+				}
+			}
+			if err != nil {
+				return usageError(cmd, err)
+			}
 			f, err := v.Forecast(w)
 			if err != nil {
 				return usageError(cmd, err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -46,6 +47,13 @@ func newPartitionsStatus() *cobra.Command {
 }
 
 func (p *partitionsCommand) keys(v *partition.View, keys []string) error {
+	var faults error
+	for _, k := range keys {
+		faults = errors.Join(faults, checkKey(v, k))
+	}
+	if faults != nil {
+		return usageError(p.cmd, faults)
+	}
 	var found []partition.KeyReport
 	rows := []string{"KEY\tSLOT\tOWNER\tNEXT"}
 	for _, k := range keys {
@@ -54,6 +62,11 @@ func (p *partitionsCommand) keys(v *partition.View, keys []string) error {
 		rows = append(rows, fmt.Sprintf("%s\t%d\t%s\t%s", r.Key, r.Slot, orDash(r.Owner), orDash(r.Next)))
 	}
 	return p.write(found, func(w io.Writer) { columns(w, rows...) })
+}
+
+// checkKey reports why no message of a group can have this key.
+func checkKey(v *partition.View, key string) error {
+	return partition.Config{Subject: v.Subject}.CheckKey(key)
 }
 
 func ofStreams(shards int) string {
@@ -68,7 +81,12 @@ const fewMoves = 10
 
 func writeStatus(w io.Writer, r partition.Report, all bool) {
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
-	line("Group %s is %s, led by %s (epoch %d).", r.Group, r.State, orNobody(r.Leader), r.Epoch)
+	if liveWorkers(r) == 0 && r.Leader != "" {
+		// Its lease outlives it by some seconds.
+		line("Group %s is %s: no worker is alive. The last leader was %s (epoch %d).", r.Group, r.State, r.Leader, r.Epoch)
+	} else {
+		line("Group %s is %s, led by %s (epoch %d).", r.Group, r.State, orNobody(r.Leader), r.Epoch)
+	}
 	if r.Version > 0 {
 		line("Map version %d, planned %s ago; %d slots in layout %d%s%s; fullest worker over mean: %s.", r.Version,
 			seconds(r.At.Sub(r.Planned).Seconds()), r.Slots, r.Layout, ofStreams(r.Shards), ofKeys(r.Keys), ratio(r.WorstOverMean))
@@ -122,13 +140,17 @@ func ofKeys(n int) string {
 	return fmt.Sprintf(" for %d keys", n)
 }
 
-func workersOf(r partition.Report) string {
-	live := 0
+func liveWorkers(r partition.Report) (live int) {
 	for _, w := range r.Workers {
 		if w.State != partition.StateGone {
 			live++
 		}
 	}
+	return live
+}
+
+func workersOf(r partition.Report) string {
+	live := liveWorkers(r)
 	if r.Expected == 0 {
 		return fmt.Sprintf("%d workers", live)
 	}

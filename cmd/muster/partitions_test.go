@@ -161,7 +161,7 @@ func TestPartitionsTellWhatIsNotThere(t *testing.T) {
 		{"a worker to drain", []string{"drain", "jobs-7", "jobs-8", "--group", "jobs"}, exitFailed, []string{"jobs-7", "jobs-8", "partitions status"}},
 		{"a node", []string{"drain", "--node", "x", "--group", "jobs"}, exitFailed, []string{`"x"`, "NODE"}},
 		{"a worker to plan without", []string{"plan", "--without", "jobs-7", "--group", "jobs"}, exitUsage, []string{"jobs-7", "jobs-0, jobs-1"}},
-		{"a slot", []string{"pin", "99", "jobs-0", "--group", "jobs"}, exitFailed, []string{"slot 99", "0 to 31"}},
+		{"a slot", []string{"pin", "99", "jobs-0", "--group", "jobs"}, exitUsage, []string{"slot 99", "0 to 31"}},
 		{"a pin", []string{"pin", "--remove", "3", "--group", "jobs"}, exitFailed, []string{"slot 3", "not pinned"}},
 		{"a server", []string{"status", "--nats", "nats://127.0.0.1:1"}, exitFailed, []string{"127.0.0.1:1", "--nats"}},
 		{"events of a group", []string{"events", "--group", "nobody"}, exitFailed, []string{"nobody-events"}},

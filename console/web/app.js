@@ -1,5 +1,5 @@
 "use strict";
-// The page keeps one picture of the state, changed by what the server streams, and draws each panel from it at most once a frame.
+// The console keeps one picture of the state, changed by what the server streams, and draws each panel from it at most once a frame.
 // Nothing is drawn by putting text together as HTML: names come from outside.
 
 const $ = (id) => document.getElementById(id);
@@ -22,7 +22,7 @@ function svg(tag, props, ...children) {
   return e;
 }
 
-const S = { lost: 0, nodes: null, workers: null, handovers: [], events: [], next: 0, actions: false, charts: false, skew: 0, chamber: null, allGates: false };
+const S = { lost: 0, nodes: null, workers: null, alarms: null, health: null, moves: [], events: [], next: 0, actions: false, charts: false, skew: 0, chamber: null, allGates: false };
 const now = () => Date.now() + S.skew;
 
 function age(ms) {
@@ -35,7 +35,9 @@ function age(ms) {
 const minutes = (ms) => (ms > 120000 ? Math.ceil(ms / 60000) + "m" : age(ms));
 const since = (t) => age(now() - Date.parse(t));
 const clock = (t) => new Date(t).toLocaleTimeString([], { hour12: false }) + "." + String(new Date(t).getMilliseconds()).padStart(3, "0");
-const money = (v) => v.toFixed(v < 0.1 ? 4 : v < 1 ? 3 : 2) + " $";
+const money = (v) => "$" + v.toFixed(v >= 1 || v < 0.00005 ? 2 : v >= 0.01 ? 3 : 4);
+// pause is a time in milliseconds. What is best about a handoff is often below one: it keeps its digits.
+const pause = (ms) => (ms < 0 ? "unknown" : ms < 0.1 ? "< 0.1 ms" : ms < 10 ? ms.toFixed(1) + " ms" : ms < 1000 ? ms.toFixed(0) + " ms" : (ms / 1000).toFixed(1) + " s");
 const plural = (n, one, many) => n + " " + (n === 1 ? one : many || one + "s");
 
 // ---- drawing, once a frame, only what changed
@@ -47,9 +49,9 @@ function draw(...panels) {
 }
 const panels = {
   head: drawHead, nodes: drawNodes, action: drawAction, decision: drawDecision, workers: drawWorkers, slots: drawSlots,
-  handovers: drawHandovers, charts: drawCharts, events: drawEvents,
+  moves: drawMoves, charts: drawCharts, events: drawEvents,
 };
-// What is drawn anew is another element: a press of a button must not lose it before the release, nor the keyboard its place.
+// A redrawn element is another element: a press of a button must not lose it before the release, nor the keyboard its place.
 let pressed = false;
 addEventListener("pointerdown", () => { pressed = true; }, true);
 const released = () => setTimeout(() => { pressed = false; if (dirty.size) requestAnimationFrame(flush); });
@@ -75,19 +77,29 @@ function flush() {
   if (pressed) return;
   const todo = [...dirty], key = document.activeElement && document.activeElement.dataset.key;
   dirty.clear();
-  for (const p of todo) panels[p]();
+  for (const p of todo) try { panels[p](); } catch (err) { // the other panels must not stand still with it
+    showError("page-error", `The console can't show ${p}: ${err.message}`);
+    reportError(err);
+  }
   refocus(key);
   document.body.dataset.drawn = String(Number(document.body.dataset.drawn || 0) + 1);
 }
 // ages stand still while nothing comes: they would be of what may no longer be
-setInterval(() => S.lost ? drawLost() : draw("head", "nodes", "action", "handovers", ...(S.workers && (S.workers.workers || []).some((x) => x.drained) ? ["workers"] : [])), 1000); // ages
+setInterval(() => S.lost ? drawLost() : draw("head", "nodes", "action", "moves", ...(S.workers && (S.workers.workers || []).some((x) => x.drained || x.failed) ? ["workers"] : [])), 1000); // ages
 
 // empty says in a panel that there is nothing to show, and why.
 const empty = (text) => el("p", { class: "meta empty" }, text);
 
+// ---- the header: how urgently a person is needed, and the numbers that are looked for first
+
+const SEVERITY = { ok: "OK", warning: "Warning", critical: "Critical", starting: "Starting", unknown: "Unknown" };
+const ICON = { ok: "#1f6feb", starting: "#1f6feb", warning: "#b36b00", critical: "#c0262d", unknown: "#6b7280" };
+const SIGN = { warning: "⚠ ", critical: "✖ ", unknown: "? " };
+const FINDINGS = 4; // that the header shows; the rest is counted
+const starting = (n, w) => (n && n.at.startsWith("0001")) || (w && !w.version); // not seen yet, no assignment map yet
+
 function drawHead() {
-  const parts = [];
-  const n = S.nodes, w = S.workers;
+  const n = S.nodes, w = S.workers, h = S.health || { severity: "ok", findings: [] }, parts = [];
   if (n && n.nodes) {
     const ready = n.nodes.filter((x) => x.state === "ready").length;
     parts.push(n.nodes.length ? `${ready} of ${plural(n.nodes.length, "node")} ready` : "no nodes");
@@ -97,12 +109,35 @@ function drawHead() {
     if (n.paused) parts.push("scaling paused for " + since(n.paused.since));
   }
   if (w && w.workers) {
-    const stable = w.workers.filter((x) => x.state === "STABLE").length;
-    parts.push(w.workers.length ? `${stable} of ${plural(w.workers.length, "worker")} stable` : "no workers");
+    // A worker whose slots move serves them. It is stable again when they have moved.
+    const serving = h.serving || 0, all = h.expected || 0, word = serving > (h.stable || 0) ? "serving" : "stable";
+    parts.push(!all && !serving ? "no workers" : serving > all ? `${plural(serving, "worker")} ${word}, ${all} expected` : `${serving} of ${plural(all, "worker")} ${word}`);
+    const moving = (w.next || []).filter((x) => x >= 0).length;
+    if (moving) parts.push(plural(moving, "slot") + " moving");
+    const drained = w.workers.filter((x) => x.drained && !x.failed), empty = drained.filter((x) => !x.slots).length;
+    if (drained.length > empty) parts.push(`${drained.length - empty} draining`);
+    if (empty) parts.push(`${empty} drained`);
+    const waited = w.oldest ? now() - Date.parse(w.oldest) : 0;
+    if (w.waiting) parts.push(plural(w.waiting, "message") + " waiting" + (waited > 2000 ? `, the oldest for ${age(waited)}` : ""));
+    else if (w.version) parts.push("no message waits");
   }
-  const open = S.openAlarms || 0;
-  if (open) parts.push(plural(open, "open alarm"));
+  if (S.alarms && S.alarms.open) parts.push(plural(S.alarms.open, "open alarm"));
   $("health").textContent = parts.join(" · ");
+  drawSeverity(S.lost ? "unknown" : h.severity === "ok" && starting(n, w) ? "starting" : h.severity, h.findings || []);
+}
+
+function drawSeverity(severity, findings) {
+  document.documentElement.dataset.severity = severity;
+  if ($("severity").textContent !== SEVERITY[severity]) $("severity").textContent = SEVERITY[severity];
+  const shown = findings.slice(0, FINDINGS), items = shown.map((f) => [JSON.stringify(f), () => el("li", { class: f.severity }, el("a", { href: "#" + f.panel }, f.text))]);
+  if (findings.length > shown.length) items.push([`more ${findings.length}`, () => el("li", {}, `and ${findings.length - shown.length} more`)]);
+  fill($("findings"), items);
+  $("findings").hidden = !items.length;
+  const first = severity === "unknown" ? "Connection lost" : findings.length ? findings[0].text : "";
+  const title = (SIGN[severity] || "") + (first ? first + " · " : "") + (S.title || "Muster");
+  if (document.title !== title) document.title = title;
+  const icon = $("icon").href.replace(/fill='%23[0-9a-f]{6}'/, `fill='%23${(ICON[severity] || ICON.ok).slice(1)}'`);
+  if ($("icon").href !== icon) $("icon").href = icon;
 }
 
 const NODE_STYLE = { ready: "s-good", launching: "s-busy", "not ready": "s-warn", cordoned: "s-warn", draining: "s-warn", interrupted: "s-bad", terminating: "s-bad", lost: "s-bad" };
@@ -114,7 +149,7 @@ function drawNodes() {
   showError("nodes-error", n.error);
   const meta = [n.max ? `${n.nodes.length} (min ${n.min}, max ${n.max})` : String(n.nodes.length)];
   if (n.cpu !== undefined && n.cpu !== null) meta.push(`CPU ${(n.cpu * 100).toFixed(0)} %`);
-  if (n.costPerHour !== undefined) meta.push(money(n.costPerHour) + " an hour");
+  if (n.costPerHour !== undefined) meta.push(money(n.costPerHour) + " per hour");
   if (n.costSoFar !== undefined) meta.push(money(n.costSoFar) + " so far");
   if (n.nodes.length && now() - Date.parse(n.at) > 5000) meta.push(`seen ${since(n.at)} ago`);
   $("nodes-meta").textContent = meta.join(" · ");
@@ -140,7 +175,7 @@ function drawNode(x) {
   return el("div", { class: "node " + style, "data-instance": x.instance, "data-state": x.state },
     el("div", { class: "top" }, el("span", { class: "id", title: x.instance }, x.name || x.instance), el("span", { class: "badge " + style }, x.state)),
     el("div", { class: "facts" }, ...facts.map((f) => el("span", {}, f)),
-      x.deadline ? el("span", { class: "bad" }, Date.parse(x.deadline) > now() ? "taken away in " + age(Date.parse(x.deadline) - now()) : "its time is over") : null,
+      x.deadline ? el("span", { class: "bad" }, Date.parse(x.deadline) > now() ? "reclaimed in " + age(Date.parse(x.deadline) - now()) : "deadline passed") : null,
       x.protected ? el("span", {}, "protected") : null,
       x.note ? el("span", { class: "warn" }, x.note) : null),
     x.room ? bar(x.pods / x.room) : null);
@@ -158,7 +193,7 @@ function showError(id, text) {
 }
 
 function phaseList(phases) {
-  return el("ol", { class: "phases" }, ...phases.map((p) => el("li", { class: p.state, "data-phase": p.name }, p.name, p.detail ? el("small", {}, p.detail) : null)));
+  return el("ol", { class: "phases" }, ...(phases || []).map((p) => el("li", { class: p.state, "data-phase": p.name }, p.name, p.detail ? el("small", {}, p.detail) : null)));
 }
 
 const INTERRUPTION = { warning: "Spot warning", rebalance: "Rebalance recommendation", health: "Scheduled change" };
@@ -167,17 +202,17 @@ function drawAction() {
   $("action").hidden = !n;
   if (!n) return;
   const a = n.action, open = n.interruptions || [], body = [];
-  $("action-meta").textContent = a ? `${a.kind} ${a.id}, for ${since(a.started)}` + (a.until ? `, given up in ${age(Date.parse(a.until) - now())}` : "") : "";
+  $("action-meta").textContent = a ? `${a.kind} ${a.id}, for ${since(a.started)}` + (a.until ? `, times out in ${age(Date.parse(a.until) - now())}` : "") : "";
   const add = (what, make) => body.push([JSON.stringify(what), make]);
   if (n.paused) add([n.paused, since(n.paused.since)], () => pauseNote(n.paused));
   if (a) add(a.phases, () => phaseList(a.phases));
   for (const i of open) {
     const ms = i.deadline ? Date.parse(i.deadline) - now() : 0;
-    const left = !i.deadline ? "for " + since(i.opened) : ms > 0 ? age(ms) + " left" : "its time is over";
+    const left = !i.deadline ? "for " + since(i.opened) : ms > 0 ? age(ms) + " left" : "deadline passed";
     add([i.instance, i.kind, left], () => el("h3", {}, `${INTERRUPTION[i.kind] || i.kind} of ${i.instance} `, el("span", { class: i.deadline ? "bad left" : "meta" }, left)));
     add([i.instance, i.phases], () => phaseList(i.phases));
   }
-  if (!body.length) add("none", () => el("p", { class: "meta" }, "None: the cluster is what its policy wants, or the decision says why not."));
+  if (!body.length) add("none", () => el("p", { class: "meta" }, "No action in progress."));
   const last = a ? null : S.events.findLast((m) => /^scale(Up|Down)\.(completed|failed)$/.test(m.kind));
   if (last) add([last.seq, since(last.at)], () => el("p", {}, "Last: ", el("b", { class: last.level || "" }, last.kind), el("span", { class: "meta" }, ` ${since(last.at)} ago: ${last.text}`)));
   if (S.actions) add(["button", n.paused], () => scalingButton(n.paused));
@@ -186,24 +221,35 @@ function drawAction() {
 
 function pauseNote(p) {
   return el("p", { class: "paused" }, el("b", {}, "Scaling is paused"), ` for ${since(p.since)}` + (p.by ? ` by ${p.by}` : "") + (p.reason ? `: ${p.reason}` : ""),
-    el("small", {}, "No new action begins. One in progress, interruptions and repair up to the minimum go on."));
+    el("small", {}, "No new action begins. One in progress, interruptions and repair up to the minimum continue."));
 }
 
 function scalingButton(p) {
-  return p ? button("resume-scaling", "", "Resume scaling", "It was paused" + (p.by ? " by " + p.by : "") + (p.reason ? ": " + p.reason : "") + ". Waiting times went on meanwhile, so an action may begin at once.", "Resume scaling")
-    : button("pause-scaling", "", "Pause scaling", "No scale-up by load and no scale-down begins until scaling is resumed, also after a restart. An action in progress goes on to its end; interruptions and repair up to the minimum go on.", "Pause scaling");
+  return p ? button("resume-scaling", "", "Resume scaling", "It was paused" + (p.by ? " by " + p.by : "") + (p.reason ? ": " + p.reason : "") + ". Waiting times kept running meanwhile, so an action may begin at once.", "Resume scaling")
+    : button("pause-scaling", "", "Pause scaling", "No scale-up by load and no scale-down begins until scaling is resumed, also after a restart. An action in progress continues to its end, as do interruptions and repair up to the minimum.", "Pause scaling");
 }
+
+// Reasons of a decision to do nothing that say all by themselves: no gate is of interest.
+const QUIET = {
+  STEADY: () => ["good", "Nothing needed", ""],
+  IN_PROGRESS: (n) => ["good", `A ${n.action ? n.action.kind : "scaling action"} is in progress`, "The next decision follows when it has ended."],
+  METRICS_UNAVAILABLE: (n, d) => ["", "Waiting for metrics", d.detail],
+  PAUSED: () => ["warn", "Scaling is paused", ""],
+};
+const DOWN = ["IDLE_TOO_SHORT", "PODS_PENDING", "COOLDOWN_DOWN", "INTERRUPTION_OPEN", "MIN_WORKERS", "NO_TARGET", "PODS_DONT_FIT"]; // reasons against a scale-down
 
 function drawDecision() {
   const d = S.nodes && S.nodes.decision;
   $("decision").hidden = !d;
   if (!d) return;
-  $("decision-meta").textContent = "at " + clock(d.at);
-  const style = d.action === "NOOP" ? (d.reason === "STEADY" ? "good" : "warn") : "good";
-  $("verdict").replaceChildren(el("b", { class: style }, d.action === "NOOP" ? "Nothing" : d.action === "SCALE_UP" ? "Scale up" : "Scale down"),
-    `${d.action === "NOOP" ? (d.reason === "STEADY" ? "needed" : "— why not: " + d.reason) : "— " + d.reason}${d.detail ? ": " + d.detail : ""}`);
-  // What keeps an action from beginning is of interest only where one is wanted.
-  const gates = d.gates || [], shown = S.allGates ? gates : d.action !== "NOOP" || d.reason === "STEADY" ? [] : gates.filter((g) => !g.passed);
+  $("decision-meta").textContent = `at ${clock(d.at)} · ${d.reason}`;
+  const noop = d.action === "NOOP", quiet = noop && QUIET[d.reason];
+  const [style, what, why] = quiet ? quiet(S.nodes, d) : noop ? ["warn", "Not yet", [d.means || d.reason, d.detail].filter(Boolean).join(" ")]
+    : ["good", d.action === "SCALE_UP" ? "Scale up" : "Scale down", [d.means, d.detail].filter(Boolean).join(" ")];
+  $("verdict").replaceChildren(el("b", { class: style }, what), why || "");
+  // What keeps an action from beginning is of interest only where one is wanted, and only what is against that one.
+  const other = DOWN.includes(d.reason) ? /^(up|repair)\./ : /^down\./;
+  const gates = d.gates || [], shown = S.allGates ? gates : !noop || quiet ? [] : gates.filter((g) => !g.passed && !other.test(g.name));
   $("gates").tBodies[0].replaceChildren(...shown.map((g) => el("tr", { class: g.passed ? "" : "no" },
     el("td", { "aria-label": g.passed ? "passed" : "not passed" }, g.passed ? "✓" : "✗"), el("td", {}, g.name), el("td", {}, g.value), el("td", {}, g.threshold))));
   $("gates").hidden = shown.length === 0;
@@ -211,40 +257,61 @@ function drawDecision() {
   $("gates-more").textContent = S.allGates ? "Show only what keeps an action from beginning" : `Show all gates (${passed} of ${gates.length} passed)`;
 }
 
-const WORKER_STYLE = { STABLE: "s-good", REBALANCING: "s-busy", SCALING: "s-busy", EMERGENCY: "s-bad", DEGRADED: "s-bad", SHUTDOWN: "s-warn" };
-const hue = (i) => `hsl(${(i * 137.508) % 360} 62% ${isDark() ? 58 : 47}%)`;
+const WORKER_STYLE = { STABLE: "s-good", REBALANCING: "s-busy", SCALING: "s-busy", EMERGENCY: "s-bad", DEGRADED: "s-bad", FAILED: "s-bad failed", SHUTDOWN: "s-warn" };
+// numberOf is that of an ID such as defender-7; for any other ID one that is made of its letters.
+function numberOf(id) {
+  const digits = /\d+$/.exec(id);
+  if (digits) return Number(digits[0]);
+  let h = 2166136261;
+  for (const c of id) h = Math.imul(h ^ c.codePointAt(0), 16777619) >>> 0;
+  return h;
+}
+// colour is the worker's own: it depends on nothing but its ID, so that it stays whatever happens to others. The golden angle keeps
+// neighbours apart; three shades keep those apart whose hues are near.
+function colour(id) {
+  const n = numberOf(id), shade = (Math.floor(n / 8) % 3) * 9 - 9;
+  return `hsl(${((n * 137.508) % 360).toFixed(1)} 62% ${(isDark() ? 58 : 47) + shade}%)`;
+}
+const byNumber = (a, b) => numberOf(a.id) - numberOf(b.id) || (a.id < b.id ? -1 : 1);
 
 function drawWorkers() {
   const w = S.workers;
   $("workers").hidden = !w;
-  $("handovers").hidden = !w;
+  $("moves").hidden = !w;
   if (!w) return;
   showError("workers-error", w.error);
-  const list = w.workers || [];
-  $("workers-meta").textContent = [`${list.length}` + (w.expected ? ` of ${w.expected} expected` : ""), w.leader ? `leader ${w.leader}` : "no leader",
+  const list = [...(w.workers || [])].sort(byNumber), live = list.filter((x) => !x.failed).length; // each keeps its place, failed and drained ones too
+  $("workers-meta").textContent = [w.expected ? `${live} of ${w.expected} live` : `${live} live`, list.length > live ? `${list.length - live} failed` : "", w.leader ? `leader ${w.leader}` : "no leader",
     w.version ? `map version ${w.version}` : "no map", w.epoch ? `epoch ${w.epoch}` : "", w.keys ? `${w.keys} keys` : ""].filter(Boolean).join(" · ");
   const most = Math.max(1, ...list.map((x) => x.keys || x.slots));
   if (!list.length) return fill($("worker-tiles"), [["none", () => empty("No workers: none has claimed its ID yet.")]]);
-  fill($("worker-tiles"), list.map((x, i) => {
-    const drained = x.drained ? `drained, for ${minutes(Date.parse(x.drained) - now())} more` : "";
-    return [JSON.stringify([x, i, most, drained, S.actions, isDark()]), () => workerTile(x, i, most, drained)];
+  fill($("worker-tiles"), list.map((x) => {
+    const does = doing(x);
+    return [JSON.stringify([x, most, does, S.actions, isDark()]), () => workerTile(x, most, does)];
   }));
 }
 
-function workerTile(x, i, most, drained) {
+// doing says what a worker does: text and style.
+function doing(x) {
+  if (x.failed) return [`failed ${since(x.failed.at)} ago: ${x.failed.reason}${x.failed.replaced ? "; replaced" : ""}`, "bad"];
+  if (x.drained) return [x.slots ? `draining, ${plural(x.slots, "slot")} left` : `drained, for ${minutes(Date.parse(x.drained) - now())} more`, "warn"];
+  return [x.state.toLowerCase().replace("_", " ") + (x.node ? " on " + x.node : ""), ""];
+}
+
+function workerTile(x, most, [text, style]) {
   const swatch = el("i");
-  swatch.style.background = hue(i);
-  return el("div", { class: "tile " + (drained ? "s-warn" : WORKER_STYLE[x.state] || ""), "data-worker": x.id, "data-state": x.state, title: [x.pod, x.node, x.pid ? "process " + x.pid : ""].filter(Boolean).join(" · ") },
-    el("b", {}, swatch, el("span", {}, x.id), x.leading ? el("em", { title: "leads", "aria-label": "leads" }, "★") : null, S.actions ? workerButton(x) : null),
-    drained ? el("span", { class: "warn" }, drained) : el("span", {}, x.state.toLowerCase() + (x.node ? " on " + x.node : "")),
+  swatch.style.background = colour(x.id);
+  return el("div", { class: "tile " + (x.drained ? "s-warn" : x.failed && x.failed.replaced ? "s-bad" : WORKER_STYLE[x.state] || ""), "data-worker": x.id, "data-state": x.state, title: [x.pod, x.node, x.pid ? "process " + x.pid : ""].filter(Boolean).join(" · ") },
+    el("b", {}, swatch, el("span", {}, x.id), x.leading ? el("em", { title: "leader", "aria-label": "leader" }, "★") : null, S.actions && !x.failed ? workerButton(x) : null),
+    el("span", { class: style, title: text }, text),
     x.pid ? el("span", {}, "process " + x.pid) : null,
-    el("span", {}, plural(x.slots, "slot") + (x.keys ? `, ${x.keys} keys` : ""), x.gaining || x.losing ? el("span", { class: "delta" }, ` +${x.gaining || 0} −${x.losing || 0}`) : null),
-    bar((x.keys || x.slots) / most));
+    x.failed && !x.slots ? null : el("span", {}, plural(x.slots, "slot") + (x.keys ? `, ${x.keys} keys` : ""), x.gaining || x.losing ? el("span", { class: "delta" }, ` +${x.gaining || 0} −${x.losing || 0}`) : null),
+    x.failed ? null : bar((x.keys || x.slots) / most));
 }
 
 function workerButton(x) {
-  return x.drained ? button("let-back", x.id, `Let ${x.id} back`, `${x.id} takes slots again, with the next plan.`, "↩", "small")
-    : button("drain-worker", x.id, "Drain " + x.id, `${x.id} hands its ${plural(x.slots, "slot")} to the others, one planned hand-over each, and takes none for an hour or until it is let back. It keeps running.`, "⏏", "small");
+  return x.drained ? button("undrain-worker", x.id, `Undrain ${x.id}`, `${x.id} takes slots again, with the next plan.`, "Undrain", "small")
+    : button("drain-worker", x.id, "Drain " + x.id, `${x.id} hands off its ${plural(x.slots, "slot")} to the others, one planned handoff each, and takes none for an hour or until it is undrained. It keeps running.`, "Drain", "small");
 }
 
 const isDark = () => (document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
@@ -264,39 +331,52 @@ function drawSlots() {
   const g = c.getContext("2d");
   g.scale(ratio, ratio);
   const css = getComputedStyle(document.documentElement);
-  let moving = 0, nobody = 0;
+  let moving = 0, orphans = 0, failed = 0;
   for (let s = 0; s < n; s++) {
     const x = (s % cols) * cell, y = Math.floor(s / cols) * cell, o = w.owners[s], next = (w.next || [])[s];
-    g.fillStyle = o >= 0 ? hue(o) : css.getPropertyValue("--bad");
+    const owner = o >= 0 && w.workers[o], served = owner && !owner.failed;
+    g.fillStyle = served ? colour(owner.id) : css.getPropertyValue("--bad");
     g.fillRect(x, y, cell - 1, cell - 1);
-    if (o < 0) nobody++;
+    if (!owner) orphans++;
+    else if (!served) failed++;
+    if (!served) { // a cross, as there are red workers
+      g.strokeStyle = css.getPropertyValue("--panel");
+      g.lineWidth = 1.5;
+      g.beginPath();
+      for (const [from, to] of [[0.2, 0.8], [0.8, 0.2]]) { g.moveTo(x + from * (cell - 1), y + 0.2 * (cell - 1)); g.lineTo(x + to * (cell - 1), y + 0.8 * (cell - 1)); }
+      g.stroke();
+    }
     if (next >= 0) {
       moving++;
       g.fillStyle = css.getPropertyValue("--panel");
       g.fillRect(x + cell / 4, y + cell / 4, cell / 2 - 1, cell / 2 - 1);
     }
   }
-  $("slots-meta").textContent = [plural(n, "slot"), moving ? moving + " moving" : "none moving", nobody ? nobody + " without an owner" : ""].filter(Boolean).join(" · ");
-  c.setAttribute("aria-label", `${n} slots by owner, ${moving} moving, ${nobody} without an owner`);
+  $("slots-meta").textContent = [plural(n, "slot"), moving ? moving + " moving" : "none moving", w.takingOver ? w.takingOver + " being taken over" : "", failed ? failed + " of failed workers" : "",
+    orphans ? orphans + " without an owner" : ""].filter(Boolean).join(" · ");
+  c.setAttribute("aria-label", `${n} slots by owner, ${moving} moving, ${orphans + failed} without a live owner`);
 }
 $("slots").addEventListener("mousemove", (ev) => {
   const w = S.workers;
   if (!grid || !w) return;
   const s = Math.floor(ev.offsetY / grid.cell) * grid.cols + Math.floor(ev.offsetX / grid.cell);
   if (s < 0 || s >= grid.n) return;
-  const name = (i) => (i >= 0 && w.workers[i] ? w.workers[i].id : "nobody");
+  const name = (i) => (i >= 0 && w.workers[i] ? w.workers[i].id + (w.workers[i].failed ? " (failed)" : "") : "no owner");
   $("slot-tip").textContent = `slot ${s}: ${name(w.owners[s])}` + ((w.next || [])[s] >= 0 ? ` → ${name(w.next[s])}` : "");
 });
 
-const UNDERWAY = 8; // rows of hand-overs that are not finished; the rest is counted
-function drawHandovers() {
-  const w = S.workers || {}, name = (i) => (i >= 0 && w.workers && w.workers[i] ? w.workers[i].id : "nobody");
+const UNDERWAY = 8; // rows of handoffs that are not finished; the rest is counted
+function drawMoves() {
+  const w = S.workers || {}, name = (i) => (i >= 0 && w.workers && w.workers[i] ? w.workers[i].id : "no owner");
   const moving = (w.next || []).flatMap((to, slot) => (to >= 0 ? [{ slot, from: name(w.owners[slot]), to: name(to) }] : []));
-  const rows = S.handovers.slice(-40).reverse(), pauses = S.handovers.map((h) => h.pauseNs / 1e6).sort((a, b) => a - b);
-  $("handovers-meta").textContent = [moving.length ? moving.length + " under way" : "", pauses.length ? `last ${pauses.length}: pause p50 ${pauses[Math.floor(pauses.length / 2)].toFixed(0)} ms, max ${pauses[pauses.length - 1].toFixed(0)} ms` : ""].filter(Boolean).join(" · ");
-  const row = (h, cls, pause, ago) => el("tr", { class: cls }, el("td", {}, String(h.slot)), el("td", {}, h.from || "nobody"), el("td", {}, h.to), el("td", { class: "num" }, pause), el("td", { class: "num" }, ago));
-  const all = [...moving.slice(0, UNDERWAY).map((h) => row(h, "underway", "under way", "")), ...rows.map((h) => row(h, "", (h.pauseNs / 1e6).toFixed(0) + " ms", since(h.at)))];
-  $("handover-rows").replaceChildren(...(all.length ? all : [el("tr", {}, el("td", { colspan: "5", class: "meta" }, "No slot has changed hands since the start."))]));
+  const rows = S.moves.slice(-40).reverse();
+  const pauses = (takeover) => S.moves.filter((m) => !!m.takeover === takeover && m.pauseNs >= 0).map((m) => m.pauseNs / 1e6).sort((a, b) => a - b);
+  const sum = (p, what) => (p.length ? `last ${plural(p.length, what)}: pause p50 ${pause(p[Math.floor(p.length / 2)])}, max ${pause(p[p.length - 1])}` : "");
+  $("moves-meta").textContent = [moving.length ? moving.length + " under way" : "", sum(pauses(false), "handoff"), sum(pauses(true), "takeover")].filter(Boolean).join(" · ");
+  const row = (m, kind, cls, took, ago) => el("tr", { class: cls, "data-move": kind }, el("td", {}, String(m.slot)), el("td", {}, m.from || "unknown"), el("td", {}, m.to),
+    el("td", { class: kind === "takeover" ? "warn" : "meta" }, kind), el("td", { class: "num" }, took), el("td", { class: "num" }, ago));
+  const all = [...moving.slice(0, UNDERWAY).map((m) => row(m, "handoff", "underway", "under way", "")), ...rows.map((m) => row(m, m.takeover ? "takeover" : "handoff", "", pause(m.pauseNs / 1e6), since(m.at)))];
+  $("move-rows").replaceChildren(...(all.length ? all : [el("tr", {}, el("td", { colspan: "6", class: "meta" }, "No handoff or takeover since the console started."))]));
 }
 
 // ---- timeline
@@ -369,8 +449,6 @@ async function findChambers() {
   const list = (await get("api/chambers?contains=" + encodeURIComponent($("chamber-find").value.trim()))) || [];
   fill($("chamber-list"), !list.length ? [["none", () => el("li", { class: "meta" }, "No chamber has this in its name.")]] : list.slice(0, 16).map((c) => [JSON.stringify(c), () => el("li", {}, el("button", { type: "button", "data-key": `chamber ${c.tool}:${c.chamber}`, class: c.alarms ? "small danger" : "small", onclick: () => openChamber(c.tool, c.chamber) },
     `${c.tool}:${c.chamber}` + (c.alarms ? ` (${plural(c.alarms, "alarm")})` : "")))]));
-  S.openAlarms = list.reduce((a, c) => a + (c.alarms || 0), 0);
-  draw("head");
 }
 async function openChamber(tool, chamber) {
   S.chamber = { tool, chamber };
@@ -384,9 +462,9 @@ function drawCharts() {
   $("chamber-meta").textContent = `${c.tool}:${c.chamber}` + (c.owner ? ` · slot ${c.slot} at ${c.owner}` : "");
   const alarms = c.alarms || [];
   $("charts").replaceChildren(
-    ...(alarms.length ? [el("table", {}, el("tbody", {}, ...alarms.slice(0, 8).map((a) => el("tr", {}, el("td", {}, clock(a.at)), el("td", { class: a.state === "open" ? "bad" : "" }, a.state),
-      el("td", {}, a.text, a.by ? el("small", { class: "meta" }, ` — ${a.by}${a.note ? ": " + a.note : ""}`) : null),
-      el("td", { class: "num" }, S.actions && a.state === "open" ? button("acknowledge", a.id, `Acknowledge the alarm of ${c.tool}:${c.chamber}`, `${a.text}. Acknowledging tells others that you look after it; it does not end the alarm.`, "Acknowledge", "small") : null)))))] : [el("p", { class: "meta" }, "No alarms.")]),
+    alarms.length ? el("ul", { class: "alarms" }, ...alarms.slice(0, 8).map((a) => el("li", {}, el("time", { datetime: a.at }, clock(a.at)), el("span", { class: a.state === "open" ? "bad" : "meta" }, a.state),
+      el("span", { class: "text" }, a.text, a.by ? el("small", { class: "meta" }, ` — ${a.by}${a.note ? ": " + a.note : ""}`) : null),
+      S.actions && a.state === "open" ? button("acknowledge", a.id, `Acknowledge the alarm of ${c.tool}:${c.chamber}`, `${a.text}. Acknowledging tells others that you are working on it. It does not end the alarm.`, "Acknowledge", "small") : null))) : el("p", { class: "meta" }, "No alarms."),
     ...(c.series || []).map(controlChart));
 }
 
@@ -419,7 +497,7 @@ function controlChart(s) {
 // ---- actions
 
 let asked = null;
-// button asks for a command. Its key is what it does to what, by which it is found again when it is drawn anew.
+// button asks for a command. Its key is what it does to what, by which it is found again when it is redrawn.
 function button(name, target, title, text, label, cls) {
   return el("button", { type: "button", class: cls || "", "data-key": name + " " + target, title, "aria-label": title, "aria-haspopup": "dialog", onclick: () => ask(name, target, title, text) }, label);
 }
@@ -442,7 +520,7 @@ function answered(fault) {
 }
 $("ask-cancel").addEventListener("click", () => $("ask").close());
 // The button that asked may be another element by now, or say something else.
-const opposite = { "pause-scaling": "resume-scaling", "resume-scaling": "pause-scaling", "drain-worker": "let-back", "let-back": "drain-worker" };
+const opposite = { "pause-scaling": "resume-scaling", "resume-scaling": "pause-scaling", "drain-worker": "undrain-worker", "undrain-worker": "drain-worker" };
 $("ask").addEventListener("close", () => setTimeout(() => {
   const again = asked && (keyed(opposite[asked.name] + " " + asked.target) || keyed(asked.name + " " + asked.target) || $("chamber"));
   if (again && (document.activeElement === document.body || !document.activeElement)) again.focus({ preventScroll: true });
@@ -462,7 +540,7 @@ $("ask-form").addEventListener("submit", async (ev) => {
     if (command.name === "acknowledge" && S.chamber) { openChamber(S.chamber.tool, S.chamber.chamber); findChambers(); }
     $("ask").close();
   } catch (err) {
-    answered(err instanceof TypeError ? "No answer from the server: nobody knows whether it was done. The timeline will tell." : err.message);
+    answered(err instanceof TypeError ? "No answer from the server: it may or may not have been done. The timeline shows which." : err.message);
   }
 });
 
@@ -488,33 +566,38 @@ addEventListener("resize", () => draw("slots", "charts"));
 
 let stream = null;
 function link(text, cls) { $("link").textContent = text; $("link").className = "link " + cls; }
-// lose says that what the page shows may no longer be so, and since when.
+// What sticks to the window's top must not cover the panel that is jumped to.
+new ResizeObserver(() => document.documentElement.style.setProperty("--head", document.querySelector("header").offsetHeight + "px")).observe(document.querySelector("header"));
+// lose says that what the console shows may no longer be so, and since when.
 function lose() {
   S.lost = S.lost || Date.now();
+  draw("head");
   document.body.classList.add("stale");
   link("not connected", "lost");
   drawLost();
 }
 function drawLost() {
   $("lost").hidden = false;
-  $("lost").textContent = S.nodes || S.workers || S.next ? `Connection lost ${age(Date.now() - S.lost)} ago. What is below is of ${clock(S.lost + S.skew).slice(0, 8)} and may no longer be so. Trying again.` : "No answer from the server yet. Trying again.";
+  $("lost").textContent = S.nodes || S.workers || S.next ? `Connection lost ${age(Date.now() - S.lost)} ago. What is below is as of ${clock(S.lost + S.skew).slice(0, 8)} and may have changed. Reconnecting.` : "No answer from the server yet. Reconnecting.";
 }
 async function begin() {
   const s = await get("api/state");
   if (!s) { lose(); setTimeout(begin, 2000); return; }
   S.skew = Date.parse(s.now) - Date.now();
-  document.title = s.title === "Muster" ? "Muster" : s.title + " · Muster";
+  S.title = s.title === "Muster" ? "Muster" : s.title + " · Muster";
   $("title").textContent = s.title;
   older = { key: "", events: [], end: false };
-  Object.assign(S, { nodes: s.nodes || null, workers: s.workers || null, handovers: s.handovers || [], events: s.events || [], next: s.next, actions: s.actions, charts: s.charts });
+  Object.assign(S, { nodes: s.nodes || null, workers: s.workers || null, alarms: s.alarms || null, health: s.health || null, moves: s.moves || [], events: s.events || [], next: s.next, actions: s.actions, charts: s.charts });
   draw(...Object.keys(panels));
   if (S.charts && !$("chamber-list").children.length) findChambers();
   if (stream) stream.close();
   stream = new EventSource("api/stream?from=" + s.next);
   const on = (name, f) => stream.addEventListener(name, (ev) => f(JSON.parse(ev.data)));
   on("nodes", (v) => { S.nodes = v; draw("head", "nodes", "action", "decision"); });
-  on("workers", (v) => { S.workers = v; draw("head", "workers", "slots", "handovers"); });
-  on("handovers", (v) => { S.handovers = [...S.handovers, ...v].slice(-200); draw("handovers"); });
+  on("workers", (v) => { S.workers = v; draw("head", "workers", "slots", "moves"); });
+  on("alarms", (v) => { S.alarms = v; draw("head"); });
+  on("health", (v) => { S.health = v; draw("head"); });
+  on("moves", (v) => { S.moves = [...S.moves, ...v].slice(-200); draw("moves"); });
   on("events", (v) => { addEvents(v); draw("action"); if (v.some((m) => m.plane === "alarms")) { clearTimeout(findTimer); findTimer = setTimeout(findChambers, 400); } });
   on("gap", () => begin());
   stream.onopen = () => { S.lost = 0; document.body.classList.remove("stale"); $("lost").hidden = true; link("live", "live"); draw(...Object.keys(panels)); };

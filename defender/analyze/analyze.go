@@ -16,10 +16,15 @@ import (
 )
 
 // Group is the runs of one chamber and recipe, in the order of the files: each is
-// judged by those before it. Files that tell experiments apart give a group each.
+// judged by those before it. Where columns say what belongs together, they make the
+// groups; else each file is one, or each experiment of the recorded etches.
 type Group struct {
 	Name string `json:"name"`
 	Runs []*Run `json:"runs"`
+	// Note says why no run of the group was judged, and is empty if some were.
+	Note string `json:"note,omitempty"`
+
+	chamber, recipe string
 }
 
 // Run is one run with its verdict.
@@ -55,6 +60,8 @@ type Report struct {
 	Groups   []*Group `json:"groups"`
 	Total    Counts   `json:"total"`
 	Labelled bool     `json:"labelled"` // some run has a known fault
+
+	byName map[string]*Group
 }
 
 // Limits of what is analyzed at once, since all of it is in memory.
@@ -64,15 +71,20 @@ const (
 	history   = 100 // earlier runs a verdict may rest on, as the defender's
 )
 
-// Files reads trace files (see package trace for their form) and judges their
-// runs. Errors name the file, line and column of what is wrong, all of a file at
-// once.
+// Files reads trace files (see package trace for their form) whose columns have their
+// default names; see [Columns].
 func Files(ctx context.Context, set *strategy.Set, names []string) (*Report, error) {
+	return Columns(ctx, set, names, trace.Columns{})
+}
+
+// Columns reads trace files and judges their runs. Errors name the file, line and column
+// of what is wrong, all of a file at once.
+func Columns(ctx context.Context, set *strategy.Set, names []string, columns trace.Columns) (*Report, error) {
 	r := &Report{Files: names, Version: set.Version()}
 	var errs []error
 	runs, points := 0, 0
 	for _, name := range names {
-		err := r.read(name, func(w *trace.Wafer) error {
+		err := r.read(name, columns, func(w *trace.Wafer) error {
 			runs++
 			points += w.Trace.Points()
 			if runs > maxRuns || points > maxPoints {
@@ -98,13 +110,13 @@ func Files(ctx context.Context, set *strategy.Set, names []string) (*Report, err
 	return r, nil
 }
 
-func (r *Report) read(name string, allowed func(*trace.Wafer) error) error {
+func (r *Report) read(name string, columns trace.Columns, allowed func(*trace.Wafer) error) error {
 	f, err := os.Open(name)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	reader, err := trace.NewReader(f, filepath.Base(name))
+	reader, err := trace.NewColumnReader(f, filepath.Base(name), columns)
 	if err != nil {
 		return err
 	}
@@ -115,35 +127,62 @@ func (r *Report) read(name string, allowed func(*trace.Wafer) error) error {
 		if err := allowed(w); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		group := strings.TrimSuffix(filepath.Base(name), filepath.Ext(name))
-		if w.Experiment != "" {
-			group += ", experiment " + w.Experiment
-		}
-		g := r.group(group)
+		g := r.group(name, columns, w)
 		g.Runs = append(g.Runs, &Run{File: name, Context: w.Trace.Context, Fault: w.Fault, Set: w.Set, Points: w.Trace.Points(), wafer: w})
 		r.Labelled = r.Labelled || w.Fault != ""
 	}
 	return nil
 }
 
-func (r *Report) group(name string) *Group {
-	for _, g := range r.Groups {
-		if g.Name == name {
-			return g
+// group returns the group of a run. Columns that group runs do so over all files.
+func (r *Report) group(file string, c trace.Columns, w *trace.Wafer) *Group {
+	var parts []string
+	for _, part := range []struct{ column, value string }{{c.Chamber, w.Chamber}, {c.Recipe, w.Trace.Recipe}, {c.Group, w.Group}} {
+		if part.column != "" {
+			parts = append(parts, part.column+" "+part.value)
 		}
 	}
-	g := &Group{Name: name}
+	if len(parts) == 0 {
+		parts = append(parts, strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)))
+		if w.Experiment != "" {
+			parts = append(parts, "experiment "+w.Experiment)
+		}
+	}
+	name := strings.Join(parts, ", ")
+	if g := r.byName[name]; g != nil {
+		return g
+	}
+	g := &Group{Name: name, chamber: w.Chamber, recipe: w.Trace.Recipe}
+	if r.byName == nil {
+		r.byName = map[string]*Group{}
+	}
+	r.byName[name] = g
 	r.Groups = append(r.Groups, g)
 	return g
 }
 
 var notInNames = regexp.MustCompile(`[^A-Za-z0-9_-]+`)
 
+// ref is a run as strategies match it. A chamber that isn't written as tool:chamber is
+// one of the tool "file".
+func (g *Group) ref(run *Run) defender.ContextRef {
+	chamber, err := defender.ParseChamber(g.chamber)
+	if err != nil {
+		name := g.chamber
+		if name == "" {
+			name = g.Name
+		}
+		chamber = defender.Chamber{Tool: "file", Name: notInNames.ReplaceAllString(name, "-")}
+	}
+	return defender.ContextRef{Chamber: chamber, ID: run.Context, Recipe: g.recipe}
+}
+
 func (r *Report) judge(ctx context.Context, set *strategy.Set, g *Group) error {
 	var calc uchart.Calculator
-	var points []uchart.Point
-	var frozen *uchart.Baseline
-	for _, run := range g.Runs {
+	st, _ := set.Of(g.ref(g.Runs[0]))
+	past := uchart.History{Limit: history, ClearAfter: st.ClearAfter()}
+	seen, judged := map[string]bool{}, 0
+	for i, run := range g.Runs {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -152,20 +191,34 @@ func (r *Report) judge(ctx context.Context, set *strategy.Set, g *Group) error {
 			return fmt.Errorf("%s, run %s: %w", run.File, run.Context, err)
 		}
 		run.chart = chart
-		ref := defender.ContextRef{Chamber: defender.Chamber{Tool: "file", Name: notInNames.ReplaceAllString(g.Name, "-")}, ID: run.Context, Recipe: run.wafer.Trace.Recipe}
-		run.Verdict = set.Judge(ref, points[max(0, len(points)-history):], chart)
-		run.Reason = run.Verdict.Reason()
-		point := uchart.NewPoint(run.Context, chart, run.Verdict)
-		switch {
-		case point.Baseline != nil:
-			frozen = point.Baseline
-		case run.Verdict.Limits.At != "":
-			point.Baseline = frozen // its own context may lie before the history
+		id := run.Context
+		if seen[id] { // in several files, or of another wafer
+			id = fmt.Sprintf("%s#%d", id, i+1)
 		}
-		points = append(points, point)
+		seen[id] = true
+		run.Verdict = past.Add(id, chart, set.Judge(g.ref(run), past.Points(), chart))
+		run.Reason = run.Verdict.Reason()
+		if v := run.Verdict; v.State == uchart.Normal || v.State == uchart.Alarm || len(v.Suspended) > 0 {
+			judged++
+		}
 		r.Total.add(run)
 	}
+	if judged == 0 {
+		g.Note = g.unjudged(st)
+	}
 	return nil
+}
+
+// unjudged says why no run could be judged.
+func (g *Group) unjudged(st strategy.Strategy) string {
+	note := fmt.Sprintf("none of its %d runs was judged", len(g.Runs))
+	if bad := g.Counts().BadData; bad > 0 {
+		note += fmt.Sprintf(", %d of them bad data", bad)
+	}
+	if st.Name == "" {
+		return fmt.Sprintf("%s: no strategy matches chamber %s and recipe %q", note, g.ref(g.Runs[0]).Chamber, g.recipe)
+	}
+	return fmt.Sprintf("%s: a run is judged by at least %d unflagged ones before it in its group (strategy %s)", note, st.Enough(), st.Name)
 }
 
 // Counts sums a group up.

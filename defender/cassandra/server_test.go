@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -252,6 +254,56 @@ func TestAStaleFenceIsRefusedByTheServer(t *testing.T) {
 	}
 	if alarms, err := successor.Alarms(t.Context(), defender.AlarmQuery{Limit: 10}); err != nil || len(alarms) != 0 {
 		t.Errorf("alarms: %v, %v", alarms, err)
+	}
+}
+
+// TestFencesRemoved follows docs/debug.md, "Fences are rejected": a fence that is
+// older than the stored one is accepted again, and the rows stay.
+func TestFencesRemoved(t *testing.T) {
+	server := servers.Get(t, component.Cassandra())
+	c := fresh(t, server)
+	s := open(t, c)
+	high, low := defender.Fence{MapVersion: 5, ClaimRevision: 3}, defender.Fence{MapVersion: 1, ClaimRevision: 1}
+	if _, err := s.Commit(t.Context(), high, storetest.NewResult(chamber, "etch", 1, uchart.Normal)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.RaiseFence(t.Context(), chamber, low); !errors.Is(err, defender.ErrFenced) {
+		t.Fatalf("a lower fence: %v", err)
+	}
+	page, err := os.ReadFile("../../docs/debug.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile("`(UPDATE chamber_rows .+? WHERE chamber = )'.+?'( .+?)`").FindStringSubmatch(string(page))
+	if found == nil {
+		t.Fatal("docs/debug.md has no statement for Cassandra")
+	}
+	admin := gocql.NewCluster(server.Addr)
+	admin.Keyspace, admin.Timeout = c.Keyspace, time.Minute
+	session, err := admin.CreateSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	var chambers []string
+	rows := session.Query("SELECT DISTINCT chamber FROM chamber_rows").Iter()
+	for name := ""; rows.Scan(&name); {
+		chambers = append(chambers, name)
+	}
+	if err := rows.Close(); err != nil || len(chambers) != 1 || chambers[0] != chamber.String() {
+		t.Fatalf("chambers %q, %v", chambers, err)
+	}
+	if applied, err := session.Query(found[1]+"?"+found[2], chambers[0]).MapScanCAS(map[string]any{}); err != nil || !applied {
+		t.Fatalf("removing the fence: applied %v, %v", applied, err)
+	}
+	if err := s.RaiseFence(t.Context(), chamber, low); err != nil {
+		t.Errorf("raising the fence from nothing: %v", err)
+	}
+	if _, err := s.Commit(t.Context(), low, storetest.NewResult(chamber, "etch", 2, uchart.Normal)); err != nil {
+		t.Errorf("the first result after it: %v", err)
+	}
+	if stored, err := s.UCharts(t.Context(), chamber, 10); err != nil || len(stored) != 2 {
+		t.Errorf("%d results are stored, %v", len(stored), err)
 	}
 }
 

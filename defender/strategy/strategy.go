@@ -463,6 +463,12 @@ func (s *Set) Judge(ref defender.ContextRef, history []uchart.Point, chart *ucha
 	return v
 }
 
+// Enough returns how many runs there have to be before one is judged.
+func (s *Strategy) Enough() int {
+	p := s.Policy()
+	return p.Enough()
+}
+
 // ClearAfter returns how many normal runs in a row clear an alarm.
 func (s *Strategy) ClearAfter() int { return or(s.Alarm.ClearAfter, defaultClearAfter) }
 

@@ -44,6 +44,6 @@ calibration,1,l2901.txm,,12.9,four,1229
 	_, err = r.Read()
 	fmt.Println(err)
 	// Output:
-	// etch.csv:2: column "Time": "soon" is not a time: write seconds, as 12.5
+	// etch.csv:2: column "Time": "soon" is not a time: write seconds, as 12.5, or a timestamp, as 2026-03-01T12:00:00Z
 	// etch.csv:3: column "Step Number": "four" is not a recipe step: write an integer
 }

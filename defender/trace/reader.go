@@ -15,16 +15,10 @@ import (
 	"github.com/muster-dev/muster/defender/tchart"
 )
 
-// Columns that a file has to have, in any order; every other column is a sensor.
-var required = [...]string{"set", "wafer", "name", "fault", "Time", "Step Number"}
-
+// The most that a trace holds.
 const (
-	setColumn = iota
-	waferColumn
-	nameColumn
-	faultColumn
-	timeColumn
-	stepColumn
+	maxText    = tchart.MaxTextBytes
+	maxSensors = tchart.MaxSVIDs
 )
 
 // MaxProblems is how many problems of a file are reported at once.
@@ -73,10 +67,10 @@ func (p *Problems) Unwrap() []error {
 	return errs
 }
 
-// Reader reads wafers from CSV, one at a time. The first line names the columns:
-// set, wafer, name, fault (empty if normal), Time (s), Step Number (an integer),
-// and the sensors. The rows of a wafer follow one another. A sensor's field that
-// is empty or "NaN" is a missing sample.
+// Reader reads wafers from CSV, one at a time. The first line names the columns, which
+// [Columns] says the meaning of: by default name (of the run), Time, Step Number, and if
+// they are there fault, set and wafer; the others are sensors. The rows of a wafer follow
+// one another. A sensor's field that is empty or "NaN" is a missing sample.
 //
 // Rows are given as they stand. In the recordings of the LAM 9600 etcher the
 // last row of most wafers is the first row of the next, with a time before its
@@ -84,20 +78,27 @@ func (p *Problems) Unwrap() []error {
 type Reader struct {
 	file    string
 	csv     *csv.Reader
-	columns [len(required)]int // field numbers
-	sensors []int              // field numbers
+	columns [roles]int    // field numbers, -1 where there is no such column
+	names   [roles]string // of columns
+	grouped bool          // columns tell which runs belong together
+	sensors []int         // field numbers
 	svids   []string
 	fields  int
 
-	seen     map[string]int // line at which each wafer begins
-	next     *Wafer         // begun, as its first row ended the wafer before
+	seen     map[[6]string]int // line at which each wafer begins
+	next     *Wafer            // begun, as its first row ended the wafer before
 	problems Problems
 	err      error // of all further calls
 }
 
-// NewReader reads the first line of r. The name is that of the file, for
-// messages. The error is a [*Problems] or that of r.
+// NewReader reads the first line of r, whose columns have their default names. The name
+// is that of the file, for messages. The error is a [*Problems] or that of r.
 func NewReader(r io.Reader, name string) (*Reader, error) {
+	return NewColumnReader(r, name, Columns{})
+}
+
+// NewColumnReader is NewReader for a file whose columns have other names.
+func NewColumnReader(r io.Reader, name string, columns Columns) (*Reader, error) {
 	b := bufio.NewReader(r)
 	if mark, err := b.Peek(3); err == nil && string(mark) == "\ufeff" {
 		_, _ = b.Discard(3)
@@ -105,7 +106,7 @@ func NewReader(r io.Reader, name string) (*Reader, error) {
 	c := csv.NewReader(b)
 	c.ReuseRecord = true
 	c.FieldsPerRecord = -1
-	reader := &Reader{file: name, csv: c, seen: map[string]int{}}
+	reader := &Reader{file: name, csv: c, seen: map[[6]string]int{}}
 	header, err := c.Read()
 	if err == io.EOF {
 		reader.problem(1, "", "the file is empty: its first line has to name the columns")
@@ -114,48 +115,11 @@ func NewReader(r io.Reader, name string) (*Reader, error) {
 	if err != nil {
 		return nil, reader.readError(err)
 	}
-	reader.header(header)
+	reader.header(header, columns)
 	if len(reader.problems.List) > 0 {
 		return nil, &reader.problems
 	}
 	return reader, nil
-}
-
-func (r *Reader) header(header []string) {
-	r.fields = len(header)
-	for i := range r.columns {
-		r.columns[i] = -1
-	}
-	first := map[string]int{}
-	for i, name := range header {
-		name = strings.TrimSpace(name)
-		if before, ok := first[name]; ok {
-			r.problem(1, name, fmt.Sprintf("names both field %d and field %d: give each its own name", before+1, i+1))
-			continue
-		}
-		first[name] = i
-		if at := slices.Index(required[:], name); at >= 0 {
-			r.columns[at] = i
-			continue
-		}
-		if name == "" || len(name) > tchart.MaxTextBytes {
-			r.problem(1, name, fmt.Sprintf("field %d needs a name of 1 to %d bytes", i+1, tchart.MaxTextBytes))
-			continue
-		}
-		r.sensors = append(r.sensors, i)
-		r.svids = append(r.svids, name)
-	}
-	for i, at := range r.columns {
-		if at < 0 {
-			r.problem(1, required[i], "is missing: add it to the first line and to every row")
-		}
-	}
-	if len(r.sensors) == 0 {
-		r.problem(1, "", "there is no sensor column beside "+strings.Join(required[:], ", ")+": add at least one")
-	}
-	if len(r.sensors) > tchart.MaxSVIDs {
-		r.problem(1, "", fmt.Sprintf("there are %d sensor columns, at most %d are allowed", len(r.sensors), tchart.MaxSVIDs))
-	}
 }
 
 // Read returns the next wafer, or [io.EOF] after the last. At the first problem
@@ -238,8 +202,12 @@ func (r *Reader) row(record []string) *Wafer {
 		r.problem(r.line(), "", fmt.Sprintf("wafer %s has more than %d rows or %d points: split it", t.Context, tchart.MaxRows, tchart.MaxPoints))
 		return nil
 	}
-	t.Time = append(t.Time, r.number(record, r.columns[timeColumn]))
-	step, _ := strconv.ParseInt(strings.TrimSpace(record[r.columns[stepColumn]]), 10, 32)
+	seconds, _ := parseTime(record[r.columns[timeRole]])
+	t.Time = append(t.Time, seconds)
+	step := int64(1)
+	if at := r.columns[stepRole]; at >= 0 {
+		step, _ = strconv.ParseInt(strings.TrimSpace(record[at]), 10, 32)
+	}
 	t.Step = append(t.Step, int32(step))
 	for i, at := range r.sensors {
 		t.Values[i] = append(t.Values[i], r.number(record, at))
@@ -248,15 +216,35 @@ func (r *Reader) row(record []string) *Wafer {
 }
 
 func (r *Reader) belongs(w *Wafer, record []string) bool {
-	return w.Trace.Context == record[r.columns[nameColumn]] && w.Trace.Wafer == record[r.columns[waferColumn]] &&
-		w.Set == record[r.columns[setColumn]] && w.Fault == record[r.columns[faultColumn]]
+	return w.key == r.key(record) && w.Fault == r.field(record, faultRole)
+}
+
+// field returns what a row has in a column, and nothing where there is none.
+func (r *Reader) field(record []string, role role) string {
+	if at := r.columns[role]; at >= 0 {
+		return record[at]
+	}
+	return ""
+}
+
+// key tells wafers apart.
+func (r *Reader) key(record []string) (key [6]string) {
+	for i, role := range [...]role{runRole, setRole, waferRole, chamberRole, recipeRole, groupRole} {
+		key[i] = r.field(record, role)
+	}
+	return key
 }
 
 func (r *Reader) begin(record []string) {
-	field := func(column int) string { return strings.Clone(record[r.columns[column]]) }
-	w := &Wafer{Set: field(setColumn), Fault: field(faultColumn)}
-	w.Trace.Context, w.Trace.Wafer = field(nameColumn), field(waferColumn)
-	w.Experiment = experimentOf(w.Trace.Context)
+	field := func(role role) string { return strings.Clone(r.field(record, role)) }
+	w := &Wafer{Set: field(setRole), Fault: field(faultRole), Chamber: field(chamberRole), Group: field(groupRole), key: r.key(record)}
+	for i := range w.key {
+		w.key[i] = strings.Clone(w.key[i])
+	}
+	w.Trace.Context, w.Trace.Wafer, w.Trace.Recipe = field(runRole), field(waferRole), field(recipeRole)
+	if !r.grouped {
+		w.Experiment = experimentOf(w.Trace.Context)
+	}
 	if w.Experiment != "" {
 		w.Trace.Recipe = "experiment-" + w.Experiment
 	}
@@ -264,33 +252,34 @@ func (r *Reader) begin(record []string) {
 	w.Trace.Values = make([][]float64, len(r.svids))
 	r.next = w
 	if w.Trace.Context == "" {
-		r.problem(r.line(), required[nameColumn], "is empty: give the wafer a name")
+		r.problem(r.line(), r.names[runRole], "is empty: give the wafer a name")
 	}
-	for _, column := range []int{setColumn, waferColumn, nameColumn, faultColumn} {
-		if len(record[r.columns[column]]) > tchart.MaxTextBytes {
-			r.problem(r.line(), required[column], fmt.Sprintf("is longer than %d bytes", tchart.MaxTextBytes))
+	for role := range roles {
+		if role != timeRole && role != stepRole && len(r.field(record, role)) > maxText {
+			r.problem(r.line(), r.names[role], fmt.Sprintf("is longer than %d bytes", maxText))
 		}
 	}
-	key := w.Set + "\x00" + w.Trace.Wafer + "\x00" + w.Trace.Context
-	if line, ok := r.seen[key]; ok {
-		r.problem(r.line(), required[nameColumn], fmt.Sprintf("wafer %q was there before, at line %d: keep its rows together and its fault the same", w.Trace.Context, line))
+	if line, ok := r.seen[w.key]; ok {
+		r.problem(r.line(), r.names[runRole], fmt.Sprintf("wafer %q was there before, at line %d: keep its rows together and its fault the same", w.Trace.Context, line))
 		return
 	}
-	r.seen[key] = r.line()
+	r.seen[w.key] = r.line()
 }
 
 // check reports every problem of a row's numbers.
 func (r *Reader) check(record []string) bool {
 	before := len(r.problems.List)
-	if v, ok := parse(record[r.columns[timeColumn]]); !ok || math.IsNaN(v) || math.IsInf(v, 0) {
-		r.fieldProblem(record, r.columns[timeColumn], required[timeColumn], "is not a time: write seconds, as 12.5")
+	if v, ok := parseTime(record[r.columns[timeRole]]); !ok || math.IsNaN(v) || math.IsInf(v, 0) {
+		r.fieldProblem(record, r.columns[timeRole], r.names[timeRole], "is not a time: write seconds, as 12.5, or a timestamp, as 2026-03-01T12:00:00Z")
 	}
-	if _, err := strconv.ParseInt(strings.TrimSpace(record[r.columns[stepColumn]]), 10, 32); err != nil {
-		r.fieldProblem(record, r.columns[stepColumn], required[stepColumn], "is not a recipe step: write an integer")
+	if at := r.columns[stepRole]; at >= 0 {
+		if _, err := strconv.ParseInt(strings.TrimSpace(record[at]), 10, 32); err != nil {
+			r.fieldProblem(record, at, r.names[stepRole], "is not a recipe step: write an integer")
+		}
 	}
 	for i, at := range r.sensors {
 		if _, ok := parse(record[at]); !ok {
-			r.fieldProblem(record, at, r.svids[i], "is not a number: write one as 12.5, or leave it empty if missing")
+			r.fieldProblem(record, at, r.svids[i], "is not a number: write one as 12.5, leave it empty if missing, or ignore the column if it is no sensor")
 		}
 	}
 	return len(r.problems.List) == before && !r.problems.More

@@ -69,8 +69,8 @@ func TestProblemsNameLineColumnAndFix(t *testing.T) {
 		want            []string // parts of each problem
 	}{
 		{"an empty file", "", []string{"x.csv:1: the file is empty"}},
-		{"all missing columns at once", "set,wafer,Time,A\n", []string{`column "name": is missing: add it`, `column "fault": is missing`, `column "Step Number": is missing`}},
-		{"no sensor", "set,wafer,name,fault,Time,Step Number\n", []string{"no sensor column"}},
+		{"all missing columns at once", "set,wafer,Time,A\n", []string{`column "name": is missing: add it`, `column "Step Number": is missing`, `the file has the columns "set", "wafer", "Time", "A"`}},
+		{"no sensor", "set,wafer,name,fault,Time,Step Number\n", []string{"no sensor column", "the file has the columns"}},
 		{"a name twice", header[:len(header)-1] + ",A\n", []string{`column "A": names both field 7 and field 9`}},
 		{"a field without a name", header[:len(header)-1] + ",\n", []string{"field 9 needs a name"}},
 		{"several broken rows at once", header + row + "c,1,w1,,x,4,1,2\n" + row + "c,1,w1,,2,4.5,1,zwei\n" + "c,1,w1,,2\n",
@@ -182,4 +182,61 @@ func FuzzReader(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestColumns(t *testing.T) {
+	t.Parallel()
+	const text = "timestamp,tool,recipe,run,lot,A,B,bad\n" +
+		"2026-11-01T10:00:00Z,etch1:a,ox,1,L1,1,2,\n" +
+		"2026-11-01T10:00:01.5+00:00,etch1:a,ox,1,L1,3,4,\n" +
+		"2026-11-01 10:00:00,etch1:b,ox,1,L1,5,6,leak\n"
+	read := func(c trace.Columns) ([]*trace.Wafer, error) {
+		r, err := trace.NewColumnReader(strings.NewReader(text), "x.csv", c)
+		if err != nil {
+			return nil, err
+		}
+		var wafers []*trace.Wafer
+		for w, err := range r.All() {
+			if err != nil {
+				return nil, err
+			}
+			wafers = append(wafers, w)
+		}
+		return wafers, nil
+	}
+	all := trace.Columns{Run: "run", Time: "timestamp", Step: trace.NoStep, Fault: "bad", Chamber: "tool", Recipe: "recipe", Ignore: []string{"lot"}}
+	t.Run("say-what-holds-what", func(t *testing.T) {
+		t.Parallel()
+		wafers, err := read(all)
+		if err != nil || len(wafers) != 2 {
+			t.Fatalf("%d wafers, %v, want 2", len(wafers), err)
+		}
+		a, b := wafers[0], wafers[1]
+		if a.Chamber != "etch1:a" || a.Trace.Recipe != "ox" || a.Trace.Context != "1" || !a.Normal() || b.Chamber != "etch1:b" || b.Fault != "leak" {
+			t.Errorf("wafers are %+v and %+v", a, b)
+		}
+		if tr := a.Trace; tr.Time[1]-tr.Time[0] != 1.5 || tr.Step[0] != 1 || len(tr.SVIDs) != 2 || tr.Values[1][1] != 4 {
+			t.Errorf("the trace is %+v", tr)
+		}
+	})
+	for behaviour, test := range map[string]struct {
+		change func(c *trace.Columns)
+		want   []string
+	}{
+		"name-what-is-missing-and-what-is-there": {func(c *trace.Columns) { c.Chamber, c.Time = "chamber", "" }, []string{`column "chamber": is missing`, `column "Time": is missing`, `"timestamp", "tool", "recipe"`}},
+		"ignore-what-is-there":                   {func(c *trace.Columns) { c.Ignore = []string{"lots"} }, []string{`column "lots": is missing`}},
+		"are-sensors-unless-told-otherwise":      {func(c *trace.Columns) { c.Ignore = nil }, []string{`column "lot": "L1" is not a number`, "ignore the column"}},
+	} {
+		t.Run(behaviour, func(t *testing.T) {
+			t.Parallel()
+			c := all
+			test.change(&c)
+			_, err := read(c)
+			for _, want := range test.want {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("the error doesn't say %s: %v", want, err)
+				}
+			}
+		})
+	}
 }

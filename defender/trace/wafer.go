@@ -1,6 +1,10 @@
 package trace
 
-import "github.com/muster-dev/muster/defender/tchart"
+import (
+	"regexp"
+
+	"github.com/muster-dev/muster/defender/tchart"
+)
 
 // Wafer is one context with the truth about it.
 type Wafer struct {
@@ -9,20 +13,25 @@ type Wafer struct {
 	// Fault is the name of the fault that was induced, and empty for a normal
 	// wafer.
 	Fault string
-	// Experiment is the part of the name that tells the experiment: the second
-	// and third character if they are digits, else empty. Means differ between
-	// experiments, so each is treated as a chamber and recipe of its own.
+	// Chamber and Group are what the columns for them hold, if there are such.
+	Chamber, Group string
+	// Experiment is the part of the name that tells the experiment, where names are like
+	// l2901.txm, those of the recorded etches, and no column groups runs: 29, else empty.
+	// Means differ between experiments, so each is treated as a chamber and recipe of its
+	// own.
 	Experiment string
+
+	key [6]string // that tells it from other wafers of the file
 }
 
 // Normal reports whether no fault was induced.
 func (w *Wafer) Normal() bool { return w.Fault == "" }
 
-func experimentOf(name string) string {
-	if len(name) < 3 || !digit(name[1]) || !digit(name[2]) {
-		return ""
-	}
-	return name[1:3]
-}
+var etchName = regexp.MustCompile(`^[a-z]([0-9]{2})[0-9]{2}\.txm$`)
 
-func digit(b byte) bool { return b >= '0' && b <= '9' }
+func experimentOf(name string) string {
+	if m := etchName.FindStringSubmatch(name); m != nil {
+		return m[1]
+	}
+	return ""
+}

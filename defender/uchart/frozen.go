@@ -165,7 +165,7 @@ func (p Policy) watched() []Statistic {
 // baseline returns the frozen limits that apply after the history, which begins
 // after the last maintenance: those of the newest context that knows them, else new
 // ones of the first contexts if these are enough; nil if they aren't.
-func (p Policy) baseline(history []Point) (b *Baseline, fresh bool) {
+func (p Policy) baseline(history []Point, basis *basis) (b *Baseline, fresh bool) {
 	if p.Frozen.Contexts <= 0 {
 		return nil, false
 	}
@@ -175,7 +175,7 @@ func (p Policy) baseline(history []Point) (b *Baseline, fresh bool) {
 			return b, false
 		}
 	}
-	points := unflagged(history)
+	points := basis.points
 	if len(points) < max(p.Frozen.Contexts, p.MinHistory) {
 		return nil, false
 	}
@@ -189,7 +189,8 @@ func (p Policy) estimate(points []Point) *Baseline {
 	model := points[len(points)-1].Chart
 	b := &Baseline{Limits: p.limitsID(points), SVIDs: slices.Clone(model.SVIDs), Steps: slices.Clone(model.Steps), Statistics: p.watched()}
 	layouts := make([]layout, len(points))
-	for i, point := range points {
+	for i := range points {
+		point := &points[i]
 		layouts[i] = newLayout(model, point.Chart)
 	}
 	xs := make([]float64, 0, len(points))
@@ -198,14 +199,19 @@ func (p Policy) estimate(points []Point) *Baseline {
 			noise := withinNoise(points, layouts, model, svid, step)
 			for _, s := range b.Statistics {
 				xs = xs[:0]
-				for i, point := range points {
+				for i := range points {
+					point := &points[i]
 					if x, ok := layouts[i].value(point.Chart, svid, step, s); ok {
 						xs = append(xs, x)
 					}
 				}
 				var e spc.Estimate
 				if len(xs) >= p.MinHistory && (!noise.still || s == Mean) {
-					e = p.estimateOne(xs, noise.of(s))
+					floor := noise.of(s)
+					if noise.spread == 0 && s == Mean {
+						floor = restingSigma(points, layouts, nil, svid, step)
+					}
+					e = p.estimateOne(xs, floor)
 				}
 				for _, v := range []float64{e.Center, e.Sigma, float64(e.N)} {
 					b.Estimates = binary.LittleEndian.AppendUint64(b.Estimates, math.Float64bits(v))
@@ -294,8 +300,8 @@ func (b *Baseline) tracks(chart *Chart, p Policy) []track {
 				if !ok {
 					continue
 				}
-				if e.Sigma == 0 { // it never moved: it is judged by how it moves now
-					e.Sigma, _ = at.value(chart, svid, step, StdDev)
+				if e.Sigma == 0 { // it never moved
+					e.Sigma = at.restingSigma(e.Center, chart, svid, step)
 				}
 				tracks = append(tracks, track{estimate: e, svid: svid, step: step, position: position,
 					Violation: Violation{SVID: b.SVIDs[svid], Step: b.Steps[step], Statistic: s, Value: value, Center: e.Center}})
@@ -338,7 +344,7 @@ func since(history []Point, b *Baseline) []Point {
 	}
 	points := make([]Point, 0, len(history))
 	for _, p := range history {
-		if p.Chart != nil && !p.Bad {
+		if p.Chart != nil && !p.Bad && !p.Older {
 			points = append(points, p)
 		}
 	}

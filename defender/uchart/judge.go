@@ -2,12 +2,9 @@ package uchart
 
 import (
 	"cmp"
-	"encoding/binary"
-	"fmt"
 	"math"
 	"slices"
 
-	"github.com/cespare/xxhash/v2"
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
@@ -29,7 +26,8 @@ type Policy struct {
 	// step. The others say the same again (Area is Mean times duration) or hang on
 	// single samples (Min, Max, Range); Count is judged as data quality.
 	Statistics []Statistic
-	// NoUnivariate leaves single charts out; data quality is always judged.
+	// NoUnivariate leaves single charts out, but for those of SVIDs that never moved, which
+	// the multivariate charts can't judge; data quality is always judged.
 	NoUnivariate bool
 	// Multivariate judges all charts together; off in the zero value.
 	Multivariate MultivariatePolicy
@@ -40,7 +38,7 @@ type Policy struct {
 
 // The constants of Judge.
 const (
-	rulesVersion = 3 // part of LimitsID.Version; changes when verdicts may
+	rulesVersion = 4 // part of LimitsID.Version; changes when verdicts may
 
 	// d2 is the mean of a moving range of two samples, in standard deviations
 	// (Montgomery, Introduction to Statistical Quality Control, appendix VI).
@@ -53,13 +51,6 @@ const (
 	freedom = 1 / (2 * 0.826)
 
 	maxSigmas = 1e6 // stands for more, where there is no variation to measure by
-
-	minCounts   = 3    // earlier contexts needed to judge counts
-	shortStep   = 0.5  // a step with fewer samples, compared to the median, is truncated
-	longStep    = 2    // and with more, overlong
-	maxExcluded = 0.1  // share of rows that may be excluded
-	maxMissing  = 0.1  // share of values that may be missing
-	maxGap      = 0.25 // longest interval, as a share of the duration
 )
 
 // Judge concludes from a chamber's earlier contexts, oldest first and all of one
@@ -67,9 +58,15 @@ const (
 // arguments give the same bits. Flagged points and points beyond the policy's
 // window are not used.
 //
-// Data first: a context with missing, very short or overlong steps, missing
-// SVIDs, long gaps or many excluded values is BadData and not judged further,
-// since every statistic of a truncated trace is off.
+// Data first: a context with missing, very short or overlong steps, long gaps or many
+// excluded rows is BadData and not judged further, since every statistic of a truncated
+// trace is off. An SVID that is missing, or lacks most of its values, is named, and its
+// charts and what models know of it are suspended: the other SVIDs are judged. Such a
+// context is BadData, or Alarm if the others raise one.
+//
+// While an alarm stands ([Point.Standing]) limits and models rest on the contexts before
+// the one that opened it, unless these are too few to judge by: they neither follow a
+// fault nor run out.
 //
 // Then each chart is an individuals chart (Montgomery, chapter 6.4): center the
 // mean of the history, sigma the mean moving range divided by d2 = 1.128. Three
@@ -100,7 +97,8 @@ const (
 // reflected power that reads 0 and now and then 1, has nothing like normal noise.
 // Its mean is judged by the spread of single samples, so that it raises an alarm
 // when it stays at a new value and not when it moves for a moment; its standard
-// deviation and slope aren't judged.
+// deviation and slope aren't judged. If it never moved, half of the last digit of its
+// values stands for the spread: a change by a digit is no alarm.
 //
 // With a frozen policy, limits stay as Phase I found them, and run rules, EWMA and
 // CUSUM watch the course since; see [FrozenPolicy].
@@ -114,47 +112,68 @@ func Judge(history []Point, chart *Chart, p Policy) Verdict {
 func judge(history []Point, chart *Chart, p Policy, models *modelCache) Verdict {
 	p = p.withDefaults()
 	history = sinceReset(history)
-	points := p.choose(history)
-	v := Verdict{State: Learning, Limits: p.limitsID(points)}
-	layouts := layoutsOf(points, chart)
-	v.Faults = append(intrinsicFaults(chart), comparedFaults(points, chart)...)
+	basis := newBasis(history, p.Enough())
+	points := basis.newest(p.Window)
+	v := Verdict{State: Learning, Run: basis.run, Limits: p.limitsID(points), Content: chart.Content()}
+	q := inspect(points, chart)
+	v.Faults, v.Suspended = q.list(), q.svids()
+	if len(q.faults) > 0 {
+		v.State, v.Suspended = BadData, nil
+		return v
+	}
+	p.judgeProcess(&v, history, &basis, chart.without(v.Suspended), models)
+	if len(v.Suspended) > 0 && v.State != Alarm {
+		v.State = BadData
+	}
+	return v
+}
+
+// Enough is the number of contexts below which nothing is concluded of the process.
+func (p Policy) Enough() int {
+	if p.NoUnivariate {
+		m := p.Multivariate.withDefaults()
+		return m.MinHistory + m.Reference
+	}
+	return p.withDefaults().MinHistory
+}
+
+// judgeProcess concludes by the SVIDs whose data can be used.
+func (p Policy) judgeProcess(v *Verdict, history []Point, basis *basis, chart *Chart, models *modelCache) {
+	points := basis.newest(p.Window)
 	var baseline *Baseline
 	var fresh bool
 	if !p.NoUnivariate {
-		baseline, fresh = p.baseline(history)
+		baseline, fresh = p.baseline(history, basis)
 	}
-	switch {
-	case len(v.Faults) > 0:
-		v.State = BadData
-		return v
-	case len(points) < p.MinHistory && baseline == nil:
-		return v
+	if len(points) < p.MinHistory && baseline == nil {
+		return
 	}
 	v.State = Normal
 	if p.Multivariate.FalseAlarms > 0 {
-		v.Multivariate = p.Multivariate.judge(history, chart, models)
+		var lacks []string
+		v.Multivariate, lacks = p.Multivariate.judge(basis, chart, v.Suspended, models)
+		v.Faults = append(v.Faults, lacks...)
 		if v.Multivariate != nil && v.Multivariate.Out() {
 			v.State = Alarm
 		}
 	}
-	if p.NoUnivariate {
-		if v.Multivariate == nil {
-			v.State = Learning
-		}
-		return v
+	switch {
+	case p.NoUnivariate && v.Multivariate == nil:
+		v.State = Learning
+		return
+	case baseline != nil:
+		p.frozen(v, baseline, fresh, history, chart, models)
+		return
 	}
-	if baseline != nil {
-		p.frozen(&v, baseline, fresh, history, chart, models)
-		return v
-	}
-	single := p.distances(points, layouts, chart)
+	// Models leave out SVIDs that rest. By their single charts these are judged even where
+	// others aren't: nothing else would show what becomes of them.
+	single := p.distances(points, layoutsOf(points, chart), chart, p.NoUnivariate)
 	v.Charts = len(single)
 	if v.Charts == 0 {
-		return v
+		return
 	}
 	v.ScoreLimit = models.multiple(p.FalseAlarms/float64(v.Charts), len(points))
 	v.weigh(single)
-	return v
 }
 
 func (p Policy) withDefaults() Policy {
@@ -188,25 +207,11 @@ func sinceReset(history []Point) []Point {
 
 func layoutsOf(points []Point, chart *Chart) []layout {
 	layouts := make([]layout, len(points))
-	for i, point := range points {
+	for i := range points {
+		point := &points[i]
 		layouts[i] = newLayout(chart, point.Chart)
 	}
 	return layouts
-}
-
-// choose returns the newest points that count.
-func (p Policy) choose(history []Point) []Point {
-	var points []Point
-	for _, point := range slices.Backward(history) {
-		if len(points) == p.Window {
-			break
-		}
-		if !point.Flagged && point.Chart != nil {
-			points = append(points, point)
-		}
-	}
-	slices.Reverse(points)
-	return points
 }
 
 // limitsID names the limits by all that they depend on.
@@ -214,19 +219,11 @@ func (p Policy) limitsID(points []Point) LimitsID {
 	if len(points) == 0 {
 		return LimitsID{}
 	}
-	h := xxhash.New()
-	word := func(v uint64) { _, _ = h.Write(binary.LittleEndian.AppendUint64(nil, v)) }
-	word(rulesVersion)
-	word(math.Float64bits(p.FalseAlarms))
-	word(uint64(p.MinHistory))
+	rules := []uint64{rulesVersion, math.Float64bits(p.FalseAlarms), uint64(p.MinHistory)}
 	for _, s := range p.Statistics {
-		word(uint64(s))
+		rules = append(rules, uint64(s))
 	}
-	for _, point := range points {
-		word(uint64(len(point.Context)))
-		_, _ = h.WriteString(point.Context)
-	}
-	return LimitsID{Version: h.Sum64(), N: len(points), First: points[0].Context, Last: points[len(points)-1].Context}
+	return limitsOf(points, rules...)
 }
 
 // multiple returns how many sigmas away the limits are that one of n+1
@@ -263,8 +260,8 @@ func (l layout) value(earlier *Chart, svid, step int, s Statistic) (float64, boo
 }
 
 // distances returns each chart that can be judged, in a fixed order, with its
-// limits left open.
-func (p Policy) distances(points []Point, layouts []layout, chart *Chart) []Violation {
+// limits left open; perhaps only those of SVIDs that never moved.
+func (p Policy) distances(points []Point, layouts []layout, chart *Chart, resting bool) []Violation {
 	var single []Violation
 	xs := make([]float64, 0, len(points))
 	for svid := range chart.SVIDs {
@@ -272,11 +269,12 @@ func (p Policy) distances(points []Point, layouts []layout, chart *Chart) []Viol
 			noise := withinNoise(points, layouts, chart, svid, step)
 			for _, s := range p.Statistics {
 				value, ok := chart.Value(svid, step, s)
-				if !ok || noise.still && s != Mean {
+				if !ok || noise.still && s != Mean || resting && (!noise.still || noise.spread > 0) {
 					continue
 				}
 				xs = xs[:0]
-				for i, point := range points {
+				for i := range points {
+					point := &points[i]
 					if x, ok := layouts[i].value(point.Chart, svid, step, s); ok {
 						xs = append(xs, x)
 					}
@@ -286,6 +284,9 @@ func (p Policy) distances(points []Point, layouts []layout, chart *Chart) []Viol
 				}
 				center, sigma := individuals(xs)
 				sigma = max(sigma, noise.of(s))
+				if noise.spread == 0 && s == Mean {
+					sigma = max(sigma, restingSigma(points, layouts, chart, svid, step))
+				}
 				sigma *= math.Sqrt(1 + 1/float64(len(xs)))
 				if math.IsInf(sigma, 0) || math.IsNaN(center) || math.IsInf(center, 0) {
 					continue
@@ -330,12 +331,13 @@ type noise struct {
 	still    bool    // the SVID rarely moves
 }
 
-// withinNoise pools the noise over the history. When the SVID never moved there,
-// it is that of the chart at hand.
+// withinNoise pools the noise over the history. It doesn't look at the values of the
+// chart at hand: how an SVID that never moved moves now is no measure of that.
 func withinNoise(points []Point, layouts []layout, chart *Chart, svid, step int) noise {
 	var squares, degrees float64
 	still, seen := 0, 0
-	for i, point := range points {
+	for i := range points {
+		point := &points[i]
 		sd, ok := layouts[i].value(point.Chart, svid, step, StdDev)
 		n, _ := layouts[i].value(point.Chart, svid, step, Count)
 		if !ok {
@@ -352,8 +354,6 @@ func withinNoise(points []Point, layouts []layout, chart *Chart, svid, step int)
 	within := noise{count: count, interval: chart.Quality.interval(), still: 2*still >= seen}
 	if squares > 0 {
 		within.spread = math.Sqrt(squares / degrees)
-	} else {
-		within.spread, _ = chart.Value(svid, step, StdDev)
 	}
 	return within
 }
@@ -404,115 +404,6 @@ func (v *Verdict) weigh(single []Violation) {
 	v.Violated = len(outside)
 	slices.SortStableFunc(outside, func(a, b Violation) int { return cmp.Compare(math.Abs(b.Sigmas), math.Abs(a.Sigmas)) })
 	v.Violations = outside[:min(len(outside), MaxViolations)]
-}
-
-// intrinsicFaults are those that need no history.
-func intrinsicFaults(c *Chart) []string {
-	var faults []string
-	q := c.Quality
-	used := q.used()
-	if used == 0 {
-		return []string{"there is no sample with a usable time"}
-	}
-	if used > 1 && q.Duration == 0 {
-		faults = append(faults, fmt.Sprintf("all of %d samples have the same time", used))
-	}
-	if excluded := q.Rows - used; float64(excluded) > maxExcluded*float64(q.Rows) && excluded > 1 {
-		faults = append(faults, fmt.Sprintf("%d of %d rows have no time or one before an earlier row's", excluded, q.Rows))
-	}
-	if values := used * len(c.SVIDs); float64(q.Missing) > maxMissing*float64(values) {
-		faults = append(faults, fmt.Sprintf("%d of %d values are missing", q.Missing, values))
-	}
-	if q.Gaps > 0 && q.Longest > maxGap*q.Duration {
-		faults = append(faults, fmt.Sprintf("nothing was recorded for %.4g s of %.4g s", q.Longest, q.Duration))
-	}
-	for svid, name := range c.SVIDs {
-		for step, number := range c.Steps {
-			if n, _ := c.Value(svid, step, Count); n == 0 {
-				continue
-			}
-			if _, ok := c.Value(svid, step, Mean); !ok {
-				faults = append(faults, fmt.Sprintf("SVID %q has values in step %d that are too large to compute with", name, number))
-				break
-			}
-		}
-	}
-	return faults
-}
-
-// comparedFaults are steps and SVIDs that differ from the history.
-func comparedFaults(points []Point, chart *Chart) []string {
-	if len(points) < minCounts {
-		return nil
-	}
-	var faults []string
-	for _, step := range knownSteps(points, chart) {
-		counts := make([]float64, len(points))
-		for i, point := range points {
-			counts[i] = samples(point.Chart, step)
-		}
-		usual := median(counts)
-		switch n := samples(chart, step); {
-		case usual > 0 && n == 0:
-			faults = append(faults, fmt.Sprintf("step %d is missing, usually it has %g samples", step, usual))
-		case usual == 0 && n > 0:
-			faults = append(faults, fmt.Sprintf("step %d is usually not there, now it has %g samples", step, n))
-		case n < shortStep*usual || n > longStep*usual:
-			faults = append(faults, fmt.Sprintf("step %d has %g samples, usually %g", step, n, usual))
-		}
-	}
-	for _, svid := range points[len(points)-1].Chart.SVIDs {
-		switch at := slices.Index(chart.SVIDs, svid); {
-		case at < 0:
-			faults = append(faults, fmt.Sprintf("SVID %q is missing", svid))
-		case !chart.measured(at) && mostlyMeasured(points, svid):
-			faults = append(faults, fmt.Sprintf("SVID %q has no value", svid))
-		}
-	}
-	return faults
-}
-
-// measured reports whether an SVID has a value in some step.
-func (c *Chart) measured(svid int) bool {
-	for step := range c.Steps {
-		if n, _ := c.Value(svid, step, Count); n > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-func mostlyMeasured(points []Point, svid string) bool {
-	n := 0
-	for _, point := range points {
-		if at := slices.Index(point.Chart.SVIDs, svid); at >= 0 && point.Chart.measured(at) {
-			n++
-		}
-	}
-	return 2*n > len(points)
-}
-
-func knownSteps(points []Point, chart *Chart) []int32 {
-	steps := slices.Clone(chart.Steps)
-	for _, point := range points {
-		steps = append(steps, point.Chart.Steps...)
-	}
-	slices.Sort(steps)
-	return slices.Compact(steps)
-}
-
-// samples returns how many samples a step has, that of the SVID with most.
-func samples(c *Chart, step int32) float64 {
-	at, found := slices.BinarySearch(c.Steps, step)
-	if !found {
-		return 0
-	}
-	most := 0.0
-	for svid := range c.SVIDs {
-		n, _ := c.Value(svid, at, Count)
-		most = max(most, n)
-	}
-	return most
 }
 
 // median returns the lower median; it sorts xs.

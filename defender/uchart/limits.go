@@ -13,11 +13,12 @@ type ControlLimits struct {
 // without. There are none while fewer contexts than MinHistory count, and of charts that can't be judged.
 func Limits(history []Point, chart *Chart, p Policy) []ControlLimits {
 	p = p.withDefaults()
-	points := p.choose(sinceReset(history))
+	basis := newBasis(sinceReset(history), p.Enough())
+	points := basis.newest(p.Window)
 	if len(points) < p.MinHistory {
 		return nil
 	}
-	single := p.distances(points, layoutsOf(points, chart), chart)
+	single := p.distances(points, layoutsOf(points, chart), chart, false)
 	if len(single) == 0 {
 		return nil
 	}

@@ -2,7 +2,7 @@ package uchart
 
 import (
 	"cmp"
-	"encoding/binary"
+	"fmt"
 	"math"
 	"slices"
 	"sync"
@@ -36,9 +36,10 @@ type MultivariatePolicy struct {
 	// many contexts before: what the process does compared to lately. It finds
 	// smaller faults in a chamber that drifts, and is blind to slow drift.
 	Reference int
-	// Refit is about how many contexts a model serves before it is trained anew;
-	// default 16. When that is depends on nothing but the contexts' names, so that
-	// judging again gives the same verdict.
+	// Refit is how many unflagged contexts a model serves before the next is trained;
+	// default 16. A model rests on the contexts up to the newest whose number since
+	// maintenance (see [Verdict.Run]) is a multiple of it, so that judging again, by
+	// any worker, gives the same verdict.
 	Refit int
 }
 
@@ -173,93 +174,76 @@ type trained struct {
 	qLimit    float64
 }
 
-func (p MultivariatePolicy) judge(history []Point, chart *Chart, models *modelCache) *Multivariate {
+// judge concludes on a chart without the SVIDs that are left out. An SVID of the model
+// that the chart lacks a statistic of is left out, too, and told.
+func (p MultivariatePolicy) judge(basis *basis, chart *Chart, left []string, models *modelCache) (m *Multivariate, lacks []string) {
 	p = p.withDefaults()
-	points := unflagged(history)
-	base := p.base(points)
+	base := p.base(basis)
 	if len(base) < p.MinHistory+p.Reference {
-		return nil
+		return nil, nil
 	}
-	id := p.modelID(base)
-	t := models.get(id.Version, func() *trained { return p.train(base) })
+	left = slices.Sorted(slices.Values(left))
+	id := p.modelID(base, left)
+	t := models.get(id.Version, func() *trained { return p.train(base, left) })
 	if t.model == nil {
-		return nil
+		return nil, nil
 	}
-	before := points[len(points)-p.Reference:]
-	run, ok := t.run(before, layoutsOf(before, t.names), chart, newLayout(t.names, chart))
-	if !ok {
-		return nil
+	before := basis.newest(p.Reference)
+	run, missing := t.run(before, layoutsOf(before, t.names), chart, newLayout(t.names, chart))
+	if missing != nil {
+		svid := t.names.SVIDs[missing.svid]
+		m, lacks = p.judge(basis, chart, append(left, svid), models)
+		lack := fmt.Sprintf("SVID %q has no %s in step %d: T² and Q leave it out", svid, missing.stat, t.names.Steps[missing.step])
+		return m, append([]string{lack}, lacks...)
 	}
 	s, err := t.model.Score(run)
 	if err != nil {
-		return nil
+		return nil, nil
 	}
-	m := &Multivariate{Model: id, Components: t.model.Components(), Variables: len(t.variables),
+	m = &Multivariate{Model: id, Components: t.model.Components(), Variables: len(t.variables),
 		T2: min(s.T2, math.MaxFloat64), T2Limit: t.t2Limit, Q: min(s.Q, math.MaxFloat64), QLimit: t.qLimit}
 	by, total := s.QBy, s.Q
 	if m.T2/m.T2Limit > m.Q/m.QLimit {
 		by, total = s.T2By, s.T2
 	}
 	m.By = t.largest(by, total)
-	return m
+	return m, nil
 }
 
-func unflagged(history []Point) []Point {
-	points := make([]Point, 0, len(history))
-	for _, point := range history {
-		if !point.Flagged && point.Chart != nil {
-			points = append(points, point)
-		}
-	}
-	return points
-}
-
-// base returns the points to train on: those up to the newest whose name says so.
-func (p MultivariatePolicy) base(points []Point) []Point {
-	end := len(points)
-	for every := uint64(p.Refit); every > 1; every /= 2 { // more often while there are few
-		at := len(points)
-		for at > 0 && xxhash.Sum64String(points[at-1].Context)%every != 0 {
-			at--
-		}
-		if at >= p.MinHistory+p.Reference {
-			end = at
+// base returns the points to train on: those up to the newest whose number is a
+// multiple of Refit, or of half of it and so on while there are few.
+func (p MultivariatePolicy) base(basis *basis) []Point {
+	points := basis.points
+	for every := p.Refit; every > 1; every /= 2 {
+		if until := basis.until(basis.last / every * every); len(until) >= p.MinHistory+p.Reference {
+			points = until
 			break
 		}
 	}
-	return points[max(0, end-p.Window-p.Reference):end]
+	return points[max(0, len(points)-p.Window-p.Reference):]
 }
 
-// modelID names a model by all that it depends on.
-func (p MultivariatePolicy) modelID(base []Point) LimitsID {
-	h := xxhash.New()
-	word := func(v uint64) { _, _ = h.Write(binary.LittleEndian.AppendUint64(nil, v)) }
-	for _, v := range []uint64{rulesVersion, math.Float64bits(p.FalseAlarms), uint64(p.MinHistory), uint64(p.Window), math.Float64bits(p.Variance), uint64(p.Reference), uint64(p.Refit)} {
-		word(v)
-	}
+// modelID names a model by all that it depends on: two with the same version are the
+// same, whatever chamber, recipe or process they come from.
+func (p MultivariatePolicy) modelID(base []Point, left []string) LimitsID {
+	rules := []uint64{rulesVersion, math.Float64bits(p.FalseAlarms), uint64(p.MinHistory), uint64(p.Window), math.Float64bits(p.Variance), uint64(p.Reference)}
 	for _, s := range p.Statistics {
-		word(uint64(s))
+		rules = append(rules, uint64(s))
 	}
-	for _, point := range base {
-		word(uint64(len(point.Context)))
-		_, _ = h.WriteString(point.Context)
-		// Chambers may use the same names.
-		word(math.Float64bits(point.Chart.Quality.Duration))
-		if len(point.Chart.Values) > 1 {
-			word(math.Float64bits(point.Chart.Values[1]))
-		}
+	for _, svid := range left {
+		rules = append(rules, xxhash.Sum64String(svid))
 	}
-	return LimitsID{Version: h.Sum64(), N: len(base), First: base[0].Context, Last: base[len(base)-1].Context}
+	return limitsOf(base, append(rules, uint64(len(left)))...)
 }
 
-// train makes a model of the base's contexts.
-func (p MultivariatePolicy) train(base []Point) *trained {
+// train makes a model of the base's contexts, without the SVIDs that are left out.
+func (p MultivariatePolicy) train(base []Point, left []string) *trained {
 	newest := base[len(base)-1].Chart
 	layouts := layoutsOf(base, newest)
-	t := &trained{names: &Chart{SVIDs: newest.SVIDs, Steps: newest.Steps}, variables: p.variables(base, layouts)}
+	t := &trained{names: &Chart{SVIDs: newest.SVIDs, Steps: newest.Steps}, variables: p.variables(base, layouts, left)}
 	var runs [][]float64
 	for i := p.Reference; i < len(base); i++ {
-		if run, ok := t.run(base[i-p.Reference:i], layouts[i-p.Reference:i], base[i].Chart, layouts[i]); ok {
+		if run, missing := t.run(base[i-p.Reference:i], layouts[i-p.Reference:i], base[i].Chart, layouts[i]); missing == nil {
 			runs = append(runs, run)
 		}
 	}
@@ -286,11 +270,14 @@ func (p MultivariatePolicy) train(base []Point) *trained {
 // variables are those that every context of the base has, without SVIDs that don't
 // move in at least half of them: like the single charts' noise theirs is nothing
 // like normal, and a rare move would be most of Q.
-func (p MultivariatePolicy) variables(base []Point, layouts []layout) []variable {
+func (p MultivariatePolicy) variables(base []Point, layouts []layout, left []string) []variable {
 	newest := base[len(base)-1].Chart
 	xs := make([]float64, len(base))
 	var vs []variable
-	for svid := range newest.SVIDs {
+	for svid, name := range newest.SVIDs {
+		if slices.Contains(left, name) {
+			continue
+		}
 		for step := range newest.Steps {
 			if still(base, layouts, svid, step) {
 				continue
@@ -315,7 +302,8 @@ func (p MultivariatePolicy) variables(base []Point, layouts []layout) []variable
 // still reports whether an SVID doesn't move in a step in half of the base or more.
 func still(base []Point, layouts []layout, svid, step int) bool {
 	n := 0
-	for i, point := range base {
+	for i := range base {
+		point := &base[i]
 		if x, _ := layouts[i].value(point.Chart, svid, step, StdDev); x == 0 {
 			n++
 		}
@@ -326,7 +314,8 @@ func still(base []Point, layouts []layout, svid, step int) bool {
 // raw sets xs to the statistic in each context of the base, and reports whether all
 // have it.
 func (v variable) raw(xs []float64, base []Point, layouts []layout) bool {
-	for i, point := range base {
+	for i := range base {
+		point := &base[i]
 		x, ok := layouts[i].value(point.Chart, v.svid, v.step, v.stat)
 		if !ok {
 			return false
@@ -350,24 +339,25 @@ func (v variable) of(c *Chart, l layout) (float64, bool) {
 }
 
 // run returns the variables of a chart, less their means over the contexts before it
-// that are given. A missing one makes the run unusable.
-func (t *trained) run(before []Point, layouts []layout, chart *Chart, l layout) ([]float64, bool) {
+// that are given, or a variable that is missing.
+func (t *trained) run(before []Point, layouts []layout, chart *Chart, l layout) ([]float64, *variable) {
 	run := make([]float64, len(t.variables))
 	for j, v := range t.variables {
 		x, ok := v.of(chart, l)
 		if !ok {
-			return nil, false
+			return nil, &t.variables[j]
 		}
 		run[j] = x
-		for i, point := range before {
+		for i := range before {
+			point := &before[i]
 			y, ok := v.of(point.Chart, layouts[i])
 			if !ok {
-				return nil, false
+				return nil, &t.variables[j]
 			}
 			run[j] -= y / float64(len(before))
 		}
 	}
-	return run, true
+	return run, nil
 }
 
 // largest lists the largest contributions as shares.

@@ -51,6 +51,11 @@ func (s *State) UnmarshalText(text []byte) error {
 type Verdict struct {
 	State  State    `json:"state"`
 	Limits LimitsID `json:"limits"`
+	// Run is one more than the number of unflagged contexts before it since the last
+	// maintenance; 0 in verdicts of versions that didn't count them.
+	Run int `json:"run,omitempty"`
+	// Content is a hash of the chart that was judged; see [Chart.Content].
+	Content uint64 `json:"content,string,omitempty"`
 	// Charts is how many single charts (SVID x step x statistic) were judged.
 	Charts int `json:"charts"`
 	// Score is the context's score and ScoreLimit the one from which on it is an
@@ -77,13 +82,9 @@ type Verdict struct {
 	Strategy string `json:"strategy,omitempty"`
 	// Faults are what is wrong with the data, for a person.
 	Faults []string `json:"faults,omitempty"`
-}
-
-// Standing tells of an alarm that was raised and not cleared.
-type Standing struct {
-	Opened string `json:"opened"`          // context that opened it
-	Count  int    `json:"count"`           // flagged contexts of it
-	Quiet  int    `json:"quiet,omitempty"` // unflagged contexts since the last of them
+	// Suspended are the SVIDs that weren't judged since their data can't be used; the
+	// others were.
+	Suspended []string `json:"suspended,omitempty"`
 }
 
 // MaxViolations is how many violations a [Verdict] lists.
@@ -159,13 +160,16 @@ func (v Violation) String() string {
 // limits of later ones.
 func (v Verdict) Flagged() bool { return v.State == Alarm || v.State == BadData }
 
+// Quiet reports whether limits may rest on the context however far back it lies: it isn't
+// flagged and no alarm stood after it.
+func (v Verdict) Quiet() bool {
+	return (v.State == Normal || v.State == Learning) && v.Standing == nil
+}
+
 // Reason says in one line why the context is flagged, and is empty if it isn't.
 func (v Verdict) Reason() string {
-	switch v.State {
-	case BadData:
-		return "bad data: " + strings.Join(v.Faults, "; ")
-	case Alarm:
-		var reasons []string
+	var reasons []string
+	if v.State == Alarm {
 		if v.Violated > 0 || len(v.Signals) == 0 && v.Multivariate == nil {
 			reasons = append(reasons, fmt.Sprintf("score %.4g over %.4g, %d of %d charts outside", v.Score, v.ScoreLimit, v.Violated, v.Charts))
 			if len(v.Violations) > 0 {
@@ -178,18 +182,30 @@ func (v Verdict) Reason() string {
 		if v.Multivariate != nil && v.Multivariate.Out() {
 			reasons = append(reasons, v.Multivariate.String())
 		}
-		return strings.Join(reasons, "; ")
 	}
-	return ""
+	if v.Flagged() && len(v.Faults) > 0 || v.State == BadData {
+		reasons = append(reasons, "bad data: "+strings.Join(v.Faults, "; "))
+		if len(v.Suspended) > 0 {
+			reasons = append(reasons, "other sensors are judged")
+		}
+	}
+	return strings.Join(reasons, "; ")
 }
 
 // Point is an earlier context as [Judge] sees it.
 type Point struct {
 	Context string
 	Chart   *Chart
-	Flagged bool // not used for limits
-	Reset   bool // a mark of maintenance: neither it nor what lies before is used
-	Bad     bool // it had bad data: not used for the course of charts either
+	Run     int    // as its verdict has it; 0 if unknown
+	Content uint64 // that of Chart, as its verdict has it; 0 if unknown
+	Flagged bool   // not used for limits
+	Reset   bool   // a mark of maintenance: neither it nor what lies before is used
+	Bad     bool   // it had bad data as a whole: not used for the course of charts either
+	// Suspended are the SVIDs that aren't used for the course of charts.
+	Suspended []string
+	// Standing reports whether an alarm stands after it; Older that it lies before the
+	// newest contexts and is there for limits only, not for the course of charts.
+	Standing, Older bool
 	// Baseline is the frozen limits that its verdict holds or refers to; nil if none.
 	// It may be left out where a newer context of the history has the same.
 	Baseline *Baseline
@@ -198,7 +214,8 @@ type Point struct {
 // NewPoint returns an earlier context with its verdict as [Judge] sees it. A verdict
 // that refers to frozen limits kept elsewhere leaves Baseline nil.
 func NewPoint(context string, chart *Chart, v Verdict) Point {
-	p := Point{Context: context, Chart: chart, Flagged: v.Flagged(), Reset: v.State == Maintenance, Bad: v.State == BadData}
+	p := Point{Context: context, Chart: chart, Run: v.Run, Content: v.Content, Flagged: v.Flagged(), Reset: v.State == Maintenance,
+		Bad: v.State == BadData && len(v.Suspended) == 0, Suspended: v.Suspended, Standing: v.Standing != nil}
 	if v.Frozen != nil {
 		b := *v.Frozen
 		b.Context = context

@@ -46,7 +46,8 @@ type watch struct {
 func (w *watch) run(v *Verdict, b *Baseline, tracks []track, points []Point) {
 	layouts := make([]layout, len(points))
 	model := &Chart{SVIDs: b.SVIDs, Steps: b.Steps}
-	for i, point := range points {
+	for i := range points {
+		point := &points[i]
 		layouts[i] = newLayout(model, point.Chart)
 	}
 	var signals []Signal
@@ -62,8 +63,9 @@ func (w *watch) run(v *Verdict, b *Baseline, tracks []track, points []Point) {
 			continue
 		}
 		zs = zs[:0]
-		for i, point := range points {
-			if x, ok := layouts[i].value(point.Chart, t.svid, t.step, t.Statistic); ok {
+		for i := range points {
+			point := &points[i]
+			if x, ok := layouts[i].value(point.Chart, t.svid, t.step, t.Statistic); ok && !slices.Contains(point.Suspended, t.SVID) {
 				zs = append(zs, sigmas(x-t.estimate.Center, t.estimate.Sigma))
 			} else {
 				zs = append(zs, math.NaN())

@@ -78,16 +78,49 @@ func New(c Config) *Poster {
 }
 
 // Run posts notices until ctx ends, then returns nil. Notices from before the
-// first run aren't posted.
+// first run aren't posted. While there is no stream of alarms, Run waits for it; if
+// the stream is deleted and made again, Run follows the new one.
 func (p *Poster) Run(ctx context.Context) error {
 	js, err := jetstream.New(p.c.Conn)
 	if err != nil {
 		return fmt.Errorf("following the alarms: %w", err)
 	}
-	consumer, err := js.CreateOrUpdateConsumer(ctx, defender.AlarmStream, jetstream.ConsumerConfig{
+	c := jetstream.ConsumerConfig{
 		Durable: Consumer, AckPolicy: jetstream.AckExplicitPolicy, DeliverPolicy: jetstream.DeliverNewPolicy,
 		FilterSubject: "dc-alarm.>", AckWait: 2 * time.Minute, MaxAckPending: 64, Description: "alarm notices to post to webhooks",
-	})
+	}
+	for {
+		err := p.follow(ctx, js, c)
+		if ctx.Err() != nil || p.c.Conn.IsClosed() {
+			return nil //nolint:nilerr // it was to end then
+		}
+		p.c.Logger.Warn("Following the alarms is disturbed.", "err", err)
+		if c.DeliverPolicy == jetstream.DeliverNewPolicy && errors.Is(err, jetstream.ErrConsumerDeleted) {
+			// The alarm that has a missing stream made again is in it before this
+			// program knows of the stream, and is to be posted, too.
+			lost := time.Now().Add(-clockSkew)
+			c.DeliverPolicy, c.OptStartTime = jetstream.DeliverByStartTimePolicy, &lost
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(p.c.Backoff):
+		}
+	}
+}
+
+// clockSkew is how far this machine's clock may be from the server's.
+const clockSkew = 5 * time.Second
+
+// follow posts what the consumer delivers until ctx ends or the consumer is gone. A
+// consumer that another process made is used as it is.
+func (p *Poster) follow(ctx context.Context, js jetstream.JetStream, c jetstream.ConsumerConfig) error {
+	consumer, err := js.Consumer(ctx, defender.AlarmStream, Consumer)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		if consumer, err = js.CreateConsumer(ctx, defender.AlarmStream, c); errors.Is(err, jetstream.ErrConsumerExists) {
+			consumer, err = js.Consumer(ctx, defender.AlarmStream, Consumer)
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("following the alarms: %w", err)
 	}
@@ -95,31 +128,39 @@ func (p *Poster) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("following the alarms: %w", err)
 	}
+	defer messages.Stop()
 	stop := context.AfterFunc(ctx, messages.Stop)
 	defer stop()
 	for {
 		msg, err := messages.Next()
-		if ctx.Err() != nil || errors.Is(err, jetstream.ErrMsgIteratorClosed) {
+		switch {
+		case ctx.Err() != nil:
 			return nil
-		}
-		if err != nil {
-			p.c.Logger.Warn("Following the alarms is disturbed.", "err", err)
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-time.After(p.c.Backoff):
-			}
+		case err == nil:
+			p.handle(ctx, msg)
 			continue
+		case errors.Is(err, jetstream.ErrNoHeartbeat) && !p.gone(ctx, consumer):
+			// The server is away or slow; the pull continues when it is back.
+			p.c.Logger.Warn("Following the alarms is disturbed.", "err", err)
+		default:
+			return err
 		}
-		p.handle(ctx, msg)
 	}
+}
+
+// gone reports whether the server says that a consumer or its stream doesn't exist.
+func (p *Poster) gone(ctx context.Context, c jetstream.Consumer) bool {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	_, err := c.Info(ctx)
+	return errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound)
 }
 
 // handle posts one notice to all hooks of its strategy. When one of them fails all
 // are posted again, which they tell by the ID.
 func (p *Poster) handle(ctx context.Context, msg jetstream.Msg) {
 	var n defender.AlarmNotice
-	if err := json.Unmarshal(msg.Data(), &n); err != nil || n.Event != defender.AlarmOpened && n.Event != defender.AlarmCleared {
+	if err := json.Unmarshal(msg.Data(), &n); err != nil || n.Event == defender.AlarmRepeated {
 		_ = msg.Ack()
 		return
 	}

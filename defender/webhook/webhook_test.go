@@ -68,7 +68,7 @@ func TestAlarmsArePostedSignedUntilTheyAreTaken(t *testing.T) {
 		}
 	}
 	chamber := defender.Chamber{Tool: "etch1", Name: "a"}
-	for i, event := range []defender.AlarmEvent{defender.AlarmOpened, defender.AlarmRepeated, defender.AlarmCleared} {
+	for i, event := range []defender.AlarmEvent{defender.AlarmOpened, defender.AlarmRepeated, defender.AlarmEscalated, defender.AlarmCleared} {
 		id := fmt.Sprint("run", i)
 		n := defender.AlarmNotice{Alarm: defender.Alarm{Context: defender.ContextRef{Chamber: chamber, ID: id}, State: 3, Reason: "x"}, Event: event, Opened: "run0", Count: 1}
 		data, err := json.Marshal(n)
@@ -80,7 +80,7 @@ func TestAlarmsArePostedSignedUntilTheyAreTaken(t *testing.T) {
 		}
 	}
 	taken := map[string]int{}
-	for taken["etch1:a/run0-opened"]+taken["etch1:a/run2-cleared"] < 4 {
+	for taken["etch1:a/run0-opened"]+taken["etch1:a/run2-escalated"]+taken["etch1:a/run3-cleared"] < 5 {
 		select {
 		case r := <-requests:
 			taken[r.id]++
@@ -88,10 +88,10 @@ func TestAlarmsArePostedSignedUntilTheyAreTaken(t *testing.T) {
 				t.Error(err)
 			}
 		case <-time.After(20 * time.Second):
-			t.Fatalf("requests were %v, want both notices, two tries more", taken)
+			t.Fatalf("requests were %v, want three notices, two tries more", taken)
 		}
 	}
-	if len(taken) != 2 {
+	if len(taken) != 3 {
 		t.Errorf("requests were %v, want none of the repeated alarm", taken)
 	}
 	cancel()
@@ -122,4 +122,90 @@ func TestSignaturesTellChangesAndAge(t *testing.T) {
 			t.Errorf("%s: error is %v", name, err)
 		}
 	}
+}
+
+// TestPoster is about a stream of alarms that comes late or goes away.
+func TestPoster(t *testing.T) {
+	t.Parallel()
+	t.Run("follows a stream that is made after it began, and one that is made again", func(t *testing.T) {
+		t.Parallel()
+		srv, err := broker.Start(broker.Options{Dir: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(srv.Stop)
+		nc, err := nats.Connect(srv.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+		js, err := jetstream.New(nc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		posted := make(chan string, 20)
+		hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { posted <- r.Header.Get(webhook.HeaderID) }))
+		t.Cleanup(hook.Close)
+		set, err := strategy.Parse(fmt.Appendf(nil, "schema: 1\nversion: 1\nstrategies: [{name: a, alarm: {webhooks: [h]}}]\nwebhooks: [{name: h, url: %q}]\n", hook.URL), "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := webhook.New(webhook.Config{Conn: nc, Strategies: func() *strategy.Set { return set }, Backoff: 10 * time.Millisecond})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- p.Run(ctx) }()
+		chamber := defender.Chamber{Tool: "etch1", Name: "a"}
+		alarm := func(id string) {
+			n := defender.AlarmNotice{Alarm: defender.Alarm{Context: defender.ContextRef{Chamber: chamber, ID: id}, State: 3, Reason: "x"}, Event: defender.AlarmOpened, Opened: id, Count: 1}
+			data, err := json.Marshal(n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := js.Publish(t.Context(), defender.AlarmSubject(chamber, id), data); err != nil {
+				t.Fatal(err)
+			}
+		}
+		consumer := func() {
+			for {
+				if _, err := js.Consumer(t.Context(), defender.AlarmStream, webhook.Consumer); err == nil {
+					return
+				}
+				select {
+				case err := <-done:
+					t.Fatalf("it ended with %v", err)
+				case <-time.After(time.Millisecond):
+				}
+			}
+		}
+		time.Sleep(50 * time.Millisecond) // it has begun, and found no stream
+		if err := defender.Provision(t.Context(), nc, defender.Partition(16)); err != nil {
+			t.Fatal(err)
+		}
+		consumer()
+		alarm("first")
+		if got := <-posted; got != "etch1:a/first-opened" {
+			t.Errorf("posted %q", got)
+		}
+		if err := js.DeleteStream(t.Context(), defender.AlarmStream); err != nil {
+			t.Fatal(err)
+		}
+		if err := defender.Provision(t.Context(), nc, defender.Partition(16)); err != nil {
+			t.Fatal(err)
+		}
+		alarm("second") // perhaps before the consumer is there again
+		select {
+		case got := <-posted:
+			if got != "etch1:a/second-opened" {
+				t.Errorf("posted %q", got)
+			}
+		case err := <-done:
+			t.Fatalf("it ended with %v", err)
+		case <-time.After(30 * time.Second):
+			t.Fatal("the second alarm is not posted")
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }

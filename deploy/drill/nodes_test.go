@@ -242,6 +242,13 @@ var nodeDrills = map[string]struct {
 		p.world.SetLoad(0.1)
 		time.Sleep(3 * time.Hour)
 	}},
+	"kubelet-dead": {fires: []string{"NodesWorkerNotReady"}, play: func(p *plane) {
+		p.world.Flap("i-002", 0, 1000*time.Hour) // removed after NOT_READY_TIMEOUT_SEC, and replaced
+		time.Sleep(40 * time.Minute)
+		if f := p.world.Fleet(); p.world.Instance("i-002").Alive() || f.Available != 2 {
+			p.t.Errorf("i-002 alive %t, %+v", p.world.Instance("i-002").Alive(), f)
+		}
+	}},
 	"interruption-blocked": {fires: []string{"NodesInterruptionLate"}, play: func(p *plane) {
 		p.world.AddPodOn("i-002", sim.PodSpec{Name: "blocked", Blocked: true})
 		p.queue <- p.world.Announce(nodes.Warning, "i-002")

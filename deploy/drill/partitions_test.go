@@ -254,7 +254,7 @@ func (g *group) startAs(user string, configure func(*partition.Config)) *member 
 	for _, c := range metrics.Collectors() {
 		m.registry.MustRegister(c)
 	}
-	m.registry.MustRegister(m.worker.Collector(partition.MetricsOptions{Prefix: "defender", Keys: "chamber", Assigned: g.assigned}))
+	m.registry.MustRegister(m.worker.Collector(defender.WorkerMetrics(g.assigned)))
 	ctx, stop := context.WithCancel(context.Background())
 	m.stop = stop
 	g.mu.Lock()
@@ -446,6 +446,14 @@ var groupDrills = map[string]groupDrill{
 		time.Sleep(2 * time.Minute)
 	}},
 	"pins-stolen": {options: usual.with(func(o *groupOptions) { o.slots, o.every = 8, 500*time.Millisecond }), fires: []string{"PartitionsGhostPins"}, play: stealPins},
+	"bucket-deleted": {options: usual, fires: []string{"PartitionsResourceRecreated"}, play: func(g *group) {
+		operator, _ := g.connect("operator", anybody)
+		defer operator.Close()
+		js, err := jetstream.New(operator)
+		g.must(err)
+		g.must(js.DeleteKeyValue(g.t.Context(), "defender-assignments"))
+		time.Sleep(2 * time.Minute)
+	}},
 	"zombie": {options: usual.with(func(o *groupOptions) { o.every = 100 * time.Millisecond }), fires: []string{"PartitionsFenceRejections", "PartitionsRebalanceStorm"}, play: func(g *group) {
 		m := g.running()[0]
 		m.deaf.Store(true)
@@ -455,6 +463,27 @@ var groupDrills = map[string]groupDrill{
 		time.Sleep(50 * time.Second)
 		m.judging.Store(0)
 		m.link.cut(false)
+		time.Sleep(2 * time.Minute)
+	}},
+	"dead-letters": {options: usual, fires: []string{"PartitionsDeadLetters"}, play: func(g *group) {
+		g.must(g.publisher.Publish(defender.CompletionSubject(g.chambers[0]), []byte("garbage")))
+		time.Sleep(2 * time.Minute)
+	}},
+	"processing-panics": {options: usual, fires: []string{"PartitionsPanics"}, play: func(g *group) {
+		var panics atomic.Int64
+		g.fail(func(chamber string) bool {
+			if chamber == g.chambers[0].String() && panics.Add(1) <= 3 {
+				panic("index out of range")
+			}
+			return false
+		})
+		time.Sleep(8 * time.Minute)
+	}},
+	"stream-made-again": {options: usual, fires: []string{"PartitionsStreamRolledBack"}, play: func(g *group) {
+		js, err := jetstream.New(g.publisher)
+		g.must(err)
+		g.must(js.DeleteStream(g.t.Context(), defender.Stream))
+		g.must(defender.Provision(g.t.Context(), g.publisher, g.partition()))
 		time.Sleep(2 * time.Minute)
 	}},
 	"chamber-fails": {options: usual, fires: []string{"PartitionsOldestPending"}, play: func(g *group) {

@@ -20,7 +20,7 @@ const mostSkew = 5 * time.Second
 // Check opens each part that the settings name and lets it check itself. It changes nothing, and a part that can't be opened keeps
 // no other from being checked. Parts are checked side by side and listed in a fixed order.
 func Check(ctx context.Context, s Settings, o Options) []nodes.Check {
-	var results [5][]nodes.Check
+	var results [6][]nodes.Check
 	var wg sync.WaitGroup
 	clock := o.Clock
 	if clock == nil {
@@ -67,6 +67,16 @@ func Check(ctx context.Context, s Settings, o Options) []nodes.Check {
 			return nil, err
 		}
 		return p.Check(ctx), nil
+	})
+	part(5, "nodes: labels and taints", "see to what it says", func(ctx context.Context) ([]nodes.Check, error) {
+		if cloudErr != nil {
+			return nil, nil // part 1 tells
+		}
+		c, err := openKube(ctx, s, o, cloud)
+		if err != nil {
+			return []nodes.Check{promisedByArgs(s.EC2)}, nil //nolint:nilerr // part 2 tells
+		}
+		return checkPromised(ctx, s, cloud, c), nil
 	})
 	part(4, "clock", "", func(ctx context.Context) ([]nodes.Check, error) { return checkClocks(ctx, s, time.Now), nil })
 	wg.Wait()

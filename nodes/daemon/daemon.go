@@ -212,6 +212,8 @@ func (d *Daemon) happened(e nodes.Event) {
 		return // the tick's line tells it
 	case "scaleUp.waiting", "lease.held":
 		level = slog.LevelDebug
+	case "template.differs", "repair.begun", "repair.held":
+		level = slog.LevelWarn
 	}
 	d.o.Log.Log(context.Background(), level, e.Kind, given("tick", e.Tick, "action", e.ActionID, "instance", e.Instance, "message", nodes.Redact(e.Message))...)
 }

@@ -114,7 +114,7 @@ func (m *Metrics) begin() {
 }
 
 // launchResults are the values of the label result of launches_total.
-var launchResults = []string{"launched", string(nodes.FailCapacity), string(nodes.FailQuota), string(nodes.FailAddresses), string(nodes.FailSpotRole),
+var launchResults = []string{"launched", string(nodes.FailCapacity), string(nodes.FailQuota), string(nodes.FailAddresses), string(nodes.FailSpotRole), string(nodes.FailSpot),
 	string(nodes.FailThrottled), string(nodes.FailTokenSpent), string(nodes.FailPermanent), "unknown"}
 
 // sawSubnets makes what launches there may lead to known, as begin does: a first scale-up may be refused everywhere.
@@ -356,6 +356,7 @@ func (m *Metrics) collectWorkers(s sink) {
 	counts := map[group]int{}
 	costs := map[nodes.Market]float64{}
 	unpriced := 0
+	var notReady time.Duration
 	for _, w := range nodes.Match(m.instances, m.nodes) {
 		in := w.Instance
 		if in.State == nodes.StateTerminated {
@@ -365,12 +366,16 @@ func (m *Metrics) collectWorkers(s sink) {
 		if !in.Alive() {
 			continue
 		}
+		if n := w.Node; n != nil && !n.Ready && !n.NotReadySince.IsZero() {
+			notReady = max(notReady, m.nodesAt.Sub(n.NotReadySince))
+		}
 		if price, ok := m.priceOf(in); ok {
 			costs[in.Market] += price
 		} else {
 			unpriced++
 		}
 	}
+	s.gauge("not_ready_seconds", "How long the worker that has been so for longest has not been Ready; 0 if every worker that has joined is Ready.", notReady.Seconds())
 	for g, n := range counts {
 		s.gauge("workers", "Workers by zone, state and market as last seen.", float64(n), "zone", g.zone, "state", g.state, "market", string(g.market))
 	}

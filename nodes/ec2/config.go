@@ -99,6 +99,7 @@ func ConfigFromEnv(lookup setting.Lookup) (Config, error) {
 	var c Config
 	policy, _ := nodes.PolicyFromEnv(lookup) // what is wrong with it, nodes reports
 	c.Cluster, c.InstanceTypes, c.Spot = policy.Cluster, policy.InstanceTypes, policy.Spot
+	c.Join.Labels, c.Join.Taints = extras(policy)
 	c.Region, _ = lookup("AWS_REGION")
 	for service, env := range endpointEnvs {
 		if v, ok := lookup(env); ok && v != "" {

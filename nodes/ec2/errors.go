@@ -82,6 +82,17 @@ func launchError(err error) error {
 	return &nodes.LaunchError{Kind: kind, Code: code(api), Message: message(api)}
 }
 
+// spotError turns a final refusal of Spot into one that leaves On-Demand to be tried: a permission can be missing for Spot alone, and an
+// error whose code is not known can be about it. If it is about neither, On-Demand is refused by the same error and the action ends then.
+// A token that was used for another request is not about Spot: an instance may run by it.
+func spotError(err error, market nodes.Market) error {
+	var le *nodes.LaunchError
+	if market != nodes.Spot || !errors.As(err, &le) || le.Kind != nodes.FailPermanent || le.Code == "IdempotentParameterMismatch" {
+		return err
+	}
+	return &nodes.LaunchError{Kind: nodes.FailSpot, Code: le.Code, Message: le.Message}
+}
+
 // code returns an error's code without the fault's side, which raw replies put before it.
 func code(err smithy.APIError) string {
 	c := err.ErrorCode()

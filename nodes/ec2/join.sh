@@ -78,6 +78,22 @@ node-label+:
   - topology.kubernetes.io/region=$region
   - node.kubernetes.io/instance-type=$type
 END
+list() { # a comma-separated list as one of YAML
+	local items item
+	IFS=, read -ra items <<<"$1"
+	for item in "${items[@]}"; do
+		echo "  - $item"
+	done
+}
+if [ -n "$node_labels" ]; then
+	list "$node_labels" >>"$etc/config.yaml.d/50-muster.yaml"
+fi
+if [ -n "$node_taints" ]; then
+	{
+		echo "node-taint+:"
+		list "$node_taints"
+	} >>"$etc/config.yaml.d/50-muster.yaml"
+fi
 
 # An image can bring K3s, its installer, or neither.
 installer=/usr/local/bin/k3s-install.sh

@@ -23,7 +23,7 @@ func (c *Cloud) Launch(ctx context.Context, req nodes.LaunchRequest) (nodes.Inst
 	}
 	out, err := c.api.EC2.RunInstances(ctx, in)
 	if err != nil {
-		return nodes.Instance{}, launchError(err)
+		return nodes.Instance{}, spotError(launchError(err), req.Offering.Market)
 	}
 	if len(out.Instances) != 1 {
 		return nodes.Instance{}, fmt.Errorf("the reply to a launch has %d instances instead of one", len(out.Instances))

@@ -193,3 +193,73 @@ func TestUserDataHoldsNoSecretAndIsAlwaysTheSame(t *testing.T) {
 		t.Error("a quote can end the script's own")
 	}
 }
+
+// TestNodeLabelsAndTaints/reach_the_node: by K3s' configuration, from the settings to the file that the booted machine has.
+func TestNodeLabelsAndTaints(t *testing.T) {
+	settings := map[string]string{
+		"CLUSTER": "prod", "LAUNCH_TEMPLATE": "lt-1", "LAUNCH_TEMPLATE_VERSION": "1",
+		"K3S_URL": "https://10.0.0.10:6443", "K3S_TOKEN_REF": "ssm:/muster/prod/agent-token",
+		"NODE_LABELS": "team=a,example.com/pool=batch,empty=", "NODE_TAINTS": "batch=true:NoSchedule,alone:NoExecute",
+	}
+	read := func(change map[string]string) (ec2.Config, error) {
+		return ec2.ConfigFromEnv(func(name string) (string, bool) {
+			if v, ok := change[name]; ok {
+				return v, true
+			}
+			v, ok := settings[name]
+			return v, ok
+		})
+	}
+	t.Run("reach the node", func(t *testing.T) {
+		c, err := read(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j, err := ec2.ParseJoin(c.Template().UserDataRef) // what the record keeps of it
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := bootWith(t, j, map[string]string{})
+		if b.err != nil {
+			t.Fatalf("%v\n%s", b.err, b.output)
+		}
+		want := `  - node.kubernetes.io/instance-type=m5.large
+  - empty=
+  - example.com/pool=batch
+  - team=a
+node-taint+:
+  - alone:NoExecute
+  - batch=true:NoSchedule
+`
+		if got := b.file(t, "config.yaml.d/50-muster.yaml"); !strings.HasSuffix(got, want) {
+			t.Errorf("the configuration is\n%s", got)
+		}
+	})
+	t.Run("are another template", func(t *testing.T) {
+		one, _ := read(nil)
+		two, err := read(map[string]string{"NODE_LABELS": "team=b"})
+		if err != nil || one.Template() == two.Template() {
+			t.Errorf("%v", err)
+		}
+	})
+	for name, c := range map[string]struct {
+		change map[string]string
+		want   string // in the error; "": none
+	}{
+		"a role, which a kubelet may not give itself": {map[string]string{"NODE_LABELS": "node-role.kubernetes.io/worker=true"}, "NODE_LABELS"},
+		"a label of k8s.io":                           {map[string]string{"NODE_LABELS": "x.k8s.io/y=z"}, "NODE_LABELS"},
+		"the zone, which the instance says":           {map[string]string{"NODE_LABELS": "topology.kubernetes.io/zone=x"}, "NODE_LABELS"},
+		"one that a kubelet may have":                 {map[string]string{"NODE_LABELS": "node.kubernetes.io/pool=x"}, ""},
+		"labels in the arguments too":                 {map[string]string{"K3S_AGENT_ARGS": "--node-label x=y"}, "K3S_AGENT_ARGS"},
+		"taints in the arguments too":                 {map[string]string{"K3S_AGENT_ARGS": "--node-taint=x=y:NoSchedule"}, "K3S_AGENT_ARGS"},
+		"arguments alone":                             {map[string]string{"K3S_AGENT_ARGS": "--node-label x=y", "NODE_LABELS": "", "NODE_TAINTS": ""}, ""},
+		"user data of one's own":                      {map[string]string{"USER_DATA": "template", "NODE_LABELS": "node-role.kubernetes.io/worker=true"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := read(c.change)
+			if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}

@@ -42,7 +42,7 @@ func TestErrorCodesOfALaunch(t *testing.T) {
 			for _, c := range []string{code, "Client." + code} {
 				r := open(t)
 				r.api.Fault(awsapi.Fault{Action: "RunInstances", Code: c})
-				_, err := r.cloud.Launch(t.Context(), request("t", "a", "m5.large", nodes.Spot))
+				_, err := r.cloud.Launch(t.Context(), request("t", "a", "m5.large", nodes.OnDemand))
 				if got := kindOf(err); got != want || err == nil {
 					t.Errorf("%s is %q, want %q: %v", c, got, want, err)
 				}
@@ -50,6 +50,21 @@ func TestErrorCodesOfALaunch(t *testing.T) {
 					t.Errorf("%s was attempted %d times", c, n)
 				}
 			}
+		}
+	}
+}
+
+// TestSpotRefusals: what ends an action for On-Demand leaves On-Demand to be tried for Spot.
+func TestSpotRefusals(t *testing.T) {
+	for code, want := range map[string]nodes.LaunchFailure{
+		"UnauthorizedOperation": nodes.FailSpot, "OptInRequired": nodes.FailSpot, "InvalidParameterCombination": nodes.FailSpot, "SomethingNewThatIsOurFault": nodes.FailSpot,
+		"IdempotentParameterMismatch": nodes.FailPermanent, "AuthFailure.ServiceLinkedRoleCreationNotPermitted": nodes.FailSpotRole,
+		"InsufficientInstanceCapacity": nodes.FailCapacity, "InternalError": "",
+	} {
+		r := open(t)
+		r.api.Fault(awsapi.Fault{Action: "RunInstances", Code: code})
+		if _, err := r.cloud.Launch(t.Context(), request("t", "a", "m5.large", nodes.Spot)); kindOf(err) != want || err == nil {
+			t.Errorf("%s is %q, want %q: %v", code, kindOf(err), want, err)
 		}
 	}
 }

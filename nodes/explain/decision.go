@@ -84,7 +84,7 @@ func (p *page) decision(s nodes.Snapshot) {
 	d := s.Decision
 	color := ifThen(d.Action == nodes.Noop, yellow, green)
 	p.line("%s because of %s%s", p.paint(color, string(d.Action)), p.paint(bold, string(d.Reason)), prefixed(": ", d.Detail))
-	if text := meaning(d.Reason); text != "" {
+	if text := Meaning(d.Reason); text != "" {
 		p.line("  %s", text)
 	}
 	switch d.Action {
@@ -97,6 +97,14 @@ func (p *page) decision(s nodes.Snapshot) {
 		for _, t := range d.Targets {
 			p.line("  to remove: %s (node %s) in %s%s", t.InstanceID, t.Node.Name, t.Zone, prefixed(": ", t.Why))
 		}
+	}
+	if len(d.Unhealthy) > 0 {
+		p.title("Workers that are not Ready")
+		rows := make([][]cell, 0, len(d.Unhealthy))
+		for _, u := range d.Unhealthy {
+			rows = append(rows, []cell{c(u.InstanceID), c(u.Node.Name), c(time.Unix(u.SinceEpoch, 0).UTC().Format(time.DateTime)), c(u.Why)})
+		}
+		p.table("  ", []string{"INSTANCE", "NODE", "SINCE", "WHAT HAPPENS"}, rows)
 	}
 	p.title("Gates")
 	p.gates(d.Gates)
@@ -200,8 +208,8 @@ func (p *page) outlook(s nodes.Snapshot, o Outlook) {
 	}
 }
 
-// meaning says in a sentence what a reason means.
-func meaning(r nodes.Reason) string {
+// Meaning says in a sentence what a reason means; "" for an unknown one.
+func Meaning(r nodes.Reason) string {
 	return map[nodes.Reason]string{
 		nodes.ReasonTriggered:       "The trigger of a scale-up holds.",
 		nodes.ReasonRepair:          "There are fewer workers than MIN_WORKERS.",

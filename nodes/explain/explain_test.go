@@ -386,3 +386,23 @@ func TestAScaleDownSaysWhatRemovingANodeCosts(t *testing.T) {
 		t.Errorf("it lacks %q:\n%s", want, b.String())
 	}
 }
+
+// TestExplainShowsWorkersThatAreNotReady: with what happens to each.
+func TestExplainShowsWorkersThatAreNotReady(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	at := now.Add(-5 * time.Minute)
+	worker := func(id string, since time.Time) nodes.Worker {
+		return nodes.Worker{Instance: nodes.Instance{ID: id, State: nodes.StateRunning}, Node: &nodes.Node{NodeRef: nodes.NodeRef{Name: "node-" + id}, Ready: since.IsZero(), NotReadySince: since}}
+	}
+	s := nodes.Snapshot{Now: now, Policy: nodes.DefaultPolicy(), Observation: nodes.Observation{FleetKnown: true, Fleet: []nodes.Worker{worker("i-1", at), worker("i-2", time.Time{}), worker("i-3", time.Time{})}}}
+	s.Decision = nodes.Decide(s.Policy, s.Observation, s.Record, now)
+	var b strings.Builder
+	if err := explain.WriteSnapshot(&b, explain.Style{}, s, explain.Ahead(nodes.Decider{Policy: s.Policy}, s)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Workers that are not Ready", "i-1", "node-i-1", "2023-11-14 22:08:20", "removed in 5m0s unless it becomes Ready"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is missing in\n%s", want, b.String())
+		}
+	}
+}

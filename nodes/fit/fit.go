@@ -65,7 +65,7 @@ func (f *Fit) Plan(q nodes.Question) nodes.Plan {
 	plan := nodes.Plan{Why: p.String(), Coming: p.Coming > 0}
 	if len(p.Unplaced) > 0 {
 		u := p.Unplaced[0]
-		plan.Helpless = fmt.Sprintf("pod %s: %s", u.Pod.Name, u.Why)
+		plan.Helpless = fmt.Sprintf("pod %s: %s", u.Pod.Name, really(q.Observation, u.Why))
 	}
 	for _, g := range p.New {
 		for range g.Count {
@@ -86,10 +86,18 @@ func (f *Fit) Screen(p nodes.Policy, o nodes.Observation) []nodes.Pod {
 	out := slices.Clone(o.Pending)
 	for i, pod := range out {
 		if pod.NeverFit == "" {
-			out[i].NeverFit = offered.never(ks.of(pod.Scheduling), pod)
+			out[i].NeverFit = really(o, offered.never(ks.of(pod.Scheduling), pod))
 		}
 	}
 	return out
+}
+
+// really adds to a reason in what new nodes turned out to differ from the settings, which may well be its cause.
+func really(o nodes.Observation, why string) string {
+	if why == "" || o.TemplateSeen == nil || o.TemplateSeen.Text() == "" {
+		return why
+	}
+	return why + "; " + o.TemplateSeen.Text()
 }
 
 // Fits returns "" if all leaving pods fit the others beside what runs there, or the first one that does not and why.
@@ -152,9 +160,19 @@ func (f *Fit) offers(p nodes.Policy, o nodes.Observation, exhausted []nodes.Exha
 	seen := observe(o)
 	extra := seen.labels
 	maps.Copy(extra, f.c.Labels)
+	taints := f.c.Taints
+	var actual nodes.TemplateSeen // zero: as promised
+	if o.TemplateSeen != nil {
+		actual = *o.TemplateSeen
+		maps.DeleteFunc(extra, func(name, _ string) bool { return actual.LacksLabel(name) })
+		taints = slices.DeleteFunc(slices.Clone(taints), func(t nodes.Taint) bool { return slices.Contains(actual.LacksTaint, t) })
+		taints = append(taints, actual.Taints...)
+	}
 	for _, t := range types {
 		of := offering{InstanceType: t, room: f.Allocatable(t)}
 		if r, ok := seen.allocatable[t.Name]; ok {
+			of.room = r
+		} else if r, ok := actual.Sizes[t.Name]; ok {
 			of.room = r
 		}
 		daemon := f.c.Daemon
@@ -173,7 +191,9 @@ func (f *Fit) offers(p nodes.Policy, o nodes.Observation, exhausted []nodes.Exha
 			continue
 		}
 		for _, z := range m.zones {
-			of.nodes = append(of.nodes, asNode("new", f.labels(extra, t, z), f.c.Taints))
+			labels := f.labels(extra, t, z)
+			maps.DeleteFunc(labels, func(name, _ string) bool { return actual.LacksLabel(name) })
+			of.nodes = append(of.nodes, asNode("new", labels, taints))
 		}
 		m.offerings = append(m.offerings, of)
 	}

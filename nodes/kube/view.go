@@ -230,6 +230,12 @@ func nodeOf(n *corev1.Node) nodes.Node {
 	for _, cond := range n.Status.Conditions {
 		if cond.Type == corev1.NodeReady { // one that is being deleted takes no more work, whatever its kubelet says
 			out.Ready = cond.Status == corev1.ConditionTrue && n.DeletionTimestamp == nil
+			switch {
+			case cond.Status != corev1.ConditionTrue:
+				out.NotReadySince = cond.LastTransitionTime.Time
+			case n.DeletionTimestamp != nil:
+				out.NotReadySince = n.DeletionTimestamp.Time
+			}
 		}
 	}
 	for _, t := range n.Spec.Taints {

@@ -12,7 +12,7 @@ import (
 // Function is what a function is for.
 type Function string
 
-// The functions. Two are better than one: ticks want a concurrency of one and no retry, interruptions the contrary.
+// The functions. Two are better than one: a failed tick is not repeated, because the next comes within a minute; an interruption is.
 const (
 	Tick          Function = "tick"
 	Interruptions Function = "interruptions"

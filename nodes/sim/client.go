@@ -257,7 +257,7 @@ func (c *Client) View(ctx context.Context) (v nodes.View, err error) {
 		}
 		for _, p := range c.w.pods {
 			if p.node == nil {
-				v.Pending = append(v.Pending, nodes.Pod{Name: p.Name, Requests: p.requests(), NeverFit: p.NeverFit})
+				v.Pending = append(v.Pending, nodes.Pod{Name: p.Name, Requests: p.requests(), NeverFit: p.NeverFit, Scheduling: p.Scheduling})
 			} else if i, ok := at[p.node]; ok {
 				c.w.show(p, &v.Nodes[i])
 			}
@@ -280,7 +280,7 @@ func (w *World) show(p *pod, n *nodes.Node) {
 		n.Daemon.Pods++
 		return
 	}
-	n.Pods = append(n.Pods, nodes.Pod{Name: p.Name, Requests: p.requests()})
+	n.Pods = append(n.Pods, nodes.Pod{Name: p.Name, Requests: p.requests(), Scheduling: p.Scheduling})
 	switch {
 	case p.Critical:
 		n.Blocker = "pod " + p.Name + ": critical priority"

@@ -63,6 +63,11 @@ type Boot struct {
 	NeverJoins bool          // no Node object ever appears
 	NeverReady bool          // the Node object appears and stays not Ready
 	DiesAfter  time.Duration // the cloud takes it away this long after the launch; 0: never
+
+	Labels      map[string]string // that its user data gives the node
+	Taints      []nodes.Taint
+	Unplaceable bool            // no pod tolerates its taints
+	Allocatable nodes.Resources // zero: by its type
 }
 
 // Shortage refuses launches of matching offerings; empty fields match all.
@@ -113,6 +118,7 @@ type node struct {
 	readySince time.Time
 	claims     []string
 	byHand     bool // a person cordoned it
+	closed     bool // no pod tolerates its taints
 	kube       kubeNode
 }
 
@@ -130,6 +136,9 @@ type PodSpec struct {
 	Work     time.Duration // a worker that takes this long to give its work away when asked; 0: no worker
 	Runs     time.Duration // how long it runs, once it is on a node, until it has finished and is gone; 0: for good
 	Kube     KubeTraits    // what only the Kubernetes API shows of it
+
+	Selector   map[string]string // labels that its node must have
+	Scheduling string            // nodes.Pod's; has to say the same as Selector
 }
 
 type pod struct {
@@ -287,6 +296,10 @@ func (w *World) boot(in *instance, b Boot) {
 	w.after(b.After, func() {
 		if in.State == nodes.StateRunning {
 			w.join(in, !b.NeverReady)
+			in.node.Labels, in.node.Taints, in.node.closed = b.Labels, b.Taints, b.Unplaceable
+			if b.Allocatable.Pods > 0 {
+				in.node.Allocatable = b.Allocatable
+			}
 		}
 	})
 }
@@ -301,6 +314,7 @@ func (w *World) join(in *instance, ready bool) {
 	if w.opts.Capacity != nil {
 		n.Allocatable = w.opts.Capacity(in.Type)
 	}
+	n.NotReadySince = w.now
 	in.node = n
 	w.nodes = append(w.nodes, n)
 	w.record(Entry{Kind: Joined, Instance: in.ID, Node: n.NodeRef, Zone: in.Zone})
@@ -313,9 +327,10 @@ func (w *World) setReady(n *node, ready bool) {
 	if n.Ready == ready {
 		return
 	}
-	n.Ready = ready
+	n.Ready, n.NotReadySince = ready, w.now
 	kind := BecameNotReady
 	if ready {
+		n.NotReadySince = time.Time{}
 		kind, n.readySince, n.instance.everReady = BecameReady, w.now, true
 	}
 	w.record(Entry{Kind: kind, Instance: n.instance.ID, Node: n.NodeRef, Zone: n.instance.Zone})
@@ -463,6 +478,9 @@ func (w *World) place(p *pod) *node {
 		if n.ControlPlane || !n.Ready || n.Unschedulable || !n.instance.alive() {
 			continue
 		}
+		if n.closed || !p.selects(n) {
+			continue
+		}
 		cpu, mem := n.Allocatable.MilliCPU-n.used.MilliCPU-p.MilliCPU, n.Allocatable.Memory-n.used.Memory-p.Memory
 		if cpu < 0 || mem < 0 || n.used.Pods >= n.Allocatable.Pods {
 			continue
@@ -472,6 +490,15 @@ func (w *World) place(p *pod) *node {
 		}
 	}
 	return best
+}
+
+func (p *pod) selects(n *node) bool {
+	for name, value := range p.Selector {
+		if v, ok := n.Labels[name]; !ok || v != value {
+			return false
+		}
+	}
+	return true
 }
 
 func (w *World) utilisation() float64 {

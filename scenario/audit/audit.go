@@ -275,6 +275,7 @@ func (a *Auditor) dead(ctx context.Context) (map[uint64]int, error) {
 	all := map[uint64]int{}
 	err := a.each(ctx, a.c.Dead, func(m jetstream.Msg) error {
 		of, ok := strings.CutPrefix(m.Headers().Get(nats.MsgIdHdr), "dead-")
+		of, _, _ = strings.Cut(of, "-") // when it was published
 		seq, err := strconv.ParseUint(of, 10, 64)
 		if !ok || err != nil {
 			return fmt.Errorf("a dead letter on %s does not name its message", m.Subject())

@@ -118,6 +118,8 @@ func (a *API) refusal(err error, req nodes.LaunchRequest) error {
 		return refused("InsufficientFreeAddressesInSubnet", "There are not enough free addresses in subnet '%s'.", req.Offering.Subnet)
 	case nodes.FailSpotRole:
 		return &apiError{http.StatusForbidden, "AuthFailure.ServiceLinkedRoleCreationNotPermitted", "The provided credentials do not have permission to create the service-linked role for EC2 Spot Instances."}
+	case nodes.FailSpot:
+		return &apiError{http.StatusForbidden, "UnauthorizedOperation", "You are not authorized to perform this operation."}
 	case nodes.FailThrottled:
 		return &apiError{http.StatusServiceUnavailable, "RequestLimitExceeded", "Request limit exceeded."}
 	case nodes.FailTokenSpent:

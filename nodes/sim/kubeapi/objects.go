@@ -63,7 +63,7 @@ func nodeObject(n sim.KubeNode) *corev1.Node {
 		Status: corev1.NodeStatus{
 			Capacity: resources, Allocatable: resources,
 			Addresses:  []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: n.Name}, {Type: corev1.NodeInternalIP, Address: n.InternalIP}},
-			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status(n.Ready)}},
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status(n.Ready), LastTransitionTime: metav1.NewTime(n.NotReadySince)}},
 		},
 	}
 	if strings.HasPrefix(n.ProviderID, "aws:") { // stock nodes don't know their zone

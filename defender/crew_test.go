@@ -1,0 +1,273 @@
+package defender_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/defender/collect"
+	"github.com/muster-dev/muster/defender/tchart"
+	"github.com/muster-dev/muster/defender/trace"
+	"github.com/muster-dev/muster/defender/uchart"
+	"github.com/muster-dev/muster/partition"
+)
+
+// crew is several running defenders on a stage.
+type crew struct {
+	*stage
+	metrics []*defender.Metrics
+	mu      sync.Mutex
+	done    map[string]bool // contexts that are processed
+	judge   defender.Judge  // nil: the usual one
+	retry   bool
+	stops   []func()
+
+	published int
+}
+
+const crewPatience = time.Minute
+
+// begin starts a defender, and returns what tells whether it has slots.
+func (c *crew) begin() (ready func() bool) {
+	c.t.Helper()
+	nc, err := broker.Connect(c.conn.ConnectedUrl(), "defender")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	metrics := defender.NewMetrics(nil)
+	c.metrics = append(c.metrics, metrics)
+	d := c.defender(func(o *defender.Config) {
+		o.Conn, o.Metrics, o.Retry = nc, metrics, c.retry
+		if c.judge != nil {
+			o.Judge = c.judge
+		}
+		o.Processed = func(p defender.Processed) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.done[p.Context.TChart().String()] = true
+		}
+	})
+	p := defender.Partition(16)
+	p.ColdWindow, p.PlannedWindow, p.RetryDelay = 300*time.Millisecond, 100*time.Millisecond, 10*time.Millisecond
+	p.Retry = partition.Retry{Enabled: c.retry, Delay: 10 * time.Millisecond}
+	w, err := partition.New(nc, p, d)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	stop := sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			c.t.Error(err)
+		}
+		nc.Close()
+	})
+	c.t.Cleanup(stop)
+	c.stops = append(c.stops, stop)
+	return func() bool { return w.Status().State == partition.StateStable && len(w.Status().Slots) > 0 }
+}
+
+func (c *crew) start(n int) {
+	c.t.Helper()
+	for range n {
+		defer c.until("it has slots", c.begin())
+	}
+}
+
+func (c *crew) stop() {
+	for _, stop := range c.stops {
+		stop()
+	}
+	c.stops = nil
+}
+
+func (c *crew) until(what string, ok func() bool) {
+	c.t.Helper()
+	for end := time.Now().Add(crewPatience); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			c.t.Fatalf("not within %v: %s", crewPatience, what)
+		}
+	}
+}
+
+// publish publishes contexts of each of twelve chambers.
+func (c *crew) publish(each int) {
+	c.t.Helper()
+	collector, err := collect.New(c.store, c.conn)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	blob, err := tchart.Encode(&new(trace.Generator).Wafer(0).Trace)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for range each {
+		for i := range 12 {
+			c.published++
+			end := now.Add(time.Duration(c.published) * time.Second)
+			ref := defender.ContextRef{Chamber: defender.Chamber{Tool: fmt.Sprintf("tool%03d", i/4+1), Name: fmt.Sprintf("chamber%d", i%4+1)},
+				ID: fmt.Sprintf("run%04d", c.published), Recipe: "etch", Start: end.Add(-time.Second), End: end}
+			if _, err := collector.Publish(c.t.Context(), ref, blob); err != nil {
+				c.t.Fatal(err)
+			}
+		}
+	}
+}
+
+func (c *crew) processed() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.done)
+}
+
+func (c *crew) rejections() (n float64) {
+	c.t.Helper()
+	for _, m := range c.metrics {
+		n += counted(c.t, m, "defender_fence_rejections_total")
+	}
+	return n
+}
+
+// forgetFences does what docs/debug.md says, in its words.
+func (c *crew) forgetFences() {
+	c.t.Helper()
+	page, err := os.ReadFile("../docs/debug.md")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	found := regexp.MustCompile(`(?m)^\$ sqlite3 fdc.db '(.+)'$`).FindSubmatch(page)
+	if found == nil {
+		c.t.Fatal("docs/debug.md says nothing of sqlite3")
+	}
+	db, err := sql.Open("sqlite", c.path)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	if _, err := db.ExecContext(c.t.Context(), string(found[1])); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// forgetClaims does what docs/debug.md says of the retry queue.
+func (c *crew) forgetClaims() {
+	c.t.Helper()
+	page, err := os.ReadFile("../docs/debug.md")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	found := regexp.MustCompile("`nats stream purge (\\S+)\\s+--subject '(.+?)'`").FindStringSubmatch(string(page))
+	if found == nil {
+		c.t.Fatal("docs/debug.md does not purge the claims")
+	}
+	stream, err := c.js.Stream(c.t.Context(), found[1])
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if err := stream.Purge(c.t.Context(), jetstream.WithPurgeSubject(found[2])); err != nil {
+		c.t.Fatal(err)
+	}
+	info, err := stream.Info(c.t.Context(), jetstream.WithSubjectFilter(found[2]))
+	if err != nil || len(info.State.Subjects) != 0 {
+		c.t.Fatalf("claims are left: %v, %v", info, err)
+	}
+}
+
+// TestBucketsLost: without the group's buckets map versions and claims begin again at
+// 1, and the store has later fences. The messages wait, and none becomes a dead
+// letter. The procedure of docs/debug.md lets them go on.
+func TestBucketsLost(t *testing.T) {
+	t.Parallel()
+	for _, retry := range []bool{false, true} {
+		t.Run(fmt.Sprint("Retry ", retry), func(t *testing.T) {
+			t.Parallel()
+			bucketsLost(t, retry)
+		})
+	}
+}
+
+func bucketsLost(t *testing.T, retry bool) {
+	c := &crew{stage: newStage(t), done: map[string]bool{}, retry: retry}
+	all := func() bool { return c.processed() == c.published }
+	c.start(1)
+	for range 6 { // each raises the map's version
+		c.start(1)
+		c.publish(1)
+		c.until("everything is processed", all)
+	}
+	c.stop()
+	for bucket := range c.js.KeyValueStoreNames(t.Context()).Name() {
+		if err := c.js.DeleteKeyValue(t.Context(), strings.TrimPrefix(bucket, "KV_")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.publish(5)
+	c.start(3)
+	if !retry {
+		// More rejections than three attempts of every message would be.
+		c.until("fences are rejected", func() bool { return c.rejections() > 3*12 })
+	} // with the retry queue nothing is begun under a fence that is lower than its claims
+	time.Sleep(time.Second)
+	if n := len(c.dead(defender.DeadStream)); n != 0 {
+		t.Errorf("%d of %d messages are dead letters", n, 5*12)
+	}
+	if all() {
+		t.Error("fences are rejected, and everything is processed")
+	}
+	c.stop()
+	c.forgetFences()
+	if retry {
+		c.forgetClaims()
+	}
+	c.start(3)
+	c.until("everything is processed after the fences were removed", all)
+	if n := len(c.dead(defender.DeadStream)); n != 0 {
+		t.Errorf("%d messages are dead letters", n)
+	}
+}
+
+// TestPanic: a context whose processing panics is dead-lettered after its attempts,
+// and the defenders live.
+func TestPanic(t *testing.T) {
+	t.Parallel()
+	for _, retry := range []bool{false, true} {
+		t.Run(fmt.Sprint("Retry ", retry), func(t *testing.T) {
+			t.Parallel()
+			var panics atomic.Int64
+			c := &crew{stage: newStage(t), done: map[string]bool{}, retry: retry}
+			c.judge = func(h []uchart.Point, chart *uchart.Chart) uchart.Verdict {
+				if len(h) == 1 { // each chamber's second context
+					panics.Add(1)
+					panic("index out of range")
+				}
+				return uchart.Judge(h, chart, uchart.Policy{})
+			}
+			c.start(2)
+			c.publish(1)
+			c.until("the first contexts are processed", func() bool { return c.processed() == 12 })
+			c.publish(1)
+			c.until("the second ones are dead letters", func() bool { return len(c.dead(defender.DeadStream)) == 12 })
+			if n := panics.Load(); n != 3*12 {
+				t.Errorf("%d attempts, want three of each of twelve messages", n)
+			}
+			for _, m := range c.dead(defender.DeadStream) {
+				if why := m.Header.Get("Muster-Error"); !strings.Contains(why, "3 attempts") {
+					t.Errorf("a dead letter's reason is %q", why)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,121 @@
+package defender
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/partition"
+)
+
+// Provision makes the streams of the defenders as far as they are missing:
+// messages, alarms and dead letters.
+func Provision(ctx context.Context, nc *nats.Conn, p partition.Config) error {
+	if err := partition.Provision(ctx, nc, p); err != nil {
+		return err
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return fmt.Errorf("provisioning the alarm streams: %w", err)
+	}
+	return (&outbox{js: js, replicas: p.Replicas}).provision(ctx)
+}
+
+// outbox publishes alarms and dead letters. It owns their streams: a message whose
+// alarm or dead letter has nowhere to go can't be settled, and its slot stands
+// still behind it.
+type outbox struct {
+	js       jetstream.JetStream
+	replicas int          // of the streams; 0 is 1
+	logger   *slog.Logger // nil: nothing is logged
+
+	creating sync.Mutex // held while a missing stream is re-created
+}
+
+// outboxStreams are the streams of an outbox and their subjects.
+var outboxStreams = []struct {
+	name     string
+	subjects []string
+}{
+	{AlarmStream, []string{"dc-alarm.*.*.>", "dc-alarm-ack.*.*.>"}},
+	{DeadStream, []string{"dc-dead.*.*"}},
+}
+
+// provision creates the streams that are missing. In those that exist it adds
+// missing subjects (an earlier version had fewer) and replicas, and leaves the rest
+// as an operator set it. In particular it never lowers the number of replicas: the
+// caller may not know it, as a collector doesn't.
+func (o *outbox) provision(ctx context.Context) error {
+	for _, s := range outboxStreams {
+		if err := o.provisionStream(ctx, s.name, s.subjects); err != nil {
+			return fmt.Errorf("provisioning stream %s: %w", s.name, err)
+		}
+	}
+	return nil
+}
+
+func (o *outbox) provisionStream(ctx context.Context, name string, subjects []string) error {
+	have, err := o.js.Stream(ctx, name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		_, err = o.js.CreateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: subjects, Storage: jetstream.FileStorage,
+			MaxAge: 30 * 24 * time.Hour, Replicas: max(o.replicas, 1), Duplicates: 2 * time.Minute})
+		if !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			return err
+		}
+		// Another defender, with other replicas, created it in between.
+		have, err = o.js.Stream(ctx, name)
+	}
+	if err != nil {
+		return err
+	}
+	c := have.CachedInfo().Config
+	want := c
+	want.Replicas = max(c.Replicas, o.replicas)
+	for _, subject := range subjects {
+		if !slices.Contains(want.Subjects, subject) {
+			want.Subjects = append(slices.Clip(want.Subjects), subject)
+		}
+	}
+	if want.Replicas == c.Replicas && len(want.Subjects) == len(c.Subjects) {
+		return nil
+	}
+	_, err = o.js.UpdateStream(ctx, want)
+	return err
+}
+
+// publish publishes a message and waits until it is stored. If no stream takes it,
+// the stream was never made or somebody deleted it: publish re-creates what is
+// missing and tries once more. Otherwise the caller would retry the message
+// permanently, and its slot would stand still.
+func (o *outbox) publish(ctx context.Context, msg *nats.Msg, opts ...jetstream.PublishOpt) error {
+	_, err := o.js.PublishMsg(ctx, msg, opts...)
+	if !errors.Is(err, jetstream.ErrNoStreamResponse) {
+		return err
+	}
+	if again := o.recreate(ctx); again != nil {
+		return fmt.Errorf("%w; creating its stream again: %w", err, again)
+	}
+	_, err = o.js.PublishMsg(ctx, msg, opts...)
+	return err
+}
+
+// recreate provisions the streams. Handlers of many slots may miss a stream at the
+// same time: they take turns, and those after the first find it there.
+func (o *outbox) recreate(ctx context.Context) error {
+	o.creating.Lock()
+	defer o.creating.Unlock()
+	if err := o.provision(ctx); err != nil {
+		return err
+	}
+	if o.logger != nil {
+		o.logger.Warn("No stream took an alarm or dead letter; missing streams were created again.", "streams", []string{AlarmStream, DeadStream})
+	}
+	return nil
+}

@@ -1,0 +1,121 @@
+package nodes_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster/nodes"
+	"github.com/muster-dev/muster/nodes/sim"
+)
+
+// TestRepair/at_the_maximum: a worker whose node is dead for good makes room for pods that wait.
+func TestRepair(t *testing.T) {
+	t.Run("at the maximum", func(t *testing.T) {
+		s := newSet(t, "abab", func(c *nodes.Config) { c.Policy.MaxWorkers, c.Policy.PodsPerNode = 4, 10 })
+		s.AddPods(8, one("old"))
+		s.Flap(w1, 30*time.Second, 100*time.Hour)
+		s.ticks(t, 2)
+		s.AddPods(2, one("new"))
+		s.ticks(t, 25)
+		f := s.Fleet()
+		if f.Alive > 4 || f.Available != 4 || s.Instance(w1).Alive() {
+			t.Errorf("after 25 minutes: %+v, %s alive %t", f, w1, s.Instance(w1).Alive())
+		}
+		if n := s.count(sim.Launched); n != 1 {
+			t.Errorf("%d launches", n)
+		}
+	})
+}
+
+func TestUnhealthyWorkers(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	worker := func(id string, notReadyFor time.Duration) nodes.Worker {
+		w := nodes.Worker{Instance: nodes.Instance{ID: id, State: nodes.StateRunning, LaunchedAt: ago(time.Hour)},
+			Node: &nodes.Node{NodeRef: nodes.NodeRef{Name: id, UID: "u-" + id}, Ready: notReadyFor == 0, CreatedAt: ago(time.Hour)}}
+		if notReadyFor > 0 {
+			w.Node.NotReadySince = ago(notReadyFor)
+		}
+		return w
+	}
+	fleet := func(n int, sick ...nodes.Worker) []nodes.Worker {
+		for range n - len(sick) {
+			sick = append(sick, worker("well", 0))
+		}
+		return sick
+	}
+	long := 11 * time.Minute
+	for _, tt := range []struct {
+		name   string
+		fleet  []nodes.Worker
+		change func(*nodes.Policy, *nodes.Observation, *nodes.Record)
+		want   string // "" none; else instance: why
+		due    string
+	}{
+		{name: "all Ready", fleet: fleet(4)},
+		{name: "for long", fleet: fleet(4, worker("i-1", long)), want: "i-1: removed now", due: "i-1"},
+		{name: "not for long", fleet: fleet(4, worker("i-1", 5*time.Minute)), want: "i-1: removed in 5m0s unless it becomes Ready"},
+		{name: "the only worker", fleet: fleet(1, worker("i-1", long)), want: "i-1: removed now", due: "i-1"},
+		{name: "two of seven, the older first", fleet: fleet(7, worker("i-1", long), worker("i-2", 2*long)), want: "i-2: removed now; i-1: removed after i-2", due: "i-2"},
+		{name: "two of six", fleet: fleet(6, worker("i-1", long), worker("i-2", long)), want: "i-1: kept: 2 of 6 workers are not Ready"},
+		{name: "one of three, another joins", fleet: fleet(3, worker("i-1", long), worker("i-2", 20*time.Second)), want: "i-1: removed now; i-2: removed in 9m40s", due: "i-1"},
+		{name: "the limit is off", fleet: fleet(4, worker("i-1", long)), want: "i-1: kept: NOT_READY_TIMEOUT_SEC is 0",
+			change: func(p *nodes.Policy, _ *nodes.Observation, _ *nodes.Record) { p.NotReadyFor = 0 }},
+		{name: "paused", fleet: fleet(4, worker("i-1", long)), want: "i-1: kept: scaling is paused",
+			change: func(_ *nodes.Policy, _ *nodes.Observation, r *nodes.Record) { r.PausedSinceEpoch = 5 }},
+		{name: "annotated", fleet: fleet(4, worker("i-1", long)), want: "i-1: kept: annotated",
+			change: func(_ *nodes.Policy, o *nodes.Observation, _ *nodes.Record) { o.Fleet[0].Node.Keep = true }},
+		{name: "given back a moment ago", fleet: fleet(4, worker("i-1", long)), want: "i-1: kept for a while: its node",
+			change: func(_ *nodes.Policy, _ *nodes.Observation, r *nodes.Record) {
+				r.SkipList = []nodes.Skip{{InstanceID: "i-1", UntilEpoch: now.Unix() + 60, Cause: "its node is not there any more"}}
+			}},
+		{name: "being removed", fleet: fleet(7, worker("i-1", long), worker("i-2", long)), want: "i-1: being removed; i-2: removed after i-1",
+			change: func(_ *nodes.Policy, _ *nodes.Observation, r *nodes.Record) {
+				r.Removals = []nodes.Removal{{InstanceID: "i-1", NotReady: true, Phase: nodes.PhaseDraining}}
+			}},
+		{name: "of an open scale-up", fleet: fleet(4, worker("i-1", long)),
+			change: func(_ *nodes.Policy, _ *nodes.Observation, r *nodes.Record) { r.ScaleUpInstanceIDs = []string{"i-1"} }},
+		{name: "interrupted", fleet: fleet(4, worker("i-1", long)),
+			change: func(_ *nodes.Policy, o *nodes.Observation, _ *nodes.Record) {
+				o.Interruptions = []nodes.Interruption{{InstanceID: "i-1"}}
+			}},
+		{name: "a fleet that can't be read", fleet: fleet(4, worker("i-1", long)),
+			change: func(_ *nodes.Policy, o *nodes.Observation, _ *nodes.Record) { o.FleetKnown = false }},
+		{name: "a node that does not say since when", fleet: fleet(4, func() nodes.Worker {
+			w := worker("i-1", long)
+			w.Node.NotReadySince, w.Node.CreatedAt = time.Time{}, time.Time{}
+			return w
+		}()), want: "i-1: removed in 10m0s unless it becomes Ready"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p, o, r := nodes.DefaultPolicy(), nodes.Observation{Fleet: tt.fleet, FleetKnown: true}, nodes.Record{}
+			if tt.change != nil {
+				tt.change(&p, &o, &r)
+			}
+			var got []string
+			due := ""
+			for _, u := range nodes.UnhealthyWorkers(p, o, r, now) {
+				got = append(got, u.InstanceID+": "+u.Why)
+				if u.Due {
+					due += u.InstanceID
+				}
+			}
+			text := strings.Join(got, "; ")
+			if due != tt.due || tt.want == "" && text != "" || !strings.HasPrefix(text, tt.want) {
+				t.Errorf("got %q, due %q", text, due)
+			}
+		})
+	}
+}
+
+// TestDecisionTellsOfWorkersThatAreNotReady: at MAX_WORKERS the detail names what takes the room.
+func TestDecisionTellsOfWorkersThatAreNotReady(t *testing.T) {
+	s := newSet(t, "abab", func(c *nodes.Config) { c.Policy.MaxWorkers = 4 })
+	s.AddPods(10, one("p"))
+	s.Flap(w1, 30*time.Second, 100*time.Hour)
+	d := s.ticks(t, 4).Decision
+	if d.Reason != nodes.ReasonMaxWorkers || !strings.Contains(d.Detail, w1+" has not been Ready for 210s (removed in 6m") || len(d.Unhealthy) != 1 {
+		t.Errorf("%s %q, %+v", d.Reason, d.Detail, d.Unhealthy)
+	}
+}

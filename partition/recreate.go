@@ -1,0 +1,393 @@
+package partition
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// This file holds what becomes of a stream or bucket of the group that is gone: deleted
+// by an operator, or lost with its volume. Any worker that starts, or that is told by
+// the server that there is no such stream, creates it again with the group's settings.
+// Several may do so at once: the server creates it once, and the others find it there.
+// Without a running worker nothing is created, so a group can be deleted for good.
+//
+// Revisions and sequences order claims, epochs, maps and messages. In a stream that
+// begins at 1 again, all new ones would be older than what the workers have seen, and
+// would be rejected. So a stream that is created again begins above all that the one
+// before can have had: at the microseconds since sequenceEpoch, which outrun its writes.
+
+// sequenceEpoch is from when the first sequences of streams that are created again count.
+var sequenceEpoch = time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// sequenceGap is how far above the last sequence that was seen a stream begins at
+// least, for a worker whose clock is behind.
+const sequenceGap = 1 << 20
+
+func firstSequence(now time.Time, seen uint64) uint64 {
+	return max(uint64(max(now.Sub(sequenceEpoch).Microseconds(), 0)), seen+sequenceGap)
+}
+
+// groupStreams returns the settings of every stream that a group needs, its buckets
+// first. It works without that of the events.
+func groupStreams(cfg Config, lay layout) []jetstream.StreamConfig {
+	var all []jetstream.StreamConfig
+	for _, b := range bucketConfigs(cfg) {
+		all = append(all, bucketStream(b))
+	}
+	for shard := range lay.streams() {
+		all = append(all, slotStream(cfg, lay, shard))
+	}
+	if cfg.Retry.Enabled {
+		all = append(all, retryStream(cfg, lay))
+	}
+	return all
+}
+
+const bucketPrefix = "KV_"
+
+// bucketStream is the stream of a bucket as jetstream.CreateKeyValue makes it, which
+// can't be told where its revisions begin.
+func bucketStream(b jetstream.KeyValueConfig) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:                   bucketPrefix + b.Bucket,
+		Description:            b.Description,
+		Subjects:               []string{"$KV." + b.Bucket + ".>"},
+		MaxMsgsPerSubject:      max(1, int64(b.History)),
+		MaxBytes:               -1,
+		MaxMsgSize:             -1,
+		MaxMsgs:                -1,
+		MaxConsumers:           -1,
+		Storage:                b.Storage,
+		Replicas:               b.Replicas,
+		AllowRollup:            true,
+		DenyDelete:             true,
+		Duplicates:             2 * time.Minute,
+		AllowDirect:            true,
+		Discard:                jetstream.DiscardNew,
+		AllowMsgTTL:            true,
+		SubjectDeleteMarkerTTL: b.LimitMarkerTTL,
+	}
+}
+
+// missingStreams returns the settings of those streams that the server says are not
+// there. It repairs what an earlier version provisioned: markers that keep a dead
+// leader's lease.
+func missingStreams(ctx context.Context, js jetstream.JetStream, all []jetstream.StreamConfig) ([]jetstream.StreamConfig, error) {
+	var missing []jetstream.StreamConfig
+	for _, want := range all {
+		s, err := js.Stream(ctx, want.Name)
+		switch {
+		case errors.Is(err, jetstream.ErrStreamNotFound):
+			missing = append(missing, want)
+			continue
+		case err != nil:
+			return nil, fmt.Errorf("looking for stream %s: %w", want.Name, err)
+		}
+		if have := s.CachedInfo().Config; want.SubjectDeleteMarkerTTL > 0 && have.SubjectDeleteMarkerTTL != want.SubjectDeleteMarkerTTL {
+			have.SubjectDeleteMarkerTTL = want.SubjectDeleteMarkerTTL
+			if _, err := js.UpdateStream(ctx, have); err != nil {
+				return nil, fmt.Errorf("setting how long stream %s keeps the traces of what expired to %v: %w", want.Name, want.SubjectDeleteMarkerTTL, err)
+			}
+		}
+	}
+	return missing, nil
+}
+
+// resourceName is how people call a stream of the group.
+func resourceName(stream string) string {
+	if bucket, is := bucketOf(stream); is {
+		return "bucket " + bucket
+	}
+	return "stream " + stream
+}
+
+func bucketOf(stream string) (string, bool) {
+	if len(stream) > len(bucketPrefix) && stream[:len(bucketPrefix)] == bucketPrefix {
+		return stream[len(bucketPrefix):], true
+	}
+	return "", false
+}
+
+// recreate creates what a group that exists has lost, and returns the streams that this
+// call created: another worker may be faster. seen is the last sequence that is known of
+// a stream.
+func recreate(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout, missing []jetstream.StreamConfig, seen func(stream string) uint64) (made []string, err error) {
+	var errs []error
+	for _, want := range missing {
+		want.FirstSeq = firstSequence(time.Now(), seen(want.Name))
+		_, err := js.CreateStream(ctx, want)
+		switch {
+		case errors.Is(err, jetstream.ErrStreamNameAlreadyInUse):
+		case err != nil:
+			errs = append(errs, fmt.Errorf("creating %s again: %w", resourceName(want.Name), err))
+		default:
+			made = append(made, want.Name)
+		}
+	}
+	kv, err := js.KeyValue(ctx, cfg.bucketMap())
+	if err != nil {
+		return made, errors.Join(append(errs, fmt.Errorf("opening bucket %s: %w", cfg.bucketMap(), err))...)
+	}
+	if slices.Contains(made, bucketPrefix+cfg.bucketMap()) {
+		if _, err := kv.Create(ctx, layoutKey, mustJSON(cfg.layoutValue())); err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
+			errs = append(errs, fmt.Errorf("recording the layout in bucket %s: %w", cfg.bucketMap(), err))
+		}
+	}
+	for shard := range lay.streams() {
+		if slices.Contains(made, lay.shardStream(shard)) {
+			if err := provisionDivision(ctx, js, kv, cfg, lay); err != nil {
+				errs = append(errs, fmt.Errorf("creating the consumers of stream %s again: %w", lay.shardStream(shard), err))
+			}
+		}
+	}
+	return made, errors.Join(errs...)
+}
+
+// goneError reports whether an error of the server may mean that a stream is not there.
+// It may also have no leader for the moment, so it is looked for before it is created.
+func goneError(err error) bool {
+	var api *jetstream.APIError
+	return errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, jetstream.ErrStreamNotFound) ||
+		errors.Is(err, jetstream.ErrBucketNotFound) || errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamNotFound
+}
+
+// How often a worker looks whether all is there that the group needs. Who reads or
+// writes a bucket that is gone learns it at once; of a stream of messages nobody is
+// told, so the leader looks often, and the others in case there is none.
+const (
+	leaderLooks   = 3 * time.Second
+	followerLooks = 30 * time.Second
+	// keeperPause is the shortest time between two looks, doubled up to keeperPauses as
+	// long as something can't be created.
+	keeperPause  = 300 * time.Millisecond
+	keeperPauses = 30 * time.Second
+)
+
+// keeper looks after the streams and buckets of a running worker's group.
+type keeper struct {
+	w     *Worker
+	poked chan struct{}
+	alarm *nats.Subscription
+
+	mu   sync.Mutex
+	seen map[string]uint64 // last sequence by stream
+}
+
+func newKeeper(w *Worker) *keeper {
+	return &keeper{w: w, poked: make(chan struct{}, 1), seen: make(map[string]uint64)}
+}
+
+// saw notes how far a bucket's revisions have come, and looks at once if it seems to be
+// gone.
+func (k *keeper) saw(bucket string, rev uint64, err error) {
+	if err != nil && goneError(err) {
+		k.poke()
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.seen[bucketPrefix+bucket] = max(k.seen[bucketPrefix+bucket], rev)
+}
+
+func (k *keeper) last(stream string) uint64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.seen[stream]
+}
+
+func (k *keeper) poke() {
+	select {
+	case k.poked <- struct{}{}:
+	default:
+	}
+}
+
+// tell has the machine tell what was created again before it began.
+func (k *keeper) tell(streams []string) {
+	for _, s := range streams {
+		k.w.cfg.Logger.Warn("A part of the group was missing and has been created again.", "resource", resourceName(s))
+		k.w.post(recreatedInput{name: resourceName(s), mine: true})
+	}
+}
+
+// complete creates what is missing of a group that is provisioned with so many slots.
+func (w *Worker) complete(ctx context.Context, base int) (made []string, err error) {
+	cfg, lay := w.cfg, w.layout
+	cfg.Slots, lay.base = base, base
+	missing, err := missingStreams(ctx, w.js, groupStreams(cfg, lay))
+	if err != nil || len(missing) == 0 {
+		return nil, err
+	}
+	return recreate(ctx, w.js, cfg, lay, missing, w.keeper.last)
+}
+
+// run looks until ctx ends.
+func (k *keeper) run(ctx context.Context) {
+	w := k.w
+	var err error
+	// What another worker created again has lost our watches and leases.
+	k.alarm, err = w.nc.Subscribe(eventSubject(w.cfg.Name, EventResourceRecreated), func(msg *nats.Msg) {
+		var e Event
+		if json.Unmarshal(msg.Data, &e) == nil {
+			w.post(recreatedInput{name: e.Reason})
+		}
+	})
+	if err == nil {
+		defer func() { _ = k.alarm.Unsubscribe() }()
+	}
+	pause, looked := keeperPause, time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.poked:
+		case <-time.After(leaderLooks):
+			if !w.Status().Leading && time.Since(looked) < followerLooks {
+				continue
+			}
+		}
+		looked = time.Now()
+		if k.look(ctx) {
+			pause = keeperPause
+		} else {
+			pause = min(2*pause, keeperPauses)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// look creates what is missing, and reports whether all is there.
+func (k *keeper) look(ctx context.Context) bool {
+	w := k.w
+	ctx, cancel := context.WithTimeout(ctx, 2*apiTimeout)
+	defer cancel()
+	if err := provisionEvents(ctx, w.js, w.cfg); err != nil {
+		w.cfg.Logger.Warn("The stream of events can't be made; they are told and not kept.", "stream", EventStream(w.cfg.Name), "err", err)
+	}
+	cfg := w.cfg
+	if kv, err := w.js.KeyValue(ctx, cfg.bucketMap()); err == nil {
+		if rec, err := recordedLayout(ctx, kv); err == nil && rec.Settings != nil {
+			cfg.MaxAge, cfg.MaxBytes, cfg.Duplicates = time.Duration(rec.Settings.MaxAge), rec.Settings.MaxBytes, time.Duration(rec.Settings.Duplicates)
+		}
+	}
+	missing, err := missingStreams(ctx, w.js, groupStreams(cfg, w.layout))
+	if err != nil {
+		return false // the servers don't answer, which tells nothing of what is there
+	}
+	if len(missing) == 0 {
+		w.post(missingInput{})
+		return true
+	}
+	made, err := recreate(ctx, w.js, cfg, w.layout, missing, k.last)
+	k.tell(made)
+	if err == nil {
+		w.post(missingInput{})
+		return true
+	}
+	names := make([]string, len(missing))
+	for i, m := range missing {
+		names[i] = resourceName(m.Name)
+	}
+	w.cfg.Logger.Error("A part of the group is missing and can't be created again; retrying.", "missing", names, "err", err)
+	w.post(missingInput{names})
+	return false
+}
+
+// The machine's part.
+
+type (
+	// recreatedInput: a stream or bucket was created again. Nothing is left of what
+	// it held.
+	recreatedInput struct {
+		name string
+		mine bool // by this worker
+	}
+	// missingInput: these are not there and can't be created. None: all is there.
+	missingInput struct{ names []string }
+)
+
+func (recreatedInput) input() {}
+func (missingInput) input()   {}
+
+// recreated finds out at once what was lost with a bucket, and writes again what only
+// the workers know.
+func (m *machine) recreated(in recreatedInput) {
+	if in.mine {
+		m.emit(Event{Kind: EventResourceRecreated, Reason: in.name})
+	}
+	switch in.name {
+	case "bucket " + m.cfg.bucketLeases():
+		m.leaseDue = m.now
+		if m.lead.office && m.lead.ready {
+			m.watchLeases()
+		}
+	case "bucket " + m.cfg.bucketIDs():
+		m.idDue = m.now
+	case "bucket " + m.cfg.bucketMap():
+		m.lead.due = m.now
+		if in.mine {
+			m.writeAgain()
+		}
+	}
+}
+
+// writeAgain writes what operators have set into a map's bucket that was lost. The map
+// itself is the leader's.
+func (m *machine) writeAgain() {
+	create := func(key string, value any) {
+		m.kv(kvEffect{purpose: forOperators, op: opCreate, bucket: m.cfg.bucketMap(), key: key, value: mustJSON(value)})
+	}
+	if m.expectRev > 0 {
+		create(expectedKey, expectedValue{Schema: valueSchema, N: m.expect})
+	}
+	if m.wantedRev > 0 {
+		create(wantedKey, wantedValue{Schema: valueSchema, Slots: m.wanted})
+	}
+	if m.pins.rev > 0 {
+		create(pinsKey, pinsValue{Schema: valueSchema, Pins: m.pins.pins})
+	}
+}
+
+// mapLost returns the map to write where nothing is left of any. The leader that wrote
+// the last one knows it. Another may have missed some: then a slot may be with a worker
+// that its map does not name, and so it takes all of them, with fences above every one
+// that was given.
+func (m *machine) mapLost() *Assignment {
+	next := m.cur.clone()
+	wrote := m.cur.Leader == m.self
+	next.Epoch, next.Leader = m.lead.epoch, m.self
+	if wrote {
+		next.Version++
+		return next
+	}
+	next.Version = max(next.Version+1, m.lead.epoch) // which counts writes: above all that there were
+	next.Moves = make(map[int]Move)
+	for s, owner := range next.Owner {
+		if owner != none {
+			next.Since[s], next.Taking[s] = next.Version, true
+		}
+	}
+	return next
+}
+
+// leaderSilent reports whether nobody can be said to lead: the leader's own lease has
+// not been renewed for so long that it has ended. Slots are worked on meanwhile, and no
+// worker that dies is replaced.
+func (m *machine) leaderSilent() bool {
+	l := &m.lead
+	if l.office {
+		return !m.mayAct()
+	}
+	return !m.now.Before(m.overdue(l.seenAt))
+}

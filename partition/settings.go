@@ -1,0 +1,285 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// This file holds the settings in which all workers of a group must agree. They are in
+// the record of its layout, and a worker compares its own with them before it joins: a
+// worker with longer leases than its leader knows of is declared dead while it trusts
+// its lease, and one with other limits would not know what its stream keeps.
+
+// groupSettings are the settings of a group beside its layout, as they are recorded.
+type groupSettings struct {
+	Replicas          int           `json:"replicas"`
+	MaxAge            duration      `json:"max_age"`
+	MaxBytes          int64         `json:"max_bytes"` // 0: no bound
+	Duplicates        duration      `json:"duplicates"`
+	AckWait           duration      `json:"ack_wait"`
+	HeartbeatInterval duration      `json:"heartbeat_interval"`
+	LeaseTTL          duration      `json:"lease_ttl"`
+	LeaseMargin       duration      `json:"lease_margin"`
+	IDTTL             duration      `json:"id_ttl"`
+	SuspicionGrace    duration      `json:"suspicion_grace"`
+	SuspicionMargin   duration      `json:"suspicion_margin"`
+	Retry             retrySettings `json:"retry"` // whether it is on is in the layout
+}
+
+type retrySettings struct {
+	Tries    int      `json:"tries"`
+	Delay    duration `json:"delay"`
+	MaxDelay duration `json:"max_delay"`
+	PerKey   int      `json:"per_key"`
+	PerSlot  int      `json:"per_slot"`
+	Attempts int      `json:"attempts"`
+}
+
+// duration is written as "1m30s".
+type duration time.Duration
+
+func (d duration) String() string { return time.Duration(d).String() }
+
+// MarshalText implements encoding.TextMarshaler.
+func (d duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
+	*d = duration(v)
+	return err
+}
+
+// settings returns those of a resolved configuration.
+func (c Config) settings() groupSettings {
+	return groupSettings{Replicas: c.Replicas, MaxAge: duration(c.MaxAge), MaxBytes: c.MaxBytes, Duplicates: duration(c.Duplicates), AckWait: duration(c.AckWait),
+		HeartbeatInterval: duration(c.HeartbeatInterval), LeaseTTL: duration(c.LeaseTTL), LeaseMargin: duration(c.LeaseMargin), IDTTL: duration(c.IDTTL),
+		SuspicionGrace: duration(c.SuspicionGrace), SuspicionMargin: duration(c.SuspicionMargin),
+		Retry: retrySettings{c.Retry.Tries, duration(c.Retry.Delay), duration(c.Retry.MaxDelay), c.Retry.PerKey, c.Retry.PerSlot, c.Retry.Attempts}}
+}
+
+// fill sets what a configuration that is not resolved leaves open to the group's values.
+func (c Config) fill(s groupSettings) Config {
+	for _, f := range []struct {
+		to   *time.Duration
+		from duration
+	}{{&c.MaxAge, s.MaxAge}, {&c.Duplicates, s.Duplicates}, {&c.AckWait, s.AckWait}, {&c.HeartbeatInterval, s.HeartbeatInterval}, {&c.LeaseTTL, s.LeaseTTL},
+		{&c.LeaseMargin, s.LeaseMargin}, {&c.IDTTL, s.IDTTL}, {&c.SuspicionGrace, s.SuspicionGrace}, {&c.SuspicionMargin, s.SuspicionMargin},
+		{&c.Retry.Delay, s.Retry.Delay}, {&c.Retry.MaxDelay, s.Retry.MaxDelay}} {
+		defaulted(f.to, time.Duration(f.from))
+	}
+	defaulted(&c.Replicas, s.Replicas)
+	defaulted(&c.MaxBytes, s.MaxBytes)
+	defaulted(&c.Retry.Tries, s.Retry.Tries)
+	defaulted(&c.Retry.PerKey, s.Retry.PerKey)
+	defaulted(&c.Retry.PerSlot, s.Retry.PerSlot)
+	defaulted(&c.Retry.Attempts, s.Retry.Attempts)
+	return c
+}
+
+// SettingDifference is a setting that a worker or a caller of Provision has otherwise
+// than its group.
+type SettingDifference struct {
+	Setting string // field of Config
+	Group   string // the group's value
+	Here    string // the configuration's
+	limit   bool   // of the streams alone, so that it may change while workers run
+}
+
+// SettingsError says that a group has other settings than a configuration, and workers
+// that rely on them.
+type SettingsError struct {
+	Group       string
+	Differences []SettingDifference
+	Workers     int // of the group, that are there
+}
+
+func (e *SettingsError) Error() string {
+	each := make([]string, len(e.Differences))
+	for i, d := range e.Differences {
+		each[i] = fmt.Sprintf("%s is %s in the group and %s here", d.Setting, d.Group, d.Here)
+	}
+	if e.Workers == 0 {
+		return fmt.Sprintf("group %s has other settings (%s): give the group's values", e.Group, strings.Join(each, "; "))
+	}
+	return fmt.Sprintf("joining group %s: its settings differ (%s), and %d workers are there: give the group's values, or end all its workers first and start them with the new ones",
+		e.Group, strings.Join(each, "; "), e.Workers)
+}
+
+// differences compares a group's record with a resolved configuration. A group of an
+// earlier version has recorded no settings.
+func (v layoutValue) differences(c Config) []SettingDifference {
+	var out []SettingDifference
+	differ := func(setting string, limit bool, group, here any) {
+		if group != here {
+			out = append(out, SettingDifference{setting, fmt.Sprint(group), fmt.Sprint(here), limit})
+		}
+	}
+	onOff := map[bool]string{true: "on", false: "off"}
+	differ("Retry", false, onOff[v.Retry], onOff[c.Retry.Enabled])
+	if v.Settings == nil {
+		return out
+	}
+	g, h := *v.Settings, c.settings()
+	differ("Replicas", false, g.Replicas, h.Replicas)
+	differ("MaxAge", true, g.MaxAge, h.MaxAge)
+	differ("MaxBytes", true, g.MaxBytes, h.MaxBytes)
+	differ("Duplicates", true, g.Duplicates, h.Duplicates)
+	differ("AckWait", false, g.AckWait, h.AckWait)
+	differ("HeartbeatInterval", false, g.HeartbeatInterval, h.HeartbeatInterval)
+	differ("LeaseTTL", false, g.LeaseTTL, h.LeaseTTL)
+	differ("LeaseMargin", false, g.LeaseMargin, h.LeaseMargin)
+	differ("IDTTL", false, g.IDTTL, h.IDTTL)
+	differ("SuspicionGrace", false, g.SuspicionGrace, h.SuspicionGrace)
+	differ("SuspicionMargin", false, g.SuspicionMargin, h.SuspicionMargin)
+	if v.Retry && c.Retry.Enabled {
+		differ("Retry.Tries", false, g.Retry.Tries, h.Retry.Tries)
+		differ("Retry.Delay", false, g.Retry.Delay, h.Retry.Delay)
+		differ("Retry.MaxDelay", false, g.Retry.MaxDelay, h.Retry.MaxDelay)
+		differ("Retry.PerKey", false, g.Retry.PerKey, h.Retry.PerKey)
+		differ("Retry.PerSlot", false, g.Retry.PerSlot, h.Retry.PerSlot)
+		differ("Retry.Attempts", false, g.Retry.Attempts, h.Retry.Attempts)
+	}
+	return out
+}
+
+// binding leaves out the differences that workers need not agree in.
+func binding(all []SettingDifference) []SettingDifference {
+	var out []SettingDifference
+	for _, d := range all {
+		if !d.limit {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// agree compares the settings of a configuration with the group's. Where nobody works
+// the configuration wins. Where workers are there it does not, but for the limits of the
+// streams, when setLimits says that they are to be changed: the settings of a worker are
+// what it was started with, and are nobody's decision to change the group's.
+func agree(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, cfg Config, lay layout, setLimits bool) error {
+	e, err := kv.Get(ctx, layoutKey)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return errNotProvisioned // by a replica that is behind
+	}
+	if err != nil {
+		return fmt.Errorf("reading the layout from bucket %s: %w", kv.Bucket(), err)
+	}
+	have, err := decodeLayout(e.Value())
+	if err != nil {
+		return fmt.Errorf("reading the layout from bucket %s: %w", kv.Bucket(), err)
+	}
+	all := have.differences(cfg)
+	if len(all) == 0 && have.Settings != nil {
+		return nil
+	}
+	hard := binding(all)
+	if len(hard) > 0 || len(all) > 0 && !setLimits {
+		there, err := workersThere(ctx, js, cfg)
+		if err != nil {
+			return err
+		}
+		if there > 0 {
+			return &SettingsError{Group: cfg.Name, Differences: all, Workers: there}
+		}
+	}
+	if have.Retry && !cfg.Retry.Enabled {
+		parked, err := ReadParked(ctx, js.Conn(), cfg.Name)
+		if err != nil {
+			return err
+		}
+		if parked.Messages > 0 {
+			return fmt.Errorf("group %s has %d parked messages of %d keys, and this worker is configured with Retry off: turn it on until they are done", cfg.Name, parked.Messages, len(parked.Keys))
+		}
+	}
+	if !have.Retry && cfg.Retry.Enabled {
+		if _, err := provisionRetry(ctx, js, cfg, lay); err != nil {
+			return err
+		}
+	}
+	if have.Settings != nil {
+		if err := changeStreams(ctx, js, cfg, lay); err != nil {
+			return err
+		}
+	}
+	settings := cfg.settings()
+	have.Schema, have.Retry, have.Settings = settledSchema, cfg.Retry.Enabled, &settings
+	_, err = kv.Update(ctx, layoutKey, mustJSON(have), e.Revision())
+	if errors.Is(err, jetstream.ErrKeyExists) {
+		return agree(ctx, js, kv, cfg, lay, setLimits) // somebody was first
+	}
+	if err != nil {
+		return fmt.Errorf("recording the settings of group %s in bucket %s: %w", cfg.Name, kv.Bucket(), err)
+	}
+	return nil
+}
+
+// workersThere counts the workers with a lease.
+func workersThere(ctx context.Context, js jetstream.JetStream, cfg Config) (int, error) {
+	leases, err := js.KeyValue(ctx, cfg.bucketLeases())
+	if err != nil {
+		return 0, fmt.Errorf("opening bucket %s: %w", cfg.bucketLeases(), err)
+	}
+	there, err := listKeys(ctx, leases)
+	if err != nil {
+		return 0, fmt.Errorf("reading who works in group %s: %w", cfg.Name, err)
+	}
+	return len(there), nil
+}
+
+// changeStreams gives the streams of a group that is there other limits and replicas.
+func changeStreams(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout) error {
+	for _, want := range append(groupStreams(cfg, lay), eventStream(cfg)) {
+		if want.Name == bucketPrefix+cfg.bucketIDs() {
+			continue // other groups have it, too
+		}
+		s, err := js.Stream(ctx, want.Name)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("changing the settings of stream %s: %w", want.Name, err)
+		}
+		have := s.CachedInfo().Config
+		next := have
+		next.Replicas = want.Replicas
+		if want.Retention == jetstream.WorkQueuePolicy {
+			next.MaxAge, next.Duplicates, next.MaxBytes = want.MaxAge, want.Duplicates, want.MaxBytes
+			if next.MaxBytes == 0 {
+				next.MaxBytes = -1
+			}
+		}
+		if next.Replicas == have.Replicas && next.MaxAge == have.MaxAge && next.MaxBytes == have.MaxBytes && next.Duplicates == have.Duplicates {
+			continue
+		}
+		if _, err := js.UpdateStream(ctx, next); err != nil {
+			return fmt.Errorf("changing stream %s to %d replicas, MaxAge %v, MaxBytes %d, Duplicates %v: %w", want.Name, next.Replicas, next.MaxAge, next.MaxBytes, next.Duplicates, err)
+		}
+	}
+	return nil
+}
+
+// settingsChanged has a worker leave whose group has other settings than it has: it
+// began beside one with others, before either of them could see the other's lease.
+func (w *Worker) settingsChanged(value []byte) {
+	have, err := decodeLayout(value)
+	if err != nil {
+		w.refuse("layout", layoutKey, err)
+		return
+	}
+	hard := binding(have.differences(w.cfg))
+	if len(hard) == 0 {
+		return
+	}
+	err = fmt.Errorf("the settings of group %s were changed while this worker runs, and it leaves: %w", w.cfg.Name, &SettingsError{Group: w.cfg.Name, Differences: hard})
+	if w.ousted.CompareAndSwap(nil, &err) {
+		w.cfg.Logger.Error("The settings of the group were changed; leaving.", "err", err)
+		w.post(leaveInput{})
+	}
+}

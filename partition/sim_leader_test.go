@@ -1,0 +1,169 @@
+package partition
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// ledWithin is how long a group may be without a leader when the one that it had, and
+// all candidates, die at once: a lease, and another for who only sees that it is over.
+const ledWithin = 15 * time.Second
+
+// killTrio kills the leader and the workers that watch over it.
+func (s *sim) killTrio() {
+	s.logf("the leader and its candidates are killed")
+	var dead []*simWorker
+	for _, w := range s.live() {
+		if w.m.lead.office || w.m.stage == stageMember && w.m.deputy() {
+			dead = append(dead, w)
+		}
+	}
+	for _, w := range dead {
+		w.crash()
+	}
+}
+
+// massacre kills the leader together with its candidates now and then, or everybody,
+// and starts as many again. It draws numbers of its own, so that the other runs are
+// what they would be without it.
+func (s *sim) massacre(end time.Duration) {
+	rng := rand.New(rand.NewPCG(s.seed, 0xdead))
+	if rng.Float64() < 0.7 {
+		return
+	}
+	for range 1 + rng.IntN(2) {
+		all, back := rng.Float64() < 0.3, time.Duration(rng.Int64N(int64(2*s.cfg.LeaseTTL)))
+		s.after(time.Duration(rng.Int64N(int64(end))), func() {
+			before := len(s.live())
+			if all {
+				s.logf("everybody is killed")
+				for _, w := range s.live() {
+					w.crash()
+				}
+			} else {
+				s.killTrio()
+			}
+			for range before - len(s.live()) {
+				s.after(back, func() {
+					if !s.quiet {
+						s.startWorker()
+					}
+				})
+			}
+		})
+	}
+}
+
+// loseBuckets deletes one of the buckets, or all at once, in some runs, by numbers of its
+// own.
+func (s *sim) loseBuckets(end time.Duration) {
+	rng := rand.New(rand.NewPCG(s.seed, 0x105e))
+	// With the map and all who knew it, the generation of a division is lost, and with
+	// that which consumers are of no use any more. Nothing makes up for that yet.
+	if rng.Float64() < 0.7 || s.fine > s.cfg.Slots {
+		return
+	}
+	for range 1 + rng.IntN(2) {
+		which := rng.IntN(len(s.srv.names) + 1)
+		s.after(time.Duration(rng.Int64N(int64(end))), func() {
+			for i, name := range s.srv.names {
+				if s.srv.up && (i == which || which == len(s.srv.names)) {
+					s.srv.lose(s.srv.buckets[name])
+				}
+			}
+		})
+	}
+}
+
+// setAgain is what operators do when the bucket is there again that had their settings,
+// and no worker may be left that knew them.
+func (s *sim) setAgain() {
+	if !s.srv.lostMap {
+		return
+	}
+	if s.desired > 0 {
+		s.expect(s.desired)
+	}
+	if s.wanted > 0 {
+		s.setLayout(s.wanted)
+	}
+	if s.pins != nil {
+		s.setPins(slices.Collect(maps.Values(s.pins)))
+	}
+}
+
+// led reports whether a leader may act.
+func (s *sim) led() bool {
+	for _, w := range s.live() {
+		if w.m.mayAct() && w.m.lead.ready {
+			return true
+		}
+	}
+	return false
+}
+
+// TestLeaderDiesWithCandidates kills them in one moment, with the times that are the
+// default ones.
+func TestLeaderDiesWithCandidates(t *testing.T) {
+	t.Parallel()
+	for name, kill := range map[string]func(s *sim){
+		"the leader and both candidates": func(s *sim) { s.killTrio() },
+		"everybody, and all start again a second later": func(s *sim) {
+			for _, w := range s.live() {
+				w.crash()
+				s.after(time.Second, func() { s.startWorker() })
+			}
+		},
+		"the leader and both candidates, and the others reconnect when no trace is left of its lease": func(s *sim) {
+			s.killTrio()
+			s.faults.reconnect = 4 * time.Second
+			s.srv.stop()
+			s.after(6500*time.Millisecond, s.srv.start)
+		},
+		"the leader and both candidates, and the server never ends its lease": func(s *sim) {
+			s.killTrio()
+			b := s.srv.buckets[s.cfg.bucketMap()]
+			forgotten := *b.last[leaderKey] // its timer finds another value there
+			forgotten.expires = 0
+			b.log[slices.Index(b.log, b.last[leaderKey])] = &forgotten
+			b.last[leaderKey] = &forgotten
+		},
+	} {
+		for _, replicas := range []int{1, 3} {
+			t.Run(fmt.Sprintf("%s, %d replicas", name, replicas), func(t *testing.T) {
+				t.Parallel()
+				for seed := uint64(1); seed <= 10; seed++ {
+					s := newSim(seed, testing.Verbose())
+					cfg := Config{Name: "sim", Stream: "sim", Subject: "sim.*", PoolSize: 20, Replicas: replicas, AckWait: 4 * simCalm,
+						ColdWindow: 2 * time.Second, PlannedWindow: time.Second, PrepareTimeout: time.Second}
+					s.cfg = cfg.resolve()
+					s.resize(12)
+					s.faults = simFaults{latency: 2 * time.Millisecond, reconnect: 600 * time.Millisecond}
+					for range 8 {
+						s.startWorker()
+					}
+					s.run(8*time.Second, nil)
+					if !s.led() {
+						t.Fatalf("seed %d: nobody leads at the beginning", seed)
+					}
+					died := s.now
+					kill(s)
+					if s.led() {
+						t.Fatalf("seed %d: somebody leads yet", seed)
+					}
+					s.run(died+3*time.Minute, s.led)
+					if took := s.now - died; took >= ledWithin || !s.led() {
+						t.Errorf("seed %d: led again after %v, want less than %v\n%s", seed, took, ledWithin, s.lastSteps(10))
+					}
+					if v := s.check.violation; v != nil {
+						t.Fatalf("seed %d: %s: %s", seed, v.name, v.text)
+					}
+				}
+			})
+		}
+	}
+}

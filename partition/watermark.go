@@ -1,0 +1,117 @@
+package partition
+
+import (
+	"fmt"
+	"time"
+)
+
+// A message that this worker has settled may be delivered again: its
+// acknowledgement was lost with the state of its consumer. It must not be handled
+// a second time, after its successors. So a worker remembers, for each slot, the
+// last message that it has settled, and acknowledges what is not later.
+//
+// A sequence alone does not say which message that was. A stream that is deleted
+// and made again begins at 1, and a server that lost power, or was restored from a
+// copy, gives the sequences that it has forgotten to other messages. Whoever goes by
+// sequences then acknowledges new messages without having seen them. Therefore:
+//
+//  1. A message is settled only if neither its sequence nor its time is later than
+//     what was settled. A message that is published after a roll-back has an earlier
+//     sequence and a later time, which proves the roll-back.
+//  2. Clocks of servers may go back, too. So before a message is acknowledged
+//     unhandled, the stream is asked whether it is the one that it was: created at
+//     the same time, and not shorter than it is known to have been.
+//  3. What contradicts this drops everything that is remembered of the stream. Then
+//     messages that were settled may be handled again, and none is lost.
+
+// watermarks is what a worker has settled of one stream. It has no I/O, and is not
+// safe for several goroutines.
+type watermarks struct {
+	created time.Time // of the stream; zero: it has not been looked at
+	last    uint64    // the highest sequence that the stream is known to have had
+	// generation is raised when all is forgotten, so that a message that began
+	// before is not remembered as one of the stream that is there now.
+	generation uint64
+	slots      map[int]watermark // by slot of the finest division
+}
+
+// watermark is the last message of a slot that was settled.
+type watermark struct {
+	original
+	// latest is the latest time of all that were settled. The last one's may be
+	// earlier, since after an election another server's clock counts.
+	latest int64
+}
+
+// recollection is what is remembered of a message.
+type recollection uint8
+
+const (
+	recallNothing  recollection = iota // it is to be handled
+	recallSettled                      // it was settled, if the stream is the one it was
+	recallReplaced                     // it has the sequence of another one: the stream is not the one it was
+)
+
+func (r recollection) String() string {
+	return [...]string{"nothing", "settled", "replaced"}[r]
+}
+
+// recall tells what is remembered of a message that is delivered.
+func (w *watermarks) recall(slot int, o original) recollection {
+	m, ok := w.slots[slot]
+	switch {
+	case !ok || o.sequence > m.sequence:
+		return recallNothing
+	case o.sequence == m.sequence && o.published != m.published, o.published > m.latest:
+		return recallReplaced
+	default:
+		return recallSettled
+	}
+}
+
+// settle remembers a message that was begun in a generation. It reports whether that
+// is the present one: an older message may not be acknowledged, since the server goes
+// by the sequence, which another message has by now.
+func (w *watermarks) settle(slot int, o original, generation uint64) bool {
+	if generation != w.generation {
+		return false
+	}
+	w.last = max(w.last, o.sequence)
+	m, ok := w.slots[slot]
+	if !ok || o.sequence >= m.sequence {
+		m.original = o
+	}
+	m.latest = max(m.latest, o.published)
+	if w.slots == nil {
+		w.slots = make(map[int]watermark)
+	}
+	w.slots[slot] = m
+	return true
+}
+
+// saw takes in what a stream has been seen to be, and returns how that contradicts
+// what is remembered, "" if it does not. known is what last was when the stream was
+// asked: later messages may have been settled before its answer was there.
+func (w *watermarks) saw(created time.Time, last, known uint64) string {
+	switch {
+	case !w.created.IsZero() && !created.Equal(w.created):
+		return fmt.Sprintf("it was created at %s, and the one before at %s", created.UTC().Format(time.RFC3339Nano), w.created.UTC().Format(time.RFC3339Nano))
+	case last < known:
+		return fmt.Sprintf("its last sequence is %d, and was %d or more", last, known)
+	}
+	for _, m := range w.slots {
+		if m.latest < created.UnixNano() {
+			return fmt.Sprintf("it was created at %s, after a message of it was processed", created.UTC().Format(time.RFC3339Nano))
+		}
+	}
+	w.created, w.last = created, max(w.last, last)
+	return ""
+}
+
+// forget drops what is remembered of a stream that is not the one it was, and
+// returns of how many slots.
+func (w *watermarks) forget() int {
+	n := len(w.slots)
+	*w = watermarks{generation: w.generation + 1}
+	return n
+}

@@ -1,0 +1,199 @@
+package partition
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestWatermarks/...: what is remembered of a message, by what was settled before.
+func TestWatermarks(t *testing.T) {
+	t.Parallel()
+	at := func(sequence uint64, published int64) original { return original{sequence, published} }
+	for name, tt := range map[string]struct {
+		settled []original
+		comes   original
+		want    recollection
+	}{
+		"nothing was settled":                           {nil, at(1, 100), recallNothing},
+		"a later message":                               {[]original{at(5, 100)}, at(6, 200), recallNothing},
+		"a later message, by a clock that is behind":    {[]original{at(5, 100)}, at(6, 50), recallNothing},
+		"the last one again":                            {[]original{at(5, 100)}, at(5, 100), recallSettled},
+		"an earlier one again":                          {[]original{at(3, 70), at(5, 100)}, at(3, 70), recallSettled},
+		"an earlier one that another worker settled":    {[]original{at(5, 100)}, at(4, 90), recallSettled},
+		"an earlier one, by a clock that was ahead":     {[]original{at(4, 120), at(5, 100)}, at(4, 120), recallSettled},
+		"the sequence of the last, published later":     {[]original{at(5, 100)}, at(5, 101), recallReplaced},
+		"the sequence of the last, published earlier":   {[]original{at(5, 100)}, at(5, 99), recallReplaced},
+		"an earlier sequence, published after the last": {[]original{at(5, 100)}, at(1, 101), recallReplaced},
+		"settled out of order":                          {[]original{at(5, 100), at(3, 70)}, at(5, 100), recallSettled},
+		"settled out of order, and a later one":         {[]original{at(5, 100), at(3, 70)}, at(6, 110), recallNothing},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var w watermarks
+			for _, o := range tt.settled {
+				w.settle(7, o, 0)
+			}
+			if got := w.recall(7, tt.comes); got != tt.want {
+				t.Errorf("message %v: %v, want %v", tt.comes, got, tt.want)
+			}
+			if got := w.recall(8, tt.comes); got != recallNothing {
+				t.Errorf("message %v of another slot: %v", tt.comes, got)
+			}
+		})
+	}
+}
+
+func TestWatermarksSeeTheirStream(t *testing.T) {
+	t.Parallel()
+	day := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+	settled := original{5, day.Add(time.Hour).UnixNano()}
+	for name, tt := range map[string]struct {
+		looked  bool // before the message was settled
+		created time.Time
+		last    uint64
+		known   uint64 // 0: what is known when it looks
+		want    string // part of what it says
+	}{
+		"the same":                               {true, day, 9, 0, ""},
+		"the same, for the first time":           {false, day, 9, 0, ""},
+		"emptied, and as long as before":         {true, day, 5, 0, ""},
+		"the answer is older than the last":      {true, day, 4, 4, ""},
+		"created at another time":                {true, day.Add(time.Minute), 9, 0, "created"},
+		"created after what was settled":         {false, day.Add(2 * time.Hour), 9, 0, "after a message"},
+		"shorter":                                {true, day, 4, 0, "last sequence is 4"},
+		"shorter, for the first time":            {false, day, 4, 0, "last sequence is 4"},
+		"restored as of earlier, and longer now": {true, day, 1000, 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var w watermarks
+			if tt.looked {
+				if what := w.saw(day, 2, 0); what != "" {
+					t.Fatal(what)
+				}
+			}
+			w.settle(0, settled, 0)
+			known := tt.known
+			if known == 0 {
+				known = w.last
+			}
+			got := w.saw(tt.created, tt.last, known)
+			if (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
+				t.Errorf("%q, want %q", got, tt.want)
+			}
+			if got == "" && w.last < 5 {
+				t.Errorf("the last sequence is %d by now, and 5 was settled", w.last)
+			}
+		})
+	}
+}
+
+// TestWatermarksForget: what began before all was forgotten is not remembered.
+func TestWatermarksForget(t *testing.T) {
+	t.Parallel()
+	var w watermarks
+	w.settle(0, original{5, 100}, 0)
+	w.settle(1, original{6, 110}, 0)
+	if n := w.forget(); n != 2 || w.generation != 1 || w.last != 0 {
+		t.Errorf("%d slots forgotten, %+v", n, w)
+	}
+	if w.settle(0, original{7, 120}, 0) {
+		t.Error("a message of the earlier stream may be acknowledged")
+	}
+	if got := w.recall(0, original{1, 130}); got != recallNothing {
+		t.Errorf("the first message of the next stream: %v", got)
+	}
+	if !w.settle(0, original{1, 130}, 1) {
+		t.Error("a message of this stream may not be acknowledged")
+	}
+	if got := w.recall(0, original{1, 130}); got != recallSettled {
+		t.Errorf("the first message of the next stream again: %v", got)
+	}
+}
+
+// FuzzWatermarks holds watermarks to what they promise, over streams that are made
+// again and roll back: a message that was not settled is never taken for one that
+// was, as long as the stream is asked as a runner does; and while a stream is the one
+// it was, a settled message is never handled twice.
+func FuzzWatermarks(f *testing.F) {
+	for seed := range uint64(64) {
+		f.Add(seed)
+	}
+	f.Fuzz(watermarksHold)
+}
+
+func watermarksHold(t *testing.T, seed uint64) {
+	type stream struct {
+		created int64
+		all     []original // by sequence, from 1
+		of      []int      // slots
+	}
+	rng := rand.New(rand.NewPCG(seed, 0))
+	clock := int64(1000)
+	now := func() int64 { clock += 1 + rng.Int64N(10); return clock }
+	var w watermarks
+	s := stream{created: now()}
+	synced := s
+	steady := seed%4 != 0
+	handled, again := map[original]int{}, map[original]bool{} // again: it may be handled again
+	look := func() string { return w.saw(time.Unix(0, s.created), uint64(len(s.all)), w.last) }
+	look() // as workers do when they begin, and after they have forgotten all
+	forget := func() {
+		w.forget()
+		look()
+		for o := range handled {
+			again[o] = true
+		}
+	}
+	for range 400 {
+		switch n := rng.IntN(20); {
+		case n < 10: // published
+			s.all, s.of = append(s.all, original{uint64(len(s.all) + 1), now()}), append(s.of, rng.IntN(3))
+		case n == 10:
+			synced = stream{s.created, append([]original(nil), s.all...), append([]int(nil), s.of...)}
+		case n == 11 && rng.IntN(4) == 0: // it rolls back, or is made again
+			s = stream{synced.created, append([]original(nil), synced.all...), append([]int(nil), synced.of...)}
+			if rng.IntN(2) == 0 {
+				s = stream{created: now()}
+			}
+			if !steady {
+				clock -= rng.Int64N(30) // and so does its clock
+			}
+		case len(s.all) > 0: // delivered, once more maybe
+			i := rng.IntN(len(s.all))
+			for j := range i { // in order: what lies before it in its slot comes first
+				if s.of[j] == s.of[i] && handled[s.all[j]] == 0 {
+					i = j
+					break
+				}
+			}
+			o, slot := s.all[i], s.of[i]
+			was := false
+			switch w.recall(slot, o) {
+			case recallReplaced:
+				forget()
+			case recallSettled:
+				if was = look() == ""; !was {
+					forget()
+				}
+			case recallNothing:
+			}
+			switch {
+			case was && handled[o] == 0 && steady:
+				t.Fatalf("seed %d: message %v is taken for settled", seed, o)
+			case was && handled[o] == 0:
+				// The clock went back, and the stream is as long again as it was:
+				// nothing shows it.
+				return
+			case was:
+			case handled[o] > 0 && !again[o]:
+				t.Fatalf("seed %d: message %v is handled again", seed, o)
+			default:
+				handled[o]++
+				w.settle(slot, o, w.generation)
+			}
+		}
+	}
+}
