@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/strategy"
 )
@@ -42,7 +41,6 @@ func smallLoad(o *Options, chosen func(flag string) bool) {
 		{"slots", func() { o.Slots = 256 }},
 		{"rate", func() { o.Rate = 3000 }},
 		{"work", func() { o.Work = 0 }},
-		{"sync", func() { o.Sync = broker.SyncDefault }},
 	} {
 		if !chosen(f.flag) {
 			f.set()

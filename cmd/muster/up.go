@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/scenario"
 )
 
@@ -88,8 +87,7 @@ func newUp() *cobra.Command {
 	f.BoolVar(&o.Lab, "lab", false, "run the defenders' pods on a real Kubernetes control plane, built from the checkout when it is first wanted (some minutes); without a scenario or with "+strings.Join(scenario.OnNodes(), " or "))
 	f.StringVar(&o.Dir, "dir", "", "keep everything in this directory; without it a temporary one is used and removed")
 	f.IntVar(&o.NATSPort, "nats-port", 0, "TCP port of the NATS server on 127.0.0.1, 0 for a free one")
-	o.Sync = broker.SyncAlways
-	f.Var(&o.Sync, "sync", syncHelp+"; default in scenario load")
+	f.Var(&o.Sync, "sync", syncHelp)
 	f.IntVar(&o.Servers, "servers", 1, "NATS servers: 1, or a cluster of 3 or 5, with --processes each in a process of its own")
 	f.IntVar(&o.Replicas, "replicas", 1, "replicas of streams and buckets: 1, 3 or 5, at most as many as servers")
 	f.StringVar(&o.HTTP, "http", "", "address of the console and of the metrics; 127.0.0.1:8080 without a scenario, none with one; \"\" for none")
