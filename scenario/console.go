@@ -224,6 +224,8 @@ func momentOf(e seen) (console.Moment, bool) {
 		return line("good", "works again after %.1f s", e.Duration.Seconds())
 	case partition.EventIdentityLost, partition.EventHandoverForced, partition.EventPrepareFailed, partition.EventGhostHealed:
 		return line("warn", "%s %s%s", strings.ReplaceAll(string(e.Kind), "-", " "), e.Reason, e.Err)
+	case partition.EventStreamRolledBack, partition.EventPanicked:
+		return line("bad", "%s: %s: %s", strings.ReplaceAll(string(e.Kind), "-", " "), e.Reason, e.Err)
 	case partition.EventYielding:
 		if e.Duration == 0 {
 			return line("good", "takes slots again")
