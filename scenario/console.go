@@ -232,6 +232,8 @@ func momentOf(e seen) (console.Moment, bool) {
 	case partition.EventIdentityLost, partition.EventHandoverForced, partition.EventPrepareFailed, partition.EventGhostHealed, partition.EventResourceRecreated,
 		partition.EventStreamRolledBack, partition.EventPanicked:
 		return line("warn", "%s %s%s", strings.ReplaceAll(string(e.Kind), "-", " "), e.Reason, e.Err)
+	case partition.EventStreamRolledBack, partition.EventPanicked:
+		return line("bad", "%s: %s: %s", strings.ReplaceAll(string(e.Kind), "-", " "), e.Reason, e.Err)
 	case partition.EventYielding:
 		if e.Duration == 0 {
 			return line("good", "undrained: takes slots again")
