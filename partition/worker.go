@@ -194,6 +194,12 @@ func (w *Worker) tryOpen(ctx context.Context) error {
 		if again, err = provision(ctx, w.nc, w.cfg); err == nil {
 			kv, err = js.KeyValue(ctx, w.cfg.bucketMap())
 		}
+		if err == nil { // somebody else's may have come first
+			err = caughtUp(ctx, func() (err error) {
+				base, err = checkLayout(ctx, kv, w.cfg)
+				return err
+			})
+		}
 	case err == nil:
 		again, err = w.complete(ctx, base)
 	}
