@@ -173,3 +173,21 @@ func TestDeletedGroup(t *testing.T) {
 		}
 	}
 }
+
+// TestWorkerProvisions: a worker makes what is missing where a bucket is there and
+// nothing is recorded in it.
+func TestWorkerProvisions(t *testing.T) {
+	t.Parallel()
+	g := startGroup(t, embedded(t), time.Millisecond)
+	kv, err := g.pub.KeyValue(t.Context(), "worker-assignments")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := kv.Purge(t.Context(), "layout"); err != nil {
+		t.Fatal(err)
+	}
+	w := g.start("w0")
+	eventually(t, "a worker settled", g.settled(w))
+	g.publish(20, 2)
+	g.check(0)
+}

@@ -204,9 +204,11 @@ func (w *Worker) tryOpen(ctx context.Context) error {
 		if again, err = provision(ctx, w.nc, w.cfg); err == nil {
 			kv, err = js.KeyValue(ctx, w.cfg.bucketMap())
 		}
-		// Another worker may have provisioned with another number of slots.
-		if err == nil {
-			base, err = checkLayout(ctx, kv, w.cfg)
+		if err == nil { // Another worker may have provisioned first, with another number of slots.
+			err = caughtUp(ctx, func() (err error) {
+				base, err = checkLayout(ctx, kv, w.cfg)
+				return err
+			})
 		}
 	case err == nil:
 		again, err = w.complete(ctx, base)
