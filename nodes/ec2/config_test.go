@@ -94,7 +94,8 @@ func TestReferences(t *testing.T) {
 
 // Whatever a reference is read from, it can be written and read again, and nothing of it can end the user data's quotes.
 func TestWhatIsReadAsAReferenceIsSafeInAScript(t *testing.T) {
-	seeds := []string{"ssm:/a/b:3", "secretsmanager:a#b", "k3s:server=https%3A%2F%2Fa&token=ssm%3Ab", "k3s:args=--x+y&server=https%3A%2F%2Fa%3A1&token=secretsmanager%3Ab&version=v1.36.3%2Bk3s1"}
+	seeds := []string{"ssm:/a/b:3", "secretsmanager:a#b", "k3s:server=https%3A%2F%2Fa&token=ssm%3Ab", "k3s:args=--x+y&server=https%3A%2F%2Fa%3A1&token=secretsmanager%3Ab&version=v1.36.3%2Bk3s1",
+		"k3s:labels=team%3Da%2Cb%3D&server=https%3A%2F%2Fa&taints=x%3Dy%3ANoSchedule&token=ssm%3Ab"}
 	hostile := []byte("'\"$`\\\n ;%:#/=&a0")
 	r := rand.New(rand.NewPCG(1, 2))
 	read := 0
@@ -115,7 +116,7 @@ func TestWhatIsReadAsAReferenceIsSafeInAScript(t *testing.T) {
 			read++
 			again, err := ec2.ParseJoin(j.Ref())
 			script, err2 := ec2.UserData(j)
-			if err != nil || again != j || err2 != nil || strings.Count(script[:strings.Index(script, "# Joins")], "'") != 10 {
+			if err != nil || again != j || err2 != nil || strings.Count(script[:strings.Index(script, "# Joins")], "'") != 14 {
 				t.Fatalf("%q: %+v, again %+v, %v, %v", s, j, again, err, err2)
 			}
 		}

@@ -343,7 +343,7 @@ func TestATypeWithoutLatestConsoleGivesTheStoredOne(t *testing.T) {
 func TestMissingPermissionsAreExplained(t *testing.T) {
 	r := open(t, func(s *setup) { s.sim.Workers = []string{"a"} })
 	r.api.Deny("ec2:RunInstances", "ec2:TerminateInstances")
-	_, err := r.cloud.Launch(t.Context(), request("t", "a", "m", nodes.Spot))
+	_, err := r.cloud.Launch(t.Context(), request("t", "a", "m", nodes.OnDemand))
 	err2 := r.cloud.Terminate(t.Context(), "i-002")
 	for _, err := range []error{err, err2} {
 		if err == nil || !strings.Contains(err.Error(), "muster nodes doctor") || strings.Contains(err.Error(), "Encoded") || len(err.Error()) > 500 {
