@@ -118,7 +118,7 @@ type Observer interface {
 // key is another's, or has a fence that is accepted.
 var ErrFenced = errors.New("a newer owner has the key")
 
-// isFenced tells whether a handler's error is a fence rejection. One that the handler
+// isFenced reports whether a handler's error is a fence rejection. One that the handler
 // has decided to discard the message for is not.
 func isFenced(err error) bool { return errors.Is(err, ErrFenced) && !isDiscarded(err) }
 

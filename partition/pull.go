@@ -703,8 +703,8 @@ func (r *runner) process(msg *nats.Msg) bool {
 			r.answer(msg, r.settle(finest, own, generation, msg.Reply), msg.Term)
 			return true
 		}
-		// A message that was fenced off is not queued for retry: who has another
-		// fence may try it at once, and in its place.
+		// A message that was fenced off is not queued for retry: the owner with the
+		// later fence is to try it at once, and in its place.
 		if failed = !fenced && r.parks(m.Attempt); failed {
 			continue
 		}

@@ -19,7 +19,7 @@ const looksToBelieve = 3
 // marks returns what is remembered of the stream of a slot; p.mu is held.
 func (p *puller) marks(slot int) *watermarks { return &p.done[slot%len(p.done)] }
 
-// settledBefore tells whether a message was settled here, and with what generation
+// settledBefore reports whether a message was settled here, and with what generation
 // to remember it if not. ok is false if the slot ends before that is known.
 func (r *runner) settledBefore(finest int, o original) (settled bool, generation uint64, ok bool) {
 	for try := 1; ; try++ {
@@ -98,7 +98,7 @@ func (p *puller) lookAtStream(ctx context.Context, slot int) (string, error) {
 }
 
 // rolledBack forgets what is remembered of a slot's stream, and tells of it, unless
-// somebody has since a generation.
+// that was done since a generation.
 func (p *puller) rolledBack(slot int, generation uint64, what string) {
 	p.mu.Lock()
 	marks := p.marks(slot)
@@ -118,8 +118,8 @@ func (p *puller) rolledBack(slot int, generation uint64, what string) {
 	go p.post(noteInput{Event{Kind: EventStreamRolledBack, Reason: stream, Err: what, Count: forgotten}})
 }
 
-// lookAtStreams looks whether the streams are what they were, without being asked
-// by a message: after a reconnect, and when a consumer was missing. Operators want
+// lookAtStreams looks whether the streams are what they were, without a message that
+// asks for it: after a reconnect, and when a consumer was missing. Operators want
 // to know, whether or not a message would be mistaken.
 func (p *puller) lookAtStreams() {
 	if !p.looking.CompareAndSwap(false, true) {

@@ -12,8 +12,8 @@ import (
 //
 // A sequence alone does not say which message that was. A stream that is deleted
 // and made again begins at 1, and a server that lost power, or was restored from a
-// copy, gives the sequences that it has forgotten to other messages. Whoever goes by
-// sequences then acknowledges new messages without having seen them. Therefore:
+// copy, gives the sequences that it has forgotten to other messages. A worker that goes
+// by sequences then acknowledges new messages without having seen them. Therefore:
 //
 //  1. A message is settled only if neither its sequence nor its time is later than
 //     what was settled. A message that is published after a roll-back has an earlier
