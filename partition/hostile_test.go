@@ -158,7 +158,7 @@ func TestAHostileMapChangesNothing(t *testing.T) {
 		{"no JSON", "invalid character", []byte("\x00\xff hello")},
 		{"nothing in it", "schema 0", []byte(`{}`)},
 		{"an older schema", "older than the oldest known", h.changed(good, map[string]any{"schema": 0})},
-		{"a newer schema", "newer version", h.changed(good, map[string]any{"schema": 2, "rules": "unknown"})},
+		{"a newer schema", "newer version", h.changed(good, map[string]any{"schema": 3, "rules": "unknown"})},
 		{"a version from the future", "from the future", h.changed(good, map[string]any{"version": uint64(1) << 50})},
 		{"an epoch from the future", "from the future", h.changed(good, map[string]any{"epoch": uint64(1) << 50})},
 		{"slots that changed owner later", "after the map's own", h.changed(good, map[string]any{"version": 0})},
