@@ -218,7 +218,7 @@ func (c *simChecker) mapWritten(w *simWorker, a *Assignment) {
 	// it makes up for that; it moves nothing that it knows of.
 	again := c.mapLost
 	c.mapLost = false
-	if a.Version != c.current.Version && a.Version != c.current.Version+1 && !(again && a.Version > c.current.Version) {
+	if a.Version != c.current.Version && a.Version != c.current.Version+1 && (!again || a.Version <= c.current.Version) {
 		c.fail("version", "%v writes version %d after %d", w, a.Version, c.current.Version)
 	}
 	for s := range c.s.fine {
