@@ -898,6 +898,11 @@ func (s *pullState) status(msg *nats.Msg) {
 	default: // 409: leadership change, consumer deleted …; 503: nobody there
 		s.pin = ""
 		s.fails++
+		if code == "409" || code == "503" {
+			// The consumer may have gone with its stream, and another worker, or a
+			// publisher, may have created both again before this one asks for them.
+			s.r.p.lookAtStreams()
+		}
 		// Who can't trust its lease may hold what is replaced by now.
 		if s.fails%5 == 0 && s.r.p.trusted() {
 			s.r.p.cfg.Logger.Warn("Pulls are refused; making the consumer anew if it is gone.", "slot", s.r.slot, "status", code, "description", msg.Header.Get("Description"))
