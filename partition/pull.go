@@ -60,10 +60,11 @@ type puller struct {
 	suspended bool
 	wg        sync.WaitGroup
 
-	looking atomic.Bool // whether the streams are what they were
-	pauses  pauses
-	retry   *retryStore // nil: failing messages are not parked
-	parks   parkCounts
+	looking   atomic.Bool // a goroutine looks whether the streams are what they were
+	lookAgain atomic.Bool // and starts over when it is done
+	pauses    pauses
+	retry     *retryStore // nil: failing messages are not parked
+	parks     parkCounts
 }
 
 // ending is a runner that was started; ended is closed when it has ended.

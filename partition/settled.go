@@ -118,17 +118,26 @@ func (p *puller) rolledBack(slot int, generation uint64, what string) {
 	go p.post(noteInput{Event{Kind: EventStreamRolledBack, Reason: stream, Err: what, Count: forgotten}})
 }
 
-// lookAtStreams looks whether the streams are what they were, without a message that
-// asks for it: after a reconnect, and when a consumer was missing. Operators want
-// to know, whether or not a message would be mistaken.
+// lookAtStreams looks whether the streams are what they were, without being asked
+// by a message: after a reconnect, when a consumer was missing, and when the server
+// rejects a pull. Operators want to know, whether or not a message would be mistaken.
 func (p *puller) lookAtStreams() {
+	// A look that is under way may have seen a stream before what this one is for, so
+	// it is followed by another.
+	p.lookAgain.Store(true)
 	if !p.looking.CompareAndSwap(false, true) {
 		return
 	}
 	go func() {
-		defer p.looking.Store(false)
-		for shard := range p.layout.streams() {
-			p.lookUntilSure(shard)
+		for p.lookAgain.Swap(false) {
+			for shard := range p.layout.streams() {
+				p.lookUntilSure(shard)
+			}
+		}
+		p.looking.Store(false)
+		// Asked for between the last Swap and the Store above.
+		if p.lookAgain.Load() {
+			p.lookAtStreams()
 		}
 	}()
 }
@@ -141,16 +150,20 @@ func (p *puller) lookUntilSure(shard int) {
 		generation := p.marks(shard).generation
 		p.mu.Unlock()
 		what, err := p.lookAtStream(p.life, shard)
+		pause := pullRetry
 		switch {
-		case err != nil || what == "":
-			return // who has a message to compare asks again
+		case err != nil:
+			// It may be deleted, and created again in a moment; or the servers are away.
+			try, pause = 0, time.Second
+		case what == "":
+			return
 		case try >= looksToBelieve:
 			p.rolledBack(shard, generation, what)
 			try = 0 // what it is now is to be remembered
 		}
 		select {
 		case <-p.life.Done():
-		case <-time.After(pullRetry):
+		case <-time.After(pause):
 		}
 	}
 }
