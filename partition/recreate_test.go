@@ -108,6 +108,12 @@ func loseUnderLoad(t *testing.T, on servers, stream, name string) {
 	g.publish(50, 4)
 	eventually(t, name+" is there again, and an event says so", func() bool { return g.rec.recreated(name) })
 	back := time.Now()
+	// The leader writes back what was set, from its memory. If it dies before, what was
+	// set is lost; the death below is another one.
+	eventually(t, "what was set is there again", func() bool {
+		v, err := partition.Look(t.Context(), pub, "worker")
+		return err == nil && v.Expected == 3 && len(v.Pins) == 1
+	})
 	var alive []*runningWorker
 	for i, w := range ws {
 		if i == 2 {
