@@ -23,6 +23,7 @@ type assignmentLog struct {
 	chambers *ChamberCount
 	log      func() *slog.Logger
 	cpu      func() time.Duration // processor time of this process so far; 0 if unknown
+	wait     time.Duration        // from an event to its lines
 
 	mu    sync.Mutex
 	of    int          // number of slots of the group, of the last assignment
@@ -39,7 +40,7 @@ type assignmentLog struct {
 }
 
 func newAssignmentLog(chambers *ChamberCount, log func() *slog.Logger) *assignmentLog {
-	a := &assignmentLog{chambers: chambers, log: log, cpu: processorTime}
+	a := &assignmentLog{chambers: chambers, log: log, cpu: processorTime, wait: time.Second}
 	a.forget()
 	a.since, a.used = time.Now(), a.cpu()
 	return a
@@ -163,7 +164,9 @@ func (a *assignmentLog) counted(of int, slots []int) func() int {
 	}
 }
 
-// write queues lines. One goroutine at a time writes them, so they stay in order.
+// write queues lines. One goroutine at a time writes them, so they stay in order. It
+// waits first: counting chambers reads the store, and the handoffs that have just begun
+// need it and the processor more than the log does.
 func (a *assignmentLog) write(line func()) {
 	a.queue = append(a.queue, line)
 	if a.writing {
@@ -171,6 +174,7 @@ func (a *assignmentLog) write(line func()) {
 	}
 	a.writing = true
 	go func() {
+		time.Sleep(a.wait)
 		for {
 			a.mu.Lock()
 			if len(a.queue) == 0 {

@@ -84,7 +84,7 @@ func assignmentLines(t *testing.T, events ...partition.Event) []string {
 	}}))
 	a := newAssignmentLog(NewChamberCount(&registered{chambers: chambersOf(40)}), func() *slog.Logger { return log })
 	a.cpu = func() time.Duration { return 0 }
-	a.used = 0
+	a.used, a.wait = 0, 0
 	for _, e := range events {
 		a.observe(e)
 	}
