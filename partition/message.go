@@ -70,7 +70,7 @@ type Message struct {
 // nil acknowledges the message. An error keeps the message at the head of its
 // slot and tries again after Config.RetryDelay, doubled each time, or with
 // Config.Retry puts it aside with the later ones of its key; an error made with
-// Discard removes it for ever. One that wraps ErrFenced counts no attempt. A panic
+// Discard removes it permanently. One that wraps ErrFenced counts no attempt. A panic
 // is an error of the type *PanicError: the worker lives, and the message is tried
 // again.
 type Handler interface {
