@@ -537,8 +537,10 @@ func (m *machine) leasesSynced() {
 	}
 	l := &m.lead
 	for _, id := range slices.SortedFunc(maps.Keys(l.peers), compareIDs) {
-		if !l.listed[id] {
-			m.peerGone(l.peers[id], reasonExpired) // while nobody watched
+		// While nobody watched. A lease that was lost with its bucket ends when it is
+		// overdue, unless its worker writes it again.
+		if !l.listed[id] && !m.leasesLostLately() {
+			m.peerGone(l.peers[id], reasonExpired)
 		}
 	}
 	l.listed = nil
@@ -972,6 +974,10 @@ func (m *machine) planned(in plannedInput) {
 	} else {
 		next, keys = m.apply(job)
 	}
+	if m.cur == nil && next.replacesLost() {
+		// A live worker may hold slots by the lost map, which this leader never saw.
+		next.takeAll()
+	}
 	for _, note := range job.result.Notes {
 		m.emit(Event{Kind: EventPlanNote, Reason: note})
 	}
@@ -1266,6 +1272,9 @@ func (m *machine) takeDue() {
 		return
 	}
 	m.cedeDue()
+	if m.lostMapUnseen() {
+		return
+	}
 	for _, s := range slices.Sorted(maps.Keys(m.cur.Taking)) {
 		if !m.takeable(s) {
 			continue

@@ -61,6 +61,9 @@ type machine struct {
 	trusted     bool
 	lapsed      time.Time // when trust last ended
 	regained    time.Time // when it last came back
+	// leasesLost is when the bucket of leases, or that of stable IDs, was last found
+	// deleted: workers whose keys were in it may still trust their leases.
+	leasesLost time.Time
 	reconnected time.Time // when the connection last did
 	shakenUntil time.Time // how long what was seen then may have the same cause
 

@@ -328,12 +328,12 @@ func (m *machine) recreated(in recreatedInput) {
 	}
 	switch in.name {
 	case "bucket " + m.cfg.bucketLeases():
-		m.leaseDue = m.now
+		m.leaseDue, m.leasesLost = m.now, m.now
 		if m.lead.office && m.lead.ready {
 			m.watchLeases()
 		}
 	case "bucket " + m.cfg.bucketIDs():
-		m.idDue = m.now
+		m.idDue, m.leasesLost = m.now, m.now
 	case "bucket " + m.cfg.bucketMap():
 		m.lead.due = m.now
 		if in.mine {
@@ -359,6 +359,14 @@ func (m *machine) writeAgain() {
 	}
 }
 
+// leasesLostLately reports whether a worker without a lease may live nonetheless, and
+// trust the one that was in a lost bucket. Live workers write theirs again as soon as
+// they know of the loss; until the last lost lease must have ended, a missing one, or a
+// new holder of a name, says nothing about the worker that was there before.
+func (m *machine) leasesLostLately() bool {
+	return !m.leasesLost.IsZero() && m.now.Before(m.overdue(m.leasesLost))
+}
+
 // mapLost returns the map to write where nothing is left of any. The leader that wrote
 // the last one knows it. Another may have missed some: then a slot may be with a worker
 // that its map does not name, and so it takes all of them, with fences above every one
@@ -373,12 +381,63 @@ func (m *machine) mapLost() *Assignment {
 	}
 	next.Version = max(next.Version+1, m.lead.epoch) // which counts writes: above all that there were
 	next.Moves = make(map[int]Move)
-	for s, owner := range next.Owner {
+	next.takeAll()
+	return next
+}
+
+// takeAll has every slot taken from its former owner under the map's version.
+func (a *Assignment) takeAll() {
+	for s, owner := range a.Owner {
 		if owner != none {
-			next.Since[s], next.Taking[s] = next.Version, true
+			a.Since[s], a.Taking[s] = a.Version, true
 		}
 	}
-	return next
+}
+
+// replacesLost reports whether the map is the first one after a lost one, or rests on
+// it: every slot with an owner is owned since one version, which a bucket that was
+// created again has begun above all earlier ones.
+func (a *Assignment) replacesLost() bool {
+	var since uint64
+	for s, owner := range a.Owner {
+		switch {
+		case owner == none:
+		case since == 0:
+			since = a.Since[s]
+		case a.Since[s] != since:
+			return false
+		}
+	}
+	return since > sequenceGap
+}
+
+// lostMapUnseen reports whether slots must not be taken yet, since a live worker may
+// hold some by the map that was lost. Usually a slot is taken from a worker whose lease
+// has ended; here its holder lives, and which one it is was in the lost map:
+//
+//  1. A handoff from A to B is under way when the bucket is deleted.
+//  2. The next leader doesn't know the handoff's end, and gives the slot to C.
+//  3. B drops the slot when it sees the new map, not before.
+//
+// So the leader waits until every live worker has renewed its lease with the new map's
+// version, or has none any more.
+func (m *machine) lostMapUnseen() bool {
+	if len(m.cur.Taking) == 0 || !m.cur.replacesLost() {
+		return false
+	}
+	if !m.lead.synced {
+		return true // whose leases there are isn't known yet
+	}
+	since := uint64(0)
+	for s := range m.cur.Taking {
+		since = m.cur.Since[s]
+	}
+	for _, p := range m.lead.peers {
+		if p.Member != m.self && p.lease.Version < since {
+			return true
+		}
+	}
+	return false
 }
 
 // leaderSilent reports whether nobody can be said to lead: the leader's own lease has

@@ -138,6 +138,9 @@ func (m *machine) missingAtSync() {
 			// It may live, and trust the lease that is under this: as long as that would.
 			m.lead.peers[w.ID] = &peerView{Member: w, joined: m.now, seenAt: m.now, rev: b.rev}
 		}
+		if m.leasesLostLately() && m.lead.peers[w.ID] == nil {
+			m.lead.peers[w.ID] = &peerView{Member: w, joined: m.now, seenAt: m.leasesLost}
+		}
 		switch p := m.lead.peers[w.ID]; {
 		case p == nil:
 			gone = append(gone, w)
@@ -201,7 +204,7 @@ func (m *machine) joinAwaited(job *planJob) {
 // predecessor's has ended, and it has stopped. What was in flight to it is taken
 // as from a dead one.
 func (m *machine) adopt() bool {
-	if m.cur == nil {
+	if m.cur == nil || m.leasesLostLately() {
 		return false
 	}
 	l := &m.lead
