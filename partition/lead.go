@@ -974,7 +974,7 @@ func (m *machine) planned(in plannedInput) {
 	} else {
 		next, keys = m.apply(job)
 	}
-	if m.cur == nil && next.replacesLost() {
+	if m.cur == nil && next.Version > sequenceGap {
 		// A live worker may hold slots by the lost map, which this leader never saw.
 		next.takeAll()
 	}

@@ -64,6 +64,9 @@ type machine struct {
 	// leasesLost is when the bucket of leases, or that of stable IDs, was last found
 	// deleted: workers whose keys were in it may still trust their leases.
 	leasesLost time.Time
+	// lossVersion is the version of the first map after a lost one, until this worker, as
+	// leader, has seen that every live worker has that map; 0: none.
+	lossVersion uint64
 	reconnected time.Time // when the connection last did
 	shakenUntil time.Time // how long what was seen then may have the same cause
 

@@ -143,6 +143,7 @@ func (m *machine) seeMap(a *Assignment, rev uint64) {
 	}
 	if newer {
 		m.emit(Event{Kind: EventMapReceived, Version: a.Version})
+		m.lossVersion = max(m.lossVersion, a.firstAfterLoss())
 		if m.own.division.slots == 0 || m.own.division == a.division() {
 			m.tellAssigned(m.destined(before), m.destined(a))
 		}

@@ -394,21 +394,19 @@ func (a *Assignment) takeAll() {
 	}
 }
 
-// replacesLost reports whether the map is the first one after a lost one, or rests on
-// it: every slot with an owner is owned since one version, which a bucket that was
+// firstAfterLoss returns the version of a map if it is the first one after a lost one,
+// else 0: every slot with an owner is owned since that version, which a bucket that was
 // created again has begun above all earlier ones.
-func (a *Assignment) replacesLost() bool {
-	var since uint64
+func (a *Assignment) firstAfterLoss() uint64 {
+	if a.Version <= sequenceGap {
+		return 0
+	}
 	for s, owner := range a.Owner {
-		switch {
-		case owner == none:
-		case since == 0:
-			since = a.Since[s]
-		case a.Since[s] != since:
-			return false
+		if owner != none && a.Since[s] != a.Version {
+			return 0
 		}
 	}
-	return since > sequenceGap
+	return a.Version
 }
 
 // lostMapUnseen reports whether slots must not be taken yet, since a live worker may
@@ -419,24 +417,21 @@ func (a *Assignment) replacesLost() bool {
 //  2. The next leader doesn't know the handoff's end, and gives the slot to C.
 //  3. B drops the slot when it sees the new map, not before.
 //
-// So the leader waits until every live worker has renewed its lease with the new map's
-// version, or has none any more.
+// So the leader waits until every live worker has renewed its lease with the version of
+// the first map after the loss or a later one, or has no lease any more.
 func (m *machine) lostMapUnseen() bool {
-	if len(m.cur.Taking) == 0 || !m.cur.replacesLost() {
+	if m.lossVersion == 0 {
 		return false
 	}
 	if !m.lead.synced {
 		return true // whose leases there are isn't known yet
 	}
-	since := uint64(0)
-	for s := range m.cur.Taking {
-		since = m.cur.Since[s]
-	}
 	for _, p := range m.lead.peers {
-		if p.Member != m.self && p.lease.Version < since {
+		if p.Member != m.self && p.lease.Version < m.lossVersion {
 			return true
 		}
 	}
+	m.lossVersion = 0
 	return false
 }
 
