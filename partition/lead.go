@@ -440,6 +440,12 @@ func (m *machine) seeLease(in leaseInput) {
 		return
 	}
 	delete(l.junk, in.id)
+	if !in.deleted && in.id == m.self.ID && in.value.Claim > m.self.Claim {
+		// This worker has lost its name, with the bucket of names, and is about to see
+		// so. It must not plan for its own place, which it still holds.
+		m.stepDown()
+		return
+	}
 	if in.deleted {
 		if p != nil && in.rev > p.rev {
 			reason := reasonExpired

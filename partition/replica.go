@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/nats-io/nats.go"
 )
 
 // How long a replica may be behind the others when it is read after a write.
@@ -20,7 +22,8 @@ func caughtUp(ctx context.Context, read func() error) error {
 	defer cancel()
 	for {
 		err := read()
-		if !errors.Is(err, errNotProvisioned) {
+		// The stream of a bucket that was created a moment ago may not answer yet.
+		if !errors.Is(err, errNotProvisioned) && !errors.Is(err, nats.ErrNoResponders) {
 			return err
 		}
 		select {

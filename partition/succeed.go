@@ -216,11 +216,6 @@ func (m *machine) adopt() bool {
 		if i == none {
 			continue
 		}
-		if m.cur.Workers[i] == m.self {
-			// This worker has lost its name, with the bucket of names, and is about to
-			// see so. Its place is for the next leader to give.
-			continue
-		}
 		if next == nil {
 			next = m.cur.clone()
 			next.Epoch, next.Leader = l.epoch, m.self
