@@ -55,12 +55,12 @@ type machine struct {
 
 	// Trust. The lease is ours until leaseStart + TTL - margin, and only while
 	// a proof of connection is younger than the grace.
-	leaseStart  time.Time
-	proof       time.Time
-	pingDue     time.Time
-	trusted     bool
-	lapsed      time.Time // when trust last ended
-	regained    time.Time // when it last came back
+	leaseStart time.Time
+	proof      time.Time
+	pingDue    time.Time
+	trusted    bool
+	lapsed     time.Time // when trust last ended
+	regained   time.Time // when it last came back
 	// leasesLost is when the bucket of leases, or that of stable IDs, was last found
 	// deleted: workers whose keys were in it may still trust their leases.
 	leasesLost time.Time
