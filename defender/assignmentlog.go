@@ -173,21 +173,23 @@ func (a *assignmentLog) write(line func()) {
 		return
 	}
 	a.writing = true
-	go func() {
-		time.Sleep(a.wait)
-		for {
-			a.mu.Lock()
-			if len(a.queue) == 0 {
-				a.writing = false
-				a.mu.Unlock()
-				return
-			}
-			line := a.queue[0]
-			a.queue = a.queue[1:]
+	time.AfterFunc(a.wait, a.drain)
+}
+
+// drain writes the queued lines.
+func (a *assignmentLog) drain() {
+	for {
+		a.mu.Lock()
+		if len(a.queue) == 0 {
+			a.writing = false
 			a.mu.Unlock()
-			line()
+			return
 		}
-	}()
+		line := a.queue[0]
+		a.queue = a.queue[1:]
+		a.mu.Unlock()
+		line()
+	}
 }
 
 // every returns the slots of a group that has n.
