@@ -73,7 +73,7 @@ func TestSimulationCatchesBrokenVariants(t *testing.T) {
 		{"a fence is the version alone", simBreakage{claimless: true}, []string{"fence-unique"}, 1, false},
 		{"a name is taken from its holder", simBreakage{blindNames: true}, []string{"one-owner", "alive-succeeded", "reset-before-hold", "fenced-alive", "liveness"}, 1, false},
 		{"a successor does not wait for the take-over", simBreakage{onInput: pretendSuccession}, []string{"reset-before-hold"}, 1, false},
-		{"a renewal begun before a disconnect brings trust back", simBreakage{onInput: forgetLapse, faults: backSoon}, []string{"fenced-alive", "one-owner"}, 303, false},
+		{"a renewal begun before a disconnect brings trust back", simBreakage{onInput: forgetLapse, faults: backSoon}, []string{"fenced-alive", "one-owner", "order"}, 1228, false},
 		{"what comes for a released slot is not sent back, and nobody looks for it", simBreakage{deafUnpin: true}, []string{"liveness"}, 1, false},
 		{"a short disconnect is not noticed", simBreakage{lateStatus: true, faults: backSoon}, []string{"one-owner", "fenced-alive"}, 408, false},
 		{"a worker that yields is planned for as any other", simBreakage{onEffect: yieldersToo}, []string{"yields"}, 112, false},
