@@ -38,7 +38,7 @@ type crew struct {
 
 const crewPatience = time.Minute
 
-// begin starts a defender, and returns what tells whether it has slots.
+// begin starts a defender, and returns a function that reports whether it has slots.
 func (c *crew) begin() (ready func() bool) {
 	c.t.Helper()
 	nc, err := broker.Connect(c.conn.ConnectedUrl(), "defender")

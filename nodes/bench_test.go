@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// large is a cluster of so many workers with 30 pods each, all idle, in three zones.
+// large is a cluster of n workers with 30 pods each, all idle, in three zones.
 func large(nodes int) (Observation, Record) {
 	s := idle()
 	s.o.Fleet = nil

@@ -217,7 +217,7 @@ func (k *keeper) tell(streams []string) {
 	}
 }
 
-// complete creates what is missing of a group that is provisioned with so many slots.
+// complete creates what is missing of a group that is provisioned with base slots.
 func (w *Worker) complete(ctx context.Context, base int) (made []string, err error) {
 	cfg, lay := w.cfg, w.layout
 	cfg.Slots, lay.base = base, base
