@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// large is a cluster of n workers with 30 pods each, all idle, in three zones.
+// large returns a cluster of nodes idle workers with 30 pods each, in three zones.
 func large(nodes int) (Observation, Record) {
 	s := idle()
 	s.o.Fleet = nil
