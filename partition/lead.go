@@ -59,8 +59,8 @@ type leadership struct {
 	ready      bool // the map is rewritten
 	synced     bool // the leases are all known
 	peers      map[string]*peerView
-	listed     map[string]bool // leases seen since the watch began anew; nil: all are
-	newest     time.Time       // lease, by the server's clock
+	listing    bool      // the watch has begun again, and has not told all leases yet
+	newest     time.Time // lease, by the server's clock
 	rereadAt   time.Time
 
 	windowEnds  time.Time // zero: no window is open
@@ -107,6 +107,7 @@ type peerView struct {
 	suspectAt time.Time
 	seenAt    time.Time // when a renewal was last seen
 	fencing   bool
+	unproven  bool      // its lease was never seen, and is being proven to be over
 	overdue   bool      // the fencing is since it was not renewed, not since it is unreachable
 	leavingAt time.Time // when it said so
 }
@@ -351,7 +352,7 @@ func (m *machine) mapReady() {
 // watchLeases begins to watch the leases, or begins anew: a watch does not tell
 // when its server has forgotten it.
 func (m *machine) watchLeases() {
-	m.lead.listed = make(map[string]bool)
+	m.lead.listing = true
 	m.watches++
 	m.do(watchLeasesEffect{on: true, watch: m.watches})
 }
@@ -432,9 +433,6 @@ func (m *machine) seeLease(in leaseInput) {
 		return
 	}
 	p := l.peers[in.id]
-	if l.listed != nil {
-		l.listed[in.id] = !in.deleted
-	}
 	if in.err != nil {
 		m.seeBadLease(in)
 		return
@@ -447,7 +445,8 @@ func (m *machine) seeLease(in leaseInput) {
 		return
 	}
 	if in.deleted {
-		if p != nil && in.rev > p.rev {
+		// The trace may be of an earlier lease than one that was never seen.
+		if p != nil && p.rev > 0 && in.rev > p.rev {
 			reason := reasonExpired
 			switch {
 			case p.lease.Leaving:
@@ -467,6 +466,9 @@ func (m *machine) seeLease(in leaseInput) {
 		p.seenAt = m.now
 		return
 	}
+	if m.outdated(Member{ID: in.id, Claim: in.value.Claim}) {
+		return
+	}
 	if p != nil && p.Claim != in.value.Claim {
 		m.peerGone(p, "replaced by a new holder of its ID")
 		p = nil
@@ -474,7 +476,7 @@ func (m *machine) seeLease(in leaseInput) {
 	l.newest = notBefore(l.newest, in.at)
 	if p == nil {
 		p = &peerView{Member: Member{ID: in.id, Claim: in.value.Claim}, joined: m.now, at: in.at}
-		if l.listed != nil && m.ghost(p) {
+		if l.listing && m.ghost(p) {
 			return
 		}
 		l.peers[in.id] = p
@@ -537,23 +539,29 @@ func (m *machine) peerGone(p *peerView, reason string) {
 	m.review()
 }
 
-func (m *machine) leasesSynced() {
+func (m *machine) leasesSynced(age time.Duration) {
 	if !m.lead.office {
 		return
 	}
-	l := &m.lead
-	for _, id := range slices.SortedFunc(maps.Keys(l.peers), compareIDs) {
-		// While nobody watched. A lease that was lost with its bucket ends when it is
-		// overdue, unless its worker writes it again.
-		if !l.listed[id] && !m.leasesLostLately() {
-			m.peerGone(l.peers[id], reasonExpired)
-		}
+	if age > 0 {
+		// This worker may not have heard of the loss, or may have joined since.
+		m.leasesLost = notBefore(m.leasesLost, m.now.Add(-age))
 	}
-	l.listed = nil
+	l := &m.lead
+	l.listing = false
 	if l.synced {
 		m.review()
 		return
 	}
+	m.proveUnlisted()
+	if m.allProven() {
+		m.allListed()
+	}
+}
+
+// allListed begins the leader's work: it knows who is there.
+func (m *machine) allListed() {
+	l := &m.lead
 	l.synced = true
 	// The newest of the list came last.
 	maps.DeleteFunc(l.peers, func(_ string, p *peerView) bool { return m.ghost(p) })
@@ -661,6 +669,10 @@ func (m *machine) fenceDue() {
 }
 
 func (m *machine) fenced(in kvInput) {
+	if m.lead.office && in.rev == 0 {
+		m.proved(in)
+		return
+	}
 	p := m.lead.peers[in.key]
 	if !m.lead.office || p == nil || p.rev != in.rev {
 		return // renewed meanwhile: it lives

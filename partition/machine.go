@@ -308,7 +308,12 @@ type (
 		watch   uint64
 		err     error // why what is there is not believed
 	}
-	leasesSyncedInput struct{ watch uint64 }
+	// leasesSyncedInput: all leases have been told that are there. The bucket was created
+	// again so long ago by the server's clock; 0: it is the first.
+	leasesSyncedInput struct {
+		watch uint64
+		age   time.Duration
+	}
 	// mapSyncedInput: what was in the map's bucket has all been told, and whether a
 	// leader's lease was among it.
 	mapSyncedInput   struct{ led bool }
@@ -466,7 +471,7 @@ func (m *machine) step(now time.Time, in input) []effect {
 		m.seeLease(in)
 	case leasesSyncedInput:
 		if in.watch == m.watches {
-			m.leasesSynced()
+			m.leasesSynced(in.age)
 		}
 	case mapSyncedInput:
 		// Whether there is room for one more is known only now.

@@ -192,7 +192,9 @@ func (c *simChecker) written(w *simWorker, e kvEffect) {
 		c.mapWritten(w, a)
 		c.current = a
 	case e.purpose == forFencing:
-		c.fenced(w, e.key)
+		if e.rev > 0 {
+			c.fenced(w, e.key)
+		}
 	}
 }
 

@@ -530,7 +530,11 @@ func (w *simWorker) nameChanged(kv *simKV) {
 
 func (w *simWorker) leaseChanged(kv *simKV, watch uint64) {
 	if kv == nil {
-		w.step(leasesSyncedInput{watch})
+		in := leasesSyncedInput{watch: watch}
+		if made := w.s.srv.buckets[w.s.cfg.bucketLeases()].made; made > 0 {
+			in.age = max(1, w.s.now-made)
+		}
+		w.step(in)
 		return
 	}
 	in := leaseInput{id: kv.key, rev: kv.rev, at: simEpoch.Add(kv.at), deleted: kv.deleted, watch: watch}

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -703,9 +704,17 @@ func (w *Worker) watchNames(on bool) {
 }
 
 func (w *Worker) followLeases(ctx context.Context, watch uint64) error {
-	return follow(ctx, w.buckets.kvs[w.cfg.bucketLeases()], w.quietTooLong(), func(e jetstream.KeyValueEntry) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	err := follow(ctx, w.buckets.kvs[w.cfg.bucketLeases()], w.quietTooLong(), func(e jetstream.KeyValueEntry) {
 		if e == nil {
-			w.post(leasesSyncedInput{watch})
+			// After the list: it is of this bucket, or of one before it.
+			age, err := w.buckets.age(ctx, w.cfg.bucketLeases())
+			if err != nil {
+				cancel(err)
+				return
+			}
+			w.post(leasesSyncedInput{watch, age})
 			return
 		}
 		in := leaseInput{id: e.Key(), rev: e.Revision(), at: e.Created(), deleted: e.Operation() != jetstream.KeyValuePut, watch: watch}
@@ -714,6 +723,7 @@ func (w *Worker) followLeases(ctx context.Context, watch uint64) error {
 		}
 		w.post(in)
 	})
+	return cmp.Or(context.Cause(ctx), err)
 }
 
 // The rest of the effects.
