@@ -18,6 +18,7 @@ import (
 
 	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/internal/powercut"
 	"github.com/muster-dev/muster/partition"
 )
 
@@ -27,6 +28,7 @@ import (
 type brokers struct {
 	nodes []*brokerNode
 	url   string
+	disks *powercut.Rack // one for each server, if their power can be cut
 }
 
 // brokerNode is one server.
@@ -47,7 +49,15 @@ func startBrokers(ctx context.Context, o Options, dir string) (*brokers, error) 
 		return nil, err
 	}
 	b := &brokers{url: broker.URLs(all)}
-	for _, options := range all {
+	if o.powerCuts() {
+		if b.disks, err = makeDisks(len(all)); err != nil {
+			return nil, err
+		}
+	}
+	for i, options := range all {
+		if b.disks != nil {
+			options.Dir = filepath.Join(b.disks.Dir(i), "nats")
+		}
 		options.NoAdvertise = o.chaotic
 		options.Sync = o.Sync
 		if from, to := (partition.Config{Name: defender.Group, Subject: defender.Subject, Shards: o.Shards}).Mapping(); to != "" {
@@ -88,7 +98,38 @@ func (b *brokers) stop() error {
 		wg.Go(func() { errs[i] = n.stop() })
 	}
 	wg.Wait()
+	if b.disks != nil {
+		errs = append(errs, b.disks.Close())
+	}
 	return errors.Join(errs...)
+}
+
+func makeDisks(n int) (*powercut.Rack, error) {
+	if err := powercut.Supported(); err != nil {
+		return nil, err
+	}
+	return powercut.New(n)
+}
+
+// cutPower kills some servers, by their places, and cuts the power of their disks: what
+// they have not synced is lost. It returns when the last of them was dead.
+func (b *brokers) cutPower(which ...int) (time.Time, error) {
+	var wg sync.WaitGroup
+	for _, i := range which {
+		wg.Go(b.nodes[i].kill)
+	}
+	wg.Wait()
+	dead := time.Now()
+	return dead, b.disks.Cut(which...)
+}
+
+// places returns the places of all servers.
+func (b *brokers) places() []int {
+	all := make([]int, len(b.nodes))
+	for i := range all {
+		all[i] = i
+	}
+	return all
 }
 
 // kill ends all servers at once.
