@@ -114,11 +114,7 @@ func makeDisks(n int) (*powercut.Rack, error) {
 // cutPower kills some servers, by their places, and cuts the power of their disks: what
 // they have not synced is lost. It returns when the last of them was dead.
 func (b *brokers) cutPower(which ...int) (time.Time, error) {
-	var wg sync.WaitGroup
-	for _, i := range which {
-		wg.Go(b.nodes[i].kill)
-	}
-	wg.Wait()
+	b.kill(which...)
 	dead := time.Now()
 	return dead, b.disks.Cut(which...)
 }
@@ -132,11 +128,11 @@ func (b *brokers) places() []int {
 	return all
 }
 
-// kill ends all servers at once.
-func (b *brokers) kill() {
+// kill ends some servers at once, by their places.
+func (b *brokers) kill(which ...int) {
 	var wg sync.WaitGroup
-	for _, n := range b.nodes {
-		wg.Go(n.kill)
+	for _, i := range which {
+		wg.Go(b.nodes[i].kill)
 	}
 	wg.Wait()
 }

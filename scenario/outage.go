@@ -39,7 +39,7 @@ func brokerOutage(ctx context.Context, s *session) error {
 		s.brokers.nodes[0].kill()
 	} else {
 		s.say("The broker goes away for %v", away)
-		s.brokers.kill()
+		s.brokers.kill(s.brokers.places()...)
 	}
 	select {
 	case <-time.After(away):

@@ -39,7 +39,7 @@ func smallPowerCut(o *Options, chosen func(flag string) bool) {
 	set("defenders", &o.Defenders, 6)
 	set("chambers", &o.Chambers, 96)
 	set("slots", &o.Slots, 32)
-	set("rate", &o.Rate, 120)
+	set("rate", &o.Rate, 60)
 	set("kills", &o.Kills, 6)
 	set("replicas", &o.Replicas, min(3, max(o.Servers, 1)))
 	if !chosen("work") {

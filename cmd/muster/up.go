@@ -57,6 +57,9 @@ func newUp() *cobra.Command {
 				if report != "" || o.Case != "" {
 					return usageError(cmd, errors.New("--report and --case go with --scenario"))
 				}
+				if o.PowerCuts {
+					return usageError(cmd, errors.New("--power-cuts goes with --scenario chaos"))
+				}
 				return scenario.Up(cmd.Context(), o)
 			}
 			if !cmd.Flags().Changed("work") {

@@ -117,27 +117,71 @@ func (a *LossAuditor) Cut(ctx context.Context, c Cut) (int, error) {
 }
 
 // look reads what a stream has. A stream that is gone has nothing. Its leader is asked,
-// since a follower may have been left behind.
+// since a follower may have been left behind. What is published meanwhile isn't read: it
+// would never end.
 func (a *LossAuditor) look(ctx context.Context, stream string, holds map[contextKey]bool) error {
-	for next := uint64(1); ; {
-		got, err := a.next(ctx, stream, next)
-		var api *jetstream.APIError
-		switch {
-		case err == nil:
-		case errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeMessageNotFound || api.ErrorCode == jetstream.JSErrCodeStreamNotFound):
-			return nil
-		case ctx.Err() != nil:
-			return fmt.Errorf("it does not answer: %w", err)
-		default: // it has no leader yet
-			pause(ctx, 50*time.Millisecond)
-			continue
+	last, err := a.lastOf(ctx, stream)
+	if err != nil || last == 0 {
+		return err
+	}
+	for next := uint64(1); next <= last; {
+		var got struct {
+			Message struct {
+				Seq  uint64 `json:"seq"`
+				Data []byte `json:"data"`
+			} `json:"message"`
+		}
+		found, err := a.ask(ctx, "STREAM.MSG.GET."+stream, fmt.Appendf(nil, `{"seq":%d,"next_by_subj":">"}`, next), &got)
+		if err != nil || !found {
+			return err
 		}
 		var v struct{ Tool, Chamber, Context string }
-		if err := json.Unmarshal(got.Data, &v); err != nil {
-			return fmt.Errorf("message %d is not JSON: %w", got.Seq, err)
+		if err := json.Unmarshal(got.Message.Data, &v); err != nil {
+			return fmt.Errorf("message %d is not JSON: %w", got.Message.Seq, err)
 		}
 		holds[contextKey{v.Tool + ":" + v.Chamber, v.Context}] = true
-		next = got.Seq + 1
+		next = got.Message.Seq + 1
+	}
+	return nil
+}
+
+// lastOf returns the last sequence of a stream, 0 if it is gone.
+func (a *LossAuditor) lastOf(ctx context.Context, stream string) (uint64, error) {
+	var info struct {
+		State struct {
+			Last uint64 `json:"last_seq"`
+		} `json:"state"`
+	}
+	_, err := a.ask(ctx, "STREAM.INFO."+stream, nil, &info)
+	return info.State.Last, err
+}
+
+// ask asks the server's API until there is an answer; found is false if what is asked for
+// is not there.
+func (a *LossAuditor) ask(ctx context.Context, what string, request []byte, answer any) (found bool, err error) {
+	for {
+		try, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+		msg, err := a.nc.RequestWithContext(try, "$JS.API."+what, request)
+		cancel()
+		var failure struct {
+			Error *jetstream.APIError `json:"error"`
+		}
+		if err == nil {
+			err = json.Unmarshal(msg.Data, &failure)
+		}
+		switch {
+		case err != nil:
+		case failure.Error == nil:
+			return true, json.Unmarshal(msg.Data, answer)
+		case failure.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound, failure.Error.ErrorCode == jetstream.JSErrCodeStreamNotFound:
+			return false, nil
+		default:
+			err = failure.Error
+		}
+		if ctx.Err() != nil {
+			return false, fmt.Errorf("it does not answer: %w", err)
+		}
+		pause(ctx, 50*time.Millisecond) // it has no leader yet
 	}
 }
 
@@ -146,32 +190,6 @@ func pause(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	case <-time.After(d):
 	}
-}
-
-type storedMessage struct {
-	Seq  uint64 `json:"seq"`
-	Data []byte `json:"data"`
-}
-
-// next asks the stream's leader for its first message from a sequence on.
-func (a *LossAuditor) next(ctx context.Context, stream string, seq uint64) (storedMessage, error) {
-	try, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	msg, err := a.nc.RequestWithContext(try, "$JS.API.STREAM.MSG.GET."+stream, fmt.Appendf(nil, `{"seq":%d,"next_by_subj":">"}`, seq))
-	if err != nil {
-		return storedMessage{}, err
-	}
-	var answer struct {
-		Error   *jetstream.APIError `json:"error"`
-		Message storedMessage       `json:"message"`
-	}
-	if err := json.Unmarshal(msg.Data, &answer); err != nil {
-		return storedMessage{}, err
-	}
-	if answer.Error != nil {
-		return storedMessage{}, answer.Error
-	}
-	return answer.Message, nil
 }
 
 // LossAccount is what became of the messages that servers have acknowledged to their
