@@ -5,7 +5,8 @@
 // keeps what processes write in its page cache; only what they sync, and what the kernel
 // writes back by itself, reaches the image. So a copy of the image, taken when the
 // processes are dead, holds what the disk would hold: mounting it replays ext4's journal,
-// as the next boot does. A copy can't show a torn write: the image has whole pages.
+// as the next boot does. What the kernel might have written back besides, down to a torn
+// write, is then copied to it: see [Keep].
 //
 // It needs Linux, root, mkfs.ext4 and loop devices; see [Supported].
 package powercut
@@ -13,6 +14,7 @@ package powercut
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -83,7 +85,10 @@ func (r *Rack) Dir(i int) string { return r.disks[i].mountPoint() }
 // Cut cuts the power of some disks, and gives it back: what was not synced is gone from
 // them. The processes that use the disks must be dead. All images are copied before the
 // first is mounted again, so that the disks lose power together.
-func (r *Rack) Cut(which ...int) error {
+func (r *Rack) Cut(which ...int) error { return r.CutKeeping(KeepNothing, nil, which...) }
+
+// CutKeeping is Cut with a part of what was not synced kept, which rng draws.
+func (r *Rack) CutKeeping(keep Keep, rng *rand.Rand, which ...int) error {
 	for _, i := range which {
 		d := r.disks[i]
 		old := d.image()
@@ -93,6 +98,11 @@ func (r *Rack) Cut(which ...int) error {
 		}
 	}
 	for _, i := range which {
+		if keep != KeepNothing {
+			if err := r.disks[i].carry(survival{keep, rng}); err != nil {
+				return fmt.Errorf("keeping a part of disk %d: %w", i, err)
+			}
+		}
 		if err := r.disks[i].exchange(); err != nil {
 			return fmt.Errorf("giving disk %d its power back: %w", i, err)
 		}
@@ -146,6 +156,18 @@ func (d *disk) mount() error {
 	}
 	d.mounted = true
 	return nil
+}
+
+// carry mounts the newest image beside the disk, and copies to it what survives.
+func (d *disk) carry(s survival) error {
+	beside := filepath.Join(d.dir, "copy", "mnt") // where dismantle looks as well
+	if err := os.MkdirAll(beside, 0o700); err != nil {
+		return err
+	}
+	if err := command("mount", "-t", "ext4", "-o", "loop,noatime", d.image(), beside); err != nil {
+		return err
+	}
+	return errors.Join(s.carry(d.mountPoint(), beside), unmount(beside))
 }
 
 // exchange mounts the disk's newest image in place of the one before.

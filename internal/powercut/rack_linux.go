@@ -93,12 +93,16 @@ func locked(path string, how int) (*os.File, error) {
 
 // dismantle unmounts the disks in a directory and removes it.
 func dismantle(dir string) error {
+	beside, err := filepath.Glob(filepath.Join(dir, "*", "copy", "mnt"))
+	if err != nil {
+		return err
+	}
 	points, err := filepath.Glob(filepath.Join(dir, "*", "mnt"))
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, p := range points {
+	for _, p := range append(beside, points...) {
 		errs = append(errs, unmount(p))
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -171,4 +175,22 @@ func copySparse(from, to string) (err error) {
 			return err
 		}
 	}
+}
+
+// sameFile reports whether two names, on a disk and on a copy of it, are of one file.
+func sameFile(a, b string) (bool, error) {
+	of, err := os.Lstat(a)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	with, err := os.Lstat(b)
+	if err != nil {
+		return false, err
+	}
+	x, ok1 := of.Sys().(*syscall.Stat_t)
+	y, ok2 := with.Sys().(*syscall.Stat_t)
+	return ok1 && ok2 && of.Mode().IsRegular() && x.Ino == y.Ino, nil
 }

@@ -20,3 +20,5 @@ func dismantle(string) error { return errNotLinux }
 func unmount(string) error { return errNotLinux }
 
 func copySparse(_, _ string) error { return errNotLinux }
+
+func sameFile(_, _ string) (bool, error) { return false, errNotLinux }

@@ -3,9 +3,12 @@ package powercut
 import (
 	"bufio"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -128,6 +131,62 @@ func TestRack(t *testing.T) {
 			t.Errorf("disk 1 has %q", got)
 		}
 	})
+}
+
+// TestKeep has a file with a synced part, two unsynced pages and a rest, and one that a
+// rename has replaced.
+func TestKeep(t *testing.T) {
+	const synced, unsynced = 5000, 3*pageBytes + 100
+	old, now := strings.Repeat("o", synced), strings.Repeat("n", unsynced)
+	for _, keep := range []Keep{KeepNothing, KeepPrefix, KeepTorn} {
+		t.Run(keep.String(), func(t *testing.T) {
+			r := open(t, 1)
+			rng := rand.New(rand.NewPCG(1, uint64(keep)))
+			sizes := map[int]bool{}
+			for range 30 {
+				path, other := filepath.Join(r.Dir(0), "log"), filepath.Join(r.Dir(0), "state")
+				write(t, path, old, true)
+				write(t, other, "old", true)
+				f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := f.WriteString(now); err != nil {
+					t.Fatal(err)
+				}
+				if err := f.Close(); err != nil {
+					t.Fatal(err)
+				}
+				write(t, other+".new", "new and longer", false)
+				if err := os.Rename(other+".new", other); err != nil {
+					t.Fatal(err)
+				}
+				if err := r.CutKeeping(keep, rng, 0); err != nil {
+					t.Fatal(err)
+				}
+				got, err := os.ReadFile(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(got) < synced || !strings.HasPrefix(old+now, string(got)) {
+					t.Fatalf("%d bytes are left, and not the first of those written", len(got))
+				}
+				if at := len(got); at != synced && at != synced+unsynced && at%sectorBytes != 0 {
+					t.Errorf("%d bytes are left: part of a sector", at)
+				}
+				sizes[len(got)] = true
+				if b, err := os.ReadFile(other); err != nil || string(b) != "old" {
+					t.Errorf("the replaced file has %q, %v", b, err)
+				}
+			}
+			switch torn := slices.ContainsFunc(slices.Collect(maps.Keys(sizes)), func(n int) bool { return n != synced && n != synced+unsynced && n%pageBytes != 0 }); {
+			case keep == KeepNothing && len(sizes) != 1, keep != KeepNothing && len(sizes) < 3:
+				t.Errorf("%d different sizes", len(sizes))
+			case torn != (keep == KeepTorn):
+				t.Errorf("a torn page: %t", torn)
+			}
+		})
+	}
 }
 
 // child is the variable that makes this test's process one that makes a disk and waits.
