@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -112,11 +113,12 @@ func makeDisks(n int) (*powercut.Rack, error) {
 }
 
 // cutPower kills some servers, by their places, and cuts the power of their disks: what
-// they have not synced is lost. It returns when the last of them was dead.
-func (b *brokers) cutPower(which ...int) (time.Time, error) {
+// they have not synced is lost, but for what is kept of it. It returns when the last of
+// them was dead.
+func (b *brokers) cutPower(keep powercut.Keep, rng *rand.Rand, which ...int) (time.Time, error) {
 	b.kill(which...)
 	dead := time.Now()
-	return dead, b.disks.Cut(which...)
+	return dead, b.disks.CutKeeping(keep, rng, which...)
 }
 
 // places returns the places of all servers.

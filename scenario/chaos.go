@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/internal/powercut"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/scenario/audit"
 )
@@ -376,7 +378,7 @@ func (r *chaosRun) endServers(ctx context.Context, f fault, before *partition.As
 	how := "are killed"
 	if f.Kind == faultPower {
 		how = "lose power"
-		if _, err := r.brokers.cutPower(victims...); err != nil {
+		if _, err := r.brokers.cutPower(powercut.KeepTorn, rand.New(rand.NewPCG(r.o.Seed, uint64(f.Pick))), victims...); err != nil {
 			return err
 		}
 	} else {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/internal/powercut"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/scenario/audit"
 )
@@ -133,6 +134,10 @@ func syncText(s broker.Sync) string {
 
 // cut cuts the power of all servers or of one, gives it back, and waits until all goes on.
 func (r *powerCutRun) cut(ctx context.Context, i int) error {
+	keep := powercut.KeepNothing
+	if i > 1 {
+		keep = []powercut.Keep{powercut.KeepNothing, powercut.KeepPrefix, powercut.KeepTorn}[r.rng.IntN(3)]
+	}
 	settled, err := r.prepare(ctx, i)
 	if err != nil {
 		return err
@@ -146,7 +151,7 @@ func (r *powerCutRun) cut(ctx context.Context, i int) error {
 	if r.all {
 		r.eachLinks(func(l links) { l.cut(cutBoth) })
 	}
-	killed, err := r.brokers.cutPower(victims...)
+	killed, err := r.brokers.cutPower(keep, r.rng, victims...)
 	if err != nil {
 		return err
 	}
@@ -179,8 +184,8 @@ func (r *powerCutRun) cut(ctx context.Context, i int) error {
 		}
 	}
 	r.resumed, r.stable = append(r.resumed, resumed), append(r.stable, stable)
-	r.say("Power cut %d of %d, %s, %s: %d messages are left (read in %.2f s); every slot is processed again after %.2f s, all STABLE after %.2f s",
-		i+1, r.o.Kills, which(victims, len(r.brokers.nodes)), settled, left, looked.Seconds(), resumed.Seconds(), stable.Seconds())
+	r.say("Power cut %d of %d, %s, %s, %s: %d messages are left (read in %.2f s); every slot is processed again after %.2f s, all STABLE after %.2f s",
+		i+1, r.o.Kills, which(victims, len(r.brokers.nodes)), settled, keep, left, looked.Seconds(), resumed.Seconds(), stable.Seconds())
 	return nil
 }
 
