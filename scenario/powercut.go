@@ -219,7 +219,22 @@ func (r *powerCutRun) prepare(ctx context.Context, i int) (string, error) {
 	case settled:
 		text = fmt.Sprintf("disks synced %.1f s before", load.Seconds())
 	}
-	return text, pause(ctx, load)
+	if err := pause(ctx, load); err != nil {
+		return "", err
+	}
+	return text, r.burst(ctx)
+}
+
+// burst publishes two messages for each chamber, and returns in the middle of it: many
+// have just been acknowledged then and wait to be processed.
+func (r *powerCutRun) burst(ctx context.Context) error {
+	want := r.traffic.total.Load() + int64(len(r.chambers))
+	for range 2 {
+		for i := range r.chambers {
+			r.traffic.publish(i, false)
+		}
+	}
+	return r.wait(ctx, recovered, "a burst published", func() bool { return r.traffic.total.Load() >= want })
 }
 
 // eachLinks does something with the network of every defender.

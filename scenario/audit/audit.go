@@ -283,16 +283,27 @@ func (a *Auditor) captured(ctx context.Context) ([]Published, error) {
 func (a *Auditor) dead(ctx context.Context) (map[uint64]int, error) {
 	all := map[uint64]int{}
 	err := a.each(ctx, a.c.Dead, func(m jetstream.Msg) error {
-		of, ok := strings.CutPrefix(m.Headers().Get(nats.MsgIdHdr), "dead-")
-		of, _, _ = strings.Cut(of, "-") // when it was published
-		seq, err := strconv.ParseUint(of, 10, 64)
-		if !ok || err != nil {
-			return fmt.Errorf("a dead letter on %s does not name its message", m.Subject())
+		seq, err := deadOf(m.Headers())
+		if err != nil {
+			return fmt.Errorf("a dead letter on %s does not name its message: %w", m.Subject(), err)
 		}
 		all[seq]++
 		return nil
 	})
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return all, nil // it was lost, and made again only when one is needed
+	}
 	return all, err
+}
+
+// deadOf returns the sequence of the message that a dead letter is of.
+func deadOf(h nats.Header) (uint64, error) {
+	of, ok := strings.CutPrefix(h.Get(nats.MsgIdHdr), "dead-")
+	if !ok {
+		return 0, fmt.Errorf("its ID is %q", h.Get(nats.MsgIdHdr))
+	}
+	of, _, _ = strings.Cut(of, "-") // when it was published
+	return strconv.ParseUint(of, 10, 64)
 }
 
 func (a *Auditor) effects(ctx context.Context) (effects []effect, err error) {

@@ -20,14 +20,15 @@ import (
 // have copied, and the sequences that they have given out, prove nothing then: both go
 // back with the disk. So a message is known by its key and context, and three witnesses
 // are outside of the servers: what the publisher was acknowledged, what the processes
-// have recorded, and every acknowledgement of a worker, as it passes.
+// have recorded, and every acknowledgement and dead letter of a worker, as it passes.
 type LossAuditor struct {
 	*Auditor
-	nc  *nats.Conn
-	sub *nats.Subscription
+	nc   *nats.Conn
+	subs []*nats.Subscription
 
 	mu    sync.Mutex
 	acked map[delivery]bool
+	dead  map[uint64]int // messages that were put aside, by sequence; their stream may be lost
 	cuts  []Cut
 }
 
@@ -52,12 +53,19 @@ func BeginLoss(ctx context.Context, nc *nats.Conn, c Config) (*LossAuditor, erro
 	if err != nil {
 		return nil, fmt.Errorf("beginning the audit: %w", err)
 	}
-	a := &LossAuditor{Auditor: &Auditor{c: c, js: js}, nc: nc, acked: map[delivery]bool{}}
-	if a.sub, err = nc.Subscribe("$JS.ACK.>", a.witness); err != nil {
-		return nil, fmt.Errorf("beginning the audit of acknowledgements: %w", err)
+	a := &LossAuditor{Auditor: &Auditor{c: c, js: js}, nc: nc, acked: map[delivery]bool{}, dead: map[uint64]int{}}
+	for subject, witness := range map[string]nats.MsgHandler{"$JS.ACK.>": a.acknowledged, c.Dead + ".>": a.putAside} {
+		sub, err := nc.Subscribe(subject, witness)
+		if err == nil {
+			a.subs = append(a.subs, sub)
+			err = sub.SetPendingLimits(-1, -1)
+		}
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("beginning the audit of %s: %w", subject, err), a.Close())
+		}
 	}
-	if err := errors.Join(a.sub.SetPendingLimits(-1, -1), nc.FlushTimeout(10*time.Second)); err != nil {
-		return nil, errors.Join(fmt.Errorf("beginning the audit of acknowledgements: %w", err), a.Close())
+	if err := nc.FlushTimeout(10 * time.Second); err != nil {
+		return nil, errors.Join(fmt.Errorf("beginning the audit: %w", err), a.Close())
 	}
 	if err := a.watchResults(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("beginning the audit of %s: %w", c.Results, err), a.Close())
@@ -67,11 +75,24 @@ func BeginLoss(ctx context.Context, nc *nats.Conn, c Config) (*LossAuditor, erro
 
 // Close ends the audit.
 func (a *LossAuditor) Close() error {
-	return errors.Join(a.sub.Unsubscribe(), a.Auditor.Close())
+	var errs []error
+	for _, sub := range a.subs {
+		errs = append(errs, sub.Unsubscribe())
+	}
+	return errors.Join(append(errs, a.Auditor.Close())...)
 }
 
-// witness notes a worker's acknowledgement of a message.
-func (a *LossAuditor) witness(msg *nats.Msg) {
+// putAside notes a dead letter.
+func (a *LossAuditor) putAside(msg *nats.Msg) {
+	if seq, err := deadOf(msg.Header); err == nil {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.dead[seq] = 1
+	}
+}
+
+// acknowledged notes a worker's acknowledgement of a message.
+func (a *LossAuditor) acknowledged(msg *nats.Msg) {
 	if len(msg.Data) > 0 && !strings.HasPrefix(string(msg.Data), "+ACK") {
 		return // in progress, or to be delivered again
 	}
@@ -237,6 +258,7 @@ func (a *LossAuditor) Account(ctx context.Context, published []Published, deaths
 	e.published, e.deaths = published, deaths
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	maps.Copy(e.dead, a.dead)
 	return lossAccount(e, a.cuts, a.acked), nil
 }
 

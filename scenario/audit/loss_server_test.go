@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/broker"
@@ -14,7 +15,7 @@ import (
 )
 
 // TestLossAuditor: a worker acknowledges one message that it has processed and one that it
-// has not, and a stream is gone after a cut.
+// has not, one is put aside, and both streams are gone after a cut.
 func TestLossAuditor(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -97,6 +98,13 @@ func TestLossAuditor(t *testing.T) {
 	if _, err := db.ExecContext(ctx, `INSERT INTO fences VALUES ('t:c', 3, 9); INSERT INTO ucharts (chamber, context) VALUES ('t:c', 'one')`); err != nil {
 		t.Fatal(err)
 	}
+	dead := nats.Header{nats.MsgIdHdr: []string{"dead-4-1767225600000000000"}}
+	if _, err := js.PublishMsg(ctx, &nats.Msg{Subject: "dead.t.c", Header: dead}); err != nil {
+		t.Fatal(err)
+	}
+	if err := js.DeleteStream(ctx, "dead"); err != nil {
+		t.Fatal(err)
+	}
 	look := func(want int) {
 		t.Helper()
 		now := time.Now()
@@ -114,7 +122,7 @@ func TestLossAuditor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Messages != 4 || got.Stored != 1 || got.Lost != 3 || fmt.Sprint(got.LostByCut) != "[1 2]" || got.Acks != 2 || got.SilentAcks != 1 || got.LostOtherwise != 0 {
+	if got.Messages != 4 || got.Stored != 1 || got.Lost != 3 || fmt.Sprint(got.LostByCut) != "[1 2]" || got.Acks != 2 || got.SilentAcks != 1 || got.DeadLetters != 1 || got.LostOtherwise != 0 {
 		t.Errorf("%+v", got)
 	}
 }
