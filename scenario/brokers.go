@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/internal/powercut"
 	"github.com/muster-dev/muster/partition"
 )
 
@@ -27,6 +29,7 @@ import (
 type brokers struct {
 	nodes []*brokerNode
 	url   string
+	disks *powercut.Rack // one for each server, if their power can be cut
 }
 
 // brokerNode is one server.
@@ -47,7 +50,15 @@ func startBrokers(ctx context.Context, o Options, dir string) (*brokers, error) 
 		return nil, err
 	}
 	b := &brokers{url: broker.URLs(all)}
-	for _, options := range all {
+	if o.powerCuts() {
+		if b.disks, err = makeDisks(len(all)); err != nil {
+			return nil, err
+		}
+	}
+	for i, options := range all {
+		if b.disks != nil {
+			options.Dir = filepath.Join(b.disks.Dir(i), "nats")
+		}
 		options.NoAdvertise = o.chaotic
 		options.Sync = o.Sync
 		if from, to := (partition.Config{Name: defender.Group, Subject: defender.Subject, Shards: o.Shards}).Mapping(); to != "" {
@@ -88,14 +99,42 @@ func (b *brokers) stop() error {
 		wg.Go(func() { errs[i] = n.stop() })
 	}
 	wg.Wait()
+	if b.disks != nil {
+		errs = append(errs, b.disks.Close())
+	}
 	return errors.Join(errs...)
 }
 
-// kill ends all servers at once.
-func (b *brokers) kill() {
+func makeDisks(n int) (*powercut.Rack, error) {
+	if err := powercut.Supported(); err != nil {
+		return nil, err
+	}
+	return powercut.New(n)
+}
+
+// cutPower kills some servers, by their places, and cuts the power of their disks: what
+// they have not synced is lost, but for what is kept of it. It returns when the last of
+// them was dead.
+func (b *brokers) cutPower(keep powercut.Keep, rng *rand.Rand, which ...int) (time.Time, error) {
+	b.kill(which...)
+	dead := time.Now()
+	return dead, b.disks.CutKeeping(keep, rng, which...)
+}
+
+// places returns the places of all servers.
+func (b *brokers) places() []int {
+	all := make([]int, len(b.nodes))
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// kill ends some servers at once, by their places.
+func (b *brokers) kill(which ...int) {
 	var wg sync.WaitGroup
-	for _, n := range b.nodes {
-		wg.Go(n.kill)
+	for _, i := range which {
+		wg.Go(b.nodes[i].kill)
 	}
 	wg.Wait()
 }

@@ -46,7 +46,8 @@ type Options struct {
 	// RetryAttempts is after how many attempts a message that fails is put aside; until
 	// then it is parked, and others of its slot go on. 0: it is not parked.
 	RetryAttempts int
-	Kills         int       // of scenario crash
+	Kills         int       // of scenario crash; power cuts of scenario power-cut
+	PowerCuts     bool      // scenario chaos cuts the servers' power, too
 	Minutes       float64   // of faults in scenario chaos, of measuring in scenario load
 	Points        int       // of each trace in scenario load; 0: as recorded or generated
 	Lab           bool      // pods run on a real control plane
@@ -56,12 +57,16 @@ type Options struct {
 	ownBroker bool // the one server must be killed: with Processes it has its own
 	onSite    bool // the defenders run as pods on nodes of a site
 	chaotic   bool // the defenders' network can be cut, and they may die without being asked to
+	onDisks   bool // each server has a disk of its own, whose power can be cut
 
 	loadFor   time.Duration // that scenario load measures for, in place of Minutes
 	boot      time.Duration // of a site's nodes, from launch to Ready, more than 5 s; 0: siteBoot
 	launch    time.Duration // that the cloud takes to answer a launch, beside what it takes
 	pendingUp time.Duration // that pods wait before up launches a node for them; 0: twice a boot
 }
+
+// powerCuts reports whether the servers' power can be cut.
+func (o Options) powerCuts() bool { return o.onDisks || o.PowerCuts }
 
 // resolve fills in what zero stands for.
 func (o Options) resolve() Options {

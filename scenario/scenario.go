@@ -43,7 +43,7 @@ var scripts = map[string]script{
 	"rolling-update": {about: "every defender is replaced, five at a time, and no chamber moves",
 		cases: []string{"surge"}, run: rollingUpdate, set: func(o *Options) { o.Expect = true }},
 	"broker-outage": {about: "the NATS servers are away for 3 seconds",
-		cases: []string{"long", "one-server"}, run: brokerOutage, set: func(o *Options) { o.ownBroker = true }},
+		cases: []string{"long", caseOneServer}, run: brokerOutage, set: func(o *Options) { o.ownBroker = true }},
 	"layout": {about: "the chambers are divided in twice as many slots under load",
 		cases: []string{"back", "leader-crash"}, run: changeLayout, small: fewSlots},
 	"node-pressure": {about: "more defenders are wanted than the nodes hold; a node comes, and goes again",
@@ -55,6 +55,8 @@ var scripts = map[string]script{
 	"load": {about: "traces at a steady rate, or as many as are held: latencies, memory, what the processor does",
 		cases: []string{caseStrategies}, run: load, set: func(o *Options) { o.Expect = true }, small: smallLoad},
 	"crash": {about: "defender processes are killed under load, again and again", run: crash, set: func(o *Options) { o.Processes = true }},
+	powerCutName: {about: "the NATS servers lose power under load, again and again, and with it what they have not synced",
+		cases: []string{caseOneServer}, run: powerCut, set: onDisks, small: smallPowerCut},
 }
 
 // Names returns the names of all scenarios, in order.
@@ -213,7 +215,10 @@ func CheckOptions(name string, o Options) error {
 	if name == chaosName && o.RetryAttempts > 0 && o.RetryAttempts < 10 {
 		return badUsage("--retry-attempts is %d: scenario %s has messages fail for some 10 s, and none of them is to be put aside: give 10 or more, or 0", o.RetryAttempts, chaosName)
 	}
-	if o.Case == "one-server" && o.Servers < 3 {
+	if err := checkPowerCuts(name, o); err != nil {
+		return err
+	}
+	if o.Case == caseOneServer && o.Servers < 3 {
 		return badUsage("--case one-server needs others that go on: give --servers 3 --replicas 3")
 	}
 	return nil

@@ -201,9 +201,10 @@ func (t *traffic) publishNow(enc *tchart.Encoder, o order) error {
 	if err != nil {
 		return err
 	}
+	acked := time.Now().UnixNano()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.pubs = append(t.pubs, publication{seq: seq, key: ref.Chamber.String(), at: at, forced: o.forced, ref: ref})
+	t.pubs = append(t.pubs, publication{seq: seq, key: ref.Chamber.String(), at: at, acked: acked, forced: o.forced, ref: ref})
 	t.total.Add(1)
 	if o.forced {
 		t.forced.Add(1)

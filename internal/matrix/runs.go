@@ -53,6 +53,10 @@ func playings() []playing {
 			add([]string{"--minutes", "3", "--seed", "7", "--retry-attempts", "20"})
 		case name == "load": // always one process
 			add(light)
+		case name == "power-cut": // always processes
+			add()
+			add([]string{"--sync", "default"})
+			add([]string{"--servers", "3"})
 		case name == "crash": // always processes
 			add()
 			add(three)
@@ -72,6 +76,8 @@ func playings() []playing {
 			switch {
 			case name == "load":
 				add(append(flags, light)...)
+			case name == "power-cut": // of three
+				add(append(flags, []string{"--servers", "3"})...)
 			case name == "broker-outage" && c == "one-server":
 				add(append(flags, three)...)
 				add(append(flags, processes, three)...)
