@@ -35,6 +35,9 @@ var (
 	light = []string{"--chambers", "400", "--rate", "150", "--minutes", "1"}
 )
 
+// alwaysProcesses are the scenarios that run defenders as processes in any case.
+var alwaysProcesses = []string{"crash", "leader-and-candidates-crash"}
+
 // playings returns all runs, the scenarios in alphabetic order.
 func playings() []playing {
 	onNodes := scenario.OnNodes()
@@ -53,7 +56,7 @@ func playings() []playing {
 			add([]string{"--minutes", "3", "--seed", "7", "--retry-attempts", "20"})
 		case name == "load": // always one process
 			add(light)
-		case name == "crash": // always processes
+		case slices.Contains(alwaysProcesses, name):
 			add()
 			add(three)
 		case slices.Contains(onNodes, name):
