@@ -453,8 +453,9 @@ func (m *machine) seeLease(in leaseInput) {
 				reason = "left"
 			case p.fencing:
 				reason = reasonUnreachable
-			case m.now.Before(p.seenAt.Add(m.cfg.LeaseTTL / 2)):
-				// Too soon to have expired. Who leaves without slots deletes it right behind the word that it leaves, which may be gone
+			case in.at.Before(p.at.Add(m.cfg.LeaseTTL / 2)):
+				// Too soon to have expired, by the server's clock: a new leader may have seen
+				// the lease only now. Who leaves without slots deletes it right behind the word that it leaves, which may be gone
 				// from the stream before it is told.
 				reason = reasonDeleted
 			}
@@ -1508,38 +1509,56 @@ func (m *machine) followDue() {
 	}
 }
 
-// vacant is when a leader that has not renewed its office has lost it, although the
-// server has not let that expire. Deputies know of it first; when there are none, as
-// when a map names nobody who is left, anybody does a while later. Who has the name
-// that the leader had, under a claim of its own, knows at once: there is one lease for
-// a name, so the leader's has ended.
+// fallbackSpread bounds how long after the candidates the last of the other workers
+// campaigns. Any of them may: the leader's authority has expired by then, and the write
+// is conditional. One after the other spares the servers as many writes at once, of which
+// all but the first fail.
+const fallbackSpread = 500 * time.Millisecond
+
+// vacant is when a leader that has not renewed its lease has lost it, although the
+// server has not let that expire. Candidates campaign first; if none of them is alive the
+// other workers do, by their place in the map. A worker that has the name that the leader
+// had, under a claim of its own, knows at once: there is one lease for a name, so the
+// leader's has ended.
 func (m *machine) vacant() time.Time {
 	l := &m.lead
 	at := m.overdue(l.seenAt)
-	switch {
-	case l.leader.ID == m.self.ID:
+	if l.leader.ID == m.self.ID {
 		return at.Add(-m.cfg.LeaseTTL)
-	case !m.deputy():
-		return at.Add(m.cfg.LeaseTTL)
 	}
-	return at
+	rank, of := m.rank()
+	switch {
+	case rank == none:
+		return at.Add(fallbackSpread)
+	case rank < deputies:
+		return at
+	}
+	return at.Add(fallbackSpread * time.Duration(rank) / time.Duration(of))
 }
 
-// deputy tells whether this worker watches over the leader.
+// deputy reports whether this worker watches over the leader.
 func (m *machine) deputy() bool {
+	rank, _ := m.rank()
+	return rank != none && rank < deputies
+}
+
+// rank returns this worker's place among the workers of the map without the leader, none
+// if it is not in the map, and how many they are.
+func (m *machine) rank() (rank, of int32) {
+	rank = none
 	if m.cur == nil {
-		return false
+		return rank, 0
 	}
-	rank := 0
 	for _, w := range m.cur.Workers {
-		if w == m.self {
-			return rank < deputies
+		switch w {
+		case m.lead.leader:
+			continue
+		case m.self:
+			rank = of
 		}
-		if w != m.lead.leader {
-			rank++
-		}
+		of++
 	}
-	return false
+	return rank, of
 }
 
 func (m *machine) leadWake(sooner func(time.Time)) {

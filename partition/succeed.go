@@ -147,6 +147,8 @@ func (m *machine) missingAtSync() {
 		grace = max(grace, m.cfg.ColdWindow)
 	}
 	for _, w := range gone {
+		// Its lease ended while no leader was there to tell, or before this one looked.
+		m.emit(Event{Kind: EventWorkerGone, Peer: w.ID, Claim: w.Claim, Reason: reasonExpired})
 		m.miss(w, leaseValue{}, len(gone)+renewed > many(len(m.cur.Workers)))
 		if a := m.lead.absent[w]; !a.until.IsZero() {
 			a.until = m.now.Add(grace)

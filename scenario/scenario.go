@@ -54,6 +54,8 @@ var scripts = map[string]script{
 		run: chaos, set: func(o *Options) { o.Processes, o.ownBroker, o.chaotic = true, true, true }, small: smallChaos},
 	"load": {about: "traces at a steady rate, or as many as are held: latencies, memory, what the processor does",
 		cases: []string{caseStrategies}, run: load, set: func(o *Options) { o.Expect = true }, small: smallLoad},
+	leaderGroupName: {about: "the leader and both candidates are killed together, again and again", cases: []string{caseRestarted},
+		run: leaderGroupCrash, set: func(o *Options) { o.Processes = true }, small: smallLeaderGroup},
 	"crash": {about: "defender processes are killed under load, again and again", run: crash, set: func(o *Options) { o.Processes = true }},
 	powerCutName: {about: "the NATS servers lose power under load, again and again, and with it what they have not synced",
 		cases: []string{caseOneServer}, run: powerCut, set: onDisks, small: smallPowerCut},
@@ -66,7 +68,7 @@ func Names() []string { return slices.Sorted(maps.Keys(scripts)) }
 func Describe() string {
 	var b strings.Builder
 	for _, name := range Names() {
-		_, _ = fmt.Fprintf(&b, "  %-17s %s\n", name, scripts[name].about)
+		_, _ = fmt.Fprintf(&b, "  %-27s %s\n", name, scripts[name].about)
 	}
 	return b.String()
 }

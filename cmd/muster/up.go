@@ -33,6 +33,7 @@ func newUp() *cobra.Command {
 			"  muster up --scenario broker-outage --servers 3 --replicas 3 --slots 512\n" +
 			"  muster up --scenario layout --case back\n" +
 			"  muster up --scenario crash --kills 20\n" +
+			"  muster up --scenario leader-and-candidates-crash\n" +
 			"  muster up --scenario chaos --minutes 10 --seed 7\n" +
 			"  muster up --scenario power-cut --servers 3 --sync default\n" +
 			"  muster up --scenario load --chambers 4000 --defenders 45 --rate 3000 --minutes 10\n" +
@@ -84,7 +85,7 @@ func newUp() *cobra.Command {
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of generated traces and of what is drawn by lot")
 	f.BoolVar(&o.Processes, "processes", false, "run each defender as a process of its own")
 	f.BoolVar(&o.Expect, "expect", true, "let defenders know how many they should be, which ends the stabilization window early; --expect=false waits it out")
-	f.IntVar(&o.Kills, "kills", 20, "how many defenders scenario crash kills, and how many power cuts scenario power-cut makes (6)")
+	f.IntVar(&o.Kills, "kills", 20, "how many defenders scenario crash kills, one after the other; how often scenario leader-and-candidates-crash kills three together (5); how many power cuts scenario power-cut makes (6)")
 	f.BoolVar(&o.PowerCuts, "power-cuts", false, "have scenario chaos cut the NATS servers' power, too; needs root, loop devices and --sync always")
 	f.Float64Var(&o.Minutes, "minutes", 10, "how long scenario chaos goes on injecting faults and scenario load measures, 0.5 at least")
 	f.IntVar(&o.RetryAttempts, "retry-attempts", 0, "have defenders park messages that fail, so that other chambers go on, and put one aside after so many attempts; 0 to try it at once again instead. With it, scenario chaos has chambers that fail for a while, too")

@@ -28,6 +28,8 @@ func TestScenariosHold(t *testing.T) {
 		{"cold-start --case restart", []string{"slots moved", "map version"}},
 		{"scale-down --case leader-leaves", []string{"defenders that left after they had handed over", "maps of a deposed leader"}},
 		{"leader-crash --case mid-rebalance", []string{"leaders elected", "the dead leader's slots that resumed elsewhere"}},
+		{"leader-and-candidates-crash --kills 1 --defenders 7", []string{"killed to led again, ms", "slots of the killed that another worker processed",
+			"applied twice, changed, or of nothing published", "dead letters"}},
 		{"rolling-update --processes", []string{"slots moved", "map version", "plans", "defenders replaced under their names"}},
 		{"rolling-update --case surge --shards 2", []string{"new defenders that waited as standbys", "map version"}},
 		{"broker-outage --processes", []string{"slots moved", "map version", "defenders that went on"}},

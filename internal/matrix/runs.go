@@ -35,6 +35,9 @@ var (
 	light = []string{"--chambers", "400", "--rate", "150", "--minutes", "1"}
 )
 
+// alwaysProcesses are the scenarios that run defenders as processes in any case.
+var alwaysProcesses = []string{"crash", "leader-and-candidates-crash"}
+
 // playings returns all runs, the scenarios in alphabetic order.
 func playings() []playing {
 	onNodes := scenario.OnNodes()
@@ -57,7 +60,7 @@ func playings() []playing {
 			add()
 			add([]string{"--sync", "default"})
 			add([]string{"--servers", "3"})
-		case name == "crash": // always processes
+		case slices.Contains(alwaysProcesses, name):
 			add()
 			add(three)
 		case slices.Contains(onNodes, name):
