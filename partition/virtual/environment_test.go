@@ -176,7 +176,35 @@ type pod struct {
 	dead   atomic.Bool // killed: what its handlers still do is nothing
 
 	mu  sync.Mutex
-	rng *rand.Rand // of what its handlers do
+	rng *rand.Rand        // of what its handlers do
+	box map[string]string // the subscription that hears an inbox, for clients that are broken on purpose
+}
+
+func (p *pod) chance(oneIn int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.rng.IntN(oneIn) == 0
+}
+
+// heard notes which subscription a message to an inbox comes to.
+func (p *pod) heard(subject, sid string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.box[inboxOf(subject)] = sid
+}
+
+func (p *pod) answers(reply string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.box[inboxOf(reply)]
+}
+
+// inboxOf returns what the replies to one client have in common.
+func inboxOf(reply string) string {
+	if i := strings.LastIndexByte(reply, '.'); i > 0 {
+		return reply[:i]
+	}
+	return reply
 }
 
 // begin starts a worker.
@@ -185,9 +213,9 @@ func (e *environment) begin() (*pod, error) {
 	e.started++
 	n := e.started
 	e.mu.Unlock()
-	p := &pod{e: e, name: "pod-" + strconv.Itoa(n), ended: make(chan struct{}), rng: rand.New(rand.NewPCG(uint64(n), 7)), link: &link{serving: e.broker.running, latency: e.options.latency}}
-	if e.options.broken.wire != nil {
-		p.link.alter = e.options.broken.wire(p)
+	p := &pod{e: e, name: "pod-" + strconv.Itoa(n), ended: make(chan struct{}), box: make(map[string]string), rng: rand.New(rand.NewPCG(uint64(n), 7)), link: &link{serving: e.broker.running, latency: e.options.latency}}
+	if e.options.broken.tamper != nil {
+		p.link.broken = e.options.broken.tamper(p)
 	}
 	var err error
 	if p.nc, err = e.broker.connectBy(p.name, p.link); err != nil {
@@ -195,9 +223,6 @@ func (e *environment) begin() (*pod, error) {
 	}
 	c := e.options.config
 	c.Pod = p.name
-	if e.options.broken.config != nil {
-		e.options.broken.config(&c)
-	}
 	if p.worker, err = partition.New(p.nc, c, p); err != nil {
 		return nil, err
 	}
@@ -262,10 +287,11 @@ func (p *pod) Handle(ctx context.Context, m partition.Message) error {
 		return err
 	}
 	p.mu.Lock()
-	work, deaf := time.Duration(p.rng.Int64N(int64(p.e.options.work)+1)), p.e.options.deaf > 0 && p.rng.IntN(p.e.options.deaf) == 0
+	work := time.Duration(p.rng.Int64N(int64(p.e.options.work) + 1))
 	p.mu.Unlock()
+	deaf := p.e.options.deaf > 0 && p.chance(p.e.options.deaf)
 	if b := p.e.options.broken.handler; b != nil {
-		m = b(m)
+		b(&m)
 	}
 	a := p.e.audit
 	c := a.begin(ctx, p, m, number)
@@ -279,6 +305,9 @@ func (p *pod) Handle(ctx context.Context, m partition.Message) error {
 	select {
 	case <-t.C:
 	case <-listen.Done():
+		if p.e.options.broken.careless {
+			return nil
+		}
 		return listen.Err()
 	}
 	switch {

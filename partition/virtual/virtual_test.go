@@ -29,6 +29,13 @@ var (
 // runTime is how long faults are played in the run of one seed.
 const runTime = 30 * time.Minute
 
+// maxFailed is how many seeds may fail until the rest is not run.
+const maxFailed = 3
+
+// today is when a run begins. Streams that are created again count from a moment of
+// 2025, and virtual time must be later.
+var today = time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
+
 // outcome is what a seed's run has shown.
 type outcome struct {
 	took       time.Duration // virtual
@@ -47,6 +54,7 @@ func run(t *testing.T, seed uint64, d time.Duration, broken broken) (out outcome
 	runtime.GC()
 	t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(time.Until(today)) // a bubble begins in 2000
 			rng := rand.New(rand.NewPCG(seed, 1))
 			out.options = optionsOf(rng)
 			out.options.broken = broken
@@ -72,12 +80,12 @@ func TestVirtual(t *testing.T) {
 	var sum counts
 	settled := make(map[string][]time.Duration)
 	cpu, real := processTime(), time.Now()
-	seeds := 0
+	seeds, failed := 0, 0
 	for seed := *fromFlag; took < want; seed++ {
 		if *seedFlag != 0 {
-			seed, want = *seedFlag, 0
+			seed, took = *seedFlag, want // the only one
 		}
-		o := run(t, seed, min(runTime, max(want-took, 5*time.Minute)), broken{})
+		o := run(t, seed, runTime, broken{})
 		took += o.took
 		seeds++
 		sum.add(o.counts)
@@ -85,14 +93,17 @@ func TestVirtual(t *testing.T) {
 			settled[what] = append(settled[what], s...)
 		}
 		if len(o.violations) > 0 {
-			t.Fatal(o.tell(seed))
+			t.Error(o.tell(seed))
+			if failed++; failed == maxFailed {
+				break
+			}
+			continue
 		}
-		if t.Failed() {
+		if t.Failed() && failed == 0 {
 			t.Fatalf("seed %d failed:\n%s", seed, o.tell(seed))
 		}
 		if *seedFlag != 0 {
 			t.Log(o.tell(seed))
-			break
 		}
 	}
 	cpu = processTime() - cpu

@@ -3,9 +3,11 @@
 package virtual
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,7 +20,7 @@ import (
 type link struct {
 	serving func() *server.Server
 	latency time.Duration
-	alter   func(net.Conn) net.Conn // of a client that is broken on purpose; nil: none is
+	broken  *tamper // of a client that is broken on purpose; nil: none is
 
 	frozen atomic.Int64 // in Unix nanoseconds, until when nothing gets through
 
@@ -38,9 +40,6 @@ func (l *link) InProcessConn() (net.Conn, error) {
 	c, err := s.InProcessConn()
 	if err != nil {
 		return nil, err
-	}
-	if l.alter != nil {
-		c = l.alter(c)
 	}
 	l.conn = newWire(c, l)
 	return l.conn, nil
@@ -70,20 +69,25 @@ func (l *link) freeze(d time.Duration) { l.frozen.Store(time.Now().Add(d).UnixNa
 
 func (l *link) frozenUntil() time.Time { return time.Unix(0, l.frozen.Load()) }
 
-// wire is a connection whose bytes take time. A write never blocks: a goroutine that
-// waited in one while it holds a lock would stop the virtual time.
+// wire is a connection whose bytes take time, except those of the handshake: the client
+// holds its lock until it is over, and virtual time stands still as long as any
+// goroutine waits for a lock. For the same reason a write never blocks.
 type wire struct {
 	net.Conn
 	in, out lane
+	greeted atomic.Bool // the handshake is over
+
+	up, down frames // of a client that is broken on purpose
 }
 
 func newWire(c net.Conn, l *link) *wire {
-	w := &wire{Conn: c, in: lane{link: l, more: make(chan struct{}, 1)}, out: lane{link: l, more: make(chan struct{}, 1)}}
+	w := &wire{Conn: c}
+	w.in, w.out = lane{wire: w, link: l, more: make(chan struct{}, 1)}, lane{wire: w, link: l, more: make(chan struct{}, 1)}
 	go func() {
 		b := make([]byte, 32<<10)
 		for {
 			n, err := c.Read(b)
-			w.in.put(b[:n], err)
+			_ = w.in.put(l.broken.down(w, b[:n]), err)
 			if err != nil {
 				return
 			}
@@ -113,11 +117,18 @@ func (w *wire) sever() {
 }
 
 // Read implements net.Conn.
-func (w *wire) Read(b []byte) (int, error) { return w.in.take(b) }
+func (w *wire) Read(b []byte) (int, error) {
+	n, err := w.in.take(b)
+	// A client connects with CONNECT and PING; the answer is the end.
+	if !w.greeted.Load() && bytes.Contains(b[:n], []byte("PONG")) {
+		w.greeted.Store(true)
+	}
+	return n, err
+}
 
 // Write implements net.Conn.
 func (w *wire) Write(b []byte) (int, error) {
-	if err := w.out.put(b, nil); err != nil {
+	if err := w.out.put(w.out.link.broken.up(w, b), nil); err != nil {
 		return 0, err
 	}
 	return len(b), nil
@@ -141,6 +152,7 @@ func (w *wire) SetWriteDeadline(time.Time) error { return nil }
 
 // lane is one direction of a wire.
 type lane struct {
+	wire *wire
 	link *link
 	more chan struct{} // of size one
 
@@ -152,6 +164,8 @@ type lane struct {
 type parcel struct {
 	at   time.Time // when it was sent
 	data []byte
+	free bool // nothing holds it back
+	cut  bool // a part of it was taken
 }
 
 // put sends data, or the end of the connection. It returns the end if that was sent
@@ -163,11 +177,23 @@ func (l *lane) put(b []byte, err error) error {
 		return l.err
 	}
 	if len(b) > 0 {
-		l.queue = append(l.queue, parcel{time.Now(), append([]byte(nil), b...)})
+		l.queue = append(l.queue, parcel{at: time.Now(), data: append([]byte(nil), b...)})
 	}
 	l.err = err
 	l.wake()
 	return nil
+}
+
+// jump sends data ahead of everything that is held back.
+func (l *lane) jump(b []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at := 0
+	for at < len(l.queue) && (l.queue[at].cut || l.queue[at].free) {
+		at++
+	}
+	l.queue = slices.Insert(l.queue, at, parcel{at: time.Now(), data: append([]byte(nil), b...), free: true})
+	l.wake()
 }
 
 func (l *lane) drop() {
@@ -209,14 +235,18 @@ func (l *lane) take(b []byte) (int, error) {
 func (l *lane) arrived(b []byte) (n int, wait time.Duration, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	frozen := time.Until(l.link.frozenUntil())
+	frozen, latency := time.Until(l.link.frozenUntil()), l.link.latency
+	if !l.wire.greeted.Load() {
+		frozen, latency = 0, 0
+	}
 	for len(l.queue) > 0 && n < len(b) {
 		p := &l.queue[0]
-		if wait = max(frozen, time.Until(p.at.Add(l.link.latency))); wait > 0 {
+		if wait = max(frozen, time.Until(p.at.Add(latency))); wait > 0 && !p.free {
 			return n, wait, nil
 		}
 		k := copy(b[n:], p.data)
 		n += k
+		p.cut = true
 		if p.data = p.data[k:]; len(p.data) == 0 {
 			l.queue = l.queue[1:]
 		}
