@@ -130,7 +130,7 @@ func believe(p *pod) *tamper {
 			w.in.jump([]byte("PONG\r\n"))
 			return nil
 		}
-		if strings.HasPrefix(f.subject(), "$KV.") && f.reply() != "" {
+		if f.reply() != "" && (strings.HasPrefix(f.subject(), "$KV.work-heartbeats.") || strings.HasPrefix(f.subject(), "$KV.stable-ids.")) {
 			if m := expectedSequence.FindSubmatch(f.header); m != nil {
 				_, bucket, _ := strings.Cut(f.subject(), ".")
 				bucket, _, _ = strings.Cut(bucket, ".")

@@ -54,11 +54,26 @@ func (b *broker) start() error {
 	return nil
 }
 
-func (b *broker) stop() {
-	if s := b.serves.Swap(nil); s != nil {
-		s.Shutdown()
-		s.WaitForShutdown()
+// stop ends the server in good order. While it does, it sleeps with a lock that
+// requests need, and virtual time stands still for those that wait; so none reaches it.
+func (b *broker) stop() { b.end((*link).hold) }
+
+// cutOff ends the server; its clients learn nothing more from it.
+func (b *broker) cutOff() { b.end((*link).sever) }
+
+func (b *broker) end(before func(*link)) {
+	s := b.serves.Swap(nil)
+	if s == nil {
+		return
 	}
+	b.mu.Lock()
+	for _, l := range b.links {
+		before(l)
+	}
+	b.mu.Unlock()
+	synctest.Wait()
+	s.Shutdown()
+	s.WaitForShutdown()
 }
 
 // crash ends the server as a kill -9 does: what it has not written by now is lost. The
@@ -70,18 +85,8 @@ func (b *broker) crash() error {
 	if err := replace(image, b.dir); err != nil {
 		return err
 	}
-	b.sever() // nothing that the server still does is told to any client
-	b.stop()
+	b.cutOff()
 	return replace(b.dir, image)
-}
-
-// sever breaks all connections.
-func (b *broker) sever() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, l := range b.links {
-		l.sever()
-	}
 }
 
 // save makes a copy of the store as it is now.

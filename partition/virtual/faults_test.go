@@ -270,11 +270,8 @@ func (c *chaos) rollBack(streams ...string) error {
 	at := c.broker.copies[c.rng.IntN(len(c.broker.copies))]
 	c.log.fault("the server goes back to %v: %v", c.log.since(at.at), streams)
 	return c.outage(func() error {
-		// Whatever is acknowledged until the connections are broken is lost, too.
-		synctest.Wait()
-		c.broker.sever()
+		c.broker.cutOff()
 		n := c.audit.take("rolled back", func(_ string, _ int, published time.Time) bool { return published.After(at.at) })
-		c.broker.stop()
 		c.log.add("%d messages are lost, or in hand", n)
 		return c.broker.restore(at, streams...)
 	})

@@ -32,6 +32,9 @@ const runTime = 30 * time.Minute
 // maxFailed is how many seeds may fail until the rest is not run.
 const maxFailed = 3
 
+// patience is how long a seed may take in real time; it takes seconds.
+const patience = 2 * time.Minute
+
 // today is when a run begins. Streams that are created again count from a moment of
 // 2025, and virtual time must be later.
 var today = time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
@@ -52,6 +55,11 @@ func run(t *testing.T, seed uint64, d time.Duration, broken broken) (out outcome
 	// one bubble must not be used in another.
 	runtime.GC()
 	runtime.GC()
+	// Outside of the bubble, in real time.
+	watchdog := time.AfterFunc(patience, func() {
+		panic(fmt.Sprintf("seed %d: virtual time stands still: a goroutine waits for a lock, and the one that has it sleeps", seed))
+	})
+	defer watchdog.Stop()
 	t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			time.Sleep(time.Until(today)) // a bubble begins in 2000

@@ -55,6 +55,15 @@ func (l *link) cut(away bool) {
 	}
 }
 
+// hold keeps back what is sent to the server, until its end.
+func (l *link) hold() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn != nil {
+		l.conn.held.Store(true)
+	}
+}
+
 // sever breaks the connection; the client may connect again.
 func (l *link) sever() {
 	l.mu.Lock()
@@ -76,6 +85,7 @@ type wire struct {
 	net.Conn
 	in, out lane
 	greeted atomic.Bool // the handshake is over
+	held    atomic.Bool // nothing reaches the server any more
 
 	up, down frames // of a client that is broken on purpose
 }
@@ -235,6 +245,9 @@ func (l *lane) take(b []byte) (int, error) {
 func (l *lane) arrived(b []byte) (n int, wait time.Duration, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l == &l.wire.out && l.wire.held.Load() {
+		return 0, -1, l.err
+	}
 	frozen, latency := time.Until(l.link.frozenUntil()), l.link.latency
 	if !l.wire.greeted.Load() {
 		frozen, latency = 0, 0
