@@ -85,6 +85,8 @@ type leadership struct {
 	giving    uint64             // version of the map that called and given are about
 	cedeAt    time.Time          // ask again
 	running   uint64             // version whose hand-overs are not all finished; 0: none
+
+	incarnation incarnation
 }
 
 // suspicion is a deputy's against the leader: since when it is unreachable, and
@@ -757,7 +759,7 @@ func (m *machine) review() {
 		}
 		return
 	}
-	if m.adopt() {
+	if m.adopt() || m.raise() {
 		return
 	}
 	dead, leaving, joiners := m.changes()
@@ -1559,6 +1561,7 @@ func (m *machine) leadWake(sooner func(time.Time)) {
 	}
 	sooner(l.windowEnds)
 	sooner(l.leaveAt)
+	m.raiseWake(sooner)
 	if l.writing == nil && !l.planning {
 		sooner(l.flushAt)
 	}

@@ -42,6 +42,7 @@ type Worker struct {
 
 	peerSub   *nats.Subscription
 	yieldSub  *nats.Subscription
+	fenceSub  *nats.Subscription
 	probeSub  *nats.Subscription
 	probeBox  string
 	mapping   context.CancelFunc // of the watch of the map
@@ -387,6 +388,8 @@ func (w *Worker) execute(e effect) {
 		for _, to := range e.to {
 			_ = w.nc.PublishRequest(peerSubject(w.cfg.Name, to), fmt.Sprintf("%s.%s.%d", w.probeBox, to.ID, to.Claim), nil)
 		}
+	case reportFenceEffect:
+		_ = w.nc.Publish(fenceSubject(w.cfg.Name, e.report.To), mustJSON(e.report))
 	case sendEffect:
 		_ = w.nc.Publish(peerSubject(w.cfg.Name, e.to), mustJSON(e.msg))
 	case watchLeasesEffect:
@@ -466,6 +469,10 @@ func (w *Worker) listen(self Member) {
 		_ = w.yieldSub.Unsubscribe()
 		w.yieldSub = nil
 	}
+	if w.fenceSub != nil {
+		_ = w.fenceSub.Unsubscribe()
+		w.fenceSub = nil
+	}
 	if self == (Member{}) {
 		return
 	}
@@ -475,6 +482,9 @@ func (w *Worker) listen(self Member) {
 		return
 	}
 	w.peerSub = sub
+	if w.fenceSub, err = w.nc.Subscribe(fenceSubject(w.cfg.Name, self), w.fenceReported); err != nil {
+		w.cfg.Logger.Error("Subscribing for reports of rejected fences failed.", "err", err)
+	}
 	if w.yieldSub, err = w.nc.Subscribe(yieldSubject(w.cfg.Name, self), w.yieldCalled); err != nil {
 		w.cfg.Logger.Error("Subscribing for requests to hand over failed.", "err", err)
 	}
@@ -493,6 +503,15 @@ func (w *Worker) peerCalled(msg *nats.Msg) {
 		return
 	}
 	w.post(peerInput{pm})
+}
+
+func (w *Worker) fenceReported(msg *nats.Msg) {
+	r, err := decodeFence(msg.Data)
+	if err != nil {
+		w.refuse(recordFence, msg.Subject, err)
+		return
+	}
+	w.post(fenceReportInput{r})
 }
 
 // probeAnswered: only the server answers a probe, and only when nobody listens.
