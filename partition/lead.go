@@ -87,6 +87,7 @@ type leadership struct {
 	running   uint64             // version whose hand-overs are not all finished; 0: none
 
 	incarnation incarnation
+	backRev     uint64 // of a map that was read below curRev, once; 0: none
 }
 
 // suspicion is a deputy's against the leader: since when it is unreachable, and
@@ -326,6 +327,13 @@ func (m *machine) mapRead(in kvInput) {
 			l.rereadAt = m.now.Add(25 * retryInterval)
 			return
 		}
+		if m.mapWentBack(in.gotRev) {
+			return
+		}
+	}
+	if m.cur != nil && m.cur.Epoch > l.epoch {
+		m.resign() // revisions have gone back, and with them the epochs: the next one is higher
+		return
 	}
 	if m.cur != nil {
 		a = m.cur // a replica that lags may have answered

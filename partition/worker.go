@@ -336,6 +336,7 @@ func (w *Worker) connectionChange(in []input, s nats.Status) []input {
 	if w.nc.IsConnected() {
 		if s == nats.CONNECTED {
 			w.remap()
+			w.keeper.poke() // a server that was away may have lost something
 		}
 		in = append(in, connectionInput{up: true})
 	}
@@ -630,6 +631,7 @@ func follow(ctx context.Context, kv jetstream.KeyValue, quiet time.Duration, tel
 }
 
 func (w *Worker) mapBucketChanged(e jetstream.KeyValueEntry) {
+	w.keeper.saw(w.cfg.bucketMap(), e.Revision(), nil)
 	switch e.Key() {
 	case AssignmentKey:
 		if e.Operation() != jetstream.KeyValuePut {
@@ -727,6 +729,7 @@ func (w *Worker) followLeases(ctx context.Context, watch uint64) error {
 			w.post(leasesSyncedInput{watch})
 			return
 		}
+		w.keeper.saw(w.cfg.bucketLeases(), e.Revision(), nil)
 		in := leaseInput{id: e.Key(), rev: e.Revision(), at: e.Created(), deleted: e.Operation() != jetstream.KeyValuePut, watch: watch}
 		if !in.deleted {
 			in.value, in.err = decodeLease(e.Key(), e.Value())
