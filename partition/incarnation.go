@@ -78,13 +78,18 @@ const (
 	// raisePause is the shortest time between two raises, so that a handler that makes
 	// its fences up costs no more than a map each time.
 	raisePause = 2 * time.Second
-	// raiseReach bounds how far the clock of a leader can have been ahead of this one's
-	// when it raised a version that is reported. A stored fence that is further ahead was
-	// never given by a group.
-	raiseReach = 24 * time.Hour
-	// readReach is the same for versions in maps. It is wider: a map that is not
-	// believed stops the group.
-	readReach = 365 * 24 * time.Hour
+	// reach bounds how far the clock of a leader can have been ahead of this one's when it
+	// raised a version. What is further ahead was never given by a group, and would leave
+	// no room for the versions after it.
+	reach = 365 * 24 * time.Hour
+)
+
+// Until these times the clock doesn't matter, so that one that is wrong stops no group.
+// More is allowed in maps than in reports: there is room above any version that a report
+// can raise the map to.
+var (
+	reportable = sequenceEpoch.AddDate(11, 0, 0)
+	readable   = sequenceEpoch.AddDate(21, 0, 0)
 )
 
 // raisedVersion is the version of a map that is raised at a time.
@@ -96,10 +101,15 @@ func raisedVersion(now time.Time) uint64 {
 // sequenceEpoch. Lower ones count writes.
 const leastRaised = uint64(24 * time.Hour / time.Microsecond)
 
-// plausible reports whether a map that is written as a revision can have a version:
+// mostReported is the highest version that a stored fence can have.
+func mostReported(now time.Time) uint64 {
+	return raisedVersion(notBefore(now.Add(reach), reportable))
+}
+
+// plausibleVersion reports whether a map that is written as a revision can have a version:
 // either it counts writes of the bucket, or it was raised.
 func plausibleVersion(version, rev uint64, now time.Time) bool {
-	return version < rev || version >= leastRaised && version <= raisedVersion(now.Add(readReach))
+	return version < rev || version >= leastRaised && version <= raisedVersion(notBefore(now.Add(2*reach), readable))
 }
 
 type (
@@ -152,7 +162,7 @@ func (m *machine) leadFenced(r fenceReport) {
 	if !m.mayAct() || !m.lead.ready || r.To != m.self || !m.confirms(r) {
 		return
 	}
-	if most := raisedVersion(m.now.Add(raiseReach)); r.Stored.Version > most {
+	if most := mostReported(m.now); r.Stored.Version > most {
 		m.refuse(recordFence, 0, fmt.Errorf("%s reports that the store has fence %v for slot %d: no group has given it, versions end at %d: correct it in the store", r.From.ID, r.Stored, r.Slot, most))
 		return
 	}
@@ -190,7 +200,7 @@ func (m *machine) raise() bool {
 func (m *machine) raised(above uint64) *Assignment {
 	next := m.cur.clone()
 	next.Epoch, next.Leader = m.lead.epoch, m.self
-	next.Version = max(next.Version, above, raisedVersion(m.now)) + 1
+	next.Version = max(next.Version, above, raisedVersion(m.now), leastRaised) + 1
 	for s, owner := range next.Owner {
 		if owner != none {
 			next.Since[s] = next.Version

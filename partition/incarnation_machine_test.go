@@ -88,19 +88,19 @@ func TestFenceReport(t *testing.T) {
 		"of an earlier holder of the owner's name is nothing": func(_ *machine, r *fenceReport) {
 			r.From.Claim, r.Fence.Claim = r.From.Claim-1, r.Fence.Claim-1
 		},
-		"of a former owner's fence is nothing":         func(_ *machine, r *fenceReport) { r.Fence.Version = 0 },
-		"of another worker's slot is nothing":          func(_ *machine, r *fenceReport) { r.Slot = 0 },
-		"of another number of slots is nothing":        func(_ *machine, r *fenceReport) { r.Slots = 8 },
-		"of a fence that is valid is nothing":          func(_ *machine, r *fenceReport) { r.Stored = r.Fence },
-		"of a fence that no group can give is nothing": func(_ *machine, r *fenceReport) { r.Stored.Version = math.MaxUint64 },
-		"of a version of next year is nothing":         func(m *machine, r *fenceReport) { r.Stored.Version = raisedVersion(m.now.AddDate(1, 0, 0)) },
-		"for another leader is nothing":                func(_ *machine, r *fenceReport) { r.To.Claim++ },
-		"to a leader whose lease has ended is nothing": func(m *machine, _ *fenceReport) { m.lead.leaseStart = m.now.Add(-m.cfg.LeaseTTL) },
-		"to a worker that does not lead is nothing":    func(m *machine, _ *fenceReport) { m.lead.office = false },
-		"of a slot that moves waits":                   func(m *machine, _ *fenceReport) { m.cur.Moves = map[int]Move{3: {Next: 0, Version: 4}} },
-		"of a slot that waits for its take-over waits": func(m *machine, _ *fenceReport) { m.cur.Taking = map[int]bool{3: true} },
-		"while another slot moves waits until it has":  func(m *machine, _ *fenceReport) { m.cur.Moves = map[int]Move{0: {Next: 1, Version: 4}} },
-		"soon after a raise waits":                     func(m *machine, _ *fenceReport) { m.lead.incarnation.notSoon = m.now.Add(raisePause) },
+		"of a former owner's fence is nothing":             func(_ *machine, r *fenceReport) { r.Fence.Version = 0 },
+		"of another worker's slot is nothing":              func(_ *machine, r *fenceReport) { r.Slot = 0 },
+		"of another number of slots is nothing":            func(_ *machine, r *fenceReport) { r.Slots = 8 },
+		"of a fence that is valid is nothing":              func(_ *machine, r *fenceReport) { r.Stored = r.Fence },
+		"of a fence that no group can give is nothing":     func(_ *machine, r *fenceReport) { r.Stored.Version = math.MaxUint64 },
+		"of a version that is many years ahead is nothing": func(m *machine, r *fenceReport) { r.Stored.Version = raisedVersion(m.now.AddDate(40, 0, 0)) },
+		"for another leader is nothing":                    func(_ *machine, r *fenceReport) { r.To.Claim++ },
+		"to a leader whose lease has ended is nothing":     func(m *machine, _ *fenceReport) { m.lead.leaseStart = m.now.Add(-m.cfg.LeaseTTL) },
+		"to a worker that does not lead is nothing":        func(m *machine, _ *fenceReport) { m.lead.office = false },
+		"of a slot that moves waits":                       func(m *machine, _ *fenceReport) { m.cur.Moves = map[int]Move{3: {Next: 0, Version: 4}} },
+		"of a slot that waits for its take-over waits":     func(m *machine, _ *fenceReport) { m.cur.Taking = map[int]bool{3: true} },
+		"while another slot moves waits until it has":      func(m *machine, _ *fenceReport) { m.cur.Moves = map[int]Move{0: {Next: 1, Version: 4}} },
+		"soon after a raise waits":                         func(m *machine, _ *fenceReport) { m.lead.incarnation.notSoon = m.now.Add(raisePause) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -102,7 +102,7 @@ func TestAMapFromTheFutureOrOfAnOlderLeaderIsRefused(t *testing.T) {
 		{"a later leader that begins anew", 1, a.Epoch + 1, 50, false},
 		{"a version beyond its write", 50, a.Epoch, 50, true},
 		{"a version that was raised", raisedVersion(goldenTime()), a.Epoch, 50, false},
-		{"a version that will be raised in two years", raisedVersion(goldenTime().AddDate(2, 0, 0)), a.Epoch, 50, true},
+		{"a version that will be raised in forty years", raisedVersion(goldenTime().AddDate(40, 0, 0)), a.Epoch, 50, true},
 		{"an epoch beyond its write", a.Version, 51, 50, true},
 		{"a deposed leader", a.Version + 1, a.Epoch - 1, 50, true},
 		{"an older version", a.Version - 1, a.Epoch, 50, true},
