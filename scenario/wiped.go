@@ -35,9 +35,13 @@ const (
 // stored, where the defenders run.
 const wipedWithin = 10 * time.Second
 
-// wipedHold is for how long the messages are in work that others wait behind when the
-// broker is stopped. Their results are stored before.
-const wipedHold = 6 * time.Second
+// wipedHold is for how long the messages would be in work that others wait behind when
+// the broker is stopped. Their results are stored before. They are interrupted while the
+// broker is away, for wipedAway: no defender can confirm its lease then.
+const (
+	wipedHold = time.Minute
+	wipedAway = 3 * time.Second
+)
 
 // wiped is one run of scenario broker-wiped.
 type wiped struct {
@@ -199,7 +203,7 @@ func (w *wiped) fill(ctx context.Context) error {
 		}
 		begun[p.key] = true
 	}
-	return w.wait(ctx, wipedHold, "the results of the messages in work stored", func() bool {
+	return w.wait(ctx, wipedHold/2, "the results of the messages in work stored", func() bool {
 		a, err := w.account(ctx)
 		return err == nil && a.Unstored == len(w.queued)
 	})
@@ -220,6 +224,11 @@ func (w *wiped) forget(ctx context.Context, older bool) error {
 				return fmt.Errorf("restoring the broker's older copy: %w", err)
 			}
 		}
+	}
+	select {
+	case <-time.After(wipedAway):
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 	restart := w.o.Case == caseRestart || w.o.Case == caseCopyRestart
 	if restart {
