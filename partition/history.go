@@ -98,7 +98,7 @@ var EventKinds = []EventKind{EventStarted, EventIDClaimed, EventElected, EventSt
 	EventWindowStarted, EventWindowDone, EventRebalance, EventPlanned, EventMapPublished, EventRebalanced, EventMapReceived,
 	EventAssigned, EventSlotAcquired, EventSlotResumed, EventReleasing, EventSlotReleased, EventTakenOver, EventTrustLost, EventTrustRegained,
 	EventIdentityLost, EventHandoverForced, EventPrepareFailed, EventGhostHealed, EventYielding, EventWorkerYields, EventLayout,
-	EventPlanNote, EventRefused, EventKeyParked, EventKeyFreed, EventLeft, EventStreamRolledBack, EventPanicked, EventResourceRecreated}
+	EventPlanNote, EventRefused, EventKeyParked, EventKeyFreed, EventLeft, EventStreamRolledBack, EventPanicked, EventResourceRecreated, EventFencesRaised}
 
 // OfSlot reports whether events of this kind are about the ownership of one slot.
 // There are a few of them for each slot that moves. Events that are not may name a

@@ -85,6 +85,9 @@ type leadership struct {
 	giving    uint64             // version of the map that called and given are about
 	cedeAt    time.Time          // ask again
 	running   uint64             // version whose hand-overs are not all finished; 0: none
+
+	incarnation incarnation
+	backRev     uint64 // of a map that was read below curRev, once; 0: none
 }
 
 // suspicion is a deputy's against the leader: since when it is unreachable, and
@@ -325,6 +328,13 @@ func (m *machine) mapRead(in kvInput) {
 			l.rereadAt = m.now.Add(25 * retryInterval)
 			return
 		}
+		if m.mapWentBack(in.gotRev) {
+			return
+		}
+	}
+	if m.cur != nil && m.cur.Epoch > l.epoch {
+		m.resign() // revisions have gone back, and with them the epochs: the next one is higher
+		return
 	}
 	if m.cur != nil {
 		a = m.cur // a replica that lags may have answered
@@ -770,7 +780,7 @@ func (m *machine) review() {
 		}
 		return
 	}
-	if m.adopt() {
+	if m.adopt() || m.raise() {
 		return
 	}
 	dead, leaving, joiners := m.changes()
@@ -1590,6 +1600,7 @@ func (m *machine) leadWake(sooner func(time.Time)) {
 	}
 	sooner(l.windowEnds)
 	sooner(l.leaveAt)
+	m.raiseWake(sooner)
 	if l.writing == nil && !l.planning {
 		sooner(l.flushAt)
 	}

@@ -519,6 +519,10 @@ func (m *machine) step(now time.Time, in input) []effect {
 		m.recreated(in)
 	case missingInput:
 		m.missing = in.names
+	case fencedInput:
+		m.fencedOff(in)
+	case fenceReportInput:
+		m.leadFenced(in.report)
 	}
 	if m.stage != stageGone {
 		m.due()

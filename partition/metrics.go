@@ -21,6 +21,7 @@ type eventCounts struct {
 	rollbacks   uint64
 	panics      uint64
 	recreated   uint64
+	raised      uint64
 	pause       histogram
 	detection   histogram
 	refused     map[string]uint64 // by record
@@ -84,6 +85,8 @@ func (c *eventCounts) count(e Event) {
 		c.panics++
 	case EventResourceRecreated:
 		c.recreated++
+	case EventFencesRaised:
+		c.raised++
 	case EventSlotResumed:
 		c.pause.observe(e.Duration)
 	case EventWorkerGone:
@@ -127,15 +130,15 @@ type collector struct {
 	ghosts, forced, pause, detection                    *prometheus.Desc
 	parkedMsgs, parkedKeys, parkedOldest                *prometheus.Desc
 	parked, retries, abandoned                          *prometheus.Desc
-	rollbacks, panics, recreated                        *prometheus.Desc
+	rollbacks, panics, recreated, raised                *prometheus.Desc
 }
 
 // Collector returns the worker's metrics for a Prometheus registry:
 // state{state}, is_leader, stable_id, assignment_version, assigned_<keys>s,
 // assigned_slots, standby, draining, active_<worker>s (leader only), trust_lost_total,
 // records_refused_total{record}, handover_pause_seconds (a histogram), handovers_forced_total,
-// ghost_pins_healed_total, stream_rollbacks_total, handler_panics_total and
-// resources_recreated_total, of the plans that this worker made as leader
+// ghost_pins_healed_total, stream_rollbacks_total, handler_panics_total,
+// resources_recreated_total and fences_raised_total, of the plans that this worker made as leader
 // rebalance_events_total, rebalance_duration_seconds, <key>_movements_total,
 // slot_movements_total and emergency_events_total, and as leader
 // detection_seconds (a histogram) and oldest_pending_seconds. All 0 without
@@ -184,6 +187,7 @@ func (w *Worker) Collector(o MetricsOptions) prometheus.Collector {
 		rollbacks:    desc("stream_rollbacks_total", "Times that this worker found a stream made again, or without messages that it had."),
 		panics:       desc("handler_panics_total", "Panics of the handler, or of another callback, that failed one call and not the process."),
 		recreated:    desc("resources_recreated_total", "Streams and buckets of the group that were missing and that this worker created again."),
+		raised:       desc("fences_raised_total", "Times that this worker, as leader, raised the fences of all slots, since the handlers' store had a higher one."),
 		refused:      desc("records_refused_total", "Records of others that were not believed: not valid, too large, from the future, or of another version.", "record"),
 	}
 }
@@ -193,7 +197,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.state, c.leader, c.id, c.version, c.assigned, c.slots, c.active,
 		c.rebalances, c.took, c.moved, c.slotsMoved, c.emergencies, c.trust, c.refused,
 		c.standby, c.draining, c.oldest, c.ghosts, c.forced, c.pause, c.detection,
-		c.parkedMsgs, c.parkedKeys, c.parkedOldest, c.parked, c.retries, c.abandoned, c.rollbacks, c.panics, c.recreated} {
+		c.parkedMsgs, c.parkedKeys, c.parkedOldest, c.parked, c.retries, c.abandoned, c.rollbacks, c.panics, c.recreated, c.raised} {
 		ch <- d
 	}
 }
@@ -247,6 +251,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	counter(c.rollbacks, e.rollbacks)
 	counter(c.panics, e.panics)
 	counter(c.recreated, e.recreated)
+	counter(c.raised, e.raised)
 	ch <- prometheus.MustNewConstHistogram(c.pause, e.pause.n, e.pause.sum, e.pause.buckets())
 	ch <- prometheus.MustNewConstHistogram(c.detection, e.detection.n, e.detection.sum, e.detection.buckets())
 	for _, r := range records {

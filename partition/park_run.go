@@ -361,6 +361,9 @@ func (k *parking) try(key string, head *parkedMessage) {
 	began := time.Now()
 	err := r.call("Handle", m, r.p.handler.Handle)
 	fenced := isFenced(err)
+	if fenced {
+		r.fencedOff(err)
+	}
 	if err != nil && !fenced && !isDiscarded(err) && r.exhausted(m.Attempt) {
 		err = r.abandon(m, err)
 	}

@@ -690,6 +690,7 @@ func (r *runner) process(msg *nats.Msg) bool {
 		fenced := isFenced(err)
 		switch {
 		case fenced:
+			r.fencedOff(err)
 			m.Attempt--
 		case err != nil && !isDiscarded(err) && r.exhausted(m.Attempt):
 			err = r.abandon(m, err)

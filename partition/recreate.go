@@ -188,7 +188,8 @@ func newKeeper(w *Worker) *keeper {
 // saw notes how far a bucket's revisions have come, and looks at once if it seems to be
 // gone.
 func (k *keeper) saw(bucket string, rev uint64, err error) {
-	if err != nil && goneError(err) {
+	// A write that meets an older revision than it expects may meet a restored one.
+	if err != nil && (goneError(err) || errors.Is(err, errUnderWay)) {
 		k.poke()
 	}
 	k.mu.Lock()
@@ -258,6 +259,7 @@ func (k *keeper) run(ctx context.Context) {
 			pause = keeperPause
 		} else {
 			pause = min(2*pause, keeperPauses)
+			k.poke()
 		}
 		select {
 		case <-ctx.Done():
@@ -280,6 +282,10 @@ func (k *keeper) look(ctx context.Context) bool {
 		if rec, err := recordedLayout(ctx, kv); err == nil && rec.Settings != nil {
 			cfg.MaxAge, cfg.MaxBytes, cfg.Duplicates = time.Duration(rec.Settings.MaxAge), rec.Settings.MaxBytes, time.Duration(rec.Settings.Duplicates)
 		}
+	}
+	if err := k.deleteWentBack(ctx); err != nil {
+		w.cfg.Logger.Warn("Looking for buckets whose revisions have gone back failed; retrying.", "err", err)
+		return false
 	}
 	missing, err := missingStreams(ctx, w.js, groupStreams(cfg, w.layout))
 	if err != nil {

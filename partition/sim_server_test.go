@@ -19,6 +19,7 @@ type simServer struct {
 	up      bool
 	behind  bool // lists show what was there once
 	lostMap bool // the map's bucket was deleted
+	forgot  bool // buckets went back to an earlier state
 	buckets map[string]*simBucket
 	names   []string // of buckets, in order
 	subs    map[Member]*simWorker

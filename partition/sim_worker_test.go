@@ -32,7 +32,8 @@ type simWorker struct {
 	mapping   *simWatch
 	leases    *simWatch
 	names     *simWatch
-	keeping   bool // it looks for what is gone
+	keeping   bool              // it looks for what is gone
+	lastSeen  map[string]uint64 // revision by bucket
 	wakeGen   int
 	pending   int // farewells under way
 	lastPlan  *planJob
@@ -214,6 +215,9 @@ func (w *simWorker) goOn() {
 func (w *simWorker) connectionChanged(up bool) {
 	if up {
 		w.remap()
+		if w.s.srv.forgot {
+			w.keep()
+		}
 	}
 	if w.s.broken.lateStatus {
 		w.later(w.s.between(0, 300*time.Millisecond), func() { w.step(connectionInput{up: w.link.client}) })
@@ -243,6 +247,8 @@ func (w *simWorker) execute(e effect) {
 		}
 	case sendEffect:
 		w.send(e)
+	case reportFenceEffect:
+		w.report(e.report)
 	case watchLeasesEffect:
 		if w.leases != nil {
 			w.leases.end()
@@ -392,9 +398,10 @@ func (w *simWorker) operate(e kvEffect) {
 					return
 				}
 				w.link.down(func() {
-					if out.err != nil && goneError(out.err) {
+					if out.err != nil && goneError(out.err) || w.s.srv.forgot && errors.Is(out.err, errUnderWay) {
 						w.keep()
 					}
+					w.saw(e.bucket, out.gotRev)
 					switch {
 					case answered:
 					case e.op != opDelete && (errors.Is(out.err, errUnderWay) || errors.Is(out.err, errConflict)):
@@ -432,6 +439,7 @@ func (w *simWorker) keep() {
 	var made []string
 	w.later(s.between(0, keeperPause), func() {
 		w.api(func() error {
+			w.dropWentBack()
 			for _, name := range s.srv.names {
 				if s.srv.recreate(s.srv.buckets[name]) {
 					made = append(made, name)
@@ -483,6 +491,9 @@ func (w *simWorker) remap() {
 }
 
 func (w *simWorker) mapBucketChanged(kv *simKV) {
+	if kv != nil {
+		w.saw(w.s.cfg.bucketMap(), kv.rev)
+	}
 	switch {
 	case kv == nil:
 		w.step(mapSyncedInput{w.mapping.told[leaderKey]})
@@ -537,6 +548,7 @@ func (w *simWorker) leaseChanged(kv *simKV, watch uint64) {
 		w.step(in)
 		return
 	}
+	w.saw(w.s.cfg.bucketLeases(), kv.rev)
 	in := leaseInput{id: kv.key, rev: kv.rev, at: simEpoch.Add(kv.at), deleted: kv.deleted, watch: watch}
 	if !kv.deleted {
 		in.value, in.err = decodeLease(kv.key, kv.value)
@@ -658,6 +670,8 @@ type simHandler struct {
 	parked    *simParked // nil: from the main stream
 	begun     time.Time
 	cancelled bool
+	// rejectedBy is the fence for which the store has rejected its write.
+	rejectedBy Fence
 }
 
 func (w *simWorker) trusted() bool { return !w.suspended && w.clock().Before(w.trustedUntil) }
@@ -912,6 +926,9 @@ func (h *simHandler) end() {
 	r.handler = nil
 	w := r.w
 	ok := !h.cancelled && !w.s.chance(w.s.faults.failWork) && !w.s.fails(h.msg.key) && w.s.check.processed(w, h)
+	if h.rejectedBy != (Fence{}) {
+		r.fencedOff(h.rejectedBy)
+	}
 	switch {
 	case r.dropped:
 	case h.parked != nil:

@@ -43,6 +43,7 @@ type Worker struct {
 
 	peerSub   *nats.Subscription
 	yieldSub  *nats.Subscription
+	fenceSub  *nats.Subscription
 	probeSub  *nats.Subscription
 	probeBox  string
 	mapping   context.CancelFunc // of the watch of the map
@@ -336,6 +337,7 @@ func (w *Worker) connectionChange(in []input, s nats.Status) []input {
 	if w.nc.IsConnected() {
 		if s == nats.CONNECTED {
 			w.remap()
+			w.keeper.poke() // a server that was away may have lost something
 		}
 		in = append(in, connectionInput{up: true})
 	}
@@ -388,6 +390,8 @@ func (w *Worker) execute(e effect) {
 		for _, to := range e.to {
 			_ = w.nc.PublishRequest(peerSubject(w.cfg.Name, to), fmt.Sprintf("%s.%s.%d", w.probeBox, to.ID, to.Claim), nil)
 		}
+	case reportFenceEffect:
+		_ = w.nc.Publish(fenceSubject(w.cfg.Name, e.report.To), mustJSON(e.report))
 	case sendEffect:
 		_ = w.nc.Publish(peerSubject(w.cfg.Name, e.to), mustJSON(e.msg))
 	case watchLeasesEffect:
@@ -467,6 +471,10 @@ func (w *Worker) listen(self Member) {
 		_ = w.yieldSub.Unsubscribe()
 		w.yieldSub = nil
 	}
+	if w.fenceSub != nil {
+		_ = w.fenceSub.Unsubscribe()
+		w.fenceSub = nil
+	}
 	if self == (Member{}) {
 		return
 	}
@@ -476,6 +484,9 @@ func (w *Worker) listen(self Member) {
 		return
 	}
 	w.peerSub = sub
+	if w.fenceSub, err = w.nc.Subscribe(fenceSubject(w.cfg.Name, self), w.fenceReported); err != nil {
+		w.cfg.Logger.Error("Subscribing for reports of rejected fences failed.", "err", err)
+	}
 	if w.yieldSub, err = w.nc.Subscribe(yieldSubject(w.cfg.Name, self), w.yieldCalled); err != nil {
 		w.cfg.Logger.Error("Subscribing for requests to hand over failed.", "err", err)
 	}
@@ -494,6 +505,15 @@ func (w *Worker) peerCalled(msg *nats.Msg) {
 		return
 	}
 	w.post(peerInput{pm})
+}
+
+func (w *Worker) fenceReported(msg *nats.Msg) {
+	r, err := decodeFence(msg.Data)
+	if err != nil {
+		w.refuse(recordFence, msg.Subject, err)
+		return
+	}
+	w.post(fenceReportInput{r})
 }
 
 // probeAnswered: only the server answers a probe, and only when nobody listens.
@@ -612,6 +632,7 @@ func follow(ctx context.Context, kv jetstream.KeyValue, quiet time.Duration, tel
 }
 
 func (w *Worker) mapBucketChanged(e jetstream.KeyValueEntry) {
+	w.keeper.saw(w.cfg.bucketMap(), e.Revision(), nil)
 	switch e.Key() {
 	case AssignmentKey:
 		if e.Operation() != jetstream.KeyValuePut {
@@ -717,6 +738,7 @@ func (w *Worker) followLeases(ctx context.Context, watch uint64) error {
 			w.post(leasesSyncedInput{watch, age})
 			return
 		}
+		w.keeper.saw(w.cfg.bucketLeases(), e.Revision(), nil)
 		in := leaseInput{id: e.Key(), rev: e.Revision(), at: e.Created(), deleted: e.Operation() != jetstream.KeyValuePut, watch: watch}
 		if !in.deleted {
 			in.value, in.err = decodeLease(e.Key(), e.Value())

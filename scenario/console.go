@@ -229,7 +229,7 @@ func momentOf(e seen) (console.Moment, bool) {
 		return line("bad", "paused: its lease is uncertain (%s)", e.Reason)
 	case partition.EventTrustRegained:
 		return line("good", "resumed after %.1f s", e.Duration.Seconds())
-	case partition.EventIdentityLost, partition.EventHandoverForced, partition.EventPrepareFailed, partition.EventGhostHealed, partition.EventResourceRecreated:
+	case partition.EventIdentityLost, partition.EventHandoverForced, partition.EventPrepareFailed, partition.EventGhostHealed, partition.EventResourceRecreated, partition.EventFencesRaised:
 		return line("warn", "%s %s%s", strings.ReplaceAll(string(e.Kind), "-", " "), e.Reason, e.Err)
 	case partition.EventStreamRolledBack, partition.EventPanicked:
 		return line("bad", "%s: %s: %s", strings.ReplaceAll(string(e.Kind), "-", " "), e.Reason, e.Err)

@@ -44,6 +44,8 @@ var scripts = map[string]script{
 		cases: []string{"surge"}, run: rollingUpdate, set: func(o *Options) { o.Expect = true }},
 	"broker-outage": {about: "the NATS servers are away for 3 seconds",
 		cases: []string{"long", caseOneServer}, run: brokerOutage, set: func(o *Options) { o.ownBroker = true }},
+	wipedName: {about: "the NATS server loses its store, or a part of it, or is restored from an older copy; the results are kept",
+		cases: []string{caseBuckets, caseStreams, caseCopy, caseRestart, caseCopyRestart}, run: brokerWiped, set: func(o *Options) { o.ownBroker, o.Expect = true, true }},
 	"layout": {about: "the chambers are divided in twice as many slots under load",
 		cases: []string{"back", "leader-crash"}, run: changeLayout, small: fewSlots},
 	"node-pressure": {about: "more defenders are wanted than the nodes hold; a node comes, and goes again",
@@ -219,6 +221,9 @@ func CheckOptions(name string, o Options) error {
 	}
 	if err := checkPowerCuts(name, o); err != nil {
 		return err
+	}
+	if name == wipedName && o.Servers > 1 {
+		return badUsage("--servers is %d: scenario %s wipes the only server, since one of several gets everything back from the others: leave it out", o.Servers, wipedName)
 	}
 	if o.Case == caseOneServer && o.Servers < 3 {
 		return badUsage("--case one-server needs others that go on: give --servers 3 --replicas 3")

@@ -454,6 +454,13 @@ var groupDrills = map[string]groupDrill{
 		g.must(js.DeleteKeyValue(g.t.Context(), "defender-assignments"))
 		time.Sleep(2 * time.Minute)
 	}},
+	"fences-kept": {options: usual, fires: []string{"PartitionsFencesRaised"}, play: func(g *group) {
+		// As of a time that the server has forgotten.
+		for _, c := range g.chambers {
+			g.must(g.store.RaiseFence(g.t.Context(), c, defender.Fence{MapVersion: 5000, ClaimRevision: 1}))
+		}
+		time.Sleep(2 * time.Minute)
+	}},
 	"zombie": {options: usual.with(func(o *groupOptions) { o.every = 100 * time.Millisecond }), fires: []string{"PartitionsFenceRejections", "PartitionsRebalanceStorm"}, play: func(g *group) {
 		m := g.running()[0]
 		m.deaf.Store(true)
