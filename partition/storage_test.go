@@ -102,6 +102,58 @@ func TestFullStorage(t *testing.T) {
 	})
 }
 
+// TestRefusedWrites: the storage is full and nothing is limited, as in a group of an earlier version or beside a stream without a limit.
+func TestRefusedWrites(t *testing.T) {
+	t.Parallel()
+	component.Using(t, "NATS, embedded", server.VERSION)
+	g := startGroup(t, limited(t, 64<<20), 0, quickLeases, func(c *partition.Config) { c.MaxBytes = -1 })
+	ws := []*runningWorker{g.start("w0"), g.start("w1")}
+	eventually(t, "two workers settled", g.settled(ws...))
+	if v := g.look(t); v.State() != partition.StateStable || v.Report().Why != "" {
+		t.Fatalf("it begins as %s: %s", v.State(), v.Report().Why)
+	}
+	if _, err := g.pub.CreateStream(t.Context(), jetstream.StreamConfig{Name: "foreign", Subjects: []string{"foreign"}}); err != nil {
+		t.Fatal(err)
+	}
+	filled := time.Now()
+	for {
+		if _, err := g.pub.Publish(t.Context(), "foreign", make([]byte, 256<<10)); partition.IsFull(err) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "workers say that their writes are refused", func() bool {
+		s := ws[0].Status()
+		return !s.RefusedSince.IsZero() && strings.Contains(s.Refused, "insufficient resources") && s.State == partition.StateDegraded
+	})
+	if s := ws[0].Status(); s.RefusedSince.Before(filled.Add(-g.cfg.LeaseTTL)) || s.LeaseRenewed.After(s.RefusedSince) {
+		t.Errorf("refused since %v, renewed at %v, filled at %v", s.RefusedSince, s.LeaseRenewed, filled)
+	}
+	var r partition.Report
+	eventually(t, "a look says why", func() bool {
+		v := g.look(t)
+		if r = v.Report(); time.Since(filled) > 2*g.cfg.LeaseTTL+3*time.Second && r.State == partition.StateStable {
+			t.Fatalf("STABLE with leases of %v s", r.Workers[0].LeaseAge)
+		}
+		return strings.Contains(r.Why, "no lease was written for") && strings.Contains(r.Why, "insufficient resources")
+	})
+	if r.State != partition.StateDegraded || r.LeaderAge < 2 || r.Workers[0].LeaseAge < 2 || r.Workers[0].State == partition.StateStable {
+		t.Errorf("the group is %s, its leader's lease of %v s, its worker %+v", r.State, r.LeaderAge, r.Workers[0])
+	}
+	t.Log(r.Why)
+	if err := g.pub.DeleteStream(t.Context(), "foreign"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "two workers settled again", g.settled(ws...))
+	if s := ws[0].Status(); !s.RefusedSince.IsZero() || s.Refused != "" {
+		t.Errorf("writes are refused since %v: %s", s.RefusedSince, s.Refused)
+	}
+	eventually(t, "a look finds nothing wrong", func() bool { v := g.look(t); return v.State() == partition.StateStable && v.Report().Why == "" })
+	g.publish(40, 1)
+	g.check(0)
+}
+
 // streamConfig returns the settings of a stream.
 func (g *group) streamConfig(name string) jetstream.StreamConfig {
 	g.t.Helper()
