@@ -44,6 +44,8 @@ var scripts = map[string]script{
 		cases: []string{"surge"}, run: rollingUpdate, set: func(o *Options) { o.Expect = true }},
 	"broker-outage": {about: "the NATS servers are away for 3 seconds",
 		cases: []string{"long", "one-server"}, run: brokerOutage, set: func(o *Options) { o.ownBroker = true }},
+	storageFullName: {about: "a backlog fills the NATS servers' storage; publishers are refused, and it drains by itself",
+		run: storageFull, set: func(o *Options) { o.maxStore = smallStore }, small: smallStorage},
 	"layout": {about: "the chambers are divided in twice as many slots under load",
 		cases: []string{"back", "leader-crash"}, run: changeLayout, small: fewSlots},
 	"node-pressure": {about: "more defenders are wanted than the nodes hold; a node comes, and goes again",
