@@ -97,7 +97,7 @@ func (o *outbox) provisionStream(ctx context.Context, name string, subjects []st
 		}
 		want = have.CachedInfo().Config
 	}
-	if want.MaxBytes > 0 {
+	if !reserve.Unlimited(want) {
 		return nil
 	}
 	want.Discard = discard

@@ -128,7 +128,7 @@ func reserveOne(ctx context.Context, js jetstream.JetStream, lay layout, want je
 		}
 		have.MaxBytes = limit
 		_, err = js.UpdateStream(ctx, have)
-	case have.MaxBytes > 0 || want.MaxBytes != 0:
+	case !reserve.Unlimited(have) || want.MaxBytes != 0:
 		return nil // as it was configured
 	case slices.Contains(lay.streams(), want.Name):
 		_, err = reserve.Limit(ctx, js, have, messagesMaxBytes/int64(len(lay.streams())), 1)

@@ -227,8 +227,8 @@ func (t *traffic) publishNow(enc *tchart.Encoder, o order) error {
 	return nil
 }
 
-// announce publishes until the server has it: while the broker is away nothing
-// is lost at the publisher's end. What the server has already it knows by the
+// announce publishes until the server has it: while the broker is away, or has no room,
+// nothing is lost at the publisher's end. What the server has already it knows by the
 // message's ID.
 func (t *traffic) announce(ref defender.ContextRef, header nats.Header) (uint64, error) {
 	const patience = 90 * time.Second
@@ -240,6 +240,7 @@ func (t *traffic) announce(ref defender.ContextRef, header nats.Header) (uint64,
 			return seq, err
 		}
 		if partition.IsFull(err) {
+			began = time.Now() // it is not lost while this waits, and there is no better place for it
 			t.refused.Add(1)
 			t.mu.Lock()
 			t.full = cmp.Or(t.full, err)

@@ -59,33 +59,42 @@ func FullCode(code jetstream.ErrorCode) bool {
 // ErrNoRoom is wrapped by errors of Stream and Limit.
 var ErrNoRoom = errors.New("the servers have too little storage that no stream has reserved: raise max_file_store or the account's limit, or lower the max bytes of other streams")
 
+// begun is the limit of a stream whose limit is still to be found: nobody would choose
+// it. A process that dies in between leaves it for the next one.
+const begun = Least + 1
+
+// Unlimited reports whether a stream has no limit that somebody has chosen.
+func Unlimited(c jetstream.StreamConfig) bool { return c.MaxBytes <= 0 || c.MaxBytes == begun }
+
 // Stream creates a stream with a limit that leaves others at least as much as it takes:
 // half of what the servers have not reserved yet, or less, and at most most. With parts
 // it is the first of several streams of that size, and the limit leaves room for the
 // others.
-//
-// The servers don't tell clients how much they have. So Stream asks for twice what is
-// needed, and for half of that as long as it is refused, and returns the surplus at once.
-// If its process dies in between, the stream keeps the larger limit, which is reserved
-// as well.
 func Stream(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig, most int64, parts int) (jetstream.Stream, error) {
-	return descend(ctx, js, want, most, parts, js.CreateStream)
+	want.MaxBytes = begun
+	s, err := js.CreateStream(ctx, want)
+	switch {
+	case NoRoom(err):
+		return nil, fmt.Errorf("reserving %d bytes for stream %s: %w: %w", want.MaxBytes, want.Name, ErrNoRoom, err)
+	case err != nil:
+		return nil, err
+	}
+	return Limit(ctx, js, s.CachedInfo().Config, most, parts)
 }
 
-// Limit gives a stream that exists a limit as Stream would.
-func Limit(ctx context.Context, js jetstream.JetStream, have jetstream.StreamConfig, most int64, parts int) (jetstream.Stream, error) {
-	return descend(ctx, js, have, most, parts, js.UpdateStream)
-}
-
-func descend(ctx context.Context, js jetstream.JetStream, c jetstream.StreamConfig, most int64, parts int,
-	try func(context.Context, jetstream.StreamConfig) (jetstream.Stream, error),
-) (jetstream.Stream, error) {
+// Limit gives a stream that exists a limit as Stream would. The servers don't tell clients
+// how much they have. So it asks for twice what is needed, and for half of that as long
+// as it is refused, and returns the surplus at once. A stream is not created with that
+// much, since the servers of a cluster compare a new stream with what they last heard of
+// each other, and a larger limit with what is reserved; together they would reserve more
+// than there is, and then refuse to lower any limit.
+func Limit(ctx context.Context, js jetstream.JetStream, c jetstream.StreamConfig, most int64, parts int) (jetstream.Stream, error) {
 	parts = max(parts, 1)
 	asked := 2 * int64(parts)
 	var refused error
 	for limit := most / int64(parts); limit >= Least; limit /= 2 {
 		c.MaxBytes = asked * limit
-		s, err := try(ctx, c)
+		s, err := js.UpdateStream(ctx, c)
 		switch {
 		case NoRoom(err):
 			refused = err
