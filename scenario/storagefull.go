@@ -54,7 +54,7 @@ func smallStorage(o *Options, chosen func(flag string) bool) {
 // stream leaves room for leases, so the defenders go on and make room themselves.
 func storageFull(ctx context.Context, s *session) error {
 	auditor, err := audit.Begin(ctx, s.conn, audit.Config{Streams: s.partition().Streams(), Dead: defender.DeadStream,
-		Results: s.storePath, Records: filepath.Join(s.dir, "record")})
+		Results: s.storePath, Records: filepath.Join(s.dir, "record"), InMemory: true})
 	if err != nil {
 		return err
 	}
