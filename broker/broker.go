@@ -30,6 +30,9 @@ type Options struct {
 	LogFile string
 	// Sync says when what is acknowledged is synced to the disk.
 	Sync Sync
+	// MaxStore is how many bytes JetStream may keep on the disk; 0: three quarters of
+	// what is free there.
+	MaxStore int64
 
 	// Name is the server's, one of its own in a cluster; default "muster".
 	Name string
@@ -83,6 +86,7 @@ func Start(o Options) (*Server, error) {
 		LogFile: o.LogFile, NoLog: o.LogFile == "", MaxPending: 256 << 20,
 	}
 	o.Sync.apply(so)
+	so.JetStreamMaxStore = o.MaxStore
 	if o.ClusterPort != 0 {
 		if err := free(o.ClusterPort); err != nil {
 			return nil, fmt.Errorf("starting the NATS server: %w: give another cluster port", err)

@@ -84,6 +84,7 @@ type machine struct {
 	curRev    uint64
 	bad       badMap   // what was seen in its place
 	missing   []string // streams and buckets that can't be created again
+	refusals  refusals
 }
 
 type stage uint8
@@ -834,6 +835,7 @@ func (m *machine) renewLease() {
 
 // kvResult routes the outcome of an operation.
 func (m *machine) kvResult(in kvInput) {
+	m.refusals.note(in, m.now)
 	switch in.purpose {
 	case forNames:
 		m.namesListed(in)

@@ -61,7 +61,7 @@ func bucketStream(b jetstream.KeyValueConfig) jetstream.StreamConfig {
 		Description:            b.Description,
 		Subjects:               []string{"$KV." + b.Bucket + ".>"},
 		MaxMsgsPerSubject:      max(1, int64(b.History)),
-		MaxBytes:               -1,
+		MaxBytes:               b.MaxBytes,
 		MaxMsgSize:             -1,
 		MaxMsgs:                -1,
 		MaxConsumers:           -1,
@@ -123,7 +123,7 @@ func recreate(ctx context.Context, js jetstream.JetStream, cfg Config, lay layou
 	var errs []error
 	for _, want := range missing {
 		want.FirstSeq = firstSequence(time.Now(), seen(want.Name))
-		_, err := js.CreateStream(ctx, want)
+		err := createAgain(ctx, js, cfg, lay, want)
 		switch {
 		case errors.Is(err, jetstream.ErrStreamNameAlreadyInUse):
 		case err != nil:
@@ -223,10 +223,13 @@ func (w *Worker) complete(ctx context.Context, base int) (made []string, err err
 	cfg, lay := w.cfg, w.layout
 	cfg.Slots, lay.base = base, base
 	missing, err := missingStreams(ctx, w.js, groupStreams(cfg, lay))
-	if err != nil || len(missing) == 0 {
-		return nil, err
+	if err == nil && len(missing) > 0 {
+		made, err = recreate(ctx, w.js, cfg, lay, missing, w.keeper.last)
 	}
-	return recreate(ctx, w.js, cfg, lay, missing, w.keeper.last)
+	if err == nil {
+		reserveExisting(ctx, w.js, cfg, lay)
+	}
+	return made, err
 }
 
 // run looks until ctx ends.

@@ -30,8 +30,9 @@ type Worker struct {
 	ran    atomic.Bool // Run was called
 	done   chan struct{}
 	status atomic.Pointer[Status]
-	oldest atomic.Pointer[time.Time] // message that is not processed; nil: not known, zero: none
 	events eventCounts
+	// waiting is what the leader knows of messages that are not processed; nil: not known.
+	waiting atomic.Pointer[waitingMessages]
 
 	js      jetstream.JetStream
 	buckets *buckets
@@ -56,17 +57,22 @@ type Worker struct {
 
 // Status is what a worker knows of itself at one moment.
 type Status struct {
-	ID            string
-	Claim         uint64
-	State         State
-	Leading       bool
-	Leader        string // stable ID, "" if unknown
-	Version       uint64 // of the assignment map, 0 before the first
-	Slots         []int  // that it pulls for
-	SlotsOf       int    // in how many the keys are divided, 0 before the first map
-	Yielding      bool   // gives its slots away and takes none
-	Standby       bool   // as many as are wanted have a stable ID; it waits for one
-	TrustedUntil  time.Time
+	ID           string
+	Claim        uint64
+	State        State
+	Leading      bool
+	Leader       string // stable ID, "" if unknown
+	Version      uint64 // of the assignment map, 0 before the first
+	Slots        []int  // that it pulls for
+	SlotsOf      int    // in how many the keys are divided, 0 before the first map
+	Yielding     bool   // gives its slots away and takes none
+	Standby      bool   // as many as are wanted have a stable ID; it waits for one
+	TrustedUntil time.Time
+	LeaseRenewed time.Time // when the last renewal of its lease that succeeded was begun; zero without a lease
+	// RefusedSince is since when none of its writes to the group's buckets succeeded,
+	// and Refused why the last one failed; zero and empty if it succeeded.
+	RefusedSince  time.Time
+	Refused       string
 	ActiveWorkers int // that the leader sees; 0 elsewhere
 }
 
@@ -142,6 +148,11 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer stop()
 	go w.watchPending(pending)
 	go w.keeper.run(pending)
+	refusals, err := w.answerRefusals()
+	if err != nil {
+		return fmt.Errorf("running worker of %s: subscribing for questions: %w", w.cfg.Name, err)
+	}
+	defer func() { _ = refusals.Unsubscribe() }()
 	progress := time.NewTicker(w.cfg.AckWait / 3)
 	defer progress.Stop()
 	if err := w.loop(ctx, status, progress.C); err != nil {
@@ -367,6 +378,10 @@ func (w *Worker) publishStatus() {
 	if m.trusted {
 		s.TrustedUntil = m.trustEnds()
 	}
+	if m.stage == stageMember || m.stage == stageLeaving {
+		s.LeaseRenewed = m.leaseStart
+	}
+	s.RefusedSince, s.Refused = m.refusals.since, m.refusals.why
 	for slot, st := range m.own.slots {
 		if st.phase == phaseHolding || st.phase == phaseReleasing {
 			s.Slots = append(s.Slots, slot)

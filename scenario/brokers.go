@@ -60,7 +60,7 @@ func startBrokers(ctx context.Context, o Options, dir string) (*brokers, error) 
 			options.Dir = filepath.Join(b.disks.Dir(i), "nats")
 		}
 		options.NoAdvertise = o.chaotic
-		options.Sync = o.Sync
+		options.Sync, options.MaxStore = o.Sync, o.maxStore
 		if from, to := (partition.Config{Name: defender.Group, Subject: defender.Subject, Shards: o.Shards}).Mapping(); to != "" {
 			options.Mappings = map[string]string{from: to}
 		}

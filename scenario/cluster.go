@@ -54,10 +54,11 @@ type Options struct {
 	Busy          bool      // the machine does other things, too: what is slow is told, and waited for longer
 	Out           io.Writer // progress, timeline and table
 
-	ownBroker bool // the one server must be killed: with Processes it has its own
-	onSite    bool // the defenders run as pods on nodes of a site
-	chaotic   bool // the defenders' network can be cut, and they may die without being asked to
-	onDisks   bool // each server has a disk of its own, whose power can be cut
+	ownBroker bool  // the one server must be killed: with Processes it has its own
+	onSite    bool  // the defenders run as pods on nodes of a site
+	chaotic   bool  // the defenders' network can be cut, and they may die without being asked to
+	onDisks   bool  // each server has a disk of its own, whose power can be cut
+	maxStore  int64 // bytes that each NATS server may keep; 0: its default
 
 	loadFor   time.Duration // that scenario load measures for, in place of Minutes
 	boot      time.Duration // of a site's nodes, from launch to Ready, more than 5 s; 0: siteBoot

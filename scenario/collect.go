@@ -99,6 +99,7 @@ func (t *traffic) replay(ctx context.Context, o CollectOptions) error {
 	defer tick.Stop()
 	t.limit.Store(int64(o.Count))
 	t.rate.Store(int64(o.Rate))
+	told := int64(0) // refusals
 	for {
 		select {
 		case <-ctx.Done():
@@ -111,7 +112,15 @@ func (t *traffic) replay(ctx context.Context, o CollectOptions) error {
 		if err != nil {
 			return err
 		}
-		_, _ = fmt.Fprintf(o.Out, "%d contexts published\n", t.total.Load())
+		if refused := t.refused.Load(); refused > told {
+			told = refused
+			t.mu.Lock()
+			why := t.full
+			t.mu.Unlock()
+			_, _ = fmt.Fprintf(o.Out, "%d contexts published; the servers have no room for more, and %d wait here to be published again: %v\n", t.total.Load(), t.waiting.Load(), why)
+		} else {
+			_, _ = fmt.Fprintf(o.Out, "%d contexts published\n", t.total.Load())
+		}
 		if o.Count > 0 && t.total.Load() >= int64(o.Count) {
 			return nil
 		}

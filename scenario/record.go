@@ -84,6 +84,9 @@ func (r *Recorder) Handle(ctx context.Context, m partition.Message) error {
 // holdHeader lets a message be worked on for longer.
 const holdHeader = "Scenario-Hold"
 
+// paddingHeader makes a message large.
+const paddingHeader = "Scenario-Padding"
+
 // failHeader has a message fail as long as the file that it names is there.
 const failHeader = "Scenario-Fail-While"
 

@@ -46,6 +46,8 @@ var scripts = map[string]script{
 		cases: []string{"long", caseOneServer}, run: brokerOutage, set: func(o *Options) { o.ownBroker = true }},
 	wipedName: {about: "the NATS server loses its store, or a part of it, or is restored from an older copy; the results are kept",
 		cases: []string{caseBuckets, caseStreams, caseCopy, caseRestart, caseCopyRestart}, run: brokerWiped, set: func(o *Options) { o.ownBroker, o.Expect = true, true }},
+	storageFullName: {about: "a backlog fills the NATS servers' storage; publishers are refused, and it drains by itself",
+		run: storageFull, set: func(o *Options) { o.maxStore = smallStore }, small: smallStorage},
 	"layout": {about: "the chambers are divided in twice as many slots under load",
 		cases: []string{"back", "leader-crash"}, run: changeLayout, small: fewSlots},
 	"node-pressure": {about: "more defenders are wanted than the nodes hold; a node comes, and goes again",

@@ -27,6 +27,9 @@ type Config struct {
 	Dead    string   // stream of the dead letters
 	Results string   // SQLite file of the results
 	Records string   // directory of the records of processing, one file a process
+	// InMemory keeps the copies of messages in the servers' memory, where they take none
+	// of the storage that the run is about.
+	InMemory bool
 }
 
 // number is what a message is known by: its sequence in its stream, times the
@@ -103,8 +106,12 @@ func (a *Auditor) capture(ctx context.Context, stream string) error {
 	of := s.CachedInfo().Config
 	// The copies carry the messages' IDs; a copy of a message that was taken a
 	// second time is wanted, too.
+	storage := jetstream.FileStorage
+	if a.c.InMemory {
+		storage = jetstream.MemoryStorage
+	}
 	if _, err := a.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: captureStream, Subjects: []string{captureSubject + ">"},
-		Storage: jetstream.FileStorage, Replicas: of.Replicas, Duplicates: 100 * time.Millisecond}); err != nil {
+		Storage: storage, Replicas: of.Replicas, Duplicates: 100 * time.Millisecond}); err != nil {
 		return err
 	}
 	of.RePublish = &jetstream.RePublish{Source: ">", Destination: captureSubject + ">"}
