@@ -138,7 +138,7 @@ func syncText(s broker.Sync) string {
 	}
 }
 
-// cut cuts the power of all servers or of one, gives it back, and waits until all goes on.
+// cut draws how the power is cut, of all servers or of one, and cuts it.
 func (r *powerCutRun) cut(ctx context.Context, i int) error {
 	keep := powercut.KeepNothing
 	if i > 1 {
@@ -148,6 +148,14 @@ func (r *powerCutRun) cut(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
+	if err := r.cutOnce(ctx, i, keep, settled); err != nil {
+		return fmt.Errorf("%s, %s: %w", settled, keep, err)
+	}
+	return nil
+}
+
+// cutOnce cuts the power, gives it back, and waits until all goes on.
+func (r *powerCutRun) cutOnce(ctx context.Context, i int, keep powercut.Keep, settled string) error {
 	victims := r.brokers.places()
 	if !r.all {
 		at := r.rng.IntN(len(victims))
