@@ -364,6 +364,12 @@ func (a *LossAccount) order(e evidence, lost map[contextKey]bool) {
 			queue[p.Key] = append(queue[p.Key], p.Context)
 		}
 	}
+	effects := map[contextKey]time.Time{}
+	for _, x := range e.effects {
+		if c := (contextKey{x.key, x.context}); x.kind == "stored" && effects[c].IsZero() {
+			effects[c] = x.at
+		}
+	}
 	for _, key := range slices.Sorted(maps.Keys(runs)) {
 		rs := runs[key]
 		slices.SortFunc(rs, func(x, y run) int { return x.start.Compare(y.start) })
@@ -371,12 +377,20 @@ func (a *LossAccount) order(e evidence, lost map[contextKey]bool) {
 		both.overlaps(rs, e)
 		a.Concurrent += both.Concurrent
 		a.Faults = append(a.Faults, both.Faults[:min(len(both.Faults), maxFaults-min(maxFaults, len(a.Faults)))]...)
-		a.begun(key, queue[key], rs)
+		a.begun(key, queue[key], rs, effects)
 	}
 }
 
-func (a *LossAccount) begun(key string, queue []string, runs []run) {
+// begun checks that each message of a key was begun when the one before was done: when
+// its processing ended, or its result was stored. A cut may come between the two, and
+// lose the message, so that its processing never ends.
+func (a *LossAccount) begun(key string, queue []string, runs []run, effects map[contextKey]time.Time) {
 	begun, done := map[string]time.Time{}, map[string]time.Time{}
+	for _, context := range queue {
+		if at, ok := effects[contextKey{key, context}]; ok {
+			done[context] = at
+		}
+	}
 	for _, r := range runs {
 		if _, ok := begun[r.context]; !ok {
 			begun[r.context] = r.start

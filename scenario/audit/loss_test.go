@@ -43,6 +43,15 @@ func TestLossAccount(t *testing.T) {
 			t.Errorf("%+v", a)
 		}
 	})
+	t.Run("a message that is stored and then lost with a cut is done", func(t *testing.T) {
+		t.Parallel()
+		e, cuts, acked := oneCut()
+		e.runs[0].ok, e.runs[0].end = false, at(200)
+		delete(acked, delivery{1, e.runs[0].stored})
+		if a := lossAccount(e, cuts, acked); !a.Clean() || a.Stored != 3 {
+			t.Errorf("%+v", a)
+		}
+	})
 	for _, c := range []struct {
 		what  string
 		spoil func(e *evidence, cuts []Cut, acked map[delivery]bool)
