@@ -273,7 +273,7 @@ func slotStream(cfg Config, lay layout, shard int) jetstream.StreamConfig {
 
 func provisionStream(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout, shard int) error {
 	slots, want := lay.finest()/cfg.Shards, slotStream(cfg, lay, shard)
-	err := createStream(ctx, js, cfg, lay, want)
+	err := createStream(ctx, js, lay, want)
 	if err == nil {
 		return nil
 	}
@@ -333,7 +333,7 @@ func provisionBuckets(ctx context.Context, js jetstream.JetStream, cfg Config, l
 		if before {
 			want.FirstSeq = firstSequence(time.Now(), 0)
 		}
-		err := createStream(ctx, js, cfg, lay, want)
+		err := createStream(ctx, js, lay, want)
 		switch {
 		case errors.Is(err, jetstream.ErrStreamNameAlreadyInUse):
 		case err != nil:

@@ -104,7 +104,7 @@ func (v *View) staleLeases() (n int, newest time.Duration) {
 // trouble returns why the group can't be STABLE, as far as leases tell; "" for nothing.
 func (v *View) trouble() string {
 	n, newest := v.staleLeases()
-	text := ""
+	var text string
 	switch {
 	case n > 0 && n == len(v.Members):
 		text = fmt.Sprintf("no lease was written for %v", newest.Round(time.Second))

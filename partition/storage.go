@@ -52,7 +52,7 @@ func (c Config) mapBytes() int64 {
 func IsFull(err error) bool { return reserve.Full(err) }
 
 // createStream creates a stream or bucket of the group with its limit.
-func createStream(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout, want jetstream.StreamConfig) error {
+func createStream(ctx context.Context, js jetstream.JetStream, lay layout, want jetstream.StreamConfig) error {
 	shards := lay.streams()
 	var err error
 	switch {
@@ -80,7 +80,7 @@ func createStream(ctx context.Context, js jetstream.JetStream, cfg Config, lay l
 // createAgain creates a stream or bucket that the group has lost. Working without a
 // limit is better then than not working at all.
 func createAgain(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout, want jetstream.StreamConfig) error {
-	err := createStream(ctx, js, cfg, lay, want)
+	err := createStream(ctx, js, lay, want)
 	if !errors.Is(err, reserve.ErrNoRoom) {
 		return err
 	}
