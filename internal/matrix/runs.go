@@ -56,6 +56,9 @@ func playings() []playing {
 		case name == "crash": // always processes
 			add()
 			add(three)
+		case name == "broker-wiped": // always one server
+			add()
+			add(processes)
 		case slices.Contains(onNodes, name):
 			add()
 			add(processes)
