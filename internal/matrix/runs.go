@@ -63,6 +63,9 @@ func playings() []playing {
 		case slices.Contains(alwaysProcesses, name):
 			add()
 			add(three)
+		case name == "broker-wiped": // always one server
+			add()
+			add(processes)
 		case slices.Contains(onNodes, name):
 			add()
 			add(processes)
