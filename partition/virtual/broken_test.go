@@ -37,8 +37,8 @@ func TestVirtualCatchesBrokenVariants(t *testing.T) {
 		{"what was settled is known by its sequence alone", broken{tamper: bareSequences}, []string{"liveness"}, 1},
 		{"a message is acknowledged when it is delivered", broken{tamper: ackFirst}, []string{"liveness", "order"}, 1},
 		{"a handler that is interrupted is taken to have succeeded", broken{careless: true}, []string{"liveness", "order"}, 1},
-		{"a lease is valid although the server says nothing", broken{tamper: believe}, []string{"one-handler", "fence-grows"}, 1},
-		{"a worker whose lease is not seen once is dead", broken{tamper: missLeases}, []string{"one-handler", "fence-grows", "liveness"}, 1},
+		{"a lease is valid although the server says nothing", broken{tamper: believe, options: longWork}, []string{"one-handler", "fence-grows"}, 1},
+		{"a worker whose lease is not seen once is dead", broken{tamper: missLeases, options: longWork}, []string{"one-handler", "fence-grows", "liveness"}, 1},
 		{"every owner has the same fence", broken{handler: func(m *partition.Message) { m.Fence = partition.Fence{} }}, []string{"fence-unique"}, 1},
 		{"a name is taken from its holder", broken{tamper: unconditional("$KV.stable-ids.")}, []string{"one-handler", "fence-grows", "fence-unique", "liveness"}, 1},
 		{"the map is written without a look at what it was", broken{tamper: unconditional("$KV.work-assignments.")}, []string{"one-handler", "fence-grows", "liveness"}, 1},
@@ -61,6 +61,9 @@ func TestVirtualCatchesBrokenVariants(t *testing.T) {
 		})
 	}
 }
+
+// longWork has handlers run when a lease ends.
+func longWork(o *options) { o.work, o.every, o.deaf = 15*time.Second, 8*time.Second, 0 }
 
 // ackOf returns the consumer and the sequence in the stream that an acknowledgement's
 // subject is for.
@@ -153,7 +156,7 @@ func believe(p *pod) *tamper {
 // missLeases has a leader take a few of the leases that it sees for deleted ones.
 func missLeases(p *pod) *tamper {
 	return &tamper{toClient: func(_ *wire, f *frame) []*frame {
-		if f.op() == "MSG" && strings.HasPrefix(f.subject(), "$KV.work-heartbeats.") && strings.HasPrefix(f.reply(), "$JS.ACK.") && p.chance(50) {
+		if f.op() == "MSG" && strings.HasPrefix(f.subject(), "$KV.work-heartbeats.") && strings.HasPrefix(f.reply(), "$JS.ACK.") && p.chance(8) {
 			f.args[0], f.header, f.data = "HMSG", []byte("NATS/1.0\r\nKV-Operation: DEL\r\n\r\n"), nil
 		}
 		return []*frame{f}

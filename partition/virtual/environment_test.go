@@ -40,7 +40,7 @@ const (
 )
 
 func optionsOf(rng *rand.Rand) options {
-	o := options{pods: 2 + rng.IntN(5), keys: 8 + rng.IntN(24), every: time.Duration(1000+rng.IntN(4000)) * time.Millisecond, work: time.Duration(rng.IntN(1500)) * time.Millisecond}
+	o := options{pods: 2 + rng.IntN(4), keys: 8 + rng.IntN(24), every: time.Duration(1000+rng.IntN(4000)) * time.Millisecond, work: time.Duration(rng.IntN(1500)) * time.Millisecond}
 	if rng.IntN(2) == 0 {
 		o.latency = time.Duration(1+rng.IntN(20)) * 100 * time.Microsecond
 	}
@@ -48,6 +48,9 @@ func optionsOf(rng *rand.Rand) options {
 		o.deaf = 20
 	}
 	c := partition.Config{Name: group, Stream: stream, Subject: "jobs.*.*", Slots: 4 << rng.IntN(3), ProbeInterval: time.Second, PoolSize: 24}
+	if rng.IntN(2) == 0 { // as with replicas
+		c.SuspicionGrace, c.SuspicionMargin = 1500*time.Millisecond, 300*time.Millisecond
+	}
 	if rng.IntN(2) == 0 {
 		o.failing = 12
 		c.Retry = partition.Retry{Enabled: true, Delay: 500 * time.Millisecond, MaxDelay: 4 * time.Second, Attempts: attempts}
@@ -298,7 +301,7 @@ func (p *pod) Handle(ctx context.Context, m partition.Message) error {
 	defer a.end(m.Key, c)
 	listen := ctx
 	if deaf {
-		listen, work = context.Background(), 20*work
+		listen, work = context.Background(), min(20*work, 30*time.Second)
 	}
 	t := time.NewTimer(work)
 	defer t.Stop()

@@ -66,6 +66,9 @@ func run(t *testing.T, seed uint64, d time.Duration, broken broken) (out outcome
 			rng := rand.New(rand.NewPCG(seed, 1))
 			out.options = optionsOf(rng)
 			out.options.broken = broken
+			if broken.options != nil {
+				broken.options(&out.options)
+			}
 			out.log = newHistory()
 			c := &chaos{environment: newEnvironment(t, out.options, out.log, rand.New(rand.NewPCG(seed, 2))), rng: rand.New(rand.NewPCG(seed, 3)), coordination: *coordinationFlag}
 			c.play(d)
@@ -89,10 +92,10 @@ func TestVirtual(t *testing.T) {
 	settled := make(map[string][]time.Duration)
 	cpu, real := processTime(), time.Now()
 	seeds, failed := 0, 0
+	if *seedFlag != 0 {
+		*fromFlag, want = *seedFlag, 1 // no more than this one
+	}
 	for seed := *fromFlag; took < want; seed++ {
-		if *seedFlag != 0 {
-			seed, took = *seedFlag, want // the only one
-		}
 		o := run(t, seed, runTime, broken{})
 		took += o.took
 		seeds++
