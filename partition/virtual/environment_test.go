@@ -284,7 +284,7 @@ func (e *environment) live() []*pod {
 var errTransient = errors.New("the store is busy")
 
 // Handle implements partition.Handler.
-func (p *pod) Handle(ctx context.Context, m partition.Message) error {
+func (p *pod) Handle(ctx context.Context, m partition.Message) (err error) {
 	number, err := numberOf(m)
 	if err != nil {
 		return err
@@ -298,11 +298,15 @@ func (p *pod) Handle(ctx context.Context, m partition.Message) error {
 	}
 	a := p.e.audit
 	c := a.begin(ctx, p, m, number)
-	defer a.end(m.Key, c)
+	defer func() {
+		a.end(m.Key, c)
+		p.e.log.add("%s ends %s %d: %v", p.name, m.Key, number, err)
+	}()
 	listen := ctx
 	if deaf {
 		listen, work = context.Background(), min(20*work, 30*time.Second)
 	}
+	p.e.log.add("%s begins %s %d of slot %d, attempt %d, from the retry queue: %t, for %v", p.name, m.Key, number, m.Slot, m.Attempt, m.Parked, work)
 	t := time.NewTimer(work)
 	defer t.Stop()
 	select {
