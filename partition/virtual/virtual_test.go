@@ -24,6 +24,7 @@ var (
 	hoursFlag        = flag.Float64("virtual.hours", 0.5, "how many hours of virtual time to run")
 	seedFlag         = flag.Uint64("virtual.seed", 0, "the one seed to run, and to tell of; 0: as many as the hours need")
 	fromFlag         = flag.Uint64("virtual.from", 1, "the first seed")
+	variantsFlag     = flag.Int("virtual.variants", 3, "how many broken variants to run")
 	coordinationFlag = flag.Bool("virtual.coordination", false, "roll back the buckets, too")
 )
 
