@@ -36,10 +36,10 @@ func TestVirtualCatchesBrokenVariants(t *testing.T) {
 	}{
 		{"what was settled is known by its sequence alone", broken{tamper: bareSequences}, []string{"liveness"}, 1},
 		{"a message is acknowledged when it is delivered", broken{tamper: ackFirst}, []string{"liveness", "order"}, 1},
+		{"every owner has the same fence", broken{handler: func(m *partition.Message) { m.Fence = partition.Fence{} }}, []string{"fence-unique"}, 1},
 		{"a handler that is interrupted is taken to have succeeded", broken{careless: true}, []string{"liveness", "order"}, 1},
 		{"a lease is valid although the server says nothing", broken{tamper: believe, options: longWork}, []string{"one-handler", "fence-grows"}, 1},
 		{"a worker whose lease is not seen once is dead", broken{tamper: missLeases, options: longWork}, []string{"one-handler", "fence-grows", "liveness"}, 1},
-		{"every owner has the same fence", broken{handler: func(m *partition.Message) { m.Fence = partition.Fence{} }}, []string{"fence-unique"}, 1},
 		{"a lease is renewed whatever has become of it", broken{tamper: unconditional("$KV.work-heartbeats."), options: longWork}, []string{"one-handler", "fence-grows", "fence-unique"}, 3},
 		{"a bucket that is created again begins at 1", broken{tamper: fromOne}, []string{"fence-grows", "fence-unique", "liveness"}, 1},
 	} {

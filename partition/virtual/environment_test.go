@@ -40,7 +40,8 @@ const (
 )
 
 func optionsOf(rng *rand.Rand) options {
-	o := options{pods: 2 + rng.IntN(4), keys: 8 + rng.IntN(24), every: time.Duration(1000+rng.IntN(4000)) * time.Millisecond, work: time.Duration(rng.IntN(1500)) * time.Millisecond}
+	// Without any latency, what repeats a request without a pause would stop time.
+	o := options{latency: 100 * time.Microsecond, pods: 2 + rng.IntN(4), keys: 8 + rng.IntN(24), every: time.Duration(1000+rng.IntN(4000)) * time.Millisecond, work: time.Duration(rng.IntN(1500)) * time.Millisecond}
 	if rng.IntN(2) == 0 {
 		o.latency = time.Duration(1+rng.IntN(20)) * 100 * time.Microsecond
 	}

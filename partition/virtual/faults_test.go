@@ -126,7 +126,7 @@ func later(a, b time.Time) time.Time {
 // settle waits until the faults are over and the workers at rest.
 func (c *chaos) settle(after string) {
 	time.Sleep(time.Until(c.over))
-	for why := ""; ; time.Sleep(settlePoll) {
+	for ; ; time.Sleep(settlePoll) {
 		if len(c.live()) == 0 { // the last has left, perhaps a while after it was told to
 			c.over = time.Now()
 			c.must(c.join())
@@ -134,7 +134,8 @@ func (c *chaos) settle(after string) {
 		if len(c.audit.violated()) > 0 {
 			return
 		}
-		if why = c.unsettled(c.over); why == "" {
+		why := c.unsettled(c.over)
+		if why == "" {
 			break
 		}
 		if time.Since(c.over) > settleBound {
