@@ -41,7 +41,6 @@ func TestVirtualCatchesBrokenVariants(t *testing.T) {
 		{"a lease is valid although the server says nothing", broken{tamper: believe, options: longWork}, []string{"one-handler", "fence-grows"}, 1},
 		{"a worker whose lease is not seen once is dead", broken{tamper: missLeases, options: longWork}, []string{"one-handler", "fence-grows", "liveness"}, 1},
 		{"a lease is renewed whatever has become of it", broken{tamper: unconditional("$KV.work-heartbeats."), options: longWork}, []string{"one-handler", "fence-grows", "fence-unique"}, 3},
-		{"a bucket that is created again begins at 1", broken{tamper: fromOne}, []string{"fence-grows", "fence-unique", "liveness"}, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if i >= *variantsFlag {
@@ -175,16 +174,4 @@ func unconditional(prefix string) func(*pod) *tamper {
 			return []*frame{f}
 		}}
 	}
-}
-
-var firstSequence = regexp.MustCompile(`"first_seq":\d+`)
-
-// fromOne has a worker create buckets again as they were created at first.
-func fromOne(*pod) *tamper {
-	return &tamper{toServer: func(_ *wire, f *frame) []*frame {
-		if strings.HasPrefix(f.subject(), "$JS.API.STREAM.CREATE.KV_") {
-			f.data = firstSequence.ReplaceAll(f.data, []byte(`"first_seq":0`))
-		}
-		return []*frame{f}
-	}}
 }
