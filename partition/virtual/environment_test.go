@@ -40,7 +40,8 @@ const (
 )
 
 func optionsOf(rng *rand.Rand) options {
-	o := options{pods: 2 + rng.IntN(5), keys: 8 + rng.IntN(24), every: time.Duration(1000+rng.IntN(4000)) * time.Millisecond, work: time.Duration(rng.IntN(1500)) * time.Millisecond}
+	// Without any latency, what repeats a request without a pause would stop time.
+	o := options{latency: 100 * time.Microsecond, pods: 2 + rng.IntN(4), keys: 8 + rng.IntN(24), every: time.Duration(1000+rng.IntN(4000)) * time.Millisecond, work: time.Duration(rng.IntN(1500)) * time.Millisecond}
 	if rng.IntN(2) == 0 {
 		o.latency = time.Duration(1+rng.IntN(20)) * 100 * time.Microsecond
 	}
@@ -48,6 +49,9 @@ func optionsOf(rng *rand.Rand) options {
 		o.deaf = 20
 	}
 	c := partition.Config{Name: group, Stream: stream, Subject: "jobs.*.*", Slots: 4 << rng.IntN(3), ProbeInterval: time.Second, PoolSize: 24}
+	if rng.IntN(2) == 0 { // as with replicas
+		c.SuspicionGrace, c.SuspicionMargin = 1500*time.Millisecond, 300*time.Millisecond
+	}
 	if rng.IntN(2) == 0 {
 		o.failing = 12
 		c.Retry = partition.Retry{Enabled: true, Delay: 500 * time.Millisecond, MaxDelay: 4 * time.Second, Attempts: attempts}
@@ -281,7 +285,7 @@ func (e *environment) live() []*pod {
 var errTransient = errors.New("the store is busy")
 
 // Handle implements partition.Handler.
-func (p *pod) Handle(ctx context.Context, m partition.Message) error {
+func (p *pod) Handle(ctx context.Context, m partition.Message) (err error) {
 	number, err := numberOf(m)
 	if err != nil {
 		return err
@@ -295,11 +299,15 @@ func (p *pod) Handle(ctx context.Context, m partition.Message) error {
 	}
 	a := p.e.audit
 	c := a.begin(ctx, p, m, number)
-	defer a.end(m.Key, c)
+	defer func() {
+		a.end(m.Key, c)
+		p.e.log.add("%s ends %s %d: %v", p.name, m.Key, number, err)
+	}()
 	listen := ctx
 	if deaf {
-		listen, work = context.Background(), 20*work
+		listen, work = context.Background(), min(20*work, 30*time.Second)
 	}
+	p.e.log.add("%s begins %s %d of slot %d, attempt %d, from the retry queue: %t, for %v", p.name, m.Key, number, m.Slot, m.Attempt, m.Parked, work)
 	t := time.NewTimer(work)
 	defer t.Stop()
 	select {

@@ -89,8 +89,7 @@ func (c *chaos) pick() fault {
 func (c *chaos) play(d time.Duration) {
 	c.settled = make(map[string][]time.Duration)
 	for range 1 + c.rng.IntN(c.options.pods) {
-		_, err := c.begin()
-		c.must(err)
+		c.must(c.join())
 	}
 	c.over = time.Now()
 	c.settle("cold start")
@@ -127,15 +126,16 @@ func later(a, b time.Time) time.Time {
 // settle waits until the faults are over and the workers at rest.
 func (c *chaos) settle(after string) {
 	time.Sleep(time.Until(c.over))
-	if len(c.live()) == 0 {
-		_, err := c.begin()
-		c.must(err)
-	}
-	for why := ""; ; time.Sleep(settlePoll) {
+	for ; ; time.Sleep(settlePoll) {
+		if len(c.live()) == 0 { // the last has left, perhaps a while after it was told to
+			c.over = time.Now()
+			c.must(c.join())
+		}
 		if len(c.audit.violated()) > 0 {
 			return
 		}
-		if why = c.unsettled(c.over); why == "" {
+		why := c.unsettled(c.over)
+		if why == "" {
 			break
 		}
 		if time.Since(c.over) > settleBound {

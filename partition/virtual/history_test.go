@@ -21,7 +21,7 @@ type history struct {
 	lines  []string
 }
 
-const keptLines = 400
+const keptLines = 1000
 
 func newHistory() *history { return &history{began: time.Now()} }
 

@@ -9,8 +9,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -23,6 +25,8 @@ var (
 	hoursFlag        = flag.Float64("virtual.hours", 0.5, "how many hours of virtual time to run")
 	seedFlag         = flag.Uint64("virtual.seed", 0, "the one seed to run, and to tell of; 0: as many as the hours need")
 	fromFlag         = flag.Uint64("virtual.from", 1, "the first seed")
+	variantsFlag     = flag.Int("virtual.variants", 3, "how many broken variants to run")
+	patience         = flag.Duration("virtual.patience", 10*time.Minute, "how long a seed may take in real time, which are seconds")
 	coordinationFlag = flag.Bool("virtual.coordination", false, "roll back the buckets, too")
 )
 
@@ -31,9 +35,6 @@ const runTime = 30 * time.Minute
 
 // maxFailed is how many seeds may fail until the rest is not run.
 const maxFailed = 3
-
-// patience is how long a seed may take in real time; it takes seconds.
-const patience = 2 * time.Minute
 
 // today is when a run begins. Streams that are created again count from a moment of
 // 2025, and virtual time must be later.
@@ -56,8 +57,13 @@ func run(t *testing.T, seed uint64, d time.Duration, broken broken) (out outcome
 	runtime.GC()
 	runtime.GC()
 	// Outside of the bubble, in real time.
-	watchdog := time.AfterFunc(patience, func() {
-		panic(fmt.Sprintf("seed %d: virtual time stands still: a goroutine waits for a lock, and the one that has it sleeps", seed))
+	var started atomic.Pointer[history]
+	watchdog := time.AfterFunc(*patience, func() {
+		if log := started.Load(); log != nil {
+			fmt.Printf("seed %d, faults:\n%s\nlatest:\n%s\n", seed, log.schedule(), log.tail())
+		}
+		debug.SetTraceback("all")
+		panic(fmt.Sprintf("seed %d: virtual time stands still: a goroutine waits for a lock, and the one that has it sleeps; or some repeat a thing without a pause", seed))
 	})
 	defer watchdog.Stop()
 	t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -66,7 +72,11 @@ func run(t *testing.T, seed uint64, d time.Duration, broken broken) (out outcome
 			rng := rand.New(rand.NewPCG(seed, 1))
 			out.options = optionsOf(rng)
 			out.options.broken = broken
+			if broken.options != nil {
+				broken.options(&out.options)
+			}
 			out.log = newHistory()
+			started.Store(out.log)
 			c := &chaos{environment: newEnvironment(t, out.options, out.log, rand.New(rand.NewPCG(seed, 2))), rng: rand.New(rand.NewPCG(seed, 3)), coordination: *coordinationFlag}
 			c.play(d)
 			out.took = time.Since(out.log.began)
@@ -87,12 +97,12 @@ func TestVirtual(t *testing.T) {
 	var took time.Duration
 	var sum counts
 	settled := make(map[string][]time.Duration)
-	cpu, real := processTime(), time.Now()
+	cpu, start := processTime(), time.Now()
 	seeds, failed := 0, 0
+	if *seedFlag != 0 {
+		*fromFlag, want = *seedFlag, 1 // no more than this one
+	}
 	for seed := *fromFlag; took < want; seed++ {
-		if *seedFlag != 0 {
-			seed, took = *seedFlag, want // the only one
-		}
 		o := run(t, seed, runTime, broken{})
 		took += o.took
 		seeds++
@@ -115,7 +125,7 @@ func TestVirtual(t *testing.T) {
 		}
 	}
 	cpu = processTime() - cpu
-	t.Logf("%d seeds, %.1f simulated hours in %v of CPU time (%v passed): %.0f simulated hours per CPU hour", seeds, took.Hours(), cpu.Round(time.Second), time.Since(real).Round(time.Second), took.Hours()/cpu.Hours())
+	t.Logf("%d seeds, %.1f simulated hours in %v of CPU time (%v passed): %.0f simulated hours per CPU hour", seeds, took.Hours(), cpu.Round(time.Second), time.Since(start).Round(time.Second), took.Hours()/cpu.Hours())
 	t.Log(sum)
 	for _, what := range slices.Sorted(maps.Keys(settled)) {
 		s := settled[what]
