@@ -12,6 +12,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -56,6 +57,8 @@ var scripts = map[string]script{
 		cases: []string{caseStrategies}, run: load, set: func(o *Options) { o.Expect = true }, small: smallLoad},
 	leaderGroupName: {about: "the leader and both candidates are killed together, again and again", cases: []string{caseRestarted},
 		run: leaderGroupCrash, set: func(o *Options) { o.Processes = true }, small: smallLeaderGroup},
+	mixedName: {about: "workers of the previous version and of this one share a group; a rolling update replaces the old ones", cases: []string{casePreviousJoins},
+		run: mixedVersion, set: setMixed, small: smallMixed},
 	"crash": {about: "defender processes are killed under load, again and again", run: crash, set: func(o *Options) { o.Processes = true }},
 }
 
@@ -214,6 +217,12 @@ func CheckOptions(name string, o Options) error {
 	}
 	if name == chaosName && o.RetryAttempts > 0 && o.RetryAttempts < 10 {
 		return badUsage("--retry-attempts is %d: scenario %s has messages fail for some 10 s, and none of them is to be put aside: give 10 or more, or 0", o.RetryAttempts, chaosName)
+	}
+	if (name == mixedName) != (o.Previous != "") {
+		return badUsage("--previous is the muster binary of the version before, for scenario %s, which needs it: build one with git worktree add ../before COMMIT, and go build -o muster-before ./cmd/muster there", mixedName)
+	}
+	if info, err := os.Stat(o.Previous); name == mixedName && (err != nil || info.IsDir() || info.Mode()&0o111 == 0) {
+		return badUsage("--previous %s is no program: give the muster binary of the version before", o.Previous)
 	}
 	if o.Case == "one-server" && o.Servers < 3 {
 		return badUsage("--case one-server needs others that go on: give --servers 3 --replicas 3")
