@@ -54,6 +54,10 @@ type Options struct {
 	Busy          bool      // the machine does other things, too: what is slow is told, and waited for longer
 	Out           io.Writer // progress, timeline and table
 
+	Previous string // muster binary of the version before, of scenario mixed-version
+
+	provisionedByPrevious bool // the group's streams, buckets and records are the previous version's
+
 	ownBroker bool  // the one server must be killed: with Processes it has its own
 	onSite    bool  // the defenders run as pods on nodes of a site
 	chaotic   bool  // the defenders' network can be cut, and they may die without being asked to
@@ -172,6 +176,7 @@ type cluster struct {
 	traffic  *traffic
 
 	reads      defender.Store         // what defenders of this process are given; nil: store
+	program    string                 // that defenders are processes of; empty: this one
 	refit      func(*DefenderOptions) // changes how a defender runs, if set
 	tell       func(seen)             // called for each event of a defender
 	screen     *screen                // nil without a console
@@ -224,7 +229,11 @@ func (c *cluster) start(ctx context.Context) error {
 	if err := c.store.RegisterChambers(ctx, chamberInfos(c.chambers)); err != nil {
 		return err
 	}
-	if err := defender.Provision(ctx, c.conn, c.partition()); err != nil {
+	provision := func(ctx context.Context) error { return defender.Provision(ctx, c.conn, c.partition()) }
+	if c.o.provisionedByPrevious {
+		provision = c.provisionByPrevious
+	}
+	if err := provision(ctx); err != nil {
 		return err
 	}
 	if c.screen != nil {
@@ -315,7 +324,7 @@ func (c *cluster) launch(ctx context.Context, pod, node string) (*member, error)
 	c.started++
 	c.mu.Unlock()
 	o := c.memberOptions(at)
-	o.Pod, o.Node = cmp.Or(pod, o.Pod), node
+	o.Pod, o.Node, o.program = cmp.Or(pod, o.Pod), node, c.program
 	if c.refit != nil {
 		c.refit(&o)
 	}

@@ -54,7 +54,8 @@ type DefenderOptions struct {
 	// RetryAttempts is after how many attempts a message that fails is put aside;
 	// until then it is parked, and others of its slot go on. 0: it is not parked.
 	RetryAttempts int
-	CacheMiB      int64 // for histories; 0 is the default of package defender
+	program       string // that it is a process of; empty: this one
+	CacheMiB      int64  // for histories; 0 is the default of package defender
 	// Configure, if set, changes the defender's configuration before it starts.
 	Configure func(*defender.Config)
 }
@@ -265,23 +266,38 @@ type ready struct {
 // startProcess starts a defender as a process of its own. It ends with its
 // standard input, so it can't outlive this process.
 func (c *cluster) startProcess(ctx context.Context, o DefenderOptions) (*member, error) {
-	exe, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("starting a defender process: %w", err)
+	exe := o.program
+	if exe == "" {
+		own, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("starting a defender process: %w", err)
+		}
+		exe = own
 	}
 	var through links
 	if c.o.chaotic {
+		var err error
 		if through, o.NATS, err = newLinks(ctx, o.NATS); err != nil {
 			return nil, err
 		}
 	}
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), exe, "defender", "run", "--nats", o.NATS, "--store", o.Store, "--slots", strconv.Itoa(o.Slots), "--shards", strconv.Itoa(o.Shards), "--replicas", strconv.Itoa(o.Replicas), "--work", o.Work.String(), "--retry-attempts", strconv.Itoa(o.RetryAttempts),
-		"--pod", o.Pod, "--node", o.Node, "--record", o.Record, "--log-file", o.LogFile, "--http", "127.0.0.1:0", "--child")
-	if o.Verbose {
-		cmd.Args = append(cmd.Args, "--verbose")
-	}
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), exe, arguments(o)...)
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=2")
 	return c.follow(cmd, o, through)
+}
+
+// arguments are those of a defender's process.
+func arguments(o DefenderOptions) []string {
+	args := []string{"defender", "run", "--nats", o.NATS, "--store", o.Store, "--slots", strconv.Itoa(o.Slots), "--shards", strconv.Itoa(o.Shards), "--replicas", strconv.Itoa(o.Replicas),
+		"--work", o.Work.String(), "--retry-attempts", strconv.Itoa(o.RetryAttempts),
+		"--pod", o.Pod, "--node", o.Node, "--record", o.Record, "--log-file", o.LogFile, "--http", "127.0.0.1:0", "--child"}
+	if o.LeaveTimeout > 0 {
+		args = append(args, "--leave-timeout", o.LeaveTimeout.String())
+	}
+	if o.Verbose {
+		args = append(args, "--verbose")
+	}
+	return args
 }
 
 // follow starts the process of a defender and follows it to its end.

@@ -12,6 +12,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -60,6 +61,8 @@ var scripts = map[string]script{
 		cases: []string{caseStrategies}, run: load, set: func(o *Options) { o.Expect = true }, small: smallLoad},
 	leaderGroupName: {about: "the leader and both candidates are killed together, again and again", cases: []string{caseRestarted},
 		run: leaderGroupCrash, set: func(o *Options) { o.Processes = true }, small: smallLeaderGroup},
+	mixedName: {about: "workers of the previous version and of this one share a group; a rolling update replaces the old ones", cases: []string{casePreviousJoins},
+		run: mixedVersion, set: setMixed, small: smallMixed},
 	"crash": {about: "defender processes are killed under load, again and again", run: crash, set: func(o *Options) { o.Processes = true }},
 	powerCutName: {about: "the NATS servers lose power under load, again and again, and with it what they have not synced",
 		cases: []string{caseOneServer}, run: powerCut, set: onDisks, small: smallPowerCut},
@@ -226,6 +229,12 @@ func CheckOptions(name string, o Options) error {
 	}
 	if name == wipedName && o.Servers > 1 {
 		return badUsage("--servers is %d: scenario %s wipes the only server, since one of several gets everything back from the others: leave it out", o.Servers, wipedName)
+	}
+	if (name == mixedName) != (o.Previous != "") {
+		return badUsage("--previous is the muster binary of the version before, for scenario %s, which needs it: build one with git worktree add ../before COMMIT, and go build -o muster-before ./cmd/muster there", mixedName)
+	}
+	if info, err := os.Stat(o.Previous); name == mixedName && (err != nil || info.IsDir() || info.Mode()&0o111 == 0) {
+		return badUsage("--previous %s is no program: give the muster binary of the version before", o.Previous)
 	}
 	if o.Case == caseOneServer && o.Servers < 3 {
 		return badUsage("--case one-server needs others that go on: give --servers 3 --replicas 3")

@@ -115,7 +115,7 @@ func TestWrongUsageExitsWith2AndNamesTheFaultAndTheFix(t *testing.T) {
 
 func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"up"}, {"defender", "run"}, {"defender", "create-schema"}, {"defender", "dead", "requeue"}, {"collect"}, {"broker", "run"}, {"partitions"}, {"partitions", "status"}, {"partitions", "plan"},
+	for _, args := range [][]string{{"up"}, {"doctor"}, {"defender", "run"}, {"defender", "create-schema"}, {"defender", "dead", "requeue"}, {"collect"}, {"broker", "run"}, {"partitions"}, {"partitions", "status"}, {"partitions", "plan"},
 		{"partitions", "drain"}, {"partitions", "pin"}, {"partitions", "events"}, {"nodes"}, {"nodes", "run"}, {"nodes", "tick"}, {"nodes", "status"},
 		{"nodes", "explain"}, {"nodes", "events"}, {"nodes", "pause"}, {"nodes", "resume"}, {"nodes", "replay"}, {"nodes", "backtest"}, {"nodes", "doctor"}, {"nodes", "settings"}} {
 		code, stdout, _ := muster(append(args, "--help")...)

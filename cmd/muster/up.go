@@ -87,6 +87,7 @@ func newUp() *cobra.Command {
 	f.BoolVar(&o.Expect, "expect", true, "let defenders know how many they should be, which ends the stabilization window early; --expect=false waits it out")
 	f.IntVar(&o.Kills, "kills", 20, "how many defenders scenario crash kills, one after the other; how often scenario leader-and-candidates-crash kills three together (5); how many power cuts scenario power-cut makes (6)")
 	f.BoolVar(&o.PowerCuts, "power-cuts", false, "have scenario chaos cut the NATS servers' power, too; needs root, loop devices and --sync always")
+	f.StringVar(&o.Previous, "previous", "", "muster binary of the version before this one, for scenario mixed-version")
 	f.Float64Var(&o.Minutes, "minutes", 10, "how long scenario chaos goes on injecting faults and scenario load measures, 0.5 at least")
 	f.IntVar(&o.RetryAttempts, "retry-attempts", 0, "have defenders park messages that fail, so that other chambers go on, and put one aside after so many attempts; 0 to try it at once again instead. With it, scenario chaos has chambers that fail for a while, too")
 	f.IntVar(&o.Points, "points", 0, "points of each trace in scenario load; 0: as recorded or generated, about 1,900")

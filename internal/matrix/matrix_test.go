@@ -17,6 +17,9 @@ func TestEveryScenarioAndCaseIsPlayedInEveryWay(t *testing.T) {
 		return slices.ContainsFunc(all, func(p playing) bool { return slices.Equal(p, flags) })
 	}
 	for _, name := range scenario.Names() {
+		if name == "mixed-version" { // needs the binary of another version
+			continue
+		}
 		for _, c := range scenario.Cases(name) {
 			if !slices.ContainsFunc(all, func(p playing) bool { return p.scenario() == name && slices.Contains(p, c) }) {
 				t.Errorf("case %s of %s is not played", c, name)
