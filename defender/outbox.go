@@ -44,8 +44,8 @@ var outboxStreams = []struct {
 	name     string
 	subjects []string
 }{
-	{AlarmStream, []string{"dc-alarm.*.*.>", "dc-alarm-ack.*.*.>"}},
-	{DeadStream, []string{"dc-dead.*.*"}},
+	{AlarmStream, []string{alarms, acknowledgements}},
+	{DeadStream, []string{deadLetters}},
 }
 
 // provision creates the streams that are missing. In those that exist it adds

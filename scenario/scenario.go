@@ -397,7 +397,7 @@ func (s *session) begin(ctx context.Context) error {
 func (s *session) assemble(ctx context.Context) error {
 	// The first window must not wait for those who come later, whether or
 	// not the scenario lets the number be known then.
-	if err := partition.SetExpected(ctx, s.conn, "defender", s.o.Defenders); err != nil {
+	if err := s.setExpected(ctx, s.o.Defenders); err != nil {
 		return err
 	}
 	kind := "goroutines"
