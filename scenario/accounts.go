@@ -1,11 +1,14 @@
 package scenario
 
 import (
+	"bufio"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/nats-io/nats.go"
@@ -124,4 +127,47 @@ func (c *connections) close() {
 		nc.Close()
 	}
 	c.open = nil
+}
+
+// checkRefusals checks that the servers refused nothing that a part of Muster asked for:
+// each has all the permissions that it needs.
+func (c *cluster) checkRefusals(r *Report) error {
+	if c.users == nil {
+		return nil
+	}
+	refused := map[string]int{}
+	for _, n := range c.brokers.nodes {
+		lines, err := permissionErrors(n.options.LogFile)
+		if err != nil {
+			return err
+		}
+		for _, line := range lines {
+			refused[line]++
+		}
+	}
+	all := make([]string, 0, len(refused))
+	for line, n := range refused {
+		all = append(all, fmt.Sprintf("%d times %s", n, line))
+	}
+	slices.Sort(all)
+	r.check("requests that the servers refused", "none", len(all) == 0, "%d%s", len(all), strings.Join(append([]string{""}, all...), "; "))
+	return nil
+}
+
+// permissionErrors returns what stands in a server's log of requests without permission.
+func permissionErrors(log string) ([]string, error) {
+	f, err := os.Open(log)
+	if err != nil {
+		return nil, fmt.Errorf("looking for refused requests: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	var all []string
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		if _, what, is := strings.Cut(lines.Text(), " Violation - "); is {
+			all = append(all, what)
+		}
+	}
+	return all, lines.Err()
 }

@@ -242,6 +242,9 @@ func Run(ctx context.Context, name string, o Options) (*Report, error) {
 	err := sc.run(ctx, s)
 	stop()
 	wg.Wait()
+	if err == nil {
+		err = s.checkRefusals(s.report)
+	}
 	closing := time.Now()
 	if t := s.site.Load(); t != nil {
 		err = errors.Join(err, t.close())
