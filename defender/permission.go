@@ -22,6 +22,11 @@ func Permissions(p partition.Config, r partition.Role) (partition.Permissions, e
 	sees := func() {
 		all = all.With(partition.ReadingStream(AlarmStream))
 		publish(api("STREAM.INFO", DeadStream))
+		if r != partition.RoleWorker {
+			// The one consumer of that stream whose position matters.
+			more.DenyPublish = append(more.DenyPublish, api("CONSUMER.*", AlarmStream+"."+WebhookConsumer), api("CONSUMER.*", AlarmStream+"."+WebhookConsumer+".>"),
+				api("CONSUMER.MSG.NEXT", AlarmStream+"."+WebhookConsumer))
+		}
 	}
 	acknowledges := func() {
 		publish(acknowledgements, api("STREAM.MSG.GET", AlarmStream))
@@ -31,7 +36,9 @@ func Permissions(p partition.Config, r partition.Role) (partition.Permissions, e
 		makes()
 		sees() // by its HTTP, which also acknowledges
 		acknowledges()
-		publish(alarms, deadLetters, "$JS.ACK."+AlarmStream+".*.>") // webhooks settle what they posted
+		publish(alarms, deadLetters)
+		// Webhooks settle what they posted.
+		publish("$JS.ACK."+AlarmStream+"."+WebhookConsumer+".>", api("CONSUMER.CREATE", AlarmStream+"."+WebhookConsumer+"."+alarmsAll))
 	case partition.RoleViewer:
 		sees()
 		more.Subscribe = append(more.Subscribe, alarmsAll, acknowledgementsAll)
@@ -48,6 +55,9 @@ func Permissions(p partition.Config, r partition.Role) (partition.Permissions, e
 	}
 	return all.With(more), nil
 }
+
+// WebhookConsumer is the name of the consumer that all defenders share to post alarms.
+const WebhookConsumer = "webhooks"
 
 // What is published to the streams of alarms and dead letters.
 const (

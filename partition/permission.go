@@ -14,6 +14,8 @@ import (
 // Permissions are the subjects that a user of a NATS server may publish and subscribe to.
 type Permissions struct {
 	Publish, Subscribe []string
+	// DenyPublish is what Publish would allow and the user must not do.
+	DenyPublish []string
 	// Respond lets the user publish one answer to the reply subject of each message that
 	// it gets.
 	Respond bool
@@ -81,16 +83,17 @@ func (c Config) Permissions(r Role) (Permissions, error) {
 	case RolePublisher:
 		p.publisher()
 	case RoleCollector:
-		p.publisher()
+		p.publish(p.lay.shardPrefix("*") + cfg.Subject) // it needs no mapping
 		p.api("STREAM.INFO", bucketPrefix+cfg.bucketMap())
 		p.api("DIRECT.GET", bucketPrefix+cfg.bucketMap()+".$KV."+cfg.bucketMap()+"."+layoutKey)
 	case RoleViewer:
 		p.viewer()
+		p.subscribe(EventSubject(cfg.Name))
 	case RoleConsole:
 		p.viewer()
+		p.subscribe(EventSubject(cfg.Name))
 		p.drains()
 	case RoleNodes:
-		p.readBucket(cfg.bucketLeases())
 		p.readKey(cfg.bucketMap(), AssignmentKey)
 		p.publish("$KV." + cfg.bucketMap() + "." + expectedKey)
 		p.drains()
@@ -120,7 +123,8 @@ func (p *permissionList) api(verb, rest string) { p.publish("$JS.API." + verb + 
 func (p *permissionList) done() Permissions {
 	slices.Sort(p.Publish)
 	slices.Sort(p.Subscribe)
-	p.Publish, p.Subscribe = slices.Compact(p.Publish), slices.Compact(p.Subscribe)
+	slices.Sort(p.DenyPublish)
+	p.Publish, p.Subscribe, p.DenyPublish = slices.Compact(p.Publish), slices.Compact(p.Subscribe), slices.Compact(p.DenyPublish)
 	return p.Permissions
 }
 
@@ -130,10 +134,10 @@ func (p *permissionList) readKey(bucket, key string) {
 	p.api("DIRECT.GET", bucketPrefix+bucket+".$KV."+bucket+"."+key)
 }
 
-// readBucket allows reading a bucket and following its changes.
-func (p *permissionList) readBucket(bucket string) {
+// follow allows reading a bucket and following its changes.
+func (p *permissionList) follow(bucket string) {
 	stream := bucketPrefix + bucket
-	p.readKey(bucket, ">")
+	p.api("STREAM.INFO", stream)
 	p.api("CONSUMER.CREATE", stream+".*.$KV."+bucket+".>")
 	p.api("CONSUMER.DELETE", stream+".*")
 	p.publish("$JS.FC." + stream + ".>")
@@ -154,15 +158,17 @@ func (p *permissionList) buckets() []string {
 func (p *permissionList) makeAll() {
 	for _, b := range p.buckets() {
 		p.makeStream(bucketPrefix + b)
-		p.readBucket(b)
 	}
+	p.follow(p.cfg.bucketLeases()) // whether workers are there
+	p.readKey(p.cfg.bucketMap(), ">")
 	for _, s := range p.lay.streams() {
 		p.makeStream(s)
 		p.api("CONSUMER.NAMES", s)
 		p.api("CONSUMER.CREATE", s+".*."+p.lay.prefix()+">")
 	}
 	p.makeStream(RetryStream(p.cfg.Stream))
-	p.makeStream(EventStream(p.cfg.Name))
+	p.api("STREAM.INFO", EventStream(p.cfg.Name))
+	p.api("STREAM.UPDATE", EventStream(p.cfg.Name))
 	if p.cfg.Shards > 1 {
 		p.publish(p.cfg.Subject) // which asks whether the servers have the mapping
 	}
@@ -170,7 +176,10 @@ func (p *permissionList) makeAll() {
 
 func (p *permissionList) worker() {
 	p.makeAll()
+	p.makeStream(EventStream(p.cfg.Name))
 	for _, b := range p.buckets() {
+		p.follow(b)
+		p.readKey(b, ">") // creating a key where there was one reads it
 		p.publish("$KV." + b + ".>")
 		p.api("STREAM.MSG.GET", bucketPrefix+b)
 	}
@@ -201,8 +210,9 @@ func (p *permissionList) publisher() {
 }
 
 func (p *permissionList) viewer() {
-	p.readBucket(p.cfg.bucketMap())
-	p.readBucket(p.cfg.bucketLeases())
+	p.readKey(p.cfg.bucketMap(), ">")
+	p.follow(p.cfg.bucketMap())
+	p.follow(p.cfg.bucketLeases())
 	for _, s := range p.lay.streams() {
 		p.api("STREAM.INFO", s)
 	}
@@ -210,9 +220,8 @@ func (p *permissionList) viewer() {
 	p.api("STREAM.INFO", retry)
 	p.api("STREAM.MSG.GET", retry)
 	events := EventStream(p.cfg.Name)
-	p.api("STREAM.INFO", events)
 	p.readOrdered(events)
-	p.subscribe(EventSubject(p.cfg.Name))
+	p.api("CONSUMER.CREATE", events+".*."+EventSubject(p.cfg.Name)) // of one kind
 	p.publish(standbySubject(p.cfg.Name))
 }
 
@@ -221,12 +230,11 @@ func (p *permissionList) readOrdered(stream string) {
 	for _, verb := range []string{"CREATE", "INFO", "MSG.NEXT", "DELETE"} {
 		p.api("CONSUMER."+verb, stream+".*")
 	}
-	p.api("CONSUMER.CREATE", stream+".*.>")
 }
 
 // drains allows asking workers to hand off their slots.
 func (p *permissionList) drains() {
-	p.readBucket(p.cfg.bucketLeases())
+	p.follow(p.cfg.bucketLeases())
 	p.publish(peerSubjects(p.cfg.Name) + handOverSuffix)
 }
 
@@ -243,7 +251,7 @@ func (p *permissionList) operator() {
 // With returns p with what another list allows, too.
 func (p Permissions) With(more Permissions) Permissions {
 	l := permissionList{Permissions: Permissions{Publish: slices.Concat(p.Publish, more.Publish), Subscribe: slices.Concat(p.Subscribe, more.Subscribe),
-		Respond: p.Respond || more.Respond}}
+		DenyPublish: slices.Concat(p.DenyPublish, more.DenyPublish), Respond: p.Respond || more.Respond}}
 	return l.done()
 }
 

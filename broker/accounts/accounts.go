@@ -109,19 +109,28 @@ const answerWithin = "5s"
 func Rules(p partition.Permissions, depth int) string {
 	var b strings.Builder
 	indent := strings.Repeat("  ", depth)
-	list := func(what string, subjects []string) {
+	list := func(name string, subjects []string) {
 		if len(subjects) == 0 {
+			return
+		}
+		b.WriteString(indent + "  " + name + ": [\n")
+		for _, s := range subjects {
+			b.WriteString(indent + "    " + strconv.Quote(s) + "\n")
+		}
+		b.WriteString(indent + "  ]\n")
+	}
+	rule := func(what string, allow, deny []string) {
+		if len(allow) == 0 {
 			b.WriteString(indent + what + ": { deny: \">\" }\n")
 			return
 		}
-		b.WriteString(indent + what + ": { allow: [\n")
-		for _, s := range subjects {
-			b.WriteString(indent + "  " + strconv.Quote(s) + "\n")
-		}
-		b.WriteString(indent + "] }\n")
+		b.WriteString(indent + what + " {\n")
+		list("allow", allow)
+		list("deny", deny)
+		b.WriteString(indent + "}\n")
 	}
-	list("publish", p.Publish)
-	list("subscribe", p.Subscribe)
+	rule("publish", p.Publish, p.DenyPublish)
+	rule("subscribe", p.Subscribe, nil)
 	if p.Respond {
 		b.WriteString(indent + "allow_responses: { max: 1, expires: " + Quoted(answerWithin) + " }\n")
 	}
