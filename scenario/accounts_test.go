@@ -154,7 +154,7 @@ var unused = map[string]string{
 	"$JS.API.DIRECT.GET.KV_stable-ids.$KV.stable-ids.>":                   "creating a key that somebody else created reads it",
 	"$JS.API.DIRECT.GET.KV_defender-heartbeats.$KV.defender-heartbeats.>": "the same",
 	"$JS.FC.KV_stable-ids.>":                                              "after a megabyte of changes to stable IDs, by a worker that waits for one",
-	"worker: dc.*.*.completion":  "which asks whether the servers have the mapping, by the worker that provisions the group",
+	"worker: dc.*.*.completion":                                           "which asks whether the servers have the mapping, by the worker that provisions the group",
 	"muster.defender.standbys":                                            "for a worker that waits for a stable ID: as many work as there are IDs",
 }
 
