@@ -128,10 +128,10 @@ func (o Options) admit(so *server.Options) error {
 	}
 	read := new(server.Options)
 	if err := read.ProcessConfigString(o.Accounts); err != nil {
-		return fmt.Errorf("reading the accounts: %w: give what \"muster broker accounts\" writes, and set the variables of the passwords", err)
+		return fmt.Errorf("reading the accounts: %w: give what muster broker accounts writes, and set the variables of the passwords", err)
 	}
 	if len(read.Accounts) == 0 {
-		return errors.New("reading the accounts: there are none: give what \"muster broker accounts\" writes")
+		return errors.New("reading the accounts: there are none: give what muster broker accounts writes")
 	}
 	so.Accounts, so.Users, so.Nkeys, so.SystemAccount = read.Accounts, read.Users, read.Nkeys, read.SystemAccount
 	return nil

@@ -240,10 +240,10 @@ func RunBroker(ctx context.Context, o BrokerOptions) error {
 	if o.AccountsFile != "" {
 		text, err := os.ReadFile(o.AccountsFile)
 		if err != nil {
-			return badUsage("reading --accounts: %w: name a file with what \"muster broker accounts\" writes", err)
+			return badUsage("reading --accounts: %w: name a file with what muster broker accounts writes", err)
 		}
 		if o.Accounts = string(text); strings.TrimSpace(o.Accounts) == "" {
-			return badUsage("reading --accounts: %s is empty: name a file with what \"muster broker accounts\" writes", o.AccountsFile)
+			return badUsage("reading --accounts: %s is empty: name a file with what muster broker accounts writes", o.AccountsFile)
 		}
 	}
 	s, err := broker.Start(o.Options)

@@ -81,7 +81,7 @@ func accountsText(group partition.Config, role partition.Role, maxFile string) (
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("# Written by \"muster broker accounts\" for group %s. Who may do what: docs/security.md.\n%s", group.Name, text), nil
+	return fmt.Sprintf("# Written by muster broker accounts for group %s. Who may do what: docs/security.md.\n%s", group.Name, text), nil
 }
 
 func roleNames() []string {
