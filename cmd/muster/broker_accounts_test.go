@@ -40,7 +40,7 @@ func TestBrokerAccounts(t *testing.T) {
 	t.Run("a command connects as its role", func(t *testing.T) {
 		for _, r := range []partition.Role{partition.RoleViewer, partition.RoleOperator} {
 			as(r)
-			for _, command := range [][]string{{"status"}, {"pin"}} {
+			for _, command := range [][]string{{"status"}, {"layout"}, {"mapping"}} {
 				args := append(append([]string{"partitions"}, command...), "--nats", srv.URL(), "--group", "jobs")
 				if code, _, errs := muster(args...); code != exitOK {
 					t.Errorf("%v as the %s: exit code %d: %s", args, r, code, errs)
