@@ -114,7 +114,7 @@ func (c *court) defend(pod string) (kill func()) {
 
 func (c *court) eventually(what string, ok func() bool) {
 	c.t.Helper()
-	for end := time.Now().Add(40 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		if ok() {
 			return
 		}
