@@ -52,8 +52,8 @@ var outboxStreams = []struct {
 	subjects []string
 	discard  jetstream.DiscardPolicy
 }{
-	{AlarmStream, []string{"dc-alarm.*.*.>", "dc-alarm-ack.*.*.>"}, jetstream.DiscardOld},
-	{DeadStream, []string{"dc-dead.*.*"}, jetstream.DiscardNew},
+	{AlarmStream, []string{alarms, acknowledgements}, jetstream.DiscardOld},
+	{DeadStream, []string{deadLetters}, jetstream.DiscardNew},
 }
 
 // provision creates the streams that are missing. In those that exist it adds
@@ -115,9 +115,15 @@ func (o *outbox) provisionStream(ctx context.Context, name string, subjects []st
 // the stream was never made or somebody deleted it: publish re-creates what is
 // missing and tries once more. Otherwise the caller would retry the message
 // permanently, and its slot would stand still.
+//
+// The server says that no stream takes it only if nobody subscribes to the subject. A
+// console follows the alarms, so the answer that doesn't come within the client's own
+// timeout may mean the same. That a message was stored nonetheless does no harm: both
+// kinds of messages are told from their repetitions.
 func (o *outbox) publish(ctx context.Context, msg *nats.Msg, opts ...jetstream.PublishOpt) error {
 	_, err := o.js.PublishMsg(ctx, msg, opts...)
-	if !errors.Is(err, jetstream.ErrNoStreamResponse) {
+	silent := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
+	if !errors.Is(err, jetstream.ErrNoStreamResponse) && !silent {
 		return err
 	}
 	if again := o.recreate(ctx); again != nil {
@@ -136,7 +142,7 @@ func (o *outbox) recreate(ctx context.Context) error {
 		return err
 	}
 	if o.logger != nil {
-		o.logger.Warn("No stream took an alarm or dead letter; missing streams were created again.", "streams", []string{AlarmStream, DeadStream})
+		o.logger.Warn("No stream took an alarm or dead letter; missing streams were looked for and created again.", "streams", []string{AlarmStream, DeadStream})
 	}
 	return nil
 }

@@ -74,7 +74,7 @@ type ending struct {
 }
 
 func newPuller(cfg Config, lay layout, nc *nats.Conn, js jetstream.JetStream, h Handler, post func(input)) (*puller, error) {
-	p := &puller{cfg: cfg, layout: lay, nc: nc, js: js, handler: h, guard: newGuard(cfg, post), post: post, inbox: nats.NewInbox(), epoch: time.Now(),
+	p := &puller{cfg: cfg, layout: lay, nc: nc, js: js, handler: h, guard: newGuard(cfg, post), post: post, inbox: nc.NewInbox(), epoch: time.Now(),
 		runners: make(map[string]*runner), ending: make(map[int][]ending), done: make([]watermarks, len(lay.streams())), suspended: true}
 	p.life, p.end = context.WithCancel(context.Background())
 	sub, err := nc.Subscribe(p.inbox+".*.*", p.dispatch)

@@ -255,7 +255,7 @@ func (w *Worker) tryOpen(ctx context.Context) error {
 		w.pull.retry = &retryStore{nc: w.nc, stream: stream, name: RetryStream(w.cfg.Stream), lay: w.layout}
 	}
 	w.pulling.Store(w.pull)
-	w.probeBox = nats.NewInbox()
+	w.probeBox = w.nc.NewInbox()
 	w.probeSub, err = w.nc.Subscribe(w.probeBox+".*.*", w.probeAnswered)
 	if err != nil {
 		return err
@@ -476,6 +476,9 @@ func (w *Worker) ping(start time.Time) {
 func peerSubject(group string, m Member) string {
 	return fmt.Sprintf("muster.%s.worker.%s.%d", group, m.ID, m.Claim)
 }
+
+// peerSubjects covers the subjects of all workers of a group.
+func peerSubjects(group string) string { return "muster." + group + ".worker.*.*" }
 
 func (w *Worker) listen(self Member) {
 	if w.peerSub != nil {

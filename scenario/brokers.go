@@ -36,6 +36,8 @@ type brokers struct {
 type brokerNode struct {
 	options broker.Options
 	process bool
+	// accountsFile holds options.Accounts, if there are any.
+	accountsFile string
 
 	server *broker.Server // in this process
 	cmd    *exec.Cmd      // or in its own
@@ -44,10 +46,20 @@ type brokerNode struct {
 }
 
 // startBrokers starts all servers and waits until they answer.
-func startBrokers(ctx context.Context, o Options, dir string) (*brokers, error) {
+func startBrokers(ctx context.Context, o Options, dir string, u *users) (*brokers, error) {
 	all, err := broker.ClusterOptions(o.Servers, o.NATSPort, dir, filepath.Join(dir, "log"))
 	if err != nil {
 		return nil, err
+	}
+	known, err := u.config()
+	if err != nil {
+		return nil, err
+	}
+	accountsFile := filepath.Join(dir, "accounts.conf")
+	if known != "" {
+		if err := os.WriteFile(accountsFile, []byte(known), 0o600); err != nil {
+			return nil, fmt.Errorf("writing the servers' accounts: %w: name another directory with --dir", err)
+		}
 	}
 	b := &brokers{url: broker.URLs(all)}
 	if o.powerCuts() {
@@ -60,13 +72,15 @@ func startBrokers(ctx context.Context, o Options, dir string) (*brokers, error) 
 			options.Dir = filepath.Join(b.disks.Dir(i), "nats")
 		}
 		options.NoAdvertise = o.chaotic
-		options.Sync, options.MaxStore = o.Sync, o.maxStore
-		if from, to := (partition.Config{Name: defender.Group, Subject: defender.Subject, Shards: o.Shards}).Mapping(); to != "" {
+		options.Sync, options.MaxStore, options.Accounts = o.Sync, o.maxStore, known
+		if known != "" {
+			// The mapping is the account's.
+		} else if from, to := (partition.Config{Name: defender.Group, Subject: defender.Subject, Shards: o.Shards}).Mapping(); to != "" {
 			options.Mappings = map[string]string{from: to}
 		}
 		// One server is part of this process, as in production without a
 		// cluster; only where it is to be killed it must have its own.
-		b.nodes = append(b.nodes, &brokerNode{options: options, process: o.Processes && (o.Servers > 1 || o.ownBroker)})
+		b.nodes = append(b.nodes, &brokerNode{options: options, process: o.Processes && (o.Servers > 1 || o.ownBroker), accountsFile: accountsFile})
 	}
 	if err := b.start(ctx); err != nil {
 		return nil, errors.Join(err, b.stop())
@@ -169,6 +183,9 @@ func (n *brokerNode) startProcess(ctx context.Context) error {
 	if n.options.ClusterPort != 0 {
 		cmd.Args = append(cmd.Args, "--name", n.options.Name, "--cluster-port", strconv.Itoa(n.options.ClusterPort), "--routes", strings.Join(n.options.Routes, ","))
 	}
+	if n.options.Accounts != "" {
+		cmd.Args = append(cmd.Args, "--accounts", n.accountsFile)
+	}
 	for from, to := range n.options.Mappings {
 		cmd.Args = append(cmd.Args, "--map", from+"="+to)
 	}
@@ -251,12 +268,23 @@ func (n *brokerNode) kill() {
 // BrokerOptions say how RunBroker runs one server.
 type BrokerOptions struct {
 	broker.Options
+	// AccountsFile holds Accounts; empty: the server has none.
+	AccountsFile string
 	// Ready is told once, when clients can connect, where.
 	Ready func(url string)
 }
 
 // RunBroker runs a server until ctx ends.
 func RunBroker(ctx context.Context, o BrokerOptions) error {
+	if o.AccountsFile != "" {
+		text, err := os.ReadFile(o.AccountsFile)
+		if err != nil {
+			return badUsage("reading --accounts: %w: name a file with what muster broker accounts writes", err)
+		}
+		if o.Accounts = string(text); strings.TrimSpace(o.Accounts) == "" {
+			return badUsage("reading --accounts: %s is empty: name a file with what muster broker accounts writes", o.AccountsFile)
+		}
+	}
 	s, err := broker.Start(o.Options)
 	if err != nil {
 		return &UsageError{err}

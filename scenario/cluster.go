@@ -36,6 +36,7 @@ type Options struct {
 	Expect    bool          // the expected number of defenders is known to them
 	Dir       string        // for everything that is kept; empty: a temporary one
 	NATSPort  int           // 0: a free one
+	Accounts  bool          // the NATS servers have accounts, and each part only the permissions of its role
 	Sync      broker.Sync   // when the NATS servers sync what they acknowledge to the disk
 	Servers   int           // NATS servers: 1, or a cluster of 3 or 5; 0 is 1
 	Replicas  int           // of streams and buckets; 0 is 1
@@ -168,7 +169,9 @@ type cluster struct {
 	storePath string
 
 	brokers  *brokers
-	conn     *nats.Conn
+	users    *users     // of the servers; nil: they have none
+	conn     *nats.Conn // may do everything: for what a scenario does to Muster, not for Muster
+	roles    connections
 	store    *sqlite.Store
 	view     *view
 	source   Source
@@ -213,10 +216,16 @@ func (c *cluster) start(ctx context.Context) error {
 	if err := c.makeDir(); err != nil {
 		return err
 	}
-	if c.brokers, err = startBrokers(ctx, c.o, c.dir); err != nil {
+	if c.o.Accounts {
+		c.users = newUsers(c.partition())
+		if err := c.users.write(c.dir); err != nil {
+			return err
+		}
+	}
+	if c.brokers, err = startBrokers(ctx, c.o, c.dir, c.users); err != nil {
 		return err
 	}
-	if c.conn, err = broker.Connect(c.brokers.url, "muster up"); err != nil {
+	if c.conn, err = broker.ConnectAs(c.brokers.url, "muster up", c.users.harness()); err != nil {
 		return err
 	}
 	if err := c.brokers.ready(ctx, c.conn, c.o.Replicas); err != nil {
@@ -229,7 +238,11 @@ func (c *cluster) start(ctx context.Context) error {
 	if err := c.store.RegisterChambers(ctx, chamberInfos(c.chambers)); err != nil {
 		return err
 	}
-	provision := func(ctx context.Context) error { return defender.Provision(ctx, c.conn, c.partition()) }
+	operator, err := c.as(partition.RoleOperator)
+	if err != nil {
+		return err
+	}
+	provision := func(ctx context.Context) error { return defender.Provision(ctx, operator, c.partition()) }
 	if c.o.provisionedByPrevious {
 		provision = c.provisionByPrevious
 	}
@@ -237,18 +250,30 @@ func (c *cluster) start(ctx context.Context) error {
 		return err
 	}
 	if c.screen != nil {
-		if err := c.screen.followAlarms(ctx, c.conn); err != nil {
+		console, err := c.as(partition.RoleConsole)
+		if err != nil {
+			return err
+		}
+		if err := c.screen.followAlarms(ctx, console); err != nil {
 			return err
 		}
 	}
-	v, err := newView(ctx, c.conn, c.event)
+	viewer, err := c.as(partition.RoleViewer)
+	if err != nil {
+		return err
+	}
+	v, err := newView(ctx, viewer, c.event)
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
 	c.view = v
 	c.mu.Unlock()
-	collector, err := collect.New(c.store, c.conn)
+	publishes, err := c.as(partition.RoleCollector)
+	if err != nil {
+		return err
+	}
+	collector, err := collect.New(c.store, publishes)
 	if err != nil {
 		return err
 	}
@@ -347,7 +372,16 @@ func (c *cluster) expect(ctx context.Context, n int) error {
 	if !c.o.Expect {
 		n = 0
 	}
-	return partition.SetExpected(ctx, c.conn, defender.Group, n)
+	return c.setExpected(ctx, n)
+}
+
+// setExpected tells the defenders how many they should be.
+func (c *cluster) setExpected(ctx context.Context, n int) error {
+	nc, err := c.as(partition.RoleOperator)
+	if err != nil {
+		return err
+	}
+	return partition.SetExpected(ctx, nc, defender.Group, n)
 }
 
 // running returns the members that have not ended.
@@ -519,6 +553,7 @@ func (c *cluster) close() error {
 	if c.view != nil {
 		c.view.close()
 	}
+	c.roles.close()
 	if c.conn != nil {
 		c.conn.Close()
 	}

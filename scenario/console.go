@@ -353,7 +353,11 @@ func (s *screen) leases(ctx context.Context) (map[string]partition.MemberInfo, e
 	if known {
 		return s.crew, nil
 	}
-	list, err := partition.Members(ctx, s.c.conn, defender.Group)
+	nc, err := s.c.as(partition.RoleConsole)
+	if err != nil {
+		return s.crew, err
+	}
+	list, err := partition.Members(ctx, nc, defender.Group)
 	if err != nil {
 		return s.crew, err
 	}
@@ -419,7 +423,11 @@ func (s *screen) charts(ctx context.Context, tool, name string) (console.Charts,
 		return v, err
 	}
 	slices.Reverse(charts)
-	alarms, err := defender.ListAlarms(ctx, s.c.conn, defender.AlarmListQuery{Chamber: ch, All: true, Limit: 20})
+	nc, err := s.c.as(partition.RoleConsole)
+	if err != nil {
+		return v, err
+	}
+	alarms, err := defender.ListAlarms(ctx, nc, defender.AlarmListQuery{Chamber: ch, All: true, Limit: 20})
 	if err != nil {
 		return v, err
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/connect"
 	"github.com/muster-dev/muster/defender/uchart"
@@ -39,6 +40,7 @@ import (
 // own.
 type DefenderOptions struct {
 	NATS     string        // URL of the server
+	User     access.User   // of the server; the zero one: what the environment says
 	Store    string        // of the results, by the names of package connect
 	Slots    int           // as provisioned
 	Shards   int           // as provisioned; 0 is 1
@@ -96,7 +98,7 @@ func (d *Defender) open(ctx context.Context, o DefenderOptions) error {
 			return err
 		}
 	}
-	if d.conn, err = broker.Connect(o.NATS, "defender "+o.Pod); err != nil {
+	if d.conn, err = broker.ConnectAs(o.NATS, "defender "+o.Pod, o.User); err != nil {
 		return err
 	}
 	metrics := defender.NewMetrics(nil)
@@ -223,7 +225,7 @@ type member struct {
 
 func (c *cluster) memberOptions(n int) DefenderOptions {
 	name := fmt.Sprintf("pod-%03d", n)
-	return DefenderOptions{NATS: c.brokers.url, Store: c.storePath, Slots: c.o.Slots, Shards: c.o.Shards, Replicas: c.o.Replicas, Work: c.o.Work, Pod: name, RetryAttempts: c.o.RetryAttempts,
+	return DefenderOptions{NATS: c.brokers.url, User: c.users.of(partition.RoleWorker), Store: c.storePath, Slots: c.o.Slots, Shards: c.o.Shards, Replicas: c.o.Replicas, Work: c.o.Work, Pod: name, RetryAttempts: c.o.RetryAttempts,
 		Record: filepath.Join(c.dir, "record", name), LogFile: filepath.Join(c.dir, "log", name+".log"), Verbose: c.o.Verbose}
 }
 
@@ -282,7 +284,7 @@ func (c *cluster) startProcess(ctx context.Context, o DefenderOptions) (*member,
 		}
 	}
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), exe, arguments(o)...)
-	cmd.Env = append(os.Environ(), "GOMAXPROCS=2")
+	cmd.Env = append(append(os.Environ(), "GOMAXPROCS=2"), o.User.Environ()...)
 	return c.follow(cmd, o, through)
 }
 

@@ -265,6 +265,9 @@ func Run(ctx context.Context, name string, o Options) (*Report, error) {
 	err := sc.run(ctx, s)
 	stop()
 	wg.Wait()
+	if err == nil {
+		err = s.checkRefusals(s.report)
+	}
 	closing := time.Now()
 	if t := s.site.Load(); t != nil {
 		err = errors.Join(err, t.close())
@@ -420,7 +423,7 @@ func (s *session) begin(ctx context.Context) error {
 func (s *session) assemble(ctx context.Context) error {
 	// The first window must not wait for those who come later, whether or
 	// not the scenario lets the number be known then.
-	if err := partition.SetExpected(ctx, s.conn, "defender", s.o.Defenders); err != nil {
+	if err := s.setExpected(ctx, s.o.Defenders); err != nil {
 		return err
 	}
 	kind := "goroutines"
