@@ -120,6 +120,9 @@ func newEnvironment(t *testing.T, o options, log *history, rng *rand.Rand) *envi
 		e.publisher.Close()
 		e.operator.Close()
 		e.broker.stop()
+		for _, l := range e.broker.links {
+			l.sever()
+		}
 		synctest.Wait()
 	})
 	return e

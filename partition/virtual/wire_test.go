@@ -41,6 +41,9 @@ func (l *link) InProcessConn() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	if l.conn != nil {
+		l.conn.sever() // what it holds back would wait beyond the end of the run
+	}
 	l.conn = newWire(c, l)
 	return l.conn, nil
 }
