@@ -224,6 +224,9 @@ func TestBucketsLost(t *testing.T) {
 				c.releaseClaims()
 			}
 			c.until("everything is processed, under raised fences", c.all)
+			if !retry && c.rejections() == 0 {
+				t.Error("no fence was rejected, so none had to be raised")
+			}
 			if n := len(c.dead(defender.DeadStream)); n != 0 {
 				t.Errorf("%d of %d messages are dead letters", n, 5*12)
 			}
