@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // refusals is what a worker knows of writes to the group's buckets that fail: since when
@@ -15,6 +16,9 @@ import (
 type refusals struct {
 	since time.Time // zero: the last one succeeded
 	why   string
+	// answered: the servers have answered, and refuse. Otherwise there was no answer, as of
+	// a worker that is cut off.
+	answered bool
 }
 
 // note takes in the outcome of an operation. A conflict is an answer of servers that
@@ -28,6 +32,8 @@ func (r *refusals) note(in kvInput, now time.Time) {
 		if r.since.IsZero() {
 			r.since = now
 		}
+		var api *jetstream.APIError
+		r.answered = errors.As(in.err, &api)
 		r.why = fmt.Sprintf("writing %s to bucket %s: %v", in.key, in.bucket, in.err)
 	}
 }
