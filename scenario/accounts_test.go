@@ -159,6 +159,7 @@ var unused = map[string]string{
 	"$JS.API.STREAM.DELETE.KV_defender-heartbeats":                        "the same",
 	"$JS.API.STREAM.DELETE.KV_defender-assignments":                       "the same",
 	"muster.defender.worker.*.*.fence":                                    "reports that the results' store has a higher fence, after a loss",
+	"muster.defender.refusals":                                            "which asks why leases are not written, when they are not",
 	"muster.defender.standbys":                                            "for a worker that waits for a stable ID: as many work as there are IDs",
 }
 
@@ -399,6 +400,24 @@ func (c *court) age() {
 	}
 }
 
+// widen gives a bucket room for what fill writes.
+func (c *court) widen(stream string) {
+	c.t.Helper()
+	js, err := jetstream.New(c.harness())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	s, err := js.Stream(c.t.Context(), stream)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	cfg := s.CachedInfo().Config
+	cfg.MaxBytes = 64 << 20
+	if _, err := js.UpdateStream(c.t.Context(), cfg); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
 // fill writes so much into the buckets that the server wants those who follow them to
 // confirm what they have, or removes it.
 func (c *court) fill(on bool) {
@@ -413,8 +432,11 @@ func (c *court) fill(on bool) {
 		if err != nil {
 			c.t.Fatal(err)
 		}
+		if on {
+			c.widen("KV_" + bucket)
+		}
 		for i := range 20 {
-			key := fmt.Sprintf("test-%d", i%3) // the bucket has room for a few of these
+			key := fmt.Sprintf("test-%d", i)
 			if on {
 				_, err = kv.Put(ctx, key, make([]byte, 200<<10))
 			} else {
