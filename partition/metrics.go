@@ -233,8 +233,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(c.fill, w.fill)
 	}
 	refusedFor := time.Duration(0)
-	if s.answered {
-		refusedFor = max(0, time.Since(s.RefusedSince))
+	if !s.refused.IsZero() {
+		refusedFor = max(0, time.Since(s.refused))
 	}
 	gauge(c.writesRefused, refusedFor.Seconds())
 	p := c.w.Parked() // all 0 without Config.Retry

@@ -16,9 +16,9 @@ import (
 type refusals struct {
 	since time.Time // zero: the last one succeeded
 	why   string
-	// answered: the servers have answered, and refuse. Otherwise there was no answer, as of
-	// a worker that is cut off.
-	answered bool
+	// refused is since when the servers answer and refuse; zero: the last one succeeded, or
+	// there was no answer, as for a worker that is cut off.
+	refused time.Time
 }
 
 // note takes in the outcome of an operation. A conflict is an answer of servers that
@@ -33,7 +33,12 @@ func (r *refusals) note(in kvInput, now time.Time) {
 			r.since = now
 		}
 		var api *jetstream.APIError
-		r.answered = errors.As(in.err, &api)
+		switch answered := errors.As(in.err, &api); {
+		case !answered:
+			r.refused = time.Time{}
+		case r.refused.IsZero():
+			r.refused = now
+		}
 		r.why = fmt.Sprintf("writing %s to bucket %s: %v", in.key, in.bucket, in.err)
 	}
 }

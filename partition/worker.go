@@ -73,8 +73,8 @@ type Status struct {
 	// and Refused why the last one failed; zero and empty if it succeeded.
 	RefusedSince  time.Time
 	Refused       string
-	answered      bool // it was refused by an answer of the servers
-	ActiveWorkers int  // that the leader sees; 0 elsewhere
+	refused       time.Time // since when the servers answer and refuse; zero: they don't
+	ActiveWorkers int       // that the leader sees; 0 elsewhere
 }
 
 // New checks a configuration and returns a worker that has not begun. Errors
@@ -382,7 +382,7 @@ func (w *Worker) publishStatus() {
 	if m.stage == stageMember || m.stage == stageLeaving {
 		s.LeaseRenewed = m.leaseStart
 	}
-	s.RefusedSince, s.Refused, s.answered = m.refusals.since, m.refusals.why, m.refusals.answered
+	s.RefusedSince, s.Refused, s.refused = m.refusals.since, m.refusals.why, m.refusals.refused
 	for slot, st := range m.own.slots {
 		if st.phase == phaseHolding || st.phase == phaseReleasing {
 			s.Slots = append(s.Slots, slot)
