@@ -3,6 +3,8 @@ package partition
 import (
 	"fmt"
 	"slices"
+
+	"github.com/muster-dev/muster/internal/reserve"
 )
 
 // This file holds what each kind of user may do on the servers, from the names and
@@ -156,6 +158,9 @@ func (p *permissionList) buckets() []string {
 
 // makeAll allows creating all that the group needs.
 func (p *permissionList) makeAll() {
+	p.api("STREAM.INFO", reserve.TurnStream)
+	p.api("STREAM.CREATE", reserve.TurnStream)
+	p.publish(reserve.TurnStream)
 	for _, b := range p.buckets() {
 		p.makeStream(bucketPrefix + b)
 	}

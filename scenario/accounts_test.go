@@ -22,6 +22,7 @@ import (
 	"github.com/muster-dev/muster/defender/strategy"
 	"github.com/muster-dev/muster/defender/uchart"
 	"github.com/muster-dev/muster/defender/webhook"
+	"github.com/muster-dev/muster/internal/reserve"
 	"github.com/muster-dev/muster/nodes/workers"
 	"github.com/muster-dev/muster/partition"
 )
@@ -354,6 +355,10 @@ func (c *court) lose() {
 		return err == nil && v.Map != nil && len(v.Map.Workers) == 2 && len(v.Map.Moves) == 0 && len(v.Members) == 2
 	}
 	c.eventually("two workers after a crash", working)
+	// It is created again with the first stream whose limit is sought.
+	if err := js.DeleteStream(ctx, reserve.TurnStream); err != nil {
+		t.Fatal(err)
+	}
 	streams := []string{"KV_stable-ids", "KV_defender-heartbeats", "KV_defender-assignments", partition.EventStream(defender.Group), partition.RetryStream(defender.Stream),
 		defender.AlarmStream, defender.DeadStream}
 	for _, name := range append(streams, c.group.Streams()...) {
