@@ -186,6 +186,33 @@ func TestADayOfEventsDoesNotSlowThePage(t *testing.T) {
 	}
 }
 
+// TestOlderEventsStayShown: a page that has fallen behind and begins anew shows as many rows as before, each event once and in order.
+func TestOlderEventsStayShown(t *testing.T) {
+	c, s := serve(t, Options{})
+	said := 0
+	say := func(n int) {
+		for range n {
+			c.Say(Moment{Plane: "workers", Kind: "map-received", Text: fmt.Sprintf("event %d", said)})
+			said++
+		}
+	}
+	say(5000)
+	ctx, faults := browser.Open(t, s.URL, 1000, 800)
+	browser.Eventually(ctx, t, `document.querySelectorAll('#events li').length > 50`)
+	browser.Eventually(ctx, t, `(() => { for (let i = 0; i < 8; i++) document.getElementById('older').click(); return true; })()`)
+	all := func() {
+		t.Helper()
+		browser.Eventually(ctx, t, `document.querySelectorAll('#events li').length === 1000 && document.getElementById('older').hidden`)
+		browser.Eventually(ctx, t, fmt.Sprintf(`[...document.querySelectorAll('#events li')].every((row, i) => row.textContent.endsWith('event ' + (%d - i)))`, said-1))
+	}
+	all()
+	say(5 * maxBacklog) // more than the page is sent
+	all()
+	if got := faults(); len(got) > 0 {
+		t.Errorf("the page complains: %s", strings.Join(got, "; "))
+	}
+}
+
 // BenchmarkEventToScreen measures from an event in the program to the row in the document of a browser that looks, and to the frame
 // in which it is painted: with nothing before it, and with a day of events before it. Both clocks are the machine's.
 func BenchmarkEventToScreen(b *testing.B) {

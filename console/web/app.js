@@ -400,8 +400,10 @@ function drawEvents() {
     : [[key, () => el("li", { class: "none" }, narrowed(f) ? "No event matches." : "Nothing has happened yet.")]]);
   lastDrawn = S.next;
   $("timeline-meta").textContent = `${S.next} since the start` + (narrowed(f) ? `, ${newest.length} shown` : "");
-  $("older").hidden = S.rows >= MOST || S.rows >= list.length && (older.end || first === 0);
-  if (narrowed(f) && list.length < S.rows && !older.end && first > 0) searchTimer = searchTimer || setTimeout(() => { searchTimer = 0; loadOlder(); }, 250); // what is sought may lie further back
+  const more = !older.end && first > 0; // on the server
+  $("older").hidden = newest.length >= MOST || S.rows >= list.length && !more;
+  // After a gap the page has only the newest ones again, and what is sought may lie further back.
+  if (list.length < S.rows && more) searchTimer = searchTimer || setTimeout(() => { searchTimer = 0; loadOlder(); }, narrowed(f) ? 250 : 0);
 }
 function eventRow(m) {
   return el("li", { class: m.seq >= lastDrawn && lastDrawn ? "fresh" : "", "data-seq": m.seq },
@@ -412,14 +414,17 @@ function addEvents(list) {
   if (S.events.length > 2 * MOST) S.events.splice(0, S.events.length - MOST);
   draw("events");
 }
-let searchTimer = 0;
+let searchTimer = 0, loading = null; // what older events are being loaded for
 async function loadOlder() {
-  const f = wanted(), key = older.key, first = (older.events[0] || S.events[0] || { seq: S.next }).seq;
+  if (loading === older) return; // two answers would be the same events
+  const f = wanted(), first = (older.events[0] || S.events[0] || { seq: S.next }).seq;
   if (!f.planes.length) return;
   const q = new URLSearchParams({ before: first, limit: PAGE, contains: f.text });
   if (narrowed(f)) q.set("plane", f.planes.join(","));
+  const asked = loading = older;
   const list = await get("api/events?" + q);
-  if (!list || older.key !== key) return;
+  if (loading === asked) loading = null;
+  if (!list || older !== asked) return;
   older.events = [...list.reverse(), ...older.events].slice(-MOST);
   older.end = list.length < PAGE;
   draw("events");
