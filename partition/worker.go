@@ -355,7 +355,7 @@ func (w *Worker) sleepUntil(t *time.Timer, at time.Time) {
 func (w *Worker) publishStatus() {
 	m := w.machine
 	if m.trusted {
-		w.pull.trustedUntil.Store(int64(m.trustEnds().Sub(w.pull.epoch)))
+		w.pull.trustUntil(m.trustEnds())
 	}
 	s := &Status{ID: m.self.ID, Claim: m.self.Claim, State: m.state, Leading: m.lead.office, Leader: m.lead.leader.ID, Standby: m.standby, Yielding: m.yielding(), ActiveWorkers: len(m.lead.peers)}
 	if m.cur != nil {
@@ -415,7 +415,7 @@ func (w *Worker) execute(e effect) {
 	case suspendEffect:
 		w.pull.suspend(true)
 	case resumeEffect:
-		w.pull.trustedUntil.Store(int64(w.machine.trustEnds().Sub(w.pull.epoch)))
+		w.pull.trustUntil(w.machine.trustEnds())
 		w.pull.suspend(false)
 	case takeEffect:
 		go w.take(e)
