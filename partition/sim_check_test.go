@@ -70,7 +70,7 @@ func (c *simChecker) stepped(w *simWorker) {
 		if o.dead || !o.trusted() {
 			continue
 		}
-		for at := range o.runners {
+		for at := range o.delivery.slots {
 			for slot := at.slot; slot < c.s.fine; slot += at.slots {
 				if other := c.holders[slot]; other != nil {
 					c.fail("one-owner", "slot %d: %v and %v both trust their leases and hold it", slot, other, o)
@@ -103,7 +103,7 @@ func (c *simChecker) heldOne(w *simWorker, at place, slot int, f Fence, handed b
 	}
 	// Who holds it already had it from the dead one by a finished hand-over, and so
 	// has who is handed it before it knows of the other's end.
-	finished := w.runners[at] != nil || handed && !w.m.cur.Taking[at.slot]
+	finished := w.delivery.slots[at] != nil || handed && !w.m.cur.Taking[at.slot]
 	if taken, is := c.taken[slot][f]; is && !taken && !finished {
 		c.fail("reset-before-hold", "slot %d: %v holds it as of version %d, whose take-over from a dead owner was not carried out", slot, w, f.Version)
 	}
@@ -131,6 +131,7 @@ func (c *simChecker) begins(w *simWorker, h *simHandler) {
 		return
 	}
 	slot := h.msg.fine
+	c.beginsByRight(w, h)
 	if o := c.working[slot]; o != nil && o.r.handler == o && !o.cancelled && !o.r.w.dead {
 		if o.r.w.trusted() {
 			c.fail("one-handler", "slot %d: %v begins %d while %v works on %d", slot, w, h.msg.seq, o.r.w, o.msg.seq)
@@ -413,7 +414,7 @@ func (c *simChecker) quiet() bool {
 	}
 	for s := range c.current.Owner {
 		i := slices.IndexFunc(c.s.workers, func(w *simWorker) bool { return !w.dead && w.m.self == c.current.owner(s) })
-		if i < 0 || !c.s.workers[i].trusted() || c.s.workers[i].runners[c.current.division().place(s)] == nil {
+		if i < 0 || !c.s.workers[i].trusted() || c.s.workers[i].delivery.slots[c.current.division().place(s)] == nil {
 			return false
 		}
 	}
@@ -450,7 +451,7 @@ func (c *simChecker) whyNotAtRest() string {
 			for s := range c.s.fine {
 				if st := w.m.own.slots[s]; st != nil {
 					out += fmt.Sprintf(" %d:%d", s, st.phase)
-					if w.runners[w.m.at(s)] == nil {
+					if w.delivery.slots[w.m.at(s)] == nil {
 						out += "-"
 					}
 				}

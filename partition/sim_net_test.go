@@ -86,6 +86,7 @@ type simFaults struct {
 	failWork  float64 // chance that a handler returns an error
 	dieHere   float64 // chance of a crash between two effects
 	slowWork  float64
+	stubborn  float64       // chance that a handler does not heed its context
 	slowJoin  time.Duration // between a name and its lease
 	lateStore float64       // of a request to the retry stream
 	hostile   bool          // somebody writes into the buckets who may not
