@@ -48,9 +48,9 @@ func newGuard(cfg Config, post func(input)) guard {
 
 // call calls f, in a goroutine of its own, since runtime.Goexit can't be stopped in
 // the one that called it, and the loop has to live.
-func (g guard) call(callback string, about Event, f func() error) error {
+func (g guard) call(callback string, f func() error) error {
 	ended := make(chan error, 1)
-	g.start(callback, about, f, func(err error) { ended <- err })
+	g.start(callback, Event{}, f, func(err error) { ended <- err })
 	return <-ended
 }
 

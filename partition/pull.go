@@ -218,7 +218,7 @@ func (p *puller) trustUntil(t time.Time) {
 
 func (p *puller) released(s Slots) {
 	if h, ok := p.handler.(Releaser); ok && len(s.Slots) > 0 {
-		_ = p.guard.call("Released", Event{}, func() error { h.Released(s); return nil })
+		_ = p.guard.call("Released", func() error { h.Released(s); return nil })
 	}
 }
 

@@ -31,6 +31,7 @@ type simChecker struct {
 	tuned   int           // of them, for weights alone
 	relaid  int           // changes of the number of slots
 	parked  int           // messages
+	cuts    []simCut
 	since   time.Duration // when the streams were made; what is older counts for nothing
 }
 
@@ -127,7 +128,7 @@ func (c *simChecker) remade() {
 
 // begins: one-handler and order, where a handler begins.
 func (c *simChecker) begins(w *simWorker, h *simHandler) {
-	if h.msg.published < c.since {
+	if c.forgiven(h.msg) {
 		return
 	}
 	slot := h.msg.fine
@@ -158,12 +159,13 @@ func (c *simChecker) processed(w *simWorker, h *simHandler) bool {
 	}
 	c.store[slot] = h.fence
 	key, n := h.msg.key, h.msg.n
-	if h.msg.published < c.since {
+	if c.forgiven(h.msg) {
 		return true
 	}
 	switch n {
 	case c.good[key] + 1:
 		c.good[key] = n
+		c.skipLost(key)
 		c.total++
 	case c.good[key]:
 		c.dups++

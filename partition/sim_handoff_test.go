@@ -244,7 +244,7 @@ func keepAtHandoff(_ *simWorker, e deliveryEffect) deliveryEffect {
 
 // forgetMail lets a slot that is dropped forget what it has not begun.
 func forgetMail(w *simWorker, in deliveryInput) deliveryInput {
-	at := place{}
+	var at place
 	switch in := in.(type) {
 	case droppedInput:
 		at = in.place

@@ -259,9 +259,9 @@ func (w *simWorker) execute(e effect) {
 	case releaseEffect:
 		w.deliver(handOffInput{e})
 	case forceEffect:
-		w.deliver(forcedInput{e.place})
+		w.deliver(forcedInput(e))
 	case dropEffect:
-		w.deliver(droppedInput{e.place})
+		w.deliver(droppedInput(e))
 	case suspendEffect:
 		w.suspended = true
 		w.deliver(validityInput{false})
