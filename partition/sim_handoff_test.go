@@ -160,7 +160,7 @@ func TestSimulationCatchesBrokenDelivery(t *testing.T) {
 	}{
 		{"a message begins whether or not the lease is valid", takeovers, simBreakage{onDelivery: alwaysValid}, []string{"lease"}, 0},
 		{"handlers are not interrupted when the lease becomes invalid", takeovers, simBreakage{onDelivered: interruptNone}, []string{"interrupt"}, 0},
-		{"a new holding does not wait for the handler of the one before", takeovers, simBreakage{onDelivery: waitForNone}, []string{"one-handler"}, 0},
+		{"a new holding does not wait for the handler of the one before", takeovers, simBreakage{onDelivery: waitForNone}, []string{"one-handler"}, 50},
 		{"the pin stays on at a handoff", handoffs, simBreakage{onDelivered: keepPin}, []string{"late", "liveness"}, 0},
 		{"a takeover does not reset", takeovers, simBreakage{leftOut: map[takingStage]bool{takeReset: true}}, []string{"reset-before-hold", "late", "liveness"}, 0},
 		{"a takeover does not take the pin off", takeovers, simBreakage{leftOut: map[takingStage]bool{takeUnpin: true}}, []string{"late", "liveness"}, 0},
