@@ -30,6 +30,9 @@ type Options struct {
 	LogFile string
 	// Sync says when what is acknowledged is synced to the disk.
 	Sync Sync
+	// MaxStore is how many bytes JetStream may keep on the disk; 0: three quarters of
+	// what is free there.
+	MaxStore int64
 
 	// Name is the server's, one of its own in a cluster; default "muster".
 	Name string
@@ -42,6 +45,10 @@ type Options struct {
 	// Mappings change the subject of what is published, from and to, as in the
 	// mappings of a server's configuration; the same for all of a cluster.
 	Mappings map[string]string
+	// Accounts is the block "accounts" of a server's configuration, as package accounts
+	// writes it: who may connect, and what they may do. Empty: everybody may do
+	// everything. With it, subject mappings are the accounts': Mappings must be empty.
+	Accounts string
 	// NoAdvertise keeps the server from telling its clients the addresses of
 	// the others: they reach them in another way, through a proxy, say.
 	NoAdvertise bool
@@ -83,6 +90,10 @@ func Start(o Options) (*Server, error) {
 		LogFile: o.LogFile, NoLog: o.LogFile == "", MaxPending: 256 << 20,
 	}
 	o.Sync.apply(so)
+	so.JetStreamMaxStore = o.MaxStore
+	if err := o.admit(so); err != nil {
+		return nil, fmt.Errorf("starting the NATS server: %w", err)
+	}
 	if o.ClusterPort != 0 {
 		if err := free(o.ClusterPort); err != nil {
 			return nil, fmt.Errorf("starting the NATS server: %w: give another cluster port", err)
@@ -109,6 +120,25 @@ func Start(o Options) (*Server, error) {
 		return nil, fmt.Errorf("starting the NATS server: it does not accept connections on port %d of 127.0.0.1 after %v; is the port in use?", o.Port, readyTimeout)
 	}
 	return &Server{s}, nil
+}
+
+// admit sets who may connect.
+func (o Options) admit(so *server.Options) error {
+	if o.Accounts == "" {
+		return nil
+	}
+	if len(o.Mappings) > 0 {
+		return errors.New("there are both accounts and subject mappings: write the mappings into the account of the publishers")
+	}
+	read := new(server.Options)
+	if err := read.ProcessConfigString(o.Accounts); err != nil {
+		return fmt.Errorf("reading the accounts: %w: give what muster broker accounts writes, and set the variables of the passwords", err)
+	}
+	if len(read.Accounts) == 0 {
+		return errors.New("reading the accounts: there are none: give what muster broker accounts writes")
+	}
+	so.Accounts, so.Users, so.Nkeys, so.SystemAccount = read.Accounts, read.Users, read.Nkeys, read.SystemAccount
+	return nil
 }
 
 // free tells whether a port can be listened on. The server itself would end the
@@ -139,8 +169,12 @@ func (s *Server) URL() string { return s.s.ClientURL() }
 // Connect opens a connection that outlives the server's restarts. url may be
 // several, with commas between. Who it is, and whom it trusts, the environment
 // says: see access.Variables.
-func Connect(url, name string) (*nats.Conn, error) {
-	known, err := access.Options(os.LookupEnv)
+func Connect(url, name string) (*nats.Conn, error) { return ConnectAs(url, name, access.User{}) }
+
+// ConnectAs is Connect as a user of the server, whatever the environment says. The zero
+// User is the environment's.
+func ConnectAs(url, name string, user access.User) (*nats.Conn, error) {
+	known, err := access.Options(user.Over(os.LookupEnv))
 	if err != nil {
 		return nil, fmt.Errorf("connecting to NATS at %s: %w", url, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/muster-dev/muster/internal/processor"
 	"github.com/muster-dev/muster/partition"
 )
 
@@ -40,7 +41,7 @@ type assignmentLog struct {
 }
 
 func newAssignmentLog(chambers *ChamberCount, log func() *slog.Logger) *assignmentLog {
-	a := &assignmentLog{chambers: chambers, log: log, cpu: processorTime, wait: time.Second}
+	a := &assignmentLog{chambers: chambers, log: log, cpu: processor.Time, wait: time.Second}
 	a.forget()
 	a.since, a.used = time.Now(), a.cpu()
 	return a

@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/uchart"
+	"github.com/muster-dev/muster/partition"
 )
 
 func completion() defender.Completion {
@@ -90,6 +91,10 @@ func TestFencesCompareByMapVersionThenClaim(t *testing.T) {
 	var fenced *defender.FencedError
 	if !errors.Is(err, defender.ErrFenced) || !errors.As(err, &fenced) || fenced.Stored != ascending[4] {
 		t.Errorf("error %v isn't recognized", err)
+	}
+	var by *partition.FencedBy
+	if !errors.Is(err, partition.ErrFenced) || !errors.As(err, &by) || by.Stored != (partition.Fence{Version: 2, Claim: 1}) {
+		t.Errorf("package partition doesn't learn of %v which fence the store has", err)
 	}
 }
 

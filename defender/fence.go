@@ -55,5 +55,8 @@ func (e *FencedError) Error() string {
 	return fmt.Sprintf("%s: fence %s is older than %s: a newer owner has this chamber", e.Chamber, e.Offered, e.Stored)
 }
 
-// Unwrap makes a FencedError match [ErrFenced].
-func (e *FencedError) Unwrap() error { return ErrFenced }
+// Unwrap makes a FencedError match [ErrFenced], and tells package partition which fence
+// the store has: if that is from before NATS has lost its state, the group raises its own.
+func (e *FencedError) Unwrap() []error {
+	return []error{ErrFenced, &partition.FencedBy{Stored: partition.Fence{Version: e.Stored.MapVersion, Claim: e.Stored.ClaimRevision}}}
+}

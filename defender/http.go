@@ -3,6 +3,7 @@ package defender
 import (
 	"encoding/json"
 	"net/http"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -12,16 +13,20 @@ import (
 
 // HTTP serves what operators and Kubernetes ask of a defender: /health/live
 // (200 while the process runs), /health/ready (200 while it holds its lease or
-// waits for an ID as a standby), /metrics and /api/v1/status.
+// waits for an ID as a standby; otherwise it says why its writes are refused, if they
+// are), /metrics and /api/v1/status.
 func HTTP(w *partition.Worker, reg prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health/live", func(rw http.ResponseWriter, _ *http.Request) { writeStatus(rw, http.StatusOK, "live") })
 	mux.HandleFunc("GET /health/ready", func(rw http.ResponseWriter, _ *http.Request) {
-		switch s := w.Status().State; s {
-		case partition.StateInit, partition.StateDegraded, partition.StateShutdown:
-			writeStatus(rw, http.StatusServiceUnavailable, string(s))
+		s := w.Status()
+		switch {
+		case !s.RefusedSince.IsZero() && s.State != partition.StateShutdown && time.Since(s.TrustedUntil) > 0:
+			writeJSON(rw, http.StatusServiceUnavailable, map[string]string{"status": string(s.State), "reason": s.Refused, "since": s.RefusedSince.UTC().Format(time.RFC3339)})
+		case s.State == partition.StateInit, s.State == partition.StateDegraded, s.State == partition.StateShutdown:
+			writeStatus(rw, http.StatusServiceUnavailable, string(s.State))
 		default:
-			writeStatus(rw, http.StatusOK, string(s))
+			writeStatus(rw, http.StatusOK, string(s.State))
 		}
 	})
 	mux.HandleFunc("GET /api/v1/status", func(rw http.ResponseWriter, _ *http.Request) { writeJSON(rw, http.StatusOK, w.Status()) })

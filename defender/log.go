@@ -105,6 +105,8 @@ func (d *Defender) line(e partition.Event) (slog.Level, string) {
 		return warn("Warming the cache failed: %s", e.Err)
 	case partition.EventStreamRolledBack:
 		return slog.LevelError, fmt.Sprintf("Stream %s is not the one that it was (%s): messages may be lost, or processed again", e.Reason, e.Err)
+	case partition.EventFencesRaised:
+		return warn("Fences raised to version %d: %s", e.Version, e.Reason)
 	case partition.EventLeft:
 		return text("Left after %s", e.Duration.Round(time.Millisecond))
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/muster-dev/muster/internal/reserve"
 	"github.com/muster-dev/muster/partition"
 )
 
@@ -39,33 +40,40 @@ type outbox struct {
 	creating sync.Mutex // held while a missing stream is re-created
 }
 
-// outboxStreams are the streams of an outbox and their subjects.
+// outboxMaxBytes is the largest default limit of each of the streams; see package
+// reserve for why they have one.
+const outboxMaxBytes = 1 << 30
+
+// outboxStreams are the streams of an outbox and their subjects. Alarms are a history,
+// so the oldest go first. A dead letter is the only copy of its message: at the limit a
+// new one is refused, and its message waits in its slot.
 var outboxStreams = []struct {
 	name     string
 	subjects []string
+	discard  jetstream.DiscardPolicy
 }{
-	{AlarmStream, []string{"dc-alarm.*.*.>", "dc-alarm-ack.*.*.>"}},
-	{DeadStream, []string{"dc-dead.*.*"}},
+	{AlarmStream, []string{alarms, acknowledgements}, jetstream.DiscardOld},
+	{DeadStream, []string{deadLetters}, jetstream.DiscardNew},
 }
 
 // provision creates the streams that are missing. In those that exist it adds
-// missing subjects (an earlier version had fewer) and replicas, and leaves the rest
-// as an operator set it. In particular it never lowers the number of replicas: the
+// missing subjects (an earlier version had fewer), replicas and a limit if there is
+// none, and leaves the rest as an operator set it. In particular it never lowers the number of replicas: the
 // caller may not know it, as a collector doesn't.
 func (o *outbox) provision(ctx context.Context) error {
 	for _, s := range outboxStreams {
-		if err := o.provisionStream(ctx, s.name, s.subjects); err != nil {
+		if err := o.provisionStream(ctx, s.name, s.subjects, s.discard); err != nil {
 			return fmt.Errorf("provisioning stream %s: %w", s.name, err)
 		}
 	}
 	return nil
 }
 
-func (o *outbox) provisionStream(ctx context.Context, name string, subjects []string) error {
+func (o *outbox) provisionStream(ctx context.Context, name string, subjects []string, discard jetstream.DiscardPolicy) error {
 	have, err := o.js.Stream(ctx, name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		_, err = o.js.CreateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: subjects, Storage: jetstream.FileStorage,
-			MaxAge: 30 * 24 * time.Hour, Replicas: max(o.replicas, 1), Duplicates: 2 * time.Minute})
+		_, err = reserve.Stream(ctx, o.js, jetstream.StreamConfig{Name: name, Subjects: subjects, Storage: jetstream.FileStorage, Discard: discard,
+			MaxAge: 30 * 24 * time.Hour, Replicas: max(o.replicas, 1), Duplicates: 2 * time.Minute}, outboxMaxBytes, 1)
 		if !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			return err
 		}
@@ -83,10 +91,23 @@ func (o *outbox) provisionStream(ctx context.Context, name string, subjects []st
 			want.Subjects = append(slices.Clip(want.Subjects), subject)
 		}
 	}
-	if want.Replicas == c.Replicas && len(want.Subjects) == len(c.Subjects) {
+	if want.Replicas != c.Replicas || len(want.Subjects) != len(c.Subjects) {
+		if have, err = o.js.UpdateStream(ctx, want); err != nil {
+			return err
+		}
+		want = have.CachedInfo().Config
+	}
+	if !reserve.Unlimited(want) {
 		return nil
 	}
-	_, err = o.js.UpdateStream(ctx, want)
+	want.Discard = discard
+	if _, err = reserve.Limit(ctx, o.js, want, outboxMaxBytes, 1); errors.Is(err, reserve.ErrNoRoom) {
+		// It works as it did before there were limits.
+		if o.logger != nil {
+			o.logger.Warn("A stream stays without a limit.", "stream", name, "err", err)
+		}
+		return nil
+	}
 	return err
 }
 
@@ -94,9 +115,15 @@ func (o *outbox) provisionStream(ctx context.Context, name string, subjects []st
 // the stream was never made or somebody deleted it: publish re-creates what is
 // missing and tries once more. Otherwise the caller would retry the message
 // permanently, and its slot would stand still.
+//
+// The server says that no stream takes it only if nobody subscribes to the subject. A
+// console follows the alarms, so the answer that doesn't come within the client's own
+// timeout may mean the same. That a message was stored nonetheless does no harm: both
+// kinds of messages are told from their repetitions.
 func (o *outbox) publish(ctx context.Context, msg *nats.Msg, opts ...jetstream.PublishOpt) error {
 	_, err := o.js.PublishMsg(ctx, msg, opts...)
-	if !errors.Is(err, jetstream.ErrNoStreamResponse) {
+	silent := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
+	if !errors.Is(err, jetstream.ErrNoStreamResponse) && !silent {
 		return err
 	}
 	if again := o.recreate(ctx); again != nil {
@@ -115,7 +142,7 @@ func (o *outbox) recreate(ctx context.Context) error {
 		return err
 	}
 	if o.logger != nil {
-		o.logger.Warn("No stream took an alarm or dead letter; missing streams were created again.", "streams", []string{AlarmStream, DeadStream})
+		o.logger.Warn("No stream took an alarm or dead letter; missing streams were looked for and created again.", "streams", []string{AlarmStream, DeadStream})
 	}
 	return nil
 }

@@ -114,6 +114,33 @@ func TestOutbox(t *testing.T) {
 			t.Errorf("the stream is now %+v", got)
 		}
 	})
+	t.Run("re-creates a lost stream whose subjects others follow", func(t *testing.T) {
+		t.Parallel()
+		srv, err := broker.Start(broker.Options{Dir: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(srv.Stop)
+		nc, err := nats.Connect(srv.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(nc.Close)
+		js, err := jetstream.New(nc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := nc.Subscribe("dc-alarm.>", func(*nats.Msg) {}); err != nil { // as a console does
+			t.Fatal(err)
+		}
+		o := &outbox{js: js}
+		if err := o.publish(t.Context(), &nats.Msg{Subject: "dc-alarm.tool001.chamber1.run1", Data: []byte("{}")}); err != nil {
+			t.Fatalf("publishing an alarm to a stream that is gone: %v", err)
+		}
+		if s, err := js.Stream(t.Context(), AlarmStream); err != nil || s.CachedInfo().State.Msgs != 1 {
+			t.Errorf("the alarm is not in its stream: %v", err)
+		}
+	})
 }
 
 func config(t *testing.T, js jetstream.JetStream, stream string) jetstream.StreamConfig {

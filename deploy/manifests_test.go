@@ -6,14 +6,20 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"sigs.k8s.io/yaml"
 
+	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
+	"github.com/muster-dev/muster/broker/accounts"
+	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/internal/lab"
 	"github.com/muster-dev/muster/internal/lab/labtest"
 	"github.com/muster-dev/muster/nodes/connect"
 	"github.com/muster-dev/muster/nodes/workers"
+	"github.com/muster-dev/muster/partition"
 )
 
 // TestARealControlPlaneTakesTheManifests has a real API server check every object of every overlay, field by field.
@@ -83,6 +89,9 @@ func TestTheDaemonsSettingsAreRight(t *testing.T) {
 // TestTheNATSConfigurationIsRight has the server itself read its configuration.
 func TestTheNATSConfigurationIsRight(t *testing.T) {
 	t.Setenv("SERVER_NAME", "nats-0")
+	for _, r := range partition.Roles {
+		t.Setenv(accounts.Variable(defender.Partition(0).User(r)), "p-"+string(r))
+	}
 	o, err := natsserver.ProcessConfigFile("kubernetes/nats/nats.conf")
 	if err != nil {
 		t.Fatal(err)
@@ -92,5 +101,71 @@ func TestTheNATSConfigurationIsRight(t *testing.T) {
 	}
 	if !o.SyncAlways {
 		t.Error("the servers acknowledge what isn't on the disk yet: give sync_interval: always")
+	}
+	if len(o.Users) != len(partition.Roles) {
+		t.Errorf("%d users, want one for each of the roles %v", len(o.Users), partition.Roles)
+	}
+	// One server with it starts, and the worker may provision there.
+	o.Cluster, o.Routes, o.StoreDir, o.Host, o.Port, o.HTTPPort, o.NoSigs, o.NoLog = natsserver.ClusterOpts{}, nil, t.TempDir(), "127.0.0.1", natsserver.RANDOM_PORT, 0, true, true
+	s, err := natsserver.NewServer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	if !s.ReadyForConnections(time.Minute) {
+		t.Fatal("the server is not ready")
+	}
+	if nc, err := broker.ConnectAs(s.ClientURL(), "test", access.User{Name: "defender-worker", Password: "p-nodes"}); err == nil {
+		nc.Close()
+		t.Error("a wrong password is accepted")
+	}
+	nc, err := broker.ConnectAs(s.ClientURL(), "test", access.User{Name: "defender-worker", Password: "p-worker"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if err := defender.Provision(t.Context(), nc, defender.Partition(8)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTheServersAccountsAreThoseOfTheCode compares the accounts that are shipped with what the permissions of the code come to, and the
+// passwords that they name with what the manifests mount.
+func TestTheServersAccountsAreThoseOfTheCode(t *testing.T) {
+	shipped, err := os.ReadFile("kubernetes/nats/accounts.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, _ := strings.Cut(string(shipped), "\n") // below the comment
+	want, err := accounts.Account{Group: defender.Partition(512), Permissions: defender.Permissions, MaxFile: "7GiB"}.Config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if block != want {
+		t.Error("kubernetes/nats/accounts.conf is not what the code says: write it again, with muster broker accounts --max-file 7GiB")
+	}
+	manifest := func(name string) string {
+		text, err := os.ReadFile(filepath.Join("kubernetes", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	secret := func(user string) string { return "{secretKeyRef: {name: nats-" + user + ", key: password}}" }
+	servers := manifest("nats/nats.yaml")
+	for _, r := range partition.Roles {
+		user := defender.Partition(0).User(r)
+		if line := "{name: " + accounts.Variable(user) + ", valueFrom: " + secret(user) + "}"; !strings.Contains(servers, line) {
+			t.Errorf("the servers lack %s", line)
+		}
+	}
+	for file, r := range map[string]partition.Role{"defender/defender.yaml": partition.RoleWorker, "nodes/daemon.yaml": partition.RoleNodes} {
+		user := defender.Partition(0).User(r)
+		text := manifest(file)
+		text = strings.ReplaceAll(text, ", optional: true}", "}")
+		if strings.Count(text, "secretKeyRef") != 1 || !strings.Contains(text, "{name: NATS_USER, value: "+user+"}") || !strings.Contains(text, "{name: NATS_PASSWORD, valueFrom: "+secret(user)+"}") {
+			t.Errorf("%s does not connect as %s, and only as that", file, user)
+		}
 	}
 }

@@ -67,6 +67,10 @@ func (b *buckets) run(ctx context.Context, e kvEffect, timeout time.Duration) kv
 			b.readBack(&out, timeout)
 		}
 	case opDelete:
+		if e.rev == 0 {
+			b.proveAbsent(ctx, &out)
+			break
+		}
 		// A purge: it leaves no history, and a marker that goes by itself.
 		out.err = classify(kv.Purge(ctx, e.key, jetstream.LastRevision(e.rev), jetstream.PurgeTTL(markerTTL)))
 		if errors.Is(out.err, errConflict) {
@@ -211,6 +215,46 @@ func (b *buckets) latest(ctx context.Context, bucket, key string) (kvVersion, er
 		v.deleted = h.Get("KV-Operation") != "" || h.Get(jetstream.MarkerReasonHeader) != ""
 	}
 	return v, nil
+}
+
+// proveAbsent writes the trace of a key on the condition that no value of it is there. It
+// succeeds only if the replicas have agreed on that, so its success is a proof, whereas a
+// read may be answered by a server that has just lost its place as the stream's leader.
+func (b *buckets) proveAbsent(ctx context.Context, out *kvInput) {
+	there, err := b.latest(ctx, out.bucket, out.key)
+	switch {
+	case err != nil:
+		out.err = err
+		return
+	case there.rev > 0 && !there.deleted:
+		out.gotValue, out.gotRev = there.value, there.rev
+		out.err = fmt.Errorf("%w: revision %d is there", errConflict, there.rev)
+		return
+	}
+
+	// As KeyValue.Purge, which takes revision 0 for no condition.
+	msg := nats.NewMsg("$KV." + out.bucket + "." + out.key)
+	msg.Header.Set("KV-Operation", "PURGE")
+	msg.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
+	_, err = b.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequencePerSubject(there.rev),
+		jetstream.WithMsgTTL(markerTTL), jetstream.WithRetryAttempts(0))
+	out.err = classify(err)
+}
+
+// age returns how long ago a bucket was created again, by the server's clock, and 0 for
+// one that was not: those that are begin at a sequence of their own.
+func (b *buckets) age(ctx context.Context, bucket string) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	s, err := b.js.Stream(ctx, bucketPrefix+bucket)
+	if err != nil {
+		return 0, fmt.Errorf("reading when bucket %s was created: %w", bucket, err)
+	}
+	info := s.CachedInfo()
+	if info.Config.FirstSeq <= 1 {
+		return 0, nil
+	}
+	return max(1, info.TimeStamp.Sub(info.Created)), nil
 }
 
 // codeNoMessage is the server's for a message that is not there.

@@ -44,8 +44,12 @@ type Config struct {
 	Replicas int
 	// MaxAge is how long an unprocessed message is kept; default 7 days.
 	MaxAge time.Duration
-	// MaxBytes bounds the stream, or with Shards all of them, each with an equal
-	// part; publishers are refused beyond it. Default: no bound.
+	// MaxBytes limits the stream, or with Shards all of them, each with an equal
+	// part. Beyond it publishers get an error (see IsFull) and can publish again
+	// later; nothing that is stored is dropped. Default: at most half of the storage
+	// that no stream of the servers has reserved, and at most 32 GiB, so that a
+	// backlog leaves room for the leases; a limit that the stream has already stays.
+	// -1 is no limit: then a backlog that fills the servers' storage stops the group.
 	MaxBytes int64
 	// Duplicates is the window in which a message ID is recognised again;
 	// default 2 minutes.
@@ -226,6 +230,9 @@ func (c Config) validate() (layout, error) {
 		fault("Shards is %d: give a number that divides Slots (%d), or change Slots", c.Shards, c.Slots)
 	}
 	within("PoolSize", c.PoolSize, 1, 100000)
+	if c.MaxBytes < -1 {
+		fault("MaxBytes is %d: give -1 for no limit, 0 for the default, or a number of bytes", c.MaxBytes)
+	}
 	if c.Replicas != 1 && c.Replicas != 3 && c.Replicas != 5 {
 		fault("Replicas is %d: give 1, 3 or 5", c.Replicas)
 	}

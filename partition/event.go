@@ -76,8 +76,13 @@ const (
 	// Err: with what; Slot: the message's.
 	EventPanicked EventKind = "handler-panicked"
 	// EventResourceRecreated: a stream or bucket of the group was missing and has been
-	// created again. Reason: its name.
+	// created again, or its revisions had gone back, and it has been created again above
+	// them. Reason: its name; Err: how far it had gone back, if it had.
 	EventResourceRecreated EventKind = "resource-recreated"
+	// EventFencesRaised: a leader has raised the fences of all slots, since the handlers'
+	// store had a higher one than a rightful owner. Slot and Peer: whose; Version: of the
+	// map; Reason: both fences.
+	EventFencesRaised EventKind = "fences-raised"
 )
 
 // Event is one thing that happened in a worker. Only the fields that its kind

@@ -73,6 +73,8 @@ func (e Event) Text() string {
 		return fmt.Sprintf("%s of slot %d, after %d attempts", e.Reason, e.Slot, e.Count)
 	case EventKeyFreed:
 		return fmt.Sprintf("%s of slot %d", e.Reason, e.Slot)
+	case EventFencesRaised:
+		return fmt.Sprintf("version %d: slot %d of %s: %s", e.Version, e.Slot, e.Peer, e.Reason)
 	case EventStreamRolledBack:
 		return fmt.Sprintf("%s: %s; what was settled of %d slots is forgotten", e.Reason, e.Err, e.Count)
 	case EventPanicked:

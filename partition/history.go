@@ -9,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/internal/reserve"
 )
 
 // This file holds the group's events as a stream, for those who come later.
@@ -17,7 +19,8 @@ import (
 // connection, whether it is kept or not. What is published while the broker is
 // away is lost; the map says what came of it.
 
-// The bounds of the stream of events: whichever comes first ends the oldest.
+// The limits of the stream of events: whichever comes first ends the oldest. Where the
+// servers have little storage that is not reserved it gets less.
 const (
 	eventsKept     = 24 * time.Hour
 	eventsMaxBytes = 64 << 20
@@ -39,7 +42,7 @@ func provisionEvents(ctx context.Context, js jetstream.JetStream, cfg Config) er
 	if _, err := js.Stream(ctx, EventStream(cfg.Name)); !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return err // nil: whoever changed its bounds meant it
 	}
-	_, err := js.CreateStream(ctx, eventStream(cfg))
+	_, err := reserve.Stream(ctx, js, eventStream(cfg), eventsMaxBytes, 1)
 	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 		return nil // another worker was faster
 	}
@@ -55,7 +58,6 @@ func eventStream(cfg Config) jetstream.StreamConfig {
 		Storage:     jetstream.FileStorage,
 		Replicas:    cfg.Replicas,
 		MaxAge:      eventsKept,
-		MaxBytes:    eventsMaxBytes,
 		Discard:     jetstream.DiscardOld,
 		NoAck:       true,
 		AllowDirect: true,
@@ -98,7 +100,7 @@ var EventKinds = []EventKind{EventStarted, EventIDClaimed, EventElected, EventSt
 	EventWindowStarted, EventWindowDone, EventRebalance, EventPlanned, EventMapPublished, EventRebalanced, EventMapReceived,
 	EventAssigned, EventSlotAcquired, EventSlotResumed, EventReleasing, EventSlotReleased, EventTakenOver, EventTrustLost, EventTrustRegained,
 	EventIdentityLost, EventHandoverForced, EventPrepareFailed, EventGhostHealed, EventYielding, EventWorkerYields, EventLayout,
-	EventPlanNote, EventRefused, EventKeyParked, EventKeyFreed, EventLeft, EventStreamRolledBack, EventPanicked, EventResourceRecreated}
+	EventPlanNote, EventRefused, EventKeyParked, EventKeyFreed, EventLeft, EventStreamRolledBack, EventPanicked, EventResourceRecreated, EventFencesRaised}
 
 // OfSlot reports whether events of this kind are about the ownership of one slot.
 // There are a few of them for each slot that moves. Events that are not may name a

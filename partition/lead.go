@@ -59,8 +59,8 @@ type leadership struct {
 	ready      bool // the map is rewritten
 	synced     bool // the leases are all known
 	peers      map[string]*peerView
-	listed     map[string]bool // leases seen since the watch began anew; nil: all are
-	newest     time.Time       // lease, by the server's clock
+	listing    bool      // the watch has begun again, and has not told all leases yet
+	newest     time.Time // lease, by the server's clock
 	rereadAt   time.Time
 
 	windowEnds  time.Time // zero: no window is open
@@ -85,6 +85,9 @@ type leadership struct {
 	giving    uint64             // version of the map that called and given are about
 	cedeAt    time.Time          // ask again
 	running   uint64             // version whose hand-overs are not all finished; 0: none
+
+	incarnation incarnation
+	backRev     uint64 // of a map that was read below curRev, once; 0: none
 }
 
 // suspicion is a deputy's against the leader: since when it is unreachable, and
@@ -107,6 +110,7 @@ type peerView struct {
 	suspectAt time.Time
 	seenAt    time.Time // when a renewal was last seen
 	fencing   bool
+	unproven  bool      // its lease was never seen, and is being proven to be over
 	overdue   bool      // the fencing is since it was not renewed, not since it is unreachable
 	leavingAt time.Time // when it said so
 }
@@ -324,6 +328,13 @@ func (m *machine) mapRead(in kvInput) {
 			l.rereadAt = m.now.Add(25 * retryInterval)
 			return
 		}
+		if m.mapWentBack(in.gotRev) {
+			return
+		}
+	}
+	if m.cur != nil && m.cur.Epoch > l.epoch {
+		m.resign() // revisions have gone back, and with them the epochs: the next one is higher
+		return
 	}
 	if m.cur != nil {
 		a = m.cur // a replica that lags may have answered
@@ -351,7 +362,7 @@ func (m *machine) mapReady() {
 // watchLeases begins to watch the leases, or begins anew: a watch does not tell
 // when its server has forgotten it.
 func (m *machine) watchLeases() {
-	m.lead.listed = make(map[string]bool)
+	m.lead.listing = true
 	m.watches++
 	m.do(watchLeasesEffect{on: true, watch: m.watches})
 }
@@ -432,9 +443,6 @@ func (m *machine) seeLease(in leaseInput) {
 		return
 	}
 	p := l.peers[in.id]
-	if l.listed != nil {
-		l.listed[in.id] = !in.deleted
-	}
 	if in.err != nil {
 		m.seeBadLease(in)
 		return
@@ -447,15 +455,17 @@ func (m *machine) seeLease(in leaseInput) {
 		return
 	}
 	if in.deleted {
-		if p != nil && in.rev > p.rev {
+		// The trace may be of an earlier lease than one that was never seen.
+		if p != nil && p.rev > 0 && in.rev > p.rev {
 			reason := reasonExpired
 			switch {
 			case p.lease.Leaving:
 				reason = "left"
 			case p.fencing:
 				reason = reasonUnreachable
-			case m.now.Before(p.seenAt.Add(m.cfg.LeaseTTL / 2)):
-				// Too soon to have expired. Who leaves without slots deletes it right behind the word that it leaves, which may be gone
+			case in.at.Before(p.at.Add(m.cfg.LeaseTTL / 2)):
+				// Too soon to have expired, by the server's clock: a new leader may have seen
+				// the lease only now. Who leaves without slots deletes it right behind the word that it leaves, which may be gone
 				// from the stream before it is told.
 				reason = reasonDeleted
 			}
@@ -467,6 +477,9 @@ func (m *machine) seeLease(in leaseInput) {
 		p.seenAt = m.now
 		return
 	}
+	if m.outdated(Member{ID: in.id, Claim: in.value.Claim}) {
+		return
+	}
 	if p != nil && p.Claim != in.value.Claim {
 		m.peerGone(p, "replaced by a new holder of its ID")
 		p = nil
@@ -474,7 +487,7 @@ func (m *machine) seeLease(in leaseInput) {
 	l.newest = notBefore(l.newest, in.at)
 	if p == nil {
 		p = &peerView{Member: Member{ID: in.id, Claim: in.value.Claim}, joined: m.now, at: in.at}
-		if l.listed != nil && m.ghost(p) {
+		if l.listing && m.ghost(p) {
 			return
 		}
 		l.peers[in.id] = p
@@ -537,23 +550,29 @@ func (m *machine) peerGone(p *peerView, reason string) {
 	m.review()
 }
 
-func (m *machine) leasesSynced() {
+func (m *machine) leasesSynced(age time.Duration) {
 	if !m.lead.office {
 		return
 	}
-	l := &m.lead
-	for _, id := range slices.SortedFunc(maps.Keys(l.peers), compareIDs) {
-		// While nobody watched. A lease that was lost with its bucket ends when it is
-		// overdue, unless its worker writes it again.
-		if !l.listed[id] && !m.leasesLostLately() {
-			m.peerGone(l.peers[id], reasonExpired)
-		}
+	if age > 0 {
+		// This worker may not have heard of the loss, or may have joined since.
+		m.leasesLost = notBefore(m.leasesLost, m.now.Add(-age))
 	}
-	l.listed = nil
+	l := &m.lead
+	l.listing = false
 	if l.synced {
 		m.review()
 		return
 	}
+	m.proveUnlisted()
+	if m.allProven() {
+		m.allListed()
+	}
+}
+
+// allListed begins the leader's work: it knows who is there.
+func (m *machine) allListed() {
+	l := &m.lead
 	l.synced = true
 	// The newest of the list came last.
 	maps.DeleteFunc(l.peers, func(_ string, p *peerView) bool { return m.ghost(p) })
@@ -661,6 +680,10 @@ func (m *machine) fenceDue() {
 }
 
 func (m *machine) fenced(in kvInput) {
+	if m.lead.office && in.rev == 0 {
+		m.proved(in)
+		return
+	}
 	p := m.lead.peers[in.key]
 	if !m.lead.office || p == nil || p.rev != in.rev {
 		return // renewed meanwhile: it lives
@@ -757,7 +780,7 @@ func (m *machine) review() {
 		}
 		return
 	}
-	if m.adopt() {
+	if m.adopt() || m.raise() {
 		return
 	}
 	dead, leaving, joiners := m.changes()
@@ -1496,38 +1519,56 @@ func (m *machine) followDue() {
 	}
 }
 
-// vacant is when a leader that has not renewed its office has lost it, although the
-// server has not let that expire. Deputies know of it first; when there are none, as
-// when a map names nobody who is left, anybody does a while later. Who has the name
-// that the leader had, under a claim of its own, knows at once: there is one lease for
-// a name, so the leader's has ended.
+// fallbackSpread bounds how long after the candidates the last of the other workers
+// campaigns. Any of them may: the leader's authority has expired by then, and the write
+// is conditional. One after the other spares the servers as many writes at once, of which
+// all but the first fail.
+const fallbackSpread = 500 * time.Millisecond
+
+// vacant is when a leader that has not renewed its lease has lost it, although the
+// server has not let that expire. Candidates campaign first; if none of them is alive the
+// other workers do, by their place in the map. A worker that has the name that the leader
+// had, under a claim of its own, knows at once: there is one lease for a name, so the
+// leader's has ended.
 func (m *machine) vacant() time.Time {
 	l := &m.lead
 	at := m.overdue(l.seenAt)
-	switch {
-	case l.leader.ID == m.self.ID:
+	if l.leader.ID == m.self.ID {
 		return at.Add(-m.cfg.LeaseTTL)
-	case !m.deputy():
-		return at.Add(m.cfg.LeaseTTL)
 	}
-	return at
+	rank, of := m.rank()
+	switch {
+	case rank == none:
+		return at.Add(fallbackSpread)
+	case rank < deputies:
+		return at
+	}
+	return at.Add(fallbackSpread * time.Duration(rank) / time.Duration(of))
 }
 
-// deputy tells whether this worker watches over the leader.
+// deputy reports whether this worker watches over the leader.
 func (m *machine) deputy() bool {
+	rank, _ := m.rank()
+	return rank != none && rank < deputies
+}
+
+// rank returns this worker's place among the workers of the map without the leader, none
+// if it is not in the map, and how many they are.
+func (m *machine) rank() (rank, of int32) {
+	rank = none
 	if m.cur == nil {
-		return false
+		return rank, 0
 	}
-	rank := 0
 	for _, w := range m.cur.Workers {
-		if w == m.self {
-			return rank < deputies
+		switch w {
+		case m.lead.leader:
+			continue
+		case m.self:
+			rank = of
 		}
-		if w != m.lead.leader {
-			rank++
-		}
+		of++
 	}
-	return false
+	return rank, of
 }
 
 func (m *machine) leadWake(sooner func(time.Time)) {
@@ -1559,6 +1600,7 @@ func (m *machine) leadWake(sooner func(time.Time)) {
 	}
 	sooner(l.windowEnds)
 	sooner(l.leaveAt)
+	m.raiseWake(sooner)
 	if l.writing == nil && !l.planning {
 		sooner(l.flushAt)
 	}

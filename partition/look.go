@@ -26,7 +26,14 @@ type View struct {
 	Slots   int // of it
 	// Expected is how many workers there should be, by SetExpected; 0: unknown.
 	Expected int
-	Leader   string       // stable ID, "" for nobody
+	Leader   string // stable ID of the last one that was elected, "" for none
+	// LeaderRenewed is when the server had the last renewal of the leader's lease.
+	LeaderRenewed time.Time
+	// ServerTime is the servers' time of the view, for the ages of leases; zero: At.
+	ServerTime time.Time
+	LeaseTTL   time.Duration // of the group; 0: not known
+	// Refused is why workers can't write their leases, if any has ended and one says so.
+	Refused  string
 	Map      *Assignment  // nil before the first
 	Members  []MemberInfo // by ascending ID
 	Standbys []Standby    // by pod
@@ -36,7 +43,10 @@ type View struct {
 	Load         *SlotLoad // nil if the leader has no weights of keys
 	Pending      uint64    // messages that are not processed
 	Oldest       time.Time // when the oldest of them was published; zero if there is none
-	Parked       Parked    // what is put aside, with Config.Retry
+	// Fill is how full the fullest of the streams with messages is, from 0 to 1 of its
+	// limit; 0 where they have none. At 1 publishers are refused.
+	Fill   float64
+	Parked Parked // what is put aside, with Config.Retry
 }
 
 // SlotLoad is what the leader last knew of the keys in the slots.
@@ -94,8 +104,22 @@ func look(ctx context.Context, nc *nats.Conn, group string) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	if v.Pending, v.Oldest, err = pendingOf(ctx, js, v.Streams()); err != nil {
+	waiting, err := pendingOf(ctx, js, v.Streams())
+	if err != nil {
 		return nil, err
+	}
+	v.Pending, v.Oldest, v.Fill = waiting.messages, waiting.oldest, waiting.fill
+	v.LeaseTTL = 6 * time.Second // of groups that have not recorded it
+	if rec.Settings != nil {
+		v.LeaseTTL = time.Duration(rec.Settings.LeaseTTL)
+	}
+	leases, err := js.Stream(ctx, bucketPrefix+Config{Name: group}.bucketLeases())
+	if err != nil {
+		return nil, fmt.Errorf("reading the servers' time: %w", err)
+	}
+	v.ServerTime = leases.CachedInfo().TimeStamp
+	if n, _ := v.staleLeases(); n > 0 || !v.leaderValid() && len(v.Members) == 0 {
+		v.Refused = askRefused(ctx, nc, group)
 	}
 	if rec.Retry {
 		if v.Parked, err = readParked(ctx, nc, group); err != nil {
@@ -126,7 +150,7 @@ func (v *View) read(e jetstream.KeyValueEntry) (err error) {
 	case leaderKey:
 		var x leaderValue
 		if err = json.Unmarshal(e.Value(), &x); err == nil {
-			v.Leader = x.ID
+			v.Leader, v.LeaderRenewed = x.ID, e.Created()
 		}
 	case loadKey:
 		v.Load, err = decodeLoad(e.Value(), v.Slots)
@@ -143,10 +167,15 @@ func (v *View) read(e jetstream.KeyValueEntry) (err error) {
 // Streams returns the names of the streams with the group's messages, by shard.
 func (v *View) Streams() []string { return Config{Stream: v.Stream, Shards: v.Shards}.Streams() }
 
-// pendingOf tells how many messages work-queue streams hold, and since when they
-// hold the oldest.
-func pendingOf(ctx context.Context, js jetstream.JetStream, streams []string) (n uint64, oldest time.Time, err error) {
-	states := make([]jetstream.StreamState, len(streams))
+// waitingMessages are those that work-queue streams hold.
+type waitingMessages struct {
+	messages uint64
+	oldest   time.Time // zero if there is none
+	fill     float64   // of the fullest stream, of its limit
+}
+
+func pendingOf(ctx context.Context, js jetstream.JetStream, streams []string) (out waitingMessages, err error) {
+	infos := make([]*jetstream.StreamInfo, len(streams))
 	g, gctx := errgroup.WithContext(ctx)
 	for i, stream := range streams {
 		g.Go(func() error {
@@ -154,20 +183,24 @@ func pendingOf(ctx context.Context, js jetstream.JetStream, streams []string) (n
 			if err != nil {
 				return fmt.Errorf("reading the state of stream %s: %w", stream, err)
 			}
-			states[i] = s.CachedInfo().State
+			infos[i] = s.CachedInfo()
 			return nil
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return 0, time.Time{}, err
+		return out, err
 	}
-	for _, s := range states {
-		n += s.Msgs
-		if s.Msgs > 0 && (oldest.IsZero() || s.FirstTime.Before(oldest)) {
-			oldest = s.FirstTime
+	for _, info := range infos {
+		s, limit := info.State, info.Config.MaxBytes
+		out.messages += s.Msgs
+		if s.Msgs > 0 && (out.oldest.IsZero() || s.FirstTime.Before(out.oldest)) {
+			out.oldest = s.FirstTime
+		}
+		if limit > 0 {
+			out.fill = max(out.fill, float64(s.Bytes)/float64(limit))
 		}
 	}
-	return n, oldest, nil
+	return out, nil
 }
 
 // The load of the slots, as the leader tells it whenever it has changed.

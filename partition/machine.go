@@ -84,6 +84,7 @@ type machine struct {
 	curRev    uint64
 	bad       badMap   // what was seen in its place
 	missing   []string // streams and buckets that can't be created again
+	refusals  refusals
 }
 
 type stage uint8
@@ -308,7 +309,12 @@ type (
 		watch   uint64
 		err     error // why what is there is not believed
 	}
-	leasesSyncedInput struct{ watch uint64 }
+	// leasesSyncedInput: all leases have been told that are there. The bucket was created
+	// again so long ago by the server's clock; 0: it is the first.
+	leasesSyncedInput struct {
+		watch uint64
+		age   time.Duration
+	}
 	// mapSyncedInput: what was in the map's bucket has all been told, and whether a
 	// leader's lease was among it.
 	mapSyncedInput   struct{ led bool }
@@ -466,7 +472,7 @@ func (m *machine) step(now time.Time, in input) []effect {
 		m.seeLease(in)
 	case leasesSyncedInput:
 		if in.watch == m.watches {
-			m.leasesSynced()
+			m.leasesSynced(in.age)
 		}
 	case mapSyncedInput:
 		// Whether there is room for one more is known only now.
@@ -514,6 +520,10 @@ func (m *machine) step(now time.Time, in input) []effect {
 		m.recreated(in)
 	case missingInput:
 		m.missing = in.names
+	case fencedInput:
+		m.fencedOff(in)
+	case fenceReportInput:
+		m.leadFenced(in.report)
 	}
 	if m.stage != stageGone {
 		m.due()
@@ -825,6 +835,7 @@ func (m *machine) renewLease() {
 
 // kvResult routes the outcome of an operation.
 func (m *machine) kvResult(in kvInput) {
+	m.refusals.note(in, m.now)
 	switch in.purpose {
 	case forNames:
 		m.namesListed(in)

@@ -21,6 +21,7 @@ type eventCounts struct {
 	rollbacks   uint64
 	panics      uint64
 	recreated   uint64
+	raised      uint64
 	pause       histogram
 	detection   histogram
 	refused     map[string]uint64 // by record
@@ -84,6 +85,8 @@ func (c *eventCounts) count(e Event) {
 		c.panics++
 	case EventResourceRecreated:
 		c.recreated++
+	case EventFencesRaised:
+		c.raised++
 	case EventSlotResumed:
 		c.pause.observe(e.Duration)
 	case EventWorkerGone:
@@ -127,18 +130,19 @@ type collector struct {
 	ghosts, forced, pause, detection                    *prometheus.Desc
 	parkedMsgs, parkedKeys, parkedOldest                *prometheus.Desc
 	parked, retries, abandoned                          *prometheus.Desc
-	rollbacks, panics, recreated                        *prometheus.Desc
+	rollbacks, panics, recreated, raised                *prometheus.Desc
+	writesRefused, fill                                 *prometheus.Desc
 }
 
 // Collector returns the worker's metrics for a Prometheus registry:
 // state{state}, is_leader, stable_id, assignment_version, assigned_<keys>s,
 // assigned_slots, standby, draining, active_<worker>s (leader only), trust_lost_total,
 // records_refused_total{record}, handover_pause_seconds (a histogram), handovers_forced_total,
-// ghost_pins_healed_total, stream_rollbacks_total, handler_panics_total and
-// resources_recreated_total, of the plans that this worker made as leader
+// ghost_pins_healed_total, stream_rollbacks_total, handler_panics_total,
+// resources_recreated_total, fences_raised_total and writes_refused_seconds, of the plans that this worker made as leader
 // rebalance_events_total, rebalance_duration_seconds, <key>_movements_total,
 // slot_movements_total and emergency_events_total, and as leader
-// detection_seconds (a histogram) and oldest_pending_seconds. All 0 without
+// detection_seconds (a histogram), oldest_pending_seconds and stream_fill_ratio. All 0 without
 // Config.Retry are parked_messages, parked_<key>s and parked_oldest_seconds of the
 // worker's slots, messages_parked_total, parked_attempts_total and
 // messages_abandoned_total.
@@ -155,36 +159,39 @@ func (w *Worker) Collector(o MetricsOptions) prometheus.Collector {
 		return prometheus.NewDesc(o.Prefix+"_"+name, help, labels, o.Labels)
 	}
 	return &collector{w: w, o: o,
-		state:        desc("state", "1 for the state that the worker is in, 0 for the others.", "state"),
-		leader:       desc("is_leader", "1 while the worker leads and is sure of its lease."),
-		id:           desc("stable_id", "The number in the worker's stable ID, -1 before it has one."),
-		version:      desc("assignment_version", "Version of the assignment map that the worker has."),
-		assigned:     desc("assigned_"+keys, "Keys in the slots that the worker pulls for."),
-		slots:        desc("assigned_slots", "Slots that the worker pulls for."),
-		active:       desc("active_"+plural(o.Workers), "Live workers, as the leader sees them; 0 at the others."),
-		rebalances:   desc("rebalance_events_total", "Plans made by this worker as leader."),
-		took:         desc("rebalance_duration_seconds", "From plan to last hand-over of the last rebalance that this worker led."),
-		moved:        desc(key+"_movements_total", "Keys moved by plans of this worker."),
-		slotsMoved:   desc("slot_movements_total", "Slots moved by plans of this worker."),
-		emergencies:  desc("emergency_events_total", "Plans of this worker that a dead worker made necessary."),
-		standby:      desc("standby", "1 while the worker is ready and waits for a stable ID."),
-		draining:     desc("draining", "1 while the worker gives its slots away and takes none, because it was asked to."),
-		oldest:       desc("oldest_pending_seconds", "How long the oldest unprocessed message has waited, as the leader sees it every 10 s; absent at the others."),
-		ghosts:       desc("ghost_pins_healed_total", "Consumers of this worker's slots that served nobody and were freed."),
-		forced:       desc("handovers_forced_total", "Slots that this worker gave up with a message unsettled, since its handler did not end in time."),
-		pause:        desc("handover_pause_seconds", "How long a message that waited while its slot was handed over to this worker was kept from beginning."),
-		detection:    desc("detection_seconds", "From the last sign of life of a worker that died, or from when this leader could see again, to its being declared dead."),
-		trust:        desc("trust_lost_total", "Times that the worker could not be sure of its lease and paused."),
-		parkedMsgs:   desc("parked_messages", "Messages of the worker's slots that are parked in the retry stream."),
-		parkedKeys:   desc("parked_"+keys, "Keys of the worker's slots that have parked messages."),
-		parkedOldest: desc("parked_oldest_seconds", "How long the oldest parked message of the worker's slots is parked, 0 for none."),
-		parked:       desc("messages_parked_total", "Messages that this worker has parked, since they failed or came behind one of their key that had."),
-		retries:      desc("parked_attempts_total", "Attempts of parked messages."),
-		abandoned:    desc("messages_abandoned_total", "Messages that were given up after too many attempts."),
-		rollbacks:    desc("stream_rollbacks_total", "Times that this worker found a stream made again, or without messages that it had."),
-		panics:       desc("handler_panics_total", "Panics of the handler, or of another callback, that failed one call and not the process."),
-		recreated:    desc("resources_recreated_total", "Streams and buckets of the group that were missing and that this worker created again."),
-		refused:      desc("records_refused_total", "Records of others that were not believed: not valid, too large, from the future, or of another version.", "record"),
+		state:         desc("state", "1 for the state that the worker is in, 0 for the others.", "state"),
+		leader:        desc("is_leader", "1 while the worker leads and is sure of its lease."),
+		id:            desc("stable_id", "The number in the worker's stable ID, -1 before it has one."),
+		version:       desc("assignment_version", "Version of the assignment map that the worker has."),
+		assigned:      desc("assigned_"+keys, "Keys in the slots that the worker pulls for."),
+		slots:         desc("assigned_slots", "Slots that the worker pulls for."),
+		active:        desc("active_"+plural(o.Workers), "Live workers, as the leader sees them; 0 at the others."),
+		rebalances:    desc("rebalance_events_total", "Plans made by this worker as leader."),
+		took:          desc("rebalance_duration_seconds", "From plan to last hand-over of the last rebalance that this worker led."),
+		moved:         desc(key+"_movements_total", "Keys moved by plans of this worker."),
+		slotsMoved:    desc("slot_movements_total", "Slots moved by plans of this worker."),
+		emergencies:   desc("emergency_events_total", "Plans of this worker that a dead worker made necessary."),
+		standby:       desc("standby", "1 while the worker is ready and waits for a stable ID."),
+		draining:      desc("draining", "1 while the worker gives its slots away and takes none, because it was asked to."),
+		oldest:        desc("oldest_pending_seconds", "How long the oldest unprocessed message has waited, as the leader sees it every 10 s; absent at the others."),
+		ghosts:        desc("ghost_pins_healed_total", "Consumers of this worker's slots that served nobody and were freed."),
+		forced:        desc("handovers_forced_total", "Slots that this worker gave up with a message unsettled, since its handler did not end in time."),
+		pause:         desc("handover_pause_seconds", "How long a message that waited while its slot was handed over to this worker was kept from beginning."),
+		detection:     desc("detection_seconds", "From the last sign of life of a worker that died, or from when this leader could see again, to its being declared dead."),
+		trust:         desc("trust_lost_total", "Times that the worker could not be sure of its lease and paused."),
+		parkedMsgs:    desc("parked_messages", "Messages of the worker's slots that are parked in the retry stream."),
+		parkedKeys:    desc("parked_"+keys, "Keys of the worker's slots that have parked messages."),
+		parkedOldest:  desc("parked_oldest_seconds", "How long the oldest parked message of the worker's slots is parked, 0 for none."),
+		parked:        desc("messages_parked_total", "Messages that this worker has parked, since they failed or came behind one of their key that had."),
+		retries:       desc("parked_attempts_total", "Attempts of parked messages."),
+		abandoned:     desc("messages_abandoned_total", "Messages that were given up after too many attempts."),
+		rollbacks:     desc("stream_rollbacks_total", "Times that this worker found a stream made again, or without messages that it had."),
+		panics:        desc("handler_panics_total", "Panics of the handler, or of another callback, that failed one call and not the process."),
+		recreated:     desc("resources_recreated_total", "Streams and buckets of the group that were missing and that this worker created again."),
+		raised:        desc("fences_raised_total", "Times that this worker, as leader, raised the fences of all slots, since the handlers' store had a higher one."),
+		writesRefused: desc("writes_refused_seconds", "For how long all of the worker's writes of its lease, name and other records of the group have failed, 0 if the last one succeeded."),
+		fill:          desc("stream_fill_ratio", "Bytes of the fullest stream of messages over its limit, as the leader sees it every 10 s; at 1 publishers are refused; absent at the others."),
+		refused:       desc("records_refused_total", "Records of others that were not believed: not valid, too large, from the future, or of another version.", "record"),
 	}
 }
 
@@ -193,7 +200,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.state, c.leader, c.id, c.version, c.assigned, c.slots, c.active,
 		c.rebalances, c.took, c.moved, c.slotsMoved, c.emergencies, c.trust, c.refused,
 		c.standby, c.draining, c.oldest, c.ghosts, c.forced, c.pause, c.detection,
-		c.parkedMsgs, c.parkedKeys, c.parkedOldest, c.parked, c.retries, c.abandoned, c.rollbacks, c.panics, c.recreated} {
+		c.parkedMsgs, c.parkedKeys, c.parkedOldest, c.parked, c.retries, c.abandoned, c.rollbacks, c.panics, c.recreated, c.raised, c.writesRefused, c.fill} {
 		ch <- d
 	}
 }
@@ -222,6 +229,14 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	if d, known := c.w.oldestPending(time.Now()); known {
 		gauge(c.oldest, d.Seconds())
 	}
+	if w := c.w.waiting.Load(); w != nil {
+		gauge(c.fill, w.fill)
+	}
+	refusedFor := time.Duration(0)
+	if !s.RefusedSince.IsZero() {
+		refusedFor = max(0, time.Since(s.RefusedSince))
+	}
+	gauge(c.writesRefused, refusedFor.Seconds())
 	p := c.w.Parked() // all 0 without Config.Retry
 	gauge(c.parkedMsgs, float64(p.Messages))
 	gauge(c.parkedKeys, float64(p.Keys))
@@ -247,6 +262,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	counter(c.rollbacks, e.rollbacks)
 	counter(c.panics, e.panics)
 	counter(c.recreated, e.recreated)
+	counter(c.raised, e.raised)
 	ch <- prometheus.MustNewConstHistogram(c.pause, e.pause.n, e.pause.sum, e.pause.buckets())
 	ch <- prometheus.MustNewConstHistogram(c.detection, e.detection.n, e.detection.sum, e.detection.buckets())
 	for _, r := range records {

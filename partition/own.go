@@ -128,7 +128,7 @@ func (m *machine) seeMap(a *Assignment, rev uint64) {
 	if rev <= m.curRev {
 		return
 	}
-	if err := a.checkOrder(rev, m.cur); err != nil {
+	if err := a.checkOrder(rev, m.cur, m.now); err != nil {
 		m.seeBadMap(rev, err)
 		return
 	}

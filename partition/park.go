@@ -11,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/internal/reserve"
 )
 
 // RetryStream returns the name of the stream with the parked messages of a group
@@ -35,6 +37,7 @@ func retryStream(cfg Config, lay layout) jetstream.StreamConfig {
 		Subjects:    []string{lay.retryPrefix() + ">"},
 		Storage:     jetstream.FileStorage,
 		Replicas:    cfg.Replicas,
+		Discard:     jetstream.DiscardNew,
 		// What is parked is read by the stream's leader alone: a replica may be
 		// behind.
 		AllowDirect: false,
@@ -44,7 +47,7 @@ func retryStream(cfg Config, lay layout) jetstream.StreamConfig {
 
 func provisionRetry(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout) (jetstream.Stream, error) {
 	want := retryStream(cfg, lay)
-	s, err := js.CreateStream(ctx, want)
+	s, err := reserve.Stream(ctx, js, want, retryMaxBytes, 1)
 	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 		s, err = js.Stream(ctx, want.Name)
 	}
@@ -64,6 +67,7 @@ type retryStore struct {
 	stream jetstream.Stream
 	name   string // of the stream
 	lay    layout
+	room   room
 }
 
 // readSpace returns what lot.read wants: the last sequence first.
@@ -123,6 +127,12 @@ func countParked(ctx context.Context, stream jetstream.Stream, lay layout, filte
 
 // store parks a message of the main stream.
 func (s *retryStore) store(ctx context.Context, at place, msg *nats.Msg, m Message, attempts int, expect uint64) (uint64, outcome, error) {
+	switch left, err := s.room.ask(ctx, s.stream); {
+	case err != nil:
+		return 0, outcomeRefused, err
+	case !left:
+		return 0, outcomeRefused, fmt.Errorf("writing to stream %s: half of its max bytes are used, and the rest is for claims: raise them, or find out why so many messages fail", s.name)
+	}
 	copied := nats.NewMsg(s.lay.parkedSubject(at.slot, msg.Subject))
 	copied.Data = msg.Data
 	for k, v := range msg.Header {

@@ -139,6 +139,7 @@ func provision(ctx context.Context, nc *nats.Conn, given Config) (again []string
 		if again = append(again, made...); err != nil {
 			return again, err
 		}
+		reserveExisting(ctx, js, cfg, lay)
 	case !errors.Is(err, errNotProvisioned):
 		return again, err
 	}
@@ -272,7 +273,7 @@ func slotStream(cfg Config, lay layout, shard int) jetstream.StreamConfig {
 
 func provisionStream(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout, shard int) error {
 	slots, want := lay.finest()/cfg.Shards, slotStream(cfg, lay, shard)
-	_, err := js.CreateStream(ctx, want)
+	err := createStream(ctx, js, lay, want)
 	if err == nil {
 		return nil
 	}
@@ -298,9 +299,9 @@ func provisionStream(ctx context.Context, js jetstream.JetStream, cfg Config, la
 // bucketConfigs returns the settings of the group's buckets.
 func bucketConfigs(cfg Config) []jetstream.KeyValueConfig {
 	all := []jetstream.KeyValueConfig{
-		{Bucket: cfg.bucketIDs(), Description: "Stable IDs and who holds them.", LimitMarkerTTL: markerTTL},
-		{Bucket: cfg.bucketLeases(), Description: "The workers' leases.", LimitMarkerTTL: markerTTL},
-		{Bucket: cfg.bucketMap(), Description: "The assignment map and the leader's lease.", History: mapHistoryDepth, LimitMarkerTTL: mapMarkerTTL},
+		{Bucket: cfg.bucketIDs(), Description: "Stable IDs and who holds them.", LimitMarkerTTL: markerTTL, MaxBytes: cfg.idBytes()},
+		{Bucket: cfg.bucketLeases(), Description: "The workers' leases.", LimitMarkerTTL: markerTTL, MaxBytes: cfg.leaseBytes()},
+		{Bucket: cfg.bucketMap(), Description: "The assignment map and the leader's lease.", History: mapHistoryDepth, LimitMarkerTTL: mapMarkerTTL, MaxBytes: cfg.mapBytes()},
 	}
 	for i := range all {
 		all[i].Replicas, all[i].Storage = cfg.Replicas, jetstream.FileStorage
@@ -332,7 +333,7 @@ func provisionBuckets(ctx context.Context, js jetstream.JetStream, cfg Config, l
 		if before {
 			want.FirstSeq = firstSequence(time.Now(), 0)
 		}
-		_, err := js.CreateStream(ctx, want)
+		err := createStream(ctx, js, lay, want)
 		switch {
 		case errors.Is(err, jetstream.ErrStreamNameAlreadyInUse):
 		case err != nil:

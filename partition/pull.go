@@ -111,7 +111,7 @@ func (r *reports) post(in input) {
 }
 
 func newPuller(cfg Config, lay layout, nc *nats.Conn, js jetstream.JetStream, h Handler, post func(input)) (*puller, error) {
-	p := &puller{cfg: cfg, layout: lay, nc: nc, js: js, handler: h, guard: newGuard(cfg, post), reports: &reports{give: post}, inbox: nats.NewInbox(),
+	p := &puller{cfg: cfg, layout: lay, nc: nc, js: js, handler: h, guard: newGuard(cfg, post), reports: &reports{give: post}, inbox: nc.NewInbox(),
 		memory: newMemory(len(lay.streams())), runs: make(map[uint64]*running), places: make(map[string]place)}
 	_, abandons := h.(Abandoner)
 	p.delivery = newDelivery(cfg, abandons, p.memory, &p.retries)

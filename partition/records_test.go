@@ -62,6 +62,8 @@ func goldenRecords() []record {
 		{"layout", settledSchema, layoutValue{Schema: settledSchema, Slots: 64, Stream: "jobs", Subject: "jobs.*.*", Shards: 4, Retry: true, Settings: goldenSettings()}, func(b []byte) (any, error) { return decodeLayout(b) }},
 		{"load", valueSchema, loadValue{Schema: valueSchema, Weights: Sinces{1, 300}, Keys: Sinces{2, 1}}, reading[loadValue]},
 		{"peer-message", valueSchema, peer, func(b []byte) (any, error) { return decodePeer(b, maxSlots) }},
+		{"fence-report", valueSchema, fenceReport{Schema: valueSchema, From: Member{"worker-0", 11}, To: Member{"worker-1", 12}, Layout: 2, Slots: 4, Slot: 3, Fence: Fence{Version: 300, Claim: 11}, Stored: Fence{Version: 412, Claim: 9}},
+			func(b []byte) (any, error) { return decodeFence(b) }},
 		{"hand-over-request", valueSchema, yieldRequest{Schema: valueSchema, Until: 1767323045006}, func(b []byte) (any, error) { return decodeYield(b) }},
 		{"hand-over-reply", valueSchema, yieldReply{Schema: valueSchema, ID: "worker-1", Slots: 7}, reading[yieldReply]},
 		{"standby", 0, Standby{Pod: "p", Node: "n", Zone: "z", Since: goldenTime()}, reading[Standby]},

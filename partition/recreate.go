@@ -61,7 +61,7 @@ func bucketStream(b jetstream.KeyValueConfig) jetstream.StreamConfig {
 		Description:            b.Description,
 		Subjects:               []string{"$KV." + b.Bucket + ".>"},
 		MaxMsgsPerSubject:      max(1, int64(b.History)),
-		MaxBytes:               -1,
+		MaxBytes:               b.MaxBytes,
 		MaxMsgSize:             -1,
 		MaxMsgs:                -1,
 		MaxConsumers:           -1,
@@ -123,7 +123,7 @@ func recreate(ctx context.Context, js jetstream.JetStream, cfg Config, lay layou
 	var errs []error
 	for _, want := range missing {
 		want.FirstSeq = firstSequence(time.Now(), seen(want.Name))
-		_, err := js.CreateStream(ctx, want)
+		err := createAgain(ctx, js, cfg, lay, want)
 		switch {
 		case errors.Is(err, jetstream.ErrStreamNameAlreadyInUse):
 		case err != nil:
@@ -188,7 +188,8 @@ func newKeeper(w *Worker) *keeper {
 // saw notes how far a bucket's revisions have come, and looks at once if it seems to be
 // gone.
 func (k *keeper) saw(bucket string, rev uint64, err error) {
-	if err != nil && goneError(err) {
+	// A write that meets an older revision than it expects may meet a restored one.
+	if err != nil && (goneError(err) || errors.Is(err, errUnderWay)) {
 		k.poke()
 	}
 	k.mu.Lock()
@@ -222,10 +223,13 @@ func (w *Worker) complete(ctx context.Context, base int) (made []string, err err
 	cfg, lay := w.cfg, w.layout
 	cfg.Slots, lay.base = base, base
 	missing, err := missingStreams(ctx, w.js, groupStreams(cfg, lay))
-	if err != nil || len(missing) == 0 {
-		return nil, err
+	if err == nil && len(missing) > 0 {
+		made, err = recreate(ctx, w.js, cfg, lay, missing, w.keeper.last)
 	}
-	return recreate(ctx, w.js, cfg, lay, missing, w.keeper.last)
+	if err == nil {
+		reserveExisting(ctx, w.js, cfg, lay)
+	}
+	return made, err
 }
 
 // run looks until ctx ends.
@@ -258,6 +262,7 @@ func (k *keeper) run(ctx context.Context) {
 			pause = keeperPause
 		} else {
 			pause = min(2*pause, keeperPauses)
+			k.poke()
 		}
 		select {
 		case <-ctx.Done():
@@ -280,6 +285,10 @@ func (k *keeper) look(ctx context.Context) bool {
 		if rec, err := recordedLayout(ctx, kv); err == nil && rec.Settings != nil {
 			cfg.MaxAge, cfg.MaxBytes, cfg.Duplicates = time.Duration(rec.Settings.MaxAge), rec.Settings.MaxBytes, time.Duration(rec.Settings.Duplicates)
 		}
+	}
+	if err := k.deleteWentBack(ctx); err != nil {
+		w.cfg.Logger.Warn("Looking for buckets whose revisions have gone back failed; retrying.", "err", err)
+		return false
 	}
 	missing, err := missingStreams(ctx, w.js, groupStreams(cfg, w.layout))
 	if err != nil {

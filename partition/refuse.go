@@ -32,7 +32,7 @@ const (
 )
 
 // records lists them, so that each count is there from the beginning.
-var records = []string{recordMap, recordLeader, recordHeartbeat, recordClaim, recordExpected, recordPeer, recordYield, recordWanted, recordPins}
+var records = []string{recordMap, recordLeader, recordHeartbeat, recordClaim, recordExpected, recordPeer, recordYield, recordWanted, recordPins, recordFence}
 
 const (
 	// maxRecordBytes bounds what is read as any record but a map and a list of
@@ -213,11 +213,11 @@ func decodeYield(data []byte) (yieldRequest, error) {
 }
 
 // checkOrder checks that a map can be what was written as a revision of the
-// bucket, after another one. Its version and its epoch each count writes before
-// it, so neither can be from the future; and an older one never wins.
-func (a *Assignment) checkOrder(rev uint64, before *Assignment) error {
+// bucket, after another one. Its epoch counts writes before it, and so does its version
+// unless it was raised; neither can be from the future, and an older one never wins.
+func (a *Assignment) checkOrder(rev uint64, before *Assignment, now time.Time) error {
 	switch {
-	case a.Version >= rev || a.Epoch >= rev:
+	case !plausibleVersion(a.Version, rev, now) || a.Epoch >= rev:
 		return fmt.Errorf("version %d or epoch %d is from the future: it is write %d of its bucket", a.Version, a.Epoch, rev)
 	case before == nil:
 		return nil
@@ -407,7 +407,7 @@ func (m *machine) mapHistory(in kvInput) {
 		if v.deleted || v.rev <= m.curRev {
 			continue
 		}
-		if a, err := DecodeAssignment(v.value); err == nil && a.checkOrder(v.rev, m.cur) == nil {
+		if a, err := DecodeAssignment(v.value); err == nil && a.checkOrder(v.rev, m.cur, m.now) == nil {
 			m.seeMap(a, v.rev)
 		}
 	}

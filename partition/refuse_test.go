@@ -36,6 +36,10 @@ func TestARecordThatCantBeBelievedIsRefusedWithItsReason(t *testing.T) {
 		{recordPeer, `{"schema":1,"from":{"id":"w-1","claim":1},"to":{"id":"w-2","claim":2},"slots":[{"s":1,"v":1}]}`, ""},
 		{recordPeer, `{"schema":1,"from":{"id":"w-1","claim":1},"to":{"id":"w-2","claim":2},"slots":[{},{},{},{},{}]}`, "5 slots, there are 4"},
 		{recordPeer, `{"schema":1,"from":{"id":"","claim":1},"to":{"id":"w-2","claim":2}}`, "sender"},
+		{recordFence, `{"schema":1,"from":{"id":"w-1","claim":1},"to":{"id":"w-2","claim":2},"layout":1,"slots":4,"slot":3,"fence":{"version":1,"claim":1},"stored":{"version":2,"claim":1}}`, ""},
+		{recordFence, `{"schema":1,"from":{"id":"w-1","claim":1},"to":{"id":"w-2","claim":2},"layout":1,"slots":4,"slot":4,"fence":{"version":1,"claim":1},"stored":{"version":2,"claim":1}}`, "no slot 4 of 4"},
+		{recordFence, `{"schema":1,"from":{"id":"w-1","claim":1},"to":{"id":"w-2","claim":2},"layout":1,"slots":4,"slot":3,"fence":{"version":2,"claim":1},"stored":{"version":2,"claim":1}}`, "not below"},
+		{recordFence, `{"schema":1,"from":{"id":"","claim":1},"to":{"id":"w-2","claim":2},"layout":1,"slots":4,"slot":3,"stored":{"version":2,"claim":1}}`, "sender"},
 		{recordYield, `{"schema":1,"until":0}`, ""},
 		{recordYield, `{"schema":1,"until":-1}`, "before 1970"},
 	} {
@@ -66,6 +70,8 @@ func decodeAs(record string, data []byte) (err error) {
 		v, err = decodeExpected(data)
 	case recordPeer:
 		v, err = decodePeer(data, 4)
+	case recordFence:
+		v, err = decodeFence(data)
 	case recordYield:
 		v, err = decodeYield(data)
 	}
@@ -95,13 +101,15 @@ func TestAMapFromTheFutureOrOfAnOlderLeaderIsRefused(t *testing.T) {
 		{"the same, with hand-overs done", a.Version, a.Epoch, 50, false},
 		{"a later leader that begins anew", 1, a.Epoch + 1, 50, false},
 		{"a version beyond its write", 50, a.Epoch, 50, true},
+		{"a version that was raised", raisedVersion(goldenTime()), a.Epoch, 50, false},
+		{"a version that will be raised in forty years", raisedVersion(goldenTime().AddDate(40, 0, 0)), a.Epoch, 50, true},
 		{"an epoch beyond its write", a.Version, 51, 50, true},
 		{"a deposed leader", a.Version + 1, a.Epoch - 1, 50, true},
 		{"an older version", a.Version - 1, a.Epoch, 50, true},
 	} {
 		b := a.clone()
 		b.Version, b.Epoch = c.version, c.epoch
-		if err := b.checkOrder(c.rev, a); (err != nil) != c.refused {
+		if err := b.checkOrder(c.rev, a, goldenTime()); (err != nil) != c.refused {
 			t.Errorf("%s: %v", c.what, err)
 		}
 	}

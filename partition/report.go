@@ -13,10 +13,12 @@ type Report struct {
 	At            time.Time      `json:"at"`
 	Group         string         `json:"group"`
 	Stream        string         `json:"stream"`
-	Shards        int            `json:"shards,omitempty"` // streams "<stream>-0" and so on; 0: the one stream
-	State         State          `json:"state"`            // of the group as a whole, see View.State
-	Leader        string         `json:"leader,omitempty"`
-	Version       uint64         `json:"version"` // of the assignment map, 0 before the first
+	Shards        int            `json:"shards,omitempty"`   // streams "<stream>-0" and so on; 0: the one stream
+	State         State          `json:"state"`              // of the group as a whole, see View.State
+	Why           string         `json:"why,omitempty"`      // what is wrong with the leases, and why
+	Leader        string         `json:"leader,omitempty"`   // that was elected last; State says whether it leads
+	LeaderAge     float64        `json:"leader_age_seconds"` // since the last renewal of its lease; -1 without one
+	Version       uint64         `json:"version"`            // of the assignment map, 0 before the first
 	Epoch         uint64         `json:"epoch"`
 	Layout        int            `json:"layout"`
 	Slots         int            `json:"slots"`
@@ -27,6 +29,7 @@ type Report struct {
 	WorstOverMean float64        `json:"worst_over_mean"` // load of the fullest worker over the mean; 0: nobody has any
 	Pending       uint64         `json:"pending_messages"`
 	OldestPending float64        `json:"oldest_pending_seconds"`
+	Fill          float64        `json:"fill"` // of the fullest stream of messages, 0 to 1 of its limit; at 1 publishers are refused
 	Parked        ParkedReport   `json:"parked"`
 	Workers       []WorkerReport `json:"workers"`
 	Moves         []MoveReport   `json:"moves"`
@@ -39,7 +42,7 @@ type Report struct {
 type WorkerReport struct {
 	ID         string  `json:"id"`
 	Claim      uint64  `json:"claim"`
-	State      State   `json:"state"` // GONE if it is in the map and has no lease
+	State      State   `json:"state"` // GONE if it is in the map and has no lease, DEGRADED if its lease has ended and is still there
 	Leading    bool    `json:"leading,omitempty"`
 	Slots      int     `json:"slots"`     // that it owns now
 	Incoming   int     `json:"incoming"`  // that are on their way to it
@@ -102,15 +105,19 @@ type PinReport struct {
 const StateGone State = "GONE"
 
 // State is what the group as a whole is doing: INIT before the first map,
-// ELECTION while nobody leads, DEGRADED while the leader can't be sure of its
-// lease, EMERGENCY while slots are taken from the dead or
+// DEGRADED while the leader can't be sure of its lease or a lease has ended and was not
+// removed, as when the servers have no room to write, ELECTION while no worker leads,
+// EMERGENCY while slots are taken from the dead or
 // wait for that, REBALANCING while slots change hands, SCALING while newcomers
 // wait to be planned for, and STABLE otherwise.
 func (v *View) State() State {
+	if n, _ := v.staleLeases(); n > 0 && v.Map != nil {
+		return StateDegraded
+	}
 	switch {
 	case v.Map == nil:
 		return StateInit
-	case v.Leader == "":
+	case !v.leaderValid():
 		return StateElection
 	}
 	var gone, newcomers, unsure bool
@@ -139,6 +146,10 @@ func (v *View) Report() Report {
 		Expected: v.Expected, Pending: v.Pending, Workers: v.Workers(), Moves: v.moves(), Standbys: v.Standbys, Pins: v.pins()}
 	if v.Shards > 1 {
 		r.Shards = v.Shards
+	}
+	r.Why, r.Fill, r.LeaderAge = v.trouble(), v.Fill, -1
+	if v.Leader != "" {
+		r.LeaderAge = max(0, v.now().Sub(v.LeaderRenewed).Seconds())
 	}
 	if !v.Oldest.IsZero() {
 		r.OldestPending = max(0, v.At.Sub(v.Oldest).Seconds())
@@ -202,8 +213,12 @@ func (v *View) Workers() []WorkerReport {
 		out = append(out, w)
 	}
 	for _, m := range v.Members {
-		add(WorkerReport{ID: m.ID, Claim: m.Claim, State: m.State, Leading: m.ID == v.Leader, Capacity: m.Capacity, Node: m.Node,
-			Zone: m.Zone, Pod: m.Pod, LeaseAge: max(0, v.At.Sub(m.Renewed).Seconds()), Version: m.Version, Leaving: m.Leaving,
+		state := m.State
+		if v.stale(m.Renewed) {
+			state = StateDegraded
+		}
+		add(WorkerReport{ID: m.ID, Claim: m.Claim, State: state, Leading: m.ID == v.Leader, Capacity: m.Capacity, Node: m.Node,
+			Zone: m.Zone, Pod: m.Pod, LeaseAge: max(0, v.now().Sub(m.Renewed).Seconds()), Version: m.Version, Leaving: m.Leaving,
 			Draining: m.Yielding, New: v.Map == nil || v.Map.index(m.Member) == none && v.Map.predecessor(m.Member) == none})
 	}
 	if v.Map == nil {

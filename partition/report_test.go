@@ -68,6 +68,21 @@ func TestStateOfTheGroupIsThatOfWhatIsMostUrgent(t *testing.T) {
 		{"an owner is dead", func(*View) {}, StateEmergency},
 		{"nobody leads", func(v *View) { v.Leader = "" }, StateElection},
 		{"the leader is not sure of its lease", func(v *View) { v.Members[0].State = StateDegraded }, StateDegraded},
+		{"the leader's lease has ended", func(v *View) {
+			v.LeaseTTL, v.LeaderRenewed = 6*time.Second, v.At.Add(-time.Minute)
+			v.Map.Restarting, v.Map.Moves, v.Members = map[int]bool{2: true}, nil, v.Members[:2]
+		}, StateElection},
+		{"no lease was written for a minute", func(v *View) {
+			v.LeaseTTL, v.LeaderRenewed = 6*time.Second, v.At.Add(-time.Minute)
+			for i := range v.Members {
+				v.Members[i].Renewed = v.At.Add(-time.Minute)
+			}
+		}, StateDegraded},
+		{"the clock of this machine is a minute ahead", func(v *View) {
+			v.LeaseTTL, v.ServerTime, v.LeaderRenewed = 6*time.Second, v.At, v.At.Add(-time.Second)
+			v.At = v.At.Add(time.Minute)
+			v.Map.Restarting, v.Map.Moves, v.Members = map[int]bool{2: true}, nil, v.Members[:2]
+		}, StateStable},
 		{"there is no map", func(v *View) { v.Map = nil }, StateInit},
 		{"an owner restarts", func(v *View) { v.Map.Restarting = map[int]bool{2: true} }, StateRebalancing},
 		{"a newcomer waits", func(v *View) { v.Map.Restarting, v.Map.Moves = map[int]bool{2: true}, nil }, StateScaling},

@@ -19,7 +19,7 @@ import (
 type groupSettings struct {
 	Replicas          int           `json:"replicas"`
 	MaxAge            duration      `json:"max_age"`
-	MaxBytes          int64         `json:"max_bytes"` // 0: no bound
+	MaxBytes          int64         `json:"max_bytes"` // 0: the default; see Config.MaxBytes
 	Duplicates        duration      `json:"duplicates"`
 	AckWait           duration      `json:"ack_wait"`
 	HeartbeatInterval duration      `json:"heartbeat_interval"`
@@ -250,9 +250,9 @@ func changeStreams(ctx context.Context, js jetstream.JetStream, cfg Config, lay 
 		next := have
 		next.Replicas = want.Replicas
 		if want.Retention == jetstream.WorkQueuePolicy {
-			next.MaxAge, next.Duplicates, next.MaxBytes = want.MaxAge, want.Duplicates, want.MaxBytes
-			if next.MaxBytes == 0 {
-				next.MaxBytes = -1
+			next.MaxAge, next.Duplicates = want.MaxAge, want.Duplicates
+			if want.MaxBytes != 0 {
+				next.MaxBytes = want.MaxBytes
 			}
 		}
 		if next.Replicas == have.Replicas && next.MaxAge == have.MaxAge && next.MaxBytes == have.MaxBytes && next.Duplicates == have.Duplicates {

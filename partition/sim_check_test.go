@@ -31,8 +31,11 @@ type simChecker struct {
 	tuned   int           // of them, for weights alone
 	relaid  int           // changes of the number of slots
 	parked  int           // messages
+	raised  int           // times that fences were
 	cuts    []simCut
-	since   time.Duration // when the streams were made; what is older counts for nothing
+	// forgotten: the buckets went back to an earlier state; see forget_sim_test.go.
+	forgotten bool
+	since     time.Duration // when the streams were made; what is older counts for nothing
 }
 
 // simFence is the highest fence that a slot was held with.
@@ -66,6 +69,9 @@ func (c *simChecker) fail(name, format string, args ...any) {
 //
 // one-owner: at most one worker that trusts its lease works on a slot.
 func (c *simChecker) stepped(w *simWorker) {
+	if c.forgotten {
+		return
+	}
 	clear(c.holders)
 	for _, o := range c.s.workers {
 		if o.dead || !o.trusted() {
@@ -85,6 +91,9 @@ func (c *simChecker) stepped(w *simWorker) {
 
 // held: fence-grows, fence-unique and reset-before-hold.
 func (c *simChecker) held(w *simWorker, at place, f Fence, handed bool) {
+	if c.forgotten {
+		return
+	}
 	for slot := at.slot; slot < c.s.fine; slot += at.slots {
 		c.heldOne(w, at, slot, f, handed)
 	}
@@ -128,7 +137,7 @@ func (c *simChecker) remade() {
 
 // begins: one-handler and order, where a handler begins.
 func (c *simChecker) begins(w *simWorker, h *simHandler) {
-	if c.forgiven(h.msg) {
+	if c.forgiven(h.msg) || c.forgotten {
 		return
 	}
 	slot := h.msg.fine
@@ -155,6 +164,7 @@ func (c *simChecker) processed(w *simWorker, h *simHandler) bool {
 	slot := h.msg.fine
 	if h.fence.Compare(c.store[slot]) < 0 {
 		c.s.logf("%s: slot %d, the store refuses fence %v", w, slot, h.fence)
+		h.rejectedBy = c.store[slot]
 		return false
 	}
 	c.store[slot] = h.fence
@@ -195,13 +205,18 @@ func (c *simChecker) written(w *simWorker, e kvEffect) {
 		c.mapWritten(w, a)
 		c.current = a
 	case e.purpose == forFencing:
-		c.fenced(w, e.key)
+		if e.rev > 0 {
+			c.fenced(w, e.key)
+		}
 	}
 }
 
 // identity: nobody gives up who it is while name and lease are what it wrote itself,
 // whatever became of its renewals.
 func (c *simChecker) identityLost(w *simWorker, self Member, reason string) {
+	if c.forgotten {
+		return
+	}
 	for _, bucket := range []string{c.s.cfg.bucketIDs(), c.s.cfg.bucketLeases()} {
 		var v leaseValue // with the fields of a name's, too
 		kv := c.s.srv.buckets[bucket].last[self.ID]
@@ -213,8 +228,17 @@ func (c *simChecker) identityLost(w *simWorker, self Member, reason string) {
 }
 
 func (c *simChecker) mapWritten(w *simWorker, a *Assignment) {
+	if c.forgotten {
+		if c.current != nil && a.Version > c.current.Version+1 && w.m.lead.incarnation.notSoon.After(w.m.now) {
+			c.raised++
+		}
+		return
+	}
+	// Where no map is, as after a loss, a new leader has none to write again under its epoch
+	// first. A former leader's write, carried out late, is then a map for it to write over.
+	noneBefore := c.current == nil || c.mapLost
 	for _, o := range c.s.workers {
-		if l := o.m.lead; !o.dead && l.office && l.ready && l.epoch > a.Epoch && c.current != nil {
+		if l := o.m.lead; !o.dead && l.office && l.ready && l.epoch > a.Epoch && !noneBefore {
 			c.fail("deposed", "%v writes a map of epoch %d after %v of epoch %d has begun", w, a.Epoch, o, l.epoch)
 		}
 	}
@@ -386,6 +410,9 @@ func sameDestinations(a, b *Assignment) bool {
 
 // fenced: a worker whose lease is deleted was disconnected, or is dead.
 func (c *simChecker) fenced(by *simWorker, id string) {
+	if c.forgotten {
+		return
+	}
 	for _, w := range c.s.workers {
 		if !w.dead && w.m.self.ID == id && w.trusted() && !w.stopped {
 			c.fail("fenced-alive", "%v deletes the lease of %v, who trusts it", by, w)

@@ -28,6 +28,8 @@ type simHandler struct {
 	begun     time.Time
 	cancelled bool
 	until     time.Duration // it does not return before
+	// rejectedBy is the fence for which the store has rejected its write.
+	rejectedBy Fence
 }
 
 // stubbornFor is how long a handler works on, at most, that does not heed its context.
@@ -221,7 +223,7 @@ func (h *simHandler) end() {
 	case h.cancelled || w.s.chance(w.s.faults.failWork) || w.s.fails(h.msg.key):
 		err = errHandlerFailed
 	case !w.s.check.processed(w, h):
-		err = ErrFenced
+		err = &FencedBy{h.rejectedBy}
 	}
 	w.deliver(handledInput{r.number, err})
 }

@@ -10,8 +10,12 @@ import (
 )
 
 // ledWithin is how long a group may be without a leader when the one that it had, and
-// all candidates, die at once: a lease, and another for who only sees that it is over.
+// all candidates, die at once while other faults go on.
 const ledWithin = 15 * time.Second
+
+// ledAlone is the same when nothing else happens: a lease, the second in which servers
+// let it expire, and an election.
+const ledAlone = 8 * time.Second
 
 // killTrio kills the leader and the workers that watch over it.
 func (s *sim) killTrio() {
@@ -112,60 +116,108 @@ func (s *sim) led() bool {
 // default ones.
 func TestLeaderDiesWithCandidates(t *testing.T) {
 	t.Parallel()
-	for name, kill := range map[string]func(s *sim){
-		"the leader and both candidates": func(s *sim) { s.killTrio() },
-		"everybody, and all start again a second later": func(s *sim) {
+	for name, tt := range map[string]struct {
+		kill   func(s *sim)
+		within time.Duration
+	}{
+		"the leader and both candidates": {func(s *sim) { s.killTrio() }, ledAlone},
+		"everybody, and all start again a second later": {func(s *sim) {
 			for _, w := range s.live() {
 				w.crash()
 				s.after(time.Second, func() { s.startWorker() })
 			}
-		},
-		"the leader and both candidates, and the others reconnect when no trace is left of its lease": func(s *sim) {
+		}, ledAlone},
+		"the leader and both candidates, and the others reconnect when no trace is left of its lease": {func(s *sim) {
 			s.killTrio()
 			s.faults.reconnect = 4 * time.Second
 			s.srv.stop()
 			s.after(6500*time.Millisecond, s.srv.start)
-		},
-		"the leader and both candidates, and the server never ends its lease": func(s *sim) {
+		}, ledWithin},
+		"the leader and both candidates, and the server never ends its lease": {func(s *sim) {
 			s.killTrio()
 			b := s.srv.buckets[s.cfg.bucketMap()]
 			forgotten := *b.last[leaderKey] // its timer finds another value there
 			forgotten.expires = 0
 			b.log[slices.Index(b.log, b.last[leaderKey])] = &forgotten
 			b.last[leaderKey] = &forgotten
-		},
+		}, ledAlone},
 	} {
 		for _, replicas := range []int{1, 3} {
 			t.Run(fmt.Sprintf("%s, %d replicas", name, replicas), func(t *testing.T) {
 				t.Parallel()
 				for seed := uint64(1); seed <= 10; seed++ {
-					s := newSim(seed, testing.Verbose())
-					cfg := Config{Name: "sim", Stream: "sim", Subject: "sim.*", PoolSize: 20, Replicas: replicas, AckWait: 4 * simCalm,
-						ColdWindow: 2 * time.Second, PlannedWindow: time.Second, PrepareTimeout: time.Second}
-					s.cfg = cfg.resolve()
-					s.resize(12)
-					s.faults = simFaults{latency: 2 * time.Millisecond, reconnect: 600 * time.Millisecond}
-					for range 8 {
-						s.startWorker()
-					}
+					s := calmSim(seed, replicas)
 					s.run(8*time.Second, nil)
 					if !s.led() {
-						t.Fatalf("seed %d: nobody leads at the beginning", seed)
+						t.Fatalf("seed %d: no worker leads at the beginning", seed)
 					}
 					died := s.now
-					kill(s)
+					tt.kill(s)
 					if s.led() {
-						t.Fatalf("seed %d: somebody leads yet", seed)
+						t.Fatalf("seed %d: a worker leads yet", seed)
 					}
 					s.run(died+3*time.Minute, s.led)
-					if took := s.now - died; took >= ledWithin || !s.led() {
-						t.Errorf("seed %d: led again after %v, want less than %v\n%s", seed, took, ledWithin, s.lastSteps(10))
+					if took := s.now - died; took >= tt.within || !s.led() {
+						t.Errorf("seed %d: led again after %v, want less than %v\n%s", seed, took, tt.within, s.lastSteps(10))
 					}
 					if v := s.check.violation; v != nil {
 						t.Fatalf("seed %d: %s: %s", seed, v.name, v.text)
 					}
 				}
 			})
+		}
+	}
+}
+
+// calmSim is a group of eight workers with the default times, of which nothing is asked
+// but what a test does.
+func calmSim(seed uint64, replicas int) *sim {
+	s := newSim(seed, testing.Verbose())
+	cfg := Config{Name: "sim", Stream: "sim", Subject: "sim.*", PoolSize: 20, Replicas: replicas, AckWait: 4 * simCalm,
+		ColdWindow: 2 * time.Second, PlannedWindow: time.Second, PrepareTimeout: time.Second}
+	s.cfg = cfg.resolve()
+	s.resize(12)
+	s.faults = simFaults{latency: 2 * time.Millisecond, reconnect: 600 * time.Millisecond}
+	for range 8 {
+		s.startWorker()
+	}
+	return s
+}
+
+// TestFailureWithoutLeader: that a worker is gone is told once by a leader,
+// also if its lease had expired before there was one.
+func TestFailureWithoutLeader(t *testing.T) {
+	t.Parallel()
+	for seed := uint64(1); seed <= 10; seed++ {
+		s := calmSim(seed, 1)
+		s.run(8*time.Second, nil)
+		told := map[Member]int{}
+		s.observe = func(_ *simWorker, e Event) {
+			if e.Kind == EventWorkerGone {
+				told[Member{ID: e.Peer, Claim: e.Claim}]++
+			}
+		}
+		var killed []Member
+		before := map[*simWorker]bool{}
+		for _, w := range s.live() {
+			before[w] = true
+		}
+		s.killTrio()
+		for _, w := range s.live() {
+			delete(before, w)
+		}
+		for w := range before {
+			killed = append(killed, w.m.self)
+		}
+		s.run(s.now+30*time.Second, nil)
+		for _, w := range killed {
+			if told[w] != 1 {
+				t.Errorf("seed %d: that %s is gone was told %d times, want 1", seed, w.ID, told[w])
+			}
+			delete(told, w)
+		}
+		if len(killed) != 3 || len(told) > 0 {
+			t.Errorf("seed %d: %d workers were killed; others are told to be gone: %v", seed, len(killed), told)
 		}
 	}
 }

@@ -52,6 +52,7 @@ type sim struct {
 	cfg     Config
 	faults  simFaults
 	broken  simBreakage
+	forgets simForgets
 	srv     *simServer
 	workers []*simWorker // every process that ever was
 	started int

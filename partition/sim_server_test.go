@@ -19,6 +19,7 @@ type simServer struct {
 	up      bool
 	behind  bool // lists show what was there once
 	lostMap bool // the map's bucket was deleted
+	forgot  bool // buckets went back to an earlier state
 	buckets map[string]*simBucket
 	names   []string // of buckets, in order
 	subs    map[Member]*simWorker
@@ -42,8 +43,10 @@ type simKV struct {
 }
 
 type simBucket struct {
-	ghost   *simKV // what watches are shown first, though it is not there
+	ghost   *simKV      // what watches are shown first, though it is not there
+	replica *simReplica // one that has yet to catch up; nil: none
 	name    string
+	made    time.Duration // when it was created again; 0: never
 	seq     uint64
 	last    map[string]*simKV
 	pending map[string]bool // keys of which a write is under way among the replicas
@@ -55,18 +58,19 @@ type simBucket struct {
 }
 
 type simWatch struct {
-	w      *simWorker
-	b      *simBucket
-	seen   uint64 // revision
-	synced bool
-	lag    time.Duration // the moment that the last delivery happens
-	gen    int
-	open   bool         // at the server
-	see    func(*simKV) // nil: all that was there has been seen
-	ended  bool
-	quiet  time.Duration // the watch is made again when it tells nothing for this long; 0: never
-	heard  time.Duration // when it last told something
-	told   map[string]bool
+	w       *simWorker
+	b       *simBucket
+	seen    uint64 // revision
+	synced  bool
+	lag     time.Duration // the moment that the last delivery happens
+	gen     int
+	open    bool         // at the server
+	see     func(*simKV) // nil: all that was there has been seen
+	ended   bool
+	quiet   time.Duration // the watch is made again when it tells nothing for this long; 0: never
+	heard   time.Duration // when it last told something
+	told    map[string]bool
+	replica *simReplica // the one that it is with, if that has yet to catch up
 }
 
 func newSimServer(s *sim) *simServer {
@@ -152,6 +156,15 @@ func (srv *simServer) apply(w *simWorker, e kvEffect) kvInput {
 	}
 	switch e.op {
 	case opList:
+		if b.replica != nil && srv.s.chance(0.5) {
+			for _, kv := range b.replica.shown() {
+				if !kv.deleted {
+					out.keys = append(out.keys, kv.key)
+				}
+			}
+			slices.Sort(out.keys)
+			break
+		}
 		for k, v := range b.last {
 			if !v.deleted || srv.behind {
 				out.keys = append(out.keys, k)
@@ -177,6 +190,14 @@ func (srv *simServer) apply(w *simWorker, e kvEffect) kvInput {
 		}
 		out.gotRev = srv.put(b, e)
 	case opUpdate, opDelete:
+		if e.op == opDelete && e.rev == 0 {
+			if last != nil && !last.deleted {
+				out.err, out.gotValue, out.gotRev = errConflict, last.value, last.rev
+				break
+			}
+			srv.mark(b, e.key, markerTTL)
+			break
+		}
 		if e.op == opDelete && (last == nil || last.deleted) && !srv.s.broken.blind(e) {
 			out.err = errNotFound
 			break
@@ -260,7 +281,7 @@ func (srv *simServer) store(b *simBucket, kv *simKV) {
 		b.log = slices.Delete(b.log, oldest, oldest+1)
 	}
 	for _, wa := range b.watches {
-		if wa.open {
+		if wa.open && wa.replica == nil {
 			wa.push(kv)
 		}
 	}
@@ -324,9 +345,15 @@ func (wa *simWatch) begin() {
 	if wa.b.ghost != nil {
 		wa.push(wa.b.ghost)
 	}
-	for _, kv := range wa.b.log {
-		if wa.b.last[kv.key] == kv {
+	if wa.place(); wa.replica != nil {
+		for _, kv := range wa.replica.shown() {
 			wa.push(kv)
+		}
+	} else {
+		for _, kv := range wa.b.log {
+			if wa.b.last[kv.key] == kv {
+				wa.push(kv)
+			}
 		}
 	}
 	wa.deliver(func() {
@@ -370,8 +397,9 @@ func (wa *simWatch) resume() {
 				return
 			}
 			wa.open = true
+			wa.place()
 			for _, kv := range wa.b.log {
-				if kv.rev > wa.seen && (wa.synced || wa.b.last[kv.key] == kv) {
+				if wa.replica == nil && kv.rev > wa.seen && (wa.synced || wa.b.last[kv.key] == kv) {
 					wa.push(kv)
 				}
 			}
@@ -391,7 +419,7 @@ func (srv *simServer) lose(b *simBucket) {
 	if b == srv.buckets[srv.s.cfg.bucketMap()] {
 		srv.s.check.mapLost, srv.lostMap = true, true
 	}
-	b.gone = true
+	b.gone, b.replica = true, nil
 	b.last, b.log, b.pending = make(map[string]*simKV), nil, make(map[string]bool)
 	for _, wa := range slices.Clone(b.watches) {
 		wa.open = false
@@ -409,6 +437,7 @@ func (srv *simServer) recreate(b *simBucket) (made bool) {
 	srv.s.logf("server: bucket %s is created again", b.name)
 	b.gone = false
 	b.seq += sequenceGap
+	b.made = srv.s.now
 	return true
 }
 

@@ -278,6 +278,7 @@ func (s *sim) simulate() *simViolation {
 	if !s.broken.lonely {
 		s.massacre(stormy)
 		s.loseBuckets(stormy)
+		s.laggingReplicas(stormy)
 	}
 	if s.desired > 0 {
 		s.expect(s.desired)

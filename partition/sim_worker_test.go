@@ -30,7 +30,8 @@ type simWorker struct {
 	mapping   *simWatch
 	leases    *simWatch
 	names     *simWatch
-	keeping   bool // it looks for what is gone
+	keeping   bool              // it looks for what is gone
+	lastSeen  map[string]uint64 // revision by bucket
 	wakeGen   int
 	pending   int // farewells under way
 	lastPlan  *planJob
@@ -203,6 +204,9 @@ func (w *simWorker) goOn() {
 func (w *simWorker) connectionChanged(up bool) {
 	if up {
 		w.remap()
+		if w.s.srv.forgot {
+			w.keep()
+		}
 	}
 	if w.s.broken.lateStatus {
 		w.later(w.s.between(0, 300*time.Millisecond), func() { w.step(connectionInput{up: w.link.client}) })
@@ -232,6 +236,8 @@ func (w *simWorker) execute(e effect) {
 		}
 	case sendEffect:
 		w.send(e)
+	case reportFenceEffect:
+		w.report(e.report)
 	case watchLeasesEffect:
 		if w.leases != nil {
 			w.leases.end()
@@ -383,9 +389,10 @@ func (w *simWorker) operate(e kvEffect) {
 					return
 				}
 				w.link.down(func() {
-					if out.err != nil && goneError(out.err) {
+					if out.err != nil && goneError(out.err) || w.s.srv.forgot && errors.Is(out.err, errUnderWay) {
 						w.keep()
 					}
+					w.saw(e.bucket, out.gotRev)
 					switch {
 					case answered:
 					case e.op != opDelete && (errors.Is(out.err, errUnderWay) || errors.Is(out.err, errConflict)):
@@ -423,6 +430,7 @@ func (w *simWorker) keep() {
 	var made []string
 	w.later(s.between(0, keeperPause), func() {
 		w.api(func() error {
+			w.dropWentBack()
 			for _, name := range s.srv.names {
 				if s.srv.recreate(s.srv.buckets[name]) {
 					made = append(made, name)
@@ -474,6 +482,9 @@ func (w *simWorker) remap() {
 }
 
 func (w *simWorker) mapBucketChanged(kv *simKV) {
+	if kv != nil {
+		w.saw(w.s.cfg.bucketMap(), kv.rev)
+	}
 	switch {
 	case kv == nil:
 		w.step(mapSyncedInput{w.mapping.told[leaderKey]})
@@ -521,9 +532,14 @@ func (w *simWorker) nameChanged(kv *simKV) {
 
 func (w *simWorker) leaseChanged(kv *simKV, watch uint64) {
 	if kv == nil {
-		w.step(leasesSyncedInput{watch})
+		in := leasesSyncedInput{watch: watch}
+		if made := w.s.srv.buckets[w.s.cfg.bucketLeases()].made; made > 0 {
+			in.age = max(1, w.s.now-made)
+		}
+		w.step(in)
 		return
 	}
+	w.saw(w.s.cfg.bucketLeases(), kv.rev)
 	in := leaseInput{id: kv.key, rev: kv.rev, at: simEpoch.Add(kv.at), deleted: kv.deleted, watch: watch}
 	if !kv.deleted {
 		in.value, in.err = decodeLease(kv.key, kv.value)

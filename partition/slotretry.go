@@ -255,6 +255,9 @@ func (r *slotRun) tryQueued(key string, head *parkedMessage) {
 	began := r.d.now
 	r.handle(handleEffect{parked: head, message: m}, func(err error) {
 		fenced := isFenced(err)
+		if fenced {
+			r.fencedOff(err)
+		}
 		r.abandonOr(m, m.Attempt, err, func(err error) {
 			now := r.d.now
 			switch {

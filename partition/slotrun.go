@@ -235,6 +235,7 @@ func (r *slotRun) begin() {
 	r.handle(handleEffect{mail: r.hand, message: m}, func(err error) {
 		fenced := isFenced(err)
 		if fenced {
+			r.fencedOff(err)
 			r.attempt--
 		}
 		r.abandonOr(m, r.attempt, err, func(err error) { r.concluded(err, fenced) })

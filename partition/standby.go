@@ -50,7 +50,7 @@ func (w *Worker) answerAsStandby(on bool) {
 // Standbys asks for the workers of a group that wait for a stable ID, and
 // returns those that answered within a quarter of a second, by pod.
 func Standbys(ctx context.Context, nc *nats.Conn, group string) ([]Standby, error) {
-	inbox := nats.NewInbox()
+	inbox := nc.NewInbox()
 	sub, err := nc.SubscribeSync(inbox)
 	if err != nil {
 		return nil, fmt.Errorf("asking for the standbys of %s: %w", group, err)

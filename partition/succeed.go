@@ -134,13 +134,6 @@ func (m *machine) missingAtSync() {
 	var gone []Member
 	renewed := 0 // are back under their names, so whatever befell the others may have befallen them
 	for _, w := range m.cur.Workers {
-		if b, scribbled := m.lead.junk[w.ID]; scribbled && m.lead.peers[w.ID] == nil {
-			// It may live, and trust the lease that is under this: as long as that would.
-			m.lead.peers[w.ID] = &peerView{Member: w, joined: m.now, seenAt: m.now, rev: b.rev}
-		}
-		if m.leasesLostLately() && m.lead.peers[w.ID] == nil {
-			m.lead.peers[w.ID] = &peerView{Member: w, joined: m.now, seenAt: m.leasesLost}
-		}
 		switch p := m.lead.peers[w.ID]; {
 		case p == nil:
 			gone = append(gone, w)
@@ -154,6 +147,8 @@ func (m *machine) missingAtSync() {
 		grace = max(grace, m.cfg.ColdWindow)
 	}
 	for _, w := range gone {
+		// Its lease ended while no leader was there to tell, or before this one looked.
+		m.emit(Event{Kind: EventWorkerGone, Peer: w.ID, Claim: w.Claim, Reason: reasonExpired})
 		m.miss(w, leaseValue{}, len(gone)+renewed > many(len(m.cur.Workers)))
 		if a := m.lead.absent[w]; !a.until.IsZero() {
 			a.until = m.now.Add(grace)

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,8 +30,9 @@ type Worker struct {
 	ran    atomic.Bool // Run was called
 	done   chan struct{}
 	status atomic.Pointer[Status]
-	oldest atomic.Pointer[time.Time] // message that is not processed; nil: not known, zero: none
 	events eventCounts
+	// waiting is what the leader knows of messages that are not processed; nil: not known.
+	waiting atomic.Pointer[waitingMessages]
 
 	js      jetstream.JetStream
 	buckets *buckets
@@ -42,6 +44,7 @@ type Worker struct {
 
 	peerSub   *nats.Subscription
 	yieldSub  *nats.Subscription
+	fenceSub  *nats.Subscription
 	probeSub  *nats.Subscription
 	probeBox  string
 	mapping   context.CancelFunc // of the watch of the map
@@ -54,17 +57,22 @@ type Worker struct {
 
 // Status is what a worker knows of itself at one moment.
 type Status struct {
-	ID            string
-	Claim         uint64
-	State         State
-	Leading       bool
-	Leader        string // stable ID, "" if unknown
-	Version       uint64 // of the assignment map, 0 before the first
-	Slots         []int  // that it pulls for
-	SlotsOf       int    // in how many the keys are divided, 0 before the first map
-	Yielding      bool   // gives its slots away and takes none
-	Standby       bool   // as many as are wanted have a stable ID; it waits for one
-	TrustedUntil  time.Time
+	ID           string
+	Claim        uint64
+	State        State
+	Leading      bool
+	Leader       string // stable ID, "" if unknown
+	Version      uint64 // of the assignment map, 0 before the first
+	Slots        []int  // that it pulls for
+	SlotsOf      int    // in how many the keys are divided, 0 before the first map
+	Yielding     bool   // gives its slots away and takes none
+	Standby      bool   // as many as are wanted have a stable ID; it waits for one
+	TrustedUntil time.Time
+	LeaseRenewed time.Time // when the last renewal of its lease that succeeded was begun; zero without a lease
+	// RefusedSince is since when none of its writes to the group's buckets succeeded,
+	// and Refused why the last one failed; zero and empty if it succeeded.
+	RefusedSince  time.Time
+	Refused       string
 	ActiveWorkers int // that the leader sees; 0 elsewhere
 }
 
@@ -140,6 +148,11 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer stop()
 	go w.watchPending(pending)
 	go w.keeper.run(pending)
+	refusals, err := w.answerRefusals()
+	if err != nil {
+		return fmt.Errorf("running worker of %s: subscribing for questions: %w", w.cfg.Name, err)
+	}
+	defer func() { _ = refusals.Unsubscribe() }()
 	progress := time.NewTicker(w.cfg.AckWait / 3)
 	defer progress.Stop()
 	if err := w.loop(ctx, status, progress.C); err != nil {
@@ -242,7 +255,7 @@ func (w *Worker) tryOpen(ctx context.Context) error {
 		w.pull.retry = &retryStore{nc: w.nc, stream: stream, name: RetryStream(w.cfg.Stream), lay: w.layout}
 	}
 	w.pulling.Store(w.pull)
-	w.probeBox = nats.NewInbox()
+	w.probeBox = w.nc.NewInbox()
 	w.probeSub, err = w.nc.Subscribe(w.probeBox+".*.*", w.probeAnswered)
 	if err != nil {
 		return err
@@ -335,6 +348,7 @@ func (w *Worker) connectionChange(in []input, s nats.Status) []input {
 	if w.nc.IsConnected() {
 		if s == nats.CONNECTED {
 			w.remap()
+			w.keeper.poke() // a server that was away may have lost something
 		}
 		in = append(in, connectionInput{up: true})
 	}
@@ -364,6 +378,10 @@ func (w *Worker) publishStatus() {
 	if m.trusted {
 		s.TrustedUntil = m.trustEnds()
 	}
+	if m.stage == stageMember || m.stage == stageLeaving {
+		s.LeaseRenewed = m.leaseStart
+	}
+	s.RefusedSince, s.Refused = m.refusals.since, m.refusals.why
 	for slot, st := range m.own.slots {
 		if st.phase == phaseHolding || st.phase == phaseReleasing {
 			s.Slots = append(s.Slots, slot)
@@ -387,6 +405,8 @@ func (w *Worker) execute(e effect) {
 		for _, to := range e.to {
 			_ = w.nc.PublishRequest(peerSubject(w.cfg.Name, to), fmt.Sprintf("%s.%s.%d", w.probeBox, to.ID, to.Claim), nil)
 		}
+	case reportFenceEffect:
+		_ = w.nc.Publish(fenceSubject(w.cfg.Name, e.report.To), mustJSON(e.report))
 	case sendEffect:
 		_ = w.nc.Publish(peerSubject(w.cfg.Name, e.to), mustJSON(e.msg))
 	case watchLeasesEffect:
@@ -457,6 +477,9 @@ func peerSubject(group string, m Member) string {
 	return fmt.Sprintf("muster.%s.worker.%s.%d", group, m.ID, m.Claim)
 }
 
+// peerSubjects covers the subjects of all workers of a group.
+func peerSubjects(group string) string { return "muster." + group + ".worker.*.*" }
+
 func (w *Worker) listen(self Member) {
 	if w.peerSub != nil {
 		_ = w.peerSub.Unsubscribe()
@@ -465,6 +488,10 @@ func (w *Worker) listen(self Member) {
 	if w.yieldSub != nil {
 		_ = w.yieldSub.Unsubscribe()
 		w.yieldSub = nil
+	}
+	if w.fenceSub != nil {
+		_ = w.fenceSub.Unsubscribe()
+		w.fenceSub = nil
 	}
 	if self == (Member{}) {
 		return
@@ -475,6 +502,9 @@ func (w *Worker) listen(self Member) {
 		return
 	}
 	w.peerSub = sub
+	if w.fenceSub, err = w.nc.Subscribe(fenceSubject(w.cfg.Name, self), w.fenceReported); err != nil {
+		w.cfg.Logger.Error("Subscribing for reports of rejected fences failed.", "err", err)
+	}
 	if w.yieldSub, err = w.nc.Subscribe(yieldSubject(w.cfg.Name, self), w.yieldCalled); err != nil {
 		w.cfg.Logger.Error("Subscribing for requests to hand over failed.", "err", err)
 	}
@@ -493,6 +523,15 @@ func (w *Worker) peerCalled(msg *nats.Msg) {
 		return
 	}
 	w.post(peerInput{pm})
+}
+
+func (w *Worker) fenceReported(msg *nats.Msg) {
+	r, err := decodeFence(msg.Data)
+	if err != nil {
+		w.refuse(recordFence, msg.Subject, err)
+		return
+	}
+	w.post(fenceReportInput{r})
 }
 
 // probeAnswered: only the server answers a probe, and only when nobody listens.
@@ -611,6 +650,7 @@ func follow(ctx context.Context, kv jetstream.KeyValue, quiet time.Duration, tel
 }
 
 func (w *Worker) mapBucketChanged(e jetstream.KeyValueEntry) {
+	w.keeper.saw(w.cfg.bucketMap(), e.Revision(), nil)
 	switch e.Key() {
 	case AssignmentKey:
 		if e.Operation() != jetstream.KeyValuePut {
@@ -703,17 +743,27 @@ func (w *Worker) watchNames(on bool) {
 }
 
 func (w *Worker) followLeases(ctx context.Context, watch uint64) error {
-	return follow(ctx, w.buckets.kvs[w.cfg.bucketLeases()], w.quietTooLong(), func(e jetstream.KeyValueEntry) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	err := follow(ctx, w.buckets.kvs[w.cfg.bucketLeases()], w.quietTooLong(), func(e jetstream.KeyValueEntry) {
 		if e == nil {
-			w.post(leasesSyncedInput{watch})
+			// After the list: it is of this bucket, or of one before it.
+			age, err := w.buckets.age(ctx, w.cfg.bucketLeases())
+			if err != nil {
+				cancel(err)
+				return
+			}
+			w.post(leasesSyncedInput{watch, age})
 			return
 		}
+		w.keeper.saw(w.cfg.bucketLeases(), e.Revision(), nil)
 		in := leaseInput{id: e.Key(), rev: e.Revision(), at: e.Created(), deleted: e.Operation() != jetstream.KeyValuePut, watch: watch}
 		if !in.deleted {
 			in.value, in.err = decodeLease(e.Key(), e.Value())
 		}
 		w.post(in)
 	})
+	return cmp.Or(context.Cause(ctx), err)
 }
 
 // The rest of the effects.

@@ -220,4 +220,7 @@ var ErrSilent = errors.New("workers that did not answer the request to hand over
 // yieldTimeout is how long one worker's answer is waited for.
 const yieldTimeout = 2 * time.Second
 
-func yieldSubject(group string, m Member) string { return peerSubject(group, m) + ".hand-over" }
+// handOverSuffix follows the subject of a worker in that of requests to hand off.
+const handOverSuffix = ".hand-over"
+
+func yieldSubject(group string, m Member) string { return peerSubject(group, m) + handOverSuffix }

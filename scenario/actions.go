@@ -46,7 +46,7 @@ func (s *screen) connection() (*nats.Conn, error) {
 	if s.c.seen() == nil {
 		return nil, errors.New("the workers are still starting: try again in a moment")
 	}
-	return s.c.conn, nil
+	return s.c.as(partition.RoleConsole)
 }
 
 // askTimes is how often a worker is asked that does not answer, as a busy one may not.

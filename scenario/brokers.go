@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/internal/powercut"
 	"github.com/muster-dev/muster/partition"
 )
 
@@ -27,12 +29,15 @@ import (
 type brokers struct {
 	nodes []*brokerNode
 	url   string
+	disks *powercut.Rack // one for each server, if their power can be cut
 }
 
 // brokerNode is one server.
 type brokerNode struct {
 	options broker.Options
 	process bool
+	// accountsFile holds options.Accounts, if there are any.
+	accountsFile string
 
 	server *broker.Server // in this process
 	cmd    *exec.Cmd      // or in its own
@@ -41,21 +46,41 @@ type brokerNode struct {
 }
 
 // startBrokers starts all servers and waits until they answer.
-func startBrokers(ctx context.Context, o Options, dir string) (*brokers, error) {
+func startBrokers(ctx context.Context, o Options, dir string, u *users) (*brokers, error) {
 	all, err := broker.ClusterOptions(o.Servers, o.NATSPort, dir, filepath.Join(dir, "log"))
 	if err != nil {
 		return nil, err
 	}
+	known, err := u.config()
+	if err != nil {
+		return nil, err
+	}
+	accountsFile := filepath.Join(dir, "accounts.conf")
+	if known != "" {
+		if err := os.WriteFile(accountsFile, []byte(known), 0o600); err != nil {
+			return nil, fmt.Errorf("writing the servers' accounts: %w: name another directory with --dir", err)
+		}
+	}
 	b := &brokers{url: broker.URLs(all)}
-	for _, options := range all {
+	if o.powerCuts() {
+		if b.disks, err = makeDisks(len(all)); err != nil {
+			return nil, err
+		}
+	}
+	for i, options := range all {
+		if b.disks != nil {
+			options.Dir = filepath.Join(b.disks.Dir(i), "nats")
+		}
 		options.NoAdvertise = o.chaotic
-		options.Sync = o.Sync
-		if from, to := (partition.Config{Name: defender.Group, Subject: defender.Subject, Shards: o.Shards}).Mapping(); to != "" {
+		options.Sync, options.MaxStore, options.Accounts = o.Sync, o.maxStore, known
+		if known != "" {
+			// The mapping is the account's.
+		} else if from, to := (partition.Config{Name: defender.Group, Subject: defender.Subject, Shards: o.Shards}).Mapping(); to != "" {
 			options.Mappings = map[string]string{from: to}
 		}
 		// One server is part of this process, as in production without a
 		// cluster; only where it is to be killed it must have its own.
-		b.nodes = append(b.nodes, &brokerNode{options: options, process: o.Processes && (o.Servers > 1 || o.ownBroker)})
+		b.nodes = append(b.nodes, &brokerNode{options: options, process: o.Processes && (o.Servers > 1 || o.ownBroker), accountsFile: accountsFile})
 	}
 	if err := b.start(ctx); err != nil {
 		return nil, errors.Join(err, b.stop())
@@ -88,14 +113,42 @@ func (b *brokers) stop() error {
 		wg.Go(func() { errs[i] = n.stop() })
 	}
 	wg.Wait()
+	if b.disks != nil {
+		errs = append(errs, b.disks.Close())
+	}
 	return errors.Join(errs...)
 }
 
-// kill ends all servers at once.
-func (b *brokers) kill() {
+func makeDisks(n int) (*powercut.Rack, error) {
+	if err := powercut.Supported(); err != nil {
+		return nil, err
+	}
+	return powercut.New(n)
+}
+
+// cutPower kills some servers, by their places, and cuts the power of their disks: what
+// they have not synced is lost, but for what is kept of it. It returns when the last of
+// them was dead.
+func (b *brokers) cutPower(keep powercut.Keep, rng *rand.Rand, which ...int) (time.Time, error) {
+	b.kill(which...)
+	dead := time.Now()
+	return dead, b.disks.CutKeeping(keep, rng, which...)
+}
+
+// places returns the places of all servers.
+func (b *brokers) places() []int {
+	all := make([]int, len(b.nodes))
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// kill ends some servers at once, by their places.
+func (b *brokers) kill(which ...int) {
 	var wg sync.WaitGroup
-	for _, n := range b.nodes {
-		wg.Go(n.kill)
+	for _, i := range which {
+		wg.Go(b.nodes[i].kill)
 	}
 	wg.Wait()
 }
@@ -129,6 +182,9 @@ func (n *brokerNode) startProcess(ctx context.Context) error {
 		"--log-file", n.options.LogFile, "--sync", n.options.Sync.String(), "--child")
 	if n.options.ClusterPort != 0 {
 		cmd.Args = append(cmd.Args, "--name", n.options.Name, "--cluster-port", strconv.Itoa(n.options.ClusterPort), "--routes", strings.Join(n.options.Routes, ","))
+	}
+	if n.options.Accounts != "" {
+		cmd.Args = append(cmd.Args, "--accounts", n.accountsFile)
 	}
 	for from, to := range n.options.Mappings {
 		cmd.Args = append(cmd.Args, "--map", from+"="+to)
@@ -212,12 +268,23 @@ func (n *brokerNode) kill() {
 // BrokerOptions say how RunBroker runs one server.
 type BrokerOptions struct {
 	broker.Options
+	// AccountsFile holds Accounts; empty: the server has none.
+	AccountsFile string
 	// Ready is told once, when clients can connect, where.
 	Ready func(url string)
 }
 
 // RunBroker runs a server until ctx ends.
 func RunBroker(ctx context.Context, o BrokerOptions) error {
+	if o.AccountsFile != "" {
+		text, err := os.ReadFile(o.AccountsFile)
+		if err != nil {
+			return badUsage("reading --accounts: %w: name a file with what muster broker accounts writes", err)
+		}
+		if o.Accounts = string(text); strings.TrimSpace(o.Accounts) == "" {
+			return badUsage("reading --accounts: %s is empty: name a file with what muster broker accounts writes", o.AccountsFile)
+		}
+	}
 	s, err := broker.Start(o.Options)
 	if err != nil {
 		return &UsageError{err}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/internal/powercut"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/scenario/audit"
 )
@@ -85,7 +87,7 @@ func chaos(ctx context.Context, s *session) error {
 }
 
 func (r *chaosRun) run(ctx context.Context) error {
-	faults := chaosSchedule(r.o.Seed, time.Duration(r.o.Minutes*float64(time.Minute)), faultCosts(r.o.RetryAttempts > 0))
+	faults := chaosSchedule(r.o.Seed, time.Duration(r.o.Minutes*float64(time.Minute)), r.o.faultCosts())
 	r.say("Schedule of seed %d, %d faults; each begins at its time at the earliest, and when all have recovered from the one before:", r.o.Seed, len(faults))
 	for _, f := range faults {
 		r.say("  %s", f)
@@ -269,7 +271,7 @@ func pause(ctx context.Context, d time.Duration) error {
 
 func (r *chaosRun) inject(ctx context.Context, f fault, a *partition.Assignment) error {
 	switch f.Kind {
-	case faultServer, faultServers:
+	case faultServer, faultServers, faultPower:
 		return r.endServers(ctx, f, a)
 	case faultStepDown:
 		return r.stepDown(ctx, f)
@@ -364,21 +366,25 @@ func (r *chaosRun) killPublishing(ctx context.Context, a *partition.Assignment, 
 	}
 }
 
-// endServers kills one server, or all, and starts them again. That must move
-// nothing.
+// endServers kills one server, or all, or cuts their power, and starts them again. That
+// must move nothing.
 func (r *chaosRun) endServers(ctx context.Context, f fault, before *partition.Assignment) error {
-	victims := r.brokers.nodes
-	if f.Kind == faultServer {
+	victims := r.brokers.places()
+	if f.Kind == faultServer || f.Kind == faultPower && f.Pick%2 == 0 {
 		victims = victims[f.Pick%len(victims):][:1]
 	}
 	r.hold.Store(true)
 	defer r.hold.Store(false)
-	var wg sync.WaitGroup
-	for _, n := range victims {
-		wg.Go(n.kill)
+	how := "are killed"
+	if f.Kind == faultPower {
+		how = "lose power"
+		if _, err := r.brokers.cutPower(powercut.KeepTorn, rand.New(rand.NewPCG(r.o.Seed, uint64(f.Pick))), victims...); err != nil {
+			return err
+		}
+	} else {
+		r.brokers.kill(victims...)
 	}
-	wg.Wait()
-	r.say("%d of %d NATS servers are killed", len(victims), len(r.brokers.nodes))
+	r.say("%d of %d NATS servers %s", len(victims), len(r.brokers.nodes), how)
 	if err := pause(ctx, f.For); err != nil {
 		return err
 	}
@@ -606,7 +612,7 @@ func (r *chaosRun) judge(ctx context.Context, faults []fault) error {
 	for _, k := range slices.Sorted(maps.Keys(r.counts)) {
 		kinds = append(kinds, fmt.Sprintf("%s %d", k, r.counts[k]))
 	}
-	rep.check("faults injected, and recovered from", fmt.Sprintf("%d, of each kind", len(faults)), len(r.recovery) == len(faults) && len(r.counts) == len(faultCosts(r.o.RetryAttempts > 0)), "%d: %s", len(r.recovery), strings.Join(kinds, ", "))
+	rep.check("faults injected, and recovered from", fmt.Sprintf("%d, of each kind", len(faults)), len(r.recovery) == len(faults) && len(r.counts) == len(r.o.faultCosts()), "%d: %s", len(r.recovery), strings.Join(kinds, ", "))
 	rep.check("messages that the stream took", "some", a.Messages > 0, "%d, %d of them again, %d not confirmed to the publisher", a.Messages, a.Resent, a.Unconfirmed)
 	equal(rep, "messages that nobody knows anything of", 0, a.Unknown)
 	equal(rep, "messages lost", 0, a.Lost)

@@ -11,7 +11,7 @@ import (
 func TestAScheduleIsTheSameForASeedAndHasEveryKindOfFault(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(50) {
-		costs := faultCosts(seed%2 == 1)
+		costs := faultCosts(seed%2 == 1, seed%3 == 1)
 		short, long := chaosSchedule(seed, time.Minute, costs), chaosSchedule(seed, 10*time.Minute, costs)
 		if !reflect.DeepEqual(long, chaosSchedule(seed, 10*time.Minute, costs)) {
 			t.Fatalf("seed %d: two schedules", seed)
@@ -38,7 +38,7 @@ func TestAScheduleIsTheSameForASeedAndHasEveryKindOfFault(t *testing.T) {
 			t.Errorf("seed %d: the last fault of ten minutes at %v", seed, last)
 		}
 	}
-	if reflect.DeepEqual(chaosSchedule(1, time.Minute, faultCosts(true)), chaosSchedule(2, time.Minute, faultCosts(true))) {
+	if reflect.DeepEqual(chaosSchedule(1, time.Minute, faultCosts(true, true)), chaosSchedule(2, time.Minute, faultCosts(true, true))) {
 		t.Error("two seeds, one schedule")
 	}
 }

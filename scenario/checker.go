@@ -14,6 +14,7 @@ type publication struct {
 	seq    uint64
 	key    string
 	at     int64 // ns, before it was published
+	acked  int64 // ns, when the server's acknowledgement was there
 	forced bool
 	ref    defender.ContextRef
 }

@@ -36,6 +36,7 @@ type Options struct {
 	Expect    bool          // the expected number of defenders is known to them
 	Dir       string        // for everything that is kept; empty: a temporary one
 	NATSPort  int           // 0: a free one
+	Accounts  bool          // the NATS servers have accounts, and each part only the permissions of its role
 	Sync      broker.Sync   // when the NATS servers sync what they acknowledge to the disk
 	Servers   int           // NATS servers: 1, or a cluster of 3 or 5; 0 is 1
 	Replicas  int           // of streams and buckets; 0 is 1
@@ -46,22 +47,32 @@ type Options struct {
 	// RetryAttempts is after how many attempts a message that fails is put aside; until
 	// then it is parked, and others of its slot go on. 0: it is not parked.
 	RetryAttempts int
-	Kills         int       // of scenario crash
+	Kills         int       // of scenario crash; power cuts of scenario power-cut
+	PowerCuts     bool      // scenario chaos cuts the servers' power, too
 	Minutes       float64   // of faults in scenario chaos, of measuring in scenario load
 	Points        int       // of each trace in scenario load; 0: as recorded or generated
 	Lab           bool      // pods run on a real control plane
 	Busy          bool      // the machine does other things, too: what is slow is told, and waited for longer
 	Out           io.Writer // progress, timeline and table
 
-	ownBroker bool // the one server must be killed: with Processes it has its own
-	onSite    bool // the defenders run as pods on nodes of a site
-	chaotic   bool // the defenders' network can be cut, and they may die without being asked to
+	Previous string // muster binary of the version before, of scenario mixed-version
+
+	provisionedByPrevious bool // the group's streams, buckets and records are the previous version's
+
+	ownBroker bool  // the one server must be killed: with Processes it has its own
+	onSite    bool  // the defenders run as pods on nodes of a site
+	chaotic   bool  // the defenders' network can be cut, and they may die without being asked to
+	onDisks   bool  // each server has a disk of its own, whose power can be cut
+	maxStore  int64 // bytes that each NATS server may keep; 0: its default
 
 	loadFor   time.Duration // that scenario load measures for, in place of Minutes
 	boot      time.Duration // of a site's nodes, from launch to Ready, more than 5 s; 0: siteBoot
 	launch    time.Duration // that the cloud takes to answer a launch, beside what it takes
 	pendingUp time.Duration // that pods wait before up launches a node for them; 0: twice a boot
 }
+
+// powerCuts reports whether the servers' power can be cut.
+func (o Options) powerCuts() bool { return o.onDisks || o.PowerCuts }
 
 // resolve fills in what zero stands for.
 func (o Options) resolve() Options {
@@ -158,7 +169,9 @@ type cluster struct {
 	storePath string
 
 	brokers  *brokers
-	conn     *nats.Conn
+	users    *users     // of the servers; nil: they have none
+	conn     *nats.Conn // may do everything: for what a scenario does to Muster, not for Muster
+	roles    connections
 	store    *sqlite.Store
 	view     *view
 	source   Source
@@ -166,6 +179,7 @@ type cluster struct {
 	traffic  *traffic
 
 	reads      defender.Store         // what defenders of this process are given; nil: store
+	program    string                 // that defenders are processes of; empty: this one
 	refit      func(*DefenderOptions) // changes how a defender runs, if set
 	tell       func(seen)             // called for each event of a defender
 	screen     *screen                // nil without a console
@@ -202,10 +216,16 @@ func (c *cluster) start(ctx context.Context) error {
 	if err := c.makeDir(); err != nil {
 		return err
 	}
-	if c.brokers, err = startBrokers(ctx, c.o, c.dir); err != nil {
+	if c.o.Accounts {
+		c.users = newUsers(c.partition())
+		if err := c.users.write(c.dir); err != nil {
+			return err
+		}
+	}
+	if c.brokers, err = startBrokers(ctx, c.o, c.dir, c.users); err != nil {
 		return err
 	}
-	if c.conn, err = broker.Connect(c.brokers.url, "muster up"); err != nil {
+	if c.conn, err = broker.ConnectAs(c.brokers.url, "muster up", c.users.harness()); err != nil {
 		return err
 	}
 	if err := c.brokers.ready(ctx, c.conn, c.o.Replicas); err != nil {
@@ -218,22 +238,42 @@ func (c *cluster) start(ctx context.Context) error {
 	if err := c.store.RegisterChambers(ctx, chamberInfos(c.chambers)); err != nil {
 		return err
 	}
-	if err := defender.Provision(ctx, c.conn, c.partition()); err != nil {
+	operator, err := c.as(partition.RoleOperator)
+	if err != nil {
+		return err
+	}
+	provision := func(ctx context.Context) error { return defender.Provision(ctx, operator, c.partition()) }
+	if c.o.provisionedByPrevious {
+		provision = c.provisionByPrevious
+	}
+	if err := provision(ctx); err != nil {
 		return err
 	}
 	if c.screen != nil {
-		if err := c.screen.followAlarms(ctx, c.conn); err != nil {
+		console, err := c.as(partition.RoleConsole)
+		if err != nil {
+			return err
+		}
+		if err := c.screen.followAlarms(ctx, console); err != nil {
 			return err
 		}
 	}
-	v, err := newView(ctx, c.conn, c.event)
+	viewer, err := c.as(partition.RoleViewer)
+	if err != nil {
+		return err
+	}
+	v, err := newView(ctx, viewer, c.event)
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
 	c.view = v
 	c.mu.Unlock()
-	collector, err := collect.New(c.store, c.conn)
+	publishes, err := c.as(partition.RoleCollector)
+	if err != nil {
+		return err
+	}
+	collector, err := collect.New(c.store, publishes)
 	if err != nil {
 		return err
 	}
@@ -309,7 +349,7 @@ func (c *cluster) launch(ctx context.Context, pod, node string) (*member, error)
 	c.started++
 	c.mu.Unlock()
 	o := c.memberOptions(at)
-	o.Pod, o.Node = cmp.Or(pod, o.Pod), node
+	o.Pod, o.Node, o.program = cmp.Or(pod, o.Pod), node, c.program
 	if c.refit != nil {
 		c.refit(&o)
 	}
@@ -332,7 +372,16 @@ func (c *cluster) expect(ctx context.Context, n int) error {
 	if !c.o.Expect {
 		n = 0
 	}
-	return partition.SetExpected(ctx, c.conn, defender.Group, n)
+	return c.setExpected(ctx, n)
+}
+
+// setExpected tells the defenders how many they should be.
+func (c *cluster) setExpected(ctx context.Context, n int) error {
+	nc, err := c.as(partition.RoleOperator)
+	if err != nil {
+		return err
+	}
+	return partition.SetExpected(ctx, nc, defender.Group, n)
 }
 
 // running returns the members that have not ended.
@@ -504,6 +553,7 @@ func (c *cluster) close() error {
 	if c.view != nil {
 		c.view.close()
 	}
+	c.roles.close()
 	if c.conn != nil {
 		c.conn.Close()
 	}

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/defender"
@@ -63,14 +66,8 @@ func Collect(ctx context.Context, o CollectOptions) error {
 	if err := store.RegisterChambers(ctx, chamberInfos(chambers)); err != nil {
 		return err
 	}
-	p := defender.Partition(o.Slots)
-	p.Shards = o.Shards
-	if have, err := partition.Provisioned(ctx, conn, defender.Group); err == nil {
-		// Which is the defenders' business: the slots and shards are compared.
-		have.Slots, have.Shards = p.Slots, p.Shards
-		p = have
-	}
-	if err := defender.Provision(ctx, conn, p); err != nil {
+	p, err := o.group(ctx, conn)
+	if err != nil {
 		return err
 	}
 	c, err := collect.New(store, conn)
@@ -81,6 +78,29 @@ func Collect(ctx context.Context, o CollectOptions) error {
 	t := newTraffic(c, source, chambers)
 	defer t.close()
 	return t.replay(ctx, o)
+}
+
+// group returns the defenders' group as it is provisioned. A collector provisions only
+// where there is none: it may not be allowed to, and where there is one it need not.
+func (o CollectOptions) group(ctx context.Context, conn *nats.Conn) (partition.Config, error) {
+	p := defender.Partition(o.Slots)
+	p.Shards = o.Shards
+	have, err := partition.Provisioned(ctx, conn, defender.Group)
+	if err == nil && have.Shards == o.Shards && have.Subject == p.Subject && have.Stream == p.Stream && divides(have.Slots, o.Slots) {
+		return have, nil
+	}
+	if err == nil {
+		// The rest is the defenders' business: the slots and shards are compared.
+		have.Slots, have.Shards = p.Slots, p.Shards
+		p = have
+	}
+	return p, defender.Provision(ctx, conn, p)
+}
+
+// divides reports whether keys of a group with so many slots at first may be divided in
+// others: see partition.SetLayout.
+func divides(first, slots int) bool {
+	return slices.Contains([]int{first, 2 * first, 4 * first, 8 * first}, slots)
 }
 
 func chamberInfos(chambers []defender.Chamber) []defender.ChamberInfo {
@@ -99,6 +119,7 @@ func (t *traffic) replay(ctx context.Context, o CollectOptions) error {
 	defer tick.Stop()
 	t.limit.Store(int64(o.Count))
 	t.rate.Store(int64(o.Rate))
+	told := int64(0) // refusals
 	for {
 		select {
 		case <-ctx.Done():
@@ -111,7 +132,15 @@ func (t *traffic) replay(ctx context.Context, o CollectOptions) error {
 		if err != nil {
 			return err
 		}
-		_, _ = fmt.Fprintf(o.Out, "%d contexts published\n", t.total.Load())
+		if refused := t.refused.Load(); refused > told {
+			told = refused
+			t.mu.Lock()
+			why := t.full
+			t.mu.Unlock()
+			_, _ = fmt.Fprintf(o.Out, "%d contexts published; the servers have no room for more, and %d wait here to be published again: %v\n", t.total.Load(), t.waiting.Load(), why)
+		} else {
+			_, _ = fmt.Fprintf(o.Out, "%d contexts published\n", t.total.Load())
+		}
 		if o.Count > 0 && t.total.Load() >= int64(o.Count) {
 			return nil
 		}

@@ -229,7 +229,7 @@ func momentOf(e seen) (console.Moment, bool) {
 		return line("bad", "paused: its lease is uncertain (%s)", e.Reason)
 	case partition.EventTrustRegained:
 		return line("good", "resumed after %.1f s", e.Duration.Seconds())
-	case partition.EventIdentityLost, partition.EventHandoverForced, partition.EventPrepareFailed, partition.EventGhostHealed, partition.EventResourceRecreated:
+	case partition.EventIdentityLost, partition.EventHandoverForced, partition.EventPrepareFailed, partition.EventGhostHealed, partition.EventResourceRecreated, partition.EventFencesRaised:
 		return line("warn", "%s %s%s", strings.ReplaceAll(string(e.Kind), "-", " "), e.Reason, e.Err)
 	case partition.EventStreamRolledBack, partition.EventPanicked:
 		return line("bad", "%s: %s: %s", strings.ReplaceAll(string(e.Kind), "-", " "), e.Reason, e.Err)
@@ -353,7 +353,11 @@ func (s *screen) leases(ctx context.Context) (map[string]partition.MemberInfo, e
 	if known {
 		return s.crew, nil
 	}
-	list, err := partition.Members(ctx, s.c.conn, defender.Group)
+	nc, err := s.c.as(partition.RoleConsole)
+	if err != nil {
+		return s.crew, err
+	}
+	list, err := partition.Members(ctx, nc, defender.Group)
 	if err != nil {
 		return s.crew, err
 	}
@@ -419,7 +423,11 @@ func (s *screen) charts(ctx context.Context, tool, name string) (console.Charts,
 		return v, err
 	}
 	slices.Reverse(charts)
-	alarms, err := defender.ListAlarms(ctx, s.c.conn, defender.AlarmListQuery{Chamber: ch, All: true, Limit: 20})
+	nc, err := s.c.as(partition.RoleConsole)
+	if err != nil {
+		return v, err
+	}
+	alarms, err := defender.ListAlarms(ctx, nc, defender.AlarmListQuery{Chamber: ch, All: true, Limit: 20})
 	if err != nil {
 		return v, err
 	}

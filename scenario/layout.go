@@ -106,7 +106,11 @@ func (s *session) relayout(ctx context.Context, to int) (relayout, error) {
 	}()
 	c.began = time.Now()
 	s.say("Changing %d → %d slots; a message is in work or waits in each of the %d that have chambers", c.from, to, len(pressed))
-	if err := partition.SetLayout(ctx, s.conn, defender.Group, to); err != nil {
+	operator, err := s.as(partition.RoleOperator)
+	if err != nil {
+		return c, err
+	}
+	if err := partition.SetLayout(ctx, operator, defender.Group, to); err != nil {
 		return c, err
 	}
 	if s.o.Case == "leader-crash" {

@@ -114,7 +114,7 @@ func (s *session) killLeader(ctx context.Context, each int) (leaderDeath, error)
 // killInWindow: newcomers are waited for when the leader dies; nobody knows how
 // many will come.
 func (s *session) killInWindow(ctx context.Context) (leaderDeath, error) {
-	if err := partition.SetExpected(ctx, s.conn, "defender", 0); err != nil {
+	if err := s.setExpected(ctx, 0); err != nil {
 		return leaderDeath{}, err
 	}
 	began := time.Now()

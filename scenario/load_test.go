@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/internal/processor"
 )
 
 // TestALoadIsCarriedAndMeasured plays the scenario on a small stage, at a rate and
@@ -167,7 +168,7 @@ func TestAProfileIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	x := 0.0
-	for end := processorTime() + 200*time.Millisecond; processorTime() < end; {
+	for end := processor.Time() + 200*time.Millisecond; processor.Time() < end; {
 		for i := range 10_000 {
 			x += math.Sqrt(float64(i))
 		}

@@ -29,6 +29,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/connect"
 	"github.com/muster-dev/muster/defender/uchart"
@@ -39,6 +40,7 @@ import (
 // own.
 type DefenderOptions struct {
 	NATS     string        // URL of the server
+	User     access.User   // of the server; the zero one: what the environment says
 	Store    string        // of the results, by the names of package connect
 	Slots    int           // as provisioned
 	Shards   int           // as provisioned; 0 is 1
@@ -54,7 +56,8 @@ type DefenderOptions struct {
 	// RetryAttempts is after how many attempts a message that fails is put aside;
 	// until then it is parked, and others of its slot go on. 0: it is not parked.
 	RetryAttempts int
-	CacheMiB      int64 // for histories; 0 is the default of package defender
+	program       string // that it is a process of; empty: this one
+	CacheMiB      int64  // for histories; 0 is the default of package defender
 	// Configure, if set, changes the defender's configuration before it starts.
 	Configure func(*defender.Config)
 }
@@ -95,7 +98,7 @@ func (d *Defender) open(ctx context.Context, o DefenderOptions) error {
 			return err
 		}
 	}
-	if d.conn, err = broker.Connect(o.NATS, "defender "+o.Pod); err != nil {
+	if d.conn, err = broker.ConnectAs(o.NATS, "defender "+o.Pod, o.User); err != nil {
 		return err
 	}
 	metrics := defender.NewMetrics(nil)
@@ -222,7 +225,7 @@ type member struct {
 
 func (c *cluster) memberOptions(n int) DefenderOptions {
 	name := fmt.Sprintf("pod-%03d", n)
-	return DefenderOptions{NATS: c.brokers.url, Store: c.storePath, Slots: c.o.Slots, Shards: c.o.Shards, Replicas: c.o.Replicas, Work: c.o.Work, Pod: name, RetryAttempts: c.o.RetryAttempts,
+	return DefenderOptions{NATS: c.brokers.url, User: c.users.of(partition.RoleWorker), Store: c.storePath, Slots: c.o.Slots, Shards: c.o.Shards, Replicas: c.o.Replicas, Work: c.o.Work, Pod: name, RetryAttempts: c.o.RetryAttempts,
 		Record: filepath.Join(c.dir, "record", name), LogFile: filepath.Join(c.dir, "log", name+".log"), Verbose: c.o.Verbose}
 }
 
@@ -265,23 +268,38 @@ type ready struct {
 // startProcess starts a defender as a process of its own. It ends with its
 // standard input, so it can't outlive this process.
 func (c *cluster) startProcess(ctx context.Context, o DefenderOptions) (*member, error) {
-	exe, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("starting a defender process: %w", err)
+	exe := o.program
+	if exe == "" {
+		own, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("starting a defender process: %w", err)
+		}
+		exe = own
 	}
 	var through links
 	if c.o.chaotic {
+		var err error
 		if through, o.NATS, err = newLinks(ctx, o.NATS); err != nil {
 			return nil, err
 		}
 	}
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), exe, "defender", "run", "--nats", o.NATS, "--store", o.Store, "--slots", strconv.Itoa(o.Slots), "--shards", strconv.Itoa(o.Shards), "--replicas", strconv.Itoa(o.Replicas), "--work", o.Work.String(), "--retry-attempts", strconv.Itoa(o.RetryAttempts),
-		"--pod", o.Pod, "--node", o.Node, "--record", o.Record, "--log-file", o.LogFile, "--http", "127.0.0.1:0", "--child")
-	if o.Verbose {
-		cmd.Args = append(cmd.Args, "--verbose")
-	}
-	cmd.Env = append(os.Environ(), "GOMAXPROCS=2")
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), exe, arguments(o)...)
+	cmd.Env = append(append(os.Environ(), "GOMAXPROCS=2"), o.User.Environ()...)
 	return c.follow(cmd, o, through)
+}
+
+// arguments are those of a defender's process.
+func arguments(o DefenderOptions) []string {
+	args := []string{"defender", "run", "--nats", o.NATS, "--store", o.Store, "--slots", strconv.Itoa(o.Slots), "--shards", strconv.Itoa(o.Shards), "--replicas", strconv.Itoa(o.Replicas),
+		"--work", o.Work.String(), "--retry-attempts", strconv.Itoa(o.RetryAttempts),
+		"--pod", o.Pod, "--node", o.Node, "--record", o.Record, "--log-file", o.LogFile, "--http", "127.0.0.1:0", "--child"}
+	if o.LeaveTimeout > 0 {
+		args = append(args, "--leave-timeout", o.LeaveTimeout.String())
+	}
+	if o.Verbose {
+		args = append(args, "--verbose")
+	}
+	return args
 }
 
 // follow starts the process of a defender and follows it to its end.

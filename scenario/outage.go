@@ -34,12 +34,12 @@ func brokerOutage(ctx context.Context, s *session) error {
 		away = 10 * time.Second // more than a lease
 	}
 	began := time.Now()
-	if s.o.Case == "one-server" {
+	if s.o.Case == caseOneServer {
 		s.say("One of %d NATS servers is killed", s.o.Servers)
 		s.brokers.nodes[0].kill()
 	} else {
 		s.say("The broker goes away for %v", away)
-		s.brokers.kill()
+		s.brokers.kill(s.brokers.places()...)
 	}
 	select {
 	case <-time.After(away):

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/sim"
 	"github.com/muster-dev/muster/partition"
@@ -122,7 +121,7 @@ func (t *site) start(ctx context.Context, n int) (*partition.Assignment, error) 
 	}
 	s.say("Starting %d defenders as pods%s, %d chambers in %d slots", n, kind, s.o.Chambers, s.o.Slots)
 	// The first window must not wait for those who come later, whether or not the case lets the number be known then.
-	if err := partition.SetExpected(ctx, s.conn, defender.Group, n); err != nil {
+	if err := s.setExpected(ctx, n); err != nil {
 		return nil, err
 	}
 	if err := t.deploy.scale(ctx, n); err != nil {
@@ -132,7 +131,7 @@ func (t *site) start(ctx context.Context, n int) (*partition.Assignment, error) 
 		return nil, err
 	}
 	if !t.asks {
-		if err := partition.SetExpected(ctx, s.conn, defender.Group, 0); err != nil {
+		if err := s.setExpected(ctx, 0); err != nil {
 			return nil, err
 		}
 	}

@@ -49,7 +49,7 @@ type publisher struct {
 func newPublisher(s *session, p *pool) (*publisher, error) {
 	pub := &publisher{pool: p, chambers: s.chambers, group: s.partition(), total: &s.traffic.total}
 	var err error
-	if pub.conn, err = broker.Connect(s.brokers.url, "load"); err != nil {
+	if pub.conn, err = broker.ConnectAs(s.brokers.url, "load", s.users.harness()); err != nil {
 		return nil, err
 	}
 	refused := func(jetstream.JetStream, *nats.Msg, error) {

@@ -3,6 +3,7 @@ package scenario
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -83,6 +84,9 @@ func (r *Recorder) Handle(ctx context.Context, m partition.Message) error {
 // holdHeader lets a message be worked on for longer.
 const holdHeader = "Scenario-Hold"
 
+// paddingHeader makes a message large.
+const paddingHeader = "Scenario-Padding"
+
 // failHeader has a message fail as long as the file that it names is there.
 const failHeader = "Scenario-Fail-While"
 
@@ -113,10 +117,22 @@ func hold(ctx context.Context, m partition.Message) {
 func (r *Recorder) line(kind byte, m partition.Message, ok, hit bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, err := fmt.Fprintf(r.file, "%c %d %s %d %s %d %t %t %d\n", kind, time.Now().UnixNano(), r.name, m.Sequence, m.Key, m.Slot, ok, hit, m.Published.UnixNano())
+	_, err := fmt.Fprintf(r.file, "%c %d %s %d %s %d %t %t %d %s\n", kind, time.Now().UnixNano(), r.name, m.Sequence, m.Key, m.Slot, ok, hit, m.Published.UnixNano(), contextOf(m))
 	if r.err == nil {
 		r.err = err
 	}
+}
+
+// contextOf returns the ID of a message's context, which is one word: what the server
+// numbers a message with is another one's after the server has lost power.
+func contextOf(m partition.Message) string {
+	var v struct {
+		Context string `json:"context"`
+	}
+	if json.Unmarshal(m.Data, &v) != nil || len(strings.Fields(v.Context)) != 1 {
+		return "-"
+	}
+	return v.Context
 }
 
 // run is one processing of one message by one defender.

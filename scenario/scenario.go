@@ -12,6 +12,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -43,7 +44,11 @@ var scripts = map[string]script{
 	"rolling-update": {about: "every defender is replaced, five at a time, and no chamber moves",
 		cases: []string{"surge"}, run: rollingUpdate, set: func(o *Options) { o.Expect = true }},
 	"broker-outage": {about: "the NATS servers are away for 3 seconds",
-		cases: []string{"long", "one-server"}, run: brokerOutage, set: func(o *Options) { o.ownBroker = true }},
+		cases: []string{"long", caseOneServer}, run: brokerOutage, set: func(o *Options) { o.ownBroker = true }},
+	wipedName: {about: "the NATS server loses its store, or a part of it, or is restored from an older copy; the results are kept",
+		cases: []string{caseBuckets, caseStreams, caseCopy, caseRestart, caseCopyRestart}, run: brokerWiped, set: func(o *Options) { o.ownBroker, o.Expect = true, true }},
+	storageFullName: {about: "a backlog fills the NATS servers' storage; publishers are refused, and it drains by itself",
+		run: storageFull, set: func(o *Options) { o.maxStore = smallStore }, small: smallStorage},
 	"layout": {about: "the chambers are divided in twice as many slots under load",
 		cases: []string{"back", "leader-crash"}, run: changeLayout, small: fewSlots},
 	"node-pressure": {about: "more defenders are wanted than the nodes hold; a node comes, and goes again",
@@ -54,7 +59,13 @@ var scripts = map[string]script{
 		run: chaos, set: func(o *Options) { o.Processes, o.ownBroker, o.chaotic = true, true, true }, small: smallChaos},
 	"load": {about: "traces at a steady rate, or as many as are held: latencies, memory, what the processor does",
 		cases: []string{caseStrategies}, run: load, set: func(o *Options) { o.Expect = true }, small: smallLoad},
+	leaderGroupName: {about: "the leader and both candidates are killed together, again and again", cases: []string{caseRestarted},
+		run: leaderGroupCrash, set: func(o *Options) { o.Processes = true }, small: smallLeaderGroup},
+	mixedName: {about: "workers of the previous version and of this one share a group; a rolling update replaces the old ones", cases: []string{casePreviousJoins},
+		run: mixedVersion, set: setMixed, small: smallMixed},
 	"crash": {about: "defender processes are killed under load, again and again", run: crash, set: func(o *Options) { o.Processes = true }},
+	powerCutName: {about: "the NATS servers lose power under load, again and again, and with it what they have not synced",
+		cases: []string{caseOneServer}, run: powerCut, set: onDisks, small: smallPowerCut},
 }
 
 // Names returns the names of all scenarios, in order.
@@ -64,7 +75,7 @@ func Names() []string { return slices.Sorted(maps.Keys(scripts)) }
 func Describe() string {
 	var b strings.Builder
 	for _, name := range Names() {
-		_, _ = fmt.Fprintf(&b, "  %-17s %s\n", name, scripts[name].about)
+		_, _ = fmt.Fprintf(&b, "  %-27s %s\n", name, scripts[name].about)
 	}
 	return b.String()
 }
@@ -213,7 +224,19 @@ func CheckOptions(name string, o Options) error {
 	if name == chaosName && o.RetryAttempts > 0 && o.RetryAttempts < 10 {
 		return badUsage("--retry-attempts is %d: scenario %s has messages fail for some 10 s, and none of them is to be put aside: give 10 or more, or 0", o.RetryAttempts, chaosName)
 	}
-	if o.Case == "one-server" && o.Servers < 3 {
+	if err := checkPowerCuts(name, o); err != nil {
+		return err
+	}
+	if name == wipedName && o.Servers > 1 {
+		return badUsage("--servers is %d: scenario %s wipes the only server, since one of several gets everything back from the others: leave it out", o.Servers, wipedName)
+	}
+	if (name == mixedName) != (o.Previous != "") {
+		return badUsage("--previous is the muster binary of the version before, for scenario %s, which needs it: build one with git worktree add ../before COMMIT, and go build -o muster-before ./cmd/muster there", mixedName)
+	}
+	if info, err := os.Stat(o.Previous); name == mixedName && (err != nil || info.IsDir() || info.Mode()&0o111 == 0) {
+		return badUsage("--previous %s is no program: give the muster binary of the version before", o.Previous)
+	}
+	if o.Case == caseOneServer && o.Servers < 3 {
 		return badUsage("--case one-server needs others that go on: give --servers 3 --replicas 3")
 	}
 	return nil
@@ -242,6 +265,9 @@ func Run(ctx context.Context, name string, o Options) (*Report, error) {
 	err := sc.run(ctx, s)
 	stop()
 	wg.Wait()
+	if err == nil {
+		err = s.checkRefusals(s.report)
+	}
 	closing := time.Now()
 	if t := s.site.Load(); t != nil {
 		err = errors.Join(err, t.close())
@@ -397,7 +423,7 @@ func (s *session) begin(ctx context.Context) error {
 func (s *session) assemble(ctx context.Context) error {
 	// The first window must not wait for those who come later, whether or
 	// not the scenario lets the number be known then.
-	if err := partition.SetExpected(ctx, s.conn, "defender", s.o.Defenders); err != nil {
+	if err := s.setExpected(ctx, s.o.Defenders); err != nil {
 		return err
 	}
 	kind := "goroutines"

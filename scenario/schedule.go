@@ -22,6 +22,7 @@ const (
 	faultCut        faultKind = "cut"        // a defender's network is cut
 	faultDuplicates faultKind = "duplicates" // messages are published again
 	faultLethal     faultKind = "lethal"     // a message that kills its handler
+	faultPower      faultKind = "power"      // one NATS server or all lose power: kill -9, and the disk keeps what was synced
 	faultFailing    faultKind = "failing"    // a chamber whose messages fail for a while, parked, and kill -9 of its slot's owner
 )
 
@@ -51,13 +52,21 @@ type faultCost struct {
 	cost time.Duration
 }
 
-// faultCosts are the costs of the kinds there are: what fails is parked, or isn't.
-func faultCosts(parked bool) []faultCost {
-	if !parked {
-		return costs
+// faultCosts are the costs of the kinds there are: what fails is parked, or isn't; the
+// servers' power can be cut, or can't. The kinds that are always there come first, so
+// that without the others a seed's schedule stays the same.
+func faultCosts(parked, power bool) []faultCost {
+	all := slices.Clone(costs)
+	if parked {
+		all = append(all, faultCost{faultFailing, 20 * time.Second})
 	}
-	return append(slices.Clone(costs), faultCost{faultFailing, 20 * time.Second})
+	if power {
+		all = append(all, faultCost{faultPower, 10 * time.Second})
+	}
+	return all
 }
+
+func (o Options) faultCosts() []faultCost { return faultCosts(o.RetryAttempts > 0, o.PowerCuts) }
 
 // costs are about what each kind of fault takes until all is calm again, beside
 // its own duration.
@@ -87,7 +96,7 @@ func chaosSchedule(seed uint64, span time.Duration, costs []faultCost) []fault {
 				f.For = between(8*time.Second, 11*time.Second)
 			case faultServer:
 				f.For = between(2*time.Second, 6*time.Second)
-			case faultServers:
+			case faultServers, faultPower:
 				f.For = between(time.Second, 4*time.Second)
 			case faultCut:
 				// Shorter than a lease, or longer.

@@ -21,6 +21,7 @@ import (
 	"github.com/muster-dev/muster/nodes/sim"
 	"github.com/muster-dev/muster/nodes/sim/region"
 	"github.com/muster-dev/muster/nodes/workers"
+	"github.com/muster-dev/muster/partition"
 )
 
 // What a site's nodes take: ten defenders of 200m on two cores.
@@ -123,7 +124,11 @@ func (t *site) open(ctx context.Context) (err error) {
 	t.plane.Cloud = slow{t.plane.Cloud, t.s.o.launch}
 	t.plane.Journal = told{t.plane.Journal, t.journaled}
 	t.plane.Store = timed{t.plane.Store, t.wrote, t.recorded}
-	plane := workers.New(t.s.conn, defender.Group)
+	nc, err := t.s.as(partition.RoleNodes)
+	if err != nil {
+		return err
+	}
+	plane := workers.New(nc, defender.Group)
 	if t.asks {
 		t.plane.WorkerPlane = plane
 	}

@@ -1,9 +1,11 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/collect"
 	"github.com/muster-dev/muster/defender/tchart"
+	"github.com/muster-dev/muster/partition"
 )
 
 // Source gives the contexts of chambers.
@@ -55,6 +58,9 @@ type traffic struct {
 	rate      atomic.Int64 // messages/s in the background
 	limit     atomic.Int64 // of messages in the background; 0: none
 	hold      atomic.Int64 // ns that held messages are worked on longer
+	slow      atomic.Int64 // ns that every message is worked on longer
+	padding   atomic.Int64 // bytes that every message is larger
+	refused   atomic.Int64 // publications that the servers refused for lack of room
 	run       string       // stands before the number in a context's name
 	stop      chan struct{}
 	wg        sync.WaitGroup
@@ -63,6 +69,7 @@ type traffic struct {
 	forced    atomic.Int64
 
 	mu     sync.Mutex
+	full   error // of the first publication that was refused for lack of room
 	pubs   []publication
 	next   []int // by chamber, number of its next context
 	faults []error
@@ -197,13 +204,23 @@ func (t *traffic) publishNow(enc *tchart.Encoder, o order) error {
 	if o.fails != "" {
 		header = nats.Header{failHeader: []string{o.fails}}
 	}
+	if slow := t.slow.Load(); slow > 0 && header == nil {
+		header = nats.Header{holdHeader: []string{time.Duration(slow).String()}}
+	}
+	if n := t.padding.Load(); n > 0 {
+		if header == nil {
+			header = nats.Header{}
+		}
+		header.Set(paddingHeader, strings.Repeat("x", int(n)))
+	}
 	seq, err := t.announce(ref, header)
 	if err != nil {
 		return err
 	}
+	acked := time.Now().UnixNano()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.pubs = append(t.pubs, publication{seq: seq, key: ref.Chamber.String(), at: at, forced: o.forced, ref: ref})
+	t.pubs = append(t.pubs, publication{seq: seq, key: ref.Chamber.String(), at: at, acked: acked, forced: o.forced, ref: ref})
 	t.total.Add(1)
 	if o.forced {
 		t.forced.Add(1)
@@ -211,8 +228,8 @@ func (t *traffic) publishNow(enc *tchart.Encoder, o order) error {
 	return nil
 }
 
-// announce publishes until the server has it: while the broker is away nothing
-// is lost at the publisher's end. What the server has already it knows by the
+// announce publishes until the server has it: while the broker is away, or has no room,
+// nothing is lost at the publisher's end. What the server has already it knows by the
 // message's ID.
 func (t *traffic) announce(ref defender.ContextRef, header nats.Header) (uint64, error) {
 	const patience = 90 * time.Second
@@ -222,6 +239,13 @@ func (t *traffic) announce(ref defender.ContextRef, header nats.Header) (uint64,
 		cancel()
 		if err == nil || time.Since(began) > patience {
 			return seq, err
+		}
+		if partition.IsFull(err) {
+			began = time.Now() // it is not lost while this waits, and there is no better place for it
+			t.refused.Add(1)
+			t.mu.Lock()
+			t.full = cmp.Or(t.full, err)
+			t.mu.Unlock()
 		}
 		select {
 		case <-t.stop:

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/muster-dev/muster/internal/processor"
 )
 
 // sample is how this process was at a moment.
@@ -43,7 +45,7 @@ func (l *loader) watch(path string) (*watcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("keeping the profile: %w", err)
 	}
-	w := &watcher{file: f, end: make(chan struct{}), used: processorTime(), began: time.Now()}
+	w := &watcher{file: f, end: make(chan struct{}), used: processor.Time(), began: time.Now()}
 	if err := pprof.StartCPUProfile(f); err != nil {
 		_ = f.Close()
 		return nil, fmt.Errorf("profiling: %w", err)
@@ -66,7 +68,7 @@ func (l *loader) watch(path string) (*watcher, error) {
 // stop ends watching.
 func (w *watcher) stop() {
 	pprof.StopCPUProfile()
-	w.took, w.used = time.Since(w.began), processorTime()-w.used
+	w.took, w.used = time.Since(w.began), processor.Time()-w.used
 	close(w.end)
 	w.wg.Wait()
 	_ = w.file.Close()

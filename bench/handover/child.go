@@ -24,6 +24,7 @@ const childVariable = "HANDOVER_BROKER"
 // order is what a child is to be: a NATS server or the fake of Kafka.
 type order struct {
 	NATS       *broker.Options `json:"nats,omitempty"`
+	Sync       string          `json:"sync,omitempty"` // of the NATS server, as broker.ParseSync reads it
 	Partitions int             `json:"partitions,omitempty"`
 }
 
@@ -49,6 +50,11 @@ func serve(text string) error {
 	}
 	var address string
 	if o.NATS != nil {
+		if o.Sync != "" {
+			if err := o.NATS.Sync.Set(o.Sync); err != nil {
+				return err
+			}
+		}
 		s, err := broker.Start(*o.NATS)
 		if err != nil {
 			return err

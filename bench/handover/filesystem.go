@@ -9,8 +9,10 @@ import (
 // StoreFilesystem describes where the servers' stores of a run are: the directory for
 // temporary files and its type of file system. It decides what writing costs: "tmpfs"
 // is memory.
-func StoreFilesystem() string {
-	dir := os.TempDir()
+func StoreFilesystem() string { return FilesystemOf(os.TempDir()) }
+
+// FilesystemOf describes a directory and its type of file system.
+func FilesystemOf(dir string) string {
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
 		return dir

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 )
@@ -12,7 +13,72 @@ import (
 // Variables describes the environment variables by which connections prove who they are, for help texts. Names and meanings are those of
 // the nats command, https://github.com/nats-io/natscli.
 const Variables = "NATS_CREDS (credentials file), NATS_USER and NATS_PASSWORD, NATS_NKEY (seed file), NATS_CA (PEM of the CA that signed the servers' " +
-	"certificates), NATS_CERT and NATS_KEY (PEM of the client's certificate and its key)"
+	"certificates), NATS_CERT and NATS_KEY (PEM of the client's certificate and its key), NATS_INBOX_PREFIX (begins the subjects of answers; with NATS_USER it is _INBOX.<user>)"
+
+// User is a user of a NATS server with a password.
+type User struct{ Name, Password string }
+
+// variables are those that say who connects.
+const (
+	varUser        = "NATS_USER"
+	varPassword    = "NATS_PASSWORD"
+	varCreds       = "NATS_CREDS"
+	varNkey        = "NATS_NKEY"
+	varInboxPrefix = "NATS_INBOX_PREFIX"
+)
+
+// Over returns a lookup in which u is the user, and nothing else says who connects; for
+// the zero User it is lookup itself.
+func (u User) Over(lookup func(string) (string, bool)) func(string) (string, bool) {
+	if u == (User{}) {
+		return lookup
+	}
+	return func(name string) (string, bool) {
+		switch name {
+		case varUser:
+			return u.Name, true
+		case varPassword:
+			return u.Password, true
+		case varCreds, varNkey, varInboxPrefix:
+			return "", false
+		}
+		return lookup(name)
+	}
+}
+
+// Environ returns the variables that make a process connect as u, for exec.Cmd.Env; none
+// for the zero User.
+func (u User) Environ() []string {
+	if u == (User{}) {
+		return nil
+	}
+	return []string{varUser + "=" + u.Name, varPassword + "=" + u.Password, varCreds + "=", varNkey + "=", varInboxPrefix + "="}
+}
+
+// inboxPrefix returns what begins the subjects that answers come to: those of one user
+// are of no concern to others, and a server with permissions keeps them apart by it.
+func inboxPrefix(given, user string) (string, error) {
+	if given == "" {
+		if user == "" || !literal(user) || strings.Contains(user, ".") {
+			return "", nil // the client's default
+		}
+		return "_INBOX." + user, nil
+	}
+	if !literal(given) {
+		return "", fmt.Errorf("%s is %q: give a subject without wildcards, such as _INBOX.worker", varInboxPrefix, given)
+	}
+	return given, nil
+}
+
+// literal reports whether a text is a subject without wildcards.
+func literal(text string) bool {
+	for _, token := range strings.Split(text, ".") {
+		if token == "" || strings.ContainsAny(token, "*> \t\r\n") {
+			return false
+		}
+	}
+	return true
+}
 
 // Options returns the options that the environment asks for; lookup is os.LookupEnv. Every variable that names no readable file, and every half of a pair, is in
 // the error.
@@ -34,10 +100,10 @@ func Options(lookup func(string) (string, bool)) ([]nats.Option, error) {
 		}
 		return path
 	}
-	if path := file("NATS_CREDS"); path != "" {
+	if path := file(varCreds); path != "" {
 		options = append(options, nats.UserCredentials(path))
 	}
-	if path := file("NATS_NKEY"); path != "" {
+	if path := file(varNkey); path != "" {
 		option, err := nats.NkeyOptionFromSeed(path)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("NATS_NKEY: %w", err))
@@ -45,7 +111,13 @@ func Options(lookup func(string) (string, bool)) ([]nats.Option, error) {
 			options = append(options, option)
 		}
 	}
-	switch user, password := get("NATS_USER"), get("NATS_PASSWORD"); {
+	switch prefix, err := inboxPrefix(get(varInboxPrefix), get(varUser)); {
+	case err != nil:
+		errs = append(errs, err)
+	case prefix != "":
+		options = append(options, nats.CustomInboxPrefix(prefix))
+	}
+	switch user, password := get(varUser), get(varPassword); {
 	case user != "":
 		options = append(options, nats.UserInfo(user, password))
 	case password != "":

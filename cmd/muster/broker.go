@@ -18,7 +18,7 @@ const syncHelp = "when the server syncs to the disk what it acknowledges: always
 
 func newBroker() *cobra.Command {
 	cmd := &cobra.Command{Use: "broker", Short: "The NATS server that is part of Muster"}
-	cmd.AddCommand(newBrokerRun())
+	cmd.AddCommand(newBrokerRun(), newBrokerAccounts())
 	return cmd
 }
 
@@ -56,6 +56,7 @@ func newBrokerRun() *cobra.Command {
 	f.StringSliceVar(&o.Routes, "routes", nil, "host:port of the cluster ports of all servers")
 	f.StringToStringVar(&o.Mappings, "map", nil, "SUBJECT=SUBJECT: change the subject of what is published, once for each mapping, as partitions mapping shows them")
 	f.BoolVar(&o.NoAdvertise, "no-advertise", false, "don't tell clients the addresses of the cluster's other servers, as behind a proxy")
+	f.StringVar(&o.AccountsFile, "accounts", "", "file with the accounts and their users, as broker accounts writes it; without it every client may do everything")
 	f.Var(&o.Sync, "sync", syncHelp)
 	f.StringVar(&o.LogFile, "log-file", "", "file of the server's log; none without it")
 	f.BoolVar(&child, "child", false, "end when standard input does, and write a line to standard output when clients can connect")

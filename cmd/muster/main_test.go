@@ -75,6 +75,11 @@ func TestWrongUsageExitsWith2AndNamesTheFaultAndTheFix(t *testing.T) {
 		{"an unknown scenario", []string{"up", "--scenario", "nonsense"}, []string{`"nonsense"`, "scale-up"}},
 		{"an unknown case", []string{"up", "--scenario", "scale-up", "--case", "nonsense"}, []string{`"nonsense"`, "newcomer-crash"}},
 		{"a case of a scenario without any", []string{"up", "--scenario", "crash", "--case", "partial"}, []string{"no cases"}},
+		{"power cuts of another scenario", []string{"up", "--scenario", "crash", "--power-cuts"}, []string{"--power-cuts", "chaos", "power-cut"}},
+		{"power cuts that the auditor's copies don't survive", []string{"up", "--scenario", "chaos", "--power-cuts", "--sync", "1s"}, []string{"--power-cuts", "--sync 1s", "--sync always"}},
+		{"power cuts of nothing", []string{"up", "--power-cuts"}, []string{"--power-cuts", "--scenario chaos"}},
+		{"power cuts with a retry queue", []string{"up", "--scenario", "power-cut", "--retry-attempts", "20"}, []string{"--retry-attempts is 20", "give 0"}},
+		{"the power of one server of one", []string{"up", "--scenario", "power-cut", "--case", "one-server"}, []string{"--servers 3"}},
 		{"a report that can't be written", []string{"up", "--scenario", "scale-up", "--report", filepath.Join(dir, "no", "r.json")}, []string{"--report", "r.json"}},
 		{"a report without a scenario", []string{"up", "--report", "r.json"}, []string{"--scenario"}},
 		{"an unknown flag", []string{"up", "--nonsense"}, []string{"--nonsense", "--help"}},
@@ -110,7 +115,7 @@ func TestWrongUsageExitsWith2AndNamesTheFaultAndTheFix(t *testing.T) {
 
 func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"up"}, {"defender", "run"}, {"defender", "create-schema"}, {"defender", "dead", "requeue"}, {"collect"}, {"broker", "run"}, {"partitions"}, {"partitions", "status"}, {"partitions", "plan"},
+	for _, args := range [][]string{{"up"}, {"doctor"}, {"defender", "run"}, {"defender", "create-schema"}, {"defender", "dead", "requeue"}, {"collect"}, {"broker", "run"}, {"partitions"}, {"partitions", "status"}, {"partitions", "plan"},
 		{"partitions", "drain"}, {"partitions", "pin"}, {"partitions", "events"}, {"nodes"}, {"nodes", "run"}, {"nodes", "tick"}, {"nodes", "status"},
 		{"nodes", "explain"}, {"nodes", "events"}, {"nodes", "pause"}, {"nodes", "resume"}, {"nodes", "replay"}, {"nodes", "backtest"}, {"nodes", "doctor"}, {"nodes", "settings"}} {
 		code, stdout, _ := muster(append(args, "--help")...)

@@ -84,6 +84,8 @@ func writeStatus(w io.Writer, r partition.Report, all bool) {
 	if liveWorkers(r) == 0 && r.Leader != "" {
 		// Its lease outlives it by some seconds.
 		line("Group %s is %s: no worker is alive. The last leader was %s (epoch %d).", r.Group, r.State, r.Leader, r.Epoch)
+	} else if r.Why != "" && r.Leader != "" {
+		line("Group %s is %s: %s. The last leader was %s (epoch %d), whose lease was renewed %s ago.", r.Group, r.State, r.Why, r.Leader, r.Epoch, seconds(r.LeaderAge))
 	} else {
 		line("Group %s is %s, led by %s (epoch %d).", r.Group, r.State, orNobody(r.Leader), r.Epoch)
 	}
@@ -161,6 +163,9 @@ func pendingText(r partition.Report) string {
 	text := "no message waits"
 	if r.Pending > 0 {
 		text = fmt.Sprintf("%d messages wait, the oldest for %s", r.Pending, seconds(r.OldestPending))
+	}
+	if r.Fill >= 0.8 {
+		text += fmt.Sprintf("; the stream holds %.0f %% of its limit", 100*r.Fill)
 	}
 	if r.Parked.Messages > 0 {
 		text += fmt.Sprintf("; %d of %d keys are parked, the oldest for %s", r.Parked.Messages, len(r.Parked.Keys), seconds(r.Parked.Oldest))

@@ -33,7 +33,9 @@ func newUp() *cobra.Command {
 			"  muster up --scenario broker-outage --servers 3 --replicas 3 --slots 512\n" +
 			"  muster up --scenario layout --case back\n" +
 			"  muster up --scenario crash --kills 20\n" +
+			"  muster up --scenario leader-and-candidates-crash\n" +
 			"  muster up --scenario chaos --minutes 10 --seed 7\n" +
+			"  muster up --scenario power-cut --servers 3 --sync default\n" +
 			"  muster up --scenario load --chambers 4000 --defenders 45 --rate 3000 --minutes 10\n" +
 			"  muster up --scenario load --rate 0 --minutes 2 --points 120000 --chambers 400\n" +
 			"  muster up --scenario node-pressure --lab",
@@ -55,6 +57,9 @@ func newUp() *cobra.Command {
 			if name == "" {
 				if report != "" || o.Case != "" {
 					return usageError(cmd, errors.New("--report and --case go with --scenario"))
+				}
+				if o.PowerCuts {
+					return usageError(cmd, errors.New("--power-cuts goes with --scenario chaos"))
 				}
 				return scenario.Up(cmd.Context(), o)
 			}
@@ -80,14 +85,17 @@ func newUp() *cobra.Command {
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of generated traces and of what is drawn by lot")
 	f.BoolVar(&o.Processes, "processes", false, "run each defender as a process of its own")
 	f.BoolVar(&o.Expect, "expect", true, "let defenders know how many they should be, which ends the stabilization window early; --expect=false waits it out")
-	f.IntVar(&o.Kills, "kills", 20, "how many defenders scenario crash kills")
+	f.IntVar(&o.Kills, "kills", 20, "how many defenders scenario crash kills, one after the other; how often scenario leader-and-candidates-crash kills three together (5); how many power cuts scenario power-cut makes (6)")
+	f.BoolVar(&o.PowerCuts, "power-cuts", false, "have scenario chaos cut the NATS servers' power, too; needs root, loop devices and --sync always")
+	f.StringVar(&o.Previous, "previous", "", "muster binary of the version before this one, for scenario mixed-version")
 	f.Float64Var(&o.Minutes, "minutes", 10, "how long scenario chaos goes on injecting faults and scenario load measures, 0.5 at least")
 	f.IntVar(&o.RetryAttempts, "retry-attempts", 0, "have defenders park messages that fail, so that other chambers go on, and put one aside after so many attempts; 0 to try it at once again instead. With it, scenario chaos has chambers that fail for a while, too")
 	f.IntVar(&o.Points, "points", 0, "points of each trace in scenario load; 0: as recorded or generated, about 1,900")
 	f.BoolVar(&o.Lab, "lab", false, "run the defenders' pods on a real Kubernetes control plane, built from the checkout when it is first wanted (some minutes); without a scenario or with "+strings.Join(scenario.OnNodes(), " or "))
 	f.StringVar(&o.Dir, "dir", "", "keep everything in this directory; without it a temporary one is used and removed")
 	f.IntVar(&o.NATSPort, "nats-port", 0, "TCP port of the NATS server on 127.0.0.1, 0 for a free one")
-	f.Var(&o.Sync, "sync", syncHelp)
+	f.Var(&o.Sync, "sync", syncHelp+"; always in scenario power-cut")
+	f.BoolVar(&o.Accounts, "accounts", false, "give the NATS servers accounts: each part connects as the user of its role, with the permissions of deploy/kubernetes/nats and a password of this run")
 	f.IntVar(&o.Servers, "servers", 1, "NATS servers: 1, or a cluster of 3 or 5, with --processes each in a process of its own")
 	f.IntVar(&o.Replicas, "replicas", 1, "replicas of streams and buckets: 1, 3 or 5, at most as many as servers")
 	f.StringVar(&o.HTTP, "http", "", "address of the console and of the metrics; 127.0.0.1:8080 without a scenario, none with one; \"\" for none")

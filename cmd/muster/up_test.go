@@ -1,10 +1,20 @@
 package main
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
+
+	"github.com/muster-dev/muster/internal/component"
+	"github.com/muster-dev/muster/internal/output"
+	"github.com/muster-dev/muster/internal/powercut"
+	"github.com/muster-dev/muster/scenario"
 )
 
 // TestScenariosHold plays each scenario on a small stage, and reads from the
@@ -18,6 +28,8 @@ func TestScenariosHold(t *testing.T) {
 		{"cold-start --case restart", []string{"slots moved", "map version"}},
 		{"scale-down --case leader-leaves", []string{"defenders that left after they had handed over", "maps of a deposed leader"}},
 		{"leader-crash --case mid-rebalance", []string{"leaders elected", "the dead leader's slots that resumed elsewhere"}},
+		{"leader-and-candidates-crash --kills 1 --defenders 7", []string{"killed to led again, ms", "slots of the killed that another worker processed",
+			"applied twice, changed, or of nothing published", "dead letters"}},
 		{"rolling-update --processes", []string{"slots moved", "map version", "plans", "defenders replaced under their names"}},
 		{"rolling-update --case surge --shards 2", []string{"new defenders that waited as standbys", "map version"}},
 		{"broker-outage --processes", []string{"slots moved", "map version", "defenders that went on"}},
@@ -40,6 +52,71 @@ func TestScenariosHold(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestScenarioPowerCut(t *testing.T) {
+	component.Need(t, powercut.Supported())
+	t.Run("nothing is lost that is synced", func(t *testing.T) {
+		t.Setenv(asMuster, "1")
+		r := hold(t, "up", "--scenario", "power-cut", "--kills", "2")
+		for _, name := range []string{"acknowledged messages lost", "acknowledged by a worker without being processed", "messages put aside"} {
+			if !slices.ContainsFunc(r.Checks, func(c scenario.Check) bool { return c.Name == name }) {
+				t.Errorf("the report lacks check %q", name)
+			}
+		}
+	})
+	t.Run("an interrupt removes its disks", func(t *testing.T) {
+		exe, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		cmd := exec.Command(exe, "up", "--scenario", "power-cut", "--dir", dir)
+		cmd.Env = append(os.Environ(), asMuster+"=1")
+		var out output.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cmd.Process.Kill() })
+		waitFor(t, 2*time.Minute, "the power is cut", func() bool { return strings.Contains(out.String(), "Power cut 1 of") }, &out)
+		disks := disksOf(t, cmd.Process.Pid)
+		if len(disks) != 1 {
+			t.Errorf("it has the disks %q, want one", disks)
+		}
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait() // with 1: the scenario was not played to its end
+		for _, d := range disks {
+			if _, err := os.Stat(d); !os.IsNotExist(err) {
+				t.Errorf("disk %s is left: %v", d, err)
+			}
+		}
+	})
+}
+
+// disksOf returns where the disks of a process are mounted: those whose lock it holds.
+func disksOf(t *testing.T, pid int) (dirs []string) {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range open {
+		file, _ := os.Readlink(fd)
+		for line := range strings.Lines(string(b)) {
+			at := strings.Fields(line)[1]
+			if filepath.Base(file) == "lock" && strings.HasPrefix(at, filepath.Dir(file)+"/") {
+				dirs = append(dirs, at)
+			}
+		}
+	}
+	return dirs
 }
 
 func TestATokenIsReadFromAFileOfSomeLength(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/uchart"
+	"github.com/muster-dev/muster/internal/processor"
 )
 
 // large makes a trace of quantized sensors in four steps.
@@ -84,12 +85,12 @@ func BenchmarkMessage(b *testing.B) {
 				decode()
 				compute()
 				verdict() // trains the model, which serves several contexts
-				before, n := processorTime(), 0
+				before, n := processor.Time(), 0
 				for b.Loop() {
 					part.run()
 					n++
 				}
-				used := processorTime() - before
+				used := processor.Time() - before
 				b.ReportMetric(used.Seconds()*1e3/float64(n), "cpu-ms/op")
 				if used > 0 {
 					b.ReportMetric(float64(tr.Points())*float64(n)/used.Seconds()/1e6, "Mpoints/cpu-s")

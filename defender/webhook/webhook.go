@@ -41,7 +41,7 @@ const (
 )
 
 // Consumer is the name of the shared consumer.
-const Consumer = "webhooks"
+const Consumer = defender.WebhookConsumer
 
 // Config says what a Poster works with; all but Client and Secret are required.
 type Config struct {

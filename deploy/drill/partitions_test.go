@@ -58,8 +58,9 @@ type groupOptions struct {
 	slots, chambers, defenders int
 	every                      time.Duration // from one context to the next; 0: none
 	configure                  func(*partition.Config)
-	lags                       bool // links can be delayed
-	expect                     bool // the defenders are told how many there should be
+	lags                       bool  // links can be delayed
+	expect                     bool  // the defenders are told how many there should be
+	maxStore                   int64 // bytes that the server may keep; 0: its default
 }
 
 // member is one defender.
@@ -134,7 +135,7 @@ func (g *group) must(err error) {
 const anybody, mapless = "anybody", "mapless"
 
 func (g *group) serve() {
-	s, err := server.NewServer(&server.Options{ServerName: "drill", DontListen: true, JetStream: true, StoreDir: g.dir, NoSigs: true, NoLog: true, SyncInterval: time.Hour,
+	s, err := server.NewServer(&server.Options{ServerName: "drill", DontListen: true, JetStream: true, StoreDir: g.dir, JetStreamMaxStore: g.options.maxStore, NoSigs: true, NoLog: true, SyncInterval: time.Hour,
 		Users: []*server.User{{Username: anybody, Password: anybody}, {Username: mapless, Password: mapless, Permissions: &server.Permissions{
 			Publish: &server.SubjectPermission{Deny: []string{"$JS.API.CONSUMER.CREATE.KV_defender-assignments.>"}}}}}})
 	g.must(err)
@@ -454,6 +455,45 @@ var groupDrills = map[string]groupDrill{
 		g.must(js.DeleteKeyValue(g.t.Context(), "defender-assignments"))
 		time.Sleep(2 * time.Minute)
 	}},
+	"fences-kept": {options: usual, fires: []string{"PartitionsFencesRaised"}, play: func(g *group) {
+		// As of a time that the server has forgotten.
+		for _, c := range g.chambers {
+			g.must(g.store.RaiseFence(g.t.Context(), c, defender.Fence{MapVersion: 5000, ClaimRevision: 1}))
+		}
+		time.Sleep(2 * time.Minute)
+	}},
+	// A large message would be refused by the client; the stream's limit is small instead.
+	"stream-fills": {options: usual.with(func(o *groupOptions) {
+		o.every = 500 * time.Millisecond
+		o.configure = func(p *partition.Config) { p.MaxBytes = 64 << 10 }
+	}), fires: []string{"PartitionsStorageNearlyFull", "PartitionsProcessingSlow"}, play: func(g *group) {
+		for _, m := range g.running() {
+			m.judging.Store(int64(8 * time.Second))
+		}
+		time.Sleep(6 * time.Minute)
+		for _, m := range g.running() {
+			m.judging.Store(0)
+		}
+		time.Sleep(2 * time.Minute)
+	}},
+	"storage-full": {options: usual.with(func(o *groupOptions) { o.maxStore = 256 << 20 }),
+		fires: []string{"PartitionsWritesRefused", "PartitionsDegraded", "PartitionsNoLeader"}, play: func(g *group) {
+			operator, _ := g.connect("operator", anybody)
+			defer operator.Close()
+			js, err := jetstream.New(operator)
+			g.must(err)
+			_, err = js.CreateStream(g.t.Context(), jetstream.StreamConfig{Name: "foreign", Subjects: []string{"foreign"}})
+			g.must(err)
+			for err == nil {
+				_, err = js.Publish(g.t.Context(), "foreign", make([]byte, 512<<10))
+			}
+			if !partition.IsFull(err) {
+				g.t.Errorf("the storage is not full: %v", err)
+			}
+			time.Sleep(3 * time.Minute)
+			g.must(js.DeleteStream(g.t.Context(), "foreign"))
+			time.Sleep(2 * time.Minute)
+		}},
 	"zombie": {options: usual.with(func(o *groupOptions) { o.every = 100 * time.Millisecond }), fires: []string{"PartitionsFenceRejections", "PartitionsRebalanceStorm"}, play: func(g *group) {
 		m := g.running()[0]
 		m.deaf.Store(true)

@@ -64,15 +64,21 @@ func (c Component) Fetch(t testing.TB) string {
 	t.Helper()
 	Using(t, c.Name, c.Version)
 	dir, err := c.get(t.Context())
+	Need(t, err)
+	return dir
+}
+
+// Need skips the test if err, which says what can't be had, is not nil. With
+// MUSTER_REQUIRE=all in the environment the test fails instead.
+func Need(t testing.TB, err error) {
+	t.Helper()
 	switch {
 	case err == nil:
-		return dir
 	case os.Getenv("MUSTER_REQUIRE") == "all":
 		t.Fatalf("%v, and MUSTER_REQUIRE=all asks for it", err)
 	default:
 		t.Skip(err)
 	}
-	return ""
 }
 
 // get returns the folder of the component, which it fills if need be. Two processes may want the same one at once: one of them

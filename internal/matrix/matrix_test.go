@@ -17,12 +17,15 @@ func TestEveryScenarioAndCaseIsPlayedInEveryWay(t *testing.T) {
 		return slices.ContainsFunc(all, func(p playing) bool { return slices.Equal(p, flags) })
 	}
 	for _, name := range scenario.Names() {
+		if name == "mixed-version" { // needs the binary of another version
+			continue
+		}
 		for _, c := range scenario.Cases(name) {
 			if !slices.ContainsFunc(all, func(p playing) bool { return p.scenario() == name && slices.Contains(p, c) }) {
 				t.Errorf("case %s of %s is not played", c, name)
 			}
 		}
-		if name == "chaos" || name == "crash" || name == "load" || slices.Contains(scenario.OnNodes(), name) {
+		if name == "chaos" || name == "load" || name == "power-cut" || slices.Contains(alwaysProcesses, name) || slices.Contains(scenario.OnNodes(), name) {
 			continue
 		}
 		slots := fewer

@@ -35,6 +35,9 @@ var (
 	light = []string{"--chambers", "400", "--rate", "150", "--minutes", "1"}
 )
 
+// alwaysProcesses are the scenarios that run defenders as processes in any case.
+var alwaysProcesses = []string{"crash", "leader-and-candidates-crash"}
+
 // playings returns all runs, the scenarios in alphabetic order.
 func playings() []playing {
 	onNodes := scenario.OnNodes()
@@ -53,9 +56,17 @@ func playings() []playing {
 			add([]string{"--minutes", "3", "--seed", "7", "--retry-attempts", "20"})
 		case name == "load": // always one process
 			add(light)
-		case name == "crash": // always processes
+		case name == "power-cut": // always processes
+			add()
+			add([]string{"--sync", "default"})
+			add([]string{"--servers", "3"})
+		case name == "mixed-version": // needs the binary of another version: TestMixedVersion builds it
+		case slices.Contains(alwaysProcesses, name):
 			add()
 			add(three)
+		case name == "broker-wiped": // always one server
+			add()
+			add(processes)
 		case slices.Contains(onNodes, name):
 			add()
 			add(processes)
@@ -68,10 +79,15 @@ func playings() []playing {
 			add(processes, three)
 		}
 		for _, c := range scenario.Cases(name) {
+			if name == "mixed-version" {
+				continue
+			}
 			flags := [][]string{{"--case", c}}
 			switch {
 			case name == "load":
 				add(append(flags, light)...)
+			case name == "power-cut": // of three
+				add(append(flags, []string{"--servers", "3"})...)
 			case name == "broker-outage" && c == "one-server":
 				add(append(flags, three)...)
 				add(append(flags, processes, three)...)

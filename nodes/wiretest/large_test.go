@@ -9,7 +9,7 @@ import (
 	"github.com/muster-dev/muster/nodes/sim"
 )
 
-// large is a cluster of so many workers in three zones with pods spread over them, which Prometheus has watched for a while.
+// large is a cluster in three zones with pods spread over them, which Prometheus has watched for a while.
 func large(t testing.TB, workers, pods int, watched time.Duration) *rig {
 	g := build(t, func(s *set) {
 		s.policy, s.wait = nodes.DefaultPolicy(), time.Minute // a simulated Prometheus takes its time over so many series

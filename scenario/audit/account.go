@@ -29,11 +29,18 @@ type effect struct {
 	version, claim uint64 // of the writer's fence
 }
 
+// under reports whether x was stored under a lower fence than b.
+func (x effect) under(b effect) bool {
+	return cmp.Or(cmp.Compare(x.version, b.version), cmp.Compare(x.claim, b.claim)) < 0
+}
+
 // run is one processing of one message.
 type run struct {
 	record     string
 	seq        uint64
 	key        string
+	context    string    // of the message
+	stored     int64     // ns, when the server stored the message
 	start, end time.Time // end is zero while it goes on
 	ok         bool
 }
@@ -171,7 +178,7 @@ func (a *Account) results(e evidence, known map[uint64]Published) map[contextKey
 			if first[c] < first[contextKey{b.key, b.context}] {
 				a.fault(&a.EffectsDisorder, "%s: %s was stored after %s, which came later", x.key, x.context, b.context)
 			}
-			if cmp.Or(cmp.Compare(x.version, b.version), cmp.Compare(x.claim, b.claim)) < 0 {
+			if x.under(b) {
 				a.fault(&a.FenceBack, "%s: %s was stored under fence %d.%d, after %d.%d", x.key, x.context, x.version, x.claim, b.version, b.claim)
 			}
 		}

@@ -27,6 +27,9 @@ type Config struct {
 	Dead    string   // stream of the dead letters
 	Results string   // SQLite file of the results
 	Records string   // directory of the records of processing, one file a process
+	// InMemory keeps the copies of messages in the servers' memory, where they take none
+	// of the storage that the run is about.
+	InMemory bool
 }
 
 // number is what a message is known by: its sequence in its stream, times the
@@ -44,7 +47,8 @@ type Published struct {
 	Sequence uint64 // of all streams, as partition.Message has it
 	Key      string
 	Context  string
-	Lethal   bool // it kills whoever handles it
+	Lethal   bool      // it kills whoever handles it
+	Acked    time.Time // when the publisher had the acknowledgement; for LossAuditor
 }
 
 // Freeze is a time in which a process was stopped and could do nothing.
@@ -102,8 +106,12 @@ func (a *Auditor) capture(ctx context.Context, stream string) error {
 	of := s.CachedInfo().Config
 	// The copies carry the messages' IDs; a copy of a message that was taken a
 	// second time is wanted, too.
+	storage := jetstream.FileStorage
+	if a.c.InMemory {
+		storage = jetstream.MemoryStorage
+	}
 	if _, err := a.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: captureStream, Subjects: []string{captureSubject + ">"},
-		Storage: jetstream.FileStorage, Replicas: of.Replicas, Duplicates: 100 * time.Millisecond}); err != nil {
+		Storage: storage, Replicas: of.Replicas, Duplicates: 100 * time.Millisecond}); err != nil {
 		return err
 	}
 	of.RePublish = &jetstream.RePublish{Source: ">", Destination: captureSubject + ">"}
@@ -153,37 +161,45 @@ func (a *Auditor) watchResults(ctx context.Context) error {
 // those that it acknowledged to the publisher, and any others that were
 // processed. deaths gives, by record file, when a killed process was gone.
 func (a *Auditor) Account(ctx context.Context, published []Published, deaths map[string]time.Time, freezes []Freeze) (Account, error) {
-	e := evidence{published: published, deaths: deaths, freezes: freezes}
-	var err error
+	e, err := a.gather(ctx)
+	if err != nil {
+		return Account{}, err
+	}
+	e.published, e.deaths, e.freezes = published, deaths, freezes
 	if e.captured, err = a.captured(ctx); err != nil {
 		return Account{}, fmt.Errorf("reading the copies of the messages: %w", err)
 	}
+	return account(e), nil
+}
+
+// gather reads the evidence of any run.
+func (a *Auditor) gather(ctx context.Context) (e evidence, err error) {
 	if e.dead, err = a.dead(ctx); err != nil {
-		return Account{}, fmt.Errorf("reading the dead letters: %w", err)
+		return e, fmt.Errorf("reading the dead letters: %w", err)
 	}
 	for _, stream := range a.c.Streams {
 		s, err := a.js.Stream(ctx, stream)
 		if err != nil {
-			return Account{}, fmt.Errorf("reading stream %s: %w", stream, err)
+			return e, fmt.Errorf("reading stream %s: %w", stream, err)
 		}
 		state := s.CachedInfo().State
 		e.last, e.left = append(e.last, state.LastSeq), e.left+state.Msgs
 	}
 	if e.effects, err = a.effects(ctx); err != nil {
-		return Account{}, fmt.Errorf("reading the results of %s: %w", a.c.Results, err)
+		return e, fmt.Errorf("reading the results of %s: %w", a.c.Results, err)
 	}
 	files, err := filepath.Glob(filepath.Join(a.c.Records, "*"))
 	if err != nil {
-		return Account{}, err
+		return e, err
 	}
 	for _, f := range files {
 		runs, err := readRecord(f)
 		if err != nil {
-			return Account{}, fmt.Errorf("reading what was processed: %w", err)
+			return e, fmt.Errorf("reading what was processed: %w", err)
 		}
 		e.runs = append(e.runs, runs...)
 	}
-	return account(e), nil
+	return e, nil
 }
 
 // readTries is how often a stream is asked again that delivers nothing, as one
@@ -274,16 +290,27 @@ func (a *Auditor) captured(ctx context.Context) ([]Published, error) {
 func (a *Auditor) dead(ctx context.Context) (map[uint64]int, error) {
 	all := map[uint64]int{}
 	err := a.each(ctx, a.c.Dead, func(m jetstream.Msg) error {
-		of, ok := strings.CutPrefix(m.Headers().Get(nats.MsgIdHdr), "dead-")
-		of, _, _ = strings.Cut(of, "-") // when it was published
-		seq, err := strconv.ParseUint(of, 10, 64)
-		if !ok || err != nil {
-			return fmt.Errorf("a dead letter on %s does not name its message", m.Subject())
+		seq, err := deadOf(m.Headers())
+		if err != nil {
+			return fmt.Errorf("a dead letter on %s does not name its message: %w", m.Subject(), err)
 		}
 		all[seq]++
 		return nil
 	})
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return all, nil // it was lost, and made again only when one is needed
+	}
 	return all, err
+}
+
+// deadOf returns the sequence of the message that a dead letter is of.
+func deadOf(h nats.Header) (uint64, error) {
+	of, ok := strings.CutPrefix(h.Get(nats.MsgIdHdr), "dead-")
+	if !ok {
+		return 0, fmt.Errorf("its ID is %q", h.Get(nats.MsgIdHdr))
+	}
+	of, _, _ = strings.Cut(of, "-") // when it was published
+	return strconv.ParseUint(of, 10, 64)
 }
 
 func (a *Auditor) effects(ctx context.Context) (effects []effect, err error) {
@@ -327,7 +354,12 @@ func readRecord(path string) (runs []run, err error) {
 		switch i, begun := open[seq]; {
 		case w[0] == "s":
 			open[seq] = len(runs)
-			runs = append(runs, run{record: path, seq: seq, key: w[4], start: time.Unix(0, ns)})
+			stored, context := int64(0), ""
+			if len(w) >= 10 {
+				stored, _ = strconv.ParseInt(w[8], 10, 64)
+				context = w[9]
+			}
+			runs = append(runs, run{record: path, seq: seq, key: w[4], stored: stored, context: context, start: time.Unix(0, ns)})
 		case w[0] == "e" && begun:
 			runs[i].end, runs[i].ok = time.Unix(0, ns), w[6] == "true"
 			delete(open, seq)

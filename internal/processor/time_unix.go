@@ -1,15 +1,16 @@
 //go:build unix
 
-package defender
+// Package processor measures the CPU time that this process uses.
+package processor
 
 import (
 	"syscall"
 	"time"
 )
 
-// processorTime is the time that this process has used, user and system, 0 where
+// Time is the time that this process has used, user and system, 0 where
 // the system doesn't report it.
-func processorTime() time.Duration {
+func Time() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		return 0

@@ -1,0 +1,73 @@
+package defender
+
+import (
+	"github.com/muster-dev/muster/partition"
+)
+
+// Permissions returns what the defenders' user of a role needs: what partition.Config
+// says for the group, and for the streams of alarms and dead letters.
+func Permissions(p partition.Config, r partition.Role) (partition.Permissions, error) {
+	all, err := p.Permissions(r)
+	if err != nil {
+		return partition.Permissions{}, err
+	}
+	api := func(verb, rest string) string { return "$JS.API." + verb + "." + rest }
+	var more partition.Permissions
+	publish := func(subjects ...string) { more.Publish = append(more.Publish, subjects...) }
+	makes := func() {
+		for _, s := range outboxStreams {
+			publish(api("STREAM.INFO", s.name), api("STREAM.CREATE", s.name), api("STREAM.UPDATE", s.name))
+		}
+	}
+	sees := func() {
+		all = all.With(partition.ReadingStream(AlarmStream))
+		publish(api("STREAM.INFO", DeadStream))
+		if r != partition.RoleWorker {
+			// The one consumer of that stream whose position matters.
+			more.DenyPublish = append(more.DenyPublish, api("CONSUMER.*", AlarmStream+"."+WebhookConsumer), api("CONSUMER.*", AlarmStream+"."+WebhookConsumer+".>"),
+				api("CONSUMER.MSG.NEXT", AlarmStream+"."+WebhookConsumer))
+		}
+	}
+	acknowledges := func() {
+		publish(acknowledgements, api("STREAM.MSG.GET", AlarmStream))
+	}
+	switch r {
+	case partition.RoleWorker:
+		makes()
+		sees() // by its HTTP, which also acknowledges
+		acknowledges()
+		publish(alarms, deadLetters)
+		// Webhooks settle what they posted.
+		publish("$JS.ACK."+AlarmStream+"."+WebhookConsumer+".>", api("CONSUMER.CREATE", AlarmStream+"."+WebhookConsumer+"."+alarmsAll))
+	case partition.RoleViewer:
+		sees()
+		more.Subscribe = append(more.Subscribe, alarmsAll, acknowledgementsAll)
+	case partition.RoleConsole:
+		sees()
+		acknowledges()
+		more.Subscribe = append(more.Subscribe, alarmsAll, acknowledgementsAll)
+	case partition.RoleOperator:
+		makes()
+		sees()
+		acknowledges()
+		publish(api("STREAM.MSG.GET", DeadStream), api("STREAM.MSG.DELETE", DeadStream))
+	case partition.RolePublisher, partition.RoleCollector, partition.RoleNodes:
+	}
+	return all.With(more), nil
+}
+
+// WebhookConsumer is the name of the consumer that all defenders share to post alarms.
+const WebhookConsumer = "webhooks"
+
+// What is published to the streams of alarms and dead letters.
+const (
+	alarms           = "dc-alarm.*.*.>"
+	acknowledgements = "dc-alarm-ack.*.*.>"
+	deadLetters      = "dc-dead.*.*"
+)
+
+// What who follows alarms subscribes to.
+const (
+	alarmsAll           = "dc-alarm.>"
+	acknowledgementsAll = "dc-alarm-ack.>"
+)

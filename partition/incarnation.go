@@ -1,0 +1,226 @@
+package partition
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// This file holds how a group gets above the fences of a time that NATS has forgotten:
+// its buckets were lost with every worker that knew what was in them, or an older copy
+// of them was restored. Its versions and claims then begin again below those that the
+// handlers' store has kept, and the store rejects the rightful owners permanently.
+//
+//  1. A handler returns an error that wraps FencedBy: the fence that its store has.
+//  2. The slot's owner reports that fence to the leader.
+//  3. If the map names the very owner and fence that the report names, a live worker
+//     follows the newest map and is rejected all the same: the store remembers what
+//     NATS does not. The leader writes a map with the same owners and a version above
+//     the reported one, under which every slot is owned from then on.
+//
+// The jump is the group's next incarnation. It needs no field of its own: fences compare
+// by version first, and a version that is raised is the microseconds since sequenceEpoch
+// (as the first sequence of a stream that is created again is), which is above every
+// version that counts writes, and above the raises before.
+//
+// A former owner gains nothing by a report. It is in no map, so its report raises
+// nothing; and a raise changes no owner: it makes the fences of the owners that the map
+// names valid, and everyone else's older than before.
+
+// FencedBy is a fence rejection that names the fence which the store has. A Handler's
+// error should wrap it: if the store has a fence from before a loss of NATS' state, that
+// is how the group learns to give higher ones.
+type FencedBy struct {
+	Stored Fence
+}
+
+func (e *FencedBy) Error() string { return fmt.Sprintf("%v: with fence %v", ErrFenced, e.Stored) }
+
+// Unwrap makes a FencedBy match [ErrFenced].
+func (e *FencedBy) Unwrap() error { return ErrFenced }
+
+// fenceReport is what an owner tells the leader of a fence rejection.
+type fenceReport struct {
+	Schema int    `json:"schema"`
+	From   Member `json:"from"`
+	To     Member `json:"to"`
+	Layout int    `json:"layout"` // with Slots the slot's division
+	Slots  int    `json:"slots"`
+	Slot   int    `json:"slot"`
+	Fence  Fence  `json:"fence"`  // the owner's
+	Stored Fence  `json:"stored"` // the store's
+}
+
+const recordFence = "fence report"
+
+func fenceSubject(group string, m Member) string { return peerSubject(group, m) + ".fence" }
+
+// decodeFence reads a report of a fence rejection.
+func decodeFence(data []byte) (fenceReport, error) {
+	var v fenceReport
+	if err := decodeRecord(data, maxRecordBytes, &v); err != nil {
+		return fenceReport{}, err
+	}
+	err := errors.Join(checkMember("sender", v.From), checkMember("receiver", v.To))
+	if v.Slots < 1 || v.Slots > maxSlots || v.Slot < 0 || v.Slot >= v.Slots {
+		err = errors.Join(err, fmt.Errorf("there is no slot %d of %d", v.Slot, v.Slots))
+	}
+	if v.Fence.Compare(v.Stored) >= 0 {
+		err = errors.Join(err, fmt.Errorf("fence %v is not below the stored %v", v.Fence, v.Stored))
+	}
+	if err != nil {
+		return fenceReport{}, err
+	}
+	return v, nil
+}
+
+const (
+	// raisePause is the shortest time between two raises, so that a handler that makes
+	// its fences up costs no more than a map each time.
+	raisePause = 2 * time.Second
+	// reach bounds how far the clock of a leader can have been ahead of this one's when it
+	// raised a version. What is further ahead was never given by a group, and would leave
+	// no room for the versions after it.
+	reach = 365 * 24 * time.Hour
+)
+
+// Until these times the clock doesn't matter, so that one that is wrong stops no group.
+// More is allowed in maps than in reports: there is room above any version that a report
+// can raise the map to.
+var (
+	reportable = sequenceEpoch.AddDate(11, 0, 0)
+	readable   = sequenceEpoch.AddDate(21, 0, 0)
+)
+
+// raisedVersion is the version of a map that is raised at a time.
+func raisedVersion(now time.Time) uint64 {
+	return uint64(max(now.Sub(sequenceEpoch).Microseconds(), 0))
+}
+
+// leastRaised is what a version must be to be a raised one: that of a day after
+// sequenceEpoch. Lower ones count writes.
+const leastRaised = uint64(24 * time.Hour / time.Microsecond)
+
+// mostReported is the highest version that a stored fence can have.
+func mostReported(now time.Time) uint64 {
+	return raisedVersion(notBefore(now.Add(reach), reportable))
+}
+
+// plausibleVersion reports whether a map that is written as a revision can have a version:
+// either it counts writes of the bucket, or it was raised.
+func plausibleVersion(version, rev uint64, now time.Time) bool {
+	return version < rev || version >= leastRaised && version <= raisedVersion(notBefore(now.Add(2*reach), readable))
+}
+
+type (
+	// fencedInput: the store has rejected the fence of a slot's owner, which is this
+	// worker.
+	fencedInput struct {
+		place
+		fence, stored Fence
+	}
+	// fenceReportInput: another worker, or this one, reports that.
+	fenceReportInput struct{ report fenceReport }
+	// reportFenceEffect sends a report to the leader.
+	reportFenceEffect struct{ report fenceReport }
+)
+
+func (fencedInput) input()        {}
+func (fenceReportInput) input()   {}
+func (reportFenceEffect) effect() {}
+
+// fencedOff reports to the leader what the store has, if this worker is the slot's owner
+// by the map that it has. It is called again with each try of the message, so a report
+// that is lost, or comes too early for the leader, is repeated.
+func (m *machine) fencedOff(in fencedInput) {
+	st := m.own.slots[in.slot]
+	r := fenceReport{Schema: valueSchema, From: m.self, To: m.lead.leader, Layout: in.generation, Slots: in.slots, Slot: in.slot, Fence: in.fence, Stored: in.stored}
+	if m.trusted && m.own.division == in.division && st != nil && st.phase == phaseHolding && m.confirms(r) && r.To != (Member{}) {
+		m.do(reportFenceEffect{r})
+	}
+}
+
+// confirms reports whether the newest map names the owner and the fence of a report, and
+// they are below the stored one. It does not while the slot moves: the next owner may
+// have begun already, and then the rejection is rightful.
+func (m *machine) confirms(r fenceReport) bool {
+	if m.cur == nil || m.cur.division() != (division{r.Layout, r.Slots}) || !m.inMap(r.Slot) {
+		return false
+	}
+	_, moving := m.cur.Moves[r.Slot]
+	return !moving && !m.cur.Taking[r.Slot] && m.cur.owner(r.Slot) == r.From && m.cur.fence(r.Slot) == r.Fence && r.Fence.Compare(r.Stored) < 0
+}
+
+// incarnation is what a leader does about reports.
+type incarnation struct {
+	report  fenceReport // with the highest stored fence that is known; the zero one: there is none
+	notSoon time.Time   // no raise before
+}
+
+// leadFenced notes a report until the map can be raised.
+func (m *machine) leadFenced(r fenceReport) {
+	if !m.mayAct() || !m.lead.ready || r.To != m.self || !m.confirms(r) {
+		return
+	}
+	if most := mostReported(m.now); r.Stored.Version > most {
+		m.refuse(recordFence, 0, fmt.Errorf("%s reports that the store has fence %v for slot %d: no group has given it, versions end at %d: correct it in the store", r.From.ID, r.Stored, r.Slot, most))
+		return
+	}
+	if i := &m.lead.incarnation; !m.confirms(i.report) || i.report.Stored.Compare(r.Stored) < 0 {
+		i.report = r
+	}
+	m.review()
+}
+
+// raise begins the group's next incarnation if the store has a fence above that of an
+// owner. It waits until every slot is with its owner: what names versions on its way
+// from one to the next stays true. Nothing on that way needs a handler to succeed.
+func (m *machine) raise() bool {
+	i := &m.lead.incarnation
+	if i.report.From == (Member{}) || m.now.Before(i.notSoon) {
+		return false
+	}
+	if !m.confirms(i.report) {
+		i.report = fenceReport{}
+		return false
+	}
+	if !m.cur.Settled() {
+		return false
+	}
+	r := i.report
+	next := m.raised(r.Stored.Version)
+	*i = incarnation{notSoon: m.now.Add(raisePause)}
+	m.write(next, []Event{{Kind: EventFencesRaised, Slot: r.Slot, Peer: r.From.ID, Version: next.Version,
+		Reason: fmt.Sprintf("the handlers' store has fence %v, above %v of the owner", r.Stored, r.Fence)}})
+	return true
+}
+
+// raised returns the map with every slot owned since a version above all others: those
+// of this map, those that any earlier raise can have given, and above.
+func (m *machine) raised(above uint64) *Assignment {
+	next := m.cur.clone()
+	next.Epoch, next.Leader = m.lead.epoch, m.self
+	next.Version = max(next.Version, above, raisedVersion(m.now), leastRaised) + 1
+	for s, owner := range next.Owner {
+		if owner != none {
+			next.Since[s] = next.Version
+		}
+	}
+	return next
+}
+
+// raiseWake is when a raise that had to wait is due.
+func (m *machine) raiseWake(sooner func(time.Time)) {
+	if i := m.lead.incarnation; i.report.From != (Member{}) {
+		sooner(i.notSoon)
+	}
+}
+
+// fencedOff has the machine report a fence rejection, if the handler's error says which
+// fence the store has. A fence that was raised meanwhile is not what was rejected.
+func (r *slotRun) fencedOff(err error) {
+	var by *FencedBy
+	if errors.As(err, &by) && r.fence.Compare(by.Stored) < 0 {
+		r.d.do(reportEffect{fencedInput{place: r.place, fence: r.fence, stored: by.Stored}})
+	}
+}

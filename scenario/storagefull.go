@@ -1,0 +1,225 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/scenario/audit"
+)
+
+// storageFullName is the scenario whose servers have little storage.
+const storageFullName = "storage-full"
+
+const (
+	// smallStore is what each NATS server may keep.
+	smallStore = 128 << 20
+	// largeMessage is how large a message is that fills the storage. Its padding is a
+	// header, which may have 64 KiB.
+	largeMessage = 48 << 10
+	// slowWork is what each of them takes, so that publishers are faster by far.
+	slowWork = time.Second
+	// fullFor is how long publishers try on: two leases.
+	fullFor = 13 * time.Second
+	// fillRate is how many messages are due in a second until the stream is full, and
+	// fullRate afterwards: what is due waits in the collector.
+	fillRate = 400
+	fullRate = 20
+)
+
+// smallStorage gives scenario storage-full as many defenders and slots as it needs to
+// drain what is stored in half a minute, unless others are chosen.
+func smallStorage(o *Options, chosen func(flag string) bool) {
+	for flag, v := range map[string]struct {
+		to   *int
+		want int
+	}{"defenders": {&o.Defenders, 6}, "chambers": {&o.Chambers, 240}, "slots": {&o.Slots, 48}} {
+		if !chosen(flag) {
+			*v.to = v.want
+		}
+	}
+	if !chosen("work") {
+		o.Work = 0
+	}
+}
+
+// storageFull fills the storage with a backlog while handlers are slow. The limit of the
+// stream leaves room for leases, so the defenders go on and make room themselves.
+func storageFull(ctx context.Context, s *session) error {
+	auditor, err := audit.Begin(ctx, s.conn, audit.Config{Streams: s.partition().Streams(), Dead: defender.DeadStream,
+		Results: s.storePath, Records: filepath.Join(s.dir, "record"), InMemory: true})
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.fillStorage(ctx, auditor), auditor.Close())
+}
+
+func (s *session) fillStorage(ctx context.Context, auditor *audit.Auditor) error {
+	if err := s.begin(ctx); err != nil {
+		return err
+	}
+	if err := s.warmUp(ctx); err != nil {
+		return err
+	}
+	if err := s.expect(ctx, s.o.Defenders); err != nil {
+		return err
+	}
+	limit, err := s.limit(ctx)
+	if err != nil {
+		return err
+	}
+	s.say("The NATS server may keep %d MiB, the stream of messages %d MiB of that; each message now has %d KiB and takes %v", int64(smallStore)>>20, limit>>20, largeMessage>>10, slowWork)
+	began := time.Now()
+	var watch leaseWatch
+	watching, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { watch.run(watching, s) })
+	defer func() { stop(); wg.Wait() }()
+	s.traffic.slow.Store(int64(slowWork))
+	s.traffic.padding.Store(largeMessage)
+	s.traffic.rate.Store(fillRate)
+	if err := s.wait(ctx, 2*time.Minute, "publishers refused", func() bool { return s.traffic.refused.Load() > 0 }); err != nil {
+		return err
+	}
+	s.traffic.mu.Lock()
+	first := s.traffic.full
+	s.traffic.mu.Unlock()
+	s.say("Publishers are refused after %.1f s: %v", time.Since(began).Seconds(), first)
+	s.traffic.rate.Store(fullRate)
+	if err := pause(ctx, fullFor); err != nil {
+		return err
+	}
+	fill, err := s.fill(ctx)
+	if err != nil {
+		return err
+	}
+	refused := s.traffic.refused.Load()
+	s.say("For %v publishers have tried again, %d times in vain; the stream holds %.0f %% of its limit", fullFor, refused, 100*fill)
+	drain := time.Now()
+	s.traffic.rate.Store(0)
+	s.traffic.slow.Store(0)
+	s.traffic.padding.Store(0)
+	if _, err := s.finish(ctx); err != nil {
+		return err
+	}
+	s.say("The backlog has drained by itself in %.1f s", time.Since(drain).Seconds())
+	stop()
+	wg.Wait()
+	r := s.report
+	r.measure("refused", refused)
+	r.measure("drain_s", seconds(time.Since(drain)))
+	var api *jetstream.APIError
+	r.check("publications refused, with an error to try again on", "some", refused > 0 && partition.IsFull(first) && errors.As(first, &api), "%d: %v", refused, api)
+	r.check("storage while publishers were refused", "over 95 % of the limit", fill > 0.95, "%.0f %%", 100*fill)
+	watch.judge(s, began)
+	return s.judgeAccount(ctx, auditor)
+}
+
+// fill is what the streams of messages hold of their limits.
+func (s *session) fill(ctx context.Context) (float64, error) {
+	v, err := partition.Look(ctx, s.conn, defender.Group)
+	if err != nil {
+		return 0, err
+	}
+	return v.Fill, nil
+}
+
+// limit is how many bytes all streams of messages may hold.
+func (s *session) limit(ctx context.Context) (sum int64, err error) {
+	all, err := s.streams(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, stream := range all {
+		sum += stream.CachedInfo().Config.MaxBytes
+	}
+	return sum, nil
+}
+
+// leaseWatch looks at the group from outside while the storage is full.
+type leaseWatch struct {
+	looks  int
+	oldest float64  // age of a lease, in seconds
+	ended  []string // what the group said of its leases
+	err    error
+}
+
+func (w *leaseWatch) run(ctx context.Context, s *session) {
+	t := time.NewTicker(time.Second)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		v, err := partition.Look(ctx, s.conn, defender.Group)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			w.err = err
+			continue
+		}
+		w.looks++
+		r := v.Report()
+		for _, x := range r.Workers {
+			w.oldest = max(w.oldest, x.LeaseAge)
+		}
+		if r.Why != "" {
+			w.ended = append(w.ended, fmt.Sprintf("%s: %s", r.State, r.Why))
+		}
+	}
+}
+
+func (w *leaseWatch) judge(s *session, began time.Time) {
+	r := s.report
+	ttl := 6 * time.Second
+	r.measure("oldest_lease_s", w.oldest)
+	r.check("age of the oldest lease, s", fmt.Sprintf("less than %.0f", ttl.Seconds()), w.err == nil && w.looks > 0 && w.oldest < ttl.Seconds(), "%.1f in %d looks %s", w.oldest, w.looks, errorText(w.err))
+	r.check("looks at which no worker led, or a lease had ended", "0", len(w.ended) == 0, "%d of %d %.200q", len(w.ended), w.looks, w.ended)
+	equal(r, "defenders that lost their names", 0, s.countEvents(began, partition.EventIdentityLost))
+	equal(r, "defenders declared dead", 0, s.countEvents(began, partition.EventWorkerGone))
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// judgeAccount has an auditor account for all messages of a run in which nobody died.
+func (s *session) judgeAccount(ctx context.Context, auditor *audit.Auditor) error {
+	var published []audit.Published
+	for _, p := range s.traffic.published() {
+		published = append(published, audit.Published{Sequence: p.seq, Key: p.key, Context: p.ref.ID})
+	}
+	a, err := auditor.Account(ctx, published, nil, nil)
+	if err != nil {
+		return err
+	}
+	for _, f := range a.Faults {
+		s.say("The auditor: %s", f)
+	}
+	r := s.report
+	r.measure("account", a)
+	r.check("messages that the stream took", "some", a.Messages > 0, "%d, %d of them again, %d not confirmed to the publisher", a.Messages, a.Resent, a.Unconfirmed)
+	equal(r, "messages that nobody knows anything of", 0, a.Unknown)
+	equal(r, "messages lost", 0, a.Lost)
+	equal(r, "messages still in the stream", 0, a.Left)
+	equal(r, "messages accounted for", a.Messages, a.Stored)
+	equal(r, "dead letters", 0, a.DeadLetters)
+	equal(r, "results stored twice, changed, or of nothing published", 0, a.StoredTwice+a.FromNowhere)
+	equal(r, "begun while another of the chamber went on", 0, a.Concurrent)
+	equal(r, "begun before the one before was done", 0, a.OutOfOrder)
+	equal(r, "results stored out of order, or under an older fence", 0, a.EffectsDisorder+a.FenceBack)
+	return nil
+}

@@ -1,0 +1,88 @@
+package scenario
+
+import (
+	"bytes"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/partition"
+)
+
+// lines are what a collector writes.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (w *lines) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.b.Write(p)
+}
+
+func (w *lines) has(text string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return strings.Contains(w.b.String(), text)
+}
+
+// TestCollectStorageFull: a collector keeps what the servers have no room for, says so, and publishes it when there is room.
+func TestCollectStorageFull(t *testing.T) {
+	t.Parallel()
+	srv, err := broker.Start(broker.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(srv.Stop)
+	nc, err := broker.Connect(srv.URL(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	p := defender.Partition(16)
+	p.MaxBytes = 32 << 10
+	if err := defender.Provision(t.Context(), nc, p); err != nil {
+		t.Fatal(err)
+	}
+	const count = 300
+	var out lines
+	ended := make(chan error, 1)
+	go func() {
+		ended <- Collect(t.Context(), CollectOptions{NATS: srv.URL(), Store: filepath.Join(t.TempDir(), "fdc.db"), Slots: 16, Seed: 1, Chambers: 16, Rate: 400, Count: count, Out: &out})
+	}()
+	for end := time.Now().Add(time.Minute); !out.has("the servers have no room for more"); time.Sleep(50 * time.Millisecond) {
+		select {
+		case err := <-ended:
+			t.Fatalf("the collector ends with %v", err)
+		default:
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the collector says\n%s", out.b.String())
+		}
+	}
+	p.MaxBytes = 16 << 20
+	if err := partition.Provision(t.Context(), nc, p); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := js.Stream(t.Context(), defender.Stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := s.CachedInfo().State.Msgs; n != count {
+		t.Errorf("%d messages are stored, want %d", n, count)
+	}
+}
