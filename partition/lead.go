@@ -39,7 +39,7 @@ type leadership struct {
 	leaderRev uint64
 	seenAt    time.Time // when a renewal of the leader was last seen
 	standing  bool      // an election write is under way
-	standAt   time.Time // again, after one of unknown outcome
+	standAt   time.Time // again, after an election write that failed
 	void      time.Time // when one over what lies at the leader's key may be; zero: nothing does that is no lease
 	seizing   suspicion // what the seizing under way rests on
 	suspect   suspicion // of a deputy, against the leader
@@ -272,7 +272,12 @@ func (m *machine) elected(in kvInput) {
 	case in.err != nil && !errors.Is(in.err, errConflict):
 		l.standAt = m.now.Add(retryInterval)
 	case in.err != nil && in.op == opUpdate && in.gotRev == 0:
-		m.leaderGone() // nothing is left of the lease that was to be replaced
+		// Nothing is left of what was to be replaced.
+		l.void = time.Time{}
+		m.leaderGone()
+	case in.err != nil && in.op == opCreate:
+		// There is a leader's lease that the watch has not shown yet.
+		l.standAt = m.now.Add(retryInterval)
 	}
 }
 
@@ -311,6 +316,8 @@ func (m *machine) mapRead(in kvInput) {
 		m.lookBack() // deleted, not by a worker
 		return
 	case errors.Is(in.err, errNotFound):
+		// There was no map yet, only what is none, and the bucket has been lost with it.
+		m.curRev, m.bad.rev = 0, 0
 	case in.err != nil:
 		l.rereadAt = m.now.Add(retryInterval)
 		return
@@ -1492,7 +1499,9 @@ func (m *machine) followDue() {
 		m.stand()
 	}
 	if l.leader == (Member{}) {
-		m.stand()
+		if l.standAt.IsZero() {
+			m.stand()
+		}
 		return
 	}
 	if m.stage != stageMember || !m.trusted {

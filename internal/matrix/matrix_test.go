@@ -25,7 +25,7 @@ func TestEveryScenarioAndCaseIsPlayedInEveryWay(t *testing.T) {
 				t.Errorf("case %s of %s is not played", c, name)
 			}
 		}
-		if name == "chaos" || name == "load" || name == "power-cut" || slices.Contains(alwaysProcesses, name) || slices.Contains(scenario.OnNodes(), name) {
+		if name == "chaos" || name == "load" || name == "power-cut" || name == "broker-wiped" || slices.Contains(alwaysProcesses, name) || slices.Contains(scenario.OnNodes(), name) {
 			continue
 		}
 		slots := fewer
