@@ -17,7 +17,9 @@ type simRun struct {
 	place
 	number  uint64
 	handler *simHandler // at work
-	head    simParked   // of the retry queue, as it was read last
+	// read are the messages of the retry queue that were read, by their sequences there. An
+	// answer that is late may be of another key than the one that is waited for.
+	read map[uint64]simParked
 }
 
 type simHandler struct {
@@ -77,7 +79,7 @@ func (w *simWorker) carryOut(e deliveryEffect) {
 	s := w.s
 	switch e := e.(type) {
 	case beganEffect:
-		w.runs[e.run] = &simRun{w: w, place: e.place, number: e.run}
+		w.runs[e.run] = &simRun{w: w, place: e.place, number: e.run, read: make(map[uint64]simParked)}
 		if r := w.delivery.slots[e.place]; s.broken.blindLot && r.retry != nil {
 			r.retry.lot.phase = lotOpen
 		}
@@ -177,7 +179,8 @@ func (w *simWorker) handle(e handleEffect) {
 	r := w.runs[e.run]
 	h := &simHandler{r: r, fence: e.message.Fence, begun: w.clock()}
 	if e.parked != nil {
-		h.parked, h.msg = &r.head, r.head.msg
+		p := r.read[e.parked.seq]
+		h.parked, h.msg = &p, p.msg
 	} else {
 		h.msg = e.mail.body.(simDelivery).msg
 	}
@@ -321,15 +324,15 @@ func (w *simWorker) askRetry(e askEffect, a *answer, reply func(error)) {
 			w.later(0, func() { reply(nil) })
 			return
 		}
-		do = func() { r.read(sp.of(q.key), a, false) }
+		do = func() { r.show(sp.of(q.key), a, false) }
 	case askHead:
-		do = func() { r.read(sp.of(q.key), a, true) }
+		do = func() { r.show(sp.of(q.key), a, true) }
 	case askErase:
 		if s.broken.unerased {
 			w.later(0, func() { reply(nil) })
 			return
 		}
-		m := r.head.msg
+		m := r.original(q.original)
 		do = func() { a.yes = s.srv.erase(m) }
 	case askRemove:
 		if s.broken.freeSoon {
@@ -387,16 +390,26 @@ func (w *simWorker) askRetry(e askEffect, a *answer, reply func(error)) {
 }
 
 // read reads the first or the last of a key's messages in the retry queue.
-func (r *simRun) read(all []simParked, a *answer, first bool) {
+func (r *simRun) show(all []simParked, a *answer, first bool) {
 	if len(all) == 0 {
 		return
 	}
 	p := all[len(all)-1]
 	if first {
 		p = all[0]
-		r.head = p
+		r.read[p.seq] = p
 	}
 	a.parked = &parkedMessage{Message: r.w.message(p.msg), seq: p.seq, finest: p.msg.fine, attempts: p.attempts}
+}
+
+// original returns the message of the main stream that one of the retry queue is a copy of.
+func (r *simRun) original(o original) simMessage {
+	for _, p := range r.read {
+		if p.msg.original() == o {
+			return p.msg
+		}
+	}
+	panic("a message is erased that was never read")
 }
 
 // take is Worker.take.
