@@ -217,7 +217,7 @@ func (b *buckets) latest(ctx context.Context, bucket, key string) (kvVersion, er
 	return v, nil
 }
 
-// proveAbsent writes the trace of a key on the condition that no value of it is there. It
+// proveAbsent writes a key's delete marker on the condition that no value of it is there. It
 // succeeds only if the replicas have agreed on that, so its success is a proof, whereas a
 // read may be answered by a server that has just lost its place as the stream's leader.
 func (b *buckets) proveAbsent(ctx context.Context, out *kvInput) {

@@ -9,7 +9,7 @@ type eventFields struct{ slot, before, after, count, keys, busy bool }
 
 func (k EventKind) fields() eventFields {
 	switch k {
-	case EventSlotAcquired, EventSlotResumed, EventSlotReleased, EventTakenOver, EventHandoverForced, EventGhostHealed, EventKeyFreed, EventPanicked:
+	case EventSlotAcquired, EventSlotResumed, EventSlotReleased, EventTakenOver, EventHandoverForced, EventGhostHealed, EventKeyFreed, EventPanicked, EventFencesRaised:
 		return eventFields{slot: true}
 	case EventReleasing:
 		return eventFields{slot: true, busy: true}

@@ -53,7 +53,10 @@ type fenceReport struct {
 
 const recordFence = "fence report"
 
-func fenceSubject(group string, m Member) string { return peerSubject(group, m) + ".fence" }
+// fenceSuffix follows the subject of a worker in that of reports of fence rejections.
+const fenceSuffix = ".fence"
+
+func fenceSubject(group string, m Member) string { return peerSubject(group, m) + fenceSuffix }
 
 // decodeFence reads a report of a fence rejection.
 func decodeFence(data []byte) (fenceReport, error) {

@@ -132,7 +132,43 @@ func (f *forgetful) begin(n int) {
 		f.ws = append(f.ws, r)
 		f.t.Cleanup(func() { r.kill(f.t) })
 	}
-	eventually(f.t, fmt.Sprintf("%d workers settled", len(f.ws)), f.settled(f.ws...))
+	f.settle()
+}
+
+// settle waits until the workers share all slots out, and tells what each is at if they
+// don't.
+func (f *forgetful) settle() {
+	f.t.Helper()
+	settled := f.settled(f.ws...)
+	for end := time.Now().Add(patience); !settled(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().Before(end) && !f.ended() {
+			continue
+		}
+		for i, w := range f.ws {
+			f.t.Errorf("worker %d: %+v", i, w.Status())
+		}
+		f.results.mu.Lock()
+		defer f.results.mu.Unlock()
+		for _, e := range f.results.events {
+			f.t.Log(e.Time.Format(time.StampMilli), e.Worker, e.Text())
+		}
+		f.t.Fatalf("%d workers have not settled within %v", len(f.ws), patience)
+	}
+}
+
+// ended reports a worker that no longer runs, and why.
+func (f *forgetful) ended() bool {
+	f.t.Helper()
+	for i, w := range f.ws {
+		select {
+		case err := <-w.done:
+			w.done <- err
+			f.t.Errorf("worker %d ended: %v", i, err)
+			return true
+		default:
+		}
+	}
+	return false
 }
 
 // kill ends a worker as SIGKILL does: it says nothing to anyone.
@@ -167,7 +203,7 @@ func (f *forgetful) age() {
 		<-f.ws[last].done
 		f.ws[last].done <- nil
 		f.ws = f.ws[:last]
-		eventually(f.t, "settled again", f.settled(f.ws...))
+		f.settle()
 		f.publish(20, 2)
 		f.stored()
 	}

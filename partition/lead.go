@@ -462,7 +462,7 @@ func (m *machine) seeLease(in leaseInput) {
 		return
 	}
 	if in.deleted {
-		// The trace may be of an earlier lease than one that was never seen.
+		// The delete marker may be of an earlier lease than one that was never seen.
 		if p != nil && p.rev > 0 && in.rev > p.rev {
 			reason := reasonExpired
 			switch {

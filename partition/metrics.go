@@ -189,7 +189,7 @@ func (w *Worker) Collector(o MetricsOptions) prometheus.Collector {
 		panics:        desc("handler_panics_total", "Panics of the handler, or of another callback, that failed one call and not the process."),
 		recreated:     desc("resources_recreated_total", "Streams and buckets of the group that were missing and that this worker created again."),
 		raised:        desc("fences_raised_total", "Times that this worker, as leader, raised the fences of all slots, since the handlers' store had a higher one."),
-		writesRefused: desc("writes_refused_seconds", "For how long all of the worker's writes of its lease, name and other records of the group have failed, 0 if the last one succeeded."),
+		writesRefused: desc("writes_refused_seconds", "For how long the servers have refused all of the worker's writes of its lease, name and other records of the group, 0 if the last one succeeded or was not answered."),
 		fill:          desc("stream_fill_ratio", "Bytes of the fullest stream of messages over its limit, as the leader sees it every 10 s; at 1 publishers are refused; absent at the others."),
 		refused:       desc("records_refused_total", "Records of others that were not believed: not valid, too large, from the future, or of another version.", "record"),
 	}
@@ -233,8 +233,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(c.fill, w.fill)
 	}
 	refusedFor := time.Duration(0)
-	if !s.RefusedSince.IsZero() {
-		refusedFor = max(0, time.Since(s.RefusedSince))
+	if !s.refused.IsZero() {
+		refusedFor = max(0, time.Since(s.refused))
 	}
 	gauge(c.writesRefused, refusedFor.Seconds())
 	p := c.w.Parked() // all 0 without Config.Retry

@@ -51,8 +51,8 @@ func operationsHold(t *testing.T, run func(kvEffect) kvInput) {
 		holds bool
 	}{
 		{"the absence of a key that never was is proven", opDelete, func() uint64 { return unseen }, nil, false},
-		{"and once more, over its trace", opDelete, func() uint64 { return unseen }, nil, false},
-		{"a key is created over a trace", opCreate, func() uint64 { return 0 }, nil, true},
+		{"and once more, over its delete marker", opDelete, func() uint64 { return unseen }, nil, false},
+		{"a key is created over a delete marker", opCreate, func() uint64 { return 0 }, nil, true},
 		{"it is not created twice", opCreate, func() uint64 { return 0 }, errConflict, true},
 		{"its absence is not proven while it is there", opDelete, func() uint64 { return unseen }, errConflict, true},
 		{"it is updated", opUpdate, func() uint64 { return rev }, nil, true},

@@ -153,11 +153,16 @@ func (g *group) panicked(callback string) (n int) {
 }
 
 // counts adds up a counter of workers.
-func counts(t *testing.T, name string, ws ...*runningWorker) (n float64) {
+func counts(t *testing.T, name string, ws ...*runningWorker) float64 {
+	t.Helper()
+	return countsWith(t, partition.MetricsOptions{}, name, ws...)
+}
+
+func countsWith(t *testing.T, o partition.MetricsOptions, name string, ws ...*runningWorker) (n float64) {
 	t.Helper()
 	for _, w := range ws {
 		reg := prometheus.NewRegistry()
-		reg.MustRegister(w.Collector(partition.MetricsOptions{Assigned: func(partition.Slots) int { panic("no keys") }}))
+		reg.MustRegister(w.Collector(o))
 		families, err := reg.Gather()
 		if err != nil {
 			t.Fatal(err)
@@ -223,9 +228,15 @@ func TestCallbackPanic(t *testing.T) {
 			for _, callback := range []string{"Prepare", "Released", "Weights"} {
 				eventually(t, callback+" panics and the workers tell of it", func() bool { return g.panicked(callback) > 0 })
 			}
-			if counts(t, "worker_handler_panics_total", ws[1:]...) == 0 {
+			before := counts(t, "worker_handler_panics_total", ws[1])
+			if before == 0 {
 				t.Error("no panic is counted")
 			}
+			// A scrape is a callback, too: it must answer, and count its own panic.
+			noKeys := partition.MetricsOptions{Assigned: func(partition.Slots) int { panic("no keys") }}
+			eventually(t, "the panic of a scrape is counted", func() bool {
+				return countsWith(t, noKeys, "worker_handler_panics_total", ws[1]) > before
+			})
 		})
 	}
 }

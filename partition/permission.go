@@ -3,6 +3,8 @@ package partition
 import (
 	"fmt"
 	"slices"
+
+	"github.com/muster-dev/muster/internal/reserve"
 )
 
 // This file holds what each kind of user may do on the servers, from the names and
@@ -156,6 +158,9 @@ func (p *permissionList) buckets() []string {
 
 // makeAll allows creating all that the group needs.
 func (p *permissionList) makeAll() {
+	p.api("STREAM.INFO", reserve.TurnStream)
+	p.api("STREAM.CREATE", reserve.TurnStream)
+	p.publish(reserve.TurnStream)
 	for _, b := range p.buckets() {
 		p.makeStream(bucketPrefix + b)
 	}
@@ -182,6 +187,7 @@ func (p *permissionList) worker() {
 		p.readKey(b, ">") // creating a key where there was one reads it
 		p.publish("$KV." + b + ".>")
 		p.api("STREAM.MSG.GET", bucketPrefix+b)
+		p.api("STREAM.DELETE", bucketPrefix+b) // of one that has gone back, to create it again
 	}
 	for _, s := range p.lay.streams() {
 		for _, verb := range []string{"INFO", "DELETE", "MSG.NEXT", "UNPIN", "RESET"} {
@@ -197,8 +203,9 @@ func (p *permissionList) worker() {
 	p.publish(p.lay.retryPrefix() + ">")
 	p.publish(EventSubject(p.cfg.Name))
 	p.subscribe(eventSubject(p.cfg.Name, EventResourceRecreated))
-	p.publish(peerSubjects(p.cfg.Name))
-	p.subscribe(peerSubjects(p.cfg.Name), peerSubjects(p.cfg.Name)+handOverSuffix, standbySubject(p.cfg.Name))
+	p.publish(peerSubjects(p.cfg.Name), peerSubjects(p.cfg.Name)+fenceSuffix)
+	p.subscribe(peerSubjects(p.cfg.Name), peerSubjects(p.cfg.Name)+handOverSuffix, peerSubjects(p.cfg.Name)+fenceSuffix,
+		standbySubject(p.cfg.Name), refusalSubject(p.cfg.Name))
 	p.Respond = true // to requests to hand over, and for standbys
 }
 
@@ -222,7 +229,7 @@ func (p *permissionList) viewer() {
 	events := EventStream(p.cfg.Name)
 	p.readOrdered(events)
 	p.api("CONSUMER.CREATE", events+".*."+EventSubject(p.cfg.Name)) // of one kind
-	p.publish(standbySubject(p.cfg.Name))
+	p.publish(standbySubject(p.cfg.Name), refusalSubject(p.cfg.Name))
 }
 
 // readOrdered allows reading a stream by an ordered consumer.

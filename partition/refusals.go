@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // refusals is what a worker knows of writes to the group's buckets that fail: since when
@@ -15,6 +16,9 @@ import (
 type refusals struct {
 	since time.Time // zero: the last one succeeded
 	why   string
+	// refused is since when the servers answer and refuse; zero: the last one succeeded, or
+	// there was no answer, as for a worker that is cut off.
+	refused time.Time
 }
 
 // note takes in the outcome of an operation. A conflict is an answer of servers that
@@ -27,6 +31,13 @@ func (r *refusals) note(in kvInput, now time.Time) {
 	default:
 		if r.since.IsZero() {
 			r.since = now
+		}
+		var api *jetstream.APIError
+		switch answered := errors.As(in.err, &api); {
+		case !answered:
+			r.refused = time.Time{}
+		case r.refused.IsZero():
+			r.refused = now
 		}
 		r.why = fmt.Sprintf("writing %s to bucket %s: %v", in.key, in.bucket, in.err)
 	}

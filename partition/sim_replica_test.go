@@ -19,8 +19,8 @@ type simReplica struct {
 	held []*simKV // the last values of the keys when it stopped, by revision
 }
 
-// shown returns what the replica shows: no trace is left of what has expired, since
-// traces are entries of the log, too.
+// shown returns what the replica shows: what has expired leaves no delete marker, since
+// markers are entries of the log, too.
 func (r *simReplica) shown() []*simKV {
 	var all []*simKV
 	for _, kv := range r.held {

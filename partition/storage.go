@@ -65,8 +65,8 @@ func createStream(ctx context.Context, js jetstream.JetStream, lay layout, want 
 		_, err = reserve.Stream(ctx, js, want, retryMaxBytes, 1)
 	case len(shards) > 1 && want.Name != shards[0]:
 		// The first left room for the others, unless another stream took it since.
-		if want.MaxBytes, err = limitOf(ctx, js, shards[0]); err != nil {
-			return err
+		if want.MaxBytes, err = reserve.Of(ctx, js, shards[0]); err != nil {
+			return fmt.Errorf("reading the limit of stream %s: %w", shards[0], err)
 		}
 		if _, err = js.CreateStream(ctx, want); reserve.NoRoom(err) {
 			_, err = reserve.Stream(ctx, js, want, want.MaxBytes, 1)
@@ -88,14 +88,6 @@ func createAgain(ctx context.Context, js jetstream.JetStream, cfg Config, lay la
 	want.MaxBytes = -1
 	_, err = js.CreateStream(ctx, want)
 	return err
-}
-
-func limitOf(ctx context.Context, js jetstream.JetStream, stream string) (int64, error) {
-	s, err := js.Stream(ctx, stream)
-	if err != nil {
-		return 0, fmt.Errorf("reading the limit of stream %s: %w", stream, err)
-	}
-	return s.CachedInfo().Config.MaxBytes, nil
 }
 
 // reserveExisting gives limits to the streams and buckets of a group that an earlier

@@ -12,10 +12,10 @@ import (
 // not arrived. So a list that lacks a lease is no proof that the lease is over. Two
 // things are:
 //
-//   - its trace, which the bucket's leader writes behind it;
+//   - its delete marker, which the bucket's leader writes when it expires;
 //   - a conditional write of this worker, which the replicas have agreed on: the lease's
 //     deletion under the revision that was last seen, or, for one that was never seen, a
-//     trace written where nothing is.
+//     delete marker written where no lease is.
 //
 // A worker that the leader has seen stays until its lease must have ended, and then a
 // conditional deletion decides (expireDue). A new leader, which has seen none, proves at
@@ -48,7 +48,7 @@ func (m *machine) proveUnlisted() {
 	}
 }
 
-// proveOver asks the bucket's leader to write the trace of a lease that was never seen,
+// proveOver asks the bucket's leader to write the delete marker of a lease that was never seen,
 // on the condition that none is there.
 func (m *machine) proveOver(p *peerView) {
 	m.kv(kvEffect{purpose: forFencing, op: opDelete, bucket: m.cfg.bucketLeases(), key: p.ID})

@@ -73,7 +73,8 @@ type Status struct {
 	// and Refused why the last one failed; zero and empty if it succeeded.
 	RefusedSince  time.Time
 	Refused       string
-	ActiveWorkers int // that the leader sees; 0 elsewhere
+	refused       time.Time // since when the servers answer and refuse; zero: they don't
+	ActiveWorkers int       // that the leader sees; 0 elsewhere
 }
 
 // New checks a configuration and returns a worker that has not begun. Errors
@@ -381,7 +382,7 @@ func (w *Worker) publishStatus() {
 	if m.stage == stageMember || m.stage == stageLeaving {
 		s.LeaseRenewed = m.leaseStart
 	}
-	s.RefusedSince, s.Refused = m.refusals.since, m.refusals.why
+	s.RefusedSince, s.Refused, s.refused = m.refusals.since, m.refusals.why, m.refusals.refused
 	for slot, st := range m.own.slots {
 		if st.phase == phaseHolding || st.phase == phaseReleasing {
 			s.Slots = append(s.Slots, slot)

@@ -22,6 +22,7 @@ import (
 	"github.com/muster-dev/muster/defender/strategy"
 	"github.com/muster-dev/muster/defender/uchart"
 	"github.com/muster-dev/muster/defender/webhook"
+	"github.com/muster-dev/muster/internal/reserve"
 	"github.com/muster-dev/muster/nodes/workers"
 	"github.com/muster-dev/muster/partition"
 )
@@ -155,6 +156,11 @@ var unused = map[string]string{
 	"$JS.API.DIRECT.GET.KV_defender-heartbeats.$KV.defender-heartbeats.>": "the same",
 	"$JS.FC.KV_stable-ids.>":                                              "after a megabyte of changes to stable IDs, by a worker that waits for one",
 	"worker: dc.*.*.completion":                                           "which asks whether the servers have the mapping, by the worker that provisions the group",
+	"$JS.API.STREAM.DELETE.KV_stable-ids":                                 "of a bucket whose revisions have gone back, to create it again",
+	"$JS.API.STREAM.DELETE.KV_defender-heartbeats":                        "the same",
+	"$JS.API.STREAM.DELETE.KV_defender-assignments":                       "the same",
+	"muster.defender.worker.*.*.fence":                                    "reports that the results' store has a higher fence, after a loss",
+	"muster.defender.refusals":                                            "which asks why leases are not written, when they are not",
 	"muster.defender.standbys":                                            "for a worker that waits for a stable ID: as many work as there are IDs",
 }
 
@@ -349,6 +355,10 @@ func (c *court) lose() {
 		return err == nil && v.Map != nil && len(v.Map.Workers) == 2 && len(v.Map.Moves) == 0 && len(v.Members) == 2
 	}
 	c.eventually("two workers after a crash", working)
+	// It is created again with the first stream whose limit is sought.
+	if err := js.DeleteStream(ctx, reserve.TurnStream); err != nil {
+		t.Fatal(err)
+	}
 	streams := []string{"KV_stable-ids", "KV_defender-heartbeats", "KV_defender-assignments", partition.EventStream(defender.Group), partition.RetryStream(defender.Stream),
 		defender.AlarmStream, defender.DeadStream}
 	for _, name := range append(streams, c.group.Streams()...) {
@@ -395,6 +405,24 @@ func (c *court) age() {
 	}
 }
 
+// widen gives a bucket room for what fill writes.
+func (c *court) widen(stream string) {
+	c.t.Helper()
+	js, err := jetstream.New(c.harness())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	s, err := js.Stream(c.t.Context(), stream)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	cfg := s.CachedInfo().Config
+	cfg.MaxBytes = 64 << 20
+	if _, err := js.UpdateStream(c.t.Context(), cfg); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
 // fill writes so much into the buckets that the server wants those who follow them to
 // confirm what they have, or removes it.
 func (c *court) fill(on bool) {
@@ -408,6 +436,9 @@ func (c *court) fill(on bool) {
 		kv, err := js.KeyValue(ctx, bucket)
 		if err != nil {
 			c.t.Fatal(err)
+		}
+		if on {
+			c.widen("KV_" + bucket)
 		}
 		for i := range 20 {
 			key := fmt.Sprintf("test-%d", i)

@@ -29,9 +29,10 @@ const (
 	// fullFor is how long publishers try on: two leases.
 	fullFor = 13 * time.Second
 	// fillRate is how many messages are due in a second until the stream is full, and
-	// fullRate afterwards: what is due waits in the collector.
+	// fullRate afterwards: more than 48 slots process, so that the stream stays full. What
+	// is due waits in the collector.
 	fillRate = 400
-	fullRate = 20
+	fullRate = 60
 )
 
 // smallStorage gives scenario storage-full as many defenders and slots as it needs to

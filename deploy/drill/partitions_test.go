@@ -477,7 +477,7 @@ var groupDrills = map[string]groupDrill{
 		time.Sleep(2 * time.Minute)
 	}},
 	"storage-full": {options: usual.with(func(o *groupOptions) { o.maxStore = 256 << 20 }),
-		fires: []string{"PartitionsWritesRefused", "PartitionsDegraded", "PartitionsNoLeader"}, play: func(g *group) {
+		fires: []string{"PartitionsWritesRefused", "PartitionsDegraded", "PartitionsNoLeader", "PartitionsNotStable"}, play: func(g *group) {
 			operator, _ := g.connect("operator", anybody)
 			defer operator.Close()
 			js, err := jetstream.New(operator)

@@ -69,26 +69,63 @@ func Unlimited(c jetstream.StreamConfig) bool { return c.MaxBytes <= 0 || c.MaxB
 // Stream creates a stream with a limit that leaves others at least as much as it takes:
 // half of what the servers have not reserved yet, or less, and at most most. With parts
 // it is the first of several streams of that size, and the limit leaves room for the
-// others.
-func Stream(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig, most int64, parts int) (jetstream.Stream, error) {
-	want.MaxBytes = begun
-	s, err := js.CreateStream(ctx, want)
-	switch {
-	case NoRoom(err):
-		return nil, fmt.Errorf("reserving %d bytes for stream %s: %w: %w", want.MaxBytes, want.Name, ErrNoRoom, err)
-	case err != nil:
+// others. The error is jetstream.ErrStreamNameAlreadyInUse if the stream exists.
+func Stream(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig, most int64, parts int) (s jetstream.Stream, err error) {
+	// Of several processes that start together, all but the first find it here.
+	switch s, err := js.Stream(ctx, want.Name); {
+	case err == nil && s.CachedInfo().Config.MaxBytes != begun:
+		return nil, jetstream.ErrStreamNameAlreadyInUse
+	case err != nil && !errors.Is(err, jetstream.ErrStreamNotFound):
 		return nil, err
 	}
-	return Limit(ctx, js, s.CachedInfo().Config, most, parts)
+	want.MaxBytes = begun
+	err = exclusively(ctx, js, want.Replicas, func() error {
+		created, err := js.CreateStream(ctx, want) // also one that another process left without its limit
+		switch {
+		case NoRoom(err):
+			return noRoom(want.MaxBytes, want.Name, err)
+		case err != nil:
+			return err
+		}
+		s, err = limit(ctx, js, created.CachedInfo().Config, most, parts)
+		return err
+	})
+	return s, err
 }
 
-// Limit gives a stream that exists a limit as Stream would. The servers don't tell clients
-// how much they have. So it asks for twice what is needed, and for half of that as long
-// as it is refused, and returns the surplus at once. A stream is not created with that
+// Limit gives a stream that exists a limit as Stream would, unless somebody else has
+// given it one meanwhile.
+func Limit(ctx context.Context, js jetstream.JetStream, c jetstream.StreamConfig, most int64, parts int) (s jetstream.Stream, err error) {
+	err = exclusively(ctx, js, c.Replicas, func() error {
+		if s, err = js.Stream(ctx, c.Name); err != nil || !Unlimited(s.CachedInfo().Config) {
+			return err
+		}
+		s, err = limit(ctx, js, c, most, parts)
+		return err
+	})
+	return s, err
+}
+
+// Of returns the limit of a stream, once no process seeks one for it.
+func Of(ctx context.Context, js jetstream.JetStream, stream string) (bytes int64, err error) {
+	err = exclusively(ctx, js, 0, func() error {
+		s, err := js.Stream(ctx, stream)
+		if err != nil {
+			return err
+		}
+		bytes = s.CachedInfo().Config.MaxBytes
+		return nil
+	})
+	return bytes, err
+}
+
+// limit seeks the largest limit that Stream may give. The servers don't tell clients how
+// much they have. So it asks for twice what is needed, and for half of that as long as
+// it is refused, and returns the surplus at once. A stream is not created with that
 // much, since the servers of a cluster compare a new stream with what they last heard of
 // each other, and a larger limit with what is reserved; together they would reserve more
-// than there is, and then refuse to lower any limit.
-func Limit(ctx context.Context, js jetstream.JetStream, c jetstream.StreamConfig, most int64, parts int) (jetstream.Stream, error) {
+// than there is.
+func limit(ctx context.Context, js jetstream.JetStream, c jetstream.StreamConfig, most int64, parts int) (jetstream.Stream, error) {
 	parts = max(parts, 1)
 	asked := 2 * int64(parts)
 	var refused error
@@ -104,7 +141,14 @@ func Limit(ctx context.Context, js jetstream.JetStream, c jetstream.StreamConfig
 		}
 		reduced := s.CachedInfo().Config
 		reduced.MaxBytes = limit
-		return js.UpdateStream(ctx, reduced)
+		if s, err = js.UpdateStream(ctx, reduced); NoRoom(err) {
+			return nil, noRoom(limit, c.Name, err) // another account's processes don't wait for their turn
+		}
+		return s, err
 	}
-	return nil, fmt.Errorf("reserving %d bytes for stream %s: %w: %w", asked*Least, c.Name, ErrNoRoom, refused)
+	return nil, noRoom(asked*Least, c.Name, refused)
+}
+
+func noRoom(bytes int64, stream string, err error) error {
+	return fmt.Errorf("reserving %d bytes for stream %s: %w: %w", bytes, stream, ErrNoRoom, err)
 }

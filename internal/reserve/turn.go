@@ -1,0 +1,109 @@
+package reserve
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// TurnStream is the stream by which processes take turns to seek a limit, all that share
+// an account. A server compares a limit with what is reserved, and reserves it, in two
+// steps (nats-server 2.15.2, updateWithAdvisory). So where two requests arrive at once it
+// counts one limit twice, or grants more than there is; then it refuses to lower any
+// limit until a stream is deleted.
+//
+// It is somebody's turn while the stream's last sequence is odd. Who publishes the next
+// message, on condition of that sequence, takes the turn, or ends it.
+const TurnStream = "muster-reserving"
+
+// A turn takes some milliseconds. One that lasts longer than turnStale belongs to a
+// process that has died, and the next one ends it. Who has waited for turnPatience goes
+// on without a turn: a limit that is counted twice is better than no stream.
+const (
+	turnStale    = 5 * time.Second
+	turnPatience = 30 * time.Second
+	turnPause    = 20 * time.Millisecond
+)
+
+// exclusively calls f in this process's turn, or without one if there is no way to take
+// turns. The stream of turns is made with so many replicas.
+func exclusively(ctx context.Context, js jetstream.JetStream, replicas int, f func() error) error {
+	waiting, stop := context.WithTimeout(ctx, turnPatience)
+	taken, err := takeTurn(waiting, js, replicas)
+	stop()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err == nil {
+		// The turn must not outlast f, whatever becomes of the caller's context.
+		defer func() {
+			ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), turnStale)
+			defer stop()
+			_ = next(ctx, js, taken) // the next process ends it otherwise
+		}()
+	}
+	return f()
+}
+
+// takeTurn waits until it is this process's turn, and returns the sequence that says so.
+func takeTurn(ctx context.Context, js jetstream.JetStream, replicas int) (uint64, error) {
+	var seen uint64
+	var since time.Time // when it was seen first
+	for {
+		last, err := lastTurn(ctx, js, replicas)
+		if err != nil {
+			return 0, err
+		}
+		if last != seen {
+			seen, since = last, time.Now()
+		}
+		free := last%2 == 0
+		if free || time.Since(since) > turnStale {
+			err := next(ctx, js, last)
+			if err == nil && free {
+				return last + 1, nil
+			}
+			if err != nil && !taken(err) {
+				return 0, err
+			}
+			continue // another process was faster, or a turn without an owner is over
+		}
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-time.After(turnPause/2 + rand.N(turnPause)):
+		}
+	}
+}
+
+// next publishes the message after a sequence. It fails if there is one.
+func next(ctx context.Context, js jetstream.JetStream, last uint64) error {
+	_, err := js.Publish(ctx, TurnStream, nil, jetstream.WithExpectLastSequence(last))
+	return err
+}
+
+// taken reports whether another process published the next message.
+func taken(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence
+}
+
+// lastTurn returns the last sequence of the stream of turns, which it creates if it is
+// missing.
+func lastTurn(ctx context.Context, js jetstream.JetStream, replicas int) (uint64, error) {
+	s, err := js.Stream(ctx, TurnStream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		s, err = js.CreateStream(ctx, jetstream.StreamConfig{Name: TurnStream, Description: "By it processes take turns to reserve storage for streams.",
+			Subjects: []string{TurnStream}, MaxMsgs: 1, MaxBytes: Least, Storage: jetstream.FileStorage, Replicas: replicas})
+	}
+	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // with other replicas
+		s, err = js.Stream(ctx, TurnStream)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return s.CachedInfo().State.LastSeq, nil
+}
