@@ -95,7 +95,19 @@ const takeoverWithin = 40 * time.Second
 // slots taken, while they live on. Nothing that is sent is lost. Some handlers are
 // slow, and some do not heed their context for long.
 func takeovers(seed uint64, broken simBreakage) *simViolation {
+	return takeoversAt(seed, broken, 1)
+}
+
+// idleTakeovers are takeovers of slots that have a message now and then. So the first
+// that the earlier worker finds, when it continues, is often one that the server
+// delivered after the takeover.
+func idleTakeovers(seed uint64, broken simBreakage) *simViolation {
+	return takeoversAt(seed, broken, 20)
+}
+
+func takeoversAt(seed uint64, broken simBreakage, slower int) *simViolation {
 	s := withoutRepairs(seed, broken)
+	s.slower = slower
 	s.faults.stubborn, s.faults.slowWork = 0.3, 0.05
 	const end = 60 * time.Second
 	for range 4 {
@@ -134,7 +146,7 @@ func wholeRun(seed uint64, broken simBreakage) *simViolation {
 func TestSimulatedDelivery(t *testing.T) {
 	t.Parallel()
 	for name, scenario := range map[string]func(uint64, simBreakage) *simViolation{
-		"a handoff is prompt": handoffs, "a takeover is complete": takeovers,
+		"a handoff is prompt": handoffs, "a takeover is complete": takeovers, "a takeover of idle slots is complete": idleTakeovers,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -167,7 +179,7 @@ func TestSimulationCatchesBrokenDelivery(t *testing.T) {
 		{"what comes for a slot that is not held is dropped", takeovers, simBreakage{onDelivered: returnNothing}, []string{"late", "liveness"}, 0},
 		{"what comes after a handoff is dropped", handoffs, simBreakage{onDelivered: returnNothing}, []string{"late", "liveness"}, 0},
 		{"what a dropped slot has not begun is not returned", takeovers, simBreakage{onDelivery: forgetMail}, []string{"late", "liveness"}, 0},
-		{"what a dropped slot has in hand and has not begun is not returned", takeovers, simBreakage{onDelivery: forgetHand}, []string{"late", "liveness"}, 190},
+		{"what a dropped slot has in hand and has not begun is not returned", idleTakeovers, simBreakage{onDelivery: forgetHand}, []string{"late", "liveness"}, 0},
 		{"a message in hand that is not settled is not returned at a handoff", handoffs, simBreakage{onDelivered: keepAtHandoff}, []string{"late", "liveness"}, 0},
 		{"the handler of a slot that is handed off is not waited for", handoffs, simBreakage{onDelivery: leaveHandler}, []string{"one-handler", "one-owner", "order"}, 0},
 		{"what was settled is handled again", wholeRun, simBreakage{onDelivery: forgetSettled}, []string{"again"}, 0},

@@ -65,6 +65,7 @@ type sim struct {
 	wanted  int          // slots that were asked for last; 0: nobody asked
 	parking bool         // failing messages are parked in half of the runs
 	failing []simFailing // keys whose handlers fail for a while
+	slower  int          // messages are published at 1/slower of the rate; 0: 1
 	struck  bool         // a fault came in the middle of a change of that
 	observe func(*simWorker, Event)
 

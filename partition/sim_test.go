@@ -110,7 +110,7 @@ func (s *sim) publish(end time.Duration) {
 		fine := SlotOf(s.fine, fmt.Sprint(key))
 		s.srv.publish(simMessage{seq: s.srv.number(fine), key: key, fine: fine, n: s.check.sent[key], published: s.now})
 	}
-	s.after(s.between(5*time.Millisecond, 120*time.Millisecond), func() { s.publish(end) })
+	s.after(s.between(5*time.Millisecond, 120*time.Millisecond)*time.Duration(max(1, s.slower)), func() { s.publish(end) })
 }
 
 // disturb does one large fault and schedules the next.
