@@ -211,15 +211,23 @@ func (l *simLink) down(do func()) {
 	}
 	gen := l.serverGen
 	l.lastDown = max(l.lastDown+1, l.s.now+l.s.delay())
-	l.s.at(l.lastDown, l.w, func() {
-		if gen != l.clientGen || !l.client || l.deaf {
+	// It arrives whether or not the process runs: what a cut has held comes before what
+	// arrives afterwards, also where both wait for a process that was stopped.
+	l.s.at(l.lastDown, nil, func() {
+		if l.cut && gen == l.clientGen {
+			l.heldDown = append(l.heldDown, func() { l.receive(gen, do) })
 			return
 		}
-		if l.cut {
-			l.heldDown = append(l.heldDown, do)
-			return
+		l.receive(gen, do)
+	})
+}
+
+// receive gives the process what has arrived on a connection.
+func (l *simLink) receive(gen int, do func()) {
+	l.s.at(l.s.now, l.w, func() {
+		if gen == l.clientGen && l.client && !l.deaf {
+			do()
 		}
-		do()
 	})
 }
 
@@ -301,6 +309,6 @@ func (l *simLink) release() {
 		do()
 	}
 	for _, do := range down {
-		l.s.at(l.s.now, l.w, do)
+		do()
 	}
 }
