@@ -56,6 +56,9 @@ func (sp *simSpace) readClaims() (out []lotClaim) {
 
 // write gives a write its sequence, if the last one is the expected one.
 func (sp *simSpace) write(expect uint64) (uint64, outcome) {
+	if sp.srv.full() {
+		return 0, outcomeRefused
+	}
 	if sp.last() != expect {
 		return 0, outcomeConflict
 	}

@@ -104,7 +104,7 @@ func (s *sim) publish(end time.Duration) {
 	if s.now >= end {
 		return
 	}
-	if s.srv.up {
+	if s.srv.up && !s.srv.full() {
 		key := s.rng.IntN(simKeys)
 		s.check.sent[key]++
 		fine := SlotOf(s.fine, fmt.Sprint(key))
@@ -279,6 +279,7 @@ func (s *sim) simulate() *simViolation {
 		s.massacre(stormy)
 		s.loseBuckets(stormy)
 		s.laggingReplicas(stormy)
+		s.fullStorage(stormy)
 	}
 	if s.desired > 0 {
 		s.expect(s.desired)
