@@ -102,13 +102,6 @@ func (w *simWorker) report(r fenceReport) {
 	})
 }
 
-// fencedOff is what a runner does about a rejection that names the stored fence.
-func (r *simRunner) fencedOff(stored Fence) {
-	if r.fence.Compare(stored) < 0 && !r.dropped {
-		r.w.step(fencedInput{place: r.place, fence: r.fence, stored: stored})
-	}
-}
-
 // forgettingRun has four workers work, while the servers go back to an earlier state, or
 // lose everything while every worker ends, up to three times; workers die and join
 // between, so that versions and claims differ.

@@ -47,9 +47,15 @@ func newGuard(cfg Config, post func(input)) guard {
 }
 
 // call calls f, in a goroutine of its own, since runtime.Goexit can't be stopped in
-// the one that called it, and a runner or the loop has to live.
-func (g guard) call(callback string, about Event, f func() error) error {
+// the one that called it, and the loop has to live.
+func (g guard) call(callback string, f func() error) error {
 	ended := make(chan error, 1)
+	g.start(callback, Event{}, f, func(err error) { ended <- err })
+	return <-ended
+}
+
+// start calls f in a goroutine of its own, and then with what came of it.
+func (g guard) start(callback string, about Event, f func() error, then func(error)) {
 	go func() {
 		var err error
 		returned := false
@@ -57,17 +63,15 @@ func (g guard) call(callback string, about Event, f func() error) error {
 			if v := recover(); !returned {
 				err = &PanicError{callback, v, debug.Stack()}
 			}
-			ended <- err
+			//nolint:errorlint // one that a handler passes on was reported where it came from
+			if p, ok := err.(*PanicError); ok && p.Callback == callback {
+				g.report(p, about)
+			}
+			then(err)
 		}()
 		err = f()
 		returned = true
 	}()
-	err := <-ended
-	//nolint:errorlint // one that a handler passes on was reported where it came from
-	if p, ok := err.(*PanicError); ok && p.Callback == callback {
-		g.report(p, about)
-	}
-	return err
 }
 
 // recovered is for a callback that is too frequent for a goroutine of its own. It is

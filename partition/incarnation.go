@@ -220,17 +220,10 @@ func (m *machine) raiseWake(sooner func(time.Time)) {
 }
 
 // fencedOff has the machine report a fence rejection, if the handler's error says which
-// fence the store has.
-func (r *runner) fencedOff(err error) {
+// fence the store has. A fence that was raised meanwhile is not what was rejected.
+func (r *slotRun) fencedOff(err error) {
 	var by *FencedBy
-	if !errors.As(err, &by) {
-		return
-	}
-	r.mu.Lock()
-	fence := r.fence
-	r.mu.Unlock()
-	// A fence that was raised meanwhile is not what was rejected.
-	if fence.Compare(by.Stored) < 0 {
-		r.p.post(fencedInput{place: r.place, fence: fence, stored: by.Stored})
+	if errors.As(err, &by) && r.fence.Compare(by.Stored) < 0 {
+		r.d.do(reportEffect{fencedInput{place: r.place, fence: r.fence, stored: by.Stored}})
 	}
 }

@@ -25,32 +25,6 @@ import (
 // too.
 const leftoverLooks = 6
 
-// lookForLeftover is called when nothing waits by the slot's consumer.
-func (s *pullState) lookForLeftover(ctx context.Context) {
-	if s.looks++; s.looks%leftoverLooks != 0 {
-		return
-	}
-	p, at := s.r.p, s.r.place
-	first, err := p.firstStored(ctx, p.layout.streamOf(at.slot), p.layout.filter(at))
-	if err != nil {
-		return
-	}
-	stays := first != 0 && first == s.stored
-	s.stored = first
-	if !stays || !p.trusted() {
-		return
-	}
-	s.stored = 0
-	p.cfg.Logger.Warn("Messages stay in the stream that their consumer knows nothing of; making it anew.", "slot", at.slot, "sequence", first)
-	if err := p.renew(ctx, at); err != nil {
-		p.cfg.Logger.Error("The consumer could not be made anew.", "slot", at.slot, "err", err)
-		return
-	}
-	p.post(noteInput{Event{Kind: EventGhostHealed, Slot: at.slot, Reason: "messages left behind"}})
-	s.pin = ""
-	s.request()
-}
-
 // renew makes a slot's consumer anew, without what the server knew of it.
 func (p *puller) renew(ctx context.Context, at place) error {
 	err := p.js.DeleteConsumer(ctx, p.layout.streamOf(at.slot), p.layout.consumer(at))

@@ -2,120 +2,38 @@ package partition
 
 import (
 	"context"
-	"fmt"
 	"time"
-
-	"github.com/nats-io/nats.go"
 )
 
-// This file is how a runner uses watermarks: when it asks the stream, and what it
-// tells when a stream is not the one it was.
+// This file is how a worker looks at its streams, and what it tells when one is not the
+// stream that it was.
 
 // looksToBelieve is how often in a row a stream has to be seen shorter than it was
 // before that is believed: a replica that has just become leader may still be
 // reading what it has.
 const looksToBelieve = 3
 
-// marks returns what is remembered of the stream of a slot; p.mu is held.
-func (p *puller) marks(slot int) *watermarks { return &p.done[slot%len(p.done)] }
-
-// settledBefore reports whether a message was settled here, and with what generation
-// to remember it if not. ok is false if the slot ends before that is known.
-func (r *runner) settledBefore(finest int, o original) (settled bool, generation uint64, ok bool) {
-	for try := 1; ; try++ {
-		r.p.mu.Lock()
-		marks := r.p.marks(r.slot)
-		recalled := marks.recall(finest, o)
-		generation = marks.generation
-		r.p.mu.Unlock()
-		switch recalled {
-		case recallNothing:
-			return false, generation, true
-		case recallReplaced:
-			r.p.rolledBack(r.slot, generation, fmt.Sprintf("message %d is another one than it was", o.sequence))
-			continue
-		case recallSettled:
-		}
-		what, err := r.p.lookAtStream(r.ctx, r.slot)
-		switch {
-		case err == nil && what == "":
-			return true, generation, true
-		case err == nil && try >= looksToBelieve:
-			r.p.rolledBack(r.slot, generation, what)
-			continue
-		}
-		// An unanswered question, or an answer to be asked for again: the slot
-		// waits, since what is acknowledged by mistake is lost.
-		if !r.rest(pullRetry) {
-			return false, 0, false
-		}
-	}
-}
-
-// settle remembers that a message was settled which began in a generation, and
-// reports whether it may be acknowledged.
-func (r *runner) settle(finest int, o original, generation uint64, reply string) bool {
-	r.p.mu.Lock()
-	current := r.p.marks(r.slot).settle(finest, o, generation)
-	r.p.mu.Unlock()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.settled = reply; !current {
-		r.settled = "" // nor confirmed
-	}
-	return current
-}
-
-// answer tells the server that a message is settled. One of an earlier stream is sent
-// back: the server goes by its sequence, and delivers what has that now once more.
-func (r *runner) answer(msg *nats.Msg, current bool, settled func(...nats.AckOpt) error) {
-	if !current {
-		settled = msg.Nak
-	}
-	_ = settled()
-}
-
 // lookAtStream asks the stream of a slot what it is, and returns how that
 // contradicts what is remembered of it.
 func (p *puller) lookAtStream(ctx context.Context, slot int) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	p.mu.Lock()
-	marks := p.marks(slot)
-	generation, last := marks.generation, marks.last
-	p.mu.Unlock()
+	generation, last := p.memory.known(slot)
 	s, err := p.js.Stream(ctx, p.layout.streamOf(slot))
 	if err != nil {
 		return "", err
 	}
 	info := s.CachedInfo()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if marks.generation != generation {
-		return "", nil // what is remembered by now may be of a later stream than the answer
-	}
-	return marks.saw(info.Created, info.State.LastSeq, last), nil
+	return p.memory.saw(slot, generation, last, info.Created, info.State.LastSeq), nil
 }
 
-// rolledBack forgets what is remembered of a slot's stream, and tells of it, unless
-// that was done since a generation.
-func (p *puller) rolledBack(slot int, generation uint64, what string) {
-	p.mu.Lock()
-	marks := p.marks(slot)
-	known := marks.generation != generation
-	forgotten := 0
-	if !known {
-		forgotten = marks.forget()
-	}
-	p.mu.Unlock()
-	if known {
-		return
-	}
+// rolledBack reports that what was remembered of a slot's stream is forgotten.
+func (p *puller) rolledBack(slot int, what string, forgotten int) {
 	p.lookAtStreams() // what it is now
 	stream := p.layout.streamOf(slot)
 	p.cfg.Logger.Error("A stream is not the one that it was: it was made again, or its server has lost messages. What was settled of it is forgotten; messages may be handled again.",
 		"stream", stream, "seen", what)
-	go p.post(noteInput{Event{Kind: EventStreamRolledBack, Reason: stream, Err: what, Count: forgotten}})
+	p.reports.post(noteInput{Event{Kind: EventStreamRolledBack, Reason: stream, Err: what, Count: forgotten}})
 }
 
 // lookAtStreams looks whether the streams are what they were, without being asked
@@ -146,9 +64,7 @@ func (p *puller) lookAtStreams() {
 // number.
 func (p *puller) lookUntilSure(shard int) {
 	for try := 1; p.life.Err() == nil; try++ {
-		p.mu.Lock()
-		generation := p.marks(shard).generation
-		p.mu.Unlock()
+		generation := p.memory.generation(shard)
 		what, err := p.lookAtStream(p.life, shard)
 		pause := pullRetry
 		switch {
@@ -158,7 +74,9 @@ func (p *puller) lookUntilSure(shard int) {
 		case what == "":
 			return
 		case try >= looksToBelieve:
-			p.rolledBack(shard, generation, what)
+			if forgotten, was := p.memory.forget(shard, generation); was {
+				p.rolledBack(shard, what, forgotten)
+			}
 			try = 0 // what it is now is to be remembered
 		}
 		select {

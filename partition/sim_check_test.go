@@ -32,6 +32,7 @@ type simChecker struct {
 	relaid  int           // changes of the number of slots
 	parked  int           // messages
 	raised  int           // times that fences were
+	cuts    []simCut
 	// forgotten: the buckets went back to an earlier state; see forget_sim_test.go.
 	forgotten bool
 	since     time.Duration // when the streams were made; what is older counts for nothing
@@ -76,7 +77,7 @@ func (c *simChecker) stepped(w *simWorker) {
 		if o.dead || !o.trusted() {
 			continue
 		}
-		for at := range o.runners {
+		for at := range o.delivery.slots {
 			for slot := at.slot; slot < c.s.fine; slot += at.slots {
 				if other := c.holders[slot]; other != nil {
 					c.fail("one-owner", "slot %d: %v and %v both trust their leases and hold it", slot, other, o)
@@ -112,7 +113,7 @@ func (c *simChecker) heldOne(w *simWorker, at place, slot int, f Fence, handed b
 	}
 	// Who holds it already had it from the dead one by a finished hand-over, and so
 	// has who is handed it before it knows of the other's end.
-	finished := w.runners[at] != nil || handed && !w.m.cur.Taking[at.slot]
+	finished := w.delivery.slots[at] != nil || handed && !w.m.cur.Taking[at.slot]
 	if taken, is := c.taken[slot][f]; is && !taken && !finished {
 		c.fail("reset-before-hold", "slot %d: %v holds it as of version %d, whose take-over from a dead owner was not carried out", slot, w, f.Version)
 	}
@@ -136,10 +137,11 @@ func (c *simChecker) remade() {
 
 // begins: one-handler and order, where a handler begins.
 func (c *simChecker) begins(w *simWorker, h *simHandler) {
-	if h.msg.published < c.since || c.forgotten {
+	if c.forgiven(h.msg) || c.forgotten {
 		return
 	}
 	slot := h.msg.fine
+	c.beginsByRight(w, h)
 	if o := c.working[slot]; o != nil && o.r.handler == o && !o.cancelled && !o.r.w.dead {
 		if o.r.w.trusted() {
 			c.fail("one-handler", "slot %d: %v begins %d while %v works on %d", slot, w, h.msg.seq, o.r.w, o.msg.seq)
@@ -167,12 +169,13 @@ func (c *simChecker) processed(w *simWorker, h *simHandler) bool {
 	}
 	c.store[slot] = h.fence
 	key, n := h.msg.key, h.msg.n
-	if h.msg.published < c.since {
+	if c.forgiven(h.msg) {
 		return true
 	}
 	switch n {
 	case c.good[key] + 1:
 		c.good[key] = n
+		c.skipLost(key)
 		c.total++
 	case c.good[key]:
 		c.dups++
@@ -231,8 +234,11 @@ func (c *simChecker) mapWritten(w *simWorker, a *Assignment) {
 		}
 		return
 	}
+	// Where no map is, as after a loss, a new leader has none to write again under its epoch
+	// first. A former leader's write, carried out late, is then a map for it to write over.
+	noneBefore := c.current == nil || c.mapLost
 	for _, o := range c.s.workers {
-		if l := o.m.lead; !o.dead && l.office && l.ready && l.epoch > a.Epoch && c.current != nil {
+		if l := o.m.lead; !o.dead && l.office && l.ready && l.epoch > a.Epoch && !noneBefore {
 			c.fail("deposed", "%v writes a map of epoch %d after %v of epoch %d has begun", w, a.Epoch, o, l.epoch)
 		}
 	}
@@ -437,7 +443,7 @@ func (c *simChecker) quiet() bool {
 	}
 	for s := range c.current.Owner {
 		i := slices.IndexFunc(c.s.workers, func(w *simWorker) bool { return !w.dead && w.m.self == c.current.owner(s) })
-		if i < 0 || !c.s.workers[i].trusted() || c.s.workers[i].runners[c.current.division().place(s)] == nil {
+		if i < 0 || !c.s.workers[i].trusted() || c.s.workers[i].delivery.slots[c.current.division().place(s)] == nil {
 			return false
 		}
 	}
@@ -474,7 +480,7 @@ func (c *simChecker) whyNotAtRest() string {
 			for s := range c.s.fine {
 				if st := w.m.own.slots[s]; st != nil {
 					out += fmt.Sprintf(" %d:%d", s, st.phase)
-					if w.runners[w.m.at(s)] == nil {
+					if w.delivery.slots[w.m.at(s)] == nil {
 						out += "-"
 					}
 				}

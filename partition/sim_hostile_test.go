@@ -74,3 +74,38 @@ func TestSimulationWithHostileRecords(t *testing.T) {
 	}
 	t.Logf("%d refusals", refusals)
 }
+
+// TestScribbledLeaseOfTheLeader: a leader that has the name of a worker of the map, and
+// whose own lease somebody has written over, does not take that for the other's lease.
+func TestScribbledLeaseOfTheLeader(t *testing.T) {
+	t.Parallel()
+	for seed := uint64(1); seed <= 100; seed++ {
+		s := newSim(seed, testing.Verbose())
+		s.resize(8)
+		s.faults = simFaults{latency: time.Millisecond, reconnect: 600 * time.Millisecond, hostile: true}
+		s.startWorker()
+		s.run(8*time.Second, nil)
+		s.leader().crash()
+		s.run(s.now+6*s.cfg.LeaseTTL, nil) // until its name is free
+		s.startWorker()
+		again := s.live()[0]
+		leases := s.srv.buckets[s.cfg.bucketLeases()]
+		joined := func() bool {
+			lease := leases.last[again.m.self.ID]
+			return again.m.self.ID != "" && lease != nil && !lease.deleted
+		}
+		s.run(s.now+time.Minute, joined)
+		if !joined() {
+			t.Fatalf("seed %d: the worker has not joined", seed)
+		}
+
+		s.srv.put(leases, kvEffect{bucket: s.cfg.bucketLeases(), key: again.m.self.ID, value: []byte("junk")})
+		s.run(s.now+4*s.cfg.LeaseTTL, nil)
+		if v := s.check.violation; v != nil {
+			t.Fatalf("seed %d: %s: %s\n%s", seed, v.name, v.text, s.lastSteps(simTold))
+		}
+		if !s.check.atRest() {
+			t.Fatalf("seed %d: not at rest: %s", seed, s.check.whyNotAtRest())
+		}
+	}
+}

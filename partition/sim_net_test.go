@@ -65,6 +65,7 @@ type sim struct {
 	wanted  int          // slots that were asked for last; 0: nobody asked
 	parking bool         // failing messages are parked in half of the runs
 	failing []simFailing // keys whose handlers fail for a while
+	slower  int          // messages are published at 1/slower of the rate; 0: 1
 	struck  bool         // a fault came in the middle of a change of that
 	observe func(*simWorker, Event)
 
@@ -87,6 +88,7 @@ type simFaults struct {
 	failWork  float64 // chance that a handler returns an error
 	dieHere   float64 // chance of a crash between two effects
 	slowWork  float64
+	stubborn  float64       // chance that a handler does not heed its context
 	slowJoin  time.Duration // between a name and its lease
 	lateStore float64       // of a request to the retry stream
 	hostile   bool          // somebody writes into the buckets who may not
@@ -209,15 +211,23 @@ func (l *simLink) down(do func()) {
 	}
 	gen := l.serverGen
 	l.lastDown = max(l.lastDown+1, l.s.now+l.s.delay())
-	l.s.at(l.lastDown, l.w, func() {
-		if gen != l.clientGen || !l.client || l.deaf {
+	// It arrives whether or not the process runs: what a cut has held comes before what
+	// arrives afterwards, also where both wait for a process that was stopped.
+	l.s.at(l.lastDown, nil, func() {
+		if l.cut && gen == l.clientGen {
+			l.heldDown = append(l.heldDown, func() { l.receive(gen, do) })
 			return
 		}
-		if l.cut {
-			l.heldDown = append(l.heldDown, do)
-			return
+		l.receive(gen, do)
+	})
+}
+
+// receive gives the process what has arrived on a connection.
+func (l *simLink) receive(gen int, do func()) {
+	l.s.at(l.s.now, l.w, func() {
+		if gen == l.clientGen && l.client && !l.deaf {
+			do()
 		}
-		do()
 	})
 }
 
@@ -299,6 +309,6 @@ func (l *simLink) release() {
 		do()
 	}
 	for _, do := range down {
-		l.s.at(l.s.now, l.w, do)
+		do()
 	}
 }

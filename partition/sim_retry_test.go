@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// This file models the retry stream, park.go, and what runners do with it,
-// park_run.go. The lot is the real one.
+// This file models the retry stream, park.go.
 
 // simSpace is the part of the retry stream for one slot of the coarsest division.
 type simSpace struct {
@@ -20,8 +19,9 @@ type simSpace struct {
 }
 
 type simParked struct {
-	seq uint64
-	msg simMessage
+	seq      uint64
+	msg      simMessage
+	attempts int
 }
 
 type simClaim struct {
@@ -56,6 +56,9 @@ func (sp *simSpace) readClaims() (out []lotClaim) {
 
 // write gives a write its sequence, if the last one is the expected one.
 func (sp *simSpace) write(expect uint64) (uint64, outcome) {
+	if sp.srv.full() {
+		return 0, outcomeRefused
+	}
 	if sp.last() != expect {
 		return 0, outcomeConflict
 	}
@@ -72,10 +75,10 @@ func (sp *simSpace) claim(c lotClaim, expect uint64) (uint64, outcome) {
 	return seq, o
 }
 
-func (sp *simSpace) store(m simMessage, expect uint64) (uint64, outcome) {
+func (sp *simSpace) store(m simMessage, attempts int, expect uint64) (uint64, outcome) {
 	seq, o := sp.write(expect)
 	if o == outcomeDone {
-		sp.parked = append(sp.parked, simParked{seq, m})
+		sp.parked = append(sp.parked, simParked{seq, m, attempts})
 		sp.srv.s.check.parked++
 		sp.srv.s.logf("server: message %d (key %d, %d) is parked as %d", m.seq, m.key, m.n, seq)
 	}
@@ -169,313 +172,6 @@ func (s *sim) park(end time.Duration) {
 	}
 }
 
-// The runner's part.
-
-func (r *simRunner) beginParking() {
-	if !r.w.s.cfg.Retry.Enabled {
-		return
-	}
-	r.lot = newLot(r.w.s.cfg.Retry, r.place, r.fence)
-	if r.w.s.broken.blindLot {
-		r.lot.phase = lotOpen
-	}
-	r.pump()
-}
-
-// ask is one request to the retry stream, for which the runner waits.
-func (r *simRunner) ask(do func(), then func(answered bool)) {
-	r.asking, r.resting = true, false
-	w := r.w
-	finished := false
-	finish := func(answered bool) {
-		if finished {
-			return
-		}
-		finished, r.asking = true, false
-		if r.dropped {
-			return
-		}
-		then(answered)
-		r.goOn()
-	}
-	w.link.up(func() {
-		if !w.s.quiet && w.s.chance(w.s.faults.lateStore) {
-			// It lies somewhere, and is carried out when nobody waits for it.
-			w.s.after(w.s.between(0, 2*w.s.cfg.LeaseTTL), func() {
-				if w.s.srv.up {
-					do()
-				}
-			})
-			return
-		}
-		do()
-		if !w.s.quiet && w.s.chance(w.s.faults.loseReply) {
-			return
-		}
-		w.link.down(func() { finish(true) })
-	})
-	w.later(apiTimeout, func() { finish(false) })
-}
-
-// goOn is the goroutine going on.
-func (r *simRunner) goOn() {
-	switch {
-	case r.dropped || r.asking || r.handler != nil:
-	case r.cur != nil:
-		r.try()
-	default:
-		r.pump()
-	}
-}
-
-// rest waits, with the message in hand if there is one.
-func (r *simRunner) rest(d time.Duration) {
-	r.resting = true
-	r.w.later(d, func() {
-		if r.resting && r.handler == nil {
-			r.goOn()
-		}
-	})
-}
-
-// alarm comes back when the lot has something to do.
-func (r *simRunner) alarm() {
-	at := r.lot.wake()
-	if at.IsZero() {
-		return
-	}
-	r.alarms++
-	gen := r.alarms
-	r.w.later(max(shortestSleep, at.Sub(r.w.clock())), func() {
-		if gen == r.alarms && !r.dropped && (r.cur == nil || r.resting) {
-			r.goOn()
-		}
-	})
-}
-
-func (r *simRunner) advance() {
-	l, sp := r.lot, r.w.s.srv.space(r.place)
-	switch l.phase {
-	case lotOpen:
-	case lotLost:
-		l.reread(true)
-		r.rest(pullRetry)
-	case lotReading:
-		var last uint64
-		var claims []lotClaim
-		r.ask(func() { last, claims = sp.last(), sp.readClaims() }, func(answered bool) {
-			if answered {
-				l.read(last, claims)
-				if r.w.s.broken.unclaimed && l.phase == lotClaiming {
-					l.phase, l.bump = lotLooking, false
-				}
-			}
-		})
-	case lotClaiming:
-		var seq uint64
-		var o outcome
-		c, expect := lotClaim{r.slots, r.slot, l.fence}, l.last
-		r.ask(func() { seq, o = sp.claim(c, expect) }, func(answered bool) {
-			if !answered {
-				o = outcomeUnknown
-			}
-			l.claimed(seq, o)
-		})
-	case lotLooking:
-		var counts map[string]int
-		r.ask(func() { counts = sp.count(r.place) }, func(answered bool) {
-			if answered {
-				l.looked(r.w.clock(), counts)
-			}
-		})
-	}
-}
-
-// mayBegin tells whether the message in hand may begin; if not, something else
-// has been begun that comes back to it.
-func (r *simRunner) mayBegin() bool {
-	l, m, sp := r.lot, r.cur.msg, r.w.s.srv.space(r.place)
-	if r.workWhileWaiting() {
-		return false
-	}
-	l.refence(r.fence)
-	if !l.writable() {
-		r.advance()
-		return false
-	}
-	key := strconv.Itoa(m.key)
-	own := m.original()
-	settle := func() {
-		r.w.marks(m).settle(m.fine, own, r.generation)
-		r.w.ack(*r.cur)
-		r.cur = nil
-	}
-	switch parked := l.parked(key) && !r.w.s.broken.overtaking; {
-	case !parked && own == l.latest:
-		settle()
-		r.w.later(0, r.pump)
-		return false
-	case parked:
-		if !l.room(key) {
-			if own == l.latest { // nothing can be behind it
-				settle()
-				r.w.later(0, r.pump)
-				return false
-			}
-		}
-		var tail []simParked
-		r.ask(func() { tail = sp.of(key) }, func(answered bool) {
-			switch {
-			case !answered:
-			case len(tail) == 0:
-				l.vanished(key)
-			case tail[len(tail)-1].msg.seq == m.seq:
-				settle()
-			case !l.room(key):
-				r.waited = true
-				r.rest(l.backoff(r.attempt))
-			case l.open():
-				r.putAside(key, settle)
-			}
-		})
-		return false
-	case !r.failed:
-		return true
-	}
-	if !l.room(key) {
-		if r.waited {
-			r.waited = false
-			return true
-		}
-		r.waited = true
-		r.rest(l.backoff(r.attempt))
-		return false
-	}
-	r.putAside(key, settle)
-	return false
-}
-
-func (r *simRunner) putAside(key string, settle func()) {
-	l, m, sp := r.lot, r.cur.msg, r.w.s.srv.space(r.place)
-	expect := l.last
-	var seq uint64
-	var o outcome
-	if r.w.s.broken.ackUnparked {
-		r.w.ack(*r.cur)
-	}
-	r.ask(func() { seq, o = sp.store(m, expect) }, func(answered bool) {
-		if !answered {
-			o = outcomeUnknown
-		}
-		l.stored(key, seq, r.w.clock(), o)
-		if o == outcomeDone {
-			settle()
-		}
-	})
-}
-
-// workWhileWaiting sees to what is parked while the message in hand waits.
-func (r *simRunner) workWhileWaiting() bool { return r.waited && r.parkWork() }
-
-// parkWork does one thing that is due; false if there is none.
-func (r *simRunner) parkWork() bool {
-	l := r.lot
-	if l == nil || !r.w.trusted() {
-		return false
-	}
-	if !l.open() {
-		l.refence(r.fence)
-		if l.lost() && r.resting {
-			return false
-		}
-		r.advance()
-		return r.asking
-	}
-	key, due := l.due(r.w.clock())
-	if !due || len(r.mail) > 0 && r.cur == nil && r.w.s.chance(0.5) {
-		r.alarm()
-		return false
-	}
-	sp := r.w.s.srv.space(r.place)
-	if done := l.keys[key].done; done != 0 {
-		r.remove(key, done)
-		return true
-	}
-	var head []simParked
-	r.ask(func() { head = sp.of(key) }, func(answered bool) {
-		switch {
-		case !answered:
-			l.postpone(key, r.w.clock().Add(pullRetry))
-		case len(head) == 0:
-			l.vanished(key)
-		case l.keys[key] != nil:
-			r.eraseAndTry(key, head[0])
-		}
-	})
-	return true
-}
-
-func (r *simRunner) eraseAndTry(key string, p simParked) {
-	if r.w.s.broken.unerased {
-		r.tryParked(key, p)
-		return
-	}
-	was := false
-	r.ask(func() { was = r.w.s.srv.erase(p.msg) }, func(answered bool) {
-		if !answered {
-			r.lot.postpone(key, r.w.clock().Add(pullRetry))
-			return
-		}
-		if was {
-			r.w.marks(p.msg).settle(p.msg.fine, p.msg.original(), r.w.marks(p.msg).generation)
-		}
-		r.tryParked(key, p)
-	})
-}
-
-func (r *simRunner) tryParked(key string, p simParked) {
-	if !r.w.trusted() {
-		r.lot.postpone(key, r.w.clock().Add(pullRetry))
-		return
-	}
-	r.lot.tried(p.msg.original())
-	r.handle(&simHandler{r: r, fence: r.fence, msg: p.msg, parked: &p})
-}
-
-// parkedEnded follows the end of a parked message's handler.
-func (r *simRunner) parkedEnded(h *simHandler, ok bool) {
-	now, key := r.w.clock(), strconv.Itoa(h.msg.key)
-	switch {
-	case ok:
-		r.lot.processed(key, h.parked.seq, now, now.Sub(h.begun))
-		r.remove(key, h.parked.seq)
-		return
-	case !r.w.trusted():
-		r.lot.postpone(key, now)
-	default:
-		r.lot.failed(key, now, now.Sub(h.begun))
-	}
-	r.goOn()
-}
-
-func (r *simRunner) remove(key string, seq uint64) {
-	sp := r.w.s.srv.space(r.place)
-	if r.w.s.broken.freeSoon {
-		r.w.s.after(r.w.s.between(0, 4*time.Second), func() { sp.remove(seq) })
-		r.lot.removed(key, seq, r.w.clock(), false)
-		r.goOn()
-		return
-	}
-	before := false
-	r.ask(func() { before = sp.remove(seq) }, func(answered bool) {
-		if !answered {
-			r.lot.postpone(key, r.w.clock().Add(pullRetry))
-			return
-		}
-		r.lot.removed(key, seq, r.w.clock(), before)
-	})
-}
-
 // TestSimulationCatchesBrokenParking proves the checker for the rules by which a
 // failing key's messages are parked.
 func TestSimulationCatchesBrokenParking(t *testing.T) {
@@ -489,7 +185,7 @@ func TestSimulationCatchesBrokenParking(t *testing.T) {
 		{"a message is acknowledged before its parked copy is stored", simBreakage{ackUnparked: true}, []string{"lost"}, 1},
 		{"a new owner begins before it knows which keys are parked", simBreakage{blindLot: true}, []string{"order", "one-place"}, 1},
 		{"a successor overtakes what is parked", simBreakage{overtaking: true}, []string{"order"}, 1},
-		{"an owner leaves no claim", simBreakage{unclaimed: true}, []string{"one-place", "order"}, 794},
+		{"an owner leaves no claim", simBreakage{unclaimed: true}, []string{"one-place", "order", "liveness"}, 794},
 		{"a key is free before its last parked message is removed", simBreakage{freeSoon: true}, []string{"order", "liveness"}, 1},
 		{"originals are not looked for", simBreakage{unerased: true}, []string{"one-place"}, 265},
 	} {

@@ -31,6 +31,8 @@ type simServer struct {
 	seqs    []uint64       // of the streams: those of different slots may be the same
 	made    time.Duration  // when the streams were
 	pins    uint64
+
+	fullUntil time.Duration // nothing can be written before
 }
 
 type simKV struct {
@@ -149,6 +151,10 @@ func (srv *simServer) apply(w *simWorker, e kvEffect) kvInput {
 		out.err = nats.ErrNoResponders
 		return out
 	}
+	if writes := e.op == opCreate || e.op == opUpdate || e.op == opDelete; writes && srv.full() {
+		out.err = errSimFull
+		return out
+	}
 	last := b.last[e.key]
 	var rev uint64
 	if last != nil {
@@ -242,10 +248,15 @@ func (b *simBucket) lifetime(ttl time.Duration) time.Duration {
 }
 
 func (srv *simServer) expire(b *simBucket, kv *simKV) {
-	if srv.up && b.last[kv.key] == kv {
-		srv.s.logf("server: %s/%s expired", b.name, kv.key)
-		srv.mark(b, kv.key, b.marker)
+	if b.last[kv.key] != kv || !srv.up {
+		return
 	}
+	if srv.full() { // there is no room for the marker
+		srv.s.after(srv.s.between(0, 350*time.Millisecond), func() { srv.expire(b, kv) })
+		return
+	}
+	srv.s.logf("server: %s/%s expired", b.name, kv.key)
+	srv.mark(b, kv.key, b.marker)
 }
 
 // mark stores the trace of a key that has ended, which goes by itself: who watches

@@ -104,13 +104,13 @@ func (s *sim) publish(end time.Duration) {
 	if s.now >= end {
 		return
 	}
-	if s.srv.up {
+	if s.srv.up && !s.srv.full() {
 		key := s.rng.IntN(simKeys)
 		s.check.sent[key]++
 		fine := SlotOf(s.fine, fmt.Sprint(key))
 		s.srv.publish(simMessage{seq: s.srv.number(fine), key: key, fine: fine, n: s.check.sent[key], published: s.now})
 	}
-	s.after(s.between(5*time.Millisecond, 120*time.Millisecond), func() { s.publish(end) })
+	s.after(s.between(5*time.Millisecond, 120*time.Millisecond)*time.Duration(max(1, s.slower)), func() { s.publish(end) })
 }
 
 // disturb does one large fault and schedules the next.
@@ -279,6 +279,7 @@ func (s *sim) simulate() *simViolation {
 		s.massacre(stormy)
 		s.loseBuckets(stormy)
 		s.laggingReplicas(stormy)
+		s.fullStorage(stormy)
 	}
 	if s.desired > 0 {
 		s.expect(s.desired)

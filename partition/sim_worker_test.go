@@ -1,17 +1,15 @@
 package partition
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 )
 
-// This file models one process: worker.go's loop around a machine, bucket.go's
-// operations with their read-back, and pull.go's runners.
+// This file models one process: worker.go's loop around a machine, and bucket.go's
+// operations with their read-back. sim_delivery_test.go has what it does with messages.
 
 var errNoReply = errors.New("no reply")
 
@@ -39,9 +37,11 @@ type simWorker struct {
 	lastPlan  *planJob
 	yielders  map[Member]bool // that its leader knew of when it planned
 
-	runners      map[place]*simRunner
-	done         []watermarks // by shard
-	granted      map[int]bool // slots of which a grant ever came
+	delivery     *delivery
+	runs         map[uint64]*simRun
+	settled      map[int]simMessage // the last message of each key that it has settled
+	looking      int                // looks at streams that are under way
+	granted      map[int]bool       // slots of which a grant ever came
 	suspended    bool
 	trustedUntil time.Time
 }
@@ -69,7 +69,8 @@ func (w *simWorker) later(d time.Duration, do func()) { w.s.at(w.s.now+d, w, do)
 func (s *sim) startWorker() *simWorker {
 	s.started++
 	w := &simWorker{s: s, name: fmt.Sprintf("p%d", s.started), rate: (s.rng.Float64() - 0.5) * 0.02, offset: s.between(0, time.Hour),
-		runners: make(map[place]*simRunner), done: make([]watermarks, s.cfg.Shards), granted: make(map[int]bool), suspended: true}
+		runs: make(map[uint64]*simRun), granted: make(map[int]bool), suspended: true}
+	w.delivery = newDelivery(s.cfg, false, newMemory(s.cfg.Shards), &retryCounts{})
 	w.link = &simLink{s: s, w: w}
 	w.m = newMachine(s.cfg, w.name)
 	s.workers = append(s.workers, w)
@@ -85,21 +86,9 @@ func (s *sim) startWorker() *simWorker {
 	return w
 }
 
-// held returns where runners are, in order.
-func (w *simWorker) held() []place {
-	return slices.SortedFunc(maps.Keys(w.runners), func(a, b place) int {
-		return cmp.Or(cmp.Compare(a.generation, b.generation), cmp.Compare(a.slot, b.slot))
-	})
-}
-
 func (w *simWorker) inProgress() {
 	w.later(w.s.cfg.AckWait/3, func() {
-		for _, slot := range w.held() {
-			if r := w.runners[slot]; w.trusted() && r.cur != nil {
-				d := *r.cur
-				w.link.up(func() { w.s.srv.slot(d.place).progress(d) })
-			}
-		}
+		w.deliver(progressInput{})
 		w.inProgress()
 	})
 }
@@ -130,7 +119,7 @@ func (w *simWorker) step(in input) {
 		}
 	}
 	if w.m.trusted {
-		w.trustedUntil = w.m.trustEnds()
+		w.trustUntil(w.m.trustEnds())
 	}
 	w.s.check.stepped(w)
 	if w.m.stage != stageGone {
@@ -272,17 +261,21 @@ func (w *simWorker) execute(e effect) {
 		}
 		w.later(d, func() { w.step(preparedInput{division: e.division, slots: e.slots}) })
 	case holdEffect:
-		w.hold(e.place, e.fence, e.handed)
+		w.hold(e)
 	case releaseEffect:
-		w.release(e)
+		w.deliver(handOffInput{e})
 	case forceEffect:
-		w.force(e)
+		w.deliver(forcedInput(e))
 	case dropEffect:
-		w.drop(e.place)
+		w.deliver(droppedInput(e))
 	case suspendEffect:
-		w.suspend()
+		w.suspended = true
+		w.deliver(validityInput{false})
+		w.s.check.interrupted(w)
 	case resumeEffect:
-		w.resume()
+		w.trustUntil(w.m.trustEnds())
+		w.suspended = false
+		w.deliver(validityInput{true})
 	case watchNamesEffect:
 		if w.names != nil {
 			w.names.end()
@@ -296,9 +289,7 @@ func (w *simWorker) execute(e effect) {
 	case listenEffect:
 		w.listen(e.self)
 	case exitEffect:
-		for _, slot := range w.held() {
-			w.drop(slot)
-		}
+		w.deliver(closeInput{})
 		w.exitWhenDone()
 	case emitEffect:
 		if s.observe != nil {
@@ -570,502 +561,6 @@ func (w *simWorker) api(do func() error, then func(error)) {
 		w.link.down(func() { finish(err) })
 	})
 	w.later(apiTimeout, func() { finish(errNoReply) })
-}
-
-func (w *simWorker) take(e takeEffect) {
-	then := func(err error) { w.step(takenInput{slot: e.slot, run: e.run, err: err}) }
-	w.retire(e.retire, func(err error) {
-		if err != nil {
-			then(err)
-			return
-		}
-		w.unpinAndReset(e.place, then)
-	})
-}
-
-func (w *simWorker) retire(places []place, then func(error)) {
-	if len(places) == 0 {
-		then(nil)
-		return
-	}
-	sl := w.s.srv.slot(places[0])
-	w.api(func() error {
-		sl.remove()
-		return nil
-	}, func(err error) {
-		if err != nil {
-			then(err)
-			return
-		}
-		w.retire(places[1:], then)
-	})
-}
-
-func (w *simWorker) unpinAndReset(at place, then func(error)) {
-	sl := w.s.srv.slot(at)
-	end := func(err error) {
-		if errors.Is(err, errNoConsumer) {
-			w.api(func() error {
-				err := sl.create()
-				if err == nil {
-					w.s.check.resetDone(at)
-				}
-				return err
-			}, then)
-			return
-		}
-		then(err)
-	}
-	w.api(sl.unpin, func(err error) {
-		if err != nil {
-			end(err)
-			return
-		}
-		w.api(func() error {
-			err := sl.reset()
-			if err == nil {
-				w.s.check.resetDone(at)
-			}
-			return err
-		}, end)
-	})
-}
-
-// The runners.
-
-type simRunner struct {
-	w *simWorker
-	place
-	fence     Fence
-	mail      []simDelivery
-	releasing bool
-	dropped   bool
-	cur       *simDelivery // the message in hand
-	handler   *simHandler  // at work on it
-	resting   bool         // the message in hand waits for trust, or to be tried again
-	attempt   int
-	// generation is that of what is remembered of the stream, as the message in hand began.
-	generation uint64
-
-	lot    *lot // nil: failing messages are not parked
-	asking bool // a request to the retry stream is under way
-	failed bool // the message in hand is to be parked
-	waited bool // it had to wait for room
-	alarms int
-
-	pin   uint64
-	asked uint64 // the pin that the pull was made with
-	serie int
-	left  int
-	fails int
-	timer int
-	quiet bool // nothing came since the last look for a ghost
-	ghost bool
-}
-
-type simHandler struct {
-	r         *simRunner
-	fence     Fence
-	msg       simMessage
-	parked    *simParked // nil: from the main stream
-	begun     time.Time
-	cancelled bool
-	// rejectedBy is the fence for which the store has rejected its write.
-	rejectedBy Fence
-}
-
-func (w *simWorker) trusted() bool { return !w.suspended && w.clock().Before(w.trustedUntil) }
-
-func (w *simWorker) hold(at place, fence Fence, handed bool) {
-	shown := fence
-	if w.s.broken.claimless {
-		shown.Claim = 0
-	}
-	w.s.check.held(w, at, shown, handed)
-	if r := w.runners[at]; r != nil {
-		r.fence = fence
-		r.poke()
-		return
-	}
-	r := &simRunner{w: w, place: at, fence: fence}
-	w.runners[at] = r
-	r.request()
-	r.beginParking()
-	r.lookForGhost()
-}
-
-func (w *simWorker) release(e releaseEffect) {
-	r := w.runners[e.place]
-	if r == nil {
-		w.later(0, func() { w.step(slotReleasedInput{place: e.place, claim: e.claim}) })
-		return
-	}
-	r.releasing = true
-	r.poke()
-}
-
-func (w *simWorker) force(e forceEffect) {
-	r := w.runners[e.place]
-	if r == nil {
-		return
-	}
-	delete(w.runners, e.place)
-	r.drop()
-	w.unpinUntilDone(e.place, func() { w.step(slotReleasedInput{place: e.place, claim: r.fence.Claim, forced: true}) })
-}
-
-func (w *simWorker) drop(at place) {
-	if r := w.runners[at]; r != nil {
-		delete(w.runners, at)
-		r.drop()
-	}
-}
-
-func (w *simWorker) suspend() {
-	w.suspended = true
-	for _, slot := range w.held() {
-		r := w.runners[slot]
-		if r.handler != nil {
-			r.handler.cancel()
-		}
-		r.poke()
-	}
-}
-
-func (w *simWorker) resume() {
-	w.trustedUntil = w.m.trustEnds()
-	w.suspended = false
-	w.lookAtStreams()
-	for _, slot := range w.held() {
-		if r := w.runners[slot]; r != nil {
-			r.request()
-			r.poke()
-		}
-	}
-}
-
-func (w *simWorker) unpinUntilDone(at place, then func()) {
-	w.api(w.s.srv.slot(at).unpin, func(err error) {
-		if err == nil || errors.Is(err, errNoConsumer) {
-			then()
-			return
-		}
-		w.later(pullRetry, func() { w.unpinUntilDone(at, then) })
-	})
-}
-
-// dispatch is the subscription's callback.
-func (w *simWorker) dispatch(d simDelivery) {
-	if r := w.runners[d.place]; r != nil {
-		r.mail = append(r.mail, d)
-		r.pump()
-		return
-	}
-	if d.status == 0 && !w.s.broken.deafUnpin {
-		w.sendBack(d)
-	}
-}
-
-func (w *simWorker) sendBack(d simDelivery) {
-	w.s.logf("%s: message %d of slot %d came for nobody here", w, d.msg.seq, d.slot)
-	w.api(w.s.srv.slot(d.place).unpin, func(error) { w.nak(d) })
-}
-
-func (w *simWorker) nak(d simDelivery) { w.link.up(func() { w.s.srv.slot(d.place).nak(d) }) }
-func (w *simWorker) ack(d simDelivery) { w.link.up(func() { w.s.srv.slot(d.place).ack(d) }) }
-
-func (r *simRunner) drop() {
-	r.dropped = true
-	if r.handler != nil {
-		r.handler.cancel()
-	}
-	for _, d := range r.mail {
-		if d.status == 0 {
-			r.w.sendBack(d)
-		}
-	}
-	r.mail = nil
-}
-
-// pump is the runner's loop.
-func (r *simRunner) pump() {
-	for !r.dropped && r.cur == nil && !r.asking && r.handler == nil {
-		if r.releasing {
-			r.giveUp()
-			return
-		}
-		if r.parkWork() {
-			continue
-		}
-		if len(r.mail) == 0 {
-			return
-		}
-		d := r.mail[0]
-		r.mail = r.mail[1:]
-		if d.status != 0 {
-			r.status(d)
-			continue
-		}
-		r.got(d)
-		if r.settledBefore(d.msg) {
-			r.w.ack(d)
-			continue
-		}
-		r.generation = r.w.marks(d.msg).generation
-		r.cur, r.attempt, r.failed, r.waited = &d, 0, false, false
-		r.try()
-	}
-}
-
-// marks is what the worker remembers of a message's stream.
-func (w *simWorker) marks(m simMessage) *watermarks { return &w.done[m.fine%len(w.done)] }
-
-// settledBefore is what settled.go does, with an answer of the stream at once.
-func (r *simRunner) settledBefore(m simMessage) bool {
-	w := r.w.marks(m)
-	recalled := w.recall(m.fine, m.original())
-	if r.w.s.broken.bareSequences {
-		return recalled != recallNothing
-	}
-	if recalled == recallNothing {
-		return false
-	}
-	if recalled == recallSettled && r.w.look(m.fine) == "" {
-		return true
-	}
-	w.forget()
-	return false
-}
-
-// look looks at the stream of a slot.
-func (w *simWorker) look(fine int) string {
-	shard := fine % len(w.done)
-	marks := &w.done[shard]
-	return marks.saw(simEpoch.Add(w.s.srv.made), w.s.srv.seqs[shard], marks.last)
-}
-
-// lookAtStreams is what a worker does when it trusts its lease again.
-func (w *simWorker) lookAtStreams() {
-	for shard := range w.done {
-		if !w.s.broken.bareSequences && w.look(shard) != "" {
-			w.done[shard].forget()
-			_ = w.look(shard)
-		}
-	}
-}
-
-func (r *simRunner) poke() {
-	switch {
-	case r.dropped || r.asking:
-	case r.cur == nil:
-		r.pump()
-	case r.resting && r.releasing:
-		r.giveUp()
-	case r.resting && r.attempt == 0:
-		r.try()
-	}
-}
-
-// try begins the message in hand if it may.
-func (r *simRunner) try() {
-	w := r.w
-	switch {
-	case r.dropped || r.handler != nil || r.asking:
-		return
-	case r.releasing:
-		r.giveUp()
-		return
-	case !w.trusted():
-		r.resting = true
-		w.later(pullRetry, func() {
-			if r.resting && r.handler == nil {
-				r.try()
-			}
-		})
-		return
-	}
-	r.resting = false
-	if r.lot != nil && !r.mayBegin() {
-		return
-	}
-	r.attempt++
-	r.handle(&simHandler{r: r, fence: r.fence, msg: r.cur.msg})
-}
-
-// handle begins a handler.
-func (r *simRunner) handle(h *simHandler) {
-	w := r.w
-	r.handler = h
-	h.begun = w.clock()
-	w.s.logf("%s: slot %d, handler begins %d (key %d, %d), fence %v", w, r.slot, h.msg.seq, h.msg.key, h.msg.n, h.fence)
-	w.s.check.begins(w, h)
-	if w.s.broken.ackFirst && h.parked == nil {
-		w.ack(*r.cur)
-	}
-	d := w.s.between(time.Millisecond, 60*time.Millisecond)
-	if w.s.chance(w.s.faults.slowWork) {
-		d = w.s.between(0, 2*w.s.cfg.HandoverTimeout)
-	}
-	w.later(d, func() { h.end() })
-}
-
-func (h *simHandler) cancel() {
-	if !h.cancelled {
-		h.cancelled = true
-		h.r.w.later(h.r.w.s.between(0, time.Millisecond), h.end)
-	}
-}
-
-// end is the handler's last action: a write with its fence, which its store
-// refuses when a later owner has written.
-func (h *simHandler) end() {
-	r := h.r
-	if r.handler != h {
-		return
-	}
-	r.handler = nil
-	w := r.w
-	ok := !h.cancelled && !w.s.chance(w.s.faults.failWork) && !w.s.fails(h.msg.key) && w.s.check.processed(w, h)
-	if h.rejectedBy != (Fence{}) {
-		r.fencedOff(h.rejectedBy)
-	}
-	switch {
-	case r.dropped:
-	case h.parked != nil:
-		r.parkedEnded(h, ok)
-	case ok:
-		if w.marks(h.msg).settle(h.msg.fine, h.msg.original(), r.generation) {
-			w.ack(*r.cur)
-		}
-		r.cur = nil
-		r.pump()
-	case r.releasing:
-		r.giveUp()
-	case r.lot != nil && r.attempt >= w.s.cfg.Retry.Tries && w.trusted():
-		r.failed = true
-		r.try()
-	default:
-		r.resting = true
-		w.later(w.s.cfg.RetryDelay, func() {
-			if r.resting && r.handler == nil {
-				r.try()
-			}
-		})
-	}
-}
-
-// giveUp hands the slot back: no more pulls, the pin off, what is not begun
-// back to the server.
-func (r *simRunner) giveUp() {
-	w := r.w
-	if r.dropped {
-		return
-	}
-	delete(w.runners, r.place)
-	r.dropped = true
-	w.unpinUntilDone(r.place, func() {
-		if !w.s.quiet && w.s.chance(20*w.s.faults.dieHere) {
-			w.crash() // between UNPIN and NAK
-			return
-		}
-		if r.cur != nil {
-			w.nak(*r.cur)
-		}
-		for _, d := range r.mail {
-			if d.status == 0 {
-				w.nak(d)
-			}
-		}
-		w.step(slotReleasedInput{place: r.place, claim: r.fence.Claim})
-	})
-}
-
-func (r *simRunner) request() {
-	r.serie++
-	r.left, r.asked = pullBatch, r.pin
-	r.again(pullExpiry + 2*time.Second)
-	w := r.w
-	p := &simPull{w: w, place: r.place, serie: r.serie, n: pullBatch, id: r.pin}
-	w.link.up(func() {
-		p.expires = w.s.now + pullExpiry
-		w.s.srv.slot(p.place).pull(p)
-	})
-}
-
-// lookForGhost looks again and again whether the pin is with nobody.
-func (r *simRunner) lookForGhost() {
-	r.w.later(ghostCheck, func() {
-		if r.dropped {
-			return
-		}
-		defer r.lookForGhost()
-		silent := r.quiet && r.cur == nil
-		r.quiet = true
-		if !silent || !r.w.trusted() || r.w.s.broken.deafUnpin {
-			return
-		}
-		waiting := false
-		sl := r.w.s.srv.slot(r.place)
-		r.w.api(func() error { waiting = len(sl.stream()) > 0; return nil }, func(err error) {
-			ghost := r.ghost
-			r.ghost = err == nil && waiting && r.quiet
-			if !ghost || !r.ghost || r.dropped {
-				return
-			}
-			r.ghost = false
-			r.w.s.logf("%s: slot %d, ghost pin", r.w, r.slot)
-			r.w.unpinAndReset(r.place, func(err error) {
-				if err == nil && !r.dropped {
-					r.pin = 0
-					r.request()
-				}
-			})
-		})
-	})
-}
-
-func (r *simRunner) again(d time.Duration) {
-	r.timer++
-	gen := r.timer
-	r.w.later(d, func() {
-		if gen == r.timer && !r.dropped {
-			r.request()
-		}
-	})
-}
-
-func (r *simRunner) got(d simDelivery) {
-	r.pin = d.pin
-	r.fails = 0
-	r.quiet, r.ghost = false, false
-	if r.left--; r.left == 0 {
-		r.request()
-	} else {
-		r.again(pullExpiry + 2*time.Second)
-	}
-}
-
-func (r *simRunner) status(d simDelivery) {
-	if d.serie != r.serie {
-		if d.status == 408 && r.pin != 0 && r.asked != r.pin {
-			r.request()
-		}
-		return
-	}
-	switch d.status {
-	case 408:
-		r.request()
-	case 423:
-		r.pin = 0
-		r.request()
-	default:
-		r.pin = 0
-		r.fails++
-		if r.fails%5 == 0 && r.w.trusted() {
-			r.w.api(r.w.s.srv.slot(r.place).create, func(error) {})
-		}
-		r.again(pullRetry * time.Duration(min(r.fails, 10)))
-	}
 }
 
 // tell traces an input or an effect, without those that only fill the page.

@@ -36,6 +36,11 @@ func (m *machine) proveUnlisted() {
 		if b, scribbled := m.lead.junk[w.ID]; scribbled {
 			// It may live, and trust the lease that is under this: as long as that would.
 			p.rev = b.rev
+			if w.ID == m.self.ID {
+				// That is this worker's lease. The map's worker held the name before.
+				p.Member = m.self
+				p.lease, _ = decodeLease(w.ID, m.leaseValue())
+			}
 			continue
 		}
 		if m.leasesLostLately() {

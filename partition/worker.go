@@ -370,7 +370,7 @@ func (w *Worker) sleepUntil(t *time.Timer, at time.Time) {
 func (w *Worker) publishStatus() {
 	m := w.machine
 	if m.trusted {
-		w.pull.trustedUntil.Store(int64(m.trustEnds().Sub(w.pull.epoch)))
+		w.pull.trustUntil(m.trustEnds())
 	}
 	s := &Status{ID: m.self.ID, Claim: m.self.Claim, State: m.state, Leading: m.lead.office, Leader: m.lead.leader.ID, Standby: m.standby, Yielding: m.yielding(), ActiveWorkers: len(m.lead.peers)}
 	if m.cur != nil {
@@ -436,7 +436,7 @@ func (w *Worker) execute(e effect) {
 	case suspendEffect:
 		w.pull.suspend(true)
 	case resumeEffect:
-		w.pull.trustedUntil.Store(int64(w.machine.trustEnds().Sub(w.pull.epoch)))
+		w.pull.trustUntil(w.machine.trustEnds())
 		w.pull.suspend(false)
 	case takeEffect:
 		go w.take(e)
@@ -773,7 +773,7 @@ func (w *Worker) loadWeights() {
 	ctx, cancel := context.WithTimeout(context.Background(), w.cfg.PrepareTimeout)
 	defer cancel()
 	var byKey map[string]uint64
-	err := w.guard.call("Weights", Event{}, func() (err error) {
+	err := w.guard.call("Weights", func() (err error) {
 		byKey, err = w.cfg.Weights(ctx)
 		return err
 	})
@@ -792,7 +792,7 @@ func (w *Worker) loadWeights() {
 
 func (w *Worker) plan(job *planJob) {
 	start := time.Now()
-	err := w.guard.call("Strategy", Event{}, func() (err error) {
+	err := w.guard.call("Strategy", func() (err error) {
 		job.result, err = w.cfg.Strategy.Plan(job.problem)
 		return err
 	})
@@ -810,7 +810,7 @@ func (w *Worker) prepare(e prepareEffect) {
 	defer cancel()
 	done := make(chan error, 1)
 	go func() {
-		done <- w.guard.call("Prepare", Event{}, func() error { return h.Prepare(ctx, Slots{e.division.slots, e.slots}) })
+		done <- w.guard.call("Prepare", func() error { return h.Prepare(ctx, Slots{e.division.slots, e.slots}) })
 	}()
 	var err error
 	select {
@@ -834,7 +834,7 @@ func (w *Worker) emit(e Event) {
 	if o, ok := w.handler.(Observer); ok {
 		// An event of its panic would be its next one, so it is only counted.
 		quiet := guard{w.cfg.Logger, w.events.count}
-		_ = quiet.call("Observe", Event{}, func() error { o.Observe(e); return nil })
+		_ = quiet.call("Observe", func() error { o.Observe(e); return nil })
 	}
 	_ = w.nc.Publish(eventSubject(w.cfg.Name, e.Kind), mustJSON(e))
 }

@@ -1,0 +1,616 @@
+package partition
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// deliveryRig steps a delivery by hand and keeps what it wants done.
+type deliveryRig struct {
+	t    testing.TB
+	d    *delivery
+	now  time.Time
+	told []string
+	asks map[uint64]askEffect // by run
+}
+
+var rigSlot = division{1, 8}.place(3)
+
+func newDeliveryRig(t testing.TB, change func(*Config)) *deliveryRig {
+	cfg := Config{Name: "g", Stream: "s", Subject: "s.*", Slots: 8}
+	if change != nil {
+		change(&cfg)
+	}
+	r := &deliveryRig{t: t, now: simEpoch, asks: make(map[uint64]askEffect)}
+	r.d = newDelivery(cfg.resolve(), true, newMemory(1), &retryCounts{})
+	r.lease(time.Hour)
+	return r
+}
+
+// lease makes the lease valid for a time.
+func (r *deliveryRig) lease(d time.Duration) {
+	r.d.until = r.now.Add(d)
+	r.step(validityInput{true})
+	r.told = nil
+}
+
+func (r *deliveryRig) step(in deliveryInput) {
+	for _, e := range r.d.step(r.now, in) {
+		switch e := e.(type) {
+		case fetchEffect:
+			r.say("fetch %d %q", e.serie, e.pin)
+		case handleEffect:
+			word := "handle"
+			if e.abandon {
+				word = "abandon"
+			}
+			r.say("%s %d.%d attempt %d fence %v", word, e.run, e.message.Sequence, e.message.Attempt, e.message.Fence)
+		case interruptEffect:
+			r.say("interrupt %d", e.run)
+		case settleEffect:
+			r.say("%s %d", [...]string{"ack", "term", "nak"}[e.how], e.mail.sequence)
+		case returnEffect:
+			r.say("return %d", e.mail.sequence)
+		case workingEffect:
+			r.say("working %d", e.mail.sequence)
+		case askEffect:
+			r.asks[e.run] = e
+			r.say("%s", strings.TrimPrefix(fmt.Sprintf("%T", e.question), "partition."))
+		case rolledBackEffect:
+			r.say("rolled back: %d forgotten", e.forgotten)
+		case releasedEffect:
+			r.say("released %v", e.slots.Slots)
+		case reportEffect:
+			if in, is := e.input.(slotReleasedInput); is {
+				r.say("report released, forced %t", in.forced)
+			}
+		case forcedEffect:
+			r.say("unpin and report forced")
+		case endedEffect:
+			r.say("ended %d", e.run)
+		}
+	}
+}
+
+func (r *deliveryRig) say(format string, args ...any) {
+	r.told = append(r.told, fmt.Sprintf(format, args...))
+}
+
+// expect compares what was said since the last call.
+func (r *deliveryRig) expect(want ...string) {
+	r.t.Helper()
+	if !slices.Equal(r.told, want) {
+		r.t.Fatalf("it wants %q, expected %q", r.told, want)
+	}
+	r.told = nil
+}
+
+func (r *deliveryRig) mail(seq uint64) *mail {
+	at := simEpoch.Add(time.Duration(seq) * time.Second)
+	return &mail{pin: "p", original: original{seq, at.UnixNano()}, finest: 3, message: Message{Key: "k", Sequence: seq, Published: at}}
+}
+
+func (r *deliveryRig) answer(run uint64, a answer) {
+	r.t.Helper()
+	e, is := r.asks[run]
+	if !is {
+		r.t.Fatalf("run %d has asked nothing", run)
+	}
+	delete(r.asks, run)
+	r.step(answerInput{run, e.number, a})
+}
+
+func (r *deliveryRig) hold()           { r.step(heldInput{rigSlot, Fence{1, 1}}) }
+func (r *deliveryRig) come(seq uint64) { r.step(mailInput{rigSlot, r.mail(seq)}) }
+func (r *deliveryRig) pass(d time.Duration) {
+	r.now = r.now.Add(d)
+	for n := range r.d.runs {
+		r.step(wakeInput{n})
+	}
+}
+
+func TestDelivery(t *testing.T) {
+	failed := errors.New("failed")
+	for name, test := range map[string]func(r *deliveryRig){
+		"a message is handled, then acknowledged": func(r *deliveryRig) {
+			r.hold()
+			r.expect(`fetch 1 ""`)
+			r.come(1)
+			r.expect("handle 1.1 attempt 1 fence 1.1")
+			r.step(handledInput{1, nil})
+			r.expect("ack 1")
+		},
+		"one message at a time, in their order": func(r *deliveryRig) {
+			r.hold()
+			r.come(1)
+			r.come(2)
+			r.expect(`fetch 1 ""`, "handle 1.1 attempt 1 fence 1.1")
+			r.step(handledInput{1, nil})
+			r.expect("ack 1", "handle 1.2 attempt 1 fence 1.1")
+		},
+		"a failed message is tried again, later": func(r *deliveryRig) {
+			r.hold()
+			r.come(1)
+			r.step(handledInput{1, failed})
+			r.expect(`fetch 1 ""`, "handle 1.1 attempt 1 fence 1.1")
+			r.pass(99 * time.Millisecond)
+			r.expect()
+			r.pass(time.Millisecond)
+			r.expect("handle 1.1 attempt 2 fence 1.1")
+			r.step(handledInput{1, Discard(failed)})
+			r.expect("term 1")
+		},
+		"a fence rejection counts no attempt, and the next has the new fence": func(r *deliveryRig) {
+			r.hold()
+			r.come(1)
+			r.step(handledInput{1, ErrFenced})
+			r.step(heldInput{rigSlot, Fence{2, 1}})
+			r.told = nil
+			r.pass(time.Second)
+			r.expect("handle 1.1 attempt 1 fence 2.1")
+		},
+		"nothing begins once the lease has run out": func(r *deliveryRig) {
+			r.lease(time.Second)
+			r.hold()
+			r.told = nil
+			r.now = r.d.until
+			r.come(1)
+			r.expect()
+			r.lease(time.Second)
+			if r.d.slots[rigSlot].ended == nil {
+				r.t.Error("it does not begin with a valid lease")
+			}
+		},
+		"handlers are interrupted when the lease becomes invalid, and begin again": func(r *deliveryRig) {
+			r.hold()
+			r.come(1)
+			r.told = nil
+			r.step(validityInput{false})
+			r.expect("interrupt 1")
+			r.step(handledInput{1, failed})
+			r.pass(time.Minute)
+			r.expect()
+			r.step(validityInput{true})
+			r.expect("handle 1.1 attempt 2 fence 1.1")
+		},
+		"a handoff waits for the handler, takes the pin off and then returns what came": func(r *deliveryRig) {
+			r.hold()
+			r.come(1)
+			r.come(2)
+			r.told = nil
+			r.step(handOffInput{releaseEffect{place: rigSlot, leave: Slots{8, []int{3}}}})
+			r.expect()
+			r.step(handledInput{1, nil})
+			r.expect("ack 1", "askUnpin")
+			r.come(3)
+			r.expect("return 3")
+			r.answer(1, answer{})
+			r.expect("nak 2", "released [3]", "report released, forced false", "ended 1")
+		},
+		"a final handoff has the last acknowledgement confirmed": func(r *deliveryRig) {
+			r.hold()
+			r.come(1)
+			r.step(handledInput{1, nil})
+			r.told = nil
+			r.step(handOffInput{releaseEffect{place: rigSlot, final: true}})
+			r.expect("askConfirm")
+			r.answer(1, answer{})
+			r.expect("askUnpin")
+		},
+		"a dropped slot acknowledges nothing and returns what was not begun": func(r *deliveryRig) {
+			r.hold()
+			r.come(1)
+			r.come(2)
+			r.told = nil
+			r.step(droppedInput{rigSlot})
+			r.expect("return 2", "interrupt 1", "released [3]")
+			r.step(handledInput{1, nil})
+			r.expect("ended 1")
+		},
+		"a dropped slot returns the message that waits for the lease": func(r *deliveryRig) {
+			r.hold()
+			r.step(validityInput{false})
+			r.come(1)
+			r.told = nil
+			r.step(droppedInput{rigSlot})
+			r.expect("return 1", "ended 1", "released [3]")
+		},
+		"a forced slot is unpinned before it is reported": func(r *deliveryRig) {
+			r.hold()
+			r.come(1)
+			r.told = nil
+			r.step(forcedInput{rigSlot})
+			r.expect("interrupt 1", "unpin and report forced")
+		},
+		"a new holding waits for the handler of the one before": func(r *deliveryRig) {
+			r.hold()
+			r.come(1)
+			r.step(droppedInput{rigSlot})
+			r.told = nil
+			r.hold()
+			r.come(2)
+			r.expect()
+			r.step(handledInput{1, nil})
+			r.expect("ended 1", `fetch 1 ""`, "handle 2.2 attempt 1 fence 1.1")
+		},
+		"a holding of a finer division waits, too, one of other keys does not": func(r *deliveryRig) {
+			r.hold()
+			r.come(1)
+			r.step(droppedInput{rigSlot})
+			r.told = nil
+			r.step(heldInput{division{2, 16}.place(11), Fence{2, 1}})
+			r.expect()
+			r.step(heldInput{division{2, 16}.place(12), Fence{2, 1}})
+			r.expect(`fetch 1 ""`)
+		},
+		"what was settled is acknowledged only if the stream is the one it was": func(r *deliveryRig) {
+			r.hold()
+			r.come(1)
+			r.step(handledInput{1, nil})
+			r.told = nil
+			r.come(1)
+			r.expect("askStream")
+			r.answer(1, answer{err: failed})
+			r.expect()
+			r.pass(pullRetry)
+			r.expect("askStream")
+			r.answer(1, answer{})
+			r.expect("ack 1")
+		},
+		"a message of a stream that was rolled back is handled": func(r *deliveryRig) {
+			r.hold()
+			r.come(5)
+			r.step(handledInput{1, nil})
+			r.told = nil
+			m := r.mail(2)
+			m.published = r.mail(9).published
+			r.step(mailInput{rigSlot, m})
+			r.expect("rolled back: 1 forgotten", "handle 1.2 attempt 1 fence 1.1")
+		},
+		"a message that was begun before the roll-back is not acknowledged": func(r *deliveryRig) {
+			r.hold()
+			r.come(5)
+			r.told = nil
+			r.d.memory.forget(3, 0)
+			r.step(handledInput{1, nil})
+			r.expect("nak 5")
+		},
+		"progress is told of what is in hand while the lease is valid": func(r *deliveryRig) {
+			r.hold()
+			r.come(1)
+			r.told = nil
+			r.step(progressInput{})
+			r.expect("working 1")
+			r.step(validityInput{false})
+			r.told = nil
+			r.step(progressInput{})
+			r.expect()
+		},
+		"a pull whose pin is gone is made again without it": func(r *deliveryRig) {
+			r.hold()
+			r.come(1)
+			r.step(handledInput{1, nil})
+			r.told = nil
+			r.step(mailInput{rigSlot, &mail{status: "408", serie: 1}})
+			r.expect(`fetch 2 "p"`)
+			r.step(mailInput{rigSlot, &mail{status: "423", serie: 2}})
+			r.expect(`fetch 3 ""`)
+		},
+		"a consumer that is silent though messages wait is taken again at the second look": func(r *deliveryRig) {
+			r.hold()
+			r.told = nil
+			r.pass(ghostCheck)
+			r.expect()
+			r.pass(ghostCheck)
+			r.expect("askWaiting")
+			r.answer(1, answer{yes: true})
+			r.pass(ghostCheck)
+			r.answer(1, answer{yes: true})
+			r.expect("askWaiting", "askTake")
+			r.answer(1, answer{})
+			r.expect(`fetch 2 ""`)
+		},
+		"a worker that lost its lease while it looked resets nothing": func(r *deliveryRig) {
+			r.hold()
+			for range 2 {
+				r.pass(ghostCheck)
+			}
+			r.answer(1, answer{yes: true})
+			r.pass(ghostCheck)
+			r.told = nil
+			r.step(validityInput{false})
+			r.answer(1, answer{yes: true})
+			r.expect()
+		},
+		"the end of everything interrupts, and returns what is left": func(r *deliveryRig) {
+			r.hold()
+			r.come(1)
+			r.come(2)
+			r.told = nil
+			r.step(closeInput{})
+			r.expect("return 2", "interrupt 1")
+			r.step(handledInput{1, failed})
+			r.expect("ended 1")
+		},
+	} {
+		t.Run(name, func(t *testing.T) { test(newDeliveryRig(t, nil)) })
+	}
+}
+
+// TestDeliveryRetries is what a slot does with its retry queue.
+func TestDeliveryRetries(t *testing.T) {
+	failed := errors.New("failed")
+	enabled := func(c *Config) { c.Retry = Retry{Enabled: true, Attempts: 3} }
+	r := newDeliveryRig(t, enabled)
+	r.hold()
+	r.answer(1, answer{})                               // the space is empty
+	r.answer(1, answer{sequence: 1})                    // and claimed
+	r.answer(1, answer{counts: map[string]int{"q": 0}}) // nothing waits there
+	r.come(1)
+	r.told = nil
+	r.step(handledInput{1, failed})
+	r.expect("askStoreCopy")
+	r.come(2)
+	r.answer(1, answer{sequence: 2})
+	r.expect("ack 1", "askTail") // of the same key, so it follows
+	head := &parkedMessage{Message: r.mail(1).message, seq: 2, finest: 3, attempts: 1}
+	r.answer(1, answer{parked: head})
+	r.expect("askStoreCopy")
+	r.answer(1, answer{sequence: 3})
+	r.expect("ack 2")
+
+	r.pass(time.Second)
+	r.expect("askHead")
+	r.answer(1, answer{parked: head})
+	r.expect("askErase")
+	r.answer(1, answer{})
+	r.expect("handle 1.1 attempt 2 fence 1.1")
+	r.step(handledInput{1, failed})
+	r.expect()
+	r.pass(2 * time.Second)
+	r.answer(1, answer{parked: head})
+	r.answer(1, answer{})
+	r.told = nil
+	r.step(handledInput{1, failed})
+	r.expect("abandon 1.1 attempt 3 fence 1.1")
+	r.step(handledInput{1, nil})
+	r.expect("askHead")
+	r.answer(1, answer{parked: head})
+	r.expect("askRemove")
+	r.answer(1, answer{})
+	r.told = nil
+	if n := r.d.slots[rigSlot].retry.lot.total; n != 1 {
+		t.Errorf("%d messages are left in the queue, want 1", n)
+	}
+}
+
+// FuzzDelivery does what it likes, in any order, and looks whether the rules hold: one
+// handler at a time for what shares keys, none without a valid lease, nothing
+// acknowledged that no handler has processed, and nothing that came is forgotten.
+func FuzzDelivery(f *testing.F) {
+	for seed := range uint64(8) {
+		f.Add(seed, false)
+		f.Add(seed, true)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64, retry bool) {
+		newDeliveryFuzz(t, seed, retry).run(600)
+	})
+}
+
+type deliveryFuzz struct {
+	t        testing.TB
+	rng      *rand.Rand
+	d        *delivery
+	now      time.Time
+	places   []place
+	running  map[uint64]handleEffect
+	placeOf  map[uint64]place
+	open     map[uint64]askEffect
+	came     map[*mail]place // and was not begun
+	highest  map[int]uint64  // of those, by slot
+	settled  map[uint64]bool // sequences that a handler has processed, or that are queued for retry
+	sequence uint64
+}
+
+func newDeliveryFuzz(t testing.TB, seed uint64, retry bool) *deliveryFuzz {
+	cfg := Config{Name: "g", Stream: "s", Subject: "s.*", Slots: 2}
+	cfg.Retry.Enabled, cfg.Retry.Attempts = retry, 4
+	z := &deliveryFuzz{t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: simEpoch, running: make(map[uint64]handleEffect),
+		placeOf: make(map[uint64]place), open: make(map[uint64]askEffect), came: make(map[*mail]place), settled: make(map[uint64]bool), highest: make(map[int]uint64)}
+	z.d = newDelivery(cfg.resolve(), true, newMemory(1), &retryCounts{})
+	for _, d := range []division{{1, 2}, {2, 4}} {
+		for s := range d.slots {
+			z.places = append(z.places, d.place(s))
+		}
+	}
+	return z
+}
+
+func (z *deliveryFuzz) step(in deliveryInput) {
+	for _, e := range z.d.step(z.now, in) {
+		switch e := e.(type) {
+		case beganEffect:
+			z.placeOf[e.run] = e.place
+		case handleEffect:
+			if !z.d.valid() {
+				z.t.Fatalf("run %d begins without a valid lease", e.run)
+			}
+			for other := range z.running {
+				if z.placeOf[other] == e.place || z.placeOf[other].division != e.division && z.placeOf[other].shares(e.place) {
+					z.t.Fatalf("run %d begins while the handler of run %d is at work on the same keys", e.run, other)
+				}
+			}
+			z.running[e.run] = e
+			delete(z.came, e.mail) // a takeover's reset brings it back
+		case askEffect:
+			z.open[e.run] = e
+		case settleEffect:
+			// A later message of the slot that was settled says that this one was, too:
+			// the server delivers them in order.
+			if e.how == settleAck && !z.settled[e.mail.sequence] && e.mail.sequence > z.highest[e.mail.finest] {
+				z.t.Fatalf("message %d is acknowledged and was not processed", e.mail.sequence)
+			}
+			delete(z.came, e.mail)
+		case returnEffect:
+			delete(z.came, e.mail)
+		case endedEffect:
+			delete(z.open, e.run)
+		}
+	}
+	for m, at := range z.came {
+		if !slices.ContainsFunc(z.runs(), func(r *slotRun) bool { return r.hand == m || slices.Contains(r.box, m) }) {
+			z.t.Fatalf("message %d of slot %d is forgotten", m.sequence, at.slot)
+		}
+	}
+	if !z.d.suspended {
+		return
+	}
+	for _, r := range z.runs() {
+		if r.ended != nil && !r.interrupted {
+			z.t.Fatalf("the handler of run %d is not interrupted", r.number)
+		}
+	}
+}
+
+func (z *deliveryFuzz) settle(finest int, sequence uint64) {
+	z.settled[sequence] = true
+	if sequence < 1<<40 {
+		z.highest[finest] = max(z.highest[finest], sequence)
+	}
+}
+
+func (z *deliveryFuzz) runs() (out []*slotRun) {
+	for _, r := range z.d.runs {
+		out = append(out, r)
+	}
+	return out
+}
+
+func (z *deliveryFuzz) run(steps int) {
+	failed := errors.New("failed")
+	for range steps {
+		at := z.places[z.rng.IntN(len(z.places))]
+		z.now = z.now.Add(time.Duration(z.rng.Int64N(int64(300 * time.Millisecond))))
+		if z.rng.IntN(3) == 0 {
+			z.d.until = z.now.Add(time.Duration(z.rng.Int64N(int64(3 * time.Second))))
+		}
+		switch z.rng.IntN(14) {
+		case 0, 1:
+			z.step(heldInput{at, Fence{1 + z.rng.Uint64N(9), 1}})
+		case 2:
+			z.step(droppedInput{at})
+		case 3:
+			z.step(handOffInput{releaseEffect{place: at, final: z.rng.IntN(2) == 0}})
+		case 4:
+			z.step(forcedInput{at})
+		case 5:
+			z.step(validityInput{z.rng.IntN(3) > 0})
+		case 6, 7, 8:
+			z.sequence++
+			seq := z.sequence
+			if z.rng.IntN(5) == 0 {
+				seq = 1 + z.rng.Uint64N(seq)
+			}
+			published := simEpoch.Add(time.Duration(seq))
+			m := &mail{pin: "p", original: original{seq, published.UnixNano()}, finest: at.slot,
+				message: Message{Key: fmt.Sprint(seq % 5), Sequence: seq, Published: published}}
+			if z.d.slots[at] != nil {
+				z.came[m] = at
+			}
+			z.step(mailInput{at, m})
+		case 9:
+			z.step(mailInput{at, &mail{status: []string{"408", "423", "409", "503"}[z.rng.IntN(4)], serie: z.rng.IntN(4)}})
+		case 10, 11:
+			for run, e := range z.running {
+				delete(z.running, run)
+				err := []error{nil, nil, failed, ErrFenced}[z.rng.IntN(4)]
+				if err == nil {
+					z.settle(e.slot, e.message.Sequence)
+				}
+				z.step(handledInput{run, err})
+				break
+			}
+		case 12:
+			for run, e := range z.open {
+				delete(z.open, run)
+				z.step(answerInput{run, e.number, z.answer(e.question, failed)})
+				break
+			}
+		case 13:
+			for _, r := range z.runs() {
+				z.step(wakeInput{r.number})
+			}
+		}
+	}
+	z.step(closeInput{})
+}
+
+func (z *deliveryFuzz) answer(q question, failed error) (a answer) {
+	if _, always := q.(askUnpin); !always && z.rng.IntN(4) == 0 {
+		return answer{err: failed, outcome: outcomeUnknown}
+	}
+	a.yes, a.sequence = z.rng.IntN(2) == 0, z.rng.Uint64N(9)
+	switch q := q.(type) {
+	case askStoreCopy:
+		if a.outcome = outcome(z.rng.IntN(3)); a.outcome == outcomeDone {
+			z.settle(q.mail.finest, q.message.Sequence)
+		} else {
+			a.err = failed
+		}
+	case askTail:
+		if z.rng.IntN(2) == 0 {
+			a.parked = &parkedMessage{Message: Message{Key: q.key, Sequence: 1 << 40, Published: simEpoch}}
+		}
+	case askHead:
+		if z.rng.IntN(2) == 0 {
+			seq := 1 + z.rng.Uint64N(9)
+			a.parked = &parkedMessage{Message: Message{Key: q.key, Sequence: 1<<41 + seq, Published: simEpoch}, seq: seq, finest: 99}
+		}
+	case askCount:
+		a.counts = map[string]int{fmt.Sprint(z.rng.IntN(5)): z.rng.IntN(3)}
+	}
+	return a
+}
+
+// TestTaking is the order of a takeover's steps, and what it does where one fails.
+func TestTaking(t *testing.T) {
+	other := errors.New("timeout")
+	a, b := division{1, 4}.place(1), division{1, 4}.place(3)
+	for name, tt := range map[string]struct {
+		former []place
+		fails  map[takingStage]error
+		want   []takingStage
+		err    error
+	}{
+		"of a failed worker":              {want: []takingStage{takeUnpin, takeReset}},
+		"of another division":             {former: []place{a, b}, want: []takingStage{takeRetire, takeRetire, takeUnpin, takeReset}},
+		"of a consumer that is gone":      {fails: map[takingStage]error{takeUnpin: errNoConsumer}, want: []takingStage{takeUnpin, takeCreate}},
+		"of one that goes in between":     {fails: map[takingStage]error{takeReset: errNoConsumer}, want: []takingStage{takeUnpin, takeReset, takeCreate}},
+		"without an answer to the first":  {fails: map[takingStage]error{takeUnpin: other}, want: []takingStage{takeUnpin}, err: other},
+		"without an answer to the second": {fails: map[takingStage]error{takeReset: other}, want: []takingStage{takeUnpin, takeReset}, err: other},
+		"of a consumer that stays":        {former: []place{a, b}, fails: map[takingStage]error{takeRetire: other}, want: []takingStage{takeRetire}, err: other},
+		"of one that can't be created": {fails: map[takingStage]error{takeUnpin: errNoConsumer, takeCreate: errNoConsumer},
+			want: []takingStage{takeUnpin, takeCreate}, err: errNoConsumer},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newTaking(rigSlot, tt.former)
+			var did []takingStage
+			for {
+				stage, _ := k.next()
+				if stage == takeDone {
+					break
+				}
+				did = append(did, stage)
+				k.did(tt.fails[stage])
+			}
+			if !slices.Equal(did, tt.want) || !errors.Is(k.err, tt.err) {
+				t.Errorf("it did %v and ended with %v, want %v and %v", did, k.err, tt.want, tt.err)
+			}
+		})
+	}
+}

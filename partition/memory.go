@@ -1,0 +1,72 @@
+package partition
+
+import (
+	"sync"
+	"time"
+)
+
+// memory is what a worker remembers of the streams: for each shard, what was settled.
+// Several goroutines may use it.
+type memory struct {
+	mu     sync.Mutex
+	shards []watermarks
+}
+
+func newMemory(shards int) *memory { return &memory{shards: make([]watermarks, shards)} }
+
+// of returns what is remembered of the stream of a slot; mu is held.
+func (m *memory) of(slot int) *watermarks { return &m.shards[slot%len(m.shards)] }
+
+// recall returns what is remembered of a message of a slot, and the generation to
+// settle it with.
+func (m *memory) recall(slot, finest int, o original) (recollection, uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	w := m.of(slot)
+	return w.recall(finest, o), w.generation
+}
+
+// settle is watermarks.settle.
+func (m *memory) settle(slot, finest int, o original, generation uint64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.of(slot).settle(finest, o, generation)
+}
+
+func (m *memory) generation(slot int) uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.of(slot).generation
+}
+
+// known returns what a look at the stream of a slot is to be compared with.
+func (m *memory) known(slot int) (generation, last uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	w := m.of(slot)
+	return w.generation, w.last
+}
+
+// saw takes in what a stream was seen to be after known, and returns how that
+// contradicts what is remembered, "" if it does not.
+func (m *memory) saw(slot int, generation, last uint64, created time.Time, seen uint64) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	w := m.of(slot)
+	if w.generation != generation {
+		return "" // what is remembered by now may be of a later stream than the answer
+	}
+	return w.saw(created, seen, last)
+}
+
+// forget drops what is remembered of the stream of a slot, and returns of how many
+// slots, unless that was done since a generation.
+func (m *memory) forget(slot int, generation uint64) (forgotten int, was bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	w := m.of(slot)
+	if w.generation != generation {
+		return 0, false
+	}
+	return w.forget(), true
+}

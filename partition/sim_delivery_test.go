@@ -1,0 +1,548 @@
+package partition
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// This file is what carries out a delivery's effects in the simulator, as pull.go and
+// park_run.go do with the real server. The delivery is the real one.
+
+// simRun is what belongs to a slotRun outside of its delivery.
+type simRun struct {
+	w *simWorker
+	place
+	number  uint64
+	handler *simHandler // at work
+	// read are the messages of the retry queue that were read, by their sequences there. An
+	// answer that is late may be of another key than the one that is waited for.
+	read map[uint64]simParked
+}
+
+type simHandler struct {
+	r         *simRun
+	fence     Fence
+	msg       simMessage
+	parked    *simParked // nil: from the main stream
+	begun     time.Time
+	cancelled bool
+	until     time.Duration // it does not return before
+	// rejectedBy is the fence for which the store has rejected its write.
+	rejectedBy Fence
+}
+
+// stubbornFor is how long a handler works on, at most, that does not heed its context.
+const stubbornFor = 10 * time.Second
+
+var errHandlerFailed = errors.New("the handler failed")
+
+func (w *simWorker) trusted() bool { return !w.suspended && w.clock().Before(w.trustedUntil) }
+
+func (w *simWorker) trustUntil(t time.Time) {
+	w.trustedUntil = t
+	w.delivery.until = t
+}
+
+func (w *simWorker) hold(e holdEffect) {
+	shown := e.fence
+	if w.s.broken.claimless {
+		shown.Claim = 0
+	}
+	w.s.check.held(w, e.place, shown, e.handed)
+	w.deliver(heldInput{e.place, e.fence})
+}
+
+// deliver gives the delivery one input and carries its effects out.
+func (w *simWorker) deliver(in deliveryInput) {
+	if w.dead {
+		return
+	}
+	if hook := w.s.broken.onDelivery; hook != nil {
+		if in = hook(w, in); in == nil {
+			return
+		}
+	}
+	for _, e := range w.delivery.step(w.clock(), in) {
+		if hook := w.s.broken.onDelivered; hook != nil {
+			if e = hook(w, e); e == nil {
+				continue
+			}
+		}
+		w.carryOut(e)
+	}
+}
+
+func (w *simWorker) carryOut(e deliveryEffect) {
+	s := w.s
+	switch e := e.(type) {
+	case beganEffect:
+		w.runs[e.run] = &simRun{w: w, place: e.place, number: e.run, read: make(map[uint64]simParked)}
+		if r := w.delivery.slots[e.place]; s.broken.blindLot && r.retry != nil {
+			r.retry.lot.phase = lotOpen
+		}
+	case fetchEffect:
+		p := &simPull{w: w, place: e.place, serie: e.serie, n: pullBatch, id: pinNumber(e.pin)}
+		w.link.up(func() {
+			p.expires = s.now + pullExpiry
+			s.srv.slot(p.place).pull(p)
+		})
+	case handleEffect:
+		w.handle(e)
+	case interruptEffect:
+		w.runs[e.run].handler.cancel()
+	case settleEffect:
+		d := e.mail.body.(simDelivery)
+		if e.how == settleNak {
+			w.nak(d)
+		} else {
+			s.check.settles(w, d.msg)
+			w.ack(d)
+		}
+	case returnEffect:
+		if !s.broken.deafUnpin {
+			w.sendBack(e.mail.body.(simDelivery))
+		}
+	case workingEffect:
+		d := e.mail.body.(simDelivery)
+		w.link.up(func() { s.srv.slot(d.place).progress(d) })
+	case askEffect:
+		w.ask(e)
+	case lookEffect:
+		w.lookAtStreams()
+	case rolledBackEffect:
+		s.logf("%s: %s, %d slots are forgotten", w, e.what, e.forgotten)
+		w.lookAtStreams()
+	case reportEffect:
+		w.later(0, func() { w.step(e.input) })
+	case forcedEffect:
+		w.unpinUntilDone(e.place, func() { w.step(e.report) })
+	case wakeEffect:
+		s.at(max(w.virtual(e.at)+1, s.now+shortestSleep), w, func() { w.deliver(wakeInput{e.run}) })
+	case endedEffect:
+		delete(w.runs, e.run)
+	}
+}
+
+func pinNumber(pin string) uint64 {
+	n, _ := strconv.ParseUint(pin, 10, 64)
+	return n
+}
+
+// dispatch is the subscription's callback.
+func (w *simWorker) dispatch(d simDelivery) { w.deliver(mailInput{d.place, w.mail(d)}) }
+
+func (w *simWorker) mail(d simDelivery) *mail {
+	m := &mail{serie: d.serie, body: d}
+	if d.status != 0 {
+		m.status = strconv.Itoa(d.status)
+		return m
+	}
+	if d.pin != 0 {
+		m.pin = strconv.FormatUint(d.pin, 10)
+	}
+	m.finest, m.message = d.msg.fine, w.message(d.msg)
+	m.original = original{m.message.Sequence, m.message.Published.UnixNano()}
+	return m
+}
+
+func (w *simWorker) message(m simMessage) Message {
+	o := m.original()
+	if w.s.broken.bareSequences {
+		o.published = 0
+	}
+	return Message{Key: strconv.Itoa(m.key), Sequence: o.sequence, Published: time.Unix(0, o.published)}
+}
+
+func (w *simWorker) sendBack(d simDelivery) {
+	w.s.logf("%s: message %d of slot %d came and is not for this worker", w, d.msg.seq, d.slot)
+	w.api(w.s.srv.slot(d.place).unpin, func(error) { w.nak(d) })
+}
+
+func (w *simWorker) nak(d simDelivery) { w.link.up(func() { w.s.srv.slot(d.place).nak(d) }) }
+func (w *simWorker) ack(d simDelivery) { w.link.up(func() { w.s.srv.slot(d.place).ack(d) }) }
+
+func (w *simWorker) unpinUntilDone(at place, then func()) {
+	w.api(w.s.srv.slot(at).unpin, func(err error) {
+		if err == nil || errors.Is(err, errNoConsumer) {
+			then()
+			return
+		}
+		w.later(pullRetry, func() { w.unpinUntilDone(at, then) })
+	})
+}
+
+// handle begins a handler.
+func (w *simWorker) handle(e handleEffect) {
+	r := w.runs[e.run]
+	h := &simHandler{r: r, fence: e.message.Fence, begun: w.clock()}
+	if e.parked != nil {
+		p := r.read[e.parked.seq]
+		h.parked, h.msg = &p, p.msg
+	} else {
+		h.msg = e.mail.body.(simDelivery).msg
+	}
+	r.handler = h
+	w.s.logf("%s: slot %d, handler begins %d (key %d, %d), fence %v", w, r.slot, h.msg.seq, h.msg.key, h.msg.n, h.fence)
+	w.s.check.begins(w, h)
+	if w.s.broken.ackFirst && h.parked == nil {
+		w.ack(e.mail.body.(simDelivery))
+	}
+	d := w.s.between(time.Millisecond, 60*time.Millisecond)
+	if w.s.chance(w.s.faults.slowWork) {
+		d = w.s.between(0, 2*w.s.cfg.HandoverTimeout)
+	}
+	w.later(d, h.end)
+}
+
+// cancel ends a handler's context. Most handlers return then.
+func (h *simHandler) cancel() {
+	if h.cancelled {
+		return
+	}
+	h.cancelled = true
+	w := h.r.w
+	if w.s.chance(w.s.faults.stubborn) {
+		h.until = w.s.now + w.s.between(0, stubbornFor)
+		w.later(h.until-w.s.now, h.end)
+		return
+	}
+	w.later(w.s.between(0, time.Millisecond), h.end)
+}
+
+// end is the handler's last action: a write with its fence, which its store
+// refuses when a later owner has written.
+func (h *simHandler) end() {
+	r := h.r
+	w := r.w
+	if r.handler != h || w.s.now < h.until {
+		return
+	}
+	r.handler = nil
+	var err error
+	switch {
+	case h.cancelled || w.s.chance(w.s.faults.failWork) || w.s.fails(h.msg.key):
+		err = errHandlerFailed
+	case !w.s.check.processed(w, h):
+		err = &FencedBy{h.rejectedBy}
+	}
+	w.deliver(handledInput{r.number, err})
+}
+
+// ask finds the answer to a question.
+func (w *simWorker) ask(e askEffect) {
+	sl, s := w.s.srv.slot(e.place), w.s
+	var a answer
+	reply := func(err error) {
+		if a.err == nil {
+			a.err = err
+		}
+		w.deliver(answerInput{e.run, e.number, a})
+	}
+	switch q := e.question.(type) {
+	case askStream:
+		w.look(e.slot, func(what string, err error) {
+			a.what = what
+			reply(err)
+		})
+	case askWaiting:
+		w.api(func() error {
+			if sl.consumer == nil || s.broken.deafUnpin {
+				return errNoConsumer
+			}
+			a.yes = sl.waits()
+			return nil
+		}, reply)
+	case askFirst:
+		w.api(func() error {
+			if stored := sl.stream(); len(stored) > 0 {
+				a.sequence = stored[0].seq
+			}
+			return nil
+		}, reply)
+	case askTake:
+		w.replace(e.place, nil, func(err error) {
+			s.logf("%s: slot %d, stale pin, %v", w, e.slot, err)
+			reply(err)
+		})
+	case askCreate:
+		w.create(e.place, reply)
+	case askRenew:
+		w.api(func() error { sl.remove(); return nil }, func(err error) {
+			if err != nil {
+				reply(err)
+				return
+			}
+			w.create(e.place, reply)
+		})
+	case askUnpin:
+		w.unpinUntilDone(e.place, func() {
+			if !s.quiet && s.chance(20*s.faults.dieHere) {
+				w.crash() // between UNPIN and NAK
+				return
+			}
+			reply(nil)
+		})
+	case askConfirm:
+		d := q.mail.body.(simDelivery)
+		w.api(func() error { sl.ack(d); return nil }, reply)
+	default:
+		w.askRetry(e, &a, reply)
+	}
+}
+
+// waits reports whether a consumer has something to deliver, or delivered and not settled.
+func (sl *simSlot) waits() bool {
+	c := sl.consumer
+	return len(c.pending) > 0 || len(c.redeliver) > 0 || slices.ContainsFunc(sl.stream(), func(m simMessage) bool { return m.seq >= c.sseq })
+}
+
+// askRetry is a request to the retry stream.
+func (w *simWorker) askRetry(e askEffect, a *answer, reply func(error)) {
+	r, s := w.runs[e.run], w.s
+	sp := s.srv.space(e.place)
+	var do func()
+	write := false
+	switch q := e.question.(type) {
+	case askSpace:
+		do = func() { a.sequence, a.claims = sp.last(), sp.readClaims() }
+	case askClaim:
+		write = true
+		if s.broken.unclaimed {
+			a.sequence = q.expect
+			w.later(0, func() { reply(nil) })
+			return
+		}
+		do = func() { a.sequence, a.outcome = sp.claim(lotClaim{e.slots, e.slot, q.fence}, q.expect) }
+	case askCount:
+		do = func() { a.counts = sp.count(e.place) }
+	case askTail:
+		if s.broken.overtaking {
+			delete(w.delivery.runs[e.run].retry.lot.keys, q.key)
+			w.later(0, func() { reply(nil) })
+			return
+		}
+		do = func() { r.show(sp.of(q.key), a, false) }
+	case askHead:
+		do = func() { r.show(sp.of(q.key), a, true) }
+	case askErase:
+		if s.broken.unerased {
+			w.later(0, func() { reply(nil) })
+			return
+		}
+		m := r.original(q.original)
+		do = func() { a.yes = s.srv.erase(m) }
+	case askRemove:
+		if s.broken.freeSoon {
+			s.after(s.between(0, 4*time.Second), func() { sp.remove(q.sequence) })
+			w.later(0, func() { reply(nil) })
+			return
+		}
+		do = func() { a.yes = sp.remove(q.sequence) }
+	case askStoreCopy:
+		write = true
+		d := q.mail.body.(simDelivery)
+		if s.broken.ackUnparked {
+			w.ack(d)
+		}
+		do = func() { a.sequence, a.outcome = sp.store(d.msg, q.attempts, q.expect) }
+	default:
+		panic(fmt.Sprintf("question %T", q))
+	}
+	finished := false
+	finish := func(err error) {
+		if finished {
+			return
+		}
+		finished = true
+		switch {
+		case err != nil:
+			*a = answer{}
+			if write {
+				a.outcome = outcomeUnknown
+			}
+		case a.outcome == outcomeConflict:
+			err = errConflict
+		}
+		reply(err)
+	}
+	w.link.up(func() {
+		if !s.quiet && s.chance(s.faults.lateStore) {
+			// It lies somewhere, and is carried out when its sender waits no more.
+			s.after(s.between(0, 2*s.cfg.LeaseTTL), func() {
+				if s.srv.up {
+					do()
+				}
+			})
+			return
+		}
+		do()
+		if !s.quiet && s.chance(s.faults.loseReply) {
+			return
+		}
+		w.link.down(func() {
+			finish(nil)
+		})
+	})
+	w.later(apiTimeout, func() { finish(errNoReply) })
+}
+
+// read reads the first or the last of a key's messages in the retry queue.
+func (r *simRun) show(all []simParked, a *answer, first bool) {
+	if len(all) == 0 {
+		return
+	}
+	p := all[len(all)-1]
+	if first {
+		p = all[0]
+		r.read[p.seq] = p
+	}
+	a.parked = &parkedMessage{Message: r.w.message(p.msg), seq: p.seq, finest: p.msg.fine, attempts: p.attempts}
+}
+
+// original returns the message of the main stream that one of the retry queue is a copy of.
+func (r *simRun) original(o original) simMessage {
+	for _, p := range r.read {
+		if p.msg.original() == o {
+			return p.msg
+		}
+	}
+	panic("a message is erased that was never read")
+}
+
+// take is Worker.take.
+func (w *simWorker) take(e takeEffect) {
+	w.replace(e.place, e.retire, func(err error) { w.step(takenInput{slot: e.slot, run: e.run, err: err}) })
+}
+
+// replace is puller.replace.
+func (w *simWorker) replace(at place, former []place, then func(error)) {
+	w.proceedTaking(newTaking(at, former), then)
+}
+
+func (w *simWorker) proceedTaking(t *taking, then func(error)) {
+	stage, of := t.next()
+	sl := w.s.srv.slot(of)
+	did := func(err error) {
+		t.did(err)
+		w.proceedTaking(t, then)
+	}
+	if w.s.broken.leftOut[stage] {
+		w.later(0, func() { did(nil) })
+		return
+	}
+	switch stage {
+	case takeRetire:
+		w.api(func() error { sl.remove(); return nil }, did)
+	case takeUnpin:
+		w.api(sl.unpin, did)
+	case takeReset:
+		w.api(func() error {
+			err := sl.reset()
+			if err == nil {
+				w.s.check.resetDone(of)
+			}
+			return err
+		}, did)
+	case takeCreate:
+		w.create(of, did)
+	case takeDone:
+		then(t.err)
+	}
+}
+
+// create is puller.createConsumer.
+func (w *simWorker) create(at place, then func(error)) {
+	w.lookAtStreams()
+	sl := w.s.srv.slot(at)
+	w.api(func() error {
+		err := sl.create()
+		if err == nil {
+			w.s.check.resetDone(at)
+		}
+		return err
+	}, then)
+}
+
+// look is puller.lookAtStream.
+func (w *simWorker) look(slot int, then func(string, error)) {
+	shard := slot % w.s.cfg.Shards
+	generation, last := w.delivery.memory.known(shard)
+	var made time.Duration
+	var seen uint64
+	w.api(func() error {
+		made, seen = w.s.srv.made, w.s.srv.seqs[shard]
+		return nil
+	}, func(err error) {
+		what := ""
+		if err == nil && !w.s.broken.bareSequences {
+			what = w.delivery.memory.saw(shard, generation, last, simEpoch.Add(made), seen)
+		}
+		then(what, err)
+	})
+}
+
+// lookAtStreams is puller.lookAtStreams.
+func (w *simWorker) lookAtStreams() {
+	if w.looking > 0 {
+		return
+	}
+	for shard := range w.s.cfg.Shards {
+		w.looking++
+		w.lookUntilSure(shard, 1)
+	}
+}
+
+func (w *simWorker) lookUntilSure(shard, try int) {
+	generation := w.delivery.memory.generation(shard)
+	w.look(shard, func(what string, err error) {
+		pause := pullRetry
+		switch {
+		case err != nil:
+			try, pause = 0, time.Second
+		case what == "":
+			w.looking--
+			return
+		case try >= looksToBelieve:
+			w.delivery.memory.forget(shard, generation)
+			try = 0
+		}
+		w.later(pause, func() { w.lookUntilSure(shard, try+1) })
+	})
+}
+
+// What the checker knows of the delivery.
+
+// settles notes that a worker has settled a message.
+func (c *simChecker) settles(w *simWorker, m simMessage) {
+	if w.settled == nil {
+		w.settled = make(map[int]simMessage)
+	}
+	w.settled[m.key] = m
+}
+
+// beginsByRight: again, a worker begins nothing that it has settled; lease, a handler begins only while its worker's lease is valid; and
+// one-handler, a worker begins nothing of a key while an earlier handler of its own
+// has not returned, whether or not that was interrupted.
+func (c *simChecker) beginsByRight(w *simWorker, h *simHandler) {
+	if !w.trusted() {
+		c.fail("lease", "%v begins %d (key %d, %d) without a valid lease", w, h.msg.seq, h.msg.key, h.msg.n)
+	}
+	if w.settled[h.msg.key] == h.msg && h.parked == nil {
+		c.fail("again", "%v begins %d (key %d, %d), which it has settled", w, h.msg.seq, h.msg.key, h.msg.n)
+	}
+	if o := c.working[h.msg.fine]; o != nil && o.r.w == w && o.r.handler == o && o != h {
+		c.fail("one-handler", "slot %d: %v begins %d while its own handler is at %d", h.msg.fine, w, h.msg.seq, o.msg.seq)
+	}
+}
+
+// interrupted: interrupt, a worker whose lease is invalid has interrupted its handlers.
+func (c *simChecker) interrupted(w *simWorker) {
+	for _, r := range w.runs {
+		if h := r.handler; h != nil && !h.cancelled {
+			c.fail("interrupt", "%v, whose lease is invalid, lets the handler of %d (key %d, %d) work on", w, h.msg.seq, h.msg.key, h.msg.n)
+		}
+	}
+}
