@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,6 +17,7 @@ type mutant struct {
 	Rule    string // what the code must do, and does not with this change
 	Package string // of the test, as the go command names it
 	Test    string // that must fail: a name, with / before a subtest's
+	Sum     string // of the file
 
 	patch []byte
 	files []string // that it changes, from the root of the module
@@ -54,7 +56,7 @@ var changed = regexp.MustCompile(`(?m)^--- a/(.+)$`)
 
 // parseMutant reads a patch: header lines, an empty one, and what git apply takes.
 func parseMutant(name string, data []byte) (mutant, error) {
-	m := mutant{Name: name}
+	m := mutant{Name: name, Sum: fmt.Sprintf("%x", sha256.Sum256(data))}
 	header, patch, ok := strings.Cut(string(data), "\n\n")
 	if !ok {
 		return m, fmt.Errorf("%s.patch: no empty line ends the header: write %s, an empty line and a diff", name, strings.Join(keys, ", "))

@@ -136,14 +136,15 @@ func TestAModule(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	page := filepath.Join(root, "page.md")
+	page, kept := filepath.Join(root, "page.md"), filepath.Join(root, "kept.json")
 	for _, tt := range []struct {
 		args []string
 		code int
 		want []string
 	}{
 		{[]string{"--run", "adds", "--markdown", page}, 0, []string{"1 mutants: 1 caught.", "It adds.", "./sum TestSum/of two"}},
-		{nil, 1, []string{"4 mutants: 1 caught, 1 survived, 2 broken.", "undefined: c", "the patch does not apply"}},
+		{[]string{"--json", kept}, 1, []string{"4 mutants: 1 caught, 1 survived, 2 broken.", "undefined: c", "the patch does not apply"}},
+		{[]string{"--json", kept, "--resume", "--run", "adds|none"}, 1, []string{"2/2", "2 mutants: 1 caught, 1 broken."}},
 		{[]string{"--list"}, 0, []string{"adds", "past"}},
 	} {
 		var out bytes.Buffer

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"regexp"
@@ -19,7 +21,7 @@ type options struct {
 	sample         int
 	seed           uint64
 	json, markdown string
-	list           bool
+	list, resume   bool
 }
 
 func parse(args []string, now time.Time) (options, error) {
@@ -31,13 +33,14 @@ func parse(args []string, now time.Time) (options, error) {
 	flags.Uint64Var(&o.seed, "seed", dayOf(now), "draw the sample with this seed; by default the date, so that it changes daily")
 	flags.StringVar(&o.json, "json", "", "write the table to this file as JSON")
 	flags.StringVar(&o.markdown, "markdown", "", "write the table to this file as Markdown")
+	flags.BoolVar(&o.resume, "resume", false, "take what the file of --json says was caught, and try the others: for a run that was interrupted")
 	flags.BoolVar(&o.list, "list", false, "only list the mutants")
 	if err := flags.Parse(args); err != nil {
 		return o, usageError{err}
 	}
 	var errs []error
 	if flags.NArg() > 0 {
-		errs = append(errs, fmt.Errorf("%q is not a flag: give --run, --sample, --seed, --json, --markdown or --list", flags.Arg(0)))
+		errs = append(errs, fmt.Errorf("%q is not a flag: give --run, --sample, --seed, --json, --markdown, --resume or --list", flags.Arg(0)))
 	}
 	if o.sample < 0 {
 		errs = append(errs, fmt.Errorf("--sample %d is not a number of mutants: give one above 0, or none for all", o.sample))
@@ -45,6 +48,9 @@ func parse(args []string, now time.Time) (options, error) {
 	var err error
 	if o.only, err = regexp.Compile(only); err != nil {
 		errs = append(errs, fmt.Errorf("--run %q is not a regular expression: %w", only, err))
+	}
+	if o.resume && o.json == "" {
+		errs = append(errs, errors.New("--resume needs --json, the file with what was caught: give both"))
 	}
 	flags.Visit(func(f *flag.Flag) {
 		if f.Name == "seed" && o.sample == 0 {
@@ -87,6 +93,31 @@ func (o options) choose(all []mutant) ([]mutant, error) {
 // command is how to make the same table.
 func (o options) command() string {
 	return strings.TrimSpace("go run ./internal/mutants " + strings.Join(o.args, " "))
+}
+
+// before returns what was caught by the run that is resumed, by mutant.
+func (o options) before() (map[string]result, error) {
+	out := make(map[string]result)
+	if !o.resume {
+		return out, nil
+	}
+	data, err := os.ReadFile(o.json)
+	if errors.Is(err, fs.ErrNotExist) {
+		return out, nil
+	}
+	var t table
+	if err == nil {
+		err = json.Unmarshal(data, &t)
+	}
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--json %s can't be resumed, remove it: %w", o.json, err)}
+	}
+	for _, r := range t.Rows {
+		if r.Verdict == caught {
+			out[r.Name] = r
+		}
+	}
+	return out, nil
 }
 
 // keep writes the files that were asked for.
