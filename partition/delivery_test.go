@@ -472,6 +472,27 @@ func TestAFencedMessageIsNotQueued(t *testing.T) {
 	r.expect("handle 1.1 attempt 2 fence 1.1")
 }
 
+// TestAMessageIsKeptUntilItsCopyIsStored: unless the server says that the copy is in the
+// retry queue, the message stays where it is.
+func TestAMessageIsKeptUntilItsCopyIsStored(t *testing.T) {
+	for name, o := range map[string]outcome{"another worker was faster": outcomeConflict, "there is no room": outcomeRefused, "there is no answer": outcomeUnknown} {
+		t.Run(name, func(t *testing.T) {
+			r := newDeliveryRig(t, func(c *Config) { c.Retry.Enabled = true })
+			r.hold()
+			r.answer(1, answer{})
+			r.answer(1, answer{sequence: 1})
+			r.answer(1, answer{counts: map[string]int{}})
+			r.come(1)
+			r.step(handledInput{1, errors.New("failed")})
+			r.told = nil
+			r.answer(1, answer{outcome: o, err: errors.New("not stored")})
+			if slices.Contains(r.told, "ack 1") || r.d.slots[rigSlot].hand == nil {
+				t.Errorf("it wants %q, and the message is gone", r.told)
+			}
+		})
+	}
+}
+
 // FuzzDelivery does what it likes, in any order, and looks whether the rules hold: one
 // handler at a time for what shares keys, none without a valid lease, nothing
 // acknowledged that no handler has processed, and nothing that came is forgotten.
