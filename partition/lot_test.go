@@ -62,9 +62,9 @@ func TestTheQueueIsBounded(t *testing.T) {
 func TestThePauseBeforeARetryDoubles(t *testing.T) {
 	t.Parallel()
 	l := newTestLot(Retry{Delay: time.Second, MaxDelay: 5 * time.Second})
-	for i, want := range []time.Duration{1, 2, 4, 5, 5} {
-		if got := l.backoff(i + 1); got != want*time.Second {
-			t.Errorf("the pause before attempt %d is %v, want %v", i+1, got, want*time.Second)
+	for i, want := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 5 * time.Second, 5 * time.Second} {
+		if got := l.backoff(i + 1); got != want {
+			t.Errorf("the pause before attempt %d is %v, want %v", i+1, got, want)
 		}
 	}
 }

@@ -49,6 +49,18 @@ func TestOnlyTheReleaseOfThisMoveGivesASlot(t *testing.T) {
 	}
 }
 
+// TestAFenceNamesTheMoveAndTheClaim: two workers never have the same fence, since a name
+// may have several holders in the time of one map, and a worker a slot several times.
+func TestAFenceNamesTheMoveAndTheClaim(t *testing.T) {
+	t.Parallel()
+	m, _ := memberMachine(t)
+	for _, e := range m.step(m.now, peerSays(Member{"sim-1", 8}, m.self, peerReleased, slotMark{Slot: 2, Version: 3})) {
+		if h, is := e.(holdEffect); is && h.fence != (Fence{3, 7}) {
+			t.Errorf("the fence is %v, want 3.7", h.fence)
+		}
+	}
+}
+
 // TestAGrantCountsForItsTakeover: a grant that was for another takeover of the slot does
 // not say that the messages of this one were reset.
 func TestAGrantCountsForItsTakeover(t *testing.T) {
