@@ -466,8 +466,11 @@ func TestAFencedMessageIsNotQueued(t *testing.T) {
 	r.step(validityInput{false})
 	r.step(handledInput{1, errors.New("interrupted")})
 	r.step(validityInput{true})
-	r.step(handledInput{1, ErrFenced})
 	r.told = nil
+	r.pass(time.Second)
+	r.expect("handle 1.1 attempt 2 fence 1.1")
+	r.step(handledInput{1, ErrFenced})
+	r.expect()
 	r.pass(time.Second)
 	r.expect("handle 1.1 attempt 2 fence 1.1")
 }
