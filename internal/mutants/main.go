@@ -25,6 +25,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -91,7 +92,8 @@ func run(ctx context.Context, root string, args []string, now time.Time, out io.
 	}
 	defer l.close()
 	t := table{Date: now.UTC(), Command: o.command()}
-	if err := l.passesWithout(ctx, todo); err != nil {
+	untried := slices.DeleteFunc(slices.Clone(todo), func(m mutant) bool { return before[m.Name].Sum == m.Sum })
+	if err := l.passesWithout(ctx, untried); err != nil {
 		return err
 	}
 	for i, m := range todo {
@@ -104,7 +106,7 @@ func run(ctx context.Context, root string, args []string, now time.Time, out io.
 			return ctx.Err()
 		}
 		t.Rows = append(t.Rows, r)
-		if err := o.keep(t); err != nil {
+		if err := o.keep(t.with(before, todo[i+1:])); err != nil {
 			return err
 		}
 		_, _ = fmt.Fprintf(out, "%3d/%d  %5.1f s  %-9s  %s\n", i+1, len(todo), r.Seconds, r.Verdict, m.Name)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -33,6 +34,18 @@ func (t table) count(v verdict) int {
 		}
 	}
 	return n
+}
+
+// with returns the table with what is known from before of mutants that are yet to be
+// tried, so that an interruption loses nothing.
+func (t table) with(before map[string]result, todo []mutant) table {
+	t.Rows = slices.Clone(t.Rows)
+	for _, m := range todo {
+		if r := before[m.Name]; r.Sum == m.Sum {
+			t.Rows = append(t.Rows, r)
+		}
+	}
+	return t
 }
 
 // summary is the table in a line.
