@@ -475,6 +475,26 @@ func TestAFencedMessageIsNotQueued(t *testing.T) {
 	r.expect("handle 1.1 attempt 2 fence 1.1")
 }
 
+// TestAQueuedMessageNeedsTheLease: the lease may become invalid while it is read.
+func TestAQueuedMessageNeedsTheLease(t *testing.T) {
+	r := newDeliveryRig(t, func(c *Config) { c.Retry.Enabled = true })
+	r.hold()
+	r.answer(1, answer{})
+	r.answer(1, answer{sequence: 1})
+	r.answer(1, answer{counts: map[string]int{"k": 1}})
+	r.pass(time.Second)
+	r.told = nil
+	r.answer(1, answer{parked: &parkedMessage{Message: r.mail(1).message, seq: 2, finest: 3, attempts: 1}})
+	r.expect("askErase")
+	r.step(validityInput{false})
+	r.answer(1, answer{})
+	r.expect()
+	r.step(validityInput{true})
+	if r.told = nil; r.d.slots[rigSlot].ended != nil {
+		t.Error("a handler runs")
+	}
+}
+
 // TestAMessageIsKeptUntilItsCopyIsStored: unless the server says that the copy is in the
 // retry queue, the message stays where it is.
 func TestAMessageIsKeptUntilItsCopyIsStored(t *testing.T) {

@@ -110,6 +110,19 @@ func TestALeaseOfAnEarlierClaimIsIgnored(t *testing.T) {
 	}
 }
 
+// TestANewLeaderRewritesTheMap with its own epoch, before it does anything else: then the
+// next write of the former leader, which expects the revision before, fails.
+func TestANewLeaderRewritesTheMap(t *testing.T) {
+	t.Parallel()
+	m, a := memberMachine(t)
+	m.step(m.now, leaderInput{rev: 9})
+	m.step(m.now, kvInput{kvEffect: kvEffect{purpose: forElection, op: opCreate, start: m.now}, gotRev: 10})
+	written := mapWrites(t, m.step(m.now, kvInput{kvEffect: kvEffect{purpose: forMapRead, op: opGet}, gotValue: a.encode(), gotRev: m.curRev}))
+	if len(written) != 1 || written[0].Epoch != 10 || written[0].Version != a.Version || written[0].Leader != m.self {
+		t.Fatalf("it writes %d maps, want one with epoch 10 and the same version", len(written))
+	}
+}
+
 // TestAMapThatWentBackIsReadTwice: one read may be answered by a replica that is behind.
 func TestAMapThatWentBackIsReadTwice(t *testing.T) {
 	t.Parallel()

@@ -6,6 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"maps"
 	"os"
 	"os/exec"
@@ -100,6 +103,13 @@ func (l *lab) mutate(ctx context.Context, m mutant) ([]string, error) {
 		}
 		overlay.Replace[from] = to
 	}
+	others, err := l.others(m)
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range others {
+		overlay.Replace[file] = ""
+	}
 	apply := exec.CommandContext(ctx, "git", "apply", "-")
 	apply.Dir, apply.Stdin = dir, bytes.NewReader(m.patch)
 	// In a directory of a repository it would apply to nothing, without an error.
@@ -113,6 +123,33 @@ func (l *lab) mutate(ctx context.Context, m mutant) ([]string, error) {
 	}
 	name := filepath.Join(dir, "overlay.json")
 	return []string{"-overlay", name}, os.WriteFile(name, data, 0o644)
+}
+
+// others returns the files with external tests of the mutant's package, unless the named
+// test is in one of them. What they import takes long to compile and to link.
+func (l *lab) others(m mutant) (files []string, err error) {
+	all, err := filepath.Glob(filepath.Join(l.root, m.Package, "*_test.go"))
+	if err != nil {
+		return nil, err
+	}
+	name, _, _ := strings.Cut(m.Test, "/")
+	for _, file := range all {
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		if !strings.HasSuffix(f.Name.Name, "_test") {
+			continue
+		}
+		if slices.ContainsFunc(f.Decls, func(d ast.Decl) bool {
+			fn, is := d.(*ast.FuncDecl)
+			return is && fn.Name.Name == name
+		}) {
+			return nil, nil
+		}
+		files = append(files, file)
+	}
+	return files, nil
 }
 
 // test runs tests of a package, and reads what the go command reports of them.

@@ -119,6 +119,24 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
+func TestExternalTestsAreLeftOutWhereTheyAreNotNamed(t *testing.T) {
+	root := t.TempDir()
+	for name, text := range map[string]string{
+		"inner_test.go": "package sum\n\nfunc TestInner() {}\n",
+		"outer_test.go": "package sum_test\n\nfunc TestOuter() {}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := &lab{root: root}
+	for test, want := range map[string][]string{"TestInner/sub": {filepath.Join(root, "outer_test.go")}, "TestOuter/sub": nil} {
+		if got, err := l.others(mutant{Package: "./", Test: test}); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: without %v, %v, want %v", test, got, err, want)
+		}
+	}
+}
+
 // TestAModule tries mutants of a module of its own.
 func TestAModule(t *testing.T) {
 	root := t.TempDir()
