@@ -147,8 +147,11 @@ func TestPuller(t *testing.T) {
 			told := make(chan string, 2)
 			p := r.puller(func(ctx context.Context, _ Message) error {
 				told <- "begun"
-				<-ctx.Done()
-				told <- "interrupted"
+				select {
+				case <-ctx.Done():
+					told <- "interrupted"
+				case <-time.After(2 * ghostCheck):
+				}
 				return ctx.Err()
 			})
 			r.publish(1)

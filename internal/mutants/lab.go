@@ -163,7 +163,7 @@ func (l *lab) test(ctx context.Context, pkg, pattern string, timeout time.Durati
 	out, err := cmd.Output()
 	got := readOutcome(out)
 	// Without a result the go command could not begin.
-	if err != nil && len(got.of) == 0 && got.broken == "" {
+	if err != nil && len(got.of) == 0 && got.broken == "" && !got.late {
 		got.broken = strings.TrimSpace(fmt.Sprintf("%s\n%s\n%v", out, stderr.String(), err))
 	}
 	return got

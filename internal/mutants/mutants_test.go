@@ -109,6 +109,7 @@ func TestVerdicts(t *testing.T) {
 		"it does not run":           {event("pass", "TestX", ""), broken},
 		"it is skipped":             {event("skip", "TestX/a_b", ""), broken},
 		"it does not end":           {event("output", "TestX/a_b", "panic: test timed out after 1m0s\n") + event("fail", "TestX/a_b", ""), late},
+		"it does not end, or fail":  {event("output", "TestX/a_b", "panic: test timed out after 1m0s\n") + `{"Action":"fail","Package":"p"}` + "\n", late},
 		"the code does not compile": {`{"ImportPath":"p","Action":"build-output","Output":"undefined: x\n"}` + "\n" + `{"Action":"fail","Package":"p","FailedBuild":"p"}` + "\n", broken},
 	} {
 		t.Run(name, func(t *testing.T) {
