@@ -134,11 +134,16 @@ func takeoverIsPrompt(t *testing.T, fail func(*runningWorker, *cutDialer), since
 	g.rec.hold = nil
 	mu.Unlock()
 	close(hold)
-	eventually(t, "its messages begin", func() bool {
+	waits := func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return !slices.ContainsFunc(keys, func(key string) bool { return begun[key].IsZero() })
-	})
+		return slices.ContainsFunc(keys, func(key string) bool { return begun[key].IsZero() })
+	}
+	for end := time.Now().Add(10 * prompt); waits(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not all of its messages begin within %v", 10*prompt)
+		}
+	}
 
 	gone := slices.DeleteFunc(g.seen(partition.EventWorkerGone), func(e partition.Event) bool { return e.Peer != id })
 	if len(gone) == 0 {

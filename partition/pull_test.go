@@ -22,6 +22,8 @@ type pullRig struct {
 	lay layout
 	at  place
 	js  jetstream.JetStream
+
+	released chan string // what pullers report as released
 }
 
 func newPullRig(t *testing.T) *pullRig {
@@ -31,7 +33,7 @@ func newPullRig(t *testing.T) *pullRig {
 		t.Fatal(err)
 	}
 	t.Cleanup(srv.Stop)
-	r := &pullRig{t: t, url: srv.URL(), cfg: Config{Name: "worker", Stream: "jobs", Subject: "jobs.*", Slots: 1}.resolve()}
+	r := &pullRig{t: t, url: srv.URL(), cfg: Config{Name: "worker", Stream: "jobs", Subject: "jobs.*", Slots: 1}.resolve(), released: make(chan string, 9)}
 	if r.lay, err = r.cfg.validate(); err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +62,11 @@ func (r *pullRig) puller(h HandlerFunc) *puller {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	p, err := newPuller(r.cfg, r.lay, nc, js, h, func(input) {})
+	p, err := newPuller(r.cfg, r.lay, nc, js, h, func(in input) {
+		if _, is := in.(slotReleasedInput); is {
+			r.released <- "released"
+		}
+	})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -130,6 +136,19 @@ func TestPuller(t *testing.T) {
 			r.publish(2)
 			next := make(chan string, 2)
 			r.puller(begins(next, nil))
+			r.soon("the second begins at the next owner", next, "2")
+		},
+		"a slot is free when it is reported as released": func(r *pullRig) {
+			told := make(chan string, 1)
+			former := r.puller(begins(told, nil))
+			r.publish(1)
+			r.soon("the first begins", told, "1")
+			former.release(releaseEffect{place: r.at})
+			r.soon("the slot", r.released, "released")
+			former.nc.Close() // or it would return what comes, and the pin with it
+			next := make(chan string, 1)
+			r.puller(begins(next, nil))
+			r.publish(2)
 			r.soon("the second begins at the next owner", next, "2")
 		},
 		"what failed begins at the next owner of a handoff": func(r *pullRig) {
