@@ -166,7 +166,7 @@ func TestDelivery(t *testing.T) {
 			r.expect()
 			r.lease(time.Second)
 			if r.d.slots[rigSlot].ended == nil {
-				r.t.Error("it does not begin with a valid lease")
+				r.r.t.Error("it does not begin with a valid lease")
 			}
 		},
 		"handlers are interrupted when the lease becomes invalid, and begin again": func(r *deliveryRig) {
@@ -358,13 +358,13 @@ func TestDelivery(t *testing.T) {
 						r.answer(1, answer{sequence: 7})
 					case askRenew:
 						if looks != 2 {
-							t.Errorf("the consumer is created again after %d looks at the stream, want 2", looks)
+							r.t.Errorf("the consumer is created again after %d looks at the stream, want 2", looks)
 						}
 						return
 					}
 				}
 			}
-			t.Error("the consumer is not created again")
+			r.t.Error("the consumer is not created again")
 		},
 		"a consumer that is silent though messages wait is taken again at the second look": func(r *deliveryRig) {
 			r.hold()
