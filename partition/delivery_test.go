@@ -166,7 +166,7 @@ func TestDelivery(t *testing.T) {
 			r.expect()
 			r.lease(time.Second)
 			if r.d.slots[rigSlot].ended == nil {
-				r.r.t.Error("it does not begin with a valid lease")
+				r.t.Error("it does not begin with a valid lease")
 			}
 		},
 		"handlers are interrupted when the lease becomes invalid, and begin again": func(r *deliveryRig) {
