@@ -86,13 +86,12 @@ func (t table) json() ([]byte, error) {
 
 func (t table) markdown() ([]byte, error) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Mutants of the worker plane\n\n%s. Each breaks one rule, and the named test must fail.\n\n", t.summary())
+	fmt.Fprintf(&b, "# Mutants of the worker plane\n\n%s. Each is a file of [%s](../../%s) that breaks one rule, and the named test must fail.\n\n", t.summary(), patches, patches)
 	fmt.Fprintf(&b, "Written on %s by `%s`. The seconds are wall time with the compilation, on a machine that did other work, too.\n\n", t.Date.Format(time.DateOnly), t.Command)
 	b.WriteString("| mutant | rule that it breaks | test | verdict | seconds |\n| --- | --- | --- | --- | ---: |\n")
 	cell := strings.NewReplacer("|", `\|`)
 	for _, r := range t.Rows {
-		fmt.Fprintf(&b, "| [%s](../../%s/%s.patch) | %s | `%s` %s | %s | %.1f |\n", r.Name, patches, r.Name,
-			cell.Replace(r.Rule), strings.TrimPrefix(r.Package, "./"), cell.Replace(r.Test), r.Verdict, r.Seconds)
+		fmt.Fprintf(&b, "| %s | %s | `%s` %s | %s | %.1f |\n", r.Name, cell.Replace(r.Rule), strings.TrimPrefix(r.Package, "./"), cell.Replace(r.Test), r.Verdict, r.Seconds)
 	}
 	return []byte(b.String()), nil
 }
