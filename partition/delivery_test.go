@@ -129,9 +129,12 @@ func TestDelivery(t *testing.T) {
 			r.hold()
 			r.come(1)
 			r.come(2)
+			r.come(3)
 			r.expect(`fetch 1 ""`, "handle 1.1 attempt 1 fence 1.1")
 			r.step(handledInput{1, nil})
 			r.expect("ack 1", "handle 1.2 attempt 1 fence 1.1")
+			r.step(handledInput{1, nil})
+			r.expect("ack 2", "handle 1.3 attempt 1 fence 1.1")
 		},
 		"a failed message is tried again, later": func(r *deliveryRig) {
 			r.hold()
@@ -191,6 +194,16 @@ func TestDelivery(t *testing.T) {
 			r.expect("return 3")
 			r.answer(1, answer{})
 			r.expect("nak 2", "released [3]", "report released, forced false", "ended 1")
+		},
+		"a handoff returns the message that waits for its next try": func(r *deliveryRig) {
+			r.hold()
+			r.come(1)
+			r.step(handledInput{1, failed})
+			r.told = nil
+			r.step(handOffInput{releaseEffect{place: rigSlot, leave: Slots{8, []int{3}}}})
+			r.expect("askUnpin")
+			r.answer(1, answer{})
+			r.expect("nak 1", "released [3]", "report released, forced false", "ended 1")
 		},
 		"a final handoff has the last acknowledgement confirmed": func(r *deliveryRig) {
 			r.hold()
@@ -301,6 +314,58 @@ func TestDelivery(t *testing.T) {
 			r.step(mailInput{rigSlot, &mail{status: "423", serie: 2}})
 			r.expect(`fetch 3 ""`)
 		},
+		"a slot pulls again when the lease is valid again": func(r *deliveryRig) {
+			r.hold()
+			r.step(validityInput{false})
+			r.told = nil
+			r.step(validityInput{true})
+			r.expect(`fetch 2 ""`)
+		},
+		"a pull without an answer is made again": func(r *deliveryRig) {
+			r.hold()
+			r.told = nil
+			r.step(progressInput{})
+			r.d.slots[rigSlot].pull.quietAt = r.now.Add(time.Hour) // which is not what this is about
+			r.pass(pullExpiry)
+			r.expect()
+			r.pass(2 * time.Second)
+			r.expect(`fetch 2 ""`)
+		},
+		"a consumer that is gone is created again": func(r *deliveryRig) {
+			r.hold()
+			r.told = nil
+			for serie := 1; serie <= 4; serie++ {
+				r.step(mailInput{rigSlot, &mail{status: "503", serie: serie}})
+				r.expect()
+				r.pass(time.Second)
+				r.expect(fmt.Sprintf(`fetch %d ""`, serie+1))
+			}
+			r.step(mailInput{rigSlot, &mail{status: "503", serie: 5}})
+			r.expect("askCreate")
+		},
+		"messages that their consumer knows nothing of are fetched by a new consumer": func(r *deliveryRig) {
+			r.hold()
+			r.told = nil
+			looks := 0
+			for range 3 * leftoverLooks {
+				r.pass(ghostCheck)
+				for e, asked := r.asks[1]; asked; e, asked = r.asks[1] {
+					switch e.question.(type) {
+					case askWaiting:
+						r.answer(1, answer{})
+					case askFirst:
+						looks++
+						r.answer(1, answer{sequence: 7})
+					case askRenew:
+						if looks != 2 {
+							r.t.Errorf("the consumer is created again after %d looks at the stream, want 2", looks)
+						}
+						return
+					}
+				}
+			}
+			r.t.Error("the consumer is not created again")
+		},
 		"a consumer that is silent though messages wait is taken again at the second look": func(r *deliveryRig) {
 			r.hold()
 			r.told = nil
@@ -386,6 +451,68 @@ func TestDeliveryRetries(t *testing.T) {
 	r.told = nil
 	if n := r.d.slots[rigSlot].retry.lot.total; n != 1 {
 		t.Errorf("%d messages are left in the queue, want 1", n)
+	}
+}
+
+// TestAFencedMessageIsNotQueued: what was interrupted and then fenced off is tried again
+// at once, by the owner with the later fence, and not from the retry queue.
+func TestAFencedMessageIsNotQueued(t *testing.T) {
+	r := newDeliveryRig(t, func(c *Config) { c.Retry.Enabled = true })
+	r.hold()
+	r.answer(1, answer{})
+	r.answer(1, answer{sequence: 1})
+	r.answer(1, answer{counts: map[string]int{}})
+	r.come(1)
+	r.step(validityInput{false})
+	r.step(handledInput{1, errors.New("interrupted")})
+	r.step(validityInput{true})
+	r.told = nil
+	r.pass(time.Second)
+	r.expect("handle 1.1 attempt 2 fence 1.1")
+	r.step(handledInput{1, ErrFenced})
+	r.expect()
+	r.pass(time.Second)
+	r.expect("handle 1.1 attempt 2 fence 1.1")
+}
+
+// TestAQueuedMessageNeedsTheLease: the lease may become invalid while it is read.
+func TestAQueuedMessageNeedsTheLease(t *testing.T) {
+	r := newDeliveryRig(t, func(c *Config) { c.Retry.Enabled = true })
+	r.hold()
+	r.answer(1, answer{})
+	r.answer(1, answer{sequence: 1})
+	r.answer(1, answer{counts: map[string]int{"k": 1}})
+	r.pass(time.Second)
+	r.told = nil
+	r.answer(1, answer{parked: &parkedMessage{Message: r.mail(1).message, seq: 2, finest: 3, attempts: 1}})
+	r.expect("askErase")
+	r.step(validityInput{false})
+	r.answer(1, answer{})
+	r.expect()
+	r.step(validityInput{true})
+	if r.told = nil; r.d.slots[rigSlot].ended != nil {
+		t.Error("a handler runs")
+	}
+}
+
+// TestAMessageIsKeptUntilItsCopyIsStored: unless the server says that the copy is in the
+// retry queue, the message stays where it is.
+func TestAMessageIsKeptUntilItsCopyIsStored(t *testing.T) {
+	for name, o := range map[string]outcome{"another worker was faster": outcomeConflict, "there is no room": outcomeRefused, "there is no answer": outcomeUnknown} {
+		t.Run(name, func(t *testing.T) {
+			r := newDeliveryRig(t, func(c *Config) { c.Retry.Enabled = true })
+			r.hold()
+			r.answer(1, answer{})
+			r.answer(1, answer{sequence: 1})
+			r.answer(1, answer{counts: map[string]int{}})
+			r.come(1)
+			r.step(handledInput{1, errors.New("failed")})
+			r.told = nil
+			r.answer(1, answer{outcome: o, err: errors.New("not stored")})
+			if slices.Contains(r.told, "ack 1") || r.d.slots[rigSlot].hand == nil {
+				t.Errorf("it wants %q, and the message is gone", r.told)
+			}
+		})
 	}
 }
 

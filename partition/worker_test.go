@@ -26,6 +26,8 @@ type recorder struct {
 	work time.Duration
 	// fails tells whether a message fails; nil: none does. It is called with mu held.
 	fails func(key string, n uint64, m partition.Message) bool
+	// began is told of a message that begins; nil: nobody is. It is called with mu held.
+	began func(key string)
 
 	mu      sync.Mutex
 	hold    chan struct{}     // not nil: handlers that begin end when it is closed
@@ -60,6 +62,9 @@ func (h member) Handle(ctx context.Context, m partition.Message) error {
 		h.r.faults = append(h.r.faults, fmt.Sprintf("%s: %d overtakes %d", m.Key, n, h.r.last[m.Key]+1))
 	}
 	h.r.running[m.Key] = h.name
+	if h.r.began != nil {
+		h.r.began(m.Key)
+	}
 	hold := h.r.hold
 	h.r.mu.Unlock()
 	select {
@@ -184,6 +189,8 @@ type group struct {
 	rec *recorder
 	pub jetstream.JetStream
 	n   map[string]int
+
+	dialer nats.CustomDialer // of the next workers; nil: the plain one
 }
 
 // groups counts them, so that each has names of its own on servers that it shares with others.
@@ -213,7 +220,13 @@ func startGroup(t *testing.T, on servers, work time.Duration, more ...func(*part
 
 func (g *group) connect(name string) *nats.Conn {
 	g.t.Helper()
-	nc, err := broker.Connect(g.url, name)
+	connect := broker.Connect
+	if g.dialer != nil {
+		connect = func(url, name string) (*nats.Conn, error) {
+			return nats.Connect(url, nats.Name(name), nats.MaxReconnects(-1), nats.SetCustomDialer(g.dialer))
+		}
+	}
+	nc, err := connect(g.url, name)
 	if err != nil {
 		g.t.Fatal(err)
 	}

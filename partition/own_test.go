@@ -1,0 +1,141 @@
+package partition
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// holds returns the slots that effects begin to hold.
+func holds(effects []effect) (slots []int) {
+	for _, e := range effects {
+		if h, is := e.(holdEffect); is {
+			slots = append(slots, h.slot)
+		}
+	}
+	return slots
+}
+
+func peerSays(from, to Member, kind peerKind, marks ...slotMark) peerInput {
+	return peerInput{peerMessage{Schema: valueSchema, Kind: kind, From: from, To: to, Slots: marks}}
+}
+
+// TestOnlyTheReleaseOfThisMoveGivesASlot: a message between workers may come late, and a
+// release is of the move that it names.
+func TestOnlyTheReleaseOfThisMoveGivesASlot(t *testing.T) {
+	t.Parallel()
+	owner := Member{"sim-1", 8}
+	for name, tt := range map[string]struct {
+		from Member
+		mark slotMark
+		want []int
+	}{
+		"of this move":                   {owner, slotMark{Slot: 2, Version: 3}, []int{2}},
+		"of an earlier move":             {owner, slotMark{Slot: 2, Version: 2}, nil},
+		"of a later move":                {owner, slotMark{Slot: 2, Version: 4}, nil},
+		"with a message unsettled":       {owner, slotMark{Slot: 2, Version: 3, Forced: true}, nil},
+		"of a slot that does not move":   {owner, slotMark{Slot: 3, Version: 3}, nil},
+		"of an earlier holder's name":    {Member{"sim-1", 6}, slotMark{Slot: 2, Version: 3}, nil},
+		"of a worker that is not owner":  {Member{"sim-9", 9}, slotMark{Slot: 2, Version: 3}, nil},
+		"of a slot that moves elsewhere": {owner, slotMark{Slot: 0, Version: 3}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m, _ := memberMachine(t)
+			if got := holds(m.step(m.now, peerSays(tt.from, m.self, peerReleased, tt.mark))); !slices.Equal(got, tt.want) {
+				t.Errorf("it holds %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestAFenceNamesTheMoveAndTheClaim: two workers never have the same fence, since a name
+// may have several holders in the time of one map, and a worker a slot several times.
+func TestAFenceNamesTheMoveAndTheClaim(t *testing.T) {
+	t.Parallel()
+	m, _ := memberMachine(t)
+	for _, e := range m.step(m.now, peerSays(Member{"sim-1", 8}, m.self, peerReleased, slotMark{Slot: 2, Version: 3})) {
+		if h, is := e.(holdEffect); is && h.fence != (Fence{3, 7}) {
+			t.Errorf("the fence is %v, want 3.7", h.fence)
+		}
+	}
+}
+
+// TestAGrantCountsForItsTakeover: a grant that was for another takeover of the slot does
+// not say that the messages of this one were reset.
+func TestAGrantCountsForItsTakeover(t *testing.T) {
+	t.Parallel()
+	m, a := memberMachine(t)
+	next := a.clone()
+	next.Version, next.Moves = 4, nil
+	next.Owner[2], next.Since[2], next.Taking = 0, 4, map[int]bool{2: true}
+	m.step(m.now, mapInput{next, 6})
+	leader := Member{"sim-1", 8}
+	for _, version := range []uint64{3, 5} {
+		if got := holds(m.step(m.now, peerSays(leader, m.self, peerGrant, slotMark{Slot: 2, Version: version}))); got != nil {
+			t.Errorf("a grant of takeover %d gives slots %v, which wait for takeover 4", version, got)
+		}
+	}
+	if got := holds(m.step(m.now, peerSays(leader, m.self, peerGrant, slotMark{Slot: 2, Version: 4}))); !slices.Equal(got, []int{2}) {
+		t.Errorf("the grant gives slots %v", got)
+	}
+}
+
+// TestAnOlderMapChangesNothing: a watch that is made again, or a slow replica, shows
+// what was there before. The version alone does not tell: the end of a handoff keeps it.
+func TestAnOlderMapChangesNothing(t *testing.T) {
+	t.Parallel()
+	m, a := memberMachine(t)
+	next := a.clone()
+	delete(next.Moves, 2)
+	next.Owner[2], next.Since[2] = 0, 3
+	m.step(m.now, mapInput{next, 6})
+	m.step(m.now, mapInput{a, 5})
+	if m.curRev != 6 || m.cur.owner(2) != m.self {
+		t.Errorf("the map is that of revision %d, in which %v owns slot 2", m.curRev, m.cur.owner(2))
+	}
+}
+
+// TestAnOwnerWaitsForThePreparedOfThisMove: what a next owner was prepared for before
+// does not say that it is prepared now.
+func TestAnOwnerWaitsForThePreparedOfThisMove(t *testing.T) {
+	t.Parallel()
+	m, _ := memberMachine(t)
+	next := Member{"sim-1", 8}
+	released := func(version uint64) bool {
+		return slices.ContainsFunc(m.step(m.now, peerSays(next, m.self, peerPrepared, slotMark{Slot: 0, Version: version})), func(e effect) bool {
+			r, is := e.(releaseEffect)
+			return is && r.slot == 0
+		})
+	}
+	if released(2) {
+		t.Error("it gives the slot up to an owner that was prepared for an earlier move")
+	}
+	if !released(3) {
+		t.Error("it keeps the slot although the next owner is prepared")
+	}
+}
+
+// TestAHandoffIsForcedInTime: a handler that does not return holds a handoff up for as
+// long as is allowed, and no longer.
+func TestAHandoffIsForcedInTime(t *testing.T) {
+	t.Parallel()
+	m, _ := memberMachine(t)
+	m.step(m.now, peerSays(Member{"sim-1", 8}, m.self, peerPrepared, slotMark{Slot: 0, Version: 3}))
+	forced := func(at time.Time) bool {
+		return slices.ContainsFunc(m.step(at, tickInput{}), func(e effect) bool {
+			f, is := e.(forceEffect)
+			return is && f.slot == 0
+		})
+	}
+	end := m.now.Add(m.cfg.HandoverTimeout)
+	if forced(end.Add(-time.Millisecond)) {
+		t.Error("it is forced before its time")
+	}
+	if due := m.wake(); due.After(end) {
+		t.Errorf("nobody wakes the machine then: %v later", due.Sub(end))
+	}
+	if !forced(end) {
+		t.Error("it is not forced")
+	}
+}
