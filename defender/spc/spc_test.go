@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/muster-dev/muster/defender/spc"
@@ -79,6 +80,9 @@ func TestRuleNamesComeBack(t *testing.T) {
 	}
 	if set, err := spc.ParseRules("nelson", "western-electric"); err != nil || set != spc.Nelson|spc.WesternElectric {
 		t.Errorf("the groups are %s, %v", set, err)
+	}
+	if set, err := spc.ParseRules("western-electric-2", "nelson", "western-electric-4"); err != nil || set != spc.Nelson|spc.WE2|spc.WE4 {
+		t.Errorf("a group between two rules gives %s, %v", set, err)
 	}
 	if _, err := spc.ParseRules("nelson-9"); err == nil {
 		t.Error("an unknown rule is accepted")
@@ -343,6 +347,10 @@ func TestPhaseIKeepsToItsSettings(t *testing.T) {
 		if err != nil || !slices.Equal(b.Excluded, test.excluded) || b.Rounds != test.rounds || b.N != len(test.xs)-len(test.excluded) {
 			t.Errorf("%s: %+v, %v, want %v excluded in %d rounds", name, b, err, test.excluded, test.rounds)
 		}
+	}
+	_, err := spc.PhaseI{Estimator: spc.MedianMAD}.Estimate([]float64{1, 2, 3, 2, 1, 500, 1000})
+	if want := "2 were outside 3 sigma and 5 remain, want at least 2 and at most 25 % outside"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("the error is %v, want it to say that %s", err, want)
 	}
 	if b, err := (spc.PhaseI{Floor: .05}).Estimate(repeat(5, 4)); err != nil || b.Sigma != .05 {
 		t.Errorf("sigma of a constant with a floor is %v, %v, want the floor", b.Sigma, err)
