@@ -158,7 +158,7 @@ func TestT2LimitsInClosedForm(t *testing.T) {
 		{"future", pca.T2Future, .05, 2, 1, 1.5 * math.Pow(math.Tan(angle(.05)), 2)},
 	} {
 		got, err := test.limit(test.alpha, test.n, test.k)
-		if err != nil || math.Abs(got/test.want-1) > 1e-9 {
+		if err != nil || !(math.Abs(got/test.want-1) <= 1e-9) {
 			t.Errorf("limit of T² in %s at %g, %d runs, %d components is %v, %v, want %v", test.what, test.alpha, test.n, test.k, got, err, test.want)
 		}
 	}
@@ -177,18 +177,18 @@ func TestQLimitIsExceededByItsShare(t *testing.T) {
 		for _, pair := range [][2]float64{{4, 3}, {2, 1}} {
 			x := pca.QLimit(alpha, []float64{pair[0], pair[0], pair[1], pair[1]})
 			a, b := 2*pair[0], 2*pair[1]
-			if tail := (a*math.Exp(-x/a) - b*math.Exp(-x/b)) / (a - b); math.Abs(tail/alpha-1) > .1 {
+			if tail := (a*math.Exp(-x/a) - b*math.Exp(-x/b)) / (a - b); !(math.Abs(tail/alpha-1) <= .1) {
 				t.Errorf("the limit %v of pairs of %v is exceeded with %.4f, want %g", x, pair, tail, alpha)
 			}
 		}
 		one, rest := (100+2*math.Sqrt(9700))/3, slices.Repeat([]float64{1}, 100)
 		y := pca.QLimit(alpha, append([]float64{one}, rest...)) * (one + 100) / (one*one + 100)
-		if tail := math.Exp(-y/2) * (1 + y/2); math.Abs(tail/alpha-1) > 1e-9 {
+		if tail := math.Exp(-y/2) * (1 + y/2); !(math.Abs(tail/alpha-1) <= 1e-9) {
 			t.Errorf("Box's limit with 4 degrees of freedom is exceeded with %v, want %g", tail, alpha)
 		}
 		// These are where Jackson and Mudholkar's power is just 0.
 		y = pca.QLimit(alpha, append([]float64{4}, rest[:8]...)) / 2
-		if tail := math.Exp(-y/2) * (1 + y/2 + y*y/8); math.Abs(tail/alpha-1) > 1e-9 {
+		if tail := math.Exp(-y/2) * (1 + y/2 + y*y/8); !(math.Abs(tail/alpha-1) <= 1e-9) {
 			t.Errorf("Box's limit with 6 degrees of freedom is exceeded with %v, want %g", tail, alpha)
 		}
 	}
@@ -200,7 +200,7 @@ func TestQLimitOfEqualEigenvaluesIsWilsonAndHilfertys(t *testing.T) {
 	for _, n := range []int{2, 5, 40} {
 		v := 2 / (9 * float64(n))
 		want := float64(n) * math.Pow(1-v+math.Sqrt2*math.Erfinv(.98)*math.Sqrt(v), 3)
-		if got := pca.QLimit(.01, slices.Repeat([]float64{3}, n)) / 3; math.Abs(got/want-1) > 1e-9 {
+		if got := pca.QLimit(.01, slices.Repeat([]float64{3}, n)) / 3; !(math.Abs(got/want-1) <= 1e-9) {
 			t.Errorf("the limit of %d equal eigenvalues is %v, want %v", n, got, want)
 		}
 	}
@@ -395,6 +395,9 @@ func TestCrossValidationScoresWhatIsLeftOut(t *testing.T) {
 		if math.Abs(of.moments.Mean/mean-1) > 1e-12 || math.Abs(of.moments.Variance/variance-1) > 1e-12 {
 			t.Errorf("moments of %s are %+v, want %v and %v", what, of.moments, mean, variance)
 		}
+	}
+	if _, err := pca.CrossValidate(runs[:4], c, 2); err == nil || !strings.Contains(err.Error(), "without part 1 of 2:") {
+		t.Errorf("training on half of 4 runs: %v, want an error of part 1 of 2", err)
 	}
 	one, err := pca.CrossValidate(runs, c, len(runs))
 	if err != nil {
