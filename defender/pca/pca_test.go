@@ -20,7 +20,7 @@ func printed(t *testing.T, what string, got float64, want string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if half := 0.5 * math.Pow10(-len(fraction)); math.Abs(got-w) > half*1.000001 {
+	if half := 0.5 * math.Pow10(-len(fraction)); !(math.Abs(got-w) <= half*1.000001) {
 		t.Errorf("%s is %.8g, printed as %s", what, got, want)
 	}
 }
@@ -131,7 +131,7 @@ func TestQLimitOfEqualEigenvaluesIsChiSquare(t *testing.T) {
 		for i := range eigen {
 			eigen[i] = 2
 		}
-		if got := pca.QLimit(test.alpha, eigen) / 2; math.Abs(got/test.want-1) > 3e-3 {
+		if got := pca.QLimit(test.alpha, eigen) / 2; !(math.Abs(got/test.want-1) <= 3e-3) {
 			t.Errorf("the %g point of chi-square(%d) is %v, want %v", test.alpha, test.n, got, test.want)
 		}
 	}

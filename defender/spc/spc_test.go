@@ -131,7 +131,7 @@ func TestEstimatesOfFewValues(t *testing.T) {
 	} {
 		given := slices.Clone(test.xs)
 		got, err := test.by.Of(test.xs)
-		if err != nil || math.Abs(got.Center-test.center) > 1e-12 || math.Abs(got.Sigma/test.sigma-1) > 1e-7 || got.N != len(test.xs) {
+		if err != nil || !(math.Abs(got.Center-test.center) <= 1e-12) || !(math.Abs(got.Sigma/test.sigma-1) <= 1e-7) || got.N != len(test.xs) {
 			t.Errorf("%s of %v is %+v, %v, want center %v and sigma %v", test.by, test.xs, got, err, test.center, test.sigma)
 		}
 		if !slices.Equal(given, test.xs) {
