@@ -143,6 +143,20 @@ func TestEstimatesOfFewValues(t *testing.T) {
 	}
 }
 
+func TestSigmaDoesNotDependOnTheLevel(t *testing.T) {
+	t.Parallel()
+	for e := range spc.Trimmed + 1 {
+		low, err := e.Of([]float64{0, 0, 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		high, err := e.Of([]float64{3e8, 3e8, 3e8 + 1}) // their squares differ by less than rounding
+		if err != nil || !(math.Abs(high.Sigma-low.Sigma) <= 1e-7) || !(math.Abs(high.Center-3e8-low.Center) <= 1e-7) {
+			t.Errorf("%s estimates %+v at a high level, %v, %+v at a low one", e, high, err, low)
+		}
+	}
+}
+
 func TestAValueOnALimitIsInside(t *testing.T) {
 	t.Parallel()
 	l := spc.Estimate{Center: 10, Sigma: 2}.Limits(3)
@@ -287,6 +301,11 @@ func TestACUSUMIsOutBeyondItsInterval(t *testing.T) {
 	}
 	if !slices.Equal(points, want) {
 		t.Errorf("the sums are\n%+v, want\n%+v", points, want)
+	}
+	for i, p := range c.Run([]float64{7, 9, 8.5, 12}) { // the same downward
+		if w := want[i]; p.Low != w.High || p.OutLow != w.OutHigh || p.RunLow != w.RunHigh || p.Out() != (i == 2) {
+			t.Errorf("after value %d of the mirrored series the sums are %+v, want %+v mirrored", i+1, p, w)
+		}
 	}
 }
 
