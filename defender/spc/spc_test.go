@@ -81,6 +81,14 @@ func TestRuleNamesComeBack(t *testing.T) {
 	if set, err := spc.ParseRules("nelson", "western-electric"); err != nil || set != spc.Nelson|spc.WesternElectric {
 		t.Errorf("the groups are %s, %v", set, err)
 	}
+	for name, group := range map[string]struct {
+		set  spc.Rules
+		want []string
+	}{"nelson": {spc.Nelson, spc.RuleNames()[:8]}, "western-electric": {spc.WesternElectric, spc.RuleNames()[8:]}} {
+		if got := group.set.Names(); !slices.Equal(got, group.want) {
+			t.Errorf("the group %s is %v, want %v", name, got, group.want)
+		}
+	}
 	if set, err := spc.ParseRules("western-electric-2", "nelson", "western-electric-4"); err != nil || set != spc.Nelson|spc.WE2|spc.WE4 {
 		t.Errorf("a group between two rules gives %s, %v", set, err)
 	}
