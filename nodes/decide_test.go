@@ -188,6 +188,8 @@ func TestDecide(t *testing.T) {
 			s.o.Fleet[0].Node.Unschedulable = true
 			s.o.Interruptions = []Interruption{{InstanceID: "i-1", Replace: ReplaceYes, LaunchFailed: "no capacity"}}
 		}, ScaleUp, ReasonRepair, 1},
+		{"below MIN_WORKERS with an action open", steady(), func(s *situation) { s.keep(1); s.r.ScalingInProgress, s.r.ScaleDownActionID = true, "x" }, Noop, ReasonInProgress, 0},
+		{"below MIN_WORKERS as far as is known", steady(), func(s *situation) { s.keep(1); s.o.FleetKnown = false }, Noop, ReasonFleetUnknown, 0},
 		{"repair is capped by the batch", steady(), func(s *situation) { s.p.MinWorkers = 10; s.p.MaxWorkers = 20; s.keep(1) }, ScaleUp, ReasonRepair, 5},
 
 		// scale down

@@ -26,6 +26,7 @@ func TestEachRuleSignalsWhenItsPatternIsComplete(t *testing.T) {
 		"nine on one side":                    {spc.Nelson2, repeat(.5, 10), []int{8, 9}},
 		"nine below":                          {spc.Nelson2, repeat(-.5, 9), []int{8}},
 		"the center ends a run":               {spc.Nelson2, append(append(repeat(.5, 8), 0), repeat(.5, 8)...), nil},
+		"the center ends a run below":         {spc.Nelson2, append(append(repeat(-.5, 8), 0), repeat(-.5, 8)...), nil},
 		"a hole ends a run":                   {spc.Nelson2, append(append(repeat(.5, 8), nan), repeat(.5, 8)...), nil},
 		"six rising":                          {spc.Nelson3, []float64{0, .1, .2, .3, .4, .5, .6, .5}, []int{5, 6}},
 		"six falling":                         {spc.Nelson3, []float64{.6, .7, .5, .4, .3, .2, .1}, []int{6}},
