@@ -145,6 +145,7 @@ func TestDecide(t *testing.T) {
 
 		// pods that no node could run
 		{"pods that never fit do not trigger", pressed(), func(s *situation) { s.neverFit(12) }, Noop, ReasonNeverFit, 0},
+		{"pods that never fit for different reasons add up", pressed(), func(s *situation) { s.neverFit(5); s.neverFit(7) }, Noop, ReasonNeverFit, 0},
 		{"pods that never fit are not sized for", pressed(), func(s *situation) { s.neverFit(11) }, ScaleUp, ReasonTriggered, 1},
 		{"pods that never fit do not hold up a sustained trigger", pressed(), func(s *situation) { s.neverFit(11); s.o.Readings.PendingMin = Read(11) }, Noop, ReasonPendingTooShort, 0},
 		{"pods that never fit do not block a scale-down", idle(), func(s *situation) {
