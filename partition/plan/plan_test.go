@@ -647,3 +647,18 @@ func TestARingHasThePointsThatItIsGiven(t *testing.T) {
 		}
 	}
 }
+
+func TestWeightsThatAreAllEqualPlanLikeNone(t *testing.T) {
+	t.Parallel()
+	before := must(t, plan.Sticky(), plan.Problem{Slots: 40, Workers: defenders(3)})
+	p := plan.Problem{Slots: 40, Workers: defenders(5), Owners: before.Owners}
+	want := must(t, plan.Sticky(), p)
+	p.TuneOnly = true // which means nothing where nothing has a weight
+	if pl := must(t, plan.Sticky(), p); !slices.Equal(pl.Owners, want.Owners) {
+		t.Errorf("with TuneOnly the owners are %v, want %v", pl.Owners, want.Owners)
+	}
+	p.TuneOnly, p.Weights = false, slices.Repeat([]uint64{7}, 40)
+	if pl := must(t, plan.Sticky(), p); !slices.Equal(pl.Owners, want.Owners) || pl.Stats.LowerBound != want.Stats.LowerBound {
+		t.Errorf("with equal weights the owners are %v, at least %d moves, want %v and %d", pl.Owners, pl.Stats.LowerBound, want.Owners, want.Stats.LowerBound)
+	}
+}
