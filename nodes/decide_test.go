@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -144,6 +145,7 @@ func TestDecide(t *testing.T) {
 
 		// pods that no node could run
 		{"pods that never fit do not trigger", pressed(), func(s *situation) { s.neverFit(12) }, Noop, ReasonNeverFit, 0},
+		{"pods that never fit for different reasons add up", pressed(), func(s *situation) { s.neverFit(5); s.neverFit(7) }, Noop, ReasonNeverFit, 0},
 		{"pods that never fit are not sized for", pressed(), func(s *situation) { s.neverFit(11) }, ScaleUp, ReasonTriggered, 1},
 		{"pods that never fit do not hold up a sustained trigger", pressed(), func(s *situation) { s.neverFit(11); s.o.Readings.PendingMin = Read(11) }, Noop, ReasonPendingTooShort, 0},
 		{"pods that never fit do not block a scale-down", idle(), func(s *situation) {
@@ -187,6 +189,8 @@ func TestDecide(t *testing.T) {
 			s.o.Fleet[0].Node.Unschedulable = true
 			s.o.Interruptions = []Interruption{{InstanceID: "i-1", Replace: ReplaceYes, LaunchFailed: "no capacity"}}
 		}, ScaleUp, ReasonRepair, 1},
+		{"below MIN_WORKERS with an action open", steady(), func(s *situation) { s.keep(1); s.r.ScalingInProgress, s.r.ScaleDownActionID = true, "x" }, Noop, ReasonInProgress, 0},
+		{"below MIN_WORKERS as far as is known", steady(), func(s *situation) { s.keep(1); s.o.FleetKnown = false }, Noop, ReasonFleetUnknown, 0},
 		{"repair is capped by the batch", steady(), func(s *situation) { s.p.MinWorkers = 10; s.p.MaxWorkers = 20; s.keep(1) }, ScaleUp, ReasonRepair, 5},
 
 		// scale down
@@ -427,6 +431,153 @@ func TestAnotherSizerIsCappedLikeTheFirst(t *testing.T) {
 	d := Decider{Policy: s.p, Sizer: fixedSize(9)}.Decide(s.o, s.r, s.now)
 	if d.Nodes != s.p.MaxBatchUp {
 		t.Errorf("got %d nodes, want %d", d.Nodes, s.p.MaxBatchUp)
+	}
+}
+
+// planned is a sizer that always has the same plan.
+type planned Plan
+
+func (p planned) Plan(Question) Plan { return Plan(p) }
+
+func TestWhatBecomesOfASizersPlan(t *testing.T) {
+	big := Want{Types: []string{"big"}}
+	// inVain is a worker that was launched for the pods, joined 10 minutes ago and has taken none.
+	inVain := func(s *situation) {
+		w := readyWorker(9, "a")
+		w.Instance.ActionID, w.Node.CreatedAt = "up-1", time.Unix(s.ago(600), 0)
+		s.o.Fleet, s.o.Zones = append(s.o.Fleet, w), []string{"a"}
+	}
+	waited := func(sec int) func(*situation) {
+		return func(s *situation) { s.r.PendingSinceEpoch = Num(s.ago(sec)) }
+	}
+	for _, c := range []struct {
+		name   string
+		plan   Plan
+		s      *situation
+		change func(*situation)
+		want   string // reason, number and kinds of nodes, detail
+	}{
+		{"there is room", Plan{Why: "room"}, pressed(), waited(599), "ROOM_EXISTS 0 [] room"},
+		{"there is room, but pods have waited for ten minutes", Plan{Why: "room"}, pressed(), waited(600),
+			"TRIGGERED 1 [] pending for 600s although there is room: one node; room"},
+		{"three times PENDING_UP_SEC are longer", Plan{Why: "room"}, pressed(), func(s *situation) { s.p.PendingUpFor = 5 * time.Minute; waited(899)(s) }, "ROOM_EXISTS 0 [] room"},
+		{"and are over", Plan{Why: "room"}, pressed(), func(s *situation) { s.p.PendingUpFor = 5 * time.Minute; waited(900)(s) },
+			"TRIGGERED 1 [] pending for 900s although there is room: one node; room"},
+		{"the room is on its way", Plan{Why: "room", Coming: true}, pressed(), none, "ROOM_EXISTS 0 [] room"},
+		{"no node would help", Plan{Why: "room", Helpless: "pod x"}, pressed(), none, "NO_NODE_HELPS 0 [] pod x"},
+		{"they have waited, but the last node was launched in vain", Plan{Why: "room"}, pressed(), func(s *situation) { inVain(s); s.o.Zones = []string{"a", "b"} }, "ROOM_EXISTS 0 [] room"},
+		{"another node of any kind would be in vain", Plan{Nodes: make([]Want, 2), Why: "two"}, pressed(), inVain,
+			"NO_NODE_HELPS 0 [] launched in vain: i-9 joined while the pods waited and has taken none of them; compare its labels, taints and size with what they ask for"},
+		{"one of a certain kind may help", Plan{Nodes: []Want{{}, big}, Why: "two"}, pressed(), inVain, "TRIGGERED 2 [{[] []} {[big] []}] two"},
+		{"high CPU wants one node where the pods have room", Plan{Why: "room"}, pressed(), func(s *situation) { s.metrics(0.9, 12); waited(200)(s) },
+			"TRIGGERED 1 [] CPU at 0.9 of 0.7 for 3600s: one node; room"},
+		{"high CPU wants no more than the pods", Plan{Nodes: make([]Want, 2), Why: "two"}, pressed(), func(s *situation) { s.metrics(0.9, 12) }, "TRIGGERED 2 [] two"},
+		{"kinds are capped with the nodes", Plan{Nodes: []Want{big, big, big, {}, {}, {}}, Why: "six"}, pressed(), func(s *situation) { s.p.MaxBatchUp = 3 },
+			"TRIGGERED 3 [{[big] []} {[big] []} {[big] []}] six, capped to 3 (MAX_BATCH_UP 3, room below MAX_WORKERS " + fmt.Sprint(DefaultPolicy().MaxWorkers-4) + ")"},
+		{"kinds that were capped away are not mentioned", Plan{Nodes: []Want{{}, {}, big}, Why: "three"}, pressed(), func(s *situation) { s.p.MaxWorkers = 6 },
+			"TRIGGERED 2 [] three, capped to 2 (MAX_BATCH_UP 5, room below MAX_WORKERS 2)"},
+		{"just as many as there is room for", Plan{Nodes: make([]Want, 2), Why: "two"}, pressed(), func(s *situation) { s.p.MaxWorkers = 6 }, "TRIGGERED 2 [] two"},
+		{"a repair asks no sizer", Plan{Why: "room"}, pressed(), func(s *situation) { s.p.MinWorkers = 6 }, "MIN_REPAIR 2 [] 2 below MIN_WORKERS"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.change(c.s)
+			d := Decider{Policy: c.s.p, Sizer: planned(c.plan)}.Decide(c.s.o, c.s.r, c.s.now)
+			if got := fmt.Sprintf("%s %d %v %s", d.Reason, d.Nodes, d.Wanted, d.Detail); got != c.want {
+				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+		})
+	}
+}
+
+// TestADecisionNamesAFewCausesAndCountsTheOthers where it has to name workers.
+func TestADecisionNamesAFewCausesAndCountsTheOthers(t *testing.T) {
+	kept := func(n int) *situation {
+		s := idle()
+		s.o.Fleet = nil
+		for i := range n {
+			w := readyWorker(i+1, "a")
+			w.Node.Keep = true
+			s.o.Fleet = append(s.o.Fleet, w)
+		}
+		return s
+	}
+	sick := func(n int) *situation {
+		s := pressed()
+		s.p.MaxWorkers, s.p.MinWorkers = 8, 0
+		s.o.Fleet = nil
+		for i := range 8 {
+			w := readyWorker(i+1, "a")
+			if i < n {
+				w.Node.Ready, w.Node.NotReadySince = false, time.Unix(s.ago(60), 0)
+			}
+			s.o.Fleet = append(s.o.Fleet, w)
+		}
+		return s
+	}
+	for name, c := range map[string]struct {
+		s     *situation
+		named int
+		more  string
+	}{
+		"three kept": {kept(3), 3, ""}, "four kept": {kept(4), 3, "; and 1 more"}, "six kept": {kept(6), 3, "; and 3 more"},
+		"none sick": {sick(0), 0, ""}, "two sick": {sick(2), 2, ""}, "three sick": {sick(3), 3, ""}, "five sick": {sick(5), 3, "; and 2 more"},
+	} {
+		d := Decide(c.s.p, c.s.o, c.s.r, c.s.now)
+		if n := strings.Count(d.Detail, "i-"); n != c.named || !strings.HasSuffix(d.Detail, c.more) || c.more == "" && strings.Contains(d.Detail, "more") {
+			t.Errorf("%s: %s %q names %d workers, want %d and the end %q", name, d.Reason, d.Detail, n, c.named, c.more)
+		}
+	}
+}
+
+// TestGatesSayWhatWasHeldAgainstWhat for some whose figures are worked out.
+func TestGatesSayWhatWasHeldAgainstWhat(t *testing.T) {
+	for name, c := range map[string]struct {
+		s      *situation
+		change func(*situation)
+		want   Gate
+	}{
+		"no action":                         {idle(), none, Gate{"no-action", "none", "none in progress", true}},
+		"an open action":                    {idle(), func(s *situation) { s.r.ScalingInProgress, s.r.ScaleUpActionID = true, "up-1" }, Gate{"no-action", "up-1", "none in progress", false}},
+		"a flag without an action":          {idle(), func(s *situation) { s.r.ScalingInProgress = true }, Gate{"no-action", "unnamed", "none in progress", false}},
+		"the fleet is complete":             {idle(), none, Gate{"fleet-known", "ok", "complete", true}},
+		"the fleet is not known":            {idle(), func(s *situation) { s.o.FleetKnown, s.o.FleetWhy = false, "timeout" }, Gate{"fleet-known", "timeout", "complete", false}},
+		"a reading that is missing":         {idle(), func(s *situation) { s.o.Readings.CPU = Missing("timeout") }, Gate{"up.cpu", "missing", "0.7", false}},
+		"CPU missing without a word":        {idle(), func(s *situation) { s.o.Readings.CPU = Reading{} }, Gate{"metrics-known", "cpu: no value", "cpu and pending", false}},
+		"pending missing":                   {idle(), func(s *situation) { s.o.Readings.Pending = Missing("stale") }, Gate{"metrics-known", "pending: stale", "cpu and pending", false}},
+		"not paused":                        {idle(), none, Gate{"not-paused", "not paused", "not paused", true}},
+		"expected with a replacement":       {idle(), func(s *situation) { s.replaced(0, nil) }, Gate{"repair.min-workers", "4", "2", true}},
+		"occupied with a launch":            {idle(), func(s *situation) { s.replaced(0, nil); s.p.MaxWorkers = 6 }, Gate{"repair.max-workers", "5", "6", true}},
+		"what is left of a back-off":        {idle(), func(s *situation) { s.r.BackoffUntilEpoch = s.ago(-90) }, Gate{"up.backoff", "90s", "0s", false}},
+		"a back-off that is over":           {idle(), func(s *situation) { s.r.BackoffUntilEpoch = s.ago(90) }, Gate{"up.backoff", "0s", "0s", true}},
+		"no back-off":                       {idle(), none, Gate{"repair.backoff", "0s", "0s", true}},
+		"what has not begun has not lasted": {steady(), none, Gate{"up.pending-since", "0s", "180s", false}},
+		"whole seconds":                     {hot(), func(s *situation) { s.now = s.now.Add(700 * time.Millisecond) }, Gate{"up.cpu-since", "3600s", "180s", true}},
+		"sustained pods beyond misfits":     {pressed(), func(s *situation) { s.neverFit(11) }, Gate{"up.pending-sustained", "12", "12", true}},
+		"more misfits than pods":            {pressed(), func(s *situation) { s.neverFit(13) }, Gate{"up.pending", "0", "1", false}},
+		"sustained misfits":                 {idle(), func(s *situation) { s.neverFit(3); s.o.Readings.PendingMax = Read(4) }, Gate{"down.pending-sustained", "4", "3", false}},
+		"the trigger by CPU":                {hot(), none, Gate{"up.trigger", "cpu true, pending false", "any", true}},
+		"no trigger":                        {steady(), none, Gate{"up.trigger", "cpu false, pending false", "any", false}},
+		"workers left after a batch":        {idle(), func(s *situation) { s.p.MaxBatchDown = 9 }, Gate{"down.min-workers", "2", "2", true}},
+		"workers left after one":            {idle(), func(s *situation) { s.p.MaxBatchDown = 1 }, Gate{"down.min-workers", "3", "2", true}},
+		"workers left if one went":          {idle(), func(s *situation) { s.keep(2) }, Gate{"down.min-workers", "1", "2", false}},
+		"one above MIN_WORKERS":             {idle(), func(s *situation) { s.keep(3) }, Gate{"down.min-workers", "2", "2", true}},
+		"interruptions":                     {idle(), func(s *situation) { s.o.Interruptions = []Interruption{{InstanceID: "i-1"}} }, Gate{"down.no-interruption", "1", "0", false}},
+		"targets":                           {idle(), func(s *situation) { s.p.MaxBatchDown = 2 }, Gate{"down.target", "2", "1", true}},
+		"no targets of an unknown fleet":    {idle(), func(s *situation) { s.o.FleetKnown = false }, Gate{"down.target", "0", "1", false}},
+		"a target whose pods fit":           {idle(), none, Gate{"down.pods-fit", "yes", "all pods of a target", true}},
+		"one of two whose pods don't fit": {idle(), func(s *situation) {
+			s.o.Fleet[0].Node.Pods = []Pod{{Name: "a/big", Requests: Resources{MilliCPU: 5000}}}
+		}, Gate{"down.pods-fit", "pod a/big (5000m CPU, 0 MiB) fits no other node", "all pods of a target", true}},
+		"a cooldown without an action": {idle(), func(s *situation) { s.r.LastScaleEpoch = 0 }, Gate{"down.cooldown", "0s", "600s", true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.change(c.s)
+			gates := Decide(c.s.p, c.s.o, c.s.r, c.s.now).Gates
+			i := slices.IndexFunc(gates, func(g Gate) bool { return g.Name == c.want.Name })
+			if i < 0 || gates[i] != c.want {
+				t.Errorf("got %+v, want %+v", gates, c.want)
+			}
+		})
 	}
 }
 

@@ -206,6 +206,40 @@ func TestTransitionsSetWhatTheSpecificationSays(t *testing.T) {
 		"renewLease moves the expiry":         {leased(), RenewLease{"me", 7, at(30), time.Minute}, func(r Record) bool { return r.LeaseUntilEpoch == at(90).Unix() && r.LeaseFence == 7 }},
 		"releaseLease keeps the fence":        {leased(), ReleaseLease{"me", 7}, func(r Record) bool { return r.LeaseOwner == "" && r.LeaseFence == 7 }},
 		"releaseLease leaves a successor's":   {leased(), ReleaseLease{"old", 6}, func(r Record) bool { return r.LeaseOwner == "me" }},
+		"releaseLease needs the owner":        {leased(), ReleaseLease{"old", 7}, func(r Record) bool { return r.LeaseOwner == "me" }},
+		"releaseLease needs the fence":        {leased(), ReleaseLease{"me", 6}, func(r Record) bool { return r.LeaseOwner == "me" }},
+		"a record of this version is written": {Record{SchemaVersion: SchemaVersion}, AcquireLease{"a", at(0), time.Minute}, func(r Record) bool { return r.LeaseOwner == "a" }},
+		"intendLaunch replaces what it learns of an offering and keeps the others": {exhausted(upBegun(t)), IntendLaunch{Fence: 7, ActionID: "up", Intent: launchIntent(0, 0, "t0"), Exhausted: []Exhausted{{Zone: "a", UntilEpoch: 9}}}, func(r Record) bool {
+			return slices.Equal(r.Exhausted, []Exhausted{{Zone: "b", UntilEpoch: 5}, {Zone: "a", UntilEpoch: 9}})
+		}},
+		"failScaleUp keeps a removal that is there": {apply(t, up, StartDrain{7, Removal{InstanceID: "i-1", DrainedSince: 5}}), FailScaleUp{Fence: 7, ActionID: "up", Now: at(9), Removals: []Removal{{InstanceID: "i-1"}, {InstanceID: "i-2"}}}, func(r Record) bool {
+			m, _ := r.Removal("i-1")
+			return len(r.Removals) == 2 && m.DrainedSince == 5
+		}},
+		"startDrain adds its start to a mark, which stays": {apply(t, leased(), MarkTerminating{7, Removal{InstanceID: "i-1"}}), StartDrain{7, Removal{InstanceID: "i-1", DrainedSince: 5}}, func(r Record) bool {
+			m, _ := r.Removal("i-1")
+			return m.DrainedSince == 5 && m.Phase == PhaseTerminating
+		}},
+		"startDrain begins while paused, since an interruption does not wait": {paused(leased()), StartDrain{7, Removal{InstanceID: "i-1", DrainedSince: 5}}, func(r Record) bool { return len(r.Removals) == 1 }},
+		"startDrain of a worker that is not Ready is continued while paused": {paused(apply(t, leased(), MarkTerminating{7, Removal{InstanceID: "i-1"}})), StartDrain{7, Removal{InstanceID: "i-1", DrainedSince: 5, NotReady: true}}, func(r Record) bool {
+			return r.Removals[0].DrainedSince == 5
+		}},
+		"startDrain of a worker that is not Ready begins": {leased(), StartDrain{7, Removal{InstanceID: "i-1", DrainedSince: 5, NotReady: true}}, func(r Record) bool { return len(r.Removals) == 1 }},
+		"the sweep's own mark leaves the phase of the open scale-down alone": {down, MarkTerminating{7, Removal{InstanceID: "i-9"}}, func(r Record) bool {
+			return r.ScaleDownPhase == PhaseDraining && len(r.Removals) == 1
+		}},
+		"what an ended scale-down left behind is marked without a phase": {leftBehind(t), MarkTerminating{7, downRemoval("i-1")}, func(r Record) bool { return r.ScaleDownPhase == "" && r.Removals[0].Phase == PhaseTerminating }},
+		"markScaleDownInstanceDone goes on with the next target": {apply(t, down, StartDrain{7, downRemoval("i-1")}, MarkTerminating{7, downRemoval("i-1")}), MarkScaleDownInstanceDone{7, "down", "i-1"}, func(r Record) bool {
+			return r.ScaleDownPhase == PhaseDraining
+		}},
+		"giveBack without a cause skips nothing": {apply(t, leased(), StartDrain{7, Removal{InstanceID: "i-1", DrainedSince: 1}}), GiveBack{7, "i-1", at(9), ""}, func(r Record) bool { return r.Removals == nil && r.SkipList == nil }},
+		"giveBack counts the failures of each instance by itself": {skippedOnce(apply(t, leased(), StartDrain{7, Removal{InstanceID: "i-2", DrainedSince: 1}})), GiveBack{7, "i-2", at(9), "slow"}, func(r Record) bool {
+			return slices.Equal(r.SkipList, []Skip{{InstanceID: "i-1", Failures: 1, UntilEpoch: 5}, {InstanceID: "i-2", Failures: 1, UntilEpoch: at(9 + 600).Unix(), Cause: "slow"}})
+		}},
+		"failScaleDown without a culprit skips nothing": {down, FailScaleDown{Fence: 7, ActionID: "down", Now: at(9), Cause: "timeout"}, func(r Record) bool { return r.SkipList == nil }},
+		"failScaleDown leaves the removals of others alone, and they start no cooldown": {apply(t, down, StartDrain{7, Removal{InstanceID: "i-8", DrainedSince: 1}}, MarkTerminating{7, Removal{InstanceID: "i-9"}}), FailScaleDown{Fence: 7, ActionID: "down", Now: at(9)}, func(r Record) bool {
+			return len(r.Removals) == 2 && r.LastScaleEpoch == 0
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, _, err := Applied(c.from, c.do)
@@ -222,6 +256,18 @@ func TestTransitionsSetWhatTheSpecificationSays(t *testing.T) {
 
 func paused(r Record) Record {
 	r.PausedSinceEpoch, r.PausedBy, r.PauseReason = at(5).Unix(), "alice", "inventory"
+	return r
+}
+
+func exhausted(r Record) Record {
+	r.Exhausted = []Exhausted{{Zone: "a", UntilEpoch: 5}, {Zone: "b", UntilEpoch: 5}}
+	return r
+}
+
+// leftBehind returns a record with the removal of a scale-down that has ended.
+func leftBehind(t *testing.T) Record {
+	r := apply(t, leased(), StartDrain{7, Removal{InstanceID: "i-1", DrainedSince: 5}})
+	r.Removals[0].ActionID = "down"
 	return r
 }
 
@@ -254,6 +300,11 @@ func TestTransitionsRefuse(t *testing.T) {
 		"an intent of another action":                 {up, IntendLaunch{Fence: 7, ActionID: "x", Intent: launchIntent(1, 0, "t")}, ErrNotThatAction},
 		"an intent that skips an ordinal":             {up, IntendLaunch{Fence: 7, ActionID: "up", Intent: launchIntent(2, 0, "t")}, ErrNotRecorded},
 		"an intent that goes back to an old attempt":  {apply(t, up, IntendLaunch{Fence: 7, ActionID: "up", Intent: launchIntent(1, 1, "t1")}), IntendLaunch{Fence: 7, ActionID: "up", Intent: launchIntent(1, 0, "t0")}, ErrNotRecorded},
+		"an intent of the same attempt":               {apply(t, up, IntendLaunch{Fence: 7, ActionID: "up", Intent: launchIntent(1, 1, "t1")}), IntendLaunch{Fence: 7, ActionID: "up", Intent: launchIntent(1, 1, "t2")}, ErrNotRecorded},
+		"recording with another token":                {apply(t, up, IntendLaunch{Fence: 7, ActionID: "up", Intent: launchIntent(1, 1, "t1")}), RecordScaleUpInstances{7, "up", "t0", "i-9", at(2)}, ErrNotRecorded},
+		"draining what another action left behind":    {leftBehind(t), StartDrain{7, Removal{InstanceID: "i-1", ActionID: "other"}}, ErrNotThatAction},
+		"draining what no action left behind":         {leftBehind(t), StartDrain{7, Removal{InstanceID: "i-2", ActionID: "down"}}, ErrNotThatAction},
+		"removing what is not Ready while paused":     {paused(leased()), StartDrain{7, Removal{InstanceID: "i-1", NotReady: true}}, ErrPaused},
 		"recording without an intent":                 {up, RecordScaleUpInstances{7, "up", "t9", "i-9", at(2)}, ErrNotRecorded},
 		"recording for another action":                {up, RecordScaleUpInstances{7, "x", "t", "i-9", at(2)}, ErrNotThatAction},
 		"reducing when nothing was launched":          {upBegun(t), ReduceScaleUp{Fence: 7, ActionID: "up"}, ErrNotRecorded},
@@ -349,7 +400,7 @@ func TestNoteKeepsSinceEpochsWhileTheyHold(t *testing.T) {
 	r := leased()
 	r.PendingSinceEpoch, r.IdleSinceEpoch, r.CPUHighSinceEpoch = Num(5), Num(6), 7
 	r.Joined, r.SkipList = []string{"i-old", "i-1"}, []Skip{{InstanceID: "i-old"}, {InstanceID: "i-1"}}
-	r.Exhausted = []Exhausted{{Zone: "a", UntilEpoch: at(9).Unix()}, {Zone: "b", UntilEpoch: at(11).Unix()}}
+	r.Exhausted = []Exhausted{{Zone: "a", UntilEpoch: at(9).Unix()}, {Zone: "b", UntilEpoch: at(11).Unix()}, {Zone: "c", UntilEpoch: at(10).Unix()}}
 	for name, c := range map[string]struct {
 		note Note
 		want func(Record) bool

@@ -79,3 +79,53 @@ func TestAFlagIsNamedAfterItsVariable(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+func TestWhatEachKindOfSettingAccepts(t *testing.T) {
+	for name, accepts := range map[string]struct{ right, wrong []string }{
+		"RATIO":    {[]string{"0", "-1.5", "1e3", " 2 "}, []string{"", "half", "NaN", "Inf", "-Inf", "1e999"}},
+		"WAIT_SEC": {[]string{"0", "-1", "300"}, []string{"", "1m", "1.5", "3000000000"}},
+		"N":        {[]string{"0", "-7", "2147483647"}, []string{"", "x", "1.0", "2147483648"}},
+		"ON":       {[]string{"true", "false", "1", "0"}, []string{"", "maybe", "2"}},
+		"URL":      {[]string{"", "http://h", "https://h:9090/p?q=1"}, []string{"localhost:9090", "//h", "http://", "https:///p", "ftp://h", "http://a b"}},
+	} {
+		for _, v := range accepts.right {
+			var c config
+			if err := Parse(&c, settings, env(map[string]string{name: v}), nil); err != nil {
+				t.Errorf("%s=%q is rejected: %v", name, v, err)
+			}
+		}
+		for _, v := range accepts.wrong {
+			var c config
+			var e *Error
+			err := Parse(&c, settings, env(map[string]string{name: v}), nil)
+			if !errors.As(err, &e) || len(e.Problems) != 1 || e.Problems[0].Setting != name || e.Problems[0].Value != v {
+				t.Errorf("%s=%q gives %v, want this one problem", name, v, err)
+			}
+		}
+	}
+}
+
+func TestAListIsSeparatedByCommasAndBlanksDontCount(t *testing.T) {
+	var c config
+	if err := Parse(&c, settings, env(map[string]string{"ITEMS": " x, ,y ,"}), nil); err != nil || strings.Join(c.Items, "|") != "x|y" {
+		t.Errorf("got %q, %v, want x and y", c.Items, err)
+	}
+}
+
+func TestAnErrorHasALineForEachProblem(t *testing.T) {
+	err := Problems([]Problem{{"N", "x", "write a whole number"}, {"ON", "maybe", "write true or false"}}, nil)
+	const want = "2 wrong setting(s):\n  N=\"x\": write a whole number\n  ON=\"maybe\": write true or false"
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+func TestADefaultThatCantBeReadStopsTheProgram(t *testing.T) {
+	defer func() {
+		if got := recover(); got != "default of N: write a whole number" {
+			t.Errorf("panic is %v", got)
+		}
+	}()
+	var c config
+	_ = Parse(&c, []Setting[config]{New("N", "one", "a count", Int(func(c *config) *int { return &c.N }))}, env(nil), nil)
+}

@@ -215,6 +215,59 @@ func TestGChartLimits(t *testing.T) {
 	near(t, "median", p.Center, 14, 0)
 }
 
+func TestLaneysChartWeighsSamplesByTheirUnits(t *testing.T) {
+	t.Parallel()
+	// 20 events in 20 units: the rates 0.5 and 1.125 are 1 Poisson sigma below and
+	// half of one above the center.
+	u, err := attribute.NewLaneyU([]attribute.Sample{{Count: 2, Units: 4}, {Count: 18, Units: 16}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	near(t, "sigma z", u.SigmaZ, 1.5/spc.D2, 1e-15)
+}
+
+// TestTheFewestAndSmallestInputs charts what is just enough.
+func TestTheFewestAndSmallestInputs(t *testing.T) {
+	t.Parallel()
+	if c := chart(t, attribute.Exponential, []float64{1, 3}); c.N != 2 || c.Scale != 2 {
+		t.Errorf("of two times the chart is %+v, want one of 2 with mean 2", c)
+	}
+	for _, method := range []attribute.Method{attribute.Power, attribute.PowerScreened} {
+		l := chart(t, method, []float64{8, 8, 8}).Limits
+		near(t, "center of equal times", l.Center, 8, 1e-12)
+		near(t, "lower limit of equal times", l.Lower, 8, 1e-12)
+		near(t, "upper limit of equal times", l.Upper, 8, 1e-12)
+	}
+	u, err := attribute.NewU([]attribute.Sample{{Count: 0, Units: 1}, {Count: 9, Units: 1}, {Count: 2, Units: 3}}, 1)
+	if want := (attribute.U{Center: 0.5, SigmaZ: 1, N: 2}); err != nil || u != want {
+		t.Errorf("with a count of 0 and one sample excluded the u-chart is %+v, %v, want %+v", u, err, want)
+	}
+	g, err := attribute.NewG([]float64{0, 4})
+	if want := (attribute.G{Mean: 2, N: 2}); err != nil || g != want {
+		t.Errorf("with a number of 0 the g-chart is %+v, %v, want %+v", g, err, want)
+	}
+	if l := (attribute.G{Mean: 0, N: 1}).ProbabilityLimits(0.01); l != (spc.Limits{}) {
+		t.Errorf("where every unit is eventful the limits are %+v, want 0", l)
+	}
+}
+
+// TestGChartQuantilesThatAreWholeNumbers takes the smallest number that has the
+// probability, also where it has exactly that: with mean 1 the cumulative
+// probabilities are 1/2, 3/4, 7/8.
+func TestGChartQuantilesThatAreWholeNumbers(t *testing.T) {
+	t.Parallel()
+	g := attribute.G{Mean: 1, N: 1}
+	for tail, want := range map[float64]spc.Limits{
+		0.25:  {Center: 0, Lower: 0, Upper: 1},
+		0.125: {Center: 0, Lower: 0, Upper: 2},
+		0.12:  {Center: 0, Lower: 0, Upper: 3},
+	} {
+		if got := g.ProbabilityLimits(tail); got != want {
+			t.Errorf("limits for a tail of %g are %+v, want %+v", tail, got, want)
+		}
+	}
+}
+
 func TestImpossibleInputsAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, err := range map[string]error{

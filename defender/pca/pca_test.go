@@ -3,9 +3,12 @@ package pca_test
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"gonum.org/v1/gonum/stat"
 
 	"github.com/muster-dev/muster/defender/pca"
 )
@@ -17,7 +20,7 @@ func printed(t *testing.T, what string, got float64, want string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if half := 0.5 * math.Pow10(-len(fraction)); math.Abs(got-w) > half*1.000001 {
+	if half := 0.5 * math.Pow10(-len(fraction)); !(math.Abs(got-w) <= half*1.000001) {
 		t.Errorf("%s is %.8g, printed as %s", what, got, want)
 	}
 }
@@ -53,7 +56,7 @@ func TestTracyYoungMason(t *testing.T) {
 		if math.Abs(by-s.T2) > 1e-9 {
 			t.Errorf("contributions sum up to %v, T² is %v", by, s.T2)
 		}
-		if s.Q > 1e-20 {
+		if s.Q < 0 || s.Q > 1e-20 {
 			t.Errorf("with all components Q is %v", s.Q)
 		}
 	}
@@ -128,12 +131,282 @@ func TestQLimitOfEqualEigenvaluesIsChiSquare(t *testing.T) {
 		for i := range eigen {
 			eigen[i] = 2
 		}
-		if got := pca.QLimit(test.alpha, eigen) / 2; math.Abs(got/test.want-1) > 3e-3 {
+		if got := pca.QLimit(test.alpha, eigen) / 2; !(math.Abs(got/test.want-1) <= 3e-3) {
 			t.Errorf("the %g point of chi-square(%d) is %v, want %v", test.alpha, test.n, got, test.want)
 		}
 	}
 	if got := pca.QLimit(.01, nil); got != 0 {
 		t.Errorf("without components left out the limit is %v", got)
+	}
+}
+
+// TestT2LimitsInClosedForm compares with quantiles that can be written down:
+// Beta(1, b), Beta(1/2, 1/2) and F(1, 1), the latter two with the fewest runs.
+func TestT2LimitsInClosedForm(t *testing.T) {
+	t.Parallel()
+	angle := func(alpha float64) float64 { return math.Pi / 2 * (1 - alpha) }
+	for _, test := range []struct {
+		what  string
+		limit func(alpha float64, n, k int) (float64, error)
+		alpha float64
+		n, k  int
+		want  float64
+	}{
+		{"training", pca.T2Training, .05, 14, 2, 13. * 13 / 14 * (1 - math.Pow(.05, 2./11))},
+		{"training", pca.T2Training, .01, 5, 2, 4. * 4 / 5 * (1 - .01)},
+		{"training", pca.T2Training, .05, 3, 1, 2. * 2 / 3 * math.Pow(math.Sin(angle(.05)), 2)},
+		{"future", pca.T2Future, .05, 2, 1, 1.5 * math.Pow(math.Tan(angle(.05)), 2)},
+	} {
+		got, err := test.limit(test.alpha, test.n, test.k)
+		if err != nil || !(math.Abs(got/test.want-1) <= 1e-9) {
+			t.Errorf("limit of T² in %s at %g, %d runs, %d components is %v, %v, want %v", test.what, test.alpha, test.n, test.k, got, err, test.want)
+		}
+	}
+	if _, err := pca.T2Training(.05, 3, 2); err == nil {
+		t.Error("T2Training of 3 runs and 2 components is accepted: the beta distribution needs another")
+	}
+}
+
+// TestQLimitIsExceededByItsShare compares with distributions whose tail can be
+// written down. A sum of pairs of equal eigenvalues is one of two exponential
+// values. Eigenvalues that are very uneven have Box's limit, which is chi-square
+// with an even number of degrees of freedom for those here.
+func TestQLimitIsExceededByItsShare(t *testing.T) {
+	t.Parallel()
+	for _, alpha := range []float64{.05, .01} {
+		for _, pair := range [][2]float64{{4, 3}, {2, 1}} {
+			x := pca.QLimit(alpha, []float64{pair[0], pair[0], pair[1], pair[1]})
+			a, b := 2*pair[0], 2*pair[1]
+			if tail := (a*math.Exp(-x/a) - b*math.Exp(-x/b)) / (a - b); !(math.Abs(tail/alpha-1) <= .1) {
+				t.Errorf("the limit %v of pairs of %v is exceeded with %.4f, want %g", x, pair, tail, alpha)
+			}
+		}
+		one, rest := (100+2*math.Sqrt(9700))/3, slices.Repeat([]float64{1}, 100)
+		y := pca.QLimit(alpha, append([]float64{one}, rest...)) * (one + 100) / (one*one + 100)
+		if tail := math.Exp(-y/2) * (1 + y/2); !(math.Abs(tail/alpha-1) <= 1e-9) {
+			t.Errorf("Box's limit with 4 degrees of freedom is exceeded with %v, want %g", tail, alpha)
+		}
+		// These are where Jackson and Mudholkar's power is just 0.
+		y = pca.QLimit(alpha, append([]float64{4}, rest[:8]...)) / 2
+		if tail := math.Exp(-y/2) * (1 + y/2 + y*y/8); !(math.Abs(tail/alpha-1) <= 1e-9) {
+			t.Errorf("Box's limit with 6 degrees of freedom is exceeded with %v, want %g", tail, alpha)
+		}
+	}
+}
+
+// TestQLimitOfEqualEigenvaluesIsWilsonAndHilfertys to the last digits.
+func TestQLimitOfEqualEigenvaluesIsWilsonAndHilfertys(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{2, 5, 40} {
+		v := 2 / (9 * float64(n))
+		want := float64(n) * math.Pow(1-v+math.Sqrt2*math.Erfinv(.98)*math.Sqrt(v), 3)
+		if got := pca.QLimit(.01, slices.Repeat([]float64{3}, n)) / 3; !(math.Abs(got/want-1) <= 1e-9) {
+			t.Errorf("the limit of %d equal eigenvalues is %v, want %v", n, got, want)
+		}
+	}
+}
+
+func TestLimitsWithoutVariationAreTheMean(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ got, want float64 }{
+		{pca.Moments{Mean: 3}.Limit(.01), 3},
+		{pca.Moments{}.Limit(.01), 0},
+		{pca.Moments{Variance: 1}.Limit(.01), 0},
+		{pca.QLimit(.01, []float64{0, 0}), 0},
+		{pca.QLimit(.01, []float64{1e-200}), 0}, // its square is 0
+	} {
+		if test.got != test.want {
+			t.Errorf("the limit is %v, want %v", test.got, test.want)
+		}
+	}
+}
+
+// TestComponentsAreChosenByVariance of eigenvalues that explain 59, 31 and 10 %.
+func TestComponentsAreChosenByVariance(t *testing.T) {
+	t.Parallel()
+	nist := [][]float64{{7, 4, 3}, {4, 1, 8}, {6, 3, 5}, {8, 6, 1}, {8, 5, 7}, {7, 2, 9}, {5, 3, 3}, {9, 5, 8}, {7, 4, 5}, {8, 2, 2}}
+	square := [][]float64{{1, 1}, {1, -1}, {-1, 1}, {-1, -1}} // two equal eigenvalues
+	rng := rand.New(rand.NewPCG(12, 13))
+	for name, test := range map[string]struct {
+		runs [][]float64
+		c    pca.Config
+		want int
+	}{
+		"the first is enough":      {nist, pca.Config{Variance: .5}, 1},
+		"the second is needed":     {nist, pca.Config{Variance: .6}, 2},
+		"80 % by default":          {nist, pca.Config{}, 2},
+		"the third is needed":      {nist, pca.Config{Variance: .95}, 3},
+		"all of it":                {nist, pca.Config{Variance: 1}, 3},
+		"bounded":                  {nist, pca.Config{Variance: .95, MaxComponents: 1}, 1},
+		"exactly half":             {square, pca.Config{Variance: .5, MaxComponents: 2, Covariance: true}, 1},
+		"a third of 9 runs":        {factors(rng, 9, 8), pca.Config{Variance: 1}, 3},
+		"one of 3 runs":            {startup[:3], pca.Config{Variance: 1}, 1},
+		"all that 4 runs allow":    {startup[:4], pca.Config{Components: 2}, 2},
+		"no more than there are":   {[][]float64{{1, 2}, {2, 4}, {4, 8}, {3, 6}, {7, 14}}, pca.Config{Components: 2}, 1},
+		"a bound beyond there are": {[][]float64{{1, 2}, {2, 4}, {4, 8}, {3, 6}, {7, 14}}, pca.Config{Variance: 1, MaxComponents: 9}, 1},
+	} {
+		m, err := pca.Train(test.runs, test.c)
+		if err != nil || m.Components() != test.want {
+			t.Errorf("%s: %v, want %d components", name, err, test.want)
+			continue
+		}
+		if m.Runs() != len(test.runs) {
+			t.Errorf("%s: the model is of %d runs, want %d", name, m.Runs(), len(test.runs))
+		}
+	}
+}
+
+// TestEigenvaluesSumUpToTheVariance: to 1 of each scaled variable. Runs that two
+// factors move without noise have two eigenvalues, in whatever unit.
+func TestEigenvaluesSumUpToTheVariance(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(14, 15))
+	for _, p := range []int{8, 60} { // by way of X'X and of XX'
+		m, err := pca.Train(factors(rng, 30, p), pca.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := 0.0
+		for _, e := range m.Eigenvalues() {
+			sum += e
+		}
+		if math.Abs(sum/float64(p)-1) > 1e-9 || len(m.Eigenvalues()) != min(p, 29) {
+			t.Errorf("%d eigenvalues of %d variables sum up to %v", len(m.Eigenvalues()), p, sum)
+		}
+		for _, unit := range []float64{1e-6, 1, 1e6} {
+			runs := make([][]float64, 30)
+			for i := range runs {
+				a, b := rng.NormFloat64(), rng.NormFloat64()
+				for j := range p {
+					runs[i] = append(runs[i], unit*(a*math.Sin(float64(j))+b*math.Cos(2*float64(j))))
+				}
+			}
+			m, err := pca.Train(runs, pca.Config{Covariance: true})
+			if err != nil || len(m.Eigenvalues()) != 2 {
+				t.Errorf("two factors of %d variables in units of %g have eigenvalues %v, %v", p, unit, m.Eigenvalues(), err)
+			}
+		}
+	}
+}
+
+// TestVariablesThatNeverMovedAreLeftOut, unless a floor says what a move is worth.
+func TestVariablesThatNeverMovedAreLeftOut(t *testing.T) {
+	t.Parallel()
+	for name, value := range map[string][3]float64{
+		"0": {}, "a constant": {7, 7, 7}, "rounding": {.3, .1 + .2, .3}, "an overflow": {1e200, -1e200, 1e200},
+	} {
+		for _, covariance := range []bool{false, true} {
+			runs := [][]float64{{1, value[0]}, {3, value[1]}, {2, value[2]}}
+			m, err := pca.Train(runs, pca.Config{Components: 1, Covariance: covariance})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := m.Score([]float64{3, value[0] + 5})
+			if err != nil || math.Abs(s.T2-1) > 1e-12 || s.Q > 1e-12 || s.QBy[1] != 0 {
+				t.Errorf("%s, covariance %t: a move of it gives T² %v, Q %v, %v, want 1 and 0", name, covariance, s.T2, s.Q, err)
+			}
+		}
+	}
+	m, err := pca.Train([][]float64{{1, 7}, {3, 7}, {2, 7}}, pca.Config{Components: 1, Floor: []float64{0, .5}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err := m.Score([]float64{3, 6}); err != nil || math.Abs(s.Q-4) > 1e-12 || math.Abs(s.QBy[1]+4) > 1e-12 {
+		t.Errorf("a move of two floors gives Q %v by %v, %v, want 4", s.Q, s.QBy, err)
+	}
+}
+
+// TestTheLargestLoadingIsPositive, and the first of equal ones, so that equal
+// training gives scores of equal sign.
+func TestTheLargestLoadingIsPositive(t *testing.T) {
+	t.Parallel()
+	// loadings are read off the scores of runs in which one variable is 1 higher.
+	loadings := func(runs [][]float64, components int) [][]float64 {
+		m, err := pca.Train(runs, pca.Config{Components: components, Covariance: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, err := m.Score(runs[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := make([][]float64, components)
+		for j := range runs[0] {
+			run := slices.Clone(runs[0])
+			run[j]++
+			s, err := m.Score(run)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for a := range all {
+				all[a] = append(all[a], s.Scores[a]-at.Scores[a])
+			}
+		}
+		return all
+	}
+	rng := rand.New(rand.NewPCG(16, 17))
+	for _, p := range []int{5, 12, 40} { // by way of X'X and of XX'
+		for a, loads := range loadings(factors(rng, 12, p), 4) {
+			if slices.Max(loads) < -slices.Min(loads) {
+				t.Errorf("loadings of component %d of %d variables are %v", a+1, p, loads)
+			}
+		}
+	}
+	for name, runs := range map[string][][]float64{
+		"opposite":        {{0, 0}, {1, -1}, {2, -2}, {4, -4}},
+		"opposite, noisy": {{0, 0}, {1, -1}, {2, -2}, {4, -4}, {1, 1}, {-1, -1}},
+		"three":           {{0, 0, 0}, {1, -1, -1}, {2, -2, -2}, {4, -4, -4}},
+	} {
+		if loads := loadings(runs, 1)[0]; loads[0] <= 0 || loads[1] >= 0 {
+			t.Errorf("%s variables have loadings %v, want the first positive", name, loads)
+		}
+	}
+}
+
+// TestCrossValidationScoresWhatIsLeftOut by models of every other run.
+func TestCrossValidationScoresWhatIsLeftOut(t *testing.T) {
+	t.Parallel()
+	runs := factors(rand.New(rand.NewPCG(18, 19)), 11, 6)
+	c := pca.Config{Components: 2}
+	got, err := pca.CrossValidate(runs, c, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, run := range runs {
+		var rest [][]float64
+		for k := range runs {
+			if k%2 != i%2 {
+				rest = append(rest, runs[k])
+			}
+		}
+		m, err := pca.Train(rest, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s, err := m.Score(run); err != nil || got.T2s[i] != s.T2 || got.Qs[i] != s.Q {
+			t.Errorf("run %d is scored %v and %v, want %v and %v", i, got.T2s[i], got.Qs[i], s.T2, s.Q)
+		}
+	}
+	for what, of := range map[string]struct {
+		moments pca.Moments
+		values  []float64
+	}{"T²": {got.T2, got.T2s}, "Q": {got.Q, got.Qs}} {
+		mean, variance := stat.MeanVariance(of.values, nil)
+		if math.Abs(of.moments.Mean/mean-1) > 1e-12 || math.Abs(of.moments.Variance/variance-1) > 1e-12 {
+			t.Errorf("moments of %s are %+v, want %v and %v", what, of.moments, mean, variance)
+		}
+	}
+	if _, err := pca.CrossValidate(runs[:4], c, 2); err == nil || !strings.Contains(err.Error(), "without part 1 of 2:") {
+		t.Errorf("training on half of 4 runs: %v, want an error of part 1 of 2", err)
+	}
+	one, err := pca.CrossValidate(runs, c, len(runs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, folds := range []int{0, -1, len(runs) + 1} {
+		if other, err := pca.CrossValidate(runs, c, folds); err != nil || !slices.Equal(other.Qs, one.Qs) {
+			t.Errorf("%d folds don't leave out one run at a time: %v", folds, err)
+		}
 	}
 }
 
@@ -235,10 +508,13 @@ func TestWhatCantBeTrainedIsAnError(t *testing.T) {
 		"constant":      {[][]float64{{1, 2}, {1, 2}, {1, 2}}, pca.Config{}},
 		"no variables":  {[][]float64{{}, {}, {}}, pca.Config{}},
 		"uneven":        {[][]float64{{1, 2}, {1}, {1, 2}}, pca.Config{}},
-		"NaN":           {[][]float64{{1}, {math.NaN()}, {2}}, pca.Config{}},
+		"NaN":           {[][]float64{{1, 5}, {math.NaN(), 7}, {2, 4}}, pca.Config{}},
+		"infinite":      {[][]float64{{1, 5}, {math.Inf(-1), 7}, {2, 4}}, pca.Config{}},
+		"negative":      {[][]float64{{1}, {3}, {2}}, pca.Config{Components: -1}},
 		"too many":      {[][]float64{{1}, {3}, {2}}, pca.Config{Components: 2}},
 		"floors":        {[][]float64{{1}, {3}, {2}}, pca.Config{Floor: []float64{1, 2}}},
 		"share above 1": {[][]float64{{1}, {3}, {2}}, pca.Config{Variance: 2}},
+		"share below 0": {[][]float64{{1}, {3}, {2}}, pca.Config{Variance: -.5}},
 	} {
 		if _, err := pca.Train(train.runs, train.c); err == nil {
 			t.Errorf("%s is accepted", name)

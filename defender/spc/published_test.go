@@ -21,7 +21,7 @@ func printed(t *testing.T, what string, got float64, want string) {
 		t.Fatal(err)
 	}
 	// Half a unit of the last digit, and a hair for numbers that lie between two.
-	if half := 0.5 * math.Pow10(-len(fraction)); math.Abs(got-w) > half*1.000001 {
+	if half := 0.5 * math.Pow10(-len(fraction)); !(math.Abs(got-w) <= half*1.000001) {
 		t.Errorf("%s is %.8g, printed as %s", what, got, want)
 	}
 }

@@ -581,3 +581,84 @@ func TestReasonsHaveNames(t *testing.T) {
 		t.Errorf("an unknown reason is called %q", got)
 	}
 }
+
+func TestTheLargestProblemsAreValid(t *testing.T) {
+	t.Parallel()
+	most := int64(math.MaxInt32)
+	for name, tt := range map[string]struct {
+		problem plan.Problem
+		valid   bool
+	}{
+		"the most slots":      {plan.Problem{Slots: int(most)}, true},
+		"one slot more":       {plan.Problem{Slots: int(most + 1)}, false},
+		"the largest weights": {plan.Problem{Slots: 2, Weights: []uint64{1<<60 - 1, 1}}, true},
+		"one unit more":       {plan.Problem{Slots: 2, Weights: []uint64{1 << 60, 1}}, false},
+	} {
+		if err := tt.problem.Validate(); (err == nil) != tt.valid {
+			t.Errorf("%s: %v, want valid: %t", name, err, tt.valid)
+		}
+	}
+}
+
+func TestEightFaultsOfAListAreSpeltOut(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]string{7: "", 8: "", 9: "plan: Owners: has 1 more faults", 11: "plan: Owners: has 3 more faults"} {
+		err := plan.Problem{Slots: n, Owners: make([]int32, n)}.Validate()
+		if err == nil {
+			t.Fatalf("%d slots of no worker are accepted", n)
+		}
+		lines := strings.Split(err.Error(), "\n")
+		spelt := 0
+		for _, line := range lines {
+			if strings.Contains(line, "Owners[") {
+				spelt++
+			}
+		}
+		if last := lines[len(lines)-1]; spelt != min(n, 8) || want != "" && last != want || want == "" && len(lines) != n {
+			t.Errorf("%d faults: %d are spelt out, the last line is %q, want %d and %q", n, spelt, last, min(n, 8), want)
+		}
+	}
+}
+
+func TestIndexesThatAreNoWorkersAreNobody(t *testing.T) {
+	t.Parallel()
+	p := plan.Problem{Slots: 2, Workers: defenders(1)}
+	for _, to := range []int32{1, plan.None, plan.Gone} {
+		want := "slot 1 moves from nobody to nobody: it is pinned there"
+		if got := plan.Explain(p, plan.Move{Slot: 1, From: to, To: to, Reason: plan.Pinned}); got != want {
+			t.Errorf("worker %d of 1: %q, want %q", to, got, want)
+		}
+		if got, err := plan.Measure(p, []int32{0, to}); err != nil || got != (plan.Evenness{WorstOverMean: 1}) {
+			t.Errorf("a slot of worker %d of 1 is measured as %+v, %v", to, got, err)
+		}
+	}
+	if got := (plan.Tuning + 1).String(); got != "Reason(6)" {
+		t.Errorf("the reason after the last is called %q", got)
+	}
+}
+
+func TestARingHasThePointsThatItIsGiven(t *testing.T) {
+	t.Parallel()
+	p := plan.Problem{Slots: 200, Workers: defenders(5)}
+	usual := must(t, plan.Ring(plan.DefaultVirtualNodes), p)
+	for n, same := range map[int]bool{0: true, -1: true, 1: false, 2: false} {
+		if pl := must(t, plan.Ring(n), p); slices.Equal(pl.Owners, usual.Owners) != same {
+			t.Errorf("a ring of %d points per worker plans like one of %d: %t, want %t", n, plan.DefaultVirtualNodes, !same, same)
+		}
+	}
+}
+
+func TestWeightsThatAreAllEqualPlanLikeNone(t *testing.T) {
+	t.Parallel()
+	before := must(t, plan.Sticky(), plan.Problem{Slots: 40, Workers: defenders(3)})
+	p := plan.Problem{Slots: 40, Workers: defenders(5), Owners: before.Owners}
+	want := must(t, plan.Sticky(), p)
+	p.TuneOnly = true // which means nothing where nothing has a weight
+	if pl := must(t, plan.Sticky(), p); !slices.Equal(pl.Owners, want.Owners) {
+		t.Errorf("with TuneOnly the owners are %v, want %v", pl.Owners, want.Owners)
+	}
+	p.TuneOnly, p.Weights = false, slices.Repeat([]uint64{7}, 40)
+	if pl := must(t, plan.Sticky(), p); !slices.Equal(pl.Owners, want.Owners) || pl.Stats.LowerBound != want.Stats.LowerBound {
+		t.Errorf("with equal weights the owners are %v, at least %d moves, want %v and %d", pl.Owners, pl.Stats.LowerBound, want.Owners, want.Stats.LowerBound)
+	}
+}
