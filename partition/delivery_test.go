@@ -380,6 +380,18 @@ func TestDelivery(t *testing.T) {
 			r.answer(1, answer{})
 			r.expect(`fetch 2 ""`)
 		},
+		"a message that came while its consumer was looked at is handled before anything else": func(r *deliveryRig) {
+			r.hold()
+			r.pass(ghostCheck)
+			r.pass(ghostCheck)
+			r.answer(1, answer{yes: true})
+			r.pass(ghostCheck)
+			r.told = nil
+			r.come(1)
+			r.pass(ghostCheck) // the next look is due
+			r.answer(1, answer{yes: true})
+			r.expect("handle 1.1 attempt 1 fence 1.1")
+		},
 		"a worker that lost its lease while it looked resets nothing": func(r *deliveryRig) {
 			r.hold()
 			for range 2 {

@@ -43,31 +43,33 @@ func (q *simQueue) Pop() any {
 
 // sim is one run.
 type sim struct {
-	seed    uint64
-	rng     *rand.Rand
-	now     time.Duration
-	queue   simQueue
-	seq     uint64
-	steps   int
-	cfg     Config
-	faults  simFaults
-	broken  simBreakage
-	forgets simForgets
-	srv     *simServer
-	workers []*simWorker // every process that ever was
-	started int
-	check   *simChecker
-	quiet   bool // faults have stopped
-	pins    map[int]Pin
-	weights []uint64     // of the slots of the finest division; nil: all weigh the same
-	desired int          // workers that there should be; 0: nobody says
-	fine    int          // the most slots that the run may have
-	wanted  int          // slots that were asked for last; 0: nobody asked
-	parking bool         // failing messages are parked in half of the runs
-	failing []simFailing // keys whose handlers fail for a while
-	slower  int          // messages are published at 1/slower of the rate; 0: 1
-	struck  bool         // a fault came in the middle of a change of that
-	observe func(*simWorker, Event)
+	seed     uint64
+	rng      *rand.Rand
+	now      time.Duration
+	queue    simQueue
+	seq      uint64
+	steps    int
+	second   time.Duration // the present one, and how many events it has had
+	inSecond int
+	cfg      Config
+	faults   simFaults
+	broken   simBreakage
+	forgets  simForgets
+	srv      *simServer
+	workers  []*simWorker // every process that ever was
+	started  int
+	check    *simChecker
+	quiet    bool // faults have stopped
+	pins     map[int]Pin
+	weights  []uint64     // of the slots of the finest division; nil: all weigh the same
+	desired  int          // workers that there should be; 0: nobody says
+	fine     int          // the most slots that the run may have
+	wanted   int          // slots that were asked for last; 0: nobody asked
+	parking  bool         // failing messages are parked in half of the runs
+	failing  []simFailing // keys whose handlers fail for a while
+	slower   int          // messages are published at 1/slower of the rate; 0: 1
+	struck   bool         // a fault came in the middle of a change of that
+	observe  func(*simWorker, Event)
 
 	tracing bool
 	trace   []string
@@ -135,6 +137,7 @@ func (s *sim) run(end time.Duration, until func() bool) {
 			return
 		}
 		e := heap.Pop(&s.queue).(*simEvent)
+		s.pace(e.at)
 		s.now = e.at
 		s.steps++
 		switch w := e.worker; {
@@ -149,6 +152,20 @@ func (s *sim) run(end time.Duration, until func() bool) {
 		if until != nil && until() {
 			return
 		}
+	}
+}
+
+// simStorm is how many events a virtual second can have. A worker that tries something
+// again without a pause makes more.
+const simStorm = 50_000
+
+// pace counts the events of each virtual second.
+func (s *sim) pace(at time.Duration) {
+	if second := at.Truncate(time.Second); second != s.second {
+		s.second, s.inSecond = second, 0
+	}
+	if s.inSecond++; s.inSecond > simStorm {
+		s.check.fail("storm", "more than %d events in a second", simStorm)
 	}
 }
 

@@ -98,6 +98,10 @@ func (r *slotRun) lookAtSilence() {
 		return
 	}
 	r.ask(askWaiting{}, func(a answer) {
+		if len(r.box) > 0 { // it came meanwhile
+			p.stale = false
+			return
+		}
 		if a.err != nil || !a.yes {
 			p.stale = false
 			if a.err == nil {

@@ -112,11 +112,12 @@ func (r *slotRun) idle() bool {
 		return true
 	case r.workRetries():
 		return true
+	case len(r.box) > 0: // it is not silent
 	case !now.Before(p.quietAt):
 		p.quietAt = now.Add(r.d.cfg.ghostCheck)
 		r.lookAtSilence()
 		return true
-	case len(r.box) == 0:
+	default:
 		return false
 	}
 	m := r.box[0]
