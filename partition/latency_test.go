@@ -23,9 +23,9 @@ import (
 const prompt = 2 * time.Second
 
 // TestLatency bounds the pauses of handoffs and takeovers on a server, by the times of
-// the events: a busy machine may be late to look.
+// the events: a busy machine may be late to look. It runs before the parallel tests:
+// beside simulations that need every processor it would measure those.
 func TestLatency(t *testing.T) {
-	t.Parallel()
 	component.Using(t, "NATS, embedded", server.VERSION)
 	t.Run("handoff", handoffIsPrompt)
 	t.Run("takeover of a killed worker", func(t *testing.T) {
