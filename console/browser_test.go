@@ -186,7 +186,7 @@ func TestADayOfEventsDoesNotSlowThePage(t *testing.T) {
 	}
 }
 
-// TestOlderEventsStayShown: a page that has fallen behind and begins anew shows as many rows as before, each event once and in order.
+// TestOlderEventsStayShown: a console that fell behind, and loads its state again, shows the same number of rows as before, each event once and in order.
 func TestOlderEventsStayShown(t *testing.T) {
 	c, s := serve(t, Options{})
 	said := 0

@@ -98,7 +98,7 @@ func (r *slotRun) lookAtSilence() {
 		return
 	}
 	r.ask(askWaiting{}, func(a answer) {
-		if len(r.box) > 0 { // it came meanwhile
+		if len(r.box) > 0 { // a message came while the question was open
 			p.stale = false
 			return
 		}

@@ -112,7 +112,7 @@ func (r *slotRun) idle() bool {
 		return true
 	case r.workRetries():
 		return true
-	case len(r.box) > 0: // it is not silent
+	case len(r.box) > 0: // the slot is not silent: what came goes before any look
 	case !now.Before(p.quietAt):
 		p.quietAt = now.Add(r.d.cfg.ghostCheck)
 		r.lookAtSilence()

@@ -37,7 +37,8 @@ func (m *machine) proveUnlisted() {
 			// It may live, and trust the lease that is under this: as long as that would.
 			p.rev = b.rev
 			if w.ID == m.self.ID {
-				// That is this worker's lease. The map's worker held the name before.
+				// The record lies over this worker's own lease. The worker of the map is
+				// an earlier process with the same stable ID.
 				p.Member = m.self
 				p.lease, _ = decodeLease(w.ID, m.leaseValue())
 			}

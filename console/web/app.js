@@ -414,9 +414,9 @@ function addEvents(list) {
   if (S.events.length > 2 * MOST) S.events.splice(0, S.events.length - MOST);
   draw("events");
 }
-let searchTimer = 0, loading = null; // what older events are being loaded for
+let searchTimer = 0, loading = null; // loading: the value of older that a request is under way for
 async function loadOlder() {
-  if (loading === older) return; // two answers would be the same events
+  if (loading === older) return; // a second request would return the same events
   const f = wanted(), first = (older.events[0] || S.events[0] || { seq: S.next }).seq;
   if (!f.planes.length) return;
   const q = new URLSearchParams({ before: first, limit: PAGE, contains: f.text });

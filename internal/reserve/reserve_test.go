@@ -104,7 +104,7 @@ func TestReservationsOfMany(t *testing.T) {
 	}
 }
 
-// TestTurnOfADeadProcess: a process that dies in its turn stops nobody.
+// TestTurnOfADeadProcess: a process that fails during its turn blocks the others for seconds only.
 func TestTurnOfADeadProcess(t *testing.T) {
 	t.Parallel()
 	js := room(t, 33*gib, 1)[0]
@@ -113,7 +113,7 @@ func TestTurnOfADeadProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i == 0 {
-			if _, err := js.Publish(t.Context(), reserve.TurnStream, nil); err != nil { // it is its turn now
+			if _, err := js.Publish(t.Context(), reserve.TurnStream, nil); err != nil { // as if a process had taken a turn
 				t.Fatal(err)
 			}
 		}

@@ -9,27 +9,29 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// TurnStream is the stream by which processes take turns to seek a limit, all that share
-// an account. A server compares a limit with what is reserved, and reserves it, in two
-// steps (nats-server 2.15.2, updateWithAdvisory). So where two requests arrive at once it
-// counts one limit twice, or grants more than there is; then it refuses to lower any
+// TurnStream is the stream by which all processes of an account take turns to find a
+// limit. The server compares a limit with what is reserved in one step, and reserves it in
+// another (nats-server 2.15.2, updateWithAdvisory). Two requests at the same moment make
+// it count one limit twice, or grant more than there is. It then refuses to lower any
 // limit until a stream is deleted.
 //
-// It is somebody's turn while the stream's last sequence is odd. Who publishes the next
-// message, on condition of that sequence, takes the turn, or ends it.
+// A turn is taken while the stream's last sequence is odd. A process takes a turn, and
+// ends it, by publishing the next message on condition of the last sequence.
 const TurnStream = "muster-reserving"
 
 // A turn takes some milliseconds. One that lasts longer than turnStale belongs to a
-// process that has died, and the next one ends it. Who has waited for turnPatience goes
-// on without a turn: a limit that is counted twice is better than no stream.
+// process that failed, and the next process ends it. A process that has waited for
+// turnPatience continues without a turn: a limit that is counted twice is better than no
+// stream.
 const (
 	turnStale    = 5 * time.Second
 	turnPatience = 30 * time.Second
 	turnPause    = 20 * time.Millisecond
 )
 
-// exclusively calls f in this process's turn, or without one if there is no way to take
-// turns. The stream of turns is made with so many replicas.
+// exclusively takes this process's turn, calls f, and ends the turn. If no turn can be
+// taken, it calls f without one. If the stream of turns is missing, it is created with
+// this number of replicas.
 func exclusively(ctx context.Context, js jetstream.JetStream, replicas int, f func() error) error {
 	waiting, stop := context.WithTimeout(ctx, turnPatience)
 	taken, err := takeTurn(waiting, js, replicas)
