@@ -60,20 +60,7 @@ func TestFullServerModel(t *testing.T) {
 	t.Run("real", func(t *testing.T) {
 		t.Parallel()
 		component.Using(t, "NATS, embedded", server.VERSION)
-		srv, err := broker.Start(broker.Options{Dir: t.TempDir(), MaxStore: 8 << 20})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(srv.Stop)
-		nc, err := broker.Connect(srv.URL(), "test")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(nc.Close)
-		js, err := jetstream.New(nc)
-		if err != nil {
-			t.Fatal(err)
-		}
+		js := startServer(t, broker.Options{MaxStore: 8 << 20})
 		kv, err := js.CreateKeyValue(t.Context(), bucket)
 		if err != nil {
 			t.Fatal(err)

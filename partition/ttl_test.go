@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/broker"
@@ -101,14 +100,18 @@ func (simTTLs) lifetime(t *testing.T, c jetstream.KeyValueConfig, op op, ttl tim
 	return b.last["k"].at
 }
 
-type realTTLs struct {
-	js jetstream.JetStream
-	nc *nats.Conn
-}
+type realTTLs struct{ js jetstream.JetStream }
 
 func startTTLs(t *testing.T) realTTLs {
 	t.Helper()
-	srv, err := broker.Start(broker.Options{Dir: t.TempDir()})
+	return realTTLs{startServer(t, broker.Options{})}
+}
+
+// startServer starts an embedded server with a store of its own, and returns a client.
+func startServer(t *testing.T, o broker.Options) jetstream.JetStream {
+	t.Helper()
+	o.Dir = t.TempDir()
+	srv, err := broker.Start(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +125,7 @@ func startTTLs(t *testing.T) realTTLs {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return realTTLs{js, nc}
+	return js
 }
 
 func (r realTTLs) lifetime(t *testing.T, c jetstream.KeyValueConfig, op op, ttl time.Duration) time.Duration {
@@ -178,7 +181,7 @@ func TestProvisionedBuckets(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := Provision(t.Context(), srv.nc, cfg); err != nil {
+	if err := Provision(t.Context(), srv.js.Conn(), cfg); err != nil {
 		t.Fatal(err)
 	}
 	for _, b := range bucketConfigs(cfg.resolve()) {
