@@ -27,20 +27,13 @@ import (
 // smallChaos gives scenario chaos a cluster of three servers, and as many slots as
 // three servers on one machine elect leaders for in a few seconds.
 func smallChaos(o *Options, chosen func(flag string) bool) {
-	set := func(flag string, v *int, to int) {
-		if !chosen(flag) {
-			*v = to
-		}
-	}
-	set("defenders", &o.Defenders, 10)
-	set("chambers", &o.Chambers, 240)
-	set("slots", &o.Slots, 120)
-	set("rate", &o.Rate, 60)
-	set("servers", &o.Servers, 3)
-	set("replicas", &o.Replicas, min(3, o.Servers))
-	if !chosen("work") {
-		o.Work = 50 * time.Millisecond
-	}
+	suit(chosen, "defenders", &o.Defenders, 10)
+	suit(chosen, "chambers", &o.Chambers, 240)
+	suit(chosen, "slots", &o.Slots, 120)
+	suit(chosen, "rate", &o.Rate, 60)
+	suit(chosen, "servers", &o.Servers, 3)
+	suit(chosen, "replicas", &o.Replicas, min(3, o.Servers))
+	suit(chosen, "work", &o.Work, 50*time.Millisecond)
 }
 
 // chaosRun is what scenario chaos keeps of its faults.

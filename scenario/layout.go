@@ -17,9 +17,7 @@ const layoutSlots = 256
 
 // fewSlots gives scenario layout room to grow.
 func fewSlots(o *Options, chosen func(flag string) bool) {
-	if !chosen("slots") {
-		o.Slots = layoutSlots
-	}
+	suit(chosen, "slots", &o.Slots, layoutSlots)
 }
 
 // layoutHold is how much longer a message that is in work when its slot changes

@@ -36,19 +36,12 @@ const ledAgain = 8 * time.Second
 // smallLeaderGroup gives the scenario few defenders, since it waits for a lease's end in
 // each round.
 func smallLeaderGroup(o *Options, chosen func(flag string) bool) {
-	set := func(flag string, v *int, to int) {
-		if !chosen(flag) {
-			*v = to
-		}
-	}
-	set("defenders", &o.Defenders, 10)
-	set("chambers", &o.Chambers, 240)
-	set("slots", &o.Slots, 120)
-	set("rate", &o.Rate, 60)
-	set("kills", &o.Kills, leaderGroupRounds)
-	if !chosen("work") {
-		o.Work = 50 * time.Millisecond
-	}
+	suit(chosen, "defenders", &o.Defenders, 10)
+	suit(chosen, "chambers", &o.Chambers, 240)
+	suit(chosen, "slots", &o.Slots, 120)
+	suit(chosen, "rate", &o.Rate, 60)
+	suit(chosen, "kills", &o.Kills, leaderGroupRounds)
+	suit(chosen, "work", &o.Work, 50*time.Millisecond)
 }
 
 // leaderGroup is a run of scenario leader-and-candidates-crash.

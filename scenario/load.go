@@ -32,20 +32,11 @@ const (
 
 // smallLoad are the figures that a defender is to be shown at.
 func smallLoad(o *Options, chosen func(flag string) bool) {
-	for _, f := range []struct {
-		flag string
-		set  func()
-	}{
-		{"chambers", func() { o.Chambers = 4000 }},
-		{"defenders", func() { o.Defenders = 45 }},
-		{"slots", func() { o.Slots = 256 }},
-		{"rate", func() { o.Rate = 3000 }},
-		{"work", func() { o.Work = 0 }},
-	} {
-		if !chosen(f.flag) {
-			f.set()
-		}
-	}
+	suit(chosen, "chambers", &o.Chambers, 4000)
+	suit(chosen, "defenders", &o.Defenders, 45)
+	suit(chosen, "slots", &o.Slots, 256)
+	suit(chosen, "rate", &o.Rate, 3000)
+	suit(chosen, "work", &o.Work, 0)
 }
 
 // load publishes at a steady rate, or at the highest that is held, and measures.

@@ -32,18 +32,11 @@ const (
 )
 
 func smallMixed(o *Options, chosen func(flag string) bool) {
-	set := func(flag string, v *int, to int) {
-		if !chosen(flag) {
-			*v = to
-		}
-	}
-	set("defenders", &o.Defenders, 6)
-	set("chambers", &o.Chambers, 120)
-	set("slots", &o.Slots, 60)
-	set("rate", &o.Rate, 30)
-	if !chosen("work") {
-		o.Work = 20 * time.Millisecond
-	}
+	suit(chosen, "defenders", &o.Defenders, 6)
+	suit(chosen, "chambers", &o.Chambers, 120)
+	suit(chosen, "slots", &o.Slots, 60)
+	suit(chosen, "rate", &o.Rate, 30)
+	suit(chosen, "work", &o.Work, 20*time.Millisecond)
 }
 
 func setMixed(o *Options) {

@@ -32,23 +32,14 @@ func onDisks(o *Options) { o.Processes, o.ownBroker, o.chaotic, o.onDisks = true
 // smallPowerCut gives scenario power-cut few enough slots that every one has a message
 // several times a second, and that three servers elect their leaders soon.
 func smallPowerCut(o *Options, chosen func(flag string) bool) {
-	set := func(flag string, v *int, to int) {
-		if !chosen(flag) {
-			*v = to
-		}
-	}
-	set("defenders", &o.Defenders, 6)
-	set("chambers", &o.Chambers, 96)
-	set("slots", &o.Slots, 32)
-	set("rate", &o.Rate, 60)
-	set("kills", &o.Kills, 6)
-	set("replicas", &o.Replicas, min(3, max(o.Servers, 1)))
-	if !chosen("work") {
-		o.Work = 20 * time.Millisecond
-	}
-	if !chosen("sync") {
-		o.Sync = broker.SyncAlways
-	}
+	suit(chosen, "defenders", &o.Defenders, 6)
+	suit(chosen, "chambers", &o.Chambers, 96)
+	suit(chosen, "slots", &o.Slots, 32)
+	suit(chosen, "rate", &o.Rate, 60)
+	suit(chosen, "kills", &o.Kills, 6)
+	suit(chosen, "replicas", &o.Replicas, min(3, max(o.Servers, 1)))
+	suit(chosen, "work", &o.Work, 20*time.Millisecond)
+	suit(chosen, "sync", &o.Sync, broker.SyncAlways)
 }
 
 // checkPowerCuts returns what is wrong with asking for power cuts with these options.

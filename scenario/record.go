@@ -84,6 +84,9 @@ func (r *Recorder) Handle(ctx context.Context, m partition.Message) error {
 // holdHeader lets a message be worked on for longer.
 const holdHeader = "Scenario-Hold"
 
+// holdWhileHeader ends that when the file that it names is gone.
+const holdWhileHeader = "Scenario-Hold-While"
+
 // paddingHeader makes a message large.
 const paddingHeader = "Scenario-Padding"
 
@@ -106,6 +109,21 @@ func hold(ctx context.Context, m partition.Message) {
 	if err != nil {
 		return
 	}
+	file := m.Header.Get(holdWhileHeader)
+	if file == "" {
+		wait(ctx, d)
+		return
+	}
+	const look = 20 * time.Millisecond
+	for end := time.Now().Add(d); time.Now().Before(end) && ctx.Err() == nil; wait(ctx, look) {
+		if _, err := os.Stat(file); err != nil {
+			return
+		}
+	}
+}
+
+// wait waits, or until its context ends.
+func wait(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

@@ -222,8 +222,8 @@ func (o Options) wholeAtOnce() bool {
 
 // briefly makes the messages of that case brief.
 func briefly(o *Options, chosen func(flag string) bool) {
-	if o.Case == caseBrief && !chosen("work") {
-		o.Work = 20 * time.Millisecond
+	if o.Case == caseBrief {
+		suit(chosen, "work", &o.Work, 20*time.Millisecond)
 	}
 }
 

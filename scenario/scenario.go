@@ -46,7 +46,7 @@ var scripts = map[string]script{
 	"broker-outage": {about: "the NATS servers are away for 3 seconds",
 		cases: []string{"long", caseOneServer}, run: brokerOutage, set: func(o *Options) { o.ownBroker = true }},
 	wipedName: {about: "the NATS server loses its store, or a part of it, or is restored from an older copy; the results are kept",
-		cases: []string{caseBuckets, caseStreams, caseCopy, caseRestart, caseCopyRestart}, run: brokerWiped, set: func(o *Options) { o.ownBroker, o.Expect = true, true }},
+		cases: []string{caseBuckets, caseStreams, caseCopy, caseRestart, caseCopyRestart}, run: brokerWiped, set: func(o *Options) { o.ownBroker, o.Expect = true, true }, small: smallWiped},
 	storageFullName: {about: "a backlog fills the NATS servers' storage; publishers are refused, and it drains by itself",
 		run: storageFull, set: func(o *Options) { o.maxStore = smallStore }, small: smallStorage},
 	"layout": {about: "the chambers are divided in twice as many slots under load",
@@ -194,6 +194,13 @@ func (s *session) tellEvent(e seen) {
 func Suit(name string, o *Options, chosen func(flag string) bool) {
 	if sc := scripts[name]; sc.small != nil {
 		sc.small(o, chosen)
+	}
+}
+
+// suit gives an option a value, unless its flag was chosen.
+func suit[T any](chosen func(flag string) bool, flag string, option *T, value T) {
+	if !chosen(flag) {
+		*option = value
 	}
 }
 

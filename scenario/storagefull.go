@@ -38,17 +38,10 @@ const (
 // smallStorage gives scenario storage-full as many defenders and slots as it needs to
 // drain what is stored in half a minute, unless others are chosen.
 func smallStorage(o *Options, chosen func(flag string) bool) {
-	for flag, v := range map[string]struct {
-		to   *int
-		want int
-	}{"defenders": {&o.Defenders, 6}, "chambers": {&o.Chambers, 240}, "slots": {&o.Slots, 48}} {
-		if !chosen(flag) {
-			*v.to = v.want
-		}
-	}
-	if !chosen("work") {
-		o.Work = 0
-	}
+	suit(chosen, "defenders", &o.Defenders, 6)
+	suit(chosen, "chambers", &o.Chambers, 240)
+	suit(chosen, "slots", &o.Slots, 48)
+	suit(chosen, "work", &o.Work, 0)
 }
 
 // storageFull fills the storage with a backlog while handlers are slow. The limit of the

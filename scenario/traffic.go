@@ -55,13 +55,14 @@ type traffic struct {
 	source    Source
 	chambers  []defender.Chamber
 	lane      [lanes]chan *order
-	rate      atomic.Int64 // messages/s in the background
-	limit     atomic.Int64 // of messages in the background; 0: none
-	hold      atomic.Int64 // ns that held messages are worked on longer
-	slow      atomic.Int64 // ns that every message is worked on longer
-	padding   atomic.Int64 // bytes that every message is larger
-	refused   atomic.Int64 // publications that the servers refused for lack of room
-	run       string       // stands before the number in a context's name
+	rate      atomic.Int64           // messages/s in the background
+	limit     atomic.Int64           // of messages in the background; 0: none
+	hold      atomic.Int64           // ns that held messages are worked on longer
+	holdWhile atomic.Pointer[string] // they are only while this file is there; nil: it doesn't matter
+	slow      atomic.Int64           // ns that every message is worked on longer
+	padding   atomic.Int64           // bytes that every message is larger
+	refused   atomic.Int64           // publications that the servers refused for lack of room
+	run       string                 // stands before the number in a context's name
 	stop      chan struct{}
 	wg        sync.WaitGroup
 	waiting   atomic.Int64
@@ -200,6 +201,9 @@ func (t *traffic) publishNow(enc *tchart.Encoder, o order) error {
 		// Not all end at the same moment, as they would not in life.
 		spread := time.Duration(rand.Int64N(int64(time.Second)))
 		header = nats.Header{holdHeader: []string{(time.Duration(hold) + spread).String()}}
+		if file := t.holdWhile.Load(); file != nil {
+			header.Set(holdWhileHeader, *file)
+		}
 	}
 	if o.fails != "" {
 		header = nats.Header{failHeader: []string{o.fails}}

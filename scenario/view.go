@@ -178,6 +178,13 @@ func (v *view) count(s partition.State) int {
 	return n
 }
 
+// clear forgets the states of workers that are all gone.
+func (v *view) clear() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	clear(v.states)
+}
+
 // since returns the events from a time on.
 func (v *view) since(t time.Time) []seen {
 	v.mu.Lock()

@@ -43,6 +43,16 @@ const (
 	wipedAway = 3 * time.Second
 )
 
+// smallWiped gives scenario broker-wiped chambers whose messages take little time: how
+// soon a chamber is processed again is to be the group's time, not the work's.
+func smallWiped(o *Options, chosen func(flag string) bool) {
+	suit(chosen, "defenders", &o.Defenders, 6)
+	suit(chosen, "chambers", &o.Chambers, 120)
+	suit(chosen, "slots", &o.Slots, 60)
+	suit(chosen, "rate", &o.Rate, 40)
+	suit(chosen, "work", &o.Work, 100*time.Millisecond)
+}
+
 // wiped is one run of scenario broker-wiped.
 type wiped struct {
 	*session
@@ -75,6 +85,10 @@ func brokerWiped(ctx context.Context, s *session) (err error) {
 	}
 	older := s.o.Case == caseCopy || s.o.Case == caseCopyRestart
 	if older {
+		// What waits in the copy is worked on twice, without a history in memory.
+		if err := w.drain(ctx); err != nil {
+			return err
+		}
 		if err := w.copyStore(ctx); err != nil {
 			return err
 		}
@@ -194,6 +208,11 @@ func (w *wiped) fill(ctx context.Context) error {
 	if err := w.drain(ctx); err != nil {
 		return err
 	}
+	file := filepath.Join(w.dir, "hold")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		return fmt.Errorf("having messages held: %w", err)
+	}
+	w.traffic.holdWhile.Store(&file)
 	if err := w.work(ctx, wipedHold, 2); err != nil {
 		return err
 	}
@@ -243,11 +262,16 @@ func (w *wiped) forget(ctx context.Context, older bool) error {
 	if err := w.noteQueued(ctx); err != nil {
 		return err
 	}
+	// Where the streams are kept, those that were in work come again.
+	if err := os.Remove(*w.traffic.holdWhile.Load()); err != nil {
+		return fmt.Errorf("ending that messages are held: %w", err)
+	}
 	restart := w.o.Case == caseRestart || w.o.Case == caseCopyRestart
 	if restart {
 		for _, m := range w.running() {
 			w.killMember(m)
 		}
+		w.view.clear() // no worker tells the end of those: nobody is left
 	}
 	if err := w.brokers.start(ctx); err != nil {
 		return err
