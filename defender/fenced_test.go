@@ -2,8 +2,10 @@ package defender_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -156,5 +158,48 @@ func TestDeadLettersOfOneSequence(t *testing.T) {
 	}
 	if n := len(s.dead(defender.DeadStream)); n != 2 {
 		t.Errorf("%d dead letters of two messages", n)
+	}
+}
+
+// TestForgedMap: somebody who may write the bucket puts a valid map there that gives every
+// slot to one worker. Its fences are higher than those that the leader gives out next, and
+// no message becomes a dead letter for it.
+func TestForgedMap(t *testing.T) {
+	c := &crew{stage: newStage(t), done: map[string]bool{}}
+	c.start(3)
+	for range 5 {
+		c.publish(1)
+		c.until("everything is processed", c.all)
+	}
+	kv, err := c.js.KeyValue(t.Context(), defender.Group+"-assignments")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := kv.Get(t.Context(), partition.AssignmentKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := partition.DecodeAssignment(e.Value())
+	if err != nil {
+		t.Fatal(err)
+	}
+	oldest := slices.IndexFunc(a.Workers, func(w partition.Member) bool {
+		return !slices.ContainsFunc(a.Workers, func(o partition.Member) bool { return o.Claim < w.Claim })
+	})
+	for slot := range a.Owner {
+		a.Owner[slot] = int32(oldest)
+	}
+	a.Version++
+	forged, err := json.Marshal(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kv.Put(t.Context(), partition.AssignmentKey, forged); err != nil {
+		t.Fatal(err)
+	}
+	c.publish(10)
+	c.until("everything is processed", c.all)
+	if dead := c.dead("dc-dead"); len(dead) != 0 {
+		t.Errorf("%d of %d messages are dead letters, the first: %s", len(dead), c.published, dead[0].Header.Get("Muster-Error"))
 	}
 }

@@ -229,9 +229,12 @@ type (
 		fence  Fence
 		expect uint64
 	}
-	askCount     struct{} // counts
-	askTail      struct{ key string }
-	askHead      struct{ key string }
+	askCount struct{} // counts
+	askTail  struct{ key string }
+	askHead  struct {
+		key  string
+		from uint64 // sequence, the first has 1
+	}
 	askErase     struct{ original } // yes: it was there
 	askRemove    struct{ sequence uint64 }
 	askStoreCopy struct {
@@ -395,7 +398,8 @@ func (d *delivery) handOff(in handOffInput) {
 // validity lets no message begin and interrupts the handlers, or lets messages begin
 // again, the interrupted ones from the start. A worker whose lease was invalid may have
 // been disconnected, and the server forgets the pulls of a client without a word; so
-// every slot pulls again.
+// every slot pulls again. The server may also have been restored from a copy meanwhile:
+// what waits in the retry queue is counted again, and what was not begun comes again.
 func (d *delivery) validity(valid bool) {
 	d.suspended = !valid
 	if valid {
@@ -408,6 +412,9 @@ func (d *delivery) validity(valid bool) {
 		r.pull.renew = valid
 		if valid && r.forLease {
 			r.rest = time.Time{}
+		}
+		if valid && r.retry != nil {
+			r.retry.lot.restored()
 		}
 		r.proceed()
 	}

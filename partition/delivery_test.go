@@ -466,6 +466,141 @@ func TestDeliveryRetries(t *testing.T) {
 	}
 }
 
+// TestTheQueueWentBack: a server that was restored from a copy has messages in the retry
+// queue again that were removed from it. A worker that goes by what it counted would take
+// a key for free behind which others wait.
+func TestTheQueueWentBack(t *testing.T) {
+	begin := func(t *testing.T, counts map[string]int) *deliveryRig {
+		r := newDeliveryRig(t, func(c *Config) { c.Retry = Retry{Enabled: true} })
+		r.hold()
+		r.answer(1, answer{})
+		r.answer(1, answer{sequence: 1})
+		r.answer(1, answer{counts: counts})
+		r.told = nil
+		return r
+	}
+	read := func(r *deliveryRig, counts map[string]int) {
+		r.expect("askSpace")
+		r.answer(1, answer{sequence: 3, claims: []lotClaim{{8, 3, Fence{1, 1}}}})
+		r.expect("askCount")
+		r.answer(1, answer{counts: counts})
+	}
+	parked := func(r *deliveryRig, n uint64) *parkedMessage {
+		return &parkedMessage{Message: r.mail(n).message, seq: n + 1, finest: 3, attempts: 1}
+	}
+
+	t.Run("a key is free when the server has no message of it", func(t *testing.T) {
+		for name, left := range map[string]bool{"it has none": false, "it has one": true} {
+			t.Run(name, func(t *testing.T) {
+				r := begin(t, map[string]int{"k": 1})
+				r.pass(time.Second)
+				r.answer(1, answer{parked: parked(r, 1)})
+				r.answer(1, answer{})
+				r.pass(time.Millisecond)
+				r.step(handledInput{1, nil})
+				r.pass(time.Second)
+				r.answer(1, answer{parked: parked(r, 1)})
+				r.told = nil
+				r.answer(1, answer{}) // it is removed, and was the only one that is known
+				r.come(3)
+				r.expect("askHead")
+				if !left {
+					r.answer(1, answer{})
+					r.expect("handle 1.3 attempt 1 fence 1.1")
+					return
+				}
+				r.answer(1, answer{parked: parked(r, 2)})
+				read(r, map[string]int{"k": 1})
+				r.expect("askHead")
+				r.answer(1, answer{parked: parked(r, 2)})
+				r.answer(1, answer{})
+				r.expect("askErase", "handle 1.2 attempt 2 fence 1.1") // 3 is behind it
+			})
+		}
+	})
+	t.Run("a worker whose lease is valid again counts again", func(t *testing.T) {
+		r := begin(t, nil)
+		r.step(validityInput{false})
+		r.step(validityInput{true})
+		r.expect(`fetch 2 ""`)
+		r.pass(time.Second)
+		read(r, map[string]int{"k": 1})
+		r.come(3)
+		r.pass(time.Second)
+		if slices.Contains(r.told, "handle 1.3 attempt 1 fence 1.1") {
+			t.Errorf("it begins what came behind a message in the queue: %q", r.told)
+		}
+	})
+	t.Run("what was not begun comes again, behind what the server has again", func(t *testing.T) {
+		for name, change := range map[string]func(*deliveryRig){
+			"the lease was invalid": func(r *deliveryRig) {
+				r.answer(1, answer{err: errors.New("disconnected")})
+				r.step(validityInput{false})
+				r.step(validityInput{true})
+			},
+			"messages are missing where they were counted": func(r *deliveryRig) {
+				r.pass(lotLooks * ghostCheck)
+				r.answer(1, answer{sequence: 3, claims: []lotClaim{{8, 3, Fence{1, 1}}}})
+				r.answer(1, answer{counts: nil})
+			},
+			"the message that it waits behind is not there": func(r *deliveryRig) {
+				r.pass(time.Second)
+				r.answer(1, answer{})
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				r := begin(t, map[string]int{"k": 1})
+				slot := r.d.slots[rigSlot]
+				slot.retry.lot.keys["k"].next = r.now.Add(time.Hour)
+				slot.hand, slot.rest = r.mail(3), r.now.Add(time.Hour)
+				if strings.Contains(name, "behind") {
+					slot.retry.lot.keys["k"].next = r.now
+				}
+				change(r)
+				if !slices.Contains(r.told, "nak 3") || slot.hand != nil {
+					t.Errorf("it wants %q", r.told)
+				}
+			})
+		}
+	})
+	t.Run("a queued message that comes again is settled as long as it has a copy", func(t *testing.T) {
+		for name, tt := range map[string]struct {
+			copied  uint64
+			answer  answer
+			then    string
+			settled bool
+		}{
+			"it has":                        {2, answer{parked: &parkedMessage{Message: Message{Sequence: 1, Published: simEpoch.Add(time.Second)}, seq: 2}}, "ack 1", true},
+			"it has none":                   {2, answer{}, "handle 1.1 attempt 1 fence 1.1", false},
+			"another message has its place": {2, answer{parked: &parkedMessage{Message: Message{Sequence: 9, Published: simEpoch}, seq: 2}}, "handle 1.1 attempt 1 fence 1.1", false},
+		} {
+			t.Run(name, func(t *testing.T) {
+				r := begin(t, nil)
+				m := r.mail(1)
+				r.d.memory.queue(3, m.original, 0, tt.copied)
+				r.d.memory.settle(3, 3, m.original, 0)
+				r.come(1)
+				r.expect("askHead")
+				if q := r.asks[1].question.(askHead); q != (askHead{"k", tt.copied}) {
+					t.Errorf("it looks for %+v", q)
+				}
+				r.answer(1, tt.answer)
+				r.expect(tt.then)
+				if remembered := r.d.memory.copied(3, m.original) != 0; remembered != tt.settled {
+					t.Errorf("the copy is remembered: %t, want %t", remembered, tt.settled)
+				}
+			})
+		}
+	})
+	t.Run("from time to time it counts again", func(t *testing.T) {
+		r := begin(t, nil)
+		p := &r.d.slots[rigSlot].pull
+		p.at, p.quietAt = r.now.Add(time.Hour), r.now.Add(time.Hour) // which is not what this is about
+		r.pass(lotLooks * ghostCheck)
+		read(r, map[string]int{"k": 1})
+	})
+}
+
 // TestAFencedMessageIsNotQueued: what was interrupted and then fenced off is tried again
 // at once, by the owner with the later fence, and not from the retry queue.
 func TestAFencedMessageIsNotQueued(t *testing.T) {
@@ -478,13 +613,16 @@ func TestAFencedMessageIsNotQueued(t *testing.T) {
 	r.step(validityInput{false})
 	r.step(handledInput{1, errors.New("interrupted")})
 	r.step(validityInput{true})
-	r.told = nil
 	r.pass(time.Second)
-	r.expect("handle 1.1 attempt 2 fence 1.1")
+	r.answer(1, answer{sequence: 1, claims: []lotClaim{{8, 3, Fence{1, 1}}}})
+	r.answer(1, answer{counts: map[string]int{}})
+	r.told = nil
+	r.come(1)
+	r.expect("handle 1.1 attempt 1 fence 1.1")
 	r.step(handledInput{1, ErrFenced})
 	r.expect()
 	r.pass(time.Second)
-	r.expect("handle 1.1 attempt 2 fence 1.1")
+	r.expect("handle 1.1 attempt 1 fence 1.1")
 }
 
 // TestAQueuedMessageNeedsTheLease: the lease may become invalid while it is read.

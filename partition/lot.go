@@ -60,7 +60,10 @@ type lot struct {
 	// calm is until when no parked message is tried: as long as the last one
 	// took, so that the other keys have at least half of the slot's time.
 	calm time.Time
-	// latest is the latest original, by publication, that was tried from here:
+	// wentBack is whether the retry queue may have lost messages, which may be in the main
+	// stream again then.
+	wentBack bool
+	// latest is the latest original, by publication, that was processed from here:
 	// one that was on its way may come yet.
 	latest original
 }
@@ -133,6 +136,12 @@ func (l *lot) reread(bump bool) {
 	l.bump = l.bump || bump
 }
 
+// restored notes that the server may have been restored from a copy.
+func (l *lot) restored() {
+	l.wentBack = true
+	l.reread(false)
+}
+
 // open tells whether it is known which keys are parked, and nobody has claimed
 // the slot since, as far as is known here.
 func (l *lot) open() bool { return l.phase == lotOpen }
@@ -183,7 +192,8 @@ func (l *lot) looked(now time.Time, counts map[string]int) {
 		return
 	}
 	l.total = 0
-	for k := range l.keys {
+	for k, known := range l.keys {
+		l.wentBack = l.wentBack || counts[k] < known.n
 		if counts[k] == 0 {
 			delete(l.keys, k)
 		}
@@ -288,6 +298,9 @@ func (l *lot) headed(key string, o original, since time.Time) {
 	if k == nil {
 		return
 	}
+	if k.n == 0 {
+		l.reread(false) // the server went back, or its answer to the question whether it is the last was lost
+	}
 	if k.head != o {
 		if k.done != 0 {
 			l.reread(false) // it is gone, and may have been counted
@@ -331,16 +344,19 @@ func (l *lot) backoff(attempt int) time.Duration {
 
 // processed books that the first message of a key is done, and has to be removed
 // before anything else of it.
-func (l *lot) processed(key string, seq uint64, now time.Time, took time.Duration) {
+func (l *lot) processed(key string, head *parkedMessage, now time.Time, took time.Duration) {
 	l.calm = now.Add(took)
+	if o := head.original(); o.published >= l.latest.published {
+		l.latest = o
+	}
 	if k := l.keys[key]; k != nil {
-		k.done, k.next = seq, now
+		k.done, k.next = head.seq, now
 	}
 }
 
-// removed books that a processed message is gone. It reports whether the key has
-// none left and is free. If it was gone before, it may have been counted without
-// it meanwhile, so the messages are counted again.
+// removed books that a processed message is gone. It reports whether the key should
+// have none left. If the message was gone before, it may have been counted without it
+// meanwhile, so the messages are counted again.
 func (l *lot) removed(key string, seq uint64, now time.Time, before bool) bool {
 	if seq == l.last {
 		l.stale = true
@@ -355,28 +371,23 @@ func (l *lot) removed(key string, seq uint64, now time.Time, before bool) bool {
 		return false
 	}
 	l.total--
-	if k.n--; k.n > 0 {
+	k.n--
+	return k.n == 0
+}
+
+// vanished books that a key has no message left, and reports whether that was to be
+// expected. If not, somebody has removed some, or a removal had no answer.
+func (l *lot) vanished(key string) (expected bool) {
+	k := l.keys[key]
+	if k == nil {
 		return false
 	}
+	expected = k.n == 0
+	l.total -= k.n
+	l.stale = l.stale || !expected
+	l.wentBack = l.wentBack || !expected
 	delete(l.keys, key)
-	return true
-}
-
-// vanished books that a key has no message left: somebody has removed them, or a
-// removal had no answer.
-func (l *lot) vanished(key string) {
-	if k := l.keys[key]; k != nil {
-		l.total -= k.n
-		l.stale = true
-		delete(l.keys, key)
-	}
-}
-
-// tried notes that a parked message is about to be tried.
-func (l *lot) tried(o original) {
-	if o.published >= l.latest.published {
-		l.latest = o
-	}
+	return expected
 }
 
 // oldest returns when the first of the parked messages that are known was parked,

@@ -33,6 +33,27 @@ func (m *memory) settle(slot, finest int, o original, generation uint64) bool {
 	return m.of(slot).settle(finest, o, generation)
 }
 
+// queue is watermarks.queue.
+func (m *memory) queue(slot int, o original, generation, copied uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.of(slot).queue(o, generation, copied)
+}
+
+// copied returns the sequence of a message's copy in the retry queue, 0 if it is not known.
+func (m *memory) copied(slot int, o original) uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.of(slot).queued[o]
+}
+
+// dequeue forgets the copy of a message: the message was processed, or the copy is gone.
+func (m *memory) dequeue(slot int, o original) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.of(slot).queued, o)
+}
+
 func (m *memory) generation(slot int) uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()

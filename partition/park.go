@@ -188,8 +188,8 @@ func (p parkedMessage) original() original {
 }
 
 // head returns a key's first parked message, nil for none.
-func (s *retryStore) head(ctx context.Context, at place, key string) (*parkedMessage, error) {
-	return s.decode(s.stream.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(s.lay.parkedKeySubject(at, key))))
+func (s *retryStore) head(ctx context.Context, at place, key string, from uint64) (*parkedMessage, error) {
+	return s.decode(s.stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(s.lay.parkedKeySubject(at, key))))
 }
 
 // tail returns a key's last parked message, nil for none.

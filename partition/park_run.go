@@ -19,7 +19,7 @@ func (p *puller) answerRetry(ctx context.Context, at place, q question, a *answe
 	case askTail:
 		a.parked, a.err = p.retry.tail(ctx, at, q.key)
 	case askHead:
-		a.parked, a.err = p.retry.head(ctx, at, q.key)
+		a.parked, a.err = p.retry.head(ctx, at, q.key, q.from)
 	case askErase:
 		a.yes, a.err = p.retry.erase(ctx, at, q.original)
 	case askRemove:

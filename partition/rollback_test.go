@@ -141,32 +141,66 @@ func TestServerRolledBack(t *testing.T) {
 	}
 }
 
+// restorable is a server whose store can be put back to what it was.
+type restorable struct {
+	t           *testing.T
+	srv         *broker.Server
+	port        int
+	dir, copied string
+}
+
+func startRestorable(t *testing.T) *restorable {
+	s := &restorable{t: t, dir: filepath.Join(t.TempDir(), "store"), copied: filepath.Join(t.TempDir(), "copy")}
+	var err error
+	if s.srv, err = broker.Start(broker.Options{Dir: s.dir}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.srv.Stop() })
+	at, err := url.Parse(s.url())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.port, err = strconv.Atoi(at.Port()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *restorable) url() string { return s.srv.URL() }
+
+// restart does something while the server is stopped.
+func (s *restorable) restart(between func() error) {
+	s.t.Helper()
+	s.srv.Stop()
+	err := between()
+	if err == nil {
+		s.srv, err = broker.Start(broker.Options{Dir: s.dir, Port: s.port})
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// copy keeps a copy of what is under a path of the store, "" for everything.
+func (s *restorable) copy(path string) {
+	s.t.Helper()
+	s.restart(func() error { return os.CopyFS(s.copied, os.DirFS(filepath.Join(s.dir, path))) })
+}
+
+// restore puts that copy back.
+func (s *restorable) restore(path string) {
+	s.t.Helper()
+	s.restart(func() error {
+		if err := os.RemoveAll(filepath.Join(s.dir, path)); err != nil {
+			return err
+		}
+		return os.CopyFS(filepath.Join(s.dir, path), os.DirFS(s.copied))
+	})
+}
+
 func serverRolledBack(t *testing.T, path string) {
-	dir, copied := filepath.Join(t.TempDir(), "store"), filepath.Join(t.TempDir(), "copy")
-	srv, err := broker.Start(broker.Options{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { srv.Stop() })
-	at, err := url.Parse(srv.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	port, err := strconv.Atoi(at.Port())
-	if err != nil {
-		t.Fatal(err)
-	}
-	restart := func(between func() error) {
-		t.Helper()
-		srv.Stop()
-		if err := between(); err != nil {
-			t.Fatal(err)
-		}
-		if srv, err = broker.Start(broker.Options{Dir: dir, Port: port}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	g := startGroup(t, servers{url: srv.URL()}, 0, func(c *partition.Config) { c.Slots = 16 })
+	s := startRestorable(t)
+	g := startGroup(t, servers{url: s.url()}, 0, func(c *partition.Config) { c.Slots = 16 })
 	if path != "" {
 		path += strings.TrimPrefix(g.cfg.Stream, "jobs-")
 	}
@@ -174,15 +208,10 @@ func serverRolledBack(t *testing.T, path string) {
 	eventually(t, "two workers settled", g.settled(ws...))
 	g.publish(20, 1)
 	g.check(0)
-	restart(func() error { return os.CopyFS(copied, os.DirFS(filepath.Join(dir, path))) })
+	s.copy(path)
 	g.publish(20, 10)
 	g.check(0)
-	restart(func() error {
-		if err := os.RemoveAll(filepath.Join(dir, path)); err != nil {
-			return err
-		}
-		return os.CopyFS(filepath.Join(dir, path), os.DirFS(copied))
-	})
+	s.restore(path)
 	before := g.now()
 	g.publish(20, 5)
 	g.handledSince(before)
@@ -251,6 +280,44 @@ func TestRetryStreamRecreated(t *testing.T) {
 	failing = false
 	g.rec.mu.Unlock()
 	release()
+	g.check(0)
+	eventually(t, "the retry queue is empty", func() bool { return g.parked().Messages == 0 })
+}
+
+// TestRetryStreamRolledBack: a message is acknowledged when its copy is in the retry queue.
+// A server that goes back to before that has the message again and no copy; the worker
+// must not take it for settled, nor begin what came behind it first.
+func TestRetryStreamRolledBack(t *testing.T) {
+	t.Parallel()
+	component.Using(t, "NATS, embedded", server.VERSION)
+	s := startRestorable(t)
+	g := startGroup(t, servers{url: s.url()}, 0, withRetry, func(c *partition.Config) { c.Slots = 1 })
+	failing, holding := true, true
+	g.rec.fails = func(string, uint64, partition.Message) bool { return failing }
+	hold := make(chan struct{})
+	release := sync.OnceFunc(func() { close(hold) })
+	defer release()
+	g.rec.began = func(string) {
+		if holding { // until the copy is made
+			g.rec.mu.Unlock()
+			<-hold
+			g.rec.mu.Lock()
+		}
+	}
+	w := g.start("w0")
+	eventually(t, "one worker settled", g.settled(w))
+	g.publish(1, 3)
+	s.copy("")
+	g.rec.mu.Lock()
+	holding = false
+	g.rec.mu.Unlock()
+	release()
+	eventually(t, "the messages are in the retry queue", func() bool { return g.parked().Messages == 3 })
+	s.restore("")
+	g.rec.mu.Lock()
+	failing = false
+	g.rec.mu.Unlock()
+	g.publish(1, 1)
 	g.check(0)
 	eventually(t, "the retry queue is empty", func() bool { return g.parked().Messages == 0 })
 }

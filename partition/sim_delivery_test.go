@@ -326,7 +326,9 @@ func (w *simWorker) askRetry(e askEffect, a *answer, reply func(error)) {
 		}
 		do = func() { r.show(sp.of(q.key), a, false) }
 	case askHead:
-		do = func() { r.show(sp.of(q.key), a, true) }
+		do = func() {
+			r.show(slices.DeleteFunc(sp.of(q.key), func(p simParked) bool { return p.seq < q.from }), a, true)
+		}
 	case askErase:
 		if s.broken.unerased {
 			w.later(0, func() { reply(nil) })
@@ -523,14 +525,17 @@ func (c *simChecker) settles(w *simWorker, m simMessage) {
 	w.settled[m.key] = m
 }
 
-// beginsByRight: again, a worker begins nothing that it has settled; lease, a handler begins only while its worker's lease is valid; and
-// one-handler, a worker begins nothing of a key while an earlier handler of its own
+// beginsByRight: again, a worker begins nothing that it has settled, unless that was put
+// into the retry queue and the server has lost it there; lease, a handler begins only while
+// its worker's lease is valid; and one-handler, a worker begins nothing of a key while an earlier handler of its own
 // has not returned, whether or not that was interrupted.
 func (c *simChecker) beginsByRight(w *simWorker, h *simHandler) {
 	if !w.trusted() {
 		c.fail("lease", "%v begins %d (key %d, %d) without a valid lease", w, h.msg.seq, h.msg.key, h.msg.n)
 	}
-	if w.settled[h.msg.key] == h.msg && h.parked == nil {
+	waits := h.msg.n > c.good[h.msg.key]
+	copyGone := waits && !c.s.srv.isParked(h.msg) // with a power cut
+	if w.settled[h.msg.key] == h.msg && h.parked == nil && !copyGone {
 		c.fail("again", "%v begins %d (key %d, %d), which it has settled", w, h.msg.seq, h.msg.key, h.msg.n)
 	}
 	if o := c.working[h.msg.fine]; o != nil && o.r.w == w && o.r.handler == o && o != h {

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"flag"
 	"slices"
 	"testing"
 	"time"
@@ -10,19 +11,26 @@ import (
 // since its last sync is as if it had never been. The sequences of lost messages are
 // given to others, and messages that were processed may come back.
 
+var cutSeeds = flag.Uint64("sim.cuts", 60, "how many runs of power cuts")
+
 // simSynced is what the server has on disk of its streams and consumers.
 type simSynced struct {
 	at        time.Duration
 	stored    [][]simMessage
 	seqs      []uint64
+	spaces    []simSpace       // of the retry stream
+	parked    uint64           // its last sequence
 	delivered map[place]uint64 // what consumers have as settled, with replicas
 	sent      []int            // by key, for the checker
 }
 
 func (srv *simServer) sync() simSynced {
-	y := simSynced{at: srv.s.now, seqs: slices.Clone(srv.seqs), delivered: make(map[place]uint64), sent: slices.Clone(srv.s.check.sent)}
+	y := simSynced{at: srv.s.now, seqs: slices.Clone(srv.seqs), parked: srv.parked, delivered: make(map[place]uint64), sent: slices.Clone(srv.s.check.sent)}
 	for _, stored := range srv.stored {
 		y.stored = append(y.stored, slices.Clone(stored))
+	}
+	for _, sp := range srv.spaces {
+		y.spaces = append(y.spaces, simSpace{srv: srv, parked: slices.Clone(sp.parked), claims: slices.Clone(sp.claims)})
 	}
 	for _, sl := range srv.slots {
 		if c := sl.consumer; c != nil {
@@ -47,6 +55,10 @@ func (srv *simServer) cutPower(y simSynced) {
 		srv.stored[i] = slices.Clone(y.stored[i])
 	}
 	copy(srv.seqs, y.seqs)
+	for i, sp := range y.spaces {
+		srv.spaces[i].parked, srv.spaces[i].claims = slices.Clone(sp.parked), slices.Clone(sp.claims)
+	}
+	srv.parked = y.parked
 	for _, sl := range srv.slots {
 		if sl.consumer != nil {
 			sl.consumer = newSimConsumer()
@@ -97,17 +109,22 @@ func (c *simChecker) forgiven(m simMessage) bool {
 }
 
 // powerCuts has four workers work while their server loses power, several times, with
-// deaths and disconnects between.
-func powerCuts(seed uint64, broken simBreakage) (*simViolation, *sim) {
-	s := newSim(seed, false)
+// deaths and disconnects between. With parking, some keys fail, and their messages wait
+// in the retry queue.
+func powerCuts(seed uint64, parking bool, broken simBreakage) (*simViolation, *sim) {
+	s := newSim(seed, *simSeed == seed)
 	s.resize(8)
 	s.cfg.AckWait = 4 * simCalm
 	s.broken = broken
 	s.faults = simFaults{latency: 2 * time.Millisecond, reconnect: 600 * time.Millisecond, slowWork: 0.02, failWork: 0.02}
+	const end = 40 * time.Second
+	if parking {
+		s.cfg.Retry = Retry{Enabled: true, Delay: 100 * time.Millisecond, MaxDelay: 2 * time.Second}.resolve()
+		s.failKeys(end, s.rng)
+	}
 	for range 4 {
 		s.startWorker()
 	}
-	const end = 40 * time.Second
 	s.after(3*time.Second, func() { s.publish(end) })
 	synced := s.srv.sync()
 	var sync func()
@@ -146,29 +163,54 @@ func powerCuts(seed uint64, broken simBreakage) (*simViolation, *sim) {
 // whatever is published afterwards.
 func TestSimulatedPowerCut(t *testing.T) {
 	t.Parallel()
-	for seed := uint64(1); seed <= 60; seed++ {
-		v, s := powerCuts(seed, simBreakage{})
-		if v != nil {
-			t.Fatalf("seed %d: %s: %s\n%s", seed, v.name, v.text, s.lastSteps(simTold))
-		}
-		if s.check.total < 100 || len(s.check.cuts) == 0 {
-			t.Fatalf("seed %d: %d messages, %d cuts", seed, s.check.total, len(s.check.cuts))
-		}
+	for name, parking := range map[string]bool{"failing messages hold their slots up": false, "failing messages are parked": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for seed := uint64(1); seed <= *cutSeeds; seed++ {
+				v, s := powerCuts(seed, parking, simBreakage{})
+				if v != nil {
+					t.Fatalf("seed %d: %s: %s\n%s", seed, v.name, v.text, s.lastSteps(100*simTold))
+				}
+				if s.check.total < 100 || len(s.check.cuts) == 0 {
+					t.Fatalf("seed %d: %d messages, %d cuts", seed, s.check.total, len(s.check.cuts))
+				}
+			}
+		})
 	}
 }
 
-// TestSimulatedPowerCutNeedsMoreThanSequences: a worker that goes by sequences loses
-// messages that were published after the cut.
-func TestSimulatedPowerCutNeedsMoreThanSequences(t *testing.T) {
+// TestSimulatedPowerCutCatchesBrokenVariants: each rule by which workers find out what the
+// server has lost is needed.
+func TestSimulatedPowerCutCatchesBrokenVariants(t *testing.T) {
 	t.Parallel()
-	for seed := uint64(1); seed <= 100; seed++ {
-		if v, _ := powerCuts(seed, simBreakage{bareSequences: true}); v != nil {
-			if v.name != "lost" {
-				t.Errorf("seed %d: %s: %s", seed, v.name, v.text)
+	for _, tt := range []struct {
+		name    string
+		parking bool
+		broken  simBreakage
+		by      string
+	}{
+		{"what was settled is known by its sequence alone", false, simBreakage{bareSequences: true}, "lost"},
+		{"what was put into the retry queue counts as settled for good", true, simBreakage{onDelivery: func(w *simWorker, in deliveryInput) deliveryInput {
+			for i := range w.delivery.memory.shards {
+				w.delivery.memory.shards[i].queued = nil
 			}
-			t.Logf("seed %d: %s: %s", seed, v.name, v.text)
-			return
-		}
+			return in
+		}}, "lost"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			for seed := uint64(1); seed <= 1000; seed++ {
+				v, _ := powerCuts(seed, tt.parking, tt.broken)
+				if v == nil {
+					continue
+				}
+				if v.name != tt.by {
+					t.Fatalf("seed %d: caught by %s (%s), want %s", seed, v.name, v.text, tt.by)
+				}
+				t.Logf("seed %d: %s: %s", seed, v.name, v.text)
+				return
+			}
+			t.Error("nothing noticed")
+		})
 	}
-	t.Error("nothing is lost in any of the runs")
 }

@@ -33,7 +33,7 @@ func (srv *simServer) space(at place) *simSpace { return srv.spaces[at.slot%len(
 
 // isParked tells whether a message of the main stream has a copy.
 func (srv *simServer) isParked(m simMessage) bool {
-	return slices.ContainsFunc(srv.spaces[m.fine%len(srv.spaces)].parked, func(p simParked) bool { return p.msg.seq == m.seq })
+	return slices.ContainsFunc(srv.spaces[m.fine%len(srv.spaces)].parked, func(p simParked) bool { return p.msg == m })
 }
 
 func (sp *simSpace) last() uint64 {
@@ -135,7 +135,8 @@ func (srv *simServer) erase(m simMessage) bool {
 // inOnePlace: one-place, what a handler begins is in the main stream or parked, not
 // both: it would be begun from the other, too.
 func (c *simChecker) inOnePlace(w *simWorker, h *simHandler) {
-	_, main := c.s.srv.slot(h.r.place).find(h.msg.seq)
+	stored, main := c.s.srv.slot(h.r.place).find(h.msg.seq)
+	main = main && stored == h.msg // not another one, after a power cut
 	switch {
 	case h.parked == nil && c.s.srv.isParked(h.msg):
 		c.fail("one-place", "%v begins %d (key %d, %d), which is parked", w, h.msg.seq, h.msg.key, h.msg.n)
@@ -166,6 +167,11 @@ func (s *sim) park(end time.Duration) {
 	if rng.IntN(2) == 0 {
 		s.faults.lateStore = 0.1 * rng.Float64()
 	}
+	s.failKeys(end, rng)
+}
+
+// failKeys has the handlers of some keys fail for a while.
+func (s *sim) failKeys(end time.Duration, rng *rand.Rand) {
 	for range 1 + rng.IntN(8) {
 		from := time.Duration(rng.Int64N(int64(end)))
 		s.failing = append(s.failing, simFailing{rng.IntN(simKeys), from, from + time.Duration(rng.Int64N(int64(8*time.Second)))})

@@ -9,11 +9,17 @@ import (
 // queue. All of it happens between two messages of the main stream, so a slot has one
 // handler at a time as ever; what takes time are attempts, and lot spaces these.
 
+// lotLooks is after how many times as long as a slot may be silent its messages in the
+// retry queue are counted again. A server that went back while this worker's connection
+// to another one held may have some again that were removed.
+const lotLooks = 12
+
 // slotRetry is the retry queue as a slotRun sees it.
 type slotRetry struct {
-	lot   *lot
-	fails int       // operations in a row
-	at    time.Time // nothing is done before
+	lot    *lot
+	fails  int       // operations in a row
+	at     time.Time // nothing is done before
+	lookAt time.Time // when the messages are counted again
 }
 
 // retryCounts are of all slots that a worker ever had.
@@ -28,8 +34,8 @@ func (k *slotRetry) wake() time.Time {
 	if !k.lot.open() {
 		return k.at
 	}
-	at := k.lot.wake()
-	if !at.IsZero() && at.Before(k.at) {
+	at := earlier(k.lot.wake(), k.lookAt)
+	if at.Before(k.at) {
 		return k.at
 	}
 	return at
@@ -89,6 +95,7 @@ func (r *slotRun) advance() {
 		r.ask(askCount{}, func(a answer) {
 			if r.booked(a.err) {
 				l.looked(r.d.now, a.counts)
+				k.lookAt = r.d.now.Add(lotLooks * r.d.cfg.ghostCheck)
 			}
 		})
 	}
@@ -128,7 +135,7 @@ func (r *slotRun) mayBegin() bool {
 			case a.parked == nil:
 				l.vanished(key)
 			case a.parked.original() == m.original:
-				r.settle(settleAck)
+				r.settleQueued(a.parked.seq)
 			default:
 				r.queueIfRoom()
 			}
@@ -169,8 +176,14 @@ func (r *slotRun) queueIfRoom() {
 		if first {
 			r.d.note(Event{Kind: EventKeyParked, Slot: r.slot, Reason: key, Count: r.attempt})
 		}
-		r.settle(settleAck)
+		r.settleQueued(a.sequence)
 	})
+}
+
+// settleQueued settles the message in hand, whose copy has a sequence in the retry queue.
+func (r *slotRun) settleQueued(copied uint64) {
+	r.d.memory.queue(r.slot, r.hand.original, r.generation, copied)
+	r.settle(settleAck)
 }
 
 // workRetries does one thing that is due: a step towards knowing what the retry queue
@@ -185,6 +198,9 @@ func (r *slotRun) workRetries() bool {
 		k.at = now.Add(pullRetry)
 		return false
 	}
+	if k.lot.open() && !now.Before(k.lookAt) {
+		k.lot.reread(false)
+	}
 	if !k.lot.open() {
 		k.lot.refence(r.fence)
 		r.advance()
@@ -198,11 +214,11 @@ func (r *slotRun) workRetries() bool {
 		r.removeRetried(key)
 		return true
 	}
-	r.ask(askHead{key}, func(a answer) {
+	r.ask(askHead{key, 1}, func(a answer) {
 		switch {
 		case !r.bookedOf(key, a.err):
 		case a.parked == nil:
-			k.lot.vanished(key)
+			r.freed(key)
 		default:
 			r.eraseOriginal(key, a.parked)
 		}
@@ -228,6 +244,7 @@ func (r *slotRun) eraseOriginal(key string, head *parkedMessage) {
 	r.ask(askErase{head.original()}, func(a answer) {
 		if a.yes && a.err == nil {
 			// It may have been delivered before, and lie here.
+			r.d.memory.queue(r.slot, head.original(), generation, head.seq)
 			_ = r.d.memory.settle(r.slot, head.finest, head.original(), generation)
 			r.settled = nil
 		}
@@ -250,7 +267,6 @@ func (r *slotRun) tryQueued(key string, head *parkedMessage) {
 	m := head.Message
 	m.Delivered = 1
 	m.Attempt = head.attempts + of.attempts + 1
-	l.tried(head.original())
 	r.d.retries.retries.Add(1)
 	began := r.d.now
 	r.handle(handleEffect{parked: head, message: m}, func(err error) {
@@ -262,7 +278,8 @@ func (r *slotRun) tryQueued(key string, head *parkedMessage) {
 			now := r.d.now
 			switch {
 			case err == nil, isDiscarded(err):
-				l.processed(key, head.seq, now, now.Sub(began))
+				r.d.memory.dequeue(r.slot, head.original())
+				l.processed(key, head, now, now.Sub(began))
 				r.removeRetried(key)
 			case !r.d.valid():
 				l.postpone(key, now)
@@ -297,7 +314,7 @@ func (r *slotRun) abandonOr(m Message, attempts int, err error, then func(error)
 // was rolled back, it is another message, maybe of another slot.
 func (r *slotRun) removeRetried(key string) {
 	l := r.retry.lot
-	r.ask(askHead{key}, func(a answer) {
+	r.ask(askHead{key, 1}, func(a answer) {
 		switch {
 		case !r.bookedOf(key, a.err):
 			return
@@ -312,8 +329,29 @@ func (r *slotRun) removeRetried(key string) {
 		}
 		r.ask(askRemove{seq}, func(a answer) {
 			if r.bookedOf(key, a.err) && l.removed(key, seq, r.d.now, a.yes) {
-				r.d.note(Event{Kind: EventKeyFreed, Slot: r.slot, Reason: key})
+				r.free(key)
 			}
 		})
 	})
+}
+
+// free frees a key whose last known message was removed. The server has the last word:
+// one that went back may have more of it than were counted.
+func (r *slotRun) free(key string) {
+	r.ask(askHead{key, 1}, func(a answer) {
+		switch {
+		case !r.bookedOf(key, a.err):
+		case a.parked == nil:
+			r.freed(key)
+		default:
+			r.retry.lot.reread(false)
+		}
+	})
+}
+
+// freed follows the server's answer that nothing of a key is in the retry queue.
+func (r *slotRun) freed(key string) {
+	if r.retry.lot.vanished(key) {
+		r.d.note(Event{Kind: EventKeyFreed, Slot: r.slot, Reason: key})
+	}
 }

@@ -84,6 +84,9 @@ func (r *slotRun) proceed() {
 		switch {
 		case r.releasing:
 			r.giveUp()
+		case r.retry != nil && r.retry.lot.wentBack:
+			r.sendBack()
+			more = true
 		case r.hand == nil:
 			more = r.idle()
 		case r.d.now.Before(r.rest):
@@ -193,6 +196,9 @@ func (r *slotRun) recall() {
 	case recallReplaced:
 		r.d.rolledBack(r.slot, generation, fmt.Sprintf("message %d is another one than it was", m.sequence))
 		return
+	case recallQueued:
+		r.lookForCopy()
+		return
 	case recallSettled:
 	}
 	r.ask(askStream{}, func(a answer) {
@@ -209,6 +215,42 @@ func (r *slotRun) recall() {
 		// An unanswered question, or an answer to be asked for again: the slot
 		// waits, since what is acknowledged by mistake is lost.
 		r.restFor(pullRetry)
+	})
+}
+
+// lookForCopy settles the message in hand if its copy is in the retry queue. If not, the
+// message is handled: a later owner has processed it, or the server went back and has lost
+// the copy.
+func (r *slotRun) lookForCopy() {
+	m := r.hand
+	copied := r.d.memory.copied(r.slot, m.original)
+	r.ask(askHead{m.message.Key, max(1, copied)}, func(a answer) {
+		switch {
+		case a.err != nil:
+			r.restFor(pullRetry)
+		case a.parked != nil && a.parked.original() == m.original:
+			r.settleQueued(a.parked.seq)
+		default:
+			r.d.memory.dequeue(r.slot, m.original)
+			r.recalling, r.generation = false, r.d.memory.generation(r.slot)
+		}
+	})
+}
+
+// sendBack returns what came and was not begun. The server may have earlier messages of the
+// same keys again that were in the retry queue, and delivers them first.
+func (r *slotRun) sendBack() {
+	r.retry.lot.wentBack = false
+	if r.hand != nil {
+		r.d.do(settleEffect{r.place, r.hand, settleNak})
+		r.hand, r.rest = nil, time.Time{}
+	}
+	r.box = slices.DeleteFunc(r.box, func(m *mail) bool {
+		if m.status != "" {
+			return false
+		}
+		r.d.do(settleEffect{r.place, m, settleNak})
+		return true
 	})
 }
 

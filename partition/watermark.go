@@ -21,7 +21,10 @@ import (
 //  2. Clocks of servers may go back, too. So before a message is acknowledged
 //     unhandled, the stream is asked whether it is the one that it was: created at
 //     the same time, and not shorter than it is known to have been.
-//  3. What contradicts this drops everything that is remembered of the stream. Then
+//  3. A message that was put into the retry queue is settled as long as its copy is
+//     there. A server that lost power may have the message again, and no copy. So the
+//     copy is looked for, until the message is processed.
+//  4. What contradicts this drops everything that is remembered of the stream. Then
 //     messages that were settled may be handled again, and none is lost.
 
 // watermarks is what a worker has settled of one stream. It has no I/O, and is not
@@ -33,7 +36,16 @@ type watermarks struct {
 	// before is not remembered as one of the stream that is there now.
 	generation uint64
 	slots      map[int]watermark // by slot of the finest division
+	// queued has the sequences of the copies in the retry queue of messages that were
+	// settled when these were stored, and not processed by this worker since.
+	queued map[original]uint64
+	// crowded is whether there were more than are remembered. Then any may be one.
+	crowded bool
 }
+
+// mostQueued is how many queued messages of a stream are remembered. What other workers
+// process is among them, too.
+const mostQueued = 100_000
 
 // watermark is the last message of a slot that was settled.
 type watermark struct {
@@ -49,11 +61,12 @@ type recollection uint8
 const (
 	recallNothing  recollection = iota // it is to be handled
 	recallSettled                      // it was settled, if the stream is the one it was
+	recallQueued                       // it was settled if its copy is in the retry queue
 	recallReplaced                     // it has the sequence of another one: the stream is not the one it was
 )
 
 func (r recollection) String() string {
-	return [...]string{"nothing", "settled", "replaced"}[r]
+	return [...]string{"nothing", "settled", "queued", "replaced"}[r]
 }
 
 // recall tells what is remembered of a message that is delivered.
@@ -64,8 +77,25 @@ func (w *watermarks) recall(slot int, o original) recollection {
 		return recallNothing
 	case o.sequence == m.sequence && o.published != m.published, o.published > m.latest:
 		return recallReplaced
+	}
+	if _, queued := w.queued[o]; queued || w.crowded {
+		return recallQueued
+	}
+	return recallSettled
+}
+
+// queue remembers that the copy of a message that began in a generation has a sequence in
+// the retry queue.
+func (w *watermarks) queue(o original, generation, copied uint64) {
+	switch {
+	case generation != w.generation || w.crowded:
+	case len(w.queued) >= mostQueued:
+		w.queued, w.crowded = nil, true
 	default:
-		return recallSettled
+		if w.queued == nil {
+			w.queued = make(map[original]uint64)
+		}
+		w.queued[o] = copied
 	}
 }
 

@@ -23,12 +23,15 @@ import (
 //	fence-grows  a handler with a valid context is not rejected for a lower fence
 //	fence-unique no two workers have the same fence for a key
 //	dead-letter  no message is given up: none fails as often as that takes
-//	liveness     the group is stable, and has processed everything, within a bound after the faults
+//	liveness     the group is stable within a bound after the faults, and has processed everything within
+//	             that bound and twice the time for which its slot's handlers ran meanwhile: what waits in the
+//	             retry queue takes at most half of a slot's time
 type auditor struct {
 	log *history
 
 	mu         sync.Mutex
 	keys       map[string]*keyAccount
+	ended      []*call
 	violations []string
 	counts     counts
 }
@@ -71,12 +74,28 @@ type account struct {
 	failures  int    // attempts that are yet to fail
 }
 
-// call is a handler that runs.
+// waits reports whether it was published before a moment, and is yet to be processed.
+func (m *account) waits(before time.Time) bool {
+	return m.acked && !m.applied && m.taken == "" && !m.published.After(before)
+}
+
+// call is a handler that runs, or did.
 type call struct {
-	ctx    context.Context
-	pod    *pod
-	number int
-	fence  partition.Fence
+	ctx         context.Context
+	pod         *pod
+	number      int
+	fence       partition.Fence
+	slot        int
+	began, over time.Time // over is zero while it runs
+}
+
+// within is for how long of the time since a moment a call ran.
+func (c *call) within(since time.Time) time.Duration {
+	began, over := later(c.began, since), c.over
+	if over.IsZero() {
+		over = time.Now()
+	}
+	return max(0, over.Sub(began))
 }
 
 func newAuditor(log *history) *auditor { return &auditor{log: log, keys: make(map[string]*keyAccount)} }
@@ -145,7 +164,7 @@ func (a *auditor) begin(ctx context.Context, p *pod, m partition.Message, number
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	k := a.key(m.Key)
-	c := &call{ctx, p, number, m.Fence}
+	c := &call{ctx: ctx, pod: p, number: number, fence: m.Fence, slot: m.Slot, began: time.Now()}
 	for _, other := range k.running {
 		if other.ctx.Err() == nil && !other.pod.dead.Load() {
 			a.violate("one-handler", "%s begins %s %d while %s works on number %d, with fences %v and %v", p.name, m.Key, number, other.pod.name, other.number, m.Fence, other.fence)
@@ -162,6 +181,8 @@ func (a *auditor) end(key string, c *call) {
 	for i, other := range k.running {
 		if other == c {
 			k.running = append(k.running[:i], k.running[i+1:]...)
+			c.over = time.Now()
+			a.ended = append(a.ended, c)
 			return
 		}
 	}
@@ -232,19 +253,47 @@ func (a *auditor) abandoned(p *pod, m partition.Message, number int, err error) 
 }
 
 // waiting returns how many acknowledged messages of before a moment are yet to be
-// processed, and one of them.
-func (a *auditor) waiting(before time.Time) (n int, one string) {
+// processed.
+func (a *auditor) waiting(before time.Time) (n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for key, k := range a.keys {
-		for i, m := range k.messages {
-			if m.acked && !m.applied && m.taken == "" && !m.published.After(before) {
+	for _, k := range a.keys {
+		for _, m := range k.messages {
+			if m.waits(before) {
 				n++
-				one = fmt.Sprintf("%s %d of %v", key, i, a.log.since(m.published))
 			}
 		}
 	}
-	return n, one
+	return n
+}
+
+// overdue returns a message from before a moment that should be processed by now, ""
+// if there is none. Its slot had the bound for itself, beside the time for which its
+// handlers ran, and as much again.
+func (a *auditor) overdue(before time.Time, slots int, bound time.Duration) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	busy := map[int]time.Duration{}
+	for _, c := range a.ended {
+		busy[c.slot] += c.within(before)
+	}
+	for _, k := range a.keys {
+		for _, c := range k.running {
+			busy[c.slot] += c.within(before)
+		}
+	}
+	for key, k := range a.keys {
+		slot := partition.SlotOfKey(slots, key)
+		if time.Since(before) <= bound+2*busy[slot] {
+			continue
+		}
+		for i, m := range k.messages {
+			if m.waits(before) {
+				return fmt.Sprintf("%s %d of %v is not processed, and the handlers of slot %d ran for %v since", key, i, a.log.since(m.published), slot, busy[slot].Round(time.Millisecond))
+			}
+		}
+	}
+	return ""
 }
 
 // close counts what was lost.

@@ -357,10 +357,9 @@ func numberOf(m partition.Message) (int, error) {
 	return n, nil
 }
 
-// unsettled returns why the group is not at rest, "" if it is: every worker is stable
-// or stands by, one of them leads, and what was acknowledged before a moment is
-// processed.
-func (e *environment) unsettled(before time.Time) string {
+// unstable returns why the group is not stable, "" if it is: every worker is stable or
+// stands by, and one of them leads.
+func (e *environment) unstable() string {
 	leaders := 0
 	for _, p := range e.live() {
 		s := p.worker.Status()
@@ -373,9 +372,6 @@ func (e *environment) unsettled(before time.Time) string {
 	}
 	if leaders != 1 {
 		return fmt.Sprintf("%d workers lead", leaders)
-	}
-	if n, one := e.audit.waiting(before); n > 0 {
-		return fmt.Sprintf("%d messages are not processed, one is %s", n, one)
 	}
 	return ""
 }

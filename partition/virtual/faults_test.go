@@ -55,7 +55,7 @@ var faults = []fault{
 
 const (
 	// settleBound is how long after the last fault the group may take to be stable again,
-	// and to have processed what was published before.
+	// and to have processed what was published before, beside the time that takes.
 	settleBound = 2 * time.Minute
 	settlePoll  = 250 * time.Millisecond
 )
@@ -134,13 +134,16 @@ func (c *chaos) settle(after string) {
 		if len(c.audit.violated()) > 0 {
 			return
 		}
-		why := c.unsettled(c.over)
-		if why == "" {
+		why := c.unstable()
+		if why == "" && c.audit.waiting(c.over) == 0 {
 			break
 		}
-		if time.Since(c.over) > settleBound {
+		if why == "" {
+			why = c.audit.overdue(c.over, c.options.config.Slots, settleBound)
+		}
+		if why != "" && time.Since(c.over) > settleBound {
 			c.audit.mu.Lock()
-			c.audit.violate("liveness", "not at rest %v after the last fault: %s", settleBound, why)
+			c.audit.violate("liveness", "not at rest %v after the last fault: %s", time.Since(c.over).Round(time.Second), why)
 			c.audit.mu.Unlock()
 			return
 		}
