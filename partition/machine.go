@@ -1289,6 +1289,8 @@ func (m *machine) showState() {
 }
 
 func (m *machine) deriveState() State {
+	// With more workers than slots some have nothing to hold.
+	settled := m.cur != nil && m.cur.index(m.self) != none && m.cur.Settled()
 	switch {
 	case m.stage == stageInit:
 		return StateInit
@@ -1308,12 +1310,12 @@ func (m *machine) deriveState() State {
 		return StateRebalancing
 	case m.own.holds():
 		return StateStable
-	case m.leading():
+	case m.leading() && !settled:
 		return StateLeader
-	case m.lead.leader == (Member{}):
+	case !m.leading() && m.lead.leader == (Member{}):
 		return StateElection
-	case m.cur != nil && m.cur.index(m.self) != none && m.cur.Settled():
-		return StateStable // more workers than slots: nothing to hold
+	case settled:
+		return StateStable
 	default:
 		return StateFollower
 	}

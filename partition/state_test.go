@@ -1,0 +1,40 @@
+package partition
+
+import (
+	"testing"
+	"time"
+)
+
+// TestMoreWorkersThanSlots: where there are more workers than slots some have nothing to
+// hold. Each of them has what the map gives it, the leader included.
+func TestMoreWorkersThanSlots(t *testing.T) {
+	t.Parallel()
+	self, other := Member{ID: "w-0", Claim: 1}, Member{ID: "w-1", Claim: 2}
+	settled := &Assignment{Version: 1, Epoch: 1, Leader: self, Slots: 1, Workers: []Member{self, other}, Owner: Owners{1}, Since: Sinces{1}}
+	moving := settled.clone()
+	moving.Taking[0] = true
+	for name, tt := range map[string]struct {
+		leads  bool
+		leader Member
+		a      *Assignment
+		want   State
+	}{
+		"the leader":                     {true, self, settled, StateStable},
+		"the leader, without a map":      {true, self, nil, StateLeader},
+		"a follower":                     {false, other, settled, StateStable},
+		"a follower, without a map":      {false, other, nil, StateFollower},
+		"a follower, while slots move":   {false, other, moving, StateFollower},
+		"a follower of nobody":           {false, Member{}, settled, StateElection},
+		"the leader, while it takes one": {true, self, moving, StateEmergency},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(Config{Name: "w", Stream: "s", Subject: "s.*", Slots: 1}.resolve(), "instance")
+			m.now = time.Now()
+			m.stage, m.trusted, m.self, m.cur = stageMember, true, self, tt.a
+			m.lead.office, m.lead.leader, m.lead.leaseStart, m.lead.seenAt = tt.leads, tt.leader, m.now, m.now
+			if got := m.deriveState(); got != tt.want {
+				t.Errorf("it is %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
