@@ -67,7 +67,7 @@ type retryStore struct {
 	stream jetstream.Stream
 	name   string // of the stream
 	lay    layout
-	room   room
+	room   *room
 }
 
 // readSpace returns what lot.read wants: the last sequence first.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -136,16 +135,22 @@ func reserveOne(ctx context.Context, js jetstream.JetStream, lay layout, want je
 // stream that is full of messages could never become empty. It is asked at most once a
 // second; what all workers write in that time fits in the other half.
 type room struct {
-	mu   sync.Mutex
+	turn chan struct{} // full while somebody asks, who has the other fields
 	at   time.Time
 	left bool
 }
 
+func newRoom() *room { return &room{turn: make(chan struct{}, 1)} }
+
 const roomAge = time.Second
 
 func (r *room) ask(ctx context.Context, stream jetstream.Stream) (bool, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	select {
+	case r.turn <- struct{}{}:
+	case <-ctx.Done():
+		return false, fmt.Errorf("asking how full the retry stream is: %w", ctx.Err())
+	}
+	defer func() { <-r.turn }()
 	if time.Since(r.at) < roomAge {
 		return r.left, nil
 	}

@@ -253,7 +253,7 @@ func (w *Worker) tryOpen(ctx context.Context) error {
 		return err
 	}
 	if w.cfg.Retry.Enabled {
-		w.pull.retry = &retryStore{nc: w.nc, stream: stream, name: RetryStream(w.cfg.Stream), lay: w.layout}
+		w.pull.retry = &retryStore{nc: w.nc, stream: stream, name: RetryStream(w.cfg.Stream), lay: w.layout, room: newRoom()}
 	}
 	w.pulling.Store(w.pull)
 	w.probeBox = w.nc.NewInbox()
