@@ -75,7 +75,8 @@ func (b *balance) serve(hungry []int32, offers []offer) bool {
 }
 
 // pick chooses slots of w whose weights add up to about give, as few as will
-// do, none heavier than most.
+// do. It starts with slots that weigh at most most; exchanges may bring in a
+// heavier one, which serve gives back if it would overfill the taker.
 func (b *balance) pick(w int32, give, most int64) []int32 {
 	var picked, kept []int32
 	left := give
