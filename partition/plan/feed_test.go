@@ -129,3 +129,88 @@ func TestOfferedSlotsGoToTheWorkerThatLacksMost(t *testing.T) {
 		}
 	}
 }
+
+// Slots heavier than any worker lacks, or than twice what is left to pick, are
+// passed over, and what is within half the tolerance stays as it was picked.
+func TestPickTakesHeavySlotsFirst(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		weights            []uint64
+		give, most, within int64
+		want               []int32
+	}{
+		{[]uint64{50, 20, 10, 10}, 50, 50, 30, []int32{0}},
+		{[]uint64{50, 20, 10, 10}, 50, 49, 30, []int32{1, 2, 3}},
+		{[]uint64{50, 20, 10, 10}, 50, 20, 30, []int32{1, 2, 3}},
+		{[]uint64{20, 5}, 10, 99, 30, []int32{1}},
+		{[]uint64{20, 5}, 11, 99, 30, []int32{0}},
+		{[]uint64{14, 10}, 10, 99, 8, []int32{0}},
+		{[]uint64{14, 10}, 10, 99, 7, []int32{1}},
+	} {
+		f := newTakers(t, 1)
+		f.p.Slots, f.p.Weights, f.p.Owners = len(tt.weights), tt.weights, make([]int32, len(tt.weights))
+		b := newBalance(f)
+		b.within = tt.within
+		if got := b.pick(0, tt.give, tt.most); !slices.Equal(got, tt.want) {
+			t.Errorf("of %v with a tolerance of %d slots %v are picked for %d of at most %d each, want %v", tt.weights, tt.within, got, tt.give, tt.most, tt.want)
+		}
+	}
+}
+
+func TestFeedingTakesFromEachGiverItsPart(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name            string
+		slots           [][]uint64 // per worker
+		within, lacking int64
+		want            []int64
+	}{
+		{
+			// 15 are wanted of an excess of 20, so each gives 7 of 10. The third
+			// worker is short of too little.
+			name:   "in proportion to its excess",
+			slots:  [][]uint64{slices.Repeat([]uint64{1}, 40), slices.Repeat([]uint64{1}, 40), slices.Repeat([]uint64{1}, 25), slices.Repeat([]uint64{1}, 15)},
+			within: 0, lacking: 10, want: []int64{33, 33, 25, 29},
+		}, {
+			name:   "in slots no heavier than what is lacked",
+			slots:  [][]uint64{{30, 10, 10, 10}, {20}},
+			within: 40, lacking: 5, want: []int64{40, 40},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newTakers(t, slices.Repeat([]float64{1}, len(tt.slots))...)
+			for w, slots := range tt.slots {
+				f.p.Slots += len(slots)
+				f.p.Weights = append(f.p.Weights, slots...)
+				f.p.Owners = append(f.p.Owners, slices.Repeat([]int32{int32(w)}, len(slots))...)
+			}
+			b := newBalance(f)
+			b.share()
+			b.within, b.lacking = tt.within, tt.lacking
+			if moved := b.feed(); !moved || !slices.Equal(b.load, tt.want) {
+				t.Errorf("moved %t, loads are %v, want %v", moved, b.load, tt.want)
+			}
+		})
+	}
+}
+
+// A quarter of the tolerance is not worth a trade, even a free one.
+func TestFreeTradesNeedAGap(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		within int64
+		want   bool
+	}{{within: 15, want: true}, {within: 16, want: false}} {
+		f := newTakers(t, 1, 1)
+		f.p.Slots, f.p.Weights, f.p.Owners = 3, []uint64{8, 6, 2}, []int32{0, 1, 0}
+		b := newBalance(f)
+		b.share()
+		b.within = tt.within
+		for s := range b.home {
+			b.home[s] = None
+		}
+		if got := b.trade(onlyFree); got != tt.want {
+			t.Errorf("a gap of 4 with a tolerance of %d: traded %t, want %t", tt.within, got, tt.want)
+		}
+	}
+}

@@ -206,6 +206,9 @@ func TestSharesLeaveOutOversizedSlots(t *testing.T) {
 			name: "a pinned slot heavier than a share", workers: 2, weights: []uint64{1000, 32, 32, 32}, owners: []int32{0, 0, 0, 0}, pins: []Pin{{0, "w0"}},
 			target: []int64{1000, 96}, within: 32 / 16, lacking: 274 + 1,
 		}, {
+			name: "two pinned slots on one worker", workers: 2, weights: []uint64{300, 500, 32, 32}, owners: []int32{0, 0, 0, 0}, pins: []Pin{{0, "w0"}, {1, "w0"}},
+			target: []int64{800, 64}, within: 32 / 16, lacking: 216 + 1, // the average of 4 slots
+		}, {
 			name: "an oversized slot beside a pinned one", workers: 2, weights: []uint64{100, 500, 20, 20}, owners: []int32{0, 0, 0, 1}, pins: []Pin{{0, "w0"}},
 			target: []int64{600, 40}, within: 1, lacking: 13 + 1,
 		},
@@ -236,10 +239,9 @@ func TestSharesLeaveOutOversizedSlots(t *testing.T) {
 func TestMovesThatFeedingTookAreBalance(t *testing.T) {
 	t.Parallel()
 	for required := range 6 {
-		b := weighted(t, []float64{1, 1, 1}, 9, 9, 9)
-		p := b.f.p
-		p.Slots, p.Weights, p.Owners = 5, []uint64{1, 1, 1, 1, 2}, []int32{0, 0, 0, 0, None}
-		b = newBalance(b.f)
+		f := newTakers(t, 1, 1, 1)
+		f.p.Slots, f.p.Weights, f.p.Owners = 5, []uint64{1, 1, 1, 1, 2}, []int32{0, 0, 0, 0, None}
+		b := newBalance(f)
 		b.owner = []int32{1, 2, 1, 2, 0}
 		b.fed, b.hungry, b.required = make([]bool, 5), []bool{false, false, true}, required
 		b.fed[2] = true
