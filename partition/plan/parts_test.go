@@ -86,7 +86,7 @@ func TestRankGoesRoundTheZones(t *testing.T) {
 			in[zone]++
 			for other, n := range size {
 				if in[other] < min(n, in[zone]-1) {
-					t.Fatalf("worker %d in order of rank is the %d. of zone %q, of %q there are only %d: %v", k, in[zone], zone, other, in[other], f.takers)
+					t.Fatalf("worker %d in order of rank is number %d of zone %q, but of %q only %d came before: %v", k, in[zone], zone, other, in[other], f.takers)
 				}
 			}
 			for _, v := range f.takers[:k] {
@@ -100,7 +100,7 @@ func TestRankGoesRoundTheZones(t *testing.T) {
 
 // A worker lacks load from its shortage on. Without any load it lacks some if
 // its share is more than the tolerance.
-func TestWhoLacksLoad(t *testing.T) {
+func TestAWorkerLacksLoadFromItsShortageOn(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		load, target int64
@@ -123,9 +123,9 @@ func TestWhoLacksLoad(t *testing.T) {
 }
 
 // A load is off if it is beyond the tolerance. Of two targets one apart the
-// higher may be anybody's, so the tolerance is from the lower one below and from
+// higher may be any worker's, so the tolerance is from the lower one below and from
 // the higher one above.
-func TestWhoIsOff(t *testing.T) {
+func TestALoadIsOffBeyondTheTolerance(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		equal        bool
