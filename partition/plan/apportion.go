@@ -11,7 +11,9 @@ import (
 // the load that a worker has to keep; what such workers have in excess, the
 // others have less. What rounding down leaves goes, one each, first to workers
 // whose held load is above the rounded share, since they then keep one more.
-// The targets add up to total, and base must not add up to more.
+// The targets add up to total, and base must not add up to more. There must be
+// a taker: then one is always left whose share is open, since workers that keep
+// more than their shares can't all do so.
 func (f *frame) apportion(total uint64, base, held []uint64) []uint64 {
 	a := apportionment{
 		f:      f,
@@ -20,16 +22,15 @@ func (f *frame) apportion(total uint64, base, held []uint64) []uint64 {
 		rest:   make([]uint64, len(f.p.Workers)),
 		active: slices.Clone(f.takers),
 	}
-	for len(a.active) > 0 {
+	for {
 		left := a.roundDown(total)
 		stuck := a.takeStuck(left)
-		if stuck == 0 && len(a.active) > 0 {
+		if stuck == 0 {
 			a.giveLeft(left, held)
-			break
+			return a.target
 		}
 		total -= stuck
 	}
-	return a.target
 }
 
 type apportionment struct {
@@ -57,7 +58,7 @@ func (a *apportionment) roundDown(total uint64) uint64 {
 		switch {
 		case rest < noise:
 			rest = 0
-		case a.all-rest < noise && share < left:
+		case a.all-rest < noise:
 			share, rest = share+1, 0
 		}
 		share = min(share, left)

@@ -17,7 +17,7 @@ func (b *balance) feed() bool {
 			hungry = append(hungry, w)
 			wanted += uint64(-d)
 			most = max(most, -d)
-		} else if d > 0 && len(b.slots[w]) > 0 {
+		} else if d > 0 {
 			rich = append(rich, w)
 			excess += uint64(d)
 		}
@@ -28,17 +28,15 @@ func (b *balance) feed() bool {
 			b.hungry[w] = true
 		}
 	}
-	if len(hungry) == 0 || len(rich) == 0 {
+	if len(hungry) == 0 {
 		return false
 	}
 	var offers []offer
 	for _, w := range rich {
-		give := uint64(b.dev(w))
-		if wanted < excess {
-			hi, lo := bits.Mul64(give, wanted)
-			give, _ = bits.Div64(hi, lo, excess)
-		}
-		for _, s := range b.pick(w, int64(give), most) {
+		d := uint64(b.dev(w))
+		hi, lo := bits.Mul64(d, wanted)
+		give, _ := bits.Div64(hi, lo, excess) // its part of what is wanted
+		for _, s := range b.pick(w, int64(min(give, d)), most) {
 			offers = append(offers, offer{slot: s, giver: w})
 			b.take(s)
 		}
@@ -77,7 +75,8 @@ func (b *balance) serve(hungry []int32, offers []offer) bool {
 }
 
 // pick chooses slots of w whose weights add up to about give, as few as will
-// do, none heavier than most.
+// do. It starts with slots that weigh at most most; exchanges may bring in a
+// heavier one, which serve gives back if it would overfill the taker.
 func (b *balance) pick(w int32, give, most int64) []int32 {
 	var picked, kept []int32
 	left := give
@@ -96,12 +95,12 @@ func (b *balance) pick(w int32, give, most int64) []int32 {
 // which is too high by excess, near to what it should be.
 func (b *balance) adjust(picked, kept []int32, excess int64) []int32 {
 	for max(excess, -excess) > b.within/2 {
-		from, to, gap := &picked, &kept, 2*excess
+		from, to, gap, sign := &picked, &kept, 2*excess, int64(1)
 		if excess < 0 {
-			from, to, gap = to, from, -gap
+			from, to, gap, sign = to, from, -gap, -1
 		}
 		t, ok := b.search(*from, *to, nobody, gap, 0)
-		if !ok || t.miss >= gap {
+		if !ok {
 			break
 		}
 		for _, s := range t.give.slots() {
@@ -110,11 +109,7 @@ func (b *balance) adjust(picked, kept []int32, excess int64) []int32 {
 		for _, s := range t.take.slots() {
 			b.shift(s, to, from)
 		}
-		if excess > 0 {
-			excess -= t.delta()
-		} else {
-			excess += t.delta()
-		}
+		excess -= sign * t.delta()
 	}
 	return picked
 }

@@ -44,9 +44,8 @@ func Measure(p Problem, owners []int32) (Evenness, error) {
 	for _, w := range f.takers {
 		share := float64(total) * (float64(f.capacity[w]) / float64(all))
 		b.WorstOverMean = max(b.WorstOverMean, float64(load[w])/share)
-		if exact := scaled(total, f.capacity[w], all); load[w] > exact {
-			b.Excess += load[w] - exact
-		}
+		exact := scaled(total, f.capacity[w], all)
+		b.Excess += max(load[w], exact) - exact
 	}
 	return b, nil
 }

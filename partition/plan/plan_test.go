@@ -662,3 +662,53 @@ func TestWeightsThatAreAllEqualPlanLikeNone(t *testing.T) {
 		t.Errorf("with equal weights the owners are %v, at least %d moves, want %v and %d", pl.Owners, pl.Stats.LowerBound, want.Owners, want.Stats.LowerBound)
 	}
 }
+
+func TestMeasureAddsUpTheExcessOfAll(t *testing.T) {
+	t.Parallel()
+	p := plan.Problem{Slots: 5, Weights: []uint64{8, 7, 3, 1, 1}, Workers: defenders(4)}
+	got, err := plan.Measure(p, []int32{0, 1, 2, 3, 3})
+	if want := (plan.Evenness{WorstOverMean: 8. / 5, Excess: 3 + 2}); err != nil || got != want {
+		t.Errorf("%+v, %v; want %+v", got, err, want)
+	}
+}
+
+func TestFaultsOfManySlotsAreFound(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		problem plan.Problem
+		want    string
+	}{
+		{plan.Problem{Slots: 3, Weights: []uint64{1 << 59, 1 << 59, 1}},
+			"plan: Weights: the sum overflows at slot 2: it must not exceed 1152921504606846976"},
+		{plan.Problem{Slots: 3, Workers: defenders(1), Pins: []plan.Pin{{Slot: 3, Worker: "defender-0"}}},
+			"plan: Pins[0].Slot: 3 is outside 0 to 2"},
+	} {
+		if err := tt.problem.Validate(); err == nil || err.Error() != tt.want {
+			t.Errorf("%v, want %s", err, tt.want)
+		}
+	}
+}
+
+// One worker of two has everything. It has to give what is more than a balanced
+// plan could leave it: a share, 4 % of it or the heaviest slot, and a unit.
+func TestLowerBoundOfUnequalWeights(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name    string
+		weights []uint64
+		want    int
+	}{
+		{"a slot beyond the heaviest must go", []uint64{2, 3, 3}, 0},                                                                 // a share of 4 and 1 + 3: 8 may stay
+		{"the heaviest slot may be in excess", append(slices.Repeat([]uint64{10}, 9), 6), 4},                                         // 96: 48 and 11 may stay, 37 go
+		{"exactly three slots are too many", append(slices.Repeat([]uint64{10}, 8), 2), 3},                                           // 82: 41 and 11 may stay, 30 go
+		{"one unit more takes another slot", append(slices.Repeat([]uint64{10}, 8), 4), 4},                                           // 84: 42 and 11 may stay, 31 go
+		{"4 % may be in excess if no slot is heavier", append(slices.Repeat([]uint64{2}, 99), slices.Repeat([]uint64{1}, 2)...), 48}, // 200: 100, 4 and 1 may stay, 95 go
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := plan.Problem{Slots: len(tt.weights), Weights: tt.weights, Workers: defenders(2), Owners: make([]int32, len(tt.weights)), Budget: -1}
+			if got := must(t, plan.Sticky(), p).Stats.LowerBound; got != tt.want {
+				t.Errorf("at least %d moves, want %d", got, tt.want)
+			}
+		})
+	}
+}

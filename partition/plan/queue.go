@@ -1,5 +1,7 @@
 package plan
 
+import "slices"
+
 // queue is a binary heap of workers whose top one changes its place in the
 // order again and again. Only what the top worker is compared by may change.
 type queue struct {
@@ -10,7 +12,7 @@ type queue struct {
 // newQueue takes over workers.
 func newQueue(workers []int32, compare func(v, w int32) int) *queue {
 	q := &queue{workers: workers, compare: compare}
-	for i := len(workers)/2 - 1; i >= 0; i-- {
+	for i := range slices.Backward(workers) {
 		q.down(i)
 	}
 	return q

@@ -37,7 +37,7 @@ func (b *balance) share() {
 func (b *balance) addOversized(base, target []uint64) bool {
 	largest := uint64(0)
 	for _, w := range b.f.takers {
-		if base[w] == b.base[w] && base[w] <= target[w] {
+		if base[w] == b.base[w] {
 			largest = max(largest, target[w])
 		}
 	}

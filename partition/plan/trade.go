@@ -61,9 +61,6 @@ func (b *balance) tradeFrom(w int32, order []int32, terms terms) bool {
 	for _, v := range order[:min(maxPartners, len(order))] {
 		gap := b.gap(w, v)
 		if gap <= 1 || terms == onlyFree && gap <= b.within/4 {
-			if b.f.equal || gap < 0 {
-				return false // the others are no lighter
-			}
 			continue
 		}
 		maxCost := 0
@@ -165,18 +162,17 @@ func (t *trade) delta() int64 { return t.give.sum - t.take.sum }
 // route is the way of what a trade gives; what it takes goes the other way.
 type route struct{ from, to int32 }
 
-// nobody is the route of trades between lists that are not two workers'.
-var nobody = route{None, None}
+// nobody is the route of trades between lists that are not two workers'. No
+// slot's home is Gone.
+var nobody = route{Gone, Gone}
 
 // cost is how many more slots are away from home after s went this way: -1, 0
 // or 1.
 func (b *balance) cost(s int32, r route) int {
-	switch h := b.home[s]; {
-	case h == None || r.from == r.to:
-		return 0
-	case h == r.from:
+	switch b.home[s] {
+	case r.from:
 		return 1
-	case h == r.to:
+	case r.to:
 		return -1
 	}
 	return 0
@@ -209,7 +205,7 @@ func (b *balance) search(give, take []int32, r route, gap int64, maxCost int) (t
 	// What one side may cost at most depends on what the other may regain.
 	mostGive := maxCost - min(0, maxBundleSlots*b.cheapest(take, back))
 	cheapestGive := b.cheapest(give, r)
-	if cheapestGive > mostGive || len(give) == 0 {
+	if cheapestGive > mostGive {
 		return best, false
 	}
 	mostTake := maxCost - min(cheapestGive, maxBundleSlots*cheapestGive)
@@ -279,8 +275,7 @@ func (b *balance) list(l *ledger, slots []int32, r route, maxCost int, pairs boo
 func (x *books) nearest(best *trade, gap int64, cost int) {
 	for g := range x.give {
 		for t := range x.take {
-			c := g + t - 2*maxBundleCost
-			if c == cost || c < cost && cost == 0 {
+			if c := g + t - 2*maxBundleCost; max(c, 0) == cost {
 				merge(best, x.give[g], x.take[t], gap)
 			}
 		}
