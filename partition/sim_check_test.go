@@ -202,6 +202,7 @@ func (c *simChecker) written(w *simWorker, e kvEffect) {
 			return
 		}
 		c.s.logf("bucket: map %s", describe(a))
+		w.freezeMap(a)
 		c.mapWritten(w, a)
 		c.current = a
 	case e.purpose == forFencing:

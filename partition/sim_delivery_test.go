@@ -71,6 +71,7 @@ func (w *simWorker) deliver(in deliveryInput) {
 				continue
 			}
 		}
+		w.freezeDelivery(e)
 		w.carryOut(e)
 	}
 }

@@ -71,6 +71,7 @@ type sim struct {
 	struck   bool         // a fault came in the middle of a change of that
 	observe  func(*simWorker, Event)
 
+	hash    simHash // of the trace
 	tracing bool
 	trace   []string
 }
@@ -97,7 +98,7 @@ type simFaults struct {
 }
 
 func newSim(seed uint64, tracing bool) *sim {
-	s := &sim{seed: seed, rng: rand.New(rand.NewPCG(seed, 0x5eed)), tracing: tracing}
+	s := &sim{seed: seed, hash: simHashBasis, rng: rand.New(rand.NewPCG(seed, 0x5eed)), tracing: tracing}
 	s.cfg = s.drawConfig()
 	s.fine = s.cfg.Slots
 	s.check = newSimChecker(s)

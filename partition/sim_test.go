@@ -322,13 +322,13 @@ func (s *sim) lastSteps(most int) string {
 	return strings.Join(s.trace[max(0, len(s.trace)-most):], "\n")
 }
 
-func TestSimulation(t *testing.T) { simulateSeeds(t, false) }
+func TestSimulation(t *testing.T) { simulateSeeds(t, false, "plain") }
 
 // TestSimulationWithParking has failing messages parked in half of the runs. They
 // are other runs than TestSimulation's, by the same seeds.
-func TestSimulationWithParking(t *testing.T) { simulateSeeds(t, true) }
+func TestSimulationWithParking(t *testing.T) { simulateSeeds(t, true, "parking") }
 
-func simulateSeeds(t *testing.T, parking bool) {
+func simulateSeeds(t *testing.T, parking bool, traces string) {
 	if *simSeed != 0 {
 		s := newSim(*simSeed, true)
 		s.parking = parking
@@ -347,6 +347,7 @@ func simulateSeeds(t *testing.T, parking bool) {
 		total tally
 		wg    sync.WaitGroup
 	)
+	frozen := readFrozen(t, traces)
 	last := *simFirst + uint64(*simSeeds)
 	next.Store(*simFirst)
 	for range runtime.GOMAXPROCS(0) {
@@ -363,12 +364,14 @@ func simulateSeeds(t *testing.T, parking bool) {
 					t.Errorf("seed %d: %s: %s\nits last steps:\n%s", seed, v.name, v.text, story(seed, parking, simBreakage{}, simTold))
 				}
 				mu.Lock()
+				frozen.got[seed] = s.hash
 				total = tally{total.steps + s.steps, total.messages + s.check.total, total.parked + s.check.parked, total.plans + s.check.redone, total.tuned + s.check.tuned, total.layouts + s.check.relaid}
 				mu.Unlock()
 			}
 		})
 	}
 	wg.Wait()
+	frozen.compare(t)
 	t.Logf("%d seeds: %d events, %d messages (%d were parked), %d plans, %d of them of another number of slots, %d for weights alone",
 		*simSeeds, total.steps, total.messages, total.parked, total.plans+total.layouts, total.layouts, total.tuned)
 }

@@ -112,6 +112,7 @@ func (w *simWorker) step(in input) {
 			continue
 		}
 		w.s.tell("%s    -> %s", w, e)
+		w.freezeEffect(e)
 		w.execute(e)
 		if !w.s.quiet && w.s.chance(w.s.faults.dieHere) {
 			w.crash()
