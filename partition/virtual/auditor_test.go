@@ -20,7 +20,8 @@ import (
 //	lost         a message that the server acknowledged, and that no fault has taken, is processed
 //	order        the first results of a key's messages come in the order in which they were published
 //	one-handler  no two handlers of a key run at the same time, unless the earlier one's context has ended
-//	fence-grows  a handler with a valid context is not rejected for a lower fence
+//	fence-grows  a handler with a valid context is not rejected for a lower fence, unless the map was
+//	             lost when no worker lived who had seen it
 //	fence-unique no two workers have the same fence for a key
 //	dead-letter  no message is given up: none fails as often as that takes
 //	liveness     the group is stable within a bound after the faults, and has processed everything within
@@ -62,7 +63,9 @@ type keyAccount struct {
 	last     int        // the highest number with a result, -1 for none
 	fence    partition.Fence
 	owner    *pod // whose fence that is
-	running  []*call
+	// forgotten is whether nobody but this store knows that fence.
+	forgotten bool
+	running   []*call
 }
 
 // account is what is known of one message.
@@ -221,14 +224,14 @@ func (a *auditor) write(key string, c *call) error {
 	switch order := c.fence.Compare(k.fence); {
 	case order < 0:
 		a.counts.Rejected++
-		if c.ctx.Err() == nil {
+		if c.ctx.Err() == nil && !k.forgotten {
 			a.violate("fence-grows", "%s writes %s %d with fence %v, and %s has written with %v", c.pod.name, key, c.number, c.fence, k.owner.name, k.fence)
 		}
-		return fmt.Errorf("storing %s %d of %s: %w", key, c.number, c.pod.name, partition.ErrFenced)
+		return fmt.Errorf("storing %s %d of %s: %w", key, c.number, c.pod.name, &partition.FencedBy{Stored: k.fence})
 	case order == 0 && k.owner != nil && k.owner != c.pod:
 		a.violate("fence-unique", "%s and %s have fence %v for %s", k.owner.name, c.pod.name, c.fence, key)
 	}
-	k.fence, k.owner = c.fence, c.pod
+	k.fence, k.owner, k.forgotten = c.fence, c.pod, false
 	switch {
 	case m.applied:
 		a.counts.Repeated++
@@ -243,6 +246,16 @@ func (a *auditor) write(key string, c *call) error {
 		a.counts.InHand++
 	}
 	return nil
+}
+
+// forget notes that the map is lost, and no worker lives who has seen it. The workers learn
+// the fences by being rejected.
+func (a *auditor) forget() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, k := range a.keys {
+		k.forgotten = k.owner != nil
+	}
 }
 
 // abandoned notes that a worker gives a message up.
