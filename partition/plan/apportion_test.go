@@ -44,12 +44,10 @@ func (sp split) apportioned(tb testing.TB) []int {
 	return target
 }
 
-// worth is what the ways to round shares are compared by: the most load stays
-// where it is held, then the largest fractions are rounded up. If capacities are
-// alike, the first workers come next. If not, equal fractions differ in the last
-// bit, so which comes first is open.
-func (sp split) worth(keep uint, target []int) (worth []int, valid bool) {
-	total, all := sp.total, 0
+// shared returns the load that is shared out, and the capacity of those who share it, if
+// the workers in keep have their base.
+func (sp split) shared(keep uint) (total, all int) {
+	total = sp.total
 	for i, c := range sp.capacity {
 		if keep>>i&1 == 1 {
 			total -= sp.base[i]
@@ -57,6 +55,15 @@ func (sp split) worth(keep uint, target []int) (worth []int, valid bool) {
 			all += c
 		}
 	}
+	return total, all
+}
+
+// worth is what the ways to round shares are compared by: the most load stays
+// where it is held, then the largest fractions are rounded up. If capacities are
+// alike, the first workers come next. If not, equal fractions differ in the last
+// bit, so which comes first is open.
+func (sp split) worth(keep uint, target []int) (worth []int, valid bool) {
+	total, all := sp.shared(keep)
 	left, stay, fraction := total, 0, 0
 	up := make([]int, len(target))
 	for i, c := range sp.capacity {
@@ -85,14 +92,7 @@ func (sp split) worth(keep uint, target []int) (worth []int, valid bool) {
 // best tries every way to round the shares if the workers in keep have their
 // base, which must be more than the share that they would get.
 func (sp split) best(keep uint) (best []int) {
-	total, all := sp.total, 0
-	for i, c := range sp.capacity {
-		if keep>>i&1 == 1 {
-			total -= sp.base[i]
-		} else {
-			all += c
-		}
-	}
+	total, all := sp.shared(keep)
 	if total < 0 {
 		return nil
 	}
