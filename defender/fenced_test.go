@@ -162,8 +162,8 @@ func TestDeadLettersOfOneSequence(t *testing.T) {
 }
 
 // TestForgedMap: somebody who may write the bucket puts a valid map there that gives every
-// slot to one worker. Its fences are higher than those that the leader gives out next, and
-// no message becomes a dead letter for it.
+// slot to one worker. Results may be rejected until the group has raised its fences, but no
+// message becomes a dead letter.
 func TestForgedMap(t *testing.T) {
 	c := &crew{stage: newStage(t), done: map[string]bool{}}
 	c.start(3)

@@ -231,14 +231,15 @@ func (r *slotRun) lookForCopy() {
 		case a.parked != nil && a.parked.original() == m.original:
 			r.settleQueued(a.parked.seq)
 		default:
+			r.d.do(warnEffect{"A message was delivered again, and its copy is not in the retry queue; it is handled.", []any{"slot", r.slot, "key", m.message.Key, "sequence", m.sequence}})
 			r.d.memory.dequeue(r.slot, m.original)
 			r.recalling, r.generation = false, r.d.memory.generation(r.slot)
 		}
 	})
 }
 
-// sendBack returns what came and was not begun. The server may have earlier messages of the
-// same keys again that were in the retry queue, and delivers them first.
+// sendBack returns what was delivered and not begun. After a rollback the server may have
+// earlier messages of the same keys again, which it delivers first.
 func (r *slotRun) sendBack() {
 	r.retry.lot.wentBack = false
 	if r.hand != nil {

@@ -135,7 +135,7 @@ func reserveOne(ctx context.Context, js jetstream.JetStream, lay layout, want je
 // stream that is full of messages could never become empty. It is asked at most once a
 // second; what all workers write in that time fits in the other half.
 type room struct {
-	turn chan struct{} // full while somebody asks, who has the other fields
+	turn chan struct{} // holds a token while a goroutine asks, which then owns the other fields
 	at   time.Time
 	left bool
 }

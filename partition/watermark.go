@@ -39,7 +39,8 @@ type watermarks struct {
 	// queued has the sequences of the copies in the retry queue of messages that were
 	// settled when these were stored, and not processed by this worker since.
 	queued map[original]uint64
-	// crowded is whether there were more than are remembered. Then any may be one.
+	// crowded is whether more were queued than are remembered. Then every settled message
+	// may be one of them, and its copy is looked for.
 	crowded bool
 }
 

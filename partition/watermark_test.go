@@ -197,3 +197,33 @@ func watermarksHold(t *testing.T, seed uint64) {
 		}
 	}
 }
+
+// TestQueuedMessagesAreBounded: a worker remembers so many copies in the retry queue. With
+// more than that it takes no message for settled without looking for a copy.
+func TestQueuedMessagesAreBounded(t *testing.T) {
+	t.Parallel()
+	var w watermarks
+	at := func(n int) original { return original{uint64(n), int64(n)} }
+	w.settle(3, at(mostQueued+2), 0)
+	w.queue(at(1), 0, 7)
+	if got := w.recall(3, at(1)); got != recallQueued {
+		t.Errorf("a queued message is %v", got)
+	}
+	if got := w.recall(3, at(2)); got != recallSettled {
+		t.Errorf("a message that was not queued is %v", got)
+	}
+
+	for n := range mostQueued + 1 {
+		w.queue(at(n+1), 0, 7)
+	}
+	if len(w.queued) != 0 {
+		t.Errorf("%d are remembered", len(w.queued))
+	}
+	if got := w.recall(3, at(2)); got != recallQueued {
+		t.Errorf("with too many queued a settled message is %v", got)
+	}
+	w.forget()
+	if w.crowded {
+		t.Error("it is crowded after all was forgotten")
+	}
+}

@@ -43,8 +43,8 @@ const (
 	wipedAway = 3 * time.Second
 )
 
-// smallWiped gives scenario broker-wiped chambers whose messages take little time: how
-// soon a chamber is processed again is to be the group's time, not the work's.
+// smallWiped gives scenario broker-wiped few chambers, and messages that take little time,
+// so that the time until they are processed again is the group's recovery.
 func smallWiped(o *Options, chosen func(flag string) bool) {
 	suit(chosen, "defenders", &o.Defenders, 6)
 	suit(chosen, "chambers", &o.Chambers, 120)
@@ -85,7 +85,7 @@ func brokerWiped(ctx context.Context, s *session) (err error) {
 	}
 	older := s.o.Case == caseCopy || s.o.Case == caseCopyRestart
 	if older {
-		// What waits in the copy is worked on twice, without a history in memory.
+		// Messages that wait in the copy would be processed twice, which takes long.
 		if err := w.drain(ctx); err != nil {
 			return err
 		}
@@ -271,7 +271,7 @@ func (w *wiped) forget(ctx context.Context, older bool) error {
 		for _, m := range w.running() {
 			w.killMember(m)
 		}
-		w.view.clear() // no worker tells the end of those: nobody is left
+		w.view.clear() // no worker is left to report that they have ended
 	}
 	if err := w.brokers.start(ctx); err != nil {
 		return err
