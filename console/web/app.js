@@ -591,7 +591,7 @@ async function begin() {
   S.skew = Date.parse(s.now) - Date.now();
   S.title = s.title === "Muster" ? "Muster" : s.title + " · Muster";
   $("title").textContent = s.title;
-  older = { key: "", events: [], end: false };
+  older = { key: older.key, events: [], end: false }; // the filter is the same, and so are the rows asked for
   Object.assign(S, { nodes: s.nodes || null, workers: s.workers || null, alarms: s.alarms || null, health: s.health || null, moves: s.moves || [], events: s.events || [], next: s.next, actions: s.actions, charts: s.charts });
   draw(...Object.keys(panels));
   if (S.charts && !$("chamber-list").children.length) findChambers();
