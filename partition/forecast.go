@@ -59,7 +59,7 @@ type ForecastMove struct {
 // ForecastWorker tells what one worker would have.
 type ForecastWorker struct {
 	ID         string `json:"id"`
-	What       string `json:"what,omitempty"` // new, draining or gone; "" for as before
+	What       string `json:"what,omitempty"` // new, draining, outdated or gone; "" for as before
 	Before     int    `json:"slots_before"`
 	After      int    `json:"slots"`
 	LoadBefore uint64 `json:"load_before"`
@@ -71,7 +71,7 @@ type ForecastWorker struct {
 // only the leader knows may change it: which suspects it waits for, and weights
 // that it learned since. The error names every fault of w.
 func (v *View) Forecast(w WhatIf) (Forecast, error) {
-	f := forecaster{v: v, what: make(map[string]string), f: Forecast{Slots: v.Slots, Version: 1, Reasons: []string{}, Moves: []ForecastMove{}}}
+	f := forecaster{v: v, what: make(map[string]string), keeps: make(map[Member]bool), f: Forecast{Slots: v.Slots, Version: 1, Reasons: []string{}, Moves: []ForecastMove{}}}
 	if v.Map != nil {
 		f.f.Version = v.Map.Version + 1
 	}
@@ -107,9 +107,10 @@ type forecaster struct {
 	f                      Forecast
 	p                      plan.Problem
 	members                []Member          // as the problem's workers
-	what                   map[string]string // by worker: new, draining or gone
+	what                   map[string]string // by worker: new, draining, outdated or gone
 	was                    []string          // by slot, who has it or will
 	frozen                 map[int]Member
+	keeps                  map[Member]bool // outdated workers that stay
 	joiners, leaving, dead int
 }
 
@@ -190,6 +191,10 @@ func (f *forecaster) gather(w WhatIf) {
 		case goes:
 			f.leaving++
 			add(at, plan.Worker{ID: m.ID, Weight: m.Capacity, Zone: m.Zone, Draining: true}, "draining")
+		case m.Outdated && !inMap:
+		case m.Outdated:
+			f.keeps[at] = true
+			add(at, plan.Worker{ID: m.ID, Weight: m.Capacity, Zone: m.Zone, Draining: true}, "outdated")
 		case !inMap:
 			f.joiners++
 			add(at, plan.Worker{ID: m.ID, Weight: m.Capacity, Zone: m.Zone}, "new")
@@ -227,6 +232,7 @@ func (f *forecaster) owners(w WhatIf) {
 	}
 	f.frozen = owners(&f.p, f.v.Map, f.members)
 	f.f.InMotion = len(f.frozen)
+	f.keepOutdated()
 	f.was = make([]string, f.v.Slots)
 	for s := range f.was {
 		if f.v.Map != nil {
@@ -248,6 +254,18 @@ func (f *forecaster) owners(w WhatIf) {
 			f.p.Pins = append(f.p.Pins, plan.Pin{Slot: s, Worker: p.Worker})
 		}
 	}
+}
+
+// keepOutdated leaves the slots of outdated workers where they are.
+func (f *forecaster) keepOutdated() {
+	keeps := make([]bool, len(f.members))
+	for i, m := range f.members {
+		keeps[i] = f.keeps[m]
+		if keeps[i] {
+			f.f.Notes = append(f.f.Notes, outdatedNote(m.ID))
+		}
+	}
+	keepSlots(&f.p, keeps, func(slot int, owner int32) { f.frozen[slot] = f.members[owner] })
 }
 
 // reasons tells why the leader would plan.
@@ -299,7 +317,7 @@ func (f *forecaster) take(pl plan.Plan) {
 		f.f.Moves = append(f.f.Moves, move)
 		f.f.MovedLoad += load
 	}
-	f.f.Notes, f.f.LowerBound, f.f.WorstOverMean = pl.Notes, pl.Stats.LowerBound, pl.Stats.WorstOverMean
+	f.f.Notes, f.f.LowerBound, f.f.WorstOverMean = append(f.f.Notes, pl.Notes...), pl.Stats.LowerBound, pl.Stats.WorstOverMean
 	f.workers(owners)
 }
 

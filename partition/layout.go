@@ -158,7 +158,7 @@ func (m *machine) layoutDue() bool {
 		return false
 	}
 	for s := range m.cur.Owner {
-		if p := m.lead.peers[m.cur.owner(s).ID]; p == nil || p.Member != m.cur.owner(s) || p.going() {
+		if p := m.lead.peers[m.cur.owner(s).ID]; p == nil || p.Member != m.cur.owner(s) || !p.takesSlots() {
 			return false
 		}
 	}

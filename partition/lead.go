@@ -144,7 +144,8 @@ type planJob struct {
 	pins    uint64 // revision of the pins it honours; 0: not all of them
 	workers []Member
 	problem plan.Problem
-	frozen  map[int]Member // slots in motion, which keep their destination
+	frozen  map[int]Member // slots in motion, which keep their destination, and those of outdated workers
+	notes   []string       // for the operator
 	result  plan.Plan
 	took    time.Duration
 }
@@ -795,12 +796,12 @@ func (m *machine) review() {
 		return
 	}
 	m.windowDue(joiners)
-	if leaving > 0 && l.leaveAt.IsZero() && m.staying() > 0 && m.cur.Settled() {
+	if leaving > 0 && l.leaveAt.IsZero() && m.takers() > 0 && m.cur.Settled() {
 		// What was on its way to one that leaves has arrived there meanwhile.
 		l.leaveAt = m.now
 	}
 	switch {
-	case dead > 0 && m.stayingInMap() > 0:
+	case dead > 0 && m.takersInMap() > 0:
 		// A newcomer whose window is over takes part: a replacement gets what
 		// the dead one had, in one move.
 		together := l.windowOver
@@ -808,11 +809,11 @@ func (m *machine) review() {
 		m.replan(reasonCrash, func(p *peerView) bool { return together || !m.joiner(p) })
 	case leaving > 0 && !l.leaveAt.IsZero() && !m.now.Before(l.leaveAt):
 		l.leaveAt = time.Time{}
-		if m.staying() == 0 {
+		if m.takers() == 0 {
 			m.tellAlone()
 			return
 		}
-		joinersToo := m.stayingInMap() == 0
+		joinersToo := m.takersInMap() == 0
 		m.replan("scale-down", func(p *peerView) bool { return joinersToo || !m.joiner(p) })
 	case joiners > 0 && l.windowOver:
 		m.closeWindow()
@@ -837,7 +838,7 @@ func (m *machine) review() {
 // as leave and have slots, and newcomers.
 func (m *machine) changes() (dead, leaving, joiners int) {
 	for _, p := range m.lead.peers {
-		if !p.going() && m.joiner(p) {
+		if p.takesSlots() && m.joiner(p) {
 			joiners++
 		}
 	}
@@ -865,16 +866,6 @@ func (m *machine) changes() (dead, leaving, joiners int) {
 		}
 	}
 	return dead, leaving, joiners
-}
-
-func (m *machine) stayingInMap() int {
-	n := 0
-	for _, p := range m.lead.peers {
-		if !p.going() && !m.joiner(p) {
-			n++
-		}
-	}
-	return n
 }
 
 // windowDue closes a window that is over, early when everybody is there.
@@ -940,6 +931,7 @@ func (m *machine) replan(reason string, include func(*peerView) bool) {
 		l.returned = false
 	}
 	job.frozen = owners(&job.problem, m.cur, job.workers)
+	m.keepOutdated(job)
 	m.pin(job)
 	l.planning = true
 	if reason == reasonWeights {
@@ -958,13 +950,13 @@ func (m *machine) enlist(job *planJob, include func(*peerView) bool) (newcomers 
 	for _, id := range slices.SortedFunc(maps.Keys(l.peers), compareIDs) {
 		p := l.peers[id]
 		inMap := !m.joiner(p)
-		quits := m.quits(p)
-		if (quits && !inMap) || (!quits && !include(p)) {
+		gives := m.quits(p) || p.outdated()
+		if (gives && !inMap) || (!gives && !include(p)) {
 			continue
 		}
-		newcomers = newcomers || (!inMap && !quits)
+		newcomers = newcomers || (!inMap && !gives)
 		job.workers = append(job.workers, p.Member)
-		job.problem.Workers = append(job.problem.Workers, plan.Worker{ID: p.ID, Weight: p.lease.Weight, Zone: p.lease.Zone, Draining: quits})
+		job.problem.Workers = append(job.problem.Workers, plan.Worker{ID: p.ID, Weight: p.lease.Weight, Zone: p.lease.Zone, Draining: gives})
 	}
 	m.joinAwaited(job)
 	return newcomers
@@ -1014,7 +1006,7 @@ func (m *machine) planned(in plannedInput) {
 		// A live worker may hold slots by the lost map, which this leader never saw.
 		next.takeAll()
 	}
-	for _, note := range job.result.Notes {
+	for _, note := range slices.Concat(job.notes, job.result.Notes) {
 		m.emit(Event{Kind: EventPlanNote, Reason: note})
 	}
 	total, staying := job.slots, 0

@@ -114,6 +114,8 @@ type leaseValue struct {
 	Node     string  `json:"node,omitempty"`
 	Version  uint64  `json:"version"` // of the map it has
 	State    State   `json:"state"`
+	// MapSchema is the newest schema of the map that the worker reads; 0: it does not say.
+	MapSchema int `json:"map_schema,omitempty"`
 }
 
 // idValue is what holds a stable ID.
@@ -773,7 +775,7 @@ func (m *machine) joinOver(rev uint64) {
 
 func (m *machine) leaseValue() []byte {
 	v := leaseValue{Schema: valueSchema, ID: m.self.ID, Claim: m.self.Claim, Instance: m.instance, N: m.attempt,
-		Leaving: m.stage == stageLeaving, Yielding: m.yielding(), Weight: m.cfg.Weight, Zone: m.cfg.Zone, Pod: m.cfg.Pod, Node: m.cfg.Node, State: m.state}
+		Leaving: m.stage == stageLeaving, Yielding: m.yielding(), Weight: m.cfg.Weight, Zone: m.cfg.Zone, Pod: m.cfg.Pod, Node: m.cfg.Node, State: m.state, MapSchema: mapSchema}
 	if v.Yielding {
 		v.YieldEnd = m.yieldUntil.UnixMilli()
 	}

@@ -240,26 +240,28 @@ func (m *machine) seePins(in pinsInput) {
 // planned while the worker of a pin took no slots, which it does now. While a
 // worker of the map is not there, its coming back or its death is known first.
 func (m *machine) pinsDue() bool {
-	if m.cur == nil || m.cur.Pins == m.pins.rev && !m.pinUnkept() || !m.cur.Settled() || m.stayingInMap() == 0 {
+	if m.cur == nil || m.cur.Pins == m.pins.rev && !m.pinUnkept() || !m.cur.Settled() || m.takersInMap() == 0 {
 		return false
 	}
 	return m.allThere()
 }
 
 // pinUnkept tells whether a slot is elsewhere than with the worker of the map
-// that it is pinned to, though that worker takes slots.
+// that it is pinned to, though that worker takes slots. An outdated worker keeps its
+// slots until it leaves, pinned elsewhere or not.
 func (m *machine) pinUnkept() bool {
 	if len(m.pins.pins) == 0 {
 		return false
 	}
 	takes := make(map[string]int32, len(m.cur.Workers))
 	for i, w := range m.cur.Workers {
-		if p := m.lead.peers[w.ID]; p != nil && p.Member == w && !p.going() {
+		if p := m.lead.peers[w.ID]; p != nil && p.Member == w && p.takesSlots() {
 			takes[w.ID] = int32(i)
 		}
 	}
 	for s, p := range bySlot(m.pins.pins, m.cur.Slots) {
-		if i, ok := takes[p.Worker]; ok && m.cur.destination(s) != i {
+		to := m.cur.destination(s)
+		if i, ok := takes[p.Worker]; ok && to != i && !m.isOutdated(m.cur.member(to)) {
 			return true
 		}
 	}
@@ -288,7 +290,7 @@ func (m *machine) pin(job *planJob) {
 			job.pins = 0
 			continue
 		}
-		if _, frozen := job.frozen[s]; frozen && live && elsewhere {
+		if to, frozen := job.frozen[s]; frozen && live && elsewhere && !m.isOutdated(to) {
 			job.pins = 0
 		}
 		job.problem.Pins = append(job.problem.Pins, plan.Pin{Slot: s, Worker: p.Worker})

@@ -50,7 +50,7 @@ func goldenRecords() []record {
 	return []record{
 		{"assignment-map", mapSchema, goldenMap(), func(b []byte) (any, error) { return DecodeAssignment(b) }},
 		{"leader", valueSchema, leaderValue{Schema: valueSchema, ID: "worker-1", Claim: 12, N: 5}, func(b []byte) (any, error) { return decodeLeader(b) }},
-		{"heartbeat", valueSchema, leaseValue{Schema: valueSchema, ID: "worker-1", Claim: 12, Instance: "i", N: 5, Leaving: true, Yielding: true, YieldEnd: 1767323045006, Weight: 1.5, Zone: "z", Pod: "p", Node: "n", Version: 300, State: StateStable},
+		{"heartbeat", valueSchema, leaseValue{Schema: valueSchema, ID: "worker-1", Claim: 12, Instance: "i", N: 5, Leaving: true, Yielding: true, YieldEnd: 1767323045006, Weight: 1.5, Zone: "z", Pod: "p", Node: "n", Version: 300, State: StateStable, MapSchema: mapSchema},
 			func(b []byte) (any, error) { return decodeLease("worker-1", b) }},
 		{"claim", valueSchema, idValue{Schema: valueSchema, Pod: "p", PodUID: "u", Version: "v1", Instance: "i", N: 5}, func(b []byte) (any, error) { return decodeClaim(b) }},
 		{"expected", valueSchema, expectedValue{Schema: valueSchema, N: 30}, func(b []byte) (any, error) { return decodeExpected(b) }},

@@ -127,6 +127,9 @@ func decodeLease(key string, data []byte) (leaseValue, error) {
 	if v.ID != key {
 		err = errors.Join(err, fmt.Errorf("it is of %q and lies at %q", v.ID, key))
 	}
+	if v.MapSchema < 0 {
+		err = errors.Join(err, fmt.Errorf("map_schema is %d, want 0 or more", v.MapSchema))
+	}
 	if v.Weight <= 0 || v.Weight > maxWeight {
 		err = errors.Join(err, fmt.Errorf("weight is %v, want more than 0, up to a million", v.Weight))
 	}

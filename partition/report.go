@@ -60,6 +60,7 @@ type WorkerReport struct {
 	Draining   bool    `json:"draining,omitempty"`
 	Restarting bool    `json:"restarting,omitempty"` // its slots wait for a successor of its name
 	New        bool    `json:"new,omitempty"`        // not in the map yet
+	Outdated   bool    `json:"outdated,omitempty"`   // of an earlier version, see MemberInfo: replace it
 }
 
 // MoveReport tells of one slot that is changing hands.
@@ -125,7 +126,7 @@ func (v *View) State() State {
 	for _, w := range v.Workers() {
 		gone = gone || w.State == StateGone && !w.Restarting && counts[w.ID] > 0
 		unsure = unsure || w.Leading && w.State == StateDegraded
-		newcomers = newcomers || w.New && !w.Leaving && !w.Draining
+		newcomers = newcomers || w.New && !w.Leaving && !w.Draining && !w.Outdated
 	}
 	switch {
 	case unsure:
@@ -219,7 +220,7 @@ func (v *View) Workers() []WorkerReport {
 		}
 		add(WorkerReport{ID: m.ID, Claim: m.Claim, State: state, Leading: m.ID == v.Leader, Capacity: m.Capacity, Node: m.Node,
 			Zone: m.Zone, Pod: m.Pod, LeaseAge: max(0, v.now().Sub(m.Renewed).Seconds()), Version: m.Version, Leaving: m.Leaving,
-			Draining: m.Yielding, New: v.Map == nil || v.Map.index(m.Member) == none && v.Map.predecessor(m.Member) == none})
+			Draining: m.Yielding, Outdated: m.Outdated, New: v.Map == nil || v.Map.index(m.Member) == none && v.Map.predecessor(m.Member) == none})
 	}
 	if v.Map == nil {
 		return out
@@ -308,6 +309,8 @@ func (v *View) pins() []PinReport {
 			r.Why = "the worker is draining"
 		case v.Members[i].Leaving:
 			r.Why = "the worker leaves"
+		case v.Members[i].Outdated:
+			r.Why = "the worker is of an earlier version, which gets no slots"
 		case v.Map == nil || v.Map.index(v.Members[i].Member) == none:
 			r.Why = "the worker is not planned for yet"
 		default:

@@ -90,6 +90,10 @@ func TestStateOfTheGroupIsThatOfWhatIsMostUrgent(t *testing.T) {
 			v.Map.Restarting, v.Map.Moves = map[int]bool{2: true}, nil
 			v.Members[2].Yielding = true
 		}, StateStable},
+		{"a newcomer is of an earlier version", func(v *View) {
+			v.Map.Restarting, v.Map.Moves = map[int]bool{2: true}, nil
+			v.Members[2].Outdated = true
+		}, StateStable},
 		{"a slot is being taken", func(v *View) { v.Map.Restarting, v.Map.Taking = map[int]bool{2: true}, map[int]bool{3: true} }, StateEmergency},
 	} {
 		v := twoAndADeadOne()
@@ -101,6 +105,31 @@ func TestStateOfTheGroupIsThatOfWhatIsMostUrgent(t *testing.T) {
 		if _, err := v.Forecast(WhatIf{Balance: true}); err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		}
+	}
+}
+
+// TestOutdatedWorker: a worker that can't read the map keeps its slots and gets no others, in
+// a forecast as in a plan, and an operator is told to replace it.
+func TestOutdatedWorker(t *testing.T) {
+	t.Parallel()
+	v := twoAndADeadOne()
+	v.Map.Moves, v.Pins = nil, []Pin{{Slot: 3, Worker: "sim-1"}}
+	v.Members[1].Outdated = true
+	r := v.Report()
+	if !r.Workers[1].Outdated || r.Pins[0].Kept || r.Pins[0].Why != "the worker is of an earlier version, which gets no slots" {
+		t.Errorf("reported: %+v, pins %+v", r.Workers[1], r.Pins)
+	}
+	f, err := v.Forecast(WhatIf{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range f.Moves {
+		if m.From == "sim-1" || m.To == "sim-1" {
+			t.Errorf("moves with the outdated worker: %+v", m)
+		}
+	}
+	if len(f.Moves) == 0 || len(f.Notes) == 0 || !strings.Contains(f.Notes[0], "sim-1 is of an earlier version") {
+		t.Errorf("moves %+v, notes %q", f.Moves, f.Notes)
 	}
 }
 

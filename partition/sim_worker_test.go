@@ -14,17 +14,18 @@ import (
 var errNoReply = errors.New("no reply")
 
 type simWorker struct {
-	s       *sim
-	name    string
-	m       *machine
-	dead    bool // the process has ended
-	crashed bool
-	stopped bool // by SIGSTOP
-	leaving bool // was asked to
-	backlog []*simEvent
-	rate    float64       // of its clock, against virtual time
-	offset  time.Duration // of its clock
-	link    *simLink
+	s        *sim
+	name     string
+	m        *machine
+	dead     bool // the process has ended
+	crashed  bool
+	stopped  bool // by SIGSTOP
+	leaving  bool // was asked to
+	previous bool // it is of the previous version
+	backlog  []*simEvent
+	rate     float64       // of its clock, against virtual time
+	offset   time.Duration // of its clock
+	link     *simLink
 
 	listening Member
 	mapping   *simWatch
@@ -68,7 +69,7 @@ func (w *simWorker) later(d time.Duration, do func()) { w.s.at(w.s.now+d, w, do)
 
 func (s *sim) startWorker() *simWorker {
 	s.started++
-	w := &simWorker{s: s, name: fmt.Sprintf("p%d", s.started), rate: (s.rng.Float64() - 0.5) * 0.02, offset: s.between(0, time.Hour),
+	w := &simWorker{s: s, name: fmt.Sprintf("p%d", s.started), previous: s.previous, rate: (s.rng.Float64() - 0.5) * 0.02, offset: s.between(0, time.Hour),
 		runs: make(map[uint64]*simRun), granted: make(map[int]bool), suspended: true}
 	w.delivery = newDelivery(s.cfg, false, newMemory(s.cfg.Shards), &retryCounts{})
 	w.link = &simLink{s: s, w: w}
@@ -367,6 +368,7 @@ func (w *simWorker) send(e sendEffect) {
 
 // operate is buckets.run: the operation, and a read-back if its reply is lost.
 func (w *simWorker) operate(e kvEffect) {
+	e = w.writes(e)
 	if e.purpose == forFarewell {
 		w.pending++
 	}
@@ -379,7 +381,7 @@ func (w *simWorker) operate(e kvEffect) {
 		if e.purpose == forFarewell {
 			w.pending--
 		}
-		w.step(in)
+		w.step(w.readsResult(in))
 	}
 	timeout := w.s.cfg.LeaseTTL / 4
 	answered := false
@@ -505,8 +507,8 @@ func (w *simWorker) mapBucketChanged(kv *simKV) {
 		}
 		w.step(pinsInput{pins, kv.rev})
 	case kv.key == AssignmentKey && !kv.deleted:
-		a, err := DecodeAssignment(kv.value)
-		if err != nil && !w.s.faults.hostile {
+		a, err := DecodeAssignment(w.reads(kv.value))
+		if err != nil && !w.s.faults.hostile && !w.previous {
 			w.s.check.fail("map-valid", "revision %d: %v", kv.rev, err)
 			return
 		}
@@ -544,6 +546,7 @@ func (w *simWorker) leaseChanged(kv *simKV, watch uint64) {
 	in := leaseInput{id: kv.key, rev: kv.rev, at: simEpoch.Add(kv.at), deleted: kv.deleted, watch: watch}
 	if !kv.deleted {
 		in.value, in.err = decodeLease(kv.key, kv.value)
+		in.value = w.readsLease(in.value)
 	}
 	w.step(in)
 }

@@ -107,6 +107,9 @@ type MemberInfo struct {
 	Version  uint64 // of the map it has
 	Leaving  bool
 	Yielding bool // gives its slots away and takes none
+	// Outdated: it is of an earlier version, which can't read the map of this one. It keeps
+	// its slots and gets no others.
+	Outdated bool
 	// YieldEnd is when it stops yielding by itself; zero if it does not yield.
 	YieldEnd time.Time
 	Capacity float64   // Config.Weight
@@ -130,7 +133,7 @@ func Members(ctx context.Context, nc *nats.Conn, group string) ([]MemberInfo, er
 			return // the leader tells why
 		}
 		m := MemberInfo{Member: Member{v.ID, v.Claim}, Pod: v.Pod, Node: v.Node, Zone: v.Zone, State: v.State, Version: v.Version,
-			Leaving: v.Leaving, Yielding: v.Yielding, Capacity: v.Weight, Renewed: e.Created()}
+			Leaving: v.Leaving, Yielding: v.Yielding, Outdated: v.mapSchemaRead() < mapSchema, Capacity: v.Weight, Renewed: e.Created()}
 		if v.Yielding && v.YieldEnd > 0 {
 			m.YieldEnd = time.UnixMilli(v.YieldEnd)
 		}

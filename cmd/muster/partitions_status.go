@@ -213,7 +213,8 @@ func notes(x partition.WorkerReport) []string {
 	for _, n := range []struct {
 		is   bool
 		text string
-	}{{x.Leading, "leads"}, {x.New && !x.Draining, "new"}, {x.Leaving, "leaves"}, {x.Draining, "drains"}, {x.Restarting, "restarts"}} {
+	}{{x.Leading, "leads"}, {x.New && !x.Draining && !x.Outdated, "new"}, {x.Leaving, "leaves"}, {x.Draining, "drains"}, {x.Restarting, "restarts"},
+		{x.Outdated, "earlier version: replace it"}} {
 		if n.is {
 			out = append(out, n.text)
 		}

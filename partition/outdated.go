@@ -1,0 +1,106 @@
+package partition
+
+import (
+	"fmt"
+
+	"github.com/muster-dev/muster/partition/plan"
+)
+
+// This file holds what a leader does with workers of an earlier version, which can't
+// read its map, while a rolling update replaces them. Such a worker goes on with the
+// slots that it has, and never hears of others. So it keeps those and gets none: a slot
+// that it were given would be processed by nobody until it ends.
+
+// mapSchemaRead is the newest schema of the map that the worker of a lease reads. A
+// worker of before mapSchema 2 says nothing about it.
+func (v *leaseValue) mapSchemaRead() int { return max(v.MapSchema, oldestMapSchema) }
+
+// outdated tells whether a worker can't read the maps that this one writes. Of a worker
+// whose lease was not seen, nothing is known.
+func (p *peerView) outdated() bool { return p.lease.ID != "" && p.lease.mapSchemaRead() < mapSchema }
+
+// isOutdated tells whether this is a live worker that is outdated.
+func (m *machine) isOutdated(w Member) bool {
+	p := m.lead.peers[w.ID]
+	return p != nil && p.Member == w && p.outdated()
+}
+
+// takesSlots tells whether a live worker can be given slots.
+func (p *peerView) takesSlots() bool { return !p.going() && !p.outdated() }
+
+// takers counts the live workers that can be given slots.
+func (m *machine) takers() int {
+	n := 0
+	for _, p := range m.lead.peers {
+		if p.takesSlots() {
+			n++
+		}
+	}
+	return n
+}
+
+// takersInMap counts those of them that are in the map.
+func (m *machine) takersInMap() int {
+	n := 0
+	for _, p := range m.lead.peers {
+		if p.takesSlots() && !m.joiner(p) {
+			n++
+		}
+	}
+	return n
+}
+
+// noneOutdated tells whether all workers that are there read the map.
+func (m *machine) noneOutdated() bool {
+	for _, p := range m.lead.peers {
+		if p.outdated() {
+			return false
+		}
+	}
+	return true
+}
+
+// keepOutdated has outdated workers of a planning keep what they have. The plan shares
+// out the load of the other slots. One that leaves gives its slots away as any other.
+func (m *machine) keepOutdated(job *planJob) {
+	keeps := make([]bool, len(job.workers))
+	for i, w := range job.workers {
+		if m.isOutdated(w) {
+			job.notes = append(job.notes, outdatedNote(w.ID))
+			keeps[i] = !m.quits(m.lead.peers[w.ID])
+		}
+	}
+	keepSlots(&job.problem, keeps, func(slot int, owner int32) { job.frozen[slot] = job.workers[owner] })
+}
+
+func outdatedNote(worker string) string {
+	return fmt.Sprintf("%s is of an earlier version, which can't read this map (schema %d): it keeps its slots and gets no others; replace it", worker, mapSchema)
+}
+
+// keepSlots takes the load of the slots whose owners keep them out of a problem, and
+// tells which slots those are.
+func keepSlots(p *plan.Problem, keeps []bool, kept func(slot int, owner int32)) {
+	var weights []uint64
+	for s, o := range p.Owners {
+		if o < 0 || !keeps[o] {
+			continue
+		}
+		if weights == nil {
+			weights = weightsOf(p)
+		}
+		weights[s] = 0
+		kept(s, o)
+	}
+	if weights != nil {
+		p.Weights = weights
+	}
+}
+
+// weightsOf returns a copy of the weights of a problem's slots.
+func weightsOf(p *plan.Problem) []uint64 {
+	out := make([]uint64, p.Slots)
+	for s := range out {
+		out[s] = weightOf(p.Weights, s)
+	}
+	return out
+}
