@@ -19,6 +19,7 @@ import (
 
 	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/internal/misuse"
 	"github.com/muster-dev/muster/internal/powercut"
 	"github.com/muster-dev/muster/partition"
 )
@@ -279,15 +280,15 @@ func RunBroker(ctx context.Context, o BrokerOptions) error {
 	if o.AccountsFile != "" {
 		text, err := os.ReadFile(o.AccountsFile)
 		if err != nil {
-			return badUsage("reading --accounts: %w: name a file with what muster broker accounts writes", err)
+			return misuse.Errorf("reading --accounts: %w: name a file with what muster broker accounts writes", err)
 		}
 		if o.Accounts = string(text); strings.TrimSpace(o.Accounts) == "" {
-			return badUsage("reading --accounts: %s is empty: name a file with what muster broker accounts writes", o.AccountsFile)
+			return misuse.Errorf("reading --accounts: %s is empty: name a file with what muster broker accounts writes", o.AccountsFile)
 		}
 	}
 	s, err := broker.Start(o.Options)
 	if err != nil {
-		return &UsageError{err}
+		return &misuse.Error{Err: err}
 	}
 	if o.Ready != nil {
 		o.Ready(s.URL())

@@ -15,6 +15,7 @@ import (
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/collect"
 	"github.com/muster-dev/muster/defender/connect"
+	"github.com/muster-dev/muster/internal/misuse"
 	"github.com/muster-dev/muster/partition"
 )
 
@@ -46,11 +47,11 @@ func (o CollectOptions) Validate() error {
 func Collect(ctx context.Context, o CollectOptions) error {
 	defaulted(&o.Shards, 1)
 	if err := errors.Join(o.Validate(), connect.Check(o.Store, os.LookupEnv)); err != nil {
-		return &UsageError{err}
+		return &misuse.Error{Err: err}
 	}
 	source, err := openSource(Options{Data: o.Data, Seed: o.Seed})
 	if err != nil {
-		return &UsageError{err}
+		return &misuse.Error{Err: err}
 	}
 	conn, err := broker.Connect(o.NATS, "muster collect")
 	if err != nil {
@@ -59,7 +60,7 @@ func Collect(ctx context.Context, o CollectOptions) error {
 	defer conn.Close()
 	store, err := connect.Open(ctx, o.Store, os.LookupEnv)
 	if err != nil {
-		return &UsageError{err}
+		return &misuse.Error{Err: err}
 	}
 	defer func() { _ = store.Close() }()
 	chambers := Chambers(o.Chambers)

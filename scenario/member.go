@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -453,19 +452,6 @@ func stateOf(families []*dto.MetricFamily) string {
 		}
 	}
 	return ""
-}
-
-// ServeHTTP serves a handler on an address until ctx ends, and returns the
-// address it listens on.
-func ServeHTTP(ctx context.Context, address string, h http.Handler) (string, error) {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
-	if err != nil {
-		return "", fmt.Errorf("serving HTTP on %s: %w: give another address with --http", address, err)
-	}
-	s := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
-	go func() { _ = s.Serve(l) }()
-	context.AfterFunc(ctx, func() { _ = s.Close() })
-	return l.Addr().String(), nil
 }
 
 // metricsHandler serves the metrics of all defenders, each with a label "pod", and

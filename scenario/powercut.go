@@ -16,6 +16,7 @@ import (
 
 	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/internal/misuse"
 	"github.com/muster-dev/muster/internal/powercut"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/scenario/audit"
@@ -46,13 +47,13 @@ func smallPowerCut(o *Options, chosen func(flag string) bool) {
 func checkPowerCuts(name string, o Options) error {
 	switch {
 	case name == powerCutName && o.RetryAttempts > 0:
-		return badUsage("--retry-attempts is %d: scenario %s takes what is acknowledged without having been processed for lost, and a message that is queued for retry is: give 0", o.RetryAttempts, powerCutName)
+		return misuse.Errorf("--retry-attempts is %d: scenario %s takes what is acknowledged without having been processed for lost, and a message that is queued for retry is: give 0", o.RetryAttempts, powerCutName)
 	case !o.PowerCuts:
 		return nil
 	case name != chaosName:
-		return badUsage("--power-cuts is for scenario %s: scenario %s does nothing else", chaosName, powerCutName)
+		return misuse.Errorf("--power-cuts is for scenario %s: scenario %s does nothing else", chaosName, powerCutName)
 	case o.Sync != broker.SyncAlways:
-		return badUsage("--power-cuts with --sync %s: the auditor's copies are lost with the messages: give --sync always, or play scenario %s", o.Sync.String(), powerCutName)
+		return misuse.Errorf("--power-cuts with --sync %s: the auditor's copies are lost with the messages: give --sync always, or play scenario %s", o.Sync.String(), powerCutName)
 	}
 	return nil
 }

@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/internal/listen"
+	"github.com/muster-dev/muster/internal/misuse"
 	"github.com/muster-dev/muster/partition"
 )
 
@@ -104,14 +106,6 @@ func OnNodes() []string {
 		return !o.onSite
 	})
 }
-
-// UsageError is an error that the caller's options cause.
-type UsageError struct{ Err error }
-
-func (e *UsageError) Error() string { return e.Err.Error() }
-func (e *UsageError) Unwrap() error { return e.Err }
-
-func badUsage(format string, args ...any) error { return &UsageError{fmt.Errorf(format, args...)} }
 
 // session is one run of a script.
 type session struct {
@@ -208,43 +202,43 @@ func suit[T any](chosen func(flag string) bool, flag string, option *T, value T)
 func CheckOptions(name string, o Options) error {
 	sc, ok := scripts[name]
 	if !ok {
-		return badUsage("--scenario %q is unknown: give one of %s", name, strings.Join(Names(), ", "))
+		return misuse.Errorf("--scenario %q is unknown: give one of %s", name, strings.Join(Names(), ", "))
 	}
 	if o.Case != "" && !slices.Contains(sc.cases, o.Case) {
 		if len(sc.cases) == 0 {
-			return badUsage("--case %q: scenario %s has no cases", o.Case, name)
+			return misuse.Errorf("--case %q: scenario %s has no cases", o.Case, name)
 		}
-		return badUsage("--case %q is unknown: scenario %s has %s", o.Case, name, strings.Join(sc.cases, ", "))
+		return misuse.Errorf("--case %q is unknown: scenario %s has %s", o.Case, name, strings.Join(sc.cases, ", "))
 	}
 	if err := o.Validate(); err != nil {
-		return &UsageError{err}
+		return &misuse.Error{Err: err}
 	}
 	if sites := OnNodes(); o.Lab && !slices.Contains(sites, name) {
-		return badUsage("--lab: scenario %s has no nodes: play %s with it", name, strings.Join(sites, " or "))
+		return misuse.Errorf("--lab: scenario %s has no nodes: play %s with it", name, strings.Join(sites, " or "))
 	}
 	if name != loadName && o.Points != 0 {
-		return badUsage("--points is for scenario %s: traces are as they are recorded or generated in %s", loadName, name)
+		return misuse.Errorf("--points is for scenario %s: traces are as they are recorded or generated in %s", loadName, name)
 	}
 	if name == loadName && o.Processes {
-		return badUsage("--processes: scenario %s measures one process: leave it out", loadName)
+		return misuse.Errorf("--processes: scenario %s measures one process: leave it out", loadName)
 	}
 	if name == chaosName && o.RetryAttempts > 0 && o.RetryAttempts < 10 {
-		return badUsage("--retry-attempts is %d: scenario %s has messages fail for some 10 s, and none of them is to be put aside: give 10 or more, or 0", o.RetryAttempts, chaosName)
+		return misuse.Errorf("--retry-attempts is %d: scenario %s has messages fail for some 10 s, and none of them is to be put aside: give 10 or more, or 0", o.RetryAttempts, chaosName)
 	}
 	if err := checkPowerCuts(name, o); err != nil {
 		return err
 	}
 	if name == wipedName && o.Servers > 1 {
-		return badUsage("--servers is %d: scenario %s wipes the only server, since one of several gets everything back from the others: leave it out", o.Servers, wipedName)
+		return misuse.Errorf("--servers is %d: scenario %s wipes the only server, since one of several gets everything back from the others: leave it out", o.Servers, wipedName)
 	}
 	if (name == mixedName) != (o.Previous != "") {
-		return badUsage("--previous is the muster binary of the version before, for scenario %s, which needs it: build one with git worktree add ../before COMMIT, and go build -o muster-before ./cmd/muster there", mixedName)
+		return misuse.Errorf("--previous is the muster binary of the version before, for scenario %s, which needs it: build one with git worktree add ../before COMMIT, and go build -o muster-before ./cmd/muster there", mixedName)
 	}
 	if info, err := os.Stat(o.Previous); name == mixedName && (err != nil || info.IsDir() || info.Mode()&0o111 == 0) {
-		return badUsage("--previous %s is no program: give the muster binary of the version before", o.Previous)
+		return misuse.Errorf("--previous %s is no program: give the muster binary of the version before", o.Previous)
 	}
 	if o.Case == caseOneServer && o.Servers < 3 {
-		return badUsage("--case one-server needs others that go on: give --servers 3 --replicas 3")
+		return misuse.Errorf("--case one-server needs others that go on: give --servers 3 --replicas 3")
 	}
 	return nil
 }
@@ -306,7 +300,7 @@ func process(ctx context.Context, t *site) error {
 // up starts everything, does what is to be done then and stops everything.
 func up(ctx context.Context, o Options, then func(context.Context, *site) error) error {
 	if err := o.Validate(); err != nil {
-		return &UsageError{err}
+		return &misuse.Error{Err: err}
 	}
 	onSite(&o)
 	s := newSession(o, "")
@@ -362,7 +356,7 @@ func unlessEnded(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err
 	}
-	return &UsageError{err}
+	return &misuse.Error{Err: err}
 }
 
 func ignoreEnd(ctx context.Context, err error) error {
@@ -387,7 +381,7 @@ func (c *cluster) serve(ctx context.Context) error {
 	mux.Handle("/", show)
 	mux.Handle("GET /metrics", c.metricsHandler())
 	mux.HandleFunc("GET /health/live", func(rw http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprintln(rw, `{"status":"live"}`) })
-	at, err := ServeHTTP(ctx, c.o.HTTP, mux)
+	at, err := listen.HTTP(ctx, c.o.HTTP, mux)
 	if err != nil {
 		return err
 	}

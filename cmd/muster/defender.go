@@ -18,6 +18,7 @@ import (
 	"github.com/muster-dev/muster/defender/connect"
 	"github.com/muster-dev/muster/defender/strategy"
 	"github.com/muster-dev/muster/defender/webhook"
+	"github.com/muster-dev/muster/internal/listen"
 	"github.com/muster-dev/muster/scenario"
 )
 
@@ -112,7 +113,7 @@ func runDefender(cmd *cobra.Command, o scenario.DefenderOptions, address, strate
 		return err
 	}
 	if address != "" {
-		at, err := scenario.ServeHTTP(context.WithoutCancel(ctx), address, defenderHTTP(d, store))
+		at, err := listen.HTTP(context.WithoutCancel(ctx), address, defenderHTTP(d, store))
 		if err != nil {
 			return err
 		}

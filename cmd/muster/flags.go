@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/muster-dev/muster/broker/access"
-	"github.com/muster-dev/muster/scenario"
+	"github.com/muster-dev/muster/internal/misuse"
 )
 
 // usage marks what is wrong with a command's arguments as wrong usage.
@@ -21,7 +21,7 @@ func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
 }
 
 func usageError(cmd *cobra.Command, err error) error {
-	return &scenario.UsageError{Err: fmt.Errorf("%w; see %q", err, cmd.CommandPath()+" --help")}
+	return &misuse.Error{Err: fmt.Errorf("%w; see %q", err, cmd.CommandPath()+" --help")}
 }
 
 func withUsageErrors(cmd *cobra.Command) *cobra.Command {

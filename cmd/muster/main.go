@@ -11,9 +11,8 @@ import (
 	"runtime/debug"
 	"syscall"
 
+	"github.com/muster-dev/muster/internal/misuse"
 	"github.com/spf13/cobra"
-
-	"github.com/muster-dev/muster/scenario"
 )
 
 // Exit codes of every command.
@@ -38,7 +37,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return exitOK
 	}
 	_, _ = fmt.Fprintln(stderr, "muster:", err)
-	if usage := new(scenario.UsageError); errors.As(err, &usage) {
+	if wrong := new(misuse.Error); errors.As(err, &wrong) {
 		return exitUsage
 	}
 	return exitFailed

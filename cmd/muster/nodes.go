@@ -17,11 +17,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/muster-dev/muster/internal/misuse"
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/connect"
 	"github.com/muster-dev/muster/nodes/explain"
 	"github.com/muster-dev/muster/nodes/workers"
-	"github.com/muster-dev/muster/scenario"
 	"github.com/muster-dev/muster/setting"
 )
 
@@ -79,7 +79,7 @@ func newNodesCommand(cmd *cobra.Command, shown []string, extra ...connect.Group)
 // redactedError keeps secrets out of what is printed of an error. Wrong usage shows no value that may be one, and names the settings
 // of references to secrets, which have to stay readable.
 func redactedError(err error) error {
-	if err == nil || errors.As(err, new(*scenario.UsageError)) {
+	if err == nil || errors.As(err, new(*misuse.Error)) {
 		return err
 	}
 	text := err.Error()

@@ -13,11 +13,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-dev/muster/internal/listen"
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/connect"
 	"github.com/muster-dev/muster/nodes/daemon"
 	"github.com/muster-dev/muster/nodes/explain"
-	"github.com/muster-dev/muster/scenario"
 	"github.com/muster-dev/muster/setting"
 )
 
@@ -190,7 +190,7 @@ func (n *nodesCommand) serve(ctx context.Context, plane *plane, d daemonSettings
 	}
 	at := "off"
 	if d.HTTP != "off" {
-		if at, err = scenario.ServeHTTP(context.WithoutCancel(ctx), d.HTTP, pages(dm.Handler(), show)); err != nil {
+		if at, err = listen.HTTP(context.WithoutCancel(ctx), d.HTTP, pages(dm.Handler(), show)); err != nil {
 			return usageError(n.Command, err)
 		}
 		go show.Run(ctx)

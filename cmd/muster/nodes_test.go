@@ -17,12 +17,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-dev/muster/internal/misuse"
 	"github.com/muster-dev/muster/internal/output"
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/embedded"
 	"github.com/muster-dev/muster/nodes/explain"
 	"github.com/muster-dev/muster/nodes/sim"
-	"github.com/muster-dev/muster/scenario"
 )
 
 // journaled is a directory in which a reconciler has kept its record and journal while it scaled a simulated cluster.
@@ -594,7 +594,7 @@ func TestErrorsAreRedactedButNotWrongUsage(t *testing.T) {
 	if err := redactedError(plain); !errors.Is(err, plain) {
 		t.Errorf("an error that holds no secret became %v", err)
 	}
-	wrong := &scenario.UsageError{Err: errors.New("K3S_TOKEN_REF=\"ssm\": write a reference")}
+	wrong := &misuse.Error{Err: errors.New("K3S_TOKEN_REF=\"ssm\": write a reference")}
 	if err := redactedError(wrong); err.Error() != wrong.Error() {
 		t.Errorf("wrong usage became %v", err)
 	}
