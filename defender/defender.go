@@ -69,9 +69,6 @@ type Config struct {
 	// Several defenders in one process are given the same. Default: room for as many
 	// as Go uses processors.
 	Turns chan struct{}
-	// Work is added to the processing of each context, to stand for heavier
-	// analysis; three times as much when the history was not in memory.
-	Work time.Duration
 	// Processed, if set, is told of each context that was stored.
 	Processed func(Processed)
 	// Version is the build's, for the log. Default: as Go's build information has it.
@@ -133,9 +130,6 @@ func New(c Config) (*Defender, error) {
 	}
 	if c.Turns != nil && cap(c.Turns) == 0 {
 		errs = append(errs, errors.New("field Turns has no room: give a channel with a buffer, or none"))
-	}
-	if c.Work < 0 {
-		errs = append(errs, fmt.Errorf("field Work is %v, want 0 or more", c.Work))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("defender: the configuration has faults:\n%w", err)
@@ -336,9 +330,6 @@ func (d *Defender) process(ctx context.Context, m partition.Message) (Processed,
 		return begunOn, err
 	}
 	verdict.Standing = standingAfter(history.rows, ref.ID, verdict, d.clearAfter(ref))
-	if err := d.work(ctx, history.hit); err != nil {
-		return begunOn, err
-	}
 	u, stored, err := d.commit(ctx, fence, NewResult(ref, chart, verdict, time.Now().Add(d.c.Retention)))
 	if err != nil {
 		return begunOn, err
@@ -440,25 +431,6 @@ func (d *Defender) conclude(ctx context.Context, ref ContextRef, blob []byte, hi
 	verdict := d.judge(ref, history.points, chart)
 	d.c.Metrics.judging.Observe(time.Since(begun).Seconds())
 	return chart, verdict, nil
-}
-
-// work stands for heavier analysis.
-func (d *Defender) work(ctx context.Context, hit bool) error {
-	w := d.c.Work
-	if w == 0 {
-		return nil
-	}
-	if !hit {
-		w *= 3
-	}
-	t := time.NewTimer(w)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // DeadSubject is where messages go that can't be processed.

@@ -289,7 +289,7 @@ func TestAMessageThatKillsItsDefendersIsQuarantined(t *testing.T) {
 func TestAnAttemptInterruptedFromOutsideIsNotCounted(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	d := s.defender(func(c *defender.Config) { c.Work = time.Minute })
+	d := s.defender(func(c *defender.Config) { c.Store = slowStore{c.Store} })
 	m := s.context("interrupted", new(trace.Generator).Wafer(0), now, first)
 	for range 5 {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -303,6 +303,18 @@ func TestAnAttemptInterruptedFromOutsideIsNotCounted(t *testing.T) {
 	}
 	if n := len(s.dead(defender.DeadStream)); n != 0 {
 		t.Errorf("%d dead letters, want none", n)
+	}
+}
+
+// slowStore is a store that takes a minute for a result.
+type slowStore struct{ defender.Store }
+
+func (s slowStore) Commit(ctx context.Context, f defender.Fence, r defender.Result) (defender.CommitOutcome, error) {
+	select {
+	case <-time.After(time.Minute):
+		return s.Store.Commit(ctx, f, r)
+	case <-ctx.Done():
+		return defender.CommitOutcome{}, ctx.Err()
 	}
 }
 
@@ -324,7 +336,7 @@ func TestInterruptedAttemptsAreTakenBackWhenTheStoreCan(t *testing.T) {
 	s := newStage(t)
 	store := &reluctant{Store: s.store}
 	store.refusals.Store(3)
-	d := s.defender(func(c *defender.Config) { c.Work, c.Store = time.Minute, store })
+	d := s.defender(func(c *defender.Config) { c.Store = slowStore{store} })
 	m := s.context("interrupted", new(trace.Generator).Wafer(0), now, first)
 	for range 3 {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -397,8 +409,8 @@ func TestAMessageThatIsGivenUpIsADeadLetter(t *testing.T) {
 
 func TestNewNamesEveryFault(t *testing.T) {
 	t.Parallel()
-	_, err := defender.New(defender.Config{Work: -1, CacheBytes: -1, MaxPoints: -1})
-	for _, want := range []string{"Store", "Conn", "Judge", "Work", "CacheBytes", "MaxPoints"} {
+	_, err := defender.New(defender.Config{CacheBytes: -1, MaxPoints: -1})
+	for _, want := range []string{"Store", "Conn", "Judge", "CacheBytes", "MaxPoints"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not name %s: %v", want, err)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/muster-dev/muster/console"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/collect"
+	"github.com/muster-dev/muster/defender/service"
 	"github.com/muster-dev/muster/defender/sqlite"
 	"github.com/muster-dev/muster/defender/strategy"
 	"github.com/muster-dev/muster/defender/uchart"
@@ -45,7 +46,7 @@ func newCourt(t *testing.T, shards int) *court {
 	t.Helper()
 	p := defender.Partition(8)
 	p.Shards = shards
-	p.Retry = parking(50)
+	p.Retry = service.Retry(50)
 	p.ColdWindow, p.PlannedWindow = 300*time.Millisecond, 300*time.Millisecond
 	c := &court{t: t, group: p, users: newUsers(p), log: filepath.Join(t.TempDir(), "nats.log"), wires: map[partition.Role]*wire{}}
 	text, err := c.users.config()
@@ -93,11 +94,11 @@ func (c *court) harness() *nats.Conn {
 // defend starts a defender, and returns what kills it.
 func (c *court) defend(pod string) (kill func()) {
 	c.t.Helper()
-	o := DefenderOptions{NATS: c.wires[partition.RoleWorker].url, User: c.users.of(partition.RoleWorker), Store: c.path, Slots: c.group.Slots, Shards: c.group.Shards,
-		Pod: pod, Node: "node-" + pod, RetryAttempts: 50, Record: filepath.Join(c.t.TempDir(), pod+".record"), LogFile: filepath.Join(c.t.TempDir(), pod+".log"),
+	o := DefenderOptions{Options: service.Options{NATS: c.wires[partition.RoleWorker].url, User: c.users.of(partition.RoleWorker), Store: c.path, Slots: c.group.Slots, Shards: c.group.Shards,
+		Pod: pod, Node: "node-" + pod, RetryAttempts: 50, LogFile: filepath.Join(c.t.TempDir(), pod+".log"),
 		Configure: func(c *defender.Config) {
 			c.Judge = func([]uchart.Point, *uchart.Chart) uchart.Verdict { return uchart.Verdict{State: uchart.Alarm} }
-		}}
+		}}, Record: filepath.Join(c.t.TempDir(), pod+".record")}
 	c.logs = append(c.logs, o.LogFile)
 	d, err := OpenDefender(c.t.Context(), o, c.store)
 	if err != nil {
@@ -110,7 +111,7 @@ func (c *court) defend(pod string) (kill func()) {
 	done := make(chan struct{})
 	go func() { defer close(done); _ = d.Run(ctx) }()
 	c.t.Cleanup(func() { stop(); <-done })
-	return d.conn.Close
+	return d.Disconnect
 }
 
 func (c *court) eventually(what string, ok func() bool) {

@@ -19,7 +19,6 @@ import (
 
 	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/defender"
-	"github.com/muster-dev/muster/internal/misuse"
 	"github.com/muster-dev/muster/internal/powercut"
 	"github.com/muster-dev/muster/partition"
 )
@@ -171,16 +170,16 @@ func (n *brokerNode) start(ctx context.Context) error {
 	return n.startProcess(ctx)
 }
 
-// readyLine is what a broker process writes when clients can connect.
-const readyLine = "ready"
+// readyWords begin the line that a broker process writes when clients can connect.
+const readyWords = "NATS server at "
 
 func (n *brokerNode) startProcess(ctx context.Context) error {
 	exe, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("starting a broker process: %w", err)
 	}
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), exe, "broker", "run", "--dir", n.options.Dir, "--port", strconv.Itoa(n.options.Port),
-		"--log-file", n.options.LogFile, "--sync", n.options.Sync.String(), "--child")
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), exe, "rig", "broker", "--dir", n.options.Dir, "--port", strconv.Itoa(n.options.Port),
+		"--log-file", n.options.LogFile, "--sync", n.options.Sync.String())
 	if n.options.ClusterPort != 0 {
 		cmd.Args = append(cmd.Args, "--name", n.options.Name, "--cluster-port", strconv.Itoa(n.options.ClusterPort), "--routes", strings.Join(n.options.Routes, ","))
 	}
@@ -216,7 +215,7 @@ func (n *brokerNode) startProcess(ctx context.Context) error {
 		defer close(n.done)
 		lines := bufio.NewScanner(out)
 		for lines.Scan() {
-			if lines.Text() == readyLine {
+			if strings.HasPrefix(lines.Text(), readyWords) {
 				up <- true
 			}
 		}
@@ -265,39 +264,3 @@ func (n *brokerNode) kill() {
 	<-n.done
 	n.cmd = nil
 }
-
-// BrokerOptions say how RunBroker runs one server.
-type BrokerOptions struct {
-	broker.Options
-	// AccountsFile holds Accounts; empty: the server has none.
-	AccountsFile string
-	// Ready is told once, when clients can connect, where.
-	Ready func(url string)
-}
-
-// RunBroker runs a server until ctx ends.
-func RunBroker(ctx context.Context, o BrokerOptions) error {
-	if o.AccountsFile != "" {
-		text, err := os.ReadFile(o.AccountsFile)
-		if err != nil {
-			return misuse.Errorf("reading --accounts: %w: name a file with what muster broker accounts writes", err)
-		}
-		if o.Accounts = string(text); strings.TrimSpace(o.Accounts) == "" {
-			return misuse.Errorf("reading --accounts: %s is empty: name a file with what muster broker accounts writes", o.AccountsFile)
-		}
-	}
-	s, err := broker.Start(o.Options)
-	if err != nil {
-		return &misuse.Error{Err: err}
-	}
-	if o.Ready != nil {
-		o.Ready(s.URL())
-	}
-	<-ctx.Done()
-	s.Stop()
-	return nil
-}
-
-// BrokerReadyLine is what a broker process that was started by a scenario
-// writes to standard output when clients can connect.
-const BrokerReadyLine = readyLine

@@ -18,6 +18,7 @@ import (
 	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/collect"
+	"github.com/muster-dev/muster/defender/service"
 	"github.com/muster-dev/muster/defender/sqlite"
 	"github.com/muster-dev/muster/partition"
 )
@@ -301,7 +302,7 @@ func (c *cluster) event(e seen) {
 func (c *cluster) partition() partition.Config {
 	p := defender.Partition(c.o.Slots)
 	p.Shards, p.Replicas = c.o.Shards, c.o.Replicas
-	p.Retry = parking(c.o.RetryAttempts)
+	p.Retry = service.Retry(c.o.RetryAttempts)
 	return p
 }
 

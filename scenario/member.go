@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"net/http"
 	"os"
 	"os/exec"
@@ -19,195 +17,16 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"github.com/muster-dev/muster/broker"
-	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
-	"github.com/muster-dev/muster/defender/connect"
-	"github.com/muster-dev/muster/defender/uchart"
+	"github.com/muster-dev/muster/defender/service"
 	"github.com/muster-dev/muster/partition"
 )
-
-// DefenderOptions say how one defender runs, in this process or in one of its
-// own.
-type DefenderOptions struct {
-	NATS     string        // URL of the server
-	User     access.User   // of the server; the zero one: what the environment says
-	Store    string        // of the results, by the names of package connect
-	Slots    int           // as provisioned
-	Shards   int           // as provisioned; 0 is 1
-	Replicas int           // as provisioned; 0 is 1
-	Work     time.Duration // added to each context's processing
-	Pod      string        // what holds the stable ID, for people
-	Node     string        // where it runs; empty: nobody takes that away
-	Record   string        // file that processing is recorded in; empty: not recorded
-	LogFile  string        // empty: standard error
-	Verbose  bool          // debug lines, too
-	// LeaveTimeout bounds a graceful leave; 0 is the default of package partition.
-	LeaveTimeout time.Duration
-	// RetryAttempts is after how many attempts a message that fails is put aside;
-	// until then it is parked, and others of its slot go on. 0: it is not parked.
-	RetryAttempts int
-	program       string // that it is a process of; empty: this one
-	CacheMiB      int64  // for histories; 0 is the default of package defender
-	// Configure, if set, changes the defender's configuration before it starts.
-	Configure func(*defender.Config)
-}
-
-// Defender is a defender that is ready to run.
-type Defender struct {
-	Worker   *partition.Worker
-	Handler  *defender.Defender
-	Registry *prometheus.Registry
-
-	conn   *nats.Conn
-	store  defender.Store
-	own    bool // the store is closed with the defender
-	record *Recorder
-	log    *slog.Logger
-	file   io.Closer // of the log; nil for standard error
-}
-
-// OpenDefender connects a defender to everything it needs. A nil store is opened
-// from the options.
-func OpenDefender(ctx context.Context, o DefenderOptions, store defender.Store) (*Defender, error) {
-	d := &Defender{store: store, Registry: prometheus.NewRegistry()}
-	if err := d.open(ctx, o); err != nil {
-		return nil, errors.Join(err, d.close())
-	}
-	return d, nil
-}
-
-func (d *Defender) open(ctx context.Context, o DefenderOptions) error {
-	logger, err := d.logger(o)
-	if err != nil {
-		return err
-	}
-	d.log = logger
-	if d.store == nil {
-		d.own = true
-		if d.store, err = connect.Open(ctx, o.Store, os.LookupEnv); err != nil {
-			return err
-		}
-	}
-	if d.conn, err = broker.ConnectAs(o.NATS, "defender "+o.Pod, o.User); err != nil {
-		return err
-	}
-	metrics := defender.NewMetrics(nil)
-	c := defender.Config{Store: d.store, Conn: d.conn, Judge: new(uchart.Judger).Judge, Work: o.Work, Logger: logger, Metrics: metrics, CacheBytes: o.CacheMiB << 20, Retry: o.RetryAttempts > 0, Replicas: o.Replicas}
-	if o.Record != "" {
-		if d.record, err = NewRecorder(o.Record); err != nil {
-			return err
-		}
-		c.Processed = d.record.Processed
-	}
-	if o.Configure != nil {
-		o.Configure(&c)
-	}
-	if d.record != nil {
-		c.Strategies = victim{c.Strategies, c.Judge}
-	}
-	def, err := defender.New(c)
-	if err != nil {
-		return err
-	}
-	d.Handler = def
-	var handler partition.Handler = def
-	if d.record != nil {
-		d.record.Defender = def
-		handler = d.record
-	}
-	p := defender.Partition(o.Slots)
-	p.Shards, p.Replicas = o.Shards, o.Replicas
-	p.Node = o.Node
-	p.LeaveTimeout = o.LeaveTimeout
-	p.Retry = parking(o.RetryAttempts)
-	p.Pod, p.Weights, p.Logger = o.Pod, def.Weights, logger
-	if d.Worker, err = partition.New(d.conn, p, handler); err != nil {
-		return err
-	}
-	for _, m := range metrics.Collectors() {
-		d.Registry.MustRegister(m)
-	}
-	d.Registry.MustRegister(d.Worker.Collector(defender.WorkerMetrics(def.AssignedChambers)))
-	return nil
-}
-
-func (d *Defender) logger(o DefenderOptions) (*slog.Logger, error) {
-	level := slog.LevelInfo
-	if o.Verbose {
-		level = slog.LevelDebug
-	}
-	out := io.Writer(os.Stderr)
-	if o.LogFile != "" {
-		f, err := os.OpenFile(o.LogFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-		if err != nil {
-			return nil, fmt.Errorf("opening the log: %w", err)
-		}
-		d.file, out = f, f
-	}
-	return slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level})), nil
-}
-
-// provisionPatience is how long Provision tries while the servers don't answer.
-const provisionPatience = 30 * time.Second
-
-// Provision makes the streams of alarms and dead letters as far as they are missing;
-// the worker makes the rest when it runs. What the server rejects is an error. If it
-// doesn't answer for 30 s, or ctx ends, Provision returns nil: the defender creates a
-// missing stream when it first needs it, and a defender that is restarted while the
-// servers are in trouble must not stay away for that.
-func (d *Defender) Provision(ctx context.Context) error {
-	for end := time.Now().Add(provisionPatience); ; {
-		err := d.Handler.Provision(ctx)
-		if err == nil || ctx.Err() != nil {
-			return nil //nolint:nilerr // Run ends in order when ctx has
-		}
-		var rejected *jetstream.APIError
-		if errors.As(err, &rejected) && rejected.Code != http.StatusServiceUnavailable {
-			return err
-		}
-		if time.Now().After(end) {
-			d.log.Warn("The streams of alarms and dead letters can't be made yet; a defender that needs one tries again.", "err", err)
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Second):
-		}
-	}
-}
-
-// Run works until ctx ends, leaves gracefully and closes everything.
-func (d *Defender) Run(ctx context.Context) error {
-	err := d.Worker.Run(ctx)
-	return errors.Join(err, d.close())
-}
-
-func (d *Defender) close() error {
-	var errs []error
-	if d.conn != nil {
-		_ = d.conn.FlushTimeout(time.Second)
-		d.conn.Close()
-	}
-	if d.own && d.store != nil {
-		errs = append(errs, d.store.Close())
-	}
-	if d.record != nil {
-		errs = append(errs, d.record.Close())
-	}
-	if d.file != nil {
-		errs = append(errs, d.file.Close())
-	}
-	return errors.Join(errs...)
-}
 
 // member is one defender of the fleet, by the order in which they were started.
 type member struct {
@@ -224,8 +43,10 @@ type member struct {
 
 func (c *cluster) memberOptions(n int) DefenderOptions {
 	name := fmt.Sprintf("pod-%03d", n)
-	return DefenderOptions{NATS: c.brokers.url, User: c.users.of(partition.RoleWorker), Store: c.storePath, Slots: c.o.Slots, Shards: c.o.Shards, Replicas: c.o.Replicas, Work: c.o.Work, Pod: name, RetryAttempts: c.o.RetryAttempts,
-		Record: filepath.Join(c.dir, "record", name), LogFile: filepath.Join(c.dir, "log", name+".log"), Verbose: c.o.Verbose}
+	return DefenderOptions{
+		Options: service.Options{NATS: c.brokers.url, User: c.users.of(partition.RoleWorker), Store: c.storePath, Slots: c.o.Slots, Shards: c.o.Shards, Replicas: c.o.Replicas, Pod: name,
+			RetryAttempts: c.o.RetryAttempts, LogFile: filepath.Join(c.dir, "log", name+".log"), Verbose: c.o.Verbose},
+		Work: c.o.Work, Record: filepath.Join(c.dir, "record", name)}
 }
 
 // startLocal starts a defender as goroutines of this process, with a connection
@@ -244,7 +65,7 @@ func (c *cluster) startLocal(ctx context.Context, o DefenderOptions) (*member, e
 	m.kill = func() time.Time {
 		// As near as a goroutine comes to kill -9: its connection is gone
 		// at once, and nothing it still does reaches anybody.
-		d.conn.Close()
+		d.Disconnect()
 		return time.Now()
 	}
 	go func() {
@@ -252,11 +73,6 @@ func (c *cluster) startLocal(ctx context.Context, o DefenderOptions) (*member, e
 		m.err = d.Run(runCtx)
 	}()
 	return m, nil
-}
-
-// parking is what a number of attempts means: none, that nothing is parked.
-func parking(attempts int) partition.Retry {
-	return partition.Retry{Enabled: attempts > 0, Attempts: attempts}
 }
 
 // ready is the line that a defender process writes first.
@@ -287,11 +103,16 @@ func (c *cluster) startProcess(ctx context.Context, o DefenderOptions) (*member,
 	return c.follow(cmd, o, through)
 }
 
-// arguments are those of a defender's process.
+// arguments are those of a defender's process. Only this program has a rig; another
+// version's has the hooks that this one's had.
 func arguments(o DefenderOptions) []string {
-	args := []string{"defender", "run", "--nats", o.NATS, "--store", o.Store, "--slots", strconv.Itoa(o.Slots), "--shards", strconv.Itoa(o.Shards), "--replicas", strconv.Itoa(o.Replicas),
+	command := []string{"rig", "defender"}
+	if o.program != "" {
+		command = []string{"defender", "run"}
+	}
+	args := append(command, "--nats", o.NATS, "--store", o.Store, "--slots", strconv.Itoa(o.Slots), "--shards", strconv.Itoa(o.Shards), "--replicas", strconv.Itoa(o.Replicas),
 		"--work", o.Work.String(), "--retry-attempts", strconv.Itoa(o.RetryAttempts),
-		"--pod", o.Pod, "--node", o.Node, "--record", o.Record, "--log-file", o.LogFile, "--http", "127.0.0.1:0", "--child"}
+		"--pod", o.Pod, "--node", o.Node, "--record", o.Record, "--log-file", o.LogFile, "--http", "127.0.0.1:0", "--child")
 	if o.LeaveTimeout > 0 {
 		args = append(args, "--leave-timeout", o.LeaveTimeout.String())
 	}
@@ -495,36 +316,3 @@ func (c *cluster) metricsHandler() http.Handler {
 }
 
 func ptr[T any](v T) *T { return &v }
-
-// Words that begin the IDs of contexts that are hard to judge.
-const (
-	lethalContext = "lethal" // kills the process of whoever judges it
-	slowContext   = "slow"   // takes a while, and does not end when it should
-)
-
-// slowJudging is what a slow context takes, before anything of it is stored.
-const slowJudging = 600 * time.Millisecond
-
-// victim judges by strategies or, without any, by the standard rule, and falls for
-// what is hard to judge.
-type victim struct {
-	by       defender.Strategies
-	standard defender.Judge
-}
-
-// Judge implements defender.Strategies.
-func (v victim) Judge(ref defender.ContextRef, history []uchart.Point, chart *uchart.Chart) uchart.Verdict {
-	switch {
-	case strings.HasPrefix(ref.ID, lethalContext):
-		if p, err := os.FindProcess(os.Getpid()); err == nil {
-			_ = p.Kill()
-			time.Sleep(time.Minute)
-		}
-	case strings.HasPrefix(ref.ID, slowContext):
-		time.Sleep(slowJudging)
-	}
-	if v.by != nil {
-		return v.by.Judge(ref, history, chart)
-	}
-	return v.standard(history, chart)
-}

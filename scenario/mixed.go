@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/defender/service"
 	"github.com/muster-dev/muster/scenario/audit"
 )
 
@@ -276,18 +277,19 @@ func oneSentence(s string) bool {
 // records, so that they are as that version leaves them, and this version what that one
 // does not make.
 func (c *cluster) provisionByPrevious(ctx context.Context) error {
-	d, err := OpenDefender(ctx, DefenderOptions{NATS: c.brokers.url, Slots: c.o.Slots, Shards: c.o.Shards, Replicas: c.o.Replicas, Pod: "provision",
-		LogFile: filepath.Join(c.dir, "log", "provision.log")}, c.store)
+	d, err := OpenDefender(ctx, DefenderOptions{Options: service.Options{NATS: c.brokers.url, Slots: c.o.Slots, Shards: c.o.Shards, Replicas: c.o.Replicas, Pod: "provision",
+		LogFile: filepath.Join(c.dir, "log", "provision.log")}}, c.store)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(d.Handler.Provision(ctx), d.close()); err != nil {
+	if err := errors.Join(d.Handler.Provision(ctx), d.Close()); err != nil {
 		return err
 	}
 	o := c.memberOptions(0)
 	o.Pod, o.Record, o.Store = "provision", "", filepath.Join(c.dir, "provision.db")
 	o.LogFile = filepath.Join(c.dir, "log", "provision-previous.log")
-	cmd := exec.CommandContext(ctx, c.o.Previous, arguments(o)...)
+	o.program = c.o.Previous
+	cmd := exec.CommandContext(ctx, o.program, arguments(o)...)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return err

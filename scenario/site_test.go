@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-dev/muster/defender/service"
+
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/sim"
 	"github.com/muster-dev/muster/partition"
@@ -39,7 +41,7 @@ func TestAPodsProcessGetsSIGTERMAndWhenItsGraceIsOverSIGKILL(t *testing.T) {
 			cmd := exec.Command("sh", "-c", "trap '"+c.trap+"' TERM; echo '{\"http\":\"127.0.0.1:1\"}'; while :; do sleep 0.05; done")
 			started := make(chan *podProcess, 1)
 			d := world.Deploy(sim.PodSpec{Name: "fab/defender", MilliCPU: 200, Grace: 2 * time.Second}, func(run sim.PodRun) (sim.Process, error) {
-				m, err := cluster.follow(cmd, DefenderOptions{Pod: run.Pod, Node: run.Node, LogFile: filepath.Join(t.TempDir(), "log")}, nil)
+				m, err := cluster.follow(cmd, DefenderOptions{Options: service.Options{Pod: run.Pod, Node: run.Node, LogFile: filepath.Join(t.TempDir(), "log")}}, nil)
 				if err != nil {
 					return nil, err
 				}

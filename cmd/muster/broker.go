@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/muster-dev/muster/broker"
-	"github.com/muster-dev/muster/scenario"
+	"github.com/muster-dev/muster/internal/misuse"
 )
 
 // syncHelp is the help of --sync.
@@ -23,8 +24,8 @@ func newBroker() *cobra.Command {
 }
 
 func newBrokerRun() *cobra.Command {
-	o := scenario.BrokerOptions{Options: broker.Options{Sync: broker.SyncAlways}}
-	var child bool
+	o := broker.Options{Sync: broker.SyncAlways}
+	var accounts string
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run one NATS server with JetStream on 127.0.0.1 until it is interrupted",
@@ -35,17 +36,11 @@ func newBrokerRun() *cobra.Command {
 			"  muster broker run --name nats-1 --dir n1 --port 4222 --cluster-port 6222 --routes 127.0.0.1:6222,127.0.0.1:6223,127.0.0.1:6224",
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel := context.WithCancel(cmd.Context())
-			defer cancel()
-			o.Ready = func(url string) { _, _ = fmt.Fprintln(cmd.OutOrStdout(), "NATS server at", url) }
-			if child {
-				o.Ready = func(string) { _, _ = fmt.Fprintln(cmd.OutOrStdout(), scenario.BrokerReadyLine) }
-				go func() {
-					_, _ = io.Copy(io.Discard, os.Stdin)
-					cancel()
-				}()
+			var err error
+			if o.Accounts, err = readAccounts(accounts); err != nil {
+				return err
 			}
-			return scenario.RunBroker(ctx, o)
+			return runBroker(cmd.Context(), o, cmd.OutOrStdout())
 		},
 	}
 	f := cmd.Flags()
@@ -56,10 +51,36 @@ func newBrokerRun() *cobra.Command {
 	f.StringSliceVar(&o.Routes, "routes", nil, "host:port of the cluster ports of all servers")
 	f.StringToStringVar(&o.Mappings, "map", nil, "SUBJECT=SUBJECT: change the subject of what is published, once for each mapping, as partitions mapping shows them")
 	f.BoolVar(&o.NoAdvertise, "no-advertise", false, "don't tell clients the addresses of the cluster's other servers, as behind a proxy")
-	f.StringVar(&o.AccountsFile, "accounts", "", "file with the accounts and their users, as broker accounts writes it; without it every client may do everything")
+	f.StringVar(&accounts, "accounts", "", "file with the accounts and their users, as broker accounts writes it; without it every client may do everything")
 	f.Var(&o.Sync, "sync", syncHelp)
 	f.StringVar(&o.LogFile, "log-file", "", "file of the server's log; none without it")
-	f.BoolVar(&child, "child", false, "end when standard input does, and write a line to standard output when clients can connect")
-	_ = f.MarkHidden("child")
 	return withUsageErrors(cmd)
+}
+
+// readAccounts reads a file of accounts; without one the server has none.
+func readAccounts(file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", misuse.Errorf("reading --accounts: %w: name a file with what muster broker accounts writes", err)
+	}
+	if strings.TrimSpace(string(text)) == "" {
+		return "", misuse.Errorf("reading --accounts: %s is empty: name a file with what muster broker accounts writes", file)
+	}
+	return string(text), nil
+}
+
+// runBroker runs a server until ctx ends, and writes where it is when clients can connect.
+func runBroker(ctx context.Context, o broker.Options, out io.Writer) error {
+	s, err := broker.Start(o)
+	if err != nil {
+		return &misuse.Error{Err: err}
+	}
+	_, _ = fmt.Fprintln(out, "NATS server at", s.URL())
+
+	<-ctx.Done()
+	s.Stop()
+	return nil
 }

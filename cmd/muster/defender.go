@@ -2,20 +2,20 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"os"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/connect"
+	"github.com/muster-dev/muster/defender/service"
 	"github.com/muster-dev/muster/defender/strategy"
 	"github.com/muster-dev/muster/defender/webhook"
 	"github.com/muster-dev/muster/internal/listen"
@@ -28,10 +28,15 @@ func newDefender() *cobra.Command {
 	return cmd
 }
 
+// defenderCommand is how `muster defender run` was asked to run.
+type defenderCommand struct {
+	service.Options
+	http       string // address; empty: nothing is served
+	strategies string // file; empty: the default strategy
+}
+
 func newDefenderRun() *cobra.Command {
-	var o scenario.DefenderOptions
-	var address, strategies string
-	var child bool
+	var o defenderCommand
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run one defender until it is interrupted",
@@ -41,30 +46,31 @@ func newDefenderRun() *cobra.Command {
 			"  CASSANDRA_HOSTS=10.0.0.7,10.0.0.8 muster defender run --store cassandra",
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runDefender(cmd, o, address, strategies, child)
+			if err := o.check(); err != nil {
+				return usageError(cmd, err)
+			}
+			return o.run(cmd.Context(), cmd, openDefender, func(string) error { return nil })
 		},
 	}
-	f := cmd.Flags()
+	o.flags(cmd.Flags())
+	return withUsageErrors(cmd)
+}
+
+func (o *defenderCommand) flags(f *pflag.FlagSet) {
 	natsFlag(f, &o.NATS)
 	f.StringVar(&o.Store, "store", "fdc.db", storeUsage)
 	f.IntVar(&o.Slots, "slots", 1280, "slots that the chambers are divided in, the same for all defenders")
 	f.IntVar(&o.Shards, "shards", 1, "streams that the slots are spread over, a number that divides them, up to 64; the same for all defenders, and for ever")
 	f.IntVar(&o.Replicas, "replicas", 1, "replicas of streams, consumers and buckets: 1, or 3 or 5 on a cluster; the same for all defenders")
-	f.DurationVar(&o.Work, "work", 0, "time added to each message's processing")
 	f.StringVar(&o.Pod, "pod", hostname(), "name that the stable ID is claimed for")
 	f.StringVar(&o.Node, "node", "", "node that it runs on, so that it can be asked to hand over before the node goes")
 	f.StringVar(&o.LogFile, "log-file", "", "file of the log; standard error without it")
 	f.BoolVar(&o.Verbose, "verbose", false, "log debug lines, too")
-	f.StringVar(&address, "http", "", "address of /health/live, /health/ready, /metrics and /api/v1/{status,assignments,cache/stats,alarms,chambers}; none without it")
-	f.StringVar(&strategies, "strategies", "", "YAML file of defense strategies, taken over again when it changes; without it the default")
+	f.StringVar(&o.http, "http", "", "address of /health/live, /health/ready, /metrics and /api/v1/{status,assignments,cache/stats,alarms,chambers}; none without it")
+	f.StringVar(&o.strategies, "strategies", "", "YAML file of defense strategies, taken over again when it changes; without it the default")
 	f.Int64Var(&o.CacheMiB, "cache-mib", 512, "memory for the histories of chambers, in MiB")
 	f.DurationVar(&o.LeaveTimeout, "leave-timeout", 22*time.Second, "longest time to hand over in when it is to end; less than what its supervisor allows")
 	f.IntVar(&o.RetryAttempts, "retry-attempts", 0, "park messages that fail, so that other chambers go on, and put one aside after so many attempts; 0 to try it at once again instead, the same for all defenders")
-	f.StringVar(&o.Record, "record", "", "file in which the start and end of each processing is recorded")
-	f.BoolVar(&child, "child", false, "end when standard input does, and write the HTTP address to standard output")
-	_ = f.MarkHidden("record")
-	_ = f.MarkHidden("child")
-	return withUsageErrors(cmd)
 }
 
 func hostname() string {
@@ -75,57 +81,54 @@ func hostname() string {
 	return h
 }
 
-func runDefender(cmd *cobra.Command, o scenario.DefenderOptions, address, strategies string, child bool) error {
-	if err := errors.Join(
+// check returns everything that is wrong with the options, by the flags' names.
+func (o *defenderCommand) check() error {
+	return errors.Join(
 		unless(o.CacheMiB >= 1, fmt.Errorf("--cache-mib is %d: give at least 1", o.CacheMiB)),
 		unless(o.LeaveTimeout > 0, fmt.Errorf("--leave-timeout is %v: give more than 0s", o.LeaveTimeout)),
 		unless(o.Slots >= 1, fmt.Errorf("--slots is %d: give at least 1", o.Slots)),
 		scenario.CheckShards(o.Shards, o.Slots),
 		unless(o.RetryAttempts >= 0, fmt.Errorf("--retry-attempts is %d: give 0 or more", o.RetryAttempts)),
-		unless(o.Work >= 0, fmt.Errorf("--work is %v: give 0s or more", o.Work)),
-		connect.Check(o.Store, os.LookupEnv)); err != nil {
-		return usageError(cmd, err)
-	}
-	ctx, cancel := context.WithCancel(cmd.Context())
+		connect.Check(o.Store, os.LookupEnv))
+}
+
+// running is a defender that is ready to run, with a rig around it or without.
+type running interface {
+	Provision(ctx context.Context) error
+	Run(ctx context.Context) error
+}
+
+// openDefender connects a defender to everything it needs.
+func openDefender(ctx context.Context, o service.Options) (running, *service.Defender, error) {
+	d, err := service.Open(ctx, o, nil)
+	return d, d, err
+}
+
+// run runs the defender that open returns until ctx ends. Serving is told where its pages
+// are.
+func (o defenderCommand) run(ctx context.Context, cmd *cobra.Command, open func(context.Context, service.Options) (running, *service.Defender, error), serving func(address string) error) error {
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if child {
-		go func() {
-			_, _ = io.Copy(io.Discard, os.Stdin)
-			// The parent is gone, and with it the server: nothing to hand over to.
-			time.AfterFunc(5*time.Second, func() { os.Exit(exitFailed) })
-			cancel()
-		}()
-	}
-	watcher, err := watchStrategies(cmd, strategies, &o)
+	watcher, err := watchStrategies(cmd, o.strategies, &o.Options)
 	if err != nil {
 		return err
 	}
-	var store defender.Store
-	configure := o.Configure
-	o.Configure = func(c *defender.Config) {
-		store = c.Store
-		if configure != nil {
-			configure(c)
-		}
-	}
-	d, err := scenario.OpenDefender(ctx, o, nil)
+	r, d, err := open(ctx, o.Options)
 	if err != nil {
 		return err
 	}
-	if address != "" {
-		at, err := listen.HTTP(context.WithoutCancel(ctx), address, defenderHTTP(d, store))
+	if o.http != "" {
+		at, err := listen.HTTP(context.WithoutCancel(ctx), o.http, defenderHTTP(d))
 		if err != nil {
 			return err
 		}
-		if child {
-			if err := json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]string{"http": at}); err != nil {
-				return err
-			}
+		if err := serving(at); err != nil {
+			return err
 		}
 	}
 	// Before webhooks follow the alarms, and before the worker takes a message whose
 	// alarm or dead letter needs these streams.
-	if err := d.Provision(ctx); err != nil {
+	if err := r.Provision(ctx); err != nil {
 		return err
 	}
 	if watcher != nil {
@@ -137,12 +140,12 @@ func runDefender(cmd *cobra.Command, o scenario.DefenderOptions, address, strate
 			postAlarms(ctx, o.NATS, watcher)
 		}()
 	}
-	return d.Run(ctx)
+	return r.Run(ctx)
 }
 
 // defenderHTTP serves a defender's state and what its store knows.
-func defenderHTTP(d *scenario.Defender, store defender.Store) http.Handler {
-	mux, api := http.NewServeMux(), defender.API(store)
+func defenderHTTP(d *service.Defender) http.Handler {
+	mux, api := http.NewServeMux(), defender.API(d.Store)
 	mux.Handle("/", defender.HTTP(d.Worker, d.Registry))
 	mux.Handle("/api/v1/alarms", api)
 	mux.Handle("/api/v1/chambers", api)
@@ -159,7 +162,7 @@ const reloadInterval = 5 * time.Second
 
 // watchStrategies loads a file of strategies and has the defender judge by it; a
 // nil watcher stands for no file, and for the default strategy.
-func watchStrategies(cmd *cobra.Command, name string, o *scenario.DefenderOptions) (*strategy.Watcher, error) {
+func watchStrategies(cmd *cobra.Command, name string, o *service.Options) (*strategy.Watcher, error) {
 	if name == "" {
 		set := strategy.Default()
 		o.Configure = func(c *defender.Config) { c.Strategies = set }

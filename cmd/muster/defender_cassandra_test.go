@@ -306,7 +306,7 @@ func (f *fab) until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// defenderProcess is `muster defender run` as a process of its own.
+// defenderProcess is a defender as a process of its own.
 type defenderProcess struct {
 	cmd  *exec.Cmd
 	http string
@@ -318,7 +318,7 @@ type defenderProcess struct {
 func (f *fab) defender(t *testing.T, pod string) *defenderProcess {
 	t.Helper()
 	p := &defenderProcess{log: filepath.Join(t.TempDir(), pod+".log"), done: make(chan struct{})}
-	p.cmd = command(context.Background(), t, f.env, "defender", "run", "--nats", f.url, "--store", f.store, "--slots", fmt.Sprint(fabSlots), "--pod", pod,
+	p.cmd = command(context.Background(), t, f.env, "rig", "defender", "--nats", f.url, "--store", f.store, "--slots", fmt.Sprint(fabSlots), "--pod", pod,
 		"--work", "50ms", "--log-file", p.log, "--http", "127.0.0.1:0", "--verbose", "--child")
 	stdin, err := p.cmd.StdinPipe()
 	if err != nil {

@@ -37,7 +37,7 @@ func beginDefender(t *testing.T, args ...string) *defending {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{cmd: exec.Command(exe, append([]string{"defender", "run", "--child", "--http", "127.0.0.1:0"}, args...)...)}
+	p := &process{cmd: exec.Command(exe, append([]string{"rig", "defender", "--child", "--http", "127.0.0.1:0"}, args...)...)}
 	p.cmd.Env = append(os.Environ(), asMuster+"=1")
 	p.cmd.Stderr = &p.out
 	stdin, err := p.cmd.StdinPipe()

@@ -58,7 +58,7 @@ func newRootTo(stdout io.Writer) *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newUp(), newNodes(), newPartitions(), newDefender(), newCollect(), newBroker(), newDoctor())
+	root.AddCommand(newUp(), newNodes(), newPartitions(), newDefender(), newCollect(), newBroker(), newDoctor(), newRig())
 	// Cobra would add these when it runs: too late for refuseUnknown. The completion
 	// commands keep the output that they find here.
 	root.SetOut(stdout)

@@ -90,7 +90,7 @@ func TestWrongUsageExitsWith2AndNamesTheFaultAndTheFix(t *testing.T) {
 		{"streams to collect for that don't divide the slots", []string{"collect", "--slots", "9", "--shards", "2"}, []string{"--shards is 2 for 9 --slots"}},
 		{"a mapping for one stream", []string{"partitions", "mapping", "--shards", "1"}, []string{"--shards is 1"}},
 		{"a mapping of a subject without a key", []string{"partitions", "mapping", "--shards", "2", "--subject", "dc.>"}, []string{"--subject is"}},
-		{"a defender with wrong numbers", []string{"defender", "run", "--slots", "0", "--work", "-1s"}, []string{"--slots is 0", "--work is -1s"}},
+		{"a defender with wrong numbers", []string{"defender", "run", "--slots", "0", "--cache-mib", "0"}, []string{"--slots is 0", "--cache-mib is 0"}},
 		{"a drain of nobody, for no time", []string{"partitions", "drain", "--for", "0s", "--wait", "-1s"}, []string{"name workers", "--for is 0s", "--wait is -1s", "--help"}},
 		{"a pin that is none", []string{"partitions", "pin", "-1", "x", "--output", "xml"}, []string{"-1"}},
 		{"a pin with all wrong", []string{"partitions", "pin", "a.b", "x", "--output", "xml"}, []string{"--output", "a.b", `"x" is no worker`}},

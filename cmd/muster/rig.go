@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-dev/muster/defender/service"
+	"github.com/muster-dev/muster/scenario"
+)
+
+// newRig has the processes that scenarios start: what runs in production, with hooks that
+// only a test needs.
+func newRig() *cobra.Command {
+	cmd := &cobra.Command{Use: "rig", Short: "The processes that scenarios start", Hidden: true}
+	cmd.AddCommand(newRigDefender(), newRigBroker())
+	return cmd
+}
+
+func newRigDefender() *cobra.Command {
+	var o defenderCommand
+	var hooks scenario.DefenderOptions
+	var child bool
+	cmd := &cobra.Command{
+		Use:   "defender",
+		Short: "Run one defender whose processing is recorded, and takes longer",
+		Args:  usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := errors.Join(o.check(), unless(hooks.Work >= 0, fmt.Errorf("--work is %v: give 0s or more", hooks.Work))); err != nil {
+				return usageError(cmd, err)
+			}
+			ctx, cancel := context.WithCancel(cmd.Context())
+			defer cancel()
+			serving := func(string) error { return nil }
+			if child {
+				followParent(func() {
+					// Without the parent there is no server, and so nobody to hand over to.
+					time.AfterFunc(leaveOrphaned, func() { os.Exit(exitFailed) })
+					cancel()
+				})
+				serving = func(at string) error { return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]string{"http": at}) }
+			}
+			open := func(ctx context.Context, options service.Options) (running, *service.Defender, error) {
+				hooks.Options = options
+				d, err := scenario.OpenDefender(ctx, hooks, nil)
+				if err != nil {
+					return nil, nil, err
+				}
+				return d, d.Defender, nil
+			}
+			return o.run(ctx, cmd, open, serving)
+		},
+	}
+	f := cmd.Flags()
+	o.flags(f)
+	f.DurationVar(&hooks.Work, "work", 0, "time added to each message's processing, three times as much when its history is not in memory")
+	f.StringVar(&hooks.Record, "record", "", "file in which the start and end of each processing is recorded")
+	f.BoolVar(&child, "child", false, "end when standard input does, and write the HTTP address to standard output")
+	return withUsageErrors(cmd)
+}
+
+// leaveOrphaned is how long a defender without a parent may take to leave.
+const leaveOrphaned = 5 * time.Second
+
+// followParent stops the process when its standard input ends, as it does with the parent.
+func followParent(stop func()) {
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		stop()
+	}()
+}
+
+func newRigBroker() *cobra.Command {
+	cmd := newBrokerRun()
+	cmd.Use, cmd.Short, cmd.Long, cmd.Example = "broker", "Run one NATS server that ends with its parent", "", ""
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		ctx, cancel := context.WithCancel(cmd.Context())
+		defer cancel()
+		followParent(cancel)
+		cmd.SetContext(ctx)
+		return run(cmd, args)
+	}
+	return cmd
+}
