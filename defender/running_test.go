@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-dev/muster/defender/replay"
 	"github.com/muster-dev/muster/defender/sqlite"
 	"github.com/muster-dev/muster/defender/trace"
 	"github.com/muster-dev/muster/internal/realdata"
@@ -44,7 +45,7 @@ func TestRecordedWafersThroughTheRunningSystem(t *testing.T) {
 	naive := readNaively(string(text))
 	compared := 0
 	for experiment, wafers := range wafersByExperiment(t, string(text)) {
-		chamber := scenario.Chambers(len(wafersOrder))[wafersOrder[experiment]]
+		chamber := replay.Chambers(len(wafersOrder))[wafersOrder[experiment]]
 		for n, wafer := range wafers {
 			u, err := s.UChart(t.Context(), chamber, fmt.Sprintf("run%06d", n))
 			if err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/muster-dev/muster/console"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/collect"
+	"github.com/muster-dev/muster/defender/replay"
 	"github.com/muster-dev/muster/defender/service"
 	"github.com/muster-dev/muster/defender/sqlite"
 	"github.com/muster-dev/muster/defender/strategy"
@@ -201,12 +202,12 @@ func (c *court) work() {
 	c.fill(true) // while workers follow the buckets
 	c.fill(false)
 	// The collector and the publisher.
-	chambers := Chambers(4)
-	if err := c.store.RegisterChambers(ctx, chamberInfos(chambers)); err != nil {
+	chambers := replay.Chambers(4)
+	if err := replay.Register(ctx, c.store, chambers); err != nil {
 		t.Fatal(err)
 	}
 	collects := c.as(partition.RoleCollector)
-	group, err := CollectOptions{Slots: 8, Shards: c.group.Shards}.group(ctx, collects)
+	group, err := replay.Group(ctx, collects, 8, c.group.Shards)
 	c.ok(partition.RoleCollector, "reading the layout", err)
 	c.collect(group, chambers)
 	publisher, err := collect.New(c.store, c.as(partition.RolePublisher))
@@ -368,7 +369,7 @@ func (c *court) lose() {
 		}
 		switch name {
 		case defender.AlarmStream: // which is missed when there is an alarm
-			c.collect(c.group, Chambers(1))
+			c.collect(c.group, replay.Chambers(1))
 		case defender.DeadStream:
 			if _, err := js.Publish(ctx, "dc.tool001.chamber1.completion", []byte("garbage")); err != nil {
 				t.Fatal(err)
@@ -473,7 +474,7 @@ func (c *court) collect(group partition.Config, chambers []defender.Chamber) {
 
 func (c *court) publishing(group partition.Config, chambers []defender.Chamber, what func(*traffic)) {
 	c.t.Helper()
-	source, err := GenerateTraces(1)
+	source, err := replay.GenerateTraces(1)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -18,8 +18,10 @@ import (
 	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/collect"
+	"github.com/muster-dev/muster/defender/replay"
 	"github.com/muster-dev/muster/defender/service"
 	"github.com/muster-dev/muster/defender/sqlite"
+	"github.com/muster-dev/muster/internal/misuse"
 	"github.com/muster-dev/muster/partition"
 )
 
@@ -89,14 +91,14 @@ func (o Options) resolve() Options {
 func (o Options) Validate() error {
 	o = o.resolve()
 	errs := []error{
-		within("defenders", o.Defenders, 1, 150),
-		within("chambers", o.Chambers, 1, maxChambers),
-		within("slots", o.Slots, 1, maxSlots),
-		within("rate", o.Rate, 0, maxRate),
-		within("nats-port", o.NATSPort, 0, 65535),
-		within("kills", o.Kills, 1, 1000),
-		within("points", o.Points, 0, maxPoints),
-		within("retry-attempts", o.RetryAttempts, 0, maxAttempts),
+		misuse.Within("defenders", o.Defenders, 1, 150),
+		misuse.Within("chambers", o.Chambers, 1, maxChambers),
+		misuse.Within("slots", o.Slots, 1, maxSlots),
+		misuse.Within("rate", o.Rate, 0, maxRate),
+		misuse.Within("nats-port", o.NATSPort, 0, 65535),
+		misuse.Within("kills", o.Kills, 1, 1000),
+		misuse.Within("points", o.Points, 0, maxPoints),
+		misuse.Within("retry-attempts", o.RetryAttempts, 0, maxAttempts),
 		o.checkMinutes(),
 	}
 	if o.Servers != 1 && o.Servers != 3 && o.Servers != 5 {
@@ -114,20 +116,8 @@ func (o Options) Validate() error {
 	if o.Slots < o.Defenders {
 		errs = append(errs, fmt.Errorf("--slots is %d for %d --defenders: give at least as many slots as defenders", o.Slots, o.Defenders))
 	}
-	errs = append(errs, CheckShards(o.Shards, o.Slots))
+	errs = append(errs, misuse.Shards(o.Shards, o.Slots))
 	return errors.Join(errs...)
-}
-
-// CheckShards returns what is wrong with the number of streams for so many slots,
-// by the flags' names.
-func CheckShards(shards, slots int) error {
-	if err := within("shards", shards, 1, maxShards); err != nil {
-		return err
-	}
-	if slots >= 1 && slots%shards != 0 {
-		return fmt.Errorf("--shards is %d for %d --slots: give a number that divides the slots", shards, slots)
-	}
-	return nil
 }
 
 func defaulted(v *int, d int) {
@@ -154,13 +144,6 @@ const (
 	maxAttempts = 1_000_000
 )
 
-func within(flag string, v, low, high int) error {
-	if v < low || v > high {
-		return fmt.Errorf("--%s is %d: give %d to %d", flag, v, low, high)
-	}
-	return nil
-}
-
 // cluster is everything on one machine: broker, store, defenders and the
 // collector that feeds them.
 type cluster struct {
@@ -175,7 +158,7 @@ type cluster struct {
 	roles    connections
 	store    *sqlite.Store
 	view     *view
-	source   Source
+	source   replay.Source
 	chambers []defender.Chamber
 	traffic  *traffic
 
@@ -197,7 +180,7 @@ type cluster struct {
 // startCluster starts everything but the defenders.
 func startCluster(ctx context.Context, o Options, tell func(seen)) (*cluster, error) {
 	o = o.resolve()
-	c := &cluster{tell: tell, o: o, gone: map[string]int64{}, chambers: Chambers(o.Chambers)}
+	c := &cluster{tell: tell, o: o, gone: map[string]int64{}, chambers: replay.Chambers(o.Chambers)}
 	if err := c.start(ctx); err != nil {
 		return nil, errors.Join(err, c.close())
 	}
@@ -211,7 +194,7 @@ func (c *cluster) start(ctx context.Context) error {
 		}
 	}
 	var err error
-	if c.source, err = openSource(c.o); err != nil {
+	if c.source, err = replay.Open(c.o.Data, c.o.Seed); err != nil {
 		return err
 	}
 	if err := c.makeDir(); err != nil {
@@ -236,7 +219,7 @@ func (c *cluster) start(ctx context.Context) error {
 	if c.store, err = sqlite.Open(ctx, sqlite.Config{Path: c.storePath}); err != nil {
 		return err
 	}
-	if err := c.store.RegisterChambers(ctx, chamberInfos(c.chambers)); err != nil {
+	if err := replay.Register(ctx, c.store, c.chambers); err != nil {
 		return err
 	}
 	operator, err := c.as(partition.RoleOperator)
@@ -304,13 +287,6 @@ func (c *cluster) partition() partition.Config {
 	p.Shards, p.Replicas = c.o.Shards, c.o.Replicas
 	p.Retry = service.Retry(c.o.RetryAttempts)
 	return p
-}
-
-func openSource(o Options) (Source, error) {
-	if o.Data != "" {
-		return LoadTraces(o.Data)
-	}
-	return GenerateTraces(o.Seed)
 }
 
 func (c *cluster) makeDir() error {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/defender/replay"
 	"github.com/muster-dev/muster/defender/strategy"
 	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/trace"
@@ -36,7 +37,7 @@ const (
 // measured is not the writing of T-charts; each message is for a context of its own
 // and has its T-chart read, decoded and judged.
 type pool struct {
-	source  Source
+	source  replay.Source
 	first   int // chamber of the source that is the first one here: those before are followed through faults
 	history int // earlier contexts of each chamber
 
@@ -127,7 +128,7 @@ func withTrace(name string, at int) string { return name + traceMark + strconv.I
 func (p *pool) ref(chamber defender.Chamber, name string, at int, end time.Time) defender.ContextRef {
 	t := &p.traces[at].trace
 	return defender.ContextRef{Chamber: chamber, ID: withTrace(name, at), Recipe: t.Recipe, Product: t.Product, Lot: t.Lot, Wafer: t.Wafer,
-		Start: end.Add(-traceLength(t)), End: end}
+		Start: end.Add(-replay.Length(t)), End: end}
 }
 
 // sharedTraces is a store in which a context's T-chart is that of its trace.
@@ -206,11 +207,13 @@ type repeated []*trace.Wafer
 
 func (r repeated) Followed() map[int]int { return nil }
 
-func (r repeated) Sample(chamber, n int) Sample { return Sample{Trace: r[(chamber*7+n)%len(r)].Trace} }
+func (r repeated) Sample(chamber, n int) replay.Sample {
+	return replay.Sample{Trace: r[(chamber*7+n)%len(r)].Trace}
+}
 
 // steadyTraces returns traces of about so many points: up to 100 sensors, read once
 // a second in whole units, with a level of their own in each run, in four steps.
-func steadyTraces(seed uint64, points int) Source {
+func steadyTraces(seed uint64, points int) replay.Source {
 	const count, sensors, steps = 16, 100, 4
 	svids := max(1, min(sensors, points/(4*steps)))
 	rows := max(1, points/svids)

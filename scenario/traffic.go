@@ -14,35 +14,9 @@ import (
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/collect"
+	"github.com/muster-dev/muster/defender/replay"
 	"github.com/muster-dev/muster/defender/tchart"
-	"github.com/muster-dev/muster/partition"
 )
-
-// Source gives the contexts of chambers.
-type Source interface {
-	// Sample returns the n-th context, from 0, of a chamber, which is numbered
-	// from 0. The trace's slices are not to be changed. It is safe for
-	// concurrent use for different chambers.
-	Sample(chamber, n int) Sample
-	// Followed returns, for the chambers that run through a series of wafers
-	// whose truth is known, how many contexts that series has.
-	Followed() map[int]int
-}
-
-// Sample is one context of a Source.
-type Sample struct {
-	Trace tchart.Trace
-	Fault string // the truth; empty for a normal wafer
-}
-
-// Chambers returns n chambers, four to a tool: tool001:chamber1 and so on.
-func Chambers(n int) []defender.Chamber {
-	cs := make([]defender.Chamber, n)
-	for i := range cs {
-		cs[i] = defender.Chamber{Tool: fmt.Sprintf("tool%03d", i/4+1), Name: fmt.Sprintf("chamber%d", i%4+1)}
-	}
-	return cs
-}
 
 // lanes is how many contexts are published at a time. A chamber is always in
 // the same lane, so its contexts are published in order.
@@ -52,7 +26,7 @@ const lanes = 8
 // chambers that are named. It knows every message that the server has taken.
 type traffic struct {
 	collector *collect.Collector
-	source    Source
+	source    replay.Source
 	chambers  []defender.Chamber
 	lane      [lanes]chan *order
 	rate      atomic.Int64           // messages/s in the background
@@ -63,7 +37,8 @@ type traffic struct {
 	padding   atomic.Int64           // bytes that every message is larger
 	refused   atomic.Int64           // publications that the servers refused for lack of room
 	run       string                 // stands before the number in a context's name
-	stop      chan struct{}
+	ctx       context.Context        // ends with it
+	stop      context.CancelFunc
 	wg        sync.WaitGroup
 	waiting   atomic.Int64
 	total     atomic.Int64
@@ -87,9 +62,10 @@ type order struct {
 	fails   string // as long as this file is there; empty: never
 }
 
-func newTraffic(c *collect.Collector, s Source, chambers []defender.Chamber) *traffic {
-	t := &traffic{collector: c, source: s, chambers: chambers, run: "run", stop: make(chan struct{}),
+func newTraffic(c *collect.Collector, s replay.Source, chambers []defender.Chamber) *traffic {
+	t := &traffic{collector: c, source: s, chambers: chambers, run: "run",
 		next: make([]int, len(chambers)), truth: map[defender.TChartKey]string{}, staged: map[int][]defender.ContextRef{}}
+	t.ctx, t.stop = context.WithCancel(context.Background())
 	for i := range t.lane {
 		t.lane[i] = make(chan *order, 8*len(chambers)+1024)
 		t.wg.Add(1)
@@ -110,7 +86,7 @@ func (t *traffic) background() {
 	last := time.Now()
 	for at := 0; ; {
 		select {
-		case <-t.stop:
+		case <-t.ctx.Done():
 			return
 		case now := <-tick.C:
 			owed = min(owed+now.Sub(last).Seconds()*float64(t.rate.Load()), float64(len(t.chambers)))
@@ -157,7 +133,7 @@ func (t *traffic) work(orders <-chan *order) {
 	var enc tchart.Encoder
 	for {
 		select {
-		case <-t.stop:
+		case <-t.ctx.Done():
 			return
 		case o := <-orders:
 			if err := t.publishNow(&enc, *o); err != nil {
@@ -217,7 +193,7 @@ func (t *traffic) publishNow(enc *tchart.Encoder, o order) error {
 		}
 		header.Set(paddingHeader, strings.Repeat("x", int(n)))
 	}
-	seq, err := t.announce(ref, header)
+	seq, err := replay.Announce(t.ctx, t.collector, ref, header, t.noteRefused)
 	if err != nil {
 		return err
 	}
@@ -232,31 +208,11 @@ func (t *traffic) publishNow(enc *tchart.Encoder, o order) error {
 	return nil
 }
 
-// announce publishes until the server has it: while the broker is away, or has no room,
-// nothing is lost at the publisher's end. What the server has already it knows by the
-// message's ID.
-func (t *traffic) announce(ref defender.ContextRef, header nats.Header) (uint64, error) {
-	const patience = 90 * time.Second
-	for began := time.Now(); ; {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		seq, err := t.collector.Announce(ctx, ref, header)
-		cancel()
-		if err == nil || time.Since(began) > patience {
-			return seq, err
-		}
-		if partition.IsFull(err) {
-			began = time.Now() // it is not lost while this waits, and there is no better place for it
-			t.refused.Add(1)
-			t.mu.Lock()
-			t.full = cmp.Or(t.full, err)
-			t.mu.Unlock()
-		}
-		select {
-		case <-t.stop:
-			return 0, err
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
+func (t *traffic) noteRefused(err error) {
+	t.refused.Add(1)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.full = cmp.Or(t.full, err)
 }
 
 // makeDurable stores the T-chart of a chamber's next context.
@@ -269,13 +225,8 @@ func (t *traffic) makeDurable(enc *tchart.Encoder, o order) (defender.ContextRef
 	n := t.next[at]
 	t.next[at]++
 	t.mu.Unlock()
-	chamber := t.chambers[at]
 	s := t.source.Sample(at, n)
-	end := time.Now()
-	ref := defender.ContextRef{Chamber: chamber, ID: fmt.Sprintf("%s%06d", run, n), Recipe: s.Trace.Recipe, Product: s.Trace.Product,
-		Lot: s.Trace.Lot, Wafer: s.Trace.Wafer, Start: end.Add(-traceLength(&s.Trace)), End: end}
-	trace := s.Trace
-	trace.Tool, trace.Chamber, trace.Context = chamber.Tool, chamber.Name, ref.ID
+	ref, trace := replay.Context(t.chambers[at], fmt.Sprintf("%s%06d", run, n), s.Trace, time.Now())
 	blob, err := enc.Append(nil, &trace)
 	if err != nil {
 		return ref, fmt.Errorf("encoding the T-chart of %s: %w", ref.TChart(), err)
@@ -288,13 +239,6 @@ func (t *traffic) makeDurable(enc *tchart.Encoder, o order) (defender.ContextRef
 	return ref, t.collector.MakeDurable(context.Background(), ref, blob)
 }
 
-func traceLength(t *tchart.Trace) time.Duration {
-	if len(t.Time) == 0 {
-		return 0
-	}
-	return max(0, time.Duration((t.Time[len(t.Time)-1]-t.Time[0])*float64(time.Second)))
-}
-
 // published returns what the server has taken so far.
 func (t *traffic) published() []publication {
 	t.mu.Lock()
@@ -304,6 +248,6 @@ func (t *traffic) published() []publication {
 
 // close stops publishing; what is queued stays unpublished.
 func (t *traffic) close() {
-	close(t.stop)
+	t.stop()
 	t.wg.Wait()
 }

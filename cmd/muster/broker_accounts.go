@@ -12,8 +12,8 @@ import (
 
 	"github.com/muster-dev/muster/broker/accounts"
 	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/internal/misuse"
 	"github.com/muster-dev/muster/partition"
-	"github.com/muster-dev/muster/scenario"
 )
 
 func newBrokerAccounts() *cobra.Command {
@@ -45,7 +45,7 @@ func newBrokerAccounts() *cobra.Command {
 			group.Slots = group.Shards // which any number of shards divides
 		}
 		if err := errors.Join(
-			scenario.CheckShards(group.Shards, group.Slots),
+			misuse.Shards(group.Shards, group.Slots),
 			unless(role == "" || slices.Contains(roleNames(), role), fmt.Errorf("--role %q is unknown: give one of %s", role, strings.Join(roleNames(), ", "))),
 			unless(maxFile == "" || sizeText.MatchString(maxFile), fmt.Errorf("--max-file is %q: give a size such as 18GiB", maxFile)),
 			unless(role == "" || maxFile == "", errors.New("--max-file is for the account: leave out --role")),

@@ -1,13 +1,17 @@
 package main
 
 import (
-	"github.com/spf13/cobra"
+	"errors"
+	"os"
 
-	"github.com/muster-dev/muster/scenario"
+	"github.com/muster-dev/muster/defender/connect"
+	"github.com/muster-dev/muster/defender/replay"
+	"github.com/muster-dev/muster/internal/misuse"
+	"github.com/spf13/cobra"
 )
 
 func newCollect() *cobra.Command {
-	var o scenario.CollectOptions
+	var o replay.Options
 	cmd := &cobra.Command{
 		Use:   "collect",
 		Short: "Replay traces as a data collector: T-charts into the store, completion messages to the stream",
@@ -18,8 +22,11 @@ func newCollect() *cobra.Command {
 			"  muster collect --count 1000",
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkCollect(o); err != nil {
+				return usageError(cmd, err)
+			}
 			o.Out = cmd.OutOrStdout()
-			return scenario.Collect(cmd.Context(), o)
+			return replay.Run(cmd.Context(), o)
 		},
 	}
 	f := cmd.Flags()
@@ -33,4 +40,15 @@ func newCollect() *cobra.Command {
 	f.IntVar(&o.Rate, "rate", 100, "contexts a second")
 	f.IntVar(&o.Count, "count", 0, "stop after so many contexts; 0 goes on until interrupted")
 	return withUsageErrors(cmd)
+}
+
+// checkCollect returns everything that is wrong with the options, by the flags' names.
+func checkCollect(o replay.Options) error {
+	return errors.Join(
+		misuse.Within("chambers", o.Chambers, 1, 100_000),
+		misuse.Within("slots", o.Slots, 1, 4096),
+		misuse.Shards(o.Shards, o.Slots),
+		misuse.Within("rate", o.Rate, 1, 100_000),
+		misuse.Within("count", o.Count, 0, 1<<31),
+		connect.Check(o.Store, os.LookupEnv))
 }

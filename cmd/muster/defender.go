@@ -19,7 +19,7 @@ import (
 	"github.com/muster-dev/muster/defender/strategy"
 	"github.com/muster-dev/muster/defender/webhook"
 	"github.com/muster-dev/muster/internal/listen"
-	"github.com/muster-dev/muster/scenario"
+	"github.com/muster-dev/muster/internal/misuse"
 )
 
 func newDefender() *cobra.Command {
@@ -87,7 +87,7 @@ func (o *defenderCommand) check() error {
 		unless(o.CacheMiB >= 1, fmt.Errorf("--cache-mib is %d: give at least 1", o.CacheMiB)),
 		unless(o.LeaveTimeout > 0, fmt.Errorf("--leave-timeout is %v: give more than 0s", o.LeaveTimeout)),
 		unless(o.Slots >= 1, fmt.Errorf("--slots is %d: give at least 1", o.Slots)),
-		scenario.CheckShards(o.Shards, o.Slots),
+		misuse.Shards(o.Shards, o.Slots),
 		unless(o.RetryAttempts >= 0, fmt.Errorf("--retry-attempts is %d: give 0 or more", o.RetryAttempts)),
 		connect.Check(o.Store, os.LookupEnv))
 }

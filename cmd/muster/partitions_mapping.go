@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/internal/misuse"
 	"github.com/muster-dev/muster/partition"
-	"github.com/muster-dev/muster/scenario"
 )
 
 func newPartitionsMapping() *cobra.Command {
@@ -33,7 +33,7 @@ func newPartitionsMapping() *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if cmd.Flags().Changed("shards") {
 			c := partition.Config{Name: p.group, Subject: subject, Shards: shards}
-			if err := errors.Join(checkOutput(p.output), scenario.CheckShards(shards, shards), unless(shards != 1, errors.New("--shards is 1: one stream needs no mapping"))); err != nil {
+			if err := errors.Join(checkOutput(p.output), misuse.Shards(shards, shards), unless(shards != 1, errors.New("--shards is 1: one stream needs no mapping"))); err != nil {
 				return usageError(cmd, err)
 			}
 			if _, to := c.Mapping(); to == "" {

@@ -13,3 +13,26 @@ func (e *Error) Error() string { return e.Err.Error() }
 
 // Unwrap returns what is wrong with the options.
 func (e *Error) Unwrap() error { return e.Err }
+
+// Within returns what is wrong with a number by its flag's name, nil if it is in bounds.
+func Within(flag string, v, low, high int) error {
+	if v < low || v > high {
+		return fmt.Errorf("--%s is %d: give %d to %d", flag, v, low, high)
+	}
+	return nil
+}
+
+// maxShards is how many streams the slots are spread over at most.
+const maxShards = 64
+
+// Shards returns what is wrong with the number of streams for so many slots, by the flags'
+// names.
+func Shards(shards, slots int) error {
+	if err := Within("shards", shards, 1, maxShards); err != nil {
+		return err
+	}
+	if slots >= 1 && slots%shards != 0 {
+		return fmt.Errorf("--shards is %d for %d --slots: give a number that divides the slots", shards, slots)
+	}
+	return nil
+}

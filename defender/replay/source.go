@@ -1,13 +1,77 @@
-package scenario
+package replay
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
+	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/trace"
 )
+
+// Source gives the contexts of chambers.
+type Source interface {
+	// Sample returns the n-th context, from 0, of a chamber, which is numbered
+	// from 0. The trace's slices are not to be changed. It is safe for
+	// concurrent use for different chambers.
+	Sample(chamber, n int) Sample
+	// Followed returns, for the chambers that run through a series of wafers
+	// whose truth is known, how many contexts that series has.
+	Followed() map[int]int
+}
+
+// Sample is one context of a Source.
+type Sample struct {
+	Trace tchart.Trace
+	Fault string // the truth; empty for a normal wafer
+}
+
+// Chambers returns n chambers, four to a tool: tool001:chamber1 and so on.
+func Chambers(n int) []defender.Chamber {
+	cs := make([]defender.Chamber, n)
+	for i := range cs {
+		cs[i] = defender.Chamber{Tool: fmt.Sprintf("tool%03d", i/4+1), Name: fmt.Sprintf("chamber%d", i%4+1)}
+	}
+	return cs
+}
+
+// Open returns a Source of the CSV files of a directory, or of generated traces where it
+// has no name.
+func Open(dir string, seed uint64) (Source, error) {
+	if dir != "" {
+		return LoadTraces(dir)
+	}
+	return GenerateTraces(seed)
+}
+
+// Context returns a chamber's context that ends at a moment, and its trace, which says so.
+func Context(chamber defender.Chamber, id string, t tchart.Trace, end time.Time) (defender.ContextRef, tchart.Trace) {
+	ref := defender.ContextRef{Chamber: chamber, ID: id, Recipe: t.Recipe, Product: t.Product,
+		Lot: t.Lot, Wafer: t.Wafer, Start: end.Add(-Length(&t)), End: end}
+	t.Tool, t.Chamber, t.Context = chamber.Tool, chamber.Name, id
+	return ref, t
+}
+
+// Length returns for how long a trace was recorded.
+func Length(t *tchart.Trace) time.Duration {
+	if len(t.Time) == 0 {
+		return 0
+	}
+	return max(0, time.Duration((t.Time[len(t.Time)-1]-t.Time[0])*float64(time.Second)))
+}
+
+// Register tells a store of chambers, each with the weight 1.
+func Register(ctx context.Context, store defender.Store, chambers []defender.Chamber) error {
+	infos := make([]defender.ChamberInfo, len(chambers))
+	for i, c := range chambers {
+		infos[i] = defender.ChamberInfo{Chamber: c, Weight: 1}
+	}
+	return store.RegisterChambers(ctx, infos)
+}
 
 // wafers is a Source of recorded wafers. One chamber for each experiment goes
 // through all its wafers in the order of the file, faults included; the others

@@ -1,4 +1,4 @@
-package scenario
+package replay
 
 import (
 	"bytes"
@@ -33,8 +33,8 @@ func (w *lines) has(text string) bool {
 	return strings.Contains(w.b.String(), text)
 }
 
-// TestCollectStorageFull: a collector keeps what the servers have no room for, says so, and publishes it when there is room.
-func TestCollectStorageFull(t *testing.T) {
+// TestStorageFull: a collector keeps what the servers have no room for, says so, and publishes it when there is room.
+func TestStorageFull(t *testing.T) {
 	t.Parallel()
 	srv, err := broker.Start(broker.Options{Dir: t.TempDir()})
 	if err != nil {
@@ -55,7 +55,7 @@ func TestCollectStorageFull(t *testing.T) {
 	var out lines
 	ended := make(chan error, 1)
 	go func() {
-		ended <- Collect(t.Context(), CollectOptions{NATS: srv.URL(), Store: filepath.Join(t.TempDir(), "fdc.db"), Slots: 16, Seed: 1, Chambers: 16, Rate: 400, Count: count, Out: &out})
+		ended <- Run(t.Context(), Options{NATS: srv.URL(), Store: filepath.Join(t.TempDir(), "fdc.db"), Slots: 16, Seed: 1, Chambers: 16, Rate: 400, Count: count, Out: &out})
 	}()
 	for end := time.Now().Add(time.Minute); !out.has("the servers have no room for more"); time.Sleep(50 * time.Millisecond) {
 		select {
