@@ -30,6 +30,7 @@ const (
 	defendersPerNode = 10
 	siteBoot         = 18 * time.Second // from launch to Ready
 	siteTick         = 500 * time.Millisecond
+	siteStop         = 5 * time.Second // for a tick to end when the site is closed
 )
 
 // site is a region whose nodes the defenders run on, with the node plane that looks after it: a pod that becomes Running is a real
@@ -41,8 +42,9 @@ type site struct {
 	deploy  deployment
 	plane   nodes.Config
 	cluster *kube.Cluster
-	rec     *nodes.Reconciler
+	view    *nodes.Reconciler // reads and decides for the console, and does nothing
 	metrics *daemon.Metrics
+	queue   chan queued // of interruption events
 
 	stop    context.CancelFunc
 	closing atomic.Bool
@@ -94,7 +96,7 @@ func openSite(ctx context.Context, s *session, zones []string, asks bool, pendin
 	if err != nil {
 		return nil, err
 	}
-	t := &site{s: s, region: r, price: pricesOf(fit.Shipped()), asks: asks, stop: func() {}, pods: map[string]*podProcess{}, steps: map[string]time.Time{}, errs: make(chan error, 2)}
+	t := &site{s: s, region: r, price: pricesOf(fit.Shipped()), asks: asks, stop: func() {}, pods: map[string]*podProcess{}, steps: map[string]time.Time{}, errs: make(chan error, 3), queue: make(chan queued)}
 	if t.ground, err = openGround(ctx, s, r); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
@@ -128,15 +130,8 @@ func (t *site) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	plane := workers.New(nc, defender.Group)
-	if t.asks {
-		t.plane.WorkerPlane = plane
-	}
-	watched, metrics := daemon.Watch(t.plane, func(instanceType string, market nodes.Market, _ string) (float64, bool) {
-		return t.price(instanceType, market)
-	})
-	t.metrics = metrics
-	if t.rec, err = nodes.New(watched); err != nil {
+	nodePlane, err := t.newDaemon(workers.New(nc, defender.Group))
+	if err != nil {
 		return err
 	}
 	t.ground.setLoad(0.6)
@@ -150,15 +145,32 @@ func (t *site) open(ctx context.Context) (err error) {
 			t.errs <- err
 		}
 	})
-	t.running.Go(func() { t.tick(running) })
-	if !t.asks {
-		return nil
-	}
 	t.running.Go(func() {
-		quiet := slog.New(slog.DiscardHandler) // the defenders' windows show it
-		_ = plane.Follow(running, nil, quiet, func(ctx context.Context) (int, error) { return t.cluster.Replicas(ctx, deployedIn, deployedAs) })
+		if err := nodePlane.Run(running); err != nil {
+			t.errs <- err
+		}
 	})
 	return nil
+}
+
+// newDaemon returns the daemon that muster nodes run runs, with ticks that follow each other sooner.
+func (t *site) newDaemon(defenders *workers.Plane) (*daemon.Daemon, error) {
+	o := daemon.Options{Interval: siteTick, StopTimeout: siteStop, Poll: t.poll, Ticked: t.ticked,
+		Price: func(instanceType string, market nodes.Market, _ string) (float64, bool) { return t.price(instanceType, market) }}
+	if t.asks {
+		t.plane.WorkerPlane = defenders
+		quiet := slog.New(slog.DiscardHandler) // the defenders' windows show it
+		o.Follow = func(ctx context.Context) error {
+			return defenders.Follow(ctx, nil, quiet, func(ctx context.Context) (int, error) { return t.cluster.Replicas(ctx, deployedIn, deployedAs) })
+		}
+	}
+	d, err := daemon.New(t.plane, o)
+	if err != nil {
+		return nil, err
+	}
+	t.metrics = d.Metrics
+	t.view, err = nodes.New(t.plane)
+	return d, err
 }
 
 func (t *site) close() error {
@@ -240,38 +252,54 @@ func (t *site) recorded(r nodes.Record) {
 	}
 }
 
-// tick is the daemon: a tick after the other.
-func (t *site) tick(ctx context.Context) {
-	clock := time.NewTicker(siteTick)
-	defer clock.Stop()
+// ticked shows the state that a tick has left.
+func (t *site) ticked(ctx context.Context, err error) {
+	snap, planErr := t.view.Plan(ctx)
+	t.mu.Lock()
+	if planErr == nil {
+		t.look(snap)
+	}
+	t.tickEr = err
+	t.mu.Unlock()
+	if t.s.screen != nil {
+		t.s.screen.Changed()
+	}
+}
+
+// queued is an interruption event in the daemon's queue.
+type queued struct {
+	event   nodes.InterruptionEvent
+	handled chan error
+}
+
+// poll is the daemon's queue of interruption events.
+func (t *site) poll(ctx context.Context, handle func(context.Context, nodes.InterruptionEvent) error) error {
+	var handling sync.WaitGroup
+	defer handling.Wait()
 	for {
 		select {
+		case q := <-t.queue:
+			handling.Go(func() { q.handled <- handle(ctx, q.event) })
 		case <-ctx.Done():
-			return
-		case <-clock.C:
-		}
-		began := time.Now()
-		report, err := t.rec.Tick(ctx)
-		t.metrics.Ticked(report, err, time.Since(began))
-		snap, planErr := t.rec.Plan(ctx)
-		t.mu.Lock()
-		if planErr == nil {
-			t.look(snap)
-		}
-		t.tickEr = err
-		t.mu.Unlock()
-		if t.s.screen != nil {
-			t.s.screen.Changed()
+			return nil
 		}
 	}
 }
 
-// interrupt has the node plane deal with an interruption.
+// interrupt has the node plane handle an interruption, and returns when it has.
 func (t *site) interrupt(ctx context.Context, e nodes.InterruptionEvent) {
-	err := t.rec.Interrupt(ctx, e)
-	t.metrics.Interrupted(err)
-	if err != nil {
-		t.s.say("node plane: %v", err)
+	q := queued{e, make(chan error, 1)}
+	select {
+	case t.queue <- q:
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case err := <-q.handled:
+		if err != nil {
+			t.s.say("node plane: %v", err)
+		}
+	case <-ctx.Done():
 	}
 }
 

@@ -24,6 +24,8 @@ type Options struct {
 	// handle returns an error is to be brought again. nil: there is no such queue, and what is interrupted is noticed when it has
 	// gone.
 	Poll func(ctx context.Context, handle func(context.Context, nodes.InterruptionEvent) error) error
+	// Ticked is called when a tick has ended, with its error. nil: nobody is told.
+	Ticked func(ctx context.Context, err error)
 	// Follow keeps the workers informed until ctx ends. nil: there is nothing to tell them.
 	Follow func(ctx context.Context) error
 	// Price returns what an instance costs an hour, in US dollars; false if that is not known. nil: it never is.
@@ -132,7 +134,7 @@ func (d *Daemon) poll(ctx, work context.Context) {
 		if err != nil {
 			d.o.Log.Error("handling an interruption", "instance", e.InstanceID, "event", e.ID, "error", redacted(err))
 		}
-		d.Metrics.Interrupted(err)
+		d.Metrics.interrupted(err)
 		return err
 	}
 	for ctx.Err() == nil {
@@ -152,11 +154,19 @@ func (d *Daemon) tick(ctx context.Context) {
 	if ctx.Err() != nil {
 		d.release(ctx, report)
 	}
-	d.Metrics.Ticked(report, err, took)
+	d.Metrics.ticked(report, err, took)
 	d.log(report, err, took)
 	if d.o.TokenExpires != nil {
 		d.checkToken(ctx)
 	}
+	d.ticked(began, err)
+	if d.o.Ticked != nil {
+		d.o.Ticked(ctx, err)
+	}
+}
+
+// ticked notes for the health pages how a tick ended.
+func (d *Daemon) ticked(began time.Time, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.health.tickBegan, d.health.tickEnded, d.health.last = began, d.clock.Now(), err

@@ -384,3 +384,26 @@ func (g gatherer) Gather() ([]*dto.MetricFamily, error) {
 	}
 	return reg.Gather()
 }
+
+// TestTicked: whoever shows the state is told of every tick, and of the error of one that failed.
+func TestTicked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ticks, failed atomic.Int32
+		s := start(t, daemon.Options{Ticked: func(_ context.Context, err error) {
+			ticks.Add(1)
+			if err != nil {
+				failed.Add(1)
+			}
+		}}, nil)
+		time.Sleep(150 * time.Second)
+		if ticks.Load() != 3 || failed.Load() != 0 {
+			t.Errorf("after 150 s: %d ticks, %d failed, want 3 and 0", ticks.Load(), failed.Load())
+		}
+		s.world.Outage(sim.StorePart, 0, time.Hour)
+		time.Sleep(time.Minute)
+		if failed.Load() != 1 {
+			t.Errorf("of the tick without a store: %d failed, want 1", failed.Load())
+		}
+		s.end(t)
+	})
+}

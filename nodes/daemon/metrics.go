@@ -48,17 +48,6 @@ var _ prometheus.Collector = (*Metrics)(nil)
 // prefix stands before every name.
 const prefix = "muster_nodes_"
 
-// Watch returns c with its parts wrapped, so that what is asked of them is counted, for who runs a Reconciler without a Daemon; price is
-// as in Options. Ticks and events are counted by Ticked and Interrupted.
-func Watch(c nodes.Config, price func(instanceType string, market nodes.Market, zone string) (float64, bool)) (nodes.Config, *Metrics) {
-	if c.Clock == nil {
-		c.Clock = nodes.SystemClock{}
-	}
-	m := newMetrics(c, Options{Price: price})
-	m.happened = func(nodes.Event) {}
-	return m.watch(c), m
-}
-
 func newMetrics(c nodes.Config, o Options) *Metrics {
 	m := &Metrics{clock: c.Clock, policy: c.Policy, price: o.Price}
 	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
@@ -148,8 +137,8 @@ func (m *Metrics) called(call string, took time.Duration, err error) {
 
 func (m *Metrics) failed(call string) { m.errs.WithLabelValues(call).Inc() }
 
-// Ticked counts a tick, by what Reconciler.Tick returned and how long it took.
-func (m *Metrics) Ticked(report nodes.Report, err error, took time.Duration) {
+// ticked counts a tick, by what Reconciler.Tick returned and how long it took.
+func (m *Metrics) ticked(report nodes.Report, err error, took time.Duration) {
 	m.ticks.WithLabelValues(result(report, err)).Inc()
 	m.tickDuration.Observe(took.Seconds())
 	if d := report.Decision; d != nil {
@@ -163,8 +152,8 @@ func (m *Metrics) Ticked(report nodes.Report, err error, took time.Duration) {
 	m.lastTick = m.clock.Now()
 }
 
-// Interrupted counts an interruption event, by what Reconciler.Interrupt returned.
-func (m *Metrics) Interrupted(err error) {
+// interrupted counts an interruption event, by what Reconciler.Interrupt returned.
+func (m *Metrics) interrupted(err error) {
 	r := "noted"
 	if err != nil {
 		r = "failed"
