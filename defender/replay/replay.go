@@ -235,11 +235,12 @@ func (r *replayer) publishNext(ctx context.Context, enc *tchart.Encoder, at int)
 	return nil
 }
 
+// unlessEnded returns err while ctx lasts: what its end broke off is no error.
 func unlessEnded(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
+	if ctx.Err() == nil {
+		return err
 	}
-	return err
+	return nil
 }
 
 // announcePatience is how long Announce tries while the servers don't answer.
