@@ -63,12 +63,9 @@ type leadership struct {
 	newest     time.Time // lease, by the server's clock
 	rereadAt   time.Time
 
-	windowEnds  time.Time // zero: no window is open
-	windowBegun time.Time
-	windowCold  bool
-	windowOver  bool // and its newcomers are to be planned for
-	leaveAt     time.Time
-	returned    bool // a worker that yielded takes slots again before it was out of the map
+	window   stabilizationWindow
+	leaveAt  time.Time
+	returned bool // a worker that yielded takes slots again before it was out of the map
 
 	planning  bool
 	writing   *mapWrite
@@ -585,13 +582,12 @@ func (m *machine) allListed() {
 	// The newest of the list came last.
 	maps.DeleteFunc(l.peers, func(_ string, p *peerView) bool { return m.ghost(p) })
 	m.missingAtSync()
-	if !l.windowEnds.IsZero() {
+	if w := &l.window; w.open() {
 		// Only now it is known who else is there.
-		if l.windowCold && !m.coldStart() {
-			l.windowCold = false
-			l.windowEnds = m.now.Add(m.cfg.PlannedWindow)
+		if w.cold && !m.coldStart() {
+			w.warm(m.now, &m.cfg)
 		}
-		m.tellWindow(l.windowEnds.Sub(l.windowBegun))
+		m.tellWindow(w.ends.Sub(w.begun))
 	}
 	m.review()
 }
@@ -717,27 +713,14 @@ func (m *machine) fenced(in kvInput) {
 // extendWindow opens a window for newcomers, or starts it again.
 func (m *machine) extendWindow() {
 	l := &m.lead
-	window, cold := m.cfg.PlannedWindow, m.coldStart()
-	if l.windowEnds.IsZero() {
-		l.windowBegun = m.now
-		l.windowCold = cold
-	}
-	if l.windowCold {
-		window = m.cfg.ColdWindow
-	}
-	opening := l.windowEnds.IsZero()
-	l.windowEnds = m.now.Add(window)
-	if opening && l.synced {
-		m.tellWindow(window)
+	length, opened := l.window.extend(m.now, m.coldStart(), &m.cfg)
+	if opened && l.synced {
+		m.tellWindow(length)
 	}
 }
 
-func (m *machine) tellWindow(window time.Duration) {
-	reason := "planned"
-	if m.lead.windowCold {
-		reason = "cold start"
-	}
-	m.emit(Event{Kind: EventWindowStarted, Reason: reason, Duration: window})
+func (m *machine) tellWindow(length time.Duration) {
+	m.emit(Event{Kind: EventWindowStarted, Reason: m.lead.window.kind(), Duration: length})
 }
 
 // coldStart tells whether the cluster starts as a whole: the first time, or with
@@ -804,8 +787,7 @@ func (m *machine) review() {
 	case dead > 0 && m.takersInMap() > 0:
 		// A newcomer whose window is over takes part: a replacement gets what
 		// the dead one had, in one move.
-		together := l.windowOver
-		l.windowOver = false
+		together := l.window.take()
 		m.replan(reasonCrash, func(p *peerView) bool { return together || !m.joiner(p) })
 	case leaving > 0 && !l.leaveAt.IsZero() && !m.now.Before(l.leaveAt):
 		l.leaveAt = time.Time{}
@@ -815,8 +797,8 @@ func (m *machine) review() {
 		}
 		joinersToo := m.takersInMap() == 0
 		m.replan("scale-down", func(p *peerView) bool { return joinersToo || !m.joiner(p) })
-	case joiners > 0 && l.windowOver:
-		m.closeWindow()
+	case joiners > 0 && l.window.over:
+		m.planNewcomers()
 	case dead == 0 && leaving == 0 && joiners == 0 && m.layoutDue():
 		m.relayout()
 	case l.returned && dead == 0 && leaving == 0 && joiners == 0 && m.cur != nil && m.cur.Settled() && m.allThere():
@@ -868,49 +850,40 @@ func (m *machine) changes() (dead, leaving, joiners int) {
 	return dead, leaving, joiners
 }
 
-// windowDue closes a window that is over, early when everybody is there.
-func (m *machine) windowDue(joiners int) {
-	l := &m.lead
-	if joiners == 0 {
-		l.windowOver = false
+// windowDue opens a window for newcomers, and closes one that has ended.
+func (m *machine) windowDue(newcomers int) {
+	w := &m.lead.window
+	if newcomers == 0 {
+		w.over = false
 	}
-	if l.windowEnds.IsZero() {
-		if joiners > 0 && !l.windowOver {
+	if !w.open() {
+		if newcomers > 0 && !w.over {
 			m.extendWindow()
 		}
 		return
 	}
-	if joiners == 0 {
-		l.windowEnds = time.Time{}
-		m.emit(Event{Kind: EventWindowDone, Reason: "nobody is new any more", After: m.staying(), Duration: m.now.Sub(l.windowBegun)})
-		return
+	if why := w.ended(m.now, newcomers, m.complete()); why != "" {
+		m.emit(Event{Kind: EventWindowDone, Reason: why, After: m.staying(), Duration: w.close(m.now, newcomers)})
 	}
+}
+
+// complete reports whether exactly the workers are there that are expected. More than
+// these, or a suspect, means that somebody is dead or about to leave, which is better
+// known first.
+func (m *machine) complete() bool {
 	expected := m.expected()
-	if expected == 0 && l.windowCold {
+	if expected == 0 && m.lead.window.cold {
 		expected = m.workersInMap()
 	}
-	switch {
-	case expected > 0 && m.staying() == expected && m.suspects() == 0:
-		// More than expected, or a suspect, means that somebody is dead or about
-		// to leave, which is better known first.
-		m.endWindow("all expected workers are there")
-	case !m.now.Before(l.windowEnds):
-		m.endWindow("its time is over")
-	}
+	return expected > 0 && m.staying() == expected && m.suspects() == 0
 }
 
-func (m *machine) endWindow(why string) {
-	l := &m.lead
-	l.windowEnds = time.Time{}
-	l.windowOver = true
-	m.emit(Event{Kind: EventWindowDone, Reason: why, After: m.staying(), Duration: m.now.Sub(l.windowBegun)})
-}
-
-// closeWindow plans for everybody who is there.
-func (m *machine) closeWindow() {
-	m.lead.windowOver = false
+// planNewcomers plans for everybody who is there.
+func (m *machine) planNewcomers() {
+	w := &m.lead.window
+	w.take()
 	reason := "scale-up"
-	if m.lead.windowCold {
+	if w.cold {
 		reason = "cold start"
 	}
 	m.replan(reason, func(*peerView) bool { return true })
@@ -1599,7 +1572,7 @@ func (m *machine) leadWake(sooner func(time.Time)) {
 	if m.mayAct() && l.ready && l.synced && m.cur != nil && m.cur.Former != nil && m.cur.Epoch == l.epoch {
 		sooner(l.cedeAt)
 	}
-	sooner(l.windowEnds)
+	sooner(l.window.ends)
 	sooner(l.leaveAt)
 	m.raiseWake(sooner)
 	if l.writing == nil && !l.planning {

@@ -1306,7 +1306,7 @@ func (m *machine) deriveState() State {
 		return StateElection
 	case m.leading() && m.cur != nil && len(m.cur.Taking) > 0:
 		return StateEmergency
-	case m.leading() && !m.lead.windowEnds.IsZero():
+	case m.leading() && m.lead.window.open():
 		return StateScaling
 	case m.ownMoves(), m.leading() && m.cur != nil && !m.cur.Settled():
 		return StateRebalancing

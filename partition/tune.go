@@ -58,7 +58,7 @@ func (m *machine) allThere() bool {
 // going on.
 func (m *machine) tuneDue(joiners, leaving int) bool {
 	return m.weight.uneven >= tuneReadings && joiners == 0 && leaving == 0 && m.cur != nil && m.cur.Settled() &&
-		m.takersInMap() > 0 && m.lead.windowEnds.IsZero() && m.allThere() && m.noneOutdated()
+		m.takersInMap() > 0 && !m.lead.window.open() && m.allThere() && m.noneOutdated()
 }
 
 // tuneBudget is how many slots may move.
