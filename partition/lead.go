@@ -18,11 +18,6 @@ import (
 // rewrites the map with its own epoch, so that a deposed leader's next write,
 // which expects the revision before, fails; then it reads who is there.
 
-// settleDelay is how long finished hand-overs are collected for one map write.
-// Nobody waits for it: a new owner begins when the old one says so. Each write
-// costs every worker the reading of a map.
-const settleDelay = 100 * time.Millisecond
-
 const (
 	reasonCrash       = "crash"
 	reasonUnreachable = "connection gone"
@@ -68,10 +63,7 @@ type leadership struct {
 	returned bool // a worker that yielded takes slots again before it was out of the map
 
 	planning  bool
-	writing   *mapWrite
-	draft     *Assignment // finished hand-overs that wait to be written
-	draftOn   uint64      // revision of the map that it rests on, 0 while that is being written
-	flushAt   time.Time
+	maps      mapWriter
 	restoring bool // the map's history is being read
 	junk      map[string]badLease
 	taking    map[int]*takeover
@@ -760,13 +752,13 @@ func (m *machine) staying() int {
 // review decides whether it is time to plan.
 func (m *machine) review() {
 	l := &m.lead
-	if !m.mayAct() || !l.ready || !l.synced || !m.weighed() || l.planning || l.writing != nil || m.mapHidden() {
+	if !m.mayAct() || !l.ready || !l.synced || !m.weighed() || l.planning || l.maps.busy() || m.mapHidden() {
 		return
 	}
-	if l.draft != nil {
+	if l.maps.pending != nil {
 		// A plan rests on a map that is written. What is not urgent waits for
-		// that until the draft is due.
-		if dead, _, _ := m.changes(); dead > 0 || !m.now.Before(l.flushAt) {
+		// that until the pending changes are due.
+		if dead, _, _ := m.changes(); dead > 0 || l.maps.isDue(m.now) {
 			m.flush()
 		}
 		return
@@ -954,7 +946,7 @@ func (m *machine) planned(in plannedInput) {
 		m.cfg.Logger.Error("Planning failed; the map stays as it is.", "err", in.err)
 		return
 	}
-	if job.base != m.curRev || l.writing != nil || m.mapHidden() {
+	if job.base != m.curRev || l.maps.busy() || m.mapHidden() {
 		m.review() // the map has moved on; what was due still is
 		return
 	}
@@ -965,9 +957,9 @@ func (m *machine) planned(in plannedInput) {
 		}
 		m.emit(Event{Kind: EventRebalance, Reason: job.reason, Of: job.slots, After: m.staying()})
 	}
-	// What was drafted meanwhile rests on the map before this plan, and would
-	// undo it. It is reported again, and entered in the new map.
-	l.draft, l.flushAt = nil, time.Time{}
+	// Changes that came up meanwhile rest on the map before this plan, and would
+	// undo it. They are reported again, and entered in the new map.
+	l.maps.drop()
 	var next *Assignment
 	var keys uint64
 	if job.reason == reasonLayout {
@@ -1080,8 +1072,7 @@ func (m *machine) write(next *Assignment, events []Event) { m.writeAt(next, even
 
 // writeAt writes a map over a revision of what is there, 0 for nothing.
 func (m *machine) writeAt(next *Assignment, events []Event, rev uint64) {
-	l := &m.lead
-	l.writing = &mapWrite{next: next, events: events}
+	m.lead.maps.writing = &mapWrite{next: next, events: events}
 	e := kvEffect{purpose: forMapWrite, op: opUpdate, bucket: m.cfg.bucketMap(), key: AssignmentKey, value: next.encode(), rev: rev}
 	if rev == 0 {
 		e.op = opCreate
@@ -1091,14 +1082,13 @@ func (m *machine) writeAt(next *Assignment, events []Event, rev uint64) {
 
 func (m *machine) written(in kvInput) {
 	l := &m.lead
-	w := l.writing
+	w := l.maps.writing
 	if !l.office || w == nil {
 		return
 	}
 	if in.err != nil {
 		// Refused or unknown: whatever the bucket holds now decides.
-		// What rested on it is reported again.
-		l.writing, l.draft, l.flushAt = nil, nil, time.Time{}
+		l.maps.failed()
 		m.readMap()
 		return
 	}
@@ -1109,14 +1099,11 @@ func (m *machine) written(in kvInput) {
 		}
 	}
 	m.seeMap(w.next, in.gotRev)
-	l.writing = nil
+	l.maps.done(in.gotRev)
 	if !l.office {
 		return
 	}
-	if l.draft != nil && l.draftOn == 0 {
-		l.draftOn = in.gotRev
-	}
-	m.dropStaleDraft()
+	l.maps.dropStale(m.curRev)
 	m.forgetAbsent()
 	if !l.ready {
 		m.mapReady()
@@ -1128,7 +1115,7 @@ func (m *machine) written(in kvInput) {
 func (m *machine) afterWrite() {
 	l := &m.lead
 	m.takeDue()
-	if l.running != 0 && m.cur != nil && m.cur.Version == l.running && m.cur.Settled() && l.draft == nil {
+	if l.running != 0 && m.cur != nil && m.cur.Version == l.running && m.cur.Settled() && l.maps.pending == nil {
 		m.emit(Event{Kind: EventRebalanced, Version: l.running, Count: m.cur.Moved, Duration: m.now.Sub(m.cur.Planned)})
 		l.running = 0
 	}
@@ -1140,55 +1127,29 @@ func (m *machine) leadMapSeen() {
 	if !m.lead.office {
 		return
 	}
-	m.dropStaleDraft()
+	m.lead.maps.dropStale(m.curRev)
 	m.takeDue()
 }
 
-// dropStaleDraft forgets a draft when a map comes that it does not rest on: a write
-// of this leader that it had given up waiting for, and gone on without. What was in
-// it is reported again.
-func (m *machine) dropStaleDraft() {
-	if l := &m.lead; l.draft != nil && l.draftOn != 0 && l.draftOn != m.curRev {
-		l.draft, l.flushAt = nil, time.Time{}
-	}
-}
-
-// draftMap returns the map that finished hand-overs are entered in.
-func (m *machine) draftMap() *Assignment {
+// pendingMap returns the map that finished handoffs and takeovers are entered in.
+func (m *machine) pendingMap() *Assignment {
 	l := &m.lead
-	if l.draft == nil {
-		base := m.cur
-		l.draftOn = m.curRev
-		if l.writing != nil {
-			base, l.draftOn = l.writing.next, 0
-		}
-		l.draft = base.clone()
-		l.draft.Epoch, l.draft.Leader = l.epoch, m.self
-		l.flushAt = m.now.Add(settleDelay)
+	a, first := l.maps.change(m.cur, m.curRev, m.now)
+	if first {
+		a.Epoch, a.Leader = l.epoch, m.self
 	}
-	return l.draft
+	return a
 }
 
 // latest is the map as it will be when everything on its way is written.
-func (m *machine) latest() *Assignment {
-	switch l := &m.lead; {
-	case l.draft != nil:
-		return l.draft
-	case l.writing != nil:
-		return l.writing.next
-	default:
-		return m.cur
-	}
-}
+func (m *machine) latest() *Assignment { return m.lead.maps.latest(m.cur) }
 
 func (m *machine) flush() {
 	l := &m.lead
-	if l.draft == nil || l.writing != nil || l.planning || !m.mayAct() || m.mapHidden() {
+	if l.maps.pending == nil || l.maps.busy() || l.planning || !m.mayAct() || m.mapHidden() {
 		return
 	}
-	next := l.draft
-	l.draft, l.flushAt = nil, time.Time{}
-	m.write(next, nil)
+	m.write(l.maps.take(), nil)
 }
 
 // Reports of the workers.
@@ -1213,25 +1174,25 @@ func (m *machine) leadReleased(msg peerMessage) {
 		case moving && (mark.Forced || mark.Version < mv.Version):
 			// Given up to somebody who is dead by now, or with a message
 			// unsettled: take it for the one who is next.
-			d := m.draftMap()
+			d := m.pendingMap()
 			delete(d.Moves, s)
 			d.Owner[s], d.Since[s], d.Taking[s] = mv.Next, mv.Version, true
-			m.lead.flushAt = m.now // it stands still until the leader has taken it
+			m.lead.maps.hurry(m.now) // it stands still until the leader has taken it
 		case !moving && a.Since[s] <= mark.Version && a.Version > mark.Version:
 			// Given up to somebody who died; it was to have it again.
-			d := m.draftMap()
+			d := m.pendingMap()
 			d.Since[s], d.Taking[s] = d.Version, true
-			m.lead.flushAt = m.now
+			m.lead.maps.hurry(m.now)
 		}
 	}
 }
 
 func (m *machine) settle(s int, mv Move) {
-	d := m.draftMap()
+	d := m.pendingMap()
 	delete(d.Moves, s)
 	d.Owner[s], d.Since[s] = mv.Next, mv.Version
 	if d.Settled() {
-		m.lead.flushAt = m.now // the last one
+		m.lead.maps.hurry(m.now) // the last one
 	}
 }
 
@@ -1320,15 +1281,15 @@ func (m *machine) slotTaken(in takenInput) {
 	m.cedeDue()
 }
 
-// settleTaken enters a take-over that is done in the draft; again, if the draft
-// that had it was given up.
+// settleTaken enters a takeover that is done in the pending changes; again, if those
+// that had it were dropped.
 func (m *machine) settleTaken(s int, f Fence) {
 	if a := m.latest(); a.Taking[s] && a.fence(s) == f {
-		d := m.draftMap()
+		d := m.pendingMap()
 		delete(d.Taking, s)
 		parted(d)
 		if d.Settled() {
-			m.lead.flushAt = m.now // the last one
+			m.lead.maps.hurry(m.now) // the last one
 		}
 	}
 }
@@ -1451,7 +1412,7 @@ func (m *machine) leadDue() {
 		m.takeDue()
 		m.restoreMap()
 	}
-	if !l.flushAt.IsZero() && !m.now.Before(l.flushAt) {
+	if l.maps.isDue(m.now) {
 		m.flush()
 	}
 	m.review()
@@ -1575,8 +1536,8 @@ func (m *machine) leadWake(sooner func(time.Time)) {
 	sooner(l.window.ends)
 	sooner(l.leaveAt)
 	m.raiseWake(sooner)
-	if l.writing == nil && !l.planning {
-		sooner(l.flushAt)
+	if !l.maps.busy() && !l.planning {
+		sooner(l.maps.due)
 	}
 	for _, p := range l.peers {
 		if !p.suspectAt.IsZero() && !p.fencing {

@@ -372,7 +372,7 @@ func (m *machine) seeBadMap(rev uint64, err error) {
 // leader would have written the lease first.
 func (m *machine) restoreMap() {
 	l := &m.lead
-	if !m.mayAct() || l.writing != nil || l.restoring || !m.mapHidden() || m.now.Before(m.bad.again) {
+	if !m.mayAct() || l.maps.busy() || l.restoring || !m.mapHidden() || m.now.Before(m.bad.again) {
 		return
 	}
 	if m.bad.newer && (m.bad.rev < l.epoch || !l.leaseStart.After(m.bad.seen)) {
@@ -415,7 +415,7 @@ func (m *machine) mapHistory(in kvInput) {
 		}
 	}
 	switch {
-	case !l.office || l.writing != nil:
+	case !l.office || l.maps.busy():
 	case last != 0 && last == m.curRev, last > m.bad.rev && m.mapHidden():
 		m.readMap() // somebody has written meanwhile
 	case m.cur == nil && covered && len(in.history) > 0:

@@ -1,0 +1,57 @@
+package partition
+
+import (
+	"testing"
+	"time"
+)
+
+func TestMapWriter(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1000, 0)
+	newest := &Assignment{Version: 7, Owner: Owners{0, 0}, Since: Sinces{1, 1}}
+
+	t.Run("changes are collected in a copy until they are due", func(t *testing.T) {
+		t.Parallel()
+		var w mapWriter
+		a, first := w.change(newest, 5, now)
+		a.Owner[0] = 1
+		b, second := w.change(newest, 5, now.Add(settleDelay/2))
+		if !first || second || a != b || newest.Owner[0] != 0 {
+			t.Errorf("first %t, second %t, the same %t, owner in the newest map %d", first, second, a == b, newest.Owner[0])
+		}
+		if w.isDue(now.Add(settleDelay-1)) || !w.isDue(now.Add(settleDelay)) {
+			t.Errorf("due at %v, want %v after the first change", w.due.Sub(now), settleDelay)
+		}
+		w.hurry(now)
+		if !w.isDue(now) || w.latest(newest) != a || w.take() != a || w.latest(newest) != newest {
+			t.Error("in a hurry: want it due at once, and taken once")
+		}
+	})
+	t.Run("changes during a write rest on what it writes", func(t *testing.T) {
+		t.Parallel()
+		w := mapWriter{writing: &mapWrite{next: &Assignment{Version: 8}}}
+		a, _ := w.change(newest, 5, now)
+		if a.Version != 8 {
+			t.Errorf("it is a copy of version %d, want 8", a.Version)
+		}
+		w.dropStale(5)
+		w.done(6)
+		w.dropStale(6)
+		if w.busy() || w.pending != a {
+			t.Error("the write has succeeded: want the changes kept")
+		}
+		w.dropStale(7)
+		if w.pending != nil {
+			t.Error("another map came: want the changes dropped")
+		}
+	})
+	t.Run("a write that failed takes the changes with it", func(t *testing.T) {
+		t.Parallel()
+		w := mapWriter{writing: &mapWrite{next: newest}}
+		w.change(newest, 5, now)
+		w.failed()
+		if w.busy() || w.pending != nil || !w.due.IsZero() {
+			t.Errorf("left: %+v", w)
+		}
+	})
+}
