@@ -120,7 +120,7 @@ func TestFenceReport(t *testing.T) {
 		if due := m.wake(); due.After(m.now.Add(raisePause)) {
 			t.Errorf("it looks again in %v", due.Sub(m.now))
 		}
-		m.lead.leaseStart, m.leaseStart, m.proof = m.now.Add(raisePause), m.now.Add(raisePause), m.now.Add(raisePause)
+		m.lead.leaseStart, m.lease.renewed, m.lease.confirmed = m.now.Add(raisePause), m.now.Add(raisePause), m.now.Add(raisePause)
 		if written := mapWrites(t, m.step(m.now.Add(raisePause), tickInput{})); len(written) != 1 {
 			t.Errorf("%d maps are written when it may", len(written))
 		}

@@ -164,14 +164,14 @@ func (m *machine) leading() bool { return m.lead.office }
 
 // mayAct tells whether the office can be trusted right now.
 func (m *machine) mayAct() bool {
-	return m.lead.office && m.trusted && m.now.Before(m.lead.leaseStart.Add(m.cfg.LeaseTTL-m.cfg.LeaseMargin))
+	return m.lead.office && m.lease.valid && m.now.Before(m.lead.leaseStart.Add(m.cfg.LeaseTTL-m.cfg.LeaseMargin))
 }
 
 // Election.
 
 func (m *machine) stand() {
 	l := &m.lead
-	if m.stage != stageMember || !m.trusted || l.office || l.standing || l.leader != (Member{}) {
+	if m.stage != stageMember || !m.lease.valid || l.office || l.standing || l.leader != (Member{}) {
 		return
 	}
 	if m.now.Before(l.void) {
@@ -536,8 +536,8 @@ func (m *machine) peerGone(p *peerView, reason string) {
 	// Since its last sign of life. Who has been away has not been looking, and tells
 	// no more than since when it was.
 	var silent time.Duration
-	if m.trusted && (reason == reasonExpired || reason == reasonUnreachable) {
-		silent = m.now.Sub(notBefore(notBefore(p.seenAt, p.suspectAt), m.regained))
+	if m.lease.valid && (reason == reasonExpired || reason == reasonUnreachable) {
+		silent = m.now.Sub(notBefore(notBefore(p.seenAt, p.suspectAt), m.lease.regained))
 	}
 	delete(m.lead.peers, p.ID)
 	if m.cur != nil && m.cur.index(p.Member) != none {
@@ -631,7 +631,7 @@ func (m *machine) suspects() int {
 // not let it expire: after a restart servers have been seen to forget it. Its
 // holder's trust ended before.
 func (m *machine) overdue(seen time.Time) time.Time {
-	return notBefore(seen, m.regained).Add(m.cfg.LeaseTTL + time.Second)
+	return notBefore(seen, m.lease.regained).Add(m.cfg.LeaseTTL + time.Second)
 }
 
 func notBefore(a, b time.Time) time.Time {
@@ -1430,7 +1430,7 @@ func (m *machine) followDue() {
 		}
 		return
 	}
-	if m.stage != stageMember || !m.trusted {
+	if m.stage != stageMember || !m.lease.valid {
 		return
 	}
 	if !l.standing && !m.now.Before(m.vacant()) {
@@ -1511,10 +1511,10 @@ func (m *machine) leadWake(sooner func(time.Time)) {
 	if !l.office {
 		sooner(l.standAt)
 		sooner(l.void)
-		if m.stage == stageMember && m.trusted && l.leader != (Member{}) {
+		if m.stage == stageMember && m.lease.valid && l.leader != (Member{}) {
 			sooner(m.vacant())
 		}
-		if m.stage == stageMember && m.trusted && l.leader != (Member{}) && m.deputy() {
+		if m.stage == stageMember && m.lease.valid && l.leader != (Member{}) && m.deputy() {
 			sooner(later(l.probeDue, l.quietUntil))
 			if !l.suspect.since.IsZero() && !l.standing {
 				sooner(l.suspect.since.Add(m.suspicionTime()))

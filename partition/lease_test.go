@@ -54,13 +54,13 @@ func TestAnExpiredLeaseNeedsARenewal(t *testing.T) {
 	t.Run("it ends a margin before the server lets it expire", func(t *testing.T) {
 		t.Parallel()
 		m, _ := memberMachine(t)
-		end := m.leaseStart.Add(m.cfg.LeaseTTL - m.cfg.LeaseMargin)
+		end := m.lease.renewed.Add(m.cfg.LeaseTTL - m.cfg.LeaseMargin)
 		answers(m, end)
-		if !m.trusted {
+		if !m.lease.valid {
 			t.Fatal("it is invalid before its time")
 		}
 		m.step(end, pongInput{end})
-		if m.trusted {
+		if m.lease.valid {
 			t.Error("it is valid after its time")
 		}
 	})
@@ -68,7 +68,7 @@ func TestAnExpiredLeaseNeedsARenewal(t *testing.T) {
 		t.Parallel()
 		m, _ := memberMachine(t)
 		m.step(m.now.Add(m.cfg.SuspicionGrace), tickInput{})
-		if m.trusted {
+		if m.lease.valid {
 			t.Error("it is valid")
 		}
 	})
@@ -76,7 +76,7 @@ func TestAnExpiredLeaseNeedsARenewal(t *testing.T) {
 		t.Parallel()
 		m, _ := memberMachine(t)
 		m.step(m.now, connectionInput{up: false})
-		if m.trusted {
+		if m.lease.valid {
 			t.Error("it is valid")
 		}
 	})
@@ -89,11 +89,11 @@ func TestAnExpiredLeaseNeedsARenewal(t *testing.T) {
 		m.step(at, connectionInput{up: true})
 		m.step(at, pongInput{at})
 		renew(m, at, begun)
-		if m.trusted {
+		if m.lease.valid {
 			t.Error("it is valid, although the slots may have been taken since")
 		}
 		renew(m, at, at)
-		if !m.trusted {
+		if !m.lease.valid {
 			t.Error("it is invalid after a renewal that began later")
 		}
 	})
@@ -134,7 +134,7 @@ func TestAMapThatWentBackIsReadTwice(t *testing.T) {
 	if written := mapWrites(t, m.step(m.now, read)); len(written) != 0 {
 		t.Fatal("it writes a map after the first read")
 	}
-	m.lead.leaseStart, m.leaseStart, m.proof = m.now.Add(retryInterval), m.now.Add(retryInterval), m.now.Add(retryInterval)
+	m.lead.leaseStart, m.lease.renewed, m.lease.confirmed = m.now.Add(retryInterval), m.now.Add(retryInterval), m.now.Add(retryInterval)
 	if written := mapWrites(t, m.step(m.now.Add(retryInterval), read)); len(written) != 1 {
 		t.Errorf("it writes %d maps after the second", len(written))
 	}

@@ -12,7 +12,7 @@ import (
 // A machine is the whole behaviour of one worker as a step function: an event
 // and the time go in, effects come out. It does no I/O, has no clock and starts
 // no goroutine; worker.go carries its effects out. What it believes is in its
-// fields, what it may do with that in this file (membership and trust), in
+// fields, what it may do with that in this file (membership), in
 // lead.go (election and planning) and in own.go (slots).
 type machine struct {
 	cfg      Config
@@ -23,7 +23,6 @@ type machine struct {
 
 	stage      stage
 	state      State
-	connected  bool
 	asked      bool // a graceful leave was asked for
 	leaveBy    time.Time
 	yieldUntil time.Time // takes no slots until then
@@ -53,22 +52,15 @@ type machine struct {
 
 	renewing bool
 
-	// Trust. The lease is ours until leaseStart + TTL - margin, and only while
-	// a proof of connection is younger than the grace.
-	leaseStart time.Time
-	proof      time.Time
-	pingDue    time.Time
-	trusted    bool
-	lapsed     time.Time // when trust last ended
-	regained   time.Time // when it last came back
+	lease   leaseValidity
+	pingDue time.Time
 	// leasesLost is when the bucket of leases, or that of stable IDs, was last found
-	// deleted: workers whose keys were in it may still trust their leases.
+	// deleted: workers whose keys were in it may still rely on their leases.
 	leasesLost time.Time
 	// lossVersion is the version of the first map after a lost one, until this worker, as
 	// leader, has seen that every live worker has that map; 0: none.
 	lossVersion uint64
 	reconnected time.Time // when the connection last did
-	shakenUntil time.Time // how long what was seen then may have the same cause
 
 	lead leadership
 	own  ownership
@@ -426,7 +418,7 @@ const (
 )
 
 func newMachine(cfg Config, instance string) *machine {
-	m := &machine{cfg: cfg, instance: instance, state: StateInit, connected: true, freed: make(map[string]bool)}
+	m := &machine{cfg: cfg, instance: instance, state: StateInit, lease: leaseValidity{connected: true}, freed: make(map[string]bool)}
 	m.own.reset()
 	return m
 }
@@ -438,11 +430,11 @@ func (m *machine) step(now time.Time, in input) []effect {
 	if m.stage == stageGone {
 		return nil
 	}
-	m.checkTrust()
+	m.checkLease()
 	switch in := in.(type) {
 	case startInput:
 		m.started = now
-		m.proof = now
+		m.lease.confirmed = now
 		m.emit(Event{Kind: EventStarted})
 		m.stage = stageClaiming
 		if m.mapKnown {
@@ -490,7 +482,7 @@ func (m *machine) step(now time.Time, in input) []effect {
 		m.freed[in.id] = true
 		m.lookAgain()
 	case pongInput:
-		m.prove(in.start)
+		m.lease.confirm(in.start)
 	case unreachableInput:
 		m.suspect(in.peer)
 	case peerInput:
@@ -529,7 +521,7 @@ func (m *machine) step(now time.Time, in input) []effect {
 	}
 	if m.stage != stageGone {
 		m.due()
-		m.checkTrust()
+		m.checkLease()
 		m.showState()
 	}
 	return m.effects
@@ -586,8 +578,8 @@ func (m *machine) wake() time.Time {
 	}
 	sooner(m.pingDue)
 	sooner(m.yieldUntil)
-	if m.trusted {
-		sooner(m.trustEnds())
+	if m.lease.valid {
+		sooner(m.leaseEnds())
 	}
 	m.leadWake(sooner)
 	m.ownWake(sooner)
@@ -788,17 +780,17 @@ func (m *machine) leaseValue() []byte {
 func (m *machine) joined(rev uint64, start time.Time) {
 	m.stage = stageMember
 	m.leaseRev = rev
-	m.leaseStart, m.proof = start, start
+	m.lease.begin(start)
 	m.leaseDue = m.now.Add(m.cfg.HeartbeatInterval)
 	m.idDue = m.now.Add(m.cfg.IDTTL / 6)
 	m.pingDue = m.now
-	if !start.After(m.lapsed) {
+	if !start.After(m.lease.ended) {
 		// Disconnected while joining: the lease may be suspected already.
 		m.leaseDue = m.now
 	}
-	m.checkTrust()
-	if !m.trusted {
-		m.leaseDue = m.now // it took too long to be trusted: another one
+	m.checkLease()
+	if !m.lease.valid {
+		m.leaseDue = m.now // creating it took too long: renew it
 	}
 	if m.cur != nil {
 		m.applyMap()
@@ -1027,7 +1019,7 @@ func (m *machine) renewed(in kvInput, rev *uint64, due *time.Time, every time.Du
 		// connection was back. Nobody else came in between; go on from it.
 		*rev = in.gotRev
 		*due = m.now
-	case errors.Is(in.err, errConflict) && in.purpose == forIDRenewal && in.op == opUpdate && in.gotRev == 0 && m.trusted:
+	case errors.Is(in.err, errConflict) && in.purpose == forIDRenewal && in.op == opUpdate && in.gotRev == 0 && m.lease.valid:
 		// The name has ended, with its bucket or because its renewals took too long.
 		// There is one lease for a name, and it is this worker's, so nobody can have
 		// joined under the name: this worker has it again if it is the first to create
@@ -1035,8 +1027,8 @@ func (m *machine) renewed(in kvInput, rev *uint64, due *time.Time, every time.Du
 		m.idBusy = true
 		m.attempt++
 		m.kv(kvEffect{purpose: forIDRenewal, op: opCreate, bucket: m.cfg.bucketIDs(), key: m.self.ID, value: m.idValue(), ttl: m.cfg.IDTTL})
-	case errors.Is(in.err, errConflict) && m.nobodys(recordOf(in.purpose), in) && m.trusted:
-		// With trust in the lease it has neither ended nor been ended, so what
+	case errors.Is(in.err, errConflict) && m.nobodys(recordOf(in.purpose), in) && m.lease.valid:
+		// While the lease is valid it has neither ended nor been ended, so what
 		// lies there hides nothing but our own renewal.
 		*rev = in.gotRev
 		*due = m.now
@@ -1063,8 +1055,8 @@ func (m *machine) ownValue(value []byte) bool {
 
 func (m *machine) leaseRenewed(in kvInput) {
 	if m.renewed(in, &m.leaseRev, &m.leaseDue, m.cfg.HeartbeatInterval) {
-		m.leaseStart = in.start
-		m.prove(in.start)
+		m.lease.renewed = in.start
+		m.lease.confirm(in.start)
 		if m.stage == stageLeaving && in.start.Before(m.leaveBy.Add(-m.cfg.LeaveTimeout)) {
 			m.leaseDue = m.now // that one did not tell the leader yet
 		}
@@ -1082,7 +1074,7 @@ func (m *machine) loseIdentity(reason string) {
 	m.stepDown()
 	former := m.self
 	m.self = Member{}
-	m.trusted = false
+	m.lease.valid = false
 	m.idBusy, m.renewing = false, false
 	if leaving {
 		m.kv(kvEffect{purpose: forFarewell, op: opDelete, bucket: m.cfg.bucketIDs(), key: former.ID, rev: m.idRev})
@@ -1102,73 +1094,34 @@ func (m *machine) reclaim() {
 	m.kv(kvEffect{purpose: forClaim, op: opUpdate, bucket: m.cfg.bucketIDs(), key: m.former.ID, value: m.idValue(), rev: m.idRev, ttl: m.cfg.IDTTL})
 }
 
-// Trust: whether this worker may act as the owner of anything.
+// leaseEnds is when this worker may not rely on its lease any more.
+func (m *machine) leaseEnds() time.Time { return m.lease.end(&m.cfg) }
 
-func (m *machine) trustEnds() time.Time {
-	ends := m.leaseStart.Add(m.cfg.LeaseTTL - m.cfg.LeaseMargin)
-	if proof := m.proof.Add(m.cfg.SuspicionGrace); proof.Before(ends) {
-		ends = proof
-	}
-	return ends
-}
-
-// prove books a round trip that began at start and was answered: at start the
-// connection was alive.
-func (m *machine) prove(start time.Time) {
-	if start.After(m.proof) {
-		m.proof = start
-	}
-}
-
-func (m *machine) checkTrust() {
+// checkLease begins or ends to act as an owner, as the validity of the lease says.
+func (m *machine) checkLease() {
 	if m.stage != stageMember && m.stage != stageLeaving {
 		return
 	}
-	ok := m.connected && m.now.Before(m.trustEnds())
-	// Once lost, only a renewal begun after that shows that nobody gave the
-	// slots away meanwhile.
-	if ok && !m.trusted && !m.lapsed.IsZero() && !m.leaseStart.After(m.lapsed) {
-		ok = false
-	}
-	switch {
-	case m.trusted && !ok:
-		m.trusted = false
-		m.lapsed = m.now
+	ended := m.lease.ended
+	switch m.lease.check(m.now, &m.cfg) {
+	case validityLost:
 		m.do(suspendEffect{})
-		m.emit(Event{Kind: EventTrustLost, Reason: m.whyUntrusted()})
+		m.emit(Event{Kind: EventTrustLost, Reason: m.lease.why(m.now, &m.cfg)})
 		m.leaseDue = m.now
-	case !m.trusted && ok:
-		m.trusted = true
+	case validityGained:
 		m.do(resumeEffect{})
-		if !m.lapsed.IsZero() {
-			m.regained = m.now
-			if m.now.Sub(m.lapsed) > m.cfg.LeaseTTL/3 || m.now.Before(m.shakenUntil) {
-				// A short lapse soon after a long one has the same cause.
-				m.shakenUntil = m.now.Add(m.cfg.LeaseTTL)
-			}
-			m.emit(Event{Kind: EventTrustRegained, Duration: m.now.Sub(m.lapsed)})
+		if !ended.IsZero() {
+			m.emit(Event{Kind: EventTrustRegained, Duration: m.now.Sub(ended)})
 		}
 		m.stand()
-	}
-}
-
-func (m *machine) whyUntrusted() string {
-	switch {
-	case !m.connected:
-		return "disconnected"
-	case !m.now.Before(m.proof.Add(m.cfg.SuspicionGrace)):
-		return "no round trip within the grace"
-	default:
-		return "lease not renewed in time"
+	case validityUnchanged:
 	}
 }
 
 func (m *machine) connection(up bool) {
-	m.connected = up
-	if m.stage == stageJoining || !up && !m.trusted {
-		// As trust in a lease that is asked for, or was lost before: a renewal
-		// begun before this does not bring it back.
-		m.lapsed = m.now
+	m.lease.connected = up
+	if m.stage == stageJoining || !up && !m.lease.valid {
+		m.lease.discount(m.now)
 	}
 	if up {
 		m.reconnected = m.now
@@ -1300,7 +1253,7 @@ func (m *machine) deriveState() State {
 		return StateClaimingID
 	case m.stage == stageLeaving, m.stage == stageGone:
 		return StateShutdown
-	case !m.trusted, len(m.missing) > 0:
+	case !m.lease.valid, len(m.missing) > 0:
 		return StateDegraded
 	case m.leaderSilent():
 		return StateElection

@@ -277,8 +277,8 @@ func memberMachine(t testing.TB) (*machine, *Assignment) {
 	}
 	m.step(now, leaderInput{leader: Member{"sim-1", 8}, rev: 2})
 	m.step(now, mapInput{a, 5})
-	if m.stage != stageMember || !m.trusted {
-		t.Fatalf("stage %d, trusted %v", m.stage, m.trusted)
+	if m.stage != stageMember || !m.lease.valid {
+		t.Fatalf("stage %d, trusted %v", m.stage, m.lease.valid)
 	}
 	return m, a
 }

@@ -176,25 +176,25 @@ func TestAShortLapseSoonAfterALongOneHasTheSameCause(t *testing.T) {
 	m := newMachine(Config{Name: "w"}.resolve(), "i")
 	m.stage, m.now = stageMember, time.Unix(1000, 0)
 	lapse := func(d time.Duration) {
-		m.trusted, m.lapsed = false, m.now
+		m.lease.valid, m.lease.ended = false, m.now
 		m.now = m.now.Add(d)
-		m.leaseStart, m.proof = m.now, m.now
-		m.checkTrust()
-		if !m.trusted {
+		m.lease.renewed, m.lease.confirmed = m.now, m.now
+		m.checkLease()
+		if !m.lease.valid {
 			t.Fatalf("no trust after %v", d)
 		}
 	}
-	if lapse(300 * time.Millisecond); m.shaken() {
+	if lapse(300 * time.Millisecond); m.lease.uncertain(m.now) {
 		t.Error("shaken by a short lapse")
 	}
-	if lapse(5 * time.Second); !m.shaken() {
+	if lapse(5 * time.Second); !m.lease.uncertain(m.now) {
 		t.Error("not shaken by a long one")
 	}
 	m.now = m.now.Add(time.Second)
-	if lapse(300 * time.Millisecond); !m.shaken() {
+	if lapse(300 * time.Millisecond); !m.lease.uncertain(m.now) {
 		t.Error("a short one ends what the long one began")
 	}
-	if m.now = m.now.Add(m.cfg.LeaseTTL); m.shaken() {
+	if m.now = m.now.Add(m.cfg.LeaseTTL); m.lease.uncertain(m.now) {
 		t.Error("shaken for ever")
 	}
 }

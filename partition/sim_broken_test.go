@@ -248,7 +248,7 @@ func pretendSuccession(w *simWorker, in input) input {
 // trust its lease.
 func forgetLapse(w *simWorker, in input) input {
 	if kv, ok := in.(kvInput); ok && kv.purpose == forLeaseRenewal && kv.err == nil {
-		w.m.lapsed = time.Time{}
+		w.m.lease.ended = time.Time{}
 	}
 	return in
 }
@@ -277,7 +277,7 @@ func TestASuspicionTrustedAfterARestartIsNoticed(t *testing.T) {
 	t.Parallel()
 	broken := simBreakage{onInput: func(w *simWorker, in input) input {
 		w.m.lead.quietUntil = time.Time{}
-		w.m.regained = time.Time{} // and nobody is waited for
+		w.m.lease.regained = time.Time{} // and nobody is waited for
 		return in
 	}}
 	for seed := uint64(1); seed <= 100; seed++ {

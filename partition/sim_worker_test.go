@@ -78,7 +78,7 @@ func (s *sim) startWorker() *simWorker {
 	s.logf("%s: process starts", w)
 	w.link.server, w.link.client = s.srv.up, s.srv.up
 	if !s.srv.up {
-		w.m.connected = false
+		w.m.lease.connected = false
 		w.link.retry()
 	}
 	w.remap()
@@ -120,8 +120,8 @@ func (w *simWorker) step(in input) {
 			return
 		}
 	}
-	if w.m.trusted {
-		w.trustUntil(w.m.trustEnds())
+	if w.m.lease.valid {
+		w.trustUntil(w.m.leaseEnds())
 	}
 	w.s.check.stepped(w)
 	if w.m.stage != stageGone {
@@ -275,7 +275,7 @@ func (w *simWorker) execute(e effect) {
 		w.deliver(validityInput{false})
 		w.s.check.interrupted(w)
 	case resumeEffect:
-		w.trustUntil(w.m.trustEnds())
+		w.trustUntil(w.m.leaseEnds())
 		w.suspended = false
 		w.deliver(validityInput{true})
 	case watchNamesEffect:

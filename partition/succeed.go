@@ -111,18 +111,11 @@ func (m *machine) miss(w Member, lease leaseValue, many bool) {
 	switch {
 	case m.flagged(w):
 		a.until = m.now.Add(m.cfg.RestartGrace)
-	case m.shaken() || many:
+	case m.lease.uncertain(m.now) || many:
 		a.until = m.now.Add(m.cfg.RestartGrace)
 		m.emit(Event{Kind: EventReserved, Peer: w.ID, Claim: w.Claim, Duration: m.cfg.RestartGrace})
 	}
 	m.lead.absent[w] = a
-}
-
-// shaken tells whether this worker itself could not trust its lease for a good
-// while until a moment ago. What it saw then, others' leases expiring, comes from
-// the same cause.
-func (m *machine) shaken() bool {
-	return !m.trusted || m.now.Before(m.shakenUntil)
 }
 
 // missingAtSync notes who of the map is not there when a leader begins. If that

@@ -369,18 +369,18 @@ func (w *Worker) sleepUntil(t *time.Timer, at time.Time) {
 
 func (w *Worker) publishStatus() {
 	m := w.machine
-	if m.trusted {
-		w.pull.trustUntil(m.trustEnds())
+	if m.lease.valid {
+		w.pull.trustUntil(m.leaseEnds())
 	}
 	s := &Status{ID: m.self.ID, Claim: m.self.Claim, State: m.state, Leading: m.lead.office, Leader: m.lead.leader.ID, Standby: m.standby, Yielding: m.yielding(), ActiveWorkers: len(m.lead.peers)}
 	if m.cur != nil {
 		s.Version, s.SlotsOf = m.cur.Version, m.cur.Slots
 	}
-	if m.trusted {
-		s.TrustedUntil = m.trustEnds()
+	if m.lease.valid {
+		s.TrustedUntil = m.leaseEnds()
 	}
 	if m.stage == stageMember || m.stage == stageLeaving {
-		s.LeaseRenewed = m.leaseStart
+		s.LeaseRenewed = m.lease.renewed
 	}
 	s.RefusedSince, s.Refused, s.refused = m.refusals.since, m.refusals.why, m.refusals.refused
 	for slot, st := range m.own.slots {
@@ -436,7 +436,7 @@ func (w *Worker) execute(e effect) {
 	case suspendEffect:
 		w.pull.suspend(true)
 	case resumeEffect:
-		w.pull.trustUntil(w.machine.trustEnds())
+		w.pull.trustUntil(w.machine.leaseEnds())
 		w.pull.suspend(false)
 	case takeEffect:
 		go w.take(e)

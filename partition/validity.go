@@ -1,0 +1,106 @@
+package partition
+
+import "time"
+
+// leaseValidity decides whether a worker may rely on its lease, and so act as the owner of
+// anything. Two conditions have to hold. The lease was renewed less than a TTL ago, with a
+// margin for clocks. And a round trip to the servers was answered a moment ago, because a
+// leader that finds a worker disconnected waits no longer than SuspicionGrace and
+// SuspicionMargin before it ends the worker's lease.
+type leaseValidity struct {
+	connected bool
+	// renewed is when the last renewal that succeeded began.
+	renewed time.Time
+	// confirmed is when the last round trip that was answered began. The connection was
+	// alive then.
+	confirmed time.Time
+
+	valid    bool
+	ended    time.Time // when the lease last ceased to be valid; zero: never
+	regained time.Time // when it last was valid again
+	// uncertainUntil is until when another loss of validity counts as one of the same cause
+	// as the long one before it.
+	uncertainUntil time.Time
+}
+
+// validityChange is what a check of the validity has found.
+type validityChange int
+
+const (
+	validityUnchanged validityChange = iota
+	validityLost
+	validityGained
+)
+
+// begin starts with a lease that was created by a write that began at start.
+func (v *leaseValidity) begin(start time.Time) { v.renewed, v.confirmed = start, start }
+
+// confirm notes that a round trip that began at start was answered.
+func (v *leaseValidity) confirm(start time.Time) {
+	if start.After(v.confirmed) {
+		v.confirmed = start
+	}
+}
+
+// end is when the lease is not valid any more, if nothing renews and confirms it.
+func (v *leaseValidity) end(c *Config) time.Time {
+	end := v.renewed.Add(c.LeaseTTL - c.LeaseMargin)
+	if unconfirmed := v.confirmed.Add(c.SuspicionGrace); unconfirmed.Before(end) {
+		end = unconfirmed
+	}
+	return end
+}
+
+// discount has a renewal that began before now not make the lease valid again.
+func (v *leaseValidity) discount(now time.Time) { v.ended = now }
+
+// check compares the validity with the time.
+func (v *leaseValidity) check(now time.Time, c *Config) validityChange {
+	valid := v.connected && now.Before(v.end(c))
+	// A worker whose lease was not valid may have lost its slots meanwhile. Only a
+	// renewal that began later shows that it has not.
+	if valid && !v.valid && !v.ended.IsZero() && !v.renewed.After(v.ended) {
+		valid = false
+	}
+
+	switch {
+	case v.valid && !valid:
+		v.valid, v.ended = false, now
+		return validityLost
+	case !v.valid && valid:
+		v.valid = true
+		v.noteGap(now, c)
+		return validityGained
+	}
+	return validityUnchanged
+}
+
+// noteGap notes how long the lease was not valid, if it ever was before.
+func (v *leaseValidity) noteGap(now time.Time, c *Config) {
+	if v.ended.IsZero() {
+		return
+	}
+	v.regained = now
+	if now.Sub(v.ended) > c.LeaseTTL/3 || now.Before(v.uncertainUntil) {
+		// A short gap soon after a long one has the same cause.
+		v.uncertainUntil = now.Add(c.LeaseTTL)
+	}
+}
+
+// uncertain reports whether the lease is not valid, or was not for a good while until a
+// moment ago. If other workers' leases ended then, that has the same cause.
+func (v *leaseValidity) uncertain(now time.Time) bool {
+	return !v.valid || now.Before(v.uncertainUntil)
+}
+
+// why returns why the lease is not valid.
+func (v *leaseValidity) why(now time.Time, c *Config) string {
+	switch {
+	case !v.connected:
+		return "disconnected"
+	case !now.Before(v.confirmed.Add(c.SuspicionGrace)):
+		return "no round trip within the grace"
+	default:
+		return "lease not renewed in time"
+	}
+}
