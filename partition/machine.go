@@ -28,24 +28,20 @@ type machine struct {
 	yieldUntil time.Time // takes no slots until then
 
 	// Identity. self.ID and self.Claim are set from stageJoining on.
-	self        Member
-	taken       map[string]bool      // names seen taken while claiming
-	former      Member               // who this worker was before it lost its identity
-	reclaiming  bool                 // and may be again
-	mapKnown    bool                 // what was in the map's bucket at the start has been seen
-	standby     bool                 // waits for a name
-	unleased    map[string]time.Time // names seen without a lease, since when
-	unleasedNow bool                 // it is as new as taken
-	freed       map[string]bool      // names that were told to be free while it waited for one
-	confirmed   map[string]bool      // names that are taken indeed, whatever was told of them
-	attempt     uint64               // makes every value written unique
-	idRev       uint64
-	leaseRev    uint64
-	retryAt     time.Time // of a claim or join that failed
-	idDue       time.Time
-	leaseDue    time.Time
-	idBusy      bool
-	joinBusy    bool
+	self       Member
+	names      nameTable
+	former     Member // who this worker was before it lost its identity
+	reclaiming bool   // and may be again
+	mapKnown   bool   // what was in the map's bucket at the start has been seen
+	standby    bool   // waits for a name
+	attempt    uint64 // makes every value written unique
+	idRev      uint64
+	leaseRev   uint64
+	retryAt    time.Time // of a claim or join that failed
+	idDue      time.Time
+	leaseDue   time.Time
+	idBusy     bool
+	joinBusy   bool
 
 	inTheWay      uint64    // revision of another's lease that this worker's can't be created for
 	inTheWaySince time.Time // when it was seen first
@@ -418,7 +414,7 @@ const (
 )
 
 func newMachine(cfg Config, instance string) *machine {
-	m := &machine{cfg: cfg, instance: instance, state: StateInit, lease: leaseValidity{connected: true}, freed: make(map[string]bool)}
+	m := &machine{cfg: cfg, instance: instance, state: StateInit, lease: leaseValidity{connected: true}, names: nameTable{released: make(map[string]bool)}}
 	m.own.reset()
 	return m
 }
@@ -479,7 +475,7 @@ func (m *machine) step(now time.Time, in input) []effect {
 			m.leaderGone()
 		}
 	case nameFreedInput:
-		m.freed[in.id] = true
+		m.names.released[in.id] = true
 		m.lookAgain()
 	case pongInput:
 		m.lease.confirm(in.start)
@@ -621,7 +617,7 @@ func mustJSON(v any) []byte {
 
 func (m *machine) claim() {
 	m.stage = stageClaiming
-	m.taken = nil
+	m.names.taken = nil
 	m.retryAt = time.Time{}
 	m.kv(kvEffect{purpose: forNames, op: opList, bucket: m.cfg.bucketIDs()})
 }
@@ -638,22 +634,7 @@ func (m *machine) expected() int {
 // name that nobody has a lease for is a dead one's, who has yet to expire.
 func (m *machine) room() bool {
 	want := m.expected()
-	if want == 0 {
-		return true
-	}
-	dead := 0
-	for id := range m.unleased {
-		if m.seemsDead(id) {
-			dead++
-		}
-	}
-	return len(m.taken)-dead < want
-}
-
-// seemsDead tells whether a name is taken, and has been without a lease for a while.
-func (m *machine) seemsDead(id string) bool {
-	since, unleased := m.unleased[id]
-	return unleased && m.unleasedNow && m.taken[id] && m.now.Sub(since) >= m.staleAfter(id)
+	return want == 0 || m.names.live(m.now, m.staleAfter) < want
 }
 
 // staleAfter is how long a name must be seen without a lease to be a dead one's.
@@ -712,10 +693,10 @@ func (m *machine) claimNext() {
 		return
 	}
 	id := m.former.ID
-	if id == "" || m.taken[id] {
-		id = m.vacancy()
+	if id == "" || m.names.taken[id] {
+		id = m.names.vacancy(m.cur)
 	}
-	for n := 0; id == "" || m.taken[id]; n++ {
+	for n := 0; id == "" || m.names.taken[id]; n++ {
 		if n == m.cfg.PoolSize {
 			m.stay()
 			return
@@ -724,26 +705,6 @@ func (m *machine) claimNext() {
 	}
 	m.attempt++
 	m.kv(kvEffect{purpose: forClaim, op: opCreate, bucket: m.cfg.bucketIDs(), key: id, value: m.idValue(), ttl: m.cfg.IDTTL})
-}
-
-// vacancy returns a name that has slots by the map and that nobody holds, "" if
-// there is none: of one that restarts, or else of one that is missed. Whoever
-// takes it moves no slot; a lower name that is free, left by a scale-down, would.
-func (m *machine) vacancy() string {
-	if m.cur == nil {
-		return ""
-	}
-	best, restarts := "", false
-	counts := m.cur.Counts()
-	for i, w := range m.cur.Workers {
-		r := m.cur.Restarting[i]
-		switch {
-		case m.taken[w.ID], counts[w.ID] == 0, restarts && !r:
-		case best == "", r && !restarts, compareIDs(w.ID, best) < 0:
-			best, restarts = w.ID, r
-		}
-	}
-	return best
 }
 
 func (m *machine) idValue() []byte {
@@ -861,11 +822,8 @@ func (m *machine) namesListed(in kvInput) {
 		m.retryAt = m.now.Add(retryInterval)
 		return
 	}
-	m.taken, m.confirmed, m.unleasedNow = make(map[string]bool, len(in.keys)), make(map[string]bool), false
-	for _, k := range in.keys {
-		m.taken[k] = true
-	}
-	if want := m.expected(); want > 0 && len(m.taken) >= want {
+	m.names.list(in.keys)
+	if want := m.expected(); want > 0 && len(m.names.taken) >= want {
 		m.kv(kvEffect{purpose: forLeaseNames, op: opList, bucket: m.cfg.bucketLeases()})
 		return
 	}
@@ -881,17 +839,7 @@ func (m *machine) leasesListed(in kvInput) {
 		m.retryAt = m.now.Add(retryInterval)
 		return
 	}
-	unleased := make(map[string]time.Time)
-	for id := range m.taken {
-		if slices.Contains(in.keys, id) {
-			continue
-		}
-		unleased[id] = m.now
-		if since, before := m.unleased[id]; before {
-			unleased[id] = since
-		}
-	}
-	m.unleased, m.unleasedNow = unleased, true
+	m.names.listLeases(in.keys, m.now)
 	m.lookAtDead()
 }
 
@@ -899,11 +847,9 @@ func (m *machine) leasesListed(in kvInput) {
 // after the other, before the list is believed of them: it may come from a replica
 // that is behind, and then a name that was given back is on it.
 func (m *machine) lookAtDead() {
-	for _, id := range slices.SortedFunc(maps.Keys(m.taken), compareIDs) {
-		if (m.seemsDead(id) || m.freed[id]) && !m.confirmed[id] {
-			m.kv(kvEffect{purpose: forDeadName, op: opGet, bucket: m.cfg.bucketIDs(), key: id})
-			return
-		}
+	if name := m.names.unsure(m.now, m.staleAfter); name != "" {
+		m.kv(kvEffect{purpose: forDeadName, op: opGet, bucket: m.cfg.bucketIDs(), key: name})
+		return
 	}
 	m.claimNext()
 }
@@ -914,10 +860,9 @@ func (m *machine) deadNameRead(in kvInput) {
 	}
 	switch {
 	case in.err == nil:
-		m.confirmed[in.key] = true
-		delete(m.freed, in.key)
+		m.names.read(in.key, true)
 	case errors.Is(in.err, errNotFound):
-		delete(m.taken, in.key)
+		m.names.read(in.key, false)
 	default:
 		m.retryAt = m.now.Add(retryInterval)
 		return
@@ -934,8 +879,8 @@ func (m *machine) claimed(in kvInput) {
 		m.self = Member{ID: in.key, Claim: in.gotRev}
 		m.idRev = in.gotRev
 		m.stage = stageJoining
-		m.former, m.reclaiming, m.unleased = Member{}, false, nil
-		clear(m.freed)
+		m.former, m.reclaiming = Member{}, false
+		m.names.claimed()
 		if m.standby {
 			m.standby = false
 			m.do(watchNamesEffect{false})
@@ -952,7 +897,7 @@ func (m *machine) claimed(in kvInput) {
 		m.reclaiming = false
 		m.claim() // not ours any more; maybe it is free
 	case errors.Is(in.err, errConflict):
-		m.taken[in.key] = true
+		m.names.taken[in.key] = true
 		m.claimNext()
 	default:
 		m.retryAt = m.now.Add(retryInterval)

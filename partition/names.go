@@ -1,0 +1,113 @@
+package partition
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// nameTable is what a worker that looks for a stable ID knows of the names. The lists
+// may come from a replica that is behind: a name that seems to be free is read before it
+// is believed to be.
+type nameTable struct {
+	// taken are the names that are held, by the last list.
+	taken map[string]bool
+	// confirmed are those of them that were read since, and are held indeed.
+	confirmed map[string]bool
+	// released are names whose end a watch has told, and which were not read since.
+	released map[string]bool
+	// unleased are the names that no worker has a lease under, and since when. A worker
+	// that has just claimed its name has no lease yet, either.
+	unleased map[string]time.Time
+	// leasesListed: unleased is of the same moment as taken.
+	leasesListed bool
+}
+
+// list takes in a list of the names that are held.
+func (t *nameTable) list(names []string) {
+	t.taken, t.confirmed, t.leasesListed = make(map[string]bool, len(names)), make(map[string]bool), false
+	for _, name := range names {
+		t.taken[name] = true
+	}
+}
+
+// listLeases takes in a list of the names that workers have leases under.
+func (t *nameTable) listLeases(names []string, now time.Time) {
+	unleased := make(map[string]time.Time)
+	for name := range t.taken {
+		if slices.Contains(names, name) {
+			continue
+		}
+		unleased[name] = now
+		if since, before := t.unleased[name]; before {
+			unleased[name] = since
+		}
+	}
+	t.unleased, t.leasesListed = unleased, true
+}
+
+// abandoned reports whether a name is held, and has been without a lease for so long that
+// its holder must be dead.
+func (t *nameTable) abandoned(name string, now time.Time, after func(name string) time.Duration) bool {
+	since, unleased := t.unleased[name]
+	return unleased && t.leasesListed && t.taken[name] && now.Sub(since) >= after(name)
+}
+
+// live counts the names whose holders are not dead.
+func (t *nameTable) live(now time.Time, after func(name string) time.Duration) int {
+	n := len(t.taken)
+	for name := range t.unleased {
+		if t.abandoned(name, now, after) {
+			n--
+		}
+	}
+	return n
+}
+
+// unsure returns the lowest name that is held by the list but seems to be free, "" if
+// there is none.
+func (t *nameTable) unsure(now time.Time, after func(name string) time.Duration) string {
+	for _, name := range slices.SortedFunc(maps.Keys(t.taken), compareIDs) {
+		seemsFree := t.released[name] || t.abandoned(name, now, after)
+		if seemsFree && !t.confirmed[name] {
+			return name
+		}
+	}
+	return ""
+}
+
+// read takes in whether a name that was read is held.
+func (t *nameTable) read(name string, held bool) {
+	if !held {
+		delete(t.taken, name)
+		return
+	}
+	t.confirmed[name] = true
+	delete(t.released, name)
+}
+
+// claimed forgets what was noted for the search that has ended with a name.
+func (t *nameTable) claimed() {
+	t.unleased = nil
+	clear(t.released)
+}
+
+// vacancy returns a name that has slots by the map and that nobody holds, "" if
+// there is none: of a worker that restarts, or else of one that is missed. Whoever
+// takes it moves no slot; a lower name that is free, left by a scale-down, would.
+func (t *nameTable) vacancy(cur *Assignment) string {
+	if cur == nil {
+		return ""
+	}
+	best, restarts := "", false
+	counts := cur.Counts()
+	for i, w := range cur.Workers {
+		r := cur.Restarting[i]
+		switch {
+		case t.taken[w.ID], counts[w.ID] == 0, restarts && !r:
+		case best == "", r && !restarts, compareIDs(w.ID, best) < 0:
+			best, restarts = w.ID, r
+		}
+	}
+	return best
+}
