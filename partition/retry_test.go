@@ -19,13 +19,19 @@ func withRetry(c *partition.Config) {
 	c.Retry = partition.Retry{Enabled: true, Delay: 20 * time.Millisecond, MaxDelay: 200 * time.Millisecond}
 }
 
+// parked returns what is in the retry queue. A server that has just been restarted may
+// not answer at once.
 func (g *group) parked() partition.Parked {
 	g.t.Helper()
-	p, err := partition.ReadParked(g.t.Context(), g.pub.Conn(), g.cfg.Name)
-	if err != nil {
-		g.t.Fatal(err)
+	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+		p, err := partition.ReadParked(g.t.Context(), g.pub.Conn(), g.cfg.Name)
+		if err == nil {
+			return p
+		}
+		if !time.Now().Before(end) {
+			g.t.Fatal(err)
+		}
 	}
-	return p
 }
 
 // othersDone tells whether all but the failing keys' messages are processed.

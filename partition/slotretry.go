@@ -214,16 +214,24 @@ func (r *slotRun) workRetries() bool {
 		r.removeRetried(key)
 		return true
 	}
-	r.ask(askHead{key, 1}, func(a answer) {
-		switch {
-		case !r.bookedOf(key, a.err):
-		case a.parked == nil:
+	r.head(key, func(first *parkedMessage) {
+		if first == nil {
 			r.freed(key)
-		default:
-			r.eraseOriginal(key, a.parked)
+			return
 		}
+		r.eraseOriginal(key, first)
 	})
 	return true
+}
+
+// head asks for the first message of a key in the retry queue, and continues with it; nil:
+// there is none. If the server does not answer, the key is due again later.
+func (r *slotRun) head(key string, then func(first *parkedMessage)) {
+	r.ask(askHead{key, 1}, func(a answer) {
+		if r.bookedOf(key, a.err) {
+			then(a.parked)
+		}
+	})
 }
 
 // bookedOf is booked for an operation for one key.
@@ -314,16 +322,13 @@ func (r *slotRun) abandonOr(m Message, attempts int, err error, then func(error)
 // was rolled back, it is another message, maybe of another slot.
 func (r *slotRun) removeRetried(key string) {
 	l := r.retry.lot
-	r.ask(askHead{key, 1}, func(a answer) {
-		switch {
-		case !r.bookedOf(key, a.err):
-			return
-		case a.parked == nil:
+	r.head(key, func(first *parkedMessage) {
+		if first == nil {
 			l.vanished(key)
 			return
 		}
-		seq := a.parked.seq
-		l.headed(key, a.parked.original(), a.parked.stored)
+		seq := first.seq
+		l.headed(key, first.original(), first.stored)
 		if of := l.keys[key]; of == nil || of.done != seq {
 			return
 		}
@@ -338,14 +343,12 @@ func (r *slotRun) removeRetried(key string) {
 // free frees a key whose last known message was removed. The server has the last word:
 // one that went back may have more of it than were counted.
 func (r *slotRun) free(key string) {
-	r.ask(askHead{key, 1}, func(a answer) {
-		switch {
-		case !r.bookedOf(key, a.err):
-		case a.parked == nil:
+	r.head(key, func(first *parkedMessage) {
+		if first == nil {
 			r.freed(key)
-		default:
-			r.retry.lot.reread(false)
+			return
 		}
+		r.retry.lot.reread(false)
 	})
 }
 
