@@ -14,7 +14,7 @@ func leadingMachine(t *testing.T) *machine {
 	settled.Version, settled.Epoch, settled.Leader, settled.Moves = 4, 3, m.self, nil
 	m.step(m.now, mapInput{settled, 9})
 	m.lead = leadership{leader: m.self, leaderRev: 8, office: true, epoch: 3, rev: 8, leaseStart: m.now, ready: true, synced: true, due: m.now.Add(time.Second),
-		peers: make(map[string]*peerView), junk: make(map[string]badLease), taking: make(map[int]*takeover), absent: make(map[Member]absence)}
+		peers: make(map[string]*peerView), junk: make(map[string]badLease), absent: make(map[Member]absence)}
 	for _, w := range settled.Workers {
 		m.lead.peers[w.ID] = &peerView{Member: w, lease: leaseValue{Version: 4, Weight: 1}, seenAt: m.now}
 	}

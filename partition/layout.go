@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -237,16 +236,14 @@ func (m *machine) keepFormer(next *Assignment, at map[Member]int32) {
 func (m *machine) cedeDue() {
 	l := &m.lead
 	if m.cur == nil || m.cur.Former == nil {
-		l.called, l.given = nil, nil
+		l.former.end()
 		return
 	}
 	if !m.mayAct() || !l.ready || !l.synced || m.cur.Epoch != l.epoch {
 		return
 	}
 	f := m.cur.Former
-	if l.called == nil || l.giving != f.Version {
-		l.called, l.given, l.giving = make(map[int]time.Time), make(map[int]bool), f.Version
-	}
+	l.former.follow(f.Version)
 	units := division{slots: min(f.Slots, m.cur.Slots)}
 	latest := m.latest()
 	calls := make(map[Member][]slotMark)
@@ -259,22 +256,21 @@ func (m *machine) cedeDue() {
 			break
 		}
 		for _, s := range units.place(u).overlapping(f.division()) {
-			if m.ceded(s) || m.now.Before(l.called[s].Add(resyncInterval)) {
+			if m.ceded(s) || !l.former.ask(s, m.now) {
 				continue
 			}
-			l.called[s] = m.now
 			owner := m.cur.member(f.Owner[s])
 			calls[owner] = append(calls[owner], slotMark{Slot: s, Version: f.Version})
 		}
 	}
 	m.sendAll(peerCede, calls)
-	l.cedeAt = m.now.Add(resyncInterval)
+	l.former.due = m.now.Add(resyncInterval)
 }
 
 // ceded tells whether nobody works on a slot of the former division any more.
 func (m *machine) ceded(s int) bool {
 	owner := m.cur.member(m.cur.Former.Owner[s])
-	return owner == (Member{}) || m.lead.given[s] && m.lead.giving == m.cur.Former.Version || m.gone(owner)
+	return owner == (Member{}) || m.lead.former.hasGiven(s, m.cur.Former.Version) || m.gone(owner)
 }
 
 // gone tells whether a worker's lease has ended.
@@ -312,13 +308,13 @@ func (m *machine) retiring(s int) []place {
 // leadCeded: owners have given slots of the former division up.
 func (m *machine) leadCeded(msg peerMessage) {
 	l := &m.lead
-	if !m.mayAct() || !l.ready || m.cur == nil || m.cur.Former == nil || l.giving != m.cur.Former.Version {
+	if !m.mayAct() || !l.ready || m.cur == nil || m.cur.Former == nil || l.former.version != m.cur.Former.Version {
 		return
 	}
 	f := m.cur.Former
 	for _, mark := range msg.Slots {
 		if mark.Version == f.Version && mark.Slot < f.Slots && m.cur.member(f.Owner[mark.Slot]) == msg.From {
-			l.given[mark.Slot] = true
+			l.former.given[mark.Slot] = true
 		}
 	}
 	m.takeDue()

@@ -66,14 +66,10 @@ type leadership struct {
 	maps      mapWriter
 	restoring bool // the map's history is being read
 	junk      map[string]badLease
-	taking    map[int]*takeover
-	takes     uint64             // begun so far
+	takeovers takeoverTable
 	absent    map[Member]absence // workers in the map that are not there
-	called    map[int]time.Time  // slots of the former division that were asked for
-	given     map[int]bool       // and given up
-	giving    uint64             // version of the map that called and given are about
-	cedeAt    time.Time          // ask again
-	running   uint64             // version whose hand-overs are not all finished; 0: none
+	former    resharding
+	running   uint64 // version whose hand-overs are not all finished; 0: none
 
 	incarnation incarnation
 	backRev     uint64 // of a map that was read below curRev, once; 0: none
@@ -110,13 +106,6 @@ type absence struct {
 	since time.Time
 	until time.Time // zero: they don't
 	lease leaseValue
-}
-
-type takeover struct {
-	Fence   // of the owner that it is for
-	run     uint64
-	done    bool
-	retryAt time.Time
 }
 
 // mapWrite is a map on its way to the bucket, and what to tell when it is there.
@@ -249,7 +238,7 @@ func (m *machine) elected(in kvInput) {
 	switch {
 	case in.err == nil && (m.stage == stageMember || m.stage == stageLeaving):
 		*l = leadership{leader: m.self, leaderRev: in.gotRev, office: true, epoch: in.gotRev, rev: in.gotRev, leaseStart: in.start,
-			due: in.start.Add(m.cfg.HeartbeatInterval), peers: make(map[string]*peerView), junk: make(map[string]badLease), taking: make(map[int]*takeover), absent: make(map[Member]absence),
+			due: in.start.Add(m.cfg.HeartbeatInterval), peers: make(map[string]*peerView), junk: make(map[string]badLease), absent: make(map[Member]absence),
 			quietUntil: l.quietUntil, inherited: l.seizing}
 		m.emit(Event{Kind: EventElected, Peer: m.self.ID, Epoch: l.epoch})
 		if m.stage == stageLeaving {
@@ -1215,8 +1204,8 @@ func (m *machine) leadWant(msg peerMessage) {
 	var grant []slotMark
 	for _, mark := range msg.Slots {
 		s := mark.Slot
-		t := m.lead.taking[s]
-		if m.inMap(s) && m.cur.owner(s) == msg.From && m.cur.Since[s] == mark.Version && (!m.cur.Taking[s] || (t != nil && t.done && t.Fence == m.cur.fence(s))) {
+		owns := m.inMap(s) && m.cur.owner(s) == msg.From && m.cur.Since[s] == mark.Version
+		if owns && (!m.cur.Taking[s] || m.lead.takeovers.isDone(s, m.cur.fence(s))) {
 			grant = append(grant, mark)
 		}
 	}
@@ -1242,26 +1231,21 @@ func (m *machine) takeDue() {
 			continue
 		}
 		f := m.cur.fence(s)
-		t := l.taking[s]
-		if t != nil && t.Fence == f {
-			if t.done {
-				m.settleTaken(s, f)
-			}
-			if t.done || t.retryAt.IsZero() || m.now.Before(t.retryAt) {
-				continue
-			}
+		if l.takeovers.isDone(s, f) {
+			m.settleTaken(s, f)
 		}
-		l.takes++
-		l.taking[s] = &takeover{Fence: f, run: l.takes}
-		m.do(takeEffect{place: m.cur.division().place(s), run: l.takes, retire: m.retiring(s)})
+		if l.takeovers.isDue(s, f, m.now) {
+			run := l.takeovers.begin(s, f)
+			m.do(takeEffect{place: m.cur.division().place(s), run: run, retire: m.retiring(s)})
+		}
 	}
 }
 
 func (m *machine) slotTaken(in takenInput) {
 	l := &m.lead
 	s := in.slot
-	t := l.taking[s]
-	if !l.office || t == nil || t.run != in.run || m.cur == nil || !m.cur.Taking[s] {
+	t := l.takeovers.running(s, in.run)
+	if !l.office || t == nil || m.cur == nil || !m.cur.Taking[s] {
 		return
 	}
 	if in.err != nil {
@@ -1269,7 +1253,7 @@ func (m *machine) slotTaken(in takenInput) {
 		return
 	}
 	if t.Fence != m.cur.fence(s) {
-		delete(l.taking, s)
+		l.takeovers.forget(s)
 		m.takeDue()
 		return
 	}
@@ -1531,7 +1515,7 @@ func (m *machine) leadWake(sooner func(time.Time)) {
 	}
 	sooner(l.probeDue)
 	if m.mayAct() && l.ready && l.synced && m.cur != nil && m.cur.Former != nil && m.cur.Epoch == l.epoch {
-		sooner(l.cedeAt)
+		sooner(l.former.due)
 	}
 	sooner(l.window.ends)
 	sooner(l.leaveAt)
@@ -1558,11 +1542,7 @@ func (m *machine) leadWake(sooner func(time.Time)) {
 			sooner(a.until)
 		}
 	}
-	for _, t := range l.taking {
-		if !t.done {
-			sooner(t.retryAt)
-		}
-	}
+	l.takeovers.wake(sooner)
 }
 
 func later(a, b time.Time) time.Time {
