@@ -1,0 +1,117 @@
+package main
+
+import (
+	_ "embed"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// notes say how each figure is counted.
+//
+//go:embed notes.md
+var notes string
+
+// page is the Markdown page with the table.
+type page struct {
+	date    time.Time
+	command string
+	columns []figures
+	parts   []figures // directories of the trees that have some
+}
+
+// add measures a tree and its parts.
+func (p *page) add(t *tree, c *checked) {
+	p.columns = append(p.columns, measure(t, c))
+	for _, dir := range t.profile.parts {
+		part := t.part(dir, dir+", "+t.name)
+		if len(part.measured(product)) > 0 {
+			p.parts = append(p.parts, measure(part, c))
+		}
+	}
+}
+
+func (p *page) write(out io.Writer) {
+	_, _ = fmt.Fprintf(out, `# The code, measured
+
+Written on %s by `+"`%s`"+`.
+
+`, p.date.Format(time.DateOnly), p.command)
+	writeTable(out, p.columns)
+	if len(p.parts) > 0 {
+		_, _ = fmt.Fprint(out, "\n## Parts\n\n")
+		writeTable(out, p.parts)
+	}
+	_, _ = fmt.Fprint(out, "\n", notes)
+}
+
+// writeTable writes a line for each figure and a column for each tree.
+func writeTable(out io.Writer, columns []figures) {
+	head := []string{""}
+	rule := []string{"---"}
+	for _, c := range columns {
+		head = append(head, c.subject.title())
+		rule = append(rule, "---:")
+	}
+	writeRow(out, head)
+	writeRow(out, rule)
+
+	for _, r := range rows() {
+		cells := []string{r.title}
+		for _, c := range columns {
+			cell := ""
+			if r.value != nil {
+				cell = r.value(c)
+			}
+			cells = append(cells, cell)
+		}
+		writeRow(out, cells)
+	}
+}
+
+// title is the head of a column.
+func (s subject) title() string {
+	title := s.name
+	if s.commit != "" {
+		title += " `" + s.commit + "`"
+	}
+	if s.date != "" {
+		title += " of " + s.date
+	}
+	return title
+}
+
+func writeRow(out io.Writer, cells []string) {
+	_, _ = fmt.Fprintf(out, "| %s |\n", strings.Join(cells, " | "))
+}
+
+// thousands writes a number with a comma before each three digits.
+func thousands(n int) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+func percent(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
+
+func partOf(n, all int) string {
+	return fmt.Sprintf("%s (%.0f %%)", thousands(n), 100*ratio(n, all))
+}
+
+// named is a number with the name of what has it.
+func named(n int, name string) string {
+	if name == "" {
+		return "–"
+	}
+	return fmt.Sprintf("%s, `%s`", thousands(n), name)
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
