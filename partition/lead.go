@@ -441,29 +441,14 @@ func (m *machine) seeLease(in leaseInput) {
 		return
 	}
 	if in.deleted {
-		// The delete marker may be of an earlier lease than one that was never seen.
-		if p != nil && p.rev > 0 && in.rev > p.rev {
-			reason := reasonExpired
-			switch {
-			case p.lease.Leaving:
-				reason = "left"
-			case p.fencing:
-				reason = reasonUnreachable
-			case in.at.Before(p.at.Add(m.cfg.LeaseTTL / 2)):
-				// Too soon to have expired, by the server's clock: a new leader may have seen
-				// the lease only now. Who leaves without slots deletes it right behind the word that it leaves, which may be gone
-				// from the stream before it is told.
-				reason = reasonDeleted
-			}
-			m.peerGone(p, reason)
-		}
+		m.leaseGone(p, in)
 		return
 	}
 	if p != nil && in.rev <= p.rev {
 		p.seenAt = m.now
 		return
 	}
-	if m.outdated(Member{ID: in.id, Claim: in.value.Claim}) {
+	if m.superseded(Member{ID: in.id, Claim: in.value.Claim}) {
 		return
 	}
 	if p != nil && p.Claim != in.value.Claim {
@@ -472,36 +457,74 @@ func (m *machine) seeLease(in leaseInput) {
 	}
 	l.newest = notBefore(l.newest, in.at)
 	if p == nil {
-		p = &peerView{Member: Member{ID: in.id, Claim: in.value.Claim}, joined: m.now, at: in.at}
-		if l.listing && m.ghost(p) {
+		if p = m.newPeer(in); p == nil {
 			return
 		}
-		l.peers[in.id] = p
-		if m.joiner(p) {
-			m.emit(Event{Kind: EventWorkerJoined, Peer: p.ID, Claim: p.Claim})
-			m.extendWindow()
-		}
 	}
-	if in.value.Leaving && !p.lease.Leaving || in.value.Yielding && !p.lease.Yielding {
-		p.leavingAt = m.now
-		if in.value.Leaving {
-			m.emit(Event{Kind: EventWorkerLeaving, Peer: p.ID})
-		} else {
-			m.emit(Event{Kind: EventWorkerYields, Peer: p.ID})
-		}
-		if l.leaveAt.IsZero() {
-			l.leaveAt = m.now.Add(m.cfg.LeaveWindow)
-		}
-	}
-	if p.lease.Yielding && !in.value.Yielding && !m.joiner(p) {
-		l.returned = true
-	}
+	m.noteIntent(p, in.value)
 	p.rev, p.at, p.lease, p.seenAt = in.rev, in.at, in.value, m.now
 	p.suspectAt = time.Time{}
 	if h := l.inherited; p.Member == h.who && in.rev == h.rev {
 		p.suspectAt = h.since // not renewed since
 	}
 	m.review()
+}
+
+// leaseGone: a lease was deleted, or has expired.
+func (m *machine) leaseGone(p *peerView, in leaseInput) {
+	// The delete marker may be of an earlier lease than one that was never seen.
+	if p == nil || p.rev == 0 || in.rev <= p.rev {
+		return
+	}
+	reason := reasonExpired
+	switch {
+	case p.lease.Leaving:
+		reason = "left"
+	case p.fencing:
+		reason = reasonUnreachable
+	case in.at.Before(p.at.Add(m.cfg.LeaseTTL / 2)):
+		// Too soon to have expired, by the server's clock: a new leader may have seen the
+		// lease only now. A worker that leaves without slots deletes its lease right after
+		// it has said that it leaves, and the stream may keep only the second of the two.
+		reason = reasonDeleted
+	}
+	m.peerGone(p, reason)
+}
+
+// newPeer enters a worker whose lease is new, nil if the lease is nobody's.
+func (m *machine) newPeer(in leaseInput) *peerView {
+	l := &m.lead
+	p := &peerView{Member: Member{ID: in.id, Claim: in.value.Claim}, joined: m.now, at: in.at}
+	if l.listing && m.ghost(p) {
+		return nil
+	}
+	l.peers[in.id] = p
+	if m.joiner(p) {
+		m.emit(Event{Kind: EventWorkerJoined, Peer: p.ID, Claim: p.Claim})
+		m.extendWindow()
+	}
+	return p
+}
+
+// noteIntent notes that a worker has begun to leave or to yield, or yields no longer.
+func (m *machine) noteIntent(p *peerView, now leaseValue) {
+	l := &m.lead
+	leaves, yields := now.Leaving && !p.lease.Leaving, now.Yielding && !p.lease.Yielding
+	switch {
+	case now.Leaving && (leaves || yields):
+		m.emit(Event{Kind: EventWorkerLeaving, Peer: p.ID})
+	case yields:
+		m.emit(Event{Kind: EventWorkerYields, Peer: p.ID})
+	}
+	if leaves || yields {
+		p.leavingAt = m.now
+		if l.leaveAt.IsZero() {
+			l.leaveAt = m.now.Add(m.cfg.LeaveWindow)
+		}
+	}
+	if p.lease.Yielding && !now.Yielding && !m.joiner(p) {
+		l.returned = true
+	}
 }
 
 // ghost tells whether a lease that is listed is of nobody: a newcomer's, and far older
@@ -736,99 +759,6 @@ func (m *machine) staying() int {
 		}
 	}
 	return n
-}
-
-// review decides whether it is time to plan.
-func (m *machine) review() {
-	l := &m.lead
-	if !m.mayAct() || !l.ready || !l.synced || !m.weighed() || l.planning || l.maps.busy() || m.mapHidden() {
-		return
-	}
-	if l.maps.pending != nil {
-		// A plan rests on a map that is written. What is not urgent waits for
-		// that until the pending changes are due.
-		if dead, _, _ := m.changes(); dead > 0 || l.maps.isDue(m.now) {
-			m.flush()
-		}
-		return
-	}
-	if m.adopt() || m.raise() {
-		return
-	}
-	dead, leaving, joiners := m.changes()
-	if m.reserve(dead > 0) {
-		return
-	}
-	m.windowDue(joiners)
-	if leaving > 0 && l.leaveAt.IsZero() && m.takers() > 0 && m.cur.Settled() {
-		// What was on its way to one that leaves has arrived there meanwhile.
-		l.leaveAt = m.now
-	}
-	switch {
-	case dead > 0 && m.takersInMap() > 0:
-		// A newcomer whose window is over takes part: a replacement gets what
-		// the dead one had, in one move.
-		together := l.window.take()
-		m.replan(reasonCrash, func(p *peerView) bool { return together || !m.joiner(p) })
-	case leaving > 0 && !l.leaveAt.IsZero() && !m.now.Before(l.leaveAt):
-		l.leaveAt = time.Time{}
-		if m.takers() == 0 {
-			m.tellAlone()
-			return
-		}
-		joinersToo := m.takersInMap() == 0
-		m.replan("scale-down", func(p *peerView) bool { return joinersToo || !m.joiner(p) })
-	case joiners > 0 && l.window.over:
-		m.planNewcomers()
-	case dead == 0 && leaving == 0 && joiners == 0 && m.layoutDue():
-		m.relayout()
-	case l.returned && dead == 0 && leaving == 0 && joiners == 0 && m.cur != nil && m.cur.Settled() && m.allThere():
-		m.replan("scale-up", func(*peerView) bool { return true })
-	case m.pinsDue():
-		m.replan(reasonPins, func(p *peerView) bool { return !m.joiner(p) })
-	case m.tuneDue(joiners, leaving):
-		m.weight.uneven = 0
-		m.replan(reasonWeights, func(p *peerView) bool { return !m.joiner(p) })
-	default:
-		m.prune()
-	}
-	if leaving == 0 {
-		l.leaveAt = time.Time{}
-	}
-}
-
-// changes counts what the map does not know: workers in it that are dead, such
-// as leave and have slots, and newcomers.
-func (m *machine) changes() (dead, leaving, joiners int) {
-	for _, p := range m.lead.peers {
-		if p.takesSlots() && m.joiner(p) {
-			joiners++
-		}
-	}
-	if m.cur == nil {
-		return 0, 0, joiners
-	}
-	owns, gets := make([]bool, len(m.cur.Workers)), make([]bool, len(m.cur.Workers))
-	for s, o := range m.cur.Owner {
-		if o != none {
-			owns[o] = true
-		}
-		if d := m.cur.destination(s); d != none {
-			gets[d] = true
-		}
-	}
-	for i, w := range m.cur.Workers {
-		p := m.lead.peers[w.ID]
-		switch {
-		case p == nil || p.Member != w:
-			if (owns[i] || gets[i]) && !m.awaited(int32(i)) {
-				dead++
-			}
-		case gets[i] && m.quits(p):
-			leaving++
-		}
-	}
-	return dead, leaving, joiners
 }
 
 // windowDue opens a window for newcomers, and closes one that has ended.
@@ -1490,22 +1420,32 @@ func (m *machine) rank() (rank, of int32) {
 	return rank, of
 }
 
+// leadWake tells when there is something to do for the leader, or for a worker that may
+// become the leader.
 func (m *machine) leadWake(sooner func(time.Time)) {
-	l := &m.lead
-	if !l.office {
-		sooner(l.standAt)
-		sooner(l.void)
-		if m.stage == stageMember && m.lease.valid && l.leader != (Member{}) {
-			sooner(m.vacant())
-		}
-		if m.stage == stageMember && m.lease.valid && l.leader != (Member{}) && m.deputy() {
-			sooner(later(l.probeDue, l.quietUntil))
-			if !l.suspect.since.IsZero() && !l.standing {
-				sooner(l.suspect.since.Add(m.suspicionTime()))
-			}
-		}
+	if m.lead.office {
+		m.officeWake(sooner)
 		return
 	}
+	l := &m.lead
+	sooner(l.standAt)
+	sooner(l.void)
+	if m.stage != stageMember || !m.lease.valid || l.leader == (Member{}) {
+		return
+	}
+	sooner(m.vacant())
+	if !m.deputy() {
+		return
+	}
+	sooner(later(l.probeDue, l.quietUntil))
+	if !l.suspect.since.IsZero() && !l.standing {
+		sooner(l.suspect.since.Add(m.suspicionTime()))
+	}
+}
+
+// officeWake is the leader's part of it.
+func (m *machine) officeWake(sooner func(time.Time)) {
+	l := &m.lead
 	if !l.renewing {
 		sooner(l.due)
 	}
@@ -1524,15 +1464,7 @@ func (m *machine) leadWake(sooner func(time.Time)) {
 		sooner(l.maps.due)
 	}
 	for _, p := range l.peers {
-		if !p.suspectAt.IsZero() && !p.fencing {
-			sooner(p.suspectAt.Add(m.suspicionTime()))
-		}
-		if p.Member != m.self && !p.fencing && l.synced {
-			sooner(m.overdue(p.seenAt))
-		}
-		if at := p.leavingAt.Add(m.cfg.LeaveWindow); !p.leavingAt.IsZero() && at.After(m.now) {
-			sooner(at)
-		}
+		m.peerWake(p, sooner)
 	}
 	for _, b := range l.junk {
 		sooner(b.due)
@@ -1543,6 +1475,19 @@ func (m *machine) leadWake(sooner func(time.Time)) {
 		}
 	}
 	l.takeovers.wake(sooner)
+}
+
+// peerWake tells when a worker is to be looked at again.
+func (m *machine) peerWake(p *peerView, sooner func(time.Time)) {
+	if !p.suspectAt.IsZero() && !p.fencing {
+		sooner(p.suspectAt.Add(m.suspicionTime()))
+	}
+	if p.Member != m.self && !p.fencing && m.lead.synced {
+		sooner(m.overdue(p.seenAt))
+	}
+	if at := p.leavingAt.Add(m.cfg.LeaveWindow); !p.leavingAt.IsZero() && at.After(m.now) {
+		sooner(at)
+	}
 }
 
 func later(a, b time.Time) time.Time {

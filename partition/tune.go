@@ -56,8 +56,8 @@ func (m *machine) allThere() bool {
 
 // tuneDue tells whether it is time to even the loads out, while nothing else is
 // going on.
-func (m *machine) tuneDue(joiners, leaving int) bool {
-	return m.weight.uneven >= tuneReadings && joiners == 0 && leaving == 0 && m.cur != nil && m.cur.Settled() &&
+func (m *machine) tuneDue(c changes) bool {
+	return m.weight.uneven >= tuneReadings && c.newcomers == 0 && c.leaving == 0 && m.cur != nil && m.cur.Settled() &&
 		m.takersInMap() > 0 && !m.lead.window.open() && m.allThere() && m.noneOutdated()
 }
 

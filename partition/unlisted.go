@@ -119,9 +119,9 @@ func (m *machine) foundLease(p *peerView, in kvInput) {
 	p.lease = v
 }
 
-// outdated reports whether a lease was written by an earlier holder of a name than the
+// superseded reports whether a lease was written by an earlier holder of a name than the
 // map's worker: a replica that is behind may show it. Claims only grow.
-func (m *machine) outdated(w Member) bool {
+func (m *machine) superseded(w Member) bool {
 	if m.cur == nil {
 		return false
 	}
