@@ -5,12 +5,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/klauspost/compress/flate"
 	"github.com/klauspost/compress/zstd"
 )
 
@@ -18,7 +16,7 @@ import (
 var (
 	// ErrCorrupt says that a blob is not one that Encode wrote, or not all of it.
 	ErrCorrupt = errors.New("corrupt T-chart")
-	// ErrVersion says that a blob has a version that this package doesn't read.
+	// ErrVersion says that a blob has another version than [Version].
 	ErrVersion = errors.New("unknown T-chart version")
 	// ErrTooLarge says that a blob claims a larger trace than its decoder takes.
 	ErrTooLarge = errors.New("too large a T-chart")
@@ -43,9 +41,6 @@ type Decoder struct {
 	MaxPoints int
 
 	expander *zstd.Decoder // of byte planes
-	inflater io.ReadCloser // of headers
-	version1 bool          // the blob is of version 1, whose headers have no dictionary
-	source   bytes.Reader
 	bytes    []byte
 	planed   []byte
 	ints     []int64
@@ -90,13 +85,6 @@ func (d *Decoder) decode(blob []byte, t *Trace) error {
 	}
 	d.rest = cursor{data: s.take(s.length(MaxPoints * 9))}
 	side := &d.rest
-	if blob[len(magic)] == 1 {
-		if s.failed {
-			return fmt.Errorf("%w: sections don't fit", ErrCorrupt)
-		}
-		bits := &bitReader{data: blob[len(blob)-checksumBytes-len(s.data):]}
-		return d.columns1(bits, side, t, rows)
-	}
 	params := s.take(s.length(MaxPoints * 16))
 	code := s.take(s.length(MaxPoints * 4))
 	if s.failed {
@@ -202,10 +190,9 @@ func (d *Decoder) open(blob []byte) (*cursor, error) {
 		return nil, fmt.Errorf("%w: %d bytes that don't begin as one", ErrCorrupt, len(blob))
 	}
 	v := blob[len(magic)]
-	if v < 1 || v > Version {
-		return nil, fmt.Errorf("%w %d: this program reads versions 1 to %d", ErrVersion, v, Version)
+	if v != Version {
+		return nil, fmt.Errorf("%w %d: this program reads version %d", ErrVersion, v, Version)
 	}
-	d.version1 = v == 1
 	body := blob[:len(blob)-checksumBytes]
 	if xxhash.Sum64(body) != binary.LittleEndian.Uint64(blob[len(body):]) {
 		return nil, fmt.Errorf("%w: the checksum over %d bytes doesn't match", ErrCorrupt, len(body))
@@ -220,15 +207,8 @@ func (d *Decoder) head(s *cursor, t *Trace) (int, error) {
 	if s.failed {
 		return 0, fmt.Errorf("%w: header doesn't fit", ErrCorrupt)
 	}
-	if size&1 != 0 && !d.version1 {
-		return d.codedHead(h.data, s, t)
-	}
 	if size&1 != 0 {
-		plain, err := d.inflate(h.data)
-		if err != nil {
-			return 0, fmt.Errorf("%w: header, %w", ErrCorrupt, err)
-		}
-		h.data = plain
+		return d.codedHead(h.data, s, t)
 	}
 	rows, columns := h.length(MaxRows), h.length(MaxSVIDs)
 	if h.failed || rows*columns > MaxPoints {
@@ -299,31 +279,6 @@ func (d *Decoder) codedHead(data []byte, s *cursor, t *Trace) (int, error) {
 
 // maxHead is more than any header takes.
 const maxHead = 32 + (7+MaxSVIDs)*(2*MaxTextBytes+1)
-
-// inflate decompresses a header into d.bytes.
-func (d *Decoder) inflate(compressed []byte) ([]byte, error) {
-	if d.inflater == nil {
-		d.inflater = flate.NewReader(&d.source)
-	}
-	d.source.Reset(compressed)
-	if err := d.inflater.(flate.Resetter).Reset(&d.source, nil); err != nil {
-		return nil, err
-	}
-	d.bytes = d.bytes[:0]
-	for {
-		d.bytes = slices.Grow(d.bytes, 512)
-		n, err := d.inflater.Read(d.bytes[len(d.bytes):cap(d.bytes)])
-		d.bytes = d.bytes[:len(d.bytes)+n]
-		switch {
-		case len(d.bytes) > maxHead:
-			return nil, fmt.Errorf("expands to more than %d bytes", maxHead)
-		case err == io.EOF:
-			return d.bytes, nil
-		case err != nil:
-			return nil, err
-		}
-	}
-}
 
 // expand decompresses into d.bytes, to at most limit bytes. Small frames don't
 // say their size; those the expander ends at its own limit.

@@ -29,5 +29,7 @@
 // since columns resemble each other. Everything else is split into byte planes, as
 // it is or after XOR with or subtraction of the value before, and compressed with
 // Zstandard, or left raw. The encoder computes what each way takes and picks the
-// shortest. Version 1, with Rice codes, is still read.
+// shortest.
+//
+// A blob of another version is an error that matches [ErrVersion].
 package tchart

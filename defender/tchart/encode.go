@@ -8,8 +8,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Version is the version of the format that this package writes. It reads all
-// versions from 1 on.
+// Version is the version of the format that this package writes and reads.
 const Version = 2
 
 // magic begins every blob; the version follows it.

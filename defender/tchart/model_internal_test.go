@@ -2,10 +2,14 @@ package tchart
 
 import (
 	"encoding/binary"
+	"errors"
 	"hash/crc32"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
+
+	"github.com/cespare/xxhash/v2"
 )
 
 // TestTablesAreThoseOfTheFormat pins the tables: blobs can't be read with others.
@@ -102,6 +106,48 @@ func TestRangeCoderBringsBackAnything(t *testing.T) {
 		}
 		if r.bad || len(r.data) != 0 {
 			t.Fatalf("round %d: %d bytes are left, bad is %t", round, len(r.data), r.bad)
+		}
+	}
+}
+
+// TestClaimsOfACodedHeaderAreCheckedBeforeMemoryIsTaken writes headers whose
+// claims nothing follows.
+func TestClaimsOfACodedHeaderAreCheckedBeforeMemoryIsTaken(t *testing.T) {
+	blob := func(rows, columns uint64) []byte {
+		var w rangeWriter
+		var c chances
+		w.reset()
+		w.number(&c, rows)
+		w.number(&c, columns)
+		var words wordChances
+		for range (&Trace{}).texts() {
+			w.text(&words, "")
+		}
+		head := w.end()
+
+		b := append([]byte(magic), Version)
+		b = binary.AppendUvarint(b, uint64(len(head))<<1|1)
+		b = append(append(b, head...), 0) // no names
+		return binary.LittleEndian.AppendUint64(b, xxhash.Sum64(b))
+	}
+	for name, blob := range map[string][]byte{
+		"rows":    blob(10<<30, 1),
+		"columns": blob(1, 10<<30),
+		"points":  blob(MaxRows, MaxSVIDs),
+		"names":   blob(1, MaxSVIDs),
+	} {
+		var dec Decoder
+		var got Trace
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		err := dec.Decode(blob, &got)
+		runtime.ReadMemStats(&after)
+
+		if !errors.Is(err, ErrCorrupt) {
+			t.Errorf("%s: error is %v, want ErrCorrupt", name, err)
+		}
+		if taken := after.TotalAlloc - before.TotalAlloc; taken > 1<<20 {
+			t.Errorf("%s: %d bytes are allocated for a blob of %d", name, taken, len(blob))
 		}
 	}
 }
