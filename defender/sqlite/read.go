@@ -9,6 +9,7 @@ import (
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/uchart"
+	"github.com/muster-dev/muster/internal/sqlitefile"
 )
 
 // History implements [defender.Store].
@@ -163,5 +164,5 @@ func (f *file) readError(ctx context.Context, err error) error {
 	case f.closed.Load() || errors.Is(err, sql.ErrConnDone):
 		return defender.ErrClosed
 	}
-	return explain(f.path, err)
+	return sqlitefile.Explain(f.path, err)
 }

@@ -1,17 +1,11 @@
 package sqlite
 
-// A schema is what one of the two files contains. Its version is kept in
-// PRAGMA user_version and its kind in PRAGMA application_id.
-type schema struct {
-	application int      // identifies the kind of file
-	content     string   // for messages
-	versions    []string // versions[i] takes a file from version i to i+1
-}
+import "github.com/muster-dev/muster/internal/sqlitefile"
 
-var results = schema{
-	application: 0x4d535431, // "MST1"
-	content:     "U-charts",
-	versions: []string{`
+var results = sqlitefile.Schema{
+	Application: 0x4d535431, // "MST1"
+	Content:     "U-charts",
+	Versions: []string{`
 CREATE TABLE ucharts (
 	id           INTEGER PRIMARY KEY,
 	chamber      TEXT NOT NULL,
@@ -54,10 +48,10 @@ CREATE TABLE chambers (
 `},
 }
 
-var tcharts = schema{
-	application: 0x4d535432, // "MST2"
-	content:     "T-charts",
-	versions: []string{`
+var tcharts = sqlitefile.Schema{
+	Application: 0x4d535432, // "MST2"
+	Content:     "T-charts",
+	Versions: []string{`
 CREATE TABLE tcharts (
 	id         INTEGER PRIMARY KEY,
 	chamber    TEXT NOT NULL,

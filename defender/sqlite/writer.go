@@ -5,17 +5,15 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/internal/sqlitefile"
 )
 
 const (
-	maxBatch   = 256                    // writes in one transaction
-	minPause   = 500 * time.Microsecond // first pause when another process holds the lock
-	maxPause   = 20 * time.Millisecond
+	maxBatch   = 256             // writes in one transaction
 	closeGrace = 5 * time.Second // how long Close lets queued writes wait for the lock
 )
 
@@ -126,7 +124,7 @@ func (w *writer) gather(batch []*write) []*write {
 
 // commit answers every write of the batch.
 func (w *writer) commit(batch []*write) {
-	for pause := minPause; ; pause = longer(pause) {
+	for pause := sqlitefile.MinPause; ; pause = sqlitefile.Longer(pause) {
 		batch = dropEnded(batch)
 		if len(batch) == 0 {
 			return
@@ -136,14 +134,14 @@ func (w *writer) commit(batch []*write) {
 		case err == nil:
 			answer(batch, nil)
 			return
-		case busy(err):
-			if wait(w.closing, pause) != nil {
-				answer(batch, fmt.Errorf("%w: %w", defender.ErrClosed, explain(w.path, err)))
+		case sqlitefile.Busy(err):
+			if sqlitefile.Wait(w.closing, pause) != nil {
+				answer(batch, fmt.Errorf("%w: %w", defender.ErrClosed, sqlitefile.Explain(w.path, err)))
 				return
 			}
 			batch = w.gather(batch)
 		case len(batch) == 1:
-			answer(batch, explain(w.path, err))
+			answer(batch, sqlitefile.Explain(w.path, err))
 			return
 		default:
 			// One of them can't be done. Find out which by doing each alone.
@@ -196,21 +194,6 @@ func dropEnded(batch []*write) []*write {
 		kept = append(kept, op)
 	}
 	return kept
-}
-
-func longer(pause time.Duration) time.Duration { return min(2*pause, maxPause) }
-
-// wait sleeps for a random time up to pause, so that processes that collided
-// don't collide again, or until ctx ends.
-func wait(ctx context.Context, pause time.Duration) error {
-	t := time.NewTimer(pause/4 + rand.N(pause))
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // A transaction runs prepared statements on the writer's connection.
