@@ -74,8 +74,8 @@ type Policy struct {
 	NodeLabels    map[string]string // that new nodes are given by their user data, beside the well-known ones
 	NodeTaints    []Taint           // that new nodes are given by their user data
 
-	StateTable string // table of the record; "" with the embedded store
-	LogsTable  string // table of the journal; "" with the embedded store
+	StateTable string // table of the record; "" with the store on this machine
+	LogsTable  string // table of the journal; "" with the store on this machine
 }
 
 // DefaultPolicy returns the documented defaults.

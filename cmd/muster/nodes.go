@@ -131,7 +131,7 @@ func (n *nodesCommand) stores(ctx context.Context) (opened, error) {
 	if err != nil {
 		return opened{}, usageError(n.Command, err)
 	}
-	stores, err := connect.FindStores(ctx, s)
+	stores, err := connect.FindStores(ctx, s, connect.Options{Local: localStore{}})
 	return opened{stores, s.Policy, clock}, err
 }
 

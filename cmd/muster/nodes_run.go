@@ -362,7 +362,7 @@ func (n *nodesCommand) doctor(ctx context.Context, create bool) error {
 	if err != nil {
 		return err
 	}
-	checks := append(connect.Check(ctx, s, connect.Options{Clock: unhurried(clock)}), s.Policy.Advice()...)
+	checks := append(connect.Check(ctx, s, connect.Options{Clock: unhurried(clock), Local: localStore{}}), s.Policy.Advice()...)
 	if err := n.write(checks, func(w io.Writer, style explain.Style) error { return explain.WriteChecks(w, style, checks) }); err != nil {
 		return err
 	}

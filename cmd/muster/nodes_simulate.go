@@ -16,6 +16,7 @@ import (
 
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/connect"
+	"github.com/muster-dev/muster/nodes/local"
 	"github.com/muster-dev/muster/nodes/sim"
 	"github.com/muster-dev/muster/nodes/sim/region"
 )
@@ -64,7 +65,7 @@ func (n *nodesCommand) runSimulated(ctx context.Context, o simulateOptions) erro
 		src.Flags["DIR"] = dir
 	} else if err := os.MkdirAll(dir, 0o700); err != nil {
 		return usageError(n.Command, fmt.Errorf("--dir: %w: name a directory that can be written", err))
-	} else if _, err := os.Stat(filepath.Join(dir, "lock")); err == nil {
+	} else if local.Holds(dir) {
 		return usageError(n.Command, fmt.Errorf("--dir: %s holds the store of another run, whose instances this simulation doesn't have: name an empty directory", dir))
 	}
 	policy, err := nodes.PolicyFromEnv(src.Lookup)

@@ -20,8 +20,8 @@ import (
 	"github.com/muster-dev/muster/internal/misuse"
 	"github.com/muster-dev/muster/internal/output"
 	"github.com/muster-dev/muster/nodes"
-	"github.com/muster-dev/muster/nodes/embedded"
 	"github.com/muster-dev/muster/nodes/explain"
+	"github.com/muster-dev/muster/nodes/local"
 	"github.com/muster-dev/muster/nodes/sim"
 )
 
@@ -40,18 +40,13 @@ func newJournaled(t *testing.T) *journaled {
 	p.IdleDownFor, p.CooldownDown = 2*time.Minute, 2*time.Minute
 	j.world = sim.New(sim.Options{Policy: p, Workers: []string{"a", "b"}, Start: time.Now().Add(-time.Hour).Truncate(time.Second)})
 	c := j.world.Client("A", nil)
-	store, err := embedded.Open(j.dir, embedded.Options{})
+	store, err := local.Open(t.Context(), j.dir, local.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	journal, err := embedded.OpenJournal(j.dir, embedded.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = journal.Close() })
 	n := 0
-	r, err := nodes.New(nodes.Config{Policy: p, Signals: c, Cloud: c, Cluster: c, Store: store, Journal: journal, Clock: j.world.Clock(),
+	r, err := nodes.New(nodes.Config{Policy: p, Signals: c, Cloud: c, Cluster: c, Store: store, Journal: store, Clock: j.world.Clock(),
 		NewID: func() string { n++; return fmt.Sprintf("T%04d", n) }})
 	if err != nil {
 		t.Fatal(err)
@@ -140,7 +135,7 @@ func TestNodesExplainNamesEveryGateAndWhatComesNext(t *testing.T) {
 		t.Errorf("exit code %d:\n%s", code, out)
 	}
 	// What the tick did about an interruption belongs to it.
-	journal, err := embedded.OpenJournal(j.dir, embedded.Options{})
+	journal, err := local.Open(t.Context(), j.dir, local.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +243,7 @@ func TestNodesReplayExitsWith1IfARecordedDecisionComesOutDifferently(t *testing.
 	if err != nil {
 		t.Fatal(err)
 	}
-	journal, err := embedded.OpenJournal(j.dir, embedded.Options{})
+	journal, err := local.Open(t.Context(), j.dir, local.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -350,7 +345,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	t.Parallel()
 	j := newJournaled(t)
 	report := j.tick()
-	journal, err := embedded.OpenJournal(j.dir, embedded.Options{})
+	journal, err := local.Open(t.Context(), j.dir, local.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

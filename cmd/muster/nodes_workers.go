@@ -31,6 +31,7 @@ func openPlane(ctx context.Context, lookup setting.Lookup, o connect.Options) (*
 	if err := setting.Join(err, workersErr); err != nil {
 		return nil, err
 	}
+	o.Local = localStore{}
 	opened, err := connect.Open(ctx, s, o)
 	if err != nil {
 		return nil, err

@@ -28,11 +28,12 @@ type Settings struct {
 
 // Local is what is kept on this machine.
 type Local struct {
-	Dir string // of the embedded store; unused with DynamoDB tables
+	Dir string // of the SQLite file; unused with DynamoDB tables
 }
 
-var local = []setting.Setting[Local]{
-	setting.New("DIR", "", "directory of the embedded store, when there are no tables; default: muster/nodes in $XDG_STATE_HOME or ~/.local/state",
+var onDisk = []setting.Setting[Local]{
+	setting.New("DIR", "", "directory of the record and the journal, a SQLite file, when there are no tables; "+
+		"default: muster/nodes in $XDG_STATE_HOME or ~/.local/state",
 		setting.Text(func(l *Local) *string { return &l.Dir })),
 }
 
@@ -65,7 +66,7 @@ func Groups() []Group {
 	}
 	return []Group{
 		{"Policy", nodes.Settings()},
-		{"Record and journal", append(setting.Describe(local), dynamo.Settings()...)},
+		{"Record and journal", append(setting.Describe(onDisk), dynamo.Settings()...)},
 		{"EC2", ec2.Settings()},
 		{"Kubernetes", kube.Settings()},
 		{"Prometheus", prom.Settings()},
@@ -106,7 +107,7 @@ func ParseStore(lookup setting.Lookup) (Settings, error) {
 	var s Settings
 	var errs [5]error
 	s.Policy, errs[0] = nodes.PolicyFromEnv(lookup)
-	errs[1] = setting.Parse(&s.Local, local, lookup, nil)
+	errs[1] = setting.Parse(&s.Local, onDisk, lookup, nil)
 	errs[2] = setting.Parse(&s.AWS, sdk, lookup, nil)
 	s.Tables, errs[3] = dynamo.ConfigFromEnv(lookup)
 	s.Tables = s.Tables.For(s.Policy)

@@ -109,7 +109,7 @@ func TestOpeningMakesNoRequest(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, err := Open(t.Context(), s, Options{})
+			p, err := Open(t.Context(), s, Options{Local: sqliteFile{}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -145,7 +145,7 @@ func TestAPartThatCantBeOpenedIsOneFailedCheckAndKeepsNoOtherFromBeingChecked(t 
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
 	s := settingsOf(t, server)
-	checks := Check(t.Context(), s, Options{})
+	checks := Check(t.Context(), s, Options{Local: sqliteFile{}})
 	found := map[string]bool{}
 	for _, c := range checks {
 		part, _, _ := strings.Cut(c.Name, ":")
@@ -259,7 +259,7 @@ func TestChecksGoByTheClockOfTheParts(t *testing.T) {
 	}))
 	defer server.Close()
 	s := settingsOf(t, server)
-	Check(t.Context(), s, Options{Clock: ahead{}})
+	Check(t.Context(), s, Options{Clock: ahead{}, Local: sqliteFile{}})
 	if asked.Load() == 0 {
 		t.Error("Prometheus was not asked")
 	}

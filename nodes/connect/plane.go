@@ -18,6 +18,7 @@ import (
 type Options struct {
 	Clock nodes.Clock  // nil: nodes.SystemClock
 	Log   *slog.Logger // of the queue's poller; nil: slog's default
+	Local LocalStore   // nil: only tables can be opened
 }
 
 // Plane is an opened node plane: what a Reconciler needs, and what a daemon needs besides. Its functions are nil where there is
@@ -42,7 +43,7 @@ type Plane struct {
 // Open opens what the settings name. It reads files but makes no request: whoever waits for a function's first answer should not
 // wait for what a tick does not need, and a part that can't be reached now makes a tick a NOOP, not a program end.
 func Open(ctx context.Context, s Settings, o Options) (*Plane, error) {
-	stores, err := OpenStores(ctx, s, o.Clock)
+	stores, err := OpenStores(ctx, s, o)
 	if err != nil {
 		return nil, err
 	}

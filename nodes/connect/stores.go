@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"io"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
@@ -13,7 +13,6 @@ import (
 
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/dynamo"
-	"github.com/muster-dev/muster/nodes/embedded"
 )
 
 // Stores is where the record and the journal are kept.
@@ -26,22 +25,22 @@ type Stores struct {
 }
 
 // OpenStores opens the record and the journal: the tables if they are set, else the directory, which is created if need be. Tables
-// are not asked for before the first call. clock may be nil.
-func OpenStores(ctx context.Context, s Settings, clock nodes.Clock) (*Stores, error) {
+// are not asked for before the first call.
+func OpenStores(ctx context.Context, s Settings, o Options) (*Stores, error) {
 	if s.Policy.StateTable != "" {
-		return openTables(ctx, s, clock)
+		return openTables(ctx, s, o.Clock)
 	}
-	return openDir(s, clock)
+	return openDir(ctx, s, o)
 }
 
 // FindStores is OpenStores for those who only read: it refuses a directory in which there is no store.
-func FindStores(ctx context.Context, s Settings) (*Stores, error) {
-	if s.Policy.StateTable == "" {
-		if _, err := os.Stat(filepath.Join(s.Local.Dir, "lock")); err != nil {
-			return nil, fmt.Errorf("no store in %s: begin one with muster nodes run or tick, or set DIR, or STATE_TABLE and LOGS_TABLE, to where it is", s.Local.Dir)
-		}
+func FindStores(ctx context.Context, s Settings, o Options) (*Stores, error) {
+	inDir := s.Policy.StateTable == ""
+	if inDir && o.Local != nil && !o.Local.Holds(s.Local.Dir) {
+		return nil, fmt.Errorf("no store in %s: begin one with muster nodes run or tick, "+
+			"or set DIR, or STATE_TABLE and LOGS_TABLE, to where it is", s.Local.Dir)
 	}
-	return OpenStores(ctx, s, nil)
+	return OpenStores(ctx, s, o)
 }
 
 // CreateTables creates those of the two tables that are not there yet, and waits until they can be used. The settings have to name them.
@@ -89,28 +88,46 @@ func tables(ctx context.Context, s Settings, clock nodes.Clock) (db *dynamo.DB, 
 	return db, ac.Region, nil
 }
 
-func openDir(s Settings, clock nodes.Clock) (*Stores, error) {
-	opts := embedded.Options{Cluster: s.Policy.Cluster}
-	if clock != nil {
-		opts.Now = clock.Now
+// A LocalStore is a kind of store that is kept on this machine. Programs that have one give it to this package by
+// [Options]. So the Lambda function, which keeps nothing on its disk, links no database.
+type LocalStore interface {
+	// Holds reports whether a directory holds a store.
+	Holds(dir string) bool
+	// Open opens a cluster's store in a directory, which it creates if need be. now is nil for the machine's clock.
+	Open(ctx context.Context, dir, cluster string, now func() time.Time) (RecordAndJournal, error)
+}
+
+// RecordAndJournal is an opened LocalStore.
+type RecordAndJournal interface {
+	nodes.Store
+	nodes.Journal
+	io.Closer
+}
+
+func openDir(ctx context.Context, s Settings, o Options) (*Stores, error) {
+	if o.Local == nil {
+		err := errors.New("this program keeps nothing on its disk: set STATE_TABLE and LOGS_TABLE")
+		return nil, opening("the record", err)
 	}
-	store, err := embedded.Open(s.Local.Dir, opts)
-	if err != nil {
-		return nil, fmt.Errorf("opening the store in %s, %w: set DIR to a directory that can be written", s.Local.Dir, err)
+	var now func() time.Time
+	if o.Clock != nil {
+		now = o.Clock.Now
 	}
-	journal, err := embedded.OpenJournal(s.Local.Dir, opts)
+
+	store, err := o.Local.Open(ctx, s.Local.Dir, s.Policy.Cluster, now)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("opening the journal in %s, %w", s.Local.Dir, err), store.Close())
+		return nil, opening("the record", err)
 	}
 	check := func(ctx context.Context) []nodes.Check {
 		c := nodes.Check{Name: "store: " + s.Local.Dir, OK: true}
 		r, err := store.Load(ctx)
 		if err != nil {
-			c.OK, c.Detail, c.Fix = false, err.Error(), "restore the directory from a backup, or set DIR to another one to begin anew"
+			c.OK, c.Detail = false, err.Error()
+			c.Fix = "restore the directory from a backup, or set DIR to another one to begin a new record"
 		} else {
 			c.Detail = fmt.Sprintf("record of %s, revision %d", r.PK, r.Revision)
 		}
 		return []nodes.Check{c}
 	}
-	return &Stores{Store: store, Journal: journal, Where: s.Local.Dir, closers: closers{store.Close, journal.Close}, check: check}, nil
+	return &Stores{Store: store, Journal: store, Where: s.Local.Dir, closers: closers{store.Close}, check: check}, nil
 }

@@ -23,8 +23,8 @@ import (
 
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/ec2"
-	"github.com/muster-dev/muster/nodes/embedded"
 	"github.com/muster-dev/muster/nodes/kube"
+	"github.com/muster-dev/muster/nodes/local"
 	"github.com/muster-dev/muster/nodes/prom"
 	"github.com/muster-dev/muster/nodes/sim"
 	"github.com/muster-dev/muster/nodes/sim/awsapi"
@@ -61,7 +61,7 @@ const (
 type set struct {
 	policy nodes.Policy
 	sim    sim.Options
-	store  func(*rig) (nodes.Store, nodes.Journal) // nil: embedded
+	store  func(*rig) (nodes.Store, nodes.Journal) // nil: on this machine
 	page   int64                                   // of Kubernetes lists
 	wait   time.Duration                           // for Prometheus; 0: 5 s
 	grace  time.Duration                           // of pods that are evicted; 0: 20 s
@@ -110,7 +110,7 @@ func build(t testing.TB, change ...func(*set)) *rig {
 	signals, err := prom.Open(context.Background(), promConfig, s.policy)
 	g.must(err)
 	if s.store == nil {
-		s.store = embeddedStore
+		s.store = localStore
 	}
 	g.store, g.journal = s.store(g)
 
@@ -121,14 +121,11 @@ func build(t testing.TB, change ...func(*set)) *rig {
 	return g
 }
 
-func embeddedStore(g *rig) (nodes.Store, nodes.Journal) {
-	dir := g.t.TempDir()
-	store, err := embedded.Open(dir, embedded.Options{Cluster: g.policy.Cluster})
+func localStore(g *rig) (nodes.Store, nodes.Journal) {
+	store, err := local.Open(context.Background(), g.t.TempDir(), local.Options{Cluster: g.policy.Cluster})
 	g.must(err)
-	journal, err := embedded.OpenJournal(dir, embedded.Options{})
-	g.must(err)
-	g.t.Cleanup(func() { _ = store.Close(); _ = journal.Close() })
-	return store, journal
+	g.t.Cleanup(func() { _ = store.Close() })
+	return store, store
 }
 
 // serve puts a handler on the wire and counts what it is asked.

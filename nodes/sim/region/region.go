@@ -23,8 +23,8 @@ import (
 
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/ec2"
-	"github.com/muster-dev/muster/nodes/embedded"
 	"github.com/muster-dev/muster/nodes/kube"
+	"github.com/muster-dev/muster/nodes/local"
 	"github.com/muster-dev/muster/nodes/prom"
 	"github.com/muster-dev/muster/nodes/sim"
 	"github.com/muster-dev/muster/nodes/sim/awsapi"
@@ -126,19 +126,13 @@ func (r *Region) Config(ctx context.Context) (nodes.Config, error) {
 	if err != nil {
 		return c, fmt.Errorf("connecting to the simulated Prometheus, %w", err)
 	}
-	dir, opts := filepath.Join(r.o.Dir, "nodes"), embedded.Options{Cluster: c.Policy.Cluster}
-	store, err := embedded.Open(dir, opts)
+	store, err := local.Open(ctx, filepath.Join(r.o.Dir, "nodes"), local.Options{Cluster: c.Policy.Cluster})
 	if err != nil {
 		return c, fmt.Errorf("opening the record, %w", err)
 	}
 	r.store = store
 	r.closers = append(r.closers, store.Close)
-	journal, err := embedded.OpenJournal(dir, opts)
-	if err != nil {
-		return c, fmt.Errorf("opening the journal, %w", err)
-	}
-	r.closers = append(r.closers, journal.Close)
-	c.Cloud, c.Cluster, c.Signals, c.Store, c.Journal = cloud, cluster, signals, store, journal
+	c.Cloud, c.Cluster, c.Signals, c.Store, c.Journal = cloud, cluster, signals, store, store
 	c.Template = template
 	return c, nil
 }
