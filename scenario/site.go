@@ -156,7 +156,9 @@ func (t *site) open(ctx context.Context) (err error) {
 // newDaemon returns the daemon that muster nodes run runs, with ticks that follow each other sooner.
 func (t *site) newDaemon(defenders *workers.Plane) (*daemon.Daemon, error) {
 	o := daemon.Options{Interval: siteTick, StopTimeout: siteStop, Poll: t.poll, Ticked: t.ticked,
-		Price: func(instanceType string, market nodes.Market, _ string) (float64, bool) { return t.price(instanceType, market) }}
+		Price: func(instanceType string, market nodes.Market, _ string) (float64, bool) {
+			return t.price(instanceType, market)
+		}}
 	if t.asks {
 		t.plane.WorkerPlane = defenders
 		quiet := slog.New(slog.DiscardHandler) // the defenders' windows show it
