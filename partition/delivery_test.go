@@ -623,6 +623,13 @@ func TestAFencedMessageIsNotQueued(t *testing.T) {
 	r.expect()
 	r.pass(time.Second)
 	r.expect("handle 1.1 attempt 1 fence 1.1")
+
+	// It had failed often enough to be queued, but there was no room, and it was tried again.
+	r.d.slots[rigSlot].attempt = r.d.cfg.Retry.Tries + 1
+	r.step(handledInput{1, ErrFenced})
+	r.expect()
+	r.pass(time.Second)
+	r.expect("handle 1.1 attempt 2 fence 1.1")
 }
 
 // TestAQueuedMessageNeedsTheLease: the lease may become invalid while it is read.
