@@ -157,69 +157,94 @@ func (v *View) names() string {
 	return strings.Join(ids, ", ")
 }
 
-// gather makes the list of workers.
+// gather makes the list of workers: those with a lease, those of the map without one, and
+// newcomers in thought.
 func (f *forecaster) gather(w WhatIf) {
-	taken := make(map[string]bool)
-	add := func(m Member, pw plan.Worker, what string) {
-		taken[m.ID] = true
-		f.members = append(f.members, m)
-		f.p.Workers = append(f.p.Workers, pw)
-		if what != "" {
-			f.what[m.ID] = what
-		}
-	}
-	cur := f.v.Map
+	listed := make(map[string]bool)
 	for _, m := range f.v.Members {
-		taken[m.ID] = true
-		at := m.Member
-		inMap := cur != nil && cur.index(m.Member) != none
-		if cur != nil && !inMap {
-			// A successor takes its predecessor's place, and nothing moves.
-			if i := cur.predecessor(m.Member); i != none {
-				at, inMap = cur.Workers[i], true
-			}
-		}
-		goes := m.Leaving || m.Yielding || slices.Contains(w.Drain, m.ID)
-		if inMap && m.Leaving && cur.Restarting[int(cur.index(at))] {
-			goes = false // its slots wait for it
-		}
-		switch {
-		case slices.Contains(w.Without, m.ID):
-			f.what[m.ID] = "gone"
-			f.dead++
-		case goes && !inMap:
-		case goes:
-			f.leaving++
-			add(at, plan.Worker{ID: m.ID, Weight: m.Capacity, Zone: m.Zone, Draining: true}, "draining")
-		case m.Outdated && !inMap:
-		case m.Outdated:
-			f.keeps[at] = true
-			add(at, plan.Worker{ID: m.ID, Weight: m.Capacity, Zone: m.Zone, Draining: true}, "outdated")
-		case !inMap:
-			f.joiners++
-			add(at, plan.Worker{ID: m.ID, Weight: m.Capacity, Zone: m.Zone}, "new")
-		default:
-			add(at, plan.Worker{ID: m.ID, Weight: m.Capacity, Zone: m.Zone}, "")
-		}
+		listed[m.ID] = true
+		f.gatherLive(m, w)
 	}
-	if cur != nil {
-		counts := cur.Counts()
-		for i, m := range cur.Workers {
-			switch {
-			case taken[m.ID]:
-			case cur.Restarting[i]:
-				add(m, plan.Worker{ID: m.ID}, "")
-			case counts[m.ID] > 0:
-				f.what[m.ID] = "gone"
-				f.dead++
-			}
-		}
+	if f.v.Map != nil {
+		f.gatherUnleased(listed)
 	}
 	for i, n := 0, 0; i < w.Add; n++ {
-		if id := fmt.Sprintf("%s-%d", f.v.Group, n); !taken[id] && f.what[id] == "" {
-			add(Member{ID: id}, plan.Worker{ID: id}, "new")
+		if id := fmt.Sprintf("%s-%d", f.v.Group, n); !listed[id] && f.what[id] == "" {
+			listed[id] = true
+			f.add(Member{ID: id}, plan.Worker{ID: id}, "new")
 			f.joiners++
 			i++
+		}
+	}
+}
+
+// add adds a worker to the problem.
+func (f *forecaster) add(m Member, pw plan.Worker, what string) {
+	f.members = append(f.members, m)
+	f.p.Workers = append(f.p.Workers, pw)
+	if what != "" {
+		f.what[m.ID] = what
+	}
+}
+
+// gatherLive adds a worker with a lease, unless it is to have no part in the plan.
+func (f *forecaster) gatherLive(m MemberInfo, w WhatIf) {
+	at, inMap := f.placeOf(m.Member)
+	goes := m.Leaving || m.Yielding || slices.Contains(w.Drain, m.ID)
+	if inMap && m.Leaving && f.v.Map.Restarting[int(f.v.Map.index(at))] {
+		goes = false // its slots wait for it
+	}
+
+	worker := plan.Worker{ID: m.ID, Weight: m.Capacity, Zone: m.Zone, Draining: goes || m.Outdated}
+	switch {
+	case slices.Contains(w.Without, m.ID):
+		f.what[m.ID] = "gone"
+		f.dead++
+	case worker.Draining && !inMap:
+	case goes:
+		f.leaving++
+		f.add(at, worker, "draining")
+	case m.Outdated:
+		f.keeps[at] = true
+		f.add(at, worker, "outdated")
+	case !inMap:
+		f.joiners++
+		f.add(at, worker, "new")
+	default:
+		f.add(at, worker, "")
+	}
+}
+
+// placeOf returns the member of the map whose slots a live worker has. A successor takes
+// its predecessor's place, and nothing moves.
+func (f *forecaster) placeOf(m Member) (at Member, inMap bool) {
+	cur := f.v.Map
+	if cur == nil {
+		return m, false
+	}
+	if cur.index(m) != none {
+		return m, true
+	}
+	if i := cur.predecessor(m); i != none {
+		return cur.Workers[i], true
+	}
+	return m, false
+}
+
+// gatherUnleased adds the workers of the map that have no lease and are awaited, and
+// counts those that have slots and are not.
+func (f *forecaster) gatherUnleased(listed map[string]bool) {
+	cur := f.v.Map
+	counts := cur.Counts()
+	for i, m := range cur.Workers {
+		switch {
+		case listed[m.ID]:
+		case cur.Restarting[i]:
+			listed[m.ID] = true
+			f.add(m, plan.Worker{ID: m.ID}, "")
+		case counts[m.ID] > 0:
+			f.what[m.ID] = "gone"
+			f.dead++
 		}
 	}
 }

@@ -119,34 +119,12 @@ func (k EventKind) OfSlot() bool {
 // EventQuery.Follow until ctx ends, which is no error then. An error of tell ends
 // it and is returned.
 func ReadEvents(ctx context.Context, nc *nats.Conn, group string, q EventQuery, tell func(Event) error) error {
-	js, err := jetstream.New(nc)
+	it, err := openEvents(ctx, nc, group, q)
 	if err != nil {
 		return fmt.Errorf("reading the events of %s: %w", group, err)
 	}
-	cfg := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy}
-	if !q.Since.IsZero() {
-		cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &q.Since
-	}
-	for _, k := range q.Kinds {
-		cfg.FilterSubjects = append(cfg.FilterSubjects, eventSubject(group, k))
-	}
-	c, err := js.OrderedConsumer(ctx, EventStream(group), cfg)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return fmt.Errorf("reading the events of %s: stream %s is not there: is there a group of this name, with workers that keep events?", group, EventStream(group))
-	}
-	if err != nil {
-		return fmt.Errorf("reading the events of %s: %w", group, err)
-	}
-	info, err := c.Info(ctx)
-	if err != nil {
-		return fmt.Errorf("reading the events of %s: %w", group, err)
-	}
-	if info.NumPending == 0 && !q.Follow {
+	if it == nil {
 		return nil
-	}
-	it, err := c.Messages()
-	if err != nil {
-		return fmt.Errorf("reading the events of %s: %w", group, err)
 	}
 	defer it.Stop()
 	for {
@@ -172,4 +150,35 @@ func ReadEvents(ctx context.Context, nc *nats.Conn, group string, q EventQuery, 
 			return nil
 		}
 	}
+}
+
+// openEvents begins to read the events that a query selects, nil if there are none to
+// read.
+func openEvents(ctx context.Context, nc *nats.Conn, group string, q EventQuery) (jetstream.MessagesContext, error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, err
+	}
+	cfg := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy}
+	if !q.Since.IsZero() {
+		cfg.DeliverPolicy, cfg.OptStartTime = jetstream.DeliverByStartTimePolicy, &q.Since
+	}
+	for _, k := range q.Kinds {
+		cfg.FilterSubjects = append(cfg.FilterSubjects, eventSubject(group, k))
+	}
+	c, err := js.OrderedConsumer(ctx, EventStream(group), cfg)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, fmt.Errorf("stream %s is not there: is there a group of this name, with workers that keep events?", EventStream(group))
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := c.Info(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if info.NumPending == 0 && !q.Follow {
+		return nil, nil
+	}
+	return c.Messages()
 }

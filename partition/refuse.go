@@ -389,22 +389,17 @@ func (m *machine) lookBack() {
 	m.kv(kvEffect{purpose: forMapHistory, op: opHistory, bucket: m.cfg.bucketMap(), key: AssignmentKey})
 }
 
-// mapHistory writes the newest map that can be believed over what is there now.
-func (m *machine) mapHistory(in kvInput) {
-	l := &m.lead
-	if !l.office {
-		return
-	}
-	l.restoring = false
-	if in.err != nil {
-		l.rereadAt = m.now.Add(retryInterval)
-		m.bad.again = l.rereadAt
-		return
-	}
-	var last uint64
-	// Whether no map can have come and gone between ours and these.
-	covered := len(in.history) < mapHistoryDepth
-	for _, v := range in.history {
+// restoreLater has the map and its history read again after a while.
+func (m *machine) restoreLater(after time.Duration) {
+	m.lead.rereadAt = m.now.Add(after)
+	m.bad.again = m.lead.rereadAt
+}
+
+// seeHistory takes in the maps of the history that are newer than this worker's. It
+// returns the last revision, and whether no other map can have come between.
+func (m *machine) seeHistory(history []kvVersion) (last uint64, covered bool) {
+	covered = len(history) < mapHistoryDepth
+	for _, v := range history {
 		last = v.rev
 		covered = covered || v.rev <= m.curRev
 		if v.deleted || v.rev <= m.curRev {
@@ -414,6 +409,21 @@ func (m *machine) mapHistory(in kvInput) {
 			m.seeMap(a, v.rev)
 		}
 	}
+	return last, covered
+}
+
+// mapHistory writes the newest map that can be believed over what is there now.
+func (m *machine) mapHistory(in kvInput) {
+	l := &m.lead
+	if !l.office {
+		return
+	}
+	l.restoring = false
+	if in.err != nil {
+		m.restoreLater(retryInterval)
+		return
+	}
+	last, covered := m.seeHistory(in.history)
 	switch {
 	case !l.office || l.maps.busy():
 	case last != 0 && last == m.curRev, last > m.bad.rev && m.mapHidden():
@@ -423,8 +433,7 @@ func (m *machine) mapHistory(in kvInput) {
 		m.mapReady()
 	case m.cur == nil || !covered && m.cur.Epoch != l.epoch:
 		m.cfg.Logger.Error("The leader finds no assignment map that it can read and changes nothing. Restore one from a backup, or delete the key to start anew.", "revision", last)
-		l.rereadAt = m.now.Add(25 * retryInterval)
-		m.bad.again = l.rereadAt
+		m.restoreLater(25 * retryInterval)
 	case last == 0 && len(in.history) == 0:
 		m.writeAt(m.mapLost(), nil, 0)
 	default:

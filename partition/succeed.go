@@ -247,26 +247,21 @@ func (m *machine) prune() {
 	if m.cur == nil || !m.cur.Settled() || m.cur.Epoch != m.lead.epoch {
 		return
 	}
-	used := make([]bool, len(m.cur.Workers))
-	for _, i := range m.cur.Owner {
-		if i != none {
-			used[i] = true
-		}
-	}
+	stays := m.staysInMap()
 	at := make([]int32, len(m.cur.Workers))
-	var stay []Member
+	var workers []Member
 	for i, w := range m.cur.Workers {
-		p := m.lead.peers[w.ID]
-		if used[i] || p != nil && p.Member == w && !p.lease.Yielding || m.awaited(int32(i)) {
-			at[i] = int32(len(stay))
-			stay = append(stay, w)
+		if stays[i] {
+			at[i] = int32(len(workers))
+			workers = append(workers, w)
 		}
 	}
-	if len(stay) == len(m.cur.Workers) || len(stay) == 0 {
+	if len(workers) == len(m.cur.Workers) || len(workers) == 0 {
 		return
 	}
+
 	next := m.cur.clone()
-	next.Epoch, next.Leader, next.Workers = m.lead.epoch, m.self, stay
+	next.Epoch, next.Leader, next.Workers = m.lead.epoch, m.self, workers
 	for s, i := range next.Owner {
 		if i != none {
 			next.Owner[s] = at[i]
@@ -274,11 +269,28 @@ func (m *machine) prune() {
 	}
 	next.Restarting = make(map[int]bool)
 	for i := range m.cur.Restarting {
-		if p := m.lead.peers[m.cur.Workers[i].ID]; used[i] || p != nil && p.Member == m.cur.Workers[i] && !p.lease.Yielding || m.awaited(int32(i)) {
+		if stays[i] {
 			next.Restarting[int(at[i])] = true
 		}
 	}
 	m.write(next, nil)
+}
+
+// staysInMap tells, for each worker of the map, whether it has slots, is there and
+// takes some, or is awaited.
+func (m *machine) staysInMap() []bool {
+	stays := make([]bool, len(m.cur.Workers))
+	for _, owner := range m.cur.Owner {
+		if owner != none {
+			stays[owner] = true
+		}
+	}
+	for i, w := range m.cur.Workers {
+		p := m.lead.peers[w.ID]
+		there := p != nil && p.Member == w && !p.lease.Yielding
+		stays[i] = stays[i] || there || m.awaited(int32(i))
+	}
+	return stays
 }
 
 // forgetAbsent drops what is known of workers that the map does not name any more.
