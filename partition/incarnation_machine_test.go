@@ -13,7 +13,8 @@ func leadingMachine(t *testing.T) *machine {
 	settled := a.clone()
 	settled.Version, settled.Epoch, settled.Leader, settled.Moves = 4, 3, m.self, nil
 	m.step(m.now, mapInput{settled, 9})
-	m.lead = leadership{leader: m.self, leaderRev: 8, office: true, epoch: 3, rev: 8, leaseStart: m.now, ready: true, synced: true, due: m.now.Add(time.Second),
+	m.election.won(m.self, 8)
+	m.lead = leadership{office: true, epoch: 3, rev: 8, leaseStart: m.now, ready: true, synced: true, due: m.now.Add(time.Second),
 		peers: make(map[string]*peerView), junk: make(map[string]badLease), absent: make(map[Member]absence)}
 	for _, w := range settled.Workers {
 		m.lead.peers[w.ID] = &peerView{Member: w, lease: leaseValue{Version: 4, Weight: 1}, seenAt: m.now}
@@ -139,7 +140,7 @@ func TestFencedOwner(t *testing.T) {
 		"of a fence that it has no more":      {func(_ *machine, in *fencedInput) { in.fence.Version = 0 }, 0},
 		"of a slot that it doesn't hold":      {func(m *machine, _ *fencedInput) { delete(m.own.slots, 1) }, 0},
 		"while it can't be sure of its lease": {func(m *machine, _ *fencedInput) { m.step(m.now, connectionInput{up: false}) }, 0},
-		"while nobody leads":                  {func(m *machine, _ *fencedInput) { m.lead.leader = Member{} }, 0},
+		"while nobody leads":                  {func(m *machine, _ *fencedInput) { m.election.leader = Member{} }, 0},
 		"that isn't one":                      {func(_ *machine, in *fencedInput) { in.stored = in.fence }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -150,7 +151,7 @@ func TestFencedOwner(t *testing.T) {
 			reports := 0
 			for _, e := range m.step(m.now, in) {
 				if e, is := e.(reportFenceEffect); is {
-					if reports++; e.report.From != m.self || e.report.To != m.lead.leader || e.report.Stored != in.stored {
+					if reports++; e.report.From != m.self || e.report.To != m.election.leader || e.report.Stored != in.stored {
 						t.Errorf("it reports %+v", e.report)
 					}
 				}

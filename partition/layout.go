@@ -112,7 +112,7 @@ func (m *machine) cedeCalled() {
 
 func (m *machine) tellCeded(marks []slotMark) {
 	if marks != nil {
-		m.send(m.lead.leader, peerCeded, marks)
+		m.send(m.election.leader, peerCeded, marks)
 	}
 }
 

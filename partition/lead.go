@@ -2,7 +2,6 @@ package partition
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"maps"
 	"slices"
@@ -25,25 +24,7 @@ const (
 	reasonDeleted     = "lease deleted"
 )
 
-// deputies is how many followers probe the leader, lowest stable IDs first; for
-// the others its lease's expiry tells.
-const deputies = 2
-
 type leadership struct {
-	leader    Member // as the bucket shows; zero: nobody
-	leaderRev uint64
-	seenAt    time.Time // when a renewal of the leader was last seen
-	standing  bool      // an election write is under way
-	standAt   time.Time // again, after an election write that failed
-	void      time.Time // when one over what lies at the leader's key may be; zero: nothing does that is no lease
-	seizing   suspicion // what the seizing under way rests on
-	suspect   suspicion // of a deputy, against the leader
-	probeDue  time.Time
-	// quietUntil: after a reconnect of our own the others look gone for a
-	// while.
-	quietUntil time.Time
-
-	// All below is of a leader in office.
 	inherited  suspicion // against the predecessor, from the time as its deputy
 	office     bool
 	epoch      uint64
@@ -73,16 +54,6 @@ type leadership struct {
 
 	incarnation incarnation
 	backRev     uint64 // of a map that was read below curRev, once; 0: none
-}
-
-// suspicion is a deputy's against the leader: since when it is unreachable, and
-// the revision of its lease as worker before that. If it is still the same
-// later, the lease was not renewed meanwhile.
-type suspicion struct {
-	who   Member
-	since time.Time
-	rev   uint64 // 0: there was none
-	read  bool   // rev is known
 }
 
 // peerView is a live worker as the leader sees it.
@@ -154,127 +125,6 @@ func (m *machine) leading() bool { return m.lead.office }
 // mayAct tells whether the office can be trusted right now.
 func (m *machine) mayAct() bool {
 	return m.lead.office && m.lease.valid && m.now.Before(m.lead.leaseStart.Add(m.cfg.LeaseTTL-m.cfg.LeaseMargin))
-}
-
-// Election.
-
-func (m *machine) stand() {
-	l := &m.lead
-	if m.stage != stageMember || !m.lease.valid || l.office || l.standing || l.leader != (Member{}) {
-		return
-	}
-	if m.now.Before(l.void) {
-		return
-	}
-	l.standing, l.seizing = true, suspicion{}
-	if !l.void.IsZero() {
-		m.seize()
-		return
-	}
-	m.kv(kvEffect{purpose: forElection, op: opCreate, bucket: m.cfg.bucketMap(), key: leaderKey, value: m.leaderValue(), ttl: m.cfg.LeaseTTL})
-}
-
-// seize replaces a leader that is gone, in one write, so that there is no
-// moment without.
-func (m *machine) seize() {
-	l := &m.lead
-	l.standing = true
-	m.kv(kvEffect{purpose: forElection, op: opUpdate, bucket: m.cfg.bucketMap(), key: leaderKey, value: m.leaderValue(), rev: l.leaderRev, ttl: m.cfg.LeaseTTL})
-}
-
-type leaderValue struct {
-	Schema int    `json:"schema"`
-	ID     string `json:"id"`
-	Claim  uint64 `json:"claim"`
-	N      uint64 `json:"n"`
-}
-
-func (m *machine) leaderValue() []byte {
-	m.attempt++
-	return mustJSON(leaderValue{Schema: valueSchema, ID: m.self.ID, Claim: m.self.Claim, N: m.attempt})
-}
-
-// ownLeadership tells whether the leader's lease was last written by this worker
-// as who it is now.
-func (m *machine) ownLeadership(value []byte) bool {
-	var v leaderValue
-	return len(value) > 0 && json.Unmarshal(value, &v) == nil && v.ID == m.self.ID && v.Claim == m.self.Claim
-}
-
-func (m *machine) seeLeader(leader Member, rev uint64) {
-	l := &m.lead
-	// A watch that is made again tells the revision that was there before. That is no
-	// sign of life: only a renewal is.
-	if rev <= l.leaderRev {
-		return
-	}
-	l.seenAt = m.now
-	changed := leader != l.leader
-	l.leaderRev, l.void = rev, time.Time{}
-	l.suspect = suspicion{}
-	if l.office && leader != m.self {
-		m.stepDown()
-	}
-	l.leader = leader
-	if leader == (Member{}) {
-		if m.stage == stageLeaving {
-			m.own.leaderless = m.now
-		}
-		m.stand()
-		return
-	}
-	if changed && !l.office {
-		m.emit(Event{Kind: EventElected, Peer: leader.ID, Epoch: rev})
-		// What was reported to the old leader may be unknown to the new one.
-		if m.own.resyncAt.IsZero() {
-			m.own.resyncAt = m.now.Add(resyncInterval / 2)
-		}
-	}
-}
-
-func (m *machine) elected(in kvInput) {
-	l := &m.lead
-	l.standing = false
-	switch {
-	case in.err == nil && (m.stage == stageMember || m.stage == stageLeaving):
-		*l = leadership{leader: m.self, leaderRev: in.gotRev, office: true, epoch: in.gotRev, rev: in.gotRev, leaseStart: in.start,
-			due: in.start.Add(m.cfg.HeartbeatInterval), peers: make(map[string]*peerView), junk: make(map[string]badLease), absent: make(map[Member]absence),
-			quietUntil: l.quietUntil, inherited: l.seizing}
-		m.emit(Event{Kind: EventElected, Peer: m.self.ID, Epoch: l.epoch})
-		if m.stage == stageLeaving {
-			m.resign()
-			return
-		}
-		m.refreshWeights()
-		m.shareLoad()
-		m.readMap()
-	case in.err != nil && !errors.Is(in.err, errConflict):
-		l.standAt = m.now.Add(retryInterval)
-	case in.err != nil && in.op == opUpdate && in.gotRev == 0:
-		// Nothing is left of what was to be replaced.
-		l.void = time.Time{}
-		m.leaderGone()
-	case in.err != nil && in.op == opCreate:
-		// There is a leader's lease that the watch has not shown yet.
-		l.standAt = m.now.Add(retryInterval)
-	}
-}
-
-// leaderGone: there is no leader's lease, although no watch has told of its end. The
-// trace of one that expires stays for a moment only, so a worker that was away then, or
-// watches a replica that is behind, never sees it.
-func (m *machine) leaderGone() {
-	l := &m.lead
-	switch {
-	case l.office:
-		l.due = m.now // the renewal shows whether it is so
-	case l.leader != (Member{}):
-		l.leader, l.suspect = Member{}, suspicion{}
-		if m.stage == stageLeaving {
-			m.own.leaderless = m.now
-		}
-		m.stand()
-	}
 }
 
 func (m *machine) readMap() {
@@ -367,7 +217,8 @@ func (m *machine) stepDown() {
 	if !l.office {
 		return
 	}
-	*l = leadership{leader: l.leader, leaderRev: l.leaderRev, void: l.void, seenAt: m.now, quietUntil: l.quietUntil}
+	*l = leadership{}
+	m.election.lost(m.now)
 	m.weight.told, m.weight.uneven = false, 0 // another leader may tell others
 	m.do(watchLeasesEffect{})
 }
@@ -385,18 +236,18 @@ func (m *machine) leadResult(in kvInput) {
 		switch {
 		case in.err == nil:
 			l.rev, l.leaseStart = in.gotRev, in.start
-			l.leaderRev = max(l.leaderRev, in.gotRev)
+			m.election.renewed(in.gotRev)
 			l.due = in.start.Add(m.cfg.HeartbeatInterval)
 		case errors.Is(in.err, errConflict) && m.ownLeadership(in.gotValue):
 			// A renewal that was given up was carried out after all.
 			l.rev = in.gotRev
-			l.leaderRev = max(l.leaderRev, in.gotRev)
+			m.election.renewed(in.gotRev)
 			l.due = m.now
 		case errors.Is(in.err, errConflict) && m.nobodys(recordLeader, in) && m.mayAct():
 			l.rev, l.due = in.gotRev, m.now
-			l.leaderRev = max(l.leaderRev, in.gotRev)
+			m.election.renewed(in.gotRev)
 		case errors.Is(in.err, errConflict), errors.Is(in.err, errNotFound):
-			l.leader = Member{}
+			m.election.leader = Member{}
 			m.stepDown()
 		default:
 			l.due = m.now.Add(retryInterval)
@@ -410,7 +261,7 @@ func (m *machine) leadResult(in kvInput) {
 	case forFencing:
 		m.fenced(in)
 	case forSuspicion:
-		switch s := &l.suspect; {
+		switch s := &m.election.suspect; {
 		case in.key != s.who.ID || s.read:
 		case in.err == nil || errors.Is(in.err, errNotFound):
 			s.rev, s.read = in.gotRev, true
@@ -603,15 +454,15 @@ func (m *machine) allListed() {
 // expiry would.
 func (m *machine) suspect(who Member) {
 	l := &m.lead
-	if m.now.Before(l.quietUntil) {
+	if m.now.Before(m.election.quietUntil) {
 		return
 	}
 	if !l.office {
 		// What the lease was must be known from before it was found gone: it
 		// may be back, and have renewed, when the first answer is here. Answers
 		// come in order, so the next one is of a probe after the reading.
-		switch s := &l.suspect; {
-		case who != l.leader:
+		switch s := &m.election.suspect; {
+		case who != m.election.leader:
 		case s.who != who:
 			*s = suspicion{who: who}
 			m.kv(kvEffect{purpose: forSuspicion, op: opGet, bucket: m.cfg.bucketLeases(), key: who.ID})
@@ -674,7 +525,7 @@ func (m *machine) fenceDue() {
 	suspects := m.suspects()
 	// When many vanish together it is more likely the network or a server
 	// than they; then their leases decide.
-	if suspects == 0 || suspects > many(len(l.peers)) || m.now.Before(l.quietUntil) {
+	if suspects == 0 || suspects > many(len(l.peers)) || m.now.Before(m.election.quietUntil) {
 		return
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(l.peers), compareIDs) {
@@ -1307,11 +1158,11 @@ func (m *machine) leadDue() {
 		m.readMap()
 	}
 	m.refreshWeights()
-	if !m.now.Before(l.probeDue) && m.mayAct() {
-		l.probeDue = m.now.Add(m.cfg.ProbeInterval)
+	if !m.now.Before(m.election.probeDue) && m.mayAct() {
+		m.election.probeDue = m.now.Add(m.cfg.ProbeInterval)
 		var to []Member
 		for _, id := range slices.SortedFunc(maps.Keys(l.peers), compareIDs) {
-			if p := l.peers[id]; p.Member != m.self && !m.now.Before(l.quietUntil) {
+			if p := l.peers[id]; p.Member != m.self && !m.now.Before(m.election.quietUntil) {
 				to = append(to, p.Member)
 			}
 		}
@@ -1332,94 +1183,6 @@ func (m *machine) leadDue() {
 	m.review()
 }
 
-func (m *machine) followDue() {
-	l := &m.lead
-	if !l.standAt.IsZero() && !m.now.Before(l.standAt) {
-		l.standAt = time.Time{}
-		m.stand()
-	}
-	if l.leader == (Member{}) {
-		if l.standAt.IsZero() {
-			m.stand()
-		}
-		return
-	}
-	if m.stage != stageMember || !m.lease.valid {
-		return
-	}
-	if !l.standing && !m.now.Before(m.vacant()) {
-		l.seenAt = m.now
-		l.seizing = suspicion{}
-		m.seize()
-		return
-	}
-	if !m.deputy() {
-		return
-	}
-	m.refreshWeights()
-	if !m.now.Before(l.probeDue) && !m.now.Before(l.quietUntil) {
-		l.probeDue = m.now.Add(m.cfg.ProbeInterval)
-		m.do(probeEffect{[]Member{l.leader}})
-	}
-	if s := l.suspect; !s.since.IsZero() && !l.standing && !m.now.Before(s.since.Add(m.suspicionTime())) {
-		l.suspect = suspicion{}
-		l.seizing = s
-		m.seize()
-	}
-}
-
-// fallbackSpread bounds how long after the candidates the last of the other workers
-// campaigns. Any of them may: the leader's authority has expired by then, and the write
-// is conditional. One after the other spares the servers as many writes at once, of which
-// all but the first fail.
-const fallbackSpread = 500 * time.Millisecond
-
-// vacant is when a leader that has not renewed its lease has lost it, although the
-// server has not let that expire. Candidates campaign first; if none of them is alive the
-// other workers do, by their place in the map. A worker that has the name that the leader
-// had, under a claim of its own, knows at once: there is one lease for a name, so the
-// leader's has ended.
-func (m *machine) vacant() time.Time {
-	l := &m.lead
-	at := m.overdue(l.seenAt)
-	if l.leader.ID == m.self.ID {
-		return at.Add(-m.cfg.LeaseTTL)
-	}
-	rank, of := m.rank()
-	switch {
-	case rank == none:
-		return at.Add(fallbackSpread)
-	case rank < deputies:
-		return at
-	}
-	return at.Add(fallbackSpread * time.Duration(rank) / time.Duration(of))
-}
-
-// deputy reports whether this worker watches over the leader.
-func (m *machine) deputy() bool {
-	rank, _ := m.rank()
-	return rank != none && rank < deputies
-}
-
-// rank returns this worker's place among the workers of the map without the leader, none
-// if it is not in the map, and how many they are.
-func (m *machine) rank() (rank, of int32) {
-	rank = none
-	if m.cur == nil {
-		return rank, 0
-	}
-	for _, w := range m.cur.Workers {
-		switch w {
-		case m.lead.leader:
-			continue
-		case m.self:
-			rank = of
-		}
-		of++
-	}
-	return rank, of
-}
-
 // leadWake tells when there is something to do for the leader, or for a worker that may
 // become the leader.
 func (m *machine) leadWake(sooner func(time.Time)) {
@@ -1427,19 +1190,18 @@ func (m *machine) leadWake(sooner func(time.Time)) {
 		m.officeWake(sooner)
 		return
 	}
-	l := &m.lead
-	sooner(l.standAt)
-	sooner(l.void)
-	if m.stage != stageMember || !m.lease.valid || l.leader == (Member{}) {
+	sooner(m.election.retryAt)
+	sooner(m.election.overwriteAt)
+	if m.stage != stageMember || !m.lease.valid || m.election.leader == (Member{}) {
 		return
 	}
 	sooner(m.vacant())
 	if !m.deputy() {
 		return
 	}
-	sooner(later(l.probeDue, l.quietUntil))
-	if !l.suspect.since.IsZero() && !l.standing {
-		sooner(l.suspect.since.Add(m.suspicionTime()))
+	sooner(later(m.election.probeDue, m.election.quietUntil))
+	if !m.election.suspect.since.IsZero() && !m.election.campaigning {
+		sooner(m.election.suspect.since.Add(m.suspicionTime()))
 	}
 }
 
@@ -1453,7 +1215,7 @@ func (m *machine) officeWake(sooner func(time.Time)) {
 	if m.cfg.Weights != nil && !m.weight.busy {
 		sooner(m.weight.due)
 	}
-	sooner(l.probeDue)
+	sooner(m.election.probeDue)
 	if m.mayAct() && l.ready && l.synced && m.cur != nil && m.cur.Former != nil && m.cur.Epoch == l.epoch {
 		sooner(l.former.due)
 	}

@@ -58,8 +58,9 @@ type machine struct {
 	lossVersion uint64
 	reconnected time.Time // when the connection last did
 
-	lead leadership
-	own  ownership
+	election election
+	lead     leadership
+	own      ownership
 
 	watches   uint64 // of the leases, begun so far
 	weight    weights
@@ -651,7 +652,7 @@ func (m *machine) staleAfter(id string) time.Duration {
 		return staleName
 	case m.now.Before(m.reconnected.Add(m.cfg.RestartGrace)):
 		return m.cfg.RestartGrace
-	case m.cur.Restarting[i] && m.lead.leader == (Member{}): // nobody ends the wait
+	case m.cur.Restarting[i] && m.election.leader == (Member{}): // nobody ends the wait
 		return leaderlessName
 	case m.cur.Restarting[i]:
 		return m.cfg.RestartGrace
@@ -1058,7 +1059,7 @@ func (m *machine) checkLease() {
 		if !ended.IsZero() {
 			m.emit(Event{Kind: EventTrustRegained, Duration: m.now.Sub(ended)})
 		}
-		m.stand()
+		m.campaign()
 	case validityUnchanged:
 	}
 }
@@ -1070,12 +1071,12 @@ func (m *machine) connection(up bool) {
 	}
 	if up {
 		m.reconnected = m.now
-		m.lead.seenAt = m.now
+		m.election.seenAt = m.now
 		if m.lead.office && m.lead.ready {
 			m.watchLeases()
 		}
 		m.leaseDue, m.pingDue = m.now, m.now
-		m.lead.quietUntil = m.now.Add(m.cfg.SuspicionGrace + m.cfg.SuspicionMargin)
+		m.election.quietUntil = m.now.Add(m.cfg.SuspicionGrace + m.cfg.SuspicionMargin)
 	}
 }
 
@@ -1124,7 +1125,7 @@ func (m *machine) leaveDue() {
 		}
 	case !m.own.any() && !m.renewing && m.mapLetsGo():
 		m.farewell()
-	case !m.now.Before(m.leaveBy), m.lead.leader == (Member{}) && m.now.Sub(m.own.leaderless) >= aloneAfter:
+	case !m.now.Before(m.leaveBy), m.election.leader == (Member{}) && m.now.Sub(m.own.leaderless) >= aloneAfter:
 		m.abandon()
 	}
 }
@@ -1212,7 +1213,7 @@ func (m *machine) deriveState() State {
 		return StateStable
 	case m.leading() && !settled:
 		return StateLeader
-	case !m.leading() && m.lead.leader == (Member{}):
+	case !m.leading() && m.election.leader == (Member{}):
 		return StateElection
 	case settled:
 		return StateStable
@@ -1246,7 +1247,7 @@ func (m *machine) peer(msg peerMessage) {
 	case peerCeded:
 		m.leadCeded(msg)
 	case peerAlone:
-		if m.stage == stageLeaving && msg.From == m.lead.leader {
+		if m.stage == stageLeaving && msg.From == m.election.leader {
 			m.abandon()
 		}
 	}

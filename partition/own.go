@@ -440,7 +440,7 @@ func (m *machine) tellReleased(s int) {
 	if !st.forced && moving && mv.Version == st.version {
 		m.send(m.cur.member(mv.Next), peerReleased, mark)
 	}
-	m.send(m.lead.leader, peerReleased, mark)
+	m.send(m.election.leader, peerReleased, mark)
 }
 
 // peerReleased: the old owner has ended; if the move is still the one it speaks
@@ -460,7 +460,7 @@ func (m *machine) peerReleased(msg peerMessage) {
 			continue
 		}
 		m.holdHanded(mark.Slot, mv.Version, time.Duration(mark.Idle)*time.Microsecond)
-		m.send(m.lead.leader, peerHolding, []slotMark{{Slot: mark.Slot, Version: mv.Version}})
+		m.send(m.election.leader, peerHolding, []slotMark{{Slot: mark.Slot, Version: mv.Version}})
 	}
 }
 
@@ -552,10 +552,10 @@ func (m *machine) resync() {
 		m.tellPrepared(ready)
 	}
 	if len(want) > 0 {
-		m.send(m.lead.leader, peerWant, want)
+		m.send(m.election.leader, peerWant, want)
 	}
 	if len(holding) > 0 {
-		m.send(m.lead.leader, peerHolding, holding)
+		m.send(m.election.leader, peerHolding, holding)
 	}
 }
 
@@ -571,7 +571,7 @@ func (m *machine) ownWake(sooner func(time.Time)) {
 			}
 		}
 	}
-	if m.stage == stageLeaving && m.lead.leader == (Member{}) {
+	if m.stage == stageLeaving && m.election.leader == (Member{}) {
 		sooner(m.own.leaderless.Add(aloneAfter))
 	}
 }

@@ -452,5 +452,5 @@ func (m *machine) leaderSilent() bool {
 	if l.office {
 		return !m.mayAct()
 	}
-	return !m.now.Before(m.overdue(l.seenAt))
+	return !m.now.Before(m.overdue(m.election.seenAt))
 }

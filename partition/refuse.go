@@ -293,7 +293,7 @@ func recordOf(p purpose) string {
 // version has written is renewed before.
 func (m *machine) seeBadLeader(rev uint64, err error) {
 	l := &m.lead
-	if rev <= l.leaderRev {
+	if rev <= m.election.revision {
 		return
 	}
 	m.refuse(recordLeader, rev, err)
@@ -305,7 +305,7 @@ func (m *machine) seeBadLeader(rev uint64, err error) {
 		l.due = m.now
 		return
 	}
-	l.leader, l.leaderRev, l.void = Member{}, rev, m.now.Add(m.cfg.LeaseTTL+time.Second)
+	m.election.leader, m.election.revision, m.election.overwriteAt = Member{}, rev, m.now.Add(m.cfg.LeaseTTL+time.Second)
 	if m.stage == stageLeaving {
 		m.own.leaderless = m.now
 	}

@@ -1,0 +1,46 @@
+package partition
+
+import (
+	"testing"
+	"time"
+)
+
+func TestElection(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1000, 0)
+	leader, self := Member{ID: "w-0", Claim: 1}, Member{ID: "w-1", Claim: 2}
+
+	t.Run("only a newer record is a sign of life", func(t *testing.T) {
+		t.Parallel()
+		e := election{leader: leader, revision: 5, seenAt: now, suspect: suspicion{who: leader}}
+		if e.see(5, now.Add(time.Second)) || e.seenAt != now || e.suspect.who != leader {
+			t.Errorf("the record of before, told again: %+v", e)
+		}
+		e.overwriteAt = now
+		if !e.see(6, now.Add(time.Second)) || e.seenAt != now.Add(time.Second) || e.suspect != (suspicion{}) || !e.overwriteAt.IsZero() {
+			t.Errorf("a newer record: %+v", e)
+		}
+	})
+	t.Run("a worker that wins leads by that record, and suspects nobody yet", func(t *testing.T) {
+		t.Parallel()
+		e := election{leader: leader, revision: 5, campaigning: true, retryAt: now, suspect: suspicion{who: leader}, quietUntil: now}
+		e.won(self, 7)
+		if e != (election{leader: self, revision: 7, quietUntil: now}) {
+			t.Errorf("won: %+v", e)
+		}
+		e.renewed(9)
+		e.renewed(8)
+		if e.revision != 9 {
+			t.Errorf("the revision is %d, want 9", e.revision)
+		}
+	})
+	t.Run("a leader that loses the office counts its successor's time from then", func(t *testing.T) {
+		t.Parallel()
+		e := election{leader: self, revision: 7, probeDue: now, overwriteAt: now, quietUntil: now}
+		later := now.Add(time.Second)
+		e.lost(later)
+		if e != (election{leader: self, revision: 7, overwriteAt: now, seenAt: later, quietUntil: now}) {
+			t.Errorf("lost: %+v", e)
+		}
+	})
+}
