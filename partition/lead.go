@@ -219,7 +219,7 @@ func (m *machine) stepDown() {
 	}
 	*l = leadership{}
 	m.election.lost(m.now)
-	m.weight.told, m.weight.uneven = false, 0 // another leader may tell others
+	m.weight.forget() // another leader may tell others
 	m.do(watchLeasesEffect{})
 }
 
@@ -1067,82 +1067,6 @@ func (m *machine) tellAlone() {
 	}
 }
 
-// Weights of the keys. The deputies have them, too, so that a new leader can plan
-// at once.
-
-type weights struct {
-	finest []uint64  // by slot of the finest division; nil: every slot weighs the same
-	keys   []uint64  // how many they are, by the same
-	told   bool      // these were, by this worker
-	due    time.Time // zero: never asked for
-	busy   bool
-	known  bool // as well as they can be
-	// uneven counts the readings in a row by which the loads are.
-	uneven int
-}
-
-// of returns the weight of each of n slots; nil: all weigh the same.
-func (w weights) of(n int) []uint64 {
-	if w.finest == nil {
-		return nil
-	}
-	return folded(w.finest, n)
-}
-
-// folded returns a column of the slots of a finer division as one of n slots.
-func folded(column []uint64, n int) []uint64 {
-	out := make([]uint64, n)
-	for s, v := range column {
-		out[s%n] += v
-	}
-	return out
-}
-
-// weightOf is what a slot counts among such weights.
-func weightOf(weights []uint64, s int) uint64 {
-	if weights == nil {
-		return 1
-	}
-	return weights[s]
-}
-
-// weighed tells whether planning can go by weights.
-func (m *machine) weighed() bool { return m.cfg.Weights == nil || m.weight.known }
-
-func (m *machine) refreshWeights() {
-	w := &m.weight
-	if m.cfg.Weights == nil || w.busy || m.now.Before(w.due) {
-		return
-	}
-	w.busy = true
-	m.do(weightsEffect{})
-}
-
-func (m *machine) weights(in weightsInput) {
-	w := &m.weight
-	w.busy = false
-	w.due = m.now.Add(m.cfg.WeightsInterval)
-	if in.err != nil {
-		m.cfg.Logger.Warn("The keys' weights can't be had; planning goes on with those known before, or with equal ones.", "err", in.err)
-		w.due = m.now.Add(5 * time.Second)
-	} else {
-		w.told = w.told && slices.Equal(w.finest, in.finest) && slices.Equal(w.keys, in.keys)
-		w.finest, w.keys = in.finest, in.keys
-		m.shareLoad()
-		m.readBalance()
-	}
-	w.known = true
-	m.review()
-}
-
-// shareLoad has a leader write the load of the slots down, when it is not yet.
-func (m *machine) shareLoad() {
-	if w := &m.weight; m.leading() && w.finest != nil && !w.told {
-		w.told = true
-		m.do(shareLoadEffect{weights: w.finest, keys: w.keys})
-	}
-}
-
 // leadDue does what the time asks of a leader, and of its deputies.
 func (m *machine) leadDue() {
 	l := &m.lead
@@ -1212,8 +1136,8 @@ func (m *machine) officeWake(sooner func(time.Time)) {
 		sooner(l.due)
 	}
 	sooner(l.rereadAt)
-	if m.cfg.Weights != nil && !m.weight.busy {
-		sooner(m.weight.due)
+	if m.cfg.Weights != nil {
+		m.weight.wake(sooner)
 	}
 	sooner(m.election.probeDue)
 	if m.mayAct() && l.ready && l.synced && m.cur != nil && m.cur.Former != nil && m.cur.Epoch == l.epoch {

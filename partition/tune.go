@@ -18,6 +18,34 @@ const (
 	tuneFraction  = 20
 )
 
+// weighed tells whether planning can go by weights.
+func (m *machine) weighed() bool { return m.cfg.Weights == nil || m.weight.known }
+
+// refreshWeights reads the weights when they are due.
+func (m *machine) refreshWeights() {
+	if m.cfg.Weights != nil && m.weight.begin(m.now) {
+		m.do(weightsEffect{})
+	}
+}
+
+func (m *machine) weights(in weightsInput) {
+	m.weight.read(in, m.now, m.cfg.WeightsInterval)
+	if in.err != nil {
+		m.cfg.Logger.Warn("The keys' weights can't be had; planning goes on with those known before, or with equal ones.", "err", in.err)
+	} else {
+		m.shareLoad()
+		m.readBalance()
+	}
+	m.review()
+}
+
+// shareLoad has a leader write the load of the slots down, when it is not yet.
+func (m *machine) shareLoad() {
+	if m.leading() && m.weight.tell() {
+		m.do(shareLoadEffect{weights: m.weight.finest, keys: m.weight.keys})
+	}
+}
+
 // readBalance notes whether the loads are uneven by the newest weights.
 func (m *machine) readBalance() {
 	if !m.leading() || m.cur == nil || !m.cur.Settled() || !m.allThere() {
@@ -27,10 +55,8 @@ func (m *machine) readBalance() {
 	switch {
 	case err != nil:
 		m.cfg.Logger.Error("The loads can't be measured.", "err", err)
-	case b.WorstOverMean > m.cfg.TuneAbove:
-		m.weight.uneven++
 	default:
-		m.weight.uneven = 0
+		m.weight.noteBalance(b.WorstOverMean > m.cfg.TuneAbove)
 	}
 }
 
