@@ -147,7 +147,7 @@ func (m *machine) elected(in kvInput) {
 	switch {
 	case in.err == nil && (m.stage == stageMember || m.stage == stageLeaving):
 		*l = leadership{office: true, epoch: in.gotRev, rev: in.gotRev, leaseStart: in.start, due: in.start.Add(m.cfg.HeartbeatInterval),
-			peers: make(map[string]*peerView), junk: make(map[string]badLease), absent: make(map[Member]absence), inherited: m.election.basis}
+			peers: make(roster), junk: make(map[string]badLease), absent: make(map[Member]absence), inherited: m.election.basis}
 		m.election.won(m.self, in.gotRev)
 		m.emit(Event{Kind: EventElected, Peer: m.self.ID, Epoch: l.epoch})
 		if m.stage == stageLeaving {

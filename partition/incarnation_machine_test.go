@@ -15,7 +15,7 @@ func leadingMachine(t *testing.T) *machine {
 	m.step(m.now, mapInput{settled, 9})
 	m.election.won(m.self, 8)
 	m.lead = leadership{office: true, epoch: 3, rev: 8, leaseStart: m.now, ready: true, synced: true, due: m.now.Add(time.Second),
-		peers: make(map[string]*peerView), junk: make(map[string]badLease), absent: make(map[Member]absence)}
+		peers: make(roster), junk: make(map[string]badLease), absent: make(map[Member]absence)}
 	for _, w := range settled.Workers {
 		m.lead.peers[w.ID] = &peerView{Member: w, lease: leaseValue{Version: 4, Weight: 1}, seenAt: m.now}
 	}

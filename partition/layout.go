@@ -157,7 +157,7 @@ func (m *machine) layoutDue() bool {
 		return false
 	}
 	for s := range m.cur.Owner {
-		if p := m.lead.peers[m.cur.owner(s).ID]; p == nil || p.Member != m.cur.owner(s) || !p.takesSlots() {
+		if p := m.lead.peers.live(m.cur.owner(s)); p == nil || !p.takesSlots() {
 			return false
 		}
 	}
@@ -182,7 +182,7 @@ func (m *machine) relayout() {
 	}
 	m.pin(job)
 	l.planning = true
-	m.emit(Event{Kind: EventRebalance, Reason: reasonLayout, Of: job.slots, After: m.staying()})
+	m.emit(Event{Kind: EventRebalance, Reason: reasonLayout, Of: job.slots, After: m.lead.peers.staying()})
 	m.do(planEffect{job})
 }
 
@@ -275,8 +275,7 @@ func (m *machine) ceded(s int) bool {
 
 // gone tells whether a worker's lease has ended.
 func (m *machine) gone(w Member) bool {
-	p := m.lead.peers[w.ID]
-	return m.lead.synced && (p == nil || p.Member != w)
+	return m.lead.synced && m.lead.peers.live(w) == nil
 }
 
 // takeable tells whether the keys of a slot are nobody's by the former division.

@@ -34,7 +34,7 @@ type leadership struct {
 	renewing   bool
 	ready      bool // the map is rewritten
 	synced     bool // the leases are all known
-	peers      map[string]*peerView
+	peers      roster
 	listing    bool      // the watch has begun again, and has not told all leases yet
 	newest     time.Time // lease, by the server's clock
 	rereadAt   time.Time
@@ -54,21 +54,6 @@ type leadership struct {
 
 	incarnation incarnation
 	backRev     uint64 // of a map that was read below curRev, once; 0: none
-}
-
-// peerView is a live worker as the leader sees it.
-type peerView struct {
-	Member
-	rev       uint64
-	lease     leaseValue
-	joined    time.Time
-	at        time.Time // when the lease was written, by the server's clock
-	suspectAt time.Time
-	seenAt    time.Time // when a renewal was last seen
-	fencing   bool
-	unproven  bool      // its lease was never seen, and is being proven to be over
-	overdue   bool      // the fencing is since it was not renewed, not since it is unreachable
-	leavingAt time.Time // when it said so
 }
 
 // absence is of a worker in the map that is not there. Its slots wait until then
@@ -386,9 +371,6 @@ func (m *machine) ghost(p *peerView) bool {
 	return m.joiner(p) && p.at.Before(m.lead.newest.Add(-m.cfg.LeaseTTL-time.Second))
 }
 
-// going tells whether a worker is to have no slots.
-func (p *peerView) going() bool { return p.lease.Leaving || p.lease.Yielding }
-
 // joiner tells whether a live worker is not in the map yet, under this claim or
 // an earlier one.
 func (m *machine) joiner(p *peerView) bool {
@@ -471,24 +453,13 @@ func (m *machine) suspect(who Member) {
 		}
 		return
 	}
-	if p := l.peers[who.ID]; p != nil && p.Member == who && p.suspectAt.IsZero() && p.Member != m.self {
+	if p := l.peers.live(who); p != nil && p.suspectAt.IsZero() && who != m.self {
 		p.suspectAt = m.now
 		m.emit(Event{Kind: EventSuspected, Peer: p.ID})
 	}
 }
 
 func (m *machine) suspicionTime() time.Duration { return m.cfg.SuspicionGrace + m.cfg.SuspicionMargin }
-
-// suspects counts the live workers whose connection seems gone.
-func (m *machine) suspects() int {
-	n := 0
-	for _, p := range m.lead.peers {
-		if !p.suspectAt.IsZero() {
-			n++
-		}
-	}
-	return n
-}
 
 // overdue is when a lease that is not renewed has ended although the server has
 // not let it expire: after a restart servers have been seen to forget it. Its
@@ -510,8 +481,7 @@ func (m *machine) expireDue() {
 	if !l.synced {
 		return
 	}
-	for _, id := range slices.SortedFunc(maps.Keys(l.peers), compareIDs) {
-		p := l.peers[id]
+	for _, p := range l.peers.sorted() {
 		if p.fencing || p.Member == m.self || m.now.Before(m.overdue(p.seenAt)) {
 			continue
 		}
@@ -522,14 +492,13 @@ func (m *machine) expireDue() {
 
 func (m *machine) fenceDue() {
 	l := &m.lead
-	suspects := m.suspects()
+	suspects := m.lead.peers.suspects()
 	// When many vanish together it is more likely the network or a server
 	// than they; then their leases decide.
 	if suspects == 0 || suspects > many(len(l.peers)) || m.now.Before(m.election.quietUntil) {
 		return
 	}
-	for _, id := range slices.SortedFunc(maps.Keys(l.peers), compareIDs) {
-		p := l.peers[id]
+	for _, p := range l.peers.sorted() {
 		if p.suspectAt.IsZero() || p.fencing || m.now.Before(p.suspectAt.Add(m.suspicionTime())) {
 			continue
 		}
@@ -585,12 +554,7 @@ func (m *machine) coldStart() bool {
 	if before == 0 {
 		return true
 	}
-	now := 0
-	for _, p := range m.lead.peers {
-		if !m.joiner(p) {
-			now++
-		}
-	}
+	now := m.lead.peers.count(func(p *peerView) bool { return !m.joiner(p) })
 	return now == 0 || (before >= 10 && now < 5)
 }
 
@@ -599,17 +563,6 @@ func (m *machine) workersInMap() int {
 		return 0
 	}
 	return len(m.cur.Workers)
-}
-
-// staying counts the live workers that neither leave nor yield.
-func (m *machine) staying() int {
-	n := 0
-	for _, p := range m.lead.peers {
-		if !p.going() {
-			n++
-		}
-	}
-	return n
 }
 
 // windowDue opens a window for newcomers, and closes one that has ended.
@@ -625,7 +578,7 @@ func (m *machine) windowDue(newcomers int) {
 		return
 	}
 	if why := w.ended(m.now, newcomers, m.complete()); why != "" {
-		m.emit(Event{Kind: EventWindowDone, Reason: why, After: m.staying(), Duration: w.close(m.now, newcomers)})
+		m.emit(Event{Kind: EventWindowDone, Reason: why, After: m.lead.peers.staying(), Duration: w.close(m.now, newcomers)})
 	}
 }
 
@@ -637,7 +590,7 @@ func (m *machine) complete() bool {
 	if expected == 0 && m.lead.window.cold {
 		expected = m.workersInMap()
 	}
-	return expected > 0 && m.staying() == expected && m.suspects() == 0
+	return expected > 0 && m.lead.peers.staying() == expected && m.lead.peers.suspects() == 0
 }
 
 // planNewcomers plans for everybody who is there.
@@ -672,8 +625,8 @@ func (m *machine) replan(reason string, include func(*peerView) bool) {
 	if reason == reasonWeights {
 		job.problem.Budget, job.problem.TuneOnly = m.tuneBudget(), true
 	} else {
-		m.emit(Event{Kind: EventTopology, Before: m.workersInMap(), After: m.staying()})
-		m.emit(Event{Kind: EventRebalance, Reason: reason, Of: job.slots, After: m.staying()})
+		m.emit(Event{Kind: EventTopology, Before: m.workersInMap(), After: m.lead.peers.staying()})
+		m.emit(Event{Kind: EventRebalance, Reason: reason, Of: job.slots, After: m.lead.peers.staying()})
 	}
 	m.do(planEffect{job})
 }
@@ -682,8 +635,7 @@ func (m *machine) replan(reason string, include func(*peerView) bool) {
 // is new.
 func (m *machine) enlist(job *planJob, include func(*peerView) bool) (newcomers bool) {
 	l := &m.lead
-	for _, id := range slices.SortedFunc(maps.Keys(l.peers), compareIDs) {
-		p := l.peers[id]
+	for _, p := range l.peers.sorted() {
 		inMap := !m.joiner(p)
 		gives := m.quits(p) || p.outdated()
 		if (gives && !inMap) || (!gives && !include(p)) {
@@ -725,7 +677,7 @@ func (m *machine) planned(in plannedInput) {
 			m.review() // what came up meanwhile
 			return
 		}
-		m.emit(Event{Kind: EventRebalance, Reason: job.reason, Of: job.slots, After: m.staying()})
+		m.emit(Event{Kind: EventRebalance, Reason: job.reason, Of: job.slots, After: m.lead.peers.staying()})
 	}
 	// Changes that came up meanwhile rest on the map before this plan, and would
 	// undo it. They are reported again, and entered in the new map.
@@ -1060,8 +1012,8 @@ func (m *machine) settleTaken(s int, f Fence) {
 }
 
 func (m *machine) tellAlone() {
-	for _, id := range slices.SortedFunc(maps.Keys(m.lead.peers), compareIDs) {
-		if p := m.lead.peers[id]; p.lease.Leaving {
+	for _, p := range m.lead.peers.sorted() {
+		if p.lease.Leaving {
 			m.send(p.Member, peerAlone, nil)
 		}
 	}
@@ -1085,8 +1037,8 @@ func (m *machine) leadDue() {
 	if !m.now.Before(m.election.probeDue) && m.mayAct() {
 		m.election.probeDue = m.now.Add(m.cfg.ProbeInterval)
 		var to []Member
-		for _, id := range slices.SortedFunc(maps.Keys(l.peers), compareIDs) {
-			if p := l.peers[id]; p.Member != m.self && !m.now.Before(m.election.quietUntil) {
+		for _, p := range l.peers.sorted() {
+			if p.Member != m.self && !m.now.Before(m.election.quietUntil) {
 				to = append(to, p.Member)
 			}
 		}

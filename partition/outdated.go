@@ -21,43 +21,13 @@ func (p *peerView) outdated() bool { return p.lease.ID != "" && p.lease.mapSchem
 
 // isOutdated tells whether this is a live worker that is outdated.
 func (m *machine) isOutdated(w Member) bool {
-	p := m.lead.peers[w.ID]
-	return p != nil && p.Member == w && p.outdated()
+	p := m.lead.peers.live(w)
+	return p != nil && p.outdated()
 }
 
-// takesSlots tells whether a live worker can be given slots.
-func (p *peerView) takesSlots() bool { return !p.going() && !p.outdated() }
-
-// takers counts the live workers that can be given slots.
-func (m *machine) takers() int {
-	n := 0
-	for _, p := range m.lead.peers {
-		if p.takesSlots() {
-			n++
-		}
-	}
-	return n
-}
-
-// takersInMap counts those of them that are in the map.
+// takersInMap counts the workers of the map that can be given slots.
 func (m *machine) takersInMap() int {
-	n := 0
-	for _, p := range m.lead.peers {
-		if p.takesSlots() && !m.joiner(p) {
-			n++
-		}
-	}
-	return n
-}
-
-// noneOutdated tells whether all workers that are there read the map.
-func (m *machine) noneOutdated() bool {
-	for _, p := range m.lead.peers {
-		if p.outdated() {
-			return false
-		}
-	}
-	return true
+	return m.lead.peers.count(func(p *peerView) bool { return p.takesSlots() && !m.joiner(p) })
 }
 
 // keepOutdated has outdated workers of a planning keep what they have. The plan shares

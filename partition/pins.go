@@ -255,7 +255,7 @@ func (m *machine) pinUnkept() bool {
 	}
 	takes := make(map[string]int32, len(m.cur.Workers))
 	for i, w := range m.cur.Workers {
-		if p := m.lead.peers[w.ID]; p != nil && p.Member == w && p.takesSlots() {
+		if p := m.lead.peers.live(w); p != nil && p.takesSlots() {
 			takes[w.ID] = int32(i)
 		}
 	}

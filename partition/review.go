@@ -16,11 +16,7 @@ func (c changes) none() bool { return c == (changes{}) }
 // changes counts them.
 func (m *machine) changes() changes {
 	var c changes
-	for _, p := range m.lead.peers {
-		if p.takesSlots() && m.joiner(p) {
-			c.newcomers++
-		}
-	}
+	c.newcomers = m.lead.peers.count(func(p *peerView) bool { return p.takesSlots() && m.joiner(p) })
 	if m.cur == nil {
 		return c
 	}
@@ -34,9 +30,9 @@ func (m *machine) changes() changes {
 		}
 	}
 	for i, w := range m.cur.Workers {
-		p := m.lead.peers[w.ID]
+		p := m.lead.peers.live(w)
 		switch {
-		case p == nil || p.Member != w:
+		case p == nil:
 			if (owns[i] || gets[i]) && !m.awaited(int32(i)) {
 				c.dead++
 			}
@@ -78,7 +74,7 @@ func (m *machine) review() {
 		return
 	}
 	m.windowDue(c.newcomers)
-	if c.leaving > 0 && l.leaveAt.IsZero() && m.takers() > 0 && m.cur.Settled() {
+	if c.leaving > 0 && l.leaveAt.IsZero() && m.lead.peers.takers() > 0 && m.cur.Settled() {
 		// What was on its way to one that leaves has arrived there meanwhile.
 		l.leaveAt = m.now
 	}
@@ -125,7 +121,7 @@ func (m *machine) replaceDead() {
 // if there are no others.
 func (m *machine) replaceLeaving() {
 	m.lead.leaveAt = time.Time{}
-	if m.takers() == 0 {
+	if m.lead.peers.takers() == 0 {
 		m.tellAlone()
 		return
 	}

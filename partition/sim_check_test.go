@@ -348,7 +348,7 @@ func (c *simChecker) movement(w *simWorker, a *Assignment) {
 func yielders(m *machine) map[Member]bool {
 	out := make(map[Member]bool)
 	for _, p := range m.lead.peers {
-		if p.lease.Yielding && m.takers() > 0 {
+		if p.lease.Yielding && m.lead.peers.takers() > 0 {
 			out[p.Member] = true
 		}
 	}

@@ -169,7 +169,7 @@ func (m *machine) awaited(i int32) bool {
 	if m.cur.Restarting[int(i)] {
 		return len(m.lead.peers)+m.awaitedRestarts() <= want
 	}
-	return m.staying() < want
+	return m.lead.peers.staying() < want
 }
 
 // joinAwaited adds the workers that are awaited to a planning: they keep what
@@ -198,8 +198,7 @@ func (m *machine) adopt() bool {
 	l := &m.lead
 	var next *Assignment
 	var events []Event
-	for _, id := range slices.SortedFunc(maps.Keys(l.peers), compareIDs) {
-		p := l.peers[id]
+	for _, p := range l.peers.sorted() {
 		i := m.cur.predecessor(p.Member)
 		if i == none {
 			continue
@@ -286,8 +285,8 @@ func (m *machine) staysInMap() []bool {
 		}
 	}
 	for i, w := range m.cur.Workers {
-		p := m.lead.peers[w.ID]
-		there := p != nil && p.Member == w && !p.lease.Yielding
+		p := m.lead.peers.live(w)
+		there := p != nil && !p.lease.Yielding
 		stays[i] = stays[i] || there || m.awaited(int32(i))
 	}
 	return stays

@@ -71,20 +71,13 @@ func (m *machine) balance() (plan.Problem, []int32) {
 }
 
 // allThere tells whether every worker of the map lives.
-func (m *machine) allThere() bool {
-	for _, w := range m.cur.Workers {
-		if p := m.lead.peers[w.ID]; p == nil || p.Member != w {
-			return false
-		}
-	}
-	return true
-}
+func (m *machine) allThere() bool { return m.lead.peers.allLive(m.cur.Workers) }
 
 // tuneDue tells whether it is time to even the loads out, while nothing else is
 // going on.
 func (m *machine) tuneDue(c changes) bool {
 	return m.weight.uneven >= tuneReadings && c.newcomers == 0 && c.leaving == 0 && m.cur != nil && m.cur.Settled() &&
-		m.takersInMap() > 0 && !m.lead.window.open() && m.allThere() && m.noneOutdated()
+		m.takersInMap() > 0 && !m.lead.window.open() && m.allThere() && m.lead.peers.count((*peerView).outdated) == 0
 }
 
 // tuneBudget is how many slots may move.

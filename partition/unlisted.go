@@ -62,12 +62,7 @@ func (m *machine) proveOver(p *peerView) {
 
 // allProven reports whether every question of proveUnlisted is answered.
 func (m *machine) allProven() bool {
-	for _, p := range m.lead.peers {
-		if p.unproven {
-			return false
-		}
-	}
-	return true
+	return m.lead.peers.count(func(p *peerView) bool { return p.unproven }) == 0
 }
 
 // proved takes the answer about a lease that was never seen.
