@@ -41,27 +41,26 @@ const reasonLayout = "layout change"
 
 // redivide follows a map of another division: what is held stays held until it is
 // asked for, under the former division.
-func (m *machine) redivide() {
-	o := &m.own
+func (o *ownership) redivide() {
 	was := o.division
-	o.division = m.cur.division()
+	o.division = o.cur.division()
 	if was.slots == 0 {
 		return
 	}
-	m.emit(Event{Kind: EventLayout, Version: m.cur.Version, Before: was.slots, After: o.division.slots})
+	o.emit(Event{Kind: EventLayout, Version: o.cur.Version, Before: was.slots, After: o.division.slots})
 	for _, s := range slices.Sorted(maps.Keys(o.former)) {
-		m.do(dropEffect{o.formerly.place(s)}) // of one that is over for long
+		o.do(dropEffect{o.formerly.place(s)}) // of one that is over for long
 	}
 	o.formerly, o.former = was, make(map[int]*slotState)
 	for _, s := range o.sorted() {
 		st := o.slots[s]
 		switch {
 		case st.phase != phaseHolding && st.phase != phaseReleasing:
-		case m.formerlyOurs(was, s):
+		case o.formerlyOurs(was, s):
 			o.former[s] = st
 		default:
 			// Only a worker that was dead to the leader gets here.
-			m.do(dropEffect{was.place(s)})
+			o.do(dropEffect{was.place(s)})
 		}
 	}
 	o.slots = make(map[int]*slotState)
@@ -69,66 +68,66 @@ func (m *machine) redivide() {
 }
 
 // formerlyOurs tells whether the map waits for this worker to give a slot up.
-func (m *machine) formerlyOurs(d division, s int) bool {
-	f := m.cur.Former
-	return f != nil && f.division() == d && m.cur.member(f.Owner[s]) == m.self
+func (o *ownership) formerlyOurs(d division, s int) bool {
+	f := o.cur.Former
+	return f != nil && f.division() == d && o.cur.member(f.Owner[s]) == o.self
 }
 
 // peerCede: the leader asks for slots of the former division. Who has seen no map
 // of the new one yet answers when it has.
-func (m *machine) peerCede(msg peerMessage) {
+func (o *ownership) peerCede(msg peerMessage) {
 	for _, mark := range msg.Slots {
-		m.own.called[mark.Slot] = mark.Version
+		o.called[mark.Slot] = mark.Version
 	}
-	m.cedeCalled()
+	o.cedeCalled()
 }
 
 // cedeCalled gives up what the leader has asked for. What is not held is given up.
-func (m *machine) cedeCalled() {
-	if m.cur == nil || m.own.abandoning {
+func (o *ownership) cedeCalled() {
+	if o.cur == nil || o.abandoning {
 		return
 	}
-	f := m.cur.Former
+	f := o.cur.Former
 	var ceded []slotMark
-	for _, s := range slices.Sorted(maps.Keys(m.own.called)) {
-		version := m.own.called[s]
-		if version > m.cur.Version {
+	for _, s := range slices.Sorted(maps.Keys(o.called)) {
+		version := o.called[s]
+		if version > o.cur.Version {
 			continue // of a map that is on its way
 		}
-		delete(m.own.called, s)
+		delete(o.called, s)
 		if f == nil || f.Version != version || s >= f.Slots {
 			continue
 		}
-		switch st := m.own.former[s]; {
+		switch st := o.former[s]; {
 		case st == nil:
 			ceded = append(ceded, slotMark{Slot: s, Version: version})
 		case st.phase == phaseHolding:
-			*st = slotState{phase: phaseReleasing, version: st.version, begun: m.now, deadline: m.now.Add(m.cfg.HandoverTimeout)}
-			m.do(releaseEffect{place: m.own.formerly.place(s), claim: m.self.Claim, final: true, leave: m.leaving(s)})
+			*st = slotState{phase: phaseReleasing, version: st.version, begun: o.now, deadline: o.now.Add(o.cfg.HandoverTimeout)}
+			o.do(releaseEffect{place: o.formerly.place(s), claim: o.self.Claim, final: true, leave: o.leaving(s)})
 		}
 	}
-	m.tellCeded(ceded)
+	o.tellCeded(ceded)
 }
 
-func (m *machine) tellCeded(marks []slotMark) {
+func (o *ownership) tellCeded(marks []slotMark) {
 	if marks != nil {
-		m.send(m.election.leader, peerCeded, marks)
+		o.send(o.election.leader, peerCeded, marks)
 	}
 }
 
 // leaving returns the keys of a slot of the former division that are this worker's
 // no more.
-func (m *machine) leaving(s int) Slots {
-	was, is := m.own.formerly, m.own.division
+func (o *ownership) leaving(s int) Slots {
+	was, is := o.formerly, o.division
 	if is.slots < was.slots {
-		if m.cur.member(m.cur.destination(s%is.slots)) != m.self {
+		if o.cur.member(o.cur.destination(s%is.slots)) != o.self {
 			return Slots{Of: was.slots, Slots: []int{s}}
 		}
 		return Slots{}
 	}
 	out := Slots{Of: is.slots}
 	for _, t := range was.place(s).overlapping(is) {
-		if m.cur.member(m.cur.destination(t)) != m.self {
+		if o.cur.member(o.cur.destination(t)) != o.self {
 			out.Slots = append(out.Slots, t)
 		}
 	}
@@ -136,15 +135,15 @@ func (m *machine) leaving(s int) Slots {
 }
 
 // formerReleased: nothing of a slot of the former division runs here any more.
-func (m *machine) formerReleased(in slotReleasedInput) {
-	st := m.own.former[in.slot]
-	if in.division != m.own.formerly || st == nil || st.phase != phaseReleasing || in.claim != m.self.Claim {
+func (o *ownership) formerReleased(in slotReleasedInput) {
+	st := o.former[in.slot]
+	if in.division != o.formerly || st == nil || st.phase != phaseReleasing || in.claim != o.self.Claim {
 		return
 	}
-	m.emit(Event{Kind: EventSlotReleased, Slot: in.slot, Duration: m.now.Sub(st.begun)})
-	delete(m.own.former, in.slot)
-	if f := m.cur.Former; f != nil && f.division() == in.division {
-		m.tellCeded([]slotMark{{Slot: in.slot, Version: f.Version}})
+	o.emit(Event{Kind: EventSlotReleased, Slot: in.slot, Duration: o.now.Sub(st.begun)})
+	delete(o.former, in.slot)
+	if f := o.cur.Former; f != nil && f.division() == in.division {
+		o.tellCeded([]slotMark{{Slot: in.slot, Version: f.Version}})
 	}
 }
 

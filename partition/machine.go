@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 )
@@ -13,28 +12,21 @@ import (
 // and the time go in, effects come out. It does no I/O, has no clock and starts
 // no goroutine; worker.go carries its effects out. What it believes is in its
 // fields, what it may do with that in this file (membership), in
-// lead.go (election and planning) and in own.go (slots).
+// lead.go (election and planning) and in ownership (slots).
 type machine struct {
-	cfg      Config
-	instance string // differs from every other machine's, ever
-	now      time.Time
-	started  time.Time
-	effects  []effect
+	core
 
-	stage      stage
 	state      State
 	asked      bool // a graceful leave was asked for
 	leaveBy    time.Time
 	yieldUntil time.Time // takes no slots until then
 
 	// Identity. self.ID and self.Claim are set from stageJoining on.
-	self       Member
 	names      nameTable
 	former     Member // who this worker was before it lost its identity
 	reclaiming bool   // and may be again
 	mapKnown   bool   // what was in the map's bucket at the start has been seen
 	standby    bool   // waits for a name
-	attempt    uint64 // makes every value written unique
 	idRev      uint64
 	leaseRev   uint64
 	retryAt    time.Time // of a claim or join that failed
@@ -52,15 +44,11 @@ type machine struct {
 	pingDue time.Time
 	// leasesLost is when the bucket of leases, or that of stable IDs, was last found
 	// deleted: workers whose keys were in it may still rely on their leases.
-	leasesLost time.Time
-	// lossVersion is the version of the first map after a lost one, until this worker, as
-	// leader, has seen that every live worker has that map; 0: none.
-	lossVersion uint64
+	leasesLost  time.Time
 	reconnected time.Time // when the connection last did
 
-	election election
-	lead     leadership
-	own      ownership
+	lead leadership
+	own  ownership
 
 	watches   uint64 // of the leases, begun so far
 	weight    weights
@@ -69,8 +57,6 @@ type machine struct {
 	pins      pinned
 	expect    int // workers, by SetExpected; 0: unknown
 	expectRev uint64
-	cur       *Assignment // the newest map seen; nil before the first
-	curRev    uint64
 	bad       badMap   // what was seen in its place
 	missing   []string // streams and buckets that can't be created again
 	refusals  refusals
@@ -415,7 +401,8 @@ const (
 )
 
 func newMachine(cfg Config, instance string) *machine {
-	m := &machine{cfg: cfg, instance: instance, state: StateInit, lease: leaseValidity{connected: true}, names: nameTable{released: make(map[string]bool)}}
+	m := &machine{core: core{cfg: cfg, instance: instance}, state: StateInit, lease: leaseValidity{connected: true}, names: nameTable{released: make(map[string]bool)}}
+	m.own.core = &m.core
 	m.own.reset()
 	return m
 }
@@ -489,9 +476,9 @@ func (m *machine) step(now time.Time, in input) []effect {
 	case plannedInput:
 		m.planned(in)
 	case preparedInput:
-		m.prepared(in)
+		m.own.prepared(in)
 	case slotReleasedInput:
-		m.slotReleased(in)
+		m.own.slotReleased(in)
 	case expectedInput:
 		if in.rev >= m.expectRev {
 			m.expect, m.expectRev = in.n, in.rev
@@ -543,7 +530,7 @@ func (m *machine) due() {
 	case stageMember, stageLeaving:
 		m.renewDue()
 		m.leadDue()
-		m.ownDue()
+		m.own.due()
 		m.leaveDue()
 	}
 }
@@ -579,7 +566,7 @@ func (m *machine) wake() time.Time {
 		sooner(m.leaseEnds())
 	}
 	m.leadWake(sooner)
-	m.ownWake(sooner)
+	m.own.wake(sooner)
 	if m.stage == stageLeaving {
 		if m.own.abandoning {
 			sooner(m.leaveBy.Add(leaveSlack))
@@ -588,18 +575,6 @@ func (m *machine) wake() time.Time {
 		}
 	}
 	return at
-}
-
-func (m *machine) do(e effect) { m.effects = append(m.effects, e) }
-
-func (m *machine) emit(e Event) {
-	e.Time, e.Worker = m.now, m.self.ID
-	m.do(emitEffect{e})
-}
-
-func (m *machine) kv(e kvEffect) {
-	e.start, e.ttl = m.now, ttlOf(e.ttl)
-	m.do(e)
 }
 
 func mustJSON(v any) []byte {
@@ -755,7 +730,7 @@ func (m *machine) joined(rev uint64, start time.Time) {
 		m.leaseDue = m.now // creating it took too long: renew it
 	}
 	if m.cur != nil {
-		m.applyMap()
+		m.own.applyMap()
 	}
 	if m.asked {
 		m.asked = false
@@ -1009,6 +984,36 @@ func (m *machine) leaseRenewed(in kvInput) {
 	}
 }
 
+// seeMap takes a newer map in. Revisions of the bucket order all maps that were
+// ever written, so an older one never wins.
+func (m *machine) seeMap(a *Assignment, rev uint64) {
+	if rev <= m.curRev {
+		return
+	}
+	if err := a.checkOrder(rev, m.cur, m.now); err != nil {
+		m.seeBadMap(rev, err)
+		return
+	}
+	newer := m.cur == nil || a.Version > m.cur.Version
+	before := m.cur
+	m.cur, m.curRev = a, rev
+	if m.leading() && a.Epoch > m.lead.epoch {
+		m.stepDown()
+	}
+	if m.stage != stageMember && m.stage != stageLeaving {
+		return
+	}
+	if newer {
+		m.emit(Event{Kind: EventMapReceived, Version: a.Version})
+		m.lossVersion = max(m.lossVersion, a.firstAfterLoss())
+		if m.own.division.slots == 0 || m.own.division == a.division() {
+			m.own.tellAssigned(m.own.destined(before), m.own.destined(a))
+		}
+	}
+	m.own.applyMap()
+	m.leadMapSeen()
+}
+
 // loseIdentity ends everything that rested on the claim and begins anew: another
 // worker may have been given the slots already.
 func (m *machine) loseIdentity(reason string) {
@@ -1016,7 +1021,7 @@ func (m *machine) loseIdentity(reason string) {
 	leaving := m.stage == stageLeaving
 	m.do(listenEffect{})
 	m.do(suspendEffect{})
-	m.dropAll()
+	m.own.dropAll()
 	m.stepDown()
 	former := m.self
 	m.self = Member{}
@@ -1116,7 +1121,7 @@ func (m *machine) leaveDue() {
 	}
 	switch {
 	case !m.now.Before(m.leaveBy.Add(leaveSlack)):
-		m.dropAll()
+		m.own.dropAll()
 		m.stepDown()
 		m.exit()
 	case m.own.abandoning:
@@ -1126,7 +1131,7 @@ func (m *machine) leaveDue() {
 	case !m.own.any() && !m.renewing && m.mapLetsGo():
 		m.farewell()
 	case !m.now.Before(m.leaveBy), m.election.leader == (Member{}) && m.now.Sub(m.own.leaderless) >= aloneAfter:
-		m.abandon()
+		m.own.abandon()
 	}
 }
 
@@ -1145,22 +1150,6 @@ func (m *machine) mapLetsGo() bool {
 		}
 	}
 	return true
-}
-
-func (m *machine) abandon() {
-	if m.own.abandoning {
-		return
-	}
-	m.own.abandoning = true
-	for _, s := range m.own.sorted() {
-		m.abandonSlot(s)
-	}
-	for _, s := range slices.Sorted(maps.Keys(m.own.former)) {
-		if st := m.own.former[s]; st.phase == phaseHolding {
-			st.phase, st.begun, st.deadline = phaseReleasing, m.now, m.now.Add(m.cfg.HandoverTimeout)
-			m.do(releaseEffect{place: m.own.formerly.place(s), claim: m.self.Claim, final: true, leave: Slots{m.own.formerly.slots, []int{s}}})
-		}
-	}
 }
 
 func (m *machine) farewell() {
@@ -1207,7 +1196,7 @@ func (m *machine) deriveState() State {
 		return StateEmergency
 	case m.leading() && m.lead.window.open():
 		return StateScaling
-	case m.ownMoves(), m.leading() && m.cur != nil && !m.cur.Settled():
+	case m.own.moving(), m.leading() && m.cur != nil && !m.cur.Settled():
 		return StateRebalancing
 	case m.own.holds():
 		return StateStable
@@ -1232,23 +1221,23 @@ func (m *machine) peer(msg peerMessage) {
 	msg.Slots = slices.DeleteFunc(msg.Slots, func(s slotMark) bool { return s.Slot < 0 || s.Slot >= maxSlots })
 	switch msg.Kind {
 	case peerPrepared:
-		m.peerPrepared(msg)
+		m.own.peerPrepared(msg)
 	case peerGrant:
-		m.peerGrant(msg)
+		m.own.peerGrant(msg)
 	case peerReleased:
-		m.peerReleased(msg)
+		m.own.peerReleased(msg)
 		m.leadReleased(msg)
 	case peerHolding:
 		m.leadHolding(msg)
 	case peerWant:
 		m.leadWant(msg)
 	case peerCede:
-		m.peerCede(msg)
+		m.own.peerCede(msg)
 	case peerCeded:
 		m.leadCeded(msg)
 	case peerAlone:
 		if m.stage == stageLeaving && msg.From == m.election.leader {
-			m.abandon()
+			m.own.abandon()
 		}
 	}
 }

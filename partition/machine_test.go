@@ -248,11 +248,11 @@ func TestAReleaseOfAnEarlierNameIsIgnored(t *testing.T) {
 	t.Parallel()
 	m, _ := memberMachine(t)
 	m.own.slots[0] = &slotState{phase: phaseReleasing, version: 1}
-	m.step(m.now, slotReleasedInput{place: m.at(0), claim: m.self.Claim - 1})
+	m.step(m.now, slotReleasedInput{place: m.own.at(0), claim: m.self.Claim - 1})
 	if st := m.own.slots[0]; st == nil || st.phase != phaseReleasing {
 		t.Fatalf("the slot is %+v, want releasing yet", st)
 	}
-	m.step(m.now, slotReleasedInput{place: m.at(0), claim: m.self.Claim})
+	m.step(m.now, slotReleasedInput{place: m.own.at(0), claim: m.self.Claim})
 	if st := m.own.slots[0]; st != nil && st.phase == phaseReleasing {
 		t.Fatal("the slot is not released by the release of its own name")
 	}

@@ -39,6 +39,8 @@ type slotState struct {
 }
 
 type ownership struct {
+	*core
+
 	division   division // of slots
 	slots      map[int]*slotState
 	formerly   division           // before it; see layout.go
@@ -89,76 +91,43 @@ func (o *ownership) holds() bool {
 	return false
 }
 
-func (m *machine) ownMoves() bool {
-	for _, st := range m.own.slots {
+func (o *ownership) moving() bool {
+	for _, st := range o.slots {
 		if st.phase != phaseHolding {
 			return true
 		}
 	}
-	return len(m.own.former) > 0
+	return len(o.former) > 0
 }
 
 // at is a slot as the effects name it.
-func (m *machine) at(s int) place { return m.own.division.place(s) }
+func (o *ownership) at(s int) place { return o.division.place(s) }
 
-// inMap tells whether the map has a slot of this number.
-func (m *machine) inMap(s int) bool { return m.cur != nil && s < len(m.cur.Owner) }
-
-func (m *machine) setPhase(slot int, p phase, version uint64) *slotState {
-	st := m.own.slots[slot]
+func (o *ownership) setPhase(slot int, p phase, version uint64) *slotState {
+	st := o.slots[slot]
 	if st == nil {
 		st = &slotState{}
-		m.own.slots[slot] = st
+		o.slots[slot] = st
 	}
-	*st = slotState{phase: p, version: version, begun: m.now}
-	if m.own.resyncAt.IsZero() && p != phaseHolding {
-		m.own.resyncAt = m.now.Add(resyncInterval)
+	*st = slotState{phase: p, version: version, begun: o.now}
+	if o.resyncAt.IsZero() && p != phaseHolding {
+		o.resyncAt = o.now.Add(resyncInterval)
 	}
 	return st
 }
 
-func (m *machine) forget(slot int) {
-	delete(m.own.slots, slot)
-	delete(m.own.ready, slot)
-}
-
-// seeMap takes a newer map in. Revisions of the bucket order all maps that were
-// ever written, so an older one never wins.
-func (m *machine) seeMap(a *Assignment, rev uint64) {
-	if rev <= m.curRev {
-		return
-	}
-	if err := a.checkOrder(rev, m.cur, m.now); err != nil {
-		m.seeBadMap(rev, err)
-		return
-	}
-	newer := m.cur == nil || a.Version > m.cur.Version
-	before := m.cur
-	m.cur, m.curRev = a, rev
-	if m.leading() && a.Epoch > m.lead.epoch {
-		m.stepDown()
-	}
-	if m.stage != stageMember && m.stage != stageLeaving {
-		return
-	}
-	if newer {
-		m.emit(Event{Kind: EventMapReceived, Version: a.Version})
-		m.lossVersion = max(m.lossVersion, a.firstAfterLoss())
-		if m.own.division.slots == 0 || m.own.division == a.division() {
-			m.tellAssigned(m.destined(before), m.destined(a))
-		}
-	}
-	m.applyMap()
-	m.leadMapSeen()
+func (o *ownership) forget(slot int) {
+	delete(o.slots, slot)
+	delete(o.ready, slot)
 }
 
 // destined returns the slots that a map gives to this worker.
-func (m *machine) destined(a *Assignment) []int {
+func (o *ownership) destined(a *Assignment) []int {
 	var mine []int
 	if a == nil {
 		return nil
 	}
-	i := a.index(m.self)
+	i := a.index(o.self)
 	if i == none {
 		return nil
 	}
@@ -170,7 +139,7 @@ func (m *machine) destined(a *Assignment) []int {
 	return mine
 }
 
-func (m *machine) tellAssigned(before, after []int) {
+func (o *ownership) tellAssigned(before, after []int) {
 	var come, gone []int
 	for i, j := 0, 0; i < len(before) || j < len(after); {
 		switch {
@@ -186,83 +155,83 @@ func (m *machine) tellAssigned(before, after []int) {
 		}
 	}
 	if come != nil || gone != nil {
-		m.emit(Event{Kind: EventAssigned, Version: m.cur.Version, Of: m.cur.Slots, Before: len(before), After: len(after), Slots: come, Lost: gone})
+		o.emit(Event{Kind: EventAssigned, Version: o.cur.Version, Of: o.cur.Slots, Before: len(before), After: len(after), Slots: come, Lost: gone})
 	}
 }
 
 // applyMap brings every slot in line with the map.
-func (m *machine) applyMap() {
-	if m.own.abandoning {
+func (o *ownership) applyMap() {
+	if o.abandoning {
 		return
 	}
-	me := m.cur.index(m.self)
-	if m.stage == stageLeaving && me != none && m.cur.Restarting[int(me)] {
+	me := o.cur.index(o.self)
+	if o.stage == stageLeaving && me != none && o.cur.Restarting[int(me)] {
 		// What is here waits for a successor of the same name.
-		m.abandon()
+		o.abandon()
 		return
 	}
-	if m.own.division != m.cur.division() {
-		m.redivide()
+	if o.division != o.cur.division() {
+		o.redivide()
 	}
 	var prepare []int
-	for s := range m.cur.Owner {
-		st := m.own.slots[s]
-		mv, moving := m.cur.Moves[s]
+	for s := range o.cur.Owner {
+		st := o.slots[s]
+		mv, moving := o.cur.Moves[s]
 		switch {
-		case me != none && m.cur.Owner[s] == me:
-			m.applyOwner(s, st)
+		case me != none && o.cur.Owner[s] == me:
+			o.applyOwner(s, st)
 		case me != none && moving && mv.Next == me:
-			if m.applyNext(s, st, mv) {
+			if o.applyNext(s, st, mv) {
 				prepare = append(prepare, s)
 			}
 		case st != nil:
-			m.applyForeign(s, st)
+			o.applyForeign(s, st)
 		}
 	}
-	for s, v := range m.own.grants {
-		if v <= m.cur.Version && (!m.inMap(s) || v < m.cur.Since[s]) {
-			delete(m.own.grants, s)
+	for s, v := range o.grants {
+		if v <= o.cur.Version && (!o.inMap(s) || v < o.cur.Since[s]) {
+			delete(o.grants, s)
 		}
 	}
 	if len(prepare) > 0 {
-		m.do(prepareEffect{m.own.division, prepare})
+		o.do(prepareEffect{o.division, prepare})
 	}
-	m.cedeCalled()
+	o.cedeCalled()
 }
 
-func (m *machine) applyOwner(s int, st *slotState) {
-	since, taking := m.cur.Since[s], m.cur.Taking[s]
+func (o *ownership) applyOwner(s int, st *slotState) {
+	since, taking := o.cur.Since[s], o.cur.Taking[s]
 	switch {
 	case !taking && st != nil && (st.phase == phasePreparing || st.phase == phaseReady):
 		// The map was faster than the old owner's word, which alone tells for how
 		// long nobody had worked on it by then.
-		m.holdHanded(s, since, 0)
+		o.holdHanded(s, since, 0)
 	case st == nil, st.phase == phasePreparing, st.phase == phaseReady, st.phase == phaseAwaiting:
-		m.holdOrAwait(s, since, taking)
+		o.holdOrAwait(s, since, taking)
 	case st.phase == phaseHolding && st.version != since:
 		// Taken over to where it already is: the old owner died after its
 		// release. Only the fence changes.
-		m.hold(s, since, "")
+		o.hold(s, since, "")
 	case st.phase == phaseReleased && since > st.version:
-		m.holdOrAwait(s, since, taking)
+		o.holdOrAwait(s, since, taking)
 	}
-	m.tryRelease(s)
+	o.tryRelease(s)
 }
 
-func (m *machine) holdOrAwait(s int, since uint64, taking bool) {
+func (o *ownership) holdOrAwait(s int, since uint64, taking bool) {
 	switch {
 	case !taking:
-		m.hold(s, since, "assigned")
-	case m.own.grants[s] == since && since > 0:
-		m.hold(s, since, "take-over")
+		o.hold(s, since, "assigned")
+	case o.grants[s] == since && since > 0:
+		o.hold(s, since, "take-over")
 	default:
-		m.setPhase(s, phaseAwaiting, since)
+		o.setPhase(s, phaseAwaiting, since)
 	}
 }
 
 // applyNext reports whether the slot must be prepared.
-func (m *machine) applyNext(s int, st *slotState, mv Move) bool {
-	owner := m.cur.owner(s)
+func (o *ownership) applyNext(s int, st *slotState, mv Move) bool {
+	owner := o.cur.owner(s)
 	switch {
 	case st != nil && st.phase == phaseReleasing:
 		return false // seen again when it is released
@@ -270,267 +239,253 @@ func (m *machine) applyNext(s int, st *slotState, mv Move) bool {
 		return false // released to us; the map will show it
 	case st != nil && st.phase == phaseReady:
 		if st.version != mv.Version || st.peer != owner {
-			m.setPhase(s, phaseReady, mv.Version).peer = owner
-			m.tellPrepared([]int{s})
+			o.setPhase(s, phaseReady, mv.Version).peer = owner
+			o.tellPrepared([]int{s})
 		}
 		return false
 	case st != nil && st.phase == phasePreparing:
 		st.version, st.peer = mv.Version, owner
 		return false
 	case st != nil && st.phase == phaseHolding:
-		m.do(dropEffect{m.at(s)})
+		o.do(dropEffect{o.at(s)})
 	}
-	m.setPhase(s, phasePreparing, mv.Version).peer = owner
+	o.setPhase(s, phasePreparing, mv.Version).peer = owner
 	return true
 }
 
-func (m *machine) applyForeign(s int, st *slotState) {
+func (o *ownership) applyForeign(s int, st *slotState) {
 	switch st.phase {
 	case phaseReleasing:
 		return // it ends by itself
 	case phaseHolding:
 		// Only a worker that was dead to the leader gets here.
-		m.do(dropEffect{m.at(s)})
+		o.do(dropEffect{o.at(s)})
 	case phasePreparing, phaseReady, phaseAwaiting, phaseReleased:
 	}
-	m.forget(s)
+	o.forget(s)
 }
 
-func (m *machine) hold(s int, version uint64, reason string) {
-	m.begin(s, version, reason, holdEffect{})
+func (o *ownership) hold(s int, version uint64, reason string) {
+	o.begin(s, version, reason, holdEffect{})
 }
 
 // holdHanded holds a slot that its old owner gave up after it had stopped for
 // idle.
-func (m *machine) holdHanded(s int, version uint64, idle time.Duration) {
-	m.begin(s, version, "hand-over", holdEffect{handed: true, idle: idle})
+func (o *ownership) holdHanded(s int, version uint64, idle time.Duration) {
+	o.begin(s, version, "hand-over", holdEffect{handed: true, idle: idle})
 }
 
-func (m *machine) begin(s int, version uint64, reason string, e holdEffect) {
-	m.setPhase(s, phaseHolding, version)
-	delete(m.own.grants, s)
-	e.place, e.fence = m.at(s), Fence{Version: version, Claim: m.self.Claim}
-	m.do(e)
+func (o *ownership) begin(s int, version uint64, reason string, e holdEffect) {
+	o.setPhase(s, phaseHolding, version)
+	delete(o.grants, s)
+	e.place, e.fence = o.at(s), Fence{Version: version, Claim: o.self.Claim}
+	o.do(e)
 	if reason != "" {
-		m.emit(Event{Kind: EventSlotAcquired, Slot: s, Version: version, Reason: reason})
+		o.emit(Event{Kind: EventSlotAcquired, Slot: s, Version: version, Reason: reason})
 	}
 }
 
 // prepared follows the end of Preparer.Prepare.
-func (m *machine) prepared(in preparedInput) {
+func (o *ownership) prepared(in preparedInput) {
 	if in.err != nil {
-		m.emit(Event{Kind: EventPrepareFailed, Err: in.err.Error()})
+		o.emit(Event{Kind: EventPrepareFailed, Err: in.err.Error()})
 	}
-	if in.division != m.own.division {
+	if in.division != o.division {
 		return
 	}
 	var ready []int
 	for _, s := range in.slots {
-		if st := m.own.slots[s]; st != nil && st.phase == phasePreparing {
+		if st := o.slots[s]; st != nil && st.phase == phasePreparing {
 			st.phase = phaseReady
 			ready = append(ready, s)
 		}
 	}
-	m.tellPrepared(ready)
+	o.tellPrepared(ready)
 }
 
-func (m *machine) tellPrepared(slots []int) {
+func (o *ownership) tellPrepared(slots []int) {
 	to := make(map[Member][]slotMark)
 	for _, s := range slots {
-		st := m.own.slots[s]
+		st := o.slots[s]
 		to[st.peer] = append(to[st.peer], slotMark{Slot: s, Version: st.version})
 	}
-	m.sendAll(peerPrepared, to)
-}
-
-func (m *machine) sendAll(kind peerKind, to map[Member][]slotMark) {
-	members := slices.SortedFunc(maps.Keys(to), func(a, b Member) int { return compareIDs(a.ID, b.ID) })
-	for _, w := range members {
-		m.send(w, kind, to[w])
-	}
-}
-
-func (m *machine) send(to Member, kind peerKind, slots []slotMark) {
-	if to == (Member{}) {
-		return
-	}
-	m.do(sendEffect{to: to, msg: peerMessage{Schema: valueSchema, Kind: kind, From: m.self, To: to, Slots: slots}})
+	o.sendAll(peerPrepared, to)
 }
 
 // peerPrepared: the next owner is ready. Its map may be newer than ours, so what
 // it says is kept until our map shows the move.
-func (m *machine) peerPrepared(msg peerMessage) {
+func (o *ownership) peerPrepared(msg peerMessage) {
 	for _, mark := range msg.Slots {
-		if r, ok := m.own.ready[mark.Slot]; ok && r.version > mark.Version {
+		if r, ok := o.ready[mark.Slot]; ok && r.version > mark.Version {
 			continue
 		}
-		m.own.ready[mark.Slot] = readiness{from: msg.From, version: mark.Version}
-		if m.inMap(mark.Slot) {
-			m.tryRelease(mark.Slot)
+		o.ready[mark.Slot] = readiness{from: msg.From, version: mark.Version}
+		if o.inMap(mark.Slot) {
+			o.tryRelease(mark.Slot)
 		}
 	}
 }
 
-func (m *machine) tryRelease(s int) {
-	r, ok := m.own.ready[s]
-	mv, moving := m.cur.Moves[s]
-	if !ok || !moving || r.version != mv.Version || m.cur.owner(s) != m.self || m.cur.member(mv.Next) != r.from {
+func (o *ownership) tryRelease(s int) {
+	r, ok := o.ready[s]
+	mv, moving := o.cur.Moves[s]
+	if !ok || !moving || r.version != mv.Version || o.cur.owner(s) != o.self || o.cur.member(mv.Next) != r.from {
 		return
 	}
-	st := m.own.slots[s]
+	st := o.slots[s]
 	switch {
-	case st == nil && m.own.abandoning:
+	case st == nil && o.abandoning:
 		// Nothing is held any more; the end of the lease says so to all.
 	case st == nil:
 		// Named as owner, but it holds nothing. Whether everything was settled
 		// is not known, so the leader resets.
-		m.setPhase(s, phaseReleased, mv.Version).forced = true
-		m.tellReleased(s)
-	case st.phase == phaseHolding && m.paced(s, mv.Version):
+		o.setPhase(s, phaseReleased, mv.Version).forced = true
+		o.tellReleased(s)
+	case st.phase == phaseHolding && o.paced(s, mv.Version):
 		// It is worked on until its turn comes.
 	case st.phase == phaseHolding:
-		st = m.setPhase(s, phaseReleasing, mv.Version)
+		st = o.setPhase(s, phaseReleasing, mv.Version)
 		st.peer = r.from
-		st.deadline = m.now.Add(m.cfg.HandoverTimeout)
-		m.do(releaseEffect{place: m.at(s), claim: m.self.Claim, leave: Slots{m.own.division.slots, []int{s}}})
+		st.deadline = o.now.Add(o.cfg.HandoverTimeout)
+		o.do(releaseEffect{place: o.at(s), claim: o.self.Claim, leave: Slots{o.division.slots, []int{s}}})
 	case st.phase == phaseReleased:
-		m.tellReleased(s)
+		o.tellReleased(s)
 	}
 }
 
 // slotReleased: nothing of the slot is running here any more, and the server
 // will not give us more of it. One of an earlier name may come late, when the
 // server was away; the slot may be ours again by then, and its handler at work.
-func (m *machine) slotReleased(in slotReleasedInput) {
-	if in.division != m.own.division {
-		m.formerReleased(in)
+func (o *ownership) slotReleased(in slotReleasedInput) {
+	if in.division != o.division {
+		o.formerReleased(in)
 		return
 	}
 	s := in.slot
-	st := m.own.slots[s]
-	if st == nil || st.phase != phaseReleasing || in.claim != m.self.Claim {
+	st := o.slots[s]
+	if st == nil || st.phase != phaseReleasing || in.claim != o.self.Claim {
 		return
 	}
-	m.emit(Event{Kind: EventSlotReleased, Slot: s, Peer: st.peer.ID, Duration: m.now.Sub(st.begun)})
-	if m.own.abandoning {
-		m.forget(s)
+	o.emit(Event{Kind: EventSlotReleased, Slot: s, Peer: st.peer.ID, Duration: o.now.Sub(st.begun)})
+	if o.abandoning {
+		o.forget(s)
 		return
 	}
 	peer := st.peer
-	st = m.setPhase(s, phaseReleased, st.version)
-	st.peer, st.forced, st.stopped = peer, in.forced, m.now.Add(-in.idle)
-	if m.cur.owner(s) != m.self {
-		m.forget(s)
-		m.applyMap()
+	st = o.setPhase(s, phaseReleased, st.version)
+	st.peer, st.forced, st.stopped = peer, in.forced, o.now.Add(-in.idle)
+	if o.cur.owner(s) != o.self {
+		o.forget(s)
+		o.applyMap()
 		return
 	}
-	m.tellReleased(s)
+	o.tellReleased(s)
 }
 
 // tellReleased tells the next owner and the leader. A slot that was given up
 // with a message unsettled, or to somebody who is dead by now, is the leader's:
 // it must be reset before anybody pulls.
-func (m *machine) tellReleased(s int) {
-	st := m.own.slots[s]
+func (o *ownership) tellReleased(s int) {
+	st := o.slots[s]
 	mark := []slotMark{{Slot: s, Version: st.version, Forced: st.forced}}
 	if !st.stopped.IsZero() {
-		mark[0].Idle = m.now.Sub(st.stopped).Microseconds()
+		mark[0].Idle = o.now.Sub(st.stopped).Microseconds()
 	}
-	mv, moving := m.cur.Moves[s]
+	mv, moving := o.cur.Moves[s]
 	if !st.forced && moving && mv.Version == st.version {
-		m.send(m.cur.member(mv.Next), peerReleased, mark)
+		o.send(o.cur.member(mv.Next), peerReleased, mark)
 	}
-	m.send(m.election.leader, peerReleased, mark)
+	o.send(o.election.leader, peerReleased, mark)
 }
 
 // peerReleased: the old owner has ended; if the move is still the one it speaks
 // of, the slot is ours.
-func (m *machine) peerReleased(msg peerMessage) {
-	if m.cur == nil || m.own.abandoning {
+func (o *ownership) peerReleased(msg peerMessage) {
+	if o.cur == nil || o.abandoning {
 		return
 	}
 	for _, mark := range msg.Slots {
-		if !m.inMap(mark.Slot) {
+		if !o.inMap(mark.Slot) {
 			continue
 		}
-		mv, moving := m.cur.Moves[mark.Slot]
-		st := m.own.slots[mark.Slot]
-		if !moving || mark.Forced || mv.Version != mark.Version || m.cur.member(mv.Next) != m.self ||
-			m.cur.owner(mark.Slot) != msg.From || st == nil || (st.phase != phasePreparing && st.phase != phaseReady) {
+		mv, moving := o.cur.Moves[mark.Slot]
+		st := o.slots[mark.Slot]
+		if !moving || mark.Forced || mv.Version != mark.Version || o.cur.member(mv.Next) != o.self ||
+			o.cur.owner(mark.Slot) != msg.From || st == nil || (st.phase != phasePreparing && st.phase != phaseReady) {
 			continue
 		}
-		m.holdHanded(mark.Slot, mv.Version, time.Duration(mark.Idle)*time.Microsecond)
-		m.send(m.election.leader, peerHolding, []slotMark{{Slot: mark.Slot, Version: mv.Version}})
+		o.holdHanded(mark.Slot, mv.Version, time.Duration(mark.Idle)*time.Microsecond)
+		o.send(o.election.leader, peerHolding, []slotMark{{Slot: mark.Slot, Version: mv.Version}})
 	}
 }
 
-func (m *machine) peerGrant(msg peerMessage) {
+func (o *ownership) peerGrant(msg peerMessage) {
 	for _, mark := range msg.Slots {
 		s := mark.Slot
-		if m.cur != nil && mark.Version <= m.cur.Version && (!m.inMap(s) || mark.Version < m.cur.Since[s]) {
+		if o.cur != nil && mark.Version <= o.cur.Version && (!o.inMap(s) || mark.Version < o.cur.Since[s]) {
 			continue
 		}
-		m.own.grants[s] = mark.Version
-		if st := m.own.slots[s]; st != nil && st.phase == phaseAwaiting && st.version == mark.Version {
-			m.hold(s, mark.Version, "take-over")
+		o.grants[s] = mark.Version
+		if st := o.slots[s]; st != nil && st.phase == phaseAwaiting && st.version == mark.Version {
+			o.hold(s, mark.Version, "take-over")
 		}
 	}
 }
 
 // ownDue repeats what is waited for and ends hand-overs that take too long.
-func (m *machine) ownDue() {
-	m.giveNext()
+func (o *ownership) due() {
+	o.giveNext()
 	var late []int
-	for s, st := range m.own.slots {
-		if st.phase == phaseReleasing && !st.deadline.IsZero() && !m.now.Before(st.deadline) {
+	for s, st := range o.slots {
+		if st.phase == phaseReleasing && !st.deadline.IsZero() && !o.now.Before(st.deadline) {
 			st.deadline = time.Time{}
 			late = append(late, s)
 		}
 	}
 	slices.Sort(late)
 	for _, s := range late {
-		m.emit(Event{Kind: EventHandoverForced, Slot: s})
-		m.do(forceEffect{m.at(s)})
+		o.emit(Event{Kind: EventHandoverForced, Slot: s})
+		o.do(forceEffect{o.at(s)})
 	}
-	for _, s := range slices.Sorted(maps.Keys(m.own.former)) {
-		if st := m.own.former[s]; !st.deadline.IsZero() && !m.now.Before(st.deadline) {
+	for _, s := range slices.Sorted(maps.Keys(o.former)) {
+		if st := o.former[s]; !st.deadline.IsZero() && !o.now.Before(st.deadline) {
 			st.deadline = time.Time{}
-			m.emit(Event{Kind: EventHandoverForced, Slot: s})
-			m.do(forceEffect{m.own.formerly.place(s)})
+			o.emit(Event{Kind: EventHandoverForced, Slot: s})
+			o.do(forceEffect{o.formerly.place(s)})
 		}
 	}
-	if m.own.resyncAt.IsZero() || m.now.Before(m.own.resyncAt) {
+	if o.resyncAt.IsZero() || o.now.Before(o.resyncAt) {
 		return
 	}
-	m.own.resyncAt = time.Time{}
-	if !m.ownMoves() && !m.heldAhead() {
+	o.resyncAt = time.Time{}
+	if !o.moving() && !o.heldAhead() {
 		return
 	}
-	m.own.resyncAt = m.now.Add(resyncInterval)
-	if m.cur != nil {
-		m.resync()
+	o.resyncAt = o.now.Add(resyncInterval)
+	if o.cur != nil {
+		o.resync()
 	}
 }
 
 // heldAhead tells whether a slot is held that the map does not show as ours yet.
-func (m *machine) heldAhead() bool {
-	if m.cur == nil {
+func (o *ownership) heldAhead() bool {
+	if o.cur == nil {
 		return false
 	}
-	for s, st := range m.own.slots {
-		if st.phase == phaseHolding && m.inMap(s) && m.cur.owner(s) != m.self {
+	for s, st := range o.slots {
+		if st.phase == phaseHolding && o.inMap(s) && o.cur.owner(s) != o.self {
 			return true
 		}
 	}
 	return false
 }
 
-func (m *machine) resync() {
+func (o *ownership) resync() {
 	var ready []int
 	var want, holding []slotMark
-	for _, s := range m.own.sorted() {
-		st := m.own.slots[s]
-		if m.now.Sub(st.begun) < resyncInterval/2 {
+	for _, s := range o.sorted() {
+		st := o.slots[s]
+		if o.now.Sub(st.begun) < resyncInterval/2 {
 			continue
 		}
 		mark := slotMark{Slot: s, Version: st.version}
@@ -540,66 +495,82 @@ func (m *machine) resync() {
 		case phaseAwaiting:
 			want = append(want, mark)
 		case phaseReleased:
-			m.tellReleased(s)
+			o.tellReleased(s)
 		case phaseHolding:
-			if m.cur.owner(s) != m.self {
+			if o.cur.owner(s) != o.self {
 				holding = append(holding, mark)
 			}
 		case phasePreparing, phaseReleasing:
 		}
 	}
 	if len(ready) > 0 {
-		m.tellPrepared(ready)
+		o.tellPrepared(ready)
 	}
 	if len(want) > 0 {
-		m.send(m.election.leader, peerWant, want)
+		o.send(o.election.leader, peerWant, want)
 	}
 	if len(holding) > 0 {
-		m.send(m.election.leader, peerHolding, holding)
+		o.send(o.election.leader, peerHolding, holding)
 	}
 }
 
-func (m *machine) ownWake(sooner func(time.Time)) {
-	sooner(m.own.resyncAt)
-	if len(m.own.pacing.queue) > 0 {
-		sooner(m.own.pacing.next)
+func (o *ownership) wake(sooner func(time.Time)) {
+	sooner(o.resyncAt)
+	if len(o.pacing.queue) > 0 {
+		sooner(o.pacing.next)
 	}
-	for _, slots := range []map[int]*slotState{m.own.slots, m.own.former} {
+	for _, slots := range []map[int]*slotState{o.slots, o.former} {
 		for _, st := range slots {
 			if st.phase == phaseReleasing {
 				sooner(st.deadline)
 			}
 		}
 	}
-	if m.stage == stageLeaving && m.election.leader == (Member{}) {
-		sooner(m.own.leaderless.Add(aloneAfter))
+	if o.stage == stageLeaving && o.election.leader == (Member{}) {
+		sooner(o.leaderless.Add(aloneAfter))
+	}
+}
+
+func (o *ownership) abandon() {
+	if o.abandoning {
+		return
+	}
+	o.abandoning = true
+	for _, s := range o.sorted() {
+		o.abandonSlot(s)
+	}
+	for _, s := range slices.Sorted(maps.Keys(o.former)) {
+		if st := o.former[s]; st.phase == phaseHolding {
+			st.phase, st.begun, st.deadline = phaseReleasing, o.now, o.now.Add(o.cfg.HandoverTimeout)
+			o.do(releaseEffect{place: o.formerly.place(s), claim: o.self.Claim, final: true, leave: Slots{o.formerly.slots, []int{s}}})
+		}
 	}
 }
 
 // abandonSlot gives a slot up with nobody to take it.
-func (m *machine) abandonSlot(s int) {
-	switch st := m.own.slots[s]; st.phase {
+func (o *ownership) abandonSlot(s int) {
+	switch st := o.slots[s]; st.phase {
 	case phaseHolding:
-		st = m.setPhase(s, phaseReleasing, st.version)
-		st.deadline = m.now.Add(m.cfg.HandoverTimeout)
-		m.do(releaseEffect{place: m.at(s), claim: m.self.Claim, leave: Slots{m.own.division.slots, []int{s}}})
+		st = o.setPhase(s, phaseReleasing, st.version)
+		st.deadline = o.now.Add(o.cfg.HandoverTimeout)
+		o.do(releaseEffect{place: o.at(s), claim: o.self.Claim, leave: Slots{o.division.slots, []int{s}}})
 	case phaseReleasing:
 	case phasePreparing, phaseReady, phaseAwaiting, phaseReleased:
-		m.forget(s)
+		o.forget(s)
 	}
 }
 
 // dropAll forgets every slot at once, without asking anybody.
-func (m *machine) dropAll() {
-	for _, s := range m.own.sorted() {
-		switch m.own.slots[s].phase {
+func (o *ownership) dropAll() {
+	for _, s := range o.sorted() {
+		switch o.slots[s].phase {
 		case phaseHolding, phaseReleasing:
-			m.do(dropEffect{m.at(s)})
+			o.do(dropEffect{o.at(s)})
 		case phasePreparing, phaseReady, phaseAwaiting, phaseReleased:
 		}
 	}
-	for _, s := range slices.Sorted(maps.Keys(m.own.former)) {
-		m.do(dropEffect{m.own.formerly.place(s)})
+	for _, s := range slices.Sorted(maps.Keys(o.former)) {
+		o.do(dropEffect{o.formerly.place(s)})
 	}
-	m.own.reset()
+	o.reset()
 }

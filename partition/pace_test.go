@@ -79,10 +79,11 @@ func TestPacingIsBounded(t *testing.T) {
 	}
 	began := time.Unix(1_700_000_000, 0)
 	for i := range owners {
-		m := &machine{cur: a, self: a.Workers[i], now: began}
+		m := &machine{core: core{cur: a, self: a.Workers[i], now: began}}
+		m.own.core = &m.core
 		n := 0
 		for s := i; s < slots; s += owners {
-			for m.paced(s, 2) {
+			for m.own.paced(s, 2) {
 				m.now = m.own.pacing.next
 			}
 			n++
@@ -90,7 +91,7 @@ func TestPacingIsBounded(t *testing.T) {
 		if took := m.now.Sub(began); n != slots/owners || took > longestPacing || took < longestPacing*9/10 {
 			t.Errorf("owner %d begins its %d hand-overs within %v, want %v for all", i, n, took, longestPacing)
 		}
-		if m.now = began; m.paced(i, 1) {
+		if m.now = began; m.own.paced(i, 1) {
 			t.Errorf("owner %d lets a move of an earlier plan wait", i)
 		}
 	}

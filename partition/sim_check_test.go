@@ -481,7 +481,7 @@ func (c *simChecker) whyNotAtRest() string {
 			for s := range c.s.fine {
 				if st := w.m.own.slots[s]; st != nil {
 					out += fmt.Sprintf(" %d:%d", s, st.phase)
-					if w.delivery.slots[w.m.at(s)] == nil {
+					if w.delivery.slots[w.m.own.at(s)] == nil {
 						out += "-"
 					}
 				}

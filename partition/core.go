@@ -1,0 +1,57 @@
+package partition
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// core is what all parts of a worker share: who the worker is, what it knows of the group,
+// the time, and the effects of the present step.
+type core struct {
+	cfg      Config
+	instance string // differs from every other worker's, ever
+	started  time.Time
+	now      time.Time
+	effects  []effect
+
+	stage   stage
+	self    Member // the stable ID and its claim, from stageJoining on
+	attempt uint64 // makes every value written unique
+
+	election election
+	cur      *Assignment // the newest map seen; nil before the first
+	curRev   uint64
+	// lossVersion is the version of the first map after a lost one, until this worker, as
+	// leader, has seen that every live worker has that map; 0: none.
+	lossVersion uint64
+}
+
+func (c *core) do(e effect) { c.effects = append(c.effects, e) }
+
+func (c *core) emit(e Event) {
+	e.Time, e.Worker = c.now, c.self.ID
+	c.do(emitEffect{e})
+}
+
+func (c *core) kv(e kvEffect) {
+	e.start, e.ttl = c.now, ttlOf(e.ttl)
+	c.do(e)
+}
+
+func (c *core) send(to Member, kind peerKind, slots []slotMark) {
+	if to == (Member{}) {
+		return
+	}
+	c.do(sendEffect{to: to, msg: peerMessage{Schema: valueSchema, Kind: kind, From: c.self, To: to, Slots: slots}})
+}
+
+func (c *core) sendAll(kind peerKind, to map[Member][]slotMark) {
+	members := slices.SortedFunc(maps.Keys(to), func(a, b Member) int { return compareIDs(a.ID, b.ID) })
+	for _, w := range members {
+		c.send(w, kind, to[w])
+	}
+}
+
+// inMap tells whether the map has a slot of this number.
+func (c *core) inMap(s int) bool { return c.cur != nil && s < len(c.cur.Owner) }
