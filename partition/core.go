@@ -19,12 +19,33 @@ type core struct {
 	self    Member // the stable ID and its claim, from stageJoining on
 	attempt uint64 // makes every value written unique
 
+	lease    leaseValidity
 	election election
-	cur      *Assignment // the newest map seen; nil before the first
-	curRev   uint64
+	office   office
+
+	cur    *Assignment // the newest map seen; nil before the first
+	curRev uint64
+	bad    badMap // what was seen in its place
 	// lossVersion is the version of the first map after a lost one, until this worker, as
 	// leader, has seen that every live worker has that map; 0: none.
 	lossVersion uint64
+	// leasesLost is when the bucket of leases, or that of stable IDs, was last found
+	// deleted: workers whose keys were in it may still rely on their leases.
+	leasesLost time.Time
+
+	expect    int // workers, by SetExpected; 0: unknown
+	expectRev uint64
+}
+
+// office is this worker's leadership: the leader's lease, which only one worker has. Its
+// epoch is the lease's first revision, so a later leader's is always higher.
+type office struct {
+	held     bool
+	epoch    uint64
+	rev      uint64    // of the leader's lease
+	start    time.Time // when the last renewal that succeeded was sent
+	due      time.Time // when to renew next
+	renewing bool
 }
 
 func (c *core) do(e effect) { c.effects = append(c.effects, e) }

@@ -74,8 +74,7 @@ func (e *election) see(rev uint64, now time.Time) bool {
 }
 
 func (m *machine) campaign() {
-	l := &m.lead
-	if m.stage != stageMember || !m.lease.valid || l.office || m.election.campaigning || m.election.leader != (Member{}) {
+	if m.stage != stageMember || !m.lease.valid || m.office.held || m.election.campaigning || m.election.leader != (Member{}) {
 		return
 	}
 	if m.now.Before(m.election.overwriteAt) {
@@ -103,25 +102,24 @@ type leaderValue struct {
 	N      uint64 `json:"n"`
 }
 
-func (m *machine) leaderValue() []byte {
-	m.attempt++
-	return mustJSON(leaderValue{Schema: valueSchema, ID: m.self.ID, Claim: m.self.Claim, N: m.attempt})
+func (c *core) leaderValue() []byte {
+	c.attempt++
+	return mustJSON(leaderValue{Schema: valueSchema, ID: c.self.ID, Claim: c.self.Claim, N: c.attempt})
 }
 
 // ownLeadership tells whether the leader's lease was last written by this worker
 // as who it is now.
-func (m *machine) ownLeadership(value []byte) bool {
+func (c *core) ownLeadership(value []byte) bool {
 	var v leaderValue
-	return len(value) > 0 && json.Unmarshal(value, &v) == nil && v.ID == m.self.ID && v.Claim == m.self.Claim
+	return len(value) > 0 && json.Unmarshal(value, &v) == nil && v.ID == c.self.ID && v.Claim == c.self.Claim
 }
 
 func (m *machine) seeLeader(leader Member, rev uint64) {
-	l := &m.lead
 	if !m.election.see(rev, m.now) {
 		return
 	}
 	changed := leader != m.election.leader
-	if l.office && leader != m.self {
+	if m.office.held && leader != m.self {
 		m.stepDown()
 	}
 	m.election.leader = leader
@@ -132,7 +130,7 @@ func (m *machine) seeLeader(leader Member, rev uint64) {
 		m.campaign()
 		return
 	}
-	if changed && !l.office {
+	if changed && !m.office.held {
 		m.emit(Event{Kind: EventElected, Peer: leader.ID, Epoch: rev})
 		// What was reported to the old leader may be unknown to the new one.
 		if m.own.resyncAt.IsZero() {
@@ -142,14 +140,14 @@ func (m *machine) seeLeader(leader Member, rev uint64) {
 }
 
 func (m *machine) elected(in kvInput) {
-	l := &m.lead
 	m.election.campaigning = false
 	switch {
 	case in.err == nil && (m.stage == stageMember || m.stage == stageLeaving):
-		*l = leadership{office: true, epoch: in.gotRev, rev: in.gotRev, leaseStart: in.start, due: in.start.Add(m.cfg.HeartbeatInterval),
+		m.office = office{held: true, epoch: in.gotRev, rev: in.gotRev, start: in.start, due: in.start.Add(m.cfg.HeartbeatInterval)}
+		m.lead = leadership{
 			peers: make(roster), junk: make(map[string]badLease), absent: make(map[Member]absence), inherited: m.election.basis}
 		m.election.won(m.self, in.gotRev)
-		m.emit(Event{Kind: EventElected, Peer: m.self.ID, Epoch: l.epoch})
+		m.emit(Event{Kind: EventElected, Peer: m.self.ID, Epoch: m.office.epoch})
 		if m.stage == stageLeaving {
 			m.resign()
 			return
@@ -173,10 +171,9 @@ func (m *machine) elected(in kvInput) {
 // trace of one that expires stays for a moment only, so a worker that was away then, or
 // watches a replica that is behind, never sees it.
 func (m *machine) leaderGone() {
-	l := &m.lead
 	switch {
-	case l.office:
-		l.due = m.now // the renewal shows whether it is so
+	case m.office.held:
+		m.office.due = m.now // the renewal shows whether it is so
 	case m.election.leader != (Member{}):
 		m.election.leader, m.election.suspect = Member{}, suspicion{}
 		if m.stage == stageLeaving {

@@ -146,12 +146,12 @@ func (m *machine) fencedOff(in fencedInput) {
 // confirms reports whether the newest map names the owner and the fence of a report, and
 // they are below the stored one. It does not while the slot moves: the next owner may
 // have begun already, and then the rejection is rightful.
-func (m *machine) confirms(r fenceReport) bool {
-	if m.cur == nil || m.cur.division() != (division{r.Layout, r.Slots}) || !m.inMap(r.Slot) {
+func (c *core) confirms(r fenceReport) bool {
+	if c.cur == nil || c.cur.division() != (division{r.Layout, r.Slots}) || !c.inMap(r.Slot) {
 		return false
 	}
-	_, moving := m.cur.Moves[r.Slot]
-	return !moving && !m.cur.Taking[r.Slot] && m.cur.owner(r.Slot) == r.From && m.cur.fence(r.Slot) == r.Fence && r.Fence.Compare(r.Stored) < 0
+	_, moving := c.cur.Moves[r.Slot]
+	return !moving && !c.cur.Taking[r.Slot] && c.cur.owner(r.Slot) == r.From && c.cur.fence(r.Slot) == r.Fence && r.Fence.Compare(r.Stored) < 0
 }
 
 // incarnation is what a leader does about reports.
@@ -202,7 +202,7 @@ func (m *machine) raise() bool {
 // of this map, those that any earlier raise can have given, and above.
 func (m *machine) raised(above uint64) *Assignment {
 	next := m.cur.clone()
-	next.Epoch, next.Leader = m.lead.epoch, m.self
+	next.Epoch, next.Leader = m.office.epoch, m.self
 	next.Version = max(next.Version, above, raisedVersion(m.now), leastRaised) + 1
 	for s, owner := range next.Owner {
 		if owner != none {

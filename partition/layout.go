@@ -152,7 +152,7 @@ func (o *ownership) formerReleased(in slotReleasedInput) {
 // layoutDue tells whether the number of slots that is wanted is another one, and
 // the group at rest.
 func (m *machine) layoutDue() bool {
-	if m.cur == nil || m.wanted == 0 || m.wanted == m.cur.Slots || !m.cur.Settled() || m.cur.Epoch != m.lead.epoch || len(m.cur.Restarting) > 0 || !slices.Contains(m.cfg.divisions(), m.wanted) {
+	if m.cur == nil || m.wanted == 0 || m.wanted == m.cur.Slots || !m.cur.Settled() || m.cur.Epoch != m.office.epoch || len(m.cur.Restarting) > 0 || !slices.Contains(m.cfg.divisions(), m.wanted) {
 		return false
 	}
 	for s := range m.cur.Owner {
@@ -238,7 +238,7 @@ func (m *machine) cedeDue() {
 		l.former.end()
 		return
 	}
-	if !m.mayAct() || !l.ready || !l.synced || m.cur.Epoch != l.epoch {
+	if !m.mayAct() || !l.ready || !l.synced || m.cur.Epoch != m.office.epoch {
 		return
 	}
 	f := m.cur.Former

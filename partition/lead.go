@@ -25,19 +25,13 @@ const (
 )
 
 type leadership struct {
-	inherited  suspicion // against the predecessor, from the time as its deputy
-	office     bool
-	epoch      uint64
-	rev        uint64 // of the leader key
-	leaseStart time.Time
-	due        time.Time
-	renewing   bool
-	ready      bool // the map is rewritten
-	synced     bool // the leases are all known
-	peers      roster
-	listing    bool      // the watch has begun again, and has not told all leases yet
-	newest     time.Time // lease, by the server's clock
-	rereadAt   time.Time
+	inherited suspicion // against the predecessor, from the time as its deputy
+	ready     bool      // the map is rewritten
+	synced    bool      // the leases are all known
+	peers     roster
+	listing   bool      // the watch has begun again, and has not told all leases yet
+	newest    time.Time // lease, by the server's clock
+	rereadAt  time.Time
 
 	window   stabilizationWindow
 	leaveAt  time.Time
@@ -105,11 +99,11 @@ func ordinal(id string) int {
 	return n
 }
 
-func (m *machine) leading() bool { return m.lead.office }
+func (c *core) leading() bool { return c.office.held }
 
 // mayAct tells whether the office can be trusted right now.
-func (m *machine) mayAct() bool {
-	return m.lead.office && m.lease.valid && m.now.Before(m.lead.leaseStart.Add(m.cfg.LeaseTTL-m.cfg.LeaseMargin))
+func (c *core) mayAct() bool {
+	return c.office.held && c.lease.valid && c.now.Before(c.office.start.Add(c.cfg.LeaseTTL-c.cfg.LeaseMargin))
 }
 
 func (m *machine) readMap() {
@@ -121,7 +115,7 @@ func (m *machine) readMap() {
 // whose outcome was unknown or refused.
 func (m *machine) mapRead(in kvInput) {
 	l := &m.lead
-	if !l.office {
+	if !m.office.held {
 		return
 	}
 	var a *Assignment
@@ -142,7 +136,7 @@ func (m *machine) mapRead(in kvInput) {
 		} else {
 			m.seeMap(a, in.gotRev)
 		}
-		if !l.office {
+		if !m.office.held {
 			return // a later epoch wrote it
 		}
 		if m.bad.rev == in.gotRev && m.mapHidden() {
@@ -153,16 +147,16 @@ func (m *machine) mapRead(in kvInput) {
 			return
 		}
 	}
-	if m.cur != nil && m.cur.Epoch > l.epoch {
+	if m.cur != nil && m.cur.Epoch > m.office.epoch {
 		m.resign() // revisions have gone back, and with them the epochs: the next one is higher
 		return
 	}
 	if m.cur != nil {
 		a = m.cur // a replica that lags may have answered
 	}
-	if a != nil && a.Epoch != l.epoch {
+	if a != nil && a.Epoch != m.office.epoch {
 		next := a.clone()
-		next.Epoch, next.Leader = l.epoch, m.self
+		next.Epoch, next.Leader = m.office.epoch, m.self
 		m.write(next, nil)
 		return
 	}
@@ -189,53 +183,50 @@ func (m *machine) watchLeases() {
 }
 
 func (m *machine) resign() {
-	l := &m.lead
-	if !l.office {
+	if !m.office.held {
 		return
 	}
-	m.kv(kvEffect{purpose: forResignation, op: opDelete, bucket: m.cfg.bucketMap(), key: leaderKey, rev: l.rev})
+	m.kv(kvEffect{purpose: forResignation, op: opDelete, bucket: m.cfg.bucketMap(), key: leaderKey, rev: m.office.rev})
 	m.stepDown()
 }
 
 func (m *machine) stepDown() {
-	l := &m.lead
-	if !l.office {
+	if !m.office.held {
 		return
 	}
-	*l = leadership{}
+	m.office, m.lead = office{}, leadership{}
 	m.election.lost(m.now)
 	m.weight.forget() // another leader may tell others
 	m.do(watchLeasesEffect{})
 }
 
 func (m *machine) leadResult(in kvInput) {
-	l := &m.lead
 	switch in.purpose {
 	case forElection:
 		m.elected(in)
 	case forLeaderRenewal:
-		if !l.office {
+		if !m.office.held {
 			return
 		}
-		l.renewing = false
+		m.office.renewing = false
 		switch {
 		case in.err == nil:
-			l.rev, l.leaseStart = in.gotRev, in.start
+			m.office.rev, m.office.start = in.gotRev, in.start
 			m.election.renewed(in.gotRev)
-			l.due = in.start.Add(m.cfg.HeartbeatInterval)
+			m.office.due = in.start.Add(m.cfg.HeartbeatInterval)
 		case errors.Is(in.err, errConflict) && m.ownLeadership(in.gotValue):
 			// A renewal that was given up was carried out after all.
-			l.rev = in.gotRev
+			m.office.rev = in.gotRev
 			m.election.renewed(in.gotRev)
-			l.due = m.now
+			m.office.due = m.now
 		case errors.Is(in.err, errConflict) && m.nobodys(recordLeader, in) && m.mayAct():
-			l.rev, l.due = in.gotRev, m.now
+			m.office.rev, m.office.due = in.gotRev, m.now
 			m.election.renewed(in.gotRev)
 		case errors.Is(in.err, errConflict), errors.Is(in.err, errNotFound):
 			m.election.leader = Member{}
 			m.stepDown()
 		default:
-			l.due = m.now.Add(retryInterval)
+			m.office.due = m.now.Add(retryInterval)
 		}
 	case forMapRead:
 		m.mapRead(in)
@@ -261,7 +252,7 @@ func (m *machine) leadResult(in kvInput) {
 
 func (m *machine) seeLease(in leaseInput) {
 	l := &m.lead
-	if !l.office || in.watch != m.watches {
+	if !m.office.held || in.watch != m.watches {
 		return
 	}
 	p := l.peers[in.id]
@@ -393,7 +384,7 @@ func (m *machine) peerGone(p *peerView, reason string) {
 }
 
 func (m *machine) leasesSynced(age time.Duration) {
-	if !m.lead.office {
+	if !m.office.held {
 		return
 	}
 	if age > 0 {
@@ -439,7 +430,7 @@ func (m *machine) suspect(who Member) {
 	if m.now.Before(m.election.quietUntil) {
 		return
 	}
-	if !l.office {
+	if !m.office.held {
 		// What the lease was must be known from before it was found gone: it
 		// may be back, and have renewed, when the first answer is here. Answers
 		// come in order, so the next one is of a probe after the reading.
@@ -459,13 +450,13 @@ func (m *machine) suspect(who Member) {
 	}
 }
 
-func (m *machine) suspicionTime() time.Duration { return m.cfg.SuspicionGrace + m.cfg.SuspicionMargin }
+func (c *core) suspicionTime() time.Duration { return c.cfg.SuspicionGrace + c.cfg.SuspicionMargin }
 
 // overdue is when a lease that is not renewed has ended although the server has
 // not let it expire: after a restart servers have been seen to forget it. Its
 // holder's trust ended before.
-func (m *machine) overdue(seen time.Time) time.Time {
-	return notBefore(seen, m.lease.regained).Add(m.cfg.LeaseTTL + time.Second)
+func (c *core) overdue(seen time.Time) time.Time {
+	return notBefore(seen, c.lease.regained).Add(c.cfg.LeaseTTL + time.Second)
 }
 
 func notBefore(a, b time.Time) time.Time {
@@ -508,12 +499,12 @@ func (m *machine) fenceDue() {
 }
 
 func (m *machine) fenced(in kvInput) {
-	if m.lead.office && in.rev == 0 {
+	if m.office.held && in.rev == 0 {
 		m.proved(in)
 		return
 	}
 	p := m.lead.peers[in.key]
-	if !m.lead.office || p == nil || p.rev != in.rev {
+	if !m.office.held || p == nil || p.rev != in.rev {
 		return // renewed meanwhile: it lives
 	}
 	p.fencing = false
@@ -558,11 +549,11 @@ func (m *machine) coldStart() bool {
 	return now == 0 || (before >= 10 && now < 5)
 }
 
-func (m *machine) workersInMap() int {
-	if m.cur == nil {
+func (c *core) workersInMap() int {
+	if c.cur == nil {
 		return 0
 	}
-	return len(m.cur.Workers)
+	return len(c.cur.Workers)
 }
 
 // windowDue opens a window for newcomers, and closes one that has ended.
@@ -659,7 +650,7 @@ func (m *machine) nextDivision() division {
 
 func (m *machine) planned(in plannedInput) {
 	l := &m.lead
-	if !l.office {
+	if !m.office.held {
 		return
 	}
 	l.planning = false
@@ -710,17 +701,17 @@ func (m *machine) planned(in plannedInput) {
 
 // blank makes the next map of a plan without what the plan decides.
 func (m *machine) blank(job *planJob) *Assignment {
-	next := &Assignment{Schema: mapSchema, Epoch: m.lead.epoch, Leader: m.self, Layout: job.generation, Slots: job.slots, Version: 1, Pins: job.pins,
+	next := &Assignment{Schema: mapSchema, Epoch: m.office.epoch, Leader: m.self, Layout: job.generation, Slots: job.slots, Version: 1, Pins: job.pins,
 		FirstAssigned: m.now, Planned: m.now, Workers: job.workers, Owner: make(Owners, job.slots), Since: make(Sinces, job.slots),
 		Moves: make(map[int]Move), Taking: make(map[int]bool), Restarting: make(map[int]bool)}
 	switch {
 	case m.cur != nil:
 		next.Version = m.cur.Version + 1
 		next.FirstAssigned = m.cur.FirstAssigned
-	case m.lead.epoch > sequenceGap:
+	case m.office.epoch > sequenceGap:
 		// The bucket was created again, and no worker is left that knows the map that
 		// was in it. Its versions are in fences yet: this one is above them.
-		next.Version = m.lead.epoch
+		next.Version = m.office.epoch
 	}
 	for i, w := range job.workers {
 		if m.cur != nil && m.flagged(w) {
@@ -805,7 +796,7 @@ func (m *machine) writeAt(next *Assignment, events []Event, rev uint64) {
 func (m *machine) written(in kvInput) {
 	l := &m.lead
 	w := l.maps.writing
-	if !l.office || w == nil {
+	if !m.office.held || w == nil {
 		return
 	}
 	if in.err != nil {
@@ -822,7 +813,7 @@ func (m *machine) written(in kvInput) {
 	}
 	m.seeMap(w.next, in.gotRev)
 	l.maps.done(in.gotRev)
-	if !l.office {
+	if !m.office.held {
 		return
 	}
 	l.maps.dropStale(m.curRev)
@@ -846,7 +837,7 @@ func (m *machine) afterWrite() {
 
 // leadMapSeen: the watch may show our own write before its reply is here.
 func (m *machine) leadMapSeen() {
-	if !m.lead.office {
+	if !m.office.held {
 		return
 	}
 	m.lead.maps.dropStale(m.curRev)
@@ -858,7 +849,7 @@ func (m *machine) pendingMap() *Assignment {
 	l := &m.lead
 	a, first := l.maps.change(m.cur, m.curRev, m.now)
 	if first {
-		a.Epoch, a.Leader = l.epoch, m.self
+		a.Epoch, a.Leader = m.office.epoch, m.self
 	}
 	return a
 }
@@ -952,7 +943,7 @@ func (m *machine) leadWant(msg peerMessage) {
 
 func (m *machine) takeDue() {
 	l := &m.lead
-	if !m.mayAct() || !l.ready || m.cur == nil || m.cur.Epoch != l.epoch {
+	if !m.mayAct() || !l.ready || m.cur == nil || m.cur.Epoch != m.office.epoch {
 		return
 	}
 	m.cedeDue()
@@ -978,7 +969,7 @@ func (m *machine) slotTaken(in takenInput) {
 	l := &m.lead
 	s := in.slot
 	t := l.takeovers.running(s, in.run)
-	if !l.office || t == nil || m.cur == nil || !m.cur.Taking[s] {
+	if !m.office.held || t == nil || m.cur == nil || !m.cur.Taking[s] {
 		return
 	}
 	if in.err != nil {
@@ -1022,13 +1013,13 @@ func (m *machine) tellAlone() {
 // leadDue does what the time asks of a leader, and of its deputies.
 func (m *machine) leadDue() {
 	l := &m.lead
-	if !l.office {
+	if !m.office.held {
 		m.followDue()
 		return
 	}
-	if !l.renewing && !m.now.Before(l.due) {
-		l.renewing = true
-		m.kv(kvEffect{purpose: forLeaderRenewal, op: opUpdate, bucket: m.cfg.bucketMap(), key: leaderKey, value: m.leaderValue(), rev: l.rev, ttl: m.cfg.LeaseTTL})
+	if !m.office.renewing && !m.now.Before(m.office.due) {
+		m.office.renewing = true
+		m.kv(kvEffect{purpose: forLeaderRenewal, op: opUpdate, bucket: m.cfg.bucketMap(), key: leaderKey, value: m.leaderValue(), rev: m.office.rev, ttl: m.cfg.LeaseTTL})
 	}
 	if !l.rereadAt.IsZero() && !m.now.Before(l.rereadAt) {
 		m.readMap()
@@ -1062,7 +1053,7 @@ func (m *machine) leadDue() {
 // leadWake tells when there is something to do for the leader, or for a worker that may
 // become the leader.
 func (m *machine) leadWake(sooner func(time.Time)) {
-	if m.lead.office {
+	if m.office.held {
 		m.officeWake(sooner)
 		return
 	}
@@ -1084,15 +1075,15 @@ func (m *machine) leadWake(sooner func(time.Time)) {
 // officeWake is the leader's part of it.
 func (m *machine) officeWake(sooner func(time.Time)) {
 	l := &m.lead
-	if !l.renewing {
-		sooner(l.due)
+	if !m.office.renewing {
+		sooner(m.office.due)
 	}
 	sooner(l.rereadAt)
 	if m.cfg.Weights != nil {
 		m.weight.wake(sooner)
 	}
 	sooner(m.election.probeDue)
-	if m.mayAct() && l.ready && l.synced && m.cur != nil && m.cur.Former != nil && m.cur.Epoch == l.epoch {
+	if m.mayAct() && l.ready && l.synced && m.cur != nil && m.cur.Former != nil && m.cur.Epoch == m.office.epoch {
 		sooner(l.former.due)
 	}
 	sooner(l.window.ends)

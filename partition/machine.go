@@ -40,11 +40,7 @@ type machine struct {
 
 	renewing bool
 
-	lease   leaseValidity
-	pingDue time.Time
-	// leasesLost is when the bucket of leases, or that of stable IDs, was last found
-	// deleted: workers whose keys were in it may still rely on their leases.
-	leasesLost  time.Time
+	pingDue     time.Time
 	reconnected time.Time // when the connection last did
 
 	lead leadership
@@ -55,9 +51,6 @@ type machine struct {
 	wanted    int // slots, by SetLayout; 0: nobody has asked
 	wantedRev uint64
 	pins      pinned
-	expect    int // workers, by SetExpected; 0: unknown
-	expectRev uint64
-	bad       badMap   // what was seen in its place
 	missing   []string // streams and buckets that can't be created again
 	refusals  refusals
 }
@@ -401,7 +394,7 @@ const (
 )
 
 func newMachine(cfg Config, instance string) *machine {
-	m := &machine{core: core{cfg: cfg, instance: instance}, state: StateInit, lease: leaseValidity{connected: true}, names: nameTable{released: make(map[string]bool)}}
+	m := &machine{core: core{cfg: cfg, instance: instance, lease: leaseValidity{connected: true}}, state: StateInit, names: nameTable{released: make(map[string]bool)}}
 	m.own.core = &m.core
 	m.own.reset()
 	return m
@@ -599,11 +592,11 @@ func (m *machine) claim() {
 }
 
 // expected is how many workers there should be, 0 for unknown.
-func (m *machine) expected() int {
-	if m.cfg.Expected != nil {
-		return m.cfg.Expected()
+func (c *core) expected() int {
+	if c.cfg.Expected != nil {
+		return c.cfg.Expected()
 	}
-	return m.expect
+	return c.expect
 }
 
 // room tells whether one more worker is wanted beside those that have names. A
@@ -997,7 +990,7 @@ func (m *machine) seeMap(a *Assignment, rev uint64) {
 	newer := m.cur == nil || a.Version > m.cur.Version
 	before := m.cur
 	m.cur, m.curRev = a, rev
-	if m.leading() && a.Epoch > m.lead.epoch {
+	if m.leading() && a.Epoch > m.office.epoch {
 		m.stepDown()
 	}
 	if m.stage != stageMember && m.stage != stageLeaving {
@@ -1077,7 +1070,7 @@ func (m *machine) connection(up bool) {
 	if up {
 		m.reconnected = m.now
 		m.election.seenAt = m.now
-		if m.lead.office && m.lead.ready {
+		if m.office.held && m.lead.ready {
 			m.watchLeases()
 		}
 		m.leaseDue, m.pingDue = m.now, m.now

@@ -338,13 +338,13 @@ func (m *machine) recreated(in recreatedInput) {
 	switch in.name {
 	case "bucket " + m.cfg.bucketLeases():
 		m.leaseDue, m.leasesLost = m.now, m.now
-		if m.lead.office && m.lead.ready {
+		if m.office.held && m.lead.ready {
 			m.watchLeases()
 		}
 	case "bucket " + m.cfg.bucketIDs():
 		m.idDue, m.leasesLost = m.now, m.now
 	case "bucket " + m.cfg.bucketMap():
-		m.lead.due = m.now
+		m.office.due = m.now
 		if in.mine {
 			m.writeAgain()
 		}
@@ -372,8 +372,8 @@ func (m *machine) writeAgain() {
 // trust the one that was in a lost bucket. Live workers write theirs again as soon as
 // they know of the loss; until the last lost lease must have ended, a missing one, or a
 // new holder of a name, says nothing about the worker that was there before.
-func (m *machine) leasesLostLately() bool {
-	return !m.leasesLost.IsZero() && m.now.Before(m.overdue(m.leasesLost))
+func (c *core) leasesLostLately() bool {
+	return !c.leasesLost.IsZero() && c.now.Before(c.overdue(c.leasesLost))
 }
 
 // mapLost returns the map to write where nothing is left of any. The leader that wrote
@@ -383,12 +383,12 @@ func (m *machine) leasesLostLately() bool {
 func (m *machine) mapLost() *Assignment {
 	next := m.cur.clone()
 	wrote := m.cur.Leader == m.self
-	next.Epoch, next.Leader = m.lead.epoch, m.self
+	next.Epoch, next.Leader = m.office.epoch, m.self
 	if wrote {
 		next.Version++
 		return next
 	}
-	next.Version = max(next.Version+1, m.lead.epoch) // which counts writes: above all that there were
+	next.Version = max(next.Version+1, m.office.epoch) // which counts writes: above all that there were
 	next.Moves = make(map[int]Move)
 	next.takeAll()
 	return next
@@ -448,8 +448,7 @@ func (m *machine) lostMapUnseen() bool {
 // not been renewed for so long that it has ended. Slots are worked on meanwhile, and no
 // worker that dies is replaced.
 func (m *machine) leaderSilent() bool {
-	l := &m.lead
-	if l.office {
+	if m.office.held {
 		return !m.mayAct()
 	}
 	return !m.now.Before(m.overdue(m.election.seenAt))

@@ -240,10 +240,10 @@ func refused(record string, err error) Event {
 }
 
 // refuse tells of a record that the machine does not believe.
-func (m *machine) refuse(record string, rev uint64, err error) {
+func (c *core) refuse(record string, rev uint64, err error) {
 	e := refused(record, err)
-	m.cfg.Logger.Warn("A record is not believed.", "record", record, "revision", rev, "err", e.Err)
-	m.emit(e)
+	c.cfg.Logger.Warn("A record is not believed.", "record", record, "revision", rev, "err", e.Err)
+	c.emit(e)
 }
 
 // refuse tells of a record that a watch or a subscription saw.
@@ -259,7 +259,7 @@ func overwritable(err error) bool { return err != nil && !errors.Is(err, errNewe
 
 // nobodys tells whether a write of our own met a value that nobody can have
 // written who may, so that it can be written over.
-func (m *machine) nobodys(record string, in kvInput) bool {
+func (c *core) nobodys(record string, in kvInput) bool {
 	if in.gotRev == 0 {
 		return false
 	}
@@ -273,7 +273,7 @@ func (m *machine) nobodys(record string, in kvInput) bool {
 		_, err = decodeLeader(in.gotValue)
 	}
 	if err != nil {
-		m.refuse(record, in.gotRev, err)
+		c.refuse(record, in.gotRev, err)
 	}
 	return overwritable(err)
 }
@@ -292,7 +292,6 @@ func recordOf(p purpose) string {
 // a lease, none is left, and somebody stands for election over it; what a newer
 // version has written is renewed before.
 func (m *machine) seeBadLeader(rev uint64, err error) {
-	l := &m.lead
 	if rev <= m.election.revision {
 		return
 	}
@@ -300,9 +299,9 @@ func (m *machine) seeBadLeader(rev uint64, err error) {
 	if !overwritable(err) {
 		m.stepDown()
 	}
-	if l.office {
+	if m.office.held {
 		// It is noticed when the lease is renewed.
-		l.due = m.now
+		m.office.due = m.now
 		return
 	}
 	m.election.leader, m.election.revision, m.election.overwriteAt = Member{}, rev, m.now.Add(m.cfg.LeaseTTL+time.Second)
@@ -353,7 +352,7 @@ type badMap struct {
 
 // mapHidden tells whether something lies over the map that is none. Until it is
 // put back, no other can be written.
-func (m *machine) mapHidden() bool { return m.bad.rev > m.curRev }
+func (c *core) mapHidden() bool { return c.bad.rev > c.curRev }
 
 // seeBadMap: the map that is in the bucket can't be believed. What everybody has
 // stays in force; the leader puts it back.
@@ -375,7 +374,7 @@ func (m *machine) restoreMap() {
 	if !m.mayAct() || l.maps.busy() || l.restoring || !m.mapHidden() || m.now.Before(m.bad.again) {
 		return
 	}
-	if m.bad.newer && (m.bad.rev < l.epoch || !l.leaseStart.After(m.bad.seen)) {
+	if m.bad.newer && (m.bad.rev < m.office.epoch || !m.office.start.After(m.bad.seen)) {
 		return
 	}
 	m.lookBack()
@@ -415,7 +414,7 @@ func (m *machine) seeHistory(history []kvVersion) (last uint64, covered bool) {
 // mapHistory writes the newest map that can be believed over what is there now.
 func (m *machine) mapHistory(in kvInput) {
 	l := &m.lead
-	if !l.office {
+	if !m.office.held {
 		return
 	}
 	l.restoring = false
@@ -425,20 +424,20 @@ func (m *machine) mapHistory(in kvInput) {
 	}
 	last, covered := m.seeHistory(in.history)
 	switch {
-	case !l.office || l.maps.busy():
+	case !m.office.held || l.maps.busy():
 	case last != 0 && last == m.curRev, last > m.bad.rev && m.mapHidden():
 		m.readMap() // somebody has written meanwhile
 	case m.cur == nil && covered && len(in.history) > 0:
 		m.curRev = last // there never was one: begin
 		m.mapReady()
-	case m.cur == nil || !covered && m.cur.Epoch != l.epoch:
+	case m.cur == nil || !covered && m.cur.Epoch != m.office.epoch:
 		m.cfg.Logger.Error("The leader finds no assignment map that it can read and changes nothing. Restore one from a backup, or delete the key to start anew.", "revision", last)
 		m.restoreLater(25 * retryInterval)
 	case last == 0 && len(in.history) == 0:
 		m.writeAt(m.mapLost(), nil, 0)
 	default:
 		next := m.cur.clone()
-		next.Epoch, next.Leader = l.epoch, m.self
+		next.Epoch, next.Leader = m.office.epoch, m.self
 		m.writeAt(next, nil, last)
 	}
 }

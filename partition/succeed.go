@@ -18,9 +18,9 @@ import (
 // later leader, the leader may be among those that restart, goes on from it.
 
 // flagged tells whether the map says that a worker restarts.
-func (m *machine) flagged(w Member) bool {
-	i := m.cur.index(w)
-	return i != none && m.cur.Restarting[int(i)]
+func (c *core) flagged(w Member) bool {
+	i := c.cur.index(w)
+	return i != none && c.cur.Restarting[int(i)]
 }
 
 // quits tells whether a worker leaves for good, or yields.
@@ -79,7 +79,7 @@ func (m *machine) reserve(now bool) bool {
 		return false
 	}
 	next := m.cur.clone()
-	next.Epoch, next.Leader = m.lead.epoch, m.self
+	next.Epoch, next.Leader = m.office.epoch, m.self
 	var events []Event
 	for _, i := range who {
 		next.Restarting[int(i)] = true
@@ -205,7 +205,7 @@ func (m *machine) adopt() bool {
 		}
 		if next == nil {
 			next = m.cur.clone()
-			next.Epoch, next.Leader = l.epoch, m.self
+			next.Epoch, next.Leader = m.office.epoch, m.self
 		}
 		was := next.Workers[i]
 		next.Workers[i] = p.Member
@@ -243,7 +243,7 @@ func (m *machine) adopt() bool {
 // prune takes workers out of the map that have left or yield, once all that they had has
 // arrived elsewhere.
 func (m *machine) prune() {
-	if m.cur == nil || !m.cur.Settled() || m.cur.Epoch != m.lead.epoch {
+	if m.cur == nil || !m.cur.Settled() || m.cur.Epoch != m.office.epoch {
 		return
 	}
 	stays := m.staysInMap()
@@ -260,7 +260,7 @@ func (m *machine) prune() {
 	}
 
 	next := m.cur.clone()
-	next.Epoch, next.Leader, next.Workers = m.lead.epoch, m.self, workers
+	next.Epoch, next.Leader, next.Workers = m.office.epoch, m.self, workers
 	for s, i := range next.Owner {
 		if i != none {
 			next.Owner[s] = at[i]
