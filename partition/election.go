@@ -144,8 +144,7 @@ func (m *machine) elected(in kvInput) {
 	switch {
 	case in.err == nil && (m.stage == stageMember || m.stage == stageLeaving):
 		m.office = office{held: true, epoch: in.gotRev, rev: in.gotRev, start: in.start, due: in.start.Add(m.cfg.HeartbeatInterval)}
-		m.lead = leadership{
-			peers: make(roster), junk: make(map[string]badLease), absent: make(map[Member]absence), inherited: m.election.basis}
+		m.lead.begin(m.election.basis)
 		m.election.won(m.self, in.gotRev)
 		m.emit(Event{Kind: EventElected, Peer: m.self.ID, Epoch: m.office.epoch})
 		if m.stage == stageLeaving {

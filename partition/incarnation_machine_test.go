@@ -15,10 +15,10 @@ func leadingMachine(t *testing.T) *machine {
 	m.step(m.now, mapInput{settled, 9})
 	m.election.won(m.self, 8)
 	m.office = office{held: true, epoch: 3, rev: 8, start: m.now, due: m.now.Add(time.Second)}
-	m.lead = leadership{ready: true, synced: true,
-		peers: make(roster), junk: make(map[string]badLease), absent: make(map[Member]absence)}
+	m.lead.begin(suspicion{})
+	m.lead.ready, m.lead.roster.synced = true, true
 	for _, w := range settled.Workers {
-		m.lead.peers[w.ID] = &peerView{Member: w, lease: leaseValue{Version: 4, Weight: 1}, seenAt: m.now}
+		m.lead.roster.peers[w.ID] = &peerView{Member: w, lease: leaseValue{Version: 4, Weight: 1}, seenAt: m.now}
 	}
 	if !m.mayAct() {
 		t.Fatal("it does not lead")

@@ -156,7 +156,7 @@ func (m *machine) layoutDue() bool {
 		return false
 	}
 	for s := range m.cur.Owner {
-		if p := m.lead.peers.live(m.cur.owner(s)); p == nil || !p.takesSlots() {
+		if p := m.lead.roster.peers.live(m.cur.owner(s)); p == nil || !p.takesSlots() {
 			return false
 		}
 	}
@@ -168,7 +168,7 @@ func (m *machine) layoutDue() bool {
 func (m *machine) relayout() {
 	l := &m.lead
 	job := &planJob{reason: reasonLayout, base: m.curRev, division: division{m.cur.Layout + 1, m.wanted}}
-	m.enlist(job, func(p *peerView) bool { return !m.joiner(p) })
+	m.enlist(job, func(p *peerView) bool { return !m.lead.roster.joiner(p) })
 	at := job.index()
 	job.problem.Slots, job.problem.Budget = m.wanted, -1
 	job.problem.Weights = m.weight.of(m.wanted)
@@ -181,7 +181,7 @@ func (m *machine) relayout() {
 	}
 	m.pin(job)
 	l.planning = true
-	m.emit(Event{Kind: EventRebalance, Reason: reasonLayout, Of: job.slots, After: m.lead.peers.staying()})
+	m.emit(Event{Kind: EventRebalance, Reason: reasonLayout, Of: job.slots, After: m.lead.roster.peers.staying()})
 	m.do(planEffect{job})
 }
 
@@ -238,7 +238,7 @@ func (m *machine) cedeDue() {
 		l.former.end()
 		return
 	}
-	if !m.mayAct() || !l.ready || !l.synced || m.cur.Epoch != m.office.epoch {
+	if !m.mayAct() || !l.ready || !m.lead.roster.synced || m.cur.Epoch != m.office.epoch {
 		return
 	}
 	f := m.cur.Former
@@ -269,12 +269,7 @@ func (m *machine) cedeDue() {
 // ceded tells whether nobody works on a slot of the former division any more.
 func (m *machine) ceded(s int) bool {
 	owner := m.cur.member(m.cur.Former.Owner[s])
-	return owner == (Member{}) || m.lead.former.hasGiven(s, m.cur.Former.Version) || m.gone(owner)
-}
-
-// gone tells whether a worker's lease has ended.
-func (m *machine) gone(w Member) bool {
-	return m.lead.synced && m.lead.peers.live(w) == nil
+	return owner == (Member{}) || m.lead.former.hasGiven(s, m.cur.Former.Version) || m.lead.roster.gone(owner)
 }
 
 // takeable tells whether the keys of a slot are nobody's by the former division.

@@ -25,13 +25,10 @@ const (
 )
 
 type leadership struct {
-	inherited suspicion // against the predecessor, from the time as its deputy
-	ready     bool      // the map is rewritten
-	synced    bool      // the leases are all known
-	peers     roster
-	listing   bool      // the watch has begun again, and has not told all leases yet
-	newest    time.Time // lease, by the server's clock
-	rereadAt  time.Time
+	roster roster
+
+	ready    bool // the map is rewritten
+	rereadAt time.Time
 
 	window   stabilizationWindow
 	leaveAt  time.Time
@@ -40,7 +37,6 @@ type leadership struct {
 	planning  bool
 	maps      mapWriter
 	restoring bool // the map's history is being read
-	junk      map[string]badLease
 	takeovers takeoverTable
 	absent    map[Member]absence // workers in the map that are not there
 	former    resharding
@@ -49,6 +45,51 @@ type leadership struct {
 	incarnation incarnation
 	backRev     uint64 // of a map that was read below curRev, once; 0: none
 }
+
+// begin is with the election of this worker.
+func (l *leadership) begin(inherited suspicion) {
+	l.roster.begin(inherited)
+	*l = leadership{roster: l.roster, absent: make(map[Member]absence)}
+}
+
+// end is when another worker leads, or none.
+func (l *leadership) end() {
+	l.roster.end()
+	*l = leadership{roster: l.roster}
+}
+
+// newcomer opens the window for more newcomers, or extends it.
+func (m *machine) newcomer() { m.extendWindow() }
+
+// going opens the window for more workers that leave, unless it is open.
+func (m *machine) going() {
+	if m.lead.leaveAt.IsZero() {
+		m.lead.leaveAt = m.now.Add(m.cfg.LeaveWindow)
+	}
+}
+
+func (m *machine) takesSlotsAgain() { m.lead.returned = true }
+
+func (m *machine) absent(w Member, lease leaseValue) { m.miss(w, lease, false) }
+
+// listed begins the leader's work: it knows who is there.
+func (m *machine) listed() {
+	m.missingAtSync()
+	if w := &m.lead.window; w.open() {
+		// Only now it is known who else is there.
+		if w.cold && !m.lead.roster.coldStart() {
+			w.warm(m.now, &m.cfg)
+		}
+		m.tellWindow(w.ends.Sub(w.begun))
+	}
+	m.review()
+}
+
+func (m *machine) rosterChanged() { m.review() }
+
+func (m *machine) overtaken() { m.stepDown() }
+
+func (m *machine) ownLease() []byte { return m.leaseValue() }
 
 // absence is of a worker in the map that is not there. Its slots wait until then
 // for a successor of its name, if they wait.
@@ -170,16 +211,8 @@ func (m *machine) mapReady() {
 		return
 	}
 	m.lead.ready = true
-	m.watchLeases()
+	m.lead.roster.watchLeases()
 	m.takeDue()
-}
-
-// watchLeases begins to watch the leases, or begins anew: a watch does not tell
-// when its server has forgotten it.
-func (m *machine) watchLeases() {
-	m.lead.listing = true
-	m.watches++
-	m.do(watchLeasesEffect{on: true, watch: m.watches})
 }
 
 func (m *machine) resign() {
@@ -194,7 +227,8 @@ func (m *machine) stepDown() {
 	if !m.office.held {
 		return
 	}
-	m.office, m.lead = office{}, leadership{}
+	m.office = office{}
+	m.lead.end()
 	m.election.lost(m.now)
 	m.weight.forget() // another leader may tell others
 	m.do(watchLeasesEffect{})
@@ -235,7 +269,7 @@ func (m *machine) leadResult(in kvInput) {
 	case forMapWrite:
 		m.written(in)
 	case forFencing:
-		m.fenced(in)
+		m.lead.roster.fenced(in)
 	case forSuspicion:
 		switch s := &m.election.suspect; {
 		case in.key != s.who.ID || s.read:
@@ -250,183 +284,12 @@ func (m *machine) leadResult(in kvInput) {
 
 // Membership, as the leases show it.
 
-func (m *machine) seeLease(in leaseInput) {
-	l := &m.lead
-	if !m.office.held || in.watch != m.watches {
-		return
-	}
-	p := l.peers[in.id]
-	if in.err != nil {
-		m.seeBadLease(in)
-		return
-	}
-	delete(l.junk, in.id)
-	if !in.deleted && in.id == m.self.ID && in.value.Claim > m.self.Claim {
-		// This worker has lost its name, with the bucket of names, and is about to see
-		// so. It must not plan for its own place, which it still holds.
-		m.stepDown()
-		return
-	}
-	if in.deleted {
-		m.leaseGone(p, in)
-		return
-	}
-	if p != nil && in.rev <= p.rev {
-		p.seenAt = m.now
-		return
-	}
-	if m.superseded(Member{ID: in.id, Claim: in.value.Claim}) {
-		return
-	}
-	if p != nil && p.Claim != in.value.Claim {
-		m.peerGone(p, "replaced by a new holder of its ID")
-		p = nil
-	}
-	l.newest = notBefore(l.newest, in.at)
-	if p == nil {
-		if p = m.newPeer(in); p == nil {
-			return
-		}
-	}
-	m.noteIntent(p, in.value)
-	p.rev, p.at, p.lease, p.seenAt = in.rev, in.at, in.value, m.now
-	p.suspectAt = time.Time{}
-	if h := l.inherited; p.Member == h.who && in.rev == h.rev {
-		p.suspectAt = h.since // not renewed since
-	}
-	m.review()
-}
-
-// leaseGone: a lease was deleted, or has expired.
-func (m *machine) leaseGone(p *peerView, in leaseInput) {
-	// The delete marker may be of an earlier lease than one that was never seen.
-	if p == nil || p.rev == 0 || in.rev <= p.rev {
-		return
-	}
-	reason := reasonExpired
-	switch {
-	case p.lease.Leaving:
-		reason = "left"
-	case p.fencing:
-		reason = reasonUnreachable
-	case in.at.Before(p.at.Add(m.cfg.LeaseTTL / 2)):
-		// Too soon to have expired, by the server's clock: a new leader may have seen the
-		// lease only now. A worker that leaves without slots deletes its lease right after
-		// it has said that it leaves, and the stream may keep only the second of the two.
-		reason = reasonDeleted
-	}
-	m.peerGone(p, reason)
-}
-
-// newPeer enters a worker whose lease is new, nil if the lease is nobody's.
-func (m *machine) newPeer(in leaseInput) *peerView {
-	l := &m.lead
-	p := &peerView{Member: Member{ID: in.id, Claim: in.value.Claim}, joined: m.now, at: in.at}
-	if l.listing && m.ghost(p) {
-		return nil
-	}
-	l.peers[in.id] = p
-	if m.joiner(p) {
-		m.emit(Event{Kind: EventWorkerJoined, Peer: p.ID, Claim: p.Claim})
-		m.extendWindow()
-	}
-	return p
-}
-
-// noteIntent notes that a worker has begun to leave or to yield, or yields no longer.
-func (m *machine) noteIntent(p *peerView, now leaseValue) {
-	l := &m.lead
-	leaves, yields := now.Leaving && !p.lease.Leaving, now.Yielding && !p.lease.Yielding
-	switch {
-	case now.Leaving && (leaves || yields):
-		m.emit(Event{Kind: EventWorkerLeaving, Peer: p.ID})
-	case yields:
-		m.emit(Event{Kind: EventWorkerYields, Peer: p.ID})
-	}
-	if leaves || yields {
-		p.leavingAt = m.now
-		if l.leaveAt.IsZero() {
-			l.leaveAt = m.now.Add(m.cfg.LeaveWindow)
-		}
-	}
-	if p.lease.Yielding && !now.Yielding && !m.joiner(p) {
-		l.returned = true
-	}
-}
-
-// ghost tells whether a lease that is listed is of nobody: a newcomer's, and far older
-// than others by the server's clock, so that it has expired. A replica that was away
-// when it did so can show it, again and again, and it can't be ended, since it is not
-// there. If the servers' clocks differ by so much, its next renewal shows that it lives.
-func (m *machine) ghost(p *peerView) bool {
-	return m.joiner(p) && p.at.Before(m.lead.newest.Add(-m.cfg.LeaseTTL-time.Second))
-}
-
-// joiner tells whether a live worker is not in the map yet, under this claim or
-// an earlier one.
-func (m *machine) joiner(p *peerView) bool {
-	return m.cur == nil || m.cur.index(p.Member) == none && m.cur.predecessor(p.Member) == none
-}
-
-func (m *machine) peerGone(p *peerView, reason string) {
-	// Since its last sign of life. Who has been away has not been looking, and tells
-	// no more than since when it was.
-	var silent time.Duration
-	if m.lease.valid && (reason == reasonExpired || reason == reasonUnreachable) {
-		silent = m.now.Sub(notBefore(notBefore(p.seenAt, p.suspectAt), m.lease.regained))
-	}
-	delete(m.lead.peers, p.ID)
-	if m.cur != nil && m.cur.index(p.Member) != none {
-		m.miss(p.Member, p.lease, false)
-	}
-	m.emit(Event{Kind: EventWorkerGone, Peer: p.ID, Claim: p.Claim, Reason: reason, Duration: silent})
-	m.review()
-}
-
-func (m *machine) leasesSynced(age time.Duration) {
-	if !m.office.held {
-		return
-	}
-	if age > 0 {
-		// This worker may not have heard of the loss, or may have joined since.
-		m.leasesLost = notBefore(m.leasesLost, m.now.Add(-age))
-	}
-	l := &m.lead
-	l.listing = false
-	if l.synced {
-		m.review()
-		return
-	}
-	m.proveUnlisted()
-	if m.allProven() {
-		m.allListed()
-	}
-}
-
-// allListed begins the leader's work: it knows who is there.
-func (m *machine) allListed() {
-	l := &m.lead
-	l.synced = true
-	// The newest of the list came last.
-	maps.DeleteFunc(l.peers, func(_ string, p *peerView) bool { return m.ghost(p) })
-	m.missingAtSync()
-	if w := &l.window; w.open() {
-		// Only now it is known who else is there.
-		if w.cold && !m.coldStart() {
-			w.warm(m.now, &m.cfg)
-		}
-		m.tellWindow(w.ends.Sub(w.begun))
-	}
-	m.review()
-}
-
 // suspect: a probe found nobody listening on a worker's subject, so its
 // connection is gone. If it lives it knows so within the grace, since its own
 // round trips fail, and has stopped by then. That is why waiting for grace and
 // margin, and a conditional delete of its lease, make it as dead as its lease's
 // expiry would.
 func (m *machine) suspect(who Member) {
-	l := &m.lead
 	if m.now.Before(m.election.quietUntil) {
 		return
 	}
@@ -444,7 +307,7 @@ func (m *machine) suspect(who Member) {
 		}
 		return
 	}
-	if p := l.peers.live(who); p != nil && p.suspectAt.IsZero() && who != m.self {
+	if p := m.lead.roster.peers.live(who); p != nil && p.suspectAt.IsZero() && who != m.self {
 		p.suspectAt = m.now
 		m.emit(Event{Kind: EventSuspected, Peer: p.ID})
 	}
@@ -466,87 +329,19 @@ func notBefore(a, b time.Time) time.Time {
 	return a
 }
 
-// expireDue ends the leases that the server does not let expire.
-func (m *machine) expireDue() {
-	l := &m.lead
-	if !l.synced {
-		return
-	}
-	for _, p := range l.peers.sorted() {
-		if p.fencing || p.Member == m.self || m.now.Before(m.overdue(p.seenAt)) {
-			continue
-		}
-		p.fencing, p.overdue, p.seenAt = true, true, m.now
-		m.kv(kvEffect{purpose: forFencing, op: opDelete, bucket: m.cfg.bucketLeases(), key: p.ID, rev: p.rev})
-	}
-}
-
-func (m *machine) fenceDue() {
-	l := &m.lead
-	suspects := m.lead.peers.suspects()
-	// When many vanish together it is more likely the network or a server
-	// than they; then their leases decide.
-	if suspects == 0 || suspects > many(len(l.peers)) || m.now.Before(m.election.quietUntil) {
-		return
-	}
-	for _, p := range l.peers.sorted() {
-		if p.suspectAt.IsZero() || p.fencing || m.now.Before(p.suspectAt.Add(m.suspicionTime())) {
-			continue
-		}
-		p.fencing, p.overdue = true, false
-		m.kv(kvEffect{purpose: forFencing, op: opDelete, bucket: m.cfg.bucketLeases(), key: p.ID, rev: p.rev})
-	}
-}
-
-func (m *machine) fenced(in kvInput) {
-	if m.office.held && in.rev == 0 {
-		m.proved(in)
-		return
-	}
-	p := m.lead.peers[in.key]
-	if !m.office.held || p == nil || p.rev != in.rev {
-		return // renewed meanwhile: it lives
-	}
-	p.fencing = false
-	if p.overdue && errors.Is(in.err, errNotFound) {
-		// It has ended long ago, and the watch does not tell.
-		m.peerGone(p, "lease expired")
-		return
-	}
-	if in.err != nil {
-		if p.suspectAt.IsZero() && errors.Is(in.err, errConflict) {
-			m.watchLeases() // it has renewed, and the watch does not tell
-		}
-		p.suspectAt = time.Time{}
-		return
-	}
-	m.peerGone(p, reasonUnreachable)
-}
-
 // Windows and planning.
 
 // extendWindow opens a window for newcomers, or starts it again.
 func (m *machine) extendWindow() {
 	l := &m.lead
-	length, opened := l.window.extend(m.now, m.coldStart(), &m.cfg)
-	if opened && l.synced {
+	length, opened := l.window.extend(m.now, m.lead.roster.coldStart(), &m.cfg)
+	if opened && m.lead.roster.synced {
 		m.tellWindow(length)
 	}
 }
 
 func (m *machine) tellWindow(length time.Duration) {
 	m.emit(Event{Kind: EventWindowStarted, Reason: m.lead.window.kind(), Duration: length})
-}
-
-// coldStart tells whether the cluster starts as a whole: the first time, or with
-// nearly everybody of the last map gone (10 or more before, under 5 now).
-func (m *machine) coldStart() bool {
-	before := m.workersInMap()
-	if before == 0 {
-		return true
-	}
-	now := m.lead.peers.count(func(p *peerView) bool { return !m.joiner(p) })
-	return now == 0 || (before >= 10 && now < 5)
 }
 
 func (c *core) workersInMap() int {
@@ -569,7 +364,7 @@ func (m *machine) windowDue(newcomers int) {
 		return
 	}
 	if why := w.ended(m.now, newcomers, m.complete()); why != "" {
-		m.emit(Event{Kind: EventWindowDone, Reason: why, After: m.lead.peers.staying(), Duration: w.close(m.now, newcomers)})
+		m.emit(Event{Kind: EventWindowDone, Reason: why, After: m.lead.roster.peers.staying(), Duration: w.close(m.now, newcomers)})
 	}
 }
 
@@ -581,7 +376,7 @@ func (m *machine) complete() bool {
 	if expected == 0 && m.lead.window.cold {
 		expected = m.workersInMap()
 	}
-	return expected > 0 && m.lead.peers.staying() == expected && m.lead.peers.suspects() == 0
+	return expected > 0 && m.lead.roster.peers.staying() == expected && m.lead.roster.peers.suspects() == 0
 }
 
 // planNewcomers plans for everybody who is there.
@@ -616,8 +411,8 @@ func (m *machine) replan(reason string, include func(*peerView) bool) {
 	if reason == reasonWeights {
 		job.problem.Budget, job.problem.TuneOnly = m.tuneBudget(), true
 	} else {
-		m.emit(Event{Kind: EventTopology, Before: m.workersInMap(), After: m.lead.peers.staying()})
-		m.emit(Event{Kind: EventRebalance, Reason: reason, Of: job.slots, After: m.lead.peers.staying()})
+		m.emit(Event{Kind: EventTopology, Before: m.workersInMap(), After: m.lead.roster.peers.staying()})
+		m.emit(Event{Kind: EventRebalance, Reason: reason, Of: job.slots, After: m.lead.roster.peers.staying()})
 	}
 	m.do(planEffect{job})
 }
@@ -625,9 +420,8 @@ func (m *machine) replan(reason string, include func(*peerView) bool) {
 // enlist adds the workers that a planning is for, and tells whether any of them
 // is new.
 func (m *machine) enlist(job *planJob, include func(*peerView) bool) (newcomers bool) {
-	l := &m.lead
-	for _, p := range l.peers.sorted() {
-		inMap := !m.joiner(p)
+	for _, p := range m.lead.roster.peers.sorted() {
+		inMap := !m.lead.roster.joiner(p)
 		gives := m.quits(p) || p.outdated()
 		if (gives && !inMap) || (!gives && !include(p)) {
 			continue
@@ -668,7 +462,7 @@ func (m *machine) planned(in plannedInput) {
 			m.review() // what came up meanwhile
 			return
 		}
-		m.emit(Event{Kind: EventRebalance, Reason: job.reason, Of: job.slots, After: m.lead.peers.staying()})
+		m.emit(Event{Kind: EventRebalance, Reason: job.reason, Of: job.slots, After: m.lead.roster.peers.staying()})
 	}
 	// Changes that came up meanwhile rest on the map before this plan, and would
 	// undo it. They are reported again, and entered in the new map.
@@ -947,7 +741,7 @@ func (m *machine) takeDue() {
 		return
 	}
 	m.cedeDue()
-	if m.lostMapUnseen() {
+	if m.lead.roster.lostMapUnseen() {
 		return
 	}
 	for _, s := range slices.Sorted(maps.Keys(m.cur.Taking)) {
@@ -1003,7 +797,7 @@ func (m *machine) settleTaken(s int, f Fence) {
 }
 
 func (m *machine) tellAlone() {
-	for _, p := range m.lead.peers.sorted() {
+	for _, p := range m.lead.roster.peers.sorted() {
 		if p.lease.Leaving {
 			m.send(p.Member, peerAlone, nil)
 		}
@@ -1028,7 +822,7 @@ func (m *machine) leadDue() {
 	if !m.now.Before(m.election.probeDue) && m.mayAct() {
 		m.election.probeDue = m.now.Add(m.cfg.ProbeInterval)
 		var to []Member
-		for _, p := range l.peers.sorted() {
+		for _, p := range m.lead.roster.peers.sorted() {
 			if p.Member != m.self && !m.now.Before(m.election.quietUntil) {
 				to = append(to, p.Member)
 			}
@@ -1038,9 +832,9 @@ func (m *machine) leadDue() {
 		}
 	}
 	if m.mayAct() {
-		m.expireDue()
-		m.fenceDue()
-		m.sweepDue()
+		m.lead.roster.expireDue()
+		m.lead.roster.fenceDue()
+		m.lead.roster.sweepDue()
 		m.takeDue()
 		m.restoreMap()
 	}
@@ -1083,7 +877,7 @@ func (m *machine) officeWake(sooner func(time.Time)) {
 		m.weight.wake(sooner)
 	}
 	sooner(m.election.probeDue)
-	if m.mayAct() && l.ready && l.synced && m.cur != nil && m.cur.Former != nil && m.cur.Epoch == m.office.epoch {
+	if m.mayAct() && l.ready && m.lead.roster.synced && m.cur != nil && m.cur.Former != nil && m.cur.Epoch == m.office.epoch {
 		sooner(l.former.due)
 	}
 	sooner(l.window.ends)
@@ -1092,10 +886,10 @@ func (m *machine) officeWake(sooner func(time.Time)) {
 	if !l.maps.busy() && !l.planning {
 		sooner(l.maps.due)
 	}
-	for _, p := range l.peers {
-		m.peerWake(p, sooner)
+	for _, p := range m.lead.roster.peers {
+		m.lead.roster.peerWake(p, sooner)
 	}
-	for _, b := range l.junk {
+	for _, b := range m.lead.roster.malformed {
 		sooner(b.due)
 	}
 	for _, a := range l.absent {
@@ -1104,19 +898,6 @@ func (m *machine) officeWake(sooner func(time.Time)) {
 		}
 	}
 	l.takeovers.wake(sooner)
-}
-
-// peerWake tells when a worker is to be looked at again.
-func (m *machine) peerWake(p *peerView, sooner func(time.Time)) {
-	if !p.suspectAt.IsZero() && !p.fencing {
-		sooner(p.suspectAt.Add(m.suspicionTime()))
-	}
-	if p.Member != m.self && !p.fencing && m.lead.synced {
-		sooner(m.overdue(p.seenAt))
-	}
-	if at := p.leavingAt.Add(m.cfg.LeaveWindow); !p.leavingAt.IsZero() && at.After(m.now) {
-		sooner(at)
-	}
 }
 
 func later(a, b time.Time) time.Time {

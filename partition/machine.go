@@ -396,6 +396,7 @@ const (
 func newMachine(cfg Config, instance string) *machine {
 	m := &machine{core: core{cfg: cfg, instance: instance, lease: leaseValidity{connected: true}}, state: StateInit, names: nameTable{released: make(map[string]bool)}}
 	m.own.core = &m.core
+	m.lead.roster = roster{core: &m.core, up: m}
 	m.own.reset()
 	return m
 }
@@ -440,10 +441,10 @@ func (m *machine) step(now time.Time, in input) []effect {
 			m.seeLeader(in.leader, in.rev)
 		}
 	case leaseInput:
-		m.seeLease(in)
+		m.lead.roster.seeLease(in)
 	case leasesSyncedInput:
-		if in.watch == m.watches {
-			m.leasesSynced(in.age)
+		if in.watch == m.lead.roster.watches {
+			m.lead.roster.leasesSynced(in.age)
 		}
 	case mapSyncedInput:
 		// Whether there is room for one more is known only now.
@@ -1071,7 +1072,7 @@ func (m *machine) connection(up bool) {
 		m.reconnected = m.now
 		m.election.seenAt = m.now
 		if m.office.held && m.lead.ready {
-			m.watchLeases()
+			m.lead.roster.watchLeases()
 		}
 		m.leaseDue, m.pingDue = m.now, m.now
 		m.election.quietUntil = m.now.Add(m.cfg.SuspicionGrace + m.cfg.SuspicionMargin)

@@ -19,25 +19,14 @@ func (v *leaseValue) mapSchemaRead() int { return max(v.MapSchema, oldestMapSche
 // whose lease was not seen, nothing is known.
 func (p *peerView) outdated() bool { return p.lease.ID != "" && p.lease.mapSchemaRead() < mapSchema }
 
-// isOutdated tells whether this is a live worker that is outdated.
-func (m *machine) isOutdated(w Member) bool {
-	p := m.lead.peers.live(w)
-	return p != nil && p.outdated()
-}
-
-// takersInMap counts the workers of the map that can be given slots.
-func (m *machine) takersInMap() int {
-	return m.lead.peers.count(func(p *peerView) bool { return p.takesSlots() && !m.joiner(p) })
-}
-
 // keepOutdated has outdated workers of a planning keep what they have. The plan shares
 // out the load of the other slots. One that leaves gives its slots away as any other.
 func (m *machine) keepOutdated(job *planJob) {
 	keeps := make([]bool, len(job.workers))
 	for i, w := range job.workers {
-		if m.isOutdated(w) {
+		if m.lead.roster.isOutdated(w) {
 			job.notes = append(job.notes, outdatedNote(w.ID))
-			keeps[i] = !m.quits(m.lead.peers[w.ID])
+			keeps[i] = !m.quits(m.lead.roster.peers[w.ID])
 		}
 	}
 	keepSlots(&job.problem, keeps, func(slot int, owner int32) { job.frozen[slot] = job.workers[owner] })

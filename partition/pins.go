@@ -240,10 +240,10 @@ func (m *machine) seePins(in pinsInput) {
 // planned while the worker of a pin took no slots, which it does now. While a
 // worker of the map is not there, its coming back or its death is known first.
 func (m *machine) pinsDue() bool {
-	if m.cur == nil || m.cur.Pins == m.pins.rev && !m.pinUnkept() || !m.cur.Settled() || m.takersInMap() == 0 {
+	if m.cur == nil || m.cur.Pins == m.pins.rev && !m.pinUnkept() || !m.cur.Settled() || m.lead.roster.takersInMap() == 0 {
 		return false
 	}
-	return m.allThere()
+	return m.lead.roster.allThere()
 }
 
 // pinUnkept tells whether a slot is elsewhere than with the worker of the map
@@ -255,13 +255,13 @@ func (m *machine) pinUnkept() bool {
 	}
 	takes := make(map[string]int32, len(m.cur.Workers))
 	for i, w := range m.cur.Workers {
-		if p := m.lead.peers.live(w); p != nil && p.takesSlots() {
+		if p := m.lead.roster.peers.live(w); p != nil && p.takesSlots() {
 			takes[w.ID] = int32(i)
 		}
 	}
 	for s, p := range bySlot(m.pins.pins, m.cur.Slots) {
 		to := m.cur.destination(s)
-		if i, ok := takes[p.Worker]; ok && to != i && !m.isOutdated(m.cur.member(to)) {
+		if i, ok := takes[p.Worker]; ok && to != i && !m.lead.roster.isOutdated(m.cur.member(to)) {
 			return true
 		}
 	}
@@ -276,7 +276,7 @@ func (m *machine) pin(job *planJob) {
 	pins := bySlot(m.pins.pins, job.slots)
 	there := make(map[string]bool, len(job.workers))
 	for _, w := range job.workers {
-		there[w.ID] = m.lead.peers[w.ID] == nil // and awaited
+		there[w.ID] = m.lead.roster.peers[w.ID] == nil // and awaited
 	}
 	for s := range job.slots {
 		p, ok := pins[s]
@@ -290,7 +290,7 @@ func (m *machine) pin(job *planJob) {
 			job.pins = 0
 			continue
 		}
-		if to, frozen := job.frozen[s]; frozen && live && elsewhere && !m.isOutdated(to) {
+		if to, frozen := job.frozen[s]; frozen && live && elsewhere && !m.lead.roster.isOutdated(to) {
 			job.pins = 0
 		}
 		job.problem.Pins = append(job.problem.Pins, plan.Pin{Slot: s, Worker: p.Worker})

@@ -339,7 +339,7 @@ func (m *machine) recreated(in recreatedInput) {
 	case "bucket " + m.cfg.bucketLeases():
 		m.leaseDue, m.leasesLost = m.now, m.now
 		if m.office.held && m.lead.ready {
-			m.watchLeases()
+			m.lead.roster.watchLeases()
 		}
 	case "bucket " + m.cfg.bucketIDs():
 		m.idDue, m.leasesLost = m.now, m.now
@@ -416,32 +416,6 @@ func (a *Assignment) firstAfterLoss() uint64 {
 		}
 	}
 	return a.Version
-}
-
-// lostMapUnseen reports whether slots must not be taken yet, since a live worker may
-// hold some by the map that was lost. Usually a slot is taken from a worker whose lease
-// has ended; here its holder lives, and which one it is was in the lost map:
-//
-//  1. A handoff from A to B is under way when the bucket is deleted.
-//  2. The next leader doesn't know the handoff's end, and gives the slot to C.
-//  3. B drops the slot when it sees the new map, not before.
-//
-// So the leader waits until every live worker has renewed its lease with the version of
-// the first map after the loss or a later one, or has no lease any more.
-func (m *machine) lostMapUnseen() bool {
-	if m.lossVersion == 0 {
-		return false
-	}
-	if !m.lead.synced {
-		return true // whose leases there are isn't known yet
-	}
-	for _, p := range m.lead.peers {
-		if p.Member != m.self && p.lease.Version < m.lossVersion {
-			return true
-		}
-	}
-	m.lossVersion = 0
-	return false
 }
 
 // leaderSilent reports whether nobody can be said to lead: the leader's own lease has

@@ -320,26 +320,6 @@ type badLease struct {
 	due time.Time
 }
 
-func (m *machine) seeBadLease(in leaseInput) {
-	l := &m.lead
-	if b, ok := l.junk[in.id]; ok && b.rev >= in.rev {
-		return
-	}
-	m.refuse(recordHeartbeat, in.rev, fmt.Errorf("at %s: %w", in.id, in.err))
-	l.junk[in.id] = badLease{rev: in.rev, due: m.now.Add(m.cfg.LeaseTTL + time.Second)}
-}
-
-// sweepDue removes what is no heartbeat and is not renewed. It may have no end of
-// its own, and keep the name's next holder out.
-func (m *machine) sweepDue() {
-	for id, b := range m.lead.junk {
-		if !m.now.Before(b.due) {
-			delete(m.lead.junk, id)
-			m.kv(kvEffect{purpose: forSweep, op: opDelete, bucket: m.cfg.bucketLeases(), key: id, rev: b.rev})
-		}
-	}
-}
-
 // The map.
 
 // badMap is a value at the map's key that is no map of this version.

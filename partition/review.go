@@ -16,7 +16,7 @@ func (c changes) none() bool { return c == (changes{}) }
 // changes counts them.
 func (m *machine) changes() changes {
 	var c changes
-	c.newcomers = m.lead.peers.count(func(p *peerView) bool { return p.takesSlots() && m.joiner(p) })
+	c.newcomers = m.lead.roster.peers.count(func(p *peerView) bool { return p.takesSlots() && m.lead.roster.joiner(p) })
 	if m.cur == nil {
 		return c
 	}
@@ -30,7 +30,7 @@ func (m *machine) changes() changes {
 		}
 	}
 	for i, w := range m.cur.Workers {
-		p := m.lead.peers.live(w)
+		p := m.lead.roster.peers.live(w)
 		switch {
 		case p == nil:
 			if (owns[i] || gets[i]) && !m.awaited(int32(i)) {
@@ -46,7 +46,7 @@ func (m *machine) changes() changes {
 // mayPlan reports whether the leader knows what it takes to plan, and is not doing so.
 func (m *machine) mayPlan() bool {
 	l := &m.lead
-	knows := l.ready && l.synced && m.weighed() && !m.mapHidden()
+	knows := l.ready && m.lead.roster.synced && m.weighed() && !m.mapHidden()
 	busy := l.planning || l.maps.busy()
 	return m.mayAct() && knows && !busy
 }
@@ -74,7 +74,7 @@ func (m *machine) review() {
 		return
 	}
 	m.windowDue(c.newcomers)
-	if c.leaving > 0 && l.leaveAt.IsZero() && m.lead.peers.takers() > 0 && m.cur.Settled() {
+	if c.leaving > 0 && l.leaveAt.IsZero() && m.lead.roster.peers.takers() > 0 && m.cur.Settled() {
 		// What was on its way to one that leaves has arrived there meanwhile.
 		l.leaveAt = m.now
 	}
@@ -87,10 +87,10 @@ func (m *machine) review() {
 // planFor plans for the most urgent reason that there is, if there is one.
 func (m *machine) planFor(c changes) {
 	l := &m.lead
-	known := func(p *peerView) bool { return !m.joiner(p) }
+	known := func(p *peerView) bool { return !m.lead.roster.joiner(p) }
 	everybody := func(*peerView) bool { return true }
 	switch {
-	case c.dead > 0 && m.takersInMap() > 0:
+	case c.dead > 0 && m.lead.roster.takersInMap() > 0:
 		m.replaceDead()
 	case c.leaving > 0 && !l.leaveAt.IsZero() && !m.now.Before(l.leaveAt):
 		m.replaceLeaving()
@@ -114,22 +114,22 @@ func (m *machine) planFor(c changes) {
 // part: a replacement gets what the dead worker had, in one move.
 func (m *machine) replaceDead() {
 	together := m.lead.window.take()
-	m.replan(reasonCrash, func(p *peerView) bool { return together || !m.joiner(p) })
+	m.replan(reasonCrash, func(p *peerView) bool { return together || !m.lead.roster.joiner(p) })
 }
 
 // replaceLeaving plans for the slots of workers that leave or yield. Newcomers take part
 // if there are no others.
 func (m *machine) replaceLeaving() {
 	m.lead.leaveAt = time.Time{}
-	if m.lead.peers.takers() == 0 {
+	if m.lead.roster.peers.takers() == 0 {
 		m.tellAlone()
 		return
 	}
-	newcomersToo := m.takersInMap() == 0
-	m.replan("scale-down", func(p *peerView) bool { return newcomersToo || !m.joiner(p) })
+	newcomersToo := m.lead.roster.takersInMap() == 0
+	m.replan("scale-down", func(p *peerView) bool { return newcomersToo || !m.lead.roster.joiner(p) })
 }
 
 // returnDue reports whether a worker that yielded is to have slots again.
 func (m *machine) returnDue() bool {
-	return m.lead.returned && m.cur != nil && m.cur.Settled() && m.allThere()
+	return m.lead.returned && m.cur != nil && m.cur.Settled() && m.lead.roster.allThere()
 }

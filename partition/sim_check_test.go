@@ -347,8 +347,8 @@ func (c *simChecker) movement(w *simWorker, a *Assignment) {
 // there.
 func yielders(m *machine) map[Member]bool {
 	out := make(map[Member]bool)
-	for _, p := range m.lead.peers {
-		if p.lease.Yielding && m.lead.peers.takers() > 0 {
+	for _, p := range m.lead.roster.peers {
+		if p.lease.Yielding && m.lead.roster.peers.takers() > 0 {
 			out[p.Member] = true
 		}
 	}

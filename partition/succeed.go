@@ -38,7 +38,7 @@ func (m *machine) restarters() []string {
 	counts := m.cur.Counts()
 	var ids []string
 	there := m.awaitedRestarts()
-	for id, p := range m.lead.peers {
+	for id, p := range m.lead.roster.peers {
 		switch {
 		case p.lease.Leaving && !m.flagged(p.Member) && (m.cur.index(p.Member) == none || counts[id] == 0):
 			// Has nothing, or has given it all away: it is as good as gone.
@@ -57,7 +57,7 @@ func (m *machine) restarters() []string {
 func (m *machine) awaitedRestarts() int {
 	n := 0
 	for i := range m.cur.Restarting {
-		if m.lead.peers[m.cur.Workers[i].ID] == nil {
+		if m.lead.roster.peers[m.cur.Workers[i].ID] == nil {
 			n++
 		}
 	}
@@ -69,7 +69,7 @@ func (m *machine) awaitedRestarts() int {
 func (m *machine) reserve(now bool) bool {
 	var who []int32
 	for _, id := range m.restarters() {
-		p := m.lead.peers[id]
+		p := m.lead.roster.peers[id]
 		i := m.cur.index(p.Member)
 		if m.atRest(i) && (now || !m.now.Before(p.leavingAt.Add(m.cfg.LeaveWindow))) {
 			who = append(who, i)
@@ -127,7 +127,7 @@ func (m *machine) missingAtSync() {
 	var gone []Member
 	renewed := 0 // are back under their names, so whatever befell the others may have befallen them
 	for _, w := range m.cur.Workers {
-		switch p := m.lead.peers[w.ID]; {
+		switch p := m.lead.roster.peers[w.ID]; {
 		case p == nil:
 			gone = append(gone, w)
 		case p.Member != w:
@@ -136,7 +136,7 @@ func (m *machine) missingAtSync() {
 	}
 	// When nearly all are new the cluster starts as a whole, which takes longer.
 	grace := m.cfg.RestartGrace
-	if m.coldStart() {
+	if m.lead.roster.coldStart() {
 		grace = max(grace, m.cfg.ColdWindow)
 	}
 	for _, w := range gone {
@@ -167,9 +167,9 @@ func (m *machine) awaited(i int32) bool {
 		want = len(m.cur.Workers)
 	}
 	if m.cur.Restarting[int(i)] {
-		return len(m.lead.peers)+m.awaitedRestarts() <= want
+		return len(m.lead.roster.peers)+m.awaitedRestarts() <= want
 	}
-	return m.lead.peers.staying() < want
+	return m.lead.roster.peers.staying() < want
 }
 
 // joinAwaited adds the workers that are awaited to a planning: they keep what
@@ -179,7 +179,7 @@ func (m *machine) joinAwaited(job *planJob) {
 		return
 	}
 	for i, w := range m.cur.Workers {
-		if m.lead.peers[w.ID] == nil && m.awaited(int32(i)) {
+		if m.lead.roster.peers[w.ID] == nil && m.awaited(int32(i)) {
 			lease := m.lead.absent[w].lease
 			job.workers = append(job.workers, w)
 			job.problem.Workers = append(job.problem.Workers, plan.Worker{ID: w.ID, Weight: lease.Weight, Zone: lease.Zone})
@@ -198,7 +198,7 @@ func (m *machine) adopt() bool {
 	l := &m.lead
 	var next *Assignment
 	var events []Event
-	for _, p := range l.peers.sorted() {
+	for _, p := range m.lead.roster.peers.sorted() {
 		i := m.cur.predecessor(p.Member)
 		if i == none {
 			continue
@@ -285,7 +285,7 @@ func (m *machine) staysInMap() []bool {
 		}
 	}
 	for i, w := range m.cur.Workers {
-		p := m.lead.peers.live(w)
+		p := m.lead.roster.peers.live(w)
 		there := p != nil && !p.lease.Yielding
 		stays[i] = stays[i] || there || m.awaited(int32(i))
 	}

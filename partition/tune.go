@@ -48,7 +48,7 @@ func (m *machine) shareLoad() {
 
 // readBalance notes whether the loads are uneven by the newest weights.
 func (m *machine) readBalance() {
-	if !m.leading() || m.cur == nil || !m.cur.Settled() || !m.allThere() {
+	if !m.leading() || m.cur == nil || !m.cur.Settled() || !m.lead.roster.allThere() {
 		return
 	}
 	b, err := plan.Measure(m.balance())
@@ -64,20 +64,17 @@ func (m *machine) readBalance() {
 func (m *machine) balance() (plan.Problem, []int32) {
 	p := plan.Problem{Slots: m.cur.Slots, Weights: m.weight.of(m.cur.Slots)}
 	for _, w := range m.cur.Workers {
-		lease := m.lead.peers[w.ID].lease
+		lease := m.lead.roster.peers[w.ID].lease
 		p.Workers = append(p.Workers, plan.Worker{ID: w.ID, Weight: lease.Weight, Zone: lease.Zone, Draining: lease.Leaving || lease.Yielding})
 	}
 	return p, m.cur.Owner
 }
 
-// allThere tells whether every worker of the map lives.
-func (m *machine) allThere() bool { return m.lead.peers.allLive(m.cur.Workers) }
-
 // tuneDue tells whether it is time to even the loads out, while nothing else is
 // going on.
 func (m *machine) tuneDue(c changes) bool {
 	return m.weight.uneven >= tuneReadings && c.newcomers == 0 && c.leaving == 0 && m.cur != nil && m.cur.Settled() &&
-		m.takersInMap() > 0 && !m.lead.window.open() && m.allThere() && m.lead.peers.count((*peerView).outdated) == 0
+		m.lead.roster.takersInMap() > 0 && !m.lead.window.open() && m.lead.roster.allThere() && m.lead.roster.peers.count((*peerView).outdated) == 0
 }
 
 // tuneBudget is how many slots may move.
