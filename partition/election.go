@@ -153,7 +153,7 @@ func (m *machine) elected(in kvInput) {
 		}
 		m.refreshWeights()
 		m.shareLoad()
-		m.readMap()
+		m.lead.maps.read()
 	case in.err != nil && !errors.Is(in.err, errConflict):
 		m.election.retryAt = m.now.Add(retryInterval)
 	case in.err != nil && in.op == opUpdate && in.gotRev == 0:

@@ -162,7 +162,7 @@ type incarnation struct {
 
 // leadFenced notes a report until the map can be raised.
 func (m *machine) leadFenced(r fenceReport) {
-	if !m.mayAct() || !m.lead.ready || r.To != m.self || !m.confirms(r) {
+	if !m.mayAct() || !m.lead.maps.ready || r.To != m.self || !m.confirms(r) {
 		return
 	}
 	if most := mostReported(m.now); r.Stored.Version > most {
@@ -193,7 +193,7 @@ func (m *machine) raise() bool {
 	r := i.report
 	next := m.raised(r.Stored.Version)
 	*i = incarnation{notSoon: m.now.Add(raisePause)}
-	m.write(next, []Event{{Kind: EventFencesRaised, Slot: r.Slot, Peer: r.From.ID, Version: next.Version,
+	m.lead.maps.write(next, []Event{{Kind: EventFencesRaised, Slot: r.Slot, Peer: r.From.ID, Version: next.Version,
 		Reason: fmt.Sprintf("the handlers' store has fence %v, above %v of the owner", r.Stored, r.Fence)}})
 	return true
 }

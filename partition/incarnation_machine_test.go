@@ -16,7 +16,7 @@ func leadingMachine(t *testing.T) *machine {
 	m.election.won(m.self, 8)
 	m.office = office{held: true, epoch: 3, rev: 8, start: m.now, due: m.now.Add(time.Second)}
 	m.lead.begin(suspicion{})
-	m.lead.ready, m.lead.roster.synced = true, true
+	m.lead.maps.ready, m.lead.roster.synced = true, true
 	for _, w := range settled.Workers {
 		m.lead.roster.peers[w.ID] = &peerView{Member: w, lease: leaseValue{Version: 4, Weight: 1}, seenAt: m.now}
 	}

@@ -238,13 +238,13 @@ func (m *machine) cedeDue() {
 		l.former.end()
 		return
 	}
-	if !m.mayAct() || !l.ready || !m.lead.roster.synced || m.cur.Epoch != m.office.epoch {
+	if !m.mayAct() || !m.lead.maps.ready || !m.lead.roster.synced || m.cur.Epoch != m.office.epoch {
 		return
 	}
 	f := m.cur.Former
 	l.former.follow(f.Version)
 	units := division{slots: min(f.Slots, m.cur.Slots)}
-	latest := m.latest()
+	latest := m.lead.maps.latest()
 	calls := make(map[Member][]slotMark)
 	under := 0
 	for u := range units.slots {
@@ -301,7 +301,7 @@ func (m *machine) retiring(s int) []place {
 // leadCeded: owners have given slots of the former division up.
 func (m *machine) leadCeded(msg peerMessage) {
 	l := &m.lead
-	if !m.mayAct() || !l.ready || m.cur == nil || m.cur.Former == nil || l.former.version != m.cur.Former.Version {
+	if !m.mayAct() || !m.lead.maps.ready || m.cur == nil || m.cur.Former == nil || l.former.version != m.cur.Former.Version {
 		return
 	}
 	f := m.cur.Former

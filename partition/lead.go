@@ -26,37 +26,40 @@ const (
 
 type leadership struct {
 	roster roster
-
-	ready    bool // the map is rewritten
-	rereadAt time.Time
+	maps   mapStore
 
 	window   stabilizationWindow
 	leaveAt  time.Time
 	returned bool // a worker that yielded takes slots again before it was out of the map
 
 	planning  bool
-	maps      mapWriter
-	restoring bool // the map's history is being read
 	takeovers takeoverTable
 	absent    map[Member]absence // workers in the map that are not there
 	former    resharding
-	running   uint64 // version whose hand-overs are not all finished; 0: none
 
 	incarnation incarnation
-	backRev     uint64 // of a map that was read below curRev, once; 0: none
 }
 
 // begin is with the election of this worker.
 func (l *leadership) begin(inherited suspicion) {
 	l.roster.begin(inherited)
-	*l = leadership{roster: l.roster, absent: make(map[Member]absence)}
+	l.maps.reset()
+	*l = leadership{roster: l.roster, maps: l.maps, absent: make(map[Member]absence)}
 }
 
 // end is when another worker leads, or none.
 func (l *leadership) end() {
 	l.roster.end()
-	*l = leadership{roster: l.roster}
+	l.maps.reset()
+	*l = leadership{roster: l.roster, maps: l.maps}
 }
+
+func (m *machine) mapTaken() {
+	m.lead.roster.watchLeases()
+	m.takeDue()
+}
+
+func (m *machine) mapWritten() { m.forgetAbsent() }
 
 // newcomer opens the window for more newcomers, or extends it.
 func (m *machine) newcomer() { m.extendWindow() }
@@ -147,74 +150,6 @@ func (c *core) mayAct() bool {
 	return c.office.held && c.lease.valid && c.now.Before(c.office.start.Add(c.cfg.LeaseTTL-c.cfg.LeaseMargin))
 }
 
-func (m *machine) readMap() {
-	m.lead.rereadAt = time.Time{}
-	m.kv(kvEffect{purpose: forMapRead, op: opGet, bucket: m.cfg.bucketMap(), key: AssignmentKey})
-}
-
-// mapRead goes on from a read of the map: after an election, or after a write
-// whose outcome was unknown or refused.
-func (m *machine) mapRead(in kvInput) {
-	l := &m.lead
-	if !m.office.held {
-		return
-	}
-	var a *Assignment
-	switch {
-	case errors.Is(in.err, errNotFound) && m.cur != nil:
-		m.lookBack() // deleted, not by a worker
-		return
-	case errors.Is(in.err, errNotFound):
-		// There was no map yet, only what is none, and the bucket has been lost with it.
-		m.curRev, m.bad.rev = 0, 0
-	case in.err != nil:
-		l.rereadAt = m.now.Add(retryInterval)
-		return
-	default:
-		var err error
-		if a, err = DecodeAssignment(in.gotValue); err != nil {
-			m.seeBadMap(in.gotRev, err)
-		} else {
-			m.seeMap(a, in.gotRev)
-		}
-		if !m.office.held {
-			return // a later epoch wrote it
-		}
-		if m.bad.rev == in.gotRev && m.mapHidden() {
-			l.rereadAt = m.now.Add(25 * retryInterval)
-			return
-		}
-		if m.mapWentBack(in.gotRev) {
-			return
-		}
-	}
-	if m.cur != nil && m.cur.Epoch > m.office.epoch {
-		m.resign() // revisions have gone back, and with them the epochs: the next one is higher
-		return
-	}
-	if m.cur != nil {
-		a = m.cur // a replica that lags may have answered
-	}
-	if a != nil && a.Epoch != m.office.epoch {
-		next := a.clone()
-		next.Epoch, next.Leader = m.office.epoch, m.self
-		m.write(next, nil)
-		return
-	}
-	m.mapReady()
-}
-
-// mapReady: the map is ours; now see who is there.
-func (m *machine) mapReady() {
-	if m.lead.ready {
-		m.afterWrite()
-		return
-	}
-	m.lead.ready = true
-	m.lead.roster.watchLeases()
-	m.takeDue()
-}
-
 func (m *machine) resign() {
 	if !m.office.held {
 		return
@@ -263,11 +198,11 @@ func (m *machine) leadResult(in kvInput) {
 			m.office.due = m.now.Add(retryInterval)
 		}
 	case forMapRead:
-		m.mapRead(in)
+		m.lead.maps.wasRead(in)
 	case forMapHistory:
-		m.mapHistory(in)
+		m.lead.maps.historyRead(in)
 	case forMapWrite:
-		m.written(in)
+		m.lead.maps.written(in)
 	case forFencing:
 		m.lead.roster.fenced(in)
 	case forSuspicion:
@@ -453,7 +388,7 @@ func (m *machine) planned(in plannedInput) {
 		m.cfg.Logger.Error("Planning failed; the map stays as it is.", "err", in.err)
 		return
 	}
-	if job.base != m.curRev || l.maps.busy() || m.mapHidden() {
+	if job.base != m.curRev || m.lead.maps.writer.busy() || m.mapHidden() {
 		m.review() // the map has moved on; what was due still is
 		return
 	}
@@ -466,7 +401,7 @@ func (m *machine) planned(in plannedInput) {
 	}
 	// Changes that came up meanwhile rest on the map before this plan, and would
 	// undo it. They are reported again, and entered in the new map.
-	l.maps.drop()
+	m.lead.maps.writer.drop()
 	var next *Assignment
 	var keys uint64
 	if job.reason == reasonLayout {
@@ -487,7 +422,7 @@ func (m *machine) planned(in plannedInput) {
 			staying++
 		}
 	}
-	m.write(next, []Event{
+	m.lead.maps.write(next, []Event{
 		{Kind: EventPlanned, Reason: job.reason, Before: total, After: staying, Count: next.Moved, Keys: keys, Duration: job.took},
 		{Kind: EventMapPublished, Version: next.Version, After: staying, Count: next.Moved, Reason: job.reason},
 	})
@@ -575,99 +510,15 @@ func (m *machine) applySlot(next *Assignment, s int, to int32, at map[Member]int
 // Writing the map. One write is under way at a time, each expects the revision
 // of the one before.
 
-func (m *machine) write(next *Assignment, events []Event) { m.writeAt(next, events, m.curRev) }
-
-// writeAt writes a map over a revision of what is there, 0 for nothing.
-func (m *machine) writeAt(next *Assignment, events []Event, rev uint64) {
-	m.lead.maps.writing = &mapWrite{next: next, events: events}
-	e := kvEffect{purpose: forMapWrite, op: opUpdate, bucket: m.cfg.bucketMap(), key: AssignmentKey, value: next.encode(), rev: rev}
-	if rev == 0 {
-		e.op = opCreate
-	}
-	m.kv(e)
-}
-
-func (m *machine) written(in kvInput) {
-	l := &m.lead
-	w := l.maps.writing
-	if !m.office.held || w == nil {
-		return
-	}
-	if in.err != nil {
-		// Refused or unknown: whatever the bucket holds now decides.
-		l.maps.failed()
-		m.readMap()
-		return
-	}
-	for _, e := range w.events {
-		m.emit(e)
-		if e.Kind == EventMapPublished {
-			l.running = e.Version
-		}
-	}
-	m.seeMap(w.next, in.gotRev)
-	l.maps.done(in.gotRev)
-	if !m.office.held {
-		return
-	}
-	l.maps.dropStale(m.curRev)
-	m.forgetAbsent()
-	if !l.ready {
-		m.mapReady()
-		return
-	}
-	m.afterWrite()
-}
-
-func (m *machine) afterWrite() {
-	l := &m.lead
-	m.takeDue()
-	if l.running != 0 && m.cur != nil && m.cur.Version == l.running && m.cur.Settled() && l.maps.pending == nil {
-		m.emit(Event{Kind: EventRebalanced, Version: l.running, Count: m.cur.Moved, Duration: m.now.Sub(m.cur.Planned)})
-		l.running = 0
-	}
-	m.review()
-}
-
-// leadMapSeen: the watch may show our own write before its reply is here.
-func (m *machine) leadMapSeen() {
-	if !m.office.held {
-		return
-	}
-	m.lead.maps.dropStale(m.curRev)
-	m.takeDue()
-}
-
-// pendingMap returns the map that finished handoffs and takeovers are entered in.
-func (m *machine) pendingMap() *Assignment {
-	l := &m.lead
-	a, first := l.maps.change(m.cur, m.curRev, m.now)
-	if first {
-		a.Epoch, a.Leader = m.office.epoch, m.self
-	}
-	return a
-}
-
-// latest is the map as it will be when everything on its way is written.
-func (m *machine) latest() *Assignment { return m.lead.maps.latest(m.cur) }
-
-func (m *machine) flush() {
-	l := &m.lead
-	if l.maps.pending == nil || l.maps.busy() || l.planning || !m.mayAct() || m.mapHidden() {
-		return
-	}
-	m.write(l.maps.take(), nil)
-}
-
 // Reports of the workers.
 
 func (m *machine) leadReleased(msg peerMessage) {
-	if !m.mayAct() || !m.lead.ready || m.cur == nil {
+	if !m.mayAct() || !m.lead.maps.ready || m.cur == nil {
 		return
 	}
 	for _, mark := range msg.Slots {
 		s := mark.Slot
-		a := m.latest()
+		a := m.lead.maps.latest()
 		if s >= len(a.Owner) {
 			continue
 		}
@@ -681,34 +532,34 @@ func (m *machine) leadReleased(msg peerMessage) {
 		case moving && (mark.Forced || mark.Version < mv.Version):
 			// Given up to somebody who is dead by now, or with a message
 			// unsettled: take it for the one who is next.
-			d := m.pendingMap()
+			d := m.lead.maps.pending()
 			delete(d.Moves, s)
 			d.Owner[s], d.Since[s], d.Taking[s] = mv.Next, mv.Version, true
-			m.lead.maps.hurry(m.now) // it stands still until the leader has taken it
+			m.lead.maps.writer.hurry(m.now) // it stands still until the leader has taken it
 		case !moving && a.Since[s] <= mark.Version && a.Version > mark.Version:
 			// Given up to somebody who died; it was to have it again.
-			d := m.pendingMap()
+			d := m.lead.maps.pending()
 			d.Since[s], d.Taking[s] = d.Version, true
-			m.lead.maps.hurry(m.now)
+			m.lead.maps.writer.hurry(m.now)
 		}
 	}
 }
 
 func (m *machine) settle(s int, mv Move) {
-	d := m.pendingMap()
+	d := m.lead.maps.pending()
 	delete(d.Moves, s)
 	d.Owner[s], d.Since[s] = mv.Next, mv.Version
 	if d.Settled() {
-		m.lead.maps.hurry(m.now) // the last one
+		m.lead.maps.writer.hurry(m.now) // the last one
 	}
 }
 
 func (m *machine) leadHolding(msg peerMessage) {
-	if !m.mayAct() || !m.lead.ready || m.cur == nil {
+	if !m.mayAct() || !m.lead.maps.ready || m.cur == nil {
 		return
 	}
 	for _, mark := range msg.Slots {
-		a := m.latest()
+		a := m.lead.maps.latest()
 		if mv, moving := a.Moves[mark.Slot]; moving && mv.Version == mark.Version && a.member(mv.Next) == msg.From {
 			m.settle(mark.Slot, mv)
 		}
@@ -716,7 +567,7 @@ func (m *machine) leadHolding(msg peerMessage) {
 }
 
 func (m *machine) leadWant(msg peerMessage) {
-	if !m.mayAct() || !m.lead.ready || m.cur == nil {
+	if !m.mayAct() || !m.lead.maps.ready || m.cur == nil {
 		return
 	}
 	var grant []slotMark
@@ -737,7 +588,7 @@ func (m *machine) leadWant(msg peerMessage) {
 
 func (m *machine) takeDue() {
 	l := &m.lead
-	if !m.mayAct() || !l.ready || m.cur == nil || m.cur.Epoch != m.office.epoch {
+	if !m.mayAct() || !m.lead.maps.ready || m.cur == nil || m.cur.Epoch != m.office.epoch {
 		return
 	}
 	m.cedeDue()
@@ -786,12 +637,12 @@ func (m *machine) slotTaken(in takenInput) {
 // settleTaken enters a takeover that is done in the pending changes; again, if those
 // that had it were dropped.
 func (m *machine) settleTaken(s int, f Fence) {
-	if a := m.latest(); a.Taking[s] && a.fence(s) == f {
-		d := m.pendingMap()
+	if a := m.lead.maps.latest(); a.Taking[s] && a.fence(s) == f {
+		d := m.lead.maps.pending()
 		delete(d.Taking, s)
 		parted(d)
 		if d.Settled() {
-			m.lead.maps.hurry(m.now) // the last one
+			m.lead.maps.writer.hurry(m.now) // the last one
 		}
 	}
 }
@@ -806,7 +657,6 @@ func (m *machine) tellAlone() {
 
 // leadDue does what the time asks of a leader, and of its deputies.
 func (m *machine) leadDue() {
-	l := &m.lead
 	if !m.office.held {
 		m.followDue()
 		return
@@ -815,8 +665,8 @@ func (m *machine) leadDue() {
 		m.office.renewing = true
 		m.kv(kvEffect{purpose: forLeaderRenewal, op: opUpdate, bucket: m.cfg.bucketMap(), key: leaderKey, value: m.leaderValue(), rev: m.office.rev, ttl: m.cfg.LeaseTTL})
 	}
-	if !l.rereadAt.IsZero() && !m.now.Before(l.rereadAt) {
-		m.readMap()
+	if !m.lead.maps.rereadAt.IsZero() && !m.now.Before(m.lead.maps.rereadAt) {
+		m.lead.maps.read()
 	}
 	m.refreshWeights()
 	if !m.now.Before(m.election.probeDue) && m.mayAct() {
@@ -836,10 +686,10 @@ func (m *machine) leadDue() {
 		m.lead.roster.fenceDue()
 		m.lead.roster.sweepDue()
 		m.takeDue()
-		m.restoreMap()
+		m.lead.maps.restore()
 	}
-	if l.maps.isDue(m.now) {
-		m.flush()
+	if m.lead.maps.writer.isDue(m.now) && !m.lead.planning {
+		m.lead.maps.flush()
 	}
 	m.review()
 }
@@ -872,19 +722,19 @@ func (m *machine) officeWake(sooner func(time.Time)) {
 	if !m.office.renewing {
 		sooner(m.office.due)
 	}
-	sooner(l.rereadAt)
+	sooner(m.lead.maps.rereadAt)
 	if m.cfg.Weights != nil {
 		m.weight.wake(sooner)
 	}
 	sooner(m.election.probeDue)
-	if m.mayAct() && l.ready && m.lead.roster.synced && m.cur != nil && m.cur.Former != nil && m.cur.Epoch == m.office.epoch {
+	if m.mayAct() && m.lead.maps.ready && m.lead.roster.synced && m.cur != nil && m.cur.Former != nil && m.cur.Epoch == m.office.epoch {
 		sooner(l.former.due)
 	}
 	sooner(l.window.ends)
 	sooner(l.leaveAt)
 	m.raiseWake(sooner)
-	if !l.maps.busy() && !l.planning {
-		sooner(l.maps.due)
+	if !m.lead.maps.writer.busy() && !l.planning {
+		sooner(m.lead.maps.writer.due)
 	}
 	for _, p := range m.lead.roster.peers {
 		m.lead.roster.peerWake(p, sooner)

@@ -397,6 +397,7 @@ func newMachine(cfg Config, instance string) *machine {
 	m := &machine{core: core{cfg: cfg, instance: instance, lease: leaseValidity{connected: true}}, state: StateInit, names: nameTable{released: make(map[string]bool)}}
 	m.own.core = &m.core
 	m.lead.roster = roster{core: &m.core, up: m}
+	m.lead.maps = mapStore{core: &m.core, up: m}
 	m.own.reset()
 	return m
 }
@@ -433,7 +434,7 @@ func (m *machine) step(now time.Time, in input) []effect {
 	case mapInput:
 		m.seeMap(in.a, in.rev)
 	case badMapInput:
-		m.seeBadMap(in.rev, in.err)
+		m.lead.maps.seeMalformed(in.rev, in.err)
 	case leaderInput:
 		if in.err != nil {
 			m.seeBadLeader(in.rev, in.err)
@@ -985,7 +986,7 @@ func (m *machine) seeMap(a *Assignment, rev uint64) {
 		return
 	}
 	if err := a.checkOrder(rev, m.cur, m.now); err != nil {
-		m.seeBadMap(rev, err)
+		m.lead.maps.seeMalformed(rev, err)
 		return
 	}
 	newer := m.cur == nil || a.Version > m.cur.Version
@@ -1005,7 +1006,7 @@ func (m *machine) seeMap(a *Assignment, rev uint64) {
 		}
 	}
 	m.own.applyMap()
-	m.leadMapSeen()
+	m.lead.maps.seen()
 }
 
 // loseIdentity ends everything that rested on the claim and begins anew: another
@@ -1071,7 +1072,7 @@ func (m *machine) connection(up bool) {
 	if up {
 		m.reconnected = m.now
 		m.election.seenAt = m.now
-		if m.office.held && m.lead.ready {
+		if m.office.held && m.lead.maps.ready {
 			m.lead.roster.watchLeases()
 		}
 		m.leaseDue, m.pingDue = m.now, m.now

@@ -338,7 +338,7 @@ func (m *machine) recreated(in recreatedInput) {
 	switch in.name {
 	case "bucket " + m.cfg.bucketLeases():
 		m.leaseDue, m.leasesLost = m.now, m.now
-		if m.office.held && m.lead.ready {
+		if m.office.held && m.lead.maps.ready {
 			m.lead.roster.watchLeases()
 		}
 	case "bucket " + m.cfg.bucketIDs():
@@ -374,24 +374,6 @@ func (m *machine) writeAgain() {
 // new holder of a name, says nothing about the worker that was there before.
 func (c *core) leasesLostLately() bool {
 	return !c.leasesLost.IsZero() && c.now.Before(c.overdue(c.leasesLost))
-}
-
-// mapLost returns the map to write where nothing is left of any. The leader that wrote
-// the last one knows it. Another may have missed some: then a slot may be with a worker
-// that its map does not name, and so it takes all of them, with fences above every one
-// that was given.
-func (m *machine) mapLost() *Assignment {
-	next := m.cur.clone()
-	wrote := m.cur.Leader == m.self
-	next.Epoch, next.Leader = m.office.epoch, m.self
-	if wrote {
-		next.Version++
-		return next
-	}
-	next.Version = max(next.Version+1, m.office.epoch) // which counts writes: above all that there were
-	next.Moves = make(map[int]Move)
-	next.takeAll()
-	return next
 }
 
 // takeAll has every slot taken from its former owner under the map's version.

@@ -70,14 +70,14 @@ func TestLostMap(t *testing.T) {
 	m.office.epoch = 1000
 	t.Run("the leader that wrote it goes on from it", func(t *testing.T) {
 		m.cur.Leader = m.self
-		next := m.mapLost()
+		next := m.lead.maps.afterLoss()
 		if next.Version != m.cur.Version+1 || next.Epoch != 1000 || len(next.Taking) != 0 || len(next.Moves) != len(m.cur.Moves) {
 			t.Errorf("it writes %s over %s", describe(next), describe(m.cur))
 		}
 	})
 	t.Run("another takes every slot, with higher fences", func(t *testing.T) {
 		m.cur.Leader = Member{"sim-1", 8}
-		next := m.mapLost()
+		next := m.lead.maps.afterLoss()
 		if next.Version != 1000 || len(next.Taking) != 4 || len(next.Moves) != 0 {
 			t.Errorf("it writes %s over %s", describe(next), describe(m.cur))
 		}

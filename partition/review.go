@@ -46,8 +46,8 @@ func (m *machine) changes() changes {
 // mayPlan reports whether the leader knows what it takes to plan, and is not doing so.
 func (m *machine) mayPlan() bool {
 	l := &m.lead
-	knows := l.ready && m.lead.roster.synced && m.weighed() && !m.mapHidden()
-	busy := l.planning || l.maps.busy()
+	knows := m.lead.maps.ready && m.lead.roster.synced && m.weighed() && !m.mapHidden()
+	busy := l.planning || m.lead.maps.writer.busy()
 	return m.mayAct() && knows && !busy
 }
 
@@ -57,11 +57,11 @@ func (m *machine) review() {
 	if !m.mayPlan() {
 		return
 	}
-	if l.maps.pending != nil {
+	if m.lead.maps.writer.pending != nil {
 		// A plan rests on a map that is written. What is not urgent waits for
 		// that until the pending changes are due.
-		if m.changes().dead > 0 || l.maps.isDue(m.now) {
-			m.flush()
+		if m.changes().dead > 0 || m.lead.maps.writer.isDue(m.now) {
+			m.lead.maps.flush()
 		}
 		return
 	}

@@ -239,7 +239,7 @@ func (c *simChecker) mapWritten(w *simWorker, a *Assignment) {
 	// first. A former leader's write, carried out late, is then a map for it to write over.
 	noneBefore := c.current == nil || c.mapLost
 	for _, o := range c.s.workers {
-		if office := o.m.office; !o.dead && office.held && o.m.lead.ready && office.epoch > a.Epoch && !noneBefore {
+		if office := o.m.office; !o.dead && office.held && o.m.lead.maps.ready && office.epoch > a.Epoch && !noneBefore {
 			c.fail("deposed", "%v writes a map of epoch %d after %v of epoch %d has begun", w, a.Epoch, o, office.epoch)
 		}
 	}

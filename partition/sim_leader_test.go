@@ -105,7 +105,7 @@ func (s *sim) setAgain() {
 // led reports whether a leader may act.
 func (s *sim) led() bool {
 	for _, w := range s.live() {
-		if w.m.mayAct() && w.m.lead.ready {
+		if w.m.mayAct() && w.m.lead.maps.ready {
 			return true
 		}
 	}

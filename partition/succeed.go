@@ -85,7 +85,7 @@ func (m *machine) reserve(now bool) bool {
 		next.Restarting[int(i)] = true
 		events = append(events, Event{Kind: EventRestarting, Peer: next.Workers[i].ID, Claim: next.Workers[i].Claim})
 	}
-	m.write(next, events)
+	m.lead.maps.write(next, events)
 	return true
 }
 
@@ -236,7 +236,7 @@ func (m *machine) adopt() bool {
 	if next == nil {
 		return false
 	}
-	m.write(next, events)
+	m.lead.maps.write(next, events)
 	return true
 }
 
@@ -272,7 +272,7 @@ func (m *machine) prune() {
 			next.Restarting[int(at[i])] = true
 		}
 	}
-	m.write(next, nil)
+	m.lead.maps.write(next, nil)
 }
 
 // staysInMap tells, for each worker of the map, whether it has slots, is there and

@@ -78,23 +78,3 @@ func (k *keeper) deleteWentBack(ctx context.Context) error {
 }
 
 // The machine's part. It is for the map alone: every other key has an end of its own.
-
-// mapWentBack handles a map that the leader of the bucket's stream has at a lower
-// revision than one that was seen, after the bucket's revisions have passed that one, so
-// that the keeper sees nothing. It is written over when it is read a second time. That
-// expects the revision that was read, so it does nothing if a newer map is there after
-// all.
-func (m *machine) mapWentBack(rev uint64) (handled bool) {
-	l := &m.lead
-	if rev >= m.curRev || m.cur == nil {
-		l.backRev = 0
-		return false
-	}
-	if l.backRev != rev {
-		l.backRev, l.rereadAt = rev, m.now.Add(retryInterval)
-		return true
-	}
-	l.backRev = 0
-	m.writeAt(m.mapLost(), nil, rev)
-	return true
-}
