@@ -130,9 +130,9 @@ func TestBrokenChangesOfTheLayoutAreNoticed(t *testing.T) {
 
 // pretendCeded lets the leader believe that every owner has given up at once.
 func pretendCeded(w *simWorker, in input) input {
-	if m := w.m; m.cur != nil && m.cur.Former != nil && m.lead.former.given != nil {
+	if m := w.m; m.cur != nil && m.cur.Former != nil && m.lead.takeovers.resharding.given != nil {
 		for s := range m.cur.Former.Owner {
-			m.lead.former.given[s] = true
+			m.lead.takeovers.resharding.given[s] = true
 		}
 	}
 	return in

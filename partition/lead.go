@@ -3,7 +3,6 @@ package partition
 import (
 	"cmp"
 	"errors"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,17 +24,16 @@ const (
 )
 
 type leadership struct {
-	roster roster
-	maps   mapStore
+	roster    roster
+	maps      mapStore
+	takeovers takeovers
 
 	window   stabilizationWindow
 	leaveAt  time.Time
 	returned bool // a worker that yielded takes slots again before it was out of the map
 
-	planning  bool
-	takeovers takeoverTable
-	absent    map[Member]absence // workers in the map that are not there
-	former    resharding
+	planning bool
+	absent   map[Member]absence // workers in the map that are not there
 
 	incarnation incarnation
 }
@@ -44,20 +42,24 @@ type leadership struct {
 func (l *leadership) begin(inherited suspicion) {
 	l.roster.begin(inherited)
 	l.maps.reset()
-	*l = leadership{roster: l.roster, maps: l.maps, absent: make(map[Member]absence)}
+	l.takeovers.reset()
+	*l = leadership{roster: l.roster, maps: l.maps, takeovers: l.takeovers, absent: make(map[Member]absence)}
 }
 
 // end is when another worker leads, or none.
 func (l *leadership) end() {
 	l.roster.end()
 	l.maps.reset()
-	*l = leadership{roster: l.roster, maps: l.maps}
+	l.takeovers.reset()
+	*l = leadership{roster: l.roster, maps: l.maps, takeovers: l.takeovers}
 }
 
 func (m *machine) mapTaken() {
 	m.lead.roster.watchLeases()
-	m.takeDue()
+	m.lead.takeovers.due()
 }
+
+func (m *machine) slotsDue() { m.lead.takeovers.due() }
 
 func (m *machine) mapWritten() { m.forgetAbsent() }
 
@@ -512,140 +514,8 @@ func (m *machine) applySlot(next *Assignment, s int, to int32, at map[Member]int
 
 // Reports of the workers.
 
-func (m *machine) leadReleased(msg peerMessage) {
-	if !m.mayAct() || !m.lead.maps.ready || m.cur == nil {
-		return
-	}
-	for _, mark := range msg.Slots {
-		s := mark.Slot
-		a := m.lead.maps.latest()
-		if s >= len(a.Owner) {
-			continue
-		}
-		mv, moving := a.Moves[s]
-		switch {
-		case a.owner(s) != msg.From || a.Taking[s]:
-		case mark.Version < a.Since[s]:
-			// Of a time when it had the slot before: it has it again.
-		case moving && mv.Version == mark.Version && !mark.Forced:
-			m.settle(s, mv)
-		case moving && (mark.Forced || mark.Version < mv.Version):
-			// Given up to somebody who is dead by now, or with a message
-			// unsettled: take it for the one who is next.
-			d := m.lead.maps.pending()
-			delete(d.Moves, s)
-			d.Owner[s], d.Since[s], d.Taking[s] = mv.Next, mv.Version, true
-			m.lead.maps.writer.hurry(m.now) // it stands still until the leader has taken it
-		case !moving && a.Since[s] <= mark.Version && a.Version > mark.Version:
-			// Given up to somebody who died; it was to have it again.
-			d := m.lead.maps.pending()
-			d.Since[s], d.Taking[s] = d.Version, true
-			m.lead.maps.writer.hurry(m.now)
-		}
-	}
-}
-
-func (m *machine) settle(s int, mv Move) {
-	d := m.lead.maps.pending()
-	delete(d.Moves, s)
-	d.Owner[s], d.Since[s] = mv.Next, mv.Version
-	if d.Settled() {
-		m.lead.maps.writer.hurry(m.now) // the last one
-	}
-}
-
-func (m *machine) leadHolding(msg peerMessage) {
-	if !m.mayAct() || !m.lead.maps.ready || m.cur == nil {
-		return
-	}
-	for _, mark := range msg.Slots {
-		a := m.lead.maps.latest()
-		if mv, moving := a.Moves[mark.Slot]; moving && mv.Version == mark.Version && a.member(mv.Next) == msg.From {
-			m.settle(mark.Slot, mv)
-		}
-	}
-}
-
-func (m *machine) leadWant(msg peerMessage) {
-	if !m.mayAct() || !m.lead.maps.ready || m.cur == nil {
-		return
-	}
-	var grant []slotMark
-	for _, mark := range msg.Slots {
-		s := mark.Slot
-		owns := m.inMap(s) && m.cur.owner(s) == msg.From && m.cur.Since[s] == mark.Version
-		if owns && (!m.cur.Taking[s] || m.lead.takeovers.isDone(s, m.cur.fence(s))) {
-			grant = append(grant, mark)
-		}
-	}
-	if grant != nil {
-		m.send(msg.From, peerGrant, grant)
-	}
-}
-
 // Taking slots from the dead: only after the map says so, only by the leader in
 // office, one at a time for a slot.
-
-func (m *machine) takeDue() {
-	l := &m.lead
-	if !m.mayAct() || !m.lead.maps.ready || m.cur == nil || m.cur.Epoch != m.office.epoch {
-		return
-	}
-	m.cedeDue()
-	if m.lead.roster.lostMapUnseen() {
-		return
-	}
-	for _, s := range slices.Sorted(maps.Keys(m.cur.Taking)) {
-		if !m.takeable(s) {
-			continue
-		}
-		f := m.cur.fence(s)
-		if l.takeovers.isDone(s, f) {
-			m.settleTaken(s, f)
-		}
-		if l.takeovers.isDue(s, f, m.now) {
-			run := l.takeovers.begin(s, f)
-			m.do(takeEffect{place: m.cur.division().place(s), run: run, retire: m.retiring(s)})
-		}
-	}
-}
-
-func (m *machine) slotTaken(in takenInput) {
-	l := &m.lead
-	s := in.slot
-	t := l.takeovers.running(s, in.run)
-	if !m.office.held || t == nil || m.cur == nil || !m.cur.Taking[s] {
-		return
-	}
-	if in.err != nil {
-		t.retryAt = m.now.Add(retryInterval)
-		return
-	}
-	if t.Fence != m.cur.fence(s) {
-		l.takeovers.forget(s)
-		m.takeDue()
-		return
-	}
-	t.done = true
-	owner := m.cur.owner(s)
-	m.send(owner, peerGrant, []slotMark{{Slot: s, Version: t.Version}})
-	m.emit(Event{Kind: EventTakenOver, Slot: s, Peer: owner.ID, Version: t.Version})
-	m.settleTaken(s, t.Fence)
-	m.cedeDue()
-}
-
-// settleTaken enters a takeover that is done in the pending changes; again, if those
-// that had it were dropped.
-func (m *machine) settleTaken(s int, f Fence) {
-	if a := m.lead.maps.latest(); a.Taking[s] && a.fence(s) == f {
-		d := m.lead.maps.pending()
-		delete(d.Taking, s)
-		parted(d)
-		if d.Settled() {
-			m.lead.maps.writer.hurry(m.now) // the last one
-		}
-	}
-}
 
 func (m *machine) tellAlone() {
 	for _, p := range m.lead.roster.peers.sorted() {
@@ -685,7 +555,7 @@ func (m *machine) leadDue() {
 		m.lead.roster.expireDue()
 		m.lead.roster.fenceDue()
 		m.lead.roster.sweepDue()
-		m.takeDue()
+		m.lead.takeovers.due()
 		m.lead.maps.restore()
 	}
 	if m.lead.maps.writer.isDue(m.now) && !m.lead.planning {
@@ -728,7 +598,7 @@ func (m *machine) officeWake(sooner func(time.Time)) {
 	}
 	sooner(m.election.probeDue)
 	if m.mayAct() && m.lead.maps.ready && m.lead.roster.synced && m.cur != nil && m.cur.Former != nil && m.cur.Epoch == m.office.epoch {
-		sooner(l.former.due)
+		sooner(m.lead.takeovers.resharding.due)
 	}
 	sooner(l.window.ends)
 	sooner(l.leaveAt)
@@ -747,7 +617,7 @@ func (m *machine) officeWake(sooner func(time.Time)) {
 			sooner(a.until)
 		}
 	}
-	l.takeovers.wake(sooner)
+	m.lead.takeovers.table.wake(sooner)
 }
 
 func later(a, b time.Time) time.Time {

@@ -398,6 +398,7 @@ func newMachine(cfg Config, instance string) *machine {
 	m.own.core = &m.core
 	m.lead.roster = roster{core: &m.core, up: m}
 	m.lead.maps = mapStore{core: &m.core, up: m}
+	m.lead.takeovers = takeovers{core: &m.core, roster: &m.lead.roster, maps: &m.lead.maps}
 	m.own.reset()
 	return m
 }
@@ -488,7 +489,7 @@ func (m *machine) step(now time.Time, in input) []effect {
 	case noteInput:
 		m.emit(in.event)
 	case takenInput:
-		m.slotTaken(in)
+		m.lead.takeovers.taken(in)
 	case recreatedInput:
 		m.recreated(in)
 	case missingInput:
@@ -1221,15 +1222,15 @@ func (m *machine) peer(msg peerMessage) {
 		m.own.peerGrant(msg)
 	case peerReleased:
 		m.own.peerReleased(msg)
-		m.leadReleased(msg)
+		m.lead.takeovers.peerReleased(msg)
 	case peerHolding:
-		m.leadHolding(msg)
+		m.lead.takeovers.peerHolding(msg)
 	case peerWant:
-		m.leadWant(msg)
+		m.lead.takeovers.peerWant(msg)
 	case peerCede:
 		m.own.peerCede(msg)
 	case peerCeded:
-		m.leadCeded(msg)
+		m.lead.takeovers.peerCeded(msg)
 	case peerAlone:
 		if m.stage == stageLeaving && msg.From == m.election.leader {
 			m.own.abandon()

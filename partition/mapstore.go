@@ -37,8 +37,8 @@ type mapUser interface {
 	mapTaken()
 	// mapWritten: a newer map is in the bucket.
 	mapWritten()
-	// takeDue takes the slots that the map says are to be taken.
-	takeDue()
+	// slotsDue takes the slots that the map says are to be taken.
+	slotsDue()
 	// review plans if it is time to.
 	review()
 	// resign: somebody else is to lead.
@@ -163,7 +163,7 @@ func (s *mapStore) written(in kvInput) {
 
 // afterWrite goes on with what waited for the newest map.
 func (s *mapStore) afterWrite() {
-	s.up.takeDue()
+	s.up.slotsDue()
 	if s.running != 0 && s.cur != nil && s.cur.Version == s.running && s.cur.Settled() && s.writer.pending == nil {
 		s.emit(Event{Kind: EventRebalanced, Version: s.running, Count: s.cur.Moved, Duration: s.now.Sub(s.cur.Planned)})
 		s.running = 0
@@ -177,7 +177,7 @@ func (s *mapStore) seen() {
 		return
 	}
 	s.writer.dropStale(s.curRev)
-	s.up.takeDue()
+	s.up.slotsDue()
 }
 
 // pending returns the map that finished handoffs and takeovers are entered in.

@@ -91,10 +91,10 @@ func (s *sim) finish(end time.Duration) *simViolation {
 // context where the slot comes back to its worker, and what has piled up meanwhile.
 const takeoverWithin = 40 * time.Second
 
-// takeovers has workers stopped and cut off for longer than their leases, and their
+// simTakeovers has workers stopped and cut off for longer than their leases, and their
 // slots taken, while they live on. Nothing that is sent is lost. Some handlers are
 // slow, and some do not heed their context for long.
-func takeovers(seed uint64, broken simBreakage) *simViolation {
+func simTakeovers(seed uint64, broken simBreakage) *simViolation {
 	return takeoversAt(seed, broken, 1)
 }
 
@@ -146,7 +146,7 @@ func wholeRun(seed uint64, broken simBreakage) *simViolation {
 func TestSimulatedDelivery(t *testing.T) {
 	t.Parallel()
 	for name, scenario := range map[string]func(uint64, simBreakage) *simViolation{
-		"a handoff is prompt": handoffs, "a takeover is complete": takeovers, "a takeover of idle slots is complete": idleTakeovers,
+		"a handoff is prompt": handoffs, "a takeover is complete": simTakeovers, "a takeover of idle slots is complete": idleTakeovers,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -170,21 +170,21 @@ func TestSimulationCatchesBrokenDelivery(t *testing.T) {
 		by     []string
 		from   uint64 // the seed to begin with, where it is rare; 0: the first
 	}{
-		{"a message begins whether or not the lease is valid", takeovers, simBreakage{onDelivery: alwaysValid}, []string{"lease"}, 0},
-		{"handlers are not interrupted when the lease becomes invalid", takeovers, simBreakage{onDelivered: interruptNone}, []string{"interrupt"}, 0},
-		{"a new holding does not wait for the handler of the one before", takeovers, simBreakage{onDelivery: waitForNone}, []string{"one-handler"}, 50},
+		{"a message begins whether or not the lease is valid", simTakeovers, simBreakage{onDelivery: alwaysValid}, []string{"lease"}, 0},
+		{"handlers are not interrupted when the lease becomes invalid", simTakeovers, simBreakage{onDelivered: interruptNone}, []string{"interrupt"}, 0},
+		{"a new holding does not wait for the handler of the one before", simTakeovers, simBreakage{onDelivery: waitForNone}, []string{"one-handler"}, 50},
 		{"the pin stays on at a handoff", handoffs, simBreakage{onDelivered: keepPin}, []string{"late", "liveness"}, 0},
-		{"a takeover does not reset", takeovers, simBreakage{leftOut: map[takingStage]bool{takeReset: true}}, []string{"reset-before-hold", "late", "liveness"}, 0},
-		{"a takeover does not take the pin off", takeovers, simBreakage{leftOut: map[takingStage]bool{takeUnpin: true}}, []string{"late", "liveness"}, 0},
-		{"what comes for a slot that is not held is dropped", takeovers, simBreakage{onDelivered: returnNothing}, []string{"late", "liveness"}, 0},
+		{"a takeover does not reset", simTakeovers, simBreakage{leftOut: map[takingStage]bool{takeReset: true}}, []string{"reset-before-hold", "late", "liveness"}, 0},
+		{"a takeover does not take the pin off", simTakeovers, simBreakage{leftOut: map[takingStage]bool{takeUnpin: true}}, []string{"late", "liveness"}, 0},
+		{"what comes for a slot that is not held is dropped", simTakeovers, simBreakage{onDelivered: returnNothing}, []string{"late", "liveness"}, 0},
 		{"what comes after a handoff is dropped", handoffs, simBreakage{onDelivered: returnNothing}, []string{"late", "liveness"}, 0},
-		{"what a dropped slot has not begun is not returned", takeovers, simBreakage{onDelivery: forgetMail}, []string{"late", "liveness"}, 0},
+		{"what a dropped slot has not begun is not returned", simTakeovers, simBreakage{onDelivery: forgetMail}, []string{"late", "liveness"}, 0},
 		{"what a dropped slot has in hand and has not begun is not returned", idleTakeovers, simBreakage{onDelivery: forgetHand}, []string{"late", "liveness"}, 0},
 		{"a message in hand that is not settled is not returned at a handoff", handoffs, simBreakage{onDelivered: keepAtHandoff}, []string{"late", "liveness"}, 0},
 		{"the handler of a slot that is handed off is not waited for", handoffs, simBreakage{onDelivery: leaveHandler}, []string{"one-handler", "one-owner", "order"}, 0},
 		{"what was settled is handled again", wholeRun, simBreakage{onDelivery: forgetSettled}, []string{"again"}, 0},
-		{"a message is acknowledged before it is processed", takeovers, simBreakage{ackFirst: true}, []string{"lost"}, 0},
-		{"what failed is acknowledged", takeovers, simBreakage{onDelivery: neverFails}, []string{"lost"}, 0},
+		{"a message is acknowledged before it is processed", simTakeovers, simBreakage{ackFirst: true}, []string{"lost"}, 0},
+		{"what failed is acknowledged", simTakeovers, simBreakage{onDelivery: neverFails}, []string{"lost"}, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -1,64 +1,238 @@
 package partition
 
-import "time"
+import (
+	"maps"
+	"slices"
+)
 
-// takeoverTable has the slots that a leader is taking from workers whose leases have ended. For
-// each slot one is under way at a time, for the owner that the map gives it.
-type takeoverTable struct {
-	of    map[int]*takeover // by slot
-	begun uint64
+// takeovers is what the leader does so that slots get from one owner to the next: it
+// enters finished handoffs in the map, takes slots from workers whose leases have ended,
+// and asks for the slots of a former division.
+type takeovers struct {
+	*core
+	roster *roster
+	maps   *mapStore
+
+	table      takeoverTable
+	resharding resharding
 }
 
-// takeover is one of them.
-type takeover struct {
-	Fence          // of the owner that the slot is taken for
-	run     uint64 // tells its result from that of an earlier one
-	done    bool
-	retryAt time.Time // zero: it is under way, or done
+// reset begins with nothing under way.
+func (t *takeovers) reset() { *t = takeovers{core: t.core, roster: t.roster, maps: t.maps} }
+
+// cedeDue asks for the slots of the former division that are next.
+func (t *takeovers) cedeDue() {
+	if t.cur == nil || t.cur.Former == nil {
+		t.resharding.end()
+		return
+	}
+	if !t.mayAct() || !t.maps.ready || !t.roster.synced || t.cur.Epoch != t.office.epoch {
+		return
+	}
+	f := t.cur.Former
+	t.resharding.follow(f.Version)
+	units := division{slots: min(f.Slots, t.cur.Slots)}
+	latest := t.maps.latest()
+	calls := make(map[Member][]slotMark)
+	under := 0
+	for u := range units.slots {
+		if !slices.ContainsFunc(units.place(u).overlapping(t.cur.division()), func(t int) bool { return latest.Taking[t] }) {
+			continue
+		}
+		if under++; under > cedeWindow {
+			break
+		}
+		for _, s := range units.place(u).overlapping(f.division()) {
+			if t.ceded(s) || !t.resharding.ask(s, t.now) {
+				continue
+			}
+			owner := t.cur.member(f.Owner[s])
+			calls[owner] = append(calls[owner], slotMark{Slot: s, Version: f.Version})
+		}
+	}
+	t.sendAll(peerCede, calls)
+	t.resharding.due = t.now.Add(resyncInterval)
 }
 
-// isDone reports whether a slot was taken for the owner of a fence.
-func (t *takeoverTable) isDone(slot int, f Fence) bool {
-	o := t.of[slot]
-	return o != nil && o.done && o.Fence == f
+// ceded tells whether nobody works on a slot of the former division any more.
+func (t *takeovers) ceded(s int) bool {
+	owner := t.cur.member(t.cur.Former.Owner[s])
+	return owner == (Member{}) || t.resharding.hasGiven(s, t.cur.Former.Version) || t.roster.gone(owner)
 }
 
-// isDue reports whether to begin a takeover: none is under way for this owner, nor done, or
-// the last one failed a while ago.
-func (t *takeoverTable) isDue(slot int, f Fence, now time.Time) bool {
-	o := t.of[slot]
-	if o == nil || o.Fence != f {
+// takeable tells whether the keys of a slot are nobody's by the former division.
+func (t *takeovers) takeable(s int) bool {
+	if t.cur.Former == nil {
 		return true
 	}
-	failed := !o.done && !o.retryAt.IsZero()
-	return failed && !now.Before(o.retryAt)
-}
-
-// begin begins one, and returns its number.
-func (t *takeoverTable) begin(slot int, f Fence) (run uint64) {
-	if t.of == nil {
-		t.of = make(map[int]*takeover)
+	for _, o := range t.cur.division().place(s).overlapping(t.cur.Former.division()) {
+		if !t.ceded(o) {
+			return false
+		}
 	}
-	t.begun++
-	t.of[slot] = &takeover{Fence: f, run: t.begun}
-	return t.begun
+	return true
 }
 
-// running returns the takeover of a slot with this number, nil if a later one has begun.
-func (t *takeoverTable) running(slot int, run uint64) *takeover {
-	if o := t.of[slot]; o != nil && o.run == run {
-		return o
+// retiring returns the places of the former division that a slot replaces.
+func (t *takeovers) retiring(s int) []place {
+	if t.cur.Former == nil {
+		return nil
 	}
-	return nil
+	var out []place
+	d := t.cur.Former.division()
+	for _, o := range t.cur.division().place(s).overlapping(d) {
+		out = append(out, d.place(o))
+	}
+	return out
 }
 
-func (t *takeoverTable) forget(slot int) { delete(t.of, slot) }
+// peerCeded: owners have given slots of the former division up.
+func (t *takeovers) peerCeded(msg peerMessage) {
+	if !t.mayAct() || !t.maps.ready || t.cur == nil || t.cur.Former == nil || t.resharding.version != t.cur.Former.Version {
+		return
+	}
+	f := t.cur.Former
+	for _, mark := range msg.Slots {
+		if mark.Version == f.Version && mark.Slot < f.Slots && t.cur.member(f.Owner[mark.Slot]) == msg.From {
+			t.resharding.given[mark.Slot] = true
+		}
+	}
+	t.due()
+}
 
-// wake tells when those that failed are due again.
-func (t *takeoverTable) wake(sooner func(time.Time)) {
-	for _, o := range t.of {
-		if !o.done {
-			sooner(o.retryAt)
+// peerReleased: an owner has given slots up.
+func (t *takeovers) peerReleased(msg peerMessage) {
+	if !t.mayAct() || !t.maps.ready || t.cur == nil {
+		return
+	}
+	for _, mark := range msg.Slots {
+		s := mark.Slot
+		a := t.maps.latest()
+		if s >= len(a.Owner) {
+			continue
+		}
+		mv, moving := a.Moves[s]
+		switch {
+		case a.owner(s) != msg.From || a.Taking[s]:
+		case mark.Version < a.Since[s]:
+			// Of a time when it had the slot before: it has it again.
+		case moving && mv.Version == mark.Version && !mark.Forced:
+			t.settle(s, mv)
+		case moving && (mark.Forced || mark.Version < mv.Version):
+			// Given up to somebody who is dead by now, or with a message
+			// unsettled: take it for the one who is next.
+			d := t.maps.pending()
+			delete(d.Moves, s)
+			d.Owner[s], d.Since[s], d.Taking[s] = mv.Next, mv.Version, true
+			t.maps.writer.hurry(t.now) // it stands still until the leader has taken it
+		case !moving && a.Since[s] <= mark.Version && a.Version > mark.Version:
+			// Given up to somebody who died; it was to have it again.
+			d := t.maps.pending()
+			d.Since[s], d.Taking[s] = d.Version, true
+			t.maps.writer.hurry(t.now)
+		}
+	}
+}
+
+// settle enters a handoff that is finished in the pending changes.
+func (t *takeovers) settle(s int, mv Move) {
+	d := t.maps.pending()
+	delete(d.Moves, s)
+	d.Owner[s], d.Since[s] = mv.Next, mv.Version
+	if d.Settled() {
+		t.maps.writer.hurry(t.now) // the last one
+	}
+}
+
+// peerHolding: next owners have begun with slots.
+func (t *takeovers) peerHolding(msg peerMessage) {
+	if !t.mayAct() || !t.maps.ready || t.cur == nil {
+		return
+	}
+	for _, mark := range msg.Slots {
+		a := t.maps.latest()
+		if mv, moving := a.Moves[mark.Slot]; moving && mv.Version == mark.Version && a.member(mv.Next) == msg.From {
+			t.settle(mark.Slot, mv)
+		}
+	}
+}
+
+// peerWant: owners wait for slots to be taken for them.
+func (t *takeovers) peerWant(msg peerMessage) {
+	if !t.mayAct() || !t.maps.ready || t.cur == nil {
+		return
+	}
+	var grant []slotMark
+	for _, mark := range msg.Slots {
+		s := mark.Slot
+		owns := t.inMap(s) && t.cur.owner(s) == msg.From && t.cur.Since[s] == mark.Version
+		if owns && (!t.cur.Taking[s] || t.table.isDone(s, t.cur.fence(s))) {
+			grant = append(grant, mark)
+		}
+	}
+	if grant != nil {
+		t.send(msg.From, peerGrant, grant)
+	}
+}
+
+// due begins the takeovers that can begin: only after the map says so, only by the leader
+// in office, one at a time for a slot.
+func (t *takeovers) due() {
+	if !t.mayAct() || !t.maps.ready || t.cur == nil || t.cur.Epoch != t.office.epoch {
+		return
+	}
+	t.cedeDue()
+	if t.roster.lostMapUnseen() {
+		return
+	}
+	for _, s := range slices.Sorted(maps.Keys(t.cur.Taking)) {
+		if !t.takeable(s) {
+			continue
+		}
+		f := t.cur.fence(s)
+		if t.table.isDone(s, f) {
+			t.settleTaken(s, f)
+		}
+		if t.table.isDue(s, f, t.now) {
+			run := t.table.begin(s, f)
+			t.do(takeEffect{place: t.cur.division().place(s), run: run, retire: t.retiring(s)})
+		}
+	}
+}
+
+// taken takes the outcome of a takeover.
+func (t *takeovers) taken(in takenInput) {
+	s := in.slot
+	run := t.table.running(s, in.run)
+	if !t.office.held || run == nil || t.cur == nil || !t.cur.Taking[s] {
+		return
+	}
+	if in.err != nil {
+		run.retryAt = t.now.Add(retryInterval)
+		return
+	}
+	if run.Fence != t.cur.fence(s) {
+		t.table.forget(s)
+		t.due()
+		return
+	}
+	run.done = true
+	owner := t.cur.owner(s)
+	t.send(owner, peerGrant, []slotMark{{Slot: s, Version: run.Version}})
+	t.emit(Event{Kind: EventTakenOver, Slot: s, Peer: owner.ID, Version: run.Version})
+	t.settleTaken(s, run.Fence)
+	t.cedeDue()
+}
+
+// settleTaken enters a takeover that is done in the pending changes; again, if those
+// that had it were dropped.
+func (t *takeovers) settleTaken(s int, f Fence) {
+	if a := t.maps.latest(); a.Taking[s] && a.fence(s) == f {
+		d := t.maps.pending()
+		delete(d.Taking, s)
+		parted(d)
+		if d.Settled() {
+			t.maps.writer.hurry(t.now) // the last one
 		}
 	}
 }
