@@ -33,8 +33,12 @@ type core struct {
 	// deleted: workers whose keys were in it may still rely on their leases.
 	leasesLost time.Time
 
+	// What operators have asked for, with the revisions of the records.
 	expect    int // workers, by SetExpected; 0: unknown
 	expectRev uint64
+	wanted    int // slots, by SetLayout; 0: nobody has asked
+	wantedRev uint64
+	pins      pinned
 }
 
 // office is this worker's leadership: the leader's lease, which only one worker has. Its

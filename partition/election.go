@@ -151,8 +151,8 @@ func (m *machine) elected(in kvInput) {
 			m.resign()
 			return
 		}
-		m.refreshWeights()
-		m.shareLoad()
+		m.tuning.refresh()
+		m.tuning.shareLoad()
 		m.lead.maps.read()
 	case in.err != nil && !errors.Is(in.err, errConflict):
 		m.election.retryAt = m.now.Add(retryInterval)
@@ -205,7 +205,7 @@ func (m *machine) followDue() {
 	if !m.deputy() {
 		return
 	}
-	m.refreshWeights()
+	m.tuning.refresh()
 	if !m.now.Before(m.election.probeDue) && !m.now.Before(m.election.quietUntil) {
 		m.election.probeDue = m.now.Add(m.cfg.ProbeInterval)
 		m.do(probeEffect{[]Member{m.election.leader}})

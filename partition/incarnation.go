@@ -156,54 +156,60 @@ func (c *core) confirms(r fenceReport) bool {
 
 // incarnation is what a leader does about reports.
 type incarnation struct {
+	*core
+	maps *mapStore
+
 	report  fenceReport // with the highest stored fence that is known; the zero one: there is none
 	notSoon time.Time   // no raise before
 }
 
-// leadFenced notes a report until the map can be raised.
-func (m *machine) leadFenced(r fenceReport) {
-	if !m.mayAct() || !m.lead.maps.ready || r.To != m.self || !m.confirms(r) {
-		return
+// reset forgets the reports.
+func (i *incarnation) reset() { *i = incarnation{core: i.core, maps: i.maps} }
+
+// fenced notes a report until the map can be raised, and returns false if the report is
+// not true.
+func (i *incarnation) fenced(r fenceReport) bool {
+	if !i.mayAct() || !i.maps.ready || r.To != i.self || !i.confirms(r) {
+		return false
 	}
-	if most := mostReported(m.now); r.Stored.Version > most {
-		m.refuse(recordFence, 0, fmt.Errorf("%s reports that the store has fence %v for slot %d: no group has given it, versions end at %d: correct it in the store", r.From.ID, r.Stored, r.Slot, most))
-		return
+	if most := mostReported(i.now); r.Stored.Version > most {
+		i.refuse(recordFence, 0, fmt.Errorf("%s reports that the store has fence %v for slot %d: no group has given it, versions end at %d: correct it in the store", r.From.ID, r.Stored, r.Slot, most))
+		return false
 	}
-	if i := &m.lead.incarnation; !m.confirms(i.report) || i.report.Stored.Compare(r.Stored) < 0 {
+	if !i.confirms(i.report) || i.report.Stored.Compare(r.Stored) < 0 {
 		i.report = r
 	}
-	m.review()
+	return true
 }
 
 // raise begins the group's next incarnation if the store has a fence above that of an
 // owner. It waits until every slot is with its owner: what names versions on its way
 // from one to the next stays true. Nothing on that way needs a handler to succeed.
-func (m *machine) raise() bool {
-	i := &m.lead.incarnation
-	if i.report.From == (Member{}) || m.now.Before(i.notSoon) {
+func (i *incarnation) raise() bool {
+	if i.report.From == (Member{}) || i.now.Before(i.notSoon) {
 		return false
 	}
-	if !m.confirms(i.report) {
+	if !i.confirms(i.report) {
 		i.report = fenceReport{}
 		return false
 	}
-	if !m.cur.Settled() {
+	if !i.cur.Settled() {
 		return false
 	}
 	r := i.report
-	next := m.raised(r.Stored.Version)
-	*i = incarnation{notSoon: m.now.Add(raisePause)}
-	m.lead.maps.write(next, []Event{{Kind: EventFencesRaised, Slot: r.Slot, Peer: r.From.ID, Version: next.Version,
+	next := i.raised(r.Stored.Version)
+	i.report, i.notSoon = fenceReport{}, i.now.Add(raisePause)
+	i.maps.write(next, []Event{{Kind: EventFencesRaised, Slot: r.Slot, Peer: r.From.ID, Version: next.Version,
 		Reason: fmt.Sprintf("the handlers' store has fence %v, above %v of the owner", r.Stored, r.Fence)}})
 	return true
 }
 
 // raised returns the map with every slot owned since a version above all others: those
 // of this map, those that any earlier raise can have given, and above.
-func (m *machine) raised(above uint64) *Assignment {
-	next := m.cur.clone()
-	next.Epoch, next.Leader = m.office.epoch, m.self
-	next.Version = max(next.Version, above, raisedVersion(m.now), leastRaised) + 1
+func (i *incarnation) raised(above uint64) *Assignment {
+	next := i.cur.clone()
+	next.Epoch, next.Leader = i.office.epoch, i.self
+	next.Version = max(next.Version, above, raisedVersion(i.now), leastRaised) + 1
 	for s, owner := range next.Owner {
 		if owner != none {
 			next.Since[s] = next.Version
@@ -212,9 +218,9 @@ func (m *machine) raised(above uint64) *Assignment {
 	return next
 }
 
-// raiseWake is when a raise that had to wait is due.
-func (m *machine) raiseWake(sooner func(time.Time)) {
-	if i := m.lead.incarnation; i.report.From != (Member{}) {
+// wake is when a raise that had to wait is due.
+func (i *incarnation) wake(sooner func(time.Time)) {
+	if i.report.From != (Member{}) {
 		sooner(i.notSoon)
 	}
 }

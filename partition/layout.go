@@ -9,8 +9,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/muster-dev/muster/partition/plan"
 )
 
 // This file holds the change of the number of slots under load. The stream's
@@ -148,88 +146,6 @@ func (o *ownership) formerReleased(in slotReleasedInput) {
 }
 
 // The leader's part.
-
-// layoutDue tells whether the number of slots that is wanted is another one, and
-// the group at rest.
-func (m *machine) layoutDue() bool {
-	if m.cur == nil || m.wanted == 0 || m.wanted == m.cur.Slots || !m.cur.Settled() || m.cur.Epoch != m.office.epoch || len(m.cur.Restarting) > 0 || !slices.Contains(m.cfg.divisions(), m.wanted) {
-		return false
-	}
-	for s := range m.cur.Owner {
-		if p := m.lead.roster.peers.live(m.cur.owner(s)); p == nil || !p.takesSlots() {
-			return false
-		}
-	}
-	return true
-}
-
-// relayout plans for another number of slots. A key stays with its owner where
-// that keeps the balance.
-func (m *machine) relayout() {
-	l := &m.lead
-	job := &planJob{reason: reasonLayout, base: m.curRev, division: division{m.cur.Layout + 1, m.wanted}}
-	m.enlist(job, func(p *peerView) bool { return !m.lead.roster.joiner(p) })
-	at := job.index()
-	job.problem.Slots, job.problem.Budget = m.wanted, -1
-	job.problem.Weights = m.weight.of(m.wanted)
-	job.problem.Owners = make([]int32, m.wanted)
-	for s := range job.problem.Owners {
-		job.problem.Owners[s] = plan.Gone
-		if o, ok := at[m.cur.owner(s%m.cur.Slots)]; ok {
-			job.problem.Owners[s] = o
-		}
-	}
-	m.pin(job)
-	l.planning = true
-	m.emit(Event{Kind: EventRebalance, Reason: reasonLayout, Of: job.slots, After: m.lead.roster.peers.staying()})
-	m.do(planEffect{job})
-}
-
-// applyLayout makes the first map of a new division.
-func (m *machine) applyLayout(job *planJob) (*Assignment, uint64) {
-	next := m.blank(job)
-	at := job.index()
-	next.Former = &Former{Layout: m.cur.Layout, Slots: m.cur.Slots, Version: next.Version, Owner: make(Owners, m.cur.Slots)}
-	for s := range next.Former.Owner {
-		next.Former.Owner[s] = none
-		if o, ok := at[m.cur.owner(s)]; ok {
-			next.Former.Owner[s] = o
-		}
-	}
-	weight := m.weight.of(next.Slots)
-	var keys uint64
-	for s := range next.Owner {
-		to := job.result.Owners[s]
-		next.Owner[s], next.Since[s] = to, next.Version
-		if to == plan.None {
-			next.Owner[s] = none
-		} else {
-			next.Taking[s] = true
-		}
-		if next.member(next.Owner[s]) != m.cur.owner(s%m.cur.Slots) {
-			next.Moved++
-			keys += weightOf(weight, s)
-		}
-	}
-	return next, keys
-}
-
-// keepFormer carries the former division over to the next map. The dead have
-// given everything up.
-func (m *machine) keepFormer(next *Assignment, at map[Member]int32) {
-	if m.cur == nil || m.cur.Former == nil {
-		return
-	}
-	f := *m.cur.Former
-	f.Owner = make(Owners, f.Slots)
-	for s, i := range m.cur.Former.Owner {
-		f.Owner[s] = none
-		if o, ok := at[m.cur.member(i)]; ok {
-			f.Owner[s] = o
-		}
-	}
-	next.Former = &f
-}
 
 // parted ends a change in a draft: every slot of the new division is taken.
 func parted(d *Assignment) {

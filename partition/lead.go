@@ -3,7 +3,6 @@ package partition
 import (
 	"cmp"
 	"errors"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,35 +22,42 @@ const (
 	reasonDeleted     = "lease deleted"
 )
 
+// leadership is the leader's work. Each part knows the parts above it in this list.
 type leadership struct {
-	roster    roster
-	maps      mapStore
-	takeovers takeovers
-
-	window   stabilizationWindow
-	leaveAt  time.Time
-	returned bool // a worker that yielded takes slots again before it was out of the map
-
-	planning bool
-	absent   map[Member]absence // workers in the map that are not there
-
+	roster      roster
+	maps        mapStore
+	takeovers   takeovers
+	absentees   absentees
 	incarnation incarnation
+	rebalance   rebalance
+}
+
+// connect has the parts of m know each other.
+func (l *leadership) connect(m *machine) {
+	c := &m.core
+	l.roster = roster{core: c, up: m}
+	l.maps = mapStore{core: c, up: m}
+	l.takeovers = takeovers{core: c, roster: &l.roster, maps: &l.maps}
+	l.absentees = absentees{core: c, roster: &l.roster, maps: &l.maps}
+	l.incarnation = incarnation{core: c, maps: &l.maps}
+	m.tuning = tuning{core: c, roster: &l.roster}
+	l.rebalance = rebalance{core: c, roster: &l.roster, maps: &l.maps, absentees: &l.absentees, incarnation: &l.incarnation, tuning: &m.tuning}
 }
 
 // begin is with the election of this worker.
 func (l *leadership) begin(inherited suspicion) {
+	l.reset()
 	l.roster.begin(inherited)
-	l.maps.reset()
-	l.takeovers.reset()
-	*l = leadership{roster: l.roster, maps: l.maps, takeovers: l.takeovers, absent: make(map[Member]absence)}
 }
 
-// end is when another worker leads, or none.
-func (l *leadership) end() {
-	l.roster.end()
+// reset forgets everything: another worker leads, or none.
+func (l *leadership) reset() {
+	l.roster.reset()
 	l.maps.reset()
 	l.takeovers.reset()
-	*l = leadership{roster: l.roster, maps: l.maps, takeovers: l.takeovers}
+	l.absentees.reset()
+	l.incarnation.reset()
+	l.rebalance.reset()
 }
 
 func (m *machine) mapTaken() {
@@ -61,48 +67,42 @@ func (m *machine) mapTaken() {
 
 func (m *machine) slotsDue() { m.lead.takeovers.due() }
 
-func (m *machine) mapWritten() { m.forgetAbsent() }
+func (m *machine) mapWritten() { m.lead.absentees.forget() }
 
 // newcomer opens the window for more newcomers, or extends it.
-func (m *machine) newcomer() { m.extendWindow() }
+func (m *machine) newcomer() { m.lead.rebalance.extendWindow() }
 
 // going opens the window for more workers that leave, unless it is open.
 func (m *machine) going() {
-	if m.lead.leaveAt.IsZero() {
-		m.lead.leaveAt = m.now.Add(m.cfg.LeaveWindow)
+	if m.lead.rebalance.leaveAt.IsZero() {
+		m.lead.rebalance.leaveAt = m.now.Add(m.cfg.LeaveWindow)
 	}
 }
 
-func (m *machine) takesSlotsAgain() { m.lead.returned = true }
+func (m *machine) takesSlotsAgain() { m.lead.rebalance.returned = true }
 
-func (m *machine) absent(w Member, lease leaseValue) { m.miss(w, lease, false) }
+func (m *machine) absent(w Member, lease leaseValue) { m.lead.absentees.miss(w, lease, false) }
 
 // listed begins the leader's work: it knows who is there.
 func (m *machine) listed() {
-	m.missingAtSync()
-	if w := &m.lead.window; w.open() {
+	m.lead.absentees.missingAtSync()
+	if w := &m.lead.rebalance.window; w.open() {
 		// Only now it is known who else is there.
 		if w.cold && !m.lead.roster.coldStart() {
 			w.warm(m.now, &m.cfg)
 		}
-		m.tellWindow(w.ends.Sub(w.begun))
+		m.lead.rebalance.tellWindow(w.ends.Sub(w.begun))
 	}
-	m.review()
+	m.lead.rebalance.review()
 }
 
-func (m *machine) rosterChanged() { m.review() }
+func (m *machine) rosterChanged() { m.lead.rebalance.review() }
+
+func (m *machine) mapChanged() { m.lead.rebalance.review() }
 
 func (m *machine) overtaken() { m.stepDown() }
 
 func (m *machine) ownLease() []byte { return m.leaseValue() }
-
-// absence is of a worker in the map that is not there. Its slots wait until then
-// for a successor of its name, if they wait.
-type absence struct {
-	since time.Time
-	until time.Time // zero: they don't
-	lease leaseValue
-}
 
 // mapWrite is a map on its way to the bucket, and what to tell when it is there.
 type mapWrite struct {
@@ -165,9 +165,9 @@ func (m *machine) stepDown() {
 		return
 	}
 	m.office = office{}
-	m.lead.end()
+	m.lead.reset()
 	m.election.lost(m.now)
-	m.weight.forget() // another leader may tell others
+	m.tuning.weights.forget() // another leader may tell others
 	m.do(watchLeasesEffect{})
 }
 
@@ -268,245 +268,11 @@ func notBefore(a, b time.Time) time.Time {
 
 // Windows and planning.
 
-// extendWindow opens a window for newcomers, or starts it again.
-func (m *machine) extendWindow() {
-	l := &m.lead
-	length, opened := l.window.extend(m.now, m.lead.roster.coldStart(), &m.cfg)
-	if opened && m.lead.roster.synced {
-		m.tellWindow(length)
-	}
-}
-
-func (m *machine) tellWindow(length time.Duration) {
-	m.emit(Event{Kind: EventWindowStarted, Reason: m.lead.window.kind(), Duration: length})
-}
-
 func (c *core) workersInMap() int {
 	if c.cur == nil {
 		return 0
 	}
 	return len(c.cur.Workers)
-}
-
-// windowDue opens a window for newcomers, and closes one that has ended.
-func (m *machine) windowDue(newcomers int) {
-	w := &m.lead.window
-	if newcomers == 0 {
-		w.over = false
-	}
-	if !w.open() {
-		if newcomers > 0 && !w.over {
-			m.extendWindow()
-		}
-		return
-	}
-	if why := w.ended(m.now, newcomers, m.complete()); why != "" {
-		m.emit(Event{Kind: EventWindowDone, Reason: why, After: m.lead.roster.peers.staying(), Duration: w.close(m.now, newcomers)})
-	}
-}
-
-// complete reports whether exactly the workers are there that are expected. More than
-// these, or a suspect, means that somebody is dead or about to leave, which is better
-// known first.
-func (m *machine) complete() bool {
-	expected := m.expected()
-	if expected == 0 && m.lead.window.cold {
-		expected = m.workersInMap()
-	}
-	return expected > 0 && m.lead.roster.peers.staying() == expected && m.lead.roster.peers.suspects() == 0
-}
-
-// planNewcomers plans for everybody who is there.
-func (m *machine) planNewcomers() {
-	w := &m.lead.window
-	w.take()
-	reason := "scale-up"
-	if w.cold {
-		reason = "cold start"
-	}
-	m.replan(reason, func(*peerView) bool { return true })
-}
-
-// replan starts a planning for the workers that include names, without those
-// that leave; these only give.
-func (m *machine) replan(reason string, include func(*peerView) bool) {
-	l := &m.lead
-	job := &planJob{reason: reason, base: m.curRev, division: m.nextDivision()}
-	newcomers := m.enlist(job, include)
-	job.problem.Slots = job.slots
-	job.problem.Weights = m.weight.of(job.slots)
-	// After a death only what was its owner's moves, and to newcomers what is
-	// theirs; a plan for other reasons tunes the balance.
-	if reason != reasonCrash && reason != reasonPins || newcomers {
-		job.problem.Budget = -1
-		l.returned = false
-	}
-	job.frozen = owners(&job.problem, m.cur, job.workers)
-	m.keepOutdated(job)
-	m.pin(job)
-	l.planning = true
-	if reason == reasonWeights {
-		job.problem.Budget, job.problem.TuneOnly = m.tuneBudget(), true
-	} else {
-		m.emit(Event{Kind: EventTopology, Before: m.workersInMap(), After: m.lead.roster.peers.staying()})
-		m.emit(Event{Kind: EventRebalance, Reason: reason, Of: job.slots, After: m.lead.roster.peers.staying()})
-	}
-	m.do(planEffect{job})
-}
-
-// enlist adds the workers that a planning is for, and tells whether any of them
-// is new.
-func (m *machine) enlist(job *planJob, include func(*peerView) bool) (newcomers bool) {
-	for _, p := range m.lead.roster.peers.sorted() {
-		inMap := !m.lead.roster.joiner(p)
-		gives := m.quits(p) || p.outdated()
-		if (gives && !inMap) || (!gives && !include(p)) {
-			continue
-		}
-		newcomers = newcomers || (!inMap && !gives)
-		job.workers = append(job.workers, p.Member)
-		job.problem.Workers = append(job.problem.Workers, plan.Worker{ID: p.ID, Weight: p.lease.Weight, Zone: p.lease.Zone, Draining: gives})
-	}
-	m.joinAwaited(job)
-	return newcomers
-}
-
-// nextDivision is that of the map, before the first one the group's first.
-func (m *machine) nextDivision() division {
-	if m.cur != nil {
-		return m.cur.division()
-	}
-	return division{1, m.cfg.Slots}
-}
-
-func (m *machine) planned(in plannedInput) {
-	l := &m.lead
-	if !m.office.held {
-		return
-	}
-	l.planning = false
-	job := in.job
-	if in.err != nil {
-		m.cfg.Logger.Error("Planning failed; the map stays as it is.", "err", in.err)
-		return
-	}
-	if job.base != m.curRev || m.lead.maps.writer.busy() || m.mapHidden() {
-		m.review() // the map has moved on; what was due still is
-		return
-	}
-	if job.reason == reasonWeights {
-		if !worthIt(job) {
-			m.review() // what came up meanwhile
-			return
-		}
-		m.emit(Event{Kind: EventRebalance, Reason: job.reason, Of: job.slots, After: m.lead.roster.peers.staying()})
-	}
-	// Changes that came up meanwhile rest on the map before this plan, and would
-	// undo it. They are reported again, and entered in the new map.
-	m.lead.maps.writer.drop()
-	var next *Assignment
-	var keys uint64
-	if job.reason == reasonLayout {
-		next, keys = m.applyLayout(job)
-	} else {
-		next, keys = m.apply(job)
-	}
-	if m.cur == nil && next.Version > sequenceGap {
-		// A live worker may hold slots by the lost map, which this leader never saw.
-		next.takeAll()
-	}
-	for _, note := range slices.Concat(job.notes, job.result.Notes) {
-		m.emit(Event{Kind: EventPlanNote, Reason: note})
-	}
-	total, staying := job.slots, 0
-	for _, w := range job.problem.Workers {
-		if !w.Draining {
-			staying++
-		}
-	}
-	m.lead.maps.write(next, []Event{
-		{Kind: EventPlanned, Reason: job.reason, Before: total, After: staying, Count: next.Moved, Keys: keys, Duration: job.took},
-		{Kind: EventMapPublished, Version: next.Version, After: staying, Count: next.Moved, Reason: job.reason},
-	})
-}
-
-// blank makes the next map of a plan without what the plan decides.
-func (m *machine) blank(job *planJob) *Assignment {
-	next := &Assignment{Schema: mapSchema, Epoch: m.office.epoch, Leader: m.self, Layout: job.generation, Slots: job.slots, Version: 1, Pins: job.pins,
-		FirstAssigned: m.now, Planned: m.now, Workers: job.workers, Owner: make(Owners, job.slots), Since: make(Sinces, job.slots),
-		Moves: make(map[int]Move), Taking: make(map[int]bool), Restarting: make(map[int]bool)}
-	switch {
-	case m.cur != nil:
-		next.Version = m.cur.Version + 1
-		next.FirstAssigned = m.cur.FirstAssigned
-	case m.office.epoch > sequenceGap:
-		// The bucket was created again, and no worker is left that knows the map that
-		// was in it. Its versions are in fences yet: this one is above them.
-		next.Version = m.office.epoch
-	}
-	for i, w := range job.workers {
-		if m.cur != nil && m.flagged(w) {
-			next.Restarting[i] = true
-		}
-	}
-	return next
-}
-
-// apply makes the next map of a plan, and counts the weight that moves.
-func (m *machine) apply(job *planJob) (*Assignment, uint64) {
-	next, at := m.blank(job), job.index()
-	m.keepFormer(next, at)
-	weight := m.weight.of(job.slots)
-	var keys uint64
-	for s := range next.Owner {
-		to := job.result.Owners[s]
-		if w, ok := job.frozen[s]; ok {
-			to = at[w]
-		}
-		if m.cur == nil {
-			next.Owner[s], next.Since[s] = to, next.Version
-			next.Moved++
-			continue
-		}
-		m.applySlot(next, s, to, at)
-		if m.cur.member(m.cur.destination(s)) != next.member(next.destination(s)) {
-			next.Moved++
-			keys += weightOf(weight, s)
-		}
-	}
-	return next, keys
-}
-
-// applySlot carries one slot from the current map to the next, where it should
-// go to worker "to".
-func (m *machine) applySlot(next *Assignment, s int, to int32, at map[Member]int32) {
-	owner := m.cur.owner(s)
-	o, lives := at[owner]
-	mv, moving := m.cur.Moves[s]
-	switch {
-	case lives && to == o:
-		// Stays, or comes back from a move whose other end died. In the
-		// second case the owner may have let go already; then it says so.
-		next.Owner[s], next.Since[s] = o, m.cur.Since[s]
-		if m.cur.Taking[s] {
-			next.Taking[s] = true
-		}
-	case lives && moving && m.cur.member(mv.Next) == next.member(to):
-		next.Owner[s], next.Since[s] = o, m.cur.Since[s]
-		next.Moves[s] = Move{Next: to, Version: mv.Version}
-	case lives && to == plan.None:
-		next.Owner[s], next.Since[s] = o, m.cur.Since[s]
-	case lives:
-		next.Owner[s], next.Since[s] = o, m.cur.Since[s]
-		next.Moves[s] = Move{Next: to, Version: next.Version}
-	case to == plan.None:
-		next.Owner[s], next.Since[s] = none, next.Version
-	default:
-		// From the dead, or from nobody after a time when nobody was there:
-		// the leader takes it.
-		next.Owner[s], next.Since[s] = to, next.Version
-		next.Taking[s] = true
-	}
 }
 
 // Writing the map. One write is under way at a time, each expects the revision
@@ -516,14 +282,6 @@ func (m *machine) applySlot(next *Assignment, s int, to int32, at map[Member]int
 
 // Taking slots from the dead: only after the map says so, only by the leader in
 // office, one at a time for a slot.
-
-func (m *machine) tellAlone() {
-	for _, p := range m.lead.roster.peers.sorted() {
-		if p.lease.Leaving {
-			m.send(p.Member, peerAlone, nil)
-		}
-	}
-}
 
 // leadDue does what the time asks of a leader, and of its deputies.
 func (m *machine) leadDue() {
@@ -538,7 +296,7 @@ func (m *machine) leadDue() {
 	if !m.lead.maps.rereadAt.IsZero() && !m.now.Before(m.lead.maps.rereadAt) {
 		m.lead.maps.read()
 	}
-	m.refreshWeights()
+	m.tuning.refresh()
 	if !m.now.Before(m.election.probeDue) && m.mayAct() {
 		m.election.probeDue = m.now.Add(m.cfg.ProbeInterval)
 		var to []Member
@@ -558,10 +316,10 @@ func (m *machine) leadDue() {
 		m.lead.takeovers.due()
 		m.lead.maps.restore()
 	}
-	if m.lead.maps.writer.isDue(m.now) && !m.lead.planning {
+	if m.lead.maps.writer.isDue(m.now) && !m.lead.rebalance.planning {
 		m.lead.maps.flush()
 	}
-	m.review()
+	m.lead.rebalance.review()
 }
 
 // leadWake tells when there is something to do for the leader, or for a worker that may
@@ -588,22 +346,21 @@ func (m *machine) leadWake(sooner func(time.Time)) {
 
 // officeWake is the leader's part of it.
 func (m *machine) officeWake(sooner func(time.Time)) {
-	l := &m.lead
 	if !m.office.renewing {
 		sooner(m.office.due)
 	}
 	sooner(m.lead.maps.rereadAt)
 	if m.cfg.Weights != nil {
-		m.weight.wake(sooner)
+		m.tuning.weights.wake(sooner)
 	}
 	sooner(m.election.probeDue)
 	if m.mayAct() && m.lead.maps.ready && m.lead.roster.synced && m.cur != nil && m.cur.Former != nil && m.cur.Epoch == m.office.epoch {
 		sooner(m.lead.takeovers.resharding.due)
 	}
-	sooner(l.window.ends)
-	sooner(l.leaveAt)
-	m.raiseWake(sooner)
-	if !m.lead.maps.writer.busy() && !l.planning {
+	sooner(m.lead.rebalance.window.ends)
+	sooner(m.lead.rebalance.leaveAt)
+	m.lead.incarnation.wake(sooner)
+	if !m.lead.maps.writer.busy() && !m.lead.rebalance.planning {
 		sooner(m.lead.maps.writer.due)
 	}
 	for _, p := range m.lead.roster.peers {
@@ -612,7 +369,7 @@ func (m *machine) officeWake(sooner func(time.Time)) {
 	for _, b := range m.lead.roster.malformed {
 		sooner(b.due)
 	}
-	for _, a := range l.absent {
+	for _, a := range m.lead.absentees.absent {
 		if a.until.After(m.now) {
 			sooner(a.until)
 		}

@@ -46,13 +46,9 @@ type machine struct {
 	lead leadership
 	own  ownership
 
-	watches   uint64 // of the leases, begun so far
-	weight    weights
-	wanted    int // slots, by SetLayout; 0: nobody has asked
-	wantedRev uint64
-	pins      pinned
-	missing   []string // streams and buckets that can't be created again
-	refusals  refusals
+	tuning   tuning
+	missing  []string // streams and buckets that can't be created again
+	refusals refusals
 }
 
 type stage uint8
@@ -396,9 +392,8 @@ const (
 func newMachine(cfg Config, instance string) *machine {
 	m := &machine{core: core{cfg: cfg, instance: instance, lease: leaseValidity{connected: true}}, state: StateInit, names: nameTable{released: make(map[string]bool)}}
 	m.own.core = &m.core
-	m.lead.roster = roster{core: &m.core, up: m}
-	m.lead.maps = mapStore{core: &m.core, up: m}
-	m.lead.takeovers = takeovers{core: &m.core, roster: &m.lead.roster, maps: &m.lead.maps}
+	m.lead.connect(m)
+	m.lead.reset()
 	m.own.reset()
 	return m
 }
@@ -468,9 +463,10 @@ func (m *machine) step(now time.Time, in input) []effect {
 	case peerInput:
 		m.peer(in.msg)
 	case weightsInput:
-		m.weights(in)
+		m.tuning.read(in)
+		m.lead.rebalance.review()
 	case plannedInput:
-		m.planned(in)
+		m.lead.rebalance.planned(in)
 	case preparedInput:
 		m.own.prepared(in)
 	case slotReleasedInput:
@@ -497,7 +493,9 @@ func (m *machine) step(now time.Time, in input) []effect {
 	case fencedInput:
 		m.fencedOff(in)
 	case fenceReportInput:
-		m.leadFenced(in.report)
+		if m.lead.incarnation.fenced(in.report) {
+			m.lead.rebalance.review()
+		}
 	}
 	if m.stage != stageGone {
 		m.due()
@@ -1190,7 +1188,7 @@ func (m *machine) deriveState() State {
 		return StateElection
 	case m.leading() && m.cur != nil && len(m.cur.Taking) > 0:
 		return StateEmergency
-	case m.leading() && m.lead.window.open():
+	case m.leading() && m.lead.rebalance.window.open():
 		return StateScaling
 	case m.own.moving(), m.leading() && m.cur != nil && !m.cur.Settled():
 		return StateRebalancing

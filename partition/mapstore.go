@@ -39,8 +39,8 @@ type mapUser interface {
 	mapWritten()
 	// slotsDue takes the slots that the map says are to be taken.
 	slotsDue()
-	// review plans if it is time to.
-	review()
+	// mapChanged: it may be time to plan.
+	mapChanged()
 	// resign: somebody else is to lead.
 	resign()
 }
@@ -168,7 +168,7 @@ func (s *mapStore) afterWrite() {
 		s.emit(Event{Kind: EventRebalanced, Version: s.running, Count: s.cur.Moved, Duration: s.now.Sub(s.cur.Planned)})
 		s.running = 0
 	}
-	s.up.review()
+	s.up.mapChanged()
 }
 
 // seen: the watch may show our own write before its reply is here.

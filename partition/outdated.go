@@ -19,19 +19,6 @@ func (v *leaseValue) mapSchemaRead() int { return max(v.MapSchema, oldestMapSche
 // whose lease was not seen, nothing is known.
 func (p *peerView) outdated() bool { return p.lease.ID != "" && p.lease.mapSchemaRead() < mapSchema }
 
-// keepOutdated has outdated workers of a planning keep what they have. The plan shares
-// out the load of the other slots. One that leaves gives its slots away as any other.
-func (m *machine) keepOutdated(job *planJob) {
-	keeps := make([]bool, len(job.workers))
-	for i, w := range job.workers {
-		if m.lead.roster.isOutdated(w) {
-			job.notes = append(job.notes, outdatedNote(w.ID))
-			keeps[i] = !m.quits(m.lead.roster.peers[w.ID])
-		}
-	}
-	keepSlots(&job.problem, keeps, func(slot int, owner int32) { job.frozen[slot] = job.workers[owner] })
-}
-
 func outdatedNote(worker string) string {
 	return fmt.Sprintf("%s is of an earlier version, which can't read this map (schema %d): it keeps its slots and gets no others; replace it", worker, mapSchema)
 }

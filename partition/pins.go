@@ -10,8 +10,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/muster-dev/muster/partition/plan"
 )
 
 // This file holds pins: an operator's word that a slot is to be with a worker.
@@ -231,68 +229,7 @@ func (m *machine) seePins(in pinsInput) {
 	if in.rev > m.pins.rev {
 		m.pins = pinned(in)
 		if m.leading() {
-			m.review()
+			m.lead.rebalance.review()
 		}
-	}
-}
-
-// pinsDue tells whether the map rests on other pins than there are now, or was
-// planned while the worker of a pin took no slots, which it does now. While a
-// worker of the map is not there, its coming back or its death is known first.
-func (m *machine) pinsDue() bool {
-	if m.cur == nil || m.cur.Pins == m.pins.rev && !m.pinUnkept() || !m.cur.Settled() || m.lead.roster.takersInMap() == 0 {
-		return false
-	}
-	return m.lead.roster.allThere()
-}
-
-// pinUnkept tells whether a slot is elsewhere than with the worker of the map
-// that it is pinned to, though that worker takes slots. An outdated worker keeps its
-// slots until it leaves, pinned elsewhere or not.
-func (m *machine) pinUnkept() bool {
-	if len(m.pins.pins) == 0 {
-		return false
-	}
-	takes := make(map[string]int32, len(m.cur.Workers))
-	for i, w := range m.cur.Workers {
-		if p := m.lead.roster.peers.live(w); p != nil && p.takesSlots() {
-			takes[w.ID] = int32(i)
-		}
-	}
-	for s, p := range bySlot(m.pins.pins, m.cur.Slots) {
-		to := m.cur.destination(s)
-		if i, ok := takes[p.Worker]; ok && to != i && !m.lead.roster.isOutdated(m.cur.member(to)) {
-			return true
-		}
-	}
-	return false
-}
-
-// pin enters the pins in a planning. A slot does not go to a worker that is only
-// awaited, and one in motion arrives first; then the plan does not count as one
-// that rests on the pins.
-func (m *machine) pin(job *planJob) {
-	job.pins = m.pins.rev
-	pins := bySlot(m.pins.pins, job.slots)
-	there := make(map[string]bool, len(job.workers))
-	for _, w := range job.workers {
-		there[w.ID] = m.lead.roster.peers[w.ID] == nil // and awaited
-	}
-	for s := range job.slots {
-		p, ok := pins[s]
-		if !ok {
-			continue
-		}
-		awaited, live := there[p.Worker]
-		at := job.problem.Owners[s]
-		elsewhere := at < 0 || job.problem.Workers[at].ID != p.Worker
-		if live && awaited && elsewhere {
-			job.pins = 0
-			continue
-		}
-		if to, frozen := job.frozen[s]; frozen && live && elsewhere && !m.lead.roster.isOutdated(to) {
-			job.pins = 0
-		}
-		job.problem.Pins = append(job.problem.Pins, plan.Pin{Slot: s, Worker: p.Worker})
 	}
 }

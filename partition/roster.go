@@ -124,8 +124,8 @@ func (r *roster) begin(inherited suspicion) {
 	*r = roster{core: r.core, up: r.up, watches: r.watches, peers: make(peerTable), malformed: make(map[string]badLease), inherited: inherited}
 }
 
-// end forgets everybody.
-func (r *roster) end() { *r = roster{core: r.core, up: r.up, watches: r.watches} }
+// reset forgets everybody.
+func (r *roster) reset() { *r = roster{core: r.core, up: r.up, watches: r.watches} }
 
 // gone tells whether a worker's lease has ended.
 func (r *roster) gone(w Member) bool {

@@ -334,8 +334,8 @@ func (c *simChecker) movement(w *simWorker, a *Assignment) {
 		c.tuned++
 	}
 	switch {
-	case w.lastPlan.reason == reasonWeights && c.s.pins == nil && moved > w.m.tuneBudget():
-		c.fail("tuning", "version %d moves %d slots for their weights alone, at most %d may", a.Version, moved, w.m.tuneBudget())
+	case w.lastPlan.reason == reasonWeights && c.s.pins == nil && moved > w.m.tuning.budget():
+		c.fail("tuning", "version %d moves %d slots for their weights alone, at most %d may", a.Version, moved, w.m.tuning.budget())
 	case moved != a.Moved:
 		c.fail("movement", "version %d moves %d slots and says %d", a.Version, moved, a.Moved)
 	case w.lastPlan.reason == reasonCrash && mustNot > 0 && c.s.pins == nil && c.s.weights == nil && c.balanced(live):

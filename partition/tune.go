@@ -18,67 +18,74 @@ const (
 	tuneFraction  = 20
 )
 
-// weighed tells whether planning can go by weights.
-func (m *machine) weighed() bool { return m.cfg.Weights == nil || m.weight.known }
+// tuning knows the weights of the keys, and when the loads of the workers are to be evened
+// out because of them alone.
+type tuning struct {
+	*core
+	roster  *roster
+	weights weights
+}
 
-// refreshWeights reads the weights when they are due.
-func (m *machine) refreshWeights() {
-	if m.cfg.Weights != nil && m.weight.begin(m.now) {
-		m.do(weightsEffect{})
+// weighed reports whether planning can go by weights.
+func (u *tuning) weighed() bool { return u.cfg.Weights == nil || u.weights.known }
+
+// refresh reads the weights when they are due.
+func (u *tuning) refresh() {
+	if u.cfg.Weights != nil && u.weights.begin(u.now) {
+		u.do(weightsEffect{})
 	}
 }
 
-func (m *machine) weights(in weightsInput) {
-	m.weight.read(in, m.now, m.cfg.WeightsInterval)
+// read takes the weights in that were read.
+func (u *tuning) read(in weightsInput) {
+	u.weights.read(in, u.now, u.cfg.WeightsInterval)
 	if in.err != nil {
-		m.cfg.Logger.Warn("The keys' weights can't be had; planning goes on with those known before, or with equal ones.", "err", in.err)
+		u.cfg.Logger.Warn("The keys' weights can't be had; planning goes on with those known before, or with equal ones.", "err", in.err)
 	} else {
-		m.shareLoad()
-		m.readBalance()
+		u.shareLoad()
+		u.readBalance()
 	}
-	m.review()
 }
 
 // shareLoad has a leader write the load of the slots down, when it is not yet.
-func (m *machine) shareLoad() {
-	if m.leading() && m.weight.tell() {
-		m.do(shareLoadEffect{weights: m.weight.finest, keys: m.weight.keys})
+func (u *tuning) shareLoad() {
+	if u.leading() && u.weights.tell() {
+		u.do(shareLoadEffect{weights: u.weights.finest, keys: u.weights.keys})
 	}
 }
 
 // readBalance notes whether the loads are uneven by the newest weights.
-func (m *machine) readBalance() {
-	if !m.leading() || m.cur == nil || !m.cur.Settled() || !m.lead.roster.allThere() {
+func (u *tuning) readBalance() {
+	if !u.leading() || u.cur == nil || !u.cur.Settled() || !u.roster.allThere() {
 		return
 	}
-	b, err := plan.Measure(m.balance())
+	b, err := plan.Measure(u.balance())
 	switch {
 	case err != nil:
-		m.cfg.Logger.Error("The loads can't be measured.", "err", err)
+		u.cfg.Logger.Error("The loads can't be measured.", "err", err)
 	default:
-		m.weight.noteBalance(b.WorstOverMean > m.cfg.TuneAbove)
+		u.weights.noteBalance(b.WorstOverMean > u.cfg.TuneAbove)
 	}
 }
 
 // balance is the problem of the workers in the map, and whose each slot is.
-func (m *machine) balance() (plan.Problem, []int32) {
-	p := plan.Problem{Slots: m.cur.Slots, Weights: m.weight.of(m.cur.Slots)}
-	for _, w := range m.cur.Workers {
-		lease := m.lead.roster.peers[w.ID].lease
+func (u *tuning) balance() (plan.Problem, []int32) {
+	p := plan.Problem{Slots: u.cur.Slots, Weights: u.weights.of(u.cur.Slots)}
+	for _, w := range u.cur.Workers {
+		lease := u.roster.peers[w.ID].lease
 		p.Workers = append(p.Workers, plan.Worker{ID: w.ID, Weight: lease.Weight, Zone: lease.Zone, Draining: lease.Leaving || lease.Yielding})
 	}
-	return p, m.cur.Owner
+	return p, u.cur.Owner
 }
 
-// tuneDue tells whether it is time to even the loads out, while nothing else is
-// going on.
-func (m *machine) tuneDue(c changes) bool {
-	return m.weight.uneven >= tuneReadings && c.newcomers == 0 && c.leaving == 0 && m.cur != nil && m.cur.Settled() &&
-		m.lead.roster.takersInMap() > 0 && !m.lead.window.open() && m.lead.roster.allThere() && m.lead.roster.peers.count((*peerView).outdated) == 0
+// due reports whether to even the loads out, while nothing else changes.
+func (u *tuning) due(c changes) bool {
+	return u.weights.uneven >= tuneReadings && c.newcomers == 0 && c.leaving == 0 && u.cur != nil && u.cur.Settled() &&
+		u.roster.takersInMap() > 0 && u.roster.allThere() && u.roster.peers.count((*peerView).outdated) == 0
 }
 
-// tuneBudget is how many slots may move.
-func (m *machine) tuneBudget() int { return 1 + m.cur.Slots/tuneFraction }
+// budget is how many slots may move.
+func (u *tuning) budget() int { return 1 + u.cur.Slots/tuneFraction }
 
 // worthIt tells whether a plan made because of weights is to be carried out.
 func worthIt(job *planJob) bool {

@@ -1,0 +1,569 @@
+package partition
+
+import (
+	"slices"
+	"time"
+
+	"github.com/muster-dev/muster/partition/plan"
+)
+
+// rebalance decides when the leader plans and what for, has the plan made, and makes the
+// next map of it.
+type rebalance struct {
+	*core
+	roster      *roster
+	maps        *mapStore
+	absentees   *absentees
+	incarnation *incarnation
+	tuning      *tuning
+
+	// window is the wait for more newcomers.
+	window stabilizationWindow
+	// leaveAt is when the wait for more workers that leave is over; zero: nobody leaves.
+	leaveAt time.Time
+	// returned: a worker that yielded takes slots again before it was out of the map.
+	returned bool
+	// planning: a plan is being made.
+	planning bool
+}
+
+// reset begins with nothing to do.
+func (b *rebalance) reset() {
+	*b = rebalance{core: b.core, roster: b.roster, maps: b.maps, absentees: b.absentees, incarnation: b.incarnation, tuning: b.tuning}
+}
+
+// changes are what the map does not know of the workers, in numbers.
+type changes struct {
+	dead      int // workers in the map that are not there and have slots
+	leaving   int // workers in the map that are to have none, and have some or get them
+	newcomers int
+}
+
+func (c changes) none() bool { return c == (changes{}) }
+
+// layoutDue tells whether the number of slots that is wanted is another one, and
+// the group at rest.
+func (b *rebalance) layoutDue() bool {
+	if b.cur == nil || b.wanted == 0 || b.wanted == b.cur.Slots || !b.cur.Settled() || b.cur.Epoch != b.office.epoch || len(b.cur.Restarting) > 0 || !slices.Contains(b.cfg.divisions(), b.wanted) {
+		return false
+	}
+	for s := range b.cur.Owner {
+		if p := b.roster.peers.live(b.cur.owner(s)); p == nil || !p.takesSlots() {
+			return false
+		}
+	}
+	return true
+}
+
+// relayout plans for another number of slots. A key stays with its owner where
+// that keeps the balance.
+func (b *rebalance) relayout() {
+	job := &planJob{reason: reasonLayout, base: b.curRev, division: division{b.cur.Layout + 1, b.wanted}}
+	b.enlist(job, func(p *peerView) bool { return !b.roster.joiner(p) })
+	at := job.index()
+	job.problem.Slots, job.problem.Budget = b.wanted, -1
+	job.problem.Weights = b.tuning.weights.of(b.wanted)
+	job.problem.Owners = make([]int32, b.wanted)
+	for s := range job.problem.Owners {
+		job.problem.Owners[s] = plan.Gone
+		if o, ok := at[b.cur.owner(s%b.cur.Slots)]; ok {
+			job.problem.Owners[s] = o
+		}
+	}
+	b.pin(job)
+	b.planning = true
+	b.emit(Event{Kind: EventRebalance, Reason: reasonLayout, Of: job.slots, After: b.roster.peers.staying()})
+	b.do(planEffect{job})
+}
+
+// applyLayout makes the first map of a new division.
+func (b *rebalance) applyLayout(job *planJob) (*Assignment, uint64) {
+	next := b.blank(job)
+	at := job.index()
+	next.Former = &Former{Layout: b.cur.Layout, Slots: b.cur.Slots, Version: next.Version, Owner: make(Owners, b.cur.Slots)}
+	for s := range next.Former.Owner {
+		next.Former.Owner[s] = none
+		if o, ok := at[b.cur.owner(s)]; ok {
+			next.Former.Owner[s] = o
+		}
+	}
+	weight := b.tuning.weights.of(next.Slots)
+	var keys uint64
+	for s := range next.Owner {
+		to := job.result.Owners[s]
+		next.Owner[s], next.Since[s] = to, next.Version
+		if to == plan.None {
+			next.Owner[s] = none
+		} else {
+			next.Taking[s] = true
+		}
+		if next.member(next.Owner[s]) != b.cur.owner(s%b.cur.Slots) {
+			next.Moved++
+			keys += weightOf(weight, s)
+		}
+	}
+	return next, keys
+}
+
+// keepFormer carries the former division over to the next map. The dead have
+// given everything up.
+func (b *rebalance) keepFormer(next *Assignment, at map[Member]int32) {
+	if b.cur == nil || b.cur.Former == nil {
+		return
+	}
+	f := *b.cur.Former
+	f.Owner = make(Owners, f.Slots)
+	for s, i := range b.cur.Former.Owner {
+		f.Owner[s] = none
+		if o, ok := at[b.cur.member(i)]; ok {
+			f.Owner[s] = o
+		}
+	}
+	next.Former = &f
+}
+
+// extendWindow opens a window for newcomers, or starts it again.
+func (b *rebalance) extendWindow() {
+	length, opened := b.window.extend(b.now, b.roster.coldStart(), &b.cfg)
+	if opened && b.roster.synced {
+		b.tellWindow(length)
+	}
+}
+
+func (b *rebalance) tellWindow(length time.Duration) {
+	b.emit(Event{Kind: EventWindowStarted, Reason: b.window.kind(), Duration: length})
+}
+
+// windowDue opens a window for newcomers, and closes one that has ended.
+func (b *rebalance) windowDue(newcomers int) {
+	w := &b.window
+	if newcomers == 0 {
+		w.over = false
+	}
+	if !w.open() {
+		if newcomers > 0 && !w.over {
+			b.extendWindow()
+		}
+		return
+	}
+	if why := w.ended(b.now, newcomers, b.complete()); why != "" {
+		b.emit(Event{Kind: EventWindowDone, Reason: why, After: b.roster.peers.staying(), Duration: w.close(b.now, newcomers)})
+	}
+}
+
+// complete reports whether exactly the workers are there that are expected. More than
+// these, or a suspect, means that somebody is dead or about to leave, which is better
+// known first.
+func (b *rebalance) complete() bool {
+	expected := b.expected()
+	if expected == 0 && b.window.cold {
+		expected = b.workersInMap()
+	}
+	return expected > 0 && b.roster.peers.staying() == expected && b.roster.peers.suspects() == 0
+}
+
+// planNewcomers plans for everybody who is there.
+func (b *rebalance) planNewcomers() {
+	w := &b.window
+	w.take()
+	reason := "scale-up"
+	if w.cold {
+		reason = "cold start"
+	}
+	b.replan(reason, func(*peerView) bool { return true })
+}
+
+// replan starts a planning for the workers that include names, without those
+// that leave; these only give.
+func (b *rebalance) replan(reason string, include func(*peerView) bool) {
+	job := &planJob{reason: reason, base: b.curRev, division: b.nextDivision()}
+	newcomers := b.enlist(job, include)
+	job.problem.Slots = job.slots
+	job.problem.Weights = b.tuning.weights.of(job.slots)
+	// After a death only what was its owner's moves, and to newcomers what is
+	// theirs; a plan for other reasons tunes the balance.
+	if reason != reasonCrash && reason != reasonPins || newcomers {
+		job.problem.Budget = -1
+		b.returned = false
+	}
+	job.frozen = owners(&job.problem, b.cur, job.workers)
+	b.keepOutdated(job)
+	b.pin(job)
+	b.planning = true
+	if reason == reasonWeights {
+		job.problem.Budget, job.problem.TuneOnly = b.tuning.budget(), true
+	} else {
+		b.emit(Event{Kind: EventTopology, Before: b.workersInMap(), After: b.roster.peers.staying()})
+		b.emit(Event{Kind: EventRebalance, Reason: reason, Of: job.slots, After: b.roster.peers.staying()})
+	}
+	b.do(planEffect{job})
+}
+
+// enlist adds the workers that a planning is for, and tells whether any of them
+// is new.
+func (b *rebalance) enlist(job *planJob, include func(*peerView) bool) (newcomers bool) {
+	for _, p := range b.roster.peers.sorted() {
+		inMap := !b.roster.joiner(p)
+		gives := b.absentees.quits(p) || p.outdated()
+		if (gives && !inMap) || (!gives && !include(p)) {
+			continue
+		}
+		newcomers = newcomers || (!inMap && !gives)
+		job.workers = append(job.workers, p.Member)
+		job.problem.Workers = append(job.problem.Workers, plan.Worker{ID: p.ID, Weight: p.lease.Weight, Zone: p.lease.Zone, Draining: gives})
+	}
+	b.joinAwaited(job)
+	return newcomers
+}
+
+// nextDivision is that of the map, before the first one the group's first.
+func (b *rebalance) nextDivision() division {
+	if b.cur != nil {
+		return b.cur.division()
+	}
+	return division{1, b.cfg.Slots}
+}
+
+func (b *rebalance) planned(in plannedInput) {
+	if !b.office.held {
+		return
+	}
+	b.planning = false
+	job := in.job
+	if in.err != nil {
+		b.cfg.Logger.Error("Planning failed; the map stays as it is.", "err", in.err)
+		return
+	}
+	if job.base != b.curRev || b.maps.writer.busy() || b.mapHidden() {
+		b.review() // the map has moved on; what was due still is
+		return
+	}
+	if job.reason == reasonWeights {
+		if !worthIt(job) {
+			b.review() // what came up meanwhile
+			return
+		}
+		b.emit(Event{Kind: EventRebalance, Reason: job.reason, Of: job.slots, After: b.roster.peers.staying()})
+	}
+	// Changes that came up meanwhile rest on the map before this plan, and would
+	// undo it. They are reported again, and entered in the new map.
+	b.maps.writer.drop()
+	var next *Assignment
+	var keys uint64
+	if job.reason == reasonLayout {
+		next, keys = b.applyLayout(job)
+	} else {
+		next, keys = b.apply(job)
+	}
+	if b.cur == nil && next.Version > sequenceGap {
+		// A live worker may hold slots by the lost map, which this leader never saw.
+		next.takeAll()
+	}
+	for _, note := range slices.Concat(job.notes, job.result.Notes) {
+		b.emit(Event{Kind: EventPlanNote, Reason: note})
+	}
+	total, staying := job.slots, 0
+	for _, w := range job.problem.Workers {
+		if !w.Draining {
+			staying++
+		}
+	}
+	b.maps.write(next, []Event{
+		{Kind: EventPlanned, Reason: job.reason, Before: total, After: staying, Count: next.Moved, Keys: keys, Duration: job.took},
+		{Kind: EventMapPublished, Version: next.Version, After: staying, Count: next.Moved, Reason: job.reason},
+	})
+}
+
+// blank makes the next map of a plan without what the plan decides.
+func (b *rebalance) blank(job *planJob) *Assignment {
+	next := &Assignment{Schema: mapSchema, Epoch: b.office.epoch, Leader: b.self, Layout: job.generation, Slots: job.slots, Version: 1, Pins: job.pins,
+		FirstAssigned: b.now, Planned: b.now, Workers: job.workers, Owner: make(Owners, job.slots), Since: make(Sinces, job.slots),
+		Moves: make(map[int]Move), Taking: make(map[int]bool), Restarting: make(map[int]bool)}
+	switch {
+	case b.cur != nil:
+		next.Version = b.cur.Version + 1
+		next.FirstAssigned = b.cur.FirstAssigned
+	case b.office.epoch > sequenceGap:
+		// The bucket was created again, and no worker is left that knows the map that
+		// was in it. Its versions are in fences yet: this one is above them.
+		next.Version = b.office.epoch
+	}
+	for i, w := range job.workers {
+		if b.cur != nil && b.flagged(w) {
+			next.Restarting[i] = true
+		}
+	}
+	return next
+}
+
+// apply makes the next map of a plan, and counts the weight that moves.
+func (b *rebalance) apply(job *planJob) (*Assignment, uint64) {
+	next, at := b.blank(job), job.index()
+	b.keepFormer(next, at)
+	weight := b.tuning.weights.of(job.slots)
+	var keys uint64
+	for s := range next.Owner {
+		to := job.result.Owners[s]
+		if w, ok := job.frozen[s]; ok {
+			to = at[w]
+		}
+		if b.cur == nil {
+			next.Owner[s], next.Since[s] = to, next.Version
+			next.Moved++
+			continue
+		}
+		b.applySlot(next, s, to, at)
+		if b.cur.member(b.cur.destination(s)) != next.member(next.destination(s)) {
+			next.Moved++
+			keys += weightOf(weight, s)
+		}
+	}
+	return next, keys
+}
+
+// applySlot carries one slot from the current map to the next, where it should
+// go to worker "to".
+func (b *rebalance) applySlot(next *Assignment, s int, to int32, at map[Member]int32) {
+	owner := b.cur.owner(s)
+	o, lives := at[owner]
+	mv, moving := b.cur.Moves[s]
+	switch {
+	case lives && to == o:
+		// Stays, or comes back from a move whose other end died. In the
+		// second case the owner may have let go already; then it says so.
+		next.Owner[s], next.Since[s] = o, b.cur.Since[s]
+		if b.cur.Taking[s] {
+			next.Taking[s] = true
+		}
+	case lives && moving && b.cur.member(mv.Next) == next.member(to):
+		next.Owner[s], next.Since[s] = o, b.cur.Since[s]
+		next.Moves[s] = Move{Next: to, Version: mv.Version}
+	case lives && to == plan.None:
+		next.Owner[s], next.Since[s] = o, b.cur.Since[s]
+	case lives:
+		next.Owner[s], next.Since[s] = o, b.cur.Since[s]
+		next.Moves[s] = Move{Next: to, Version: next.Version}
+	case to == plan.None:
+		next.Owner[s], next.Since[s] = none, next.Version
+	default:
+		// From the dead, or from nobody after a time when nobody was there:
+		// the leader takes it.
+		next.Owner[s], next.Since[s] = to, next.Version
+		next.Taking[s] = true
+	}
+}
+
+func (b *rebalance) tellAlone() {
+	for _, p := range b.roster.peers.sorted() {
+		if p.lease.Leaving {
+			b.send(p.Member, peerAlone, nil)
+		}
+	}
+}
+
+// keepOutdated has outdated workers of a planning keep what they have. The plan shares
+// out the load of the other slots. One that leaves gives its slots away as any other.
+func (b *rebalance) keepOutdated(job *planJob) {
+	keeps := make([]bool, len(job.workers))
+	for i, w := range job.workers {
+		if b.roster.isOutdated(w) {
+			job.notes = append(job.notes, outdatedNote(w.ID))
+			keeps[i] = !b.absentees.quits(b.roster.peers[w.ID])
+		}
+	}
+	keepSlots(&job.problem, keeps, func(slot int, owner int32) { job.frozen[slot] = job.workers[owner] })
+}
+
+// pinsDue tells whether the map rests on other pins than there are now, or was
+// planned while the worker of a pin took no slots, which it does now. While a
+// worker of the map is not there, its coming back or its death is known first.
+func (b *rebalance) pinsDue() bool {
+	if b.cur == nil || b.cur.Pins == b.pins.rev && !b.pinUnkept() || !b.cur.Settled() || b.roster.takersInMap() == 0 {
+		return false
+	}
+	return b.roster.allThere()
+}
+
+// pinUnkept tells whether a slot is elsewhere than with the worker of the map
+// that it is pinned to, though that worker takes slots. An outdated worker keeps its
+// slots until it leaves, pinned elsewhere or not.
+func (b *rebalance) pinUnkept() bool {
+	if len(b.pins.pins) == 0 {
+		return false
+	}
+	takes := make(map[string]int32, len(b.cur.Workers))
+	for i, w := range b.cur.Workers {
+		if p := b.roster.peers.live(w); p != nil && p.takesSlots() {
+			takes[w.ID] = int32(i)
+		}
+	}
+	for s, p := range bySlot(b.pins.pins, b.cur.Slots) {
+		to := b.cur.destination(s)
+		if i, ok := takes[p.Worker]; ok && to != i && !b.roster.isOutdated(b.cur.member(to)) {
+			return true
+		}
+	}
+	return false
+}
+
+// pin enters the pins in a planning. A slot does not go to a worker that is only
+// awaited, and one in motion arrives first; then the plan does not count as one
+// that rests on the pins.
+func (b *rebalance) pin(job *planJob) {
+	job.pins = b.pins.rev
+	pins := bySlot(b.pins.pins, job.slots)
+	there := make(map[string]bool, len(job.workers))
+	for _, w := range job.workers {
+		there[w.ID] = b.roster.peers[w.ID] == nil // and awaited
+	}
+	for s := range job.slots {
+		p, ok := pins[s]
+		if !ok {
+			continue
+		}
+		awaited, live := there[p.Worker]
+		at := job.problem.Owners[s]
+		elsewhere := at < 0 || job.problem.Workers[at].ID != p.Worker
+		if live && awaited && elsewhere {
+			job.pins = 0
+			continue
+		}
+		if to, frozen := job.frozen[s]; frozen && live && elsewhere && !b.roster.isOutdated(to) {
+			job.pins = 0
+		}
+		job.problem.Pins = append(job.problem.Pins, plan.Pin{Slot: s, Worker: p.Worker})
+	}
+}
+
+// changes counts them.
+func (b *rebalance) changes() changes {
+	var c changes
+	c.newcomers = b.roster.peers.count(func(p *peerView) bool { return p.takesSlots() && b.roster.joiner(p) })
+	if b.cur == nil {
+		return c
+	}
+	owns, gets := make([]bool, len(b.cur.Workers)), make([]bool, len(b.cur.Workers))
+	for s, o := range b.cur.Owner {
+		if o != none {
+			owns[o] = true
+		}
+		if d := b.cur.destination(s); d != none {
+			gets[d] = true
+		}
+	}
+	for i, w := range b.cur.Workers {
+		p := b.roster.peers.live(w)
+		switch {
+		case p == nil:
+			if (owns[i] || gets[i]) && !b.absentees.awaited(int32(i)) {
+				c.dead++
+			}
+		case gets[i] && b.absentees.quits(p):
+			c.leaving++
+		}
+	}
+	return c
+}
+
+// mayPlan reports whether the leader knows what it takes to plan, and is not doing so.
+func (b *rebalance) mayPlan() bool {
+	knows := b.maps.ready && b.roster.synced && b.tuning.weighed() && !b.mapHidden()
+	busy := b.planning || b.maps.writer.busy()
+	return b.mayAct() && knows && !busy
+}
+
+// review decides whether it is time to plan.
+func (b *rebalance) review() {
+	if !b.mayPlan() {
+		return
+	}
+	if b.maps.writer.pending != nil {
+		// A plan rests on a map that is written. What is not urgent waits for
+		// that until the pending changes are due.
+		if b.changes().dead > 0 || b.maps.writer.isDue(b.now) {
+			b.maps.flush()
+		}
+		return
+	}
+	if b.absentees.adopt() || b.incarnation.raise() {
+		return
+	}
+
+	c := b.changes()
+	if b.absentees.reserve(c.dead > 0) {
+		return
+	}
+	b.windowDue(c.newcomers)
+	if c.leaving > 0 && b.leaveAt.IsZero() && b.roster.peers.takers() > 0 && b.cur.Settled() {
+		// What was on its way to one that leaves has arrived there meanwhile.
+		b.leaveAt = b.now
+	}
+	b.planFor(c)
+	if c.leaving == 0 {
+		b.leaveAt = time.Time{}
+	}
+}
+
+// planFor plans for the most urgent reason that there is, if there is one.
+func (b *rebalance) planFor(c changes) {
+	known := func(p *peerView) bool { return !b.roster.joiner(p) }
+	everybody := func(*peerView) bool { return true }
+	switch {
+	case c.dead > 0 && b.roster.takersInMap() > 0:
+		b.replaceDead()
+	case c.leaving > 0 && !b.leaveAt.IsZero() && !b.now.Before(b.leaveAt):
+		b.replaceLeaving()
+	case c.newcomers > 0 && b.window.over:
+		b.planNewcomers()
+	case c.none() && b.layoutDue():
+		b.relayout()
+	case c.none() && b.returnDue():
+		b.replan("scale-up", everybody)
+	case b.pinsDue():
+		b.replan(reasonPins, known)
+	case b.tuning.due(c) && !b.window.open():
+		b.tuning.weights.uneven = 0
+		b.replan(reasonWeights, known)
+	default:
+		b.absentees.prune()
+	}
+}
+
+// replaceDead plans for the slots of dead workers. A newcomer whose window is over takes
+// part: a replacement gets what the dead worker had, in one move.
+func (b *rebalance) replaceDead() {
+	together := b.window.take()
+	b.replan(reasonCrash, func(p *peerView) bool { return together || !b.roster.joiner(p) })
+}
+
+// replaceLeaving plans for the slots of workers that leave or yield. Newcomers take part
+// if there are no others.
+func (b *rebalance) replaceLeaving() {
+	b.leaveAt = time.Time{}
+	if b.roster.peers.takers() == 0 {
+		b.tellAlone()
+		return
+	}
+	newcomersToo := b.roster.takersInMap() == 0
+	b.replan("scale-down", func(p *peerView) bool { return newcomersToo || !b.roster.joiner(p) })
+}
+
+// returnDue reports whether a worker that yielded is to have slots again.
+func (b *rebalance) returnDue() bool {
+	return b.returned && b.cur != nil && b.cur.Settled() && b.roster.allThere()
+}
+
+// joinAwaited adds the workers that are awaited to a planning: they keep what
+// they have.
+func (b *rebalance) joinAwaited(job *planJob) {
+	if b.cur == nil {
+		return
+	}
+	for i, w := range b.cur.Workers {
+		if b.roster.peers[w.ID] == nil && b.absentees.awaited(int32(i)) {
+			lease := b.absentees.absent[w].lease
+			job.workers = append(job.workers, w)
+			job.problem.Workers = append(job.problem.Workers, plan.Worker{ID: w.ID, Weight: lease.Weight, Zone: lease.Zone})
+		}
+	}
+}
