@@ -19,9 +19,14 @@ type core struct {
 	self    Member // the stable ID and its claim, from stageJoining on
 	attempt uint64 // makes every value written unique
 
-	lease    leaseValidity
-	election election
-	office   office
+	lease  leaseValidity
+	office office
+	leader Member // as the bucket shows; zero: none
+	// leaderless is since when there is no leader, or since when this worker leaves.
+	leaderless time.Time
+	// quietUntil is until when nobody is suspected: after a reconnect of this worker the
+	// others look gone for a while.
+	quietUntil time.Time
 
 	cur    *Assignment // the newest map seen; nil before the first
 	curRev uint64
@@ -80,3 +85,42 @@ func (c *core) sendAll(kind peerKind, to map[Member][]slotMark) {
 
 // inMap tells whether the map has a slot of this number.
 func (c *core) inMap(s int) bool { return c.cur != nil && s < len(c.cur.Owner) }
+
+// leading reports whether this worker is the leader, as far as it knows.
+func (c *core) leading() bool { return c.office.held }
+
+// mayAct tells whether the office can be trusted right now.
+func (c *core) mayAct() bool {
+	return c.office.held && c.lease.valid && c.now.Before(c.office.start.Add(c.cfg.LeaseTTL-c.cfg.LeaseMargin))
+}
+
+// suspicionTime is how long a worker is suspected before its lease is ended.
+func (c *core) suspicionTime() time.Duration { return c.cfg.SuspicionGrace + c.cfg.SuspicionMargin }
+
+// overdue is when a lease that is not renewed has ended although the server has
+// not let it expire: after a restart servers have been seen to forget it. Its
+// holder's trust ended before.
+func (c *core) overdue(seen time.Time) time.Time {
+	return notBefore(seen, c.lease.regained).Add(c.cfg.LeaseTTL + time.Second)
+}
+
+func (c *core) workersInMap() int {
+	if c.cur == nil {
+		return 0
+	}
+	return len(c.cur.Workers)
+}
+
+func notBefore(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

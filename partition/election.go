@@ -13,9 +13,11 @@ import (
 // the others its lease's expiry tells.
 const deputies = 2
 
-// election is what a worker knows of the leader, and of its own attempts to become it.
+// election is what a worker knows of the leader's lease, and of its own attempts to have it.
 type election struct {
-	leader   Member    // as the bucket shows; zero: none
+	*core
+	up electionUser
+
 	revision uint64    // of the leader's record
 	seenAt   time.Time // when a renewal of the leader was last seen
 
@@ -33,9 +35,18 @@ type election struct {
 	suspect suspicion
 	// probeDue is when to probe next: the leader, or as the leader the others.
 	probeDue time.Time
-	// quietUntil is until when nobody is suspected: after a reconnect of this worker the
-	// others look gone for a while.
-	quietUntil time.Time
+}
+
+// electionUser is told who leads.
+type electionUser interface {
+	// elected: this worker leads. A suspicion against the leader before may be known.
+	elected(basis suspicion)
+	// deposed: it does not any more.
+	deposed()
+	// led: there is another leader than before.
+	led()
+	// prepare: this worker is a candidate, and is to know what a leader needs at once.
+	prepare()
 }
 
 // suspicion is a deputy's against the leader: since when it is unreachable, and
@@ -50,7 +61,8 @@ type suspicion struct {
 
 // won begins as the leader, by a record of this revision.
 func (e *election) won(self Member, rev uint64) {
-	*e = election{leader: self, revision: rev, quietUntil: e.quietUntil}
+	*e = election{core: e.core, up: e.up, revision: rev}
+	e.leader = self
 }
 
 // renewed notes a newer revision of the leader's own record.
@@ -58,7 +70,7 @@ func (e *election) renewed(rev uint64) { e.revision = max(e.revision, rev) }
 
 // lost goes on as a worker that does not lead.
 func (e *election) lost(now time.Time) {
-	*e = election{leader: e.leader, revision: e.revision, overwriteAt: e.overwriteAt, seenAt: now, quietUntil: e.quietUntil}
+	*e = election{core: e.core, up: e.up, revision: e.revision, overwriteAt: e.overwriteAt, seenAt: now}
 }
 
 // see takes in the leader's record, and returns false if it is not a newer one. A watch
@@ -73,26 +85,27 @@ func (e *election) see(rev uint64, now time.Time) bool {
 	return true
 }
 
-func (m *machine) campaign() {
-	if m.stage != stageMember || !m.lease.valid || m.office.held || m.election.campaigning || m.election.leader != (Member{}) {
+// campaign creates the leader's lease if there is none.
+func (e *election) campaign() {
+	if e.stage != stageMember || !e.lease.valid || e.office.held || e.campaigning || e.leader != (Member{}) {
 		return
 	}
-	if m.now.Before(m.election.overwriteAt) {
+	if e.now.Before(e.overwriteAt) {
 		return
 	}
-	m.election.campaigning, m.election.basis = true, suspicion{}
-	if !m.election.overwriteAt.IsZero() {
-		m.replaceLeader()
+	e.campaigning, e.basis = true, suspicion{}
+	if !e.overwriteAt.IsZero() {
+		e.replaceLeader()
 		return
 	}
-	m.kv(kvEffect{purpose: forElection, op: opCreate, bucket: m.cfg.bucketMap(), key: leaderKey, value: m.leaderValue(), ttl: m.cfg.LeaseTTL})
+	e.kv(kvEffect{purpose: forElection, op: opCreate, bucket: e.cfg.bucketMap(), key: leaderKey, value: e.leaderValue(), ttl: e.cfg.LeaseTTL})
 }
 
 // replaceLeader replaces a leader that is gone, in one write, so that there is no
 // moment without.
-func (m *machine) replaceLeader() {
-	m.election.campaigning = true
-	m.kv(kvEffect{purpose: forElection, op: opUpdate, bucket: m.cfg.bucketMap(), key: leaderKey, value: m.leaderValue(), rev: m.election.revision, ttl: m.cfg.LeaseTTL})
+func (e *election) replaceLeader() {
+	e.campaigning = true
+	e.kv(kvEffect{purpose: forElection, op: opUpdate, bucket: e.cfg.bucketMap(), key: leaderKey, value: e.leaderValue(), rev: e.revision, ttl: e.cfg.LeaseTTL})
 }
 
 type leaderValue struct {
@@ -114,106 +127,100 @@ func (c *core) ownLeadership(value []byte) bool {
 	return len(value) > 0 && json.Unmarshal(value, &v) == nil && v.ID == c.self.ID && v.Claim == c.self.Claim
 }
 
-func (m *machine) seeLeader(leader Member, rev uint64) {
-	if !m.election.see(rev, m.now) {
+// seeLeader takes in who leads; the zero Member: nobody.
+func (e *election) seeLeader(leader Member, rev uint64) {
+	if !e.see(rev, e.now) {
 		return
 	}
-	changed := leader != m.election.leader
-	if m.office.held && leader != m.self {
-		m.stepDown()
+	changed := leader != e.leader
+	if e.office.held && leader != e.self {
+		e.stepDown()
 	}
-	m.election.leader = leader
+	e.leader = leader
 	if leader == (Member{}) {
-		if m.stage == stageLeaving {
-			m.own.leaderless = m.now
-		}
-		m.campaign()
+		e.leaderless = e.now
+		e.campaign()
 		return
 	}
-	if changed && !m.office.held {
-		m.emit(Event{Kind: EventElected, Peer: leader.ID, Epoch: rev})
+	if changed && !e.office.held {
+		e.emit(Event{Kind: EventElected, Peer: leader.ID, Epoch: rev})
 		// What was reported to the old leader may be unknown to the new one.
-		if m.own.resyncAt.IsZero() {
-			m.own.resyncAt = m.now.Add(resyncInterval / 2)
-		}
+		e.up.led()
 	}
 }
 
-func (m *machine) elected(in kvInput) {
-	m.election.campaigning = false
+func (e *election) elected(in kvInput) {
+	e.campaigning = false
 	switch {
-	case in.err == nil && (m.stage == stageMember || m.stage == stageLeaving):
-		m.office = office{held: true, epoch: in.gotRev, rev: in.gotRev, start: in.start, due: in.start.Add(m.cfg.HeartbeatInterval)}
-		m.lead.begin(m.election.basis)
-		m.election.won(m.self, in.gotRev)
-		m.emit(Event{Kind: EventElected, Peer: m.self.ID, Epoch: m.office.epoch})
-		if m.stage == stageLeaving {
-			m.resign()
+	case in.err == nil && (e.stage == stageMember || e.stage == stageLeaving):
+		e.office = office{held: true, epoch: in.gotRev, rev: in.gotRev, start: in.start, due: in.start.Add(e.cfg.HeartbeatInterval)}
+		basis := e.basis
+		e.won(e.self, in.gotRev)
+		e.emit(Event{Kind: EventElected, Peer: e.self.ID, Epoch: e.office.epoch})
+		if e.stage == stageLeaving {
+			e.resign()
 			return
 		}
-		m.tuning.refresh()
-		m.tuning.shareLoad()
-		m.lead.maps.read()
+		e.up.elected(basis)
 	case in.err != nil && !errors.Is(in.err, errConflict):
-		m.election.retryAt = m.now.Add(retryInterval)
+		e.retryAt = e.now.Add(retryInterval)
 	case in.err != nil && in.op == opUpdate && in.gotRev == 0:
 		// Nothing is left of what was to be replaced.
-		m.election.overwriteAt = time.Time{}
-		m.leaderGone()
+		e.overwriteAt = time.Time{}
+		e.leaderGone()
 	case in.err != nil && in.op == opCreate:
 		// There is a leader's lease that the watch has not shown yet.
-		m.election.retryAt = m.now.Add(retryInterval)
+		e.retryAt = e.now.Add(retryInterval)
 	}
 }
 
 // leaderGone: there is no leader's lease, although no watch has told of its end. The
 // trace of one that expires stays for a moment only, so a worker that was away then, or
 // watches a replica that is behind, never sees it.
-func (m *machine) leaderGone() {
+func (e *election) leaderGone() {
 	switch {
-	case m.office.held:
-		m.office.due = m.now // the renewal shows whether it is so
-	case m.election.leader != (Member{}):
-		m.election.leader, m.election.suspect = Member{}, suspicion{}
-		if m.stage == stageLeaving {
-			m.own.leaderless = m.now
-		}
-		m.campaign()
+	case e.office.held:
+		e.office.due = e.now // the renewal shows whether it is so
+	case e.leader != (Member{}):
+		e.leader, e.suspect = Member{}, suspicion{}
+		e.leaderless = e.now
+		e.campaign()
 	}
 }
 
-func (m *machine) followDue() {
-	if !m.election.retryAt.IsZero() && !m.now.Before(m.election.retryAt) {
-		m.election.retryAt = time.Time{}
-		m.campaign()
+// due does what the time asks of a worker that does not lead.
+func (e *election) due() {
+	if !e.retryAt.IsZero() && !e.now.Before(e.retryAt) {
+		e.retryAt = time.Time{}
+		e.campaign()
 	}
-	if m.election.leader == (Member{}) {
-		if m.election.retryAt.IsZero() {
-			m.campaign()
+	if e.leader == (Member{}) {
+		if e.retryAt.IsZero() {
+			e.campaign()
 		}
 		return
 	}
-	if m.stage != stageMember || !m.lease.valid {
+	if e.stage != stageMember || !e.lease.valid {
 		return
 	}
-	if !m.election.campaigning && !m.now.Before(m.vacant()) {
-		m.election.seenAt = m.now
-		m.election.basis = suspicion{}
-		m.replaceLeader()
+	if !e.campaigning && !e.now.Before(e.vacant()) {
+		e.seenAt = e.now
+		e.basis = suspicion{}
+		e.replaceLeader()
 		return
 	}
-	if !m.deputy() {
+	if !e.candidate() {
 		return
 	}
-	m.tuning.refresh()
-	if !m.now.Before(m.election.probeDue) && !m.now.Before(m.election.quietUntil) {
-		m.election.probeDue = m.now.Add(m.cfg.ProbeInterval)
-		m.do(probeEffect{[]Member{m.election.leader}})
+	e.up.prepare()
+	if !e.now.Before(e.probeDue) && !e.now.Before(e.quietUntil) {
+		e.probeDue = e.now.Add(e.cfg.ProbeInterval)
+		e.do(probeEffect{[]Member{e.leader}})
 	}
-	if s := m.election.suspect; !s.since.IsZero() && !m.election.campaigning && !m.now.Before(s.since.Add(m.suspicionTime())) {
-		m.election.suspect = suspicion{}
-		m.election.basis = s
-		m.replaceLeader()
+	if s := e.suspect; !s.since.IsZero() && !e.campaigning && !e.now.Before(s.since.Add(e.suspicionTime())) {
+		e.suspect = suspicion{}
+		e.basis = s
+		e.replaceLeader()
 	}
 }
 
@@ -228,12 +235,12 @@ const fallbackSpread = 500 * time.Millisecond
 // other workers do, by their place in the map. A worker that has the name that the leader
 // had, under a claim of its own, knows at once: there is one lease for a name, so the
 // leader's has ended.
-func (m *machine) vacant() time.Time {
-	at := m.overdue(m.election.seenAt)
-	if m.election.leader.ID == m.self.ID {
-		return at.Add(-m.cfg.LeaseTTL)
+func (e *election) vacant() time.Time {
+	at := e.overdue(e.seenAt)
+	if e.leader.ID == e.self.ID {
+		return at.Add(-e.cfg.LeaseTTL)
 	}
-	rank, of := m.rank()
+	rank, of := e.rank()
 	switch {
 	case rank == none:
 		return at.Add(fallbackSpread)
@@ -243,27 +250,186 @@ func (m *machine) vacant() time.Time {
 	return at.Add(fallbackSpread * time.Duration(rank) / time.Duration(of))
 }
 
-// deputy reports whether this worker watches over the leader.
-func (m *machine) deputy() bool {
-	rank, _ := m.rank()
+// candidate reports whether this worker watches over the leader.
+func (e *election) candidate() bool {
+	rank, _ := e.rank()
 	return rank != none && rank < deputies
 }
 
 // rank returns this worker's place among the workers of the map without the leader, none
 // if it is not in the map, and how many they are.
-func (m *machine) rank() (rank, of int32) {
+func (e *election) rank() (rank, of int32) {
 	rank = none
-	if m.cur == nil {
+	if e.cur == nil {
 		return rank, 0
 	}
-	for _, w := range m.cur.Workers {
+	for _, w := range e.cur.Workers {
 		switch w {
-		case m.election.leader:
+		case e.leader:
 			continue
-		case m.self:
+		case e.self:
 			rank = of
 		}
 		of++
 	}
 	return rank, of
+}
+
+// resign ends this worker's leadership, so that another can begin at once.
+func (e *election) resign() {
+	if !e.office.held {
+		return
+	}
+	e.kv(kvEffect{purpose: forResignation, op: opDelete, bucket: e.cfg.bucketMap(), key: leaderKey, rev: e.office.rev})
+	e.stepDown()
+}
+
+// stepDown: this worker does not lead any more.
+func (e *election) stepDown() {
+	if !e.office.held {
+		return
+	}
+	e.office = office{}
+	e.lost(e.now)
+	e.up.deposed()
+}
+
+// silent reports whether nobody can be said to lead: the leader's own lease has
+// not been renewed for so long that it has ended. Slots are worked on meanwhile, and no
+// worker that dies is replaced.
+func (e *election) silent() bool {
+	if e.office.held {
+		return !e.mayAct()
+	}
+	return !e.now.Before(e.overdue(e.seenAt))
+}
+
+// seeMalformed: what lies at the leader's key is no lease of one, and may have no
+// end of its own. A leader in office writes over it. When none has in the time of
+// a lease, none is left, and somebody stands for election over it; what a newer
+// version has written is renewed before.
+func (e *election) seeMalformed(rev uint64, err error) {
+	if rev <= e.revision {
+		return
+	}
+	e.refuse(recordLeader, rev, err)
+	if !overwritable(err) {
+		e.stepDown()
+	}
+	if e.office.held {
+		// It is noticed when the lease is renewed.
+		e.office.due = e.now
+		return
+	}
+	e.leader, e.revision, e.overwriteAt = Member{}, rev, e.now.Add(e.cfg.LeaseTTL+time.Second)
+	e.leaderless = e.now
+}
+
+// result takes the outcome of an operation of the election's.
+func (e *election) result(in kvInput) {
+	switch in.purpose {
+	case forElection:
+		e.elected(in)
+	case forLeaderRenewal:
+		e.renewalResult(in)
+	case forSuspicion:
+		e.suspectRead(in)
+	default:
+	}
+}
+
+// renew renews the leader's lease when it is due.
+func (e *election) renew() {
+	if e.office.renewing || e.now.Before(e.office.due) {
+		return
+	}
+	e.office.renewing = true
+	e.kv(kvEffect{purpose: forLeaderRenewal, op: opUpdate, bucket: e.cfg.bucketMap(), key: leaderKey, value: e.leaderValue(), rev: e.office.rev, ttl: e.cfg.LeaseTTL})
+}
+
+func (e *election) renewalResult(in kvInput) {
+	if !e.office.held {
+		return
+	}
+	e.office.renewing = false
+	conflict := errors.Is(in.err, errConflict)
+	switch {
+	case in.err == nil:
+		e.office.rev, e.office.start = in.gotRev, in.start
+		e.renewed(in.gotRev)
+		e.office.due = in.start.Add(e.cfg.HeartbeatInterval)
+	case conflict && e.ownLeadership(in.gotValue):
+		// A renewal that was given up was carried out after all.
+		e.office.rev = in.gotRev
+		e.renewed(in.gotRev)
+		e.office.due = e.now
+	case conflict && e.nobodys(recordLeader, in) && e.mayAct():
+		e.office.rev, e.office.due = in.gotRev, e.now
+		e.renewed(in.gotRev)
+	case conflict, errors.Is(in.err, errNotFound):
+		e.leader = Member{}
+		e.stepDown()
+	default:
+		e.office.due = e.now.Add(retryInterval)
+	}
+}
+
+// suspectLeader takes in that a probe found nobody listening on the leader's subject.
+//
+// What the leader's lease was must be known from before it was found gone: the leader may
+// be back, and have renewed, when the first answer is here. Answers come in order, so the
+// next one is of a probe after the reading.
+func (e *election) suspectLeader(who Member) {
+	switch s := &e.suspect; {
+	case who != e.leader:
+	case s.who != who:
+		*s = suspicion{who: who}
+		e.kv(kvEffect{purpose: forSuspicion, op: opGet, bucket: e.cfg.bucketLeases(), key: who.ID})
+	case s.read && s.since.IsZero():
+		s.since = e.now
+	}
+}
+
+func (e *election) suspectRead(in kvInput) {
+	switch s := &e.suspect; {
+	case in.key != s.who.ID || s.read:
+	case in.err == nil || errors.Is(in.err, errNotFound):
+		s.rev, s.read = in.gotRev, true
+	default:
+		*s = suspicion{}
+	}
+}
+
+// probeNow reports whether the leader is to probe the others now, and notes that it does.
+func (e *election) probeNow() bool {
+	if e.now.Before(e.probeDue) || !e.mayAct() {
+		return false
+	}
+	e.probeDue = e.now.Add(e.cfg.ProbeInterval)
+	return true
+}
+
+// wake tells when there is something to do for the leader, or for a worker that may become
+// the leader.
+func (e *election) wake(sooner func(time.Time)) {
+	if e.office.held {
+		if !e.office.renewing {
+			sooner(e.office.due)
+		}
+		sooner(e.probeDue)
+		return
+	}
+	sooner(e.retryAt)
+	sooner(e.overwriteAt)
+	if e.stage != stageMember || !e.lease.valid || e.leader == (Member{}) {
+		return
+	}
+	sooner(e.vacant())
+	if !e.candidate() {
+		return
+	}
+	sooner(later(e.probeDue, e.quietUntil))
+	if !e.suspect.since.IsZero() && !e.campaigning {
+		sooner(e.suspect.since.Add(e.suspicionTime()))
+	}
 }

@@ -12,7 +12,7 @@ func TestElection(t *testing.T) {
 
 	t.Run("only a newer record is a sign of life", func(t *testing.T) {
 		t.Parallel()
-		e := election{leader: leader, revision: 5, seenAt: now, suspect: suspicion{who: leader}}
+		e := election{core: &core{leader: leader}, revision: 5, seenAt: now, suspect: suspicion{who: leader}}
 		if e.see(5, now.Add(time.Second)) || e.seenAt != now || e.suspect.who != leader {
 			t.Errorf("the record of before, told again: %+v", e)
 		}
@@ -23,9 +23,10 @@ func TestElection(t *testing.T) {
 	})
 	t.Run("a worker that wins leads by that record, and suspects nobody yet", func(t *testing.T) {
 		t.Parallel()
-		e := election{leader: leader, revision: 5, campaigning: true, retryAt: now, suspect: suspicion{who: leader}, quietUntil: now}
+		c := &core{leader: leader, quietUntil: now}
+		e := election{core: c, revision: 5, campaigning: true, retryAt: now, suspect: suspicion{who: leader}}
 		e.won(self, 7)
-		if e != (election{leader: self, revision: 7, quietUntil: now}) {
+		if e != (election{core: c, revision: 7}) || c.leader != self || c.quietUntil != now {
 			t.Errorf("won: %+v", e)
 		}
 		e.renewed(9)
@@ -36,10 +37,11 @@ func TestElection(t *testing.T) {
 	})
 	t.Run("a leader that loses the office counts its successor's time from then", func(t *testing.T) {
 		t.Parallel()
-		e := election{leader: self, revision: 7, probeDue: now, overwriteAt: now, quietUntil: now}
+		c := &core{leader: self, quietUntil: now}
+		e := election{core: c, revision: 7, probeDue: now, overwriteAt: now}
 		later := now.Add(time.Second)
 		e.lost(later)
-		if e != (election{leader: self, revision: 7, overwriteAt: now, seenAt: later, quietUntil: now}) {
+		if e != (election{core: c, revision: 7, overwriteAt: now, seenAt: later}) || c.leader != self || c.quietUntil != now {
 			t.Errorf("lost: %+v", e)
 		}
 	})

@@ -137,7 +137,7 @@ func (reportFenceEffect) effect() {}
 // that is lost, or comes too early for the leader, is repeated.
 func (m *machine) fencedOff(in fencedInput) {
 	st := m.own.slots[in.slot]
-	r := fenceReport{Schema: valueSchema, From: m.self, To: m.election.leader, Layout: in.generation, Slots: in.slots, Slot: in.slot, Fence: in.fence, Stored: in.stored}
+	r := fenceReport{Schema: valueSchema, From: m.self, To: m.leader, Layout: in.generation, Slots: in.slots, Slot: in.slot, Fence: in.fence, Stored: in.stored}
 	if m.lease.valid && m.own.division == in.division && st != nil && st.phase == phaseHolding && m.confirms(r) && r.To != (Member{}) {
 		m.do(reportFenceEffect{r})
 	}

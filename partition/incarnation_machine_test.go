@@ -141,7 +141,7 @@ func TestFencedOwner(t *testing.T) {
 		"of a fence that it has no more":      {func(_ *machine, in *fencedInput) { in.fence.Version = 0 }, 0},
 		"of a slot that it doesn't hold":      {func(m *machine, _ *fencedInput) { delete(m.own.slots, 1) }, 0},
 		"while it can't be sure of its lease": {func(m *machine, _ *fencedInput) { m.step(m.now, connectionInput{up: false}) }, 0},
-		"while nobody leads":                  {func(m *machine, _ *fencedInput) { m.election.leader = Member{} }, 0},
+		"while nobody leads":                  {func(m *machine, _ *fencedInput) { m.leader = Member{} }, 0},
 		"that isn't one":                      {func(_ *machine, in *fencedInput) { in.stored = in.fence }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -152,7 +152,7 @@ func TestFencedOwner(t *testing.T) {
 			reports := 0
 			for _, e := range m.step(m.now, in) {
 				if e, is := e.(reportFenceEffect); is {
-					if reports++; e.report.From != m.self || e.report.To != m.election.leader || e.report.Stored != in.stored {
+					if reports++; e.report.From != m.self || e.report.To != m.leader || e.report.Stored != in.stored {
 						t.Errorf("it reports %+v", e.report)
 					}
 				}

@@ -109,7 +109,7 @@ func (o *ownership) cedeCalled() {
 
 func (o *ownership) tellCeded(marks []slotMark) {
 	if marks != nil {
-		o.send(o.election.leader, peerCeded, marks)
+		o.send(o.leader, peerCeded, marks)
 	}
 }
 

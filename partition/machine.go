@@ -43,10 +43,10 @@ type machine struct {
 	pingDue     time.Time
 	reconnected time.Time // when the connection last did
 
-	lead leadership
-	own  ownership
-
+	election election
 	tuning   tuning
+	lead     leadership
+	own      ownership
 	missing  []string // streams and buckets that can't be created again
 	refusals refusals
 }
@@ -392,8 +392,9 @@ const (
 func newMachine(cfg Config, instance string) *machine {
 	m := &machine{core: core{cfg: cfg, instance: instance, lease: leaseValidity{connected: true}}, state: StateInit, names: nameTable{released: make(map[string]bool)}}
 	m.own.core = &m.core
-	m.lead.connect(m)
-	m.lead.reset()
+	m.election = election{core: &m.core, up: m}
+	m.tuning = tuning{core: &m.core, roster: &m.lead.roster}
+	m.lead.connect(&m.core, m, &m.election, &m.tuning)
 	m.own.reset()
 	return m
 }
@@ -433,9 +434,9 @@ func (m *machine) step(now time.Time, in input) []effect {
 		m.lead.maps.seeMalformed(in.rev, in.err)
 	case leaderInput:
 		if in.err != nil {
-			m.seeBadLeader(in.rev, in.err)
+			m.election.seeMalformed(in.rev, in.err)
 		} else {
-			m.seeLeader(in.leader, in.rev)
+			m.election.seeLeader(in.leader, in.rev)
 		}
 	case leaseInput:
 		m.lead.roster.seeLease(in)
@@ -451,7 +452,7 @@ func (m *machine) step(now time.Time, in input) []effect {
 			m.claim()
 		}
 		if !in.led {
-			m.leaderGone()
+			m.election.leaderGone()
 		}
 	case nameFreedInput:
 		m.names.released[in.id] = true
@@ -459,7 +460,13 @@ func (m *machine) step(now time.Time, in input) []effect {
 	case pongInput:
 		m.lease.confirm(in.start)
 	case unreachableInput:
-		m.suspect(in.peer)
+		switch {
+		case m.now.Before(m.quietUntil):
+		case m.office.held:
+			m.lead.roster.suspect(in.peer)
+		default:
+			m.election.suspectLeader(in.peer)
+		}
 	case peerInput:
 		m.peer(in.msg)
 	case weightsInput:
@@ -523,7 +530,12 @@ func (m *machine) due() {
 		m.leaveDue()
 	case stageMember, stageLeaving:
 		m.renewDue()
-		m.leadDue()
+		if m.office.held {
+			m.election.renew()
+			m.lead.due()
+		} else {
+			m.election.due()
+		}
 		m.own.due()
 		m.leaveDue()
 	}
@@ -559,7 +571,10 @@ func (m *machine) wake() time.Time {
 	if m.lease.valid {
 		sooner(m.leaseEnds())
 	}
-	m.leadWake(sooner)
+	m.election.wake(sooner)
+	if m.office.held {
+		m.lead.wake(sooner)
+	}
 	m.own.wake(sooner)
 	if m.stage == stageLeaving {
 		if m.own.abandoning {
@@ -621,7 +636,7 @@ func (m *machine) staleAfter(id string) time.Duration {
 		return staleName
 	case m.now.Before(m.reconnected.Add(m.cfg.RestartGrace)):
 		return m.cfg.RestartGrace
-	case m.cur.Restarting[i] && m.election.leader == (Member{}): // nobody ends the wait
+	case m.cur.Restarting[i] && m.leader == (Member{}): // nobody ends the wait
 		return leaderlessName
 	case m.cur.Restarting[i]:
 		return m.cfg.RestartGrace
@@ -778,9 +793,11 @@ func (m *machine) kvResult(in kvInput) {
 	case forLeaseRenewal:
 		m.renewing = false
 		m.leaseRenewed(in)
-	case forElection, forLeaderRenewal, forResignation, forMapRead, forMapHistory, forMapWrite, forFencing, forSuspicion:
-		m.leadResult(in)
-	case forFarewell, forSweep, forOperators:
+	case forElection, forLeaderRenewal, forSuspicion:
+		m.election.result(in)
+	case forMapRead, forMapHistory, forMapWrite, forFencing:
+		m.lead.result(in)
+	case forFarewell, forResignation, forSweep, forOperators:
 	}
 }
 
@@ -978,6 +995,30 @@ func (m *machine) leaseRenewed(in kvInput) {
 	}
 }
 
+// elected begins the leader's work.
+func (m *machine) elected(basis suspicion) {
+	m.lead.begin(basis)
+	m.tuning.refresh()
+	m.tuning.shareLoad()
+	m.lead.maps.read()
+}
+
+// deposed ends it.
+func (m *machine) deposed() {
+	m.lead.reset()
+	m.tuning.weights.forget() // another leader may tell others
+	m.do(watchLeasesEffect{})
+}
+
+// led has what was reported to the leader before reported to this one.
+func (m *machine) led() { m.own.reportAgain() }
+
+// prepare reads what a leader needs at once.
+func (m *machine) prepare() { m.tuning.refresh() }
+
+// ownLease returns what this worker writes as its lease.
+func (m *machine) ownLease() []byte { return m.leaseValue() }
+
 // seeMap takes a newer map in. Revisions of the bucket order all maps that were
 // ever written, so an older one never wins.
 func (m *machine) seeMap(a *Assignment, rev uint64) {
@@ -992,7 +1033,7 @@ func (m *machine) seeMap(a *Assignment, rev uint64) {
 	before := m.cur
 	m.cur, m.curRev = a, rev
 	if m.leading() && a.Epoch > m.office.epoch {
-		m.stepDown()
+		m.election.stepDown()
 	}
 	if m.stage != stageMember && m.stage != stageLeaving {
 		return
@@ -1016,7 +1057,7 @@ func (m *machine) loseIdentity(reason string) {
 	m.do(listenEffect{})
 	m.do(suspendEffect{})
 	m.own.dropAll()
-	m.stepDown()
+	m.election.stepDown()
 	former := m.self
 	m.self = Member{}
 	m.lease.valid = false
@@ -1058,7 +1099,7 @@ func (m *machine) checkLease() {
 		if !ended.IsZero() {
 			m.emit(Event{Kind: EventTrustRegained, Duration: m.now.Sub(ended)})
 		}
-		m.campaign()
+		m.election.campaign()
 	case validityUnchanged:
 	}
 }
@@ -1075,7 +1116,7 @@ func (m *machine) connection(up bool) {
 			m.lead.roster.watchLeases()
 		}
 		m.leaseDue, m.pingDue = m.now, m.now
-		m.election.quietUntil = m.now.Add(m.cfg.SuspicionGrace + m.cfg.SuspicionMargin)
+		m.quietUntil = m.now.Add(m.cfg.SuspicionGrace + m.cfg.SuspicionMargin)
 	}
 }
 
@@ -1091,9 +1132,9 @@ func (m *machine) leave() {
 	case stageMember:
 		m.stage = stageLeaving
 		m.leaveBy = m.now.Add(m.cfg.LeaveTimeout)
-		m.own.leaderless = m.now
+		m.leaderless = m.now
 		m.leaseDue = m.now // tells the leader
-		m.resign()
+		m.election.resign()
 	case stageLeaving, stageGone:
 	}
 }
@@ -1116,7 +1157,7 @@ func (m *machine) leaveDue() {
 	switch {
 	case !m.now.Before(m.leaveBy.Add(leaveSlack)):
 		m.own.dropAll()
-		m.stepDown()
+		m.election.stepDown()
 		m.exit()
 	case m.own.abandoning:
 		if len(m.own.slots) == 0 && len(m.own.former) == 0 && !m.renewing {
@@ -1124,7 +1165,7 @@ func (m *machine) leaveDue() {
 		}
 	case !m.own.any() && !m.renewing && m.mapLetsGo():
 		m.farewell()
-	case !m.now.Before(m.leaveBy), m.election.leader == (Member{}) && m.now.Sub(m.own.leaderless) >= aloneAfter:
+	case !m.now.Before(m.leaveBy), m.leader == (Member{}) && m.now.Sub(m.leaderless) >= aloneAfter:
 		m.own.abandon()
 	}
 }
@@ -1184,7 +1225,7 @@ func (m *machine) deriveState() State {
 		return StateShutdown
 	case !m.lease.valid, len(m.missing) > 0:
 		return StateDegraded
-	case m.leaderSilent():
+	case m.election.silent():
 		return StateElection
 	case m.leading() && m.cur != nil && len(m.cur.Taking) > 0:
 		return StateEmergency
@@ -1196,7 +1237,7 @@ func (m *machine) deriveState() State {
 		return StateStable
 	case m.leading() && !settled:
 		return StateLeader
-	case !m.leading() && m.election.leader == (Member{}):
+	case !m.leading() && m.leader == (Member{}):
 		return StateElection
 	case settled:
 		return StateStable
@@ -1230,7 +1271,7 @@ func (m *machine) peer(msg peerMessage) {
 	case peerCeded:
 		m.lead.takeovers.peerCeded(msg)
 	case peerAlone:
-		if m.stage == stageLeaving && msg.From == m.election.leader {
+		if m.stage == stageLeaving && msg.From == m.leader {
 			m.own.abandon()
 		}
 	}

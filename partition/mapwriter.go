@@ -87,3 +87,9 @@ func (w *mapWriter) dropStale(rev uint64) {
 		w.drop()
 	}
 }
+
+// mapWrite is a map on its way to the bucket, and what to tell when it is there.
+type mapWrite struct {
+	next   *Assignment
+	events []Event
+}

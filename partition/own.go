@@ -51,7 +51,6 @@ type ownership struct {
 	pacing     pacing
 	resyncAt   time.Time
 	abandoning bool
-	leaderless time.Time // since when, while leaving
 }
 
 // readiness is a "prepared" of the next owner of a slot.
@@ -395,7 +394,7 @@ func (o *ownership) tellReleased(s int) {
 	if !st.forced && moving && mv.Version == st.version {
 		o.send(o.cur.member(mv.Next), peerReleased, mark)
 	}
-	o.send(o.election.leader, peerReleased, mark)
+	o.send(o.leader, peerReleased, mark)
 }
 
 // peerReleased: the old owner has ended; if the move is still the one it speaks
@@ -415,7 +414,7 @@ func (o *ownership) peerReleased(msg peerMessage) {
 			continue
 		}
 		o.holdHanded(mark.Slot, mv.Version, time.Duration(mark.Idle)*time.Microsecond)
-		o.send(o.election.leader, peerHolding, []slotMark{{Slot: mark.Slot, Version: mv.Version}})
+		o.send(o.leader, peerHolding, []slotMark{{Slot: mark.Slot, Version: mv.Version}})
 	}
 }
 
@@ -507,10 +506,10 @@ func (o *ownership) resync() {
 		o.tellPrepared(ready)
 	}
 	if len(want) > 0 {
-		o.send(o.election.leader, peerWant, want)
+		o.send(o.leader, peerWant, want)
 	}
 	if len(holding) > 0 {
-		o.send(o.election.leader, peerHolding, holding)
+		o.send(o.leader, peerHolding, holding)
 	}
 }
 
@@ -526,7 +525,7 @@ func (o *ownership) wake(sooner func(time.Time)) {
 			}
 		}
 	}
-	if o.stage == stageLeaving && o.election.leader == (Member{}) {
+	if o.stage == stageLeaving && o.leader == (Member{}) {
 		sooner(o.leaderless.Add(aloneAfter))
 	}
 }
@@ -573,4 +572,11 @@ func (o *ownership) dropAll() {
 		o.do(dropEffect{o.formerly.place(s)})
 	}
 	o.reset()
+}
+
+// reportAgain repeats soon what was reported to the leader before: a new one may not know it.
+func (o *ownership) reportAgain() {
+	if o.resyncAt.IsZero() {
+		o.resyncAt = o.now.Add(resyncInterval / 2)
+	}
 }

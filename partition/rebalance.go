@@ -7,6 +7,28 @@ import (
 	"github.com/muster-dev/muster/partition/plan"
 )
 
+// planJob is one planning: the problem is fixed when it starts.
+type planJob struct {
+	reason string
+	division
+	base    uint64 // revision of the map it rests on
+	pins    uint64 // revision of the pins it honours; 0: not all of them
+	workers []Member
+	problem plan.Problem
+	frozen  map[int]Member // slots in motion, which keep their destination, and those of outdated workers
+	notes   []string       // for the operator
+	result  plan.Plan
+	took    time.Duration
+}
+
+func (j *planJob) index() map[Member]int32 {
+	at := make(map[Member]int32, len(j.workers))
+	for i, w := range j.workers {
+		at[w] = int32(i)
+	}
+	return at
+}
+
 // rebalance decides when the leader plans and what for, has the plan made, and makes the
 // next map of it.
 type rebalance struct {
@@ -31,6 +53,9 @@ type rebalance struct {
 func (b *rebalance) reset() {
 	*b = rebalance{core: b.core, roster: b.roster, maps: b.maps, absentees: b.absentees, incarnation: b.incarnation, tuning: b.tuning}
 }
+
+// reasonCrash is why a plan for the slots of dead workers is made.
+const reasonCrash = "crash"
 
 // changes are what the map does not know of the workers, in numbers.
 type changes struct {

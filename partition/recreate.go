@@ -399,13 +399,3 @@ func (a *Assignment) firstAfterLoss() uint64 {
 	}
 	return a.Version
 }
-
-// leaderSilent reports whether nobody can be said to lead: the leader's own lease has
-// not been renewed for so long that it has ended. Slots are worked on meanwhile, and no
-// worker that dies is replaced.
-func (m *machine) leaderSilent() bool {
-	if m.office.held {
-		return !m.mayAct()
-	}
-	return !m.now.Before(m.overdue(m.election.seenAt))
-}

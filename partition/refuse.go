@@ -287,29 +287,6 @@ func recordOf(p purpose) string {
 
 // The leader's lease.
 
-// seeBadLeader: what lies at the leader's key is no lease of one, and may have no
-// end of its own. A leader in office writes over it. When none has in the time of
-// a lease, none is left, and somebody stands for election over it; what a newer
-// version has written is renewed before.
-func (m *machine) seeBadLeader(rev uint64, err error) {
-	if rev <= m.election.revision {
-		return
-	}
-	m.refuse(recordLeader, rev, err)
-	if !overwritable(err) {
-		m.stepDown()
-	}
-	if m.office.held {
-		// It is noticed when the lease is renewed.
-		m.office.due = m.now
-		return
-	}
-	m.election.leader, m.election.revision, m.election.overwriteAt = Member{}, rev, m.now.Add(m.cfg.LeaseTTL+time.Second)
-	if m.stage == stageLeaving {
-		m.own.leaderless = m.now
-	}
-}
-
 // The heartbeats.
 
 // badLease is a value at a worker's key that is no heartbeat of this version, and

@@ -1,10 +1,13 @@
 package partition
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -80,6 +83,26 @@ func (t peerTable) takers() int { return t.count((*peerView).takesSlots) }
 func (t peerTable) suspects() int {
 	return t.count(func(p *peerView) bool { return !p.suspectAt.IsZero() })
 }
+
+// compareIDs orders "defender-9" before "defender-10".
+func compareIDs(a, b string) int {
+	return cmp.Or(cmp.Compare(ordinal(a), ordinal(b)), cmp.Compare(a, b))
+}
+
+func ordinal(id string) int {
+	n, err := strconv.Atoi(id[strings.LastIndexByte(id, '-')+1:])
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// Why a worker is gone, in events.
+const (
+	reasonUnreachable = "connection gone"
+	reasonExpired     = "lease expired"
+	reasonDeleted     = "lease deleted"
+)
 
 // roster is who is there, as the leader sees it by the leases.
 type roster struct {
@@ -313,7 +336,7 @@ func (r *roster) fenceDue() {
 	suspects := r.peers.suspects()
 	// When many vanish together it is more likely the network or a server
 	// than they; then their leases decide.
-	if suspects == 0 || suspects > many(len(r.peers)) || r.now.Before(r.election.quietUntil) {
+	if suspects == 0 || suspects > many(len(r.peers)) || r.now.Before(r.quietUntil) {
 		return
 	}
 	for _, p := range r.peers.sorted() {
@@ -551,4 +574,15 @@ func (r *roster) superseded(w Member) bool {
 		}
 	}
 	return false
+}
+
+// suspect takes in that a probe found nobody listening on a worker's subject, so its
+// connection is gone. If the worker lives it knows so within the grace, since its own
+// round trips fail, and has stopped by then. That is why waiting for grace and margin, and
+// a conditional deletion of its lease, make it as dead as its lease's expiry would.
+func (r *roster) suspect(who Member) {
+	if p := r.peers.live(who); p != nil && p.suspectAt.IsZero() && who != r.self {
+		p.suspectAt = r.now
+		r.emit(Event{Kind: EventSuspected, Peer: p.ID})
+	}
 }

@@ -276,7 +276,7 @@ func TestASimulatedRestartMovesNothing(t *testing.T) {
 func TestASuspicionTrustedAfterARestartIsNoticed(t *testing.T) {
 	t.Parallel()
 	broken := simBreakage{onInput: func(w *simWorker, in input) input {
-		w.m.election.quietUntil = time.Time{}
+		w.m.quietUntil = time.Time{}
 		w.m.lease.regained = time.Time{} // and nobody is waited for
 		return in
 	}}
