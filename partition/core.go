@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 	"time"
@@ -16,6 +17,7 @@ type core struct {
 	effects  []effect
 
 	stage   stage
+	state   State
 	self    Member // the stable ID and its claim, from stageJoining on
 	attempt uint64 // makes every value written unique
 
@@ -123,4 +125,25 @@ func later(a, b time.Time) time.Time {
 		return a
 	}
 	return b
+}
+
+// expected is how many workers there should be, 0 for unknown.
+func (c *core) expected() int {
+	if c.cfg.Expected != nil {
+		return c.cfg.Expected()
+	}
+	return c.expect
+}
+
+// ownValue tells whether a lease or a name was last written by this worker, as
+// who it is now.
+func (c *core) ownValue(value []byte) bool {
+	var v struct { // what leaseValue and idValue share, and the claim
+		Instance string `json:"instance"`
+		Claim    uint64 `json:"claim"`
+	}
+	if len(value) == 0 || json.Unmarshal(value, &v) != nil {
+		return false
+	}
+	return v.Instance == c.instance && (v.Claim == 0 || v.Claim == c.self.Claim)
 }

@@ -49,7 +49,7 @@ func TestAnExpiredLeaseNeedsARenewal(t *testing.T) {
 		}
 	}
 	renew := func(m *machine, at, begun time.Time) {
-		m.step(at, kvInput{kvEffect: kvEffect{purpose: forLeaseRenewal, op: opUpdate, key: m.self.ID, start: begun}, gotRev: m.leaseRev + 1})
+		m.step(at, kvInput{kvEffect: kvEffect{purpose: forLeaseRenewal, op: opUpdate, key: m.self.ID, start: begun}, gotRev: m.membership.rev + 1})
 	}
 	t.Run("it ends a margin before the server lets it expire", func(t *testing.T) {
 		t.Parallel()

@@ -580,3 +580,18 @@ func (o *ownership) reportAgain() {
 		o.resyncAt = o.now.Add(resyncInterval / 2)
 	}
 }
+
+// slotsLeft counts the slots that the worker holds or that the map gives it.
+func (o *ownership) slotsLeft() int {
+	n := len(o.slots) + len(o.former)
+	if o.cur == nil {
+		return n
+	}
+	me := o.cur.index(o.self)
+	for s := range o.cur.Owner {
+		if _, held := o.slots[s]; !held && me != none && o.cur.destination(s) == me {
+			n++
+		}
+	}
+	return n
+}

@@ -337,12 +337,12 @@ func (m *machine) recreated(in recreatedInput) {
 	}
 	switch in.name {
 	case "bucket " + m.cfg.bucketLeases():
-		m.leaseDue, m.leasesLost = m.now, m.now
+		m.membership.due, m.leasesLost = m.now, m.now
 		if m.office.held && m.lead.maps.ready {
 			m.lead.roster.watchLeases()
 		}
 	case "bucket " + m.cfg.bucketIDs():
-		m.idDue, m.leasesLost = m.now, m.now
+		m.identity.due, m.leasesLost = m.now, m.now
 	case "bucket " + m.cfg.bucketMap():
 		m.office.due = m.now
 		if in.mine {

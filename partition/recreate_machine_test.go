@@ -29,8 +29,8 @@ func TestShownState(t *testing.T) {
 		for end := m.now.Add(d); m.now.Before(end); {
 			now := m.now.Add(100 * time.Millisecond)
 			m.step(now, pongInput{now})
-			m.renewing = false
-			m.step(now, kvInput{kvEffect: kvEffect{purpose: forLeaseRenewal, op: opUpdate, key: "sim-0", start: now}, gotRev: m.leaseRev + 1})
+			m.membership.renewing = false
+			m.step(now, kvInput{kvEffect: kvEffect{purpose: forLeaseRenewal, op: opUpdate, key: "sim-0", start: now}, gotRev: m.membership.rev + 1})
 		}
 	}
 	t.Run("DEGRADED while a bucket can't be created again", func(t *testing.T) {

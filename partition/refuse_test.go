@@ -179,7 +179,7 @@ func TestAShortLapseSoonAfterALongOneHasTheSameCause(t *testing.T) {
 		m.lease.valid, m.lease.ended = false, m.now
 		m.now = m.now.Add(d)
 		m.lease.renewed, m.lease.confirmed = m.now, m.now
-		m.checkLease()
+		m.membership.checkLease()
 		if !m.lease.valid {
 			t.Fatalf("no trust after %v", d)
 		}

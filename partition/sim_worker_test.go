@@ -121,7 +121,7 @@ func (w *simWorker) step(in input) {
 		}
 	}
 	if w.m.lease.valid {
-		w.trustUntil(w.m.leaseEnds())
+		w.trustUntil(w.m.membership.leaseEnds())
 	}
 	w.s.check.stepped(w)
 	if w.m.stage != stageGone {
@@ -275,7 +275,7 @@ func (w *simWorker) execute(e effect) {
 		w.deliver(validityInput{false})
 		w.s.check.interrupted(w)
 	case resumeEffect:
-		w.trustUntil(w.m.leaseEnds())
+		w.trustUntil(w.m.membership.leaseEnds())
 		w.suspended = false
 		w.deliver(validityInput{true})
 	case watchNamesEffect:

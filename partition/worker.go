@@ -370,14 +370,14 @@ func (w *Worker) sleepUntil(t *time.Timer, at time.Time) {
 func (w *Worker) publishStatus() {
 	m := w.machine
 	if m.lease.valid {
-		w.pull.trustUntil(m.leaseEnds())
+		w.pull.trustUntil(m.membership.leaseEnds())
 	}
-	s := &Status{ID: m.self.ID, Claim: m.self.Claim, State: m.state, Leading: m.office.held, Leader: m.leader.ID, Standby: m.standby, Yielding: m.yielding(), ActiveWorkers: len(m.lead.roster.peers)}
+	s := &Status{ID: m.self.ID, Claim: m.self.Claim, State: m.state, Leading: m.office.held, Leader: m.leader.ID, Standby: m.identity.standby, Yielding: m.membership.yielding(), ActiveWorkers: len(m.lead.roster.peers)}
 	if m.cur != nil {
 		s.Version, s.SlotsOf = m.cur.Version, m.cur.Slots
 	}
 	if m.lease.valid {
-		s.TrustedUntil = m.leaseEnds()
+		s.TrustedUntil = m.membership.leaseEnds()
 	}
 	if m.stage == stageMember || m.stage == stageLeaving {
 		s.LeaseRenewed = m.lease.renewed
@@ -436,7 +436,7 @@ func (w *Worker) execute(e effect) {
 	case suspendEffect:
 		w.pull.suspend(true)
 	case resumeEffect:
-		w.pull.trustUntil(w.machine.leaseEnds())
+		w.pull.trustUntil(w.machine.membership.leaseEnds())
 		w.pull.suspend(false)
 	case takeEffect:
 		go w.take(e)

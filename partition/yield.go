@@ -22,50 +22,6 @@ import (
 // The time is bounded by whoever asks, so that a worker whose asker died works
 // again by itself.
 
-// yield begins or, with the zero time or one that has passed, ends yielding.
-func (m *machine) yield(until time.Time) {
-	before := m.yielding()
-	m.yieldUntil = until
-	if m.yielding() != before {
-		m.tellYielding()
-	}
-}
-
-func (m *machine) yielding() bool { return m.now.Before(m.yieldUntil) }
-
-// yieldEnds notices that the time is over.
-func (m *machine) yieldEnds() {
-	if !m.yieldUntil.IsZero() && !m.yielding() {
-		m.yieldUntil = time.Time{}
-		m.tellYielding()
-	}
-}
-
-func (m *machine) tellYielding() {
-	if !m.yielding() {
-		m.yieldUntil = time.Time{}
-	}
-	if m.stage == stageMember || m.stage == stageLeaving {
-		m.emit(Event{Kind: EventYielding, Duration: max(m.yieldUntil.Sub(m.now), 0)})
-		m.leaseDue = m.now // tells the leader
-	}
-}
-
-// slotsLeft counts the slots that the worker holds or that the map gives it.
-func (m *machine) slotsLeft() int {
-	n := len(m.own.slots) + len(m.own.former)
-	if m.cur == nil {
-		return n
-	}
-	me := m.cur.index(m.self)
-	for s := range m.cur.Owner {
-		if _, held := m.own.slots[s]; !held && me != none && m.cur.destination(s) == me {
-			n++
-		}
-	}
-	return n
-}
-
 // HandOver makes the worker give all its slots away and take none until a time;
 // the zero time ends that at once. It returns immediately; Status tells how far
 // the worker is.

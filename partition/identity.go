@@ -1,0 +1,338 @@
+package partition
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// identity is the worker's stable ID, which is claimed and then renewed.
+//
+// To claim one the worker lists the IDs that are taken, and creates the one that it had
+// before, or one whose slots wait for a successor, or the lowest that is free. A conflict
+// means that another worker was faster, so it tries the next. When as many workers have IDs
+// as there should be, this one is a standby until an ID is free: a pod that a rolling update
+// adds before it ends another takes that other's place, and nothing moves.
+type identity struct {
+	*core
+	up identityUser
+
+	names      nameTable
+	former     Member // who this worker was before it lost its identity
+	reclaiming bool   // and may be again
+	// mapKnown: what was in the map's bucket at the start has been seen.
+	mapKnown bool
+	// standby: the worker waits for an ID.
+	standby     bool
+	reconnected time.Time // when the connection last did
+	retryAt     time.Time // of a claim or a join that failed; zero: none did
+
+	rev      uint64    // of the claim
+	due      time.Time // when to renew it next
+	renewing bool
+}
+
+// identityUser is told what becomes of the stable ID.
+type identityUser interface {
+	// join: the worker has one.
+	join()
+	// loseIdentity: it has it no more, by the outcome of a renewal.
+	loseIdentity(in kvInput)
+}
+
+const (
+	staleName = 1200 * time.Millisecond // where nothing is waited for
+	// leaderlessName is for who restarts while there is no leader: its successor may be
+	// slow, and the next leader soon there.
+	leaderlessName = 3 * time.Second
+)
+
+// standbyPoll is how often a standby looks, beside being told.
+const standbyPoll = 600 * time.Millisecond
+
+// begin claims an ID: the former one again, if it may still be this worker's.
+func (i *identity) begin() {
+	if i.reclaiming {
+		i.reclaim()
+	} else {
+		i.claim()
+	}
+}
+
+// lose forgets the ID and returns it. The worker tries to have it again.
+func (i *identity) lose() (former Member) {
+	former, i.self = i.self, Member{}
+	i.renewing = false
+	i.former, i.reclaiming = former, true
+	return former
+}
+
+// retryNow reports whether to try again what failed, and notes that it is tried.
+func (i *identity) retryNow() bool {
+	if i.retryAt.IsZero() || i.now.Before(i.retryAt) {
+		return false
+	}
+	i.retryAt = time.Time{}
+	return true
+}
+
+// wake tells when there is something to do.
+func (i *identity) wake(sooner func(time.Time)) {
+	switch i.stage {
+	case stageClaiming, stageJoining:
+		sooner(i.retryAt)
+	case stageMember, stageLeaving:
+		if !i.renewing {
+			sooner(i.due)
+		}
+	case stageInit, stageGone:
+	}
+}
+
+// claim begins by listing the IDs that are taken.
+func (i *identity) claim() {
+	i.stage = stageClaiming
+	i.names.taken = nil
+	i.retryAt = time.Time{}
+	i.kv(kvEffect{purpose: forNames, op: opList, bucket: i.cfg.bucketIDs()})
+}
+
+// room tells whether one more worker is wanted beside those that have names. A
+// name that nobody has a lease for is a dead one's, who has yet to expire.
+func (i *identity) room() bool {
+	want := i.expected()
+	return want == 0 || i.names.live(i.now, i.staleAfter) < want
+}
+
+// staleAfter is how long a name must be seen without a lease to be a dead one's.
+// Who has just claimed a name has no lease yet, either. When its slots wait for who
+// has it, because it restarts, or may have lost its lease by the same outage as this
+// worker its connection, that may take as long as they wait.
+func (i *identity) staleAfter(id string) time.Duration {
+	if i.cur == nil {
+		return staleName
+	}
+	at := slices.IndexFunc(i.cur.Workers, func(w Member) bool { return w.ID == id })
+	switch {
+	case at < 0 || !slices.Contains(i.cur.Owner, int32(at)):
+		return staleName
+	case i.now.Before(i.reconnected.Add(i.cfg.RestartGrace)):
+		return i.cfg.RestartGrace
+	case i.cur.Restarting[at] && i.leader == (Member{}): // nobody ends the wait
+		return leaderlessName
+	case i.cur.Restarting[at]:
+		return i.cfg.RestartGrace
+	}
+	return staleName
+}
+
+// stand has the worker wait for an ID.
+func (i *identity) stand() {
+	if !i.standby {
+		i.standby = true
+		i.do(watchNamesEffect{true})
+		i.emit(Event{Kind: EventStandby, After: i.expected()})
+	}
+	i.retryAt = i.now.Add(standbyPoll)
+}
+
+// lookAgain has a standby look whether there is a name for it now.
+func (i *identity) lookAgain() {
+	if i.stage == stageClaiming && i.standby && !i.retryAt.IsZero() {
+		i.claim()
+	}
+}
+
+func (i *identity) stableID(n int) string { return fmt.Sprintf("%s-%d", i.cfg.Name, n) }
+
+// claimNext claims the first ID that seems free.
+func (i *identity) claimNext() {
+	if !i.room() {
+		i.stand()
+		return
+	}
+	id := i.former.ID
+	if id == "" || i.names.taken[id] {
+		id = i.names.vacancy(i.cur)
+	}
+	for n := 0; id == "" || i.names.taken[id]; n++ {
+		if n == i.cfg.PoolSize {
+			i.stand()
+			return
+		}
+		id = i.stableID(n)
+	}
+	i.attempt++
+	i.kv(kvEffect{purpose: forClaim, op: opCreate, bucket: i.cfg.bucketIDs(), key: id, value: i.value(), ttl: i.cfg.IDTTL})
+}
+
+func (i *identity) value() []byte {
+	return mustJSON(idValue{Schema: valueSchema, Pod: i.cfg.Pod, PodUID: i.cfg.PodUID, Version: i.cfg.WorkerVersion, Instance: i.instance, N: i.attempt})
+}
+
+// renewDue renews the stable ID when it is time to.
+func (i *identity) renewDue() {
+	if i.renewing || i.now.Before(i.due) {
+		return
+	}
+	i.renewing = true
+	i.attempt++
+	i.kv(kvEffect{purpose: forIDRenewal, op: opUpdate, bucket: i.cfg.bucketIDs(), key: i.self.ID, value: i.value(), rev: i.rev, ttl: i.cfg.IDTTL})
+}
+
+func (i *identity) namesListed(in kvInput) {
+	if i.stage != stageClaiming {
+		return
+	}
+	if in.err != nil {
+		i.retryAt = i.now.Add(retryInterval)
+		return
+	}
+	i.names.list(in.keys)
+	if want := i.expected(); want > 0 && len(i.names.taken) >= want {
+		i.kv(kvEffect{purpose: forLeaseNames, op: opList, bucket: i.cfg.bucketLeases()})
+		return
+	}
+	i.lookAtDead()
+}
+
+// leasesListed notes which names have no lease.
+func (i *identity) leasesListed(in kvInput) {
+	if i.stage != stageClaiming {
+		return
+	}
+	if in.err != nil {
+		i.retryAt = i.now.Add(retryInterval)
+		return
+	}
+	i.names.listLeases(in.keys, i.now)
+	i.lookAtDead()
+}
+
+// lookAtDead reads the names that seem to be of the dead, or were told to be free, one
+// after the other, before the list is believed of them: it may come from a replica
+// that is behind, and then a name that was given back is on it.
+func (i *identity) lookAtDead() {
+	if name := i.names.unsure(i.now, i.staleAfter); name != "" {
+		i.kv(kvEffect{purpose: forDeadName, op: opGet, bucket: i.cfg.bucketIDs(), key: name})
+		return
+	}
+	i.claimNext()
+}
+
+func (i *identity) deadNameRead(in kvInput) {
+	if i.stage != stageClaiming {
+		return
+	}
+	switch {
+	case in.err == nil:
+		i.names.read(in.key, true)
+	case errors.Is(in.err, errNotFound):
+		i.names.read(in.key, false)
+	default:
+		i.retryAt = i.now.Add(retryInterval)
+		return
+	}
+	i.lookAtDead()
+}
+
+// claimed takes the outcome of a claim.
+func (i *identity) claimed(in kvInput) {
+	if i.stage != stageClaiming {
+		return
+	}
+	switch {
+	case in.err == nil:
+		i.self = Member{ID: in.key, Claim: in.gotRev}
+		i.rev = in.gotRev
+		i.stage = stageJoining
+		i.former, i.reclaiming = Member{}, false
+		i.names.claimed()
+		if i.standby {
+			i.standby = false
+			i.do(watchNamesEffect{false})
+		}
+		i.emit(Event{Kind: EventIDClaimed, Claim: in.gotRev, Duration: i.now.Sub(i.started)})
+		// Before the lease: a leader that sees the lease probes at once, and
+		// what nobody listens to looks dead.
+		i.do(listenEffect{i.self})
+		i.up.join()
+	case errors.Is(in.err, errConflict) && in.op == opUpdate && i.ownValue(in.gotValue):
+		i.rev = in.gotRev // a renewal that was given up was carried out after all
+		i.reclaim()
+	case errors.Is(in.err, errConflict) && in.op == opUpdate:
+		i.reclaiming = false
+		i.claim() // not ours any more; maybe it is free
+	case errors.Is(in.err, errConflict):
+		i.names.taken[in.key] = true
+		i.claimNext()
+	default:
+		i.retryAt = i.now.Add(retryInterval)
+	}
+}
+
+// renewed takes the outcome of a renewal of the stable ID.
+func (i *identity) renewed(in kvInput) {
+	i.renewing = false
+	if i.stage != stageMember && i.stage != stageLeaving || in.key != i.self.ID {
+		return
+	}
+	switch i.renewal(in) {
+	case renewalDone:
+		i.rev, i.due = in.gotRev, in.start.Add(i.cfg.IDTTL/6)
+	case renewalLate, renewalHidden:
+		i.rev, i.due = in.gotRev, i.now
+	case renewalEnded:
+		nobodyHasIt := in.gotRev == 0 && in.op == opUpdate && errors.Is(in.err, errConflict)
+		if !nobodyHasIt || !i.lease.valid {
+			i.up.loseIdentity(in)
+			return
+		}
+		// The name has ended, with its bucket or because its renewals took too long.
+		// There is one lease for a name, and it is this worker's, so nobody can have
+		// joined under the name: this worker has it again if it is the first to create
+		// it, under the claim that it has.
+		i.renewing = true
+		i.attempt++
+		i.kv(kvEffect{purpose: forIDRenewal, op: opCreate, bucket: i.cfg.bucketIDs(), key: i.self.ID, value: i.value(), ttl: i.cfg.IDTTL})
+	case renewalUnknown:
+		i.due = i.now.Add(retryInterval)
+	}
+}
+
+// reclaim renews the former name with a new claim.
+func (i *identity) reclaim() {
+	i.attempt++
+	i.kv(kvEffect{purpose: forClaim, op: opUpdate, bucket: i.cfg.bucketIDs(), key: i.former.ID, value: i.value(), rev: i.rev, ttl: i.cfg.IDTTL})
+}
+
+// renewal is what the outcome of a renewal says of this worker's stable ID or lease.
+type renewal uint8
+
+const (
+	renewalDone    renewal = iota
+	renewalLate            // one that was given up was carried out after all, with nobody in between
+	renewalHidden          // what lies over it is no record, and nobody's
+	renewalEnded           // it has ended, or is somebody else's
+	renewalUnknown         // the operation failed, or its outcome is not known
+)
+
+// renewal reads the outcome of one.
+func (c *core) renewal(in kvInput) renewal {
+	conflict := errors.Is(in.err, errConflict)
+	switch {
+	case in.err == nil:
+		return renewalDone
+	case conflict && c.ownValue(in.gotValue):
+		return renewalLate
+	case conflict && c.nobodys(recordOf(in.purpose), in) && c.lease.valid:
+		// While the lease is valid it has neither ended nor been ended, so what
+		// lies there hides nothing but our own renewal.
+		return renewalHidden
+	case conflict, errors.Is(in.err, errNotFound):
+		return renewalEnded
+	default:
+		return renewalUnknown
+	}
+}

@@ -1,0 +1,344 @@
+package partition
+
+import (
+	"errors"
+	"time"
+)
+
+// membership is the worker's lease: it joins with it, renews it, and gives it back when it
+// leaves. In it the worker says whether it leaves or yields.
+type membership struct {
+	*core
+	up       membershipUser
+	identity *identity
+	own      *ownership
+	election *election
+
+	rev      uint64    // of the lease
+	due      time.Time // when to renew it next
+	renewing bool
+	pingDue  time.Time // when to measure a round trip next
+
+	// inTheWay is the revision of another's lease, over which this worker's can't be
+	// created, and inTheWaySince when it was seen first.
+	inTheWay      uint64
+	inTheWaySince time.Time
+
+	asked      bool // to leave, before the worker has joined
+	leaveBy    time.Time
+	yieldUntil time.Time // takes no slots until then
+}
+
+// membershipUser is told what becomes of the lease.
+type membershipUser interface {
+	// loseIdentity: somebody else may have the worker's place, by the outcome of a renewal.
+	loseIdentity(in kvInput)
+}
+
+// leaveSlack is how long a worker whose time to leave is up waits for what it has
+// to end, and for the server to hear of it. Then it goes without.
+const leaveSlack = 2 * time.Second
+
+// join creates the lease. A lease that is still there belongs to an earlier
+// holder of the name, whose expiry must be awaited.
+func (s *membership) join() {
+	s.attempt++
+	s.kv(kvEffect{purpose: forJoin, op: opCreate, bucket: s.cfg.bucketLeases(), key: s.self.ID, value: s.value(), ttl: s.cfg.LeaseTTL})
+}
+
+// joinOver creates the lease where something lies that is none.
+func (s *membership) joinOver(rev uint64) {
+	s.attempt++
+	s.kv(kvEffect{purpose: forJoin, op: opUpdate, bucket: s.cfg.bucketLeases(), key: s.self.ID, value: s.value(), rev: rev, ttl: s.cfg.LeaseTTL})
+}
+
+// value is what the worker writes as its lease.
+func (s *membership) value() []byte {
+	v := leaseValue{Schema: valueSchema, ID: s.self.ID, Claim: s.self.Claim, Instance: s.instance, N: s.attempt,
+		Leaving: s.stage == stageLeaving, Yielding: s.yielding(), Weight: s.cfg.Weight, Zone: s.cfg.Zone, Pod: s.cfg.Pod, Node: s.cfg.Node, State: s.state, MapSchema: mapSchema}
+	if v.Yielding {
+		v.YieldEnd = s.yieldUntil.UnixMilli()
+	}
+	if s.cur != nil {
+		v.Version = s.cur.Version
+	}
+	return mustJSON(v)
+}
+
+// joined begins as a member of the group.
+func (s *membership) joined(rev uint64, start time.Time) {
+	s.stage = stageMember
+	s.rev = rev
+	s.lease.begin(start)
+	s.due = s.now.Add(s.cfg.HeartbeatInterval)
+	s.identity.due = s.now.Add(s.cfg.IDTTL / 6)
+	s.pingDue = s.now
+	if !start.After(s.lease.ended) {
+		// Disconnected while joining: the lease may be suspected already.
+		s.due = s.now
+	}
+	s.checkLease()
+	if !s.lease.valid {
+		s.due = s.now // creating it took too long: renew it
+	}
+	if s.cur != nil {
+		s.own.applyMap()
+	}
+	if s.asked {
+		s.asked = false
+		s.leave()
+	}
+}
+
+// renewDue renews the lease, and checks the connection, when it is time to.
+func (s *membership) renewDue() {
+	if !s.renewing && !s.now.Before(s.due) {
+		s.renew()
+	}
+	if !s.now.Before(s.pingDue) {
+		s.pingDue = s.now.Add(s.cfg.SuspicionGrace / 4)
+		if s.cfg.Replicas == 1 {
+			s.do(pingEffect{s.now})
+		}
+	}
+}
+
+// renew renews the lease.
+func (s *membership) renew() {
+	s.renewing = true
+	s.attempt++
+	s.kv(kvEffect{purpose: forLeaseRenewal, op: opUpdate, bucket: s.cfg.bucketLeases(), key: s.self.ID, value: s.value(), rev: s.rev, ttl: s.cfg.LeaseTTL})
+}
+
+// joinResult takes the outcome of creating the lease.
+func (s *membership) joinResult(in kvInput) {
+	if s.stage != stageJoining || in.key != s.self.ID {
+		return
+	}
+	switch {
+	case in.err == nil:
+		s.joined(in.gotRev, in.start)
+	case errors.Is(in.err, errConflict) && (s.nobodys(recordHeartbeat, in) || s.outlived(in.gotRev)):
+		s.joinOver(in.gotRev)
+	case errors.Is(in.err, errConflict):
+		s.identity.retryAt = s.now.Add(retryInterval)
+	default:
+		s.claimAnew()
+	}
+}
+
+// outlived tells whether a lease that is in the way has been there unchanged for so
+// long that it has ended, although the server has not let it expire: after a restart
+// servers have been seen to forget it. The leader sees to such leases, if there is one.
+func (s *membership) outlived(rev uint64) bool {
+	if rev == 0 {
+		return false
+	}
+	if rev != s.inTheWay {
+		s.inTheWay, s.inTheWaySince = rev, s.now
+	}
+	return !s.now.Before(s.inTheWaySince.Add(s.cfg.LeaseTTL + time.Second))
+}
+
+// claimAnew gives up a name whose lease may have been there for a while. Others
+// may have seen it, given it slots, and seen it expire: a second lease with the
+// same claim would make an old map that names this worker look true.
+func (s *membership) claimAnew() {
+	s.do(listenEffect{})
+	s.kv(kvEffect{purpose: forFarewell, op: opDelete, bucket: s.cfg.bucketIDs(), key: s.self.ID, rev: s.identity.rev})
+	s.self = Member{}
+	if s.asked {
+		s.exit()
+		return
+	}
+	s.stage = stageClaiming
+	s.identity.retryAt = s.now.Add(retryInterval)
+}
+
+// leaseRenewed takes the outcome of a renewal.
+func (s *membership) leaseRenewed(in kvInput) {
+	s.renewing = false
+	if s.stage != stageMember && s.stage != stageLeaving || in.key != s.self.ID {
+		return
+	}
+	switch s.renewal(in) {
+	case renewalDone:
+		s.rev, s.due = in.gotRev, in.start.Add(s.cfg.HeartbeatInterval)
+		s.lease.renewed = in.start
+		s.lease.confirm(in.start)
+		if s.stage == stageLeaving && in.start.Before(s.leaveBy.Add(-s.cfg.LeaveTimeout)) {
+			s.due = s.now // that one did not tell the leader yet
+		}
+	case renewalLate, renewalHidden:
+		s.rev, s.due = in.gotRev, s.now
+	case renewalEnded:
+		s.up.loseIdentity(in)
+	case renewalUnknown:
+		s.due = s.now.Add(retryInterval)
+	}
+}
+
+// leaseEnds is when this worker may not rely on its lease any more.
+func (s *membership) leaseEnds() time.Time { return s.lease.end(&s.cfg) }
+
+// checkLease begins or ends to act as an owner, as the validity of the lease says.
+func (s *membership) checkLease() {
+	if s.stage != stageMember && s.stage != stageLeaving {
+		return
+	}
+	ended := s.lease.ended
+	switch s.lease.check(s.now, &s.cfg) {
+	case validityLost:
+		s.do(suspendEffect{})
+		s.emit(Event{Kind: EventTrustLost, Reason: s.lease.why(s.now, &s.cfg)})
+		s.due = s.now
+	case validityGained:
+		s.do(resumeEffect{})
+		if !ended.IsZero() {
+			s.emit(Event{Kind: EventTrustRegained, Duration: s.now.Sub(ended)})
+		}
+		s.election.campaign()
+	case validityUnchanged:
+	}
+}
+
+// leave begins to leave.
+func (s *membership) leave() {
+	switch s.stage {
+	case stageInit, stageClaiming:
+		s.exit()
+	case stageJoining:
+		s.asked = true // it has a name to give back: join first
+		s.leaveBy = s.now.Add(s.cfg.LeaveTimeout)
+	case stageMember:
+		s.stage = stageLeaving
+		s.leaveBy = s.now.Add(s.cfg.LeaveTimeout)
+		s.leaderless = s.now
+		s.due = s.now // tells the leader
+		s.election.resign()
+	case stageLeaving, stageGone:
+	}
+}
+
+// leaveDue leaves when nothing is owned any more, when nobody is there to take
+// over, or when time is up. In the last two cases the map still names this
+// worker; what it had is taken over as from a dead one, which is safe since it
+// has stopped.
+func (s *membership) leaveDue() {
+	if s.stage == stageJoining && s.asked && !s.now.Before(s.leaveBy) {
+		s.exit() // the name expires
+	}
+	if s.stage != stageLeaving {
+		return
+	}
+	switch {
+	case !s.now.Before(s.leaveBy.Add(leaveSlack)):
+		s.own.dropAll()
+		s.election.stepDown()
+		s.exit()
+	case s.own.abandoning:
+		if len(s.own.slots) == 0 && len(s.own.former) == 0 && !s.renewing {
+			s.farewell()
+		}
+	case !s.own.any() && !s.renewing && s.mapLetsGo():
+		s.farewell()
+	case !s.now.Before(s.leaveBy), s.leader == (Member{}) && s.now.Sub(s.leaderless) >= aloneAfter:
+		s.own.abandon()
+	}
+}
+
+// mapLetsGo tells whether the newest map wants nothing of this worker.
+func (s *membership) mapLetsGo() bool {
+	if s.cur == nil {
+		return true
+	}
+	i := s.cur.index(s.self)
+	if i == none {
+		return true
+	}
+	for slot, owner := range s.cur.Owner {
+		if owner == i || s.cur.destination(slot) == i {
+			return false
+		}
+	}
+	return true
+}
+
+// farewell gives the lease and the stable ID back, and exits.
+func (s *membership) farewell() {
+	s.kv(kvEffect{purpose: forFarewell, op: opDelete, bucket: s.cfg.bucketLeases(), key: s.self.ID, rev: s.rev})
+	s.kv(kvEffect{purpose: forFarewell, op: opDelete, bucket: s.cfg.bucketIDs(), key: s.self.ID, rev: s.identity.rev})
+	s.emit(Event{Kind: EventLeft, Duration: s.now.Sub(s.leaveBy.Add(-s.cfg.LeaveTimeout))})
+	s.exit()
+}
+
+// exit ends the worker.
+func (s *membership) exit() {
+	s.stage = stageGone
+	if s.identity.standby {
+		s.do(watchNamesEffect{false})
+	}
+	s.do(listenEffect{})
+	s.do(exitEffect{})
+}
+
+// yield begins or, with the zero time or one that has passed, ends yielding.
+func (s *membership) yield(until time.Time) {
+	before := s.yielding()
+	s.yieldUntil = until
+	if s.yielding() != before {
+		s.tellYielding()
+	}
+}
+
+func (s *membership) yielding() bool { return s.now.Before(s.yieldUntil) }
+
+// yieldEnds notices that the time is over.
+func (s *membership) yieldEnds() {
+	if !s.yieldUntil.IsZero() && !s.yielding() {
+		s.yieldUntil = time.Time{}
+		s.tellYielding()
+	}
+}
+
+// tellYielding has the lease say whether the worker yields.
+func (s *membership) tellYielding() {
+	if !s.yielding() {
+		s.yieldUntil = time.Time{}
+	}
+	if s.stage == stageMember || s.stage == stageLeaving {
+		s.emit(Event{Kind: EventYielding, Duration: max(s.yieldUntil.Sub(s.now), 0)})
+		s.due = s.now // tells the leader
+	}
+}
+
+// wake tells when there is something to do.
+func (s *membership) wake(sooner func(time.Time)) {
+	switch s.stage {
+	case stageClaiming, stageJoining:
+		if s.asked {
+			sooner(s.leaveBy)
+		}
+	case stageMember, stageLeaving:
+		if !s.renewing {
+			sooner(s.due)
+		}
+		sooner(s.pingDue)
+		sooner(s.yieldUntil)
+		if s.lease.valid {
+			sooner(s.leaseEnds())
+		}
+		s.wakeLeaving(sooner)
+	case stageInit, stageGone:
+	}
+}
+
+func (s *membership) wakeLeaving(sooner func(time.Time)) {
+	switch {
+	case s.stage != stageLeaving:
+	case s.own.abandoning:
+		sooner(s.leaveBy.Add(leaveSlack))
+	default:
+		sooner(s.leaveBy)
+	}
+}
