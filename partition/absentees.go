@@ -36,12 +36,6 @@ func (a *absentees) reset() {
 	*a = absentees{core: a.core, roster: a.roster, maps: a.maps, absent: make(map[Member]absence)}
 }
 
-// flagged tells whether the map says that a worker restarts.
-func (c *core) flagged(w Member) bool {
-	i := c.cur.index(w)
-	return i != none && c.cur.Restarting[int(i)]
-}
-
 // many is how many workers of so many don't vanish at once by a chance of their
 // own.
 func many(of int) int { return max(3, of/5) }

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -147,3 +148,79 @@ func (c *core) ownValue(value []byte) bool {
 	}
 	return v.Instance == c.instance && (v.Claim == 0 || v.Claim == c.self.Claim)
 }
+
+// flagged tells whether the map says that a worker restarts.
+func (c *core) flagged(w Member) bool {
+	i := c.cur.index(w)
+	return i != none && c.cur.Restarting[int(i)]
+}
+
+// renewal reads the outcome of one.
+func (c *core) renewal(in kvInput) renewal {
+	conflict := errors.Is(in.err, errConflict)
+	switch {
+	case in.err == nil:
+		return renewalDone
+	case conflict && c.ownValue(in.gotValue):
+		return renewalLate
+	case conflict && c.nobodys(recordOf(in.purpose), in) && c.lease.valid:
+		// While the lease is valid it has neither ended nor been ended, so what
+		// lies there hides nothing but our own renewal.
+		return renewalHidden
+	case conflict, errors.Is(in.err, errNotFound):
+		return renewalEnded
+	default:
+		return renewalUnknown
+	}
+}
+
+// confirms reports whether the newest map names the owner and the fence of a report, and
+// they are below the stored one. It does not while the slot moves: the next owner may
+// have begun already, and then the rejection is rightful.
+func (c *core) confirms(r fenceReport) bool {
+	if c.cur == nil || c.cur.division() != (division{r.Layout, r.Slots}) || !c.inMap(r.Slot) {
+		return false
+	}
+	_, moving := c.cur.Moves[r.Slot]
+	return !moving && !c.cur.Taking[r.Slot] && c.cur.owner(r.Slot) == r.From && c.cur.fence(r.Slot) == r.Fence && r.Fence.Compare(r.Stored) < 0
+}
+
+// leasesLostLately reports whether a worker without a lease may live nonetheless, and
+// trust the one that was in a lost bucket. Live workers write theirs again as soon as
+// they know of the loss; until the last lost lease must have ended, a missing one, or a
+// new holder of a name, says nothing about the worker that was there before.
+func (c *core) leasesLostLately() bool {
+	return !c.leasesLost.IsZero() && c.now.Before(c.overdue(c.leasesLost))
+}
+
+// refuse tells of a record that the machine does not believe.
+func (c *core) refuse(record string, rev uint64, err error) {
+	e := refused(record, err)
+	c.cfg.Logger.Warn("A record is not believed.", "record", record, "revision", rev, "err", e.Err)
+	c.emit(e)
+}
+
+// nobodys tells whether a write of our own met a value that nobody can have
+// written who may, so that it can be written over.
+func (c *core) nobodys(record string, in kvInput) bool {
+	if in.gotRev == 0 {
+		return false
+	}
+	var err error
+	switch record {
+	case recordHeartbeat:
+		_, err = decodeLease(in.key, in.gotValue)
+	case recordClaim:
+		_, err = decodeClaim(in.gotValue)
+	case recordLeader:
+		_, err = decodeLeader(in.gotValue)
+	}
+	if err != nil {
+		c.refuse(record, in.gotRev, err)
+	}
+	return overwritable(err)
+}
+
+// mapHidden tells whether something lies over the map that is none. Until it is
+// put back, no other can be written.
+func (c *core) mapHidden() bool { return c.bad.rev > c.curRev }

@@ -7,7 +7,7 @@ import (
 )
 
 // This file holds the election: what every worker knows of the leader, and how one
-// becomes the leader. What a leader then does is in lead.go.
+// becomes the leader. What a leader then does is in lead.go and the parts of leadership.
 
 // deputies is how many followers probe the leader, lowest stable IDs first; for
 // the others its lease's expiry tells.
@@ -115,16 +115,16 @@ type leaderValue struct {
 	N      uint64 `json:"n"`
 }
 
-func (c *core) leaderValue() []byte {
-	c.attempt++
-	return mustJSON(leaderValue{Schema: valueSchema, ID: c.self.ID, Claim: c.self.Claim, N: c.attempt})
+func (e *election) leaderValue() []byte {
+	e.attempt++
+	return mustJSON(leaderValue{Schema: valueSchema, ID: e.self.ID, Claim: e.self.Claim, N: e.attempt})
 }
 
 // ownLeadership tells whether the leader's lease was last written by this worker
 // as who it is now.
-func (c *core) ownLeadership(value []byte) bool {
+func (e *election) ownLeadership(value []byte) bool {
 	var v leaderValue
-	return len(value) > 0 && json.Unmarshal(value, &v) == nil && v.ID == c.self.ID && v.Claim == c.self.Claim
+	return len(value) > 0 && json.Unmarshal(value, &v) == nil && v.ID == e.self.ID && v.Claim == e.self.Claim
 }
 
 // seeLeader takes in who leads; the zero Member: nobody.

@@ -317,22 +317,3 @@ const (
 	renewalEnded           // it has ended, or is somebody else's
 	renewalUnknown         // the operation failed, or its outcome is not known
 )
-
-// renewal reads the outcome of one.
-func (c *core) renewal(in kvInput) renewal {
-	conflict := errors.Is(in.err, errConflict)
-	switch {
-	case in.err == nil:
-		return renewalDone
-	case conflict && c.ownValue(in.gotValue):
-		return renewalLate
-	case conflict && c.nobodys(recordOf(in.purpose), in) && c.lease.valid:
-		// While the lease is valid it has neither ended nor been ended, so what
-		// lies there hides nothing but our own renewal.
-		return renewalHidden
-	case conflict, errors.Is(in.err, errNotFound):
-		return renewalEnded
-	default:
-		return renewalUnknown
-	}
-}

@@ -143,17 +143,6 @@ func (m *machine) fencedOff(in fencedInput) {
 	}
 }
 
-// confirms reports whether the newest map names the owner and the fence of a report, and
-// they are below the stored one. It does not while the slot moves: the next owner may
-// have begun already, and then the rejection is rightful.
-func (c *core) confirms(r fenceReport) bool {
-	if c.cur == nil || c.cur.division() != (division{r.Layout, r.Slots}) || !c.inMap(r.Slot) {
-		return false
-	}
-	_, moving := c.cur.Moves[r.Slot]
-	return !moving && !c.cur.Taking[r.Slot] && c.cur.owner(r.Slot) == r.From && c.cur.fence(r.Slot) == r.Fence && r.Fence.Compare(r.Stored) < 0
-}
-
 // incarnation is what a leader does about reports.
 type incarnation struct {
 	*core

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/nats-io/nats.go"
@@ -36,114 +35,6 @@ const cedeWindow = 16
 const reasonLayout = "layout change"
 
 // The worker's part.
-
-// redivide follows a map of another division: what is held stays held until it is
-// asked for, under the former division.
-func (o *ownership) redivide() {
-	was := o.division
-	o.division = o.cur.division()
-	if was.slots == 0 {
-		return
-	}
-	o.emit(Event{Kind: EventLayout, Version: o.cur.Version, Before: was.slots, After: o.division.slots})
-	for _, s := range slices.Sorted(maps.Keys(o.former)) {
-		o.do(dropEffect{o.formerly.place(s)}) // of one that is over for long
-	}
-	o.formerly, o.former = was, make(map[int]*slotState)
-	for _, s := range o.sorted() {
-		st := o.slots[s]
-		switch {
-		case st.phase != phaseHolding && st.phase != phaseReleasing:
-		case o.formerlyOurs(was, s):
-			o.former[s] = st
-		default:
-			// Only a worker that was dead to the leader gets here.
-			o.do(dropEffect{was.place(s)})
-		}
-	}
-	o.slots = make(map[int]*slotState)
-	o.ready = make(map[int]readiness)
-}
-
-// formerlyOurs tells whether the map waits for this worker to give a slot up.
-func (o *ownership) formerlyOurs(d division, s int) bool {
-	f := o.cur.Former
-	return f != nil && f.division() == d && o.cur.member(f.Owner[s]) == o.self
-}
-
-// peerCede: the leader asks for slots of the former division. Who has seen no map
-// of the new one yet answers when it has.
-func (o *ownership) peerCede(msg peerMessage) {
-	for _, mark := range msg.Slots {
-		o.called[mark.Slot] = mark.Version
-	}
-	o.cedeCalled()
-}
-
-// cedeCalled gives up what the leader has asked for. What is not held is given up.
-func (o *ownership) cedeCalled() {
-	if o.cur == nil || o.abandoning {
-		return
-	}
-	f := o.cur.Former
-	var ceded []slotMark
-	for _, s := range slices.Sorted(maps.Keys(o.called)) {
-		version := o.called[s]
-		if version > o.cur.Version {
-			continue // of a map that is on its way
-		}
-		delete(o.called, s)
-		if f == nil || f.Version != version || s >= f.Slots {
-			continue
-		}
-		switch st := o.former[s]; {
-		case st == nil:
-			ceded = append(ceded, slotMark{Slot: s, Version: version})
-		case st.phase == phaseHolding:
-			*st = slotState{phase: phaseReleasing, version: st.version, begun: o.now, deadline: o.now.Add(o.cfg.HandoverTimeout)}
-			o.do(releaseEffect{place: o.formerly.place(s), claim: o.self.Claim, final: true, leave: o.leaving(s)})
-		}
-	}
-	o.tellCeded(ceded)
-}
-
-func (o *ownership) tellCeded(marks []slotMark) {
-	if marks != nil {
-		o.send(o.leader, peerCeded, marks)
-	}
-}
-
-// leaving returns the keys of a slot of the former division that are this worker's
-// no more.
-func (o *ownership) leaving(s int) Slots {
-	was, is := o.formerly, o.division
-	if is.slots < was.slots {
-		if o.cur.member(o.cur.destination(s%is.slots)) != o.self {
-			return Slots{Of: was.slots, Slots: []int{s}}
-		}
-		return Slots{}
-	}
-	out := Slots{Of: is.slots}
-	for _, t := range was.place(s).overlapping(is) {
-		if o.cur.member(o.cur.destination(t)) != o.self {
-			out.Slots = append(out.Slots, t)
-		}
-	}
-	return out
-}
-
-// formerReleased: nothing of a slot of the former division runs here any more.
-func (o *ownership) formerReleased(in slotReleasedInput) {
-	st := o.former[in.slot]
-	if in.division != o.formerly || st == nil || st.phase != phaseReleasing || in.claim != o.self.Claim {
-		return
-	}
-	o.emit(Event{Kind: EventSlotReleased, Slot: in.slot, Duration: o.now.Sub(st.begun)})
-	delete(o.former, in.slot)
-	if f := o.cur.Former; f != nil && f.division() == in.division {
-		o.tellCeded([]slotMark{{Slot: in.slot, Version: f.Version}})
-	}
-}
 
 // The leader's part.
 

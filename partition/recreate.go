@@ -368,14 +368,6 @@ func (m *machine) writeAgain() {
 	}
 }
 
-// leasesLostLately reports whether a worker without a lease may live nonetheless, and
-// trust the one that was in a lost bucket. Live workers write theirs again as soon as
-// they know of the loss; until the last lost lease must have ended, a missing one, or a
-// new holder of a name, says nothing about the worker that was there before.
-func (c *core) leasesLostLately() bool {
-	return !c.leasesLost.IsZero() && c.now.Before(c.overdue(c.leasesLost))
-}
-
 // takeAll has every slot taken from its former owner under the map's version.
 func (a *Assignment) takeAll() {
 	for s, owner := range a.Owner {

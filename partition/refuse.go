@@ -239,13 +239,6 @@ func refused(record string, err error) Event {
 	return Event{Kind: EventRefused, Reason: record, Err: why}
 }
 
-// refuse tells of a record that the machine does not believe.
-func (c *core) refuse(record string, rev uint64, err error) {
-	e := refused(record, err)
-	c.cfg.Logger.Warn("A record is not believed.", "record", record, "revision", rev, "err", e.Err)
-	c.emit(e)
-}
-
 // refuse tells of a record that a watch or a subscription saw.
 func (w *Worker) refuse(record, at string, err error) {
 	e := refused(record, err)
@@ -256,27 +249,6 @@ func (w *Worker) refuse(record, at string, err error) {
 // overwritable tells whether what lies in the way of a record of our own is
 // nobody's.
 func overwritable(err error) bool { return err != nil && !errors.Is(err, errNewerSchema) }
-
-// nobodys tells whether a write of our own met a value that nobody can have
-// written who may, so that it can be written over.
-func (c *core) nobodys(record string, in kvInput) bool {
-	if in.gotRev == 0 {
-		return false
-	}
-	var err error
-	switch record {
-	case recordHeartbeat:
-		_, err = decodeLease(in.key, in.gotValue)
-	case recordClaim:
-		_, err = decodeClaim(in.gotValue)
-	case recordLeader:
-		_, err = decodeLeader(in.gotValue)
-	}
-	if err != nil {
-		c.refuse(record, in.gotRev, err)
-	}
-	return overwritable(err)
-}
 
 func recordOf(p purpose) string {
 	if p == forIDRenewal || p == forClaim {
@@ -306,7 +278,3 @@ type badMap struct {
 	newer bool
 	again time.Time // when to look for another one next
 }
-
-// mapHidden tells whether something lies over the map that is none. Until it is
-// put back, no other can be written.
-func (c *core) mapHidden() bool { return c.bad.rev > c.curRev }
