@@ -1,5 +1,5 @@
 // Command muster-lambda is the node plane as an AWS Lambda function for the runtime provided.al2023. Its settings are the
-// environment's and those in its variable SETTINGS; docs/nodes/aws.md says how it is set up.
+// environment's and those in its variable SETTINGS; docs/nodes/deploy.md says how it is set up.
 //
 // Wrong settings end it before its first invocation, with one message that lists all of them and exit code 2.
 package main

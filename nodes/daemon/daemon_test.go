@@ -162,7 +162,7 @@ func TestADaemonTicksEveryIntervalAndTellsOfIt(t *testing.T) {
 		if problems, err := testutil.GatherAndLint(gatherer{s.d}); err != nil || len(problems) > 0 {
 			t.Errorf("the metrics' names: %v, %v", problems, err)
 		}
-		doc, err := os.ReadFile("../../docs/nodes/commands.md")
+		doc, err := os.ReadFile("../../docs/nodes/reference.md")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -172,7 +172,7 @@ func TestADaemonTicksEveryIntervalAndTellsOfIt(t *testing.T) {
 		}
 		for _, f := range families {
 			if !strings.Contains(string(doc), strings.TrimPrefix(f.GetName(), "muster_nodes")) {
-				t.Errorf("docs/nodes/commands.md says nothing of %s", f.GetName())
+				t.Errorf("docs/nodes/reference.md says nothing of %s", f.GetName())
 			}
 		}
 		s.end(t)

@@ -14,7 +14,7 @@ import (
 )
 
 // Metrics is what a Prometheus is told of a node plane; it is a prometheus.Collector. What ages is computed when it is asked for, so
-// that an action that hangs shows as one whose age grows. docs/nodes/commands.md lists the series.
+// that an action that hangs shows as one whose age grows. docs/nodes/reference.md lists the series.
 type Metrics struct {
 	clock    nodes.Clock
 	policy   nodes.Policy

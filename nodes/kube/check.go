@@ -102,7 +102,7 @@ func (c *Cluster) checkPermission(ctx context.Context, p Permission) nodes.Check
 	case err != nil:
 		out.Detail, out.Fix = err.Error(), "see whether the API can be reached from here with this token"
 	case !review.Status.Allowed:
-		out.Detail, out.Fix = "not allowed "+review.Status.Reason, "add it to Muster's ClusterRole; docs/nodes/kubernetes.md has the whole role"
+		out.Detail, out.Fix = "not allowed "+review.Status.Reason, "add it to Muster's ClusterRole; docs/nodes/deploy.md has the whole role"
 	default:
 		out.OK = true
 	}

@@ -128,7 +128,7 @@ func hint(err error) string {
 	case apierrors.IsUnauthorized(err):
 		return "; the token is missing, expired or of another cluster: renew what KUBE_TOKEN_REF names, `muster nodes doctor` tells when it expires"
 	case apierrors.IsForbidden(err):
-		return "; give Muster's role the permissions listed in docs/nodes/kubernetes.md"
+		return "; give Muster's role the permissions listed in docs/nodes/deploy.md"
 	case errors.As(err, &authority):
 		return "; KUBE_CA_REF must name this cluster's CA, on a K3s server /var/lib/rancher/k3s/server/tls/server-ca.crt"
 	}

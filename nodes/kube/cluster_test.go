@@ -128,7 +128,7 @@ func TestAViewIsCompleteOrAnError(t *testing.T) {
 func TestAPermissionThatIsMissingIsNamedWithWhatHelps(t *testing.T) {
 	_, api, c := start(t, kube.Rules{}, "a")
 	api.Forbid(kubeapi.Use{Verb: "list", Group: "policy", Resource: "poddisruptionbudgets"})
-	if _, err := c.View(t.Context()); err == nil || !strings.Contains(err.Error(), "poddisruptionbudgets") || !strings.Contains(err.Error(), "docs/nodes/kubernetes.md") {
+	if _, err := c.View(t.Context()); err == nil || !strings.Contains(err.Error(), "poddisruptionbudgets") || !strings.Contains(err.Error(), "docs/nodes/deploy.md") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -10,6 +10,6 @@
 // Settings describe how to reach the API: a kubeconfig, the service account inside a cluster, or a URL with the cluster's CA and a
 // token that is fetched by reference and read again before it expires. The API's certificate is always verified.
 //
-// No request is sent after its context's deadline, by whichever clock that was set. The rules of the drain and the permissions are
-// in docs/nodes/kubernetes.md.
+// No request is sent after its context's deadline, by whichever clock that was set. The rules of the drain are in
+// docs/nodes/design.md, the permissions in docs/nodes/deploy.md.
 package kube

@@ -207,7 +207,7 @@ func TestWithoutThePermissionToEvictADrainFailsAtOnceAndSaysWhatHelps(t *testing
 	w.AddPodOn(first, sim.PodSpec{Name: "default/web"})
 	cordon(t, c, first, "me")
 	_, err := c.Drain(t.Context(), nodes.DrainRequest{Node: node(t, c, first).NodeRef, Until: w.Clock().Now().Add(time.Minute)})
-	if _, blocked := nodes.IsDrainBlocked(err); err == nil || blocked || !strings.Contains(err.Error(), "docs/nodes/kubernetes.md") {
+	if _, blocked := nodes.IsDrainBlocked(err); err == nil || blocked || !strings.Contains(err.Error(), "docs/nodes/deploy.md") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -103,7 +103,7 @@ func newLaboratory(t *testing.T, o lab.Options) *laboratory {
 // documentedRole returns the role that the documentation tells people to apply.
 func documentedRole(t *testing.T) rbacv1.ClusterRole {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/nodes/kubernetes.md")
+	text, err := os.ReadFile("../../docs/nodes/deploy.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,5 +7,5 @@
 //	...
 //	signals, err := prom.Open(ctx, config, policy)
 //
-// What the queries mean, which placeholders they may use and why they are what they are is in docs/nodes/metrics.md.
+// What the queries mean, which placeholders they may use and why they are what they are is in docs/nodes/reference.md.
 package prom

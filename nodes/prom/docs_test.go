@@ -9,7 +9,7 @@ import (
 )
 
 func TestTheDocumentationHasEverySettingAndTheQueriesAsTheyAre(t *testing.T) {
-	b, err := os.ReadFile("../../docs/nodes/metrics.md")
+	b, err := os.ReadFile("../../docs/nodes/reference.md")
 	if err != nil {
 		t.Fatal(err)
 	}
