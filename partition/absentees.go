@@ -36,15 +36,6 @@ func (a *absentees) reset() {
 	*a = absentees{core: a.core, roster: a.roster, maps: a.maps, absent: make(map[Member]absence)}
 }
 
-// many is how many workers of so many don't vanish at once by a chance of their
-// own.
-func many(of int) int { return max(3, of/5) }
-
-// quits tells whether a worker leaves for good, or yields.
-func (a *absentees) quits(p *peerView) bool {
-	return p.lease.Yielding || p.lease.Leaving && (a.cur == nil || !a.flagged(p.Member) && !slices.Contains(a.restarters(), p.ID))
-}
-
 // restarters are the workers that leave, have slots and should be replaced, by
 // ascending ID: as many as keep the number at what is expected.
 func (a *absentees) restarters() []string {
@@ -292,4 +283,9 @@ func (a *absentees) staysInMap() []bool {
 // forget drops what is known of workers that the map does not name any more.
 func (a *absentees) forget() {
 	maps.DeleteFunc(a.absent, func(w Member, _ absence) bool { return a.cur.index(w) == none })
+}
+
+// quits tells whether a worker leaves for good, or yields.
+func (a *absentees) quits(p *peerView) bool {
+	return p.lease.Yielding || p.lease.Leaving && (a.cur == nil || !a.flagged(p.Member) && !slices.Contains(a.restarters(), p.ID))
 }

@@ -293,3 +293,16 @@ func classify(err error) error {
 func ttlOf(d time.Duration) time.Duration {
 	return (d + time.Second - 1).Truncate(time.Second)
 }
+
+// mapBucket opens the bucket that has a group's map.
+func mapBucket(ctx context.Context, nc *nats.Conn, group string) (jetstream.KeyValue, error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, err
+	}
+	kv, err := js.KeyValue(ctx, Config{Name: group}.bucketMap())
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return nil, fmt.Errorf("%w: is there a group of this name?", err)
+	}
+	return kv, err
+}

@@ -8,6 +8,26 @@ import (
 	"time"
 )
 
+type stage uint8
+
+const (
+	stageInit     stage = iota
+	stageClaiming       // looks for a free ID
+	stageJoining        // has an ID, creates its lease
+	stageMember         // joined
+	stageLeaving        // joined, and asked to leave
+	stageGone           // done; no more effects
+)
+
+const (
+	// resyncInterval is how often a worker repeats what it waits for.
+	resyncInterval = 250 * time.Millisecond
+	// retryInterval is the pause after an operation of unknown outcome.
+	retryInterval = 200 * time.Millisecond
+	// aloneAfter is how long a leaving worker waits for a leader.
+	aloneAfter = 500 * time.Millisecond
+)
+
 // core is what all parts of a worker share: who the worker is, what it knows of the group,
 // the time, and the effects of the present step.
 type core struct {
@@ -224,3 +244,14 @@ func (c *core) nobodys(record string, in kvInput) bool {
 // mapHidden tells whether something lies over the map that is none. Until it is
 // put back, no other can be written.
 func (c *core) mapHidden() bool { return c.bad.rev > c.curRev }
+
+// renewal is what the outcome of a renewal says of this worker's stable ID or lease.
+type renewal uint8
+
+const (
+	renewalDone    renewal = iota
+	renewalLate            // one that was given up was carried out after all, with nobody in between
+	renewalHidden          // what lies over it is no record, and nobody's
+	renewalEnded           // it has ended, or is somebody else's
+	renewalUnknown         // the operation failed, or its outcome is not known
+)

@@ -108,13 +108,6 @@ func (e *election) replaceLeader() {
 	e.kv(kvEffect{purpose: forElection, op: opUpdate, bucket: e.cfg.bucketMap(), key: leaderKey, value: e.leaderValue(), rev: e.revision, ttl: e.cfg.LeaseTTL})
 }
 
-type leaderValue struct {
-	Schema int    `json:"schema"`
-	ID     string `json:"id"`
-	Claim  uint64 `json:"claim"`
-	N      uint64 `json:"n"`
-}
-
 func (e *election) leaderValue() []byte {
 	e.attempt++
 	return mustJSON(leaderValue{Schema: valueSchema, ID: e.self.ID, Claim: e.self.Claim, N: e.attempt})

@@ -306,14 +306,3 @@ func (i *identity) reclaim() {
 	i.attempt++
 	i.kv(kvEffect{purpose: forClaim, op: opUpdate, bucket: i.cfg.bucketIDs(), key: i.former.ID, value: i.value(), rev: i.rev, ttl: i.cfg.IDTTL})
 }
-
-// renewal is what the outcome of a renewal says of this worker's stable ID or lease.
-type renewal uint8
-
-const (
-	renewalDone    renewal = iota
-	renewalLate            // one that was given up was carried out after all, with nobody in between
-	renewalHidden          // what lies over it is no record, and nobody's
-	renewalEnded           // it has ended, or is somebody else's
-	renewalUnknown         // the operation failed, or its outcome is not known
-)

@@ -39,18 +39,6 @@ func (e *FencedBy) Error() string { return fmt.Sprintf("%v: with fence %v", ErrF
 // Unwrap makes a FencedBy match [ErrFenced].
 func (e *FencedBy) Unwrap() error { return ErrFenced }
 
-// fenceReport is what an owner tells the leader of a fence rejection.
-type fenceReport struct {
-	Schema int    `json:"schema"`
-	From   Member `json:"from"`
-	To     Member `json:"to"`
-	Layout int    `json:"layout"` // with Slots the slot's division
-	Slots  int    `json:"slots"`
-	Slot   int    `json:"slot"`
-	Fence  Fence  `json:"fence"`  // the owner's
-	Stored Fence  `json:"stored"` // the store's
-}
-
 const recordFence = "fence report"
 
 // fenceSuffix follows the subject of a worker in that of reports of fence rejections.
@@ -113,34 +101,6 @@ func mostReported(now time.Time) uint64 {
 // either it counts writes of the bucket, or it was raised.
 func plausibleVersion(version, rev uint64, now time.Time) bool {
 	return version < rev || version >= leastRaised && version <= raisedVersion(notBefore(now.Add(2*reach), readable))
-}
-
-type (
-	// fencedInput: the store has rejected the fence of a slot's owner, which is this
-	// worker.
-	fencedInput struct {
-		place
-		fence, stored Fence
-	}
-	// fenceReportInput: another worker, or this one, reports that.
-	fenceReportInput struct{ report fenceReport }
-	// reportFenceEffect sends a report to the leader.
-	reportFenceEffect struct{ report fenceReport }
-)
-
-func (fencedInput) input()        {}
-func (fenceReportInput) input()   {}
-func (reportFenceEffect) effect() {}
-
-// fencedOff reports to the leader what the store has, if this worker is the slot's owner
-// by the map that it has. It is called again with each try of the message, so a report
-// that is lost, or comes too early for the leader, is repeated.
-func (m *machine) fencedOff(in fencedInput) {
-	st := m.own.slots[in.slot]
-	r := fenceReport{Schema: valueSchema, From: m.self, To: m.leader, Layout: in.generation, Slots: in.slots, Slot: in.slot, Fence: in.fence, Stored: in.stored}
-	if m.lease.valid && m.own.division == in.division && st != nil && st.phase == phaseHolding && m.confirms(r) && r.To != (Member{}) {
-		m.do(reportFenceEffect{r})
-	}
 }
 
 // incarnation is what a leader does about reports.

@@ -47,12 +47,6 @@ func parted(d *Assignment) {
 
 // Asking for it.
 
-// wantedValue is what wantedKey holds.
-type wantedValue struct {
-	Schema int `json:"schema"`
-	Slots  int `json:"slots"`
-}
-
 // Layout is in how many slots the keys of a group are divided.
 type Layout struct {
 	Slots   int   // now

@@ -1,8 +1,6 @@
 package partition
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -25,344 +23,6 @@ type machine struct {
 	missing  []string // streams and buckets that can't be created again
 	refusals refusals
 }
-
-type stage uint8
-
-const (
-	stageInit     stage = iota
-	stageClaiming       // looks for a free ID
-	stageJoining        // has an ID, creates its lease
-	stageMember         // joined
-	stageLeaving        // joined, and asked to leave
-	stageGone           // done; no more effects
-)
-
-// leaseValue is what a worker writes in its heartbeat.
-type leaseValue struct {
-	Schema   int     `json:"schema"`
-	ID       string  `json:"id"`
-	Claim    uint64  `json:"claim"`
-	Instance string  `json:"instance"`
-	N        uint64  `json:"n"`
-	Leaving  bool    `json:"leaving,omitempty"`
-	Yielding bool    `json:"yielding,omitempty"`  // takes no slots and gives its own away
-	YieldEnd int64   `json:"yield_end,omitempty"` // until when, in Unix milliseconds
-	Weight   float64 `json:"weight"`
-	Zone     string  `json:"zone,omitempty"`
-	Pod      string  `json:"pod,omitempty"`
-	Node     string  `json:"node,omitempty"`
-	Version  uint64  `json:"version"` // of the map it has
-	State    State   `json:"state"`
-	// MapSchema is the newest schema of the map that the worker reads; 0: it does not say.
-	MapSchema int `json:"map_schema,omitempty"`
-}
-
-// idValue is what holds a stable ID.
-type idValue struct {
-	Schema   int    `json:"schema"`
-	Pod      string `json:"pod"`
-	PodUID   string `json:"pod_uid"`
-	Version  string `json:"version,omitempty"`
-	Instance string `json:"instance"`
-	N        uint64 `json:"n"`
-}
-
-const valueSchema = 1
-
-// Errors of a KV operation that decide something; every other one leaves the
-// outcome unknown.
-var (
-	errConflict = errors.New("somebody else's write came first")
-	errNotFound = errors.New("no such key")
-)
-
-// errUnderWay: the write was not carried out, since another of the same key is
-// under way, maybe the worker's own that it has given up. Nothing is decided by it.
-var errUnderWay = errors.New("another write of this key is under way")
-
-// purpose tells what a KV operation is for, so that its result finds its way.
-type purpose uint8
-
-const (
-	forNames purpose = iota
-	forLeaseNames
-	forDeadName
-	forClaim
-	forJoin
-	forIDRenewal
-	forLeaseRenewal
-	forElection
-	forLeaderRenewal
-	forResignation
-	forMapRead
-	forMapHistory
-	forMapWrite
-	forFencing
-	forSweep
-	forSuspicion
-	forFarewell
-	forOperators // what they have set, written again
-)
-
-type op uint8
-
-const (
-	opList op = iota
-	opGet
-	opCreate
-	opUpdate
-	opDelete
-	opHistory // what is there of a key, oldest first
-)
-
-// kvVersion is one value that a key had.
-type kvVersion struct {
-	value   []byte
-	rev     uint64
-	deleted bool
-}
-
-// Effects.
-type (
-	effect interface{ effect() }
-
-	// kvEffect is one operation on a bucket. A create or update whose reply is
-	// lost is read back by its executor: the value is unique.
-	kvEffect struct {
-		purpose purpose
-		op      op
-		bucket  string
-		key     string
-		value   []byte
-		rev     uint64 // expected by opUpdate and opDelete
-		ttl     time.Duration
-		start   time.Time // when the machine asked for it
-	}
-	pingEffect  struct{ start time.Time }
-	probeEffect struct{ to []Member }
-	sendEffect  struct {
-		to  Member
-		msg peerMessage
-	}
-	watchLeasesEffect struct {
-		on    bool
-		watch uint64 // comes back with what is seen
-	}
-	watchNamesEffect struct{ on bool } // tells when a stable ID becomes free
-	weightsEffect    struct{}
-	planEffect       struct{ job *planJob }
-	shareLoadEffect  struct{ weights, keys []uint64 }
-	prepareEffect    struct {
-		division
-		slots []int
-	}
-	holdEffect struct {
-		place
-		fence  Fence
-		handed bool          // by its old owner, which lives
-		idle   time.Duration // for how long nobody has worked on it then
-	}
-	releaseEffect struct {
-		place
-		claim uint64 // with which it was held
-		final bool   // its consumer will be no more
-		leave Slots  // the keys that are not ours afterwards
-	}
-	forceEffect   struct{ place }
-	dropEffect    struct{ place }
-	suspendEffect struct{}
-	resumeEffect  struct{}
-	takeEffect    struct {
-		place
-		run    uint64  // comes back with its end
-		retire []place // of the former division, whose consumers it replaces
-	}
-	listenEffect struct{ self Member } // to peer messages; the zero Member: stop
-	emitEffect   struct{ event Event }
-	answerEffect struct {
-		to    string
-		slots int
-	}
-	exitEffect struct{}
-)
-
-func (kvEffect) effect()          {}
-func (pingEffect) effect()        {}
-func (probeEffect) effect()       {}
-func (sendEffect) effect()        {}
-func (watchLeasesEffect) effect() {}
-func (watchNamesEffect) effect()  {}
-func (weightsEffect) effect()     {}
-func (planEffect) effect()        {}
-func (shareLoadEffect) effect()   {}
-func (prepareEffect) effect()     {}
-func (holdEffect) effect()        {}
-func (releaseEffect) effect()     {}
-func (forceEffect) effect()       {}
-func (dropEffect) effect()        {}
-func (suspendEffect) effect()     {}
-func (resumeEffect) effect()      {}
-func (takeEffect) effect()        {}
-func (listenEffect) effect()      {}
-func (answerEffect) effect()      {}
-func (emitEffect) effect()        {}
-func (exitEffect) effect()        {}
-
-// Inputs.
-type (
-	input interface{ input() }
-
-	startInput struct{}
-	tickInput  struct{}
-	leaveInput struct{} // leave gracefully
-	yieldInput struct {
-		until  time.Time
-		answer string // where to say how many slots are left; "" for nowhere
-	}
-	connectionInput struct{ up bool }
-	kvInput         struct {
-		kvEffect
-		gotRev   uint64
-		gotValue []byte
-		keys     []string
-		history  []kvVersion
-		err      error
-	}
-	badMapInput struct { // a value at the map's key that is no map
-		rev uint64
-		err error
-	}
-	mapInput struct {
-		a   *Assignment
-		rev uint64
-	}
-	leaderInput struct { // the leader key; the zero Member: nobody
-		leader Member
-		rev    uint64
-		err    error // why what is there is not believed
-	}
-	leaseInput struct { // a heartbeat as the leader sees it
-		id      string
-		value   leaseValue
-		rev     uint64
-		at      time.Time // of the write, by the server's clock
-		deleted bool
-		watch   uint64
-		err     error // why what is there is not believed
-	}
-	// leasesSyncedInput: all leases have been told that are there. The bucket was created
-	// again so long ago by the server's clock; 0: it is the first.
-	leasesSyncedInput struct {
-		watch uint64
-		age   time.Duration
-	}
-	// mapSyncedInput: what was in the map's bucket has all been told, and whether a
-	// leader's lease was among it.
-	mapSyncedInput   struct{ led bool }
-	nameFreedInput   struct{ id string }
-	pongInput        struct{ start time.Time }
-	unreachableInput struct{ peer Member }
-	peerInput        struct{ msg peerMessage }
-	weightsInput     struct {
-		finest []uint64 // by slot of the finest division
-		keys   []uint64 // by the same
-		err    error
-	}
-	plannedInput struct {
-		job *planJob
-		err error
-	}
-	preparedInput struct {
-		division
-		slots []int
-		err   error
-	}
-	slotReleasedInput struct {
-		place
-		claim  uint64
-		forced bool
-		idle   time.Duration // since it stopped
-	}
-	expectedInput struct {
-		n   int
-		rev uint64
-	}
-	wantedInput struct { // slots, by SetLayout
-		slots int
-		rev   uint64
-	}
-	noteInput  struct{ event Event } // something that a runner saw
-	takenInput struct {
-		slot int
-		run  uint64
-		err  error
-	}
-)
-
-func (startInput) input()        {}
-func (tickInput) input()         {}
-func (leaveInput) input()        {}
-func (yieldInput) input()        {}
-func (connectionInput) input()   {}
-func (kvInput) input()           {}
-func (mapInput) input()          {}
-func (badMapInput) input()       {}
-func (leaderInput) input()       {}
-func (leaseInput) input()        {}
-func (leasesSyncedInput) input() {}
-func (mapSyncedInput) input()    {}
-func (nameFreedInput) input()    {}
-func (pongInput) input()         {}
-func (unreachableInput) input()  {}
-func (peerInput) input()         {}
-func (weightsInput) input()      {}
-func (plannedInput) input()      {}
-func (preparedInput) input()     {}
-func (slotReleasedInput) input() {}
-func (takenInput) input()        {}
-func (noteInput) input()         {}
-func (expectedInput) input()     {}
-func (wantedInput) input()       {}
-
-// peerMessage goes from worker to worker outside the buckets. Each is repeated
-// until the map shows that it did its work, so one that is lost costs a
-// resyncInterval; each names versions, so one that is late does nothing.
-type peerMessage struct {
-	Schema int        `json:"schema"`
-	Kind   peerKind   `json:"kind"`
-	From   Member     `json:"from"`
-	To     Member     `json:"to"`
-	Slots  []slotMark `json:"slots,omitempty"`
-}
-
-type slotMark struct {
-	Slot    int    `json:"s"`
-	Version uint64 `json:"v"`           // of the move, or of the take-over
-	Forced  bool   `json:"f,omitempty"` // given up with a message unsettled
-	Idle    int64  `json:"i,omitempty"` // released: microseconds since the old owner stopped
-}
-
-type peerKind string
-
-const (
-	peerPrepared peerKind = "prepared" // next -> owner: ready to take these
-	peerReleased peerKind = "released" // owner -> next and leader: these are yours
-	peerHolding  peerKind = "holding"  // next -> leader: have them
-	peerGrant    peerKind = "grant"    // leader -> owner: taken from the dead
-	peerWant     peerKind = "want"     // owner -> leader: waits for these
-	peerAlone    peerKind = "alone"    // leader -> leaving worker: nobody can take over
-	peerCede     peerKind = "cede"     // leader -> owner: give these slots of the former division up
-	peerCeded    peerKind = "ceded"    // owner -> leader: given up
-)
-
-const (
-	// resyncInterval is how often a worker repeats what it waits for.
-	resyncInterval = 250 * time.Millisecond
-	// retryInterval is the pause after an operation of unknown outcome.
-	retryInterval = 200 * time.Millisecond
-	// aloneAfter is how long a leaving worker waits for a leader.
-	aloneAfter = 500 * time.Millisecond
-)
 
 func newMachine(cfg Config, instance string) *machine {
 	m := &machine{core: core{cfg: cfg, instance: instance, state: StateInit, lease: leaseValidity{connected: true}}}
@@ -535,14 +195,6 @@ func (m *machine) wake() time.Time {
 	}
 	m.own.wake(sooner)
 	return at
-}
-
-func mustJSON(v any) []byte {
-	data, err := json.Marshal(v)
-	if err != nil {
-		panic(fmt.Sprintf("partition: plain data, yet: %v", err))
-	}
-	return data
 }
 
 // kvResult routes the outcome of an operation.
@@ -738,5 +390,65 @@ func (m *machine) peer(msg peerMessage) {
 		if m.stage == stageLeaving && msg.From == m.leader {
 			m.own.abandon()
 		}
+	}
+}
+
+// seePins takes in what operators have pinned.
+func (m *machine) seePins(in pinsInput) {
+	if in.rev > m.pins.rev {
+		m.pins = pinned(in)
+		if m.leading() {
+			m.lead.rebalance.review()
+		}
+	}
+}
+
+// recreated finds out at once what was lost with a bucket, and writes again what only
+// the workers know.
+func (m *machine) recreated(in recreatedInput) {
+	if in.mine {
+		m.emit(Event{Kind: EventResourceRecreated, Reason: in.name})
+	}
+	switch in.name {
+	case "bucket " + m.cfg.bucketLeases():
+		m.membership.due, m.leasesLost = m.now, m.now
+		if m.office.held && m.lead.maps.ready {
+			m.lead.roster.watchLeases()
+		}
+	case "bucket " + m.cfg.bucketIDs():
+		m.identity.due, m.leasesLost = m.now, m.now
+	case "bucket " + m.cfg.bucketMap():
+		m.office.due = m.now
+		if in.mine {
+			m.writeAgain()
+		}
+	}
+}
+
+// writeAgain writes what operators have set into a map's bucket that was lost. The map
+// itself is the leader's.
+func (m *machine) writeAgain() {
+	create := func(key string, value any) {
+		m.kv(kvEffect{purpose: forOperators, op: opCreate, bucket: m.cfg.bucketMap(), key: key, value: mustJSON(value)})
+	}
+	if m.expectRev > 0 {
+		create(expectedKey, expectedValue{Schema: valueSchema, N: m.expect})
+	}
+	if m.wantedRev > 0 {
+		create(wantedKey, wantedValue{Schema: valueSchema, Slots: m.wanted})
+	}
+	if m.pins.rev > 0 {
+		create(pinsKey, pinsValue{Schema: valueSchema, Pins: m.pins.pins})
+	}
+}
+
+// fencedOff reports to the leader what the store has, if this worker is the slot's owner
+// by the map that it has. It is called again with each try of the message, so a report
+// that is lost, or comes too early for the leader, is repeated.
+func (m *machine) fencedOff(in fencedInput) {
+	st := m.own.slots[in.slot]
+	r := fenceReport{Schema: valueSchema, From: m.self, To: m.leader, Layout: in.generation, Slots: in.slots, Slot: in.slot, Fence: in.fence, Stored: in.stored}
+	if m.lease.valid && m.own.division == in.division && st != nil && st.phase == phaseHolding && m.confirms(r) && r.To != (Member{}) {
+		m.do(reportFenceEffect{r})
 	}
 }

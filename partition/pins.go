@@ -198,38 +198,10 @@ func readPins(ctx context.Context, kv jetstream.KeyValue) ([]Pin, uint64, error)
 	return pins, e.Revision(), err
 }
 
-func mapBucket(ctx context.Context, nc *nats.Conn, group string) (jetstream.KeyValue, error) {
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return nil, err
-	}
-	kv, err := js.KeyValue(ctx, Config{Name: group}.bucketMap())
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		return nil, fmt.Errorf("%w: is there a group of this name?", err)
-	}
-	return kv, err
-}
-
 // What the leader does with pins.
-
-type pinsInput struct {
-	pins []Pin
-	rev  uint64
-}
-
-func (pinsInput) input() {}
 
 // pinned is what a machine knows of the pins.
 type pinned struct {
 	pins []Pin
 	rev  uint64 // 0: there never were any
-}
-
-func (m *machine) seePins(in pinsInput) {
-	if in.rev > m.pins.rev {
-		m.pins = pinned(in)
-		if m.leading() {
-			m.lead.rebalance.review()
-		}
-	}
 }

@@ -34,12 +34,6 @@ const (
 	layoutKey = "layout"
 )
 
-// expectedValue is what expectedKey holds.
-type expectedValue struct {
-	Schema int `json:"schema"`
-	N      int `json:"n"`
-}
-
 // SetExpected tells the workers of a group how many of them there should be, 0
 // for unknown, so that a window for newcomers ends as soon as they are there.
 // Whatever decides the number calls it: a controller that sees the replicas of a

@@ -15,21 +15,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-const (
-	// pullBatch is how many messages one pull asks for. One is in flight at a
-	// time anyway, so a larger batch only saves requests.
-	pullBatch = 64
-	// pullRetry is the pause after a pull that the server could not take.
-	pullRetry = 100 * time.Millisecond
-	// apiTimeout bounds one request of the JetStream API.
-	apiTimeout = 2 * time.Second
-	// ghostCheck is how long a slot that is held may be silent before its
-	// consumer is looked at, and looked at again; Config.ghostCheck in tests.
-	ghostCheck = 5 * time.Second
-	// maxRetryDelay bounds the pause between tries of a failing message.
-	maxRetryDelay = 5 * time.Second
-)
-
 // puller carries out what delivery decides: it pulls for the slots that a worker holds,
 // calls the handler, and sends back what comes for any other slot. It has one
 // subscription for all of them, which stays when a slot is released: the server may
@@ -390,19 +375,6 @@ type pullRequest struct {
 	Group   string        `json:"group"`
 	ID      string        `json:"id,omitempty"`
 }
-
-// apiError is the part of a JetStream API answer that tells whether it failed.
-type apiError struct {
-	Error *struct {
-		Code        int    `json:"code"`
-		ErrCode     uint16 `json:"err_code"`
-		Description string `json:"description"`
-	} `json:"error"`
-}
-
-const codeConsumerNotFound = 10014
-
-var errNoConsumer = errors.New("the consumer does not exist")
 
 func (p *puller) api(ctx context.Context, verb, address string, body []byte) error {
 	subject := "$JS.API.CONSUMER." + verb + "." + address

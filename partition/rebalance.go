@@ -7,28 +7,6 @@ import (
 	"github.com/muster-dev/muster/partition/plan"
 )
 
-// planJob is one planning: the problem is fixed when it starts.
-type planJob struct {
-	reason string
-	division
-	base    uint64 // revision of the map it rests on
-	pins    uint64 // revision of the pins it honours; 0: not all of them
-	workers []Member
-	problem plan.Problem
-	frozen  map[int]Member // slots in motion, which keep their destination, and those of outdated workers
-	notes   []string       // for the operator
-	result  plan.Plan
-	took    time.Duration
-}
-
-func (j *planJob) index() map[Member]int32 {
-	at := make(map[Member]int32, len(j.workers))
-	for i, w := range j.workers {
-		at[w] = int32(i)
-	}
-	return at
-}
-
 // rebalance decides when the leader plans and what for, has the plan made, and makes the
 // next map of it.
 type rebalance struct {
@@ -546,7 +524,7 @@ func (b *rebalance) planFor(c changes) {
 		b.replan("scale-up", everybody)
 	case b.pinsDue():
 		b.replan(reasonPins, known)
-	case b.tuning.due(c) && !b.window.open():
+	case c.newcomers == 0 && c.leaving == 0 && !b.window.open() && b.tuning.due():
 		b.tuning.weights.uneven = 0
 		b.replan(reasonWeights, known)
 	default:
@@ -591,4 +569,17 @@ func (b *rebalance) joinAwaited(job *planJob) {
 			job.problem.Workers = append(job.problem.Workers, plan.Worker{ID: w.ID, Weight: lease.Weight, Zone: lease.Zone})
 		}
 	}
+}
+
+// worthIt tells whether a plan made because of weights is to be carried out.
+func worthIt(job *planJob) bool {
+	if len(job.result.Moves) == 0 {
+		return false
+	}
+	before, err := plan.Measure(job.problem, job.problem.Owners)
+	if err != nil {
+		return false
+	}
+	after, err := plan.Measure(job.problem, job.result.Owners)
+	return err == nil && after.Excess < before.Excess && before.Excess-after.Excess >= before.Excess/tuneFraction
 }

@@ -35,48 +35,6 @@ func firstSequence(now time.Time, seen uint64) uint64 {
 	return max(uint64(max(now.Sub(sequenceEpoch).Microseconds(), 0)), seen+sequenceGap)
 }
 
-// groupStreams returns the settings of every stream that a group needs, its buckets
-// first. It works without that of the events.
-func groupStreams(cfg Config, lay layout) []jetstream.StreamConfig {
-	var all []jetstream.StreamConfig
-	for _, b := range bucketConfigs(cfg) {
-		all = append(all, bucketStream(b))
-	}
-	for shard := range lay.streams() {
-		all = append(all, slotStream(cfg, lay, shard))
-	}
-	if cfg.Retry.Enabled {
-		all = append(all, retryStream(cfg, lay))
-	}
-	return all
-}
-
-const bucketPrefix = "KV_"
-
-// bucketStream is the stream of a bucket as jetstream.CreateKeyValue makes it, which
-// can't be told where its revisions begin.
-func bucketStream(b jetstream.KeyValueConfig) jetstream.StreamConfig {
-	return jetstream.StreamConfig{
-		Name:                   bucketPrefix + b.Bucket,
-		Description:            b.Description,
-		Subjects:               []string{"$KV." + b.Bucket + ".>"},
-		MaxMsgsPerSubject:      max(1, int64(b.History)),
-		MaxBytes:               b.MaxBytes,
-		MaxMsgSize:             -1,
-		MaxMsgs:                -1,
-		MaxConsumers:           -1,
-		Storage:                b.Storage,
-		Replicas:               b.Replicas,
-		AllowRollup:            true,
-		DenyDelete:             true,
-		Duplicates:             2 * time.Minute,
-		AllowDirect:            true,
-		Discard:                jetstream.DiscardNew,
-		AllowMsgTTL:            true,
-		SubjectDeleteMarkerTTL: b.LimitMarkerTTL,
-	}
-}
-
 // missingStreams returns the settings of those streams that the server says are not
 // there. It repairs what an earlier version provisioned: markers that keep a dead
 // leader's lease.
@@ -99,21 +57,6 @@ func missingStreams(ctx context.Context, js jetstream.JetStream, all []jetstream
 		}
 	}
 	return missing, nil
-}
-
-// resourceName is how people call a stream of the group.
-func resourceName(stream string) string {
-	if bucket, is := bucketOf(stream); is {
-		return "bucket " + bucket
-	}
-	return "stream " + stream
-}
-
-func bucketOf(stream string) (string, bool) {
-	if len(stream) > len(bucketPrefix) && stream[:len(bucketPrefix)] == bucketPrefix {
-		return stream[len(bucketPrefix):], true
-	}
-	return "", false
 }
 
 // recreate creates what a group that exists has lost, and returns the streams that this
@@ -314,59 +257,6 @@ func (k *keeper) look(ctx context.Context) bool {
 }
 
 // The machine's part.
-
-type (
-	// recreatedInput: a stream or bucket was created again. Nothing is left of what
-	// it held.
-	recreatedInput struct {
-		name string
-		mine bool // by this worker
-	}
-	// missingInput: these are not there and can't be created. None: all is there.
-	missingInput struct{ names []string }
-)
-
-func (recreatedInput) input() {}
-func (missingInput) input()   {}
-
-// recreated finds out at once what was lost with a bucket, and writes again what only
-// the workers know.
-func (m *machine) recreated(in recreatedInput) {
-	if in.mine {
-		m.emit(Event{Kind: EventResourceRecreated, Reason: in.name})
-	}
-	switch in.name {
-	case "bucket " + m.cfg.bucketLeases():
-		m.membership.due, m.leasesLost = m.now, m.now
-		if m.office.held && m.lead.maps.ready {
-			m.lead.roster.watchLeases()
-		}
-	case "bucket " + m.cfg.bucketIDs():
-		m.identity.due, m.leasesLost = m.now, m.now
-	case "bucket " + m.cfg.bucketMap():
-		m.office.due = m.now
-		if in.mine {
-			m.writeAgain()
-		}
-	}
-}
-
-// writeAgain writes what operators have set into a map's bucket that was lost. The map
-// itself is the leader's.
-func (m *machine) writeAgain() {
-	create := func(key string, value any) {
-		m.kv(kvEffect{purpose: forOperators, op: opCreate, bucket: m.cfg.bucketMap(), key: key, value: mustJSON(value)})
-	}
-	if m.expectRev > 0 {
-		create(expectedKey, expectedValue{Schema: valueSchema, N: m.expect})
-	}
-	if m.wantedRev > 0 {
-		create(wantedKey, wantedValue{Schema: valueSchema, Slots: m.wanted})
-	}
-	if m.pins.rev > 0 {
-		create(pinsKey, pinsValue{Schema: valueSchema, Pins: m.pins.pins})
-	}
-}
 
 // takeAll has every slot taken from its former owner under the map's version.
 func (a *Assignment) takeAll() {

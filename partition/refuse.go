@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 )
 
@@ -48,31 +47,6 @@ const (
 
 // errNewerSchema is of a record that a newer version of this code has written.
 var errNewerSchema = errors.New("it was written by a newer version: upgrade this worker")
-
-// isStableID tells whether an ID is one of a worker: a prefix of 1 to 31 lower-case
-// letters, digits and hyphens that begins with no hyphen, a hyphen, and a number below
-// a million. It can be a part of a subject. A map has one for each worker, so this is
-// no regular expression.
-func isStableID(id string) bool {
-	at := strings.LastIndexByte(id, '-')
-	if at < 1 || at > 31 || id[0] == '-' {
-		return false
-	}
-	number := id[at+1:]
-	if len(number) < 1 || len(number) > 6 || number[0] == '0' && len(number) > 1 {
-		return false
-	}
-	for i := range len(id) {
-		switch c := id[i]; {
-		case '0' <= c && c <= '9':
-		case i < at && ('a' <= c && c <= 'z' || c == '-'):
-		case i == at:
-		default:
-			return false
-		}
-	}
-	return true
-}
 
 // decodeRecord reads a record of up to limit bytes that has a schema.
 func decodeRecord(data []byte, limit int, v any) error {

@@ -1,13 +1,10 @@
 package partition
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 )
 
@@ -82,19 +79,6 @@ func (t peerTable) takers() int { return t.count((*peerView).takesSlots) }
 // suspects counts the workers whose connection seems gone.
 func (t peerTable) suspects() int {
 	return t.count(func(p *peerView) bool { return !p.suspectAt.IsZero() })
-}
-
-// compareIDs orders "defender-9" before "defender-10".
-func compareIDs(a, b string) int {
-	return cmp.Or(cmp.Compare(ordinal(a), ordinal(b)), cmp.Compare(a, b))
-}
-
-func ordinal(id string) int {
-	n, err := strconv.Atoi(id[strings.LastIndexByte(id, '-')+1:])
-	if err != nil {
-		return -1
-	}
-	return n
 }
 
 // Why a worker is gone, in events.
@@ -586,3 +570,7 @@ func (r *roster) suspect(who Member) {
 		r.emit(Event{Kind: EventSuspected, Peer: p.ID})
 	}
 }
+
+// many is how many workers of so many don't vanish at once by a chance of their
+// own.
+func many(of int) int { return max(3, of/5) }

@@ -78,24 +78,11 @@ func (u *tuning) balance() (plan.Problem, []int32) {
 	return p, u.cur.Owner
 }
 
-// due reports whether to even the loads out, while nothing else changes.
-func (u *tuning) due(c changes) bool {
-	return u.weights.uneven >= tuneReadings && c.newcomers == 0 && c.leaving == 0 && u.cur != nil && u.cur.Settled() &&
+// due reports whether to even the loads out.
+func (u *tuning) due() bool {
+	return u.weights.uneven >= tuneReadings && u.cur != nil && u.cur.Settled() &&
 		u.roster.takersInMap() > 0 && u.roster.allThere() && u.roster.peers.count((*peerView).outdated) == 0
 }
 
 // budget is how many slots may move.
 func (u *tuning) budget() int { return 1 + u.cur.Slots/tuneFraction }
-
-// worthIt tells whether a plan made because of weights is to be carried out.
-func worthIt(job *planJob) bool {
-	if len(job.result.Moves) == 0 {
-		return false
-	}
-	before, err := plan.Measure(job.problem, job.problem.Owners)
-	if err != nil {
-		return false
-	}
-	after, err := plan.Measure(job.problem, job.result.Owners)
-	return err == nil && after.Excess < before.Excess && before.Excess-after.Excess >= before.Excess/tuneFraction
-}

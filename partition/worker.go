@@ -474,13 +474,6 @@ func (w *Worker) ping(start time.Time) {
 
 // Peers.
 
-func peerSubject(group string, m Member) string {
-	return fmt.Sprintf("muster.%s.worker.%s.%d", group, m.ID, m.Claim)
-}
-
-// peerSubjects covers the subjects of all workers of a group.
-func peerSubjects(group string) string { return "muster." + group + ".worker.*.*" }
-
 func (w *Worker) listen(self Member) {
 	if w.peerSub != nil {
 		_ = w.peerSub.Unsubscribe()

@@ -27,18 +27,6 @@ import (
 // the worker is.
 func (w *Worker) HandOver(until time.Time) { w.post(yieldInput{until: until}) }
 
-// yieldRequest asks a worker to yield; yieldReply tells how far it is.
-type yieldRequest struct {
-	Schema int   `json:"schema"`
-	Until  int64 `json:"until"` // Unix milliseconds; 0: work again
-}
-
-type yieldReply struct {
-	Schema int    `json:"schema"`
-	ID     string `json:"id"`
-	Slots  int    `json:"slots"` // that it holds
-}
-
 // yieldCalled answers a request to yield.
 func (w *Worker) yieldCalled(msg *nats.Msg) {
 	r, err := decodeYield(msg.Data)

@@ -1,0 +1,89 @@
+package partition
+
+import "time"
+
+// Effects are what a machine wants done.
+type (
+	effect interface{ effect() }
+
+	// kvEffect is one operation on a bucket. A create or update whose reply is
+	// lost is read back by its executor: the value is unique.
+	kvEffect struct {
+		purpose purpose
+		op      op
+		bucket  string
+		key     string
+		value   []byte
+		rev     uint64 // expected by opUpdate and opDelete
+		ttl     time.Duration
+		start   time.Time // when the machine asked for it
+	}
+	pingEffect  struct{ start time.Time }
+	probeEffect struct{ to []Member }
+	sendEffect  struct {
+		to  Member
+		msg peerMessage
+	}
+	watchLeasesEffect struct {
+		on    bool
+		watch uint64 // comes back with what is seen
+	}
+	watchNamesEffect struct{ on bool } // tells when a stable ID becomes free
+	weightsEffect    struct{}
+	planEffect       struct{ job *planJob }
+	shareLoadEffect  struct{ weights, keys []uint64 }
+	prepareEffect    struct {
+		division
+		slots []int
+	}
+	holdEffect struct {
+		place
+		fence  Fence
+		handed bool          // by its old owner, which lives
+		idle   time.Duration // for how long nobody has worked on it then
+	}
+	releaseEffect struct {
+		place
+		claim uint64 // with which it was held
+		final bool   // its consumer will be no more
+		leave Slots  // the keys that are not ours afterwards
+	}
+	forceEffect   struct{ place }
+	dropEffect    struct{ place }
+	suspendEffect struct{}
+	resumeEffect  struct{}
+	takeEffect    struct {
+		place
+		run    uint64  // comes back with its end
+		retire []place // of the former division, whose consumers it replaces
+	}
+	listenEffect struct{ self Member } // to peer messages; the zero Member: stop
+	emitEffect   struct{ event Event }
+	answerEffect struct {
+		to    string
+		slots int
+	}
+	exitEffect struct{}
+)
+
+func (kvEffect) effect()          {}
+func (pingEffect) effect()        {}
+func (probeEffect) effect()       {}
+func (sendEffect) effect()        {}
+func (watchLeasesEffect) effect() {}
+func (watchNamesEffect) effect()  {}
+func (weightsEffect) effect()     {}
+func (planEffect) effect()        {}
+func (shareLoadEffect) effect()   {}
+func (prepareEffect) effect()     {}
+func (holdEffect) effect()        {}
+func (releaseEffect) effect()     {}
+func (forceEffect) effect()       {}
+func (dropEffect) effect()        {}
+func (suspendEffect) effect()     {}
+func (resumeEffect) effect()      {}
+func (takeEffect) effect()        {}
+func (listenEffect) effect()      {}
+func (answerEffect) effect()      {}
+func (emitEffect) effect()        {}
+func (exitEffect) effect()        {}

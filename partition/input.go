@@ -1,0 +1,214 @@
+package partition
+
+import (
+	"errors"
+	"time"
+)
+
+// Errors of a KV operation that decide something; every other one leaves the
+// outcome unknown.
+var (
+	errConflict = errors.New("somebody else's write came first")
+	errNotFound = errors.New("no such key")
+)
+
+// errUnderWay: the write was not carried out, since another of the same key is
+// under way, maybe the worker's own that it has given up. Nothing is decided by it.
+var errUnderWay = errors.New("another write of this key is under way")
+
+// purpose tells what a KV operation is for, so that its result finds its way.
+type purpose uint8
+
+const (
+	forNames purpose = iota
+	forLeaseNames
+	forDeadName
+	forClaim
+	forJoin
+	forIDRenewal
+	forLeaseRenewal
+	forElection
+	forLeaderRenewal
+	forResignation
+	forMapRead
+	forMapHistory
+	forMapWrite
+	forFencing
+	forSweep
+	forSuspicion
+	forFarewell
+	forOperators // what they have set, written again
+)
+
+type op uint8
+
+const (
+	opList op = iota
+	opGet
+	opCreate
+	opUpdate
+	opDelete
+	opHistory // what is there of a key, oldest first
+)
+
+// kvVersion is one value that a key had.
+type kvVersion struct {
+	value   []byte
+	rev     uint64
+	deleted bool
+}
+
+// Inputs are what a machine is told.
+type (
+	input interface{ input() }
+
+	startInput struct{}
+	tickInput  struct{}
+	leaveInput struct{} // leave gracefully
+	yieldInput struct {
+		until  time.Time
+		answer string // where to say how many slots are left; "" for nowhere
+	}
+	connectionInput struct{ up bool }
+	kvInput         struct {
+		kvEffect
+		gotRev   uint64
+		gotValue []byte
+		keys     []string
+		history  []kvVersion
+		err      error
+	}
+	badMapInput struct { // a value at the map's key that is no map
+		rev uint64
+		err error
+	}
+	mapInput struct {
+		a   *Assignment
+		rev uint64
+	}
+	leaderInput struct { // the leader key; the zero Member: nobody
+		leader Member
+		rev    uint64
+		err    error // why what is there is not believed
+	}
+	leaseInput struct { // a heartbeat as the leader sees it
+		id      string
+		value   leaseValue
+		rev     uint64
+		at      time.Time // of the write, by the server's clock
+		deleted bool
+		watch   uint64
+		err     error // why what is there is not believed
+	}
+	// leasesSyncedInput: all leases have been told that are there. The bucket was created
+	// again so long ago by the server's clock; 0: it is the first.
+	leasesSyncedInput struct {
+		watch uint64
+		age   time.Duration
+	}
+	// mapSyncedInput: what was in the map's bucket has all been told, and whether a
+	// leader's lease was among it.
+	mapSyncedInput   struct{ led bool }
+	nameFreedInput   struct{ id string }
+	pongInput        struct{ start time.Time }
+	unreachableInput struct{ peer Member }
+	peerInput        struct{ msg peerMessage }
+	weightsInput     struct {
+		finest []uint64 // by slot of the finest division
+		keys   []uint64 // by the same
+		err    error
+	}
+	plannedInput struct {
+		job *planJob
+		err error
+	}
+	preparedInput struct {
+		division
+		slots []int
+		err   error
+	}
+	slotReleasedInput struct {
+		place
+		claim  uint64
+		forced bool
+		idle   time.Duration // since it stopped
+	}
+	expectedInput struct {
+		n   int
+		rev uint64
+	}
+	wantedInput struct { // slots, by SetLayout
+		slots int
+		rev   uint64
+	}
+	noteInput  struct{ event Event } // something that a runner saw
+	takenInput struct {
+		slot int
+		run  uint64
+		err  error
+	}
+)
+
+func (startInput) input()        {}
+func (tickInput) input()         {}
+func (leaveInput) input()        {}
+func (yieldInput) input()        {}
+func (connectionInput) input()   {}
+func (kvInput) input()           {}
+func (mapInput) input()          {}
+func (badMapInput) input()       {}
+func (leaderInput) input()       {}
+func (leaseInput) input()        {}
+func (leasesSyncedInput) input() {}
+func (mapSyncedInput) input()    {}
+func (nameFreedInput) input()    {}
+func (pongInput) input()         {}
+func (unreachableInput) input()  {}
+func (peerInput) input()         {}
+func (weightsInput) input()      {}
+func (plannedInput) input()      {}
+func (preparedInput) input()     {}
+func (slotReleasedInput) input() {}
+func (takenInput) input()        {}
+func (noteInput) input()         {}
+func (expectedInput) input()     {}
+func (wantedInput) input()       {}
+
+type pinsInput struct {
+	pins []Pin
+	rev  uint64
+}
+
+func (pinsInput) input() {}
+
+type (
+	// recreatedInput: a stream or bucket was created again. Nothing is left of what
+	// it held.
+	recreatedInput struct {
+		name string
+		mine bool // by this worker
+	}
+	// missingInput: these are not there and can't be created. None: all is there.
+	missingInput struct{ names []string }
+)
+
+func (recreatedInput) input() {}
+func (missingInput) input()   {}
+
+// What a handler's store says of fences.
+type (
+	// fencedInput: the store has rejected the fence of a slot's owner, which is this
+	// worker.
+	fencedInput struct {
+		place
+		fence, stored Fence
+	}
+	// fenceReportInput: another worker, or this one, reports that.
+	fenceReportInput struct{ report fenceReport }
+	// reportFenceEffect sends a report to the leader.
+	reportFenceEffect struct{ report fenceReport }
+)
+
+func (fencedInput) input()        {}
+func (fenceReportInput) input()   {}
+func (reportFenceEffect) effect() {}

@@ -1,0 +1,29 @@
+package partition
+
+import (
+	"time"
+
+	"github.com/muster-dev/muster/partition/plan"
+)
+
+// planJob is one planning: the problem is fixed when it starts.
+type planJob struct {
+	reason string
+	division
+	base    uint64 // revision of the map it rests on
+	pins    uint64 // revision of the pins it honours; 0: not all of them
+	workers []Member
+	problem plan.Problem
+	frozen  map[int]Member // slots in motion, which keep their destination, and those of outdated workers
+	notes   []string       // for the operator
+	result  plan.Plan
+	took    time.Duration
+}
+
+func (j *planJob) index() map[Member]int32 {
+	at := make(map[Member]int32, len(j.workers))
+	for i, w := range j.workers {
+		at[w] = int32(i)
+	}
+	return at
+}
