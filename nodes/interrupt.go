@@ -64,7 +64,7 @@ func (r *Reconciler) Interrupt(ctx context.Context, e InterruptionEvent) error {
 // resumeInterruptions takes up every open interruption that nobody is working on.
 func (t *run) resumeInterruptions(ctx context.Context) {
 	var open []Interruption
-	err := t.call(ctx, "reading interruptions", func(ctx context.Context) (err error) {
+	err := t.calls.do(ctx, "reading interruptions", func(ctx context.Context) (err error) {
 		open, err = t.c.Store.OpenInterruptions(ctx)
 		return err
 	})
@@ -88,7 +88,7 @@ func (t *run) takeOver(ctx context.Context, held []Interruption) {
 		return
 	}
 	var open []Interruption
-	err := t.call(ctx, "reading interruptions", func(ctx context.Context) (err error) {
+	err := t.calls.do(ctx, "reading interruptions", func(ctx context.Context) (err error) {
 		open, err = t.c.Store.OpenInterruptions(ctx)
 		return err
 	})
@@ -111,7 +111,7 @@ func (t *run) takeOver(ctx context.Context, held []Interruption) {
 
 // workOn claims an interruption and brings it as far as it goes now. One that somebody else has claimed is left to them: false.
 func (t *run) workOn(ctx context.Context, instanceID string) bool {
-	w := &interruptionRun{run: &run{c: t.c, id: t.id + "/" + instanceID, start: t.now()}}
+	w := &interruptionRun{run: newRun(t.c, t.id+"/"+instanceID, nil)}
 	defer func() {
 		t.errs = append(t.errs, w.errs...)
 		t.report.Events = append(t.report.Events, w.report.Events...)
@@ -124,7 +124,7 @@ func (t *run) workOn(ctx context.Context, instanceID string) bool {
 		return false
 	}
 	kind := w.i.Kind
-	w.stop = func() bool { return w.i.Kind != kind || t.c.stopping() } // a warning took over: leave off and begin again
+	w.budget.stop = func() bool { return w.i.Kind != kind || t.c.stopping() } // a warning took over: leave off and begin again
 	if err := w.work(ctx); err != nil {
 		w.fail(ctx, "interruption of "+instanceID, err)
 	}
@@ -144,10 +144,10 @@ func (t *run) applyInterruption(ctx context.Context, id string, tr InterruptionT
 		i, err = t.c.Store.ApplyInterruption(ctx, id, tr)
 		return err
 	}
-	if err := t.anytime(ctx, tr.Name(), f); err == nil || IsRefused(err) || errors.Is(err, ErrLeaseLost) {
+	if err := t.calls.doSafe(ctx, tr.Name(), f); err == nil || IsRefused(err) || errors.Is(err, ErrLeaseLost) {
 		return i, err
 	}
-	err = t.anytime(ctx, tr.Name(), f) // once more: it changes nothing if it had succeeded
+	err = t.calls.doSafe(ctx, tr.Name(), f) // once more: it changes nothing if it had succeeded
 	return i, err
 }
 
@@ -161,21 +161,19 @@ func (w *interruptionRun) claim(ctx context.Context, id string) (bool, error) {
 		return false, err
 	}
 	w.i, w.fence = i, i.Fence
-	w.hold = hold{tenure: claimTenure, lapses: true}
-	w.hold.since(start)
-	w.hold.renewing = func(ctx context.Context, now time.Time) error {
+	w.lease.hold(start, claimTenure, true, func(ctx context.Context, now time.Time) error {
 		i, err := w.c.Store.ApplyInterruption(ctx, id, w.fact("renewClaim", func(i *Interruption) { i.UntilEpoch = now.Add(claimTenure.ttl).Unix() }))
 		if err == nil {
 			w.i = i
 		}
 		return err
-	}
+	})
 	return true, nil
 }
 
 func (w *interruptionRun) unclaim(ctx context.Context) {
-	w.hold.renewing = nil
-	if w.hold.taken {
+	w.lease.stopRenewing()
+	if w.lease.taken {
 		return
 	}
 	if err := w.step(ctx, "releaseClaim", func(i *Interruption) { i.Owner, i.Holder, i.Process, i.UntilEpoch = "", "", "", 0 }); err != nil {
@@ -299,7 +297,7 @@ func (w *interruptionRun) warned(ctx context.Context, s *survey, gone bool) erro
 		if launching {
 			err = w.launchReplacement(ctx, s)
 		}
-		if draining && (!launching || !w.wantsLaunch() || w.now().Sub(w.start) >= launchFirst) {
+		if draining && (!launching || !w.wantsLaunch() || w.budget.used() >= launchFirst) {
 			err = errors.Join(err, w.drainWarned(ctx, deadline))
 		}
 		if lost(err) {
@@ -320,14 +318,13 @@ func (w *interruptionRun) stopping(ctx context.Context, deadline time.Time) bool
 	if d, ok := ctx.Deadline(); ok && d.Sub(w.now()) < leaseMargin || w.c.stopping() {
 		return true
 	}
-	return !w.now().Before(deadline) && w.spent(ctx)
+	return !w.now().Before(deadline) && w.budget.spent(ctx)
 }
 
 // handOverWarned and drainWarned work without a valid claim, too: the instance goes at the deadline, so another worker that does the
 // same beside this one does no harm, and the store may be away for longer than a claim lasts.
 func (w *interruptionRun) handOverWarned(ctx context.Context, deadline time.Time) {
-	w.hold.harmless = true
-	defer func() { w.hold.harmless = false }()
+	defer w.lease.withoutHarm()()
 	if err := w.cordonWarned(ctx); err != nil {
 		w.errs = append(w.errs, err) // the drain tries again
 	}
@@ -351,8 +348,7 @@ func (w *interruptionRun) cordonWarned(ctx context.Context) error {
 
 // drainWarned drains for one slice. Pods get no more grace than remains, and critical pods are passed over: they go with the node.
 func (w *interruptionRun) drainWarned(ctx context.Context, deadline time.Time) error {
-	w.hold.harmless = true
-	defer func() { w.hold.harmless = false }()
+	defer w.lease.withoutHarm()()
 	if err := w.cordonWarned(ctx); err != nil {
 		return err
 	}
@@ -365,7 +361,7 @@ func (w *interruptionRun) drainWarned(ctx context.Context, deadline time.Time) e
 		w.errs = append(w.errs, err) // it is written down for people; the drain can't wait
 	}
 	left := deadline.Sub(w.now())
-	p, err := w.drainOnce(ctx, DrainRequest{Node: w.i.Node, Until: earlier(deadline, w.now().Add(w.hold.slice)), MaxGrace: left, SkipCritical: true})
+	p, err := w.drainOnce(ctx, DrainRequest{Node: w.i.Node, Until: earlier(deadline, w.now().Add(w.lease.slice)), MaxGrace: left, SkipCritical: true})
 	if why, blocked := IsDrainBlocked(err); blocked {
 		return w.step(ctx, "drainFailed", func(i *Interruption) { i.DrainFailed = why })
 	}
@@ -410,7 +406,7 @@ func (w *interruptionRun) rebalanced(ctx context.Context, s *survey, gone bool) 
 	if w.i.Replace == ReplaceNo {
 		return w.close(ctx, "nothing to replace")
 	}
-	for w.wantsLaunch() && !w.spent(ctx) {
+	for w.wantsLaunch() && !w.budget.spent(ctx) {
 		if err := w.launchReplacement(ctx, s); err != nil {
 			return err
 		}

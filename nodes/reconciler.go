@@ -1,7 +1,6 @@
 package nodes
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -10,38 +9,6 @@ import (
 	"slices"
 	"time"
 )
-
-// How long things may take.
-const (
-	leaseTTL    = 60 * time.Second // of the tick's lease
-	leaseMargin = 5 * time.Second  // a lease is trusted this much shorter than it lasts: clocks differ
-	callTimeout = 15 * time.Second // of one external call
-	renewLimit  = 3 * time.Second  // of one attempt to renew a claim, so that an unreachable store does not hold a warning's drain up
-	tickBudget  = 50 * time.Second // after which a tick begins nothing new
-
-	handOverPoll = time.Second // between two questions how far workers are with handing over
-)
-
-// tenure says how long a lease or a claim lasts and how its holder works under it.
-type tenure struct {
-	ttl    time.Duration
-	renew  time.Duration // it is renewed when it is this old
-	margin time.Duration // it is trusted this much shorter than it lasts
-	slice  time.Duration // of one drain call, so that it is renewed in time
-}
-
-var (
-	tickTenure = tenure{ttl: leaseTTL, renew: 20 * time.Second, margin: leaseMargin, slice: 10 * time.Second}
-	// A claim is short, because a warning leaves two minutes and the claim of a worker that died has to expire first. It can be:
-	// every write under it carries its fence, and one that has expired may be renewed as long as no other worker has taken it.
-	claimTenure = tenure{ttl: 9 * time.Second, renew: 2 * time.Second, margin: 2 * time.Second, slice: 3 * time.Second}
-)
-
-// errUncertain says that a claim has expired and can't be renewed because the store does not answer. Another worker may have it.
-var errUncertain = errors.New("the claim has expired and the store can't be asked to renew it")
-
-// ErrLeaseLost says that the lease was lost while a tick ran. Nothing more is done by it.
-var ErrLeaseLost = errors.New("the lease was lost")
 
 // Config is what a Reconciler works with. Signals, Cloud, Cluster, Store and Journal are required.
 type Config struct {
@@ -152,33 +119,34 @@ func (r *Reconciler) Plan(ctx context.Context) (Snapshot, error) {
 type run struct {
 	c      *Config
 	id     string
-	start  time.Time
-	hold   hold
+	lease  *lease
+	calls  calls
+	budget *budget
 	fence  int64
 	rec    Record // as the last write or read returned it
 	seq    int
-	stop   func() bool // nil: nothing else ends the run early
 	report Report
 	errs   []error
 }
 
 func (r *Reconciler) newRun() *run {
-	now := r.c.Clock.Now()
-	t := &run{c: &r.c, id: r.c.NewID(), start: now, stop: r.c.stopping}
+	t := newRun(&r.c, r.c.NewID(), r.c.stopping)
 	t.report.Tick = t.id
 	return t
 }
 
-func (t *run) now() time.Time { return t.c.Clock.Now() }
-
-// spent tells whether the run should begin nothing new, because its budget is used up or the process is about to be stopped.
-func (t *run) spent(ctx context.Context) bool {
-	if t.now().Sub(t.start) >= t.c.TickBudget || t.stop != nil && t.stop() {
-		return true
+func newRun(c *Config, id string, stop func() bool) *run {
+	l := &lease{clock: c.Clock}
+	return &run{
+		c:      c,
+		id:     id,
+		lease:  l,
+		calls:  calls{clock: c.Clock, lease: l},
+		budget: &budget{clock: c.Clock, start: c.Clock.Now(), limit: c.TickBudget, stop: stop},
 	}
-	deadline, ok := ctx.Deadline()
-	return ok && deadline.Sub(t.now()) < callTimeout+leaseMargin
 }
+
+func (t *run) now() time.Time { return t.c.Clock.Now() }
 
 // leased is the part of a tick under the lease.
 func (t *run) leased(ctx context.Context) {
@@ -274,19 +242,19 @@ type survey struct {
 
 func (t *run) survey(ctx context.Context) *survey {
 	s := &survey{}
-	s.cloudErr = t.anytime(ctx, "listing instances", func(ctx context.Context) (err error) {
+	s.cloudErr = t.calls.doSafe(ctx, "listing instances", func(ctx context.Context) (err error) {
 		s.instances, err = t.c.Cloud.Workers(ctx)
 		return err
 	})
-	s.recordErr = t.anytime(ctx, "reading the record", func(ctx context.Context) (err error) {
+	s.recordErr = t.calls.doSafe(ctx, "reading the record", func(ctx context.Context) (err error) {
 		s.record, err = t.c.Store.Load(ctx)
 		return err
 	})
-	s.openErr = t.anytime(ctx, "reading interruptions", func(ctx context.Context) (err error) {
+	s.openErr = t.calls.doSafe(ctx, "reading interruptions", func(ctx context.Context) (err error) {
 		s.open, err = t.c.Store.OpenInterruptions(ctx)
 		return err
 	})
-	s.viewErr = t.anytime(ctx, "reading nodes", func(ctx context.Context) (err error) {
+	s.viewErr = t.calls.doSafe(ctx, "reading nodes", func(ctx context.Context) (err error) {
 		s.view, err = t.c.Cluster.View(ctx)
 		return err
 	})
@@ -351,7 +319,7 @@ func (t *run) observe(ctx context.Context, s *survey) Observation {
 	} else if t.c.Screener != nil && len(o.Pending) > 0 {
 		t.screen(ctx, &o)
 	}
-	err := t.call(ctx, "reading metrics", func(ctx context.Context) (err error) {
+	err := t.calls.do(ctx, "reading metrics", func(ctx context.Context) (err error) {
 		o.Readings, err = t.c.Signals.Observe(ctx)
 		return err
 	})
@@ -361,7 +329,7 @@ func (t *run) observe(ctx context.Context, s *survey) Observation {
 		t.errs = append(t.errs, err)
 	}
 	if t.c.WorkerPlane != nil && s.viewErr == nil {
-		err := t.call(ctx, "asking for costs", func(ctx context.Context) (err error) {
+		err := t.calls.do(ctx, "asking for costs", func(ctx context.Context) (err error) {
 			o.Costs, err = t.c.WorkerPlane.Cost(ctx, nodeNames(s.view.Nodes))
 			return err
 		})
@@ -436,22 +404,6 @@ func (t *run) noted(s *survey, o Observation, fence int64) Note {
 
 // ---- the lease
 
-// hold is a lease, or an interruption's claim, as its holder sees it. It is trusted only until the time at which the attempt to
-// take it began, plus its length, minus a margin: by then nobody else can have taken it, whenever the store got the write.
-type hold struct {
-	tenure
-	renewAt  time.Time
-	trusted  time.Time
-	renewing func(ctx context.Context, now time.Time) error // nil: nothing is held
-	lapses   bool                                           // it may be renewed after it has expired: its writes are fenced, so nothing happened in between
-	taken    bool                                           // another worker has it
-	harmless bool                                           // what is done now does no harm beside another worker
-}
-
-func (h *hold) since(start time.Time) {
-	h.renewAt, h.trusted = start.Add(h.renew), start.Add(h.ttl-h.margin)
-}
-
 // acquire takes the lease; false without an error means that somebody else holds it.
 func (t *run) acquire(ctx context.Context) (bool, error) {
 	start := t.now()
@@ -463,101 +415,28 @@ func (t *run) acquire(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	t.fence = t.rec.LeaseFence
-	t.start = start // interruptions may have taken their time before
-	t.hold = hold{tenure: tickTenure}
-	t.hold.since(start)
-	t.hold.renewing = func(ctx context.Context, now time.Time) error {
+	t.budget.restart(start) // interruptions may have taken their time before
+	t.lease.hold(start, tickTenure, false, func(ctx context.Context, now time.Time) error {
 		return t.write(ctx, RenewLease{Owner: t.id, Fence: t.fence, Now: now, TTL: leaseTTL})
-	}
+	})
 	return true, nil
 }
 
 func (t *run) release(ctx context.Context) {
-	t.hold.renewing = nil // whatever is left of it suffices to give it back
+	t.lease.stopRenewing()
 	if err := t.apply(ctx, ReleaseLease{Owner: t.id, Fence: t.fence}); err != nil {
 		t.fail(ctx, "releasing the lease", err)
 	}
-	t.hold = hold{}
-}
-
-// keep renews what is held when it is due and tells until when a call may last.
-func (t *run) keep(ctx context.Context) (time.Time, error) {
-	now, h := t.now(), &t.hold
-	if h.trusted.IsZero() {
-		return now.Add(callTimeout), nil
-	}
-	if h.renewing != nil && !h.taken && !now.Before(h.renewAt) && (h.lapses || now.Before(h.trusted)) {
-		if err := t.renew(ctx, now); err == nil {
-			h.since(now)
-		} else if IsRefused(err) {
-			h.trusted, h.taken = now, true
-		}
-		now = t.now()
-	}
-	if !now.Before(h.trusted) {
-		if h.lapses && !h.taken {
-			return now, errUncertain
-		}
-		return now, ErrLeaseLost
-	}
-	return earlier(now.Add(callTimeout), h.trusted), nil
-}
-
-func (t *run) renew(ctx context.Context, now time.Time) error {
-	if t.hold.lapses {
-		limited, cancel := t.c.Clock.WithDeadline(ctx, now.Add(renewLimit))
-		defer cancel()
-		ctx = limited
-	}
-	return t.hold.renewing(ctx, now)
-}
-
-// lost tells whether err means that this run holds nothing any more.
-func lost(err error) bool { return errors.Is(err, ErrLeaseLost) || errors.Is(err, ErrStaleFence) }
-
-// ---- calls
-
-// call makes one external call, within what is left of the lease: a call that could still be on its way when somebody else holds
-// the lease is not made, and its deadline ends it in time.
-func (t *run) call(ctx context.Context, what string, f func(context.Context) error) error {
-	until, err := t.keep(ctx)
-	switch {
-	case t.hold.lapses && t.hold.harmless && !lost(err):
-		until = t.now().Add(callTimeout)
-	case err != nil:
-		return fmt.Errorf("%s, %w", what, err)
-	}
-	return t.until(ctx, until, what, f)
-}
-
-// anytime makes a call that does no harm after a claim has expired: one that only reads, or a write that the store refuses to the
-// worker whose claim has passed on. Such a call may take longer than the claim lasts.
-func (t *run) anytime(ctx context.Context, what string, f func(context.Context) error) error {
-	if !t.hold.lapses {
-		return t.call(ctx, what, f)
-	}
-	if _, err := t.keep(ctx); lost(err) {
-		return fmt.Errorf("%s, %w", what, err)
-	}
-	return t.until(ctx, t.now().Add(callTimeout), what, f)
-}
-
-func (t *run) until(ctx context.Context, until time.Time, what string, f func(context.Context) error) error {
-	ctx, cancel := t.c.Clock.WithDeadline(ctx, until)
-	defer cancel()
-	if err := f(ctx); err != nil {
-		return fmt.Errorf("%s, %w", what, err)
-	}
-	return nil
+	t.lease.end()
 }
 
 // apply makes a transition. If nobody knows how it ended it is made once more, which changes nothing if it had succeeded.
 func (t *run) apply(ctx context.Context, tr Transition) error {
-	err := t.call(ctx, tr.Name(), func(ctx context.Context) error { return t.write(ctx, tr) })
+	err := t.calls.do(ctx, tr.Name(), func(ctx context.Context) error { return t.write(ctx, tr) })
 	if err == nil || IsRefused(err) || errors.Is(err, ErrLeaseLost) {
 		return err
 	}
-	return t.call(ctx, tr.Name(), func(ctx context.Context) error { return t.write(ctx, tr) })
+	return t.calls.do(ctx, tr.Name(), func(ctx context.Context) error { return t.write(ctx, tr) })
 }
 
 func (t *run) write(ctx context.Context, tr Transition) error {
@@ -575,7 +454,7 @@ func (t *run) journal(ctx context.Context, e Event) {
 	e.At, e.Tick, e.Seq = t.now(), t.id, t.seq
 	t.seq++
 	t.report.Events = append(t.report.Events, e)
-	err := t.anytime(ctx, "journaling "+e.Kind, func(ctx context.Context) error { return t.c.Journal.Append(ctx, e) })
+	err := t.calls.doSafe(ctx, "journaling "+e.Kind, func(ctx context.Context) error { return t.c.Journal.Append(ctx, e) })
 	if err != nil {
 		t.errs = append(t.errs, err)
 	}
@@ -600,12 +479,4 @@ func (t *run) fail(ctx context.Context, what string, err error) {
 
 func (t *run) say(ctx context.Context, kind, instance, message string, args ...any) {
 	t.journal(ctx, Event{Kind: kind, ActionID: t.rec.ActionID(), Instance: instance, Message: fmt.Sprintf(message, args...)})
-}
-
-// earlier returns the earlier of two times.
-func earlier(a, b time.Time) time.Time {
-	if cmp.Compare(a.UnixNano(), b.UnixNano()) < 0 {
-		return a
-	}
-	return b
 }

@@ -149,7 +149,7 @@ func (s *survey) fleet() Observation {
 // node is cordoned, marked before the instance is terminated, resumed by whichever tick comes next. Only the drain is missing: the
 // kubelet that would end the pods does not answer. What runs there is replaced once the Node object is gone.
 func (t *run) repair(ctx context.Context, s *survey) error {
-	if s.fleetErr() != nil || t.spent(ctx) {
+	if s.fleetErr() != nil || t.budget.spent(ctx) {
 		return nil
 	}
 	for _, u := range UnhealthyWorkers(t.c.Policy, s.fleet(), t.rec, t.now()) {
@@ -220,7 +220,7 @@ func (t *run) drainRecovered(ctx context.Context, m Removal) (bool, error) {
 		return true, nil
 	}
 	for {
-		p, err := t.drainOnce(ctx, DrainRequest{Node: m.Node, Until: t.now().Add(t.hold.slice)})
+		p, err := t.drainOnce(ctx, DrainRequest{Node: m.Node, Until: t.now().Add(t.lease.slice)})
 		why, blocked := IsDrainBlocked(err)
 		switch {
 		case blocked:
@@ -228,7 +228,7 @@ func (t *run) drainRecovered(ctx context.Context, m Removal) (bool, error) {
 			return false, nil
 		case err != nil || p.Done:
 			return err == nil, err
-		case t.spent(ctx):
+		case t.budget.spent(ctx):
 			t.say(ctx, "drain.continues", m.InstanceID, "%d pod(s) left, %s", p.Left, p.Why)
 			return false, nil
 		}

@@ -8,6 +8,9 @@ import (
 	"time"
 )
 
+// handOverPoll is the time between two questions how far workers are with handing over.
+const handOverPoll = time.Second
+
 // beginDown opens a scale-down with its plan and goes on with it.
 func (t *run) beginDown(ctx context.Context, s *survey, d Decision) error {
 	var ids []string
@@ -163,7 +166,7 @@ func (t *run) confirmedGone(ctx context.Context, s *survey, id string) (bool, er
 }
 
 func (t *run) lookup(ctx context.Context, ids ...string) (found map[string]Instance, err error) {
-	err = t.anytime(ctx, "looking instances up", func(ctx context.Context) (err error) {
+	err = t.calls.doSafe(ctx, "looking instances up", func(ctx context.Context) (err error) {
 		found, err = t.c.Cloud.Lookup(ctx, ids)
 		return err
 	})
@@ -198,7 +201,7 @@ func (t *run) finishTarget(ctx context.Context, id string, m Removal, gone bool)
 
 func (t *run) terminateAndRemove(ctx context.Context, id string, node NodeRef, gone bool) error {
 	if !gone {
-		err := t.call(ctx, "terminating "+id, func(ctx context.Context) error { return t.c.Cloud.Terminate(ctx, id) })
+		err := t.calls.do(ctx, "terminating "+id, func(ctx context.Context) error { return t.c.Cloud.Terminate(ctx, id) })
 		if err != nil {
 			return err
 		}
@@ -206,7 +209,7 @@ func (t *run) terminateAndRemove(ctx context.Context, id string, node NodeRef, g
 	if node.Name == "" {
 		return nil
 	}
-	return t.call(ctx, "deleting node "+node.Name, func(ctx context.Context) error { return t.c.Cluster.Remove(ctx, node) })
+	return t.calls.do(ctx, "deleting node "+node.Name, func(ctx context.Context) error { return t.c.Cluster.Remove(ctx, node) })
 }
 
 // failDown ends the scale-down. What it cordoned and did not mark is uncordoned first, so that a crash in between is followed by
@@ -258,7 +261,7 @@ func (t *run) drain(ctx context.Context, m Removal) (done bool, failure string, 
 		return false, "", err
 	}
 	for !t.handedOver(ctx, m.Node, time.Unix(m.DrainedSince, 0), deadline) {
-		if t.spent(ctx) {
+		if t.budget.spent(ctx) {
 			t.say(ctx, "drain.continues", m.InstanceID, "its workers are handing over")
 			return false, "", nil
 		}
@@ -267,7 +270,7 @@ func (t *run) drain(ctx context.Context, m Removal) (done bool, failure string, 
 		}
 	}
 	for {
-		p, err := t.drainOnce(ctx, DrainRequest{Node: m.Node, Until: earlier(deadline, t.now().Add(t.hold.slice))})
+		p, err := t.drainOnce(ctx, DrainRequest{Node: m.Node, Until: earlier(deadline, t.now().Add(t.lease.slice))})
 		if why, blocked := IsDrainBlocked(err); blocked {
 			return false, why, nil
 		}
@@ -278,7 +281,7 @@ func (t *run) drain(ctx context.Context, m Removal) (done bool, failure string, 
 			return true, "", nil
 		case !t.now().Before(deadline):
 			return false, fmt.Sprintf("not drained within DRAIN_TIMEOUT_SEC: %d pod(s) left, %s", p.Left, p.Why), nil
-		case t.spent(ctx):
+		case t.budget.spent(ctx):
 			t.say(ctx, "drain.continues", m.InstanceID, "%d pod(s) left, %s", p.Left, p.Why)
 			return false, "", nil
 		}
@@ -286,7 +289,7 @@ func (t *run) drain(ctx context.Context, m Removal) (done bool, failure string, 
 }
 
 func (t *run) drainOnce(ctx context.Context, req DrainRequest) (p DrainProgress, err error) {
-	err = t.call(ctx, "draining "+req.Node.Name, func(ctx context.Context) (err error) {
+	err = t.calls.do(ctx, "draining "+req.Node.Name, func(ctx context.Context) (err error) {
 		p, err = t.c.Cluster.Drain(ctx, req)
 		return err
 	})
@@ -294,20 +297,20 @@ func (t *run) drainOnce(ctx context.Context, req DrainRequest) (p DrainProgress,
 }
 
 func (t *run) cordon(ctx context.Context, n NodeRef, claim string) error {
-	return t.call(ctx, "cordoning "+n.Name, func(ctx context.Context) error { return t.c.Cluster.Cordon(ctx, n, claim) })
+	return t.calls.do(ctx, "cordoning "+n.Name, func(ctx context.Context) error { return t.c.Cluster.Cordon(ctx, n, claim) })
 }
 
 // uncordon gives a node back, and its workers their work. Failing at the latter stops nothing: what they were asked for ends by itself.
 func (t *run) uncordon(ctx context.Context, n NodeRef, claim string) error {
 	if t.c.WorkerPlane != nil {
-		if err := t.call(ctx, "taking the request for hand-over back", func(ctx context.Context) error { return t.c.WorkerPlane.TakeBack(ctx, n.Name) }); err != nil {
+		if err := t.calls.do(ctx, "taking the request for hand-over back", func(ctx context.Context) error { return t.c.WorkerPlane.TakeBack(ctx, n.Name) }); err != nil {
 			if lost(err) {
 				return err
 			}
 			t.errs = append(t.errs, err)
 		}
 	}
-	return t.call(ctx, "uncordoning "+n.Name, func(ctx context.Context) error { return t.c.Cluster.Uncordon(ctx, n, claim) })
+	return t.calls.do(ctx, "uncordoning "+n.Name, func(ctx context.Context) error { return t.c.Cluster.Uncordon(ctx, n, claim) })
 }
 
 // handedOver asks the workers on a node to give their work away and tells whether the drain may begin: when they hold nothing any
@@ -322,9 +325,9 @@ func (t *run) handedOver(ctx context.Context, n NodeRef, since, deadline time.Ti
 		left, err = t.c.WorkerPlane.HandOver(ctx, n.Name, deadline)
 		return err
 	}
-	err := t.call(ctx, "asking for hand-over", ask)
+	err := t.calls.do(ctx, "asking for hand-over", ask)
 	if err != nil && !lost(err) { // a lost reply is not a worker plane that can't be asked
-		err = t.call(ctx, "asking for hand-over", ask)
+		err = t.calls.do(ctx, "asking for hand-over", ask)
 	}
 	patience := deadline.Sub(since) * 3 / 4
 	if err != nil {

@@ -57,7 +57,7 @@ func (t *run) launchMissing(ctx context.Context, s *survey) error {
 		return err
 	}
 	var refusal *LaunchError // of the open intent, if that is known to have failed
-	for len(t.rec.ScaleUpInstanceIDs) < t.rec.ScaleUpRequested && !t.spent(ctx) {
+	for len(t.rec.ScaleUpInstanceIDs) < t.rec.ScaleUpRequested && !t.budget.spent(ctx) {
 		if t.rec.ScaleUpIntent == nil || refusal != nil {
 			ok, err := t.intendNext(ctx, s, subnets, refusal)
 			if err != nil || !ok {
@@ -92,7 +92,7 @@ func final(err error) bool {
 }
 
 func (t *run) subnets(ctx context.Context) (subnets []Subnet, err error) {
-	err = t.anytime(ctx, "listing subnets", func(ctx context.Context) (err error) {
+	err = t.calls.doSafe(ctx, "listing subnets", func(ctx context.Context) (err error) {
 		subnets, err = t.c.Cloud.Subnets(ctx)
 		return err
 	})
@@ -100,7 +100,7 @@ func (t *run) subnets(ctx context.Context) (subnets []Subnet, err error) {
 }
 
 func (t *run) launch(ctx context.Context, req LaunchRequest) (in Instance, err error) {
-	err = t.call(ctx, "launching an instance", func(ctx context.Context) (err error) {
+	err = t.calls.do(ctx, "launching an instance", func(ctx context.Context) (err error) {
 		in, err = t.c.Cloud.Launch(ctx, req)
 		return err
 	})
@@ -300,7 +300,7 @@ func (t *run) missing(ctx context.Context, s *survey) []Removal {
 // diagnose journals what the cloud knows about an instance that did not join. It is for people; failing at it changes nothing.
 func (t *run) diagnose(ctx context.Context, instanceID string) {
 	var d Diagnosis
-	err := t.call(ctx, "diagnosing "+instanceID, func(ctx context.Context) (err error) {
+	err := t.calls.do(ctx, "diagnosing "+instanceID, func(ctx context.Context) (err error) {
 		d, err = t.c.Cloud.Diagnose(ctx, instanceID)
 		return err
 	})

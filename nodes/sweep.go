@@ -26,7 +26,7 @@ func (t *run) sweep(ctx context.Context, s *survey) error {
 func (t *run) finishRemovals(ctx context.Context, s *survey) error {
 	var errs []error
 	for _, m := range t.rec.Removals {
-		if t.rec.Targets(m.InstanceID) || t.spent(ctx) {
+		if t.rec.Targets(m.InstanceID) || t.budget.spent(ctx) {
 			continue
 		}
 		if err := t.finishRemoval(ctx, s, m); err != nil {
@@ -157,7 +157,7 @@ func (t *run) reap(ctx context.Context, s *survey) error {
 		return nil
 	}
 	for _, w := range s.workers {
-		if !t.orphaned(s, w) || t.spent(ctx) {
+		if !t.orphaned(s, w) || t.budget.spent(ctx) {
 			continue
 		}
 		t.diagnose(ctx, w.Instance.ID)
@@ -227,7 +227,7 @@ func (t *run) removeDeadNodes(ctx context.Context, s *survey) error {
 		case !there && slices.Contains(unknown, id) && !slices.Contains(s.record.Joined, id):
 			continue // never known to be ours: of another account perhaps
 		}
-		err := t.call(ctx, "deleting node "+n.Name, func(ctx context.Context) error { return t.c.Cluster.Remove(ctx, n.NodeRef) })
+		err := t.calls.do(ctx, "deleting node "+n.Name, func(ctx context.Context) error { return t.c.Cluster.Remove(ctx, n.NodeRef) })
 		if err != nil {
 			return err
 		}
@@ -252,7 +252,7 @@ func (t *run) uncordonAbandoned(ctx context.Context, s *survey) error {
 				continue
 			}
 			// An interruption may have been opened, and have cordoned, after they were listed and before the nodes were read.
-			err := t.call(ctx, "reading interruptions", func(ctx context.Context) (err error) {
+			err := t.calls.do(ctx, "reading interruptions", func(ctx context.Context) (err error) {
 				s.open, err = t.c.Store.OpenInterruptions(ctx)
 				return err
 			})
