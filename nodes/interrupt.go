@@ -18,30 +18,30 @@ const (
 // again; an interruption that could not be worked to its end now is taken up by the next tick. It runs beside ticks, without
 // their lease.
 func (r *Reconciler) Interrupt(ctx context.Context, e InterruptionEvent) error {
-	t := r.newRun()
+	t := r.newTick()
 	found, err := t.lookup(ctx, e.InstanceID)
 	if err != nil {
 		// The event is noted all the same, or an outage of the cloud's API would lose it; whose instance it is about is found out
 		// before anything is done.
-		t.errs = append(t.errs, err)
+		t.log.collect(err)
 	}
 	in, there := found[e.InstanceID]
 	switch {
 	case err == nil && (!there || in.Foreign):
-		t.say(ctx, "interruption.foreign", e.InstanceID, "%s of an instance that is not this cluster's", e.Kind)
+		t.log.report(ctx, "interruption.foreign", e.InstanceID, "%s of an instance that is not this cluster's", e.Kind)
 		return nil
 	case in.ControlPlane:
-		t.say(ctx, "interruption.controlPlane", e.InstanceID, "%s of a server of the control plane: see to it", e.Kind)
+		t.log.report(ctx, "interruption.controlPlane", e.InstanceID, "%s of a server of the control plane: see to it", e.Kind)
 		return nil
 	case e.Kind == StateChange:
-		t.say(ctx, "interruption.stateChange", e.InstanceID, "now %s", e.State)
+		t.log.report(ctx, "interruption.stateChange", e.InstanceID, "now %s", e.State)
 		return nil // the sweep deletes its node; it is made up for only through MIN_WORKERS or pending pods
 	case e.Kind.urgency() < 0:
 		return fmt.Errorf("event %s is of unknown kind %q", e.ID, e.Kind)
 	}
 	if e.Kind == Warning && t.now().Sub(e.At) >= warningNotice {
 		// Whatever could be done has been done by others: the instance has ended, and ticks have seen to what that meant.
-		t.say(ctx, "interruption.tooLate", e.InstanceID, "warned at %s", e.At.UTC().Format(time.RFC3339))
+		t.log.report(ctx, "interruption.tooLate", e.InstanceID, "warned at %s", e.At.UTC().Format(time.RFC3339))
 		return nil
 	}
 	open := OpenInterruption{Event: e, Now: t.now(), Offering: Offering{Zone: in.Zone, Type: in.Type, Market: in.Market}}
@@ -50,26 +50,26 @@ func (r *Reconciler) Interrupt(ctx context.Context, e InterruptionEvent) error {
 	if err != nil {
 		return err
 	}
-	t.say(ctx, "interruption.opened", e.InstanceID, "%s", i.Kind)
-	for !i.Closed && !t.workOn(ctx, e.InstanceID) && i.Kind == Warning && t.now().Unix() < i.DeadlineEpoch && !t.c.stopping() {
+	t.log.report(ctx, "interruption.opened", e.InstanceID, "%s", i.Kind)
+	for !i.Closed && !t.workOn(ctx, e.InstanceID) && i.Kind == Warning && t.now().Unix() < i.DeadlineEpoch && !t.config.stopping() {
 		// Somebody works on it already, perhaps on the rebalance that came before. They notice the warning when they renew their
 		// claim; if they have died, waiting for the next tick would waste the time that is left.
-		if err := t.c.Clock.Sleep(ctx, retryPause); err != nil {
+		if err := t.config.Clock.Sleep(ctx, retryPause); err != nil {
 			break
 		}
 	}
-	return errors.Join(t.errs...)
+	return t.log.err()
 }
 
 // resumeInterruptions takes up every open interruption that nobody is working on.
 func (t *run) resumeInterruptions(ctx context.Context) {
 	var open []Interruption
 	err := t.calls.do(ctx, "reading interruptions", func(ctx context.Context) (err error) {
-		open, err = t.c.Store.OpenInterruptions(ctx)
+		open, err = t.config.Store.OpenInterruptions(ctx)
 		return err
 	})
 	if err != nil {
-		t.errs = append(t.errs, err)
+		t.log.collect(err)
 		return
 	}
 	var held []Interruption // warnings that another worker has
@@ -84,25 +84,25 @@ func (t *run) resumeInterruptions(ctx context.Context) {
 // takeOver takes up the warnings whose workers have died. A live worker renews its claim, so it takes one interval between
 // renewals to tell the two apart; without this look the time until the next tick would be lost of a warning's two minutes.
 func (t *run) takeOver(ctx context.Context, held []Interruption) {
-	if len(held) == 0 || t.c.stopping() || t.c.Clock.Sleep(ctx, claimTenure.renew+time.Second) != nil {
+	if len(held) == 0 || t.config.stopping() || t.config.Clock.Sleep(ctx, claimTenure.renew+time.Second) != nil {
 		return
 	}
 	var open []Interruption
 	err := t.calls.do(ctx, "reading interruptions", func(ctx context.Context) (err error) {
-		open, err = t.c.Store.OpenInterruptions(ctx)
+		open, err = t.config.Store.OpenInterruptions(ctx)
 		return err
 	})
 	if err != nil {
-		t.errs = append(t.errs, err)
+		t.log.collect(err)
 		return
 	}
 	for _, was := range held {
 		k := slices.IndexFunc(open, func(i Interruption) bool { return i.InstanceID == was.InstanceID })
-		if k < 0 || open[k].Owner != "" && (open[k].Fence != was.Fence || open[k].UntilEpoch != was.UntilEpoch) || t.c.stopping() {
+		if k < 0 || open[k].Owner != "" && (open[k].Fence != was.Fence || open[k].UntilEpoch != was.UntilEpoch) || t.config.stopping() {
 			continue
 		}
 		expires := time.Unix(open[k].UntilEpoch+1, 0) // the second that it names still belongs to it
-		if err := t.c.Clock.Sleep(ctx, max(expires.Sub(t.now()), 0)); err != nil {
+		if err := t.config.Clock.Sleep(ctx, max(expires.Sub(t.now()), 0)); err != nil {
 			return
 		}
 		t.workOn(ctx, was.InstanceID)
@@ -111,22 +111,19 @@ func (t *run) takeOver(ctx context.Context, held []Interruption) {
 
 // workOn claims an interruption and brings it as far as it goes now. One that somebody else has claimed is left to them: false.
 func (t *run) workOn(ctx context.Context, instanceID string) bool {
-	w := &interruptionRun{run: newRun(t.c, t.id+"/"+instanceID, nil)}
-	defer func() {
-		t.errs = append(t.errs, w.errs...)
-		t.report.Events = append(t.report.Events, w.report.Events...)
-	}()
+	w := &interruptionRun{run: newRun(t.config, t.id+"/"+instanceID, nil)}
+	defer func() { t.log.include(w.log) }()
 	claimed, err := w.claim(ctx, instanceID)
 	if err != nil || !claimed {
 		if err != nil {
-			w.fail(ctx, "claiming an interruption", err)
+			w.log.fail(ctx, "claiming an interruption", err)
 		}
 		return false
 	}
 	kind := w.i.Kind
-	w.budget.stop = func() bool { return w.i.Kind != kind || t.c.stopping() } // a warning took over: leave off and begin again
+	w.budget.stop = func() bool { return w.i.Kind != kind || t.config.stopping() } // a warning took over: leave off and begin again
 	if err := w.work(ctx); err != nil {
-		w.fail(ctx, "interruption of "+instanceID, err)
+		w.log.fail(ctx, "interruption of "+instanceID, err)
 	}
 	w.unclaim(ctx)
 	return w.i.Kind == kind
@@ -141,7 +138,7 @@ type interruptionRun struct {
 
 func (t *run) applyInterruption(ctx context.Context, id string, tr InterruptionTransition) (i Interruption, err error) {
 	f := func(ctx context.Context) error {
-		i, err = t.c.Store.ApplyInterruption(ctx, id, tr)
+		i, err = t.config.Store.ApplyInterruption(ctx, id, tr)
 		return err
 	}
 	if err := t.calls.doSafe(ctx, tr.Name(), f); err == nil || IsRefused(err) || errors.Is(err, ErrLeaseLost) {
@@ -153,16 +150,16 @@ func (t *run) applyInterruption(ctx context.Context, id string, tr InterruptionT
 
 func (w *interruptionRun) claim(ctx context.Context, id string) (bool, error) {
 	start := w.now()
-	i, err := w.applyInterruption(ctx, id, ClaimInterruption{Owner: w.id, Holder: w.c.self.holder, Process: w.c.self.process, Now: start, TTL: claimTenure.ttl})
+	i, err := w.applyInterruption(ctx, id, ClaimInterruption{Owner: w.id, Holder: w.config.self.holder, Process: w.config.self.process, Now: start, TTL: claimTenure.ttl})
 	if IsRefused(err) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	w.i, w.fence = i, i.Fence
+	w.i, w.state.fence = i, i.Fence
 	w.lease.hold(start, claimTenure, true, func(ctx context.Context, now time.Time) error {
-		i, err := w.c.Store.ApplyInterruption(ctx, id, w.fact("renewClaim", func(i *Interruption) { i.UntilEpoch = now.Add(claimTenure.ttl).Unix() }))
+		i, err := w.config.Store.ApplyInterruption(ctx, id, w.fact("renewClaim", func(i *Interruption) { i.UntilEpoch = now.Add(claimTenure.ttl).Unix() }))
 		if err == nil {
 			w.i = i
 		}
@@ -177,12 +174,12 @@ func (w *interruptionRun) unclaim(ctx context.Context) {
 		return
 	}
 	if err := w.step(ctx, "releaseClaim", func(i *Interruption) { i.Owner, i.Holder, i.Process, i.UntilEpoch = "", "", "", 0 }); err != nil {
-		w.fail(ctx, "releasing an interruption", err)
+		w.log.fail(ctx, "releasing an interruption", err)
 	}
 }
 
 func (w *interruptionRun) fact(step string, change func(*Interruption)) InterruptionStep {
-	return InterruptionStep{Step: step, Owner: w.id, Fence: w.fence, Change: change}
+	return InterruptionStep{Step: step, Owner: w.id, Fence: w.state.fence, Change: change}
 }
 
 // step writes a fact.
@@ -204,7 +201,7 @@ func (w *interruptionRun) close(ctx context.Context, outcome string, args ...any
 		}
 	})
 	if err == nil && w.i.Closed {
-		w.say(ctx, "interruption.closed", w.i.InstanceID, "%s", text)
+		w.log.report(ctx, "interruption.closed", w.i.InstanceID, "%s", text)
 	}
 	return err
 }
@@ -215,7 +212,7 @@ func (w *interruptionRun) work(ctx context.Context) error {
 	if s.recordErr != nil || s.cloudErr != nil {
 		return errors.Join(s.recordErr, s.cloudErr)
 	}
-	w.rec = s.record
+	w.state.record = s.record
 	if ours, err := w.identify(ctx, s); err != nil || !ours {
 		return err
 	}
@@ -260,7 +257,7 @@ func (w *interruptionRun) plan(ctx context.Context, s *survey, gone bool) error 
 	id := w.i.InstanceID
 	node := s.nodeOf(id)
 	replace := ReplaceYes
-	if _, removing := w.rec.Removal(id); removing || w.rec.Targets(id) || s.viewErr == nil && node.Name == "" && !gone {
+	if _, removing := w.state.record.Removal(id); removing || w.state.record.Targets(id) || s.viewErr == nil && node.Name == "" && !gone {
 		replace = ReplaceNo
 	}
 	if w.i.Replace != "" && (w.i.Node.Name != "" || node.Name == "") {
@@ -304,8 +301,8 @@ func (w *interruptionRun) warned(ctx context.Context, s *survey, gone bool) erro
 			return err
 		}
 		if err != nil {
-			w.errs = append(w.errs, err)
-			if err := w.c.Clock.Sleep(ctx, retryPause); err != nil {
+			w.log.collect(err)
+			if err := w.config.Clock.Sleep(ctx, retryPause); err != nil {
 				return err
 			}
 		}
@@ -315,7 +312,7 @@ func (w *interruptionRun) warned(ctx context.Context, s *survey, gone bool) erro
 
 // stopping tells whether to leave the rest to the next tick: a warning is worked until its deadline, beyond that for one budget.
 func (w *interruptionRun) stopping(ctx context.Context, deadline time.Time) bool {
-	if d, ok := ctx.Deadline(); ok && d.Sub(w.now()) < leaseMargin || w.c.stopping() {
+	if d, ok := ctx.Deadline(); ok && d.Sub(w.now()) < leaseMargin || w.config.stopping() {
 		return true
 	}
 	return !w.now().Before(deadline) && w.budget.spent(ctx)
@@ -326,12 +323,12 @@ func (w *interruptionRun) stopping(ctx context.Context, deadline time.Time) bool
 func (w *interruptionRun) handOverWarned(ctx context.Context, deadline time.Time) {
 	defer w.lease.withoutHarm()()
 	if err := w.cordonWarned(ctx); err != nil {
-		w.errs = append(w.errs, err) // the drain tries again
+		w.log.collect(err) // the drain tries again
 	}
 	if !w.i.HandedOver {
 		w.handedOver(ctx, w.i.Node, w.now(), deadline)
 		if err := w.step(ctx, "handOver", func(i *Interruption) { i.HandedOver = true }); err != nil {
-			w.errs = append(w.errs, err)
+			w.log.collect(err)
 		}
 	}
 }
@@ -353,12 +350,12 @@ func (w *interruptionRun) drainWarned(ctx context.Context, deadline time.Time) e
 		return err
 	}
 	if !w.handedOver(ctx, w.i.Node, time.Unix(w.i.OpenedEpoch, 0), deadline) {
-		return w.c.Clock.Sleep(ctx, handOverPoll)
+		return w.config.Clock.Sleep(ctx, handOverPoll)
 	}
 	if err := w.startDrain(ctx); lost(err) {
 		return err
 	} else if err != nil {
-		w.errs = append(w.errs, err) // it is written down for people; the drain can't wait
+		w.log.collect(err) // it is written down for people; the drain can't wait
 	}
 	left := deadline.Sub(w.now())
 	p, err := w.drainOnce(ctx, DrainRequest{Node: w.i.Node, Until: earlier(deadline, w.now().Add(w.lease.slice)), MaxGrace: left, SkipCritical: true})
@@ -499,7 +496,7 @@ func (w *interruptionRun) launchReplacement(ctx context.Context, s *survey) erro
 	case err == nil:
 		err := w.step(ctx, "recordReplacement", func(i *Interruption) { i.ReplacementID = in.ID })
 		if err == nil {
-			w.say(ctx, "interruption.replacement", in.ID, "launched for %s", w.i.InstanceID)
+			w.log.report(ctx, "interruption.replacement", in.ID, "launched for %s", w.i.InstanceID)
 		}
 		return err
 	case final(err) && errors.As(err, &refusal):
@@ -522,10 +519,10 @@ func (w *interruptionRun) intendReplacement(ctx context.Context, s *survey, refu
 			news = exhaustedBy(refusal.Kind, prev.Request.Offering, now)
 		}
 	}
-	exhausted := append(interruptedOfferings(append(s.open, w.i), now), append(news, w.rec.Exhausted...)...)
+	exhausted := append(interruptedOfferings(append(s.open, w.i), now), append(news, w.state.record.Exhausted...)...)
 	zones := w.launchedPerZone(s)
 	zones[w.i.Offering.Zone]-- // the one that is replaced
-	order := LaunchOrder(w.c.Policy, subnets, zones, exhausted, now)
+	order := LaunchOrder(w.config.Policy, subnets, zones, exhausted, now)
 	if len(order) == 0 || refusal != nil && refusal.Kind == FailPermanent {
 		why := "every offering is exhausted"
 		if refusal != nil {
@@ -571,7 +568,7 @@ func (w *interruptionRun) replacementSettled(ctx context.Context, s *survey) (bo
 }
 
 func (w *interruptionRun) joinOver() bool {
-	return w.now().Sub(time.Unix(w.i.Intent.Epoch, 0)) >= w.c.Policy.JoinTimeout
+	return w.now().Sub(time.Unix(w.i.Intent.Epoch, 0)) >= w.config.Policy.JoinTimeout
 }
 
 func (w *interruptionRun) replacementText() string {

@@ -123,12 +123,12 @@ func (t *run) launchedNow(s *survey, template string) []string {
 		out = append(out, seen.Unchecked...)
 	}
 	for _, l := range s.record.ScaleUpLaunches {
-		if l.Request.Template == t.c.Template {
+		if l.Request.Template == t.config.Template {
 			out = append(out, l.InstanceID)
 		}
 	}
 	for _, i := range s.open {
-		if i.ReplacementID != "" && i.Intent != nil && i.Intent.Request.Template == t.c.Template {
+		if i.ReplacementID != "" && i.Intent != nil && i.Intent.Request.Template == t.config.Template {
 			out = append(out, i.ReplacementID)
 		}
 	}
@@ -141,7 +141,7 @@ func (t *run) noteTemplate(ctx context.Context, s *survey) error {
 	if s.cloudErr != nil || s.viewErr != nil {
 		return nil
 	}
-	template := fingerprint(t.c.Template, t.c.Policy)
+	template := fingerprint(t.config.Template, t.config.Policy)
 	next := TemplateSeen{Template: template}
 	if was := s.record.TemplateSeen; was != nil && was.Template == template {
 		next = *was
@@ -155,12 +155,12 @@ func (t *run) noteTemplate(ctx context.Context, s *survey) error {
 		if !ok || w.Node == nil || !w.Node.Ready || !w.Instance.Alive() {
 			continue
 		}
-		seen := compareNode(t.c.Policy, w)
+		seen := compareNode(t.config.Policy, w)
 		if seen.differs() && next.Text() != seen.Text() {
-			t.say(ctx, "template.differs", id, "%s: it is not counted for pods that need it otherwise; see NODE_LABELS, NODE_TAINTS and the user data", seen.Text())
+			t.log.report(ctx, "template.differs", id, "%s: it is not counted for pods that need it otherwise; see NODE_LABELS, NODE_TAINTS and the user data", seen.Text())
 		}
 		seen.Template, seen.Sizes, seen.Unchecked = template, next.Sizes, next.Unchecked
-		if t.c.Screener != nil {
+		if t.config.Screener != nil {
 			seen.size(w)
 		}
 		if !seen.differs() {
@@ -168,11 +168,11 @@ func (t *run) noteTemplate(ctx context.Context, s *survey) error {
 		}
 		next = seen
 	}
-	note := NoteTemplate{Fence: t.fence, Seen: next}
-	if after, err := note.Apply(t.rec); err == nil && reflect.DeepEqual(after.TemplateSeen, t.rec.TemplateSeen) {
+	note := NoteTemplate{Fence: t.state.fence, Seen: next}
+	if after, err := note.Apply(t.state.record); err == nil && reflect.DeepEqual(after.TemplateSeen, t.state.record.TemplateSeen) {
 		return nil // most ticks: no write
 	}
-	return t.apply(ctx, note)
+	return t.state.apply(ctx, note)
 }
 
 // size keeps the least that a node of the instance's type has offered.
@@ -205,8 +205,8 @@ func (t *run) unchecked(s *survey) []string {
 		return nil
 	}
 	var out []string
-	for _, l := range t.rec.ScaleUpLaunches {
-		if l.Request.Template == t.c.Template {
+	for _, l := range t.state.record.ScaleUpLaunches {
+		if l.Request.Template == t.config.Template {
 			out = append(out, l.InstanceID)
 		}
 	}

@@ -3,48 +3,16 @@ package nodes
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 )
-
-// Config is what a Reconciler works with. Signals, Cloud, Cluster, Store and Journal are required.
-type Config struct {
-	Policy  Policy
-	Signals Signals
-	Cloud   Cloud
-	Cluster Cluster
-	Store   Store
-	Journal Journal
-
-	WorkerPlane WorkerPlane   // nil: the nodes carry no workers that want to know
-	Clock       Clock         // nil: SystemClock
-	Template    Template      // what new instances boot from
-	Sizer       Sizer         // nil: PodsPerNode; required by SizingFit
-	Fitter      Fitter        // nil: RequestsFit
-	Screener    Screener      // nil: only pods that the Cluster itself says never fit are taken not to
-	NewID       func() string // unique short strings; nil: random
-	// Holder names what at most one process can be at a time, such as an address that only one can listen on. A process takes the
-	// claims that an earlier one of the same name has left behind, instead of waiting until they expire. "": it takes none.
-	Holder string
-
-	self       identity
-	TickBudget time.Duration // after which a tick begins nothing new; 0: 50 s
-	Stopping   func() bool   // true once the process is about to end: a tick then begins nothing new; nil: never
-}
-
-func (c *Config) stopping() bool { return c.Stopping != nil && c.Stopping() }
 
 // Reconciler makes a cluster what its policy wants. It keeps nothing in memory between two ticks: everything that has to survive is
 // in the record.
 type Reconciler struct {
 	c Config
 }
-
-// identity is a process as its claims name it.
-type identity struct{ holder, process string }
 
 // New returns a Reconciler. The error lists what is missing or wrong.
 func New(c Config) (*Reconciler, error) {
@@ -84,25 +52,32 @@ type Report struct {
 // one, and gives the lease back. It begins at most one scaling action and leaves the record valid wherever it ends. The error joins
 // everything that went wrong; the next tick tries again, so callers log it and go on.
 func (r *Reconciler) Tick(ctx context.Context) (Report, error) {
-	t := r.newRun()
+	t := r.newTick()
 	t.resumeInterruptions(ctx)
-	held, err := t.acquire(ctx)
+	report := Report{Tick: t.id}
+	start := t.now()
+	held, err := t.state.acquireLease(ctx, t.id, start)
 	switch {
 	case err != nil:
-		t.fail(ctx, "lease", err)
+		t.log.fail(ctx, "lease", err)
 	case !held:
-		t.report.Held = true
-		t.journal(ctx, Event{Kind: "lease.held", Message: "another tick holds the lease"})
+		report.Held = true
+		t.log.append(ctx, Event{Kind: "lease.held", Message: "another tick holds the lease"})
 	default:
-		t.leased(ctx)
-		t.release(ctx)
+		t.budget.restart(start) // interruptions may have taken their time before
+		report.Decision = t.leased(ctx)
+		if err := t.state.releaseLease(ctx, t.id); err != nil {
+			t.log.fail(ctx, "releasing the lease", err)
+		}
+		t.lease.end()
 	}
-	return t.report, errors.Join(t.errs...)
+	report.Events = t.log.events
+	return report, t.log.err()
 }
 
 // Plan observes and decides without writing, launching or removing anything.
 func (r *Reconciler) Plan(ctx context.Context) (Snapshot, error) {
-	t := r.newRun()
+	t := r.newTick()
 	s := t.survey(ctx)
 	if s.recordErr != nil {
 		return Snapshot{}, s.recordErr
@@ -115,89 +90,60 @@ func (r *Reconciler) Plan(ctx context.Context) (Snapshot, error) {
 	return t.decide(o, next), nil
 }
 
-// run is one tick, or one piece of work on an interruption: what it holds, what it wrote.
-type run struct {
-	c      *Config
-	id     string
-	lease  *lease
-	calls  calls
-	budget *budget
-	fence  int64
-	rec    Record // as the last write or read returned it
-	seq    int
-	report Report
-	errs   []error
-}
+// newTick begins a run that does a tick, or one event.
+func (r *Reconciler) newTick() *run { return newRun(&r.c, r.c.NewID(), r.c.stopping) }
 
-func (r *Reconciler) newRun() *run {
-	t := newRun(&r.c, r.c.NewID(), r.c.stopping)
-	t.report.Tick = t.id
-	return t
-}
-
-func newRun(c *Config, id string, stop func() bool) *run {
-	l := &lease{clock: c.Clock}
-	return &run{
-		c:      c,
-		id:     id,
-		lease:  l,
-		calls:  calls{clock: c.Clock, lease: l},
-		budget: &budget{clock: c.Clock, start: c.Clock.Now(), limit: c.TickBudget, stop: stop},
-	}
-}
-
-func (t *run) now() time.Time { return t.c.Clock.Now() }
-
-// leased is the part of a tick under the lease.
-func (t *run) leased(ctx context.Context) {
+// leased is the part of a tick under the lease. It returns the decision, nil if it did not come to one.
+func (t *run) leased(ctx context.Context) *Decision {
 	s := t.survey(ctx)
 	if s.recordErr != nil {
-		t.fail(ctx, "survey", s.recordErr)
-		return
+		t.log.fail(ctx, "survey", s.recordErr)
+		return nil
 	}
 	if s.fleetErr() != nil {
-		t.fail(ctx, "survey", s.fleetErr())
+		t.log.fail(ctx, "survey", s.fleetErr())
 	}
 	if err := t.noteTemplate(ctx, s); err != nil {
-		t.fail(ctx, "noting what new nodes are", err)
+		t.log.fail(ctx, "noting what new nodes are", err)
 		if lost(err) {
-			return
+			return nil
 		}
 	}
-	s.record.TemplateSeen = t.rec.TemplateSeen
+	s.record.TemplateSeen = t.state.record.TemplateSeen
 	o := t.observe(ctx, s)
-	if err := t.apply(ctx, t.noted(s, o, t.fence)); err != nil {
-		t.fail(ctx, "noting what was seen", err)
-		return
+	if err := t.state.apply(ctx, t.noted(s, o, t.state.fence)); err != nil {
+		t.log.fail(ctx, "noting what was seen", err)
+		return nil
 	}
 	if err := t.sweep(ctx, s); err != nil {
-		t.fail(ctx, "sweep", err)
+		t.log.fail(ctx, "sweep", err)
 		if lost(err) {
-			return
+			return nil
 		}
 	}
-	if err := t.act(ctx, s, o); err != nil {
-		t.fail(ctx, "action", err)
+	d, err := t.act(ctx, s, o)
+	if err != nil {
+		t.log.fail(ctx, "action", err)
 	}
+	return d
 }
 
 // act carries on with the open action, or decides on one and begins it.
-func (t *run) act(ctx context.Context, s *survey, o Observation) error {
-	if t.rec.ScalingInProgress && t.rec.ActionID() == "" {
-		t.journal(ctx, Event{Kind: "record.repaired", Message: "scalingInProgress named no action"})
-		if err := t.apply(ctx, RepairRecord{Fence: t.fence}); err != nil {
-			return err
+func (t *run) act(ctx context.Context, s *survey, o Observation) (*Decision, error) {
+	if t.state.record.ScalingInProgress && t.state.record.ActionID() == "" {
+		t.log.append(ctx, Event{Kind: "record.repaired", Message: "scalingInProgress named no action"})
+		if err := t.state.apply(ctx, RepairRecord{Fence: t.state.fence}); err != nil {
+			return nil, err
 		}
 	}
 	// Also while an action is open, so that the journal has no gap in what was seen.
-	snap := t.decide(o, t.rec)
-	t.report.Decision = &snap.Decision
-	t.journalData(ctx, Event{Kind: "decision", Message: fmt.Sprintf("%s: %s %s", snap.Decision.Action, snap.Decision.Reason, snap.Decision.Detail)}, snap)
+	snap := t.decide(o, t.state.record)
+	t.log.appendData(ctx, Event{Kind: "decision", Message: fmt.Sprintf("%s: %s %s", snap.Decision.Action, snap.Decision.Reason, snap.Decision.Detail)}, snap)
 	switch {
-	case t.rec.ScalingUp():
-		return t.carryOnUp(ctx, s, o.Readings)
-	case t.rec.ScalingDown():
-		return t.carryOnDown(ctx, s)
+	case t.state.record.ScalingUp():
+		return &snap.Decision, t.carryOnUp(ctx, s, o.Readings)
+	case t.state.record.ScalingDown():
+		return &snap.Decision, t.carryOnDown(ctx, s)
 	}
 	var err error
 	switch snap.Decision.Action {
@@ -207,20 +153,20 @@ func (t *run) act(ctx context.Context, s *survey, o Observation) error {
 		err = t.beginDown(ctx, s, snap.Decision)
 	}
 	if errors.Is(err, ErrPaused) { // after the decision; the next one knows
-		t.journal(ctx, Event{Kind: "scaling.held", Message: err.Error()})
-		return nil
+		t.log.append(ctx, Event{Kind: "scaling.held", Message: err.Error()})
+		return &snap.Decision, nil
 	}
-	return err
+	return &snap.Decision, err
 }
 
 func (t *run) decide(o Observation, r Record) Snapshot {
 	now := t.now()
-	d := Decider{Policy: t.c.Policy, Sizer: t.c.Sizer, Fitter: t.c.Fitter}.Decide(o, r, now)
-	return Snapshot{Now: now, Policy: t.c.Policy, Observation: o, Record: r, Decision: d}
+	d := Decider{Policy: t.config.Policy, Sizer: t.config.Sizer, Fitter: t.config.Fitter}.Decide(o, r, now)
+	return Snapshot{Now: now, Policy: t.config.Policy, Observation: o, Record: r, Decision: d}
 }
 
 // newActionID returns an ID that sorts by time and that no other action has.
-func (t *run) newActionID() string { return fmt.Sprintf("%d-%s", t.now().Unix(), t.c.NewID()) }
+func (t *run) newActionID() string { return fmt.Sprintf("%d-%s", t.now().Unix(), t.config.NewID()) }
 
 // ---- what is seen
 
@@ -243,19 +189,19 @@ type survey struct {
 func (t *run) survey(ctx context.Context) *survey {
 	s := &survey{}
 	s.cloudErr = t.calls.doSafe(ctx, "listing instances", func(ctx context.Context) (err error) {
-		s.instances, err = t.c.Cloud.Workers(ctx)
+		s.instances, err = t.config.Cloud.Workers(ctx)
 		return err
 	})
 	s.recordErr = t.calls.doSafe(ctx, "reading the record", func(ctx context.Context) (err error) {
-		s.record, err = t.c.Store.Load(ctx)
+		s.record, err = t.config.Store.Load(ctx)
 		return err
 	})
 	s.openErr = t.calls.doSafe(ctx, "reading interruptions", func(ctx context.Context) (err error) {
-		s.open, err = t.c.Store.OpenInterruptions(ctx)
+		s.open, err = t.config.Store.OpenInterruptions(ctx)
 		return err
 	})
 	s.viewErr = t.calls.doSafe(ctx, "reading nodes", func(ctx context.Context) (err error) {
-		s.view, err = t.c.Cluster.View(ctx)
+		s.view, err = t.config.Cluster.View(ctx)
 		return err
 	})
 	if s.cloudErr != nil {
@@ -311,30 +257,30 @@ func (s *survey) availableBeside(instanceID string) (all, inZone int, severalZon
 // observe adds the metrics to a survey.
 func (t *run) observe(ctx context.Context, s *survey) Observation {
 	o := Observation{Fleet: s.workers, Pending: s.view.Pending, Interruptions: s.open, FleetKnown: s.fleetErr() == nil}
-	if seen := s.record.TemplateSeen; seen != nil && seen.Template == fingerprint(t.c.Template, t.c.Policy) {
+	if seen := s.record.TemplateSeen; seen != nil && seen.Template == fingerprint(t.config.Template, t.config.Policy) {
 		o.TemplateSeen = seen
 	}
 	if !o.FleetKnown {
 		o.FleetWhy = s.fleetErr().Error()
-	} else if t.c.Screener != nil && len(o.Pending) > 0 {
+	} else if t.config.Screener != nil && len(o.Pending) > 0 {
 		t.screen(ctx, &o)
 	}
 	err := t.calls.do(ctx, "reading metrics", func(ctx context.Context) (err error) {
-		o.Readings, err = t.c.Signals.Observe(ctx)
+		o.Readings, err = t.config.Signals.Observe(ctx)
 		return err
 	})
 	if err != nil {
 		why := Missing(err.Error())
 		o.Readings = Readings{CPU: why, CPUMin: why, CPUMax: why, Pending: why, PendingMin: why, PendingMax: why, PendingOther: why}
-		t.errs = append(t.errs, err)
+		t.log.collect(err)
 	}
-	if t.c.WorkerPlane != nil && s.viewErr == nil {
+	if t.config.WorkerPlane != nil && s.viewErr == nil {
 		err := t.calls.do(ctx, "asking for costs", func(ctx context.Context) (err error) {
-			o.Costs, err = t.c.WorkerPlane.Cost(ctx, nodeNames(s.view.Nodes))
+			o.Costs, err = t.config.WorkerPlane.Cost(ctx, nodeNames(s.view.Nodes))
 			return err
 		})
 		if err != nil { // costs only break ties
-			t.errs = append(t.errs, err)
+			t.log.collect(err)
 		}
 	}
 	return o
@@ -345,7 +291,7 @@ func (t *run) observe(ctx context.Context, s *survey) Observation {
 func (t *run) screen(ctx context.Context, o *Observation) {
 	subnets, err := t.subnets(ctx)
 	if err != nil {
-		t.errs = append(t.errs, err)
+		t.log.collect(err)
 		return
 	}
 	for _, s := range subnets {
@@ -354,7 +300,7 @@ func (t *run) screen(ctx context.Context, o *Observation) {
 		}
 	}
 	slices.Sort(o.Zones)
-	o.Pending = t.c.Screener.Screen(t.c.Policy, *o)
+	o.Pending = t.config.Screener.Screen(t.config.Policy, *o)
 }
 
 func nodeNames(nodes []Node) []string {
@@ -368,17 +314,17 @@ func nodeNames(nodes []Node) []string {
 // noted turns an observation into what the record keeps of it.
 func (t *run) noted(s *survey, o Observation, fence int64) Note {
 	n := Note{Fence: fence, Now: t.now()}
-	in := newInputs(t.c.Policy, o, s.record, n.Now)
+	in := newInputs(t.config.Policy, o, s.record, n.Now)
 	if m := o.Readings; m.Pending.Known {
 		pending := in.pending > 0
 		n.Pending = &pending
 		if m.CPU.Known {
-			idle := !pending && m.CPU.Value <= t.c.Policy.CPUDown
+			idle := !pending && m.CPU.Value <= t.config.Policy.CPUDown
 			n.Idle = &idle
 		}
 	}
 	if o.Readings.CPU.Known {
-		high := o.Readings.CPU.Value >= t.c.Policy.CPUUp
+		high := o.Readings.CPU.Value >= t.config.Policy.CPUUp
 		n.CPUHigh = &high
 	}
 	if s.cloudErr == nil && s.viewErr == nil {
@@ -400,83 +346,4 @@ func (t *run) noted(s *survey, o Observation, fence int64) Note {
 		}
 	}
 	return n
-}
-
-// ---- the lease
-
-// acquire takes the lease; false without an error means that somebody else holds it.
-func (t *run) acquire(ctx context.Context) (bool, error) {
-	start := t.now()
-	err := t.apply(ctx, AcquireLease{Owner: t.id, Now: start, TTL: leaseTTL})
-	if errors.Is(err, ErrLeaseHeld) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	t.fence = t.rec.LeaseFence
-	t.budget.restart(start) // interruptions may have taken their time before
-	t.lease.hold(start, tickTenure, false, func(ctx context.Context, now time.Time) error {
-		return t.write(ctx, RenewLease{Owner: t.id, Fence: t.fence, Now: now, TTL: leaseTTL})
-	})
-	return true, nil
-}
-
-func (t *run) release(ctx context.Context) {
-	t.lease.stopRenewing()
-	if err := t.apply(ctx, ReleaseLease{Owner: t.id, Fence: t.fence}); err != nil {
-		t.fail(ctx, "releasing the lease", err)
-	}
-	t.lease.end()
-}
-
-// apply makes a transition. If nobody knows how it ended it is made once more, which changes nothing if it had succeeded.
-func (t *run) apply(ctx context.Context, tr Transition) error {
-	err := t.calls.do(ctx, tr.Name(), func(ctx context.Context) error { return t.write(ctx, tr) })
-	if err == nil || IsRefused(err) || errors.Is(err, ErrLeaseLost) {
-		return err
-	}
-	return t.calls.do(ctx, tr.Name(), func(ctx context.Context) error { return t.write(ctx, tr) })
-}
-
-func (t *run) write(ctx context.Context, tr Transition) error {
-	r, err := t.c.Store.Apply(ctx, tr)
-	if err == nil {
-		t.rec = r
-	}
-	return err
-}
-
-// ---- the journal
-
-// journal appends an event. A journal that can't be written holds nothing up: the error is reported and the work goes on.
-func (t *run) journal(ctx context.Context, e Event) {
-	e.At, e.Tick, e.Seq = t.now(), t.id, t.seq
-	t.seq++
-	t.report.Events = append(t.report.Events, e)
-	err := t.calls.doSafe(ctx, "journaling "+e.Kind, func(ctx context.Context) error { return t.c.Journal.Append(ctx, e) })
-	if err != nil {
-		t.errs = append(t.errs, err)
-	}
-}
-
-func (t *run) journalData(ctx context.Context, e Event, data any) {
-	b, err := json.Marshal(data)
-	if err != nil {
-		t.errs = append(t.errs, fmt.Errorf("encoding %s, %w", e.Kind, err))
-	}
-	e.Data = b
-	t.journal(ctx, e)
-}
-
-func (t *run) fail(ctx context.Context, what string, err error) {
-	err = fmt.Errorf("%s, %w", what, err)
-	t.errs = append(t.errs, err)
-	if !lost(err) { // whoever holds the lease now has the word
-		t.journal(ctx, Event{Kind: "error", Message: err.Error()})
-	}
-}
-
-func (t *run) say(ctx context.Context, kind, instance, message string, args ...any) {
-	t.journal(ctx, Event{Kind: kind, ActionID: t.rec.ActionID(), Instance: instance, Message: fmt.Sprintf(message, args...)})
 }

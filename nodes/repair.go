@@ -152,20 +152,20 @@ func (t *run) repair(ctx context.Context, s *survey) error {
 	if s.fleetErr() != nil || t.budget.spent(ctx) {
 		return nil
 	}
-	for _, u := range UnhealthyWorkers(t.c.Policy, s.fleet(), t.rec, t.now()) {
+	for _, u := range UnhealthyWorkers(t.config.Policy, s.fleet(), t.state.record, t.now()) {
 		if _, ended := s.record.Removal(u.InstanceID); !u.Due || ended { // within this sweep, after the survey
 			continue
 		}
 		m := Removal{InstanceID: u.InstanceID, Node: u.Node, NotReady: true, Phase: PhaseDraining, DrainedSince: t.now().Unix(),
 			Reason: fmt.Sprintf("not Ready since %s", time.Unix(u.SinceEpoch, 0).UTC().Format(time.RFC3339))}
-		err := t.apply(ctx, StartDrain{Fence: t.fence, Removal: m})
+		err := t.state.apply(ctx, StartDrain{Fence: t.state.fence, Removal: m})
 		if errors.Is(err, ErrPaused) { // since the survey
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		t.say(ctx, "repair.begun", u.InstanceID, "%s", m.Reason)
+		t.log.report(ctx, "repair.begun", u.InstanceID, "%s", m.Reason)
 		return t.finishRemoval(ctx, s, m)
 	}
 	return nil
@@ -182,8 +182,8 @@ func (t *run) prepareRepair(ctx context.Context, m Removal) (bool, error) {
 		return false, err
 	}
 	since := time.Unix(m.DrainedSince, 0)
-	if !t.handedOver(ctx, m.Node, since, since.Add(t.c.Policy.DrainTimeout)) {
-		t.say(ctx, "drain.continues", m.InstanceID, "its workers are handing over")
+	if !t.handedOver(ctx, m.Node, since, since.Add(t.config.Policy.DrainTimeout)) {
+		t.log.report(ctx, "drain.continues", m.InstanceID, "its workers are handing over")
 		return false, nil
 	}
 	// The cordon took its time, and a pod can have come before it. Look again before the point of no return.
@@ -202,9 +202,9 @@ func (t *run) stillUnhealthy(ctx context.Context, m Removal) (bool, error) {
 	case w.Node.Ready:
 		return false, t.giveBack(ctx, m, "")
 	}
-	h, _ := newHealth(t.c.Policy, s.fleet(), t.rec, t.now())
+	h, _ := newHealth(t.config.Policy, s.fleet(), t.state.record, t.now())
 	if why := h.many(); why != "" {
-		t.say(ctx, "repair.held", m.InstanceID, "%s", why)
+		t.log.report(ctx, "repair.held", m.InstanceID, "%s", why)
 		return false, t.giveBack(ctx, m, "")
 	}
 	return true, nil
@@ -224,12 +224,12 @@ func (t *run) drainRecovered(ctx context.Context, m Removal) (bool, error) {
 		why, blocked := IsDrainBlocked(err)
 		switch {
 		case blocked:
-			t.say(ctx, "sweep.drainFailed", m.InstanceID, "marked, Ready again, and can't be drained: %s", why)
+			t.log.report(ctx, "sweep.drainFailed", m.InstanceID, "marked, Ready again, and can't be drained: %s", why)
 			return false, nil
 		case err != nil || p.Done:
 			return err == nil, err
 		case t.budget.spent(ctx):
-			t.say(ctx, "drain.continues", m.InstanceID, "%d pod(s) left, %s", p.Left, p.Why)
+			t.log.report(ctx, "drain.continues", m.InstanceID, "%d pod(s) left, %s", p.Left, p.Why)
 			return false, nil
 		}
 	}

@@ -17,11 +17,11 @@ func (t *run) beginDown(ctx context.Context, s *survey, d Decision) error {
 	for _, target := range d.Targets {
 		ids = append(ids, target.InstanceID)
 	}
-	err := t.apply(ctx, BeginScaleDown{Fence: t.fence, ActionID: t.newActionID(), Now: t.now(), Targets: ids})
+	err := t.state.apply(ctx, BeginScaleDown{Fence: t.state.fence, ActionID: t.newActionID(), Now: t.now(), Targets: ids})
 	if err != nil {
 		return err
 	}
-	t.say(ctx, "scaleDown.begun", "", "targets %v", ids)
+	t.log.report(ctx, "scaleDown.begun", "", "targets %v", ids)
 	return t.carryOnDown(ctx, s)
 }
 
@@ -30,8 +30,8 @@ func (t *run) carryOnDown(ctx context.Context, s *survey) error {
 	if err := t.cordonTargets(ctx, s); err != nil {
 		return err
 	}
-	for _, id := range t.rec.ScaleDownTargetInstanceIDs {
-		if !t.rec.Targets(id) {
+	for _, id := range t.state.record.ScaleDownTargetInstanceIDs {
+		if !t.state.record.Targets(id) {
 			continue
 		}
 		done, err := t.removeTarget(ctx, s, id)
@@ -42,10 +42,10 @@ func (t *run) carryOnDown(ctx context.Context, s *survey) error {
 			return s.recordErr
 		}
 	}
-	id := t.rec.ScaleDownActionID
-	err := t.apply(ctx, CompleteScaleDown{Fence: t.fence, ActionID: id, Now: t.now()})
+	id := t.state.record.ScaleDownActionID
+	err := t.state.apply(ctx, CompleteScaleDown{Fence: t.state.fence, ActionID: id, Now: t.now()})
 	if err == nil {
-		t.journal(ctx, Event{Kind: "scaleDown.completed", ActionID: id})
+		t.log.append(ctx, Event{Kind: "scaleDown.completed", ActionID: id})
 	}
 	return err
 }
@@ -53,15 +53,15 @@ func (t *run) carryOnDown(ctx context.Context, s *survey) error {
 // cordonTargets cordons the targets that wait for their turn, so that what is evicted from one is not placed on the next only to be
 // evicted again. A single target is cordoned by its drain.
 func (t *run) cordonTargets(ctx context.Context, s *survey) error {
-	if len(t.rec.ScaleDownTargetInstanceIDs) < 2 || s.fleetErr() != nil || t.stuck() {
+	if len(t.state.record.ScaleDownTargetInstanceIDs) < 2 || s.fleetErr() != nil || t.stuck() {
 		return nil
 	}
-	for _, id := range t.rec.ScaleDownTargetInstanceIDs {
+	for _, id := range t.state.record.ScaleDownTargetInstanceIDs {
 		w, _ := s.worker(id)
-		if _, started := t.rec.Removal(id); started || !t.rec.Targets(id) || w.Node == nil || slices.Contains(w.Node.Claims, t.rec.ScaleDownActionID) {
+		if _, started := t.state.record.Removal(id); started || !t.state.record.Targets(id) || w.Node == nil || slices.Contains(w.Node.Claims, t.state.record.ScaleDownActionID) {
 			continue
 		}
-		if err := t.cordon(ctx, w.Node.NodeRef, t.rec.ScaleDownActionID); err != nil {
+		if err := t.cordon(ctx, w.Node.NodeRef, t.state.record.ScaleDownActionID); err != nil {
 			return err
 		}
 	}
@@ -70,13 +70,13 @@ func (t *run) cordonTargets(ctx context.Context, s *survey) error {
 
 // stuck tells whether the scale-down has had its time.
 func (t *run) stuck() bool {
-	return t.now().Sub(time.Unix(t.rec.ScaleDownStartedEpoch, 0)) >= t.c.Policy.ScaleDownStuck
+	return t.now().Sub(time.Unix(t.state.record.ScaleDownStartedEpoch, 0)) >= t.config.Policy.ScaleDownStuck
 }
 
 // removeTarget brings one target as far as it goes now: done, or to be continued by the next tick, or, if it can't be removed, the
 // action ended.
 func (t *run) removeTarget(ctx context.Context, s *survey, id string) (done bool, err error) {
-	m, started := t.rec.Removal(id)
+	m, started := t.state.record.Removal(id)
 	stuck := t.stuck()
 	gone, err := t.confirmedGone(ctx, s, id)
 	if err == nil && (gone || m.Phase == PhaseTerminating) {
@@ -100,8 +100,8 @@ func (t *run) removeTarget(ctx context.Context, s *survey, id string) (done bool
 		if why, blame := t.objection(s, id); why != "" {
 			return false, t.failDown(ctx, s, blame, why)
 		}
-		m = Removal{InstanceID: id, ActionID: t.rec.ScaleDownActionID, Node: s.nodeOf(id), DrainedSince: t.now().Unix(), Reason: "scale-down"}
-		if err := t.apply(ctx, StartDrain{Fence: t.fence, Removal: m}); err != nil {
+		m = Removal{InstanceID: id, ActionID: t.state.record.ScaleDownActionID, Node: s.nodeOf(id), DrainedSince: t.now().Unix(), Reason: "scale-down"}
+		if err := t.state.apply(ctx, StartDrain{Fence: t.state.fence, Removal: m}); err != nil {
 			return false, err
 		}
 	}
@@ -123,10 +123,10 @@ func (t *run) removeTarget(ctx context.Context, s *survey, id string) (done bool
 	if why, _ := t.objection(s, id); why != "" {
 		return false, t.failDown(ctx, s, "", why)
 	}
-	if err := t.apply(ctx, MarkTerminating{Fence: t.fence, Removal: m}); err != nil {
+	if err := t.state.apply(ctx, MarkTerminating{Fence: t.state.fence, Removal: m}); err != nil {
 		return false, err
 	}
-	t.say(ctx, "scaleDown.marked", id, "drained")
+	t.log.report(ctx, "scaleDown.marked", id, "drained")
 	return t.finishTarget(ctx, id, m, false)
 }
 
@@ -141,7 +141,7 @@ func (t *run) objection(s *survey, id string) (why, blame string) {
 		return w.Node.Blocker, id
 	case w.Node.Keep:
 		return "annotated against scale-down", ""
-	case all < t.c.Policy.MinWorkers:
+	case all < t.config.Policy.MinWorkers:
 		return fmt.Sprintf("only %d other workers are available", all), ""
 	case several && inZone == 0:
 		return "it has become the last worker of its zone", ""
@@ -167,7 +167,7 @@ func (t *run) confirmedGone(ctx context.Context, s *survey, id string) (bool, er
 
 func (t *run) lookup(ctx context.Context, ids ...string) (found map[string]Instance, err error) {
 	err = t.calls.doSafe(ctx, "looking instances up", func(ctx context.Context) (err error) {
-		found, err = t.c.Cloud.Lookup(ctx, ids)
+		found, err = t.config.Cloud.Lookup(ctx, ids)
 		return err
 	})
 	return found, err
@@ -192,16 +192,16 @@ func (t *run) finishTarget(ctx context.Context, id string, m Removal, gone bool)
 	if err := t.terminateAndRemove(ctx, id, m.Node, gone); err != nil {
 		return false, err
 	}
-	if err := t.apply(ctx, MarkScaleDownInstanceDone{Fence: t.fence, ActionID: t.rec.ScaleDownActionID, InstanceID: id}); err != nil {
+	if err := t.state.apply(ctx, MarkScaleDownInstanceDone{Fence: t.state.fence, ActionID: t.state.record.ScaleDownActionID, InstanceID: id}); err != nil {
 		return false, err
 	}
-	t.say(ctx, "scaleDown.removed", id, "")
+	t.log.report(ctx, "scaleDown.removed", id, "")
 	return true, nil
 }
 
 func (t *run) terminateAndRemove(ctx context.Context, id string, node NodeRef, gone bool) error {
 	if !gone {
-		err := t.calls.do(ctx, "terminating "+id, func(ctx context.Context) error { return t.c.Cloud.Terminate(ctx, id) })
+		err := t.calls.do(ctx, "terminating "+id, func(ctx context.Context) error { return t.config.Cloud.Terminate(ctx, id) })
 		if err != nil {
 			return err
 		}
@@ -209,17 +209,17 @@ func (t *run) terminateAndRemove(ctx context.Context, id string, node NodeRef, g
 	if node.Name == "" {
 		return nil
 	}
-	return t.calls.do(ctx, "deleting node "+node.Name, func(ctx context.Context) error { return t.c.Cluster.Remove(ctx, node) })
+	return t.calls.do(ctx, "deleting node "+node.Name, func(ctx context.Context) error { return t.config.Cluster.Remove(ctx, node) })
 }
 
 // failDown ends the scale-down. What it cordoned and did not mark is uncordoned first, so that a crash in between is followed by
 // doing it again. If uncordoning fails the action ends all the same, or one unreachable API would block all scaling: the sweep
 // uncordons every node whose claim nobody stands behind.
 func (t *run) failDown(ctx context.Context, s *survey, culprit, why string) error {
-	action := t.rec.ScaleDownActionID
-	for _, id := range t.rec.ScaleDownTargetInstanceIDs {
-		m, started := t.rec.Removal(id)
-		if !t.rec.Targets(id) || m.Phase == PhaseTerminating {
+	action := t.state.record.ScaleDownActionID
+	for _, id := range t.state.record.ScaleDownTargetInstanceIDs {
+		m, started := t.state.record.Removal(id)
+		if !t.state.record.Targets(id) || m.Phase == PhaseTerminating {
 			continue
 		}
 		if !started {
@@ -232,12 +232,12 @@ func (t *run) failDown(ctx context.Context, s *survey, culprit, why string) erro
 			if lost(err) {
 				return err
 			}
-			t.fail(ctx, "uncordoning", err)
+			t.log.fail(ctx, "uncordoning", err)
 		}
 	}
-	err := t.apply(ctx, FailScaleDown{Fence: t.fence, ActionID: action, Now: t.now(), Culprit: culprit, Cause: why})
+	err := t.state.apply(ctx, FailScaleDown{Fence: t.state.fence, ActionID: action, Now: t.now(), Culprit: culprit, Cause: why})
 	if err == nil {
-		t.journal(ctx, Event{Kind: "scaleDown.failed", ActionID: action, Instance: culprit, Message: why})
+		t.log.append(ctx, Event{Kind: "scaleDown.failed", ActionID: action, Instance: culprit, Message: why})
 	}
 	return err
 }
@@ -253,7 +253,7 @@ func (m Removal) claim() string {
 // drain cordons a node and drains it until it is done, has failed, or the tick has no more time. The cordon is repeated by every
 // tick: it is idempotent, and the one of an earlier tick may have been lost.
 func (t *run) drain(ctx context.Context, m Removal) (done bool, failure string, err error) {
-	deadline := time.Unix(m.DrainedSince, 0).Add(t.c.Policy.DrainTimeout)
+	deadline := time.Unix(m.DrainedSince, 0).Add(t.config.Policy.DrainTimeout)
 	if !t.now().Before(deadline) {
 		return false, "not drained within DRAIN_TIMEOUT_SEC", nil
 	}
@@ -262,10 +262,10 @@ func (t *run) drain(ctx context.Context, m Removal) (done bool, failure string, 
 	}
 	for !t.handedOver(ctx, m.Node, time.Unix(m.DrainedSince, 0), deadline) {
 		if t.budget.spent(ctx) {
-			t.say(ctx, "drain.continues", m.InstanceID, "its workers are handing over")
+			t.log.report(ctx, "drain.continues", m.InstanceID, "its workers are handing over")
 			return false, "", nil
 		}
-		if err := t.c.Clock.Sleep(ctx, handOverPoll); err != nil {
+		if err := t.config.Clock.Sleep(ctx, handOverPoll); err != nil {
 			return false, "", err
 		}
 	}
@@ -282,7 +282,7 @@ func (t *run) drain(ctx context.Context, m Removal) (done bool, failure string, 
 		case !t.now().Before(deadline):
 			return false, fmt.Sprintf("not drained within DRAIN_TIMEOUT_SEC: %d pod(s) left, %s", p.Left, p.Why), nil
 		case t.budget.spent(ctx):
-			t.say(ctx, "drain.continues", m.InstanceID, "%d pod(s) left, %s", p.Left, p.Why)
+			t.log.report(ctx, "drain.continues", m.InstanceID, "%d pod(s) left, %s", p.Left, p.Why)
 			return false, "", nil
 		}
 	}
@@ -290,39 +290,39 @@ func (t *run) drain(ctx context.Context, m Removal) (done bool, failure string, 
 
 func (t *run) drainOnce(ctx context.Context, req DrainRequest) (p DrainProgress, err error) {
 	err = t.calls.do(ctx, "draining "+req.Node.Name, func(ctx context.Context) (err error) {
-		p, err = t.c.Cluster.Drain(ctx, req)
+		p, err = t.config.Cluster.Drain(ctx, req)
 		return err
 	})
 	return p, err
 }
 
 func (t *run) cordon(ctx context.Context, n NodeRef, claim string) error {
-	return t.calls.do(ctx, "cordoning "+n.Name, func(ctx context.Context) error { return t.c.Cluster.Cordon(ctx, n, claim) })
+	return t.calls.do(ctx, "cordoning "+n.Name, func(ctx context.Context) error { return t.config.Cluster.Cordon(ctx, n, claim) })
 }
 
 // uncordon gives a node back, and its workers their work. Failing at the latter stops nothing: what they were asked for ends by itself.
 func (t *run) uncordon(ctx context.Context, n NodeRef, claim string) error {
-	if t.c.WorkerPlane != nil {
-		if err := t.calls.do(ctx, "taking the request for hand-over back", func(ctx context.Context) error { return t.c.WorkerPlane.TakeBack(ctx, n.Name) }); err != nil {
+	if t.config.WorkerPlane != nil {
+		if err := t.calls.do(ctx, "taking the request for hand-over back", func(ctx context.Context) error { return t.config.WorkerPlane.TakeBack(ctx, n.Name) }); err != nil {
 			if lost(err) {
 				return err
 			}
-			t.errs = append(t.errs, err)
+			t.log.collect(err)
 		}
 	}
-	return t.calls.do(ctx, "uncordoning "+n.Name, func(ctx context.Context) error { return t.c.Cluster.Uncordon(ctx, n, claim) })
+	return t.calls.do(ctx, "uncordoning "+n.Name, func(ctx context.Context) error { return t.config.Cluster.Uncordon(ctx, n, claim) })
 }
 
 // handedOver asks the workers on a node to give their work away and tells whether the drain may begin: when they hold nothing any
 // more, or three quarters of the time from since to deadline are over. What remains is for evicting them as they are, which is worse
 // and not wrong: they hand over when they are told to stop. A worker plane that doesn't answer is asked again for half of the time.
 func (t *run) handedOver(ctx context.Context, n NodeRef, since, deadline time.Time) bool {
-	if t.c.WorkerPlane == nil {
+	if t.config.WorkerPlane == nil {
 		return true
 	}
 	var left int
 	ask := func(ctx context.Context) (err error) {
-		left, err = t.c.WorkerPlane.HandOver(ctx, n.Name, deadline)
+		left, err = t.config.WorkerPlane.HandOver(ctx, n.Name, deadline)
 		return err
 	}
 	err := t.calls.do(ctx, "asking for hand-over", ask)
@@ -331,7 +331,7 @@ func (t *run) handedOver(ctx context.Context, n NodeRef, since, deadline time.Ti
 	}
 	patience := deadline.Sub(since) * 3 / 4
 	if err != nil {
-		t.errs = append(t.errs, err)
+		t.log.collect(err)
 		patience = deadline.Sub(since) / 2
 	}
 	return err == nil && left == 0 || !t.now().Before(since.Add(patience))

@@ -12,20 +12,20 @@ import (
 
 // beginUp opens a scale-up and goes on with it.
 func (t *run) beginUp(ctx context.Context, s *survey, o Observation, d Decision) error {
-	err := t.apply(ctx, BeginScaleUp{Fence: t.fence, ActionID: t.newActionID(), Now: t.now(), Requested: d.Nodes, Wanted: d.Wanted, Repair: d.Reason == ReasonRepair})
+	err := t.state.apply(ctx, BeginScaleUp{Fence: t.state.fence, ActionID: t.newActionID(), Now: t.now(), Requested: d.Nodes, Wanted: d.Wanted, Repair: d.Reason == ReasonRepair})
 	if err != nil {
 		return err
 	}
-	t.say(ctx, "scaleUp.begun", "", "%d node(s): %s", d.Nodes, d.Detail)
+	t.log.report(ctx, "scaleUp.begun", "", "%d node(s): %s", d.Nodes, d.Detail)
 	return t.carryOnUp(ctx, s, o.Readings)
 }
 
 // carryOnUp goes on with the open scale-up from wherever it was left: launch what is missing, then verify.
 func (t *run) carryOnUp(ctx context.Context, s *survey, m Readings) error {
-	if err := t.launchMissing(ctx, s); err != nil || !t.rec.ScalingUp() {
+	if err := t.launchMissing(ctx, s); err != nil || !t.state.record.ScalingUp() {
 		return err
 	}
-	if len(t.rec.ScaleUpInstanceIDs) < t.rec.ScaleUpRequested && !t.launchOverdue() {
+	if len(t.state.record.ScaleUpInstanceIDs) < t.state.record.ScaleUpRequested && !t.launchOverdue() {
 		return nil // out of time for now; the next tick goes on launching
 	}
 	return t.verify(ctx, s, m)
@@ -33,23 +33,23 @@ func (t *run) carryOnUp(ctx context.Context, s *survey, m Readings) error {
 
 // launchOverdue tells whether the action has had its time to launch.
 func (t *run) launchOverdue() bool {
-	return t.now().Sub(time.Unix(t.rec.ScaleUpStartedEpoch, 0)) >= t.c.Policy.JoinTimeout
+	return t.now().Sub(time.Unix(t.state.record.ScaleUpStartedEpoch, 0)) >= t.config.Policy.JoinTimeout
 }
 
 // joinOverdue tells whether the launched nodes have had their time to join. It counts from the last launch: one that was held up by
 // an outage or by throttling is not given up while it boots.
 func (t *run) joinOverdue() bool {
-	since := t.rec.ScaleUpStartedEpoch
-	for _, l := range t.rec.ScaleUpLaunches {
+	since := t.state.record.ScaleUpStartedEpoch
+	for _, l := range t.state.record.ScaleUpLaunches {
 		since = max(since, l.Launched)
 	}
-	return t.now().Sub(time.Unix(since, 0)) >= t.c.Policy.JoinTimeout
+	return t.now().Sub(time.Unix(since, 0)) >= t.config.Policy.JoinTimeout
 }
 
 // launchMissing launches the ordinals that are not recorded yet, one by one. Before each launch its complete request is in the
 // record, so that whoever goes on after a crash sends the very same request and gets the very same instance.
 func (t *run) launchMissing(ctx context.Context, s *survey) error {
-	if len(t.rec.ScaleUpInstanceIDs) >= t.rec.ScaleUpRequested || t.launchOverdue() {
+	if len(t.state.record.ScaleUpInstanceIDs) >= t.state.record.ScaleUpRequested || t.launchOverdue() {
 		return nil
 	}
 	subnets, err := t.subnets(ctx)
@@ -57,26 +57,26 @@ func (t *run) launchMissing(ctx context.Context, s *survey) error {
 		return err
 	}
 	var refusal *LaunchError // of the open intent, if that is known to have failed
-	for len(t.rec.ScaleUpInstanceIDs) < t.rec.ScaleUpRequested && !t.budget.spent(ctx) {
-		if t.rec.ScaleUpIntent == nil || refusal != nil {
+	for len(t.state.record.ScaleUpInstanceIDs) < t.state.record.ScaleUpRequested && !t.budget.spent(ctx) {
+		if t.state.record.ScaleUpIntent == nil || refusal != nil {
 			ok, err := t.intendNext(ctx, s, subnets, refusal)
 			if err != nil || !ok {
 				return err
 			}
 			refusal = nil
 		}
-		intent := *t.rec.ScaleUpIntent
+		intent := *t.state.record.ScaleUpIntent
 		in, err := t.launch(ctx, intent.Request)
 		switch {
 		case err == nil:
-			err := t.apply(ctx, RecordScaleUpInstances{Fence: t.fence, ActionID: t.rec.ScaleUpActionID, Token: intent.Request.Token, InstanceID: in.ID, Launched: in.LaunchedAt})
+			err := t.state.apply(ctx, RecordScaleUpInstances{Fence: t.state.fence, ActionID: t.state.record.ScaleUpActionID, Token: intent.Request.Token, InstanceID: in.ID, Launched: in.LaunchedAt})
 			if err != nil {
 				return err
 			}
-			t.say(ctx, "scaleUp.launched", in.ID, "%s in %s, %s, attempt %d", intent.Request.Offering.Type, intent.Request.Offering.Zone, intent.Request.Offering.Market, intent.Attempt)
+			t.log.report(ctx, "scaleUp.launched", in.ID, "%s in %s, %s, attempt %d", intent.Request.Offering.Type, intent.Request.Offering.Zone, intent.Request.Offering.Market, intent.Attempt)
 		case final(err):
 			errors.As(err, &refusal)
-			t.say(ctx, "scaleUp.refused", "", "%v, attempt %d", err, intent.Attempt)
+			t.log.report(ctx, "scaleUp.refused", "", "%v, attempt %d", err, intent.Attempt)
 		default:
 			// Nobody knows whether it runs. It is repeated to the letter by the next tick and never passed over.
 			return err
@@ -93,7 +93,7 @@ func final(err error) bool {
 
 func (t *run) subnets(ctx context.Context) (subnets []Subnet, err error) {
 	err = t.calls.doSafe(ctx, "listing subnets", func(ctx context.Context) (err error) {
-		subnets, err = t.c.Cloud.Subnets(ctx)
+		subnets, err = t.config.Cloud.Subnets(ctx)
 		return err
 	})
 	return subnets, err
@@ -101,7 +101,7 @@ func (t *run) subnets(ctx context.Context) (subnets []Subnet, err error) {
 
 func (t *run) launch(ctx context.Context, req LaunchRequest) (in Instance, err error) {
 	err = t.calls.do(ctx, "launching an instance", func(ctx context.Context) (err error) {
-		in, err = t.c.Cloud.Launch(ctx, req)
+		in, err = t.config.Cloud.Launch(ctx, req)
 		return err
 	})
 	return in, err
@@ -114,29 +114,29 @@ func (t *run) intendNext(ctx context.Context, s *survey, subnets []Subnet, refus
 	attempt := 0
 	exhausted := interruptedOfferings(s.open, now)
 	var news []Exhausted
-	if prev := t.rec.ScaleUpIntent; prev != nil {
+	if prev := t.state.record.ScaleUpIntent; prev != nil {
 		attempt = prev.Attempt + 1
 		news = exhaustedBy(refusal.Kind, prev.Request.Offering, now)
 	}
-	exhausted = append(append(exhausted, news...), t.rec.Exhausted...)
+	exhausted = append(append(exhausted, news...), t.state.record.Exhausted...)
 	policy, subnets := t.wanted(subnets)
 	order := LaunchOrder(policy, subnets, t.launchedPerZone(s), exhausted, now)
 	if len(order) == 0 || refusal != nil && refusal.Kind == FailPermanent {
 		return false, t.endLaunching(ctx, refusal, news)
 	}
-	actionID, ordinal := t.rec.ScaleUpActionID, len(t.rec.ScaleUpInstanceIDs)
+	actionID, ordinal := t.state.record.ScaleUpActionID, len(t.state.record.ScaleUpInstanceIDs)
 	intent := Intent{Ordinal: ordinal, Attempt: attempt, Epoch: now.Unix(), Request: t.request(actionID, ordinal, attempt, order[0])}
-	err := t.apply(ctx, IntendLaunch{Fence: t.fence, ActionID: actionID, Intent: intent, Exhausted: news})
+	err := t.state.apply(ctx, IntendLaunch{Fence: t.state.fence, ActionID: actionID, Intent: intent, Exhausted: news})
 	return err == nil, err
 }
 
 // wanted narrows the offerings to what the next ordinal should be.
 func (t *run) wanted(subnets []Subnet) (Policy, []Subnet) {
-	p, ordinal := t.c.Policy, len(t.rec.ScaleUpInstanceIDs)
-	if ordinal >= len(t.rec.ScaleUpWanted) {
+	p, ordinal := t.config.Policy, len(t.state.record.ScaleUpInstanceIDs)
+	if ordinal >= len(t.state.record.ScaleUpWanted) {
 		return p, subnets
 	}
-	want := t.rec.ScaleUpWanted[ordinal]
+	want := t.state.record.ScaleUpWanted[ordinal]
 	if len(want.Types) > 0 {
 		p.InstanceTypes = want.Types
 	}
@@ -149,10 +149,10 @@ func (t *run) wanted(subnets []Subnet) (Policy, []Subnet) {
 // request completes a launch request.
 func (t *run) request(actionID string, ordinal, attempt int, o Offering) LaunchRequest {
 	return LaunchRequest{
-		Token:    LaunchToken(t.c.Policy.Cluster, actionID, ordinal, attempt),
+		Token:    LaunchToken(t.config.Policy.Cluster, actionID, ordinal, attempt),
 		Offering: o,
-		Template: t.c.Template,
-		Cluster:  t.c.Policy.Cluster,
+		Template: t.config.Template,
+		Cluster:  t.config.Policy.Cluster,
 		ActionID: actionID,
 		Ordinal:  ordinal,
 	}
@@ -175,7 +175,7 @@ func (t *run) launchedPerZone(s *survey) map[string]int {
 			zones[w.Instance.Zone]++
 		}
 	}
-	for _, l := range t.rec.ScaleUpLaunches {
+	for _, l := range t.state.record.ScaleUpLaunches {
 		if _, listed := s.worker(l.InstanceID); !listed {
 			zones[l.Request.Offering.Zone]++
 		}
@@ -204,29 +204,29 @@ func (t *run) endLaunching(ctx context.Context, refusal *LaunchError, news []Exh
 	if refusal != nil && refusal.Kind == FailPermanent {
 		why = refusal.Error()
 	}
-	launched := len(t.rec.ScaleUpInstanceIDs)
-	t.say(ctx, "scaleUp.reduced", "", "%d of %d launched: %s", launched, t.rec.ScaleUpRequested, why)
+	launched := len(t.state.record.ScaleUpInstanceIDs)
+	t.log.report(ctx, "scaleUp.reduced", "", "%d of %d launched: %s", launched, t.state.record.ScaleUpRequested, why)
 	if launched == 0 {
 		return t.failUp(ctx, nil, news)
 	}
-	return t.apply(ctx, ReduceScaleUp{Fence: t.fence, ActionID: t.rec.ScaleUpActionID, Exhausted: news})
+	return t.state.apply(ctx, ReduceScaleUp{Fence: t.state.fence, ActionID: t.state.record.ScaleUpActionID, Exhausted: news})
 }
 
 // verify completes the action when as many of its instances as requested are Ready now, by their own nodes, and fails it when the
 // time to join is over.
 func (t *run) verify(ctx context.Context, s *survey, m Readings) error {
 	ready, known := t.readyInstances(ctx, s, m)
-	id := t.rec.ScaleUpActionID
+	id := t.state.record.ScaleUpActionID
 	switch {
-	case known && len(ready) >= t.rec.ScaleUpRequested:
-		err := t.apply(ctx, CompleteScaleUp{Fence: t.fence, ActionID: id, Now: t.now(),
-			Unchecked: t.unchecked(s), Template: fingerprint(t.c.Template, t.c.Policy)})
+	case known && len(ready) >= t.state.record.ScaleUpRequested:
+		err := t.state.apply(ctx, CompleteScaleUp{Fence: t.state.fence, ActionID: id, Now: t.now(),
+			Unchecked: t.unchecked(s), Template: fingerprint(t.config.Template, t.config.Policy)})
 		if err == nil {
-			t.journal(ctx, Event{Kind: "scaleUp.completed", ActionID: id, Message: fmt.Sprintf("%d Ready", len(ready))})
+			t.log.append(ctx, Event{Kind: "scaleUp.completed", ActionID: id, Message: fmt.Sprintf("%d Ready", len(ready))})
 		}
 		return err
 	case !t.joinOverdue():
-		t.say(ctx, "scaleUp.waiting", "", "%d of %d Ready", len(ready), t.rec.ScaleUpRequested)
+		t.log.report(ctx, "scaleUp.waiting", "", "%d of %d Ready", len(ready), t.state.record.ScaleUpRequested)
 		return nil
 	}
 	var removals []Removal
@@ -234,17 +234,17 @@ func (t *run) verify(ctx context.Context, s *survey, m Readings) error {
 		removals = t.missing(ctx, s)
 	} else {
 		// Without an observer nothing is known about the instances. They are kept, and the sweep judges when it can see.
-		t.say(ctx, "scaleUp.unobserved", "", "the time to join is over and nothing can be seen: every instance is kept")
+		t.log.report(ctx, "scaleUp.unobserved", "", "the time to join is over and nothing can be seen: every instance is kept")
 	}
 	return t.failUp(ctx, removals, nil)
 }
 
 func (t *run) failUp(ctx context.Context, removals []Removal, exhausted []Exhausted) error {
-	id := t.rec.ScaleUpActionID
-	backoff := max(t.c.Policy.CooldownUp, time.Minute)
-	err := t.apply(ctx, FailScaleUp{Fence: t.fence, ActionID: id, Now: t.now(), Backoff: backoff, Removals: removals, Exhausted: exhausted})
+	id := t.state.record.ScaleUpActionID
+	backoff := max(t.config.Policy.CooldownUp, time.Minute)
+	err := t.state.apply(ctx, FailScaleUp{Fence: t.state.fence, ActionID: id, Now: t.now(), Backoff: backoff, Removals: removals, Exhausted: exhausted})
 	if err == nil {
-		t.journal(ctx, Event{Kind: "scaleUp.failed", ActionID: id, Message: fmt.Sprintf("%d instance(s) to be removed, next try after %d", len(removals), t.rec.BackoffUntilEpoch)})
+		t.log.append(ctx, Event{Kind: "scaleUp.failed", ActionID: id, Message: fmt.Sprintf("%d instance(s) to be removed, next try after %d", len(removals), t.state.record.BackoffUntilEpoch)})
 	}
 	if err != nil || len(removals) == 0 {
 		return err
@@ -259,7 +259,7 @@ func (t *run) readyInstances(ctx context.Context, s *survey, m Readings) (ready 
 		return nil, false
 	}
 	var byMetrics []string
-	for _, id := range t.rec.ScaleUpInstanceIDs {
+	for _, id := range t.state.record.ScaleUpInstanceIDs {
 		w, _ := s.worker(id)
 		if w.Instance.Alive() && w.Instance.PrivateIP != "" && slices.Contains(m.ReadyIPs, w.Instance.PrivateIP) {
 			byMetrics = append(byMetrics, id)
@@ -272,7 +272,7 @@ func (t *run) readyInstances(ctx context.Context, s *survey, m Readings) (ready 
 	case s.viewErr != nil:
 		return byMetrics, m.ReadyIPsKnown
 	case m.ReadyIPsKnown && !slices.Equal(ready, byMetrics):
-		t.say(ctx, "scaleUp.disagreement", "", "Ready by the Kubernetes API: %v, by the metrics: %v", ready, byMetrics)
+		t.log.report(ctx, "scaleUp.disagreement", "", "Ready by the Kubernetes API: %v, by the metrics: %v", ready, byMetrics)
 	}
 	return ready, true
 }
@@ -282,14 +282,14 @@ func (t *run) readyInstances(ctx context.Context, s *survey, m Readings) (ready 
 // doing and left alone.
 func (t *run) missing(ctx context.Context, s *survey) []Removal {
 	var out []Removal
-	for _, id := range t.rec.ScaleUpInstanceIDs {
+	for _, id := range t.state.record.ScaleUpInstanceIDs {
 		w, listed := s.worker(id)
 		if !listed || !w.Instance.Alive() || w.Node != nil && w.Node.Ready {
 			continue
 		}
 		t.diagnose(ctx, id)
-		if w.Node == nil && slices.Contains(t.rec.Joined, id) {
-			t.say(ctx, "scaleUp.orphan", id, "its node was there and is not any more: look at it")
+		if w.Node == nil && slices.Contains(t.state.record.Joined, id) {
+			t.log.report(ctx, "scaleUp.orphan", id, "its node was there and is not any more: look at it")
 			continue
 		}
 		out = append(out, Removal{InstanceID: id, Phase: PhaseDraining, Reason: "did not become Ready in time"})
@@ -301,12 +301,12 @@ func (t *run) missing(ctx context.Context, s *survey) []Removal {
 func (t *run) diagnose(ctx context.Context, instanceID string) {
 	var d Diagnosis
 	err := t.calls.do(ctx, "diagnosing "+instanceID, func(ctx context.Context) (err error) {
-		d, err = t.c.Cloud.Diagnose(ctx, instanceID)
+		d, err = t.config.Cloud.Diagnose(ctx, instanceID)
 		return err
 	})
 	if err != nil {
-		t.errs = append(t.errs, err)
+		t.log.collect(err)
 		return
 	}
-	t.say(ctx, "scaleUp.diagnosis", instanceID, "%s %s: %s", d.State, d.Reason, redact(d.Console))
+	t.log.report(ctx, "scaleUp.diagnosis", instanceID, "%s %s: %s", d.State, d.Reason, redact(d.Console))
 }

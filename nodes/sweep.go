@@ -25,8 +25,8 @@ func (t *run) sweep(ctx context.Context, s *survey) error {
 // finishRemovals goes on with removals that no open scale-down works on.
 func (t *run) finishRemovals(ctx context.Context, s *survey) error {
 	var errs []error
-	for _, m := range t.rec.Removals {
-		if t.rec.Targets(m.InstanceID) || t.budget.spent(ctx) {
+	for _, m := range t.state.record.Removals {
+		if t.state.record.Targets(m.InstanceID) || t.budget.spent(ctx) {
 			continue
 		}
 		if err := t.finishRemoval(ctx, s, m); err != nil {
@@ -57,10 +57,10 @@ func (t *run) finishRemoval(ctx context.Context, s *survey, m Removal) error {
 	if err := t.terminateAndRemove(ctx, m.InstanceID, m.Node, gone); err != nil {
 		return err
 	}
-	if err := t.apply(ctx, FinishRemoval{Fence: t.fence, InstanceID: m.InstanceID}); err != nil {
+	if err := t.state.apply(ctx, FinishRemoval{Fence: t.state.fence, InstanceID: m.InstanceID}); err != nil {
 		return err
 	}
-	t.say(ctx, "sweep.removed", m.InstanceID, "%s", m.Reason)
+	t.log.report(ctx, "sweep.removed", m.InstanceID, "%s", m.Reason)
 	return nil
 }
 
@@ -75,7 +75,7 @@ func (t *run) readyToEnd(ctx context.Context, m *Removal) (bool, error) {
 		if ready, err := t.prepareRepair(ctx, *m); err != nil || !ready {
 			return false, err
 		}
-		err := t.apply(ctx, MarkTerminating{Fence: t.fence, Removal: *m})
+		err := t.state.apply(ctx, MarkTerminating{Fence: t.state.fence, Removal: *m})
 		return err == nil, err
 	}
 	if m.Phase == PhaseTerminating && m.DrainedSince == 0 || m.Phase == PhaseDraining {
@@ -86,7 +86,7 @@ func (t *run) readyToEnd(ctx context.Context, m *Removal) (bool, error) {
 	if m.Phase == PhaseTerminating {
 		return true, nil
 	}
-	err := t.apply(ctx, MarkTerminating{Fence: t.fence, Removal: *m})
+	err := t.state.apply(ctx, MarkTerminating{Fence: t.state.fence, Removal: *m})
 	return err == nil, err
 }
 
@@ -110,7 +110,7 @@ func (t *run) prepare(ctx context.Context, m *Removal) (bool, error) {
 	}
 	if m.DrainedSince == 0 {
 		m.Node, m.DrainedSince = w.Node.NodeRef, t.now().Unix()
-		if err := t.apply(ctx, StartDrain{Fence: t.fence, Removal: *m}); err != nil {
+		if err := t.state.apply(ctx, StartDrain{Fence: t.state.fence, Removal: *m}); err != nil {
 			return false, err
 		}
 	}
@@ -121,7 +121,7 @@ func (t *run) prepare(ctx context.Context, m *Removal) (bool, error) {
 	case failure != "" && !marked:
 		return false, t.giveBack(ctx, *m, failure)
 	case failure != "":
-		t.say(ctx, "sweep.drainFailed", m.InstanceID, "marked and can't be drained: %s", failure)
+		t.log.report(ctx, "sweep.drainFailed", m.InstanceID, "marked and can't be drained: %s", failure)
 		return false, nil
 	case marked:
 		return true, nil
@@ -147,8 +147,8 @@ func (t *run) giveBack(ctx context.Context, m Removal, cause string) error {
 			return err
 		}
 	}
-	t.say(ctx, "sweep.givenBack", m.InstanceID, "%s", cause)
-	return t.apply(ctx, GiveBack{Fence: t.fence, InstanceID: m.InstanceID, Now: t.now(), Cause: cause})
+	t.log.report(ctx, "sweep.givenBack", m.InstanceID, "%s", cause)
+	return t.state.apply(ctx, GiveBack{Fence: t.state.fence, InstanceID: m.InstanceID, Now: t.now(), Cause: cause})
 }
 
 // reap removes instances that Muster launched, that no action or interruption knows any more, and that never joined.
@@ -174,13 +174,13 @@ func (t *run) orphaned(s *survey, w Worker) bool {
 	if in.ActionID == "" || !in.Alive() || in.ControlPlane || w.Node != nil {
 		return false
 	}
-	if t.now().Sub(in.LaunchedAt) < t.c.Policy.JoinTimeout { // it may still join, and what joins is kept
+	if t.now().Sub(in.LaunchedAt) < t.config.Policy.JoinTimeout { // it may still join, and what joins is kept
 		return false
 	}
-	if in.ActionID == t.rec.ActionID() || in.ActionID == s.record.ActionID() || slices.Contains(t.rec.Joined, in.ID) {
+	if in.ActionID == t.state.record.ActionID() || in.ActionID == s.record.ActionID() || slices.Contains(t.state.record.Joined, in.ID) {
 		return false
 	}
-	if _, removing := t.rec.Removal(in.ID); removing {
+	if _, removing := t.state.record.Removal(in.ID); removing {
 		return false
 	}
 	return !slices.ContainsFunc(s.open, func(i Interruption) bool { return i.ReplacementID == in.ID || i.claim() == in.ActionID })
@@ -227,11 +227,11 @@ func (t *run) removeDeadNodes(ctx context.Context, s *survey) error {
 		case !there && slices.Contains(unknown, id) && !slices.Contains(s.record.Joined, id):
 			continue // never known to be ours: of another account perhaps
 		}
-		err := t.calls.do(ctx, "deleting node "+n.Name, func(ctx context.Context) error { return t.c.Cluster.Remove(ctx, n.NodeRef) })
+		err := t.calls.do(ctx, "deleting node "+n.Name, func(ctx context.Context) error { return t.config.Cluster.Remove(ctx, n.NodeRef) })
 		if err != nil {
 			return err
 		}
-		t.say(ctx, "sweep.nodeDeleted", id, "node %s of an instance that is gone", n.Name)
+		t.log.report(ctx, "sweep.nodeDeleted", id, "node %s of an instance that is gone", n.Name)
 	}
 	return nil
 }
@@ -253,7 +253,7 @@ func (t *run) uncordonAbandoned(ctx context.Context, s *survey) error {
 			}
 			// An interruption may have been opened, and have cordoned, after they were listed and before the nodes were read.
 			err := t.calls.do(ctx, "reading interruptions", func(ctx context.Context) (err error) {
-				s.open, err = t.c.Store.OpenInterruptions(ctx)
+				s.open, err = t.config.Store.OpenInterruptions(ctx)
 				return err
 			})
 			if err != nil {
@@ -265,14 +265,14 @@ func (t *run) uncordonAbandoned(ctx context.Context, s *survey) error {
 			if err := t.uncordon(ctx, w.Node.NodeRef, claim); err != nil {
 				return err
 			}
-			t.say(ctx, "sweep.uncordoned", w.Instance.ID, "claim %s was abandoned", claim)
+			t.log.report(ctx, "sweep.uncordoned", w.Instance.ID, "claim %s was abandoned", claim)
 		}
 	}
 	return nil
 }
 
 func (t *run) standsBehind(s *survey, id, claim string) bool {
-	for _, r := range []Record{s.record, t.rec} { // what ended during this sweep is judged by the next
+	for _, r := range []Record{s.record, t.state.record} { // what ended during this sweep is judged by the next
 		if m, ok := r.Removal(id); ok && m.claim() == claim || r.Targets(id) && r.ScaleDownActionID == claim {
 			return true
 		}
