@@ -19,7 +19,7 @@ const (
 // their lease.
 func (r *Reconciler) Interrupt(ctx context.Context, e InterruptionEvent) error {
 	t := r.newTick()
-	found, err := t.lookup(ctx, e.InstanceID)
+	found, err := (surveyor{t}).lookup(ctx, e.InstanceID)
 	if err != nil {
 		// The event is noted all the same, or an outage of the cloud's API would lose it; whose instance it is about is found out
 		// before anything is done.
@@ -208,7 +208,7 @@ func (w *interruptionRun) close(ctx context.Context, outcome string, args ...any
 
 // work looks at the instance, its node and the record, decides once whether it is to be replaced, and goes on by kind.
 func (w *interruptionRun) work(ctx context.Context) error {
-	s := w.survey(ctx)
+	s := (surveyor{w.run}).survey(ctx)
 	if s.recordErr != nil || s.cloudErr != nil {
 		return errors.Join(s.recordErr, s.cloudErr)
 	}
@@ -216,7 +216,7 @@ func (w *interruptionRun) work(ctx context.Context) error {
 	if ours, err := w.identify(ctx, s); err != nil || !ours {
 		return err
 	}
-	gone, err := w.confirmedGone(ctx, s, w.i.InstanceID)
+	gone, err := (surveyor{w.run}).confirmedGone(ctx, s, w.i.InstanceID)
 	if err != nil {
 		return err
 	}
@@ -236,7 +236,7 @@ func (w *interruptionRun) identify(ctx context.Context, s *survey) (bool, error)
 		return true, nil
 	}
 	id := w.i.InstanceID
-	found, err := w.lookup(ctx, id)
+	found, err := (surveyor{w.run}).lookup(ctx, id)
 	if err != nil {
 		return false, err
 	}
@@ -326,7 +326,7 @@ func (w *interruptionRun) handOverWarned(ctx context.Context, deadline time.Time
 		w.log.collect(err) // the drain tries again
 	}
 	if !w.i.HandedOver {
-		w.handedOver(ctx, w.i.Node, w.now(), deadline)
+		(drainer{w.run}).handedOff(ctx, w.i.Node, w.now(), deadline)
 		if err := w.step(ctx, "handOver", func(i *Interruption) { i.HandedOver = true }); err != nil {
 			w.log.collect(err)
 		}
@@ -338,7 +338,7 @@ func (w *interruptionRun) cordonWarned(ctx context.Context) error {
 	if w.cordoned {
 		return nil
 	}
-	err := w.cordon(ctx, w.i.Node, w.i.claim())
+	err := (drainer{w.run}).cordon(ctx, w.i.Node, w.i.claim())
 	w.cordoned = err == nil
 	return err
 }
@@ -349,8 +349,8 @@ func (w *interruptionRun) drainWarned(ctx context.Context, deadline time.Time) e
 	if err := w.cordonWarned(ctx); err != nil {
 		return err
 	}
-	if !w.handedOver(ctx, w.i.Node, time.Unix(w.i.OpenedEpoch, 0), deadline) {
-		return w.config.Clock.Sleep(ctx, handOverPoll)
+	if !(drainer{w.run}).handedOff(ctx, w.i.Node, time.Unix(w.i.OpenedEpoch, 0), deadline) {
+		return w.config.Clock.Sleep(ctx, handoffPoll)
 	}
 	if err := w.startDrain(ctx); lost(err) {
 		return err
@@ -358,7 +358,7 @@ func (w *interruptionRun) drainWarned(ctx context.Context, deadline time.Time) e
 		w.log.collect(err) // it is written down for people; the drain can't wait
 	}
 	left := deadline.Sub(w.now())
-	p, err := w.drainOnce(ctx, DrainRequest{Node: w.i.Node, Until: earlier(deadline, w.now().Add(w.lease.slice)), MaxGrace: left, SkipCritical: true})
+	p, err := (drainer{w.run}).drainOnce(ctx, DrainRequest{Node: w.i.Node, Until: earlier(deadline, w.now().Add(w.lease.slice)), MaxGrace: left, SkipCritical: true})
 	if why, blocked := IsDrainBlocked(err); blocked {
 		return w.step(ctx, "drainFailed", func(i *Interruption) { i.DrainFailed = why })
 	}
@@ -374,11 +374,11 @@ func (w *interruptionRun) settle(ctx context.Context, deadline time.Time) error 
 	if w.i.Kind != Warning {
 		return nil // another event took it over meanwhile; the next round sees to it
 	}
-	s := w.survey(ctx)
+	s := (surveyor{w.run}).survey(ctx)
 	if err := s.fleetErr(); err != nil {
 		return err
 	}
-	gone, err := w.confirmedGone(ctx, s, w.i.InstanceID)
+	gone, err := (surveyor{w.run}).confirmedGone(ctx, s, w.i.InstanceID)
 	if err != nil {
 		return err
 	}
@@ -441,7 +441,7 @@ func (w *interruptionRun) drainRebalanced(ctx context.Context) error {
 		return err
 	}
 	m := Removal{InstanceID: w.i.InstanceID, ActionID: w.i.claim(), Node: w.i.Node, DrainedSince: w.i.DrainSince}
-	drained, failure, err := w.drain(ctx, m)
+	drained, failure, err := (drainer{w.run}).drain(ctx, m)
 	switch {
 	case err != nil || failure == "" && !drained:
 		return err
@@ -449,11 +449,11 @@ func (w *interruptionRun) drainRebalanced(ctx context.Context) error {
 		return w.keepRebalanced(ctx, failure)
 	}
 	// As before a scale-down's mark: look again, with this node cordoned already.
-	s := w.survey(ctx)
+	s := (surveyor{w.run}).survey(ctx)
 	if err := s.fleetErr(); err != nil {
 		return err
 	}
-	if why, _ := w.objection(s, w.i.InstanceID); why != "" {
+	if why, _ := s.objection(w.i.InstanceID, w.config.Policy.MinWorkers); why != "" {
 		return w.keepRebalanced(ctx, why)
 	}
 	if err := w.step(ctx, "markTerminating", func(i *Interruption) { i.Drained, i.Marked = true, true }); err != nil {
@@ -463,14 +463,14 @@ func (w *interruptionRun) drainRebalanced(ctx context.Context) error {
 }
 
 func (w *interruptionRun) endRebalanced(ctx context.Context) error {
-	if err := w.terminateAndRemove(ctx, w.i.InstanceID, w.i.Node, false); err != nil {
+	if err := (drainer{w.run}).terminateAndRemove(ctx, w.i.InstanceID, w.i.Node, false); err != nil {
 		return err
 	}
 	return w.close(ctx, "replaced and removed; %s", w.replacementText())
 }
 
 func (w *interruptionRun) keepRebalanced(ctx context.Context, why string) error {
-	if err := w.uncordon(ctx, w.i.Node, w.i.claim()); err != nil {
+	if err := (drainer{w.run}).uncordon(ctx, w.i.Node, w.i.claim()); err != nil {
 		return err
 	}
 	return w.close(ctx, "kept: %s", why)
@@ -490,7 +490,7 @@ func (w *interruptionRun) launchReplacement(ctx context.Context, s *survey) erro
 			return err
 		}
 	}
-	in, err := w.launch(ctx, w.i.Intent.Request)
+	in, err := (launcher{w.run}).launch(ctx, w.i.Intent.Request)
 	var refusal *LaunchError
 	switch {
 	case err == nil:
@@ -506,7 +506,7 @@ func (w *interruptionRun) launchReplacement(ctx context.Context, s *survey) erro
 }
 
 func (w *interruptionRun) intendReplacement(ctx context.Context, s *survey, refusal *LaunchError) error {
-	subnets, err := w.subnets(ctx)
+	subnets, err := (surveyor{w.run}).subnets(ctx)
 	if err != nil {
 		return err
 	}
@@ -520,7 +520,7 @@ func (w *interruptionRun) intendReplacement(ctx context.Context, s *survey, refu
 		}
 	}
 	exhausted := append(interruptedOfferings(append(s.open, w.i), now), append(news, w.state.record.Exhausted...)...)
-	zones := w.launchedPerZone(s)
+	zones := (launcher{w.run}).launchedPerZone(s)
 	zones[w.i.Offering.Zone]-- // the one that is replaced
 	order := LaunchOrder(w.config.Policy, subnets, zones, exhausted, now)
 	if len(order) == 0 || refusal != nil && refusal.Kind == FailPermanent {
@@ -530,7 +530,7 @@ func (w *interruptionRun) intendReplacement(ctx context.Context, s *survey, refu
 		}
 		return w.step(ctx, "failReplacement", func(i *Interruption) { i.LaunchFailed = why })
 	}
-	intent := Intent{Attempt: attempt, Epoch: now.Unix(), Request: w.request(w.i.claim(), 0, attempt, order[0])}
+	intent := Intent{Attempt: attempt, Epoch: now.Unix(), Request: (launcher{w.run}).request(w.i.claim(), 0, attempt, order[0])}
 	return w.step(ctx, "intendReplacement", func(i *Interruption) {
 		i.Intent = &intent
 		i.Exhausted = append(i.Exhausted[:len(i.Exhausted):len(i.Exhausted)], newOnes(i.Exhausted, news)...)

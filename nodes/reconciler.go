@@ -78,11 +78,11 @@ func (r *Reconciler) Tick(ctx context.Context) (Report, error) {
 // Plan observes and decides without writing, launching or removing anything.
 func (r *Reconciler) Plan(ctx context.Context) (Snapshot, error) {
 	t := r.newTick()
-	s := t.survey(ctx)
+	s := (surveyor{t}).survey(ctx)
 	if s.recordErr != nil {
 		return Snapshot{}, s.recordErr
 	}
-	o := t.observe(ctx, s)
+	o := (surveyor{t}).observe(ctx, s)
 	next, _, err := Applied(s.record, t.noted(s, o, s.record.LeaseFence))
 	if err != nil {
 		return Snapshot{}, err
@@ -95,7 +95,7 @@ func (r *Reconciler) newTick() *run { return newRun(&r.c, r.c.NewID(), r.c.stopp
 
 // leased is the part of a tick under the lease. It returns the decision, nil if it did not come to one.
 func (t *run) leased(ctx context.Context) *Decision {
-	s := t.survey(ctx)
+	s := (surveyor{t}).survey(ctx)
 	if s.recordErr != nil {
 		t.log.fail(ctx, "survey", s.recordErr)
 		return nil
@@ -110,7 +110,7 @@ func (t *run) leased(ctx context.Context) *Decision {
 		}
 	}
 	s.record.TemplateSeen = t.state.record.TemplateSeen
-	o := t.observe(ctx, s)
+	o := (surveyor{t}).observe(ctx, s)
 	if err := t.state.apply(ctx, t.noted(s, o, t.state.fence)); err != nil {
 		t.log.fail(ctx, "noting what was seen", err)
 		return nil
@@ -167,149 +167,6 @@ func (t *run) decide(o Observation, r Record) Snapshot {
 
 // newActionID returns an ID that sorts by time and that no other action has.
 func (t *run) newActionID() string { return fmt.Sprintf("%d-%s", t.now().Unix(), t.config.NewID()) }
-
-// ---- what is seen
-
-// survey is one look at the cloud, the record and the cluster, in this order. The order matters: an instance that is in the list
-// was launched before the record was read, so the record either names the action that launched it or that action has ended; and it
-// either had joined when the nodes were read or had not joined at a moment after the list. Read the other way round, an instance
-// launched in between would look like one that nobody knows.
-type survey struct {
-	instances []Instance
-	cloudErr  error
-	record    Record
-	recordErr error
-	view      View
-	viewErr   error
-	open      []Interruption
-	openErr   error
-	workers   []Worker
-}
-
-func (t *run) survey(ctx context.Context) *survey {
-	s := &survey{}
-	s.cloudErr = t.calls.doSafe(ctx, "listing instances", func(ctx context.Context) (err error) {
-		s.instances, err = t.config.Cloud.Workers(ctx)
-		return err
-	})
-	s.recordErr = t.calls.doSafe(ctx, "reading the record", func(ctx context.Context) (err error) {
-		s.record, err = t.config.Store.Load(ctx)
-		return err
-	})
-	s.openErr = t.calls.doSafe(ctx, "reading interruptions", func(ctx context.Context) (err error) {
-		s.open, err = t.config.Store.OpenInterruptions(ctx)
-		return err
-	})
-	s.viewErr = t.calls.doSafe(ctx, "reading nodes", func(ctx context.Context) (err error) {
-		s.view, err = t.config.Cluster.View(ctx)
-		return err
-	})
-	if s.cloudErr != nil {
-		s.instances = nil // a part of a list proves nothing
-	}
-	if s.viewErr != nil {
-		s.view = View{}
-	}
-	s.view.Pending = Classes(s.view.Pending)
-	for i := range s.view.Nodes {
-		s.view.Nodes[i].Pods = Classes(s.view.Nodes[i].Pods)
-	}
-	s.workers = Match(s.instances, s.view.Nodes)
-	return s
-}
-
-// fleetErr is why nothing may be concluded from what the survey lacks; nil if it is complete.
-func (s *survey) fleetErr() error { return errors.Join(s.cloudErr, s.viewErr, s.openErr) }
-
-func (s *survey) worker(instanceID string) (Worker, bool) {
-	i := slices.IndexFunc(s.workers, func(w Worker) bool { return w.Instance.ID == instanceID })
-	if i < 0 {
-		return Worker{}, false
-	}
-	return s.workers[i], true
-}
-
-// cordoned tells whether a node was seen cordoned, by a claim among others; false also if it was not seen.
-func (s *survey) cordoned(ref NodeRef, claim string) bool {
-	return slices.ContainsFunc(s.view.Nodes, func(n Node) bool {
-		return n.NodeRef == ref && n.Unschedulable && slices.Contains(n.Claims, claim)
-	})
-}
-
-// availableBeside returns the number of Ready, uncordoned workers besides one, in all and in its zone, and whether there are some in
-// other zones.
-func (s *survey) availableBeside(instanceID string) (all, inZone int, severalZones bool) {
-	zones := map[string]int{}
-	own := ""
-	for _, w := range s.workers {
-		if w.Instance.ID == instanceID {
-			own = w.Instance.Zone
-		} else if w.Available() {
-			all++
-			zones[w.Instance.Zone]++
-		}
-	}
-	inZone = zones[own]
-	delete(zones, own)
-	return all, inZone, len(zones) > 0
-}
-
-// observe adds the metrics to a survey.
-func (t *run) observe(ctx context.Context, s *survey) Observation {
-	o := Observation{Fleet: s.workers, Pending: s.view.Pending, Interruptions: s.open, FleetKnown: s.fleetErr() == nil}
-	if seen := s.record.TemplateSeen; seen != nil && seen.Template == fingerprint(t.config.Template, t.config.Policy) {
-		o.TemplateSeen = seen
-	}
-	if !o.FleetKnown {
-		o.FleetWhy = s.fleetErr().Error()
-	} else if t.config.Screener != nil && len(o.Pending) > 0 {
-		t.screen(ctx, &o)
-	}
-	err := t.calls.do(ctx, "reading metrics", func(ctx context.Context) (err error) {
-		o.Readings, err = t.config.Signals.Observe(ctx)
-		return err
-	})
-	if err != nil {
-		why := Missing(err.Error())
-		o.Readings = Readings{CPU: why, CPUMin: why, CPUMax: why, Pending: why, PendingMin: why, PendingMax: why, PendingOther: why}
-		t.log.collect(err)
-	}
-	if t.config.WorkerPlane != nil && s.viewErr == nil {
-		err := t.calls.do(ctx, "asking for costs", func(ctx context.Context) (err error) {
-			o.Costs, err = t.config.WorkerPlane.Cost(ctx, nodeNames(s.view.Nodes))
-			return err
-		})
-		if err != nil { // costs only break ties
-			t.log.collect(err)
-		}
-	}
-	return o
-}
-
-// screen finds the pods that no new node would run. It has to know where nodes can be launched, or a pod that waits for the first
-// node of a zone would be taken to wait for ever.
-func (t *run) screen(ctx context.Context, o *Observation) {
-	subnets, err := t.subnets(ctx)
-	if err != nil {
-		t.log.collect(err)
-		return
-	}
-	for _, s := range subnets {
-		if !slices.Contains(o.Zones, s.Zone) {
-			o.Zones = append(o.Zones, s.Zone)
-		}
-	}
-	slices.Sort(o.Zones)
-	o.Pending = t.config.Screener.Screen(t.config.Policy, *o)
-}
-
-func nodeNames(nodes []Node) []string {
-	out := make([]string, len(nodes))
-	for i, n := range nodes {
-		out[i] = n.Name
-	}
-	return out
-}
 
 // noted turns an observation into what the record keeps of it.
 func (t *run) noted(s *survey, o Observation, fence int64) Note {

@@ -95,6 +95,14 @@ type Removal struct {
 	Reason       string         `json:"reason,omitempty"`
 }
 
+// claim is the name under which a removal cordons its node.
+func (m Removal) claim() string {
+	if m.ActionID == "" {
+		return "sweep-" + m.InstanceID
+	}
+	return m.ActionID
+}
+
 // Skip is a worker that is not to be chosen for scale-down before an hour that grows with every failure.
 type Skip struct {
 	InstanceID string `json:"instanceId"`

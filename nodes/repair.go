@@ -140,11 +140,6 @@ func (h *health) many() string {
 	return ""
 }
 
-// fleet is what a survey shows of the workers.
-func (s *survey) fleet() Observation {
-	return Observation{Fleet: s.workers, FleetKnown: s.fleetErr() == nil, Interruptions: s.open}
-}
-
 // repair begins the removal of a worker that has not been Ready for too long. It is a removal like every other: in the record before its
 // node is cordoned, marked before the instance is terminated, resumed by whichever tick comes next. Only the drain is missing: the
 // kubelet that would end the pods does not answer. What runs there is replaced once the Node object is gone.
@@ -178,11 +173,11 @@ func (t *run) prepareRepair(ctx context.Context, m Removal) (bool, error) {
 	if ok, err := t.stillUnhealthy(ctx, m); err != nil || !ok {
 		return false, err
 	}
-	if err := t.cordon(ctx, m.Node, m.claim()); err != nil {
+	if err := (drainer{t}).cordon(ctx, m.Node, m.claim()); err != nil {
 		return false, err
 	}
 	since := time.Unix(m.DrainedSince, 0)
-	if !t.handedOver(ctx, m.Node, since, since.Add(t.config.Policy.DrainTimeout)) {
+	if !(drainer{t}).handedOff(ctx, m.Node, since, since.Add(t.config.Policy.DrainTimeout)) {
 		t.log.report(ctx, "drain.continues", m.InstanceID, "its workers are handing over")
 		return false, nil
 	}
@@ -191,7 +186,7 @@ func (t *run) prepareRepair(ctx context.Context, m Removal) (bool, error) {
 }
 
 func (t *run) stillUnhealthy(ctx context.Context, m Removal) (bool, error) {
-	s := t.survey(ctx)
+	s := (surveyor{t}).survey(ctx)
 	if err := errors.Join(s.fleetErr(), s.recordErr); err != nil {
 		return false, err // what can't be seen is not removed
 	}
@@ -212,7 +207,7 @@ func (t *run) stillUnhealthy(ctx context.Context, m Removal) (bool, error) {
 
 // drainRecovered drains a marked worker that has become Ready again: its pods run, and the mark is final.
 func (t *run) drainRecovered(ctx context.Context, m Removal) (bool, error) {
-	s := t.survey(ctx)
+	s := (surveyor{t}).survey(ctx)
 	if err := errors.Join(s.fleetErr(), s.recordErr); err != nil {
 		return false, err
 	}
@@ -220,7 +215,7 @@ func (t *run) drainRecovered(ctx context.Context, m Removal) (bool, error) {
 		return true, nil
 	}
 	for {
-		p, err := t.drainOnce(ctx, DrainRequest{Node: m.Node, Until: t.now().Add(t.lease.slice)})
+		p, err := (drainer{t}).drainOnce(ctx, DrainRequest{Node: m.Node, Until: t.now().Add(t.lease.slice)})
 		why, blocked := IsDrainBlocked(err)
 		switch {
 		case blocked:

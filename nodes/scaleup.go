@@ -2,8 +2,6 @@ package nodes
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -52,7 +50,7 @@ func (t *run) launchMissing(ctx context.Context, s *survey) error {
 	if len(t.state.record.ScaleUpInstanceIDs) >= t.state.record.ScaleUpRequested || t.launchOverdue() {
 		return nil
 	}
-	subnets, err := t.subnets(ctx)
+	subnets, err := (surveyor{t}).subnets(ctx)
 	if err != nil {
 		return err
 	}
@@ -66,7 +64,7 @@ func (t *run) launchMissing(ctx context.Context, s *survey) error {
 			refusal = nil
 		}
 		intent := *t.state.record.ScaleUpIntent
-		in, err := t.launch(ctx, intent.Request)
+		in, err := (launcher{t}).launch(ctx, intent.Request)
 		switch {
 		case err == nil:
 			err := t.state.apply(ctx, RecordScaleUpInstances{Fence: t.state.fence, ActionID: t.state.record.ScaleUpActionID, Token: intent.Request.Token, InstanceID: in.ID, Launched: in.LaunchedAt})
@@ -85,28 +83,6 @@ func (t *run) launchMissing(ctx context.Context, s *survey) error {
 	return nil
 }
 
-// final tells whether a failed launch is known to have started nothing and need not be repeated as it is.
-func final(err error) bool {
-	kind := launchFailure(err)
-	return kind != "" && kind != FailThrottled
-}
-
-func (t *run) subnets(ctx context.Context) (subnets []Subnet, err error) {
-	err = t.calls.doSafe(ctx, "listing subnets", func(ctx context.Context) (err error) {
-		subnets, err = t.config.Cloud.Subnets(ctx)
-		return err
-	})
-	return subnets, err
-}
-
-func (t *run) launch(ctx context.Context, req LaunchRequest) (in Instance, err error) {
-	err = t.calls.do(ctx, "launching an instance", func(ctx context.Context) (err error) {
-		in, err = t.config.Cloud.Launch(ctx, req)
-		return err
-	})
-	return in, err
-}
-
 // intendNext writes down the next launch: the best offering that is not exhausted, for the ordinal after those recorded. If there
 // is none, or the refusal says that none would do, it ends the launching and returns false.
 func (t *run) intendNext(ctx context.Context, s *survey, subnets []Subnet, refusal *LaunchError) (bool, error) {
@@ -120,12 +96,12 @@ func (t *run) intendNext(ctx context.Context, s *survey, subnets []Subnet, refus
 	}
 	exhausted = append(append(exhausted, news...), t.state.record.Exhausted...)
 	policy, subnets := t.wanted(subnets)
-	order := LaunchOrder(policy, subnets, t.launchedPerZone(s), exhausted, now)
+	order := LaunchOrder(policy, subnets, (launcher{t}).launchedPerZone(s), exhausted, now)
 	if len(order) == 0 || refusal != nil && refusal.Kind == FailPermanent {
 		return false, t.endLaunching(ctx, refusal, news)
 	}
 	actionID, ordinal := t.state.record.ScaleUpActionID, len(t.state.record.ScaleUpInstanceIDs)
-	intent := Intent{Ordinal: ordinal, Attempt: attempt, Epoch: now.Unix(), Request: t.request(actionID, ordinal, attempt, order[0])}
+	intent := Intent{Ordinal: ordinal, Attempt: attempt, Epoch: now.Unix(), Request: (launcher{t}).request(actionID, ordinal, attempt, order[0])}
 	err := t.state.apply(ctx, IntendLaunch{Fence: t.state.fence, ActionID: actionID, Intent: intent, Exhausted: news})
 	return err == nil, err
 }
@@ -144,55 +120,6 @@ func (t *run) wanted(subnets []Subnet) (Policy, []Subnet) {
 		subnets = slices.DeleteFunc(slices.Clone(subnets), func(s Subnet) bool { return !slices.Contains(want.Zones, s.Zone) })
 	}
 	return p, subnets
-}
-
-// request completes a launch request.
-func (t *run) request(actionID string, ordinal, attempt int, o Offering) LaunchRequest {
-	return LaunchRequest{
-		Token:    LaunchToken(t.config.Policy.Cluster, actionID, ordinal, attempt),
-		Offering: o,
-		Template: t.config.Template,
-		Cluster:  t.config.Policy.Cluster,
-		ActionID: actionID,
-		Ordinal:  ordinal,
-	}
-}
-
-// LaunchToken returns the client token of one attempt at one instance of an action, 64 characters long. Another attempt is another
-// token: a token is bound to its first request, and sent with another one the cloud would refuse it or, in another zone, start a
-// second instance.
-func LaunchToken(cluster, actionID string, ordinal, attempt int) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d %d", cluster, actionID, ordinal, attempt))
-	return hex.EncodeToString(sum[:])
-}
-
-// launchedPerZone counts pending and running workers by zone, those included that the open action launched a moment ago and the
-// cloud does not list yet.
-func (t *run) launchedPerZone(s *survey) map[string]int {
-	zones := map[string]int{}
-	for _, w := range s.workers {
-		if w.Instance.Alive() {
-			zones[w.Instance.Zone]++
-		}
-	}
-	for _, l := range t.state.record.ScaleUpLaunches {
-		if _, listed := s.worker(l.InstanceID); !listed {
-			zones[l.Request.Offering.Zone]++
-		}
-	}
-	return zones
-}
-
-// interruptedOfferings are those that open interruptions say are short: of what is being taken away, no more will be had.
-func interruptedOfferings(open []Interruption, now time.Time) []Exhausted {
-	var out []Exhausted
-	for _, i := range open {
-		out = append(out, i.Exhausted...)
-		if o := i.Offering; o.Type != "" {
-			out = append(out, Exhausted{Zone: o.Zone, Type: o.Type, Market: o.Market, UntilEpoch: now.Add(exhaustedIn).Unix()})
-		}
-	}
-	return out
 }
 
 // endLaunching goes on with what was launched, or fails the action if that is nothing.
@@ -249,7 +176,7 @@ func (t *run) failUp(ctx context.Context, removals []Removal, exhausted []Exhaus
 	if err != nil || len(removals) == 0 {
 		return err
 	}
-	return t.finishRemovals(ctx, t.survey(ctx))
+	return t.finishRemovals(ctx, (surveyor{t}).survey(ctx))
 }
 
 // readyInstances returns the action's instances that are Ready now. The Kubernetes API decides; if it can't be read, the metrics
@@ -287,7 +214,7 @@ func (t *run) missing(ctx context.Context, s *survey) []Removal {
 		if !listed || !w.Instance.Alive() || w.Node != nil && w.Node.Ready {
 			continue
 		}
-		t.diagnose(ctx, id)
+		(launcher{t}).diagnose(ctx, id)
 		if w.Node == nil && slices.Contains(t.state.record.Joined, id) {
 			t.log.report(ctx, "scaleUp.orphan", id, "its node was there and is not any more: look at it")
 			continue
@@ -295,18 +222,4 @@ func (t *run) missing(ctx context.Context, s *survey) []Removal {
 		out = append(out, Removal{InstanceID: id, Phase: PhaseDraining, Reason: "did not become Ready in time"})
 	}
 	return out
-}
-
-// diagnose journals what the cloud knows about an instance that did not join. It is for people; failing at it changes nothing.
-func (t *run) diagnose(ctx context.Context, instanceID string) {
-	var d Diagnosis
-	err := t.calls.do(ctx, "diagnosing "+instanceID, func(ctx context.Context) (err error) {
-		d, err = t.config.Cloud.Diagnose(ctx, instanceID)
-		return err
-	})
-	if err != nil {
-		t.log.collect(err)
-		return
-	}
-	t.log.report(ctx, "scaleUp.diagnosis", instanceID, "%s %s: %s", d.State, d.Reason, redact(d.Console))
 }

@@ -41,7 +41,7 @@ func (t *run) finishRemovals(ctx context.Context, s *survey) error {
 
 // finishRemoval brings one removal as far as it goes now.
 func (t *run) finishRemoval(ctx context.Context, s *survey, m Removal) error {
-	gone, err := t.confirmedGone(ctx, s, m.InstanceID)
+	gone, err := (surveyor{t}).confirmedGone(ctx, s, m.InstanceID)
 	if err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (t *run) finishRemoval(ctx context.Context, s *survey, m Removal) error {
 	if m.Node.Name == "" {
 		m.Node = s.nodeOf(m.InstanceID)
 	}
-	if err := t.terminateAndRemove(ctx, m.InstanceID, m.Node, gone); err != nil {
+	if err := (drainer{t}).terminateAndRemove(ctx, m.InstanceID, m.Node, gone); err != nil {
 		return err
 	}
 	if err := t.state.apply(ctx, FinishRemoval{Fence: t.state.fence, InstanceID: m.InstanceID}); err != nil {
@@ -92,7 +92,7 @@ func (t *run) readyToEnd(ctx context.Context, m *Removal) (bool, error) {
 
 // prepare drains what needs a drain; true means that the instance may end.
 func (t *run) prepare(ctx context.Context, m *Removal) (bool, error) {
-	s := t.survey(ctx)
+	s := (surveyor{t}).survey(ctx)
 	if err := errors.Join(s.fleetErr(), s.recordErr); err != nil {
 		return false, err // what can't be seen is not removed
 	}
@@ -114,7 +114,7 @@ func (t *run) prepare(ctx context.Context, m *Removal) (bool, error) {
 			return false, err
 		}
 	}
-	drained, failure, err := t.drain(ctx, *m)
+	drained, failure, err := (drainer{t}).drain(ctx, *m)
 	switch {
 	case err != nil || failure == "" && !drained:
 		return false, err
@@ -131,7 +131,7 @@ func (t *run) prepare(ctx context.Context, m *Removal) (bool, error) {
 
 // stillNotReady looks once more after a drain: what joined meanwhile is kept.
 func (t *run) stillNotReady(ctx context.Context, m Removal) (bool, error) {
-	s := t.survey(ctx)
+	s := (surveyor{t}).survey(ctx)
 	if err := errors.Join(s.fleetErr(), s.recordErr); err != nil {
 		return false, err
 	}
@@ -143,7 +143,7 @@ func (t *run) stillNotReady(ctx context.Context, m Removal) (bool, error) {
 
 func (t *run) giveBack(ctx context.Context, m Removal, cause string) error {
 	if m.Node.Name != "" {
-		if err := t.uncordon(ctx, m.Node, m.claim()); err != nil {
+		if err := (drainer{t}).uncordon(ctx, m.Node, m.claim()); err != nil {
 			return err
 		}
 	}
@@ -160,7 +160,7 @@ func (t *run) reap(ctx context.Context, s *survey) error {
 		if !t.orphaned(s, w) || t.budget.spent(ctx) {
 			continue
 		}
-		t.diagnose(ctx, w.Instance.ID)
+		(launcher{t}).diagnose(ctx, w.Instance.ID)
 		m := Removal{InstanceID: w.Instance.ID, Phase: PhaseDraining, Reason: "launched by " + w.Instance.ActionID + " and never joined"}
 		if err := t.finishRemoval(ctx, s, m); err != nil {
 			return err
@@ -214,7 +214,7 @@ func (t *run) removeDeadNodes(ctx context.Context, s *survey) error {
 	found := map[string]Instance{}
 	if len(unknown) > 0 { // the list may lag; asking by ID is a second opinion
 		var err error
-		if found, err = t.lookup(ctx, unknown...); err != nil {
+		if found, err = (surveyor{t}).lookup(ctx, unknown...); err != nil {
 			return err
 		}
 	}
@@ -262,7 +262,7 @@ func (t *run) uncordonAbandoned(ctx context.Context, s *survey) error {
 			if t.standsBehind(s, w.Instance.ID, claim) {
 				continue
 			}
-			if err := t.uncordon(ctx, w.Node.NodeRef, claim); err != nil {
+			if err := (drainer{t}).uncordon(ctx, w.Node.NodeRef, claim); err != nil {
 				return err
 			}
 			t.log.report(ctx, "sweep.uncordoned", w.Instance.ID, "claim %s was abandoned", claim)
