@@ -117,8 +117,8 @@ func (d drainer) uncordon(ctx context.Context, n NodeRef, claim string) error {
 	return d.calls.do(ctx, "uncordoning "+n.Name, func(ctx context.Context) error { return d.config.Cluster.Uncordon(ctx, n, claim) })
 }
 
-// terminateAndRemove ends an instance, unless it is gone, and deletes its Node object, if there is one. The instance goes first: a
-// Node object deleted before would be registered again by the kubelet that still runs.
+// terminateAndRemove ends an instance, unless it is gone, and deletes its Node object, if there is one. The instance goes first: as
+// long as it may run pods, its Node object shows them.
 func (d drainer) terminateAndRemove(ctx context.Context, id string, node NodeRef, gone bool) error {
 	if !gone {
 		err := d.calls.do(ctx, "terminating "+id, func(ctx context.Context) error { return d.config.Cloud.Terminate(ctx, id) })

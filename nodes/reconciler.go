@@ -115,7 +115,7 @@ func (t *run) leased(ctx context.Context) *Decision {
 		t.log.fail(ctx, "noting what was seen", err)
 		return nil
 	}
-	if err := t.sweep(ctx, s); err != nil {
+	if err := t.sweep().do(ctx, s); err != nil {
 		t.log.fail(ctx, "sweep", err)
 		if lost(err) {
 			return nil
@@ -141,16 +141,16 @@ func (t *run) act(ctx context.Context, s *survey, o Observation) (*Decision, err
 	t.log.appendData(ctx, Event{Kind: "decision", Message: fmt.Sprintf("%s: %s %s", snap.Decision.Action, snap.Decision.Reason, snap.Decision.Detail)}, snap)
 	switch {
 	case t.state.record.ScalingUp():
-		return &snap.Decision, t.carryOnUp(ctx, s, o.Readings)
+		return &snap.Decision, t.scaleUp().proceed(ctx, s, o.Readings)
 	case t.state.record.ScalingDown():
-		return &snap.Decision, t.carryOnDown(ctx, s)
+		return &snap.Decision, t.scaleDown().proceed(ctx, s)
 	}
 	var err error
 	switch snap.Decision.Action {
 	case ScaleUp:
-		err = t.beginUp(ctx, s, o, snap.Decision)
+		err = t.scaleUp().begin(ctx, s, o, snap.Decision)
 	case ScaleDown:
-		err = t.beginDown(ctx, s, snap.Decision)
+		err = t.scaleDown().begin(ctx, s, snap.Decision)
 	}
 	if errors.Is(err, ErrPaused) { // after the decision; the next one knows
 		t.log.append(ctx, Event{Kind: "scaling.held", Message: err.Error()})
@@ -164,9 +164,6 @@ func (t *run) decide(o Observation, r Record) Snapshot {
 	d := Decider{Policy: t.config.Policy, Sizer: t.config.Sizer, Fitter: t.config.Fitter}.Decide(o, r, now)
 	return Snapshot{Now: now, Policy: t.config.Policy, Observation: o, Record: r, Decision: d}
 }
-
-// newActionID returns an ID that sorts by time and that no other action has.
-func (t *run) newActionID() string { return fmt.Sprintf("%d-%s", t.now().Unix(), t.config.NewID()) }
 
 // noted turns an observation into what the record keeps of it.
 func (t *run) noted(s *survey, o Observation, fence int64) Note {
@@ -203,4 +200,21 @@ func (t *run) noted(s *survey, o Observation, fence int64) Note {
 		}
 	}
 	return n
+}
+
+func (t *run) removals() removals {
+	return removals{run: t, surveyor: surveyor{t}, drainer: drainer{t}}
+}
+
+func (t *run) sweep() sweep {
+	m := t.removals()
+	return sweep{run: t, surveyor: surveyor{t}, drainer: drainer{t}, launcher: launcher{t}, removals: m, repair: repair{run: t, removals: m}}
+}
+
+func (t *run) scaleUp() scaleUp {
+	return scaleUp{run: t, surveyor: surveyor{t}, launcher: launcher{t}, removals: t.removals()}
+}
+
+func (t *run) scaleDown() scaleDown {
+	return scaleDown{run: t, surveyor: surveyor{t}, drainer: drainer{t}}
 }

@@ -1,6 +1,9 @@
 package nodes
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // run is one tick, or one piece of work on an interruption: what it was configured with and the lease, time, record and events that
 // everything done in it shares. What it does is in the types that embed a run: each is one job and owns the fields that only it needs.
@@ -31,3 +34,6 @@ func newRun(c *Config, id string, stop func() bool) *run {
 }
 
 func (r *run) now() time.Time { return r.config.Clock.Now() }
+
+// newActionID returns an ID that sorts by time and that no other action has.
+func (r *run) newActionID() string { return fmt.Sprintf("%d-%s", r.now().Unix(), r.config.NewID()) }
