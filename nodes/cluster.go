@@ -76,6 +76,14 @@ type Taint struct {
 	Effect string `json:"effect"` // NoSchedule, PreferNoSchedule or NoExecute
 }
 
+// String returns the taint as kubectl writes it.
+func (t Taint) String() string {
+	if t.Value == "" {
+		return t.Key + ":" + t.Effect
+	}
+	return t.Key + "=" + t.Value + ":" + t.Effect
+}
+
 // Pod is a pod, or several that are alike, as far as placement goes.
 type Pod struct {
 	Name     string    `json:"name"`               // namespace/name

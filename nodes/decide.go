@@ -3,6 +3,7 @@ package nodes
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -206,6 +207,36 @@ func (in inputs) cpuText() string {
 // every five minutes, must see something that the plan does not. For a node that is not there yet nobody has waited in vain.
 func (in inputs) waitedInVain(plan Plan) bool {
 	return plan.Helpless == "" && !plan.Coming && in.lasted(in.r.PendingSinceEpoch.Value(), max(3*in.p.PendingUpFor, 10*time.Minute))
+}
+
+// inVain names a worker that was launched while the pods waited and that has taken none since, in one zone or, if every is true, in
+// each one in which nodes can be launched. The scheduler has had its time to place a pod there, so another node of any kind would
+// most likely stay empty as well.
+func (in inputs) inVain(every bool) (why string) {
+	since := in.r.PendingSinceEpoch.Value()
+	if since == 0 || every && len(in.o.Zones) == 0 {
+		return ""
+	}
+	empty := map[string]string{} // instance by zone
+	for _, w := range in.o.Fleet {
+		if w.Instance.ActionID == "" || !w.Available() || len(w.Node.Pods) > 0 || w.Node.CreatedAt.Unix() <= since {
+			continue
+		}
+		if in.now.Sub(w.Node.CreatedAt) >= max(settleTime, in.p.PendingUpFor) {
+			empty[w.Instance.Zone] = w.Instance.ID
+		}
+	}
+	if every {
+		for _, z := range in.o.Zones {
+			if empty[z] == "" {
+				return ""
+			}
+		}
+	}
+	for _, z := range slices.Sorted(maps.Keys(empty)) {
+		return fmt.Sprintf("launched in vain: %s joined while the pods waited and has taken none of them; compare its labels, taints and size with what they ask for", empty[z])
+	}
+	return ""
 }
 
 // inputs is what the gates look at, worked out once.

@@ -103,7 +103,7 @@ func (t *run) leased(ctx context.Context) *Decision {
 	if s.fleetErr() != nil {
 		t.log.fail(ctx, "survey", s.fleetErr())
 	}
-	if err := t.noteTemplate(ctx, s); err != nil {
+	if err := (templateCheck{t}).note(ctx, s); err != nil {
 		t.log.fail(ctx, "noting what new nodes are", err)
 		if lost(err) {
 			return nil

@@ -230,6 +230,17 @@ func (r Record) Skipped(instanceID string, now time.Time) (Skip, bool) {
 	return Skip{}, false
 }
 
+// uncheck notes instances to be compared as soon as their nodes can be seen; the caller owns r.
+func (r *Record) uncheck(template string, ids []string) {
+	if len(ids) == 0 {
+		return
+	}
+	if r.TemplateSeen == nil || r.TemplateSeen.Template != template {
+		r.TemplateSeen = &TemplateSeen{Template: template}
+	}
+	r.TemplateSeen.Unchecked = ids
+}
+
 // putRemoval adds or replaces the removal of one instance; the caller owns r.
 func (r *Record) putRemoval(m Removal) {
 	for i := range r.Removals {

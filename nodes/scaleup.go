@@ -279,3 +279,17 @@ func (u scaleUp) missing(ctx context.Context, s *survey) []Removal {
 	}
 	return out
 }
+
+// unchecked lists the open scale-up's instances of the current template, if their nodes can't be seen now.
+func (u scaleUp) unchecked(s *survey) []string {
+	if s.viewErr == nil {
+		return nil
+	}
+	var out []string
+	for _, l := range u.state.record.ScaleUpLaunches {
+		if l.Request.Template == u.config.Template {
+			out = append(out, l.InstanceID)
+		}
+	}
+	return out
+}

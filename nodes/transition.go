@@ -190,6 +190,29 @@ func nilIfEmpty[T any](s []T) []T {
 	return s
 }
 
+// NoteTemplate writes what nodes of the current template turned out to be.
+type NoteTemplate struct {
+	Fence int64
+	Seen  TemplateSeen
+}
+
+// Name returns noteTemplate.
+func (NoteTemplate) Name() string { return "noteTemplate" }
+
+// Apply replaces what was known; nothing is kept of a template whose nodes are as promised.
+func (t NoteTemplate) Apply(r Record) (Record, error) {
+	if err := fenced(t, r, t.Fence); err != nil {
+		return r, err
+	}
+	r = r.Clone()
+	r.TemplateSeen = nil
+	if t.Seen.differs() || len(t.Seen.Sizes) > 0 || len(t.Seen.Unchecked) > 0 {
+		s := t.Seen.clone()
+		r.TemplateSeen = &s
+	}
+	return r, nil
+}
+
 // RepairRecord clears a scalingInProgress that names no action, which no transition writes but a hand or another program may: it
 // would block all scaling for good.
 type RepairRecord struct{ Fence int64 }
