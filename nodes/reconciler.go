@@ -53,7 +53,7 @@ type Report struct {
 // everything that went wrong; the next tick tries again, so callers log it and go on.
 func (r *Reconciler) Tick(ctx context.Context) (Report, error) {
 	t := r.newTick()
-	t.resumeInterruptions(ctx)
+	(interruptions{t, surveyor{t}}).resume(ctx)
 	report := Report{Tick: t.id}
 	start := t.now()
 	held, err := t.state.acquireLease(ctx, t.id, start)
@@ -88,6 +88,14 @@ func (r *Reconciler) Plan(ctx context.Context) (Snapshot, error) {
 		return Snapshot{}, err
 	}
 	return t.decide(o, next), nil
+}
+
+// Interrupt handles one event. When it returns nil the event is either of no concern or durably noted, and need not be delivered
+// again; an interruption that could not be worked to its end now is taken up by the next tick. It runs beside ticks, without
+// their lease.
+func (r *Reconciler) Interrupt(ctx context.Context, e InterruptionEvent) error {
+	t := r.newTick()
+	return interruptions{t, surveyor{t}}.handle(ctx, e)
 }
 
 // newTick begins a run that does a tick, or one event.

@@ -56,3 +56,17 @@ func (s *state) write(ctx context.Context, t Transition) error {
 	}
 	return err
 }
+
+// applyInterruption is apply for the transitions of one interruption, which is an item of its own in the same store and has a fence of
+// its own.
+func (s *state) applyInterruption(ctx context.Context, instanceID string, t InterruptionTransition) (i Interruption, err error) {
+	write := func(ctx context.Context) error {
+		i, err = s.store.ApplyInterruption(ctx, instanceID, t)
+		return err
+	}
+	if err := s.calls.doSafe(ctx, t.Name(), write); err == nil || IsRefused(err) || errors.Is(err, ErrLeaseLost) {
+		return i, err
+	}
+	err = s.calls.doSafe(ctx, t.Name(), write)
+	return i, err
+}
