@@ -74,9 +74,6 @@ func (l *lease) confirmedAt(start time.Time) {
 // stopRenewing is called before the lease is released: what is left of it suffices for that.
 func (l *lease) stopRenewing() { l.renewing = nil }
 
-// end forgets the lease once it is released.
-func (l *lease) end() { *l = lease{clock: l.clock} }
-
 // withoutHarm marks what is done until end is called as harmless beside another worker that does the same.
 func (l *lease) withoutHarm() (end func()) {
 	l.harmless = true

@@ -105,6 +105,26 @@ func (s *survey) fleet() Observation {
 	return Observation{Fleet: s.workers, FleetKnown: s.fleetErr() == nil, Interruptions: s.open}
 }
 
+// aliveAndJoined lists the instances that are alive, and those of them that have a node. An instance whose Node object is still there
+// counts as alive if it is remembered to have joined: it is remembered as ours until the object has been deleted as well.
+func (s *survey) aliveAndJoined() (alive, joined []string) {
+	alive = []string{}
+	for _, w := range s.workers {
+		if w.Instance.Alive() {
+			alive = append(alive, w.Instance.ID)
+			if w.Node != nil {
+				joined = append(joined, w.Instance.ID)
+			}
+		}
+	}
+	for _, node := range s.view.Nodes {
+		if id := node.InstanceID(); id != "" && slices.Contains(s.record.Joined, id) && !slices.Contains(alive, id) {
+			alive = append(alive, id)
+		}
+	}
+	return alive, joined
+}
+
 // surveyor looks at the cloud, the record, the cluster and the metrics. It changes none of them.
 type surveyor struct{ *run }
 
