@@ -18,12 +18,14 @@ type calls struct {
 // do makes one external call. A call that could still be on its way when another process holds the lease is not made, and its
 // deadline ends it in time.
 func (c calls) do(ctx context.Context, what string, f func(context.Context) error) error {
-	until, err := c.lease.keep(ctx)
-	switch {
-	case c.lease.renewExpired && c.lease.harmless && !lost(err):
-		until = c.clock.Now().Add(callTimeout)
-	case err != nil:
+	validUntil, err := c.lease.keep(ctx)
+	withoutClaim := c.lease.renewExpired && c.lease.harmless && !lost(err)
+	if err != nil && !withoutClaim {
 		return fmt.Errorf("%s, %w", what, err)
+	}
+	until := c.clock.Now().Add(callTimeout)
+	if !withoutClaim && !validUntil.IsZero() {
+		until = earlier(until, validUntil)
 	}
 	return c.within(ctx, until, what, f)
 }

@@ -80,12 +80,13 @@ func (l *lease) withoutHarm() (end func()) {
 	return func() { l.harmless = false }
 }
 
-// keep renews the lease when that is due, and returns until when a call may last. The error is ErrLeaseLost or errUncertain.
-func (l *lease) keep(ctx context.Context) (until time.Time, err error) {
-	now := l.clock.Now()
+// keep renews the lease when that is due, and returns until when it is valid, the zero time if nothing is held. The error is
+// ErrLeaseLost or errUncertain.
+func (l *lease) keep(ctx context.Context) (validUntil time.Time, err error) {
 	if l.validUntil.IsZero() {
-		return now.Add(callTimeout), nil
+		return time.Time{}, nil
 	}
+	now := l.clock.Now()
 	if l.renewalDue(now) {
 		if err := l.renewNow(ctx, now); err == nil {
 			l.confirmedAt(now)
@@ -100,7 +101,7 @@ func (l *lease) keep(ctx context.Context) (until time.Time, err error) {
 		}
 		return now, ErrLeaseLost
 	}
-	return earlier(now.Add(callTimeout), l.validUntil), nil
+	return l.validUntil, nil
 }
 
 func (l *lease) renewalDue(now time.Time) bool {
