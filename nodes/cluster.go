@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -146,4 +147,48 @@ type WorkerPlane interface {
 	HandOver(ctx context.Context, node string, until time.Time) (left int, err error)
 	// TakeBack ends a request before its time: the node stays.
 	TakeBack(ctx context.Context, node string) error
+}
+
+// InstanceID returns the ID of the instance that the node says it runs on, "" if it does not say.
+func (n Node) InstanceID() string {
+	if rest, ok := strings.CutPrefix(n.ProviderID, "aws:///"); ok {
+		if i := strings.LastIndexByte(rest, '/'); i >= 0 {
+			return rest[i+1:]
+		}
+	}
+	if strings.HasPrefix(n.Name, "i-") {
+		return n.Name
+	}
+	return ""
+}
+
+func (n *Node) free() Resources {
+	f := n.Allocatable
+	take := func(r Resources, times int) {
+		f.MilliCPU -= r.MilliCPU * int64(times)
+		f.Memory -= r.Memory * int64(times)
+	}
+	take(n.Daemon, 1)
+	f.Pods -= n.Daemon.Pods
+	for _, p := range n.Pods {
+		take(p.Requests, p.N())
+		f.Pods -= p.N()
+	}
+	return f
+}
+
+// notReadySince returns since when a node has not been Ready, as its own condition says, which outlives every restart of Muster. Of a
+// node that says nothing it is now: nothing is concluded from that.
+func (n Node) notReadySince(now time.Time) time.Time {
+	switch {
+	case !n.NotReadySince.IsZero():
+		return n.NotReadySince
+	case !n.CreatedAt.IsZero():
+		return n.CreatedAt
+	}
+	return now
+}
+
+func (r Resources) holds(want Resources) bool {
+	return r.Pods >= 1 && r.MilliCPU >= want.MilliCPU && r.Memory >= want.Memory
 }

@@ -58,18 +58,6 @@ func newHealth(p Policy, o Observation, r Record, now time.Time) (*health, []Unh
 	return h, out
 }
 
-// notReadySince returns since when a node has not been Ready, as its own condition says, which outlives every restart of Muster. Of a
-// node that says nothing it is now: nothing is concluded from that.
-func (n Node) notReadySince(now time.Time) time.Time {
-	switch {
-	case !n.NotReadySince.IsZero():
-		return n.NotReadySince
-	case !n.CreatedAt.IsZero():
-		return n.CreatedAt
-	}
-	return now
-}
-
 // health judges the workers of one moment.
 type health struct {
 	p   Policy

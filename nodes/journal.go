@@ -48,12 +48,3 @@ func (q Query) Matches(e Event) bool {
 	return (q.Since.IsZero() || !e.At.Before(q.Since)) && (q.Until.IsZero() || e.At.Before(q.Until)) &&
 		(q.Tick == "" || q.Tick == e.Tick) && (q.Kind == "" || q.Kind == e.Kind) && (q.ActionID == "" || q.ActionID == e.ActionID)
 }
-
-// Snapshot is what a decision was made from and what it was, complete enough to make it again with the same or other settings.
-type Snapshot struct {
-	Now         time.Time   `json:"now"`
-	Policy      Policy      `json:"policy"`
-	Observation Observation `json:"observation"`
-	Record      Record      `json:"record"`
-	Decision    Decision    `json:"decision"`
-}

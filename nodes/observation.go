@@ -1,9 +1,6 @@
 package nodes
 
-import (
-	"strings"
-	"time"
-)
+import "time"
 
 // Observation is everything a decision looks at besides the record: what the metrics, the cloud and the cluster show at one moment.
 // It is plain data, so that it can be journaled and decided on again.
@@ -62,19 +59,6 @@ func Match(instances []Instance, nodes []Node) []Worker {
 		out = append(out, w)
 	}
 	return out
-}
-
-// InstanceID returns the ID of the instance that the node says it runs on, "" if it does not say.
-func (n Node) InstanceID() string {
-	if rest, ok := strings.CutPrefix(n.ProviderID, "aws:///"); ok {
-		if i := strings.LastIndexByte(rest, '/'); i >= 0 {
-			return rest[i+1:]
-		}
-	}
-	if strings.HasPrefix(n.Name, "i-") {
-		return n.Name
-	}
-	return ""
 }
 
 // Classes returns pods with those that are alike for placement put together under the first one's name, in the order in which each

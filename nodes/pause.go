@@ -14,22 +14,6 @@ import (
 // MaxPauseText is how many characters the name and the reason of a pause may have.
 const MaxPauseText = 500
 
-// Paused tells whether scaling is paused: no new scale-up by its trigger and no new scale-down begins. An open action goes on to its
-// end, interruptions are worked on, the sweep sweeps, and a cluster below MIN_WORKERS is brought back to it.
-func (r Record) Paused() bool { return r.PausedSinceEpoch != 0 }
-
-// pauseText says since when, by whom and why scaling is paused.
-func (r Record) pauseText() string {
-	text := "since " + time.Unix(r.PausedSinceEpoch, 0).UTC().Format(time.RFC3339)
-	if r.PausedBy != "" {
-		text += " by " + r.PausedBy
-	}
-	if r.PauseReason != "" {
-		text += ": " + r.PauseReason
-	}
-	return text
-}
-
 // PauseScaling pauses scaling. It carries no fence, because whoever pauses holds no lease: stores make it one conditional write, so
 // that it is neither lost under a tick's writes nor takes the lease from the tick. A tick that has decided but not begun is refused
 // by the begin itself.

@@ -103,27 +103,18 @@ func (m Removal) claim() string {
 	return m.ActionID
 }
 
+// How long a worker is skipped, after the first failure and at most.
+const (
+	firstSkip = 10 * time.Minute
+	maxSkip   = 6 * time.Hour
+)
+
 // Skip is a worker that is not to be chosen for scale-down before an hour that grows with every failure.
 type Skip struct {
 	InstanceID string `json:"instanceId"`
 	Failures   int    `json:"failures"`
 	UntilEpoch int64  `json:"untilEpoch"`
 	Cause      string `json:"cause,omitempty"`
-}
-
-// Exhausted is an offering, or with empty fields a whole class of offerings, that could not be had a moment ago.
-type Exhausted struct {
-	Zone       string `json:"zone,omitempty"`
-	Subnet     string `json:"subnet,omitempty"`
-	Type       string `json:"type,omitempty"`
-	Market     Market `json:"market,omitempty"`
-	UntilEpoch int64  `json:"untilEpoch"`
-}
-
-// Covers tells whether o is among the offerings that e stands for.
-func (e Exhausted) Covers(o Offering) bool {
-	return (e.Zone == "" || e.Zone == o.Zone) && (e.Subnet == "" || e.Subnet == o.Subnet) &&
-		(e.Type == "" || e.Type == o.Type) && (e.Market == "" || e.Market == o.Market)
 }
 
 // Number is a numeric attribute that a record may lack. Absent and zero differ: a record that came without the attribute is
@@ -230,7 +221,25 @@ func (r Record) Skipped(instanceID string, now time.Time) (Skip, bool) {
 	return Skip{}, false
 }
 
-// uncheck notes instances to be compared as soon as their nodes can be seen; the caller owns r.
+// Paused reports whether scaling is paused: no new scale-up by its trigger and no new scale-down begins. An open action continues to its
+// end, interruptions are worked on, the sweep sweeps, and a cluster below MIN_WORKERS is brought back to it.
+func (r Record) Paused() bool { return r.PausedSinceEpoch != 0 }
+
+// pauseText says since when, by whom and why scaling is paused.
+func (r Record) pauseText() string {
+	text := "since " + time.Unix(r.PausedSinceEpoch, 0).UTC().Format(time.RFC3339)
+	if r.PausedBy != "" {
+		text += " by " + r.PausedBy
+	}
+	if r.PauseReason != "" {
+		text += ": " + r.PauseReason
+	}
+	return text
+}
+
+// The methods below change the record that a transition has cloned.
+
+// uncheck notes instances to be compared as soon as their nodes can be seen.
 func (r *Record) uncheck(template string, ids []string) {
 	if len(ids) == 0 {
 		return
@@ -241,7 +250,7 @@ func (r *Record) uncheck(template string, ids []string) {
 	r.TemplateSeen.Unchecked = ids
 }
 
-// putRemoval adds or replaces the removal of one instance; the caller owns r.
+// putRemoval adds or replaces the removal of one instance.
 func (r *Record) putRemoval(m Removal) {
 	for i := range r.Removals {
 		if r.Removals[i].InstanceID == m.InstanceID {
@@ -252,9 +261,69 @@ func (r *Record) putRemoval(m Removal) {
 	r.Removals = append(r.Removals, m)
 }
 
+// dropRemoval forgets the removal of one instance.
 func (r *Record) dropRemoval(instanceID string) {
-	r.Removals = slices.DeleteFunc(r.Removals, func(m Removal) bool { return m.InstanceID == instanceID })
-	if len(r.Removals) == 0 {
-		r.Removals = nil
+	r.Removals = nilIfEmpty(slices.DeleteFunc(r.Removals, func(m Removal) bool { return m.InstanceID == instanceID }))
+}
+
+// skip notes one more failure of an instance and until when it is not chosen.
+func (r *Record) skip(instanceID, cause string, now time.Time) {
+	s := Skip{InstanceID: instanceID}
+	for _, old := range r.SkipList {
+		if old.InstanceID == instanceID {
+			s = old
+		}
 	}
+	s.Failures++
+	s.Cause = cause
+	s.UntilEpoch = now.Add(doubled(firstSkip, s.Failures, maxSkip)).Unix()
+	r.SkipList = append(slices.DeleteFunc(r.SkipList, func(o Skip) bool { return o.InstanceID == instanceID }), s)
+}
+
+// exhaust notes offerings that can't be had; a new entry replaces an older one of the same offerings.
+func (r *Record) exhaust(es []Exhausted) {
+	for _, e := range es {
+		same := func(o Exhausted) bool { o.UntilEpoch = e.UntilEpoch; return o == e }
+		r.Exhausted = append(slices.DeleteFunc(r.Exhausted, same), e)
+	}
+}
+
+// setPhase shows the phase of a removal as that of the scale-down, if it belongs to the open one.
+func (r *Record) setPhase(m Removal) {
+	if m.ActionID != "" && m.ActionID == r.ScaleDownActionID {
+		r.ScaleDownPhase = m.Phase
+	}
+}
+
+// clearScaleUp ends the open scale-up.
+func (r *Record) clearScaleUp() {
+	r.LastActionID = r.ScaleUpActionID
+	r.ScalingInProgress = false
+	r.ScaleUpActionID, r.ScaleUpStartedEpoch, r.ScaleUpRequested = "", 0, 0
+	r.ScaleUpInstanceIDs, r.ScaleUpIntent, r.ScaleUpLaunches, r.ScaleUpWanted = nil, nil, nil, nil
+}
+
+// clearScaleDown ends the open scale-down.
+func (r *Record) clearScaleDown() {
+	r.LastActionID = r.ScaleDownActionID
+	r.ScalingInProgress = false
+	r.ScaleDownActionID, r.ScaleDownStartedEpoch, r.ScaleDownPhase = "", 0, ""
+	r.ScaleDownTargetInstanceIDs, r.ScaleDownCompletedInstanceIDs = nil, nil
+}
+
+// doubled returns base, doubled for each failure after the first, at most limit.
+func doubled(base time.Duration, failures int, limit time.Duration) time.Duration {
+	d := base
+	for i := 1; i < failures && d < limit; i++ {
+		d *= 2
+	}
+	return min(d, limit)
+}
+
+// nilIfEmpty keeps an empty list out of the stored record.
+func nilIfEmpty[T any](s []T) []T {
+	if len(s) == 0 {
+		return nil
+	}
+	return s
 }

@@ -13,15 +13,15 @@ type run struct {
 	lease  *lease
 	calls  calls
 	budget *budget
-	state  *state
-	log    *eventLog
+	state  *runState
+	log    *runLog
 }
 
 // newRun returns a run that holds no lease. It begins nothing new once stop returns true; stop may be nil.
 func newRun(c *Config, id string, stop func() bool) *run {
 	l := &lease{clock: c.Clock}
 	calls := calls{clock: c.Clock, lease: l}
-	state := &state{store: c.Store, calls: calls, lease: l}
+	state := &runState{store: c.Store, calls: calls, lease: l}
 	return &run{
 		config: c,
 		id:     id,
@@ -29,7 +29,7 @@ func newRun(c *Config, id string, stop func() bool) *run {
 		calls:  calls,
 		budget: &budget{clock: c.Clock, start: c.Clock.Now(), limit: c.TickBudget, stop: stop},
 		state:  state,
-		log:    &eventLog{clock: c.Clock, journal: c.Journal, calls: calls, state: state, id: id},
+		log:    &runLog{clock: c.Clock, journal: c.Journal, calls: calls, state: state, id: id},
 	}
 }
 

@@ -33,15 +33,6 @@ type Plan struct {
 	Helpless string
 }
 
-// Want is one node to launch. The zero Want is a node of any offered type in any zone.
-type Want struct {
-	Types []string `json:"types,omitempty"` // that would do, most wanted first; nil: INSTANCE_TYPES
-	Zones []string `json:"zones,omitempty"` // in one of which it has to be; nil: any
-}
-
-// any tells whether every node that is offered would do.
-func (w Want) any() bool { return len(w.Types) == 0 && len(w.Zones) == 0 }
-
 // Screener finds pods that no node that could be launched would run.
 type Screener interface {
 	// Screen returns the pending pods of an observation with NeverFit filled in. It alters nothing that it is given.
@@ -96,39 +87,4 @@ func podCount(pods []Pod) int {
 		n += p.N()
 	}
 	return n
-}
-
-// Fitter says whether the pods of nodes that are to go could run on the others.
-type Fitter interface {
-	// Fits returns "" if all leaving pods fit the others beside what runs there, or else the name of one that does not and why.
-	// It alters nothing that it is given.
-	Fits(leaving []Pod, others []*Node) (blocker string)
-}
-
-// RequestsFit judges by requests alone: CPU, memory and the number of pods.
-type RequestsFit struct{}
-
-// Fits places the pods one by one, each onto the first node that still has room.
-func (f RequestsFit) Fits(leaving []Pod, others []*Node) string {
-	gone := &Node{}
-	return f.Fleet(append([]*Node{gone}, others...)).Without(gone, leaving)
-}
-
-func noRoom(p Pod) string {
-	return fmt.Sprintf("pod %s (%dm CPU, %d MiB) fits no other node", p.Name, p.Requests.MilliCPU, p.Requests.Memory>>20)
-}
-
-func (n *Node) free() Resources {
-	f := n.Allocatable
-	take := func(r Resources, times int) {
-		f.MilliCPU -= r.MilliCPU * int64(times)
-		f.Memory -= r.Memory * int64(times)
-	}
-	take(n.Daemon, 1)
-	f.Pods -= n.Daemon.Pods
-	for _, p := range n.Pods {
-		take(p.Requests, p.N())
-		f.Pods -= p.N()
-	}
-	return f
 }

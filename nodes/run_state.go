@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// state is the record as a run last read or wrote it, and the way to change it: transitions under the fence of the tick's lease.
-type state struct {
+// runState is the record as a run last read or wrote it, and the way to change it: transitions under the fence of the tick's lease.
+type runState struct {
 	store Store
 	calls calls
 	lease *lease
@@ -17,7 +17,7 @@ type state struct {
 }
 
 // acquireLease takes the tick's lease in an attempt that begins now. False without an error means that another tick holds it.
-func (s *state) acquireLease(ctx context.Context, owner string, now time.Time) (bool, error) {
+func (s *runState) acquireLease(ctx context.Context, owner string, now time.Time) (bool, error) {
 	err := s.apply(ctx, AcquireLease{Owner: owner, Now: now, TTL: leaseTTL})
 	if errors.Is(err, ErrLeaseHeld) {
 		return false, nil
@@ -33,14 +33,14 @@ func (s *state) acquireLease(ctx context.Context, owner string, now time.Time) (
 }
 
 // releaseLease gives the lease back. What is left of it is enough for that, so it is not renewed any more.
-func (s *state) releaseLease(ctx context.Context, owner string) error {
+func (s *runState) releaseLease(ctx context.Context, owner string) error {
 	s.lease.stopRenewing()
 	return s.apply(ctx, ReleaseLease{Owner: owner, Fence: s.fence})
 }
 
 // apply makes a transition. If the outcome is unknown the transition is made once more, which changes nothing if the first attempt
 // succeeded.
-func (s *state) apply(ctx context.Context, t Transition) error {
+func (s *runState) apply(ctx context.Context, t Transition) error {
 	write := func(ctx context.Context) error { return s.write(ctx, t) }
 	err := s.calls.do(ctx, t.Name(), write)
 	if err == nil || IsRefused(err) || errors.Is(err, ErrLeaseLost) {
@@ -49,7 +49,7 @@ func (s *state) apply(ctx context.Context, t Transition) error {
 	return s.calls.do(ctx, t.Name(), write)
 }
 
-func (s *state) write(ctx context.Context, t Transition) error {
+func (s *runState) write(ctx context.Context, t Transition) error {
 	r, err := s.store.Apply(ctx, t)
 	if err == nil {
 		s.record = r
@@ -59,7 +59,7 @@ func (s *state) write(ctx context.Context, t Transition) error {
 
 // applyInterruption is apply for the transitions of one interruption, which is an item of its own in the same store and has a fence of
 // its own.
-func (s *state) applyInterruption(ctx context.Context, instanceID string, t InterruptionTransition) (i Interruption, err error) {
+func (s *runState) applyInterruption(ctx context.Context, instanceID string, t InterruptionTransition) (i Interruption, err error) {
 	write := func(ctx context.Context) error {
 		i, err = s.store.ApplyInterruption(ctx, instanceID, t)
 		return err

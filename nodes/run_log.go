@@ -7,12 +7,12 @@ import (
 	"fmt"
 )
 
-// eventLog keeps what a run did and what went wrong: the events, which also go to the Journal, and the errors that its caller gets.
-type eventLog struct {
+// runLog keeps what a run did and what went wrong: the events, which also go to the Journal, and the errors that its caller gets.
+type runLog struct {
 	clock   Clock
 	journal Journal
 	calls   calls
-	state   *state // names the open action in events
+	state   *runState // names the open action in events
 
 	id     string // of the run, by which its events are found
 	seq    int    // of the next event
@@ -21,7 +21,7 @@ type eventLog struct {
 }
 
 // append adds an event. A Journal that can't be written delays nothing: the error is collected and the work continues.
-func (l *eventLog) append(ctx context.Context, e Event) {
+func (l *runLog) append(ctx context.Context, e Event) {
 	e.At, e.Tick, e.Seq = l.clock.Now(), l.id, l.seq
 	l.seq++
 	l.events = append(l.events, e)
@@ -32,7 +32,7 @@ func (l *eventLog) append(ctx context.Context, e Event) {
 }
 
 // appendData adds an event that carries data.
-func (l *eventLog) appendData(ctx context.Context, e Event, data any) {
+func (l *runLog) appendData(ctx context.Context, e Event, data any) {
 	b, err := json.Marshal(data)
 	if err != nil {
 		l.collect(fmt.Errorf("encoding %s, %w", e.Kind, err))
@@ -42,12 +42,12 @@ func (l *eventLog) appendData(ctx context.Context, e Event, data any) {
 }
 
 // report adds an event about the open action, and about an instance unless that is "".
-func (l *eventLog) report(ctx context.Context, kind, instance, message string, args ...any) {
+func (l *runLog) report(ctx context.Context, kind, instance, message string, args ...any) {
 	l.append(ctx, Event{Kind: kind, ActionID: l.state.record.ActionID(), Instance: instance, Message: fmt.Sprintf(message, args...)})
 }
 
 // fail collects an error and adds an event about it, unless the lease is lost: then its new holder is authoritative.
-func (l *eventLog) fail(ctx context.Context, what string, err error) {
+func (l *runLog) fail(ctx context.Context, what string, err error) {
 	err = fmt.Errorf("%s, %w", what, err)
 	l.collect(err)
 	if !lost(err) {
@@ -56,13 +56,13 @@ func (l *eventLog) fail(ctx context.Context, what string, err error) {
 }
 
 // collect keeps an error that stops nothing.
-func (l *eventLog) collect(err error) { l.errs = append(l.errs, err) }
+func (l *runLog) collect(err error) { l.errs = append(l.errs, err) }
 
 // err joins the collected errors.
-func (l *eventLog) err() error { return errors.Join(l.errs...) }
+func (l *runLog) err() error { return errors.Join(l.errs...) }
 
 // include takes over the events and errors of another run.
-func (l *eventLog) include(other *eventLog) {
+func (l *runLog) include(other *runLog) {
 	l.errs = append(l.errs, other.errs...)
 	l.events = append(l.events, other.events...)
 }

@@ -7,63 +7,6 @@ import (
 	"time"
 )
 
-// LaunchOrder returns the offerings to try for one instance, best first: the zone with the fewest workers first; within a zone
-// Spot across all types, then On-Demand across all types; only then the next zone. So an On-Demand node in the emptier zone is
-// preferred to a Spot node that would unbalance the zones. Zones of equal count and subnets of equal zone come in the order of
-// their names. Offerings that are exhausted at now are left out.
-func LaunchOrder(p Policy, subnets []Subnet, perZone map[string]int, exhausted []Exhausted, now time.Time) []Offering {
-	subnets = slices.Clone(subnets)
-	slices.SortStableFunc(subnets, func(a, b Subnet) int {
-		return cmp.Or(cmp.Compare(perZone[a.Zone], perZone[b.Zone]), cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.ID, b.ID))
-	})
-	markets := []Market{OnDemand}
-	if p.Spot {
-		markets = []Market{Spot, OnDemand}
-	}
-	var out []Offering
-	for len(subnets) > 0 {
-		zone := subnets[0].Zone
-		n := slices.IndexFunc(subnets, func(s Subnet) bool { return s.Zone != zone })
-		if n < 0 {
-			n = len(subnets)
-		}
-		for _, market := range markets {
-			for _, typ := range p.InstanceTypes {
-				for _, s := range subnets[:n] {
-					o := Offering{Zone: zone, Subnet: s.ID, Type: typ, Market: market}
-					if !isExhausted(o, exhausted, now) {
-						out = append(out, o)
-					}
-				}
-			}
-		}
-		subnets = subnets[n:]
-	}
-	return out
-}
-
-func isExhausted(o Offering, es []Exhausted, now time.Time) bool {
-	return slices.ContainsFunc(es, func(e Exhausted) bool { return now.Unix() < e.UntilEpoch && e.Covers(o) })
-}
-
-// exhaustedBy tells which offerings a refusal rules out for a while; none for a refusal that says nothing about offerings.
-func exhaustedBy(kind LaunchFailure, o Offering, now time.Time) []Exhausted {
-	e := Exhausted{UntilEpoch: now.Add(exhaustedIn).Unix()}
-	switch kind {
-	case FailCapacity:
-		e.Zone, e.Type, e.Market = o.Zone, o.Type, o.Market
-	case FailQuota:
-		e.Type, e.Market = o.Type, o.Market
-	case FailAddresses:
-		e.Subnet = o.Subnet
-	case FailSpotRole, FailSpot:
-		e.Market = Spot
-	default:
-		return nil
-	}
-	return []Exhausted{e}
-}
-
 // Target is a worker chosen for removal.
 type Target struct {
 	InstanceID string  `json:"instanceId"`
@@ -177,24 +120,6 @@ type succession struct {
 	costs    map[string]float64   // by node name
 }
 
-// launches tells when each worker was launched, those of one action together.
-func launches(fleet []Worker) map[string]time.Time {
-	first := map[string]time.Time{} // by action
-	for _, w := range fleet {
-		if at, ok := first[w.Instance.ActionID]; !ok || w.Instance.LaunchedAt.Before(at) {
-			first[w.Instance.ActionID] = w.Instance.LaunchedAt
-		}
-	}
-	out := make(map[string]time.Time, len(fleet))
-	for _, w := range fleet {
-		out[w.Instance.ID] = w.Instance.LaunchedAt
-		if w.Instance.ActionID != "" {
-			out[w.Instance.ID] = first[w.Instance.ActionID]
-		}
-	}
-	return out
-}
-
 // candidate is a worker that may go, with what decides when.
 type candidate struct {
 	Worker
@@ -202,12 +127,6 @@ type candidate struct {
 	inZone   int
 	launched time.Time
 	cost     float64
-}
-
-// weigh looks up what decides about a worker.
-func (s succession) weigh(c candidate) candidate {
-	c.inZone, c.launched, c.cost = s.zones[c.Instance.Zone], s.launched[c.Instance.ID], s.costs[c.Node.Name]
-	return c
 }
 
 // compareCandidates orders two workers, the one that goes first being less, and tells by what.
@@ -222,6 +141,12 @@ func compareCandidates(a, b candidate) (order int, by string) {
 		return order, "cost"
 	}
 	return cmp.Or(cmp.Compare(a.Instance.Zone, b.Instance.Zone), cmp.Compare(a.Instance.ID, b.Instance.ID)), "name"
+}
+
+// weigh looks up what decides about a worker.
+func (s succession) weigh(c candidate) candidate {
+	c.inZone, c.launched, c.cost = s.zones[c.Instance.Zone], s.launched[c.Instance.ID], s.costs[c.Node.Name]
+	return c
 }
 
 // sort puts the worker that goes first at the front.
@@ -247,4 +172,22 @@ func (s succession) why(w Worker, others []candidate) string {
 		return fmt.Sprintf("as old as %s, and costs the workers %s, not %s", next.Instance.ID, text(s.costs[w.Node.Name]), text(s.costs[next.Node.Name]))
 	}
 	return fmt.Sprintf("as old as %s, and costs the workers as much, %s", next.Instance.ID, text(s.costs[w.Node.Name]))
+}
+
+// launches tells when each worker was launched, those of one action together.
+func launches(fleet []Worker) map[string]time.Time {
+	first := map[string]time.Time{} // by action
+	for _, w := range fleet {
+		if at, ok := first[w.Instance.ActionID]; !ok || w.Instance.LaunchedAt.Before(at) {
+			first[w.Instance.ActionID] = w.Instance.LaunchedAt
+		}
+	}
+	out := make(map[string]time.Time, len(fleet))
+	for _, w := range fleet {
+		out[w.Instance.ID] = w.Instance.LaunchedAt
+		if w.Instance.ActionID != "" {
+			out[w.Instance.ID] = first[w.Instance.ActionID]
+		}
+	}
+	return out
 }

@@ -1,0 +1,157 @@
+package nodes
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// verdict sums up the gates of one path: whether the situation asks for it, and what the first obstacle is.
+type verdict struct {
+	wanted  bool
+	byCPU   bool // the CPU trigger holds
+	blocker Reason
+	detail  string
+}
+
+func (v *verdict) need(ok bool, why Reason, detail string) {
+	if !ok && v.blocker == "" {
+		v.blocker, v.detail = why, detail
+	}
+}
+
+// sharedGates are those of every action; a repair passes over the pause and the metrics. What has lasted is for each path to ask.
+func sharedGates(g *gates, in inputs) verdict {
+	var v verdict
+	v.need(g.add("no-action", actionText(in.r), "none in progress", !in.r.ScalingInProgress), ReasonInProgress, in.r.ActionID())
+	v.need(g.add("fleet-known", okText(in.o.FleetWhy), "complete", in.o.FleetKnown), ReasonFleetUnknown, in.o.FleetWhy)
+	paused := !g.add("not-paused", pausedText(in.r), "not paused", !in.r.Paused())
+	v.need(g.add("metrics-known", okText(in.metrics), "cpu and pending", in.metrics == ""), ReasonMetricsMissing, in.metrics)
+	v.need(!paused, ReasonPaused, in.r.pauseText()) // last: what nobody has chosen must be seen before it is resumed
+	return v
+}
+
+func actionText(r Record) string {
+	switch {
+	case !r.ScalingInProgress:
+		return "none"
+	case r.ActionID() == "":
+		return "unnamed"
+	}
+	return r.ActionID()
+}
+
+func pausedText(r Record) string {
+	if !r.Paused() {
+		return "not paused"
+	}
+	return r.pauseText()
+}
+
+func okText(why string) string {
+	if why == "" {
+		return "ok"
+	}
+	return why
+}
+
+// repairGates are those of a scale-up that brings the cluster back to MIN_WORKERS: no trigger and no cooldown, but never within a
+// failure back-off. Replacements on their way count, or an interruption would be made up for twice.
+func repairGates(g *gates, in inputs) verdict {
+	v := verdict{wanted: !g.add("repair.min-workers", in.expected, in.p.MinWorkers, in.expected >= in.p.MinWorkers)}
+	v.need(backoffGate(g, "repair.backoff", in), ReasonBackoff, backoffText(in.r))
+	v.need(g.add("repair.max-workers", in.occupied, in.p.MaxWorkers, in.occupied < in.p.MaxWorkers), ReasonMaxWorkers, in.unhealthyText())
+	return v
+}
+
+// upGates are those of a scale-up by its trigger.
+func upGates(g *gates, in inputs) verdict {
+	m := in.o.Readings
+	cpu := g.add("up.cpu", m.CPU, in.p.CPUUp, m.CPU.Known && m.CPU.Value >= in.p.CPUUp)
+	cpuFor := g.add("up.cpu-since", in.age(in.r.CPUHighSinceEpoch), in.p.CPUUpFor, in.lasted(in.r.CPUHighSinceEpoch, in.p.CPUUpFor))
+	cpuMin := g.add("up.cpu-sustained", m.CPUMin, in.p.CPUUp, m.CPUMin.Known && m.CPUMin.Value >= in.p.CPUUp)
+	pending := g.add("up.pending", in.pending, 1, m.Pending.Known && in.pending > 0)
+	pendingFor := g.add("up.pending-since", in.age(in.r.PendingSinceEpoch.Value()), in.p.PendingUpFor, in.lasted(in.r.PendingSinceEpoch.Value(), in.p.PendingUpFor))
+	pendingMin := g.add("up.pending-sustained", m.PendingMin, in.neverFit+1, m.PendingMin.Known && int(m.PendingMin.Value) > in.neverFit)
+
+	cpuHolds := cpu && cpuFor && cpuMin
+	pendingHolds := pending && pendingFor && pendingMin
+	v := verdict{wanted: cpu || pending, byCPU: cpuHolds}
+	v.need(in.upWindows == "", ReasonMetricsMissing, in.upWindows)
+	if in.p.Trigger == TriggerAll {
+		v.wanted = cpu && pending
+		v.need(cpuHolds || !cpu, ReasonCPUTooShort, "")
+		v.need(pendingHolds || !pending, ReasonPendingTooShort, "")
+		if cpu != pending {
+			v.wanted = true
+			v.need(false, ReasonTriggerPartial, fmt.Sprintf("cpu %t, pending %t", cpu, pending))
+		}
+	} else if !cpuHolds && !pendingHolds {
+		v.need(!pending, ReasonPendingTooShort, "")
+		v.need(!cpu, ReasonCPUTooShort, "")
+	}
+	g.add("up.trigger", fmt.Sprintf("cpu %t, pending %t", cpuHolds, pendingHolds), in.p.Trigger, v.wanted && v.blocker == "")
+	v.need(g.add("up.cooldown", in.age(in.r.LastScaleEpoch), in.p.CooldownUp, in.cooled(in.p.CooldownUp)), ReasonCooldownUp, "")
+	v.need(backoffGate(g, "up.backoff", in), ReasonBackoff, backoffText(in.r))
+	v.need(g.add("up.max-workers", in.occupied, in.p.MaxWorkers, in.occupied < in.p.MaxWorkers), ReasonMaxWorkers, in.unhealthyText())
+	return v
+}
+
+// downGates are those of a scale-down. It also returns the targets, because a last condition is that there are some.
+func downGates(g *gates, in inputs, fitter Fitter) (verdict, []Target, []Passed) {
+	m := in.o.Readings
+	low := g.add("down.cpu", m.CPU, in.p.CPUDown, m.CPU.Known && m.CPU.Value <= in.p.CPUDown)
+	v := verdict{wanted: low}
+	v.need(in.downWindows == "", ReasonMetricsMissing, in.downWindows)
+	none := m.Pending.Known && in.pending == 0
+	v.need(g.add("down.no-pending", in.pending, 0, none), ReasonPodsPending, "")
+	idle := g.add("down.idle-since", in.age(in.r.IdleSinceEpoch.Value()), in.p.IdleDownFor, in.lasted(in.r.IdleSinceEpoch.Value(), in.p.IdleDownFor))
+	cpuMax := g.add("down.cpu-sustained", m.CPUMax, in.p.CPUDown, m.CPUMax.Known && m.CPUMax.Value <= in.p.CPUDown)
+	pendingMax := g.add("down.pending-sustained", m.PendingMax, in.neverFit, m.PendingMax.Known && int(m.PendingMax.Value) <= in.neverFit)
+	v.need(idle && cpuMax && pendingMax, ReasonIdleTooShort, "")
+	v.need(g.add("down.cooldown", in.age(in.r.LastScaleEpoch), in.p.CooldownDown, in.cooled(in.p.CooldownDown)), ReasonCooldownDown, "")
+	open := len(in.o.Interruptions)
+	v.need(g.add("down.no-interruption", open, 0, open == 0), ReasonInterruption, "")
+	n := min(in.p.MaxBatchDown, in.available-in.p.MinWorkers)
+	v.need(g.add("down.min-workers", in.available-max(n, 1), in.p.MinWorkers, n >= 1), ReasonMinWorkers, "")
+
+	var targets []Target
+	var passed []Passed
+	if n >= 1 && in.o.FleetKnown {
+		targets, passed = SelectTargets(in.o, in.r, fitter, n, in.now)
+	}
+	why, fits := targetsText(passed)
+	v.need(g.add("down.pods-fit", fits, "all pods of a target", len(targets) > 0 || fits == "yes"), ReasonPodsDontFit, fits)
+	v.need(g.add("down.target", len(targets), 1, len(targets) > 0), ReasonNoTarget, why)
+	return v, targets, passed
+}
+
+func backoffGate(g *gates, name string, in inputs) bool {
+	left := max(time.Unix(in.r.BackoffUntilEpoch, 0).Sub(in.now), 0)
+	if in.r.BackoffUntilEpoch == 0 {
+		left = 0
+	}
+	return g.add(name, left, time.Duration(0), left == 0)
+}
+
+func backoffText(r Record) string {
+	return fmt.Sprintf("%d failure(s) in a row, until %d", r.ScaleUpFailures, r.BackoffUntilEpoch)
+}
+
+// targetsText sums up why workers were passed over: the first causes, and the first pod that fits nowhere else.
+func targetsText(passed []Passed) (why, fits string) {
+	fits = "yes"
+	var causes []string
+	for _, p := range passed {
+		switch {
+		case len(causes) < mostCauses:
+			causes = append(causes, p.InstanceID+": "+p.Why)
+		case len(causes) == mostCauses:
+			causes = append(causes, fmt.Sprintf("and %d more", len(passed)-mostCauses))
+		}
+		if fits == "yes" && p.PodsStay {
+			fits = p.Why
+		}
+	}
+	return strings.Join(causes, "; "), fits
+}
