@@ -37,7 +37,7 @@ func (d Decider) Decide(o Observation, r Record, now time.Time) Decision {
 	up := upGates(g, in)
 	down, targets, passed := downGates(g, in, d.Fitter)
 
-	dec := d.choose(in, shared, repair, up, down)
+	dec := choose(in, shared, repair, up, down)
 	switch dec.Action {
 	case ScaleUp:
 		d.size(&dec, g, in, up.byCPU)
@@ -52,33 +52,31 @@ func (d Decider) Decide(o Observation, r Record, now time.Time) Decision {
 // choose turns the gates of each path into one decision. Repair comes first: it needs no metrics, and a cluster below its minimum
 // is in more danger than one under load. A pause does not stop it either: MIN_WORKERS is what people said the cluster can't do
 // without, and a pause that is forgotten must not let it wither.
-func (d Decider) choose(in inputs, shared, repair, up, down verdict) Decision {
-	noop := func(v verdict) Decision { return Decision{Action: Noop, Reason: v.blocker, Detail: v.detail} }
+func choose(in inputs, shared, repair, up, down verdict) Decision {
 	windows := cmp.Or(in.upWindows, in.downWindows)
 	if shared.blocker == ReasonPaused && windows != "" {
 		shared.blocker, shared.detail = ReasonMetricsMissing, windows
 	}
-	if in.r.Paused() && shared.blocker != ReasonPaused { // said beside whatever else is in the way: who mends that may not know of it
+	if in.r.Paused() && shared.blocker != ReasonPaused { // beside whatever else is in the way, or it comes as a surprise once that is fixed
 		shared.detail = strings.TrimPrefix(shared.detail+"; "+string(ReasonPaused)+" "+in.r.pauseText(), "; ")
 	}
+
 	switch {
 	case shared.blocker == ReasonInProgress || shared.blocker == ReasonFleetUnknown:
-		return noop(shared)
-	case repair.wanted && repair.blocker == "":
-		return Decision{Action: ScaleUp, Reason: ReasonRepair}
+		return shared.noop()
 	case repair.wanted:
-		return noop(repair)
+		return repair.decision(ScaleUp, ReasonRepair)
 	case shared.blocker != "":
-		return noop(shared)
-	case up.wanted && up.blocker == "":
-		return Decision{Action: ScaleUp, Reason: ReasonTriggered}
-	case up.wanted && (up.blocker != ReasonTriggerPartial || !down.wanted): // at low CPU a scale-down is the nearer one
-		return noop(up)
-	case down.wanted && down.blocker == "":
-		return Decision{Action: ScaleDown, Reason: ReasonIdle}
+		return shared.noop()
+	}
+
+	upIsNearer := up.blocker != ReasonTriggerPartial || !down.wanted // half a trigger at low CPU: a scale-down is the nearer one
+	switch {
+	case up.wanted && upIsNearer:
+		return up.decision(ScaleUp, ReasonTriggered)
 	case down.wanted:
-		return noop(down)
-	case windows != "": // nothing asks for them now, but whoever reads this should know
+		return down.decision(ScaleDown, ReasonIdle)
+	case windows != "": // nothing asks for them now, but a reader should know
 		return Decision{Action: Noop, Reason: ReasonMetricsMissing, Detail: windows}
 	case in.neverFit > 0 && in.pending == 0:
 		return Decision{Action: Noop, Reason: ReasonNeverFit, Detail: in.neverFitWhy}
@@ -98,34 +96,59 @@ func (d Decider) size(dec *Decision, g *gates, in inputs, byCPU bool) {
 	case in.pending == 0:
 		n, dec.Detail = 1, in.cpuText()+", no pod is pending: one node"
 	default:
-		plan := d.Sizer.Plan(Question{Policy: in.p, Observation: in.o, Exhausted: in.r.Exhausted, Now: in.now, Pending: in.pending, Room: max(room, 1)})
-		byCPU = byCPU && in.p.Trigger != TriggerAll // which wants pods that need a node as well
-		inVain := in.waitedInVain(plan) && in.inVain(false) == ""
-		if why := in.inVain(true); why != "" && !slices.ContainsFunc(plan.Nodes, func(w Want) bool { return !w.any() }) {
-			plan.Nodes, plan.Helpless = nil, why
-		}
-		needed := len(plan.Nodes) > 0 || byCPU || inVain
-		g.add("up.plan", plan.Why, "a node that helps", needed)
-		n, dec.Wanted, dec.Detail = len(plan.Nodes), plan.Nodes, plan.Why
-		switch {
-		case !needed:
-			dec.Action, dec.Reason = Noop, ReasonRoomExists
-			if plan.Helpless != "" {
-				dec.Reason, dec.Detail = ReasonNoNodeHelps, plan.Helpless
-			}
-			return
-		case n == 0 && byCPU:
-			n, dec.Detail = 1, in.cpuText()+": one node; "+plan.Why
-		case n == 0:
-			n, dec.Detail = 1, fmt.Sprintf("pending for %s although there is room: one node; %s", text(in.age(in.r.PendingSinceEpoch.Value())), plan.Why)
-		}
+		n = d.sizeForPods(dec, g, in, room, byCPU)
 	}
+	if dec.Action == Noop {
+		return
+	}
+
 	dec.Nodes = max(min(n, in.p.MaxBatchUp, room), 1)
 	if dec.Nodes < n {
 		dec.Detail = fmt.Sprintf("%s, capped to %d (MAX_BATCH_UP %d, room below MAX_WORKERS %d)", dec.Detail, dec.Nodes, in.p.MaxBatchUp, room)
 	}
 	dec.Wanted = dec.Wanted[:min(len(dec.Wanted), dec.Nodes)]
-	if !slices.ContainsFunc(dec.Wanted, func(w Want) bool { return !w.any() }) {
+	if !anyParticular(dec.Wanted) {
 		dec.Wanted = nil
 	}
+}
+
+// sizeForPods asks the sizer and returns how many nodes it wants, one if only the CPU's load or a long wait asks for a node. If no node
+// is needed it makes the decision a NOOP.
+func (d Decider) sizeForPods(dec *Decision, g *gates, in inputs, room int, byCPU bool) int {
+	plan := d.Sizer.Plan(Question{
+		Policy:      in.p,
+		Observation: in.o,
+		Exhausted:   in.r.Exhausted,
+		Now:         in.now,
+		Pending:     in.pending,
+		Room:        max(room, 1),
+	})
+	byCPU = byCPU && in.p.Trigger != TriggerAll // which wants pods that need a node as well
+	waited := in.waitedInVain(plan) && in.inVain(false) == ""
+	if why := in.inVain(true); why != "" && !anyParticular(plan.Nodes) {
+		plan.Nodes, plan.Helpless = nil, why
+	}
+	needed := len(plan.Nodes) > 0 || byCPU || waited
+	g.add("up.plan", plan.Why, "a node that helps", needed)
+
+	n := len(plan.Nodes)
+	dec.Wanted, dec.Detail = plan.Nodes, plan.Why
+	switch {
+	case !needed:
+		dec.Action, dec.Reason = Noop, ReasonRoomExists
+		if plan.Helpless != "" {
+			dec.Reason, dec.Detail = ReasonNoNodeHelps, plan.Helpless
+		}
+	case n == 0 && byCPU:
+		n, dec.Detail = 1, in.cpuText()+": one node; "+plan.Why
+	case n == 0:
+		pending := text(in.age(in.r.PendingSinceEpoch.Value()))
+		n, dec.Detail = 1, fmt.Sprintf("pending for %s although there is room: one node; %s", pending, plan.Why)
+	}
+	return n
+}
+
+// anyParticular reports whether one of the nodes has to be of a certain type or in a certain zone.
+func anyParticular(nodes []Want) bool {
+	return slices.ContainsFunc(nodes, func(w Want) bool { return !w.any() })
 }

@@ -14,10 +14,22 @@ type verdict struct {
 	detail  string
 }
 
+// need makes a condition that does not hold the obstacle, unless there is one already.
 func (v *verdict) need(ok bool, why Reason, detail string) {
 	if !ok && v.blocker == "" {
 		v.blocker, v.detail = why, detail
 	}
+}
+
+// noop is the decision to do nothing because of the first obstacle.
+func (v verdict) noop() Decision { return Decision{Action: Noop, Reason: v.blocker, Detail: v.detail} }
+
+// decision is the action that the situation asks for, or a NOOP if there is an obstacle.
+func (v verdict) decision(a Action, why Reason) Decision {
+	if v.blocker != "" {
+		return v.noop()
+	}
+	return Decision{Action: a, Reason: why}
 }
 
 // sharedGates are those of every action; a repair passes over the pause and the metrics. What has lasted is for each path to ask.
@@ -64,33 +76,45 @@ func repairGates(g *gates, in inputs) verdict {
 	return v
 }
 
+// trigger is how a scale-up's trigger was found.
+type trigger struct {
+	now   bool // its condition is met at this moment
+	holds bool // and has been for long enough
+}
+
+func cpuTrigger(g *gates, in inputs) trigger {
+	m, since := in.o.Readings, in.r.CPUHighSinceEpoch
+	now := g.add("up.cpu", m.CPU, in.p.CPUUp, m.CPU.Known && m.CPU.Value >= in.p.CPUUp)
+	lasted := g.add("up.cpu-since", in.age(since), in.p.CPUUpFor, in.lasted(since, in.p.CPUUpFor))
+	sustained := g.add("up.cpu-sustained", m.CPUMin, in.p.CPUUp, m.CPUMin.Known && m.CPUMin.Value >= in.p.CPUUp)
+	return trigger{now: now, holds: now && lasted && sustained}
+}
+
+func pendingTrigger(g *gates, in inputs) trigger {
+	m, since := in.o.Readings, in.r.PendingSinceEpoch.Value()
+	now := g.add("up.pending", in.pending, 1, m.Pending.Known && in.pending > 0)
+	lasted := g.add("up.pending-since", in.age(since), in.p.PendingUpFor, in.lasted(since, in.p.PendingUpFor))
+	sustained := g.add("up.pending-sustained", m.PendingMin, in.neverFit+1, m.PendingMin.Known && int(m.PendingMin.Value) > in.neverFit)
+	return trigger{now: now, holds: now && lasted && sustained}
+}
+
 // upGates are those of a scale-up by its trigger.
 func upGates(g *gates, in inputs) verdict {
-	m := in.o.Readings
-	cpu := g.add("up.cpu", m.CPU, in.p.CPUUp, m.CPU.Known && m.CPU.Value >= in.p.CPUUp)
-	cpuFor := g.add("up.cpu-since", in.age(in.r.CPUHighSinceEpoch), in.p.CPUUpFor, in.lasted(in.r.CPUHighSinceEpoch, in.p.CPUUpFor))
-	cpuMin := g.add("up.cpu-sustained", m.CPUMin, in.p.CPUUp, m.CPUMin.Known && m.CPUMin.Value >= in.p.CPUUp)
-	pending := g.add("up.pending", in.pending, 1, m.Pending.Known && in.pending > 0)
-	pendingFor := g.add("up.pending-since", in.age(in.r.PendingSinceEpoch.Value()), in.p.PendingUpFor, in.lasted(in.r.PendingSinceEpoch.Value(), in.p.PendingUpFor))
-	pendingMin := g.add("up.pending-sustained", m.PendingMin, in.neverFit+1, m.PendingMin.Known && int(m.PendingMin.Value) > in.neverFit)
-
-	cpuHolds := cpu && cpuFor && cpuMin
-	pendingHolds := pending && pendingFor && pendingMin
-	v := verdict{wanted: cpu || pending, byCPU: cpuHolds}
+	cpu, pending := cpuTrigger(g, in), pendingTrigger(g, in)
+	v := verdict{wanted: cpu.now || pending.now, byCPU: cpu.holds}
 	v.need(in.upWindows == "", ReasonMetricsMissing, in.upWindows)
-	if in.p.Trigger == TriggerAll {
-		v.wanted = cpu && pending
-		v.need(cpuHolds || !cpu, ReasonCPUTooShort, "")
-		v.need(pendingHolds || !pending, ReasonPendingTooShort, "")
-		if cpu != pending {
-			v.wanted = true
-			v.need(false, ReasonTriggerPartial, fmt.Sprintf("cpu %t, pending %t", cpu, pending))
-		}
-	} else if !cpuHolds && !pendingHolds {
-		v.need(!pending, ReasonPendingTooShort, "")
-		v.need(!cpu, ReasonCPUTooShort, "")
+	switch {
+	case in.p.Trigger == TriggerAll:
+		v.need(cpu.holds || !cpu.now, ReasonCPUTooShort, "")
+		v.need(pending.holds || !pending.now, ReasonPendingTooShort, "")
+		v.need(cpu.now == pending.now, ReasonTriggerPartial, fmt.Sprintf("cpu %t, pending %t", cpu.now, pending.now))
+	case !cpu.holds && !pending.holds:
+		v.need(!pending.now, ReasonPendingTooShort, "")
+		v.need(!cpu.now, ReasonCPUTooShort, "")
 	}
-	g.add("up.trigger", fmt.Sprintf("cpu %t, pending %t", cpuHolds, pendingHolds), in.p.Trigger, v.wanted && v.blocker == "")
+
+	holds := fmt.Sprintf("cpu %t, pending %t", cpu.holds, pending.holds)
+	g.add("up.trigger", holds, in.p.Trigger, v.wanted && v.blocker == "")
 	v.need(g.add("up.cooldown", in.age(in.r.LastScaleEpoch), in.p.CooldownUp, in.cooled(in.p.CooldownUp)), ReasonCooldownUp, "")
 	v.need(backoffGate(g, "up.backoff", in), ReasonBackoff, backoffText(in.r))
 	v.need(g.add("up.max-workers", in.occupied, in.p.MaxWorkers, in.occupied < in.p.MaxWorkers), ReasonMaxWorkers, in.unhealthyText())

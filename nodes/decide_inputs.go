@@ -105,26 +105,28 @@ func (in inputs) inVain(every bool) (why string) {
 	if since == 0 || every && len(in.o.Zones) == 0 {
 		return ""
 	}
-	empty := map[string]string{} // instance by zone
-	for _, w := range in.o.Fleet {
-		if w.Instance.ActionID == "" || !w.Available() || len(w.Node.Pods) > 0 || w.Node.CreatedAt.Unix() <= since {
-			continue
-		}
-		if in.now.Sub(w.Node.CreatedAt) >= max(settleTime, in.p.PendingUpFor) {
-			empty[w.Instance.Zone] = w.Instance.ID
-		}
-	}
-	if every {
-		for _, z := range in.o.Zones {
-			if empty[z] == "" {
-				return ""
-			}
-		}
+	empty := in.launchedEmpty(since)
+	if every && slices.ContainsFunc(in.o.Zones, func(zone string) bool { return empty[zone] == "" }) {
+		return ""
 	}
 	for _, z := range slices.Sorted(maps.Keys(empty)) {
 		return fmt.Sprintf("launched in vain: %s joined while the pods waited and has taken none of them; compare its labels, taints and size with what they ask for", empty[z])
 	}
 	return ""
+}
+
+// launchedEmpty returns a worker per zone that joined after an epoch, long enough ago to have been given pods, and has none.
+func (in inputs) launchedEmpty(since int64) map[string]string {
+	out := map[string]string{}
+	for _, w := range in.o.Fleet {
+		if w.Instance.ActionID == "" || !w.Available() || len(w.Node.Pods) > 0 || w.Node.CreatedAt.Unix() <= since {
+			continue
+		}
+		if in.now.Sub(w.Node.CreatedAt) >= max(settleTime, in.p.PendingUpFor) {
+			out[w.Instance.Zone] = w.Instance.ID
+		}
+	}
+	return out
 }
 
 // mostCauses is how many causes a decision is told with.

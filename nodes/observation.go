@@ -93,34 +93,16 @@ type Arrival struct {
 // Arriving returns the nodes that are launched, or about to be as an interrupted worker's replacement, and not Ready yet. After
 // JOIN_TIMEOUT_SEC one does not count any more, nor does one that is cordoned or will itself be taken away.
 func Arriving(p Policy, o Observation, now time.Time) []Arrival {
-	listed, interrupted, replaces := map[string]Worker{}, map[string]bool{}, map[string]string{}
-	for _, w := range o.Fleet {
-		listed[w.Instance.ID] = w
-	}
-	for _, i := range o.Interruptions {
-		if !i.Closed {
-			interrupted[i.InstanceID] = true
-			if i.ReplacementID != "" {
-				replaces[i.ReplacementID] = i.InstanceID
-			}
-		}
-	}
-	leaving := func(replaced string) []Pod {
-		if n := listed[replaced].Node; n != nil {
-			return n.Pods
-		}
-		return nil
-	}
+	a := newArrivals(o)
 	inTime := func(since time.Time) bool { return now.Sub(since) < p.JoinTimeout }
 	var out []Arrival
 	for _, w := range o.Fleet {
-		joins := w.Node == nil || !w.Node.Ready && !w.Node.Unschedulable
-		if joins && w.Instance.Alive() && !interrupted[w.Instance.ID] && inTime(w.Instance.LaunchedAt) {
-			out = append(out, Arrival{w.Instance, leaving(replaces[w.Instance.ID])})
+		if a.joins(w) && inTime(w.Instance.LaunchedAt) {
+			out = append(out, Arrival{w.Instance, a.leaving(a.replaces[w.Instance.ID])})
 		}
 	}
 	for _, i := range o.Interruptions {
-		if _, there := listed[i.ReplacementID]; there || i.Closed || !i.replacing() {
+		if _, there := a.listed[i.ReplacementID]; there || i.Closed || !i.replacing() {
 			continue
 		}
 		at, since := i.Offering, i.OpenedEpoch // until it is decided, a node like the one that it is for
@@ -128,10 +110,49 @@ func Arriving(p Policy, o Observation, now time.Time) []Arrival {
 			at, since = i.Intent.Request.Offering, max(since, i.Intent.Epoch)
 		}
 		if inTime(time.Unix(since, 0)) {
-			out = append(out, Arrival{Instance{ID: i.ReplacementID, State: StatePending, Type: at.Type, Zone: at.Zone, Market: at.Market}, leaving(i.InstanceID)})
+			coming := Instance{ID: i.ReplacementID, State: StatePending, Type: at.Type, Zone: at.Zone, Market: at.Market}
+			out = append(out, Arrival{coming, a.leaving(i.InstanceID)})
 		}
 	}
 	return out
+}
+
+// arrivals finds out which workers are on their way and which they replace.
+type arrivals struct {
+	listed      map[string]Worker // by instance ID
+	interrupted map[string]bool   // by instance ID
+	replaces    map[string]string // the interrupted instance, by its replacement
+}
+
+func newArrivals(o Observation) arrivals {
+	a := arrivals{listed: map[string]Worker{}, interrupted: map[string]bool{}, replaces: map[string]string{}}
+	for _, w := range o.Fleet {
+		a.listed[w.Instance.ID] = w
+	}
+	for _, i := range o.Interruptions {
+		if i.Closed {
+			continue
+		}
+		a.interrupted[i.InstanceID] = true
+		if i.ReplacementID != "" {
+			a.replaces[i.ReplacementID] = i.InstanceID
+		}
+	}
+	return a
+}
+
+// joins reports whether a worker is not Ready yet and may become so.
+func (a arrivals) joins(w Worker) bool {
+	joining := w.Node == nil || !w.Node.Ready && !w.Node.Unschedulable
+	return joining && w.Instance.Alive() && !a.interrupted[w.Instance.ID]
+}
+
+// leaving returns the pods that still run on a replaced worker.
+func (a arrivals) leaving(replaced string) []Pod {
+	if n := a.listed[replaced].Node; n != nil {
+		return n.Pods
+	}
+	return nil
 }
 
 // census is the fleet, counted the ways that the limits count it.

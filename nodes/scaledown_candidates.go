@@ -79,6 +79,7 @@ func SelectTargets(o Observation, r Record, fit Fitter, n int, now time.Time) ([
 	return chosen, append(passed, gone...)
 }
 
+// unremovable says why a worker is not a candidate, "" if it is one.
 func unremovable(w Worker, o Observation, r Record, now time.Time) string {
 	switch {
 	case w.Instance.ControlPlane || w.Node != nil && w.Node.ControlPlane:
@@ -87,14 +88,9 @@ func unremovable(w Worker, o Observation, r Record, now time.Time) string {
 		return "instance is " + string(w.Instance.State)
 	case w.Node == nil:
 		return "has no node"
-	case !w.Node.Ready:
-		return "node is not Ready"
-	case w.Node.Unschedulable:
-		return "node is cordoned"
-	case w.Node.Keep:
-		return "annotated against scale-down"
-	case w.Node.Blocker != "":
-		return w.Node.Blocker
+	}
+	if why := undrainable(w.Node); why != "" {
+		return why
 	}
 	if s, ok := r.Skipped(w.Instance.ID, now); ok {
 		return "skipped after a failed drain: " + s.Cause
@@ -111,6 +107,19 @@ func unremovable(w Worker, o Observation, r Record, now time.Time) string {
 		}
 	}
 	return ""
+}
+
+// undrainable says why a node should not be drained now, "" if it can be.
+func undrainable(n *Node) string {
+	switch {
+	case !n.Ready:
+		return "node is not Ready"
+	case n.Unschedulable:
+		return "node is cordoned"
+	case n.Keep:
+		return "annotated against scale-down"
+	}
+	return n.Blocker
 }
 
 // succession is the order in which workers go.
