@@ -22,7 +22,8 @@ func (b *budget) restart(now time.Time) { b.start = now }
 // used is how long the run has been working.
 func (b *budget) used() time.Duration { return b.clock.Now().Sub(b.start) }
 
-// spent reports whether the run should begin nothing new, because its time is used up or the process is about to be stopped.
+// spent reports whether the run should begin nothing new, because its time is used up or the process is about
+// to be stopped.
 func (b *budget) spent(ctx context.Context) bool {
 	if b.used() >= b.limit || b.stop != nil && b.stop() {
 		return true

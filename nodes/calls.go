@@ -15,8 +15,8 @@ type calls struct {
 	lease *lease
 }
 
-// do makes one external call. A call that could still be on its way when another process holds the lease is not made, and its
-// deadline ends it in time.
+// do makes one external call. A call that could still be on its way when another process holds the lease is
+// not made, and its deadline ends it in time.
 func (c calls) do(ctx context.Context, what string, f func(context.Context) error) error {
 	validUntil, err := c.lease.keep(ctx)
 	withoutClaim := c.lease.renewExpired && c.lease.harmless && !lost(err)
@@ -30,8 +30,9 @@ func (c calls) do(ctx context.Context, what string, f func(context.Context) erro
 	return c.within(ctx, until, what, f)
 }
 
-// doSafe makes a call that does no harm after a claim has expired: one that only reads, or a write that the store refuses to the
-// worker whose claim has passed on. Such a call may take longer than the claim lasts. Under the tick's lease it is do.
+// doSafe makes a call that does no harm after a claim has expired: one that only reads, or a write that the
+// store refuses to the worker whose claim has passed on. Such a call may take longer than the claim lasts.
+// Under the tick's lease it is do.
 func (c calls) doSafe(ctx context.Context, what string, f func(context.Context) error) error {
 	if !c.lease.renewExpired {
 		return c.do(ctx, what, f)

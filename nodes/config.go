@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Config is what a Reconciler works with: the policy, the five systems around it, all of them required, and optional parts. With
-// another Sizer, Fitter or Screener decisions are made otherwise; Clock, NewID, TickBudget and Stopping let tests and Lambda
-// functions control time, names and the end of a process.
+// Config is what a Reconciler works with: the policy, the five systems around it, all of them required, and
+// optional parts. With another Sizer, Fitter or Screener decisions are made otherwise; Clock, NewID,
+// TickBudget and Stopping let tests and Lambda functions control time, names and the end of a process.
 type Config struct {
 	Policy  Policy
 	Signals Signals
@@ -24,8 +24,9 @@ type Config struct {
 	Fitter      Fitter        // nil: RequestsFit
 	Screener    Screener      // nil: only pods that the Cluster itself says never fit are taken not to
 	NewID       func() string // unique short strings; nil: random
-	// Holder names what at most one process can be at a time, such as an address that only one can listen on. A process takes the
-	// claims that an earlier one of the same name has left behind, instead of waiting until they expire. "": it takes none.
+	// Holder names what at most one process can be at a time, such as an address that only one can listen on.
+	// A process takes the claims that an earlier one of the same name has left behind, instead of waiting
+	// until they expire. "": it takes none.
 	Holder string
 
 	self       identity
@@ -47,7 +48,8 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// setDefaults fills in what a zero field stands for. Sizer, Fitter and Screener stay nil: the decision has defaults of its own.
+// setDefaults fills in what a zero field stands for. Sizer, Fitter and Screener stay nil: the decision has
+// defaults of its own.
 func (c *Config) setDefaults() {
 	if c.Clock == nil {
 		c.Clock = SystemClock{}

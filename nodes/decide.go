@@ -15,14 +15,14 @@ type Decider struct {
 	Fitter Fitter
 }
 
-// Decide says what to do. It depends on nothing but its arguments: no clock, no I/O, the same answer for the same question. r is
-// the record after the tick noted what it saw.
+// Decide says what to do. It depends on nothing but its arguments: no clock, no I/O, the same answer for the
+// same question. r is the record after the tick noted what it saw.
 func Decide(p Policy, o Observation, r Record, now time.Time) Decision {
 	return Decider{Policy: p}.Decide(o, r, now)
 }
 
-// Decide says what to do. Every gate is evaluated and listed, also those behind a failed one, so that a person sees all that stands
-// in the way and not only the first thing.
+// Decide says what to do. Every gate is evaluated and listed, also those behind a failed one, so that a
+// person sees all that stands in the way and not only the first thing.
 func (d Decider) Decide(o Observation, r Record, now time.Time) Decision {
 	if d.Sizer == nil {
 		d.Sizer = PodsPerNode{}
@@ -49,9 +49,10 @@ func (d Decider) Decide(o Observation, r Record, now time.Time) Decision {
 	return dec
 }
 
-// choose turns the gates of each path into one decision. Repair comes first: it needs no metrics, and a cluster below its minimum
-// is in more danger than one under load. A pause does not stop it either: MIN_WORKERS is what people said the cluster can't do
-// without, and a pause that is forgotten must not let it wither.
+// choose turns the gates of each path into one decision. Repair comes first: it needs no metrics, and a
+// cluster below its minimum is in more danger than one under load. A pause does not stop it either:
+// MIN_WORKERS is what people said the cluster can't do without, and a pause that is forgotten must not let it
+// wither.
 func choose(in inputs, shared, repair, up, down verdict) Decision {
 	windows := cmp.Or(in.upWindows, in.downWindows)
 	if shared.blocker == ReasonPaused && windows != "" {
@@ -84,8 +85,9 @@ func choose(in inputs, shared, repair, up, down verdict) Decision {
 	return Decision{Action: Noop, Reason: ReasonSteady}
 }
 
-// size computes the nodes to launch: by the sizer for pods, one for the CPU's load alone, by the deficit for a repair, within the batch
-// and MAX_WORKERS. The sizer may find that no node is needed, which makes it a NOOP unless high CPU suffices.
+// size computes the nodes to launch: by the sizer for pods, one for the CPU's load alone, by the deficit for
+// a repair, within the batch and MAX_WORKERS. The sizer may find that no node is needed, which makes it a
+// NOOP unless high CPU suffices.
 func (d Decider) size(dec *Decision, g *gates, in inputs, byCPU bool) {
 	room := in.p.MaxWorkers - in.occupied
 	var n int
@@ -112,8 +114,8 @@ func (d Decider) size(dec *Decision, g *gates, in inputs, byCPU bool) {
 	}
 }
 
-// sizeForPods asks the sizer and returns how many nodes it wants, one if only the CPU's load or a long wait asks for a node. If no node
-// is needed it makes the decision a NOOP.
+// sizeForPods asks the sizer and returns how many nodes it wants, one if only the CPU's load or a long wait
+// asks for a node. If no node is needed it makes the decision a NOOP.
 func (d Decider) sizeForPods(dec *Decision, g *gates, in inputs, room int, byCPU bool) int {
 	plan := d.Sizer.Plan(Question{
 		Policy:      in.p,

@@ -32,14 +32,15 @@ func (v verdict) decision(a Action, why Reason) Decision {
 	return Decision{Action: a, Reason: why}
 }
 
-// sharedGates are those of every action; a repair passes over the pause and the metrics. What has lasted is for each path to ask.
+// sharedGates are those of every action; a repair passes over the pause and the metrics. What has lasted is
+// for each path to ask.
 func sharedGates(g *gates, in inputs) verdict {
 	var v verdict
 	v.need(g.add("no-action", actionText(in.r), "none in progress", !in.r.ScalingInProgress), ReasonInProgress, in.r.ActionID())
 	v.need(g.add("fleet-known", okText(in.o.FleetWhy), "complete", in.o.FleetKnown), ReasonFleetUnknown, in.o.FleetWhy)
 	paused := !g.add("not-paused", pausedText(in.r), "not paused", !in.r.Paused())
 	v.need(g.add("metrics-known", okText(in.metrics), "cpu and pending", in.metrics == ""), ReasonMetricsMissing, in.metrics)
-	v.need(!paused, ReasonPaused, in.r.pauseText()) // last: what nobody has chosen must be seen before it is resumed
+	v.need(!paused, ReasonPaused, in.r.pauseText()) // last: a fault must be seen before scaling is resumed
 	return v
 }
 
@@ -67,8 +68,9 @@ func okText(why string) string {
 	return why
 }
 
-// repairGates are those of a scale-up that brings the cluster back to MIN_WORKERS: no trigger and no cooldown, but never within a
-// failure back-off. Replacements on their way count, or an interruption would be made up for twice.
+// repairGates are those of a scale-up that brings the cluster back to MIN_WORKERS: no trigger and no
+// cooldown, but never within a failure back-off. Replacements on their way count, or an interruption would be
+// made up for twice.
 func repairGates(g *gates, in inputs) verdict {
 	v := verdict{wanted: !g.add("repair.min-workers", in.expected, in.p.MinWorkers, in.expected >= in.p.MinWorkers)}
 	v.need(backoffGate(g, "repair.backoff", in), ReasonBackoff, backoffText(in.r))

@@ -23,7 +23,7 @@ type inputs struct {
 	neverFit    int // pods that no new node could run
 	neverFitWhy string
 	unhealthy   []Unhealthy
-	metrics     string // why what is now can't be told by the metrics; "" if it can
+	metrics     string // why the metrics don't show what is now; "" if they do
 	upWindows   string // why what has lasted can't, for a scale-up
 	downWindows string // and for a scale-down, whose window is longer: after a gap a scale-up needn't wait for it
 }
@@ -66,10 +66,10 @@ func (in inputs) age(epoch int64) time.Duration {
 	return in.now.Sub(time.Unix(epoch, 0)).Truncate(time.Second)
 }
 
-// lasted tells whether what began at epoch has lasted for d; something that has not begun has not.
+// lasted reports whether what began at epoch has lasted for d; something that has not begun has not.
 func (in inputs) lasted(epoch int64, d time.Duration) bool { return epoch != 0 && in.age(epoch) >= d }
 
-// cooled tells whether d has passed since the last completed action; without one it has.
+// cooled reports whether d has passed since the last completed action; without one it has.
 func (in inputs) cooled(d time.Duration) bool {
 	return in.r.LastScaleEpoch == 0 || in.age(in.r.LastScaleEpoch) >= d
 }
@@ -91,15 +91,16 @@ func (in inputs) unhealthyText() string {
 	return strings.Join(out, "; ")
 }
 
-// waitedInVain tells whether pods that a plan says to have room have waited so long that the scheduler, which tries again at least
-// every five minutes, must see something that the plan does not. For a node that is not there yet nobody has waited in vain.
+// waitedInVain reports whether pods that a plan says to have room have waited so long that the scheduler,
+// which tries again at least every five minutes, must see something that the plan does not. Pods that wait
+// for a node that is not there yet have not waited in vain.
 func (in inputs) waitedInVain(plan Plan) bool {
 	return plan.Helpless == "" && !plan.Coming && in.lasted(in.r.PendingSinceEpoch.Value(), max(3*in.p.PendingUpFor, 10*time.Minute))
 }
 
-// inVain names a worker that was launched while the pods waited and that has taken none since, in one zone or, if every is true, in
-// each one in which nodes can be launched. The scheduler has had its time to place a pod there, so another node of any kind would
-// most likely stay empty as well.
+// inVain names a worker that was launched while the pods waited and that has taken none since, in one zone
+// or, if every is true, in each one in which nodes can be launched. The scheduler has had its time to place a
+// pod there, so another node of any kind would most likely stay empty as well.
 func (in inputs) inVain(every bool) (why string) {
 	since := in.r.PendingSinceEpoch.Value()
 	if since == 0 || every && len(in.o.Zones) == 0 {
@@ -115,7 +116,8 @@ func (in inputs) inVain(every bool) (why string) {
 	return ""
 }
 
-// launchedEmpty returns a worker per zone that joined after an epoch, long enough ago to have been given pods, and has none.
+// launchedEmpty returns a worker per zone that joined after an epoch, long enough ago to have been given
+// pods, and has none.
 func (in inputs) launchedEmpty(since int64) map[string]string {
 	out := map[string]string{}
 	for _, w := range in.o.Fleet {
@@ -129,5 +131,5 @@ func (in inputs) launchedEmpty(since int64) map[string]string {
 	return out
 }
 
-// mostCauses is how many causes a decision is told with.
+// mostCauses is how many causes a decision names.
 const mostCauses = 3

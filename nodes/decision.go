@@ -46,7 +46,8 @@ const (
 	ReasonPodsDontFit  Reason = "PODS_DONT_FIT" // the remaining workers can't take a target's pods
 )
 
-// Decision is what to do and why. A NOOP's Reason is its blocker: the first gate that kept the nearest action from being taken.
+// Decision is what to do and why. A NOOP's Reason is its blocker: the first gate that kept the nearest action
+// from being taken.
 type Decision struct {
 	Action  Action   `json:"action"`
 	Reason  Reason   `json:"reason"`
@@ -60,7 +61,8 @@ type Decision struct {
 	Gates     []Gate      `json:"gates"`
 }
 
-// Snapshot is what a decision was made from and what it was, complete enough to make it again with the same or other settings.
+// Snapshot is what a decision was made from and what it was, complete enough to make it again with the same
+// or other settings.
 type Snapshot struct {
 	Now         time.Time   `json:"now"`
 	Policy      Policy      `json:"policy"`

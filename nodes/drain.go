@@ -12,15 +12,16 @@ const handoffPoll = time.Second
 // drainer takes a node out of service, and gives it back: cordon, handoff of the workers on it, drain, termination.
 type drainer struct{ *run }
 
-// drain cordons a node, waits for its workers to hand off, and drains it until it is done, has failed, or the tick has no more time.
-// A failure is for good; not done and no failure means that the next tick continues. The cordon is repeated by every tick: it is
-// idempotent, and the one of an earlier tick may have been lost.
+// drain cordons a node, waits for its workers to hand off, and drains it until it is done, has failed, or the
+// tick has no more time. A failure is for good; not done and no failure means that the next tick continues.
+// The cordon is repeated by every tick: it is idempotent, and the one of an earlier tick may have been lost.
 func (d drainer) drain(ctx context.Context, m Removal) (done bool, failure string, err error) {
 	deadline := time.Unix(m.DrainedSince, 0).Add(d.config.Policy.DrainTimeout)
 	if !d.now().Before(deadline) {
 		return false, "not drained within DRAIN_TIMEOUT_SEC", nil
 	}
-	// The cordon comes before everything else, or the work that is handed off, and the pods that are evicted, could come back.
+	// The cordon comes before everything else, or the work that is handed off, and the pods that are evicted,
+	// could come back.
 	if err := d.cordon(ctx, m.Node, m.claim()); err != nil {
 		return false, "", err
 	}
@@ -44,10 +45,10 @@ func (d drainer) awaitHandoff(ctx context.Context, m Removal, deadline time.Time
 	return true, nil
 }
 
-// handedOff asks the workers on a node to hand off their work and reports whether the drain may begin: when they hold nothing any
-// more, or three quarters of the time from since to deadline are over. What remains is for evicting them as they are, which is
-// slower for their work but not wrong: they hand off when they are told to stop. A worker plane that doesn't answer is asked again
-// for half of the time.
+// handedOff asks the workers on a node to hand off their work and reports whether the drain may begin: when
+// they hold nothing any more, or three quarters of the time from since to deadline are over. What remains is
+// for evicting them as they are, which is slower for their work but not wrong: they hand off when they are
+// told to stop. A worker plane that doesn't answer is asked again for half of the time.
 func (d drainer) handedOff(ctx context.Context, n NodeRef, since, deadline time.Time) bool {
 	if d.config.WorkerPlane == nil {
 		return true
@@ -103,7 +104,8 @@ func (d drainer) cordon(ctx context.Context, n NodeRef, claim string) error {
 	return d.calls.do(ctx, "cordoning "+n.Name, func(ctx context.Context) error { return d.config.Cluster.Cordon(ctx, n, claim) })
 }
 
-// uncordon gives a node back, and its workers their work. Failing at the latter stops nothing: what they were asked for ends by itself.
+// uncordon gives a node back, and its workers their work. Failing at the latter stops nothing: what they were
+// asked for ends by itself.
 func (d drainer) uncordon(ctx context.Context, n NodeRef, claim string) error {
 	if d.config.WorkerPlane != nil {
 		takeBack := func(ctx context.Context) error { return d.config.WorkerPlane.TakeBack(ctx, n.Name) }
@@ -117,8 +119,8 @@ func (d drainer) uncordon(ctx context.Context, n NodeRef, claim string) error {
 	return d.calls.do(ctx, "uncordoning "+n.Name, func(ctx context.Context) error { return d.config.Cluster.Uncordon(ctx, n, claim) })
 }
 
-// terminateAndRemove ends an instance, unless it is gone, and deletes its Node object, if there is one. The instance goes first: as
-// long as it may run pods, its Node object shows them.
+// terminateAndRemove ends an instance, unless it is gone, and deletes its Node object, if there is one. The
+// instance goes first: as long as it may run pods, its Node object shows them.
 func (d drainer) terminateAndRemove(ctx context.Context, id string, node NodeRef, gone bool) error {
 	if !gone {
 		err := d.calls.do(ctx, "terminating "+id, func(ctx context.Context) error { return d.config.Cloud.Terminate(ctx, id) })

@@ -18,8 +18,8 @@ var (
 	ErrSchemaTooNew      = errors.New("the record was written by a newer version")
 )
 
-// RefusedError says that a transition's condition did not hold and that nothing was written. It is an ordinary outcome: somebody
-// else was first.
+// RefusedError says that a transition's condition did not hold and that nothing was written. It is an
+// ordinary outcome: another process was first.
 type RefusedError struct {
 	Transition string
 	Condition  error  // one of the Err variables above
@@ -37,7 +37,7 @@ func (e *RefusedError) Error() string {
 // Unwrap returns the condition, for errors.Is.
 func (e *RefusedError) Unwrap() error { return e.Condition }
 
-// IsRefused tells whether err is a transition's refusal.
+// IsRefused reports whether err is a transition's refusal.
 func IsRefused(err error) bool {
 	var r *RefusedError
 	return errors.As(err, &r)

@@ -1,7 +1,8 @@
 package nodes
 
-// Room finds nodes with room for a pod without looking at each: a tree over the nodes in their order, in which every inner entry holds
-// the most of each resource that a node below it has left. It answers as a search from the first node to the last would.
+// Room finds nodes with room for a pod without looking at each: a tree over the nodes in their order, in
+// which every inner entry holds the most of each resource that a node below it has left. It answers as a
+// search from the first node to the last would.
 type Room struct {
 	tree   []Resources // entry i has the children 2i and 2i+1; the nodes begin at half
 	half   int

@@ -4,8 +4,8 @@ import "fmt"
 
 // Fitter says whether the pods of nodes that are to go could run on the others.
 type Fitter interface {
-	// Fits returns "" if all leaving pods fit the others beside what runs there, or else the name of one that does not and why.
-	// It alters nothing that it is given.
+	// Fits returns "" if all leaving pods fit the others beside what runs there, or else the name of one that
+	// does not and why. It alters nothing that it is given.
 	Fits(leaving []Pod, others []*Node) (blocker string)
 }
 

@@ -16,10 +16,10 @@ type Unhealthy struct {
 	Why        string  `json:"why,omitempty"` // what happens to it, or why it is kept
 }
 
-// UnhealthyWorkers lists the workers that are not Ready, the one that has been so for longest first, with what is to be done about each.
-// At most one is due at a time. None is due while many are not Ready at once: then the control plane, the network or a zone has most
-// likely failed and not the nodes, and removing them would make it worse. What an open scale-up or an interruption deals with is left
-// to these.
+// UnhealthyWorkers lists the workers that are not Ready, the one that has been so for longest first, with
+// what is to be done about each. At most one is due at a time. None is due while many are not Ready at once:
+// then the control plane, the network or a zone has most likely failed and not the nodes, and removing them
+// would make it worse. What an open scale-up or an interruption deals with is left to these.
 func UnhealthyWorkers(p Policy, o Observation, r Record, now time.Time) []Unhealthy {
 	if !o.FleetKnown {
 		return nil
@@ -71,8 +71,8 @@ type health struct {
 	keep    map[string]bool
 }
 
-// elsewhere reports whether something else decides about the worker: the scale-up that launched it, its interruption or that of the
-// worker that it replaces, or a removal of another cause.
+// elsewhere reports whether something else decides about the worker: the scale-up that launched it, its
+// interruption or that of the worker that it replaces, or a removal of another cause.
 func (h *health) elsewhere(w Worker) bool {
 	id := w.Instance.ID
 	if slices.Contains(h.r.ScaleUpInstanceIDs, id) || h.r.Targets(id) {
@@ -117,8 +117,8 @@ func (h *health) verdict(u Unhealthy) (due bool, why string) {
 	return true, "removed now"
 }
 
-// many says that too many workers are not Ready to take it for their own fault: more than one, and a third or more, so that the
-// failure of one zone of three is among them.
+// many says that too many workers are not Ready to take it for their own fault: more than one, and a third or
+// more, so that the failure of one zone of three is among them.
 func (h *health) many() string {
 	if h.down > 1 && 3*h.down >= h.workers {
 		return fmt.Sprintf("%d of %d workers are not Ready, probably because of the control plane, the network or a zone", h.down, h.workers)

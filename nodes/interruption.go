@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// interruptions takes up the work on interruptions. They run beside ticks, without the tick's lease: each is an item of its own with a
-// claim of its own, so that a warning's two minutes are not spent waiting for a tick to end.
+// interruptions takes up the work on interruptions. They run beside ticks, without the tick's lease: each is
+// an item of its own with a claim of its own, so that a warning's two minutes are not spent waiting for a
+// tick to end.
 type interruptions struct {
 	*run
 	surveyor surveyor
@@ -30,8 +31,9 @@ func (n interruptions) handle(ctx context.Context, e InterruptionEvent) error {
 	}
 	n.log.report(ctx, "interruption.opened", e.InstanceID, "%s", i.Kind)
 	for !i.Closed && !n.workOn(ctx, e.InstanceID) && n.urgent(i) && !n.config.stopping() {
-		// Another worker has it already, perhaps since the rebalance that came before. It notices the warning when it renews its
-		// claim. If it has died, waiting for the next tick would waste the time that is left.
+		// Another worker has it already, perhaps since the rebalance that came before. It notices the warning
+		// when it renews its claim. If it has died, waiting for the next tick would waste the time that is
+		// left.
 		if err := n.config.Clock.Sleep(ctx, retryPause); err != nil {
 			break
 		}
@@ -43,8 +45,8 @@ func (n interruptions) handle(ctx context.Context, e InterruptionEvent) error {
 func (n interruptions) concerned(ctx context.Context, e InterruptionEvent) (in Instance, concerned bool, err error) {
 	found, lookupErr := n.surveyor.lookup(ctx, e.InstanceID)
 	if lookupErr != nil {
-		// The event is noted all the same, or an outage of the cloud's API would lose it. Whose instance it is about is found out
-		// before anything is done.
+		// The event is noted all the same, or an outage of the cloud's API would lose it. Whose instance it
+		// is about is found out before anything is done.
 		n.log.collect(lookupErr)
 	}
 	in, there := found[e.InstanceID]
@@ -100,8 +102,9 @@ func (n interruptions) open(ctx context.Context) (open []Interruption, ok bool) 
 	return open, true
 }
 
-// takeOver takes up the warnings whose workers have died. A live worker renews its claim, so it takes one interval between renewals to
-// tell the two apart. Without this look, the time until the next tick would be lost from a warning's two minutes.
+// takeOver takes up the warnings whose workers have died. A live worker renews its claim, so it takes one
+// interval between renewals to tell the two apart. Without this look, the time until the next tick would be
+// lost from a warning's two minutes.
 func (n interruptions) takeOver(ctx context.Context, held []Interruption) {
 	if len(held) == 0 || n.config.stopping() || n.config.Clock.Sleep(ctx, claimTenure.renew+time.Second) != nil {
 		return
@@ -123,13 +126,14 @@ func (n interruptions) takeOver(ctx context.Context, held []Interruption) {
 	}
 }
 
-// renewedSince reports whether an interruption's claim has been renewed, or taken by yet another worker, since it was read before.
+// renewedSince reports whether an interruption's claim has been renewed, or taken by yet another worker,
+// since it was read before.
 func renewedSince(was, now Interruption) bool {
 	return now.Owner != "" && (now.Fence != was.Fence || now.UntilEpoch != was.UntilEpoch)
 }
 
-// workOn claims an interruption and brings it as far as it goes now. False means that it is still to be worked on: another worker has
-// claimed it, or an event has changed its kind meanwhile.
+// workOn claims an interruption and brings it as far as it goes now. False means that it is still to be
+// worked on: another worker has claimed it, or an event has changed its kind meanwhile.
 func (n interruptions) workOn(ctx context.Context, instanceID string) bool {
 	r := newRun(n.config, n.id+"/"+instanceID, nil)
 	defer func() { n.log.include(r.log) }()
@@ -193,8 +197,8 @@ func (w interruptionWork) do(ctx context.Context) error {
 	return w.rebalance.do(ctx, s, gone)
 }
 
-// identify finds out about an instance that could not be looked up when its event came, and closes the interruption of one that is
-// not a worker of this cluster.
+// identify finds out about an instance that could not be looked up when its event came, and closes the
+// interruption of one that is not a worker of this cluster.
 func (w interruptionWork) identify(ctx context.Context, s *survey) (bool, error) {
 	if w.item.Offering.Type != "" {
 		return true, nil
@@ -215,9 +219,10 @@ func (w interruptionWork) identify(ctx context.Context, s *survey) (bool, error)
 	return false, w.close(ctx, "not a worker of this cluster")
 }
 
-// plan notes the node, and whether the worker gets a replacement: not one that a scale-down is about to remove, and not one that was no
-// worker yet. Without a view of the nodes it is replaced, since it most likely was a worker. The answer is written down and stays: a
-// later run that saw less must not launch a second replacement.
+// plan notes the node, and whether the worker gets a replacement: not one that a scale-down is about to
+// remove, and not one that was no worker yet. Without a view of the nodes it is replaced, since it most
+// likely was a worker. The answer is written down and stays: a later run that saw less must not launch a
+// second replacement.
 func (w interruptionWork) plan(ctx context.Context, s *survey, gone bool) error {
 	id := w.item.InstanceID
 	node := s.nodeOf(id)

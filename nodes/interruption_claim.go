@@ -9,15 +9,16 @@ import (
 // closedLifetime is how long a closed interruption is kept, so that an event that is delivered again is known.
 const closedLifetime = 7 * 24 * time.Hour
 
-// claimedInterruption is an interruption whose claim this run holds. Everything done about it is written down as a fact, under the
-// claim's fence: once another worker has the claim, the store refuses this run's facts.
+// claimedInterruption is an interruption whose claim this run holds. Everything done about it is written down
+// as a fact, under the claim's fence: once another worker has the claim, the store refuses this run's facts.
 type claimedInterruption struct {
 	*run
 	item  Interruption // as the last write returned it
 	fence int64        // of the claim
 }
 
-// claim takes an interruption to work on it; false without an error means that another worker has it, or that it is closed.
+// claim takes an interruption to work on it; false without an error means that another worker has it, or that
+// it is closed.
 func (c *claimedInterruption) claim(ctx context.Context, instanceID string) (bool, error) {
 	start, self := c.now(), c.config.self
 	i, err := c.state.applyInterruption(ctx, instanceID, ClaimInterruption{

@@ -2,8 +2,9 @@ package nodes
 
 import "context"
 
-// rebalance works on a rebalance recommendation or a scheduled change. There is time to replace first: the replacement is launched and
-// verified, and only then is the instance drained and removed. If anything fails the instance is kept.
+// rebalance works on a rebalance recommendation or a scheduled change. There is time to replace first: the
+// replacement is launched and verified, and only then is the instance drained and removed. If anything fails
+// the instance is kept.
 type rebalance struct {
 	*claimedInterruption
 	surveyor    surveyor
@@ -40,7 +41,8 @@ func (r *rebalance) do(ctx context.Context, s *survey, gone bool) error {
 	return r.drain(ctx)
 }
 
-// drain drains the node, marks the instance and ends it. The steps are in the order of a scale-down's, for the same reasons.
+// drain drains the node, marks the instance and ends it. The steps are in the order of a scale-down's, for
+// the same reasons.
 func (r *rebalance) drain(ctx context.Context) error {
 	if err := r.startDrain(ctx); err != nil {
 		return err
@@ -76,7 +78,8 @@ func (r *rebalance) end(ctx context.Context) error {
 	return r.close(ctx, "replaced and removed; %s", r.replacement.text())
 }
 
-// keep gives the node back and closes the interruption, in this order: after a crash in between the node is uncordoned again.
+// keep gives the node back and closes the interruption, in this order: after a crash in between the node is
+// uncordoned again.
 func (r *rebalance) keep(ctx context.Context, why string) error {
 	if err := r.drainer.uncordon(ctx, r.item.Node, r.item.claim()); err != nil {
 		return err

@@ -51,8 +51,8 @@ func (e InterruptionEvent) deadline() int64 {
 	return 0
 }
 
-// Interruption is the durable item of one interrupted instance. It says what has been done about it in facts that do not depend on
-// each other's order, so that whoever finds the item open can go on.
+// Interruption is the durable item of one interrupted instance. It says what has been done about it in facts
+// that do not depend on each other's order, so that any process that finds the item open can continue.
 type Interruption struct {
 	InstanceID    string           `json:"instanceId,omitempty"`
 	Kind          InterruptionKind `json:"kind,omitempty"`
@@ -82,7 +82,7 @@ type Interruption struct {
 	Outcome       string      `json:"outcome,omitempty"`       // of a closed one
 	ExpiresEpoch  int64       `json:"expiresEpoch,omitempty"`  // a closed item may be deleted after this
 	Revision      int64       `json:"revision,omitempty"`      // grows with every write
-	HandedOver    bool        `json:"handedOver,omitempty"`    // the workers on the node were told
+	HandedOver    bool        `json:"handedOver,omitempty"`    // the workers on the node were asked to hand off
 }
 
 // Replace says whether an interrupted worker gets a replacement.
@@ -94,7 +94,7 @@ const (
 	ReplaceNo  Replace = "no"
 )
 
-// replacing tells whether a replacement is, or may still be, on its way. While that is undecided it is assumed.
+// replacing reports whether a replacement is, or may still be, on its way. While that is undecided it is assumed.
 func (i Interruption) replacing() bool {
 	return i.Replace != ReplaceNo && i.LaunchFailed == ""
 }

@@ -7,16 +7,17 @@ import (
 	"time"
 )
 
-// replacement launches the instance that replaces an interrupted one, by the same rules as a scale-up: the complete request is written
-// down before it is sent, a request of unknown outcome is repeated, and a refusal leads to the next offering.
+// replacement launches the instance that replaces an interrupted one, by the same rules as a scale-up: the
+// complete request is written down before it is sent, a request of unknown outcome is repeated, and a refusal
+// leads to the next offering.
 type replacement struct {
 	*claimedInterruption
 	surveyor surveyor
 	launcher launcher
 }
 
-// wanted reports whether there is something to launch: the worker is to be replaced, and its replacement has neither been launched nor
-// failed.
+// wanted reports whether there is something to launch: the worker is to be replaced, and its replacement has
+// neither been launched nor failed.
 func (r replacement) wanted() bool {
 	return r.item.Replace == ReplaceYes && r.item.ReplacementID == "" && r.item.LaunchFailed == ""
 }
@@ -43,8 +44,8 @@ func (r replacement) launch(ctx context.Context, s *survey) error {
 	return err
 }
 
-// intend writes down the next request: the best offering that is not exhausted. If there is none, or the refusal says that none would
-// do, it writes down that the launch has failed.
+// intend writes down the next request: the best offering that is not exhausted. If there is none, or the
+// refusal says that none would do, it writes down that the launch has failed.
 func (r replacement) intend(ctx context.Context, s *survey, refusal *LaunchError) error {
 	subnets, err := r.surveyor.subnets(ctx)
 	if err != nil {
@@ -90,8 +91,8 @@ func newOnes(old, news []Exhausted) []Exhausted {
 	return out
 }
 
-// settled reports whether nothing more is to be expected of the replacement: it is Ready, there is none, or its time to join is over.
-// One that did not join is reaped by the sweep once the interruption is closed.
+// settled reports whether nothing more is to be expected of the replacement: it is Ready, there is none, or
+// its time to join is over. One that did not join is reaped by the sweep once the interruption is closed.
 func (r replacement) settled(ctx context.Context, s *survey) (bool, error) {
 	switch {
 	case r.item.Replace != ReplaceYes || r.item.Verified || r.item.LaunchFailed != "":

@@ -29,9 +29,9 @@ type OpenInterruption struct {
 // Name returns openInterruption.
 func (OpenInterruption) Name() string { return "openInterruption" }
 
-// Apply opens the item. An item that is open already stays, so that a redelivered event resumes it and a rebalance followed by a
-// warning is one interruption; a more urgent kind takes it over. A closed one is opened again only by a more urgent event: the
-// instance lived on and now it does not.
+// Apply opens the item. An item that is open already stays, so that a redelivered event resumes it and a
+// rebalance followed by a warning is one interruption; a more urgent kind takes it over. A closed one is
+// opened again only by a more urgent event: the instance lived on and now it does not.
 func (t OpenInterruption) Apply(i Interruption) (Interruption, error) {
 	e := t.Event
 	if i.InstanceID != "" && e.Kind.urgency() <= i.Kind.urgency() {
@@ -51,7 +51,8 @@ func (t OpenInterruption) Apply(i Interruption) (Interruption, error) {
 	return i, nil
 }
 
-// ClaimInterruption takes an open interruption to work on it, if no other worker does. Owner must be new for every attempt.
+// ClaimInterruption takes an open interruption to work on it, if no other worker does. Owner must be new for
+// every attempt.
 type ClaimInterruption struct {
 	Owner   string
 	Holder  string // Config.Holder; "": none
@@ -78,13 +79,13 @@ func (t ClaimInterruption) Apply(i Interruption) (Interruption, error) {
 	return i, nil
 }
 
-// former reports whether the claim is one that an earlier process of the same holder has left behind: that process has died, or this
-// one could not be there. Runs of one process respect each other's claims.
+// former reports whether the claim is one that an earlier process of the same holder has left behind: that
+// process has died, or this one could not be there. Runs of one process respect each other's claims.
 func (t ClaimInterruption) former(i Interruption) bool {
 	return t.Holder != "" && t.Holder == i.Holder && t.Process != i.Process
 }
 
-// InterruptionStep is one fact about an interruption, written by whoever holds its claim.
+// InterruptionStep is one fact about an interruption, written by the holder of its claim.
 type InterruptionStep struct {
 	Step   string // name, for example intendReplacement
 	Owner  string
@@ -95,7 +96,7 @@ type InterruptionStep struct {
 // Name returns the step's name.
 func (t InterruptionStep) Name() string { return t.Step }
 
-// Apply makes the change if the claim has not passed to somebody else.
+// Apply makes the change if the claim has not passed to another worker.
 func (t InterruptionStep) Apply(i Interruption) (Interruption, error) {
 	if i.Fence != t.Fence || i.Owner != "" && i.Owner != t.Owner {
 		return i, &RefusedError{Transition: t.Name(), Condition: ErrStaleFence, Detail: fmt.Sprintf("fence is %d, the writer's %d", i.Fence, t.Fence)}

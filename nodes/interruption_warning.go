@@ -13,8 +13,9 @@ const (
 
 // spotWarning works on the interruption of an instance that ends at a deadline, whatever is done about it.
 //
-// Its cordon, its handoff and its drain need no valid claim. The instance goes at the deadline, so another worker that does the same
-// beside this one does no harm, and the store may be away for longer than a claim lasts.
+// Its cordon, its handoff and its drain need no valid claim. The instance goes at the deadline, so another
+// worker that does the same beside this one does no harm, and the store may be away for longer than a claim
+// lasts.
 type spotWarning struct {
 	*claimedInterruption
 	surveyor    surveyor
@@ -25,13 +26,13 @@ type spotWarning struct {
 	cordoned bool // the node carries our claim, as far as this run has seen
 }
 
-// do saves what can be saved before the deadline: the node takes no new pods at once, the replacement's launch goes first for a
-// moment, then launching and draining alternate.
+// do saves what can be saved before the deadline: the node takes no new pods at once, the replacement's
+// launch goes first for a moment, then launching and draining alternate.
 func (w *spotWarning) do(ctx context.Context, s *survey, gone bool) error {
 	w.deadline = time.Unix(w.item.DeadlineEpoch, 0)
 	drainable := !gone && w.inTime() && w.item.Node.Name != ""
 	if drainable {
-		w.cordoned = s.cordoned(w.item.Node, w.item.claim()) // by an earlier run, unless somebody has uncordoned it since
+		w.cordoned = s.cordoned(w.item.Node, w.item.claim()) // by an earlier run, unless a person has uncordoned it since
 		w.beginHandoff(ctx)
 	}
 
@@ -71,7 +72,8 @@ func (w *spotWarning) advance(ctx context.Context, s *survey, launching, drainin
 	return err
 }
 
-// stopping reports whether to leave the rest to the next tick: a warning is worked until its deadline, beyond that for one budget.
+// stopping reports whether to leave the rest to the next tick: a warning is worked until its deadline, beyond
+// that for one budget.
 func (w *spotWarning) stopping(ctx context.Context) bool {
 	if d, ok := ctx.Deadline(); ok && d.Sub(w.now()) < leaseMargin || w.config.stopping() {
 		return true
@@ -79,7 +81,8 @@ func (w *spotWarning) stopping(ctx context.Context) bool {
 	return !w.inTime() && w.budget.spent(ctx)
 }
 
-// beginHandoff closes the node to new pods and asks the workers on it for their work, before anything that takes longer.
+// beginHandoff closes the node to new pods and asks the workers on it for their work, before anything that
+// takes longer.
 func (w *spotWarning) beginHandoff(ctx context.Context) {
 	defer w.lease.withoutHarm()()
 	if err := w.cordon(ctx); err != nil {
@@ -103,7 +106,8 @@ func (w *spotWarning) cordon(ctx context.Context) error {
 	return err
 }
 
-// drain drains for one slice. Pods get no more grace than remains, and critical pods are passed over: they go with the node.
+// drain drains for one slice. Pods get no more grace than remains, and critical pods are passed over: they go
+// with the node.
 func (w *spotWarning) drain(ctx context.Context) error {
 	defer w.lease.withoutHarm()()
 	if err := w.cordon(ctx); err != nil {
@@ -134,8 +138,9 @@ func (w *spotWarning) drain(ctx context.Context) error {
 	return w.step(ctx, "drained", func(i *Interruption) { i.Drained = true })
 }
 
-// settle closes the interruption when the instance has ended and its replacement has joined or will not. An instance that has outlived
-// its deadline by far is a worker again: closing the interruption lets the sweep uncordon its node.
+// settle closes the interruption when the instance has ended and its replacement has joined or will not. An
+// instance that has outlived its deadline by far is a worker again: closing the interruption lets the sweep
+// uncordon its node.
 func (w *spotWarning) settle(ctx context.Context) error {
 	if w.item.Kind != Warning {
 		return nil // another event changed it meanwhile; the next round works on that

@@ -23,7 +23,8 @@ func (l launcher) request(actionID string, ordinal, attempt int, o Offering) Lau
 	}
 }
 
-// launch sends a request. After an error that is not a final refusal the instance may run: only the identical request may follow.
+// launch sends a request. After an error that is not a final refusal the instance may run: only the identical
+// request may follow.
 func (l launcher) launch(ctx context.Context, req LaunchRequest) (in Instance, err error) {
 	err = l.calls.do(ctx, "launching an instance", func(ctx context.Context) (err error) {
 		in, err = l.config.Cloud.Launch(ctx, req)
@@ -32,8 +33,8 @@ func (l launcher) launch(ctx context.Context, req LaunchRequest) (in Instance, e
 	return in, err
 }
 
-// launchedPerZone counts pending and running workers by zone, those included that the open action launched a moment ago and the
-// cloud does not list yet.
+// launchedPerZone counts pending and running workers by zone, those included that the open action launched a
+// moment ago and the cloud does not list yet.
 func (l launcher) launchedPerZone(s *survey) map[string]int {
 	zones := map[string]int{}
 	for _, w := range s.workers {
@@ -49,7 +50,8 @@ func (l launcher) launchedPerZone(s *survey) map[string]int {
 	return zones
 }
 
-// diagnose journals what the cloud knows about an instance that did not join. It is for people; failing at it changes nothing.
+// diagnose journals what the cloud knows about an instance that did not join. It is for people; failing at it
+// changes nothing.
 func (l launcher) diagnose(ctx context.Context, instanceID string) {
 	var d Diagnosis
 	err := l.calls.do(ctx, "diagnosing "+instanceID, func(ctx context.Context) (err error) {
@@ -69,15 +71,16 @@ func final(err error) bool {
 	return kind != "" && kind != FailThrottled
 }
 
-// LaunchToken returns the client token of one attempt at one instance of an action, 64 characters long. Another attempt is another
-// token: a token is bound to its first request, and sent with another one the cloud would refuse it or, in another zone, start a
-// second instance.
+// LaunchToken returns the client token of one attempt at one instance of an action, 64 characters long.
+// Another attempt is another token: a token is bound to its first request, and sent with another one the
+// cloud would refuse it or, in another zone, start a second instance.
 func LaunchToken(cluster, actionID string, ordinal, attempt int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d %d", cluster, actionID, ordinal, attempt))
 	return hex.EncodeToString(sum[:])
 }
 
-// interruptedOfferings are those that open interruptions say are short: of what is being taken away, no more will be had.
+// interruptedOfferings are those that open interruptions say are short: of what is being taken away, no more
+// will be had.
 func interruptedOfferings(open []Interruption, now time.Time) []Exhausted {
 	var out []Exhausted
 	for _, i := range open {

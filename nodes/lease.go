@@ -11,7 +11,8 @@ const (
 	leaseTTL    = 60 * time.Second // of the tick's lease
 	leaseMargin = 5 * time.Second  // the lease counts as valid this much shorter than it lasts: clocks differ
 
-	// renewLimit ends one attempt to renew a claim, so that an unreachable store doesn't delay the drain after a warning.
+	// renewLimit ends one attempt to renew a claim, so that an unreachable store doesn't delay the drain
+	// after a warning.
 	renewLimit = 3 * time.Second
 )
 
@@ -25,15 +26,17 @@ type tenure struct {
 
 var (
 	tickTenure = tenure{ttl: leaseTTL, renew: 20 * time.Second, margin: leaseMargin, slice: 10 * time.Second}
-	// A claim is short, because a warning leaves two minutes and the claim of a worker that died has to expire first. A short claim
-	// is safe: every write under it carries its fence, and an expired one may be renewed as long as no other worker has taken it.
+	// A claim is short, because a warning leaves two minutes and the claim of a worker that died has to
+	// expire first. A short claim is safe: every write under it carries its fence, and an expired one may be
+	// renewed as long as no other worker has taken it.
 	claimTenure = tenure{ttl: 9 * time.Second, renew: 2 * time.Second, margin: 2 * time.Second, slice: 3 * time.Second}
 )
 
 // ErrLeaseLost says that the lease was lost while a tick ran. The tick does nothing more.
 var ErrLeaseLost = errors.New("the lease was lost")
 
-// errUncertain says that a claim has expired and can't be renewed because the store does not answer. Another worker may have it.
+// errUncertain says that a claim has expired and can't be renewed because the store does not answer. Another
+// worker may have it.
 var errUncertain = errors.New("the claim has expired and the store can't be asked to renew it")
 
 // lost reports whether err means that this run holds nothing any more.
@@ -42,12 +45,13 @@ func lost(err error) bool { return errors.Is(err, ErrLeaseLost) || errors.Is(err
 // renewal moves the expiry of what is held in the store, which refuses it once another worker has taken it.
 type renewal func(ctx context.Context, now time.Time) error
 
-// lease is the tick's lease, or an interruption's claim, as its holder sees it. The zero lease holds nothing, and everything is
-// allowed that needs no lease.
+// lease is the tick's lease, or an interruption's claim, as its holder sees it. The zero lease holds nothing,
+// and everything is allowed that needs no lease.
 //
-// A lease counts as valid until the time at which the attempt to take it began, plus its length, minus a margin. The expiry in the
-// store is counted from the same moment, so nobody else can have taken it by then, however late the store got the write or its
-// reply came. Counted from the reply, a lease would look valid that others may take already.
+// A lease counts as valid until the time at which the attempt to take it began, plus its length, minus a
+// margin. The expiry in the store is counted from the same moment, so no other process can have taken it by
+// then, however late the store got the write or its reply came. Counted from the reply, a lease would look
+// valid that others may take already.
 type lease struct {
 	clock Clock
 	tenure
@@ -80,8 +84,8 @@ func (l *lease) withoutHarm() (end func()) {
 	return func() { l.harmless = false }
 }
 
-// keep renews the lease when that is due, and returns until when it is valid, the zero time if nothing is held. The error is
-// ErrLeaseLost or errUncertain.
+// keep renews the lease when that is due, and returns until when it is valid, the zero time if nothing is
+// held. The error is ErrLeaseLost or errUncertain.
 func (l *lease) keep(ctx context.Context) (validUntil time.Time, err error) {
 	if l.validUntil.IsZero() {
 		return time.Time{}, nil

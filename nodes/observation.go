@@ -2,18 +2,19 @@ package nodes
 
 import "time"
 
-// Observation is everything a decision looks at besides the record: what the metrics, the cloud and the cluster show at one moment.
-// It is plain data, so that it can be journaled and decided on again.
+// Observation is everything a decision looks at besides the record: what the metrics, the cloud and the
+// cluster show at one moment. It is plain data, so that it can be journaled and decided on again.
 type Observation struct {
 	Readings Readings `json:"readings"`
-	// Fleet is the cluster's workers; FleetKnown is false if the cloud or the cluster could not be read completely, and then
-	// nothing may be concluded from what Fleet lacks.
+	// Fleet is the cluster's workers; FleetKnown is false if the cloud or the cluster could not be read
+	// completely, and then nothing may be concluded from what Fleet lacks.
 	Fleet      []Worker `json:"fleet,omitempty"`
 	FleetKnown bool     `json:"fleetKnown,omitempty"`
 	FleetWhy   string   `json:"fleetWhy,omitempty"` // why it is unknown
 	Pending    []Pod    `json:"pending,omitempty"`  // unschedulable pods
 	Zones      []string `json:"zones,omitempty"`    // in which nodes can be launched; nil: not asked for, or not known
-	// TemplateSeen is what nodes of the current template turned out to be; nil: as the settings promise, or none has joined yet.
+	// TemplateSeen is what nodes of the current template turned out to be; nil: as the settings promise, or
+	// none has joined yet.
 	TemplateSeen *TemplateSeen `json:"templateSeen,omitempty"`
 	// Interruptions are the open ones.
 	Interruptions []Interruption     `json:"interruptions,omitempty"`
@@ -26,14 +27,15 @@ type Worker struct {
 	Node     *Node    `json:"node,omitempty"`
 }
 
-// Available tells whether the worker counts for MIN_WORKERS and for the safety of its zone: alive, Ready, not cordoned.
+// Available reports whether the worker counts for MIN_WORKERS and for the safety of its zone: alive, Ready,
+// not cordoned.
 func (w Worker) Available() bool {
 	return w.Instance.Alive() && w.Node != nil && w.Node.Available()
 }
 
-// Match joins instances with their nodes; servers of the control plane are left out. A node belongs to an instance by provider ID,
-// by a node name that is the instance ID, or, on stock K3s nodes that tell neither, by internal IP, which says something only as
-// long as the instance exists: addresses are used again.
+// Match joins instances with their nodes; servers of the control plane are left out. A node belongs to an
+// instance by provider ID, by a node name that is the instance ID, or, on stock K3s nodes that tell neither,
+// by internal IP, which says something only as long as the instance exists: addresses are used again.
 func Match(instances []Instance, nodes []Node) []Worker {
 	byID := make(map[string]*Node, len(nodes))
 	byIP := make(map[string]*Node)
@@ -61,8 +63,9 @@ func Match(instances []Instance, nodes []Node) []Worker {
 	return out
 }
 
-// Classes returns pods with those that are alike for placement put together under the first one's name, in the order in which each
-// kind comes first. Decisions are made on classes, so that what is journaled is exactly what was decided on and stays small.
+// Classes returns pods with those that are alike for placement put together under the first one's name, in
+// the order in which each kind comes first. Decisions are made on classes, so that what is journaled is
+// exactly what was decided on and stays small.
 func Classes(pods []Pod) []Pod {
 	type kind struct {
 		requests   Resources
@@ -85,13 +88,15 @@ func Classes(pods []Pod) []Pod {
 
 // Arrival is a node on its way.
 type Arrival struct {
-	// Instance is as the cloud lists it. Of one that it does not list yet, only what was asked for is known, and the ID may be empty.
+	// Instance is as the cloud lists it. Of one that it does not list yet, only what was asked for is known,
+	// and the ID may be empty.
 	Instance
 	Leaving []Pod // those that still run on the worker that it replaces
 }
 
-// Arriving returns the nodes that are launched, or about to be as an interrupted worker's replacement, and not Ready yet. After
-// JOIN_TIMEOUT_SEC one does not count any more, nor does one that is cordoned or will itself be taken away.
+// Arriving returns the nodes that are launched, or about to be as an interrupted worker's replacement, and
+// not Ready yet. After JOIN_TIMEOUT_SEC one does not count any more, nor does one that is cordoned or will
+// itself be taken away.
 func Arriving(p Policy, o Observation, now time.Time) []Arrival {
 	a := newArrivals(o)
 	inTime := func(since time.Time) bool { return now.Sub(since) < p.JoinTimeout }

@@ -18,7 +18,7 @@ type Exhausted struct {
 	UntilEpoch int64  `json:"untilEpoch"`
 }
 
-// Covers tells whether o is among the offerings that e stands for.
+// Covers reports whether o is among the offerings that e stands for.
 func (e Exhausted) Covers(o Offering) bool {
 	return (e.Zone == "" || e.Zone == o.Zone) && (e.Subnet == "" || e.Subnet == o.Subnet) &&
 		(e.Type == "" || e.Type == o.Type) && (e.Market == "" || e.Market == o.Market)
@@ -30,13 +30,14 @@ type Want struct {
 	Zones []string `json:"zones,omitempty"` // in one of which it has to be; nil: any
 }
 
-// any tells whether every node that is offered would do.
+// any reports whether every node that is offered would do.
 func (w Want) any() bool { return len(w.Types) == 0 && len(w.Zones) == 0 }
 
-// LaunchOrder returns the offerings to try for one instance, best first: the zone with the fewest workers first; within a zone
-// Spot across all types, then On-Demand across all types; only then the next zone. So an On-Demand node in the emptier zone is
-// preferred to a Spot node that would unbalance the zones. Zones of equal count and subnets of equal zone come in the order of
-// their names. Offerings that are exhausted at now are left out.
+// LaunchOrder returns the offerings to try for one instance, best first: the zone with the fewest workers
+// first; within a zone Spot across all types, then On-Demand across all types; only then the next zone. So an
+// On-Demand node in the emptier zone is preferred to a Spot node that would unbalance the zones. Zones of
+// equal count and subnets of equal zone come in the order of their names. Offerings that are exhausted at now
+// are left out.
 func LaunchOrder(p Policy, subnets []Subnet, perZone map[string]int, exhausted []Exhausted, now time.Time) []Offering {
 	subnets = slices.Clone(subnets)
 	slices.SortStableFunc(subnets, func(a, b Subnet) int {
@@ -72,7 +73,8 @@ func isExhausted(o Offering, es []Exhausted, now time.Time) bool {
 	return slices.ContainsFunc(es, func(e Exhausted) bool { return now.Unix() < e.UntilEpoch && e.Covers(o) })
 }
 
-// exhaustedBy tells which offerings a refusal rules out for a while; none for a refusal that says nothing about offerings.
+// exhaustedBy tells which offerings a refusal rules out for a while; none for a refusal that says nothing
+// about offerings.
 func exhaustedBy(kind LaunchFailure, o Offering, now time.Time) []Exhausted {
 	e := Exhausted{UntilEpoch: now.Add(exhaustedIn).Unix()}
 	switch kind {

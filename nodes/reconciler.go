@@ -2,8 +2,8 @@ package nodes
 
 import "context"
 
-// Reconciler makes a cluster what its policy wants. It keeps nothing in memory between two ticks: everything that has to survive is
-// in the record.
+// Reconciler makes a cluster what its policy wants. It keeps nothing in memory between two ticks: everything
+// that has to survive is in the record.
 type Reconciler struct {
 	c Config
 }
@@ -25,9 +25,10 @@ type Report struct {
 	Events   []Event   // what it journaled
 }
 
-// Tick does one round: it continues open interruptions, takes the lease, sweeps, continues the open action or decides on one, and gives
-// the lease back. It begins at most one scaling action and leaves the record valid wherever it ends. The error joins everything that
-// went wrong; the next tick tries again, so callers log it and continue.
+// Tick does one round: it continues open interruptions, takes the lease, sweeps, continues the open action or
+// decides on one, and gives the lease back. It begins at most one scaling action and leaves the record valid
+// wherever it ends. The error joins everything that went wrong; the next tick tries again, so callers log it
+// and continue.
 func (r *Reconciler) Tick(ctx context.Context) (Report, error) {
 	t := newTick(&r.c)
 	decision, held := t.do(ctx)
@@ -39,9 +40,9 @@ func (r *Reconciler) Plan(ctx context.Context) (Snapshot, error) {
 	return newTick(&r.c).plan(ctx)
 }
 
-// Interrupt handles one event. When it returns nil the event is either of no concern or durably noted, and need not be delivered
-// again; an interruption that could not be worked to its end now is taken up by the next tick. It runs beside ticks, without
-// their lease.
+// Interrupt handles one event. When it returns nil the event is either of no concern or durably noted, and
+// need not be delivered again; an interruption that could not be worked to its end now is taken up by the
+// next tick. It runs beside ticks, without their lease.
 func (r *Reconciler) Interrupt(ctx context.Context, e InterruptionEvent) error {
 	return newTick(&r.c).interruptions.handle(ctx, e)
 }

@@ -7,12 +7,14 @@ import (
 	"time"
 )
 
-// SchemaVersion is the newest layout of the record that this package understands. A record without the attribute is of version 1.
+// SchemaVersion is the newest layout of the record that this package understands. A record without the
+// attribute is of version 1.
 const SchemaVersion = 1
 
-// Record is the one durable item of a cluster: what is going on, since when, and who may go on with it. The attributes of the
-// first three groups are named, typed and omitted as the record's specification has them; the rest are optional additions, absent
-// from a record at rest unless they say something. All epochs are Unix seconds.
+// Record is the one durable item of a cluster: what is in progress, since when, and who may continue it. The
+// attributes of the first three groups are named, typed and omitted as the record's specification has them;
+// the rest are optional additions, absent from a record at rest unless they say something. All epochs are
+// Unix seconds.
 //
 // A Record is a value: transitions return a changed copy and never alter the one they are given.
 type Record struct {
@@ -34,7 +36,7 @@ type Record struct {
 	ScaleDownTargetInstanceIDs    []string       `json:"scaleDownTargetInstanceIds,omitzero"`    // the plan
 	ScaleDownCompletedInstanceIDs []string       `json:"scaleDownCompletedInstanceIds,omitzero"` // terminated so far
 
-	LeaseOwner      string `json:"leaseOwner,omitempty"`      // who may write; "" is nobody
+	LeaseOwner      string `json:"leaseOwner,omitempty"`      // who may write; "": the lease is free
 	LeaseUntilEpoch int64  `json:"leaseUntilEpoch,omitempty"` // the lease may be taken by others after this
 	LeaseFence      int64  `json:"leaseFence,omitempty"`      // grows with every lease; older holders' writes are refused
 
@@ -71,8 +73,8 @@ const (
 	PhaseTerminating ScaleDownPhase = "TERMINATING"
 )
 
-// Intent is a launch that is about to be made, written down before it is made, complete enough to be repeated to the letter by
-// somebody else. Until it is resolved its instance may or may not exist.
+// Intent is a launch that is about to be made, written down before it is made, complete enough to be repeated
+// to the letter by another process. Until it is resolved its instance may or may not exist.
 type Intent struct {
 	Ordinal    int           `json:"ordinal"`                 // which instance of its action, from 0
 	Attempt    int           `json:"attempt"`                 // which offering of its ordinal, from 0
@@ -82,9 +84,9 @@ type Intent struct {
 	Launched   int64         `json:"launchedEpoch,omitempty"` // when the instance was launched, which may be long after it was intended
 }
 
-// Removal is an instance on its way out. In phase DRAINING its node, if it has one, may still be given back. In phase TERMINATING it may not: the
-// phase is the mark that has to be durable before anybody asks the cloud to terminate the instance, and nobody, not even a failed
-// action, takes it away until the instance is gone.
+// Removal is an instance on its way out. In phase DRAINING its node, if it has one, may still be given back.
+// In phase TERMINATING it may not: the phase is the mark that has to be durable before the cloud is asked to
+// terminate the instance, and nothing, not even a failed action, takes it away until the instance is gone.
 type Removal struct {
 	InstanceID   string         `json:"instanceId"`
 	ActionID     string         `json:"actionId,omitempty"` // action it belongs to; "" for the sweep's own
@@ -117,8 +119,8 @@ type Skip struct {
 	Cause      string `json:"cause,omitempty"`
 }
 
-// Number is a numeric attribute that a record may lack. Absent and zero differ: a record that came without the attribute is
-// written back without it.
+// Number is a numeric attribute that a record may lack. Absent and zero differ: a record that came without
+// the attribute is written back without it.
 type Number struct {
 	n   int64
 	set bool
@@ -130,7 +132,7 @@ func Num(n int64) Number { return Number{n: n, set: true} }
 // Value returns the number, 0 when absent.
 func (n Number) Value() int64 { return n.n }
 
-// IsZero tells whether the attribute is absent; encoding/json's omitzero asks it.
+// IsZero reports whether the attribute is absent; encoding/json's omitzero asks it.
 func (n Number) IsZero() bool { return !n.set }
 
 // MarshalJSON writes the number.
@@ -146,7 +148,8 @@ func (n *Number) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// RecordKey returns the key of a cluster's record: "cluster" for the only one of its table, "cluster#NAME" for a named one.
+// RecordKey returns the key of a cluster's record: "cluster" for the only one of its table, "cluster#NAME"
+// for a named one.
 func RecordKey(cluster string) string {
 	if cluster == "" {
 		return "cluster"
@@ -182,10 +185,10 @@ func (r Record) Clone() Record {
 	return r
 }
 
-// ScalingUp tells whether a scale-up is open.
+// ScalingUp reports whether a scale-up is open.
 func (r Record) ScalingUp() bool { return r.ScalingInProgress && r.ScaleUpActionID != "" }
 
-// ScalingDown tells whether a scale-down is open.
+// ScalingDown reports whether a scale-down is open.
 func (r Record) ScalingDown() bool { return r.ScalingInProgress && r.ScaleDownActionID != "" }
 
 // ActionID returns the open action's ID, "" at rest.
@@ -206,7 +209,7 @@ func (r Record) Removal(instanceID string) (Removal, bool) {
 	return Removal{}, false
 }
 
-// Targets tells whether an open scale-down still means to remove the instance.
+// Targets reports whether an open scale-down still means to remove the instance.
 func (r Record) Targets(instanceID string) bool {
 	return slices.Contains(r.ScaleDownTargetInstanceIDs, instanceID) && !slices.Contains(r.ScaleDownCompletedInstanceIDs, instanceID)
 }
@@ -221,8 +224,9 @@ func (r Record) Skipped(instanceID string, now time.Time) (Skip, bool) {
 	return Skip{}, false
 }
 
-// Paused reports whether scaling is paused: no new scale-up by its trigger and no new scale-down begins. An open action continues to its
-// end, interruptions are worked on, the sweep sweeps, and a cluster below MIN_WORKERS is brought back to it.
+// Paused reports whether scaling is paused: no new scale-up by its trigger and no new scale-down begins. An
+// open action continues to its end, interruptions are worked on, the sweep sweeps, and a cluster below
+// MIN_WORKERS is brought back to it.
 func (r Record) Paused() bool { return r.PausedSinceEpoch != 0 }
 
 // pauseText says since when, by whom and why scaling is paused.

@@ -6,15 +6,21 @@ import (
 	"time"
 )
 
-// removals continues the removals that no open scale-down works on: of instances that never joined, of workers that are not Ready, and
-// of what a scale-down marked before it failed. A crash may come between any two steps of a removal, so their order matters:
+// removals continues the removals that no open scale-down works on: of instances that never joined, of
+// workers that are not Ready, and of what a scale-down marked before it failed. A crash may come between any
+// two steps of a removal, so their order matters:
 //
-//  1. StartDrain writes the removal down before its node is cordoned. A cordon without a removal behind it is taken away again.
-//  2. The node is cordoned and drained. Until the mark, a node that turns out to be a worker after all is given back.
-//  3. The cluster is surveyed again, with the cordon in place: nothing can be scheduled to the node any more that isn't seen now.
-//  4. MarkTerminating writes the mark before the cloud is asked to terminate. The mark is final: nothing gives the instance back.
+//  1. StartDrain writes the removal down before its node is cordoned. A cordon without a removal behind it is
+//     taken away again.
+//  2. The node is cordoned and drained; one that is not Ready is only cordoned. Until the mark, a node that
+//     turns out to be a worker after all is given back.
+//  3. The cluster is surveyed again, with the cordon in place: nothing can be scheduled to the node any more
+//     that isn't seen now.
+//  4. MarkTerminating writes the mark before the cloud is asked to terminate. The mark is final: nothing
+//     gives the instance back.
 //  5. The instance is terminated, then its Node object deleted.
-//  6. FinishRemoval forgets the removal. It comes last, because nothing would look for the Node object afterwards.
+//  6. FinishRemoval forgets the removal. It comes last, because nothing would look for the Node object
+//     afterwards.
 type removals struct {
 	*run
 	surveyor surveyor
@@ -64,8 +70,9 @@ func (m removals) advance(ctx context.Context, s *survey, r Removal) error {
 	return nil
 }
 
-// readyToEnd reports whether an instance is marked and nothing on it needs a drain, and brings it there if it can. What needs a drain
-// is judged by a new survey: an instance that had not joined a minute ago may have joined, and run pods, by now.
+// readyToEnd reports whether an instance is marked and nothing on it needs a drain, and brings it there if it
+// can. What needs a drain is judged by a new survey: an instance that had not joined a minute ago may have
+// joined, and run pods, by now.
 func (m removals) readyToEnd(ctx context.Context, r *Removal) (bool, error) {
 	marked := r.Phase == PhaseTerminating
 	switch {
@@ -96,8 +103,8 @@ func (m removals) mark(ctx context.Context, r Removal) (bool, error) {
 	return err == nil, err
 }
 
-// prepare drains an instance that needs it; true means that the instance may end. One that is not marked yet and is Ready is a worker
-// after all and given back. One that is marked is drained whatever it has become.
+// prepare drains an instance that needs it; true means that the instance may end. One that is not marked yet
+// and is Ready is a worker after all and given back. One that is marked is drained whatever it has become.
 func (m removals) prepare(ctx context.Context, r *Removal) (bool, error) {
 	w, listed, err := m.look(ctx, r.InstanceID)
 	if err != nil {
@@ -153,8 +160,9 @@ func (m removals) stillNotReady(ctx context.Context, r Removal) (bool, error) {
 	return true, nil
 }
 
-// prepareNotReady cordons a worker that is not Ready and asks the workers on it for their work; true means that the instance may end.
-// A worker that has become Ready is kept, and so is one of many that are not Ready.
+// prepareNotReady cordons a worker that is not Ready and asks the workers on it for their work; true means
+// that the instance may end. A worker that has become Ready is kept, and so is one of many that are not
+// Ready.
 func (m removals) prepareNotReady(ctx context.Context, r Removal) (bool, error) {
 	if ok, err := m.stillUnhealthy(ctx, r); err != nil || !ok {
 		return false, err
@@ -167,11 +175,13 @@ func (m removals) prepareNotReady(ctx context.Context, r Removal) (bool, error) 
 		m.log.report(ctx, "drain.continues", r.InstanceID, "its workers are handing over")
 		return false, nil
 	}
-	// The cordon took its time, and a pod can have been scheduled before it. Look again before the mark, which is final.
+	// The cordon took its time, and a pod can have been scheduled before it. Look again before the mark,
+	// which is final.
 	return m.stillUnhealthy(ctx, r)
 }
 
-// stillUnhealthy reports whether a worker that is removed because it is not Ready still has to go, and gives it back if not.
+// stillUnhealthy reports whether a worker that is removed because it is not Ready still has to go, and gives
+// it back if not.
 func (m removals) stillUnhealthy(ctx context.Context, r Removal) (bool, error) {
 	s := m.surveyor.survey(ctx)
 	if err := errors.Join(s.fleetErr(), s.recordErr); err != nil {
@@ -227,9 +237,9 @@ func (m removals) look(ctx context.Context, instanceID string) (w Worker, listed
 	return w, listed, nil
 }
 
-// giveBack ends a removal that is not marked: its node stays a worker. The node is uncordoned before the record forgets the removal.
-// The other way round, a crash in between would leave a cordon with no removal behind it. With a cause the instance is not chosen
-// for removal for a while.
+// giveBack ends a removal that is not marked: its node stays a worker. The node is uncordoned before the
+// record forgets the removal. The other way round, a crash in between would leave a cordon with no removal
+// behind it. With a cause the instance is not chosen for removal for a while.
 func (m removals) giveBack(ctx context.Context, r Removal, cause string) error {
 	if r.Node.Name != "" {
 		if err := m.drainer.uncordon(ctx, r.Node, r.claim()); err != nil {

@@ -13,9 +13,10 @@ type repair struct {
 	removals removals
 }
 
-// begin begins the removal of a worker that is due, at most one. It is a removal like every other: in the record before its node is
-// cordoned, marked before the instance is terminated, continued by any later tick. Only the drain is missing: the kubelet that would
-// end the pods does not answer. What runs there is replaced once the Node object is gone.
+// begin begins the removal of a worker that is due, at most one. It is a removal like every other: in the
+// record before its node is cordoned, marked before the instance is terminated, continued by any later tick.
+// Only the drain is missing: the kubelet that would end the pods does not answer. What runs there is replaced
+// once the Node object is gone.
 func (r repair) begin(ctx context.Context, s *survey) error {
 	if s.fleetErr() != nil || r.budget.spent(ctx) {
 		return nil

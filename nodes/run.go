@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// run is one tick, or one piece of work on an interruption: what it was configured with and the lease, time, record and events that
-// everything done in it shares. What it does is in the types that embed a run: each is one job and owns the fields that only it needs.
+// run is one tick, or one piece of work on an interruption: what it was configured with and the lease, time,
+// record and events that everything done in it shares. What it does is in the types that embed a run: each is
+// one job and owns the fields that only it needs.
 type run struct {
 	config *Config
 	id     string

@@ -7,7 +7,8 @@ import (
 	"fmt"
 )
 
-// runLog keeps what a run did and what went wrong: the events, which also go to the Journal, and the errors that its caller gets.
+// runLog keeps what a run did and what went wrong: the events, which also go to the Journal, and the errors
+// that its caller gets.
 type runLog struct {
 	clock   Clock
 	journal Journal

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// runState is the record as a run last read or wrote it, and the way to change it: transitions under the fence of the tick's lease.
+// runState is the record as a run last read or wrote it, and the way to change it: transitions under the
+// fence of the tick's lease.
 type runState struct {
 	store Store
 	calls calls
@@ -16,7 +17,8 @@ type runState struct {
 	fence  int64 // of the lease; the store refuses a write under an older one
 }
 
-// acquireLease takes the tick's lease in an attempt that begins now. False without an error means that another tick holds it.
+// acquireLease takes the tick's lease in an attempt that begins now. False without an error means that
+// another tick holds it.
 func (s *runState) acquireLease(ctx context.Context, owner string, now time.Time) (bool, error) {
 	err := s.apply(ctx, AcquireLease{Owner: owner, Now: now, TTL: leaseTTL})
 	if errors.Is(err, ErrLeaseHeld) {
@@ -38,8 +40,8 @@ func (s *runState) releaseLease(ctx context.Context, owner string) error {
 	return s.apply(ctx, ReleaseLease{Owner: owner, Fence: s.fence})
 }
 
-// apply makes a transition. If the outcome is unknown the transition is made once more, which changes nothing if the first attempt
-// succeeded.
+// apply makes a transition. If the outcome is unknown the transition is made once more, which changes nothing
+// if the first attempt succeeded.
 func (s *runState) apply(ctx context.Context, t Transition) error {
 	write := func(ctx context.Context) error { return s.write(ctx, t) }
 	err := s.calls.do(ctx, t.Name(), write)
@@ -57,8 +59,8 @@ func (s *runState) write(ctx context.Context, t Transition) error {
 	return err
 }
 
-// applyInterruption is apply for the transitions of one interruption, which is an item of its own in the same store and has a fence of
-// its own.
+// applyInterruption is apply for the transitions of one interruption, which is an item of its own in the same
+// store and has a fence of its own.
 func (s *runState) applyInterruption(ctx context.Context, instanceID string, t InterruptionTransition) (i Interruption, err error) {
 	write := func(ctx context.Context) error {
 		i, err = s.store.ApplyInterruption(ctx, instanceID, t)

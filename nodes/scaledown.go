@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// scaleDown removes the workers that a decision chose, one after the other. Any tick can continue it, because every step is in the
-// record before it is made: StartDrain before the cordon, MarkTerminating before the instance is terminated, and
-// MarkScaleDownInstanceDone after its Node object is deleted. See removals for why in this order.
+// scaleDown removes the workers that a decision chose, one after the other. Any tick can continue it, because
+// every step is in the record before it is made: StartDrain before the cordon, MarkTerminating before the
+// instance is terminated, and MarkScaleDownInstanceDone after its Node object is deleted. See removals for
+// why in this order.
 type scaleDown struct {
 	*run
 	surveyor surveyor
@@ -55,8 +56,8 @@ func (d scaleDown) proceed(ctx context.Context, s *survey) error {
 	return err
 }
 
-// cordonTargets cordons the targets that wait for their turn, so that what is evicted from one is not placed on the next only to be
-// evicted again. A single target is cordoned by its drain.
+// cordonTargets cordons the targets that wait for their turn, so that what is evicted from one is not placed
+// on the next only to be evicted again. A single target is cordoned by its drain.
 func (d scaleDown) cordonTargets(ctx context.Context, s *survey) error {
 	if len(d.state.record.ScaleDownTargetInstanceIDs) < 2 || s.fleetErr() != nil || d.stuck() {
 		return nil
@@ -80,8 +81,8 @@ func (d scaleDown) stuck() bool {
 	return d.now().Sub(time.Unix(d.state.record.ScaleDownStartedEpoch, 0)) >= d.config.Policy.ScaleDownStuck
 }
 
-// removeTarget brings one target as far as it goes now: done, or to be continued by the next tick, or, if it can't be removed, the
-// action ended.
+// removeTarget brings one target as far as it goes now: done, or to be continued by the next tick, or, if it
+// can't be removed, the action ended.
 func (d scaleDown) removeTarget(ctx context.Context, s *survey, id string) (done bool, err error) {
 	m, started := d.state.record.Removal(id)
 	stuck := d.stuck()
@@ -129,8 +130,9 @@ func (d scaleDown) drainTarget(ctx context.Context, s *survey, m Removal) (done 
 		return false, nil
 	}
 
-	// The drain took its time. The cluster is surveyed again, with this node cordoned already, before the mark, which is final. An
-	// interruption that cordoned its node meanwhile is seen here, or sees our cordon: whichever came second.
+	// The drain took its time. The cluster is surveyed again, with this node cordoned already, before the
+	// mark, which is final. An interruption that cordoned its node meanwhile is seen here, or sees our
+	// cordon: whichever came second.
 	s = d.surveyor.survey(ctx)
 	if err := errors.Join(s.fleetErr(), s.recordErr); err != nil {
 		return false, err
@@ -145,8 +147,8 @@ func (d scaleDown) drainTarget(ctx context.Context, s *survey, m Removal) (done 
 	return d.finishTarget(ctx, id, m, false)
 }
 
-// finishTarget takes a marked target to its end: terminate, delete the Node object, record it as done. The Node object goes before that
-// last write: afterwards nothing would look for it.
+// finishTarget takes a marked target to its end: terminate, delete the Node object, record it as done. The
+// Node object goes before that last write: afterwards nothing would look for it.
 func (d scaleDown) finishTarget(ctx context.Context, id string, m Removal, gone bool) (bool, error) {
 	if err := d.drainer.terminateAndRemove(ctx, id, m.Node, gone); err != nil {
 		return false, err
@@ -159,9 +161,9 @@ func (d scaleDown) finishTarget(ctx context.Context, id string, m Removal, gone 
 	return true, nil
 }
 
-// fail ends the scale-down. What it cordoned and did not mark is uncordoned first, so that after a crash in between it is done again.
-// If uncordoning fails the action ends all the same, or one unreachable API would block all scaling: the sweep uncordons every node
-// whose cordon nothing stands behind.
+// fail ends the scale-down. What it cordoned and did not mark is uncordoned first, so that after a crash in
+// between it is done again. If uncordoning fails the action ends all the same, or one unreachable API would
+// block all scaling: the sweep uncordons every node whose cordon nothing stands behind.
 func (d scaleDown) fail(ctx context.Context, s *survey, culprit, why string) error {
 	action := d.state.record.ScaleDownActionID
 	for _, id := range d.state.record.ScaleDownTargetInstanceIDs {

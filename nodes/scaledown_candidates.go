@@ -22,11 +22,12 @@ type Passed struct {
 	PodsStay   bool   `json:"podsStay,omitempty"` // because the remaining workers can't take its pods
 }
 
-// SelectTargets chooses up to n workers for removal, in the order in which they go, and says of every other why it was passed over.
-// Each comes from the zone with most workers at that point, the oldest of the zone first, at equal age the one that costs the
-// worker plane least. What one action launched is of equal age, that of the first of it, although the seconds differ in which the
-// cloud took the requests. A zone is never emptied while there are several, and no worker is chosen that could not be drained, or
-// whose pods the remaining workers can't take.
+// SelectTargets chooses up to n workers for removal, in the order in which they go, and says of every other
+// why it was passed over. Each comes from the zone with most workers at that point, the oldest of the zone
+// first, at equal age the one that costs the worker plane least. What one action launched is of equal age,
+// that of the first of it, although the seconds differ in which the cloud took the requests. A zone is never
+// emptied while there are several, and no worker is chosen that could not be drained, or whose pods the
+// remaining workers can't take.
 func SelectTargets(o Observation, r Record, fit Fitter, n int, now time.Time) ([]Target, []Passed) {
 	var candidates []candidate
 	var passed, gone []Passed
@@ -35,7 +36,7 @@ func SelectTargets(o Observation, r Record, fit Fitter, n int, now time.Time) ([
 		switch why := unremovable(w, o, r, now); {
 		case why == "":
 			candidates = append(candidates, candidate{Worker: w, place: len(candidates)})
-		case w.Instance.Gone(): // told last: the cloud shows it for an hour
+		case w.Instance.Gone(): // listed last: the cloud shows it for an hour
 			gone = append(gone, Passed{InstanceID: w.Instance.ID, Why: why})
 		default:
 			passed = append(passed, Passed{InstanceID: w.Instance.ID, Why: why})
@@ -50,7 +51,8 @@ func SelectTargets(o Observation, r Record, fit Fitter, n int, now time.Time) ([
 	several := len(zones) > 1
 	fleet := fleetOf(fit, remaining)
 	next := succession{zones: zones, launched: launches(o.Fleet), costs: o.Costs}
-	// The order changes only when one is chosen, so candidates are sorted once and after each choice, and not searched for each.
+	// The order changes only when one is chosen, so candidates are sorted once and after each choice, and not
+	// searched for each.
 	next.sort(candidates)
 	for len(chosen) < n && len(candidates) > 0 {
 		w := candidates[0].Worker
@@ -166,7 +168,8 @@ func (s succession) sort(cs []candidate) {
 	slices.SortStableFunc(cs, func(a, b candidate) int { order, _ := compareCandidates(a, b); return order })
 }
 
-// why tells by what a worker goes before the one that would go next, the first of the others in their order; "" if there is none.
+// why tells by what a worker goes before the one that would go next, the first of the others in their order;
+// "" if there is none.
 func (s succession) why(w Worker, others []candidate) string {
 	if len(others) == 0 {
 		return ""

@@ -8,15 +8,17 @@ import (
 	"time"
 )
 
-// scaleUp launches nodes and waits until they are Ready. Any tick can continue it from wherever it was left, because every step is
-// in the record:
+// scaleUp launches nodes and waits until they are Ready. Any tick can continue it from wherever it was left,
+// because every step is in the record:
 //
 //  1. BeginScaleUp opens the action, before anything is launched.
-//  2. IntendLaunch writes down one complete launch request, before it is sent. After a crash, or when the outcome is unknown, the very
-//     same request is sent again: its token makes the cloud return the instance that the first one started.
+//  2. IntendLaunch writes down one complete launch request, before it is sent. After a crash, or when the
+//     outcome is unknown, the very same request is sent again: its token makes the cloud return the instance
+//     that the first one started.
 //  3. RecordScaleUpInstances names the instance, and frees the place for the next request.
-//  4. CompleteScaleUp ends the action once all are Ready. FailScaleUp ends it when their time is over, and names in the same write
-//     every instance that is to be removed, so that there is no moment at which an instance belongs to nothing.
+//  4. CompleteScaleUp ends the action once all are Ready. FailScaleUp ends it when their time is over, and
+//     names in the same write every instance that is to be removed, so that there is no moment at which an
+//     instance belongs to nothing.
 type scaleUp struct {
 	*run
 	surveyor surveyor
@@ -62,8 +64,8 @@ func (u scaleUp) launchOverdue() bool {
 	return u.now().Sub(time.Unix(u.state.record.ScaleUpStartedEpoch, 0)) >= u.config.Policy.JoinTimeout
 }
 
-// joinOverdue reports whether the launched nodes have had their time to join. It counts from the last launch: one that was held up by
-// an outage or by throttling is not failed while it boots.
+// joinOverdue reports whether the launched nodes have had their time to join. It counts from the last launch:
+// one that was held up by an outage or by throttling is not failed while it boots.
 func (u scaleUp) joinOverdue() bool {
 	since := u.state.record.ScaleUpStartedEpoch
 	for _, l := range u.state.record.ScaleUpLaunches {
@@ -72,8 +74,9 @@ func (u scaleUp) joinOverdue() bool {
 	return u.now().Sub(time.Unix(since, 0)) >= u.config.Policy.JoinTimeout
 }
 
-// launchMissing launches the ordinals that are not recorded yet, one by one. Before each launch its complete request is in the
-// record, so that the tick after a crash sends the very same request and gets the very same instance.
+// launchMissing launches the ordinals that are not recorded yet, one by one. Before each launch its complete
+// request is in the record, so that the tick after a crash sends the very same request and gets the very same
+// instance.
 func (u scaleUp) launchMissing(ctx context.Context, s *survey) error {
 	if u.allLaunched() || u.launchOverdue() {
 		return nil
@@ -98,8 +101,9 @@ func (u scaleUp) launchMissing(ctx context.Context, s *survey) error {
 	return nil
 }
 
-// launchIntended sends the request that is in the record. A refusal means that nothing was started and that another offering should
-// be tried. After an error it is unknown whether the instance runs: the next tick sends the identical request again.
+// launchIntended sends the request that is in the record. A refusal means that nothing was started and that
+// another offering should be tried. After an error it is unknown whether the instance runs: the next tick
+// sends the identical request again.
 func (u scaleUp) launchIntended(ctx context.Context) (refusal *LaunchError, err error) {
 	intent := *u.state.record.ScaleUpIntent
 	in, err := u.launcher.launch(ctx, intent.Request)
@@ -127,8 +131,9 @@ func (u scaleUp) launchIntended(ctx context.Context) (refusal *LaunchError, err 
 	return nil, nil
 }
 
-// intendNext writes down the next launch: the best offering that is not exhausted, for the ordinal after those recorded. If there
-// is none, or the refusal says that none would do, it ends the launching and returns false.
+// intendNext writes down the next launch: the best offering that is not exhausted, for the ordinal after
+// those recorded. If there is none, or the refusal says that none would do, it ends the launching and returns
+// false.
 func (u scaleUp) intendNext(ctx context.Context, s *survey, subnets []Subnet, refusal *LaunchError) (bool, error) {
 	now := u.now()
 	attempt := 0
@@ -184,8 +189,8 @@ func (u scaleUp) endLaunching(ctx context.Context, refusal *LaunchError, news []
 	return u.state.apply(ctx, ReduceScaleUp{Fence: u.state.fence, ActionID: u.state.record.ScaleUpActionID, Exhausted: news})
 }
 
-// verify completes the action when as many of its instances as requested are Ready now, by their own nodes, and fails it when the
-// time to join is over.
+// verify completes the action when as many of its instances as requested are Ready now, by their own nodes,
+// and fails it when the time to join is over.
 func (u scaleUp) verify(ctx context.Context, s *survey, m Readings) error {
 	ready, known := u.readyInstances(ctx, s, m)
 	id := u.state.record.ScaleUpActionID
@@ -205,14 +210,15 @@ func (u scaleUp) verify(ctx context.Context, s *survey, m Readings) error {
 	if s.cloudErr == nil && s.viewErr == nil {
 		removals = u.missing(ctx, s)
 	} else {
-		// Without an observer nothing is known about the instances. They are kept, and the sweep judges when it can see.
+		// Without an observer nothing is known about the instances. They are kept, and the sweep judges when
+		// it can see.
 		u.log.report(ctx, "scaleUp.unobserved", "", "the time to join is over and nothing can be seen: every instance is kept")
 	}
 	return u.fail(ctx, removals, nil)
 }
 
-// fail ends the action without its cooldown and begins to remove instances. The removals are part of the write that ends the action:
-// in between, no instance belongs to neither.
+// fail ends the action without its cooldown and begins to remove instances. The removals are part of the
+// write that ends the action: in between, no instance belongs to neither.
 func (u scaleUp) fail(ctx context.Context, removals []Removal, exhausted []Exhausted) error {
 	id := u.state.record.ScaleUpActionID
 	backoff := max(u.config.Policy.CooldownUp, time.Minute)
@@ -235,8 +241,8 @@ func (u scaleUp) fail(ctx context.Context, removals []Removal, exhausted []Exhau
 	return u.removals.advanceAll(ctx, u.surveyor.survey(ctx))
 }
 
-// readyInstances returns the action's instances that are Ready now. The Kubernetes API decides; if it can't be read, the metrics
-// do. If both can be, a difference is journaled.
+// readyInstances returns the action's instances that are Ready now. The Kubernetes API decides; if it can't
+// be read, the metrics do. If both can be, a difference is journaled.
 func (u scaleUp) readyInstances(ctx context.Context, s *survey, m Readings) (ready []string, known bool) {
 	if s.cloudErr != nil {
 		return nil, false
@@ -260,9 +266,9 @@ func (u scaleUp) readyInstances(ctx context.Context, s *survey, m Readings) (rea
 	return ready, true
 }
 
-// missing returns the removals of the action's instances that are not Ready. None is marked yet: one may still join between now and
-// its termination, and is looked at again right before its mark. One that had joined and has no node any more is somebody else's
-// doing and left alone.
+// missing returns the removals of the action's instances that are not Ready. None is marked yet: one may
+// still join between now and its termination, and is looked at again right before its mark. One that had
+// joined and has no node any more is somebody else's doing and left alone.
 func (u scaleUp) missing(ctx context.Context, s *survey) []Removal {
 	var out []Removal
 	for _, id := range u.state.record.ScaleUpInstanceIDs {

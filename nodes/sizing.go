@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Sizer says which nodes a scale-up asks for. It is the seam at which another way of sizing comes in: everything around it, the
-// batch limit and MAX_WORKERS, is applied to what it returns.
+// Sizer says which nodes a scale-up asks for. It is the seam at which another way of sizing comes in:
+// everything around it, the batch limit and MAX_WORKERS, is applied to what it returns.
 type Sizer interface {
-	// Plan returns the nodes wanted for the pending pods that a new node could run, beside those that are there and coming. It alters
-	// nothing that it is given.
+	// Plan returns the nodes wanted for the pending pods that a new node could run, beside those that are
+	// there and coming. It alters nothing that it is given.
 	Plan(q Question) Plan
 }
 
@@ -27,7 +27,8 @@ type Question struct {
 type Plan struct {
 	Nodes []Want // none: the pods have room
 	Why   string // how it came to them
-	// Coming says that some of the pods have their room on nodes that are on their way: until these are there, nobody waits in vain.
+	// Coming says that some of the pods have their room on nodes that are on their way: until these are
+	// there, no pod waits in vain.
 	Coming bool
 	// Helpless names a pod that no new node would help as things are, and why; "" if there is none.
 	Helpless string
@@ -39,8 +40,9 @@ type Screener interface {
 	Screen(p Policy, o Observation) []Pod
 }
 
-// PodsPerNode sizes by ceil(pending / PODS_PER_NODE). Nodes on their way take PODS_PER_NODE pods each, less those that run on the
-// worker that they replace; so do nodes that have just joined, less those that run there.
+// PodsPerNode sizes by ceil(pending / PODS_PER_NODE). Nodes on their way take PODS_PER_NODE pods each, less
+// those that run on the worker that they replace; so do nodes that have just joined, less those that run
+// there.
 type PodsPerNode struct{}
 
 // Plan returns the quotient, rounded up, as nodes of any kind.
@@ -69,8 +71,8 @@ func (PodsPerNode) Plan(q Question) Plan {
 // settleTime is how long scheduler and metrics are given, at least, to show that pods run on a node that has joined.
 const settleTime = time.Minute
 
-// joinedSince returns the workers with nodes that take pods and have joined after a time. Pods that have been waiting for longer may
-// well be those that such a node is there for.
+// joinedSince returns the workers with nodes that take pods and have joined after a time. Pods that have been
+// waiting for longer may well be those that such a node is there for.
 func joinedSince(o Observation, since time.Time) []Worker {
 	var out []Worker
 	for _, w := range o.Fleet {

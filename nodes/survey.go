@@ -7,16 +7,19 @@ import (
 	"slices"
 )
 
-// survey is one look at the cloud, the record, the interruptions and the cluster, in this order. The order matters:
+// survey is one look at the cloud, the record, the interruptions and the cluster, in this order. The order
+// matters:
 //
-//  1. The instances come first. An instance in the list was launched before the record was read, so the record either names the
-//     action that launched it, or that action has ended.
-//  2. The nodes come last. An instance in the list either had joined when they were read, or had not joined at a moment after
-//     the list.
+//  1. The instances come first. An instance in the list was launched before the record was read, so the
+//     record either names the action that launched it, or that action has ended.
+//  2. The nodes come last. An instance in the list either had joined when they were read, or had not joined
+//     at a moment after the list.
 //
-// Read the other way round, an instance launched in between would look like one that no action knows, and would be removed.
+// Read the other way round, an instance launched in between would look like one that no action knows, and
+// would be removed.
 //
-// Each part has an error of its own. What could not be read is empty, so nothing may be concluded from its absence.
+// Each part has an error of its own. What could not be read is empty, so nothing may be concluded from its
+// absence.
 type survey struct {
 	instances []Instance
 	cloudErr  error
@@ -49,8 +52,8 @@ func (s *survey) cordoned(ref NodeRef, claim string) bool {
 	})
 }
 
-// availableBeside returns the number of Ready, uncordoned workers besides one, in all and in its zone, and whether there are some in
-// other zones.
+// availableBeside returns the number of Ready, uncordoned workers besides one, in all and in its zone, and
+// whether there are some in other zones.
 func (s *survey) availableBeside(instanceID string) (all, inZone int, severalZones bool) {
 	zones := map[string]int{}
 	own := ""
@@ -80,8 +83,9 @@ func (s *survey) nodeOf(id string) NodeRef {
 	return NodeRef{}
 }
 
-// objection says why a target may not be removed as things are now, and which instance is to blame for that, if one is. It is asked
-// before a target's drain begins and once more before it is marked, when its own node is cordoned already.
+// objection says why a target may not be removed as things are now, and which instance is to blame for that,
+// if one is. It is asked before a target's drain begins and once more before it is marked, when its own node
+// is cordoned already.
 func (s *survey) objection(id string, minWorkers int) (why, blame string) {
 	w, ok := s.worker(id)
 	all, inZone, several := s.availableBeside(id)
@@ -105,8 +109,9 @@ func (s *survey) fleet() Observation {
 	return Observation{Fleet: s.workers, FleetKnown: s.fleetErr() == nil, Interruptions: s.open}
 }
 
-// aliveAndJoined lists the instances that are alive, and those of them that have a node. An instance whose Node object is still there
-// counts as alive if it is remembered to have joined: it is remembered as ours until the object has been deleted as well.
+// aliveAndJoined lists the instances that are alive, and those of them that have a node. An instance whose
+// Node object is still there counts as alive if it is remembered to have joined: it is remembered as ours
+// until the object has been deleted as well.
 func (s *survey) aliveAndJoined() (alive, joined []string) {
 	alive = []string{}
 	for _, w := range s.workers {
@@ -180,7 +185,8 @@ func (v surveyor) observe(ctx context.Context, s *survey) Observation {
 	return o
 }
 
-// readMetrics reads the metrics. Readings that can't be had are missing, with the reason: no decision takes them for zeros.
+// readMetrics reads the metrics. Readings that can't be had are missing, with the reason: no decision takes
+// them for zeros.
 func (v surveyor) readMetrics(ctx context.Context, o *Observation) {
 	err := v.calls.do(ctx, "reading metrics", func(ctx context.Context) (err error) {
 		o.Readings, err = v.config.Signals.Observe(ctx)
@@ -193,7 +199,8 @@ func (v surveyor) readMetrics(ctx context.Context, o *Observation) {
 	}
 }
 
-// readCosts asks the worker plane what taking each node away costs. Costs only break ties, so failing at it stops nothing.
+// readCosts asks the worker plane what taking each node away costs. Costs only break ties, so failing at it
+// stops nothing.
 func (v surveyor) readCosts(ctx context.Context, o *Observation, nodes []Node) {
 	err := v.calls.do(ctx, "asking for costs", func(ctx context.Context) (err error) {
 		o.Costs, err = v.config.WorkerPlane.Cost(ctx, nodeNames(nodes))
@@ -204,8 +211,8 @@ func (v surveyor) readCosts(ctx context.Context, o *Observation, nodes []Node) {
 	}
 }
 
-// screen finds the pods that no new node would run. It has to know where nodes can be launched, or a pod that waits for the first
-// node of a zone would look like one that never fits.
+// screen finds the pods that no new node would run. It has to know where nodes can be launched, or a pod that
+// waits for the first node of a zone would look like one that never fits.
 func (v surveyor) screen(ctx context.Context, o *Observation) {
 	subnets, err := v.subnets(ctx)
 	if err != nil {
@@ -229,8 +236,8 @@ func nodeNames(nodes []Node) []string {
 	return out
 }
 
-// confirmedGone reports whether the cloud says that an instance is ending or has ended. One that it no longer shows is asked for by
-// ID, because a list may lag.
+// confirmedGone reports whether the cloud says that an instance is ending or has ended. One that it no longer
+// shows is asked for by ID, because a list may lag.
 func (v surveyor) confirmedGone(ctx context.Context, s *survey, id string) (bool, error) {
 	if s.cloudErr != nil {
 		return false, nil

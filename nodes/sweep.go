@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// sweep makes every instance one of: recorded in an action, joined, being removed, reaped; and every cordon of ours one that an
-// action, a removal or an interruption stands behind. It collects what crashes and failed actions have left.
+// sweep makes every instance one of: recorded in an action, joined, being removed, reaped; and every cordon
+// of ours one that an action, a removal or an interruption stands behind. It collects what crashes and failed
+// actions have left.
 type sweep struct {
 	*run
 	surveyor surveyor
@@ -18,9 +19,9 @@ type sweep struct {
 	repair   repair
 }
 
-// do makes the steps. Removals come first, since they need no complete view. The others conclude something from absence, and do so
-// only when cloud, record, interruptions and nodes could all be read completely: an hour without the Kubernetes API terminates
-// nothing.
+// do makes the steps. Removals come first, since they need no complete view. The others conclude something
+// from absence, and do so only when cloud, record, interruptions and nodes could all be read completely: an
+// hour without the Kubernetes API terminates nothing.
 func (sw sweep) do(ctx context.Context, s *survey) error {
 	steps := []func(context.Context, *survey) error{
 		sw.removals.advanceAll,
@@ -58,8 +59,8 @@ func (sw sweep) reap(ctx context.Context, s *survey) error {
 	return nil
 }
 
-// orphaned reports whether an instance is to be reaped. An action or removal counts if it is open now or was open at the survey: what
-// ended in between is judged by the next sweep.
+// orphaned reports whether an instance is to be reaped. An action or removal counts if it is open now or was
+// open at the survey: what ended in between is judged by the next sweep.
 func (sw sweep) orphaned(s *survey, w Worker) bool {
 	in, now := w.Instance, sw.state.record
 	if in.ActionID == "" || !in.Alive() || in.ControlPlane || w.Node != nil {
@@ -113,8 +114,9 @@ func (sw sweep) removeDeadNodes(ctx context.Context, s *survey) error {
 	return nil
 }
 
-// deadSuspects returns the nodes that are not Ready and whose instance is not alive, and the IDs of those instances that the cloud does
-// not list. A node that names no instance is left alone: there is no telling whose it was.
+// deadSuspects returns the nodes that are not Ready and whose instance is not alive, and the IDs of those
+// instances that the cloud does not list. A node that names no instance is left alone: there is no telling
+// whose it was.
 func deadSuspects(s *survey) (suspects []Node, unlisted []string) {
 	alive := map[string]bool{}
 	for _, in := range s.instances {
@@ -133,14 +135,15 @@ func deadSuspects(s *survey) (suspects []Node, unlisted []string) {
 	return suspects, unlisted
 }
 
-// uncordonAbandoned takes away cordons of ours that nothing stands behind: of a crash between a failed drain's end and its uncordon, or
-// one that arrived after its action had ended.
+// uncordonAbandoned takes away cordons of ours that nothing stands behind: of a crash between a failed
+// drain's end and its uncordon, or one that arrived after its action had ended.
 func (sw sweep) uncordonAbandoned(ctx context.Context, s *survey) error {
 	if s.fleetErr() != nil {
 		return nil
 	}
 	for _, w := range s.workers {
-		// The node of a machine that has ended stays closed to pods until it is deleted: it may count as Ready for a while.
+		// The node of a machine that has ended stays closed to pods until it is deleted: it may count as
+		// Ready for a while.
 		if w.Node == nil || !w.Instance.Alive() {
 			continue
 		}
@@ -161,8 +164,8 @@ func (sw sweep) uncordonAbandoned(ctx context.Context, s *survey) error {
 	return nil
 }
 
-// abandoned reports whether nothing stands behind a cordon. It reads the interruptions again, because one may have been opened, and
-// have cordoned the node, after they were listed and before the nodes were read.
+// abandoned reports whether nothing stands behind a cordon. It reads the interruptions again, because one may
+// have been opened, and have cordoned the node, after they were listed and before the nodes were read.
 func (sw sweep) abandoned(ctx context.Context, s *survey, instanceID, claim string) (bool, error) {
 	if sw.standsBehind(s, instanceID, claim) {
 		return false, nil

@@ -9,9 +9,10 @@ import (
 	"strings"
 )
 
-// TemplateSeen is what nodes that were launched from one template turned out to be, where that differs from what the settings promise.
-// It is kept in the record, so that a node that did not help a pod is not launched for it again after the node has gone or Muster was
-// restarted. It holds until the template, NODE_LABELS or NODE_TAINTS change, or until a node joins that is as promised.
+// TemplateSeen is what nodes that were launched from one template turned out to be, where that differs from
+// what the settings promise. It is kept in the record, so that a node that did not help a pod is not launched
+// for it again after the node has gone or Muster was restarted. It holds until the template, NODE_LABELS or
+// NODE_TAINTS change, or until a node joins that is as promised.
 type TemplateSeen struct {
 	Template   string               `json:"template"`             // fingerprint of the template and of what it promises
 	InstanceID string               `json:"instanceId,omitempty"` // of the node that showed Lacks, LacksTaints and Taints

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// The labels that Muster's user data and the packing take from the instance. A node can have another value, as K3s before 1.29.3
-// gives it another instance type.
+// The labels that Muster's user data and the packing take from the instance. A node can have another value,
+// as K3s before 1.29.3 gives it another instance type.
 const (
 	typeLabel = "node.kubernetes.io/instance-type"
 	zoneLabel = "topology.kubernetes.io/zone"
@@ -18,8 +18,8 @@ const (
 // templateCheck compares nodes with what the settings promise of nodes of the current template.
 type templateCheck struct{ *run }
 
-// note compares the nodes that have just joined and writes down what differs. A node that differs is capacity like every other, for
-// the pods that its real labels and taints let onto it.
+// note compares the nodes that have just joined and writes down what differs. A node that differs is capacity
+// like every other, for the pods that its real labels and taints let onto it.
 func (c templateCheck) note(ctx context.Context, s *survey) error {
 	if s.cloudErr != nil || s.viewErr != nil {
 		return nil
@@ -66,8 +66,8 @@ func (c templateCheck) compared(ctx context.Context, known TemplateSeen, w Worke
 	return seen
 }
 
-// launchedNow lists the instances that are known to come from the current template: those of the open scale-up, open replacements,
-// and the one that was found to differ, which may have got its labels meanwhile.
+// launchedNow lists the instances that are known to come from the current template: those of the open
+// scale-up, open replacements, and the one that was found to differ, which may have got its labels meanwhile.
 func (c templateCheck) launchedNow(s *survey, template string) []string {
 	var out []string
 	if seen := s.record.TemplateSeen; seen != nil && seen.Template == template {
@@ -116,5 +116,6 @@ func compareNode(p Policy, w Worker) TemplateSeen {
 	return s
 }
 
-// Differs says how a worker that has joined differs from what NODE_LABELS and NODE_TAINTS say of new nodes, "" if it does not.
+// Differs says how a worker that has joined differs from what NODE_LABELS and NODE_TAINTS say of new nodes,
+// "" if it does not.
 func Differs(p Policy, w Worker) string { return compareNode(p, w).Text() }

@@ -33,8 +33,8 @@ func newTick(c *Config) *tick {
 	}
 }
 
-// do does the round. held says that another tick has the lease and that nothing was done; decision is nil if it did not come to one.
-// What went wrong is in the log.
+// do does the round. held says that another tick has the lease and that nothing was done; decision is nil if
+// it did not come to one. What went wrong is in the log.
 func (t *tick) do(ctx context.Context) (decision *Decision, held bool) {
 	// Before the lease: a warning's two minutes can't wait until another tick gives it back.
 	t.interruptions.resume(ctx)
@@ -58,11 +58,11 @@ func (t *tick) do(ctx context.Context) (decision *Decision, held bool) {
 	return decision, false
 }
 
-// underLease is the part of a tick under the lease. Each step leaves the record valid, and a crash after any of them is followed by
-// another tick that begins again. The order is this:
+// underLease is the part of a tick under the lease. Each step leaves the record valid, and a crash after any
+// of them is followed by another tick that begins again. The order is this:
 //
-//  1. The template and the observation are noted first, because they change since when something lasts, on which decisions depend,
-//     and which instances have joined, on which the sweep depends.
+//  1. The template and the observation are noted first, because they change since when something lasts, on
+//     which decisions depend, and which instances have joined, on which the sweep depends.
 //  2. The sweep runs before a decision, so that nothing new begins beside what a crash has left.
 //  3. The open action continues, or a decision begins one. Never more than one action is open.
 func (t *tick) underLease(ctx context.Context) *Decision {

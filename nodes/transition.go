@@ -5,8 +5,9 @@ import (
 	"reflect"
 )
 
-// Applied returns the record that a store has to write after t, and whether there is anything to write. Stores call it between
-// their read and their conditional write, so that what is common to all transitions is in one place.
+// Applied returns the record that a store has to write after t, and whether there is anything to write.
+// Stores call it between their read and their conditional write, so that what is common to all transitions is
+// in one place.
 func Applied(r Record, t Transition) (next Record, changed bool, err error) {
 	if r.SchemaVersion > SchemaVersion {
 		return r, false, refuse(t, ErrSchemaTooNew, "version %d, this program knows %d", r.SchemaVersion, SchemaVersion)
@@ -22,8 +23,8 @@ func Applied(r Record, t Transition) (next Record, changed bool, err error) {
 	return next, true, nil
 }
 
-// fenced refuses a writer whose lease has passed to somebody else. A lease that has merely expired does not matter here: as long
-// as the fence is the writer's own nobody else has written.
+// fenced refuses a writer whose lease has passed to another process. A lease that has merely expired does not
+// matter here: as long as the fence is the writer's own, no other process has written.
 func fenced(t Transition, r Record, fence int64) error {
 	if r.LeaseFence != fence {
 		return refuse(t, ErrStaleFence, "fence is %d, the writer's %d", r.LeaseFence, fence)
@@ -31,8 +32,8 @@ func fenced(t Transition, r Record, fence int64) error {
 	return nil
 }
 
-// RepairRecord clears a scalingInProgress that names no action, which no transition writes but a hand or another program may: it
-// would block all scaling for good.
+// RepairRecord clears a scalingInProgress that names no action, which no transition writes but a hand or
+// another program may: it would block all scaling for good.
 type RepairRecord struct{ Fence int64 }
 
 // Name returns repairRecord.

@@ -2,8 +2,8 @@ package nodes
 
 import "time"
 
-// AcquireLease takes the lease if nobody holds it. Owner must be new for every attempt to hold it: finding the own name there
-// then means that the attempt succeeded and only its reply was lost.
+// AcquireLease takes the lease if it is free. Owner must be new for every attempt to hold it: finding the own
+// name there then means that the attempt succeeded and only its reply was lost.
 type AcquireLease struct {
 	Owner string
 	Now   time.Time
@@ -38,7 +38,8 @@ type RenewLease struct {
 // Name returns renewLease.
 func (RenewLease) Name() string { return "renewLease" }
 
-// Apply moves the expiry. An expired lease that nobody took in the meantime may be renewed: nothing happened in between.
+// Apply moves the expiry. An expired lease that no other process took in the meantime may be renewed: nothing
+// happened in between.
 func (t RenewLease) Apply(r Record) (Record, error) {
 	if err := fenced(t, r, t.Fence); err != nil {
 		return r, err

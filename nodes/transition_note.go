@@ -20,8 +20,9 @@ type Note struct {
 // Name returns noteObservation.
 func (Note) Name() string { return "noteObservation" }
 
-// Apply sets workerCount and sets, keeps or zeroes the since-epochs. What could not be seen keeps the pending epoch, because the
-// sustained query judges as well, but ends idleness: capacity is never taken away on a guess. Expired entries are dropped.
+// Apply sets workerCount and sets, keeps or zeroes the since-epochs. What could not be seen keeps the pending
+// epoch, because the sustained query judges as well, but ends idleness: capacity is never taken away on a
+// guess. Expired entries are dropped.
 func (t Note) Apply(r Record) (Record, error) {
 	if err := fenced(t, r, t.Fence); err != nil {
 		return r, err

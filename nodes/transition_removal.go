@@ -2,8 +2,8 @@ package nodes
 
 import "time"
 
-// StartDrain records the start of an instance's drain, before its node is cordoned. An instance whose drain has been started keeps
-// its start: a drain is continued, not restarted.
+// StartDrain records the start of an instance's drain, before its node is cordoned. An instance whose drain
+// has been started keeps its start: a drain is continued, not restarted.
 type StartDrain struct {
 	Fence   int64
 	Removal Removal // Phase is ignored
@@ -63,7 +63,8 @@ func (t MarkTerminating) Apply(r Record) (Record, error) {
 	return r, nil
 }
 
-// removing is the condition of steps on a removal: one that belongs to an action needs that action open and the target unfinished.
+// removing is the condition of steps on a removal: one that belongs to an action needs that action open and
+// the target unfinished.
 func removing(t Transition, r Record, fence int64, m Removal) error {
 	if err := fenced(t, r, fence); err != nil {
 		return err
@@ -111,8 +112,8 @@ func (t FinishRemoval) Apply(r Record) (Record, error) {
 	return r, nil
 }
 
-// GiveBack ends a removal that is still draining: its node has been uncordoned and stays a worker. With a cause the instance is
-// skipped for a while.
+// GiveBack ends a removal that is still draining: its node has been uncordoned and stays a worker. With a
+// cause the instance is skipped for a while.
 type GiveBack struct {
 	Fence      int64
 	InstanceID string

@@ -90,8 +90,8 @@ func (t CompleteScaleDown) Apply(r Record) (Record, error) {
 	return r, nil
 }
 
-// FailScaleDown closes a scale-down that did not succeed. The nodes that it cordoned and did not mark have been uncordoned before;
-// what it did mark stays marked and is finished by the sweep.
+// FailScaleDown closes a scale-down that did not succeed. The nodes that it cordoned and did not mark have
+// been uncordoned before; what it did mark stays marked and is finished by the sweep.
 type FailScaleDown struct {
 	Fence    int64
 	ActionID string

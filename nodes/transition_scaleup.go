@@ -37,7 +37,8 @@ func (t BeginScaleUp) Apply(r Record) (Record, error) {
 	return r, nil
 }
 
-// IntendLaunch writes a launch down before it is made. Exhausted says what the previous attempt found to be out of stock.
+// IntendLaunch writes a launch down before it is made. Exhausted says what the previous attempt found to be
+// out of stock.
 type IntendLaunch struct {
 	Fence     int64
 	ActionID  string
@@ -48,8 +49,8 @@ type IntendLaunch struct {
 // Name returns intendLaunch.
 func (IntendLaunch) Name() string { return "intendLaunch" }
 
-// Apply writes the intent, over that of a previous attempt of the same ordinal only: one of unknown outcome is never passed over,
-// because the caller moves to another attempt only after a definite refusal.
+// Apply writes the intent, over that of a previous attempt of the same ordinal only: one of unknown outcome
+// is never passed over, because the caller moves to another attempt only after a definite refusal.
 func (t IntendLaunch) Apply(r Record) (Record, error) {
 	if err := scalingUp(t, r, t.Fence, t.ActionID); err != nil {
 		return r, err
@@ -162,8 +163,8 @@ type FailScaleUp struct {
 	ActionID string
 	Now      time.Time
 	Backoff  time.Duration // after the first failure in a row; doubles with each, up to an hour
-	// Removals are the instances to be taken away. They are written with the failure itself, so that there is no moment at which
-	// an instance belongs to nobody.
+	// Removals are the instances to be taken away. They are written with the failure itself, so that there is
+	// no moment at which an instance belongs to nothing.
 	Removals  []Removal
 	Exhausted []Exhausted
 }
