@@ -21,7 +21,7 @@ func (c calls) do(ctx context.Context, what string, f func(context.Context) erro
 	validUntil, err := c.lease.keep(ctx)
 	withoutClaim := c.lease.renewExpired && c.lease.harmless && !lost(err)
 	if err != nil && !withoutClaim {
-		return fmt.Errorf("%s, %w", what, err)
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	until := c.clock.Now().Add(callTimeout)
 	if !withoutClaim && !validUntil.IsZero() {
@@ -38,7 +38,7 @@ func (c calls) doSafe(ctx context.Context, what string, f func(context.Context) 
 		return c.do(ctx, what, f)
 	}
 	if _, err := c.lease.keep(ctx); lost(err) {
-		return fmt.Errorf("%s, %w", what, err)
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	return c.within(ctx, c.clock.Now().Add(callTimeout), what, f)
 }
@@ -47,7 +47,7 @@ func (c calls) within(ctx context.Context, until time.Time, what string, f func(
 	ctx, cancel := c.clock.WithDeadline(ctx, until)
 	defer cancel()
 	if err := f(ctx); err != nil {
-		return fmt.Errorf("%s, %w", what, err)
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
 }

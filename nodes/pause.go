@@ -91,19 +91,19 @@ type Switch struct {
 // true, that it was and the journal was not.
 func (s Switch) Pause(ctx context.Context, by, reason string) (r Record, changed bool, err error) {
 	if err := CheckPause(by, reason, false); err != nil {
-		return r, false, fmt.Errorf("pausing scaling, %w", err)
+		return r, false, fmt.Errorf("pausing scaling: %w", err)
 	}
 	// Both are shown for as long as the pause lasts.
 	t := PauseScaling{Now: s.now(), By: Redact(strings.TrimSpace(by)), Reason: Redact(strings.TrimSpace(reason))}
 	if r, err = s.apply(ctx, t); err != nil {
-		return r, false, fmt.Errorf("pausing scaling, %w", err)
+		return r, false, fmt.Errorf("pausing scaling: %w", err)
 	}
 	if !t.set(r) {
 		return r, false, nil
 	}
 	err = s.journal(ctx, Event{At: t.Now, Kind: "scaling.paused", Message: byWhom(t.By, t.Reason)})
 	if err != nil {
-		err = fmt.Errorf("scaling is paused, but that could not be journaled, %w", err)
+		err = fmt.Errorf("scaling is paused, but that could not be journaled: %w", err)
 	}
 	return r, true, err
 }
@@ -112,21 +112,21 @@ func (s Switch) Pause(ctx context.Context, by, reason string) (r Record, changed
 // left out. Errors are those of Pause.
 func (s Switch) Resume(ctx context.Context, by, reason string) (was Record, changed bool, err error) {
 	if err := CheckPause(by, reason, true); err != nil {
-		return was, false, fmt.Errorf("resuming scaling, %w", err)
+		return was, false, fmt.Errorf("resuming scaling: %w", err)
 	}
 	if was, err = s.Store.Load(ctx); err != nil {
-		return was, false, fmt.Errorf("resuming scaling, reading the record, %w", err)
+		return was, false, fmt.Errorf("resuming scaling: reading the record: %w", err)
 	}
 	if !was.Paused() {
 		return was, false, nil
 	}
 	if _, err := s.apply(ctx, ResumeScaling{}); err != nil {
-		return was, false, fmt.Errorf("resuming scaling, %w", err)
+		return was, false, fmt.Errorf("resuming scaling: %w", err)
 	}
 	what := byWhom(Redact(strings.TrimSpace(by)), Redact(strings.TrimSpace(reason)))
 	err = s.journal(ctx, Event{At: s.now(), Kind: "scaling.resumed", Message: what + "; it was paused " + was.pauseText()})
 	if err != nil {
-		err = fmt.Errorf("scaling is resumed, but that could not be journaled, %w", err)
+		err = fmt.Errorf("scaling is resumed, but that could not be journaled: %w", err)
 	}
 	return was, true, err
 }

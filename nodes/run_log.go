@@ -36,7 +36,7 @@ func (l *runLog) append(ctx context.Context, e Event) {
 func (l *runLog) appendData(ctx context.Context, e Event, data any) {
 	b, err := json.Marshal(data)
 	if err != nil {
-		l.collect(fmt.Errorf("encoding %s, %w", e.Kind, err))
+		l.collect(fmt.Errorf("encoding %s: %w", e.Kind, err))
 	}
 	e.Data = b
 	l.append(ctx, e)
@@ -49,7 +49,7 @@ func (l *runLog) report(ctx context.Context, kind, instance, message string, arg
 
 // fail collects an error and adds an event about it, unless the lease is lost: then its new holder is authoritative.
 func (l *runLog) fail(ctx context.Context, what string, err error) {
-	err = fmt.Errorf("%s, %w", what, err)
+	err = fmt.Errorf("%s: %w", what, err)
 	l.collect(err)
 	if !lost(err) {
 		l.append(ctx, Event{Kind: "error", Message: err.Error()})
