@@ -36,3 +36,11 @@ func (SystemClock) Sleep(ctx context.Context, d time.Duration) error {
 func (SystemClock) WithDeadline(ctx context.Context, t time.Time) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, t)
 }
+
+// earlier returns the earlier of two times, by the wall clock.
+func earlier(a, b time.Time) time.Time {
+	if a.UnixNano() < b.UnixNano() {
+		return a
+	}
+	return b
+}

@@ -7,23 +7,27 @@ import (
 	"time"
 )
 
-// Cloud is what the node plane needs of a compute cloud. Every method honours ctx: a request whose deadline has passed is not
-// sent, which is what keeps a process that was paused for longer than its lease from acting on what it saw before.
+// Cloud is what the node plane needs of a compute cloud. Every method honours ctx: a request whose deadline
+// has passed is not sent, which is what keeps a process that was paused for longer than its lease from acting
+// on what it saw before.
 type Cloud interface {
-	// Workers lists every instance of the cluster, of any state that the cloud still shows. The list is complete or the error is
-	// not nil; a partial list may come with an *IncompleteError, for display only. A new instance may be missing for a while.
+	// Workers lists every instance of the cluster, of any state that the cloud still shows. The list is
+	// complete or the error is not nil; a partial list may come with an *IncompleteError, for display only. A
+	// new instance may be missing for a while.
 	Workers(ctx context.Context) ([]Instance, error)
-	// Lookup describes instances by ID, also those of others, which are Foreign. Instances unknown to the cloud are absent from the
-	// map, which for one that existed some minutes ago means that it is gone.
+	// Lookup describes instances by ID, also those of others, which are Foreign. Instances unknown to the
+	// cloud are absent from the map, which for one that existed some minutes ago means that it is gone.
 	Lookup(ctx context.Context, instanceIDs []string) (map[string]Instance, error)
 	// Subnets lists the subnets in which workers may be launched.
 	Subnets(ctx context.Context) ([]Subnet, error)
-	// Launch starts one instance, or returns the one that the same token started before. A *LaunchError says that nothing runs
-	// by this request; after any other error nobody knows, and only the identical request may follow.
+	// Launch starts one instance, or returns the one that the same token started before. A *LaunchError says
+	// that nothing runs by this request; after any other error that is unknown, and only the identical
+	// request may follow.
 	Launch(ctx context.Context, req LaunchRequest) (Instance, error)
 	// Terminate ends an instance. Ending one that is ending or gone is no error.
 	Terminate(ctx context.Context, instanceID string) error
-	// Diagnose returns what the cloud can tell about an instance that does not join: its state, why, and the end of its console.
+	// Diagnose returns what the cloud can tell about an instance that does not join: its state, why, and the
+	// end of its console.
 	Diagnose(ctx context.Context, instanceID string) (Diagnosis, error)
 }
 
@@ -63,10 +67,10 @@ type Instance struct {
 	Foreign      bool          `json:"foreign,omitempty"`      // without this cluster's tag; only Lookup returns such
 }
 
-// Alive tells whether the instance counts: pending or running.
+// Alive reports whether the instance counts: pending or running.
 func (i Instance) Alive() bool { return i.State == StatePending || i.State == StateRunning }
 
-// Gone tells whether the cloud confirms that the instance is ending or has ended for good.
+// Gone reports whether the cloud confirms that the instance is ending or has ended for good.
 func (i Instance) Gone() bool { return i.State == StateShuttingDown || i.State == StateTerminated }
 
 // Subnet is a place in which to launch.
@@ -83,8 +87,8 @@ type Offering struct {
 	Market Market `json:"market"`
 }
 
-// LaunchRequest is a complete request for one instance, with nothing left to be filled in later: it is written down before it is
-// sent so that another process can send the very same one.
+// LaunchRequest is a complete request for one instance, with nothing left to be filled in later: it is
+// written down before it is sent so that another process can send the very same one.
 type LaunchRequest struct {
 	Token    string   `json:"token"` // at most 64 characters; makes the request idempotent within its zone
 	Offering Offering `json:"offering"`

@@ -4,29 +4,30 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
 // Cluster is what the node plane needs of a Kubernetes cluster.
 type Cluster interface {
-	// View reads all nodes with what runs on them, and the pods that wait for one. The number of API calls behind it does not
-	// grow with the number of pods. It is complete or the error is not nil.
+	// View reads all nodes with what runs on them, and the pods that wait for one. The number of API calls
+	// behind it does not grow with the number of pods. It is complete or the error is not nil.
 	View(ctx context.Context) (View, error)
-	// Cordon makes a node unschedulable and writes claim beside it, so that whoever finds the node can tell who did it and why.
-	// Cordoning again, by the same or another claim, is no error and adds the claim.
+	// Cordon makes a node unschedulable and writes claim beside it, so that a person who finds the node can
+	// see who did it and why. Cordoning again, by the same or another claim, is no error and adds the claim.
 	Cordon(ctx context.Context, node NodeRef, claim string) error
-	// Uncordon takes claim away, and makes the node schedulable if no other claim is left. A node cordoned by somebody else
-	// stays as it is.
+	// Uncordon takes claim away, and makes the node schedulable if no other claim is left. A node that a
+	// person cordoned stays as it is.
 	Uncordon(ctx context.Context, node NodeRef, claim string) error
-	// Drain evicts what may be evicted from a cordoned node and waits until it is gone, but not beyond req.Until. It says how far
-	// it came; called again it goes on from there.
+	// Drain evicts what may be evicted from a cordoned node and waits until it is gone, but not beyond
+	// req.Until. It says how far it came; called again it continues from there.
 	Drain(ctx context.Context, req DrainRequest) (DrainProgress, error)
 	// Remove deletes a Node object, if it still has the UID; a node that is gone or has been replaced is no error.
 	Remove(ctx context.Context, node NodeRef) error
 }
 
-// NodeRef names one incarnation of a node. The UID is a precondition of every destructive call: a node that was deleted and
-// registered again under its old name is another one.
+// NodeRef names one incarnation of a node. The UID is a precondition of every destructive call: a node that
+// was deleted and registered again under its old name is another one.
 type NodeRef struct {
 	Name string `json:"name,omitempty"`
 	UID  string `json:"uid,omitempty"`
@@ -59,7 +60,7 @@ type Node struct {
 	Blocker       string            `json:"blocker,omitempty"`  // why a drain would fail now, with the pod's name; "" if it would not
 }
 
-// Available tells whether the node counts as a worker that can take work: Ready and not cordoned.
+// Available reports whether the node counts as a worker that can take work: Ready and not cordoned.
 func (n Node) Available() bool { return n.Ready && !n.Unschedulable }
 
 // Resources is an amount of what pods ask for.
@@ -76,15 +77,23 @@ type Taint struct {
 	Effect string `json:"effect"` // NoSchedule, PreferNoSchedule or NoExecute
 }
 
+// String returns the taint as kubectl writes it.
+func (t Taint) String() string {
+	if t.Value == "" {
+		return t.Key + ":" + t.Effect
+	}
+	return t.Key + "=" + t.Value + ":" + t.Effect
+}
+
 // Pod is a pod, or several that are alike, as far as placement goes.
 type Pod struct {
 	Name     string    `json:"name"`               // namespace/name
 	Count    int       `json:"count,omitempty"`    // how many alike; 0 means 1
 	Requests Resources `json:"requests,omitzero"`  // of one of them; Pods is ignored
 	NeverFit string    `json:"neverFit,omitempty"` // why no node that could be launched would run it; "" if one would
-	// Scheduling is what else placement depends on (labels, selectors, affinity, tolerations, topology spread, volumes, extended
-	// resources), in the canonical form that package fit writes and reads; "" if nothing does. Two pods that are placed alike have
-	// the same text.
+	// Scheduling is what else placement depends on (labels, selectors, affinity, tolerations, topology
+	// spread, volumes, extended resources), in the canonical form that package fit writes and reads; "" if
+	// nothing does. Two pods that are placed alike have the same text.
 	Scheduling string `json:"scheduling,omitempty"`
 }
 
@@ -96,8 +105,8 @@ type DrainRequest struct {
 	Node     NodeRef
 	Until    time.Time     // return by then with what has been reached
 	MaxGrace time.Duration // cap on every pod's own grace period; 0: none
-	// SkipCritical leaves pods alone that would otherwise abort the drain: on a node that will be taken away anyway, saving
-	// most pods beats saving none.
+	// SkipCritical leaves pods alone that would otherwise abort the drain: on a node that will be taken away
+	// anyway, saving most pods beats saving none.
 	SkipCritical bool
 }
 
@@ -108,7 +117,8 @@ type DrainProgress struct {
 	Why  string // what the drain waits for, with a pod's name
 }
 
-// DrainBlockedError says that a drain can't succeed and should not be continued, for instance because of a critical pod.
+// DrainBlockedError says that a drain can't succeed and should not be continued, for instance because of a
+// critical pod.
 type DrainBlockedError struct {
 	Node string
 	Why  string
@@ -119,7 +129,7 @@ func (e *DrainBlockedError) Error() string {
 	return fmt.Sprintf("drain of %s is blocked: %s", e.Node, e.Why)
 }
 
-// IsDrainBlocked tells whether err says that a drain can't succeed, and why.
+// IsDrainBlocked reports whether err says that a drain can't succeed, and why.
 func IsDrainBlocked(err error) (why string, ok bool) {
 	var b *DrainBlockedError
 	if errors.As(err, &b) {
@@ -132,10 +142,55 @@ func IsDrainBlocked(err error) (why string, ok bool) {
 type WorkerPlane interface {
 	// Cost tells what taking a node away costs; less is better. Nodes without workers may be absent.
 	Cost(ctx context.Context, nodes []string) (map[string]float64, error)
-	// HandOver asks the workers on a node to give their work away and to take none before until, and returns how much they still
-	// hold, in any unit; 0 is nothing. It does not wait: called again it tells how far they are. The request ends by itself at
-	// until, so that workers whose node was kept after all work again even if nobody lives who could tell them.
+	// HandOver asks the workers on a node to give their work away and to take none before until, and returns
+	// how much they still hold, in any unit; 0 is nothing. It does not wait: called again it tells how far
+	// they are. The request ends by itself at until, so that workers whose node was kept after all work again
+	// even if no process is left to tell them.
 	HandOver(ctx context.Context, node string, until time.Time) (left int, err error)
 	// TakeBack ends a request before its time: the node stays.
 	TakeBack(ctx context.Context, node string) error
+}
+
+// InstanceID returns the ID of the instance that the node says it runs on, "" if it does not say.
+func (n Node) InstanceID() string {
+	if rest, ok := strings.CutPrefix(n.ProviderID, "aws:///"); ok {
+		if i := strings.LastIndexByte(rest, '/'); i >= 0 {
+			return rest[i+1:]
+		}
+	}
+	if strings.HasPrefix(n.Name, "i-") {
+		return n.Name
+	}
+	return ""
+}
+
+func (n *Node) free() Resources {
+	f := n.Allocatable
+	take := func(r Resources, times int) {
+		f.MilliCPU -= r.MilliCPU * int64(times)
+		f.Memory -= r.Memory * int64(times)
+	}
+	take(n.Daemon, 1)
+	f.Pods -= n.Daemon.Pods
+	for _, p := range n.Pods {
+		take(p.Requests, p.N())
+		f.Pods -= p.N()
+	}
+	return f
+}
+
+// notReadySince returns since when a node has not been Ready, as its own condition says, which outlives every
+// restart of Muster. Of a node that says nothing it is now: nothing is concluded from that.
+func (n Node) notReadySince(now time.Time) time.Time {
+	switch {
+	case !n.NotReadySince.IsZero():
+		return n.NotReadySince
+	case !n.CreatedAt.IsZero():
+		return n.CreatedAt
+	}
+	return now
+}
+
+func (r Resources) holds(want Resources) bool {
+	return r.Pods >= 1 && r.MilliCPU >= want.MilliCPU && r.Memory >= want.Memory
 }

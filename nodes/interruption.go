@@ -1,211 +1,247 @@
 package nodes
 
 import (
+	"context"
+	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"time"
 )
 
-// InterruptionKind is the kind of an announced interruption.
-type InterruptionKind string
-
-// The kinds of interruption events.
-const (
-	Rebalance   InterruptionKind = "rebalance"    // EC2 Instance Rebalance Recommendation
-	Health      InterruptionKind = "health"       // AWS Health scheduled change
-	Warning     InterruptionKind = "warning"      // EC2 Spot Instance Interruption Warning
-	StateChange InterruptionKind = "state-change" // the instance stops or ends; journaled, never an item
-)
-
-// urgency orders kinds: a more urgent event takes over the item that a less urgent one opened.
-func (k InterruptionKind) urgency() int {
-	return slices.Index([]InterruptionKind{Rebalance, Health, Warning}, k)
+// interruptions takes up the work on interruptions. They run beside ticks, without the tick's lease: each is
+// an item of its own with a claim of its own, so that a warning's two minutes are not spent waiting for a
+// tick to end.
+type interruptions struct {
+	*run
+	surveyor surveyor
 }
 
-// The times of a Spot interruption.
-const (
-	warningNotice  = 120 * time.Second // from the event's time to the instance's end
-	warningReserve = 10 * time.Second  // kept back for the way there
-	warningLinger  = 10 * time.Minute  // past the deadline, after which an instance that still lives is a worker again
-)
+// handle notes an event and works on it. See Reconciler.Interrupt.
+func (n interruptions) handle(ctx context.Context, e InterruptionEvent) error {
+	in, concerned, err := n.concerned(ctx, e)
+	if err != nil || !concerned {
+		return err
+	}
 
-// InterruptionEvent is an event of the cloud about one instance.
-type InterruptionEvent struct {
-	ID         string // the event's own ID
-	Kind       InterruptionKind
-	InstanceID string
-	At         time.Time     // when the cloud sent it
-	Start      time.Time     // Health: when the change is scheduled
-	State      InstanceState // StateChange: the new state
-}
-
-// Interruption is the durable item of one interrupted instance. It says what has been done about it in facts that do not depend on
-// each other's order, so that whoever finds the item open can go on.
-type Interruption struct {
-	InstanceID    string           `json:"instanceId,omitempty"`
-	Kind          InterruptionKind `json:"kind,omitempty"`
-	EventID       string           `json:"eventId,omitempty"`
-	OpenedEpoch   int64            `json:"openedEpoch,omitempty"`
-	DeadlineEpoch int64            `json:"deadlineEpoch,omitempty"` // be done by then; 0: none
-
-	Owner      string `json:"owner,omitempty"`   // who works on it
-	Holder     string `json:"holder,omitempty"`  // Config.Holder of the owner's process
-	Process    string `json:"process,omitempty"` // which of the processes of that name
-	UntilEpoch int64  `json:"untilEpoch,omitempty"`
-	Fence      int64  `json:"fence,omitempty"`
-
-	Node          NodeRef     `json:"node,omitzero"`
-	Offering      Offering    `json:"offering,omitzero"`       // of the interrupted instance; counts as exhausted
-	Replace       Replace     `json:"replace,omitempty"`       // "" until decided
-	Intent        *Intent     `json:"intent,omitempty"`        // the launch that may be in flight, or was resolved
-	ReplacementID string      `json:"replacementId,omitempty"` // launched
-	LaunchFailed  string      `json:"launchFailed,omitempty"`  // why no replacement can be had
-	Verified      bool        `json:"verified,omitempty"`      // the replacement's node is Ready
-	Exhausted     []Exhausted `json:"exhausted,omitempty"`     // offerings found out of stock on the way
-	DrainSince    int64       `json:"drainSince,omitempty"`    // start of the drain
-	Drained       bool        `json:"drained,omitempty"`       // nothing is left on the node
-	DrainFailed   string      `json:"drainFailed,omitempty"`   // why it can't be drained
-	Marked        bool        `json:"terminating,omitempty"`   // the mark: about to be terminated by us
-	Closed        bool        `json:"closed,omitempty"`        // nothing more to do
-	Outcome       string      `json:"outcome,omitempty"`       // of a closed one
-	ExpiresEpoch  int64       `json:"expiresEpoch,omitempty"`  // a closed item may be deleted after this
-	Revision      int64       `json:"revision,omitempty"`      // grows with every write
-	HandedOver    bool        `json:"handedOver,omitempty"`    // the workers on the node were told
-}
-
-// Replace says whether an interrupted worker gets a replacement.
-type Replace string
-
-// The answers.
-const (
-	ReplaceYes Replace = "yes"
-	ReplaceNo  Replace = "no"
-)
-
-// replacing tells whether a replacement is, or may still be, on its way. While that is undecided it is assumed.
-func (i Interruption) replacing() bool {
-	return i.Replace != ReplaceNo && i.LaunchFailed == ""
-}
-
-// claim is the name under which an interruption cordons a node and tags its replacement.
-func (i Interruption) claim() string { return "int-" + i.InstanceID }
-
-// AppliedInterruption is Applied for interruptions.
-func AppliedInterruption(i Interruption, t InterruptionTransition) (next Interruption, changed bool, err error) {
-	next, err = t.Apply(i.clone())
+	// This write is the one that counts: once it is acknowledged, any later tick can take up everything after it.
+	open := OpenInterruption{Event: e, Now: n.now(), Offering: Offering{Zone: in.Zone, Type: in.Type, Market: in.Market}}
+	i, err := n.state.applyInterruption(ctx, e.InstanceID, open)
 	if err != nil {
-		return i, false, err
+		return err
 	}
-	if reflect.DeepEqual(i, next) {
-		return i, false, nil
-	}
-	next.Revision = i.Revision + 1
-	return next, true, nil
-}
-
-func (i Interruption) clone() Interruption {
-	if i.Intent != nil {
-		c := *i.Intent
-		i.Intent = &c
-	}
-	i.Exhausted = slices.Clone(i.Exhausted)
-	return i
-}
-
-// OpenInterruption is the first write after an event: once it is acknowledged a crash loses nothing.
-type OpenInterruption struct {
-	Event    InterruptionEvent
-	Offering Offering // of the interrupted instance
-	Now      time.Time
-}
-
-// Name returns openInterruption.
-func (OpenInterruption) Name() string { return "openInterruption" }
-
-// Apply opens the item. An item that is open already stays, so that a redelivered event resumes it and a rebalance followed by a
-// warning is one interruption; a more urgent kind takes it over. A closed one is opened again only by a more urgent event: the
-// instance lived on and now it does not.
-func (t OpenInterruption) Apply(i Interruption) (Interruption, error) {
-	e := t.Event
-	if i.InstanceID != "" && e.Kind.urgency() <= i.Kind.urgency() {
-		return i, nil
-	}
-	if i.InstanceID == "" {
-		i = Interruption{InstanceID: e.InstanceID, OpenedEpoch: t.Now.Unix(), Offering: t.Offering}
-	}
-	i.Kind, i.EventID, i.DeadlineEpoch = e.Kind, e.ID, e.deadline()
-	if i.Closed {
-		i.Closed, i.Outcome, i.ExpiresEpoch = false, "", 0
-		if i.ReplacementID == "" { // it was given up: try again, as a new attempt
-			i.LaunchFailed, i.Replace = "", ""
+	n.log.report(ctx, "interruption.opened", e.InstanceID, "%s", i.Kind)
+	for !i.Closed && !n.workOn(ctx, e.InstanceID) && n.urgent(i) && !n.config.stopping() {
+		// Another worker has it already, perhaps since the rebalance that came before. It notices the warning
+		// when it renews its claim. If it has died, waiting for the next tick would waste the time that is
+		// left.
+		if err := n.config.Clock.Sleep(ctx, retryPause); err != nil {
+			break
 		}
 	}
-	i.DrainFailed, i.HandedOver = "", false // a drain under a warning has other rules, and the time is new
-	return i, nil
+	return n.log.err()
 }
 
-func (e InterruptionEvent) deadline() int64 {
-	switch e.Kind {
-	case Warning:
-		return e.At.Add(warningNotice - warningReserve).Unix()
-	case Health:
-		if !e.Start.IsZero() {
-			return e.Start.Unix()
-		}
+// concerned looks up the instance of an event and reports whether there is anything to do about it.
+func (n interruptions) concerned(ctx context.Context, e InterruptionEvent) (in Instance, concerned bool, err error) {
+	found, lookupErr := n.surveyor.lookup(ctx, e.InstanceID)
+	if lookupErr != nil {
+		// The event is noted all the same, or an outage of the cloud's API would lose it. Whose instance it
+		// is about is found out before anything is done.
+		n.log.collect(lookupErr)
 	}
-	return 0
-}
-
-// ClaimInterruption takes an open interruption to work on it, if no other worker does. Owner must be new for every attempt.
-type ClaimInterruption struct {
-	Owner   string
-	Holder  string // Config.Holder; "": none
-	Process string // one run of a program; unlike Holder it never comes again
-	Now     time.Time
-	TTL     time.Duration
-}
-
-// Name returns claimInterruption.
-func (ClaimInterruption) Name() string { return "claimInterruption" }
-
-// Apply sets owner and expiry and raises the item's fence.
-func (t ClaimInterruption) Apply(i Interruption) (Interruption, error) {
+	in, there := found[e.InstanceID]
 	switch {
-	case i.InstanceID == "" || i.Closed:
-		return i, &RefusedError{Transition: t.Name(), Condition: ErrNotRecorded, Detail: "not open"}
-	case i.Owner == t.Owner:
-		return i, nil
-	case i.Owner != "" && t.Now.Unix() <= i.UntilEpoch && !t.former(i):
-		return i, &RefusedError{Transition: t.Name(), Condition: ErrLeaseHeld, Detail: fmt.Sprintf("by %s until %d", i.Owner, i.UntilEpoch)}
+	case lookupErr == nil && (!there || in.Foreign):
+		n.log.report(ctx, "interruption.foreign", e.InstanceID, "%s of an instance that is not this cluster's", e.Kind)
+	case in.ControlPlane:
+		n.log.report(ctx, "interruption.controlPlane", e.InstanceID, "%s of a server of the control plane: see to it", e.Kind)
+	case e.Kind == StateChange:
+		// The sweep deletes its node. It is made up for only through MIN_WORKERS or pending pods.
+		n.log.report(ctx, "interruption.stateChange", e.InstanceID, "now %s", e.State)
+	case e.Kind.urgency() < 0:
+		return in, false, fmt.Errorf("event %s is of unknown kind %q", e.ID, e.Kind)
+	case e.Kind == Warning && n.now().Sub(e.At) >= warningNotice:
+		// The instance has ended, and ticks have dealt with what that meant.
+		n.log.report(ctx, "interruption.tooLate", e.InstanceID, "warned at %s", e.At.UTC().Format(time.RFC3339))
+	default:
+		return in, true, nil
 	}
-	i.Owner, i.Holder, i.Process, i.UntilEpoch = t.Owner, t.Holder, t.Process, t.Now.Add(t.TTL).Unix()
-	i.Fence++
-	return i, nil
+	return in, false, nil
 }
 
-// former reports whether the claim is one that an earlier process of the same holder has left behind: that process has died, or this
-// one could not be there. Runs of one process respect each other's claims.
-func (t ClaimInterruption) former(i Interruption) bool {
-	return t.Holder != "" && t.Holder == i.Holder && t.Process != i.Process
+// urgent reports whether waiting for the next tick would waste a warning's time.
+func (n interruptions) urgent(i Interruption) bool {
+	return i.Kind == Warning && n.now().Unix() < i.DeadlineEpoch
 }
 
-// InterruptionStep is one fact about an interruption, written by whoever holds its claim.
-type InterruptionStep struct {
-	Step   string // name, for example intendReplacement
-	Owner  string
-	Fence  int64
-	Change func(*Interruption) // sets facts; the same when repeated
-}
-
-// Name returns the step's name.
-func (t InterruptionStep) Name() string { return t.Step }
-
-// Apply makes the change if the claim has not passed to somebody else.
-func (t InterruptionStep) Apply(i Interruption) (Interruption, error) {
-	if i.Fence != t.Fence || i.Owner != "" && i.Owner != t.Owner {
-		return i, &RefusedError{Transition: t.Name(), Condition: ErrStaleFence, Detail: fmt.Sprintf("fence is %d, the writer's %d", i.Fence, t.Fence)}
+// resume takes up every open interruption that no worker has claimed.
+func (n interruptions) resume(ctx context.Context) {
+	open, ok := n.open(ctx)
+	if !ok {
+		return
 	}
-	t.Change(&i)
-	return i, nil
+	var held []Interruption // warnings that another worker has
+	for _, i := range open {
+		if !n.workOn(ctx, i.InstanceID) && n.urgent(i) {
+			held = append(held, i)
+		}
+	}
+	n.takeOver(ctx, held)
+}
+
+// open reads the open interruptions.
+func (n interruptions) open(ctx context.Context) (open []Interruption, ok bool) {
+	err := n.calls.do(ctx, "reading interruptions", func(ctx context.Context) (err error) {
+		open, err = n.config.Store.OpenInterruptions(ctx)
+		return err
+	})
+	if err != nil {
+		n.log.collect(err)
+		return nil, false
+	}
+	return open, true
+}
+
+// takeOver takes up the warnings whose workers have died. A live worker renews its claim, so it takes one
+// interval between renewals to tell the two apart. Without this look, the time until the next tick would be
+// lost from a warning's two minutes.
+func (n interruptions) takeOver(ctx context.Context, held []Interruption) {
+	if len(held) == 0 || n.config.stopping() || n.config.Clock.Sleep(ctx, claimTenure.renew+time.Second) != nil {
+		return
+	}
+	open, ok := n.open(ctx)
+	if !ok {
+		return
+	}
+	for _, was := range held {
+		k := slices.IndexFunc(open, func(i Interruption) bool { return i.InstanceID == was.InstanceID })
+		if k < 0 || renewedSince(was, open[k]) || n.config.stopping() {
+			continue
+		}
+		expires := time.Unix(open[k].UntilEpoch+1, 0) // the second that it names still belongs to it
+		if err := n.config.Clock.Sleep(ctx, max(expires.Sub(n.now()), 0)); err != nil {
+			return
+		}
+		n.workOn(ctx, was.InstanceID)
+	}
+}
+
+// renewedSince reports whether an interruption's claim has been renewed, or taken by yet another worker,
+// since it was read before.
+func renewedSince(was, now Interruption) bool {
+	return now.Owner != "" && (now.Fence != was.Fence || now.UntilEpoch != was.UntilEpoch)
+}
+
+// workOn claims an interruption and brings it as far as it goes now. False means that it is still to be
+// worked on: another worker has claimed it, or an event has changed its kind meanwhile.
+func (n interruptions) workOn(ctx context.Context, instanceID string) bool {
+	r := newRun(n.config, n.id+"/"+instanceID, nil)
+	defer func() { n.log.include(r.log) }()
+	c := &claimedInterruption{run: r}
+	claimed, err := c.claim(ctx, instanceID)
+	if err != nil {
+		c.log.fail(ctx, "claiming an interruption", err)
+	}
+	if err != nil || !claimed {
+		return false
+	}
+
+	kind := c.item.Kind
+	c.budget.stop = func() bool { return c.item.Kind != kind || n.config.stopping() } // a warning came: stop and begin again
+	if err := newInterruptionWork(c).do(ctx); err != nil {
+		c.log.fail(ctx, "interruption of "+instanceID, err)
+	}
+	c.release(ctx)
+	return c.item.Kind == kind
+}
+
+// interruptionWork decides what is done about a claimed interruption.
+type interruptionWork struct {
+	*claimedInterruption
+	surveyor  surveyor
+	warning   *spotWarning
+	rebalance *rebalance
+}
+
+func newInterruptionWork(c *claimedInterruption) interruptionWork {
+	v, d := surveyor{c.run}, drainer{c.run}
+	r := replacement{claimedInterruption: c, surveyor: v, launcher: launcher{c.run}}
+	return interruptionWork{
+		claimedInterruption: c,
+		surveyor:            v,
+		warning:             &spotWarning{claimedInterruption: c, surveyor: v, drainer: d, replacement: r},
+		rebalance:           &rebalance{claimedInterruption: c, surveyor: v, drainer: d, replacement: r},
+	}
+}
+
+// do looks at the instance, its node and the record, decides once whether it is to be replaced, and continues by kind.
+func (w interruptionWork) do(ctx context.Context) error {
+	s := w.surveyor.survey(ctx)
+	if s.recordErr != nil || s.cloudErr != nil {
+		return errors.Join(s.recordErr, s.cloudErr)
+	}
+	w.state.record = s.record
+	if ours, err := w.identify(ctx, s); err != nil || !ours {
+		return err
+	}
+	gone, err := w.surveyor.confirmedGone(ctx, s, w.item.InstanceID)
+	if err != nil {
+		return err
+	}
+	if err := w.plan(ctx, s, gone); err != nil {
+		return err
+	}
+	if w.item.Kind == Warning {
+		return w.warning.do(ctx, s, gone)
+	}
+	return w.rebalance.do(ctx, s, gone)
+}
+
+// identify finds out about an instance that could not be looked up when its event came, and closes the
+// interruption of one that is not a worker of this cluster.
+func (w interruptionWork) identify(ctx context.Context, s *survey) (bool, error) {
+	if w.item.Offering.Type != "" {
+		return true, nil
+	}
+	id := w.item.InstanceID
+	found, err := w.surveyor.lookup(ctx, id)
+	if err != nil {
+		return false, err
+	}
+	in, there := found[id]
+	switch {
+	case there && !in.Foreign && !in.ControlPlane:
+		o := Offering{Zone: in.Zone, Type: in.Type, Market: in.Market}
+		return true, w.step(ctx, "identifyInterruption", func(i *Interruption) { i.Offering = o })
+	case !there && (slices.Contains(s.record.Joined, id) || s.nodeOf(id).Name != ""):
+		return true, nil // it was ours and has gone already
+	}
+	return false, w.close(ctx, "not a worker of this cluster")
+}
+
+// plan notes the node, and whether the worker gets a replacement: not one that a scale-down is about to
+// remove, and not one that was no worker yet. Without a view of the nodes it is replaced, since it most
+// likely was a worker. The answer is written down and stays: a later run that saw less must not launch a
+// second replacement.
+func (w interruptionWork) plan(ctx context.Context, s *survey, gone bool) error {
+	id := w.item.InstanceID
+	node := s.nodeOf(id)
+	if w.item.Replace != "" && (w.item.Node.Name != "" || node.Name == "") {
+		return nil
+	}
+
+	_, removing := w.state.record.Removal(id)
+	neverJoined := s.viewErr == nil && node.Name == "" && !gone
+	replace := ReplaceYes
+	if removing || w.state.record.Targets(id) || neverJoined {
+		replace = ReplaceNo
+	}
+	return w.step(ctx, "planInterruption", func(i *Interruption) {
+		if i.Node.Name == "" {
+			i.Node = node
+		}
+		if i.Replace == "" {
+			i.Replace = replace
+		}
+	})
 }

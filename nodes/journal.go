@@ -10,7 +10,8 @@ import (
 
 // Journal keeps what happened and why.
 type Journal interface {
-	// Append adds an event. Events are told apart by Key: appending one that is there already is no error and adds nothing.
+	// Append adds an event. Events are told apart by Key: appending one that is there already is no error and
+	// adds nothing.
 	Append(ctx context.Context, e Event) error
 	// Read yields the events that match, oldest first, and stops at the first error.
 	Read(ctx context.Context, q Query) iter.Seq2[Event, error]
@@ -43,17 +44,8 @@ type Query struct {
 	Limit    int // at most this many, the newest of those that match
 }
 
-// Matches tells whether q selects e, Limit aside.
+// Matches reports whether q selects e, Limit aside.
 func (q Query) Matches(e Event) bool {
 	return (q.Since.IsZero() || !e.At.Before(q.Since)) && (q.Until.IsZero() || e.At.Before(q.Until)) &&
 		(q.Tick == "" || q.Tick == e.Tick) && (q.Kind == "" || q.Kind == e.Kind) && (q.ActionID == "" || q.ActionID == e.ActionID)
-}
-
-// Snapshot is what a decision was made from and what it was, complete enough to make it again with the same or other settings.
-type Snapshot struct {
-	Now         time.Time   `json:"now"`
-	Policy      Policy      `json:"policy"`
-	Observation Observation `json:"observation"`
-	Record      Record      `json:"record"`
-	Decision    Decision    `json:"decision"`
 }

@@ -1,22 +1,20 @@
 package nodes
 
-import (
-	"strings"
-	"time"
-)
+import "time"
 
-// Observation is everything a decision looks at besides the record: what the metrics, the cloud and the cluster show at one moment.
-// It is plain data, so that it can be journaled and decided on again.
+// Observation is everything a decision looks at besides the record: what the metrics, the cloud and the
+// cluster show at one moment. It is plain data, so that it can be journaled and decided on again.
 type Observation struct {
 	Readings Readings `json:"readings"`
-	// Fleet is the cluster's workers; FleetKnown is false if the cloud or the cluster could not be read completely, and then
-	// nothing may be concluded from what Fleet lacks.
+	// Fleet is the cluster's workers; FleetKnown is false if the cloud or the cluster could not be read
+	// completely, and then nothing may be concluded from what Fleet lacks.
 	Fleet      []Worker `json:"fleet,omitempty"`
 	FleetKnown bool     `json:"fleetKnown,omitempty"`
 	FleetWhy   string   `json:"fleetWhy,omitempty"` // why it is unknown
 	Pending    []Pod    `json:"pending,omitempty"`  // unschedulable pods
 	Zones      []string `json:"zones,omitempty"`    // in which nodes can be launched; nil: not asked for, or not known
-	// TemplateSeen is what nodes of the current template turned out to be; nil: as the settings promise, or none has joined yet.
+	// TemplateSeen is what nodes of the current template turned out to be; nil: as the settings promise, or
+	// none has joined yet.
 	TemplateSeen *TemplateSeen `json:"templateSeen,omitempty"`
 	// Interruptions are the open ones.
 	Interruptions []Interruption     `json:"interruptions,omitempty"`
@@ -29,14 +27,15 @@ type Worker struct {
 	Node     *Node    `json:"node,omitempty"`
 }
 
-// Available tells whether the worker counts for MIN_WORKERS and for the safety of its zone: alive, Ready, not cordoned.
+// Available reports whether the worker counts for MIN_WORKERS and for the safety of its zone: alive, Ready,
+// not cordoned.
 func (w Worker) Available() bool {
 	return w.Instance.Alive() && w.Node != nil && w.Node.Available()
 }
 
-// Match joins instances with their nodes; servers of the control plane are left out. A node belongs to an instance by provider ID,
-// by a node name that is the instance ID, or, on stock K3s nodes that tell neither, by internal IP, which says something only as
-// long as the instance exists: addresses are used again.
+// Match joins instances with their nodes; servers of the control plane are left out. A node belongs to an
+// instance by provider ID, by a node name that is the instance ID, or, on stock K3s nodes that tell neither,
+// by internal IP, which says something only as long as the instance exists: addresses are used again.
 func Match(instances []Instance, nodes []Node) []Worker {
 	byID := make(map[string]*Node, len(nodes))
 	byIP := make(map[string]*Node)
@@ -64,21 +63,9 @@ func Match(instances []Instance, nodes []Node) []Worker {
 	return out
 }
 
-// InstanceID returns the ID of the instance that the node says it runs on, "" if it does not say.
-func (n Node) InstanceID() string {
-	if rest, ok := strings.CutPrefix(n.ProviderID, "aws:///"); ok {
-		if i := strings.LastIndexByte(rest, '/'); i >= 0 {
-			return rest[i+1:]
-		}
-	}
-	if strings.HasPrefix(n.Name, "i-") {
-		return n.Name
-	}
-	return ""
-}
-
-// Classes returns pods with those that are alike for placement put together under the first one's name, in the order in which each
-// kind comes first. Decisions are made on classes, so that what is journaled is exactly what was decided on and stays small.
+// Classes returns pods with those that are alike for placement put together under the first one's name, in
+// the order in which each kind comes first. Decisions are made on classes, so that what is journaled is
+// exactly what was decided on and stays small.
 func Classes(pods []Pod) []Pod {
 	type kind struct {
 		requests   Resources
@@ -101,42 +88,26 @@ func Classes(pods []Pod) []Pod {
 
 // Arrival is a node on its way.
 type Arrival struct {
-	// Instance is as the cloud lists it. Of one that it does not list yet, only what was asked for is known, and the ID may be empty.
+	// Instance is as the cloud lists it. Of one that it does not list yet, only what was asked for is known,
+	// and the ID may be empty.
 	Instance
 	Leaving []Pod // those that still run on the worker that it replaces
 }
 
-// Arriving returns the nodes that are launched, or about to be as an interrupted worker's replacement, and not Ready yet. After
-// JOIN_TIMEOUT_SEC one does not count any more, nor does one that is cordoned or will itself be taken away.
+// Arriving returns the nodes that are launched, or about to be as an interrupted worker's replacement, and
+// not Ready yet. After JOIN_TIMEOUT_SEC one does not count any more, nor does one that is cordoned or will
+// itself be taken away.
 func Arriving(p Policy, o Observation, now time.Time) []Arrival {
-	listed, interrupted, replaces := map[string]Worker{}, map[string]bool{}, map[string]string{}
-	for _, w := range o.Fleet {
-		listed[w.Instance.ID] = w
-	}
-	for _, i := range o.Interruptions {
-		if !i.Closed {
-			interrupted[i.InstanceID] = true
-			if i.ReplacementID != "" {
-				replaces[i.ReplacementID] = i.InstanceID
-			}
-		}
-	}
-	leaving := func(replaced string) []Pod {
-		if n := listed[replaced].Node; n != nil {
-			return n.Pods
-		}
-		return nil
-	}
+	a := newArrivals(o)
 	inTime := func(since time.Time) bool { return now.Sub(since) < p.JoinTimeout }
 	var out []Arrival
 	for _, w := range o.Fleet {
-		joins := w.Node == nil || !w.Node.Ready && !w.Node.Unschedulable
-		if joins && w.Instance.Alive() && !interrupted[w.Instance.ID] && inTime(w.Instance.LaunchedAt) {
-			out = append(out, Arrival{w.Instance, leaving(replaces[w.Instance.ID])})
+		if a.joins(w) && inTime(w.Instance.LaunchedAt) {
+			out = append(out, Arrival{w.Instance, a.leaving(a.replaces[w.Instance.ID])})
 		}
 	}
 	for _, i := range o.Interruptions {
-		if _, there := listed[i.ReplacementID]; there || i.Closed || !i.replacing() {
+		if _, there := a.listed[i.ReplacementID]; there || i.Closed || !i.replacing() {
 			continue
 		}
 		at, since := i.Offering, i.OpenedEpoch // until it is decided, a node like the one that it is for
@@ -144,10 +115,49 @@ func Arriving(p Policy, o Observation, now time.Time) []Arrival {
 			at, since = i.Intent.Request.Offering, max(since, i.Intent.Epoch)
 		}
 		if inTime(time.Unix(since, 0)) {
-			out = append(out, Arrival{Instance{ID: i.ReplacementID, State: StatePending, Type: at.Type, Zone: at.Zone, Market: at.Market}, leaving(i.InstanceID)})
+			coming := Instance{ID: i.ReplacementID, State: StatePending, Type: at.Type, Zone: at.Zone, Market: at.Market}
+			out = append(out, Arrival{coming, a.leaving(i.InstanceID)})
 		}
 	}
 	return out
+}
+
+// arrivals finds out which workers are on their way and which they replace.
+type arrivals struct {
+	listed      map[string]Worker // by instance ID
+	interrupted map[string]bool   // by instance ID
+	replaces    map[string]string // the interrupted instance, by its replacement
+}
+
+func newArrivals(o Observation) arrivals {
+	a := arrivals{listed: map[string]Worker{}, interrupted: map[string]bool{}, replaces: map[string]string{}}
+	for _, w := range o.Fleet {
+		a.listed[w.Instance.ID] = w
+	}
+	for _, i := range o.Interruptions {
+		if i.Closed {
+			continue
+		}
+		a.interrupted[i.InstanceID] = true
+		if i.ReplacementID != "" {
+			a.replaces[i.ReplacementID] = i.InstanceID
+		}
+	}
+	return a
+}
+
+// joins reports whether a worker is not Ready yet and may become so.
+func (a arrivals) joins(w Worker) bool {
+	joining := w.Node == nil || !w.Node.Ready && !w.Node.Unschedulable
+	return joining && w.Instance.Alive() && !a.interrupted[w.Instance.ID]
+}
+
+// leaving returns the pods that still run on a replaced worker.
+func (a arrivals) leaving(replaced string) []Pod {
+	if n := a.listed[replaced].Node; n != nil {
+		return n.Pods
+	}
+	return nil
 }
 
 // census is the fleet, counted the ways that the limits count it.

@@ -14,25 +14,9 @@ import (
 // MaxPauseText is how many characters the name and the reason of a pause may have.
 const MaxPauseText = 500
 
-// Paused tells whether scaling is paused: no new scale-up by its trigger and no new scale-down begins. An open action goes on to its
-// end, interruptions are worked on, the sweep sweeps, and a cluster below MIN_WORKERS is brought back to it.
-func (r Record) Paused() bool { return r.PausedSinceEpoch != 0 }
-
-// pauseText says since when, by whom and why scaling is paused.
-func (r Record) pauseText() string {
-	text := "since " + time.Unix(r.PausedSinceEpoch, 0).UTC().Format(time.RFC3339)
-	if r.PausedBy != "" {
-		text += " by " + r.PausedBy
-	}
-	if r.PauseReason != "" {
-		text += ": " + r.PauseReason
-	}
-	return text
-}
-
-// PauseScaling pauses scaling. It carries no fence, because whoever pauses holds no lease: stores make it one conditional write, so
-// that it is neither lost under a tick's writes nor takes the lease from the tick. A tick that has decided but not begun is refused
-// by the begin itself.
+// PauseScaling pauses scaling. It carries no fence, because a person who pauses holds no lease: stores make
+// it one conditional write, so that it is neither lost under a tick's writes nor takes the lease from the
+// tick. A tick that has decided but not begun is refused by the begin itself.
 type PauseScaling struct {
 	Now    time.Time
 	By     string // who pauses; may be empty
@@ -42,7 +26,8 @@ type PauseScaling struct {
 // Name returns pauseScaling.
 func (PauseScaling) Name() string { return "pauseScaling" }
 
-// Apply sets the pause. One that is there already is kept as it is: its age, who is to be asked and why it is there stay true.
+// Apply sets the pause. One that is there already is kept as it is: its age, who is to be asked and why it is
+// there stay true.
 func (t PauseScaling) Apply(r Record) (Record, error) {
 	if r.Paused() {
 		return r, nil
@@ -52,7 +37,7 @@ func (t PauseScaling) Apply(r Record) (Record, error) {
 	return r, nil
 }
 
-// set tells whether the pause of r is the one that t sets.
+// set reports whether the pause of r is the one that t sets.
 func (t PauseScaling) set(r Record) bool {
 	return r.PausedSinceEpoch == max(t.Now.Unix(), 1) && r.PausedBy == t.By && r.PauseReason == t.Reason
 }
@@ -73,8 +58,8 @@ func (ResumeScaling) Apply(r Record) (Record, error) {
 	return r, nil
 }
 
-// CheckPause reports every fault of what a person gives with a pause. Who it is may be left out, and why only where reasonless is
-// true.
+// CheckPause reports every fault of what a person gives with a pause. Who it is may be left out, and why only
+// where reasonless is true.
 func CheckPause(by, reason string, reasonless bool) error {
 	errs := []error{checkPauseText("by", by), checkPauseText("reason", reason)}
 	if strings.TrimSpace(reason) == "" && !reasonless {
@@ -101,46 +86,47 @@ type Switch struct {
 	NewID   func() string // unique short strings, under which the event is journaled; nil: random
 }
 
-// Pause pauses scaling and returns the record then. changed is false if it was paused already; that pause is kept. The error says
-// what of CheckPause is wrong, that the record could not be written, or, with changed true, that it was and the journal was not.
+// Pause pauses scaling and returns the record then. changed is false if it was paused already; that pause is
+// kept. The error says what of CheckPause is wrong, that the record could not be written, or, with changed
+// true, that it was and the journal was not.
 func (s Switch) Pause(ctx context.Context, by, reason string) (r Record, changed bool, err error) {
 	if err := CheckPause(by, reason, false); err != nil {
-		return r, false, fmt.Errorf("pausing scaling, %w", err)
+		return r, false, fmt.Errorf("pausing scaling: %w", err)
 	}
 	// Both are shown for as long as the pause lasts.
 	t := PauseScaling{Now: s.now(), By: Redact(strings.TrimSpace(by)), Reason: Redact(strings.TrimSpace(reason))}
 	if r, err = s.apply(ctx, t); err != nil {
-		return r, false, fmt.Errorf("pausing scaling, %w", err)
+		return r, false, fmt.Errorf("pausing scaling: %w", err)
 	}
 	if !t.set(r) {
 		return r, false, nil
 	}
 	err = s.journal(ctx, Event{At: t.Now, Kind: "scaling.paused", Message: byWhom(t.By, t.Reason)})
 	if err != nil {
-		err = fmt.Errorf("scaling is paused, but that could not be journaled, %w", err)
+		err = fmt.Errorf("scaling is paused, but that could not be journaled: %w", err)
 	}
 	return r, true, err
 }
 
-// Resume ends the pause and returns the record as it was before and whether it was paused. A reason may be left out. Errors are those
-// of Pause.
+// Resume ends the pause and returns the record as it was before and whether it was paused. A reason may be
+// left out. Errors are those of Pause.
 func (s Switch) Resume(ctx context.Context, by, reason string) (was Record, changed bool, err error) {
 	if err := CheckPause(by, reason, true); err != nil {
-		return was, false, fmt.Errorf("resuming scaling, %w", err)
+		return was, false, fmt.Errorf("resuming scaling: %w", err)
 	}
 	if was, err = s.Store.Load(ctx); err != nil {
-		return was, false, fmt.Errorf("resuming scaling, reading the record, %w", err)
+		return was, false, fmt.Errorf("resuming scaling: reading the record: %w", err)
 	}
 	if !was.Paused() {
 		return was, false, nil
 	}
 	if _, err := s.apply(ctx, ResumeScaling{}); err != nil {
-		return was, false, fmt.Errorf("resuming scaling, %w", err)
+		return was, false, fmt.Errorf("resuming scaling: %w", err)
 	}
 	what := byWhom(Redact(strings.TrimSpace(by)), Redact(strings.TrimSpace(reason)))
 	err = s.journal(ctx, Event{At: s.now(), Kind: "scaling.resumed", Message: what + "; it was paused " + was.pauseText()})
 	if err != nil {
-		err = fmt.Errorf("scaling is resumed, but that could not be journaled, %w", err)
+		err = fmt.Errorf("scaling is resumed, but that could not be journaled: %w", err)
 	}
 	return was, true, err
 }
@@ -155,7 +141,7 @@ func byWhom(by, why string) string {
 	return "by " + by + ": " + why
 }
 
-// apply makes a transition, once more if nobody knows how it ended.
+// apply makes a transition, once more if its outcome is unknown.
 func (s Switch) apply(ctx context.Context, t Transition) (Record, error) {
 	r, err := s.Store.Apply(ctx, t)
 	if err == nil || IsRefused(err) || ctx.Err() != nil {

@@ -90,16 +90,17 @@ func DefaultPolicy() Policy {
 // Settings lists every setting in the order in which documentation shows them.
 func Settings() []setting.Info { return setting.Describe(settings) }
 
-// PolicyFromEnv reads a policy from the environment that lookup stands for (os.LookupEnv in production); what is unset keeps its
-// default. The error is a *setting.Error that lists every wrong setting at once, both unreadable values and values that
-// contradict each other.
+// PolicyFromEnv reads a policy from the environment that lookup stands for (os.LookupEnv in production); what
+// is unset keeps its default. The error is a *setting.Error that lists every wrong setting at once, both
+// unreadable values and values that contradict each other.
 func PolicyFromEnv(lookup setting.Lookup) (Policy, error) {
 	var p Policy
 	err := setting.Parse(&p, settings, lookup, Policy.problems)
 	return p, err
 }
 
-// With returns p with the settings that lookup has changed; the others stay as they are in p. Errors are PolicyFromEnv's.
+// With returns p with the settings that lookup has changed; the others stay as they are in p. Errors are
+// PolicyFromEnv's.
 func (p Policy) With(lookup setting.Lookup) (Policy, error) {
 	changes := slices.Clone(settings)
 	for i := range changes {

@@ -7,12 +7,14 @@ import (
 	"time"
 )
 
-// SchemaVersion is the newest layout of the record that this package understands. A record without the attribute is of version 1.
+// SchemaVersion is the newest layout of the record that this package understands. A record without the
+// attribute is of version 1.
 const SchemaVersion = 1
 
-// Record is the one durable item of a cluster: what is going on, since when, and who may go on with it. The attributes of the
-// first three groups are named, typed and omitted as the record's specification has them; the rest are optional additions, absent
-// from a record at rest unless they say something. All epochs are Unix seconds.
+// Record is the one durable item of a cluster: what is in progress, since when, and who may continue it. The
+// attributes of the first three groups are named, typed and omitted as the record's specification has them;
+// the rest are optional additions, absent from a record at rest unless they say something. All epochs are
+// Unix seconds.
 //
 // A Record is a value: transitions return a changed copy and never alter the one they are given.
 type Record struct {
@@ -34,7 +36,7 @@ type Record struct {
 	ScaleDownTargetInstanceIDs    []string       `json:"scaleDownTargetInstanceIds,omitzero"`    // the plan
 	ScaleDownCompletedInstanceIDs []string       `json:"scaleDownCompletedInstanceIds,omitzero"` // terminated so far
 
-	LeaseOwner      string `json:"leaseOwner,omitempty"`      // who may write; "" is nobody
+	LeaseOwner      string `json:"leaseOwner,omitempty"`      // who may write; "": the lease is free
 	LeaseUntilEpoch int64  `json:"leaseUntilEpoch,omitempty"` // the lease may be taken by others after this
 	LeaseFence      int64  `json:"leaseFence,omitempty"`      // grows with every lease; older holders' writes are refused
 
@@ -71,8 +73,8 @@ const (
 	PhaseTerminating ScaleDownPhase = "TERMINATING"
 )
 
-// Intent is a launch that is about to be made, written down before it is made, complete enough to be repeated to the letter by
-// somebody else. Until it is resolved its instance may or may not exist.
+// Intent is a launch that is about to be made, written down before it is made, complete enough to be repeated
+// to the letter by another process. Until it is resolved its instance may or may not exist.
 type Intent struct {
 	Ordinal    int           `json:"ordinal"`                 // which instance of its action, from 0
 	Attempt    int           `json:"attempt"`                 // which offering of its ordinal, from 0
@@ -82,9 +84,9 @@ type Intent struct {
 	Launched   int64         `json:"launchedEpoch,omitempty"` // when the instance was launched, which may be long after it was intended
 }
 
-// Removal is an instance on its way out. In phase DRAINING its node, if it has one, may still be given back. In phase TERMINATING it may not: the
-// phase is the mark that has to be durable before anybody asks the cloud to terminate the instance, and nobody, not even a failed
-// action, takes it away until the instance is gone.
+// Removal is an instance on its way out. In phase DRAINING its node, if it has one, may still be given back.
+// In phase TERMINATING it may not: the phase is the mark that has to be durable before the cloud is asked to
+// terminate the instance, and nothing, not even a failed action, takes it away until the instance is gone.
 type Removal struct {
 	InstanceID   string         `json:"instanceId"`
 	ActionID     string         `json:"actionId,omitempty"` // action it belongs to; "" for the sweep's own
@@ -95,6 +97,20 @@ type Removal struct {
 	Reason       string         `json:"reason,omitempty"`
 }
 
+// claim is the name under which a removal cordons its node.
+func (m Removal) claim() string {
+	if m.ActionID == "" {
+		return "sweep-" + m.InstanceID
+	}
+	return m.ActionID
+}
+
+// How long a worker is skipped, after the first failure and at most.
+const (
+	firstSkip = 10 * time.Minute
+	maxSkip   = 6 * time.Hour
+)
+
 // Skip is a worker that is not to be chosen for scale-down before an hour that grows with every failure.
 type Skip struct {
 	InstanceID string `json:"instanceId"`
@@ -103,23 +119,8 @@ type Skip struct {
 	Cause      string `json:"cause,omitempty"`
 }
 
-// Exhausted is an offering, or with empty fields a whole class of offerings, that could not be had a moment ago.
-type Exhausted struct {
-	Zone       string `json:"zone,omitempty"`
-	Subnet     string `json:"subnet,omitempty"`
-	Type       string `json:"type,omitempty"`
-	Market     Market `json:"market,omitempty"`
-	UntilEpoch int64  `json:"untilEpoch"`
-}
-
-// Covers tells whether o is among the offerings that e stands for.
-func (e Exhausted) Covers(o Offering) bool {
-	return (e.Zone == "" || e.Zone == o.Zone) && (e.Subnet == "" || e.Subnet == o.Subnet) &&
-		(e.Type == "" || e.Type == o.Type) && (e.Market == "" || e.Market == o.Market)
-}
-
-// Number is a numeric attribute that a record may lack. Absent and zero differ: a record that came without the attribute is
-// written back without it.
+// Number is a numeric attribute that a record may lack. Absent and zero differ: a record that came without
+// the attribute is written back without it.
 type Number struct {
 	n   int64
 	set bool
@@ -131,7 +132,7 @@ func Num(n int64) Number { return Number{n: n, set: true} }
 // Value returns the number, 0 when absent.
 func (n Number) Value() int64 { return n.n }
 
-// IsZero tells whether the attribute is absent; encoding/json's omitzero asks it.
+// IsZero reports whether the attribute is absent; encoding/json's omitzero asks it.
 func (n Number) IsZero() bool { return !n.set }
 
 // MarshalJSON writes the number.
@@ -147,7 +148,8 @@ func (n *Number) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// RecordKey returns the key of a cluster's record: "cluster" for the only one of its table, "cluster#NAME" for a named one.
+// RecordKey returns the key of a cluster's record: "cluster" for the only one of its table, "cluster#NAME"
+// for a named one.
 func RecordKey(cluster string) string {
 	if cluster == "" {
 		return "cluster"
@@ -183,10 +185,10 @@ func (r Record) Clone() Record {
 	return r
 }
 
-// ScalingUp tells whether a scale-up is open.
+// ScalingUp reports whether a scale-up is open.
 func (r Record) ScalingUp() bool { return r.ScalingInProgress && r.ScaleUpActionID != "" }
 
-// ScalingDown tells whether a scale-down is open.
+// ScalingDown reports whether a scale-down is open.
 func (r Record) ScalingDown() bool { return r.ScalingInProgress && r.ScaleDownActionID != "" }
 
 // ActionID returns the open action's ID, "" at rest.
@@ -207,7 +209,7 @@ func (r Record) Removal(instanceID string) (Removal, bool) {
 	return Removal{}, false
 }
 
-// Targets tells whether an open scale-down still means to remove the instance.
+// Targets reports whether an open scale-down still means to remove the instance.
 func (r Record) Targets(instanceID string) bool {
 	return slices.Contains(r.ScaleDownTargetInstanceIDs, instanceID) && !slices.Contains(r.ScaleDownCompletedInstanceIDs, instanceID)
 }
@@ -222,7 +224,37 @@ func (r Record) Skipped(instanceID string, now time.Time) (Skip, bool) {
 	return Skip{}, false
 }
 
-// putRemoval adds or replaces the removal of one instance; the caller owns r.
+// Paused reports whether scaling is paused: no new scale-up by its trigger and no new scale-down begins. An
+// open action continues to its end, interruptions are worked on, the sweep sweeps, and a cluster below
+// MIN_WORKERS is brought back to it.
+func (r Record) Paused() bool { return r.PausedSinceEpoch != 0 }
+
+// pauseText says since when, by whom and why scaling is paused.
+func (r Record) pauseText() string {
+	text := "since " + time.Unix(r.PausedSinceEpoch, 0).UTC().Format(time.RFC3339)
+	if r.PausedBy != "" {
+		text += " by " + r.PausedBy
+	}
+	if r.PauseReason != "" {
+		text += ": " + r.PauseReason
+	}
+	return text
+}
+
+// The methods below change the record that a transition has cloned.
+
+// uncheck notes instances to be compared as soon as their nodes can be seen.
+func (r *Record) uncheck(template string, ids []string) {
+	if len(ids) == 0 {
+		return
+	}
+	if r.TemplateSeen == nil || r.TemplateSeen.Template != template {
+		r.TemplateSeen = &TemplateSeen{Template: template}
+	}
+	r.TemplateSeen.Unchecked = ids
+}
+
+// putRemoval adds or replaces the removal of one instance.
 func (r *Record) putRemoval(m Removal) {
 	for i := range r.Removals {
 		if r.Removals[i].InstanceID == m.InstanceID {
@@ -233,9 +265,69 @@ func (r *Record) putRemoval(m Removal) {
 	r.Removals = append(r.Removals, m)
 }
 
+// dropRemoval forgets the removal of one instance.
 func (r *Record) dropRemoval(instanceID string) {
-	r.Removals = slices.DeleteFunc(r.Removals, func(m Removal) bool { return m.InstanceID == instanceID })
-	if len(r.Removals) == 0 {
-		r.Removals = nil
+	r.Removals = nilIfEmpty(slices.DeleteFunc(r.Removals, func(m Removal) bool { return m.InstanceID == instanceID }))
+}
+
+// skip notes one more failure of an instance and until when it is not chosen.
+func (r *Record) skip(instanceID, cause string, now time.Time) {
+	s := Skip{InstanceID: instanceID}
+	for _, old := range r.SkipList {
+		if old.InstanceID == instanceID {
+			s = old
+		}
 	}
+	s.Failures++
+	s.Cause = cause
+	s.UntilEpoch = now.Add(doubled(firstSkip, s.Failures, maxSkip)).Unix()
+	r.SkipList = append(slices.DeleteFunc(r.SkipList, func(o Skip) bool { return o.InstanceID == instanceID }), s)
+}
+
+// exhaust notes offerings that can't be had; a new entry replaces an older one of the same offerings.
+func (r *Record) exhaust(es []Exhausted) {
+	for _, e := range es {
+		same := func(o Exhausted) bool { o.UntilEpoch = e.UntilEpoch; return o == e }
+		r.Exhausted = append(slices.DeleteFunc(r.Exhausted, same), e)
+	}
+}
+
+// setPhase shows the phase of a removal as that of the scale-down, if it belongs to the open one.
+func (r *Record) setPhase(m Removal) {
+	if m.ActionID != "" && m.ActionID == r.ScaleDownActionID {
+		r.ScaleDownPhase = m.Phase
+	}
+}
+
+// clearScaleUp ends the open scale-up.
+func (r *Record) clearScaleUp() {
+	r.LastActionID = r.ScaleUpActionID
+	r.ScalingInProgress = false
+	r.ScaleUpActionID, r.ScaleUpStartedEpoch, r.ScaleUpRequested = "", 0, 0
+	r.ScaleUpInstanceIDs, r.ScaleUpIntent, r.ScaleUpLaunches, r.ScaleUpWanted = nil, nil, nil, nil
+}
+
+// clearScaleDown ends the open scale-down.
+func (r *Record) clearScaleDown() {
+	r.LastActionID = r.ScaleDownActionID
+	r.ScalingInProgress = false
+	r.ScaleDownActionID, r.ScaleDownStartedEpoch, r.ScaleDownPhase = "", 0, ""
+	r.ScaleDownTargetInstanceIDs, r.ScaleDownCompletedInstanceIDs = nil, nil
+}
+
+// doubled returns base, doubled for each failure after the first, at most limit.
+func doubled(base time.Duration, failures int, limit time.Duration) time.Duration {
+	d := base
+	for i := 1; i < failures && d < limit; i++ {
+		d *= 2
+	}
+	return min(d, limit)
+}
+
+// nilIfEmpty keeps an empty list out of the stored record.
+func nilIfEmpty[T any](s []T) []T {
+	if len(s) == 0 {
+		return nil
+	}
+	return s
 }

@@ -1,236 +1,42 @@
 package nodes
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 )
 
-// Unhealthy is a worker that had joined and whose node is not Ready. It counts for MAX_WORKERS and runs nothing.
-type Unhealthy struct {
-	InstanceID string  `json:"instanceId"`
-	Node       NodeRef `json:"node"`
-	SinceEpoch int64   `json:"sinceEpoch"`
-	Due        bool    `json:"due,omitempty"` // it is removed now
-	Why        string  `json:"why,omitempty"` // what happens to it, or why it is kept
+// repair removes workers that have not been Ready for too long.
+type repair struct {
+	*run
+	removals removals
 }
 
-// UnhealthyWorkers lists the workers that are not Ready, the one that has been so for longest first, with what is to be done about each.
-// At most one is due at a time. None is due while many are not Ready at once: then the control plane, the network or a zone has most
-// likely failed and not the nodes, and removing them would make it worse. What an open scale-up or an interruption deals with is left
-// to these.
-func UnhealthyWorkers(p Policy, o Observation, r Record, now time.Time) []Unhealthy {
-	if !o.FleetKnown {
+// begin begins the removal of a worker that is due, at most one. It is a removal like every other: in the
+// record before its node is cordoned, marked before the instance is terminated, continued by any later tick.
+// Only the drain is missing: the kubelet that would end the pods does not answer. What runs there is replaced
+// once the Node object is gone.
+func (r repair) begin(ctx context.Context, s *survey) error {
+	if s.fleetErr() != nil || r.budget.spent(ctx) {
 		return nil
 	}
-	h, out := newHealth(p, o, r, now)
-	for i := range out {
-		out[i].Due, out[i].Why = h.verdict(out[i])
-	}
-	return out
-}
-
-// newHealth counts the workers and lists those that are not Ready, the one that has been so for longest first.
-func newHealth(p Policy, o Observation, r Record, now time.Time) (*health, []Unhealthy) {
-	h := &health{p: p, o: o, r: r, now: now, keep: map[string]bool{}}
-	var out []Unhealthy
-	for _, w := range o.Fleet {
-		if !w.Instance.Alive() || w.Node == nil {
+	for _, u := range UnhealthyWorkers(r.config.Policy, s.fleet(), r.state.record, r.now()) {
+		_, endedSince := s.record.Removal(u.InstanceID) // it was being removed when the survey was made and no longer is
+		if !u.Due || endedSince {
 			continue
 		}
-		if w.Node.Ready {
-			h.workers++
-			continue
-		}
-		if h.elsewhere(w) {
-			continue
-		}
-		h.workers++
-		since := w.Node.notReadySince(now)
-		if now.Sub(since) >= min(settleTime, p.NotReadyFor) { // one that has just joined becomes Ready a moment later
-			h.down++
-		}
-		h.keep[w.Instance.ID] = w.Node.Keep
-		out = append(out, Unhealthy{InstanceID: w.Instance.ID, Node: w.Node.NodeRef, SinceEpoch: since.Unix()})
-	}
-	slices.SortStableFunc(out, func(a, b Unhealthy) int { return cmp.Compare(a.SinceEpoch, b.SinceEpoch) })
-	return h, out
-}
-
-// notReadySince returns since when a node has not been Ready, as its own condition says, which outlives every restart of Muster. Of a
-// node that says nothing it is now: nothing is concluded from that.
-func (n Node) notReadySince(now time.Time) time.Time {
-	switch {
-	case !n.NotReadySince.IsZero():
-		return n.NotReadySince
-	case !n.CreatedAt.IsZero():
-		return n.CreatedAt
-	}
-	return now
-}
-
-// health judges the workers of one moment.
-type health struct {
-	p   Policy
-	o   Observation
-	r   Record
-	now time.Time
-
-	workers int    // that have joined
-	down    int    // of those, not Ready for more than a moment
-	first   string // the one that is removed before the others
-	keep    map[string]bool
-}
-
-// elsewhere reports whether something else decides about the worker: the scale-up that launched it, its interruption or that of the
-// worker that it replaces, or a removal of another cause.
-func (h *health) elsewhere(w Worker) bool {
-	id := w.Instance.ID
-	if slices.Contains(h.r.ScaleUpInstanceIDs, id) || h.r.Targets(id) {
-		return true
-	}
-	if m, ok := h.r.Removal(id); ok && !m.NotReady {
-		return true
-	}
-	return slices.ContainsFunc(h.o.Interruptions, func(i Interruption) bool { return i.InstanceID == id || i.ReplacementID == id })
-}
-
-func (h *health) verdict(u Unhealthy) (due bool, why string) {
-	limit := h.p.NotReadyFor
-	if _, removing := h.r.Removal(u.InstanceID); removing {
-		h.first = u.InstanceID
-		return false, "being removed"
-	}
-	switch {
-	case limit == 0:
-		return false, "kept: NOT_READY_TIMEOUT_SEC is 0"
-	case h.keep[u.InstanceID]:
-		return false, "kept: annotated against removal"
-	case h.r.Paused():
-		return false, "kept: scaling is paused"
-	}
-	if s, ok := h.r.Skipped(u.InstanceID, h.now); ok {
-		return false, "kept for a while: " + s.Cause
-	}
-	if why := h.many(); why != "" {
-		return false, "kept: " + why
-	}
-	if left := limit - h.now.Sub(time.Unix(u.SinceEpoch, 0)); left > 0 {
-		return false, fmt.Sprintf("removed in %s unless it becomes Ready", left.Truncate(time.Second))
-	}
-	if h.first == "" && slices.ContainsFunc(h.r.Removals, func(m Removal) bool { return m.NotReady }) {
-		return false, "removed after another"
-	}
-	if h.first != "" {
-		return false, "removed after " + h.first
-	}
-	h.first = u.InstanceID
-	return true, "removed now"
-}
-
-// many says that too many workers are not Ready to take it for their own fault: more than one, and a third or more, so that the
-// failure of one zone of three is among them.
-func (h *health) many() string {
-	if h.down > 1 && 3*h.down >= h.workers {
-		return fmt.Sprintf("%d of %d workers are not Ready, probably because of the control plane, the network or a zone", h.down, h.workers)
-	}
-	return ""
-}
-
-// fleet is what a survey shows of the workers.
-func (s *survey) fleet() Observation {
-	return Observation{Fleet: s.workers, FleetKnown: s.fleetErr() == nil, Interruptions: s.open}
-}
-
-// repair begins the removal of a worker that has not been Ready for too long. It is a removal like every other: in the record before its
-// node is cordoned, marked before the instance is terminated, resumed by whichever tick comes next. Only the drain is missing: the
-// kubelet that would end the pods does not answer. What runs there is replaced once the Node object is gone.
-func (t *run) repair(ctx context.Context, s *survey) error {
-	if s.fleetErr() != nil || t.spent(ctx) {
-		return nil
-	}
-	for _, u := range UnhealthyWorkers(t.c.Policy, s.fleet(), t.rec, t.now()) {
-		if _, ended := s.record.Removal(u.InstanceID); !u.Due || ended { // within this sweep, after the survey
-			continue
-		}
-		m := Removal{InstanceID: u.InstanceID, Node: u.Node, NotReady: true, Phase: PhaseDraining, DrainedSince: t.now().Unix(),
+		m := Removal{InstanceID: u.InstanceID, Node: u.Node, NotReady: true, Phase: PhaseDraining, DrainedSince: r.now().Unix(),
 			Reason: fmt.Sprintf("not Ready since %s", time.Unix(u.SinceEpoch, 0).UTC().Format(time.RFC3339))}
-		err := t.apply(ctx, StartDrain{Fence: t.fence, Removal: m})
+		err := r.state.apply(ctx, StartDrain{Fence: r.state.fence, Removal: m})
 		if errors.Is(err, ErrPaused) { // since the survey
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		t.say(ctx, "repair.begun", u.InstanceID, "%s", m.Reason)
-		return t.finishRemoval(ctx, s, m)
+		r.log.report(ctx, "repair.begun", u.InstanceID, "%s", m.Reason)
+		return r.removals.advance(ctx, s, m)
 	}
 	return nil
-}
-
-// prepareRepair cordons a worker that is not Ready and asks the workers on it for their work; true means that the instance may end.
-// One that has become Ready is a worker again, and one of many that are not Ready is kept. A mark is final: a marked one that has
-// become Ready is drained instead.
-func (t *run) prepareRepair(ctx context.Context, m Removal) (bool, error) {
-	if ok, err := t.stillUnhealthy(ctx, m); err != nil || !ok {
-		return false, err
-	}
-	if err := t.cordon(ctx, m.Node, m.claim()); err != nil {
-		return false, err
-	}
-	since := time.Unix(m.DrainedSince, 0)
-	if !t.handedOver(ctx, m.Node, since, since.Add(t.c.Policy.DrainTimeout)) {
-		t.say(ctx, "drain.continues", m.InstanceID, "its workers are handing over")
-		return false, nil
-	}
-	// The cordon took its time, and a pod can have come before it. Look again before the point of no return.
-	return t.stillUnhealthy(ctx, m)
-}
-
-func (t *run) stillUnhealthy(ctx context.Context, m Removal) (bool, error) {
-	s := t.survey(ctx)
-	if err := errors.Join(s.fleetErr(), s.recordErr); err != nil {
-		return false, err // what can't be seen is not removed
-	}
-	w, _ := s.worker(m.InstanceID)
-	switch {
-	case w.Node == nil:
-		return false, t.giveBack(ctx, m, "its node is not there any more")
-	case w.Node.Ready:
-		return false, t.giveBack(ctx, m, "")
-	}
-	h, _ := newHealth(t.c.Policy, s.fleet(), t.rec, t.now())
-	if why := h.many(); why != "" {
-		t.say(ctx, "repair.held", m.InstanceID, "%s", why)
-		return false, t.giveBack(ctx, m, "")
-	}
-	return true, nil
-}
-
-// drainRecovered drains a marked worker that has become Ready again: its pods run, and the mark is final.
-func (t *run) drainRecovered(ctx context.Context, m Removal) (bool, error) {
-	s := t.survey(ctx)
-	if err := errors.Join(s.fleetErr(), s.recordErr); err != nil {
-		return false, err
-	}
-	if w, ok := s.worker(m.InstanceID); !ok || w.Node == nil || !w.Node.Ready {
-		return true, nil
-	}
-	for {
-		p, err := t.drainOnce(ctx, DrainRequest{Node: m.Node, Until: t.now().Add(t.hold.slice)})
-		why, blocked := IsDrainBlocked(err)
-		switch {
-		case blocked:
-			t.say(ctx, "sweep.drainFailed", m.InstanceID, "marked, Ready again, and can't be drained: %s", why)
-			return false, nil
-		case err != nil || p.Done:
-			return err == nil, err
-		case t.spent(ctx):
-			t.say(ctx, "drain.continues", m.InstanceID, "%d pod(s) left, %s", p.Left, p.Why)
-			return false, nil
-		}
-	}
 }

@@ -3,220 +3,172 @@ package nodes
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 )
 
-// beginDown opens a scale-down with its plan and goes on with it.
-func (t *run) beginDown(ctx context.Context, s *survey, d Decision) error {
+// scaleDown removes the workers that a decision chose, one after the other. Any tick can continue it, because
+// every step is in the record before it is made: StartDrain before the cordon, MarkTerminating before the
+// instance is terminated, and MarkScaleDownInstanceDone after its Node object is deleted. See removals for
+// why in this order.
+type scaleDown struct {
+	*run
+	surveyor surveyor
+	drainer  drainer
+}
+
+// begin opens a scale-down with its plan and continues it.
+func (d scaleDown) begin(ctx context.Context, s *survey, decision Decision) error {
 	var ids []string
-	for _, target := range d.Targets {
+	for _, target := range decision.Targets {
 		ids = append(ids, target.InstanceID)
 	}
-	err := t.apply(ctx, BeginScaleDown{Fence: t.fence, ActionID: t.newActionID(), Now: t.now(), Targets: ids})
+	err := d.state.apply(ctx, BeginScaleDown{Fence: d.state.fence, ActionID: d.newActionID(), Now: d.now(), Targets: ids})
 	if err != nil {
 		return err
 	}
-	t.say(ctx, "scaleDown.begun", "", "targets %v", ids)
-	return t.carryOnDown(ctx, s)
+	d.log.report(ctx, "scaleDown.begun", "", "targets %v", ids)
+	return d.proceed(ctx, s)
 }
 
-// carryOnDown goes on with the open scale-down from wherever it was left, target by target.
-func (t *run) carryOnDown(ctx context.Context, s *survey) error {
-	if err := t.cordonTargets(ctx, s); err != nil {
+// proceed continues the open scale-down from wherever it was left, target by target.
+func (d scaleDown) proceed(ctx context.Context, s *survey) error {
+	if err := d.cordonTargets(ctx, s); err != nil {
 		return err
 	}
-	for _, id := range t.rec.ScaleDownTargetInstanceIDs {
-		if !t.rec.Targets(id) {
+	for _, id := range d.state.record.ScaleDownTargetInstanceIDs {
+		if !d.state.record.Targets(id) {
 			continue
 		}
-		done, err := t.removeTarget(ctx, s, id)
+		done, err := d.removeTarget(ctx, s, id)
 		if err != nil || !done {
 			return err
 		}
-		if s = t.survey(ctx); s.recordErr != nil { // the next target is judged by what is there after this one
+		if s = d.surveyor.survey(ctx); s.recordErr != nil { // the next target is judged by what is there after this one
 			return s.recordErr
 		}
 	}
-	id := t.rec.ScaleDownActionID
-	err := t.apply(ctx, CompleteScaleDown{Fence: t.fence, ActionID: id, Now: t.now()})
+	id := d.state.record.ScaleDownActionID
+	err := d.state.apply(ctx, CompleteScaleDown{Fence: d.state.fence, ActionID: id, Now: d.now()})
 	if err == nil {
-		t.journal(ctx, Event{Kind: "scaleDown.completed", ActionID: id})
+		d.log.append(ctx, Event{Kind: "scaleDown.completed", ActionID: id})
 	}
 	return err
 }
 
-// cordonTargets cordons the targets that wait for their turn, so that what is evicted from one is not placed on the next only to be
-// evicted again. A single target is cordoned by its drain.
-func (t *run) cordonTargets(ctx context.Context, s *survey) error {
-	if len(t.rec.ScaleDownTargetInstanceIDs) < 2 || s.fleetErr() != nil || t.stuck() {
+// cordonTargets cordons the targets that wait for their turn, so that what is evicted from one is not placed
+// on the next only to be evicted again. A single target is cordoned by its drain.
+func (d scaleDown) cordonTargets(ctx context.Context, s *survey) error {
+	if len(d.state.record.ScaleDownTargetInstanceIDs) < 2 || s.fleetErr() != nil || d.stuck() {
 		return nil
 	}
-	for _, id := range t.rec.ScaleDownTargetInstanceIDs {
+	action := d.state.record.ScaleDownActionID
+	for _, id := range d.state.record.ScaleDownTargetInstanceIDs {
 		w, _ := s.worker(id)
-		if _, started := t.rec.Removal(id); started || !t.rec.Targets(id) || w.Node == nil || slices.Contains(w.Node.Claims, t.rec.ScaleDownActionID) {
+		_, started := d.state.record.Removal(id)
+		if started || !d.state.record.Targets(id) || w.Node == nil || slices.Contains(w.Node.Claims, action) {
 			continue
 		}
-		if err := t.cordon(ctx, w.Node.NodeRef, t.rec.ScaleDownActionID); err != nil {
+		if err := d.drainer.cordon(ctx, w.Node.NodeRef, action); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// stuck tells whether the scale-down has had its time.
-func (t *run) stuck() bool {
-	return t.now().Sub(time.Unix(t.rec.ScaleDownStartedEpoch, 0)) >= t.c.Policy.ScaleDownStuck
+// stuck reports whether the scale-down has had its time.
+func (d scaleDown) stuck() bool {
+	return d.now().Sub(time.Unix(d.state.record.ScaleDownStartedEpoch, 0)) >= d.config.Policy.ScaleDownStuck
 }
 
-// removeTarget brings one target as far as it goes now: done, or to be continued by the next tick, or, if it can't be removed, the
-// action ended.
-func (t *run) removeTarget(ctx context.Context, s *survey, id string) (done bool, err error) {
-	m, started := t.rec.Removal(id)
-	stuck := t.stuck()
-	gone, err := t.confirmedGone(ctx, s, id)
+// removeTarget brings one target as far as it goes now: done, or to be continued by the next tick, or, if it
+// can't be removed, the action ended.
+func (d scaleDown) removeTarget(ctx context.Context, s *survey, id string) (done bool, err error) {
+	m, started := d.state.record.Removal(id)
+	stuck := d.stuck()
+	gone, err := d.surveyor.confirmedGone(ctx, s, id)
 	if err == nil && (gone || m.Phase == PhaseTerminating) {
 		if m.Node.Name == "" {
 			m.Node = s.nodeOf(id)
 		}
-		done, err = t.finishTarget(ctx, id, m, gone)
+		done, err = d.finishTarget(ctx, id, m, gone)
 		if done || !stuck || lost(err) {
 			return done, err
 		}
 	}
+
 	switch {
 	case stuck: // whatever holds it up must not block all scaling; what is marked is finished by the sweep
-		return false, errors.Join(err, t.failDown(ctx, s, "", "older than SCALE_DOWN_STUCK_SEC"))
+		return false, errors.Join(err, d.fail(ctx, s, "", "older than SCALE_DOWN_STUCK_SEC"))
 	case err != nil:
 		return false, err
 	case s.fleetErr() != nil:
 		return false, nil // what can't be seen is not removed
+	case started:
+		return d.drainTarget(ctx, s, m)
 	}
-	if !started {
-		if why, blame := t.objection(s, id); why != "" {
-			return false, t.failDown(ctx, s, blame, why)
-		}
-		m = Removal{InstanceID: id, ActionID: t.rec.ScaleDownActionID, Node: s.nodeOf(id), DrainedSince: t.now().Unix(), Reason: "scale-down"}
-		if err := t.apply(ctx, StartDrain{Fence: t.fence, Removal: m}); err != nil {
-			return false, err
-		}
+	if why, blame := s.objection(id, d.config.Policy.MinWorkers); why != "" {
+		return false, d.fail(ctx, s, blame, why)
 	}
-	drained, failure, err := t.drain(ctx, m)
+	m = Removal{InstanceID: id, ActionID: d.state.record.ScaleDownActionID, Node: s.nodeOf(id), DrainedSince: d.now().Unix(), Reason: "scale-down"}
+	if err := d.state.apply(ctx, StartDrain{Fence: d.state.fence, Removal: m}); err != nil {
+		return false, err
+	}
+	return d.drainTarget(ctx, s, m)
+}
+
+// drainTarget continues a target whose drain is in the record: drain, look again, mark, and finish.
+func (d scaleDown) drainTarget(ctx context.Context, s *survey, m Removal) (done bool, err error) {
+	id := m.InstanceID
+	drained, failure, err := d.drainer.drain(ctx, m)
 	switch {
 	case err != nil:
 		return false, err
 	case failure != "":
-		return false, t.failDown(ctx, s, id, failure)
+		return false, d.fail(ctx, s, id, failure)
 	case !drained:
 		return false, nil
 	}
-	// The drain took its time. The cluster is looked at again, with this node cordoned already, before the point of no return. An
-	// interruption that cordoned its node meanwhile is seen here, or sees our cordon: whichever came second.
-	s = t.survey(ctx)
+
+	// The drain took its time. The cluster is surveyed again, with this node cordoned already, before the
+	// mark, which is final. An interruption that cordoned its node meanwhile is seen here, or sees our
+	// cordon: whichever came second.
+	s = d.surveyor.survey(ctx)
 	if err := errors.Join(s.fleetErr(), s.recordErr); err != nil {
 		return false, err
 	}
-	if why, _ := t.objection(s, id); why != "" {
-		return false, t.failDown(ctx, s, "", why)
+	if why, _ := s.objection(id, d.config.Policy.MinWorkers); why != "" {
+		return false, d.fail(ctx, s, "", why)
 	}
-	if err := t.apply(ctx, MarkTerminating{Fence: t.fence, Removal: m}); err != nil {
+	if err := d.state.apply(ctx, MarkTerminating{Fence: d.state.fence, Removal: m}); err != nil {
 		return false, err
 	}
-	t.say(ctx, "scaleDown.marked", id, "drained")
-	return t.finishTarget(ctx, id, m, false)
+	d.log.report(ctx, "scaleDown.marked", id, "drained")
+	return d.finishTarget(ctx, id, m, false)
 }
 
-// objection tells why a target may not be removed as things are now, and which instance is to blame for it, if one is.
-func (t *run) objection(s *survey, id string) (why, blame string) {
-	w, ok := s.worker(id)
-	all, inZone, several := s.availableBeside(id)
-	switch {
-	case !ok || w.Node == nil:
-		return "its node is not there", ""
-	case w.Node.Blocker != "":
-		return w.Node.Blocker, id
-	case w.Node.Keep:
-		return "annotated against scale-down", ""
-	case all < t.c.Policy.MinWorkers:
-		return fmt.Sprintf("only %d other workers are available", all), ""
-	case several && inZone == 0:
-		return "it has become the last worker of its zone", ""
-	}
-	return "", ""
-}
-
-// confirmedGone tells whether the cloud says that an instance is ending or has ended. One that it no longer shows is asked for by
-// ID, because a list may lag.
-func (t *run) confirmedGone(ctx context.Context, s *survey, id string) (bool, error) {
-	if s.cloudErr != nil {
-		return false, nil
-	}
-	for _, in := range s.instances {
-		if in.ID == id {
-			return in.Gone(), nil
-		}
-	}
-	found, err := t.lookup(ctx, id)
-	in, there := found[id]
-	return err == nil && (!there || in.Gone()), err
-}
-
-func (t *run) lookup(ctx context.Context, ids ...string) (found map[string]Instance, err error) {
-	err = t.anytime(ctx, "looking instances up", func(ctx context.Context) (err error) {
-		found, err = t.c.Cloud.Lookup(ctx, ids)
-		return err
-	})
-	return found, err
-}
-
-// nodeOf returns the node of an instance, also of one that the cloud has stopped listing.
-func (s *survey) nodeOf(id string) NodeRef {
-	if w, ok := s.worker(id); ok && w.Node != nil {
-		return w.Node.NodeRef
-	}
-	for _, n := range s.view.Nodes {
-		if n.InstanceID() == id && !n.ControlPlane {
-			return n.NodeRef
-		}
-	}
-	return NodeRef{}
-}
-
-// finishTarget takes a target past the point of no return to its end: terminate, delete the Node object, mark done. The Node object
-// goes before the mark: after the mark nobody would look for it.
-func (t *run) finishTarget(ctx context.Context, id string, m Removal, gone bool) (bool, error) {
-	if err := t.terminateAndRemove(ctx, id, m.Node, gone); err != nil {
+// finishTarget takes a marked target to its end: terminate, delete the Node object, record it as done. The
+// Node object goes before that last write: afterwards nothing would look for it.
+func (d scaleDown) finishTarget(ctx context.Context, id string, m Removal, gone bool) (bool, error) {
+	if err := d.drainer.terminateAndRemove(ctx, id, m.Node, gone); err != nil {
 		return false, err
 	}
-	if err := t.apply(ctx, MarkScaleDownInstanceDone{Fence: t.fence, ActionID: t.rec.ScaleDownActionID, InstanceID: id}); err != nil {
+	doneMark := MarkScaleDownInstanceDone{Fence: d.state.fence, ActionID: d.state.record.ScaleDownActionID, InstanceID: id}
+	if err := d.state.apply(ctx, doneMark); err != nil {
 		return false, err
 	}
-	t.say(ctx, "scaleDown.removed", id, "")
+	d.log.report(ctx, "scaleDown.removed", id, "")
 	return true, nil
 }
 
-func (t *run) terminateAndRemove(ctx context.Context, id string, node NodeRef, gone bool) error {
-	if !gone {
-		err := t.call(ctx, "terminating "+id, func(ctx context.Context) error { return t.c.Cloud.Terminate(ctx, id) })
-		if err != nil {
-			return err
-		}
-	}
-	if node.Name == "" {
-		return nil
-	}
-	return t.call(ctx, "deleting node "+node.Name, func(ctx context.Context) error { return t.c.Cluster.Remove(ctx, node) })
-}
-
-// failDown ends the scale-down. What it cordoned and did not mark is uncordoned first, so that a crash in between is followed by
-// doing it again. If uncordoning fails the action ends all the same, or one unreachable API would block all scaling: the sweep
-// uncordons every node whose claim nobody stands behind.
-func (t *run) failDown(ctx context.Context, s *survey, culprit, why string) error {
-	action := t.rec.ScaleDownActionID
-	for _, id := range t.rec.ScaleDownTargetInstanceIDs {
-		m, started := t.rec.Removal(id)
-		if !t.rec.Targets(id) || m.Phase == PhaseTerminating {
+// fail ends the scale-down. What it cordoned and did not mark is uncordoned first, so that after a crash in
+// between it is done again. If uncordoning fails the action ends all the same, or one unreachable API would
+// block all scaling: the sweep uncordons every node whose cordon nothing stands behind.
+func (d scaleDown) fail(ctx context.Context, s *survey, culprit, why string) error {
+	action := d.state.record.ScaleDownActionID
+	for _, id := range d.state.record.ScaleDownTargetInstanceIDs {
+		m, started := d.state.record.Removal(id)
+		if !d.state.record.Targets(id) || m.Phase == PhaseTerminating {
 			continue
 		}
 		if !started {
@@ -225,111 +177,16 @@ func (t *run) failDown(ctx context.Context, s *survey, culprit, why string) erro
 		if m.Node.Name == "" {
 			continue
 		}
-		if err := t.uncordon(ctx, m.Node, action); err != nil {
+		if err := d.drainer.uncordon(ctx, m.Node, action); err != nil {
 			if lost(err) {
 				return err
 			}
-			t.fail(ctx, "uncordoning", err)
+			d.log.fail(ctx, "uncordoning", err)
 		}
 	}
-	err := t.apply(ctx, FailScaleDown{Fence: t.fence, ActionID: action, Now: t.now(), Culprit: culprit, Cause: why})
+	err := d.state.apply(ctx, FailScaleDown{Fence: d.state.fence, ActionID: action, Now: d.now(), Culprit: culprit, Cause: why})
 	if err == nil {
-		t.journal(ctx, Event{Kind: "scaleDown.failed", ActionID: action, Instance: culprit, Message: why})
+		d.log.append(ctx, Event{Kind: "scaleDown.failed", ActionID: action, Instance: culprit, Message: why})
 	}
 	return err
-}
-
-// claim is the name under which a removal cordons its node.
-func (m Removal) claim() string {
-	if m.ActionID == "" {
-		return "sweep-" + m.InstanceID
-	}
-	return m.ActionID
-}
-
-// drain cordons a node and drains it until it is done, has failed, or the tick has no more time. The cordon is repeated by every
-// tick: it is idempotent, and the one of an earlier tick may have been lost.
-func (t *run) drain(ctx context.Context, m Removal) (done bool, failure string, err error) {
-	deadline := time.Unix(m.DrainedSince, 0).Add(t.c.Policy.DrainTimeout)
-	if !t.now().Before(deadline) {
-		return false, "not drained within DRAIN_TIMEOUT_SEC", nil
-	}
-	if err := t.cordon(ctx, m.Node, m.claim()); err != nil {
-		return false, "", err
-	}
-	for !t.handedOver(ctx, m.Node, time.Unix(m.DrainedSince, 0), deadline) {
-		if t.spent(ctx) {
-			t.say(ctx, "drain.continues", m.InstanceID, "its workers are handing over")
-			return false, "", nil
-		}
-		if err := t.c.Clock.Sleep(ctx, handOverPoll); err != nil {
-			return false, "", err
-		}
-	}
-	for {
-		p, err := t.drainOnce(ctx, DrainRequest{Node: m.Node, Until: earlier(deadline, t.now().Add(t.hold.slice))})
-		if why, blocked := IsDrainBlocked(err); blocked {
-			return false, why, nil
-		}
-		switch {
-		case err != nil:
-			return false, "", err
-		case p.Done:
-			return true, "", nil
-		case !t.now().Before(deadline):
-			return false, fmt.Sprintf("not drained within DRAIN_TIMEOUT_SEC: %d pod(s) left, %s", p.Left, p.Why), nil
-		case t.spent(ctx):
-			t.say(ctx, "drain.continues", m.InstanceID, "%d pod(s) left, %s", p.Left, p.Why)
-			return false, "", nil
-		}
-	}
-}
-
-func (t *run) drainOnce(ctx context.Context, req DrainRequest) (p DrainProgress, err error) {
-	err = t.call(ctx, "draining "+req.Node.Name, func(ctx context.Context) (err error) {
-		p, err = t.c.Cluster.Drain(ctx, req)
-		return err
-	})
-	return p, err
-}
-
-func (t *run) cordon(ctx context.Context, n NodeRef, claim string) error {
-	return t.call(ctx, "cordoning "+n.Name, func(ctx context.Context) error { return t.c.Cluster.Cordon(ctx, n, claim) })
-}
-
-// uncordon gives a node back, and its workers their work. Failing at the latter stops nothing: what they were asked for ends by itself.
-func (t *run) uncordon(ctx context.Context, n NodeRef, claim string) error {
-	if t.c.WorkerPlane != nil {
-		if err := t.call(ctx, "taking the request for hand-over back", func(ctx context.Context) error { return t.c.WorkerPlane.TakeBack(ctx, n.Name) }); err != nil {
-			if lost(err) {
-				return err
-			}
-			t.errs = append(t.errs, err)
-		}
-	}
-	return t.call(ctx, "uncordoning "+n.Name, func(ctx context.Context) error { return t.c.Cluster.Uncordon(ctx, n, claim) })
-}
-
-// handedOver asks the workers on a node to give their work away and tells whether the drain may begin: when they hold nothing any
-// more, or three quarters of the time from since to deadline are over. What remains is for evicting them as they are, which is worse
-// and not wrong: they hand over when they are told to stop. A worker plane that doesn't answer is asked again for half of the time.
-func (t *run) handedOver(ctx context.Context, n NodeRef, since, deadline time.Time) bool {
-	if t.c.WorkerPlane == nil {
-		return true
-	}
-	var left int
-	ask := func(ctx context.Context) (err error) {
-		left, err = t.c.WorkerPlane.HandOver(ctx, n.Name, deadline)
-		return err
-	}
-	err := t.call(ctx, "asking for hand-over", ask)
-	if err != nil && !lost(err) { // a lost reply is not a worker plane that can't be asked
-		err = t.call(ctx, "asking for hand-over", ask)
-	}
-	patience := deadline.Sub(since) * 3 / 4
-	if err != nil {
-		t.errs = append(t.errs, err)
-		patience = deadline.Sub(since) / 2
-	}
-	return err == nil && left == 0 || !t.now().Before(since.Add(patience))
 }

@@ -2,141 +2,167 @@ package nodes
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 )
 
-// beginUp opens a scale-up and goes on with it.
-func (t *run) beginUp(ctx context.Context, s *survey, o Observation, d Decision) error {
-	err := t.apply(ctx, BeginScaleUp{Fence: t.fence, ActionID: t.newActionID(), Now: t.now(), Requested: d.Nodes, Wanted: d.Wanted, Repair: d.Reason == ReasonRepair})
+// scaleUp launches nodes and waits until they are Ready. Any tick can continue it from wherever it was left,
+// because every step is in the record:
+//
+//  1. BeginScaleUp opens the action, before anything is launched.
+//  2. IntendLaunch writes down one complete launch request, before it is sent. After a crash, or when the
+//     outcome is unknown, the very same request is sent again: its token makes the cloud return the instance
+//     that the first one started.
+//  3. RecordScaleUpInstances names the instance, and frees the place for the next request.
+//  4. CompleteScaleUp ends the action once all are Ready. FailScaleUp ends it when their time is over, and
+//     names in the same write every instance that is to be removed, so that there is no moment at which an
+//     instance belongs to nothing.
+type scaleUp struct {
+	*run
+	surveyor surveyor
+	launcher launcher
+	removals removals
+}
+
+// begin opens a scale-up and continues it.
+func (u scaleUp) begin(ctx context.Context, s *survey, o Observation, d Decision) error {
+	err := u.state.apply(ctx, BeginScaleUp{
+		Fence:     u.state.fence,
+		ActionID:  u.newActionID(),
+		Now:       u.now(),
+		Requested: d.Nodes,
+		Wanted:    d.Wanted,
+		Repair:    d.Reason == ReasonRepair,
+	})
 	if err != nil {
 		return err
 	}
-	t.say(ctx, "scaleUp.begun", "", "%d node(s): %s", d.Nodes, d.Detail)
-	return t.carryOnUp(ctx, s, o.Readings)
+	u.log.report(ctx, "scaleUp.begun", "", "%d node(s): %s", d.Nodes, d.Detail)
+	return u.proceed(ctx, s, o.Readings)
 }
 
-// carryOnUp goes on with the open scale-up from wherever it was left: launch what is missing, then verify.
-func (t *run) carryOnUp(ctx context.Context, s *survey, m Readings) error {
-	if err := t.launchMissing(ctx, s); err != nil || !t.rec.ScalingUp() {
+// proceed continues the open scale-up from wherever it was left: launch what is missing, then verify.
+func (u scaleUp) proceed(ctx context.Context, s *survey, m Readings) error {
+	if err := u.launchMissing(ctx, s); err != nil || !u.state.record.ScalingUp() {
 		return err
 	}
-	if len(t.rec.ScaleUpInstanceIDs) < t.rec.ScaleUpRequested && !t.launchOverdue() {
-		return nil // out of time for now; the next tick goes on launching
+	if !u.allLaunched() && !u.launchOverdue() {
+		return nil // out of time for now; the next tick continues to launch
 	}
-	return t.verify(ctx, s, m)
+	return u.verify(ctx, s, m)
 }
 
-// launchOverdue tells whether the action has had its time to launch.
-func (t *run) launchOverdue() bool {
-	return t.now().Sub(time.Unix(t.rec.ScaleUpStartedEpoch, 0)) >= t.c.Policy.JoinTimeout
+// allLaunched reports whether every node that was asked for is launched and recorded.
+func (u scaleUp) allLaunched() bool {
+	return len(u.state.record.ScaleUpInstanceIDs) >= u.state.record.ScaleUpRequested
 }
 
-// joinOverdue tells whether the launched nodes have had their time to join. It counts from the last launch: one that was held up by
-// an outage or by throttling is not given up while it boots.
-func (t *run) joinOverdue() bool {
-	since := t.rec.ScaleUpStartedEpoch
-	for _, l := range t.rec.ScaleUpLaunches {
+// launchOverdue reports whether the action has had its time to launch.
+func (u scaleUp) launchOverdue() bool {
+	return u.now().Sub(time.Unix(u.state.record.ScaleUpStartedEpoch, 0)) >= u.config.Policy.JoinTimeout
+}
+
+// joinOverdue reports whether the launched nodes have had their time to join. It counts from the last launch:
+// one that was held up by an outage or by throttling is not failed while it boots.
+func (u scaleUp) joinOverdue() bool {
+	since := u.state.record.ScaleUpStartedEpoch
+	for _, l := range u.state.record.ScaleUpLaunches {
 		since = max(since, l.Launched)
 	}
-	return t.now().Sub(time.Unix(since, 0)) >= t.c.Policy.JoinTimeout
+	return u.now().Sub(time.Unix(since, 0)) >= u.config.Policy.JoinTimeout
 }
 
-// launchMissing launches the ordinals that are not recorded yet, one by one. Before each launch its complete request is in the
-// record, so that whoever goes on after a crash sends the very same request and gets the very same instance.
-func (t *run) launchMissing(ctx context.Context, s *survey) error {
-	if len(t.rec.ScaleUpInstanceIDs) >= t.rec.ScaleUpRequested || t.launchOverdue() {
+// launchMissing launches the ordinals that are not recorded yet, one by one. Before each launch its complete
+// request is in the record, so that the tick after a crash sends the very same request and gets the very same
+// instance.
+func (u scaleUp) launchMissing(ctx context.Context, s *survey) error {
+	if u.allLaunched() || u.launchOverdue() {
 		return nil
 	}
-	subnets, err := t.subnets(ctx)
+	subnets, err := u.surveyor.subnets(ctx)
 	if err != nil {
 		return err
 	}
+
 	var refusal *LaunchError // of the open intent, if that is known to have failed
-	for len(t.rec.ScaleUpInstanceIDs) < t.rec.ScaleUpRequested && !t.spent(ctx) {
-		if t.rec.ScaleUpIntent == nil || refusal != nil {
-			ok, err := t.intendNext(ctx, s, subnets, refusal)
+	for !u.allLaunched() && !u.budget.spent(ctx) {
+		if u.state.record.ScaleUpIntent == nil || refusal != nil {
+			ok, err := u.intendNext(ctx, s, subnets, refusal)
 			if err != nil || !ok {
 				return err
 			}
-			refusal = nil
 		}
-		intent := *t.rec.ScaleUpIntent
-		in, err := t.launch(ctx, intent.Request)
-		switch {
-		case err == nil:
-			err := t.apply(ctx, RecordScaleUpInstances{Fence: t.fence, ActionID: t.rec.ScaleUpActionID, Token: intent.Request.Token, InstanceID: in.ID, Launched: in.LaunchedAt})
-			if err != nil {
-				return err
-			}
-			t.say(ctx, "scaleUp.launched", in.ID, "%s in %s, %s, attempt %d", intent.Request.Offering.Type, intent.Request.Offering.Zone, intent.Request.Offering.Market, intent.Attempt)
-		case final(err):
-			errors.As(err, &refusal)
-			t.say(ctx, "scaleUp.refused", "", "%v, attempt %d", err, intent.Attempt)
-		default:
-			// Nobody knows whether it runs. It is repeated to the letter by the next tick and never passed over.
+		if refusal, err = u.launchIntended(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// final tells whether a failed launch is known to have started nothing and need not be repeated as it is.
-func final(err error) bool {
-	kind := launchFailure(err)
-	return kind != "" && kind != FailThrottled
-}
+// launchIntended sends the request that is in the record. A refusal means that nothing was started and that
+// another offering should be tried. After an error it is unknown whether the instance runs: the next tick
+// sends the identical request again.
+func (u scaleUp) launchIntended(ctx context.Context) (refusal *LaunchError, err error) {
+	intent := *u.state.record.ScaleUpIntent
+	in, err := u.launcher.launch(ctx, intent.Request)
+	if final(err) {
+		errors.As(err, &refusal)
+		u.log.report(ctx, "scaleUp.refused", "", "%v, attempt %d", err, intent.Attempt)
+		return refusal, nil
+	}
+	if err != nil {
+		return nil, err
+	}
 
-func (t *run) subnets(ctx context.Context) (subnets []Subnet, err error) {
-	err = t.anytime(ctx, "listing subnets", func(ctx context.Context) (err error) {
-		subnets, err = t.c.Cloud.Subnets(ctx)
-		return err
+	err = u.state.apply(ctx, RecordScaleUpInstances{
+		Fence:      u.state.fence,
+		ActionID:   u.state.record.ScaleUpActionID,
+		Token:      intent.Request.Token,
+		InstanceID: in.ID,
+		Launched:   in.LaunchedAt,
 	})
-	return subnets, err
+	if err != nil {
+		return nil, err
+	}
+	o := intent.Request.Offering
+	u.log.report(ctx, "scaleUp.launched", in.ID, "%s in %s, %s, attempt %d", o.Type, o.Zone, o.Market, intent.Attempt)
+	return nil, nil
 }
 
-func (t *run) launch(ctx context.Context, req LaunchRequest) (in Instance, err error) {
-	err = t.call(ctx, "launching an instance", func(ctx context.Context) (err error) {
-		in, err = t.c.Cloud.Launch(ctx, req)
-		return err
-	})
-	return in, err
-}
-
-// intendNext writes down the next launch: the best offering that is not exhausted, for the ordinal after those recorded. If there
-// is none, or the refusal says that none would do, it ends the launching and returns false.
-func (t *run) intendNext(ctx context.Context, s *survey, subnets []Subnet, refusal *LaunchError) (bool, error) {
-	now := t.now()
+// intendNext writes down the next launch: the best offering that is not exhausted, for the ordinal after
+// those recorded. If there is none, or the refusal says that none would do, it ends the launching and returns
+// false.
+func (u scaleUp) intendNext(ctx context.Context, s *survey, subnets []Subnet, refusal *LaunchError) (bool, error) {
+	now := u.now()
 	attempt := 0
 	exhausted := interruptedOfferings(s.open, now)
 	var news []Exhausted
-	if prev := t.rec.ScaleUpIntent; prev != nil {
+	if prev := u.state.record.ScaleUpIntent; prev != nil {
 		attempt = prev.Attempt + 1
 		news = exhaustedBy(refusal.Kind, prev.Request.Offering, now)
 	}
-	exhausted = append(append(exhausted, news...), t.rec.Exhausted...)
-	policy, subnets := t.wanted(subnets)
-	order := LaunchOrder(policy, subnets, t.launchedPerZone(s), exhausted, now)
+	exhausted = append(append(exhausted, news...), u.state.record.Exhausted...)
+
+	policy, subnets := u.wanted(subnets)
+	order := LaunchOrder(policy, subnets, u.launcher.launchedPerZone(s), exhausted, now)
 	if len(order) == 0 || refusal != nil && refusal.Kind == FailPermanent {
-		return false, t.endLaunching(ctx, refusal, news)
+		return false, u.endLaunching(ctx, refusal, news)
 	}
-	actionID, ordinal := t.rec.ScaleUpActionID, len(t.rec.ScaleUpInstanceIDs)
-	intent := Intent{Ordinal: ordinal, Attempt: attempt, Epoch: now.Unix(), Request: t.request(actionID, ordinal, attempt, order[0])}
-	err := t.apply(ctx, IntendLaunch{Fence: t.fence, ActionID: actionID, Intent: intent, Exhausted: news})
+	actionID, ordinal := u.state.record.ScaleUpActionID, len(u.state.record.ScaleUpInstanceIDs)
+	intent := Intent{Ordinal: ordinal, Attempt: attempt, Epoch: now.Unix(), Request: u.launcher.request(actionID, ordinal, attempt, order[0])}
+	err := u.state.apply(ctx, IntendLaunch{Fence: u.state.fence, ActionID: actionID, Intent: intent, Exhausted: news})
 	return err == nil, err
 }
 
 // wanted narrows the offerings to what the next ordinal should be.
-func (t *run) wanted(subnets []Subnet) (Policy, []Subnet) {
-	p, ordinal := t.c.Policy, len(t.rec.ScaleUpInstanceIDs)
-	if ordinal >= len(t.rec.ScaleUpWanted) {
+func (u scaleUp) wanted(subnets []Subnet) (Policy, []Subnet) {
+	p, ordinal := u.config.Policy, len(u.state.record.ScaleUpInstanceIDs)
+	if ordinal >= len(u.state.record.ScaleUpWanted) {
 		return p, subnets
 	}
-	want := t.rec.ScaleUpWanted[ordinal]
+	want := u.state.record.ScaleUpWanted[ordinal]
 	if len(want.Types) > 0 {
 		p.InstanceTypes = want.Types
 	}
@@ -146,57 +172,8 @@ func (t *run) wanted(subnets []Subnet) (Policy, []Subnet) {
 	return p, subnets
 }
 
-// request completes a launch request.
-func (t *run) request(actionID string, ordinal, attempt int, o Offering) LaunchRequest {
-	return LaunchRequest{
-		Token:    LaunchToken(t.c.Policy.Cluster, actionID, ordinal, attempt),
-		Offering: o,
-		Template: t.c.Template,
-		Cluster:  t.c.Policy.Cluster,
-		ActionID: actionID,
-		Ordinal:  ordinal,
-	}
-}
-
-// LaunchToken returns the client token of one attempt at one instance of an action, 64 characters long. Another attempt is another
-// token: a token is bound to its first request, and sent with another one the cloud would refuse it or, in another zone, start a
-// second instance.
-func LaunchToken(cluster, actionID string, ordinal, attempt int) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d %d", cluster, actionID, ordinal, attempt))
-	return hex.EncodeToString(sum[:])
-}
-
-// launchedPerZone counts pending and running workers by zone, those included that the open action launched a moment ago and the
-// cloud does not list yet.
-func (t *run) launchedPerZone(s *survey) map[string]int {
-	zones := map[string]int{}
-	for _, w := range s.workers {
-		if w.Instance.Alive() {
-			zones[w.Instance.Zone]++
-		}
-	}
-	for _, l := range t.rec.ScaleUpLaunches {
-		if _, listed := s.worker(l.InstanceID); !listed {
-			zones[l.Request.Offering.Zone]++
-		}
-	}
-	return zones
-}
-
-// interruptedOfferings are those that open interruptions say are short: of what is being taken away, no more will be had.
-func interruptedOfferings(open []Interruption, now time.Time) []Exhausted {
-	var out []Exhausted
-	for _, i := range open {
-		out = append(out, i.Exhausted...)
-		if o := i.Offering; o.Type != "" {
-			out = append(out, Exhausted{Zone: o.Zone, Type: o.Type, Market: o.Market, UntilEpoch: now.Add(exhaustedIn).Unix()})
-		}
-	}
-	return out
-}
-
-// endLaunching goes on with what was launched, or fails the action if that is nothing.
-func (t *run) endLaunching(ctx context.Context, refusal *LaunchError, news []Exhausted) error {
+// endLaunching continues with what was launched, or fails the action if that is nothing.
+func (u scaleUp) endLaunching(ctx context.Context, refusal *LaunchError, news []Exhausted) error {
 	why := "every offering is exhausted"
 	if refusal != nil {
 		why += ", last: " + refusal.Error()
@@ -204,62 +181,74 @@ func (t *run) endLaunching(ctx context.Context, refusal *LaunchError, news []Exh
 	if refusal != nil && refusal.Kind == FailPermanent {
 		why = refusal.Error()
 	}
-	launched := len(t.rec.ScaleUpInstanceIDs)
-	t.say(ctx, "scaleUp.reduced", "", "%d of %d launched: %s", launched, t.rec.ScaleUpRequested, why)
+	launched := len(u.state.record.ScaleUpInstanceIDs)
+	u.log.report(ctx, "scaleUp.reduced", "", "%d of %d launched: %s", launched, u.state.record.ScaleUpRequested, why)
 	if launched == 0 {
-		return t.failUp(ctx, nil, news)
+		return u.fail(ctx, nil, news)
 	}
-	return t.apply(ctx, ReduceScaleUp{Fence: t.fence, ActionID: t.rec.ScaleUpActionID, Exhausted: news})
+	return u.state.apply(ctx, ReduceScaleUp{Fence: u.state.fence, ActionID: u.state.record.ScaleUpActionID, Exhausted: news})
 }
 
-// verify completes the action when as many of its instances as requested are Ready now, by their own nodes, and fails it when the
-// time to join is over.
-func (t *run) verify(ctx context.Context, s *survey, m Readings) error {
-	ready, known := t.readyInstances(ctx, s, m)
-	id := t.rec.ScaleUpActionID
+// verify completes the action when as many of its instances as requested are Ready now, by their own nodes,
+// and fails it when the time to join is over.
+func (u scaleUp) verify(ctx context.Context, s *survey, m Readings) error {
+	ready, known := u.readyInstances(ctx, s, m)
+	id := u.state.record.ScaleUpActionID
 	switch {
-	case known && len(ready) >= t.rec.ScaleUpRequested:
-		err := t.apply(ctx, CompleteScaleUp{Fence: t.fence, ActionID: id, Now: t.now(),
-			Unchecked: t.unchecked(s), Template: fingerprint(t.c.Template, t.c.Policy)})
+	case known && len(ready) >= u.state.record.ScaleUpRequested:
+		err := u.state.apply(ctx, CompleteScaleUp{Fence: u.state.fence, ActionID: id, Now: u.now(),
+			Unchecked: u.unchecked(s), Template: fingerprint(u.config.Template, u.config.Policy)})
 		if err == nil {
-			t.journal(ctx, Event{Kind: "scaleUp.completed", ActionID: id, Message: fmt.Sprintf("%d Ready", len(ready))})
+			u.log.append(ctx, Event{Kind: "scaleUp.completed", ActionID: id, Message: fmt.Sprintf("%d Ready", len(ready))})
 		}
 		return err
-	case !t.joinOverdue():
-		t.say(ctx, "scaleUp.waiting", "", "%d of %d Ready", len(ready), t.rec.ScaleUpRequested)
+	case !u.joinOverdue():
+		u.log.report(ctx, "scaleUp.waiting", "", "%d of %d Ready", len(ready), u.state.record.ScaleUpRequested)
 		return nil
 	}
 	var removals []Removal
 	if s.cloudErr == nil && s.viewErr == nil {
-		removals = t.missing(ctx, s)
+		removals = u.missing(ctx, s)
 	} else {
-		// Without an observer nothing is known about the instances. They are kept, and the sweep judges when it can see.
-		t.say(ctx, "scaleUp.unobserved", "", "the time to join is over and nothing can be seen: every instance is kept")
+		// Without an observer nothing is known about the instances. They are kept, and the sweep judges when
+		// it can see.
+		u.log.report(ctx, "scaleUp.unobserved", "", "the time to join is over and nothing can be seen: every instance is kept")
 	}
-	return t.failUp(ctx, removals, nil)
+	return u.fail(ctx, removals, nil)
 }
 
-func (t *run) failUp(ctx context.Context, removals []Removal, exhausted []Exhausted) error {
-	id := t.rec.ScaleUpActionID
-	backoff := max(t.c.Policy.CooldownUp, time.Minute)
-	err := t.apply(ctx, FailScaleUp{Fence: t.fence, ActionID: id, Now: t.now(), Backoff: backoff, Removals: removals, Exhausted: exhausted})
-	if err == nil {
-		t.journal(ctx, Event{Kind: "scaleUp.failed", ActionID: id, Message: fmt.Sprintf("%d instance(s) to be removed, next try after %d", len(removals), t.rec.BackoffUntilEpoch)})
-	}
-	if err != nil || len(removals) == 0 {
+// fail ends the action without its cooldown and begins to remove instances. The removals are part of the
+// write that ends the action: in between, no instance belongs to neither.
+func (u scaleUp) fail(ctx context.Context, removals []Removal, exhausted []Exhausted) error {
+	id := u.state.record.ScaleUpActionID
+	backoff := max(u.config.Policy.CooldownUp, time.Minute)
+	err := u.state.apply(ctx, FailScaleUp{
+		Fence:     u.state.fence,
+		ActionID:  id,
+		Now:       u.now(),
+		Backoff:   backoff,
+		Removals:  removals,
+		Exhausted: exhausted,
+	})
+	if err != nil {
 		return err
 	}
-	return t.finishRemovals(ctx, t.survey(ctx))
+	text := fmt.Sprintf("%d instance(s) to be removed, next try after %d", len(removals), u.state.record.BackoffUntilEpoch)
+	u.log.append(ctx, Event{Kind: "scaleUp.failed", ActionID: id, Message: text})
+	if len(removals) == 0 {
+		return nil
+	}
+	return u.removals.advanceAll(ctx, u.surveyor.survey(ctx))
 }
 
-// readyInstances returns the action's instances that are Ready now. The Kubernetes API decides; if it can't be read, the metrics
-// do. If both can be, a difference is journaled.
-func (t *run) readyInstances(ctx context.Context, s *survey, m Readings) (ready []string, known bool) {
+// readyInstances returns the action's instances that are Ready now. The Kubernetes API decides; if it can't
+// be read, the metrics do. If both can be, a difference is journaled.
+func (u scaleUp) readyInstances(ctx context.Context, s *survey, m Readings) (ready []string, known bool) {
 	if s.cloudErr != nil {
 		return nil, false
 	}
 	var byMetrics []string
-	for _, id := range t.rec.ScaleUpInstanceIDs {
+	for _, id := range u.state.record.ScaleUpInstanceIDs {
 		w, _ := s.worker(id)
 		if w.Instance.Alive() && w.Instance.PrivateIP != "" && slices.Contains(m.ReadyIPs, w.Instance.PrivateIP) {
 			byMetrics = append(byMetrics, id)
@@ -272,24 +261,24 @@ func (t *run) readyInstances(ctx context.Context, s *survey, m Readings) (ready 
 	case s.viewErr != nil:
 		return byMetrics, m.ReadyIPsKnown
 	case m.ReadyIPsKnown && !slices.Equal(ready, byMetrics):
-		t.say(ctx, "scaleUp.disagreement", "", "Ready by the Kubernetes API: %v, by the metrics: %v", ready, byMetrics)
+		u.log.report(ctx, "scaleUp.disagreement", "", "Ready by the Kubernetes API: %v, by the metrics: %v", ready, byMetrics)
 	}
 	return ready, true
 }
 
-// missing returns the removals of the action's instances that are not Ready. None is marked yet: one may still join between now and
-// its termination, and is looked at again right before its mark. One that had joined and has no node any more is somebody else's
-// doing and left alone.
-func (t *run) missing(ctx context.Context, s *survey) []Removal {
+// missing returns the removals of the action's instances that are not Ready. None is marked yet: one may
+// still join between now and its termination, and is looked at again right before its mark. One that had
+// joined and has no node any more is somebody else's doing and left alone.
+func (u scaleUp) missing(ctx context.Context, s *survey) []Removal {
 	var out []Removal
-	for _, id := range t.rec.ScaleUpInstanceIDs {
+	for _, id := range u.state.record.ScaleUpInstanceIDs {
 		w, listed := s.worker(id)
 		if !listed || !w.Instance.Alive() || w.Node != nil && w.Node.Ready {
 			continue
 		}
-		t.diagnose(ctx, id)
-		if w.Node == nil && slices.Contains(t.rec.Joined, id) {
-			t.say(ctx, "scaleUp.orphan", id, "its node was there and is not any more: look at it")
+		u.launcher.diagnose(ctx, id)
+		if w.Node == nil && slices.Contains(u.state.record.Joined, id) {
+			u.log.report(ctx, "scaleUp.orphan", id, "its node was there and is not any more: look at it")
 			continue
 		}
 		out = append(out, Removal{InstanceID: id, Phase: PhaseDraining, Reason: "did not become Ready in time"})
@@ -297,16 +286,16 @@ func (t *run) missing(ctx context.Context, s *survey) []Removal {
 	return out
 }
 
-// diagnose journals what the cloud knows about an instance that did not join. It is for people; failing at it changes nothing.
-func (t *run) diagnose(ctx context.Context, instanceID string) {
-	var d Diagnosis
-	err := t.call(ctx, "diagnosing "+instanceID, func(ctx context.Context) (err error) {
-		d, err = t.c.Cloud.Diagnose(ctx, instanceID)
-		return err
-	})
-	if err != nil {
-		t.errs = append(t.errs, err)
-		return
+// unchecked lists the open scale-up's instances of the current template, if their nodes can't be seen now.
+func (u scaleUp) unchecked(s *survey) []string {
+	if s.viewErr == nil {
+		return nil
 	}
-	t.say(ctx, "scaleUp.diagnosis", instanceID, "%s %s: %s", d.State, d.Reason, redact(d.Console))
+	var out []string
+	for _, l := range u.state.record.ScaleUpLaunches {
+		if l.Request.Template == u.config.Template {
+			out = append(out, l.InstanceID)
+		}
+	}
+	return out
 }

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Sizer says which nodes a scale-up asks for. It is the seam at which another way of sizing comes in: everything around it, the
-// batch limit and MAX_WORKERS, is applied to what it returns.
+// Sizer says which nodes a scale-up asks for. It is the seam at which another way of sizing comes in:
+// everything around it, the batch limit and MAX_WORKERS, is applied to what it returns.
 type Sizer interface {
-	// Plan returns the nodes wanted for the pending pods that a new node could run, beside those that are there and coming. It alters
-	// nothing that it is given.
+	// Plan returns the nodes wanted for the pending pods that a new node could run, beside those that are
+	// there and coming. It alters nothing that it is given.
 	Plan(q Question) Plan
 }
 
@@ -27,20 +27,12 @@ type Question struct {
 type Plan struct {
 	Nodes []Want // none: the pods have room
 	Why   string // how it came to them
-	// Coming says that some of the pods have their room on nodes that are on their way: until these are there, nobody waits in vain.
+	// Coming says that some of the pods have their room on nodes that are on their way: until these are
+	// there, no pod waits in vain.
 	Coming bool
 	// Helpless names a pod that no new node would help as things are, and why; "" if there is none.
 	Helpless string
 }
-
-// Want is one node to launch. The zero Want is a node of any offered type in any zone.
-type Want struct {
-	Types []string `json:"types,omitempty"` // that would do, most wanted first; nil: INSTANCE_TYPES
-	Zones []string `json:"zones,omitempty"` // in one of which it has to be; nil: any
-}
-
-// any tells whether every node that is offered would do.
-func (w Want) any() bool { return len(w.Types) == 0 && len(w.Zones) == 0 }
 
 // Screener finds pods that no node that could be launched would run.
 type Screener interface {
@@ -48,8 +40,9 @@ type Screener interface {
 	Screen(p Policy, o Observation) []Pod
 }
 
-// PodsPerNode sizes by ceil(pending / PODS_PER_NODE). Nodes on their way take PODS_PER_NODE pods each, less those that run on the
-// worker that they replace; so do nodes that have just joined, less those that run there.
+// PodsPerNode sizes by ceil(pending / PODS_PER_NODE). Nodes on their way take PODS_PER_NODE pods each, less
+// those that run on the worker that they replace; so do nodes that have just joined, less those that run
+// there.
 type PodsPerNode struct{}
 
 // Plan returns the quotient, rounded up, as nodes of any kind.
@@ -78,8 +71,8 @@ func (PodsPerNode) Plan(q Question) Plan {
 // settleTime is how long scheduler and metrics are given, at least, to show that pods run on a node that has joined.
 const settleTime = time.Minute
 
-// joinedSince returns the workers with nodes that take pods and have joined after a time. Pods that have been waiting for longer may
-// well be those that such a node is there for.
+// joinedSince returns the workers with nodes that take pods and have joined after a time. Pods that have been
+// waiting for longer may well be those that such a node is there for.
 func joinedSince(o Observation, since time.Time) []Worker {
 	var out []Worker
 	for _, w := range o.Fleet {
@@ -96,39 +89,4 @@ func podCount(pods []Pod) int {
 		n += p.N()
 	}
 	return n
-}
-
-// Fitter says whether the pods of nodes that are to go could run on the others.
-type Fitter interface {
-	// Fits returns "" if all leaving pods fit the others beside what runs there, or else the name of one that does not and why.
-	// It alters nothing that it is given.
-	Fits(leaving []Pod, others []*Node) (blocker string)
-}
-
-// RequestsFit judges by requests alone: CPU, memory and the number of pods.
-type RequestsFit struct{}
-
-// Fits places the pods one by one, each onto the first node that still has room.
-func (f RequestsFit) Fits(leaving []Pod, others []*Node) string {
-	gone := &Node{}
-	return f.Fleet(append([]*Node{gone}, others...)).Without(gone, leaving)
-}
-
-func noRoom(p Pod) string {
-	return fmt.Sprintf("pod %s (%dm CPU, %d MiB) fits no other node", p.Name, p.Requests.MilliCPU, p.Requests.Memory>>20)
-}
-
-func (n *Node) free() Resources {
-	f := n.Allocatable
-	take := func(r Resources, times int) {
-		f.MilliCPU -= r.MilliCPU * int64(times)
-		f.Memory -= r.Memory * int64(times)
-	}
-	take(n.Daemon, 1)
-	f.Pods -= n.Daemon.Pods
-	for _, p := range n.Pods {
-		take(p.Requests, p.N())
-		f.Pods -= p.N()
-	}
-	return f
 }

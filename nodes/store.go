@@ -1,35 +1,34 @@
 package nodes
 
-import (
-	"context"
-	"errors"
-	"fmt"
-)
+import "context"
 
-// Store keeps the record and the interruptions of one cluster. Its reads see every write that was acknowledged before they began.
+// Store keeps the record and the interruptions of one cluster. Its reads see every write that was
+// acknowledged before they began.
 //
-// Apply is the only way to write: it reads the item, lets the transition decide, and writes the result only if the item has not
-// changed since it was read, reading again otherwise. So a transition's condition and its change are one step. Applying a
-// transition whose effect is already there writes nothing and succeeds, which is how a write whose reply was lost is recognised:
-// apply it again.
+// Apply is the only way to write: it reads the item, lets the transition decide, and writes the result only
+// if the item has not changed since it was read, reading again otherwise. So a transition's condition and its
+// change are one step. Applying a transition whose effect is already there writes nothing and succeeds, which
+// is how a write whose reply was lost is recognised: apply it again.
 type Store interface {
 	// Load returns the record; for a cluster that has none, NewRecord's.
 	Load(ctx context.Context) (Record, error)
-	// Apply makes one transition and returns the record after it. A *RefusedError says that its condition did not hold and that
-	// nothing was written; after any other error nobody knows.
+	// Apply makes one transition and returns the record after it. A *RefusedError says that its condition did
+	// not hold and that nothing was written; after any other error that is unknown.
 	Apply(ctx context.Context, t Transition) (Record, error)
 	// OpenInterruptions returns every interruption that is not closed.
 	OpenInterruptions(ctx context.Context) ([]Interruption, error)
-	// ApplyInterruption makes one transition of the interruption of an instance, absent ones being zero, and returns it. Errors are
-	// Apply's.
+	// ApplyInterruption makes one transition of the interruption of an instance, absent ones being zero, and
+	// returns it. Errors are Apply's.
 	ApplyInterruption(ctx context.Context, instanceID string, t InterruptionTransition) (Interruption, error)
 }
 
-// Transition is a change of the record with its condition, as a pure function, so that every store applies the same logic.
+// Transition is a change of the record with its condition, as a pure function, so that every store applies
+// the same logic.
 type Transition interface {
 	// Name is the transition's name in journals and errors, for example beginScaleUp.
 	Name() string
-	// Apply returns the changed record; the same record if the change was made before; or a *RefusedError. It does not alter r.
+	// Apply returns the changed record; the same record if the change was made before; or a *RefusedError. It
+	// does not alter r.
 	Apply(r Record) (Record, error)
 }
 
@@ -37,46 +36,4 @@ type Transition interface {
 type InterruptionTransition interface {
 	Name() string
 	Apply(i Interruption) (Interruption, error)
-}
-
-// The conditions that a transition can fail on; a *RefusedError is one of them.
-var (
-	ErrLeaseHeld         = errors.New("the lease is held by somebody else")
-	ErrStaleFence        = errors.New("the lease has passed to somebody else")
-	ErrScalingInProgress = errors.New("another action is in progress")
-	ErrNotThatAction     = errors.New("the action is not the one in progress")
-	ErrNotRecorded       = errors.New("nothing of the kind is recorded")
-	ErrMarked            = errors.New("the instance is marked TERMINATING")
-	ErrUnfinished        = errors.New("the action is not finished")
-	ErrPaused            = errors.New("scaling is paused")
-	ErrSchemaTooNew      = errors.New("the record was written by a newer version")
-)
-
-// RefusedError says that a transition's condition did not hold and that nothing was written. It is an ordinary outcome: somebody
-// else was first.
-type RefusedError struct {
-	Transition string
-	Condition  error  // one of the Err variables above
-	Detail     string // what was found instead
-}
-
-// Error names the transition, the condition and what was found.
-func (e *RefusedError) Error() string {
-	if e.Detail == "" {
-		return fmt.Sprintf("%s refused: %v", e.Transition, e.Condition)
-	}
-	return fmt.Sprintf("%s refused: %v (%s)", e.Transition, e.Condition, e.Detail)
-}
-
-// Unwrap returns the condition, for errors.Is.
-func (e *RefusedError) Unwrap() error { return e.Condition }
-
-// IsRefused tells whether err is a transition's refusal.
-func IsRefused(err error) bool {
-	var r *RefusedError
-	return errors.As(err, &r)
-}
-
-func refuse(t Transition, condition error, detail string, args ...any) error {
-	return &RefusedError{Transition: t.Name(), Condition: condition, Detail: fmt.Sprintf(detail, args...)}
 }

@@ -7,63 +7,6 @@ import (
 	"time"
 )
 
-// LaunchOrder returns the offerings to try for one instance, best first: the zone with the fewest workers first; within a zone
-// Spot across all types, then On-Demand across all types; only then the next zone. So an On-Demand node in the emptier zone is
-// preferred to a Spot node that would unbalance the zones. Zones of equal count and subnets of equal zone come in the order of
-// their names. Offerings that are exhausted at now are left out.
-func LaunchOrder(p Policy, subnets []Subnet, perZone map[string]int, exhausted []Exhausted, now time.Time) []Offering {
-	subnets = slices.Clone(subnets)
-	slices.SortStableFunc(subnets, func(a, b Subnet) int {
-		return cmp.Or(cmp.Compare(perZone[a.Zone], perZone[b.Zone]), cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.ID, b.ID))
-	})
-	markets := []Market{OnDemand}
-	if p.Spot {
-		markets = []Market{Spot, OnDemand}
-	}
-	var out []Offering
-	for len(subnets) > 0 {
-		zone := subnets[0].Zone
-		n := slices.IndexFunc(subnets, func(s Subnet) bool { return s.Zone != zone })
-		if n < 0 {
-			n = len(subnets)
-		}
-		for _, market := range markets {
-			for _, typ := range p.InstanceTypes {
-				for _, s := range subnets[:n] {
-					o := Offering{Zone: zone, Subnet: s.ID, Type: typ, Market: market}
-					if !isExhausted(o, exhausted, now) {
-						out = append(out, o)
-					}
-				}
-			}
-		}
-		subnets = subnets[n:]
-	}
-	return out
-}
-
-func isExhausted(o Offering, es []Exhausted, now time.Time) bool {
-	return slices.ContainsFunc(es, func(e Exhausted) bool { return now.Unix() < e.UntilEpoch && e.Covers(o) })
-}
-
-// exhaustedBy tells which offerings a refusal rules out for a while; none for a refusal that says nothing about offerings.
-func exhaustedBy(kind LaunchFailure, o Offering, now time.Time) []Exhausted {
-	e := Exhausted{UntilEpoch: now.Add(exhaustedIn).Unix()}
-	switch kind {
-	case FailCapacity:
-		e.Zone, e.Type, e.Market = o.Zone, o.Type, o.Market
-	case FailQuota:
-		e.Type, e.Market = o.Type, o.Market
-	case FailAddresses:
-		e.Subnet = o.Subnet
-	case FailSpotRole, FailSpot:
-		e.Market = Spot
-	default:
-		return nil
-	}
-	return []Exhausted{e}
-}
-
 // Target is a worker chosen for removal.
 type Target struct {
 	InstanceID string  `json:"instanceId"`
@@ -79,11 +22,12 @@ type Passed struct {
 	PodsStay   bool   `json:"podsStay,omitempty"` // because the remaining workers can't take its pods
 }
 
-// SelectTargets chooses up to n workers for removal, in the order in which they go, and says of every other why it was passed over.
-// Each comes from the zone with most workers at that point, the oldest of the zone first, at equal age the one that costs the
-// worker plane least. What one action launched is of equal age, that of the first of it, although the seconds differ in which the
-// cloud took the requests. A zone is never emptied while there are several, and no worker is chosen that could not be drained, or
-// whose pods the remaining workers can't take.
+// SelectTargets chooses up to n workers for removal, in the order in which they go, and says of every other
+// why it was passed over. Each comes from the zone with most workers at that point, the oldest of the zone
+// first, at equal age the one that costs the worker plane least. What one action launched is of equal age,
+// that of the first of it, although the seconds differ in which the cloud took the requests. A zone is never
+// emptied while there are several, and no worker is chosen that could not be drained, or whose pods the
+// remaining workers can't take.
 func SelectTargets(o Observation, r Record, fit Fitter, n int, now time.Time) ([]Target, []Passed) {
 	var candidates []candidate
 	var passed, gone []Passed
@@ -92,7 +36,7 @@ func SelectTargets(o Observation, r Record, fit Fitter, n int, now time.Time) ([
 		switch why := unremovable(w, o, r, now); {
 		case why == "":
 			candidates = append(candidates, candidate{Worker: w, place: len(candidates)})
-		case w.Instance.Gone(): // told last: the cloud shows it for an hour
+		case w.Instance.Gone(): // listed last: the cloud shows it for an hour
 			gone = append(gone, Passed{InstanceID: w.Instance.ID, Why: why})
 		default:
 			passed = append(passed, Passed{InstanceID: w.Instance.ID, Why: why})
@@ -107,7 +51,8 @@ func SelectTargets(o Observation, r Record, fit Fitter, n int, now time.Time) ([
 	several := len(zones) > 1
 	fleet := fleetOf(fit, remaining)
 	next := succession{zones: zones, launched: launches(o.Fleet), costs: o.Costs}
-	// The order changes only when one is chosen, so candidates are sorted once and after each choice, and not searched for each.
+	// The order changes only when one is chosen, so candidates are sorted once and after each choice, and not
+	// searched for each.
 	next.sort(candidates)
 	for len(chosen) < n && len(candidates) > 0 {
 		w := candidates[0].Worker
@@ -136,6 +81,7 @@ func SelectTargets(o Observation, r Record, fit Fitter, n int, now time.Time) ([
 	return chosen, append(passed, gone...)
 }
 
+// unremovable says why a worker is not a candidate, "" if it is one.
 func unremovable(w Worker, o Observation, r Record, now time.Time) string {
 	switch {
 	case w.Instance.ControlPlane || w.Node != nil && w.Node.ControlPlane:
@@ -144,14 +90,9 @@ func unremovable(w Worker, o Observation, r Record, now time.Time) string {
 		return "instance is " + string(w.Instance.State)
 	case w.Node == nil:
 		return "has no node"
-	case !w.Node.Ready:
-		return "node is not Ready"
-	case w.Node.Unschedulable:
-		return "node is cordoned"
-	case w.Node.Keep:
-		return "annotated against scale-down"
-	case w.Node.Blocker != "":
-		return w.Node.Blocker
+	}
+	if why := undrainable(w.Node); why != "" {
+		return why
 	}
 	if s, ok := r.Skipped(w.Instance.ID, now); ok {
 		return "skipped after a failed drain: " + s.Cause
@@ -170,11 +111,79 @@ func unremovable(w Worker, o Observation, r Record, now time.Time) string {
 	return ""
 }
 
+// undrainable says why a node should not be drained now, "" if it can be.
+func undrainable(n *Node) string {
+	switch {
+	case !n.Ready:
+		return "node is not Ready"
+	case n.Unschedulable:
+		return "node is cordoned"
+	case n.Keep:
+		return "annotated against scale-down"
+	}
+	return n.Blocker
+}
+
 // succession is the order in which workers go.
 type succession struct {
 	zones    map[string]int       // workers in each, as long as those chosen are not taken off
 	launched map[string]time.Time // by instance ID
 	costs    map[string]float64   // by node name
+}
+
+// candidate is a worker that may go, with what decides when.
+type candidate struct {
+	Worker
+	place    int // in the fleet
+	inZone   int
+	launched time.Time
+	cost     float64
+}
+
+// compareCandidates orders two workers, the one that goes first being less, and tells by what.
+func compareCandidates(a, b candidate) (order int, by string) {
+	if order = cmp.Compare(b.inZone, a.inZone); order != 0 { // fuller zone first
+		return order, "zone"
+	}
+	if order = a.launched.Compare(b.launched); order != 0 { // then older
+		return order, "age"
+	}
+	if order = cmp.Compare(a.cost, b.cost); order != 0 { // then cheaper
+		return order, "cost"
+	}
+	return cmp.Or(cmp.Compare(a.Instance.Zone, b.Instance.Zone), cmp.Compare(a.Instance.ID, b.Instance.ID)), "name"
+}
+
+// weigh looks up what decides about a worker.
+func (s succession) weigh(c candidate) candidate {
+	c.inZone, c.launched, c.cost = s.zones[c.Instance.Zone], s.launched[c.Instance.ID], s.costs[c.Node.Name]
+	return c
+}
+
+// sort puts the worker that goes first at the front.
+func (s succession) sort(cs []candidate) {
+	for i := range cs {
+		cs[i] = s.weigh(cs[i])
+	}
+	slices.SortStableFunc(cs, func(a, b candidate) int { order, _ := compareCandidates(a, b); return order })
+}
+
+// why tells by what a worker goes before the one that would go next, the first of the others in their order;
+// "" if there is none.
+func (s succession) why(w Worker, others []candidate) string {
+	if len(others) == 0 {
+		return ""
+	}
+	next := others[0]
+	switch _, by := compareCandidates(s.weigh(candidate{Worker: w}), next); by {
+	case "zone":
+		return fmt.Sprintf("zone %s has %d workers, %s has %d", w.Instance.Zone, s.zones[w.Instance.Zone], next.Instance.Zone, s.zones[next.Instance.Zone])
+	case "age":
+		return "older than " + next.Instance.ID
+	case "cost":
+		return fmt.Sprintf("as old as %s, and costs the workers %s, not %s", next.Instance.ID, text(s.costs[w.Node.Name]), text(s.costs[next.Node.Name]))
+	}
+	return fmt.Sprintf("as old as %s, and costs the workers as much, %s", next.Instance.ID, text(s.costs[w.Node.Name]))
 }
 
 // launches tells when each worker was launched, those of one action together.
@@ -193,58 +202,4 @@ func launches(fleet []Worker) map[string]time.Time {
 		}
 	}
 	return out
-}
-
-// candidate is a worker that may go, with what decides when.
-type candidate struct {
-	Worker
-	place    int // in the fleet
-	inZone   int
-	launched time.Time
-	cost     float64
-}
-
-// weigh looks up what decides about a worker.
-func (s succession) weigh(c candidate) candidate {
-	c.inZone, c.launched, c.cost = s.zones[c.Instance.Zone], s.launched[c.Instance.ID], s.costs[c.Node.Name]
-	return c
-}
-
-// compareCandidates orders two workers, the one that goes first being less, and tells by what.
-func compareCandidates(a, b candidate) (order int, by string) {
-	if order = cmp.Compare(b.inZone, a.inZone); order != 0 { // fuller zone first
-		return order, "zone"
-	}
-	if order = a.launched.Compare(b.launched); order != 0 { // then older
-		return order, "age"
-	}
-	if order = cmp.Compare(a.cost, b.cost); order != 0 { // then cheaper
-		return order, "cost"
-	}
-	return cmp.Or(cmp.Compare(a.Instance.Zone, b.Instance.Zone), cmp.Compare(a.Instance.ID, b.Instance.ID)), "name"
-}
-
-// sort puts the worker that goes first at the front.
-func (s succession) sort(cs []candidate) {
-	for i := range cs {
-		cs[i] = s.weigh(cs[i])
-	}
-	slices.SortStableFunc(cs, func(a, b candidate) int { order, _ := compareCandidates(a, b); return order })
-}
-
-// why tells by what a worker goes before the one that would go next, the first of the others in their order; "" if there is none.
-func (s succession) why(w Worker, others []candidate) string {
-	if len(others) == 0 {
-		return ""
-	}
-	next := others[0]
-	switch _, by := compareCandidates(s.weigh(candidate{Worker: w}), next); by {
-	case "zone":
-		return fmt.Sprintf("zone %s has %d workers, %s has %d", w.Instance.Zone, s.zones[w.Instance.Zone], next.Instance.Zone, s.zones[next.Instance.Zone])
-	case "age":
-		return "older than " + next.Instance.ID
-	case "cost":
-		return fmt.Sprintf("as old as %s, and costs the workers %s, not %s", next.Instance.ID, text(s.costs[w.Node.Name]), text(s.costs[next.Node.Name]))
-	}
-	return fmt.Sprintf("as old as %s, and costs the workers as much, %s", next.Instance.ID, text(s.costs[w.Node.Name]))
 }

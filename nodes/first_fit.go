@@ -1,7 +1,8 @@
 package nodes
 
-// Room finds nodes with room for a pod without looking at each: a tree over the nodes in their order, in which every inner entry holds
-// the most of each resource that a node below it has left. It answers as a search from the first node to the last would.
+// Room finds nodes with room for a pod without looking at each: a tree over the nodes in their order, in
+// which every inner entry holds the most of each resource that a node below it has left. It answers as a
+// search from the first node to the last would.
 type Room struct {
 	tree   []Resources // entry i has the children 2i and 2i+1; the nodes begin at half
 	half   int
@@ -39,10 +40,6 @@ func NewRoom(nodes []*Node) *Room {
 
 func most(a, b Resources) Resources {
 	return Resources{MilliCPU: max(a.MilliCPU, b.MilliCPU), Memory: max(a.Memory, b.Memory), Pods: max(a.Pods, b.Pods)}
-}
-
-func (r Resources) holds(want Resources) bool {
-	return r.Pods >= 1 && r.MilliCPU >= want.MilliCPU && r.Memory >= want.Memory
 }
 
 // First returns the first node, at from or after it, that has room for a pod that asks for want; -1 if there is none.
@@ -100,82 +97,4 @@ func (r *Room) Undo(mark int) {
 		r.put(r.log[i].node, r.log[i].was)
 	}
 	r.log = r.log[:mark]
-}
-
-// FleetFitter is a Fitter that answers many questions about one fleet without looking at all of it each time.
-type FleetFitter interface {
-	Fitter
-	// Fleet returns the nodes to ask about. It alters none of them.
-	Fleet(nodes []*Node) FittedFleet
-}
-
-// FittedFleet are nodes that are asked for one after the other whether they can go.
-type FittedFleet interface {
-	// Without is Fitter's Fits, the others being all nodes but one and those that were removed.
-	Without(node *Node, leaving []Pod) (blocker string)
-	// Remove takes a node out: it goes.
-	Remove(node *Node)
-}
-
-// fleetOf returns a fleet of any Fitter.
-func fleetOf(f Fitter, nodes []*Node) FittedFleet {
-	if ff, ok := f.(FleetFitter); ok {
-		return ff.Fleet(nodes)
-	}
-	return &anyFleet{f, nodes}
-}
-
-// anyFleet asks a Fitter about all of the fleet each time.
-type anyFleet struct {
-	fitter Fitter
-	nodes  []*Node
-}
-
-func (f *anyFleet) Without(node *Node, leaving []Pod) string {
-	return f.fitter.Fits(leaving, Others(f.nodes, node))
-}
-
-func (f *anyFleet) Remove(node *Node) { f.nodes = Others(f.nodes, node) }
-
-// Others returns the nodes without one of them, in their order.
-func Others(nodes []*Node, without *Node) []*Node {
-	out := make([]*Node, 0, len(nodes))
-	for _, n := range nodes {
-		if n != without {
-			out = append(out, n)
-		}
-	}
-	return out
-}
-
-// Fleet prepares nodes for many questions.
-func (RequestsFit) Fleet(nodes []*Node) FittedFleet {
-	f := &requestsFleet{room: NewRoom(nodes), index: make(map[*Node]int, len(nodes))}
-	for i, n := range nodes {
-		f.index[n] = i
-	}
-	return f
-}
-
-type requestsFleet struct {
-	room  *Room
-	index map[*Node]int
-}
-
-func (f *requestsFleet) Remove(node *Node) { f.room.Close(f.index[node]) }
-
-func (f *requestsFleet) Without(node *Node, leaving []Pod) string {
-	mark := f.room.Mark()
-	defer f.room.Undo(mark)
-	f.room.Close(f.index[node])
-	for _, p := range leaving {
-		for range p.N() {
-			i := f.room.First(0, p.Requests)
-			if i < 0 {
-				return noRoom(p)
-			}
-			f.room.Take(i, p.Requests)
-		}
-	}
-	return ""
 }

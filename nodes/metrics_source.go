@@ -8,8 +8,8 @@ import (
 
 // Signals is what the node plane needs of a metrics system.
 type Signals interface {
-	// Observe runs every query for the same moment. A query that fails, or returns something stale, partial or not a number, gives
-	// a missing Reading; only when nothing at all could be asked is the error not nil.
+	// Observe runs every query for the same moment. A query that fails, or returns something stale, partial
+	// or not a number, gives a missing Reading; only when nothing at all could be asked is the error not nil.
 	Observe(ctx context.Context) (Readings, error)
 }
 
@@ -31,8 +31,8 @@ type Readings struct {
 	ReadyIPsKnown bool     `json:"readyIpsKnown,omitempty"`
 }
 
-// Reading is one number, or the reason why there is none. The zero Reading is missing: a number that nobody read can't be mistaken
-// for a zero.
+// Reading is one number, or the reason why there is none. The zero Reading is missing: a number that was not
+// read can't be taken for a zero.
 type Reading struct {
 	Value float64 `json:"value"`
 	Known bool    `json:"known,omitempty"`

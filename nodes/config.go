@@ -1,0 +1,71 @@
+package nodes
+
+import (
+	"crypto/rand"
+	"errors"
+	"time"
+)
+
+// Config is what a Reconciler works with: the policy, the five systems around it, all of them required, and
+// optional parts. With another Sizer, Fitter or Screener decisions are made otherwise; Clock, NewID,
+// TickBudget and Stopping let tests and Lambda functions control time, names and the end of a process.
+type Config struct {
+	Policy  Policy
+	Signals Signals
+	Cloud   Cloud
+	Cluster Cluster
+	Store   Store
+	Journal Journal
+
+	WorkerPlane WorkerPlane   // nil: the nodes carry no workers that want to know
+	Clock       Clock         // nil: SystemClock
+	Template    Template      // what new instances boot from
+	Sizer       Sizer         // nil: PodsPerNode; required by SizingFit
+	Fitter      Fitter        // nil: RequestsFit
+	Screener    Screener      // nil: only pods that the Cluster itself says never fit are taken not to
+	NewID       func() string // unique short strings; nil: random
+	// Holder names what at most one process can be at a time, such as an address that only one can listen on.
+	// A process takes the claims that an earlier one of the same name has left behind, instead of waiting
+	// until they expire. "": it takes none.
+	Holder string
+
+	self       identity
+	TickBudget time.Duration // after which a tick begins nothing new; 0: 50 s
+	Stopping   func() bool   // true once the process is about to end: a tick then begins nothing new; nil: never
+}
+
+// validate reports what is missing or wrong.
+func (c *Config) validate() error {
+	if c.Signals == nil || c.Cloud == nil || c.Cluster == nil || c.Store == nil || c.Journal == nil {
+		return errors.New("a reconciler needs Signals, Cloud, Cluster, Store and Journal")
+	}
+	if err := c.Policy.Validate(); err != nil {
+		return err
+	}
+	if c.Policy.Sizing == SizingFit && c.Sizer == nil {
+		return errors.New("SIZING=fit needs a Sizer that packs pods")
+	}
+	return nil
+}
+
+// setDefaults fills in what a zero field stands for. Sizer, Fitter and Screener stay nil: the decision has
+// defaults of its own.
+func (c *Config) setDefaults() {
+	if c.Clock == nil {
+		c.Clock = SystemClock{}
+	}
+	if c.NewID == nil {
+		c.NewID = func() string { return rand.Text()[:12] }
+	}
+	if c.TickBudget == 0 {
+		c.TickBudget = tickBudget
+	}
+	if c.Holder != "" {
+		c.self = identity{holder: c.Holder, process: c.NewID()}
+	}
+}
+
+func (c *Config) stopping() bool { return c.Stopping != nil && c.Stopping() }
+
+// identity is a process as its claims name it.
+type identity struct{ holder, process string }

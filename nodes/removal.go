@@ -1,0 +1,251 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// removals continues the removals that no open scale-down works on: of instances that never joined, of
+// workers that are not Ready, and of what a scale-down marked before it failed. A crash may come between any
+// two steps of a removal, so their order matters:
+//
+//  1. StartDrain writes the removal down before its node is cordoned. A cordon without a removal behind it is
+//     taken away again.
+//  2. The node is cordoned and drained; one that is not Ready is only cordoned. Until the mark, a node that
+//     turns out to be a worker after all is given back.
+//  3. The cluster is surveyed again, with the cordon in place: nothing can be scheduled to the node any more
+//     that isn't seen now.
+//  4. MarkTerminating writes the mark before the cloud is asked to terminate. The mark is final: nothing
+//     gives the instance back.
+//  5. The instance is terminated, then its Node object deleted.
+//  6. FinishRemoval forgets the removal. It comes last, because nothing would look for the Node object
+//     afterwards.
+type removals struct {
+	*run
+	surveyor surveyor
+	drainer  drainer
+}
+
+// advanceAll brings every removal as far as it goes now.
+func (m removals) advanceAll(ctx context.Context, s *survey) error {
+	var errs []error
+	for _, r := range m.state.record.Removals {
+		if m.state.record.Targets(r.InstanceID) || m.budget.spent(ctx) {
+			continue
+		}
+		if err := m.advance(ctx, s, r); err != nil {
+			if lost(err) {
+				return err
+			}
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// advance brings one removal as far as it goes now.
+func (m removals) advance(ctx context.Context, s *survey, r Removal) error {
+	gone, err := m.surveyor.confirmedGone(ctx, s, r.InstanceID)
+	if err != nil {
+		return err
+	}
+	if !gone {
+		ready, err := m.readyToEnd(ctx, &r)
+		if err != nil || !ready {
+			return err
+		}
+	}
+
+	if r.Node.Name == "" {
+		r.Node = s.nodeOf(r.InstanceID)
+	}
+	if err := m.drainer.terminateAndRemove(ctx, r.InstanceID, r.Node, gone); err != nil {
+		return err
+	}
+	if err := m.state.apply(ctx, FinishRemoval{Fence: m.state.fence, InstanceID: r.InstanceID}); err != nil {
+		return err
+	}
+	m.log.report(ctx, "sweep.removed", r.InstanceID, "%s", r.Reason)
+	return nil
+}
+
+// readyToEnd reports whether an instance is marked and nothing on it needs a drain, and brings it there if it
+// can. What needs a drain is judged by a new survey: an instance that had not joined a minute ago may have
+// joined, and run pods, by now.
+func (m removals) readyToEnd(ctx context.Context, r *Removal) (bool, error) {
+	marked := r.Phase == PhaseTerminating
+	switch {
+	case r.NotReady && marked:
+		return m.drainRecovered(ctx, *r)
+	case r.NotReady:
+		if ready, err := m.prepareNotReady(ctx, *r); err != nil || !ready {
+			return false, err
+		}
+		return m.mark(ctx, *r)
+	}
+
+	drained := marked && r.DrainedSince != 0 // what is marked without a drain had not joined then
+	if !drained {
+		if ready, err := m.prepare(ctx, r); err != nil || !ready {
+			return false, err
+		}
+	}
+	if marked {
+		return true, nil
+	}
+	return m.mark(ctx, *r)
+}
+
+// mark writes the mark; false unless it is durable.
+func (m removals) mark(ctx context.Context, r Removal) (bool, error) {
+	err := m.state.apply(ctx, MarkTerminating{Fence: m.state.fence, Removal: r})
+	return err == nil, err
+}
+
+// prepare drains an instance that needs it; true means that the instance may end. One that is not marked yet
+// and is Ready is a worker after all and given back. One that is marked is drained whatever it has become.
+func (m removals) prepare(ctx context.Context, r *Removal) (bool, error) {
+	w, listed, err := m.look(ctx, r.InstanceID)
+	if err != nil {
+		return false, err // what can't be seen is not removed
+	}
+	marked := r.Phase == PhaseTerminating
+	neverJoined := listed && r.Node.Name == ""
+	switch {
+	case w.Node == nil && (neverJoined || marked):
+		return true, nil
+	case w.Node == nil:
+		return false, m.giveBack(ctx, *r, "its node is not there any more")
+	case w.Node.Ready && !marked:
+		return false, m.giveBack(ctx, *r, "")
+	}
+
+	if r.DrainedSince == 0 {
+		r.Node, r.DrainedSince = w.Node.NodeRef, m.now().Unix()
+		if err := m.state.apply(ctx, StartDrain{Fence: m.state.fence, Removal: *r}); err != nil {
+			return false, err
+		}
+	}
+	return m.drain(ctx, *r)
+}
+
+// drain drains a node whose drain has been written down.
+func (m removals) drain(ctx context.Context, r Removal) (bool, error) {
+	marked := r.Phase == PhaseTerminating
+	drained, failure, err := m.drainer.drain(ctx, r)
+	switch {
+	case err != nil || failure == "" && !drained:
+		return false, err
+	case failure != "" && !marked:
+		return false, m.giveBack(ctx, r, failure)
+	case failure != "":
+		m.log.report(ctx, "sweep.drainFailed", r.InstanceID, "marked and can't be drained: %s", failure)
+		return false, nil
+	case marked:
+		return true, nil
+	}
+	return m.stillNotReady(ctx, r)
+}
+
+// stillNotReady looks once more after a drain, before the mark: a worker that became Ready meanwhile is kept.
+func (m removals) stillNotReady(ctx context.Context, r Removal) (bool, error) {
+	w, _, err := m.look(ctx, r.InstanceID)
+	if err != nil {
+		return false, err
+	}
+	if w.Node != nil && w.Node.Ready {
+		return false, m.giveBack(ctx, r, "")
+	}
+	return true, nil
+}
+
+// prepareNotReady cordons a worker that is not Ready and asks the workers on it for their work; true means
+// that the instance may end. A worker that has become Ready is kept, and so is one of many that are not
+// Ready.
+func (m removals) prepareNotReady(ctx context.Context, r Removal) (bool, error) {
+	if ok, err := m.stillUnhealthy(ctx, r); err != nil || !ok {
+		return false, err
+	}
+	if err := m.drainer.cordon(ctx, r.Node, r.claim()); err != nil {
+		return false, err
+	}
+	since := time.Unix(r.DrainedSince, 0)
+	if !m.drainer.handedOff(ctx, r.Node, since, since.Add(m.config.Policy.DrainTimeout)) {
+		m.log.report(ctx, "drain.continues", r.InstanceID, "its workers are handing over")
+		return false, nil
+	}
+	// The cordon took its time, and a pod can have been scheduled before it. Look again before the mark,
+	// which is final.
+	return m.stillUnhealthy(ctx, r)
+}
+
+// stillUnhealthy reports whether a worker that is removed because it is not Ready still has to go, and gives
+// it back if not.
+func (m removals) stillUnhealthy(ctx context.Context, r Removal) (bool, error) {
+	s := m.surveyor.survey(ctx)
+	if err := errors.Join(s.fleetErr(), s.recordErr); err != nil {
+		return false, err // what can't be seen is not removed
+	}
+	w, _ := s.worker(r.InstanceID)
+	switch {
+	case w.Node == nil:
+		return false, m.giveBack(ctx, r, "its node is not there any more")
+	case w.Node.Ready:
+		return false, m.giveBack(ctx, r, "")
+	}
+	h, _ := newHealth(m.config.Policy, s.fleet(), m.state.record, m.now())
+	if why := h.many(); why != "" {
+		m.log.report(ctx, "repair.held", r.InstanceID, "%s", why)
+		return false, m.giveBack(ctx, r, "")
+	}
+	return true, nil
+}
+
+// drainRecovered drains a marked worker that has become Ready again: its pods run, and the mark is final.
+func (m removals) drainRecovered(ctx context.Context, r Removal) (bool, error) {
+	w, _, err := m.look(ctx, r.InstanceID)
+	if err != nil {
+		return false, err
+	}
+	if w.Node == nil || !w.Node.Ready {
+		return true, nil
+	}
+	for {
+		p, err := m.drainer.drainOnce(ctx, DrainRequest{Node: r.Node, Until: m.now().Add(m.lease.slice)})
+		why, blocked := IsDrainBlocked(err)
+		switch {
+		case blocked:
+			m.log.report(ctx, "sweep.drainFailed", r.InstanceID, "marked, Ready again, and can't be drained: %s", why)
+			return false, nil
+		case err != nil || p.Done:
+			return err == nil, err
+		case m.budget.spent(ctx):
+			m.log.report(ctx, "drain.continues", r.InstanceID, "%d pod(s) left, %s", p.Left, p.Why)
+			return false, nil
+		}
+	}
+}
+
+// look surveys everything again and returns one worker of it. The error says that something could not be seen.
+func (m removals) look(ctx context.Context, instanceID string) (w Worker, listed bool, err error) {
+	s := m.surveyor.survey(ctx)
+	if err := errors.Join(s.fleetErr(), s.recordErr); err != nil {
+		return Worker{}, false, err
+	}
+	w, listed = s.worker(instanceID)
+	return w, listed, nil
+}
+
+// giveBack ends a removal that is not marked: its node stays a worker. The node is uncordoned before the
+// record forgets the removal. The other way round, a crash in between would leave a cordon with no removal
+// behind it. With a cause the instance is not chosen for removal for a while.
+func (m removals) giveBack(ctx context.Context, r Removal, cause string) error {
+	if r.Node.Name != "" {
+		if err := m.drainer.uncordon(ctx, r.Node, r.claim()); err != nil {
+			return err
+		}
+	}
+	m.log.report(ctx, "sweep.givenBack", r.InstanceID, "%s", cause)
+	return m.state.apply(ctx, GiveBack{Fence: m.state.fence, InstanceID: r.InstanceID, Now: m.now(), Cause: cause})
+}

@@ -1,0 +1,121 @@
+package nodes
+
+import (
+	"context"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// The labels that Muster's user data and the packing take from the instance. A node can have another value,
+// as K3s before 1.29.3 gives it another instance type.
+const (
+	typeLabel = "node.kubernetes.io/instance-type"
+	zoneLabel = "topology.kubernetes.io/zone"
+)
+
+// templateCheck compares nodes with what the settings promise of nodes of the current template.
+type templateCheck struct{ *run }
+
+// note compares the nodes that have just joined and writes down what differs. A node that differs is capacity
+// like every other, for the pods that its real labels and taints let onto it.
+func (c templateCheck) note(ctx context.Context, s *survey) error {
+	if s.cloudErr != nil || s.viewErr != nil {
+		return nil
+	}
+	template := fingerprint(c.config.Template, c.config.Policy)
+	next := TemplateSeen{Template: template}
+	if was := s.record.TemplateSeen; was != nil && was.Template == template {
+		next = *was
+		next.Sizes = maps.Clone(was.Sizes)
+	}
+
+	for _, id := range c.launchedNow(s, template) {
+		w, listed := s.worker(id)
+		gone := !listed || !w.Instance.Alive()
+		ready := w.Node != nil && w.Node.Ready
+		if gone || ready {
+			next.Unchecked = slices.DeleteFunc(slices.Clone(next.Unchecked), func(o string) bool { return o == id })
+		}
+		if ready && !gone {
+			next = c.compared(ctx, next, w)
+		}
+	}
+
+	note := NoteTemplate{Fence: c.state.fence, Seen: next}
+	if after, err := note.Apply(c.state.record); err == nil && reflect.DeepEqual(after.TemplateSeen, c.state.record.TemplateSeen) {
+		return nil // most ticks: no write
+	}
+	return c.state.apply(ctx, note)
+}
+
+// compared returns what is known of the template after one more of its nodes.
+func (c templateCheck) compared(ctx context.Context, known TemplateSeen, w Worker) TemplateSeen {
+	seen := compareNode(c.config.Policy, w)
+	if seen.differs() && known.Text() != seen.Text() {
+		c.log.report(ctx, "template.differs", w.Instance.ID, "%s: it is not counted for pods that need it otherwise; see NODE_LABELS, NODE_TAINTS and the user data", seen.Text())
+	}
+	seen.Template, seen.Sizes, seen.Unchecked = known.Template, known.Sizes, known.Unchecked
+	if c.config.Screener != nil {
+		seen.keepSize(w.Instance.Type, w.Node.Allocatable)
+	}
+	if !seen.differs() {
+		seen.InstanceID = ""
+	}
+	return seen
+}
+
+// launchedNow lists the instances that are known to come from the current template: those of the open
+// scale-up, open replacements, and the one that was found to differ, which may have got its labels meanwhile.
+func (c templateCheck) launchedNow(s *survey, template string) []string {
+	var out []string
+	if seen := s.record.TemplateSeen; seen != nil && seen.Template == template {
+		if seen.differs() {
+			out = append(out, seen.InstanceID)
+		}
+		out = append(out, seen.Unchecked...)
+	}
+	for _, l := range s.record.ScaleUpLaunches {
+		if l.Request.Template == c.config.Template {
+			out = append(out, l.InstanceID)
+		}
+	}
+	for _, i := range s.open {
+		if i.ReplacementID != "" && i.Intent != nil && i.Intent.Request.Template == c.config.Template {
+			out = append(out, i.ReplacementID)
+		}
+	}
+	return out
+}
+
+// compareNode says how a node differs from what the settings promise. Taints of Kubernetes itself come and go.
+func compareNode(p Policy, w Worker) TemplateSeen {
+	s := TemplateSeen{InstanceID: w.Instance.ID}
+	for _, name := range slices.Sorted(maps.Keys(p.NodeLabels)) {
+		if v, ok := w.Node.Labels[name]; !ok || v != p.NodeLabels[name] {
+			s.Lacks = append(s.Lacks, name+"="+p.NodeLabels[name])
+		}
+	}
+	for name, value := range map[string]string{typeLabel: w.Instance.Type, zoneLabel: w.Instance.Zone} {
+		if v, ok := w.Node.Labels[name]; ok && v != value {
+			s.Lacks = append(s.Lacks, name+"="+value)
+		}
+	}
+	slices.Sort(s.Lacks)
+	for _, t := range p.NodeTaints {
+		if !slices.Contains(w.Node.Taints, t) {
+			s.LacksTaint = append(s.LacksTaint, t)
+		}
+	}
+	for _, t := range w.Node.Taints {
+		if !slices.Contains(p.NodeTaints, t) && !strings.Contains(t.Key, "kubernetes.io/") && t.Effect != "PreferNoSchedule" {
+			s.Taints = append(s.Taints, t)
+		}
+	}
+	return s
+}
+
+// Differs says how a worker that has joined differs from what NODE_LABELS and NODE_TAINTS say of new nodes,
+// "" if it does not.
+func Differs(p Policy, w Worker) string { return compareNode(p, w).Text() }

@@ -1,0 +1,204 @@
+package nodes
+
+import (
+	"slices"
+	"time"
+)
+
+// maxBackoff is the longest time after a failed scale-up in which none begins.
+const maxBackoff = time.Hour
+
+// BeginScaleUp opens a scale-up.
+type BeginScaleUp struct {
+	Fence     int64
+	ActionID  string // unique
+	Now       time.Time
+	Requested int
+	Wanted    []Want // of which kinds, by ordinal; ordinals beyond its end may be of any
+	Repair    bool   // it brings the cluster back to MIN_WORKERS, which a pause does not stop
+}
+
+// Name returns beginScaleUp.
+func (BeginScaleUp) Name() string { return "beginScaleUp" }
+
+// Apply opens the action if no other is open and scaling is not paused.
+func (t BeginScaleUp) Apply(r Record) (Record, error) {
+	if err := beginning(t, r, t.Fence, t.ActionID); err != nil || r.ScaleUpActionID == t.ActionID {
+		return r, err
+	}
+	if r.Paused() && !t.Repair {
+		return r, refuse(t, ErrPaused, "%s", r.pauseText())
+	}
+	r = r.Clone()
+	r.ScalingInProgress = true
+	r.ScaleUpActionID, r.ScaleUpStartedEpoch, r.ScaleUpRequested = t.ActionID, t.Now.Unix(), t.Requested
+	r.ScaleUpInstanceIDs, r.ScaleUpIntent, r.ScaleUpLaunches = []string{}, nil, nil
+	r.ScaleUpWanted = t.Wanted
+	return r, nil
+}
+
+// IntendLaunch writes a launch down before it is made. Exhausted says what the previous attempt found to be
+// out of stock.
+type IntendLaunch struct {
+	Fence     int64
+	ActionID  string
+	Intent    Intent
+	Exhausted []Exhausted
+}
+
+// Name returns intendLaunch.
+func (IntendLaunch) Name() string { return "intendLaunch" }
+
+// Apply writes the intent, over that of a previous attempt of the same ordinal only: one of unknown outcome
+// is never passed over, because the caller moves to another attempt only after a definite refusal.
+func (t IntendLaunch) Apply(r Record) (Record, error) {
+	if err := scalingUp(t, r, t.Fence, t.ActionID); err != nil {
+		return r, err
+	}
+	if i := r.ScaleUpIntent; i != nil && i.Request.Token == t.Intent.Request.Token {
+		return r, nil
+	}
+	if t.Intent.Ordinal != len(r.ScaleUpInstanceIDs) {
+		return r, refuse(t, ErrNotRecorded, "ordinal %d after %d recorded", t.Intent.Ordinal, len(r.ScaleUpInstanceIDs))
+	}
+	if i := r.ScaleUpIntent; i != nil && t.Intent.Attempt <= i.Attempt {
+		return r, refuse(t, ErrNotRecorded, "attempt %d after %d", t.Intent.Attempt, i.Attempt)
+	}
+	r = r.Clone()
+	i := t.Intent
+	r.ScaleUpIntent = &i
+	r.exhaust(t.Exhausted)
+	return r, nil
+}
+
+// RecordScaleUpInstances resolves the open intent: its instance exists.
+type RecordScaleUpInstances struct {
+	Fence      int64
+	ActionID   string
+	Token      string // of the intent that is resolved
+	InstanceID string
+	Launched   time.Time // by the cloud
+}
+
+// Name returns recordScaleUpInstances.
+func (RecordScaleUpInstances) Name() string { return "recordScaleUpInstances" }
+
+// Apply appends the instance, once.
+func (t RecordScaleUpInstances) Apply(r Record) (Record, error) {
+	if err := scalingUp(t, r, t.Fence, t.ActionID); err != nil {
+		return r, err
+	}
+	if slices.Contains(r.ScaleUpInstanceIDs, t.InstanceID) {
+		return r, nil
+	}
+	i := r.ScaleUpIntent
+	if i == nil || i.Request.Token != t.Token {
+		return r, refuse(t, ErrNotRecorded, "no open intent with this token")
+	}
+	r = r.Clone()
+	launch := *r.ScaleUpIntent
+	launch.InstanceID, launch.Launched = t.InstanceID, t.Launched.Unix()
+	r.ScaleUpIntent = nil
+	r.ScaleUpLaunches = append(r.ScaleUpLaunches, launch)
+	r.ScaleUpInstanceIDs = append(r.ScaleUpInstanceIDs, t.InstanceID)
+	return r, nil
+}
+
+// ReduceScaleUp lowers what was requested to what was launched, because nothing more can be had now.
+type ReduceScaleUp struct {
+	Fence     int64
+	ActionID  string
+	Exhausted []Exhausted
+}
+
+// Name returns reduceScaleUp.
+func (ReduceScaleUp) Name() string { return "reduceScaleUp" }
+
+// Apply sets scaleUpRequested to the number of recorded instances. With none recorded the action has failed instead.
+func (t ReduceScaleUp) Apply(r Record) (Record, error) {
+	if err := scalingUp(t, r, t.Fence, t.ActionID); err != nil {
+		return r, err
+	}
+	if len(r.ScaleUpInstanceIDs) == 0 {
+		return r, refuse(t, ErrNotRecorded, "nothing was launched")
+	}
+	r = r.Clone()
+	r.ScaleUpRequested = len(r.ScaleUpInstanceIDs)
+	r.ScaleUpIntent = nil
+	r.exhaust(t.Exhausted)
+	return r, nil
+}
+
+// CompleteScaleUp closes a scale-up whose nodes are verified. Cooldown starts here and nowhere else.
+type CompleteScaleUp struct {
+	Fence     int64
+	ActionID  string
+	Now       time.Time
+	Unchecked []string // instances whose nodes could not be seen, so that their labels and taints are still to be compared
+	Template  string   // fingerprint of theirs
+}
+
+// Name returns completeScaleUp.
+func (CompleteScaleUp) Name() string { return "completeScaleUp" }
+
+// Apply removes the action's fields and starts the cooldown.
+func (t CompleteScaleUp) Apply(r Record) (Record, error) {
+	if r.LastActionID == t.ActionID {
+		return r, nil
+	}
+	if err := scalingUp(t, r, t.Fence, t.ActionID); err != nil {
+		return r, err
+	}
+	r = r.Clone()
+	r.LastScaleEpoch = t.Now.Unix()
+	r.ScaleUpFailures, r.BackoffUntilEpoch = 0, 0
+	r.uncheck(t.Template, t.Unchecked)
+	r.clearScaleUp()
+	return r, nil
+}
+
+// FailScaleUp closes a scale-up that did not succeed.
+type FailScaleUp struct {
+	Fence    int64
+	ActionID string
+	Now      time.Time
+	Backoff  time.Duration // after the first failure in a row; doubles with each, up to an hour
+	// Removals are the instances to be taken away. They are written with the failure itself, so that there is
+	// no moment at which an instance belongs to nothing.
+	Removals  []Removal
+	Exhausted []Exhausted
+}
+
+// Name returns failScaleUp.
+func (FailScaleUp) Name() string { return "failScaleUp" }
+
+// Apply removes the action's fields and starts a back-off instead of the cooldown.
+func (t FailScaleUp) Apply(r Record) (Record, error) {
+	if r.LastActionID == t.ActionID {
+		return r, nil
+	}
+	if err := scalingUp(t, r, t.Fence, t.ActionID); err != nil {
+		return r, err
+	}
+	r = r.Clone()
+	r.ScaleUpFailures++
+	r.BackoffUntilEpoch = t.Now.Add(doubled(t.Backoff, r.ScaleUpFailures, maxBackoff)).Unix()
+	for _, m := range t.Removals {
+		if _, known := r.Removal(m.InstanceID); !known {
+			r.putRemoval(m)
+		}
+	}
+	r.exhaust(t.Exhausted)
+	r.clearScaleUp()
+	return r, nil
+}
+
+func scalingUp(t Transition, r Record, fence int64, actionID string) error {
+	if err := fenced(t, r, fence); err != nil {
+		return err
+	}
+	if !r.ScalingUp() || r.ScaleUpActionID != actionID {
+		return refuse(t, ErrNotThatAction, "in progress is %q", r.ActionID())
+	}
+	return nil
+}
