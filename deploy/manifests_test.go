@@ -11,7 +11,6 @@ import (
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"sigs.k8s.io/yaml"
 
-	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/broker/accounts"
 	"github.com/muster-dev/muster/defender"
@@ -116,11 +115,11 @@ func TestTheNATSConfigurationIsRight(t *testing.T) {
 	if !s.ReadyForConnections(time.Minute) {
 		t.Fatal("the server is not ready")
 	}
-	if nc, err := broker.ConnectAs(s.ClientURL(), "test", access.User{Name: "defender-worker", Password: "p-nodes"}); err == nil {
+	if nc, err := access.ConnectAs(s.ClientURL(), "test", access.User{Name: "defender-worker", Password: "p-nodes"}); err == nil {
 		nc.Close()
 		t.Error("a wrong password is accepted")
 	}
-	nc, err := broker.ConnectAs(s.ClientURL(), "test", access.User{Name: "defender-worker", Password: "p-worker"})
+	nc, err := access.ConnectAs(s.ClientURL(), "test", access.User{Name: "defender-worker", Password: "p-worker"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/broker/accounts"
 	"github.com/muster-dev/muster/partition"
 )
@@ -29,7 +30,7 @@ func TestBrokerAccounts(t *testing.T) {
 		t.Setenv("NATS_PASSWORD", "p-"+string(r))
 	}
 	as(partition.RoleWorker)
-	nc, err := broker.Connect(srv.URL(), "worker")
+	nc, err := access.Connect(srv.URL(), "worker")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/connect"
 	"github.com/muster-dev/muster/defender/service"
@@ -188,7 +188,7 @@ func watchStrategies(cmd *cobra.Command, name string, o *service.Options) (*stra
 // postAlarms posts alarms to the webhooks of the strategies until ctx ends. What
 // goes wrong with it doesn't end the defender.
 func postAlarms(ctx context.Context, url string, w *strategy.Watcher) {
-	nc, err := broker.Connect(url, "muster defender webhooks")
+	nc, err := access.Connect(url, "muster defender webhooks")
 	if err != nil {
 		slog.Error("Alarms are not posted to webhooks.", "err", err)
 		return

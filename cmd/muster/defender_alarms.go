@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 )
 
@@ -45,7 +45,7 @@ func newDefenderAlarmsList() *cobra.Command {
 			if err := errors.Join(checkOutput(output), unless(limit > 0, fmt.Errorf("--limit is %d: give at least 1", limit)), err); err != nil {
 				return usageError(cmd, err)
 			}
-			nc, err := broker.Connect(url, "muster defender alarms")
+			nc, err := access.Connect(url, "muster defender alarms")
 			if err != nil {
 				return err
 			}
@@ -95,7 +95,7 @@ func newDefenderAlarmsAck() *cobra.Command {
 			if err != nil {
 				return usageError(cmd, err)
 			}
-			nc, err := broker.Connect(url, "muster defender alarms")
+			nc, err := access.Connect(url, "muster defender alarms")
 			if err != nil {
 				return err
 			}

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/uchart"
 )
@@ -31,7 +32,7 @@ func TestAlarmsAreListedAndAcknowledgedFromTheShell(t *testing.T) {
 	if text := call(exitFailed, "list"); !strings.Contains(text, "has a defender") {
 		t.Errorf("without a stream the message is %q", text)
 	}
-	nc, err := broker.Connect(srv.URL(), "test")
+	nc, err := access.Connect(srv.URL(), "test")
 	if err != nil {
 		t.Fatal(err)
 	}

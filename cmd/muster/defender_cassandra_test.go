@@ -20,6 +20,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 	collector "github.com/muster-dev/muster/defender/collect"
 	"github.com/muster-dev/muster/defender/connect"
@@ -182,7 +183,7 @@ func (f *fab) open(t *testing.T) {
 	}
 	t.Cleanup(server.Stop)
 	f.url = server.URL()
-	if f.nc, err = broker.Connect(f.url, "test"); err != nil {
+	if f.nc, err = access.Connect(f.url, "test"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(f.nc.Close)

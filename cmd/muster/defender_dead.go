@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/connect"
 )
@@ -39,7 +39,7 @@ func newDefenderDeadList() *cobra.Command {
 			if err := errors.Join(checkOutput(output), unless(limit > 0, fmt.Errorf("--limit is %d: give at least 1", limit))); err != nil {
 				return usageError(cmd, err)
 			}
-			nc, err := broker.Connect(url, "muster defender dead")
+			nc, err := access.Connect(url, "muster defender dead")
 			if err != nil {
 				return err
 			}
@@ -89,7 +89,7 @@ func newDefenderDeadRequeue() *cobra.Command {
 				return err
 			}
 			defer func() { _ = st.Close() }()
-			nc, err := broker.Connect(url, "muster defender dead")
+			nc, err := access.Connect(url, "muster defender dead")
 			if err != nil {
 				return err
 			}

@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nuid"
 	"github.com/spf13/cobra"
 
-	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/strategy"
 )
@@ -70,7 +70,7 @@ func newDefenderReset() *cobra.Command {
 			if err != nil {
 				return usageError(cmd, err)
 			}
-			nc, err := broker.Connect(url, "muster defender reset")
+			nc, err := access.Connect(url, "muster defender reset")
 			if err != nil {
 				return err
 			}

@@ -277,7 +277,7 @@ func TestEveryCommandInTheDocumentationExists(t *testing.T) {
 			continue
 		}
 		for _, line := range strings.Split(strings.ReplaceAll(readFile(t, path), `\n`, "\n"), "\n") {
-			if strings.Contains(line, "broker.Connect(") { // the name of a connection
+			if strings.Contains(line, "access.Connect(") { // the name of a connection
 				continue
 			}
 			for _, m := range namedCommand.FindAllStringSubmatch(line, -1) {

@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
-	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/partition"
 )
@@ -58,7 +58,7 @@ func (p *partitionsCommand) connect(more ...error) (*nats.Conn, error) {
 	if err := errors.Join(append([]error{checkOutput(p.output), unless(p.group != "", errors.New("--group is empty: name a group"))}, more...)...); err != nil {
 		return nil, usageError(p.cmd, err)
 	}
-	nc, err := broker.Connect(p.url, p.cmd.CommandPath())
+	nc, err := access.Connect(p.url, p.cmd.CommandPath())
 	if err != nil {
 		return nil, fmt.Errorf("%w: is it running, and is --nats its URL?", err)
 	}

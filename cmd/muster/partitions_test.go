@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/partition"
 )
 
@@ -32,7 +33,7 @@ func startWorkersIn(t *testing.T, n, shards int, o broker.Options) string {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, n)
 	for i := range n {
-		nc, err := broker.Connect(srv.URL(), "worker")
+		nc, err := access.Connect(srv.URL(), "worker")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package broker
+package access
 
 import (
 	"crypto/ecdsa"
