@@ -18,8 +18,10 @@ import (
 	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/cassandra"
+	nodescommand "github.com/muster-dev/muster/internal/command/nodes"
 	"github.com/muster-dev/muster/nodes/connect"
 	"github.com/muster-dev/muster/nodes/lambda"
+	"github.com/muster-dev/muster/nodes/workers"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/scenario"
 	"github.com/muster-dev/muster/setting"
@@ -251,7 +253,7 @@ func each(line string) []string {
 func TestEveryCommandInTheDocumentationExists(t *testing.T) {
 	t.Parallel()
 	checked := 0
-	root := newRoot() // one for all: what a flag was set to before does not matter
+	root := completeRoot() // one for all: what a flag was set to before does not matter
 	root.InitDefaultHelpFlag()
 	check := func(where, line string) {
 		for _, l := range each(line) {
@@ -326,7 +328,7 @@ func allSettings() map[string]setting.Info {
 			out[i.Env] = i
 		}
 	}
-	for _, g := range append(connect.Groups(), workersGroup(), daemonGroup()) {
+	for _, g := range append(connect.Groups(), connect.Group{Name: "Workers", Settings: workers.Settings()}, nodescommand.DaemonSettings()) {
 		add(g.Settings)
 	}
 	add(lambda.Settings())
