@@ -25,7 +25,7 @@ import (
 
 // Options fit the commands to a simulated cluster. The zero value is right for a real one.
 type Options struct {
-	// Clocks returns two clocks of the same time: the one of whoever ticks, by which ages,
+	// Clocks returns two clocks of the same time: that of the daemon that ticks, by which ages,
 	// leases and waiting times are told, and one for commands that only look, by which
 	// waiting takes as long as on the machine's. nil: both are the machine's.
 	Clocks func() (ticking, looking nodes.Clock, err error)
@@ -40,7 +40,7 @@ func (o Options) clocks() (ticking, looking nodes.Clock, err error) {
 	return o.Clocks()
 }
 
-// now returns the time of whoever ticks.
+// now returns the time by the clock that ticks are made by.
 func (o Options) now() (time.Time, error) {
 	ticking, _, err := o.clocks()
 	if err != nil {
@@ -173,7 +173,7 @@ func (n *Command) stores(ctx context.Context) (opened, error) {
 	return opened{stores, s.Policy, clock}, err
 }
 
-// clock returns the clock of whoever ticks; what is wrong with it is wrong usage.
+// clock returns the clock that ticks are made by; what is wrong with it is wrong usage.
 func (n *Command) clock() (nodes.Clock, error) {
 	ticking, _, err := n.clocks()
 	if err != nil {
