@@ -281,9 +281,8 @@ func TestBinary(t *testing.T) {
 			"github.com/prometheus/client_golang", "github.com/prometheus/client_model", // which the queries' parser imports
 			"github.com/prometheus/common", "github.com/prometheus/procfs",
 			"github.com/beorn7/perks", "github.com/cespare/xxhash/v2",
-			"github.com/google/uuid",
 			"github.com/klauspost/compress",
 		}),
-		MaxMB: 40,
+		MaxMB: 30,
 	}.Test(t)
 }

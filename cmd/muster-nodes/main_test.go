@@ -8,7 +8,7 @@ import (
 )
 
 // TestBinary: the node plane links neither the simulated region nor the defenders. It links
-// partition, by which it asks workers to hand over.
+// partition, by which it has workers hand off their slots before a drain.
 func TestBinary(t *testing.T) {
 	linktest.Binary{
 		Own: []string{
@@ -19,6 +19,6 @@ func TestBinary(t *testing.T) {
 			"internal/listen", "internal/misuse", "internal/reserve", "internal/secret", "internal/sqlitefile",
 		},
 		Modules: slices.Concat(linktest.CommandLine, linktest.NATS, linktest.SQLite, linktest.Metrics, linktest.PromQL, linktest.AWS, linktest.Kubernetes),
-		MaxMB:   45,
+		MaxMB:   38,
 	}.Test(t)
 }

@@ -38,6 +38,10 @@ func TestBinary(t *testing.T) {
 				"github.com/nats-io/nats-server/v2", "github.com/nats-io/jwt/v2",
 				"github.com/antithesishq/antithesis-sdk-go", "github.com/minio/highwayhash",
 			},
+			[]string{ // the generated clients of Kubernetes, behind the simulated one and in the lab
+				"github.com/emicklei/go-restful/v3", "github.com/go-openapi/...", "github.com/google/gnostic-models",
+				"go.yaml.in/yaml/v3", "gopkg.in/evanphx/json-patch.v4",
+			},
 			[]string{ // the engine of queries, behind the simulated Prometheus
 				"github.com/edsrzf/mmap-go", "github.com/facette/natsort", "github.com/pmezard/go-difflib",
 				"github.com/go-logr/stdr", "go.opentelemetry.io/...",

@@ -46,6 +46,9 @@ var rigOnly = []string{
 	module + "/internal/lab/...", module + "/internal/powercut", module + "/partition/virtual",
 	module + "/internal/command/up", module + "/internal/command/nodes/simulate", module + "/internal/command/nodes/backtest",
 	module + "/broker", module + "/internal/command/broker", "github.com/nats-io/nats-server/...",
+	// The generated clients know every group of the API; with them comes client-go's own
+	// test machinery.
+	"k8s.io/client-go/kubernetes/...", "k8s.io/client-go/testing",
 	// Of Prometheus, the queries' parser is all that is needed.
 	"github.com/prometheus/prometheus/promql", "github.com/prometheus/prometheus/tsdb",
 }

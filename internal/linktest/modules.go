@@ -47,18 +47,17 @@ var (
 		"github.com/aws/aws-sdk-go-v2/service/ssooidc", "github.com/aws/aws-sdk-go-v2/service/sts",
 	}
 
-	// Kubernetes is the client, its types, and the scheduler's rules.
+	// Kubernetes is the client for the groups that are asked for, and the scheduler's rules.
 	Kubernetes = []string{
 		"k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go", "k8s.io/component-helpers", "k8s.io/klog/v2",
 		"k8s.io/kube-openapi", "k8s.io/utils",
 		"sigs.k8s.io/json", "sigs.k8s.io/randfill", "sigs.k8s.io/structured-merge-diff/v6", "sigs.k8s.io/yaml",
-		"github.com/davecgh/go-spew", "github.com/emicklei/go-restful/v3", "github.com/fxamacker/cbor/v2",
-		"github.com/go-logr/logr", "github.com/go-openapi/...", "github.com/google/gnostic-models",
+		"github.com/davecgh/go-spew", "github.com/fxamacker/cbor/v2", "github.com/go-logr/logr",
 		"github.com/json-iterator/go", "github.com/modern-go/concurrent", "github.com/modern-go/reflect2",
 		"github.com/munnerz/goautoneg", "github.com/spf13/pflag", "github.com/x448/float16",
-		"go.yaml.in/yaml/v2", "go.yaml.in/yaml/v3", "golang.org/x/net", "golang.org/x/oauth2", "golang.org/x/sync",
+		"go.yaml.in/yaml/v2", "golang.org/x/net", "golang.org/x/oauth2", "golang.org/x/sync",
 		"golang.org/x/sys", "golang.org/x/term", "golang.org/x/text", "golang.org/x/time", "google.golang.org/protobuf",
-		"gopkg.in/evanphx/json-patch.v4", "gopkg.in/inf.v0",
+		"gopkg.in/inf.v0",
 	}
 
 	// YAML reads and validates files of settings and strategies.
