@@ -14,9 +14,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
-
-	"github.com/muster-dev/muster/broker/access"
 )
 
 // Options say how the server runs.
@@ -165,26 +162,6 @@ func writable(dir string) error {
 
 // URL is where clients connect to.
 func (s *Server) URL() string { return s.s.ClientURL() }
-
-// Connect opens a connection that outlives the server's restarts. url may be
-// several, with commas between. Who it is, and whom it trusts, the environment
-// says: see access.Variables.
-func Connect(url, name string) (*nats.Conn, error) { return ConnectAs(url, name, access.User{}) }
-
-// ConnectAs is Connect as a user of the server, whatever the environment says. The zero
-// User is the environment's.
-func ConnectAs(url, name string, user access.User) (*nats.Conn, error) {
-	known, err := access.Options(user.Over(os.LookupEnv))
-	if err != nil {
-		return nil, fmt.Errorf("connecting to NATS at %s: %w", url, err)
-	}
-	nc, err := nats.Connect(url, append(known, nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
-		nats.ReconnectJitter(100*time.Millisecond, time.Second), nats.PingInterval(5*time.Second), nats.MaxPingsOutstanding(2))...)
-	if err != nil {
-		return nil, fmt.Errorf("connecting to NATS at %s: %w", url, err)
-	}
-	return nc, nil
-}
 
 // Stop stops the server and waits until its files are closed.
 func (s *Server) Stop() {

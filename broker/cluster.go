@@ -104,7 +104,7 @@ func StartCluster(all []Options) ([]*Server, error) {
 	return servers, nil
 }
 
-// URLs joins the client addresses of servers as Connect takes them.
+// URLs joins the client addresses of servers as access.Connect takes them.
 func URLs(all []Options) string {
 	var urls []string
 	for _, o := range all {

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 )
 
 func TestAClusterOfThreeKeepsWhatWasStoredWhenOneServerIsGone(t *testing.T) {
@@ -24,7 +25,7 @@ func TestAClusterOfThreeKeepsWhatWasStoredWhenOneServerIsGone(t *testing.T) {
 	for _, s := range servers {
 		t.Cleanup(s.Stop)
 	}
-	nc, err := broker.Connect(broker.URLs(all), "test")
+	nc, err := access.Connect(broker.URLs(all), "test")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/trace"
 	"github.com/muster-dev/muster/defender/uchart"
@@ -61,7 +62,7 @@ func TestAlarmsAreAcknowledgedOnceAndForGood(t *testing.T) {
 	s := newStage(t)
 	connect := func() {
 		t.Helper()
-		if s.conn, err = broker.Connect(srv.URL(), "test"); err != nil {
+		if s.conn, err = access.Connect(srv.URL(), "test"); err != nil {
 			t.Fatal(err)
 		}
 		if err := defender.Provision(t.Context(), s.conn, defender.Partition(16)); err != nil {

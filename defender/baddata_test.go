@@ -31,7 +31,7 @@ func sealed(blob []byte) []byte {
 func claim(rows, columns uint64) []byte {
 	head := binary.AppendUvarint(binary.AppendUvarint(nil, rows), columns)
 	head = append(head, make([]byte, 7)...)
-	blob := append([]byte("MTC\x01"), binary.AppendUvarint(nil, uint64(len(head))<<1)...)
+	blob := append([]byte("MTC\x02"), binary.AppendUvarint(nil, uint64(len(head))<<1)...)
 	return sealed(append(append(blob, head...), make([]byte, 40)...))
 }
 

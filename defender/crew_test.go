@@ -14,7 +14,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/collect"
 	"github.com/muster-dev/muster/defender/tchart"
@@ -41,7 +41,7 @@ const crewPatience = time.Minute
 // begin starts a defender, and returns a function that reports whether it has slots.
 func (c *crew) begin() (ready func() bool) {
 	c.t.Helper()
-	nc, err := broker.Connect(c.conn.ConnectedUrl(), "defender")
+	nc, err := access.Connect(c.conn.ConnectedUrl(), "defender")
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/sqlite"
 	"github.com/muster-dev/muster/defender/tchart"
@@ -43,7 +44,7 @@ func newStage(t *testing.T) *stage {
 		t.Fatal(err)
 	}
 	t.Cleanup(srv.Stop)
-	nc, err := broker.Connect(srv.URL(), "test")
+	nc, err := access.Connect(srv.URL(), "test")
 	if err != nil {
 		t.Fatal(err)
 	}

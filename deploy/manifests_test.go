@@ -9,12 +9,15 @@ import (
 	"time"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/broker/accounts"
 	"github.com/muster-dev/muster/defender"
+	defendercommand "github.com/muster-dev/muster/internal/command/defender"
+	nodescommand "github.com/muster-dev/muster/internal/command/nodes"
 	"github.com/muster-dev/muster/internal/lab"
 	"github.com/muster-dev/muster/internal/lab/labtest"
 	"github.com/muster-dev/muster/nodes/connect"
@@ -47,6 +50,28 @@ func TestARealControlPlaneTakesTheManifests(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestArguments: the binary of each image takes the arguments that its pods give it.
+func TestArguments(t *testing.T) {
+	t.Parallel()
+	for file, root := range map[string]*cobra.Command{
+		"kubernetes/nodes/daemon.yaml":      nodescommand.Binary(),
+		"kubernetes/defender/defender.yaml": defendercommand.Binary(),
+	} {
+		container := objectOf[appsv1.Deployment](t, file, "Deployment").Spec.Template.Spec.Containers[0]
+		if container.Image != root.Name() {
+			t.Errorf("%s: image %s, want %s", file, container.Image, root.Name())
+		}
+		cmd, flags, err := root.Find(container.Args)
+		if err != nil || cmd.Name() != "run" {
+			t.Errorf("%s: arguments %q run %q: %v", file, container.Args, cmd.Name(), err)
+			continue
+		}
+		if err := cmd.ParseFlags(flags); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
 	}
 }
 
@@ -116,11 +141,11 @@ func TestTheNATSConfigurationIsRight(t *testing.T) {
 	if !s.ReadyForConnections(time.Minute) {
 		t.Fatal("the server is not ready")
 	}
-	if nc, err := broker.ConnectAs(s.ClientURL(), "test", access.User{Name: "defender-worker", Password: "p-nodes"}); err == nil {
+	if nc, err := access.ConnectAs(s.ClientURL(), "test", access.User{Name: "defender-worker", Password: "p-nodes"}); err == nil {
 		nc.Close()
 		t.Error("a wrong password is accepted")
 	}
-	nc, err := broker.ConnectAs(s.ClientURL(), "test", access.User{Name: "defender-worker", Password: "p-worker"})
+	nc, err := access.ConnectAs(s.ClientURL(), "test", access.User{Name: "defender-worker", Password: "p-worker"})
 	if err != nil {
 		t.Fatal(err)
 	}

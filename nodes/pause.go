@@ -9,6 +9,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/muster-dev/muster/internal/secret"
 )
 
 // MaxPauseText is how many characters the name and the reason of a pause may have.
@@ -94,7 +96,7 @@ func (s Switch) Pause(ctx context.Context, by, reason string) (r Record, changed
 		return r, false, fmt.Errorf("pausing scaling: %w", err)
 	}
 	// Both are shown for as long as the pause lasts.
-	t := PauseScaling{Now: s.now(), By: Redact(strings.TrimSpace(by)), Reason: Redact(strings.TrimSpace(reason))}
+	t := PauseScaling{Now: s.now(), By: secret.Redact(strings.TrimSpace(by)), Reason: secret.Redact(strings.TrimSpace(reason))}
 	if r, err = s.apply(ctx, t); err != nil {
 		return r, false, fmt.Errorf("pausing scaling: %w", err)
 	}
@@ -123,7 +125,7 @@ func (s Switch) Resume(ctx context.Context, by, reason string) (was Record, chan
 	if _, err := s.apply(ctx, ResumeScaling{}); err != nil {
 		return was, false, fmt.Errorf("resuming scaling: %w", err)
 	}
-	what := byWhom(Redact(strings.TrimSpace(by)), Redact(strings.TrimSpace(reason)))
+	what := byWhom(secret.Redact(strings.TrimSpace(by)), secret.Redact(strings.TrimSpace(reason)))
 	err = s.journal(ctx, Event{At: s.now(), Kind: "scaling.resumed", Message: what + "; it was paused " + was.pauseText()})
 	if err != nil {
 		err = fmt.Errorf("scaling is resumed, but that could not be journaled: %w", err)

@@ -1,23 +1,11 @@
 package nodes
 
-import "regexp"
+import "github.com/muster-dev/muster/internal/secret"
 
-// secretAssignments matches what looks like a secret in free text: K3s tokens, and values after names that say so.
-var secretAssignments = regexp.MustCompile(`(?i)(K10[0-9a-f]{16,}::\S+|((token|secret|password|passwd|authorization|api[_-]?key|access[_-]?key)[a-z_-]*["']?\s*[:=]\s*)("[^"]*"|'[^']*'|(bearer\s+)?\S+)|AKIA[0-9A-Z]{16})`)
-
-// urlPasswords matches the password in a URL.
-var urlPasswords = regexp.MustCompile(`(://[^/\s:@"]*:)[^/\s@"]+@`)
-
-// Redact replaces what looks like a secret in text that is about to be shown to a person.
-func Redact(s string) string {
-	s = secretAssignments.ReplaceAllString(s, "${2}[redacted]")
-	return urlPasswords.ReplaceAllString(s, "${1}[redacted]@")
-}
-
-// redact is Redact, but keeps only the end of long text, where a boot that failed tells why.
+// redact is secret.Redact, but keeps only the end of long text, where a boot that failed tells why.
 func redact(s string) string {
 	const most = 4096
-	s = Redact(s)
+	s = secret.Redact(s)
 	if len(s) > most {
 		s = "..." + s[len(s)-most:]
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/internal/component"
 	"github.com/muster-dev/muster/partition"
 )
@@ -47,7 +48,7 @@ func startCluster(t *testing.T) *cluster {
 // wait waits until the servers keep streams on all of them.
 func (c *cluster) wait(t *testing.T) {
 	t.Helper()
-	nc, err := broker.Connect(c.url, "test")
+	nc, err := access.Connect(c.url, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func (c *cluster) wait(t *testing.T) {
 // costs all of them. Its windows are as long as it may take a worker to join where everything is written three times.
 func (c *cluster) forOne(t *testing.T) servers {
 	t.Cleanup(func() {
-		nc, err := broker.Connect(c.url, "test")
+		nc, err := access.Connect(c.url, "test")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/internal/component"
 )
 
@@ -38,7 +39,7 @@ func newPullRig(t *testing.T) *pullRig {
 		t.Fatal(err)
 	}
 	r.at = r.lay.firstDivision().place(0)
-	nc, err := broker.Connect(r.url, "publisher")
+	nc, err := access.Connect(r.url, "publisher")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +55,7 @@ func newPullRig(t *testing.T) *pullRig {
 
 // puller returns one with a valid lease that holds the slot.
 func (r *pullRig) puller(h HandlerFunc) *puller {
-	nc, err := broker.Connect(r.url, "puller")
+	nc, err := access.Connect(r.url, "puller")
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/partition"
 )
 
@@ -41,7 +42,7 @@ func provisioned(t *testing.T, mapped int, cfg partition.Config) (*nats.Conn, je
 	for _, s := range servers {
 		t.Cleanup(s.Stop)
 	}
-	nc, err := broker.Connect(broker.URLs(all), "test")
+	nc, err := access.Connect(broker.URLs(all), "test")
 	if err != nil {
 		t.Fatal(err)
 	}

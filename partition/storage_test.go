@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/internal/component"
 	"github.com/muster-dev/muster/partition"
 )
@@ -250,7 +251,7 @@ func TestStorageLimits(t *testing.T) {
 	})
 	t.Run("a server that is too small is an error", func(t *testing.T) {
 		t.Parallel()
-		nc, err := broker.Connect(limited(t, 4<<20).url, "test")
+		nc, err := access.Connect(limited(t, 4<<20).url, "test")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -269,7 +270,7 @@ func TestReservedStorage(t *testing.T) {
 	const size = 16 << 20
 	open := func(t *testing.T) jetstream.JetStream {
 		t.Helper()
-		nc, err := broker.Connect(limited(t, size).url, "test")
+		nc, err := access.Connect(limited(t, size).url, "test")
 		if err != nil {
 			t.Fatal(err)
 		}

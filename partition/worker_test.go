@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/internal/component"
 	"github.com/muster-dev/muster/partition"
 )
@@ -220,7 +221,7 @@ func startGroup(t *testing.T, on servers, work time.Duration, more ...func(*part
 
 func (g *group) connect(name string) *nats.Conn {
 	g.t.Helper()
-	connect := broker.Connect
+	connect := access.Connect
 	if g.dialer != nil {
 		connect = func(url, name string) (*nats.Conn, error) {
 			return nats.Connect(url, nats.Name(name), nats.MaxReconnects(-1), nats.SetCustomDialer(g.dialer))

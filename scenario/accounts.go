@@ -13,7 +13,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/broker/accounts"
 	"github.com/muster-dev/muster/defender"
@@ -108,7 +107,7 @@ func (c *cluster) as(r partition.Role) (*nats.Conn, error) {
 	if nc := c.roles.open[r]; nc != nil {
 		return nc, nil
 	}
-	nc, err := broker.ConnectAs(c.brokers.url, "muster up as "+string(r), c.users.of(r))
+	nc, err := access.ConnectAs(c.brokers.url, "muster up as "+string(r), c.users.of(r))
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/console"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/collect"
@@ -74,7 +75,7 @@ func newCourt(t *testing.T, shards int) *court {
 // as connects as a role, over its wire.
 func (c *court) as(r partition.Role) *nats.Conn {
 	c.t.Helper()
-	nc, err := broker.ConnectAs(c.wires[r].url, "test "+string(r), c.users.of(r))
+	nc, err := access.ConnectAs(c.wires[r].url, "test "+string(r), c.users.of(r))
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -84,7 +85,7 @@ func (c *court) as(r partition.Role) *nats.Conn {
 
 func (c *court) harness() *nats.Conn {
 	c.t.Helper()
-	nc, err := broker.ConnectAs(c.url, "test harness", c.users.harness())
+	nc, err := access.ConnectAs(c.url, "test harness", c.users.harness())
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/collect"
 	"github.com/muster-dev/muster/defender/replay"
@@ -209,7 +210,7 @@ func (c *cluster) start(ctx context.Context) error {
 	if c.brokers, err = startBrokers(ctx, c.o, c.dir, c.users); err != nil {
 		return err
 	}
-	if c.conn, err = broker.ConnectAs(c.brokers.url, "muster up", c.users.harness()); err != nil {
+	if c.conn, err = access.ConnectAs(c.brokers.url, "muster up", c.users.harness()); err != nil {
 		return err
 	}
 	if err := c.brokers.ready(ctx, c.conn, c.o.Replicas); err != nil {

@@ -223,7 +223,7 @@ func TestGroupsAreApart(t *testing.T) {
 	}
 	t.Cleanup(srv.Stop)
 	for _, name := range []string{"ants", "bees"} {
-		nc, err := broker.ConnectAs(srv.URL(), "test", access.User{Name: name + "-worker", Password: "p"})
+		nc, err := access.ConnectAs(srv.URL(), "test", access.User{Name: name + "-worker", Password: "p"})
 		if err != nil {
 			t.Fatal(err)
 		}

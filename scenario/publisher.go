@@ -15,7 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/partition"
 )
@@ -49,7 +49,7 @@ type publisher struct {
 func newPublisher(s *session, p *pool) (*publisher, error) {
 	pub := &publisher{pool: p, chambers: s.chambers, group: s.partition(), total: &s.traffic.total}
 	var err error
-	if pub.conn, err = broker.ConnectAs(s.brokers.url, "load", s.users.harness()); err != nil {
+	if pub.conn, err = access.ConnectAs(s.brokers.url, "load", s.users.harness()); err != nil {
 		return nil, err
 	}
 	refused := func(jetstream.JetStream, *nats.Msg, error) {

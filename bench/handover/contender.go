@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/partition/plan"
 )
 
@@ -114,7 +115,7 @@ func (c Contender) serve(ctx context.Context, dir string, partitions int) ([]*ch
 }
 
 func ready(ctx context.Context, url string, replicas int) error {
-	nc, err := broker.Connect(url, "bench")
+	nc, err := access.Connect(url, "bench")
 	if err != nil {
 		return err
 	}
@@ -131,7 +132,7 @@ type natsSender struct {
 func newNATSSender(url string) (*natsSender, error) {
 	s := &natsSender{}
 	for range 4 {
-		nc, err := broker.Connect(url, "publisher")
+		nc, err := access.Connect(url, "publisher")
 		if err != nil {
 			s.close()
 			return nil, err

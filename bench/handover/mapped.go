@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 )
 
 // This file holds what the alternatives on NATS have in common: a map of owners
@@ -71,7 +71,7 @@ func (g *mappedGroup) open(ctx context.Context, cfg jetstream.StreamConfig) (err
 	if g.natsSender, err = newNATSSender(g.url); err != nil {
 		return err
 	}
-	if g.nc, err = broker.Connect(g.url, "bench"); err != nil {
+	if g.nc, err = access.Connect(g.url, "bench"); err != nil {
 		return err
 	}
 	js, err := jetstream.New(g.nc)
@@ -155,7 +155,7 @@ func (g *mappedGroup) change(ctx context.Context, n int, moving func([]int)) err
 func (g *mappedGroup) add(ctx context.Context) error {
 	w := &mappedWorker{group: g, number: len(g.workers), queues: queues{all: map[int]*queue{}}}
 	var err error
-	if w.nc, err = broker.Connect(g.url, workerName(w.number)); err != nil {
+	if w.nc, err = access.Connect(g.url, workerName(w.number)); err != nil {
 		return err
 	}
 	if w.js, err = jetstream.New(w.nc); err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 )
 
 // This file measures what the server does for one consumer a slot, in the ways that
@@ -150,7 +151,7 @@ func bothCPU(servers []*child) (times [2]time.Duration, err error) {
 
 func (d *modeDrain) open(url string) error {
 	for i := range modeClients {
-		nc, err := broker.Connect(url, workerName(i))
+		nc, err := access.Connect(url, workerName(i))
 		if err != nil {
 			return err
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/plan"
 )
@@ -71,7 +71,7 @@ func startMuster(ctx context.Context, e env) (group, error) {
 }
 
 func (g *musterGroup) open(ctx context.Context) (err error) {
-	if g.nc, err = broker.Connect(g.url, "bench"); err != nil {
+	if g.nc, err = access.Connect(g.url, "bench"); err != nil {
 		return err
 	}
 	if err := partition.Provision(ctx, g.nc, g.cfg); err != nil {
@@ -176,7 +176,7 @@ func (g *musterGroup) stable() bool {
 
 func (g *musterGroup) add() error {
 	i := len(g.workers)
-	nc, err := broker.Connect(g.url, workerName(i))
+	nc, err := access.Connect(g.url, workerName(i))
 	if err != nil {
 		return err
 	}

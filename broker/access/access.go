@@ -1,4 +1,4 @@
-// Package access tells NATS connections who they are and whom they trust, by the environment.
+// Package access opens NATS connections, and tells them who they are and whom they trust, by the environment. It links no server.
 package access
 
 import (

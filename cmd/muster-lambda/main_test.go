@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 
 	"github.com/muster-dev/muster/internal/component"
+	"github.com/muster-dev/muster/internal/linktest"
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/dynamo"
 	"github.com/muster-dev/muster/nodes/sim"
@@ -266,23 +266,23 @@ func TestWrongSettingsEndTheFunctionBeforeItsFirstInvocation(t *testing.T) {
 	}
 }
 
-// The function carries the node plane and nothing of the worker plane.
-func TestTheFunctionLinksOnlyTheNodePlane(t *testing.T) {
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-tags", "lambda.norpc", ".").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range strings.Fields(string(out)) {
-		for _, unwanted := range []string{
-			"github.com/nats-io/", "modernc.org/sqlite", "github.com/apache/cassandra-gocql-driver",
-			"github.com/muster-dev/muster/partition", "github.com/muster-dev/muster/defender", "github.com/muster-dev/muster/nodes/sim",
-		} {
-			if strings.HasPrefix(p, unwanted) {
-				t.Errorf("it links %s", p)
-			}
-		}
-		if p == "github.com/prometheus/prometheus/promql" || p == "github.com/prometheus/prometheus/tsdb" {
-			t.Errorf("it links %s, of which the queries' parser needs nothing", p)
-		}
-	}
+// TestBinary: the function carries the node plane and nothing of the worker plane: neither a
+// client of NATS nor a file of its own.
+func TestBinary(t *testing.T) {
+	linktest.Binary{
+		Tags: buildTags,
+		Own: []string{
+			"nodes", "nodes/connect", "nodes/fit", "nodes/lambda",
+			"nodes/ec2", "nodes/ec2/event", "nodes/kube", "nodes/prom", "nodes/dynamo",
+			"setting", "internal/secret",
+		},
+		Modules: slices.Concat(linktest.PromQL, linktest.AWS, linktest.Kubernetes, []string{
+			"github.com/aws/aws-lambda-go",
+			"github.com/prometheus/client_golang", "github.com/prometheus/client_model", // which the queries' parser imports
+			"github.com/prometheus/common", "github.com/prometheus/procfs",
+			"github.com/beorn7/perks", "github.com/cespare/xxhash/v2",
+			"github.com/klauspost/compress",
+		}),
+		MaxMB: 30,
+	}.Test(t)
 }

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-dev/muster/internal/linktest"
 	"github.com/muster-dev/muster/internal/output"
 )
 
@@ -84,17 +85,15 @@ type function struct {
 	initCPU time.Duration
 }
 
+// buildTags leave out the runtime that Lambda no longer offers.
+const buildTags = "lambda.norpc"
+
 // buildDir is where the function is built, once for all tests.
 var (
 	buildDir string
 	build    = sync.OnceValues(func() (string, error) {
 		file := filepath.Join(buildDir, "bootstrap")
-		cmd := exec.CommandContext(context.Background(), "go", "build", "-trimpath", "-tags", "lambda.norpc", "-ldflags", "-s -w", "-o", file, ".")
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return "", fmt.Errorf("%w\n%s", err, out)
-		}
-		return file, nil
+		return file, linktest.Build(file, buildTags)
 	})
 )
 

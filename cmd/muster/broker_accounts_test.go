@@ -5,7 +5,9 @@ import (
 	"testing"
 
 	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/broker/accounts"
+	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/partition"
 )
 
@@ -16,7 +18,7 @@ func TestBrokerAccounts(t *testing.T) {
 		t.Setenv(accounts.Variable(group.User(r)), "p-"+string(r))
 	}
 	code, text, errs := muster("broker", "accounts", "--group", "jobs", "--stream", "jobs", "--subject", "jobs.*.*")
-	if code != exitOK {
+	if code != command.ExitOK {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
 	srv, err := broker.Start(broker.Options{Dir: t.TempDir(), Accounts: text})
@@ -29,7 +31,7 @@ func TestBrokerAccounts(t *testing.T) {
 		t.Setenv("NATS_PASSWORD", "p-"+string(r))
 	}
 	as(partition.RoleWorker)
-	nc, err := broker.Connect(srv.URL(), "worker")
+	nc, err := access.Connect(srv.URL(), "worker")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,9 +42,9 @@ func TestBrokerAccounts(t *testing.T) {
 	t.Run("a command connects as its role", func(t *testing.T) {
 		for _, r := range []partition.Role{partition.RoleViewer, partition.RoleOperator} {
 			as(r)
-			for _, command := range [][]string{{"status"}, {"layout"}, {"mapping"}} {
-				args := append(append([]string{"partitions"}, command...), "--nats", srv.URL(), "--group", "jobs")
-				if code, _, errs := muster(args...); code != exitOK {
+			for _, of := range [][]string{{"status"}, {"layout"}, {"mapping"}} {
+				args := append(append([]string{"partitions"}, of...), "--nats", srv.URL(), "--group", "jobs")
+				if code, _, errs := muster(args...); code != command.ExitOK {
 					t.Errorf("%v as the %s: exit code %d: %s", args, r, code, errs)
 				}
 			}
@@ -52,7 +54,7 @@ func TestBrokerAccounts(t *testing.T) {
 		t.Setenv("NATS_USER", "jobs-viewer")
 		t.Setenv("NATS_PASSWORD", "wrong-one")
 		code, _, errs := muster("partitions", "status", "--nats", srv.URL(), "--group", "jobs")
-		if code != exitFailed || !strings.Contains(errs, "Authorization") || strings.Contains(errs, "wrong-one") {
+		if code != command.ExitFailed || !strings.Contains(errs, "Authorization") || strings.Contains(errs, "wrong-one") {
 			t.Errorf("exit code %d: %s", code, errs)
 		}
 	})
@@ -73,15 +75,15 @@ func TestBrokerAccountsRejectsWrongUsage(t *testing.T) {
 		{[]string{"--max-file", "7GiB", "--role", "viewer"}, "leave out --role"},
 	} {
 		code, out, errs := muster(append([]string{"broker", "accounts"}, tt.args...)...)
-		if code != exitUsage || !strings.Contains(errs, tt.want) || out != "" {
+		if code != command.ExitUsage || !strings.Contains(errs, tt.want) || out != "" {
 			t.Errorf("%v: exit code %d, %q, %s", tt.args, code, errs, out)
 		}
 	}
 	code, out, _ := muster("broker", "accounts", "--role", "publisher", "--shards", "4")
-	if code != exitOK || !strings.Contains(out, `"defender.shards.4.*.dc.*.*.completion"`) {
+	if code != command.ExitOK || !strings.Contains(out, `"defender.shards.4.*.dc.*.*.completion"`) {
 		t.Errorf("exit code %d:\n%s", code, out)
 	}
-	if code, _, errs := muster("broker", "run", "--dir", t.TempDir(), "--port", "0", "--accounts", "/nowhere/accounts.conf"); code != exitUsage || !strings.Contains(errs, "--accounts") {
+	if code, _, errs := muster("broker", "run", "--dir", t.TempDir(), "--port", "0", "--accounts", "/nowhere/accounts.conf"); code != command.ExitUsage || !strings.Contains(errs, "--accounts") {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 }

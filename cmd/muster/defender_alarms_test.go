@@ -9,8 +9,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/uchart"
+	"github.com/muster-dev/muster/internal/command"
 )
 
 func TestAlarmsAreListedAndAcknowledgedFromTheShell(t *testing.T) {
@@ -28,10 +30,10 @@ func TestAlarmsAreListedAndAcknowledgedFromTheShell(t *testing.T) {
 		}
 		return out + errs
 	}
-	if text := call(exitFailed, "list"); !strings.Contains(text, "has a defender") {
+	if text := call(command.ExitFailed, "list"); !strings.Contains(text, "has a defender") {
 		t.Errorf("without a stream the message is %q", text)
 	}
-	nc, err := broker.Connect(srv.URL(), "test")
+	nc, err := access.Connect(srv.URL(), "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,14 +65,14 @@ func TestAlarmsAreListedAndAcknowledgedFromTheShell(t *testing.T) {
 		{[]string{"list", "--chamber", "etch01:a"}, []string{"acknowledged", "mia"}},
 		{[]string{"list", "--output", "json", "--all"}, []string{`"opened": "lot7.w3"`, `"note": "checking"`}},
 	} {
-		text := call(exitOK, step.args...)
+		text := call(command.ExitOK, step.args...)
 		for _, want := range step.want {
 			if !strings.Contains(text, want) {
 				t.Errorf("%v doesn't say %q: %s", step.args, want, text)
 			}
 		}
 	}
-	if text := call(exitFailed, "ack", "etch01:a", "lot7.w4", "--by", "mia"); !strings.Contains(text, "no such standing alarm") {
+	if text := call(command.ExitFailed, "ack", "etch01:a", "lot7.w4", "--by", "mia"); !strings.Contains(text, "no such standing alarm") {
 		t.Errorf("an alarm that isn't there: %q", text)
 	}
 }

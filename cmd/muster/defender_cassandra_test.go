@@ -20,6 +20,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 	collector "github.com/muster-dev/muster/defender/collect"
 	"github.com/muster-dev/muster/defender/connect"
@@ -182,7 +183,7 @@ func (f *fab) open(t *testing.T) {
 	}
 	t.Cleanup(server.Stop)
 	f.url = server.URL()
-	if f.nc, err = broker.Connect(f.url, "test"); err != nil {
+	if f.nc, err = access.Connect(f.url, "test"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(f.nc.Close)
@@ -318,7 +319,7 @@ type defenderProcess struct {
 func (f *fab) defender(t *testing.T, pod string) *defenderProcess {
 	t.Helper()
 	p := &defenderProcess{log: filepath.Join(t.TempDir(), pod+".log"), done: make(chan struct{})}
-	p.cmd = command(context.Background(), t, f.env, "rig", "defender", "--nats", f.url, "--store", f.store, "--slots", fmt.Sprint(fabSlots), "--pod", pod,
+	p.cmd = processOf(context.Background(), t, f.env, "rig", "defender", "--nats", f.url, "--store", f.store, "--slots", fmt.Sprint(fabSlots), "--pod", pod,
 		"--work", "50ms", "--log-file", p.log, "--http", "127.0.0.1:0", "--verbose", "--child")
 	stdin, err := p.cmd.StdinPipe()
 	if err != nil {
@@ -380,8 +381,8 @@ func (p *defenderProcess) logged() string {
 	return string(b)
 }
 
-// command returns this binary as the command muster, with more in its environment.
-func command(ctx context.Context, t *testing.T, env []string, args ...string) *exec.Cmd {
+// processOf returns this binary as the command muster, with more in its environment.
+func processOf(ctx context.Context, t *testing.T, env []string, args ...string) *exec.Cmd {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -396,7 +397,7 @@ func command(ctx context.Context, t *testing.T, env []string, args ...string) *e
 func runMuster(t *testing.T, env []string, args ...string) (string, error) {
 	t.Helper()
 	var out output.Buffer
-	cmd := command(t.Context(), t, env, args...)
+	cmd := processOf(t.Context(), t, env, args...)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()
 	return out.String(), err

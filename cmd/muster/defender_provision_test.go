@@ -16,6 +16,7 @@ import (
 	"github.com/muster-dev/muster/defender/sqlite"
 	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/trace"
+	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/partition"
 )
 
@@ -159,7 +160,7 @@ func TestDefenderRunRejected(t *testing.T) {
 	}
 	t.Cleanup(srv.Stop)
 	code, _, stderr := muster("defender", "run", "--nats", srv.URL(), "--store", filepath.Join(dir, "fdc.db"), "--slots", "4", "--replicas", "3")
-	if code != exitFailed || !strings.Contains(stderr, "provisioning stream dc-alarms: nats: API error") {
+	if code != command.ExitFailed || !strings.Contains(stderr, "provisioning stream dc-alarms: nats: API error") {
 		t.Errorf("exit code %d, it said %q", code, stderr)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/sqlite"
 	"github.com/muster-dev/muster/defender/tchart"
@@ -92,7 +93,7 @@ func TestADefenderThatIsTerminatedInTheMiddleOfLongWorkHandsOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(srv.Stop)
-	nc, err := broker.Connect(srv.URL(), "test")
+	nc, err := access.Connect(srv.URL(), "test")
 	if err != nil {
 		t.Fatal(err)
 	}

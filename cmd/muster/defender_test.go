@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/muster-dev/muster/internal/command"
 )
 
 func TestDefenderCommandsTellOfWrongUse(t *testing.T) {
@@ -51,8 +53,8 @@ func TestDefenderCommandsTellOfWrongUse(t *testing.T) {
 		"replicas said twice":      {[]string{"defender", "create-schema", "--print", "--replicas", "3", "--replication", "{}"}, []string{"leave --replicas out"}},
 	} {
 		var out, errs bytes.Buffer
-		if code := run(test.args, &out, &errs); code != exitUsage {
-			t.Errorf("%s: exit code is %d, want %d", name, code, exitUsage)
+		if code := command.Run(newRoot(), test.args, &out, &errs); code != command.ExitUsage {
+			t.Errorf("%s: exit code is %d, want %d", name, code, command.ExitUsage)
 		}
 		for _, want := range test.want {
 			if !strings.Contains(errs.String(), want) {
@@ -73,7 +75,7 @@ func TestTheStatementsOfTheCassandraSchemaArePrintedWithoutAServer(t *testing.T)
 		{[]string{"--replication", "{'class': 'SimpleStrategy', 'replication_factor': 1}"}, "WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1};"},
 	} {
 		code, out, errs := muster(append([]string{"defender", "create-schema", "--print"}, c.args...)...)
-		if code != exitOK || !strings.HasPrefix(out, "CREATE KEYSPACE IF NOT EXISTS muster ") || !strings.Contains(out, c.want) || strings.Count(out, "CREATE TABLE IF NOT EXISTS muster.") != 4 {
+		if code != command.ExitOK || !strings.HasPrefix(out, "CREATE KEYSPACE IF NOT EXISTS muster ") || !strings.Contains(out, c.want) || strings.Count(out, "CREATE TABLE IF NOT EXISTS muster.") != 4 {
 			t.Errorf("%v: exit code %d, %s\n%s", c.args, code, errs, out)
 		}
 	}
@@ -83,7 +85,7 @@ func TestTheSchemaIsPrinted(t *testing.T) {
 	t.Parallel()
 	var out, errs bytes.Buffer
 	var schema map[string]any
-	if code := run([]string{"defender", "schema"}, &out, &errs); code != exitOK || json.Unmarshal(out.Bytes(), &schema) != nil || schema["$id"] == nil {
+	if code := command.Run(newRoot(), []string{"defender", "schema"}, &out, &errs); code != command.ExitOK || json.Unmarshal(out.Bytes(), &schema) != nil || schema["$id"] == nil {
 		t.Errorf("exit code %d, output %.80q", code, out.String())
 	}
 }
@@ -105,7 +107,7 @@ func TestAnalyze(t *testing.T) {
 		t.Parallel()
 		code, out, errs := muster("defender", "analyze", name, "--run-column", "run", "--time-column", "ts", "--step-column", "-", "--chamber-column", "chamber", "--ignore-columns", "lot")
 		for _, want := range []string{`group "chamber etch1:a"`, "none of its 6 runs", "at least 10", "--chamber-column", "6 runs: 6 learning"} {
-			if code != exitOK || !strings.Contains(out, want) {
+			if code != command.ExitOK || !strings.Contains(out, want) {
 				t.Errorf("exit code %d, the output has no %q: %s%s", code, want, out, errs)
 			}
 		}

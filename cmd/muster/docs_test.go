@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -18,8 +19,12 @@ import (
 	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/cassandra"
+	"github.com/muster-dev/muster/internal/command"
+	defendercommand "github.com/muster-dev/muster/internal/command/defender"
+	nodescommand "github.com/muster-dev/muster/internal/command/nodes"
 	"github.com/muster-dev/muster/nodes/connect"
 	"github.com/muster-dev/muster/nodes/lambda"
+	"github.com/muster-dev/muster/nodes/workers"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/scenario"
 	"github.com/muster-dev/muster/setting"
@@ -154,7 +159,7 @@ func TestEveryLinkInTheDocumentationLeadsSomewhere(t *testing.T) {
 
 var (
 	// A command of ours at the beginning of a line or a code span; before it may be a prompt and what it gets from the environment.
-	ourCommand = regexp.MustCompile(`^(?:\$ )?(?:[A-Z_]+=\S+ )*(?:go run \./cmd/muster|muster) ([a-z-].*)$`)
+	ourCommand = regexp.MustCompile(`^(?:\$ )?(?:[A-Z_]+=\S+ )*(?:go run \./cmd/|/)?(muster|muster-defender|muster-nodes) ([a-z-].*)$`)
 	// In messages and comments, where anything may follow, only what begins with one of the commands.
 	namedCommand = regexp.MustCompile(`\bmuster ((?:up|nodes|partitions|defender|collect|broker)\b[^"\x60]*)`)
 	commandEnds  = regexp.MustCompile(`[|;&()<>#]| -- |…|\.\.\.`)
@@ -251,15 +256,20 @@ func each(line string) []string {
 func TestEveryCommandInTheDocumentationExists(t *testing.T) {
 	t.Parallel()
 	checked := 0
-	root := newRoot() // one for all: what a flag was set to before does not matter
-	root.InitDefaultHelpFlag()
-	check := func(where, line string) {
+	roots := map[string]*cobra.Command{ // one for all: what a flag was set to before does not matter
+		"muster": newRoot(), "muster-defender": defendercommand.Binary(), "muster-nodes": nodescommand.Binary(),
+	}
+	for _, root := range roots {
+		command.Complete(root, io.Discard)
+		root.InitDefaultHelpFlag()
+	}
+	check := func(where, binary, line string) {
 		for _, l := range each(line) {
 			if end := commandEnds.FindStringIndex(l); end != nil {
 				l = l[:end[0]]
 			}
 			checked++
-			if wrong := wrongCommand(root, strings.Fields(l)); wrong != "" {
+			if wrong := wrongCommand(roots[binary], strings.Fields(l)); wrong != "" {
 				t.Errorf("%s: %q: %s", where, strings.TrimSpace(line), wrong)
 			}
 		}
@@ -267,7 +277,7 @@ func TestEveryCommandInTheDocumentationExists(t *testing.T) {
 	for _, p := range docPages(t) {
 		for _, line := range strings.Split(strings.ReplaceAll(strings.Join(p.code, "\n"), "\\\n", " "), "\n") {
 			if m := ourCommand.FindStringSubmatch(line); m != nil {
-				check(p.path, m[1])
+				check(p.path, m[1], m[2])
 			}
 		}
 	}
@@ -277,12 +287,12 @@ func TestEveryCommandInTheDocumentationExists(t *testing.T) {
 			continue
 		}
 		for _, line := range strings.Split(strings.ReplaceAll(readFile(t, path), `\n`, "\n"), "\n") {
-			if strings.Contains(line, "broker.Connect(") { // the name of a connection
+			if strings.Contains(line, "access.Connect(") { // the name of a connection
 				continue
 			}
 			for _, m := range namedCommand.FindAllStringSubmatch(line, -1) {
 				if !strings.HasPrefix(m[1], "up ") || strings.HasPrefix(m[1], "up --") { // "muster up with its scenarios" is prose
-					check(path, m[1])
+					check(path, "muster", m[1])
 				}
 			}
 		}
@@ -326,7 +336,7 @@ func allSettings() map[string]setting.Info {
 			out[i.Env] = i
 		}
 	}
-	for _, g := range append(connect.Groups(), workersGroup(), daemonGroup()) {
+	for _, g := range append(connect.Groups(), connect.Group{Name: "Workers", Settings: workers.Settings()}, nodescommand.DaemonSettings()) {
 		add(g.Settings)
 	}
 	add(lambda.Settings())

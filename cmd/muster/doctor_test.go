@@ -15,6 +15,7 @@ import (
 
 	"github.com/muster-dev/muster/broker/survey"
 	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/internal/component"
 )
 
@@ -66,9 +67,9 @@ func TestDoctor(t *testing.T) {
 		code            int
 		say             []string
 	}{
-		"always, with a limit": {true, true, exitOK, []string{"syncs before it acknowledges", "Nothing is lost: every server syncs", "with one replica there is no other copy"}},
-		"default sync":         {false, true, exitFailed, []string{"syncs every 2m0s", "Up to 2 minutes of acknowledged messages are lost", "sync_interval: always"}},
-		"no limit":             {true, false, exitFailed, []string{"has no size limit", "--discard new"}},
+		"always, with a limit": {true, true, command.ExitOK, []string{"syncs before it acknowledges", "Nothing is lost: every server syncs", "with one replica there is no other copy"}},
+		"default sync":         {false, true, command.ExitFailed, []string{"syncs every 2m0s", "Up to 2 minutes of acknowledged messages are lost", "sync_interval: always"}},
+		"no limit":             {true, false, command.ExitFailed, []string{"has no size limit", "--discard new"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -103,12 +104,12 @@ func TestDoctor_badInput(t *testing.T) {
 		code int
 		say  string
 	}{
-		"no endpoint":         {[]string{"--monitor", "http://127.0.0.1:1"}, exitFailed, "--monitor"},
-		"no URL":              {[]string{"--monitor", "nats-0:8222"}, exitUsage, "give http://HOST:8222"},
-		"none":                {[]string{"--monitor", ""}, exitUsage, "--monitor is empty"},
-		"another server":      {[]string{"--monitor", other.URL}, exitFailed, "http_port"},
-		"unknown output":      {[]string{"--output", "yaml"}, exitUsage, "text or json"},
-		"stream of no server": {[]string{"--stream", "other", "--monitor", "LIVE"}, exitFailed, "need a change"},
+		"no endpoint":         {[]string{"--monitor", "http://127.0.0.1:1"}, command.ExitFailed, "--monitor"},
+		"no URL":              {[]string{"--monitor", "nats-0:8222"}, command.ExitUsage, "give http://HOST:8222"},
+		"none":                {[]string{"--monitor", ""}, command.ExitUsage, "--monitor is empty"},
+		"another server":      {[]string{"--monitor", other.URL}, command.ExitFailed, "http_port"},
+		"unknown output":      {[]string{"--output", "yaml"}, command.ExitUsage, "text or json"},
+		"stream of no server": {[]string{"--stream", "other", "--monitor", "LIVE"}, command.ExitFailed, "need a change"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

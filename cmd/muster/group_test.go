@@ -2,13 +2,14 @@ package main
 
 import (
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 
 	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
+	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/partition"
 )
 
@@ -40,8 +41,8 @@ func TestUnknownCommand(t *testing.T) {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
 			t.Parallel()
 			code, stdout, stderr := muster(tt.args...)
-			if code != exitUsage || !strings.Contains(stderr, tt.want) || stdout != "" {
-				t.Errorf("exit code %d, it said %q and %q; want %d and %q", code, stdout, stderr, exitUsage, tt.want)
+			if code != command.ExitUsage || !strings.Contains(stderr, tt.want) || stdout != "" {
+				t.Errorf("exit code %d, it said %q and %q; want %d and %q", code, stdout, stderr, command.ExitUsage, tt.want)
 			}
 		})
 	}
@@ -54,7 +55,7 @@ func TestUnknownCommand(t *testing.T) {
 			if cmd.HasSubCommands() {
 				checked++
 				code, _, stderr := muster(append(strings.Fields(cmd.CommandPath())[1:], "zzzzzz")...)
-				if code != exitUsage || !strings.Contains(stderr, `"zzzzzz"`) {
+				if code != command.ExitUsage || !strings.Contains(stderr, `"zzzzzz"`) {
 					t.Errorf("%s zzzzzz: exit code %d, it said %q", cmd.CommandPath(), code, stderr)
 				}
 			}
@@ -62,7 +63,7 @@ func TestUnknownCommand(t *testing.T) {
 				walk(below)
 			}
 		}
-		walk(newRoot())
+		walk(completeRoot())
 		if checked < 7 {
 			t.Errorf("only %d groups were found", checked)
 		}
@@ -73,7 +74,7 @@ func TestUnknownCommand(t *testing.T) {
 func TestHelp(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{}, {"help"}, {"partitions"}, {"partitions", "help"}, {"partitions", "help", "status"}, {"help", "partitions", "status"}, {"defender", "dead", "--help"}, {"completion", "bash"}} {
-		if code, stdout, stderr := muster(args...); code != exitOK || stdout == "" || stderr != "" {
+		if code, stdout, stderr := muster(args...); code != command.ExitOK || stdout == "" || stderr != "" {
 			t.Errorf("%q: exit code %d, it said %q", args, code, stderr)
 		}
 	}
@@ -84,22 +85,7 @@ func TestHelp(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	t.Parallel()
-	stamped := &debug.BuildInfo{GoVersion: "go1.26.8", Main: debug.Module{Version: "v1.2.3"}, Settings: []debug.BuildSetting{
-		{Key: "vcs.revision", Value: "1a18372aabbccddeeff00"}, {Key: "vcs.time", Value: "2026-11-22T17:00:00Z"}, {Key: "vcs.modified", Value: "true"}}}
-	for _, tt := range []struct {
-		name string
-		info *debug.BuildInfo
-		want string
-	}{
-		{"with all stamps", stamped, "v1.2.3 (revision 1a18372aabbc, 2026-11-22T17:00:00Z, with changes, go1.26.8)"},
-		{"as go run builds it", &debug.BuildInfo{GoVersion: "go1.26.8", Main: debug.Module{Version: "(devel)"}}, "(devel) (go1.26.8)"},
-		{"without any", nil, "devel"},
-	} {
-		if got := versionText(tt.info); got != tt.want {
-			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
-		}
-	}
-	if code, stdout, _ := muster("--version"); code != exitOK || !strings.Contains(stdout, "go1.") {
+	if code, stdout, _ := muster("--version"); code != command.ExitOK || !strings.Contains(stdout, "go1.") {
 		t.Errorf("--version: exit code %d, it said %q", code, stdout)
 	}
 }
@@ -115,8 +101,8 @@ func TestServerAway(t *testing.T) {
 		{"defender", "dead", "list"}, {"defender", "alarms", "list"},
 	} {
 		code, _, stderr := muster(append(args, "--nats", "nats://127.0.0.1:1")...)
-		if code != exitFailed || !strings.Contains(stderr, "127.0.0.1:1") {
-			t.Errorf("%q: exit code %d, want %d; it said %q", args, code, exitFailed, stderr)
+		if code != command.ExitFailed || !strings.Contains(stderr, "127.0.0.1:1") {
+			t.Errorf("%q: exit code %d, want %d; it said %q", args, code, command.ExitFailed, stderr)
 		}
 	}
 }
@@ -129,7 +115,7 @@ func TestKeysAndSlots(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(srv.Stop)
-	nc, err := broker.Connect(srv.URL(), "test")
+	nc, err := access.Connect(srv.URL(), "test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,31 +137,13 @@ func TestKeysAndSlots(t *testing.T) {
 		{[]string{"status", "--key", "nokey"}, `key "nokey" has 1 token`},
 		{[]string{"events", "--slot", "999"}, "--slot is 999: group orders has 64 slots, give 0 to 63"},
 	} {
-		if code, stdout, stderr := ask(tt.args...); code != exitUsage || !strings.Contains(stderr, tt.want) {
-			t.Errorf("%q: exit code %d, it said %q and %q; want %d and %q", tt.args, code, stdout, stderr, exitUsage, tt.want)
+		if code, stdout, stderr := ask(tt.args...); code != command.ExitUsage || !strings.Contains(stderr, tt.want) {
+			t.Errorf("%q: exit code %d, it said %q and %q; want %d and %q", tt.args, code, stdout, stderr, command.ExitUsage, tt.want)
 		}
 	}
 	for _, args := range [][]string{{"pin", "a:b", "orders-1"}, {"pin", "a%3Ab:c", "orders-1"}, {"status", "--key", "a:b"}, {"events", "--slot", "0"}, {"events", "--slot", "63"}} {
-		if code, _, stderr := ask(args...); code != exitOK && !strings.Contains(stderr, "is not there") {
+		if code, _, stderr := ask(args...); code != command.ExitOK && !strings.Contains(stderr, "is not there") {
 			t.Errorf("%q: exit code %d, it said %q", args, code, stderr)
 		}
-	}
-}
-
-// TestStatus: a group without workers says so in its first line.
-func TestStatus(t *testing.T) {
-	t.Parallel()
-	status := func(workers ...partition.WorkerReport) string {
-		var b strings.Builder
-		writeStatus(&b, partition.Report{Group: "orders", State: partition.StateEmergency, Leader: "orders-1", Epoch: 3, Version: 2, Slots: 64, Workers: workers}, false)
-		first, _, _ := strings.Cut(b.String(), "\n")
-		return first
-	}
-	dead := partition.WorkerReport{ID: "orders-1", State: partition.StateGone}
-	if got := status(dead, dead); got != "Group orders is EMERGENCY: no worker is alive. The last leader was orders-1 (epoch 3)." {
-		t.Error(got)
-	}
-	if got := status(dead, partition.WorkerReport{ID: "orders-2", State: partition.StateStable}); got != "Group orders is EMERGENCY, led by orders-1 (epoch 3)." {
-		t.Error(got)
 	}
 }

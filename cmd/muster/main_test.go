@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -13,8 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/internal/output"
 	"github.com/muster-dev/muster/scenario"
+	"github.com/spf13/cobra"
 )
 
 // asMuster lets the test binary be the command, for the processes that it
@@ -29,9 +32,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// completeRoot returns all commands, with those that cobra adds.
+func completeRoot() *cobra.Command {
+	root := newRoot()
+	command.Complete(root, io.Discard)
+	return root
+}
+
 func muster(args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
-	code = run(args, &out, &errs)
+	code = command.Run(newRoot(), args, &out, &errs)
 	return code, out.String(), errs.String()
 }
 
@@ -101,8 +111,8 @@ func TestWrongUsageExitsWith2AndNamesTheFaultAndTheFix(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			code, _, stderr := muster(c.args...)
-			if code != exitUsage {
-				t.Errorf("exit code %d, want %d; it said %q", code, exitUsage, stderr)
+			if code != command.ExitUsage {
+				t.Errorf("exit code %d, want %d; it said %q", code, command.ExitUsage, stderr)
 			}
 			for _, w := range c.want {
 				if !strings.Contains(stderr, w) {
@@ -119,7 +129,7 @@ func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
 		{"partitions", "drain"}, {"partitions", "pin"}, {"partitions", "events"}, {"nodes"}, {"nodes", "run"}, {"nodes", "tick"}, {"nodes", "status"},
 		{"nodes", "explain"}, {"nodes", "events"}, {"nodes", "pause"}, {"nodes", "resume"}, {"nodes", "replay"}, {"nodes", "backtest"}, {"nodes", "doctor"}, {"nodes", "settings"}} {
 		code, stdout, _ := muster(append(args, "--help")...)
-		if code != exitOK || !strings.Contains(stdout, "Examples:") {
+		if code != command.ExitOK || !strings.Contains(stdout, "Examples:") {
 			t.Errorf("%v --help: exit code %d, said %q", args, code, stdout)
 		}
 	}
@@ -185,7 +195,7 @@ func hold(t *testing.T, args ...string) scenario.Report {
 			t.Errorf("%s: want %s, got %s", c.Name, c.Want, c.Got)
 		}
 	}
-	if broken || code != exitOK {
+	if broken || code != command.ExitOK {
 		t.Fatalf("exit code %d: %s\n%s", code, stderr, stdout)
 	}
 	return r

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/internal/component"
 )
 
@@ -40,7 +41,7 @@ func TestPreviousIsAskedFor(t *testing.T) {
 	for _, args := range [][]string{{"up", "--scenario", "mixed-version"}, {"up", "--scenario", "scale-up", "--previous", "x"},
 		{"up", "--scenario", "mixed-version", "--previous", "/nowhere/muster"}} {
 		code, _, stderr := muster(args...)
-		if code != exitUsage || !strings.Contains(stderr, "--previous") {
+		if code != command.ExitUsage || !strings.Contains(stderr, "--previous") {
 			t.Errorf("%v: exit code %d: %s", args, code, stderr)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/nodes/backtest"
 )
 
@@ -31,7 +32,7 @@ func TestBacktestPrintsATableAndDrawsAChart(t *testing.T) {
 	trace := traceFile(t)
 	chart := filepath.Join(t.TempDir(), "chart.svg")
 	code, out, errs := muster("nodes", "backtest", "--trace", trace, "--chart", chart, "--instance-types", "m6i.4xlarge", "--sweep", "SIZING=pods-per-node,fit", "--sweep", "PENDING_UP_SEC=60,180")
-	if code != exitOK {
+	if code != command.ExitOK {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
 	for _, want := range []string{"24, 0 of them there", "instance types   m6i.4xlarge", "MAX_WORKERS      100", "waiting p50", "node-hours", "perfect foresight", "pending at the end", "never fitting"} {
@@ -49,7 +50,7 @@ func TestBacktestGivesTheSameJSONForTheSameSeed(t *testing.T) {
 	trace := traceFile(t)
 	run := func(args ...string) string {
 		code, out, errs := muster(append([]string{"nodes", "backtest", "--trace", trace, "--output", "json"}, args...)...)
-		if code != exitOK {
+		if code != command.ExitOK {
 			t.Fatalf("exit code %d: %s", code, errs)
 		}
 		return out
@@ -89,8 +90,8 @@ func TestBacktestSaysWhatIsWrongAndHowToMendIt(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			code, _, stderr := muster(append([]string{"nodes", "backtest"}, c.args...)...)
-			if code != exitUsage {
-				t.Errorf("exit code %d, want %d; it said %q", code, exitUsage, stderr)
+			if code != command.ExitUsage {
+				t.Errorf("exit code %d, want %d; it said %q", code, command.ExitUsage, stderr)
 			}
 			for _, w := range c.want {
 				if !strings.Contains(stderr, w) {

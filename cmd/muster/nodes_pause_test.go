@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/explain"
 )
@@ -16,7 +17,7 @@ func TestNodesPauseHoldsUntilResume(t *testing.T) {
 	run := func(want string, args ...string) {
 		t.Helper()
 		code, out, errs := muster(append([]string{"nodes", args[0], "--dir", j.dir}, args[1:]...)...)
-		if code != exitOK || !strings.Contains(out, want) {
+		if code != command.ExitOK || !strings.Contains(out, want) {
 			t.Fatalf("%v: exit code %d, %q lacks %q: %s", args, code, out, want, errs)
 		}
 	}
@@ -34,7 +35,11 @@ func TestNodesPauseHoldsUntilResume(t *testing.T) {
 		t.Errorf("status says %+v", s.Paused)
 	}
 	run("scaling.paused", "events")
-	if r := nodesJSON[pauseResult](t, "resume", "--dir", j.dir); !r.Changed || r.Ended == nil || r.Ended.By != "alice" {
+	type result struct {
+		Changed bool
+		Ended   *explain.Pause
+	}
+	if r := nodesJSON[result](t, "resume", "--dir", j.dir); !r.Changed || r.Ended == nil || r.Ended.By != "alice" {
 		t.Errorf("resume says %+v", r)
 	}
 	run("Scaling was not paused.", "resume")
@@ -47,7 +52,7 @@ func TestNodesPauseHoldsUntilResume(t *testing.T) {
 func TestAPauseWithoutAReasonIsWrongUsage(t *testing.T) {
 	t.Parallel()
 	code, _, errs := muster("nodes", "pause", "--by", "a\nb", "--dir", t.TempDir())
-	if code != exitUsage || !strings.Contains(errs, "the reason is empty") || !strings.Contains(errs, "one line of text") {
+	if code != command.ExitUsage || !strings.Contains(errs, "the reason is empty") || !strings.Contains(errs, "one line of text") {
 		t.Errorf("exit code %d: %s", code, errs)
 	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,9 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spf13/cobra"
-
-	"github.com/muster-dev/muster/internal/misuse"
+	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/internal/output"
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/explain"
@@ -76,7 +73,7 @@ func scaled(t *testing.T) *journaled {
 func nodesJSON[T any](t *testing.T, args ...string) T {
 	t.Helper()
 	code, out, errs := muster(append(append([]string{"nodes"}, args...), "--output", "json")...)
-	if code != exitOK {
+	if code != command.ExitOK {
 		t.Fatalf("%v: exit code %d: %s", args, code, errs)
 	}
 	var v T
@@ -99,7 +96,7 @@ func TestNodesStatusShowsTheActionInProgress(t *testing.T) {
 	}
 	code, out, _ := muster("nodes", "status", "--dir", j.dir)
 	for _, want := range []string{"scale-up", "verifying for", "1 of 1 launched", "lease     free", "ZONE", "t3.large", "Workers, seen"} {
-		if code != exitOK || !strings.Contains(out, want) {
+		if code != command.ExitOK || !strings.Contains(out, want) {
 			t.Errorf("exit code %d, it does not say %q:\n%s", code, want, out)
 		}
 	}
@@ -112,7 +109,7 @@ func TestNodesExplainNamesEveryGateAndWhatComesNext(t *testing.T) {
 	t.Parallel()
 	j := scaled(t)
 	code, out, errs := muster("nodes", "explain", "--dir", j.dir)
-	if code != exitOK {
+	if code != command.ExitOK {
 		t.Fatalf("exit code %d: %s", code, errs)
 	}
 	for _, want := range []string{"NOOP because of", "cooldown", "any action", "scale up to MIN_WORKERS", "no-interruption", "What next", "If everything stays as it was seen", "What it did"} {
@@ -131,7 +128,7 @@ func TestNodesExplainNamesEveryGateAndWhatComesNext(t *testing.T) {
 		t.Fatalf("%v in %s", err, waiting)
 	}
 	code, out, _ = muster("nodes", "explain", e.Tick, "--dir", j.dir)
-	if code != exitOK || !strings.Contains(out, "NOOP because of IN_PROGRESS") || !strings.Contains(out, "Gates") || !strings.Contains(out, "The action goes on.") {
+	if code != command.ExitOK || !strings.Contains(out, "NOOP because of IN_PROGRESS") || !strings.Contains(out, "Gates") || !strings.Contains(out, "The action goes on.") {
 		t.Errorf("exit code %d:\n%s", code, out)
 	}
 	// What the tick did about an interruption belongs to it.
@@ -148,7 +145,7 @@ func TestNodesExplainNamesEveryGateAndWhatComesNext(t *testing.T) {
 	if !strings.Contains(out, "interruption.closed") || !strings.Contains(out, "Tick "+e.Tick+" at") || strings.Contains(out, "went on with other") {
 		t.Errorf("with an interruption:\n%s", out)
 	}
-	if code, _, errs := muster("nodes", "explain", "NEVER", "--dir", j.dir); code != exitFailed || !strings.Contains(errs, "muster nodes events") {
+	if code, _, errs := muster("nodes", "explain", "NEVER", "--dir", j.dir); code != command.ExitFailed || !strings.Contains(errs, "muster nodes events") {
 		t.Errorf("an unknown tick: exit code %d, %s", code, errs)
 	}
 }
@@ -158,7 +155,7 @@ func TestNodesEventsAreFiltered(t *testing.T) {
 	j := scaled(t)
 	count := func(args ...string) int {
 		code, out, errs := muster(append([]string{"nodes", "events", "--dir", j.dir, "--output", "json"}, args...)...)
-		if code != exitOK {
+		if code != command.ExitOK {
 			t.Fatalf("%v: exit code %d: %s", args, code, errs)
 		}
 		return strings.Count(out, "\n")
@@ -213,7 +210,7 @@ func TestNodesReplayFindsNoDifferenceWithTheSameSettingsAndSomeWithOthers(t *tes
 	t.Parallel()
 	j := scaled(t)
 	code, out, errs := muster("nodes", "replay", "--dir", j.dir)
-	if code != exitOK || !strings.Contains(out, "0 different") {
+	if code != command.ExitOK || !strings.Contains(out, "0 different") {
 		t.Errorf("exit code %d: %s%s", code, out, errs)
 	}
 	r := nodesJSON[explain.Replayed](t, "replay", "--dir", j.dir, "--cpu-up", "0.95")
@@ -221,7 +218,7 @@ func TestNodesReplayFindsNoDifferenceWithTheSameSettingsAndSomeWithOthers(t *tes
 		t.Errorf("with another CPU_UP %+v", r)
 	}
 	code, _, errs = muster("nodes", "replay", "--dir", j.dir, "--cpu-down", "0.99")
-	if code != exitUsage || !strings.Contains(errs, "CPU_UP") {
+	if code != command.ExitUsage || !strings.Contains(errs, "CPU_UP") {
 		t.Errorf("a contradiction with the recorded settings: exit code %d, %s", code, errs)
 	}
 }
@@ -252,7 +249,7 @@ func TestNodesReplayExitsWith1IfARecordedDecisionComesOutDifferently(t *testing.
 	}
 	_ = journal.Close()
 	code, out, errs := muster("nodes", "replay", "--dir", j.dir)
-	if code != exitFailed || !strings.Contains(out, "FORGED") || !strings.Contains(out, "SCALE_UP +4") || !strings.Contains(errs, "come out differently") {
+	if code != command.ExitFailed || !strings.Contains(out, "FORGED") || !strings.Contains(out, "SCALE_UP +4") || !strings.Contains(errs, "come out differently") {
 		t.Errorf("exit code %d: %s%s", code, out, errs)
 	}
 }
@@ -263,7 +260,7 @@ func TestNodesSettingsGoByFlagThenEnvironmentThenFile(t *testing.T) {
 	t.Setenv("MAX_WORKERS", "22")
 	t.Setenv("MAX_BATCH_UP", "4")
 	_, out, _ := muster("nodes", "settings", "--config", file, "--max-batch-up", "6", "--output", "json")
-	var list []settingInForce
+	var list []struct{ Name, Value, Source string }
 	if err := json.Unmarshal([]byte(out), &list); err != nil {
 		t.Fatalf("%v in %s", err, out)
 	}
@@ -312,8 +309,8 @@ func TestWrongNodesSettingsAreAllReportedAtOnce(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			code, _, errs := muster(append([]string{"nodes"}, c.args...)...)
-			if code != exitUsage {
-				t.Errorf("exit code %d, want %d; it said %q", code, exitUsage, errs)
+			if code != command.ExitUsage {
+				t.Errorf("exit code %d, want %d; it said %q", code, command.ExitUsage, errs)
 			}
 			for _, w := range c.want {
 				if !strings.Contains(errs, w) {
@@ -332,7 +329,7 @@ func TestCommandsThatOnlyLookMakeNoStore(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "nothing")
 	for _, args := range [][]string{{"status"}, {"explain"}, {"events"}, {"replay"}, {"pause", "--reason", "x"}, {"resume"}} {
 		code, _, errs := muster(append([]string{"nodes", "--dir", dir}[:1], append(args, "--dir", dir)...)...)
-		if code != exitFailed || !strings.Contains(errs, dir) || !strings.Contains(errs, "muster nodes run") {
+		if code != command.ExitFailed || !strings.Contains(errs, dir) || !strings.Contains(errs, "muster nodes run") {
 			t.Errorf("%v: exit code %d, %s", args, code, errs)
 		}
 	}
@@ -358,7 +355,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	_ = journal.Close()
 	for _, args := range [][]string{{"events"}, {"events", "--output", "json"}, {"explain", report.Tick}, {"explain", "--output", "json", report.Tick}} {
 		code, out, errs := muster(append(append([]string{"nodes"}, args...), "--dir", j.dir)...)
-		if code != exitOK || strings.Contains(out+errs, "hunter2") || strings.Contains(out, "\x1b") || !strings.Contains(out, "[redacted]") {
+		if code != command.ExitOK || strings.Contains(out+errs, "hunter2") || strings.Contains(out, "\x1b") || !strings.Contains(out, "[redacted]") {
 			t.Errorf("%v: exit code %d: %q %s", args, code, out, errs)
 		}
 	}
@@ -408,8 +405,8 @@ func TestASimulatedClusterIsScaledAndEveryCommandFindsIt(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "simulated")
 	daemon := begin(t, "nodes", "run", "--simulate", "--speed", "8", "--http", "127.0.0.1:0", "--log-format", "json", "--dir", dir)
 	happened := func(kind string) bool {
-		code, out, _ := muster("nodes", "events", "--dir", dir, "--kind", kind, "--output", "json", "--limit", "1", "--cluster", simulatedCluster)
-		return code == exitOK && strings.Contains(out, kind)
+		code, out, _ := muster("nodes", "events", "--dir", dir, "--kind", kind, "--output", "json", "--limit", "1", "--cluster", "simulated")
+		return code == command.ExitOK && strings.Contains(out, kind)
 	}
 	waitFor(t, 90*time.Second, "a scale-up is complete", func() bool { return happened("scaleUp.completed") }, &daemon.out)
 
@@ -475,7 +472,7 @@ func TestASimulatedClusterIsScaledAndEveryCommandFindsIt(t *testing.T) {
 	if err := daemon.stop(); err != nil {
 		t.Errorf("it ended with %v: %s", err, daemon.out.String())
 	}
-	if s := nodesJSON[explain.Status](t, "status", "--dir", dir, "--cluster", simulatedCluster); s.Lease.Owner != "" {
+	if s := nodesJSON[explain.Status](t, "status", "--dir", dir, "--cluster", "simulated"); s.Lease.Owner != "" {
 		t.Errorf("the lease is still held: %+v", s.Lease)
 	}
 }
@@ -484,12 +481,15 @@ func TestASimulatedClusterIsScaledAndEveryCommandFindsIt(t *testing.T) {
 // by a clock that is minutes behind.
 func theSameTime(t *testing.T, dir string, env []string) {
 	t.Helper()
-	last := nodesJSON[nodes.Event](t, "events", "--dir", dir, "--cluster", simulatedCluster, "--limit", "1").At
+	last := nodesJSON[nodes.Event](t, "events", "--dir", dir, "--cluster", "simulated", "--limit", "1").At
 	if last.Before(time.Now().Add(20 * time.Second)) {
 		t.Fatalf("the simulation, whose last event is of %s, is not ahead of this machine's clock", last)
 	}
 	last = last.Add(-2 * time.Second) // the simulation's time goes by steps
-	var dry planned
+	var dry struct {
+		At          time.Time
+		Observation nodes.Observation
+	}
 	waitFor(t, 90*time.Second, "a dry run reads the CPU of every node", func() bool {
 		out, err := asProcess(env, "nodes", "tick", "--dry-run", "--output", "json")
 		if err != nil || json.Unmarshal([]byte(out), &dry) != nil {
@@ -505,7 +505,7 @@ func theSameTime(t *testing.T, dir string, env []string) {
 	if err != nil || json.Unmarshal([]byte(out), &st) != nil || st.At.Before(last) {
 		t.Errorf("%v: the status is of %s: %s", err, st.At, out)
 	}
-	if out, err := asProcess(append(env, clockVariable+"=soon"), "nodes", "status"); err == nil || !strings.Contains(err.Error(), "status 2") || !strings.Contains(out, "unset it") {
+	if out, err := asProcess(append(env, "MUSTER_SIMULATED_CLOCK=soon"), "nodes", "status"); err == nil || !strings.Contains(err.Error(), "status 2") || !strings.Contains(out, "unset it") {
 		t.Errorf("with a clock that is none: %v: %s", err, out)
 	}
 }
@@ -558,46 +558,14 @@ func get(t *testing.T, url string) string {
 }
 
 func TestASimulationTouchesNothingReal(t *testing.T) {
-	t.Setenv("KUBECONFIG", "/home/somebody/.kube/config")
-	t.Setenv("STATE_TABLE", "production")
-	t.Setenv("PROMETHEUS_URL", "http://production:9090")
-	t.Setenv("MAX_WORKERS", "7")
-	n := newNodesCommand(&cobra.Command{Use: "x"}, nil, daemonGroup())
-	src, err := n.simulatedSources()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"KUBECONFIG", "STATE_TABLE", "PROMETHEUS_URL", "AWS_REGION"} {
-		if v, ok := src.Lookup(name); ok {
-			t.Errorf("%s=%s reaches the simulation", name, v)
-		}
-	}
-	if v, _ := src.Lookup("MAX_WORKERS"); v != "7" {
-		t.Errorf("MAX_WORKERS is %q", v)
-	}
 	for _, args := range [][]string{{"--kubeconfig", "/x"}, {"--prometheus-url", "http://x"}, {"--state-table", "s"}} {
 		code, _, errs := muster(append([]string{"nodes", "run", "--simulate"}, args...)...)
-		if code != exitUsage || !strings.Contains(errs, "leave it out") {
+		if code != command.ExitUsage || !strings.Contains(errs, "leave it out") {
 			t.Errorf("%v: exit code %d, %s", args, code, errs)
 		}
 	}
 	dir := newJournaled(t).dir
-	if code, _, errs := muster("nodes", "run", "--simulate", "--dir", dir); code != exitUsage || !strings.Contains(errs, "another run") {
+	if code, _, errs := muster("nodes", "run", "--simulate", "--dir", dir); code != command.ExitUsage || !strings.Contains(errs, "another run") {
 		t.Errorf("over the store of something else: exit code %d, %s", code, errs)
-	}
-}
-
-func TestErrorsAreRedactedButNotWrongUsage(t *testing.T) {
-	t.Parallel()
-	if err := redactedError(errors.New("reading http://u:hunter2@prom: refused")); strings.Contains(err.Error(), "hunter2") {
-		t.Errorf("got %v", err)
-	}
-	plain := errors.New("plain")
-	if err := redactedError(plain); !errors.Is(err, plain) {
-		t.Errorf("an error that holds no secret became %v", err)
-	}
-	wrong := &misuse.Error{Err: errors.New("K3S_TOKEN_REF=\"ssm\": write a reference")}
-	if err := redactedError(wrong); err.Error() != wrong.Error() {
-		t.Errorf("wrong usage became %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/partition"
 )
 
@@ -19,9 +20,9 @@ func TestPartitionsMappingTellsWhetherItIsInForce(t *testing.T) {
 		code     int
 		want     []string
 	}{
-		{"one stream", 1, nil, exitOK, []string{"the one stream jobs", "needs no mapping"}},
-		{"in force", 4, map[string]string{from: to}, exitOK, []string{"mappings {", `"jobs.*.*": "jobs.shards.4.{{partition(4,1,2)}}.jobs.{{wildcard(1)}}.{{wildcard(2)}}"`, "It is in force"}},
-		{"missing", 4, nil, exitFailed, []string{"mappings {", "It is not in force", "add the lines above"}},
+		{"one stream", 1, nil, command.ExitOK, []string{"the one stream jobs", "needs no mapping"}},
+		{"in force", 4, map[string]string{from: to}, command.ExitOK, []string{"mappings {", `"jobs.*.*": "jobs.shards.4.{{partition(4,1,2)}}.jobs.{{wildcard(1)}}.{{wildcard(2)}}"`, "It is in force"}},
+		{"missing", 4, nil, command.ExitFailed, []string{"mappings {", "It is not in force", "add the lines above"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -36,8 +37,11 @@ func TestPartitionsMappingTellsWhetherItIsInForce(t *testing.T) {
 				t.Errorf("exit code %d, want %d", code, tt.code)
 			}
 			_, out, _ = muster("partitions", "mapping", "--nats", url, "--group", "jobs", "--output", "json")
-			var v mappingView
-			if err := json.Unmarshal([]byte(out), &v); err != nil || v.Shards != tt.shards || v.InForce != (tt.code == exitOK) {
+			var v struct {
+				Shards  int
+				InForce bool `json:"in_force"`
+			}
+			if err := json.Unmarshal([]byte(out), &v); err != nil || v.Shards != tt.shards || v.InForce != (tt.code == command.ExitOK) {
 				t.Errorf("%+v, %v in %s", v, err, out)
 			}
 			if _, out, _ := muster("partitions", "status", "--nats", url, "--group", "jobs"); strings.Contains(out, "in 4 streams") != (tt.shards == 4) {

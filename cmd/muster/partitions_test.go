@@ -3,13 +3,14 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
+	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/partition"
 )
 
@@ -32,7 +33,7 @@ func startWorkersIn(t *testing.T, n, shards int, o broker.Options) string {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, n)
 	for i := range n {
-		nc, err := broker.Connect(srv.URL(), "worker")
+		nc, err := access.Connect(srv.URL(), "worker")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +57,7 @@ func startWorkersIn(t *testing.T, n, shards int, o broker.Options) string {
 	await(t, "all have slots", func() bool {
 		code, out, _ := muster("partitions", "status", "--nats", srv.URL(), "--group", "jobs", "--output", "json")
 		var r partition.Report
-		return code == exitOK && json.Unmarshal([]byte(out), &r) == nil && r.State == partition.StateStable && len(r.Workers) == n &&
+		return code == command.ExitOK && json.Unmarshal([]byte(out), &r) == nil && r.State == partition.StateStable && len(r.Workers) == n &&
 			!slices.ContainsFunc(r.Workers, func(w partition.WorkerReport) bool { return w.Slots == 0 || w.State != partition.StateStable })
 	})
 	return srv.URL()
@@ -78,7 +79,7 @@ func TestPartitionsCommandsSteerAGroup(t *testing.T) {
 	do := func(args ...string) string {
 		t.Helper()
 		code, out, errs := muster(append([]string{"partitions"}, append(args, "--nats", url, "--group", "jobs")...)...)
-		if code != exitOK {
+		if code != command.ExitOK {
 			t.Fatalf("%v: exit code %d: %s%s", args, code, out, errs)
 		}
 		return out
@@ -131,23 +132,6 @@ func TestPartitionsCommandsSteerAGroup(t *testing.T) {
 	}
 }
 
-func TestPartitionsStatusShowsWhatIsParked(t *testing.T) {
-	t.Parallel()
-	r := partition.Report{Parked: partition.ParkedReport{Messages: 14, Oldest: 90, Keys: []partition.ParkedKeyReport{{Key: "a:b", Messages: 3, Slot: 7, Owner: "jobs-2"}}}}
-	for i := range 11 {
-		r.Parked.Keys = append(r.Parked.Keys, partition.ParkedKeyReport{Key: fmt.Sprintf("k:%d", i), Messages: 1, Slot: i})
-	}
-	for all, want := range map[bool]string{false: "and 2 more; see --all", true: "k:10"} {
-		var out strings.Builder
-		writeStatus(&out, r, all)
-		for _, want := range []string{"no message waits; 14 of 12 keys are parked, the oldest for 1m30s", "a:b         3         7     jobs-2", want} {
-			if !strings.Contains(out.String(), want) {
-				t.Errorf("all %v: it does not say %q:\n%s", all, want, out.String())
-			}
-		}
-	}
-}
-
 func TestPartitionsTellWhatIsNotThere(t *testing.T) {
 	t.Parallel()
 	url := startWorkers(t, 2)
@@ -157,14 +141,14 @@ func TestPartitionsTellWhatIsNotThere(t *testing.T) {
 		code int
 		want []string
 	}{
-		{"a group", []string{"status", "--group", "nobody"}, exitFailed, []string{"nobody", "is there a group of this name"}},
-		{"a worker to drain", []string{"drain", "jobs-7", "jobs-8", "--group", "jobs"}, exitFailed, []string{"jobs-7", "jobs-8", "partitions status"}},
-		{"a node", []string{"drain", "--node", "x", "--group", "jobs"}, exitFailed, []string{`"x"`, "NODE"}},
-		{"a worker to plan without", []string{"plan", "--without", "jobs-7", "--group", "jobs"}, exitUsage, []string{"jobs-7", "jobs-0, jobs-1"}},
-		{"a slot", []string{"pin", "99", "jobs-0", "--group", "jobs"}, exitUsage, []string{"slot 99", "0 to 31"}},
-		{"a pin", []string{"pin", "--remove", "3", "--group", "jobs"}, exitFailed, []string{"slot 3", "not pinned"}},
-		{"a server", []string{"status", "--nats", "nats://127.0.0.1:1"}, exitFailed, []string{"127.0.0.1:1", "--nats"}},
-		{"events of a group", []string{"events", "--group", "nobody"}, exitFailed, []string{"nobody-events"}},
+		{"a group", []string{"status", "--group", "nobody"}, command.ExitFailed, []string{"nobody", "is there a group of this name"}},
+		{"a worker to drain", []string{"drain", "jobs-7", "jobs-8", "--group", "jobs"}, command.ExitFailed, []string{"jobs-7", "jobs-8", "partitions status"}},
+		{"a node", []string{"drain", "--node", "x", "--group", "jobs"}, command.ExitFailed, []string{`"x"`, "NODE"}},
+		{"a worker to plan without", []string{"plan", "--without", "jobs-7", "--group", "jobs"}, command.ExitUsage, []string{"jobs-7", "jobs-0, jobs-1"}},
+		{"a slot", []string{"pin", "99", "jobs-0", "--group", "jobs"}, command.ExitUsage, []string{"slot 99", "0 to 31"}},
+		{"a pin", []string{"pin", "--remove", "3", "--group", "jobs"}, command.ExitFailed, []string{"slot 3", "not pinned"}},
+		{"a server", []string{"status", "--nats", "nats://127.0.0.1:1"}, command.ExitFailed, []string{"127.0.0.1:1", "--nats"}},
+		{"events of a group", []string{"events", "--group", "nobody"}, command.ExitFailed, []string{"nobody-events"}},
 	} {
 		code, _, stderr := muster(append([]string{"partitions"}, append([]string{c.args[0], "--nats", url}, c.args[1:]...)...)...)
 		if code != c.code {
@@ -178,7 +162,7 @@ func TestPartitionsTellWhatIsNotThere(t *testing.T) {
 	}
 	// The last worker keeps what it has, and drain says so.
 	code, _, stderr := muster("partitions", "drain", "jobs-0", "jobs-1", "--group", "jobs", "--nats", url, "--wait", "1s")
-	if code != exitFailed || !strings.Contains(stderr, "nobody to take them") {
+	if code != command.ExitFailed || !strings.Contains(stderr, "nobody to take them") {
 		t.Errorf("draining everybody: exit code %d: %s", code, stderr)
 	}
 }

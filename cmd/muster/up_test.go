@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/internal/component"
 	"github.com/muster-dev/muster/internal/output"
 	"github.com/muster-dev/muster/internal/powercut"
@@ -130,9 +131,6 @@ func TestATokenIsReadFromAFileOfSomeLength(t *testing.T) {
 		return path
 	}
 	good := write("good", "0123456789abcdef\n")
-	if token, err := readToken(good); err != nil || token != "0123456789abcdef" {
-		t.Errorf("%q, %v", token, err)
-	}
 	for name, args := range map[string][]string{
 		"make one with":                          {"--token-file", filepath.Join(dir, "absent")},
 		"holds no token":                         {"--token-file", write("short", "secret")},
@@ -142,7 +140,7 @@ func TestATokenIsReadFromAFileOfSomeLength(t *testing.T) {
 		"--report and --case go with --scenario": {"--token-file", good, "--report", "r.json"},
 	} {
 		code, _, errs := muster(append([]string{"up"}, args...)...)
-		if code != exitUsage || !strings.Contains(errs, name) {
+		if code != command.ExitUsage || !strings.Contains(errs, name) {
 			t.Errorf("%v: exit code %d, %q lacks %q", args, code, errs, name)
 		}
 		if strings.Contains(errs, "0123456789") {
@@ -163,8 +161,8 @@ func TestAClustersOptionsAreChecked(t *testing.T) {
 		{"--scenario broker-outage --case one-server", []string{"one-server", "--servers 3"}},
 	} {
 		code, _, stderr := muster(append([]string{"up"}, strings.Fields(c.args)...)...)
-		if code != exitUsage {
-			t.Errorf("%s: exit code %d, want %d", c.args, code, exitUsage)
+		if code != command.ExitUsage {
+			t.Errorf("%s: exit code %d, want %d", c.args, code, command.ExitUsage)
 		}
 		for _, w := range c.want {
 			if !strings.Contains(stderr, w) {

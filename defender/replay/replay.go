@@ -15,7 +15,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/collect"
 	"github.com/muster-dev/muster/defender/connect"
@@ -44,7 +44,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return &misuse.Error{Err: err}
 	}
-	conn, err := broker.Connect(o.NATS, "muster collect")
+	conn, err := access.Connect(o.NATS, "muster collect")
 	if err != nil {
 		return fmt.Errorf("%w: start the server or give another URL with --nats", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/partition"
 )
@@ -41,7 +42,7 @@ func TestStorageFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(srv.Stop)
-	nc, err := broker.Connect(srv.URL(), "test")
+	nc, err := access.Connect(srv.URL(), "test")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/connect"
@@ -85,7 +84,7 @@ func (d *Defender) open(ctx context.Context, o Options) error {
 			return err
 		}
 	}
-	if d.conn, err = broker.ConnectAs(o.NATS, "defender "+o.Pod, o.User); err != nil {
+	if d.conn, err = access.ConnectAs(o.NATS, "defender "+o.Pod, o.User); err != nil {
 		return err
 	}
 

@@ -13,23 +13,23 @@ import (
 	"time"
 )
 
-// binary is Muster compiled for one architecture, and what it says of itself.
+// binary is a command compiled for one architecture, and what it says of itself.
 type binary struct {
 	path, arch        string
 	version, revision string    // "(devel)" and "" where the checkout's version control was not asked
 	committed         time.Time // Unix time 0 if unknown: an image must not depend on when it was made
 }
 
-// compile builds cmd/muster of the module in source, without C and without what depends on the machine: its directories, its build
+// compile builds the command of the module in source, without C and without what depends on the machine: its directories, its build
 // IDs, and the instruction set above the architecture's least.
-func compile(ctx context.Context, source, arch, to string) (binary, error) {
+func compile(ctx context.Context, o options, arch, to string) (binary, error) {
 	b := binary{path: to, arch: arch, committed: time.Unix(0, 0).UTC()}
 	to, err := filepath.Abs(to)
 	if err != nil {
 		return b, fmt.Errorf("compiling for %s: %w", arch, err)
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w -buildid=", "-o", to, "./cmd/muster")
-	cmd.Dir = source
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w -buildid=", "-o", to, "./cmd/"+o.command)
+	cmd.Dir = o.source
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOAMD64=v1", "GOARM64=v8.0", "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return b, fmt.Errorf("compiling for linux/%s: %w\n%s", arch, err, strings.TrimSpace(string(out)))

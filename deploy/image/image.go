@@ -6,7 +6,9 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -26,24 +28,36 @@ const (
 // certificates is where Go, and most else, looks for root certificates.
 const certificates = "etc/ssl/certs/ca-certificates.crt"
 
-// ports that are listened on as deployed: the defender's, the node plane's.
-var ports = map[string]struct{}{"8081/tcp": {}, "9808/tcp": {}}
+// command is what runs in an image.
+type command struct {
+	description string
+	port        string // that it listens on as deployed; empty: none that is known
+}
 
-// index puts together an image for each binary, and the index of them that is pulled by one name.
-func index(all []binary) (v1.ImageIndex, error) {
+// commands are those that have images, by the name of their binary.
+var commands = map[string]command{
+	"muster-defender": {"Fault detection for process chambers", "8081/tcp"},
+	"muster-nodes":    {"Scales a K3s cluster on EC2", "9808/tcp"},
+	"muster":          {"All of Muster, with the simulated region and the scenarios", ""},
+}
+
+func commandNames() []string { return slices.Sorted(maps.Keys(commands)) }
+
+// index puts together an image for each binary of a command, and the index of them that is pulled by one name.
+func index(name string, all []binary) (v1.ImageIndex, error) {
 	base, err := layer(baseFiles())
 	if err != nil {
 		return nil, fmt.Errorf("layer of the base: %w", err)
 	}
 	idx := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, b := range all {
-		img, err := image(b, base)
+		img, err := image(name, b, base)
 		if err != nil {
 			return nil, fmt.Errorf("linux/%s: %w", b.arch, err)
 		}
 		idx = mutate.AppendManifests(idx, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: platform(b.arch)}})
 	}
-	annotated, ok := mutate.Annotations(idx, labels(all[0])).(v1.ImageIndex)
+	annotated, ok := mutate.Annotations(idx, labels(name, all[0])).(v1.ImageIndex)
 	if !ok {
 		return nil, fmt.Errorf("annotating the index made no index")
 	}
@@ -58,12 +72,12 @@ func platform(arch string) *v1.Platform {
 	return p
 }
 
-func image(b binary, base v1.Layer) (v1.Image, error) {
+func image(name string, b binary, base v1.Layer) (v1.Image, error) {
 	program, err := os.ReadFile(b.path)
 	if err != nil {
 		return nil, err
 	}
-	top, err := layer([]file{{name: "muster", mode: 0o755, content: program}})
+	top, err := layer([]file{{name: name, mode: 0o755, content: program}})
 	if err != nil {
 		return nil, fmt.Errorf("layer of the program: %w", err)
 	}
@@ -71,7 +85,7 @@ func image(b binary, base v1.Layer) (v1.Image, error) {
 	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	img, err = mutate.Append(img,
 		mutate.Addendum{Layer: base, History: v1.History{Created: created, CreatedBy: "root certificates, user, /tmp"}},
-		mutate.Addendum{Layer: top, History: v1.History{Created: created, CreatedBy: "muster"}})
+		mutate.Addendum{Layer: top, History: v1.History{Created: created, CreatedBy: name}})
 	if err != nil {
 		return nil, err
 	}
@@ -83,18 +97,21 @@ func image(b binary, base v1.Layer) (v1.Image, error) {
 	p := platform(b.arch)
 	c.OS, c.Architecture, c.Variant, c.Created = p.OS, p.Architecture, p.Variant, created
 	c.Config = v1.Config{
-		User: userID + ":" + userID, Entrypoint: []string{"/muster"}, Cmd: []string{"--help"}, WorkingDir: "/",
-		Env: []string{"PATH=/"}, ExposedPorts: ports, Labels: labels(b), StopSignal: "SIGTERM",
+		User: userID + ":" + userID, Entrypoint: []string{"/" + name}, Cmd: []string{"--help"}, WorkingDir: "/",
+		Env: []string{"PATH=/"}, Labels: labels(name, b), StopSignal: "SIGTERM",
+	}
+	if port := commands[name].port; port != "" {
+		c.Config.ExposedPorts = map[string]struct{}{port: {}}
 	}
 	return mutate.ConfigFile(img, c)
 }
 
 // labels tell what the image is and what it was made from.
-func labels(b binary) map[string]string {
+func labels(name string, b binary) map[string]string {
 	const prefix = "org.opencontainers.image."
 	l := map[string]string{
-		prefix + "title":       "muster",
-		prefix + "description": "Capacity that is verified, keys that are handed over",
+		prefix + "title":       name,
+		prefix + "description": commands[name].description,
 		prefix + "source":      "https://github.com/muster-dev/muster",
 		prefix + "version":     b.version,
 	}

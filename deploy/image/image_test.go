@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"crypto/x509"
-	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -103,17 +102,32 @@ func unpack(t *testing.T, img v1.Image, dir string) map[string]*tar.Header {
 	}
 }
 
-// TestTheImageRunsMuster makes the image for this machine, unpacks it and runs what its entry point names, where that is allowed with
+// TestTheImagesRun makes the images for this machine, unpacks them and runs what their entry points name, where that is allowed with
 // nothing but the image to see and as the image's user.
-func TestTheImageRunsMuster(t *testing.T) {
+func TestTheImagesRun(t *testing.T) {
+	for _, tt := range []struct {
+		command string
+		tried   []string
+		want    string
+	}{
+		{"muster-defender", []string{"schema"}, `"$schema"`},
+		{"muster-nodes", []string{"run", "--help"}, "--tick-sec"},
+	} {
+		t.Run(tt.command, func(t *testing.T) { checkImage(t, tt.command, tt.tried, tt.want) })
+	}
+}
+
+// checkImage makes a command's image and runs it; tried are arguments with which it says what is wanted.
+func checkImage(t *testing.T, command string, tried []string, want string) {
+	t.Helper()
 	dir := filepath.Join(t.TempDir(), "layout")
-	printed := made(t, "--out", dir, "--arch", runtime.GOARCH)
+	printed := made(t, "--command", command, "--out", dir, "--arch", runtime.GOARCH)
 	entry, all := images(t, dir)
-	if want := shippedName + "@" + entry.Digest.String(); printed != want {
+	if want := shippedName(command) + "@" + entry.Digest.String(); printed != want {
 		t.Errorf("printed %s, want %s", printed, want)
 	}
-	if got := entry.Annotations["io.containerd.image.name"]; got != shippedName {
-		t.Errorf("containerd would call it %q, want %s", got, shippedName)
+	if got := entry.Annotations["io.containerd.image.name"]; got != shippedName(command) {
+		t.Errorf("containerd would call it %q, want %s", got, shippedName(command))
 	}
 	if len(all) != 1 {
 		t.Fatalf("there are images for %d platforms, want 1", len(all))
@@ -131,16 +145,16 @@ func TestTheImageRunsMuster(t *testing.T) {
 		if err := checkStatic(filepath.Join(root, c.Config.Entrypoint[0])); err != nil {
 			t.Error(err)
 		}
-		version := "muster version " + c.Config.Labels["org.opencontainers.image.version"]
+		version := command + " version " + c.Config.Labels["org.opencontainers.image.version"]
 		// What follows in parentheses is the build: its revision, if known, and Go's version.
 		if out := execute(t, root, c, "--version"); !strings.HasPrefix(out, version+" (") {
 			t.Errorf("it says %q, its label %q", out, version)
 		}
-		if out := execute(t, root, c, c.Config.Cmd...); !strings.Contains(out, "defender") || !strings.Contains(out, "nodes") {
+		if out := execute(t, root, c, c.Config.Cmd...); !strings.Contains(out, command+" [command]") {
 			t.Errorf("without arguments it says %q", out)
 		}
-		if out := execute(t, root, c, "defender", "schema"); !json.Valid([]byte(out)) {
-			t.Errorf("the schema is %q", out)
+		if out := execute(t, root, c, tried...); !strings.Contains(out, want) {
+			t.Errorf("%v says %q, which lacks %q", tried, out, want)
 		}
 	}
 }
@@ -247,8 +261,8 @@ func TestTheSameSourcesMakeTheSameImage(t *testing.T) {
 	for _, arch := range []string{"amd64,arm64", "arm64, amd64"} {
 		source, out := module(t), t.TempDir()
 		dir, file := filepath.Join(out, "layout"), filepath.Join(out, "image.tar")
-		d := made(t, "--source", source, "--out", dir, "--arch", arch)
-		if again := made(t, "--source", source, "--out", file, "--arch", arch); again != d {
+		d := made(t, "--command", "muster", "--source", source, "--out", dir, "--arch", arch)
+		if again := made(t, "--command", "muster", "--source", source, "--out", file, "--arch", arch); again != d {
 			t.Errorf("as a layout it is %s, as an archive %s", d, again)
 		}
 		b, err := os.ReadFile(file)
@@ -271,7 +285,7 @@ func TestAnArchiveIsALayout(t *testing.T) {
 	out := t.TempDir()
 	file, dir := filepath.Join(out, "image.tar"), filepath.Join(out, "layout")
 	const name = "registry.example.org/fab/muster:v9"
-	made(t, "--source", module(t), "--out", file, "--arch", runtime.GOARCH, "--name", name)
+	made(t, "--command", "muster", "--source", module(t), "--out", file, "--arch", runtime.GOARCH, "--name", name)
 	f, err := os.Open(file)
 	if err != nil {
 		t.Fatal(err)
@@ -321,8 +335,9 @@ func TestADynamicProgramIsRefused(t *testing.T) {
 func TestEveryFaultOfTheFlagsIsTold(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string][]string{
-		"":                           {"--out is missing"},
-		"--out . --arch s390x,amd64": {"--out . is there already", `--arch "s390x" is unknown`},
+		"":                              {"--out is missing", `--command "" is unknown`},
+		"--command mustard --out x.tar": {"muster, muster-defender, muster-nodes"},
+		"--out . --arch s390x,amd64":    {"--out . is there already", `--arch "s390x" is unknown`},
 		"--out x.tar --arch , --name muster --source /nowhere": {"--arch names none", "--name:", "--source /nowhere"},
 		"--out x.tar more": {"there are only flags"},
 		"--no-such-flag":   {"flag provided but not defined"},
@@ -337,7 +352,7 @@ func TestEveryFaultOfTheFlagsIsTold(t *testing.T) {
 			}
 		}
 	}
-	if code := run(t.Context(), []string{"--out", filepath.Join(t.TempDir(), "x.tar"), "--source", t.TempDir()}, io.Discard, io.Discard); code != exitUsage {
+	if code := run(t.Context(), []string{"--command", "muster", "--out", filepath.Join(t.TempDir(), "x.tar"), "--source", t.TempDir()}, io.Discard, io.Discard); code != exitUsage {
 		t.Errorf("a directory without a module: exit code %d", code)
 	}
 }
@@ -349,7 +364,7 @@ func TestWhatDoesNotCompileLeavesNothingBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	var stderr bytes.Buffer
-	if code := run(t.Context(), []string{"--source", source, "--out", filepath.Join(out, "x.tar")}, io.Discard, &stderr); code != exitFailed {
+	if code := run(t.Context(), []string{"--command", "muster", "--source", source, "--out", filepath.Join(out, "x.tar")}, io.Discard, &stderr); code != exitFailed {
 		t.Errorf("exit code %d, want %d", code, exitFailed)
 	}
 	if left, err := os.ReadDir(out); err != nil || len(left) > 0 || !strings.Contains(stderr.String(), "undefined: no") {
@@ -357,11 +372,12 @@ func TestWhatDoesNotCompileLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// TestTheOverlaysUseTheImage: its name, its user and its ports.
-func TestTheOverlaysUseTheImage(t *testing.T) {
+// TestTheOverlaysUseTheImages: its name, its user and its ports.
+func TestTheOverlaysUseTheImages(t *testing.T) {
 	t.Parallel()
-	name, tag, _ := strings.Cut(shippedName, ":")
 	for overlay, manifest := range map[string]string{"nodes": "daemon.yaml", "defender": "defender.yaml"} {
+		command := "muster-" + overlay
+		name, tag, _ := strings.Cut(shippedName(command), ":")
 		read := func(file string) string {
 			b, err := os.ReadFile(filepath.Join("..", "kubernetes", overlay, file))
 			if err != nil {
@@ -370,9 +386,12 @@ func TestTheOverlaysUseTheImage(t *testing.T) {
 			return string(b)
 		}
 		if k := read("kustomization.yaml"); !strings.Contains(k, "newName: "+name+" ") || !strings.Contains(k, "newTag: "+tag+"\n") {
-			t.Errorf("%s: the image is not %s", overlay, shippedName)
+			t.Errorf("%s: the image is not %s", overlay, shippedName(command))
 		}
 		m := read(manifest)
+		if !strings.Contains(m, "image: "+command+"\n") {
+			t.Errorf("%s: another image than %s", overlay, command)
+		}
 		if !strings.Contains(m, "runAsUser: "+userID+",") {
 			t.Errorf("%s: another user than %s", overlay, userID)
 		}
@@ -381,7 +400,7 @@ func TestTheOverlaysUseTheImage(t *testing.T) {
 			t.Errorf("%s: no port", overlay)
 		}
 		for _, p := range used {
-			if _, ok := ports[p[1]+"/tcp"]; !ok {
+			if commands[command].port != p[1]+"/tcp" {
 				t.Errorf("%s: port %s is not exposed", overlay, p[1])
 			}
 		}

@@ -1,9 +1,9 @@
-// Command image makes Muster's container image without a container engine: it cross-compiles static binaries and writes them, with the
-// root certificates of the web and nothing else, as an OCI image layout or a tar archive of one. The same sources and the same Go
-// make the same digest, on whatever machine.
+// Command image makes the container image of one of Muster's commands without a container engine: it cross-compiles static binaries and
+// writes them, with the root certificates of the web and nothing else, as an OCI image layout or a tar archive of one. The same sources
+// and the same Go make the same digest, on whatever machine.
 //
-//	go -C deploy/image run . --out "$PWD/muster.tar"
-//	go -C deploy/image run . --out "$PWD/muster-image" --arch arm64 --name registry.example.com/muster:v0.2.0
+//	go -C deploy/image run . --command muster-defender --out "$PWD/muster-defender.tar"
+//	go -C deploy/image run . --command muster-nodes --out "$PWD/image" --arch arm64 --name registry.example.com/muster-nodes:v0.2.0
 package main
 
 import (
@@ -30,18 +30,19 @@ const (
 	exitUsage  = 2
 )
 
-// shippedName is the name that deploy/kubernetes gives the image as shipped.
-const shippedName = "registry.example.com/muster:v0.1.0"
+// shippedName is the name that deploy/kubernetes gives the image of a command as shipped.
+func shippedName(command string) string { return "registry.example.com/" + command + ":v0.1.0" }
 
 // architectures that a cluster of EC2 instances can have.
 var architectures = []string{"amd64", "arm64"}
 
 // options are the flags.
 type options struct {
-	out    string   // a directory, or a file if it ends with .tar
-	arch   []string // as Go names them
-	name   string   // registry, repository and tag
-	source string   // directory of the main module
+	command string   // one of commands
+	out     string   // a directory, or a file if it ends with .tar
+	arch    []string // as Go names them
+	name    string   // registry, repository and tag
+	source  string   // directory of the main module
 }
 
 func main() {
@@ -76,9 +77,10 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	var arch string
 	f := flag.NewFlagSet("image", flag.ContinueOnError)
 	f.SetOutput(stderr)
+	f.StringVar(&o.command, "command", "", "what runs in the image: "+strings.Join(commandNames(), ", "))
 	f.StringVar(&o.out, "out", "", "a directory that is not there yet, for an OCI image layout; or a file whose name ends with .tar, for an archive of one")
 	f.StringVar(&arch, "arch", strings.Join(architectures, ","), "architectures, with commas between")
-	f.StringVar(&o.name, "name", shippedName, "the image's name, which is what a containerd that imports the archive calls it")
+	f.StringVar(&o.name, "name", "", "the image's name, which is what a containerd that imports the archive calls it; without it "+shippedName("COMMAND"))
 	f.StringVar(&o.source, "source", "../..", "directory of Muster's module")
 	if err := f.Parse(args); err != nil {
 		return o, err
@@ -91,6 +93,9 @@ func parse(args []string, stderr io.Writer) (options, error) {
 			o.arch = append(o.arch, a)
 		}
 	}
+	if o.name == "" {
+		o.name = shippedName(o.command)
+	}
 	slices.Sort(o.arch) // the digest does not depend on their order
 	return o, nil
 }
@@ -98,6 +103,9 @@ func parse(args []string, stderr io.Writer) (options, error) {
 // check returns everything that is wrong with the options.
 func (o options) check() error {
 	var errs []error
+	if _, ok := commands[o.command]; !ok {
+		errs = append(errs, fmt.Errorf("--command %q is unknown: give one of %s", o.command, strings.Join(commandNames(), ", ")))
+	}
 	switch _, err := os.Stat(o.out); {
 	case o.out == "":
 		errs = append(errs, errors.New("--out is missing: name a directory or a .tar file to write"))
@@ -112,8 +120,8 @@ func (o options) check() error {
 			errs = append(errs, fmt.Errorf("--arch %q is unknown: give one or more of %s", a, strings.Join(architectures, ", ")))
 		}
 	}
-	if _, err := name.NewTag(o.name, name.StrictValidation); err != nil {
-		errs = append(errs, fmt.Errorf("--name: %w: give registry, repository and tag, as in %s", err, shippedName))
+	if _, err := name.NewTag(o.name, name.StrictValidation); err != nil && o.name != shippedName("") {
+		errs = append(errs, fmt.Errorf("--name: %w: give registry, repository and tag, as in %s", err, shippedName("muster-defender")))
 	}
 	if _, err := os.Stat(filepath.Join(o.source, "go.mod")); err != nil {
 		errs = append(errs, fmt.Errorf("--source %s is no Go module: %w: name the directory of Muster's checkout", o.source, err))
@@ -132,14 +140,14 @@ func makeImage(ctx context.Context, o options, log io.Writer) (string, error) {
 	defer func() { _ = os.RemoveAll(dir) }()
 	var all []binary
 	for _, arch := range o.arch {
-		_, _ = fmt.Fprintf(log, "compiling for linux/%s with %s\n", arch, runtime.Version())
-		b, err := compile(ctx, o.source, arch, filepath.Join(dir, "muster-"+arch))
+		_, _ = fmt.Fprintf(log, "compiling %s for linux/%s with %s\n", o.command, arch, runtime.Version())
+		b, err := compile(ctx, o, arch, filepath.Join(dir, o.command+"-"+arch))
 		if err != nil {
 			return "", err
 		}
 		all = append(all, b)
 	}
-	idx, err := index(all)
+	idx, err := index(o.command, all)
 	if err != nil {
 		return "", fmt.Errorf("putting the image together: %w", err)
 	}

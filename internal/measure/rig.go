@@ -32,9 +32,12 @@ var profiles = map[string]profile{
 			"bench", "deploy/drill", "deploy/image", "internal", "lab",
 			"nodes/fit/gentypes", "nodes/sim", "partition/virtual", "scenario",
 		},
-		product: []string{"internal/listen", "internal/misuse", "internal/processor", "internal/reserve", "internal/sqlitefile"},
-		main:    "partition",
-		parts:   []string{"partition", "nodes", "defender"},
+		product: []string{
+			"internal/command", "internal/listen", "internal/misuse", "internal/processor", "internal/reserve",
+			"internal/secret", "internal/sqlitefile",
+		},
+		main:  "partition",
+		parts: []string{"partition", "nodes", "defender"},
 	},
 	"go.etcd.io/raft/v3": {rig: []string{"tools"}},
 	"github.com/riverqueue/river": {

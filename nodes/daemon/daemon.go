@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/muster-dev/muster/internal/secret"
 	"github.com/muster-dev/muster/nodes"
 )
 
@@ -205,7 +206,7 @@ func (d *Daemon) checkToken(ctx context.Context) {
 func (d *Daemon) log(report nodes.Report, err error, took time.Duration) {
 	args := []any{"tick", report.Tick, "result", result(report, err), "took", took.Round(time.Millisecond)}
 	if dec := report.Decision; dec != nil {
-		args = append(args, given("decision", string(dec.Action), "reason", string(dec.Reason), "detail", nodes.Redact(dec.Detail))...)
+		args = append(args, given("decision", string(dec.Action), "reason", string(dec.Reason), "detail", secret.Redact(dec.Detail))...)
 	}
 	if err != nil {
 		d.o.Log.Error("tick", append(args, "error", redacted(err))...)
@@ -225,7 +226,7 @@ func (d *Daemon) happened(e nodes.Event) {
 	case "template.differs", "repair.begun", "repair.held":
 		level = slog.LevelWarn
 	}
-	d.o.Log.Log(context.Background(), level, e.Kind, given("tick", e.Tick, "action", e.ActionID, "instance", e.Instance, "message", nodes.Redact(e.Message))...)
+	d.o.Log.Log(context.Background(), level, e.Kind, given("tick", e.Tick, "action", e.ActionID, "instance", e.Instance, "message", secret.Redact(e.Message))...)
 }
 
 // given returns those pairs of key and value that say something.
@@ -239,7 +240,7 @@ func given(pairs ...string) []any {
 	return out
 }
 
-func redacted(err error) string { return nodes.Redact(err.Error()) }
+func redacted(err error) string { return secret.Redact(err.Error()) }
 
 // result sums up a tick: failed, held (by another tick), decided, or carried-on with an action.
 func result(report nodes.Report, err error) string {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/muster-dev/muster/internal/secret"
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/ec2/event"
 )
@@ -39,7 +40,7 @@ func (w Worker) Work(ctx context.Context, e nodes.InterruptionEvent) error {
 		if err == nil {
 			return nil
 		}
-		log.Error("event could not be handled", "error", nodes.Redact(err.Error()))
+		log.Error("event could not be handled", "error", secret.Redact(err.Error()))
 		if e.Kind == nodes.Health || clock.Sleep(ctx, cmp.Or(w.Retry, 2*time.Second)) != nil {
 			return err
 		}

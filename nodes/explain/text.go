@@ -10,7 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/muster-dev/muster/nodes"
+	"github.com/muster-dev/muster/internal/secret"
 )
 
 // Duration writes a duration as people do: 42s, 3m12s, 2h05m, 3d4h. It is cut to whole seconds and never negative.
@@ -187,7 +187,7 @@ var control = regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x1f\x7f]`)
 
 // clean makes text of others fit to be written: without secrets, without control characters, on one line.
 func clean(s string) string {
-	s = nodes.Redact(strings.TrimSpace(s))
+	s = secret.Redact(strings.TrimSpace(s))
 	s = strings.ReplaceAll(s, "\n", " | ")
 	return control.ReplaceAllString(strings.ReplaceAll(s, "\t", " "), "")
 }

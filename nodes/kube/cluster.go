@@ -16,11 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	appsv1client "k8s.io/client-go/kubernetes/typed/apps/v1"
-	authorizationv1client "k8s.io/client-go/kubernetes/typed/authorization/v1"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	policyv1client "k8s.io/client-go/kubernetes/typed/policy/v1"
-	storagev1client "k8s.io/client-go/kubernetes/typed/storage/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/muster-dev/muster/nodes"
@@ -28,6 +23,7 @@ import (
 
 // Cluster is a Kubernetes cluster as the node plane sees it. Its methods may be called by several goroutines.
 type Cluster struct {
+	api     api
 	apps    rest.Interface
 	core    rest.Interface
 	policy  rest.Interface
@@ -67,15 +63,19 @@ func New(rc *rest.Config, o Options) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("preparing the way to the Kubernetes API: %w", err)
 	}
-	apps, err0 := appsv1client.NewForConfigAndClient(rc, client)
-	core, err1 := corev1client.NewForConfigAndClient(rc, client)
-	policy, err2 := policyv1client.NewForConfigAndClient(rc, client)
-	storage, err3 := storagev1client.NewForConfigAndClient(rc, client)
-	reviews, err4 := authorizationv1client.NewForConfigAndClient(rc, client)
+	api, err := newAPI()
+	if err != nil {
+		return nil, fmt.Errorf("preparing the way to the Kubernetes API: %w", err)
+	}
+	apps, err0 := api.client(rc, client, "apps")
+	core, err1 := api.client(rc, client, "")
+	policy, err2 := api.client(rc, client, "policy")
+	storage, err3 := api.client(rc, client, "storage.k8s.io")
+	reviews, err4 := api.client(rc, client, "authorization.k8s.io")
 	if err := errors.Join(err0, err1, err2, err3, err4); err != nil {
 		return nil, fmt.Errorf("preparing the way to the Kubernetes API: %w", err)
 	}
-	return &Cluster{apps: apps.RESTClient(), core: core.RESTClient(), policy: policy.RESTClient(), storage: storage.RESTClient(), reviews: reviews.RESTClient(), opts: o}, nil
+	return &Cluster{api: api, apps: apps, core: core, policy: policy, storage: storage, reviews: reviews, opts: o}, nil
 }
 
 // request returns the context for one request. A deadline is kept by the clock that set it: what it leaves, by that clock, is what

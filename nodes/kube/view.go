@@ -8,7 +8,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
 	"github.com/muster-dev/muster/nodes"
@@ -84,7 +83,7 @@ func (p pager[L]) once(ctx context.Context, o metav1.ListOptions, empty func() L
 	o.Limit = p.c.opts.Page
 	for {
 		page := empty()
-		q := p.of.Get().Resource(p.name).VersionedParams(&o, scheme.ParameterCodec)
+		q := p.of.Get().Resource(p.name).VersionedParams(&o, p.c.api.parameters)
 		if err := p.c.do(ctx, p.what, q, any(page).(runtime.Object)); err != nil {
 			return err
 		}

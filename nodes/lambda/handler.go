@@ -11,6 +11,7 @@ import (
 
 	"github.com/aws/aws-lambda-go/events"
 
+	"github.com/muster-dev/muster/internal/secret"
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/ec2"
 	"github.com/muster-dev/muster/nodes/ec2/event"
@@ -90,7 +91,7 @@ func (h *Handler) limit(ctx context.Context) (context.Context, context.CancelFun
 }
 
 func (h *Handler) refuse(id string, err error) error {
-	h.c.Log.Error("event refused", "event", id, "error", nodes.Redact(err.Error()))
+	h.c.Log.Error("event refused", "event", id, "error", secret.Redact(err.Error()))
 	return err
 }
 
@@ -101,7 +102,7 @@ func (h *Handler) get(ctx context.Context) (Plane, error) {
 	if h.plane == nil {
 		p, err := h.open(ctx)
 		if err != nil {
-			h.c.Log.Error("the node plane can't be opened", "error", nodes.Redact(err.Error()))
+			h.c.Log.Error("the node plane can't be opened", "error", secret.Redact(err.Error()))
 			return nil, err
 		}
 		h.plane = p
@@ -120,15 +121,15 @@ func (h *Handler) tick(ctx context.Context, id string) ([]byte, error) {
 	began := h.c.Clock.Now()
 	report, err := p.Tick(ctx)
 	for _, e := range report.Events {
-		h.c.Log.Info(e.Kind, "tick", e.Tick, "action", e.ActionID, "instance", e.Instance, "message", nodes.Redact(e.Message))
+		h.c.Log.Info(e.Kind, "tick", e.Tick, "action", e.ActionID, "instance", e.Instance, "message", secret.Redact(e.Message))
 	}
 	a := Answer{Tick: report.Tick, Held: report.Held}
 	if d := report.Decision; d != nil {
-		a.Action, a.Reason, a.Detail = string(d.Action), string(d.Reason), nodes.Redact(d.Detail)
+		a.Action, a.Reason, a.Detail = string(d.Action), string(d.Reason), secret.Redact(d.Detail)
 	}
 	h.c.Log.Info("tick done", "tick", report.Tick, "seconds", h.c.Clock.Now().Sub(began).Seconds(), "held", report.Held, "failed", err != nil)
 	if err != nil {
-		return nil, errors.New(nodes.Redact(err.Error()))
+		return nil, errors.New(secret.Redact(err.Error()))
 	}
 	return json.Marshal(a)
 }
@@ -170,7 +171,7 @@ func (h *Handler) work(ctx context.Context, list []nodes.InterruptionEvent) erro
 		e := list[i]
 		h.c.Log.Info("interruption", "event", e.ID, "kind", e.Kind, "instance", e.InstanceID, "age", h.c.Clock.Now().Sub(e.At).Round(time.Millisecond).String())
 		if err := w.Work(ctx, e); err != nil {
-			errs[i] = fmt.Errorf("event %s, %s of %s: %s", e.ID, e.Kind, e.InstanceID, nodes.Redact(err.Error()))
+			errs[i] = fmt.Errorf("event %s, %s of %s: %s", e.ID, e.Kind, e.InstanceID, secret.Redact(err.Error()))
 		}
 	})
 	return errors.Join(errs...)

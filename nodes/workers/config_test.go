@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/partition"
 )
 
@@ -59,7 +60,7 @@ func TestWorkersLearnTheReplicasEvenWhenTheirServerComesLater(t *testing.T) {
 		})
 	}()
 	cfg := partition.Config{Name: "worker", Stream: "jobs", Subject: "jobs.*.*", Slots: 30}
-	nc, err := broker.Connect(srv.URL(), "setup")
+	nc, err := access.Connect(srv.URL(), "setup")
 	if err != nil {
 		t.Fatal(err)
 	}

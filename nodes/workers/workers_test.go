@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/partition"
 )
 
@@ -22,7 +23,7 @@ func TestANodeCostsWhatItsWorkersHaveAndIsEmptiedOnRequest(t *testing.T) {
 	}
 	t.Cleanup(srv.Stop)
 	connect := func(name string) *nats.Conn {
-		nc, err := broker.Connect(srv.URL(), name)
+		nc, err := access.Connect(srv.URL(), name)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/scenario/audit"
 )
 
@@ -28,7 +29,7 @@ func TestTheAuditReadsWhatTheBrokerAndTheStoreKeep(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(srv.Stop)
-	nc, err := broker.Connect(srv.URL(), "test")
+	nc, err := access.Connect(srv.URL(), "test")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,30 @@
+package access
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Connect opens a connection that outlives the server's restarts. url may be several, with
+// commas between. Who it is, and whom it trusts, the environment says: see Variables.
+func Connect(url, name string) (*nats.Conn, error) { return ConnectAs(url, name, User{}) }
+
+// ConnectAs is Connect as a user of the server, whatever the environment says. The zero
+// User is the environment's.
+func ConnectAs(url, name string, user User) (*nats.Conn, error) {
+	known, err := Options(user.Over(os.LookupEnv))
+	if err != nil {
+		return nil, fmt.Errorf("connecting to NATS at %s: %w", url, err)
+	}
+
+	nc, err := nats.Connect(url, append(known, nats.Name(name),
+		nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.ReconnectJitter(100*time.Millisecond, time.Second),
+		nats.PingInterval(5*time.Second), nats.MaxPingsOutstanding(2))...)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to NATS at %s: %w", url, err)
+	}
+	return nc, nil
+}

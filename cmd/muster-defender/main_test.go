@@ -1,0 +1,31 @@
+package main
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/muster-dev/muster/internal/linktest"
+)
+
+// TestBinary: a defender links neither the node plane nor a NATS server.
+func TestBinary(t *testing.T) {
+	linktest.Binary{
+		Own: []string{
+			"partition", "partition/plan",
+			"defender", "defender/service", "defender/connect", "defender/cassandra", "defender/sqlite",
+			"defender/tchart", "defender/uchart", "defender/spc", "defender/pca", "defender/attribute",
+			"defender/strategy", "defender/webhook", "defender/analyze", "defender/trace",
+			"defender/collect", "defender/replay",
+			"broker/access", "broker/survey", "setting",
+			"internal/command", "internal/command/defender", "internal/command/doctor", "internal/command/partitions",
+			"internal/listen", "internal/misuse", "internal/processor", "internal/reserve", "internal/secret", "internal/sqlitefile",
+		},
+		Modules: slices.Concat(linktest.CommandLine, linktest.NATS, linktest.SQLite, linktest.Cassandra, linktest.Metrics, linktest.YAML, []string{
+			"gonum.org/v1/gonum",                       // principal components
+			"github.com/santhosh-tekuri/jsonschema/v6", // of strategies
+			"golang.org/x/text",
+			"golang.org/x/sync",
+		}),
+		MaxMB: 30,
+	}.Test(t)
+}

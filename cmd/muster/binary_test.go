@@ -1,0 +1,56 @@
+package main
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/muster-dev/muster/internal/linktest"
+)
+
+// TestBinary: muster is the only binary that links the NATS server, scenarios and the
+// simulated region, and it links no test machinery either.
+func TestBinary(t *testing.T) {
+	linktest.Binary{
+		Own: []string{
+			"partition", "partition/plan",
+			"defender", "defender/service", "defender/connect", "defender/cassandra", "defender/sqlite",
+			"defender/tchart", "defender/uchart", "defender/spc", "defender/pca", "defender/attribute",
+			"defender/strategy", "defender/webhook", "defender/analyze", "defender/trace",
+			"defender/collect", "defender/replay",
+			"nodes", "nodes/connect", "nodes/daemon", "nodes/explain", "nodes/fit", "nodes/workers",
+			"nodes/ec2", "nodes/ec2/event", "nodes/kube", "nodes/prom", "nodes/dynamo", "nodes/local",
+			"nodes/backtest", "nodes/sim", "nodes/sim/awsapi", "nodes/sim/kubeapi", "nodes/sim/promapi", "nodes/sim/region",
+			"broker", "broker/access", "broker/accounts", "broker/survey", "console", "setting",
+			"scenario", "scenario/audit",
+			"internal/command", "internal/command/broker", "internal/command/defender", "internal/command/doctor",
+			"internal/command/nodes", "internal/command/nodes/backtest", "internal/command/nodes/simulate",
+			"internal/command/partitions", "internal/command/up",
+			"internal/lab", "internal/lab/machines", "internal/powercut",
+			"internal/listen", "internal/misuse", "internal/processor", "internal/reserve", "internal/secret", "internal/sqlitefile",
+		},
+		Modules: slices.Concat(
+			linktest.CommandLine, linktest.NATS, linktest.SQLite, linktest.Cassandra, linktest.Metrics,
+			linktest.PromQL, linktest.AWS, linktest.Kubernetes,
+			[]string{ // as in muster-defender
+				"gonum.org/v1/gonum", "github.com/santhosh-tekuri/jsonschema/v6",
+			},
+			[]string{ // the NATS server
+				"github.com/nats-io/nats-server/v2", "github.com/nats-io/jwt/v2",
+				"github.com/antithesishq/antithesis-sdk-go", "github.com/minio/highwayhash",
+			},
+			[]string{ // the generated clients of Kubernetes, behind the simulated one and in the lab
+				"github.com/emicklei/go-restful/v3", "github.com/go-openapi/...", "github.com/google/gnostic-models",
+				"go.yaml.in/yaml/v3", "gopkg.in/evanphx/json-patch.v4",
+			},
+			[]string{ // the engine of queries, behind the simulated Prometheus
+				"github.com/edsrzf/mmap-go", "github.com/facette/natsort", "github.com/pmezard/go-difflib",
+				"github.com/go-logr/stdr", "go.opentelemetry.io/...",
+			},
+			[]string{ // charts of a backtest
+				"gonum.org/v1/plot", "git.sr.ht/~sbinet/gg", "codeberg.org/...", "github.com/ajstarks/svgo",
+				"github.com/golang/freetype", "golang.org/x/image",
+			}),
+		MaxMB: 125,
+		Rig:   true,
+	}.Test(t)
+}

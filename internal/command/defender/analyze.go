@@ -1,0 +1,156 @@
+package defender
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-dev/muster/defender/analyze"
+	"github.com/muster-dev/muster/defender/strategy"
+	"github.com/muster-dev/muster/defender/trace"
+	"github.com/muster-dev/muster/internal/command"
+)
+
+func newAnalyze() *cobra.Command {
+	var strategies, report, output string
+	var all bool
+	var columns trace.Columns
+	cmd := &cobra.Command{
+		Use:   "analyze FILE...",
+		Short: "Judge recorded traces offline and show why",
+		Long: "Analyze runs the defender's pipeline on trace files: each run is judged by those\n" +
+			"before it in its group. A group is the runs of one chamber, recipe and whatever\n" +
+			"--group-column holds, over all files; without such a column it is a file. It prints\n" +
+			"the runs that are flagged and why groups without a judged run have none, and with\n" +
+			"--html writes a page with trace overlays, control charts, and T² and Q with their\n" +
+			"contributions, that needs nothing else.\n\n" +
+			"Files are CSV, a row a sample, the rows of a run together and runs in their order.\n" +
+			"They have a column for the name of the run, one for the time (seconds or\n" +
+			"timestamps), one for the recipe step (an integer) and one for each sensor. By default\n" +
+			"the first three are name, Time and Step Number; columns fault (a known fault, empty\n" +
+			"if none), set and wafer are no sensors.",
+		Example: "  muster defender analyze traces.csv --html report.html\n" +
+			"  muster defender analyze *.csv --strategies strategies.yaml --output json\n" +
+			"  muster defender analyze fab.csv --run-column run_id --time-column ts --step-column step \\\n" +
+			"      --chamber-column chamber --recipe-column recipe --ignore-columns lot,operator",
+		Args: command.Args(cobra.MinimumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := command.CheckOutput(output); err != nil {
+				return command.UsageError(cmd, err)
+			}
+			set := strategy.Default()
+			if strategies != "" {
+				var err error
+				if set, err = strategy.Load(strategies); err != nil {
+					return command.UsageError(cmd, err)
+				}
+			}
+			r, err := analyze.Columns(cmd.Context(), set, args, columns)
+			if problems := new(trace.Problems); errors.As(err, &problems) {
+				if slices.ContainsFunc(problems.List, func(p trace.Problem) bool { return p.Line == 1 }) {
+					err = fmt.Errorf("%w\nsay what columns hold with --run-column, --time-column, --step-column and others", err)
+				}
+				return command.UsageError(cmd, err)
+			}
+			if err != nil {
+				return err
+			}
+			if report != "" {
+				if err := writeReport(report, r); err != nil {
+					return err
+				}
+			}
+			if output == "json" {
+				return command.WriteJSON(cmd.OutOrStdout(), r)
+			}
+			return writeRuns(cmd.OutOrStdout(), r, all)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&strategies, "strategies", "", "YAML file of defense strategies; without it the default")
+	f.StringVar(&report, "html", "", "write a report with charts to this file")
+	f.StringVar(&output, "output", "table", "table or json")
+	f.StringVar(&columns.Run, "run-column", "", "column with the name of the run (default name)")
+	f.StringVar(&columns.Time, "time-column", "", "column with the time of the sample (default Time)")
+	f.StringVar(&columns.Step, "step-column", "", "column with the recipe step (default Step Number); - if there is none")
+	f.StringVar(&columns.Fault, "fault-column", "", "column with a known fault (default fault, if there is one)")
+	f.StringVar(&columns.Chamber, "chamber-column", "", "column with the chamber, for groups and strategies; none by default")
+	f.StringVar(&columns.Recipe, "recipe-column", "", "column with the recipe, likewise")
+	f.StringVar(&columns.Group, "group-column", "", "column with anything else that groups runs, such as a product")
+	f.StringSliceVar(&columns.Ignore, "ignore-columns", nil, "columns that are no sensors, with commas between")
+	f.BoolVar(&all, "all", false, "list all runs, not the flagged ones only")
+	return command.WithUsageErrors(cmd)
+}
+
+// writeReport writes beside the file and then takes its place, so that a report
+// that is there is a whole one.
+func writeReport(name string, r *analyze.Report) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(name), ".report-*")
+	if err != nil {
+		return fmt.Errorf("writing the report: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name())
+		}
+	}()
+	err = errors.Join(r.WriteHTML(f), f.Chmod(0o644), f.Close())
+	if err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), name)
+}
+
+func writeRuns(out io.Writer, r *analyze.Report, all bool) error {
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	_, _ = fmt.Fprintln(w, "GROUP\tRUN\tSTATE\tKNOWN FAULT\tWHY")
+	for _, g := range r.Groups {
+		for _, run := range g.Runs {
+			if all || run.Verdict.Flagged() {
+				_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", g.Name, run.Context, run.Verdict.State, command.OrDash(run.Fault), command.OrDash(run.Reason))
+			}
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if err := writeNotes(out, r); err != nil {
+		return err
+	}
+	t := r.Total
+	_, err := fmt.Fprintf(out, "\n%d runs: %d learning, %d normal, %d alarms, %d bad data\n", t.Runs, t.Learning, t.Normal, t.Alarms, t.BadData)
+	if err == nil && r.Labelled {
+		_, err = fmt.Fprintf(out, "known faults: %d of %d judged ones found, %d alarms of normal runs\n", t.Detected, t.Faults, t.False)
+	}
+	return err
+}
+
+// maxNotes is how many groups without a judged run are listed.
+const maxNotes = 10
+
+// writeNotes says why groups have no judged run.
+func writeNotes(out io.Writer, r *analyze.Report) error {
+	var notes []string
+	for _, g := range r.Groups {
+		if g.Note != "" {
+			notes = append(notes, fmt.Sprintf("group %q: %s", g.Name, g.Note))
+		}
+	}
+	if len(notes) == 0 {
+		return nil
+	}
+	list := notes[:min(len(notes), maxNotes)]
+	if more := len(notes) - len(list); more > 0 {
+		list = append(list, fmt.Sprintf("and %d more such groups", more))
+	}
+	_, err := fmt.Fprintf(out, "\nNothing was judged in %d of %d groups:\n  %s\nWhich runs are one group is said by --chamber-column, --recipe-column and --group-column.\n",
+		len(notes), len(r.Groups), strings.Join(list, "\n  "))
+	return err
+}

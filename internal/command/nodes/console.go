@@ -1,0 +1,116 @@
+package nodes
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster/console"
+	"github.com/muster-dev/muster/internal/secret"
+	"github.com/muster-dev/muster/nodes"
+)
+
+// How the console of a daemon looks at what others pay for.
+const (
+	seenFor  = 5 * time.Second // for how long what was read is shown before it is read again, while somebody looks
+	pastDay  = 24 * time.Hour  // of the journal, for the timeline
+	pastMost = 2000            // events of it
+)
+
+// planeConsole shows a node plane, on the page of a daemon: what is durable and what the cloud and the cluster say, read as `muster nodes
+// tick --dry-run` reads it, and only while somebody looks.
+type planeConsole struct {
+	*console.Console
+	plan  *nodes.Reconciler
+	price console.Pricer
+
+	mu   sync.Mutex
+	seen nodes.Snapshot
+	at   time.Time // when that was, by this process's clock
+}
+
+// newPlaneConsole returns the console of a plane, and has what the plane writes into its journal from now on shown at once.
+func newPlaneConsole(ctx context.Context, p *plane) (*planeConsole, error) {
+	c := &planeConsole{price: func(instanceType string, market nodes.Market) (float64, bool) {
+		if p.Price == nil {
+			return 0, false
+		}
+		return p.Price(instanceType, market, "")
+	}}
+	var err error
+	if c.plan, err = nodes.New(p.Config); err != nil {
+		return nil, err
+	}
+	c.Console, err = console.New(console.Options{Title: "Muster " + p.Config.Policy.Cluster, Nodes: c.nodePlane, Refresh: seenFor})
+	if err != nil {
+		return nil, err
+	}
+	// A journal that can't be read is the daemon's matter; here it only has no past.
+	for e, err := range p.Config.Journal.Read(ctx, nodes.Query{Since: time.Now().Add(-pastDay), Limit: pastMost}) {
+		if err != nil {
+			break
+		}
+		c.say(e)
+	}
+	p.Config.Journal = shownJournal{p.Config.Journal, c}
+	return c, nil
+}
+
+// shownJournal shows events as they are journaled.
+type shownJournal struct {
+	nodes.Journal
+	on *planeConsole
+}
+
+func (j shownJournal) Append(ctx context.Context, e nodes.Event) error {
+	err := j.Journal.Append(ctx, e)
+	j.on.say(e)
+	j.on.Changed()
+	return err
+}
+
+// say puts an event into the timeline; what merely goes on as before is no line.
+func (c *planeConsole) say(e nodes.Event) {
+	switch e.Kind {
+	case "decision", "lease.held", "scaleUp.waiting":
+		return
+	}
+	m := console.MomentOf(e)
+	m.Text = secret.Redact(m.Text)
+	c.Say(m)
+}
+
+func (c *planeConsole) nodePlane(ctx context.Context) (console.NodePlane, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var err error
+	if time.Since(c.at) >= seenFor {
+		// The plane compares deadlines with its own clock, which in a simulation is ahead of the machine's: by that one the console's
+		// deadline would always have passed. The reading still ends when the console's context does.
+		reading, done := untimed(ctx)
+		defer done()
+		var s nodes.Snapshot
+		if s, err = c.plan.Plan(reading); err == nil {
+			c.seen, c.at = s, time.Now()
+		}
+	}
+	return console.NodePlaneOf(c.seen, c.price), err
+}
+
+// untimed returns a context that ends with another one and does not show its deadline.
+func untimed(ctx context.Context) (context.Context, context.CancelFunc) {
+	plain, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	return plain, func() { stop(); cancel(context.Canceled) }
+}
+
+// pages serves the console at the root, beside what a daemon serves.
+func pages(daemon http.Handler, c *planeConsole) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/", c)
+	for _, path := range []string{"GET /metrics", "GET /healthz", "GET /readyz"} {
+		mux.Handle(path, daemon)
+	}
+	return mux
+}

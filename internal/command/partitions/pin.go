@@ -1,0 +1,160 @@
+package partitions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
+
+	"github.com/muster-dev/muster/internal/command"
+	"github.com/muster-dev/muster/partition"
+)
+
+func newPin() *cobra.Command {
+	var p *groupCommand
+	var remove, list bool
+	cmd := &cobra.Command{
+		Use:   "pin KEY|SLOT WORKER",
+		Short: "Keep the slot of a key on a worker, remove that, or list what is pinned",
+		Long: "Pin keeps a slot on a worker, whatever the balance, while that worker is there and\n" +
+			"takes slots; otherwise the slot is planned like any. A key stands for its slot, and\n" +
+			"the neighbours in it move along. The leader acts at once; a pin stays until it is\n" +
+			"removed, whoever leads. Removing one moves nothing that balance does not ask for.",
+		Example: "  muster partitions pin tool001:chamber1 defender-3\n" +
+			"  muster partitions pin 417 defender-3\n" +
+			"  muster partitions pin --remove tool001:chamber1\n" +
+			"  muster partitions pin --list",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			nc, err := p.connect(p.pinFaults(args, remove, list))
+			if err != nil {
+				return err
+			}
+			defer nc.Close()
+			switch {
+			case list:
+				return p.listPins(cmd.Context(), nc)
+			case remove:
+				return p.removePins(cmd.Context(), nc, args)
+			}
+			return p.addPin(cmd.Context(), nc, args[0], args[1])
+		},
+	}
+	p = newGroupCommand(cmd)
+	cmd.Flags().BoolVar(&remove, "remove", false, "remove the pins of the keys or slots that are named")
+	cmd.Flags().BoolVar(&list, "list", false, "list the pins, and whether they are kept")
+	return cmd
+}
+
+func (p *groupCommand) pinFaults(args []string, remove, list bool) error {
+	var errs []error
+	switch {
+	case remove && list:
+		errs = append(errs, errors.New("--remove and --list don't go together"))
+	case list && len(args) > 0:
+		errs = append(errs, fmt.Errorf("--list goes without %q", args[0]))
+	case remove && len(args) == 0:
+		errs = append(errs, errors.New("--remove needs the keys or slots that are pinned"))
+	case !remove && !list && len(args) != 2:
+		errs = append(errs, fmt.Errorf("%d arguments: name a key or a slot, and a worker", len(args)))
+	}
+	if !remove && !list && len(args) == 2 {
+		number, ok := strings.CutPrefix(args[1], p.group+"-")
+		if _, err := strconv.ParseUint(number, 10, 31); !ok || err != nil {
+			errs = append(errs, fmt.Errorf("%q is no worker of group %s: their names are %s-0, %s-1 and so on", args[1], p.group, p.group, p.group))
+		}
+	}
+	for i, a := range args {
+		if remove || i == 0 {
+			_, err := parsePin(a + "=x")
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// parsePin reads "tool001:chamber1=defender-3" or "417=defender-3".
+func parsePin(text string) (partition.Pin, error) {
+	what, worker, ok := strings.Cut(text, "=")
+	if !ok || what == "" || worker == "" {
+		return partition.Pin{}, fmt.Errorf("%q is no pin: write KEY=WORKER or SLOT=WORKER", text)
+	}
+	slot, err := strconv.Atoi(what)
+	switch {
+	case err == nil && slot < 0:
+		return partition.Pin{}, fmt.Errorf("slot %d is negative", slot)
+	case err == nil:
+		return partition.Pin{Slot: slot, Worker: worker}, nil
+	case strings.ContainsAny(what, ".*> \t"):
+		return partition.Pin{}, fmt.Errorf("%q is no key: write its parts with %q between them, as in tool001:chamber1", what, partition.KeySeparator)
+	}
+	return partition.Pin{Key: what, Worker: worker}, nil
+}
+
+func (p *groupCommand) addPin(ctx context.Context, nc *nats.Conn, what, worker string) error {
+	pin, err := parsePin(what + "=" + worker)
+	if err != nil {
+		return err
+	}
+	if err := partition.AddPins(ctx, nc, p.group, pin); err != nil {
+		if errors.Is(err, partition.ErrNoPin) {
+			return command.UsageError(p.cmd, err)
+		}
+		return err
+	}
+	return p.listPins(ctx, nc)
+}
+
+func (p *groupCommand) removePins(ctx context.Context, nc *nats.Conn, args []string) error {
+	v, err := partition.Look(ctx, nc, p.group)
+	if err != nil {
+		return err
+	}
+	var slots []int
+	for _, a := range args {
+		pin, err := parsePin(a + "=x")
+		if err != nil {
+			return err
+		}
+		if pin.Key != "" {
+			pin.Slot = v.Key(pin.Key).Slot
+		}
+		slots = append(slots, pin.Slot)
+	}
+	if err := partition.RemovePins(ctx, nc, p.group, slots...); err != nil {
+		return err
+	}
+	return p.listPins(ctx, nc)
+}
+
+func (p *groupCommand) listPins(ctx context.Context, nc *nats.Conn) error {
+	v, err := partition.Look(ctx, nc, p.group)
+	if err != nil {
+		return err
+	}
+	pins := v.Report().Pins
+	return p.write(pins, func(w io.Writer) {
+		if len(pins) == 0 {
+			_, _ = fmt.Fprintln(w, "Nothing is pinned.")
+			return
+		}
+		columns(w, pinRows(pins)...)
+	})
+}
+
+func pinRows(pins []partition.PinReport) []string {
+	rows := []string{"PIN\tKEY\tWORKER\tSINCE\tNOW WITH\tKEPT"}
+	for _, x := range pins {
+		kept := "yes"
+		if !x.Kept {
+			kept = "no: " + x.Why
+		}
+		rows = append(rows, fmt.Sprintf("%d\t%s\t%s\t%s\t%s\t%s", x.Slot, command.OrDash(x.Key), x.Worker, x.At.UTC().Format(time.RFC3339), command.OrDash(x.Owner), kept))
+	}
+	return rows
+}

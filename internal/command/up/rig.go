@@ -1,0 +1,94 @@
+package up
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-dev/muster/defender/service"
+	"github.com/muster-dev/muster/internal/command"
+	"github.com/muster-dev/muster/internal/command/broker"
+	"github.com/muster-dev/muster/internal/command/defender"
+	"github.com/muster-dev/muster/scenario"
+)
+
+// NewRig has the processes that scenarios start: what runs in production, with hooks that
+// only a test needs.
+func NewRig() *cobra.Command {
+	cmd := &cobra.Command{Use: "rig", Short: "The processes that scenarios start", Hidden: true}
+	cmd.AddCommand(newRigDefender(), newRigBroker())
+	return cmd
+}
+
+func newRigDefender() *cobra.Command {
+	var o defender.Runner
+	var hooks scenario.DefenderOptions
+	var child bool
+	cmd := &cobra.Command{
+		Use:   "defender",
+		Short: "Run one defender whose processing is recorded, and takes longer",
+		Args:  command.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := errors.Join(o.Check(), command.Unless(hooks.Work >= 0, fmt.Errorf("--work is %v: give 0s or more", hooks.Work))); err != nil {
+				return command.UsageError(cmd, err)
+			}
+			ctx, cancel := context.WithCancel(cmd.Context())
+			defer cancel()
+			serving := func(string) error { return nil }
+			if child {
+				followParent(func() {
+					// Without the parent there is no server, and so nobody to hand over to.
+					time.AfterFunc(leaveOrphaned, func() { os.Exit(command.ExitFailed) })
+					cancel()
+				})
+				serving = func(at string) error { return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]string{"http": at}) }
+			}
+			open := func(ctx context.Context, options service.Options) (defender.Running, *service.Defender, error) {
+				hooks.Options = options
+				d, err := scenario.OpenDefender(ctx, hooks, nil)
+				if err != nil {
+					return nil, nil, err
+				}
+				return d, d.Defender, nil
+			}
+			return o.Run(ctx, cmd, open, serving)
+		},
+	}
+	f := cmd.Flags()
+	o.Flags(f)
+	f.DurationVar(&hooks.Work, "work", 0, "time added to each message's processing, three times as much when its history is not in memory")
+	f.StringVar(&hooks.Record, "record", "", "file in which the start and end of each processing is recorded")
+	f.BoolVar(&child, "child", false, "end when standard input does, and write the HTTP address to standard output")
+	return command.WithUsageErrors(cmd)
+}
+
+// leaveOrphaned is how long a defender without a parent may take to leave.
+const leaveOrphaned = 5 * time.Second
+
+// followParent stops the process when its standard input ends, as it does with the parent.
+func followParent(stop func()) {
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		stop()
+	}()
+}
+
+func newRigBroker() *cobra.Command {
+	cmd := broker.NewRun()
+	cmd.Use, cmd.Short, cmd.Long, cmd.Example = "broker", "Run one NATS server that ends with its parent", "", ""
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		ctx, cancel := context.WithCancel(cmd.Context())
+		defer cancel()
+		followParent(cancel)
+		cmd.SetContext(ctx)
+		return run(cmd, args)
+	}
+	return cmd
+}

@@ -1,0 +1,158 @@
+// Package up has the commands that link the scenarios: up, and the hidden rig that scenarios start processes with.
+package up
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/muster-dev/muster/internal/command"
+	"github.com/muster-dev/muster/internal/command/broker"
+	"github.com/muster-dev/muster/scenario"
+)
+
+// New returns the command that runs everything on one machine, and scenarios.
+func New() *cobra.Command {
+	o := scenario.Options{}
+	var name, report, tokenFile string
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Run everything on this machine, or play a scenario and check it",
+		Long: "Up starts a NATS server, a store, a data collector, a simulated region with a\n" +
+			"cluster and the node plane that looks after it, and defenders in the cluster's pods,\n" +
+			"all in this process and on 127.0.0.1, and processes traces until it is interrupted.\n" +
+			"It prints where its console is, and how to look at it and disturb it.\n" +
+			"With --scenario it plays one, prints what happens, compares it with what should, and\n" +
+			"exits with 0 if all of it holds and 1 if not.\n\n" +
+			"Scenarios:\n" + strings.TrimRight(scenario.Describe(), "\n"),
+		Example: "  muster up\n" +
+			"  muster up --token-file console.token\n" +
+			"  muster up --scenario scale-up --report r.json\n" +
+			"  muster up --scenario scale-up --case newcomer-crash --processes\n" +
+			"  muster up --scenario rolling-update --case surge\n" +
+			"  muster up --scenario broker-outage --servers 3 --replicas 3 --slots 512\n" +
+			"  muster up --scenario layout --case back\n" +
+			"  muster up --scenario crash --kills 20\n" +
+			"  muster up --scenario leader-and-candidates-crash\n" +
+			"  muster up --scenario chaos --minutes 10 --seed 7\n" +
+			"  muster up --scenario power-cut --servers 3 --sync default\n" +
+			"  muster up --scenario load --chambers 4000 --defenders 45 --rate 3000 --minutes 10\n" +
+			"  muster up --scenario load --rate 0 --minutes 2 --points 120000 --chambers 400\n" +
+			"  muster up --scenario node-pressure --lab",
+		Args: command.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.Out = cmd.OutOrStdout()
+			if name == "" && !cmd.Flags().Changed("http") {
+				o.HTTP = "127.0.0.1:8080"
+			}
+			if tokenFile != "" {
+				var err error
+				if o.Token, err = readToken(tokenFile); err == nil && o.HTTP == "" {
+					err = errors.New("--token-file is for the console, and there is none without --http")
+				}
+				if err != nil {
+					return command.UsageError(cmd, err)
+				}
+			}
+			if name == "" {
+				if report != "" || o.Case != "" {
+					return command.UsageError(cmd, errors.New("--report and --case go with --scenario"))
+				}
+				if o.PowerCuts {
+					return command.UsageError(cmd, errors.New("--power-cuts goes with --scenario chaos"))
+				}
+				return scenario.Up(cmd.Context(), o)
+			}
+			if !cmd.Flags().Changed("work") {
+				o.Work = 400 * time.Millisecond
+			}
+			scenario.Suit(name, &o, cmd.Flags().Changed)
+			return play(cmd, name, report, o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&name, "scenario", "", "play this scenario and exit: "+strings.Join(scenario.Names(), ", "))
+	f.StringVar(&o.Case, "case", "", "a variant of the scenario: "+scenario.DescribeCases())
+	f.StringVar(&report, "report", "", "write the scenario's report to this file, as JSON")
+	f.BoolVar(&o.Busy, "busy", false, "for a machine that does other things, too: wait longer, and tell bounds on time that a scenario breaks as SLOW without failing for them")
+	f.IntVar(&o.Defenders, "defenders", 30, "defenders at the beginning, 1 to 150 (45 in scenario load)")
+	f.IntVar(&o.Chambers, "chambers", 2400, "chambers (4000 in scenario load)")
+	f.IntVar(&o.Slots, "slots", 1280, "slots that the chambers are divided in; ownership moves by slots (256 in scenarios layout, at first, and load)")
+	f.IntVar(&o.Shards, "shards", 1, "streams that the slots are spread over, a number that divides them, up to 64")
+	f.IntVar(&o.Rate, "rate", 150, "messages a second in the background; in scenario load those that are measured (3000), 0 for the highest rate that is held")
+	f.DurationVar(&o.Work, "work", 0, "time added to each message's processing, three times as much when its history is not in memory (400ms in a scenario, 0s in load)")
+	f.StringVar(&o.Data, "data", "", "directory of trace CSV files to replay; without it traces are generated")
+	f.Uint64Var(&o.Seed, "seed", 1, "seed of generated traces and of what is drawn by lot")
+	f.BoolVar(&o.Processes, "processes", false, "run each defender as a process of its own")
+	f.BoolVar(&o.Expect, "expect", true, "let defenders know how many they should be, which ends the stabilization window early; --expect=false waits it out")
+	f.IntVar(&o.Kills, "kills", 20, "how many defenders scenario crash kills, one after the other; how often scenario leader-and-candidates-crash kills three together (5); how many power cuts scenario power-cut makes (6)")
+	f.BoolVar(&o.PowerCuts, "power-cuts", false, "have scenario chaos cut the NATS servers' power, too; needs root, loop devices and --sync always")
+	f.StringVar(&o.Previous, "previous", "", "muster binary of the version before this one, for scenario mixed-version")
+	f.Float64Var(&o.Minutes, "minutes", 10, "how long scenario chaos goes on injecting faults and scenario load measures, 0.5 at least")
+	f.IntVar(&o.RetryAttempts, "retry-attempts", 0, "have defenders park messages that fail, so that other chambers go on, and put one aside after so many attempts; 0 to try it at once again instead. With it, scenario chaos has chambers that fail for a while, too")
+	f.IntVar(&o.Points, "points", 0, "points of each trace in scenario load; 0: as recorded or generated, about 1,900")
+	f.BoolVar(&o.Lab, "lab", false, "run the defenders' pods on a real Kubernetes control plane, built from the checkout when it is first wanted (some minutes); without a scenario or with "+strings.Join(scenario.OnNodes(), " or "))
+	f.StringVar(&o.Dir, "dir", "", "keep everything in this directory; without it a temporary one is used and removed")
+	f.IntVar(&o.NATSPort, "nats-port", 0, "TCP port of the NATS server on 127.0.0.1, 0 for a free one")
+	f.Var(&o.Sync, "sync", broker.SyncHelp+"; always in scenario power-cut")
+	f.BoolVar(&o.Accounts, "accounts", false, "give the NATS servers accounts: each part connects as the user of its role, with the permissions of deploy/kubernetes/nats and a password of this run")
+	f.IntVar(&o.Servers, "servers", 1, "NATS servers: 1, or a cluster of 3 or 5, with --processes each in a process of its own")
+	f.IntVar(&o.Replicas, "replicas", 1, "replicas of streams and buckets: 1, 3 or 5, at most as many as servers")
+	f.StringVar(&o.HTTP, "http", "", "address of the console and of the metrics; 127.0.0.1:8080 without a scenario, none with one; \"\" for none")
+	f.StringVar(&tokenFile, "token-file", "", "file with a token: whoever gives it on the console may drain workers, pause scaling and acknowledge alarms; without it the console only shows")
+	f.BoolVar(&o.Verbose, "verbose", false, "write debug lines to the defenders' logs")
+	return command.WithUsageErrors(cmd)
+}
+
+// minToken is how many characters a token has at least: what is shorter can be tried out.
+const minToken = 16
+
+// readToken reads a console's token. It comes from a file, so that neither the list of processes nor the shell's history shows it.
+func readToken(name string) (string, error) {
+	const how = "make one with: (umask 077; head -c 24 /dev/urandom | base64 > FILE)"
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return "", fmt.Errorf("--token-file: %w: %s", err, how)
+	}
+	token := strings.TrimSpace(string(b))
+	if len(token) < minToken || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", fmt.Errorf("--token-file: %s holds no token, which is %d or more characters in one word: %s", name, minToken, how)
+	}
+	return token, nil
+}
+
+var errChecksFailed = errors.New("the scenario's checks did not all hold; see the table above")
+
+func play(cmd *cobra.Command, name, report string, o scenario.Options) error {
+	if err := scenario.CheckOptions(name, o); err != nil {
+		return err
+	}
+	if report != "" {
+		// Now, not after minutes of work.
+		f, err := os.OpenFile(report, os.O_CREATE|os.O_WRONLY, 0o644)
+		if err != nil {
+			return command.UsageError(cmd, fmt.Errorf("--report: %w: name a file that can be written", err))
+		}
+		_ = f.Close()
+	}
+	r, err := scenario.Run(cmd.Context(), name, o)
+	if r != nil {
+		r.WriteTable(cmd.OutOrStdout())
+		if report != "" {
+			if werr := r.WriteFile(report); werr != nil && err == nil {
+				err = werr
+			}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if !r.OK() && (!o.Busy || !r.Kept()) {
+		return errChecksFailed
+	}
+	return nil
+}
