@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/muster-dev/muster/partition"
 )
 
@@ -134,7 +132,11 @@ func TestHandlerPanic(t *testing.T) {
 			if !log.has("panic_test.go") {
 				t.Error("the log has no stack")
 			}
-			if n := counts(t, "worker_handler_panics_total", ws...); n != times {
+			var n uint64
+			for _, w := range ws {
+				n += w.Metrics().Counters.HandlerPanics
+			}
+			if n != times {
 				t.Errorf("%v panics are counted, want %d", n, times)
 			}
 		})
@@ -147,34 +149,6 @@ func (g *group) panicked(callback string) (n int) {
 	for _, e := range g.rec.events {
 		if e.Kind == partition.EventPanicked && e.Reason == callback && e.Err != "" {
 			n++
-		}
-	}
-	return n
-}
-
-// counts adds up a counter of workers.
-func counts(t *testing.T, name string, ws ...*runningWorker) float64 {
-	t.Helper()
-	return countsWith(t, partition.MetricsOptions{}, name, ws...)
-}
-
-func countsWith(t *testing.T, o partition.MetricsOptions, name string, ws ...*runningWorker) (n float64) {
-	t.Helper()
-	for _, w := range ws {
-		reg := prometheus.NewRegistry()
-		reg.MustRegister(w.Collector(o))
-		families, err := reg.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		found := false
-		for _, f := range families {
-			if f.GetName() == name {
-				n, found = n+f.Metric[0].GetCounter().GetValue(), true
-			}
-		}
-		if !found {
-			t.Fatalf("there is no metric %s", name)
 		}
 	}
 	return n
@@ -228,15 +202,17 @@ func TestCallbackPanic(t *testing.T) {
 			for _, callback := range []string{"Prepare", "Released", "Weights"} {
 				eventually(t, callback+" panics and the workers tell of it", func() bool { return g.panicked(callback) > 0 })
 			}
-			before := counts(t, "worker_handler_panics_total", ws[1])
+			panics := func() uint64 { return ws[1].Metrics().Counters.HandlerPanics }
+			before := panics()
 			if before == 0 {
 				t.Error("no panic is counted")
 			}
 			// A scrape is a callback, too: it must answer, and count its own panic.
-			noKeys := partition.MetricsOptions{Assigned: func(partition.Slots) int { panic("no keys") }}
-			eventually(t, "the panic of a scrape is counted", func() bool {
-				return countsWith(t, noKeys, "worker_handler_panics_total", ws[1]) > before
-			})
+			slots := len(ws[1].Status().Slots)
+			if n := ws[1].CountKeys(func(partition.Slots) int { panic("no keys") }); n != slots {
+				t.Errorf("counting keys panicked and returned %d, want the number of slots, %d", n, slots)
+			}
+			eventually(t, "the panic of a scrape is counted", func() bool { return panics() > before })
 		})
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/muster-dev/muster/nodes/connect"
 	"github.com/muster-dev/muster/nodes/lambda"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/partitionprom"
 	"github.com/muster-dev/muster/scenario"
 	"github.com/muster-dev/muster/setting"
 )
@@ -397,7 +398,7 @@ func TestEveryMetricInTheDocumentationIsExported(t *testing.T) {
 		t.Fatal(err)
 	}
 	describe := regexp.MustCompile(`fqName: "([^"]+)"`)
-	for _, c := range append(defender.NewMetrics(nil).Collectors(), w.Collector(defender.WorkerMetrics(nil))) {
+	for _, c := range append(defender.NewMetrics(nil).Collectors(), partitionprom.NewCollector(w, defender.WorkerMetrics(nil))) {
 		ch := make(chan *prometheus.Desc, 100)
 		c.Describe(ch)
 		close(ch)
