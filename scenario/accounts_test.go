@@ -24,7 +24,7 @@ import (
 	"github.com/muster-dev/muster/defender/strategy"
 	"github.com/muster-dev/muster/defender/uchart"
 	"github.com/muster-dev/muster/defender/webhook"
-	"github.com/muster-dev/muster/internal/reserve"
+	"github.com/muster-dev/muster/partition/reserve"
 	"github.com/muster-dev/muster/nodes/workers"
 	"github.com/muster-dev/muster/partition"
 )

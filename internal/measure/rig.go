@@ -32,7 +32,7 @@ var profiles = map[string]profile{
 			"bench", "deploy/drill", "deploy/image", "internal", "lab",
 			"nodes/fit/gentypes", "nodes/sim", "partition/virtual", "scenario",
 		},
-		product: []string{"internal/listen", "internal/misuse", "internal/processor", "internal/reserve", "internal/sqlitefile"},
+		product: []string{"internal/listen", "internal/misuse", "internal/processor", "internal/sqlitefile"},
 		main:    "partition",
 		parts:   []string{"partition", "nodes", "defender"},
 	},

@@ -12,7 +12,7 @@ import (
 
 	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/internal/component"
-	"github.com/muster-dev/muster/internal/reserve"
+	"github.com/muster-dev/muster/partition/reserve"
 )
 
 const gib = 1 << 30
