@@ -304,6 +304,7 @@ var foreign = map[string]string{
 	"GOARCH":             "go build",
 	"MUSTER_DATA":        "the tests",
 	"MUSTER_SCREENSHOTS": "the tests",
+	"GOWORK":             "the go command",
 	"MUSTER_REQUIRE":     "the tests",
 	"NO_COLOR":           "whoever writes colours",
 	"XDG_CACHE_HOME":     "where caches are",

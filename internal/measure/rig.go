@@ -30,7 +30,7 @@ var profiles = map[string]profile{
 	"github.com/muster-dev/muster": {
 		rig: []string{
 			"bench", "deploy/drill", "deploy/image", "internal", "lab",
-			"nodes/fit/gentypes", "nodes/sim", "partition/virtual", "scenario",
+			"nodes/fit/gentypes", "nodes/sim", "scenario",
 		},
 		product: []string{"internal/listen", "internal/misuse", "internal/processor", "internal/sqlitefile"},
 		main:    "partition",
