@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/partitionprom"
 
 	"github.com/muster-dev/muster/defender/uchart"
 )
@@ -103,6 +104,6 @@ func (m *Metrics) processed(p Processed) {
 // WorkerMetrics says how the metrics of a defender's worker are named:
 // defender_active_defenders, defender_assigned_chambers. assigned counts the chambers
 // in slots; nil counts the slots.
-func WorkerMetrics(assigned func(partition.Slots) int) partition.MetricsOptions {
-	return partition.MetricsOptions{Prefix: Group, Keys: "chamber", Workers: "defender", Assigned: assigned}
+func WorkerMetrics(assigned func(partition.Slots) int) partitionprom.Options {
+	return partitionprom.Options{Prefix: Group, Keys: "chamber", Workers: "defender", Assigned: assigned}
 }

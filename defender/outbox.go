@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/muster-dev/muster/internal/reserve"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/reserve"
 )
 
 // Provision makes the streams of the defenders as far as they are missing:

@@ -23,6 +23,7 @@ import (
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/internal/promtest"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/partitionprom"
 )
 
 // The planes with rules: prometheus/NAME.yaml, tested by prometheus/NAME_test.yaml.
@@ -200,7 +201,7 @@ func TestAlertRulesNameMetricsThatDefendersExport(t *testing.T) {
 	}
 	exported := map[string]bool{}
 	describe := regexp.MustCompile(`fqName: "([^"]+)"`)
-	for _, c := range append(defender.NewMetrics(nil).Collectors(), w.Collector(defender.WorkerMetrics(nil))) {
+	for _, c := range append(defender.NewMetrics(nil).Collectors(), partitionprom.NewCollector(w, defender.WorkerMetrics(nil))) {
 		ch := make(chan *prometheus.Desc, 100)
 		c.Describe(ch)
 		close(ch)

@@ -19,6 +19,7 @@ import (
 	"github.com/muster-dev/muster/deploy/grafana"
 	"github.com/muster-dev/muster/internal/promtest"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/partitionprom"
 )
 
 // uids never change: links and bookmarks name them.
@@ -167,7 +168,7 @@ func exportedMetrics(t *testing.T) map[string]bool {
 	}
 	all := map[string]bool{}
 	describe := regexp.MustCompile(`fqName: "([^"]+)"`)
-	for _, c := range append(metrics.Collectors(), w.Collector(defender.WorkerMetrics(nil))) {
+	for _, c := range append(metrics.Collectors(), partitionprom.NewCollector(w, defender.WorkerMetrics(nil))) {
 		ch := make(chan *prometheus.Desc, 100)
 		c.Describe(ch)
 		close(ch)

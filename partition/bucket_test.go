@@ -7,7 +7,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/partition/internal/natstest"
 )
 
 // TestDeletingALeaseThatIsGoneSaysSo: a leader that ends a lease by its revision
@@ -15,7 +15,7 @@ import (
 // showed it: a replica may show for ever what has expired.
 func TestDeletingALeaseThatIsGoneSaysSo(t *testing.T) {
 	t.Parallel()
-	js := startServer(t, broker.Options{})
+	js := startServer(t, natstest.Options{})
 	kv, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "leases", LimitMarkerTTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)

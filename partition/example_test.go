@@ -1,13 +1,13 @@
 package partition_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/partition"
 )
 
@@ -15,15 +15,7 @@ import (
 // you like, on as many machines: each customer's orders are handled by one of
 // them at a time, in order.
 func Example() {
-	dir, _ := os.MkdirTemp("", "example")
-	defer func() { _ = os.RemoveAll(dir) }()
-	server, err := broker.Start(broker.Options{Dir: dir}) // or any NATS server 2.15
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer server.Stop()
-	nc, err := nats.Connect(server.URL())
+	nc, err := nats.Connect(cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL)) // a NATS server 2.15
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -50,5 +42,4 @@ func Example() {
 	if err := worker.Run(ctx); err != nil { // until ctx ends; hands over and leaves
 		fmt.Println(err)
 	}
-	// Output: customer alice: two apples
 }

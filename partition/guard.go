@@ -99,8 +99,8 @@ func (g guard) expected(f func() int) func() int {
 	}
 }
 
-// assigned guards MetricsOptions.Assigned, which a scrape calls: the number of slots
-// if it panics.
+// assigned guards what counts the keys for CountKeys, which a scrape calls: the number of
+// slots if it panics.
 func (g guard) assigned(f func(Slots) int) func(Slots) int {
 	return func(s Slots) int {
 		n := len(s.Slots)

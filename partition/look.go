@@ -11,7 +11,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"golang.org/x/sync/errgroup"
 )
 
 // View is a group at one moment, as its buckets and its stream show it. Report
@@ -176,18 +175,15 @@ type waitingMessages struct {
 
 func pendingOf(ctx context.Context, js jetstream.JetStream, streams []string) (out waitingMessages, err error) {
 	infos := make([]*jetstream.StreamInfo, len(streams))
-	g, gctx := errgroup.WithContext(ctx)
-	for i, stream := range streams {
-		g.Go(func() error {
-			s, err := js.Stream(gctx, stream)
-			if err != nil {
-				return fmt.Errorf("reading the state of stream %s: %w", stream, err)
-			}
-			infos[i] = s.CachedInfo()
-			return nil
-		})
-	}
-	if err := g.Wait(); err != nil {
+	err = concurrently(ctx, len(streams), len(streams), func(ctx context.Context, i int) error {
+		s, err := js.Stream(ctx, streams[i])
+		if err != nil {
+			return fmt.Errorf("reading the state of stream %s: %w", streams[i], err)
+		}
+		infos[i] = s.CachedInfo()
+		return nil
+	})
+	if err != nil {
 		return out, err
 	}
 	for _, info := range infos {

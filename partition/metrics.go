@@ -1,92 +1,176 @@
 package partition
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 )
 
-// eventCounts adds up what the metrics tell of events.
+// Metrics is what a worker knows and has counted at one moment, for a monitoring system.
+// Package partitionprom makes Prometheus metrics of it.
+//
+// The fields up to Retry are states, which go up and down. Counters and the histograms
+// only grow, and begin at zero with the worker. Reading them costs a few microseconds and
+// no request.
+type Metrics struct {
+	Group         string // Config.Name
+	State         State
+	Leading       bool   // it leads, and its lease is valid at this moment
+	StableID      int    // the number in the worker's stable ID; -1 before it has one
+	MapVersion    uint64 // of the assignment map; 0 before the first
+	Slots         Slots  // that the worker pulls for
+	ActiveWorkers int    // live workers, as the leader sees them; 0 at the others
+	Standby       bool   // it is ready and waits for a stable ID
+	Draining      bool   // it gives its slots away and takes none
+	// WritesRefused is for how long the servers have refused all of the worker's writes
+	// to the group's buckets; 0 if the last one succeeded or was not answered.
+	WritesRefused time.Duration
+	// Pending is what waits in the streams of messages; nil unless this worker leads and
+	// has looked.
+	Pending *PendingMetrics
+	Retry   RetryMetrics
+
+	Counters Counters
+	// HandoffPause is how long messages were kept from beginning that waited while their
+	// slot was handed off to this worker.
+	HandoffPause Histogram
+	// Detection is the time from the last sign of life of a worker that failed, or from
+	// when this leader could see again, to its being declared failed.
+	Detection Histogram
+}
+
+// PendingMetrics is what a leader saw, at most 10 s ago, of the streams of messages.
+type PendingMetrics struct {
+	Oldest     time.Duration // age of the oldest message that is not processed; 0 if there is none
+	StreamFill float64       // bytes of the fullest stream over its limit; publishers are refused at 1
+}
+
+// RetryMetrics is the retry queue of the slots that the worker pulls for. All of it is 0
+// without Config.Retry.
+type RetryMetrics struct {
+	Messages int
+	Keys     int           // that have messages in the queue
+	Oldest   time.Duration // how long the oldest message has been in the queue; 0 if it is empty
+}
+
+// Counters are a worker's counters. The first five, and RebalanceDuration, are about the
+// plans that this worker made as leader; FencesRaised is the leader's, too. Queued,
+// Retried and DeadLettered stay 0 without Config.Retry.
+type Counters struct {
+	Rebalances        uint64        // plans
+	RebalanceDuration time.Duration // of the last rebalance: from plan to last handoff; the only field that can shrink
+	SlotsMoved        uint64
+	KeysMoved         uint64
+	Emergencies       uint64 // plans that the failure of a worker made necessary
+
+	LeaseUncertain     uint64            // times that the worker could not be sure of its lease, and paused
+	HandoffsForced     uint64            // slots handed off with an unsettled message, since the handler did not end in time
+	StalePinsFreed     uint64            // consumers of its slots that served no client, or had lost messages, and were freed
+	StreamRollbacks    uint64            // times that it found a stream created again, or without messages that it had
+	HandlerPanics      uint64            // of the handler or another callback; each failed one call
+	ResourcesRecreated uint64            // missing streams and buckets of the group that it created again
+	FencesRaised       uint64            // times that it raised all fences, since the handlers' store had a higher one
+	RecordsRejected    map[string]uint64 // records of others that were not valid, by kind of record; every kind is there
+
+	Queued       uint64 // messages put into the retry queue
+	Retried      uint64 // attempts of messages of the retry queue
+	DeadLettered uint64 // messages abandoned after too many attempts
+}
+
+// Histogram counts durations by size.
+type Histogram struct {
+	Count   uint64
+	Sum     time.Duration
+	Buckets []Bucket // ascending; the last one has a bound, so Count may be more than its count
+}
+
+// Bucket is how many durations were at most Bound. The counts are cumulative.
+type Bucket struct {
+	Bound time.Duration
+	Count uint64
+}
+
+// Metrics returns the worker's figures. It may be called at any time, by several
+// goroutines. The caller may keep and change what it gets.
+func (w *Worker) Metrics() Metrics {
+	s, now := w.Status(), time.Now()
+	m := Metrics{
+		Group: w.cfg.Name,
+		State: s.State,
+		// A leader that can't be sure of its lease decides nothing, and another may lead by now.
+		Leading:       s.Leading && now.Before(s.TrustedUntil),
+		StableID:      ordinal(s.ID),
+		MapVersion:    s.Version,
+		Slots:         Slots{s.SlotsOf, slices.Clone(s.Slots)},
+		ActiveWorkers: s.ActiveWorkers,
+		Standby:       s.Standby,
+		Draining:      s.Yielding,
+		WritesRefused: since(s.refused, now),
+	}
+	if p := w.waiting.Load(); p != nil {
+		m.Pending = &PendingMetrics{Oldest: since(p.oldest, now), StreamFill: p.fill}
+	}
+	m.Counters, m.HandoffPause, m.Detection = w.events.snapshot()
+
+	queue := w.Parked()
+	m.Retry = RetryMetrics{Messages: queue.Messages, Keys: queue.Keys, Oldest: since(queue.Oldest, now)}
+	m.Counters.Queued, m.Counters.Retried, m.Counters.DeadLettered = queue.Parked, queue.Retries, queue.Abandoned
+	return m
+}
+
+// CountKeys returns what count returns for the slots that the worker pulls for: how many
+// keys lie in them. Like every callback, count may panic: that is logged, reported as an
+// event and counted in Counters.HandlerPanics, and the result is the number of slots.
+func (w *Worker) CountKeys(count func(Slots) int) int {
+	s := w.Status()
+	return w.guard.assigned(count)(Slots{s.SlotsOf, s.Slots})
+}
+
+// since is the time from t to now, 0 if t is zero or ahead.
+func since(t, now time.Time) time.Duration {
+	if t.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(t))
+}
+
+// eventCounts adds up what the metrics say of events. The zero value counts from zero.
 type eventCounts struct {
-	mu          sync.Mutex
-	rebalances  uint64
-	slotsMoved  uint64
-	keysMoved   uint64
-	emergencies uint64
-	trustLost   uint64
-	lastTook    time.Duration
-	ghosts      uint64
-	forced      uint64
-	rollbacks   uint64
-	panics      uint64
-	recreated   uint64
-	raised      uint64
-	pause       histogram
-	detection   histogram
-	refused     map[string]uint64 // by record
-}
-
-// bounds of the histograms' buckets, in seconds.
-var bounds = [...]float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30}
-
-// histogram counts durations by bounds.
-type histogram struct {
-	counts [len(bounds)]uint64 // not cumulative
-	n      uint64
-	sum    float64 // seconds
-}
-
-func (h *histogram) observe(d time.Duration) {
-	s := d.Seconds()
-	h.n++
-	h.sum += s
-	for i, b := range bounds {
-		if s <= b {
-			h.counts[i]++
-			return
-		}
-	}
-}
-
-// buckets returns the cumulative counts by upper bound.
-func (h *histogram) buckets() map[float64]uint64 {
-	out := make(map[float64]uint64, len(bounds))
-	var sum uint64
-	for i, b := range bounds {
-		sum += h.counts[i]
-		out[b] = sum
-	}
-	return out
+	mu        sync.Mutex
+	counters  Counters // RecordsRejected has only kinds that were
+	pause     histogram
+	detection histogram
 }
 
 func (c *eventCounts) count(e Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	n := &c.counters
 	switch e.Kind {
 	case EventPlanned:
-		c.rebalances++
-		c.slotsMoved += uint64(e.Count)
-		c.keysMoved += e.Keys
+		n.Rebalances++
+		n.SlotsMoved += uint64(e.Count)
+		n.KeysMoved += e.Keys
 		if e.Reason == reasonCrash {
-			c.emergencies++
+			n.Emergencies++
 		}
 	case EventRebalanced:
-		c.lastTook = e.Duration
+		n.RebalanceDuration = e.Duration
 	case EventTrustLost:
-		c.trustLost++
+		n.LeaseUncertain++
 	case EventGhostHealed:
-		c.ghosts++
+		n.StalePinsFreed++
 	case EventHandoverForced:
-		c.forced++
+		n.HandoffsForced++
 	case EventStreamRolledBack:
-		c.rollbacks++
+		n.StreamRollbacks++
 	case EventPanicked:
-		c.panics++
+		n.HandlerPanics++
 	case EventResourceRecreated:
-		c.recreated++
+		n.ResourcesRecreated++
 	case EventFencesRaised:
-		c.raised++
+		n.FencesRaised++
 	case EventSlotResumed:
 		c.pause.observe(e.Duration)
 	case EventWorkerGone:
@@ -94,185 +178,59 @@ func (c *eventCounts) count(e Event) {
 			c.detection.observe(e.Duration)
 		}
 	case EventRefused:
-		if c.refused == nil {
-			c.refused = make(map[string]uint64)
+		if n.RecordsRejected == nil {
+			n.RecordsRejected = make(map[string]uint64)
 		}
-		c.refused[e.Reason]++
+		n.RecordsRejected[e.Reason]++
 	default:
 	}
 }
 
-// MetricsOptions say how a worker's metrics are named.
-type MetricsOptions struct {
-	// Prefix stands before each name: "defender" makes defender_state.
-	Prefix string
-	// Keys is the word for keys in names: "chamber" makes
-	// defender_chamber_movements_total and defender_assigned_chambers, and so does
-	// "chambers"; default "key".
-	Keys string
-	// Workers is the word for workers in names: "defender" makes
-	// defender_active_defenders; default "worker".
-	Workers string
-	// Assigned returns how many keys lie in these slots; default: the number
-	// of slots.
-	Assigned func(slots Slots) int
-	// Labels are put on every series.
-	Labels prometheus.Labels
+// snapshot returns copies of what was counted, with every kind of record.
+func (c *eventCounts) snapshot() (counters Counters, pause, detection Histogram) {
+	rejected := make(map[string]uint64, len(records))
+	for _, kind := range records {
+		rejected[kind] = 0
+	}
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.Copy(rejected, c.counters.RecordsRejected)
+	counters = c.counters
+	counters.RecordsRejected = rejected
+	return counters, c.pause.snapshot(), c.detection.snapshot()
 }
 
-type collector struct {
-	w *Worker
-	o MetricsOptions
+// bounds of the histograms' buckets.
+var bounds = [...]time.Duration{time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond,
+	10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond,
+	100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond,
+	time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second, 30 * time.Second}
 
-	state, leader, id, version, assigned, slots, active *prometheus.Desc
-	rebalances, moved, slotsMoved, emergencies, trust   *prometheus.Desc
-	took, refused, standby, draining, oldest            *prometheus.Desc
-	ghosts, forced, pause, detection                    *prometheus.Desc
-	parkedMsgs, parkedKeys, parkedOldest                *prometheus.Desc
-	parked, retries, abandoned                          *prometheus.Desc
-	rollbacks, panics, recreated, raised                *prometheus.Desc
-	writesRefused, fill                                 *prometheus.Desc
+// histogram counts durations by bounds.
+type histogram struct {
+	counts [len(bounds)]uint64 // not cumulative
+	n      uint64
+	sum    time.Duration
 }
 
-// Collector returns the worker's metrics for a Prometheus registry:
-// state{state}, is_leader, stable_id, assignment_version, assigned_<keys>s,
-// assigned_slots, standby, draining, active_<worker>s (leader only), trust_lost_total,
-// records_refused_total{record}, handover_pause_seconds (a histogram), handovers_forced_total,
-// ghost_pins_healed_total, stream_rollbacks_total, handler_panics_total,
-// resources_recreated_total, fences_raised_total and writes_refused_seconds, of the plans that this worker made as leader
-// rebalance_events_total, rebalance_duration_seconds, <key>_movements_total,
-// slot_movements_total and emergency_events_total, and as leader
-// detection_seconds (a histogram), oldest_pending_seconds and stream_fill_ratio. All 0 without
-// Config.Retry are parked_messages, parked_<key>s and parked_oldest_seconds of the
-// worker's slots, messages_parked_total, parked_attempts_total and
-// messages_abandoned_total.
-func (w *Worker) Collector(o MetricsOptions) prometheus.Collector {
-	defaulted(&o.Prefix, w.cfg.Name)
-	defaulted(&o.Keys, "key")
-	defaulted(&o.Workers, "worker")
-	key, keys := singular(o.Keys), plural(o.Keys)
-	if o.Assigned == nil {
-		o.Assigned = func(s Slots) int { return len(s.Slots) }
-	}
-	o.Assigned = w.guard.assigned(o.Assigned)
-	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc(o.Prefix+"_"+name, help, labels, o.Labels)
-	}
-	return &collector{w: w, o: o,
-		state:         desc("state", "1 for the state that the worker is in, 0 for the others.", "state"),
-		leader:        desc("is_leader", "1 while the worker leads and is sure of its lease."),
-		id:            desc("stable_id", "The number in the worker's stable ID, -1 before it has one."),
-		version:       desc("assignment_version", "Version of the assignment map that the worker has."),
-		assigned:      desc("assigned_"+keys, "Keys in the slots that the worker pulls for."),
-		slots:         desc("assigned_slots", "Slots that the worker pulls for."),
-		active:        desc("active_"+plural(o.Workers), "Live workers, as the leader sees them; 0 at the others."),
-		rebalances:    desc("rebalance_events_total", "Plans made by this worker as leader."),
-		took:          desc("rebalance_duration_seconds", "From plan to last hand-over of the last rebalance that this worker led."),
-		moved:         desc(key+"_movements_total", "Keys moved by plans of this worker."),
-		slotsMoved:    desc("slot_movements_total", "Slots moved by plans of this worker."),
-		emergencies:   desc("emergency_events_total", "Plans of this worker that a dead worker made necessary."),
-		standby:       desc("standby", "1 while the worker is ready and waits for a stable ID."),
-		draining:      desc("draining", "1 while the worker gives its slots away and takes none, because it was asked to."),
-		oldest:        desc("oldest_pending_seconds", "How long the oldest unprocessed message has waited, as the leader sees it every 10 s; absent at the others."),
-		ghosts:        desc("ghost_pins_healed_total", "Consumers of this worker's slots that served nobody and were freed."),
-		forced:        desc("handovers_forced_total", "Slots that this worker gave up with a message unsettled, since its handler did not end in time."),
-		pause:         desc("handover_pause_seconds", "How long a message that waited while its slot was handed over to this worker was kept from beginning."),
-		detection:     desc("detection_seconds", "From the last sign of life of a worker that died, or from when this leader could see again, to its being declared dead."),
-		trust:         desc("trust_lost_total", "Times that the worker could not be sure of its lease and paused."),
-		parkedMsgs:    desc("parked_messages", "Messages of the worker's slots that are parked in the retry stream."),
-		parkedKeys:    desc("parked_"+keys, "Keys of the worker's slots that have parked messages."),
-		parkedOldest:  desc("parked_oldest_seconds", "How long the oldest parked message of the worker's slots is parked, 0 for none."),
-		parked:        desc("messages_parked_total", "Messages that this worker has parked, since they failed or came behind one of their key that had."),
-		retries:       desc("parked_attempts_total", "Attempts of parked messages."),
-		abandoned:     desc("messages_abandoned_total", "Messages that were given up after too many attempts."),
-		rollbacks:     desc("stream_rollbacks_total", "Times that this worker found a stream made again, or without messages that it had."),
-		panics:        desc("handler_panics_total", "Panics of the handler, or of another callback, that failed one call and not the process."),
-		recreated:     desc("resources_recreated_total", "Streams and buckets of the group that were missing and that this worker created again."),
-		raised:        desc("fences_raised_total", "Times that this worker, as leader, raised the fences of all slots, since the handlers' store had a higher one."),
-		writesRefused: desc("writes_refused_seconds", "For how long the servers have refused all of the worker's writes of its lease, name and other records of the group, 0 if the last one succeeded or was not answered."),
-		fill:          desc("stream_fill_ratio", "Bytes of the fullest stream of messages over its limit, as the leader sees it every 10 s; at 1 publishers are refused; absent at the others."),
-		refused:       desc("records_refused_total", "Records of others that were not believed: not valid, too large, from the future, or of another version.", "record"),
+func (h *histogram) observe(d time.Duration) {
+	h.n++
+	h.sum += d
+	for i, b := range bounds {
+		if d <= b {
+			h.counts[i]++
+			return
+		}
 	}
 }
 
-// Describe implements prometheus.Collector.
-func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.state, c.leader, c.id, c.version, c.assigned, c.slots, c.active,
-		c.rebalances, c.took, c.moved, c.slotsMoved, c.emergencies, c.trust, c.refused,
-		c.standby, c.draining, c.oldest, c.ghosts, c.forced, c.pause, c.detection,
-		c.parkedMsgs, c.parkedKeys, c.parkedOldest, c.parked, c.retries, c.abandoned, c.rollbacks, c.panics, c.recreated, c.raised, c.writesRefused, c.fill} {
-		ch <- d
+func (h *histogram) snapshot() Histogram {
+	out := Histogram{Count: h.n, Sum: h.sum, Buckets: make([]Bucket, len(bounds))}
+	var cumulative uint64
+	for i, b := range bounds {
+		cumulative += h.counts[i]
+		out.Buckets[i] = Bucket{Bound: b, Count: cumulative}
 	}
-}
-
-// Collect implements prometheus.Collector.
-func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	s := c.w.Status()
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-	}
-	counter := func(d *prometheus.Desc, v uint64) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v))
-	}
-	for _, st := range States {
-		gauge(c.state, truth(st == s.State), string(st))
-	}
-	// One that can't be sure of its lease decides nothing, and another may lead by now.
-	gauge(c.leader, truth(s.Leading && time.Now().Before(s.TrustedUntil)))
-	gauge(c.id, float64(ordinal(s.ID)))
-	gauge(c.version, float64(s.Version))
-	gauge(c.assigned, float64(c.o.Assigned(Slots{s.SlotsOf, s.Slots})))
-	gauge(c.slots, float64(len(s.Slots)))
-	gauge(c.active, float64(s.ActiveWorkers))
-	gauge(c.standby, truth(s.Standby))
-	gauge(c.draining, truth(s.Yielding))
-	if d, known := c.w.oldestPending(time.Now()); known {
-		gauge(c.oldest, d.Seconds())
-	}
-	if w := c.w.waiting.Load(); w != nil {
-		gauge(c.fill, w.fill)
-	}
-	refusedFor := time.Duration(0)
-	if !s.refused.IsZero() {
-		refusedFor = max(0, time.Since(s.refused))
-	}
-	gauge(c.writesRefused, refusedFor.Seconds())
-	p := c.w.Parked() // all 0 without Config.Retry
-	gauge(c.parkedMsgs, float64(p.Messages))
-	gauge(c.parkedKeys, float64(p.Keys))
-	age := time.Duration(0)
-	if !p.Oldest.IsZero() {
-		age = max(0, time.Since(p.Oldest))
-	}
-	gauge(c.parkedOldest, age.Seconds())
-	counter(c.parked, p.Parked)
-	counter(c.retries, p.Retries)
-	counter(c.abandoned, p.Abandoned)
-	e := &c.w.events
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	counter(c.rebalances, e.rebalances)
-	gauge(c.took, e.lastTook.Seconds())
-	counter(c.moved, e.keysMoved)
-	counter(c.slotsMoved, e.slotsMoved)
-	counter(c.emergencies, e.emergencies)
-	counter(c.trust, e.trustLost)
-	counter(c.ghosts, e.ghosts)
-	counter(c.forced, e.forced)
-	counter(c.rollbacks, e.rollbacks)
-	counter(c.panics, e.panics)
-	counter(c.recreated, e.recreated)
-	counter(c.raised, e.raised)
-	ch <- prometheus.MustNewConstHistogram(c.pause, e.pause.n, e.pause.sum, e.pause.buckets())
-	ch <- prometheus.MustNewConstHistogram(c.detection, e.detection.n, e.detection.sum, e.detection.buckets())
-	for _, r := range records {
-		ch <- prometheus.MustNewConstMetric(c.refused, prometheus.CounterValue, float64(e.refused[r]), r)
-	}
-}
-
-func truth(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
+	return out
 }

@@ -1,19 +1,19 @@
 package partition
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
-	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/muster-dev/muster/internal/output"
+	"github.com/muster-dev/muster/partition/internal/natstest"
 )
 
 // TestWhatMayPassIsToldFromWhatWillNot: a worker waits for servers that elect a
@@ -38,24 +38,29 @@ func TestWhatMayPassIsToldFromWhatWillNot(t *testing.T) {
 	}
 }
 
+// logBuffer is a log that a test reads while it is written.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
 // TestAWorkerTriesToBeginUntilItIsStopped: nobody answers, and each try is told.
 func TestAWorkerTriesToBeginUntilItIsStopped(t *testing.T) {
 	t.Parallel()
-	srv, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	go srv.Start()
-	t.Cleanup(srv.Shutdown)
-	if !srv.ReadyForConnections(10 * time.Second) {
-		t.Fatal("the server does not begin")
-	}
-	nc, err := nats.Connect(srv.ClientURL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	var log output.Buffer
+	nc := connect(t, natstest.Start(t, natstest.Options{NoJetStream: true}))
+	var log logBuffer
 	w, err := New(nc, Config{Name: "g", Stream: "S", Subject: "s.*", Logger: slog.New(slog.NewTextHandler(&log, nil))}, HandlerFunc(func(context.Context, Message) error { return nil }))
 	if err != nil {
 		t.Fatal(err)

@@ -5,10 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/muster-dev/muster/internal/component"
 )
 
 // TestBucketOperations runs one body of conditional writes against the simulated server
@@ -26,7 +23,6 @@ func TestBucketOperations(t *testing.T) {
 	})
 	t.Run("real", func(t *testing.T) {
 		t.Parallel()
-		component.Using(t, "NATS, embedded", server.VERSION)
 		srv := startTTLs(t)
 		kv, err := srv.js.CreateKeyValue(t.Context(), bucket)
 		if err != nil {

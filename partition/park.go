@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/muster-dev/muster/internal/reserve"
+	"github.com/muster-dev/muster/partition/reserve"
 )
 
 // RetryStream returns the name of the stream with the parked messages of a group

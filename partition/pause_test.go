@@ -37,11 +37,16 @@ func TestHistogramCountsWhatIsAtMostItsBound(t *testing.T) {
 	for _, d := range []time.Duration{0, time.Millisecond, 2 * time.Millisecond, time.Minute} {
 		h.observe(d)
 	}
-	if n, sum := h.n, h.sum; n != 4 || sum != 60.003 {
-		t.Errorf("%d, sum %v", n, sum)
+	got := h.snapshot()
+	if got.Count != 4 || got.Sum != time.Minute+3*time.Millisecond {
+		t.Errorf("%d, sum %v", got.Count, got.Sum)
 	}
-	got := h.buckets()
-	if got[0.001] != 2 || got[0.0025] != 3 || got[30] != 3 || len(got) != len(bounds) {
-		t.Errorf("%v", got)
+	if len(got.Buckets) != len(bounds) {
+		t.Fatalf("%d buckets, want %d", len(got.Buckets), len(bounds))
+	}
+	for i, want := range map[int]Bucket{0: {time.Millisecond, 2}, 1: {2500 * time.Microsecond, 3}, len(bounds) - 1: {30 * time.Second, 3}} {
+		if got.Buckets[i] != want {
+			t.Errorf("bucket %d is %v, want %v", i, got.Buckets[i], want)
+		}
 	}
 }

@@ -31,16 +31,3 @@ func (w *Worker) watchPending(ctx context.Context) {
 		}
 	}
 }
-
-// oldestPending is how long the oldest unprocessed message has waited, 0 if there
-// is none; false if this worker does not lead or has yet to look.
-func (w *Worker) oldestPending(now time.Time) (time.Duration, bool) {
-	waiting := w.waiting.Load()
-	switch {
-	case waiting == nil:
-		return 0, false
-	case waiting.oldest.IsZero():
-		return 0, true
-	}
-	return max(0, now.Sub(waiting.oldest)), true
-}

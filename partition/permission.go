@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/muster-dev/muster/internal/reserve"
+	"github.com/muster-dev/muster/partition/reserve"
 )
 
 // This file holds what each kind of user may do on the servers, from the names and

@@ -10,7 +10,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"golang.org/x/sync/errgroup"
 )
 
 const (
@@ -394,16 +393,11 @@ func provisionConsumers(ctx context.Context, js jetstream.JetStream, cfg Config,
 			return fmt.Errorf("reading the consumers of stream %s: %w", stream, err)
 		}
 	}
-	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(16)
-	for slot := range d.slots {
+	return concurrently(ctx, d.slots, 16, func(ctx context.Context, slot int) error {
 		if have[lay.consumer(d.place(slot))] {
-			continue
+			return nil
 		}
-		g.Go(func() error {
-			_, err := js.CreateOrUpdateConsumer(gctx, lay.streamOf(slot), slotConsumer(cfg, lay, d.place(slot)))
-			return err
-		})
-	}
-	return g.Wait()
+		_, err := js.CreateOrUpdateConsumer(ctx, lay.streamOf(slot), slotConsumer(cfg, lay, d.place(slot)))
+		return err
+	})
 }

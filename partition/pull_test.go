@@ -7,12 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/muster-dev/muster/broker"
-	"github.com/muster-dev/muster/broker/access"
-	"github.com/muster-dev/muster/internal/component"
+	"github.com/muster-dev/muster/partition/internal/natstest"
 )
 
 // pullRig has pullers on a server, with one slot.
@@ -28,22 +25,13 @@ type pullRig struct {
 }
 
 func newPullRig(t *testing.T) *pullRig {
-	component.Using(t, "NATS, embedded", server.VERSION)
-	srv, err := broker.Start(broker.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(srv.Stop)
-	r := &pullRig{t: t, url: srv.URL(), cfg: Config{Name: "worker", Stream: "jobs", Subject: "jobs.*", Slots: 1}.resolve(), released: make(chan string, 9)}
+	r := &pullRig{t: t, url: natstest.Start(t, natstest.Options{}), cfg: Config{Name: "worker", Stream: "jobs", Subject: "jobs.*", Slots: 1}.resolve(), released: make(chan string, 9)}
+	var err error
 	if r.lay, err = r.cfg.validate(); err != nil {
 		t.Fatal(err)
 	}
 	r.at = r.lay.firstDivision().place(0)
-	nc, err := access.Connect(r.url, "publisher")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
+	nc := connect(t, r.url)
 	if r.js, err = jetstream.New(nc); err != nil {
 		t.Fatal(err)
 	}
@@ -55,10 +43,7 @@ func newPullRig(t *testing.T) *pullRig {
 
 // puller returns one with a valid lease that holds the slot.
 func (r *pullRig) puller(h HandlerFunc) *puller {
-	nc, err := access.Connect(r.url, "puller")
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	nc := connect(r.t, r.url)
 	js, err := jetstream.New(nc)
 	if err != nil {
 		r.t.Fatal(err)
@@ -71,7 +56,6 @@ func (r *pullRig) puller(h HandlerFunc) *puller {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.t.Cleanup(nc.Close)
 	r.t.Cleanup(p.close)
 	p.trustUntil(time.Now().Add(time.Hour))
 	p.suspend(false)

@@ -6,11 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/muster-dev/muster/broker"
-	"github.com/muster-dev/muster/internal/component"
+	"github.com/muster-dev/muster/partition/internal/natstest"
 )
 
 // This file has the simulated server's storage fill up. What lies in it can be read, and
@@ -59,8 +57,7 @@ func TestFullServerModel(t *testing.T) {
 	})
 	t.Run("real", func(t *testing.T) {
 		t.Parallel()
-		component.Using(t, "NATS, embedded", server.VERSION)
-		js := startServer(t, broker.Options{MaxStore: 8 << 20})
+		js := startServer(t, natstest.Options{MaxStore: 8 << 20})
 		kv, err := js.CreateKeyValue(t.Context(), bucket)
 		if err != nil {
 			t.Fatal(err)

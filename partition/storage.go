@@ -9,7 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/muster-dev/muster/internal/reserve"
+	"github.com/muster-dev/muster/partition/reserve"
 )
 
 // This file holds how a group shares the servers' storage. Once everything that is kept

@@ -6,12 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/muster-dev/muster/broker"
-	"github.com/muster-dev/muster/broker/access"
-	"github.com/muster-dev/muster/internal/component"
+	"github.com/muster-dev/muster/partition/internal/natstest"
 )
 
 // ttlServer is a server of buckets, real or simulated. lifetime writes a value with a
@@ -30,7 +28,6 @@ func TestServerModel(t *testing.T) {
 	})
 	t.Run("real", func(t *testing.T) {
 		t.Parallel()
-		component.Using(t, "NATS, embedded", server.VERSION)
 		ttlsHold(t, startTTLs(t))
 	})
 }
@@ -105,28 +102,27 @@ type realTTLs struct{ js jetstream.JetStream }
 
 func startTTLs(t *testing.T) realTTLs {
 	t.Helper()
-	return realTTLs{startServer(t, broker.Options{})}
+	return realTTLs{startServer(t, natstest.Options{})}
 }
 
-// startServer starts an embedded server with a store of its own, and returns a client.
-func startServer(t *testing.T, o broker.Options) jetstream.JetStream {
+// startServer starts a server with a store of its own, and returns a client.
+func startServer(t testing.TB, o natstest.Options) jetstream.JetStream {
 	t.Helper()
-	o.Dir = t.TempDir()
-	srv, err := broker.Start(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(srv.Stop)
-	nc, err := access.Connect(srv.URL(), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(connect(t, natstest.Start(t, o)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return js
+}
+
+func connect(t testing.TB, url string) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(url, nats.MaxReconnects(-1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
 }
 
 func (r realTTLs) lifetime(t *testing.T, c jetstream.KeyValueConfig, op op, ttl time.Duration) time.Duration {

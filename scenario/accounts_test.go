@@ -25,9 +25,9 @@ import (
 	"github.com/muster-dev/muster/defender/strategy"
 	"github.com/muster-dev/muster/defender/uchart"
 	"github.com/muster-dev/muster/defender/webhook"
-	"github.com/muster-dev/muster/internal/reserve"
 	"github.com/muster-dev/muster/nodes/workers"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/reserve"
 )
 
 // court is a server with the accounts that Muster ships, and a wire to it for each role.

@@ -105,3 +105,7 @@ require (
 )
 
 replace github.com/muster-dev/muster => ../../
+
+replace github.com/muster-dev/muster/partition => ../../partition
+
+replace github.com/muster-dev/muster/partition/partitionprom => ../../partition/partitionprom

@@ -26,6 +26,7 @@ import (
 	"github.com/muster-dev/muster/nodes/lambda"
 	"github.com/muster-dev/muster/nodes/workers"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/partitionprom"
 	"github.com/muster-dev/muster/scenario"
 	"github.com/muster-dev/muster/setting"
 )
@@ -313,6 +314,7 @@ var foreign = map[string]string{
 	"GOARCH":             "go build",
 	"MUSTER_DATA":        "the tests",
 	"MUSTER_SCREENSHOTS": "the tests",
+	"GOWORK":             "the go command",
 	"MUSTER_REQUIRE":     "the tests",
 	"NO_COLOR":           "whoever writes colours",
 	"XDG_CACHE_HOME":     "where caches are",
@@ -407,7 +409,7 @@ func TestEveryMetricInTheDocumentationIsExported(t *testing.T) {
 		t.Fatal(err)
 	}
 	describe := regexp.MustCompile(`fqName: "([^"]+)"`)
-	for _, c := range append(defender.NewMetrics(nil).Collectors(), w.Collector(defender.WorkerMetrics(nil))) {
+	for _, c := range append(defender.NewMetrics(nil).Collectors(), partitionprom.NewCollector(w, defender.WorkerMetrics(nil))) {
 		ch := make(chan *prometheus.Desc, 100)
 		c.Describe(ch)
 		close(ch)

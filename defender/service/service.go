@@ -21,6 +21,7 @@ import (
 	"github.com/muster-dev/muster/defender/connect"
 	"github.com/muster-dev/muster/defender/uchart"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/partitionprom"
 )
 
 // Options say how one defender runs.
@@ -108,7 +109,7 @@ func (d *Defender) open(ctx context.Context, o Options) error {
 	for _, m := range metrics.Collectors() {
 		d.Registry.MustRegister(m)
 	}
-	d.Registry.MustRegister(d.Worker.Collector(defender.WorkerMetrics(d.Handler.AssignedChambers)))
+	d.Registry.MustRegister(partitionprom.NewCollector(d.Worker, defender.WorkerMetrics(d.Handler.AssignedChambers)))
 	return nil
 }
 

@@ -29,6 +29,7 @@ import (
 	"github.com/muster-dev/muster/defender/trace"
 	"github.com/muster-dev/muster/defender/uchart"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/partitionprom"
 	"github.com/muster-dev/muster/partition/plan"
 )
 
@@ -255,7 +256,7 @@ func (g *group) startAs(user string, configure func(*partition.Config)) *member 
 	for _, c := range metrics.Collectors() {
 		m.registry.MustRegister(c)
 	}
-	m.registry.MustRegister(m.worker.Collector(defender.WorkerMetrics(g.assigned)))
+	m.registry.MustRegister(partitionprom.NewCollector(m.worker, defender.WorkerMetrics(g.assigned)))
 	ctx, stop := context.WithCancel(context.Background())
 	m.stop = stop
 	g.mu.Lock()

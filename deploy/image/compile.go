@@ -30,7 +30,8 @@ func compile(ctx context.Context, o options, arch, to string) (binary, error) {
 	}
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w -buildid=", "-o", to, "./cmd/"+o.command)
 	cmd.Dir = o.source
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOAMD64=v1", "GOARM64=v8.0", "GOWORK=off")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOAMD64=v1", "GOARM64=v8.0",
+		"GOWORK=") // that of the source, which has the modules that it requires
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return b, fmt.Errorf("compiling for linux/%s: %w\n%s", arch, err, strings.TrimSpace(string(out)))
 	}

@@ -134,6 +134,7 @@ func Build(ctx context.Context, output io.Writer) (string, error) {
 	flags := "-s -w -X k8s.io/component-base/version.gitVersion=" + Kubernetes + " -X k8s.io/client-go/pkg/version.gitVersion=" + Kubernetes
 	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags", flags, "-o", unfinished, ".")
 	build.Dir, build.Stdout, build.Stderr = source, output, output
+	build.Env = append(os.Environ(), "GOWORK=off") // the lab is outside of the workspace
 	if err := build.Run(); err != nil {
 		return "", fmt.Errorf("building the lab in %s: %w", source, err)
 	}

@@ -30,10 +30,10 @@ var profiles = map[string]profile{
 	"github.com/muster-dev/muster": {
 		rig: []string{
 			"bench", "deploy/drill", "deploy/image", "internal", "lab",
-			"nodes/fit/gentypes", "nodes/sim", "partition/virtual", "scenario",
+			"nodes/fit/gentypes", "nodes/sim", "scenario",
 		},
 		product: []string{
-			"internal/command", "internal/listen", "internal/misuse", "internal/processor", "internal/reserve",
+			"internal/command", "internal/listen", "internal/misuse", "internal/processor",
 			"internal/secret", "internal/sqlitefile",
 		},
 		main:  "partition",

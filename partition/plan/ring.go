@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/cespare/xxhash/v2"
+	"github.com/muster-dev/muster/partition/internal/xxh64"
 )
 
 // DefaultVirtualNodes is how many points a worker of average capacity has on a
@@ -55,7 +55,7 @@ func (r ring) Plan(p Problem) (Plan, error) {
 			continue
 		}
 		binary.LittleEndian.PutUint64(key[:], uint64(s))
-		hash := xxhash.Sum64(key[:])
+		hash := xxh64.Sum(key[:])
 		i, _ := slices.BinarySearchFunc(points, hash, func(pt point, h uint64) int { return cmp.Compare(pt.hash, h) })
 		owners[s] = points[i%len(points)].worker
 	}
@@ -77,7 +77,7 @@ func (r ring) points(f *frame) []point {
 			key = append(key[:0], f.p.Workers[w].ID...)
 			key = append(key, '#')
 			key = strconv.AppendInt(key, int64(i), 10)
-			points = append(points, point{hash: xxhash.Sum64(key), worker: w})
+			points = append(points, point{hash: xxh64.Sum(key), worker: w})
 		}
 	}
 	slices.SortFunc(points, func(a, b point) int {

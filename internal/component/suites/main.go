@@ -10,7 +10,7 @@
 //
 // With --read it runs nothing and reads a run from standard input, which it shows as go test would have:
 //
-//	go test -json ./... | go run ./internal/component/suites --read
+//	go test -json work | go run ./internal/component/suites --read
 package main
 
 import (
@@ -131,7 +131,8 @@ func withComponents(ctx context.Context) ([]string, error) {
 	for line := range strings.Lines(string(out)) {
 		name, imports, _ := strings.Cut(strings.TrimSpace(line), " ")
 		for _, i := range strings.Fields(imports) {
-			if path, ours := strings.CutPrefix(i, "github.com/muster-dev/muster/internal/"); ours && (path == "browser" || path == "component" || path == "lab/labtest") {
+			path, ours := strings.CutPrefix(i, "github.com/muster-dev/muster/")
+			if ours && slices.Contains([]string{"internal/browser", "internal/component", "internal/lab/labtest", "partition/internal/natstest"}, path) {
 				packages = append(packages, name)
 				break
 			}

@@ -1,0 +1,21 @@
+package natstest
+
+// Options say what kind of server is started.
+type Options struct {
+	Dir         string // for what it stores; Start fills it in
+	MaxStore    int64  // how many bytes it stores; 0: as many as the disk has room for
+	NoJetStream bool   // a server without JetStream
+}
+
+// Request is a line that natsd reads: start a server, or stop that of a URL.
+type Request struct {
+	Start *Options `json:",omitempty"`
+	Stop  string   `json:",omitempty"`
+}
+
+// Answer is the line that natsd writes for a Request.
+type Answer struct {
+	URL     string `json:",omitempty"`
+	Version string // of nats-server
+	Err     string `json:",omitempty"`
+}

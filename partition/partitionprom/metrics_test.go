@@ -1,0 +1,69 @@
+package partitionprom
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/muster-dev/muster/partition"
+)
+
+// fixed is a worker whose figures don't change.
+type fixed partition.Metrics
+
+func (f fixed) Metrics() partition.Metrics                    { return partition.Metrics(f) }
+func (f fixed) CountKeys(count func(partition.Slots) int) int { return count(f.Slots) }
+
+func histogramOf(d time.Duration, bounds ...time.Duration) partition.Histogram {
+	h := partition.Histogram{Count: 1, Sum: d}
+	for _, b := range bounds {
+		n := uint64(0)
+		if d <= b {
+			n = 1
+		}
+		h.Buckets = append(h.Buckets, partition.Bucket{Bound: b, Count: n})
+	}
+	return h
+}
+
+// TestCollector: every name, label, help text and unit. Dashboards and alerts rely on them.
+func TestCollector(t *testing.T) {
+	t.Parallel()
+	m := fixed{
+		Group: "orders", State: partition.StateStable, Leading: true, StableID: 7, MapVersion: 3,
+		Slots: partition.Slots{Of: 16, Slots: []int{1, 4}}, ActiveWorkers: 5, Standby: true, Draining: true,
+		WritesRefused: 2500 * time.Millisecond,
+		Pending:       &partition.PendingMetrics{Oldest: 90 * time.Second, StreamFill: 0.25},
+		Retry:         partition.RetryMetrics{Messages: 30, Keys: 10, Oldest: time.Minute},
+		Counters: partition.Counters{
+			Rebalances: 1, RebalanceDuration: 1500 * time.Millisecond, SlotsMoved: 7, KeysMoved: 70, Emergencies: 2,
+			LeaseUncertain: 3, HandoffsForced: 4, StalePinsFreed: 5, StreamRollbacks: 6, HandlerPanics: 8, ResourcesRecreated: 9, FencesRaised: 11,
+			RecordsRejected: map[string]uint64{"map": 0, "claim": 1}, Queued: 12, Retried: 13, DeadLettered: 14,
+		},
+		HandoffPause: histogramOf(3*time.Millisecond, 2500*time.Microsecond, 5*time.Millisecond, 2500*time.Millisecond),
+		Detection:    histogramOf(time.Minute, time.Second, 30*time.Second),
+	}
+	c := newCollector(m, Options{Keys: "chamber", Labels: prometheus.Labels{"site": "a"}, Assigned: func(s partition.Slots) int { return 10 * len(s.Slots) }})
+	want, err := os.ReadFile("testdata/metrics.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := testutil.CollectAndCompare(c, strings.NewReader(string(want))); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCollectorOfAFollower: what only a leader knows is absent elsewhere, rather than 0.
+func TestCollectorOfAFollower(t *testing.T) {
+	t.Parallel()
+	c := newCollector(fixed{Group: "orders"}, Options{})
+	for _, name := range []string{"orders_oldest_pending_seconds", "orders_stream_fill_ratio"} {
+		if n := testutil.CollectAndCount(c, name); n != 0 {
+			t.Errorf("there is %s", name)
+		}
+	}
+}

@@ -1,0 +1,164 @@
+package servertest_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/partition"
+)
+
+// changeTo asks for a number of slots and publishes until the keys are divided
+// so, and for a while longer.
+func (g *group) changeTo(slots int, ws []*runningWorker, meanwhile func()) {
+	g.t.Helper()
+	nc := g.connect("operator")
+	if err := partition.SetLayout(g.t.Context(), nc, g.cfg.Name, slots); err != nil {
+		g.t.Fatal(err)
+	}
+	g.cfg.Slots = slots
+	for end := time.Now().Add(30 * time.Second); ; {
+		g.publish(100, 1)
+		if meanwhile != nil {
+			meanwhile()
+			meanwhile = nil
+		}
+		l, err := partition.ReadLayout(g.t.Context(), nc, g.cfg.Name)
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		if l.Done() && l.Slots == slots {
+			break
+		}
+		if time.Now().After(end) {
+			g.t.Fatalf("the layout is %+v, want %d slots", l, slots)
+		}
+	}
+	g.publish(100, 2)
+	eventually(g.t, fmt.Sprintf("all settled at %d slots", slots), g.settled(ws...))
+}
+
+// TestTheNumberOfSlotsChangesUnderLoad doubles it, doubles that twice, and goes
+// back, while handlers work: every message is processed once and in order, and
+// the server has the consumers of the last division only.
+func TestTheNumberOfSlotsChangesUnderLoad(t *testing.T) { onEach(t, changesUnderLoad) }
+
+func changesUnderLoad(t *testing.T, on servers) {
+	g := startGroup(t, on, 3*time.Millisecond, func(c *partition.Config) { c.Slots = 32 })
+	var ws []*runningWorker
+	for i := range 4 {
+		ws = append(ws, g.start(fmt.Sprint("w", i)))
+	}
+	eventually(t, "four workers settled", g.settled(ws...))
+	for _, slots := range []int{64, 256, 32} {
+		g.changeTo(slots, ws, nil)
+		if v := ws[0].Status().SlotsOf; v != slots {
+			t.Errorf("a worker says that there are %d slots, want %d", v, slots)
+		}
+	}
+	g.check(0)
+	if n := g.consumers(); n != 32 {
+		t.Errorf("%d consumers are left, want 32", n)
+	}
+	// Who comes later may be configured for any of the divisions, and makes
+	// nothing that is not wanted any more.
+	g.cfg.Slots = 64
+	if err := partition.Provision(t.Context(), g.connect("another"), g.cfg); err != nil {
+		t.Error(err)
+	}
+	g.cfg.Slots = 32
+	ws = append(ws, g.start("later"))
+	eventually(t, "five workers settled", g.settled(ws...))
+	if n := g.consumers(); n != 32 {
+		t.Errorf("%d consumers are there, want 32", n)
+	}
+}
+
+// consumers counts those of all streams of the messages, which have as many each.
+func (g *group) consumers() (n int) {
+	g.t.Helper()
+	for i, name := range g.cfg.Streams() {
+		s, err := g.pub.Stream(g.t.Context(), name)
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		here := s.CachedInfo().State.Consumers
+		if n += here; n != (i+1)*here {
+			g.t.Errorf("stream %s has %d consumers, those before it %d", name, here, n-here)
+		}
+	}
+	return n
+}
+
+// TestTheLeaderDiesWhileTheNumberOfSlotsChanges: the next one goes on with it.
+func TestTheLeaderDiesWhileTheNumberOfSlotsChanges(t *testing.T) { onEach(t, leaderDiesInAChange) }
+
+func leaderDiesInAChange(t *testing.T, on servers) {
+	g := startGroup(t, on, 3*time.Millisecond, nil)
+	var ws []*runningWorker
+	for i := range 4 {
+		ws = append(ws, g.start(fmt.Sprint("w", i)))
+	}
+	eventually(t, "four workers settled", g.settled(ws...))
+	var leader *runningWorker
+	var others []*runningWorker
+	for _, w := range ws {
+		if w.Status().Leading {
+			leader = w
+		} else {
+			others = append(others, w)
+		}
+	}
+	nc := g.connect("observer")
+	// Messages in work keep the slots of before until the leader is dead.
+	hold := make(chan struct{})
+	g.rec.mu.Lock()
+	g.rec.hold = hold
+	g.rec.mu.Unlock()
+	g.publish(100, 1)
+	eventually(t, "messages in work", func() bool {
+		g.rec.mu.Lock()
+		defer g.rec.mu.Unlock()
+		return len(g.rec.running) >= 32
+	})
+	g.changeTo(256, others, func() {
+		defer close(hold)
+		eventually(t, "the change under way", func() bool {
+			l, err := partition.ReadLayout(t.Context(), nc, g.cfg.Name)
+			return err == nil && l.Former == 64
+		})
+		leader.nc.Close() // as a kill does
+	})
+	// What the dead one had in hand may have been processed and not acknowledged.
+	eventually(t, "every message processed", func() bool {
+		g.rec.mu.Lock()
+		defer g.rec.mu.Unlock()
+		return len(g.rec.done) >= g.published()
+	})
+	g.rec.mu.Lock()
+	defer g.rec.mu.Unlock()
+	for _, f := range g.rec.faults {
+		t.Error(f)
+	}
+}
+
+func TestALayoutThatCantBeIsRefused(t *testing.T) {
+	t.Parallel()
+	g := startGroup(t, embedded(t), 0, nil)
+	nc := g.connect("operator")
+	err := partition.SetLayout(t.Context(), nc, g.cfg.Name, 100)
+	var refused *partition.LayoutError
+	if !errors.As(err, &refused) || fmt.Sprint(refused.Choices) != "[64 128 256 512]" {
+		t.Errorf("error %v", err)
+	}
+	if err := partition.SetLayout(t.Context(), nc, "nobody", 64); !errors.Is(err, jetstream.ErrBucketNotFound) {
+		t.Errorf("error %v", err)
+	}
+	l, err := partition.ReadLayout(t.Context(), nc, g.cfg.Name)
+	if err != nil || l.Slots != 64 || l.Wanted != 0 || !l.Done() {
+		t.Errorf("layout %+v, %v", l, err)
+	}
+}

@@ -1,0 +1,231 @@
+package servertest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster/partition"
+)
+
+func (g *group) look(t *testing.T) *partition.View {
+	t.Helper()
+	v, err := partition.Look(t.Context(), g.pub.Conn(), g.cfg.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// weighed has every worker know 200 keys, one of which is heavy.
+func weighed(c *partition.Config) {
+	c.Weights = func(context.Context) (map[string]uint64, error) {
+		out := make(map[string]uint64)
+		for k := range 200 {
+			out[fmt.Sprintf("a%d:b%d", k, k%3)] = uint64(1 + k%4)
+		}
+		return out, nil
+	}
+}
+
+// What is foretold for a newcomer is what the leader plans when it comes, slot
+// by slot.
+func TestForecastIsWhatTheLeaderPlans(t *testing.T) {
+	t.Parallel()
+	g := startGroup(t, embedded(t), time.Millisecond, weighed)
+	a, b := g.start("a"), g.start("b")
+	eventually(t, "two share", g.settled(a, b))
+	var before *partition.View
+	eventually(t, "the load is told", func() bool {
+		before = g.look(t)
+		return before.Load != nil && before.Map.Settled()
+	})
+	f, err := before.Forecast(partition.WhatIf{Add: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(f.Reasons, []string{"scale-up"}) || len(f.Moves) == 0 {
+		t.Fatalf("forecast %+v", f)
+	}
+	c := g.start("c")
+	eventually(t, "three share", g.settled(a, b, c))
+	after := g.look(t)
+	moved := map[int]string{}
+	for s := range before.Slots {
+		if to := after.Map.OwnerOf(s); to != before.Map.OwnerOf(s) {
+			moved[s] = to
+		}
+	}
+	told := map[int]string{}
+	for _, m := range f.Moves {
+		told[m.Slot] = m.To
+	}
+	if !maps.Equal(moved, told) {
+		t.Errorf("it moved %v, foretold were %v", moved, told)
+	}
+	if f.Version != after.Map.Version {
+		t.Errorf("version %d, foretold was %d", after.Map.Version, f.Version)
+	}
+	keys := 0
+	r := after.Report()
+	for _, w := range r.Workers {
+		keys += w.Keys
+		if w.LeaseAge < 0 || w.LeaseAge > 6 || w.OverMean < 0.9 || w.OverMean > 1.1 {
+			t.Errorf("%+v", w)
+		}
+	}
+	if keys != 200 || r.Keys != 200 || r.State != partition.StateStable || len(r.Workers) != 3 {
+		t.Errorf("report %+v", r)
+	}
+}
+
+// A pin moves its slot, outlives the leader that saw it first, and is told to be
+// unkept when its worker goes.
+func TestPinsHold(t *testing.T) {
+	t.Parallel()
+	g := startGroup(t, embedded(t), time.Millisecond, nil)
+	a, b, c := g.start("a"), g.start("b"), g.start("c")
+	eventually(t, "three share", g.settled(a, b, c))
+	v := g.look(t)
+	key := "a1:b1"
+	from := v.Key(key).Owner
+	ws := map[string]*runningWorker{a.Status().ID: a, b.Status().ID: b, c.Status().ID: c}
+	leader := ws[v.Leader]
+	var to string
+	for id, w := range ws {
+		if id != from && w != leader {
+			to = id
+		}
+	}
+	if err := partition.AddPins(t.Context(), g.pub.Conn(), g.cfg.Name, partition.Pin{Key: key, Worker: to}); err != nil {
+		t.Fatal(err)
+	}
+	kept := func() bool {
+		v := g.look(t)
+		r := v.Report()
+		return len(r.Pins) == 1 && r.Pins[0].Kept && v.Key(key).Owner == to && v.Key(key).Next == ""
+	}
+	eventually(t, "the pin is kept", kept)
+	leader.stop()
+	eventually(t, "another leads", func() bool {
+		v := g.look(t)
+		return v.Leader != "" && ws[v.Leader] != leader && v.State() == partition.StateStable
+	})
+	if !kept() {
+		t.Errorf("under another leader: %+v", g.look(t).Report().Pins)
+	}
+	ws[to].stop()
+	eventually(t, "the pin is not kept", func() bool {
+		r := g.look(t).Report()
+		return !r.Pins[0].Kept && r.Pins[0].Why == "the worker is not there" && r.Pins[0].Owner != "" && r.Pins[0].Owner != to
+	})
+	slot := v.Key(key).Slot
+	if err := partition.RemovePins(t.Context(), g.pub.Conn(), g.cfg.Name, slot, (slot+1)%g.cfg.Slots); !errors.Is(err, partition.ErrNotPinned) {
+		t.Errorf("removing a pin that is not there: %v", err)
+	}
+	if err := partition.RemovePins(t.Context(), g.pub.Conn(), g.cfg.Name, slot); err != nil {
+		t.Fatal(err)
+	}
+	if pins, err := partition.Pins(t.Context(), g.pub.Conn(), g.cfg.Name); err != nil || len(pins) != 0 {
+		t.Errorf("left are %v, %v", pins, err)
+	}
+}
+
+func TestPinsThatMeanNothingAreRefusedAltogether(t *testing.T) {
+	t.Parallel()
+	g := startGroup(t, embedded(t), time.Millisecond, nil)
+	err := partition.AddPins(t.Context(), g.pub.Conn(), g.cfg.Name, partition.Pin{Slot: 64, Worker: "worker-0"}, partition.Pin{Slot: 3}, partition.Pin{Slot: 1, Worker: "worker-0"})
+	for _, want := range []string{"slot 64", "slot 3"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not say %q", err, want)
+		}
+	}
+	if pins, err := partition.Pins(t.Context(), g.pub.Conn(), g.cfg.Name); err != nil || len(pins) != 0 {
+		t.Errorf("pinned are %v, %v", pins, err)
+	}
+}
+
+// Events are kept: who comes later reads them, by kind and worker, and who
+// follows gets those that come.
+func TestEventsAreKept(t *testing.T) {
+	t.Parallel()
+	g := startGroup(t, embedded(t), time.Millisecond, nil)
+	begun := time.Now()
+	a, b := g.start("a"), g.start("b")
+	eventually(t, "two share", g.settled(a, b))
+	read := func(q partition.EventQuery) []partition.Event {
+		var out []partition.Event
+		if err := partition.ReadEvents(t.Context(), g.pub.Conn(), g.cfg.Name, q, func(e partition.Event) error { out = append(out, e); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	eventually(t, "a plan is kept", func() bool {
+		return len(read(partition.EventQuery{Kinds: []partition.EventKind{partition.EventPlanned}})) == 1
+	})
+	if joins := read(partition.EventQuery{Kinds: []partition.EventKind{partition.EventWorkerJoined}, Since: begun.Add(-time.Minute)}); len(joins) != 2 {
+		t.Errorf("joins: %+v", joins)
+	}
+	if none := read(partition.EventQuery{Since: time.Now().Add(time.Hour)}); len(none) != 0 {
+		t.Errorf("of the future: %+v", none)
+	}
+	for _, e := range read(partition.EventQuery{Slot: 5, BySlot: true}) {
+		if e.Slot != 5 || !e.Kind.OfSlot() {
+			t.Errorf("not of slot 5: %+v", e)
+		}
+	}
+	if all := read(partition.EventQuery{}); len(all) < 10 {
+		t.Errorf("%d events", len(all))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	told := false
+	go b.stop()
+	err := partition.ReadEvents(ctx, g.pub.Conn(), g.cfg.Name, partition.EventQuery{Follow: true, Kinds: []partition.EventKind{partition.EventLeft}}, func(partition.Event) error {
+		told = true
+		cancel()
+		return nil
+	})
+	if err != nil || !told {
+		t.Errorf("following: told %v, %v", told, err)
+	}
+}
+
+// Who waits for a name is told, as long as it waits.
+func TestStandbysAreTold(t *testing.T) {
+	t.Parallel()
+	g := startGroup(t, embedded(t), time.Millisecond, nil)
+	if err := partition.SetExpected(t.Context(), g.pub.Conn(), g.cfg.Name, 1); err != nil {
+		t.Fatal(err)
+	}
+	a := g.start("a")
+	eventually(t, "one has all", g.settled(a))
+	g.cfg.Pod, g.cfg.Zone = "pod-b", "z2"
+	g.start("b")
+	eventually(t, "a standby answers", func() bool {
+		s := g.look(t).Standbys
+		return len(s) == 1 && s[0].Pod == "pod-b" && s[0].Zone == "z2"
+	})
+	if err := partition.SetExpected(t.Context(), g.pub.Conn(), g.cfg.Name, 2); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is no standby any more", func() bool { v := g.look(t); return len(v.Standbys) == 0 && len(v.Members) == 2 })
+}
+
+func TestLookingAtNoGroupSaysSo(t *testing.T) {
+	t.Parallel()
+	g := startGroup(t, embedded(t), time.Millisecond, nil)
+	_, err := partition.Look(t.Context(), g.pub.Conn(), "nobody")
+	if err == nil || !strings.Contains(err.Error(), "is there a group of this name") {
+		t.Errorf("%v", err)
+	}
+	err = partition.ReadEvents(t.Context(), g.pub.Conn(), "nobody", partition.EventQuery{}, nil)
+	if err == nil || !strings.Contains(err.Error(), "is there a group of this name") {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,218 @@
+package servertest_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster/partition"
+)
+
+// volatile is a handler of which every callback fails in a way of its own.
+type volatile struct {
+	member
+	how      func() // it ends an attempt at a poison message
+	poison   func(m partition.Message) bool
+	attempts *atomic.Int64 // at poison messages
+	callback bool          // the other callbacks, too
+	gaveUp   *atomic.Int64
+}
+
+func (v volatile) Handle(ctx context.Context, m partition.Message) error {
+	if v.poison(m) {
+		v.attempts.Add(1)
+		v.how()
+	}
+	return v.member.Handle(ctx, m)
+}
+
+func (v volatile) Prepare(context.Context, partition.Slots) error {
+	if v.callback {
+		v.how()
+	}
+	return nil
+}
+
+func (v volatile) Released(partition.Slots) {
+	if v.callback {
+		v.how()
+	}
+}
+
+func (v volatile) Observe(e partition.Event) {
+	v.member.Observe(e)
+	if v.callback {
+		v.how()
+	}
+}
+
+func (v volatile) Abandon(context.Context, partition.Message, error) error {
+	if v.gaveUp.Add(1) == 1 {
+		v.how() // the first time
+	}
+	return nil
+}
+
+// lines is where log lines go.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *lines) has(s string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.text.String(), s)
+}
+
+func (g *group) startHandler(name string, h partition.Handler) *runningWorker {
+	g.t.Helper()
+	nc := g.connect(name)
+	w, err := partition.New(nc, g.cfg, h)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &runningWorker{Worker: w, nc: nc, stop: cancel, done: make(chan error, 1)}
+	go func() { r.done <- w.Run(ctx) }()
+	g.t.Cleanup(func() {
+		cancel()
+		select {
+		case <-r.done:
+		case <-time.After(patience):
+			g.t.Errorf("worker %s did not stop", name)
+		}
+	})
+	return r
+}
+
+// TestHandlerPanic: a message that panics fails, and the worker lives.
+func TestHandlerPanic(t *testing.T) {
+	t.Parallel()
+	for name, how := range map[string]func(){
+		"a panic":         func() { panic("boom") },
+		"an index":        func() { var s []int; _ = s[len(os.Args)] },
+		"runtime.Goexit":  runtime.Goexit,
+		"a panicking nil": func() { panic(nil) }, //nolint:govet // as handlers do
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := startGroup(t, embedded(t), 0, func(c *partition.Config) { c.Slots, c.RetryDelay = 16, 5*time.Millisecond })
+			var attempts, gaveUp atomic.Int64
+			var log lines
+			g.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+			const times = 5
+			poison := func(m partition.Message) bool {
+				return m.Key == "a0:b0" && string(m.Data) == "2" && attempts.Load() < times
+			}
+			var ws []*runningWorker
+			for i := range 3 {
+				ws = append(ws, g.startHandler(fmt.Sprint("w", i), volatile{member: member{g.rec, fmt.Sprint("w", i)}, how: how, poison: poison, attempts: &attempts, gaveUp: &gaveUp}))
+			}
+			eventually(t, "three workers settled", g.settled(ws...))
+			g.publish(20, 4)
+			g.check(0)
+			if n := attempts.Load(); n != times {
+				t.Errorf("%d attempts panicked, want %d", n, times)
+			}
+			eventually(t, "the workers tell of it", func() bool { return g.panicked("Handle") == times })
+			if !log.has("panic_test.go") {
+				t.Error("the log has no stack")
+			}
+			var n uint64
+			for _, w := range ws {
+				n += w.Metrics().Counters.HandlerPanics
+			}
+			if n != times {
+				t.Errorf("%v panics are counted, want %d", n, times)
+			}
+		})
+	}
+}
+
+func (g *group) panicked(callback string) (n int) {
+	g.rec.mu.Lock()
+	defer g.rec.mu.Unlock()
+	for _, e := range g.rec.events {
+		if e.Kind == partition.EventPanicked && e.Reason == callback && e.Err != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// TestHandlerPanic/... with the retry queue: what panics is queued, the others of its
+// slot are processed meanwhile, and it is given up after its attempts.
+func TestHandlerPanicWithRetry(t *testing.T) {
+	t.Parallel()
+	g := startGroup(t, embedded(t), 0, withRetry, func(c *partition.Config) { c.Slots, c.Retry.Attempts = 1, 3 })
+	var attempts, gaveUp atomic.Int64
+	poison := func(m partition.Message) bool { return m.Key == "a0:b0" && string(m.Data) == "2" }
+	w := g.startHandler("w0", volatile{member: member{g.rec, "w0"}, how: func() { panic("boom") }, poison: poison, attempts: &attempts, gaveUp: &gaveUp})
+	eventually(t, "one worker settled", g.settled(w))
+	g.publish(4, 4)
+	eventually(t, "all others are processed", func() bool {
+		g.rec.mu.Lock()
+		defer g.rec.mu.Unlock()
+		return len(g.rec.done) == g.published()-1
+	})
+	eventually(t, "nothing is parked", func() bool { return g.parked().Messages == 0 })
+	if attempts.Load() != 4 || gaveUp.Load() != 2 {
+		t.Errorf("%d attempts, given up %d times, want three, one more after giving up panicked, and two", attempts.Load(), gaveUp.Load())
+	}
+}
+
+// TestCallbackPanic: every callback panics, and the group shares out, hands over and
+// processes as ever.
+func TestCallbackPanic(t *testing.T) {
+	t.Parallel()
+	for name, how := range map[string]func(){"a panic": func() { panic("boom") }, "runtime.Goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := startGroup(t, embedded(t), 0, func(c *partition.Config) {
+				c.Slots = 16
+				c.Expected = func() int { panic("nobody knows") }
+				c.Weights = func(context.Context) (map[string]uint64, error) { how(); return nil, nil }
+			})
+			var attempts, gaveUp atomic.Int64
+			var ws []*runningWorker
+			for i := range 3 {
+				ws = append(ws, g.startHandler(fmt.Sprint("w", i), volatile{member: member{g.rec, fmt.Sprint("w", i)}, how: how, callback: true,
+					poison: func(partition.Message) bool { return false }, attempts: &attempts, gaveUp: &gaveUp}))
+			}
+			eventually(t, "three workers settled", g.settled(ws...))
+			g.publish(20, 2)
+			ws[0].stop()
+			eventually(t, "two workers settled", g.settled(ws[1:]...))
+			g.publish(20, 2)
+			g.check(0)
+			for _, callback := range []string{"Prepare", "Released", "Weights"} {
+				eventually(t, callback+" panics and the workers tell of it", func() bool { return g.panicked(callback) > 0 })
+			}
+			panics := func() uint64 { return ws[1].Metrics().Counters.HandlerPanics }
+			before := panics()
+			if before == 0 {
+				t.Error("no panic is counted")
+			}
+			// A scrape is a callback, too: it must answer, and count its own panic.
+			slots := len(ws[1].Status().Slots)
+			if n := ws[1].CountKeys(func(partition.Slots) int { panic("no keys") }); n != slots {
+				t.Errorf("counting keys panicked and returned %d, want the number of slots, %d", n, slots)
+			}
+			eventually(t, "the panic of a scrape is counted", func() bool { return panics() > before })
+		})
+	}
+}

@@ -1,0 +1,245 @@
+package servertest_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/internal/component"
+	"github.com/muster-dev/muster/partition"
+)
+
+func withRetry(c *partition.Config) {
+	c.Slots = 16
+	c.Retry = partition.Retry{Enabled: true, Delay: 20 * time.Millisecond, MaxDelay: 200 * time.Millisecond}
+}
+
+// parked returns what is in the retry queue. A server that has just been restarted may
+// not answer at once.
+func (g *group) parked() partition.Parked {
+	g.t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+		p, err := partition.ReadParked(g.t.Context(), g.pub.Conn(), g.cfg.Name)
+		if err == nil {
+			return p
+		}
+		if !time.Now().Before(end) {
+			g.t.Fatal(err)
+		}
+	}
+}
+
+// othersDone tells whether all but the failing keys' messages are processed.
+func (g *group) othersDone(failing map[string]bool) func() bool {
+	return func() bool {
+		g.rec.mu.Lock()
+		defer g.rec.mu.Unlock()
+		for key, n := range g.n {
+			key = strings.Replace(key, ".", partition.KeySeparator, 1)
+			if !failing[key] && g.rec.last[key] != uint64(n) {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+// failingKeyHoldsNobodyUp has two keys fail while their slots are handed over, taken from a dead worker and
+// divided anew; all others go on, and when they don't fail any more what was parked comes in order.
+func failingKeyHoldsNobodyUp(t *testing.T, on servers) {
+	g := startGroup(t, on, time.Millisecond, withRetry)
+	failing := map[string]bool{"a0:b0": true, "a7:b1": true}
+	g.rec.fails = func(key string, _ uint64, _ partition.Message) bool { return failing[key] }
+	ws := []*runningWorker{g.start("w0"), g.start("w1"), g.start("w2")}
+	eventually(t, "three workers settled", g.settled(ws...))
+	allParked := func() bool {
+		p := g.parked()
+		return len(p.Keys) == 2 && p.Messages == g.n["a0.b0"]+g.n["a7.b1"] && !p.Oldest.IsZero()
+	}
+	g.publish(40, 4)
+	eventually(t, "everybody else goes on", g.othersDone(failing))
+	eventually(t, "what fails is parked", allParked)
+
+	ws[0].stop()
+	eventually(t, "two workers settled", g.settled(ws[1:]...))
+	g.publish(40, 2)
+	eventually(t, "everybody else goes on after a hand-over", g.othersDone(failing))
+	eventually(t, "what fails is parked after a hand-over", allParked)
+
+	ws[1].nc.Close() // as a kill does
+	eventually(t, "one worker settled", g.settled(ws[2]))
+	g.publish(40, 2)
+	eventually(t, "everybody else goes on after a death", g.othersDone(failing))
+	eventually(t, "what fails is parked after a death", allParked)
+
+	g.cfg.Slots *= 2
+	if err := partition.SetLayout(t.Context(), g.pub.Conn(), g.cfg.Name, g.cfg.Slots); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "twice the slots", g.settled(ws[2]))
+	g.publish(40, 2)
+	eventually(t, "everybody else goes on in other slots", g.othersDone(failing))
+	eventually(t, "what fails is parked in other slots", allParked)
+	if here := ws[2].Parked(); here.Keys != 2 || here.Messages != g.parked().Messages || here.Retries == 0 || here.Oldest.IsZero() {
+		t.Errorf("the owner knows of %+v, parked is %+v", here, g.parked())
+	}
+
+	view, err := partition.Look(t.Context(), g.pub.Conn(), g.cfg.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := view.Report().Parked
+	owner := ws[2].Status().ID
+	want := partition.ParkedKeyReport{Key: "a0:b0", Messages: g.n["a0.b0"], Slot: partition.SlotOfKey(g.cfg.Slots, "a0:b0"), Owner: owner}
+	if len(report.Keys) != 2 || report.Keys[0] != want || report.Messages != g.parked().Messages || report.Oldest <= 0 {
+		t.Errorf("the report tells of %+v, want %+v first", report, want)
+	}
+
+	g.rec.mu.Lock()
+	clear(failing)
+	g.rec.mu.Unlock()
+	g.publish(40, 2)
+	g.check(0)
+	eventually(t, "nothing is parked", func() bool { return g.parked().Messages == 0 })
+	g.publish(40, 2)
+	g.check(0)
+}
+
+// failingKeysSurviveDeaths kills owners while many messages fail at first and are parked.
+func failingKeysSurviveDeaths(t *testing.T, on servers) {
+	g := startGroup(t, on, time.Millisecond, withRetry)
+	tries := make(map[string]int)
+	g.rec.fails = func(key string, n uint64, _ partition.Message) bool {
+		at := fmt.Sprint(key, " ", n)
+		tries[at]++
+		return n%3 == 0 && tries[at] < 3
+	}
+	ws := []*runningWorker{g.start("w0"), g.start("w1")}
+	eventually(t, "two workers settled", g.settled(ws...))
+	for round := range 3 {
+		g.publish(40, 2)
+		ws[0].nc.Close()
+		ws = []*runningWorker{ws[1], g.start(fmt.Sprint("w", 2+round))}
+		g.publish(40, 2)
+		eventually(t, "two workers settled", g.settled(ws...))
+	}
+	// What a handler had ended when its worker died, and nobody was told, comes again.
+	again := g.check(3 * g.cfg.Slots)
+	eventually(t, "nothing is parked", func() bool { return g.parked().Messages == 0 })
+	t.Logf("%d messages processed again", again)
+}
+
+// TestParkedMessagesAreBounded: where no more may be parked the slot waits, and nothing is lost or overtaken.
+func TestParkedMessagesAreBounded(t *testing.T) {
+	t.Parallel()
+	component.Using(t, "NATS, embedded", server.VERSION)
+	g := startGroup(t, embedded(t), 0, withRetry, func(c *partition.Config) { c.Slots, c.Retry.PerKey = 1, 3 })
+	fails := true
+	g.rec.fails = func(key string, _ uint64, _ partition.Message) bool { return fails && key == "a0:b0" }
+	w := g.start("w0")
+	eventually(t, "one worker settled", g.settled(w))
+	g.publish(2, 6)
+	eventually(t, "as many are parked as may be", func() bool { return g.parked().Messages == 3 })
+	eventually(t, "the other key's messages of before", func() bool {
+		g.rec.mu.Lock()
+		defer g.rec.mu.Unlock()
+		return g.rec.last["a1:b1"] == 3
+	})
+	g.rec.mu.Lock()
+	fails = false
+	g.rec.mu.Unlock()
+	g.check(0)
+	eventually(t, "nothing is parked", func() bool { return g.parked().Messages == 0 })
+}
+
+// abandoner gives messages up.
+type abandoner struct{ member }
+
+func (a abandoner) Abandon(_ context.Context, m partition.Message, err error) error {
+	a.r.mu.Lock()
+	defer a.r.mu.Unlock()
+	var n uint64
+	_, _ = fmt.Sscan(string(m.Data), &n)
+	a.r.faults = append(a.r.faults, fmt.Sprintf("%s %d after %d: %v", m.Key, n, m.Attempt, err))
+	a.r.last[m.Key] = n
+	a.r.done[m.Key+" "+string(m.Data)]++
+	return nil
+}
+
+func TestAMessageIsGivenUpAfterItsAttempts(t *testing.T) {
+	t.Parallel()
+	g := startGroup(t, embedded(t), 0, withRetry, func(c *partition.Config) { c.Slots, c.Retry.Attempts = 1, 3 })
+	g.rec.fails = func(_ string, n uint64, m partition.Message) bool { return n == 2 }
+	nc := g.connect("w0")
+	if _, err := partition.New(nc, g.cfg, member{g.rec, "w0"}); err == nil || !strings.Contains(err.Error(), "Abandoner") {
+		t.Errorf("a handler that can't give up: %v", err)
+	}
+	w, err := partition.New(nc, g.cfg, abandoner{member{g.rec, "w0"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	defer func() { cancel(); <-ended }()
+	g.publish(1, 4)
+	eventually(t, "all four", func() bool {
+		g.rec.mu.Lock()
+		defer g.rec.mu.Unlock()
+		return len(g.rec.done) == 4
+	})
+	g.rec.mu.Lock()
+	defer g.rec.mu.Unlock()
+	if got := strings.Join(g.rec.faults, "; "); got != "a0:b0 2 after 3: it fails" {
+		t.Errorf("given up: %s", got)
+	}
+}
+
+// TestRetryIsTheWholeGroups: workers that park and workers that don't are not there together.
+func TestRetryIsTheWholeGroups(t *testing.T) {
+	t.Parallel()
+	srv, err := broker.Start(broker.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(srv.Stop)
+	g := startGroup(t, servers{url: srv.URL()}, 0)
+	w := g.start("w0")
+	eventually(t, "one worker settled", g.settled(w))
+	on := g.cfg
+	on.Retry.Enabled = true
+	nc := g.connect("another")
+	run := func(cfg partition.Config) error {
+		t.Helper()
+		w, err := partition.New(nc, cfg, member{g.rec, "w1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		return w.Run(ctx)
+	}
+	if err := run(on); err == nil || !strings.Contains(err.Error(), "Retry is off in the group and on here") {
+		t.Errorf("with Retry among those without: %v", err)
+	}
+	w.stop()
+	err = <-w.done
+	w.done <- err
+	if err != nil {
+		t.Error(err)
+	}
+	if err := partition.Provision(t.Context(), nc, on); err != nil {
+		t.Errorf("turning it on while nobody works: %v", err)
+	}
+	if c, err := partition.Provisioned(t.Context(), nc, on.Name); err != nil || !c.Retry.Enabled {
+		t.Errorf("a publisher is told of Retry %+v, %v", c.Retry, err)
+	}
+	if err := partition.Provision(t.Context(), nc, g.cfg); err != nil {
+		t.Errorf("turning it off while nothing is parked: %v", err)
+	}
+}

@@ -1,0 +1,207 @@
+package servertest_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/internal/component"
+	"github.com/muster-dev/muster/partition"
+)
+
+// joins begins a worker of a configuration, and returns how Run ended if it
+// did so before the worker had a stable ID, nil otherwise.
+func (g *group) joins(cfg partition.Config) error {
+	g.t.Helper()
+	w, err := partition.New(g.connect("joining"), cfg, member{g.rec, "joining"})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(g.t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- w.Run(ctx)
+		close(done)
+	}()
+	defer func() {
+		stop()
+		for range done { // until Run has ended
+		}
+	}()
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		select {
+		case err := <-done:
+			return err
+		default:
+		}
+		if w.Status().ID != "" {
+			return nil
+		}
+	}
+	g.t.Fatal("it neither joins nor ends")
+	return nil
+}
+
+// otherSettings are changes of one setting each, by its name in the error.
+var otherSettings = map[string]func(*partition.Config){
+	"HeartbeatInterval is 2s in the group and 500ms here": func(c *partition.Config) { c.HeartbeatInterval = 500 * time.Millisecond },
+	"LeaseTTL is 6s in the group and 20s here":            func(c *partition.Config) { c.LeaseTTL, c.LeaseMargin = 20*time.Second, 1500*time.Millisecond },
+	"LeaseMargin is 1.5s in the group and 1s here":        func(c *partition.Config) { c.LeaseMargin = time.Second },
+	"IDTTL is 30s in the group and 1m0s here":             func(c *partition.Config) { c.IDTTL = time.Minute },
+	"SuspicionGrace is 500ms in the group and 900ms here": func(c *partition.Config) { c.SuspicionGrace = 900 * time.Millisecond },
+	"SuspicionMargin is 150ms in the group and 1s here":   func(c *partition.Config) { c.SuspicionMargin = time.Second },
+	"AckWait is 30s in the group and 10s here":            func(c *partition.Config) { c.AckWait = 10 * time.Second },
+	"MaxAge is 168h0m0s in the group and 1h0m0s here":     func(c *partition.Config) { c.MaxAge = time.Hour },
+	"MaxBytes is 0 in the group and 1048576 here":         func(c *partition.Config) { c.MaxBytes = 1 << 20 },
+	"Duplicates is 2m0s in the group and 1m0s here":       func(c *partition.Config) { c.Duplicates = time.Minute },
+	"Retry is off in the group and on here":               func(c *partition.Config) { c.Retry.Enabled = true },
+	"Replicas is 1 in the group and 3 here": func(c *partition.Config) {
+		c.Replicas, c.SuspicionGrace, c.SuspicionMargin, c.HeartbeatInterval = 3, 1500*time.Millisecond, 300*time.Millisecond, 500*time.Millisecond
+	},
+}
+
+// TestOtherSettings: a worker does not join a group whose workers have other settings.
+func TestOtherSettings(t *testing.T) {
+	t.Parallel()
+	component.Using(t, "NATS, embedded", server.VERSION)
+	g := startGroup(t, embedded(t), time.Millisecond)
+	w := g.start("w0")
+	eventually(t, "a worker settled", g.settled(w))
+	for want, change := range otherSettings {
+		t.Run("a worker is refused, "+want, func(t *testing.T) {
+			cfg := g.cfg
+			change(&cfg)
+			err := g.joins(cfg)
+			refused := new(partition.SettingsError)
+			if !errors.As(err, &refused) || !strings.Contains(err.Error(), want) || refused.Workers != 1 {
+				t.Errorf("it ends with %v, want %q", err, want)
+			}
+		})
+	}
+	t.Run("every difference is named", func(t *testing.T) {
+		cfg := g.cfg
+		cfg.MaxAge, cfg.LeaseTTL = time.Hour, 20*time.Second
+		err := g.joins(cfg)
+		refused := new(partition.SettingsError)
+		if !errors.As(err, &refused) || len(refused.Differences) != 3 { // the margin is a part of the TTL
+			t.Errorf("it ends with %v", err)
+		}
+	})
+	t.Run("a worker with the group's joins", func(t *testing.T) {
+		if err := g.joins(g.cfg); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestProvisionChanges: what changes the settings of a group that is there.
+func TestProvisionChanges(t *testing.T) {
+	t.Parallel()
+	stream := func(t *testing.T, g *group) jetstream.StreamConfig {
+		t.Helper()
+		s, err := g.pub.Stream(t.Context(), g.cfg.Stream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.CachedInfo().Config
+	}
+	t.Run("limits change while workers run", func(t *testing.T) {
+		t.Parallel()
+		g := startGroup(t, embedded(t), time.Millisecond)
+		w := g.start("w0")
+		eventually(t, "a worker settled", g.settled(w))
+		cfg := g.cfg
+		cfg.MaxAge, cfg.MaxBytes, cfg.Duplicates = time.Hour, 1<<20, time.Minute
+		if err := partition.Provision(t.Context(), g.connect("operator"), cfg); err != nil {
+			t.Fatal(err)
+		}
+		if s := stream(t, g); s.MaxAge != time.Hour || s.MaxBytes != 1<<20 || s.Duplicates != time.Minute {
+			t.Errorf("the stream keeps messages for %v, up to %d bytes, IDs for %v", s.MaxAge, s.MaxBytes, s.Duplicates)
+		}
+		if err := g.joins(cfg); err != nil {
+			t.Errorf("a worker with the new settings: %v", err)
+		}
+		if err := g.joins(g.cfg); err == nil || !strings.Contains(err.Error(), "MaxAge is 1h0m0s in the group and 168h0m0s here") {
+			t.Errorf("a worker with those of before: %v", err)
+		}
+		// What is not set stays.
+		if err := partition.Provision(t.Context(), g.connect("operator"), partition.Config{Name: g.cfg.Name, Stream: g.cfg.Stream, Subject: g.cfg.Subject, Slots: g.cfg.Slots}); err != nil {
+			t.Fatal(err)
+		}
+		if s := stream(t, g); s.MaxAge != time.Hour {
+			t.Errorf("the stream keeps messages for %v after it was provisioned without a MaxAge", s.MaxAge)
+		}
+		if have, err := partition.Provisioned(t.Context(), g.connect("operator"), g.cfg.Name); err != nil || have.MaxAge != time.Hour || have.LeaseTTL != 6*time.Second {
+			t.Errorf("it is provisioned with MaxAge %v and LeaseTTL %v, %v", have.MaxAge, have.LeaseTTL, err)
+		}
+	})
+	t.Run("timings don't change while workers run", func(t *testing.T) {
+		t.Parallel()
+		g := startGroup(t, embedded(t), time.Millisecond)
+		w := g.start("w0")
+		eventually(t, "a worker settled", g.settled(w))
+		cfg := g.cfg
+		cfg.IDTTL = time.Minute
+		err := partition.Provision(t.Context(), g.connect("operator"), cfg)
+		if err == nil || !strings.Contains(err.Error(), "IDTTL is 30s in the group and 1m0s here") {
+			t.Errorf("it ends with %v", err)
+		}
+	})
+	t.Run("everything changes while nobody works", func(t *testing.T) {
+		t.Parallel()
+		g := startGroup(t, embedded(t), time.Millisecond)
+		g.cfg.MaxAge, g.cfg.IDTTL, g.cfg.Retry.Enabled = time.Hour, time.Minute, true
+		w := g.start("w0")
+		eventually(t, "a worker settled", g.settled(w))
+		if s := stream(t, g); s.MaxAge != time.Hour {
+			t.Errorf("the stream keeps messages for %v", s.MaxAge)
+		}
+		if err := g.joins(g.cfg); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("a group of an earlier version gets the settings of its next worker", func(t *testing.T) {
+		t.Parallel()
+		g := startGroup(t, embedded(t), time.Millisecond)
+		kv, err := g.pub.KeyValue(t.Context(), "worker-assignments")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := kv.Put(t.Context(), "layout", []byte(`{"schema":1,"slots":64,"stream":"jobs","subject":"jobs.*.*"}`)); err != nil {
+			t.Fatal(err)
+		}
+		g.cfg.IDTTL = time.Minute
+		w := g.start("w0")
+		eventually(t, "a worker settled", g.settled(w))
+		if have, err := partition.Provisioned(t.Context(), g.connect("operator"), "worker"); err != nil || have.IDTTL != time.Minute {
+			t.Errorf("it is provisioned with IDTTL %v, %v", have.IDTTL, err)
+		}
+	})
+	t.Run("a worker leaves whose group gets other settings", func(t *testing.T) {
+		t.Parallel()
+		g := startGroup(t, embedded(t), time.Millisecond)
+		w := g.start("w0")
+		eventually(t, "a worker settled", g.settled(w))
+		kv, err := g.pub.KeyValue(t.Context(), "worker-assignments")
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := kv.Get(t.Context(), "layout")
+		if err != nil {
+			t.Fatal(err)
+		}
+		// As another worker does that begins at the same time.
+		if _, err := kv.Put(t.Context(), "layout", []byte(strings.Replace(string(e.Value()), `"id_ttl":"30s"`, `"id_ttl":"1m"`, 1))); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-w.done; err == nil || !strings.Contains(err.Error(), "IDTTL is 1m0s in the group and 30s here") {
+			t.Errorf("it ends with %v", err)
+		}
+		w.done <- nil
+	})
+}
