@@ -55,13 +55,7 @@ func (d Decider) Decide(o Observation, r Record, now time.Time) Decision {
 // wither.
 func choose(in inputs, shared, repair, up, down verdict) Decision {
 	windows := cmp.Or(in.upWindows, in.downWindows)
-	if shared.blocker == ReasonPaused && windows != "" {
-		shared.blocker, shared.detail = ReasonMetricsMissing, windows
-	}
-	if in.r.Paused() && shared.blocker != ReasonPaused { // beside whatever else is in the way, or it comes as a surprise once that is fixed
-		shared.detail = strings.TrimPrefix(shared.detail+"; "+string(ReasonPaused)+" "+in.r.pauseText(), "; ")
-	}
-
+	shared = pausedBeside(shared, in.r, windows)
 	switch {
 	case shared.blocker == ReasonInProgress || shared.blocker == ReasonFleetUnknown:
 		return shared.noop()
@@ -71,7 +65,8 @@ func choose(in inputs, shared, repair, up, down verdict) Decision {
 		return shared.noop()
 	}
 
-	upIsNearer := up.blocker != ReasonTriggerPartial || !down.wanted // half a trigger at low CPU: a scale-down is the nearer one
+	// Half a trigger at low CPU: a scale-down is the nearer one.
+	upIsNearer := up.blocker != ReasonTriggerPartial || !down.wanted
 	switch {
 	case up.wanted && upIsNearer:
 		return up.decision(ScaleUp, ReasonTriggered)
@@ -83,6 +78,18 @@ func choose(in inputs, shared, repair, up, down verdict) Decision {
 		return Decision{Action: Noop, Reason: ReasonNeverFit, Detail: in.neverFitWhy}
 	}
 	return Decision{Action: Noop, Reason: ReasonSteady}
+}
+
+// pausedBeside names a pause beside whatever else is in the way, or it comes as a surprise once that is
+// fixed. Missing windows go before the pause, because a person should see them before scaling is resumed.
+func pausedBeside(shared verdict, r Record, windows string) verdict {
+	if shared.blocker == ReasonPaused && windows != "" {
+		shared.blocker, shared.detail = ReasonMetricsMissing, windows
+	}
+	if r.Paused() && shared.blocker != ReasonPaused {
+		shared.detail = strings.TrimPrefix(shared.detail+"; "+string(ReasonPaused)+" "+r.pauseText(), "; ")
+	}
+	return shared
 }
 
 // size computes the nodes to launch: by the sizer for pods, one for the CPU's load alone, by the deficit for

@@ -101,7 +101,9 @@ func (d drainer) drainOnce(ctx context.Context, req DrainRequest) (p DrainProgre
 
 // cordon makes a node unschedulable in the name of a claim. Cordoning again is no error.
 func (d drainer) cordon(ctx context.Context, n NodeRef, claim string) error {
-	return d.calls.do(ctx, "cordoning "+n.Name, func(ctx context.Context) error { return d.config.Cluster.Cordon(ctx, n, claim) })
+	return d.calls.do(ctx, "cordoning "+n.Name, func(ctx context.Context) error {
+		return d.config.Cluster.Cordon(ctx, n, claim)
+	})
 }
 
 // uncordon gives a node back, and its workers their work. Failing at the latter stops nothing: what they were
@@ -116,14 +118,18 @@ func (d drainer) uncordon(ctx context.Context, n NodeRef, claim string) error {
 			d.log.collect(err)
 		}
 	}
-	return d.calls.do(ctx, "uncordoning "+n.Name, func(ctx context.Context) error { return d.config.Cluster.Uncordon(ctx, n, claim) })
+	return d.calls.do(ctx, "uncordoning "+n.Name, func(ctx context.Context) error {
+		return d.config.Cluster.Uncordon(ctx, n, claim)
+	})
 }
 
 // terminateAndRemove ends an instance, unless it is gone, and deletes its Node object, if there is one. The
 // instance goes first: as long as it may run pods, its Node object shows them.
 func (d drainer) terminateAndRemove(ctx context.Context, id string, node NodeRef, gone bool) error {
 	if !gone {
-		err := d.calls.do(ctx, "terminating "+id, func(ctx context.Context) error { return d.config.Cloud.Terminate(ctx, id) })
+		err := d.calls.do(ctx, "terminating "+id, func(ctx context.Context) error {
+			return d.config.Cloud.Terminate(ctx, id)
+		})
 		if err != nil {
 			return err
 		}
@@ -131,5 +137,7 @@ func (d drainer) terminateAndRemove(ctx context.Context, id string, node NodeRef
 	if node.Name == "" {
 		return nil
 	}
-	return d.calls.do(ctx, "deleting node "+node.Name, func(ctx context.Context) error { return d.config.Cluster.Remove(ctx, node) })
+	return d.calls.do(ctx, "deleting node "+node.Name, func(ctx context.Context) error {
+		return d.config.Cluster.Remove(ctx, node)
+	})
 }

@@ -68,7 +68,11 @@ func (r *Room) first(entry, start, size, from int, want Resources) int {
 // Take gives a node's room to a pod.
 func (r *Room) Take(node int, want Resources) {
 	left := r.tree[r.half+node]
-	r.set(node, Resources{MilliCPU: left.MilliCPU - want.MilliCPU, Memory: left.Memory - want.Memory, Pods: left.Pods - 1})
+	r.set(node, Resources{
+		MilliCPU: left.MilliCPU - want.MilliCPU,
+		Memory:   left.Memory - want.Memory,
+		Pods:     left.Pods - 1,
+	})
 }
 
 // Close takes all of a node's room.

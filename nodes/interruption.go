@@ -24,7 +24,11 @@ func (n interruptions) handle(ctx context.Context, e InterruptionEvent) error {
 	}
 
 	// This write is the one that counts: once it is acknowledged, any later tick can take up everything after it.
-	open := OpenInterruption{Event: e, Now: n.now(), Offering: Offering{Zone: in.Zone, Type: in.Type, Market: in.Market}}
+	open := OpenInterruption{
+		Event:    e,
+		Now:      n.now(),
+		Offering: Offering{Zone: in.Zone, Type: in.Type, Market: in.Market},
+	}
 	i, err := n.state.applyInterruption(ctx, e.InstanceID, open)
 	if err != nil {
 		return err

@@ -47,7 +47,12 @@ func (r *rebalance) drain(ctx context.Context) error {
 	if err := r.startDrain(ctx); err != nil {
 		return err
 	}
-	m := Removal{InstanceID: r.item.InstanceID, ActionID: r.item.claim(), Node: r.item.Node, DrainedSince: r.item.DrainSince}
+	m := Removal{
+		InstanceID:   r.item.InstanceID,
+		ActionID:     r.item.claim(),
+		Node:         r.item.Node,
+		DrainedSince: r.item.DrainSince,
+	}
 	drained, failure, err := r.drainer.drain(ctx, m)
 	switch {
 	case err != nil || failure == "" && !drained:

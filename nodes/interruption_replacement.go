@@ -73,7 +73,11 @@ func (r replacement) intend(ctx context.Context, s *survey, refusal *LaunchError
 		}
 		return r.step(ctx, "failReplacement", func(i *Interruption) { i.LaunchFailed = why })
 	}
-	intent := Intent{Attempt: attempt, Epoch: now.Unix(), Request: r.launcher.request(r.item.claim(), 0, attempt, order[0])}
+	intent := Intent{
+		Attempt: attempt,
+		Epoch:   now.Unix(),
+		Request: r.launcher.request(r.item.claim(), 0, attempt, order[0]),
+	}
 	return r.step(ctx, "intendReplacement", func(i *Interruption) {
 		i.Intent = &intent
 		i.Exhausted = append(i.Exhausted[:len(i.Exhausted):len(i.Exhausted)], newOnes(i.Exhausted, news)...)

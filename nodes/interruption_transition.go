@@ -72,7 +72,11 @@ func (t ClaimInterruption) Apply(i Interruption) (Interruption, error) {
 	case i.Owner == t.Owner:
 		return i, nil
 	case i.Owner != "" && t.Now.Unix() <= i.UntilEpoch && !t.former(i):
-		return i, &RefusedError{Transition: t.Name(), Condition: ErrLeaseHeld, Detail: fmt.Sprintf("by %s until %d", i.Owner, i.UntilEpoch)}
+		return i, &RefusedError{
+			Transition: t.Name(),
+			Condition:  ErrLeaseHeld,
+			Detail:     fmt.Sprintf("by %s until %d", i.Owner, i.UntilEpoch),
+		}
 	}
 	i.Owner, i.Holder, i.Process, i.UntilEpoch = t.Owner, t.Holder, t.Process, t.Now.Add(t.TTL).Unix()
 	i.Fence++
@@ -99,7 +103,11 @@ func (t InterruptionStep) Name() string { return t.Step }
 // Apply makes the change if the claim has not passed to another worker.
 func (t InterruptionStep) Apply(i Interruption) (Interruption, error) {
 	if i.Fence != t.Fence || i.Owner != "" && i.Owner != t.Owner {
-		return i, &RefusedError{Transition: t.Name(), Condition: ErrStaleFence, Detail: fmt.Sprintf("fence is %d, the writer's %d", i.Fence, t.Fence)}
+		return i, &RefusedError{
+			Transition: t.Name(),
+			Condition:  ErrStaleFence,
+			Detail:     fmt.Sprintf("fence is %d, the writer's %d", i.Fence, t.Fence),
+		}
 	}
 	t.Change(&i)
 	return i, nil

@@ -32,7 +32,8 @@ func (w *spotWarning) do(ctx context.Context, s *survey, gone bool) error {
 	w.deadline = time.Unix(w.item.DeadlineEpoch, 0)
 	drainable := !gone && w.inTime() && w.item.Node.Name != ""
 	if drainable {
-		w.cordoned = s.cordoned(w.item.Node, w.item.claim()) // by an earlier run, unless a person has uncordoned it since
+		// An earlier run may have cordoned it, and a person may have uncordoned it since.
+		w.cordoned = s.cordoned(w.item.Node, w.item.claim())
 		w.beginHandoff(ctx)
 	}
 

@@ -86,7 +86,12 @@ func interruptedOfferings(open []Interruption, now time.Time) []Exhausted {
 	for _, i := range open {
 		out = append(out, i.Exhausted...)
 		if o := i.Offering; o.Type != "" {
-			out = append(out, Exhausted{Zone: o.Zone, Type: o.Type, Market: o.Market, UntilEpoch: now.Add(exhaustedIn).Unix()})
+			out = append(out, Exhausted{
+				Zone:       o.Zone,
+				Type:       o.Type,
+				Market:     o.Market,
+				UntilEpoch: now.Add(exhaustedIn).Unix(),
+			})
 		}
 	}
 	return out

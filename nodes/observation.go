@@ -115,7 +115,13 @@ func Arriving(p Policy, o Observation, now time.Time) []Arrival {
 			at, since = i.Intent.Request.Offering, max(since, i.Intent.Epoch)
 		}
 		if inTime(time.Unix(since, 0)) {
-			coming := Instance{ID: i.ReplacementID, State: StatePending, Type: at.Type, Zone: at.Zone, Market: at.Market}
+			coming := Instance{
+				ID:     i.ReplacementID,
+				State:  StatePending,
+				Type:   at.Type,
+				Zone:   at.Zone,
+				Market: at.Market,
+			}
 			out = append(out, Arrival{coming, a.leaving(i.InstanceID)})
 		}
 	}

@@ -22,7 +22,8 @@ func (r repair) begin(ctx context.Context, s *survey) error {
 		return nil
 	}
 	for _, u := range UnhealthyWorkers(r.config.Policy, s.fleet(), r.state.record, r.now()) {
-		_, endedSince := s.record.Removal(u.InstanceID) // it was being removed when the survey was made and no longer is
+		// It was being removed when the survey was made and no longer is.
+		_, endedSince := s.record.Removal(u.InstanceID)
 		if !u.Due || endedSince {
 			continue
 		}

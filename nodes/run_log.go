@@ -26,7 +26,9 @@ func (l *runLog) append(ctx context.Context, e Event) {
 	e.At, e.Tick, e.Seq = l.clock.Now(), l.id, l.seq
 	l.seq++
 	l.events = append(l.events, e)
-	err := l.calls.doSafe(ctx, "journaling "+e.Kind, func(ctx context.Context) error { return l.journal.Append(ctx, e) })
+	err := l.calls.doSafe(ctx, "journaling "+e.Kind, func(ctx context.Context) error {
+		return l.journal.Append(ctx, e)
+	})
 	if err != nil {
 		l.collect(err)
 	}
@@ -44,7 +46,12 @@ func (l *runLog) appendData(ctx context.Context, e Event, data any) {
 
 // report adds an event about the open action, and about an instance unless that is "".
 func (l *runLog) report(ctx context.Context, kind, instance, message string, args ...any) {
-	l.append(ctx, Event{Kind: kind, ActionID: l.state.record.ActionID(), Instance: instance, Message: fmt.Sprintf(message, args...)})
+	l.append(ctx, Event{
+		Kind:     kind,
+		ActionID: l.state.record.ActionID(),
+		Instance: instance,
+		Message:  fmt.Sprintf(message, args...),
+	})
 }
 
 // fail collects an error and adds an event about it, unless the lease is lost: then its new holder is authoritative.

@@ -23,7 +23,12 @@ func (d scaleDown) begin(ctx context.Context, s *survey, decision Decision) erro
 	for _, target := range decision.Targets {
 		ids = append(ids, target.InstanceID)
 	}
-	err := d.state.apply(ctx, BeginScaleDown{Fence: d.state.fence, ActionID: d.newActionID(), Now: d.now(), Targets: ids})
+	err := d.state.apply(ctx, BeginScaleDown{
+		Fence:    d.state.fence,
+		ActionID: d.newActionID(),
+		Now:      d.now(),
+		Targets:  ids,
+	})
 	if err != nil {
 		return err
 	}
@@ -110,7 +115,13 @@ func (d scaleDown) removeTarget(ctx context.Context, s *survey, id string) (done
 	if why, blame := s.objection(id, d.config.Policy.MinWorkers); why != "" {
 		return false, d.fail(ctx, s, blame, why)
 	}
-	m = Removal{InstanceID: id, ActionID: d.state.record.ScaleDownActionID, Node: s.nodeOf(id), DrainedSince: d.now().Unix(), Reason: "scale-down"}
+	m = Removal{
+		InstanceID:   id,
+		ActionID:     d.state.record.ScaleDownActionID,
+		Node:         s.nodeOf(id),
+		DrainedSince: d.now().Unix(),
+		Reason:       "scale-down",
+	}
 	if err := d.state.apply(ctx, StartDrain{Fence: d.state.fence, Removal: m}); err != nil {
 		return false, err
 	}
@@ -153,8 +164,12 @@ func (d scaleDown) finishTarget(ctx context.Context, id string, m Removal, gone 
 	if err := d.drainer.terminateAndRemove(ctx, id, m.Node, gone); err != nil {
 		return false, err
 	}
-	doneMark := MarkScaleDownInstanceDone{Fence: d.state.fence, ActionID: d.state.record.ScaleDownActionID, InstanceID: id}
-	if err := d.state.apply(ctx, doneMark); err != nil {
+	done := MarkScaleDownInstanceDone{
+		Fence:      d.state.fence,
+		ActionID:   d.state.record.ScaleDownActionID,
+		InstanceID: id,
+	}
+	if err := d.state.apply(ctx, done); err != nil {
 		return false, err
 	}
 	d.log.report(ctx, "scaleDown.removed", id, "")
@@ -184,7 +199,13 @@ func (d scaleDown) fail(ctx context.Context, s *survey, culprit, why string) err
 			d.log.fail(ctx, "uncordoning", err)
 		}
 	}
-	err := d.state.apply(ctx, FailScaleDown{Fence: d.state.fence, ActionID: action, Now: d.now(), Culprit: culprit, Cause: why})
+	err := d.state.apply(ctx, FailScaleDown{
+		Fence:    d.state.fence,
+		ActionID: action,
+		Now:      d.now(),
+		Culprit:  culprit,
+		Cause:    why,
+	})
 	if err == nil {
 		d.log.append(ctx, Event{Kind: "scaleDown.failed", ActionID: action, Instance: culprit, Message: why})
 	}

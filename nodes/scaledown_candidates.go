@@ -71,7 +71,12 @@ func SelectTargets(o Observation, r Record, fit Fitter, n int, now time.Time) ([
 		fleet.Remove(w.Node)
 		leaving = together
 		zones[w.Instance.Zone]--
-		chosen = append(chosen, Target{InstanceID: w.Instance.ID, Node: w.Node.NodeRef, Zone: w.Instance.Zone, Why: why})
+		chosen = append(chosen, Target{
+			InstanceID: w.Instance.ID,
+			Node:       w.Node.NodeRef,
+			Zone:       w.Instance.Zone,
+			Why:        why,
+		})
 		next.sort(candidates)
 	}
 	slices.SortFunc(candidates, func(a, b candidate) int { return cmp.Compare(a.place, b.place) })

@@ -151,7 +151,12 @@ func (u scaleUp) intendNext(ctx context.Context, s *survey, subnets []Subnet, re
 		return false, u.endLaunching(ctx, refusal, news)
 	}
 	actionID, ordinal := u.state.record.ScaleUpActionID, len(u.state.record.ScaleUpInstanceIDs)
-	intent := Intent{Ordinal: ordinal, Attempt: attempt, Epoch: now.Unix(), Request: u.launcher.request(actionID, ordinal, attempt, order[0])}
+	intent := Intent{
+		Ordinal: ordinal,
+		Attempt: attempt,
+		Epoch:   now.Unix(),
+		Request: u.launcher.request(actionID, ordinal, attempt, order[0]),
+	}
 	err := u.state.apply(ctx, IntendLaunch{Fence: u.state.fence, ActionID: actionID, Intent: intent, Exhausted: news})
 	return err == nil, err
 }
@@ -186,7 +191,11 @@ func (u scaleUp) endLaunching(ctx context.Context, refusal *LaunchError, news []
 	if launched == 0 {
 		return u.fail(ctx, nil, news)
 	}
-	return u.state.apply(ctx, ReduceScaleUp{Fence: u.state.fence, ActionID: u.state.record.ScaleUpActionID, Exhausted: news})
+	return u.state.apply(ctx, ReduceScaleUp{
+		Fence:     u.state.fence,
+		ActionID:  u.state.record.ScaleUpActionID,
+		Exhausted: news,
+	})
 }
 
 // verify completes the action when as many of its instances as requested are Ready now, by their own nodes,
@@ -199,7 +208,11 @@ func (u scaleUp) verify(ctx context.Context, s *survey, m Readings) error {
 		err := u.state.apply(ctx, CompleteScaleUp{Fence: u.state.fence, ActionID: id, Now: u.now(),
 			Unchecked: u.unchecked(s), Template: fingerprint(u.config.Template, u.config.Policy)})
 		if err == nil {
-			u.log.append(ctx, Event{Kind: "scaleUp.completed", ActionID: id, Message: fmt.Sprintf("%d Ready", len(ready))})
+			u.log.append(ctx, Event{
+				Kind:     "scaleUp.completed",
+				ActionID: id,
+				Message:  fmt.Sprintf("%d Ready", len(ready)),
+			})
 		}
 		return err
 	case !u.joinOverdue():

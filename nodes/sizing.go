@@ -65,7 +65,11 @@ func (PodsPerNode) Plan(q Question) Plan {
 		return Plan{Coming: true, Why: fmt.Sprintf("%d pod(s), %s", q.Pending, there)}
 	}
 	n := (q.Pending - room + per - 1) / per
-	return Plan{Nodes: make([]Want, n), Coming: true, Why: fmt.Sprintf("ceil((%d - %d) / %d) = %d: %s", q.Pending, room, per, n, there)}
+	return Plan{
+		Nodes:  make([]Want, n),
+		Coming: true,
+		Why:    fmt.Sprintf("ceil((%d - %d) / %d) = %d: %s", q.Pending, room, per, n, there),
+	}
 }
 
 // settleTime is how long scheduler and metrics are given, at least, to show that pods run on a node that has joined.

@@ -194,7 +194,10 @@ func (v surveyor) readMetrics(ctx context.Context, o *Observation) {
 	})
 	if err != nil {
 		why := Missing(err.Error())
-		o.Readings = Readings{CPU: why, CPUMin: why, CPUMax: why, Pending: why, PendingMin: why, PendingMax: why, PendingOther: why}
+		o.Readings = Readings{
+			CPU: why, CPUMin: why, CPUMax: why,
+			Pending: why, PendingMin: why, PendingMax: why, PendingOther: why,
+		}
 		v.log.collect(err)
 	}
 }

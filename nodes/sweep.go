@@ -51,7 +51,11 @@ func (sw sweep) reap(ctx context.Context, s *survey) error {
 			continue
 		}
 		sw.launcher.diagnose(ctx, w.Instance.ID)
-		m := Removal{InstanceID: w.Instance.ID, Phase: PhaseDraining, Reason: "launched by " + w.Instance.ActionID + " and never joined"}
+		m := Removal{
+			InstanceID: w.Instance.ID,
+			Phase:      PhaseDraining,
+			Reason:     "launched by " + w.Instance.ActionID + " and never joined",
+		}
 		if err := sw.removals.advance(ctx, s, m); err != nil {
 			return err
 		}
@@ -105,7 +109,9 @@ func (sw sweep) removeDeadNodes(ctx context.Context, s *survey) error {
 		if lives || justJoined || foreign {
 			continue
 		}
-		err := sw.calls.do(ctx, "deleting node "+n.Name, func(ctx context.Context) error { return sw.config.Cluster.Remove(ctx, n.NodeRef) })
+		err := sw.calls.do(ctx, "deleting node "+n.Name, func(ctx context.Context) error {
+			return sw.config.Cluster.Remove(ctx, n.NodeRef)
+		})
 		if err != nil {
 			return err
 		}

@@ -27,7 +27,8 @@ func (t StartDrain) Apply(r Record) (Record, error) {
 	r = r.Clone()
 	m = t.Removal
 	m.Phase = PhaseDraining
-	if old, ok := r.Removal(m.InstanceID); ok { // a mark stays: it joined after it was marked, and is drained all the same
+	// A mark stays: it joined after it was marked, and is drained all the same.
+	if old, ok := r.Removal(m.InstanceID); ok {
 		m.Phase = old.Phase
 	}
 	r.putRemoval(m)

@@ -50,15 +50,15 @@ func WriteChart(path string, results ...Result) error {
 		canvas = vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(chartWidth, chartHeight), vgimg.UseDPI(120))}
 	}
 	if err := drawChart(draw.New(canvas), results); err != nil {
-		return fmt.Errorf("drawing the chart, %w", err)
+		return fmt.Errorf("drawing the chart: %w", err)
 	}
 	f, err := os.Create(path)
 	if err != nil {
-		return fmt.Errorf("writing the chart, %w", err)
+		return fmt.Errorf("writing the chart: %w", err)
 	}
 	_, err = canvas.WriteTo(f)
 	if err := errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("writing the chart, %w", err)
+		return fmt.Errorf("writing the chart: %w", err)
 	}
 	return nil
 }

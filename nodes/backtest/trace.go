@@ -116,7 +116,7 @@ func csvError(name string, err error) error {
 	if errors.As(err, &pe) {
 		return &TraceError{File: name, Line: pe.Line, Why: pe.Err.Error() + ": each line has as many fields as the first"}
 	}
-	return fmt.Errorf("reading %s, %w", name, err)
+	return fmt.Errorf("reading %s: %w", name, err)
 }
 
 func readPod(name string, line int, row []string, at map[string]int) (Pod, error) {

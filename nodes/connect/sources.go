@@ -63,9 +63,9 @@ func ReadFile(name string, known []string) (map[string]string, error) {
 	data, err := os.ReadFile(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("reading settings, %w: name a YAML file that exists", err)
+		return nil, fmt.Errorf("reading settings: %w: name a YAML file that exists", err)
 	case err != nil:
-		return nil, fmt.Errorf("reading settings, %w", err)
+		return nil, fmt.Errorf("reading settings: %w", err)
 	}
 	out, err := parseFile(data, known)
 	if err != nil {

@@ -83,7 +83,7 @@ type DB struct {
 func Open(ctx context.Context, cfg Config) (*DB, error) {
 	ac, err := config.LoadDefaultConfig(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("reading the AWS configuration, %w", err)
+		return nil, fmt.Errorf("reading the AWS configuration: %w", err)
 	}
 	if ac.Region == "" {
 		return nil, errors.New("no AWS region is known: set AWS_REGION")

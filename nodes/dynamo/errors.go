@@ -66,7 +66,7 @@ func (d *DB) explain(doing, table, api string, err error) error {
 	var refusal smithy.APIError
 	switch {
 	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled):
-		return fmt.Errorf("%s in table %s, %w", doing, table, err)
+		return fmt.Errorf("%s in table %s: %w", doing, table, err)
 	case errors.As(err, &refusal):
 		out.Code = refusal.ErrorCode()
 		out.Why, out.Fix = d.reason(out.Code, refusal.ErrorMessage(), table, api)

@@ -79,7 +79,7 @@ func (e *CorruptError) Error() string {
 func (j *Journal) Append(ctx context.Context, e nodes.Event) error {
 	payload, err := json.Marshal(e)
 	if err != nil {
-		return fmt.Errorf("encoding event %s, %w", e.Key(), err)
+		return fmt.Errorf("encoding event %s: %w", e.Key(), err)
 	}
 	if len(payload) > maxEvent {
 		return fmt.Errorf("event %s has %d bytes, the journal takes %d", e.Key(), len(payload), maxEvent)

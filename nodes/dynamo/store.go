@@ -54,7 +54,7 @@ func (s *Store) Apply(ctx context.Context, t nodes.Transition) (nodes.Record, er
 			return next, err
 		}
 		if err := yield(ctx, try); err != nil {
-			return r, fmt.Errorf("writing the record in table %s, %w", s.cfg.StateTable, err)
+			return r, fmt.Errorf("writing the record in table %s: %w", s.cfg.StateTable, err)
 		}
 	}
 }
@@ -68,7 +68,7 @@ func (s *Store) record(ctx context.Context) (nodes.Record, item, error) {
 	}
 	if isTooNew(raw) {
 		v, _ := countOf(raw, schemaAttribute)
-		return r, raw, fmt.Errorf("item %s of table %s, %w: version %d, this program knows %d", r.PK, s.cfg.StateTable, nodes.ErrSchemaTooNew, v, nodes.SchemaVersion)
+		return r, raw, fmt.Errorf("item %s of table %s: %w: version %d, this program knows %d", r.PK, s.cfg.StateTable, nodes.ErrSchemaTooNew, v, nodes.SchemaVersion)
 	}
 	if err := decode(raw, &r); err != nil {
 		return r, raw, &ItemError{Table: s.cfg.StateTable, Key: r.PK, Why: err.Error()}
@@ -102,11 +102,11 @@ func (s *Store) get(ctx context.Context, doing, key string) (item, error) {
 func (s *Store) write(ctx context.Context, doing, key string, raw item, before, after any) (done bool, err error) {
 	was, err := encode(before)
 	if err != nil {
-		return false, fmt.Errorf("%s, %w", doing, err)
+		return false, fmt.Errorf("%s: %w", doing, err)
 	}
 	is, err := encode(after)
 	if err != nil {
-		return false, fmt.Errorf("%s, %w", doing, err)
+		return false, fmt.Errorf("%s: %w", doing, err)
 	}
 	if raw == nil {
 		was = nil // a new item gets every attribute, also those that say nothing yet
@@ -234,7 +234,7 @@ func (s *Store) getAll(ctx context.Context, keys []string) (map[string]item, err
 		for try := 0; len(ask) > 0; try++ {
 			if try > 0 { // DynamoDB hands back what it had no capacity for
 				if err := yield(ctx, try+4); err != nil {
-					return nil, fmt.Errorf("%s in table %s, %w", doing, s.cfg.StateTable, err)
+					return nil, fmt.Errorf("%s in table %s: %w", doing, s.cfg.StateTable, err)
 				}
 			}
 			res, err := s.api.BatchGetItem(ctx, &dynamodb.BatchGetItemInput{
@@ -295,7 +295,7 @@ func (s *Store) ApplyInterruption(ctx context.Context, instanceID string, t node
 			return next, nil
 		}
 		if err := yield(ctx, try); err != nil {
-			return i, fmt.Errorf("%s in table %s, %w", doing, s.cfg.StateTable, err)
+			return i, fmt.Errorf("%s in table %s: %w", doing, s.cfg.StateTable, err)
 		}
 	}
 }

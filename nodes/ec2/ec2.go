@@ -94,7 +94,7 @@ func (c *Cloud) describe(ctx context.Context, f types.Filter) ([]nodes.Instance,
 	for page := 1; ; page++ {
 		reply, err := c.api.EC2.DescribeInstances(ctx, in)
 		if err != nil {
-			err = fmt.Errorf("describing instances, page %d, %w", page, explained(err))
+			err = fmt.Errorf("describing instances, page %d: %w", page, explained(err))
 			if page > 1 {
 				err = &nodes.IncompleteError{What: "instances", Err: err}
 			}
@@ -173,7 +173,7 @@ func (c *Cloud) Subnets(ctx context.Context) ([]nodes.Subnet, error) {
 	for {
 		reply, err := c.api.EC2.DescribeSubnets(ctx, in)
 		if err != nil {
-			return nil, fmt.Errorf("describing subnets, %w", explained(err))
+			return nil, fmt.Errorf("describing subnets: %w", explained(err))
 		}
 		for _, s := range reply.Subnets {
 			if s.State == types.SubnetStateAvailable && s.SubnetId != nil && s.AvailabilityZone != nil {
@@ -206,7 +206,7 @@ func (c *Cloud) Terminate(ctx context.Context, instanceID string) error {
 	case isCode(err, "InvalidInstanceID.NotFound"):
 		return nil
 	case err != nil:
-		return fmt.Errorf("terminating %s, %w", instanceID, explained(err))
+		return fmt.Errorf("terminating %s: %w", instanceID, explained(err))
 	}
 	for _, i := range out.TerminatingInstances {
 		if aws.ToString(i.InstanceId) == instanceID && i.CurrentState != nil {
@@ -227,7 +227,7 @@ func (c *Cloud) Diagnose(ctx context.Context, instanceID string) (nodes.Diagnosi
 	var d nodes.Diagnosis
 	reply, err := c.api.EC2.DescribeInstances(ctx, &ec2.DescribeInstancesInput{Filters: []types.Filter{filter("instance-id", instanceID)}})
 	if err != nil {
-		return d, fmt.Errorf("describing %s, %w", instanceID, explained(err))
+		return d, fmt.Errorf("describing %s: %w", instanceID, explained(err))
 	}
 	for _, r := range reply.Reservations {
 		for _, i := range r.Instances {
@@ -244,7 +244,7 @@ func (c *Cloud) Diagnose(ctx context.Context, instanceID string) (nodes.Diagnosi
 		console, err = c.console(ctx, instanceID, false)
 	}
 	if err != nil {
-		return d, fmt.Errorf("reading the console of %s, %w", instanceID, explained(err))
+		return d, fmt.Errorf("reading the console of %s: %w", instanceID, explained(err))
 	}
 	d.Console = console
 	return d, nil

@@ -19,7 +19,7 @@ import (
 func (c *Cloud) Launch(ctx context.Context, req nodes.LaunchRequest) (nodes.Instance, error) {
 	in, err := c.runInput(ctx, req)
 	if err != nil {
-		return nodes.Instance{}, fmt.Errorf("preparing the launch, %w", err)
+		return nodes.Instance{}, fmt.Errorf("preparing the launch: %w", err)
 	}
 	out, err := c.api.EC2.RunInstances(ctx, in)
 	if err != nil {
@@ -30,7 +30,7 @@ func (c *Cloud) Launch(ctx context.Context, req nodes.LaunchRequest) (nodes.Inst
 	}
 	i, err := c.instance(out.Instances[0])
 	if err != nil {
-		return nodes.Instance{}, fmt.Errorf("reading the reply to a launch, %w", err)
+		return nodes.Instance{}, fmt.Errorf("reading the reply to a launch: %w", err)
 	}
 	return i, nil
 }

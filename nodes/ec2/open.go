@@ -67,7 +67,7 @@ func LoadAWS(ctx context.Context, c Config) (aws.Config, error) {
 	cfg, err := config.LoadDefaultConfig(ctx, options...)
 	switch {
 	case err != nil:
-		return cfg, fmt.Errorf("reading the AWS configuration, %w", err)
+		return cfg, fmt.Errorf("reading the AWS configuration: %w", err)
 	case cfg.Region == "":
 		return cfg, errors.New("no AWS region is configured: set AWS_REGION, for example eu-central-1")
 	}
@@ -177,7 +177,7 @@ func addRealReply(s *middleware.Stack) error {
 		body := bufio.NewReaderSize(response.Body, 1024)
 		head, readErr := body.Peek(512) // the element comes right after the XML declaration
 		if readErr != nil && !errors.Is(readErr, io.EOF) {
-			return out, metadata, fmt.Errorf("reading the reply to %s, %w", s.ID(), readErr)
+			return out, metadata, fmt.Errorf("reading the reply to %s: %w", s.ID(), readErr)
 		}
 		if !bytes.Contains(head, want) {
 			return out, metadata, fmt.Errorf("the reply to %s is not EC2's: it begins with %.60q; look for a proxy in between", s.ID(), head)

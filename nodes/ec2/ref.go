@@ -72,7 +72,7 @@ func (c *Cloud) Fetch(ctx context.Context, ref Ref) (string, error) {
 	value, err := c.fetch(ctx, ref)
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("reading %s, %w", ref, explained(err))
+		return "", fmt.Errorf("reading %s: %w", ref, explained(err))
 	case value == "":
 		return "", fmt.Errorf("reading %s: it is empty", ref)
 	}

@@ -148,11 +148,11 @@ func ParseJoin(ref string) (Join, error) {
 	}
 	v, err := url.ParseQuery(text)
 	if err != nil {
-		return Join{}, fmt.Errorf("reading the user data's reference, %w", err)
+		return Join{}, fmt.Errorf("reading the user data's reference: %w", err)
 	}
 	j := Join{Server: v.Get("server"), TokenRef: v.Get("token"), Version: v.Get("version"), Args: v.Get("args"), Labels: v.Get("labels"), Taints: v.Get("taints")}
 	if err := setting.Problems(j.problems(), nil); err != nil {
-		return Join{}, fmt.Errorf("reading the user data's reference, %w", err)
+		return Join{}, fmt.Errorf("reading the user data's reference: %w", err)
 	}
 	return j, nil
 }

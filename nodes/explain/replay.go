@@ -19,7 +19,7 @@ func Snapshot(e nodes.Event) (nodes.Snapshot, error) {
 		return s, fmt.Errorf("the decision of tick %s has no snapshot", e.Tick)
 	}
 	if err := json.Unmarshal(e.Data, &s); err != nil {
-		return s, fmt.Errorf("reading the snapshot of tick %s, %w", e.Tick, err)
+		return s, fmt.Errorf("reading the snapshot of tick %s: %w", e.Tick, err)
 	}
 	return s, nil
 }

@@ -336,7 +336,7 @@ func Decode(text string) (Constraints, error) {
 		}
 	}
 	if err != nil {
-		return Constraints{}, fmt.Errorf("reading a pod's placement constraints, %w: they were not written by this version of package fit", err)
+		return Constraints{}, fmt.Errorf("reading a pod's placement constraints: %w: they were not written by this version of package fit", err)
 	}
 	return c.canonical(), nil
 }

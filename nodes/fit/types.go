@@ -60,7 +60,7 @@ func OpenCatalog(path string) (Catalog, error) {
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("opening the table of instance types, %w: set INSTANCE_TABLE to a readable file, or leave it empty for the shipped one", err)
+		return nil, fmt.Errorf("opening the table of instance types: %w: set INSTANCE_TABLE to a readable file, or leave it empty for the shipped one", err)
 	}
 	defer func() { _ = f.Close() }()
 	return ReadCatalog(path, f)
@@ -74,7 +74,7 @@ func ReadCatalog(name string, r io.Reader) (Catalog, error) {
 	in.Comment = '#'
 	head, err := in.Read()
 	if err != nil {
-		return nil, fmt.Errorf("%s: reading the line that names the columns, %w", name, err)
+		return nil, fmt.Errorf("%s: reading the line that names the columns: %w", name, err)
 	}
 	var errs []error
 	for _, needed := range []string{"type", "vcpu", "memory_mib", "usd_per_hour"} {

@@ -35,7 +35,7 @@ func Open(ctx context.Context, c Config, p nodes.Policy) (*Signals, error) {
 	if c.CARef != "" {
 		pem, err := c.fetch(ctx, c.CARef)
 		if err != nil {
-			return nil, fmt.Errorf("reading PROMETHEUS_CA_REF, %w", err)
+			return nil, fmt.Errorf("reading PROMETHEUS_CA_REF: %w", err)
 		}
 		roots := x509.NewCertPool()
 		if !roots.AppendCertsFromPEM([]byte(pem)) {
@@ -47,7 +47,7 @@ func Open(ctx context.Context, c Config, p nodes.Policy) (*Signals, error) {
 	hc := &http.Client{Transport: &transport{config: c, next: tr}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	client, err := api.NewClient(api.Config{Address: c.URL, Client: hc})
 	if err != nil {
-		return nil, fmt.Errorf("opening PROMETHEUS_URL, %w", err)
+		return nil, fmt.Errorf("opening PROMETHEUS_URL: %w", err)
 	}
 	return New(v1.NewAPI(client), c, p), nil
 }
@@ -118,7 +118,7 @@ func (t *transport) credentials(ctx context.Context) (string, error) {
 	if err == nil {
 		t.secret, t.until = s, now.Add(secretAge)
 	} else if t.secret == "" {
-		return "", fmt.Errorf("reading %s, %w", env, err)
+		return "", fmt.Errorf("reading %s: %w", env, err)
 	}
 	return t.secret, nil
 }

@@ -30,14 +30,14 @@ func New(nc *nats.Conn, group string) *Plane { return &Plane{nc, group} }
 func (p *Plane) Cost(ctx context.Context, names []string) (map[string]float64, error) {
 	members, err := partition.Members(ctx, p.nc, p.group)
 	if err != nil {
-		return nil, fmt.Errorf("asking for the cost of nodes, %w", err)
+		return nil, fmt.Errorf("asking for the cost of nodes: %w", err)
 	}
 	var slots map[string]int // none before the first map
 	switch a, err := p.assignment(ctx); {
 	case err == nil:
 		slots = a.Counts()
 	case !errors.Is(err, jetstream.ErrKeyNotFound):
-		return nil, fmt.Errorf("asking for the cost of nodes, %w", err)
+		return nil, fmt.Errorf("asking for the cost of nodes: %w", err)
 	}
 	out := make(map[string]float64, len(names))
 	for _, n := range names {
@@ -58,11 +58,11 @@ func (p *Plane) assignment(ctx context.Context) (*partition.Assignment, error) {
 	}
 	kv, err := js.KeyValue(ctx, p.group+"-assignments")
 	if err != nil {
-		return nil, fmt.Errorf("opening the assignment map of %s, %w", p.group, err)
+		return nil, fmt.Errorf("opening the assignment map of %s: %w", p.group, err)
 	}
 	e, err := kv.Get(ctx, partition.AssignmentKey)
 	if err != nil {
-		return nil, fmt.Errorf("reading the assignment map of %s, %w", p.group, err)
+		return nil, fmt.Errorf("reading the assignment map of %s: %w", p.group, err)
 	}
 	return partition.DecodeAssignment(e.Value())
 }

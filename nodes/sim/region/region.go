@@ -100,7 +100,7 @@ func Start(o Options) (*Region, error) {
 func (r *Region) serve(ctx context.Context, h http.Handler) (string, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
-		return "", fmt.Errorf("starting the simulated region, %w", err)
+		return "", fmt.Errorf("starting the simulated region: %w", err)
 	}
 	s := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
 	r.servers = append(r.servers, s)
@@ -118,17 +118,17 @@ func (r *Region) Config(ctx context.Context) (nodes.Config, error) {
 	}
 	cluster, err := kube.New(&rest.Config{Host: r.KubeURL}, kube.Options{})
 	if err != nil {
-		return c, fmt.Errorf("connecting to the simulated cluster, %w", err)
+		return c, fmt.Errorf("connecting to the simulated cluster: %w", err)
 	}
 	pc := prom.DefaultConfig()
 	pc.URL, pc.Step, pc.Rate, pc.MaxAge = r.PromURL, r.o.Scrape, r.o.Rate, 30*r.o.Scrape
 	signals, err := prom.Open(ctx, pc, c.Policy)
 	if err != nil {
-		return c, fmt.Errorf("connecting to the simulated Prometheus, %w", err)
+		return c, fmt.Errorf("connecting to the simulated Prometheus: %w", err)
 	}
 	store, err := local.Open(ctx, filepath.Join(r.o.Dir, "nodes"), local.Options{Cluster: c.Policy.Cluster})
 	if err != nil {
-		return c, fmt.Errorf("opening the record, %w", err)
+		return c, fmt.Errorf("opening the record: %w", err)
 	}
 	r.store = store
 	r.closers = append(r.closers, store.Close)
@@ -143,7 +143,7 @@ func (r *Region) cloud() (*ec2.Cloud, nodes.Template, error) {
 	c := ec2.Config{Cluster: p.Cluster, LaunchTemplate: "lt-00000001", LaunchTemplateVersion: "1", UserData: ec2.UserDataTemplate, InstanceTypes: p.InstanceTypes, Spot: p.Spot}
 	cloud, err := ec2.New(ec2.API{EC2: awsec2.NewFromConfig(cfg, ec2.Options), Parameters: ssm.NewFromConfig(cfg), Secrets: secretsmanager.NewFromConfig(cfg), Identity: sts.NewFromConfig(cfg)}, c)
 	if err != nil {
-		return nil, nodes.Template{}, fmt.Errorf("connecting to the simulated region, %w", err)
+		return nil, nodes.Template{}, fmt.Errorf("connecting to the simulated region: %w", err)
 	}
 	return cloud, c.Template(), nil
 }
