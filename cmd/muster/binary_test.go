@@ -12,7 +12,7 @@ import (
 func TestBinary(t *testing.T) {
 	linktest.Binary{
 		Own: []string{
-			"partition", "partition/plan",
+			"partition", "partition/plan", "partition/partitionprom", "partition/reserve", "partition/internal/xxh64",
 			"defender", "defender/service", "defender/connect", "defender/cassandra", "defender/sqlite",
 			"defender/tchart", "defender/uchart", "defender/spc", "defender/pca", "defender/attribute",
 			"defender/strategy", "defender/webhook", "defender/analyze", "defender/trace",
@@ -26,7 +26,7 @@ func TestBinary(t *testing.T) {
 			"internal/command/nodes", "internal/command/nodes/backtest", "internal/command/nodes/simulate",
 			"internal/command/partitions", "internal/command/up",
 			"internal/lab", "internal/lab/machines", "internal/powercut",
-			"internal/listen", "internal/misuse", "internal/processor", "internal/reserve", "internal/secret", "internal/sqlitefile",
+			"internal/listen", "internal/misuse", "internal/processor", "internal/secret", "internal/sqlitefile",
 		},
 		Modules: slices.Concat(
 			linktest.CommandLine, linktest.NATS, linktest.SQLite, linktest.Cassandra, linktest.Metrics,

@@ -3,17 +3,24 @@ package servertest_test
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/partition"
-	"github.com/muster-dev/muster/partition/internal/testhook"
 )
 
-func lookOften(c *partition.Config) { testhook.LookAtSilence(c, 20*time.Millisecond) }
+// lookOften has a worker look at the consumers of silent slots every 20 ms rather than every
+// 5 s. Users have no need to set that, so it is no exported field, and no function of the
+// library is there for this test alone: the field is set by reflection.
+func lookOften(c *partition.Config) {
+	every := reflect.ValueOf(c).Elem().FieldByName("ghostCheck")
+	reflect.NewAt(every.Type(), unsafe.Pointer(every.UnsafeAddr())).Elem().SetInt(int64(20 * time.Millisecond)) //nolint:gosec // a field of that very type
+}
 
 // allConsumers returns all consumers of a group's streams.
 func (g *group) allConsumers() (all []*jetstream.ConsumerInfo) {
