@@ -111,7 +111,12 @@ func (c *court) defend(pod string) (kill func()) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	go func() { defer close(done); _ = d.Run(ctx) }()
+	go func() {
+		defer close(done)
+		if err := d.Run(ctx); err != nil {
+			c.t.Logf("defender %s ended: %v", pod, err)
+		}
+	}()
 	c.t.Cleanup(func() { stop(); <-done })
 	return d.Disconnect
 }
@@ -353,9 +358,14 @@ func (c *court) lose() {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Defender c is to be one of them: for as long as the lease of the killed one lasts, two
+	// are there without it.
 	working := func() bool {
 		v, err := partition.Look(ctx, c.harness(), defender.Group)
-		return err == nil && v.Map != nil && len(v.Map.Workers) == 2 && len(v.Map.Moves) == 0 && len(v.Members) == 2
+		if err != nil || v.Map == nil || len(v.Map.Workers) != 2 || len(v.Map.Moves) > 0 || len(v.Members) != 2 {
+			return false
+		}
+		return slices.ContainsFunc(v.Members, func(m partition.MemberInfo) bool { return m.Pod == "c" && m.State == partition.StateStable })
 	}
 	c.eventually("two workers after a crash", working)
 	// It is created again with the first stream whose limit is sought.
