@@ -87,7 +87,7 @@ func (a *absentees) reserve(now bool) bool {
 		return false
 	}
 	next := a.cur.clone()
-	next.Epoch, next.Leader = a.office.epoch, a.self
+	next.Epoch, next.Leader = a.leaderLease.epoch, a.self
 	var events []Event
 	for _, i := range who {
 		next.Restarting[int(i)] = true
@@ -193,7 +193,7 @@ func (a *absentees) adopt() bool {
 		}
 		if next == nil {
 			next = a.cur.clone()
-			next.Epoch, next.Leader = a.office.epoch, a.self
+			next.Epoch, next.Leader = a.leaderLease.epoch, a.self
 		}
 		was := next.Workers[i]
 		next.Workers[i] = p.Member
@@ -231,7 +231,7 @@ func (a *absentees) adopt() bool {
 // prune takes workers out of the map that have left or yield, once all that they had has
 // arrived elsewhere.
 func (a *absentees) prune() {
-	if a.cur == nil || !a.cur.Settled() || a.cur.Epoch != a.office.epoch {
+	if a.cur == nil || !a.cur.Settled() || a.cur.Epoch != a.leaderLease.epoch {
 		return
 	}
 	stays := a.staysInMap()
@@ -248,7 +248,7 @@ func (a *absentees) prune() {
 	}
 
 	next := a.cur.clone()
-	next.Epoch, next.Leader, next.Workers = a.office.epoch, a.self, workers
+	next.Epoch, next.Leader, next.Workers = a.leaderLease.epoch, a.self, workers
 	for s, i := range next.Owner {
 		if i != none {
 			next.Owner[s] = at[i]

@@ -42,9 +42,9 @@ type core struct {
 	self    Member // the stable ID and its claim, from stageJoining on
 	attempt uint64 // makes every value written unique
 
-	lease  leaseValidity
-	office office
-	leader Member // as the bucket shows; zero: none
+	lease       leaseValidity
+	leaderLease leaderLease
+	leader      Member // as the bucket shows; zero: none
 	// leaderless is since when there is no leader, or since when this worker leaves.
 	leaderless time.Time
 	// quietUntil is until when nobody is suspected: after a reconnect of this worker the
@@ -69,9 +69,9 @@ type core struct {
 	pins      pinned
 }
 
-// office is this worker's leadership: the leader's lease, which only one worker has. Its
-// epoch is the lease's first revision, so a later leader's is always higher.
-type office struct {
+// leaderLease is the leader's lease, as far as this worker has it: only one worker does. Its
+// epoch is its first revision, so a later leader's is always higher.
+type leaderLease struct {
 	held     bool
 	epoch    uint64
 	rev      uint64    // of the leader's lease
@@ -110,11 +110,11 @@ func (c *core) sendAll(kind peerKind, to map[Member][]slotMark) {
 func (c *core) inMap(s int) bool { return c.cur != nil && s < len(c.cur.Owner) }
 
 // leading reports whether this worker is the leader, as far as it knows.
-func (c *core) leading() bool { return c.office.held }
+func (c *core) leading() bool { return c.leaderLease.held }
 
-// mayAct tells whether the office can be trusted right now.
+// mayAct reports whether this worker leads, and both its leases are valid.
 func (c *core) mayAct() bool {
-	return c.office.held && c.lease.valid && c.now.Before(c.office.start.Add(c.cfg.LeaseTTL-c.cfg.LeaseMargin))
+	return c.leaderLease.held && c.lease.valid && c.now.Before(c.leaderLease.start.Add(c.cfg.LeaseTTL-c.cfg.LeaseMargin))
 }
 
 // suspicionTime is how long a worker is suspected before its lease is ended.

@@ -41,8 +41,8 @@ type election struct {
 type electionUser interface {
 	// elected: this worker leads. A suspicion against the leader before may be known.
 	elected(basis suspicion)
-	// deposed: it does not any more.
-	deposed()
+	// leadershipLost: it does not lead any more.
+	leadershipLost()
 	// led: there is another leader than before.
 	led()
 	// prepare: this worker is a candidate, and is to know what a leader needs at once.
@@ -87,7 +87,7 @@ func (e *election) see(rev uint64, now time.Time) bool {
 
 // campaign creates the leader's lease if there is none.
 func (e *election) campaign() {
-	if e.stage != stageMember || !e.lease.valid || e.office.held || e.campaigning || e.leader != (Member{}) {
+	if e.stage != stageMember || !e.lease.valid || e.leaderLease.held || e.campaigning || e.leader != (Member{}) {
 		return
 	}
 	if e.now.Before(e.overwriteAt) {
@@ -126,7 +126,7 @@ func (e *election) seeLeader(leader Member, rev uint64) {
 		return
 	}
 	changed := leader != e.leader
-	if e.office.held && leader != e.self {
+	if e.leaderLease.held && leader != e.self {
 		e.stepDown()
 	}
 	e.leader = leader
@@ -135,7 +135,7 @@ func (e *election) seeLeader(leader Member, rev uint64) {
 		e.campaign()
 		return
 	}
-	if changed && !e.office.held {
+	if changed && !e.leaderLease.held {
 		e.emit(Event{Kind: EventElected, Peer: leader.ID, Epoch: rev})
 		// What was reported to the old leader may be unknown to the new one.
 		e.up.led()
@@ -146,10 +146,10 @@ func (e *election) elected(in kvInput) {
 	e.campaigning = false
 	switch {
 	case in.err == nil && (e.stage == stageMember || e.stage == stageLeaving):
-		e.office = office{held: true, epoch: in.gotRev, rev: in.gotRev, start: in.start, due: in.start.Add(e.cfg.HeartbeatInterval)}
+		e.leaderLease = leaderLease{held: true, epoch: in.gotRev, rev: in.gotRev, start: in.start, due: in.start.Add(e.cfg.HeartbeatInterval)}
 		basis := e.basis
 		e.won(e.self, in.gotRev)
-		e.emit(Event{Kind: EventElected, Peer: e.self.ID, Epoch: e.office.epoch})
+		e.emit(Event{Kind: EventElected, Peer: e.self.ID, Epoch: e.leaderLease.epoch})
 		if e.stage == stageLeaving {
 			e.resign()
 			return
@@ -172,8 +172,8 @@ func (e *election) elected(in kvInput) {
 // watches a replica that is behind, never sees it.
 func (e *election) leaderGone() {
 	switch {
-	case e.office.held:
-		e.office.due = e.now // the renewal shows whether it is so
+	case e.leaderLease.held:
+		e.leaderLease.due = e.now // the renewal shows whether it is so
 	case e.leader != (Member{}):
 		e.leader, e.suspect = Member{}, suspicion{}
 		e.leaderless = e.now
@@ -270,35 +270,35 @@ func (e *election) rank() (rank, of int32) {
 
 // resign ends this worker's leadership, so that another can begin at once.
 func (e *election) resign() {
-	if !e.office.held {
+	if !e.leaderLease.held {
 		return
 	}
-	e.kv(kvEffect{purpose: forResignation, op: opDelete, bucket: e.cfg.bucketMap(), key: leaderKey, rev: e.office.rev})
+	e.kv(kvEffect{purpose: forResignation, op: opDelete, bucket: e.cfg.bucketMap(), key: leaderKey, rev: e.leaderLease.rev})
 	e.stepDown()
 }
 
 // stepDown: this worker does not lead any more.
 func (e *election) stepDown() {
-	if !e.office.held {
+	if !e.leaderLease.held {
 		return
 	}
-	e.office = office{}
+	e.leaderLease = leaderLease{}
 	e.lost(e.now)
-	e.up.deposed()
+	e.up.leadershipLost()
 }
 
 // silent reports whether nobody can be said to lead: the leader's own lease has
 // not been renewed for so long that it has ended. Slots are worked on meanwhile, and no
 // worker that dies is replaced.
 func (e *election) silent() bool {
-	if e.office.held {
+	if e.leaderLease.held {
 		return !e.mayAct()
 	}
 	return !e.now.Before(e.overdue(e.seenAt))
 }
 
 // seeMalformed: what lies at the leader's key is no lease of one, and may have no
-// end of its own. A leader in office writes over it. When none has in the time of
+// end of its own. A leader with a valid lease writes over it. When none has in the time of
 // a lease, none is left, and somebody stands for election over it; what a newer
 // version has written is renewed before.
 func (e *election) seeMalformed(rev uint64, err error) {
@@ -309,9 +309,9 @@ func (e *election) seeMalformed(rev uint64, err error) {
 	if !overwritable(err) {
 		e.stepDown()
 	}
-	if e.office.held {
+	if e.leaderLease.held {
 		// It is noticed when the lease is renewed.
-		e.office.due = e.now
+		e.leaderLease.due = e.now
 		return
 	}
 	e.leader, e.revision, e.overwriteAt = Member{}, rev, e.now.Add(e.cfg.LeaseTTL+time.Second)
@@ -333,37 +333,37 @@ func (e *election) result(in kvInput) {
 
 // renew renews the leader's lease when it is due.
 func (e *election) renew() {
-	if e.office.renewing || e.now.Before(e.office.due) {
+	if e.leaderLease.renewing || e.now.Before(e.leaderLease.due) {
 		return
 	}
-	e.office.renewing = true
-	e.kv(kvEffect{purpose: forLeaderRenewal, op: opUpdate, bucket: e.cfg.bucketMap(), key: leaderKey, value: e.leaderValue(), rev: e.office.rev, ttl: e.cfg.LeaseTTL})
+	e.leaderLease.renewing = true
+	e.kv(kvEffect{purpose: forLeaderRenewal, op: opUpdate, bucket: e.cfg.bucketMap(), key: leaderKey, value: e.leaderValue(), rev: e.leaderLease.rev, ttl: e.cfg.LeaseTTL})
 }
 
 func (e *election) renewalResult(in kvInput) {
-	if !e.office.held {
+	if !e.leaderLease.held {
 		return
 	}
-	e.office.renewing = false
+	e.leaderLease.renewing = false
 	conflict := errors.Is(in.err, errConflict)
 	switch {
 	case in.err == nil:
-		e.office.rev, e.office.start = in.gotRev, in.start
+		e.leaderLease.rev, e.leaderLease.start = in.gotRev, in.start
 		e.renewed(in.gotRev)
-		e.office.due = in.start.Add(e.cfg.HeartbeatInterval)
+		e.leaderLease.due = in.start.Add(e.cfg.HeartbeatInterval)
 	case conflict && e.ownLeadership(in.gotValue):
 		// A renewal that was given up was carried out after all.
-		e.office.rev = in.gotRev
+		e.leaderLease.rev = in.gotRev
 		e.renewed(in.gotRev)
-		e.office.due = e.now
+		e.leaderLease.due = e.now
 	case conflict && e.nobodys(recordLeader, in) && e.mayAct():
-		e.office.rev, e.office.due = in.gotRev, e.now
+		e.leaderLease.rev, e.leaderLease.due = in.gotRev, e.now
 		e.renewed(in.gotRev)
 	case conflict, errors.Is(in.err, errNotFound):
 		e.leader = Member{}
 		e.stepDown()
 	default:
-		e.office.due = e.now.Add(retryInterval)
+		e.leaderLease.due = e.now.Add(retryInterval)
 	}
 }
 
@@ -405,9 +405,9 @@ func (e *election) probeNow() bool {
 // wake tells when there is something to do for the leader, or for a worker that may become
 // the leader.
 func (e *election) wake(sooner func(time.Time)) {
-	if e.office.held {
-		if !e.office.renewing {
-			sooner(e.office.due)
+	if e.leaderLease.held {
+		if !e.leaderLease.renewing {
+			sooner(e.leaderLease.due)
 		}
 		sooner(e.probeDue)
 		return

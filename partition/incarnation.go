@@ -157,7 +157,7 @@ func (i *incarnation) raise() bool {
 // of this map, those that any earlier raise can have given, and above.
 func (i *incarnation) raised(above uint64) *Assignment {
 	next := i.cur.clone()
-	next.Epoch, next.Leader = i.office.epoch, i.self
+	next.Epoch, next.Leader = i.leaderLease.epoch, i.self
 	next.Version = max(next.Version, above, raisedVersion(i.now), leastRaised) + 1
 	for s, owner := range next.Owner {
 		if owner != none {

@@ -14,7 +14,7 @@ func leadingMachine(t *testing.T) *machine {
 	settled.Version, settled.Epoch, settled.Leader, settled.Moves = 4, 3, m.self, nil
 	m.step(m.now, mapInput{settled, 9})
 	m.election.won(m.self, 8)
-	m.office = office{held: true, epoch: 3, rev: 8, start: m.now, due: m.now.Add(time.Second)}
+	m.leaderLease = leaderLease{held: true, epoch: 3, rev: 8, start: m.now, due: m.now.Add(time.Second)}
 	m.lead.begin(suspicion{})
 	m.lead.maps.ready, m.lead.roster.synced = true, true
 	for _, w := range settled.Workers {
@@ -97,8 +97,8 @@ func TestFenceReport(t *testing.T) {
 		"of a fence that no group can give is nothing":     func(_ *machine, r *fenceReport) { r.Stored.Version = math.MaxUint64 },
 		"of a version that is many years ahead is nothing": func(m *machine, r *fenceReport) { r.Stored.Version = raisedVersion(m.now.AddDate(40, 0, 0)) },
 		"for another leader is nothing":                    func(_ *machine, r *fenceReport) { r.To.Claim++ },
-		"to a leader whose lease has ended is nothing":     func(m *machine, _ *fenceReport) { m.office.start = m.now.Add(-m.cfg.LeaseTTL) },
-		"to a worker that does not lead is nothing":        func(m *machine, _ *fenceReport) { m.office.held = false },
+		"to a leader whose lease has ended is nothing":     func(m *machine, _ *fenceReport) { m.leaderLease.start = m.now.Add(-m.cfg.LeaseTTL) },
+		"to a worker that does not lead is nothing":        func(m *machine, _ *fenceReport) { m.leaderLease.held = false },
 		"of a slot that moves waits":                       func(m *machine, _ *fenceReport) { m.cur.Moves = map[int]Move{3: {Next: 0, Version: 4}} },
 		"of a slot that waits for its take-over waits":     func(m *machine, _ *fenceReport) { m.cur.Taking = map[int]bool{3: true} },
 		"while another slot moves waits until it has":      func(m *machine, _ *fenceReport) { m.cur.Moves = map[int]Move{0: {Next: 1, Version: 4}} },
@@ -122,7 +122,7 @@ func TestFenceReport(t *testing.T) {
 		if due := m.wake(); due.After(m.now.Add(raisePause)) {
 			t.Errorf("it looks again in %v", due.Sub(m.now))
 		}
-		m.office.start, m.lease.renewed, m.lease.confirmed = m.now.Add(raisePause), m.now.Add(raisePause), m.now.Add(raisePause)
+		m.leaderLease.start, m.lease.renewed, m.lease.confirmed = m.now.Add(raisePause), m.now.Add(raisePause), m.now.Add(raisePause)
 		if written := mapWrites(t, m.step(m.now.Add(raisePause), tickInput{})); len(written) != 1 {
 			t.Errorf("%d maps are written when it may", len(written))
 		}

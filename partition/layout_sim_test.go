@@ -26,7 +26,7 @@ var layoutFaults = map[string]layoutFault{
 
 // follower returns a worker that does not lead.
 func (s *sim) follower() *simWorker {
-	ws := slices.DeleteFunc(s.live(), func(w *simWorker) bool { return w.m.office.held })
+	ws := slices.DeleteFunc(s.live(), func(w *simWorker) bool { return w.m.leaderLease.held })
 	return ws[s.rng.IntN(len(ws))]
 }
 

@@ -63,8 +63,8 @@ func (l *leadership) slotsDue() { l.takeovers.due() }
 
 func (l *leadership) mapWritten() { l.absentees.forget() }
 
-// newcomer opens the window for more newcomers, or extends it.
-func (l *leadership) newcomer() { l.rebalance.extendWindow() }
+// workerJoined opens the stabilization window, or extends it.
+func (l *leadership) workerJoined() { l.rebalance.extendWindow() }
 
 // going opens the window for more workers that leave, unless it is open.
 func (l *leadership) going() {
@@ -158,7 +158,7 @@ func (l *leadership) wake(sooner func(time.Time)) {
 	if l.cfg.Weights != nil {
 		l.tuning.weights.wake(sooner)
 	}
-	if l.mayAct() && l.maps.ready && l.roster.synced && l.cur != nil && l.cur.Former != nil && l.cur.Epoch == l.office.epoch {
+	if l.mayAct() && l.maps.ready && l.roster.synced && l.cur != nil && l.cur.Former != nil && l.cur.Epoch == l.leaderLease.epoch {
 		sooner(l.takeovers.resharding.due)
 	}
 	sooner(l.rebalance.window.ends)

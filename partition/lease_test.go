@@ -134,7 +134,7 @@ func TestAMapThatWentBackIsReadTwice(t *testing.T) {
 	if written := mapWrites(t, m.step(m.now, read)); len(written) != 0 {
 		t.Fatal("it writes a map after the first read")
 	}
-	m.office.start, m.lease.renewed, m.lease.confirmed = m.now.Add(retryInterval), m.now.Add(retryInterval), m.now.Add(retryInterval)
+	m.leaderLease.start, m.lease.renewed, m.lease.confirmed = m.now.Add(retryInterval), m.now.Add(retryInterval), m.now.Add(retryInterval)
 	if written := mapWrites(t, m.step(m.now.Add(retryInterval), read)); len(written) != 1 {
 		t.Errorf("it writes %d maps after the second", len(written))
 	}

@@ -99,7 +99,7 @@ func (m *machine) step(now time.Time, in input) []effect {
 	case unreachableInput:
 		switch {
 		case m.now.Before(m.quietUntil):
-		case m.office.held:
+		case m.leaderLease.held:
 			m.lead.roster.suspect(in.peer)
 		default:
 			m.election.suspectLeader(in.peer)
@@ -165,7 +165,7 @@ func (m *machine) due() {
 		m.membership.yieldEnds()
 		m.identity.renewDue()
 		m.membership.renewDue()
-		if m.office.held {
+		if m.leaderLease.held {
 			m.election.renew()
 			m.lead.due()
 		} else {
@@ -190,7 +190,7 @@ func (m *machine) wake() time.Time {
 		return at
 	}
 	m.election.wake(sooner)
-	if m.office.held {
+	if m.leaderLease.held {
 		m.lead.wake(sooner)
 	}
 	m.own.wake(sooner)
@@ -231,8 +231,8 @@ func (m *machine) elected(basis suspicion) {
 	m.lead.maps.read()
 }
 
-// deposed ends it.
-func (m *machine) deposed() {
+// leadershipLost ends it.
+func (m *machine) leadershipLost() {
 	m.lead.reset()
 	m.tuning.weights.forget() // another leader may tell others
 	m.do(watchLeasesEffect{})
@@ -260,7 +260,7 @@ func (m *machine) seeMap(a *Assignment, rev uint64) {
 	newer := m.cur == nil || a.Version > m.cur.Version
 	before := m.cur
 	m.cur, m.curRev = a, rev
-	if m.leading() && a.Epoch > m.office.epoch {
+	if m.leading() && a.Epoch > m.leaderLease.epoch {
 		m.election.stepDown()
 	}
 	if m.stage != stageMember && m.stage != stageLeaving {
@@ -311,7 +311,7 @@ func (m *machine) connection(up bool) {
 	if up {
 		m.identity.reconnected = m.now
 		m.election.seenAt = m.now
-		if m.office.held && m.lead.maps.ready {
+		if m.leaderLease.held && m.lead.maps.ready {
 			m.lead.roster.watchLeases()
 		}
 		m.membership.due, m.membership.pingDue = m.now, m.now
@@ -412,13 +412,13 @@ func (m *machine) recreated(in recreatedInput) {
 	switch in.name {
 	case "bucket " + m.cfg.bucketLeases():
 		m.membership.due, m.leasesLost = m.now, m.now
-		if m.office.held && m.lead.maps.ready {
+		if m.leaderLease.held && m.lead.maps.ready {
 			m.lead.roster.watchLeases()
 		}
 	case "bucket " + m.cfg.bucketIDs():
 		m.identity.due, m.leasesLost = m.now, m.now
 	case "bucket " + m.cfg.bucketMap():
-		m.office.due = m.now
+		m.leaderLease.due = m.now
 		if in.mine {
 			m.writeAgain()
 		}

@@ -57,7 +57,7 @@ func (s *mapStore) read() {
 // wasRead goes on from a read of the map: after an election, or after a write
 // whose outcome was unknown or refused.
 func (s *mapStore) wasRead(in kvInput) {
-	if !s.office.held {
+	if !s.leaderLease.held {
 		return
 	}
 	var a *Assignment
@@ -78,7 +78,7 @@ func (s *mapStore) wasRead(in kvInput) {
 		} else {
 			s.up.seeMap(a, in.gotRev)
 		}
-		if !s.office.held {
+		if !s.leaderLease.held {
 			return // a later epoch wrote it
 		}
 		if s.bad.rev == in.gotRev && s.mapHidden() {
@@ -89,16 +89,16 @@ func (s *mapStore) wasRead(in kvInput) {
 			return
 		}
 	}
-	if s.cur != nil && s.cur.Epoch > s.office.epoch {
+	if s.cur != nil && s.cur.Epoch > s.leaderLease.epoch {
 		s.up.resign() // revisions have gone back, and with them the epochs: the next one is higher
 		return
 	}
 	if s.cur != nil {
 		a = s.cur // a replica that lags may have answered
 	}
-	if a != nil && a.Epoch != s.office.epoch {
+	if a != nil && a.Epoch != s.leaderLease.epoch {
 		next := a.clone()
-		next.Epoch, next.Leader = s.office.epoch, s.self
+		next.Epoch, next.Leader = s.leaderLease.epoch, s.self
 		s.write(next, nil)
 		return
 	}
@@ -132,7 +132,7 @@ func (s *mapStore) writeAt(next *Assignment, events []Event, rev uint64) {
 // written takes the outcome of a write.
 func (s *mapStore) written(in kvInput) {
 	w := s.writer.writing
-	if !s.office.held || w == nil {
+	if !s.leaderLease.held || w == nil {
 		return
 	}
 	if in.err != nil {
@@ -149,7 +149,7 @@ func (s *mapStore) written(in kvInput) {
 	}
 	s.up.seeMap(w.next, in.gotRev)
 	s.writer.done(in.gotRev)
-	if !s.office.held {
+	if !s.leaderLease.held {
 		return
 	}
 	s.writer.dropStale(s.curRev)
@@ -173,7 +173,7 @@ func (s *mapStore) afterWrite() {
 
 // seen: the watch may show our own write before its reply is here.
 func (s *mapStore) seen() {
-	if !s.office.held {
+	if !s.leaderLease.held {
 		return
 	}
 	s.writer.dropStale(s.curRev)
@@ -184,7 +184,7 @@ func (s *mapStore) seen() {
 func (s *mapStore) pending() *Assignment {
 	a, first := s.writer.change(s.cur, s.curRev, s.now)
 	if first {
-		a.Epoch, a.Leader = s.office.epoch, s.self
+		a.Epoch, a.Leader = s.leaderLease.epoch, s.self
 	}
 	return a
 }
@@ -207,12 +207,12 @@ func (s *mapStore) flush() {
 func (s *mapStore) afterLoss() *Assignment {
 	next := s.cur.clone()
 	wrote := s.cur.Leader == s.self
-	next.Epoch, next.Leader = s.office.epoch, s.self
+	next.Epoch, next.Leader = s.leaderLease.epoch, s.self
 	if wrote {
 		next.Version++
 		return next
 	}
-	next.Version = max(next.Version+1, s.office.epoch) // which counts writes: above all that there were
+	next.Version = max(next.Version+1, s.leaderLease.epoch) // which counts writes: above all that there were
 	next.Moves = make(map[int]Move)
 	next.takeAll()
 	return next
@@ -231,13 +231,13 @@ func (s *mapStore) seeMalformed(rev uint64, err error) {
 
 // restore looks for the last map that can be believed, if the leader may put
 // it back. One of a newer version may be another leader's. It is not if it came
-// while this worker was in office and its lease was renewed after that: a later
+// while this worker led and its lease was renewed after that: a later
 // leader would have written the lease first.
 func (s *mapStore) restore() {
 	if !s.mayAct() || s.writer.busy() || s.restoring || !s.mapHidden() || s.now.Before(s.bad.again) {
 		return
 	}
-	if s.bad.newer && (s.bad.rev < s.office.epoch || !s.office.start.After(s.bad.seen)) {
+	if s.bad.newer && (s.bad.rev < s.leaderLease.epoch || !s.leaderLease.start.After(s.bad.seen)) {
 		return
 	}
 	s.readHistory()
@@ -277,7 +277,7 @@ func (s *mapStore) seeHistory(history []kvVersion) (last uint64, covered bool) {
 
 // historyRead writes the newest map that can be believed over what is there now.
 func (s *mapStore) historyRead(in kvInput) {
-	if !s.office.held {
+	if !s.leaderLease.held {
 		return
 	}
 	s.restoring = false
@@ -287,20 +287,20 @@ func (s *mapStore) historyRead(in kvInput) {
 	}
 	last, covered := s.seeHistory(in.history)
 	switch {
-	case !s.office.held || s.writer.busy():
+	case !s.leaderLease.held || s.writer.busy():
 	case last != 0 && last == s.curRev, last > s.bad.rev && s.mapHidden():
 		s.read() // somebody has written meanwhile
 	case s.cur == nil && covered && len(in.history) > 0:
 		s.curRev = last // there never was one: begin
 		s.taken()
-	case s.cur == nil || !covered && s.cur.Epoch != s.office.epoch:
+	case s.cur == nil || !covered && s.cur.Epoch != s.leaderLease.epoch:
 		s.cfg.Logger.Error("The leader finds no assignment map that it can read and changes nothing. Restore one from a backup, or delete the key to start anew.", "revision", last)
 		s.restoreLater(25 * retryInterval)
 	case last == 0 && len(in.history) == 0:
 		s.writeAt(s.afterLoss(), nil, 0)
 	default:
 		next := s.cur.clone()
-		next.Epoch, next.Leader = s.office.epoch, s.self
+		next.Epoch, next.Leader = s.leaderLease.epoch, s.self
 		s.writeAt(next, nil, last)
 	}
 }

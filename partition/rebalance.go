@@ -47,7 +47,7 @@ func (c changes) none() bool { return c == (changes{}) }
 // layoutDue tells whether the number of slots that is wanted is another one, and
 // the group at rest.
 func (b *rebalance) layoutDue() bool {
-	if b.cur == nil || b.wanted == 0 || b.wanted == b.cur.Slots || !b.cur.Settled() || b.cur.Epoch != b.office.epoch || len(b.cur.Restarting) > 0 || !slices.Contains(b.cfg.divisions(), b.wanted) {
+	if b.cur == nil || b.wanted == 0 || b.wanted == b.cur.Slots || !b.cur.Settled() || b.cur.Epoch != b.leaderLease.epoch || len(b.cur.Restarting) > 0 || !slices.Contains(b.cfg.divisions(), b.wanted) {
 		return false
 	}
 	for s := range b.cur.Owner {
@@ -228,7 +228,7 @@ func (b *rebalance) nextDivision() division {
 }
 
 func (b *rebalance) planned(in plannedInput) {
-	if !b.office.held {
+	if !b.leaderLease.held {
 		return
 	}
 	b.planning = false
@@ -279,17 +279,17 @@ func (b *rebalance) planned(in plannedInput) {
 
 // blank makes the next map of a plan without what the plan decides.
 func (b *rebalance) blank(job *planJob) *Assignment {
-	next := &Assignment{Schema: mapSchema, Epoch: b.office.epoch, Leader: b.self, Layout: job.generation, Slots: job.slots, Version: 1, Pins: job.pins,
+	next := &Assignment{Schema: mapSchema, Epoch: b.leaderLease.epoch, Leader: b.self, Layout: job.generation, Slots: job.slots, Version: 1, Pins: job.pins,
 		FirstAssigned: b.now, Planned: b.now, Workers: job.workers, Owner: make(Owners, job.slots), Since: make(Sinces, job.slots),
 		Moves: make(map[int]Move), Taking: make(map[int]bool), Restarting: make(map[int]bool)}
 	switch {
 	case b.cur != nil:
 		next.Version = b.cur.Version + 1
 		next.FirstAssigned = b.cur.FirstAssigned
-	case b.office.epoch > sequenceGap:
+	case b.leaderLease.epoch > sequenceGap:
 		// The bucket was created again, and no worker is left that knows the map that
 		// was in it. Its versions are in fences yet: this one is above them.
-		next.Version = b.office.epoch
+		next.Version = b.leaderLease.epoch
 	}
 	for i, w := range job.workers {
 		if b.cur != nil && b.flagged(w) {

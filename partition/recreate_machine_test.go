@@ -67,7 +67,7 @@ func TestShownState(t *testing.T) {
 func TestLostMap(t *testing.T) {
 	t.Parallel()
 	m, _ := memberMachine(t)
-	m.office.epoch = 1000
+	m.leaderLease.epoch = 1000
 	t.Run("the leader that wrote it goes on from it", func(t *testing.T) {
 		m.cur.Leader = m.self
 		next := m.lead.maps.afterLoss()

@@ -108,8 +108,8 @@ type roster struct {
 
 // rosterUser is told what the leases show.
 type rosterUser interface {
-	// newcomer: a worker has joined that is not in the map.
-	newcomer()
+	// workerJoined: a worker has joined that is not in the map.
+	workerJoined()
 	// going: a worker has begun to leave or to yield.
 	going()
 	// takesSlotsAgain: a worker of the map yields no longer.
@@ -148,7 +148,7 @@ func (r *roster) watchLeases() {
 }
 
 func (r *roster) seeLease(in leaseInput) {
-	if !r.office.held || in.watch != r.watches {
+	if !r.leaderLease.held || in.watch != r.watches {
 		return
 	}
 	p := r.peers[in.id]
@@ -217,13 +217,13 @@ func (r *roster) leaseGone(p *peerView, in leaseInput) {
 // newPeer enters a worker whose lease is new, nil if the lease is nobody's.
 func (r *roster) newPeer(in leaseInput) *peerView {
 	p := &peerView{Member: Member{ID: in.id, Claim: in.value.Claim}, joined: r.now, at: in.at}
-	if r.listing && r.ghost(p) {
+	if r.listing && r.staleLease(p) {
 		return nil
 	}
 	r.peers[in.id] = p
 	if r.joiner(p) {
 		r.emit(Event{Kind: EventWorkerJoined, Peer: p.ID, Claim: p.Claim})
-		r.up.newcomer()
+		r.up.workerJoined()
 	}
 	return p
 }
@@ -246,11 +246,12 @@ func (r *roster) noteIntent(p *peerView, now leaseValue) {
 	}
 }
 
-// ghost tells whether a lease that is listed is of nobody: a newcomer's, and far older
-// than others by the server's clock, so that it has expired. A replica that was away
-// when it did so can show it, again and again, and it can't be ended, since it is not
-// there. If the servers' clocks differ by so much, its next renewal shows that it lives.
-func (r *roster) ghost(p *peerView) bool {
+// staleLease reports whether a listed lease has expired. It is the lease of a worker that is
+// not in the map, and far older than others by the server's clock. A replica that was away
+// when it expired can list it again and again, and it can't be deleted, since it is not
+// there. If the servers' clocks differ by that much, the lease's next renewal shows that its
+// worker lives.
+func (r *roster) staleLease(p *peerView) bool {
 	return r.joiner(p) && p.at.Before(r.newest.Add(-r.cfg.LeaseTTL-time.Second))
 }
 
@@ -276,7 +277,7 @@ func (r *roster) peerGone(p *peerView, reason string) {
 }
 
 func (r *roster) leasesSynced(age time.Duration) {
-	if !r.office.held {
+	if !r.leaderLease.held {
 		return
 	}
 	if age > 0 {
@@ -298,7 +299,7 @@ func (r *roster) leasesSynced(age time.Duration) {
 func (r *roster) allListed() {
 	r.synced = true
 	// The newest of the list came last.
-	maps.DeleteFunc(r.peers, func(_ string, p *peerView) bool { return r.ghost(p) })
+	maps.DeleteFunc(r.peers, func(_ string, p *peerView) bool { return r.staleLease(p) })
 	r.up.listed()
 }
 
@@ -333,12 +334,12 @@ func (r *roster) fenceDue() {
 }
 
 func (r *roster) fenced(in kvInput) {
-	if r.office.held && in.rev == 0 {
+	if r.leaderLease.held && in.rev == 0 {
 		r.proved(in)
 		return
 	}
 	p := r.peers[in.key]
-	if !r.office.held || p == nil || p.rev != in.rev {
+	if !r.leaderLease.held || p == nil || p.rev != in.rev {
 		return // renewed meanwhile: it lives
 	}
 	p.fencing = false

@@ -114,12 +114,12 @@ func pretendEpoch(w *simWorker, in input) input {
 		return in
 	}
 	if a, err := DecodeAssignment(kv.gotValue); err == nil {
-		a.Epoch = w.m.office.epoch
+		a.Epoch = w.m.leaderLease.epoch
 		kv.gotValue = a.encode()
 	}
 	if w.m.cur != nil {
 		w.m.cur = w.m.cur.clone()
-		w.m.cur.Epoch = w.m.office.epoch
+		w.m.cur.Epoch = w.m.leaderLease.epoch
 	}
 	return kv
 }
@@ -127,7 +127,7 @@ func pretendEpoch(w *simWorker, in input) input {
 // pretendTaken hides from a worker that its slots have to be taken first.
 func pretendTaken(w *simWorker, in input) input {
 	mi, ok := in.(mapInput)
-	if !ok || w.m.office.held {
+	if !ok || w.m.leaderLease.held {
 		return in
 	}
 	a := mi.a.clone()
@@ -151,7 +151,7 @@ func jumpToConclusions(_ *simWorker, in input) input {
 
 // forgetPins keeps changes of the pins from a leader in office.
 func forgetPins(w *simWorker, in input) input {
-	if _, ok := in.(pinsInput); ok && w.m.office.held {
+	if _, ok := in.(pinsInput); ok && w.m.leaderLease.held {
 		return nil
 	}
 	return in
@@ -238,7 +238,7 @@ func lateMessages(f *simFaults) { f.dupePeer, f.latePeer, f.slowWork = 0.8, 0.4,
 // have to be taken first.
 func pretendSuccession(w *simWorker, in input) input {
 	mi, ok := in.(mapInput)
-	if !ok || w.m.office.held || w.m.cur == nil || w.m.cur.Version != mi.a.Version {
+	if !ok || w.m.leaderLease.held || w.m.cur == nil || w.m.cur.Version != mi.a.Version {
 		return in
 	}
 	return pretendTaken(w, in)
@@ -313,7 +313,7 @@ func TestASimulatedRollingUpdateMovesNothing(t *testing.T) {
 func TestARestartTakenForALeaveIsNoticed(t *testing.T) {
 	t.Parallel()
 	broken := simBreakage{onInput: func(w *simWorker, in input) input {
-		if w.m.office.held {
+		if w.m.leaderLease.held {
 			w.m.expect = 0
 		}
 		return in

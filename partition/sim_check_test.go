@@ -239,8 +239,8 @@ func (c *simChecker) mapWritten(w *simWorker, a *Assignment) {
 	// first. A former leader's write, carried out late, is then a map for it to write over.
 	noneBefore := c.current == nil || c.mapLost
 	for _, o := range c.s.workers {
-		if office := o.m.office; !o.dead && office.held && o.m.lead.maps.ready && office.epoch > a.Epoch && !noneBefore {
-			c.fail("deposed", "%v writes a map of epoch %d after %v of epoch %d has begun", w, a.Epoch, o, office.epoch)
+		if held := o.m.leaderLease; !o.dead && held.held && o.m.lead.maps.ready && held.epoch > a.Epoch && !noneBefore {
+			c.fail("deposed", "%v writes a map of epoch %d after %v of epoch %d has begun", w, a.Epoch, o, held.epoch)
 		}
 	}
 	for s := range c.taken {
@@ -477,7 +477,7 @@ func (c *simChecker) whyNotAtRest() string {
 	}
 	for _, w := range c.s.workers {
 		if !w.dead {
-			out += fmt.Sprintf("; %v stage %d state %s trusted %v leads %v holds", w, w.m.stage, w.m.state, w.trusted(), w.m.office.held)
+			out += fmt.Sprintf("; %v stage %d state %s trusted %v leads %v holds", w, w.m.stage, w.m.state, w.trusted(), w.m.leaderLease.held)
 			for s := range c.s.fine {
 				if st := w.m.own.slots[s]; st != nil {
 					out += fmt.Sprintf(" %d:%d", s, st.phase)

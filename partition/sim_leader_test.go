@@ -22,7 +22,7 @@ func (s *sim) killTrio() {
 	s.logf("the leader and its candidates are killed")
 	var dead []*simWorker
 	for _, w := range s.live() {
-		if w.m.office.held || w.m.stage == stageMember && w.m.election.candidate() {
+		if w.m.leaderLease.held || w.m.stage == stageMember && w.m.election.candidate() {
 			dead = append(dead, w)
 		}
 	}

@@ -92,7 +92,7 @@ func (s *sim) anyone() *simWorker {
 // leader returns who leads, or anyone.
 func (s *sim) leader() *simWorker {
 	for _, w := range s.live() {
-		if w.m.office.held {
+		if w.m.leaderLease.held {
 			return w
 		}
 	}

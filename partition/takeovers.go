@@ -26,7 +26,7 @@ func (t *takeovers) cedeDue() {
 		t.resharding.end()
 		return
 	}
-	if !t.mayAct() || !t.maps.ready || !t.roster.synced || t.cur.Epoch != t.office.epoch {
+	if !t.mayAct() || !t.maps.ready || !t.roster.synced || t.cur.Epoch != t.leaderLease.epoch {
 		return
 	}
 	f := t.cur.Former
@@ -175,10 +175,10 @@ func (t *takeovers) peerWant(msg peerMessage) {
 	}
 }
 
-// due begins the takeovers that can begin: only after the map says so, only by the leader
-// in office, one at a time for a slot.
+// due begins the takeovers that can begin: only after the map says so, only by a leader
+// with a valid lease, one at a time for a slot.
 func (t *takeovers) due() {
-	if !t.mayAct() || !t.maps.ready || t.cur == nil || t.cur.Epoch != t.office.epoch {
+	if !t.mayAct() || !t.maps.ready || t.cur == nil || t.cur.Epoch != t.leaderLease.epoch {
 		return
 	}
 	t.cedeDue()
@@ -204,7 +204,7 @@ func (t *takeovers) due() {
 func (t *takeovers) taken(in takenInput) {
 	s := in.slot
 	run := t.table.running(s, in.run)
-	if !t.office.held || run == nil || t.cur == nil || !t.cur.Taking[s] {
+	if !t.leaderLease.held || run == nil || t.cur == nil || !t.cur.Taking[s] {
 		return
 	}
 	if in.err != nil {

@@ -372,7 +372,7 @@ func (w *Worker) publishStatus() {
 	if m.lease.valid {
 		w.pull.trustUntil(m.membership.leaseEnds())
 	}
-	s := &Status{ID: m.self.ID, Claim: m.self.Claim, State: m.state, Leading: m.office.held, Leader: m.leader.ID, Standby: m.identity.standby, Yielding: m.membership.yielding(), ActiveWorkers: len(m.lead.roster.peers)}
+	s := &Status{ID: m.self.ID, Claim: m.self.Claim, State: m.state, Leading: m.leaderLease.held, Leader: m.leader.ID, Standby: m.identity.standby, Yielding: m.membership.yielding(), ActiveWorkers: len(m.lead.roster.peers)}
 	if m.cur != nil {
 		s.Version, s.SlotsOf = m.cur.Version, m.cur.Slots
 	}
