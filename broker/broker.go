@@ -138,7 +138,7 @@ func (o Options) admit(so *server.Options) error {
 	return nil
 }
 
-// free tells whether a port can be listened on. The server itself would end the
+// free reports whether a port can be listened on. The server itself would end the
 // process if it can't.
 func free(port int) error {
 	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))

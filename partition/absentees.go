@@ -97,7 +97,7 @@ func (a *absentees) reserve(now bool) bool {
 	return true
 }
 
-// atRest tells whether no slot moves to or from a worker.
+// atRest reports whether no slot moves to or from a worker.
 func (a *absentees) atRest(i int32) bool {
 	for s, mv := range a.cur.Moves {
 		if mv.Next == i || a.cur.Owner[s] == i {
@@ -158,7 +158,7 @@ func (a *absentees) missingAtSync() {
 	}
 }
 
-// awaited tells whether the slots of a worker that is not there wait for a
+// awaited reports whether the slots of a worker that is not there wait for a
 // successor. They don't once so many are there that none is missing.
 func (a *absentees) awaited(i int32) bool {
 	w := a.cur.Workers[i]
@@ -285,7 +285,7 @@ func (a *absentees) forget() {
 	maps.DeleteFunc(a.absent, func(w Member, _ absence) bool { return a.cur.index(w) == none })
 }
 
-// quits tells whether a worker leaves for good, or yields.
+// quits reports whether a worker leaves for good, or yields.
 func (a *absentees) quits(p *peerView) bool {
 	return p.lease.Yielding || p.lease.Leaving && (a.cur == nil || !a.flagged(p.Member) && !slices.Contains(a.restarters(), p.ID))
 }

@@ -21,7 +21,7 @@ const (
 	maxRetryDelay = 5 * time.Second
 )
 
-// apiError is the part of a JetStream API answer that tells whether it failed.
+// apiError is the part of a JetStream API answer that reports whether it failed.
 type apiError struct {
 	Error *struct {
 		Code        int    `json:"code"`

@@ -273,7 +273,7 @@ func (a *Assignment) index(m Member) int32 {
 	return none
 }
 
-// Settled tells whether every slot is with its owner.
+// Settled reports whether every slot is with its owner.
 func (a *Assignment) Settled() bool {
 	return len(a.Moves) == 0 && len(a.Taking) == 0 && a.Former == nil
 }

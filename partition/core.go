@@ -106,7 +106,7 @@ func (c *core) sendAll(kind peerKind, to map[Member][]slotMark) {
 	}
 }
 
-// inMap tells whether the map has a slot of this number.
+// inMap reports whether the map has a slot of this number.
 func (c *core) inMap(s int) bool { return c.cur != nil && s < len(c.cur.Owner) }
 
 // leading reports whether this worker is the leader, as far as it knows.
@@ -156,7 +156,7 @@ func (c *core) expected() int {
 	return c.expect
 }
 
-// ownValue tells whether a lease or a name was last written by this worker, as
+// ownValue reports whether a lease or a name was last written by this worker, as
 // who it is now.
 func (c *core) ownValue(value []byte) bool {
 	var v struct { // what leaseValue and idValue share, and the claim
@@ -169,7 +169,7 @@ func (c *core) ownValue(value []byte) bool {
 	return v.Instance == c.instance && (v.Claim == 0 || v.Claim == c.self.Claim)
 }
 
-// flagged tells whether the map says that a worker restarts.
+// flagged reports whether the map says that a worker restarts.
 func (c *core) flagged(w Member) bool {
 	i := c.cur.index(w)
 	return i != none && c.cur.Restarting[int(i)]
@@ -220,7 +220,7 @@ func (c *core) refuse(record string, rev uint64, err error) {
 	c.emit(e)
 }
 
-// nobodys tells whether a write of our own met a value that nobody can have
+// nobodys reports whether a write of our own met a value that nobody can have
 // written who may, so that it can be written over.
 func (c *core) nobodys(record string, in kvInput) bool {
 	if in.gotRev == 0 {
@@ -241,7 +241,7 @@ func (c *core) nobodys(record string, in kvInput) bool {
 	return overwritable(err)
 }
 
-// mapHidden tells whether something lies over the map that is none. Until it is
+// mapHidden reports whether something lies over the map that is none. Until it is
 // put back, no other can be written.
 func (c *core) mapHidden() bool { return c.bad.rev > c.curRev }
 

@@ -113,7 +113,7 @@ func (e *election) leaderValue() []byte {
 	return mustJSON(leaderValue{Schema: valueSchema, ID: e.self.ID, Claim: e.self.Claim, N: e.attempt})
 }
 
-// ownLeadership tells whether the leader's lease was last written by this worker
+// ownLeadership reports whether the leader's lease was last written by this worker
 // as who it is now.
 func (e *election) ownLeadership(value []byte) bool {
 	var v leaderValue

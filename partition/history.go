@@ -74,7 +74,7 @@ type EventQuery struct {
 	Follow bool // go on with what happens until the context ends
 }
 
-// Matches tells whether an event is of the kinds, worker and slot that are asked
+// Matches reports whether an event is of the kinds, worker and slot that are asked
 // for.
 func (q EventQuery) Matches(e Event) bool {
 	if q.Worker != "" && e.Worker != q.Worker && e.Peer != q.Worker {

@@ -98,7 +98,7 @@ func (i *identity) claim() {
 	i.kv(kvEffect{purpose: forNames, op: opList, bucket: i.cfg.bucketIDs()})
 }
 
-// room tells whether one more worker is wanted beside those that have names. A
+// room reports whether one more worker is wanted beside those that have names. A
 // name that nobody has a lease for is a dead one's, who has yet to expire.
 func (i *identity) room() bool {
 	want := i.expected()

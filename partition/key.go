@@ -246,7 +246,7 @@ type Slots struct {
 	Slots []int // ascending
 }
 
-// Has tells whether the key made of these subject tokens is in one of the slots.
+// Has reports whether the key made of these subject tokens is in one of the slots.
 func (s Slots) Has(tokens ...string) bool {
 	_, ok := slices.BinarySearch(s.Slots, SlotOf(s.Of, tokens...))
 	return ok

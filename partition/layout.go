@@ -57,7 +57,7 @@ type Layout struct {
 	Version uint64
 }
 
-// Done tells whether the keys are divided as is wanted.
+// Done reports whether the keys are divided as is wanted.
 func (l Layout) Done() bool {
 	return l.Former == 0 && l.Waiting == 0 && (l.Wanted == 0 || l.Wanted == l.Slots)
 }

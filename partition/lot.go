@@ -142,7 +142,7 @@ func (l *lot) restored() {
 	l.reread(false)
 }
 
-// open tells whether it is known which keys are parked, and nobody has claimed
+// open reports whether it is known which keys are parked, and nobody has claimed
 // the slot since, as far as is known here.
 func (l *lot) open() bool { return l.phase == lotOpen }
 
@@ -211,11 +211,11 @@ func (l *lot) looked(now time.Time, counts map[string]int) {
 	l.phase = lotOpen
 }
 
-// parked tells whether a key has messages in the retry stream: then a later one
+// parked reports whether a key has messages in the retry stream: then a later one
 // of it must go there, too.
 func (l *lot) parked(key string) bool { return l.keys[key] != nil }
 
-// room tells whether one more message of a key may be parked.
+// room reports whether one more message of a key may be parked.
 func (l *lot) room(key string) bool {
 	n := 0
 	if k := l.keys[key]; k != nil {
@@ -224,7 +224,7 @@ func (l *lot) room(key string) bool {
 	return n < l.cfg.PerKey && l.total < l.cfg.PerSlot
 }
 
-// writable tells whether a message can be stored; if not, the space is read again.
+// writable reports whether a message can be stored; if not, the space is read again.
 func (l *lot) writable() bool {
 	if l.phase == lotOpen && l.stale {
 		l.reread(false)

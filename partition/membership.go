@@ -127,7 +127,7 @@ func (s *membership) joinResult(in kvInput) {
 	}
 }
 
-// outlived tells whether a lease that is in the way has been there unchanged for so
+// outlived reports whether a lease that is in the way has been there unchanged for so
 // long that it has ended, although the server has not let it expire: after a restart
 // servers have been seen to forget it. The leader sees to such leases, if there is one.
 func (s *membership) outlived(rev uint64) bool {
@@ -247,7 +247,7 @@ func (s *membership) leaveDue() {
 	}
 }
 
-// mapLetsGo tells whether the newest map wants nothing of this worker.
+// mapLetsGo reports whether the newest map wants nothing of this worker.
 func (s *membership) mapLetsGo() bool {
 	if s.cur == nil {
 		return true

@@ -15,7 +15,7 @@ import (
 // worker of before mapSchema 2 says nothing about it.
 func (v *leaseValue) mapSchemaRead() int { return max(v.MapSchema, oldestMapSchema) }
 
-// outdated tells whether a worker can't read the maps that this one writes. Of a worker
+// outdated reports whether a worker can't read the maps that this one writes. Of a worker
 // whose lease was not seen, nothing is known.
 func (p *peerView) outdated() bool { return p.lease.ID != "" && p.lease.mapSchemaRead() < mapSchema }
 

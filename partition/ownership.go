@@ -72,7 +72,7 @@ func (o *ownership) reset() {
 
 func (o *ownership) sorted() []int { return slices.Sorted(maps.Keys(o.slots)) }
 
-// any tells whether this worker still works on some slot.
+// any reports whether this worker still works on some slot.
 func (o *ownership) any() bool {
 	for _, st := range o.slots {
 		if st.phase == phaseHolding || st.phase == phaseReleasing {
@@ -467,7 +467,7 @@ func (o *ownership) due() {
 	}
 }
 
-// heldAhead tells whether a slot is held that the map does not show as ours yet.
+// heldAhead reports whether a slot is held that the map does not show as ours yet.
 func (o *ownership) heldAhead() bool {
 	if o.cur == nil {
 		return false
@@ -625,7 +625,7 @@ func (o *ownership) redivide() {
 	o.ready = make(map[int]readiness)
 }
 
-// formerlyOurs tells whether the map waits for this worker to give a slot up.
+// formerlyOurs reports whether the map waits for this worker to give a slot up.
 func (o *ownership) formerlyOurs(d division, s int) bool {
 	f := o.cur.Former
 	return f != nil && f.division() == d && o.cur.member(f.Owner[s]) == o.self
@@ -705,7 +705,7 @@ func (o *ownership) formerReleased(in slotReleasedInput) {
 	}
 }
 
-// paced tells whether a slot must wait for its turn to be given up for a move of
+// paced reports whether a slot must wait for its turn to be given up for a move of
 // this version; then it is tried again in time. If not, this is its turn, and it is
 // taken.
 func (o *ownership) paced(s int, version uint64) bool {

@@ -515,7 +515,7 @@ func (p *puller) firstStored(ctx context.Context, stream, filter string) (uint64
 	}
 }
 
-// waiting tells whether a slot has messages that are not delivered, or delivered
+// waiting reports whether a slot has messages that are not delivered, or delivered
 // and not settled.
 func (p *puller) waiting(ctx context.Context, at place) (bool, error) {
 	c, err := p.js.Consumer(ctx, p.layout.streamOf(at.slot), p.layout.consumer(at))

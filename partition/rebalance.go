@@ -44,7 +44,7 @@ type changes struct {
 
 func (c changes) none() bool { return c == (changes{}) }
 
-// layoutDue tells whether the number of slots that is wanted is another one, and
+// layoutDue reports whether the number of slots that is wanted is another one, and
 // the group at rest.
 func (b *rebalance) layoutDue() bool {
 	if b.cur == nil || b.wanted == 0 || b.wanted == b.cur.Slots || !b.cur.Settled() || b.cur.Epoch != b.leaderLease.epoch || len(b.cur.Restarting) > 0 || !slices.Contains(b.cfg.divisions(), b.wanted) {
@@ -202,7 +202,7 @@ func (b *rebalance) replan(reason string, include func(*peerView) bool) {
 	b.do(planEffect{job})
 }
 
-// enlist adds the workers that a planning is for, and tells whether any of them
+// enlist adds the workers that a planning is for, and reports whether any of them
 // is new.
 func (b *rebalance) enlist(job *planJob, include func(*peerView) bool) (newcomers bool) {
 	for _, p := range b.roster.peers.sorted() {
@@ -377,7 +377,7 @@ func (b *rebalance) keepOutdated(job *planJob) {
 	keepSlots(&job.problem, keeps, func(slot int, owner int32) { job.frozen[slot] = job.workers[owner] })
 }
 
-// pinsDue tells whether the map rests on other pins than there are now, or was
+// pinsDue reports whether the map rests on other pins than there are now, or was
 // planned while the worker of a pin took no slots, which it does now. While a
 // worker of the map is not there, its coming back or its death is known first.
 func (b *rebalance) pinsDue() bool {
@@ -387,7 +387,7 @@ func (b *rebalance) pinsDue() bool {
 	return b.roster.allThere()
 }
 
-// pinUnkept tells whether a slot is elsewhere than with the worker of the map
+// pinUnkept reports whether a slot is elsewhere than with the worker of the map
 // that it is pinned to, though that worker takes slots. An outdated worker keeps its
 // slots until it leaves, pinned elsewhere or not.
 func (b *rebalance) pinUnkept() bool {
@@ -571,7 +571,7 @@ func (b *rebalance) joinAwaited(job *planJob) {
 	}
 }
 
-// worthIt tells whether a plan made because of weights is to be carried out.
+// worthIt reports whether a plan made because of weights is to be carried out.
 func worthIt(job *planJob) bool {
 	if len(job.result.Moves) == 0 {
 		return false

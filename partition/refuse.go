@@ -220,7 +220,7 @@ func (w *Worker) refuse(record, at string, err error) {
 	w.post(noteInput{e})
 }
 
-// overwritable tells whether what lies in the way of a record of our own is
+// overwritable reports whether what lies in the way of a record of our own is
 // nobody's.
 func overwritable(err error) bool { return err != nil && !errors.Is(err, errNewerSchema) }
 

@@ -134,7 +134,7 @@ func (r *roster) begin(inherited suspicion) {
 // reset forgets everybody.
 func (r *roster) reset() { *r = roster{core: r.core, up: r.up, watches: r.watches} }
 
-// gone tells whether a worker's lease has ended.
+// gone reports whether a worker's lease has ended.
 func (r *roster) gone(w Member) bool {
 	return r.synced && r.peers.live(w) == nil
 }
@@ -255,7 +255,7 @@ func (r *roster) staleLease(p *peerView) bool {
 	return r.joiner(p) && p.at.Before(r.newest.Add(-r.cfg.LeaseTTL-time.Second))
 }
 
-// joiner tells whether a live worker is not in the map yet, under this claim or
+// joiner reports whether a live worker is not in the map yet, under this claim or
 // an earlier one.
 func (r *roster) joiner(p *peerView) bool {
 	return r.cur == nil || r.cur.index(p.Member) == none && r.cur.predecessor(p.Member) == none
@@ -358,7 +358,7 @@ func (r *roster) fenced(in kvInput) {
 	r.peerGone(p, reasonUnreachable)
 }
 
-// coldStart tells whether the cluster starts as a whole: the first time, or with
+// coldStart reports whether the cluster starts as a whole: the first time, or with
 // nearly everybody of the last map gone (10 or more before, under 5 now).
 func (r *roster) coldStart() bool {
 	before := r.workersInMap()
@@ -382,7 +382,7 @@ func (r *roster) peerWake(p *peerView, sooner func(time.Time)) {
 	}
 }
 
-// isOutdated tells whether this is a live worker that is outdated.
+// isOutdated reports whether this is a live worker that is outdated.
 func (r *roster) isOutdated(w Member) bool {
 	p := r.peers.live(w)
 	return p != nil && p.outdated()
@@ -438,7 +438,7 @@ func (r *roster) sweepDue() {
 	}
 }
 
-// allThere tells whether every worker of the map lives.
+// allThere reports whether every worker of the map lives.
 func (r *roster) allThere() bool { return r.peers.allLive(r.cur.Workers) }
 
 // proveUnlisted asks about every worker of the map whose lease the first list of a leader

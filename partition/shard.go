@@ -203,7 +203,7 @@ func (e *MappingError) Error() string {
 	return fmt.Sprintf("a message that is published to %s does not get to stream %s: %s", e.Subject, e.Stream, e.Reason)
 }
 
-// CheckMapping tells whether what is published to Config.Subject gets to the
+// CheckMapping reports whether what is published to Config.Subject gets to the
 // stream of its key, for one key of each shard, as the server sees it that the
 // connection is to: nil if so, a *MappingError if not. Nothing is stored, and
 // subscribers of the subject that are no streams see a message without data. With

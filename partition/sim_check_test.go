@@ -355,7 +355,7 @@ func yielders(m *machine) map[Member]bool {
 	return out
 }
 
-// balanced tells whether the slots are spread evenly over these workers; if not,
+// balanced reports whether the slots are spread evenly over these workers; if not,
 // a plan evens them out.
 func (c *simChecker) balanced(live map[Member]bool) bool {
 	n := make(map[Member]int)
@@ -375,7 +375,7 @@ func (c *simChecker) balanced(live map[Member]bool) bool {
 	return high-low <= 1
 }
 
-// succeeds tells whether b is a as it came back.
+// succeeds reports whether b is a as it came back.
 func succeeds(b, a Member) bool { return b.ID == a.ID && b.Claim > a.Claim }
 
 // successions: alive-succeeded, nobody takes the place of a worker that may still
@@ -421,7 +421,7 @@ func (c *simChecker) fenced(by *simWorker, id string) {
 	}
 }
 
-// atRest tells whether everything is done: every slot is with a live owner that
+// atRest reports whether everything is done: every slot is with a live owner that
 // pulls, the one it is pinned to if it is, and the stream is empty.
 func (c *simChecker) atRest() bool { return c.quiet() && c.pinsKept() }
 

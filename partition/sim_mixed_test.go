@@ -85,7 +85,7 @@ func (s *sim) heldOnce() string {
 	return ""
 }
 
-// touchedOutdated tells whether a map gives a slot to a worker of the previous version,
+// touchedOutdated reports whether a map gives a slot to a worker of the previous version,
 // or takes one from such a worker that stays.
 func (s *sim) touchedOutdated(before, after *Assignment) string {
 	previous, stays := map[Member]bool{}, map[Member]bool{}

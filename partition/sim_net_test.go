@@ -120,7 +120,7 @@ func (s *sim) at(t time.Duration, w *simWorker, do func()) {
 
 func (s *sim) after(d time.Duration, do func()) { s.at(s.now+d, nil, do) }
 
-// chance tells whether something of probability p happens.
+// chance reports whether something of probability p happens.
 func (s *sim) chance(p float64) bool { return p > 0 && s.rng.Float64() < p }
 
 // between draws a duration.

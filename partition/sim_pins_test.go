@@ -60,7 +60,7 @@ func (s *sim) setPins(pins []Pin) {
 	s.pins = bySlot(pins, s.cfg.Slots)
 }
 
-// pinsKept tells whether every slot that is pinned to a worker that is there and
+// pinsKept reports whether every slot that is pinned to a worker that is there and
 // takes slots is with it.
 func (c *simChecker) pinsKept() bool { return c.unkeptPin() == "" }
 

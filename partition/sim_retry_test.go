@@ -31,7 +31,7 @@ type simClaim struct {
 
 func (srv *simServer) space(at place) *simSpace { return srv.spaces[at.slot%len(srv.spaces)] }
 
-// isParked tells whether a message of the main stream has a copy.
+// isParked reports whether a message of the main stream has a copy.
 func (srv *simServer) isParked(m simMessage) bool {
 	return slices.ContainsFunc(srv.spaces[m.fine%len(srv.spaces)].parked, func(p simParked) bool { return p.msg == m })
 }

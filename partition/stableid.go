@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// isStableID tells whether an ID is one of a worker: a prefix of 1 to 31 lower-case
+// isStableID reports whether an ID is one of a worker: a prefix of 1 to 31 lower-case
 // letters, digits and hyphens that begins with no hyphen, a hyphen, and a number below
 // a million. It can be a part of a subject. A map has one for each worker, so this is
 // no regular expression.

@@ -54,13 +54,13 @@ func (t *takeovers) cedeDue() {
 	t.resharding.due = t.now.Add(resyncInterval)
 }
 
-// ceded tells whether nobody works on a slot of the former division any more.
+// ceded reports whether nobody works on a slot of the former division any more.
 func (t *takeovers) ceded(s int) bool {
 	owner := t.cur.member(t.cur.Former.Owner[s])
 	return owner == (Member{}) || t.resharding.hasGiven(s, t.cur.Former.Version) || t.roster.gone(owner)
 }
 
-// takeable tells whether the keys of a slot are nobody's by the former division.
+// takeable reports whether the keys of a slot are nobody's by the former division.
 func (t *takeovers) takeable(s int) bool {
 	if t.cur.Former == nil {
 		return true

@@ -188,7 +188,7 @@ func (w *Worker) open(ctx context.Context) error {
 	}
 }
 
-// passing tells whether an error may be over in a moment: nobody answered, or
+// passing reports whether an error may be over in a moment: nobody answered, or
 // JetStream has no leader at the moment (status 503).
 func passing(err error) bool {
 	if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {

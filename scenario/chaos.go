@@ -197,7 +197,7 @@ func (r *chaosRun) calm(ctx context.Context) (*partition.Assignment, error) {
 	}
 }
 
-// atWork tells whether all members, and no others, are in the map and STABLE.
+// atWork reports whether all members, and no others, are in the map and STABLE.
 func (r *chaosRun) atWork(a *partition.Assignment) bool {
 	named := map[string]bool{}
 	for _, w := range a.Workers {
@@ -550,7 +550,7 @@ func (r *chaosRun) failChamber(ctx context.Context, f fault, a *partition.Assign
 	})
 }
 
-// processedNamed tells whether the last context of a chamber with a name that begins
+// processedNamed reports whether the last context of a chamber with a name that begins
 // so has a result.
 func (r *chaosRun) processedNamed(ctx context.Context, chamber int, name string) bool {
 	pubs := r.traffic.published()

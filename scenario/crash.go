@@ -150,7 +150,7 @@ func (s *session) judgeCrash(kills []kill) error {
 }
 
 // resumed returns how long after the kill another defender started a message of
-// the slot that the server had at the kill. was tells whether it had one: a slot
+// the slot that the server had at the kill. was reports whether it had one: a slot
 // whose messages were all done waits for its next one, however ready its owner is.
 // What an earlier kill cut off was not under way at this one; see [run.until] for
 // ended.

@@ -153,7 +153,7 @@ func scrapeUp(ctx context.Context, out *output.Buffer, to *promtest.Series) {
 	}
 }
 
-// asked tells whether a query has an answer now.
+// asked reports whether a query has an answer now.
 func asked(s *promtest.Series, query string, at time.Time) bool {
 	v, err := answer(s, func(e *promql.Engine) (promql.Query, error) {
 		return e.NewInstantQuery(context.Background(), s, nil, query, at)

@@ -174,7 +174,7 @@ func (l *loader) search(ctx context.Context) (float64, error) {
 	}
 }
 
-// searched tells whether the rate that is held and the one that isn't are near
+// searched reports whether the rate that is held and the one that isn't are near
 // enough.
 func searched(held, failed float64) bool { return failed > 0 && failed-held <= max(finest*failed, 1) }
 

@@ -70,7 +70,7 @@ func brokerOutage(ctx context.Context, s *session) error {
 	return nil
 }
 
-// trusting tells whether every member holds slots now, whatever the events say.
+// trusting reports whether every member holds slots now, whatever the events say.
 func (s *session) trusting() bool {
 	for _, m := range s.running() {
 		f, err := m.gather()

@@ -280,7 +280,7 @@ func (ph *phase) acked(number int) {
 // backlog is how many messages were waiting when the last was published.
 func (ph *phase) backlog() int { return ph.waiting }
 
-// held tells whether the rate was: the publisher reached it, no backlog had
+// held reports whether the rate was: the publisher reached it, no backlog had
 // gathered at its end, and nearly all were stored soon.
 func (ph *phase) held(backlog int) bool {
 	planned := float64(len(ph.micros)) / ph.rate

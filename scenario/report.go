@@ -59,10 +59,10 @@ func equal[T comparable](r *Report, name string, want, got T) {
 
 func (r *Report) measure(name string, v any) { r.Measurements[name] = v }
 
-// OK tells whether every check holds. A report without checks is not OK.
+// OK reports whether every check holds. A report without checks is not OK.
 func (r *Report) OK() bool { return r.holds(func(Check) bool { return false }) }
 
-// Kept tells whether every check holds but those of bounds that a busy machine
+// Kept reports whether every check holds but those of bounds that a busy machine
 // can break.
 func (r *Report) Kept() bool { return r.holds(func(c Check) bool { return c.Timed }) }
 

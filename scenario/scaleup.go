@@ -215,7 +215,7 @@ const leastHold = time.Second
 // hand-over itself keeps a newcomer waiting.
 const caseBrief = "brief"
 
-// wholeAtOnce tells whether all newcomers can join in one window.
+// wholeAtOnce reports whether all newcomers can join in one window.
 func (o Options) wholeAtOnce() bool {
 	return o.Case == "" || o.Case == caseBrief || o.Case == "stale-claim"
 }
@@ -239,7 +239,7 @@ func (s *session) holdTime() time.Duration {
 	return time.Second
 }
 
-// planIsNear tells whether the leader is about to plan: at once where it knows
+// planIsNear reports whether the leader is about to plan: at once where it knows
 // how many defenders to expect, else in the last second of its window.
 func (s *session) planIsNear(begin time.Time) bool {
 	if s.o.Expect {

@@ -198,7 +198,7 @@ func (v *view) since(t time.Time) []seen {
 	return es
 }
 
-// stable tells whether so many defenders, and no others, have all slots, with
+// stable reports whether so many defenders, and no others, have all slots, with
 // no hand-over under way.
 func (v *view) stable(n int) bool {
 	a := v.latest()

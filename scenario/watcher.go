@@ -118,7 +118,7 @@ func (g Growth) String() string {
 	return fmt.Sprintf("%.0f then %.0f, at most %.0f", g.Before, g.After, g.Max)
 }
 
-// flat tells whether there is no growth by more than a factor or an amount.
+// flat reports whether there is no growth by more than a factor or an amount.
 func (g Growth) flat(factor, amount float64) bool {
 	return g.After <= max(g.Before*factor, g.Before+amount)
 }

@@ -391,7 +391,7 @@ func TestEverySettingInTheDocumentationExistsAndHasTheDefaultThatIsTold(t *testi
 	}
 }
 
-// setsDefaults tells whether the second column of the table that a row is in has defaults.
+// setsDefaults reports whether the second column of the table that a row is in has defaults.
 func setsDefaults(prose, row string) bool {
 	before, _, _ := strings.Cut(prose, row)
 	if at := strings.LastIndex(before, "\n\n"); at >= 0 {

@@ -114,7 +114,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	return &Store{session: session, alarmed: map[string]bool{}}, nil
 }
 
-// checkKeyspace tells whether the keyspace is there: a session in one that isn't fails without saying why.
+// checkKeyspace reports whether the keyspace is there: a session in one that isn't fails without saying why.
 func (c Config) checkKeyspace(ctx context.Context) error {
 	session, err := c.connectTo("")
 	if err != nil {

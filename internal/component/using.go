@@ -15,7 +15,7 @@ func Using(t testing.TB, name, version string) {
 
 var using = regexp.MustCompile(`running on ("(?:[^"\\]|\\.)*") version ("(?:[^"\\]|\\.)*")\n?$`)
 
-// Used reads a line of a test's log: ok tells whether [Using] has written it.
+// Used reads a line of a test's log: ok reports whether [Using] has written it.
 func Used(line string) (name, version string, ok bool) {
 	m := using.FindStringSubmatch(line)
 	if m == nil {

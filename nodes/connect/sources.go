@@ -53,7 +53,7 @@ func (s Sources) find(name string) (value, source string, ok bool) {
 	return v, "default", ok
 }
 
-// Set tells whether a setting was given at all, be it as its default.
+// Set reports whether a setting was given at all, be it as its default.
 func (s Sources) Set(name string) bool { return s.Source(name) != "default" }
 
 // ReadFile reads settings from a YAML file: one mapping from names to values, a list for a setting of several values. Names are

@@ -120,7 +120,7 @@ func (m *Metrics) sawSubnets(subnets []nodes.Subnet) {
 	m.zonesKnown = m.zonesKnown || len(subnets) > 0
 }
 
-// zonesMissing tells whether the zones are not known yet.
+// zonesMissing reports whether the zones are not known yet.
 func (m *Metrics) zonesMissing() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -40,7 +40,7 @@ func timed[T any](m *Metrics, call string, f func() (T, error)) (T, error) {
 	return v, err
 }
 
-// ordinary tells whether an error is an answer that is part of normal work.
+// ordinary reports whether an error is an answer that is part of normal work.
 func ordinary(err error) bool {
 	var refused *nodes.LaunchError
 	_, blocked := nodes.IsDrainBlocked(err)

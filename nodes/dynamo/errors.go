@@ -109,7 +109,7 @@ func conditionFailed(err error) bool {
 	return errors.As(err, &c)
 }
 
-// tooLarge tells whether DynamoDB refused an item for its size.
+// tooLarge reports whether DynamoDB refused an item for its size.
 func tooLarge(err error) bool {
 	var refusal smithy.APIError
 	return errors.As(err, &refusal) && refusal.ErrorCode() == "ValidationException" && strings.Contains(strings.ToLower(refusal.ErrorMessage()), "item size")

@@ -27,7 +27,7 @@ func (d *DB) tables() []table {
 }
 
 // CreateTables creates what does not exist yet of the two tables, billed by request, with their time to live, and waits until they
-// can be used. Tables that exist stay as they are; Check tells whether they are right.
+// can be used. Tables that exist stay as they are; Check reports whether they are right.
 func (d *DB) CreateTables(ctx context.Context) error {
 	for _, t := range d.tables() {
 		if err := d.createTable(ctx, t); err != nil {

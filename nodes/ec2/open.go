@@ -143,7 +143,7 @@ func Options(o *ec2.Options) {
 // launchRetryer retries throttled attempts only.
 type launchRetryer struct{ aws.Retryer }
 
-// IsErrorRetryable tells whether the attempt is known to have been turned away before it was looked at.
+// IsErrorRetryable reports whether the attempt is known to have been turned away before it was looked at.
 func (r launchRetryer) IsErrorRetryable(err error) bool {
 	return statusOf(err) != 0 && isCode(err, "RequestLimitExceeded", "Throttling", "ThrottlingException", "RequestThrottled", "RequestThrottledException", "EC2ThrottledException")
 }

@@ -174,7 +174,7 @@ func (r *poll) begin(m types.Message) {
 	})
 }
 
-// handle works on the events of a message and tells whether it may be deleted.
+// handle works on the events of a message and reports whether it may be deleted.
 func (r *poll) handle(id, body string) bool {
 	events, err := event.Parse([]byte(body))
 	if err != nil {

@@ -124,7 +124,7 @@ func extras(p nodes.Policy) (labels, taints string) {
 	return strings.Join(l, ","), strings.Join(t, ",")
 }
 
-// looksLikeToken tells whether a person has put the token where its reference belongs; it must not be printed then.
+// looksLikeToken reports whether a person has put the token where its reference belongs; it must not be printed then.
 func looksLikeToken(s string) bool {
 	return strings.Contains(s, "::") || len(s) >= 32 && !strings.ContainsAny(s, ":/")
 }

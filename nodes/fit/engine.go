@@ -150,7 +150,7 @@ func (b *bin) domain(key string) (string, bool) {
 	return b.node.Name, key == corev1.LabelHostname && b.node.Name != ""
 }
 
-// admits tells whether labels and taints of a bin let a kind in.
+// admits reports whether labels and taints of a bin let a kind in.
 func (b *bin) admits(k *kind) bool {
 	if k.anywhere && len(b.node.Spec.Taints) == 0 {
 		return true
@@ -198,7 +198,7 @@ func (e *engine) put(c *class, b *bin, n int) {
 	c.left -= n
 }
 
-// never tells whether a bin will not take a class any more, whatever else happens: room and ports only become less, and the pods that
+// never reports whether a bin will not take a class any more, whatever else happens: room and ports only become less, and the pods that
 // it can't bear beside it only more.
 func (b *bin) never(c *class) bool {
 	return b.capacity(c, 1) == 0 || !b.admits(c.kind) || collides(b.ports, c.HostPorts) || b.unbearable(c.kind) != nil
@@ -222,7 +222,7 @@ func (b *bin) unbearable(k *kind) *rule {
 	return nil
 }
 
-// allows tells whether affinity, anti-affinity and spread let one more pod of a kind onto a bin; the reason is "" if they do.
+// allows reports whether affinity, anti-affinity and spread let one more pod of a kind onto a bin; the reason is "" if they do.
 // leasts are those of the kind's spread constraints.
 func (e *engine) allows(k *kind, b *bin, leasts []int) (reason string) {
 	if r := b.unbearable(k); r != nil {
@@ -291,7 +291,7 @@ func (e *engine) least(k *kind, s *spreadRule) int {
 	return s.least
 }
 
-// counts tells whether a node's domain counts for a spread constraint of a kind.
+// counts reports whether a node's domain counts for a spread constraint of a kind.
 func (s *spreadRule) counts(k *kind, n *corev1.Node) bool {
 	if !s.IgnoreSelectors && !k.anywhere {
 		if ok, err := k.affinity.Match(n); err != nil || !ok {

@@ -355,7 +355,7 @@ func (m market) names() string {
 	return strings.Join(names, ", ")
 }
 
-// holds tells whether an empty node has room for a pod.
+// holds reports whether an empty node has room for a pod.
 func (of *offering) holds(k *kind, want nodes.Resources) bool {
 	if of.room.Pods < 1 || of.room.MilliCPU < want.MilliCPU || of.room.Memory < want.Memory {
 		return false

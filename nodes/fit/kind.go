@@ -32,7 +32,7 @@ type kind struct {
 	admitted []uint64 // by offering, the zones in which it can be had and admits this kind
 }
 
-// free tells whether nothing but requests, selectors, taints and extended resources decides on pods of this kind, and no other pod
+// free reports whether nothing but requests, selectors, taints and extended resources decides on pods of this kind, and no other pod
 // looks at them.
 func (k *kind) free() bool {
 	return len(k.spread) == 0 && len(k.with) == 0 && len(k.without) == 0 && len(k.selected) == 0 && len(k.HostPorts) == 0
@@ -157,7 +157,7 @@ func (ks *kinds) link() {
 	}
 }
 
-// admits tells whether the labels and taints of a node let pods of this kind onto it; the reason is "" if they do.
+// admits reports whether the labels and taints of a node let pods of this kind onto it; the reason is "" if they do.
 func (k *kind) admits(n *corev1.Node) (reason string) {
 	if !k.anywhere {
 		if ok, err := k.affinity.Match(n); err != nil || !ok {
@@ -182,7 +182,7 @@ func (k *kind) admits(n *corev1.Node) (reason string) {
 	return ""
 }
 
-// collides tells whether ports of two pods on one node are the same.
+// collides reports whether ports of two pods on one node are the same.
 func collides(a, b []HostPort) bool {
 	for _, p := range a {
 		for _, q := range b {

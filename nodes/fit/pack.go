@@ -578,7 +578,7 @@ func (e *engine) effort(left []int) (classes, types float64) {
 	return classes, types
 }
 
-// dominated tells whether there is another type that costs no more and takes whatever this one takes.
+// dominated reports whether there is another type that costs no more and takes whatever this one takes.
 func (e *engine) dominated(i int) bool {
 	o := &e.m.offerings[i]
 	return slices.ContainsFunc(e.m.offerings, func(p offering) bool {
@@ -840,7 +840,7 @@ func (b *bin) worth() float64 {
 	return sum
 }
 
-// typed tells whether some rule looks at a label that comes with the instance type: then a node may not become another type.
+// typed reports whether some rule looks at a label that comes with the instance type: then a node may not become another type.
 func (e *engine) typed() bool {
 	for _, r := range e.kinds.rules {
 		switch r.key {

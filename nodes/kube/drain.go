@@ -258,7 +258,7 @@ func (d *drain) evict(ctx context.Context, p *corev1.Pod, grace *int64) error {
 	return nil
 }
 
-// isDenied tells whether the API denies evictions to us altogether, rather than this one: a webhook's denial or a namespace that is
+// isDenied reports whether the API denies evictions to us altogether, rather than this one: a webhook's denial or a namespace that is
 // being deleted is about the pod.
 func isDenied(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot create resource")
@@ -274,7 +274,7 @@ func (d *drain) note(p *corev1.Pod, err error) {
 	d.refused[p.UID] = refusal{why: refusalText(p, err), again: d.c.opts.Clock.Now().Add(evictAgain), final: isFinal(err)}
 }
 
-// isFinal tells whether the API will never evict the pod: it answers 500 if two disruption budgets cover it.
+// isFinal reports whether the API will never evict the pod: it answers 500 if two disruption budgets cover it.
 func isFinal(err error) bool {
 	var s apierrors.APIStatus
 	return errors.As(err, &s) && s.Status().Code == http.StatusInternalServerError &&

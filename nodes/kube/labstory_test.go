@@ -195,7 +195,7 @@ func (s *story) growsAndShrinks(t *testing.T) {
 	})
 }
 
-// idleRecord tells whether no action is open.
+// idleRecord reports whether no action is open.
 func (s *story) idleRecord(t *testing.T) bool {
 	t.Helper()
 	snapshot, err := s.plane.Plan(t.Context())
@@ -259,7 +259,7 @@ func (s *story) limitOfADrain(t *testing.T) {
 	}
 }
 
-// heldEnding tells whether a pod that a finalizer holds was evicted.
+// heldEnding reports whether a pod that a finalizer holds was evicted.
 func (s *story) heldEnding(t *testing.T) bool {
 	t.Helper()
 	list, err := s.admin.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})

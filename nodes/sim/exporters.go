@@ -61,7 +61,7 @@ func (w *World) Scrape(every time.Duration, f func(Exporters)) (stop func()) {
 	}
 }
 
-// SignalsOutage tells whether the metrics are unreachable now, or answer only in part.
+// SignalsOutage reports whether the metrics are unreachable now, or answer only in part.
 func (w *World) SignalsOutage() (down, partial bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

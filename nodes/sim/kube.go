@@ -107,7 +107,7 @@ func (c *Client) Kube(ctx context.Context, call string, effect func(k *Kube) err
 // Kube is the cluster behind the Kubernetes API for the time of one request.
 type Kube struct{ c *Client }
 
-// Halved tells whether lists break off in the middle.
+// Halved reports whether lists break off in the middle.
 func (k *Kube) Halved() bool {
 	o := k.c.w.outageOf(ClusterPart)
 	return o != nil && o.partial
@@ -198,7 +198,7 @@ func (b Budget) covers(s PodSpec) bool {
 	return ns == b.Namespace && strings.HasPrefix(name, b.Prefix)
 }
 
-// Covers tells whether the budget is about a pod.
+// Covers reports whether the budget is about a pod.
 func (b Budget) Covers(p KubePod) bool { return b.covers(p.PodSpec) }
 
 // Split returns the namespace and the name of a pod; one whose Name has no namespace is in default.

@@ -152,7 +152,7 @@ type pod struct {
 	handingOn *node     // where it was then: a pod that has moved is another worker
 }
 
-// holding tells whether the pod is a worker that would lose its work if it were evicted now.
+// holding reports whether the pod is a worker that would lose its work if it were evicted now.
 func (p *pod) holding(now time.Time) bool {
 	asked := !p.handing.IsZero() && p.handingOn == p.node
 	return p.Work > 0 && (!asked || now.Sub(p.handing) < p.Work)

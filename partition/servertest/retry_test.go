@@ -34,7 +34,7 @@ func (g *group) parked() partition.Parked {
 	}
 }
 
-// othersDone tells whether all but the failing keys' messages are processed.
+// othersDone reports whether all but the failing keys' messages are processed.
 func (g *group) othersDone(failing map[string]bool) func() bool {
 	return func() bool {
 		g.rec.mu.Lock()

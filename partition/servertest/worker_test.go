@@ -25,7 +25,7 @@ import (
 // must never happen.
 type recorder struct {
 	work time.Duration
-	// fails tells whether a message fails; nil: none does. It is called with mu held.
+	// fails reports whether a message fails; nil: none does. It is called with mu held.
 	fails func(key string, n uint64, m partition.Message) bool
 	// began is told of a message that begins; nil: nobody is. It is called with mu held.
 	began func(key string)
@@ -349,7 +349,7 @@ func (g *group) expect(n int) {
 	}
 }
 
-// gone tells whether a worker was taken for dead, which is a reason for a plan.
+// gone reports whether a worker was taken for dead, which is a reason for a plan.
 func (g *group) gone() bool {
 	g.rec.mu.Lock()
 	defer g.rec.mu.Unlock()

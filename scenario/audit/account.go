@@ -79,7 +79,7 @@ type Account struct {
 	Faults []string // the first few, for a person
 }
 
-// Clean tells whether there is no fault.
+// Clean reports whether there is no fault.
 func (a Account) Clean() bool { return len(a.Faults) == 0 }
 
 const maxFaults = 20
@@ -197,7 +197,7 @@ func (a *Account) results(e evidence, known map[uint64]Published) map[contextKey
 	return stored
 }
 
-// succeeded tells whether somebody else had processed a message of a result's key
+// succeeded reports whether somebody else had processed a message of a result's key
 // before it was stored, since its process was stopped. Until then the store can't
 // know of a successor, and nobody can tell the order of the two.
 func (e evidence) succeeded(f Freeze, x effect) bool {

@@ -205,7 +205,7 @@ func (s *suite) inherited(name string) map[product]bool {
 	return out
 }
 
-// counts tells whether a test is counted: all that have no subtests, and those around them that failed or were skipped by themselves.
+// counts reports whether a test is counted: all that have no subtests, and those around them that failed or were skipped by themselves.
 func (s *suite) counts(name string) bool {
 	x := s.tests[name]
 	if !x.parent || x.result == "skip" {

@@ -206,7 +206,7 @@ func detailError(err error) error {
 	return &FieldError{"detail", "is no object"}
 }
 
-// Stale tells whether an event comes too late to be worked on: more than Lifetime after it was sent. A scheduled change is worth working on
+// Stale reports whether an event comes too late to be worked on: more than Lifetime after it was sent. A scheduled change is worth working on
 // until it begins.
 func Stale(e nodes.InterruptionEvent, now time.Time) bool {
 	if e.Kind == nodes.Health && now.Before(e.Start) {

@@ -299,7 +299,7 @@ func (a *API) page(r *request, n int) (bounds [2]int, next string, err error) {
 	return [2]int{from, to}, next, nil
 }
 
-// selects tells whether an instance passes the request's filters.
+// selects reports whether an instance passes the request's filters.
 func (r *request) selects(vm wireVM) bool {
 	return r.filters(func(name string) []string {
 		switch name {
@@ -327,7 +327,7 @@ func tagFilter(name string, tags []wireTag) []string {
 	return out
 }
 
-// filters tells whether something of which values gives the values by filter name passes all filters of the request.
+// filters reports whether something of which values gives the values by filter name passes all filters of the request.
 func (r *request) filters(values func(name string) []string) bool {
 	for i := 1; r.Params.Has(fmt.Sprintf("Filter.%d.Name", i)); i++ {
 		have := values(r.get(fmt.Sprintf("Filter.%d.Name", i)))

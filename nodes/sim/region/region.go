@@ -160,7 +160,7 @@ func (r *Region) OpenInterruptions(ctx context.Context) int {
 	return len(open)
 }
 
-// Scaling tells whether the node plane has an action in progress, or nothing can be read.
+// Scaling reports whether the node plane has an action in progress, or nothing can be read.
 func (r *Region) Scaling(ctx context.Context) bool {
 	record, err := r.store.Load(ctx)
 	return err != nil || record.ScalingInProgress
