@@ -205,10 +205,10 @@ func (c *core) confirms(r fenceReport) bool {
 	return !moving && !c.cur.Taking[r.Slot] && c.cur.owner(r.Slot) == r.From && c.cur.fence(r.Slot) == r.Fence && r.Fence.Compare(r.Stored) < 0
 }
 
-// leasesLostLately reports whether a worker without a lease may live nonetheless, and
-// trust the one that was in a lost bucket. Live workers write theirs again as soon as
-// they know of the loss; until the last lost lease must have ended, a missing one, or a
-// new holder of a name, says nothing about the worker that was there before.
+// leasesLostLately reports whether a worker without a lease may be live, and still rely on
+// the lease that was in a lost bucket. A live worker finds out when it renews: it claims its
+// stable ID again and joins with a new lease. Until the last lost lease must have ended, a
+// missing lease, or a new claim of a stable ID, says nothing about the worker before.
 func (c *core) leasesLostLately() bool {
 	return !c.leasesLost.IsZero() && c.now.Before(c.overdue(c.leasesLost))
 }
