@@ -84,6 +84,8 @@ type Config struct {
 	// connected; a worker whose connection is gone is dead after it and
 	// SuspicionMargin, long before its lease ends. Default 500 ms and 150 ms;
 	// with replicas, where the proof is a replicated write, 1.5 s and 300 ms.
+	// On a server that is part of a cluster, or a leaf node, the proof is a write
+	// with one replica, too: the lease is renewed three times within the grace.
 	SuspicionGrace, SuspicionMargin time.Duration
 	// ProbeInterval is how often the leader looks whether each worker is
 	// connected; default 100 ms.

@@ -467,10 +467,17 @@ func (w *Worker) operationTimeout() time.Duration { return w.cfg.LeaseTTL / 4 }
 func (w *Worker) ping(start time.Time) {
 	ctx, cancel := context.WithTimeout(context.Background(), w.cfg.SuspicionGrace)
 	defer cancel()
+	// A reconnect may lead to another kind of server: either one, before or after the
+	// answer, makes it one that doesn't confirm the lease.
+	clustered := w.clustered()
 	if w.nc.FlushWithContext(ctx) == nil {
-		w.post(pongInput{start})
+		w.post(pongInput{start: start, clustered: clustered || w.clustered()})
 	}
 }
+
+// clustered reports whether the server of the connection is one of several: a member of a
+// cluster or a leaf node. Only such a server names its cluster.
+func (w *Worker) clustered() bool { return w.nc.ConnectedClusterName() != "" }
 
 // Peers.
 
