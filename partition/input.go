@@ -142,7 +142,7 @@ type (
 		n   int
 		rev uint64
 	}
-	wantedInput struct { // slots, by SetLayout
+	wantedInput struct { // slots, by Group.Reshard
 		slots int
 		rev   uint64
 	}
