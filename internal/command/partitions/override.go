@@ -102,7 +102,7 @@ func (p *groupCommand) addOverride(ctx context.Context, nc *nats.Conn, what, wor
 	if err != nil {
 		return err
 	}
-	if err := partition.AddPins(ctx, nc, p.group, pin); err != nil {
+	if err := partition.Open(nc, p.group).Override(ctx, pin); err != nil {
 		if errors.Is(err, partition.ErrNoPin) {
 			return command.UsageError(p.cmd, err)
 		}
@@ -112,7 +112,7 @@ func (p *groupCommand) addOverride(ctx context.Context, nc *nats.Conn, what, wor
 }
 
 func (p *groupCommand) removeOverrides(ctx context.Context, nc *nats.Conn, args []string) error {
-	v, err := partition.Look(ctx, nc, p.group)
+	v, err := partition.Open(nc, p.group).Inspect(ctx)
 	if err != nil {
 		return err
 	}
@@ -127,14 +127,14 @@ func (p *groupCommand) removeOverrides(ctx context.Context, nc *nats.Conn, args 
 		}
 		slots = append(slots, pin.Slot)
 	}
-	if err := partition.RemovePins(ctx, nc, p.group, slots...); err != nil {
+	if err := partition.Open(nc, p.group).RemoveOverrides(ctx, slots...); err != nil {
 		return err
 	}
 	return p.listOverrides(ctx, nc)
 }
 
 func (p *groupCommand) listOverrides(ctx context.Context, nc *nats.Conn) error {
-	v, err := partition.Look(ctx, nc, p.group)
+	v, err := partition.Open(nc, p.group).Inspect(ctx)
 	if err != nil {
 		return err
 	}
