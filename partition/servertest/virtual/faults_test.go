@@ -15,7 +15,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/muster-dev/muster/partition"
 )
 
 // chaos plays faults to an environment, as a seed decides.
