@@ -36,13 +36,13 @@ func TestBrokerAccounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	if err := partition.Provision(t.Context(), nc, group); err != nil {
+	if err := partition.Open(nc, group.Name).Provision(t.Context(), group); err != nil {
 		t.Fatal(err)
 	}
 	t.Run("a command connects as its role", func(t *testing.T) {
 		for _, r := range []partition.Role{partition.RoleViewer, partition.RoleOperator} {
 			as(r)
-			for _, of := range [][]string{{"status"}, {"layout"}, {"mapping"}} {
+			for _, of := range [][]string{{"status"}, {"reshard"}, {"mapping"}} {
 				args := append(append([]string{"partitions"}, of...), "--nats", srv.URL(), "--group", "jobs")
 				if code, _, errs := muster(args...); code != command.ExitOK {
 					t.Errorf("%v as the %s: exit code %d: %s", args, r, code, errs)
