@@ -79,7 +79,7 @@ func (o opening) try(ctx context.Context) (*openGroup, error) {
 	// Without the stream of events the worker works all the same: keys are worth more
 	// than a record of what happens to them.
 	if err := provisionEvents(ctx, js, g.cfg); err != nil {
-		g.cfg.Logger.Warn("The stream of events can't be made; they are told and not kept.", "stream", EventStream(g.cfg.Name), "err", err)
+		g.cfg.Logger.Warn("The stream of events can't be made; they are told and not kept.", "stream", eventStreamName(g.cfg.Name), "err", err)
 	}
 	if err := caughtUp(ctx, func() error { return agree(ctx, js, kv, g.cfg, g.layout, false) }); err != nil {
 		return nil, err

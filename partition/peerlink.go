@@ -125,14 +125,22 @@ func (l *peerLink) drainCalled(msg *nats.Msg) {
 	l.post(drainInput{until, msg.Reply})
 }
 
-// ping finds out whether the server still answers. Its answer confirms the lease.
+// ping finds out whether the server still answers. The answer of a server on its own confirms
+// the lease.
 func (l *peerLink) ping(start time.Time) {
 	ctx, cancel := context.WithTimeout(context.Background(), l.cfg.SuspicionGrace)
 	defer cancel()
+	// A reconnect may lead to another kind of server: either one, before or after the
+	// answer, makes it one that doesn't confirm the lease.
+	clustered := l.clustered()
 	if l.nc.FlushWithContext(ctx) == nil {
-		l.post(pongInput{start})
+		l.post(pongInput{start: start, clustered: clustered || l.clustered()})
 	}
 }
+
+// clustered reports whether the server of the connection is one of several: a member of a
+// cluster or a leaf node. Only such a server names its cluster.
+func (l *peerLink) clustered() bool { return l.nc.ConnectedClusterName() != "" }
 
 // probe asks the server whether workers are subscribed to their subjects. The reply
 // subject names the worker that the answer is about.

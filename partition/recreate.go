@@ -224,7 +224,7 @@ func (k *keeper) look(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, 2*apiTimeout)
 	defer cancel()
 	if err := provisionEvents(ctx, k.js, k.cfg); err != nil {
-		k.cfg.Logger.Warn("The stream of events can't be made; they are told and not kept.", "stream", EventStream(k.cfg.Name), "err", err)
+		k.cfg.Logger.Warn("The stream of events can't be made; they are told and not kept.", "stream", eventStreamName(k.cfg.Name), "err", err)
 	}
 	cfg := k.cfg
 	if kv, err := k.js.KeyValue(ctx, cfg.bucketMap()); err == nil {

@@ -147,7 +147,7 @@ func (w *Worker) open(ctx context.Context) error {
 		return err
 	}
 	if g.retry != nil {
-		pull.retry = &retryStore{nc: w.nc, stream: g.retry, name: RetryStream(w.cfg.Stream), lay: w.layout, room: newRoom()}
+		pull.retry = &retryStore{nc: w.nc, stream: g.retry, name: retryStreamName(w.cfg.Stream), lay: w.layout, room: newRoom()}
 	}
 	w.pulling.Store(pull)
 	peers, err := newPeerLink(w.cfg, w.nc, post)
@@ -239,10 +239,10 @@ func sleepUntil(t *time.Timer, at time.Time) {
 	t.Reset(max(time.Until(at), shortestSleep))
 }
 
-// HandOver makes the worker give all its slots away and take none until a time;
+// Drain makes the worker give all its slots away and take none until a time;
 // the zero time ends that at once. It returns immediately; Status tells how far
 // the worker is.
-func (w *Worker) HandOver(until time.Time) { w.inputs.post(drainInput{until: until}) }
+func (w *Worker) Drain(until time.Time) { w.inputs.post(drainInput{until: until}) }
 
 // Metrics returns the worker's figures. It may be called at any time, by several
 // goroutines. The caller may keep and change what it gets.
