@@ -177,7 +177,7 @@ func (r *rangeReader) next() {
 		r.data = r.data[1:]
 		return
 	}
-	// More would be made up, for ever if need be.
+	// More would be made up without end.
 	if r.past++; r.past > maxTrimmed {
 		r.bad = true
 	}
