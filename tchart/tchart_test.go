@@ -134,6 +134,37 @@ func TestAnyTraceComesBackToTheBit(t *testing.T) {
 	}
 }
 
+// TestFarOutliersComeBackToTheBit: values that creep up and return, with one whose bits are as
+// far from theirs as a column of bits may reach, and farther: predictions must not overflow.
+func TestFarOutliersComeBackToTheBit(t *testing.T) {
+	t.Parallel()
+	const low, rows = 0x3000_0000_0000_0000, 200
+	for seed := range uint64(20) {
+		for distance := uint64(1) << 57; distance <= 1<<61; distance *= 2 {
+			rng := rand.New(rand.NewPCG(1, seed))
+			bits := uint64(low)
+			want := newTrace(rows, func(i int) float64 {
+				switch {
+				case i == rows-1-int(seed):
+					return math.Float64frombits(low + distance)
+				case i > rows/2:
+					bits = low
+				case i > 0:
+					bits += rng.Uint64N(100)
+				}
+				return math.Float64frombits(bits)
+			})
+			blob, err := tchart.Encode(want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := tchart.Decode(blob); err != nil || !same(want, got) {
+				t.Errorf("seed %d: an outlier at a distance of %#x comes back different (error %v)", seed, distance, err)
+			}
+		}
+	}
+}
+
 func TestTracesThatDontFitAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(tr *tchart.Trace){
