@@ -108,7 +108,7 @@ func Requeue(ctx context.Context, nc *nats.Conn, store Store, sequence uint64) (
 	if err != nil {
 		return l, err
 	}
-	group, err := partition.Provisioned(ctx, nc, Group)
+	group, err := partition.Open(nc, Group).Config(ctx)
 	if err != nil {
 		return l, fmt.Errorf("sending dead letter %d again: %w", sequence, err)
 	}

@@ -62,9 +62,9 @@ type core struct {
 	leasesLost time.Time
 
 	// What operators have asked for, with the revisions of the records.
-	expect    int // workers, by SetExpected; 0: unknown
+	expect    int // workers, by Group.Expect; 0: unknown
 	expectRev uint64
-	wanted    int // slots, by SetLayout; 0: nobody has asked
+	wanted    int // slots, by Group.Reshard; 0: nobody has asked
 	wantedRev uint64
 	pins      pinned
 }

@@ -26,20 +26,20 @@ const (
 	eventsMaxBytes = 64 << 20
 )
 
-// EventStream is the stream that keeps the events of a group: a day of them, at
+// eventStreamName is the stream that keeps the events of a group: a day of them, at
 // most 64 MiB.
-func EventStream(group string) string { return group + "-events" }
+func eventStreamName(group string) string { return group + "-events" }
 
-// EventSubject is where the workers of a group publish their events, as JSON:
+// eventSubjects is where the workers of a group publish their events, as JSON:
 // the last token is the kind.
-func EventSubject(group string) string { return eventSubject(group, "*") }
+func eventSubjects(group string) string { return eventSubject(group, "*") }
 
 func eventSubject(group string, kind EventKind) string {
 	return "muster." + group + ".events." + string(kind)
 }
 
 func provisionEvents(ctx context.Context, js jetstream.JetStream, cfg Config) error {
-	if _, err := js.Stream(ctx, EventStream(cfg.Name)); !errors.Is(err, jetstream.ErrStreamNotFound) {
+	if _, err := js.Stream(ctx, eventStreamName(cfg.Name)); !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return err // nil: whoever changed its bounds meant it
 	}
 	_, err := reserve.Stream(ctx, js, eventStream(cfg), eventsMaxBytes, 1)
@@ -52,9 +52,9 @@ func provisionEvents(ctx context.Context, js jetstream.JetStream, cfg Config) er
 // eventStream returns the settings of the stream of events.
 func eventStream(cfg Config) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
-		Name:        EventStream(cfg.Name),
+		Name:        eventStreamName(cfg.Name),
 		Description: fmt.Sprintf("What happened to the workers of %s, for people.", cfg.Name),
-		Subjects:    []string{EventSubject(cfg.Name)},
+		Subjects:    []string{eventSubjects(cfg.Name)},
 		Storage:     jetstream.FileStorage,
 		Replicas:    cfg.Replicas,
 		MaxAge:      eventsKept,
@@ -114,11 +114,11 @@ func (k EventKind) OfSlot() bool {
 	}
 }
 
-// ReadEvents tells of the events of a group that a query selects, in the order
+// readEvents tells of the events of a group that a query selects, in the order
 // in which the server had them, until all that are kept have been told, or with
 // EventQuery.Follow until ctx ends, which is no error then. An error of tell ends
 // it and is returned.
-func ReadEvents(ctx context.Context, nc *nats.Conn, group string, q EventQuery, tell func(Event) error) error {
+func readEvents(ctx context.Context, nc *nats.Conn, group string, q EventQuery, tell func(Event) error) error {
 	it, err := openEvents(ctx, nc, group, q)
 	if err != nil {
 		return fmt.Errorf("reading the events of %s: %w", group, err)
@@ -166,9 +166,9 @@ func openEvents(ctx context.Context, nc *nats.Conn, group string, q EventQuery) 
 	for _, k := range q.Kinds {
 		cfg.FilterSubjects = append(cfg.FilterSubjects, eventSubject(group, k))
 	}
-	c, err := js.OrderedConsumer(ctx, EventStream(group), cfg)
+	c, err := js.OrderedConsumer(ctx, eventStreamName(group), cfg)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, fmt.Errorf("stream %s is not there: is there a group of this name, with workers that keep events?", EventStream(group))
+		return nil, fmt.Errorf("stream %s is not there: is there a group of this name, with workers that keep events?", eventStreamName(group))
 	}
 	if err != nil {
 		return nil, err

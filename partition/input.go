@@ -108,9 +108,14 @@ type (
 	}
 	// mapSyncedInput: what was in the map's bucket has all been told, and whether a
 	// leader's lease was among it.
-	mapSyncedInput   struct{ led bool }
-	nameFreedInput   struct{ id string }
-	pongInput        struct{ start time.Time }
+	mapSyncedInput struct{ led bool }
+	nameFreedInput struct{ id string }
+	// pongInput: the server that the worker is connected to has answered. In a cluster it
+	// may be cut off from the others, and so from the leader and its own lease.
+	pongInput struct {
+		start     time.Time
+		clustered bool
+	}
 	unreachableInput struct{ peer Member }
 	peerInput        struct{ msg peerMessage }
 	weightsInput     struct {
@@ -137,7 +142,7 @@ type (
 		n   int
 		rev uint64
 	}
-	wantedInput struct { // slots, by SetLayout
+	wantedInput struct { // slots, by Group.Reshard
 		slots int
 		rev   uint64
 	}

@@ -95,7 +95,7 @@ func (m *machine) step(now time.Time, in input) []effect {
 		m.identity.names.released[in.id] = true
 		m.identity.lookAgain()
 	case pongInput:
-		m.lease.confirm(in.start)
+		m.membership.answered(in)
 	case unreachableInput:
 		switch {
 		case m.now.Before(m.quietUntil):

@@ -90,10 +90,10 @@ func (c Config) Permissions(r Role) (Permissions, error) {
 		p.api("DIRECT.GET", bucketPrefix+cfg.bucketMap()+".$KV."+cfg.bucketMap()+"."+layoutKey)
 	case RoleViewer:
 		p.viewer()
-		p.subscribe(EventSubject(cfg.Name))
+		p.subscribe(eventSubjects(cfg.Name))
 	case RoleConsole:
 		p.viewer()
-		p.subscribe(EventSubject(cfg.Name))
+		p.subscribe(eventSubjects(cfg.Name))
 		p.drains()
 	case RoleNodes:
 		p.readKey(cfg.bucketMap(), AssignmentKey)
@@ -171,9 +171,9 @@ func (p *permissionList) makeAll() {
 		p.api("CONSUMER.NAMES", s)
 		p.api("CONSUMER.CREATE", s+".*."+p.lay.prefix()+">")
 	}
-	p.makeStream(RetryStream(p.cfg.Stream))
-	p.api("STREAM.INFO", EventStream(p.cfg.Name))
-	p.api("STREAM.UPDATE", EventStream(p.cfg.Name))
+	p.makeStream(retryStreamName(p.cfg.Stream))
+	p.api("STREAM.INFO", eventStreamName(p.cfg.Name))
+	p.api("STREAM.UPDATE", eventStreamName(p.cfg.Name))
 	if p.cfg.Shards > 1 {
 		p.publish(p.cfg.Subject) // which asks whether the servers have the mapping
 	}
@@ -181,7 +181,7 @@ func (p *permissionList) makeAll() {
 
 func (p *permissionList) worker() {
 	p.makeAll()
-	p.makeStream(EventStream(p.cfg.Name))
+	p.makeStream(eventStreamName(p.cfg.Name))
 	for _, b := range p.buckets() {
 		p.follow(b)
 		p.readKey(b, ">") // creating a key where there was one reads it
@@ -197,11 +197,11 @@ func (p *permissionList) worker() {
 		p.api("STREAM.MSG.DELETE", s)      // of a message that is in the retry queue
 		p.publish("$JS.ACK." + s + ".*.>") // in the servers' format of 2.15; see their feature flag js_ack_fc_v2
 	}
-	retry := RetryStream(p.cfg.Stream)
+	retry := retryStreamName(p.cfg.Stream)
 	p.api("STREAM.MSG.GET", retry)
 	p.api("STREAM.MSG.DELETE", retry)
 	p.publish(p.lay.retryPrefix() + ">")
-	p.publish(EventSubject(p.cfg.Name))
+	p.publish(eventSubjects(p.cfg.Name))
 	p.subscribe(eventSubject(p.cfg.Name, EventResourceRecreated))
 	p.publish(peerSubjects(p.cfg.Name), peerSubjects(p.cfg.Name)+fenceSuffix)
 	p.subscribe(peerSubjects(p.cfg.Name), peerSubjects(p.cfg.Name)+handOverSuffix, peerSubjects(p.cfg.Name)+fenceSuffix,
@@ -223,12 +223,12 @@ func (p *permissionList) viewer() {
 	for _, s := range p.lay.streams() {
 		p.api("STREAM.INFO", s)
 	}
-	retry := RetryStream(p.cfg.Stream)
+	retry := retryStreamName(p.cfg.Stream)
 	p.api("STREAM.INFO", retry)
 	p.api("STREAM.MSG.GET", retry)
-	events := EventStream(p.cfg.Name)
+	events := eventStreamName(p.cfg.Name)
 	p.readOrdered(events)
-	p.api("CONSUMER.CREATE", events+".*."+EventSubject(p.cfg.Name)) // of one kind
+	p.api("CONSUMER.CREATE", events+".*."+eventSubjects(p.cfg.Name)) // of one kind
 	p.publish(standbySubject(p.cfg.Name), refusalSubject(p.cfg.Name))
 }
 

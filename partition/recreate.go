@@ -221,7 +221,7 @@ func (k *keeper) look(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, 2*apiTimeout)
 	defer cancel()
 	if err := provisionEvents(ctx, w.js, w.cfg); err != nil {
-		w.cfg.Logger.Warn("The stream of events can't be made; they are told and not kept.", "stream", EventStream(w.cfg.Name), "err", err)
+		w.cfg.Logger.Warn("The stream of events can't be made; they are told and not kept.", "stream", eventStreamName(w.cfg.Name), "err", err)
 	}
 	cfg := w.cfg
 	if kv, err := w.js.KeyValue(ctx, cfg.bucketMap()); err == nil {

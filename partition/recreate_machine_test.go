@@ -28,7 +28,7 @@ func TestShownState(t *testing.T) {
 	alive := func(m *machine, d time.Duration) {
 		for end := m.now.Add(d); m.now.Before(end); {
 			now := m.now.Add(100 * time.Millisecond)
-			m.step(now, pongInput{now})
+			m.step(now, pongInput{start: now})
 			m.membership.renewing = false
 			m.step(now, kvInput{kvEffect: kvEffect{purpose: forLeaseRenewal, op: opUpdate, key: "sim-0", start: now}, gotRev: m.membership.rev + 1})
 		}

@@ -206,7 +206,7 @@ func (s *sim) operate(w *simWorker) {
 	}
 }
 
-// expect tells the workers how many they should be, as SetExpected does.
+// expect tells the workers how many they should be, as Group.Expect does.
 func (s *sim) expect(n int) {
 	s.desired = n
 	s.logf("expected: %d", n)
@@ -233,7 +233,7 @@ func (s *sim) refine(slots int) {
 	s.check = newSimChecker(s)
 }
 
-// setLayout asks for a number of slots, as SetLayout does.
+// setLayout asks for a number of slots, as Group.Reshard does.
 func (s *sim) setLayout(slots int) {
 	s.wanted = slots
 	s.logf("wanted: %d slots", slots)

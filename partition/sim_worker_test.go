@@ -227,7 +227,7 @@ func (w *simWorker) execute(e effect) {
 		}
 		w.operate(e)
 	case pingEffect:
-		w.link.up(func() { w.link.down(func() { w.step(pongInput(e)) }) })
+		w.ping(e)
 	case probeEffect:
 		for _, to := range e.to {
 			w.link.up(func() {

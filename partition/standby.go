@@ -47,9 +47,9 @@ func (w *Worker) answerAsStandby(on bool) {
 	w.standby = sub
 }
 
-// Standbys asks for the workers of a group that wait for a stable ID, and
+// standbys asks for the workers of a group that wait for a stable ID, and
 // returns those that answered within a quarter of a second, by pod.
-func Standbys(ctx context.Context, nc *nats.Conn, group string) ([]Standby, error) {
+func standbys(ctx context.Context, nc *nats.Conn, group string) ([]Standby, error) {
 	inbox := nc.NewInbox()
 	sub, err := nc.SubscribeSync(inbox)
 	if err != nil {

@@ -234,7 +234,7 @@ func (w *Worker) tryOpen(ctx context.Context) error {
 	w.cfg.Slots, w.layout.base, w.machine.cfg.Slots = base, base, base
 	// Its keys are worth more than a record of what happens to them.
 	if err := provisionEvents(ctx, js, w.cfg); err != nil {
-		w.cfg.Logger.Warn("The stream of events can't be made; they are told and not kept.", "stream", EventStream(w.cfg.Name), "err", err)
+		w.cfg.Logger.Warn("The stream of events can't be made; they are told and not kept.", "stream", eventStreamName(w.cfg.Name), "err", err)
 	}
 	if err := caughtUp(ctx, func() error { return agree(ctx, js, kv, w.cfg, w.layout, false) }); err != nil {
 		return err
@@ -253,7 +253,7 @@ func (w *Worker) tryOpen(ctx context.Context) error {
 		return err
 	}
 	if w.cfg.Retry.Enabled {
-		w.pull.retry = &retryStore{nc: w.nc, stream: stream, name: RetryStream(w.cfg.Stream), lay: w.layout, room: newRoom()}
+		w.pull.retry = &retryStore{nc: w.nc, stream: stream, name: retryStreamName(w.cfg.Stream), lay: w.layout, room: newRoom()}
 	}
 	w.pulling.Store(w.pull)
 	w.probeBox = w.nc.NewInbox()
@@ -467,10 +467,17 @@ func (w *Worker) operationTimeout() time.Duration { return w.cfg.LeaseTTL / 4 }
 func (w *Worker) ping(start time.Time) {
 	ctx, cancel := context.WithTimeout(context.Background(), w.cfg.SuspicionGrace)
 	defer cancel()
+	// A reconnect may lead to another kind of server: either one, before or after the
+	// answer, makes it one that doesn't confirm the lease.
+	clustered := w.clustered()
 	if w.nc.FlushWithContext(ctx) == nil {
-		w.post(pongInput{start})
+		w.post(pongInput{start: start, clustered: clustered || w.clustered()})
 	}
 }
+
+// clustered reports whether the server of the connection is one of several: a member of a
+// cluster or a leaf node. Only such a server names its cluster.
+func (w *Worker) clustered() bool { return w.nc.ConnectedClusterName() != "" }
 
 // Peers.
 

@@ -22,10 +22,10 @@ import (
 // The time is bounded by whoever asks, so that a worker whose asker died works
 // again by itself.
 
-// HandOver makes the worker give all its slots away and take none until a time;
+// Drain makes the worker give all its slots away and take none until a time;
 // the zero time ends that at once. It returns immediately; Status tells how far
 // the worker is.
-func (w *Worker) HandOver(until time.Time) { w.post(yieldInput{until: until}) }
+func (w *Worker) Drain(until time.Time) { w.post(yieldInput{until: until}) }
 
 // yieldCalled answers a request to yield.
 func (w *Worker) yieldCalled(msg *nats.Msg) {
@@ -60,8 +60,8 @@ type MemberInfo struct {
 	Renewed  time.Time // when the server had the last renewal of its lease
 }
 
-// Members returns the workers of a group that have a lease, by ascending ID.
-func Members(ctx context.Context, nc *nats.Conn, group string) ([]MemberInfo, error) {
+// members returns the workers of a group that have a lease, by ascending ID.
+func members(ctx context.Context, nc *nats.Conn, group string) ([]MemberInfo, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, fmt.Errorf("listing the workers of %s: %w", group, err)
@@ -113,13 +113,13 @@ func current(ctx context.Context, kv jetstream.KeyValue, tell func(jetstream.Key
 	}
 }
 
-// HandOver asks the workers of a group that who selects to give their slots away
+// drain asks the workers of a group that who selects to give their slots away
 // and to take none until a time; the zero time ends that. It returns how many
 // slots each of them still holds, by stable ID; called again it tells how far
 // they are. The error names those that did not answer; they are not in the
 // result.
-func HandOver(ctx context.Context, nc *nats.Conn, group string, who func(MemberInfo) bool, until time.Time) (map[string]int, error) {
-	members, err := Members(ctx, nc, group)
+func drain(ctx context.Context, nc *nats.Conn, group string, who func(MemberInfo) bool, until time.Time) (map[string]int, error) {
+	members, err := members(ctx, nc, group)
 	if err != nil {
 		return nil, err
 	}

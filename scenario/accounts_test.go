@@ -201,7 +201,7 @@ func (c *court) work() {
 	kill := c.defend("a")
 	c.defend("b")
 	c.eventually("two workers with all slots", func() bool {
-		v, err := partition.Look(ctx, operator, defender.Group)
+		v, err := partition.Open(operator, defender.Group).Inspect(ctx)
 		return err == nil && v.Map != nil && len(v.Map.Workers) == 2 && len(v.Map.Moves) == 0
 	})
 
@@ -234,7 +234,7 @@ func (c *court) work() {
 	}
 	c.failing(group, chambers, broken) // waits in the retry queue
 	c.eventually("a message queued for retry", func() bool {
-		parked, err := partition.ReadParked(ctx, c.harness(), defender.Group)
+		parked, err := partition.Open(c.harness(), defender.Group).RetryQueue(ctx)
 		return err == nil && parked.Messages > 0
 	})
 	if err := os.Remove(broken); err != nil {
@@ -259,14 +259,14 @@ func (c *court) work() {
 		alarmsSeen, err = defender.ListAlarms(ctx, viewer, defender.AlarmListQuery{Limit: 100})
 		return err == nil && len(alarmsSeen) == len(chambers)
 	})
-	_, err = partition.Look(ctx, viewer, defender.Group)
+	_, err = partition.Open(viewer, defender.Group).Inspect(ctx)
 	c.ok(partition.RoleViewer, "looking", err)
-	c.ok(partition.RoleViewer, "reading events", partition.ReadEvents(ctx, viewer, defender.Group, partition.EventQuery{}, func(partition.Event) error { return nil }))
-	c.ok(partition.RoleViewer, "reading some events", partition.ReadEvents(ctx, viewer, defender.Group, partition.EventQuery{Kinds: []partition.EventKind{partition.EventElected}}, func(partition.Event) error { return nil }))
+	c.ok(partition.RoleViewer, "reading events", partition.Open(viewer, defender.Group).Events(ctx, partition.EventQuery{}, func(partition.Event) error { return nil }))
+	c.ok(partition.RoleViewer, "reading some events", partition.Open(viewer, defender.Group).Events(ctx, partition.EventQuery{Kinds: []partition.EventKind{partition.EventElected}}, func(partition.Event) error { return nil }))
 	if _, err := deadState(ctx, viewer); err != nil {
 		t.Fatal(err)
 	}
-	_, err = partition.Look(ctx, operator, defender.Group)
+	_, err = partition.Open(operator, defender.Group).Inspect(ctx)
 	c.ok(partition.RoleOperator, "looking", err)
 	for r, nc := range map[partition.Role]*nats.Conn{partition.RoleViewer: viewer, partition.RoleConsole: c.as(partition.RoleConsole)} {
 		shown := &screen{standing: map[standing]bool{}}
@@ -278,12 +278,12 @@ func (c *court) work() {
 	console := c.as(partition.RoleConsole)
 	_, err = newView(ctx, console, func(seen) {})
 	c.ok(partition.RoleConsole, "following events and the map", err)
-	_, err = partition.Look(ctx, console, defender.Group)
+	_, err = partition.Open(console, defender.Group).Inspect(ctx)
 	c.ok(partition.RoleConsole, "looking", err)
 	_, err = deadState(ctx, console)
 	c.ok(partition.RoleConsole, "counting dead letters", err)
-	c.ok(partition.RoleConsole, "reading events", partition.ReadEvents(ctx, console, defender.Group, partition.EventQuery{}, func(partition.Event) error { return nil }))
-	c.ok(partition.RoleConsole, "reading some events", partition.ReadEvents(ctx, console, defender.Group, partition.EventQuery{Kinds: []partition.EventKind{partition.EventElected}}, func(partition.Event) error { return nil }))
+	c.ok(partition.RoleConsole, "reading events", partition.Open(console, defender.Group).Events(ctx, partition.EventQuery{}, func(partition.Event) error { return nil }))
+	c.ok(partition.RoleConsole, "reading some events", partition.Open(console, defender.Group).Events(ctx, partition.EventQuery{Kinds: []partition.EventKind{partition.EventElected}}, func(partition.Event) error { return nil }))
 	for i, nc := range []*nats.Conn{console, c.as(partition.RoleWorker), operator} {
 		a := alarmsSeen[i]
 		_, err = defender.Acknowledge(ctx, nc, defender.Acknowledgement{Chamber: a.Chamber, Opened: a.Opened, By: "op", At: time.Now().UTC()})
@@ -295,9 +295,9 @@ func (c *court) work() {
 		return func(m partition.MemberInfo) bool { return m.Pod == pod }
 	}
 	for r, nc := range map[partition.Role]*nats.Conn{partition.RoleConsole: console, partition.RoleOperator: operator} {
-		_, err = partition.HandOver(ctx, nc, defender.Group, only("b"), time.Now().Add(time.Minute))
+		_, err = partition.Open(nc, defender.Group).Drain(ctx, only("b"), time.Now().Add(time.Minute))
 		c.ok(r, "draining a worker", err)
-		_, err = partition.HandOver(ctx, nc, defender.Group, only("b"), time.Time{})
+		_, err = partition.Open(nc, defender.Group).Drain(ctx, only("b"), time.Time{})
 		c.ok(r, "taking a worker back", err)
 	}
 
@@ -310,30 +310,30 @@ func (c *court) work() {
 	c.ok(partition.RoleNodes, "taking a node back", plane.TakeBack(ctx, "node-b"))
 	_, err = plane.Cost(ctx, []string{"node-a"})
 	c.ok(partition.RoleNodes, "asking for the cost", err)
-	c.ok(partition.RoleNodes, "telling how many workers there should be", partition.SetExpected(ctx, c.as(partition.RoleNodes), defender.Group, 0))
+	c.ok(partition.RoleNodes, "telling how many workers there should be", partition.Open(c.as(partition.RoleNodes), defender.Group).Expect(ctx, 0))
 
 	// The operator's other commands.
 	c.eventually("node-b has slots again", func() bool {
 		costs, err := plane.Cost(ctx, []string{"node-b"})
 		return err == nil && costs["node-b"] > 0
 	})
-	c.ok(partition.RoleOperator, "telling how many workers there should be", partition.SetExpected(ctx, operator, defender.Group, 0))
-	c.ok(partition.RoleOperator, "pinning", partition.AddPins(ctx, operator, defender.Group, partition.Pin{Slot: 1, Worker: "defender-0"}))
-	c.ok(partition.RoleOperator, "unpinning", partition.RemovePins(ctx, operator, defender.Group, 1))
-	c.ok(partition.RoleOperator, "reading events", partition.ReadEvents(ctx, operator, defender.Group, partition.EventQuery{}, func(partition.Event) error { return nil }))
-	c.ok(partition.RoleOperator, "reading some events", partition.ReadEvents(ctx, operator, defender.Group, partition.EventQuery{Kinds: []partition.EventKind{partition.EventElected}}, func(partition.Event) error { return nil }))
+	c.ok(partition.RoleOperator, "telling how many workers there should be", partition.Open(operator, defender.Group).Expect(ctx, 0))
+	c.ok(partition.RoleOperator, "pinning", partition.Open(operator, defender.Group).Override(ctx, partition.Pin{Slot: 1, Worker: "defender-0"}))
+	c.ok(partition.RoleOperator, "unpinning", partition.Open(operator, defender.Group).RemoveOverrides(ctx, 1))
+	c.ok(partition.RoleOperator, "reading events", partition.Open(operator, defender.Group).Events(ctx, partition.EventQuery{}, func(partition.Event) error { return nil }))
+	c.ok(partition.RoleOperator, "reading some events", partition.Open(operator, defender.Group).Events(ctx, partition.EventQuery{Kinds: []partition.EventKind{partition.EventElected}}, func(partition.Event) error { return nil }))
 	for _, l := range letters {
 		_, err := defender.Requeue(ctx, operator, c.store, l.Sequence)
 		c.ok(partition.RoleOperator, "sending a dead letter again", err)
 	}
-	c.ok(partition.RoleOperator, "changing the number of slots", partition.SetLayout(ctx, operator, defender.Group, 16))
+	c.ok(partition.RoleOperator, "changing the number of slots", partition.Open(operator, defender.Group).Reshard(ctx, 16))
 	c.eventually("16 slots", func() bool {
-		l, err := partition.ReadLayout(ctx, operator, defender.Group)
+		l, err := partition.Open(operator, defender.Group).Resharding(ctx)
 		return err == nil && l.Slots == 16 && l.Former == 0
 	})
 	from, _ := c.group.Mapping()
 	if from != "" {
-		c.ok(partition.RoleOperator, "checking the mapping", partition.CheckMapping(ctx, operator, c.group))
+		c.ok(partition.RoleOperator, "checking the mapping", partition.Open(operator, c.group.Name).CheckMapping(ctx))
 	}
 
 	// A worker's webhooks.
@@ -361,7 +361,7 @@ func (c *court) lose() {
 	// Defender c is to be one of them: for as long as the lease of the killed one lasts, two
 	// are there without it.
 	working := func() bool {
-		v, err := partition.Look(ctx, c.harness(), defender.Group)
+		v, err := partition.Open(c.harness(), defender.Group).Inspect(ctx)
 		if err != nil || v.Map == nil || len(v.Map.Workers) != 2 || len(v.Map.Moves) > 0 || len(v.Members) != 2 {
 			return false
 		}
@@ -372,7 +372,7 @@ func (c *court) lose() {
 	if err := js.DeleteStream(ctx, reserve.TurnStream); err != nil {
 		t.Fatal(err)
 	}
-	streams := []string{"KV_stable-ids", "KV_defender-heartbeats", "KV_defender-assignments", partition.EventStream(defender.Group), partition.RetryStream(defender.Stream),
+	streams := []string{"KV_stable-ids", "KV_defender-heartbeats", "KV_defender-assignments", "defender-events", defender.Stream + "-retry",
 		defender.AlarmStream, defender.DeadStream}
 	for _, name := range append(streams, c.group.Streams()...) {
 		if err := js.DeleteStream(ctx, name); err != nil {

@@ -60,7 +60,7 @@ func (s *screen) drain(ctx context.Context, worker string, until time.Time) erro
 	}
 	asked := false
 	for try := range askTimes {
-		_, err = partition.HandOver(ctx, nc, defender.Group, func(m partition.MemberInfo) bool {
+		_, err = partition.Open(nc, defender.Group).Drain(ctx, func(m partition.MemberInfo) bool {
 			asked = asked || m.ID == worker
 			return m.ID == worker
 		}, until)

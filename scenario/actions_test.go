@@ -117,7 +117,7 @@ func alarmOfRun(t *testing.T, s *session, c defender.Chamber, opened string) def
 
 func worker(t *testing.T, s *session, id string) (partition.MemberInfo, int) {
 	t.Helper()
-	list, err := partition.Members(t.Context(), s.conn, defender.Group)
+	list, err := partition.Open(s.conn, defender.Group).Members(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

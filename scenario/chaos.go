@@ -516,7 +516,7 @@ func (r *chaosRun) failChamber(ctx context.Context, f fault, a *partition.Assign
 	r.traffic.failing(sick, "failing", file)
 	r.traffic.publish(sick, true) // waits behind it
 	if err := r.wait(ctx, recovered, "its messages parked", func() bool {
-		p, err := partition.ReadParked(ctx, r.conn, defender.Group)
+		p, err := partition.Open(r.conn, defender.Group).RetryQueue(ctx)
 		return err == nil && p.Keys[key] > 1
 	}); err != nil {
 		return err
@@ -531,7 +531,7 @@ func (r *chaosRun) failChamber(ctx context.Context, f fault, a *partition.Assign
 		if !r.processedNamed(ctx, other, "beside") {
 			return false
 		}
-		p, err := partition.ReadParked(ctx, r.conn, defender.Group)
+		p, err := partition.Open(r.conn, defender.Group).RetryQueue(ctx)
 		parked = p.Keys[key]
 		return err == nil
 	}); err != nil {
@@ -545,7 +545,7 @@ func (r *chaosRun) failChamber(ctx context.Context, f fault, a *partition.Assign
 		return fmt.Errorf("having a chamber work again: %w", err)
 	}
 	return r.wait(ctx, recovered, "its messages processed", func() bool {
-		p, err := partition.ReadParked(ctx, r.conn, defender.Group)
+		p, err := partition.Open(r.conn, defender.Group).RetryQueue(ctx)
 		return err == nil && p.Keys[key] == 0
 	})
 }

@@ -359,7 +359,7 @@ func (c *cluster) setExpected(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	return partition.SetExpected(ctx, nc, defender.Group, n)
+	return partition.Open(nc, defender.Group).Expect(ctx, n)
 }
 
 // running returns the members that have not ended.

@@ -357,7 +357,7 @@ func (s *screen) leases(ctx context.Context) (map[string]partition.MemberInfo, e
 	if err != nil {
 		return s.crew, err
 	}
-	list, err := partition.Members(ctx, nc, defender.Group)
+	list, err := partition.Open(nc, defender.Group).Members(ctx)
 	if err != nil {
 		return s.crew, err
 	}

@@ -228,7 +228,7 @@ func TestGroupsAreApart(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(nc.Close)
-		if err := partition.Provision(t.Context(), nc, group(name)); err != nil {
+		if err := partition.Open(nc, name).Provision(t.Context(), group(name)); err != nil {
 			t.Fatalf("a worker of %s can't provision: %v", name, err)
 		}
 		// Both have a bucket stable-ids, each its own.

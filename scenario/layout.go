@@ -108,7 +108,7 @@ func (s *session) relayout(ctx context.Context, to int) (relayout, error) {
 	if err != nil {
 		return c, err
 	}
-	if err := partition.SetLayout(ctx, operator, defender.Group, to); err != nil {
+	if err := partition.Open(operator, defender.Group).Reshard(ctx, to); err != nil {
 		return c, err
 	}
 	if s.o.Case == "leader-crash" {

@@ -35,7 +35,7 @@ func (c *cluster) pending(ctx context.Context) (func() (uint64, error), error) {
 		if c.o.RetryAttempts == 0 {
 			return n, nil
 		}
-		parked, err := partition.ReadParked(ctx, c.conn, defender.Group)
+		parked, err := partition.Open(c.conn, defender.Group).RetryQueue(ctx)
 		return n + uint64(parked.Messages), err
 	}, nil
 }

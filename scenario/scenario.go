@@ -324,7 +324,7 @@ func up(ctx context.Context, o Options, then func(context.Context, *site) error)
 // tellWhatNext says what a person can do with a running up, with what they need for it.
 func (s *session) tellWhatNext(ctx context.Context) {
 	lines := fmt.Sprintf("           Look from another terminal: muster partitions status --nats %[1]s\n           Follow what happens:        muster partitions events --follow --nats %[1]s\n", s.brokers.url)
-	if list, err := partition.Members(ctx, s.conn, defender.Group); err == nil {
+	if list, err := partition.Open(s.conn, defender.Group).Members(ctx); err == nil {
 		pids := s.processIDs()
 		for _, m := range slices.Backward(list) {
 			if pid := pids[m.Pod]; pid > 0 {

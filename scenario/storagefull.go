@@ -118,7 +118,7 @@ func (s *session) fillStorage(ctx context.Context, auditor *audit.Auditor) error
 
 // fill is what the streams of messages hold of their limits.
 func (s *session) fill(ctx context.Context) (float64, error) {
-	v, err := partition.Look(ctx, s.conn, defender.Group)
+	v, err := partition.Open(s.conn, defender.Group).Inspect(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -154,7 +154,7 @@ func (w *leaseWatch) run(ctx context.Context, s *session) {
 			return
 		case <-t.C:
 		}
-		v, err := partition.Look(ctx, s.conn, defender.Group)
+		v, err := partition.Open(s.conn, defender.Group).Inspect(ctx)
 		if ctx.Err() != nil {
 			return
 		}

@@ -44,7 +44,7 @@ type seenMap struct {
 func newView(ctx context.Context, nc *nats.Conn, tell func(seen)) (*view, error) {
 	v := &view{tell: tell, states: map[string]partition.State{}, claims: map[string]uint64{}, done: make(chan struct{})}
 	var err error
-	if v.sub, err = nc.Subscribe(partition.EventSubject(defender.Group), v.event); err != nil {
+	if v.sub, err = nc.Subscribe(partition.Open(nc, defender.Group).EventSubject(), v.event); err != nil {
 		return nil, fmt.Errorf("following the defenders' events: %w", err)
 	}
 	if err := v.sub.SetPendingLimits(-1, -1); err != nil {

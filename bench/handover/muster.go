@@ -74,7 +74,7 @@ func (g *musterGroup) open(ctx context.Context) (err error) {
 	if g.nc, err = access.Connect(g.url, "bench"); err != nil {
 		return err
 	}
-	if err := partition.Provision(ctx, g.nc, g.cfg); err != nil {
+	if err := partition.Open(g.nc, g.cfg.Name).Provision(ctx, g.cfg); err != nil {
 		return err
 	}
 	js, err := jetstream.New(g.nc)
@@ -135,7 +135,7 @@ func (g *musterGroup) change(ctx context.Context, n int, moving func([]int)) err
 		g.after = a.Version
 	}
 	g.mu.Unlock()
-	if err := partition.SetExpected(ctx, g.nc, g.cfg.Name, n); err != nil {
+	if err := partition.Open(g.nc, g.cfg.Name).Expect(ctx, n); err != nil {
 		return err
 	}
 	for len(g.workers) < n {

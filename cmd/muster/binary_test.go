@@ -46,6 +46,9 @@ func TestBinary(t *testing.T) {
 				"github.com/edsrzf/mmap-go", "github.com/facette/natsort", "github.com/pmezard/go-difflib",
 				"github.com/go-logr/stdr", "go.opentelemetry.io/...",
 			},
+			[]string{ // the profile that the load scenario reads
+				"github.com/google/pprof",
+			},
 			[]string{ // charts of a backtest
 				"gonum.org/v1/plot", "git.sr.ht/~sbinet/gg", "codeberg.org/...", "github.com/ajstarks/svgo",
 				"github.com/golang/freetype", "golang.org/x/image",

@@ -36,7 +36,7 @@ func TestBrokerAccounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	if err := partition.Provision(t.Context(), nc, group); err != nil {
+	if err := partition.Open(nc, group.Name).Provision(t.Context(), group); err != nil {
 		t.Fatal(err)
 	}
 	t.Run("a command connects as its role", func(t *testing.T) {

@@ -190,7 +190,7 @@ func (f *fab) open(t *testing.T) {
 	if err := defender.Provision(t.Context(), f.nc, defender.Partition(fabSlots)); err != nil {
 		t.Fatal(err)
 	}
-	if err := partition.SetExpected(t.Context(), f.nc, defender.Group, 2); err != nil {
+	if err := partition.Open(f.nc, defender.Group).Expect(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}
 	js, err := jetstream.New(f.nc)

@@ -114,7 +114,7 @@ func TestADefenderThatIsTerminatedInTheMiddleOfLongWorkHandsOver(t *testing.T) {
 	if err := store.RegisterChambers(t.Context(), chambers); err != nil {
 		t.Fatal(err)
 	}
-	if err := partition.SetExpected(t.Context(), nc, defender.Group, 2); err != nil {
+	if err := partition.Open(nc, defender.Group).Expect(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}
 	common := []string{"--nats", srv.URL(), "--store", path, "--slots", fmt.Sprint(slots), "--leave-timeout", "4s"}

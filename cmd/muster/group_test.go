@@ -120,7 +120,7 @@ func TestKeysAndSlots(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	if err := partition.Provision(t.Context(), nc, partition.Config{Name: "orders", Stream: "ORDERS", Subject: "orders.*.*", Slots: 64}); err != nil {
+	if err := partition.Open(nc, "orders").Provision(t.Context(), partition.Config{Name: "orders", Stream: "ORDERS", Subject: "orders.*.*", Slots: 64}); err != nil {
 		t.Fatal(err)
 	}
 	ask := func(args ...string) (int, string, string) {

@@ -80,7 +80,7 @@ func Run(ctx context.Context, o Options) error {
 func Group(ctx context.Context, conn *nats.Conn, slots, shards int) (partition.Config, error) {
 	p := defender.Partition(slots)
 	p.Shards = max(shards, 1)
-	have, err := partition.Provisioned(ctx, conn, defender.Group)
+	have, err := partition.Open(conn, defender.Group).Config(ctx)
 	if err == nil && have.Shards == p.Shards && have.Subject == p.Subject && have.Stream == p.Stream && divides(have.Slots, slots) {
 		return have, nil
 	}
@@ -93,7 +93,7 @@ func Group(ctx context.Context, conn *nats.Conn, slots, shards int) (partition.C
 }
 
 // divides reports whether keys of a group with so many slots at first may be divided in
-// others: see partition.SetLayout.
+// others: see partition.Group.Reshard.
 func divides(first, slots int) bool {
 	return slices.Contains([]int{first, 2 * first, 4 * first, 8 * first}, slots)
 }

@@ -31,7 +31,7 @@ func TestANodeCostsWhatItsWorkersHaveAndIsEmptiedOnRequest(t *testing.T) {
 		return nc
 	}
 	cfg := partition.Config{Name: "worker", Stream: "jobs", Subject: "jobs.*.*", Slots: 30, ColdWindow: 500 * time.Millisecond, PlannedWindow: 200 * time.Millisecond}
-	if err := partition.Provision(t.Context(), connect("setup"), cfg); err != nil {
+	if err := partition.Open(connect("setup"), cfg.Name).Provision(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
 	for _, node := range []string{"n1", "n1", "n2"} {

@@ -308,7 +308,7 @@ func TestBrokerForgets(t *testing.T) {
 				f.begin(2)
 			}
 			eventually(t, "the streams are there again", func() bool {
-				for _, s := range append(f.cfg.Streams(), partition.RetryStream(f.cfg.Stream)) {
+				for _, s := range append(f.cfg.Streams(), f.cfg.Stream+"-retry") {
 					if _, err := f.pub.Stream(t.Context(), s); errors.Is(err, jetstream.ErrStreamNotFound) || err != nil {
 						return false
 					}

@@ -88,7 +88,7 @@ func TestStreamRecreated(t *testing.T) {
 	component.Using(t, "NATS, embedded", server.VERSION)
 	for name, again := range map[string]func(*group, []jetstream.StreamConfig){
 		"provisioned": func(g *group, _ []jetstream.StreamConfig) {
-			if err := partition.Provision(g.t.Context(), g.pub.Conn(), g.cfg); err != nil {
+			if err := partition.Open(g.pub.Conn(), g.cfg.Name).Provision(g.t.Context(), g.cfg); err != nil {
 				g.t.Fatal(err)
 			}
 		},
@@ -242,7 +242,7 @@ func TestRetryStreamRecreated(t *testing.T) {
 	eventually(t, "one worker settled", g.settled(w))
 	g.publish(2, 1)
 	<-begun
-	stream, err := g.pub.Stream(t.Context(), partition.RetryStream(g.cfg.Stream))
+	stream, err := g.pub.Stream(t.Context(), g.cfg.Stream+"-retry")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -256,7 +256,7 @@ func TestStorageLimits(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer nc.Close()
-		err = partition.Provision(t.Context(), nc, partition.Config{Name: "worker", Stream: "jobs", Subject: "jobs.*.*"})
+		err = partition.Open(nc, "worker").Provision(t.Context(), partition.Config{Name: "worker", Stream: "jobs", Subject: "jobs.*.*"})
 		if err == nil || !strings.Contains(err.Error(), "raise max_file_store") {
 			t.Errorf("provisioning ends with %v", err)
 		}

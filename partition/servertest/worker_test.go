@@ -209,7 +209,7 @@ func startGroup(t *testing.T, on servers, work time.Duration, more ...func(*part
 	}
 	g := &group{t: t, url: on.url, cfg: cfg, rec: newRecorder(work), n: map[string]int{}}
 	nc := g.connect("publisher")
-	if err := partition.Provision(t.Context(), nc, cfg); err != nil {
+	if err := partition.Open(nc, cfg.Name).Provision(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
 	var err error
@@ -344,7 +344,7 @@ func (g *group) check(most int) (again int) {
 // expect tells the workers how many they should be.
 func (g *group) expect(n int) {
 	g.t.Helper()
-	if err := partition.SetExpected(g.t.Context(), g.pub.Conn(), g.cfg.Name, n); err != nil {
+	if err := partition.Open(g.pub.Conn(), g.cfg.Name).Expect(g.t.Context(), n); err != nil {
 		g.t.Fatal(err)
 	}
 }
@@ -451,7 +451,7 @@ func nodeHandsOver(t *testing.T, on servers) {
 	onNode := func(m partition.MemberInfo) bool { return m.Node == "node-1" }
 	until := time.Now().Add(time.Minute)
 	left := func() (n int) {
-		held, err := partition.HandOver(t.Context(), nc, g.cfg.Name, onNode, until)
+		held, err := partition.Open(nc, g.cfg.Name).Drain(t.Context(), onNode, until)
 		if err != nil || len(held) != 2 {
 			t.Fatalf("answers %v, %v", held, err)
 		}
@@ -467,7 +467,7 @@ func nodeHandsOver(t *testing.T, on servers) {
 	eventually(t, "nothing left on the node", func() bool { return left() == 0 })
 	eventually(t, "the others settled", g.settled(ws[0], ws[2]))
 	g.publish(100, 3)
-	members, err := partition.Members(t.Context(), nc, g.cfg.Name)
+	members, err := partition.Open(nc, g.cfg.Name).Members(t.Context())
 	if err != nil || len(members) != 4 || members[0].Node == "" {
 		t.Errorf("members %+v, %v", members, err)
 	}
@@ -476,7 +476,7 @@ func nodeHandsOver(t *testing.T, on servers) {
 			t.Errorf("%s on %s: yielding is %v", m.ID, m.Node, m.Yielding)
 		}
 	}
-	if _, err := partition.HandOver(t.Context(), nc, g.cfg.Name, onNode, time.Time{}); err != nil {
+	if _, err := partition.Open(nc, g.cfg.Name).Drain(t.Context(), onNode, time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "all four settled again", g.settled(ws...))
@@ -488,7 +488,7 @@ func nodeHandsOver(t *testing.T, on servers) {
 func provisionedIsProvisioned(t *testing.T, on servers) {
 	for range 10 {
 		g := startGroup(t, on, 0, func(c *partition.Config) { c.Slots = max(1, c.Shards) })
-		if err := partition.Provision(t.Context(), g.connect("another"), g.cfg); err != nil {
+		if err := partition.Open(g.connect("another"), g.cfg.Name).Provision(t.Context(), g.cfg); err != nil {
 			t.Fatal(err)
 		}
 	}

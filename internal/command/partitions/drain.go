@@ -87,7 +87,7 @@ func (d *drain) run(ctx context.Context, p *groupCommand, nc *nats.Conn) error {
 		r.Until = time.Now().Add(d.span).Truncate(time.Millisecond)
 	}
 	var err error
-	if r.Slots, err = partition.HandOver(ctx, nc, p.group, d.asks, r.Until); err != nil {
+	if r.Slots, err = partition.Open(nc, p.group).Drain(ctx, d.asks, r.Until); err != nil {
 		return err
 	}
 	if !d.undo {
@@ -119,7 +119,7 @@ func (d *drain) run(ctx context.Context, p *groupCommand, nc *nats.Conn) error {
 
 // present checks that everybody who is named is there.
 func (d *drain) present(ctx context.Context, p *groupCommand, nc *nats.Conn) error {
-	members, err := partition.Members(ctx, nc, p.group)
+	members, err := partition.Open(nc, p.group).Members(ctx)
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (d *drain) await(ctx context.Context, p *groupCommand, nc *nats.Conn, r *dr
 			return ctx.Err()
 		}
 		var err error
-		if r.Slots, err = partition.HandOver(ctx, nc, p.group, d.asks, r.Until); err != nil {
+		if r.Slots, err = partition.Open(nc, p.group).Drain(ctx, d.asks, r.Until); err != nil {
 			return err
 		}
 	}

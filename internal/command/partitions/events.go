@@ -86,7 +86,7 @@ func (e *eventsCommand) run(cmd *cobra.Command, p *groupCommand) error {
 		e.query.Since = time.Now().Add(-time.Hour)
 	}
 	var newest []partition.Event
-	err = partition.ReadEvents(cmd.Context(), nc, p.group, e.query, func(ev partition.Event) error {
+	err = partition.Open(nc, p.group).Events(cmd.Context(), e.query, func(ev partition.Event) error {
 		if ev.Kind.OfSlot() && !e.slots && !e.query.BySlot && e.kinds == nil {
 			return nil
 		}
@@ -107,7 +107,7 @@ func (e *eventsCommand) run(cmd *cobra.Command, p *groupCommand) error {
 // checkSlot refuses a slot that the group doesn't have. After a change of the number of
 // slots there are events of slots of both numbers, and any that there may be is taken.
 func (e *eventsCommand) checkSlot(cmd *cobra.Command, group string, nc *nats.Conn) error {
-	v, err := partition.Look(cmd.Context(), nc, group)
+	v, err := partition.Open(nc, group).Inspect(cmd.Context())
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func newLayout() *cobra.Command {
 		}
 		defer nc.Close()
 		if change {
-			err := partition.SetLayout(cmd.Context(), nc, p.group, slots)
+			err := partition.Open(nc, p.group).Reshard(cmd.Context(), slots)
 			if refused := new(partition.LayoutError); errors.As(err, &refused) {
 				return command.UsageError(cmd, err)
 			}
@@ -50,7 +50,7 @@ func newLayout() *cobra.Command {
 				return err
 			}
 		}
-		l, err := partition.ReadLayout(cmd.Context(), nc, p.group)
+		l, err := partition.Open(nc, p.group).Resharding(cmd.Context())
 		if err == nil && change && wait > 0 {
 			l, err = p.waitForLayout(cmd.Context(), nc, l, wait)
 		}
@@ -82,7 +82,7 @@ func (p *groupCommand) waitForLayout(ctx context.Context, nc *nats.Conn, l parti
 			return l, fmt.Errorf("not within %v: %s; the change goes on, look with %q", wait, layoutText(l), p.cmd.CommandPath())
 		case <-tick.C:
 		}
-		next, err := partition.ReadLayout(ctx, nc, p.group)
+		next, err := partition.Open(nc, p.group).Resharding(ctx)
 		if err != nil {
 			continue // the servers may be away for a moment
 		}

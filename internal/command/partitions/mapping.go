@@ -58,7 +58,7 @@ func (p *groupCommand) checkMapping() error {
 		return err
 	}
 	defer nc.Close()
-	c, err := partition.Provisioned(p.cmd.Context(), nc, p.group)
+	c, err := partition.Open(nc, p.group).Config(p.cmd.Context())
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (p *groupCommand) checkMapping() error {
 		})
 	}
 	wrong := new(partition.MappingError)
-	switch err := partition.CheckMapping(p.cmd.Context(), nc, c); {
+	switch err := partition.Open(nc, c.Name).CheckMapping(p.cmd.Context()); {
 	case err == nil:
 		return p.showMapping(c, true, "It is in force on the server that was asked.")
 	case errors.As(err, &wrong):

@@ -74,7 +74,7 @@ func (p *groupCommand) look(ctx context.Context) (*partition.View, error) {
 		return nil, err
 	}
 	defer nc.Close()
-	return partition.Look(ctx, nc, p.group)
+	return partition.Open(nc, p.group).Inspect(ctx)
 }
 
 // write writes v as JSON or as what table writes, as the command was asked to.

@@ -101,7 +101,7 @@ func (p *groupCommand) addPin(ctx context.Context, nc *nats.Conn, what, worker s
 	if err != nil {
 		return err
 	}
-	if err := partition.AddPins(ctx, nc, p.group, pin); err != nil {
+	if err := partition.Open(nc, p.group).Override(ctx, pin); err != nil {
 		if errors.Is(err, partition.ErrNoPin) {
 			return command.UsageError(p.cmd, err)
 		}
@@ -111,7 +111,7 @@ func (p *groupCommand) addPin(ctx context.Context, nc *nats.Conn, what, worker s
 }
 
 func (p *groupCommand) removePins(ctx context.Context, nc *nats.Conn, args []string) error {
-	v, err := partition.Look(ctx, nc, p.group)
+	v, err := partition.Open(nc, p.group).Inspect(ctx)
 	if err != nil {
 		return err
 	}
@@ -126,14 +126,14 @@ func (p *groupCommand) removePins(ctx context.Context, nc *nats.Conn, args []str
 		}
 		slots = append(slots, pin.Slot)
 	}
-	if err := partition.RemovePins(ctx, nc, p.group, slots...); err != nil {
+	if err := partition.Open(nc, p.group).RemoveOverrides(ctx, slots...); err != nil {
 		return err
 	}
 	return p.listPins(ctx, nc)
 }
 
 func (p *groupCommand) listPins(ctx context.Context, nc *nats.Conn) error {
-	v, err := partition.Look(ctx, nc, p.group)
+	v, err := partition.Open(nc, p.group).Inspect(ctx)
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func newPlan() *cobra.Command {
 				return err
 			}
 			defer nc.Close()
-			v, err := partition.Look(cmd.Context(), nc, p.group)
+			v, err := partition.Open(nc, p.group).Inspect(cmd.Context())
 			if err != nil {
 				return err
 			}

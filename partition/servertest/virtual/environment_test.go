@@ -101,7 +101,7 @@ func newEnvironment(t *testing.T, o options, log *history, rng *rand.Rand) *envi
 	e.must(err)
 	e.js, err = jetstream.New(e.operator)
 	e.must(err)
-	e.must(partition.Provision(t.Context(), e.operator, o.config))
+	e.must(partition.Open(e.operator, o.config.Name).Provision(t.Context(), o.config))
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
