@@ -26,7 +26,7 @@ func sealed(blob []byte) []byte {
 	return binary.LittleEndian.AppendUint64(append([]byte(nil), body...), xxhash.Sum64(body))
 }
 
-// claim is a blob of version 1 whose header claims a trace of so many rows and
+// claim is a blob of version 1 whose header claims a trace of this many rows and
 // columns.
 func claim(rows, columns uint64) []byte {
 	head := binary.AppendUvarint(binary.AppendUvarint(nil, rows), columns)

@@ -269,7 +269,7 @@ func (f *fab) requeue(t *testing.T, w *trace.Wafer) defender.Chamber {
 		letters, err := defender.DeadLetters(t.Context(), f.nc, 0, 10)
 		for _, l := range letters {
 			if l.Chamber != late.String() {
-				t.Fatalf("on %s, a message of %s, context %s, was put aside: %s", f.store, l.Chamber, l.ID, l.Error)
+				t.Fatalf("on %s, a message of %s, context %s, was dead-lettered: %s", f.store, l.Chamber, l.ID, l.Error)
 			}
 		}
 		return err == nil && len(letters) == 1 && f.waiting(t) == 0

@@ -23,7 +23,7 @@ type Generator struct {
 	// FaultRate is the share of wafers with a fault, from 0 to 1. Which wafers
 	// and which fault follow from the seed.
 	FaultRate float64
-	// CleanEvery is the number of wafers after which the drift starts anew;
+	// CleanEvery is the number of wafers after which the drift starts again;
 	// default 500.
 	CleanEvery int
 }

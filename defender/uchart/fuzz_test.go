@@ -80,7 +80,7 @@ func FuzzJudge(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n == 13 { // once is enough: it trains a model anew
+			if n == 13 { // once is enough: it trains a model again
 				again, err := json.Marshal(uchart.Judge(history, chart, policy))
 				if err != nil || string(again) != string(text) {
 					t.Fatalf("judging again gives\n%s\nafter\n%s", again, text)

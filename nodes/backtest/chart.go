@@ -124,7 +124,7 @@ func drawChart(c draw.Canvas, results []Result) error {
 	return nil
 }
 
-// wholeTicks marks whole numbers, at most so many.
+// wholeTicks marks whole numbers, at most n.
 type wholeTicks struct{ most int }
 
 // Ticks returns the marks from lo to hi.
@@ -146,7 +146,7 @@ func (w wholeTicks) Ticks(lo, hi float64) []plot.Tick {
 	return out
 }
 
-// headroom leaves place for a legend of so many lines above the curves.
+// headroom leaves place for a legend of this many lines above the curves.
 func headroom(most float64, lines int) float64 { return max(most, 1) * (1.08 + 0.09*float64(lines)) }
 
 // label names a run among others.

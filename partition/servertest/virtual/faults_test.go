@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/muster-dev/muster/partition"
 )
 
 // chaos plays faults to an environment, as a seed decides.

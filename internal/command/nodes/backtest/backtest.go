@@ -55,7 +55,7 @@ func New() *cobra.Command {
 	n = nodes.NewCommand(nodes.Options{}, cmd, connect.Known(connect.Groups()[:1]))
 	f := cmd.Flags()
 	f.StringVar(&b.trace, "trace", "", "the trace's file")
-	f.Float64Var(&b.days, "days", 0, "only the busiest so many days in a row")
+	f.Float64Var(&b.days, "days", 0, "only the busiest N days in a row")
 	f.Float64Var(&b.from, "from", -1, "only from this day of the trace")
 	f.Float64Var(&b.to, "to", -1, "only until this day of the trace")
 	f.StringArrayVar(&b.sweep, "sweep", nil, "SETTING=value,value: run with each, side by side; several combine")
