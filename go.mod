@@ -20,6 +20,9 @@ require (
 	github.com/chromedp/chromedp v0.22.1
 	github.com/google/pprof v0.0.0-20260604005048-7023385849c0
 	github.com/klauspost/compress v1.20.3
+	github.com/muster-dev/muster/partition v0.1.0
+	github.com/muster-dev/muster/partition/partitionprom v0.1.0
+	github.com/muster-dev/muster/tchart v0.1.0
 	github.com/nats-io/nats-server/v2 v2.15.2
 	github.com/nats-io/nats.go v1.55.0
 	github.com/nats-io/nuid v1.0.1
@@ -91,8 +94,6 @@ require (
 	github.com/modern-go/concurrent v0.0.0-20180306012644-bacd9c7ef1dd // indirect
 	github.com/modern-go/reflect2 v1.0.3-0.20250322232337-35a7c28c31ee // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
-	github.com/muster-dev/muster/partition v0.1.0
-	github.com/muster-dev/muster/partition/partitionprom v0.1.0
 	github.com/nats-io/jwt/v2 v2.8.2 // indirect
 	github.com/nats-io/nkeys v0.4.16 // indirect
 	github.com/ncruces/go-strftime v1.0.0 // indirect

@@ -13,7 +13,7 @@ func TestBinary(t *testing.T) {
 		Own: []string{
 			"partition", "partition/plan", "partition/partitionprom", "partition/reserve", "partition/internal/xxh64",
 			"defender", "defender/service", "defender/connect", "defender/cassandra", "defender/sqlite",
-			"defender/tchart", "defender/uchart", "defender/spc", "defender/pca", "defender/attribute",
+			"tchart", "defender/uchart", "defender/spc", "defender/pca", "defender/attribute",
 			"defender/strategy", "defender/webhook", "defender/analyze", "defender/trace",
 			"defender/collect", "defender/replay",
 			"broker/access", "broker/survey", "setting",
