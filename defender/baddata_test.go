@@ -14,10 +14,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/muster-dev/muster/defender"
-	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/trace"
 	"github.com/muster-dev/muster/defender/uchart"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/tchart"
 )
 
 // sealed replaces the checksum of a blob, so that what else is wrong is found.

@@ -13,9 +13,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/uchart"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/tchart"
 )
 
 // Judge concludes on a chart from the chamber's earlier ones. It is a pure

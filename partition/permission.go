@@ -204,7 +204,7 @@ func (p *permissionList) worker() {
 	p.publish(eventSubjects(p.cfg.Name))
 	p.subscribe(eventSubject(p.cfg.Name, EventResourceRecreated))
 	p.publish(peerSubjects(p.cfg.Name), peerSubjects(p.cfg.Name)+fenceSuffix)
-	p.subscribe(peerSubjects(p.cfg.Name), peerSubjects(p.cfg.Name)+handOverSuffix, peerSubjects(p.cfg.Name)+fenceSuffix,
+	p.subscribe(peerSubjects(p.cfg.Name), peerSubjects(p.cfg.Name)+drainSuffix, peerSubjects(p.cfg.Name)+fenceSuffix,
 		standbySubject(p.cfg.Name), refusalSubject(p.cfg.Name))
 	p.Respond = true // to requests to hand over, and for standbys
 }
@@ -242,7 +242,7 @@ func (p *permissionList) readOrdered(stream string) {
 // drains allows asking workers to hand off their slots.
 func (p *permissionList) drains() {
 	p.follow(p.cfg.bucketLeases())
-	p.publish(peerSubjects(p.cfg.Name) + handOverSuffix)
+	p.publish(peerSubjects(p.cfg.Name) + drainSuffix)
 }
 
 func (p *permissionList) operator() {

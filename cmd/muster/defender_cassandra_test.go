@@ -24,12 +24,12 @@ import (
 	"github.com/muster-dev/muster/defender"
 	collector "github.com/muster-dev/muster/defender/collect"
 	"github.com/muster-dev/muster/defender/connect"
-	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/trace"
 	"github.com/muster-dev/muster/internal/component"
 	"github.com/muster-dev/muster/internal/output"
 	"github.com/muster-dev/muster/internal/realdata"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/tchart"
 )
 
 // TestDefendersOnCassandraStoreWhatThoseOnSQLiteDo lets two defender processes judge the recorded etch traces, on Cassandra and on SQLite,

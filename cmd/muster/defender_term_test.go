@@ -21,9 +21,9 @@ import (
 	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/sqlite"
-	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/trace"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/tchart"
 )
 
 // defending is a defender process.

@@ -23,10 +23,10 @@ import (
 	"github.com/muster-dev/muster/defender/cassandra"
 	"github.com/muster-dev/muster/defender/sqlite"
 	"github.com/muster-dev/muster/defender/storetest"
-	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/trace"
 	"github.com/muster-dev/muster/defender/uchart"
 	"github.com/muster-dev/muster/internal/component"
+	"github.com/muster-dev/muster/tchart"
 )
 
 var chamber = defender.Chamber{Tool: "tool001", Name: "chamber1"}

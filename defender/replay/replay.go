@@ -19,9 +19,9 @@ import (
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/collect"
 	"github.com/muster-dev/muster/defender/connect"
-	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/internal/misuse"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/tchart"
 )
 
 // Options say what is replayed, and where to.

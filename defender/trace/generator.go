@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/muster-dev/muster/defender/tchart"
+	"github.com/muster-dev/muster/tchart"
 )
 
 // Generator makes wafers that look like those of a plasma etcher: 19 sensors in

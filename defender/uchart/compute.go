@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/muster-dev/muster/defender/tchart"
+	"github.com/muster-dev/muster/tchart"
 )
 
 // GapFactor says what a gap is: an interval between samples more than this many

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/muster-dev/muster/defender/spc"
-	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/uchart"
+	"github.com/muster-dev/muster/tchart"
 )
 
 // FuzzJudge makes traces of bytes and has each judged by those before it, through

@@ -25,12 +25,12 @@ import (
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/collect"
 	"github.com/muster-dev/muster/defender/sqlite"
-	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/trace"
 	"github.com/muster-dev/muster/defender/uchart"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/partitionprom"
 	"github.com/muster-dev/muster/partition/plan"
+	"github.com/muster-dev/muster/tchart"
 )
 
 // group is a number of defenders on a NATS server, all of it in a bubble: the server is asked without a network.

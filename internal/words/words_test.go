@@ -101,7 +101,7 @@ var exceptions = []struct{ path, text, reason string }{
 	{"defender/cassandra/store.go", "lot", "a wafer lot"},
 	{"defender/completion.go", "Lot", "a wafer lot"},
 	{"defender/sqlite/store.go", "lot", "a wafer lot"},
-	{"defender/tchart/trace.go", "Lot", "a wafer lot"},
+	{"tchart/trace.go", "Lot", "a wafer lot"},
 	{"deploy/drill/partitions_test.go", "stealPins", "the pins of NATS"},
 }
 
