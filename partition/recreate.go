@@ -11,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // This file holds what becomes of a stream or bucket of the group that is gone: deleted
@@ -180,8 +182,8 @@ func (k *keeper) run(ctx context.Context) {
 	w := k.w
 	var err error
 	// What another worker created again has lost our watches and leases.
-	k.alarm, err = w.nc.Subscribe(eventSubject(w.cfg.Name, EventResourceRecreated), func(msg *nats.Msg) {
-		var e Event
+	k.alarm, err = w.nc.Subscribe(eventSubject(w.cfg.Name, event.ResourceRecreated), func(msg *nats.Msg) {
+		var e event.Event
 		if json.Unmarshal(msg.Data, &e) == nil {
 			w.post(recreatedInput{name: e.Reason})
 		}

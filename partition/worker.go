@@ -15,6 +15,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+
+	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // Worker takes part in sharing out a group's keys. It is made by New and works
@@ -59,7 +62,7 @@ type Worker struct {
 type Status struct {
 	ID           string
 	Claim        uint64
-	State        State
+	State        state.State
 	Leading      bool
 	Leader       string // stable ID, "" if unknown
 	Version      uint64 // of the assignment map, 0 before the first
@@ -105,7 +108,7 @@ func New(nc *nats.Conn, cfg Config, h Handler) (*Worker, error) {
 	w.guard = newGuard(cfg, w.post)
 	cfg.Expected = w.guard.expected(cfg.Expected)
 	w.cfg, w.machine = cfg, newMachine(cfg, instance)
-	w.status.Store(&Status{State: StateInit})
+	w.status.Store(&Status{State: state.Init})
 	w.keeper = newKeeper(w)
 	return w, nil
 }
@@ -829,7 +832,7 @@ func (w *Worker) take(e takeEffect) {
 	w.post(takenInput{slot: e.slot, run: e.run, err: w.pull.replace(ctx, e.place, e.retire)})
 }
 
-func (w *Worker) emit(e Event) {
+func (w *Worker) emit(e event.Event) {
 	w.events.count(e)
 	if o, ok := w.handler.(Observer); ok {
 		// An event of its panic would be its next one, so it is only counted.

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-
 )
 
 // chaos plays faults to an environment, as a seed decides.
