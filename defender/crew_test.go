@@ -17,11 +17,11 @@ import (
 	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/collect"
-	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/trace"
 	"github.com/muster-dev/muster/defender/uchart"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/state"
+	"github.com/muster-dev/muster/tchart"
 )
 
 // crew is several running defenders on a stage.

@@ -22,7 +22,7 @@ func (w *worker) get() string {
 
 func (d *Defender) log() *slog.Logger { return d.c.Logger.With("worker", d.name.get()) }
 
-// Observe writes the log lines of membership, planning and hand-over. It
+// Observe writes the log lines of membership, planning and handoff. It
 // implements partition.Observer.
 func (d *Defender) Observe(e event.Event) {
 	if e.Kind == event.IDClaimed {
@@ -98,7 +98,7 @@ func (d *Defender) line(e event.Event) (slog.Level, string) {
 	case event.LeaseConfirmed:
 		return text("Resumed after %s", e.Duration.Round(time.Millisecond))
 	case event.IdentityLost:
-		return warn("Lost the stable ID, joining anew (%s)", e.Reason)
+		return warn("Lost the stable ID, joining again (%s)", e.Reason)
 	case event.HandoffForced:
 		return warn("Slot %d is given up with a message unsettled: its processing did not end in time", e.Slot)
 	case event.PrepareFailed:

@@ -67,7 +67,7 @@ type (
 	startInput struct{}
 	tickInput  struct{}
 	leaveInput struct{} // leave gracefully
-	yieldInput struct {
+	drainInput struct {
 		until  time.Time
 		answer string // where to say how many slots are left; "" for nowhere
 	}
@@ -159,7 +159,7 @@ type (
 func (startInput) input()        {}
 func (tickInput) input()         {}
 func (leaveInput) input()        {}
-func (yieldInput) input()        {}
+func (drainInput) input()        {}
 func (connectionInput) input()   {}
 func (kvInput) input()           {}
 func (mapInput) input()          {}

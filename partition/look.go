@@ -217,13 +217,3 @@ func decodeLoad(data []byte, slots int) (*SlotLoad, error) {
 	}
 	return load, nil
 }
-
-// shareLoad writes the load of the slots down for those who look.
-func (w *Worker) shareLoad(e shareLoadEffect) {
-	ctx, cancel := context.WithTimeout(context.Background(), w.operationTimeout())
-	defer cancel()
-	value := mustJSON(loadValue{Schema: valueSchema, Weights: e.weights, Keys: e.keys})
-	if _, err := w.buckets.kvs[w.cfg.bucketMap()].Put(ctx, loadKey, value); err != nil {
-		w.cfg.Logger.Warn("The load of the slots can't be written down for those who look.", "err", err)
-	}
-}

@@ -59,7 +59,7 @@ func (m *machine) step(now time.Time, in input) []effect {
 	case tickInput:
 	case leaveInput:
 		m.membership.leave()
-	case yieldInput:
+	case drainInput:
 		m.membership.yield(in.until)
 		if in.answer != "" {
 			m.do(answerEffect{in.answer, m.own.slotsLeft()})

@@ -140,7 +140,7 @@ func (p *scriptPlayer) command(words []string) {
 		if err != nil {
 			p.t.Fatal(err)
 		}
-		p.worker(arg).step(yieldInput{until: p.worker(arg).clock().Add(d)})
+		p.worker(arg).step(drainInput{until: p.worker(arg).clock().Add(d)})
 	case "stop":
 		p.worker(arg).stop()
 	case "continue":

@@ -2,7 +2,6 @@ package partition
 
 import (
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -92,42 +91,6 @@ type Histogram struct {
 type Bucket struct {
 	Bound time.Duration
 	Count uint64
-}
-
-// Metrics returns the worker's figures. It may be called at any time, by several
-// goroutines. The caller may keep and change what it gets.
-func (w *Worker) Metrics() Metrics {
-	s, now := w.Status(), time.Now()
-	m := Metrics{
-		Group: w.cfg.Name,
-		State: s.State,
-		// A leader that can't be sure of its lease decides nothing, and another may lead by now.
-		Leading:       s.Leading && now.Before(s.TrustedUntil),
-		StableID:      ordinal(s.ID),
-		MapVersion:    s.Version,
-		Slots:         Slots{s.SlotsOf, slices.Clone(s.Slots)},
-		ActiveWorkers: s.ActiveWorkers,
-		Standby:       s.Standby,
-		Draining:      s.Yielding,
-		WritesRefused: since(s.refused, now),
-	}
-	if p := w.waiting.Load(); p != nil {
-		m.Pending = &PendingMetrics{Oldest: since(p.oldest, now), StreamFill: p.fill}
-	}
-	m.Counters, m.HandoffPause, m.Detection = w.events.snapshot()
-
-	queue := w.Parked()
-	m.Retry = RetryMetrics{Messages: queue.Messages, Keys: queue.Keys, Oldest: since(queue.Oldest, now)}
-	m.Counters.Queued, m.Counters.Retried, m.Counters.DeadLettered = queue.Parked, queue.Retries, queue.Abandoned
-	return m
-}
-
-// CountKeys returns what count returns for the slots that the worker pulls for: how many
-// keys lie in them. Like every callback, count may panic: that is logged, reported as an
-// event and counted in Counters.HandlerPanics, and the result is the number of slots.
-func (w *Worker) CountKeys(count func(Slots) int) int {
-	s := w.Status()
-	return w.guard.assigned(count)(Slots{s.SlotsOf, s.Slots})
 }
 
 // since is the time from t to now, 0 if t is zero or ahead.

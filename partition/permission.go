@@ -149,7 +149,7 @@ func (p *permissionList) worker() {
 	p.publish(eventSubjects(p.cfg.Name))
 	p.subscribe(eventSubject(p.cfg.Name, event.ResourceRecreated))
 	p.publish(peerSubjects(p.cfg.Name), peerSubjects(p.cfg.Name)+fenceSuffix)
-	p.subscribe(peerSubjects(p.cfg.Name), peerSubjects(p.cfg.Name)+handOverSuffix, peerSubjects(p.cfg.Name)+fenceSuffix,
+	p.subscribe(peerSubjects(p.cfg.Name), peerSubjects(p.cfg.Name)+drainSuffix, peerSubjects(p.cfg.Name)+fenceSuffix,
 		standbySubject(p.cfg.Name), refusalSubject(p.cfg.Name))
 	p.Respond = true // to requests to hand over, and for standbys
 }
@@ -182,7 +182,7 @@ func (p *permissionList) viewer() {
 // drains allows asking workers to hand off their slots.
 func (p *permissionList) drains() {
 	p.follow(p.cfg.bucketLeases())
-	p.publish(peerSubjects(p.cfg.Name) + handOverSuffix)
+	p.publish(peerSubjects(p.cfg.Name) + drainSuffix)
 }
 
 func (p *permissionList) operator() {

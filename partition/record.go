@@ -92,13 +92,13 @@ const (
 	peerCeded    peerKind = "ceded"    // owner -> leader: given up
 )
 
-// yieldRequest asks a worker to yield; yieldReply tells how far it is.
-type yieldRequest struct {
+// drainRequest asks a worker to yield; drainReply tells how far it is.
+type drainRequest struct {
 	Schema int   `json:"schema"`
 	Until  int64 `json:"until"` // Unix milliseconds; 0: work again
 }
 
-type yieldReply struct {
+type drainReply struct {
 	Schema int    `json:"schema"`
 	ID     string `json:"id"`
 	Slots  int    `json:"slots"` // that it holds

@@ -137,7 +137,7 @@ func (s *sim) disturb(end time.Duration, every time.Duration) {
 			d = 0
 		}
 		s.logf("%s: asked to yield for %v", w, d)
-		s.at(s.now, w, func() { w.step(yieldInput{until: w.clock().Add(d)}) })
+		s.at(s.now, w, func() { w.step(drainInput{until: w.clock().Add(d)}) })
 	case n < 50 && s.desired > 0:
 		s.operate(w)
 	case n < 46:

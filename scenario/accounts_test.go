@@ -307,7 +307,7 @@ func (c *court) work() {
 	// The node plane.
 	plane := workers.New(c.as(role.Nodes), defender.Group)
 	c.eventually("node-b drained", func() bool {
-		left, err := plane.HandOver(ctx, "node-b", time.Now().Add(time.Minute))
+		left, err := plane.DrainWorkers(ctx, "node-b", time.Now().Add(time.Minute))
 		return err == nil && left == 0
 	})
 	c.ok(role.Nodes, "taking a node back", plane.TakeBack(ctx, "node-b"))

@@ -112,7 +112,7 @@ func somethingOfEverything(ctx context.Context, t *site, seen *promtest.Series) 
 	}
 	// A pause is felt only by a message that waits while its slot is handed over.
 	t.s.traffic.hold.Store(int64(time.Second))
-	for i := 0; !asked(seen, "sum(defender_handover_pause_seconds_count) > 0", time.Now()); i++ {
+	for i := 0; !asked(seen, "sum(defender_handoff_pause_seconds_count) > 0", time.Now()); i++ {
 		for _, chambers := range t.s.chambersBySlot() {
 			for range 3 {
 				if len(chambers) > 0 {
@@ -123,7 +123,7 @@ func somethingOfEverything(ctx context.Context, t *site, seen *promtest.Series) 
 		if err := t.deploy.scale(ctx, 4+i%2*4); err != nil {
 			return err
 		}
-		err := t.wait(ctx, 3*time.Second, "a pause felt", has("sum(defender_handover_pause_seconds_count) > 0"))
+		err := t.wait(ctx, 3*time.Second, "a pause felt", has("sum(defender_handoff_pause_seconds_count) > 0"))
 		if err != nil && i == 6 {
 			return err
 		}

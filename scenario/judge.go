@@ -175,8 +175,8 @@ func (s *session) checkHandovers(st step, pubs []publication, runs []run) {
 	}
 	pause := distribution(pauses)
 	r.measure("handovers", len(hs))
-	r.measure("handovers_in_flight", busy)
-	r.measure("handover_pause_ms", pause)
+	r.measure("handoffs_in_flight", busy)
+	r.measure("handoff_pause_ms", pause)
 	r.check("moved chambers with a message forced around the move", "all", missing == 0, "%d without", missing)
 	if s.o.Case == "" {
 		// On a smaller stage than the seed's, in proportion.

@@ -146,13 +146,13 @@ func TestAStackCountsForThePartThatItIsIn(t *testing.T) {
 		want  string
 		stack []string
 	}{
-		{"codec", []string{"runtime.memmove", muster + "defender/tchart.(*Decoder).Decode", muster + "defender.(*Defender).conclude"}},
+		{"codec", []string{"runtime.memmove", muster + "tchart.(*Decoder).Decode", muster + "defender.(*Defender).conclude"}},
 		{"statistics and verdicts", []string{"math.log", "gonum.org/v1/gonum/stat/distuv.StudentsT.Quantile", muster + "defender/uchart.Judge"}},
 		{"store", []string{"modernc.org/sqlite/lib._sqlite3Step", "database/sql.withLock", muster + "defender/sqlite.(*writer).loop"}},
 		{"NATS server", []string{"syscall.write", "github.com/nats-io/nats-server/v2/server.(*client).flushOutbound"}},
 		{"NATS clients", []string{"github.com/nats-io/nats%2ego.(*Conn).readLoop"}},
 		{"publisher", []string{"github.com/nats-io/nats%2ego.(*Conn).publish", muster + "scenario.(*publisher).send"}},
-		{"garbage collection", []string{"runtime.scanobject", "runtime.gcAssistAlloc", muster + "defender/tchart.Decode"}},
+		{"garbage collection", []string{"runtime.scanobject", "runtime.gcAssistAlloc", muster + "tchart.Decode"}},
 		{"rest of the defender", []string{"encoding/json.Marshal", muster + "defender.(*Defender).process"}},
 		{restOfTime, []string{"runtime.schedule", "runtime.mcall"}},
 	} {

@@ -207,7 +207,7 @@ func (t *site) shrink(ctx context.Context, n int) error {
 	if err := t.wait(ctx, 5*time.Minute, fmt.Sprintf("%d defenders on %d nodes", n, least), func() bool {
 		f := t.ground.fleet()
 		running, pending := t.phases()
-		return f.Alive == least && f.Available == least && f.Ghosts == 0 && running == n && pending == 0 && s.view.stable(n)
+		return f.Alive == least && f.Available == least && f.StaleNodes == 0 && running == n && pending == 0 && s.view.stable(n)
 	}); err != nil {
 		return err
 	}
@@ -334,7 +334,7 @@ func spotInterruption(ctx context.Context, s *session) error {
 	if err := t.wait(ctx, 4*time.Minute, "the instance gone, all defenders STABLE elsewhere", func() bool {
 		f := t.ground.fleet()
 		running, _ := t.phases()
-		return !t.region.World.Instance(victim).Alive() && f.Available == len(zonesFor(n)) && f.Ghosts == 0 && running == n && s.view.stable(n) && t.region.OpenInterruptions(ctx) == 0
+		return !t.region.World.Instance(victim).Alive() && f.Available == len(zonesFor(n)) && f.StaleNodes == 0 && running == n && s.view.stable(n) && t.region.OpenInterruptions(ctx) == 0
 	}); err != nil {
 		return err
 	}

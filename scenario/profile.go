@@ -27,7 +27,7 @@ var parts = []struct {
 }{
 	{"garbage collection", true, []string{"runtime.gcBgMarkWorker", "runtime.gcAssistAlloc", "runtime.bgsweep", "runtime.bgscavenge", "runtime.gcStart"}},
 	{"publisher", true, []string{"github.com/muster-dev/muster/scenario.(*publisher)", "github.com/muster-dev/muster/scenario.(*phase)"}},
-	{"codec", false, []string{"github.com/muster-dev/muster/defender/tchart"}},
+	{"codec", false, []string{"github.com/muster-dev/muster/tchart"}},
 	{"statistics and verdicts", false, []string{"github.com/muster-dev/muster/defender/uchart", "github.com/muster-dev/muster/defender/spc",
 		"github.com/muster-dev/muster/defender/pca", "github.com/muster-dev/muster/defender/strategy", "gonum.org/"}},
 	{"store", false, []string{"github.com/muster-dev/muster/defender/sqlite", "modernc.org/", "database/sql"}},

@@ -43,7 +43,7 @@ func TestBrokerAccounts(t *testing.T) {
 	t.Run("a command connects as its role", func(t *testing.T) {
 		for _, r := range []role.Role{role.Viewer, role.Operator} {
 			as(r)
-			for _, of := range [][]string{{"status"}, {"layout"}, {"mapping"}} {
+			for _, of := range [][]string{{"status"}, {"reshard"}, {"mapping"}} {
 				args := append(append([]string{"partitions"}, of...), "--nats", srv.URL(), "--group", "jobs")
 				if code, _, errs := muster(args...); code != command.ExitOK {
 					t.Errorf("%v as the %s: exit code %d: %s", args, r, code, errs)

@@ -180,7 +180,7 @@ var flagValues = map[string]func(string) bool{
 	"muster partitions status --output": oneOf("table", "json"),
 	"muster partitions plan --output":   oneOf("table", "json"),
 	"muster partitions events --output": oneOf("table", "json"),
-	"muster partitions pin --output":    oneOf("table", "json"),
+	"muster partitions override --output":    oneOf("table", "json"),
 	"muster up --scenario":              oneOf(scenario.Names()...),
 	"muster up --case":                  func(v string) bool { return slices.Contains(caseWord.FindAllString(scenario.DescribeCases(), -1), v) },
 }
@@ -307,7 +307,7 @@ func TestEveryCommandInTheDocumentationExists(t *testing.T) {
 // foreign are names in capitals that are not Muster's settings, with who reads them.
 var foreign = map[string]string{
 	"AWS_PROFILE":        "the AWS SDK",
-	"INSTANCE_ID":        "whoever reads an example: a node's own",
+	"INSTANCE_ID":        "readers of an example: a node's own",
 	"SHIFT_KEY":          "an example of a webhook's key",
 	"CAPABILITY_IAM":     "aws cloudformation",
 	"CGO_ENABLED":        "go build",
@@ -317,7 +317,7 @@ var foreign = map[string]string{
 	"MUSTER_SCREENSHOTS": "the tests",
 	"GOWORK":             "the go command",
 	"MUSTER_REQUIRE":     "the tests",
-	"NO_COLOR":           "whoever writes colours",
+	"NO_COLOR":           "programs that write colours",
 	"XDG_CACHE_HOME":     "where caches are",
 	"XDG_STATE_HOME":     "where states are",
 	"LOCAL_QUORUM":       "a consistency of Cassandra",

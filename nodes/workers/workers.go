@@ -26,7 +26,7 @@ var _ nodes.WorkerPlane = (*Plane)(nil)
 // New returns the workers of a group. It does no I/O.
 func New(nc *nats.Conn, group string) *Plane { return &Plane{nc, group} }
 
-// Cost returns the number of slots that the workers on each node have: each is a hand-over and a cache to warm.
+// Cost returns the number of slots that the workers on each node have: each is a handoff and a cache to warm.
 func (p *Plane) Cost(ctx context.Context, names []string) (map[string]float64, error) {
 	members, err := partition.Open(p.nc, p.group).Members(ctx)
 	if err != nil {
@@ -67,9 +67,9 @@ func (p *Plane) assignment(ctx context.Context) (*partition.Assignment, error) {
 	return partition.DecodeAssignment(e.Value())
 }
 
-// HandOver asks the workers on a node to give their slots away and to take none until a time. It returns how many slots they still
+// DrainWorkers asks the workers on a node to give their slots away and to take none until a time. It returns how many slots they still
 // have; workers that don't answer are an error.
-func (p *Plane) HandOver(ctx context.Context, node string, until time.Time) (int, error) {
+func (p *Plane) DrainWorkers(ctx context.Context, node string, until time.Time) (int, error) {
 	held, err := partition.Open(p.nc, p.group).Drain(ctx, on(node), until)
 	left := 0
 	for _, n := range held {

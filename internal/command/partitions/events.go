@@ -20,10 +20,10 @@ func newEvents() *cobra.Command {
 	var e eventsCommand
 	cmd := &cobra.Command{
 		Use:   "events",
-		Short: "List what happened: joins, plans, moves, hand-overs, deaths; or follow it",
+		Short: "List what happened: joins, plans, moves, handoffs, deaths; or follow it",
 		Long: "Events lists what the workers told, oldest first: the last hour, or since --since; a\n" +
 			"day is kept. Each slot that moves makes a few events, which are left out unless\n" +
-			"--slots, --slot or --kind ask for them. With --follow it goes on until interrupted.\n" +
+			"--slots, --slot or --kind ask for them. With --follow it continues until interrupted.\n" +
 			"As JSON it writes one event a line.",
 		Example: "  muster partitions events --since 10m\n" +
 			"  muster partitions events --kind planned --kind worker-gone --since 1d\n" +
@@ -34,13 +34,13 @@ func newEvents() *cobra.Command {
 	}
 	p = newGroupCommand(cmd)
 	f := cmd.Flags()
-	f.Var(&e.since, "since", "at or after: so long ago (10m, 1d), or a time in UTC; 1h if not given")
+	f.Var(&e.since, "since", "at or after: that long ago (10m, 1d), or a time in UTC; 1h if not given")
 	f.StringArrayVar(&e.kinds, "kind", nil, "of this kind, for example planned; may be repeated")
 	f.StringVar(&e.query.Worker, "worker", "", "of or about this worker")
 	f.IntVar(&e.query.Slot, "slot", 0, "of this slot")
 	f.BoolVar(&e.slots, "slots", false, "also what happens to single slots")
-	f.IntVar(&e.limit, "limit", 0, "of those that are kept, at most so many, the newest; 0 is all")
-	f.BoolVar(&e.query.Follow, "follow", false, "go on with what happens")
+	f.IntVar(&e.limit, "limit", 0, "of those that are kept, at most N, the newest; 0 is all")
+	f.BoolVar(&e.query.Follow, "follow", false, "continue with new events")
 	return cmd
 }
 

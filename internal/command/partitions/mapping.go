@@ -21,8 +21,8 @@ func newMapping() *cobra.Command {
 		Short: "Show the subject mapping that NATS servers need for more than one stream",
 		Long: "Mapping shows what belongs in the configuration of every NATS server that publishers\n" +
 			"connect to if a group's slots are spread over several streams, and looks whether it\n" +
-			"is in force: it exits with 1 if not. With --shards it shows what a group would need\n" +
-			"that is to have so many, and asks nobody. Publishers that call\n" +
+			"is in force: it exits with 1 if not. With --shards it shows what a group with\n" +
+			"that many would need, and connects to no server. Publishers that call\n" +
 			"partition.Config.PublishSubject need no mapping.",
 		Example: "  muster partitions mapping\n  muster partitions mapping --shards 4",
 		Args:    command.Args(cobra.NoArgs),

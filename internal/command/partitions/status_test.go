@@ -27,7 +27,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-func TestPartitionsStatusShowsWhatIsParked(t *testing.T) {
+func TestPartitionsStatusShowsWhatIsQueuedForRetry(t *testing.T) {
 	t.Parallel()
 	r := partition.Report{Parked: partition.ParkedReport{Messages: 14, Oldest: 90, Keys: []partition.ParkedKeyReport{{Key: "a:b", Messages: 3, Slot: 7, Owner: "jobs-2"}}}}
 	for i := range 11 {
@@ -36,7 +36,7 @@ func TestPartitionsStatusShowsWhatIsParked(t *testing.T) {
 	for all, want := range map[bool]string{false: "and 2 more; see --all", true: "k:10"} {
 		var out strings.Builder
 		writeStatus(&out, r, all)
-		for _, want := range []string{"no message waits; 14 of 12 keys are parked, the oldest for 1m30s", "a:b         3         7     jobs-2", want} {
+		for _, want := range []string{"no message waits; 14 of 12 keys have messages queued for retry, the oldest for 1m30s", "a:b         3         7     jobs-2", want} {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("all %v: it does not say %q:\n%s", all, want, out.String())
 			}

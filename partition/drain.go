@@ -24,25 +24,6 @@ import (
 // The time is bounded by whoever asks, so that a worker whose asker died works
 // again by itself.
 
-// Drain makes the worker give all its slots away and take none until a time;
-// the zero time ends that at once. It returns immediately; Status tells how far
-// the worker is.
-func (w *Worker) Drain(until time.Time) { w.post(yieldInput{until: until}) }
-
-// yieldCalled answers a request to yield.
-func (w *Worker) yieldCalled(msg *nats.Msg) {
-	r, err := decodeYield(msg.Data)
-	if err != nil {
-		w.refuse(recordYield, msg.Subject, err)
-		return
-	}
-	var until time.Time
-	if r.Until > 0 {
-		until = time.UnixMilli(r.Until)
-	}
-	w.post(yieldInput{until, msg.Reply})
-}
-
 // MemberInfo is what a worker's lease says of it.
 type MemberInfo struct {
 	Member
@@ -125,7 +106,7 @@ func drain(ctx context.Context, nc *nats.Conn, group string, who func(MemberInfo
 	if err != nil {
 		return nil, err
 	}
-	request := yieldRequest{Schema: valueSchema}
+	request := drainRequest{Schema: valueSchema}
 	if !until.IsZero() {
 		request.Until = until.UnixMilli()
 	}
@@ -139,10 +120,10 @@ func drain(ctx context.Context, nc *nats.Conn, group string, who func(MemberInfo
 			continue
 		}
 		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, yieldTimeout)
+			ctx, cancel := context.WithTimeout(ctx, drainTimeout)
 			defer cancel()
-			var reply yieldReply
-			msg, err := nc.RequestWithContext(ctx, yieldSubject(group, m.Member), data)
+			var reply drainReply
+			msg, err := nc.RequestWithContext(ctx, drainSubject(group, m.Member), data)
 			if err == nil {
 				err = json.Unmarshal(msg.Data, &reply)
 			}
@@ -166,10 +147,10 @@ func drain(ctx context.Context, nc *nats.Conn, group string, who func(MemberInfo
 // ErrSilent says that workers did not answer a request to hand over.
 var ErrSilent = errors.New("workers that did not answer the request to hand over")
 
-// yieldTimeout is how long one worker's answer is waited for.
-const yieldTimeout = 2 * time.Second
+// drainTimeout is how long one worker's answer is waited for.
+const drainTimeout = 2 * time.Second
 
-// handOverSuffix follows the subject of a worker in that of requests to hand off.
-const handOverSuffix = ".hand-over"
+// drainSuffix follows the subject of a worker in that of requests to hand off.
+const drainSuffix = ".hand-over"
 
-func yieldSubject(group string, m Member) string { return peerSubject(group, m) + handOverSuffix }
+func drainSubject(group string, m Member) string { return peerSubject(group, m) + drainSuffix }
