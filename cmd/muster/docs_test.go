@@ -26,6 +26,7 @@ import (
 	"github.com/muster-dev/muster/nodes/lambda"
 	"github.com/muster-dev/muster/nodes/workers"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 	"github.com/muster-dev/muster/partition/partitionprom"
 	"github.com/muster-dev/muster/scenario"
 	"github.com/muster-dev/muster/setting"
@@ -174,7 +175,7 @@ func oneOf[T ~string](list ...T) func(string) bool {
 // flagValues are the flags whose values the commands check when they run, which a
 // test of the documentation can't have them do.
 var flagValues = map[string]func(string) bool{
-	"muster partitions events --kind":     oneOf(partition.EventKinds...),
+	"muster partitions events --kind":     oneOf(event.Kinds...),
 	"muster partitions plan --strategy":   oneOf("sticky", "ring"),
 	"muster partitions status --output":   oneOf("table", "json"),
 	"muster partitions plan --output":     oneOf("table", "json"),
