@@ -134,7 +134,7 @@ func between(alarmed []UChart) *AlarmChart {
 		hours = append(hours, alarmed[i].Context.End.Sub(alarmed[i-1].Context.End).Hours())
 	}
 	c := &AlarmChart{Baseline: min(len(hours), timesBaseline)}
-	t, err := attribute.NewT(attribute.Power, hours[:c.Baseline])
+	t, err := attribute.NewT(hours[:c.Baseline])
 	if err != nil {
 		return nil
 	}
