@@ -867,26 +867,26 @@ func TestTaking(t *testing.T) {
 	a, b := division{1, 4}.place(1), division{1, 4}.place(3)
 	for name, tt := range map[string]struct {
 		former []place
-		fails  map[takingStage]error
-		want   []takingStage
+		fails  map[takeoverStep]error
+		want   []takeoverStep
 		err    error
 	}{
-		"of a failed worker":              {want: []takingStage{takeUnpin, takeReset}},
-		"of another division":             {former: []place{a, b}, want: []takingStage{takeRetire, takeRetire, takeUnpin, takeReset}},
-		"of a consumer that is gone":      {fails: map[takingStage]error{takeUnpin: errNoConsumer}, want: []takingStage{takeUnpin, takeCreate}},
-		"of one that goes in between":     {fails: map[takingStage]error{takeReset: errNoConsumer}, want: []takingStage{takeUnpin, takeReset, takeCreate}},
-		"without an answer to the first":  {fails: map[takingStage]error{takeUnpin: other}, want: []takingStage{takeUnpin}, err: other},
-		"without an answer to the second": {fails: map[takingStage]error{takeReset: other}, want: []takingStage{takeUnpin, takeReset}, err: other},
-		"of a consumer that stays":        {former: []place{a, b}, fails: map[takingStage]error{takeRetire: other}, want: []takingStage{takeRetire}, err: other},
-		"of one that can't be created": {fails: map[takingStage]error{takeUnpin: errNoConsumer, takeCreate: errNoConsumer},
-			want: []takingStage{takeUnpin, takeCreate}, err: errNoConsumer},
+		"of a failed worker":              {want: []takeoverStep{stepUnpin, stepReset}},
+		"of another division":             {former: []place{a, b}, want: []takeoverStep{stepRetire, stepRetire, stepUnpin, stepReset}},
+		"of a consumer that is gone":      {fails: map[takeoverStep]error{stepUnpin: errNoConsumer}, want: []takeoverStep{stepUnpin, stepCreate}},
+		"of one that goes in between":     {fails: map[takeoverStep]error{stepReset: errNoConsumer}, want: []takeoverStep{stepUnpin, stepReset, stepCreate}},
+		"without an answer to the first":  {fails: map[takeoverStep]error{stepUnpin: other}, want: []takeoverStep{stepUnpin}, err: other},
+		"without an answer to the second": {fails: map[takeoverStep]error{stepReset: other}, want: []takeoverStep{stepUnpin, stepReset}, err: other},
+		"of a consumer that stays":        {former: []place{a, b}, fails: map[takeoverStep]error{stepRetire: other}, want: []takeoverStep{stepRetire}, err: other},
+		"of one that can't be created": {fails: map[takeoverStep]error{stepUnpin: errNoConsumer, stepCreate: errNoConsumer},
+			want: []takeoverStep{stepUnpin, stepCreate}, err: errNoConsumer},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k := newTaking(rigSlot, tt.former)
-			var did []takingStage
+			k := newTakeoverSteps(rigSlot, tt.former)
+			var did []takeoverStep
 			for {
 				stage, _ := k.next()
-				if stage == takeDone {
+				if stage == stepDone {
 					break
 				}
 				did = append(did, stage)

@@ -1,12 +1,5 @@
 package partition
 
-import (
-	"context"
-	"errors"
-
-	"github.com/nats-io/nats.go/jetstream"
-)
-
 // The server removes a message from the stream when its slot's consumer has the
 // acknowledgement. With replicas and under far too much load it has been seen not
 // to (nats-server 2.15.2, three replicas, after resets that other entries of the
@@ -24,12 +17,3 @@ import (
 // leftoverLooks is after how many looks at a silent slot the stream is looked at,
 // too.
 const leftoverLooks = 6
-
-// renew makes a slot's consumer anew, without what the server knew of it.
-func (p *puller) renew(ctx context.Context, at place) error {
-	err := p.js.DeleteConsumer(ctx, p.layout.streamOf(at.slot), p.layout.consumer(at))
-	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-		return err
-	}
-	return p.createConsumer(ctx, at)
-}

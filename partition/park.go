@@ -70,6 +70,28 @@ type retryStore struct {
 	room   *room
 }
 
+// answer finds the answer to a question about the retry queue.
+func (s *retryStore) answer(ctx context.Context, at place, q question, a *answer) {
+	switch q := q.(type) {
+	case askSpace:
+		a.sequence, a.claims, a.err = s.readSpace(ctx, at)
+	case askClaim:
+		a.sequence, a.outcome, a.err = s.claim(ctx, at, q.fence, q.expect)
+	case askCount:
+		a.counts, a.err = s.count(ctx, at)
+	case askTail:
+		a.parked, a.err = s.tail(ctx, at, q.key)
+	case askHead:
+		a.parked, a.err = s.head(ctx, at, q.key, q.from)
+	case askErase:
+		a.yes, a.err = s.erase(ctx, at, q.original)
+	case askRemove:
+		a.yes, a.err = s.remove(ctx, q.sequence)
+	case askStoreCopy:
+		a.sequence, a.outcome, a.err = s.store(ctx, at, q.mail.body.(*nats.Msg), q.message, q.attempts, q.expect)
+	}
+}
+
 // readSpace returns what lot.read wants: the last sequence first.
 func (s *retryStore) readSpace(ctx context.Context, at place) (last uint64, claims []lotClaim, err error) {
 	msg, err := s.stream.GetLastMsgForSubject(ctx, s.lay.retrySpace(at.slot)+">")

@@ -422,26 +422,26 @@ func (w *simWorker) take(e takeEffect) {
 
 // replace is puller.replace.
 func (w *simWorker) replace(at place, former []place, then func(error)) {
-	w.proceedTaking(newTaking(at, former), then)
+	w.proceedTakeover(newTakeoverSteps(at, former), then)
 }
 
-func (w *simWorker) proceedTaking(t *taking, then func(error)) {
+func (w *simWorker) proceedTakeover(t *takeoverSteps, then func(error)) {
 	stage, of := t.next()
 	sl := w.s.srv.slot(of)
 	did := func(err error) {
 		t.did(err)
-		w.proceedTaking(t, then)
+		w.proceedTakeover(t, then)
 	}
 	if w.s.broken.leftOut[stage] {
 		w.later(0, func() { did(nil) })
 		return
 	}
 	switch stage {
-	case takeRetire:
+	case stepRetire:
 		w.api(func() error { sl.remove(); return nil }, did)
-	case takeUnpin:
+	case stepUnpin:
 		w.api(sl.unpin, did)
-	case takeReset:
+	case stepReset:
 		w.api(func() error {
 			err := sl.reset()
 			if err == nil {
@@ -449,9 +449,9 @@ func (w *simWorker) proceedTaking(t *taking, then func(error)) {
 			}
 			return err
 		}, did)
-	case takeCreate:
+	case stepCreate:
 		w.create(of, did)
-	case takeDone:
+	case stepDone:
 		then(t.err)
 	}
 }
