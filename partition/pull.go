@@ -57,38 +57,6 @@ type running struct {
 	timer     *time.Timer
 }
 
-// reports gives inputs to the machine in their order, without making anyone wait.
-type reports struct {
-	mu    sync.Mutex
-	queue []input
-	busy  bool
-	give  func(input)
-}
-
-func (r *reports) post(in input) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.queue = append(r.queue, in)
-	if r.busy {
-		return
-	}
-	r.busy = true
-	go func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		for len(r.queue) > 0 {
-			queue := r.queue
-			r.queue = nil
-			r.mu.Unlock()
-			for _, in := range queue {
-				r.give(in)
-			}
-			r.mu.Lock()
-		}
-		r.busy = false
-	}()
-}
-
 func newPuller(cfg Config, lay layout, nc *nats.Conn, js jetstream.JetStream, h Handler, post func(input)) (*puller, error) {
 	p := &puller{cfg: cfg, layout: lay, nc: nc, js: js, handler: h, guard: newGuard(cfg, post), reports: &reports{give: post}, inbox: nc.NewInbox(),
 		runs: make(map[uint64]*running), places: make(map[string]place)}
@@ -374,14 +342,14 @@ type ParkedHere struct {
 }
 
 func (p *puller) parked() ParkedHere {
-	out := ParkedHere{Parked: p.retries.parked.Load(), Retries: p.retries.retries.Load(), Abandoned: p.retries.abandoned.Load()}
+	out := ParkedHere{Parked: p.retries.queued.Load(), Retries: p.retries.retries.Load(), Abandoned: p.retries.abandoned.Load()}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, r := range p.delivery.slots {
 		if r.retry == nil {
 			continue
 		}
-		l := r.retry.lot
+		l := r.retry.queue
 		out.Messages += l.total
 		out.Keys += len(l.keys)
 		if t := l.oldest(); !t.IsZero() && (out.Oldest.IsZero() || t.Before(out.Oldest)) {

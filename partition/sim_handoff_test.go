@@ -266,7 +266,7 @@ func forgetMail(w *simWorker, in deliveryInput) deliveryInput {
 		return in
 	}
 	if r := w.delivery.slots[at]; r != nil {
-		r.box = nil
+		r.pull.box = nil
 		if r.ended == nil {
 			r.hand = nil
 		}
