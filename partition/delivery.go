@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // This file decides what a worker does with the messages of the slots that it holds.
@@ -130,7 +132,7 @@ func (d *delivery) handOff(in handOffInput) {
 		return
 	}
 	r.releasing, r.final, r.leave = true, in.final, in.leave
-	d.note(Event{Kind: EventReleasing, Slot: in.slot, Busy: r.ended != nil})
+	d.note(event.Event{Kind: event.SlotReleasing, Slot: in.slot, Busy: r.ended != nil})
 	r.proceed()
 }
 

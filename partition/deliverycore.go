@@ -3,6 +3,8 @@ package partition
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // deliveryCore is what all runs of a delivery share: the settings, the lease, what was
@@ -31,7 +33,7 @@ func (d *deliveryCore) valid() bool { return !d.suspended && d.now.Before(d.unti
 
 func (d *deliveryCore) do(e deliveryEffect) { d.out = append(d.out, e) }
 
-func (d *deliveryCore) note(e Event) { d.do(reportEffect{noteInput{e}}) }
+func (d *deliveryCore) note(e event.Event) { d.do(reportEffect{noteInput{e}}) }
 
 // rolledBack forgets what is remembered of a slot's stream, and tells of it, unless
 // that was done since a generation.

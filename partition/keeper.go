@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/muster-dev/muster/partition/event"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -73,8 +74,8 @@ func (k *keeper) poke() {
 // run looks until ctx ends.
 func (k *keeper) run(ctx context.Context) {
 	// What another worker created again has lost our watches and leases.
-	alarm, err := k.nc.Subscribe(eventSubject(k.cfg.Name, EventResourceRecreated), func(msg *nats.Msg) {
-		var e Event
+	alarm, err := k.nc.Subscribe(eventSubject(k.cfg.Name, event.ResourceRecreated), func(msg *nats.Msg) {
+		var e event.Event
 		if json.Unmarshal(msg.Data, &e) == nil {
 			k.post(recreatedInput{name: e.Reason})
 		}

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // slotPull keeps one pull of a slot waiting at the server, holds what it brings until the
@@ -155,7 +157,7 @@ func (p *slotPull) fixed(err error, reason string) {
 	if err != nil {
 		return
 	}
-	p.note(Event{Kind: EventGhostHealed, Slot: p.slot, Reason: reason})
+	p.note(event.Event{Kind: event.StalePinFreed, Slot: p.slot, Reason: reason})
 	p.pin = ""
 	p.fetch()
 }

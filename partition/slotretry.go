@@ -2,6 +2,8 @@ package partition
 
 import (
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // recountAfter is after how many times as long as a slot may be silent its messages in the
@@ -164,7 +166,7 @@ func (k *slotRetry) queueIfRoom() {
 		}
 		k.retries.queued.Add(1)
 		if first {
-			k.note(Event{Kind: EventKeyParked, Slot: k.slot, Reason: key, Count: k.attempt})
+			k.note(event.Event{Kind: event.KeyQueued, Slot: k.slot, Reason: key, Count: k.attempt})
 		}
 		k.settleQueued(a.sequence)
 	})
@@ -321,6 +323,6 @@ func (k *slotRetry) free(key string) {
 // freed follows the server's answer that nothing of a key is in the retry queue.
 func (k *slotRetry) freed(key string) {
 	if k.queue.vanished(key) {
-		k.note(Event{Kind: EventKeyFreed, Slot: k.slot, Reason: key})
+		k.note(event.Event{Kind: event.KeyFreed, Slot: k.slot, Reason: key})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/muster-dev/muster/partition/event"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -48,7 +49,7 @@ func (w *streamWatch) rolledBack(slot int, what string, forgotten int) {
 	stream := w.layout.streamOf(slot)
 	w.log.Error("A stream is not the one that it was: it was made again, or its server has lost messages. What was settled of it is forgotten; messages may be handled again.",
 		"stream", stream, "seen", what)
-	w.reports.post(noteInput{Event{Kind: EventStreamRolledBack, Reason: stream, Err: what, Count: forgotten}})
+	w.reports.post(noteInput{event.Event{Kind: event.StreamRolledBack, Reason: stream, Err: what, Count: forgotten}})
 }
 
 // look looks whether the streams are what they were, without being asked

@@ -26,7 +26,7 @@ func TestBinary(t *testing.T) {
 			"internal/command/nodes", "internal/command/nodes/backtest", "internal/command/nodes/simulate",
 			"internal/command/partitions", "internal/command/up",
 			"internal/lab", "internal/lab/machines", "internal/powercut",
-			"internal/listen", "internal/misuse", "internal/processor", "internal/secret", "internal/sqlitefile",
+			"internal/listen", "internal/misuse", "internal/plot", "internal/processor", "internal/secret", "internal/sqlitefile",
 		},
 		Modules: slices.Concat(
 			linktest.CommandLine, linktest.NATS, linktest.SQLite, linktest.Cassandra, linktest.Metrics,
@@ -48,12 +48,8 @@ func TestBinary(t *testing.T) {
 			},
 			[]string{ // the profile that the load scenario reads
 				"github.com/google/pprof",
-			},
-			[]string{ // charts of a backtest
-				"gonum.org/v1/plot", "git.sr.ht/~sbinet/gg", "codeberg.org/...", "github.com/ajstarks/svgo",
-				"github.com/golang/freetype", "golang.org/x/image",
 			}),
-		MaxMB: 125,
+		MaxMB: 118,
 		Rig:   true,
 	}.Test(t)
 }

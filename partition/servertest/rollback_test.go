@@ -16,6 +16,7 @@ import (
 	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/internal/component"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // handledSince waits until every message that was published after a moment is
@@ -60,11 +61,11 @@ func (g *group) now() map[string]int {
 }
 
 // rollbacks returns what the workers told of streams that went back.
-func (g *group) rollbacks() (told []partition.Event) {
+func (g *group) rollbacks() (told []event.Event) {
 	g.rec.mu.Lock()
 	defer g.rec.mu.Unlock()
 	for _, e := range g.rec.events {
-		if e.Kind == partition.EventStreamRolledBack {
+		if e.Kind == event.StreamRolledBack {
 			told = append(told, e)
 		}
 	}
