@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/partitiontest/await"
 )
 
 func (g *group) look(t *testing.T) *partition.View {
@@ -39,9 +40,9 @@ func TestForecastIsWhatTheLeaderPlans(t *testing.T) {
 	t.Parallel()
 	g := startGroup(t, embedded(t), time.Millisecond, weighed)
 	a, b := g.start("a"), g.start("b")
-	eventually(t, "two share", g.settled(a, b))
+	await.That(t, "two share", g.settled(a, b))
 	var before *partition.View
-	eventually(t, "the load is told", func() bool {
+	await.That(t, "the load is told", func() bool {
 		before = g.look(t)
 		return before.Load != nil && before.Map.Settled()
 	})
@@ -53,7 +54,7 @@ func TestForecastIsWhatTheLeaderPlans(t *testing.T) {
 		t.Fatalf("forecast %+v", f)
 	}
 	c := g.start("c")
-	eventually(t, "three share", g.settled(a, b, c))
+	await.That(t, "three share", g.settled(a, b, c))
 	after := g.look(t)
 	moved := map[int]string{}
 	for s := range before.Slots {
@@ -90,7 +91,7 @@ func TestPinsHold(t *testing.T) {
 	t.Parallel()
 	g := startGroup(t, embedded(t), time.Millisecond, nil)
 	a, b, c := g.start("a"), g.start("b"), g.start("c")
-	eventually(t, "three share", g.settled(a, b, c))
+	await.That(t, "three share", g.settled(a, b, c))
 	v := g.look(t)
 	key := "a1:b1"
 	from := v.Key(key).Owner
@@ -110,9 +111,9 @@ func TestPinsHold(t *testing.T) {
 		r := v.Report()
 		return len(r.Pins) == 1 && r.Pins[0].Kept && v.Key(key).Owner == to && v.Key(key).Next == ""
 	}
-	eventually(t, "the pin is kept", kept)
+	await.That(t, "the pin is kept", kept)
 	leader.stop()
-	eventually(t, "another leads", func() bool {
+	await.That(t, "another leads", func() bool {
 		v := g.look(t)
 		return v.Leader != "" && ws[v.Leader] != leader && v.State() == partition.StateStable
 	})
@@ -120,7 +121,7 @@ func TestPinsHold(t *testing.T) {
 		t.Errorf("under another leader: %+v", g.look(t).Report().Pins)
 	}
 	ws[to].stop()
-	eventually(t, "the pin is not kept", func() bool {
+	await.That(t, "the pin is not kept", func() bool {
 		r := g.look(t).Report()
 		return !r.Pins[0].Kept && r.Pins[0].Why == "the worker is not there" && r.Pins[0].Owner != "" && r.Pins[0].Owner != to
 	})
@@ -157,7 +158,7 @@ func TestEventsAreKept(t *testing.T) {
 	g := startGroup(t, embedded(t), time.Millisecond, nil)
 	begun := time.Now()
 	a, b := g.start("a"), g.start("b")
-	eventually(t, "two share", g.settled(a, b))
+	await.That(t, "two share", g.settled(a, b))
 	read := func(q partition.EventQuery) []partition.Event {
 		var out []partition.Event
 		if err := partition.Open(g.pub.Conn(), g.cfg.Name).Events(t.Context(), q, func(e partition.Event) error { out = append(out, e); return nil }); err != nil {
@@ -165,7 +166,7 @@ func TestEventsAreKept(t *testing.T) {
 		}
 		return out
 	}
-	eventually(t, "a plan is kept", func() bool {
+	await.That(t, "a plan is kept", func() bool {
 		return len(read(partition.EventQuery{Kinds: []partition.EventKind{partition.EventPlanned}})) == 1
 	})
 	if joins := read(partition.EventQuery{Kinds: []partition.EventKind{partition.EventWorkerJoined}, Since: begun.Add(-time.Minute)}); len(joins) != 2 {
@@ -204,17 +205,17 @@ func TestStandbysAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := g.start("a")
-	eventually(t, "one has all", g.settled(a))
+	await.That(t, "one has all", g.settled(a))
 	g.cfg.Pod, g.cfg.Zone = "pod-b", "z2"
 	g.start("b")
-	eventually(t, "a standby answers", func() bool {
+	await.That(t, "a standby answers", func() bool {
 		s := g.look(t).Standbys
 		return len(s) == 1 && s[0].Pod == "pod-b" && s[0].Zone == "z2"
 	})
 	if err := partition.Open(g.pub.Conn(), g.cfg.Name).Expect(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it is no standby any more", func() bool { v := g.look(t); return len(v.Standbys) == 0 && len(v.Members) == 2 })
+	await.That(t, "it is no standby any more", func() bool { v := g.look(t); return len(v.Standbys) == 0 && len(v.Members) == 2 })
 }
 
 func TestLookingAtNoGroupSaysSo(t *testing.T) {
