@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // callbacks calls what the user has given beside Handle, which is the delivery's: Weights,
@@ -92,7 +94,7 @@ func (c *callbacks) prepare(e prepareEffect) {
 
 // emit counts an event, shows it to an Observer and publishes it, in the loop: an Observer
 // sees events in their order.
-func (c *callbacks) emit(e Event) {
+func (c *callbacks) emit(e event.Event) {
 	c.events.count(e)
 	if o, ok := c.handler.(Observer); ok {
 		// An event of its panic would be its next one, so it is only counted.

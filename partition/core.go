@@ -6,6 +6,9 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 type stage uint8
@@ -38,7 +41,7 @@ type core struct {
 	effects  []effect
 
 	stage   stage
-	state   State
+	state   state.State
 	self    Member // the stable ID and its claim, from stageJoining on
 	attempt uint64 // makes every value written unique
 
@@ -82,7 +85,7 @@ type leaderLease struct {
 
 func (c *core) do(e effect) { c.effects = append(c.effects, e) }
 
-func (c *core) emit(e Event) {
+func (c *core) emit(e event.Event) {
 	e.Time, e.Worker = c.now, c.self.ID
 	c.do(emitEffect{e})
 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // This file holds yielding: a worker that stays gives all its slots away and
@@ -28,7 +30,7 @@ type MemberInfo struct {
 	Pod      string // it was started as; "" if it did not say
 	Node     string // it runs on; "" if it did not say
 	Zone     string
-	State    State
+	State    state.State
 	Version  uint64 // of the map it has
 	Leaving  bool
 	Yielding bool // gives its slots away and takes none

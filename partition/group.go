@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // Group is a handle on a group of workers by its name, for all that is no worker: it
@@ -84,10 +86,10 @@ func (g *Group) Standbys(ctx context.Context) ([]Standby, error) {
 }
 
 // Events tells of the events that a query selects, in the order in which the server had
-// them, until all that are kept have been told, or with EventQuery.Follow until ctx ends,
+// them, until all that are kept have been told, or with event.Query.Follow until ctx ends,
 // which is no error then. An error of tell ends it and is returned. Events are kept for a
 // day, and at most 64 MiB of them.
-func (g *Group) Events(ctx context.Context, q EventQuery, tell func(Event) error) error {
+func (g *Group) Events(ctx context.Context, q event.Query, tell func(event.Event) error) error {
 	return readEvents(ctx, g.nc, g.name, q, tell)
 }
 

@@ -3,6 +3,8 @@ package partition
 import (
 	"errors"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // Errors of a KV operation that decide something; every other one leaves the
@@ -146,7 +148,7 @@ type (
 		slots int
 		rev   uint64
 	}
-	noteInput  struct{ event Event } // something that a runner saw
+	noteInput  struct{ event event.Event } // something that a runner saw
 	takenInput struct {
 		slot int
 		run  uint64

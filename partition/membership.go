@@ -3,6 +3,8 @@ package partition
 import (
 	"errors"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // membership is the worker's lease: it joins with it, renews it, and gives it back when it
@@ -220,12 +222,12 @@ func (s *membership) checkLease() {
 	switch s.lease.check(s.now, &s.cfg) {
 	case validityLost:
 		s.do(suspendEffect{})
-		s.emit(Event{Kind: EventTrustLost, Reason: s.lease.why(s.now, &s.cfg)})
+		s.emit(event.Event{Kind: event.LeaseUncertain, Reason: s.lease.why(s.now, &s.cfg)})
 		s.due = s.now
 	case validityGained:
 		s.do(resumeEffect{})
 		if !ended.IsZero() {
-			s.emit(Event{Kind: EventTrustRegained, Duration: s.now.Sub(ended)})
+			s.emit(event.Event{Kind: event.LeaseConfirmed, Duration: s.now.Sub(ended)})
 		}
 		s.election.campaign()
 	case validityUnchanged:
@@ -298,7 +300,7 @@ func (s *membership) mapLetsGo() bool {
 func (s *membership) farewell() {
 	s.kv(kvEffect{purpose: forFarewell, op: opDelete, bucket: s.cfg.bucketLeases(), key: s.self.ID, rev: s.rev})
 	s.kv(kvEffect{purpose: forFarewell, op: opDelete, bucket: s.cfg.bucketIDs(), key: s.self.ID, rev: s.identity.rev})
-	s.emit(Event{Kind: EventLeft, Duration: s.now.Sub(s.leaveBy.Add(-s.cfg.LeaveTimeout))})
+	s.emit(event.Event{Kind: event.Left, Duration: s.now.Sub(s.leaveBy.Add(-s.cfg.LeaveTimeout))})
 	s.exit()
 }
 
@@ -337,7 +339,7 @@ func (s *membership) tellYielding() {
 		s.yieldUntil = time.Time{}
 	}
 	if s.stage == stageMember || s.stage == stageLeaving {
-		s.emit(Event{Kind: EventYielding, Duration: max(s.yieldUntil.Sub(s.now), 0)})
+		s.emit(event.Event{Kind: event.Draining, Duration: max(s.yieldUntil.Sub(s.now), 0)})
 		s.due = s.now // tells the leader
 	}
 }

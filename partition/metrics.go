@@ -4,6 +4,9 @@ import (
 	"maps"
 	"sync"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // Metrics is what a worker knows and has counted at one moment, for a monitoring system.
@@ -14,7 +17,7 @@ import (
 // no request.
 type Metrics struct {
 	Group         string // Config.Name
-	State         State
+	State         state.State
 	Leading       bool   // it leads, and its lease is valid at this moment
 	StableID      int    // the number in the worker's stable ID; -1 before it has one
 	MapVersion    uint64 // of the assignment map; 0 before the first
@@ -106,41 +109,41 @@ type eventCounts struct {
 	detection histogram
 }
 
-func (c *eventCounts) count(e Event) {
+func (c *eventCounts) count(e event.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := &c.counters
 	switch e.Kind {
-	case EventPlanned:
+	case event.Planned:
 		n.Rebalances++
 		n.SlotsMoved += uint64(e.Count)
 		n.KeysMoved += e.Keys
 		if e.Reason == reasonCrash {
 			n.Emergencies++
 		}
-	case EventRebalanced:
+	case event.Rebalanced:
 		n.RebalanceDuration = e.Duration
-	case EventTrustLost:
+	case event.LeaseUncertain:
 		n.LeaseUncertain++
-	case EventGhostHealed:
+	case event.StalePinFreed:
 		n.StalePinsFreed++
-	case EventHandoverForced:
+	case event.HandoffForced:
 		n.HandoffsForced++
-	case EventStreamRolledBack:
+	case event.StreamRolledBack:
 		n.StreamRollbacks++
-	case EventPanicked:
+	case event.Panicked:
 		n.HandlerPanics++
-	case EventResourceRecreated:
+	case event.ResourceRecreated:
 		n.ResourcesRecreated++
-	case EventFencesRaised:
+	case event.FencesRaised:
 		n.FencesRaised++
-	case EventSlotResumed:
+	case event.SlotResumed:
 		c.pause.observe(e.Duration)
-	case EventWorkerGone:
+	case event.WorkerGone:
 		if e.Duration > 0 {
 			c.detection.observe(e.Duration)
 		}
-	case EventRefused:
+	case event.RecordRejected:
 		if n.RecordsRejected == nil {
 			n.RecordsRejected = make(map[string]uint64)
 		}

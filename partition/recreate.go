@@ -12,6 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // This file holds what becomes of a stream or bucket of the group that is gone: deleted
@@ -184,8 +186,8 @@ func complete(ctx context.Context, js jetstream.JetStream, cfg Config, lay layou
 // run looks until ctx ends.
 func (k *keeper) run(ctx context.Context) {
 	// What another worker created again has lost our watches and leases.
-	alarm, err := k.nc.Subscribe(eventSubject(k.cfg.Name, EventResourceRecreated), func(msg *nats.Msg) {
-		var e Event
+	alarm, err := k.nc.Subscribe(eventSubject(k.cfg.Name, event.ResourceRecreated), func(msg *nats.Msg) {
+		var e event.Event
 		if json.Unmarshal(msg.Data, &e) == nil {
 			k.post(recreatedInput{name: e.Reason})
 		}

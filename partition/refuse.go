@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // This file holds the reading of what others have written, and what is done with
@@ -206,12 +208,12 @@ func (a *Assignment) checkOrder(rev uint64, before *Assignment, now time.Time) e
 }
 
 // refused tells of a record that is not believed.
-func refused(record string, err error) Event {
+func refused(record string, err error) event.Event {
 	why := err.Error()
 	if len(why) > maxReason {
 		why = why[:maxReason] + " ..."
 	}
-	return Event{Kind: EventRefused, Reason: record, Err: why}
+	return event.Event{Kind: event.RecordRejected, Reason: record, Err: why}
 }
 
 // rejections reports records that a watch or a subscription saw and that are not valid.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // The simulator runs whole groups of workers on virtual time, in one goroutine,
@@ -71,7 +73,7 @@ type sim struct {
 	failing  []simFailing // keys whose handlers fail for a while
 	slower   int          // messages are published at 1/slower of the rate; 0: 1
 	struck   bool         // a fault came in the middle of a change of that
-	observe  func(*simWorker, Event)
+	observe  func(*simWorker, event.Event)
 
 	hash    simHash // of the trace
 	tracing bool

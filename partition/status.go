@@ -3,13 +3,15 @@ package partition
 import (
 	"slices"
 	"time"
+
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // Status is what a worker knows of itself at one moment.
 type Status struct {
 	ID           string
 	Claim        uint64
-	State        State
+	State        state.State
 	Leading      bool
 	Leader       string // stable ID, "" if unknown
 	Version      uint64 // of the assignment map, 0 before the first

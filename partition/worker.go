@@ -11,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nuid"
+
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // Worker takes part in sharing out a group's keys. It is made by New and works
@@ -69,7 +71,7 @@ func New(nc *nats.Conn, cfg Config, h Handler) (*Worker, error) {
 	w.guard = newGuard(cfg, w.inputs.post)
 	cfg.Expected = w.guard.expected(cfg.Expected)
 	w.cfg, w.machine = cfg, newMachine(cfg, instance)
-	w.status.Store(&Status{State: StateInit})
+	w.status.Store(&Status{State: state.Init})
 	return w, nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/role"
 )
 
 // act carries out what a person asks for on the page.
@@ -46,7 +47,7 @@ func (s *screen) connection() (*nats.Conn, error) {
 	if s.c.seen() == nil {
 		return nil, errors.New("the workers are still starting: try again in a moment")
 	}
-	return s.c.as(partition.RoleConsole)
+	return s.c.as(role.Console)
 }
 
 // askTimes is how often a worker is asked that does not answer, as a busy one may not.

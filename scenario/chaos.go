@@ -21,6 +21,8 @@ import (
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/internal/powercut"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/state"
 	"github.com/muster-dev/muster/scenario/audit"
 )
 
@@ -206,7 +208,7 @@ func (r *chaosRun) atWork(a *partition.Assignment) bool {
 	ms := r.byID()
 	for id, m := range ms {
 		f, err := m.gather()
-		if err != nil || !named[id] || stateOf(f) != string(partition.StateStable) {
+		if err != nil || !named[id] || stateOf(f) != string(state.Stable) {
 			return false
 		}
 	}
@@ -332,7 +334,7 @@ func (r *chaosRun) freeze(ctx context.Context, f fault, w partition.Member, m *m
 func (r *chaosRun) killPublishing(ctx context.Context, a *partition.Assignment, w partition.Member, m *member) error {
 	plans := make(chan string, 1)
 	on := func(e seen) { // of a.Leader, or of its successor
-		if e.Kind == partition.EventRebalance {
+		if e.Kind == event.Rebalance {
 			select {
 			case plans <- e.Worker:
 			default:

@@ -24,6 +24,7 @@ import (
 	"github.com/muster-dev/muster/defender/sqlite"
 	"github.com/muster-dev/muster/internal/misuse"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/role"
 )
 
 // Options say what Up and Run start. They are the flags of "muster up".
@@ -223,7 +224,7 @@ func (c *cluster) start(ctx context.Context) error {
 	if err := replay.Register(ctx, c.store, c.chambers); err != nil {
 		return err
 	}
-	operator, err := c.as(partition.RoleOperator)
+	operator, err := c.as(role.Operator)
 	if err != nil {
 		return err
 	}
@@ -235,7 +236,7 @@ func (c *cluster) start(ctx context.Context) error {
 		return err
 	}
 	if c.screen != nil {
-		console, err := c.as(partition.RoleConsole)
+		console, err := c.as(role.Console)
 		if err != nil {
 			return err
 		}
@@ -243,7 +244,7 @@ func (c *cluster) start(ctx context.Context) error {
 			return err
 		}
 	}
-	viewer, err := c.as(partition.RoleViewer)
+	viewer, err := c.as(role.Viewer)
 	if err != nil {
 		return err
 	}
@@ -254,7 +255,7 @@ func (c *cluster) start(ctx context.Context) error {
 	c.mu.Lock()
 	c.view = v
 	c.mu.Unlock()
-	publishes, err := c.as(partition.RoleCollector)
+	publishes, err := c.as(role.Collector)
 	if err != nil {
 		return err
 	}
@@ -355,7 +356,7 @@ func (c *cluster) expect(ctx context.Context, n int) error {
 
 // setExpected tells the defenders how many they should be.
 func (c *cluster) setExpected(ctx context.Context, n int) error {
-	nc, err := c.as(partition.RoleOperator)
+	nc, err := c.as(role.Operator)
 	if err != nil {
 		return err
 	}

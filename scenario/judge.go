@@ -14,6 +14,8 @@ import (
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // judgeScaleUp compares what happened with what was to happen.
@@ -156,7 +158,7 @@ func (s *session) checkHandovers(st step, pubs []publication, runs []run) {
 	r := s.report
 	busy := 0
 	for _, e := range s.view.since(st.began) {
-		if e.Kind == partition.EventReleasing && e.Busy {
+		if e.Kind == event.SlotReleasing && e.Busy {
 			busy++
 		}
 	}
@@ -268,9 +270,9 @@ func (s *session) checkWindow(st step) {
 	var windows, plans []time.Duration
 	for _, e := range s.view.since(st.began) {
 		switch e.Kind {
-		case partition.EventWindowDone:
+		case event.WindowDone:
 			windows = append(windows, e.Duration)
-		case partition.EventPlanned:
+		case event.Planned:
 			plans = append(plans, e.Duration)
 		default:
 		}
@@ -359,7 +361,7 @@ func (s *session) checkMetrics(st step) error {
 				continue
 			}
 			for _, x := range fam.Metric {
-				if x.GetGauge().GetValue() == 1 && x.Label[0].GetValue() == string(partition.StateStable) {
+				if x.GetGauge().GetValue() == 1 && x.Label[0].GetValue() == string(state.Stable) {
 					stable++
 				}
 			}

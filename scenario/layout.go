@@ -10,6 +10,8 @@ import (
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/role"
 )
 
 // layoutSlots is how many slots there are at first where the caller names none.
@@ -104,7 +106,7 @@ func (s *session) relayout(ctx context.Context, to int) (relayout, error) {
 	}()
 	c.began = time.Now()
 	s.say("Changing %d → %d slots; a message is in work or waits in each of the %d that have chambers", c.from, to, len(pressed))
-	operator, err := s.as(partition.RoleOperator)
+	operator, err := s.as(role.Operator)
 	if err != nil {
 		return c, err
 	}
@@ -192,10 +194,10 @@ func (s *session) judgeLayout(ctx context.Context, changes []relayout, runs []ru
 	final := changes[len(changes)-1]
 	equal(r, "slots", final.to, last.Slots)
 	equal(r, "generation of the layout", 1+len(changes), last.Layout)
-	equal(r, "hand-overs that were forced", 0, s.countEvents(changes[0].began, partition.EventHandoverForced))
+	equal(r, "hand-overs that were forced", 0, s.countEvents(changes[0].began, event.HandoffForced))
 	if final.dead == "" {
 		equal(r, "map versions", uint64(len(changes)), last.Version-changes[0].before.Version)
-		equal(r, "leases lost", 0, s.countEvents(changes[0].began, partition.EventIdentityLost))
+		equal(r, "leases lost", 0, s.countEvents(changes[0].began, event.IdentityLost))
 	} else {
 		r.check("the change went on under another leader", "not "+final.dead, last.Leader.ID != final.dead, "%s", last.Leader.ID)
 	}
@@ -248,9 +250,9 @@ func (s *session) layoutPauses(c relayout, runs []run) (pauses []time.Duration, 
 	for _, e := range s.view.since(c.began) {
 		switch {
 		case e.at.After(c.began.Add(c.took)):
-		case e.Kind == partition.EventReleasing && e.Busy:
+		case e.Kind == event.SlotReleasing && e.Busy:
 			busy++
-		case e.Kind == partition.EventSlotReleased:
+		case e.Kind == event.SlotReleased:
 			u := e.Slot % smaller
 			released[u] = max(released[u], e.Time.UnixNano())
 		default:

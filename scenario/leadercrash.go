@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // leaderKills is how often the leader is killed where nothing else goes on.
@@ -123,7 +124,7 @@ func (s *session) killInWindow(ctx context.Context) (leaderDeath, error) {
 	if _, err := s.add(ctx, n); err != nil {
 		return leaderDeath{}, err
 	}
-	if err := s.wait(ctx, 30*time.Second, "the newcomers detected", func() bool { return s.countEvents(began, partition.EventWorkerJoined) >= n }); err != nil {
+	if err := s.wait(ctx, 30*time.Second, "the newcomers detected", func() bool { return s.countEvents(began, event.WorkerJoined) >= n }); err != nil {
 		return leaderDeath{}, err
 	}
 	return s.killLeader(ctx, 2)
@@ -190,7 +191,7 @@ func (s *session) judgeLeaderCrash(deaths []leaderDeath, runs []run) {
 			}
 		}
 		for _, e := range s.view.since(d.at) {
-			if e.Kind == partition.EventElected && e.Peer == e.Worker && e.Epoch > d.epoch {
+			if e.Kind == event.Elected && e.Peer == e.Worker && e.Epoch > d.epoch {
 				elect = append(elect, e.at.Sub(d.at))
 				break
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 	"github.com/muster-dev/muster/scenario/audit"
 )
 
@@ -174,7 +175,7 @@ func leaderAndCandidates(a *partition.Assignment) []string {
 // ledAfter returns how long after the kill another worker was elected, 0 if none was.
 func (g *leaderGroup) ledAfter(r leaderGroupRound) time.Duration {
 	for _, e := range g.view.since(r.at) {
-		if e.Kind == partition.EventElected && e.Peer == e.Worker && e.Epoch > r.epoch {
+		if e.Kind == event.Elected && e.Peer == e.Worker && e.Epoch > r.epoch {
 			return e.at.Sub(r.at)
 		}
 	}

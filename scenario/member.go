@@ -25,7 +25,7 @@ import (
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/service"
-	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/role"
 )
 
 // member is one defender of the fleet, by the order in which they were started.
@@ -44,7 +44,7 @@ type member struct {
 func (c *cluster) memberOptions(n int) DefenderOptions {
 	name := fmt.Sprintf("pod-%03d", n)
 	return DefenderOptions{
-		Options: service.Options{NATS: c.brokers.url, User: c.users.of(partition.RoleWorker), Store: c.storePath, Slots: c.o.Slots, Shards: c.o.Shards, Replicas: c.o.Replicas, Pod: name,
+		Options: service.Options{NATS: c.brokers.url, User: c.users.of(role.Worker), Store: c.storePath, Slots: c.o.Slots, Shards: c.o.Shards, Replicas: c.o.Replicas, Pod: name,
 			RetryAttempts: c.o.RetryAttempts, LogFile: filepath.Join(c.dir, "log", name+".log"), Verbose: c.o.Verbose},
 		Work: c.o.Work, Record: filepath.Join(c.dir, "record", name)}
 }

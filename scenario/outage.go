@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // brokerOutage takes the broker away under load: all servers, for less or for
@@ -74,7 +76,7 @@ func brokerOutage(ctx context.Context, s *session) error {
 func (s *session) trusting() bool {
 	for _, m := range s.running() {
 		f, err := m.gather()
-		if err != nil || stateOf(f) != string(partition.StateStable) {
+		if err != nil || stateOf(f) != string(state.Stable) {
 			return false
 		}
 	}
@@ -85,10 +87,10 @@ func (s *session) judgeOutage(before *partition.Assignment, began, back time.Tim
 	r, last := s.report, s.view.latest()
 	s.checkNothingMoved(before, last)
 	s.checkSpread(last, s.o.Defenders)
-	equal(r, "plans", 0, s.countEvents(began, partition.EventPlanned))
-	lost := s.countEvents(began, partition.EventIdentityLost)
+	equal(r, "plans", 0, s.countEvents(began, event.Planned))
+	lost := s.countEvents(began, event.IdentityLost)
 	r.measure("identities_lost", lost)
-	r.measure("came_back_under_their_names", s.countEvents(began, partition.EventSucceeded))
+	r.measure("came_back_under_their_names", s.countEvents(began, event.WorkerRejoined))
 	first := map[string]int64{}
 	for _, x := range runs {
 		if at, ok := first[x.worker]; x.start > back.UnixNano() && (!ok || x.start < at) {

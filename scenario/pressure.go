@@ -10,6 +10,7 @@ import (
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/sim"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // lease is what workers have by default before they are taken for dead.
@@ -166,7 +167,7 @@ func (t *site) checkGrowth(asked time.Time, before, partial, full *partition.Ass
 		{"pending_to_launched_s", "from pending to launched, s", launches[0].At},
 		{"launched_to_joined_s", "... to joined, s", t.last(sim.Joined, launches)},
 		{"joined_to_ready_s", "... to Ready, s", t.last(sim.BecameReady, launches)},
-		{"ready_to_slots_owned_s", "... to owning its slots, s", s.lastEvent(asked, partition.EventSlotAcquired, nil)},
+		{"ready_to_slots_owned_s", "... to owning its slots, s", s.lastEvent(asked, event.SlotAcquired, nil)},
 	}
 	for i, step := range steps[1:] {
 		took := seconds(step.at.Sub(steps[i].at))
@@ -225,7 +226,7 @@ func (t *site) conclude(ctx context.Context, asked time.Time, n int) ([]run, err
 	s.checkEpochs()
 	t.checkEvictions(asked)
 	equal(r, "nodes that went with defenders running on them", 0, t.cutOff(asked))
-	equal(r, "hand-overs that were forced", 0, s.countEvents(asked, partition.EventHandoverForced))
+	equal(r, "hand-overs that were forced", 0, s.countEvents(asked, event.HandoffForced))
 	r.measure("node_hours", t.nodeHours())
 	r.check("node-hours", "measured", true, "%.3f", t.nodeHours())
 	t.checkPauses(runs, "pause_ms", "pause of a slot that moved, ms", asked, time.Now())
@@ -419,7 +420,7 @@ func (t *site) checkInterruption(warned time.Time, victim string, ids []string) 
 	}
 	steps := maps.Clone(t.steps)
 	t.mu.Unlock()
-	handed := t.s.lastEvent(warned, partition.EventSlotReleased, func(e seen) bool {
+	handed := t.s.lastEvent(warned, event.SlotReleased, func(e seen) bool {
 		// Their names are free again, and taken, only when the replacement is Ready.
 		return slices.Contains(ids, e.Worker) && e.Time.Before(ready)
 	})
@@ -439,7 +440,7 @@ func (t *site) checkInterruption(warned time.Time, victim string, ids []string) 
 		{"drained_s", "the node is drained", limit, steps["drained"], 0, 110},
 		{"replacement_joined_s", "the replacement has joined", "measured", at(sim.Joined, replacement), 0, 0},
 		{"replacement_ready_s", "the replacement is Ready", "measured", ready, 0, 0},
-		{"replacement_owns_s", "its defenders own their slots", "measured", t.s.lastEvent(ready, partition.EventSlotAcquired, nil), 0, 0},
+		{"replacement_owns_s", "its defenders own their slots", "measured", t.s.lastEvent(ready, event.SlotAcquired, nil), 0, 0},
 		{"taken_away_s", "the instance is taken away", "about 120", at(sim.TakenAway, victim), 110, 130},
 		{"closed_s", "the node plane has closed it", "measured", steps["closeInterruption"], 0, 0},
 	} {

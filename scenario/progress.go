@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/defender"
-	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // remainder is what the broker has left of messages that are not processed.
@@ -92,7 +92,7 @@ func (s *session) progress(ctx context.Context) {
 		case <-t.C:
 		}
 		published, processed, dead := s.counts(ctx)
-		line := fmt.Sprintf("… %d defenders STABLE, %d published (%.0f/s), %d processed", s.view.count(partition.StateStable), published, float64(published-before)/every.Seconds(), processed)
+		line := fmt.Sprintf("… %d defenders STABLE, %d published (%.0f/s), %d processed", s.view.count(state.Stable), published, float64(published-before)/every.Seconds(), processed)
 		if dead > 0 {
 			line += fmt.Sprintf(", %d dead-lettered", dead)
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // rollingUpdate replaces every defender under load: five at a time, the new ones
@@ -51,10 +52,10 @@ func rollingUpdate(ctx context.Context, s *session) error {
 		}
 	}
 	equal(r, "defenders replaced under their names", s.o.Defenders, anew)
-	equal(r, "plans", 0, s.countEvents(began, partition.EventPlanned))
-	equal(r, "hand-overs that were forced", 0, s.countEvents(began, partition.EventHandoverForced))
+	equal(r, "plans", 0, s.countEvents(began, event.Planned))
+	equal(r, "hand-overs that were forced", 0, s.countEvents(began, event.HandoffForced))
 	if surge {
-		standby := s.countEvents(began, partition.EventStandby)
+		standby := s.countEvents(began, event.Standby)
 		r.check("new defenders that waited as standbys", fmt.Sprint(s.o.Defenders), standby == s.o.Defenders, "%d", standby)
 	}
 	pause := distribution(s.pauses(runs, began))
@@ -72,7 +73,7 @@ func (s *session) replace(ctx context.Context, before *partition.Assignment, old
 			return err
 		}
 		if err := s.wait(ctx, 30*time.Second, "the new ones wait for a name", func() bool {
-			return s.countEvents(at, partition.EventStandby) >= len(old)
+			return s.countEvents(at, event.Standby) >= len(old)
 		}); err != nil {
 			return err
 		}
@@ -100,6 +101,6 @@ func (s *session) replace(ctx context.Context, before *partition.Assignment, old
 		}
 	}
 	return s.wait(ctx, 40*time.Second, "all defenders STABLE again", func() bool {
-		return s.countEvents(at, partition.EventSucceeded) >= len(old) && s.view.stable(s.o.Defenders)
+		return s.countEvents(at, event.WorkerRejoined) >= len(old) && s.view.stable(s.o.Defenders)
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // scaleDown: a third of the defenders go, by SIGTERM, all at once, each with a
@@ -120,7 +121,7 @@ func (s *session) judgeScaleDown(st step, leavers []string, runs []run) {
 	r.check("chambers moved", fmt.Sprintf("%d, of those who leave, to %d", had, limit), moved >= had && moved <= limit, "%d", moved)
 	left := 0
 	for _, e := range s.view.since(st.began) {
-		if e.Kind == partition.EventLeft && slices.Contains(leavers, e.Worker) {
+		if e.Kind == event.Left && slices.Contains(leavers, e.Worker) {
 			left++
 		}
 	}
@@ -129,7 +130,7 @@ func (s *session) judgeScaleDown(st step, leavers []string, runs []run) {
 		want--
 	}
 	equal(r, "defenders that left after they had handed over", want, left)
-	equal(r, "hand-overs that were forced", 0, s.countEvents(st.began, partition.EventHandoverForced))
+	equal(r, "hand-overs that were forced", 0, s.countEvents(st.began, event.HandoffForced))
 	s.checkHandovers(st, s.traffic.published(), runs)
 	if s.o.Case == "leader-leaves" {
 		s.checkElection(st)
@@ -143,7 +144,7 @@ func (s *session) judgeScaleDown(st step, leavers []string, runs []run) {
 // worker led.
 func (s *session) checkElection(st step) {
 	for _, e := range s.view.since(st.began) {
-		if e.Kind == partition.EventElected && e.Peer == e.Worker {
+		if e.Kind == event.Elected && e.Peer == e.Worker {
 			took := e.at.Sub(st.began)
 			s.report.measure("leader_left_to_elected_ms", math.Round(float64(took)/1e4)/100)
 			s.report.timed("from the leader's SIGTERM until another leads, ms", "at most 50", took <= 50*time.Millisecond, "%.1f", float64(took)/1e6)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 	"github.com/muster-dev/muster/partition/plan"
 )
 
@@ -247,7 +248,7 @@ func (s *session) planIsNear(begin time.Time) bool {
 	}
 	var last time.Time
 	for _, e := range s.view.since(begin) {
-		if e.Kind == partition.EventWorkerJoined {
+		if e.Kind == event.WorkerJoined {
 			last = e.at
 		}
 	}
@@ -312,7 +313,7 @@ func (s *session) scaleUpStep(ctx context.Context, before *partition.Assignment,
 		st.versions = append(st.versions, v)
 	}
 	for _, e := range s.view.since(st.began) {
-		if e.Kind == partition.EventWorkerJoined {
+		if e.Kind == event.WorkerJoined {
 			st.joined = e.at
 		}
 	}
@@ -368,7 +369,7 @@ func (s *session) newcomerCrashes(ctx context.Context, n int) error {
 func (s *session) joinedSince(t time.Time, n int) bool {
 	joined := map[string]bool{}
 	for _, e := range s.view.since(t) {
-		if e.Kind == partition.EventWorkerJoined {
+		if e.Kind == event.WorkerJoined {
 			joined[e.Peer] = true
 		}
 	}
@@ -377,7 +378,7 @@ func (s *session) joinedSince(t time.Time, n int) bool {
 
 func (s *session) goneSince(t time.Time, id string) bool {
 	for _, e := range s.view.since(t) {
-		if e.Kind == partition.EventWorkerGone && e.Peer == id {
+		if e.Kind == event.WorkerGone && e.Peer == id {
 			return true
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/muster-dev/muster/internal/listen"
 	"github.com/muster-dev/muster/internal/misuse"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // A script is one scenario.
@@ -163,21 +164,21 @@ func (s *session) tellEvent(e seen) {
 	}
 	s.pauseEvent(e)
 	switch e.Kind {
-	case partition.EventTopology:
+	case event.Topology:
 		s.say("%s: Topology change: %d → %d defenders", e.Worker, e.Before, e.After)
-	case partition.EventWindowStarted:
+	case event.WindowStarted:
 		s.say("%s: Stabilization window started (%s, %s)", e.Worker, e.Duration.Round(time.Second), e.Reason)
-	case partition.EventWindowDone:
+	case event.WindowDone:
 		s.say("%s: Stabilization window complete after %.1f s (%d defenders, %s)", e.Worker, e.Duration.Seconds(), e.After, e.Reason)
-	case partition.EventWorkerGone:
+	case event.WorkerGone:
 		s.say("%s: Defender gone: %s (%s)", e.Worker, e.Peer, e.Reason)
-	case partition.EventPlanned:
+	case event.Planned:
 		s.say("%s: Assignment calculation complete (%s, %d chambers in %d slots move)", e.Worker, e.Duration.Round(time.Microsecond), e.Keys, e.Count)
-	case partition.EventMapPublished:
+	case event.MapPublished:
 		s.say("%s: Published assignment map (version %d, %d defenders, %s)", e.Worker, e.Version, e.After, e.Reason)
-	case partition.EventRebalanced:
+	case event.Rebalanced:
 		s.say("%s: Rebalancing complete (version %d, %.0f ms after its plan)", e.Worker, e.Version, e.Duration.Seconds()*1000)
-	case partition.EventIdentityLost, partition.EventHandoverForced:
+	case event.IdentityLost, event.HandoffForced:
 		s.say("%s: %s %s", e.Worker, e.Kind, e.Reason)
 	default:
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/muster-dev/muster/nodes/sim"
 	"github.com/muster-dev/muster/nodes/sim/region"
 	"github.com/muster-dev/muster/nodes/workers"
-	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/role"
 )
 
 // What a site's nodes take: ten defenders of 200m on two cores.
@@ -126,7 +126,7 @@ func (t *site) open(ctx context.Context) (err error) {
 	t.plane.Cloud = slow{t.plane.Cloud, t.s.o.launch}
 	t.plane.Journal = told{t.plane.Journal, t.journaled}
 	t.plane.Store = timed{t.plane.Store, t.wrote, t.recorded}
-	nc, err := t.s.as(partition.RoleNodes)
+	nc, err := t.s.as(role.Nodes)
 	if err != nil {
 		return err
 	}

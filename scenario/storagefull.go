@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 	"github.com/muster-dev/muster/scenario/audit"
 )
 
@@ -179,8 +180,8 @@ func (w *leaseWatch) judge(s *session, began time.Time) {
 	r.measure("oldest_lease_s", w.oldest)
 	r.check("age of the oldest lease, s", fmt.Sprintf("less than %.0f", ttl.Seconds()), w.err == nil && w.looks > 0 && w.oldest < ttl.Seconds(), "%.1f in %d looks %s", w.oldest, w.looks, errorText(w.err))
 	r.check("looks at which no worker led, or a lease had ended", "0", len(w.ended) == 0, "%d of %d %.200q", len(w.ended), w.looks, w.ended)
-	equal(r, "defenders that lost their names", 0, s.countEvents(began, partition.EventIdentityLost))
-	equal(r, "defenders declared dead", 0, s.countEvents(began, partition.EventWorkerGone))
+	equal(r, "defenders that lost their names", 0, s.countEvents(began, event.IdentityLost))
+	equal(r, "defenders declared dead", 0, s.countEvents(began, event.WorkerGone))
 }
 
 func errorText(err error) string {

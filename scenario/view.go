@@ -13,14 +13,16 @@ import (
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // view is what can be seen of the defenders from outside: their events and the
 // assignment maps.
 type view struct {
 	mu     sync.Mutex
-	states map[string]partition.State // by stable ID
-	claims map[string]uint64          // by stable ID, that of its newest holder
+	states map[string]state.State // by stable ID
+	claims map[string]uint64      // by stable ID, that of its newest holder
 	events []seen
 	maps   []seenMap
 	onMap  func(seenMap) // called for each new version, at once
@@ -32,7 +34,7 @@ type view struct {
 }
 
 type seen struct {
-	partition.Event
+	event.Event
 	at time.Time // by our clock
 }
 
@@ -42,7 +44,7 @@ type seenMap struct {
 }
 
 func newView(ctx context.Context, nc *nats.Conn, tell func(seen)) (*view, error) {
-	v := &view{tell: tell, states: map[string]partition.State{}, claims: map[string]uint64{}, done: make(chan struct{})}
+	v := &view{tell: tell, states: map[string]state.State{}, claims: map[string]uint64{}, done: make(chan struct{})}
 	var err error
 	if v.sub, err = nc.Subscribe(partition.Open(nc, defender.Group).EventSubject(), v.event); err != nil {
 		return nil, fmt.Errorf("following the defenders' events: %w", err)
@@ -72,7 +74,7 @@ func (v *view) close() {
 }
 
 func (v *view) event(msg *nats.Msg) {
-	var e partition.Event
+	var e event.Event
 	if json.Unmarshal(msg.Data, &e) != nil {
 		return
 	}
@@ -82,18 +84,18 @@ func (v *view) event(msg *nats.Msg) {
 	v.events = append(v.events, s)
 	v.tell(s)
 	switch e.Kind {
-	case partition.EventState:
+	case event.StateChanged:
 		if e.Worker != "" {
 			v.states[e.Worker] = e.To
 		}
-	case partition.EventIDClaimed:
+	case event.IDClaimed:
 		v.claims[e.Worker] = e.Claim
-	case partition.EventWorkerGone:
+	case event.WorkerGone:
 		// The leader may tell it when the name's next holder is at work.
 		if v.claims[e.Peer] == e.Claim {
 			delete(v.states, e.Peer)
 		}
-	case partition.EventLeft, partition.EventIdentityLost:
+	case event.Left, event.IdentityLost:
 		delete(v.states, e.Worker)
 	default:
 	}
@@ -138,7 +140,7 @@ func (v *view) latest() *partition.Assignment {
 }
 
 // now returns the newest map, nil before the first, and every defender's state.
-func (v *view) now() (*partition.Assignment, map[string]partition.State) {
+func (v *view) now() (*partition.Assignment, map[string]state.State) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(v.maps) == 0 {
@@ -148,7 +150,7 @@ func (v *view) now() (*partition.Assignment, map[string]partition.State) {
 }
 
 // shown returns the state that every defender last reported.
-func (v *view) shown() map[string]partition.State {
+func (v *view) shown() map[string]state.State {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return maps.Clone(v.states)
@@ -166,7 +168,7 @@ func (v *view) firstOf(version uint64) (seenMap, bool) {
 	return seenMap{}, false
 }
 
-func (v *view) count(s partition.State) int {
+func (v *view) count(s state.State) int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	n := 0
@@ -202,5 +204,5 @@ func (v *view) since(t time.Time) []seen {
 // no hand-over under way.
 func (v *view) stable(n int) bool {
 	a := v.latest()
-	return a != nil && a.Settled() && len(a.Workers) == n && v.count(partition.StateStable) == n
+	return a != nil && a.Settled() && len(a.Workers) == n && v.count(state.Stable) == n
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/plan"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // musterGroup is package partition as anybody uses it: work queues whose consumers
@@ -166,7 +167,7 @@ func (g *musterGroup) stable() bool {
 	slots := 0
 	for _, w := range g.workers {
 		s := w.Status()
-		if s.State != partition.StateStable || s.Version != a.Version {
+		if s.State != state.Stable || s.Version != a.Version {
 			return false
 		}
 		slots += len(s.Slots)

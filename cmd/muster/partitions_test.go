@@ -12,6 +12,8 @@ import (
 	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // startWorkers runs a group of n workers, "jobs", and returns the URL of
@@ -57,8 +59,8 @@ func startWorkersIn(t *testing.T, n, shards int, o broker.Options) string {
 	await(t, "all have slots", func() bool {
 		code, out, _ := muster("partitions", "status", "--nats", srv.URL(), "--group", "jobs", "--output", "json")
 		var r partition.Report
-		return code == command.ExitOK && json.Unmarshal([]byte(out), &r) == nil && r.State == partition.StateStable && len(r.Workers) == n &&
-			!slices.ContainsFunc(r.Workers, func(w partition.WorkerReport) bool { return w.Slots == 0 || w.State != partition.StateStable })
+		return code == command.ExitOK && json.Unmarshal([]byte(out), &r) == nil && r.State == state.Stable && len(r.Workers) == n &&
+			!slices.ContainsFunc(r.Workers, func(w partition.WorkerReport) bool { return w.Slots == 0 || w.State != state.Stable })
 	})
 	return srv.URL()
 }
@@ -125,7 +127,7 @@ func TestPartitionsCommandsSteerAGroup(t *testing.T) {
 		t.Errorf("--limit 2 lists %d", lines)
 	}
 	for line := range strings.Lines(do("events", "--output", "json")) {
-		var e partition.Event
+		var e event.Event
 		if err := json.Unmarshal([]byte(line), &e); err != nil || e.Kind == "" {
 			t.Fatalf("%q is no event: %v", line, err)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // Options say how a worker's metrics are named.
@@ -135,7 +136,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 }
 
 func (c *collector) collectStates(ch chan<- prometheus.Metric, m partition.Metrics) {
-	for _, s := range partition.States {
+	for _, s := range state.All {
 		gauge(ch, c.state, truth(s == m.State), string(s))
 	}
 	gauge(ch, c.leader, truth(m.Leading))

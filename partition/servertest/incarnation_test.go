@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 	"github.com/muster-dev/muster/partition/partitiontest/await"
 	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
@@ -27,7 +28,7 @@ type results struct {
 	stored   map[string]bool
 	rejected int
 	faults   []string
-	events   []partition.Event
+	events   []event.Event
 }
 
 func newResults() *results {
@@ -64,13 +65,13 @@ func (r *results) Abandon(_ context.Context, m partition.Message, err error) err
 	return nil
 }
 
-func (r *results) Observe(e partition.Event) {
+func (r *results) Observe(e event.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events = append(r.events, e)
 }
 
-func (r *results) saw(kind partition.EventKind) bool {
+func (r *results) saw(kind event.Kind) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, e := range r.events {
@@ -298,7 +299,7 @@ func TestBrokerForgets(t *testing.T) {
 			f.begin(1) // plans go on
 			f.publish(20, 3)
 			f.stored()
-			if tt.raised && !f.results.saw(partition.EventFencesRaised) {
+			if tt.raised && !f.results.saw(event.FencesRaised) {
 				t.Error("no event tells that fences were raised")
 			}
 		})

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 	"github.com/muster-dev/muster/partition/partitiontest/await"
 )
 
@@ -27,10 +28,10 @@ const prompt = 2 * time.Second
 func TestLatency(t *testing.T) {
 	t.Run("handoff", handoffIsPrompt)
 	t.Run("takeover of a killed worker", func(t *testing.T) {
-		takeoverIsPrompt(t, func(w *runningWorker, _ *cutDialer) { w.nc.Close() }, func(gone partition.Event, _ time.Time) time.Time { return gone.Time })
+		takeoverIsPrompt(t, func(w *runningWorker, _ *cutDialer) { w.nc.Close() }, func(gone event.Event, _ time.Time) time.Time { return gone.Time })
 	})
 	t.Run("takeover after the lease has expired", func(t *testing.T) {
-		takeoverIsPrompt(t, func(_ *runningWorker, d *cutDialer) { d.cut.Store(true) }, func(_ partition.Event, renewed time.Time) time.Time { return renewed.Add(shortLease) })
+		takeoverIsPrompt(t, func(_ *runningWorker, d *cutDialer) { d.cut.Store(true) }, func(_ event.Event, renewed time.Time) time.Time { return renewed.Add(shortLease) })
 	})
 }
 
@@ -55,7 +56,7 @@ func handoffIsPrompt(t *testing.T) {
 	g.check(0)
 
 	var pauses []time.Duration
-	for _, e := range g.seen(partition.EventSlotResumed) {
+	for _, e := range g.seen(event.SlotResumed) {
 		pauses = append(pauses, e.Duration)
 	}
 	if len(pauses) == 0 {
@@ -64,14 +65,14 @@ func handoffIsPrompt(t *testing.T) {
 	if longest := slices.Max(pauses); longest > prompt {
 		t.Errorf("a message waited %v for the handoff of its slot, want at most %v", longest, prompt)
 	}
-	if healed := g.seen(partition.EventGhostHealed); len(healed) > 0 {
+	if healed := g.seen(event.StalePinFreed); len(healed) > 0 {
 		t.Errorf("%d slots stood still until they were repaired", len(healed))
 	}
 }
 
 // takeoverIsPrompt fails a worker that has messages in hand, and looks when those begin
 // at their next owners. since is the moment from which that is bounded.
-func takeoverIsPrompt(t *testing.T, fail func(*runningWorker, *cutDialer), since func(gone partition.Event, renewed time.Time) time.Time) {
+func takeoverIsPrompt(t *testing.T, fail func(*runningWorker, *cutDialer), since func(gone event.Event, renewed time.Time) time.Time) {
 	t.Parallel()
 	g := startGroup(t, embedded(t), 0, func(c *partition.Config) {
 		c.LeaseTTL, c.HeartbeatInterval, c.LeaveTimeout = shortLease, shortLease/3, 500*time.Millisecond
@@ -143,7 +144,7 @@ func takeoverIsPrompt(t *testing.T, fail func(*runningWorker, *cutDialer), since
 		}
 	}
 
-	gone := slices.DeleteFunc(g.seen(partition.EventWorkerGone), func(e partition.Event) bool { return e.Peer != id })
+	gone := slices.DeleteFunc(g.seen(event.WorkerGone), func(e event.Event) bool { return e.Peer != id })
 	if len(gone) == 0 {
 		t.Fatalf("no event says that %s is gone", id)
 	}
@@ -161,7 +162,7 @@ func takeoverIsPrompt(t *testing.T, fail func(*runningWorker, *cutDialer), since
 }
 
 // seen returns the events of a kind that any worker told.
-func (g *group) seen(kind partition.EventKind) (out []partition.Event) {
+func (g *group) seen(kind event.Kind) (out []event.Event) {
 	g.rec.mu.Lock()
 	defer g.rec.mu.Unlock()
 	for _, e := range g.rec.events {

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 	"github.com/muster-dev/muster/partition/partitiontest/await"
 )
 
@@ -59,7 +60,7 @@ func (g *group) healed(reason string) (n int) {
 	g.rec.mu.Lock()
 	defer g.rec.mu.Unlock()
 	for _, e := range g.rec.events {
-		if e.Kind == partition.EventGhostHealed && e.Reason == reason {
+		if e.Kind == event.StalePinFreed && e.Reason == reason {
 			n++
 		}
 	}

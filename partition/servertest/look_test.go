@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 	"github.com/muster-dev/muster/partition/partitiontest/await"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 func (g *group) look(t *testing.T) *partition.View {
@@ -80,7 +82,7 @@ func TestForecastIsWhatTheLeaderPlans(t *testing.T) {
 			t.Errorf("%+v", w)
 		}
 	}
-	if keys != 200 || r.Keys != 200 || r.State != partition.StateStable || len(r.Workers) != 3 {
+	if keys != 200 || r.Keys != 200 || r.State != state.Stable || len(r.Workers) != 3 {
 		t.Errorf("report %+v", r)
 	}
 }
@@ -115,7 +117,7 @@ func TestPinsHold(t *testing.T) {
 	leader.stop()
 	await.That(t, "another leads", func() bool {
 		v := g.look(t)
-		return v.Leader != "" && ws[v.Leader] != leader && v.State() == partition.StateStable
+		return v.Leader != "" && ws[v.Leader] != leader && v.State() == state.Stable
 	})
 	if !kept() {
 		t.Errorf("under another leader: %+v", g.look(t).Report().Pins)
@@ -159,35 +161,35 @@ func TestEventsAreKept(t *testing.T) {
 	begun := time.Now()
 	a, b := g.start("a"), g.start("b")
 	await.That(t, "two share", g.settled(a, b))
-	read := func(q partition.EventQuery) []partition.Event {
-		var out []partition.Event
-		if err := partition.Open(g.pub.Conn(), g.cfg.Name).Events(t.Context(), q, func(e partition.Event) error { out = append(out, e); return nil }); err != nil {
+	read := func(q event.Query) []event.Event {
+		var out []event.Event
+		if err := partition.Open(g.pub.Conn(), g.cfg.Name).Events(t.Context(), q, func(e event.Event) error { out = append(out, e); return nil }); err != nil {
 			t.Fatal(err)
 		}
 		return out
 	}
 	await.That(t, "a plan is kept", func() bool {
-		return len(read(partition.EventQuery{Kinds: []partition.EventKind{partition.EventPlanned}})) == 1
+		return len(read(event.Query{Kinds: []event.Kind{event.Planned}})) == 1
 	})
-	if joins := read(partition.EventQuery{Kinds: []partition.EventKind{partition.EventWorkerJoined}, Since: begun.Add(-time.Minute)}); len(joins) != 2 {
+	if joins := read(event.Query{Kinds: []event.Kind{event.WorkerJoined}, Since: begun.Add(-time.Minute)}); len(joins) != 2 {
 		t.Errorf("joins: %+v", joins)
 	}
-	if none := read(partition.EventQuery{Since: time.Now().Add(time.Hour)}); len(none) != 0 {
+	if none := read(event.Query{Since: time.Now().Add(time.Hour)}); len(none) != 0 {
 		t.Errorf("of the future: %+v", none)
 	}
-	for _, e := range read(partition.EventQuery{Slot: 5, BySlot: true}) {
+	for _, e := range read(event.Query{Slot: 5, BySlot: true}) {
 		if e.Slot != 5 || !e.Kind.OfSlot() {
 			t.Errorf("not of slot 5: %+v", e)
 		}
 	}
-	if all := read(partition.EventQuery{}); len(all) < 10 {
+	if all := read(event.Query{}); len(all) < 10 {
 		t.Errorf("%d events", len(all))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	told := false
 	go b.stop()
-	err := partition.Open(g.pub.Conn(), g.cfg.Name).Events(ctx, partition.EventQuery{Follow: true, Kinds: []partition.EventKind{partition.EventLeft}}, func(partition.Event) error {
+	err := partition.Open(g.pub.Conn(), g.cfg.Name).Events(ctx, event.Query{Follow: true, Kinds: []event.Kind{event.Left}}, func(event.Event) error {
 		told = true
 		cancel()
 		return nil
@@ -225,7 +227,7 @@ func TestLookingAtNoGroupSaysSo(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "is there a group of this name") {
 		t.Errorf("%v", err)
 	}
-	err = partition.Open(g.pub.Conn(), "nobody").Events(t.Context(), partition.EventQuery{}, nil)
+	err = partition.Open(g.pub.Conn(), "nobody").Events(t.Context(), event.Query{}, nil)
 	if err == nil || !strings.Contains(err.Error(), "is there a group of this name") {
 		t.Errorf("%v", err)
 	}

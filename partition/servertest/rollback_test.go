@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 	"github.com/muster-dev/muster/partition/partitiontest/await"
 	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
@@ -58,11 +59,11 @@ func (g *group) now() map[string]int {
 }
 
 // rollbacks returns what the workers told of streams that went back.
-func (g *group) rollbacks() (told []partition.Event) {
+func (g *group) rollbacks() (told []event.Event) {
 	g.rec.mu.Lock()
 	defer g.rec.mu.Unlock()
 	for _, e := range g.rec.events {
-		if e.Kind == partition.EventStreamRolledBack {
+		if e.Kind == event.StreamRolledBack {
 			told = append(told, e)
 		}
 	}

@@ -15,8 +15,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 	"github.com/muster-dev/muster/partition/partitiontest/await"
 	"github.com/muster-dev/muster/partition/servertest/natstest"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // recorder is a handler that knows every call of every worker, and finds what
@@ -35,7 +37,7 @@ type recorder struct {
 	done    map[string]int    // message -> times
 	faults  []string
 	by      map[string]int // worker -> messages
-	events  []partition.Event
+	events  []event.Event
 }
 
 func newRecorder(work time.Duration) *recorder {
@@ -93,7 +95,7 @@ func (h member) Handle(ctx context.Context, m partition.Message) error {
 
 var errFails = errors.New("it fails")
 
-func (h member) Observe(e partition.Event) {
+func (h member) Observe(e event.Event) {
 	h.r.mu.Lock()
 	defer h.r.mu.Unlock()
 	h.r.events = append(h.r.events, e)
@@ -279,7 +281,7 @@ func (g *group) settled(ws ...*runningWorker) func() bool {
 		total := 0
 		for _, w := range ws {
 			s := w.Status()
-			if s.State != partition.StateStable || len(s.Slots) == 0 {
+			if s.State != state.Stable || len(s.Slots) == 0 {
 				return false
 			}
 			total += len(s.Slots)
@@ -321,7 +323,7 @@ func (g *group) expect(n int) {
 func (g *group) gone() bool {
 	g.rec.mu.Lock()
 	defer g.rec.mu.Unlock()
-	return slices.ContainsFunc(g.rec.events, func(e partition.Event) bool { return e.Kind == partition.EventWorkerGone })
+	return slices.ContainsFunc(g.rec.events, func(e event.Event) bool { return e.Kind == event.WorkerGone })
 }
 
 func shareOutAndHandOver(t *testing.T, on servers) {

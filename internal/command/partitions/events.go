@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 )
 
 func newEvents() *cobra.Command {
@@ -44,7 +45,7 @@ func newEvents() *cobra.Command {
 }
 
 type eventsCommand struct {
-	query partition.EventQuery
+	query event.Query
 	since command.Moment
 	kinds []string
 	slots bool
@@ -58,14 +59,14 @@ func (e *eventsCommand) faults() error {
 		command.Unless(e.limit == 0 || !e.query.Follow, errors.New("--follow does not end, so it goes without --limit")),
 	}
 	for _, k := range e.kinds {
-		if !slices.Contains(partition.EventKinds, partition.EventKind(k)) {
+		if !slices.Contains(event.Kinds, event.Kind(k)) {
 			var all []string
-			for _, k := range partition.EventKinds {
+			for _, k := range event.Kinds {
 				all = append(all, string(k))
 			}
 			errs = append(errs, fmt.Errorf("--kind is %q: give one of %s", k, strings.Join(all, ", ")))
 		}
-		e.query.Kinds = append(e.query.Kinds, partition.EventKind(k))
+		e.query.Kinds = append(e.query.Kinds, event.Kind(k))
 	}
 	return errors.Join(errs...)
 }
@@ -85,8 +86,8 @@ func (e *eventsCommand) run(cmd *cobra.Command, p *groupCommand) error {
 	if e.query.Since = e.since.At; e.query.Since.IsZero() {
 		e.query.Since = time.Now().Add(-time.Hour)
 	}
-	var newest []partition.Event
-	err = partition.Open(nc, p.group).Events(cmd.Context(), e.query, func(ev partition.Event) error {
+	var newest []event.Event
+	err = partition.Open(nc, p.group).Events(cmd.Context(), e.query, func(ev event.Event) error {
 		if ev.Kind.OfSlot() && !e.slots && !e.query.BySlot && e.kinds == nil {
 			return nil
 		}
@@ -117,7 +118,7 @@ func (e *eventsCommand) checkSlot(cmd *cobra.Command, group string, nc *nats.Con
 	return nil
 }
 
-func (p *groupCommand) event(e partition.Event) error {
+func (p *groupCommand) event(e event.Event) error {
 	if p.output == "json" {
 		return command.WriteRedacted(p.cmd.OutOrStdout(), e, "")
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 func newStatus() *cobra.Command {
@@ -145,7 +146,7 @@ func ofKeys(n int) string {
 
 func liveWorkers(r partition.Report) (live int) {
 	for _, w := range r.Workers {
-		if w.State != partition.StateGone {
+		if w.State != state.Gone {
 			live++
 		}
 	}

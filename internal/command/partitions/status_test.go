@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // TestStatus: a group without workers says so in its first line.
@@ -13,15 +14,15 @@ func TestStatus(t *testing.T) {
 	t.Parallel()
 	status := func(workers ...partition.WorkerReport) string {
 		var b strings.Builder
-		writeStatus(&b, partition.Report{Group: "orders", State: partition.StateEmergency, Leader: "orders-1", Epoch: 3, Version: 2, Slots: 64, Workers: workers}, false)
+		writeStatus(&b, partition.Report{Group: "orders", State: state.Emergency, Leader: "orders-1", Epoch: 3, Version: 2, Slots: 64, Workers: workers}, false)
 		first, _, _ := strings.Cut(b.String(), "\n")
 		return first
 	}
-	dead := partition.WorkerReport{ID: "orders-1", State: partition.StateGone}
+	dead := partition.WorkerReport{ID: "orders-1", State: state.Gone}
 	if got := status(dead, dead); got != "Group orders is EMERGENCY: no worker is alive. The last leader was orders-1 (epoch 3)." {
 		t.Error(got)
 	}
-	if got := status(dead, partition.WorkerReport{ID: "orders-2", State: partition.StateStable}); got != "Group orders is EMERGENCY, led by orders-1 (epoch 3)." {
+	if got := status(dead, partition.WorkerReport{ID: "orders-2", State: state.Stable}); got != "Group orders is EMERGENCY, led by orders-1 (epoch 3)." {
 		t.Error(got)
 	}
 }

@@ -26,7 +26,7 @@ func TestThat(t *testing.T) {
 
 func TestWithin(t *testing.T) {
 	t.Parallel()
-		defer func() {
+	defer func() {
 		const want = "not within 20ms: a sign"
 		if got := recover(); got != want {
 			t.Errorf("it fails with %v, want %q", got, want)
