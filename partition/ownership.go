@@ -348,7 +348,7 @@ func (o *ownership) tryRelease(s int) {
 	case st.phase == phaseHolding:
 		st = o.setPhase(s, phaseReleasing, mv.Version)
 		st.peer = r.from
-		st.deadline = o.now.Add(o.cfg.HandoverTimeout)
+		st.deadline = o.now.Add(o.cfg.Rebalance.HandoffTimeout)
 		o.do(releaseEffect{place: o.at(s), claim: o.self.Claim, leave: Slots{o.division.slots, []int{s}}})
 	case st.phase == phaseReleased:
 		o.tellReleased(s)
@@ -543,7 +543,7 @@ func (o *ownership) abandon() {
 	}
 	for _, s := range slices.Sorted(maps.Keys(o.former)) {
 		if st := o.former[s]; st.phase == phaseHolding {
-			st.phase, st.begun, st.deadline = phaseReleasing, o.now, o.now.Add(o.cfg.HandoverTimeout)
+			st.phase, st.begun, st.deadline = phaseReleasing, o.now, o.now.Add(o.cfg.Rebalance.HandoffTimeout)
 			o.do(releaseEffect{place: o.formerly.place(s), claim: o.self.Claim, final: true, leave: Slots{o.formerly.slots, []int{s}}})
 		}
 	}
@@ -554,7 +554,7 @@ func (o *ownership) abandonSlot(s int) {
 	switch st := o.slots[s]; st.phase {
 	case phaseHolding:
 		st = o.setPhase(s, phaseReleasing, st.version)
-		st.deadline = o.now.Add(o.cfg.HandoverTimeout)
+		st.deadline = o.now.Add(o.cfg.Rebalance.HandoffTimeout)
 		o.do(releaseEffect{place: o.at(s), claim: o.self.Claim, leave: Slots{o.division.slots, []int{s}}})
 	case phaseReleasing:
 	case phasePreparing, phaseReady, phaseAwaiting, phaseReleased:
@@ -662,7 +662,7 @@ func (o *ownership) cedeCalled() {
 		case st == nil:
 			ceded = append(ceded, slotMark{Slot: s, Version: version})
 		case st.phase == phaseHolding:
-			*st = slotState{phase: phaseReleasing, version: st.version, begun: o.now, deadline: o.now.Add(o.cfg.HandoverTimeout)}
+			*st = slotState{phase: phaseReleasing, version: st.version, begun: o.now, deadline: o.now.Add(o.cfg.Rebalance.HandoffTimeout)}
 			o.do(releaseEffect{place: o.formerly.place(s), claim: o.self.Claim, final: true, leave: o.leaving(s)})
 		}
 	}

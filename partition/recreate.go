@@ -231,7 +231,7 @@ func (k *keeper) look(ctx context.Context) bool {
 	cfg := k.cfg
 	if kv, err := k.js.KeyValue(ctx, cfg.bucketMap()); err == nil {
 		if rec, err := recordedLayout(ctx, kv); err == nil && rec.Settings != nil {
-			cfg.MaxAge, cfg.MaxBytes, cfg.Duplicates = time.Duration(rec.Settings.MaxAge), rec.Settings.MaxBytes, time.Duration(rec.Settings.Duplicates)
+			cfg.Storage.MaxAge, cfg.Storage.MaxBytes, cfg.Storage.Duplicates = time.Duration(rec.Settings.MaxAge), rec.Settings.MaxBytes, time.Duration(rec.Settings.Duplicates)
 		}
 	}
 	if err := k.deleteWentBack(ctx); err != nil {

@@ -133,7 +133,7 @@ func (r *slotRun) idle() bool {
 	r.got(m)
 	if !m.unreadable {
 		r.hand, r.recalling, r.looks = m, true, 0
-		r.attempt, r.failed, r.waited, r.delay = 0, false, false, r.d.cfg.RetryDelay
+		r.attempt, r.failed, r.waited, r.delay = 0, false, false, r.d.cfg.Delivery.RetryDelay
 	}
 	return true
 }

@@ -24,7 +24,7 @@ import (
 // usually one worker acts: the leader.
 func (k *keeper) wentBack(ctx context.Context) (names map[string]string, err error) {
 	looks := 1
-	if k.cfg.Replicas > 1 {
+	if k.cfg.Storage.Replicas > 1 {
 		looks = looksToBelieve // a replica that has just become leader may still be reading what it has
 	}
 	for try := 1; ; try++ {

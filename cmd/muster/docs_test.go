@@ -175,14 +175,14 @@ func oneOf[T ~string](list ...T) func(string) bool {
 // flagValues are the flags whose values the commands check when they run, which a
 // test of the documentation can't have them do.
 var flagValues = map[string]func(string) bool{
-	"muster partitions events --kind":   oneOf(event.Kinds...),
-	"muster partitions plan --strategy": oneOf("sticky", "ring"),
-	"muster partitions status --output": oneOf("table", "json"),
-	"muster partitions plan --output":   oneOf("table", "json"),
-	"muster partitions events --output": oneOf("table", "json"),
-	"muster partitions override --output":    oneOf("table", "json"),
-	"muster up --scenario":              oneOf(scenario.Names()...),
-	"muster up --case":                  func(v string) bool { return slices.Contains(caseWord.FindAllString(scenario.DescribeCases(), -1), v) },
+	"muster partitions events --kind":     oneOf(event.Kinds...),
+	"muster partitions plan --strategy":   oneOf("sticky", "ring"),
+	"muster partitions status --output":   oneOf("table", "json"),
+	"muster partitions plan --output":     oneOf("table", "json"),
+	"muster partitions events --output":   oneOf("table", "json"),
+	"muster partitions override --output": oneOf("table", "json"),
+	"muster up --scenario":                oneOf(scenario.Names()...),
+	"muster up --case":                    func(v string) bool { return slices.Contains(caseWord.FindAllString(scenario.DescribeCases(), -1), v) },
 }
 
 var caseWord = regexp.MustCompile(`[a-z][a-z-]*`)

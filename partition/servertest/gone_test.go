@@ -32,7 +32,7 @@ func TestWorkersLeaveThoughTheServerIsGone(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(srv.Stop)
-			g := startGroup(t, servers{url: srv.URL()}, 0, func(c *partition.Config) { c.LeaveTimeout = 500 * time.Millisecond })
+			g := startGroup(t, servers{url: srv.URL()}, 0, func(c *partition.Config) { c.Rebalance.LeaveTimeout = 500 * time.Millisecond })
 			w := g.start("w0")
 			if when != nil {
 				eventually(t, "the worker has all slots", g.settled(w))

@@ -28,7 +28,7 @@ func provisioned(t *testing.T, mapped int, cfg partition.Config) (*nats.Conn, je
 	if from, to := jobsIn(mapped).Mapping(); to != "" {
 		o.Mappings = map[string]string{from: to}
 	}
-	all, err := broker.ClusterOptions(max(1, cfg.Replicas), 0, o.Dir, "")
+	all, err := broker.ClusterOptions(max(1, cfg.Storage.Replicas), 0, o.Dir, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func provisioned(t *testing.T, mapped int, cfg partition.Config) (*nats.Conn, je
 	t.Cleanup(nc.Close)
 	ready, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := broker.WaitReplicated(ready, nc, max(1, cfg.Replicas)); err != nil {
+	if err := broker.WaitReplicated(ready, nc, max(1, cfg.Storage.Replicas)); err != nil {
 		t.Fatal(err)
 	}
 	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(patience))
@@ -84,7 +84,7 @@ func TestThePublisherAndTheServersMappingChooseTheSameStream(t *testing.T) {
 		t.Run(fmt.Sprint(replicas, " replicas"), func(t *testing.T) {
 			t.Parallel()
 			cfg := jobsIn(4)
-			cfg.Slots, cfg.Replicas = 8, replicas
+			cfg.Slots, cfg.Storage.Replicas = 8, replicas
 			sameStream(t, cfg)
 		})
 	}
