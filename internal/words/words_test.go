@@ -57,7 +57,6 @@ var bannedNames = map[string]string{
 
 // notYet are folders and files that still have words of the list.
 var notYet = []string{
-	"bench/",
 	"partition/",
 	"scenario/",
 	"local/",
@@ -73,8 +72,15 @@ var notYet = []string{
 	"cmd/muster/main_test.go",
 	"cmd/muster/up_test.go",
 	"internal/command/up/up.go",
-	// Pages that are still to be rewritten.
-	"docs/",
+	// Pages that are still to be rewritten, or that name what has an old name.
+	"docs/comparison.md",
+	"docs/debug.md",
+	"docs/dependencies.md",
+	"docs/install.md",
+	"docs/partition.md",
+	"docs/scenarios.md",
+	"docs/sizing.md",
+	"docs/tune.md",
 	"README.md",
 	"CHANGELOG.md",
 }
@@ -95,6 +101,7 @@ var exceptions = []struct{ path, text, reason string }{
 	{"defender/completion.go", "Lot", "a wafer lot"},
 	{"defender/sqlite/store.go", "lot", "a wafer lot"},
 	{"tchart/trace.go", "Lot", "a wafer lot"},
+	{"bench/planning/franz.go", "members", "the members of a Kafka group"},
 	{"deploy/drill/partitions_test.go", "stealPins", "the pins of NATS"},
 }
 

@@ -49,18 +49,18 @@ func (g *group) joins(cfg partition.Config) error {
 
 // otherSettings are changes of one setting each, by its name in the error.
 var otherSettings = map[string]func(*partition.Config){
-	"HeartbeatInterval is 2s in the group and 500ms here": func(c *partition.Config) { c.Lease.Heartbeat = 500 * time.Millisecond },
-	"LeaseTTL is 6s in the group and 20s here":            func(c *partition.Config) { c.Lease.TTL, c.Lease.Margin = 20*time.Second, 1500*time.Millisecond },
-	"LeaseMargin is 1.5s in the group and 1s here":        func(c *partition.Config) { c.Lease.Margin = time.Second },
-	"IDTTL is 30s in the group and 1m0s here":             func(c *partition.Config) { c.Lease.IDTTL = time.Minute },
-	"SuspicionGrace is 500ms in the group and 900ms here": func(c *partition.Config) { c.Lease.SuspicionGrace = 900 * time.Millisecond },
-	"SuspicionMargin is 150ms in the group and 1s here":   func(c *partition.Config) { c.Lease.SuspicionMargin = time.Second },
-	"AckWait is 30s in the group and 10s here":            func(c *partition.Config) { c.Delivery.AckWait = 10 * time.Second },
-	"MaxAge is 168h0m0s in the group and 1h0m0s here":     func(c *partition.Config) { c.Storage.MaxAge = time.Hour },
-	"MaxBytes is 0 in the group and 1048576 here":         func(c *partition.Config) { c.Storage.MaxBytes = 1 << 20 },
-	"Duplicates is 2m0s in the group and 1m0s here":       func(c *partition.Config) { c.Storage.Duplicates = time.Minute },
-	"Retry is off in the group and on here":               func(c *partition.Config) { c.Retry.Enabled = true },
-	"Replicas is 1 in the group and 3 here": func(c *partition.Config) {
+	"Lease.Heartbeat is 2s in the group and 500ms here":         func(c *partition.Config) { c.Lease.Heartbeat = 500 * time.Millisecond },
+	"Lease.TTL is 6s in the group and 20s here":                 func(c *partition.Config) { c.Lease.TTL, c.Lease.Margin = 20*time.Second, 1500*time.Millisecond },
+	"Lease.Margin is 1.5s in the group and 1s here":             func(c *partition.Config) { c.Lease.Margin = time.Second },
+	"Lease.IDTTL is 30s in the group and 1m0s here":             func(c *partition.Config) { c.Lease.IDTTL = time.Minute },
+	"Lease.SuspicionGrace is 500ms in the group and 900ms here": func(c *partition.Config) { c.Lease.SuspicionGrace = 900 * time.Millisecond },
+	"Lease.SuspicionMargin is 150ms in the group and 1s here":   func(c *partition.Config) { c.Lease.SuspicionMargin = time.Second },
+	"Delivery.AckWait is 30s in the group and 10s here":         func(c *partition.Config) { c.Delivery.AckWait = 10 * time.Second },
+	"Storage.MaxAge is 168h0m0s in the group and 1h0m0s here":   func(c *partition.Config) { c.Storage.MaxAge = time.Hour },
+	"Storage.MaxBytes is 0 in the group and 1048576 here":       func(c *partition.Config) { c.Storage.MaxBytes = 1 << 20 },
+	"Storage.Duplicates is 2m0s in the group and 1m0s here":     func(c *partition.Config) { c.Storage.Duplicates = time.Minute },
+	"Retry is off in the group and on here":                     func(c *partition.Config) { c.Retry.Enabled = true },
+	"Storage.Replicas is 1 in the group and 3 here": func(c *partition.Config) {
 		c.Storage.Replicas, c.Lease.SuspicionGrace, c.Lease.SuspicionMargin, c.Lease.Heartbeat = 3, 1500*time.Millisecond, 300*time.Millisecond, 500*time.Millisecond
 	},
 }
@@ -126,7 +126,7 @@ func TestProvisionChanges(t *testing.T) {
 		if err := g.joins(cfg); err != nil {
 			t.Errorf("a worker with the new settings: %v", err)
 		}
-		if err := g.joins(g.cfg); err == nil || !strings.Contains(err.Error(), "MaxAge is 1h0m0s in the group and 168h0m0s here") {
+		if err := g.joins(g.cfg); err == nil || !strings.Contains(err.Error(), "Storage.MaxAge is 1h0m0s in the group and 168h0m0s here") {
 			t.Errorf("a worker with those of before: %v", err)
 		}
 		// What is not set stays.
@@ -148,7 +148,7 @@ func TestProvisionChanges(t *testing.T) {
 		cfg := g.cfg
 		cfg.Lease.IDTTL = time.Minute
 		err := partition.Open(g.connect("operator"), cfg.Name).Provision(t.Context(), cfg)
-		if err == nil || !strings.Contains(err.Error(), "IDTTL is 30s in the group and 1m0s here") {
+		if err == nil || !strings.Contains(err.Error(), "Lease.IDTTL is 30s in the group and 1m0s here") {
 			t.Errorf("it ends with %v", err)
 		}
 	})
@@ -199,7 +199,7 @@ func TestProvisionChanges(t *testing.T) {
 		if _, err := kv.Put(t.Context(), "layout", []byte(strings.Replace(string(e.Value()), `"id_ttl":"30s"`, `"id_ttl":"1m"`, 1))); err != nil {
 			t.Fatal(err)
 		}
-		if err := <-w.done; err == nil || !strings.Contains(err.Error(), "IDTTL is 1m0s in the group and 30s here") {
+		if err := <-w.done; err == nil || !strings.Contains(err.Error(), "Lease.IDTTL is 1m0s in the group and 30s here") {
 			t.Errorf("it ends with %v", err)
 		}
 		w.done <- nil

@@ -1,4 +1,4 @@
-package handover
+package handoff
 
 import (
 	"context"
@@ -90,7 +90,7 @@ func (g *mappedGroup) open(ctx context.Context, cfg jetstream.StreamConfig) (err
 	return nil
 }
 
-func (g *mappedGroup) foretell(n int) ([]int, error) {
+func (g *mappedGroup) predicted(n int) ([]int, error) {
 	_, moves, err := planned(g.units, n, g.value.Owners)
 	return g.keysOf(moves), err
 }

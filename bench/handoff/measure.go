@@ -1,4 +1,4 @@
-package handover
+package handoff
 
 import (
 	"context"
@@ -142,7 +142,7 @@ func Measure(ctx context.Context, turns []Turn, tell func(Result, Run)) ([]Resul
 }
 
 func once(ctx context.Context, c Contender, k Case, load Load) (Run, error) {
-	dir, err := os.MkdirTemp("", "handover-")
+	dir, err := os.MkdirTemp("", "handoff-")
 	if err != nil {
 		return Run{}, err
 	}
@@ -186,7 +186,7 @@ func move(ctx context.Context, g group, l *ledger, p *publisher, k Case, load Lo
 	if left, err := l.settled(ctx, load.Quiet); err != nil || left > 0 {
 		return errors.Join(fmt.Errorf("%d of the first %d messages have not come", left, k.Keys), err)
 	}
-	keys, err := g.foretell(k.After)
+	keys, err := g.predicted(k.After)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package handover
+package handoff
 
 import (
 	"bufio"
@@ -19,7 +19,7 @@ import (
 
 // childVariable makes this program a broker instead of what it is; its value
 // says which.
-const childVariable = "HANDOVER_BROKER"
+const childVariable = "HANDOFF_BROKER"
 
 // order is what a child is to be: a NATS server or the fake of Kafka.
 type order struct {

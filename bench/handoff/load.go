@@ -1,4 +1,4 @@
-package handover
+package handoff
 
 import (
 	"context"
@@ -237,7 +237,7 @@ func (p *publisher) publishNow(m message) {
 	}
 }
 
-// at publishes for one of the keys after the other, so many a second in all,
+// at publishes for one key after another, at this rate per second in all,
 // until the function that it returns is called.
 func (p *publisher) at(rate int, keys []int) (stop func()) {
 	if rate <= 0 || len(keys) == 0 {

@@ -1,4 +1,4 @@
-package handover
+package handoff
 
 import (
 	"context"
@@ -200,8 +200,8 @@ func (g *musterGroup) add() error {
 	return nil
 }
 
-// foretell makes the leader's plan: it depends on nothing but its inputs.
-func (g *musterGroup) foretell(n int) ([]int, error) {
+// predicted makes the leader's plan: it depends on nothing but its inputs.
+func (g *musterGroup) predicted(n int) ([]int, error) {
 	a := g.latest.Load()
 	if a == nil {
 		return nil, errors.New("there is no assignment map")

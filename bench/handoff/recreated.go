@@ -1,4 +1,4 @@
-package handover
+package handoff
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 )
 
 // startRecreated is a work queue divided in partitions by a subject transform,
-// and one consumer a worker that is deleted and made anew with other filters
+// and one consumer a worker that is deleted and re-created with other filters
 // when partitions move. The server refuses filters that another consumer has, so
 // that a new owner waits until the former has deleted its own.
 //

@@ -1,4 +1,4 @@
-package handover
+package handoff
 
 import (
 	"strings"
@@ -26,7 +26,7 @@ func Turns(runs int, quick bool, only string) []Turn {
 	return turn(turns, large, 3, max(1, runs-1), less, only, true)
 }
 
-// turn appends a turn of the contenders with so many replicas, if there are any.
+// turn appends a turn of the contenders with this number of replicas, if there are any.
 func turn(turns []Turn, c Case, replicas, runs int, load Load, only string, sharded bool) []Turn {
 	t := Turn{Case: c, Repetitions: runs, Load: load}
 	for _, x := range Contenders() {

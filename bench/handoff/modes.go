@@ -1,4 +1,4 @@
-package handover
+package handoff
 
 import (
 	"context"
@@ -42,7 +42,7 @@ func (m Mode) String() string {
 	return fmt.Sprintf("%s, %d in flight, %d shards, %d slots, %d replicas", retention, m.InFlight, m.Shards, m.Slots, m.Replicas)
 }
 
-// Modes are all ways for so many slots.
+// Modes are all ways for this number of slots.
 func Modes(slots, replicas int) []Mode {
 	var all []Mode
 	for _, limits := range []bool{false, true} {

@@ -1,4 +1,4 @@
-package handover
+package handoff
 
 import (
 	"context"
@@ -52,8 +52,8 @@ type env struct {
 type group interface {
 	// send publishes one message.
 	send(ctx context.Context, m message) error
-	// foretell returns the keys that a change will move.
-	foretell(workers int) ([]int, error)
+	// predicted returns the keys that a change will move.
+	predicted(workers int) ([]int, error)
 	// change brings the workers to another number. moving is called with the
 	// keys that move as soon as their new owners have been told; it does not
 	// block. It returns when all of them have what is theirs.
@@ -166,7 +166,7 @@ func (s *natsSender) close() {
 // workerName names workers in plans so that their order is that of their numbers.
 func workerName(i int) string { return fmt.Sprintf("worker-%04d", i) }
 
-// planned returns the owners of so many units of equal weight among the first
+// planned returns the owners of n units of equal weight among the first
 // workers, and which of them move: the same planner for all that have none of
 // their own.
 func planned(units, workers int, before []int32) (owners []int32, moves []int, err error) {

@@ -1,4 +1,4 @@
-package handover
+package handoff
 
 import (
 	"context"
@@ -51,9 +51,9 @@ func (g *kafkaGroup) send(ctx context.Context, m message) error {
 	return nil
 }
 
-// foretell names all keys: which ones move is decided by a member in the middle
+// predicted names all keys: which ones move is decided by a member in the middle
 // of the change.
-func (g *kafkaGroup) foretell(int) ([]int, error) {
+func (g *kafkaGroup) predicted(int) ([]int, error) {
 	keys := make([]int, g.Keys)
 	for i := range keys {
 		keys[i] = i
