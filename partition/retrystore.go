@@ -70,8 +70,30 @@ type retryStore struct {
 	room   *room
 }
 
+// answer finds the answer to a question about the retry queue.
+func (s *retryStore) answer(ctx context.Context, at place, q question, a *answer) {
+	switch q := q.(type) {
+	case askSpace:
+		a.sequence, a.claims, a.err = s.readSpace(ctx, at)
+	case askClaim:
+		a.sequence, a.outcome, a.err = s.claim(ctx, at, q.fence, q.expect)
+	case askCount:
+		a.counts, a.err = s.count(ctx, at)
+	case askTail:
+		a.queued, a.err = s.tail(ctx, at, q.key)
+	case askHead:
+		a.queued, a.err = s.head(ctx, at, q.key, q.from)
+	case askErase:
+		a.yes, a.err = s.erase(ctx, at, q.original)
+	case askRemove:
+		a.yes, a.err = s.remove(ctx, q.sequence)
+	case askStoreCopy:
+		a.sequence, a.outcome, a.err = s.store(ctx, at, q.mail.body.(*nats.Msg), q.message, q.attempts, q.expect)
+	}
+}
+
 // readSpace returns what lot.read wants: the last sequence first.
-func (s *retryStore) readSpace(ctx context.Context, at place) (last uint64, claims []lotClaim, err error) {
+func (s *retryStore) readSpace(ctx context.Context, at place) (last uint64, claims []queueClaim, err error) {
 	msg, err := s.stream.GetLastMsgForSubject(ctx, s.lay.retrySpace(at.slot)+">")
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
@@ -88,7 +110,7 @@ func (s *retryStore) readSpace(ctx context.Context, at place) (last uint64, clai
 		if err != nil {
 			return 0, nil, fmt.Errorf("reading who claims the parked messages: %w", err)
 		}
-		var c lotClaim
+		var c queueClaim
 		if err := json.Unmarshal(msg.Data, &c); err != nil || c.Slots < 1 {
 			return 0, nil, fmt.Errorf("message %d of stream %s is no claim: %.100q; remove it", msg.Sequence, s.name, msg.Data)
 		}
@@ -99,24 +121,24 @@ func (s *retryStore) readSpace(ctx context.Context, at place) (last uint64, clai
 // claim writes the claim of a slot's owner in place of the one before.
 func (s *retryStore) claim(ctx context.Context, at place, f Fence, expect uint64) (uint64, outcome, error) {
 	msg := nats.NewMsg(s.lay.claimSubject(at))
-	msg.Data = mustJSON(lotClaim{at.slots, at.slot, f})
+	msg.Data = mustJSON(queueClaim{at.slots, at.slot, f})
 	msg.Header.Set(nats.MsgRollup, nats.MsgRollupSubject)
 	return s.write(ctx, at, msg, expect)
 }
 
 // count returns how many messages of each key of a slot are parked.
 func (s *retryStore) count(ctx context.Context, at place) (map[string]int, error) {
-	return countParked(ctx, s.stream, s.lay, s.lay.parkedFilter(at))
+	return countQueued(ctx, s.stream, s.lay, s.lay.queuedFilter(at))
 }
 
-func countParked(ctx context.Context, stream jetstream.Stream, lay layout, filter string) (map[string]int, error) {
+func countQueued(ctx context.Context, stream jetstream.Stream, lay layout, filter string) (map[string]int, error) {
 	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(filter))
 	if err != nil {
 		return nil, fmt.Errorf("counting the parked messages: %w", err)
 	}
 	out := make(map[string]int, len(info.State.Subjects))
 	for subject, n := range info.State.Subjects {
-		_, key, _, err := lay.parseParked(subject)
+		_, key, _, err := lay.parseQueued(subject)
 		if err != nil {
 			return nil, fmt.Errorf("counting the parked messages: %w", err)
 		}
@@ -133,7 +155,7 @@ func (s *retryStore) store(ctx context.Context, at place, msg *nats.Msg, m Messa
 	case !left:
 		return 0, outcomeRefused, fmt.Errorf("writing to stream %s: half of its max bytes are used, and the rest is for claims: raise them, or find out why so many messages fail", s.name)
 	}
-	copied := nats.NewMsg(s.lay.parkedSubject(at.slot, msg.Subject))
+	copied := nats.NewMsg(s.lay.queuedSubject(at.slot, msg.Subject))
 	copied.Data = msg.Data
 	for k, v := range msg.Header {
 		if strings.HasPrefix(k, serverHeaders) {
@@ -174,41 +196,28 @@ func (s *retryStore) write(ctx context.Context, at place, msg *nats.Msg, expect 
 	return 0, outcomeRefused, err
 }
 
-// parkedMessage is the first, or the last, of a key's parked messages.
-type parkedMessage struct {
-	Message
-	seq      uint64 // in the retry stream
-	finest   int
-	attempts int // before it was parked
-	stored   time.Time
-}
-
-func (p parkedMessage) original() original {
-	return original{p.Sequence, p.Published.UnixNano()}
-}
-
 // head returns a key's first parked message, nil for none.
-func (s *retryStore) head(ctx context.Context, at place, key string, from uint64) (*parkedMessage, error) {
-	return s.decode(s.stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(s.lay.parkedKeySubject(at, key))))
+func (s *retryStore) head(ctx context.Context, at place, key string, from uint64) (*queuedMessage, error) {
+	return s.decode(s.stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(s.lay.queuedKeySubject(at, key))))
 }
 
 // tail returns a key's last parked message, nil for none.
-func (s *retryStore) tail(ctx context.Context, at place, key string) (*parkedMessage, error) {
-	return s.decode(s.stream.GetLastMsgForSubject(ctx, s.lay.parkedKeySubject(at, key)))
+func (s *retryStore) tail(ctx context.Context, at place, key string) (*queuedMessage, error) {
+	return s.decode(s.stream.GetLastMsgForSubject(ctx, s.lay.queuedKeySubject(at, key)))
 }
 
-func (s *retryStore) decode(msg *jetstream.RawStreamMsg, err error) (*parkedMessage, error) {
+func (s *retryStore) decode(msg *jetstream.RawStreamMsg, err error) (*queuedMessage, error) {
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading a parked message: %w", err)
 	}
-	finest, key, published, err := s.lay.parseParked(msg.Subject)
+	finest, key, published, err := s.lay.parseQueued(msg.Subject)
 	if err != nil {
 		return nil, fmt.Errorf("reading a parked message: %w", err)
 	}
-	p := &parkedMessage{seq: msg.Sequence, finest: finest, stored: msg.Time,
+	p := &queuedMessage{seq: msg.Sequence, finest: finest, stored: msg.Time,
 		Message: Message{Subject: published, Key: JoinKey(key...), Data: msg.Data, Header: nats.Header{}, Parked: true}}
 	sequence, err1 := strconv.ParseUint(msg.Header.Get(headerSequence), 10, 64)
 	at, err2 := strconv.ParseInt(msg.Header.Get(headerPublished), 10, 64)
@@ -304,8 +313,8 @@ type Parked struct {
 	Oldest   time.Time      // when the first of them was parked; zero for none
 }
 
-// retryQueue returns what is parked of a group; nothing if it has no retry stream.
-func retryQueue(ctx context.Context, nc *nats.Conn, group string) (Parked, error) {
+// readRetryQueue returns what is parked of a group; nothing if it has no retry stream.
+func readRetryQueue(ctx context.Context, nc *nats.Conn, group string) (Parked, error) {
 	p, err := readParked(ctx, nc, group)
 	if err != nil {
 		return Parked{}, fmt.Errorf("reading the parked messages of %s: %w", group, err)
@@ -339,7 +348,7 @@ func readParked(ctx context.Context, nc *nats.Conn, group string) (Parked, error
 	}
 	every := lay.retryPrefix() + "*.key.>"
 	out := Parked{}
-	if out.Keys, err = countParked(ctx, stream, lay, every); err != nil {
+	if out.Keys, err = countQueued(ctx, stream, lay, every); err != nil {
 		return Parked{}, err
 	}
 	for _, n := range out.Keys {

@@ -6,8 +6,8 @@ import (
 )
 
 // newTestLot is a lot that has read that nothing is in the retry queue.
-func newTestLot(cfg Retry) *lot {
-	l := newLot(cfg.resolve(), rigSlot, Fence{5, 1})
+func newTestLot(cfg Retry) *retryQueue {
+	l := newRetryQueue(cfg.resolve(), rigSlot, Fence{5, 1})
 	l.read(0, nil)
 	l.claimed(1, outcomeDone)
 	l.looked(simEpoch, nil)
@@ -19,20 +19,20 @@ func newTestLot(cfg Retry) *lot {
 func TestALaterClaimClosesTheQueue(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		claim lotClaim
+		claim queueClaim
 		lost  bool
 	}{
-		"of an earlier owner":              {lotClaim{8, 3, Fence{4, 9}}, false},
-		"of a later owner":                 {lotClaim{8, 3, Fence{5, 2}}, true},
-		"of a later owner of other keys":   {lotClaim{8, 4, Fence{6, 1}}, false},
-		"of a later one, of twice as many": {lotClaim{16, 11, Fence{6, 1}}, true},
-		"of a later one, of half as many":  {lotClaim{4, 3, Fence{6, 1}}, true},
+		"of an earlier owner":              {queueClaim{8, 3, Fence{4, 9}}, false},
+		"of a later owner":                 {queueClaim{8, 3, Fence{5, 2}}, true},
+		"of a later owner of other keys":   {queueClaim{8, 4, Fence{6, 1}}, false},
+		"of a later one, of twice as many": {queueClaim{16, 11, Fence{6, 1}}, true},
+		"of a later one, of half as many":  {queueClaim{4, 3, Fence{6, 1}}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := newTestLot(Retry{})
 			l.reread(false)
-			l.read(2, []lotClaim{tt.claim})
+			l.read(2, []queueClaim{tt.claim})
 			if l.lost() != tt.lost {
 				t.Errorf("lost is %t, want %t", l.lost(), tt.lost)
 			}
