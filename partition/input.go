@@ -182,7 +182,7 @@ func (expectedInput) input()     {}
 func (wantedInput) input()       {}
 
 type pinsInput struct {
-	pins []Pin
+	pins []Override
 	rev  uint64
 }
 
