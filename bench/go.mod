@@ -31,3 +31,5 @@ replace github.com/muster-dev/muster => ../
 replace github.com/muster-dev/muster/partition => ../partition
 
 replace github.com/muster-dev/muster/partition/partitionprom => ../partition/partitionprom
+
+replace github.com/muster-dev/muster/tchart => ../tchart

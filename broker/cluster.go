@@ -116,7 +116,7 @@ func URLs(all []Options) string {
 // probeStream is made and deleted again to see whether streams can be made.
 const probeStream = "muster-probe"
 
-// WaitReplicated waits until a stream with so many replicas can be made: until
+// WaitReplicated waits until a stream with this number of replicas can be made: until
 // the servers of a cluster have found each other and elected a leader.
 func WaitReplicated(ctx context.Context, nc *nats.Conn, replicas int) error {
 	js, err := jetstream.New(nc)

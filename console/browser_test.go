@@ -242,7 +242,7 @@ func BenchmarkEventToScreen(b *testing.B) {
 	}
 }
 
-// BenchmarkPlaneToScreen measures the same of a change of the worker plane, 40 workers with 1,280 slots, which is read anew.
+// BenchmarkPlaneToScreen measures the same of a change of the worker plane, 40 workers with 1,280 slots, which is read again.
 func BenchmarkPlaneToScreen(b *testing.B) {
 	f := newFab(time.Now())
 	c, s := serve(b, Options{Nodes: f.nodePlane, Workers: f.workerPlane})

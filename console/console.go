@@ -37,7 +37,7 @@ type Options struct {
 	// Alarms counts the alarms of all chambers. It is called as Nodes and Workers are.
 	Alarms func(context.Context) (AlarmCount, error)
 
-	// Token allows actions to whoever has it; "": the page is read-only.
+	// Token allows actions to a client that sends it; "": the console is read-only.
 	Token string
 	// Act carries a command out; required with Token. Its error is shown to the person; ErrUnknownCommand and ErrUnknownTarget say
 	// that what was asked for is wrong, ErrDoneAlready that it is so already, everything else that it failed.

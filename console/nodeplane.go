@@ -176,7 +176,7 @@ func interruptionOf(i nodes.Interruption) Interruption {
 		v.Deadline = time.Unix(i.DeadlineEpoch, 0).UTC()
 	}
 	hand := Phase{Name: "workers told to hand off", State: progress(0, 1, true)}
-	if i.HandedOver {
+	if i.WorkersDrained {
 		hand.State = "done"
 	}
 	replace := Phase{Name: "replacement", State: "now"}

@@ -17,7 +17,7 @@ import (
 	"github.com/muster-dev/muster/defender/uchart"
 )
 
-// Acknowledgement says who looks after an alarm. It is kept beside the notices, in
+// Acknowledgement says who handles an alarm. It is kept beside the notices, in
 // the same stream, and so outlives every defender.
 type Acknowledgement struct {
 	Chamber Chamber   `json:"chamber"`
@@ -139,7 +139,7 @@ func (a AlarmStatus) Status() string {
 type AlarmListQuery struct {
 	Chamber Chamber // the zero Chamber asks for all chambers
 	All     bool    // cleared ones, too
-	Limit   int     // at most so many, the newest; 0 or less gives none
+	Limit   int     // at most N, the newest; 0 or less gives none
 }
 
 // maxListed bounds the alarms of one chamber that are looked at to find one.

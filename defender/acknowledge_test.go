@@ -114,7 +114,7 @@ func TestAlarmsAreAcknowledgedOnceAndForGood(t *testing.T) {
 	}
 	want("acknowledged", "run04 acknowledged 3 by mia", "run04 acknowledged 3 by mia")
 
-	// Broker and defender start anew.
+	// Broker and defender start again.
 	s.conn.Close()
 	srv.Stop()
 	if srv, err = broker.Start(broker.Options{Dir: dir}); err != nil {

@@ -40,7 +40,7 @@ type AlarmPoint struct {
 }
 
 // How many points there have to be for charts of alarms. Limits rest on the first
-// ones, at most so many.
+// ones, at most MaxAlarmSamples.
 const (
 	MinAlarmSamples = 20
 	MinAlarmTimes   = 8

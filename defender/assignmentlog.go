@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-dev/muster/internal/processor"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // An assignmentLog writes the log lines of a changed assignment: which chambers come
@@ -54,27 +55,27 @@ func (a *assignmentLog) forget() {
 }
 
 // observe takes note of one event of the worker.
-func (a *assignmentLog) observe(e partition.Event) {
+func (a *assignmentLog) observe(e event.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch e.Kind {
-	case partition.EventIDClaimed, partition.EventLayout:
+	case event.IDClaimed, event.Resharded:
 		// After resharding the slots' numbers mean other chambers.
 		a.forget()
-	case partition.EventRebalance:
+	case event.Rebalance:
 		all := a.counted(e.Of, every(e.Of))
 		a.write(func() {
 			a.log().Info(fmt.Sprintf("Recalculating assignments (%d chambers → %d defenders)", all(), e.After), "reason", e.Reason)
 		})
-	case partition.EventAssigned:
+	case event.Assigned:
 		a.assigned(e)
-	case partition.EventSlotAcquired:
+	case event.SlotAcquired:
 		a.silent[e.Slot] = true
 		if a.coming[e.Slot] {
 			delete(a.coming, e.Slot)
 			a.progress()
 		}
-	case partition.EventSlotReleased:
+	case event.SlotReleased:
 		delete(a.silent, e.Slot)
 		if a.going[e.Slot] {
 			delete(a.going, e.Slot)
@@ -83,7 +84,7 @@ func (a *assignmentLog) observe(e partition.Event) {
 	}
 }
 
-func (a *assignmentLog) assigned(e partition.Event) {
+func (a *assignmentLog) assigned(e event.Event) {
 	before := a.counted(e.Of, keys(a.owned))
 	a.of = e.Of
 	for _, s := range e.Slots {

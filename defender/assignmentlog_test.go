@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // registered is a store with chambers and nothing else.
@@ -73,7 +74,7 @@ func TestChamberCount(t *testing.T) {
 }
 
 // assignmentLines plays events and returns what the log says of them.
-func assignmentLines(t *testing.T, events ...partition.Event) []string {
+func assignmentLines(t *testing.T, events ...event.Event) []string {
 	t.Helper()
 	var out bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -103,34 +104,34 @@ func assignmentLines(t *testing.T, events ...partition.Event) []string {
 
 func TestAssignmentLog(t *testing.T) {
 	t.Parallel()
-	first := partition.Event{Kind: partition.EventAssigned, Of: 4, After: 4, Slots: every(4)}
-	acquired := func(s int) partition.Event { return partition.Event{Kind: partition.EventSlotAcquired, Slot: s} }
-	released := func(s int) partition.Event { return partition.Event{Kind: partition.EventSlotReleased, Slot: s} }
-	less := partition.Event{Kind: partition.EventAssigned, Of: 4, Before: 4, After: 0, Lost: every(4)}
+	first := event.Event{Kind: event.Assigned, Of: 4, After: 4, Slots: every(4)}
+	acquired := func(s int) event.Event { return event.Event{Kind: event.SlotAcquired, Slot: s} }
+	released := func(s int) event.Event { return event.Event{Kind: event.SlotReleased, Slot: s} }
+	less := event.Event{Kind: event.Assigned, Of: 4, Before: 4, After: 0, Lost: every(4)}
 	for _, c := range []struct {
 		name   string
-		events []partition.Event
+		events []event.Event
 		want   []string
 	}{
-		{"slots come", []partition.Event{first, acquired(0), acquired(1), acquired(2), acquired(3)}, []string{
+		{"slots come", []event.Event{first, acquired(0), acquired(1), acquired(2), acquired(3)}, []string{
 			"Assignment changed: 0 → 40 chambers (0 → 4 slots)", "Assigned 40 chambers: slots [0-3]",
 			"Updated NATS consumers: serving 4, one per slot (4 changed)", "Current load: 40 chambers, CPU: 0%",
 		}},
-		{"slots go", []partition.Event{first, acquired(0), acquired(1), acquired(2), acquired(3), less, released(0), released(1), released(2), released(3)}, []string{
+		{"slots go", []event.Event{first, acquired(0), acquired(1), acquired(2), acquired(3), less, released(0), released(1), released(2), released(3)}, []string{
 			"Assignment changed: 0 → 40 chambers (0 → 4 slots)", "Assigned 40 chambers: slots [0-3]",
 			"Updated NATS consumers: serving 4, one per slot (4 changed)", "Current load: 40 chambers, CPU: 0%",
 			"Assignment changed: 40 → 0 chambers (4 → 0 slots)", "Removing 40 chambers: slots [0-3]",
 			"Updated NATS consumers: serving 0, one per slot (4 changed)", "Current load: 0 chambers, CPU: 0%",
 		}},
-		{"a plan that is changed before its slots have come", []partition.Event{first, acquired(0), less, released(0)}, []string{
+		{"a plan that is changed before its slots have come", []event.Event{first, acquired(0), less, released(0)}, []string{
 			"Assignment changed: 0 → 40 chambers (0 → 4 slots)", "Assigned 40 chambers: slots [0-3]",
 			"Assignment changed: 40 → 0 chambers (4 → 0 slots)", "Removing 40 chambers: slots [0-3]",
 			"Updated NATS consumers: serving 0, one per slot (2 changed)", "Current load: 0 chambers, CPU: 0%",
 		}},
-		{"the leader plans", []partition.Event{{Kind: partition.EventRebalance, Reason: "scale-up", Of: 4, After: 3}}, []string{
+		{"the leader plans", []event.Event{{Kind: event.Rebalance, Reason: "scale-up", Of: 4, After: 3}}, []string{
 			"Recalculating assignments (40 chambers → 3 defenders)",
 		}},
-		{"after resharding", []partition.Event{first, {Kind: partition.EventLayout, Before: 4, After: 8}, {Kind: partition.EventAssigned, Of: 8, Before: 8, After: 7, Lost: []int{3}}}, []string{
+		{"after resharding", []event.Event{first, {Kind: event.Resharded, Before: 4, After: 8}, {Kind: event.Assigned, Of: 8, Before: 8, After: 7, Lost: []int{3}}}, []string{
 			"Assignment changed: 0 → 40 chambers (0 → 4 slots)", "Assigned 40 chambers: slots [0-3]",
 			"Assignment changed: 8 → 7 slots", "Removing 5 chambers: slots [3]",
 		}},
@@ -151,7 +152,7 @@ func TestAssignmentLogPicksTheFirstMessageOfEachAcquiredSlot(t *testing.T) {
 	if a.first(3) {
 		t.Error("slot 3 has a first message before it is acquired")
 	}
-	a.observe(partition.Event{Kind: partition.EventSlotAcquired, Slot: 3})
+	a.observe(event.Event{Kind: event.SlotAcquired, Slot: 3})
 	if got := []bool{a.first(3), a.first(3), a.first(4)}; !got[0] || got[1] || got[2] {
 		t.Errorf("first of slots 3, 3, 4: %v, want true, false, false", got)
 	}

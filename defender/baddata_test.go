@@ -14,10 +14,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/muster-dev/muster/defender"
-	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/trace"
 	"github.com/muster-dev/muster/defender/uchart"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/tchart"
 )
 
 // sealed replaces the checksum of a blob, so that what else is wrong is found.
@@ -26,7 +26,7 @@ func sealed(blob []byte) []byte {
 	return binary.LittleEndian.AppendUint64(append([]byte(nil), body...), xxhash.Sum64(body))
 }
 
-// claim is a blob of version 1 whose header claims a trace of so many rows and
+// claim is a blob of version 1 whose header claims a trace of this many rows and
 // columns.
 func claim(rows, columns uint64) []byte {
 	head := binary.AppendUvarint(binary.AppendUvarint(nil, rows), columns)

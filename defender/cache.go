@@ -16,7 +16,7 @@ import (
 // cache holds the newest U-charts of the chambers that a defender has, so that a
 // verdict needs no read of history. What it returns is what the store would.
 //
-// A chamber that comes by a planned hand-over is read before (warm), while its
+// A chamber that comes by a planned handoff is read before (warm), while its
 // old owner still writes. So under each new fence the cache first raises the
 // chamber's fence in the store, after which the old owner can write nothing, and
 // then asks for what it has missed.
@@ -106,7 +106,7 @@ func (c *cache) entry(chamber Chamber) *cached {
 }
 
 // settle counts what an entry takes, whose lock is held, and makes room. One that
-// is too large by itself goes, too; whoever works with it still has it.
+// is too large by itself goes, too; a caller that works with it still has it.
 func (c *cache) settle(e *cached) {
 	size := entryBytes + e.size
 	c.mu.Lock()
@@ -157,7 +157,7 @@ const (
 	stringBytes = 16
 )
 
-// weigh counts what an entry takes after it was read anew.
+// weigh counts what an entry takes after it was read again.
 func (e *cached) weigh() {
 	n := 0
 	for _, rows := range e.recipes {
@@ -327,7 +327,7 @@ func (c *cache) rows(ctx context.Context, e *cached, ref ContextRef, fence Fence
 	return slices.Clip(rows), true, hit, nil
 }
 
-// maxFrozen bounds the limits that are remembered for a chamber; there are seldom
+// maxFrozen bounds the limits that are remembered for a chamber; there are rarely
 // more than one for each recipe.
 const maxFrozen = 64
 
@@ -495,7 +495,7 @@ func (c *cache) add(u UChart, fence Fence) {
 	rows := e.recipes[u.Context.Recipe]
 	if len(rows) > 0 && rows[len(rows)-1].Context.Position().Compare(u.Context.Position()) >= 0 {
 		if rows[len(rows)-1].Context.Position() != u.Context.Position() {
-			e.loaded = false // out of order: read anew
+			e.loaded = false // out of order: read again
 		}
 		return
 	}

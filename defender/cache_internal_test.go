@@ -10,7 +10,7 @@ import (
 )
 
 // TestHistoriesHoldNoReasons: what a verdict rests on stays in memory, and why it came
-// out so does not; whoever added the row still has it.
+// out so does not; its caller still has the row.
 func TestHistoriesHoldNoReasons(t *testing.T) {
 	t.Parallel()
 	c := newCache(nil, 10, 1<<30)

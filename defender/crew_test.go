@@ -17,10 +17,11 @@ import (
 	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/collect"
-	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/trace"
 	"github.com/muster-dev/muster/defender/uchart"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/state"
+	"github.com/muster-dev/muster/tchart"
 )
 
 // crew is several running defenders on a stage.
@@ -77,7 +78,7 @@ func (c *crew) begin() (ready func() bool) {
 	})
 	c.t.Cleanup(stop)
 	c.stops = append(c.stops, stop)
-	return func() bool { return w.Status().State == partition.StateStable && len(w.Status().Slots) > 0 }
+	return func() bool { return w.Status().State == state.Stable && len(w.Status().Slots) > 0 }
 }
 
 func (c *crew) start(n int) {

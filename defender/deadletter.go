@@ -18,10 +18,10 @@ const (
 	headerSubject = "Muster-Subject"
 )
 
-// DeadLetter is a message that was put aside since it can't be processed.
+// DeadLetter is a message that can't be processed and was moved to the dead-letter stream.
 type DeadLetter struct {
 	Sequence uint64     `json:"sequence"` // in the stream of dead letters
-	Time     time.Time  `json:"time"`     // when it was put aside
+	Time     time.Time  `json:"time"`     // when it was dead-lettered
 	Subject  string     `json:"subject"`  // of the message
 	Error    string     `json:"error"`
 	Context  *TChartKey `json:"-"` // nil when the message doesn't tell
@@ -97,7 +97,7 @@ func Requeue(ctx context.Context, nc *nats.Conn, store Store, sequence uint64) (
 	}
 	l := letterOf(msg)
 	if l.Subject == "" {
-		return l, fmt.Errorf("dead letter %d doesn't tell its subject: it wasn't put aside by a defender", sequence)
+		return l, fmt.Errorf("dead letter %d doesn't tell its subject: it wasn't dead-lettered by a defender", sequence)
 	}
 	if l.Context != nil {
 		if err := store.ForgetAttempts(ctx, l.Context.Chamber, l.Context.Context); err != nil {
@@ -108,7 +108,7 @@ func Requeue(ctx context.Context, nc *nats.Conn, store Store, sequence uint64) (
 	if err != nil {
 		return l, err
 	}
-	group, err := partition.Provisioned(ctx, nc, Group)
+	group, err := partition.Open(nc, Group).Config(ctx)
 	if err != nil {
 		return l, fmt.Errorf("sending dead letter %d again: %w", sequence, err)
 	}

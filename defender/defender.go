@@ -13,9 +13,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/uchart"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/tchart"
 )
 
 // Judge concludes on a chart from the chamber's earlier ones. It is a pure
@@ -55,13 +55,13 @@ type Config struct {
 	MaxPoints int
 	// Retention is how long U-charts are kept; default 365 days.
 	Retention time.Duration
-	// MaxAttempts is how often a context is tried before it is put aside as
+	// MaxAttempts is how often a context is tried before it becomes
 	// a dead letter; default 3.
 	MaxAttempts int
-	// Retry says that messages that fail are parked and tried again later
+	// Retry says that messages that fail are queued for retry
 	// (partition.Config.Retry). Then an attempt that ends with an error does not
 	// count for MaxAttempts, one that kills its defender does, and a context that
-	// goes on failing is put aside when partition gives it up.
+	// continues to fail is dead-lettered after the last attempt of package partition.
 	Retry bool
 	// Turns has room for as many T-charts as are decoded and judged at a time; those
 	// beyond wait. With more of them at work than there are processors they would
@@ -248,7 +248,7 @@ func (d *Defender) Abandon(ctx context.Context, m partition.Message, failure err
 	if errors.Is(failure, ErrFenced) {
 		return failure // the message has another owner, or its own has yet to get a later fence
 	}
-	return d.putAside(ctx, m, fmt.Errorf("%d attempts failed, the last one: %w", m.Attempt, failure))
+	return d.deadLetter(ctx, m, fmt.Errorf("%d attempts failed, the last one: %w", m.Attempt, failure))
 }
 
 // returnAttempt takes back an attempt that was interrupted from outside, or by a fence
@@ -439,7 +439,7 @@ func DeadSubject(c Chamber) string { return "dc-dead." + c.Tool + "." + c.Name }
 // bury puts a message aside that can't be processed, and only then removes it
 // from the stream.
 func (d *Defender) bury(ctx context.Context, m partition.Message, why error) error {
-	if err := d.putAside(ctx, m, why); err != nil {
+	if err := d.deadLetter(ctx, m, why); err != nil {
 		return err
 	}
 	return partition.Discard(why)
@@ -452,7 +452,7 @@ func deadID(m partition.Message) string {
 	return fmt.Sprintf("dead-%d-%d", m.Sequence, m.Published.UnixNano())
 }
 
-func (d *Defender) putAside(ctx context.Context, m partition.Message, why error) error {
+func (d *Defender) deadLetter(ctx context.Context, m partition.Message, why error) error {
 	chamber, err := ParseChamber(m.Key)
 	if err != nil {
 		chamber = Chamber{Tool: "unknown", Name: "unknown"}
@@ -465,7 +465,7 @@ func (d *Defender) putAside(ctx context.Context, m partition.Message, why error)
 		return fmt.Errorf("putting message %d aside (%w): %w", m.Sequence, why, err)
 	}
 	d.c.Metrics.dead.Inc()
-	d.log().Error(fmt.Sprintf("A message for chamber %s can't be processed and was put aside at %s.", m.Key, msg.Subject), "sequence", m.Sequence, "err", why)
+	d.log().Error(fmt.Sprintf("A message for chamber %s can't be processed and was dead-lettered at %s.", m.Key, msg.Subject), "sequence", m.Sequence, "err", why)
 	return nil
 }
 

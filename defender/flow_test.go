@@ -17,10 +17,10 @@ import (
 	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/sqlite"
-	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/trace"
 	"github.com/muster-dev/muster/defender/uchart"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/tchart"
 )
 
 // stage is a defender with a real broker and a real store; messages are handed
@@ -223,7 +223,7 @@ func TestAWarmCacheCatchesUpWithWhatTheOldOwnerWroteMeanwhile(t *testing.T) {
 	}
 	warm := s.last()
 	if !warm.CacheHit {
-		t.Error("the first message after a planned take-over read the history anew")
+		t.Error("the first message after a planned takeover read the history again")
 	}
 	// The verdict rests on all 13, as that of a defender without a cache.
 	if err := cold.Handle(t.Context(), m); err != nil {
@@ -234,7 +234,7 @@ func TestAWarmCacheCatchesUpWithWhatTheOldOwnerWroteMeanwhile(t *testing.T) {
 	}
 }
 
-func TestMessagesThatCantBeProcessedArePutAside(t *testing.T) {
+func TestMessagesThatCantBeProcessedAreDeadLettered(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	d := s.defender(nil)
@@ -370,14 +370,14 @@ func (u *unreadable) TChart(ctx context.Context, key defender.TChartKey) ([]byte
 	return u.Store.TChart(ctx, key)
 }
 
-// TestWhatFailsForAWhileIsNotPutAsideWhenItIsParked: a store that is away says
+// TestWhatFailsForAWhileIsNotDeadLetteredWhenItIsQueuedForRetry: a store that is away says
 // nothing against a context, however often that is tried meanwhile.
-func TestWhatFailsForAWhileIsNotPutAsideWhenItIsParked(t *testing.T) {
+func TestWhatFailsForAWhileIsNotDeadLetteredWhenItIsQueuedForRetry(t *testing.T) {
 	t.Parallel()
-	for _, parked := range []bool{false, true} {
+	for _, retried := range []bool{false, true} {
 		s := newStage(t)
 		store := &unreadable{Store: s.store}
-		d := s.defender(func(c *defender.Config) { c.Store, c.Retry = store, parked })
+		d := s.defender(func(c *defender.Config) { c.Store, c.Retry = store, retried })
 		m := s.context("waits", new(trace.Generator).Wafer(0), now, first)
 		store.tries.Store(15) // three for each attempt
 		for range 5 {
@@ -387,8 +387,8 @@ func TestWhatFailsForAWhileIsNotPutAsideWhenItIsParked(t *testing.T) {
 		}
 		store.tries.Store(0)
 		err := d.Handle(t.Context(), m)
-		if dead := s.dead(defender.DeadStream); parked && (err != nil || len(dead) != 0) || !parked && (err == nil || len(dead) == 0) {
-			t.Errorf("parked %v: %v, %d dead letters", parked, err, len(dead))
+		if dead := s.dead(defender.DeadStream); retried && (err != nil || len(dead) != 0) || !retried && (err == nil || len(dead) == 0) {
+			t.Errorf("queued for retry %v: %v, %d dead letters", retried, err, len(dead))
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // HTTP serves what operators and Kubernetes ask of a defender: /health/live
@@ -21,9 +22,9 @@ func HTTP(w *partition.Worker, reg prometheus.Gatherer) http.Handler {
 	mux.HandleFunc("GET /health/ready", func(rw http.ResponseWriter, _ *http.Request) {
 		s := w.Status()
 		switch {
-		case !s.RefusedSince.IsZero() && s.State != partition.StateShutdown && time.Since(s.TrustedUntil) > 0:
+		case !s.RefusedSince.IsZero() && s.State != state.Shutdown && time.Since(s.TrustedUntil) > 0:
 			writeJSON(rw, http.StatusServiceUnavailable, map[string]string{"status": string(s.State), "reason": s.Refused, "since": s.RefusedSince.UTC().Format(time.RFC3339)})
-		case s.State == partition.StateInit, s.State == partition.StateDegraded, s.State == partition.StateShutdown:
+		case s.State == state.Init, s.State == state.Degraded, s.State == state.Shutdown:
 			writeStatus(rw, http.StatusServiceUnavailable, string(s.State))
 		default:
 			writeStatus(rw, http.StatusOK, string(s.State))

@@ -70,7 +70,7 @@ func (s *stage) notices() []defender.AlarmNotice {
 	return list
 }
 
-func TestMaintenanceStartsLimitsAnewAndClearsTheAlarm(t *testing.T) {
+func TestMaintenanceStartsLimitsAgainAndClearsTheAlarm(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	d := s.defender(nil)

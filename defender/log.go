@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // worker is the stable ID that log lines carry.
@@ -22,10 +22,10 @@ func (w *worker) get() string {
 
 func (d *Defender) log() *slog.Logger { return d.c.Logger.With("worker", d.name.get()) }
 
-// Observe writes the log lines of membership, planning and hand-over. It
+// Observe writes the log lines of membership, planning and handoff. It
 // implements partition.Observer.
-func (d *Defender) Observe(e partition.Event) {
-	if e.Kind == partition.EventIDClaimed {
+func (d *Defender) Observe(e event.Event) {
+	if e.Kind == event.IDClaimed {
 		d.name.id.Store(&e.Worker)
 	}
 	d.assignment.observe(e)
@@ -37,7 +37,7 @@ func (d *Defender) Observe(e partition.Event) {
 }
 
 // line returns what the log says of an event, "" for nothing.
-func (d *Defender) line(e partition.Event) (slog.Level, string) {
+func (d *Defender) line(e event.Event) (slog.Level, string) {
 	text := func(format string, args ...any) (slog.Level, string) {
 		return slog.LevelInfo, fmt.Sprintf(format, args...)
 	}
@@ -45,69 +45,69 @@ func (d *Defender) line(e partition.Event) (slog.Level, string) {
 		return slog.LevelWarn, fmt.Sprintf(format, args...)
 	}
 	switch e.Kind {
-	case partition.EventStarted:
+	case event.Started:
 		return text("Starting defender %s", d.c.Version)
-	case partition.EventIDClaimed:
+	case event.IDClaimed:
 		return text("Claimed stable ID: %s", e.Worker)
-	case partition.EventElected:
+	case event.Elected:
 		role := "FOLLOWER"
 		if e.Peer == e.Worker {
 			role = "LEADER"
 		}
 		return text("Election result: %s (leader: %s)", role, e.Peer)
-	case partition.EventState:
+	case event.StateChanged:
 		return text("State transition: %s → %s", e.From, e.To)
-	case partition.EventWorkerJoined:
+	case event.WorkerJoined:
 		return text("New defender detected: %s", e.Peer)
-	case partition.EventWorkerLeaving:
+	case event.WorkerLeaving:
 		return text("Defender leaves: %s", e.Peer)
-	case partition.EventWorkerGone:
+	case event.WorkerGone:
 		return warn("Defender gone: %s (%s)", e.Peer, e.Reason)
-	case partition.EventTopology:
+	case event.Topology:
 		return text("Topology change: %d → %d defenders", e.Before, e.After)
-	case partition.EventWindowStarted:
+	case event.WindowStarted:
 		return text("Stabilization window started (%s, %s)", e.Duration.Round(time.Second), e.Reason)
-	case partition.EventWindowDone:
+	case event.WindowDone:
 		return text("Stabilization window complete (%d defenders, %s)", e.After, e.Reason)
-	case partition.EventRebalance:
+	case event.Rebalance:
 		return text("Rebalancing triggered (%s detected)", e.Reason)
-	case partition.EventPlanned:
+	case event.Planned:
 		return text("Assignment calculation complete (%s, %d chambers moved in %d slots, %d defenders)", e.Duration.Round(time.Microsecond), e.Keys, e.Count, e.After)
-	case partition.EventMapPublished:
+	case event.MapPublished:
 		return text("Published assignment map (version %d, %d defenders)", e.Version, e.After)
-	case partition.EventRebalanced:
+	case event.Rebalanced:
 		return text("Rebalancing complete (version %d, %s)", e.Version, e.Duration.Round(time.Millisecond))
-	case partition.EventMapReceived:
+	case event.MapReceived:
 		return text("Received assignment map (version %d)", e.Version)
-	case partition.EventLayout:
+	case event.Resharded:
 		return text("The chambers are divided in %d slots, %d before", e.After, e.Before)
-	case partition.EventTakenOver, partition.EventSlotAcquired, partition.EventSlotReleased, partition.EventReleasing:
+	case event.SlotTakenOver, event.SlotAcquired, event.SlotReleased, event.SlotReleasing:
 		return slog.LevelDebug, fmt.Sprintf("%s: slot %d %s %s", e.Kind, e.Slot, e.Peer, e.Reason)
-	case partition.EventStandby:
+	case event.Standby:
 		return text("Standby: all of %d wanted defenders have an ID", e.After)
-	case partition.EventRestarting:
+	case event.WorkerRestarting:
 		return text("Defender restarts, its chambers wait for its successor: %s", e.Peer)
-	case partition.EventReserved:
+	case event.WorkerAwaited:
 		return warn("Defender lost with the broker, waiting %s for it: %s", e.Duration.Round(time.Second), e.Peer)
-	case partition.EventSucceeded:
+	case event.WorkerRejoined:
 		return text("Defender is back under its name: %s", e.Peer)
-	case partition.EventSuspected:
+	case event.WorkerSuspected:
 		return warn("Defender unreachable: %s", e.Peer)
-	case partition.EventTrustLost:
+	case event.LeaseUncertain:
 		return warn("Paused: not sure of the lease (%s)", e.Reason)
-	case partition.EventTrustRegained:
+	case event.LeaseConfirmed:
 		return text("Resumed after %s", e.Duration.Round(time.Millisecond))
-	case partition.EventIdentityLost:
-		return warn("Lost the stable ID, joining anew (%s)", e.Reason)
-	case partition.EventHandoverForced:
+	case event.IdentityLost:
+		return warn("Lost the stable ID, joining again (%s)", e.Reason)
+	case event.HandoffForced:
 		return warn("Slot %d is given up with a message unsettled: its processing did not end in time", e.Slot)
-	case partition.EventPrepareFailed:
+	case event.PrepareFailed:
 		return warn("Warming the cache failed: %s", e.Err)
-	case partition.EventStreamRolledBack:
+	case event.StreamRolledBack:
 		return slog.LevelError, fmt.Sprintf("Stream %s is not the one that it was (%s): messages may be lost, or processed again", e.Reason, e.Err)
-	case partition.EventFencesRaised:
+	case event.FencesRaised:
 		return warn("Fences raised to version %d: %s", e.Version, e.Reason)
-	case partition.EventLeft:
+	case event.Left:
 		return text("Left after %s", e.Duration.Round(time.Millisecond))
 	}
 	return slog.LevelInfo, ""

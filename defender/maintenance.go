@@ -14,7 +14,7 @@ import (
 )
 
 // KindMaintenance marks a [Completion] that announces maintenance of a chamber: its
-// limits start anew with the contexts after it, and its alarms are cleared.
+// limits start again with the contexts after it, and its alarms are cleared.
 const KindMaintenance = "maintenance"
 
 // NewMaintenance returns the message that a chamber was maintained at a time. The
@@ -75,7 +75,7 @@ func (d *Defender) maintain(ctx context.Context, m partition.Message, ref Contex
 		}
 	}
 	d.cache.drop(ref.Chamber) // marks may lie before contexts that are there
-	d.log().Info(fmt.Sprintf("Maintenance of chamber %s: limits start anew", ref.Chamber), "context", ref.ID, "recipes", len(recipes))
+	d.log().Info(fmt.Sprintf("Maintenance of chamber %s: limits start again", ref.Chamber), "context", ref.ID, "recipes", len(recipes))
 	return nil
 }
 

@@ -44,7 +44,7 @@ func NewMetrics(labels prometheus.Labels) *Metrics {
 	m.received = counter("messages_received_total", "Messages that processing was begun for, again ones included.")
 	m.done = counter("messages_processed_total", "Messages whose result is stored.")
 	m.failed = counter("messages_failed_total", "Attempts that ended with an error.")
-	m.dead = counter("messages_dead_total", "Messages that were put aside for a person.")
+	m.dead = counter("messages_dead_total", "Messages that were dead-lettered.")
 	m.alarms = counter("alarms_total", "Alarms that were published.")
 	m.fenceRejections = counter("fence_rejections_total", "Writes that the store refused since a newer owner has the chamber.")
 	m.verdicts = prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "defender", Name: "verdicts_total",

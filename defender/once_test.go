@@ -52,11 +52,11 @@ func strategies(t *testing.T, text string) func(*defender.Config) {
 	}
 }
 
-// TestTheSameTracesGiveTheSameRowsWhoeverProcessesThem sends one course of wafers,
+// TestTheSameTracesGiveTheSameRowsInEveryProcess sends one course of wafers,
 // longer than a history is, with faults, drift and maintenance, through one defender;
 // through defenders that hand over, planned and not, with each message delivered again
 // at some later time; and through one that can keep hardly anything in memory.
-func TestTheSameTracesGiveTheSameRowsWhoeverProcessesThem(t *testing.T) {
+func TestTheSameTracesGiveTheSameRowsInEveryProcess(t *testing.T) {
 	t.Parallel()
 	g := trace.Generator{Seed: 5}
 	wafer := func(i int) *trace.Wafer {

@@ -19,7 +19,7 @@ import (
 // Provision makes the streams of the defenders as far as they are missing:
 // messages, alarms and dead letters.
 func Provision(ctx context.Context, nc *nats.Conn, p partition.Config) error {
-	if err := partition.Provision(ctx, nc, p); err != nil {
+	if err := partition.Open(nc, p.Name).Provision(ctx, p); err != nil {
 		return err
 	}
 	js, err := jetstream.New(nc)

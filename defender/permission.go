@@ -2,17 +2,18 @@ package defender
 
 import (
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/role"
 )
 
 // Permissions returns what the defenders' user of a role needs: what partition.Config
 // says for the group, and for the streams of alarms and dead letters.
-func Permissions(p partition.Config, r partition.Role) (partition.Permissions, error) {
+func Permissions(p partition.Config, r role.Role) (role.Permissions, error) {
 	all, err := p.Permissions(r)
 	if err != nil {
-		return partition.Permissions{}, err
+		return role.Permissions{}, err
 	}
 	api := func(verb, rest string) string { return "$JS.API." + verb + "." + rest }
-	var more partition.Permissions
+	var more role.Permissions
 	publish := func(subjects ...string) { more.Publish = append(more.Publish, subjects...) }
 	makes := func() {
 		for _, s := range outboxStreams {
@@ -20,9 +21,9 @@ func Permissions(p partition.Config, r partition.Role) (partition.Permissions, e
 		}
 	}
 	sees := func() {
-		all = all.With(partition.ReadingStream(AlarmStream))
+		all = all.With(role.ReadStream(AlarmStream))
 		publish(api("STREAM.INFO", DeadStream))
-		if r != partition.RoleWorker {
+		if r != role.Worker {
 			// The one consumer of that stream whose position matters.
 			more.DenyPublish = append(more.DenyPublish, api("CONSUMER.*", AlarmStream+"."+WebhookConsumer), api("CONSUMER.*", AlarmStream+"."+WebhookConsumer+".>"),
 				api("CONSUMER.MSG.NEXT", AlarmStream+"."+WebhookConsumer))
@@ -32,26 +33,26 @@ func Permissions(p partition.Config, r partition.Role) (partition.Permissions, e
 		publish(acknowledgements, api("STREAM.MSG.GET", AlarmStream))
 	}
 	switch r {
-	case partition.RoleWorker:
+	case role.Worker:
 		makes()
 		sees() // by its HTTP, which also acknowledges
 		acknowledges()
 		publish(alarms, deadLetters)
 		// Webhooks settle what they posted.
 		publish("$JS.ACK."+AlarmStream+"."+WebhookConsumer+".>", api("CONSUMER.CREATE", AlarmStream+"."+WebhookConsumer+"."+alarmsAll))
-	case partition.RoleViewer:
+	case role.Viewer:
 		sees()
 		more.Subscribe = append(more.Subscribe, alarmsAll, acknowledgementsAll)
-	case partition.RoleConsole:
+	case role.Console:
 		sees()
 		acknowledges()
 		more.Subscribe = append(more.Subscribe, alarmsAll, acknowledgementsAll)
-	case partition.RoleOperator:
+	case role.Operator:
 		makes()
 		sees()
 		acknowledges()
 		publish(api("STREAM.MSG.GET", DeadStream), api("STREAM.MSG.DELETE", DeadStream))
-	case partition.RolePublisher, partition.RoleCollector, partition.RoleNodes:
+	case role.Publisher, role.Collector, role.Nodes:
 	}
 	return all.With(more), nil
 }

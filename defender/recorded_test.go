@@ -12,10 +12,10 @@ import (
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/sqlite"
-	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/trace"
 	"github.com/muster-dev/muster/defender/uchart"
 	"github.com/muster-dev/muster/internal/realdata"
+	"github.com/muster-dev/muster/tchart"
 )
 
 // TestRecordedWafersThroughTheWholePath takes each recorded wafer from CSV

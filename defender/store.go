@@ -86,14 +86,14 @@ type HistoryQuery struct {
 	Chamber Chamber
 	Recipe  string   // exactly this recipe
 	Before  Position // strictly before; usually the position of the context at hand
-	Limit   int      // at most so many, the newest; 0 or less gives none
+	Limit   int      // at most N, the newest; 0 or less gives none
 }
 
 // AlarmQuery selects alarms.
 type AlarmQuery struct {
 	Chamber Chamber   // the zero Chamber asks for all chambers
 	Since   time.Time // contexts that ended at or after it
-	Limit   int       // at most so many, the newest; 0 or less gives none
+	Limit   int       // at most N, the newest; 0 or less gives none
 }
 
 // CommitOutcome tells what a [Store.Commit] did.

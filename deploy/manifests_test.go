@@ -22,7 +22,7 @@ import (
 	"github.com/muster-dev/muster/internal/lab/labtest"
 	"github.com/muster-dev/muster/nodes/connect"
 	"github.com/muster-dev/muster/nodes/workers"
-	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/role"
 )
 
 // TestARealControlPlaneTakesTheManifests has a real API server check every object of every overlay, field by field.
@@ -114,7 +114,7 @@ func TestTheDaemonsSettingsAreRight(t *testing.T) {
 // TestTheNATSConfigurationIsRight has the server itself read its configuration.
 func TestTheNATSConfigurationIsRight(t *testing.T) {
 	t.Setenv("SERVER_NAME", "nats-0")
-	for _, r := range partition.Roles {
+	for _, r := range role.All {
 		t.Setenv(accounts.Variable(defender.Partition(0).User(r)), "p-"+string(r))
 	}
 	o, err := natsserver.ProcessConfigFile("kubernetes/nats/nats.conf")
@@ -127,8 +127,8 @@ func TestTheNATSConfigurationIsRight(t *testing.T) {
 	if !o.SyncAlways {
 		t.Error("the servers acknowledge what isn't on the disk yet: give sync_interval: always")
 	}
-	if len(o.Users) != len(partition.Roles) {
-		t.Errorf("%d users, want one for each of the roles %v", len(o.Users), partition.Roles)
+	if len(o.Users) != len(role.All) {
+		t.Errorf("%d users, want one for each of the roles %v", len(o.Users), role.All)
 	}
 	// One server with it starts, and the worker may provision there.
 	o.Cluster, o.Routes, o.StoreDir, o.Host, o.Port, o.HTTPPort, o.NoSigs, o.NoLog = natsserver.ClusterOpts{}, nil, t.TempDir(), "127.0.0.1", natsserver.RANDOM_PORT, 0, true, true
@@ -179,13 +179,13 @@ func TestTheServersAccountsAreThoseOfTheCode(t *testing.T) {
 	}
 	secret := func(user string) string { return "{secretKeyRef: {name: nats-" + user + ", key: password}}" }
 	servers := manifest("nats/nats.yaml")
-	for _, r := range partition.Roles {
+	for _, r := range role.All {
 		user := defender.Partition(0).User(r)
 		if line := "{name: " + accounts.Variable(user) + ", valueFrom: " + secret(user) + "}"; !strings.Contains(servers, line) {
 			t.Errorf("the servers lack %s", line)
 		}
 	}
-	for file, r := range map[string]partition.Role{"defender/defender.yaml": partition.RoleWorker, "nodes/daemon.yaml": partition.RoleNodes} {
+	for file, r := range map[string]role.Role{"defender/defender.yaml": role.Worker, "nodes/daemon.yaml": role.Nodes} {
 		user := defender.Partition(0).User(r)
 		text := manifest(file)
 		text = strings.ReplaceAll(text, ", optional: true}", "}")

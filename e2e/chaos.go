@@ -24,6 +24,8 @@ import (
 	"github.com/muster-dev/muster/e2e/audit"
 	"github.com/muster-dev/muster/internal/powercut"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // smallChaos gives scenario chaos a cluster of three servers, and as many slots as
@@ -208,7 +210,7 @@ func (r *chaosRun) atWork(a *partition.Assignment) bool {
 	ms := r.byID()
 	for id, m := range ms {
 		f, err := m.Gather()
-		if err != nil || !named[id] || local.StateOf(f) != string(partition.StateStable) {
+		if err != nil || !named[id] || local.StateOf(f) != string(state.Stable) {
 			return false
 		}
 	}
@@ -334,7 +336,7 @@ func (r *chaosRun) freeze(ctx context.Context, f fault, w partition.Member, m *l
 func (r *chaosRun) killPublishing(ctx context.Context, a *partition.Assignment, w partition.Member, m *local.Process) error {
 	plans := make(chan string, 1)
 	on := func(e local.SeenEvent) { // of a.Leader, or of its successor
-		if e.Kind == partition.EventRebalance {
+		if e.Kind == event.Rebalance {
 			select {
 			case plans <- e.Worker:
 			default:
@@ -516,7 +518,7 @@ func (r *chaosRun) failChamber(ctx context.Context, f fault, a *partition.Assign
 	r.Traffic.Failing(sick, "failing", file)
 	r.Traffic.Publish(sick, true) // waits behind it
 	if err := r.Wait(ctx, recovered, "its messages parked", func() bool {
-		p, err := partition.ReadParked(ctx, r.Conn, defender.Group)
+		p, err := partition.Open(r.Conn, defender.Group).RetryQueue(ctx)
 		return err == nil && p.Keys[key] > 1
 	}); err != nil {
 		return err
@@ -531,7 +533,7 @@ func (r *chaosRun) failChamber(ctx context.Context, f fault, a *partition.Assign
 		if !r.processedNamed(ctx, other, "beside") {
 			return false
 		}
-		p, err := partition.ReadParked(ctx, r.Conn, defender.Group)
+		p, err := partition.Open(r.Conn, defender.Group).RetryQueue(ctx)
 		parked = p.Keys[key]
 		return err == nil
 	}); err != nil {
@@ -545,7 +547,7 @@ func (r *chaosRun) failChamber(ctx context.Context, f fault, a *partition.Assign
 		return fmt.Errorf("having a chamber work again: %w", err)
 	}
 	return r.Wait(ctx, recovered, "its messages processed", func() bool {
-		p, err := partition.ReadParked(ctx, r.Conn, defender.Group)
+		p, err := partition.Open(r.Conn, defender.Group).RetryQueue(ctx)
 		return err == nil && p.Keys[key] == 0
 	})
 }

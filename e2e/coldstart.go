@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // coldStart: every chamber has a message when the first defender comes.
@@ -73,7 +73,7 @@ func (s *session) coldTimes(began, settled time.Time, runs []run) {
 	r := s.report
 	var window time.Duration
 	for _, e := range s.View.Since(began) {
-		if e.Kind == partition.EventWindowDone {
+		if e.Kind == event.WindowDone {
 			window = e.Duration
 			break
 		}
@@ -121,7 +121,7 @@ func (s *session) coldCrash(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.Wait(ctx, 30*time.Second, "the defenders detected", func() bool { return s.countEvents(began, partition.EventWorkerJoined) >= n-1 }); err != nil {
+	if err := s.Wait(ctx, 30*time.Second, "the defenders detected", func() bool { return s.countEvents(began, event.WorkerJoined) >= n-1 }); err != nil {
 		return err
 	}
 	victim := added[len(added)/2]

@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // byID returns the running members by their stable IDs; those that have none yet
@@ -171,20 +172,20 @@ func ownerless(events []local.SeenEvent, after time.Time) []time.Duration {
 	var ds []time.Duration
 	for _, e := range events {
 		switch e.Kind {
-		case partition.EventSlotAcquired:
+		case event.SlotAcquired:
 			if at, ok := free[e.Slot]; ok && !at.Before(after) {
 				ds = append(ds, e.Time.Sub(at))
 			}
 			delete(free, e.Slot)
 			holder[e.Slot] = e.Worker
-		case partition.EventSlotReleased:
+		case event.SlotReleased:
 			if holder[e.Slot] == e.Worker {
 				free[e.Slot] = e.Time
 				delete(holder, e.Slot)
 			}
-		case partition.EventLeft, partition.EventWorkerGone:
+		case event.Left, event.WorkerGone:
 			who, at := e.Worker, e.Time
-			if e.Kind == partition.EventWorkerGone {
+			if e.Kind == event.WorkerGone {
 				if e.Duration == 0 {
 					continue // it has told so itself
 				}
@@ -203,7 +204,7 @@ func ownerless(events []local.SeenEvent, after time.Time) []time.Duration {
 }
 
 // countEvents counts the events of a kind since a moment.
-func (s *session) countEvents(since time.Time, kind partition.EventKind) int {
+func (s *session) countEvents(since time.Time, kind event.Kind) int {
 	n := 0
 	for _, e := range s.View.Since(since) {
 		if e.Kind == kind {
@@ -218,11 +219,11 @@ func (s *session) countEvents(since time.Time, kind partition.EventKind) int {
 func silent(events []local.SeenEvent) int {
 	n := 0
 	for _, e := range events {
-		if e.Kind != partition.EventWorkerGone || e.Duration == 0 {
+		if e.Kind != event.WorkerGone || e.Duration == 0 {
 			continue
 		}
 		told := slices.ContainsFunc(events, func(l local.SeenEvent) bool {
-			return l.Kind == partition.EventLeft && l.Worker == e.Peer && e.Time.Sub(l.Time).Abs() < time.Second
+			return l.Kind == event.Left && l.Worker == e.Peer && e.Time.Sub(l.Time).Abs() < time.Second
 		})
 		if !told {
 			n++
@@ -233,7 +234,7 @@ func silent(events []local.SeenEvent) int {
 
 // lastEvent returns when the last event of a kind since a moment was that match
 // holds for, every one without; zero if there was none.
-func (s *session) lastEvent(since time.Time, kind partition.EventKind, match func(local.SeenEvent) bool) time.Time {
+func (s *session) lastEvent(since time.Time, kind event.Kind, match func(local.SeenEvent) bool) time.Time {
 	var last time.Time
 	for _, e := range s.View.Since(since) {
 		if e.Kind == kind && (match == nil || match(e)) && e.Time.After(last) {

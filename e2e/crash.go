@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // crash kills one defender process after the other under load, each with a
@@ -131,7 +131,7 @@ func (s *session) judgeCrash(kills []kill) error {
 	var detections []time.Duration
 	for _, k := range kills {
 		for _, e := range s.View.Since(k.at) {
-			if e.Kind == partition.EventWorkerGone && e.Peer == k.id {
+			if e.Kind == event.WorkerGone && e.Peer == k.id {
 				detections = append(detections, e.At.Sub(k.at))
 				break
 			}

@@ -16,6 +16,8 @@ import (
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // judgeScaleUp compares what happened with what was to happen.
@@ -158,7 +160,7 @@ func (s *session) checkHandovers(st step, pubs []local.Publication, runs []run) 
 	r := s.report
 	busy := 0
 	for _, e := range s.View.Since(st.began) {
-		if e.Kind == partition.EventReleasing && e.Busy {
+		if e.Kind == event.SlotReleasing && e.Busy {
 			busy++
 		}
 	}
@@ -175,8 +177,8 @@ func (s *session) checkHandovers(st step, pubs []local.Publication, runs []run) 
 	}
 	pause := distribution(pauses)
 	r.measure("handovers", len(hs))
-	r.measure("handovers_in_flight", busy)
-	r.measure("handover_pause_ms", pause)
+	r.measure("handoffs_in_flight", busy)
+	r.measure("handoff_pause_ms", pause)
 	r.check("moved chambers with a message forced around the move", "all", missing == 0, "%d without", missing)
 	if s.o.Case == "" {
 		// On a smaller stage than the seed's, in proportion.
@@ -270,9 +272,9 @@ func (s *session) checkWindow(st step) {
 	var windows, plans []time.Duration
 	for _, e := range s.View.Since(st.began) {
 		switch e.Kind {
-		case partition.EventWindowDone:
+		case event.WindowDone:
 			windows = append(windows, e.Duration)
-		case partition.EventPlanned:
+		case event.Planned:
 			plans = append(plans, e.Duration)
 		default:
 		}
@@ -361,7 +363,7 @@ func (s *session) checkMetrics(st step) error {
 				continue
 			}
 			for _, x := range fam.Metric {
-				if x.GetGauge().GetValue() == 1 && x.Label[0].GetValue() == string(partition.StateStable) {
+				if x.GetGauge().GetValue() == 1 && x.Label[0].GetValue() == string(state.Stable) {
 					stable++
 				}
 			}

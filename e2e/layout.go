@@ -12,6 +12,8 @@ import (
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/role"
 )
 
 // layoutSlots is how many slots there are at first where the caller names none.
@@ -106,11 +108,11 @@ func (s *session) relayout(ctx context.Context, to int) (relayout, error) {
 	}()
 	c.began = time.Now()
 	s.Say("Changing %d → %d slots; a message is in work or waits in each of the %d that have chambers", c.from, to, len(pressed))
-	operator, err := s.As(partition.RoleOperator)
+	operator, err := s.As(role.Operator)
 	if err != nil {
 		return c, err
 	}
-	if err := partition.SetLayout(ctx, operator, defender.Group, to); err != nil {
+	if err := partition.Open(operator, defender.Group).Reshard(ctx, to); err != nil {
 		return c, err
 	}
 	if s.o.Case == "leader-crash" {
@@ -194,10 +196,10 @@ func (s *session) judgeLayout(ctx context.Context, changes []relayout, runs []ru
 	final := changes[len(changes)-1]
 	equal(r, "slots", final.to, last.Slots)
 	equal(r, "generation of the layout", 1+len(changes), last.Layout)
-	equal(r, "hand-overs that were forced", 0, s.countEvents(changes[0].began, partition.EventHandoverForced))
+	equal(r, "hand-overs that were forced", 0, s.countEvents(changes[0].began, event.HandoffForced))
 	if final.dead == "" {
 		equal(r, "map versions", uint64(len(changes)), last.Version-changes[0].before.Version)
-		equal(r, "leases lost", 0, s.countEvents(changes[0].began, partition.EventIdentityLost))
+		equal(r, "leases lost", 0, s.countEvents(changes[0].began, event.IdentityLost))
 	} else {
 		r.check("the change went on under another leader", "not "+final.dead, last.Leader.ID != final.dead, "%s", last.Leader.ID)
 	}
@@ -250,9 +252,9 @@ func (s *session) layoutPauses(c relayout, runs []run) (pauses []time.Duration, 
 	for _, e := range s.View.Since(c.began) {
 		switch {
 		case e.At.After(c.began.Add(c.took)):
-		case e.Kind == partition.EventReleasing && e.Busy:
+		case e.Kind == event.SlotReleasing && e.Busy:
 			busy++
-		case e.Kind == partition.EventSlotReleased:
+		case e.Kind == event.SlotReleased:
 			u := e.Slot % smaller
 			released[u] = max(released[u], e.Time.UnixNano())
 		default:

@@ -9,6 +9,7 @@ import (
 	"github.com/muster-dev/muster/local"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // leaderKills is how often the leader is killed where nothing else goes on.
@@ -125,7 +126,7 @@ func (s *session) killInWindow(ctx context.Context) (leaderDeath, error) {
 	if _, err := s.Add(ctx, n); err != nil {
 		return leaderDeath{}, err
 	}
-	if err := s.Wait(ctx, 30*time.Second, "the newcomers detected", func() bool { return s.countEvents(began, partition.EventWorkerJoined) >= n }); err != nil {
+	if err := s.Wait(ctx, 30*time.Second, "the newcomers detected", func() bool { return s.countEvents(began, event.WorkerJoined) >= n }); err != nil {
 		return leaderDeath{}, err
 	}
 	return s.killLeader(ctx, 2)
@@ -192,7 +193,7 @@ func (s *session) judgeLeaderCrash(deaths []leaderDeath, runs []run) {
 			}
 		}
 		for _, e := range s.View.Since(d.at) {
-			if e.Kind == partition.EventElected && e.Peer == e.Worker && e.Epoch > d.epoch {
+			if e.Kind == event.Elected && e.Peer == e.Worker && e.Epoch > d.epoch {
 				elect = append(elect, e.At.Sub(d.at))
 				break
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/e2e/audit"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 )
 
 const leaderGroupName = "leader-and-candidates-crash"
@@ -176,7 +177,7 @@ func leaderAndCandidates(a *partition.Assignment) []string {
 // ledAfter returns how long after the kill another worker was elected, 0 if none was.
 func (g *leaderGroup) ledAfter(r leaderGroupRound) time.Duration {
 	for _, e := range g.View.Since(r.at) {
-		if e.Kind == partition.EventElected && e.Peer == e.Worker && e.Epoch > r.epoch {
+		if e.Kind == event.Elected && e.Peer == e.Worker && e.Epoch > r.epoch {
 			return e.At.Sub(r.at)
 		}
 	}

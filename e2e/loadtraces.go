@@ -17,9 +17,9 @@ import (
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/replay"
 	"github.com/muster-dev/muster/defender/strategy"
-	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/trace"
 	"github.com/muster-dev/muster/defender/uchart"
+	"github.com/muster-dev/muster/tchart"
 )
 
 const (

@@ -8,6 +8,8 @@ import (
 	"github.com/muster-dev/muster/local"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // brokerOutage takes the broker away under load: all servers, for less or for
@@ -76,7 +78,7 @@ func brokerOutage(ctx context.Context, s *session) error {
 func (s *session) trusting() bool {
 	for _, m := range s.Running() {
 		f, err := m.Gather()
-		if err != nil || local.StateOf(f) != string(partition.StateStable) {
+		if err != nil || local.StateOf(f) != string(state.Stable) {
 			return false
 		}
 	}
@@ -87,10 +89,10 @@ func (s *session) judgeOutage(before *partition.Assignment, began, back time.Tim
 	r, last := s.report, s.View.Latest()
 	s.checkNothingMoved(before, last)
 	s.checkSpread(last, s.o.Defenders)
-	equal(r, "plans", 0, s.countEvents(began, partition.EventPlanned))
-	lost := s.countEvents(began, partition.EventIdentityLost)
+	equal(r, "plans", 0, s.countEvents(began, event.Planned))
+	lost := s.countEvents(began, event.IdentityLost)
 	r.measure("identities_lost", lost)
-	r.measure("came_back_under_their_names", s.countEvents(began, partition.EventSucceeded))
+	r.measure("came_back_under_their_names", s.countEvents(began, event.WorkerRejoined))
 	first := map[string]int64{}
 	for _, x := range runs {
 		if at, ok := first[x.worker]; x.start > back.UnixNano() && (!ok || x.start < at) {

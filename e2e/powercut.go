@@ -21,7 +21,7 @@ import (
 	"github.com/muster-dev/muster/e2e/audit"
 	"github.com/muster-dev/muster/internal/misuse"
 	"github.com/muster-dev/muster/internal/powercut"
-	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 )
 
 const (
@@ -402,8 +402,8 @@ func (r *powerCutRun) judge(ctx context.Context) error {
 	rep.measure("begun_ms", begun)
 	rep.measure("resumed_ms", resumed)
 	rep.measure("stable_ms", stable)
-	rep.measure("streams_rolled_back", r.countEvents(time.Time{}, partition.EventStreamRolledBack))
-	rep.measure("streams_created_again", r.countEvents(time.Time{}, partition.EventResourceRecreated))
+	rep.measure("streams_rolled_back", r.countEvents(time.Time{}, event.StreamRolledBack))
+	rep.measure("streams_created_again", r.countEvents(time.Time{}, event.ResourceRecreated))
 	equal(rep, "power cuts, after which every slot was processed again and all were STABLE", r.o.Kills, len(r.resumed))
 	rep.check("messages acknowledged to the publisher", "some", a.Messages > 0, "%d", a.Messages)
 	if always {

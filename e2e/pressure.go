@@ -11,6 +11,7 @@ import (
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/sim"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // lease is what workers have by default before they are taken for dead.
@@ -142,7 +143,7 @@ func (t *nodeRun) checkGrowth(asked time.Time, before, partial, full *partition.
 		{"pending_to_launched_s", "from pending to launched, s", launches[0].At},
 		{"launched_to_joined_s", "... to joined, s", t.last(sim.Joined, launches)},
 		{"joined_to_ready_s", "... to Ready, s", t.last(sim.BecameReady, launches)},
-		{"ready_to_slots_owned_s", "... to owning its slots, s", s.lastEvent(asked, partition.EventSlotAcquired, nil)},
+		{"ready_to_slots_owned_s", "... to owning its slots, s", s.lastEvent(asked, event.SlotAcquired, nil)},
 	}
 	for i, step := range steps[1:] {
 		took := seconds(step.at.Sub(steps[i].at))
@@ -182,7 +183,7 @@ func (t *nodeRun) shrink(ctx context.Context, n int) error {
 	if err := t.Wait(ctx, 5*time.Minute, fmt.Sprintf("%d defenders on %d nodes", n, least), func() bool {
 		f := t.Fleet()
 		running, pending := t.Phases()
-		return f.Alive == least && f.Available == least && f.Ghosts == 0 && running == n && pending == 0 && s.View.Stable(n)
+		return f.Alive == least && f.Available == least && f.StaleNodes == 0 && running == n && pending == 0 && s.View.Stable(n)
 	}); err != nil {
 		return err
 	}
@@ -201,7 +202,7 @@ func (t *nodeRun) conclude(ctx context.Context, asked time.Time, n int) ([]run, 
 	s.checkEpochs()
 	t.checkEvictions(asked)
 	equal(r, "nodes that went with defenders running on them", 0, t.cutOff(asked))
-	equal(r, "hand-overs that were forced", 0, s.countEvents(asked, partition.EventHandoverForced))
+	equal(r, "hand-overs that were forced", 0, s.countEvents(asked, event.HandoffForced))
 	r.measure("node_hours", t.NodeHours())
 	r.check("node-hours", "measured", true, "%.3f", t.NodeHours())
 	t.checkPauses(runs, "pause_ms", "pause of a slot that moved, ms", asked, time.Now())
@@ -305,7 +306,7 @@ func spotInterruption(ctx context.Context, s *session) error {
 	if err := t.Wait(ctx, 4*time.Minute, "the instance gone, all defenders STABLE elsewhere", func() bool {
 		f := t.Fleet()
 		running, _ := t.Phases()
-		return !t.Region.World.Instance(victim).Alive() && f.Available == len(local.ZonesFor(n)) && f.Ghosts == 0 && running == n && s.View.Stable(n) && t.Region.OpenInterruptions(ctx) == 0
+		return !t.Region.World.Instance(victim).Alive() && f.Available == len(local.ZonesFor(n)) && f.StaleNodes == 0 && running == n && s.View.Stable(n) && t.Region.OpenInterruptions(ctx) == 0
 	}); err != nil {
 		return err
 	}
@@ -387,7 +388,7 @@ func (t *nodeRun) checkInterruption(warned time.Time, victim string, ids []strin
 		}
 	}
 	steps := t.InterruptionSteps()
-	handed := t.s.lastEvent(warned, partition.EventSlotReleased, func(e local.SeenEvent) bool {
+	handed := t.s.lastEvent(warned, event.SlotReleased, func(e local.SeenEvent) bool {
 		// Their names are free again, and taken, only when the replacement is Ready.
 		return slices.Contains(ids, e.Worker) && e.Time.Before(ready)
 	})
@@ -407,7 +408,7 @@ func (t *nodeRun) checkInterruption(warned time.Time, victim string, ids []strin
 		{"drained_s", "the node is drained", limit, steps["drained"], 0, 110},
 		{"replacement_joined_s", "the replacement has joined", "measured", at(sim.Joined, replacement), 0, 0},
 		{"replacement_ready_s", "the replacement is Ready", "measured", ready, 0, 0},
-		{"replacement_owns_s", "its defenders own their slots", "measured", t.s.lastEvent(ready, partition.EventSlotAcquired, nil), 0, 0},
+		{"replacement_owns_s", "its defenders own their slots", "measured", t.s.lastEvent(ready, event.SlotAcquired, nil), 0, 0},
 		{"taken_away_s", "the instance is taken away", "about 120", at(sim.TakenAway, victim), 110, 130},
 		{"closed_s", "the node plane has closed it", "measured", steps["closeInterruption"], 0, 0},
 	} {

@@ -8,6 +8,7 @@ import (
 	"github.com/muster-dev/muster/local"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // rollingUpdate replaces every defender under load: five at a time, the new ones
@@ -53,10 +54,10 @@ func rollingUpdate(ctx context.Context, s *session) error {
 		}
 	}
 	equal(r, "defenders replaced under their names", s.o.Defenders, anew)
-	equal(r, "plans", 0, s.countEvents(began, partition.EventPlanned))
-	equal(r, "hand-overs that were forced", 0, s.countEvents(began, partition.EventHandoverForced))
+	equal(r, "plans", 0, s.countEvents(began, event.Planned))
+	equal(r, "hand-overs that were forced", 0, s.countEvents(began, event.HandoffForced))
 	if surge {
-		standby := s.countEvents(began, partition.EventStandby)
+		standby := s.countEvents(began, event.Standby)
 		r.check("new defenders that waited as standbys", fmt.Sprint(s.o.Defenders), standby == s.o.Defenders, "%d", standby)
 	}
 	pause := distribution(s.pauses(runs, began))
@@ -74,7 +75,7 @@ func (s *session) replace(ctx context.Context, before *partition.Assignment, old
 			return err
 		}
 		if err := s.Wait(ctx, 30*time.Second, "the new ones wait for a name", func() bool {
-			return s.countEvents(at, partition.EventStandby) >= len(old)
+			return s.countEvents(at, event.Standby) >= len(old)
 		}); err != nil {
 			return err
 		}
@@ -102,6 +103,6 @@ func (s *session) replace(ctx context.Context, before *partition.Assignment, old
 		}
 	}
 	return s.Wait(ctx, 40*time.Second, "all defenders STABLE again", func() bool {
-		return s.countEvents(at, partition.EventSucceeded) >= len(old) && s.View.Stable(s.o.Defenders)
+		return s.countEvents(at, event.WorkerRejoined) >= len(old) && s.View.Stable(s.o.Defenders)
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/muster-dev/muster/local"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // scaleDown: a third of the defenders go, by SIGTERM, all at once, each with a
@@ -122,7 +123,7 @@ func (s *session) judgeScaleDown(st step, leavers []string, runs []run) {
 	r.check("chambers moved", fmt.Sprintf("%d, of those who leave, to %d", had, limit), moved >= had && moved <= limit, "%d", moved)
 	left := 0
 	for _, e := range s.View.Since(st.began) {
-		if e.Kind == partition.EventLeft && slices.Contains(leavers, e.Worker) {
+		if e.Kind == event.Left && slices.Contains(leavers, e.Worker) {
 			left++
 		}
 	}
@@ -131,7 +132,7 @@ func (s *session) judgeScaleDown(st step, leavers []string, runs []run) {
 		want--
 	}
 	equal(r, "defenders that left after they had handed over", want, left)
-	equal(r, "hand-overs that were forced", 0, s.countEvents(st.began, partition.EventHandoverForced))
+	equal(r, "hand-overs that were forced", 0, s.countEvents(st.began, event.HandoffForced))
 	s.checkHandovers(st, s.Traffic.Published(), runs)
 	if s.o.Case == "leader-leaves" {
 		s.checkElection(st)
@@ -145,7 +146,7 @@ func (s *session) judgeScaleDown(st step, leavers []string, runs []run) {
 // worker led.
 func (s *session) checkElection(st step) {
 	for _, e := range s.View.Since(st.began) {
-		if e.Kind == partition.EventElected && e.Peer == e.Worker {
+		if e.Kind == event.Elected && e.Peer == e.Worker {
 			took := e.At.Sub(st.began)
 			s.report.measure("leader_left_to_elected_ms", math.Round(float64(took)/1e4)/100)
 			s.report.timed("from the leader's SIGTERM until another leads, ms", "at most 50", took <= 50*time.Millisecond, "%.1f", float64(took)/1e6)

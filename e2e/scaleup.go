@@ -17,6 +17,7 @@ import (
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 	"github.com/muster-dev/muster/partition/plan"
 )
 
@@ -210,7 +211,7 @@ func (s *session) planIsNear(begin time.Time) bool {
 	}
 	var last time.Time
 	for _, e := range s.View.Since(begin) {
-		if e.Kind == partition.EventWorkerJoined {
+		if e.Kind == event.WorkerJoined {
 			last = e.At
 		}
 	}
@@ -265,7 +266,7 @@ func (s *session) scaleUpStep(ctx context.Context, before *partition.Assignment,
 		st.versions = append(st.versions, v)
 	}
 	for _, e := range s.View.Since(st.began) {
-		if e.Kind == partition.EventWorkerJoined {
+		if e.Kind == event.WorkerJoined {
 			st.joined = e.At
 		}
 	}
@@ -321,7 +322,7 @@ func (s *session) newcomerCrashes(ctx context.Context, n int) error {
 func (s *session) joinedSince(t time.Time, n int) bool {
 	joined := map[string]bool{}
 	for _, e := range s.View.Since(t) {
-		if e.Kind == partition.EventWorkerJoined {
+		if e.Kind == event.WorkerJoined {
 			joined[e.Peer] = true
 		}
 	}
@@ -330,7 +331,7 @@ func (s *session) joinedSince(t time.Time, n int) bool {
 
 func (s *session) goneSince(t time.Time, id string) bool {
 	for _, e := range s.View.Since(t) {
-		if e.Kind == partition.EventWorkerGone && e.Peer == id {
+		if e.Kind == event.WorkerGone && e.Peer == id {
 			return true
 		}
 	}

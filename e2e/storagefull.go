@@ -13,6 +13,7 @@ import (
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/e2e/audit"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // storageFullName is the scenario whose servers have little storage.
@@ -116,7 +117,7 @@ func (s *session) fillStorage(ctx context.Context, auditor *audit.Auditor) error
 
 // fill is what the streams of messages hold of their limits.
 func (s *session) fill(ctx context.Context) (float64, error) {
-	v, err := partition.Look(ctx, s.Conn, defender.Group)
+	v, err := partition.Open(s.Conn, defender.Group).Inspect(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -152,7 +153,7 @@ func (w *leaseWatch) run(ctx context.Context, s *session) {
 			return
 		case <-t.C:
 		}
-		v, err := partition.Look(ctx, s.Conn, defender.Group)
+		v, err := partition.Open(s.Conn, defender.Group).Inspect(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -177,8 +178,8 @@ func (w *leaseWatch) judge(s *session, began time.Time) {
 	r.measure("oldest_lease_s", w.oldest)
 	r.check("age of the oldest lease, s", fmt.Sprintf("less than %.0f", ttl.Seconds()), w.err == nil && w.looks > 0 && w.oldest < ttl.Seconds(), "%.1f in %d looks %s", w.oldest, w.looks, errorText(w.err))
 	r.check("looks at which no worker led, or a lease had ended", "0", len(w.ended) == 0, "%d of %d %.200q", len(w.ended), w.looks, w.ended)
-	equal(r, "defenders that lost their names", 0, s.countEvents(began, partition.EventIdentityLost))
-	equal(r, "defenders declared dead", 0, s.countEvents(began, partition.EventWorkerGone))
+	equal(r, "defenders that lost their names", 0, s.countEvents(began, event.IdentityLost))
+	equal(r, "defenders declared dead", 0, s.countEvents(began, event.WorkerGone))
 }
 
 func errorText(err error) string {

@@ -69,7 +69,7 @@ func run(args []string) error {
 	defer stop()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() { // whoever started us may die without a word; then our input ends
+	go func() { // the process that started us may be killed; then our input ends
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		cancel()
 	}()

@@ -147,7 +147,7 @@ func reply(w http.ResponseWriter, code int, kind string, data any, err error) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(out) // whoever has gone needs no answer
+	_ = json.NewEncoder(w).Encode(out) // a client that has gone needs no answer
 }
 
 func timeOf(s string, none time.Time) (time.Time, error) {

@@ -16,6 +16,7 @@ import (
 	"github.com/muster-dev/muster/broker/accounts"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/role"
 )
 
 // harnessUser may do everything. It is what injects faults and what audits: no part of
@@ -31,7 +32,7 @@ type users struct {
 
 func newUsers(group partition.Config) *users {
 	u := &users{group: group, passwords: map[string]string{}}
-	for _, r := range partition.Roles {
+	for _, r := range role.All {
 		u.passwords[group.User(r)] = newPassword()
 	}
 	u.passwords[harnessUser] = newPassword()
@@ -54,7 +55,7 @@ func (u *users) config() (string, error) {
 }
 
 // of returns the user of a role; the zero one without accounts.
-func (u *users) of(r partition.Role) access.User {
+func (u *users) of(r role.Role) access.User {
 	if u == nil {
 		return access.User{}
 	}
@@ -98,11 +99,11 @@ func (*users) file(dir, user string) string { return filepath.Join(dir, "users",
 // Without accounts all have the one of the cluster.
 type connections struct {
 	mu   sync.Mutex
-	open map[partition.Role]*nats.Conn
+	open map[role.Role]*nats.Conn
 }
 
 // As returns the connection of a role.
-func (c *Stack) As(r partition.Role) (*nats.Conn, error) {
+func (c *Stack) As(r role.Role) (*nats.Conn, error) {
 	if c.users == nil {
 		return c.Conn, nil
 	}
@@ -116,7 +117,7 @@ func (c *Stack) As(r partition.Role) (*nats.Conn, error) {
 		return nil, err
 	}
 	if c.roles.open == nil {
-		c.roles.open = map[partition.Role]*nats.Conn{}
+		c.roles.open = map[role.Role]*nats.Conn{}
 	}
 	c.roles.open[r] = nc
 	return nc, nil

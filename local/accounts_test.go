@@ -27,7 +27,10 @@ import (
 	"github.com/muster-dev/muster/defender/webhook"
 	"github.com/muster-dev/muster/nodes/workers"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 	"github.com/muster-dev/muster/partition/reserve"
+	"github.com/muster-dev/muster/partition/role"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // court is a server with the accounts that Muster ships, and a wire to it for each role.
@@ -37,7 +40,7 @@ type court struct {
 	users *users
 	url   string
 	log   string
-	wires map[partition.Role]*wire
+	wires map[role.Role]*wire
 	store *sqlite.Store
 	path  string
 	runs  int // of collect
@@ -50,7 +53,7 @@ func newCourt(t *testing.T, shards int) *court {
 	p.Shards = shards
 	p.Retry = service.Retry(50)
 	p.ColdWindow, p.PlannedWindow = 300*time.Millisecond, 300*time.Millisecond
-	c := &court{t: t, group: p, users: newUsers(p), log: filepath.Join(t.TempDir(), "nats.log"), wires: map[partition.Role]*wire{}}
+	c := &court{t: t, group: p, users: newUsers(p), log: filepath.Join(t.TempDir(), "nats.log"), wires: map[role.Role]*wire{}}
 	text, err := c.users.config()
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +64,7 @@ func newCourt(t *testing.T, shards int) *court {
 	}
 	t.Cleanup(srv.Stop)
 	c.url = srv.URL()
-	for _, r := range partition.Roles {
+	for _, r := range role.All {
 		c.wires[r] = newWire(t, c.url)
 	}
 	c.path = filepath.Join(t.TempDir(), "fdc.db")
@@ -73,7 +76,7 @@ func newCourt(t *testing.T, shards int) *court {
 }
 
 // as connects as a role, over its wire.
-func (c *court) as(r partition.Role) *nats.Conn {
+func (c *court) as(r role.Role) *nats.Conn {
 	c.t.Helper()
 	nc, err := access.ConnectAs(c.wires[r].url, "test "+string(r), c.users.of(r))
 	if err != nil {
@@ -96,7 +99,7 @@ func (c *court) harness() *nats.Conn {
 // defend starts a defender, and returns what kills it.
 func (c *court) defend(pod string) (kill func()) {
 	c.t.Helper()
-	o := DefenderOptions{Options: service.Options{NATS: c.wires[partition.RoleWorker].url, User: c.users.of(partition.RoleWorker), Store: c.path, Slots: c.group.Slots, Shards: c.group.Shards,
+	o := DefenderOptions{Options: service.Options{NATS: c.wires[role.Worker].url, User: c.users.of(role.Worker), Store: c.path, Slots: c.group.Slots, Shards: c.group.Shards,
 		Pod: pod, Node: "node-" + pod, RetryAttempts: 50, LogFile: filepath.Join(c.t.TempDir(), pod+".log"),
 		Configure: func(c *defender.Config) {
 			c.Judge = func([]uchart.Point, *uchart.Chart) uchart.Verdict { return uchart.Verdict{State: uchart.Alarm} }
@@ -144,7 +147,7 @@ func (c *court) eventually(what string, ok func() bool) {
 }
 
 // ok fails the test on an error of a role's work.
-func (c *court) ok(r partition.Role, what string, err error) {
+func (c *court) ok(r role.Role, what string, err error) {
 	c.t.Helper()
 	if err != nil {
 		c.t.Fatalf("the %s: %s: %v", r, what, err)
@@ -190,18 +193,18 @@ func TestPermissions(t *testing.T) {
 func (c *court) work() {
 	t, ctx := c.t, c.t.Context()
 	// The operator provisions, and changes the limits of what is there.
-	operator := c.as(partition.RoleOperator)
+	operator := c.as(role.Operator)
 	p := c.group
-	c.ok(partition.RoleOperator, "provisioning", defender.Provision(ctx, operator, p))
+	c.ok(role.Operator, "provisioning", defender.Provision(ctx, operator, p))
 	p.MaxAge /= 2
 	c.age()
-	c.ok(partition.RoleOperator, "provisioning again", defender.Provision(ctx, operator, p))
+	c.ok(role.Operator, "provisioning again", defender.Provision(ctx, operator, p))
 
 	c.age()
 	kill := c.defend("a")
 	c.defend("b")
 	c.eventually("two workers with all slots", func() bool {
-		v, err := partition.Look(ctx, operator, defender.Group)
+		v, err := partition.Open(operator, defender.Group).Inspect(ctx)
 		return err == nil && v.Map != nil && len(v.Map.Workers) == 2 && len(v.Map.Moves) == 0
 	})
 
@@ -212,19 +215,19 @@ func (c *court) work() {
 	if err := replay.Register(ctx, c.store, chambers); err != nil {
 		t.Fatal(err)
 	}
-	collects := c.as(partition.RoleCollector)
+	collects := c.as(role.Collector)
 	group, err := replay.Group(ctx, collects, 8, c.group.Shards)
-	c.ok(partition.RoleCollector, "reading the layout", err)
+	c.ok(role.Collector, "reading the layout", err)
 	c.collect(group, chambers)
-	publisher, err := collect.New(c.store, c.as(partition.RolePublisher))
+	publisher, err := collect.New(c.store, c.as(role.Publisher))
 	if err != nil {
 		t.Fatal(err)
 	}
 	publisher.For(group)
 	missing := defender.ContextRef{Chamber: chambers[0], ID: "no-trace", Recipe: "etch", Start: time.Now().Add(-time.Minute), End: time.Now()}
 	_, err = publisher.Announce(ctx, missing, nil) // fails, waits for its retry, and is dead-lettered
-	c.ok(partition.RolePublisher, "publishing", err)
-	js, err := jetstream.New(c.as(partition.RolePublisher))
+	c.ok(role.Publisher, "publishing", err)
+	js, err := jetstream.New(c.as(role.Publisher))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,14 +237,14 @@ func (c *court) work() {
 	}
 	c.failing(group, chambers, broken) // waits in the retry queue
 	c.eventually("a message queued for retry", func() bool {
-		parked, err := partition.ReadParked(ctx, c.harness(), defender.Group)
+		parked, err := partition.Open(c.harness(), defender.Group).RetryQueue(ctx)
 		return err == nil && parked.Messages > 0
 	})
 	if err := os.Remove(broken); err != nil {
 		t.Fatal(err)
 	}
 	_, err = js.Publish(ctx, defender.CompletionSubject(chambers[1]), []byte("garbage"))
-	c.ok(partition.RolePublisher, "publishing to the mapped subject", err)
+	c.ok(role.Publisher, "publishing to the mapped subject", err)
 	var letters []defender.DeadLetter
 	c.eventually("two dead letters", func() bool {
 		letters, err = defender.DeadLetters(ctx, operator, 0, 10)
@@ -251,96 +254,96 @@ func (c *court) work() {
 	c.fill(true)
 	defer c.fill(false)
 	// The viewer and the console.
-	viewer := c.as(partition.RoleViewer)
+	viewer := c.as(role.Viewer)
 	view, err := newView(ctx, viewer, func(SeenEvent) {})
-	c.ok(partition.RoleViewer, "following events and the map", err)
+	c.ok(role.Viewer, "following events and the map", err)
 	var alarmsSeen []defender.AlarmStatus
 	c.eventually("alarms of all chambers", func() bool {
 		alarmsSeen, err = defender.ListAlarms(ctx, viewer, defender.AlarmListQuery{Limit: 100})
 		return err == nil && len(alarmsSeen) == len(chambers)
 	})
-	_, err = partition.Look(ctx, viewer, defender.Group)
-	c.ok(partition.RoleViewer, "looking", err)
-	c.ok(partition.RoleViewer, "reading events", partition.ReadEvents(ctx, viewer, defender.Group, partition.EventQuery{}, func(partition.Event) error { return nil }))
-	c.ok(partition.RoleViewer, "reading some events", partition.ReadEvents(ctx, viewer, defender.Group, partition.EventQuery{Kinds: []partition.EventKind{partition.EventElected}}, func(partition.Event) error { return nil }))
+	_, err = partition.Open(viewer, defender.Group).Inspect(ctx)
+	c.ok(role.Viewer, "looking", err)
+	c.ok(role.Viewer, "reading events", partition.Open(viewer, defender.Group).Events(ctx, event.Query{}, func(event.Event) error { return nil }))
+	c.ok(role.Viewer, "reading some events", partition.Open(viewer, defender.Group).Events(ctx, event.Query{Kinds: []event.Kind{event.Elected}}, func(event.Event) error { return nil }))
 	if _, err := deadState(ctx, viewer); err != nil {
 		t.Fatal(err)
 	}
-	_, err = partition.Look(ctx, operator, defender.Group)
-	c.ok(partition.RoleOperator, "looking", err)
-	for r, nc := range map[partition.Role]*nats.Conn{partition.RoleViewer: viewer, partition.RoleConsole: c.as(partition.RoleConsole)} {
+	_, err = partition.Open(operator, defender.Group).Inspect(ctx)
+	c.ok(role.Operator, "looking", err)
+	for r, nc := range map[role.Role]*nats.Conn{role.Viewer: viewer, role.Console: c.as(role.Console)} {
 		shown := &screen{standing: map[standing]bool{}}
 		if shown.Console, err = newConsole(); err != nil {
 			t.Fatal(err)
 		}
 		c.ok(r, "following the alarms", shown.followAlarms(ctx, nc))
 	}
-	console := c.as(partition.RoleConsole)
+	console := c.as(role.Console)
 	_, err = newView(ctx, console, func(SeenEvent) {})
-	c.ok(partition.RoleConsole, "following events and the map", err)
-	_, err = partition.Look(ctx, console, defender.Group)
-	c.ok(partition.RoleConsole, "looking", err)
+	c.ok(role.Console, "following events and the map", err)
+	_, err = partition.Open(console, defender.Group).Inspect(ctx)
+	c.ok(role.Console, "looking", err)
 	_, err = deadState(ctx, console)
-	c.ok(partition.RoleConsole, "counting dead letters", err)
-	c.ok(partition.RoleConsole, "reading events", partition.ReadEvents(ctx, console, defender.Group, partition.EventQuery{}, func(partition.Event) error { return nil }))
-	c.ok(partition.RoleConsole, "reading some events", partition.ReadEvents(ctx, console, defender.Group, partition.EventQuery{Kinds: []partition.EventKind{partition.EventElected}}, func(partition.Event) error { return nil }))
-	for i, nc := range []*nats.Conn{console, c.as(partition.RoleWorker), operator} {
+	c.ok(role.Console, "counting dead letters", err)
+	c.ok(role.Console, "reading events", partition.Open(console, defender.Group).Events(ctx, event.Query{}, func(event.Event) error { return nil }))
+	c.ok(role.Console, "reading some events", partition.Open(console, defender.Group).Events(ctx, event.Query{Kinds: []event.Kind{event.Elected}}, func(event.Event) error { return nil }))
+	for i, nc := range []*nats.Conn{console, c.as(role.Worker), operator} {
 		a := alarmsSeen[i]
 		_, err = defender.Acknowledge(ctx, nc, defender.Acknowledgement{Chamber: a.Chamber, Opened: a.Opened, By: "op", At: time.Now().UTC()})
-		c.ok(partition.RoleConsole, "acknowledging", err)
+		c.ok(role.Console, "acknowledging", err)
 		_, err = firstOf(ctx, nc, a)
-		c.ok(partition.RoleConsole, "reading an acknowledgement", err)
+		c.ok(role.Console, "reading an acknowledgement", err)
 	}
 	only := func(pod string) func(partition.MemberInfo) bool {
 		return func(m partition.MemberInfo) bool { return m.Pod == pod }
 	}
-	for r, nc := range map[partition.Role]*nats.Conn{partition.RoleConsole: console, partition.RoleOperator: operator} {
-		_, err = partition.HandOver(ctx, nc, defender.Group, only("b"), time.Now().Add(time.Minute))
+	for r, nc := range map[role.Role]*nats.Conn{role.Console: console, role.Operator: operator} {
+		_, err = partition.Open(nc, defender.Group).Drain(ctx, only("b"), time.Now().Add(time.Minute))
 		c.ok(r, "draining a worker", err)
-		_, err = partition.HandOver(ctx, nc, defender.Group, only("b"), time.Time{})
+		_, err = partition.Open(nc, defender.Group).Drain(ctx, only("b"), time.Time{})
 		c.ok(r, "taking a worker back", err)
 	}
 
 	// The node plane.
-	plane := workers.New(c.as(partition.RoleNodes), defender.Group)
+	plane := workers.New(c.as(role.Nodes), defender.Group)
 	c.eventually("node-b drained", func() bool {
-		left, err := plane.HandOver(ctx, "node-b", time.Now().Add(time.Minute))
+		left, err := plane.DrainWorkers(ctx, "node-b", time.Now().Add(time.Minute))
 		return err == nil && left == 0
 	})
-	c.ok(partition.RoleNodes, "taking a node back", plane.TakeBack(ctx, "node-b"))
+	c.ok(role.Nodes, "taking a node back", plane.TakeBack(ctx, "node-b"))
 	_, err = plane.Cost(ctx, []string{"node-a"})
-	c.ok(partition.RoleNodes, "asking for the cost", err)
-	c.ok(partition.RoleNodes, "telling how many workers there should be", partition.SetExpected(ctx, c.as(partition.RoleNodes), defender.Group, 0))
+	c.ok(role.Nodes, "asking for the cost", err)
+	c.ok(role.Nodes, "telling how many workers there should be", partition.Open(c.as(role.Nodes), defender.Group).Expect(ctx, 0))
 
 	// The operator's other commands.
 	c.eventually("node-b has slots again", func() bool {
 		costs, err := plane.Cost(ctx, []string{"node-b"})
 		return err == nil && costs["node-b"] > 0
 	})
-	c.ok(partition.RoleOperator, "telling how many workers there should be", partition.SetExpected(ctx, operator, defender.Group, 0))
-	c.ok(partition.RoleOperator, "pinning", partition.AddPins(ctx, operator, defender.Group, partition.Pin{Slot: 1, Worker: "defender-0"}))
-	c.ok(partition.RoleOperator, "unpinning", partition.RemovePins(ctx, operator, defender.Group, 1))
-	c.ok(partition.RoleOperator, "reading events", partition.ReadEvents(ctx, operator, defender.Group, partition.EventQuery{}, func(partition.Event) error { return nil }))
-	c.ok(partition.RoleOperator, "reading some events", partition.ReadEvents(ctx, operator, defender.Group, partition.EventQuery{Kinds: []partition.EventKind{partition.EventElected}}, func(partition.Event) error { return nil }))
+	c.ok(role.Operator, "telling how many workers there should be", partition.Open(operator, defender.Group).Expect(ctx, 0))
+	c.ok(role.Operator, "pinning", partition.Open(operator, defender.Group).Override(ctx, partition.Pin{Slot: 1, Worker: "defender-0"}))
+	c.ok(role.Operator, "unpinning", partition.Open(operator, defender.Group).RemoveOverrides(ctx, 1))
+	c.ok(role.Operator, "reading events", partition.Open(operator, defender.Group).Events(ctx, event.Query{}, func(event.Event) error { return nil }))
+	c.ok(role.Operator, "reading some events", partition.Open(operator, defender.Group).Events(ctx, event.Query{Kinds: []event.Kind{event.Elected}}, func(event.Event) error { return nil }))
 	for _, l := range letters {
 		_, err := defender.Requeue(ctx, operator, c.store, l.Sequence)
-		c.ok(partition.RoleOperator, "sending a dead letter again", err)
+		c.ok(role.Operator, "sending a dead letter again", err)
 	}
-	c.ok(partition.RoleOperator, "changing the number of slots", partition.SetLayout(ctx, operator, defender.Group, 16))
+	c.ok(role.Operator, "changing the number of slots", partition.Open(operator, defender.Group).Reshard(ctx, 16))
 	c.eventually("16 slots", func() bool {
-		l, err := partition.ReadLayout(ctx, operator, defender.Group)
+		l, err := partition.Open(operator, defender.Group).Resharding(ctx)
 		return err == nil && l.Slots == 16 && l.Former == 0
 	})
 	from, _ := c.group.Mapping()
 	if from != "" {
-		c.ok(partition.RoleOperator, "checking the mapping", partition.CheckMapping(ctx, operator, c.group))
+		c.ok(role.Operator, "checking the mapping", partition.Open(operator, c.group.Name).CheckMapping(ctx))
 	}
 
 	// A worker's webhooks.
 	posting, stop := context.WithCancel(ctx)
 	posted := make(chan error, 1)
 	go func() {
-		posted <- webhook.New(webhook.Config{Conn: c.as(partition.RoleWorker), Strategies: strategy.Default}).Run(posting)
+		posted <- webhook.New(webhook.Config{Conn: c.as(role.Worker), Strategies: strategy.Default}).Run(posting)
 	}()
 	defer func() { stop(); <-posted }()
 
@@ -361,18 +364,18 @@ func (c *court) lose() {
 	// Defender c is to be one of them: for as long as the lease of the killed one lasts, two
 	// are there without it.
 	working := func() bool {
-		v, err := partition.Look(ctx, c.harness(), defender.Group)
+		v, err := partition.Open(c.harness(), defender.Group).Inspect(ctx)
 		if err != nil || v.Map == nil || len(v.Map.Workers) != 2 || len(v.Map.Moves) > 0 || len(v.Members) != 2 {
 			return false
 		}
-		return slices.ContainsFunc(v.Members, func(m partition.MemberInfo) bool { return m.Pod == "c" && m.State == partition.StateStable })
+		return slices.ContainsFunc(v.Members, func(m partition.MemberInfo) bool { return m.Pod == "c" && m.State == state.Stable })
 	}
 	c.eventually("two workers after a crash", working)
 	// It is created again with the first stream whose limit is sought.
 	if err := js.DeleteStream(ctx, reserve.TurnStream); err != nil {
 		t.Fatal(err)
 	}
-	streams := []string{"KV_stable-ids", "KV_defender-heartbeats", "KV_defender-assignments", partition.EventStream(defender.Group), partition.RetryStream(defender.Stream),
+	streams := []string{"KV_stable-ids", "KV_defender-heartbeats", "KV_defender-assignments", "defender-events", defender.Stream + "-retry",
 		defender.AlarmStream, defender.DeadStream}
 	for _, name := range append(streams, c.group.Streams()...) {
 		if err := js.DeleteStream(ctx, name); err != nil {
@@ -489,7 +492,7 @@ func (c *court) publishing(group partition.Config, chambers []defender.Chamber, 
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	collector, err := collect.New(c.store, c.as(partition.RoleCollector))
+	collector, err := collect.New(c.store, c.as(role.Collector))
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -500,12 +503,12 @@ func (c *court) publishing(group partition.Config, chambers []defender.Chamber, 
 	what(traffic)
 	c.eventually("all published", func() bool { return traffic.Waiting.Load() == 0 })
 	traffic.close()
-	c.ok(partition.RoleCollector, "publishing", errors.Join(traffic.faults...))
+	c.ok(role.Collector, "publishing", errors.Join(traffic.faults...))
 }
 
 // compare checks that nothing was refused, and that each permission was used.
 func (c *court) compare() {
-	for _, r := range partition.Roles {
+	for _, r := range role.All {
 		p, err := defender.Permissions(c.group, r)
 		if err != nil {
 			c.t.Fatal(err)

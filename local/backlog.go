@@ -61,7 +61,7 @@ func (c *Stack) Pending(ctx context.Context) (func() (uint64, error), error) {
 		if c.o.RetryAttempts == 0 {
 			return n, nil
 		}
-		parked, err := partition.ReadParked(ctx, c.Conn, defender.Group)
+		parked, err := partition.Open(c.Conn, defender.Group).RetryQueue(ctx)
 		return n + uint64(parked.Messages), err
 	}, nil
 }

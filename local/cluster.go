@@ -23,6 +23,7 @@ import (
 	"github.com/muster-dev/muster/nodes/sim/region"
 	"github.com/muster-dev/muster/nodes/workers"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/role"
 )
 
 // What a site's nodes take: ten defenders of 200m on two cores.
@@ -127,7 +128,7 @@ func (t *Cluster) open(ctx context.Context) (err error) {
 	t.plane.Cloud = slow{t.plane.Cloud, t.stack.o.launch}
 	t.plane.Journal = told{t.plane.Journal, t.journaled}
 	t.plane.Store = timed{t.plane.Store, t.wrote, t.recorded}
-	nc, err := t.stack.As(partition.RoleNodes)
+	nc, err := t.stack.As(role.Nodes)
 	if err != nil {
 		return err
 	}

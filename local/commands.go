@@ -13,6 +13,7 @@ import (
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/role"
 )
 
 // act carries out what a person asks for on the page.
@@ -46,7 +47,7 @@ func (s *screen) connection() (*nats.Conn, error) {
 	if s.c.seen() == nil {
 		return nil, errors.New("the workers are still starting: try again in a moment")
 	}
-	return s.c.As(partition.RoleConsole)
+	return s.c.As(role.Console)
 }
 
 // askTimes is how often a worker is asked that does not answer, as a busy one may not.
@@ -60,7 +61,7 @@ func (s *screen) drain(ctx context.Context, worker string, until time.Time) erro
 	}
 	asked := false
 	for try := range askTimes {
-		_, err = partition.HandOver(ctx, nc, defender.Group, func(m partition.MemberInfo) bool {
+		_, err = partition.Open(nc, defender.Group).Drain(ctx, func(m partition.MemberInfo) bool {
 			asked = asked || m.ID == worker
 			return m.ID == worker
 		}, until)

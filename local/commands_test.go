@@ -111,7 +111,7 @@ func alarmOfRun(t *testing.T, s *Stack, c defender.Chamber, opened string) defen
 
 func worker(t *testing.T, s *Stack, id string) (partition.MemberInfo, int) {
 	t.Helper()
-	list, err := partition.Members(t.Context(), s.Conn, defender.Group)
+	list, err := partition.Open(s.Conn, defender.Group).Members(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

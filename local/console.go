@@ -18,6 +18,9 @@ import (
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/uchart"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/role"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // screen shows a cluster on the console.
@@ -100,17 +103,17 @@ func (s *screen) follow(e SeenEvent) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch e.Kind {
-	case partition.EventYielding:
+	case event.Draining:
 		if e.Duration > 0 {
 			s.drained[e.Worker] = e.Time.Add(e.Duration)
 		} else {
 			delete(s.drained, e.Worker)
 		}
-	case partition.EventIDClaimed:
+	case event.IDClaimed:
 		s.asked = time.Time{} // the name is in another pod now
-	case partition.EventLeft, partition.EventIdentityLost:
+	case event.Left, event.IdentityLost:
 		delete(s.drained, e.Worker)
-	case partition.EventWorkerGone:
+	case event.WorkerGone:
 		delete(s.drained, e.Peer)
 	default:
 	}
@@ -195,50 +198,50 @@ func momentOf(e SeenEvent) (console.Moment, bool) {
 		return m, true
 	}
 	switch e.Kind {
-	case partition.EventIDClaimed:
+	case event.IDClaimed:
 		return line("", "claimed its stable ID after %.1f s", e.Duration.Seconds())
-	case partition.EventElected:
+	case event.Elected:
 		if e.Worker == e.Peer {
 			return line("", "is the leader, epoch %d", e.Epoch)
 		}
-	case partition.EventWorkerGone:
+	case event.WorkerGone:
 		level := "bad"
 		if e.Reason == "left" { // in good order
 			level = ""
 		}
 		return line(level, "%s is gone (%s)", e.Peer, e.Reason)
-	case partition.EventSuspected:
+	case event.WorkerSuspected:
 		return line("warn", "%s is suspected to have failed", e.Peer)
-	case partition.EventWorkerLeaving:
+	case event.WorkerLeaving:
 		return line("", "%s is leaving", e.Peer)
-	case partition.EventTopology:
+	case event.Topology:
 		return line("", "topology change: %d → %d workers", e.Before, e.After)
-	case partition.EventWindowStarted:
+	case event.WindowStarted:
 		return line("", "stabilization window of %s (%s)", e.Duration.Round(time.Second), e.Reason)
-	case partition.EventWindowDone:
+	case event.WindowDone:
 		return line("", "window complete after %.1f s: %d workers, %s", e.Duration.Seconds(), e.After, e.Reason)
-	case partition.EventPlanned:
+	case event.Planned:
 		return line("", "planned in %s: %d slots move (%s)", e.Duration.Round(time.Microsecond), e.Count, e.Reason)
-	case partition.EventMapPublished:
+	case event.MapPublished:
 		return line("", "published map version %d for %d workers", e.Version, e.After)
-	case partition.EventRebalanced:
+	case event.Rebalanced:
 		return line("good", "rebalanced to version %d, %.0f ms after the plan", e.Version, e.Duration.Seconds()*1000)
-	case partition.EventTakenOver:
+	case event.SlotTakenOver:
 		return line("warn", "slot %d is taken over by %s", e.Slot, e.Peer)
-	case partition.EventTrustLost:
+	case event.LeaseUncertain:
 		return line("bad", "paused: its lease is uncertain (%s)", e.Reason)
-	case partition.EventTrustRegained:
+	case event.LeaseConfirmed:
 		return line("good", "resumed after %.1f s", e.Duration.Seconds())
-	case partition.EventIdentityLost, partition.EventHandoverForced, partition.EventPrepareFailed, partition.EventGhostHealed, partition.EventResourceRecreated, partition.EventFencesRaised:
+	case event.IdentityLost, event.HandoffForced, event.PrepareFailed, event.StalePinFreed, event.ResourceRecreated, event.FencesRaised:
 		return line("warn", "%s %s%s", strings.ReplaceAll(string(e.Kind), "-", " "), e.Reason, e.Err)
-	case partition.EventStreamRolledBack, partition.EventPanicked:
+	case event.StreamRolledBack, event.Panicked:
 		return line("bad", "%s: %s: %s", strings.ReplaceAll(string(e.Kind), "-", " "), e.Reason, e.Err)
-	case partition.EventYielding:
+	case event.Draining:
 		if e.Duration == 0 {
 			return line("good", "undrained: takes slots again")
 		}
 		return line("warn", "drains: hands off its slots and takes none for %s", e.Duration.Round(time.Second))
-	case partition.EventLeft:
+	case event.Left:
 		return line("", "left after a drain of %.1f s", e.Duration.Seconds())
 	default:
 	}
@@ -270,7 +273,7 @@ func (s *screen) workers(ctx context.Context) (console.WorkerPlane, error) {
 		v.Epoch, v.Version = a.Epoch, a.Version
 		for _, m := range a.Workers { // also those of whom no event has come yet
 			if workers[m.ID] == nil {
-				workers[m.ID] = &console.Worker{ID: m.ID, State: string(partition.StateInit)}
+				workers[m.ID] = &console.Worker{ID: m.ID, State: string(state.Init)}
 			}
 		}
 		if w := workers[a.Leader.ID]; w != nil && w.Failed == nil {
@@ -353,11 +356,11 @@ func (s *screen) leases(ctx context.Context) (map[string]partition.MemberInfo, e
 	if known {
 		return s.crew, nil
 	}
-	nc, err := s.c.As(partition.RoleConsole)
+	nc, err := s.c.As(role.Console)
 	if err != nil {
 		return s.crew, err
 	}
-	list, err := partition.Members(ctx, nc, defender.Group)
+	list, err := partition.Open(nc, defender.Group).Members(ctx)
 	if err != nil {
 		return s.crew, err
 	}
@@ -423,7 +426,7 @@ func (s *screen) charts(ctx context.Context, tool, name string) (console.Charts,
 		return v, err
 	}
 	slices.Reverse(charts)
-	nc, err := s.c.As(partition.RoleConsole)
+	nc, err := s.c.As(role.Console)
 	if err != nil {
 		return v, err
 	}

@@ -113,7 +113,7 @@ func somethingOfEverything(ctx context.Context, t *Cluster, seen *promtest.Serie
 	}
 	// A pause is felt only by a message that waits while its slot is handed over.
 	t.stack.Traffic.Hold.Store(int64(time.Second))
-	for i := 0; !asked(seen, "sum(defender_handover_pause_seconds_count) > 0", time.Now()); i++ {
+	for i := 0; !asked(seen, "sum(defender_handoff_pause_seconds_count) > 0", time.Now()); i++ {
 		oneOf := map[int]int{} // chamber, by slot
 		for i, ch := range t.stack.Chambers {
 			oneOf[partition.SlotOf(t.stack.o.Slots, ch.Tool, ch.Name)] = i
@@ -126,7 +126,7 @@ func somethingOfEverything(ctx context.Context, t *Cluster, seen *promtest.Serie
 		if err := t.deploy.scale(ctx, 4+i%2*4); err != nil {
 			return err
 		}
-		err := t.Wait(ctx, 3*time.Second, "a pause felt", has("sum(defender_handover_pause_seconds_count) > 0"))
+		err := t.Wait(ctx, 3*time.Second, "a pause felt", has("sum(defender_handoff_pause_seconds_count) > 0"))
 		if err != nil && i == 6 {
 			return err
 		}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/muster-dev/muster/console"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // How long the console shows a failed worker that no worker has replaced under its ID.
@@ -32,19 +34,19 @@ func newFailures() *failures {
 }
 
 // follow takes in an event. at is our own time.
-func (f *failures) follow(e partition.Event, at time.Time) {
+func (f *failures) follow(e event.Event, at time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch e.Kind {
-	case partition.EventIDClaimed:
+	case event.IDClaimed:
 		f.claims[e.Worker] = max(f.claims[e.Worker], e.Claim)
 		f.joined[e.Worker] = at
 		delete(f.byID, e.Worker)
-	case partition.EventLeft:
+	case event.Left:
 		f.left[e.Worker] = f.claims[e.Worker]
 		delete(f.byID, e.Worker) // the leader may have reported a lost connection before this came
 		delete(f.joined, e.Worker)
-	case partition.EventWorkerGone:
+	case event.WorkerGone:
 		// Events of two workers come in any order. The leader may report a worker as gone when the ID's next holder is at work, or
 		// after the worker itself said that it left.
 		if !endedBadly(e.Reason) || e.Claim < f.claims[e.Peer] || f.left[e.Peer] == e.Claim && e.Claim > 0 {
@@ -66,12 +68,12 @@ func endedBadly(reason string) bool {
 
 // leases compares the workers that have a lease with those that joined before the leases were asked for. Without a leader no event
 // reports a failed worker, as when all failed at once.
-func (f *failures) leases(asked time.Time, held map[string]partition.MemberInfo, states map[string]partition.State) {
+func (f *failures) leases(asked time.Time, held map[string]partition.MemberInfo, states map[string]state.State) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for id, joined := range f.joined {
 		_, has := held[id]
-		if _, failed := f.byID[id]; has || failed || !joined.Before(asked) || states[id] == partition.StateShutdown {
+		if _, failed := f.byID[id]; has || failed || !joined.Before(asked) || states[id] == state.Shutdown {
 			continue
 		}
 		f.byID[id] = console.Failure{At: asked.UTC(), Reason: leaseGone}
@@ -87,7 +89,7 @@ func (f *failures) leases(asked time.Time, held map[string]partition.MemberInfo,
 const renewedSince = 5 * time.Second
 
 // now returns the failed workers to show, by stable ID, and removes all failed ones from the states that workers last reported.
-func (f *failures) now(at time.Time, states map[string]partition.State, expected int) map[string]console.Failure {
+func (f *failures) now(at time.Time, states map[string]state.State, expected int) map[string]console.Failure {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for id := range f.byID {

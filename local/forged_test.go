@@ -16,6 +16,7 @@ import (
 	"github.com/muster-dev/muster/broker/accounts"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/role"
 )
 
 // forgery is a request that a role must not make.
@@ -27,7 +28,7 @@ type forgery struct {
 }
 
 // forgeries are those of each role.
-func forgeries() map[partition.Role][]forgery {
+func forgeries() map[role.Role][]forgery {
 	request := func(what, verb string) forgery {
 		return forgery{what: what, subject: "$JS.API." + verb, body: "{}"}
 	}
@@ -94,18 +95,18 @@ func forgeries() map[partition.Role][]forgery {
 	operation := []forgery{pins, layout, updates}
 	foreign := []forgery{publishes}
 	looking := []forgery{reads, consumer, deletesOne}
-	return map[partition.Role][]forgery{
+	return map[role.Role][]forgery{
 		// A worker deletes a bucket whose revisions have gone back; it may write there anyway.
-		partition.RoleWorker: join(nobody, foreign, []forgery{drains}),
-		partition.RolePublisher: join(nobody, []forgery{deletesMap}, coordination, operation, looking, []forgery{expects, drains, acknowledge, hook, unhook, rehook, rehookAt, hearsAlarms, hearsEvents,
+		role.Worker: join(nobody, foreign, []forgery{drains}),
+		role.Publisher: join(nobody, []forgery{deletesMap}, coordination, operation, looking, []forgery{expects, drains, acknowledge, hook, unhook, rehook, rehookAt, hearsAlarms, hearsEvents,
 			request("reads the layout", "DIRECT.GET.KV_defender-assignments.$KV.defender-assignments.layout")}),
-		partition.RoleCollector: join(nobody, []forgery{deletesMap}, coordination, operation, looking, []forgery{expects, drains, acknowledge, hook, unhook, rehook, rehookAt, hearsAlarms, hearsEvents,
+		role.Collector: join(nobody, []forgery{deletesMap}, coordination, operation, looking, []forgery{expects, drains, acknowledge, hook, unhook, rehook, rehookAt, hearsAlarms, hearsEvents,
 			request("reads the map", "DIRECT.GET.KV_defender-assignments.$KV.defender-assignments.assignment-map")}),
-		partition.RoleViewer:  join(nobody, []forgery{deletesMap}, coordination, operation, looking, foreign, []forgery{expects, drains, acknowledge, hook, unhook, rehook, rehookAt}),
-		partition.RoleConsole: join(nobody, []forgery{deletesMap}, coordination, operation, looking, foreign, []forgery{expects, hook, unhook, rehook, rehookAt}),
-		partition.RoleNodes: join(nobody, []forgery{deletesMap}, coordination, operation, looking, foreign, []forgery{acknowledge, hook, unhook, rehook, rehookAt, hearsAlarms, hearsEvents,
+		role.Viewer:  join(nobody, []forgery{deletesMap}, coordination, operation, looking, foreign, []forgery{expects, drains, acknowledge, hook, unhook, rehook, rehookAt}),
+		role.Console: join(nobody, []forgery{deletesMap}, coordination, operation, looking, foreign, []forgery{expects, hook, unhook, rehook, rehookAt}),
+		role.Nodes: join(nobody, []forgery{deletesMap}, coordination, operation, looking, foreign, []forgery{acknowledge, hook, unhook, rehook, rehookAt, hearsAlarms, hearsEvents,
 			request("reads the pins", "DIRECT.GET.KV_defender-assignments.$KV.defender-assignments.pins")}),
-		partition.RoleOperator: join([]forgery{purges, deletes, deletesMap, restores, snapshots, creates, lists, stepsDown, evicts, skips, otherLease, otherMap,
+		role.Operator: join([]forgery{purges, deletes, deletesMap, restores, snapshots, creates, lists, stepsDown, evicts, skips, otherLease, otherMap,
 			hearsAll, hearsAny, hearsDone, hearsKV, hearsSystem}, coordination, []forgery{deletesOne, reads, hook, unhook, rehook, rehookAt, hearsAlarms}),
 	}
 }
@@ -134,7 +135,7 @@ func TestForgedRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	c, js := newBusyCourt(t)
 	before := stateOfAll(t, js)
-	for _, r := range partition.Roles {
+	for _, r := range role.All {
 		list := forgeries()[r]
 		if len(list) == 0 {
 			t.Errorf("nothing is tried as the %s", r)
@@ -228,7 +229,7 @@ func TestGroupsAreApart(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(nc.Close)
-		if err := partition.Provision(t.Context(), nc, group(name)); err != nil {
+		if err := partition.Open(nc, name).Provision(t.Context(), group(name)); err != nil {
 			t.Fatalf("a worker of %s can't provision: %v", name, err)
 		}
 		// Both have a bucket stable-ids, each its own.
@@ -266,7 +267,7 @@ func TestGroupsAreApart(t *testing.T) {
 func TestAViewersConsumerReachesNoStream(t *testing.T) {
 	t.Parallel()
 	c, js := newBusyCourt(t)
-	viewer := c.as(partition.RoleViewer)
+	viewer := c.as(role.Viewer)
 	before := contents(t, js)
 	deliver := func(t *testing.T, name, to string) {
 		body, err := json.Marshal(map[string]any{"stream_name": "KV_defender-assignments", "action": "create", "config": map[string]any{

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/console"
-	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // slotMoves follows slots from one owner to the next, by the workers' events: handoffs and takeovers. No worker serves a slot from its
@@ -37,17 +37,17 @@ func newSlotMoves() *slotMoves {
 }
 
 // follow takes in an event and returns the move that it ends, if it ends one.
-func (m *slotMoves) follow(e partition.Event) (console.SlotMove, bool) {
+func (m *slotMoves) follow(e event.Event) (console.SlotMove, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch e.Kind {
-	case partition.EventSlotReleased:
+	case event.SlotReleased:
 		// The events of two workers come in any order: the new owner's may be here already.
 		if h := m.holder[e.Slot]; h.worker != "" && h.worker != e.Worker && !h.since.Before(e.Time) {
 			return console.SlotMove{Slot: e.Slot, From: e.Worker, To: h.worker, At: h.since, Pause: h.since.Sub(e.Time)}, true
 		}
 		m.vacant[e.Slot] = vacancy{e.Worker, e.Time, false}
-	case partition.EventWorkerGone:
+	case event.WorkerGone:
 		if !endedBadly(e.Reason) {
 			break
 		}
@@ -57,7 +57,7 @@ func (m *slotMoves) follow(e partition.Event) (console.SlotMove, bool) {
 				m.vacant[slot] = vacancy{e.Peer, e.Time.Add(-e.Duration), true}
 			}
 		}
-	case partition.EventSlotAcquired:
+	case event.SlotAcquired:
 		v, was := m.vacant[e.Slot]
 		from := m.holder[e.Slot].worker
 		delete(m.vacant, e.Slot)
@@ -68,7 +68,7 @@ func (m *slotMoves) follow(e partition.Event) (console.SlotMove, bool) {
 		case e.Reason == takenOver: // the leader's word that the owner failed may come behind the takeover, or not at all
 			return console.SlotMove{Slot: e.Slot, From: from, To: e.Worker, At: e.Time, Takeover: true, Pause: -1}, true
 		}
-	case partition.EventLayout:
+	case event.Resharded:
 		clear(m.holder) // slots of these numbers are others now
 		clear(m.vacant)
 	default:

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // pauses tells of defenders that pause because they can't confirm their lease: one line
@@ -27,9 +27,9 @@ type pauses struct {
 const slowReason = "no round trip within the grace"
 
 // event takes notice of what a defender tells.
-func (p *pauses) event(at time.Time, e partition.Event) {
+func (p *pauses) event(at time.Time, e event.Event) {
 	switch e.Kind {
-	case partition.EventTrustLost:
+	case event.LeaseUncertain:
 		if p.paused == nil {
 			p.paused = map[string]string{}
 		}
@@ -39,9 +39,9 @@ func (p *pauses) event(at time.Time, e partition.Event) {
 		p.paused[e.Worker] = e.Reason
 		p.times++
 		p.most = max(p.most, len(p.paused))
-	case partition.EventTrustRegained, partition.EventIdentityLost, partition.EventLeft:
+	case event.LeaseConfirmed, event.IdentityLost, event.Left:
 		delete(p.paused, e.Worker)
-	case partition.EventWorkerGone:
+	case event.WorkerGone:
 		delete(p.paused, e.Peer)
 	default:
 	}

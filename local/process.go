@@ -25,7 +25,7 @@ import (
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/service"
-	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/role"
 )
 
 // Process is one defender of the fleet, by the order in which they were started.
@@ -44,7 +44,7 @@ type Process struct {
 func (c *Stack) DefenderOptions(n int) DefenderOptions {
 	name := fmt.Sprintf("pod-%03d", n)
 	return DefenderOptions{
-		Options: service.Options{NATS: c.Brokers.Url, User: c.users.of(partition.RoleWorker), Store: c.StorePath, Slots: c.o.Slots, Shards: c.o.Shards, Replicas: c.o.Replicas, Pod: name,
+		Options: service.Options{NATS: c.Brokers.Url, User: c.users.of(role.Worker), Store: c.StorePath, Slots: c.o.Slots, Shards: c.o.Shards, Replicas: c.o.Replicas, Pod: name,
 			RetryAttempts: c.o.RetryAttempts, LogFile: filepath.Join(c.Dir, "log", name+".log"), Verbose: c.o.Verbose},
 		Work: c.o.Work, Record: filepath.Join(c.Dir, "record", name)}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/defender"
-	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // remainder is what the broker has left of messages that are not processed.
@@ -92,7 +92,7 @@ func (c *Stack) Progress(ctx context.Context) {
 		case <-t.C:
 		}
 		published, processed, dead := c.counts(ctx)
-		line := fmt.Sprintf("… %d defenders STABLE, %d published (%.0f/s), %d processed", c.View.count(partition.StateStable), published, float64(published-before)/every.Seconds(), processed)
+		line := fmt.Sprintf("… %d defenders STABLE, %d published (%.0f/s), %d processed", c.View.count(state.Stable), published, float64(published-before)/every.Seconds(), processed)
 		if dead > 0 {
 			line += fmt.Sprintf(", %d dead-lettered", dead)
 		}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/internal/output"
-	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // TestTally counts what is processed by what the broker has left.
@@ -89,11 +89,11 @@ func TestPauses(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2031, 1, 2, 3, 4, 5, 0, time.UTC)
 	after := func(d time.Duration) time.Time { return start.Add(d) }
-	lost := func(worker int, why string) partition.Event {
-		return partition.Event{Kind: partition.EventTrustLost, Worker: fmt.Sprint("defender-", worker), Reason: why}
+	lost := func(worker int, why string) event.Event {
+		return event.Event{Kind: event.LeaseUncertain, Worker: fmt.Sprint("defender-", worker), Reason: why}
 	}
-	back := func(worker int) partition.Event {
-		return partition.Event{Kind: partition.EventTrustRegained, Worker: fmt.Sprint("defender-", worker)}
+	back := func(worker int) event.Event {
+		return event.Event{Kind: event.LeaseConfirmed, Worker: fmt.Sprint("defender-", worker)}
 	}
 	t.Run("are told in one line with a count", func(t *testing.T) {
 		t.Parallel()
@@ -157,9 +157,9 @@ func TestPauses(t *testing.T) {
 		p.event(start, lost(1, slowReason))
 		p.event(start, lost(2, slowReason))
 		p.event(start, lost(3, slowReason))
-		p.event(after(time.Second), partition.Event{Kind: partition.EventWorkerGone, Worker: "defender-0", Peer: "defender-1"})
-		p.event(after(time.Second), partition.Event{Kind: partition.EventLeft, Worker: "defender-2"})
-		p.event(after(2*time.Second), partition.Event{Kind: partition.EventIdentityLost, Worker: "defender-3"})
+		p.event(after(time.Second), event.Event{Kind: event.WorkerGone, Worker: "defender-0", Peer: "defender-1"})
+		p.event(after(time.Second), event.Event{Kind: event.Left, Worker: "defender-2"})
+		p.event(after(2*time.Second), event.Event{Kind: event.IdentityLost, Worker: "defender-3"})
 		if got, want := p.line(after(3*time.Second), 1), "All defenders continue: 3 pauses in 3s, at most 3 of 3 defenders at once"; got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // Recorder writes down when the processing of each message begins and ends, in
@@ -55,8 +56,8 @@ func (r *Recorder) Processed(p defender.Processed) {
 }
 
 // Observe notes the worker's name and passes the event on.
-func (r *Recorder) Observe(e partition.Event) {
-	if e.Kind == partition.EventIDClaimed {
+func (r *Recorder) Observe(e event.Event) {
+	if e.Kind == event.IDClaimed {
 		r.mu.Lock()
 		r.name = e.Worker
 		r.mu.Unlock()

@@ -27,6 +27,7 @@ import (
 	"github.com/muster-dev/muster/defender/sqlite"
 	"github.com/muster-dev/muster/internal/misuse"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/role"
 )
 
 // Options say what Up and Run start. They are the flags of "muster up".
@@ -223,7 +224,7 @@ func (c *Stack) start(ctx context.Context) error {
 	if err := replay.Register(ctx, c.Store, c.Chambers); err != nil {
 		return err
 	}
-	operator, err := c.As(partition.RoleOperator)
+	operator, err := c.As(role.Operator)
 	if err != nil {
 		return err
 	}
@@ -235,7 +236,7 @@ func (c *Stack) start(ctx context.Context) error {
 		return err
 	}
 	if c.screen != nil {
-		console, err := c.As(partition.RoleConsole)
+		console, err := c.As(role.Console)
 		if err != nil {
 			return err
 		}
@@ -243,7 +244,7 @@ func (c *Stack) start(ctx context.Context) error {
 			return err
 		}
 	}
-	viewer, err := c.As(partition.RoleViewer)
+	viewer, err := c.As(role.Viewer)
 	if err != nil {
 		return err
 	}
@@ -254,7 +255,7 @@ func (c *Stack) start(ctx context.Context) error {
 	c.mu.Lock()
 	c.View = v
 	c.mu.Unlock()
-	publishes, err := c.As(partition.RoleCollector)
+	publishes, err := c.As(role.Collector)
 	if err != nil {
 		return err
 	}
@@ -355,11 +356,11 @@ func (c *Stack) Expect(ctx context.Context, n int) error {
 
 // SetExpected tells the defenders how many they should be.
 func (c *Stack) SetExpected(ctx context.Context, n int) error {
-	nc, err := c.As(partition.RoleOperator)
+	nc, err := c.As(role.Operator)
 	if err != nil {
 		return err
 	}
-	return partition.SetExpected(ctx, nc, defender.Group, n)
+	return partition.Open(nc, defender.Group).Expect(ctx, n)
 }
 
 // Running returns the members that have not ended.

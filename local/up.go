@@ -51,7 +51,7 @@ func up(ctx context.Context, o Options, then func(context.Context, *Cluster) err
 // tellWhatNext says what a person can do with a running up, with what they need for it.
 func (c *Stack) tellWhatNext(ctx context.Context) {
 	lines := fmt.Sprintf("           Look from another terminal: muster partitions status --nats %[1]s\n           Follow what happens:        muster partitions events --follow --nats %[1]s\n", c.Brokers.Url)
-	if list, err := partition.Members(ctx, c.Conn, defender.Group); err == nil {
+	if list, err := partition.Open(c.Conn, defender.Group).Members(ctx); err == nil {
 		pids := c.processIDs()
 		for _, m := range slices.Backward(list) {
 			if pid := pids[m.Pod]; pid > 0 {

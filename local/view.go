@@ -14,14 +14,16 @@ import (
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // view is what can be seen of the defenders from outside: their events and the
 // assignment maps.
 type view struct {
 	mu     sync.Mutex
-	states map[string]partition.State // by stable ID
-	claims map[string]uint64          // by stable ID, that of its newest holder
+	states map[string]state.State // by stable ID
+	claims map[string]uint64      // by stable ID, that of its newest holder
 	events []SeenEvent
 	maps   []SeenMap
 	onMap  func(SeenMap)   // called for each new version, at once
@@ -33,7 +35,7 @@ type view struct {
 }
 
 type SeenEvent struct {
-	partition.Event
+	event.Event
 	At time.Time // by our clock
 }
 
@@ -43,9 +45,9 @@ type SeenMap struct {
 }
 
 func newView(ctx context.Context, nc *nats.Conn, tell func(SeenEvent)) (*view, error) {
-	v := &view{tell: tell, states: map[string]partition.State{}, claims: map[string]uint64{}, done: make(chan struct{})}
+	v := &view{tell: tell, states: map[string]state.State{}, claims: map[string]uint64{}, done: make(chan struct{})}
 	var err error
-	if v.sub, err = nc.Subscribe(partition.EventSubject(defender.Group), v.event); err != nil {
+	if v.sub, err = nc.Subscribe(partition.Open(nc, defender.Group).EventSubject(), v.event); err != nil {
 		return nil, fmt.Errorf("following the defenders' events: %w", err)
 	}
 	if err := v.sub.SetPendingLimits(-1, -1); err != nil {
@@ -73,7 +75,7 @@ func (v *view) close() {
 }
 
 func (v *view) event(msg *nats.Msg) {
-	var e partition.Event
+	var e event.Event
 	if json.Unmarshal(msg.Data, &e) != nil {
 		return
 	}
@@ -83,18 +85,18 @@ func (v *view) event(msg *nats.Msg) {
 	v.events = append(v.events, s)
 	v.tell(s)
 	switch e.Kind {
-	case partition.EventState:
+	case event.StateChanged:
 		if e.Worker != "" {
 			v.states[e.Worker] = e.To
 		}
-	case partition.EventIDClaimed:
+	case event.IDClaimed:
 		v.claims[e.Worker] = e.Claim
-	case partition.EventWorkerGone:
+	case event.WorkerGone:
 		// The leader may tell it when the name's next holder is at work.
 		if v.claims[e.Peer] == e.Claim {
 			delete(v.states, e.Peer)
 		}
-	case partition.EventLeft, partition.EventIdentityLost:
+	case event.Left, event.IdentityLost:
 		delete(v.states, e.Worker)
 	default:
 	}
@@ -146,7 +148,7 @@ func (v *view) Versions() []SeenMap {
 }
 
 // now returns the newest map, nil before the first, and every defender's state.
-func (v *view) now() (*partition.Assignment, map[string]partition.State) {
+func (v *view) now() (*partition.Assignment, map[string]state.State) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(v.maps) == 0 {
@@ -156,7 +158,7 @@ func (v *view) now() (*partition.Assignment, map[string]partition.State) {
 }
 
 // shown returns the state that every defender last reported.
-func (v *view) shown() map[string]partition.State {
+func (v *view) shown() map[string]state.State {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return maps.Clone(v.states)
@@ -174,7 +176,7 @@ func (v *view) FirstOf(version uint64) (SeenMap, bool) {
 	return SeenMap{}, false
 }
 
-func (v *view) count(s partition.State) int {
+func (v *view) count(s state.State) int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	n := 0
@@ -210,5 +212,5 @@ func (v *view) Since(t time.Time) []SeenEvent {
 // no hand-over under way.
 func (v *view) Stable(n int) bool {
 	a := v.Latest()
-	return a != nil && a.Settled() && len(a.Workers) == n && v.count(partition.StateStable) == n
+	return a != nil && a.Settled() && len(a.Workers) == n && v.count(state.Stable) == n
 }

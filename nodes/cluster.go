@@ -142,11 +142,11 @@ func IsDrainBlocked(err error) (why string, ok bool) {
 type WorkerPlane interface {
 	// Cost tells what taking a node away costs; less is better. Nodes without workers may be absent.
 	Cost(ctx context.Context, nodes []string) (map[string]float64, error)
-	// HandOver asks the workers on a node to give their work away and to take none before until, and returns
+	// DrainWorkers asks the workers on a node to give their work away and to take none before until, and returns
 	// how much they still hold, in any unit; 0 is nothing. It does not wait: called again it tells how far
 	// they are. The request ends by itself at until, so that workers whose node was kept after all work again
 	// even if no process is left to tell them.
-	HandOver(ctx context.Context, node string, until time.Time) (left int, err error)
+	DrainWorkers(ctx context.Context, node string, until time.Time) (left int, err error)
 	// TakeBack ends a request before its time: the node stays.
 	TakeBack(ctx context.Context, node string) error
 }

@@ -288,8 +288,8 @@ type fixedSize int
 
 func (n fixedSize) Plan(Question) Plan { return Plan{Nodes: make([]Want, n), Why: "fixed"} }
 
-// TestWhatIsInTheWayBesideAPauseIsSaid: whoever resumes must not learn only then that there are no metrics, nor whoever mends these that
-// scaling is paused.
+// TestWhatIsInTheWayBesideAPauseIsSaid: an operator who resumes must not learn only then that there are no metrics, nor one who
+// fixes the metrics that scaling is paused.
 func TestWhatIsInTheWayBesideAPauseIsSaid(t *testing.T) {
 	const paused = " since 2024-10-28T07:19:00Z by alice: inventory"
 	for want, change := range map[string]func(*situation){

@@ -55,12 +55,12 @@ func (d drainer) handedOff(ctx context.Context, n NodeRef, since, deadline time.
 	}
 	var left int
 	ask := func(ctx context.Context) (err error) {
-		left, err = d.config.WorkerPlane.HandOver(ctx, n.Name, deadline)
+		left, err = d.config.WorkerPlane.DrainWorkers(ctx, n.Name, deadline)
 		return err
 	}
-	err := d.calls.do(ctx, "asking for hand-over", ask)
+	err := d.calls.do(ctx, "asking for a drain of the workers", ask)
 	if err != nil && !lost(err) { // only the reply may have been lost
-		err = d.calls.do(ctx, "asking for hand-over", ask)
+		err = d.calls.do(ctx, "asking for a drain of the workers", ask)
 	}
 	patience := deadline.Sub(since) * 3 / 4
 	if err != nil {
@@ -111,7 +111,7 @@ func (d drainer) cordon(ctx context.Context, n NodeRef, claim string) error {
 func (d drainer) uncordon(ctx context.Context, n NodeRef, claim string) error {
 	if d.config.WorkerPlane != nil {
 		takeBack := func(ctx context.Context) error { return d.config.WorkerPlane.TakeBack(ctx, n.Name) }
-		if err := d.calls.do(ctx, "taking the request for hand-over back", takeBack); err != nil {
+		if err := d.calls.do(ctx, "taking the request for the drain back", takeBack); err != nil {
 			if lost(err) {
 				return err
 			}

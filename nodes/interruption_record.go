@@ -66,23 +66,23 @@ type Interruption struct {
 	UntilEpoch int64  `json:"untilEpoch,omitempty"`
 	Fence      int64  `json:"fence,omitempty"`
 
-	Node          NodeRef     `json:"node,omitzero"`
-	Offering      Offering    `json:"offering,omitzero"`       // of the interrupted instance; counts as exhausted
-	Replace       Replace     `json:"replace,omitempty"`       // "" until decided
-	Intent        *Intent     `json:"intent,omitempty"`        // the launch that may be in flight, or was resolved
-	ReplacementID string      `json:"replacementId,omitempty"` // launched
-	LaunchFailed  string      `json:"launchFailed,omitempty"`  // why no replacement can be had
-	Verified      bool        `json:"verified,omitempty"`      // the replacement's node is Ready
-	Exhausted     []Exhausted `json:"exhausted,omitempty"`     // offerings found out of stock on the way
-	DrainSince    int64       `json:"drainSince,omitempty"`    // start of the drain
-	Drained       bool        `json:"drained,omitempty"`       // nothing is left on the node
-	DrainFailed   string      `json:"drainFailed,omitempty"`   // why it can't be drained
-	Marked        bool        `json:"terminating,omitempty"`   // the mark: about to be terminated by us
-	Closed        bool        `json:"closed,omitempty"`        // nothing more to do
-	Outcome       string      `json:"outcome,omitempty"`       // of a closed one
-	ExpiresEpoch  int64       `json:"expiresEpoch,omitempty"`  // a closed item may be deleted after this
-	Revision      int64       `json:"revision,omitempty"`      // grows with every write
-	HandedOver    bool        `json:"handedOver,omitempty"`    // the workers on the node were asked to hand off
+	Node           NodeRef     `json:"node,omitzero"`
+	Offering       Offering    `json:"offering,omitzero"`        // of the interrupted instance; counts as exhausted
+	Replace        Replace     `json:"replace,omitempty"`        // "" until decided
+	Intent         *Intent     `json:"intent,omitempty"`         // the launch that may be in flight, or was resolved
+	ReplacementID  string      `json:"replacementId,omitempty"`  // launched
+	LaunchFailed   string      `json:"launchFailed,omitempty"`   // why no replacement can be had
+	Verified       bool        `json:"verified,omitempty"`       // the replacement's node is Ready
+	Exhausted      []Exhausted `json:"exhausted,omitempty"`      // offerings found out of stock on the way
+	DrainSince     int64       `json:"drainSince,omitempty"`     // start of the drain
+	Drained        bool        `json:"drained,omitempty"`        // nothing is left on the node
+	DrainFailed    string      `json:"drainFailed,omitempty"`    // why it can't be drained
+	Marked         bool        `json:"terminating,omitempty"`    // the mark: about to be terminated by us
+	Closed         bool        `json:"closed,omitempty"`         // nothing more to do
+	Outcome        string      `json:"outcome,omitempty"`        // of a closed one
+	ExpiresEpoch   int64       `json:"expiresEpoch,omitempty"`   // a closed item may be deleted after this
+	Revision       int64       `json:"revision,omitempty"`       // grows with every write
+	WorkersDrained bool        `json:"workersDrained,omitempty"` // the workers on the node were asked to hand off
 }
 
 // Replace says whether an interrupted worker gets a replacement.

@@ -47,7 +47,7 @@ func (t OpenInterruption) Apply(i Interruption) (Interruption, error) {
 			i.LaunchFailed, i.Replace = "", ""
 		}
 	}
-	i.DrainFailed, i.HandedOver = "", false // a drain under a warning has other rules, and the time is new
+	i.DrainFailed, i.WorkersDrained = "", false // a drain under a warning has other rules, and the time is new
 	return i, nil
 }
 

@@ -89,9 +89,9 @@ func (w *spotWarning) beginHandoff(ctx context.Context) {
 	if err := w.cordon(ctx); err != nil {
 		w.log.collect(err) // the drain tries again
 	}
-	if !w.item.HandedOver {
+	if !w.item.WorkersDrained {
 		w.drainer.handedOff(ctx, w.item.Node, w.now(), w.deadline)
-		if err := w.step(ctx, "handOver", func(i *Interruption) { i.HandedOver = true }); err != nil {
+		if err := w.step(ctx, "drainWorkers", func(i *Interruption) { i.WorkersDrained = true }); err != nil {
 			w.log.collect(err)
 		}
 	}

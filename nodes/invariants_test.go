@@ -341,8 +341,8 @@ func (j *judge) end() {
 		j.fail(atRest, "the lease is held by %s", r.LeaseOwner)
 	case s.OpenItems() > 0:
 		j.fail(atRest, "%d interruption(s) open", s.OpenItems())
-	case f.Cordoned > 0 || f.Ghosts > 0:
-		j.fail(atRest, "%d cordoned, %d Node objects of instances that are gone", f.Cordoned, f.Ghosts)
+	case f.Cordoned > 0 || f.StaleNodes > 0:
+		j.fail(atRest, "%d cordoned, %d Node objects of instances that are gone", f.Cordoned, f.StaleNodes)
 	case f.Available < s.policy.MinWorkers:
 		j.fail(atRest, "%d workers available", f.Available)
 	}

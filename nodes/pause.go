@@ -65,7 +65,7 @@ func (ResumeScaling) Apply(r Record) (Record, error) {
 func CheckPause(by, reason string, reasonless bool) error {
 	errs := []error{checkPauseText("by", by), checkPauseText("reason", reason)}
 	if strings.TrimSpace(reason) == "" && !reasonless {
-		errs = append(errs, errors.New("the reason is empty: say why scaling is paused, for whoever finds it so"))
+		errs = append(errs, errors.New("the reason is empty: say why scaling is paused, for the people who find it paused"))
 	}
 	return errors.Join(errs...)
 }

@@ -245,7 +245,7 @@ func TestAWarnedNodeIsCordonedAndItsWorkersToldAtOnce(t *testing.T) {
 			seen[e.Kind] = e.At.Sub(at)
 		}
 	}
-	for _, k := range []sim.Kind{sim.Cordoned, sim.HandedOver, sim.Launched, sim.Evicted} {
+	for _, k := range []sim.Kind{sim.Cordoned, sim.WorkersDrained, sim.Launched, sim.Evicted} {
 		if d, ok := seen[k]; !ok || d > 3*time.Second {
 			t.Errorf("%s after %s, %t", k, d, ok)
 		}

@@ -20,7 +20,7 @@ type scenario struct {
 	paused  time.Duration       // when a person pauses scaling; 0: never
 	resumed time.Duration       // when that is ended; 0: never
 	length  time.Duration       // until it has to be at rest without a crash
-	stride  int                 // only every so many-th call is tried at the default depth; 0: every
+	stride  int                 // only every n-th call is tried at the default depth; 0: every
 	want    func(*stage) string // always
 	undone  func(*stage) string // only without a fault: a crash may use up a drain's time, and then the worker is kept
 	// tolerated is what the general rest rule does not hold for.
@@ -382,7 +382,7 @@ func scenarios() []scenario {
 		{name: "at the maximum", workers: "ab", length: minutes(5), policy: func(p *nodes.Policy) { p.MaxWorkers = 3 }, nodeless: 1, want: launched(1), setup: func(s *stage) {
 			full(2)(s)
 			s.SetBoots(sim.Boot{NeverJoins: true})
-			s.orphan("") // counts, whoever made it
+			s.orphan("") // counts, of whichever process
 		}},
 		{name: "one worker in each zone", workers: "ab", length: minutes(6), policy: func(p *nodes.Policy) { p.MinWorkers = 1 }, want: alive(true, w1, w2), setup: idle},
 		{name: "a warning during another's drain", workers: "aab", length: minutes(14), want: atLeast(2), setup: func(s *stage) {

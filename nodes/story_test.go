@@ -13,7 +13,7 @@ import (
 	"github.com/muster-dev/muster/nodes/sim"
 )
 
-var update = flag.Bool("update", false, "write the stories under testdata anew")
+var update = flag.Bool("update", false, "write the stories under testdata again")
 
 // TestStories compares what happens in some scenarios, in order, with a text that reads like a story. A change of order is a change
 // of what a crash can do, so it should be seen in a review.

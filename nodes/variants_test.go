@@ -54,7 +54,7 @@ func brokenVariants() []brokenVariant {
 		{"zones not looked at", onCloud(cloudHooks{listed: func(_ *stage, in *nodes.Instance) bool { in.Zone = "a"; return true }}), "one worker in each zone", zoneKept},
 		{"missing metrics taken for zero", func(_ *stage, p ports) ports { p.Signals = zeroSignals{p.Signals}; return p }, "no metrics for a busy cluster", asExpected},
 		{"Node objects of reclaimed instances left", onCluster(clusterHooks{remove: true}), "below the minimum", atRest},
-		{"workers evicted before they have handed over", deafToWorkers, "scale-down of a node with workers", handedFirst},
+		{"workers evicted before they have handed off", deafToWorkers, "scale-down of a node with workers", handedFirst},
 		{"a pause that nobody looks at", onStore(pauseUnseen), "a pause before a scale-up", pauseHolds},
 		{"a pause lost under what a tick notes", onStore(pauseLost), "a pause during a scale-up", pauseHolds},
 		{"a claim without its fence", anyClaim, "warning, Spot short", launchedOnce},
@@ -230,8 +230,8 @@ func (c brokenCluster) Remove(ctx context.Context, n nodes.NodeRef) error {
 // impatient takes the first answer for the last.
 type impatient struct{ nodes.WorkerPlane }
 
-func (i impatient) HandOver(ctx context.Context, node string, until time.Time) (int, error) {
-	_, err := i.WorkerPlane.HandOver(ctx, node, until)
+func (i impatient) DrainWorkers(ctx context.Context, node string, until time.Time) (int, error) {
+	_, err := i.WorkerPlane.DrainWorkers(ctx, node, until)
 	return 0, err
 }
 
@@ -315,7 +315,7 @@ type brokenStore struct {
 	load func(*nodes.Record)
 }
 
-// onStore makes a variant of a function that is made anew for every process, so that what it remembers dies with it.
+// onStore makes a variant of a function that is re-created for every process, so that what it remembers dies with it.
 func onStore(f func(*stage) brokenStore) variant {
 	return func(s *stage, p ports) ports {
 		b := f(s)
@@ -468,7 +468,7 @@ func anyFence(*stage) brokenStore {
 	}}
 }
 
-// anyLease gives everybody the lease without raising the fence, which a release then takes from whoever works.
+// anyLease gives everybody the lease without raising the fence, which a release then takes from the process that works.
 func anyLease(*stage) brokenStore {
 	return brokenStore{hook: func(t nodes.Transition) nodes.Transition {
 		a, ok := t.(nodes.AcquireLease)
@@ -524,7 +524,7 @@ func drainRestarts(s *stage) brokenStore {
 	}}
 }
 
-// targetsUnseen hides an open scale-down from whoever reads the record without writing: the work on interruptions.
+// targetsUnseen hides an open scale-down from what reads the record without writing: the work on interruptions.
 func targetsUnseen(*stage) brokenStore {
 	held := false
 	return brokenStore{

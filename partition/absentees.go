@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // absentees are the workers of the map that are not there, and what the leader does with
@@ -88,10 +90,10 @@ func (a *absentees) reserve(now bool) bool {
 	}
 	next := a.cur.clone()
 	next.Epoch, next.Leader = a.leaderLease.epoch, a.self
-	var events []Event
+	var events []event.Event
 	for _, i := range who {
 		next.Restarting[int(i)] = true
-		events = append(events, Event{Kind: EventRestarting, Peer: next.Workers[i].ID, Claim: next.Workers[i].Claim})
+		events = append(events, event.Event{Kind: event.WorkerRestarting, Peer: next.Workers[i].ID, Claim: next.Workers[i].Claim})
 	}
 	a.maps.write(next, events)
 	return true
@@ -121,7 +123,7 @@ func (a *absentees) miss(w Member, lease leaseValue, many bool) {
 		away.until = a.now.Add(a.cfg.RestartGrace)
 	case a.lease.uncertain(a.now) || many:
 		away.until = a.now.Add(a.cfg.RestartGrace)
-		a.emit(Event{Kind: EventReserved, Peer: w.ID, Claim: w.Claim, Duration: a.cfg.RestartGrace})
+		a.emit(event.Event{Kind: event.WorkerAwaited, Peer: w.ID, Claim: w.Claim, Duration: a.cfg.RestartGrace})
 	}
 	a.absent[w] = away
 }
@@ -149,7 +151,7 @@ func (a *absentees) missingAtSync() {
 	}
 	for _, w := range gone {
 		// Its lease ended while no leader was there to tell, or before this one looked.
-		a.emit(Event{Kind: EventWorkerGone, Peer: w.ID, Claim: w.Claim, Reason: reasonExpired})
+		a.emit(event.Event{Kind: event.WorkerGone, Peer: w.ID, Claim: w.Claim, Reason: reasonExpired})
 		a.miss(w, leaseValue{}, len(gone)+renewed > many(len(a.cur.Workers)))
 		if away := a.absent[w]; !away.until.IsZero() {
 			away.until = a.now.Add(grace)
@@ -185,7 +187,7 @@ func (a *absentees) adopt() bool {
 		return false
 	}
 	var next *Assignment
-	var events []Event
+	var events []event.Event
 	for _, p := range a.roster.peers.sorted() {
 		i := a.cur.predecessor(p.Member)
 		if i == none {
@@ -214,7 +216,7 @@ func (a *absentees) adopt() bool {
 			}
 			next.Taking[s] = true
 		}
-		e := Event{Kind: EventSucceeded, Peer: p.ID, Claim: p.Claim}
+		e := event.Event{Kind: event.WorkerRejoined, Peer: p.ID, Claim: p.Claim}
 		if away, missed := a.absent[was]; missed {
 			e.Duration = a.now.Sub(away.since)
 			delete(a.absent, was)

@@ -29,7 +29,7 @@ type Config struct {
 	// Required: "dc.*.*.completion".
 	Subject string
 	// Slots is the number of slots the keys are divided in at first, 1 to
-	// 65,536; default 512. Workers should be far fewer than slots. SetLayout
+	// 65,536; default 512. Workers should be far fewer than slots. Group.Reshard
 	// can double it up to three times, and go back; a worker may be given any
 	// of these numbers.
 	Slots int
@@ -84,6 +84,8 @@ type Config struct {
 	// connected; a worker whose connection is gone is dead after it and
 	// SuspicionMargin, long before its lease ends. Default 500 ms and 150 ms;
 	// with replicas, where the proof is a replicated write, 1.5 s and 300 ms.
+	// On a server that is part of a cluster, or a leaf node, the proof is a write
+	// with one replica, too: the lease is renewed three times within the grace.
 	SuspicionGrace, SuspicionMargin time.Duration
 	// ProbeInterval is how often the leader looks whether each worker is
 	// connected; default 100 ms.
@@ -101,7 +103,7 @@ type Config struct {
 	// successor; default 10 s. See docs/partition.md, "Leave or restart".
 	RestartGrace time.Duration
 	// Expected returns how many workers there should be, 0 for unknown. It
-	// must not block. Default: what SetExpected said last, unknown before.
+	// must not block. Default: what Group.Expect said last, unknown before.
 	Expected func() int
 
 	// PrepareTimeout bounds Preparer.Prepare; default 5 s.

@@ -6,6 +6,9 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 type stage uint8
@@ -38,7 +41,7 @@ type core struct {
 	effects  []effect
 
 	stage   stage
-	state   State
+	state   state.State
 	self    Member // the stable ID and its claim, from stageJoining on
 	attempt uint64 // makes every value written unique
 
@@ -62,9 +65,9 @@ type core struct {
 	leasesLost time.Time
 
 	// What operators have asked for, with the revisions of the records.
-	expect    int // workers, by SetExpected; 0: unknown
+	expect    int // workers, by Group.Expect; 0: unknown
 	expectRev uint64
-	wanted    int // slots, by SetLayout; 0: nobody has asked
+	wanted    int // slots, by Group.Reshard; 0: nobody has asked
 	wantedRev uint64
 	pins      pinned
 }
@@ -82,7 +85,7 @@ type leaderLease struct {
 
 func (c *core) do(e effect) { c.effects = append(c.effects, e) }
 
-func (c *core) emit(e Event) {
+func (c *core) emit(e event.Event) {
 	e.Time, e.Worker = c.now, c.self.ID
 	c.do(emitEffect{e})
 }

@@ -1,6 +1,10 @@
 package partition
 
-import "time"
+import (
+	"time"
+
+	"github.com/muster-dev/muster/partition/event"
+)
 
 // This file decides what a worker does with the messages of the slots that it holds.
 // Like the machine it has no I/O, no goroutine and no clock: step takes an input and
@@ -293,7 +297,7 @@ func (d *delivery) valid() bool { return !d.suspended && d.now.Before(d.until) }
 
 func (d *delivery) do(e deliveryEffect) { d.out = append(d.out, e) }
 
-func (d *delivery) note(e Event) { d.do(reportEffect{noteInput{e}}) }
+func (d *delivery) note(e event.Event) { d.do(reportEffect{noteInput{e}}) }
 
 // step takes in what has happened and returns what to do.
 func (d *delivery) step(now time.Time, in deliveryInput) []deliveryEffect {
@@ -391,7 +395,7 @@ func (d *delivery) handOff(in handOffInput) {
 		return
 	}
 	r.releasing, r.final, r.leave = true, in.final, in.leave
-	d.note(Event{Kind: EventReleasing, Slot: in.slot, Busy: r.ended != nil})
+	d.note(event.Event{Kind: event.SlotReleasing, Slot: in.slot, Busy: r.ended != nil})
 	r.proceed()
 }
 

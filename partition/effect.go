@@ -1,6 +1,10 @@
 package partition
 
-import "time"
+import (
+	"time"
+
+	"github.com/muster-dev/muster/partition/event"
+)
 
 // Effects are what a machine wants done.
 type (
@@ -58,7 +62,7 @@ type (
 		retire []place // of the former division, whose consumers it replaces
 	}
 	listenEffect struct{ self Member } // to peer messages; the zero Member: stop
-	emitEffect   struct{ event Event }
+	emitEffect   struct{ event event.Event }
 	answerEffect struct {
 		to    string
 		slots int

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // This file holds the election: what every worker knows of the leader, and how one
@@ -136,7 +138,7 @@ func (e *election) seeLeader(leader Member, rev uint64) {
 		return
 	}
 	if changed && !e.leaderLease.held {
-		e.emit(Event{Kind: EventElected, Peer: leader.ID, Epoch: rev})
+		e.emit(event.Event{Kind: event.Elected, Peer: leader.ID, Epoch: rev})
 		// What was reported to the old leader may be unknown to the new one.
 		e.up.led()
 	}
@@ -149,7 +151,7 @@ func (e *election) elected(in kvInput) {
 		e.leaderLease = leaderLease{held: true, epoch: in.gotRev, rev: in.gotRev, start: in.start, due: in.start.Add(e.cfg.HeartbeatInterval)}
 		basis := e.basis
 		e.won(e.self, in.gotRev)
-		e.emit(Event{Kind: EventElected, Peer: e.self.ID, Epoch: e.leaderLease.epoch})
+		e.emit(event.Event{Kind: event.Elected, Peer: e.self.ID, Epoch: e.leaderLease.epoch})
 		if e.stage == stageLeaving {
 			e.resign()
 			return

@@ -29,7 +29,7 @@ func Example() {
 		return nil
 	})
 	config := partition.Config{Name: "orders", Stream: "orders", Subject: "orders.*", Slots: 16, Expected: func() int { return 1 }}
-	if err := partition.Provision(ctx, nc, config); err != nil {
+	if err := partition.Open(nc, config.Name).Provision(ctx, config); err != nil {
 		fmt.Println(err)
 		return
 	}

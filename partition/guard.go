@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // A panic in a handler would end the process. The message goes to the next worker
@@ -39,23 +41,23 @@ type guard struct {
 	log *slog.Logger
 	// tell reports a panic. It must not block: some callbacks are called by the
 	// loop that takes reports.
-	tell func(Event)
+	tell func(event.Event)
 }
 
 func newGuard(cfg Config, post func(input)) guard {
-	return guard{log: cfg.Logger, tell: func(e Event) { go post(noteInput{e}) }}
+	return guard{log: cfg.Logger, tell: func(e event.Event) { go post(noteInput{e}) }}
 }
 
 // call calls f, in a goroutine of its own, since runtime.Goexit can't be stopped in
 // the one that called it, and the loop has to live.
 func (g guard) call(callback string, f func() error) error {
 	ended := make(chan error, 1)
-	g.start(callback, Event{}, f, func(err error) { ended <- err })
+	g.start(callback, event.Event{}, f, func(err error) { ended <- err })
 	return <-ended
 }
 
 // start calls f in a goroutine of its own, and then with what came of it.
-func (g guard) start(callback string, about Event, f func() error, then func(error)) {
+func (g guard) start(callback string, about event.Event, f func() error, then func(error)) {
 	go func() {
 		var err error
 		returned := false
@@ -78,13 +80,13 @@ func (g guard) start(callback string, about Event, f func() error, then func(err
 // to be deferred.
 func (g guard) recovered(callback string) {
 	if v := recover(); v != nil {
-		g.report(&PanicError{callback, v, debug.Stack()}, Event{})
+		g.report(&PanicError{callback, v, debug.Stack()}, event.Event{})
 	}
 }
 
-func (g guard) report(p *PanicError, about Event) {
+func (g guard) report(p *PanicError, about event.Event) {
 	g.log.Error("A callback panicked; the worker lives on.", "callback", p.Callback, "slot", about.Slot, "err", p.Error(), "stack", string(p.Stack))
-	about.Kind, about.Reason, about.Err = EventPanicked, p.Callback, p.Error()
+	about.Kind, about.Reason, about.Err = event.Panicked, p.Callback, p.Error()
 	g.tell(about)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/muster-dev/muster/partition/event"
 	"github.com/muster-dev/muster/partition/reserve"
 )
 
@@ -26,20 +27,20 @@ const (
 	eventsMaxBytes = 64 << 20
 )
 
-// EventStream is the stream that keeps the events of a group: a day of them, at
+// eventStreamName is the stream that keeps the events of a group: a day of them, at
 // most 64 MiB.
-func EventStream(group string) string { return group + "-events" }
+func eventStreamName(group string) string { return group + "-events" }
 
-// EventSubject is where the workers of a group publish their events, as JSON:
+// eventSubjects is where the workers of a group publish their events, as JSON:
 // the last token is the kind.
-func EventSubject(group string) string { return eventSubject(group, "*") }
+func eventSubjects(group string) string { return eventSubject(group, "*") }
 
-func eventSubject(group string, kind EventKind) string {
+func eventSubject(group string, kind event.Kind) string {
 	return "muster." + group + ".events." + string(kind)
 }
 
 func provisionEvents(ctx context.Context, js jetstream.JetStream, cfg Config) error {
-	if _, err := js.Stream(ctx, EventStream(cfg.Name)); !errors.Is(err, jetstream.ErrStreamNotFound) {
+	if _, err := js.Stream(ctx, eventStreamName(cfg.Name)); !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return err // nil: whoever changed its bounds meant it
 	}
 	_, err := reserve.Stream(ctx, js, eventStream(cfg), eventsMaxBytes, 1)
@@ -52,9 +53,9 @@ func provisionEvents(ctx context.Context, js jetstream.JetStream, cfg Config) er
 // eventStream returns the settings of the stream of events.
 func eventStream(cfg Config) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
-		Name:        EventStream(cfg.Name),
+		Name:        eventStreamName(cfg.Name),
 		Description: fmt.Sprintf("What happened to the workers of %s, for people.", cfg.Name),
-		Subjects:    []string{EventSubject(cfg.Name)},
+		Subjects:    []string{eventSubjects(cfg.Name)},
 		Storage:     jetstream.FileStorage,
 		Replicas:    cfg.Replicas,
 		MaxAge:      eventsKept,
@@ -64,61 +65,11 @@ func eventStream(cfg Config) jetstream.StreamConfig {
 	}
 }
 
-// EventQuery selects events. The zero query selects all that are kept.
-type EventQuery struct {
-	Since  time.Time   // the server had it then or later; zero: from the oldest
-	Kinds  []EventKind // one of these; none: any
-	Worker string      // of or about this worker; "": any
-	Slot   int         // of this slot, if BySlot
-	BySlot bool
-	Follow bool // go on with what happens until the context ends
-}
-
-// Matches reports whether an event is of the kinds, worker and slot that are asked
-// for.
-func (q EventQuery) Matches(e Event) bool {
-	if q.Worker != "" && e.Worker != q.Worker && e.Peer != q.Worker {
-		return false
-	}
-	if q.BySlot && (!e.Kind.HasSlot() || e.Slot != q.Slot) {
-		return false
-	}
-	if len(q.Kinds) == 0 {
-		return true
-	}
-	for _, k := range q.Kinds {
-		if k == e.Kind {
-			return true
-		}
-	}
-	return false
-}
-
-// EventKinds lists every kind of event, in the order in which they are declared.
-var EventKinds = []EventKind{EventStarted, EventIDClaimed, EventElected, EventState, EventWorkerJoined, EventWorkerLeaving,
-	EventWorkerGone, EventStandby, EventRestarting, EventReserved, EventSucceeded, EventSuspected, EventTopology,
-	EventWindowStarted, EventWindowDone, EventRebalance, EventPlanned, EventMapPublished, EventRebalanced, EventMapReceived,
-	EventAssigned, EventSlotAcquired, EventSlotResumed, EventReleasing, EventSlotReleased, EventTakenOver, EventTrustLost, EventTrustRegained,
-	EventIdentityLost, EventHandoverForced, EventPrepareFailed, EventGhostHealed, EventYielding, EventWorkerYields, EventLayout,
-	EventPlanNote, EventRefused, EventKeyParked, EventKeyFreed, EventLeft, EventStreamRolledBack, EventPanicked, EventResourceRecreated, EventFencesRaised}
-
-// OfSlot reports whether events of this kind are about the ownership of one slot.
-// There are a few of them for each slot that moves. Events that are not may name a
-// slot as well; see HasSlot.
-func (k EventKind) OfSlot() bool {
-	switch k {
-	case EventSlotAcquired, EventSlotResumed, EventReleasing, EventSlotReleased, EventTakenOver, EventHandoverForced, EventGhostHealed:
-		return true
-	default:
-		return false
-	}
-}
-
-// ReadEvents tells of the events of a group that a query selects, in the order
+// readEvents tells of the events of a group that a query selects, in the order
 // in which the server had them, until all that are kept have been told, or with
-// EventQuery.Follow until ctx ends, which is no error then. An error of tell ends
+// event.Query.Follow until ctx ends, which is no error then. An error of tell ends
 // it and is returned.
-func ReadEvents(ctx context.Context, nc *nats.Conn, group string, q EventQuery, tell func(Event) error) error {
+func readEvents(ctx context.Context, nc *nats.Conn, group string, q event.Query, tell func(event.Event) error) error {
 	it, err := openEvents(ctx, nc, group, q)
 	if err != nil {
 		return fmt.Errorf("reading the events of %s: %w", group, err)
@@ -140,7 +91,7 @@ func ReadEvents(ctx context.Context, nc *nats.Conn, group string, q EventQuery, 
 			return fmt.Errorf("reading the events of %s: %w", group, err)
 		}
 		// What is no event was published by somebody else, and tells nothing.
-		var e Event
+		var e event.Event
 		if json.Unmarshal(msg.Data(), &e) == nil && e.Kind != "" && q.Matches(e) {
 			if err := tell(e); err != nil {
 				return err
@@ -154,7 +105,7 @@ func ReadEvents(ctx context.Context, nc *nats.Conn, group string, q EventQuery, 
 
 // openEvents begins to read the events that a query selects, nil if there are none to
 // read.
-func openEvents(ctx context.Context, nc *nats.Conn, group string, q EventQuery) (jetstream.MessagesContext, error) {
+func openEvents(ctx context.Context, nc *nats.Conn, group string, q event.Query) (jetstream.MessagesContext, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, err
@@ -166,9 +117,9 @@ func openEvents(ctx context.Context, nc *nats.Conn, group string, q EventQuery) 
 	for _, k := range q.Kinds {
 		cfg.FilterSubjects = append(cfg.FilterSubjects, eventSubject(group, k))
 	}
-	c, err := js.OrderedConsumer(ctx, EventStream(group), cfg)
+	c, err := js.OrderedConsumer(ctx, eventStreamName(group), cfg)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, fmt.Errorf("stream %s is not there: is there a group of this name, with workers that keep events?", EventStream(group))
+		return nil, fmt.Errorf("stream %s is not there: is there a group of this name, with workers that keep events?", eventStreamName(group))
 	}
 	if err != nil {
 		return nil, err

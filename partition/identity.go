@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // identity is the worker's stable ID, which is claimed and then renewed.
@@ -132,7 +134,7 @@ func (i *identity) stand() {
 	if !i.standby {
 		i.standby = true
 		i.do(watchNamesEffect{true})
-		i.emit(Event{Kind: EventStandby, After: i.expected()})
+		i.emit(event.Event{Kind: event.Standby, After: i.expected()})
 	}
 	i.retryAt = i.now.Add(standbyPoll)
 }
@@ -253,7 +255,7 @@ func (i *identity) claimed(in kvInput) {
 			i.standby = false
 			i.do(watchNamesEffect{false})
 		}
-		i.emit(Event{Kind: EventIDClaimed, Claim: in.gotRev, Duration: i.now.Sub(i.started)})
+		i.emit(event.Event{Kind: event.IDClaimed, Claim: in.gotRev, Duration: i.now.Sub(i.started)})
 		// Before the lease: a leader that sees the lease probes at once, and
 		// what nobody listens to looks dead.
 		i.do(listenEffect{i.self})

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // This file holds how a group gets above the fences of a time that NATS has forgotten:
@@ -148,7 +150,7 @@ func (i *incarnation) raise() bool {
 	r := i.report
 	next := i.raised(r.Stored.Version)
 	i.report, i.notSoon = fenceReport{}, i.now.Add(raisePause)
-	i.maps.write(next, []Event{{Kind: EventFencesRaised, Slot: r.Slot, Peer: r.From.ID, Version: next.Version,
+	i.maps.write(next, []event.Event{{Kind: event.FencesRaised, Slot: r.Slot, Peer: r.From.ID, Version: next.Version,
 		Reason: fmt.Sprintf("the handlers' store has fence %v, above %v of the owner", r.Stored, r.Fence)}})
 	return true
 }

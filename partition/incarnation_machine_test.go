@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // leadingMachine is a leader with a map in which each of two workers has two slots.
@@ -76,7 +78,7 @@ func TestFenceReport(t *testing.T) {
 			}
 			told := false
 			for _, e := range m.step(m.now, kvInput{kvEffect: kvEffect{purpose: forMapWrite, op: opUpdate}, gotRev: 12}) {
-				if e, is := e.(emitEffect); is && e.event.Kind == EventFencesRaised {
+				if e, is := e.(emitEffect); is && e.event.Kind == event.FencesRaised {
 					told = e.event.Version == a.Version && e.event.Slot == 3 && e.event.Peer == "sim-1"
 				}
 			}

@@ -3,6 +3,8 @@ package partition
 import (
 	"errors"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // Errors of a KV operation that decide something; every other one leaves the
@@ -65,7 +67,7 @@ type (
 	startInput struct{}
 	tickInput  struct{}
 	leaveInput struct{} // leave gracefully
-	yieldInput struct {
+	drainInput struct {
 		until  time.Time
 		answer string // where to say how many slots are left; "" for nowhere
 	}
@@ -108,9 +110,14 @@ type (
 	}
 	// mapSyncedInput: what was in the map's bucket has all been told, and whether a
 	// leader's lease was among it.
-	mapSyncedInput   struct{ led bool }
-	nameFreedInput   struct{ id string }
-	pongInput        struct{ start time.Time }
+	mapSyncedInput struct{ led bool }
+	nameFreedInput struct{ id string }
+	// pongInput: the server that the worker is connected to has answered. In a cluster it
+	// may be cut off from the others, and so from the leader and its own lease.
+	pongInput struct {
+		start     time.Time
+		clustered bool
+	}
 	unreachableInput struct{ peer Member }
 	peerInput        struct{ msg peerMessage }
 	weightsInput     struct {
@@ -137,11 +144,11 @@ type (
 		n   int
 		rev uint64
 	}
-	wantedInput struct { // slots, by SetLayout
+	wantedInput struct { // slots, by Group.Reshard
 		slots int
 		rev   uint64
 	}
-	noteInput  struct{ event Event } // something that a runner saw
+	noteInput  struct{ event event.Event } // something that a runner saw
 	takenInput struct {
 		slot int
 		run  uint64
@@ -152,7 +159,7 @@ type (
 func (startInput) input()        {}
 func (tickInput) input()         {}
 func (leaveInput) input()        {}
-func (yieldInput) input()        {}
+func (drainInput) input()        {}
 func (connectionInput) input()   {}
 func (kvInput) input()           {}
 func (mapInput) input()          {}

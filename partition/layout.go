@@ -52,8 +52,8 @@ type Layout struct {
 	Slots   int   // now
 	Former  int   // that are still being given up, 0 for none
 	Waiting int   // slots that their new owners wait for
-	Wanted  int   // by SetLayout, 0 if it was never called
-	Choices []int // what SetLayout takes, ascending
+	Wanted  int   // by Group.Reshard, 0 if it was never called
+	Choices []int // what Group.Reshard takes, ascending
 	Version uint64
 }
 
@@ -62,9 +62,8 @@ func (l Layout) Done() bool {
 	return l.Former == 0 && l.Waiting == 0 && (l.Wanted == 0 || l.Wanted == l.Slots)
 }
 
-// ReadLayout returns in how many slots the keys of a group are divided, and how
-// far a change of that is.
-func ReadLayout(ctx context.Context, nc *nats.Conn, group string) (Layout, error) {
+// reshardingOf reads the slot count, the one that is asked for, and how far the change is.
+func reshardingOf(ctx context.Context, nc *nats.Conn, group string) (Layout, error) {
 	kv, rec, err := openLayout(ctx, nc, group)
 	if err != nil {
 		return Layout{}, fmt.Errorf("reading the layout of %s: %w", group, err)
@@ -106,12 +105,8 @@ func readLayout(ctx context.Context, kv jetstream.KeyValue, rec layoutValue) (La
 	return out, nil
 }
 
-// SetLayout asks the workers of a group to divide their keys in another number of
-// slots: what it was provisioned with, or that doubled up to three times. They go
-// on meanwhile; the change begins when all of them are there and no slot moves,
-// and ReadLayout tells how far it is. Asking again for the same is no change; the
-// error of a number that can't be is a *LayoutError.
-func SetLayout(ctx context.Context, nc *nats.Conn, group string, slots int) error {
+// reshard writes the slot count that is asked for.
+func reshard(ctx context.Context, nc *nats.Conn, group string, slots int) error {
 	kv, rec, err := openLayout(ctx, nc, group)
 	if err != nil {
 		return fmt.Errorf("setting the layout of %s: %w", group, err)

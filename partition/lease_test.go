@@ -45,7 +45,7 @@ func TestAnExpiredLeaseNeedsARenewal(t *testing.T) {
 	// answers has the servers answer pings, so that only the lease's own time counts.
 	answers := func(m *machine, until time.Time) {
 		for at := m.now; at.Before(until); at = at.Add(100 * time.Millisecond) {
-			m.step(at, pongInput{at})
+			m.step(at, pongInput{start: at})
 		}
 	}
 	renew := func(m *machine, at, begun time.Time) {
@@ -59,7 +59,7 @@ func TestAnExpiredLeaseNeedsARenewal(t *testing.T) {
 		if !m.lease.valid {
 			t.Fatal("it is invalid before its time")
 		}
-		m.step(end, pongInput{end})
+		m.step(end, pongInput{start: end})
 		if m.lease.valid {
 			t.Error("it is valid after its time")
 		}
@@ -87,7 +87,7 @@ func TestAnExpiredLeaseNeedsARenewal(t *testing.T) {
 		m.step(m.now, connectionInput{up: false})
 		at := m.now.Add(time.Millisecond)
 		m.step(at, connectionInput{up: true})
-		m.step(at, pongInput{at})
+		m.step(at, pongInput{start: at})
 		renew(m, at, begun)
 		if m.lease.valid {
 			t.Error("it is valid, although the slots may have been taken since")

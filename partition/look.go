@@ -23,7 +23,7 @@ type View struct {
 	Subject string
 	Layout  int // generation of the division
 	Slots   int // of it
-	// Expected is how many workers there should be, by SetExpected; 0: unknown.
+	// Expected is how many workers there should be, by Group.Expect; 0: unknown.
 	Expected int
 	Leader   string // stable ID of the last one that was elected, "" for none
 	// LeaderRenewed is when the server had the last renewal of the leader's lease.
@@ -55,16 +55,7 @@ type SlotLoad struct {
 	At      time.Time
 }
 
-// Look takes a view of a group. It asks standbys, and so takes a quarter of a
-// second.
-func Look(ctx context.Context, nc *nats.Conn, group string) (*View, error) {
-	v, err := look(ctx, nc, group)
-	if err != nil {
-		return nil, fmt.Errorf("looking at group %s: %w", group, err)
-	}
-	return v, nil
-}
-
+// look takes a view of a group.
 func look(ctx context.Context, nc *nats.Conn, group string) (*View, error) {
 	v := &View{Group: group}
 	kv, err := mapBucket(ctx, nc, group)
@@ -93,10 +84,10 @@ func look(ctx context.Context, nc *nats.Conn, group string) (*View, error) {
 		}
 		v.Layout = v.Map.Layout
 	}
-	if v.Members, err = Members(ctx, nc, group); err != nil {
+	if v.Members, err = members(ctx, nc, group); err != nil {
 		return nil, err
 	}
-	if v.Standbys, err = Standbys(ctx, nc, group); err != nil {
+	if v.Standbys, err = standbys(ctx, nc, group); err != nil {
 		return nil, err
 	}
 	js, err := jetstream.New(nc)
@@ -225,14 +216,4 @@ func decodeLoad(data []byte, slots int) (*SlotLoad, error) {
 		load.Keys[s] = int(n)
 	}
 	return load, nil
-}
-
-// shareLoad writes the load of the slots down for those who look.
-func (w *Worker) shareLoad(e shareLoadEffect) {
-	ctx, cancel := context.WithTimeout(context.Background(), w.operationTimeout())
-	defer cancel()
-	value := mustJSON(loadValue{Schema: valueSchema, Weights: e.weights, Keys: e.keys})
-	if _, err := w.buckets.kvs[w.cfg.bucketMap()].Put(ctx, loadKey, value); err != nil {
-		w.cfg.Logger.Warn("The load of the slots can't be written down for those who look.", "err", err)
-	}
 }

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // A machine is the whole behaviour of one worker as a step function: an input and the time
@@ -25,7 +28,7 @@ type machine struct {
 }
 
 func newMachine(cfg Config, instance string) *machine {
-	m := &machine{core: core{cfg: cfg, instance: instance, state: StateInit, lease: leaseValidity{connected: true}}}
+	m := &machine{core: core{cfg: cfg, instance: instance, state: state.Init, lease: leaseValidity{connected: true}}}
 	m.identity = identity{core: &m.core, up: m, names: nameTable{released: make(map[string]bool)}}
 	m.membership = membership{core: &m.core, up: m, identity: &m.identity, own: &m.own, election: &m.election}
 	m.own.core = &m.core
@@ -48,7 +51,7 @@ func (m *machine) step(now time.Time, in input) []effect {
 	case startInput:
 		m.started = now
 		m.lease.confirmed = now
-		m.emit(Event{Kind: EventStarted})
+		m.emit(event.Event{Kind: event.Started})
 		m.stage = stageClaiming
 		if m.identity.mapKnown {
 			m.identity.claim()
@@ -56,7 +59,7 @@ func (m *machine) step(now time.Time, in input) []effect {
 	case tickInput:
 	case leaveInput:
 		m.membership.leave()
-	case yieldInput:
+	case drainInput:
 		m.membership.yield(in.until)
 		if in.answer != "" {
 			m.do(answerEffect{in.answer, m.own.slotsLeft()})
@@ -95,7 +98,7 @@ func (m *machine) step(now time.Time, in input) []effect {
 		m.identity.names.released[in.id] = true
 		m.identity.lookAgain()
 	case pongInput:
-		m.lease.confirm(in.start)
+		m.membership.answered(in)
 	case unreachableInput:
 		switch {
 		case m.now.Before(m.quietUntil):
@@ -267,7 +270,7 @@ func (m *machine) seeMap(a *Assignment, rev uint64) {
 		return
 	}
 	if newer {
-		m.emit(Event{Kind: EventMapReceived, Version: a.Version})
+		m.emit(event.Event{Kind: event.MapReceived, Version: a.Version})
 		m.lossVersion = max(m.lossVersion, a.firstAfterLoss())
 		if m.own.division.slots == 0 || m.own.division == a.division() {
 			m.own.tellAssigned(m.own.destined(before), m.own.destined(a))
@@ -284,7 +287,7 @@ func (m *machine) join() { m.membership.join() }
 // of the stable ID or the lease has failed for good: another worker may have been given
 // the slots already.
 func (m *machine) loseIdentity(in kvInput) {
-	m.emit(Event{Kind: EventIdentityLost, Reason: fmt.Sprintf("renewing %s in %s: %v", in.key, in.bucket, in.err)})
+	m.emit(event.Event{Kind: event.IdentityLost, Reason: fmt.Sprintf("renewing %s in %s: %v", in.key, in.bucket, in.err)})
 	leaving := m.stage == stageLeaving
 	m.do(listenEffect{})
 	m.do(suspendEffect{})
@@ -325,40 +328,40 @@ func (m *machine) showState() {
 	if s == m.state {
 		return
 	}
-	m.emit(Event{Kind: EventState, From: m.state, To: s})
+	m.emit(event.Event{Kind: event.StateChanged, From: m.state, To: s})
 	m.state = s
 }
 
-func (m *machine) deriveState() State {
+func (m *machine) deriveState() state.State {
 	// With more workers than slots some have nothing to hold.
 	settled := m.cur != nil && m.cur.index(m.self) != none && m.cur.Settled()
 	switch {
 	case m.stage == stageInit:
-		return StateInit
+		return state.Init
 	case m.stage == stageClaiming, m.stage == stageJoining:
-		return StateClaimingID
+		return state.ClaimingID
 	case m.stage == stageLeaving, m.stage == stageGone:
-		return StateShutdown
+		return state.Shutdown
 	case !m.lease.valid, len(m.missing) > 0:
-		return StateDegraded
+		return state.Degraded
 	case m.election.silent():
-		return StateElection
+		return state.Election
 	case m.leading() && m.cur != nil && len(m.cur.Taking) > 0:
-		return StateEmergency
+		return state.Emergency
 	case m.leading() && m.lead.rebalance.window.open():
-		return StateScaling
+		return state.Scaling
 	case m.own.moving(), m.leading() && m.cur != nil && !m.cur.Settled():
-		return StateRebalancing
+		return state.Rebalancing
 	case m.own.holds():
-		return StateStable
+		return state.Stable
 	case m.leading() && !settled:
-		return StateLeader
+		return state.Leader
 	case !m.leading() && m.leader == (Member{}):
-		return StateElection
+		return state.Election
 	case settled:
-		return StateStable
+		return state.Stable
 	default:
-		return StateFollower
+		return state.Follower
 	}
 }
 
@@ -407,7 +410,7 @@ func (m *machine) seePins(in pinsInput) {
 // the workers know.
 func (m *machine) recreated(in recreatedInput) {
 	if in.mine {
-		m.emit(Event{Kind: EventResourceRecreated, Reason: in.name})
+		m.emit(event.Event{Kind: event.ResourceRecreated, Reason: in.name})
 	}
 	switch in.name {
 	case "bucket " + m.cfg.bucketLeases():

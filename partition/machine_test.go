@@ -13,6 +13,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 var updateScripts = flag.Bool("scripts.update", false, "write what the interaction scripts show now into their files")
@@ -125,7 +128,7 @@ func (p *scriptPlayer) command(words []string) {
 		}
 	case "ghost": // the lease of one who has ended, by a replica that missed that
 		b := s.srv.buckets[s.cfg.bucketLeases()]
-		b.ghost = &simKV{key: arg, rev: 1, value: mustJSON(leaseValue{Schema: valueSchema, ID: arg, Claim: 1, Weight: 1, State: StateStable})}
+		b.ghost = &simKV{key: arg, rev: 1, value: mustJSON(leaseValue{Schema: valueSchema, ID: arg, Claim: 1, Weight: 1, State: state.Stable})}
 	case "behind": // the replica that answers lists
 		s.srv.behind = true
 	case "crash":
@@ -137,7 +140,7 @@ func (p *scriptPlayer) command(words []string) {
 		if err != nil {
 			p.t.Fatal(err)
 		}
-		p.worker(arg).step(yieldInput{until: p.worker(arg).clock().Add(d)})
+		p.worker(arg).step(drainInput{until: p.worker(arg).clock().Add(d)})
 	case "stop":
 		p.worker(arg).stop()
 	case "continue":
@@ -210,32 +213,32 @@ func (p *scriptPlayer) showMap() {
 }
 
 // saw writes an event down: those that tell the story.
-func (p *scriptPlayer) saw(w *simWorker, e Event) {
+func (p *scriptPlayer) saw(w *simWorker, e event.Event) {
 	var what string
 	switch e.Kind {
-	case EventStarted, EventState, EventMapReceived, EventReleasing, EventSlotReleased, EventAssigned:
+	case event.Started, event.StateChanged, event.MapReceived, event.SlotReleasing, event.SlotReleased, event.Assigned:
 		return
-	case EventElected:
+	case event.Elected:
 		what = e.Peer
-	case EventWorkerJoined, EventWorkerLeaving, EventWorkerGone, EventSuspected:
+	case event.WorkerJoined, event.WorkerLeaving, event.WorkerGone, event.WorkerSuspected:
 		what = strings.TrimSpace(e.Peer + " " + e.Reason)
-	case EventWindowStarted:
+	case event.WindowStarted:
 		what = e.Reason
-	case EventWindowDone:
+	case event.WindowDone:
 		what = fmt.Sprintf("%s, %d workers", e.Reason, e.After)
-	case EventStandby:
+	case event.Standby:
 		what = fmt.Sprintf("%d wanted", e.After)
-	case EventRestarting, EventReserved, EventSucceeded:
+	case event.WorkerRestarting, event.WorkerAwaited, event.WorkerRejoined:
 		what = e.Peer
-	case EventPlanned:
+	case event.Planned:
 		what = fmt.Sprintf("%s, %d slots move", e.Reason, e.Count)
-	case EventMapPublished, EventRebalanced:
+	case event.MapPublished, event.Rebalanced:
 		what = fmt.Sprintf("version %d", e.Version)
-	case EventSlotAcquired:
+	case event.SlotAcquired:
 		what = fmt.Sprintf("%d %s", e.Slot, e.Reason)
-	case EventLayout:
+	case event.Resharded:
 		what = fmt.Sprintf("%d to %d slots", e.Before, e.After)
-	case EventTakenOver:
+	case event.SlotTakenOver:
 		what = fmt.Sprintf("%d for %s", e.Slot, e.Peer)
 	default:
 		what = e.Reason

@@ -3,6 +3,8 @@ package partition
 import (
 	"errors"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // mapStore reads and writes the map for the leader. A leader's authority is its epoch: it
@@ -117,10 +119,10 @@ func (s *mapStore) taken() {
 }
 
 // write writes the map that follows the newest one, and reports events when it is there.
-func (s *mapStore) write(next *Assignment, events []Event) { s.writeAt(next, events, s.curRev) }
+func (s *mapStore) write(next *Assignment, events []event.Event) { s.writeAt(next, events, s.curRev) }
 
 // writeAt writes a map over a revision of what is there, 0 for nothing.
-func (s *mapStore) writeAt(next *Assignment, events []Event, rev uint64) {
+func (s *mapStore) writeAt(next *Assignment, events []event.Event, rev uint64) {
 	s.writer.writing = &mapWrite{next: next, events: events}
 	e := kvEffect{purpose: forMapWrite, op: opUpdate, bucket: s.cfg.bucketMap(), key: AssignmentKey, value: next.encode(), rev: rev}
 	if rev == 0 {
@@ -143,7 +145,7 @@ func (s *mapStore) written(in kvInput) {
 	}
 	for _, e := range w.events {
 		s.emit(e)
-		if e.Kind == EventMapPublished {
+		if e.Kind == event.MapPublished {
 			s.running = e.Version
 		}
 	}
@@ -165,7 +167,7 @@ func (s *mapStore) written(in kvInput) {
 func (s *mapStore) afterWrite() {
 	s.up.slotsDue()
 	if s.running != 0 && s.cur != nil && s.cur.Version == s.running && s.cur.Settled() && s.writer.pending == nil {
-		s.emit(Event{Kind: EventRebalanced, Version: s.running, Count: s.cur.Moved, Duration: s.now.Sub(s.cur.Planned)})
+		s.emit(event.Event{Kind: event.Rebalanced, Version: s.running, Count: s.cur.Moved, Duration: s.now.Sub(s.cur.Planned)})
 		s.running = 0
 	}
 	s.up.mapChanged()

@@ -1,6 +1,10 @@
 package partition
 
-import "time"
+import (
+	"time"
+
+	"github.com/muster-dev/muster/partition/event"
+)
 
 // settleDelay is how long finished handoffs are collected for one write of the map.
 // Each write is sent to every worker.
@@ -91,5 +95,5 @@ func (w *mapWriter) dropStale(rev uint64) {
 // mapWrite is a map on its way to the bucket, and what to tell when it is there.
 type mapWrite struct {
 	next   *Assignment
-	events []Event
+	events []event.Event
 }

@@ -3,6 +3,8 @@ package partition
 import (
 	"errors"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // membership is the worker's lease: it joins with it, renews it, and gives it back when it
@@ -18,6 +20,9 @@ type membership struct {
 	due      time.Time // when to renew it next
 	renewing bool
 	pingDue  time.Time // when to measure a round trip next
+	// clustered: the server that answered last is one of several, so that its answer
+	// doesn't confirm the lease.
+	clustered bool
 
 	// inTheWay is the revision of another's lease, over which this worker's can't be
 	// created, and inTheWaySince when it was seen first.
@@ -70,7 +75,7 @@ func (s *membership) joined(rev uint64, start time.Time) {
 	s.stage = stageMember
 	s.rev = rev
 	s.lease.begin(start)
-	s.due = s.now.Add(s.cfg.HeartbeatInterval)
+	s.due = s.now.Add(s.renewEvery())
 	s.identity.due = s.now.Add(s.cfg.IDTTL / 6)
 	s.pingDue = s.now
 	if !start.After(s.lease.ended) {
@@ -101,6 +106,33 @@ func (s *membership) renewDue() {
 			s.do(pingEffect{s.now})
 		}
 	}
+}
+
+// answered takes the answer of the server that this worker is connected to.
+//
+// A server on its own has the lease: as long as it answers, nobody else can have ended the
+// lease at another server. One of a cluster, or a leaf node, says nothing by an answer. Cut
+// off from the others, it still answers, while the leader finds this worker unreachable,
+// ends the lease after SuspicionGrace and SuspicionMargin, and gives the slots to others.
+// There only a renewal confirms the lease, and so it is renewed often enough.
+func (s *membership) answered(in pongInput) {
+	s.clustered = in.clustered
+	if !in.clustered {
+		s.lease.confirm(in.start)
+		return
+	}
+	if next := s.lease.renewed.Add(s.renewEvery()); next.Before(s.due) {
+		s.due = next // it was due as on a server on its own
+	}
+}
+
+// renewEvery returns how often the lease is renewed: three times within the grace where
+// only a renewal confirms it. With replicas resolve has set HeartbeatInterval so.
+func (s *membership) renewEvery() time.Duration {
+	if s.clustered {
+		return min(s.cfg.HeartbeatInterval, s.cfg.SuspicionGrace/3)
+	}
+	return s.cfg.HeartbeatInterval
 }
 
 // renew renews the lease.
@@ -163,7 +195,7 @@ func (s *membership) leaseRenewed(in kvInput) {
 	}
 	switch s.renewal(in) {
 	case renewalDone:
-		s.rev, s.due = in.gotRev, in.start.Add(s.cfg.HeartbeatInterval)
+		s.rev, s.due = in.gotRev, in.start.Add(s.renewEvery())
 		s.lease.renewed = in.start
 		s.lease.confirm(in.start)
 		if s.stage == stageLeaving && in.start.Before(s.leaveBy.Add(-s.cfg.LeaveTimeout)) {
@@ -190,12 +222,12 @@ func (s *membership) checkLease() {
 	switch s.lease.check(s.now, &s.cfg) {
 	case validityLost:
 		s.do(suspendEffect{})
-		s.emit(Event{Kind: EventTrustLost, Reason: s.lease.why(s.now, &s.cfg)})
+		s.emit(event.Event{Kind: event.LeaseUncertain, Reason: s.lease.why(s.now, &s.cfg)})
 		s.due = s.now
 	case validityGained:
 		s.do(resumeEffect{})
 		if !ended.IsZero() {
-			s.emit(Event{Kind: EventTrustRegained, Duration: s.now.Sub(ended)})
+			s.emit(event.Event{Kind: event.LeaseConfirmed, Duration: s.now.Sub(ended)})
 		}
 		s.election.campaign()
 	case validityUnchanged:
@@ -268,7 +300,7 @@ func (s *membership) mapLetsGo() bool {
 func (s *membership) farewell() {
 	s.kv(kvEffect{purpose: forFarewell, op: opDelete, bucket: s.cfg.bucketLeases(), key: s.self.ID, rev: s.rev})
 	s.kv(kvEffect{purpose: forFarewell, op: opDelete, bucket: s.cfg.bucketIDs(), key: s.self.ID, rev: s.identity.rev})
-	s.emit(Event{Kind: EventLeft, Duration: s.now.Sub(s.leaveBy.Add(-s.cfg.LeaveTimeout))})
+	s.emit(event.Event{Kind: event.Left, Duration: s.now.Sub(s.leaveBy.Add(-s.cfg.LeaveTimeout))})
 	s.exit()
 }
 
@@ -307,7 +339,7 @@ func (s *membership) tellYielding() {
 		s.yieldUntil = time.Time{}
 	}
 	if s.stage == stageMember || s.stage == stageLeaving {
-		s.emit(Event{Kind: EventYielding, Duration: max(s.yieldUntil.Sub(s.now), 0)})
+		s.emit(event.Event{Kind: event.Draining, Duration: max(s.yieldUntil.Sub(s.now), 0)})
 		s.due = s.now // tells the leader
 	}
 }

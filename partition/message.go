@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // Fence orders the owners that a key has had: every later owner's fence is
@@ -108,7 +110,7 @@ type Abandoner interface {
 // Observer is a Handler that wants each event of its worker, in order. Observe
 // must not block.
 type Observer interface {
-	Observe(Event)
+	Observe(event.Event)
 }
 
 // ErrFenced is what a Handler's error wraps when its store has rejected the message's

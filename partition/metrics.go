@@ -2,9 +2,11 @@ package partition
 
 import (
 	"maps"
-	"slices"
 	"sync"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // Metrics is what a worker knows and has counted at one moment, for a monitoring system.
@@ -15,7 +17,7 @@ import (
 // no request.
 type Metrics struct {
 	Group         string // Config.Name
-	State         State
+	State         state.State
 	Leading       bool   // it leads, and its lease is valid at this moment
 	StableID      int    // the number in the worker's stable ID; -1 before it has one
 	MapVersion    uint64 // of the assignment map; 0 before the first
@@ -91,42 +93,6 @@ type Bucket struct {
 	Count uint64
 }
 
-// Metrics returns the worker's figures. It may be called at any time, by several
-// goroutines. The caller may keep and change what it gets.
-func (w *Worker) Metrics() Metrics {
-	s, now := w.Status(), time.Now()
-	m := Metrics{
-		Group: w.cfg.Name,
-		State: s.State,
-		// A leader that can't be sure of its lease decides nothing, and another may lead by now.
-		Leading:       s.Leading && now.Before(s.TrustedUntil),
-		StableID:      ordinal(s.ID),
-		MapVersion:    s.Version,
-		Slots:         Slots{s.SlotsOf, slices.Clone(s.Slots)},
-		ActiveWorkers: s.ActiveWorkers,
-		Standby:       s.Standby,
-		Draining:      s.Yielding,
-		WritesRefused: since(s.refused, now),
-	}
-	if p := w.waiting.Load(); p != nil {
-		m.Pending = &PendingMetrics{Oldest: since(p.oldest, now), StreamFill: p.fill}
-	}
-	m.Counters, m.HandoffPause, m.Detection = w.events.snapshot()
-
-	queue := w.Parked()
-	m.Retry = RetryMetrics{Messages: queue.Messages, Keys: queue.Keys, Oldest: since(queue.Oldest, now)}
-	m.Counters.Queued, m.Counters.Retried, m.Counters.DeadLettered = queue.Parked, queue.Retries, queue.Abandoned
-	return m
-}
-
-// CountKeys returns what count returns for the slots that the worker pulls for: how many
-// keys lie in them. Like every callback, count may panic: that is logged, reported as an
-// event and counted in Counters.HandlerPanics, and the result is the number of slots.
-func (w *Worker) CountKeys(count func(Slots) int) int {
-	s := w.Status()
-	return w.guard.assigned(count)(Slots{s.SlotsOf, s.Slots})
-}
-
 // since is the time from t to now, 0 if t is zero or ahead.
 func since(t, now time.Time) time.Duration {
 	if t.IsZero() {
@@ -143,41 +109,41 @@ type eventCounts struct {
 	detection histogram
 }
 
-func (c *eventCounts) count(e Event) {
+func (c *eventCounts) count(e event.Event) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := &c.counters
 	switch e.Kind {
-	case EventPlanned:
+	case event.Planned:
 		n.Rebalances++
 		n.SlotsMoved += uint64(e.Count)
 		n.KeysMoved += e.Keys
 		if e.Reason == reasonCrash {
 			n.Emergencies++
 		}
-	case EventRebalanced:
+	case event.Rebalanced:
 		n.RebalanceDuration = e.Duration
-	case EventTrustLost:
+	case event.LeaseUncertain:
 		n.LeaseUncertain++
-	case EventGhostHealed:
+	case event.StalePinFreed:
 		n.StalePinsFreed++
-	case EventHandoverForced:
+	case event.HandoffForced:
 		n.HandoffsForced++
-	case EventStreamRolledBack:
+	case event.StreamRolledBack:
 		n.StreamRollbacks++
-	case EventPanicked:
+	case event.Panicked:
 		n.HandlerPanics++
-	case EventResourceRecreated:
+	case event.ResourceRecreated:
 		n.ResourcesRecreated++
-	case EventFencesRaised:
+	case event.FencesRaised:
 		n.FencesRaised++
-	case EventSlotResumed:
+	case event.SlotResumed:
 		c.pause.observe(e.Duration)
-	case EventWorkerGone:
+	case event.WorkerGone:
 		if e.Duration > 0 {
 			c.detection.observe(e.Duration)
 		}
-	case EventRefused:
+	case event.RecordRejected:
 		if n.RecordsRejected == nil {
 			n.RecordsRejected = make(map[string]uint64)
 		}

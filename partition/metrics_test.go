@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 func idleWorker(t *testing.T) *Worker {
@@ -24,7 +27,7 @@ func TestMetrics(t *testing.T) {
 	t.Run("before Run", func(t *testing.T) {
 		t.Parallel()
 		m := idleWorker(t).Metrics()
-		if m.Group != "orders" || m.State != StateInit || m.StableID != -1 || m.Leading {
+		if m.Group != "orders" || m.State != state.Init || m.StableID != -1 || m.Leading {
 			t.Errorf("group %q, state %s, stable ID %d, leading %v", m.Group, m.State, m.StableID, m.Leading)
 		}
 		if m.Pending != nil {
@@ -50,7 +53,7 @@ func TestMetrics(t *testing.T) {
 		t.Parallel()
 		w := idleWorker(t)
 		w.status.Store(&Status{SlotsOf: 4, Slots: []int{1, 2}})
-		w.events.count(Event{Kind: EventRefused, Reason: recordClaim})
+		w.events.count(event.Event{Kind: event.RecordRejected, Reason: recordClaim})
 		m := w.Metrics()
 		m.Slots.Slots[0] = 3
 		m.Counters.RecordsRejected[recordClaim] = 9
@@ -68,8 +71,8 @@ func TestMetrics(t *testing.T) {
 		for range 4 {
 			wg.Go(func() {
 				for range 1000 {
-					w.events.count(Event{Kind: EventSlotResumed, Duration: time.Millisecond})
-					w.events.count(Event{Kind: EventRefused, Reason: recordMap})
+					w.events.count(event.Event{Kind: event.SlotResumed, Duration: time.Millisecond})
+					w.events.count(event.Event{Kind: event.RecordRejected, Reason: recordMap})
 					if h := w.Metrics().HandoffPause; h.Count != h.Buckets[0].Count {
 						t.Errorf("%d durations, %d of them in the first bucket", h.Count, h.Buckets[0].Count)
 					}

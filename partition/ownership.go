@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // This file holds what a worker does with slots. The rules, from which
@@ -155,7 +157,7 @@ func (o *ownership) tellAssigned(before, after []int) {
 		}
 	}
 	if come != nil || gone != nil {
-		o.emit(Event{Kind: EventAssigned, Version: o.cur.Version, Of: o.cur.Slots, Before: len(before), After: len(after), Slots: come, Lost: gone})
+		o.emit(event.Event{Kind: event.Assigned, Version: o.cur.Version, Of: o.cur.Slots, Before: len(before), After: len(after), Slots: come, Lost: gone})
 	}
 }
 
@@ -281,14 +283,14 @@ func (o *ownership) begin(s int, version uint64, reason string, e holdEffect) {
 	e.place, e.fence = o.at(s), Fence{Version: version, Claim: o.self.Claim}
 	o.do(e)
 	if reason != "" {
-		o.emit(Event{Kind: EventSlotAcquired, Slot: s, Version: version, Reason: reason})
+		o.emit(event.Event{Kind: event.SlotAcquired, Slot: s, Version: version, Reason: reason})
 	}
 }
 
 // prepared follows the end of Preparer.Prepare.
 func (o *ownership) prepared(in preparedInput) {
 	if in.err != nil {
-		o.emit(Event{Kind: EventPrepareFailed, Err: in.err.Error()})
+		o.emit(event.Event{Kind: event.PrepareFailed, Err: in.err.Error()})
 	}
 	if in.division != o.division {
 		return
@@ -366,7 +368,7 @@ func (o *ownership) slotReleased(in slotReleasedInput) {
 	if st == nil || st.phase != phaseReleasing || in.claim != o.self.Claim {
 		return
 	}
-	o.emit(Event{Kind: EventSlotReleased, Slot: s, Peer: st.peer.ID, Duration: o.now.Sub(st.begun)})
+	o.emit(event.Event{Kind: event.SlotReleased, Slot: s, Peer: st.peer.ID, Duration: o.now.Sub(st.begun)})
 	if o.abandoning {
 		o.forget(s)
 		return
@@ -444,13 +446,13 @@ func (o *ownership) due() {
 	}
 	slices.Sort(late)
 	for _, s := range late {
-		o.emit(Event{Kind: EventHandoverForced, Slot: s})
+		o.emit(event.Event{Kind: event.HandoffForced, Slot: s})
 		o.do(forceEffect{o.at(s)})
 	}
 	for _, s := range slices.Sorted(maps.Keys(o.former)) {
 		if st := o.former[s]; !st.deadline.IsZero() && !o.now.Before(st.deadline) {
 			st.deadline = time.Time{}
-			o.emit(Event{Kind: EventHandoverForced, Slot: s})
+			o.emit(event.Event{Kind: event.HandoffForced, Slot: s})
 			o.do(forceEffect{o.formerly.place(s)})
 		}
 	}
@@ -605,7 +607,7 @@ func (o *ownership) redivide() {
 	if was.slots == 0 {
 		return
 	}
-	o.emit(Event{Kind: EventLayout, Version: o.cur.Version, Before: was.slots, After: o.division.slots})
+	o.emit(event.Event{Kind: event.Resharded, Version: o.cur.Version, Before: was.slots, After: o.division.slots})
 	for _, s := range slices.Sorted(maps.Keys(o.former)) {
 		o.do(dropEffect{o.formerly.place(s)}) // of one that is over for long
 	}
@@ -698,7 +700,7 @@ func (o *ownership) formerReleased(in slotReleasedInput) {
 	if in.division != o.formerly || st == nil || st.phase != phaseReleasing || in.claim != o.self.Claim {
 		return
 	}
-	o.emit(Event{Kind: EventSlotReleased, Slot: in.slot, Duration: o.now.Sub(st.begun)})
+	o.emit(event.Event{Kind: event.SlotReleased, Slot: in.slot, Duration: o.now.Sub(st.begun)})
 	delete(o.former, in.slot)
 	if f := o.cur.Former; f != nil && f.division() == in.division {
 		o.tellCeded([]slotMark{{Slot: in.slot, Version: f.Version}})

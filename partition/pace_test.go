@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // TestHandOversOfAPlanArePaced: three workers join six, and a third of the slots
@@ -22,8 +24,8 @@ func TestHandOversOfAPlanArePaced(t *testing.T) {
 		}
 		s.run(6*time.Second, nil)
 		var acquired []time.Duration
-		s.observe = func(_ *simWorker, e Event) {
-			if e.Kind == EventSlotAcquired && e.Reason == "hand-over" {
+		s.observe = func(_ *simWorker, e event.Event) {
+			if e.Kind == event.SlotAcquired && e.Reason == "hand-over" {
 				acquired = append(acquired, s.now)
 			}
 		}

@@ -15,9 +15,9 @@ import (
 	"github.com/muster-dev/muster/partition/reserve"
 )
 
-// RetryStream returns the name of the stream with the parked messages of a group
+// retryStreamName returns the name of the stream with the parked messages of a group
 // whose messages are in the given one.
-func RetryStream(stream string) string { return stream + "-retry" }
+func retryStreamName(stream string) string { return stream + "-retry" }
 
 // Headers of parked messages. The server's own headers of the message as it was
 // published stand behind headerKept, since they are for another stream.
@@ -32,7 +32,7 @@ const (
 // retryStream returns the settings of the stream of parked messages.
 func retryStream(cfg Config, lay layout) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
-		Name:        RetryStream(cfg.Stream),
+		Name:        retryStreamName(cfg.Stream),
 		Description: fmt.Sprintf("Messages of %s that failed, and later ones of their keys.", cfg.Name),
 		Subjects:    []string{lay.retryPrefix() + ">"},
 		Storage:     jetstream.FileStorage,
@@ -304,8 +304,8 @@ type Parked struct {
 	Oldest   time.Time      // when the first of them was parked; zero for none
 }
 
-// ReadParked returns what is parked of a group; nothing if it has no retry stream.
-func ReadParked(ctx context.Context, nc *nats.Conn, group string) (Parked, error) {
+// retryQueue returns what is parked of a group; nothing if it has no retry stream.
+func retryQueue(ctx context.Context, nc *nats.Conn, group string) (Parked, error) {
 	p, err := readParked(ctx, nc, group)
 	if err != nil {
 		return Parked{}, fmt.Errorf("reading the parked messages of %s: %w", group, err)
@@ -330,7 +330,7 @@ func readParked(ctx context.Context, nc *nats.Conn, group string) (Parked, error
 	if err != nil {
 		return Parked{}, err
 	}
-	stream, err := js.Stream(ctx, RetryStream(rec.Stream))
+	stream, err := js.Stream(ctx, retryStreamName(rec.Stream))
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return Parked{}, nil
 	}

@@ -2,15 +2,26 @@ package partition
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // pendingEvery is how often a leader looks how old the oldest message is.
 const pendingEvery = 10 * time.Second
 
-// watchPending keeps what waits up to date while this worker leads; one request a
-// stream.
-func (w *Worker) watchPending(ctx context.Context) {
+// pendingWatch knows what the leader last saw of messages that are not processed. Its
+// zero value knows nothing. get may be called at any time.
+type pendingWatch struct {
+	waiting atomic.Pointer[waitingMessages] // nil: not known
+}
+
+func (p *pendingWatch) get() *waitingMessages { return p.waiting.Load() }
+
+// run keeps what waits up to date while this worker leads, until ctx ends: one request
+// per stream.
+func (p *pendingWatch) run(ctx context.Context, js jetstream.JetStream, streams []string, leading func() bool) {
 	t := time.NewTicker(pendingEvery)
 	defer t.Stop()
 	for {
@@ -19,15 +30,15 @@ func (w *Worker) watchPending(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		if !w.Status().Leading {
-			w.waiting.Store(nil)
+		if !leading() {
+			p.waiting.Store(nil)
 			continue
 		}
 		look, cancel := context.WithTimeout(ctx, apiTimeout)
-		waiting, err := pendingOf(look, w.js, w.layout.streams())
+		waiting, err := pendingOf(look, js, streams)
 		cancel()
 		if err == nil {
-			w.waiting.Store(&waiting)
+			p.waiting.Store(&waiting)
 		}
 	}
 }

@@ -2,9 +2,10 @@ package partition
 
 import (
 	"fmt"
-	"slices"
 
+	"github.com/muster-dev/muster/partition/event"
 	"github.com/muster-dev/muster/partition/reserve"
+	"github.com/muster-dev/muster/partition/role"
 )
 
 // This file holds what each kind of user may do on the servers, from the names and
@@ -13,56 +14,8 @@ import (
 // sends what it reads elsewhere. So a list says what a user needs, and docs/security.md
 // what a stolen password of that user allows.
 
-// Permissions are the subjects that a user of a NATS server may publish and subscribe to.
-type Permissions struct {
-	Publish, Subscribe []string
-	// DenyPublish is what Publish would allow and the user must not do.
-	DenyPublish []string
-	// Respond lets the user publish one answer to the reply subject of each message that
-	// it gets.
-	Respond bool
-}
-
-// Role is a kind of user of a group.
-type Role string
-
-// The roles.
-const (
-	RoleWorker    Role = "worker"
-	RolePublisher Role = "publisher"
-	RoleCollector Role = "collector"
-	RoleViewer    Role = "viewer"
-	RoleConsole   Role = "console"
-	RoleNodes     Role = "nodes"
-	RoleOperator  Role = "operator"
-)
-
-// About says in a line what a role does.
-func (r Role) About() string {
-	switch r {
-	case RoleWorker:
-		return "works: everything that a running worker does, with the streams and buckets that it creates"
-	case RolePublisher:
-		return "publishes messages; it knows the number of shards"
-	case RoleCollector:
-		return "publishes messages, and reads the number of shards first"
-	case RoleViewer:
-		return "sees everything and changes nothing"
-	case RoleConsole:
-		return "a viewer that may also drain workers and acknowledge alarms"
-	case RoleNodes:
-		return "the node plane: sees workers, drains them, and tells them how many there should be"
-	case RoleOperator:
-		return "provisions the group, and does what the commands of partitions and defender do"
-	}
-	return ""
-}
-
-// Roles lists the roles.
-var Roles = []Role{RoleWorker, RolePublisher, RoleCollector, RoleViewer, RoleConsole, RoleNodes, RoleOperator}
-
 // User returns the name of a group's user of a role, "defender-worker".
-func (c Config) User(r Role) string { return c.Name + "-" + string(r) }
+func (c Config) User(r role.Role) string { return c.Name + "-" + string(r) }
 
 // inboxOf begins the subjects of a user's inboxes. Each user has its own: a user that
 // may subscribe to those of another sees the messages that the other pulls.
@@ -71,47 +24,47 @@ func inboxOf(user string) string { return "_INBOX." + user }
 // Permissions returns what the group's user of a role needs, and nothing else. It needs
 // Name, Stream, Subject and Shards. The user's connections must have the inbox prefix
 // "_INBOX.<user>", as nats.CustomInboxPrefix sets it.
-func (c Config) Permissions(r Role) (Permissions, error) {
+func (c Config) Permissions(r role.Role) (role.Permissions, error) {
 	cfg := c.resolve()
 	lay, err := cfg.validate()
 	if err != nil {
-		return Permissions{}, err
+		return role.Permissions{}, err
 	}
 	p := &permissionList{cfg: cfg, lay: lay}
 	p.subscribe(inboxOf(cfg.User(r)) + ".>")
 	switch r {
-	case RoleWorker:
+	case role.Worker:
 		p.worker()
-	case RolePublisher:
+	case role.Publisher:
 		p.publisher()
-	case RoleCollector:
+	case role.Collector:
 		p.publish(p.lay.shardPrefix("*") + cfg.Subject) // it needs no mapping
 		p.api("STREAM.INFO", bucketPrefix+cfg.bucketMap())
 		p.api("DIRECT.GET", bucketPrefix+cfg.bucketMap()+".$KV."+cfg.bucketMap()+"."+layoutKey)
-	case RoleViewer:
+	case role.Viewer:
 		p.viewer()
-		p.subscribe(EventSubject(cfg.Name))
-	case RoleConsole:
+		p.subscribe(eventSubjects(cfg.Name))
+	case role.Console:
 		p.viewer()
-		p.subscribe(EventSubject(cfg.Name))
+		p.subscribe(eventSubjects(cfg.Name))
 		p.drains()
-	case RoleNodes:
+	case role.Nodes:
 		p.readKey(cfg.bucketMap(), AssignmentKey)
 		p.publish("$KV." + cfg.bucketMap() + "." + expectedKey)
 		p.drains()
-	case RoleOperator:
+	case role.Operator:
 		p.operator()
 	default:
-		return Permissions{}, fmt.Errorf("permissions of role %q: there is no such role: give one of %v", r, Roles)
+		return role.Permissions{}, fmt.Errorf("permissions of role %q: there is no such role: give one of %v", r, role.All)
 	}
-	return p.done(), nil
+	return p.With(role.Permissions{}), nil
 }
 
 // permissionList collects permissions.
 type permissionList struct {
 	cfg Config
 	lay layout
-	Permissions
+	role.Permissions
 }
 
 func (p *permissionList) publish(subjects ...string) { p.Publish = append(p.Publish, subjects...) }
@@ -121,14 +74,6 @@ func (p *permissionList) subscribe(subjects ...string) {
 
 // api allows requests to the JetStream API about a stream.
 func (p *permissionList) api(verb, rest string) { p.publish("$JS.API." + verb + "." + rest) }
-
-func (p *permissionList) done() Permissions {
-	slices.Sort(p.Publish)
-	slices.Sort(p.Subscribe)
-	slices.Sort(p.DenyPublish)
-	p.Publish, p.Subscribe, p.DenyPublish = slices.Compact(p.Publish), slices.Compact(p.Subscribe), slices.Compact(p.DenyPublish)
-	return p.Permissions
-}
 
 // readKey allows reading one key of a bucket.
 func (p *permissionList) readKey(bucket, key string) {
@@ -171,9 +116,9 @@ func (p *permissionList) makeAll() {
 		p.api("CONSUMER.NAMES", s)
 		p.api("CONSUMER.CREATE", s+".*."+p.lay.prefix()+">")
 	}
-	p.makeStream(RetryStream(p.cfg.Stream))
-	p.api("STREAM.INFO", EventStream(p.cfg.Name))
-	p.api("STREAM.UPDATE", EventStream(p.cfg.Name))
+	p.makeStream(retryStreamName(p.cfg.Stream))
+	p.api("STREAM.INFO", eventStreamName(p.cfg.Name))
+	p.api("STREAM.UPDATE", eventStreamName(p.cfg.Name))
 	if p.cfg.Shards > 1 {
 		p.publish(p.cfg.Subject) // which asks whether the servers have the mapping
 	}
@@ -181,7 +126,7 @@ func (p *permissionList) makeAll() {
 
 func (p *permissionList) worker() {
 	p.makeAll()
-	p.makeStream(EventStream(p.cfg.Name))
+	p.makeStream(eventStreamName(p.cfg.Name))
 	for _, b := range p.buckets() {
 		p.follow(b)
 		p.readKey(b, ">") // creating a key where there was one reads it
@@ -197,14 +142,14 @@ func (p *permissionList) worker() {
 		p.api("STREAM.MSG.DELETE", s)      // of a message that is in the retry queue
 		p.publish("$JS.ACK." + s + ".*.>") // in the servers' format of 2.15; see their feature flag js_ack_fc_v2
 	}
-	retry := RetryStream(p.cfg.Stream)
+	retry := retryStreamName(p.cfg.Stream)
 	p.api("STREAM.MSG.GET", retry)
 	p.api("STREAM.MSG.DELETE", retry)
 	p.publish(p.lay.retryPrefix() + ">")
-	p.publish(EventSubject(p.cfg.Name))
-	p.subscribe(eventSubject(p.cfg.Name, EventResourceRecreated))
+	p.publish(eventSubjects(p.cfg.Name))
+	p.subscribe(eventSubject(p.cfg.Name, event.ResourceRecreated))
 	p.publish(peerSubjects(p.cfg.Name), peerSubjects(p.cfg.Name)+fenceSuffix)
-	p.subscribe(peerSubjects(p.cfg.Name), peerSubjects(p.cfg.Name)+handOverSuffix, peerSubjects(p.cfg.Name)+fenceSuffix,
+	p.subscribe(peerSubjects(p.cfg.Name), peerSubjects(p.cfg.Name)+drainSuffix, peerSubjects(p.cfg.Name)+fenceSuffix,
 		standbySubject(p.cfg.Name), refusalSubject(p.cfg.Name))
 	p.Respond = true // to requests to hand over, and for standbys
 }
@@ -223,26 +168,21 @@ func (p *permissionList) viewer() {
 	for _, s := range p.lay.streams() {
 		p.api("STREAM.INFO", s)
 	}
-	retry := RetryStream(p.cfg.Stream)
+	retry := retryStreamName(p.cfg.Stream)
 	p.api("STREAM.INFO", retry)
 	p.api("STREAM.MSG.GET", retry)
-	events := EventStream(p.cfg.Name)
-	p.readOrdered(events)
-	p.api("CONSUMER.CREATE", events+".*."+EventSubject(p.cfg.Name)) // of one kind
-	p.publish(standbySubject(p.cfg.Name), refusalSubject(p.cfg.Name))
-}
-
-// readOrdered allows reading a stream by an ordered consumer.
-func (p *permissionList) readOrdered(stream string) {
-	for _, verb := range []string{"CREATE", "INFO", "MSG.NEXT", "DELETE"} {
-		p.api("CONSUMER."+verb, stream+".*")
+	events := eventStreamName(p.cfg.Name)
+	for _, verb := range []string{"CREATE", "INFO", "MSG.NEXT", "DELETE"} { // an ordered consumer
+		p.api("CONSUMER."+verb, events+".*")
 	}
+	p.api("CONSUMER.CREATE", events+".*."+eventSubjects(p.cfg.Name)) // of one kind
+	p.publish(standbySubject(p.cfg.Name), refusalSubject(p.cfg.Name))
 }
 
 // drains allows asking workers to hand off their slots.
 func (p *permissionList) drains() {
 	p.follow(p.cfg.bucketLeases())
-	p.publish(peerSubjects(p.cfg.Name) + handOverSuffix)
+	p.publish(peerSubjects(p.cfg.Name) + drainSuffix)
 }
 
 func (p *permissionList) operator() {
@@ -253,20 +193,4 @@ func (p *permissionList) operator() {
 	for _, key := range []string{layoutKey, expectedKey, wantedKey, pinsKey} {
 		p.publish("$KV." + p.cfg.bucketMap() + "." + key)
 	}
-}
-
-// With returns p with what another list allows, too.
-func (p Permissions) With(more Permissions) Permissions {
-	l := permissionList{Permissions: Permissions{Publish: slices.Concat(p.Publish, more.Publish), Subscribe: slices.Concat(p.Subscribe, more.Subscribe),
-		DenyPublish: slices.Concat(p.DenyPublish, more.DenyPublish), Respond: p.Respond || more.Respond}}
-	return l.done()
-}
-
-// ReadingStream returns what it takes to read a stream from a position on, by an
-// ordered consumer.
-func ReadingStream(stream string) Permissions {
-	l := &permissionList{}
-	l.api("STREAM.INFO", stream)
-	l.readOrdered(stream)
-	return l.done()
 }

@@ -77,8 +77,8 @@ func bySlot(pins []Pin, slots int) map[int]Pin {
 	return out
 }
 
-// Pins returns the pins of a group, by ascending slot.
-func Pins(ctx context.Context, nc *nats.Conn, group string) ([]Pin, error) {
+// overrides returns the pins of a group, by ascending slot.
+func overrides(ctx context.Context, nc *nats.Conn, group string) ([]Pin, error) {
 	kv, err := mapBucket(ctx, nc, group)
 	if err != nil {
 		return nil, fmt.Errorf("reading the pins of %s: %w", group, err)
@@ -87,9 +87,9 @@ func Pins(ctx context.Context, nc *nats.Conn, group string) ([]Pin, error) {
 	return pins, err
 }
 
-// AddPins pins slots of a group, each in place of an earlier pin of it. Fields
+// addPins pins slots of a group, each in place of an earlier pin of it. Fields
 // that are not set are filled in: Slot from Key, At from the clock.
-func AddPins(ctx context.Context, nc *nats.Conn, group string, pins ...Pin) error {
+func addPins(ctx context.Context, nc *nats.Conn, group string, pins ...Pin) error {
 	return changePins(ctx, nc, group, func(have []Pin, slots int, subject string) ([]Pin, error) {
 		var errs []error
 		now := time.Now()
@@ -127,9 +127,9 @@ func (e *noPin) Is(target error) bool { return target == ErrNoPin }
 // ErrNotPinned says that a slot is not pinned.
 var ErrNotPinned = errors.New("not pinned")
 
-// RemovePins removes the pins of slots. If one of them is not pinned, none is
+// removePins removes the pins of slots. If one of them is not pinned, none is
 // removed, and the error is an ErrNotPinned that names all such.
-func RemovePins(ctx context.Context, nc *nats.Conn, group string, slots ...int) error {
+func removePins(ctx context.Context, nc *nats.Conn, group string, slots ...int) error {
 	return changePins(ctx, nc, group, func(have []Pin, n int, _ string) ([]Pin, error) {
 		var errs []error
 		for _, s := range slots {

@@ -33,11 +33,8 @@ const (
 	layoutKey = "layout"
 )
 
-// SetExpected tells the workers of a group how many of them there should be, 0
-// for unknown, so that a window for newcomers ends as soon as they are there.
-// Whatever decides the number calls it: a controller that sees the replicas of a
-// Deployment, or a person.
-func SetExpected(ctx context.Context, nc *nats.Conn, group string, n int) error {
+// expect writes the number of workers that there should be.
+func expect(ctx context.Context, nc *nats.Conn, group string, n int) error {
 	if n < 0 {
 		return fmt.Errorf("setting the expected number of workers of %s: %d is negative", group, n)
 	}
@@ -84,21 +81,7 @@ func (v layoutValue) layout(group string) (layout, error) {
 	return layout{group: group, base: v.Slots, pattern: p, stream: v.Stream, shards: v.Shards}, nil
 }
 
-// Provision makes the streams, one consumer a slot and the buckets of the group,
-// as far as they are missing; it can be repeated, by several workers at once. An
-// existing stream that divides its keys in another way is an error, and is left
-// as it is.
-//
-// Where the group exists, MaxAge, MaxBytes and Duplicates that are set change its
-// streams, and its record, to these. Other settings in which workers must agree change
-// only while no worker is there; otherwise the error is a *SettingsError, which names
-// each. Settings that are not set stay what they are in the group.
-func Provision(ctx context.Context, nc *nats.Conn, cfg Config) error {
-	_, err := provision(ctx, nc, cfg)
-	return err
-}
-
-// provision also returns the streams that it created for a group that was there before.
+// provision does what Group.Provision says. It also returns the streams that it created for a group that was there before.
 func provision(ctx context.Context, nc *nats.Conn, given Config) (again []string, err error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -166,7 +149,7 @@ func provision(ctx context.Context, nc *nats.Conn, given Config) (again []string
 func tellOfMapping(ctx context.Context, nc *nats.Conn, cfg Config) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	if err := CheckMapping(ctx, nc, cfg); err != nil {
+	if err := checkMapping(ctx, nc, cfg); err != nil {
 		from, to := cfg.Mapping()
 		cfg.Logger.Warn("Who publishes without asking PublishSubject is refused; the servers need a subject mapping.", "from", from, "to", to, "err", err)
 	}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // puller carries out what delivery decides: it pulls for the slots that a worker holds,
@@ -285,7 +287,7 @@ func (p *puller) handle(e handleEffect) {
 	r.interrupt = cancel
 	if e.mail != nil {
 		if d, felt := p.pauses.end(e.place, m.Published, time.Now()); felt {
-			p.reports.post(noteInput{Event{Kind: EventSlotResumed, Slot: e.slot, Duration: d}})
+			p.reports.post(noteInput{event.Event{Kind: event.SlotResumed, Slot: e.slot, Duration: d}})
 		}
 	}
 	m.Sequence = p.layout.sequence(e.slot, m.Sequence)
@@ -296,7 +298,7 @@ func (p *puller) handle(e handleEffect) {
 		}
 	}
 	p.wg.Add(1)
-	p.guard.start(callback, Event{Slot: e.slot}, func() error {
+	p.guard.start(callback, event.Event{Slot: e.slot}, func() error {
 		if d := p.cfg.HandlerTimeout; d > 0 {
 			bounded, stop := context.WithTimeout(ctx, d)
 			defer stop()

@@ -35,7 +35,7 @@ func newPullRig(t *testing.T) *pullRig {
 	if r.js, err = jetstream.New(nc); err != nil {
 		t.Fatal(err)
 	}
-	if err := Provision(t.Context(), nc, r.cfg); err != nil {
+	if err := Open(nc, r.cfg.Name).Provision(t.Context(), r.cfg); err != nil {
 		t.Fatal(err)
 	}
 	return r

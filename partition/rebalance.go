@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/muster-dev/muster/partition/event"
 	"github.com/muster-dev/muster/partition/plan"
 )
 
@@ -75,7 +76,7 @@ func (b *rebalance) relayout() {
 	}
 	b.pin(job)
 	b.planning = true
-	b.emit(Event{Kind: EventRebalance, Reason: reasonLayout, Of: job.slots, After: b.roster.peers.staying()})
+	b.emit(event.Event{Kind: event.Rebalance, Reason: reasonLayout, Of: job.slots, After: b.roster.peers.staying()})
 	b.do(planEffect{job})
 }
 
@@ -134,7 +135,7 @@ func (b *rebalance) extendWindow() {
 }
 
 func (b *rebalance) tellWindow(length time.Duration) {
-	b.emit(Event{Kind: EventWindowStarted, Reason: b.window.kind(), Duration: length})
+	b.emit(event.Event{Kind: event.WindowStarted, Reason: b.window.kind(), Duration: length})
 }
 
 // windowDue opens a window for newcomers, and closes one that has ended.
@@ -150,7 +151,7 @@ func (b *rebalance) windowDue(newcomers int) {
 		return
 	}
 	if why := w.ended(b.now, newcomers, b.complete()); why != "" {
-		b.emit(Event{Kind: EventWindowDone, Reason: why, After: b.roster.peers.staying(), Duration: w.close(b.now, newcomers)})
+		b.emit(event.Event{Kind: event.WindowDone, Reason: why, After: b.roster.peers.staying(), Duration: w.close(b.now, newcomers)})
 	}
 }
 
@@ -196,8 +197,8 @@ func (b *rebalance) replan(reason string, include func(*peerView) bool) {
 	if reason == reasonWeights {
 		job.problem.Budget, job.problem.TuneOnly = b.tuning.budget(), true
 	} else {
-		b.emit(Event{Kind: EventTopology, Before: b.workersInMap(), After: b.roster.peers.staying()})
-		b.emit(Event{Kind: EventRebalance, Reason: reason, Of: job.slots, After: b.roster.peers.staying()})
+		b.emit(event.Event{Kind: event.Topology, Before: b.workersInMap(), After: b.roster.peers.staying()})
+		b.emit(event.Event{Kind: event.Rebalance, Reason: reason, Of: job.slots, After: b.roster.peers.staying()})
 	}
 	b.do(planEffect{job})
 }
@@ -246,7 +247,7 @@ func (b *rebalance) planned(in plannedInput) {
 			b.review() // what came up meanwhile
 			return
 		}
-		b.emit(Event{Kind: EventRebalance, Reason: job.reason, Of: job.slots, After: b.roster.peers.staying()})
+		b.emit(event.Event{Kind: event.Rebalance, Reason: job.reason, Of: job.slots, After: b.roster.peers.staying()})
 	}
 	// Changes that came up meanwhile rest on the map before this plan, and would
 	// undo it. They are reported again, and entered in the new map.
@@ -263,7 +264,7 @@ func (b *rebalance) planned(in plannedInput) {
 		next.takeAll()
 	}
 	for _, note := range slices.Concat(job.notes, job.result.Notes) {
-		b.emit(Event{Kind: EventPlanNote, Reason: note})
+		b.emit(event.Event{Kind: event.PlanNote, Reason: note})
 	}
 	total, staying := job.slots, 0
 	for _, w := range job.problem.Workers {
@@ -271,9 +272,9 @@ func (b *rebalance) planned(in plannedInput) {
 			staying++
 		}
 	}
-	b.maps.write(next, []Event{
-		{Kind: EventPlanned, Reason: job.reason, Before: total, After: staying, Count: next.Moved, Keys: keys, Duration: job.took},
-		{Kind: EventMapPublished, Version: next.Version, After: staying, Count: next.Moved, Reason: job.reason},
+	b.maps.write(next, []event.Event{
+		{Kind: event.Planned, Reason: job.reason, Before: total, After: staying, Count: next.Moved, Keys: keys, Duration: job.took},
+		{Kind: event.MapPublished, Version: next.Version, After: staying, Count: next.Moved, Reason: job.reason},
 	})
 }
 

@@ -3,6 +3,8 @@ package partition
 import (
 	"encoding/json"
 	"fmt"
+
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // This file holds what workers write into buckets and send to each other. refuse.go reads it.
@@ -12,20 +14,20 @@ const valueSchema = 1
 
 // leaseValue is what a worker writes in its heartbeat.
 type leaseValue struct {
-	Schema   int     `json:"schema"`
-	ID       string  `json:"id"`
-	Claim    uint64  `json:"claim"`
-	Instance string  `json:"instance"`
-	N        uint64  `json:"n"`
-	Leaving  bool    `json:"leaving,omitempty"`
-	Yielding bool    `json:"yielding,omitempty"`  // takes no slots and gives its own away
-	YieldEnd int64   `json:"yield_end,omitempty"` // until when, in Unix milliseconds
-	Weight   float64 `json:"weight"`
-	Zone     string  `json:"zone,omitempty"`
-	Pod      string  `json:"pod,omitempty"`
-	Node     string  `json:"node,omitempty"`
-	Version  uint64  `json:"version"` // of the map it has
-	State    State   `json:"state"`
+	Schema   int         `json:"schema"`
+	ID       string      `json:"id"`
+	Claim    uint64      `json:"claim"`
+	Instance string      `json:"instance"`
+	N        uint64      `json:"n"`
+	Leaving  bool        `json:"leaving,omitempty"`
+	Yielding bool        `json:"yielding,omitempty"`  // takes no slots and gives its own away
+	YieldEnd int64       `json:"yield_end,omitempty"` // until when, in Unix milliseconds
+	Weight   float64     `json:"weight"`
+	Zone     string      `json:"zone,omitempty"`
+	Pod      string      `json:"pod,omitempty"`
+	Node     string      `json:"node,omitempty"`
+	Version  uint64      `json:"version"` // of the map it has
+	State    state.State `json:"state"`
 	// MapSchema is the newest schema of the map that the worker reads; 0: it does not say.
 	MapSchema int `json:"map_schema,omitempty"`
 }
@@ -90,13 +92,13 @@ const (
 	peerCeded    peerKind = "ceded"    // owner -> leader: given up
 )
 
-// yieldRequest asks a worker to yield; yieldReply tells how far it is.
-type yieldRequest struct {
+// drainRequest asks a worker to yield; drainReply tells how far it is.
+type drainRequest struct {
 	Schema int   `json:"schema"`
 	Until  int64 `json:"until"` // Unix milliseconds; 0: work again
 }
 
-type yieldReply struct {
+type drainReply struct {
 	Schema int    `json:"schema"`
 	ID     string `json:"id"`
 	Slots  int    `json:"slots"` // that it holds

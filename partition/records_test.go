@@ -11,6 +11,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 var writeRecords = flag.Bool("records.write", false, "write the golden files of records that have none for their schema; none is overwritten")
@@ -50,7 +53,7 @@ func goldenRecords() []record {
 	return []record{
 		{"assignment-map", mapSchema, goldenMap(), func(b []byte) (any, error) { return DecodeAssignment(b) }},
 		{"leader", valueSchema, leaderValue{Schema: valueSchema, ID: "worker-1", Claim: 12, N: 5}, func(b []byte) (any, error) { return decodeLeader(b) }},
-		{"heartbeat", valueSchema, leaseValue{Schema: valueSchema, ID: "worker-1", Claim: 12, Instance: "i", N: 5, Leaving: true, Yielding: true, YieldEnd: 1767323045006, Weight: 1.5, Zone: "z", Pod: "p", Node: "n", Version: 300, State: StateStable, MapSchema: mapSchema},
+		{"heartbeat", valueSchema, leaseValue{Schema: valueSchema, ID: "worker-1", Claim: 12, Instance: "i", N: 5, Leaving: true, Yielding: true, YieldEnd: 1767323045006, Weight: 1.5, Zone: "z", Pod: "p", Node: "n", Version: 300, State: state.Stable, MapSchema: mapSchema},
 			func(b []byte) (any, error) { return decodeLease("worker-1", b) }},
 		{"claim", valueSchema, idValue{Schema: valueSchema, Pod: "p", PodUID: "u", Version: "v1", Instance: "i", N: 5}, func(b []byte) (any, error) { return decodeClaim(b) }},
 		{"expected", valueSchema, expectedValue{Schema: valueSchema, N: 30}, func(b []byte) (any, error) { return decodeExpected(b) }},
@@ -64,12 +67,12 @@ func goldenRecords() []record {
 		{"peer-message", valueSchema, peer, func(b []byte) (any, error) { return decodePeer(b, maxSlots) }},
 		{"fence-report", valueSchema, fenceReport{Schema: valueSchema, From: Member{"worker-0", 11}, To: Member{"worker-1", 12}, Layout: 2, Slots: 4, Slot: 3, Fence: Fence{Version: 300, Claim: 11}, Stored: Fence{Version: 412, Claim: 9}},
 			func(b []byte) (any, error) { return decodeFence(b) }},
-		{"hand-over-request", valueSchema, yieldRequest{Schema: valueSchema, Until: 1767323045006}, func(b []byte) (any, error) { return decodeYield(b) }},
-		{"hand-over-reply", valueSchema, yieldReply{Schema: valueSchema, ID: "worker-1", Slots: 7}, reading[yieldReply]},
+		{"hand-over-request", valueSchema, drainRequest{Schema: valueSchema, Until: 1767323045006}, func(b []byte) (any, error) { return decodeDrain(b) }},
+		{"hand-over-reply", valueSchema, drainReply{Schema: valueSchema, ID: "worker-1", Slots: 7}, reading[drainReply]},
 		{"standby", 0, Standby{Pod: "p", Node: "n", Zone: "z", Since: goldenTime()}, reading[Standby]},
 		{"parked-claim", 0, lotClaim{Slots: 64, Slot: 3, Fence: Fence{Version: 300, Claim: 12}}, reading[lotClaim]},
-		{"event", 0, Event{Time: goldenTime(), Of: 8, Kind: EventRefused, Worker: "worker-1", Peer: "worker-0", Claim: 12, Epoch: 21, Version: 300, From: StateFollower, To: StateStable, Slot: 3, Slots: []int{1}, Lost: []int{2},
-			Before: 4, After: 5, Count: 6, Keys: 7, Busy: true, Duration: time.Second, Reason: "r", Err: "e"}, reading[Event]},
+		{"event", 0, event.Event{Time: goldenTime(), Of: 8, Kind: event.RecordRejected, Worker: "worker-1", Peer: "worker-0", Claim: 12, Epoch: 21, Version: 300, From: state.Follower, To: state.Stable, Slot: 3, Slots: []int{1}, Lost: []int{2},
+			Before: 4, After: 5, Count: 6, Keys: 7, Busy: true, Duration: time.Second, Reason: "r", Err: "e"}, reading[event.Event]},
 	}
 }
 

@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // This file holds what becomes of a stream or bucket of the group that is gone: deleted
@@ -114,18 +117,23 @@ const (
 	keeperPauses = 30 * time.Second
 )
 
-// keeper looks after the streams and buckets of a running worker's group.
+// keeper creates streams and buckets of a running worker's group again that are gone. It
+// works in a goroutine of its own, run. saw and poke may be called by any goroutine.
 type keeper struct {
-	w     *Worker
-	poked chan struct{}
-	alarm *nats.Subscription
+	cfg     Config
+	layout  layout
+	nc      *nats.Conn
+	js      jetstream.JetStream
+	leading func() bool
+	post    func(input)
+	poked   chan struct{} // holds one request to look at once
 
 	mu   sync.Mutex
 	seen map[string]uint64 // last sequence by stream
 }
 
-func newKeeper(w *Worker) *keeper {
-	return &keeper{w: w, poked: make(chan struct{}, 1), seen: make(map[string]uint64)}
+func newKeeper(g *openGroup, nc *nats.Conn, leading func() bool, post func(input)) *keeper {
+	return &keeper{cfg: g.cfg, layout: g.layout, nc: nc, js: g.js, leading: leading, post: post, poked: make(chan struct{}, 1), seen: make(map[string]uint64)}
 }
 
 // saw notes how far a bucket's revisions have come, and looks at once if it seems to be
@@ -153,41 +161,39 @@ func (k *keeper) poke() {
 	}
 }
 
-// tell has the machine tell what was created again before it began.
-func (k *keeper) tell(streams []string) {
+// reportRecreated has the machine tell what this worker has created again.
+func reportRecreated(log *slog.Logger, post func(input), streams []string) {
 	for _, s := range streams {
-		k.w.cfg.Logger.Warn("A part of the group was missing and has been created again.", "resource", resourceName(s))
-		k.w.post(recreatedInput{name: resourceName(s), mine: true})
+		log.Warn("A part of the group was missing and has been created again.", "resource", resourceName(s))
+		post(recreatedInput{name: resourceName(s), mine: true})
 	}
 }
 
-// complete creates what is missing of a group that is provisioned with base slots.
-func (w *Worker) complete(ctx context.Context, base int) (made []string, err error) {
-	cfg, lay := w.cfg, w.layout
+// complete creates what is missing of a group that is provisioned with base slots, for a
+// worker that has seen nothing of it yet.
+func complete(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout, base int) (made []string, err error) {
 	cfg.Slots, lay.base = base, base
-	missing, err := missingStreams(ctx, w.js, groupStreams(cfg, lay))
+	missing, err := missingStreams(ctx, js, groupStreams(cfg, lay))
 	if err == nil && len(missing) > 0 {
-		made, err = recreate(ctx, w.js, cfg, lay, missing, w.keeper.last)
+		made, err = recreate(ctx, js, cfg, lay, missing, func(string) uint64 { return 0 })
 	}
 	if err == nil {
-		reserveExisting(ctx, w.js, cfg, lay)
+		reserveExisting(ctx, js, cfg, lay)
 	}
 	return made, err
 }
 
 // run looks until ctx ends.
 func (k *keeper) run(ctx context.Context) {
-	w := k.w
-	var err error
 	// What another worker created again has lost our watches and leases.
-	k.alarm, err = w.nc.Subscribe(eventSubject(w.cfg.Name, EventResourceRecreated), func(msg *nats.Msg) {
-		var e Event
+	alarm, err := k.nc.Subscribe(eventSubject(k.cfg.Name, event.ResourceRecreated), func(msg *nats.Msg) {
+		var e event.Event
 		if json.Unmarshal(msg.Data, &e) == nil {
-			w.post(recreatedInput{name: e.Reason})
+			k.post(recreatedInput{name: e.Reason})
 		}
 	})
 	if err == nil {
-		defer func() { _ = k.alarm.Unsubscribe() }()
+		defer func() { _ = alarm.Unsubscribe() }()
 	}
 	pause, looked := keeperPause, time.Now()
 	for {
@@ -196,7 +202,7 @@ func (k *keeper) run(ctx context.Context) {
 			return
 		case <-k.poked:
 		case <-time.After(leaderLooks):
-			if !w.Status().Leading && time.Since(looked) < followerLooks {
+			if !k.leading() && time.Since(looked) < followerLooks {
 				continue
 			}
 		}
@@ -217,42 +223,41 @@ func (k *keeper) run(ctx context.Context) {
 
 // look creates what is missing, and reports whether all is there.
 func (k *keeper) look(ctx context.Context) bool {
-	w := k.w
 	ctx, cancel := context.WithTimeout(ctx, 2*apiTimeout)
 	defer cancel()
-	if err := provisionEvents(ctx, w.js, w.cfg); err != nil {
-		w.cfg.Logger.Warn("The stream of events can't be made; they are told and not kept.", "stream", EventStream(w.cfg.Name), "err", err)
+	if err := provisionEvents(ctx, k.js, k.cfg); err != nil {
+		k.cfg.Logger.Warn("The stream of events can't be made; they are told and not kept.", "stream", eventStreamName(k.cfg.Name), "err", err)
 	}
-	cfg := w.cfg
-	if kv, err := w.js.KeyValue(ctx, cfg.bucketMap()); err == nil {
+	cfg := k.cfg
+	if kv, err := k.js.KeyValue(ctx, cfg.bucketMap()); err == nil {
 		if rec, err := recordedLayout(ctx, kv); err == nil && rec.Settings != nil {
 			cfg.MaxAge, cfg.MaxBytes, cfg.Duplicates = time.Duration(rec.Settings.MaxAge), rec.Settings.MaxBytes, time.Duration(rec.Settings.Duplicates)
 		}
 	}
 	if err := k.deleteWentBack(ctx); err != nil {
-		w.cfg.Logger.Warn("Looking for buckets whose revisions have gone back failed; retrying.", "err", err)
+		k.cfg.Logger.Warn("Looking for buckets whose revisions have gone back failed; retrying.", "err", err)
 		return false
 	}
-	missing, err := missingStreams(ctx, w.js, groupStreams(cfg, w.layout))
+	missing, err := missingStreams(ctx, k.js, groupStreams(cfg, k.layout))
 	if err != nil {
 		return false // the servers don't answer, which tells nothing of what is there
 	}
 	if len(missing) == 0 {
-		w.post(missingInput{})
+		k.post(missingInput{})
 		return true
 	}
-	made, err := recreate(ctx, w.js, cfg, w.layout, missing, k.last)
-	k.tell(made)
+	made, err := recreate(ctx, k.js, cfg, k.layout, missing, k.last)
+	reportRecreated(k.cfg.Logger, k.post, made)
 	if err == nil {
-		w.post(missingInput{})
+		k.post(missingInput{})
 		return true
 	}
 	names := make([]string, len(missing))
 	for i, m := range missing {
 		names[i] = resourceName(m.Name)
 	}
-	w.cfg.Logger.Error("A part of the group is missing and can't be created again; retrying.", "missing", names, "err", err)
-	w.post(missingInput{names})
+	k.cfg.Logger.Error("A part of the group is missing and can't be created again; retrying.", "missing", names, "err", err)
+	k.post(missingInput{names})
 	return false
 }
 

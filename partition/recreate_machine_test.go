@@ -3,6 +3,8 @@ package partition
 import (
 	"testing"
 	"time"
+
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // TestShownState: a worker is not STABLE while its group can't replace who dies.
@@ -19,7 +21,7 @@ func TestShownState(t *testing.T) {
 			m.own.slots[s] = &slotState{phase: phaseHolding, version: 1}
 		}
 		m.step(m.now, tickInput{})
-		if m.state != StateStable {
+		if m.state != state.Stable {
 			t.Fatalf("it begins as %s", m.state)
 		}
 		return m
@@ -28,7 +30,7 @@ func TestShownState(t *testing.T) {
 	alive := func(m *machine, d time.Duration) {
 		for end := m.now.Add(d); m.now.Before(end); {
 			now := m.now.Add(100 * time.Millisecond)
-			m.step(now, pongInput{now})
+			m.step(now, pongInput{start: now})
 			m.membership.renewing = false
 			m.step(now, kvInput{kvEffect: kvEffect{purpose: forLeaseRenewal, op: opUpdate, key: "sim-0", start: now}, gotRev: m.membership.rev + 1})
 		}
@@ -37,11 +39,11 @@ func TestShownState(t *testing.T) {
 		t.Parallel()
 		m := stable(t)
 		m.step(m.now, missingInput{[]string{"bucket sim-assignments"}})
-		if m.state != StateDegraded {
+		if m.state != state.Degraded {
 			t.Errorf("it is %s", m.state)
 		}
 		m.step(m.now, missingInput{})
-		if m.state != StateStable {
+		if m.state != state.Stable {
 			t.Errorf("it is %s when nothing is missing", m.state)
 		}
 	})
@@ -49,15 +51,15 @@ func TestShownState(t *testing.T) {
 		t.Parallel()
 		m := stable(t)
 		alive(m, m.cfg.LeaseTTL/2)
-		if m.state != StateStable {
+		if m.state != state.Stable {
 			t.Errorf("it is %s within the leader's lease", m.state)
 		}
 		alive(m, m.cfg.LeaseTTL)
-		if m.state != StateElection {
+		if m.state != state.Election {
 			t.Errorf("it is %s a lease and a half after the last sign of the leader", m.state)
 		}
 		m.step(m.now, leaderInput{leader: Member{"sim-1", 8}, rev: 50})
-		if m.state != StateStable {
+		if m.state != state.Stable {
 			t.Errorf("it is %s when the leader has renewed its lease", m.state)
 		}
 	})

@@ -52,10 +52,10 @@ type refusalAnswer struct {
 
 func refusalSubject(group string) string { return "muster." + group + ".refusals" }
 
-// answerRefusals has the worker answer while its writes fail.
-func (w *Worker) answerRefusals() (*nats.Subscription, error) {
-	return w.nc.Subscribe(refusalSubject(w.cfg.Name), func(msg *nats.Msg) {
-		if s := w.Status(); s.Refused != "" {
+// answerRefusals has a worker answer while its writes fail.
+func answerRefusals(nc *nats.Conn, group string, status func() Status) (*nats.Subscription, error) {
+	return nc.Subscribe(refusalSubject(group), func(msg *nats.Msg) {
+		if s := status(); s.Refused != "" {
 			_ = msg.Respond(mustJSON(refusalAnswer{s.RefusedSince, s.Refused}))
 		}
 	})

@@ -4,7 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // This file holds the reading of what others have written, and what is done with
@@ -25,13 +28,13 @@ const (
 	recordClaim     = "claim"
 	recordExpected  = "expected number"
 	recordPeer      = "peer message"
-	recordYield     = "hand-over request"
+	recordDrain     = "hand-over request"
 	recordWanted    = "wanted number of slots"
 	recordPins      = "pins"
 )
 
 // records lists them, so that each count is there from the beginning.
-var records = []string{recordMap, recordLeader, recordHeartbeat, recordClaim, recordExpected, recordPeer, recordYield, recordWanted, recordPins, recordFence}
+var records = []string{recordMap, recordLeader, recordHeartbeat, recordClaim, recordExpected, recordPeer, recordDrain, recordWanted, recordPins, recordFence}
 
 const (
 	// maxRecordBytes bounds what is read as any record but a map and a list of
@@ -177,14 +180,14 @@ func decodePeer(data []byte, slots int) (peerMessage, error) {
 	return v, nil
 }
 
-// decodeYield reads a request to hand over.
-func decodeYield(data []byte) (yieldRequest, error) {
-	var v yieldRequest
+// decodeDrain reads a request to hand over.
+func decodeDrain(data []byte) (drainRequest, error) {
+	var v drainRequest
 	if err := decodeRecord(data, maxRecordBytes, &v); err != nil {
-		return yieldRequest{}, err
+		return drainRequest{}, err
 	}
 	if v.Until < 0 {
-		return yieldRequest{}, fmt.Errorf("until is %d, before 1970", v.Until)
+		return drainRequest{}, fmt.Errorf("until is %d, before 1970", v.Until)
 	}
 	return v, nil
 }
@@ -205,19 +208,24 @@ func (a *Assignment) checkOrder(rev uint64, before *Assignment, now time.Time) e
 }
 
 // refused tells of a record that is not believed.
-func refused(record string, err error) Event {
+func refused(record string, err error) event.Event {
 	why := err.Error()
 	if len(why) > maxReason {
 		why = why[:maxReason] + " ..."
 	}
-	return Event{Kind: EventRefused, Reason: record, Err: why}
+	return event.Event{Kind: event.RecordRejected, Reason: record, Err: why}
 }
 
-// refuse tells of a record that a watch or a subscription saw.
-func (w *Worker) refuse(record, at string, err error) {
+// rejections reports records that a watch or a subscription saw and that are not valid.
+type rejections struct {
+	log  *slog.Logger
+	post func(input)
+}
+
+func (r rejections) report(record, at string, err error) {
 	e := refused(record, err)
-	w.cfg.Logger.Warn("A record is not believed.", "record", record, "at", at, "err", e.Err)
-	w.post(noteInput{e})
+	r.log.Warn("A record is not believed.", "record", record, "at", at, "err", e.Err)
+	r.post(noteInput{e})
 }
 
 // overwritable reports whether what lies in the way of a record of our own is

@@ -38,8 +38,8 @@ func TestARecordThatCantBeBelievedIsRefusedWithItsReason(t *testing.T) {
 		{recordFence, `{"schema":1,"from":{"id":"w-1","claim":1},"to":{"id":"w-2","claim":2},"layout":1,"slots":4,"slot":4,"fence":{"version":1,"claim":1},"stored":{"version":2,"claim":1}}`, "no slot 4 of 4"},
 		{recordFence, `{"schema":1,"from":{"id":"w-1","claim":1},"to":{"id":"w-2","claim":2},"layout":1,"slots":4,"slot":3,"fence":{"version":2,"claim":1},"stored":{"version":2,"claim":1}}`, "not below"},
 		{recordFence, `{"schema":1,"from":{"id":"","claim":1},"to":{"id":"w-2","claim":2},"layout":1,"slots":4,"slot":3,"stored":{"version":2,"claim":1}}`, "sender"},
-		{recordYield, `{"schema":1,"until":0}`, ""},
-		{recordYield, `{"schema":1,"until":-1}`, "before 1970"},
+		{recordDrain, `{"schema":1,"until":0}`, ""},
+		{recordDrain, `{"schema":1,"until":-1}`, "before 1970"},
 	} {
 		err := decodeAs(c.record, []byte(c.data))
 		switch {
@@ -70,8 +70,8 @@ func decodeAs(record string, data []byte) (err error) {
 		v, err = decodePeer(data, 4)
 	case recordFence:
 		v, err = decodeFence(data)
-	case recordYield:
-		v, err = decodeYield(data)
+	case recordDrain:
+		v, err = decodeDrain(data)
 	}
 	if err != nil {
 		return err

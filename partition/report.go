@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // Report is what a View means, for people and machines: who has what, what is on
@@ -14,7 +16,7 @@ type Report struct {
 	Group         string         `json:"group"`
 	Stream        string         `json:"stream"`
 	Shards        int            `json:"shards,omitempty"`   // streams "<stream>-0" and so on; 0: the one stream
-	State         State          `json:"state"`              // of the group as a whole, see View.State
+	State         state.State    `json:"state"`              // of the group as a whole, see View.State
 	Why           string         `json:"why,omitempty"`      // what is wrong with the leases, and why
 	Leader        string         `json:"leader,omitempty"`   // that was elected last; State says whether it leads
 	LeaderAge     float64        `json:"leader_age_seconds"` // since the last renewal of its lease; -1 without one
@@ -40,27 +42,27 @@ type Report struct {
 
 // WorkerReport tells of one worker.
 type WorkerReport struct {
-	ID         string  `json:"id"`
-	Claim      uint64  `json:"claim"`
-	State      State   `json:"state"` // GONE if it is in the map and has no lease, DEGRADED if its lease has ended and is still there
-	Leading    bool    `json:"leading,omitempty"`
-	Slots      int     `json:"slots"`     // that it owns now
-	Incoming   int     `json:"incoming"`  // that are on their way to it
-	Outgoing   int     `json:"outgoing"`  // of its own, on their way to another
-	Keys       int     `json:"keys"`      // in the slots that it owns; 0 if not known
-	Load       uint64  `json:"load"`      // of the slots that it owns
-	OverMean   float64 `json:"over_mean"` // its load over the mean of all that own any
-	Capacity   float64 `json:"capacity"`
-	Node       string  `json:"node,omitempty"`
-	Zone       string  `json:"zone,omitempty"`
-	Pod        string  `json:"pod,omitempty"`
-	LeaseAge   float64 `json:"lease_age_seconds"` // since its last renewal; -1 without a lease
-	Version    uint64  `json:"version"`           // of the map that it has
-	Leaving    bool    `json:"leaving,omitempty"`
-	Draining   bool    `json:"draining,omitempty"`
-	Restarting bool    `json:"restarting,omitempty"` // its slots wait for a successor of its name
-	New        bool    `json:"new,omitempty"`        // not in the map yet
-	Outdated   bool    `json:"outdated,omitempty"`   // of an earlier version, see MemberInfo: replace it
+	ID         string      `json:"id"`
+	Claim      uint64      `json:"claim"`
+	State      state.State `json:"state"` // GONE if it is in the map and has no lease, DEGRADED if its lease has ended and is still there
+	Leading    bool        `json:"leading,omitempty"`
+	Slots      int         `json:"slots"`     // that it owns now
+	Incoming   int         `json:"incoming"`  // that are on their way to it
+	Outgoing   int         `json:"outgoing"`  // of its own, on their way to another
+	Keys       int         `json:"keys"`      // in the slots that it owns; 0 if not known
+	Load       uint64      `json:"load"`      // of the slots that it owns
+	OverMean   float64     `json:"over_mean"` // its load over the mean of all that own any
+	Capacity   float64     `json:"capacity"`
+	Node       string      `json:"node,omitempty"`
+	Zone       string      `json:"zone,omitempty"`
+	Pod        string      `json:"pod,omitempty"`
+	LeaseAge   float64     `json:"lease_age_seconds"` // since its last renewal; -1 without a lease
+	Version    uint64      `json:"version"`           // of the map that it has
+	Leaving    bool        `json:"leaving,omitempty"`
+	Draining   bool        `json:"draining,omitempty"`
+	Restarting bool        `json:"restarting,omitempty"` // its slots wait for a successor of its name
+	New        bool        `json:"new,omitempty"`        // not in the map yet
+	Outdated   bool        `json:"outdated,omitempty"`   // of an earlier version, see MemberInfo: replace it
 }
 
 // MoveReport tells of one slot that is changing hands.
@@ -101,44 +103,40 @@ type PinReport struct {
 	Why   string `json:"why,omitempty"` // why it is not kept
 }
 
-// StateGone is the state of a worker that the map names and that has no lease.
-// No worker is in it: only others see it.
-const StateGone State = "GONE"
-
 // State is what the group as a whole is doing: INIT before the first map,
 // DEGRADED while the leader can't be sure of its lease or a lease has ended and was not
 // removed, as when the servers have no room to write, ELECTION while no worker leads,
 // EMERGENCY while slots are taken from the dead or
 // wait for that, REBALANCING while slots change hands, SCALING while newcomers
 // wait to be planned for, and STABLE otherwise.
-func (v *View) State() State {
+func (v *View) State() state.State {
 	if n, _ := v.staleLeases(); n > 0 && v.Map != nil {
-		return StateDegraded
+		return state.Degraded
 	}
 	switch {
 	case v.Map == nil:
-		return StateInit
+		return state.Init
 	case !v.leaderValid():
-		return StateElection
+		return state.Election
 	}
 	var gone, newcomers, unsure bool
 	counts := v.Map.Counts()
 	for _, w := range v.Workers() {
-		gone = gone || w.State == StateGone && !w.Restarting && counts[w.ID] > 0
-		unsure = unsure || w.Leading && w.State == StateDegraded
+		gone = gone || w.State == state.Gone && !w.Restarting && counts[w.ID] > 0
+		unsure = unsure || w.Leading && w.State == state.Degraded
 		newcomers = newcomers || w.New && !w.Leaving && !w.Draining && !w.Outdated
 	}
 	switch {
 	case unsure:
-		return StateDegraded
+		return state.Degraded
 	case gone, len(v.Map.Taking) > 0:
-		return StateEmergency
+		return state.Emergency
 	case len(v.Map.Moves) > 0:
-		return StateRebalancing
+		return state.Rebalancing
 	case newcomers:
-		return StateScaling
+		return state.Scaling
 	}
-	return StateStable
+	return state.Stable
 }
 
 // Report tells what the view means.
@@ -214,11 +212,11 @@ func (v *View) Workers() []WorkerReport {
 		out = append(out, w)
 	}
 	for _, m := range v.Members {
-		state := m.State
+		shown := m.State
 		if v.stale(m.Renewed) {
-			state = StateDegraded
+			shown = state.Degraded
 		}
-		add(WorkerReport{ID: m.ID, Claim: m.Claim, State: state, Leading: m.ID == v.Leader, Capacity: m.Capacity, Node: m.Node,
+		add(WorkerReport{ID: m.ID, Claim: m.Claim, State: shown, Leading: m.ID == v.Leader, Capacity: m.Capacity, Node: m.Node,
 			Zone: m.Zone, Pod: m.Pod, LeaseAge: max(0, v.now().Sub(m.Renewed).Seconds()), Version: m.Version, Leaving: m.Leaving,
 			Draining: m.Yielding, Outdated: m.Outdated, New: v.Map == nil || v.Map.index(m.Member) == none && v.Map.predecessor(m.Member) == none})
 	}
@@ -227,7 +225,7 @@ func (v *View) Workers() []WorkerReport {
 	}
 	for i, m := range v.Map.Workers {
 		if _, known := at[m.ID]; !known {
-			add(WorkerReport{ID: m.ID, Claim: m.Claim, State: StateGone, LeaseAge: -1})
+			add(WorkerReport{ID: m.ID, Claim: m.Claim, State: state.Gone, LeaseAge: -1})
 		}
 		out[at[m.ID]].Restarting = v.Map.Restarting[i]
 	}

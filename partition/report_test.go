@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition/plan"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // twoAndADeadOne is a group of four slots: sim-0 leads and gives slot 0 to
@@ -14,7 +15,7 @@ import (
 func twoAndADeadOne() *View {
 	now := simEpoch.Add(time.Hour)
 	member := func(id string, claim uint64) MemberInfo {
-		return MemberInfo{Member: Member{id, claim}, State: StateStable, Capacity: 1, Renewed: now.Add(-time.Second), Version: 3}
+		return MemberInfo{Member: Member{id, claim}, State: state.Stable, Capacity: 1, Renewed: now.Add(-time.Second), Version: 3}
 	}
 	return &View{At: now, Group: "sim", Slots: 4, Layout: 1, Leader: "sim-0", PinsRevision: 9,
 		Map: &Assignment{Schema: mapSchema, Version: 3, Epoch: 1, Layout: 1, Slots: 4, Pins: 9, Planned: now.Add(-time.Minute),
@@ -28,14 +29,14 @@ func TestReportTellsWhoHasWhatAndWhatMoves(t *testing.T) {
 	t.Parallel()
 	v := twoAndADeadOne()
 	r := v.Report()
-	if r.State != StateEmergency {
+	if r.State != state.Emergency {
 		t.Errorf("state %s with a dead owner", r.State)
 	}
 	want := map[string]WorkerReport{
-		"sim-0": {State: StateStable, Slots: 2, Outgoing: 1, Leading: true, LeaseAge: 1},
-		"sim-1": {State: StateStable, Slots: 1, Incoming: 1, LeaseAge: 1},
-		"sim-2": {State: StateGone, Slots: 1, LeaseAge: -1},
-		"sim-3": {State: StateStable, New: true, LeaseAge: 1},
+		"sim-0": {State: state.Stable, Slots: 2, Outgoing: 1, Leading: true, LeaseAge: 1},
+		"sim-1": {State: state.Stable, Slots: 1, Incoming: 1, LeaseAge: 1},
+		"sim-2": {State: state.Gone, Slots: 1, LeaseAge: -1},
+		"sim-3": {State: state.Stable, New: true, LeaseAge: 1},
 	}
 	for _, w := range r.Workers {
 		x := want[w.ID]
@@ -63,38 +64,38 @@ func TestStateOfTheGroupIsThatOfWhatIsMostUrgent(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*View)
-		want   State
+		want   state.State
 	}{
-		{"an owner is dead", func(*View) {}, StateEmergency},
-		{"nobody leads", func(v *View) { v.Leader = "" }, StateElection},
-		{"the leader is not sure of its lease", func(v *View) { v.Members[0].State = StateDegraded }, StateDegraded},
+		{"an owner is dead", func(*View) {}, state.Emergency},
+		{"nobody leads", func(v *View) { v.Leader = "" }, state.Election},
+		{"the leader is not sure of its lease", func(v *View) { v.Members[0].State = state.Degraded }, state.Degraded},
 		{"the leader's lease has ended", func(v *View) {
 			v.LeaseTTL, v.LeaderRenewed = 6*time.Second, v.At.Add(-time.Minute)
 			v.Map.Restarting, v.Map.Moves, v.Members = map[int]bool{2: true}, nil, v.Members[:2]
-		}, StateElection},
+		}, state.Election},
 		{"no lease was written for a minute", func(v *View) {
 			v.LeaseTTL, v.LeaderRenewed = 6*time.Second, v.At.Add(-time.Minute)
 			for i := range v.Members {
 				v.Members[i].Renewed = v.At.Add(-time.Minute)
 			}
-		}, StateDegraded},
+		}, state.Degraded},
 		{"the clock of this machine is a minute ahead", func(v *View) {
 			v.LeaseTTL, v.ServerTime, v.LeaderRenewed = 6*time.Second, v.At, v.At.Add(-time.Second)
 			v.At = v.At.Add(time.Minute)
 			v.Map.Restarting, v.Map.Moves, v.Members = map[int]bool{2: true}, nil, v.Members[:2]
-		}, StateStable},
-		{"there is no map", func(v *View) { v.Map = nil }, StateInit},
-		{"an owner restarts", func(v *View) { v.Map.Restarting = map[int]bool{2: true} }, StateRebalancing},
-		{"a newcomer waits", func(v *View) { v.Map.Restarting, v.Map.Moves = map[int]bool{2: true}, nil }, StateScaling},
+		}, state.Stable},
+		{"there is no map", func(v *View) { v.Map = nil }, state.Init},
+		{"an owner restarts", func(v *View) { v.Map.Restarting = map[int]bool{2: true} }, state.Rebalancing},
+		{"a newcomer waits", func(v *View) { v.Map.Restarting, v.Map.Moves = map[int]bool{2: true}, nil }, state.Scaling},
 		{"a newcomer drains", func(v *View) {
 			v.Map.Restarting, v.Map.Moves = map[int]bool{2: true}, nil
 			v.Members[2].Yielding = true
-		}, StateStable},
+		}, state.Stable},
 		{"a newcomer is of an earlier version", func(v *View) {
 			v.Map.Restarting, v.Map.Moves = map[int]bool{2: true}, nil
 			v.Members[2].Outdated = true
-		}, StateStable},
-		{"a slot is being taken", func(v *View) { v.Map.Restarting, v.Map.Taking = map[int]bool{2: true}, map[int]bool{3: true} }, StateEmergency},
+		}, state.Stable},
+		{"a slot is being taken", func(v *View) { v.Map.Restarting, v.Map.Taking = map[int]bool{2: true}, map[int]bool{3: true} }, state.Emergency},
 	} {
 		v := twoAndADeadOne()
 		c.change(v)

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // roster has the workers with a lease, by stable ID, as a leader sees them.
@@ -222,7 +224,7 @@ func (r *roster) newPeer(in leaseInput) *peerView {
 	}
 	r.peers[in.id] = p
 	if r.joiner(p) {
-		r.emit(Event{Kind: EventWorkerJoined, Peer: p.ID, Claim: p.Claim})
+		r.emit(event.Event{Kind: event.WorkerJoined, Peer: p.ID, Claim: p.Claim})
 		r.up.workerJoined()
 	}
 	return p
@@ -233,9 +235,9 @@ func (r *roster) noteIntent(p *peerView, now leaseValue) {
 	leaves, yields := now.Leaving && !p.lease.Leaving, now.Yielding && !p.lease.Yielding
 	switch {
 	case now.Leaving && (leaves || yields):
-		r.emit(Event{Kind: EventWorkerLeaving, Peer: p.ID})
+		r.emit(event.Event{Kind: event.WorkerLeaving, Peer: p.ID})
 	case yields:
-		r.emit(Event{Kind: EventWorkerYields, Peer: p.ID})
+		r.emit(event.Event{Kind: event.WorkerDraining, Peer: p.ID})
 	}
 	if leaves || yields {
 		p.leavingAt = r.now
@@ -272,7 +274,7 @@ func (r *roster) peerGone(p *peerView, reason string) {
 	if r.cur != nil && r.cur.index(p.Member) != none {
 		r.up.absent(p.Member, p.lease)
 	}
-	r.emit(Event{Kind: EventWorkerGone, Peer: p.ID, Claim: p.Claim, Reason: reason, Duration: silent})
+	r.emit(event.Event{Kind: event.WorkerGone, Peer: p.ID, Claim: p.Claim, Reason: reason, Duration: silent})
 	r.up.rosterChanged()
 }
 
@@ -568,7 +570,7 @@ func (r *roster) superseded(w Member) bool {
 func (r *roster) suspect(who Member) {
 	if p := r.peers.live(who); p != nil && p.suspectAt.IsZero() && who != r.self {
 		p.suspectAt = r.now
-		r.emit(Event{Kind: EventSuspected, Peer: p.ID})
+		r.emit(event.Event{Kind: event.WorkerSuspected, Peer: p.ID})
 	}
 }
 

@@ -190,7 +190,7 @@ func agree(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, c
 		}
 	}
 	if have.Retry && !cfg.Retry.Enabled {
-		parked, err := ReadParked(ctx, js.Conn(), cfg.Name)
+		parked, err := retryQueue(ctx, js.Conn(), cfg.Name)
 		if err != nil {
 			return err
 		}
@@ -263,23 +263,4 @@ func changeStreams(ctx context.Context, js jetstream.JetStream, cfg Config, lay 
 		}
 	}
 	return nil
-}
-
-// settingsChanged has a worker leave whose group has other settings than it has: it
-// began beside one with others, before either of them could see the other's lease.
-func (w *Worker) settingsChanged(value []byte) {
-	have, err := decodeLayout(value)
-	if err != nil {
-		w.refuse("layout", layoutKey, err)
-		return
-	}
-	hard := binding(have.differences(w.cfg))
-	if len(hard) == 0 {
-		return
-	}
-	err = fmt.Errorf("the settings of group %s were changed while this worker runs, and it leaves: %w", w.cfg.Name, &SettingsError{Group: w.cfg.Name, Differences: hard})
-	if w.ousted.CompareAndSwap(nil, &err) {
-		w.cfg.Logger.Error("The settings of the group were changed; leaving.", "err", err)
-		w.post(leaveInput{})
-	}
 }

@@ -3,6 +3,8 @@ package partition
 import (
 	"context"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // This file is how a worker looks at its streams, and what it tells when one is not the
@@ -33,7 +35,7 @@ func (p *puller) rolledBack(slot int, what string, forgotten int) {
 	stream := p.layout.streamOf(slot)
 	p.cfg.Logger.Error("A stream is not the one that it was: it was made again, or its server has lost messages. What was settled of it is forgotten; messages may be handled again.",
 		"stream", stream, "seen", what)
-	p.reports.post(noteInput{Event{Kind: EventStreamRolledBack, Reason: stream, Err: what, Count: forgotten}})
+	p.reports.post(noteInput{event.Event{Kind: event.StreamRolledBack, Reason: stream, Err: what, Count: forgotten}})
 }
 
 // lookAtStreams looks whether the streams are what they were, without being asked

@@ -163,10 +163,8 @@ func (c Config) Sequence(stream string, inStream uint64) (uint64, error) {
 	return 0, fmt.Errorf("stream %q is none of the group's, which are %q", stream, l.streams())
 }
 
-// Provisioned returns what the group's streams were provisioned with: Name,
-// Stream, Subject, Slots, Shards, whether failing messages are parked, and the settings
-// in which its workers agree. It is what a publisher needs.
-func Provisioned(ctx context.Context, nc *nats.Conn, group string) (Config, error) {
+// provisionedConfig reads what Group.Config returns.
+func provisionedConfig(ctx context.Context, nc *nats.Conn, group string) (Config, error) {
 	kv, err := mapBucket(ctx, nc, group)
 	if err != nil {
 		return Config{}, fmt.Errorf("reading the layout of %s: %w", group, err)
@@ -203,12 +201,8 @@ func (e *MappingError) Error() string {
 	return fmt.Sprintf("a message that is published to %s does not get to stream %s: %s", e.Subject, e.Stream, e.Reason)
 }
 
-// CheckMapping reports whether what is published to Config.Subject gets to the
-// stream of its key, for one key of each shard, as the server sees it that the
-// connection is to: nil if so, a *MappingError if not. Nothing is stored, and
-// subscribers of the subject that are no streams see a message without data. With
-// one stream it is always nil.
-func CheckMapping(ctx context.Context, nc *nats.Conn, cfg Config) error {
+// checkMapping probes the stream of each shard; see Group.CheckMapping.
+func checkMapping(ctx context.Context, nc *nats.Conn, cfg Config) error {
 	if cfg.Shards <= 1 {
 		return nil
 	}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // This file freezes what workers do. The trace of a run is every effect of every worker,
@@ -93,8 +95,8 @@ func (w *simWorker) freezeEffect(e effect) {
 	}
 }
 
-func (w *simWorker) freezeEvent(e Event) {
-	kind := slices.Index(EventKinds, e.Kind)
+func (w *simWorker) freezeEvent(e event.Event) {
+	kind := slices.Index(event.Kinds, e.Kind)
 	w.frozen("event", uint64(kind), e.Claim, e.Epoch, e.Version, uint64(e.Slot), uint64(e.Before), uint64(e.After), uint64(e.Count), flagWord(e.Busy))
 	for _, slot := range e.Slots {
 		w.s.hash.add(uint64(slot))

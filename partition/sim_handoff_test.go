@@ -59,7 +59,7 @@ func handoffs(seed uint64, broken simBreakage) *simViolation {
 			w := staying[s.rng.IntN(len(staying))]
 			d := s.between(time.Second, 6*time.Second)
 			s.logf("%s: asked to yield for %v", w, d)
-			s.at(s.now, w, func() { w.step(yieldInput{until: w.clock().Add(d)}) })
+			s.at(s.now, w, func() { w.step(drainInput{until: w.clock().Add(d)}) })
 		case len(s.live()) < 6:
 			s.startWorker()
 		}

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // scribble writes what no worker would write where workers write, now and then,
@@ -54,8 +56,8 @@ func TestSimulationWithHostileRecords(t *testing.T) {
 		run := func(tracing bool) *sim {
 			s := newSim(seed, tracing)
 			s.faults.hostile = true
-			s.observe = func(_ *simWorker, e Event) {
-				if e.Kind == EventRefused {
+			s.observe = func(_ *simWorker, e event.Event) {
+				if e.Kind == event.RecordRejected {
 					refusals++
 				}
 			}

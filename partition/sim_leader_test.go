@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // ledWithin is how long a group may be without a leader when the one that it had, and
@@ -192,8 +194,8 @@ func TestFailureWithoutLeader(t *testing.T) {
 		s := calmSim(seed, 1)
 		s.run(8*time.Second, nil)
 		told := map[Member]int{}
-		s.observe = func(_ *simWorker, e Event) {
-			if e.Kind == EventWorkerGone {
+		s.observe = func(_ *simWorker, e event.Event) {
+			if e.Kind == event.WorkerGone {
 				told[Member{ID: e.Peer, Claim: e.Claim}]++
 			}
 		}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // This file has workers of the previous version in a simulated group: they write maps
@@ -131,8 +133,8 @@ func TestRollingUpdateFromPreviousVersion(t *testing.T) {
 			t.Fatalf("seed %d: before the update, with map version %d: %s", seed, s.check.current.Version, wrong)
 		}
 		last := s.leader().m.cur
-		s.observe = func(w *simWorker, e Event) {
-			if e.Kind != EventMapPublished {
+		s.observe = func(w *simWorker, e event.Event) {
+			if e.Kind != event.MapPublished {
 				return
 			}
 			before := last

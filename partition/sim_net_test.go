@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // The simulator runs whole groups of workers on virtual time, in one goroutine,
@@ -67,10 +69,11 @@ type sim struct {
 	fine     int          // the most slots that the run may have
 	wanted   int          // slots that were asked for last; 0: nobody asked
 	parking  bool         // failing messages are parked in half of the runs
+	cluster  bool         // the servers that workers are connected to are one cluster's
 	failing  []simFailing // keys whose handlers fail for a while
 	slower   int          // messages are published at 1/slower of the rate; 0: 1
 	struck   bool         // a fault came in the middle of a change of that
-	observe  func(*simWorker, Event)
+	observe  func(*simWorker, event.Event)
 
 	hash    simHash // of the trace
 	tracing bool
@@ -190,6 +193,7 @@ type simLink struct {
 	server    bool // and as the server does
 	serverGen int
 	cut       bool // nothing passes, and neither side knows
+	isolated  bool // the worker's server is cut off from the others, and answers pings
 	deaf      bool // something was lost, so nothing later arrives before the reconnect
 	heldUp    []func()
 	heldDown  []func()

@@ -53,7 +53,7 @@ func (s *sim) swingWeights(end time.Duration) {
 	swing()
 }
 
-// setPins writes the pins, as AddPins and RemovePins do.
+// setPins writes the pins, as Group.Override and Group.RemoveOverrides do.
 func (s *sim) setPins(pins []Pin) {
 	s.logf("pins: %v", pins)
 	s.srv.put(s.srv.buckets[s.cfg.bucketMap()], kvEffect{key: pinsKey, value: mustJSON(pinsValue{Schema: valueSchema, Pins: pins})})

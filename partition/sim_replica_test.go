@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // A bucket with three replicas is read from any of them. One that was restarted answers
@@ -126,9 +128,9 @@ func laggingRun(seed uint64, lag func(s *sim, leases *simBucket), broken simBrea
 	s.cfg.Replicas, s.cfg.LeaseTTL, s.cfg.IDTTL = 3, 8*time.Second, 16*time.Second
 	s.resize(12)
 	s.faults = simFaults{latency: time.Millisecond, reconnect: 600 * time.Millisecond}
-	s.observe = func(by *simWorker, e Event) {
+	s.observe = func(by *simWorker, e event.Event) {
 		for _, w := range s.live() {
-			if e.Kind == EventWorkerGone && w.m.self == (Member{ID: e.Peer, Claim: e.Claim}) && wrong == "" {
+			if e.Kind == event.WorkerGone && w.m.self == (Member{ID: e.Peer, Claim: e.Claim}) && wrong == "" {
 				wrong = fmt.Sprintf("%v says that %v is gone (%s), which lives", by, w, e.Reason)
 			}
 		}

@@ -137,7 +137,7 @@ func (s *sim) disturb(end time.Duration, every time.Duration) {
 			d = 0
 		}
 		s.logf("%s: asked to yield for %v", w, d)
-		s.at(s.now, w, func() { w.step(yieldInput{until: w.clock().Add(d)}) })
+		s.at(s.now, w, func() { w.step(drainInput{until: w.clock().Add(d)}) })
 	case n < 50 && s.desired > 0:
 		s.operate(w)
 	case n < 46:
@@ -206,7 +206,7 @@ func (s *sim) operate(w *simWorker) {
 	}
 }
 
-// expect tells the workers how many they should be, as SetExpected does.
+// expect tells the workers how many they should be, as Group.Expect does.
 func (s *sim) expect(n int) {
 	s.desired = n
 	s.logf("expected: %d", n)
@@ -233,7 +233,7 @@ func (s *sim) refine(slots int) {
 	s.check = newSimChecker(s)
 }
 
-// setLayout asks for a number of slots, as SetLayout does.
+// setLayout asks for a number of slots, as Group.Reshard does.
 func (s *sim) setLayout(slots int) {
 	s.wanted = slots
 	s.logf("wanted: %d slots", slots)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // This file models one process: worker.go's loop around a machine, and bucket.go's
@@ -106,7 +108,7 @@ func (w *simWorker) step(in input) {
 	self := w.m.self
 	effects := w.m.step(w.clock(), in)
 	for _, e := range effects {
-		if told, is := e.(emitEffect); is && told.event.Kind == EventIdentityLost {
+		if told, is := e.(emitEffect); is && told.event.Kind == event.IdentityLost {
 			w.s.check.identityLost(w, self, told.event.Reason)
 		}
 		if e = w.s.broken.effect(w, e); e == nil {
@@ -227,7 +229,7 @@ func (w *simWorker) execute(e effect) {
 		}
 		w.operate(e)
 	case pingEffect:
-		w.link.up(func() { w.link.down(func() { w.step(pongInput(e)) }) })
+		w.ping(e)
 	case probeEffect:
 		for _, to := range e.to {
 			w.link.up(func() {

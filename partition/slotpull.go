@@ -3,6 +3,8 @@ package partition
 import (
 	"strconv"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // This file is how a slotRun keeps one pull waiting at the server, and how it fixes a
@@ -127,7 +129,7 @@ func (r *slotRun) fixed(err error, reason string) {
 	if err != nil {
 		return
 	}
-	r.d.note(Event{Kind: EventGhostHealed, Slot: r.slot, Reason: reason})
+	r.d.note(event.Event{Kind: event.StalePinFreed, Slot: r.slot, Reason: reason})
 	r.pull.pin = ""
 	r.fetch()
 }

@@ -3,6 +3,8 @@ package partition
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // This file is what a slotRun does with the messages of its slot that wait in the retry
@@ -174,7 +176,7 @@ func (r *slotRun) queueIfRoom() {
 		}
 		r.d.retries.parked.Add(1)
 		if first {
-			r.d.note(Event{Kind: EventKeyParked, Slot: r.slot, Reason: key, Count: r.attempt})
+			r.d.note(event.Event{Kind: event.KeyQueued, Slot: r.slot, Reason: key, Count: r.attempt})
 		}
 		r.settleQueued(a.sequence)
 	})
@@ -355,6 +357,6 @@ func (r *slotRun) free(key string) {
 // freed follows the server's answer that nothing of a key is in the retry queue.
 func (r *slotRun) freed(key string) {
 	if r.retry.lot.vanished(key) {
-		r.d.note(Event{Kind: EventKeyFreed, Slot: r.slot, Reason: key})
+		r.d.note(event.Event{Kind: event.KeyFreed, Slot: r.slot, Reason: key})
 	}
 }

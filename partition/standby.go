@@ -29,27 +29,33 @@ const standbyAnswers = 250 * time.Millisecond
 
 func standbySubject(group string) string { return "muster." + group + ".standbys" }
 
-// answerAsStandby has the worker answer, or not any more, who asks for standbys.
-func (w *Worker) answerAsStandby(on bool) {
-	if w.standby != nil {
-		_ = w.standby.Unsubscribe()
-		w.standby = nil
-	}
-	if !on {
-		return
-	}
-	self := mustJSON(Standby{Pod: w.cfg.Pod, Node: w.cfg.Node, Zone: w.cfg.Zone, Since: time.Now()})
-	sub, err := w.nc.Subscribe(standbySubject(w.cfg.Name), func(msg *nats.Msg) { _ = msg.Respond(self) })
-	if err != nil {
-		w.cfg.Logger.Warn("This standby can't be asked for.", "err", err)
-		return
-	}
-	w.standby = sub
+// standbyAnswer answers who asks for standbys, while this worker is one.
+type standbyAnswer struct {
+	cfg Config
+	nc  *nats.Conn
+	sub *nats.Subscription // nil: it does not answer
 }
 
-// Standbys asks for the workers of a group that wait for a stable ID, and
+func (a *standbyAnswer) start() {
+	self := mustJSON(Standby{Pod: a.cfg.Pod, Node: a.cfg.Node, Zone: a.cfg.Zone, Since: time.Now()})
+	sub, err := a.nc.Subscribe(standbySubject(a.cfg.Name), func(msg *nats.Msg) { _ = msg.Respond(self) })
+	if err != nil {
+		a.cfg.Logger.Warn("This standby can't be asked for.", "err", err)
+		return
+	}
+	a.sub = sub
+}
+
+func (a *standbyAnswer) stop() {
+	if a.sub != nil {
+		_ = a.sub.Unsubscribe()
+		a.sub = nil
+	}
+}
+
+// standbys asks for the workers of a group that wait for a stable ID, and
 // returns those that answered within a quarter of a second, by pod.
-func Standbys(ctx context.Context, nc *nats.Conn, group string) ([]Standby, error) {
+func standbys(ctx context.Context, nc *nats.Conn, group string) ([]Standby, error) {
 	inbox := nc.NewInbox()
 	sub, err := nc.SubscribeSync(inbox)
 	if err != nil {

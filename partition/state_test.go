@@ -3,6 +3,8 @@ package partition
 import (
 	"testing"
 	"time"
+
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // TestMoreWorkersThanSlots: where there are more workers than slots some have nothing to
@@ -17,15 +19,15 @@ func TestMoreWorkersThanSlots(t *testing.T) {
 		leads  bool
 		leader Member
 		a      *Assignment
-		want   State
+		want   state.State
 	}{
-		"the leader":                     {true, self, settled, StateStable},
-		"the leader, without a map":      {true, self, nil, StateLeader},
-		"a follower":                     {false, other, settled, StateStable},
-		"a follower, without a map":      {false, other, nil, StateFollower},
-		"a follower, while slots move":   {false, other, moving, StateFollower},
-		"a follower of nobody":           {false, Member{}, settled, StateElection},
-		"the leader, while it takes one": {true, self, moving, StateEmergency},
+		"the leader":                     {true, self, settled, state.Stable},
+		"the leader, without a map":      {true, self, nil, state.Leader},
+		"a follower":                     {false, other, settled, state.Stable},
+		"a follower, without a map":      {false, other, nil, state.Follower},
+		"a follower, while slots move":   {false, other, moving, state.Follower},
+		"a follower of nobody":           {false, Member{}, settled, state.Election},
+		"the leader, while it takes one": {true, self, moving, state.Emergency},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(Config{Name: "w", Stream: "s", Subject: "s.*", Slots: 1}.resolve(), "instance")

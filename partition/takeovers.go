@@ -3,6 +3,8 @@ package partition
 import (
 	"maps"
 	"slices"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // takeovers is what the leader does so that slots get from one owner to the next: it
@@ -219,7 +221,7 @@ func (t *takeovers) taken(in takenInput) {
 	run.done = true
 	owner := t.cur.owner(s)
 	t.send(owner, peerGrant, []slotMark{{Slot: s, Version: run.Version}})
-	t.emit(Event{Kind: EventTakenOver, Slot: s, Peer: owner.ID, Version: run.Version})
+	t.emit(event.Event{Kind: event.SlotTakenOver, Slot: s, Peer: owner.ID, Version: run.Version})
 	t.settleTaken(s, run.Fence)
 	t.cedeDue()
 }

@@ -178,7 +178,7 @@ func TestProvisionedBuckets(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := Provision(t.Context(), srv.js.Conn(), cfg); err != nil {
+	if err := Open(srv.js.Conn(), cfg.Name).Provision(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
 	for _, b := range bucketConfigs(cfg.resolve()) {

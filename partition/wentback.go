@@ -24,15 +24,15 @@ import (
 // usually one worker acts: the leader.
 func (k *keeper) wentBack(ctx context.Context) (names map[string]string, err error) {
 	looks := 1
-	if k.w.cfg.Replicas > 1 {
+	if k.cfg.Replicas > 1 {
 		looks = looksToBelieve // a replica that has just become leader may still be reading what it has
 	}
 	for try := 1; ; try++ {
 		names = make(map[string]string)
-		for _, b := range bucketConfigs(k.w.cfg) {
+		for _, b := range bucketConfigs(k.cfg) {
 			stream := bucketPrefix + b.Bucket
 			known := k.last(stream)
-			s, err := k.w.js.Stream(ctx, stream)
+			s, err := k.js.Stream(ctx, stream)
 			if errors.Is(err, jetstream.ErrStreamNotFound) {
 				continue
 			}
@@ -47,9 +47,9 @@ func (k *keeper) wentBack(ctx context.Context) (names map[string]string, err err
 		switch {
 		case len(names) == 0:
 			return nil, nil
-		case try > 1 && try >= looks, looks == 1 && k.w.Status().Leading:
+		case try > 1 && try >= looks, looks == 1 && k.leading():
 			return names, nil
-		case try == 1 && !k.w.Status().Leading:
+		case try == 1 && !k.leading():
 			pause += rand.N(keeperPause)
 		}
 		select {
@@ -69,8 +69,8 @@ func (k *keeper) deleteWentBack(ctx context.Context) error {
 	}
 	var errs []error
 	for stream, what := range back {
-		k.w.cfg.Logger.Error("The revisions of a bucket have gone back: a server was restored, or lost what it had not synced. It is created again above them.", "resource", resourceName(stream), "seen", what)
-		if err := k.w.js.DeleteStream(ctx, stream); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		k.cfg.Logger.Error("The revisions of a bucket have gone back: a server was restored, or lost what it had not synced. It is created again above them.", "resource", resourceName(stream), "seen", what)
+		if err := k.js.DeleteStream(ctx, stream); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			errs = append(errs, fmt.Errorf("deleting %s, since %s: %w", resourceName(stream), what, err))
 		}
 	}

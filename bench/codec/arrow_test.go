@@ -9,7 +9,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
-	"github.com/muster-dev/muster/defender/tchart"
+	"github.com/muster-dev/muster/tchart"
 )
 
 // arrowCodec writes the columns as one record batch of an Arrow IPC stream, whose

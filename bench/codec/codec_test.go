@@ -19,8 +19,8 @@ import (
 	"github.com/parquet-go/parquet-go/compress"
 	"github.com/parquet-go/parquet-go/encoding"
 
-	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/trace"
+	"github.com/muster-dev/muster/tchart"
 )
 
 // codec writes a trace's values and timestamps; decode returns a sum, so that no

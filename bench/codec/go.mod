@@ -6,6 +6,7 @@ require (
 	github.com/apache/arrow-go/v18 v18.8.0
 	github.com/klauspost/compress v1.20.3
 	github.com/muster-dev/muster v0.0.0
+	github.com/muster-dev/muster/tchart v0.1.0
 	github.com/parquet-go/parquet-go v0.25.1
 )
 
@@ -27,3 +28,5 @@ replace github.com/muster-dev/muster => ../../
 replace github.com/muster-dev/muster/partition => ../../partition
 
 replace github.com/muster-dev/muster/partition/partitionprom => ../../partition/partitionprom
+
+replace github.com/muster-dev/muster/tchart => ../../tchart

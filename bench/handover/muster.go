@@ -14,6 +14,7 @@ import (
 	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/plan"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // musterGroup is package partition as anybody uses it: work queues whose consumers
@@ -74,7 +75,7 @@ func (g *musterGroup) open(ctx context.Context) (err error) {
 	if g.nc, err = access.Connect(g.url, "bench"); err != nil {
 		return err
 	}
-	if err := partition.Provision(ctx, g.nc, g.cfg); err != nil {
+	if err := partition.Open(g.nc, g.cfg.Name).Provision(ctx, g.cfg); err != nil {
 		return err
 	}
 	js, err := jetstream.New(g.nc)
@@ -135,7 +136,7 @@ func (g *musterGroup) change(ctx context.Context, n int, moving func([]int)) err
 		g.after = a.Version
 	}
 	g.mu.Unlock()
-	if err := partition.SetExpected(ctx, g.nc, g.cfg.Name, n); err != nil {
+	if err := partition.Open(g.nc, g.cfg.Name).Expect(ctx, n); err != nil {
 		return err
 	}
 	for len(g.workers) < n {
@@ -166,7 +167,7 @@ func (g *musterGroup) stable() bool {
 	slots := 0
 	for _, w := range g.workers {
 		s := w.Status()
-		if s.State != partition.StateStable || s.Version != a.Version {
+		if s.State != state.Stable || s.Version != a.Version {
 			return false
 		}
 		slots += len(s.Slots)

@@ -8,14 +8,15 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/role"
 )
 
 // Account is the account of a group.
 type Account struct {
 	Group partition.Config // Name, Stream, Subject and Shards are needed
 	// Permissions returns what a role needs; nil: what partition.Config says.
-	Permissions func(partition.Config, partition.Role) (partition.Permissions, error)
-	Roles       []partition.Role // of the users; nil: partition.Roles
+	Permissions func(partition.Config, role.Role) (role.Permissions, error)
+	Roles       []role.Role // of the users; nil: role.All
 	// Password returns the password of a user as it stands in the configuration: a text
 	// that Quoted has quoted, or a reference such as $NAME to a variable of the server's
 	// environment. nil: a reference to Variable(user).
@@ -41,7 +42,7 @@ func Quoted(text string) string { return `"` + text + `"` }
 func (a Account) Config() (string, error) {
 	roles := a.Roles
 	if roles == nil {
-		roles = partition.Roles
+		roles = role.All
 	}
 	password := a.Password
 	if password == nil {
@@ -95,7 +96,7 @@ func (a Account) Config() (string, error) {
 	return b.String(), nil
 }
 
-func (a Account) permissions(r partition.Role) (partition.Permissions, error) {
+func (a Account) permissions(r role.Role) (role.Permissions, error) {
 	if a.Permissions != nil {
 		return a.Permissions(a.Group, r)
 	}
@@ -106,7 +107,7 @@ func (a Account) permissions(r partition.Role) (partition.Permissions, error) {
 const answerWithin = "5s"
 
 // Rules returns what stands in the block "permissions" of a user, indented.
-func Rules(p partition.Permissions, depth int) string {
+func Rules(p role.Permissions, depth int) string {
 	var b strings.Builder
 	indent := strings.Repeat("  ", depth)
 	list := func(name string, subjects []string) {

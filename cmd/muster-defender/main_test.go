@@ -13,12 +13,12 @@ func TestBinary(t *testing.T) {
 		Own: []string{
 			"partition", "partition/plan", "partition/partitionprom", "partition/reserve", "partition/internal/xxh64",
 			"defender", "defender/service", "defender/connect", "defender/cassandra", "defender/sqlite",
-			"defender/tchart", "defender/uchart", "defender/spc", "defender/pca", "defender/attribute",
+			"tchart", "defender/uchart", "defender/spc", "defender/pca", "defender/attribute",
 			"defender/strategy", "defender/webhook", "defender/analyze", "defender/trace",
 			"defender/collect", "defender/replay",
 			"broker/access", "broker/survey", "setting",
 			"internal/command", "internal/command/defender", "internal/command/doctor", "internal/command/partitions",
-			"internal/listen", "internal/misuse", "internal/processor", "internal/secret", "internal/sqlitefile",
+			"internal/listen", "internal/misuse", "internal/plot", "internal/processor", "internal/secret", "internal/sqlitefile",
 		},
 		Modules: slices.Concat(linktest.CommandLine, linktest.NATS, linktest.SQLite, linktest.Cassandra, linktest.Metrics, linktest.YAML, []string{
 			"gonum.org/v1/gonum",                       // principal components

@@ -208,7 +208,7 @@ func TestTheFunctionHandlesEveryEventEndToEnd(t *testing.T) {
 	}
 	until(t, f, "the end of i-006's node", func() bool { return len(r.ledger(sim.NodeRemoved, "i-006")) == 1 })
 
-	// What is nobody's is refused, said, and changes nothing.
+	// What has no owner is refused, said, and changes nothing.
 	before := len(r.w.Ledger())
 	for _, event := range []string{
 		`{"id":"1","detail-type":"Object Created","source":"aws.s3","time":"2026-01-01T00:00:00Z","detail":{}}`, `{}`,

@@ -14,7 +14,7 @@ func TestBinary(t *testing.T) {
 		Own: []string{
 			"partition", "partition/plan", "partition/partitionprom", "partition/reserve", "partition/internal/xxh64",
 			"defender", "defender/service", "defender/connect", "defender/cassandra", "defender/sqlite",
-			"defender/tchart", "defender/uchart", "defender/spc", "defender/pca", "defender/attribute",
+			"tchart", "defender/uchart", "defender/spc", "defender/pca", "defender/attribute",
 			"defender/strategy", "defender/webhook", "defender/analyze", "defender/trace",
 			"defender/collect", "defender/replay",
 			"nodes", "nodes/connect", "nodes/daemon", "nodes/explain", "nodes/fit", "nodes/workers",
@@ -26,7 +26,7 @@ func TestBinary(t *testing.T) {
 			"internal/command/nodes", "internal/command/nodes/backtest", "internal/command/nodes/simulate",
 			"internal/command/partitions", "internal/command/up",
 			"internal/lab", "internal/lab/machines", "internal/powercut",
-			"internal/listen", "internal/misuse", "internal/processor", "internal/secret", "internal/sqlitefile",
+			"internal/listen", "internal/misuse", "internal/plot", "internal/processor", "internal/secret", "internal/sqlitefile",
 		},
 		Modules: slices.Concat(
 			linktest.CommandLine, linktest.NATS, linktest.SQLite, linktest.Cassandra, linktest.Metrics,
@@ -46,11 +46,10 @@ func TestBinary(t *testing.T) {
 				"github.com/edsrzf/mmap-go", "github.com/facette/natsort", "github.com/pmezard/go-difflib",
 				"github.com/go-logr/stdr", "go.opentelemetry.io/...",
 			},
-			[]string{ // charts of a backtest
-				"gonum.org/v1/plot", "git.sr.ht/~sbinet/gg", "codeberg.org/...", "github.com/ajstarks/svgo",
-				"github.com/golang/freetype", "golang.org/x/image",
+			[]string{ // the profile that the load scenario reads
+				"github.com/google/pprof",
 			}),
-		MaxMB: 125,
+		MaxMB: 118,
 		Rig:   true,
 	}.Test(t)
 }

@@ -9,12 +9,13 @@ import (
 	"github.com/muster-dev/muster/broker/accounts"
 	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/role"
 )
 
 // TestBrokerAccounts/a_command_connects_as_its_role runs a command on a server with the accounts that another writes.
 func TestBrokerAccounts(t *testing.T) {
 	group := partition.Config{Name: "jobs", Stream: "jobs", Subject: "jobs.*.*"}
-	for _, r := range partition.Roles {
+	for _, r := range role.All {
 		t.Setenv(accounts.Variable(group.User(r)), "p-"+string(r))
 	}
 	code, text, errs := muster("broker", "accounts", "--group", "jobs", "--stream", "jobs", "--subject", "jobs.*.*")
@@ -26,23 +27,23 @@ func TestBrokerAccounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(srv.Stop)
-	as := func(r partition.Role) {
+	as := func(r role.Role) {
 		t.Setenv("NATS_USER", group.User(r))
 		t.Setenv("NATS_PASSWORD", "p-"+string(r))
 	}
-	as(partition.RoleWorker)
+	as(role.Worker)
 	nc, err := access.Connect(srv.URL(), "worker")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	if err := partition.Provision(t.Context(), nc, group); err != nil {
+	if err := partition.Open(nc, group.Name).Provision(t.Context(), group); err != nil {
 		t.Fatal(err)
 	}
 	t.Run("a command connects as its role", func(t *testing.T) {
-		for _, r := range []partition.Role{partition.RoleViewer, partition.RoleOperator} {
+		for _, r := range []role.Role{role.Viewer, role.Operator} {
 			as(r)
-			for _, of := range [][]string{{"status"}, {"layout"}, {"mapping"}} {
+			for _, of := range [][]string{{"status"}, {"reshard"}, {"mapping"}} {
 				args := append(append([]string{"partitions"}, of...), "--nats", srv.URL(), "--group", "jobs")
 				if code, _, errs := muster(args...); code != command.ExitOK {
 					t.Errorf("%v as the %s: exit code %d: %s", args, r, code, errs)

@@ -24,12 +24,12 @@ import (
 	"github.com/muster-dev/muster/defender"
 	collector "github.com/muster-dev/muster/defender/collect"
 	"github.com/muster-dev/muster/defender/connect"
-	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/trace"
 	"github.com/muster-dev/muster/internal/component"
 	"github.com/muster-dev/muster/internal/output"
 	"github.com/muster-dev/muster/internal/realdata"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/tchart"
 )
 
 // TestDefendersOnCassandraStoreWhatThoseOnSQLiteDo lets two defender processes judge the recorded etch traces, on Cassandra and on SQLite,
@@ -190,7 +190,7 @@ func (f *fab) open(t *testing.T) {
 	if err := defender.Provision(t.Context(), f.nc, defender.Partition(fabSlots)); err != nil {
 		t.Fatal(err)
 	}
-	if err := partition.SetExpected(t.Context(), f.nc, defender.Group, 2); err != nil {
+	if err := partition.Open(f.nc, defender.Group).Expect(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}
 	js, err := jetstream.New(f.nc)
@@ -269,7 +269,7 @@ func (f *fab) requeue(t *testing.T, w *trace.Wafer) defender.Chamber {
 		letters, err := defender.DeadLetters(t.Context(), f.nc, 0, 10)
 		for _, l := range letters {
 			if l.Chamber != late.String() {
-				t.Fatalf("on %s, a message of %s, context %s, was put aside: %s", f.store, l.Chamber, l.ID, l.Error)
+				t.Fatalf("on %s, a message of %s, context %s, was dead-lettered: %s", f.store, l.Chamber, l.ID, l.Error)
 			}
 		}
 		return err == nil && len(letters) == 1 && f.waiting(t) == 0

@@ -14,10 +14,10 @@ import (
 	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/sqlite"
-	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/trace"
 	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/tchart"
 )
 
 // plant is a broker on which nothing but "muster defender run" has run, with a
@@ -66,7 +66,7 @@ func newPlant(t *testing.T) *plant {
 	p.defending = beginDefender(t, "--nats", srv.URL(), "--store", path, "--slots", "4", "--pod", "only")
 	// One defender is all there is: it need not wait for others.
 	waitFor(t, time.Minute, "the group is provisioned", func() bool {
-		return partition.SetExpected(t.Context(), nc, defender.Group, 1) == nil
+		return partition.Open(nc, defender.Group).Expect(t.Context(), 1) == nil
 	}, &p.out)
 	waitFor(t, 2*time.Minute, "the defender has its slots", func() bool { return len(p.slots(t).Slots) == 4 }, &p.out)
 	return p

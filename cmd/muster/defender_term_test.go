@@ -21,9 +21,9 @@ import (
 	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/sqlite"
-	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/trace"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/tchart"
 )
 
 // defending is a defender process.
@@ -114,7 +114,7 @@ func TestADefenderThatIsTerminatedInTheMiddleOfLongWorkHandsOver(t *testing.T) {
 	if err := store.RegisterChambers(t.Context(), chambers); err != nil {
 		t.Fatal(err)
 	}
-	if err := partition.SetExpected(t.Context(), nc, defender.Group, 2); err != nil {
+	if err := partition.Open(nc, defender.Group).Expect(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}
 	common := []string{"--nats", srv.URL(), "--store", path, "--slots", fmt.Sprint(slots), "--leave-timeout", "4s"}
@@ -173,9 +173,9 @@ func TestADefenderThatIsTerminatedInTheMiddleOfLongWorkHandsOver(t *testing.T) {
 	}
 }
 
-// TestACollectorGoesWithDefendersThatPark: whether failing messages are parked is the
+// TestACollectorGoesWithDefendersThatRetry: whether failing messages are queued for retry is the
 // defenders' business, and a collector need not know.
-func TestACollectorGoesWithDefendersThatPark(t *testing.T) {
+func TestACollectorGoesWithDefendersThatRetry(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	srv, err := broker.Start(broker.Options{Dir: filepath.Join(dir, "nats")})
@@ -184,7 +184,7 @@ func TestACollectorGoesWithDefendersThatPark(t *testing.T) {
 	}
 	t.Cleanup(srv.Stop)
 	common := []string{"--nats", srv.URL(), "--store", filepath.Join(dir, "fdc.db"), "--slots", "8"}
-	d := beginDefender(t, append(common, "--pod", "parks", "--retry-attempts", "5")...)
+	d := beginDefender(t, append(common, "--pod", "retries", "--retry-attempts", "5")...)
 	waitFor(t, 2*time.Minute, "the defender has its slots", func() bool { return len(d.slots(t).Slots) == 8 }, &d.out)
 	if code, _, stderr := muster(append([]string{"collect", "--chambers", "8", "--rate", "100", "--count", "16"}, common...)...); code != 0 {
 		t.Fatalf("the collector exits with %d: %s", code, stderr)

@@ -27,6 +27,7 @@ import (
 	"github.com/muster-dev/muster/nodes/lambda"
 	"github.com/muster-dev/muster/nodes/workers"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 	"github.com/muster-dev/muster/partition/partitionprom"
 	"github.com/muster-dev/muster/setting"
 )
@@ -174,14 +175,14 @@ func oneOf[T ~string](list ...T) func(string) bool {
 // flagValues are the flags whose values the commands check when they run, which a
 // test of the documentation can't have them do.
 var flagValues = map[string]func(string) bool{
-	"muster partitions events --kind":   oneOf(partition.EventKinds...),
-	"muster partitions plan --strategy": oneOf("sticky", "ring"),
-	"muster partitions status --output": oneOf("table", "json"),
-	"muster partitions plan --output":   oneOf("table", "json"),
-	"muster partitions events --output": oneOf("table", "json"),
-	"muster partitions pin --output":    oneOf("table", "json"),
-	"muster up --scenario":              oneOf(e2e.Names()...),
-	"muster up --case":                  func(v string) bool { return slices.Contains(caseWord.FindAllString(e2e.DescribeCases(), -1), v) },
+	"muster partitions events --kind":     oneOf(event.Kinds...),
+	"muster partitions plan --strategy":   oneOf("sticky", "ring"),
+	"muster partitions status --output":   oneOf("table", "json"),
+	"muster partitions plan --output":     oneOf("table", "json"),
+	"muster partitions events --output":   oneOf("table", "json"),
+	"muster partitions override --output": oneOf("table", "json"),
+	"muster up --scenario":                oneOf(e2e.Names()...),
+	"muster up --case":                    func(v string) bool { return slices.Contains(caseWord.FindAllString(e2e.DescribeCases(), -1), v) },
 }
 
 var caseWord = regexp.MustCompile(`[a-z][a-z-]*`)
@@ -306,7 +307,7 @@ func TestEveryCommandInTheDocumentationExists(t *testing.T) {
 // foreign are names in capitals that are not Muster's settings, with who reads them.
 var foreign = map[string]string{
 	"AWS_PROFILE":        "the AWS SDK",
-	"INSTANCE_ID":        "whoever reads an example: a node's own",
+	"INSTANCE_ID":        "readers of an example: a node's own",
 	"SHIFT_KEY":          "an example of a webhook's key",
 	"CAPABILITY_IAM":     "aws cloudformation",
 	"CGO_ENABLED":        "go build",
@@ -316,7 +317,7 @@ var foreign = map[string]string{
 	"MUSTER_SCREENSHOTS": "the tests",
 	"GOWORK":             "the go command",
 	"MUSTER_REQUIRE":     "the tests",
-	"NO_COLOR":           "whoever writes colours",
+	"NO_COLOR":           "programs that write colours",
 	"XDG_CACHE_HOME":     "where caches are",
 	"XDG_STATE_HOME":     "where states are",
 	"LOCAL_QUORUM":       "a consistency of Cassandra",

@@ -95,7 +95,7 @@ func TestServerAway(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, args := range [][]string{
-		{"partitions", "status"}, {"partitions", "events"}, {"partitions", "pin", "--list"},
+		{"partitions", "status"}, {"partitions", "events"}, {"partitions", "override", "--list"},
 		{"collect", "--store", filepath.Join(dir, "c.db")},
 		{"defender", "run", "--store", filepath.Join(dir, "d.db")},
 		{"defender", "dead", "list"}, {"defender", "alarms", "list"},
@@ -120,7 +120,7 @@ func TestKeysAndSlots(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	if err := partition.Provision(t.Context(), nc, partition.Config{Name: "orders", Stream: "ORDERS", Subject: "orders.*.*", Slots: 64}); err != nil {
+	if err := partition.Open(nc, "orders").Provision(t.Context(), partition.Config{Name: "orders", Stream: "ORDERS", Subject: "orders.*.*", Slots: 64}); err != nil {
 		t.Fatal(err)
 	}
 	ask := func(args ...string) (int, string, string) {
@@ -130,10 +130,10 @@ func TestKeysAndSlots(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"pin", "nokey", "orders-1"}, `key "nokey" has 1 token, and "orders.*.*" has 2`},
-		{[]string{"pin", "a:b:c", "orders-1"}, `key "a:b:c" has 3 tokens`},
-		{[]string{"pin", "64", "orders-1"}, "slot 64 is outside 0 to 63"},
-		{[]string{"plan", "--pin", "nokey=orders-1"}, `key "nokey" has 1 token`},
+		{[]string{"override", "nokey", "orders-1"}, `key "nokey" has 1 token, and "orders.*.*" has 2`},
+		{[]string{"override", "a:b:c", "orders-1"}, `key "a:b:c" has 3 tokens`},
+		{[]string{"override", "64", "orders-1"}, "slot 64 is outside 0 to 63"},
+		{[]string{"plan", "--override", "nokey=orders-1"}, `key "nokey" has 1 token`},
 		{[]string{"status", "--key", "nokey"}, `key "nokey" has 1 token`},
 		{[]string{"events", "--slot", "999"}, "--slot is 999: group orders has 64 slots, give 0 to 63"},
 	} {
@@ -141,7 +141,7 @@ func TestKeysAndSlots(t *testing.T) {
 			t.Errorf("%q: exit code %d, it said %q and %q; want %d and %q", tt.args, code, stdout, stderr, command.ExitUsage, tt.want)
 		}
 	}
-	for _, args := range [][]string{{"pin", "a:b", "orders-1"}, {"pin", "a%3Ab:c", "orders-1"}, {"status", "--key", "a:b"}, {"events", "--slot", "0"}, {"events", "--slot", "63"}} {
+	for _, args := range [][]string{{"override", "a:b", "orders-1"}, {"override", "a%3Ab:c", "orders-1"}, {"status", "--key", "a:b"}, {"events", "--slot", "0"}, {"events", "--slot", "63"}} {
 		if code, _, stderr := ask(args...); code != command.ExitOK && !strings.Contains(stderr, "is not there") {
 			t.Errorf("%q: exit code %d, it said %q", args, code, stderr)
 		}

@@ -19,7 +19,7 @@ func main() { command.Main(newRoot()) }
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "muster",
-		Short: "Capacity that is verified, keys that are handed over",
+		Short: "Capacity that is verified, keys that are handed off",
 		Long: "Muster keeps elastic clusters honest: capacity counts only once it is verified,\n" +
 			"and every change of it is a transaction that survives a crash at any point.",
 	}

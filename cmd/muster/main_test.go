@@ -102,9 +102,9 @@ func TestWrongUsageExitsWith2AndNamesTheFaultAndTheFix(t *testing.T) {
 		{"a mapping of a subject without a key", []string{"partitions", "mapping", "--shards", "2", "--subject", "dc.>"}, []string{"--subject is"}},
 		{"a defender with wrong numbers", []string{"defender", "run", "--slots", "0", "--cache-mib", "0"}, []string{"--slots is 0", "--cache-mib is 0"}},
 		{"a drain of nobody, for no time", []string{"partitions", "drain", "--for", "0s", "--wait", "-1s"}, []string{"name workers", "--for is 0s", "--wait is -1s", "--help"}},
-		{"a pin that is none", []string{"partitions", "pin", "-1", "x", "--output", "xml"}, []string{"-1"}},
-		{"a pin with all wrong", []string{"partitions", "pin", "a.b", "x", "--output", "xml"}, []string{"--output", "a.b", `"x" is no worker`}},
-		{"a plan with wrong settings", []string{"partitions", "plan", "--strategy", "x", "--limit", "-1", "--pin", "y"}, []string{"--strategy", "--limit is -1", `"y"`}},
+		{"an override that is none", []string{"partitions", "override", "-1", "x", "--output", "xml"}, []string{"-1"}},
+		{"an override with all wrong", []string{"partitions", "override", "a.b", "x", "--output", "xml"}, []string{"--output", "a.b", `"x" is no worker`}},
+		{"a plan with wrong settings", []string{"partitions", "plan", "--strategy", "x", "--limit", "-1", "--override", "y"}, []string{"--strategy", "--limit is -1", `"y"`}},
 		{"events of no kind", []string{"partitions", "events", "--kind", "x", "--slot", "-1", "--follow", "--limit", "3"}, []string{"worker-gone", "--slot is -1", "--follow"}},
 		{"a collector with wrong numbers", []string{"collect", "--rate", "0", "--chambers", "0"}, []string{"--rate is 0", "--chambers is 0"}},
 	} {
@@ -126,7 +126,7 @@ func TestWrongUsageExitsWith2AndNamesTheFaultAndTheFix(t *testing.T) {
 func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"up"}, {"doctor"}, {"defender", "run"}, {"defender", "create-schema"}, {"defender", "dead", "requeue"}, {"collect"}, {"broker", "run"}, {"partitions"}, {"partitions", "status"}, {"partitions", "plan"},
-		{"partitions", "drain"}, {"partitions", "pin"}, {"partitions", "events"}, {"nodes"}, {"nodes", "run"}, {"nodes", "tick"}, {"nodes", "status"},
+		{"partitions", "drain"}, {"partitions", "override"}, {"partitions", "events"}, {"nodes"}, {"nodes", "run"}, {"nodes", "tick"}, {"nodes", "status"},
 		{"nodes", "explain"}, {"nodes", "events"}, {"nodes", "pause"}, {"nodes", "resume"}, {"nodes", "replay"}, {"nodes", "backtest"}, {"nodes", "doctor"}, {"nodes", "settings"}} {
 		code, stdout, _ := muster(append(args, "--help")...)
 		if code != command.ExitOK || !strings.Contains(stdout, "Examples:") {
@@ -153,7 +153,7 @@ func TestScenarioScaleUpHolds(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := hold(t, small(append([]string{"--scenario", "scale-up"}, c.args...)...)...)
 			for _, name := range []string{"ids_unique", "chambers_covered", "moved_chambers", "min_chambers", "max_chambers", "published", "lost", "concurrent", "out_of_order",
-				"duplicates", "handovers_in_flight", "handover_pause_ms", "last_joined_to_all_processing_ms", "plan_ms", "version_increments", "rebalances", "cache_hit_first_after_move"} {
+				"duplicates", "handoffs_in_flight", "handoff_pause_ms", "last_joined_to_all_processing_ms", "plan_ms", "version_increments", "rebalances", "cache_hit_first_after_move"} {
 				if _, ok := r.Measurements[name]; !ok {
 					t.Errorf("the report lacks measurement %q", name)
 				}

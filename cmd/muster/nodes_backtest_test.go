@@ -65,7 +65,7 @@ func TestBacktestGivesTheSameJSONForTheSameSeed(t *testing.T) {
 	}
 }
 
-func TestBacktestSaysWhatIsWrongAndHowToMendIt(t *testing.T) {
+func TestBacktestSaysWhatIsWrongAndHowToFixIt(t *testing.T) {
 	t.Parallel()
 	trace := traceFile(t)
 	broken := filepath.Join(t.TempDir(), "broken.csv")

@@ -398,7 +398,7 @@ func (p *process) stop() error {
 	return p.cmd.Wait()
 }
 
-// TestASimulatedClusterIsScaledAndEveryCommandFindsIt runs the daemon as a newcomer would and looks at it with every command, each a
+// TestASimulatedClusterIsScaledAndEveryCommandFindsIt runs the daemon as a new user would and looks at it with every command, each a
 // process of its own that knows only what the simulation wrote down.
 func TestASimulatedClusterIsScaledAndEveryCommandFindsIt(t *testing.T) {
 	t.Parallel()

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster/partition"
 )
 
-func TestPartitionsMappingTellsWhetherItIsInForce(t *testing.T) {
+func TestPartitionsMappingReportsWhetherItIsInForce(t *testing.T) {
 	t.Parallel()
 	from, to := partition.Config{Name: "jobs", Subject: "jobs.*.*", Shards: 4}.Mapping()
 	for _, tt := range []struct {

@@ -12,16 +12,18 @@ import (
 	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/state"
 )
 
-// startWorkers runs a group of so many workers, "jobs", and returns the URL of
+// startWorkers runs a group of n workers, "jobs", and returns the URL of
 // its server when all have slots.
 func startWorkers(t *testing.T, n int) string {
 	t.Helper()
 	return startWorkersIn(t, n, 1, broker.Options{})
 }
 
-// startWorkersIn runs them with so many streams, on a server with these options.
+// startWorkersIn runs them with a number of streams, on a server with these options.
 func startWorkersIn(t *testing.T, n, shards int, o broker.Options) string {
 	t.Helper()
 	o.Dir = t.TempDir()
@@ -57,8 +59,8 @@ func startWorkersIn(t *testing.T, n, shards int, o broker.Options) string {
 	await(t, "all have slots", func() bool {
 		code, out, _ := muster("partitions", "status", "--nats", srv.URL(), "--group", "jobs", "--output", "json")
 		var r partition.Report
-		return code == command.ExitOK && json.Unmarshal([]byte(out), &r) == nil && r.State == partition.StateStable && len(r.Workers) == n &&
-			!slices.ContainsFunc(r.Workers, func(w partition.WorkerReport) bool { return w.Slots == 0 || w.State != partition.StateStable })
+		return code == command.ExitOK && json.Unmarshal([]byte(out), &r) == nil && r.State == state.Stable && len(r.Workers) == n &&
+			!slices.ContainsFunc(r.Workers, func(w partition.WorkerReport) bool { return w.Slots == 0 || w.State != state.Stable })
 	})
 	return srv.URL()
 }
@@ -92,16 +94,16 @@ func TestPartitionsCommandsSteerAGroup(t *testing.T) {
 			}
 		}
 	}
-	holds(do("status"), "Group jobs is STABLE, led by jobs-", "32 slots in layout 1", "node-a", "node-c", "leads", "no message waits")
+	holds(do("status"), "Group jobs is STABLE, led by jobs-", "32 slots, generation 1", "node-a", "node-c", "leads", "no message waits")
 	holds(do("status", "--key", "a:b"), "a:b", "jobs-")
 
 	holds(do("plan"), "The leader would change nothing.")
 	holds(do("plan", "--add", "1"), "scale-up", "jobs-3", "balance", "had more than its share")
 	holds(do("plan", "--without", "jobs-1"), "crash", "its owner is gone")
 
-	pinned := do("pin", "7", "jobs-2")
+	pinned := do("override", "7", "jobs-2")
 	holds(pinned, "jobs-2")
-	await(t, "the pin is kept", func() bool { return strings.Contains(do("pin", "--list"), "yes") })
+	await(t, "the override is kept", func() bool { return strings.Contains(do("override", "--list"), "yes") })
 	holds(do("plan", "--drain", "jobs-2", "--limit", "0"), "scale-down", `worker "jobs-2" is draining`)
 
 	holds(do("drain", "jobs-2", "--for", "10m"), "jobs-2 has no slots, and takes none until")
@@ -112,8 +114,8 @@ func TestPartitionsCommandsSteerAGroup(t *testing.T) {
 	holds(do("drain", "--node", "node-a", "--for", "10m", "--wait", "0s"), "jobs-")
 	holds(do("drain", "--node", "node-a", "--undo"), "takes slots again")
 	holds(do("drain", "jobs-2", "--undo"), "takes slots again")
-	await(t, "it has slots again, its pinned one too", func() bool { return strings.Contains(do("pin", "--list"), "yes") })
-	holds(do("pin", "--remove", "7"), "Nothing is pinned.")
+	await(t, "it has slots again, its pinned one too", func() bool { return strings.Contains(do("override", "--list"), "yes") })
+	holds(do("override", "--remove", "7"), "No slot is overridden.")
 
 	events := do("events")
 	holds(events, "worker-joined", "planned", "worker-yields", "rebalanced")
@@ -125,7 +127,7 @@ func TestPartitionsCommandsSteerAGroup(t *testing.T) {
 		t.Errorf("--limit 2 lists %d", lines)
 	}
 	for line := range strings.Lines(do("events", "--output", "json")) {
-		var e partition.Event
+		var e event.Event
 		if err := json.Unmarshal([]byte(line), &e); err != nil || e.Kind == "" {
 			t.Fatalf("%q is no event: %v", line, err)
 		}
@@ -145,8 +147,8 @@ func TestPartitionsTellWhatIsNotThere(t *testing.T) {
 		{"a worker to drain", []string{"drain", "jobs-7", "jobs-8", "--group", "jobs"}, command.ExitFailed, []string{"jobs-7", "jobs-8", "partitions status"}},
 		{"a node", []string{"drain", "--node", "x", "--group", "jobs"}, command.ExitFailed, []string{`"x"`, "NODE"}},
 		{"a worker to plan without", []string{"plan", "--without", "jobs-7", "--group", "jobs"}, command.ExitUsage, []string{"jobs-7", "jobs-0, jobs-1"}},
-		{"a slot", []string{"pin", "99", "jobs-0", "--group", "jobs"}, command.ExitUsage, []string{"slot 99", "0 to 31"}},
-		{"a pin", []string{"pin", "--remove", "3", "--group", "jobs"}, command.ExitFailed, []string{"slot 3", "not pinned"}},
+		{"a slot", []string{"override", "99", "jobs-0", "--group", "jobs"}, command.ExitUsage, []string{"slot 99", "0 to 31"}},
+		{"a pin", []string{"override", "--remove", "3", "--group", "jobs"}, command.ExitFailed, []string{"slot 3", "not pinned"}},
 		{"a server", []string{"status", "--nats", "nats://127.0.0.1:1"}, command.ExitFailed, []string{"127.0.0.1:1", "--nats"}},
 		{"events of a group", []string{"events", "--group", "nobody"}, command.ExitFailed, []string{"nobody-events"}},
 	} {
@@ -162,7 +164,7 @@ func TestPartitionsTellWhatIsNotThere(t *testing.T) {
 	}
 	// The last worker keeps what it has, and drain says so.
 	code, _, stderr := muster("partitions", "drain", "jobs-0", "jobs-1", "--group", "jobs", "--nats", url, "--wait", "1s")
-	if code != command.ExitFailed || !strings.Contains(stderr, "nobody to take them") {
+	if code != command.ExitFailed || !strings.Contains(stderr, "no worker may be able to take them") {
 		t.Errorf("draining everybody: exit code %d: %s", code, stderr)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/muster-dev/muster/defender/spc"
 	"github.com/muster-dev/muster/defender/trace"
 	"github.com/muster-dev/muster/defender/uchart"
+	"github.com/muster-dev/muster/internal/plot"
 )
 
 //go:embed report.html
@@ -23,6 +24,11 @@ const (
 	maxDetails  = 12 // flagged runs of a group, in detail
 	maxOverlays = 3  // trace overlays of a flagged run
 	maxOthers   = 20 // runs behind an overlay
+)
+
+const (
+	smallest           = 1e-3 // value on a logarithmic scale, which has no place for 0
+	smallDot, largeDot = 2.4, 4.0
 )
 
 type groupView struct {
@@ -99,37 +105,31 @@ func (g *Group) view() groupView {
 // series draws one figure of each run with its limit, on a logarithmic scale since
 // faults are often a hundred times out.
 func (g *Group) series(title string, of func(*Run) (value, limit float64, ok bool)) template.HTML {
-	p := newPlot(title, 960, 220)
-	log := func(v float64) float64 { return math.Log10(max(v, 1e-3)) }
+	p := &plot.Chart{Title: title, X: "run", Width: 960, Height: 220, LogY: true}
+	p.IncludeX(1, float64(len(g.Runs)))
 	var xs, values, limits []float64
 	for i, run := range g.Runs {
 		v, limit, ok := of(run)
 		if !ok {
 			v, limit = math.NaN(), math.NaN()
-		} else {
-			v, limit = log(v), log(limit)
 		}
-		xs, values, limits = append(xs, float64(i+1)), append(values, v), append(limits, limit)
-		p.reach(float64(i+1), v)
-		p.reach(float64(i+1), limit)
+		xs, values, limits = append(xs, float64(i+1)), append(values, max(v, smallest)), append(limits, max(limit, smallest))
 	}
-	if p.x0 > p.x1 {
+	p.Line("signal", xs, values)
+	p.Line("limit", xs, limits)
+	if p.Empty() {
 		return ""
 	}
-	p.reach(1, p.y0)
-	p.reach(float64(len(g.Runs)), p.y0)
-	p.settle()
-	p.logAxes("run")
-	p.line("signal", xs, values)
-	p.line("limit", xs, limits)
+
 	for i, run := range g.Runs {
-		class := "dot"
+		about := fmt.Sprintf("%s%s: %.4g, limit %.4g", run.Context, faultOf(run), values[i], limits[i])
 		if values[i] > limits[i] {
-			class = "out"
+			p.Dot("out", largeDot, xs[i], values[i], about)
+		} else {
+			p.Dot("dot", smallDot, xs[i], values[i], about)
 		}
-		p.dot(class, xs[i], values[i], fmt.Sprintf("%s%s: %.4g, limit %.4g", run.Context, faultOf(run), math.Pow(10, values[i]), math.Pow(10, limits[i])))
 	}
-	return template.HTML(p.String()) //nolint:gosec // built of escaped texts
+	return template.HTML(p.SVG()) //nolint:gosec // built of escaped texts
 }
 
 func faultOf(run *Run) string {
@@ -137,25 +137,6 @@ func faultOf(run *Run) string {
 		return ""
 	}
 	return " (" + run.Fault + ")"
-}
-
-// logAxes draws axes for logarithms to the base 10.
-func (p *plot) logAxes(xLabel string) {
-	for e := math.Floor(p.y0); e <= p.y1; e++ {
-		for _, f := range []float64{1, 2, 5} {
-			y := e + math.Log10(f)
-			if y < p.y0 || y > p.y1 || f != 1 && p.y1-p.y0 > 2.5 {
-				continue
-			}
-			p.add(`<line class="grid" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, p.left, p.width-p.right, p.py(y), p.py(y))
-			p.add(`<text class="tick" text-anchor="end" x="%.1f" y="%.1f">%s</text>`, p.left-5, p.py(y)+3.5, label(f*math.Pow(10, e)))
-		}
-	}
-	for _, x := range ticksOf(p.x0, p.x1, 12) {
-		p.add(`<text class="tick" text-anchor="middle" x="%.1f" y="%.1f">%s</text>`, p.px(x), p.height-p.foot+14, label(x))
-	}
-	p.add(`<text class="tick" text-anchor="end" x="%.1f" y="%.1f">%s</text>`, p.width-p.right, p.height-1, template.HTMLEscapeString(xLabel))
-	p.add(`<text class="title" x="2" y="15">%s</text>`, template.HTMLEscapeString(p.title))
 }
 
 // chartKey names one chart.
@@ -207,7 +188,7 @@ func (k chartKey) of(c *uchart.Chart) float64 {
 // estimate from the runs that weren't flagged, and marks say which of Nelson's
 // rules a run completes.
 func (g *Group) controlChart(k chartKey) template.HTML {
-	p := newPlot(fmt.Sprintf("%s, step %d, %s", k.svid, k.step, k.stat), 620, 220)
+	p := &plot.Chart{Title: fmt.Sprintf("%s, step %d, %s", k.svid, k.step, k.stat), X: "run", Width: 620, Height: 220}
 	var xs, values, usual []float64
 	for i, run := range g.Runs {
 		v := k.of(run.chart)
@@ -215,42 +196,36 @@ func (g *Group) controlChart(k chartKey) template.HTML {
 		if !run.Verdict.Flagged() && !math.IsNaN(v) {
 			usual = append(usual, v)
 		}
-		p.reach(float64(i+1), v)
 	}
+	p.Line("signal", xs, values)
+
 	base, err := spc.PhaseI{Estimator: spc.MedianMovingRange, MinN: 5}.Estimate(usual)
 	if err != nil { // it wanders, so that a quarter of the runs is outside
 		if base.Estimate, err = spc.MedianMovingRange.Of(usual); err == nil {
-			p.title += " (not stable: no run excluded)"
+			p.Title += " (not stable: no run excluded)"
 		}
 	}
 	if err == nil {
 		l := base.Limits(3)
-		p.reach(1, l.Lower)
-		p.reach(1, l.Upper)
+		p.Level("center", l.Center)
+		p.Level("limit", l.Upper)
+		p.Level("limit", l.Lower)
 	}
-	p.settle()
-	p.axes("run")
-	p.line("signal", xs, values)
+
 	var runs spc.Runs
-	if err == nil {
-		l := base.Limits(3)
-		p.level("center", l.Center)
-		p.level("limit", l.Upper)
-		p.level("limit", l.Lower)
-	}
 	for i, run := range g.Runs {
-		class, about := "dot", fmt.Sprintf("%s%s: %.6g", run.Context, faultOf(run), values[i])
+		class, radius, about := "dot", smallDot, fmt.Sprintf("%s%s: %.6g", run.Context, faultOf(run), values[i])
 		if err == nil {
 			if hits := runs.Next(base.Z(values[i]), spc.Nelson1|spc.Nelson2|spc.Nelson3|spc.Nelson5|spc.Nelson6); hits != 0 {
-				class, about = "warn", about+", "+hits.String()
+				class, radius, about = "warn", largeDot, about+", "+hits.String()
 				if hits&spc.Nelson1 != 0 {
 					class = "out"
 				}
 			}
 		}
-		p.dot(class, xs[i], values[i], about)
+		p.Dot(class, radius, xs[i], values[i], about)
 	}
-	return template.HTML(p.String()) //nolint:gosec // built of escaped texts
+	return template.HTML(p.SVG()) //nolint:gosec // built of escaped texts
 }
 
 // detail shows why one run is flagged.
@@ -278,7 +253,7 @@ func (g *Group) detail(run *Run) detailView {
 		if m.T2/m.T2Limit > m.Q/m.QLimit {
 			which = "Contributions to T²"
 		}
-		d.By = template.HTML(bars(which, names, shares)) //nolint:gosec // built of escaped texts
+		d.By = template.HTML(plot.Bars(which, names, shares)) //nolint:gosec // built of escaped texts
 	}
 	for _, v := range run.Verdict.Violations {
 		note(v.SVID)
@@ -294,7 +269,7 @@ func (g *Group) detail(run *Run) detailView {
 
 // overlay draws a sensor's trace over those of the runs before it.
 func (g *Group) overlay(run *Run, svid string) template.HTML {
-	p := newPlot(svid+" of "+run.Context+" over runs that aren't flagged", 620, 220)
+	p := &plot.Chart{Title: svid + " of " + run.Context + " over runs that aren't flagged", X: "s", Width: 620, Height: 220}
 	var others []*Run
 	for _, other := range g.Runs {
 		if other == run {
@@ -304,26 +279,13 @@ func (g *Group) overlay(run *Run, svid string) template.HTML {
 			others = append(others, other)
 		}
 	}
-	others = others[max(0, len(others)-maxOthers):]
-	type curve struct{ xs, ys []float64 }
-	var curves []curve
-	for _, other := range append(others, run) {
+	for _, other := range others[max(0, len(others)-maxOthers):] {
 		xs, ys := samples(other.wafer, svid)
-		for i := range xs {
-			p.reach(xs[i], ys[i])
-		}
-		curves = append(curves, curve{xs, ys})
+		p.Line("other", xs, ys)
 	}
-	p.settle()
-	p.axes("s")
-	for i, c := range curves {
-		class := "other"
-		if i == len(curves)-1 {
-			class = "this"
-		}
-		p.line(class, c.xs, c.ys)
-	}
-	return template.HTML(p.String()) //nolint:gosec // built of escaped texts
+	xs, ys := samples(run.wafer, svid)
+	p.Line("this", xs, ys)
+	return template.HTML(p.SVG()) //nolint:gosec // built of escaped texts
 }
 
 // samples returns a sensor's trace since the run's beginning, without rows that go

@@ -81,7 +81,7 @@ func (u U) z(s Sample) float64 {
 	return (s.Rate() - u.Center) / math.Sqrt(u.Center/s.Units)
 }
 
-// Limits returns those of a sample of so many units.
+// Limits returns those of a sample of this many units.
 func (u U) Limits(units float64) spc.Limits {
 	width := 3 * u.SigmaZ * math.Sqrt(u.Center/units)
 	return spc.Limits{Center: u.Center, Lower: max(0, u.Center-width), Upper: u.Center + width}

@@ -41,7 +41,7 @@ CREATE TABLE IF NOT EXISTS alarmed (
 
 var keyspaceName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
 
-// Replication returns the replication of a keyspace with so many replicas in a datacenter or, if datacenter is "", in each that the
+// Replication returns the replication of a keyspace with this number of replicas in a datacenter or, if datacenter is "", in each that the
 // cluster has when the keyspace is created.
 func Replication(datacenter string, replicas int) string {
 	if datacenter == "" {

@@ -23,10 +23,10 @@ import (
 	"github.com/muster-dev/muster/defender/cassandra"
 	"github.com/muster-dev/muster/defender/sqlite"
 	"github.com/muster-dev/muster/defender/storetest"
-	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/trace"
 	"github.com/muster-dev/muster/defender/uchart"
 	"github.com/muster-dev/muster/internal/component"
+	"github.com/muster-dev/muster/tchart"
 )
 
 var chamber = defender.Chamber{Tool: "tool001", Name: "chamber1"}
@@ -203,7 +203,7 @@ func TestAServerThatIsPausedAndKilledMidWriteLosesNothing(t *testing.T) {
 	t.Logf("%d, %d, %d and %d contexts acknowledged, %d writes failed on the way", acked[0].Load(), acked[1].Load(), acked[2].Load(), acked[3].Load(), failures.Load())
 }
 
-// told makes whoever waits look again.
+// told makes the waiting goroutines look again.
 func told(progress chan struct{}) {
 	select {
 	case progress <- struct{}{}:

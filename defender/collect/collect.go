@@ -34,7 +34,7 @@ func New(store defender.Store, nc *nats.Conn) (*Collector, error) {
 }
 
 // For has the collector publish to the streams of a group of defenders, as they
-// were provisioned (see partition.Provisioned), before anything is published. It
+// were provisioned (see partition.Group.Config), before anything is published. It
 // is needed where there are several and the servers have no mapping for them.
 func (c *Collector) For(group partition.Config) { c.group = group }
 

@@ -294,7 +294,7 @@ type Moments struct{ Mean, Variance float64 }
 // 1995 set limits of Q).
 func (m Moments) Limit(alpha float64) float64 { return boxLimit(alpha, m.Mean, m.Variance) }
 
-// CrossValidate divides the runs into so many folds, each of every folds-th run,
+// CrossValidate divides the runs into the given number of folds, each of every folds-th run,
 // trains a model without each, and returns how it scores the runs left out. With
 // as many folds as runs, or 0 folds, it leaves out one at a time.
 func CrossValidate(runs [][]float64, c Config, folds int) (Reference, error) {

@@ -19,9 +19,9 @@ import (
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/collect"
 	"github.com/muster-dev/muster/defender/connect"
-	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/internal/misuse"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/tchart"
 )
 
 // Options say what is replayed, and where to.
@@ -74,13 +74,13 @@ func Run(ctx context.Context, o Options) error {
 	return r.run(ctx, o)
 }
 
-// Group returns the defenders' group as it is provisioned, for so many slots and streams.
+// Group returns the defenders' group as it is provisioned, for these numbers of slots and streams.
 // A collector provisions only where there is none: it may not be allowed to, and where there
 // is one it need not.
 func Group(ctx context.Context, conn *nats.Conn, slots, shards int) (partition.Config, error) {
 	p := defender.Partition(slots)
 	p.Shards = max(shards, 1)
-	have, err := partition.Provisioned(ctx, conn, defender.Group)
+	have, err := partition.Open(conn, defender.Group).Config(ctx)
 	if err == nil && have.Shards == p.Shards && have.Subject == p.Subject && have.Stream == p.Stream && divides(have.Slots, slots) {
 		return have, nil
 	}
@@ -92,8 +92,8 @@ func Group(ctx context.Context, conn *nats.Conn, slots, shards int) (partition.C
 	return p, defender.Provision(ctx, conn, p)
 }
 
-// divides reports whether keys of a group with so many slots at first may be divided in
-// others: see partition.SetLayout.
+// divides reports whether keys of a group that began with first slots may be divided in
+// others: see partition.Group.Reshard.
 func divides(first, slots int) bool {
 	return slices.Contains([]int{first, 2 * first, 4 * first, 8 * first}, slots)
 }

@@ -69,7 +69,7 @@ func TestStorageFull(t *testing.T) {
 		}
 	}
 	p.MaxBytes = 16 << 20
-	if err := partition.Provision(t.Context(), nc, p); err != nil {
+	if err := partition.Open(nc, p.Name).Provision(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-ended; err != nil {

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/defender"
-	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/trace"
+	"github.com/muster-dev/muster/tchart"
 )
 
 // Source gives the contexts of chambers.

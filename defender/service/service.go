@@ -40,7 +40,7 @@ type Options struct {
 
 	// LeaveTimeout bounds a graceful leave; 0 is the default of package partition.
 	LeaveTimeout time.Duration
-	// RetryAttempts is after how many attempts a message that fails is put aside;
+	// RetryAttempts is after how many attempts a message that fails is dead-lettered;
 	// until then it waits in the retry queue, and others of its slot go on. 0: there is
 	// no retry queue.
 	RetryAttempts int

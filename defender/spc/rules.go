@@ -76,7 +76,7 @@ func (r Rules) String() string { return strings.Join(r.Names(), ",") }
 // Runs applies rules to a series, value by value. The zero value is the start of
 // a series. A value on the center line is on neither side; equal neighbours end a
 // trend; NaN is a hole, and no pattern reaches across it. A pattern that goes on
-// is reported at each value that completes it anew.
+// is reported at each value that completes it again.
 type Runs struct {
 	last                     float64
 	n                        int // values since the last hole

@@ -11,9 +11,9 @@ import (
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/sqlite"
 	"github.com/muster-dev/muster/defender/storetest"
-	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/trace"
 	"github.com/muster-dev/muster/defender/uchart"
+	"github.com/muster-dev/muster/tchart"
 )
 
 // etchResult returns a result of the usual size: 19 SVIDs, 2 steps.

@@ -135,7 +135,7 @@ func TestManyProcessesAndSuddenDeath(t *testing.T) {
 	t.Logf("%d processes, all killed, stored %d contexts", processes*rounds, total)
 }
 
-// runUntilKilled kills a worker after so many lines and returns all it wrote.
+// runUntilKilled kills a worker after n lines and returns all it wrote.
 func runUntilKilled(t *testing.T, binary, path, name string, after int) []string {
 	cmd := exec.Command(binary)
 	cmd.Env = append(os.Environ(), "MUSTER_TEST_STORE="+path, "MUSTER_TEST_WORKER="+name)

@@ -34,7 +34,7 @@ type writer struct {
 }
 
 // A write is one change. It is run inside a transaction, perhaps several times
-// when transactions are rolled back, and so has to set its results anew each
+// when transactions are rolled back, and so has to set its results again each
 // time. An error that it returns undoes it.
 type write struct {
 	ctx  context.Context

@@ -13,8 +13,8 @@ import (
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/spc"
 	"github.com/muster-dev/muster/defender/strategy"
-	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/uchart"
+	"github.com/muster-dev/muster/tchart"
 )
 
 const good = `

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/muster-dev/muster/defender/tchart"
+	"github.com/muster-dev/muster/tchart"
 )
 
 // Generator makes wafers that look like those of a plasma etcher: 19 sensors in
@@ -23,7 +23,7 @@ type Generator struct {
 	// FaultRate is the share of wafers with a fault, from 0 to 1. Which wafers
 	// and which fault follow from the seed.
 	FaultRate float64
-	// CleanEvery is the number of wafers after which the drift starts anew;
+	// CleanEvery is the number of wafers after which the drift starts again;
 	// default 500.
 	CleanEvery int
 }

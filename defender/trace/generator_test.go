@@ -8,10 +8,10 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/trace"
 	"github.com/muster-dev/muster/defender/uchart"
 	"github.com/muster-dev/muster/internal/realdata"
+	"github.com/muster-dev/muster/tchart"
 )
 
 func TestWafersFollowFromTheSeed(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/muster-dev/muster/defender/tchart"
+	"github.com/muster-dev/muster/tchart"
 )
 
 // The most that a trace holds.

@@ -3,7 +3,7 @@ package trace
 import (
 	"regexp"
 
-	"github.com/muster-dev/muster/defender/tchart"
+	"github.com/muster-dev/muster/tchart"
 )
 
 // Wafer is one context with the truth about it.

@@ -4,10 +4,10 @@ import (
 	"math"
 	"slices"
 
-	"github.com/muster-dev/muster/defender/tchart"
+	"github.com/muster-dev/muster/tchart"
 )
 
-// GapFactor says what a gap is: an interval between samples more than so many
+// GapFactor says what a gap is: an interval between samples more than this many
 // times the trace's mean interval.
 const GapFactor = 5
 

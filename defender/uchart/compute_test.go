@@ -8,8 +8,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/uchart"
+	"github.com/muster-dev/muster/tchart"
 )
 
 var nan, inf = math.NaN(), math.Inf(1)

@@ -97,7 +97,7 @@ var strategies = []struct {
 func TestRecordedFaultsLeaveOneOut(t *testing.T) {
 	t.Parallel()
 	experiments := etchWafers(t)
-	want := map[string]tally{ // at least so many detected, at most so many false alarms
+	want := map[string]tally{ // least detected, most false alarms
 		"univariate":   {detected: 13, falseAlarms: 4},
 		"multivariate": {detected: 14, falseAlarms: 3},
 		"both":         {detected: 14, falseAlarms: 5},

@@ -3,8 +3,8 @@ package uchart_test
 import (
 	"fmt"
 
-	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/uchart"
+	"github.com/muster-dev/muster/tchart"
 )
 
 func Example() {

@@ -80,7 +80,7 @@ func TestFrozenLimitsFindDriftThatMovingOnesAbsorb(t *testing.T) {
 	}
 }
 
-func TestMaintenanceAndOtherRulesFreezeLimitsAnew(t *testing.T) {
+func TestMaintenanceAndOtherRulesFreezeLimitsAgain(t *testing.T) {
 	t.Parallel()
 	p := newProcess(3)
 	policy := uchart.Policy{Frozen: uchart.FrozenPolicy{Contexts: 12}}

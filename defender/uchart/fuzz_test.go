@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/muster-dev/muster/defender/spc"
-	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/uchart"
+	"github.com/muster-dev/muster/tchart"
 )
 
 // FuzzJudge makes traces of bytes and has each judged by those before it, through
@@ -80,7 +80,7 @@ func FuzzJudge(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n == 13 { // once is enough: it trains a model anew
+			if n == 13 { // once is enough: it trains a model again
 				again, err := json.Marshal(uchart.Judge(history, chart, policy))
 				if err != nil || string(again) != string(text) {
 					t.Fatalf("judging again gives\n%s\nafter\n%s", again, text)

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/uchart"
+	"github.com/muster-dev/muster/tchart"
 )
 
 // process makes contexts of an undisturbed process: three SVIDs with white

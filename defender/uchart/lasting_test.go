@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/uchart"
+	"github.com/muster-dev/muster/tchart"
 )
 
 // fab is one chamber with a defender: six sensors in two steps, sampled on a fixed grid,

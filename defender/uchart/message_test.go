@@ -6,9 +6,9 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/uchart"
 	"github.com/muster-dev/muster/internal/processor"
+	"github.com/muster-dev/muster/tchart"
 )
 
 // large makes a trace of quantized sensors in four steps.

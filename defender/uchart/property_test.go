@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/uchart"
+	"github.com/muster-dev/muster/tchart"
 )
 
 // sampled makes contexts of a chamber that is sampled on a fixed grid and whose first

@@ -35,7 +35,7 @@ func (s Signal) String() string {
 
 // watch follows charts over the contexts since Phase I and the one at hand. Nothing
 // of its state is kept: it follows from the stored contexts, at most as many as the
-// history has, and so is the same whoever judges.
+// history has, and so is the same for every defender that judges.
 type watch struct {
 	policy      FrozenPolicy
 	models      *modelCache

@@ -25,12 +25,12 @@ import (
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/collect"
 	"github.com/muster-dev/muster/defender/sqlite"
-	"github.com/muster-dev/muster/defender/tchart"
 	"github.com/muster-dev/muster/defender/trace"
 	"github.com/muster-dev/muster/defender/uchart"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/partitionprom"
 	"github.com/muster-dev/muster/partition/plan"
+	"github.com/muster-dev/muster/tchart"
 )
 
 // group is a number of defenders on a NATS server, all of it in a bubble: the server is asked without a network.
@@ -50,7 +50,7 @@ type group struct {
 	twice   atomic.Bool  // the leader is scraped by two names
 	wanted  atomic.Int64 // defenders
 	mu      sync.Mutex
-	all     []*member
+	all     []*process
 	started int
 	count   int // of contexts
 }
@@ -64,8 +64,8 @@ type groupOptions struct {
 	maxStore                   int64 // bytes that the server may keep; 0: its default
 }
 
-// member is one defender.
-type member struct {
+// process is one defender.
+type process struct {
 	name     string
 	nc       *nats.Conn
 	link     *link
@@ -188,10 +188,10 @@ func startGroup(t *testing.T, o groupOptions) *group {
 	ctx, stop := context.WithCancel(t.Context())
 	t.Cleanup(func() {
 		stop()
-		for _, m := range g.members() {
+		for _, m := range g.processes() {
 			m.stop()
 		}
-		for _, m := range g.members() {
+		for _, m := range g.processes() {
 			<-m.ended
 		}
 		g.publisher.Close()
@@ -229,13 +229,13 @@ func (g *group) partition() partition.Config {
 }
 
 // start starts a defender.
-func (g *group) start(configure func(*partition.Config)) *member {
+func (g *group) start(configure func(*partition.Config)) *process {
 	return g.startAs(anybody, configure)
 }
 
-func (g *group) startAs(user string, configure func(*partition.Config)) *member {
+func (g *group) startAs(user string, configure func(*partition.Config)) *process {
 	g.mu.Lock()
-	m := &member{name: fmt.Sprintf("pod-%03d", g.started), registry: prom.NewRegistry(), ended: make(chan struct{})}
+	m := &process{name: fmt.Sprintf("pod-%03d", g.started), registry: prom.NewRegistry(), ended: make(chan struct{})}
 	g.started++
 	g.mu.Unlock()
 	m.nc, m.link = g.connect(m.name, user)
@@ -273,7 +273,7 @@ func (g *group) startAs(user string, configure func(*partition.Config)) *member 
 // failsFor fails for one chamber before its defender is asked.
 type failsFor struct {
 	*defender.Defender
-	m *member
+	m *process
 }
 
 // Handle implements partition.Handler.
@@ -300,21 +300,21 @@ func (g *group) assigned(in partition.Slots) int {
 }
 
 // kill is what a kill -9 looks like from outside.
-func (m *member) kill() {
+func (m *process) kill() {
 	m.nc.Close()
 	<-m.ended
 }
 
-func (g *group) members() []*member {
+func (g *group) processes() []*process {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return append([]*member(nil), g.all...)
+	return append([]*process(nil), g.all...)
 }
 
 // running returns the defenders that have not ended, oldest first; the leader comes last.
-func (g *group) running() []*member {
-	var out, leading []*member
-	for _, m := range g.members() {
+func (g *group) running() []*process {
+	var out, leading []*process
+	for _, m := range g.processes() {
 		select {
 		case <-m.ended:
 			continue
@@ -386,7 +386,7 @@ var groupDrills = map[string]groupDrill{
 		g.twice.Store(true)
 		time.Sleep(2 * time.Minute)
 	}},
-	"newcomers-trickle": {options: usual, fires: []string{"PartitionsNotStable", "PartitionsNewcomersIdle"}, play: func(g *group) {
+	"joins-trickle": {options: usual, fires: []string{"PartitionsNotStable", "PartitionsJoinedIdle"}, play: func(g *group) {
 		for range 15 {
 			g.start(nil)
 			time.Sleep(8 * time.Second)
@@ -400,7 +400,7 @@ var groupDrills = map[string]groupDrill{
 	}},
 	"planner-fails": {options: usual.with(func(o *groupOptions) {
 		o.configure = func(p *partition.Config) { p.Strategy = &moody{Strategy: plan.Sticky(), fails: &plannerFails} }
-	}), fires: []string{"PartitionsNewcomersIdle", "PartitionsNotStable"}, play: func(g *group) {
+	}), fires: []string{"PartitionsJoinedIdle", "PartitionsNotStable"}, play: func(g *group) {
 		plannerFails.Store(true)
 		defer plannerFails.Store(false)
 		g.start(nil)
@@ -434,7 +434,7 @@ var groupDrills = map[string]groupDrill{
 		time.Sleep(time.Minute)
 		m.link.delay.Store(0)
 	}},
-	"deaf-handlers": {options: usual.with(func(o *groupOptions) { o.every = 200 * time.Millisecond }), fires: []string{"PartitionsHandoversForced"}, play: func(g *group) {
+	"deaf-handlers": {options: usual.with(func(o *groupOptions) { o.every = 200 * time.Millisecond }), fires: []string{"PartitionsHandoffsForced"}, play: func(g *group) {
 		for _, m := range g.running() {
 			m.judging.Store(int64(time.Minute))
 			m.deaf.Store(true)
@@ -447,7 +447,7 @@ var groupDrills = map[string]groupDrill{
 		}
 		time.Sleep(2 * time.Minute)
 	}},
-	"pins-stolen": {options: usual.with(func(o *groupOptions) { o.slots, o.every = 8, 500*time.Millisecond }), fires: []string{"PartitionsGhostPins"}, play: stealPins},
+	"pins-stolen": {options: usual.with(func(o *groupOptions) { o.slots, o.every = 8, 500*time.Millisecond }), fires: []string{"PartitionsStalePins"}, play: stealPins},
 	"bucket-deleted": {options: usual, fires: []string{"PartitionsResourceRecreated"}, play: func(g *group) {
 		operator, _ := g.connect("operator", anybody)
 		defer operator.Close()
@@ -531,9 +531,9 @@ var groupDrills = map[string]groupDrill{
 		g.fail(func(chamber string) bool { return chamber == g.chambers[0].String() })
 		time.Sleep(11 * time.Minute)
 	}},
-	"chamber-parked": {options: usual.with(func(o *groupOptions) {
+	"chamber-queued": {options: usual.with(func(o *groupOptions) {
 		o.configure = func(p *partition.Config) { p.Retry.Enabled = true }
-	}), fires: []string{"PartitionsParked"}, play: func(g *group) {
+	}), fires: []string{"PartitionsRetryQueueOld"}, play: func(g *group) {
 		g.fail(func(chamber string) bool { return chamber == g.chambers[0].String() })
 		time.Sleep(17 * time.Minute)
 	}},
@@ -546,13 +546,13 @@ var groupDrills = map[string]groupDrill{
 		}
 		time.Sleep(18 * time.Minute)
 	}},
-	// Messages wait in most slots, so that a hand-over meets some, and the newcomer is far away. By the usual grace it would not work at all.
-	"far-newcomer": {options: usual.with(func(o *groupOptions) {
+	// Messages wait in most slots, so that a handoff meets some, and the new worker is far away. By the usual grace it would not work at all.
+	"far-joining-worker": {options: usual.with(func(o *groupOptions) {
 		o.lags = true
 		o.configure = func(p *partition.Config) { p.SuspicionGrace = 3 * time.Second }
 	}),
-		fires: []string{"PartitionsHandoverSlow"}, play: func(g *group) {
-			for _, m := range g.members() {
+		fires: []string{"PartitionsHandoffSlow"}, play: func(g *group) {
+			for _, m := range g.processes() {
 				m.judging.Store(int64(1500 * time.Millisecond))
 			}
 			time.Sleep(30 * time.Second)
@@ -632,7 +632,7 @@ func quietDefenders(g *group) {
 	}
 	time.Sleep(10 * time.Minute)
 	g.wanted.Store(4)
-	for _, m := range g.members()[4:] {
+	for _, m := range g.processes()[4:] {
 		m.stop()
 	}
 	time.Sleep(10 * time.Minute)

@@ -38,7 +38,7 @@ const (
 )
 
 // ProcessLabel on a pod says where its process is: with the value ProcessOutside the pod stays, once its deletion has begun, until
-// whoever runs the process deletes it with a grace of 0, as a kubelet does.
+// the program that runs the process deletes it with a grace of 0, as a kubelet does.
 const (
 	ProcessLabel   = "lab.muster.dev/process"
 	ProcessOutside = "outside"

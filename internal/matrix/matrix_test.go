@@ -71,7 +71,7 @@ func TestRunsAreWrittenIntoAPage(t *testing.T) {
 		Scenario:     "scale-up",
 		Checks:       []e2e.Check{{Name: "lost", Want: "0", Got: "0", OK: true}, {Name: "plan", Want: "1", Got: "2"}},
 		Timeline:     []local.Moment{{T: 1.5, Event: "Broker at x, everything kept in /tmp/y"}},
-		Measurements: map[string]any{"lost": 0, "handover_pause_ms": map[string]any{"p50": 3.2, "p99": 9.8}},
+		Measurements: map[string]any{"lost": 0, "handoff_pause_ms": map[string]any{"p50": 3.2, "p99": 9.8}},
 	}
 	b, err := json.Marshal(r)
 	if err != nil {

@@ -166,7 +166,7 @@ func (o outcome) measured(name string) string {
 
 // pauses are the measurements that say how long a moved slot stood still; a
 // scenario has one of them.
-var pauses = []string{"handover_pause_ms", "kill_to_first_start_ms", "restart_pause_ms", "back_to_first_start_ms", "layout_256_to_512_pause_ms", "pause_ms"}
+var pauses = []string{"handoff_pause_ms", "kill_to_first_start_ms", "restart_pause_ms", "back_to_first_start_ms", "layout_256_to_512_pause_ms", "pause_ms"}
 
 func (o outcome) pause() string {
 	for _, name := range pauses {

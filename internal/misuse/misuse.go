@@ -25,7 +25,7 @@ func Within(flag string, v, low, high int) error {
 // maxShards is how many streams the slots are spread over at most.
 const maxShards = 64
 
-// Shards returns what is wrong with the number of streams for so many slots, by the flags'
+// Shards returns what is wrong with the number of streams for this number of slots, by the flags'
 // names.
 func Shards(shards, slots int) error {
 	if err := Within("shards", shards, 1, maxShards); err != nil {

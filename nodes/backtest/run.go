@@ -70,7 +70,7 @@ type Pods struct {
 	NeverFit  int    `json:"neverFit"`  // fit no offered type
 	Withdrawn int    `json:"withdrawn"` // their owner took them away before they ran, as when the trace was recorded
 	Carried   int    `json:"carried"`   // of Total: were there when the window begins; their waiting is not counted
-	Evicted   int    `json:"evicted"`   // evictions by drains; such a pod begins anew
+	Evicted   int    `json:"evicted"`   // evictions by drains; such a pod starts from the beginning
 	GPU       int    `json:"gpu"`       // of Total: asked for GPUs, which were ignored
 	Example   string `json:"neverFitExample,omitempty"`
 }

@@ -40,7 +40,7 @@ type Plane struct {
 	closers
 }
 
-// Open opens what the settings name. It reads files but makes no request: whoever waits for a function's first answer should not
+// Open opens what the settings name. It reads files but makes no request: a caller that waits for a function's first answer should not
 // wait for what a tick does not need, and a part that can't be reached now makes a tick a NOOP, not a program end.
 func Open(ctx context.Context, s Settings, o Options) (*Plane, error) {
 	stores, err := OpenStores(ctx, s, o)
@@ -132,7 +132,7 @@ type Deciders struct {
 	catalogs map[string]fit.Catalog // by path
 }
 
-// For returns what decides by a policy, the same for a running node plane and for those who decide anew on what was recorded. The
+// For returns what decides by a policy, the same for a running node plane and for replays of recorded decisions. The
 // error says that the table of instance types, which the policy refers to, can't be read or lacks a type.
 func (d *Deciders) For(p nodes.Policy) (nodes.Decider, error) {
 	f, err := d.fit(p)

@@ -385,7 +385,7 @@ func (g gatherer) Gather() ([]*dto.MetricFamily, error) {
 	return reg.Gather()
 }
 
-// TestTicked: whoever shows the state is told of every tick, and of the error of one that failed.
+// TestTicked: a listener that shows the state is told of every tick, and of the error of one that failed.
 func TestTicked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ticks, failed atomic.Int32

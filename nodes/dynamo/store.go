@@ -53,7 +53,7 @@ func (s *Store) Apply(ctx context.Context, t nodes.Transition) (nodes.Record, er
 		if err != nil || done {
 			return next, err
 		}
-		if err := yield(ctx, try); err != nil {
+		if err := backOff(ctx, try); err != nil {
 			return r, fmt.Errorf("writing the record in table %s: %w", s.cfg.StateTable, err)
 		}
 	}
@@ -165,8 +165,8 @@ func change(raw, was, is item) (*update, item) {
 	return u, whole
 }
 
-// yield waits a moment after a lost race, longer the more were lost: whoever won is likely to write again.
-func yield(ctx context.Context, try int) error {
+// backOff waits a moment after a lost race, longer the more were lost: the winner is likely to write again.
+func backOff(ctx context.Context, try int) error {
 	t := time.NewTimer(time.Duration(rand.Int64N(int64(time.Millisecond) << min(try, 6))))
 	defer t.Stop()
 	select {
@@ -233,7 +233,7 @@ func (s *Store) getAll(ctx context.Context, keys []string) (map[string]item, err
 		}
 		for try := 0; len(ask) > 0; try++ {
 			if try > 0 { // DynamoDB hands back what it had no capacity for
-				if err := yield(ctx, try+4); err != nil {
+				if err := backOff(ctx, try+4); err != nil {
 					return nil, fmt.Errorf("%s in table %s: %w", doing, s.cfg.StateTable, err)
 				}
 			}
@@ -294,7 +294,7 @@ func (s *Store) ApplyInterruption(ctx context.Context, instanceID string, t node
 			s.forget(ctx, instanceID, token)
 			return next, nil
 		}
-		if err := yield(ctx, try); err != nil {
+		if err := backOff(ctx, try); err != nil {
 			return i, fmt.Errorf("%s in table %s: %w", doing, s.cfg.StateTable, err)
 		}
 	}
@@ -347,7 +347,7 @@ func (s *Store) forget(ctx context.Context, instanceID, token string) {
 	})
 }
 
-// tidy removes an old mention of an interruption that is not open. It first writes the item, so that whoever read it before and is
+// tidy removes an old mention of an interruption that is not open. It first writes the item, so that a process that read it before and is
 // still about to open it has to read it again.
 func (s *Store) tidy(ctx context.Context, key, token string, raw item, i nodes.Interruption) {
 	var at int64

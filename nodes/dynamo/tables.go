@@ -66,7 +66,7 @@ func (d *DB) createTable(ctx context.Context, t table) error {
 	_, err = d.api.UpdateTimeToLive(ctx, &dynamodb.UpdateTimeToLiveInput{
 		TableName: &t.name, TimeToLiveSpecification: &types.TimeToLiveSpecification{AttributeName: ptr(expiryAttribute), Enabled: &on},
 	})
-	if err != nil && !unknownOperation(err) { // some servers other than Amazon's keep items for ever; Check says so
+	if err != nil && !unknownOperation(err) { // some servers other than Amazon's never delete items; Check says so
 		return d.explain("setting its time to live", t.name, "UpdateTimeToLive", err)
 	}
 	return nil
@@ -133,7 +133,7 @@ func (d *DB) checkExpiry(ctx context.Context, t table) nodes.Check {
 	}
 	ttl := res.TimeToLiveDescription
 	if ttl == nil || ttl.TimeToLiveStatus != types.TimeToLiveStatusEnabled && ttl.TimeToLiveStatus != types.TimeToLiveStatusEnabling {
-		c.Detail, c.Fix = "off: the table grows for ever", "turn it on for attribute "+expiryAttribute
+		c.Detail, c.Fix = "off: the table grows without limit", "turn it on for attribute "+expiryAttribute
 		return c
 	}
 	if ttl.AttributeName == nil || *ttl.AttributeName != expiryAttribute {

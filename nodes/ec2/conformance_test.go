@@ -37,7 +37,7 @@ var conformance = []struct {
 	workers []string
 	run     func(*testing.T, *sim.World, nodes.Cloud)
 }{
-	{"a list has every instance, servers marked, nobody's foreign", slices.Repeat([]string{"a", "b"}, 6), func(t *testing.T, w *sim.World, c nodes.Cloud) {
+	{"a list has every instance, servers marked, instances of others are foreign", slices.Repeat([]string{"a", "b"}, 6), func(t *testing.T, w *sim.World, c nodes.Cloud) {
 		list, err := c.Workers(t.Context())
 		if err != nil || len(list) != 13 {
 			t.Fatalf("%d instances, %v", len(list), err)

@@ -98,7 +98,7 @@ func (c *Cloud) runInput(ctx context.Context, req nodes.LaunchRequest) (*ec2.Run
 }
 
 // instanceTags returns the tags of an instance and of its volumes. The cluster's tag is that of the configuration: without it the
-// instance would be nobody's.
+// instance would have no owner.
 func (c *Cloud) instanceTags(req nodes.LaunchRequest) []types.Tag {
 	cluster := c.c.clusterTag()
 	var out []types.Tag

@@ -130,7 +130,7 @@ func TestALifeWithOneFaultOnTheWireComesToRest(t *testing.T) {
 			}
 		}
 		rec := r.w.Record()
-		if f := r.w.Fleet(); f.Nodeless > 0 || f.Ghosts > 0 || f.Cordoned > 0 || rec.ActionID() != "" || r.w.OpenItems() > 0 {
+		if f := r.w.Fleet(); f.Nodeless > 0 || f.StaleNodes > 0 || f.Cordoned > 0 || rec.ActionID() != "" || r.w.OpenItems() > 0 {
 			t.Errorf("%+v: at the end %+v, action %q, %d open", fault, f, rec.ActionID(), r.w.OpenItems())
 		}
 	}

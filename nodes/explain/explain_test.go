@@ -63,7 +63,7 @@ func (s *stage) tick(after time.Duration) nodes.Report {
 	return report
 }
 
-// play lets things happen at random for so many ticks, and calls look after each.
+// play lets things happen at random for n ticks, and calls look for each.
 func (s *stage) play(seed uint64, ticks int, look func(nodes.Report)) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	pods := 0
@@ -169,11 +169,11 @@ func TestEveryJournaledDecisionComesOutTheSameFromItsSnapshot(t *testing.T) {
 	}
 }
 
-// TestWhatIsForetoldHappens stops all change at random moments and lets the reconciler go on ticking every few seconds. The first action
-// must come when it was foretold, and be the one that was.
-func TestWhatIsForetoldHappens(t *testing.T) {
+// TestWhatIsPredictedHappens stops all change at random moments and lets the reconciler go on ticking every few seconds. The first action
+// must come when it was predicted, and be the one that was.
+func TestWhatIsPredictedHappens(t *testing.T) {
 	t.Parallel()
-	foretold, never := map[nodes.Action]int{}, 0
+	predicted, never := map[nodes.Action]int{}, 0
 	for seed := range uint64(28) {
 		s := newStage(t, quick(), "a", "b", "a", "b")
 		var last *nodes.Snapshot
@@ -211,23 +211,23 @@ func TestWhatIsForetoldHappens(t *testing.T) {
 			made := snapshot(t, e[len(e)-1])
 			switch {
 			case then == nil:
-				t.Errorf("seed %d: %s %s although nothing was foretold", seed, made.Decision.Action, made.Decision.Reason)
+				t.Errorf("seed %d: %s %s although nothing was predicted", seed, made.Decision.Action, made.Decision.Reason)
 			case made.Now.Before(then.At) || made.Now.Sub(then.At) > 6*time.Second:
-				t.Errorf("seed %d: %s at %v, foretold was %s at %v", seed, made.Decision.Action, made.Now, then.Decision.Action, then.At)
+				t.Errorf("seed %d: %s at %v, predicted was %s at %v", seed, made.Decision.Action, made.Now, then.Decision.Action, then.At)
 			case made.Decision.Action != then.Decision.Action || made.Decision.Nodes != then.Decision.Nodes || !slices.Equal(made.Decision.Targets, then.Decision.Targets):
-				t.Errorf("seed %d: made %+v, foretold %+v", seed, made.Decision, then.Decision)
+				t.Errorf("seed %d: made %+v, predicted %+v", seed, made.Decision, then.Decision)
 			default:
-				foretold[made.Decision.Action]++
+				predicted[made.Decision.Action]++
 			}
 			then = nil
 			break
 		}
 		if then != nil {
-			t.Errorf("seed %d: foretold %s at %v never came", seed, then.Decision.Action, then.At)
+			t.Errorf("seed %d: predicted %s at %v never came", seed, then.Decision.Action, then.At)
 		}
 	}
-	if foretold[nodes.ScaleUp] < 2 || foretold[nodes.ScaleDown] < 1 || never < 2 {
-		t.Errorf("the play was too tame: %v came as foretold, %d were foretold to stay", foretold, never)
+	if predicted[nodes.ScaleUp] < 2 || predicted[nodes.ScaleDown] < 1 || never < 2 {
+		t.Errorf("the play was too tame: %v came as predicted, %d were predicted to stay", predicted, never)
 	}
 }
 

@@ -24,7 +24,7 @@ func Snapshot(e nodes.Event) (nodes.Snapshot, error) {
 	return s, nil
 }
 
-// Replayed is what came of deciding anew.
+// Replayed is the result of repeating a decision.
 type Replayed struct {
 	Decisions   int          `json:"decisions"`
 	Same        int          `json:"same"`
@@ -51,7 +51,7 @@ type GateChange struct {
 	Is  nodes.Gate `json:"is"`
 }
 
-// Replay decides anew on one recorded decision, by d's policy, which may be another than the recorded one. It adds what came of it
+// Replay repeats one recorded decision, by d's policy, which may be another than the recorded one. It adds what came of it
 // to r.
 func (r *Replayed) Replay(d nodes.Decider, tick string, s nodes.Snapshot) {
 	r.windows(s.Policy, d.Policy)
@@ -150,7 +150,7 @@ func WriteReplayed(w io.Writer, style Style, r Replayed) error {
 		p.line("Note: the metrics of the journal were measured under the old %s; what a query over the new one would have given is not known.", name)
 	}
 	if len(r.Differences) > 0 {
-		p.line("Each decision is made anew on what was seen then; what a different earlier decision would have led to is not followed.")
+		p.line("Each decision is repeated on what was seen then; what a different earlier decision would have led to is not followed.")
 	}
 	return p.writeTo(w)
 }

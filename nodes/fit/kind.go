@@ -27,7 +27,7 @@ type kind struct {
 	spread   []*spreadRule
 	with     []*rule // affinity: pods that it needs in its domain
 	without  []*rule // anti-affinity: pods that it can't bear in its domain
-	selected []*rule // rules that select pods of this kind, whoever has them
+	selected []*rule // rules that select pods of this kind, of whatever pods
 
 	admitted []uint64 // by offering, the zones in which it can be had and admits this kind
 }

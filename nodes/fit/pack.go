@@ -297,7 +297,7 @@ func (e *engine) openForBound(there int) {
 		}
 		open := e.placeEach(c, slices.Clone(e.bins[there:]))
 		for c.left > 0 {
-			i, z, why := e.site(c)
+			i, z, why := e.placement(c)
 			if why != "" {
 				c.closed = why
 				break
@@ -310,9 +310,9 @@ func (e *engine) openForBound(there int) {
 	}
 }
 
-// site returns offering and zone of a new node for a class: of the zones that allow it the one in which its spread counts fewest, then
+// placement returns offering and zone of a new node for a class: of the zones that allow it the one in which its spread counts fewest, then
 // the one with fewest nodes; in it the type that is worth most with what else it could hold.
-func (e *engine) site(c *class) (of, zone int, why string) {
+func (e *engine) placement(c *class) (of, zone int, why string) {
 	leasts := e.leasts(c.kind)
 	zone, why = -1, "no type that can be had now runs it"
 	var fewest, fullness int
@@ -531,7 +531,7 @@ func (p *packer) fillEvenly(o *offering, room *nodes.Resources, left []int, take
 	}
 }
 
-// A packing is made anew with values learned from the one before, as often as this many looks at a class allow, and at least once.
+// A packing is repeated with values learned from the one before, as often as this many looks at a class allow, and at least once.
 const (
 	rounds = 4
 	looks  = 4e6

@@ -143,7 +143,7 @@ func (c *Cluster) Cordon(ctx context.Context, ref nodes.NodeRef, claim string) e
 	}
 	return c.change(ctx, "cordoning", ref, func(n *cordon) {
 		if !n.on {
-			n.before = false // whoever had cordoned it has taken that back
+			n.before = false // the person or program that had cordoned it has undone it
 		} else if len(n.claims) == 0 {
 			n.before = true
 		}

@@ -89,7 +89,7 @@ func TestAViewIsReadInPagesOfOneMoment(t *testing.T) {
 	}
 }
 
-func TestAListWhoseContinuationExpiredBeginsAnew(t *testing.T) {
+func TestAListWhoseContinuationExpiredBeginsAgain(t *testing.T) {
 	w := sim.New(sim.Options{Policy: nodes.DefaultPolicy(), Workers: []string{"a", "b"}})
 	api := kubeapi.New(w.Client("kube", nil))
 	c := over(t, api, kube.Options{Clock: w.Clock(), Page: 4})

@@ -101,7 +101,7 @@ func Open(ctx context.Context, c Config) (*Cluster, error) {
 		return nil, err
 	}
 	if rc.Insecure {
-		return nil, errors.New("the kubeconfig says insecure-skip-tls-verify: put the cluster's CA there instead, whoever answers would get the token")
+		return nil, errors.New("the kubeconfig says insecure-skip-tls-verify: put the cluster's CA there instead, any server that answers would get the token")
 	}
 	cluster, err := New(rc, Options{Drain: c.Drain, Clock: c.Clock, Timeout: c.Timeout})
 	if err != nil {

@@ -87,7 +87,7 @@ func (d *drain) round(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if n == nil { // whoever deleted it took its pods with it
+	if n == nil { // the client that deleted it took its pods with it
 		d.progress = nodes.DrainProgress{Done: true}
 		return nil
 	}

@@ -115,7 +115,7 @@ func keeps(a map[string]string) bool {
 	return isOn(a, KeepAnnotation) || isOn(a, keepLikeClusterAutoscaler) || isOn(a, likeKarpenter)
 }
 
-// isOn reports whether an annotation is there and doesn't say false. Whoever writes another word than true meant something by it, and
+// isOn reports whether an annotation is there and doesn't say false. A person who writes another word than true meant something by it, and
 // leaving a pod or node alone is the safe reading.
 func isOn(a map[string]string, key string) bool {
 	v, ok := a[key]

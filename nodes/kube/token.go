@@ -27,7 +27,7 @@ type tokenSource struct {
 	since time.Time
 }
 
-// get returns the token, read anew if it is old or is the one that the API has just refused. A reference that can't be read now
+// get returns the token, read again if it is old or is the one that the API has just refused. A reference that can't be read now
 // leaves the token that is known: it may well be good still.
 func (s *tokenSource) get(ctx context.Context, refused string) (string, error) {
 	s.mu.Lock()
@@ -103,7 +103,7 @@ func authorized(r *http.Request, token string) (*http.Request, error) {
 }
 
 // TokenExpires returns when the token that the API is asked with expires; zero for one that never does, for a client certificate,
-// and for a token that doesn't say. It reads the reference anew, so that it tells of a rotation that was forgotten as well as of one
+// and for a token that doesn't say. It re-reads the reference, so that it tells of a rotation that was forgotten as well as of one
 // that has not arrived.
 func (c *Cluster) TokenExpires(ctx context.Context) (time.Time, error) {
 	if c.token == nil {

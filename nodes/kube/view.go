@@ -18,7 +18,7 @@ import (
 // many.
 const running = "status.phase!=Succeeded,status.phase!=Failed"
 
-// relists is how often a list is begun anew after its continuation had expired.
+// relists is how often a list is restarted after its continuation had expired.
 const relists = 2
 
 // View reads nodes, disruption budgets and pods, in this order, and what is behind volume claims if pods have some. Nodes come first: what is then seen on a node is at least as new as
@@ -59,7 +59,7 @@ type view struct {
 }
 
 // pager reads a list page by page. No resource version is asked for, so the first page is of the newest state and the others are of
-// the same: the list is of one moment. If the server no longer has that moment the list begins anew; half of it is never returned.
+// the same: the list is of one moment. If the server no longer has that moment the list restarts; half of it is never returned.
 type pager[L metav1.ListInterface] struct {
 	c     *Cluster
 	what  string // for errors, for example "listing nodes"

@@ -46,7 +46,7 @@ func New(c Config, open func(context.Context) (Plane, error)) *Handler {
 // mostConcurrent is how many interruptions of one invocation are worked on at a time.
 const mostConcurrent = 20
 
-// Answer is what a tick returns to its caller, for whoever invokes the function by hand.
+// Answer is what a tick returns to its caller, for a person who invokes the function by hand.
 type Answer struct {
 	Tick   string `json:"tick"`
 	Held   bool   `json:"held,omitempty"` // another tick was running

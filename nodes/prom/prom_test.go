@@ -97,9 +97,9 @@ func TestUtilisationIsThatOfTheWorkers(t *testing.T) {
 	}
 }
 
-// TestANewIdleMachineReadsIdle is why the CPU query divides by all time: 1 - avg(rate(idle)) reads 0.8 for an idle machine that has
+// TestNewIdleMachineReadsIdle is why the CPU query divides by all time: 1 - avg(rate(idle)) reads 0.8 for an idle machine that has
 // been scraped for a minute, and would ask for more nodes because there are new ones.
-func TestANewIdleMachineReadsIdle(t *testing.T) {
+func TestNewIdleMachineReadsIdle(t *testing.T) {
 	b := newBench(t)
 	b.SetLoad(0.1)
 	b.Advance(20 * time.Minute)

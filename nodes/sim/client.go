@@ -333,7 +333,7 @@ func (c *Client) onNode(ctx context.Context, call string, ref nodes.NodeRef, f f
 func (c *Client) Drain(ctx context.Context, req nodes.DrainRequest) (p nodes.DrainProgress, err error) {
 	err = c.do(ctx, ClusterPart, "cluster.Drain", func(context.Context) error {
 		n := c.w.findNode(req.Node)
-		if n == nil { // whoever deleted it took its pods with it
+		if n == nil { // the client that deleted it took its pods with it
 			p.Done = true
 			return nil
 		}
@@ -426,9 +426,9 @@ func (c *Client) Remove(ctx context.Context, ref nodes.NodeRef) error {
 // Cost says that every node costs the same.
 func (c *Client) Cost(context.Context, []string) (map[string]float64, error) { return nil, nil }
 
-// HandOver tells the workers on a node to give their work away, and returns how many still hold some.
-func (c *Client) HandOver(ctx context.Context, name string, _ time.Time) (left int, err error) {
-	err = c.do(ctx, WorkersPart, "workers.HandOver", func(context.Context) error {
+// DrainWorkers tells the workers on a node to give their work away, and returns how many still hold some.
+func (c *Client) DrainWorkers(ctx context.Context, name string, _ time.Time) (left int, err error) {
+	err = c.do(ctx, WorkersPart, "workers.DrainWorkers", func(context.Context) error {
 		for _, p := range c.w.pods {
 			if p.node == nil || p.node.Name != name || p.Work == 0 {
 				continue
@@ -440,7 +440,7 @@ func (c *Client) HandOver(ctx context.Context, name string, _ time.Time) (left i
 				left++
 			}
 		}
-		c.log(Entry{Kind: HandedOver, Instance: name})
+		c.log(Entry{Kind: WorkersDrained, Instance: name})
 		return nil
 	})
 	return left, err

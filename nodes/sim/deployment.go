@@ -132,7 +132,7 @@ func (d *Deployment) Pods() []PodStatus {
 	return out
 }
 
-// Run looks after the pods until ctx ends; then it tells every process to stop and waits until all have, at most for the grace of a
+// Run starts and replaces the pods until ctx ends; then it tells every process to stop and waits until all have, at most for the grace of a
 // pod, after which it kills them. The error is that of a process that could not be started.
 func (d *Deployment) Run(ctx context.Context) error {
 	t := time.NewTicker(20 * time.Millisecond)

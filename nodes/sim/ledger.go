@@ -26,7 +26,7 @@ const (
 	Evicted        Kind = "evicted"         // a pod, by a client
 	Drained        Kind = "drained"         // nothing was left that a drain moves
 	NodeRemoved    Kind = "node-removed"    // a Node object, by a client; Alive reports whether its instance was
-	HandedOver     Kind = "handed-over"     // the workers on a node were told to give their work away
+	WorkersDrained Kind = "workers-drained" // the workers on a node were told to give their work away
 	Written        Kind = "written"         // a transition changed the record: Before and After
 	WrittenItem    Kind = "written-item"    // a transition changed an interruption: Item
 	RefusedWrite   Kind = "refused-write"   // a transition's condition did not hold

@@ -200,13 +200,13 @@ func (w *World) Instances() []nodes.Instance {
 
 // Fleet counts the workers as they are.
 type Fleet struct {
-	Alive     int // pending and running
-	Ready     int // alive with a Ready node
-	Available int // Ready and not cordoned
-	Cordoned  int // alive with a cordoned node
-	Nodeless  int // alive without a Node object
-	Ghosts    int // Node objects of instances that have ended
-	Pending   int // pods without a node that some node could run
+	Alive      int // pending and running
+	Ready      int // alive with a Ready node
+	Available  int // Ready and not cordoned
+	Cordoned   int // alive with a cordoned node
+	Nodeless   int // alive without a Node object
+	StaleNodes int // Node objects of instances that have ended
+	Pending    int // pods without a node that some node could run
 }
 
 // Fleet returns the workers as they are.
@@ -233,7 +233,7 @@ func (w *World) Fleet() Fleet {
 	}
 	for _, n := range w.nodes {
 		if !n.instance.alive() {
-			f.Ghosts++
+			f.StaleNodes++
 		}
 	}
 	for _, p := range w.pods {

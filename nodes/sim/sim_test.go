@@ -147,7 +147,7 @@ func TestAnInstanceIsListedLateJoinsAndIsForgottenAnHourAfterItsEnd(t *testing.T
 	if s, _ := listed(); s != nodes.StateTerminated {
 		t.Errorf("a minute later %s", s)
 	}
-	if f := w.Fleet(); f.Ghosts != 1 {
+	if f := w.Fleet(); f.StaleNodes != 1 {
 		t.Errorf("its Node object went by itself: %+v", f)
 	}
 	w.Advance(time.Hour)

@@ -336,7 +336,7 @@ func (w *World) setReady(n *node, ready bool) {
 	w.record(Entry{Kind: kind, Instance: n.instance.ID, Node: n.NodeRef, Zone: n.instance.Zone})
 }
 
-// end begins the end of an instance, whoever asked for it.
+// end begins the end of an instance, on anybody's request.
 func (w *World) end(in *instance) {
 	in.State, in.goneAt, in.PrivateIP = nodes.StateShuttingDown, w.now, ""
 	if n := in.node; n != nil {
@@ -459,7 +459,7 @@ func (w *World) start(p *pod, n *node) {
 	}
 	run := p.began
 	w.after(p.Runs, func() {
-		if p.node == nil || p.began != run { // evicted meanwhile, it begins anew
+		if p.node == nil || p.began != run { // evicted meanwhile, it starts from the beginning
 			return
 		}
 		if w.opts.Watch != nil {

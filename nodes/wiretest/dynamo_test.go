@@ -197,7 +197,7 @@ func TestDynamoDBRefusesInTheMiddleOfADrain(t *testing.T) {
 				t.Fatalf("%d terminated without a mark", n)
 			}
 			healed.Store(true)
-			g.ticks(40, func(nodes.Report) bool { f := g.Fleet(); return f.Alive == 2 && f.Ghosts == 0 && f.Cordoned == 0 })
+			g.ticks(40, func(nodes.Report) bool { f := g.Fleet(); return f.Alive == 2 && f.StaleNodes == 0 && f.Cordoned == 0 })
 			if n := g.count(sim.Lost); n != 0 {
 				t.Errorf("pods lost: %d entries", n)
 			}

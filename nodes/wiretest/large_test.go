@@ -12,7 +12,7 @@ import (
 // large is a cluster in three zones with pods spread over them, which Prometheus has watched for a while.
 func large(t testing.TB, workers, pods int, watched time.Duration) *rig {
 	g := build(t, func(s *set) {
-		s.policy, s.wait = nodes.DefaultPolicy(), time.Minute // a simulated Prometheus takes its time over so many series
+		s.policy, s.wait = nodes.DefaultPolicy(), time.Minute // a simulated Prometheus takes its time over this many series
 		s.policy.Cluster, s.policy.MaxWorkers = "prod", 2000
 		s.sim.Zones, s.sim.Workers = []string{"a", "b", "c"}, nil
 		for i := range workers {

@@ -178,7 +178,7 @@ func (g *rig) tick() (nodes.Report, error) {
 	return g.r.Tick(context.Background())
 }
 
-// ticks does ticks that must not fail, until done or for so many.
+// ticks does ticks that must not fail, until done, at most n.
 func (g *rig) ticks(most int, done func(nodes.Report) bool) {
 	g.t.Helper()
 	for range most {

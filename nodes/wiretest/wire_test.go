@@ -73,7 +73,7 @@ func draining(t *testing.T, change ...func(*set)) *rig {
 // scaleDown tells the whole story of a scale-down and judges it from the ledger.
 func scaleDown(t *testing.T, change ...func(*set)) *rig {
 	g := draining(t, change...)
-	g.ticks(20, func(nodes.Report) bool { f := g.Fleet(); return f.Alive == 2 && f.Ghosts == 0 && f.Cordoned == 0 })
+	g.ticks(20, func(nodes.Report) bool { f := g.Fleet(); return f.Alive == 2 && f.StaleNodes == 0 && f.Cordoned == 0 })
 	var order []string
 	for _, e := range g.Ledger() {
 		switch e.Kind {
@@ -224,7 +224,7 @@ func TestAnHourWithoutTheKubernetesAPIInTheMiddleOfActions(t *testing.T) {
 			t.Errorf("%d terminated while nobody could see whether the drain was done", n)
 		}
 		g.kube.Heal()
-		g.ticks(40, func(nodes.Report) bool { f := g.Fleet(); return f.Alive == 2 && f.Ghosts == 0 && f.Cordoned == 0 })
+		g.ticks(40, func(nodes.Report) bool { f := g.Fleet(); return f.Alive == 2 && f.StaleNodes == 0 && f.Cordoned == 0 })
 		if n := g.count(sim.Lost); n != 0 {
 			t.Errorf("pods lost: %d entries", n)
 		}

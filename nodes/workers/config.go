@@ -120,5 +120,5 @@ func (p *Plane) expect(ctx context.Context, n int) error {
 	if !p.nc.IsConnected() {
 		return errors.New("the workers' NATS servers can't be reached")
 	}
-	return partition.SetExpected(ctx, p.nc, p.group, n)
+	return partition.Open(p.nc, p.group).Expect(ctx, n)
 }

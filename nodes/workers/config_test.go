@@ -65,7 +65,7 @@ func TestWorkersLearnTheReplicasEvenWhenTheirServerComesLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	if err := partition.Provision(t.Context(), nc, cfg); err != nil { // until now there was nobody to be told
+	if err := partition.Open(nc, cfg.Name).Provision(t.Context(), cfg); err != nil { // until now there was nobody to be told
 		t.Fatal(err)
 	}
 	js, err := jetstream.New(nc)

@@ -26,9 +26,9 @@ var _ nodes.WorkerPlane = (*Plane)(nil)
 // New returns the workers of a group. It does no I/O.
 func New(nc *nats.Conn, group string) *Plane { return &Plane{nc, group} }
 
-// Cost returns the number of slots that the workers on each node have: each is a hand-over and a cache to warm.
+// Cost returns the number of slots that the workers on each node have: each is a handoff and a cache to warm.
 func (p *Plane) Cost(ctx context.Context, names []string) (map[string]float64, error) {
-	members, err := partition.Members(ctx, p.nc, p.group)
+	members, err := partition.Open(p.nc, p.group).Members(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("asking for the cost of nodes: %w", err)
 	}
@@ -67,10 +67,10 @@ func (p *Plane) assignment(ctx context.Context) (*partition.Assignment, error) {
 	return partition.DecodeAssignment(e.Value())
 }
 
-// HandOver asks the workers on a node to give their slots away and to take none until a time. It returns how many slots they still
+// DrainWorkers asks the workers on a node to give their slots away and to take none until a time. It returns how many slots they still
 // have; workers that don't answer are an error.
-func (p *Plane) HandOver(ctx context.Context, node string, until time.Time) (int, error) {
-	held, err := partition.HandOver(ctx, p.nc, p.group, on(node), until)
+func (p *Plane) DrainWorkers(ctx context.Context, node string, until time.Time) (int, error) {
+	held, err := partition.Open(p.nc, p.group).Drain(ctx, on(node), until)
 	left := 0
 	for _, n := range held {
 		left += n
@@ -80,7 +80,7 @@ func (p *Plane) HandOver(ctx context.Context, node string, until time.Time) (int
 
 // TakeBack lets the workers on a node take slots again.
 func (p *Plane) TakeBack(ctx context.Context, node string) error {
-	_, err := partition.HandOver(ctx, p.nc, p.group, on(node), time.Time{})
+	_, err := partition.Open(p.nc, p.group).Drain(ctx, on(node), time.Time{})
 	return err
 }
 

@@ -31,7 +31,7 @@ func TestANodeCostsWhatItsWorkersHaveAndIsEmptiedOnRequest(t *testing.T) {
 		return nc
 	}
 	cfg := partition.Config{Name: "worker", Stream: "jobs", Subject: "jobs.*.*", Slots: 30, ColdWindow: 500 * time.Millisecond, PlannedWindow: 200 * time.Millisecond}
-	if err := partition.Provision(t.Context(), connect("setup"), cfg); err != nil {
+	if err := partition.Open(connect("setup"), cfg.Name).Provision(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
 	for _, node := range []string{"n1", "n1", "n2"} {
@@ -52,11 +52,11 @@ func TestANodeCostsWhatItsWorkersHaveAndIsEmptiedOnRequest(t *testing.T) {
 		return err == nil && c["n1"] == 20 && c["n2"] == 10 && c["n3"] == 0
 	})
 	eventually(t, "n1 emptied", func() bool {
-		left, err := p.HandOver(t.Context(), "n1", time.Now().Add(time.Minute))
+		left, err := p.DrainWorkers(t.Context(), "n1", time.Now().Add(time.Minute))
 		return err == nil && left == 0
 	})
 	eventually(t, "n2 has all", func() bool { c, err := costs(); return err == nil && c["n1"] == 0 && c["n2"] == 30 })
-	if left, err := p.HandOver(t.Context(), "n3", time.Now().Add(time.Minute)); err != nil || left != 0 {
+	if left, err := p.DrainWorkers(t.Context(), "n3", time.Now().Add(time.Minute)); err != nil || left != 0 {
 		t.Errorf("a node without workers: %d left, %v", left, err)
 	}
 	if err := p.TakeBack(t.Context(), "n1"); err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // Options say how a worker's metrics are named.
@@ -40,28 +41,28 @@ type collector struct {
 	w source
 	o Options
 
-	state, leader, id, version, assigned, slots, active *prometheus.Desc
-	rebalances, moved, slotsMoved, emergencies, trust   *prometheus.Desc
-	took, refused, standby, draining, oldest            *prometheus.Desc
-	ghosts, forced, pause, detection                    *prometheus.Desc
-	parkedMsgs, parkedKeys, parkedOldest                *prometheus.Desc
-	parked, retries, abandoned                          *prometheus.Desc
-	rollbacks, panics, recreated, raised                *prometheus.Desc
-	writesRefused, fill                                 *prometheus.Desc
+	state, leader, id, version, assigned, slots, active   *prometheus.Desc
+	rebalances, moved, slotsMoved, emergencies, uncertain *prometheus.Desc
+	took, rejected, standby, draining, oldest             *prometheus.Desc
+	stalePins, forced, pause, detection                   *prometheus.Desc
+	retryMessages, retryKeys, retryOldest                 *prometheus.Desc
+	queued, retries, deadLettered                         *prometheus.Desc
+	rollbacks, panics, recreated, raised                  *prometheus.Desc
+	writesRefused, fill                                   *prometheus.Desc
 }
 
 // NewCollector returns the worker's metrics for a Prometheus registry:
 // state{state}, is_leader, stable_id, assignment_version, assigned_<keys>s,
-// assigned_slots, standby, draining, active_<worker>s (leader only), trust_lost_total,
-// records_refused_total{record}, handover_pause_seconds (a histogram), handovers_forced_total,
-// ghost_pins_healed_total, stream_rollbacks_total, handler_panics_total,
+// assigned_slots, standby, draining, active_<worker>s (leader only), lease_uncertain_total,
+// records_rejected_total{record}, handoff_pause_seconds (a histogram), handoffs_forced_total,
+// stale_pins_freed_total, stream_rollbacks_total, handler_panics_total,
 // resources_recreated_total, fences_raised_total and writes_refused_seconds, of the plans that this worker made as leader
 // rebalance_events_total, rebalance_duration_seconds, <key>_movements_total,
 // slot_movements_total and emergency_events_total, and as leader
 // detection_seconds (a histogram), oldest_pending_seconds and stream_fill_ratio. All 0 without
-// Config.Retry are parked_messages, parked_<key>s and parked_oldest_seconds of the
-// worker's slots, messages_parked_total, parked_attempts_total and
-// messages_abandoned_total.
+// Config.Retry are retry_queue_messages, retry_queue_<key>s and retry_queue_oldest_seconds of the
+// worker's slots, messages_queued_total, retry_attempts_total and
+// messages_dead_lettered_total.
 func NewCollector(w *partition.Worker, o Options) prometheus.Collector {
 	return newCollector(w, o)
 }
@@ -79,47 +80,47 @@ func newCollector(w source, o Options) *collector {
 	}
 	return &collector{w: w, o: o,
 		state:         desc("state", "1 for the state that the worker is in, 0 for the others.", "state"),
-		leader:        desc("is_leader", "1 while the worker leads and is sure of its lease."),
+		leader:        desc("is_leader", "1 while the worker leads with a valid lease."),
 		id:            desc("stable_id", "The number in the worker's stable ID, -1 before it has one."),
 		version:       desc("assignment_version", "Version of the assignment map that the worker has."),
 		assigned:      desc("assigned_"+keys, "Keys in the slots that the worker pulls for."),
 		slots:         desc("assigned_slots", "Slots that the worker pulls for."),
 		active:        desc("active_"+plural(o.Workers), "Live workers, as the leader sees them; 0 at the others."),
 		rebalances:    desc("rebalance_events_total", "Plans made by this worker as leader."),
-		took:          desc("rebalance_duration_seconds", "From plan to last hand-over of the last rebalance that this worker led."),
+		took:          desc("rebalance_duration_seconds", "From plan to last handoff of the last rebalance that this worker led."),
 		moved:         desc(key+"_movements_total", "Keys moved by plans of this worker."),
 		slotsMoved:    desc("slot_movements_total", "Slots moved by plans of this worker."),
-		emergencies:   desc("emergency_events_total", "Plans of this worker that a dead worker made necessary."),
+		emergencies:   desc("emergency_events_total", "Plans of this worker that a failed worker made necessary."),
 		standby:       desc("standby", "1 while the worker is ready and waits for a stable ID."),
-		draining:      desc("draining", "1 while the worker gives its slots away and takes none, because it was asked to."),
+		draining:      desc("draining", "1 while the worker drains: it hands off its slots and takes none."),
 		oldest:        desc("oldest_pending_seconds", "How long the oldest unprocessed message has waited, as the leader sees it every 10 s; absent at the others."),
-		ghosts:        desc("ghost_pins_healed_total", "Consumers of this worker's slots that served nobody and were freed."),
-		forced:        desc("handovers_forced_total", "Slots that this worker gave up with a message unsettled, since its handler did not end in time."),
-		pause:         desc("handover_pause_seconds", "How long a message that waited while its slot was handed over to this worker was kept from beginning."),
-		detection:     desc("detection_seconds", "From the last sign of life of a worker that died, or from when this leader could see again, to its being declared dead."),
-		trust:         desc("trust_lost_total", "Times that the worker could not be sure of its lease and paused."),
-		parkedMsgs:    desc("parked_messages", "Messages of the worker's slots that are parked in the retry stream."),
-		parkedKeys:    desc("parked_"+keys, "Keys of the worker's slots that have parked messages."),
-		parkedOldest:  desc("parked_oldest_seconds", "How long the oldest parked message of the worker's slots is parked, 0 for none."),
-		parked:        desc("messages_parked_total", "Messages that this worker has parked, since they failed or came behind one of their key that had."),
-		retries:       desc("parked_attempts_total", "Attempts of parked messages."),
-		abandoned:     desc("messages_abandoned_total", "Messages that were given up after too many attempts."),
-		rollbacks:     desc("stream_rollbacks_total", "Times that this worker found a stream made again, or without messages that it had."),
+		stalePins:     desc("stale_pins_freed_total", "Consumers of this worker's slots whose pinned client was gone and that were freed."),
+		forced:        desc("handoffs_forced_total", "Slots that this worker handed off with a message unsettled, since its handler did not end in time."),
+		pause:         desc("handoff_pause_seconds", "How long a message that waited while its slot was handed off to this worker was kept from beginning."),
+		detection:     desc("detection_seconds", "From the last sign of life of a worker that failed, or from when this leader could see again, to its being declared failed."),
+		uncertain:     desc("lease_uncertain_total", "Times that the worker was uncertain of its lease and paused."),
+		retryMessages: desc("retry_queue_messages", "Messages of the worker's slots that are in the retry queue."),
+		retryKeys:     desc("retry_queue_"+keys, "Keys of the worker's slots that have messages in the retry queue."),
+		retryOldest:   desc("retry_queue_oldest_seconds", "How long the oldest message in the retry queue of the worker's slots has been there, 0 for none."),
+		queued:        desc("messages_queued_total", "Messages that this worker has queued for retry, since they failed or came behind one of their key that had."),
+		retries:       desc("retry_attempts_total", "Attempts of messages in the retry queue."),
+		deadLettered:  desc("messages_dead_lettered_total", "Messages that were dead-lettered after too many attempts."),
+		rollbacks:     desc("stream_rollbacks_total", "Times that this worker found a stream re-created, or without messages that it had."),
 		panics:        desc("handler_panics_total", "Panics of the handler, or of another callback, that failed one call and not the process."),
 		recreated:     desc("resources_recreated_total", "Streams and buckets of the group that were missing and that this worker created again."),
 		raised:        desc("fences_raised_total", "Times that this worker, as leader, raised the fences of all slots, since the handlers' store had a higher one."),
 		writesRefused: desc("writes_refused_seconds", "For how long the servers have refused all of the worker's writes of its lease, name and other records of the group, 0 if the last one succeeded or was not answered."),
 		fill:          desc("stream_fill_ratio", "Bytes of the fullest stream of messages over its limit, as the leader sees it every 10 s; at 1 publishers are refused; absent at the others."),
-		refused:       desc("records_refused_total", "Records of others that were not believed: not valid, too large, from the future, or of another version.", "record"),
+		rejected:      desc("records_rejected_total", "Records of others that were rejected: not valid, too large, from the future, or of another version.", "record"),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.state, c.leader, c.id, c.version, c.assigned, c.slots, c.active,
-		c.rebalances, c.took, c.moved, c.slotsMoved, c.emergencies, c.trust, c.refused,
-		c.standby, c.draining, c.oldest, c.ghosts, c.forced, c.pause, c.detection,
-		c.parkedMsgs, c.parkedKeys, c.parkedOldest, c.parked, c.retries, c.abandoned, c.rollbacks, c.panics, c.recreated, c.raised, c.writesRefused, c.fill} {
+		c.rebalances, c.took, c.moved, c.slotsMoved, c.emergencies, c.uncertain, c.rejected,
+		c.standby, c.draining, c.oldest, c.stalePins, c.forced, c.pause, c.detection,
+		c.retryMessages, c.retryKeys, c.retryOldest, c.queued, c.retries, c.deadLettered, c.rollbacks, c.panics, c.recreated, c.raised, c.writesRefused, c.fill} {
 		ch <- d
 	}
 }
@@ -135,7 +136,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 }
 
 func (c *collector) collectStates(ch chan<- prometheus.Metric, m partition.Metrics) {
-	for _, s := range partition.States {
+	for _, s := range state.All {
 		gauge(ch, c.state, truth(s == m.State), string(s))
 	}
 	gauge(ch, c.leader, truth(m.Leading))
@@ -151,9 +152,9 @@ func (c *collector) collectStates(ch chan<- prometheus.Metric, m partition.Metri
 		gauge(ch, c.fill, m.Pending.StreamFill)
 	}
 
-	gauge(ch, c.parkedMsgs, float64(m.Retry.Messages))
-	gauge(ch, c.parkedKeys, float64(m.Retry.Keys))
-	gauge(ch, c.parkedOldest, m.Retry.Oldest.Seconds())
+	gauge(ch, c.retryMessages, float64(m.Retry.Messages))
+	gauge(ch, c.retryKeys, float64(m.Retry.Keys))
+	gauge(ch, c.retryOldest, m.Retry.Oldest.Seconds())
 }
 
 func (c *collector) collectCounters(ch chan<- prometheus.Metric, n partition.Counters) {
@@ -163,20 +164,20 @@ func (c *collector) collectCounters(ch chan<- prometheus.Metric, n partition.Cou
 	counter(ch, c.slotsMoved, n.SlotsMoved)
 	counter(ch, c.emergencies, n.Emergencies)
 
-	counter(ch, c.trust, n.LeaseUncertain)
-	counter(ch, c.ghosts, n.StalePinsFreed)
+	counter(ch, c.uncertain, n.LeaseUncertain)
+	counter(ch, c.stalePins, n.StalePinsFreed)
 	counter(ch, c.forced, n.HandoffsForced)
 	counter(ch, c.rollbacks, n.StreamRollbacks)
 	counter(ch, c.panics, n.HandlerPanics)
 	counter(ch, c.recreated, n.ResourcesRecreated)
 	counter(ch, c.raised, n.FencesRaised)
 	for record, rejected := range n.RecordsRejected {
-		counter(ch, c.refused, rejected, record)
+		counter(ch, c.rejected, rejected, record)
 	}
 
-	counter(ch, c.parked, n.Queued)
+	counter(ch, c.queued, n.Queued)
 	counter(ch, c.retries, n.Retried)
-	counter(ch, c.abandoned, n.DeadLettered)
+	counter(ch, c.deadLettered, n.DeadLettered)
 }
 
 func gauge(ch chan<- prometheus.Metric, d *prometheus.Desc, v float64, labels ...string) {

@@ -40,11 +40,11 @@ func TestMetricNames(t *testing.T) {
 		o    partitionprom.Options
 		want []string
 	}{
-		{"of a group as it is", partitionprom.Options{}, []string{"orders_active_workers", "orders_assigned_keys", "orders_parked_keys", "orders_key_movements_total"}},
-		{"of keys in the plural", partitionprom.Options{Keys: "customers"}, []string{"orders_active_workers", "orders_assigned_customers", "orders_parked_customers", "orders_customer_movements_total"}},
+		{"of a group as it is", partitionprom.Options{}, []string{"orders_active_workers", "orders_assigned_keys", "orders_retry_queue_keys", "orders_key_movements_total"}},
+		{"of keys in the plural", partitionprom.Options{Keys: "customers"}, []string{"orders_active_workers", "orders_assigned_customers", "orders_retry_queue_customers", "orders_customer_movements_total"}},
 		{"of keys whose plural is irregular", partitionprom.Options{Keys: "city"}, []string{"orders_assigned_cities", "orders_city_movements_total"}},
 		{"of workers with a word of their own", partitionprom.Options{Prefix: "defender", Keys: "chamber", Workers: "defender"},
-			[]string{"defender_active_defenders", "defender_assigned_chambers", "defender_parked_chambers", "defender_chamber_movements_total"}},
+			[]string{"defender_active_defenders", "defender_assigned_chambers", "defender_retry_queue_chambers", "defender_chamber_movements_total"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

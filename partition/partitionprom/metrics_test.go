@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // fixed is a worker whose figures don't change.
@@ -34,7 +35,7 @@ func histogramOf(d time.Duration, bounds ...time.Duration) partition.Histogram {
 func TestCollector(t *testing.T) {
 	t.Parallel()
 	m := fixed{
-		Group: "orders", State: partition.StateStable, Leading: true, StableID: 7, MapVersion: 3,
+		Group: "orders", State: state.Stable, Leading: true, StableID: 7, MapVersion: 3,
 		Slots: partition.Slots{Of: 16, Slots: []int{1, 4}}, ActiveWorkers: 5, Standby: true, Draining: true,
 		WritesRefused: 2500 * time.Millisecond,
 		Pending:       &partition.PendingMetrics{Oldest: 90 * time.Second, StreamFill: 0.25},

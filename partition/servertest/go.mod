@@ -28,3 +28,5 @@ replace github.com/muster-dev/muster => ../..
 replace github.com/muster-dev/muster/partition => ../
 
 replace github.com/muster-dev/muster/partition/partitionprom => ../partitionprom
+
+replace github.com/muster-dev/muster/tchart => ../../tchart

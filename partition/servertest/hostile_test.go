@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // hostile writes into the records of a running group.
@@ -85,8 +86,8 @@ func (h *hostile) survives(what, record, reason string) {
 	eventually(h.t, what+": refused since "+reason, func() bool {
 		h.rec.mu.Lock()
 		defer h.rec.mu.Unlock()
-		return slices.ContainsFunc(h.rec.events, func(e partition.Event) bool {
-			return e.Kind == partition.EventRefused && e.Reason == record && strings.Contains(e.Err, reason)
+		return slices.ContainsFunc(h.rec.events, func(e event.Event) bool {
+			return e.Kind == event.RecordRejected && e.Reason == record && strings.Contains(e.Err, reason)
 		})
 	})
 	h.works(what)

@@ -18,6 +18,7 @@ import (
 	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/internal/component"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // results is a handlers' store that keeps the highest fence of each key, and each result
@@ -29,7 +30,7 @@ type results struct {
 	stored   map[string]bool
 	rejected int
 	faults   []string
-	events   []partition.Event
+	events   []event.Event
 }
 
 func newResults() *results {
@@ -66,13 +67,13 @@ func (r *results) Abandon(_ context.Context, m partition.Message, err error) err
 	return nil
 }
 
-func (r *results) Observe(e partition.Event) {
+func (r *results) Observe(e event.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events = append(r.events, e)
 }
 
-func (r *results) saw(kind partition.EventKind) bool {
+func (r *results) saw(kind event.Kind) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, e := range r.events {
@@ -308,7 +309,7 @@ func TestBrokerForgets(t *testing.T) {
 				f.begin(2)
 			}
 			eventually(t, "the streams are there again", func() bool {
-				for _, s := range append(f.cfg.Streams(), partition.RetryStream(f.cfg.Stream)) {
+				for _, s := range append(f.cfg.Streams(), f.cfg.Stream+"-retry") {
 					if _, err := f.pub.Stream(t.Context(), s); errors.Is(err, jetstream.ErrStreamNotFound) || err != nil {
 						return false
 					}
@@ -320,7 +321,7 @@ func TestBrokerForgets(t *testing.T) {
 			f.begin(1) // plans go on
 			f.publish(20, 3)
 			f.stored()
-			if tt.raised && !f.results.saw(partition.EventFencesRaised) {
+			if tt.raised && !f.results.saw(event.FencesRaised) {
 				t.Error("no event tells that fences were raised")
 			}
 		})

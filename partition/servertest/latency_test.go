@@ -15,6 +15,7 @@ import (
 
 	"github.com/muster-dev/muster/internal/component"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // prompt bounds how long a message may wait because its slot changes its owner. Every
@@ -29,10 +30,10 @@ func TestLatency(t *testing.T) {
 	component.Using(t, "NATS, embedded", server.VERSION)
 	t.Run("handoff", handoffIsPrompt)
 	t.Run("takeover of a killed worker", func(t *testing.T) {
-		takeoverIsPrompt(t, func(w *runningWorker, _ *cutDialer) { w.nc.Close() }, func(gone partition.Event, _ time.Time) time.Time { return gone.Time })
+		takeoverIsPrompt(t, func(w *runningWorker, _ *cutDialer) { w.nc.Close() }, func(gone event.Event, _ time.Time) time.Time { return gone.Time })
 	})
 	t.Run("takeover after the lease has expired", func(t *testing.T) {
-		takeoverIsPrompt(t, func(_ *runningWorker, d *cutDialer) { d.cut.Store(true) }, func(_ partition.Event, renewed time.Time) time.Time { return renewed.Add(shortLease) })
+		takeoverIsPrompt(t, func(_ *runningWorker, d *cutDialer) { d.cut.Store(true) }, func(_ event.Event, renewed time.Time) time.Time { return renewed.Add(shortLease) })
 	})
 }
 
@@ -57,7 +58,7 @@ func handoffIsPrompt(t *testing.T) {
 	g.check(0)
 
 	var pauses []time.Duration
-	for _, e := range g.seen(partition.EventSlotResumed) {
+	for _, e := range g.seen(event.SlotResumed) {
 		pauses = append(pauses, e.Duration)
 	}
 	if len(pauses) == 0 {
@@ -66,14 +67,14 @@ func handoffIsPrompt(t *testing.T) {
 	if longest := slices.Max(pauses); longest > prompt {
 		t.Errorf("a message waited %v for the handoff of its slot, want at most %v", longest, prompt)
 	}
-	if healed := g.seen(partition.EventGhostHealed); len(healed) > 0 {
+	if healed := g.seen(event.StalePinFreed); len(healed) > 0 {
 		t.Errorf("%d slots stood still until they were repaired", len(healed))
 	}
 }
 
 // takeoverIsPrompt fails a worker that has messages in hand, and looks when those begin
 // at their next owners. since is the moment from which that is bounded.
-func takeoverIsPrompt(t *testing.T, fail func(*runningWorker, *cutDialer), since func(gone partition.Event, renewed time.Time) time.Time) {
+func takeoverIsPrompt(t *testing.T, fail func(*runningWorker, *cutDialer), since func(gone event.Event, renewed time.Time) time.Time) {
 	t.Parallel()
 	g := startGroup(t, embedded(t), 0, func(c *partition.Config) {
 		c.LeaseTTL, c.HeartbeatInterval, c.LeaveTimeout = shortLease, shortLease/3, 500*time.Millisecond
@@ -145,7 +146,7 @@ func takeoverIsPrompt(t *testing.T, fail func(*runningWorker, *cutDialer), since
 		}
 	}
 
-	gone := slices.DeleteFunc(g.seen(partition.EventWorkerGone), func(e partition.Event) bool { return e.Peer != id })
+	gone := slices.DeleteFunc(g.seen(event.WorkerGone), func(e event.Event) bool { return e.Peer != id })
 	if len(gone) == 0 {
 		t.Fatalf("no event says that %s is gone", id)
 	}
@@ -163,7 +164,7 @@ func takeoverIsPrompt(t *testing.T, fail func(*runningWorker, *cutDialer), since
 }
 
 // seen returns the events of a kind that any worker told.
-func (g *group) seen(kind partition.EventKind) (out []partition.Event) {
+func (g *group) seen(kind event.Kind) (out []event.Event) {
 	g.rec.mu.Lock()
 	defer g.rec.mu.Unlock()
 	for _, e := range g.rec.events {

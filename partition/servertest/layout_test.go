@@ -16,7 +16,7 @@ import (
 func (g *group) changeTo(slots int, ws []*runningWorker, meanwhile func()) {
 	g.t.Helper()
 	nc := g.connect("operator")
-	if err := partition.SetLayout(g.t.Context(), nc, g.cfg.Name, slots); err != nil {
+	if err := partition.Open(nc, g.cfg.Name).Reshard(g.t.Context(), slots); err != nil {
 		g.t.Fatal(err)
 	}
 	g.cfg.Slots = slots
@@ -26,7 +26,7 @@ func (g *group) changeTo(slots int, ws []*runningWorker, meanwhile func()) {
 			meanwhile()
 			meanwhile = nil
 		}
-		l, err := partition.ReadLayout(g.t.Context(), nc, g.cfg.Name)
+		l, err := partition.Open(nc, g.cfg.Name).Resharding(g.t.Context())
 		if err != nil {
 			g.t.Fatal(err)
 		}
@@ -66,7 +66,7 @@ func changesUnderLoad(t *testing.T, on servers) {
 	// Who comes later may be configured for any of the divisions, and makes
 	// nothing that is not wanted any more.
 	g.cfg.Slots = 64
-	if err := partition.Provision(t.Context(), g.connect("another"), g.cfg); err != nil {
+	if err := partition.Open(g.connect("another"), g.cfg.Name).Provision(t.Context(), g.cfg); err != nil {
 		t.Error(err)
 	}
 	g.cfg.Slots = 32
@@ -127,7 +127,7 @@ func leaderDiesInAChange(t *testing.T, on servers) {
 	g.changeTo(256, others, func() {
 		defer close(hold)
 		eventually(t, "the change under way", func() bool {
-			l, err := partition.ReadLayout(t.Context(), nc, g.cfg.Name)
+			l, err := partition.Open(nc, g.cfg.Name).Resharding(t.Context())
 			return err == nil && l.Former == 64
 		})
 		leader.nc.Close() // as a kill does
@@ -149,15 +149,15 @@ func TestALayoutThatCantBeIsRefused(t *testing.T) {
 	t.Parallel()
 	g := startGroup(t, embedded(t), 0, nil)
 	nc := g.connect("operator")
-	err := partition.SetLayout(t.Context(), nc, g.cfg.Name, 100)
+	err := partition.Open(nc, g.cfg.Name).Reshard(t.Context(), 100)
 	var refused *partition.LayoutError
 	if !errors.As(err, &refused) || fmt.Sprint(refused.Choices) != "[64 128 256 512]" {
 		t.Errorf("error %v", err)
 	}
-	if err := partition.SetLayout(t.Context(), nc, "nobody", 64); !errors.Is(err, jetstream.ErrBucketNotFound) {
+	if err := partition.Open(nc, "nobody").Reshard(t.Context(), 64); !errors.Is(err, jetstream.ErrBucketNotFound) {
 		t.Errorf("error %v", err)
 	}
-	l, err := partition.ReadLayout(t.Context(), nc, g.cfg.Name)
+	l, err := partition.Open(nc, g.cfg.Name).Resharding(t.Context())
 	if err != nil || l.Slots != 64 || l.Wanted != 0 || !l.Done() {
 		t.Errorf("layout %+v, %v", l, err)
 	}

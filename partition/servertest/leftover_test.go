@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // lookOften has a worker look at the consumers of silent slots every 20 ms rather than every
@@ -58,7 +59,7 @@ func (g *group) healed(reason string) (n int) {
 	g.rec.mu.Lock()
 	defer g.rec.mu.Unlock()
 	for _, e := range g.rec.events {
-		if e.Kind == partition.EventGhostHealed && e.Reason == reason {
+		if e.Kind == event.StalePinFreed && e.Reason == reason {
 			n++
 		}
 	}

@@ -11,11 +11,13 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 func (g *group) look(t *testing.T) *partition.View {
 	t.Helper()
-	v, err := partition.Look(t.Context(), g.pub.Conn(), g.cfg.Name)
+	v, err := partition.Open(g.pub.Conn(), g.cfg.Name).Inspect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +81,7 @@ func TestForecastIsWhatTheLeaderPlans(t *testing.T) {
 			t.Errorf("%+v", w)
 		}
 	}
-	if keys != 200 || r.Keys != 200 || r.State != partition.StateStable || len(r.Workers) != 3 {
+	if keys != 200 || r.Keys != 200 || r.State != state.Stable || len(r.Workers) != 3 {
 		t.Errorf("report %+v", r)
 	}
 }
@@ -102,7 +104,7 @@ func TestPinsHold(t *testing.T) {
 			to = id
 		}
 	}
-	if err := partition.AddPins(t.Context(), g.pub.Conn(), g.cfg.Name, partition.Pin{Key: key, Worker: to}); err != nil {
+	if err := partition.Open(g.pub.Conn(), g.cfg.Name).Override(t.Context(), partition.Pin{Key: key, Worker: to}); err != nil {
 		t.Fatal(err)
 	}
 	kept := func() bool {
@@ -114,7 +116,7 @@ func TestPinsHold(t *testing.T) {
 	leader.stop()
 	eventually(t, "another leads", func() bool {
 		v := g.look(t)
-		return v.Leader != "" && ws[v.Leader] != leader && v.State() == partition.StateStable
+		return v.Leader != "" && ws[v.Leader] != leader && v.State() == state.Stable
 	})
 	if !kept() {
 		t.Errorf("under another leader: %+v", g.look(t).Report().Pins)
@@ -125,13 +127,13 @@ func TestPinsHold(t *testing.T) {
 		return !r.Pins[0].Kept && r.Pins[0].Why == "the worker is not there" && r.Pins[0].Owner != "" && r.Pins[0].Owner != to
 	})
 	slot := v.Key(key).Slot
-	if err := partition.RemovePins(t.Context(), g.pub.Conn(), g.cfg.Name, slot, (slot+1)%g.cfg.Slots); !errors.Is(err, partition.ErrNotPinned) {
+	if err := partition.Open(g.pub.Conn(), g.cfg.Name).RemoveOverrides(t.Context(), slot, (slot+1)%g.cfg.Slots); !errors.Is(err, partition.ErrNotPinned) {
 		t.Errorf("removing a pin that is not there: %v", err)
 	}
-	if err := partition.RemovePins(t.Context(), g.pub.Conn(), g.cfg.Name, slot); err != nil {
+	if err := partition.Open(g.pub.Conn(), g.cfg.Name).RemoveOverrides(t.Context(), slot); err != nil {
 		t.Fatal(err)
 	}
-	if pins, err := partition.Pins(t.Context(), g.pub.Conn(), g.cfg.Name); err != nil || len(pins) != 0 {
+	if pins, err := partition.Open(g.pub.Conn(), g.cfg.Name).Overrides(t.Context()); err != nil || len(pins) != 0 {
 		t.Errorf("left are %v, %v", pins, err)
 	}
 }
@@ -139,13 +141,13 @@ func TestPinsHold(t *testing.T) {
 func TestPinsThatMeanNothingAreRefusedAltogether(t *testing.T) {
 	t.Parallel()
 	g := startGroup(t, embedded(t), time.Millisecond, nil)
-	err := partition.AddPins(t.Context(), g.pub.Conn(), g.cfg.Name, partition.Pin{Slot: 64, Worker: "worker-0"}, partition.Pin{Slot: 3}, partition.Pin{Slot: 1, Worker: "worker-0"})
+	err := partition.Open(g.pub.Conn(), g.cfg.Name).Override(t.Context(), partition.Pin{Slot: 64, Worker: "worker-0"}, partition.Pin{Slot: 3}, partition.Pin{Slot: 1, Worker: "worker-0"})
 	for _, want := range []string{"slot 64", "slot 3"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %q", err, want)
 		}
 	}
-	if pins, err := partition.Pins(t.Context(), g.pub.Conn(), g.cfg.Name); err != nil || len(pins) != 0 {
+	if pins, err := partition.Open(g.pub.Conn(), g.cfg.Name).Overrides(t.Context()); err != nil || len(pins) != 0 {
 		t.Errorf("pinned are %v, %v", pins, err)
 	}
 }
@@ -158,35 +160,35 @@ func TestEventsAreKept(t *testing.T) {
 	begun := time.Now()
 	a, b := g.start("a"), g.start("b")
 	eventually(t, "two share", g.settled(a, b))
-	read := func(q partition.EventQuery) []partition.Event {
-		var out []partition.Event
-		if err := partition.ReadEvents(t.Context(), g.pub.Conn(), g.cfg.Name, q, func(e partition.Event) error { out = append(out, e); return nil }); err != nil {
+	read := func(q event.Query) []event.Event {
+		var out []event.Event
+		if err := partition.Open(g.pub.Conn(), g.cfg.Name).Events(t.Context(), q, func(e event.Event) error { out = append(out, e); return nil }); err != nil {
 			t.Fatal(err)
 		}
 		return out
 	}
 	eventually(t, "a plan is kept", func() bool {
-		return len(read(partition.EventQuery{Kinds: []partition.EventKind{partition.EventPlanned}})) == 1
+		return len(read(event.Query{Kinds: []event.Kind{event.Planned}})) == 1
 	})
-	if joins := read(partition.EventQuery{Kinds: []partition.EventKind{partition.EventWorkerJoined}, Since: begun.Add(-time.Minute)}); len(joins) != 2 {
+	if joins := read(event.Query{Kinds: []event.Kind{event.WorkerJoined}, Since: begun.Add(-time.Minute)}); len(joins) != 2 {
 		t.Errorf("joins: %+v", joins)
 	}
-	if none := read(partition.EventQuery{Since: time.Now().Add(time.Hour)}); len(none) != 0 {
+	if none := read(event.Query{Since: time.Now().Add(time.Hour)}); len(none) != 0 {
 		t.Errorf("of the future: %+v", none)
 	}
-	for _, e := range read(partition.EventQuery{Slot: 5, BySlot: true}) {
+	for _, e := range read(event.Query{Slot: 5, BySlot: true}) {
 		if e.Slot != 5 || !e.Kind.OfSlot() {
 			t.Errorf("not of slot 5: %+v", e)
 		}
 	}
-	if all := read(partition.EventQuery{}); len(all) < 10 {
+	if all := read(event.Query{}); len(all) < 10 {
 		t.Errorf("%d events", len(all))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	told := false
 	go b.stop()
-	err := partition.ReadEvents(ctx, g.pub.Conn(), g.cfg.Name, partition.EventQuery{Follow: true, Kinds: []partition.EventKind{partition.EventLeft}}, func(partition.Event) error {
+	err := partition.Open(g.pub.Conn(), g.cfg.Name).Events(ctx, event.Query{Follow: true, Kinds: []event.Kind{event.Left}}, func(event.Event) error {
 		told = true
 		cancel()
 		return nil
@@ -200,7 +202,7 @@ func TestEventsAreKept(t *testing.T) {
 func TestStandbysAreTold(t *testing.T) {
 	t.Parallel()
 	g := startGroup(t, embedded(t), time.Millisecond, nil)
-	if err := partition.SetExpected(t.Context(), g.pub.Conn(), g.cfg.Name, 1); err != nil {
+	if err := partition.Open(g.pub.Conn(), g.cfg.Name).Expect(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
 	a := g.start("a")
@@ -211,7 +213,7 @@ func TestStandbysAreTold(t *testing.T) {
 		s := g.look(t).Standbys
 		return len(s) == 1 && s[0].Pod == "pod-b" && s[0].Zone == "z2"
 	})
-	if err := partition.SetExpected(t.Context(), g.pub.Conn(), g.cfg.Name, 2); err != nil {
+	if err := partition.Open(g.pub.Conn(), g.cfg.Name).Expect(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "it is no standby any more", func() bool { v := g.look(t); return len(v.Standbys) == 0 && len(v.Members) == 2 })
@@ -220,11 +222,11 @@ func TestStandbysAreTold(t *testing.T) {
 func TestLookingAtNoGroupSaysSo(t *testing.T) {
 	t.Parallel()
 	g := startGroup(t, embedded(t), time.Millisecond, nil)
-	_, err := partition.Look(t.Context(), g.pub.Conn(), "nobody")
+	_, err := partition.Open(g.pub.Conn(), "nobody").Inspect(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "is there a group of this name") {
 		t.Errorf("%v", err)
 	}
-	err = partition.ReadEvents(t.Context(), g.pub.Conn(), "nobody", partition.EventQuery{}, nil)
+	err = partition.Open(g.pub.Conn(), "nobody").Events(t.Context(), event.Query{}, nil)
 	if err == nil || !strings.Contains(err.Error(), "is there a group of this name") {
 		t.Errorf("%v", err)
 	}

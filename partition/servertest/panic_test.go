@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // volatile is a handler of which every callback fails in a way of its own.
@@ -46,7 +47,7 @@ func (v volatile) Released(partition.Slots) {
 	}
 }
 
-func (v volatile) Observe(e partition.Event) {
+func (v volatile) Observe(e event.Event) {
 	v.member.Observe(e)
 	if v.callback {
 		v.how()
@@ -147,7 +148,7 @@ func (g *group) panicked(callback string) (n int) {
 	g.rec.mu.Lock()
 	defer g.rec.mu.Unlock()
 	for _, e := range g.rec.events {
-		if e.Kind == partition.EventPanicked && e.Reason == callback && e.Err != "" {
+		if e.Kind == event.Panicked && e.Reason == callback && e.Err != "" {
 			n++
 		}
 	}

@@ -14,11 +14,11 @@ import (
 // lost are the streams that a group can lose, by how an event calls them. What messages
 // a stream holds is lost with it, so those of the group have none left.
 var lost = map[string]string{
-	"KV_worker-heartbeats":        "bucket worker-heartbeats",
-	"KV_stable-ids":               "bucket stable-ids",
-	"KV_worker-assignments":       "bucket worker-assignments",
-	"jobs":                        "stream jobs",
-	partition.RetryStream("jobs"): "stream jobs-retry",
+	"KV_worker-heartbeats":  "bucket worker-heartbeats",
+	"KV_stable-ids":         "bucket stable-ids",
+	"KV_worker-assignments": "bucket worker-assignments",
+	"jobs":                  "stream jobs",
+	"jobs-retry":            "stream jobs-retry",
 }
 
 func quickLeases(c *partition.Config) {
@@ -86,7 +86,7 @@ func loseUnderLoad(t *testing.T, on servers, stream, name string) {
 	t.Helper()
 	g := startGroup(t, on, time.Millisecond, quickLeases)
 	pub := g.connect("operator")
-	if err := partition.SetExpected(t.Context(), pub, "worker", 3); err != nil {
+	if err := partition.Open(pub, "worker").Expect(t.Context(), 3); err != nil {
 		t.Fatal(err)
 	}
 	var ws []*runningWorker
@@ -94,7 +94,7 @@ func loseUnderLoad(t *testing.T, on servers, stream, name string) {
 		ws = append(ws, g.start(fmt.Sprint("w", i)))
 	}
 	eventually(t, "three workers settled", g.settled(ws...))
-	if err := partition.AddPins(t.Context(), pub, "worker", partition.Pin{Slot: 3, Worker: ws[1].Status().ID}); err != nil {
+	if err := partition.Open(pub, "worker").Override(t.Context(), partition.Pin{Slot: 3, Worker: ws[1].Status().ID}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the pin is in the map", func() bool { return ws[0].Status().Version > 1 })
@@ -111,7 +111,7 @@ func loseUnderLoad(t *testing.T, on servers, stream, name string) {
 	// The leader writes back what was set, from its memory. If it dies before, what was
 	// set is lost; the death below is another one.
 	eventually(t, "what was set is there again", func() bool {
-		v, err := partition.Look(t.Context(), pub, "worker")
+		v, err := partition.Open(pub, "worker").Inspect(t.Context())
 		return err == nil && v.Expected == 3 && len(v.Pins) == 1
 	})
 	var alive []*runningWorker
@@ -129,7 +129,7 @@ func loseUnderLoad(t *testing.T, on servers, stream, name string) {
 	eventually(t, "three workers settled again", g.settled(alive...))
 	g.publish(50, 4)
 	g.check(2 * g.cfg.Slots)
-	v, err := partition.Look(t.Context(), pub, "worker")
+	v, err := partition.Open(pub, "worker").Inspect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func TestDeletedGroup(t *testing.T) {
 		}
 	}
 	pub := g.connect("operator")
-	if _, err := partition.Look(t.Context(), pub, "worker"); err == nil {
+	if _, err := partition.Open(pub, "worker").Inspect(t.Context()); err == nil {
 		t.Error("a group that is deleted can be looked at")
 	}
 	time.Sleep(time.Second)

@@ -24,7 +24,7 @@ func withRetry(c *partition.Config) {
 func (g *group) parked() partition.Parked {
 	g.t.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
-		p, err := partition.ReadParked(g.t.Context(), g.pub.Conn(), g.cfg.Name)
+		p, err := partition.Open(g.pub.Conn(), g.cfg.Name).RetryQueue(g.t.Context())
 		if err == nil {
 			return p
 		}
@@ -78,7 +78,7 @@ func failingKeyHoldsNobodyUp(t *testing.T, on servers) {
 	eventually(t, "what fails is parked after a death", allParked)
 
 	g.cfg.Slots *= 2
-	if err := partition.SetLayout(t.Context(), g.pub.Conn(), g.cfg.Name, g.cfg.Slots); err != nil {
+	if err := partition.Open(g.pub.Conn(), g.cfg.Name).Reshard(t.Context(), g.cfg.Slots); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "twice the slots", g.settled(ws[2]))
@@ -89,7 +89,7 @@ func failingKeyHoldsNobodyUp(t *testing.T, on servers) {
 		t.Errorf("the owner knows of %+v, parked is %+v", here, g.parked())
 	}
 
-	view, err := partition.Look(t.Context(), g.pub.Conn(), g.cfg.Name)
+	view, err := partition.Open(g.pub.Conn(), g.cfg.Name).Inspect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,13 +233,13 @@ func TestRetryIsTheWholeGroups(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	if err := partition.Provision(t.Context(), nc, on); err != nil {
+	if err := partition.Open(nc, on.Name).Provision(t.Context(), on); err != nil {
 		t.Errorf("turning it on while nobody works: %v", err)
 	}
-	if c, err := partition.Provisioned(t.Context(), nc, on.Name); err != nil || !c.Retry.Enabled {
+	if c, err := partition.Open(nc, on.Name).Config(t.Context()); err != nil || !c.Retry.Enabled {
 		t.Errorf("a publisher is told of Retry %+v, %v", c.Retry, err)
 	}
-	if err := partition.Provision(t.Context(), nc, g.cfg); err != nil {
+	if err := partition.Open(nc, g.cfg.Name).Provision(t.Context(), g.cfg); err != nil {
 		t.Errorf("turning it off while nothing is parked: %v", err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/internal/component"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // handledSince waits until every message that was published after a moment is
@@ -60,11 +61,11 @@ func (g *group) now() map[string]int {
 }
 
 // rollbacks returns what the workers told of streams that went back.
-func (g *group) rollbacks() (told []partition.Event) {
+func (g *group) rollbacks() (told []event.Event) {
 	g.rec.mu.Lock()
 	defer g.rec.mu.Unlock()
 	for _, e := range g.rec.events {
-		if e.Kind == partition.EventStreamRolledBack {
+		if e.Kind == event.StreamRolledBack {
 			told = append(told, e)
 		}
 	}
@@ -88,7 +89,7 @@ func TestStreamRecreated(t *testing.T) {
 	component.Using(t, "NATS, embedded", server.VERSION)
 	for name, again := range map[string]func(*group, []jetstream.StreamConfig){
 		"provisioned": func(g *group, _ []jetstream.StreamConfig) {
-			if err := partition.Provision(g.t.Context(), g.pub.Conn(), g.cfg); err != nil {
+			if err := partition.Open(g.pub.Conn(), g.cfg.Name).Provision(g.t.Context(), g.cfg); err != nil {
 				g.t.Fatal(err)
 			}
 		},
@@ -242,7 +243,7 @@ func TestRetryStreamRecreated(t *testing.T) {
 	eventually(t, "one worker settled", g.settled(w))
 	g.publish(2, 1)
 	<-begun
-	stream, err := g.pub.Stream(t.Context(), partition.RetryStream(g.cfg.Stream))
+	stream, err := g.pub.Stream(t.Context(), g.cfg.Stream+"-retry")
 	if err != nil {
 		t.Fatal(err)
 	}

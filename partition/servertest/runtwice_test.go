@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // TestRun is about calling Worker.Run in ways that it isn't meant for.
@@ -28,7 +29,7 @@ func TestRun(t *testing.T) {
 		if err := w.Run(ended); !errors.Is(err, partition.ErrRunTwice) {
 			t.Errorf("the second call returns %v", err)
 		}
-		if got := w.Status(); len(got.Slots) != 4 || got.State != partition.StateStable {
+		if got := w.Status(); len(got.Slots) != 4 || got.State != state.Stable {
 			t.Errorf("the worker is now %+v", got)
 		}
 		cancel()

@@ -117,7 +117,7 @@ func TestProvisionChanges(t *testing.T) {
 		eventually(t, "a worker settled", g.settled(w))
 		cfg := g.cfg
 		cfg.MaxAge, cfg.MaxBytes, cfg.Duplicates = time.Hour, 1<<20, time.Minute
-		if err := partition.Provision(t.Context(), g.connect("operator"), cfg); err != nil {
+		if err := partition.Open(g.connect("operator"), cfg.Name).Provision(t.Context(), cfg); err != nil {
 			t.Fatal(err)
 		}
 		if s := stream(t, g); s.MaxAge != time.Hour || s.MaxBytes != 1<<20 || s.Duplicates != time.Minute {
@@ -130,13 +130,13 @@ func TestProvisionChanges(t *testing.T) {
 			t.Errorf("a worker with those of before: %v", err)
 		}
 		// What is not set stays.
-		if err := partition.Provision(t.Context(), g.connect("operator"), partition.Config{Name: g.cfg.Name, Stream: g.cfg.Stream, Subject: g.cfg.Subject, Slots: g.cfg.Slots}); err != nil {
+		if err := partition.Open(g.connect("operator"), g.cfg.Name).Provision(t.Context(), partition.Config{Name: g.cfg.Name, Stream: g.cfg.Stream, Subject: g.cfg.Subject, Slots: g.cfg.Slots}); err != nil {
 			t.Fatal(err)
 		}
 		if s := stream(t, g); s.MaxAge != time.Hour {
 			t.Errorf("the stream keeps messages for %v after it was provisioned without a MaxAge", s.MaxAge)
 		}
-		if have, err := partition.Provisioned(t.Context(), g.connect("operator"), g.cfg.Name); err != nil || have.MaxAge != time.Hour || have.LeaseTTL != 6*time.Second {
+		if have, err := partition.Open(g.connect("operator"), g.cfg.Name).Config(t.Context()); err != nil || have.MaxAge != time.Hour || have.LeaseTTL != 6*time.Second {
 			t.Errorf("it is provisioned with MaxAge %v and LeaseTTL %v, %v", have.MaxAge, have.LeaseTTL, err)
 		}
 	})
@@ -147,7 +147,7 @@ func TestProvisionChanges(t *testing.T) {
 		eventually(t, "a worker settled", g.settled(w))
 		cfg := g.cfg
 		cfg.IDTTL = time.Minute
-		err := partition.Provision(t.Context(), g.connect("operator"), cfg)
+		err := partition.Open(g.connect("operator"), cfg.Name).Provision(t.Context(), cfg)
 		if err == nil || !strings.Contains(err.Error(), "IDTTL is 30s in the group and 1m0s here") {
 			t.Errorf("it ends with %v", err)
 		}
@@ -178,7 +178,7 @@ func TestProvisionChanges(t *testing.T) {
 		g.cfg.IDTTL = time.Minute
 		w := g.start("w0")
 		eventually(t, "a worker settled", g.settled(w))
-		if have, err := partition.Provisioned(t.Context(), g.connect("operator"), "worker"); err != nil || have.IDTTL != time.Minute {
+		if have, err := partition.Open(g.connect("operator"), "worker").Config(t.Context()); err != nil || have.IDTTL != time.Minute {
 			t.Errorf("it is provisioned with IDTTL %v, %v", have.IDTTL, err)
 		}
 	})

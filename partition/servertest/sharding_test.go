@@ -56,7 +56,7 @@ func provisioned(t *testing.T, mapped int, cfg partition.Config) (*nats.Conn, je
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := partition.Provision(t.Context(), nc, cfg); err != nil {
+	if err := partition.Open(nc, cfg.Name).Provision(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
 	return nc, js
@@ -92,7 +92,7 @@ func TestThePublisherAndTheServersMappingChooseTheSameStream(t *testing.T) {
 
 func sameStream(t *testing.T, cfg partition.Config) {
 	nc, js := provisioned(t, cfg.Shards, cfg)
-	if err := partition.CheckMapping(t.Context(), nc, cfg); err != nil {
+	if err := partition.Open(nc, cfg.Name).CheckMapping(t.Context()); err != nil {
 		t.Errorf("the mapping is not found: %v", err)
 	}
 	numbers := map[uint64]string{}
@@ -144,7 +144,7 @@ func TestAPublisherThatIsNotSetUpForTheStreamsIsRefused(t *testing.T) {
 			}
 			if tt.shards > 1 {
 				wrong := new(partition.MappingError)
-				if err := partition.CheckMapping(t.Context(), nc, cfg); !errors.As(err, &wrong) || !strings.Contains(err.Error(), "no stream takes it") {
+				if err := partition.Open(nc, cfg.Name).CheckMapping(t.Context()); !errors.As(err, &wrong) || !strings.Contains(err.Error(), "no stream takes it") {
 					t.Errorf("the check says %v", err)
 				}
 			}
@@ -165,7 +165,7 @@ func TestAMappingThatAnotherStreamTakesIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	wrong := new(partition.MappingError)
-	if err := partition.CheckMapping(t.Context(), nc, cfg); !errors.As(err, &wrong) || !strings.Contains(err.Error(), "another stream takes it") {
+	if err := partition.Open(nc, cfg.Name).CheckMapping(t.Context()); !errors.As(err, &wrong) || !strings.Contains(err.Error(), "another stream takes it") {
 		t.Errorf("the check says %v", err)
 	}
 	s, err := js.Stream(t.Context(), "older")
@@ -184,7 +184,7 @@ func TestTheNumberOfStreamsStays(t *testing.T) {
 	nc, js := provisioned(t, 4, jobsIn(4))
 	for _, other := range []int{1, 2, 8} {
 		for what, try := range map[string]func(partition.Config) error{
-			"provisioning": func(c partition.Config) error { return partition.Provision(t.Context(), nc, c) },
+			"provisioning": func(c partition.Config) error { return partition.Open(nc, c.Name).Provision(t.Context(), c) },
 			"a worker": func(c partition.Config) error {
 				w, err := partition.New(nc, c, member{newRecorder(0), "w"})
 				if err != nil {
@@ -207,11 +207,11 @@ func TestTheNumberOfStreamsStays(t *testing.T) {
 	if err := names.Err(); err != nil {
 		t.Error(err)
 	}
-	c, err := partition.Provisioned(t.Context(), nc, "worker")
+	c, err := partition.Open(nc, "worker").Config(t.Context())
 	if err != nil || c.Shards != 4 || c.Stream != "jobs" || c.Subject != "jobs.*.*" || c.Slots != 64 {
 		t.Errorf("provisioned is %+v, %v", c, err)
 	}
-	if v, err := partition.Look(t.Context(), nc, "worker"); err != nil || fmt.Sprint(v.Streams()) != "[jobs-0 jobs-1 jobs-2 jobs-3]" || v.Report().Shards != 4 {
+	if v, err := partition.Open(nc, "worker").Inspect(t.Context()); err != nil || fmt.Sprint(v.Streams()) != "[jobs-0 jobs-1 jobs-2 jobs-3]" || v.Report().Shards != 4 {
 		t.Errorf("seen are %+v, %v", v, err)
 	}
 }
@@ -273,10 +273,10 @@ func TestALayoutThatIsNoneIsNotRead(t *testing.T) {
 		if _, err := kv.Put(t.Context(), "layout", []byte(record)); err != nil {
 			t.Fatal(err)
 		}
-		if c, err := partition.Provisioned(t.Context(), nc, "worker"); err == nil {
+		if c, err := partition.Open(nc, "worker").Config(t.Context()); err == nil {
 			t.Errorf("%s is read as %+v", record, c)
 		}
-		if err := partition.Provision(t.Context(), nc, jobsIn(4)); err == nil {
+		if err := partition.Open(nc, "worker").Provision(t.Context(), jobsIn(4)); err == nil {
 			t.Errorf("%s is provisioned over", record)
 		}
 	}

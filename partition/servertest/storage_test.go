@@ -19,6 +19,8 @@ import (
 	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/internal/component"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // limited is a server for one group that may keep only so many bytes.
@@ -63,7 +65,7 @@ func (r *recorder) leasesLost() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, e := range r.events {
-		if e.Kind == partition.EventIdentityLost || e.Kind == partition.EventWorkerGone {
+		if e.Kind == event.IdentityLost || e.Kind == event.WorkerGone {
 			n++
 		}
 	}
@@ -115,7 +117,7 @@ func TestRefusedWrites(t *testing.T) {
 	g := startGroup(t, limited(t, 64<<20), 0, quickLeases, func(c *partition.Config) { c.MaxBytes = -1 })
 	ws := []*runningWorker{g.start("w0"), g.start("w1")}
 	eventually(t, "two workers settled", g.settled(ws...))
-	if v := g.look(t); v.State() != partition.StateStable || v.Report().Why != "" {
+	if v := g.look(t); v.State() != state.Stable || v.Report().Why != "" {
 		t.Fatalf("it begins as %s: %s", v.State(), v.Report().Why)
 	}
 	if _, err := g.pub.CreateStream(t.Context(), jetstream.StreamConfig{Name: "foreign", Subjects: []string{"foreign"}}); err != nil {
@@ -131,7 +133,7 @@ func TestRefusedWrites(t *testing.T) {
 	}
 	eventually(t, "workers say that their writes are refused", func() bool {
 		s := ws[0].Status()
-		return !s.RefusedSince.IsZero() && strings.Contains(s.Refused, "insufficient resources") && s.State == partition.StateDegraded
+		return !s.RefusedSince.IsZero() && strings.Contains(s.Refused, "insufficient resources") && s.State == state.Degraded
 	})
 	if s := ws[0].Status(); s.RefusedSince.Before(filled.Add(-g.cfg.LeaseTTL)) || s.LeaseRenewed.After(s.RefusedSince) {
 		t.Errorf("refused since %v, renewed at %v, filled at %v", s.RefusedSince, s.LeaseRenewed, filled)
@@ -139,12 +141,12 @@ func TestRefusedWrites(t *testing.T) {
 	var r partition.Report
 	eventually(t, "a look says why", func() bool {
 		v := g.look(t)
-		if r = v.Report(); time.Since(filled) > 2*g.cfg.LeaseTTL+3*time.Second && r.State == partition.StateStable {
+		if r = v.Report(); time.Since(filled) > 2*g.cfg.LeaseTTL+3*time.Second && r.State == state.Stable {
 			t.Fatalf("STABLE with leases of %v s", r.Workers[0].LeaseAge)
 		}
 		return strings.Contains(r.Why, "no lease was written for") && strings.Contains(r.Why, "insufficient resources")
 	})
-	if r.State != partition.StateDegraded || r.LeaderAge < 2 || r.Workers[0].LeaseAge < 2 || r.Workers[0].State == partition.StateStable {
+	if r.State != state.Degraded || r.LeaderAge < 2 || r.Workers[0].LeaseAge < 2 || r.Workers[0].State == state.Stable {
 		t.Errorf("the group is %s, its leader's lease of %v s, its worker %+v", r.State, r.LeaderAge, r.Workers[0])
 	}
 	t.Log(r.Why)
@@ -155,7 +157,7 @@ func TestRefusedWrites(t *testing.T) {
 	if s := ws[0].Status(); !s.RefusedSince.IsZero() || s.Refused != "" {
 		t.Errorf("writes are refused since %v: %s", s.RefusedSince, s.Refused)
 	}
-	eventually(t, "a look finds nothing wrong", func() bool { v := g.look(t); return v.State() == partition.StateStable && v.Report().Why == "" })
+	eventually(t, "a look finds nothing wrong", func() bool { v := g.look(t); return v.State() == state.Stable && v.Report().Why == "" })
 	g.publish(40, 1)
 	g.check(0)
 }
@@ -256,7 +258,7 @@ func TestStorageLimits(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer nc.Close()
-		err = partition.Provision(t.Context(), nc, partition.Config{Name: "worker", Stream: "jobs", Subject: "jobs.*.*"})
+		err = partition.Open(nc, "worker").Provision(t.Context(), partition.Config{Name: "worker", Stream: "jobs", Subject: "jobs.*.*"})
 		if err == nil || !strings.Contains(err.Error(), "raise max_file_store") {
 			t.Errorf("provisioning ends with %v", err)
 		}

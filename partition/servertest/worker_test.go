@@ -19,6 +19,8 @@ import (
 	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/internal/component"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // recorder is a handler that knows every call of every worker, and finds what
@@ -37,7 +39,7 @@ type recorder struct {
 	done    map[string]int    // message -> times
 	faults  []string
 	by      map[string]int // worker -> messages
-	events  []partition.Event
+	events  []event.Event
 }
 
 func newRecorder(work time.Duration) *recorder {
@@ -95,7 +97,7 @@ func (h member) Handle(ctx context.Context, m partition.Message) error {
 
 var errFails = errors.New("it fails")
 
-func (h member) Observe(e partition.Event) {
+func (h member) Observe(e event.Event) {
 	h.r.mu.Lock()
 	defer h.r.mu.Unlock()
 	h.r.events = append(h.r.events, e)
@@ -209,7 +211,7 @@ func startGroup(t *testing.T, on servers, work time.Duration, more ...func(*part
 	}
 	g := &group{t: t, url: on.url, cfg: cfg, rec: newRecorder(work), n: map[string]int{}}
 	nc := g.connect("publisher")
-	if err := partition.Provision(t.Context(), nc, cfg); err != nil {
+	if err := partition.Open(nc, cfg.Name).Provision(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
 	var err error
@@ -311,7 +313,7 @@ func (g *group) settled(ws ...*runningWorker) func() bool {
 		total := 0
 		for _, w := range ws {
 			s := w.Status()
-			if s.State != partition.StateStable || len(s.Slots) == 0 {
+			if s.State != state.Stable || len(s.Slots) == 0 {
 				return false
 			}
 			total += len(s.Slots)
@@ -344,7 +346,7 @@ func (g *group) check(most int) (again int) {
 // expect tells the workers how many they should be.
 func (g *group) expect(n int) {
 	g.t.Helper()
-	if err := partition.SetExpected(g.t.Context(), g.pub.Conn(), g.cfg.Name, n); err != nil {
+	if err := partition.Open(g.pub.Conn(), g.cfg.Name).Expect(g.t.Context(), n); err != nil {
 		g.t.Fatal(err)
 	}
 }
@@ -353,7 +355,7 @@ func (g *group) expect(n int) {
 func (g *group) gone() bool {
 	g.rec.mu.Lock()
 	defer g.rec.mu.Unlock()
-	return slices.ContainsFunc(g.rec.events, func(e partition.Event) bool { return e.Kind == partition.EventWorkerGone })
+	return slices.ContainsFunc(g.rec.events, func(e event.Event) bool { return e.Kind == event.WorkerGone })
 }
 
 func shareOutAndHandOver(t *testing.T, on servers) {
@@ -451,7 +453,7 @@ func nodeHandsOver(t *testing.T, on servers) {
 	onNode := func(m partition.MemberInfo) bool { return m.Node == "node-1" }
 	until := time.Now().Add(time.Minute)
 	left := func() (n int) {
-		held, err := partition.HandOver(t.Context(), nc, g.cfg.Name, onNode, until)
+		held, err := partition.Open(nc, g.cfg.Name).Drain(t.Context(), onNode, until)
 		if err != nil || len(held) != 2 {
 			t.Fatalf("answers %v, %v", held, err)
 		}
@@ -467,7 +469,7 @@ func nodeHandsOver(t *testing.T, on servers) {
 	eventually(t, "nothing left on the node", func() bool { return left() == 0 })
 	eventually(t, "the others settled", g.settled(ws[0], ws[2]))
 	g.publish(100, 3)
-	members, err := partition.Members(t.Context(), nc, g.cfg.Name)
+	members, err := partition.Open(nc, g.cfg.Name).Members(t.Context())
 	if err != nil || len(members) != 4 || members[0].Node == "" {
 		t.Errorf("members %+v, %v", members, err)
 	}
@@ -476,7 +478,7 @@ func nodeHandsOver(t *testing.T, on servers) {
 			t.Errorf("%s on %s: yielding is %v", m.ID, m.Node, m.Yielding)
 		}
 	}
-	if _, err := partition.HandOver(t.Context(), nc, g.cfg.Name, onNode, time.Time{}); err != nil {
+	if _, err := partition.Open(nc, g.cfg.Name).Drain(t.Context(), onNode, time.Time{}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "all four settled again", g.settled(ws...))
@@ -488,7 +490,7 @@ func nodeHandsOver(t *testing.T, on servers) {
 func provisionedIsProvisioned(t *testing.T, on servers) {
 	for range 10 {
 		g := startGroup(t, on, 0, func(c *partition.Config) { c.Slots = max(1, c.Shards) })
-		if err := partition.Provision(t.Context(), g.connect("another"), g.cfg); err != nil {
+		if err := partition.Open(g.connect("another"), g.cfg.Name).Provision(t.Context(), g.cfg); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -15,11 +15,12 @@ import (
 	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/internal/misuse"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/role"
 )
 
 func newAccounts() *cobra.Command {
 	var group partition.Config
-	var role, maxFile string
+	var only, maxFile string
 	cmd := &cobra.Command{
 		Use:   "accounts",
 		Short: "Write the NATS servers' account of a group, with a user for each role",
@@ -39,7 +40,7 @@ func newAccounts() *cobra.Command {
 	f.StringVar(&group.Stream, "stream", defender.Stream, "stream of the group's messages, or what the names of its streams begin with")
 	f.StringVar(&group.Subject, "subject", defender.Subject, "subject that publishers publish to")
 	f.IntVar(&group.Shards, "shards", 1, "streams that the group's slots are spread over")
-	f.StringVar(&role, "role", "", "write the permissions of one role: "+strings.Join(roleNames(), ", "))
+	f.StringVar(&only, "role", "", "write the permissions of one role: "+strings.Join(roleNames(), ", "))
 	f.StringVar(&maxFile, "max-file", "", "most that the account's streams may keep on the disks of all servers together, such as 18GiB; without it no bound")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if group.Slots = 512; group.Shards > 1 {
@@ -47,13 +48,13 @@ func newAccounts() *cobra.Command {
 		}
 		if err := errors.Join(
 			misuse.Shards(group.Shards, group.Slots),
-			command.Unless(role == "" || slices.Contains(roleNames(), role), fmt.Errorf("--role %q is unknown: give one of %s", role, strings.Join(roleNames(), ", "))),
+			command.Unless(only == "" || slices.Contains(roleNames(), only), fmt.Errorf("--role %q is unknown: give one of %s", only, strings.Join(roleNames(), ", "))),
 			command.Unless(maxFile == "" || sizeText.MatchString(maxFile), fmt.Errorf("--max-file is %q: give a size such as 18GiB", maxFile)),
-			command.Unless(role == "" || maxFile == "", errors.New("--max-file is for the account: leave out --role")),
+			command.Unless(only == "" || maxFile == "", errors.New("--max-file is for the account: leave out --role")),
 		); err != nil {
 			return command.UsageError(cmd, err)
 		}
-		text, err := accountsText(group, partition.Role(role), maxFile)
+		text, err := accountsText(group, role.Role(only), maxFile)
 		if err != nil {
 			return command.UsageError(cmd, err)
 		}
@@ -66,13 +67,13 @@ func newAccounts() *cobra.Command {
 var sizeText = regexp.MustCompile(`^[1-9][0-9]*([KMGT]i?B?)?$`)
 
 // accountsText returns what the command writes.
-func accountsText(group partition.Config, role partition.Role, maxFile string) (string, error) {
+func accountsText(group partition.Config, only role.Role, maxFile string) (string, error) {
 	permissions := partition.Config.Permissions
 	if group.Name == defender.Group {
 		permissions = defender.Permissions
 	}
-	if role != "" {
-		p, err := permissions(group, role)
+	if only != "" {
+		p, err := permissions(group, only)
 		if err != nil {
 			return "", err
 		}
@@ -86,16 +87,16 @@ func accountsText(group partition.Config, role partition.Role, maxFile string) (
 }
 
 func roleNames() []string {
-	names := make([]string, len(partition.Roles))
-	for i, r := range partition.Roles {
+	names := make([]string, len(role.All))
+	for i, r := range role.All {
 		names[i] = string(r)
 	}
 	return names
 }
 
 func roleHelp() string {
-	lines := make([]string, len(partition.Roles))
-	for i, r := range partition.Roles {
+	lines := make([]string, len(role.All))
+	for i, r := range role.All {
 		lines[i] = fmt.Sprintf("  %-10s %s", r, r.About())
 	}
 	return strings.Join(lines, "\n")

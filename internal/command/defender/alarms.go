@@ -19,7 +19,7 @@ func newAlarms() *cobra.Command {
 		Short: "Look at the alarms of chambers, and acknowledge them",
 		Long: "An alarm stands from the run that opens it until enough runs in a row are not\n" +
 			"flagged, or the chamber is maintained. Acknowledging tells others that somebody\n" +
-			"looks after it; it doesn't end it.",
+			"handles it; it doesn't end it.",
 	}
 	cmd.AddCommand(newAlarmsList(), newAlarmsAck())
 	return cmd
@@ -82,7 +82,7 @@ func newAlarmsAck() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ack CHAMBER ALARM",
 		Short:   "Acknowledge an alarm, by the run that opened it",
-		Long:    "Ack notes for good who looks after an alarm. The first to say so is kept.",
+		Long:    "Ack records who handles an alarm. The first acknowledgement is kept.",
 		Example: "  muster defender alarms ack etch01:chamber2 lot7.wafer-12 --note 'checking the RF match'",
 		Args:    command.Args(cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {

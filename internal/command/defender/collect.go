@@ -40,7 +40,7 @@ func NewCollect() *cobra.Command {
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of generated traces")
 	f.IntVar(&o.Chambers, "chambers", 2400, "chambers to replay as")
 	f.IntVar(&o.Rate, "rate", 100, "contexts a second")
-	f.IntVar(&o.Count, "count", 0, "stop after so many contexts; 0 goes on until interrupted")
+	f.IntVar(&o.Count, "count", 0, "stop after N contexts; 0 continues until interrupted")
 	return command.WithUsageErrors(cmd)
 }
 

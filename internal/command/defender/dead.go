@@ -20,8 +20,8 @@ func newDead() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dead",
 		Short: "Look at the messages that can't be processed, and send them again",
-		Long: "Dead letters are messages that were put aside: unreadable ones, such whose trace\n" +
-			"is missing or corrupt, and such that failed, panicked or killed their defender three times.",
+		Long: "Dead letters are messages that can't be processed: unreadable ones, ones whose trace\n" +
+			"is missing or corrupt, and ones that failed, panicked or killed their defender three times.",
 	}
 	cmd.AddCommand(newDeadList(), newDeadRequeue())
 	return cmd

@@ -56,17 +56,17 @@ func (o *Runner) Flags(f *pflag.FlagSet) {
 	command.NATSFlag(f, &o.NATS)
 	f.StringVar(&o.Store, "store", "fdc.db", storeUsage)
 	f.IntVar(&o.Slots, "slots", 1280, "slots that the chambers are divided in, the same for all defenders")
-	f.IntVar(&o.Shards, "shards", 1, "streams that the slots are spread over, a number that divides them, up to 64; the same for all defenders, and for ever")
+	f.IntVar(&o.Shards, "shards", 1, "streams that the slots are spread over, a number that divides them, up to 64; the same for all defenders, permanently")
 	f.IntVar(&o.Replicas, "replicas", 1, "replicas of streams, consumers and buckets: 1, or 3 or 5 on a cluster; the same for all defenders")
 	f.StringVar(&o.Pod, "pod", hostname(), "name that the stable ID is claimed for")
-	f.StringVar(&o.Node, "node", "", "node that it runs on, so that it can be asked to hand over before the node goes")
+	f.StringVar(&o.Node, "node", "", "node that it runs on, so that it can be asked to hand off before the node goes")
 	f.StringVar(&o.LogFile, "log-file", "", "file of the log; standard error without it")
 	f.BoolVar(&o.Verbose, "verbose", false, "log debug lines, too")
 	f.StringVar(&o.http, "http", "", "address of /health/live, /health/ready, /metrics and /api/v1/{status,assignments,cache/stats,alarms,chambers}; none without it")
 	f.StringVar(&o.strategies, "strategies", "", "YAML file of defense strategies, taken over again when it changes; without it the default")
 	f.Int64Var(&o.CacheMiB, "cache-mib", 512, "memory for the histories of chambers, in MiB")
-	f.DurationVar(&o.LeaveTimeout, "leave-timeout", 22*time.Second, "longest time to hand over in when it is to end; less than what its supervisor allows")
-	f.IntVar(&o.RetryAttempts, "retry-attempts", 0, "park messages that fail, so that other chambers go on, and put one aside after so many attempts; 0 to try it at once again instead, the same for all defenders")
+	f.DurationVar(&o.LeaveTimeout, "leave-timeout", 22*time.Second, "longest time for the handoff when it stops; less than what its supervisor allows")
+	f.IntVar(&o.RetryAttempts, "retry-attempts", 0, "queue messages that fail for retry, so that other chambers continue, and dead-letter one after N attempts; 0 retries it at once instead; the same for all defenders")
 }
 
 func hostname() string {

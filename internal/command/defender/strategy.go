@@ -53,7 +53,7 @@ func newReset() *cobra.Command {
 	var url, recipe, id string
 	cmd := &cobra.Command{
 		Use:   "reset CHAMBER",
-		Short: "Announce that a chamber was maintained: its limits start anew",
+		Short: "Announce that a chamber was maintained: its limits start again",
 		Long: "Reset sends a message in line with the chamber's runs. From there on limits and\n" +
 			"models rest on the runs that follow, and standing alarms are cleared.",
 		Example: "  muster defender reset etch01:chamber2 --id PM-2026-17",

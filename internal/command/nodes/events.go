@@ -51,7 +51,7 @@ func newEvents(o Options) *cobra.Command {
 	f.StringVar(&q.Kind, "kind", "", "of this kind, for example decision, error, scaleUp.launched")
 	f.StringVar(&q.ActionID, "action", "", "of the action with this ID")
 	f.StringVar(&q.Tick, "tick", "", "of this tick")
-	f.IntVar(&q.Limit, "limit", 0, "at most so many, the newest; 0 is all, 50 if --since is not given")
+	f.IntVar(&q.Limit, "limit", 0, "at most N, the newest; 0 is all, 50 if --since is not given")
 	f.BoolVar(&follow, "follow", false, "go on with what is added")
 	f.BoolVar(&data, "data", false, "with JSON: also what decisions were made on")
 	return cmd

@@ -21,7 +21,7 @@ func newPause(o Options) *cobra.Command {
 		Use:   "pause --reason TEXT",
 		Short: "Have the node plane begin no scaling until it is resumed",
 		Long: "Pause writes into the record that scaling is paused. From then on no scale-up by\n" +
-			"its trigger and no scale-down begins, whoever ticks, also after a restart, until\n" +
+			"its trigger and no scale-down begins, in any process, also after a restart, until\n" +
 			"'muster nodes resume'. An action in progress goes on to its end; interruptions are\n" +
 			"worked on; instances that belong to nobody are swept; and a cluster below\n" +
 			"MIN_WORKERS is brought back to it. Ticks go on and say PAUSED. A pause that is there\n" +
@@ -66,7 +66,7 @@ func newResume(o Options) *cobra.Command {
 
 func pauseFlags(cmd *cobra.Command, by, reason *string) {
 	cmd.Flags().StringVar(by, "by", command.UserName(), "who does it, for the record and the journal")
-	cmd.Flags().StringVar(reason, "reason", "", "why, for whoever finds it so")
+	cmd.Flags().StringVar(reason, "reason", "", "why, shown to everybody who finds scaling paused")
 }
 
 // pauseResult is what pause and resume tell machines.

@@ -22,7 +22,7 @@ func newReplay(o Options) *cobra.Command {
 	var current bool
 	cmd := &cobra.Command{
 		Use:   "replay",
-		Short: "Make recorded decisions anew, with the same or other settings, and show what differs",
+		Short: "Repeat recorded decisions with the same or other settings, and show what differs",
 		Long: "Replay takes every decision of the journal and makes it again from what was seen and\n" +
 			"recorded then. With the recorded settings each must come out the same: if one does\n" +
 			"not, replay exits with 1. Settings given as flags change the recorded ones, and\n" +
@@ -43,7 +43,7 @@ func newReplay(o Options) *cobra.Command {
 	f.Var(&since, "since", "decisions at or after: so long ago (2h, 3d), or a time in UTC")
 	f.Var(&until, "until", "decisions before: so long ago, or a time in UTC")
 	f.StringVar(&q.Tick, "tick", "", "the decision of this tick")
-	f.IntVar(&q.Limit, "limit", 0, "at most so many, the newest; 0 is all")
+	f.IntVar(&q.Limit, "limit", 0, "at most N, the newest; 0 is all")
 	f.BoolVar(&current, "current", false, "with the settings as the file, the environment and the flags have them now")
 	return cmd
 }

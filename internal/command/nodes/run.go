@@ -23,7 +23,7 @@ func newRun(o Options) *cobra.Command {
 		Long: "Run ticks every TICK_SEC, handles interruption events from INTERRUPTION_QUEUE, and\n" +
 			"serves the console, /metrics, /healthz and /readyz. On SIGTERM it begins nothing\n" +
 			"new, lets what is under way come to a point at which it can be left, gives the lease\n" +
-			"back and exits with 0; whoever runs next goes on from there.",
+			"back and exits with 0; the next process continues from there.",
 		Example: "  muster nodes run --config /etc/muster/muster.yaml --log-format json",
 		Args:    command.Args(cobra.NoArgs),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return n.run(cmd.Context()) },

@@ -25,11 +25,11 @@ func newDrain() *cobra.Command {
 	var d drain
 	cmd := &cobra.Command{
 		Use:   "drain [WORKER...]",
-		Short: "Have workers hand over everything and take nothing for a while, or end that",
-		Long: "Drain asks workers to give all their slots away, one planned hand-over each, and waits\n" +
+		Short: "Have workers hand off all their slots and take none for a while, or end that",
+		Long: "Drain asks workers to hand off all their slots, one planned handoff each, and waits\n" +
 			"until they have none. They stay, and take slots again when --for is over, when drain\n" +
-			"--undo says so, or when they are started anew. What the last worker has it keeps:\n" +
-			"there is nobody to give it to.",
+			"--undo says so, or when they restart. What the last worker has it keeps:\n" +
+			"no other worker can take it.",
 		Example: "  muster partitions drain defender-7\n" +
 			"  muster partitions drain --node ip-10-0-1-17 --for 2h\n" +
 			"  muster partitions drain defender-7 --wait 0s\n" +
@@ -87,7 +87,7 @@ func (d *drain) run(ctx context.Context, p *groupCommand, nc *nats.Conn) error {
 		r.Until = time.Now().Add(d.span).Truncate(time.Millisecond)
 	}
 	var err error
-	if r.Slots, err = partition.HandOver(ctx, nc, p.group, d.asks, r.Until); err != nil {
+	if r.Slots, err = partition.Open(nc, p.group).Drain(ctx, d.asks, r.Until); err != nil {
 		return err
 	}
 	if !d.undo {
@@ -112,14 +112,14 @@ func (d *drain) run(ctx context.Context, p *groupCommand, nc *nats.Conn) error {
 		left += n
 	}
 	if err == nil && left > 0 && d.wait > 0 && !d.undo {
-		err = fmt.Errorf("%d slots are not handed over after %v: there may be nobody to take them; see %q", left, d.wait, "muster partitions status")
+		err = fmt.Errorf("%d slots are not handed off after %v: no worker may be able to take them; see %q", left, d.wait, "muster partitions status")
 	}
 	return err
 }
 
 // present checks that everybody who is named is there.
 func (d *drain) present(ctx context.Context, p *groupCommand, nc *nats.Conn) error {
-	members, err := partition.Members(ctx, nc, p.group)
+	members, err := partition.Open(nc, p.group).Members(ctx)
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (d *drain) await(ctx context.Context, p *groupCommand, nc *nats.Conn, r *dr
 			return ctx.Err()
 		}
 		var err error
-		if r.Slots, err = partition.HandOver(ctx, nc, p.group, d.asks, r.Until); err != nil {
+		if r.Slots, err = partition.Open(nc, p.group).Drain(ctx, d.asks, r.Until); err != nil {
 			return err
 		}
 	}

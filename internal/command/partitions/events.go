@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 )
 
 func newEvents() *cobra.Command {
@@ -19,10 +20,10 @@ func newEvents() *cobra.Command {
 	var e eventsCommand
 	cmd := &cobra.Command{
 		Use:   "events",
-		Short: "List what happened: joins, plans, moves, hand-overs, deaths; or follow it",
+		Short: "List what happened: joins, plans, moves, handoffs, deaths; or follow it",
 		Long: "Events lists what the workers told, oldest first: the last hour, or since --since; a\n" +
 			"day is kept. Each slot that moves makes a few events, which are left out unless\n" +
-			"--slots, --slot or --kind ask for them. With --follow it goes on until interrupted.\n" +
+			"--slots, --slot or --kind ask for them. With --follow it continues until interrupted.\n" +
 			"As JSON it writes one event a line.",
 		Example: "  muster partitions events --since 10m\n" +
 			"  muster partitions events --kind planned --kind worker-gone --since 1d\n" +
@@ -33,18 +34,18 @@ func newEvents() *cobra.Command {
 	}
 	p = newGroupCommand(cmd)
 	f := cmd.Flags()
-	f.Var(&e.since, "since", "at or after: so long ago (10m, 1d), or a time in UTC; 1h if not given")
+	f.Var(&e.since, "since", "at or after: that long ago (10m, 1d), or a time in UTC; 1h if not given")
 	f.StringArrayVar(&e.kinds, "kind", nil, "of this kind, for example planned; may be repeated")
 	f.StringVar(&e.query.Worker, "worker", "", "of or about this worker")
 	f.IntVar(&e.query.Slot, "slot", 0, "of this slot")
 	f.BoolVar(&e.slots, "slots", false, "also what happens to single slots")
-	f.IntVar(&e.limit, "limit", 0, "of those that are kept, at most so many, the newest; 0 is all")
-	f.BoolVar(&e.query.Follow, "follow", false, "go on with what happens")
+	f.IntVar(&e.limit, "limit", 0, "of those that are kept, at most N, the newest; 0 is all")
+	f.BoolVar(&e.query.Follow, "follow", false, "continue with new events")
 	return cmd
 }
 
 type eventsCommand struct {
-	query partition.EventQuery
+	query event.Query
 	since command.Moment
 	kinds []string
 	slots bool
@@ -58,14 +59,14 @@ func (e *eventsCommand) faults() error {
 		command.Unless(e.limit == 0 || !e.query.Follow, errors.New("--follow does not end, so it goes without --limit")),
 	}
 	for _, k := range e.kinds {
-		if !slices.Contains(partition.EventKinds, partition.EventKind(k)) {
+		if !slices.Contains(event.Kinds, event.Kind(k)) {
 			var all []string
-			for _, k := range partition.EventKinds {
+			for _, k := range event.Kinds {
 				all = append(all, string(k))
 			}
 			errs = append(errs, fmt.Errorf("--kind is %q: give one of %s", k, strings.Join(all, ", ")))
 		}
-		e.query.Kinds = append(e.query.Kinds, partition.EventKind(k))
+		e.query.Kinds = append(e.query.Kinds, event.Kind(k))
 	}
 	return errors.Join(errs...)
 }
@@ -85,8 +86,8 @@ func (e *eventsCommand) run(cmd *cobra.Command, p *groupCommand) error {
 	if e.query.Since = e.since.At; e.query.Since.IsZero() {
 		e.query.Since = time.Now().Add(-time.Hour)
 	}
-	var newest []partition.Event
-	err = partition.ReadEvents(cmd.Context(), nc, p.group, e.query, func(ev partition.Event) error {
+	var newest []event.Event
+	err = partition.Open(nc, p.group).Events(cmd.Context(), e.query, func(ev event.Event) error {
 		if ev.Kind.OfSlot() && !e.slots && !e.query.BySlot && e.kinds == nil {
 			return nil
 		}
@@ -107,7 +108,7 @@ func (e *eventsCommand) run(cmd *cobra.Command, p *groupCommand) error {
 // checkSlot refuses a slot that the group doesn't have. After a change of the number of
 // slots there are events of slots of both numbers, and any that there may be is taken.
 func (e *eventsCommand) checkSlot(cmd *cobra.Command, group string, nc *nats.Conn) error {
-	v, err := partition.Look(cmd.Context(), nc, group)
+	v, err := partition.Open(nc, group).Inspect(cmd.Context())
 	if err != nil {
 		return err
 	}
@@ -117,7 +118,7 @@ func (e *eventsCommand) checkSlot(cmd *cobra.Command, group string, nc *nats.Con
 	return nil
 }
 
-func (p *groupCommand) event(e partition.Event) error {
+func (p *groupCommand) event(e event.Event) error {
 	if p.output == "json" {
 		return command.WriteRedacted(p.cmd.OutOrStdout(), e, "")
 	}

@@ -21,8 +21,8 @@ func newMapping() *cobra.Command {
 		Short: "Show the subject mapping that NATS servers need for more than one stream",
 		Long: "Mapping shows what belongs in the configuration of every NATS server that publishers\n" +
 			"connect to if a group's slots are spread over several streams, and looks whether it\n" +
-			"is in force: it exits with 1 if not. With --shards it shows what a group would need\n" +
-			"that is to have so many, and asks nobody. Publishers that call\n" +
+			"is in force: it exits with 1 if not. With --shards it shows what a group with\n" +
+			"that many would need, and connects to no server. Publishers that call\n" +
 			"partition.Config.PublishSubject need no mapping.",
 		Example: "  muster partitions mapping\n  muster partitions mapping --shards 4",
 		Args:    command.Args(cobra.NoArgs),
@@ -58,7 +58,7 @@ func (p *groupCommand) checkMapping() error {
 		return err
 	}
 	defer nc.Close()
-	c, err := partition.Provisioned(p.cmd.Context(), nc, p.group)
+	c, err := partition.Open(nc, p.group).Config(p.cmd.Context())
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (p *groupCommand) checkMapping() error {
 		})
 	}
 	wrong := new(partition.MappingError)
-	switch err := partition.CheckMapping(p.cmd.Context(), nc, c); {
+	switch err := partition.Open(nc, c.Name).CheckMapping(p.cmd.Context()); {
 	case err == nil:
 		return p.showMapping(c, true, "It is in force on the server that was asked.")
 	case errors.As(err, &wrong):

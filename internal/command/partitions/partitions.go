@@ -24,19 +24,19 @@ func New() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "partitions",
 		Short: "See and steer which worker has which keys",
-		Long: "Partitions shows who owns which slots of a group's keys, foretells what the leader\n" +
-			"would move and why, has workers hand over what they have, pins slots to workers,\n" +
+		Long: "Partitions shows who owns which slots of a group's keys, previews what the\n" +
+			"leader would move and why, drains workers, overrides the owners of slots, reshards,\n" +
 			"and lists what happened. It asks the NATS server only; nothing but drain needs the\n" +
 			"workers themselves.",
 		Example: "  muster partitions status\n" +
 			"  muster partitions plan --add 15\n" +
 			"  muster partitions drain defender-7\n" +
-			"  muster partitions pin tool001:chamber1 defender-3\n" +
-			"  muster partitions layout --slots 512\n" +
+			"  muster partitions override tool001:chamber1 defender-3\n" +
+			"  muster partitions reshard --slots 512\n" +
 			"  muster partitions mapping --shards 4\n" +
 			"  muster partitions events --follow",
 	}
-	cmd.AddCommand(newStatus(), newPlan(), newDrain(), newPin(), newLayout(), newMapping(), newEvents())
+	cmd.AddCommand(newStatus(), newPlan(), newDrain(), newOverride(), newReshard(), newMapping(), newEvents())
 	return command.WithUsageErrors(cmd)
 }
 
@@ -74,7 +74,7 @@ func (p *groupCommand) look(ctx context.Context) (*partition.View, error) {
 		return nil, err
 	}
 	defer nc.Close()
-	return partition.Look(ctx, nc, p.group)
+	return partition.Open(nc, p.group).Inspect(ctx)
 }
 
 // write writes v as JSON or as what table writes, as the command was asked to.

@@ -17,27 +17,28 @@ func newPlan() *cobra.Command {
 	var p *groupCommand
 	var w partition.WhatIf
 	var strategy string
-	var pins []string
+	var overrides []string
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "plan",
-		Short: "Foretell what the leader would move and why, as things are or with changes in thought",
+		Short: "Preview what the leader would move and why, as things are or with what-if changes",
 		Long: "Plan shows what the leader would do now, and changes nothing. Plans depend on nothing\n" +
 			"but what is given to them, so this is what the leader's would be. --without, --drain,\n" +
-			"--add and --pin change the group in thought. Where the leader would act twice, on a\n" +
-			"crash at once and on newcomers when their window is over, the plan shows both as one.",
+			"--add and --override change the group for this preview only. Where the leader would\n" +
+			"act twice, on a crash at once and on joining workers when their window is over, the\n" +
+			"plan shows both as one.",
 		Example: "  muster partitions plan\n" +
 			"  muster partitions plan --add 15\n" +
 			"  muster partitions plan --without defender-7 --limit 0\n" +
-			"  muster partitions plan --drain defender-3 --pin tool001:chamber1=defender-4\n" +
+			"  muster partitions plan --drain defender-3 --override tool001:chamber1=defender-4\n" +
 			"  muster partitions plan --balance --output json | jq .worst_over_mean",
 		Args: command.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
 			w.Strategy, err = strategyOf(strategy)
 			err = errors.Join(err, command.Unless(limit >= 0, fmt.Errorf("--limit is %d: give 0 for all, or more", limit)))
-			for _, text := range pins {
-				pin, perr := parsePin(text)
+			for _, text := range overrides {
+				pin, perr := parseOverride(text)
 				err = errors.Join(err, perr)
 				w.Pins = append(w.Pins, pin)
 			}
@@ -46,7 +47,7 @@ func newPlan() *cobra.Command {
 				return err
 			}
 			defer nc.Close()
-			v, err := partition.Look(cmd.Context(), nc, p.group)
+			v, err := partition.Open(nc, p.group).Inspect(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -67,13 +68,13 @@ func newPlan() *cobra.Command {
 	}
 	p = newGroupCommand(cmd)
 	f := cmd.Flags()
-	f.StringArrayVar(&w.Without, "without", nil, "as if this worker had died; may be repeated")
-	f.StringArrayVar(&w.Drain, "drain", nil, "as if this worker were to hand over everything; may be repeated")
-	f.IntVar(&w.Add, "add", 0, "as if so many workers had joined")
-	f.StringArrayVar(&pins, "pin", nil, "as if this were pinned: KEY=WORKER or SLOT=WORKER; may be repeated")
+	f.StringArrayVar(&w.Without, "without", nil, "as if this worker had failed; may be repeated")
+	f.StringArrayVar(&w.Drain, "drain", nil, "as if this worker were drained; may be repeated")
+	f.IntVar(&w.Add, "add", 0, "as if N workers had joined")
+	f.StringArrayVar(&overrides, "override", nil, "as if this were overridden: KEY=WORKER or SLOT=WORKER; may be repeated")
 	f.BoolVar(&w.Balance, "balance", false, "plan even if nothing would have the leader plan")
 	f.StringVar(&strategy, "strategy", "sticky", "what the workers plan by: sticky or ring")
-	f.IntVar(&limit, "limit", 20, "list at most so many moves, 0 for all")
+	f.IntVar(&limit, "limit", 20, "list at most N moves, 0 for all")
 	return cmd
 }
 
@@ -97,7 +98,7 @@ func writeForecast(w io.Writer, f partition.Forecast, limit int) {
 	default:
 		line("The leader would change nothing.")
 	}
-	line("%d of %d slots move (no balanced plan could do with fewer than %d); fullest worker over mean: %s, after %s.",
+	line("%d of %d slots move (no balanced plan could do with fewer than %d); load skew (max/mean): %s, after %s.",
 		len(f.Moves), f.Slots, f.LowerBound, ratio(f.WorstOverMeanBefore), ratio(f.WorstOverMean))
 	if f.InMotion > 0 {
 		line("%d slots are changing hands already and arrive first.", f.InMotion)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 func newStatus() *cobra.Command {
@@ -77,7 +78,7 @@ func ofStreams(shards int) string {
 	return fmt.Sprintf(", in %d streams", shards)
 }
 
-// fewMoves is how many hand-overs a table shows unless all are asked for.
+// fewMoves is how many handoffs a table shows unless all are asked for.
 const fewMoves = 10
 
 func writeStatus(w io.Writer, r partition.Report, all bool) {
@@ -91,15 +92,15 @@ func writeStatus(w io.Writer, r partition.Report, all bool) {
 		line("Group %s is %s, led by %s (epoch %d).", r.Group, r.State, orNobody(r.Leader), r.Epoch)
 	}
 	if r.Version > 0 {
-		line("Map version %d, planned %s ago; %d slots in layout %d%s%s; fullest worker over mean: %s.", r.Version,
+		line("Map version %d, planned %s ago; %d slots, generation %d%s%s; load skew (max/mean): %s.", r.Version,
 			seconds(r.At.Sub(r.Planned).Seconds()), r.Slots, r.Layout, ofStreams(r.Shards), ofKeys(r.Keys), ratio(r.WorstOverMean))
 	} else {
-		line("There is no map yet; %d slots in layout %d%s.", r.Slots, r.Layout, ofStreams(r.Shards))
+		line("There is no map yet; %d slots, generation %d%s.", r.Slots, r.Layout, ofStreams(r.Shards))
 	}
 	line("%s; %s.", workersOf(r), pendingText(r))
 	writeWorkers(w, r)
 	writeMoves(w, r.Moves, all)
-	writeParked(w, r, all)
+	writeQueued(w, r, all)
 	if len(r.Standbys) > 0 {
 		rows := []string{"STANDBY\tNODE\tZONE\tWAITS"}
 		for _, s := range r.Standbys {
@@ -118,7 +119,7 @@ func writeStatus(w io.Writer, r partition.Report, all bool) {
 	}
 	if len(r.Pins) > 0 {
 		line("")
-		columns(w, pinRows(r.Pins)...)
+		columns(w, overrideRows(r.Pins)...)
 	}
 }
 
@@ -145,7 +146,7 @@ func ofKeys(n int) string {
 
 func liveWorkers(r partition.Report) (live int) {
 	for _, w := range r.Workers {
-		if w.State != partition.StateGone {
+		if w.State != state.Gone {
 			live++
 		}
 	}
@@ -169,17 +170,17 @@ func pendingText(r partition.Report) string {
 		text += fmt.Sprintf("; the stream holds %.0f %% of its limit", 100*r.Fill)
 	}
 	if r.Parked.Messages > 0 {
-		text += fmt.Sprintf("; %d of %d keys are parked, the oldest for %s", r.Parked.Messages, len(r.Parked.Keys), seconds(r.Parked.Oldest))
+		text += fmt.Sprintf("; %d of %d keys have messages queued for retry, the oldest for %s", r.Parked.Messages, len(r.Parked.Keys), seconds(r.Parked.Oldest))
 	}
 	return text
 }
 
-// writeParked shows the keys that have parked messages, those with most first.
-func writeParked(w io.Writer, r partition.Report, all bool) {
+// writeQueued shows the keys that have messages queued for retry, those with most first.
+func writeQueued(w io.Writer, r partition.Report, all bool) {
 	if len(r.Parked.Keys) == 0 {
 		return
 	}
-	rows := []string{"PARKED KEY\tMESSAGES\tSLOT\tOWNER"}
+	rows := []string{"QUEUED KEY\tMESSAGES\tSLOT\tOWNER"}
 	for i, k := range r.Parked.Keys {
 		if i == fewMoves && !all {
 			rows = append(rows, fmt.Sprintf("and %d more; see --all", len(r.Parked.Keys)-i))

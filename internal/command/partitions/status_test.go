@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // TestStatus: a group without workers says so in its first line.
@@ -13,20 +14,20 @@ func TestStatus(t *testing.T) {
 	t.Parallel()
 	status := func(workers ...partition.WorkerReport) string {
 		var b strings.Builder
-		writeStatus(&b, partition.Report{Group: "orders", State: partition.StateEmergency, Leader: "orders-1", Epoch: 3, Version: 2, Slots: 64, Workers: workers}, false)
+		writeStatus(&b, partition.Report{Group: "orders", State: state.Emergency, Leader: "orders-1", Epoch: 3, Version: 2, Slots: 64, Workers: workers}, false)
 		first, _, _ := strings.Cut(b.String(), "\n")
 		return first
 	}
-	dead := partition.WorkerReport{ID: "orders-1", State: partition.StateGone}
+	dead := partition.WorkerReport{ID: "orders-1", State: state.Gone}
 	if got := status(dead, dead); got != "Group orders is EMERGENCY: no worker is alive. The last leader was orders-1 (epoch 3)." {
 		t.Error(got)
 	}
-	if got := status(dead, partition.WorkerReport{ID: "orders-2", State: partition.StateStable}); got != "Group orders is EMERGENCY, led by orders-1 (epoch 3)." {
+	if got := status(dead, partition.WorkerReport{ID: "orders-2", State: state.Stable}); got != "Group orders is EMERGENCY, led by orders-1 (epoch 3)." {
 		t.Error(got)
 	}
 }
 
-func TestPartitionsStatusShowsWhatIsParked(t *testing.T) {
+func TestPartitionsStatusShowsWhatIsQueuedForRetry(t *testing.T) {
 	t.Parallel()
 	r := partition.Report{Parked: partition.ParkedReport{Messages: 14, Oldest: 90, Keys: []partition.ParkedKeyReport{{Key: "a:b", Messages: 3, Slot: 7, Owner: "jobs-2"}}}}
 	for i := range 11 {
@@ -35,7 +36,7 @@ func TestPartitionsStatusShowsWhatIsParked(t *testing.T) {
 	for all, want := range map[bool]string{false: "and 2 more; see --all", true: "k:10"} {
 		var out strings.Builder
 		writeStatus(&out, r, all)
-		for _, want := range []string{"no message waits; 14 of 12 keys are parked, the oldest for 1m30s", "a:b         3         7     jobs-2", want} {
+		for _, want := range []string{"no message waits; 14 of 12 keys have messages queued for retry, the oldest for 1m30s", "a:b         3         7     jobs-2", want} {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("all %v: it does not say %q:\n%s", all, want, out.String())
 			}

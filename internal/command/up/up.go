@@ -25,7 +25,7 @@ func New() *cobra.Command {
 		Use:   "up",
 		Short: "Run everything on this machine, or play a scenario and check it",
 		Long: "Up starts a NATS server, a store, a data collector, a simulated region with a\n" +
-			"cluster and the node plane that looks after it, and defenders in the cluster's pods,\n" +
+			"cluster and the node plane that scales it, and defenders in the cluster's pods,\n" +
 			"all in this process and on 127.0.0.1, and processes traces until it is interrupted.\n" +
 			"It prints where its console is, and how to look at it and disturb it.\n" +
 			"With --scenario it plays one, prints what happens, compares it with what should, and\n" +
@@ -91,14 +91,14 @@ func New() *cobra.Command {
 	f.IntVar(&o.Rate, "rate", 150, "messages a second in the background; in scenario load those that are measured (3000), 0 for the highest rate that is held")
 	f.DurationVar(&o.Work, "work", 0, "time added to each message's processing, three times as much when its history is not in memory (400ms in a scenario, 0s in load)")
 	f.StringVar(&o.Data, "data", "", "directory of trace CSV files to replay; without it traces are generated")
-	f.Uint64Var(&o.Seed, "seed", 1, "seed of generated traces and of what is drawn by lot")
+	f.Uint64Var(&o.Seed, "seed", 1, "seed of generated traces and of what is drawn at random")
 	f.BoolVar(&o.Processes, "processes", false, "run each defender as a process of its own")
 	f.BoolVar(&o.Expect, "expect", true, "let defenders know how many they should be, which ends the stabilization window early; --expect=false waits it out")
 	f.IntVar(&o.Kills, "kills", 20, "how many defenders scenario crash kills, one after the other; how often scenario leader-and-candidates-crash kills three together (5); how many power cuts scenario power-cut makes (6)")
 	f.BoolVar(&o.PowerCuts, "power-cuts", false, "have scenario chaos cut the NATS servers' power, too; needs root, loop devices and --sync always")
 	f.StringVar(&o.Previous, "previous", "", "muster binary of the version before this one, for scenario mixed-version")
 	f.Float64Var(&o.Minutes, "minutes", 10, "how long scenario chaos goes on injecting faults and scenario load measures, 0.5 at least")
-	f.IntVar(&o.RetryAttempts, "retry-attempts", 0, "have defenders park messages that fail, so that other chambers go on, and put one aside after so many attempts; 0 to try it at once again instead. With it, scenario chaos has chambers that fail for a while, too")
+	f.IntVar(&o.RetryAttempts, "retry-attempts", 0, "have defenders queue messages that fail for retry, so that other chambers continue, and dead-letter one after N attempts; 0 retries it at once instead. With it, scenario chaos has chambers that fail for a while, too")
 	f.IntVar(&o.Points, "points", 0, "points of each trace in scenario load; 0: as recorded or generated, about 1,900")
 	f.BoolVar(&o.Lab, "lab", false, "run the defenders' pods on a real Kubernetes control plane, built from the checkout when it is first wanted (some minutes); without a scenario or with "+strings.Join(e2e.OnNodes(), " or "))
 	f.StringVar(&o.Dir, "dir", "", "keep everything in this directory; without it a temporary one is used and removed")
@@ -108,7 +108,7 @@ func New() *cobra.Command {
 	f.IntVar(&o.Servers, "servers", 1, "NATS servers: 1, or a cluster of 3 or 5, with --processes each in a process of its own")
 	f.IntVar(&o.Replicas, "replicas", 1, "replicas of streams and buckets: 1, 3 or 5, at most as many as servers")
 	f.StringVar(&o.HTTP, "http", "", "address of the console and of the metrics; 127.0.0.1:8080 without a scenario, none with one; \"\" for none")
-	f.StringVar(&tokenFile, "token-file", "", "file with a token: whoever gives it on the console may drain workers, pause scaling and acknowledge alarms; without it the console only shows")
+	f.StringVar(&tokenFile, "token-file", "", "file with a token: a person who gives it on the console may drain workers, pause scaling and acknowledge alarms; without it the console only shows")
 	f.BoolVar(&o.Verbose, "verbose", false, "write debug lines to the defenders' logs")
 	return command.WithUsageErrors(cmd)
 }

@@ -121,7 +121,7 @@ func (d *Deployment) shutdown() {
 		if p.process != nil {
 			left = append(left, p.process)
 		}
-		if !p.ending { // whoever waits for its deletion need not
+		if !p.ending { // a caller that waits for its deletion need not
 			p.ending = true
 			close(p.gone)
 		}
@@ -181,7 +181,7 @@ func (d *Deployment) run(p *pod) {
 	d.running.Go(func() { d.restart(p, process) })
 }
 
-// restart starts a process that ended by itself anew, later.
+// restart restarts a process that ended by itself, later.
 func (d *Deployment) restart(p *pod, process sim.Process) {
 	<-process.Done()
 	select {

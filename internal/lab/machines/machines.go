@@ -281,7 +281,7 @@ func (m *Machines) Fleet() sim.Fleet {
 	for name, n := range m.states {
 		switch {
 		case !alive[name]:
-			f.Ghosts++
+			f.StaleNodes++
 			continue
 		case m.known[name] == "":
 			continue

@@ -116,7 +116,7 @@ func (s *Server) endMissing(t *target) {
 	}
 }
 
-// group returns an object's series as they are in a state, made anew if the state is another.
+// group returns an object's series as they are in a state, re-created if the state is another.
 func (s *Server) group(t *target, name, state string, build func() []*series) *group {
 	g := t.groups[name]
 	if g == nil || g.state != state {

@@ -108,7 +108,7 @@ func (r *Region) serve(ctx context.Context, h http.Handler) (string, error) {
 	return "http://" + l.Addr().String(), nil
 }
 
-// Config returns a node plane of the real adapters that looks after the region, with its record and journal in the region's
+// Config returns a node plane of the real adapters that manages the region, with its record and journal in the region's
 // directory. It is to be called once.
 func (r *Region) Config(ctx context.Context) (nodes.Config, error) {
 	c := nodes.Config{Policy: r.o.Sim.Policy}

@@ -61,5 +61,5 @@ func TestARealNodePlaneGrowsAndShrinksTheRegion(t *testing.T) {
 	until("three workers and nothing pending", func(f sim.Fleet) bool { return f.Available == 3 && f.Pending == 0 })
 	r.World.RemovePods("fab/q")
 	r.World.SetLoad(0.1)
-	until("two workers, one terminated", func(f sim.Fleet) bool { return f.Alive == 2 && f.Available == 2 && f.Pending == 0 && f.Ghosts == 0 })
+	until("two workers, one terminated", func(f sim.Fleet) bool { return f.Alive == 2 && f.Available == 2 && f.Pending == 0 && f.StaleNodes == 0 })
 }

@@ -19,6 +19,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // options are what a seed decides before a run begins.
@@ -101,7 +103,7 @@ func newEnvironment(t *testing.T, o options, log *history, rng *rand.Rand) *envi
 	e.must(err)
 	e.js, err = jetstream.New(e.operator)
 	e.must(err)
-	e.must(partition.Provision(t.Context(), e.operator, o.config))
+	e.must(partition.Open(e.operator, o.config.Name).Provision(t.Context(), o.config))
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
@@ -342,7 +344,7 @@ func (p *pod) Abandon(_ context.Context, m partition.Message, err error) error {
 }
 
 // Observe implements partition.Observer.
-func (p *pod) Observe(e partition.Event) {
+func (p *pod) Observe(e event.Event) {
 	if !p.dead.Load() {
 		p.e.log.event(p.name, e)
 	}
@@ -366,7 +368,7 @@ func (e *environment) unstable() string {
 		if s.Leading {
 			leaders++
 		}
-		if s.State != partition.StateStable && !s.Standby {
+		if s.State != state.Stable && !s.Standby {
 			return fmt.Sprintf("%s is %s, has %d slots of version %d", p.name, s.State, len(s.Slots), s.Version)
 		}
 	}

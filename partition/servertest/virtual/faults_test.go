@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/muster-dev/muster/partition"
 )
 
 // chaos plays faults to an environment, as a seed decides.
@@ -44,7 +42,7 @@ var faults = []fault{
 	{"drain", 2, false, (*chaos).drain},
 	{"server restarts", 2, false, func(c *chaos) error { return c.outage(c.stopped) }},
 	{"server crashes", 2, false, func(c *chaos) error { return c.outage(c.broker.crash) }},
-	{"streams roll back", 3, false, func(c *chaos) error { return c.rollBack(stream, partition.RetryStream(stream)) }},
+	{"streams roll back", 3, false, func(c *chaos) error { return c.rollBack(stream, stream+"-retry") }},
 	{"stream deleted", 1, false, func(c *chaos) error { return c.deleteStream(stream) }},
 	{"retry queue deleted", 1, false, (*chaos).deleteRetryQueue},
 	{"leases deleted", 1, false, func(c *chaos) error { return c.deleteBucket("work-heartbeats") }},
@@ -232,7 +230,7 @@ func (c *chaos) drain() error {
 	if p := c.one(); p != nil && len(c.live()) > 1 {
 		d := c.between(time.Second, 30*time.Second)
 		c.log.fault("drain %s for %v", p.name, d)
-		p.worker.HandOver(time.Now().Add(d))
+		p.worker.Drain(time.Now().Add(d))
 		c.over = later(c.over, time.Now().Add(d))
 	}
 	return nil
@@ -317,7 +315,7 @@ func (c *chaos) deleteRetryQueue() error {
 	if !c.options.config.Retry.Enabled {
 		return nil
 	}
-	return c.deleteStream(partition.RetryStream(stream))
+	return c.deleteStream(stream + "-retry")
 }
 
 // contents returns what each message of a stream holds.

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // history is what happened in a run: all faults, and the latest of everything.
@@ -44,7 +44,7 @@ func (h *history) fault(format string, args ...any) {
 	h.faults = append(h.faults, fmt.Sprintf("%14v ", h.since(time.Now()))+fmt.Sprintf(format, args...))
 }
 
-func (h *history) event(pod string, e partition.Event) {
+func (h *history) event(pod string, e event.Event) {
 	e.Time = time.Time{}
 	text, _ := json.Marshal(e)
 	h.add("%s %s", pod, strings.ReplaceAll(string(text), `"time":"0001-01-01T00:00:00Z",`, ""))

@@ -55,11 +55,11 @@ func New() *cobra.Command {
 	n = nodes.NewCommand(nodes.Options{}, cmd, connect.Known(connect.Groups()[:1]))
 	f := cmd.Flags()
 	f.StringVar(&b.trace, "trace", "", "the trace's file")
-	f.Float64Var(&b.days, "days", 0, "only the busiest so many days in a row")
+	f.Float64Var(&b.days, "days", 0, "only the busiest N days in a row")
 	f.Float64Var(&b.from, "from", -1, "only from this day of the trace")
 	f.Float64Var(&b.to, "to", -1, "only until this day of the trace")
 	f.StringArrayVar(&b.sweep, "sweep", nil, "SETTING=value,value: run with each, side by side; several combine")
-	f.StringVar(&b.chart, "chart", "", "draw nodes and waiting pods over time into this .svg or .png file")
+	f.StringVar(&b.chart, "chart", "", "draw nodes and waiting pods over time into this .svg file")
 	f.Uint64Var(&b.seed, "seed", 1, "of what is drawn: how long instances boot; the same seed gives the same result")
 	f.DurationVar(&b.interval, "interval", time.Minute, "between two ticks")
 	f.DurationVar(&b.boot, "boot", 90*time.Second, "from launch to Ready, on average; drawn within a third around it")
@@ -132,7 +132,7 @@ func (b flags) check(changed func(string) bool) ([]backtest.Axis, error) {
 	wrong(b.boot >= time.Second, "--boot is %v: use a second or more", b.boot)
 	wrong(!changed("spot-share") || b.spotShare >= 0 && b.spotShare <= 1, "--spot-share is %v: use a share from 0 to 1", b.spotShare)
 	if b.chart != "" {
-		_, err := backtest.ChartFormat(b.chart)
+		err := backtest.CheckChartName(b.chart)
 		wrong(err == nil, "--chart: %w", err)
 	}
 	var axes []backtest.Axis

@@ -57,7 +57,7 @@ func extend(run *nodescommand.Command) {
 	f.BoolVar(&simulated, "simulate", false, "simulate cloud, cluster and Prometheus on this machine")
 	f.Float64Var(&o.speed, "speed", 1, "with --simulate: how many times faster than real time passes there, 1 to 20")
 	f.DurationVar(&o.lasts, "for", 0, "with --simulate: end after this long; 0 goes on until interrupted")
-	f.Uint64Var(&o.seed, "seed", 1, "with --simulate: seed of what is drawn by lot")
+	f.Uint64Var(&o.seed, "seed", 1, "with --simulate: seed of what is drawn at random")
 	f.BoolVar(&o.quiet, "no-load", false, "with --simulate: let no load come by itself")
 
 	plain := run.RunE

@@ -1,4 +1,4 @@
-package partition
+package event
 
 import "encoding/json"
 
@@ -7,21 +7,21 @@ import "encoding/json"
 // comment on each kind's constant names its fields; a test compares the two.
 type eventFields struct{ slot, before, after, count, keys, busy bool }
 
-func (k EventKind) fields() eventFields {
+func (k Kind) fields() eventFields {
 	switch k {
-	case EventSlotAcquired, EventSlotResumed, EventSlotReleased, EventTakenOver, EventHandoverForced, EventGhostHealed, EventKeyFreed, EventPanicked, EventFencesRaised:
+	case SlotAcquired, SlotResumed, SlotReleased, SlotTakenOver, HandoffForced, StalePinFreed, KeyFreed, Panicked, FencesRaised:
 		return eventFields{slot: true}
-	case EventReleasing:
+	case SlotReleasing:
 		return eventFields{slot: true, busy: true}
-	case EventKeyParked:
+	case KeyQueued:
 		return eventFields{slot: true, count: true}
-	case EventTopology, EventAssigned, EventLayout:
+	case Topology, Assigned, Resharded:
 		return eventFields{before: true, after: true}
-	case EventStandby, EventWindowDone, EventRebalance, EventMapPublished:
+	case Standby, WindowDone, Rebalance, MapPublished:
 		return eventFields{after: true}
-	case EventRebalanced, EventStreamRolledBack:
+	case Rebalanced, StreamRolledBack:
 		return eventFields{count: true}
-	case EventPlanned:
+	case Planned:
 		return eventFields{before: true, after: true, count: true, keys: true}
 	default:
 		return eventFields{}
@@ -30,7 +30,7 @@ func (k EventKind) fields() eventFields {
 
 // HasSlot reports whether events of this kind name a slot. Event.Slot means nothing
 // in others.
-func (k EventKind) HasSlot() bool { return k.fields().slot }
+func (k Kind) HasSlot() bool { return k.fields().slot }
 
 // MarshalJSON writes the fields that the event's kind names, also those that are
 // zero, and of the others those that are not.

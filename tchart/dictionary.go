@@ -58,7 +58,7 @@ func (v *vocabulary) at(s string) int {
 }
 
 // wordChances are what strings are coded by: symbols by whether a word went
-// before, and literals by the byte before.
+// before, and literals alike everywhere.
 type wordChances struct {
 	symbol  [2][1 << 8]chance
 	literal [1 << 8]chance

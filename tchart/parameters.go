@@ -35,7 +35,7 @@ func (c *chance) adapt(bit uint) {
 	}
 }
 
-// paces are how much of the way a chance moves after so many bits, in 2^-16:
+// paces are how much of the way a chance moves after n bits, in 2^-16:
 // 1/(n+1.5), and in the long run 1/14.5.
 var paces = [16]int32{43691, 26214, 18725, 14564, 11916, 10082, 8738, 7710, 6899, 6242, 5699, 5243, 4855, 4520}
 
@@ -177,7 +177,7 @@ func (r *rangeReader) next() {
 		r.data = r.data[1:]
 		return
 	}
-	// More would be made up, for ever if need be.
+	// More would be made up, without end if need be.
 	if r.past++; r.past > maxTrimmed {
 		r.bad = true
 	}

@@ -1,4 +1,4 @@
-package partition
+package event
 
 import (
 	"encoding/json"
@@ -14,19 +14,19 @@ import (
 	"testing"
 )
 
-// declaredKinds reads the constants of type EventKind in the order in which the
+// declaredKinds reads the constants of type Kind in the order in which the
 // package's source declares them, each with the comment that names its fields.
-func declaredKinds(t *testing.T) (kinds []EventKind, comments map[EventKind]string) {
+func declaredKinds(t *testing.T) (kinds []Kind, comments map[Kind]string) {
 	t.Helper()
 	fset := token.NewFileSet()
 	files, err := filepath.Glob("*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	comments = map[EventKind]string{}
+	comments = map[Kind]string{}
 	type named struct {
 		at   token.Position
-		kind EventKind
+		kind Kind
 	}
 	var all []named
 	for _, name := range files {
@@ -41,15 +41,15 @@ func declaredKinds(t *testing.T) (kinds []EventKind, comments map[EventKind]stri
 			}
 			for _, s := range g.Specs {
 				v := s.(*ast.ValueSpec)
-				if id, ok := v.Type.(*ast.Ident); !ok || id.Name != "EventKind" {
+				if id, ok := v.Type.(*ast.Ident); !ok || id.Name != "Kind" {
 					continue
 				}
 				text, err := strconv.Unquote(v.Values[0].(*ast.BasicLit).Value)
 				if err != nil {
 					t.Fatal(err)
 				}
-				all = append(all, named{fset.Position(v.Pos()), EventKind(text)})
-				comments[EventKind(text)] = v.Doc.Text() + v.Comment.Text()
+				all = append(all, named{fset.Position(v.Pos()), Kind(text)})
+				comments[Kind(text)] = v.Doc.Text() + v.Comment.Text()
 			}
 		}
 	}
@@ -65,9 +65,9 @@ func declaredKinds(t *testing.T) (kinds []EventKind, comments map[EventKind]stri
 	return kinds, comments
 }
 
-// TestEventKinds compares what the package lists of its kinds of event with the
+// TestKinds compares what the package lists of its kinds of event with the
 // constants that its source declares.
-func TestEventKinds(t *testing.T) {
+func TestKinds(t *testing.T) {
 	t.Parallel()
 	declared, comments := declaredKinds(t)
 	if len(declared) < 30 {
@@ -76,19 +76,19 @@ func TestEventKinds(t *testing.T) {
 	t.Run("lists every kind that is declared", func(t *testing.T) {
 		t.Parallel()
 		for _, k := range declared {
-			if !slices.Contains(EventKinds, k) {
-				t.Errorf("EventKinds lacks %q", k)
+			if !slices.Contains(Kinds, k) {
+				t.Errorf("Kinds lacks %q", k)
 			}
 		}
-		if len(EventKinds) != len(declared) {
-			t.Errorf("EventKinds has %d kinds, %d are declared", len(EventKinds), len(declared))
+		if len(Kinds) != len(declared) {
+			t.Errorf("Kinds has %d kinds, %d are declared", len(Kinds), len(declared))
 		}
 	})
 	t.Run("writes the fields that the kind's comment names, also when they are zero", func(t *testing.T) {
 		t.Parallel()
 		for _, k := range declared {
 			var got map[string]any
-			if err := json.Unmarshal(mustJSON(Event{Kind: k, Worker: "w-0"}), &got); err != nil {
+			if err := json.Unmarshal(encode(t, Event{Kind: k, Worker: "w-0"}), &got); err != nil {
 				t.Fatal(err)
 			}
 			// "Slot, Reason: the key, Count: attempts" names three fields.
@@ -107,19 +107,19 @@ func TestEventJSON(t *testing.T) {
 	t.Parallel()
 	t.Run("has slot 0", func(t *testing.T) {
 		t.Parallel()
-		if got := string(mustJSON(Event{Kind: EventSlotAcquired, Worker: "orders-0", Version: 1})); !strings.Contains(got, `"slot":0`) {
+		if got := string(encode(t, Event{Kind: SlotAcquired, Worker: "orders-0", Version: 1})); !strings.Contains(got, `"slot":0`) {
 			t.Errorf("the event is %s", got)
 		}
 	})
 	t.Run("has no slot where none is meant", func(t *testing.T) {
 		t.Parallel()
-		if got := string(mustJSON(Event{Kind: EventElected, Worker: "orders-0", Peer: "orders-1"})); strings.Contains(got, "slot") {
+		if got := string(encode(t, Event{Kind: Elected, Worker: "orders-0", Peer: "orders-1"})); strings.Contains(got, "slot") {
 			t.Errorf("the event is %s", got)
 		}
 	})
 	t.Run("gives every field back", func(t *testing.T) {
 		t.Parallel()
-		want := Event{Kind: EventPlanned, Worker: "w"}
+		want := Event{Kind: Planned, Worker: "w"}
 		v := reflect.ValueOf(&want).Elem()
 		for i := range v.NumField() {
 			switch f := v.Field(i); f.Kind() {
@@ -138,20 +138,29 @@ func TestEventJSON(t *testing.T) {
 			}
 		}
 		var got Event
-		if err := json.Unmarshal(mustJSON(want), &got); err != nil || !reflect.DeepEqual(got, want) {
+		if err := json.Unmarshal(encode(t, want), &got); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("got %+v, %v; want %+v", got, err, want)
 		}
 	})
 	t.Run("an event of a slot matches a query for the slot", func(t *testing.T) {
 		t.Parallel()
-		q := EventQuery{BySlot: true, Slot: 5}
-		for kind, want := range map[EventKind]bool{EventSlotAcquired: true, EventKeyParked: true, EventKeyFreed: true, EventElected: false} {
+		q := Query{BySlot: true, Slot: 5}
+		for kind, want := range map[Kind]bool{SlotAcquired: true, KeyQueued: true, KeyFreed: true, Elected: false} {
 			if got := q.Matches(Event{Kind: kind, Slot: 5}); got != want {
 				t.Errorf("%s matches: %t", kind, got)
 			}
 		}
-		if q := (EventQuery{BySlot: true}); q.Matches(Event{Kind: EventElected}) {
+		if q := (Query{BySlot: true}); q.Matches(Event{Kind: Elected}) {
 			t.Error("an event without a slot matches slot 0")
 		}
 	})
+}
+
+func encode(t *testing.T, e Event) []byte {
+	t.Helper()
+	data, err := json.Marshal(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }

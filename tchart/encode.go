@@ -267,8 +267,10 @@ func (e *Encoder) wholeBits(column []float64) bool {
 		low, high = min(low, k), max(high, k)
 		e.ints = append(e.ints, k)
 	}
-	// Differences then don't overflow.
-	if len(column) == 0 || uint64(high-low) > 1<<60 {
+	// A prediction, up to 16 times one difference and 8 times another, must not overflow:
+	// it would differ by the origin that differences are taken from, and the reader may
+	// take them from another than the writer planned with.
+	if len(column) == 0 || uint64(high-low) > 1<<58 {
 		return false
 	}
 	e.planner.plan(&e.whole, e.ints)

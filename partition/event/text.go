@@ -1,4 +1,4 @@
-package partition
+package event
 
 import (
 	"fmt"
@@ -11,82 +11,82 @@ import (
 func (e Event) Text() string {
 	ms := func(d time.Duration) string { return d.Round(time.Millisecond).String() }
 	switch e.Kind {
-	case EventStarted:
+	case Started:
 		return ""
-	case EventIDClaimed:
+	case IDClaimed:
 		return fmt.Sprintf("claim %d, %s after the start", e.Claim, ms(e.Duration))
-	case EventElected:
+	case Elected:
 		if e.Peer == e.Worker {
 			return fmt.Sprintf("leads, epoch %d", e.Epoch)
 		}
 		return "follows " + e.Peer
-	case EventState:
+	case StateChanged:
 		return fmt.Sprintf("%s -> %s", e.From, e.To)
-	case EventWorkerGone:
+	case WorkerGone:
 		if e.Duration > 0 {
 			return fmt.Sprintf("%s: %s, %s after its last sign of life", e.Peer, e.Reason, ms(e.Duration))
 		}
 		return fmt.Sprintf("%s: %s", e.Peer, e.Reason)
-	case EventWorkerJoined, EventWorkerLeaving, EventRestarting, EventSuspected, EventWorkerYields:
+	case WorkerJoined, WorkerLeaving, WorkerRestarting, WorkerSuspected, WorkerDraining:
 		return e.Peer
-	case EventSucceeded:
+	case WorkerRejoined:
 		return fmt.Sprintf("%s is back, claim %d, after %s", e.Peer, e.Claim, ms(e.Duration))
-	case EventReserved:
+	case WorkerAwaited:
 		return fmt.Sprintf("%s, for %s", e.Peer, ms(e.Duration))
-	case EventStandby:
+	case Standby:
 		return fmt.Sprintf("all of %d wanted workers have their names", e.After)
-	case EventTopology:
+	case Topology:
 		return fmt.Sprintf("%d -> %d workers", e.Before, e.After)
-	case EventWindowStarted:
+	case WindowStarted:
 		return fmt.Sprintf("%s, %s", e.Reason, ms(e.Duration))
-	case EventWindowDone:
+	case WindowDone:
 		return fmt.Sprintf("%s: %d workers after %s", e.Reason, e.After, ms(e.Duration))
-	case EventPlanned:
+	case Planned:
 		return fmt.Sprintf("%s: %d of %d slots move, load %d, to %d workers; took %s", e.Reason, e.Count, e.Before, e.Keys, e.After, e.Duration.Round(time.Microsecond))
-	case EventMapPublished:
+	case MapPublished:
 		return fmt.Sprintf("version %d for %d workers", e.Version, e.After)
-	case EventMapReceived:
+	case MapReceived:
 		return fmt.Sprintf("version %d", e.Version)
-	case EventRebalanced:
+	case Rebalanced:
 		return fmt.Sprintf("version %d: %d slots moved in %s", e.Version, e.Count, ms(e.Duration))
-	case EventAssigned:
+	case Assigned:
 		return fmt.Sprintf("version %d: %d -> %d slots, %d come, %d go", e.Version, e.Before, e.After, len(e.Slots), len(e.Lost))
-	case EventSlotAcquired:
+	case SlotAcquired:
 		return fmt.Sprintf("slot %d by %s, version %d", e.Slot, e.Reason, e.Version)
-	case EventSlotResumed:
+	case SlotResumed:
 		return fmt.Sprintf("slot %d, a message waited for %s", e.Slot, e.Duration.Round(100*time.Microsecond))
-	case EventReleasing:
+	case SlotReleasing:
 		if e.Busy {
 			return fmt.Sprintf("slot %d, ends its message first", e.Slot)
 		}
 		return fmt.Sprintf("slot %d", e.Slot)
-	case EventSlotReleased:
+	case SlotReleased:
 		return fmt.Sprintf("slot %d to %s after %s", e.Slot, e.Peer, ms(e.Duration))
-	case EventTakenOver:
+	case SlotTakenOver:
 		return fmt.Sprintf("slot %d for %s", e.Slot, e.Peer)
-	case EventHandoverForced, EventGhostHealed:
+	case HandoffForced, StalePinFreed:
 		if e.Reason != "" {
 			return fmt.Sprintf("slot %d: %s", e.Slot, e.Reason)
 		}
 		return fmt.Sprintf("slot %d", e.Slot)
-	case EventKeyParked:
+	case KeyQueued:
 		return fmt.Sprintf("%s of slot %d, after %d attempts", e.Reason, e.Slot, e.Count)
-	case EventKeyFreed:
+	case KeyFreed:
 		return fmt.Sprintf("%s of slot %d", e.Reason, e.Slot)
-	case EventFencesRaised:
+	case FencesRaised:
 		return fmt.Sprintf("version %d: slot %d of %s: %s", e.Version, e.Slot, e.Peer, e.Reason)
-	case EventStreamRolledBack:
+	case StreamRolledBack:
 		return fmt.Sprintf("%s: %s; what was settled of %d slots is forgotten", e.Reason, e.Err, e.Count)
-	case EventPanicked:
+	case Panicked:
 		return fmt.Sprintf("slot %d: %s", e.Slot, e.Err)
-	case EventTrustRegained, EventLeft:
+	case LeaseConfirmed, Left:
 		return "after " + ms(e.Duration)
-	case EventYielding:
+	case Draining:
 		if e.Duration == 0 {
 			return "takes slots again"
 		}
 		return "for " + e.Duration.Round(time.Second).String()
-	case EventRebalance, EventTrustLost, EventIdentityLost, EventPrepareFailed, EventPlanNote:
+	case Rebalance, LeaseUncertain, IdentityLost, PrepareFailed, PlanNote:
 		return strings.TrimSpace(e.Reason + e.Err)
 	}
 	return strings.TrimSpace(strings.Join([]string{e.Peer, e.Reason, e.Err}, " "))

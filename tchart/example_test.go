@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/muster-dev/muster/defender/tchart"
+	"github.com/muster-dev/muster/tchart"
 )
 
 func Example() {

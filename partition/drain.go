@@ -13,6 +13,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // This file holds yielding: a worker that stays gives all its slots away and
@@ -22,32 +24,13 @@ import (
 // The time is bounded by whoever asks, so that a worker whose asker died works
 // again by itself.
 
-// HandOver makes the worker give all its slots away and take none until a time;
-// the zero time ends that at once. It returns immediately; Status tells how far
-// the worker is.
-func (w *Worker) HandOver(until time.Time) { w.post(yieldInput{until: until}) }
-
-// yieldCalled answers a request to yield.
-func (w *Worker) yieldCalled(msg *nats.Msg) {
-	r, err := decodeYield(msg.Data)
-	if err != nil {
-		w.refuse(recordYield, msg.Subject, err)
-		return
-	}
-	var until time.Time
-	if r.Until > 0 {
-		until = time.UnixMilli(r.Until)
-	}
-	w.post(yieldInput{until, msg.Reply})
-}
-
 // MemberInfo is what a worker's lease says of it.
 type MemberInfo struct {
 	Member
 	Pod      string // it was started as; "" if it did not say
 	Node     string // it runs on; "" if it did not say
 	Zone     string
-	State    State
+	State    state.State
 	Version  uint64 // of the map it has
 	Leaving  bool
 	Yielding bool // gives its slots away and takes none
@@ -60,8 +43,8 @@ type MemberInfo struct {
 	Renewed  time.Time // when the server had the last renewal of its lease
 }
 
-// Members returns the workers of a group that have a lease, by ascending ID.
-func Members(ctx context.Context, nc *nats.Conn, group string) ([]MemberInfo, error) {
+// members returns the workers of a group that have a lease, by ascending ID.
+func members(ctx context.Context, nc *nats.Conn, group string) ([]MemberInfo, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, fmt.Errorf("listing the workers of %s: %w", group, err)
@@ -113,17 +96,17 @@ func current(ctx context.Context, kv jetstream.KeyValue, tell func(jetstream.Key
 	}
 }
 
-// HandOver asks the workers of a group that who selects to give their slots away
+// drain asks the workers of a group that who selects to give their slots away
 // and to take none until a time; the zero time ends that. It returns how many
 // slots each of them still holds, by stable ID; called again it tells how far
 // they are. The error names those that did not answer; they are not in the
 // result.
-func HandOver(ctx context.Context, nc *nats.Conn, group string, who func(MemberInfo) bool, until time.Time) (map[string]int, error) {
-	members, err := Members(ctx, nc, group)
+func drain(ctx context.Context, nc *nats.Conn, group string, who func(MemberInfo) bool, until time.Time) (map[string]int, error) {
+	members, err := members(ctx, nc, group)
 	if err != nil {
 		return nil, err
 	}
-	request := yieldRequest{Schema: valueSchema}
+	request := drainRequest{Schema: valueSchema}
 	if !until.IsZero() {
 		request.Until = until.UnixMilli()
 	}
@@ -137,10 +120,10 @@ func HandOver(ctx context.Context, nc *nats.Conn, group string, who func(MemberI
 			continue
 		}
 		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, yieldTimeout)
+			ctx, cancel := context.WithTimeout(ctx, drainTimeout)
 			defer cancel()
-			var reply yieldReply
-			msg, err := nc.RequestWithContext(ctx, yieldSubject(group, m.Member), data)
+			var reply drainReply
+			msg, err := nc.RequestWithContext(ctx, drainSubject(group, m.Member), data)
 			if err == nil {
 				err = json.Unmarshal(msg.Data, &reply)
 			}
@@ -164,10 +147,10 @@ func HandOver(ctx context.Context, nc *nats.Conn, group string, who func(MemberI
 // ErrSilent says that workers did not answer a request to hand over.
 var ErrSilent = errors.New("workers that did not answer the request to hand over")
 
-// yieldTimeout is how long one worker's answer is waited for.
-const yieldTimeout = 2 * time.Second
+// drainTimeout is how long one worker's answer is waited for.
+const drainTimeout = 2 * time.Second
 
-// handOverSuffix follows the subject of a worker in that of requests to hand off.
-const handOverSuffix = ".hand-over"
+// drainSuffix follows the subject of a worker in that of requests to hand off.
+const drainSuffix = ".hand-over"
 
-func yieldSubject(group string, m Member) string { return peerSubject(group, m) + handOverSuffix }
+func drainSubject(group string, m Member) string { return peerSubject(group, m) + drainSuffix }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/muster-dev/muster/defender/tchart"
+	"github.com/muster-dev/muster/tchart"
 )
 
 // newTrace returns a trace whose columns are made by the given functions of the
@@ -35,6 +35,44 @@ func newTrace(rows int, columns ...func(i int) float64) *tchart.Trace {
 		t.Values = append(t.Values, column)
 	}
 	return t
+}
+
+func same(a, b *tchart.Trace) bool {
+	if a.Tool != b.Tool || a.Chamber != b.Chamber || a.Context != b.Context || a.Recipe != b.Recipe || a.Product != b.Product ||
+		a.Lot != b.Lot || a.Wafer != b.Wafer || len(a.SVIDs) != len(b.SVIDs) || len(a.Step) != len(b.Step) || len(a.Values) != len(b.Values) {
+		return false
+	}
+	for i := range a.SVIDs {
+		if a.SVIDs[i] != b.SVIDs[i] {
+			return false
+		}
+	}
+	for i := range a.Step {
+		if a.Step[i] != b.Step[i] {
+			return false
+		}
+	}
+	if !sameBits(a.Time, b.Time) {
+		return false
+	}
+	for i := range a.Values {
+		if !sameBits(a.Values[i], b.Values[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func sameBits(a, b []float64) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if math.Float64bits(a[i]) != math.Float64bits(b[i]) {
+			return false
+		}
+	}
+	return true
 }
 
 func constant(v float64) func(int) float64 { return func(int) float64 { return v } }
@@ -92,6 +130,37 @@ func TestAnyTraceComesBackToTheBit(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		} else if !same(want, &got) {
 			t.Errorf("%s comes back different", name)
+		}
+	}
+}
+
+// TestFarOutliersComeBackToTheBit: values that creep up and return, with one whose bits are as
+// far from theirs as a column of bits may reach, and farther: predictions must not overflow.
+func TestFarOutliersComeBackToTheBit(t *testing.T) {
+	t.Parallel()
+	const low, rows = 0x3000_0000_0000_0000, 200
+	for seed := range uint64(20) {
+		for distance := uint64(1) << 57; distance <= 1<<61; distance *= 2 {
+			rng := rand.New(rand.NewPCG(1, seed))
+			bits := uint64(low)
+			want := newTrace(rows, func(i int) float64 {
+				switch {
+				case i == rows-1-int(seed):
+					return math.Float64frombits(low + distance)
+				case i > rows/2:
+					bits = low
+				case i > 0:
+					bits += rng.Uint64N(100)
+				}
+				return math.Float64frombits(bits)
+			})
+			blob, err := tchart.Encode(want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := tchart.Decode(blob); err != nil || !same(want, got) {
+				t.Errorf("seed %d: an outlier at a distance of %#x comes back different (error %v)", seed, distance, err)
+			}
 		}
 	}
 }
@@ -449,39 +518,20 @@ func BenchmarkDecode(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			benchmarkDecode(b, [][]byte{blob}, tr.Points())
+			benchmarkDecode(b, blob, tr.Points())
 		})
 	}
-	b.Run("etch", func(b *testing.B) {
-		var blobs [][]byte
-		points := 0
-		for _, w := range etchWafers(b) {
-			blob, err := tchart.Encode(&w.Trace)
-			if err != nil {
-				b.Fatal(err)
-			}
-			blobs = append(blobs, blob)
-			points += w.Trace.Points()
-		}
-		benchmarkDecode(b, blobs, points)
-	})
 }
 
-func benchmarkDecode(b *testing.B, blobs [][]byte, points int) {
+func benchmarkDecode(b *testing.B, blob []byte, points int) {
 	var dec tchart.Decoder
 	var got tchart.Trace
-	total := 0
-	for _, blob := range blobs {
-		total += len(blob)
-	}
 	benchmarkPoints(b, points, func() {
-		for _, blob := range blobs {
-			if err := dec.Decode(blob, &got); err != nil {
-				b.Fatal(err)
-			}
+		if err := dec.Decode(blob, &got); err != nil {
+			b.Fatal(err)
 		}
 	})
-	b.ReportMetric(float64(total)/float64(points), "bytes/point")
+	b.ReportMetric(float64(len(blob))/float64(points), "bytes/point")
 }
 
 func BenchmarkEncode(b *testing.B) {

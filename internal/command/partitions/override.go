@@ -16,42 +16,43 @@ import (
 	"github.com/muster-dev/muster/partition"
 )
 
-func newPin() *cobra.Command {
+func newOverride() *cobra.Command {
 	var p *groupCommand
 	var remove, list bool
 	cmd := &cobra.Command{
-		Use:   "pin KEY|SLOT WORKER",
-		Short: "Keep the slot of a key on a worker, remove that, or list what is pinned",
-		Long: "Pin keeps a slot on a worker, whatever the balance, while that worker is there and\n" +
-			"takes slots; otherwise the slot is planned like any. A key stands for its slot, and\n" +
-			"the neighbours in it move along. The leader acts at once; a pin stays until it is\n" +
-			"removed, whoever leads. Removing one moves nothing that balance does not ask for.",
-		Example: "  muster partitions pin tool001:chamber1 defender-3\n" +
-			"  muster partitions pin 417 defender-3\n" +
-			"  muster partitions pin --remove tool001:chamber1\n" +
-			"  muster partitions pin --list",
+		Use:   "override KEY|SLOT WORKER",
+		Short: "Keep the slot of a key on a worker, remove that, or list the overrides",
+		Long: "Override keeps a slot on a worker, whatever the balance, while that worker is there\n" +
+			"and takes slots; otherwise the slot is planned like any other. A key stands for its\n" +
+			"slot, and the other keys in the slot move along. The leader acts at once. An override\n" +
+			"stays until it is removed, under every leader. Removing one moves only what balance\n" +
+			"asks for.",
+		Example: "  muster partitions override tool001:chamber1 defender-3\n" +
+			"  muster partitions override 417 defender-3\n" +
+			"  muster partitions override --remove tool001:chamber1\n" +
+			"  muster partitions override --list",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			nc, err := p.connect(p.pinFaults(args, remove, list))
+			nc, err := p.connect(p.overrideFaults(args, remove, list))
 			if err != nil {
 				return err
 			}
 			defer nc.Close()
 			switch {
 			case list:
-				return p.listPins(cmd.Context(), nc)
+				return p.listOverrides(cmd.Context(), nc)
 			case remove:
-				return p.removePins(cmd.Context(), nc, args)
+				return p.removeOverrides(cmd.Context(), nc, args)
 			}
-			return p.addPin(cmd.Context(), nc, args[0], args[1])
+			return p.addOverride(cmd.Context(), nc, args[0], args[1])
 		},
 	}
 	p = newGroupCommand(cmd)
-	cmd.Flags().BoolVar(&remove, "remove", false, "remove the pins of the keys or slots that are named")
-	cmd.Flags().BoolVar(&list, "list", false, "list the pins, and whether they are kept")
+	cmd.Flags().BoolVar(&remove, "remove", false, "remove the overrides of the keys or slots that are named")
+	cmd.Flags().BoolVar(&list, "list", false, "list the overrides, and whether they are kept")
 	return cmd
 }
 
-func (p *groupCommand) pinFaults(args []string, remove, list bool) error {
+func (p *groupCommand) overrideFaults(args []string, remove, list bool) error {
 	var errs []error
 	switch {
 	case remove && list:
@@ -59,7 +60,7 @@ func (p *groupCommand) pinFaults(args []string, remove, list bool) error {
 	case list && len(args) > 0:
 		errs = append(errs, fmt.Errorf("--list goes without %q", args[0]))
 	case remove && len(args) == 0:
-		errs = append(errs, errors.New("--remove needs the keys or slots that are pinned"))
+		errs = append(errs, errors.New("--remove needs the keys or slots that are overridden"))
 	case !remove && !list && len(args) != 2:
 		errs = append(errs, fmt.Errorf("%d arguments: name a key or a slot, and a worker", len(args)))
 	}
@@ -71,18 +72,18 @@ func (p *groupCommand) pinFaults(args []string, remove, list bool) error {
 	}
 	for i, a := range args {
 		if remove || i == 0 {
-			_, err := parsePin(a + "=x")
+			_, err := parseOverride(a + "=x")
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// parsePin reads "tool001:chamber1=defender-3" or "417=defender-3".
-func parsePin(text string) (partition.Pin, error) {
+// parseOverride reads "tool001:chamber1=defender-3" or "417=defender-3".
+func parseOverride(text string) (partition.Pin, error) {
 	what, worker, ok := strings.Cut(text, "=")
 	if !ok || what == "" || worker == "" {
-		return partition.Pin{}, fmt.Errorf("%q is no pin: write KEY=WORKER or SLOT=WORKER", text)
+		return partition.Pin{}, fmt.Errorf("%q is no override: write KEY=WORKER or SLOT=WORKER", text)
 	}
 	slot, err := strconv.Atoi(what)
 	switch {
@@ -96,28 +97,28 @@ func parsePin(text string) (partition.Pin, error) {
 	return partition.Pin{Key: what, Worker: worker}, nil
 }
 
-func (p *groupCommand) addPin(ctx context.Context, nc *nats.Conn, what, worker string) error {
-	pin, err := parsePin(what + "=" + worker)
+func (p *groupCommand) addOverride(ctx context.Context, nc *nats.Conn, what, worker string) error {
+	pin, err := parseOverride(what + "=" + worker)
 	if err != nil {
 		return err
 	}
-	if err := partition.AddPins(ctx, nc, p.group, pin); err != nil {
+	if err := partition.Open(nc, p.group).Override(ctx, pin); err != nil {
 		if errors.Is(err, partition.ErrNoPin) {
 			return command.UsageError(p.cmd, err)
 		}
 		return err
 	}
-	return p.listPins(ctx, nc)
+	return p.listOverrides(ctx, nc)
 }
 
-func (p *groupCommand) removePins(ctx context.Context, nc *nats.Conn, args []string) error {
-	v, err := partition.Look(ctx, nc, p.group)
+func (p *groupCommand) removeOverrides(ctx context.Context, nc *nats.Conn, args []string) error {
+	v, err := partition.Open(nc, p.group).Inspect(ctx)
 	if err != nil {
 		return err
 	}
 	var slots []int
 	for _, a := range args {
-		pin, err := parsePin(a + "=x")
+		pin, err := parseOverride(a + "=x")
 		if err != nil {
 			return err
 		}
@@ -126,29 +127,29 @@ func (p *groupCommand) removePins(ctx context.Context, nc *nats.Conn, args []str
 		}
 		slots = append(slots, pin.Slot)
 	}
-	if err := partition.RemovePins(ctx, nc, p.group, slots...); err != nil {
+	if err := partition.Open(nc, p.group).RemoveOverrides(ctx, slots...); err != nil {
 		return err
 	}
-	return p.listPins(ctx, nc)
+	return p.listOverrides(ctx, nc)
 }
 
-func (p *groupCommand) listPins(ctx context.Context, nc *nats.Conn) error {
-	v, err := partition.Look(ctx, nc, p.group)
+func (p *groupCommand) listOverrides(ctx context.Context, nc *nats.Conn) error {
+	v, err := partition.Open(nc, p.group).Inspect(ctx)
 	if err != nil {
 		return err
 	}
 	pins := v.Report().Pins
 	return p.write(pins, func(w io.Writer) {
 		if len(pins) == 0 {
-			_, _ = fmt.Fprintln(w, "Nothing is pinned.")
+			_, _ = fmt.Fprintln(w, "No slot is overridden.")
 			return
 		}
-		columns(w, pinRows(pins)...)
+		columns(w, overrideRows(pins)...)
 	})
 }
 
-func pinRows(pins []partition.PinReport) []string {
-	rows := []string{"PIN\tKEY\tWORKER\tSINCE\tNOW WITH\tKEPT"}
+func overrideRows(pins []partition.PinReport) []string {
+	rows := []string{"SLOT\tKEY\tWORKER\tSINCE\tNOW WITH\tKEPT"}
 	for _, x := range pins {
 		kept := "yes"
 		if !x.Kept {

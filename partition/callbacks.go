@@ -1,0 +1,105 @@
+package partition
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/muster-dev/muster/partition/event"
+)
+
+// callbacks calls what the user has given beside Handle, which is the delivery's: Weights,
+// Strategy, Prepare and Observe. What may take time runs in a goroutine of its own and
+// comes back as an input.
+type callbacks struct {
+	cfg     Config
+	layout  layout
+	nc      *nats.Conn
+	handler Handler
+	guard   guard // of the first three
+	events  *eventCounts
+	post    func(input)
+}
+
+// execute carries one effect out.
+func (c *callbacks) execute(e effect) {
+	switch e := e.(type) {
+	case weightsEffect:
+		go c.loadWeights()
+	case planEffect:
+		go c.plan(e.job)
+	case prepareEffect:
+		go c.prepare(e)
+	case emitEffect:
+		c.emit(e.event)
+	}
+}
+
+func (c *callbacks) loadWeights() {
+	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.PrepareTimeout)
+	defer cancel()
+	var byKey map[string]uint64
+	err := c.guard.call("Weights", func() (err error) {
+		byKey, err = c.cfg.Weights(ctx)
+		return err
+	})
+	in := weightsInput{err: err}
+	if err == nil {
+		n := c.layout.finest()
+		in.finest, in.keys = make([]uint64, n), make([]uint64, n)
+		for k, v := range byKey {
+			s := SlotOfKey(n, k)
+			in.finest[s] += v
+			in.keys[s]++
+		}
+	}
+	c.post(in)
+}
+
+func (c *callbacks) plan(job *planJob) {
+	start := time.Now()
+	err := c.guard.call("Strategy", func() (err error) {
+		job.result, err = c.cfg.Strategy.Plan(job.problem)
+		return err
+	})
+	job.took = time.Since(start)
+	c.post(plannedInput{job, err})
+}
+
+// prepare calls Prepare, if the handler has it. A Prepare that does not return in time is
+// not waited for.
+func (c *callbacks) prepare(e prepareEffect) {
+	h, ok := c.handler.(Preparer)
+	if !ok {
+		c.post(preparedInput{e.division, e.slots, nil})
+		return
+	}
+
+	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.PrepareTimeout)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		done <- c.guard.call("Prepare", func() error { return h.Prepare(ctx, Slots{e.division.slots, e.slots}) })
+	}()
+	var err error
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		err = fmt.Errorf("preparing %d slots: %w", len(e.slots), ctx.Err())
+	}
+	c.post(preparedInput{e.division, e.slots, err})
+}
+
+// emit counts an event, shows it to an Observer and publishes it, in the loop: an Observer
+// sees events in their order.
+func (c *callbacks) emit(e event.Event) {
+	c.events.count(e)
+	if o, ok := c.handler.(Observer); ok {
+		// An event of its panic would be its next one, so it is only counted.
+		quiet := guard{c.cfg.Logger, c.events.count}
+		_ = quiet.call("Observe", func() error { o.Observe(e); return nil })
+	}
+	_ = c.nc.Publish(eventSubject(c.cfg.Name, e.Kind), mustJSON(e))
+}

@@ -1,0 +1,8 @@
+module github.com/muster-dev/muster/tchart
+
+go 1.26.0
+
+require (
+	github.com/cespare/xxhash/v2 v2.3.0
+	github.com/klauspost/compress v1.20.3
+)
