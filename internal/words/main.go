@@ -3,8 +3,9 @@
 //	go run ./internal/words
 //
 // It reads the pages that are written by hand: README.md, CONTRIBUTING.md and docs, without
-// the reports that programs write to docs/results. A word has a letter or a digit. A code
-// span is one word of a sentence. Cells of tables have no part in the mean, since many of
+// the reports that programs write to docs/results. A word has a letter or a digit. Blocks of
+// code are not counted: they are commands, files, and what programs print. A code span is
+// one word of a sentence. Cells of tables have no part in the mean, since many of
 // them are no sentences, but a cell may not hold a longer sentence than the text.
 //
 // It exits with 1 if a page has a sentence that is too long or a mean that is too high,

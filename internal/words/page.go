@@ -24,7 +24,7 @@ var (
 
 // newPage measures the text of a page.
 func newPage(path, text string) page {
-	p := page{path: path, words: countWords(text)}
+	p := page{path: path}
 
 	paragraph, inCode := "", false
 	end := func() {
@@ -37,7 +37,9 @@ func newPage(path, text string) page {
 		case strings.HasPrefix(trimmed, "```"):
 			end()
 			inCode = !inCode
-		case inCode:
+			continue
+		case inCode, paragraph == "" && strings.HasPrefix(line, "    "):
+			continue
 		case trimmed == "", strings.HasPrefix(trimmed, "#"), strings.HasPrefix(trimmed, "!["):
 			end()
 		case strings.HasPrefix(trimmed, "|"):
@@ -52,6 +54,7 @@ func newPage(path, text string) page {
 			}
 			paragraph += " " + trimmed
 		}
+		p.words += countWords(trimmed)
 	}
 	end()
 	return p

@@ -73,8 +73,15 @@ var notYet = []string{
 	"cmd/muster/main_test.go",
 	"cmd/muster/up_test.go",
 	"internal/command/up/up.go",
-	// Pages that are still to be rewritten.
-	"docs/",
+	// Pages that are still to be rewritten, or that name what has an old name.
+	"docs/comparison.md",
+	"docs/debug.md",
+	"docs/dependencies.md",
+	"docs/install.md",
+	"docs/partition.md",
+	"docs/scenarios.md",
+	"docs/sizing.md",
+	"docs/tune.md",
 	"README.md",
 	"CHANGELOG.md",
 }
