@@ -1,6 +1,8 @@
 package partition
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/muster-dev/muster/partition/event"
@@ -23,281 +25,23 @@ import (
 // Whatever takes time is a question: askEffect asks it, answerInput answers it. A
 // slotRun asks one question at a time, and begins nothing before the answer is there.
 
-// delivery is what a worker knows of the messages of its slots.
+// delivery is what a worker knows of the messages of its slots: the runs, and which of
+// them hold a slot. It hands each input to the run that it is for.
 type delivery struct {
-	cfg      Config
-	abandons bool    // the handler is an Abandoner
-	memory   *memory // of what was settled
-	retries  *retryCounts
+	deliveryCore
 
 	slots map[place]*slotRun  // those held: what comes for any other goes back
 	runs  map[uint64]*slotRun // those that have not ended
 	last  uint64              // number of the latest run
-
-	// The lease lets messages begin until a moment, unless suspended. The machine
-	// suspends with its next step only; a process that was stopped and continues
-	// must not begin anything before that step.
-	suspended bool
-	until     time.Time
-
-	now time.Time
-	out []deliveryEffect
 }
 
 func newDelivery(cfg Config, abandons bool, remembers *memory, counts *retryCounts) *delivery {
-	return &delivery{cfg: cfg, abandons: abandons, memory: remembers, retries: counts,
-		slots: make(map[place]*slotRun), runs: make(map[uint64]*slotRun), suspended: true}
+	return &delivery{
+		deliveryCore: deliveryCore{cfg: cfg, abandons: abandons, memory: remembers, retries: counts, suspended: true},
+		slots:        make(map[place]*slotRun),
+		runs:         make(map[uint64]*slotRun),
+	}
 }
-
-// deliveryInput is something that has happened.
-type deliveryInput interface{ deliveryInput() }
-
-type (
-	// heldInput: the slot is this worker's, or has a later fence.
-	heldInput struct {
-		place
-		fence Fence
-	}
-	// handOffInput: the slot is to end with the message that it has.
-	handOffInput struct{ releaseEffect }
-	// forcedInput: the slot ends although its handler has not returned in time.
-	forcedInput struct{ place }
-	// droppedInput: the slot is another worker's.
-	droppedInput struct{ place }
-	// validityInput: the lease became invalid, or is valid again.
-	validityInput struct{ valid bool }
-	// mailInput: the server has answered a pull of the slot's consumer.
-	mailInput struct {
-		place
-		mail *mail
-	}
-	// handledInput: the handler of a run has returned.
-	handledInput struct {
-		run uint64
-		err error
-	}
-	// answerInput answers the question of that number.
-	answerInput struct {
-		run, question uint64
-		answer
-	}
-	// unsentInput: a pull could not be sent.
-	unsentInput struct {
-		run   uint64
-		serie int
-	}
-	// wakeInput: the time of a wakeEffect has come.
-	wakeInput struct{ run uint64 }
-	// progressInput: it is time to tell the server of messages that are worked on.
-	progressInput struct{}
-	// closeInput: every slot ends.
-	closeInput struct{}
-)
-
-func (heldInput) deliveryInput()     {}
-func (handOffInput) deliveryInput()  {}
-func (forcedInput) deliveryInput()   {}
-func (droppedInput) deliveryInput()  {}
-func (validityInput) deliveryInput() {}
-func (mailInput) deliveryInput()     {}
-func (handledInput) deliveryInput()  {}
-func (answerInput) deliveryInput()   {}
-func (unsentInput) deliveryInput()   {}
-func (wakeInput) deliveryInput()     {}
-func (progressInput) deliveryInput() {}
-func (closeInput) deliveryInput()    {}
-
-// deliveryEffect is something to do. Effects are carried out in their order, and
-// before the next step; what takes time continues elsewhere and comes back as an input.
-type deliveryEffect interface{ deliveryEffect() }
-
-type (
-	// beganEffect: a run was made. Whatever else names it comes later.
-	beganEffect struct {
-		place
-		run uint64
-	}
-	// fetchEffect sends a pull, with the pin that the run has.
-	fetchEffect struct {
-		place
-		run   uint64
-		serie int
-		pin   string
-	}
-	// handleEffect calls the handler, and handledInput says what came of it.
-	handleEffect struct {
-		place
-		run     uint64
-		mail    *mail          // of the main stream
-		parked  *parkedMessage // or from the retry stream
-		message Message
-		abandon bool  // Abandoner.Abandon is called
-		failure error // with this
-	}
-	// interruptEffect ends the context of a run's handler.
-	interruptEffect struct{ run uint64 }
-	// settleEffect answers a message: it is acknowledged, terminated or goes back.
-	settleEffect struct {
-		place
-		mail *mail
-		how  settlement
-	}
-	// returnEffect returns a message for a slot that is not held: the pin first, or
-	// the server would deliver it here again.
-	returnEffect struct {
-		place
-		mail *mail
-	}
-	// workingEffect tells the server that a message is worked on.
-	workingEffect struct {
-		place
-		mail *mail
-	}
-	// askEffect asks a question.
-	askEffect struct {
-		place
-		run, number uint64
-		question    question
-	}
-	// lookEffect has all streams looked at.
-	lookEffect struct{}
-	// rolledBackEffect reports that the stream of a slot is not the one that it was.
-	rolledBackEffect struct {
-		slot      int
-		what      string
-		forgotten int
-	}
-	// releasedEffect tells a Releaser.
-	releasedEffect struct{ slots Slots }
-	// reportEffect gives the machine an input.
-	reportEffect struct{ input input }
-	// forcedEffect takes the pin off a slot that was forced, and then reports.
-	forcedEffect struct {
-		place
-		report slotReleasedInput
-	}
-	// warnEffect logs.
-	warnEffect struct {
-		text string
-		args []any
-	}
-	// wakeEffect has a run woken, with a wakeInput, at a moment.
-	wakeEffect struct {
-		run uint64
-		at  time.Time
-	}
-	// endedEffect: nothing of a run is left.
-	endedEffect struct{ run uint64 }
-)
-
-func (beganEffect) deliveryEffect()      {}
-func (fetchEffect) deliveryEffect()      {}
-func (handleEffect) deliveryEffect()     {}
-func (interruptEffect) deliveryEffect()  {}
-func (settleEffect) deliveryEffect()     {}
-func (returnEffect) deliveryEffect()     {}
-func (workingEffect) deliveryEffect()    {}
-func (askEffect) deliveryEffect()        {}
-func (lookEffect) deliveryEffect()       {}
-func (rolledBackEffect) deliveryEffect() {}
-func (releasedEffect) deliveryEffect()   {}
-func (reportEffect) deliveryEffect()     {}
-func (forcedEffect) deliveryEffect()     {}
-func (warnEffect) deliveryEffect()       {}
-func (wakeEffect) deliveryEffect()       {}
-func (endedEffect) deliveryEffect()      {}
-
-// settlement is what the server is told of a message.
-type settlement uint8
-
-const (
-	settleAck settlement = iota
-	settleTerm
-	settleNak
-)
-
-// question is what a run asks.
-type question interface{ question() }
-
-type (
-	askStream  struct{}             // what contradicts that the stream is the one it was: answer.what
-	askWaiting struct{}             // whether the consumer has messages to deliver, or delivered and not settled: yes
-	askFirst   struct{}             // the first stored message: sequence, 0 for none
-	askTake    struct{}             // the pin off and the consumer reset, or created
-	askCreate  struct{}             // the consumer created, if it is gone
-	askRenew   struct{}             // the consumer deleted and created
-	askUnpin   struct{}             // the pin off, tried until it is
-	askConfirm struct{ mail *mail } // that the server knows this acknowledgement
-	askSpace   struct{}             // of the retry stream: sequence, claims
-	askClaim   struct {
-		fence  Fence
-		expect uint64
-	}
-	askCount struct{} // counts
-	askTail  struct{ key string }
-	askHead  struct {
-		key  string
-		from uint64 // sequence, the first has 1
-	}
-	askErase     struct{ original } // yes: it was there
-	askRemove    struct{ sequence uint64 }
-	askStoreCopy struct {
-		mail     *mail
-		message  Message
-		attempts int
-		expect   uint64
-	}
-)
-
-func (askStream) question()    {}
-func (askWaiting) question()   {}
-func (askFirst) question()     {}
-func (askTake) question()      {}
-func (askCreate) question()    {}
-func (askRenew) question()     {}
-func (askUnpin) question()     {}
-func (askConfirm) question()   {}
-func (askSpace) question()     {}
-func (askClaim) question()     {}
-func (askCount) question()     {}
-func (askTail) question()      {}
-func (askHead) question()      {}
-func (askErase) question()     {}
-func (askRemove) question()    {}
-func (askStoreCopy) question() {}
-
-// answer answers any question; each uses some of the fields.
-type answer struct {
-	err      error
-	what     string
-	yes      bool
-	sequence uint64
-	claims   []lotClaim
-	counts   map[string]int
-	parked   *parkedMessage // nil: none
-	outcome  outcome
-}
-
-// mail is one thing that a pull brought: a message, or the status that ends a pull.
-type mail struct {
-	status      string // "" for a message
-	description string
-	serie       int // of the pull that a status ends
-
-	pin        string // of the consumer, as the message says
-	unreadable bool   // it is not for handlers, and was logged
-	original
-	finest  int // slot of the finest division
-	message Message
-	body    any // what the shell needs to settle it
-}
-
-// valid reports whether a message may begin.
-func (d *delivery) valid() bool { return !d.suspended && d.now.Before(d.until) }
-
-func (d *delivery) do(e deliveryEffect) { d.out = append(d.out, e) }
-
-func (d *delivery) note(e event.Event) { d.do(reportEffect{noteInput{e}}) }
 
 // step takes in what has happened and returns what to do.
 func (d *delivery) step(now time.Time, in deliveryInput) []deliveryEffect {
@@ -326,11 +70,7 @@ func (d *delivery) step(now time.Time, in deliveryInput) []deliveryEffect {
 	case answerInput:
 		d.of(in.run, func(r *slotRun) { r.answered(in) })
 	case unsentInput:
-		d.of(in.run, func(r *slotRun) {
-			if in.serie == r.pull.serie {
-				r.pull.at = d.now.Add(pullRetry)
-			}
-		})
+		d.of(in.run, func(r *slotRun) { r.pull.unsent(in.serie) })
 	case wakeInput:
 		d.of(in.run, func(r *slotRun) { r.armed = time.Time{} })
 	case progressInput:
@@ -364,10 +104,7 @@ func (d *delivery) hold(at place, fence Fence) {
 		return
 	}
 	d.last++
-	r := &slotRun{d: d, place: at, number: d.last, fence: fence, before: make(map[*slotRun]bool)}
-	if d.cfg.Retry.Enabled {
-		r.retry = newSlotRetry(d.cfg.Retry, at, fence)
-	}
+	r := newSlotRun(&d.deliveryCore, d, at, d.last, fence)
 	// A run that was dropped may have a handler that has yet to see it, of this slot
 	// or of one of another division with some of its keys.
 	for _, o := range d.runs {
@@ -418,7 +155,7 @@ func (d *delivery) validity(valid bool) {
 			r.rest = time.Time{}
 		}
 		if valid && r.retry != nil {
-			r.retry.lot.restored()
+			r.retry.queue.restored()
 		}
 		r.proceed()
 	}
@@ -427,9 +164,39 @@ func (d *delivery) validity(valid bool) {
 func (d *delivery) deliver(at place, m *mail) {
 	switch r := d.slots[at]; {
 	case r != nil:
-		r.box = append(r.box, m)
+		r.pull.box = append(r.pull.box, m)
 		r.proceed()
 	case m.status == "":
 		d.do(returnEffect{at, m})
 	}
+}
+
+// notHeld: a run holds its slot no more. From here on, what arrives for the slot goes back.
+func (d *delivery) notHeld(r *slotRun) { delete(d.slots, r.place) }
+
+// runEnded lets those runs start that have waited for this one.
+func (d *delivery) runEnded(r *slotRun) {
+	delete(d.runs, r.number)
+	d.do(endedEffect{r.number})
+	for _, o := range inOrder(d.slots) {
+		if o.before[r] {
+			delete(o.before, r)
+			if len(o.before) == 0 && o.stage == runWaiting {
+				o.start()
+			}
+		}
+	}
+}
+
+// inOrder returns runs in the order of their slots, so that what is drawn by chance in
+// the simulator does not depend on a map.
+func inOrder(runs map[place]*slotRun) []*slotRun {
+	out := make([]*slotRun, 0, len(runs))
+	for _, r := range runs {
+		out = append(out, r)
+	}
+	slices.SortFunc(out, func(a, b *slotRun) int {
+		return cmp.Or(cmp.Compare(a.place.generation, b.place.generation), cmp.Compare(a.slot, b.slot))
+	})
+	return out
 }

@@ -435,33 +435,33 @@ func TestDeliveryRetries(t *testing.T) {
 	r.come(2)
 	r.answer(1, answer{sequence: 2})
 	r.expect("ack 1", "askTail") // of the same key, so it follows
-	head := &parkedMessage{Message: r.mail(1).message, seq: 2, finest: 3, attempts: 1}
-	r.answer(1, answer{parked: head})
+	head := &queuedMessage{Message: r.mail(1).message, seq: 2, finest: 3, attempts: 1}
+	r.answer(1, answer{queued: head})
 	r.expect("askStoreCopy")
 	r.answer(1, answer{sequence: 3})
 	r.expect("ack 2")
 
 	r.pass(time.Second)
 	r.expect("askHead")
-	r.answer(1, answer{parked: head})
+	r.answer(1, answer{queued: head})
 	r.expect("askErase")
 	r.answer(1, answer{})
 	r.expect("handle 1.1 attempt 2 fence 1.1")
 	r.step(handledInput{1, failed})
 	r.expect()
 	r.pass(2 * time.Second)
-	r.answer(1, answer{parked: head})
+	r.answer(1, answer{queued: head})
 	r.answer(1, answer{})
 	r.told = nil
 	r.step(handledInput{1, failed})
 	r.expect("abandon 1.1 attempt 3 fence 1.1")
 	r.step(handledInput{1, nil})
 	r.expect("askHead")
-	r.answer(1, answer{parked: head})
+	r.answer(1, answer{queued: head})
 	r.expect("askRemove")
 	r.answer(1, answer{})
 	r.told = nil
-	if n := r.d.slots[rigSlot].retry.lot.total; n != 1 {
+	if n := r.d.slots[rigSlot].retry.queue.total; n != 1 {
 		t.Errorf("%d messages are left in the queue, want 1", n)
 	}
 }
@@ -481,12 +481,12 @@ func TestTheQueueWentBack(t *testing.T) {
 	}
 	read := func(r *deliveryRig, counts map[string]int) {
 		r.expect("askSpace")
-		r.answer(1, answer{sequence: 3, claims: []lotClaim{{8, 3, Fence{1, 1}}}})
+		r.answer(1, answer{sequence: 3, claims: []queueClaim{{8, 3, Fence{1, 1}}}})
 		r.expect("askCount")
 		r.answer(1, answer{counts: counts})
 	}
-	parked := func(r *deliveryRig, n uint64) *parkedMessage {
-		return &parkedMessage{Message: r.mail(n).message, seq: n + 1, finest: 3, attempts: 1}
+	parked := func(r *deliveryRig, n uint64) *queuedMessage {
+		return &queuedMessage{Message: r.mail(n).message, seq: n + 1, finest: 3, attempts: 1}
 	}
 
 	t.Run("a key is free when the server has no message of it", func(t *testing.T) {
@@ -494,12 +494,12 @@ func TestTheQueueWentBack(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				r := begin(t, map[string]int{"k": 1})
 				r.pass(time.Second)
-				r.answer(1, answer{parked: parked(r, 1)})
+				r.answer(1, answer{queued: parked(r, 1)})
 				r.answer(1, answer{})
 				r.pass(time.Millisecond)
 				r.step(handledInput{1, nil})
 				r.pass(time.Second)
-				r.answer(1, answer{parked: parked(r, 1)})
+				r.answer(1, answer{queued: parked(r, 1)})
 				r.told = nil
 				r.answer(1, answer{}) // it is removed, and was the only one that is known
 				r.come(3)
@@ -509,10 +509,10 @@ func TestTheQueueWentBack(t *testing.T) {
 					r.expect("handle 1.3 attempt 1 fence 1.1")
 					return
 				}
-				r.answer(1, answer{parked: parked(r, 2)})
+				r.answer(1, answer{queued: parked(r, 2)})
 				read(r, map[string]int{"k": 1})
 				r.expect("askHead")
-				r.answer(1, answer{parked: parked(r, 2)})
+				r.answer(1, answer{queued: parked(r, 2)})
 				r.answer(1, answer{})
 				r.expect("askErase", "handle 1.2 attempt 2 fence 1.1") // 3 is behind it
 			})
@@ -539,8 +539,8 @@ func TestTheQueueWentBack(t *testing.T) {
 				r.step(validityInput{true})
 			},
 			"messages are missing where they were counted": func(r *deliveryRig) {
-				r.pass(lotLooks * ghostCheck)
-				r.answer(1, answer{sequence: 3, claims: []lotClaim{{8, 3, Fence{1, 1}}}})
+				r.pass(recountAfter * ghostCheck)
+				r.answer(1, answer{sequence: 3, claims: []queueClaim{{8, 3, Fence{1, 1}}}})
 				r.answer(1, answer{counts: nil})
 			},
 			"the message that it waits behind is not there": func(r *deliveryRig) {
@@ -551,10 +551,10 @@ func TestTheQueueWentBack(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				r := begin(t, map[string]int{"k": 1})
 				slot := r.d.slots[rigSlot]
-				slot.retry.lot.keys["k"].next = r.now.Add(time.Hour)
+				slot.retry.queue.keys["k"].next = r.now.Add(time.Hour)
 				slot.hand, slot.rest = r.mail(3), r.now.Add(time.Hour)
 				if strings.Contains(name, "behind") {
-					slot.retry.lot.keys["k"].next = r.now
+					slot.retry.queue.keys["k"].next = r.now
 				}
 				change(r)
 				if !slices.Contains(r.told, "nak 3") || slot.hand != nil {
@@ -570,9 +570,9 @@ func TestTheQueueWentBack(t *testing.T) {
 			then    string
 			settled bool
 		}{
-			"it has":                        {2, answer{parked: &parkedMessage{Message: Message{Sequence: 1, Published: simEpoch.Add(time.Second)}, seq: 2}}, "ack 1", true},
+			"it has":                        {2, answer{queued: &queuedMessage{Message: Message{Sequence: 1, Published: simEpoch.Add(time.Second)}, seq: 2}}, "ack 1", true},
 			"it has none":                   {2, answer{}, "handle 1.1 attempt 1 fence 1.1", false},
-			"another message has its place": {2, answer{parked: &parkedMessage{Message: Message{Sequence: 9, Published: simEpoch}, seq: 2}}, "handle 1.1 attempt 1 fence 1.1", false},
+			"another message has its place": {2, answer{queued: &queuedMessage{Message: Message{Sequence: 9, Published: simEpoch}, seq: 2}}, "handle 1.1 attempt 1 fence 1.1", false},
 		} {
 			t.Run(name, func(t *testing.T) {
 				r := begin(t, nil)
@@ -596,7 +596,7 @@ func TestTheQueueWentBack(t *testing.T) {
 		r := begin(t, nil)
 		p := &r.d.slots[rigSlot].pull
 		p.at, p.quietAt = r.now.Add(time.Hour), r.now.Add(time.Hour) // which is not what this is about
-		r.pass(lotLooks * ghostCheck)
+		r.pass(recountAfter * ghostCheck)
 		read(r, map[string]int{"k": 1})
 	})
 }
@@ -614,7 +614,7 @@ func TestAFencedMessageIsNotQueued(t *testing.T) {
 	r.step(handledInput{1, errors.New("interrupted")})
 	r.step(validityInput{true})
 	r.pass(time.Second)
-	r.answer(1, answer{sequence: 1, claims: []lotClaim{{8, 3, Fence{1, 1}}}})
+	r.answer(1, answer{sequence: 1, claims: []queueClaim{{8, 3, Fence{1, 1}}}})
 	r.answer(1, answer{counts: map[string]int{}})
 	r.told = nil
 	r.come(1)
@@ -641,7 +641,7 @@ func TestAQueuedMessageNeedsTheLease(t *testing.T) {
 	r.answer(1, answer{counts: map[string]int{"k": 1}})
 	r.pass(time.Second)
 	r.told = nil
-	r.answer(1, answer{parked: &parkedMessage{Message: r.mail(1).message, seq: 2, finest: 3, attempts: 1}})
+	r.answer(1, answer{queued: &queuedMessage{Message: r.mail(1).message, seq: 2, finest: 3, attempts: 1}})
 	r.expect("askErase")
 	r.step(validityInput{false})
 	r.answer(1, answer{})
@@ -747,7 +747,7 @@ func (z *deliveryFuzz) step(in deliveryInput) {
 		}
 	}
 	for m, at := range z.came {
-		if !slices.ContainsFunc(z.runs(), func(r *slotRun) bool { return r.hand == m || slices.Contains(r.box, m) }) {
+		if !slices.ContainsFunc(z.runs(), func(r *slotRun) bool { return r.hand == m || slices.Contains(r.pull.box, m) }) {
 			z.t.Fatalf("message %d of slot %d is forgotten", m.sequence, at.slot)
 		}
 	}
@@ -848,12 +848,12 @@ func (z *deliveryFuzz) answer(q question, failed error) (a answer) {
 		}
 	case askTail:
 		if z.rng.IntN(2) == 0 {
-			a.parked = &parkedMessage{Message: Message{Key: q.key, Sequence: 1 << 40, Published: simEpoch}}
+			a.queued = &queuedMessage{Message: Message{Key: q.key, Sequence: 1 << 40, Published: simEpoch}}
 		}
 	case askHead:
 		if z.rng.IntN(2) == 0 {
 			seq := 1 + z.rng.Uint64N(9)
-			a.parked = &parkedMessage{Message: Message{Key: q.key, Sequence: 1<<41 + seq, Published: simEpoch}, seq: seq, finest: 99}
+			a.queued = &queuedMessage{Message: Message{Key: q.key, Sequence: 1<<41 + seq, Published: simEpoch}, seq: seq, finest: 99}
 		}
 	case askCount:
 		a.counts = map[string]int{fmt.Sprint(z.rng.IntN(5)): z.rng.IntN(3)}
@@ -867,26 +867,26 @@ func TestTaking(t *testing.T) {
 	a, b := division{1, 4}.place(1), division{1, 4}.place(3)
 	for name, tt := range map[string]struct {
 		former []place
-		fails  map[takingStage]error
-		want   []takingStage
+		fails  map[takeoverStep]error
+		want   []takeoverStep
 		err    error
 	}{
-		"of a failed worker":              {want: []takingStage{takeUnpin, takeReset}},
-		"of another division":             {former: []place{a, b}, want: []takingStage{takeRetire, takeRetire, takeUnpin, takeReset}},
-		"of a consumer that is gone":      {fails: map[takingStage]error{takeUnpin: errNoConsumer}, want: []takingStage{takeUnpin, takeCreate}},
-		"of one that goes in between":     {fails: map[takingStage]error{takeReset: errNoConsumer}, want: []takingStage{takeUnpin, takeReset, takeCreate}},
-		"without an answer to the first":  {fails: map[takingStage]error{takeUnpin: other}, want: []takingStage{takeUnpin}, err: other},
-		"without an answer to the second": {fails: map[takingStage]error{takeReset: other}, want: []takingStage{takeUnpin, takeReset}, err: other},
-		"of a consumer that stays":        {former: []place{a, b}, fails: map[takingStage]error{takeRetire: other}, want: []takingStage{takeRetire}, err: other},
-		"of one that can't be created": {fails: map[takingStage]error{takeUnpin: errNoConsumer, takeCreate: errNoConsumer},
-			want: []takingStage{takeUnpin, takeCreate}, err: errNoConsumer},
+		"of a failed worker":              {want: []takeoverStep{stepUnpin, stepReset}},
+		"of another division":             {former: []place{a, b}, want: []takeoverStep{stepRetire, stepRetire, stepUnpin, stepReset}},
+		"of a consumer that is gone":      {fails: map[takeoverStep]error{stepUnpin: errNoConsumer}, want: []takeoverStep{stepUnpin, stepCreate}},
+		"of one that goes in between":     {fails: map[takeoverStep]error{stepReset: errNoConsumer}, want: []takeoverStep{stepUnpin, stepReset, stepCreate}},
+		"without an answer to the first":  {fails: map[takeoverStep]error{stepUnpin: other}, want: []takeoverStep{stepUnpin}, err: other},
+		"without an answer to the second": {fails: map[takeoverStep]error{stepReset: other}, want: []takeoverStep{stepUnpin, stepReset}, err: other},
+		"of a consumer that stays":        {former: []place{a, b}, fails: map[takeoverStep]error{stepRetire: other}, want: []takeoverStep{stepRetire}, err: other},
+		"of one that can't be created": {fails: map[takeoverStep]error{stepUnpin: errNoConsumer, stepCreate: errNoConsumer},
+			want: []takeoverStep{stepUnpin, stepCreate}, err: errNoConsumer},
 	} {
 		t.Run(name, func(t *testing.T) {
-			k := newTaking(rigSlot, tt.former)
-			var did []takingStage
+			k := newTakeoverSteps(rigSlot, tt.former)
+			var did []takeoverStep
 			for {
 				stage, _ := k.next()
-				if stage == takeDone {
+				if stage == stepDone {
 					break
 				}
 				did = append(did, stage)

@@ -113,5 +113,5 @@ func (x *effectRunner) take(e takeEffect) {
 	defer func() { <-x.takeovers }()
 	ctx, cancel := context.WithTimeout(context.Background(), apiTimeout)
 	defer cancel()
-	x.post(takenInput{slot: e.slot, run: e.run, err: x.pull.replace(ctx, e.place, e.retire)})
+	x.post(takenInput{slot: e.slot, run: e.run, err: x.pull.consumers.replace(ctx, e.place, e.retire)})
 }

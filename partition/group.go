@@ -99,7 +99,7 @@ func (g *Group) EventSubject() string { return eventSubjects(g.name) }
 
 // RetryQueue returns what is in the retry queue; nothing if the group has none.
 func (g *Group) RetryQueue(ctx context.Context) (Parked, error) {
-	return retryQueue(ctx, g.nc, g.name)
+	return readRetryQueue(ctx, g.nc, g.name)
 }
 
 // Expect tells the workers how many of them there should be, 0 for unknown, so that a

@@ -175,12 +175,3 @@ func (i *incarnation) wake(sooner func(time.Time)) {
 		sooner(i.notSoon)
 	}
 }
-
-// fencedOff has the machine report a fence rejection, if the handler's error says which
-// fence the store has. A fence that was raised meanwhile is not what was rejected.
-func (r *slotRun) fencedOff(err error) {
-	var by *FencedBy
-	if errors.As(err, &by) && r.fence.Compare(by.Stored) < 0 {
-		r.d.do(reportEffect{fencedInput{place: r.place, fence: r.fence, stored: by.Stored}})
-	}
-}

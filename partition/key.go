@@ -159,8 +159,8 @@ func (l layout) retrySpace(slot int) string {
 	return l.retryPrefix() + strconv.Itoa(slot%l.base) + "."
 }
 
-// parkedPrefix stands before a stored subject, without prefix, in a space.
-func (l layout) parkedPrefix(slot int) string { return l.retrySpace(slot) + "key." }
+// queuedPrefix stands before a stored subject, without prefix, in a space.
+func (l layout) queuedPrefix(slot int) string { return l.retrySpace(slot) + "key." }
 
 func (l layout) claimPrefix(slot int) string { return l.retrySpace(slot) + "claim." }
 
@@ -168,19 +168,19 @@ func (l layout) claimSubject(p place) string {
 	return fmt.Sprintf("%s%d.%d", l.claimPrefix(p.slot), p.slots, p.slot)
 }
 
-// parkedSubject returns the subject of the parked copy of a stored message.
-func (l layout) parkedSubject(slot int, stored string) string {
-	return l.parkedPrefix(slot) + strings.TrimPrefix(stored, l.prefix())
+// queuedSubject returns the subject of the parked copy of a stored message.
+func (l layout) queuedSubject(slot int, stored string) string {
+	return l.queuedPrefix(slot) + strings.TrimPrefix(stored, l.prefix())
 }
 
-// parkedFilter returns the subjects of the parked messages of a slot.
-func (l layout) parkedFilter(p place) string { return l.parkedSubject(p.slot, l.filter(p)) }
+// queuedFilter returns the subjects of the parked messages of a slot.
+func (l layout) queuedFilter(p place) string { return l.queuedSubject(p.slot, l.filter(p)) }
 
-// parkedKeySubject returns the subject of the parked messages of a key.
-func (l layout) parkedKeySubject(p place, key string) string {
+// queuedKeySubject returns the subject of the parked messages of a key.
+func (l layout) queuedKeySubject(p place, key string) string {
 	tokens := SplitKey(key)
 	var b strings.Builder
-	b.WriteString(l.parkedPrefix(p.slot))
+	b.WriteString(l.queuedPrefix(p.slot))
 	for _, n := range l.divisions() {
 		b.WriteString(strconv.Itoa(SlotOf(n, tokens...)))
 		b.WriteByte('.')
@@ -188,8 +188,8 @@ func (l layout) parkedKeySubject(p place, key string) string {
 	return b.String() + strings.Join(tokens, ".")
 }
 
-// parseParked takes the subject of a parked message apart, as parse does.
-func (l layout) parseParked(subject string) (finest int, key []string, published string, err error) {
+// parseQueued takes the subject of a parked message apart, as parse does.
+func (l layout) parseQueued(subject string) (finest int, key []string, published string, err error) {
 	_, rest, ok := strings.Cut(strings.TrimPrefix(subject, l.retryPrefix()), ".key.")
 	if !ok || !strings.HasPrefix(subject, l.retryPrefix()) {
 		return 0, nil, "", fmt.Errorf("subject %q is not of parked messages of %q", subject, l.retryPrefix())

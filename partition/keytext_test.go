@@ -79,7 +79,7 @@ func FuzzSlotsAreTheServers(f *testing.F) {
 			t.Errorf("%q is stored as %q, which is slot %d, key %q, subject %q, %v; want slot %d", published, stored, slot, key, back, err, SlotOf(l.finest(), one, other))
 		}
 		at := place{division{1, 60}, slot % 60}
-		if got, want := l.parkedKeySubject(at, JoinKey(key...)), l.parkedSubject(at.slot, stored); got != want {
+		if got, want := l.queuedKeySubject(at, JoinKey(key...)), l.queuedSubject(at.slot, stored); got != want {
 			t.Errorf("a retry of %q is looked for at %q and stored at %q", published, got, want)
 		}
 	})

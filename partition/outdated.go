@@ -15,10 +15,6 @@ import (
 // worker of before mapSchema 2 says nothing about it.
 func (v *leaseValue) mapSchemaRead() int { return max(v.MapSchema, oldestMapSchema) }
 
-// outdated reports whether a worker can't read the maps that this one writes. Of a worker
-// whose lease was not seen, nothing is known.
-func (p *peerView) outdated() bool { return p.lease.ID != "" && p.lease.mapSchemaRead() < mapSchema }
-
 func outdatedNote(worker string) string {
 	return fmt.Sprintf("%s is of an earlier version, which can't read this map (schema %d): it keeps its slots and gets no others; replace it", worker, mapSchema)
 }

@@ -10,9 +10,6 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// maxPeerMessage bounds what is read: all slots of the largest layout.
-const maxPeerMessage = 64 * maxSlots
-
 // peerLink exchanges messages with other workers, with the server that tells which of them
 // are gone, and with operators that ask this worker to drain. execute and close are
 // called by the worker's loop only; what arrives is posted by the client's goroutines.

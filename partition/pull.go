@@ -2,13 +2,10 @@ package partition
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -36,22 +33,19 @@ type puller struct {
 	reports *reports
 	inbox   string
 	sub     *nats.Subscription
-	memory  *memory
+	streams *streamWatch
 	retry   *retryStore // nil: failing messages are not queued for retry
 	retries retryCounts
 	pauses  pauses
 
-	life context.Context // until it is closed
-	end  context.CancelFunc
+	consumers *slotConsumers
+	end       context.CancelFunc // of the life of consumers and streams
 
 	mu       sync.Mutex
 	delivery *delivery
 	runs     map[uint64]*running
 	places   map[string]place // by consumer, of all slots that were ever held
 	wg       sync.WaitGroup   // of handlers and questions
-
-	looking   atomic.Bool // a goroutine looks whether the streams are what they were
-	lookAgain atomic.Bool // and starts over when it is done
 }
 
 // running is what belongs to a slotRun outside of the delivery.
@@ -65,44 +59,16 @@ type running struct {
 	timer     *time.Timer
 }
 
-// reports gives inputs to the machine in their order, without making anyone wait.
-type reports struct {
-	mu    sync.Mutex
-	queue []input
-	busy  bool
-	give  func(input)
-}
-
-func (r *reports) post(in input) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.queue = append(r.queue, in)
-	if r.busy {
-		return
-	}
-	r.busy = true
-	go func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		for len(r.queue) > 0 {
-			queue := r.queue
-			r.queue = nil
-			r.mu.Unlock()
-			for _, in := range queue {
-				r.give(in)
-			}
-			r.mu.Lock()
-		}
-		r.busy = false
-	}()
-}
-
 func newPuller(cfg Config, lay layout, nc *nats.Conn, js jetstream.JetStream, h Handler, post func(input)) (*puller, error) {
 	p := &puller{cfg: cfg, layout: lay, nc: nc, js: js, handler: h, guard: newGuard(cfg, post), reports: &reports{give: post}, inbox: nc.NewInbox(),
-		memory: newMemory(len(lay.streams())), runs: make(map[uint64]*running), places: make(map[string]place)}
+		runs: make(map[uint64]*running), places: make(map[string]place)}
 	_, abandons := h.(Abandoner)
-	p.delivery = newDelivery(cfg, abandons, p.memory, &p.retries)
-	p.life, p.end = context.WithCancel(context.Background())
+	memory := newMemory(len(lay.streams()))
+	p.delivery = newDelivery(cfg, abandons, memory, &p.retries)
+	var life context.Context
+	life, p.end = context.WithCancel(context.Background())
+	p.streams = &streamWatch{log: cfg.Logger, layout: lay, js: js, memory: memory, reports: p.reports, life: life}
+	p.consumers = &slotConsumers{cfg: cfg, layout: lay, nc: nc, js: js, life: life, look: p.streams.look}
 	sub, err := nc.Subscribe(p.inbox+".*.*", p.dispatch)
 	if err != nil {
 		return nil, fmt.Errorf("subscribing for pulled messages: %w", err)
@@ -144,16 +110,16 @@ func (p *puller) execute(e deliveryEffect, after []func()) []func() {
 	case settleEffect:
 		p.settle(e)
 	case returnEffect:
-		go p.sendBack(e.mail.body.(*nats.Msg))
+		go p.consumers.sendBack(e.mail.body.(*nats.Msg))
 	case workingEffect:
 		_ = e.mail.body.(*nats.Msg).InProgress()
 	case askEffect:
 		r := p.runs[e.run]
 		p.wg.Go(func() { p.step(answerInput{e.run, e.number, p.answer(r, e.question)}) })
 	case lookEffect:
-		p.lookAtStreams()
+		p.streams.look()
 	case rolledBackEffect:
-		p.rolledBack(e.slot, e.what, e.forgotten)
+		p.streams.rolledBack(e.slot, e.what, e.forgotten)
 	case releasedEffect:
 		return append(after, func() { p.released(e.slots) })
 	case reportEffect:
@@ -165,7 +131,7 @@ func (p *puller) execute(e deliveryEffect, after []func()) []func() {
 	case forcedEffect:
 		address := p.layout.address(e.place)
 		go func() {
-			p.unpinUntilDone(address)
+			p.consumers.unpinUntilDone(address)
 			p.reports.post(e.report)
 		}()
 	case warnEffect:
@@ -232,7 +198,7 @@ func (p *puller) dispatch(msg *nats.Msg) {
 	case known:
 		p.step(mailInput{at, m})
 	case m.status == "":
-		go p.sendBack(msg)
+		go p.consumers.sendBack(msg)
 	}
 }
 
@@ -328,8 +294,8 @@ func (p *puller) settle(e settleEffect) {
 func (p *puller) answer(r *running, q question) (a answer) {
 	switch q := q.(type) {
 	case askUnpin:
-		p.unpinUntilDone(r.address)
-		a.err = p.life.Err()
+		p.consumers.unpinUntilDone(r.address)
+		a.err = p.consumers.life.Err()
 		return a
 	case askConfirm:
 		ctx, cancel := context.WithTimeout(context.Background(), apiTimeout)
@@ -341,31 +307,21 @@ func (p *puller) answer(r *running, q question) (a answer) {
 	defer cancel()
 	switch q := q.(type) {
 	case askStream:
-		a.what, a.err = p.lookAtStream(ctx, r.slot)
+		a.what, a.err = p.streams.contradiction(ctx, r.slot)
 	case askWaiting:
-		a.yes, a.err = p.waiting(ctx, r.place)
+		a.yes, a.err = p.consumers.waiting(ctx, r.place)
 	case askFirst:
-		a.sequence, a.err = p.firstStored(ctx, p.layout.streamOf(r.slot), p.layout.filter(r.place))
+		a.sequence, a.err = p.consumers.firstStored(ctx, p.layout.streamOf(r.slot), p.layout.filter(r.place))
 	case askTake:
-		a.err = p.replace(ctx, r.place, nil)
+		a.err = p.consumers.replace(ctx, r.place, nil)
 	case askCreate:
-		a.err = p.createConsumer(ctx, r.place)
+		a.err = p.consumers.createConsumer(ctx, r.place)
 	case askRenew:
-		a.err = p.renew(ctx, r.place)
+		a.err = p.consumers.renew(ctx, r.place)
 	default:
-		p.answerRetry(ctx, r.place, q, &a)
+		p.retry.answer(ctx, r.place, q, &a)
 	}
 	return a
-}
-
-// sendBack returns a message that came for a slot that is not held: the pin
-// first, or the server would deliver it here again.
-func (p *puller) sendBack(msg *nats.Msg) {
-	ctx, cancel := context.WithTimeout(context.Background(), apiTimeout)
-	defer cancel()
-	stream, consumer := originOf(msg.Reply)
-	_ = p.unpin(ctx, stream+"."+consumer)
-	_ = msg.Nak()
 }
 
 // pullRequest is the body of a pull.
@@ -378,160 +334,29 @@ type pullRequest struct {
 	ID      string        `json:"id,omitempty"`
 }
 
-func (p *puller) api(ctx context.Context, verb, address string, body []byte) error {
-	subject := "$JS.API.CONSUMER." + verb + "." + address
-	msg, err := p.nc.RequestWithContext(ctx, subject, body)
-	if errors.Is(err, nats.ErrNoResponders) && verb == "RESET" {
-		return errNoConsumer
-	}
-	if err != nil {
-		return err
-	}
-	var answer apiError
-	if err := json.Unmarshal(msg.Data, &answer); err != nil {
-		return err
-	}
-	if answer.Error != nil {
-		if answer.Error.ErrCode == codeConsumerNotFound {
-			return errNoConsumer
-		}
-		return fmt.Errorf("%s: %s (%d)", strings.ToLower(verb), answer.Error.Description, answer.Error.ErrCode)
-	}
-	return nil
+// ParkedHere is what is parked of the slots that a worker pulls for, as it knows.
+type ParkedHere struct {
+	Messages, Keys int
+	Oldest         time.Time // when the first of them was parked; zero for none
+	Parked         uint64    // messages that this worker has parked
+	Retries        uint64    // attempts of parked messages by this worker
+	Abandoned      uint64    // messages that it has given up
 }
 
-var unpinBody = mustJSON(struct {
-	Group string `json:"group"`
-}{priorityGroup})
-
-func (p *puller) unpin(ctx context.Context, address string) error {
-	return p.api(ctx, "UNPIN", address, unpinBody)
-}
-
-// unpinUntilDone tries until the pin is off, or the puller is closed: then the
-// server takes it off when it has expired, if nobody has before.
-func (p *puller) unpinUntilDone(address string) {
-	for p.life.Err() == nil {
-		ctx, cancel := context.WithTimeout(p.life, apiTimeout)
-		err := p.unpin(ctx, address)
-		cancel()
-		if err == nil || errors.Is(err, errNoConsumer) || p.nc.IsClosed() {
-			return
+func (p *puller) parked() ParkedHere {
+	out := ParkedHere{Parked: p.retries.queued.Load(), Retries: p.retries.retries.Load(), Abandoned: p.retries.abandoned.Load()}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.delivery.slots {
+		if r.retry == nil {
+			continue
 		}
-		select {
-		case <-p.life.Done():
-		case <-time.After(pullRetry):
+		l := r.retry.queue
+		out.Messages += l.total
+		out.Keys += len(l.keys)
+		if t := l.oldest(); !t.IsZero() && (out.Oldest.IsZero() || t.Before(out.Oldest)) {
+			out.Oldest = t
 		}
 	}
-}
-
-// replace takes a slot whose keys may have had other consumers.
-func (p *puller) replace(ctx context.Context, at place, former []place) error {
-	t := newTaking(at, former)
-	for {
-		stage, of := t.next()
-		var err error
-		switch stage {
-		case takeRetire:
-			err = p.retire(ctx, of)
-		case takeUnpin:
-			err = p.unpin(ctx, p.layout.address(of))
-		case takeReset:
-			err = p.api(ctx, "RESET", p.layout.address(of), nil)
-		case takeCreate:
-			err = p.createConsumer(ctx, of)
-		case takeDone:
-			return t.err
-		}
-		t.did(err)
-	}
-}
-
-// retire deletes a consumer that nobody pulls for any more. The server removes
-// what is acknowledged a moment later, and what it has not removed by then would
-// be delivered again by the next consumer, after its successors maybe.
-func (p *puller) retire(ctx context.Context, at place) error {
-	stream, name := p.layout.streamOf(at.slot), p.layout.consumer(at)
-	c, err := p.js.Consumer(ctx, stream, name)
-	if errors.Is(err, jetstream.ErrConsumerNotFound) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	for began := time.Now(); ; time.Sleep(removalPoll) {
-		first, err := p.firstStored(ctx, stream, p.layout.filter(at))
-		if err != nil {
-			return err
-		}
-		if first == 0 || first > c.CachedInfo().AckFloor.Stream {
-			break
-		}
-		if time.Since(began) > removalWait {
-			// A repetition is better than a slot that stands still.
-			p.cfg.Logger.Warn("The server does not remove what is acknowledged; it may be delivered again.", "consumer", name, "sequence", first)
-			break
-		}
-	}
-	err = p.js.DeleteConsumer(ctx, stream, name)
-	if errors.Is(err, jetstream.ErrConsumerNotFound) {
-		return nil
-	}
-	return err
-}
-
-// removalPoll is how often the stream is looked at while acknowledged messages
-// are removed, removalWait for how long.
-const (
-	removalPoll = 2 * time.Millisecond
-	removalWait = apiTimeout / 2
-)
-
-// firstStored returns the sequence of the first message that a filter selects, 0
-// for none, as the stream's leader knows it.
-func (p *puller) firstStored(ctx context.Context, stream, filter string) (uint64, error) {
-	body := mustJSON(struct {
-		Seq     uint64 `json:"seq"`
-		NextFor string `json:"next_by_subj"`
-	}{1, filter})
-	msg, err := p.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
-	if err != nil {
-		return 0, err
-	}
-	var answer struct {
-		apiError
-		Message struct {
-			Seq uint64 `json:"seq"`
-		} `json:"message"`
-	}
-	if err := json.Unmarshal(msg.Data, &answer); err != nil {
-		return 0, err
-	}
-	switch e := answer.Error; {
-	case e == nil:
-		return answer.Message.Seq, nil
-	case jetstream.ErrorCode(e.ErrCode) == codeNoMessage:
-		return 0, nil
-	default:
-		return 0, fmt.Errorf("reading the first message of %s: %s (%d)", filter, e.Description, e.ErrCode)
-	}
-}
-
-// waiting reports whether a slot has messages that are not delivered, or delivered
-// and not settled.
-func (p *puller) waiting(ctx context.Context, at place) (bool, error) {
-	c, err := p.js.Consumer(ctx, p.layout.streamOf(at.slot), p.layout.consumer(at))
-	if err != nil {
-		return false, err
-	}
-	info := c.CachedInfo()
-	return info.NumPending > 0 || info.NumAckPending > 0, nil
-}
-
-// createConsumer makes a slot's consumer anew: its state is in memory only and
-// goes with a restart of the server. What was not acknowledged is in the stream.
-func (p *puller) createConsumer(ctx context.Context, at place) error {
-	p.lookAtStreams() // it may have gone with its stream
-	_, err := p.js.CreateOrUpdateConsumer(ctx, p.layout.streamOf(at.slot), slotConsumer(p.cfg, p.layout, at))
-	return err
+	return out
 }

@@ -70,7 +70,7 @@ func goldenRecords() []record {
 		{"hand-over-request", valueSchema, drainRequest{Schema: valueSchema, Until: 1767323045006}, func(b []byte) (any, error) { return decodeDrain(b) }},
 		{"hand-over-reply", valueSchema, drainReply{Schema: valueSchema, ID: "worker-1", Slots: 7}, reading[drainReply]},
 		{"standby", 0, Standby{Pod: "p", Node: "n", Zone: "z", Since: goldenTime()}, reading[Standby]},
-		{"parked-claim", 0, lotClaim{Slots: 64, Slot: 3, Fence: Fence{Version: 300, Claim: 12}}, reading[lotClaim]},
+		{"parked-claim", 0, queueClaim{Slots: 64, Slot: 3, Fence: Fence{Version: 300, Claim: 12}}, reading[queueClaim]},
 		{"event", 0, event.Event{Time: goldenTime(), Of: 8, Kind: event.RecordRejected, Worker: "worker-1", Peer: "worker-0", Claim: 12, Epoch: 21, Version: 300, From: state.Follower, To: state.Stable, Slot: 3, Slots: []int{1}, Lost: []int{2},
 			Before: 4, After: 5, Count: 6, Keys: 7, Busy: true, Duration: time.Second, Reason: "r", Err: "e"}, reading[event.Event]},
 	}

@@ -260,3 +260,6 @@ type badMap struct {
 	newer bool
 	again time.Time // when to look for another one next
 }
+
+// maxPeerMessage bounds what is read: all slots of the largest layout.
+const maxPeerMessage = 64 * maxSlots

@@ -577,3 +577,7 @@ func (r *roster) suspect(who Member) {
 // many is how many workers of so many don't vanish at once by a chance of their
 // own.
 func many(of int) int { return max(3, of/5) }
+
+// outdated reports whether a worker can't read the maps that this one writes. Of a worker
+// whose lease was not seen, nothing is known.
+func (p *peerView) outdated() bool { return p.lease.ID != "" && p.lease.mapSchemaRead() < mapSchema }

@@ -190,7 +190,7 @@ func agree(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, c
 		}
 	}
 	if have.Retry && !cfg.Retry.Enabled {
-		parked, err := retryQueue(ctx, js.Conn(), cfg.Name)
+		parked, err := readRetryQueue(ctx, js.Conn(), cfg.Name)
 		if err != nil {
 			return err
 		}

@@ -33,7 +33,7 @@ type simBreakage struct {
 
 	onDelivery  func(*simWorker, deliveryInput) deliveryInput
 	onDelivered func(*simWorker, deliveryEffect) deliveryEffect
-	leftOut     map[takingStage]bool // steps of a takeover that are not done
+	leftOut     map[takeoverStep]bool // steps of a takeover that are not done
 }
 
 func (b simBreakage) input(w *simWorker, in input) input {

@@ -9,7 +9,7 @@ import (
 )
 
 // This file is what carries out a delivery's effects in the simulator, as pull.go and
-// park_run.go do with the real server. The delivery is the real one.
+// retrystore.go do with the real server. The delivery is the real one.
 
 // simRun is what belongs to a slotRun outside of its delivery.
 type simRun struct {
@@ -82,7 +82,7 @@ func (w *simWorker) carryOut(e deliveryEffect) {
 	case beganEffect:
 		w.runs[e.run] = &simRun{w: w, place: e.place, number: e.run, read: make(map[uint64]simParked)}
 		if r := w.delivery.slots[e.place]; s.broken.blindLot && r.retry != nil {
-			r.retry.lot.phase = lotOpen
+			r.retry.queue.phase = queueOpen
 		}
 	case fetchEffect:
 		p := &simPull{w: w, place: e.place, serie: e.serie, n: pullBatch, id: pinNumber(e.pin)}
@@ -179,8 +179,8 @@ func (w *simWorker) unpinUntilDone(at place, then func()) {
 func (w *simWorker) handle(e handleEffect) {
 	r := w.runs[e.run]
 	h := &simHandler{r: r, fence: e.message.Fence, begun: w.clock()}
-	if e.parked != nil {
-		p := r.read[e.parked.seq]
+	if e.queued != nil {
+		p := r.read[e.queued.seq]
 		h.parked, h.msg = &p, p.msg
 	} else {
 		h.msg = e.mail.body.(simDelivery).msg
@@ -316,12 +316,12 @@ func (w *simWorker) askRetry(e askEffect, a *answer, reply func(error)) {
 			w.later(0, func() { reply(nil) })
 			return
 		}
-		do = func() { a.sequence, a.outcome = sp.claim(lotClaim{e.slots, e.slot, q.fence}, q.expect) }
+		do = func() { a.sequence, a.outcome = sp.claim(queueClaim{e.slots, e.slot, q.fence}, q.expect) }
 	case askCount:
 		do = func() { a.counts = sp.count(e.place) }
 	case askTail:
 		if s.broken.overtaking {
-			delete(w.delivery.runs[e.run].retry.lot.keys, q.key)
+			delete(w.delivery.runs[e.run].retry.queue.keys, q.key)
 			w.later(0, func() { reply(nil) })
 			return
 		}
@@ -402,7 +402,7 @@ func (r *simRun) show(all []simParked, a *answer, first bool) {
 		p = all[0]
 		r.read[p.seq] = p
 	}
-	a.parked = &parkedMessage{Message: r.w.message(p.msg), seq: p.seq, finest: p.msg.fine, attempts: p.attempts}
+	a.queued = &queuedMessage{Message: r.w.message(p.msg), seq: p.seq, finest: p.msg.fine, attempts: p.attempts}
 }
 
 // original returns the message of the main stream that one of the retry queue is a copy of.
@@ -422,26 +422,26 @@ func (w *simWorker) take(e takeEffect) {
 
 // replace is puller.replace.
 func (w *simWorker) replace(at place, former []place, then func(error)) {
-	w.proceedTaking(newTaking(at, former), then)
+	w.proceedTakeover(newTakeoverSteps(at, former), then)
 }
 
-func (w *simWorker) proceedTaking(t *taking, then func(error)) {
+func (w *simWorker) proceedTakeover(t *takeoverSteps, then func(error)) {
 	stage, of := t.next()
 	sl := w.s.srv.slot(of)
 	did := func(err error) {
 		t.did(err)
-		w.proceedTaking(t, then)
+		w.proceedTakeover(t, then)
 	}
 	if w.s.broken.leftOut[stage] {
 		w.later(0, func() { did(nil) })
 		return
 	}
 	switch stage {
-	case takeRetire:
+	case stepRetire:
 		w.api(func() error { sl.remove(); return nil }, did)
-	case takeUnpin:
+	case stepUnpin:
 		w.api(sl.unpin, did)
-	case takeReset:
+	case stepReset:
 		w.api(func() error {
 			err := sl.reset()
 			if err == nil {
@@ -449,9 +449,9 @@ func (w *simWorker) proceedTaking(t *taking, then func(error)) {
 			}
 			return err
 		}, did)
-	case takeCreate:
+	case stepCreate:
 		w.create(of, did)
-	case takeDone:
+	case stepDone:
 		then(t.err)
 	}
 }

@@ -120,7 +120,7 @@ func (w *simWorker) freezeDelivery(e deliveryEffect) {
 	case fetchEffect:
 		w.frozen("pull", placeWord(e.place))
 	case handleEffect:
-		w.frozen("handle", placeWord(e.place), e.message.Sequence, uint64(e.message.Attempt), flagWord(e.abandon), flagWord(e.parked != nil))
+		w.frozen("handle", placeWord(e.place), e.message.Sequence, uint64(e.message.Attempt), flagWord(e.abandon), flagWord(e.queued != nil))
 	case interruptEffect:
 		w.frozen("interrupt")
 	case settleEffect:

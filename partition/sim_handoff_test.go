@@ -174,8 +174,8 @@ func TestSimulationCatchesBrokenDelivery(t *testing.T) {
 		{"handlers are not interrupted when the lease becomes invalid", simTakeovers, simBreakage{onDelivered: interruptNone}, []string{"interrupt"}, 0},
 		{"a new holding does not wait for the handler of the one before", simTakeovers, simBreakage{onDelivery: waitForNone}, []string{"one-handler"}, 50},
 		{"the pin stays on at a handoff", handoffs, simBreakage{onDelivered: keepPin}, []string{"late", "liveness"}, 0},
-		{"a takeover does not reset", simTakeovers, simBreakage{leftOut: map[takingStage]bool{takeReset: true}}, []string{"reset-before-hold", "late", "liveness"}, 0},
-		{"a takeover does not take the pin off", simTakeovers, simBreakage{leftOut: map[takingStage]bool{takeUnpin: true}}, []string{"late", "liveness"}, 0},
+		{"a takeover does not reset", simTakeovers, simBreakage{leftOut: map[takeoverStep]bool{stepReset: true}}, []string{"reset-before-hold", "late", "liveness"}, 0},
+		{"a takeover does not take the pin off", simTakeovers, simBreakage{leftOut: map[takeoverStep]bool{stepUnpin: true}}, []string{"late", "liveness"}, 0},
 		{"what comes for a slot that is not held is dropped", simTakeovers, simBreakage{onDelivered: returnNothing}, []string{"late", "liveness"}, 0},
 		{"what comes after a handoff is dropped", handoffs, simBreakage{onDelivered: returnNothing}, []string{"late", "liveness"}, 0},
 		{"what a dropped slot has not begun is not returned", simTakeovers, simBreakage{onDelivery: forgetMail}, []string{"late", "liveness"}, 0},
@@ -266,7 +266,7 @@ func forgetMail(w *simWorker, in deliveryInput) deliveryInput {
 		return in
 	}
 	if r := w.delivery.slots[at]; r != nil {
-		r.box = nil
+		r.pull.box = nil
 		if r.ended == nil {
 			r.hand = nil
 		}

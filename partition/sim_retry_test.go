@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// This file models the retry stream, park.go.
+// This file models the retry stream, retrystore.go.
 
 // simSpace is the part of the retry stream for one slot of the coarsest division.
 type simSpace struct {
@@ -26,7 +26,7 @@ type simParked struct {
 
 type simClaim struct {
 	seq uint64
-	lotClaim
+	queueClaim
 }
 
 func (srv *simServer) space(at place) *simSpace { return srv.spaces[at.slot%len(srv.spaces)] }
@@ -47,9 +47,9 @@ func (sp *simSpace) last() uint64 {
 	return last
 }
 
-func (sp *simSpace) readClaims() (out []lotClaim) {
+func (sp *simSpace) readClaims() (out []queueClaim) {
 	for _, c := range sp.claims {
-		out = append(out, c.lotClaim)
+		out = append(out, c.queueClaim)
 	}
 	return out
 }
@@ -66,7 +66,7 @@ func (sp *simSpace) write(expect uint64) (uint64, outcome) {
 	return sp.srv.parked, outcomeDone
 }
 
-func (sp *simSpace) claim(c lotClaim, expect uint64) (uint64, outcome) {
+func (sp *simSpace) claim(c queueClaim, expect uint64) (uint64, outcome) {
 	seq, o := sp.write(expect)
 	if o == outcomeDone {
 		sp.claims = slices.DeleteFunc(sp.claims, func(x simClaim) bool { return x.Slots == c.Slots && x.Slot == c.Slot })

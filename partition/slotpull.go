@@ -1,89 +1,118 @@
 package partition
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/muster-dev/muster/partition/event"
 )
 
-// This file is how a slotRun keeps one pull waiting at the server, and how it fixes a
-// consumer that does not deliver.
-
-// slotPull is the pull of a slot.
+// slotPull keeps one pull of a slot waiting at the server, holds what it brings until the
+// run takes it, and fixes a consumer that does not deliver. Its run calls it, between two
+// messages.
 type slotPull struct {
-	pin    string
-	asked  string // the pin that the pull was made with
-	left   int    // messages that the pull may still bring
-	serie  int
-	at     time.Time // when it is made again, whatever comes
-	renew  bool      // the server may have forgotten it
-	fails  int
-	quiet  bool // nothing came since the last look at the silence
-	stale  bool // and there was something to come
-	looks  int  // when nothing was
-	stored uint64
-	// quietAt is when the silence is looked at.
-	quietAt time.Time
+	*runCore
+
+	box []*mail // what came and was not looked at
+
+	// The pull that waits at the server.
+	serie int       // its number
+	asked string    // the pin that it was made with
+	left  int       // messages that it may still bring
+	at    time.Time // when it is made again, whatever comes
+	renew bool      // the server may have forgotten it
+	fails int       // pulls that were refused in a row
+	pin   string    // that the server gives this worker; "" while it has none
+
+	// How the consumer does while nothing comes.
+	quietAt time.Time // when the silence is looked at
+	quiet   bool      // nothing came since the last look
+	stale   bool      // and there was something to come
+	looks   int       // at which there was nothing to come
+	stored  uint64    // the first message in the stream at the last of these; 0: none, or not known
 }
 
 // fetch pulls again.
-func (r *slotRun) fetch() {
-	p := &r.pull
+func (p *slotPull) fetch() {
 	p.serie++
 	p.renew = false
 	p.left, p.asked = pullBatch, p.pin
 	// If neither message nor status comes, the pull is lost.
-	p.at = r.d.now.Add(pullExpiry + 2*time.Second)
-	r.d.do(fetchEffect{r.place, r.number, p.serie, p.pin})
+	p.at = p.now.Add(pullExpiry + 2*time.Second)
+	p.do(fetchEffect{p.place, p.number, p.serie, p.pin})
+}
+
+// unsent: a pull could not be sent. It is made again, unless a later one was.
+func (p *slotPull) unsent(serie int) {
+	if serie == p.serie {
+		p.at = p.now.Add(pullRetry)
+	}
+}
+
+// next takes the next message or status out of the box.
+func (p *slotPull) next() *mail {
+	m := p.box[0]
+	p.box[0] = nil
+	p.box = p.box[1:]
+	return m
+}
+
+// sendBack returns what came and was not begun: the server delivers it again.
+func (p *slotPull) sendBack() {
+	p.box = slices.DeleteFunc(p.box, func(m *mail) bool {
+		if m.status != "" {
+			return false
+		}
+		p.do(settleEffect{p.place, m, settleNak})
+		return true
+	})
 }
 
 // got takes in that a message came.
-func (r *slotRun) got(m *mail) {
-	p := &r.pull
+func (p *slotPull) got(m *mail) {
 	if m.pin != "" {
 		p.pin = m.pin
 	}
 	p.fails = 0
 	p.quiet, p.stale = false, false
 	if p.left--; p.left == 0 {
-		r.fetch()
+		p.fetch()
 	} else {
-		p.at = r.d.now.Add(pullExpiry + 2*time.Second)
+		p.at = p.now.Add(pullExpiry + 2*time.Second)
 	}
 }
 
 // status handles the end of a pull. Ends of earlier pulls are ignored, unless one may
 // have been what the pin was for: then the one that waits gets nothing, since it was
 // asked for without that.
-func (r *slotRun) status(m *mail) {
-	p := &r.pull
+func (p *slotPull) status(m *mail) {
 	if m.serie != p.serie {
 		if (m.status == "408" || m.status == "404") && p.pin != "" && p.asked != p.pin {
-			r.fetch()
+			p.fetch()
 		}
 		return
 	}
 	switch m.status {
 	case "408", "404": // expired
-		r.fetch()
+		p.fetch()
 	case "423": // the pin is not ours any more
 		p.pin = ""
-		r.fetch()
+		p.fetch()
 	default: // 409: leadership change, consumer deleted …; 503: nobody there
 		p.pin = ""
 		p.fails++
 		if m.status == "409" || m.status == "503" {
 			// The consumer may have gone with its stream, and another worker, or a
 			// publisher, may have created both again before this one asks for them.
-			r.d.do(lookEffect{})
+			p.do(lookEffect{})
 		}
-		again := func(answer) { p.at = r.d.now.Add(pullRetry * time.Duration(min(p.fails, 10))) }
+		again := func(answer) { p.at = p.now.Add(pullRetry * time.Duration(min(p.fails, 10))) }
 		again(answer{})
 		// A worker that can't rely on its lease may hold what is replaced by now.
-		if p.fails%5 == 0 && r.d.valid() {
-			r.d.do(warnEffect{"Pulls are refused; creating the consumer again if it is gone.", []any{"slot", r.slot, "status", m.status, "description", m.description}})
-			r.ask(askCreate{}, again)
+		if p.fails%5 == 0 && p.valid() {
+			p.do(warnEffect{"Pulls are refused; creating the consumer again if it is gone.", []any{"slot", p.slot, "status", m.status, "description", m.description}})
+			p.ask(askCreate{}, again)
 		}
 	}
 }
@@ -92,22 +121,21 @@ func (r *slotRun) status(m *mail) {
 // message, and with it the pin, and its process may die before it gives both back; then
 // nothing is delivered until the pin has expired. When there are messages and none has
 // come between two looks, the pin is taken off and what is in flight delivered again.
-func (r *slotRun) lookAtSilence() {
-	p := &r.pull
+func (p *slotPull) lookAtSilence() {
 	silent := p.quiet
 	p.quiet = true
-	if !silent || !r.d.valid() {
+	if !silent || !p.valid() {
 		return
 	}
-	r.ask(askWaiting{}, func(a answer) {
-		if len(r.box) > 0 { // a message came while the question was open
+	p.ask(askWaiting{}, func(a answer) {
+		if len(p.box) > 0 { // a message came while the question was open
 			p.stale = false
 			return
 		}
 		if a.err != nil || !a.yes {
 			p.stale = false
 			if a.err == nil {
-				r.lookForLeftover()
+				p.lookForLeftover()
 			}
 			return
 		}
@@ -117,46 +145,62 @@ func (r *slotRun) lookAtSilence() {
 			return
 		}
 		p.stale = false
-		if !r.d.valid() {
+		if !p.valid() {
 			return // meanwhile; another worker may hold the slot
 		}
-		r.ask(askTake{}, func(a answer) { r.fixed(a.err, "") })
+		p.ask(askTake{}, func(a answer) { p.fixed(a.err, "") })
 	})
 }
 
 // fixed follows a repair of the slot's consumer.
-func (r *slotRun) fixed(err error, reason string) {
+func (p *slotPull) fixed(err error, reason string) {
 	if err != nil {
 		return
 	}
-	r.d.note(event.Event{Kind: event.StalePinFreed, Slot: r.slot, Reason: reason})
-	r.pull.pin = ""
-	r.fetch()
+	p.note(event.Event{Kind: event.StalePinFreed, Slot: p.slot, Reason: reason})
+	p.pin = ""
+	p.fetch()
 }
 
-// lookForLeftover is called when the consumer has nothing to deliver; leftover.go says
-// what for.
-func (r *slotRun) lookForLeftover() {
-	p := &r.pull
+// leftoverLooks is after how many looks at a silent slot the stream is looked at,
+// too.
+const leftoverLooks = 6
+
+// lookForLeftover is called when the consumer has nothing to deliver.
+//
+// The server removes a message from the stream when its slot's consumer has the
+// acknowledgement. With replicas and under far too much load it has been seen not
+// to (nats-server 2.15.2, three replicas, after resets that other entries of the
+// consumer's log came in between): the consumer had nothing more to deliver, and
+// what it had delivered stayed in the stream for good. Nothing is lost by that,
+// but such a message looks like one that waits, it takes up space, and a consumer
+// that is created again later delivers it again, long after the messages behind it.
+//
+// So the owner of a slot that is silent looks now and then whether its consumer
+// says that nothing waits while the first message that is stored stays the same.
+// Then it creates the consumer again, which delivers what is left: what this worker
+// has settled is acknowledged again without its handler, and the rest handled,
+// maybe once more.
+func (p *slotPull) lookForLeftover() {
 	if p.looks++; p.looks%leftoverLooks != 0 {
 		return
 	}
-	r.ask(askFirst{}, func(a answer) {
+	p.ask(askFirst{}, func(a answer) {
 		if a.err != nil {
 			return
 		}
 		stays := a.sequence != 0 && a.sequence == p.stored
 		p.stored = a.sequence
-		if !stays || !r.d.valid() {
+		if !stays || !p.valid() {
 			return
 		}
 		p.stored = 0
-		r.d.do(warnEffect{"Messages stay in the stream that their consumer knows nothing of; creating it again.", []any{"slot", r.slot, "sequence", a.sequence}})
-		r.ask(askRenew{}, func(a answer) {
+		p.do(warnEffect{"Messages stay in the stream that their consumer knows nothing of; creating it again.", []any{"slot", p.slot, "sequence", a.sequence}})
+		p.ask(askRenew{}, func(a answer) {
 			if a.err != nil {
-				r.d.do(warnEffect{"The consumer could not be created again.", []any{"slot", r.slot, "err", a.err}})
+				p.do(warnEffect{"The consumer could not be created again.", []any{"slot", p.slot, "err", a.err}})
 			}
-			r.fixed(a.err, "messages left behind")
+			p.fixed(a.err, "messages left behind")
 		})
 	})
 }

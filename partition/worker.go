@@ -142,7 +142,7 @@ func (w *Worker) open(ctx context.Context) error {
 	w.cfg.Slots, w.layout.base, w.machine.cfg.Slots = slots, slots, slots
 
 	post := w.inputs.post
-	w.keeper = newKeeper(g, w.nc, w.leading, post)
+	w.keeper = newKeeper(w.cfg, w.layout, w.nc, g.js, w.leading, post)
 	g.buckets.saw = w.keeper.saw
 	pull, err := newPuller(w.cfg, w.layout, w.nc, g.js, w.handler, post)
 	if err != nil {
@@ -229,9 +229,6 @@ func (w *Worker) watchAgain(in input) {
 		w.effects.watches.watchMap()
 	}
 }
-
-// shortestSleep keeps a wake-up in the past from spinning.
-const shortestSleep = 2 * time.Millisecond
 
 func sleepUntil(t *time.Timer, at time.Time) {
 	if at.IsZero() {

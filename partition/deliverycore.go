@@ -1,0 +1,44 @@
+package partition
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/muster-dev/muster/partition/event"
+)
+
+// deliveryCore is what all runs of a delivery share: the settings, the lease, what was
+// settled, the time and the effects of the present step.
+type deliveryCore struct {
+	cfg      Config
+	abandons bool    // the handler is an Abandoner
+	memory   *memory // of what was settled
+	retries  *retryCounts
+
+	// The lease lets messages begin until a moment, unless suspended. The machine
+	// suspends with its next step only; a process that was stopped and continues
+	// must not begin anything before that step.
+	suspended bool
+	until     time.Time
+
+	now time.Time
+	out []deliveryEffect
+}
+
+// retryCounts are of all slots that a worker ever had.
+type retryCounts struct{ queued, retries, abandoned atomic.Uint64 }
+
+// valid reports whether a message may begin.
+func (d *deliveryCore) valid() bool { return !d.suspended && d.now.Before(d.until) }
+
+func (d *deliveryCore) do(e deliveryEffect) { d.out = append(d.out, e) }
+
+func (d *deliveryCore) note(e event.Event) { d.do(reportEffect{noteInput{e}}) }
+
+// rolledBack forgets what is remembered of a slot's stream, and tells of it, unless
+// that was done since a generation.
+func (d *deliveryCore) rolledBack(slot int, generation uint64, what string) {
+	if forgotten, was := d.memory.forget(slot, generation); was {
+		d.do(rolledBackEffect{slot, what, forgotten})
+	}
+}

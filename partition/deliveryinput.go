@@ -1,0 +1,59 @@
+package partition
+
+// deliveryInput is something that has happened.
+type deliveryInput interface{ deliveryInput() }
+
+type (
+	// heldInput: the slot is this worker's, or has a later fence.
+	heldInput struct {
+		place
+		fence Fence
+	}
+	// handOffInput: the slot is to end with the message that it has.
+	handOffInput struct{ releaseEffect }
+	// forcedInput: the slot ends although its handler has not returned in time.
+	forcedInput struct{ place }
+	// droppedInput: the slot is another worker's.
+	droppedInput struct{ place }
+	// validityInput: the lease became invalid, or is valid again.
+	validityInput struct{ valid bool }
+	// mailInput: the server has answered a pull of the slot's consumer.
+	mailInput struct {
+		place
+		mail *mail
+	}
+	// handledInput: the handler of a run has returned.
+	handledInput struct {
+		run uint64
+		err error
+	}
+	// answerInput answers the question of that number.
+	answerInput struct {
+		run, question uint64
+		answer
+	}
+	// unsentInput: a pull could not be sent.
+	unsentInput struct {
+		run   uint64
+		serie int
+	}
+	// wakeInput: the time of a wakeEffect has come.
+	wakeInput struct{ run uint64 }
+	// progressInput: it is time to tell the server of messages that are worked on.
+	progressInput struct{}
+	// closeInput: every slot ends.
+	closeInput struct{}
+)
+
+func (heldInput) deliveryInput()     {}
+func (handOffInput) deliveryInput()  {}
+func (forcedInput) deliveryInput()   {}
+func (droppedInput) deliveryInput()  {}
+func (validityInput) deliveryInput() {}
+func (mailInput) deliveryInput()     {}
+func (handledInput) deliveryInput()  {}
+func (answerInput) deliveryInput()   {}
+func (unsentInput) deliveryInput()   {}
+func (wakeInput) deliveryInput()     {}
+func (progressInput) deliveryInput() {}
+func (closeInput) deliveryInput()    {}

@@ -1,0 +1,365 @@
+package partition
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/partition/reserve"
+)
+
+// retryStreamName returns the name of the stream with the parked messages of a group
+// whose messages are in the given one.
+func retryStreamName(stream string) string { return stream + "-retry" }
+
+// Headers of parked messages. The server's own headers of the message as it was
+// published stand behind headerKept, since they are for another stream.
+const (
+	headerSequence  = "Muster-Sequence"
+	headerPublished = "Muster-Published" // nanoseconds since 1970
+	headerAttempts  = "Muster-Attempts"
+	headerKept      = "Muster-Was-"
+	serverHeaders   = "Nats-"
+)
+
+// retryStream returns the settings of the stream of parked messages.
+func retryStream(cfg Config, lay layout) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:        retryStreamName(cfg.Stream),
+		Description: fmt.Sprintf("Messages of %s that failed, and later ones of their keys.", cfg.Name),
+		Subjects:    []string{lay.retryPrefix() + ">"},
+		Storage:     jetstream.FileStorage,
+		Replicas:    cfg.Replicas,
+		Discard:     jetstream.DiscardNew,
+		// What is parked is read by the stream's leader alone: a replica may be
+		// behind.
+		AllowDirect: false,
+		AllowRollup: true, // of claims
+	}
+}
+
+func provisionRetry(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout) (jetstream.Stream, error) {
+	want := retryStream(cfg, lay)
+	s, err := reserve.Stream(ctx, js, want, retryMaxBytes, 1)
+	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		s, err = js.Stream(ctx, want.Name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("provisioning stream %s: %w", want.Name, err)
+	}
+	have := s.CachedInfo().Config
+	if have.AllowDirect || !have.AllowRollup || have.Retention != jetstream.LimitsPolicy || have.MaxAge > 0 || len(have.Subjects) != 1 || have.Subjects[0] != want.Subjects[0] {
+		return nil, fmt.Errorf("stream %s exists and is not for parked messages: it needs the subjects %s, limits retention without an age, rollups and no direct reads; give another Stream", want.Name, want.Subjects[0])
+	}
+	return s, nil
+}
+
+// retryStore carries a lot's operations out.
+type retryStore struct {
+	nc     *nats.Conn
+	stream jetstream.Stream
+	name   string // of the stream
+	lay    layout
+	room   *room
+}
+
+// answer finds the answer to a question about the retry queue.
+func (s *retryStore) answer(ctx context.Context, at place, q question, a *answer) {
+	switch q := q.(type) {
+	case askSpace:
+		a.sequence, a.claims, a.err = s.readSpace(ctx, at)
+	case askClaim:
+		a.sequence, a.outcome, a.err = s.claim(ctx, at, q.fence, q.expect)
+	case askCount:
+		a.counts, a.err = s.count(ctx, at)
+	case askTail:
+		a.queued, a.err = s.tail(ctx, at, q.key)
+	case askHead:
+		a.queued, a.err = s.head(ctx, at, q.key, q.from)
+	case askErase:
+		a.yes, a.err = s.erase(ctx, at, q.original)
+	case askRemove:
+		a.yes, a.err = s.remove(ctx, q.sequence)
+	case askStoreCopy:
+		a.sequence, a.outcome, a.err = s.store(ctx, at, q.mail.body.(*nats.Msg), q.message, q.attempts, q.expect)
+	}
+}
+
+// readSpace returns what lot.read wants: the last sequence first.
+func (s *retryStore) readSpace(ctx context.Context, at place) (last uint64, claims []queueClaim, err error) {
+	msg, err := s.stream.GetLastMsgForSubject(ctx, s.lay.retrySpace(at.slot)+">")
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return 0, nil, nil
+	case err != nil:
+		return 0, nil, fmt.Errorf("reading the last parked message: %w", err)
+	}
+	last = msg.Sequence
+	for seq := uint64(1); ; seq = msg.Sequence + 1 {
+		msg, err = s.stream.GetMsg(ctx, seq, jetstream.WithGetMsgSubject(s.lay.claimPrefix(at.slot)+">"))
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			return last, claims, nil
+		}
+		if err != nil {
+			return 0, nil, fmt.Errorf("reading who claims the parked messages: %w", err)
+		}
+		var c queueClaim
+		if err := json.Unmarshal(msg.Data, &c); err != nil || c.Slots < 1 {
+			return 0, nil, fmt.Errorf("message %d of stream %s is no claim: %.100q; remove it", msg.Sequence, s.name, msg.Data)
+		}
+		claims = append(claims, c)
+	}
+}
+
+// claim writes the claim of a slot's owner in place of the one before.
+func (s *retryStore) claim(ctx context.Context, at place, f Fence, expect uint64) (uint64, outcome, error) {
+	msg := nats.NewMsg(s.lay.claimSubject(at))
+	msg.Data = mustJSON(queueClaim{at.slots, at.slot, f})
+	msg.Header.Set(nats.MsgRollup, nats.MsgRollupSubject)
+	return s.write(ctx, at, msg, expect)
+}
+
+// count returns how many messages of each key of a slot are parked.
+func (s *retryStore) count(ctx context.Context, at place) (map[string]int, error) {
+	return countQueued(ctx, s.stream, s.lay, s.lay.queuedFilter(at))
+}
+
+func countQueued(ctx context.Context, stream jetstream.Stream, lay layout, filter string) (map[string]int, error) {
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(filter))
+	if err != nil {
+		return nil, fmt.Errorf("counting the parked messages: %w", err)
+	}
+	out := make(map[string]int, len(info.State.Subjects))
+	for subject, n := range info.State.Subjects {
+		_, key, _, err := lay.parseQueued(subject)
+		if err != nil {
+			return nil, fmt.Errorf("counting the parked messages: %w", err)
+		}
+		out[JoinKey(key...)] = int(n)
+	}
+	return out, nil
+}
+
+// store parks a message of the main stream.
+func (s *retryStore) store(ctx context.Context, at place, msg *nats.Msg, m Message, attempts int, expect uint64) (uint64, outcome, error) {
+	switch left, err := s.room.ask(ctx, s.stream); {
+	case err != nil:
+		return 0, outcomeRefused, err
+	case !left:
+		return 0, outcomeRefused, fmt.Errorf("writing to stream %s: half of its max bytes are used, and the rest is for claims: raise them, or find out why so many messages fail", s.name)
+	}
+	copied := nats.NewMsg(s.lay.queuedSubject(at.slot, msg.Subject))
+	copied.Data = msg.Data
+	for k, v := range msg.Header {
+		if strings.HasPrefix(k, serverHeaders) {
+			k = headerKept + k
+		}
+		copied.Header[k] = v
+	}
+	copied.Header.Set(headerSequence, strconv.FormatUint(m.Sequence, 10))
+	copied.Header.Set(headerPublished, strconv.FormatInt(m.Published.UnixNano(), 10))
+	copied.Header.Set(headerAttempts, strconv.Itoa(attempts))
+	return s.write(ctx, at, copied, expect)
+}
+
+// write writes to a space where the last sequence is the expected one.
+func (s *retryStore) write(ctx context.Context, at place, msg *nats.Msg, expect uint64) (uint64, outcome, error) {
+	msg.Header.Set(jetstream.ExpectedStreamHeader, s.name)
+	msg.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(expect, 10))
+	msg.Header.Set(jetstream.ExpectedLastSubjSeqSubjHeader, s.lay.retrySpace(at.slot)+">")
+	answer, err := s.nc.RequestMsgWithContext(ctx, msg)
+	if err != nil {
+		return 0, outcomeUnknown, fmt.Errorf("writing to stream %s: %w", s.name, err)
+	}
+	var ack struct {
+		apiError
+		Seq uint64 `json:"seq"`
+	}
+	switch err := json.Unmarshal(answer.Data, &ack); {
+	case err != nil:
+		return 0, outcomeUnknown, fmt.Errorf("writing to stream %s: %w", s.name, err)
+	case ack.Error == nil:
+		return ack.Seq, outcomeDone, nil
+	}
+	err = fmt.Errorf("writing to stream %s: %s (%d)", s.name, ack.Error.Description, ack.Error.ErrCode)
+	switch jetstream.ErrorCode(ack.Error.ErrCode) {
+	case codeWrongLastSequence, codeWrongLastSequenceRace:
+		return 0, outcomeConflict, err
+	}
+	return 0, outcomeRefused, err
+}
+
+// head returns a key's first parked message, nil for none.
+func (s *retryStore) head(ctx context.Context, at place, key string, from uint64) (*queuedMessage, error) {
+	return s.decode(s.stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(s.lay.queuedKeySubject(at, key))))
+}
+
+// tail returns a key's last parked message, nil for none.
+func (s *retryStore) tail(ctx context.Context, at place, key string) (*queuedMessage, error) {
+	return s.decode(s.stream.GetLastMsgForSubject(ctx, s.lay.queuedKeySubject(at, key)))
+}
+
+func (s *retryStore) decode(msg *jetstream.RawStreamMsg, err error) (*queuedMessage, error) {
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading a parked message: %w", err)
+	}
+	finest, key, published, err := s.lay.parseQueued(msg.Subject)
+	if err != nil {
+		return nil, fmt.Errorf("reading a parked message: %w", err)
+	}
+	p := &queuedMessage{seq: msg.Sequence, finest: finest, stored: msg.Time,
+		Message: Message{Subject: published, Key: JoinKey(key...), Data: msg.Data, Header: nats.Header{}, Parked: true}}
+	sequence, err1 := strconv.ParseUint(msg.Header.Get(headerSequence), 10, 64)
+	at, err2 := strconv.ParseInt(msg.Header.Get(headerPublished), 10, 64)
+	attempts, err3 := strconv.Atoi(msg.Header.Get(headerAttempts))
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return nil, fmt.Errorf("message %d of stream %s was not parked by a worker: %w; remove it", msg.Sequence, s.name, err)
+	}
+	p.Sequence, p.Published, p.attempts = sequence, time.Unix(0, at), attempts
+	for k, v := range msg.Header {
+		switch {
+		case k == headerSequence, k == headerPublished, k == headerAttempts, strings.HasPrefix(k, serverHeaders):
+		default:
+			p.Header[strings.TrimPrefix(k, headerKept)] = v
+		}
+	}
+	return p, nil
+}
+
+// erase removes the original of a parked message of a slot from the main stream,
+// and reports whether it was there: who has parked it may have died before its
+// acknowledgement was booked.
+func (s *retryStore) erase(ctx context.Context, at place, o original) (bool, error) {
+	main := s.lay.streamOf(at.slot)
+	body := mustJSON(struct {
+		Seq uint64 `json:"seq"`
+	}{o.sequence})
+	answer, err := s.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+main, body)
+	if err != nil {
+		return false, fmt.Errorf("looking for the original of a parked message: %w", err)
+	}
+	var got struct {
+		apiError
+		Message struct {
+			Time time.Time `json:"time"`
+		} `json:"message"`
+	}
+	if err := json.Unmarshal(answer.Data, &got); err != nil {
+		return false, fmt.Errorf("looking for the original of a parked message: %w", err)
+	}
+	switch e := got.Error; {
+	case e != nil && jetstream.ErrorCode(e.ErrCode) == codeNoMessage:
+		return false, nil
+	case e != nil:
+		return false, fmt.Errorf("looking for the original of a parked message: %s (%d)", e.Description, e.ErrCode)
+	case got.Message.Time.UnixNano() != o.published:
+		return false, nil // of another stream of that name
+	}
+	return true, s.deleteFrom(ctx, main, o.sequence)
+}
+
+// remove removes a parked message, and reports whether it was gone before.
+func (s *retryStore) remove(ctx context.Context, seq uint64) (before bool, err error) {
+	err = s.deleteFrom(ctx, s.name, seq)
+	if err == nil {
+		return false, nil
+	}
+	if _, look := s.stream.GetMsg(ctx, seq); errors.Is(look, jetstream.ErrMsgNotFound) {
+		return true, nil
+	}
+	return false, err
+}
+
+func (s *retryStore) deleteFrom(ctx context.Context, stream string, seq uint64) error {
+	body := mustJSON(struct {
+		Seq     uint64 `json:"seq"`
+		NoErase bool   `json:"no_erase"`
+	}{seq, true})
+	msg, err := s.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.DELETE."+stream, body)
+	if err != nil {
+		return fmt.Errorf("removing message %d of stream %s: %w", seq, stream, err)
+	}
+	var answer struct {
+		apiError
+		Success bool `json:"success"`
+	}
+	if err := json.Unmarshal(msg.Data, &answer); err != nil {
+		return fmt.Errorf("removing message %d of stream %s: %w", seq, stream, err)
+	}
+	if !answer.Success {
+		description := "not done"
+		if answer.Error != nil {
+			description = answer.Error.Description
+		}
+		return fmt.Errorf("removing message %d of stream %s: %s", seq, stream, description)
+	}
+	return nil
+}
+
+// Parked is what lies in the retry stream of a group.
+type Parked struct {
+	Messages int
+	Keys     map[string]int // messages by key
+	Oldest   time.Time      // when the first of them was parked; zero for none
+}
+
+// readRetryQueue returns what is parked of a group; nothing if it has no retry stream.
+func readRetryQueue(ctx context.Context, nc *nats.Conn, group string) (Parked, error) {
+	p, err := readParked(ctx, nc, group)
+	if err != nil {
+		return Parked{}, fmt.Errorf("reading the parked messages of %s: %w", group, err)
+	}
+	return p, nil
+}
+
+func readParked(ctx context.Context, nc *nats.Conn, group string) (Parked, error) {
+	kv, err := mapBucket(ctx, nc, group)
+	if err != nil {
+		return Parked{}, err
+	}
+	rec, err := recordedLayout(ctx, kv)
+	if err != nil {
+		return Parked{}, err
+	}
+	lay, err := rec.layout(group)
+	if err != nil {
+		return Parked{}, err
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return Parked{}, err
+	}
+	stream, err := js.Stream(ctx, retryStreamName(rec.Stream))
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return Parked{}, nil
+	}
+	if err != nil {
+		return Parked{}, err
+	}
+	every := lay.retryPrefix() + "*.key.>"
+	out := Parked{}
+	if out.Keys, err = countQueued(ctx, stream, lay, every); err != nil {
+		return Parked{}, err
+	}
+	for _, n := range out.Keys {
+		out.Messages += n
+	}
+	first, err := stream.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(every))
+	switch {
+	case err == nil:
+		out.Oldest = first.Time
+	case !errors.Is(err, jetstream.ErrMsgNotFound):
+		return Parked{}, err
+	}
+	return out, nil
+}

@@ -1,0 +1,92 @@
+package partition
+
+import (
+	"errors"
+	"time"
+)
+
+// runCore is what the parts of a slotRun share: which run it is, the question that it has
+// asked, and the handler that it has called. One question at a time is open, and one
+// handler runs at a time; a run begins nothing before both are over.
+type runCore struct {
+	*deliveryCore
+	place
+	number uint64
+	fence  Fence
+
+	question  uint64 // the number of the question that is open, 0 for none
+	questions uint64
+	then      func(answer) // what follows its answer
+
+	ended       func(error) // what follows the end of the handler that runs; nil: none runs
+	interrupted bool
+}
+
+// ask asks a question; nothing else is begun before its answer.
+func (r *runCore) ask(q question, then func(answer)) {
+	r.questions++
+	r.question, r.then = r.questions, then
+	r.do(askEffect{r.place, r.number, r.question, q})
+}
+
+// handle calls the handler; then follows its end.
+func (r *runCore) handle(e handleEffect, then func(error)) {
+	e.place, e.run = r.place, r.number
+	e.message.Slot, e.message.Fence = r.slot, r.fence
+	r.ended, r.interrupted = then, false
+	r.do(e)
+}
+
+func (r *runCore) interrupt() {
+	if r.ended != nil && !r.interrupted {
+		r.interrupted = true
+		r.do(interruptEffect{r.number})
+	}
+}
+
+// abandonOr lets the handler abandon a message that has failed as often as it may, and
+// continues with what comes of that.
+func (r *runCore) abandonOr(m Message, attempts int, err error, then func(error)) {
+	most := r.cfg.Retry.Attempts
+	failed := err != nil && !isFenced(err) && !isDiscarded(err)
+	mayAbandon := r.abandons && r.cfg.Retry.Enabled && most > 0
+	// One that failed while the lease was not valid was interrupted.
+	if !failed || !mayAbandon || attempts < most || !r.valid() {
+		then(err)
+		return
+	}
+
+	e := handleEffect{message: m, abandon: true, failure: err}
+	r.handle(e, func(err error) {
+		if err == nil {
+			r.retries.abandoned.Add(1)
+		}
+		then(err)
+	})
+}
+
+// queues reports whether a message that has failed that often is to be queued for retry.
+// One that failed while the lease was not valid was interrupted.
+func (r *runCore) queues(attempts int) bool {
+	return r.cfg.Retry.Enabled && attempts >= r.cfg.Retry.Tries && r.valid()
+}
+
+// fencedOff has the machine report a fence rejection, if the handler's error says which
+// fence the store has. A fence that was raised meanwhile is not what was rejected.
+func (r *runCore) fencedOff(err error) {
+	var by *FencedBy
+	if errors.As(err, &by) && r.fence.Compare(by.Stored) < 0 {
+		r.do(reportEffect{fencedInput{place: r.place, fence: r.fence, stored: by.Stored}})
+	}
+}
+
+// earlier returns the earlier of two moments, of which a zero one never comes.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// shortestSleep keeps a wake-up in the past from spinning.
+const shortestSleep = 2 * time.Millisecond

@@ -1,0 +1,203 @@
+package partition
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// slotConsumers does what the slots' consumers need of the server beside pulls: it takes
+// pins off, resets, creates and deletes consumers, and looks at what they have. It has no
+// state. Questions of runs, takeovers of the leader and messages for slots that are not
+// held call it from goroutines of their own.
+type slotConsumers struct {
+	cfg    Config
+	layout layout
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	life   context.Context // until the puller is closed
+	look   func()          // has the streams looked at
+}
+
+// sendBack returns a message that came for a slot that is not held: the pin
+// first, or the server would deliver it here again.
+func (c *slotConsumers) sendBack(msg *nats.Msg) {
+	ctx, cancel := context.WithTimeout(context.Background(), apiTimeout)
+	defer cancel()
+	stream, consumer := originOf(msg.Reply)
+	_ = c.unpin(ctx, stream+"."+consumer)
+	_ = msg.Nak()
+}
+
+func (c *slotConsumers) api(ctx context.Context, verb, address string, body []byte) error {
+	subject := "$JS.API.CONSUMER." + verb + "." + address
+	msg, err := c.nc.RequestWithContext(ctx, subject, body)
+	if errors.Is(err, nats.ErrNoResponders) && verb == "RESET" {
+		return errNoConsumer
+	}
+	if err != nil {
+		return err
+	}
+	var answer apiError
+	if err := json.Unmarshal(msg.Data, &answer); err != nil {
+		return err
+	}
+	if answer.Error != nil {
+		if answer.Error.ErrCode == codeConsumerNotFound {
+			return errNoConsumer
+		}
+		return fmt.Errorf("%s: %s (%d)", strings.ToLower(verb), answer.Error.Description, answer.Error.ErrCode)
+	}
+	return nil
+}
+
+var unpinBody = mustJSON(struct {
+	Group string `json:"group"`
+}{priorityGroup})
+
+func (c *slotConsumers) unpin(ctx context.Context, address string) error {
+	return c.api(ctx, "UNPIN", address, unpinBody)
+}
+
+// unpinUntilDone tries until the pin is off, or the puller is closed: then the
+// server takes it off when it has expired, if nobody has before.
+func (c *slotConsumers) unpinUntilDone(address string) {
+	for c.life.Err() == nil {
+		ctx, cancel := context.WithTimeout(c.life, apiTimeout)
+		err := c.unpin(ctx, address)
+		cancel()
+		if err == nil || errors.Is(err, errNoConsumer) || c.nc.IsClosed() {
+			return
+		}
+		select {
+		case <-c.life.Done():
+		case <-time.After(pullRetry):
+		}
+	}
+}
+
+// replace takes a slot whose keys may have had other consumers.
+func (c *slotConsumers) replace(ctx context.Context, at place, former []place) error {
+	t := newTakeoverSteps(at, former)
+	for {
+		stage, of := t.next()
+		var err error
+		switch stage {
+		case stepRetire:
+			err = c.retire(ctx, of)
+		case stepUnpin:
+			err = c.unpin(ctx, c.layout.address(of))
+		case stepReset:
+			err = c.api(ctx, "RESET", c.layout.address(of), nil)
+		case stepCreate:
+			err = c.createConsumer(ctx, of)
+		case stepDone:
+			return t.err
+		}
+		t.did(err)
+	}
+}
+
+// retire deletes a consumer that nobody pulls for any more. The server removes
+// what is acknowledged a moment later, and what it has not removed by then would
+// be delivered again by the next consumer, after its successors maybe.
+func (c *slotConsumers) retire(ctx context.Context, at place) error {
+	stream, name := c.layout.streamOf(at.slot), c.layout.consumer(at)
+	consumer, err := c.js.Consumer(ctx, stream, name)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for began := time.Now(); ; time.Sleep(removalPoll) {
+		first, err := c.firstStored(ctx, stream, c.layout.filter(at))
+		if err != nil {
+			return err
+		}
+		if first == 0 || first > consumer.CachedInfo().AckFloor.Stream {
+			break
+		}
+		if time.Since(began) > removalWait {
+			// A repetition is better than a slot that stands still.
+			c.cfg.Logger.Warn("The server does not remove what is acknowledged; it may be delivered again.", "consumer", name, "sequence", first)
+			break
+		}
+	}
+	err = c.js.DeleteConsumer(ctx, stream, name)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return nil
+	}
+	return err
+}
+
+// removalPoll is how often the stream is looked at while acknowledged messages
+// are removed, removalWait for how long.
+const (
+	removalPoll = 2 * time.Millisecond
+	removalWait = apiTimeout / 2
+)
+
+// firstStored returns the sequence of the first message that a filter selects, 0
+// for none, as the stream's leader knows it.
+func (c *slotConsumers) firstStored(ctx context.Context, stream, filter string) (uint64, error) {
+	body := mustJSON(struct {
+		Seq     uint64 `json:"seq"`
+		NextFor string `json:"next_by_subj"`
+	}{1, filter})
+	msg, err := c.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
+	if err != nil {
+		return 0, err
+	}
+	var answer struct {
+		apiError
+		Message struct {
+			Seq uint64 `json:"seq"`
+		} `json:"message"`
+	}
+	if err := json.Unmarshal(msg.Data, &answer); err != nil {
+		return 0, err
+	}
+	switch e := answer.Error; {
+	case e == nil:
+		return answer.Message.Seq, nil
+	case jetstream.ErrorCode(e.ErrCode) == codeNoMessage:
+		return 0, nil
+	default:
+		return 0, fmt.Errorf("reading the first message of %s: %s (%d)", filter, e.Description, e.ErrCode)
+	}
+}
+
+// waiting reports whether a slot has messages that are not delivered, or delivered
+// and not settled.
+func (c *slotConsumers) waiting(ctx context.Context, at place) (bool, error) {
+	consumer, err := c.js.Consumer(ctx, c.layout.streamOf(at.slot), c.layout.consumer(at))
+	if err != nil {
+		return false, err
+	}
+	info := consumer.CachedInfo()
+	return info.NumPending > 0 || info.NumAckPending > 0, nil
+}
+
+// createConsumer creates a slot's consumer again: its state is in memory only and
+// goes with a restart of the server. What was not acknowledged is in the stream.
+func (c *slotConsumers) createConsumer(ctx context.Context, at place) error {
+	c.look() // it may have gone with its stream
+	_, err := c.js.CreateOrUpdateConsumer(ctx, c.layout.streamOf(at.slot), slotConsumer(c.cfg, c.layout, at))
+	return err
+}
+
+// renew creates a slot's consumer again, without what the server knew of it.
+func (c *slotConsumers) renew(ctx context.Context, at place) error {
+	err := c.js.DeleteConsumer(ctx, c.layout.streamOf(at.slot), c.layout.consumer(at))
+	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return err
+	}
+	return c.createConsumer(ctx, at)
+}

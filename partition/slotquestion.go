@@ -1,0 +1,77 @@
+package partition
+
+// question is what a run asks.
+type question interface{ question() }
+
+type (
+	askStream  struct{}             // what contradicts that the stream is the one it was: answer.what
+	askWaiting struct{}             // whether the consumer has messages to deliver, or delivered and not settled: yes
+	askFirst   struct{}             // the first stored message: sequence, 0 for none
+	askTake    struct{}             // the pin off and the consumer reset, or created
+	askCreate  struct{}             // the consumer created, if it is gone
+	askRenew   struct{}             // the consumer deleted and created
+	askUnpin   struct{}             // the pin off, tried until it is
+	askConfirm struct{ mail *mail } // that the server knows this acknowledgement
+	askSpace   struct{}             // of the retry stream: sequence, claims
+	askClaim   struct {
+		fence  Fence
+		expect uint64
+	}
+	askCount struct{} // counts
+	askTail  struct{ key string }
+	askHead  struct {
+		key  string
+		from uint64 // sequence, the first has 1
+	}
+	askErase     struct{ original } // yes: it was there
+	askRemove    struct{ sequence uint64 }
+	askStoreCopy struct {
+		mail     *mail
+		message  Message
+		attempts int
+		expect   uint64
+	}
+)
+
+func (askStream) question()    {}
+func (askWaiting) question()   {}
+func (askFirst) question()     {}
+func (askTake) question()      {}
+func (askCreate) question()    {}
+func (askRenew) question()     {}
+func (askUnpin) question()     {}
+func (askConfirm) question()   {}
+func (askSpace) question()     {}
+func (askClaim) question()     {}
+func (askCount) question()     {}
+func (askTail) question()      {}
+func (askHead) question()      {}
+func (askErase) question()     {}
+func (askRemove) question()    {}
+func (askStoreCopy) question() {}
+
+// answer answers any question; each uses some of the fields.
+type answer struct {
+	err      error
+	what     string
+	yes      bool
+	sequence uint64
+	claims   []queueClaim
+	counts   map[string]int
+	queued   *queuedMessage // nil: none
+	outcome  outcome
+}
+
+// mail is one thing that a pull brought: a message, or the status that ends a pull.
+type mail struct {
+	status      string // "" for a message
+	description string
+	serie       int // of the pull that a status ends
+
+	pin        string // of the consumer, as the message says
+	unreadable bool   // it is not for handlers, and was logged
+	original
+	finest  int // slot of the finest division
+	message Message
+	body    any // what the shell needs to settle it
+}
