@@ -62,17 +62,26 @@ var supported = sync.OnceValue(func() error {
 	return r.Close()
 })
 
-// Journal is what ext4's journal holds, and so what a cut keeps the order of.
+// Journal is ext4's mount option "data": what its journal holds, and so what a cut keeps
+// the order of.
 type Journal string
 
 const (
 	// OrderedData is ext4's default: the journal has names and sizes, in their order. A
 	// removal may reach the disk before data that was written earlier to another file.
-	OrderedData Journal = "data=ordered"
+	OrderedData Journal = "ordered"
 	// JournaledData has the data, too: after a cut all files are as they were together at
 	// one moment, and what was synced later.
-	JournaledData Journal = "data=journal"
+	JournaledData Journal = "journal"
 )
+
+// Check returns what is wrong with a value, nil if it is one of the two.
+func (j Journal) Check() error {
+	if j != OrderedData && j != JournaledData {
+		return fmt.Errorf("%q is none: give %s or %s", string(j), OrderedData, JournaledData)
+	}
+	return nil
+}
 
 // New makes n empty disks. It also removes what a process that was killed has left
 // behind. The disks are in memory where /dev/shm is, else in the temporary directory.
@@ -173,7 +182,7 @@ func (d *disk) mount() error {
 
 // mountAt mounts the newest image.
 func (d *disk) mountAt(point string) error {
-	return command("mount", "-t", "ext4", "-o", "loop,noatime,"+string(d.journal), d.image(), point)
+	return command("mount", "-t", "ext4", "-o", "loop,noatime,data="+string(d.journal), d.image(), point)
 }
 
 // carry mounts the newest image beside the disk, and copies to it what survives.

@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/muster-dev/muster/broker"
-	"github.com/muster-dev/muster/broker/access"
-	"github.com/muster-dev/muster/internal/component"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/partitiontest/await"
+	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
 
 // TestWorkersOnAClusterOfThreeProcesses holds workers to the same promises on three NATS servers, each a process of its own, with
@@ -29,42 +29,26 @@ func TestWorkersOnAClusterOfThreeProcesses(t *testing.T) {
 // cluster is three servers, by name.
 type cluster struct {
 	url    string
-	byName map[string]*component.Server
+	byName map[string]*natstest.Process
 }
 
 func startCluster(t *testing.T) *cluster {
 	t.Helper()
-	c := &cluster{byName: map[string]*component.Server{}}
+	c := &cluster{byName: map[string]*natstest.Process{}}
 	var urls []string
-	for i, s := range component.NATSCluster(t, 3) {
-		urls = append(urls, "nats://"+s.Addr)
-		c.byName[fmt.Sprintf("nats-%d", i+1)] = s
+	for _, p := range natstest.StartProcesses(t, 3) {
+		urls = append(urls, p.URL)
+		c.byName[p.Name] = p
 	}
 	c.url = strings.Join(urls, ",")
-	c.wait(t)
 	return c
-}
-
-// wait waits until the servers keep streams on all of them.
-func (c *cluster) wait(t *testing.T) {
-	t.Helper()
-	nc, err := access.Connect(c.url, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	if err := broker.WaitReplicated(ctx, nc, 3); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // forOne is the cluster for one test, after which its streams are deleted: each has a group of servers that agree for every slot, which
 // costs all of them. Its windows are as long as it may take a worker to join where everything is written three times.
 func (c *cluster) forOne(t *testing.T) servers {
 	t.Cleanup(func() {
-		nc, err := access.Connect(c.url, "test")
+		nc, err := nats.Connect(c.url)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +57,7 @@ func (c *cluster) forOne(t *testing.T) servers {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), await.Patience)
 		defer cancel()
 		names := js.StreamNames(ctx)
 		for name := range names.Name() {
@@ -98,16 +82,16 @@ func (c *cluster) losesAServer(t *testing.T, on servers) {
 	for i := range 4 {
 		ws = append(ws, g.start(fmt.Sprint("w", i)))
 	}
-	eventually(t, "four workers settled", g.settled(ws...))
+	await.That(t, "four workers settled", g.settled(ws...))
 	before := held(ws)
 	g.publish(100, 3)
 	victim := c.leader(t, g)
 	c.byName[victim].Kill()
 	g.publish(100, 3) // goes on as soon as another one leads
-	c.byName[victim].Restart(t)
+	c.byName[victim].Start(t)
 	g.publish(100, 3)
 	again := g.check(2 * g.cfg.Slots)
-	eventually(t, "four workers settled again", g.settled(ws...))
+	await.That(t, "four workers settled again", g.settled(ws...))
 	if after := held(ws); !reflect.DeepEqual(after, before) {
 		t.Errorf("keys have moved: slots were %v, are %v", before, after)
 	}

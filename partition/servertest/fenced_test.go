@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/partitiontest/await"
 )
 
 // scripted is a handler that ends each attempt at message 1 as it is told, and all
@@ -79,7 +80,7 @@ func TestFenceRejection(t *testing.T) {
 			g.publish(1, 1)
 			select {
 			case <-h.done:
-			case <-time.After(patience):
+			case <-time.After(await.Patience):
 				t.Error("the message is not processed")
 			}
 			h.mu.Lock()

@@ -4,7 +4,6 @@ go 1.26.0
 
 require (
 	github.com/cespare/xxhash/v2 v2.3.0
-	github.com/muster-dev/muster v0.0.0
 	github.com/muster-dev/muster/partition v0.1.0
 	github.com/nats-io/nats-server/v2 v2.15.2
 	github.com/nats-io/nats.go v1.55.0
@@ -22,11 +21,3 @@ require (
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
 )
-
-replace github.com/muster-dev/muster => ../..
-
-replace github.com/muster-dev/muster/partition => ../
-
-replace github.com/muster-dev/muster/partition/partitionprom => ../partitionprom
-
-replace github.com/muster-dev/muster/tchart => ../../tchart

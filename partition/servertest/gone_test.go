@@ -4,8 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/partitiontest/await"
+	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
 
 // TestWorkersLeaveThoughTheServerIsGone: whoever stops everything at once must
@@ -16,7 +17,7 @@ func TestWorkersLeaveThoughTheServerIsGone(t *testing.T) {
 		"with messages in work": func(g *group, w *runningWorker) {
 			g.rec.hold = make(chan struct{})
 			g.publish(8, 2)
-			eventually(g.t, "handlers run", func() bool {
+			await.That(g.t, "handlers run", func() bool {
 				g.rec.mu.Lock()
 				defer g.rec.mu.Unlock()
 				return len(g.rec.running) == 8
@@ -27,15 +28,11 @@ func TestWorkersLeaveThoughTheServerIsGone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			srv, err := broker.Start(broker.Options{Dir: t.TempDir()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(srv.Stop)
+			srv := natstest.Start(t)
 			g := startGroup(t, servers{url: srv.URL()}, 0, func(c *partition.Config) { c.LeaveTimeout = 500 * time.Millisecond })
 			w := g.start("w0")
 			if when != nil {
-				eventually(t, "the worker has all slots", g.settled(w))
+				await.That(t, "the worker has all slots", g.settled(w))
 				when(g, w)
 			}
 			srv.Stop()
@@ -46,7 +43,7 @@ func TestWorkersLeaveThoughTheServerIsGone(t *testing.T) {
 					t.Errorf("it left with %v", err)
 				}
 				w.done <- nil // for the cleanup
-			case <-time.After(patience):
+			case <-time.After(await.Patience):
 				t.Fatal("it did not leave")
 			}
 		})

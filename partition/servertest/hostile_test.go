@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/partitiontest/await"
 )
 
 // hostile writes into the records of a running group.
@@ -67,7 +68,7 @@ func (h *hostile) changed(data []byte, fields map[string]any) []byte {
 func (h *hostile) leader() *runningWorker {
 	h.t.Helper()
 	var l *runningWorker
-	eventually(h.t, "a leader", func() bool {
+	await.That(h.t, "a leader", func() bool {
 		for _, w := range h.workers {
 			if w.Status().Leading {
 				l = w
@@ -83,7 +84,7 @@ func (h *hostile) leader() *runningWorker {
 // may has given anything up, and the map can be written.
 func (h *hostile) survives(what, record, reason string) {
 	h.t.Helper()
-	eventually(h.t, what+": refused since "+reason, func() bool {
+	await.That(h.t, what+": refused since "+reason, func() bool {
 		h.rec.mu.Lock()
 		defer h.rec.mu.Unlock()
 		return slices.ContainsFunc(h.rec.events, func(e event.Event) bool {
@@ -98,9 +99,9 @@ func (h *hostile) survives(what, record, reason string) {
 
 func (h *hostile) works(what string) {
 	h.t.Helper()
-	eventually(h.t, what+": all settled again", h.settled(h.workers...))
+	await.That(h.t, what+": all settled again", h.settled(h.workers...))
 	h.publish(40, 1)
-	eventually(h.t, what+": every message processed", func() bool {
+	await.That(h.t, what+": every message processed", func() bool {
 		h.rec.mu.Lock()
 		defer h.rec.mu.Unlock()
 		return len(h.rec.done) >= h.published()
@@ -169,7 +170,7 @@ func TestAHostileMapChangesNothing(t *testing.T) {
 	} {
 		h.put(mapBucket, key, c.value)
 		h.survives(c.what, "assignment map", c.reason)
-		eventually(t, c.what+": a map that can be read again", func() bool {
+		await.That(t, c.what+": a map that can be read again", func() bool {
 			_, err := partition.DecodeAssignment(h.value(mapBucket, key))
 			return err == nil
 		})
@@ -196,7 +197,7 @@ func TestAHostileLeadersLeaseIsWrittenOver(t *testing.T) {
 	} {
 		h.put(mapBucket, "leader", []byte(c.value))
 		h.survives(c.what, "leader's lease", c.reason)
-		eventually(t, c.what+": a leader's lease again", func() bool {
+		await.That(t, c.what+": a leader's lease again", func() bool {
 			var v struct {
 				Schema int
 				ID     string
@@ -242,7 +243,7 @@ func TestHostileHeartbeatsAndClaimsAreWrittenOver(t *testing.T) {
 	}
 	for what, value := range map[string]string{"no JSON": "...", "an older schema": `{"schema":0,"instance":"x"}`, "nobody's": `{"schema":1}`} {
 		h.put(names, id, []byte(value))
-		eventually(t, "claim: "+what+": written over", func() bool { return string(h.value(names, id)) != value })
+		await.That(t, "claim: "+what+": written over", func() bool { return string(h.value(names, id)) != value })
 		h.works("claim: " + what)
 	}
 	if now := claim(id); now != was {
@@ -254,7 +255,7 @@ func TestHostileHeartbeatsAndClaimsAreWrittenOver(t *testing.T) {
 	h.put(leases, "no.name.of.ours", h.changed(good, map[string]any{"id": "no.name.of.ours"}))
 	h.put(leases, "worker-77", h.changed(good, map[string]any{"schema": 9, "id": "worker-77"}))
 	h.survives("heartbeats of nobody", "heartbeat", "is no worker")
-	eventually(t, "the heartbeats of nobody removed", func() bool {
+	await.That(t, "the heartbeats of nobody removed", func() bool {
 		keys, err := h.bucket(leases).Keys(t.Context())
 		return err == nil && len(keys) == len(h.workers)
 	})

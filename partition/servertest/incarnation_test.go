@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -12,13 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/muster-dev/muster/broker"
-	"github.com/muster-dev/muster/internal/component"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/partitiontest/await"
+	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
 
 // results is a handlers' store that keeps the highest fence of each key, and each result
@@ -88,29 +86,16 @@ func (r *results) saw(kind event.Kind) bool {
 // results of its own.
 type forgetful struct {
 	*group
-	srv     *broker.Server
+	srv     *natstest.Server
 	dir     string
-	port    int
 	results *results
 	ws      []*runningWorker
 }
 
 func startForgetful(t *testing.T) *forgetful {
 	t.Helper()
-	component.Using(t, "NATS, embedded", server.VERSION)
-	f := &forgetful{dir: filepath.Join(t.TempDir(), "store"), results: newResults()}
-	var err error
-	if f.srv, err = broker.Start(broker.Options{Dir: f.dir}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { f.srv.Stop() })
-	at, err := url.Parse(f.srv.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if f.port, err = strconv.Atoi(at.Port()); err != nil {
-		t.Fatal(err)
-	}
+	srv := natstest.Start(t)
+	f := &forgetful{srv: srv, dir: srv.Dir(), results: newResults()}
 	f.group = startGroup(t, servers{url: f.srv.URL()}, 0, quickLeases, func(c *partition.Config) {
 		c.RetryDelay, c.LeaveTimeout = 50*time.Millisecond, 3*time.Second
 		c.Retry = partition.Retry{Enabled: true, Delay: 20 * time.Millisecond, MaxDelay: 100 * time.Millisecond, Attempts: 3}
@@ -141,7 +126,7 @@ func (f *forgetful) begin(n int) {
 func (f *forgetful) settle() {
 	f.t.Helper()
 	settled := f.settled(f.ws...)
-	for end := time.Now().Add(patience); !settled(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(await.Patience); !settled(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().Before(end) && !f.ended() {
 			continue
 		}
@@ -153,7 +138,7 @@ func (f *forgetful) settle() {
 		for _, e := range f.results.events {
 			f.t.Log(e.Time.Format(time.StampMilli), e.Worker, e.Text())
 		}
-		f.t.Fatalf("%d workers have not settled within %v", len(f.ws), patience)
+		f.t.Fatalf("%d workers have not settled within %v", len(f.ws), await.Patience)
 	}
 }
 
@@ -179,7 +164,7 @@ func (r *runningWorker) kill(t *testing.T) {
 	select {
 	case err := <-r.done:
 		r.done <- err
-	case <-time.After(patience):
+	case <-time.After(await.Patience):
 		t.Error("a worker did not end")
 	}
 }
@@ -263,14 +248,7 @@ func keyOf(subject string) string {
 // restart stops the server, does something to its store, and starts it again.
 func (f *forgetful) restart(between func() error) {
 	f.t.Helper()
-	f.srv.Stop()
-	if err := between(); err != nil {
-		f.t.Fatal(err)
-	}
-	var err error
-	if f.srv, err = broker.Start(broker.Options{Dir: f.dir, Port: f.port}); err != nil {
-		f.t.Fatal(err)
-	}
+	f.srv.Restart(f.t, between)
 }
 
 // TestBrokerForgets: the servers lose what they had, and the handlers' store keeps its
@@ -308,7 +286,7 @@ func TestBrokerForgets(t *testing.T) {
 			if !tt.running {
 				f.begin(2)
 			}
-			eventually(t, "the streams are there again", func() bool {
+			await.That(t, "the streams are there again", func() bool {
 				for _, s := range append(f.cfg.Streams(), f.cfg.Stream+"-retry") {
 					if _, err := f.pub.Stream(t.Context(), s); errors.Is(err, jetstream.ErrStreamNotFound) || err != nil {
 						return false

@@ -15,8 +15,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/muster-dev/muster/internal/component"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/partitiontest/await"
+	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
 
 // TestWorkerOnAnIsolatedServer: with one replica on a cluster, a worker is connected to a
@@ -25,13 +26,12 @@ import (
 // stopped by then.
 func TestWorkerOnAnIsolatedServer(t *testing.T) {
 	t.Parallel()
-	component.Using(t, "NATS, embedded", server.VERSION)
 	c := startSeparable(t)
 	g := startGroup(t, servers{url: c.urls[0]}, time.Millisecond, func(cfg *partition.Config) { cfg.Slots = 16 })
 	near := []*runningWorker{g.start("near-0"), g.start("near-1")}
 	g.url = c.urls[2]
 	isolated := g.start("isolated")
-	eventually(t, "three workers settled", g.settled(near[0], near[1], isolated))
+	await.That(t, "three workers settled", g.settled(near[0], near[1], isolated))
 
 	// Handlers run as long as their contexts last.
 	hold := make(chan struct{})
@@ -39,13 +39,13 @@ func TestWorkerOnAnIsolatedServer(t *testing.T) {
 	g.rec.hold = hold
 	g.rec.mu.Unlock()
 	g.publish(60, 1)
-	eventually(t, "each worker is busy", func() bool { return g.rec.busy("near-0") && g.rec.busy("near-1") && g.rec.busy("isolated") })
+	await.That(t, "each worker is busy", func() bool { return g.rec.busy("near-0") && g.rec.busy("near-1") && g.rec.busy("isolated") })
 
 	cut := time.Now()
 	c.isolate(2)
-	eventually(t, "the isolated worker's lease is not valid", func() bool { return !time.Now().Before(isolated.Status().TrustedUntil) })
+	await.That(t, "the isolated worker's lease is not valid", func() bool { return !time.Now().Before(isolated.Status().TrustedUntil) })
 	stopped := time.Since(cut)
-	eventually(t, "the others have its slots", g.settled(near...))
+	await.That(t, "the others have its slots", g.settled(near...))
 	given := time.Since(cut)
 	t.Logf("it stopped after %v; the others had its slots after %v", stopped.Round(time.Millisecond), given.Round(time.Millisecond))
 	if given > 5*time.Second {
@@ -58,7 +58,7 @@ func TestWorkerOnAnIsolatedServer(t *testing.T) {
 	g.publish(60, 2)
 
 	c.join(2)
-	eventually(t, "three workers settled again", g.settled(near[0], near[1], isolated))
+	await.That(t, "three workers settled again", g.settled(near[0], near[1], isolated))
 	g.publish(60, 2)
 	g.check(60)
 }
@@ -88,10 +88,7 @@ func startSeparable(t *testing.T) *separable {
 	c := &separable{gates: map[[2]int]*gate{}}
 	var ports [n]int
 	for i := range n {
-		var err error
-		if ports[i], err = component.FreePort(); err != nil {
-			t.Fatal(err)
-		}
+		ports[i] = natstest.FreePort(t)
 	}
 	for from := range n {
 		for to := range n {
@@ -127,7 +124,7 @@ func (c *separable) start(t *testing.T, i, port int) {
 	}
 	s.Start()
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(patience) {
+	if !s.ReadyForConnections(await.Patience) {
 		t.Fatalf("%s does not accept connections", o.ServerName)
 	}
 	c.urls = append(c.urls, s.ClientURL())
@@ -145,7 +142,7 @@ func (c *separable) wait(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "JetStream answers", func() bool {
+	await.That(t, "JetStream answers", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, err := js.AccountInfo(ctx)

@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/partitiontest/await"
 )
 
 // TestKeys has a group whose name is the first token of its subject, with a retry
@@ -38,7 +39,7 @@ func TestKeys(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		eventually(t, "all are handled", func() bool {
+		await.That(t, "all are handled", func() bool {
 			mu.Lock()
 			defer mu.Unlock()
 			return len(got) == 3

@@ -10,12 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
-	"github.com/muster-dev/muster/internal/component"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/partitiontest/await"
 )
 
 // prompt bounds how long a message may wait because its slot changes its owner. Every
@@ -27,7 +26,6 @@ const prompt = 2 * time.Second
 // the events: a busy machine may be late to look. It runs before the parallel tests:
 // beside simulations that need every processor it would measure those.
 func TestLatency(t *testing.T) {
-	component.Using(t, "NATS, embedded", server.VERSION)
 	t.Run("handoff", handoffIsPrompt)
 	t.Run("takeover of a killed worker", func(t *testing.T) {
 		takeoverIsPrompt(t, func(w *runningWorker, _ *cutDialer) { w.nc.Close() }, func(gone event.Event, _ time.Time) time.Time { return gone.Time })
@@ -42,14 +40,14 @@ const shortLease = 3 * time.Second
 
 func handoffIsPrompt(t *testing.T) {
 	t.Parallel()
-	g := startGroup(t, embedded(t), time.Millisecond, func(c *partition.Config) { c.ColdWindow, c.PlannedWindow = patience, patience })
+	g := startGroup(t, embedded(t), time.Millisecond, func(c *partition.Config) { c.ColdWindow, c.PlannedWindow = await.Patience, await.Patience })
 	var ws []*runningWorker
 	for _, n := range []int{2, 4} {
 		g.expect(n)
 		for len(ws) < n {
 			ws = append(ws, g.start(fmt.Sprint("w", len(ws))))
 		}
-		eventually(t, fmt.Sprintf("%d workers settled", n), func() bool {
+		await.That(t, fmt.Sprintf("%d workers settled", n), func() bool {
 			g.publish(100, 1)
 			return g.settled(ws...)()
 		})
@@ -94,7 +92,7 @@ func takeoverIsPrompt(t *testing.T, fail func(*runningWorker, *cutDialer), since
 		ws = append(ws, w)
 	}
 	g.dialer = nil
-	eventually(t, "three workers settled", g.settled(ws...))
+	await.That(t, "three workers settled", g.settled(ws...))
 	failing := slices.IndexFunc(ws, func(w *runningWorker) bool { return !w.Status().Leading })
 	victim, name := ws[failing], fmt.Sprint("w", failing)
 	id := victim.Status().ID
@@ -109,7 +107,7 @@ func takeoverIsPrompt(t *testing.T, fail func(*runningWorker, *cutDialer), since
 		return keys
 	}
 	g.publish(30, 1)
-	eventually(t, "every slot with a message has it in hand", func() bool {
+	await.That(t, "every slot with a message has it in hand", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		slots := make(map[int]bool)
@@ -124,7 +122,7 @@ func takeoverIsPrompt(t *testing.T, fail func(*runningWorker, *cutDialer), since
 	}
 
 	fail(victim, dialers[victim])
-	eventually(t, "its handlers are interrupted", func() bool { return len(inHand()) == 0 })
+	await.That(t, "its handlers are interrupted", func() bool { return len(inHand()) == 0 })
 	renewed := victim.Status().LeaseRenewed
 	mu.Lock()
 	g.rec.began = func(key string) {

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/partitiontest/await"
 )
 
 // changeTo asks for a number of slots and publishes until the keys are divided
@@ -38,7 +39,7 @@ func (g *group) changeTo(slots int, ws []*runningWorker, meanwhile func()) {
 		}
 	}
 	g.publish(100, 2)
-	eventually(g.t, fmt.Sprintf("all settled at %d slots", slots), g.settled(ws...))
+	await.That(g.t, fmt.Sprintf("all settled at %d slots", slots), g.settled(ws...))
 }
 
 // TestTheNumberOfSlotsChangesUnderLoad doubles it, doubles that twice, and goes
@@ -52,7 +53,7 @@ func changesUnderLoad(t *testing.T, on servers) {
 	for i := range 4 {
 		ws = append(ws, g.start(fmt.Sprint("w", i)))
 	}
-	eventually(t, "four workers settled", g.settled(ws...))
+	await.That(t, "four workers settled", g.settled(ws...))
 	for _, slots := range []int{64, 256, 32} {
 		g.changeTo(slots, ws, nil)
 		if v := ws[0].Status().SlotsOf; v != slots {
@@ -71,7 +72,7 @@ func changesUnderLoad(t *testing.T, on servers) {
 	}
 	g.cfg.Slots = 32
 	ws = append(ws, g.start("later"))
-	eventually(t, "five workers settled", g.settled(ws...))
+	await.That(t, "five workers settled", g.settled(ws...))
 	if n := g.consumers(); n != 32 {
 		t.Errorf("%d consumers are there, want 32", n)
 	}
@@ -102,7 +103,7 @@ func leaderDiesInAChange(t *testing.T, on servers) {
 	for i := range 4 {
 		ws = append(ws, g.start(fmt.Sprint("w", i)))
 	}
-	eventually(t, "four workers settled", g.settled(ws...))
+	await.That(t, "four workers settled", g.settled(ws...))
 	var leader *runningWorker
 	var others []*runningWorker
 	for _, w := range ws {
@@ -119,21 +120,21 @@ func leaderDiesInAChange(t *testing.T, on servers) {
 	g.rec.hold = hold
 	g.rec.mu.Unlock()
 	g.publish(100, 1)
-	eventually(t, "messages in work", func() bool {
+	await.That(t, "messages in work", func() bool {
 		g.rec.mu.Lock()
 		defer g.rec.mu.Unlock()
 		return len(g.rec.running) >= 32
 	})
 	g.changeTo(256, others, func() {
 		defer close(hold)
-		eventually(t, "the change under way", func() bool {
+		await.That(t, "the change under way", func() bool {
 			l, err := partition.Open(nc, g.cfg.Name).Resharding(t.Context())
 			return err == nil && l.Former == 64
 		})
 		leader.nc.Close() // as a kill does
 	})
 	// What the dead one had in hand may have been processed and not acknowledged.
-	eventually(t, "every message processed", func() bool {
+	await.That(t, "every message processed", func() bool {
 		g.rec.mu.Lock()
 		defer g.rec.mu.Unlock()
 		return len(g.rec.done) >= g.published()

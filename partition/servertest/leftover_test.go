@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/partitiontest/await"
 )
 
 // lookOften has a worker look at the consumers of silent slots every 20 ms rather than every
@@ -45,7 +46,7 @@ func (g *group) ask(subject string, body any) {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	msg, err := g.pub.Conn().Request("$JS.API."+subject, b, patience)
+	msg, err := g.pub.Conn().Request("$JS.API."+subject, b, await.Patience)
 	if err != nil {
 		g.t.Fatalf("%s: %v", subject, err)
 	}
@@ -86,7 +87,7 @@ func TestMessagesThatTheirConsumerForgotAreProcessed(t *testing.T) {
 		if forgotten == 0 {
 			t.Error("no consumer was made anew")
 		}
-		eventually(t, "nothing left", func() bool {
+		await.That(t, "nothing left", func() bool {
 			for _, name := range g.cfg.Streams() {
 				if s, err := g.pub.Stream(t.Context(), name); err != nil || s.CachedInfo().State.Msgs > 0 {
 					return false
@@ -123,7 +124,7 @@ func TestAPinThatNobodyHasIsTakenOff(t *testing.T) {
 			t.Fatal(err)
 		}
 		g.publish(20, 3)
-		if _, err := sub.NextMsg(patience); err != nil {
+		if _, err := sub.NextMsg(await.Patience); err != nil {
 			t.Fatalf("the one that goes gets nothing: %v", err)
 		}
 		gone.Close()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/partitiontest/await"
 	"github.com/muster-dev/muster/partition/state"
 )
 
@@ -41,9 +42,9 @@ func TestForecastIsWhatTheLeaderPlans(t *testing.T) {
 	t.Parallel()
 	g := startGroup(t, embedded(t), time.Millisecond, weighed)
 	a, b := g.start("a"), g.start("b")
-	eventually(t, "two share", g.settled(a, b))
+	await.That(t, "two share", g.settled(a, b))
 	var before *partition.View
-	eventually(t, "the load is told", func() bool {
+	await.That(t, "the load is told", func() bool {
 		before = g.look(t)
 		return before.Load != nil && before.Map.Settled()
 	})
@@ -55,7 +56,7 @@ func TestForecastIsWhatTheLeaderPlans(t *testing.T) {
 		t.Fatalf("forecast %+v", f)
 	}
 	c := g.start("c")
-	eventually(t, "three share", g.settled(a, b, c))
+	await.That(t, "three share", g.settled(a, b, c))
 	after := g.look(t)
 	moved := map[int]string{}
 	for s := range before.Slots {
@@ -92,7 +93,7 @@ func TestPinsHold(t *testing.T) {
 	t.Parallel()
 	g := startGroup(t, embedded(t), time.Millisecond, nil)
 	a, b, c := g.start("a"), g.start("b"), g.start("c")
-	eventually(t, "three share", g.settled(a, b, c))
+	await.That(t, "three share", g.settled(a, b, c))
 	v := g.look(t)
 	key := "a1:b1"
 	from := v.Key(key).Owner
@@ -112,9 +113,9 @@ func TestPinsHold(t *testing.T) {
 		r := v.Report()
 		return len(r.Pins) == 1 && r.Pins[0].Kept && v.Key(key).Owner == to && v.Key(key).Next == ""
 	}
-	eventually(t, "the pin is kept", kept)
+	await.That(t, "the pin is kept", kept)
 	leader.stop()
-	eventually(t, "another leads", func() bool {
+	await.That(t, "another leads", func() bool {
 		v := g.look(t)
 		return v.Leader != "" && ws[v.Leader] != leader && v.State() == state.Stable
 	})
@@ -122,7 +123,7 @@ func TestPinsHold(t *testing.T) {
 		t.Errorf("under another leader: %+v", g.look(t).Report().Pins)
 	}
 	ws[to].stop()
-	eventually(t, "the pin is not kept", func() bool {
+	await.That(t, "the pin is not kept", func() bool {
 		r := g.look(t).Report()
 		return !r.Pins[0].Kept && r.Pins[0].Why == "the worker is not there" && r.Pins[0].Owner != "" && r.Pins[0].Owner != to
 	})
@@ -159,7 +160,7 @@ func TestEventsAreKept(t *testing.T) {
 	g := startGroup(t, embedded(t), time.Millisecond, nil)
 	begun := time.Now()
 	a, b := g.start("a"), g.start("b")
-	eventually(t, "two share", g.settled(a, b))
+	await.That(t, "two share", g.settled(a, b))
 	read := func(q event.Query) []event.Event {
 		var out []event.Event
 		if err := partition.Open(g.pub.Conn(), g.cfg.Name).Events(t.Context(), q, func(e event.Event) error { out = append(out, e); return nil }); err != nil {
@@ -167,7 +168,7 @@ func TestEventsAreKept(t *testing.T) {
 		}
 		return out
 	}
-	eventually(t, "a plan is kept", func() bool {
+	await.That(t, "a plan is kept", func() bool {
 		return len(read(event.Query{Kinds: []event.Kind{event.Planned}})) == 1
 	})
 	if joins := read(event.Query{Kinds: []event.Kind{event.WorkerJoined}, Since: begun.Add(-time.Minute)}); len(joins) != 2 {
@@ -206,17 +207,17 @@ func TestStandbysAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := g.start("a")
-	eventually(t, "one has all", g.settled(a))
+	await.That(t, "one has all", g.settled(a))
 	g.cfg.Pod, g.cfg.Zone = "pod-b", "z2"
 	g.start("b")
-	eventually(t, "a standby answers", func() bool {
+	await.That(t, "a standby answers", func() bool {
 		s := g.look(t).Standbys
 		return len(s) == 1 && s[0].Pod == "pod-b" && s[0].Zone == "z2"
 	})
 	if err := partition.Open(g.pub.Conn(), g.cfg.Name).Expect(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it is no standby any more", func() bool { v := g.look(t); return len(v.Standbys) == 0 && len(v.Members) == 2 })
+	await.That(t, "it is no standby any more", func() bool { v := g.look(t); return len(v.Standbys) == 0 && len(v.Members) == 2 })
 }
 
 func TestLookingAtNoGroupSaysSo(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/partitiontest/await"
 )
 
 // volatile is a handler of which every callback fails in a way of its own.
@@ -93,7 +94,7 @@ func (g *group) startHandler(name string, h partition.Handler) *runningWorker {
 		cancel()
 		select {
 		case <-r.done:
-		case <-time.After(patience):
+		case <-time.After(await.Patience):
 			g.t.Errorf("worker %s did not stop", name)
 		}
 	})
@@ -123,13 +124,13 @@ func TestHandlerPanic(t *testing.T) {
 			for i := range 3 {
 				ws = append(ws, g.startHandler(fmt.Sprint("w", i), volatile{member: member{g.rec, fmt.Sprint("w", i)}, how: how, poison: poison, attempts: &attempts, gaveUp: &gaveUp}))
 			}
-			eventually(t, "three workers settled", g.settled(ws...))
+			await.That(t, "three workers settled", g.settled(ws...))
 			g.publish(20, 4)
 			g.check(0)
 			if n := attempts.Load(); n != times {
 				t.Errorf("%d attempts panicked, want %d", n, times)
 			}
-			eventually(t, "the workers tell of it", func() bool { return g.panicked("Handle") == times })
+			await.That(t, "the workers tell of it", func() bool { return g.panicked("Handle") == times })
 			if !log.has("panic_test.go") {
 				t.Error("the log has no stack")
 			}
@@ -163,14 +164,14 @@ func TestHandlerPanicWithRetry(t *testing.T) {
 	var attempts, gaveUp atomic.Int64
 	poison := func(m partition.Message) bool { return m.Key == "a0:b0" && string(m.Data) == "2" }
 	w := g.startHandler("w0", volatile{member: member{g.rec, "w0"}, how: func() { panic("boom") }, poison: poison, attempts: &attempts, gaveUp: &gaveUp})
-	eventually(t, "one worker settled", g.settled(w))
+	await.That(t, "one worker settled", g.settled(w))
 	g.publish(4, 4)
-	eventually(t, "all others are processed", func() bool {
+	await.That(t, "all others are processed", func() bool {
 		g.rec.mu.Lock()
 		defer g.rec.mu.Unlock()
 		return len(g.rec.done) == g.published()-1
 	})
-	eventually(t, "nothing is parked", func() bool { return g.parked().Messages == 0 })
+	await.That(t, "nothing is parked", func() bool { return g.parked().Messages == 0 })
 	if attempts.Load() != 4 || gaveUp.Load() != 2 {
 		t.Errorf("%d attempts, given up %d times, want three, one more after giving up panicked, and two", attempts.Load(), gaveUp.Load())
 	}
@@ -194,14 +195,14 @@ func TestCallbackPanic(t *testing.T) {
 				ws = append(ws, g.startHandler(fmt.Sprint("w", i), volatile{member: member{g.rec, fmt.Sprint("w", i)}, how: how, callback: true,
 					poison: func(partition.Message) bool { return false }, attempts: &attempts, gaveUp: &gaveUp}))
 			}
-			eventually(t, "three workers settled", g.settled(ws...))
+			await.That(t, "three workers settled", g.settled(ws...))
 			g.publish(20, 2)
 			ws[0].stop()
-			eventually(t, "two workers settled", g.settled(ws[1:]...))
+			await.That(t, "two workers settled", g.settled(ws[1:]...))
 			g.publish(20, 2)
 			g.check(0)
 			for _, callback := range []string{"Prepare", "Released", "Weights"} {
-				eventually(t, callback+" panics and the workers tell of it", func() bool { return g.panicked(callback) > 0 })
+				await.That(t, callback+" panics and the workers tell of it", func() bool { return g.panicked(callback) > 0 })
 			}
 			panics := func() uint64 { return ws[1].Metrics().Counters.HandlerPanics }
 			before := panics()
@@ -213,7 +214,7 @@ func TestCallbackPanic(t *testing.T) {
 			if n := ws[1].CountKeys(func(partition.Slots) int { panic("no keys") }); n != slots {
 				t.Errorf("counting keys panicked and returned %d, want the number of slots, %d", n, slots)
 			}
-			eventually(t, "the panic of a scrape is counted", func() bool { return panics() > before })
+			await.That(t, "the panic of a scrape is counted", func() bool { return panics() > before })
 		})
 	}
 }

@@ -5,10 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-
-	"github.com/muster-dev/muster/internal/component"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/partitiontest/await"
 )
 
 // lost are the streams that a group can lose, by how an event calls them. What messages
@@ -42,7 +40,6 @@ func (r *recorder) recreated(what string) bool {
 // worker is killed afterwards, and another one starts.
 func TestLostResource(t *testing.T) {
 	t.Parallel()
-	component.Using(t, "NATS, embedded", server.VERSION)
 	for stream, name := range lost {
 		t.Run("while workers run, "+name, func(t *testing.T) {
 			t.Parallel()
@@ -52,7 +49,7 @@ func TestLostResource(t *testing.T) {
 			t.Parallel()
 			g := startGroup(t, embedded(t), time.Millisecond, quickLeases)
 			first := g.start("w0")
-			eventually(t, "a worker settled", g.settled(first))
+			await.That(t, "a worker settled", g.settled(first))
 			g.publish(20, 2)
 			g.check(0)
 			first.stop()
@@ -71,7 +68,7 @@ func TestLostResource(t *testing.T) {
 				t.Fatalf("a worker ends with %v", err)
 			case <-time.After(100 * time.Millisecond):
 			}
-			eventually(t, "two workers settled", g.settled(ws...))
+			await.That(t, "two workers settled", g.settled(ws...))
 			g.publish(20, 2)
 			g.check(0)
 			if !g.rec.recreated(name) {
@@ -93,11 +90,11 @@ func loseUnderLoad(t *testing.T, on servers, stream, name string) {
 	for i := range 3 {
 		ws = append(ws, g.start(fmt.Sprint("w", i)))
 	}
-	eventually(t, "three workers settled", g.settled(ws...))
+	await.That(t, "three workers settled", g.settled(ws...))
 	if err := partition.Open(pub, "worker").Override(t.Context(), partition.Pin{Slot: 3, Worker: ws[1].Status().ID}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the pin is in the map", func() bool { return ws[0].Status().Version > 1 })
+	await.That(t, "the pin is in the map", func() bool { return ws[0].Status().Version > 1 })
 	g.publish(50, 4)
 	g.check(0)
 	version := ws[0].Status().Version
@@ -106,11 +103,11 @@ func loseUnderLoad(t *testing.T, on servers, stream, name string) {
 	}
 	deleted := time.Now()
 	g.publish(50, 4)
-	eventually(t, name+" is there again, and an event says so", func() bool { return g.rec.recreated(name) })
+	await.That(t, name+" is there again, and an event says so", func() bool { return g.rec.recreated(name) })
 	back := time.Now()
 	// The leader writes back what was set, from its memory. If it dies before, what was
 	// set is lost; the death below is another one.
-	eventually(t, "what was set is there again", func() bool {
+	await.That(t, "what was set is there again", func() bool {
 		v, err := partition.Open(pub, "worker").Inspect(t.Context())
 		return err == nil && v.Expected == 3 && len(v.Pins) == 1
 	})
@@ -126,7 +123,7 @@ func loseUnderLoad(t *testing.T, on servers, stream, name string) {
 	g.check(2 * g.cfg.Slots)
 	served := time.Now()
 	alive = append(alive, g.start("w3"))
-	eventually(t, "three workers settled again", g.settled(alive...))
+	await.That(t, "three workers settled again", g.settled(alive...))
 	g.publish(50, 4)
 	g.check(2 * g.cfg.Slots)
 	v, err := partition.Open(pub, "worker").Inspect(t.Context())
@@ -157,7 +154,7 @@ func TestDeletedGroup(t *testing.T) {
 	t.Parallel()
 	g := startGroup(t, embedded(t), time.Millisecond, quickLeases)
 	w := g.start("w0")
-	eventually(t, "a worker settled", g.settled(w))
+	await.That(t, "a worker settled", g.settled(w))
 	w.stop()
 	if err := <-w.done; err != nil {
 		t.Fatal(err)
@@ -193,7 +190,7 @@ func TestWorkerProvisions(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := g.start("w0")
-	eventually(t, "a worker settled", g.settled(w))
+	await.That(t, "a worker settled", g.settled(w))
 	g.publish(20, 2)
 	g.check(0)
 }

@@ -6,13 +6,11 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/muster-dev/muster/broker"
-	"github.com/muster-dev/muster/internal/component"
 	"github.com/muster-dev/muster/partition/reserve"
+	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
 
 const gib = 1 << 30
@@ -20,12 +18,7 @@ const gib = 1 << 30
 // room is a server with so much storage beside the stream of turns, and clients of it.
 func room(t *testing.T, bytes int64, clients int) []jetstream.JetStream {
 	t.Helper()
-	component.Using(t, "NATS, embedded", server.VERSION)
-	srv, err := broker.Start(broker.Options{Dir: t.TempDir(), MaxStore: bytes + reserve.Least})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(srv.Stop)
+	srv := natstest.Start(t, natstest.MaxStore(bytes+reserve.Least))
 	var all []jetstream.JetStream
 	for range clients {
 		nc, err := nats.Connect(srv.URL())

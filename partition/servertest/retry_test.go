@@ -7,11 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-
-	"github.com/muster-dev/muster/broker"
-	"github.com/muster-dev/muster/internal/component"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/partitiontest/await"
+	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
 
 func withRetry(c *partition.Config) {
@@ -23,7 +21,7 @@ func withRetry(c *partition.Config) {
 // not answer at once.
 func (g *group) parked() partition.Parked {
 	g.t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(await.Patience); ; time.Sleep(100 * time.Millisecond) {
 		p, err := partition.Open(g.pub.Conn(), g.cfg.Name).RetryQueue(g.t.Context())
 		if err == nil {
 			return p
@@ -56,35 +54,35 @@ func failingKeyHoldsNobodyUp(t *testing.T, on servers) {
 	failing := map[string]bool{"a0:b0": true, "a7:b1": true}
 	g.rec.fails = func(key string, _ uint64, _ partition.Message) bool { return failing[key] }
 	ws := []*runningWorker{g.start("w0"), g.start("w1"), g.start("w2")}
-	eventually(t, "three workers settled", g.settled(ws...))
+	await.That(t, "three workers settled", g.settled(ws...))
 	allParked := func() bool {
 		p := g.parked()
 		return len(p.Keys) == 2 && p.Messages == g.n["a0.b0"]+g.n["a7.b1"] && !p.Oldest.IsZero()
 	}
 	g.publish(40, 4)
-	eventually(t, "everybody else goes on", g.othersDone(failing))
-	eventually(t, "what fails is parked", allParked)
+	await.That(t, "everybody else goes on", g.othersDone(failing))
+	await.That(t, "what fails is parked", allParked)
 
 	ws[0].stop()
-	eventually(t, "two workers settled", g.settled(ws[1:]...))
+	await.That(t, "two workers settled", g.settled(ws[1:]...))
 	g.publish(40, 2)
-	eventually(t, "everybody else goes on after a hand-over", g.othersDone(failing))
-	eventually(t, "what fails is parked after a hand-over", allParked)
+	await.That(t, "everybody else goes on after a hand-over", g.othersDone(failing))
+	await.That(t, "what fails is parked after a hand-over", allParked)
 
 	ws[1].nc.Close() // as a kill does
-	eventually(t, "one worker settled", g.settled(ws[2]))
+	await.That(t, "one worker settled", g.settled(ws[2]))
 	g.publish(40, 2)
-	eventually(t, "everybody else goes on after a death", g.othersDone(failing))
-	eventually(t, "what fails is parked after a death", allParked)
+	await.That(t, "everybody else goes on after a death", g.othersDone(failing))
+	await.That(t, "what fails is parked after a death", allParked)
 
 	g.cfg.Slots *= 2
 	if err := partition.Open(g.pub.Conn(), g.cfg.Name).Reshard(t.Context(), g.cfg.Slots); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "twice the slots", g.settled(ws[2]))
+	await.That(t, "twice the slots", g.settled(ws[2]))
 	g.publish(40, 2)
-	eventually(t, "everybody else goes on in other slots", g.othersDone(failing))
-	eventually(t, "what fails is parked in other slots", allParked)
+	await.That(t, "everybody else goes on in other slots", g.othersDone(failing))
+	await.That(t, "what fails is parked in other slots", allParked)
 	if here := ws[2].Parked(); here.Keys != 2 || here.Messages != g.parked().Messages || here.Retries == 0 || here.Oldest.IsZero() {
 		t.Errorf("the owner knows of %+v, parked is %+v", here, g.parked())
 	}
@@ -105,7 +103,7 @@ func failingKeyHoldsNobodyUp(t *testing.T, on servers) {
 	g.rec.mu.Unlock()
 	g.publish(40, 2)
 	g.check(0)
-	eventually(t, "nothing is parked", func() bool { return g.parked().Messages == 0 })
+	await.That(t, "nothing is parked", func() bool { return g.parked().Messages == 0 })
 	g.publish(40, 2)
 	g.check(0)
 }
@@ -120,32 +118,31 @@ func failingKeysSurviveDeaths(t *testing.T, on servers) {
 		return n%3 == 0 && tries[at] < 3
 	}
 	ws := []*runningWorker{g.start("w0"), g.start("w1")}
-	eventually(t, "two workers settled", g.settled(ws...))
+	await.That(t, "two workers settled", g.settled(ws...))
 	for round := range 3 {
 		g.publish(40, 2)
 		ws[0].nc.Close()
 		ws = []*runningWorker{ws[1], g.start(fmt.Sprint("w", 2+round))}
 		g.publish(40, 2)
-		eventually(t, "two workers settled", g.settled(ws...))
+		await.That(t, "two workers settled", g.settled(ws...))
 	}
 	// What a handler had ended when its worker died, and nobody was told, comes again.
 	again := g.check(3 * g.cfg.Slots)
-	eventually(t, "nothing is parked", func() bool { return g.parked().Messages == 0 })
+	await.That(t, "nothing is parked", func() bool { return g.parked().Messages == 0 })
 	t.Logf("%d messages processed again", again)
 }
 
 // TestParkedMessagesAreBounded: where no more may be parked the slot waits, and nothing is lost or overtaken.
 func TestParkedMessagesAreBounded(t *testing.T) {
 	t.Parallel()
-	component.Using(t, "NATS, embedded", server.VERSION)
 	g := startGroup(t, embedded(t), 0, withRetry, func(c *partition.Config) { c.Slots, c.Retry.PerKey = 1, 3 })
 	fails := true
 	g.rec.fails = func(key string, _ uint64, _ partition.Message) bool { return fails && key == "a0:b0" }
 	w := g.start("w0")
-	eventually(t, "one worker settled", g.settled(w))
+	await.That(t, "one worker settled", g.settled(w))
 	g.publish(2, 6)
-	eventually(t, "as many are parked as may be", func() bool { return g.parked().Messages == 3 })
-	eventually(t, "the other key's messages of before", func() bool {
+	await.That(t, "as many are parked as may be", func() bool { return g.parked().Messages == 3 })
+	await.That(t, "the other key's messages of before", func() bool {
 		g.rec.mu.Lock()
 		defer g.rec.mu.Unlock()
 		return g.rec.last["a1:b1"] == 3
@@ -154,7 +151,7 @@ func TestParkedMessagesAreBounded(t *testing.T) {
 	fails = false
 	g.rec.mu.Unlock()
 	g.check(0)
-	eventually(t, "nothing is parked", func() bool { return g.parked().Messages == 0 })
+	await.That(t, "nothing is parked", func() bool { return g.parked().Messages == 0 })
 }
 
 // abandoner gives messages up.
@@ -188,7 +185,7 @@ func TestAMessageIsGivenUpAfterItsAttempts(t *testing.T) {
 	go func() { ended <- w.Run(ctx) }()
 	defer func() { cancel(); <-ended }()
 	g.publish(1, 4)
-	eventually(t, "all four", func() bool {
+	await.That(t, "all four", func() bool {
 		g.rec.mu.Lock()
 		defer g.rec.mu.Unlock()
 		return len(g.rec.done) == 4
@@ -203,14 +200,10 @@ func TestAMessageIsGivenUpAfterItsAttempts(t *testing.T) {
 // TestRetryIsTheWholeGroups: workers that park and workers that don't are not there together.
 func TestRetryIsTheWholeGroups(t *testing.T) {
 	t.Parallel()
-	srv, err := broker.Start(broker.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(srv.Stop)
+	srv := natstest.Start(t)
 	g := startGroup(t, servers{url: srv.URL()}, 0)
 	w := g.start("w0")
-	eventually(t, "one worker settled", g.settled(w))
+	await.That(t, "one worker settled", g.settled(w))
 	on := g.cfg
 	on.Retry.Enabled = true
 	nc := g.connect("another")
@@ -220,7 +213,7 @@ func TestRetryIsTheWholeGroups(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 		defer cancel()
 		return w.Run(ctx)
 	}
@@ -228,7 +221,7 @@ func TestRetryIsTheWholeGroups(t *testing.T) {
 		t.Errorf("with Retry among those without: %v", err)
 	}
 	w.stop()
-	err = <-w.done
+	err := <-w.done
 	w.done <- err
 	if err != nil {
 		t.Error(err)

@@ -1,7 +1,6 @@
 package servertest_test
 
 import (
-	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -9,14 +8,13 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/muster-dev/muster/broker"
-	"github.com/muster-dev/muster/internal/component"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/partitiontest/await"
+	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
 
 // handledSince waits until every message that was published after a moment is
@@ -47,7 +45,7 @@ func (g *group) handledSince(before map[string]int) {
 			g.t.Logf("%d messages are not processed, %d are in the stream", missing(), waiting)
 		}
 	}()
-	eventually(g.t, "every message published since is processed", func() bool { return missing() == 0 })
+	await.That(g.t, "every message published since is processed", func() bool { return missing() == 0 })
 	ended = true
 }
 
@@ -86,7 +84,6 @@ func (g *group) deleteStreams() {
 // start at 1, and its messages must not be taken for those of the earlier one.
 func TestStreamRecreated(t *testing.T) {
 	t.Parallel()
-	component.Using(t, "NATS, embedded", server.VERSION)
 	for name, again := range map[string]func(*group, []jetstream.StreamConfig){
 		"provisioned": func(g *group, _ []jetstream.StreamConfig) {
 			if err := partition.Open(g.pub.Conn(), g.cfg.Name).Provision(g.t.Context(), g.cfg); err != nil {
@@ -105,7 +102,7 @@ func TestStreamRecreated(t *testing.T) {
 			onEach(t, func(t *testing.T, on servers) {
 				g := startGroup(t, on, 0, func(c *partition.Config) { c.Slots = 16 })
 				ws := []*runningWorker{g.start("w0"), g.start("w1")}
-				eventually(t, "two workers settled", g.settled(ws...))
+				await.That(t, "two workers settled", g.settled(ws...))
 				g.publish(20, 10)
 				g.check(0)
 				var configs []jetstream.StreamConfig
@@ -121,7 +118,7 @@ func TestStreamRecreated(t *testing.T) {
 				before := g.now()
 				g.publish(20, 5)
 				g.handledSince(before)
-				eventually(t, "the workers tell of it", func() bool { return len(g.rollbacks()) > 0 })
+				await.That(t, "the workers tell of it", func() bool { return len(g.rollbacks()) > 0 })
 			})
 		})
 	}
@@ -133,7 +130,6 @@ func TestStreamRecreated(t *testing.T) {
 // of the group alone, or everything, the workers' buckets included.
 func TestServerRolledBack(t *testing.T) {
 	t.Parallel()
-	component.Using(t, "NATS, embedded", server.VERSION)
 	for name, path := range map[string]string{"its streams": "jetstream/$G/streams/jobs-", "everything": ""} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -145,26 +141,13 @@ func TestServerRolledBack(t *testing.T) {
 // restorable is a server whose store can be put back to what it was.
 type restorable struct {
 	t           *testing.T
-	srv         *broker.Server
-	port        int
+	srv         *natstest.Server
 	dir, copied string
 }
 
 func startRestorable(t *testing.T) *restorable {
-	s := &restorable{t: t, dir: filepath.Join(t.TempDir(), "store"), copied: filepath.Join(t.TempDir(), "copy")}
-	var err error
-	if s.srv, err = broker.Start(broker.Options{Dir: s.dir}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.srv.Stop() })
-	at, err := url.Parse(s.url())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s.port, err = strconv.Atoi(at.Port()); err != nil {
-		t.Fatal(err)
-	}
-	return s
+	srv := natstest.Start(t)
+	return &restorable{t: t, srv: srv, dir: srv.Dir(), copied: filepath.Join(t.TempDir(), "copy")}
 }
 
 func (s *restorable) url() string { return s.srv.URL() }
@@ -172,14 +155,7 @@ func (s *restorable) url() string { return s.srv.URL() }
 // restart does something while the server is stopped.
 func (s *restorable) restart(between func() error) {
 	s.t.Helper()
-	s.srv.Stop()
-	err := between()
-	if err == nil {
-		s.srv, err = broker.Start(broker.Options{Dir: s.dir, Port: s.port})
-	}
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	s.srv.Restart(s.t, between)
 }
 
 // copy keeps a copy of what is under a path of the store, "" for everything.
@@ -206,7 +182,7 @@ func serverRolledBack(t *testing.T, path string) {
 		path += strings.TrimPrefix(g.cfg.Stream, "jobs-")
 	}
 	ws := []*runningWorker{g.start("w0"), g.start("w1")}
-	eventually(t, "two workers settled", g.settled(ws...))
+	await.That(t, "two workers settled", g.settled(ws...))
 	g.publish(20, 1)
 	g.check(0)
 	s.copy(path)
@@ -216,14 +192,13 @@ func serverRolledBack(t *testing.T, path string) {
 	before := g.now()
 	g.publish(20, 5)
 	g.handledSince(before)
-	eventually(t, "the workers tell of it", func() bool { return len(g.rollbacks()) > 0 })
+	await.That(t, "the workers tell of it", func() bool { return len(g.rollbacks()) > 0 })
 }
 
 // TestRetryStreamRecreated: while a queued message is tried its stream is made again,
 // and another message has its sequence. That one must not be removed in its place.
 func TestRetryStreamRecreated(t *testing.T) {
 	t.Parallel()
-	component.Using(t, "NATS, embedded", server.VERSION)
 	g := startGroup(t, embedded(t), 0, withRetry, func(c *partition.Config) { c.Slots = 1 })
 	begun, end := make(chan struct{}), make(chan struct{})
 	release := sync.OnceFunc(func() { close(end) })
@@ -240,14 +215,14 @@ func TestRetryStreamRecreated(t *testing.T) {
 		return failing
 	}
 	w := g.start("w0")
-	eventually(t, "one worker settled", g.settled(w))
+	await.That(t, "one worker settled", g.settled(w))
 	g.publish(2, 1)
 	<-begun
 	stream, err := g.pub.Stream(t.Context(), g.cfg.Stream+"-retry")
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "both messages are in the retry queue", func() bool { return g.parked().Messages == 2 })
+	await.That(t, "both messages are in the retry queue", func() bool { return g.parked().Messages == 2 })
 	config := stream.CachedInfo().Config
 	var tried, other *jetstream.RawStreamMsg
 	for seq := uint64(1); other == nil || tried == nil; seq++ {
@@ -282,7 +257,7 @@ func TestRetryStreamRecreated(t *testing.T) {
 	g.rec.mu.Unlock()
 	release()
 	g.check(0)
-	eventually(t, "the retry queue is empty", func() bool { return g.parked().Messages == 0 })
+	await.That(t, "the retry queue is empty", func() bool { return g.parked().Messages == 0 })
 }
 
 // TestRetryStreamRolledBack: a message is acknowledged when its copy is in the retry queue.
@@ -290,7 +265,6 @@ func TestRetryStreamRecreated(t *testing.T) {
 // must not take it for settled, nor begin what came behind it first.
 func TestRetryStreamRolledBack(t *testing.T) {
 	t.Parallel()
-	component.Using(t, "NATS, embedded", server.VERSION)
 	s := startRestorable(t)
 	g := startGroup(t, servers{url: s.url()}, 0, withRetry, func(c *partition.Config) { c.Slots = 1 })
 	failing, holding := true, true
@@ -306,19 +280,19 @@ func TestRetryStreamRolledBack(t *testing.T) {
 		}
 	}
 	w := g.start("w0")
-	eventually(t, "one worker settled", g.settled(w))
+	await.That(t, "one worker settled", g.settled(w))
 	g.publish(1, 3)
 	s.copy("")
 	g.rec.mu.Lock()
 	holding = false
 	g.rec.mu.Unlock()
 	release()
-	eventually(t, "the messages are in the retry queue", func() bool { return g.parked().Messages == 3 })
+	await.That(t, "the messages are in the retry queue", func() bool { return g.parked().Messages == 3 })
 	s.restore("")
 	g.rec.mu.Lock()
 	failing = false
 	g.rec.mu.Unlock()
 	g.publish(1, 1)
 	g.check(0)
-	eventually(t, "the retry queue is empty", func() bool { return g.parked().Messages == 0 })
+	await.That(t, "the retry queue is empty", func() bool { return g.parked().Messages == 0 })
 }

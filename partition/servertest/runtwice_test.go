@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/partitiontest/await"
 	"github.com/muster-dev/muster/partition/state"
 )
 
@@ -23,7 +24,7 @@ func TestRun(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- w.Run(ctx) }()
-		eventually(t, "the worker has its slots", func() bool { return len(w.Status().Slots) == 4 })
+		await.That(t, "the worker has its slots", func() bool { return len(w.Status().Slots) == 4 })
 		ended, end := context.WithCancel(t.Context()) // so that a second call that works would soon end
 		end()
 		if err := w.Run(ended); !errors.Is(err, partition.ErrRunTwice) {

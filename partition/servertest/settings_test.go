@@ -7,11 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/muster-dev/muster/internal/component"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/partitiontest/await"
 )
 
 // joins begins a worker of a configuration, and returns how Run ended if it
@@ -33,7 +32,7 @@ func (g *group) joins(cfg partition.Config) error {
 		for range done { // until Run has ended
 		}
 	}()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(await.Patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		select {
 		case err := <-done:
 			return err
@@ -68,10 +67,9 @@ var otherSettings = map[string]func(*partition.Config){
 // TestOtherSettings: a worker does not join a group whose workers have other settings.
 func TestOtherSettings(t *testing.T) {
 	t.Parallel()
-	component.Using(t, "NATS, embedded", server.VERSION)
 	g := startGroup(t, embedded(t), time.Millisecond)
 	w := g.start("w0")
-	eventually(t, "a worker settled", g.settled(w))
+	await.That(t, "a worker settled", g.settled(w))
 	for want, change := range otherSettings {
 		t.Run("a worker is refused, "+want, func(t *testing.T) {
 			cfg := g.cfg
@@ -114,7 +112,7 @@ func TestProvisionChanges(t *testing.T) {
 		t.Parallel()
 		g := startGroup(t, embedded(t), time.Millisecond)
 		w := g.start("w0")
-		eventually(t, "a worker settled", g.settled(w))
+		await.That(t, "a worker settled", g.settled(w))
 		cfg := g.cfg
 		cfg.MaxAge, cfg.MaxBytes, cfg.Duplicates = time.Hour, 1<<20, time.Minute
 		if err := partition.Open(g.connect("operator"), cfg.Name).Provision(t.Context(), cfg); err != nil {
@@ -144,7 +142,7 @@ func TestProvisionChanges(t *testing.T) {
 		t.Parallel()
 		g := startGroup(t, embedded(t), time.Millisecond)
 		w := g.start("w0")
-		eventually(t, "a worker settled", g.settled(w))
+		await.That(t, "a worker settled", g.settled(w))
 		cfg := g.cfg
 		cfg.IDTTL = time.Minute
 		err := partition.Open(g.connect("operator"), cfg.Name).Provision(t.Context(), cfg)
@@ -157,7 +155,7 @@ func TestProvisionChanges(t *testing.T) {
 		g := startGroup(t, embedded(t), time.Millisecond)
 		g.cfg.MaxAge, g.cfg.IDTTL, g.cfg.Retry.Enabled = time.Hour, time.Minute, true
 		w := g.start("w0")
-		eventually(t, "a worker settled", g.settled(w))
+		await.That(t, "a worker settled", g.settled(w))
 		if s := stream(t, g); s.MaxAge != time.Hour {
 			t.Errorf("the stream keeps messages for %v", s.MaxAge)
 		}
@@ -177,7 +175,7 @@ func TestProvisionChanges(t *testing.T) {
 		}
 		g.cfg.IDTTL = time.Minute
 		w := g.start("w0")
-		eventually(t, "a worker settled", g.settled(w))
+		await.That(t, "a worker settled", g.settled(w))
 		if have, err := partition.Open(g.connect("operator"), "worker").Config(t.Context()); err != nil || have.IDTTL != time.Minute {
 			t.Errorf("it is provisioned with IDTTL %v, %v", have.IDTTL, err)
 		}
@@ -186,7 +184,7 @@ func TestProvisionChanges(t *testing.T) {
 		t.Parallel()
 		g := startGroup(t, embedded(t), time.Millisecond)
 		w := g.start("w0")
-		eventually(t, "a worker settled", g.settled(w))
+		await.That(t, "a worker settled", g.settled(w))
 		kv, err := g.pub.KeyValue(t.Context(), "worker-assignments")
 		if err != nil {
 			t.Fatal(err)

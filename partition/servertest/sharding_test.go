@@ -1,7 +1,6 @@
 package servertest_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -10,9 +9,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/muster-dev/muster/broker"
-	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/partitiontest/await"
+	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
 
 // jobsIn is the configuration of a group with so many streams, on a server of its own.
@@ -24,35 +23,19 @@ func jobsIn(shards int) partition.Config {
 // so many streams, none for 0, and makes the group there.
 func provisioned(t *testing.T, mapped int, cfg partition.Config) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
-	o := broker.Options{Dir: t.TempDir()}
+	var servers []*natstest.Server
+	if cfg.Replicas > 1 {
+		servers = natstest.StartCluster(t, cfg.Replicas)
+	} else {
+		servers = append(servers, natstest.Start(t))
+	}
 	if from, to := jobsIn(mapped).Mapping(); to != "" {
-		o.Mappings = map[string]string{from: to}
+		for _, s := range servers {
+			s.Map(t, from, to)
+		}
 	}
-	all, err := broker.ClusterOptions(max(1, cfg.Replicas), 0, o.Dir, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range all {
-		all[i].Mappings = o.Mappings
-	}
-	servers, err := broker.StartCluster(all)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range servers {
-		t.Cleanup(s.Stop)
-	}
-	nc, err := access.Connect(broker.URLs(all), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	ready, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	if err := broker.WaitReplicated(ready, nc, max(1, cfg.Replicas)); err != nil {
-		t.Fatal(err)
-	}
-	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(patience))
+	nc := natstest.Connect(t, natstest.URLs(servers))
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(await.Patience))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +205,7 @@ func TestTheStreamsCanBeMadeAnewWhereNobodyWorks(t *testing.T) {
 	t.Parallel()
 	g := startGroup(t, sharded(t), 0)
 	w := g.start("w0")
-	eventually(t, "one worker settled", g.settled(w))
+	await.That(t, "one worker settled", g.settled(w))
 	g.publish(20, 1)
 	g.check(0)
 	w.stop()
@@ -248,7 +231,7 @@ func TestTheStreamsCanBeMadeAnewWhereNobodyWorks(t *testing.T) {
 	}
 	g.cfg.Shards = 1 // which the server's mapping does not fit any more
 	w = g.start("w1")
-	eventually(t, "one worker settled again", g.settled(w))
+	await.That(t, "one worker settled again", g.settled(w))
 	for key := range g.n {
 		g.n[key]++
 		// As a publisher that is set up for one stream, on a server that maps for four.

@@ -4,40 +4,32 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"os/exec"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/muster-dev/muster/broker"
-	"github.com/muster-dev/muster/broker/access"
-	"github.com/muster-dev/muster/internal/component"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/partitiontest/await"
+	"github.com/muster-dev/muster/partition/servertest/natstest"
 	"github.com/muster-dev/muster/partition/state"
 )
 
 // limited is a server for one group that may keep only so many bytes.
 func limited(t *testing.T, maxStore int64) servers {
 	t.Helper()
-	srv, err := broker.Start(broker.Options{Dir: t.TempDir(), MaxStore: maxStore})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(srv.Stop)
+	srv := natstest.Start(t, natstest.MaxStore(maxStore))
 	return servers{url: srv.URL(), change: func(c *partition.Config) { c.Name, c.Stream, c.Subject = "worker", "jobs", "jobs.*.*" }}
 }
 
 // fill publishes large messages until the servers refuse so many in a row, and returns why.
 func (g *group) fill(keys, most int) error {
 	g.t.Helper()
-	ctx, cancel := context.WithTimeout(g.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(g.t.Context(), await.Patience)
 	defer cancel()
 	padding := strings.Repeat("x", 50<<10)
 	var last error
@@ -75,12 +67,11 @@ func (r *recorder) leasesLost() (n int) {
 // TestFullStorage: publishers fill the storage while handlers are held up.
 func TestFullStorage(t *testing.T) {
 	t.Parallel()
-	component.Using(t, "NATS, embedded", server.VERSION)
 	t.Run("the backlog drains by itself, and no lease is lost", func(t *testing.T) {
 		t.Parallel()
 		g := startGroup(t, limited(t, 64<<20), 0, quickLeases)
 		ws := []*runningWorker{g.start("w0"), g.start("w1")}
-		eventually(t, "two workers settled", g.settled(ws...))
+		await.That(t, "two workers settled", g.settled(ws...))
 		held := make(chan struct{})
 		g.rec.mu.Lock()
 		g.rec.hold = held
@@ -113,10 +104,9 @@ func TestFullStorage(t *testing.T) {
 // TestRefusedWrites: the storage is full and nothing is limited, as in a group of an earlier version or beside a stream without a limit.
 func TestRefusedWrites(t *testing.T) {
 	t.Parallel()
-	component.Using(t, "NATS, embedded", server.VERSION)
 	g := startGroup(t, limited(t, 64<<20), 0, quickLeases, func(c *partition.Config) { c.MaxBytes = -1 })
 	ws := []*runningWorker{g.start("w0"), g.start("w1")}
-	eventually(t, "two workers settled", g.settled(ws...))
+	await.That(t, "two workers settled", g.settled(ws...))
 	if v := g.look(t); v.State() != state.Stable || v.Report().Why != "" {
 		t.Fatalf("it begins as %s: %s", v.State(), v.Report().Why)
 	}
@@ -131,7 +121,7 @@ func TestRefusedWrites(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "workers say that their writes are refused", func() bool {
+	await.That(t, "workers say that their writes are refused", func() bool {
 		s := ws[0].Status()
 		return !s.RefusedSince.IsZero() && strings.Contains(s.Refused, "insufficient resources") && s.State == state.Degraded
 	})
@@ -139,7 +129,7 @@ func TestRefusedWrites(t *testing.T) {
 		t.Errorf("refused since %v, renewed at %v, filled at %v", s.RefusedSince, s.LeaseRenewed, filled)
 	}
 	var r partition.Report
-	eventually(t, "a look says why", func() bool {
+	await.That(t, "a look says why", func() bool {
 		v := g.look(t)
 		if r = v.Report(); time.Since(filled) > 2*g.cfg.LeaseTTL+3*time.Second && r.State == state.Stable {
 			t.Fatalf("STABLE with leases of %v s", r.Workers[0].LeaseAge)
@@ -153,11 +143,11 @@ func TestRefusedWrites(t *testing.T) {
 	if err := g.pub.DeleteStream(t.Context(), "foreign"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "two workers settled again", g.settled(ws...))
+	await.That(t, "two workers settled again", g.settled(ws...))
 	if s := ws[0].Status(); !s.RefusedSince.IsZero() || s.Refused != "" {
 		t.Errorf("writes are refused since %v: %s", s.RefusedSince, s.Refused)
 	}
-	eventually(t, "a look finds nothing wrong", func() bool { v := g.look(t); return v.State() == state.Stable && v.Report().Why == "" })
+	await.That(t, "a look finds nothing wrong", func() bool { v := g.look(t); return v.State() == state.Stable && v.Report().Why == "" })
 	g.publish(40, 1)
 	g.check(0)
 }
@@ -191,11 +181,10 @@ func (g *group) limits(maxStore int64) (sum int64) {
 // TestStorageLimits: what limits the streams of a group get.
 func TestStorageLimits(t *testing.T) {
 	t.Parallel()
-	component.Using(t, "NATS, embedded", server.VERSION)
 	t.Run("the messages get at most half of what is left", func(t *testing.T) {
 		t.Parallel()
 		g := startGroup(t, limited(t, 64<<20), 0, quickLeases)
-		eventually(t, "a worker settled", g.settled(g.start("w0")))
+		await.That(t, "a worker settled", g.settled(g.start("w0")))
 		g.limits(64 << 20)
 		if c := g.streamConfig("jobs"); c.MaxBytes < 8<<20 || c.MaxBytes > 32<<20 || c.Discard != jetstream.DiscardNew {
 			t.Errorf("the messages' limit is %d bytes with discard %v", c.MaxBytes, c.Discard)
@@ -207,7 +196,7 @@ func TestStorageLimits(t *testing.T) {
 		change := on.change
 		on.change = func(c *partition.Config) { change(c); c.Shards = 4 }
 		g := startGroup(t, on, 0, quickLeases)
-		eventually(t, "a worker settled", g.settled(g.start("w0")))
+		await.That(t, "a worker settled", g.settled(g.start("w0")))
 		g.limits(64 << 20)
 		first := g.streamConfig(g.cfg.Streams()[0]).MaxBytes
 		for _, name := range g.cfg.Streams() {
@@ -227,7 +216,7 @@ func TestStorageLimits(t *testing.T) {
 			}
 		}
 		w := g.start("w0")
-		eventually(t, "a worker settled", g.settled(w))
+		await.That(t, "a worker settled", g.settled(w))
 		g.limits(64 << 20)
 	})
 	t.Run("a limit that an operator has set stays", func(t *testing.T) {
@@ -238,7 +227,7 @@ func TestStorageLimits(t *testing.T) {
 		if _, err := g.pub.UpdateStream(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "a worker settled", g.settled(g.start("w0")))
+		await.That(t, "a worker settled", g.settled(g.start("w0")))
 		if got := g.streamConfig("jobs").MaxBytes; got != 3<<20 {
 			t.Errorf("the limit is %d bytes, it was set to %d", got, 3<<20)
 		}
@@ -246,19 +235,15 @@ func TestStorageLimits(t *testing.T) {
 	t.Run("no limit where none is wanted", func(t *testing.T) {
 		t.Parallel()
 		g := startGroup(t, limited(t, 64<<20), 0, quickLeases, func(c *partition.Config) { c.MaxBytes = -1 })
-		eventually(t, "a worker settled", g.settled(g.start("w0")))
+		await.That(t, "a worker settled", g.settled(g.start("w0")))
 		if got := g.streamConfig("jobs").MaxBytes; got != -1 {
 			t.Errorf("the limit is %d bytes", got)
 		}
 	})
 	t.Run("a server that is too small is an error", func(t *testing.T) {
 		t.Parallel()
-		nc, err := access.Connect(limited(t, 4<<20).url, "test")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer nc.Close()
-		err = partition.Open(nc, "worker").Provision(t.Context(), partition.Config{Name: "worker", Stream: "jobs", Subject: "jobs.*.*"})
+		nc := natstest.Connect(t, limited(t, 4<<20).url)
+		err := partition.Open(nc, "worker").Provision(t.Context(), partition.Config{Name: "worker", Stream: "jobs", Subject: "jobs.*.*"})
 		if err == nil || !strings.Contains(err.Error(), "raise max_file_store") {
 			t.Errorf("provisioning ends with %v", err)
 		}
@@ -268,15 +253,10 @@ func TestStorageLimits(t *testing.T) {
 // TestReservedStorage is what the server does with MaxBytes, which the limits of a group rest on.
 func TestReservedStorage(t *testing.T) {
 	t.Parallel()
-	component.Using(t, "NATS, embedded", server.VERSION)
 	const size = 16 << 20
 	open := func(t *testing.T) jetstream.JetStream {
 		t.Helper()
-		nc, err := access.Connect(limited(t, size).url, "test")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(nc.Close)
+		nc := natstest.Connect(t, limited(t, size).url)
 		js, err := jetstream.New(nc)
 		if err != nil {
 			t.Fatal(err)
@@ -336,7 +316,6 @@ func TestReservedStorage(t *testing.T) {
 // it, until it is started again. Nothing that it acknowledged is lost.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
-	component.Using(t, "NATS, embedded", server.VERSION)
 	dir := t.TempDir()
 	mount := func(args ...string) error {
 		out, err := exec.CommandContext(context.WithoutCancel(t.Context()), "mount", append(args, dir)...).CombinedOutput()
@@ -353,18 +332,10 @@ func TestFullDisk(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	start := func(port int) *broker.Server {
-		srv, err := broker.Start(broker.Options{Dir: dir, Port: port, MaxStore: 1 << 30})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(srv.Stop)
-		return srv
-	}
-	srv := start(0)
+	srv := natstest.Start(t, natstest.In(dir), natstest.MaxStore(1<<30))
 	on := servers{url: srv.URL(), change: func(c *partition.Config) { c.Name, c.Stream, c.Subject = "worker", "jobs", "jobs.*.*" }}
 	g := startGroup(t, on, 0, quickLeases)
-	eventually(t, "a worker settled", g.settled(g.start("w0")))
+	await.That(t, "a worker settled", g.settled(g.start("w0")))
 	held := make(chan struct{})
 	g.rec.mu.Lock()
 	g.rec.hold = held
@@ -382,16 +353,7 @@ func TestFullDisk(t *testing.T) {
 	if _, err := g.pub.Publish(try, "jobs.other.key", []byte("1")); err == nil {
 		t.Error("the server writes again before it is restarted: the page on durability says that it doesn't")
 	}
-	u, err := url.Parse(srv.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	port, err := strconv.Atoi(u.Port())
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv.Stop()
-	start(port)
+	srv.Restart(t, func() error { return nil })
 	g.rec.mu.Lock()
 	g.rec.hold = nil
 	g.rec.mu.Unlock()

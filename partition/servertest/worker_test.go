@@ -11,15 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/muster-dev/muster/broker"
-	"github.com/muster-dev/muster/broker/access"
-	"github.com/muster-dev/muster/internal/component"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/partitiontest/await"
+	"github.com/muster-dev/muster/partition/servertest/natstest"
 	"github.com/muster-dev/muster/partition/state"
 )
 
@@ -128,7 +126,6 @@ func promises(t *testing.T, on func(t *testing.T) servers) {
 // TestWorkersOnAnEmbeddedServer gives each test a server of its own, in this process.
 func TestWorkersOnAnEmbeddedServer(t *testing.T) {
 	t.Parallel()
-	component.Using(t, "NATS, embedded", server.VERSION)
 	promises(t, func(t *testing.T) servers {
 		t.Parallel()
 		return embedded(t)
@@ -138,18 +135,12 @@ func TestWorkersOnAnEmbeddedServer(t *testing.T) {
 // embedded is a server for one group alone, whose names are the plain ones.
 func embedded(t *testing.T) servers {
 	t.Helper()
-	srv, err := broker.Start(broker.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(srv.Stop)
-	return servers{url: srv.URL(), change: func(c *partition.Config) { c.Name, c.Stream, c.Subject = "worker", "jobs", "jobs.*.*" }}
+	return servers{url: natstest.Start(t).URL(), change: func(c *partition.Config) { c.Name, c.Stream, c.Subject = "worker", "jobs", "jobs.*.*" }}
 }
 
 // TestWorkersOnSeveralStreams gives each test four streams for one, and publishers that don't know of it.
 func TestWorkersOnSeveralStreams(t *testing.T) {
 	t.Parallel()
-	component.Using(t, "NATS, embedded", server.VERSION)
 	promises(t, func(t *testing.T) servers {
 		t.Parallel()
 		return sharded(t)
@@ -163,11 +154,8 @@ func sharded(t *testing.T) servers {
 	var c partition.Config
 	change(&c)
 	from, to := c.Mapping()
-	srv, err := broker.Start(broker.Options{Dir: t.TempDir(), Mappings: map[string]string{from: to}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(srv.Stop)
+	srv := natstest.Start(t)
+	srv.Map(t, from, to)
 	return servers{url: srv.URL(), change: change}
 }
 
@@ -181,9 +169,6 @@ func onEach(t *testing.T, f func(t *testing.T, on servers)) {
 		})
 	}
 }
-
-// patience is for a machine that is busy with everything else.
-const patience = 2 * time.Minute
 
 type group struct {
 	t   *testing.T
@@ -223,18 +208,11 @@ func startGroup(t *testing.T, on servers, work time.Duration, more ...func(*part
 
 func (g *group) connect(name string) *nats.Conn {
 	g.t.Helper()
-	connect := access.Connect
+	options := []nats.Option{nats.Name(name)}
 	if g.dialer != nil {
-		connect = func(url, name string) (*nats.Conn, error) {
-			return nats.Connect(url, nats.Name(name), nats.MaxReconnects(-1), nats.SetCustomDialer(g.dialer))
-		}
+		options = append(options, nats.SetCustomDialer(g.dialer))
 	}
-	nc, err := connect(g.url, name)
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	g.t.Cleanup(nc.Close)
-	return nc
+	return natstest.Connect(g.t, g.url, options...)
 }
 
 type runningWorker struct {
@@ -258,7 +236,7 @@ func (g *group) start(name string) *runningWorker {
 		cancel()
 		select {
 		case <-r.done:
-		case <-time.After(patience):
+		case <-time.After(await.Patience):
 			g.t.Errorf("worker %s did not stop", name)
 		}
 	})
@@ -268,7 +246,7 @@ func (g *group) start(name string) *runningWorker {
 // publish publishes to each key in turn. What is not acknowledged is published again; the server knows it by its ID.
 func (g *group) publish(keys, each int) {
 	g.t.Helper()
-	ctx, cancel := context.WithTimeout(g.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(g.t.Context(), await.Patience)
 	defer cancel()
 	for range each {
 		for k := range keys {
@@ -298,16 +276,6 @@ func (g *group) published() int {
 	return n
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if ok() {
-			return
-		}
-	}
-	t.Fatalf("not within %v: %s", patience, what)
-}
-
 func (g *group) settled(ws ...*runningWorker) func() bool {
 	return func() bool {
 		total := 0
@@ -325,7 +293,7 @@ func (g *group) settled(ws ...*runningWorker) func() bool {
 // check waits until every message is processed and tells how many were more than once, after most of which it complains.
 func (g *group) check(most int) (again int) {
 	g.t.Helper()
-	eventually(g.t, "every message processed", func() bool {
+	await.That(g.t, "every message processed", func() bool {
 		g.rec.mu.Lock()
 		defer g.rec.mu.Unlock()
 		return len(g.rec.done) >= g.published()
@@ -360,19 +328,19 @@ func (g *group) gone() bool {
 
 func shareOutAndHandOver(t *testing.T, on servers) {
 	// Windows that end when all are there, not when a machine that is busy has had its time.
-	g := startGroup(t, on, 5*time.Millisecond, func(c *partition.Config) { c.ColdWindow, c.PlannedWindow = patience, patience })
+	g := startGroup(t, on, 5*time.Millisecond, func(c *partition.Config) { c.ColdWindow, c.PlannedWindow = await.Patience, await.Patience })
 	var ws []*runningWorker
 	g.expect(3)
 	for i := range 3 {
 		ws = append(ws, g.start(fmt.Sprint("w", i)))
 	}
-	eventually(t, "three workers settled", g.settled(ws...))
+	await.That(t, "three workers settled", g.settled(ws...))
 	g.publish(100, 5)
 	g.expect(6)
 	for i := range 3 {
 		ws = append(ws, g.start(fmt.Sprint("w", 3+i)))
 	}
-	eventually(t, "six workers settled", func() bool {
+	await.That(t, "six workers settled", func() bool {
 		g.publish(100, 1)
 		return g.settled(ws...)()
 	})
@@ -394,7 +362,7 @@ func leavingHandsOver(t *testing.T, on servers) {
 	for i := range 4 {
 		ws = append(ws, g.start(fmt.Sprint("w", i)))
 	}
-	eventually(t, "four workers settled", g.settled(ws...))
+	await.That(t, "four workers settled", g.settled(ws...))
 	g.publish(100, 5)
 	for _, w := range ws[:2] { // the leader, maybe, and another
 		w.stop()
@@ -407,11 +375,11 @@ func leavingHandsOver(t *testing.T, on servers) {
 			if err != nil {
 				t.Error(err)
 			}
-		case <-time.After(patience):
+		case <-time.After(await.Patience):
 			t.Fatal("it does not leave")
 		}
 	}
-	eventually(t, "two workers settled", g.settled(ws[2:]...))
+	await.That(t, "two workers settled", g.settled(ws[2:]...))
 	g.publish(100, 2)
 	g.check(0)
 }
@@ -422,7 +390,7 @@ func deadAreReplaced(t *testing.T, on servers) {
 	for i := range 4 {
 		ws = append(ws, g.start(fmt.Sprint("w", i)))
 	}
-	eventually(t, "four workers settled", g.settled(ws...))
+	await.That(t, "four workers settled", g.settled(ws...))
 	var dead *runningWorker
 	var alive []*runningWorker
 	for _, w := range ws {
@@ -435,7 +403,7 @@ func deadAreReplaced(t *testing.T, on servers) {
 	dead.nc.Close() // as a kill does
 	killed := time.Now()
 	g.publish(100, 3)
-	eventually(t, "three workers settled", g.settled(alive...))
+	await.That(t, "three workers settled", g.settled(alive...))
 	t.Logf("settled %v after the connection was gone", time.Since(killed))
 	g.check(0)
 }
@@ -447,7 +415,7 @@ func nodeHandsOver(t *testing.T, on servers) {
 		g.cfg.Node = fmt.Sprint("node-", i%2)
 		ws = append(ws, g.start(fmt.Sprint("w", i)))
 	}
-	eventually(t, "four workers settled", g.settled(ws...))
+	await.That(t, "four workers settled", g.settled(ws...))
 	g.publish(100, 5)
 	nc := g.connect("operator")
 	onNode := func(m partition.MemberInfo) bool { return m.Node == "node-1" }
@@ -466,8 +434,8 @@ func nodeHandsOver(t *testing.T, on servers) {
 		t.Errorf("two of four workers hold %d of %d slots at first", n, g.cfg.Slots)
 	}
 	g.publish(100, 3)
-	eventually(t, "nothing left on the node", func() bool { return left() == 0 })
-	eventually(t, "the others settled", g.settled(ws[0], ws[2]))
+	await.That(t, "nothing left on the node", func() bool { return left() == 0 })
+	await.That(t, "the others settled", g.settled(ws[0], ws[2]))
 	g.publish(100, 3)
 	members, err := partition.Open(nc, g.cfg.Name).Members(t.Context())
 	if err != nil || len(members) != 4 || members[0].Node == "" {
@@ -481,7 +449,7 @@ func nodeHandsOver(t *testing.T, on servers) {
 	if _, err := partition.Open(nc, g.cfg.Name).Drain(t.Context(), onNode, time.Time{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "all four settled again", g.settled(ws...))
+	await.That(t, "all four settled again", g.settled(ws...))
 	g.publish(100, 2)
 	g.check(0)
 }

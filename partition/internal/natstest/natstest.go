@@ -17,7 +17,8 @@ import (
 	"testing"
 )
 
-const program = "github.com/muster-dev/muster/partition/servertest/natsd"
+// Program is the path of natsd's package.
+const Program = "github.com/muster-dev/muster/partition/servertest/natsd"
 
 // Start starts a server that lives as long as the test, and returns its URL. Without the
 // workspace around the module the test is skipped, or fails if MUSTER_REQUIRE is all.
@@ -76,8 +77,8 @@ func run() (*natsd, error) {
 	defer func() { _ = os.RemoveAll(dir) }() // what runs doesn't need its file any more
 
 	file := filepath.Join(dir, "natsd")
-	if out, err := exec.CommandContext(context.Background(), "go", "build", "-o", file, program).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("building %s: %w\n%s", program, err, out)
+	if out, err := exec.CommandContext(context.Background(), "go", "build", "-o", file, Program).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("building %s: %w\n%s", Program, err, out)
 	}
 	cmd := exec.CommandContext(context.Background(), file)
 	cmd.Stderr = os.Stderr

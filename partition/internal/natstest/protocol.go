@@ -5,6 +5,13 @@ type Options struct {
 	Dir         string // for what it stores; Start fills it in
 	MaxStore    int64  // how many bytes it stores; 0: as many as the disk has room for
 	NoJetStream bool   // a server without JetStream
+
+	// Of one of a cluster: its name, where clients find it, where the others do, and where
+	// it finds them.
+	Name         string
+	Port         int
+	ClusterPort  int
+	ClusterPorts []int
 }
 
 // Request is a line that natsd reads: start a server, or stop that of a URL.

@@ -6,16 +6,14 @@ package main
 import (
 	"bufio"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/partition/internal/natstest"
+	servers "github.com/muster-dev/muster/partition/servertest/natstest"
 )
 
 func main() {
@@ -59,36 +57,27 @@ func answer(r natstest.Request, stop map[string]func()) natstest.Answer {
 		return a
 	}
 
-	start := startBroker
-	if r.Start.NoJetStream {
-		start = startPlain
-	}
-	url, end, err := start(*r.Start)
+	running, err := servers.Run(options(*r.Start)...)
 	if err != nil {
 		a.Err = err.Error()
 		return a
 	}
-	a.URL, stop[url] = url, end
+	a.URL = running.URL()
+	stop[a.URL] = running.Stop
 	return a
 }
 
-func startBroker(o natstest.Options) (url string, stop func(), err error) {
-	b, err := broker.Start(broker.Options{Dir: o.Dir, MaxStore: o.MaxStore})
-	if err != nil {
-		return "", nil, err
+// options returns how the server of a request runs.
+func options(o natstest.Options) []servers.Option {
+	all := []servers.Option{servers.In(o.Dir), servers.MaxStore(o.MaxStore)}
+	if o.NoJetStream {
+		all = append(all, servers.NoJetStream)
 	}
-	return b.URL(), b.Stop, nil
-}
-
-func startPlain(natstest.Options) (url string, stop func(), err error) {
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoLog: true, NoSigs: true})
-	if err != nil {
-		return "", nil, err
+	if o.Port != 0 {
+		all = append(all, servers.On(o.Port))
 	}
-	go s.Start()
-	if !s.ReadyForConnections(10 * time.Second) {
-		s.Shutdown()
-		return "", nil, errors.New("the server did not get ready")
+	if o.ClusterPort != 0 {
+		all = append(all, servers.InCluster(o.Name, o.ClusterPort, o.ClusterPorts))
 	}
-	return s.ClientURL(), s.Shutdown, nil
+	return all
 }
