@@ -305,7 +305,7 @@ func (c *Stack) event(e SeenEvent) {
 // Partition returns the configuration of the defenders' group.
 func (c *Stack) Partition() partition.Config {
 	p := defender.Partition(c.o.Slots)
-	p.Shards, p.Replicas = c.o.Shards, c.o.Replicas
+	p.Shards, p.Storage.Replicas = c.o.Shards, c.o.Replicas
 	p.Retry = service.Retry(c.o.RetryAttempts)
 	return p
 }
