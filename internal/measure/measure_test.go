@@ -164,7 +164,7 @@ func TestKinds(t *testing.T) {
 		"e2e/audit/audit.go":            rig,
 		"scenario/audit/audit.go":       rig,
 		"e2etests/x.go":                 product,
-		"nodes/sim/world.go":            rig,
+		"nodes/sim/simulator.go":        rig,
 		"nodes/storetest/run.go":        rig,
 		"internal/measure/main.go":      rig,
 		"internal/misuse/misuse.go":     product,
