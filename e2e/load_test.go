@@ -153,7 +153,7 @@ func TestAStackCountsForThePartThatItIsIn(t *testing.T) {
 		{"store", []string{"modernc.org/sqlite/lib._sqlite3Step", "database/sql.withLock", muster + "defender/sqlite.(*writer).loop"}},
 		{"NATS server", []string{"syscall.write", "github.com/nats-io/nats-server/v2/server.(*client).flushOutbound"}},
 		{"NATS clients", []string{"github.com/nats-io/nats%2ego.(*Conn).readLoop"}},
-		{"publisher", []string{"github.com/nats-io/nats%2ego.(*Conn).publish", muster + "scenario.(*publisher).send"}},
+		{"publisher", []string{"github.com/nats-io/nats%2ego.(*Conn).publish", muster + "e2e.(*publisher).send"}},
 		{"garbage collection", []string{"runtime.scanobject", "runtime.gcAssistAlloc", muster + "tchart.Decode"}},
 		{"rest of the defender", []string{"encoding/json.Marshal", muster + "defender.(*Defender).process"}},
 		{restOfTime, []string{"runtime.schedule", "runtime.mcall"}},

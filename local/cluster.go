@@ -384,7 +384,7 @@ func (p *podProcess) Stop() {
 		p.cluster.mu.Lock()
 		p.told, p.left = time.Now(), left
 		p.cluster.mu.Unlock()
-		p.Stop()
+		p.Process.Stop()
 	})
 }
 
