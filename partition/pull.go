@@ -337,9 +337,9 @@ type pullRequest struct {
 // queueStatus is what is in the retry queue of the slots that a worker pulls for, as it knows.
 type queueStatus struct {
 	Messages, Keys int
-	Oldest         time.Time // when the first of them was parked; zero for none
-	Parked         uint64    // messages that this worker has parked
-	Retries        uint64    // attempts of parked messages by this worker
+	Oldest         time.Time // when the first of them was queued; zero for none
+	Parked         uint64    // messages that this worker has queued
+	Retries        uint64    // attempts of queued messages by this worker
 	Abandoned      uint64    // messages that it has given up
 }
 

@@ -161,9 +161,10 @@ func TestKinds(t *testing.T) {
 	for file, want := range map[string]kind{
 		"partition/worker.go":           product,
 		"partition/worker_test.go":      test,
+		"e2e/audit/audit.go":            rig,
 		"scenario/audit/audit.go":       rig,
-		"scenarios/x.go":                product,
-		"nodes/sim/world.go":            rig,
+		"e2etests/x.go":                 product,
+		"nodes/sim/simulator.go":        rig,
 		"nodes/storetest/run.go":        rig,
 		"internal/measure/main.go":      rig,
 		"internal/misuse/misuse.go":     product,
