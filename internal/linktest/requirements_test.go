@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// member is a module of this repository: its directory, and what its go.mod may have.
-type member struct {
+// entry is a module of this repository: its directory, and what its go.mod may have.
+type entry struct {
 	dir string
 	// ours are the directories of the modules of this repository that it requires. Each
 	// stands before it in the list, so that requirements lead one way.
@@ -26,7 +26,7 @@ var client = []string{
 	"github.com/klauspost/compress", "golang.org/x/crypto", "golang.org/x/sys",
 }
 
-var members = []member{
+var modules = []entry{
 	{dir: "tchart", others: []string{"github.com/cespare/xxhash/v2", "github.com/klauspost/compress"}},
 	{dir: "partition", others: client},
 	{dir: "partition/partitionprom", ours: []string{"partition"}, others: slices.Concat(client, []string{
@@ -71,16 +71,16 @@ func TestModules(t *testing.T) {
 		}
 		for file := range strings.FieldsSeq(string(out)) {
 			dir := filepath.Dir(file)
-			if !slices.ContainsFunc(members, func(m member) bool { return m.dir == dir }) {
+			if !slices.ContainsFunc(modules, func(m entry) bool { return m.dir == dir }) {
 				t.Errorf("%s is in no list: say what it may require", file)
 			}
 		}
 	})
 
-	for i, m := range members {
+	for i, m := range modules {
 		t.Run(m.dir, func(t *testing.T) {
 			for _, name := range m.ours {
-				if !slices.ContainsFunc(members[:i], func(before member) bool { return before.dir == name }) {
+				if !slices.ContainsFunc(modules[:i], func(before entry) bool { return before.dir == name }) {
 					t.Errorf("the list lets it require %s, which does not stand before it", name)
 				}
 			}
@@ -104,7 +104,7 @@ func readRequirements(t *testing.T, dir string) (r requirements) {
 }
 
 // faults returns what a go.mod has and may not have.
-func (m member) faults(r requirements) (out []string) {
+func (m entry) faults(r requirements) (out []string) {
 	if want := modulePath(m.dir); r.Module.Path != want {
 		out = append(out, "its path is "+r.Module.Path+", want "+want)
 	}
@@ -145,7 +145,7 @@ func repositoryDir(path string) (dir string, ours bool) {
 // TestModuleFaults: what each kind of fault looks like.
 func TestModuleFaults(t *testing.T) {
 	t.Parallel()
-	m := member{dir: "partition", ours: []string{"tchart"}, others: client}
+	m := entry{dir: "partition", ours: []string{"tchart"}, others: client}
 	for _, tt := range []struct{ name, goMod, want string }{
 		{"what it may", `{"Require":[{"Path":"github.com/muster-dev/muster/tchart"},{"Path":"github.com/nats-io/nuid"}]}`, ""},
 		{"a requirement that leads back", `{"Require":[{"Path":"github.com/muster-dev/muster"}]}`, "requires our ."},
