@@ -428,3 +428,12 @@ func (e *election) wake(sooner func(time.Time)) {
 		sooner(e.suspect.since.Add(e.suspicionTime()))
 	}
 }
+
+// take takes what lies at the leader's key.
+func (e *election) take(in leaderInput) {
+	if in.err != nil {
+		e.seeMalformed(in.rev, in.err)
+		return
+	}
+	e.seeLeader(in.leader, in.rev)
+}

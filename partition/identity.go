@@ -308,3 +308,9 @@ func (i *identity) reclaim() {
 	i.attempt++
 	i.kv(kvEffect{purpose: forClaim, op: opUpdate, bucket: i.cfg.bucketIDs(), key: i.former.ID, value: i.value(), rev: i.rev, ttl: i.cfg.IDTTL})
 }
+
+// nameFreed: a stable ID has become free.
+func (i *identity) nameFreed(id string) {
+	i.names.released[id] = true
+	i.lookAgain()
+}

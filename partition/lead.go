@@ -180,3 +180,28 @@ func (l *leadership) wake(sooner func(time.Time)) {
 	}
 	l.takeovers.table.wake(sooner)
 }
+
+// take takes an input that is about the leader's work.
+func (l *leadership) take(in input) {
+	switch in := in.(type) {
+	case leaseInput:
+		l.roster.seeLease(in)
+	case leasesSyncedInput:
+		if in.watch == l.roster.watches {
+			l.roster.leasesSynced(in.age)
+		}
+	case badMapInput:
+		l.maps.seeMalformed(in.rev, in.err)
+	case weightsInput:
+		l.tuning.read(in)
+		l.rebalance.review()
+	case plannedInput:
+		l.rebalance.planned(in)
+	case takenInput:
+		l.takeovers.taken(in)
+	case fenceReportInput:
+		if l.incarnation.fenced(in.report) {
+			l.rebalance.review()
+		}
+	}
+}

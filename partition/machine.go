@@ -47,77 +47,93 @@ func (m *machine) step(now time.Time, in input) []effect {
 		return nil
 	}
 	m.membership.checkLease()
+	m.route(in)
+	if m.stage != stageGone {
+		m.due()
+		m.membership.checkLease()
+		m.showState()
+	}
+	return m.effects
+}
+
+// route gives an input to the part that it is for. What concerns several parts is done
+// here, by a method of its own.
+func (m *machine) route(in input) {
 	switch in := in.(type) {
-	case startInput:
-		m.started = now
-		m.lease.confirmed = now
-		m.emit(event.Event{Kind: event.Started})
-		m.stage = stageClaiming
-		if m.identity.mapKnown {
-			m.identity.claim()
-		}
 	case tickInput:
-	case leaveInput:
-		m.membership.leave()
-	case drainInput:
-		m.membership.yield(in.until)
-		if in.answer != "" {
-			m.do(answerEffect{in.answer, m.own.slotsLeft()})
-		}
+	case leaveInput, drainInput, pongInput:
+		m.membership.take(in)
+	case nameFreedInput:
+		m.identity.nameFreed(in.id)
+	case leaderInput:
+		m.election.take(in)
+	case leaseInput, leasesSyncedInput, badMapInput, weightsInput, plannedInput, takenInput, fenceReportInput:
+		m.lead.take(in)
+	case preparedInput, slotReleasedInput, fencedInput:
+		m.own.take(in)
+	case expectedInput, wantedInput, pinsInput:
+		m.operatorsAsk(in)
+
+	case startInput:
+		m.start()
 	case connectionInput:
 		m.connection(in.up)
 	case kvInput:
 		m.kvResult(in)
 	case mapInput:
 		m.seeMap(in.a, in.rev)
-	case badMapInput:
-		m.lead.maps.seeMalformed(in.rev, in.err)
-	case leaderInput:
-		if in.err != nil {
-			m.election.seeMalformed(in.rev, in.err)
-		} else {
-			m.election.seeLeader(in.leader, in.rev)
-		}
-	case leaseInput:
-		m.lead.roster.seeLease(in)
-	case leasesSyncedInput:
-		if in.watch == m.lead.roster.watches {
-			m.lead.roster.leasesSynced(in.age)
-		}
 	case mapSyncedInput:
-		// Whether there is room for one more is known only now.
-		known := m.identity.mapKnown
-		m.identity.mapKnown = true
-		if !known && m.stage == stageClaiming {
-			m.identity.claim()
-		}
-		if !in.led {
-			m.election.leaderGone()
-		}
-	case nameFreedInput:
-		m.identity.names.released[in.id] = true
-		m.identity.lookAgain()
-	case pongInput:
-		m.membership.answered(in)
+		m.mapSynced(in.led)
 	case unreachableInput:
-		switch {
-		case m.now.Before(m.quietUntil):
-		case m.leaderLease.held:
-			m.lead.roster.suspect(in.peer)
-		default:
-			m.election.suspectLeader(in.peer)
-		}
+		m.unreachable(in.peer)
 	case peerInput:
 		m.peer(in.msg)
-	case weightsInput:
-		m.tuning.read(in)
-		m.lead.rebalance.review()
-	case plannedInput:
-		m.lead.rebalance.planned(in)
-	case preparedInput:
-		m.own.prepared(in)
-	case slotReleasedInput:
-		m.own.slotReleased(in)
+	case recreatedInput:
+		m.recreated(in)
+	case missingInput:
+		m.missing = in.names
+	case noteInput:
+		m.emit(in.event)
+	}
+}
+
+func (m *machine) start() {
+	m.started = m.now
+	m.lease.confirmed = m.now
+	m.emit(event.Event{Kind: event.Started})
+	m.stage = stageClaiming
+	if m.identity.mapKnown {
+		m.identity.claim()
+	}
+}
+
+// mapSynced: all that was in the map's bucket has been seen. Whether there is room for one
+// more worker is known only now.
+func (m *machine) mapSynced(led bool) {
+	known := m.identity.mapKnown
+	m.identity.mapKnown = true
+	if !known && m.stage == stageClaiming {
+		m.identity.claim()
+	}
+	if !led {
+		m.election.leaderGone()
+	}
+}
+
+// unreachable: the server says that another worker is not subscribed to its subjects.
+func (m *machine) unreachable(peer Member) {
+	switch {
+	case m.now.Before(m.quietUntil):
+	case m.leaderLease.held:
+		m.lead.roster.suspect(peer)
+	default:
+		m.election.suspectLeader(peer)
+	}
+}
+
+// operatorsAsk takes in what operators have set. An older record never wins.
+func (m *machine) operatorsAsk(in input) {
+	switch in := in.(type) {
 	case expectedInput:
 		if in.rev >= m.expectRev {
 			m.expect, m.expectRev = in.n, in.rev
@@ -129,27 +145,7 @@ func (m *machine) step(now time.Time, in input) []effect {
 		}
 	case pinsInput:
 		m.seePins(in)
-	case noteInput:
-		m.emit(in.event)
-	case takenInput:
-		m.lead.takeovers.taken(in)
-	case recreatedInput:
-		m.recreated(in)
-	case missingInput:
-		m.missing = in.names
-	case fencedInput:
-		m.fencedOff(in)
-	case fenceReportInput:
-		if m.lead.incarnation.fenced(in.report) {
-			m.lead.rebalance.review()
-		}
 	}
-	if m.stage != stageGone {
-		m.due()
-		m.membership.checkLease()
-		m.showState()
-	}
-	return m.effects
 }
 
 // due does what the time asks for.
@@ -165,7 +161,7 @@ func (m *machine) due() {
 		}
 		m.membership.leaveDue()
 	case stageMember, stageLeaving:
-		m.membership.yieldEnds()
+		m.membership.drainEnds()
 		m.identity.renewDue()
 		m.membership.renewDue()
 		if m.leaderLease.held {
@@ -333,8 +329,6 @@ func (m *machine) showState() {
 }
 
 func (m *machine) deriveState() state.State {
-	// With more workers than slots some have nothing to hold.
-	settled := m.cur != nil && m.cur.index(m.self) != none && m.cur.Settled()
 	switch {
 	case m.stage == stageInit:
 		return state.Init
@@ -344,19 +338,30 @@ func (m *machine) deriveState() state.State {
 		return state.Shutdown
 	case !m.lease.valid, len(m.missing) > 0:
 		return state.Degraded
+	default:
+		return m.memberState()
+	}
+}
+
+// memberState is the state of a worker with a valid lease.
+func (m *machine) memberState() state.State {
+	leading, hasMap := m.leading(), m.cur != nil
+	// With more workers than slots some have nothing to hold.
+	settled := hasMap && m.cur.index(m.self) != none && m.cur.Settled()
+	switch {
 	case m.election.silent():
 		return state.Election
-	case m.leading() && m.cur != nil && len(m.cur.Taking) > 0:
+	case leading && hasMap && len(m.cur.Taking) > 0:
 		return state.Emergency
-	case m.leading() && m.lead.rebalance.window.open():
+	case leading && m.lead.rebalance.window.open():
 		return state.Scaling
-	case m.own.moving(), m.leading() && m.cur != nil && !m.cur.Settled():
+	case m.own.moving(), leading && hasMap && !m.cur.Settled():
 		return state.Rebalancing
 	case m.own.holds():
 		return state.Stable
-	case m.leading() && !settled:
+	case leading && !settled:
 		return state.Leader
-	case !m.leading() && m.leader == (Member{}):
+	case !leading && m.leader == (Member{}):
 		return state.Election
 	case settled:
 		return state.Stable
@@ -386,7 +391,7 @@ func (m *machine) peer(msg peerMessage) {
 	case peerWant:
 		m.lead.takeovers.peerWant(msg)
 	case peerCede:
-		m.own.peerCede(msg)
+		m.own.peerAsksOld(msg)
 	case peerCeded:
 		m.lead.takeovers.peerCeded(msg)
 	case peerAlone:
@@ -442,16 +447,5 @@ func (m *machine) writeAgain() {
 	}
 	if m.pins.rev > 0 {
 		create(pinsKey, pinsValue{Schema: valueSchema, Pins: m.pins.pins})
-	}
-}
-
-// fencedOff reports to the leader what the store has, if this worker is the slot's owner
-// by the map that it has. It is called again with each try of the message, so a report
-// that is lost, or comes too early for the leader, is repeated.
-func (m *machine) fencedOff(in fencedInput) {
-	st := m.own.slots[in.slot]
-	r := fenceReport{Schema: valueSchema, From: m.self, To: m.leader, Layout: in.generation, Slots: in.slots, Slot: in.slot, Fence: in.fence, Stored: in.stored}
-	if m.lease.valid && m.own.division == in.division && st != nil && st.phase == phaseHolding && m.confirms(r) && r.To != (Member{}) {
-		m.do(reportFenceEffect{r})
 	}
 }

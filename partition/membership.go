@@ -8,7 +8,7 @@ import (
 )
 
 // membership is the worker's lease: it joins with it, renews it, and gives it back when it
-// leaves. In it the worker says whether it leaves or yields.
+// leaves. In it the worker says whether it leaves or drains.
 type membership struct {
 	*core
 	up       membershipUser
@@ -31,7 +31,7 @@ type membership struct {
 
 	asked      bool // to leave, before the worker has joined
 	leaveBy    time.Time
-	yieldUntil time.Time // takes no slots until then
+	drainUntil time.Time // takes no slots until then
 }
 
 // membershipUser is told what becomes of the lease.
@@ -60,9 +60,9 @@ func (s *membership) joinOver(rev uint64) {
 // value is what the worker writes as its lease.
 func (s *membership) value() []byte {
 	v := leaseValue{Schema: valueSchema, ID: s.self.ID, Claim: s.self.Claim, Instance: s.instance, N: s.attempt,
-		Leaving: s.stage == stageLeaving, Yielding: s.yielding(), Weight: s.cfg.Weight, Zone: s.cfg.Zone, Pod: s.cfg.Pod, Node: s.cfg.Node, State: s.state, MapSchema: mapSchema}
+		Leaving: s.stage == stageLeaving, Yielding: s.draining(), Weight: s.cfg.Weight, Zone: s.cfg.Zone, Pod: s.cfg.Pod, Node: s.cfg.Node, State: s.state, MapSchema: mapSchema}
 	if v.Yielding {
-		v.YieldEnd = s.yieldUntil.UnixMilli()
+		v.YieldEnd = s.drainUntil.UnixMilli()
 	}
 	if s.cur != nil {
 		v.Version = s.cur.Version
@@ -269,7 +269,7 @@ func (s *membership) leaveDue() {
 		s.election.stepDown()
 		s.exit()
 	case s.own.abandoning:
-		if len(s.own.slots) == 0 && len(s.own.former) == 0 && !s.renewing {
+		if len(s.own.slots) == 0 && len(s.own.old.slots) == 0 && !s.renewing {
 			s.farewell()
 		}
 	case !s.own.any() && !s.renewing && s.mapLetsGo():
@@ -314,32 +314,32 @@ func (s *membership) exit() {
 	s.do(exitEffect{})
 }
 
-// yield begins or, with the zero time or one that has passed, ends yielding.
-func (s *membership) yield(until time.Time) {
-	before := s.yielding()
-	s.yieldUntil = until
-	if s.yielding() != before {
-		s.tellYielding()
+// drain begins or, with the zero time or one that has passed, ends draining.
+func (s *membership) drain(until time.Time) {
+	before := s.draining()
+	s.drainUntil = until
+	if s.draining() != before {
+		s.tellDraining()
 	}
 }
 
-func (s *membership) yielding() bool { return s.now.Before(s.yieldUntil) }
+func (s *membership) draining() bool { return s.now.Before(s.drainUntil) }
 
-// yieldEnds notices that the time is over.
-func (s *membership) yieldEnds() {
-	if !s.yieldUntil.IsZero() && !s.yielding() {
-		s.yieldUntil = time.Time{}
-		s.tellYielding()
+// drainEnds notices that the time is over.
+func (s *membership) drainEnds() {
+	if !s.drainUntil.IsZero() && !s.draining() {
+		s.drainUntil = time.Time{}
+		s.tellDraining()
 	}
 }
 
-// tellYielding has the lease say whether the worker yields.
-func (s *membership) tellYielding() {
-	if !s.yielding() {
-		s.yieldUntil = time.Time{}
+// tellDraining has the lease say whether the worker drains.
+func (s *membership) tellDraining() {
+	if !s.draining() {
+		s.drainUntil = time.Time{}
 	}
 	if s.stage == stageMember || s.stage == stageLeaving {
-		s.emit(event.Event{Kind: event.Draining, Duration: max(s.yieldUntil.Sub(s.now), 0)})
+		s.emit(event.Event{Kind: event.Draining, Duration: max(s.drainUntil.Sub(s.now), 0)})
 		s.due = s.now // tells the leader
 	}
 }
@@ -356,7 +356,7 @@ func (s *membership) wake(sooner func(time.Time)) {
 			sooner(s.due)
 		}
 		sooner(s.pingDue)
-		sooner(s.yieldUntil)
+		sooner(s.drainUntil)
 		if s.lease.valid {
 			sooner(s.leaseEnds())
 		}
@@ -372,5 +372,20 @@ func (s *membership) wakeLeaving(sooner func(time.Time)) {
 		sooner(s.leaveBy.Add(leaveSlack))
 	default:
 		sooner(s.leaveBy)
+	}
+}
+
+// take takes an input that is about the lease, or about leaving.
+func (s *membership) take(in input) {
+	switch in := in.(type) {
+	case leaveInput:
+		s.leave()
+	case drainInput:
+		s.drain(in.until)
+		if in.answer != "" {
+			s.do(answerEffect{in.answer, s.own.slotsLeft()})
+		}
+	case pongInput:
+		s.answered(in)
 	}
 }

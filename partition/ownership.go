@@ -1,7 +1,6 @@
 package partition
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -46,10 +45,8 @@ type ownership struct {
 
 	division   division // of slots
 	slots      map[int]*slotState
-	formerly   division           // before it; see layout.go
-	former     map[int]*slotState // of that, what is not given up
-	called     map[int]uint64     // of that, what the leader asks for, by which version
-	grants     map[int]uint64     // by slot, the take-over that is done; may come before its map
+	old        oldSlots       // those of the division before it, while resharding
+	grants     map[int]uint64 // by slot, the take-over that is done; may come before its map
 	ready      map[int]readiness
 	pacing     pacing
 	resyncAt   time.Time
@@ -63,10 +60,10 @@ type readiness struct {
 }
 
 func (o *ownership) reset() {
-	o.division, o.formerly = division{}, division{}
+	o.division = division{}
+	o.old.core = o.core
+	o.old.reset()
 	o.slots = make(map[int]*slotState)
-	o.former = make(map[int]*slotState)
-	o.called = make(map[int]uint64)
 	o.grants = make(map[int]uint64)
 	o.ready = make(map[int]readiness)
 	o.pacing = pacing{}
@@ -81,7 +78,7 @@ func (o *ownership) any() bool {
 			return true
 		}
 	}
-	return len(o.former) > 0
+	return len(o.old.slots) > 0
 }
 
 func (o *ownership) holds() bool {
@@ -99,7 +96,7 @@ func (o *ownership) moving() bool {
 			return true
 		}
 	}
-	return len(o.former) > 0
+	return len(o.old.slots) > 0
 }
 
 // at is a slot as the effects name it.
@@ -173,7 +170,7 @@ func (o *ownership) applyMap() {
 		return
 	}
 	if o.division != o.cur.division() {
-		o.redivide()
+		o.reshard()
 	}
 	var prepare []int
 	for s := range o.cur.Owner {
@@ -198,7 +195,7 @@ func (o *ownership) applyMap() {
 	if len(prepare) > 0 {
 		o.do(prepareEffect{o.division, prepare})
 	}
-	o.cedeCalled()
+	o.old.releaseAsked(o.division)
 }
 
 func (o *ownership) applyOwner(s int, st *slotState) {
@@ -343,7 +340,7 @@ func (o *ownership) tryRelease(s int) {
 		// is not known, so the leader resets.
 		o.setPhase(s, phaseReleased, mv.Version).forced = true
 		o.tellReleased(s)
-	case st.phase == phaseHolding && o.paced(s, mv.Version):
+	case st.phase == phaseHolding && o.pacing.waits(s, mv.Version, o.core):
 		// It is worked on until its turn comes.
 	case st.phase == phaseHolding:
 		st = o.setPhase(s, phaseReleasing, mv.Version)
@@ -360,7 +357,7 @@ func (o *ownership) tryRelease(s int) {
 // server was away; the slot may be ours again by then, and its handler at work.
 func (o *ownership) slotReleased(in slotReleasedInput) {
 	if in.division != o.division {
-		o.formerReleased(in)
+		o.old.released(in)
 		return
 	}
 	s := in.slot
@@ -436,7 +433,11 @@ func (o *ownership) peerGrant(msg peerMessage) {
 
 // ownDue repeats what is waited for and ends hand-overs that take too long.
 func (o *ownership) due() {
-	o.giveNext()
+	for s, is := o.pacing.turn(o.now); is; s, is = o.pacing.turn(o.now) {
+		if o.inMap(s) {
+			o.tryRelease(s)
+		}
+	}
 	var late []int
 	for s, st := range o.slots {
 		if st.phase == phaseReleasing && !st.deadline.IsZero() && !o.now.Before(st.deadline) {
@@ -449,13 +450,7 @@ func (o *ownership) due() {
 		o.emit(event.Event{Kind: event.HandoffForced, Slot: s})
 		o.do(forceEffect{o.at(s)})
 	}
-	for _, s := range slices.Sorted(maps.Keys(o.former)) {
-		if st := o.former[s]; !st.deadline.IsZero() && !o.now.Before(st.deadline) {
-			st.deadline = time.Time{}
-			o.emit(event.Event{Kind: event.HandoffForced, Slot: s})
-			o.do(forceEffect{o.formerly.place(s)})
-		}
-	}
+	o.old.due()
 	if o.resyncAt.IsZero() || o.now.Before(o.resyncAt) {
 		return
 	}
@@ -518,10 +513,8 @@ func (o *ownership) resync() {
 
 func (o *ownership) wake(sooner func(time.Time)) {
 	sooner(o.resyncAt)
-	if len(o.pacing.queue) > 0 {
-		sooner(o.pacing.next)
-	}
-	for _, slots := range []map[int]*slotState{o.slots, o.former} {
+	o.pacing.wake(sooner)
+	for _, slots := range []map[int]*slotState{o.slots, o.old.slots} {
 		for _, st := range slots {
 			if st.phase == phaseReleasing {
 				sooner(st.deadline)
@@ -541,12 +534,7 @@ func (o *ownership) abandon() {
 	for _, s := range o.sorted() {
 		o.abandonSlot(s)
 	}
-	for _, s := range slices.Sorted(maps.Keys(o.former)) {
-		if st := o.former[s]; st.phase == phaseHolding {
-			st.phase, st.begun, st.deadline = phaseReleasing, o.now, o.now.Add(o.cfg.HandoverTimeout)
-			o.do(releaseEffect{place: o.formerly.place(s), claim: o.self.Claim, final: true, leave: Slots{o.formerly.slots, []int{s}}})
-		}
-	}
+	o.old.abandon()
 }
 
 // abandonSlot gives a slot up with nobody to take it.
@@ -571,9 +559,7 @@ func (o *ownership) dropAll() {
 		case phasePreparing, phaseReady, phaseAwaiting, phaseReleased:
 		}
 	}
-	for _, s := range slices.Sorted(maps.Keys(o.former)) {
-		o.do(dropEffect{o.formerly.place(s)})
-	}
+	o.old.dropAll()
 	o.reset()
 }
 
@@ -586,7 +572,7 @@ func (o *ownership) reportAgain() {
 
 // slotsLeft counts the slots that the worker holds or that the map gives it.
 func (o *ownership) slotsLeft() int {
-	n := len(o.slots) + len(o.former)
+	n := len(o.slots) + len(o.old.slots)
 	if o.cur == nil {
 		return n
 	}
@@ -599,171 +585,46 @@ func (o *ownership) slotsLeft() int {
 	return n
 }
 
-// redivide follows a map of another division: what is held stays held until it is
-// asked for, under the former division.
-func (o *ownership) redivide() {
+// reshard follows a map of another generation.
+func (o *ownership) reshard() {
 	was := o.division
 	o.division = o.cur.division()
 	if was.slots == 0 {
 		return
 	}
 	o.emit(event.Event{Kind: event.Resharded, Version: o.cur.Version, Before: was.slots, After: o.division.slots})
-	for _, s := range slices.Sorted(maps.Keys(o.former)) {
-		o.do(dropEffect{o.formerly.place(s)}) // of one that is over for long
-	}
-	o.formerly, o.former = was, make(map[int]*slotState)
-	for _, s := range o.sorted() {
-		st := o.slots[s]
-		switch {
-		case st.phase != phaseHolding && st.phase != phaseReleasing:
-		case o.formerlyOurs(was, s):
-			o.former[s] = st
-		default:
-			// Only a worker that was dead to the leader gets here.
-			o.do(dropEffect{was.place(s)})
-		}
-	}
+	o.old.begin(was, o.slots)
 	o.slots = make(map[int]*slotState)
 	o.ready = make(map[int]readiness)
 }
 
-// formerlyOurs reports whether the map waits for this worker to give a slot up.
-func (o *ownership) formerlyOurs(d division, s int) bool {
-	f := o.cur.Former
-	return f != nil && f.division() == d && o.cur.member(f.Owner[s]) == o.self
-}
-
-// peerCede: the leader asks for slots of the former division. Who has seen no map
-// of the new one yet answers when it has.
-func (o *ownership) peerCede(msg peerMessage) {
-	for _, mark := range msg.Slots {
-		o.called[mark.Slot] = mark.Version
-	}
-	o.cedeCalled()
-}
-
-// cedeCalled gives up what the leader has asked for. What is not held is given up.
-func (o *ownership) cedeCalled() {
-	if o.cur == nil || o.abandoning {
-		return
-	}
-	f := o.cur.Former
-	var ceded []slotMark
-	for _, s := range slices.Sorted(maps.Keys(o.called)) {
-		version := o.called[s]
-		if version > o.cur.Version {
-			continue // of a map that is on its way
-		}
-		delete(o.called, s)
-		if f == nil || f.Version != version || s >= f.Slots {
-			continue
-		}
-		switch st := o.former[s]; {
-		case st == nil:
-			ceded = append(ceded, slotMark{Slot: s, Version: version})
-		case st.phase == phaseHolding:
-			*st = slotState{phase: phaseReleasing, version: st.version, begun: o.now, deadline: o.now.Add(o.cfg.HandoverTimeout)}
-			o.do(releaseEffect{place: o.formerly.place(s), claim: o.self.Claim, final: true, leave: o.leaving(s)})
-		}
-	}
-	o.tellCeded(ceded)
-}
-
-func (o *ownership) tellCeded(marks []slotMark) {
-	if marks != nil {
-		o.send(o.leader, peerCeded, marks)
+// peerAsksOld: the leader asks for slots of the old generation.
+func (o *ownership) peerAsksOld(msg peerMessage) {
+	o.old.peerAsks(msg)
+	if !o.abandoning {
+		o.old.releaseAsked(o.division)
 	}
 }
 
-// leaving returns the keys of a slot of the former division that are this worker's
-// no more.
-func (o *ownership) leaving(s int) Slots {
-	was, is := o.formerly, o.division
-	if is.slots < was.slots {
-		if o.cur.member(o.cur.destination(s%is.slots)) != o.self {
-			return Slots{Of: was.slots, Slots: []int{s}}
-		}
-		return Slots{}
-	}
-	out := Slots{Of: is.slots}
-	for _, t := range was.place(s).overlapping(is) {
-		if o.cur.member(o.cur.destination(t)) != o.self {
-			out.Slots = append(out.Slots, t)
-		}
-	}
-	return out
-}
-
-// formerReleased: nothing of a slot of the former division runs here any more.
-func (o *ownership) formerReleased(in slotReleasedInput) {
-	st := o.former[in.slot]
-	if in.division != o.formerly || st == nil || st.phase != phaseReleasing || in.claim != o.self.Claim {
-		return
-	}
-	o.emit(event.Event{Kind: event.SlotReleased, Slot: in.slot, Duration: o.now.Sub(st.begun)})
-	delete(o.former, in.slot)
-	if f := o.cur.Former; f != nil && f.division() == in.division {
-		o.tellCeded([]slotMark{{Slot: in.slot, Version: f.Version}})
+// take takes an input that is about the slots of this worker.
+func (o *ownership) take(in input) {
+	switch in := in.(type) {
+	case preparedInput:
+		o.prepared(in)
+	case slotReleasedInput:
+		o.slotReleased(in)
+	case fencedInput:
+		o.fencedOff(in)
 	}
 }
 
-// paced reports whether a slot must wait for its turn to be given up for a move of
-// this version; then it is tried again in time. If not, this is its turn, and it is
-// taken.
-func (o *ownership) paced(s int, version uint64) bool {
-	p := &o.pacing
-	if version != o.cur.Version {
-		return false // a plan before this one: long due
-	}
-	if p.version != version {
-		*p = o.newPacing(version)
-	}
-	if o.now.Before(p.next) {
-		if !slices.Contains(p.queue, s) {
-			p.queue = append(p.queue, s)
-		}
-		return true
-	}
-	p.next = o.now.Add(p.gap)
-	return false
-}
-
-// newPacing spreads the owners of a plan's moving slots over the time from now, when
-// the first is wanted of this worker.
-func (o *ownership) newPacing(version uint64) pacing {
-	owners := make(map[int32]bool)
-	gets, nth := make(map[int32]int), make(map[int]int)
-	moves, before := 0, 0
-	me := o.cur.index(o.self)
-	for _, s := range slices.Sorted(maps.Keys(o.cur.Moves)) {
-		mv := o.cur.Moves[s]
-		if mv.Version != version {
-			continue
-		}
-		moves++
-		if o.cur.Owner[s] == me {
-			nth[s] = gets[mv.Next]
-		}
-		gets[mv.Next]++
-		if o := o.cur.Owner[s]; !owners[o] {
-			owners[o] = true
-			if o < me {
-				before++
-			}
-		}
-	}
-	pace := min(handoverPace, longestPacing/time.Duration(max(moves, 1)))
-	return pacing{version: version, next: o.now.Add(time.Duration(before) * pace), gap: time.Duration(len(owners)) * pace, nth: nth}
-}
-
-// giveNext gives up the next of the slots that wait for their turn.
-func (o *ownership) giveNext() {
-	p := &o.pacing
-	for len(p.queue) > 0 && !o.now.Before(p.next) {
-		s := slices.MinFunc(p.queue, func(s, t int) int { return cmp.Or(cmp.Compare(p.nth[s], p.nth[t]), cmp.Compare(s, t)) })
-		p.queue = slices.DeleteFunc(p.queue, func(t int) bool { return t == s })
-		if o.inMap(s) {
-			o.tryRelease(s)
-		}
+// fencedOff reports to the leader what the store has, if this worker is the slot's owner
+// by the map that it has. It is called again with each try of the message, so a report
+// that is lost, or comes too early for the leader, is repeated.
+func (o *ownership) fencedOff(in fencedInput) {
+	st := o.slots[in.slot]
+	r := fenceReport{Schema: valueSchema, From: o.self, To: o.leader, Layout: in.generation, Slots: in.slots, Slot: in.slot, Fence: in.fence, Stored: in.stored}
+	if o.lease.valid && o.division == in.division && st != nil && st.phase == phaseHolding && o.confirms(r) && r.To != (Member{}) {
+		o.do(reportFenceEffect{r})
 	}
 }

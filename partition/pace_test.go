@@ -85,7 +85,7 @@ func TestPacingIsBounded(t *testing.T) {
 		m.own.core = &m.core
 		n := 0
 		for s := i; s < slots; s += owners {
-			for m.own.paced(s, 2) {
+			for m.own.pacing.waits(s, 2, &m.core) {
 				m.now = m.own.pacing.next
 			}
 			n++
@@ -93,7 +93,7 @@ func TestPacingIsBounded(t *testing.T) {
 		if took := m.now.Sub(began); n != slots/owners || took > longestPacing || took < longestPacing*9/10 {
 			t.Errorf("owner %d begins its %d hand-overs within %v, want %v for all", i, n, took, longestPacing)
 		}
-		if m.now = began; m.own.paced(i, 1) {
+		if m.now = began; m.own.pacing.waits(i, 1, &m.core) {
 			t.Errorf("owner %d lets a move of an earlier plan wait", i)
 		}
 	}

@@ -486,7 +486,7 @@ func (c *simChecker) whyNotAtRest() string {
 					}
 				}
 			}
-			for s, st := range w.m.own.former {
+			for s, st := range w.m.own.old.slots {
 				out += fmt.Sprintf(" former %d:%d", s, st.phase)
 			}
 		}

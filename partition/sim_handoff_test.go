@@ -71,7 +71,7 @@ func handoffs(seed uint64, broken simBreakage) *simViolation {
 }
 
 func (s *sim) staying() []*simWorker {
-	return slices.DeleteFunc(s.live(), func(w *simWorker) bool { return w.m.stage != stageMember || w.m.membership.yielding() })
+	return slices.DeleteFunc(s.live(), func(w *simWorker) bool { return w.m.stage != stageMember || w.m.membership.draining() })
 }
 
 // finish runs until all is processed after the last fault.

@@ -68,7 +68,7 @@ func (c *simChecker) pinsKept() bool { return c.unkeptPin() == "" }
 func (c *simChecker) unkeptPin() string {
 	for slot, pin := range c.s.pins {
 		for _, w := range c.s.workers {
-			if w.dead || w.m.self.ID != pin.Worker || w.m.stage != stageMember || w.m.membership.yielding() || c.current.index(w.m.self) == none {
+			if w.dead || w.m.self.ID != pin.Worker || w.m.stage != stageMember || w.m.membership.draining() || c.current.index(w.m.self) == none {
 				continue
 			}
 			if to := c.current.member(c.current.destination(slot)); to != w.m.self {

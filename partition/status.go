@@ -38,7 +38,7 @@ func statusOf(m *machine) *Status {
 		Leading:       m.leaderLease.held,
 		Leader:        m.leader.ID,
 		Standby:       m.identity.standby,
-		Yielding:      m.membership.yielding(),
+		Yielding:      m.membership.draining(),
 		ActiveWorkers: len(m.lead.roster.peers),
 	}
 
