@@ -60,7 +60,7 @@ func (c *crew) begin() (ready func() bool) {
 		}
 	})
 	p := defender.Partition(16)
-	p.ColdWindow, p.PlannedWindow, p.RetryDelay = 300*time.Millisecond, 100*time.Millisecond, 10*time.Millisecond
+	p.Rebalance.ColdWindow, p.Rebalance.PlannedWindow, p.Delivery.RetryDelay = 300*time.Millisecond, 100*time.Millisecond, 10*time.Millisecond
 	p.Retry = partition.Retry{Enabled: c.retry, Delay: 10 * time.Millisecond}
 	w, err := partition.New(nc, p, d)
 	if err != nil {

@@ -26,7 +26,7 @@ func Provision(ctx context.Context, nc *nats.Conn, p partition.Config) error {
 	if err != nil {
 		return fmt.Errorf("provisioning the alarm streams: %w", err)
 	}
-	return (&outbox{js: js, replicas: p.Replicas}).provision(ctx)
+	return (&outbox{js: js, replicas: p.Storage.Replicas}).provision(ctx)
 }
 
 // outbox publishes alarms and dead letters. It owns their streams: a message whose

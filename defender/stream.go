@@ -21,7 +21,7 @@ func CompletionSubject(c Chamber) string { return "dc." + c.Tool + "." + c.Name 
 
 // Partition returns the configuration of the defenders' group.
 func Partition(slots int) partition.Config {
-	return partition.Config{Name: Group, Stream: Stream, Subject: Subject, Slots: slots, MaxAge: 7 * 24 * time.Hour, Duplicates: 2 * time.Minute}
+	return partition.Config{Name: Group, Stream: Stream, Subject: Subject, Slots: slots, Storage: partition.Storage{MaxAge: 7 * 24 * time.Hour, Duplicates: 2 * time.Minute}}
 }
 
 // oneLine makes a text fit for a header.

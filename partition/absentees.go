@@ -81,7 +81,7 @@ func (a *absentees) reserve(now bool) bool {
 	for _, id := range a.restarters() {
 		p := a.roster.peers[id]
 		i := a.cur.index(p.Member)
-		if a.atRest(i) && (now || !a.now.Before(p.leavingAt.Add(a.cfg.LeaveWindow))) {
+		if a.atRest(i) && (now || !a.now.Before(p.leavingAt.Add(a.cfg.Rebalance.LeaveWindow))) {
 			who = append(who, i)
 		}
 	}
@@ -120,10 +120,10 @@ func (a *absentees) miss(w Member, lease leaseValue, many bool) {
 	away := absence{since: a.now, lease: lease}
 	switch {
 	case a.flagged(w):
-		away.until = a.now.Add(a.cfg.RestartGrace)
+		away.until = a.now.Add(a.cfg.Rebalance.RestartGrace)
 	case a.lease.uncertain(a.now) || many:
-		away.until = a.now.Add(a.cfg.RestartGrace)
-		a.emit(event.Event{Kind: event.WorkerAwaited, Peer: w.ID, Claim: w.Claim, Duration: a.cfg.RestartGrace})
+		away.until = a.now.Add(a.cfg.Rebalance.RestartGrace)
+		a.emit(event.Event{Kind: event.WorkerAwaited, Peer: w.ID, Claim: w.Claim, Duration: a.cfg.Rebalance.RestartGrace})
 	}
 	a.absent[w] = away
 }
@@ -145,9 +145,9 @@ func (a *absentees) missingAtSync() {
 		}
 	}
 	// When nearly all are new the cluster starts as a whole, which takes longer.
-	grace := a.cfg.RestartGrace
+	grace := a.cfg.Rebalance.RestartGrace
 	if a.roster.coldStart() {
-		grace = max(grace, a.cfg.ColdWindow)
+		grace = max(grace, a.cfg.Rebalance.ColdWindow)
 	}
 	for _, w := range gone {
 		// Its lease ended while no leader was there to tell, or before this one looked.

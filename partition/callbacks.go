@@ -38,11 +38,11 @@ func (c *callbacks) execute(e effect) {
 }
 
 func (c *callbacks) loadWeights() {
-	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.PrepareTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.Rebalance.PrepareTimeout)
 	defer cancel()
 	var byKey map[string]uint64
 	err := c.guard.call("Weights", func() (err error) {
-		byKey, err = c.cfg.Weights(ctx)
+		byKey, err = c.cfg.Rebalance.Weights(ctx)
 		return err
 	})
 	in := weightsInput{err: err}
@@ -61,7 +61,7 @@ func (c *callbacks) loadWeights() {
 func (c *callbacks) plan(job *planJob) {
 	start := time.Now()
 	err := c.guard.call("Strategy", func() (err error) {
-		job.result, err = c.cfg.Strategy.Plan(job.problem)
+		job.result, err = c.cfg.Rebalance.Strategy.Plan(job.problem)
 		return err
 	})
 	job.took = time.Since(start)
@@ -77,7 +77,7 @@ func (c *callbacks) prepare(e prepareEffect) {
 		return
 	}
 
-	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.PrepareTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.Rebalance.PrepareTimeout)
 	defer cancel()
 	done := make(chan error, 1)
 	go func() {

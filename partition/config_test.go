@@ -20,9 +20,9 @@ func TestTheDefaultsAreValid(t *testing.T) {
 
 func TestReplicasRenewTheLeaseWithinTheGrace(t *testing.T) {
 	t.Parallel()
-	c := Config{Replicas: 3}.resolve()
-	if c.HeartbeatInterval*3 > c.SuspicionGrace {
-		t.Errorf("heartbeat every %v, grace %v", c.HeartbeatInterval, c.SuspicionGrace)
+	c := Config{Storage: Storage{Replicas: 3}}.resolve()
+	if c.Lease.Heartbeat*3 > c.Lease.SuspicionGrace {
+		t.Errorf("heartbeat every %v, grace %v", c.Lease.Heartbeat, c.Lease.SuspicionGrace)
 	}
 }
 
@@ -30,17 +30,21 @@ func TestReplicasRenewTheLeaseWithinTheGrace(t *testing.T) {
 // seven.
 func TestConfigNamesEveryFault(t *testing.T) {
 	t.Parallel()
-	c := Config{Name: "Defender!", Stream: "a.b", Subject: "dc.completion", Slots: -1, Replicas: 2, PoolSize: -1, Weight: math.NaN(),
-		MaxAge: -1, HeartbeatInterval: -1, SuspicionGrace: -1, SuspicionMargin: -1, ProbeInterval: -1, ColdWindow: -1, PlannedWindow: -1, LeaveWindow: -1,
-		PrepareTimeout: -1, HandoverTimeout: -1, LeaveTimeout: -1, RetryDelay: -1, HandlerTimeout: -1,
-		LeaseTTL: time.Millisecond, LeaseMargin: time.Hour, IDTTL: time.Microsecond, AckWait: time.Millisecond}
+	c := Config{Name: "Defender!", Stream: "a.b", Subject: "dc.completion", Slots: -1,
+		Storage:  Storage{Replicas: 2, MaxAge: -1},
+		Identity: Identity{PoolSize: -1, Capacity: math.NaN()},
+		Lease: Lease{Heartbeat: -1, TTL: time.Millisecond, Margin: time.Hour, IDTTL: time.Microsecond,
+			SuspicionGrace: -1, SuspicionMargin: -1, ProbeInterval: -1},
+		Rebalance: Rebalance{ColdWindow: -1, PlannedWindow: -1, LeaveWindow: -1, PrepareTimeout: -1, HandoffTimeout: -1, LeaveTimeout: -1},
+		Delivery:  Delivery{HandlerTimeout: -1, RetryDelay: -1, AckWait: time.Millisecond}}
 	_, err := c.resolve().validate()
 	if err == nil {
 		t.Fatal("it is valid")
 	}
-	for _, field := range []string{"Name", "Stream", "Subject", "Slots", "Replicas", "PoolSize", "Weight", "MaxAge", "HeartbeatInterval",
-		"SuspicionGrace", "SuspicionMargin", "ProbeInterval", "ColdWindow", "PlannedWindow", "LeaveWindow", "PrepareTimeout", "HandoverTimeout",
-		"LeaveTimeout", "RetryDelay", "HandlerTimeout", "LeaseTTL", "LeaseMargin", "IDTTL", "AckWait"} {
+	for _, field := range []string{"Name", "Stream", "Subject", "Slots", "Storage.Replicas", "Storage.MaxAge", "Identity.PoolSize", "Identity.Capacity",
+		"Lease.Heartbeat", "Lease.SuspicionGrace", "Lease.SuspicionMargin", "Lease.ProbeInterval", "Lease.TTL", "Lease.Margin", "Lease.IDTTL",
+		"Rebalance.ColdWindow", "Rebalance.PlannedWindow", "Rebalance.LeaveWindow", "Rebalance.PrepareTimeout", "Rebalance.HandoffTimeout",
+		"Rebalance.LeaveTimeout", "Delivery.RetryDelay", "Delivery.HandlerTimeout", "Delivery.AckWait"} {
 		if !strings.Contains(err.Error(), "\n"+field+" is ") && !strings.Contains(err.Error(), "\n"+field+": ") {
 			t.Errorf("nothing about %s in: %v", field, err)
 		}

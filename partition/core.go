@@ -117,17 +117,19 @@ func (c *core) leading() bool { return c.leaderLease.held }
 
 // mayAct reports whether this worker leads, and both its leases are valid.
 func (c *core) mayAct() bool {
-	return c.leaderLease.held && c.lease.valid && c.now.Before(c.leaderLease.start.Add(c.cfg.LeaseTTL-c.cfg.LeaseMargin))
+	return c.leaderLease.held && c.lease.valid && c.now.Before(c.leaderLease.start.Add(c.cfg.Lease.TTL-c.cfg.Lease.Margin))
 }
 
 // suspicionTime is how long a worker is suspected before its lease is ended.
-func (c *core) suspicionTime() time.Duration { return c.cfg.SuspicionGrace + c.cfg.SuspicionMargin }
+func (c *core) suspicionTime() time.Duration {
+	return c.cfg.Lease.SuspicionGrace + c.cfg.Lease.SuspicionMargin
+}
 
 // overdue is when a lease that is not renewed has ended although the server has
 // not let it expire: after a restart servers have been seen to forget it. Its
 // holder's trust ended before.
 func (c *core) overdue(seen time.Time) time.Time {
-	return notBefore(seen, c.lease.regained).Add(c.cfg.LeaseTTL + time.Second)
+	return notBefore(seen, c.lease.regained).Add(c.cfg.Lease.TTL + time.Second)
 }
 
 func (c *core) workersInMap() int {
@@ -153,8 +155,8 @@ func later(a, b time.Time) time.Time {
 
 // expected is how many workers there should be, 0 for unknown.
 func (c *core) expected() int {
-	if c.cfg.Expected != nil {
-		return c.cfg.Expected()
+	if c.cfg.Rebalance.Expected != nil {
+		return c.cfg.Rebalance.Expected()
 	}
 	return c.expect
 }

@@ -26,7 +26,7 @@
 // # What it relies on
 //
 // A worker trusts its lease only while it can prove that it is connected, and
-// stops within SuspicionGrace when it can't; the leader waits longer than that
+// stops within Lease.SuspicionGrace when it can't; the leader waits longer than that
 // before it gives the slots of an unreachable worker away. No protocol can stop a
 // process that was paused in the middle of a write: therefore every Message
 // carries a Fence, and a handler that writes to a store makes the write

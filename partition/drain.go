@@ -39,7 +39,7 @@ type MemberInfo struct {
 	Outdated bool
 	// YieldEnd is when it stops yielding by itself; zero if it does not yield.
 	YieldEnd time.Time
-	Capacity float64   // Config.Weight
+	Capacity float64   // Config.Identity.Capacity
 	Renewed  time.Time // when the server had the last renewal of its lease
 }
 

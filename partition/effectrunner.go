@@ -96,7 +96,7 @@ func (x *effectRunner) operate(e kvEffect) {
 	}()
 }
 
-func (x *effectRunner) operationTimeout() time.Duration { return x.cfg.LeaseTTL / 4 }
+func (x *effectRunner) operationTimeout() time.Duration { return x.cfg.Lease.TTL / 4 }
 
 // shareLoad writes the load of the slots down for those who look.
 func (x *effectRunner) shareLoad(e shareLoadEffect) {

@@ -100,14 +100,14 @@ func (e *election) campaign() {
 		e.replaceLeader()
 		return
 	}
-	e.kv(kvEffect{purpose: forElection, op: opCreate, bucket: e.cfg.bucketMap(), key: leaderKey, value: e.leaderValue(), ttl: e.cfg.LeaseTTL})
+	e.kv(kvEffect{purpose: forElection, op: opCreate, bucket: e.cfg.bucketMap(), key: leaderKey, value: e.leaderValue(), ttl: e.cfg.Lease.TTL})
 }
 
 // replaceLeader replaces a leader that is gone, in one write, so that there is no
 // moment without.
 func (e *election) replaceLeader() {
 	e.campaigning = true
-	e.kv(kvEffect{purpose: forElection, op: opUpdate, bucket: e.cfg.bucketMap(), key: leaderKey, value: e.leaderValue(), rev: e.revision, ttl: e.cfg.LeaseTTL})
+	e.kv(kvEffect{purpose: forElection, op: opUpdate, bucket: e.cfg.bucketMap(), key: leaderKey, value: e.leaderValue(), rev: e.revision, ttl: e.cfg.Lease.TTL})
 }
 
 func (e *election) leaderValue() []byte {
@@ -148,7 +148,7 @@ func (e *election) elected(in kvInput) {
 	e.campaigning = false
 	switch {
 	case in.err == nil && (e.stage == stageMember || e.stage == stageLeaving):
-		e.leaderLease = leaderLease{held: true, epoch: in.gotRev, rev: in.gotRev, start: in.start, due: in.start.Add(e.cfg.HeartbeatInterval)}
+		e.leaderLease = leaderLease{held: true, epoch: in.gotRev, rev: in.gotRev, start: in.start, due: in.start.Add(e.cfg.Lease.Heartbeat)}
 		basis := e.basis
 		e.won(e.self, in.gotRev)
 		e.emit(event.Event{Kind: event.Elected, Peer: e.self.ID, Epoch: e.leaderLease.epoch})
@@ -209,7 +209,7 @@ func (e *election) due() {
 	}
 	e.up.prepare()
 	if !e.now.Before(e.probeDue) && !e.now.Before(e.quietUntil) {
-		e.probeDue = e.now.Add(e.cfg.ProbeInterval)
+		e.probeDue = e.now.Add(e.cfg.Lease.ProbeInterval)
 		e.do(probeEffect{[]Member{e.leader}})
 	}
 	if s := e.suspect; !s.since.IsZero() && !e.campaigning && !e.now.Before(s.since.Add(e.suspicionTime())) {
@@ -233,7 +233,7 @@ const fallbackSpread = 500 * time.Millisecond
 func (e *election) vacant() time.Time {
 	at := e.overdue(e.seenAt)
 	if e.leader.ID == e.self.ID {
-		return at.Add(-e.cfg.LeaseTTL)
+		return at.Add(-e.cfg.Lease.TTL)
 	}
 	rank, of := e.rank()
 	switch {
@@ -316,7 +316,7 @@ func (e *election) seeMalformed(rev uint64, err error) {
 		e.leaderLease.due = e.now
 		return
 	}
-	e.leader, e.revision, e.overwriteAt = Member{}, rev, e.now.Add(e.cfg.LeaseTTL+time.Second)
+	e.leader, e.revision, e.overwriteAt = Member{}, rev, e.now.Add(e.cfg.Lease.TTL+time.Second)
 	e.leaderless = e.now
 }
 
@@ -339,7 +339,7 @@ func (e *election) renew() {
 		return
 	}
 	e.leaderLease.renewing = true
-	e.kv(kvEffect{purpose: forLeaderRenewal, op: opUpdate, bucket: e.cfg.bucketMap(), key: leaderKey, value: e.leaderValue(), rev: e.leaderLease.rev, ttl: e.cfg.LeaseTTL})
+	e.kv(kvEffect{purpose: forLeaderRenewal, op: opUpdate, bucket: e.cfg.bucketMap(), key: leaderKey, value: e.leaderValue(), rev: e.leaderLease.rev, ttl: e.cfg.Lease.TTL})
 }
 
 func (e *election) renewalResult(in kvInput) {
@@ -352,7 +352,7 @@ func (e *election) renewalResult(in kvInput) {
 	case in.err == nil:
 		e.leaderLease.rev, e.leaderLease.start = in.gotRev, in.start
 		e.renewed(in.gotRev)
-		e.leaderLease.due = in.start.Add(e.cfg.HeartbeatInterval)
+		e.leaderLease.due = in.start.Add(e.cfg.Lease.Heartbeat)
 	case conflict && e.ownLeadership(in.gotValue):
 		// A renewal that was given up was carried out after all.
 		e.leaderLease.rev = in.gotRev
@@ -400,7 +400,7 @@ func (e *election) probeNow() bool {
 	if e.now.Before(e.probeDue) || !e.mayAct() {
 		return false
 	}
-	e.probeDue = e.now.Add(e.cfg.ProbeInterval)
+	e.probeDue = e.now.Add(e.cfg.Lease.ProbeInterval)
 	return true
 }
 

@@ -28,7 +28,7 @@ func Example() {
 		leave() // enough for an example
 		return nil
 	})
-	config := partition.Config{Name: "orders", Stream: "orders", Subject: "orders.*", Slots: 16, Expected: func() int { return 1 }}
+	config := partition.Config{Name: "orders", Stream: "orders", Subject: "orders.*", Slots: 16, Rebalance: partition.Rebalance{Expected: func() int { return 1 }}}
 	if err := partition.Open(nc, config.Name).Provision(ctx, config); err != nil {
 		fmt.Println(err)
 		return

@@ -108,7 +108,7 @@ func (w *simWorker) report(r fenceReport) {
 func forgettingRun(seed uint64, forgets simForgets, broken simBreakage) (*simViolation, *sim) {
 	s := newSim(seed, testing.Verbose())
 	s.resize(8)
-	s.cfg.AckWait = 4 * simCalm
+	s.cfg.Delivery.AckWait = 4 * simCalm
 	s.forgets, s.broken = forgets, broken
 	s.faults = simFaults{latency: 2 * time.Millisecond, reconnect: 600 * time.Millisecond, slowWork: 0.02, failWork: 0.02, losePeer: 0.05}
 	rng := rand.New(rand.NewPCG(seed, 0xf09e7))
@@ -160,7 +160,7 @@ func forgettingRun(seed uint64, forgets simForgets, broken simBreakage) (*simVio
 	for len(s.live()) < 2 {
 		s.startWorker()
 	}
-	s.run(s.now+2*s.cfg.LeaseTTL, nil)
+	s.run(s.now+2*s.cfg.Lease.TTL, nil)
 	// Twice the time that a group may be without a leader: an ID of before may have to end.
 	s.run(s.now+simCalm, s.check.atRest)
 	if s.check.violation == nil && !s.check.atRest() {

@@ -90,7 +90,7 @@ func (g guard) report(p *PanicError, about event.Event) {
 	g.tell(about)
 }
 
-// expected guards Config.Expected: 0, which is unknown, if it panics.
+// expected guards Config.Rebalance.Expected: 0, which is unknown, if it panics.
 func (g guard) expected(f func() int) func() int {
 	if f == nil {
 		return nil

@@ -57,7 +57,7 @@ func eventStream(cfg Config) jetstream.StreamConfig {
 		Description: fmt.Sprintf("What happened to the workers of %s, for people.", cfg.Name),
 		Subjects:    []string{eventSubjects(cfg.Name)},
 		Storage:     jetstream.FileStorage,
-		Replicas:    cfg.Replicas,
+		Replicas:    cfg.Storage.Replicas,
 		MaxAge:      eventsKept,
 		Discard:     jetstream.DiscardOld,
 		NoAck:       true,

@@ -119,12 +119,12 @@ func (i *identity) staleAfter(id string) time.Duration {
 	switch {
 	case at < 0 || !slices.Contains(i.cur.Owner, int32(at)):
 		return staleName
-	case i.now.Before(i.reconnected.Add(i.cfg.RestartGrace)):
-		return i.cfg.RestartGrace
+	case i.now.Before(i.reconnected.Add(i.cfg.Rebalance.RestartGrace)):
+		return i.cfg.Rebalance.RestartGrace
 	case i.cur.Restarting[at] && i.leader == (Member{}): // nobody ends the wait
 		return leaderlessName
 	case i.cur.Restarting[at]:
-		return i.cfg.RestartGrace
+		return i.cfg.Rebalance.RestartGrace
 	}
 	return staleName
 }
@@ -159,18 +159,18 @@ func (i *identity) claimNext() {
 		id = i.names.vacancy(i.cur)
 	}
 	for n := 0; id == "" || i.names.taken[id]; n++ {
-		if n == i.cfg.PoolSize {
+		if n == i.cfg.Identity.PoolSize {
 			i.stand()
 			return
 		}
 		id = i.stableID(n)
 	}
 	i.attempt++
-	i.kv(kvEffect{purpose: forClaim, op: opCreate, bucket: i.cfg.bucketIDs(), key: id, value: i.value(), ttl: i.cfg.IDTTL})
+	i.kv(kvEffect{purpose: forClaim, op: opCreate, bucket: i.cfg.bucketIDs(), key: id, value: i.value(), ttl: i.cfg.Lease.IDTTL})
 }
 
 func (i *identity) value() []byte {
-	return mustJSON(idValue{Schema: valueSchema, Pod: i.cfg.Pod, PodUID: i.cfg.PodUID, Version: i.cfg.WorkerVersion, Instance: i.instance, N: i.attempt})
+	return mustJSON(idValue{Schema: valueSchema, Pod: i.cfg.Identity.Pod, PodUID: i.cfg.Identity.PodUID, Version: i.cfg.Identity.Version, Instance: i.instance, N: i.attempt})
 }
 
 // renewDue renews the stable ID when it is time to.
@@ -180,7 +180,7 @@ func (i *identity) renewDue() {
 	}
 	i.renewing = true
 	i.attempt++
-	i.kv(kvEffect{purpose: forIDRenewal, op: opUpdate, bucket: i.cfg.bucketIDs(), key: i.self.ID, value: i.value(), rev: i.rev, ttl: i.cfg.IDTTL})
+	i.kv(kvEffect{purpose: forIDRenewal, op: opUpdate, bucket: i.cfg.bucketIDs(), key: i.self.ID, value: i.value(), rev: i.rev, ttl: i.cfg.Lease.IDTTL})
 }
 
 func (i *identity) namesListed(in kvInput) {
@@ -282,7 +282,7 @@ func (i *identity) renewed(in kvInput) {
 	}
 	switch i.renewal(in) {
 	case renewalDone:
-		i.rev, i.due = in.gotRev, in.start.Add(i.cfg.IDTTL/6)
+		i.rev, i.due = in.gotRev, in.start.Add(i.cfg.Lease.IDTTL/6)
 	case renewalLate, renewalHidden:
 		i.rev, i.due = in.gotRev, i.now
 	case renewalEnded:
@@ -297,7 +297,7 @@ func (i *identity) renewed(in kvInput) {
 		// it, under the claim that it has.
 		i.renewing = true
 		i.attempt++
-		i.kv(kvEffect{purpose: forIDRenewal, op: opCreate, bucket: i.cfg.bucketIDs(), key: i.self.ID, value: i.value(), ttl: i.cfg.IDTTL})
+		i.kv(kvEffect{purpose: forIDRenewal, op: opCreate, bucket: i.cfg.bucketIDs(), key: i.self.ID, value: i.value(), ttl: i.cfg.Lease.IDTTL})
 	case renewalUnknown:
 		i.due = i.now.Add(retryInterval)
 	}
@@ -306,7 +306,7 @@ func (i *identity) renewed(in kvInput) {
 // reclaim renews the former name with a new claim.
 func (i *identity) reclaim() {
 	i.attempt++
-	i.kv(kvEffect{purpose: forClaim, op: opUpdate, bucket: i.cfg.bucketIDs(), key: i.former.ID, value: i.value(), rev: i.rev, ttl: i.cfg.IDTTL})
+	i.kv(kvEffect{purpose: forClaim, op: opUpdate, bucket: i.cfg.bucketIDs(), key: i.former.ID, value: i.value(), rev: i.rev, ttl: i.cfg.Lease.IDTTL})
 }
 
 // nameFreed: a stable ID has become free.

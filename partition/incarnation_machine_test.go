@@ -99,7 +99,7 @@ func TestFenceReport(t *testing.T) {
 		"of a fence that no group can give is nothing":     func(_ *machine, r *fenceReport) { r.Stored.Version = math.MaxUint64 },
 		"of a version that is many years ahead is nothing": func(m *machine, r *fenceReport) { r.Stored.Version = raisedVersion(m.now.AddDate(40, 0, 0)) },
 		"for another leader is nothing":                    func(_ *machine, r *fenceReport) { r.To.Claim++ },
-		"to a leader whose lease has ended is nothing":     func(m *machine, _ *fenceReport) { m.leaderLease.start = m.now.Add(-m.cfg.LeaseTTL) },
+		"to a leader whose lease has ended is nothing":     func(m *machine, _ *fenceReport) { m.leaderLease.start = m.now.Add(-m.cfg.Lease.TTL) },
 		"to a worker that does not lead is nothing":        func(m *machine, _ *fenceReport) { m.leaderLease.held = false },
 		"of a slot that moves waits":                       func(m *machine, _ *fenceReport) { m.cur.Moves = map[int]Move{3: {Next: 0, Version: 4}} },
 		"of a slot that waits for its take-over waits":     func(m *machine, _ *fenceReport) { m.cur.Taking = map[int]bool{3: true} },

@@ -119,7 +119,7 @@ func (k *keeper) look(ctx context.Context) bool {
 	cfg := k.cfg
 	if kv, err := k.js.KeyValue(ctx, cfg.bucketMap()); err == nil {
 		if rec, err := recordedLayout(ctx, kv); err == nil && rec.Settings != nil {
-			cfg.MaxAge, cfg.MaxBytes, cfg.Duplicates = time.Duration(rec.Settings.MaxAge), rec.Settings.MaxBytes, time.Duration(rec.Settings.Duplicates)
+			cfg.Storage.MaxAge, cfg.Storage.MaxBytes, cfg.Storage.Duplicates = time.Duration(rec.Settings.MaxAge), rec.Settings.MaxBytes, time.Duration(rec.Settings.Duplicates)
 		}
 	}
 	if err := k.deleteWentBack(ctx); err != nil {
@@ -163,7 +163,7 @@ func (k *keeper) look(ctx context.Context) bool {
 // recreate makes up for.
 func (k *keeper) wentBack(ctx context.Context) (names map[string]string, err error) {
 	looks := 1
-	if k.cfg.Replicas > 1 {
+	if k.cfg.Storage.Replicas > 1 {
 		looks = looksToBelieve // a replica that has just become leader may still be reading what it has
 	}
 	for try := 1; ; try++ {

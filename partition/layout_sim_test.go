@@ -16,8 +16,8 @@ var layoutFaults = map[string]layoutFault{
 	"none":             func(*sim) {},
 	"leader killed":    func(s *sim) { s.leader().crash() },
 	"owner killed":     func(s *sim) { s.follower().crash() },
-	"owner stopped":    func(s *sim) { w := s.follower(); w.stop(); s.after(4*s.cfg.LeaseTTL, w.goOn) },
-	"leader stopped":   func(s *sim) { w := s.leader(); w.stop(); s.after(4*s.cfg.LeaseTTL, w.goOn) },
+	"owner stopped":    func(s *sim) { w := s.follower(); w.stop(); s.after(4*s.cfg.Lease.TTL, w.goOn) },
+	"leader stopped":   func(s *sim) { w := s.leader(); w.stop(); s.after(4*s.cfg.Lease.TTL, w.goOn) },
 	"connections lost": func(s *sim) { s.leader().link.lose(0); s.follower().link.lose(20 * time.Millisecond) },
 	"server restarted": func(s *sim) { s.srv.stop(); s.after(time.Second, s.srv.start) },
 	"owner leaves":     func(s *sim) { w := s.follower(); w.leaving = true; w.step(leaveInput{}) },
@@ -36,7 +36,7 @@ func changeLayout(seed uint64, from, to int, fault layoutFault, broken simBreaka
 	s := newSim(seed, false)
 	s.resize(8)
 	s.refine(32)
-	s.cfg.AckWait = 4 * simCalm
+	s.cfg.Delivery.AckWait = 4 * simCalm
 	s.broken = broken
 	s.faults = simFaults{latency: 2 * time.Millisecond, reconnect: 600 * time.Millisecond, losePeer: 0.1, dupePeer: 0.2, latePeer: 0.1, slowWork: 0.02}
 	for range 5 {
@@ -54,7 +54,7 @@ func changeLayout(seed uint64, from, to int, fault layoutFault, broken simBreaka
 	fault(s)
 	s.run(max(s.now, 41*time.Second), nil)
 	s.quiet = true
-	s.run(s.now+2*s.cfg.LeaseTTL, nil)
+	s.run(s.now+2*s.cfg.Lease.TTL, nil)
 	s.run(s.now+simCalm, s.check.atRest)
 	if s.check.violation == nil && !s.check.atRest() {
 		s.check.fail("liveness", "not at rest after a change of the layout: %s", s.check.whyNotAtRest())

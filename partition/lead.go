@@ -69,7 +69,7 @@ func (l *leadership) workerJoined() { l.rebalance.extendWindow() }
 // going opens the window for more workers that leave, unless it is open.
 func (l *leadership) going() {
 	if l.rebalance.leaveAt.IsZero() {
-		l.rebalance.leaveAt = l.now.Add(l.cfg.LeaveWindow)
+		l.rebalance.leaveAt = l.now.Add(l.cfg.Rebalance.LeaveWindow)
 	}
 }
 
@@ -155,7 +155,7 @@ func (l *leadership) probe() {
 // wake tells when the leader has something to do.
 func (l *leadership) wake(sooner func(time.Time)) {
 	sooner(l.maps.rereadAt)
-	if l.cfg.Weights != nil {
+	if l.cfg.Rebalance.Weights != nil {
 		l.tuning.weights.wake(sooner)
 	}
 	if l.mayAct() && l.maps.ready && l.roster.synced && l.cur != nil && l.cur.Former != nil && l.cur.Epoch == l.leaderLease.epoch {

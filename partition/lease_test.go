@@ -26,7 +26,7 @@ func TestALeaseInTheWayIsLeftUntilItMustHaveEnded(t *testing.T) {
 		}
 		return false
 	}
-	end := m.cfg.LeaseTTL + time.Second
+	end := m.cfg.Lease.TTL + time.Second
 	if meets(now, 5) || meets(now.Add(end-time.Millisecond), 5) {
 		t.Fatal("a lease that may be valid is written over")
 	}
@@ -54,7 +54,7 @@ func TestAnExpiredLeaseNeedsARenewal(t *testing.T) {
 	t.Run("it ends a margin before the server lets it expire", func(t *testing.T) {
 		t.Parallel()
 		m, _ := memberMachine(t)
-		end := m.lease.renewed.Add(m.cfg.LeaseTTL - m.cfg.LeaseMargin)
+		end := m.lease.renewed.Add(m.cfg.Lease.TTL - m.cfg.Lease.Margin)
 		answers(m, end)
 		if !m.lease.valid {
 			t.Fatal("it is invalid before its time")
@@ -67,7 +67,7 @@ func TestAnExpiredLeaseNeedsARenewal(t *testing.T) {
 	t.Run("it is invalid without an answer of the servers", func(t *testing.T) {
 		t.Parallel()
 		m, _ := memberMachine(t)
-		m.step(m.now.Add(m.cfg.SuspicionGrace), tickInput{})
+		m.step(m.now.Add(m.cfg.Lease.SuspicionGrace), tickInput{})
 		if m.lease.valid {
 			t.Error("it is valid")
 		}
@@ -191,7 +191,7 @@ func TestAConsumerKeepsTheOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := slotConsumer(cfg, lay, lay.firstDivision().place(1))
-	if c.MaxAckPending != 1 || c.MaxDeliver != -1 || c.AckWait != cfg.AckWait {
+	if c.MaxAckPending != 1 || c.MaxDeliver != -1 || c.AckWait != cfg.Delivery.AckWait {
 		t.Errorf("%d in flight, delivered %d times, each %v", c.MaxAckPending, c.MaxDeliver, c.AckWait)
 	}
 	if c.PriorityPolicy != jetstream.PriorityPolicyPinned || len(c.PriorityGroups) != 1 || c.AckPolicy != jetstream.AckExplicitPolicy {

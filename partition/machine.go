@@ -314,7 +314,7 @@ func (m *machine) connection(up bool) {
 			m.lead.roster.watchLeases()
 		}
 		m.membership.due, m.membership.pingDue = m.now, m.now
-		m.quietUntil = m.now.Add(m.cfg.SuspicionGrace + m.cfg.SuspicionMargin)
+		m.quietUntil = m.now.Add(m.cfg.Lease.SuspicionGrace + m.cfg.Lease.SuspicionMargin)
 	}
 }
 

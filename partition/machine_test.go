@@ -61,10 +61,10 @@ type scriptPlayer struct {
 // Lines that begin with "#" are comments, with "> " commands; others are output.
 func playScript(t *testing.T, text string) string {
 	s := newSim(1, false)
-	s.cfg.Slots, s.fine, s.cfg.Replicas = 6, 12, 1
-	s.cfg.SuspicionGrace, s.cfg.SuspicionMargin, s.cfg.AckWait = 500*time.Millisecond, 150*time.Millisecond, 10*time.Second
-	s.cfg.HeartbeatInterval, s.cfg.LeaseTTL, s.cfg.LeaseMargin = time.Second, 3*time.Second, 750*time.Millisecond
-	s.cfg.ColdWindow, s.cfg.PlannedWindow = 3*time.Second, 2*time.Second
+	s.cfg.Slots, s.fine, s.cfg.Storage.Replicas = 6, 12, 1
+	s.cfg.Lease.SuspicionGrace, s.cfg.Lease.SuspicionMargin, s.cfg.Delivery.AckWait = 500*time.Millisecond, 150*time.Millisecond, 10*time.Second
+	s.cfg.Lease.Heartbeat, s.cfg.Lease.TTL, s.cfg.Lease.Margin = time.Second, 3*time.Second, 750*time.Millisecond
+	s.cfg.Rebalance.ColdWindow, s.cfg.Rebalance.PlannedWindow = 3*time.Second, 2*time.Second
 	s.check = newSimChecker(s)
 	s.srv = newSimServer(s)
 	s.faults = simFaults{latency: time.Millisecond, reconnect: 100 * time.Millisecond}
@@ -156,8 +156,8 @@ func (p *scriptPlayer) command(words []string) {
 			}
 			s.weights = append(s.weights, n)
 		}
-		s.cfg.Weights = func(context.Context) (map[string]uint64, error) { return nil, nil }
-		s.cfg.WeightsInterval = 10 * time.Second
+		s.cfg.Rebalance.Weights = func(context.Context) (map[string]uint64, error) { return nil, nil }
+		s.cfg.Rebalance.WeightsInterval = 10 * time.Second
 	case "pin": // "0=sim-2" each; without any, all pins are removed
 		var pins []Pin
 		for _, w := range words[1:] {

@@ -48,19 +48,19 @@ const leaveSlack = 2 * time.Second
 // holder of the name, whose expiry must be awaited.
 func (s *membership) join() {
 	s.attempt++
-	s.kv(kvEffect{purpose: forJoin, op: opCreate, bucket: s.cfg.bucketLeases(), key: s.self.ID, value: s.value(), ttl: s.cfg.LeaseTTL})
+	s.kv(kvEffect{purpose: forJoin, op: opCreate, bucket: s.cfg.bucketLeases(), key: s.self.ID, value: s.value(), ttl: s.cfg.Lease.TTL})
 }
 
 // joinOver creates the lease where something lies that is none.
 func (s *membership) joinOver(rev uint64) {
 	s.attempt++
-	s.kv(kvEffect{purpose: forJoin, op: opUpdate, bucket: s.cfg.bucketLeases(), key: s.self.ID, value: s.value(), rev: rev, ttl: s.cfg.LeaseTTL})
+	s.kv(kvEffect{purpose: forJoin, op: opUpdate, bucket: s.cfg.bucketLeases(), key: s.self.ID, value: s.value(), rev: rev, ttl: s.cfg.Lease.TTL})
 }
 
 // value is what the worker writes as its lease.
 func (s *membership) value() []byte {
 	v := leaseValue{Schema: valueSchema, ID: s.self.ID, Claim: s.self.Claim, Instance: s.instance, N: s.attempt,
-		Leaving: s.stage == stageLeaving, Yielding: s.draining(), Weight: s.cfg.Weight, Zone: s.cfg.Zone, Pod: s.cfg.Pod, Node: s.cfg.Node, State: s.state, MapSchema: mapSchema}
+		Leaving: s.stage == stageLeaving, Yielding: s.draining(), Weight: s.cfg.Identity.Capacity, Zone: s.cfg.Identity.Zone, Pod: s.cfg.Identity.Pod, Node: s.cfg.Identity.Node, State: s.state, MapSchema: mapSchema}
 	if v.Yielding {
 		v.YieldEnd = s.drainUntil.UnixMilli()
 	}
@@ -76,7 +76,7 @@ func (s *membership) joined(rev uint64, start time.Time) {
 	s.rev = rev
 	s.lease.begin(start)
 	s.due = s.now.Add(s.renewEvery())
-	s.identity.due = s.now.Add(s.cfg.IDTTL / 6)
+	s.identity.due = s.now.Add(s.cfg.Lease.IDTTL / 6)
 	s.pingDue = s.now
 	if !start.After(s.lease.ended) {
 		// Disconnected while joining: the lease may be suspected already.
@@ -101,8 +101,8 @@ func (s *membership) renewDue() {
 		s.renew()
 	}
 	if !s.now.Before(s.pingDue) {
-		s.pingDue = s.now.Add(s.cfg.SuspicionGrace / 4)
-		if s.cfg.Replicas == 1 {
+		s.pingDue = s.now.Add(s.cfg.Lease.SuspicionGrace / 4)
+		if s.cfg.Storage.Replicas == 1 {
 			s.do(pingEffect{s.now})
 		}
 	}
@@ -113,7 +113,7 @@ func (s *membership) renewDue() {
 // A server on its own has the lease: as long as it answers, nobody else can have ended the
 // lease at another server. One of a cluster, or a leaf node, says nothing by an answer. Cut
 // off from the others, it still answers, while the leader finds this worker unreachable,
-// ends the lease after SuspicionGrace and SuspicionMargin, and gives the slots to others.
+// ends the lease after Lease.SuspicionGrace and Lease.SuspicionMargin, and gives the slots to others.
 // There only a renewal confirms the lease, and so it is renewed often enough.
 func (s *membership) answered(in pongInput) {
 	s.clustered = in.clustered
@@ -127,19 +127,19 @@ func (s *membership) answered(in pongInput) {
 }
 
 // renewEvery returns how often the lease is renewed: three times within the grace where
-// only a renewal confirms it. With replicas resolve has set HeartbeatInterval so.
+// only a renewal confirms it. With replicas resolve has set Lease.Heartbeat so.
 func (s *membership) renewEvery() time.Duration {
 	if s.clustered {
-		return min(s.cfg.HeartbeatInterval, s.cfg.SuspicionGrace/3)
+		return min(s.cfg.Lease.Heartbeat, s.cfg.Lease.SuspicionGrace/3)
 	}
-	return s.cfg.HeartbeatInterval
+	return s.cfg.Lease.Heartbeat
 }
 
 // renew renews the lease.
 func (s *membership) renew() {
 	s.renewing = true
 	s.attempt++
-	s.kv(kvEffect{purpose: forLeaseRenewal, op: opUpdate, bucket: s.cfg.bucketLeases(), key: s.self.ID, value: s.value(), rev: s.rev, ttl: s.cfg.LeaseTTL})
+	s.kv(kvEffect{purpose: forLeaseRenewal, op: opUpdate, bucket: s.cfg.bucketLeases(), key: s.self.ID, value: s.value(), rev: s.rev, ttl: s.cfg.Lease.TTL})
 }
 
 // joinResult takes the outcome of creating the lease.
@@ -169,7 +169,7 @@ func (s *membership) outlived(rev uint64) bool {
 	if rev != s.inTheWay {
 		s.inTheWay, s.inTheWaySince = rev, s.now
 	}
-	return !s.now.Before(s.inTheWaySince.Add(s.cfg.LeaseTTL + time.Second))
+	return !s.now.Before(s.inTheWaySince.Add(s.cfg.Lease.TTL + time.Second))
 }
 
 // claimAnew gives up a name whose lease may have been there for a while. Others
@@ -198,7 +198,7 @@ func (s *membership) leaseRenewed(in kvInput) {
 		s.rev, s.due = in.gotRev, in.start.Add(s.renewEvery())
 		s.lease.renewed = in.start
 		s.lease.confirm(in.start)
-		if s.stage == stageLeaving && in.start.Before(s.leaveBy.Add(-s.cfg.LeaveTimeout)) {
+		if s.stage == stageLeaving && in.start.Before(s.leaveBy.Add(-s.cfg.Rebalance.LeaveTimeout)) {
 			s.due = s.now // that one did not tell the leader yet
 		}
 	case renewalLate, renewalHidden:
@@ -241,10 +241,10 @@ func (s *membership) leave() {
 		s.exit()
 	case stageJoining:
 		s.asked = true // it has a name to give back: join first
-		s.leaveBy = s.now.Add(s.cfg.LeaveTimeout)
+		s.leaveBy = s.now.Add(s.cfg.Rebalance.LeaveTimeout)
 	case stageMember:
 		s.stage = stageLeaving
-		s.leaveBy = s.now.Add(s.cfg.LeaveTimeout)
+		s.leaveBy = s.now.Add(s.cfg.Rebalance.LeaveTimeout)
 		s.leaderless = s.now
 		s.due = s.now // tells the leader
 		s.election.resign()
@@ -300,7 +300,7 @@ func (s *membership) mapLetsGo() bool {
 func (s *membership) farewell() {
 	s.kv(kvEffect{purpose: forFarewell, op: opDelete, bucket: s.cfg.bucketLeases(), key: s.self.ID, rev: s.rev})
 	s.kv(kvEffect{purpose: forFarewell, op: opDelete, bucket: s.cfg.bucketIDs(), key: s.self.ID, rev: s.identity.rev})
-	s.emit(event.Event{Kind: event.Left, Duration: s.now.Sub(s.leaveBy.Add(-s.cfg.LeaveTimeout))})
+	s.emit(event.Event{Kind: event.Left, Duration: s.now.Sub(s.leaveBy.Add(-s.cfg.Rebalance.LeaveTimeout))})
 	s.exit()
 }
 

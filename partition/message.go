@@ -67,10 +67,10 @@ type Message struct {
 // Handle is called only while this worker owns the message's key, for one
 // message of a slot at a time, in the order of the stream; calls for different
 // slots run at the same time. Its context ends when ownership is lost or the
-// handler's own deadline (Config.HandlerTimeout) passes.
+// handler's own deadline (Config.Delivery.HandlerTimeout) passes.
 //
 // nil acknowledges the message. An error keeps the message at the head of its
-// slot and tries again after Config.RetryDelay, doubled each time, or with
+// slot and tries again after Config.Delivery.RetryDelay, doubled each time, or with
 // Config.Retry puts it aside with the later ones of its key; an error made with
 // Discard removes it permanently. One that wraps ErrFenced counts no attempt. A panic
 // is an error of the type *PanicError: the worker lives, and the message is tried
@@ -87,7 +87,7 @@ func (f HandlerFunc) Handle(ctx context.Context, m Message) error { return f(ctx
 
 // Preparer is a Handler that wants to know of slots before they come to it by a
 // planned hand-over, to warm a cache, say. The old owner goes on until Prepare
-// returns or Config.PrepareTimeout has passed; its error is reported as an
+// returns or Config.Rebalance.PrepareTimeout has passed; its error is reported as an
 // event and changes nothing.
 type Preparer interface {
 	Prepare(ctx context.Context, slots Slots) error
@@ -116,7 +116,7 @@ type Observer interface {
 // ErrFenced is what a Handler's error wraps when its store has rejected the message's
 // Fence, since a newer owner has written. That says nothing of the message: it is no
 // failed attempt, for Retry neither, and the message stays where it is and is tried
-// again after Config.RetryDelay, doubled each time, until the worker learns that the
+// again after Config.Delivery.RetryDelay, doubled each time, until the worker learns that the
 // key is another's, or has a fence that is accepted.
 var ErrFenced = errors.New("a newer owner has the key")
 

@@ -80,7 +80,7 @@ func (o *oldSlots) releaseAsked(is division) {
 		case st == nil:
 			released = append(released, slotMark{Slot: s, Version: version})
 		case st.phase == phaseHolding:
-			*st = slotState{phase: phaseReleasing, version: st.version, begun: o.now, deadline: o.now.Add(o.cfg.HandoverTimeout)}
+			*st = slotState{phase: phaseReleasing, version: st.version, begun: o.now, deadline: o.now.Add(o.cfg.Rebalance.HandoffTimeout)}
 			o.do(releaseEffect{place: o.division.place(s), claim: o.self.Claim, final: true, leave: o.leaving(s, is)})
 		}
 	}
@@ -139,7 +139,7 @@ func (o *oldSlots) due() {
 func (o *oldSlots) abandon() {
 	for _, s := range slices.Sorted(maps.Keys(o.slots)) {
 		if st := o.slots[s]; st.phase == phaseHolding {
-			st.phase, st.begun, st.deadline = phaseReleasing, o.now, o.now.Add(o.cfg.HandoverTimeout)
+			st.phase, st.begun, st.deadline = phaseReleasing, o.now, o.now.Add(o.cfg.Rebalance.HandoffTimeout)
 			o.do(releaseEffect{place: o.division.place(s), claim: o.self.Claim, final: true, leave: Slots{o.division.slots, []int{s}}})
 		}
 	}

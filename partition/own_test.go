@@ -128,7 +128,7 @@ func TestAHandoffIsForcedInTime(t *testing.T) {
 			return is && f.slot == 0
 		})
 	}
-	end := m.now.Add(m.cfg.HandoverTimeout)
+	end := m.now.Add(m.cfg.Rebalance.HandoffTimeout)
 	if forced(end.Add(-time.Millisecond)) {
 		t.Error("it is forced before its time")
 	}

@@ -345,7 +345,7 @@ func (o *ownership) tryRelease(s int) {
 	case st.phase == phaseHolding:
 		st = o.setPhase(s, phaseReleasing, mv.Version)
 		st.peer = r.from
-		st.deadline = o.now.Add(o.cfg.HandoverTimeout)
+		st.deadline = o.now.Add(o.cfg.Rebalance.HandoffTimeout)
 		o.do(releaseEffect{place: o.at(s), claim: o.self.Claim, leave: Slots{o.division.slots, []int{s}}})
 	case st.phase == phaseReleased:
 		o.tellReleased(s)
@@ -542,7 +542,7 @@ func (o *ownership) abandonSlot(s int) {
 	switch st := o.slots[s]; st.phase {
 	case phaseHolding:
 		st = o.setPhase(s, phaseReleasing, st.version)
-		st.deadline = o.now.Add(o.cfg.HandoverTimeout)
+		st.deadline = o.now.Add(o.cfg.Rebalance.HandoffTimeout)
 		o.do(releaseEffect{place: o.at(s), claim: o.self.Claim, leave: Slots{o.division.slots, []int{s}}})
 	case phaseReleasing:
 	case phasePreparing, phaseReady, phaseAwaiting, phaseReleased:

@@ -125,7 +125,7 @@ func (l *peerLink) drainCalled(msg *nats.Msg) {
 // ping finds out whether the server still answers. The answer of a server on its own confirms
 // the lease.
 func (l *peerLink) ping(start time.Time) {
-	ctx, cancel := context.WithTimeout(context.Background(), l.cfg.SuspicionGrace)
+	ctx, cancel := context.WithTimeout(context.Background(), l.cfg.Lease.SuspicionGrace)
 	defer cancel()
 	// A reconnect may lead to another kind of server: either one, before or after the
 	// answer, makes it one that doesn't confirm the lease.

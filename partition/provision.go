@@ -223,7 +223,7 @@ func checkLayout(ctx context.Context, kv jetstream.KeyValue, cfg Config) (base i
 
 // slotStream returns the settings of a stream of messages.
 func slotStream(cfg Config, lay layout, shard int) jetstream.StreamConfig {
-	slots, maxBytes := lay.finest()/cfg.Shards, cfg.MaxBytes
+	slots, maxBytes := lay.finest()/cfg.Shards, cfg.Storage.MaxBytes
 	if maxBytes > 0 {
 		maxBytes = max(1, maxBytes/int64(cfg.Shards))
 	}
@@ -236,11 +236,11 @@ func slotStream(cfg Config, lay layout, shard int) jetstream.StreamConfig {
 		// only what is not done.
 		Retention:        jetstream.WorkQueuePolicy,
 		Discard:          jetstream.DiscardNew,
-		MaxAge:           cfg.MaxAge,
+		MaxAge:           cfg.Storage.MaxAge,
 		MaxBytes:         maxBytes,
-		Duplicates:       cfg.Duplicates,
+		Duplicates:       cfg.Storage.Duplicates,
 		Storage:          jetstream.FileStorage,
-		Replicas:         cfg.Replicas,
+		Replicas:         cfg.Storage.Replicas,
 		MaxConsumers:     2 * slots,
 		AllowDirect:      true,
 		SubjectTransform: &jetstream.SubjectTransformConfig{Source: lay.subject(shard), Destination: lay.transform()},
@@ -280,7 +280,7 @@ func bucketConfigs(cfg Config) []jetstream.KeyValueConfig {
 		{Bucket: cfg.bucketMap(), Description: "The assignment map and the leader's lease.", History: mapHistoryDepth, LimitMarkerTTL: mapMarkerTTL, MaxBytes: cfg.mapBytes()},
 	}
 	for i := range all {
-		all[i].Replicas, all[i].Storage = cfg.Replicas, jetstream.FileStorage
+		all[i].Replicas, all[i].Storage = cfg.Storage.Replicas, jetstream.FileStorage
 	}
 	return all
 }
@@ -327,7 +327,7 @@ func slotConsumer(cfg Config, lay layout, at place) jetstream.ConsumerConfig {
 		FilterSubject: lay.filter(at),
 		DeliverPolicy: jetstream.DeliverAllPolicy,
 		AckPolicy:     jetstream.AckExplicitPolicy,
-		AckWait:       cfg.AckWait,
+		AckWait:       cfg.Delivery.AckWait,
 		MaxDeliver:    -1,
 		// One: order within a slot, and a message that is not settled yet
 		// keeps the next owner waiting.

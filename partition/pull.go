@@ -265,7 +265,7 @@ func (p *puller) handle(e handleEffect) {
 	}
 	p.wg.Add(1)
 	p.guard.start(callback, event.Event{Slot: e.slot}, func() error {
-		if d := p.cfg.HandlerTimeout; d > 0 {
+		if d := p.cfg.Delivery.HandlerTimeout; d > 0 {
 			bounded, stop := context.WithTimeout(ctx, d)
 			defer stop()
 			return call(bounded, m)

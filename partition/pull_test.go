@@ -138,7 +138,7 @@ func TestPuller(t *testing.T) {
 		},
 		"what failed begins at the next owner of a handoff": func(r *pullRig) {
 			told := make(chan string, 1)
-			r.cfg.RetryDelay = time.Hour
+			r.cfg.Delivery.RetryDelay = time.Hour
 			former := r.puller(begins(told, errors.New("it fails")))
 			r.publish(1)
 			r.soon("it begins", told, "1")
@@ -165,7 +165,7 @@ func TestPuller(t *testing.T) {
 		},
 		"a handler has its time, and no more": func(r *pullRig) {
 			told := make(chan string, 2)
-			r.cfg.HandlerTimeout = 50 * time.Millisecond
+			r.cfg.Delivery.HandlerTimeout = 50 * time.Millisecond
 			r.puller(func(ctx context.Context, _ Message) error {
 				<-ctx.Done()
 				told <- ctx.Err().Error()

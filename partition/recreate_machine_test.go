@@ -50,11 +50,11 @@ func TestShownState(t *testing.T) {
 	t.Run("ELECTION without a sign of the leader", func(t *testing.T) {
 		t.Parallel()
 		m := stable(t)
-		alive(m, m.cfg.LeaseTTL/2)
+		alive(m, m.cfg.Lease.TTL/2)
 		if m.state != state.Stable {
 			t.Errorf("it is %s within the leader's lease", m.state)
 		}
-		alive(m, m.cfg.LeaseTTL)
+		alive(m, m.cfg.Lease.TTL)
 		if m.state != state.Election {
 			t.Errorf("it is %s a lease and a half after the last sign of the leader", m.state)
 		}

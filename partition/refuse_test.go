@@ -179,7 +179,7 @@ func TestAShortLapseSoonAfterALongOneHasTheSameCause(t *testing.T) {
 	if lapse(300 * time.Millisecond); !m.lease.uncertain(m.now) {
 		t.Error("a short one ends what the long one began")
 	}
-	if m.now = m.now.Add(m.cfg.LeaseTTL); m.lease.uncertain(m.now) {
+	if m.now = m.now.Add(m.cfg.Lease.TTL); m.lease.uncertain(m.now) {
 		t.Error("shaken for ever")
 	}
 }

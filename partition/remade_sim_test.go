@@ -10,7 +10,7 @@ import (
 func remadeStreams(seed uint64, broken simBreakage) (*simViolation, *sim) {
 	s := newSim(seed, false)
 	s.resize(8)
-	s.cfg.AckWait = 4 * simCalm
+	s.cfg.Delivery.AckWait = 4 * simCalm
 	s.broken = broken
 	s.faults = simFaults{latency: 2 * time.Millisecond, reconnect: 600 * time.Millisecond, slowWork: 0.02, failWork: 0.02}
 	for range 4 {
@@ -33,7 +33,7 @@ func remadeStreams(seed uint64, broken simBreakage) (*simViolation, *sim) {
 	}
 	s.run(end+time.Second, nil)
 	s.quiet = true
-	s.run(s.now+2*s.cfg.LeaseTTL, nil)
+	s.run(s.now+2*s.cfg.Lease.TTL, nil)
 	s.run(s.now+simCalm, s.check.atRest)
 	if s.check.violation == nil && !s.check.atRest() {
 		s.check.fail("liveness", "not at rest after the streams were made again: %s", s.check.whyNotAtRest())

@@ -36,7 +36,7 @@ func retryStream(cfg Config, lay layout) jetstream.StreamConfig {
 		Description: fmt.Sprintf("Messages of %s that failed, and later ones of their keys.", cfg.Name),
 		Subjects:    []string{lay.retryPrefix() + ">"},
 		Storage:     jetstream.FileStorage,
-		Replicas:    cfg.Replicas,
+		Replicas:    cfg.Storage.Replicas,
 		Discard:     jetstream.DiscardNew,
 		// What is parked is read by the stream's leader alone: a replica may be
 		// behind.

@@ -207,7 +207,7 @@ func (r *roster) leaseGone(p *peerView, in leaseInput) {
 		reason = "left"
 	case p.fencing:
 		reason = reasonUnreachable
-	case in.at.Before(p.at.Add(r.cfg.LeaseTTL / 2)):
+	case in.at.Before(p.at.Add(r.cfg.Lease.TTL / 2)):
 		// Too soon to have expired, by the server's clock: a new leader may have seen the
 		// lease only now. A worker that leaves without slots deletes its lease right after
 		// it has said that it leaves, and the stream may keep only the second of the two.
@@ -254,7 +254,7 @@ func (r *roster) noteIntent(p *peerView, now leaseValue) {
 // there. If the servers' clocks differ by that much, the lease's next renewal shows that its
 // worker lives.
 func (r *roster) staleLease(p *peerView) bool {
-	return r.joiner(p) && p.at.Before(r.newest.Add(-r.cfg.LeaseTTL-time.Second))
+	return r.joiner(p) && p.at.Before(r.newest.Add(-r.cfg.Lease.TTL-time.Second))
 }
 
 // joiner reports whether a live worker is not in the map yet, under this claim or
@@ -379,7 +379,7 @@ func (r *roster) peerWake(p *peerView, sooner func(time.Time)) {
 	if p.Member != r.self && !p.fencing && r.synced {
 		sooner(r.overdue(p.seenAt))
 	}
-	if at := p.leavingAt.Add(r.cfg.LeaveWindow); !p.leavingAt.IsZero() && at.After(r.now) {
+	if at := p.leavingAt.Add(r.cfg.Rebalance.LeaveWindow); !p.leavingAt.IsZero() && at.After(r.now) {
 		sooner(at)
 	}
 }
@@ -426,7 +426,7 @@ func (r *roster) seeBadLease(in leaseInput) {
 		return
 	}
 	r.refuse(recordHeartbeat, in.rev, fmt.Errorf("at %s: %w", in.id, in.err))
-	r.malformed[in.id] = badLease{rev: in.rev, due: r.now.Add(r.cfg.LeaseTTL + time.Second)}
+	r.malformed[in.id] = badLease{rev: in.rev, due: r.now.Add(r.cfg.Lease.TTL + time.Second)}
 }
 
 // sweepDue removes what is no heartbeat and is not renewed. It may have no end of

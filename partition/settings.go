@@ -19,7 +19,7 @@ import (
 type groupSettings struct {
 	Replicas          int           `json:"replicas"`
 	MaxAge            duration      `json:"max_age"`
-	MaxBytes          int64         `json:"max_bytes"` // 0: the default; see Config.MaxBytes
+	MaxBytes          int64         `json:"max_bytes"` // 0: the default; see Config.Storage.MaxBytes
 	Duplicates        duration      `json:"duplicates"`
 	AckWait           duration      `json:"ack_wait"`
 	HeartbeatInterval duration      `json:"heartbeat_interval"`
@@ -57,9 +57,9 @@ func (d *duration) UnmarshalText(text []byte) error {
 
 // settings returns those of a resolved configuration.
 func (c Config) settings() groupSettings {
-	return groupSettings{Replicas: c.Replicas, MaxAge: duration(c.MaxAge), MaxBytes: c.MaxBytes, Duplicates: duration(c.Duplicates), AckWait: duration(c.AckWait),
-		HeartbeatInterval: duration(c.HeartbeatInterval), LeaseTTL: duration(c.LeaseTTL), LeaseMargin: duration(c.LeaseMargin), IDTTL: duration(c.IDTTL),
-		SuspicionGrace: duration(c.SuspicionGrace), SuspicionMargin: duration(c.SuspicionMargin),
+	return groupSettings{Replicas: c.Storage.Replicas, MaxAge: duration(c.Storage.MaxAge), MaxBytes: c.Storage.MaxBytes, Duplicates: duration(c.Storage.Duplicates), AckWait: duration(c.Delivery.AckWait),
+		HeartbeatInterval: duration(c.Lease.Heartbeat), LeaseTTL: duration(c.Lease.TTL), LeaseMargin: duration(c.Lease.Margin), IDTTL: duration(c.Lease.IDTTL),
+		SuspicionGrace: duration(c.Lease.SuspicionGrace), SuspicionMargin: duration(c.Lease.SuspicionMargin),
 		Retry: retrySettings{c.Retry.Tries, duration(c.Retry.Delay), duration(c.Retry.MaxDelay), c.Retry.PerKey, c.Retry.PerSlot, c.Retry.Attempts}}
 }
 
@@ -68,13 +68,13 @@ func (c Config) fill(s groupSettings) Config {
 	for _, f := range []struct {
 		to   *time.Duration
 		from duration
-	}{{&c.MaxAge, s.MaxAge}, {&c.Duplicates, s.Duplicates}, {&c.AckWait, s.AckWait}, {&c.HeartbeatInterval, s.HeartbeatInterval}, {&c.LeaseTTL, s.LeaseTTL},
-		{&c.LeaseMargin, s.LeaseMargin}, {&c.IDTTL, s.IDTTL}, {&c.SuspicionGrace, s.SuspicionGrace}, {&c.SuspicionMargin, s.SuspicionMargin},
+	}{{&c.Storage.MaxAge, s.MaxAge}, {&c.Storage.Duplicates, s.Duplicates}, {&c.Delivery.AckWait, s.AckWait}, {&c.Lease.Heartbeat, s.HeartbeatInterval}, {&c.Lease.TTL, s.LeaseTTL},
+		{&c.Lease.Margin, s.LeaseMargin}, {&c.Lease.IDTTL, s.IDTTL}, {&c.Lease.SuspicionGrace, s.SuspicionGrace}, {&c.Lease.SuspicionMargin, s.SuspicionMargin},
 		{&c.Retry.Delay, s.Retry.Delay}, {&c.Retry.MaxDelay, s.Retry.MaxDelay}} {
 		defaulted(f.to, time.Duration(f.from))
 	}
-	defaulted(&c.Replicas, s.Replicas)
-	defaulted(&c.MaxBytes, s.MaxBytes)
+	defaulted(&c.Storage.Replicas, s.Replicas)
+	defaulted(&c.Storage.MaxBytes, s.MaxBytes)
 	defaulted(&c.Retry.Tries, s.Retry.Tries)
 	defaulted(&c.Retry.PerKey, s.Retry.PerKey)
 	defaulted(&c.Retry.PerSlot, s.Retry.PerSlot)
@@ -126,17 +126,17 @@ func (v layoutValue) differences(c Config) []SettingDifference {
 		return out
 	}
 	g, h := *v.Settings, c.settings()
-	differ("Replicas", false, g.Replicas, h.Replicas)
-	differ("MaxAge", true, g.MaxAge, h.MaxAge)
-	differ("MaxBytes", true, g.MaxBytes, h.MaxBytes)
-	differ("Duplicates", true, g.Duplicates, h.Duplicates)
-	differ("AckWait", false, g.AckWait, h.AckWait)
-	differ("HeartbeatInterval", false, g.HeartbeatInterval, h.HeartbeatInterval)
-	differ("LeaseTTL", false, g.LeaseTTL, h.LeaseTTL)
-	differ("LeaseMargin", false, g.LeaseMargin, h.LeaseMargin)
-	differ("IDTTL", false, g.IDTTL, h.IDTTL)
-	differ("SuspicionGrace", false, g.SuspicionGrace, h.SuspicionGrace)
-	differ("SuspicionMargin", false, g.SuspicionMargin, h.SuspicionMargin)
+	differ("Storage.Replicas", false, g.Replicas, h.Replicas)
+	differ("Storage.MaxAge", true, g.MaxAge, h.MaxAge)
+	differ("Storage.MaxBytes", true, g.MaxBytes, h.MaxBytes)
+	differ("Storage.Duplicates", true, g.Duplicates, h.Duplicates)
+	differ("Delivery.AckWait", false, g.AckWait, h.AckWait)
+	differ("Lease.Heartbeat", false, g.HeartbeatInterval, h.HeartbeatInterval)
+	differ("Lease.TTL", false, g.LeaseTTL, h.LeaseTTL)
+	differ("Lease.Margin", false, g.LeaseMargin, h.LeaseMargin)
+	differ("Lease.IDTTL", false, g.IDTTL, h.IDTTL)
+	differ("Lease.SuspicionGrace", false, g.SuspicionGrace, h.SuspicionGrace)
+	differ("Lease.SuspicionMargin", false, g.SuspicionMargin, h.SuspicionMargin)
 	if v.Retry && c.Retry.Enabled {
 		differ("Retry.Tries", false, g.Retry.Tries, h.Retry.Tries)
 		differ("Retry.Delay", false, g.Retry.Delay, h.Retry.Delay)

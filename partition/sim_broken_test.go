@@ -169,7 +169,7 @@ func trustLonger(w *simWorker, in input) input {
 	switch in := in.(type) {
 	case kvInput:
 		if in.purpose == forLeaseRenewal && in.err == nil {
-			in.start = in.start.Add(2 * w.s.cfg.LeaseTTL)
+			in.start = in.start.Add(2 * w.s.cfg.Lease.TTL)
 		}
 		return in
 	case connectionInput:
@@ -342,10 +342,10 @@ func (s *sim) resize(slots int) {
 func rollingUpdate(seed uint64, surge, together int, slowJoin time.Duration, broken simBreakage) *simViolation {
 	s := newSim(seed, false)
 	s.resize(12)
-	s.cfg.AckWait = 4 * simCalm
+	s.cfg.Delivery.AckWait = 4 * simCalm
 	s.broken = broken
 	s.faults = simFaults{latency: time.Millisecond, reconnect: 600 * time.Millisecond}
-	s.cfg.RestartGrace += 2 * slowJoin
+	s.cfg.Rebalance.RestartGrace += 2 * slowJoin
 	s.expect(6)
 	for range 6 {
 		s.startWorker()
@@ -403,7 +403,7 @@ func TestASimulatedOutageBeyondTheLeasesMovesNothing(t *testing.T) {
 func outage(seed uint64, away time.Duration, standbys int, reconnect time.Duration) *simViolation {
 	s := newSim(seed, false)
 	s.resize(12)
-	s.cfg.AckWait = 4 * simCalm
+	s.cfg.Delivery.AckWait = 4 * simCalm
 	s.faults = simFaults{latency: time.Millisecond, reconnect: 600 * time.Millisecond}
 	s.expect(5)
 	for range 5 {
@@ -439,8 +439,8 @@ func TestReplacementsOfManyTakePartSoon(t *testing.T) {
 		for dead := 1; dead <= 6; dead++ {
 			s := newSim(seed, false)
 			s.resize(12)
-			s.cfg.AckWait = 4 * simCalm
-			s.cfg.RestartGrace, s.cfg.IDTTL = 20*time.Second, 30*time.Second
+			s.cfg.Delivery.AckWait = 4 * simCalm
+			s.cfg.Rebalance.RestartGrace, s.cfg.Lease.IDTTL = 20*time.Second, 30*time.Second
 			s.faults = simFaults{latency: time.Millisecond, reconnect: 600 * time.Millisecond}
 			s.expect(6)
 			for range 6 {
@@ -464,7 +464,7 @@ func TestReplacementsOfManyTakePartSoon(t *testing.T) {
 				t.Fatalf("seed %d, %d dead: %s: %s", seed, dead, v.name, v.text)
 			}
 			// A lease, what a name without one is waited for, and the window where hardly anybody is left.
-			if took, most := s.now-died, s.cfg.LeaseTTL+leaderlessName+s.cfg.ColdWindow+2*time.Second; took > most {
+			if took, most := s.now-died, s.cfg.Lease.TTL+leaderlessName+s.cfg.Rebalance.ColdWindow+2*time.Second; took > most {
 				t.Errorf("seed %d, %d dead: all six share everything after %v, want %v at most: %v", seed, dead, took, most, describe(s.check.current))
 			}
 		}

@@ -193,7 +193,7 @@ func (w *simWorker) handle(e handleEffect) {
 	}
 	d := w.s.between(time.Millisecond, 60*time.Millisecond)
 	if w.s.chance(w.s.faults.slowWork) {
-		d = w.s.between(0, 2*w.s.cfg.HandoverTimeout)
+		d = w.s.between(0, 2*w.s.cfg.Rebalance.HandoffTimeout)
 	}
 	w.later(d, h.end)
 }
@@ -374,7 +374,7 @@ func (w *simWorker) askRetry(e askEffect, a *answer, reply func(error)) {
 	w.link.up(func() {
 		if !s.quiet && s.chance(s.faults.lateStore) {
 			// It lies somewhere, and is carried out when its sender waits no more.
-			s.after(s.between(0, 2*s.cfg.LeaseTTL), func() {
+			s.after(s.between(0, 2*s.cfg.Lease.TTL), func() {
 				if s.srv.up {
 					do()
 				}

@@ -33,7 +33,7 @@ func (s *sim) fullStorage(end time.Duration) {
 		return
 	}
 	for range 1 + rng.IntN(2) {
-		long := time.Duration(rng.Int64N(int64(4 * s.cfg.LeaseTTL)))
+		long := time.Duration(rng.Int64N(int64(4 * s.cfg.Lease.TTL)))
 		s.after(time.Duration(rng.Int64N(int64(end))), func() { s.srv.fill(min(long, end-s.now)) })
 	}
 }

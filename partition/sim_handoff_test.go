@@ -13,7 +13,7 @@ import (
 func withoutRepairs(seed uint64, broken simBreakage) *sim {
 	s := newSim(seed, false)
 	s.resize(8)
-	s.cfg.AckWait = 4 * simCalm
+	s.cfg.Delivery.AckWait = 4 * simCalm
 	s.cfg.ghostCheck = time.Hour
 	s.broken = broken
 	s.faults = simFaults{latency: 2 * time.Millisecond, reconnect: 600 * time.Millisecond}
@@ -78,7 +78,7 @@ func (s *sim) staying() []*simWorker {
 func (s *sim) finish(end time.Duration) *simViolation {
 	s.run(end, nil)
 	s.calm()
-	s.run(end+2*s.cfg.LeaseTTL, nil)
+	s.run(end+2*s.cfg.Lease.TTL, nil)
 	s.run(end+simCalm, s.check.atRest)
 	if s.check.violation == nil && !s.check.atRest() {
 		s.check.fail("liveness", "not at rest %v after the last fault: %s", simCalm, s.check.whyNotAtRest())
@@ -119,7 +119,7 @@ func takeoversAt(seed uint64, broken simBreakage, slower int) *simViolation {
 		if s.now >= end {
 			return
 		}
-		w, d := s.anyone(), s.between(s.cfg.LeaseTTL/2, 3*s.cfg.LeaseTTL)
+		w, d := s.anyone(), s.between(s.cfg.Lease.TTL/2, 3*s.cfg.Lease.TTL)
 		switch {
 		case w == nil:
 		case s.chance(0.5) && !w.stopped:

@@ -88,7 +88,7 @@ func TestScribbledLeaseOfTheLeader(t *testing.T) {
 		s.startWorker()
 		s.run(8*time.Second, nil)
 		s.leader().crash()
-		s.run(s.now+6*s.cfg.LeaseTTL, nil) // until its name is free
+		s.run(s.now+6*s.cfg.Lease.TTL, nil) // until its name is free
 		s.startWorker()
 		again := s.live()[0]
 		leases := s.srv.buckets[s.cfg.bucketLeases()]
@@ -102,7 +102,7 @@ func TestScribbledLeaseOfTheLeader(t *testing.T) {
 		}
 
 		s.srv.put(leases, kvEffect{bucket: s.cfg.bucketLeases(), key: again.m.self.ID, value: []byte("junk")})
-		s.run(s.now+4*s.cfg.LeaseTTL, nil)
+		s.run(s.now+4*s.cfg.Lease.TTL, nil)
 		if v := s.check.violation; v != nil {
 			t.Fatalf("seed %d: %s: %s\n%s", seed, v.name, v.text, s.lastSteps(simTold))
 		}

@@ -52,7 +52,7 @@ func (w *simWorker) ping(e pingEffect) {
 func isolatedRun(seed uint64, together bool, broken simBreakage) (*sim, *simViolation) {
 	s := newSim(seed, testing.Verbose())
 	s.broken, s.cluster = broken, true
-	s.cfg.Replicas = 1
+	s.cfg.Storage.Replicas = 1
 	s.resize(12)
 	s.faults = simFaults{latency: time.Millisecond, reconnect: 600 * time.Millisecond}
 	for range 5 {
@@ -72,11 +72,11 @@ func isolatedRun(seed uint64, together bool, broken simBreakage) (*sim, *simViol
 		for _, w := range cut {
 			w.isolate()
 		}
-		s.run(s.now+s.between(100*time.Millisecond, 2*s.cfg.LeaseTTL), nil)
+		s.run(s.now+s.between(100*time.Millisecond, 2*s.cfg.Lease.TTL), nil)
 		for _, w := range cut {
 			w.rejoin()
 		}
-		s.run(s.now+s.between(time.Second, 3*s.cfg.LeaseTTL), nil)
+		s.run(s.now+s.between(time.Second, 3*s.cfg.Lease.TTL), nil)
 	}
 	s.run(s.now+30*time.Second, nil)
 	if s.check.violation == nil {

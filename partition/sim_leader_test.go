@@ -42,7 +42,7 @@ func (s *sim) massacre(end time.Duration) {
 		return
 	}
 	for range 1 + rng.IntN(2) {
-		all, back := rng.Float64() < 0.3, time.Duration(rng.Int64N(int64(2*s.cfg.LeaseTTL)))
+		all, back := rng.Float64() < 0.3, time.Duration(rng.Int64N(int64(2*s.cfg.Lease.TTL)))
 		s.after(time.Duration(rng.Int64N(int64(end))), func() {
 			before := len(s.live())
 			if all {
@@ -175,8 +175,8 @@ func TestLeaderDiesWithCandidates(t *testing.T) {
 // but what a test does.
 func calmSim(seed uint64, replicas int) *sim {
 	s := newSim(seed, testing.Verbose())
-	cfg := Config{Name: "sim", Stream: "sim", Subject: "sim.*", PoolSize: 20, Replicas: replicas, AckWait: 4 * simCalm,
-		ColdWindow: 2 * time.Second, PlannedWindow: time.Second, PrepareTimeout: time.Second}
+	cfg := Config{Name: "sim", Stream: "sim", Subject: "sim.*", Identity: Identity{PoolSize: 20}, Storage: Storage{Replicas: replicas}, Delivery: Delivery{AckWait: 4 * simCalm},
+		Rebalance: Rebalance{ColdWindow: 2 * time.Second, PlannedWindow: time.Second, PrepareTimeout: time.Second}}
 	s.cfg = cfg.resolve()
 	s.resize(12)
 	s.faults = simFaults{latency: 2 * time.Millisecond, reconnect: 600 * time.Millisecond}

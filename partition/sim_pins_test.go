@@ -38,8 +38,8 @@ func (s *sim) swingWeights(end time.Duration) {
 	if rng.Float64() < 0.7 {
 		return
 	}
-	s.cfg.Weights = func(context.Context) (map[string]uint64, error) { return nil, nil } // the simulator answers in its place
-	s.cfg.WeightsInterval = time.Second
+	s.cfg.Rebalance.Weights = func(context.Context) (map[string]uint64, error) { return nil, nil } // the simulator answers in its place
+	s.cfg.Rebalance.WeightsInterval = time.Second
 	var swing func()
 	swing = func() {
 		s.weights = make([]uint64, s.fine)

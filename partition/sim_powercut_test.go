@@ -114,7 +114,7 @@ func (c *simChecker) forgiven(m simMessage) bool {
 func powerCuts(seed uint64, parking bool, broken simBreakage) (*simViolation, *sim) {
 	s := newSim(seed, *simSeed == seed)
 	s.resize(8)
-	s.cfg.AckWait = 4 * simCalm
+	s.cfg.Delivery.AckWait = 4 * simCalm
 	s.broken = broken
 	s.faults = simFaults{latency: 2 * time.Millisecond, reconnect: 600 * time.Millisecond, slowWork: 0.02, failWork: 0.02}
 	const end = 40 * time.Second
@@ -151,7 +151,7 @@ func powerCuts(seed uint64, parking bool, broken simBreakage) (*simViolation, *s
 	}
 	s.run(end+3*time.Second, nil)
 	s.quiet = true
-	s.run(s.now+2*s.cfg.LeaseTTL, nil)
+	s.run(s.now+2*s.cfg.Lease.TTL, nil)
 	s.run(s.now+simCalm, s.check.atRest)
 	if s.check.violation == nil && !s.check.atRest() {
 		s.check.fail("liveness", "not at rest after the power cuts: %s", s.check.whyNotAtRest())

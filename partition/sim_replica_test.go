@@ -86,12 +86,12 @@ func (wa *simWatch) place() {
 // of its own.
 func (s *sim) laggingReplicas(end time.Duration) {
 	rng := rand.New(rand.NewPCG(s.seed, 0x1a6))
-	if s.cfg.Replicas < 3 || rng.Float64() < 0.4 {
+	if s.cfg.Storage.Replicas < 3 || rng.Float64() < 0.4 {
 		return
 	}
 	for range 1 + rng.IntN(4) {
 		name := s.srv.names[rng.IntN(len(s.srv.names))]
-		long := time.Duration(rng.Int64N(int64(4 * s.cfg.LeaseTTL)))
+		long := time.Duration(rng.Int64N(int64(4 * s.cfg.Lease.TTL)))
 		s.after(time.Duration(rng.Int64N(int64(end))), func() { s.srv.fallBehind(s.srv.buckets[name], long) })
 	}
 }
@@ -101,19 +101,19 @@ func (s *sim) laggingReplicas(end time.Duration) {
 var lags = map[string]func(s *sim, leases *simBucket){
 	// Every lease has expired there. The renewals have not arrived.
 	"the leader lists again": func(s *sim, leases *simBucket) {
-		s.srv.fallBehind(leases, 3*s.cfg.LeaseTTL)
-		s.run(s.now+s.cfg.LeaseTTL+100*time.Millisecond, nil)
+		s.srv.fallBehind(leases, 3*s.cfg.Lease.TTL)
+		s.run(s.now+s.cfg.Lease.TTL+100*time.Millisecond, nil)
 		s.leader().step(connectionInput{up: true})
 	},
 	"another worker leads": func(s *sim, leases *simBucket) {
-		s.srv.fallBehind(leases, 3*s.cfg.LeaseTTL)
-		s.run(s.now+s.cfg.LeaseTTL+100*time.Millisecond, nil)
+		s.srv.fallBehind(leases, 3*s.cfg.Lease.TTL)
+		s.run(s.now+s.cfg.Lease.TTL+100*time.Millisecond, nil)
 		s.leader().crash()
 	},
 	// Two leases are younger than what the replica holds. So few don't look like a fault
 	// of the servers.
 	"another worker leads, soon after two have joined": func(s *sim, leases *simBucket) {
-		s.srv.fallBehind(leases, 3*s.cfg.LeaseTTL)
+		s.srv.fallBehind(leases, 3*s.cfg.Lease.TTL)
 		s.startWorker()
 		s.startWorker()
 		s.run(s.now+4*time.Second, nil)
@@ -125,7 +125,7 @@ var lags = map[string]func(s *sim, leases *simBucket){
 func laggingRun(seed uint64, lag func(s *sim, leases *simBucket), broken simBreakage) (s *sim, wrong string) {
 	s = newSim(seed, testing.Verbose())
 	s.broken = broken
-	s.cfg.Replicas, s.cfg.LeaseTTL, s.cfg.IDTTL = 3, 8*time.Second, 16*time.Second
+	s.cfg.Storage.Replicas, s.cfg.Lease.TTL, s.cfg.Lease.IDTTL = 3, 8*time.Second, 16*time.Second
 	s.resize(12)
 	s.faults = simFaults{latency: time.Millisecond, reconnect: 600 * time.Millisecond}
 	s.observe = func(by *simWorker, e event.Event) {
@@ -141,7 +141,7 @@ func laggingRun(seed uint64, lag func(s *sim, leases *simBucket), broken simBrea
 	s.run(8*time.Second, nil)
 
 	lag(s, s.srv.buckets[s.cfg.bucketLeases()])
-	s.run(s.now+4*s.cfg.LeaseTTL, nil)
+	s.run(s.now+4*s.cfg.Lease.TTL, nil)
 
 	if v := s.check.violation; v != nil {
 		return s, v.name + ": " + v.text

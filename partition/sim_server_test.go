@@ -127,7 +127,7 @@ func (srv *simServer) propose(w *simWorker, e kvEffect, done func(kvInput)) {
 	case writes && !s.quiet && s.chance(s.faults.linger):
 		b.pending[e.key] = true
 		lost, plan, yielders := s.chance(0.3), w.lastPlan, w.yielders
-		s.at(s.now+s.between(0, 2*s.cfg.LeaseTTL), nil, func() {
+		s.at(s.now+s.between(0, 2*s.cfg.Lease.TTL), nil, func() {
 			delete(b.pending, e.key)
 			if lost {
 				return
@@ -495,7 +495,7 @@ func (srv *simServer) stop() {
 		if sl.consumer != nil {
 			sl.consumer.waiting = nil
 		}
-		if srv.s.cfg.Replicas == 1 {
+		if srv.s.cfg.Storage.Replicas == 1 {
 			sl.consumer = nil // it was in memory only
 		}
 	}
@@ -772,11 +772,11 @@ func (sl *simSlot) watchAck(c *simConsumer, seq uint64) {
 	if !ok {
 		return
 	}
-	s.after(pe.at+s.cfg.AckWait-s.now, func() {
+	s.after(pe.at+s.cfg.Delivery.AckWait-s.now, func() {
 		now, ok := c.pending[seq]
 		switch {
 		case !ok || sl.consumer != c:
-		case s.now < now.at+s.cfg.AckWait:
+		case s.now < now.at+s.cfg.Delivery.AckWait:
 			sl.watchAck(c, seq)
 		case !slices.Contains(c.redeliver, seq):
 			s.logf("server: slot %d, message %d was not acknowledged in time", sl.slot, seq)

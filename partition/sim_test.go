@@ -28,20 +28,18 @@ const (
 
 // drawConfig has short times, so that a run sees many leases come and go.
 func (s *sim) drawConfig() Config {
-	cfg := Config{Name: "sim", Stream: "sim", Subject: "sim.*", Slots: 4 + s.rng.IntN(9), PoolSize: 12,
-		HeartbeatInterval: time.Second, LeaseTTL: 3 * time.Second, IDTTL: 6 * time.Second,
-		ProbeInterval: 200 * time.Millisecond,
-		ColdWindow:    2 * time.Second, PlannedWindow: time.Second, PrepareTimeout: time.Second,
-		RestartGrace: 2 * time.Second, HandoverTimeout: 2 * time.Second, LeaveTimeout: 4 * time.Second, AckWait: 10 * time.Second}
+	cfg := Config{Name: "sim", Stream: "sim", Subject: "sim.*", Slots: 4 + s.rng.IntN(9), Identity: Identity{PoolSize: 12},
+		Lease:     Lease{Heartbeat: time.Second, TTL: 3 * time.Second, IDTTL: 6 * time.Second, ProbeInterval: 200 * time.Millisecond},
+		Rebalance: Rebalance{ColdWindow: 2 * time.Second, PlannedWindow: time.Second, PrepareTimeout: time.Second, RestartGrace: 2 * time.Second, HandoffTimeout: 2 * time.Second, LeaveTimeout: 4 * time.Second}, Delivery: Delivery{AckWait: 10 * time.Second}}
 	if s.chance(0.5) {
 		// Nothing may rest on the server's delivering again in the end.
-		cfg.AckWait = 4 * simCalm
+		cfg.Delivery.AckWait = 4 * simCalm
 	}
 	if s.chance(0.5) {
 		s.desired = 2 + s.rng.IntN(4)
 	}
 	if s.chance(0.25) {
-		cfg.Replicas = 3
+		cfg.Storage.Replicas = 3
 	}
 	s.faults = simFaults{latency: 2 * time.Millisecond, reconnect: 1200 * time.Millisecond}
 	for _, f := range []struct {
@@ -56,7 +54,7 @@ func (s *sim) drawConfig() Config {
 	if s.chance(0.3) {
 		s.faults.latency = 30 * time.Millisecond
 	}
-	if cfg.Replicas == 3 {
+	if cfg.Storage.Replicas == 3 {
 		s.faults.linger, s.faults.forget = s.rng.Float64()*0.02, s.rng.Float64()*0.3
 	}
 	// In every second run the messages are in as many streams as can be.
@@ -132,7 +130,7 @@ func (s *sim) disturb(end time.Duration, every time.Duration) {
 		w.leaving = true
 		s.at(s.now, w, func() { w.step(leaveInput{}) })
 	case n < 47:
-		d := s.between(time.Second, 3*s.cfg.LeaseTTL)
+		d := s.between(time.Second, 3*s.cfg.Lease.TTL)
 		if s.chance(0.2) {
 			d = 0
 		}
@@ -149,7 +147,7 @@ func (s *sim) disturb(end time.Duration, every time.Duration) {
 	case n < 60:
 		if !w.stopped {
 			w.stop()
-			s.after(s.between(10*time.Millisecond, 3*s.cfg.LeaseTTL), w.goOn)
+			s.after(s.between(10*time.Millisecond, 3*s.cfg.Lease.TTL), w.goOn)
 		}
 	case n < 76:
 		notice := s.between(0, 30*time.Millisecond)
@@ -159,7 +157,7 @@ func (s *sim) disturb(end time.Duration, every time.Duration) {
 		w.link.lose(notice)
 	case n < 88:
 		w.link.holdTraffic()
-		s.after(s.between(10*time.Millisecond, 2*s.cfg.LeaseTTL), func() {
+		s.after(s.between(10*time.Millisecond, 2*s.cfg.Lease.TTL), func() {
 			if w.link.cut && !s.quiet && s.chance(0.5) {
 				w.link.lose(s.between(0, 30*time.Millisecond))
 			} else {
@@ -169,11 +167,11 @@ func (s *sim) disturb(end time.Duration, every time.Duration) {
 	case n < 93:
 		if s.srv.up {
 			s.srv.stop()
-			s.after(s.between(50*time.Millisecond, 2*s.cfg.LeaseTTL), s.srv.start)
+			s.after(s.between(50*time.Millisecond, 2*s.cfg.Lease.TTL), s.srv.start)
 		}
 	default:
 		s.startWorker()
-		s.after(s.between(0, 2*s.cfg.PlannedWindow), func() {
+		s.after(s.between(0, 2*s.cfg.Rebalance.PlannedWindow), func() {
 			if w := s.anyone(); w != nil && !s.quiet {
 				w.crash()
 			}
@@ -193,10 +191,10 @@ func (s *sim) operate(w *simWorker) {
 	switch n := s.rng.IntN(4); {
 	case n == 0: // the new one first
 		s.startWorker()
-		s.after(s.between(0, s.cfg.LeaseTTL), func() { leave(w) })
+		s.after(s.between(0, s.cfg.Lease.TTL), func() { leave(w) })
 	case n == 1:
 		leave(w)
-		s.after(s.between(0, s.cfg.RestartGrace), func() { s.startWorker() })
+		s.after(s.between(0, s.cfg.Rebalance.RestartGrace), func() { s.startWorker() })
 	case n == 2 && s.desired > 2:
 		s.expect(s.desired - 1)
 		s.after(s.between(0, 300*time.Millisecond), func() { leave(w) })
@@ -294,7 +292,7 @@ func (s *sim) simulate() *simViolation {
 	s.calm()
 	// Those that leave yet, or whose leases have yet to expire, change the map
 	// once more, so being at rest counts from there on.
-	s.run(stormy+2*s.cfg.LeaseTTL, nil)
+	s.run(stormy+2*s.cfg.Lease.TTL, nil)
 	s.run(stormy+ledWithin, s.led)
 	if s.check.violation == nil && !s.led() {
 		s.check.fail("led", "nobody leads %v after the last fault: %s", ledWithin, s.check.whyNotAtRest())

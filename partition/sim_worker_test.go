@@ -90,7 +90,7 @@ func (s *sim) startWorker() *simWorker {
 }
 
 func (w *simWorker) inProgress() {
-	w.later(w.s.cfg.AckWait/3, func() {
+	w.later(w.s.cfg.Delivery.AckWait/3, func() {
 		w.deliver(progressInput{})
 		w.inProgress()
 	})
@@ -248,20 +248,20 @@ func (w *simWorker) execute(e effect) {
 			w.leases = nil
 		}
 		if e.on {
-			w.leases = s.srv.watch(w, s.cfg.bucketLeases(), 2*s.cfg.LeaseTTL, func(kv *simKV) { w.leaseChanged(kv, e.watch) })
+			w.leases = s.srv.watch(w, s.cfg.bucketLeases(), 2*s.cfg.Lease.TTL, func(kv *simKV) { w.leaseChanged(kv, e.watch) })
 		}
 	case planEffect:
 		w.lastPlan = e.job
 		w.yielders = yielders(w.m)
 		w.later(s.between(0, 50*time.Millisecond), func() {
 			var err error
-			e.job.result, err = s.cfg.Strategy.Plan(e.job.problem)
+			e.job.result, err = s.cfg.Rebalance.Strategy.Plan(e.job.problem)
 			w.step(plannedInput{e.job, err})
 		})
 	case prepareEffect:
 		d := s.between(0, 20*time.Millisecond)
 		if s.chance(0.1) {
-			d = s.cfg.PrepareTimeout
+			d = s.cfg.Rebalance.PrepareTimeout
 		}
 		w.later(d, func() { w.step(preparedInput{division: e.division, slots: e.slots}) })
 	case holdEffect:
@@ -385,7 +385,7 @@ func (w *simWorker) operate(e kvEffect) {
 		}
 		w.step(w.readsResult(in))
 	}
-	timeout := w.s.cfg.LeaseTTL / 4
+	timeout := w.s.cfg.Lease.TTL / 4
 	answered := false
 	w.later(w.s.between(0, 200*time.Microsecond), func() {
 		w.link.up(func() {
@@ -483,7 +483,7 @@ func (w *simWorker) remap() {
 	if w.mapping != nil {
 		w.mapping.end()
 	}
-	w.mapping = w.s.srv.watch(w, w.s.cfg.bucketMap(), 2*w.s.cfg.LeaseTTL, w.mapBucketChanged)
+	w.mapping = w.s.srv.watch(w, w.s.cfg.bucketMap(), 2*w.s.cfg.Lease.TTL, w.mapBucketChanged)
 }
 
 func (w *simWorker) mapBucketChanged(kv *simKV) {

@@ -28,7 +28,7 @@ type slotMessage struct {
 // take takes a message in hand that was never begun by this run.
 func (r *slotMessage) take(m *mail) {
 	r.hand, r.recalling, r.looks = m, true, 0
-	r.attempt, r.failed, r.waited, r.delay = 0, false, false, r.cfg.RetryDelay
+	r.attempt, r.failed, r.waited, r.delay = 0, false, false, r.cfg.Delivery.RetryDelay
 }
 
 func (r *slotMessage) restFor(d time.Duration) { r.rest, r.forLease = r.now.Add(d), false }

@@ -37,7 +37,7 @@ type standbyAnswer struct {
 }
 
 func (a *standbyAnswer) start() {
-	self := mustJSON(Standby{Pod: a.cfg.Pod, Node: a.cfg.Node, Zone: a.cfg.Zone, Since: time.Now()})
+	self := mustJSON(Standby{Pod: a.cfg.Identity.Pod, Node: a.cfg.Identity.Node, Zone: a.cfg.Identity.Zone, Since: time.Now()})
 	sub, err := a.nc.Subscribe(standbySubject(a.cfg.Name), func(msg *nats.Msg) { _ = msg.Respond(self) })
 	if err != nil {
 		a.cfg.Logger.Warn("This standby can't be asked for.", "err", err)

@@ -39,8 +39,8 @@ const (
 	maxMapBucket = 128 << 20
 )
 
-func (c Config) idBytes() int64    { return max(4<<20, recordBytes*int64(c.PoolSize)) } // other groups have theirs there, too
-func (c Config) leaseBytes() int64 { return max(1<<20, recordBytes*int64(c.PoolSize)) }
+func (c Config) idBytes() int64    { return max(4<<20, recordBytes*int64(c.Identity.PoolSize)) } // other groups have theirs there, too
+func (c Config) leaseBytes() int64 { return max(1<<20, recordBytes*int64(c.Identity.PoolSize)) }
 func (c Config) mapBytes() int64 {
 	return min(8<<20+mapHistoryDepth*slotBytes*int64(layout{base: c.Slots}.finest()), maxMapBucket)
 }

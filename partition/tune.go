@@ -7,7 +7,7 @@ import (
 // This file holds what the leader does when the weights of the keys change and
 // nothing else does. Weights are estimates that swing, and each move costs a
 // pause and a cold cache, so: loads must be uneven by more than
-// Config.TuneAbove in two readings of the weights in a row; a plan then evens
+// Config.Rebalance.TuneAbove in two readings of the weights in a row; a plan then evens
 // them out to what the planner aims at, well below that; it moves at most a
 // twentieth of the slots, the next one, if need be, some more; and what would not
 // make the loads more even by a twentieth of their excess is not done.
@@ -27,18 +27,18 @@ type tuning struct {
 }
 
 // weighed reports whether planning can go by weights.
-func (u *tuning) weighed() bool { return u.cfg.Weights == nil || u.weights.known }
+func (u *tuning) weighed() bool { return u.cfg.Rebalance.Weights == nil || u.weights.known }
 
 // refresh reads the weights when they are due.
 func (u *tuning) refresh() {
-	if u.cfg.Weights != nil && u.weights.begin(u.now) {
+	if u.cfg.Rebalance.Weights != nil && u.weights.begin(u.now) {
 		u.do(weightsEffect{})
 	}
 }
 
 // read takes the weights in that were read.
 func (u *tuning) read(in weightsInput) {
-	u.weights.read(in, u.now, u.cfg.WeightsInterval)
+	u.weights.read(in, u.now, u.cfg.Rebalance.WeightsInterval)
 	if in.err != nil {
 		u.cfg.Logger.Warn("The keys' weights can't be had; planning goes on with those known before, or with equal ones.", "err", in.err)
 	} else {
@@ -64,7 +64,7 @@ func (u *tuning) readBalance() {
 	case err != nil:
 		u.cfg.Logger.Error("The loads can't be measured.", "err", err)
 	default:
-		u.weights.noteBalance(b.WorstOverMean > u.cfg.TuneAbove)
+		u.weights.noteBalance(b.WorstOverMean > u.cfg.Rebalance.TuneAbove)
 	}
 }
 

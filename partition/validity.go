@@ -5,8 +5,8 @@ import "time"
 // leaseValidity decides whether a worker may rely on its lease, and so act as the owner of
 // anything. Two conditions have to hold. The lease was renewed less than a TTL ago, with a
 // margin for clocks. And a round trip to the servers was answered a moment ago, because a
-// leader that finds a worker disconnected waits no longer than SuspicionGrace and
-// SuspicionMargin before it ends the worker's lease.
+// leader that finds a worker disconnected waits no longer than Lease.SuspicionGrace and
+// Lease.SuspicionMargin before it ends the worker's lease.
 type leaseValidity struct {
 	connected bool
 	// renewed is when the last renewal that succeeded began.
@@ -44,8 +44,8 @@ func (v *leaseValidity) confirm(start time.Time) {
 
 // end is when the lease is not valid any more, if nothing renews and confirms it.
 func (v *leaseValidity) end(c *Config) time.Time {
-	end := v.renewed.Add(c.LeaseTTL - c.LeaseMargin)
-	if unconfirmed := v.confirmed.Add(c.SuspicionGrace); unconfirmed.Before(end) {
+	end := v.renewed.Add(c.Lease.TTL - c.Lease.Margin)
+	if unconfirmed := v.confirmed.Add(c.Lease.SuspicionGrace); unconfirmed.Before(end) {
 		end = unconfirmed
 	}
 	return end
@@ -81,9 +81,9 @@ func (v *leaseValidity) noteGap(now time.Time, c *Config) {
 		return
 	}
 	v.regained = now
-	if now.Sub(v.ended) > c.LeaseTTL/3 || now.Before(v.uncertainUntil) {
+	if now.Sub(v.ended) > c.Lease.TTL/3 || now.Before(v.uncertainUntil) {
 		// A short gap soon after a long one has the same cause.
-		v.uncertainUntil = now.Add(c.LeaseTTL)
+		v.uncertainUntil = now.Add(c.Lease.TTL)
 	}
 }
 
@@ -98,7 +98,7 @@ func (v *leaseValidity) why(now time.Time, c *Config) string {
 	switch {
 	case !v.connected:
 		return "disconnected"
-	case !now.Before(v.confirmed.Add(c.SuspicionGrace)):
+	case !now.Before(v.confirmed.Add(c.Lease.SuspicionGrace)):
 		return "no round trip within the grace"
 	default:
 		return "lease not renewed in time"

@@ -7,7 +7,7 @@ import (
 
 func TestLeaseValidity(t *testing.T) {
 	t.Parallel()
-	cfg := &Config{LeaseTTL: 6 * time.Second, LeaseMargin: 1500 * time.Millisecond, SuspicionGrace: 1500 * time.Millisecond}
+	cfg := &Config{Lease: Lease{TTL: 6 * time.Second, Margin: 1500 * time.Millisecond, SuspicionGrace: 1500 * time.Millisecond}}
 	start := time.Unix(1000, 0)
 	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
 	fresh := func() *leaseValidity {

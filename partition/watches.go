@@ -117,10 +117,10 @@ func (w *watches) flush(ctx context.Context) error {
 }
 
 // quietTooLong is how long nothing may change in a bucket where a leader, or every
-// worker, renews something each HeartbeatInterval. A watch that is silent for longer is
+// worker, renews something each Lease.Heartbeat. A watch that is silent for longer is
 // begun again: its consumer may be with a replica that does not follow the others any
 // more.
-func (w *watches) quietTooLong() time.Duration { return 2 * w.cfg.LeaseTTL }
+func (w *watches) quietTooLong() time.Duration { return 2 * w.cfg.Lease.TTL }
 
 // follow tells of everything in a bucket, of nil when all that was there has been
 // told, and then of what changes, until ctx or the watch ends, or nothing changes for

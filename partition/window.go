@@ -30,9 +30,9 @@ func (w *stabilizationWindow) extend(now time.Time, cold bool, c *Config) (lengt
 	if opened {
 		w.begun, w.cold = now, cold
 	}
-	length = c.PlannedWindow
+	length = c.Rebalance.PlannedWindow
 	if w.cold {
-		length = c.ColdWindow
+		length = c.Rebalance.ColdWindow
 	}
 	w.ends = now.Add(length)
 	return length, opened
@@ -42,7 +42,7 @@ func (w *stabilizationWindow) extend(now time.Time, cold bool, c *Config) (lengt
 // group has turned out to run.
 func (w *stabilizationWindow) warm(now time.Time, c *Config) {
 	w.cold = false
-	w.ends = now.Add(c.PlannedWindow)
+	w.ends = now.Add(c.Rebalance.PlannedWindow)
 }
 
 // ended returns why an open window has ended, "" if it has not. complete says that

@@ -7,7 +7,7 @@ import (
 
 func TestStabilizationWindow(t *testing.T) {
 	t.Parallel()
-	cfg := &Config{PlannedWindow: 10 * time.Second, ColdWindow: 30 * time.Second}
+	cfg := &Config{Rebalance: Rebalance{PlannedWindow: 10 * time.Second, ColdWindow: 30 * time.Second}}
 	start := time.Unix(1000, 0)
 	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
 

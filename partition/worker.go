@@ -60,16 +60,16 @@ func New(nc *nats.Conn, cfg Config, h Handler) (*Worker, error) {
 		return nil, err
 	}
 	instance := nuid.Next()
-	if cfg.Pod == "" {
-		cfg.Pod, _ = os.Hostname()
+	if cfg.Identity.Pod == "" {
+		cfg.Identity.Pod, _ = os.Hostname()
 	}
-	if cfg.PodUID == "" {
-		cfg.PodUID = instance
+	if cfg.Identity.PodUID == "" {
+		cfg.Identity.PodUID = instance
 	}
 
 	w := &Worker{layout: lay, nc: nc, handler: h, inputs: newInputQueue()}
 	w.guard = newGuard(cfg, w.inputs.post)
-	cfg.Expected = w.guard.expected(cfg.Expected)
+	cfg.Rebalance.Expected = w.guard.expected(cfg.Rebalance.Expected)
 	w.cfg, w.machine = cfg, newMachine(cfg, instance)
 	w.status.Store(&Status{State: state.Init})
 	return w, nil
@@ -92,7 +92,7 @@ var ErrRunTwice = errors.New("it was run before: a worker runs once, make anothe
 
 // Run joins the group, takes its share of the keys and works until ctx ends;
 // then it hands over what it has, waits for the handlers that run, and returns
-// nil. Leaving takes at most Config.LeaveTimeout. It makes what Provision makes
+// nil. Leaving takes at most Config.Rebalance.LeaveTimeout. It makes what Provision makes
 // if nobody has. A worker runs once: the second call returns ErrRunTwice.
 //
 // While the connection is away Run keeps trying; it returns an error only when
@@ -123,7 +123,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	defer func() { _ = refusals.Unsubscribe() }()
 
-	progress := time.NewTicker(w.cfg.AckWait / 3)
+	progress := time.NewTicker(w.cfg.Delivery.AckWait / 3)
 	defer progress.Stop()
 	if err := w.loop(ctx, connection, progress.C); err != nil {
 		return err

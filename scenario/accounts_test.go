@@ -52,7 +52,7 @@ func newCourt(t *testing.T, shards int) *court {
 	p := defender.Partition(8)
 	p.Shards = shards
 	p.Retry = service.Retry(50)
-	p.ColdWindow, p.PlannedWindow = 300*time.Millisecond, 300*time.Millisecond
+	p.Rebalance.ColdWindow, p.Rebalance.PlannedWindow = 300*time.Millisecond, 300*time.Millisecond
 	c := &court{t: t, group: p, users: newUsers(p), log: filepath.Join(t.TempDir(), "nats.log"), wires: map[role.Role]*wire{}}
 	text, err := c.users.config()
 	if err != nil {
@@ -196,7 +196,7 @@ func (c *court) work() {
 	operator := c.as(role.Operator)
 	p := c.group
 	c.ok(role.Operator, "provisioning", defender.Provision(ctx, operator, p))
-	p.MaxAge /= 2
+	p.Storage.MaxAge /= 2
 	c.age()
 	c.ok(role.Operator, "provisioning again", defender.Provision(ctx, operator, p))
 

@@ -286,7 +286,7 @@ func (c *cluster) event(e seen) {
 // partition returns the configuration of the defenders' group.
 func (c *cluster) partition() partition.Config {
 	p := defender.Partition(c.o.Slots)
-	p.Shards, p.Replicas = c.o.Shards, c.o.Replicas
+	p.Shards, p.Storage.Replicas = c.o.Shards, c.o.Replicas
 	p.Retry = service.Retry(c.o.RetryAttempts)
 	return p
 }

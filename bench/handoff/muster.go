@@ -50,7 +50,8 @@ type musterWorker struct {
 }
 
 func musterConfig(slots, replicas, shards int) partition.Config {
-	return partition.Config{Name: "bench", Stream: "dc", Subject: "dc.*.*.completion", Slots: slots, Shards: shards, Replicas: replicas, AckWait: ackWait}
+	return partition.Config{Name: "bench", Stream: "dc", Subject: "dc.*.*.completion", Slots: slots, Shards: shards,
+		Storage: partition.Storage{Replicas: replicas}, Delivery: partition.Delivery{AckWait: ackWait}}
 }
 
 func startMuster(ctx context.Context, e env) (group, error) {

@@ -40,8 +40,8 @@ func startWorkersIn(t *testing.T, n, shards int, o broker.Options) string {
 			t.Fatal(err)
 		}
 		t.Cleanup(nc.Close)
-		cfg := partition.Config{Name: "jobs", Stream: "jobs", Subject: "jobs.*.*", Slots: 32, Shards: shards, ColdWindow: time.Minute, PlannedWindow: 200 * time.Millisecond,
-			Node: "node-" + string(rune('a'+i)), Expected: func() int { return n }, LeaveTimeout: 2 * time.Second}
+		cfg := partition.Config{Name: "jobs", Stream: "jobs", Subject: "jobs.*.*", Slots: 32, Shards: shards, Rebalance: partition.Rebalance{ColdWindow: time.Minute, PlannedWindow: 200 * time.Millisecond, Expected: func() int { return n }, LeaveTimeout: 2 * time.Second},
+			Identity: partition.Identity{Node: "node-" + string(rune('a'+i))}}
 		w, err := partition.New(nc, cfg, partition.HandlerFunc(func(context.Context, partition.Message) error { return nil }))
 		if err != nil {
 			t.Fatal(err)

@@ -48,7 +48,7 @@ func TestStorageFull(t *testing.T) {
 	}
 	t.Cleanup(nc.Close)
 	p := defender.Partition(16)
-	p.MaxBytes = 32 << 10
+	p.Storage.MaxBytes = 32 << 10
 	if err := defender.Provision(t.Context(), nc, p); err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestStorageFull(t *testing.T) {
 			t.Fatalf("the collector says\n%s", out.b.String())
 		}
 	}
-	p.MaxBytes = 16 << 20
+	p.Storage.MaxBytes = 16 << 20
 	if err := partition.Open(nc, p.Name).Provision(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}

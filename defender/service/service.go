@@ -116,11 +116,11 @@ func (d *Defender) open(ctx context.Context, o Options) error {
 // group returns the configuration of the defender's worker.
 func (d *Defender) group(o Options) partition.Config {
 	p := defender.Partition(o.Slots)
-	p.Shards, p.Replicas = o.Shards, o.Replicas
-	p.Pod, p.Node = o.Pod, o.Node
-	p.LeaveTimeout = o.LeaveTimeout
+	p.Shards, p.Storage.Replicas = o.Shards, o.Replicas
+	p.Identity.Pod, p.Identity.Node = o.Pod, o.Node
+	p.Rebalance.LeaveTimeout = o.LeaveTimeout
 	p.Retry = Retry(o.RetryAttempts)
-	p.Weights, p.Logger = d.Handler.Weights, d.log
+	p.Rebalance.Weights, p.Logger = d.Handler.Weights, d.log
 	return p
 }
 

@@ -218,9 +218,9 @@ func startGroup(t *testing.T, o groupOptions) *group {
 
 func (g *group) partition() partition.Config {
 	p := defender.Partition(g.options.slots)
-	p.ProbeInterval = 2 * time.Second // an hour has many of the usual ones
+	p.Lease.ProbeInterval = 2 * time.Second // an hour has many of the usual ones
 	if g.options.expect {
-		p.Expected = func() int { return int(g.wanted.Load()) }
+		p.Rebalance.Expected = func() int { return int(g.wanted.Load()) }
 	}
 	if g.options.configure != nil {
 		g.options.configure(&p)
@@ -247,7 +247,7 @@ func (g *group) startAs(user string, configure func(*partition.Config)) *process
 	p := g.partition()
 	def, err := defender.New(defender.Config{Store: g.store, Conn: m.nc, Judge: judge, Metrics: metrics, Retry: p.Retry.Enabled})
 	g.must(err)
-	p.Pod, p.Weights = m.name, def.Weights
+	p.Identity.Pod, p.Rebalance.Weights = m.name, def.Weights
 	if configure != nil {
 		configure(&p)
 	}
@@ -399,7 +399,7 @@ var groupDrills = map[string]groupDrill{
 		g.running()[0].link.cut(false)
 	}},
 	"planner-fails": {options: usual.with(func(o *groupOptions) {
-		o.configure = func(p *partition.Config) { p.Strategy = &moody{Strategy: plan.Sticky(), fails: &plannerFails} }
+		o.configure = func(p *partition.Config) { p.Rebalance.Strategy = &moody{Strategy: plan.Sticky(), fails: &plannerFails} }
 	}), fires: []string{"PartitionsJoinedIdle", "PartitionsNotStable"}, play: func(g *group) {
 		plannerFails.Store(true)
 		defer plannerFails.Store(false)
@@ -420,12 +420,12 @@ var groupDrills = map[string]groupDrill{
 			}
 		}},
 	"capacity-differs": {options: usual, fires: []string{"PartitionsUneven"}, play: func(g *group) {
-		g.start(func(p *partition.Config) { p.Weight = 3 })
+		g.start(func(p *partition.Config) { p.Identity.Capacity = 3 })
 		time.Sleep(3 * time.Minute)
 	}},
 	"frozen-with-a-long-lease": {options: usual.with(func(o *groupOptions) {
 		o.lags = true
-		o.configure = func(p *partition.Config) { p.LeaseTTL, p.HeartbeatInterval = 20*time.Second, 5*time.Second }
+		o.configure = func(p *partition.Config) { p.Lease.TTL, p.Lease.Heartbeat = 20*time.Second, 5*time.Second }
 	}), fires: []string{"PartitionsDetectionSlow"}, play: func(g *group) {
 		m := g.running()[0]
 		m.link.freeze() // its connection stays open, so that only its lease tells
@@ -466,7 +466,7 @@ var groupDrills = map[string]groupDrill{
 	// A large message would be refused by the client; the stream's limit is small instead.
 	"stream-fills": {options: usual.with(func(o *groupOptions) {
 		o.every = 500 * time.Millisecond
-		o.configure = func(p *partition.Config) { p.MaxBytes = 64 << 10 }
+		o.configure = func(p *partition.Config) { p.Storage.MaxBytes = 64 << 10 }
 	}), fires: []string{"PartitionsStorageNearlyFull", "PartitionsProcessingSlow"}, play: func(g *group) {
 		for _, m := range g.running() {
 			m.judging.Store(int64(8 * time.Second))
@@ -549,7 +549,7 @@ var groupDrills = map[string]groupDrill{
 	// Messages wait in most slots, so that a handoff meets some, and the new worker is far away. By the usual grace it would not work at all.
 	"far-joining-worker": {options: usual.with(func(o *groupOptions) {
 		o.lags = true
-		o.configure = func(p *partition.Config) { p.SuspicionGrace = 3 * time.Second }
+		o.configure = func(p *partition.Config) { p.Lease.SuspicionGrace = 3 * time.Second }
 	}),
 		fires: []string{"PartitionsHandoffSlow"}, play: func(g *group) {
 			for _, m := range g.processes() {

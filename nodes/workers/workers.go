@@ -1,5 +1,5 @@
 // Package workers lets the node plane ask workers that share keys by package partition: what taking a node away costs, and to hand
-// over before it goes. Workers tell where they run by partition.Config.Node.
+// over before it goes. Workers tell where they run by partition.Config.Identity.Node.
 package workers
 
 import (

@@ -30,12 +30,12 @@ func TestANodeCostsWhatItsWorkersHaveAndIsEmptiedOnRequest(t *testing.T) {
 		t.Cleanup(nc.Close)
 		return nc
 	}
-	cfg := partition.Config{Name: "worker", Stream: "jobs", Subject: "jobs.*.*", Slots: 30, ColdWindow: 500 * time.Millisecond, PlannedWindow: 200 * time.Millisecond}
+	cfg := partition.Config{Name: "worker", Stream: "jobs", Subject: "jobs.*.*", Slots: 30, Rebalance: partition.Rebalance{ColdWindow: 500 * time.Millisecond, PlannedWindow: 200 * time.Millisecond}}
 	if err := partition.Open(connect("setup"), cfg.Name).Provision(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
 	for _, node := range []string{"n1", "n1", "n2"} {
-		cfg.Node = node
+		cfg.Identity.Node = node
 		w, err := partition.New(connect(node), cfg, idle{})
 		if err != nil {
 			t.Fatal(err)

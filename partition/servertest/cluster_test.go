@@ -70,7 +70,7 @@ func (c *cluster) forOne(t *testing.T) servers {
 		}
 	})
 	return servers{url: c.url, change: func(p *partition.Config) {
-		p.Replicas, p.Slots, p.ColdWindow, p.PlannedWindow = 3, 32, 3*time.Second, 3*time.Second
+		p.Storage.Replicas, p.Slots, p.Rebalance.ColdWindow, p.Rebalance.PlannedWindow = 3, 32, 3*time.Second, 3*time.Second
 	}}
 }
 

@@ -63,7 +63,7 @@ func TestFenceRejection(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := startGroup(t, embedded(t), 0, func(c *partition.Config) {
-				c.Slots, c.RetryDelay = 1, 5*time.Millisecond
+				c.Slots, c.Delivery.RetryDelay = 1, 5*time.Millisecond
 				if tt.retry {
 					c.Retry = partition.Retry{Enabled: true, Delay: 5 * time.Millisecond, MaxDelay: 20 * time.Millisecond, Attempts: 3}
 				}

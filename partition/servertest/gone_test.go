@@ -29,7 +29,7 @@ func TestWorkersLeaveThoughTheServerIsGone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			srv := natstest.Start(t)
-			g := startGroup(t, servers{url: srv.URL()}, 0, func(c *partition.Config) { c.LeaveTimeout = 500 * time.Millisecond })
+			g := startGroup(t, servers{url: srv.URL()}, 0, func(c *partition.Config) { c.Rebalance.LeaveTimeout = 500 * time.Millisecond })
 			w := g.start("w0")
 			if when != nil {
 				await.That(t, "the worker has all slots", g.settled(w))

@@ -97,7 +97,7 @@ func startForgetful(t *testing.T) *forgetful {
 	srv := natstest.Start(t)
 	f := &forgetful{srv: srv, dir: srv.Dir(), results: newResults()}
 	f.group = startGroup(t, servers{url: f.srv.URL()}, 0, quickLeases, func(c *partition.Config) {
-		c.RetryDelay, c.LeaveTimeout = 50*time.Millisecond, 3*time.Second
+		c.Delivery.RetryDelay, c.Rebalance.LeaveTimeout = 50*time.Millisecond, 3*time.Second
 		c.Retry = partition.Retry{Enabled: true, Delay: 20 * time.Millisecond, MaxDelay: 100 * time.Millisecond, Attempts: 3}
 	})
 	return f

@@ -18,7 +18,7 @@ func TestKeys(t *testing.T) {
 	t.Run("with colons in their tokens stay apart", func(t *testing.T) {
 		t.Parallel()
 		cfg := partition.Config{Name: "big", Stream: "BIG", Subject: "big.*.*", Slots: 64, Retry: partition.Retry{Enabled: true},
-			Expected: func() int { return 1 }}
+			Rebalance: partition.Rebalance{Expected: func() int { return 1 }}}
 		nc, js := provisioned(t, 0, cfg)
 		var mu sync.Mutex
 		got := map[string]partition.Message{} // by subject

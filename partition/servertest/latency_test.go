@@ -35,12 +35,14 @@ func TestLatency(t *testing.T) {
 	})
 }
 
-// shortLease is a LeaseTTL that a test can wait for.
+// shortLease is a Lease.TTL that a test can wait for.
 const shortLease = 3 * time.Second
 
 func handoffIsPrompt(t *testing.T) {
 	t.Parallel()
-	g := startGroup(t, embedded(t), time.Millisecond, func(c *partition.Config) { c.ColdWindow, c.PlannedWindow = await.Patience, await.Patience })
+	g := startGroup(t, embedded(t), time.Millisecond, func(c *partition.Config) {
+		c.Rebalance.ColdWindow, c.Rebalance.PlannedWindow = await.Patience, await.Patience
+	})
 	var ws []*runningWorker
 	for _, n := range []int{2, 4} {
 		g.expect(n)
@@ -75,7 +77,7 @@ func handoffIsPrompt(t *testing.T) {
 func takeoverIsPrompt(t *testing.T, fail func(*runningWorker, *cutDialer), since func(gone event.Event, renewed time.Time) time.Time) {
 	t.Parallel()
 	g := startGroup(t, embedded(t), 0, func(c *partition.Config) {
-		c.LeaseTTL, c.HeartbeatInterval, c.LeaveTimeout = shortLease, shortLease/3, 500*time.Millisecond
+		c.Lease.TTL, c.Lease.Heartbeat, c.Rebalance.LeaveTimeout = shortLease, shortLease/3, 500*time.Millisecond
 	})
 	mu := &g.rec.mu
 	begun := make(map[string]time.Time) // by key, when it began after the failure

@@ -27,7 +27,7 @@ func (g *group) look(t *testing.T) *partition.View {
 
 // weighed has every worker know 200 keys, one of which is heavy.
 func weighed(c *partition.Config) {
-	c.Weights = func(context.Context) (map[string]uint64, error) {
+	c.Rebalance.Weights = func(context.Context) (map[string]uint64, error) {
 		out := make(map[string]uint64)
 		for k := range 200 {
 			out[fmt.Sprintf("a%d:b%d", k, k%3)] = uint64(1 + k%4)
@@ -208,7 +208,7 @@ func TestStandbysAreTold(t *testing.T) {
 	}
 	a := g.start("a")
 	await.That(t, "one has all", g.settled(a))
-	g.cfg.Pod, g.cfg.Zone = "pod-b", "z2"
+	g.cfg.Identity.Pod, g.cfg.Identity.Zone = "pod-b", "z2"
 	g.start("b")
 	await.That(t, "a standby answers", func() bool {
 		s := g.look(t).Standbys

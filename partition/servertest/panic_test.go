@@ -112,7 +112,7 @@ func TestHandlerPanic(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := startGroup(t, embedded(t), 0, func(c *partition.Config) { c.Slots, c.RetryDelay = 16, 5*time.Millisecond })
+			g := startGroup(t, embedded(t), 0, func(c *partition.Config) { c.Slots, c.Delivery.RetryDelay = 16, 5*time.Millisecond })
 			var attempts, gaveUp atomic.Int64
 			var log lines
 			g.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
@@ -186,8 +186,8 @@ func TestCallbackPanic(t *testing.T) {
 			t.Parallel()
 			g := startGroup(t, embedded(t), 0, func(c *partition.Config) {
 				c.Slots = 16
-				c.Expected = func() int { panic("nobody knows") }
-				c.Weights = func(context.Context) (map[string]uint64, error) { how(); return nil, nil }
+				c.Rebalance.Expected = func() int { panic("nobody knows") }
+				c.Rebalance.Weights = func(context.Context) (map[string]uint64, error) { how(); return nil, nil }
 			})
 			var attempts, gaveUp atomic.Int64
 			var ws []*runningWorker

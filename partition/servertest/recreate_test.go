@@ -20,7 +20,7 @@ var lost = map[string]string{
 }
 
 func quickLeases(c *partition.Config) {
-	c.HeartbeatInterval, c.LeaseTTL, c.IDTTL, c.Slots = 400*time.Millisecond, 2*time.Second, 6*time.Second, 16
+	c.Lease.Heartbeat, c.Lease.TTL, c.Lease.IDTTL, c.Slots = 400*time.Millisecond, 2*time.Second, 6*time.Second, 16
 	c.Retry = partition.Retry{Enabled: true}
 }
 
@@ -143,7 +143,9 @@ func TestLostResourceOnACluster(t *testing.T) {
 	for _, stream := range []string{"KV_worker-heartbeats", "KV_worker-assignments", "jobs"} {
 		t.Run(lost[stream], func(t *testing.T) {
 			on := c.forOne(t)
-			on.change = func(c *partition.Config) { c.Name, c.Stream, c.Subject, c.Replicas = "worker", "jobs", "jobs.*.*", 3 }
+			on.change = func(c *partition.Config) {
+				c.Name, c.Stream, c.Subject, c.Storage.Replicas = "worker", "jobs", "jobs.*.*", 3
+			}
 			loseUnderLoad(t, on, stream, lost[stream])
 		})
 	}

@@ -13,7 +13,7 @@ import (
 // TestRun is about calling Worker.Run in ways that it isn't meant for.
 func TestRun(t *testing.T) {
 	t.Parallel()
-	cfg := partition.Config{Name: "worker", Stream: "jobs", Subject: "jobs.*", Slots: 4, Expected: func() int { return 1 }}
+	cfg := partition.Config{Name: "worker", Stream: "jobs", Subject: "jobs.*", Slots: 4, Rebalance: partition.Rebalance{Expected: func() int { return 1 }}}
 	t.Run("a second time returns an error, and the first continues", func(t *testing.T) {
 		t.Parallel()
 		nc, _ := provisioned(t, 0, cfg)

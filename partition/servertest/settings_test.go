@@ -48,19 +48,19 @@ func (g *group) joins(cfg partition.Config) error {
 
 // otherSettings are changes of one setting each, by its name in the error.
 var otherSettings = map[string]func(*partition.Config){
-	"HeartbeatInterval is 2s in the group and 500ms here": func(c *partition.Config) { c.HeartbeatInterval = 500 * time.Millisecond },
-	"LeaseTTL is 6s in the group and 20s here":            func(c *partition.Config) { c.LeaseTTL, c.LeaseMargin = 20*time.Second, 1500*time.Millisecond },
-	"LeaseMargin is 1.5s in the group and 1s here":        func(c *partition.Config) { c.LeaseMargin = time.Second },
-	"IDTTL is 30s in the group and 1m0s here":             func(c *partition.Config) { c.IDTTL = time.Minute },
-	"SuspicionGrace is 500ms in the group and 900ms here": func(c *partition.Config) { c.SuspicionGrace = 900 * time.Millisecond },
-	"SuspicionMargin is 150ms in the group and 1s here":   func(c *partition.Config) { c.SuspicionMargin = time.Second },
-	"AckWait is 30s in the group and 10s here":            func(c *partition.Config) { c.AckWait = 10 * time.Second },
-	"MaxAge is 168h0m0s in the group and 1h0m0s here":     func(c *partition.Config) { c.MaxAge = time.Hour },
-	"MaxBytes is 0 in the group and 1048576 here":         func(c *partition.Config) { c.MaxBytes = 1 << 20 },
-	"Duplicates is 2m0s in the group and 1m0s here":       func(c *partition.Config) { c.Duplicates = time.Minute },
-	"Retry is off in the group and on here":               func(c *partition.Config) { c.Retry.Enabled = true },
-	"Replicas is 1 in the group and 3 here": func(c *partition.Config) {
-		c.Replicas, c.SuspicionGrace, c.SuspicionMargin, c.HeartbeatInterval = 3, 1500*time.Millisecond, 300*time.Millisecond, 500*time.Millisecond
+	"Lease.Heartbeat is 2s in the group and 500ms here":         func(c *partition.Config) { c.Lease.Heartbeat = 500 * time.Millisecond },
+	"Lease.TTL is 6s in the group and 20s here":                 func(c *partition.Config) { c.Lease.TTL, c.Lease.Margin = 20*time.Second, 1500*time.Millisecond },
+	"Lease.Margin is 1.5s in the group and 1s here":             func(c *partition.Config) { c.Lease.Margin = time.Second },
+	"Lease.IDTTL is 30s in the group and 1m0s here":             func(c *partition.Config) { c.Lease.IDTTL = time.Minute },
+	"Lease.SuspicionGrace is 500ms in the group and 900ms here": func(c *partition.Config) { c.Lease.SuspicionGrace = 900 * time.Millisecond },
+	"Lease.SuspicionMargin is 150ms in the group and 1s here":   func(c *partition.Config) { c.Lease.SuspicionMargin = time.Second },
+	"Delivery.AckWait is 30s in the group and 10s here":         func(c *partition.Config) { c.Delivery.AckWait = 10 * time.Second },
+	"Storage.MaxAge is 168h0m0s in the group and 1h0m0s here":   func(c *partition.Config) { c.Storage.MaxAge = time.Hour },
+	"Storage.MaxBytes is 0 in the group and 1048576 here":       func(c *partition.Config) { c.Storage.MaxBytes = 1 << 20 },
+	"Storage.Duplicates is 2m0s in the group and 1m0s here":     func(c *partition.Config) { c.Storage.Duplicates = time.Minute },
+	"Retry is off in the group and on here":                     func(c *partition.Config) { c.Retry.Enabled = true },
+	"Storage.Replicas is 1 in the group and 3 here": func(c *partition.Config) {
+		c.Storage.Replicas, c.Lease.SuspicionGrace, c.Lease.SuspicionMargin, c.Lease.Heartbeat = 3, 1500*time.Millisecond, 300*time.Millisecond, 500*time.Millisecond
 	},
 }
 
@@ -83,7 +83,7 @@ func TestOtherSettings(t *testing.T) {
 	}
 	t.Run("every difference is named", func(t *testing.T) {
 		cfg := g.cfg
-		cfg.MaxAge, cfg.LeaseTTL = time.Hour, 20*time.Second
+		cfg.Storage.MaxAge, cfg.Lease.TTL = time.Hour, 20*time.Second
 		err := g.joins(cfg)
 		refused := new(partition.SettingsError)
 		if !errors.As(err, &refused) || len(refused.Differences) != 3 { // the margin is a part of the TTL
@@ -114,7 +114,7 @@ func TestProvisionChanges(t *testing.T) {
 		w := g.start("w0")
 		await.That(t, "a worker settled", g.settled(w))
 		cfg := g.cfg
-		cfg.MaxAge, cfg.MaxBytes, cfg.Duplicates = time.Hour, 1<<20, time.Minute
+		cfg.Storage.MaxAge, cfg.Storage.MaxBytes, cfg.Storage.Duplicates = time.Hour, 1<<20, time.Minute
 		if err := partition.Open(g.connect("operator"), cfg.Name).Provision(t.Context(), cfg); err != nil {
 			t.Fatal(err)
 		}
@@ -124,7 +124,7 @@ func TestProvisionChanges(t *testing.T) {
 		if err := g.joins(cfg); err != nil {
 			t.Errorf("a worker with the new settings: %v", err)
 		}
-		if err := g.joins(g.cfg); err == nil || !strings.Contains(err.Error(), "MaxAge is 1h0m0s in the group and 168h0m0s here") {
+		if err := g.joins(g.cfg); err == nil || !strings.Contains(err.Error(), "Storage.MaxAge is 1h0m0s in the group and 168h0m0s here") {
 			t.Errorf("a worker with those of before: %v", err)
 		}
 		// What is not set stays.
@@ -134,8 +134,8 @@ func TestProvisionChanges(t *testing.T) {
 		if s := stream(t, g); s.MaxAge != time.Hour {
 			t.Errorf("the stream keeps messages for %v after it was provisioned without a MaxAge", s.MaxAge)
 		}
-		if have, err := partition.Open(g.connect("operator"), g.cfg.Name).Config(t.Context()); err != nil || have.MaxAge != time.Hour || have.LeaseTTL != 6*time.Second {
-			t.Errorf("it is provisioned with MaxAge %v and LeaseTTL %v, %v", have.MaxAge, have.LeaseTTL, err)
+		if have, err := partition.Open(g.connect("operator"), g.cfg.Name).Config(t.Context()); err != nil || have.Storage.MaxAge != time.Hour || have.Lease.TTL != 6*time.Second {
+			t.Errorf("it is provisioned with MaxAge %v and LeaseTTL %v, %v", have.Storage.MaxAge, have.Lease.TTL, err)
 		}
 	})
 	t.Run("timings don't change while workers run", func(t *testing.T) {
@@ -144,16 +144,16 @@ func TestProvisionChanges(t *testing.T) {
 		w := g.start("w0")
 		await.That(t, "a worker settled", g.settled(w))
 		cfg := g.cfg
-		cfg.IDTTL = time.Minute
+		cfg.Lease.IDTTL = time.Minute
 		err := partition.Open(g.connect("operator"), cfg.Name).Provision(t.Context(), cfg)
-		if err == nil || !strings.Contains(err.Error(), "IDTTL is 30s in the group and 1m0s here") {
+		if err == nil || !strings.Contains(err.Error(), "Lease.IDTTL is 30s in the group and 1m0s here") {
 			t.Errorf("it ends with %v", err)
 		}
 	})
 	t.Run("everything changes while nobody works", func(t *testing.T) {
 		t.Parallel()
 		g := startGroup(t, embedded(t), time.Millisecond)
-		g.cfg.MaxAge, g.cfg.IDTTL, g.cfg.Retry.Enabled = time.Hour, time.Minute, true
+		g.cfg.Storage.MaxAge, g.cfg.Lease.IDTTL, g.cfg.Retry.Enabled = time.Hour, time.Minute, true
 		w := g.start("w0")
 		await.That(t, "a worker settled", g.settled(w))
 		if s := stream(t, g); s.MaxAge != time.Hour {
@@ -173,11 +173,11 @@ func TestProvisionChanges(t *testing.T) {
 		if _, err := kv.Put(t.Context(), "layout", []byte(`{"schema":1,"slots":64,"stream":"jobs","subject":"jobs.*.*"}`)); err != nil {
 			t.Fatal(err)
 		}
-		g.cfg.IDTTL = time.Minute
+		g.cfg.Lease.IDTTL = time.Minute
 		w := g.start("w0")
 		await.That(t, "a worker settled", g.settled(w))
-		if have, err := partition.Open(g.connect("operator"), "worker").Config(t.Context()); err != nil || have.IDTTL != time.Minute {
-			t.Errorf("it is provisioned with IDTTL %v, %v", have.IDTTL, err)
+		if have, err := partition.Open(g.connect("operator"), "worker").Config(t.Context()); err != nil || have.Lease.IDTTL != time.Minute {
+			t.Errorf("it is provisioned with IDTTL %v, %v", have.Lease.IDTTL, err)
 		}
 	})
 	t.Run("a worker leaves whose group gets other settings", func(t *testing.T) {
@@ -197,7 +197,7 @@ func TestProvisionChanges(t *testing.T) {
 		if _, err := kv.Put(t.Context(), "layout", []byte(strings.Replace(string(e.Value()), `"id_ttl":"30s"`, `"id_ttl":"1m"`, 1))); err != nil {
 			t.Fatal(err)
 		}
-		if err := <-w.done; err == nil || !strings.Contains(err.Error(), "IDTTL is 1m0s in the group and 30s here") {
+		if err := <-w.done; err == nil || !strings.Contains(err.Error(), "Lease.IDTTL is 1m0s in the group and 30s here") {
 			t.Errorf("it ends with %v", err)
 		}
 		w.done <- nil

@@ -24,8 +24,8 @@ func jobsIn(shards int) partition.Config {
 func provisioned(t *testing.T, mapped int, cfg partition.Config) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
 	var servers []*natstest.Server
-	if cfg.Replicas > 1 {
-		servers = natstest.StartCluster(t, cfg.Replicas)
+	if cfg.Storage.Replicas > 1 {
+		servers = natstest.StartCluster(t, cfg.Storage.Replicas)
 	} else {
 		servers = append(servers, natstest.Start(t))
 	}
@@ -67,7 +67,7 @@ func TestThePublisherAndTheServersMappingChooseTheSameStream(t *testing.T) {
 		t.Run(fmt.Sprint(replicas, " replicas"), func(t *testing.T) {
 			t.Parallel()
 			cfg := jobsIn(4)
-			cfg.Slots, cfg.Replicas = 8, replicas
+			cfg.Slots, cfg.Storage.Replicas = 8, replicas
 			sameStream(t, cfg)
 		})
 	}

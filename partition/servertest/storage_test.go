@@ -82,7 +82,7 @@ func TestFullStorage(t *testing.T) {
 		if !partition.IsFull(refused) || !errors.As(refused, &api) || api.ErrorCode != 10077 {
 			t.Errorf("publishers are refused with %v, want that the stream's maximum bytes are exceeded", refused)
 		}
-		time.Sleep(3 * g.cfg.LeaseTTL) // of the full storage
+		time.Sleep(3 * g.cfg.Lease.TTL) // of the full storage
 		if n := g.rec.leasesLost(); n > 0 {
 			t.Errorf("%d leases were lost while the storage was full", n)
 		}
@@ -104,7 +104,7 @@ func TestFullStorage(t *testing.T) {
 // TestRefusedWrites: the storage is full and nothing is limited, as in a group of an earlier version or beside a stream without a limit.
 func TestRefusedWrites(t *testing.T) {
 	t.Parallel()
-	g := startGroup(t, limited(t, 64<<20), 0, quickLeases, func(c *partition.Config) { c.MaxBytes = -1 })
+	g := startGroup(t, limited(t, 64<<20), 0, quickLeases, func(c *partition.Config) { c.Storage.MaxBytes = -1 })
 	ws := []*runningWorker{g.start("w0"), g.start("w1")}
 	await.That(t, "two workers settled", g.settled(ws...))
 	if v := g.look(t); v.State() != state.Stable || v.Report().Why != "" {
@@ -125,13 +125,13 @@ func TestRefusedWrites(t *testing.T) {
 		s := ws[0].Status()
 		return !s.RefusedSince.IsZero() && strings.Contains(s.Refused, "insufficient resources") && s.State == state.Degraded
 	})
-	if s := ws[0].Status(); s.RefusedSince.Before(filled.Add(-g.cfg.LeaseTTL)) || s.LeaseRenewed.After(s.RefusedSince) {
+	if s := ws[0].Status(); s.RefusedSince.Before(filled.Add(-g.cfg.Lease.TTL)) || s.LeaseRenewed.After(s.RefusedSince) {
 		t.Errorf("refused since %v, renewed at %v, filled at %v", s.RefusedSince, s.LeaseRenewed, filled)
 	}
 	var r partition.Report
 	await.That(t, "a look says why", func() bool {
 		v := g.look(t)
-		if r = v.Report(); time.Since(filled) > 2*g.cfg.LeaseTTL+3*time.Second && r.State == state.Stable {
+		if r = v.Report(); time.Since(filled) > 2*g.cfg.Lease.TTL+3*time.Second && r.State == state.Stable {
 			t.Fatalf("STABLE with leases of %v s", r.Workers[0].LeaseAge)
 		}
 		return strings.Contains(r.Why, "no lease was written for") && strings.Contains(r.Why, "insufficient resources")
@@ -234,7 +234,7 @@ func TestStorageLimits(t *testing.T) {
 	})
 	t.Run("no limit where none is wanted", func(t *testing.T) {
 		t.Parallel()
-		g := startGroup(t, limited(t, 64<<20), 0, quickLeases, func(c *partition.Config) { c.MaxBytes = -1 })
+		g := startGroup(t, limited(t, 64<<20), 0, quickLeases, func(c *partition.Config) { c.Storage.MaxBytes = -1 })
 		await.That(t, "a worker settled", g.settled(g.start("w0")))
 		if got := g.streamConfig("jobs").MaxBytes; got != -1 {
 			t.Errorf("the limit is %d bytes", got)

@@ -188,7 +188,7 @@ func startGroup(t *testing.T, on servers, work time.Duration, more ...func(*part
 	t.Helper()
 	n := groups.Add(1)
 	cfg := partition.Config{Name: fmt.Sprint("worker-", n), Stream: fmt.Sprint("jobs-", n), Subject: fmt.Sprintf("jobs-%d.*.*", n), Slots: 64,
-		ColdWindow: 500 * time.Millisecond, PlannedWindow: 300 * time.Millisecond}
+		Rebalance: partition.Rebalance{ColdWindow: 500 * time.Millisecond, PlannedWindow: 300 * time.Millisecond}}
 	for _, change := range append([]func(*partition.Config){on.change}, more...) {
 		if change != nil {
 			change(&cfg)
@@ -328,7 +328,9 @@ func (g *group) gone() bool {
 
 func shareOutAndHandOver(t *testing.T, on servers) {
 	// Windows that end when all are there, not when a machine that is busy has had its time.
-	g := startGroup(t, on, 5*time.Millisecond, func(c *partition.Config) { c.ColdWindow, c.PlannedWindow = await.Patience, await.Patience })
+	g := startGroup(t, on, 5*time.Millisecond, func(c *partition.Config) {
+		c.Rebalance.ColdWindow, c.Rebalance.PlannedWindow = await.Patience, await.Patience
+	})
 	var ws []*runningWorker
 	g.expect(3)
 	for i := range 3 {
@@ -412,7 +414,7 @@ func nodeHandsOver(t *testing.T, on servers) {
 	g := startGroup(t, on, 5*time.Millisecond)
 	var ws []*runningWorker
 	for i := range 4 {
-		g.cfg.Node = fmt.Sprint("node-", i%2)
+		g.cfg.Identity.Node = fmt.Sprint("node-", i%2)
 		ws = append(ws, g.start(fmt.Sprint("w", i)))
 	}
 	await.That(t, "four workers settled", g.settled(ws...))

@@ -50,9 +50,9 @@ func optionsOf(rng *rand.Rand) options {
 	if rng.IntN(2) == 0 {
 		o.deaf = 20
 	}
-	c := partition.Config{Name: group, Stream: stream, Subject: "jobs.*.*", Slots: 4 << rng.IntN(3), ProbeInterval: time.Second, PoolSize: 24}
+	c := partition.Config{Name: group, Stream: stream, Subject: "jobs.*.*", Slots: 4 << rng.IntN(3), Lease: partition.Lease{ProbeInterval: time.Second}, Identity: partition.Identity{PoolSize: 24}}
 	if rng.IntN(2) == 0 { // as with replicas
-		c.SuspicionGrace, c.SuspicionMargin = 1500*time.Millisecond, 300*time.Millisecond
+		c.Lease.SuspicionGrace, c.Lease.SuspicionMargin = 1500*time.Millisecond, 300*time.Millisecond
 	}
 	if rng.IntN(2) == 0 {
 		o.failing = 12
@@ -231,7 +231,7 @@ func (e *environment) begin() (*pod, error) {
 		return nil, err
 	}
 	c := e.options.config
-	c.Pod = p.name
+	c.Identity.Pod = p.name
 	if p.worker, err = partition.New(p.nc, c, p); err != nil {
 		return nil, err
 	}

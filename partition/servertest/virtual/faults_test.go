@@ -221,7 +221,7 @@ func (c *chaos) leave() error {
 	if p := c.one(); p != nil && len(c.live()) > 1 {
 		c.log.fault("leave %s", p.name)
 		p.leave()
-		c.over = later(c.over, time.Now().Add(c.options.config.LeaveTimeout))
+		c.over = later(c.over, time.Now().Add(c.options.config.Rebalance.LeaveTimeout))
 	}
 	return nil
 }

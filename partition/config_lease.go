@@ -1,0 +1,66 @@
+package partition
+
+import "time"
+
+// Lease sets how soon a failed worker is noticed, and how long a worker that can't reach the
+// servers goes on. Its slots move when its lease ends, or SuspicionGrace and SuspicionMargin
+// after its connection is gone, whichever is first.
+type Lease struct {
+	// Heartbeat is how often a worker renews its lease; default 2 s. With replicas it is at
+	// most a third of SuspicionGrace.
+	Heartbeat time.Duration
+	// TTL is after how long without a renewal a worker has failed; at least 1 s and three
+	// times Heartbeat, default 6 s.
+	TTL time.Duration
+	// Margin is how long before the server lets a lease expire its holder stops relying on it:
+	// it covers clock rates and the cancelling of handlers. At most half of TTL; default a
+	// quarter.
+	Margin time.Duration
+	// IDTTL is how long a stable ID outlives its holder; at least TTL, default 30 s.
+	IDTTL time.Duration
+	// SuspicionGrace is how long a worker continues without a sign that it is connected, and
+	// SuspicionMargin what the leader waits longer before it gives the slots of an unreachable
+	// worker away. Default 500 ms and 150 ms; with replicas, where the sign is a replicated
+	// write, 1.5 s and 300 ms.
+	SuspicionGrace, SuspicionMargin time.Duration
+	// ProbeInterval is how often the leader checks whether each worker is connected; default
+	// 100 ms.
+	ProbeInterval time.Duration
+}
+
+func (l Lease) resolve(replicated bool) Lease {
+	defaulted(&l.Heartbeat, 2*time.Second)
+	defaulted(&l.TTL, 6*time.Second)
+	defaulted(&l.Margin, l.TTL/4)
+	defaulted(&l.IDTTL, 30*time.Second)
+	if replicated {
+		defaulted(&l.SuspicionGrace, 1500*time.Millisecond)
+		defaulted(&l.SuspicionMargin, 300*time.Millisecond)
+	}
+	defaulted(&l.SuspicionGrace, 500*time.Millisecond)
+	defaulted(&l.SuspicionMargin, 150*time.Millisecond)
+	defaulted(&l.ProbeInterval, 100*time.Millisecond)
+
+	// With replicas only a write proves more than that one server answers, so the lease itself
+	// is renewed within the grace.
+	if replicated && l.Heartbeat > l.SuspicionGrace/3 {
+		l.Heartbeat = l.SuspicionGrace / 3
+	}
+	return l
+}
+
+func (l Lease) validate(f *faults) {
+	f.positive("Lease.Heartbeat", l.Heartbeat)
+	if l.TTL < time.Second || l.TTL < 3*l.Heartbeat {
+		f.add("Lease.TTL is %v: give at least 1s and three times Lease.Heartbeat (%v)", l.TTL, l.Heartbeat)
+	}
+	if l.Margin <= 0 || l.Margin > l.TTL/2 {
+		f.add("Lease.Margin is %v: give more than 0, at most half of Lease.TTL (%v)", l.Margin, l.TTL)
+	}
+	if l.IDTTL < l.TTL {
+		f.add("Lease.IDTTL is %v: a name must outlive its lease, give at least Lease.TTL (%v)", l.IDTTL, l.TTL)
+	}
+	f.positive("Lease.SuspicionGrace", l.SuspicionGrace)
+	f.positive("Lease.SuspicionMargin", l.SuspicionMargin)
+	f.positive("Lease.ProbeInterval", l.ProbeInterval)
+}
