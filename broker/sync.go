@@ -33,8 +33,8 @@ const (
 	maxSync = defaultSync
 )
 
-// ParseSync reads "always", "default" or an interval of 10ms to 2m.
-func ParseSync(text string) (Sync, error) {
+// parseSync reads "always", "default" or an interval of 10ms to 2m.
+func parseSync(text string) (Sync, error) {
 	switch text {
 	case "always":
 		return SyncAlways, nil
@@ -48,7 +48,7 @@ func ParseSync(text string) (Sync, error) {
 	return Sync{every: every}, nil
 }
 
-// String returns the text that ParseSync reads.
+// String returns the text that parseSync reads.
 func (s Sync) String() string {
 	switch {
 	case s.always:
@@ -59,9 +59,9 @@ func (s Sync) String() string {
 	return s.every.String()
 }
 
-// Set changes s to what ParseSync reads from text.
+// Set changes s to what parseSync reads from text.
 func (s *Sync) Set(text string) error {
-	parsed, err := ParseSync(text)
+	parsed, err := parseSync(text)
 	if err != nil {
 		return err
 	}

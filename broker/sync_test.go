@@ -21,7 +21,7 @@ func TestSync(t *testing.T) {
 		{"10ms", false, 10 * time.Millisecond},
 		{"2m0s", false, 2 * time.Minute},
 	} {
-		s, err := ParseSync(c.text)
+		s, err := parseSync(c.text)
 		if err != nil {
 			t.Errorf("%q: %v", c.text, err)
 			continue
@@ -36,7 +36,7 @@ func TestSync(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "never", "0s", "-1s", "5ms", "3m", "1"} {
-		if _, err := ParseSync(text); err == nil || !strings.Contains(err.Error(), "give always") {
+		if _, err := parseSync(text); err == nil || !strings.Contains(err.Error(), "give always") {
 			t.Errorf("%q: error %v, want one that says what to give", text, err)
 		}
 	}

@@ -52,7 +52,7 @@ type Options struct {
 
 // Errors of a console's options and commands.
 var (
-	ErrNoAct          = errors.New("console: a token was given but nothing that carries commands out")
+	errNoAct          = errors.New("console: a token was given but nothing that carries commands out")
 	ErrUnknownCommand = errors.New("unknown command")
 	ErrUnknownTarget  = errors.New("no such target")
 	ErrDoneAlready    = errors.New("somebody was first")
@@ -115,7 +115,7 @@ type page struct {
 // New returns a console.
 func New(o Options) (*Console, error) {
 	if o.Token != "" && o.Act == nil {
-		return nil, ErrNoAct
+		return nil, errNoAct
 	}
 	o.Refresh = cmp.Or(o.Refresh, 2*time.Second)
 	o.Keep = cmp.Or(o.Keep, 200_000)

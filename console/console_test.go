@@ -304,7 +304,7 @@ func TestAReadOnlyConsoleRefusesCommands(t *testing.T) {
 	if r.StatusCode != http.StatusForbidden {
 		t.Errorf("status %d, want 403", r.StatusCode)
 	}
-	if _, err := New(Options{Token: "x"}); !errors.Is(err, ErrNoAct) {
+	if _, err := New(Options{Token: "x"}); !errors.Is(err, errNoAct) {
 		t.Errorf("a token without something that acts: %v", err)
 	}
 }

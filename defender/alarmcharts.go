@@ -14,10 +14,10 @@ import (
 // they tell that it alarms more often, or worse, than it did.
 type AlarmCharts struct {
 	// Violations is a u'-chart of violated charts per judged chart; nil below
-	// MinAlarmSamples runs.
+	// minAlarmSamples runs.
 	Violations *AlarmChart `json:"violations"`
 	// Between is a t-chart of the hours between runs with an alarm, each counted once;
-	// nil below MinAlarmTimes of them. A time below the lower limit is a change for
+	// nil below minAlarmTimes of them. A time below the lower limit is a change for
 	// the worse.
 	Between *AlarmChart `json:"between"`
 	// Runs is a g-chart of the runs between those with an alarm, for a chamber that
@@ -42,8 +42,8 @@ type AlarmPoint struct {
 // How many points there have to be for charts of alarms. Limits rest on the first
 // ones, at most MaxAlarmSamples.
 const (
-	MinAlarmSamples = 20
-	MinAlarmTimes   = 8
+	minAlarmSamples = 20
+	minAlarmTimes   = 8
 	runsBaseline    = 50
 	timesBaseline   = 20
 )
@@ -110,7 +110,7 @@ func (c *AlarmChart) latest(context string) (AlarmPoint, bool) {
 }
 
 func violations(ids []string, samples []attribute.Sample) *AlarmChart {
-	if len(samples) < MinAlarmSamples {
+	if len(samples) < minAlarmSamples {
 		return nil
 	}
 	c := &AlarmChart{Baseline: min(len(samples), runsBaseline)}
@@ -126,7 +126,7 @@ func violations(ids []string, samples []attribute.Sample) *AlarmChart {
 }
 
 func between(alarmed []UChart) *AlarmChart {
-	if len(alarmed) <= MinAlarmTimes {
+	if len(alarmed) <= minAlarmTimes {
 		return nil
 	}
 	var hours []float64
@@ -134,7 +134,7 @@ func between(alarmed []UChart) *AlarmChart {
 		hours = append(hours, alarmed[i].Context.End.Sub(alarmed[i-1].Context.End).Hours())
 	}
 	c := &AlarmChart{Baseline: min(len(hours), timesBaseline)}
-	t, err := attribute.NewT(attribute.Power, hours[:c.Baseline])
+	t, err := attribute.NewT(hours[:c.Baseline])
 	if err != nil {
 		return nil
 	}
@@ -146,7 +146,7 @@ func between(alarmed []UChart) *AlarmChart {
 const tail = 0.00135
 
 func runsBetween(alarmed []UChart, gaps []float64) *AlarmChart {
-	if len(gaps) < MinAlarmTimes {
+	if len(gaps) < minAlarmTimes {
 		return nil
 	}
 	c := &AlarmChart{Baseline: min(len(gaps), timesBaseline)}

@@ -83,7 +83,7 @@ func assignmentLines(t *testing.T, events ...event.Event) []string {
 		}
 		return a
 	}}))
-	a := newAssignmentLog(NewChamberCount(&registered{chambers: chambersOf(40)}), func() *slog.Logger { return log })
+	a := newAssignmentLog(newChamberCount(&registered{chambers: chambersOf(40)}), func() *slog.Logger { return log })
 	a.cpu = func() time.Duration { return 0 }
 	a.used, a.wait = 0, 0
 	for _, e := range events {
@@ -148,7 +148,7 @@ func TestAssignmentLog(t *testing.T) {
 
 func TestAssignmentLogPicksTheFirstMessageOfEachAcquiredSlot(t *testing.T) {
 	t.Parallel()
-	a := newAssignmentLog(NewChamberCount(&registered{}), slog.Default)
+	a := newAssignmentLog(newChamberCount(&registered{}), slog.Default)
 	if a.first(3) {
 		t.Error("slot 3 has a first message before it is acquired")
 	}

@@ -8,9 +8,9 @@ import (
 
 // Limits of the names that make up keys, in bytes.
 const (
-	MaxNameBytes    = 64  // tool and chamber names
-	MaxContextBytes = 128 // context IDs
-	MaxTextBytes    = 256 // recipe, product, lot, wafer
+	maxNameBytes    = 64  // tool and chamber names
+	maxContextBytes = 128 // context IDs
+	maxTextBytes    = 256 // recipe, product, lot, wafer
 )
 
 // Chamber identifies one process chamber of a tool. It is comparable and serves
@@ -36,7 +36,7 @@ func ParseChamber(s string) (Chamber, error) {
 // String returns the chamber's key, "tool001:chamber1".
 func (c Chamber) String() string { return c.Tool + ":" + c.Name }
 
-// Validate reports every fault of c. Both names are 1 to [MaxNameBytes] letters,
+// Validate reports every fault of c. Both names are 1 to [maxNameBytes] letters,
 // digits, '-' and '_', so that they are also single tokens of a message subject.
 func (c Chamber) Validate() error {
 	return errors.Join(checkName("tool", c.Tool), checkName("chamber", c.Name))
@@ -99,11 +99,11 @@ func (k TChartKey) Validate() error {
 }
 
 func checkName(what, s string) error {
-	return checkToken(what, s, MaxNameBytes, "-_")
+	return checkToken(what, s, maxNameBytes, "-_")
 }
 
 func checkContext(s string) error {
-	return checkToken("context", s, MaxContextBytes, "-_.:+=@")
+	return checkToken("context", s, maxContextBytes, "-_.:+=@")
 }
 
 func checkToken(what, s string, limit int, punctuation string) error {

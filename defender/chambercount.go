@@ -28,8 +28,8 @@ type ChamberCount struct {
 	readAt time.Time
 }
 
-// NewChamberCount returns a count of the chambers that are registered in store.
-func NewChamberCount(store Store) *ChamberCount {
+// newChamberCount returns a count of the chambers that are registered in store.
+func newChamberCount(store Store) *ChamberCount {
 	return &ChamberCount{store: store, now: time.Now}
 }
 

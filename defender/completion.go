@@ -137,8 +137,8 @@ func (c Completion) Validate() error {
 
 func checkText(what, s string) error {
 	switch {
-	case len(s) > MaxTextBytes:
-		return fmt.Errorf("%s has %d bytes, at most %d are allowed", what, len(s), MaxTextBytes)
+	case len(s) > maxTextBytes:
+		return fmt.Errorf("%s has %d bytes, at most %d are allowed", what, len(s), maxTextBytes)
 	case !utf8.ValidString(s):
 		return fmt.Errorf("%s is not UTF-8", what)
 	}

@@ -167,7 +167,7 @@ func New(c Config) (*Defender, error) {
 	}
 	d := &Defender{c: c, out: &outbox{js: js, replicas: c.Replicas, logger: c.Logger}, cache: newCache(c.Store, c.History, c.CacheBytes)}
 	d.scratch.New = func() any { return &scratch{decoder: tchart.Decoder{MaxPoints: c.MaxPoints}} }
-	d.assignment = newAssignmentLog(NewChamberCount(c.Store), d.log)
+	d.assignment = newAssignmentLog(newChamberCount(c.Store), d.log)
 	c.Metrics.cache(d.CacheStats)
 	return d, nil
 }
@@ -433,8 +433,8 @@ func (d *Defender) conclude(ctx context.Context, ref ContextRef, blob []byte, hi
 	return chart, verdict, nil
 }
 
-// DeadSubject is where messages go that can't be processed.
-func DeadSubject(c Chamber) string { return "dc-dead." + c.Tool + "." + c.Name }
+// deadSubject is where messages go that can't be processed.
+func deadSubject(c Chamber) string { return "dc-dead." + c.Tool + "." + c.Name }
 
 // bury puts a message aside that can't be processed, and only then removes it
 // from the stream.
@@ -457,7 +457,7 @@ func (d *Defender) deadLetter(ctx context.Context, m partition.Message, why erro
 	if err != nil {
 		chamber = Chamber{Tool: "unknown", Name: "unknown"}
 	}
-	msg := &nats.Msg{Subject: DeadSubject(chamber), Data: m.Data, Header: nats.Header{}}
+	msg := &nats.Msg{Subject: deadSubject(chamber), Data: m.Data, Header: nats.Header{}}
 	msg.Header.Set(headerError, oneLine(why.Error()))
 	msg.Header.Set(headerSubject, m.Subject)
 	msg.Header.Set(nats.MsgIdHdr, deadID(m))

@@ -18,7 +18,7 @@ import (
 	"github.com/muster-dev/muster/internal/component"
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/connect"
-	"github.com/muster-dev/muster/nodes/ec2"
+	"github.com/muster-dev/muster/nodes/ec2/event"
 	"github.com/muster-dev/muster/nodes/kube"
 	"github.com/muster-dev/muster/nodes/lambda"
 )
@@ -521,12 +521,12 @@ func TestTheRulesMatchTheEventsThatAreUnderstood(t *testing.T) {
 				detail[k] = texts(v)[0]
 			}
 		}
-		event, err := json.Marshal(map[string]any{"id": "e", "time": "2026-11-21T10:00:00Z", "source": texts(pattern["source"])[0],
+		message, err := json.Marshal(map[string]any{"id": "e", "time": "2026-11-21T10:00:00Z", "source": texts(pattern["source"])[0],
 			"detail-type": texts(pattern["detail-type"])[0], "detail": detail})
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := ec2.ParseEvent(event)
+		got, err := event.Parse(message)
 		if err != nil || len(got) != 1 {
 			t.Errorf("%s: %v", name, err)
 			continue

@@ -64,7 +64,7 @@ func (r replacement) intend(ctx context.Context, s *survey, refusal *LaunchError
 	exhausted := append(interruptedOfferings(append(s.open, r.item), now), append(news, r.state.record.Exhausted...)...)
 	zones := r.launcher.launchedPerZone(s)
 	zones[r.item.Offering.Zone]-- // the one that is replaced
-	order := LaunchOrder(r.config.Policy, subnets, zones, exhausted, now)
+	order := launchOrder(r.config.Policy, subnets, zones, exhausted, now)
 
 	if len(order) == 0 || refusal != nil && refusal.Kind == FailPermanent {
 		why := "every offering is exhausted"

@@ -68,7 +68,7 @@ func (ClaimInterruption) Name() string { return "claimInterruption" }
 func (t ClaimInterruption) Apply(i Interruption) (Interruption, error) {
 	switch {
 	case i.InstanceID == "" || i.Closed:
-		return i, &RefusedError{Transition: t.Name(), Condition: ErrNotRecorded, Detail: "not open"}
+		return i, &RefusedError{Transition: t.Name(), Condition: errNotRecorded, Detail: "not open"}
 	case i.Owner == t.Owner:
 		return i, nil
 	case i.Owner != "" && t.Now.Unix() <= i.UntilEpoch && !t.former(i):

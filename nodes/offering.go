@@ -33,12 +33,12 @@ type Want struct {
 // any reports whether every node that is offered would do.
 func (w Want) any() bool { return len(w.Types) == 0 && len(w.Zones) == 0 }
 
-// LaunchOrder returns the offerings to try for one instance, best first: the zone with the fewest workers
+// launchOrder returns the offerings to try for one instance, best first: the zone with the fewest workers
 // first; within a zone Spot across all types, then On-Demand across all types; only then the next zone. So an
 // On-Demand node in the emptier zone is preferred to a Spot node that would unbalance the zones. Zones of
 // equal count and subnets of equal zone come in the order of their names. Offerings that are exhausted at now
 // are left out.
-func LaunchOrder(p Policy, subnets []Subnet, perZone map[string]int, exhausted []Exhausted, now time.Time) []Offering {
+func launchOrder(p Policy, subnets []Subnet, perZone map[string]int, exhausted []Exhausted, now time.Time) []Offering {
 	subnets = slices.Clone(subnets)
 	slices.SortStableFunc(subnets, func(a, b Subnet) int {
 		return cmp.Or(cmp.Compare(perZone[a.Zone], perZone[b.Zone]), cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.ID, b.ID))

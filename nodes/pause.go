@@ -13,8 +13,8 @@ import (
 	"github.com/muster-dev/muster/internal/secret"
 )
 
-// MaxPauseText is how many characters the name and the reason of a pause may have.
-const MaxPauseText = 500
+// maxPauseText is how many characters the name and the reason of a pause may have.
+const maxPauseText = 500
 
 // PauseScaling pauses scaling. It carries no fence, because a person who pauses holds no lease: stores make
 // it one conditional write, so that it is neither lost under a tick's writes nor takes the lease from the
@@ -71,8 +71,8 @@ func CheckPause(by, reason string, reasonless bool) error {
 }
 
 func checkPauseText(what, s string) error {
-	if n := utf8.RuneCountInString(s); n > MaxPauseText {
-		return fmt.Errorf("%s has %d characters: write at most %d", what, n, MaxPauseText)
+	if n := utf8.RuneCountInString(s); n > maxPauseText {
+		return fmt.Errorf("%s has %d characters: write at most %d", what, n, maxPauseText)
 	}
 	if !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) {
 		return fmt.Errorf("%s has characters that can't be shown: write one line of text", what)

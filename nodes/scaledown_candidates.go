@@ -22,13 +22,13 @@ type Passed struct {
 	PodsStay   bool   `json:"podsStay,omitempty"` // because the remaining workers can't take its pods
 }
 
-// SelectTargets chooses up to n workers for removal, in the order in which they go, and says of every other
+// selectTargets chooses up to n workers for removal, in the order in which they go, and says of every other
 // why it was passed over. Each comes from the zone with most workers at that point, the oldest of the zone
 // first, at equal age the one that costs the worker plane least. What one action launched is of equal age,
 // that of the first of it, although the seconds differ in which the cloud took the requests. A zone is never
 // emptied while there are several, and no worker is chosen that could not be drained, or whose pods the
 // remaining workers can't take.
-func SelectTargets(o Observation, r Record, fit Fitter, n int, now time.Time) ([]Target, []Passed) {
+func selectTargets(o Observation, r Record, fit Fitter, n int, now time.Time) ([]Target, []Passed) {
 	var candidates []candidate
 	var passed, gone []Passed
 	var remaining []*Node

@@ -146,7 +146,7 @@ func (u scaleUp) intendNext(ctx context.Context, s *survey, subnets []Subnet, re
 	exhausted = append(append(exhausted, news...), u.state.record.Exhausted...)
 
 	policy, subnets := u.wanted(subnets)
-	order := LaunchOrder(policy, subnets, u.launcher.launchedPerZone(s), exhausted, now)
+	order := launchOrder(policy, subnets, u.launcher.launchedPerZone(s), exhausted, now)
 	if len(order) == 0 || refusal != nil && refusal.Kind == FailPermanent {
 		return false, u.endLaunching(ctx, refusal, news)
 	}

@@ -61,7 +61,7 @@ func beginning(t Transition, r Record, fence int64, actionID string) error {
 		return refuse(t, ErrScalingInProgress, "%s", r.ActionID())
 	}
 	if r.LastActionID == actionID {
-		return refuse(t, ErrNotThatAction, "it has ended")
+		return refuse(t, errNotThatAction, "it has ended")
 	}
 	return nil
 }

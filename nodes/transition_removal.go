@@ -72,7 +72,7 @@ func removing(t Transition, r Record, fence int64, m Removal) error {
 	}
 	if m.ActionID == "" || m.ActionID != r.ScaleDownActionID {
 		if r.Targets(m.InstanceID) {
-			return refuse(t, ErrNotThatAction, "%s is a target of %s", m.InstanceID, r.ScaleDownActionID)
+			return refuse(t, errNotThatAction, "%s is a target of %s", m.InstanceID, r.ScaleDownActionID)
 		}
 		if m.ActionID == "" {
 			return nil
@@ -80,10 +80,10 @@ func removing(t Transition, r Record, fence int64, m Removal) error {
 		if old, ok := r.Removal(m.InstanceID); ok && old.ActionID == m.ActionID {
 			return nil // left behind by an action that has ended
 		}
-		return refuse(t, ErrNotThatAction, "in progress is %q", r.ActionID())
+		return refuse(t, errNotThatAction, "in progress is %q", r.ActionID())
 	}
 	if !r.Targets(m.InstanceID) {
-		return refuse(t, ErrNotRecorded, "%s is not an unfinished target", m.InstanceID)
+		return refuse(t, errNotRecorded, "%s is not an unfinished target", m.InstanceID)
 	}
 	return nil
 }
@@ -103,7 +103,7 @@ func (t FinishRemoval) Apply(r Record) (Record, error) {
 		return r, err
 	}
 	if r.Targets(t.InstanceID) {
-		return r, refuse(t, ErrNotThatAction, "%s is a target of %s", t.InstanceID, r.ScaleDownActionID)
+		return r, refuse(t, errNotThatAction, "%s is a target of %s", t.InstanceID, r.ScaleDownActionID)
 	}
 	if _, ok := r.Removal(t.InstanceID); !ok {
 		return r, nil
@@ -135,7 +135,7 @@ func (t GiveBack) Apply(r Record) (Record, error) {
 		return r, nil
 	}
 	if m.Phase == PhaseTerminating {
-		return r, refuse(t, ErrMarked, "%s", t.InstanceID)
+		return r, refuse(t, errMarked, "%s", t.InstanceID)
 	}
 	r = r.Clone()
 	r.dropRemoval(t.InstanceID)

@@ -52,7 +52,7 @@ func (t MarkScaleDownInstanceDone) Apply(r Record) (Record, error) {
 		return r, nil
 	}
 	if !slices.Contains(r.ScaleDownTargetInstanceIDs, t.InstanceID) {
-		return r, refuse(t, ErrNotRecorded, "%s is not a target", t.InstanceID)
+		return r, refuse(t, errNotRecorded, "%s is not a target", t.InstanceID)
 	}
 	r = r.Clone()
 	r.ScaleDownCompletedInstanceIDs = append(r.ScaleDownCompletedInstanceIDs, t.InstanceID)
@@ -81,7 +81,7 @@ func (t CompleteScaleDown) Apply(r Record) (Record, error) {
 	}
 	for _, id := range r.ScaleDownTargetInstanceIDs {
 		if r.Targets(id) {
-			return r, refuse(t, ErrUnfinished, "%s is not done", id)
+			return r, refuse(t, errUnfinished, "%s is not done", id)
 		}
 	}
 	r = r.Clone()
@@ -133,7 +133,7 @@ func scalingDown(t Transition, r Record, fence int64, actionID string) error {
 		return err
 	}
 	if !r.ScalingDown() || r.ScaleDownActionID != actionID {
-		return refuse(t, ErrNotThatAction, "in progress is %q", r.ActionID())
+		return refuse(t, errNotThatAction, "in progress is %q", r.ActionID())
 	}
 	return nil
 }

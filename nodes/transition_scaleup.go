@@ -59,10 +59,10 @@ func (t IntendLaunch) Apply(r Record) (Record, error) {
 		return r, nil
 	}
 	if t.Intent.Ordinal != len(r.ScaleUpInstanceIDs) {
-		return r, refuse(t, ErrNotRecorded, "ordinal %d after %d recorded", t.Intent.Ordinal, len(r.ScaleUpInstanceIDs))
+		return r, refuse(t, errNotRecorded, "ordinal %d after %d recorded", t.Intent.Ordinal, len(r.ScaleUpInstanceIDs))
 	}
 	if i := r.ScaleUpIntent; i != nil && t.Intent.Attempt <= i.Attempt {
-		return r, refuse(t, ErrNotRecorded, "attempt %d after %d", t.Intent.Attempt, i.Attempt)
+		return r, refuse(t, errNotRecorded, "attempt %d after %d", t.Intent.Attempt, i.Attempt)
 	}
 	r = r.Clone()
 	i := t.Intent
@@ -93,7 +93,7 @@ func (t RecordScaleUpInstances) Apply(r Record) (Record, error) {
 	}
 	i := r.ScaleUpIntent
 	if i == nil || i.Request.Token != t.Token {
-		return r, refuse(t, ErrNotRecorded, "no open intent with this token")
+		return r, refuse(t, errNotRecorded, "no open intent with this token")
 	}
 	r = r.Clone()
 	launch := *r.ScaleUpIntent
@@ -120,7 +120,7 @@ func (t ReduceScaleUp) Apply(r Record) (Record, error) {
 		return r, err
 	}
 	if len(r.ScaleUpInstanceIDs) == 0 {
-		return r, refuse(t, ErrNotRecorded, "nothing was launched")
+		return r, refuse(t, errNotRecorded, "nothing was launched")
 	}
 	r = r.Clone()
 	r.ScaleUpRequested = len(r.ScaleUpInstanceIDs)
@@ -198,7 +198,7 @@ func scalingUp(t Transition, r Record, fence int64, actionID string) error {
 		return err
 	}
 	if !r.ScalingUp() || r.ScaleUpActionID != actionID {
-		return refuse(t, ErrNotThatAction, "in progress is %q", r.ActionID())
+		return refuse(t, errNotThatAction, "in progress is %q", r.ActionID())
 	}
 	return nil
 }

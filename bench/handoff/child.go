@@ -24,7 +24,7 @@ const childVariable = "HANDOFF_BROKER"
 // order is what a child is to be: a NATS server or the fake of Kafka.
 type order struct {
 	NATS       *broker.Options `json:"nats,omitempty"`
-	Sync       string          `json:"sync,omitempty"` // of the NATS server, as broker.ParseSync reads it
+	Sync       string          `json:"sync,omitempty"` // of the NATS server, always, default or an interval, as broker.Sync reads it
 	Partitions int             `json:"partitions,omitempty"`
 }
 

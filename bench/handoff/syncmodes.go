@@ -18,7 +18,7 @@ import (
 
 // SyncMode is one way to keep messages on the disk.
 type SyncMode struct {
-	Sync       string // as broker.ParseSync reads it
+	Sync       string // always, default or an interval, as broker.Sync reads it
 	Replicas   int    // of the stream, on as many servers
 	Publishers int    // each publishes one message at a time
 	Consume    bool   // each message is also consumed and acknowledged, and counts then

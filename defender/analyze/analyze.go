@@ -71,13 +71,8 @@ const (
 	history   = 100 // earlier runs a verdict may rest on, as the defender's
 )
 
-// Files reads trace files (see package trace for their form) whose columns have their
-// default names; see [Columns].
-func Files(ctx context.Context, set *strategy.Set, names []string) (*Report, error) {
-	return Columns(ctx, set, names, trace.Columns{})
-}
-
-// Columns reads trace files and judges their runs. Errors name the file, line and column
+// Columns reads trace files (see package trace for their form) and judges their runs.
+// Errors name the file, line and column
 // of what is wrong, all of a file at once.
 func Columns(ctx context.Context, set *strategy.Set, names []string, columns trace.Columns) (*Report, error) {
 	r := &Report{Files: names, Version: set.Version()}

@@ -2,6 +2,7 @@ package analyze_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -59,7 +60,7 @@ func file(t *testing.T, normal int, svid string) string {
 
 func TestAFaultyRunIsFoundAndShown(t *testing.T) {
 	t.Parallel()
-	r, err := analyze.Files(t.Context(), strategy.Default(), []string{file(t, 25, `"<script>alert(1)</script>"`)})
+	r, err := files(t.Context(), strategy.Default(), []string{file(t, 25, `"<script>alert(1)</script>"`)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +105,7 @@ func TestWhatIsWrongWithFilesIsToldAtOnce(t *testing.T) {
 	if err := errors.Join(os.WriteFile(bad, []byte("set,wafer,name,fault,Time,Step Number,a\ns,1,w,,x,1,y\n"), 0o644), os.WriteFile(empty, nil, 0o644)); err != nil {
 		t.Fatal(err)
 	}
-	_, err := analyze.Files(t.Context(), strategy.Default(), []string{bad, empty, filepath.Join(dir, "missing.csv")})
+	_, err := files(t.Context(), strategy.Default(), []string{bad, empty, filepath.Join(dir, "missing.csv")})
 	for _, want := range []string{"bad.csv:2", "empty.csv", "missing.csv"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error doesn't tell of %s: %v", want, err)
@@ -117,7 +118,7 @@ func TestWhatIsWrongWithFilesIsToldAtOnce(t *testing.T) {
 // judged by the ones before it with the default strategy.
 func TestRecordedFaultsByADefenderThatSawNormalWafersFirst(t *testing.T) {
 	t.Parallel()
-	r, err := analyze.Files(t.Context(), strategy.Default(), []string{realdata.Path(t, "etch/lam9600_machine.csv")})
+	r, err := files(t.Context(), strategy.Default(), []string{realdata.Path(t, "etch/lam9600_machine.csv")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +175,7 @@ func TestGroups(t *testing.T) {
 	last := func(g *analyze.Group) *analyze.Run { return g.Runs[len(g.Runs)-1] }
 	t.Run("are-files-whatever-runs-are-called", func(t *testing.T) {
 		t.Parallel()
-		r, err := analyze.Files(t.Context(), strategy.Default(), []string{csvOf(t, "a.csv", plainNames, 1, 40, plain)})
+		r, err := files(t.Context(), strategy.Default(), []string{csvOf(t, "a.csv", plainNames, 1, 40, plain)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -211,7 +212,7 @@ func TestGroups(t *testing.T) {
 	})
 	t.Run("without-a-judged-run-say-why", func(t *testing.T) {
 		t.Parallel()
-		r, err := analyze.Files(t.Context(), strategy.Default(), []string{csvOf(t, "few.csv", plainNames, 1, 7, plain)})
+		r, err := files(t.Context(), strategy.Default(), []string{csvOf(t, "few.csv", plainNames, 1, 7, plain)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -226,11 +227,11 @@ func TestGroups(t *testing.T) {
 	t.Run("are-judged-alone-whatever-else-is-analyzed", func(t *testing.T) {
 		t.Parallel()
 		a, b := csvOf(t, "chamberA.csv", plainNames, 5, 60, plain), csvOf(t, "chamberB.csv", plainNames, 6, 60, plain)
-		both, err := analyze.Files(t.Context(), strategy.Default(), []string{a, b})
+		both, err := files(t.Context(), strategy.Default(), []string{a, b})
 		if err != nil {
 			t.Fatal(err)
 		}
-		alone, err := analyze.Files(t.Context(), strategy.Default(), []string{b})
+		alone, err := files(t.Context(), strategy.Default(), []string{b})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -240,4 +241,9 @@ func TestGroups(t *testing.T) {
 			}
 		}
 	})
+}
+
+// files analyzes trace files whose columns have their default names.
+func files(ctx context.Context, set *strategy.Set, names []string) (*analyze.Report, error) {
+	return analyze.Columns(ctx, set, names, trace.Columns{})
 }

@@ -113,13 +113,6 @@ func NewG(between []float64) (G, error) {
 	return G{Mean: sum / float64(len(between)), N: len(between)}, nil
 }
 
-// Limits returns the mean and 3 standard deviations of the geometric
-// distribution around it, sqrt(mean (mean+1)) each, not below 0.
-func (g G) Limits() spc.Limits {
-	width := 3 * math.Sqrt(g.Mean*(g.Mean+1))
-	return spc.Limits{Center: g.Mean, Lower: max(0, g.Mean-width), Upper: g.Mean + width}
-}
-
 // ProbabilityLimits returns the median and the numbers that are exceeded, or
 // fallen below, with at most the probability tail each. The distribution is so
 // skewed that there is often no lower one: it is then 0, and nothing is below it.

@@ -11,8 +11,6 @@
 //
 //   - Hotelling, H.: Multivariate quality control, in Techniques of Statistical
 //     Analysis, McGraw-Hill 1947.
-//   - Jackson, J.E., Mudholkar, G.S.: Control procedures for residuals associated
-//     with principal component analysis, Technometrics 21 (1979), 341-349.
 //   - Tracy, N.D., Young, J.C., Mason, R.L.: Multivariate control charts for
 //     individual observations, Journal of Quality Technology 24 (1992), 88-95.
 //   - Nomikos, P., MacGregor, J.F.: Multivariate SPC charts for monitoring batch

@@ -197,22 +197,8 @@ func orient(v *mat.VecDense) {
 	}
 }
 
-// Runs returns how many runs the model was trained on, Components how many
-// components it keeps, and Eigenvalues all eigenvalues that aren't 0, descending.
-func (m *Model) Runs() int              { return m.n }
-func (m *Model) Components() int        { return m.k }
-func (m *Model) Eigenvalues() []float64 { return slices.Clone(m.eigen) }
-
-// Explained returns the share of the variance that the components explain.
-func (m *Model) Explained() float64 {
-	kept, total := 0.0, 0.0
-	for i, v := range m.eigen {
-		if total += v; i < m.k {
-			kept += v
-		}
-	}
-	return kept / total
-}
+// Components returns how many components the model keeps.
+func (m *Model) Components() int { return m.k }
 
 // Score is what a model says of a run.
 type Score struct {

@@ -63,15 +63,8 @@ func TestTracyYoungMason(t *testing.T) {
 	if math.Abs(sum-3*13) > 1e-9 {
 		t.Errorf("T² sums up to %v, want p(n-1) = 39", sum)
 	}
-	// Observation 1 is outside at 1 %, by its low impurities.
-	limit, err := pca.T2Training(0.01, 14, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	// Observation 1 is outside, by its low impurities.
 	s, _ := m.Score(startup[0])
-	if s.T2 < limit {
-		t.Errorf("observation 1 has T² %.2f, limit %.2f", s.T2, limit)
-	}
 	if s.T2By[0] < s.T2By[1] || s.T2By[0] < s.T2By[2] {
 		t.Errorf("contributions of observation 1 are %v, want impurities the largest", s.T2By)
 	}
@@ -94,126 +87,12 @@ func TestNISTPrincipalComponents(t *testing.T) {
 	}
 }
 
-// TestT2FutureIsTheTableOfF compares with 5 % points of F as printed in tables.
-func TestT2FutureIsTheTableOfF(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		n, k int
-		f    string // F(0.05; k, n-k)
-	}{{12, 2, "4.10"}, {23, 3, "3.10"}, {34, 4, "2.69"}} {
-		l, err := pca.T2Future(0.05, test.n, test.k)
-		if err != nil {
-			t.Fatal(err)
-		}
-		printed(t, "F", l*float64(test.n*(test.n-test.k))/float64(test.k*(test.n+1)*(test.n-1)), test.f)
-	}
-	for _, bad := range [][3]float64{{0, 10, 2}, {1, 10, 2}, {.05, 2, 2}, {.05, 10, 0}} {
-		if _, err := pca.T2Future(bad[0], int(bad[1]), int(bad[2])); err == nil {
-			t.Errorf("T2Future%v is accepted", bad)
-		}
-		if _, err := pca.T2Training(bad[0], int(bad[1]), int(bad[2])); err == nil {
-			t.Errorf("T2Training%v is accepted", bad)
-		}
-	}
-}
-
-// TestQLimitOfEqualEigenvaluesIsChiSquare compares with printed points of
-// chi-square: for equal eigenvalues Jackson and Mudholkar's limit is Wilson and
-// Hilferty's approximation of it, good to a part in a thousand.
-func TestQLimitOfEqualEigenvaluesIsChiSquare(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		alpha float64
-		n     int
-		want  float64
-	}{{.05, 5, 11.070}, {.01, 5, 15.086}, {.05, 10, 18.307}, {.01, 20, 37.566}, {.05, 30, 43.773}} {
-		eigen := make([]float64, test.n)
-		for i := range eigen {
-			eigen[i] = 2
-		}
-		if got := pca.QLimit(test.alpha, eigen) / 2; !(math.Abs(got/test.want-1) <= 3e-3) {
-			t.Errorf("the %g point of chi-square(%d) is %v, want %v", test.alpha, test.n, got, test.want)
-		}
-	}
-	if got := pca.QLimit(.01, nil); got != 0 {
-		t.Errorf("without components left out the limit is %v", got)
-	}
-}
-
-// TestT2LimitsInClosedForm compares with quantiles that can be written down:
-// Beta(1, b), Beta(1/2, 1/2) and F(1, 1), the latter two with the fewest runs.
-func TestT2LimitsInClosedForm(t *testing.T) {
-	t.Parallel()
-	angle := func(alpha float64) float64 { return math.Pi / 2 * (1 - alpha) }
-	for _, test := range []struct {
-		what  string
-		limit func(alpha float64, n, k int) (float64, error)
-		alpha float64
-		n, k  int
-		want  float64
-	}{
-		{"training", pca.T2Training, .05, 14, 2, 13. * 13 / 14 * (1 - math.Pow(.05, 2./11))},
-		{"training", pca.T2Training, .01, 5, 2, 4. * 4 / 5 * (1 - .01)},
-		{"training", pca.T2Training, .05, 3, 1, 2. * 2 / 3 * math.Pow(math.Sin(angle(.05)), 2)},
-		{"future", pca.T2Future, .05, 2, 1, 1.5 * math.Pow(math.Tan(angle(.05)), 2)},
-	} {
-		got, err := test.limit(test.alpha, test.n, test.k)
-		if err != nil || !(math.Abs(got/test.want-1) <= 1e-9) {
-			t.Errorf("limit of T² in %s at %g, %d runs, %d components is %v, %v, want %v", test.what, test.alpha, test.n, test.k, got, err, test.want)
-		}
-	}
-	if _, err := pca.T2Training(.05, 3, 2); err == nil {
-		t.Error("T2Training of 3 runs and 2 components is accepted: the beta distribution needs another")
-	}
-}
-
-// TestQLimitIsExceededByItsShare compares with distributions whose tail can be
-// written down. A sum of pairs of equal eigenvalues is one of two exponential
-// values. Eigenvalues that are very uneven have Box's limit, which is chi-square
-// with an even number of degrees of freedom for those here.
-func TestQLimitIsExceededByItsShare(t *testing.T) {
-	t.Parallel()
-	for _, alpha := range []float64{.05, .01} {
-		for _, pair := range [][2]float64{{4, 3}, {2, 1}} {
-			x := pca.QLimit(alpha, []float64{pair[0], pair[0], pair[1], pair[1]})
-			a, b := 2*pair[0], 2*pair[1]
-			if tail := (a*math.Exp(-x/a) - b*math.Exp(-x/b)) / (a - b); !(math.Abs(tail/alpha-1) <= .1) {
-				t.Errorf("the limit %v of pairs of %v is exceeded with %.4f, want %g", x, pair, tail, alpha)
-			}
-		}
-		one, rest := (100+2*math.Sqrt(9700))/3, slices.Repeat([]float64{1}, 100)
-		y := pca.QLimit(alpha, append([]float64{one}, rest...)) * (one + 100) / (one*one + 100)
-		if tail := math.Exp(-y/2) * (1 + y/2); !(math.Abs(tail/alpha-1) <= 1e-9) {
-			t.Errorf("Box's limit with 4 degrees of freedom is exceeded with %v, want %g", tail, alpha)
-		}
-		// These are where Jackson and Mudholkar's power is just 0.
-		y = pca.QLimit(alpha, append([]float64{4}, rest[:8]...)) / 2
-		if tail := math.Exp(-y/2) * (1 + y/2 + y*y/8); !(math.Abs(tail/alpha-1) <= 1e-9) {
-			t.Errorf("Box's limit with 6 degrees of freedom is exceeded with %v, want %g", tail, alpha)
-		}
-	}
-}
-
-// TestQLimitOfEqualEigenvaluesIsWilsonAndHilfertys to the last digits.
-func TestQLimitOfEqualEigenvaluesIsWilsonAndHilfertys(t *testing.T) {
-	t.Parallel()
-	for _, n := range []int{2, 5, 40} {
-		v := 2 / (9 * float64(n))
-		want := float64(n) * math.Pow(1-v+math.Sqrt2*math.Erfinv(.98)*math.Sqrt(v), 3)
-		if got := pca.QLimit(.01, slices.Repeat([]float64{3}, n)) / 3; !(math.Abs(got/want-1) <= 1e-9) {
-			t.Errorf("the limit of %d equal eigenvalues is %v, want %v", n, got, want)
-		}
-	}
-}
-
 func TestLimitsWithoutVariationAreTheMean(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ got, want float64 }{
 		{pca.Moments{Mean: 3}.Limit(.01), 3},
 		{pca.Moments{}.Limit(.01), 0},
 		{pca.Moments{Variance: 1}.Limit(.01), 0},
-		{pca.QLimit(.01, []float64{0, 0}), 0},
-		{pca.QLimit(.01, []float64{1e-200}), 0}, // its square is 0
 	} {
 		if test.got != test.want {
 			t.Errorf("the limit is %v, want %v", test.got, test.want)
@@ -427,15 +306,8 @@ func factors(rng *rand.Rand, n, p int) [][]float64 {
 func TestLimitsHoldOnNewRuns(t *testing.T) {
 	t.Parallel()
 	const alpha, models, fresh = 0.05, 40, 50
-	for _, test := range []struct {
-		n, p       int
-		parametric bool // Jackson and Mudholkar's limit is good with many runs
-	}{{400, 10, true}, {30, 60, false}} {
+	for _, test := range []struct{ n, p, folds int }{{400, 10, 10}, {30, 60, 0}} {
 		rng := rand.New(rand.NewPCG(7, uint64(test.n)))
-		t2Limit, err := pca.T2Future(alpha, test.n, 2)
-		if err != nil {
-			t.Fatal(err)
-		}
 		t2, q := 0, 0
 		for range models {
 			runs := factors(rng, test.n, test.p)
@@ -443,14 +315,11 @@ func TestLimitsHoldOnNewRuns(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			qLimit := pca.QLimit(alpha, m.Eigenvalues()[2:])
-			if !test.parametric {
-				reference, err := pca.CrossValidate(runs, pca.Config{Components: 2}, 0)
-				if err != nil {
-					t.Fatal(err)
-				}
-				qLimit = reference.Q.Limit(alpha)
+			reference, err := pca.CrossValidate(runs, pca.Config{Components: 2}, test.folds)
+			if err != nil {
+				t.Fatal(err)
 			}
+			t2Limit, qLimit := reference.T2.Limit(alpha), reference.Q.Limit(alpha)
 			for _, run := range factors(rng, fresh, test.p) {
 				s, err := m.Score(run)
 				if err != nil {

@@ -43,7 +43,7 @@ func Chambers(n int) []defender.Chamber {
 // has no name.
 func Open(dir string, seed uint64) (Source, error) {
 	if dir != "" {
-		return LoadTraces(dir)
+		return loadTraces(dir)
 	}
 	return GenerateTraces(seed)
 }
@@ -81,9 +81,9 @@ type wafers struct {
 	normal [][]*trace.Wafer // by experiment
 }
 
-// LoadTraces reads every CSV file of a directory. The error names all that is
+// loadTraces reads every CSV file of a directory. The error names all that is
 // wrong with them.
-func LoadTraces(dir string) (Source, error) {
+func loadTraces(dir string) (Source, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.csv"))
 	if err != nil || len(files) == 0 {
 		if _, statErr := os.Stat(dir); statErr != nil {

@@ -31,9 +31,6 @@ type CUSUMPoint struct {
 	N               int // values seen
 }
 
-// Out reports whether a sum exceeds the decision interval.
-func (p CUSUMPoint) Out() bool { return p.OutHigh || p.OutLow }
-
 // Validate reports every fault of the settings.
 func (c CUSUM) Validate() error {
 	var errs []error
@@ -73,15 +70,4 @@ func (c CUSUM) Next(before CUSUMPoint, x float64) CUSUMPoint {
 	}
 	p.OutHigh, p.OutLow = p.High > h, p.Low > h
 	return p
-}
-
-// Run returns the states after each value.
-func (c CUSUM) Run(xs []float64) []CUSUMPoint {
-	points := make([]CUSUMPoint, len(xs))
-	var state CUSUMPoint
-	for i, x := range xs {
-		state = c.Next(state, x)
-		points[i] = state
-	}
-	return points
 }

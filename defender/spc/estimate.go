@@ -12,7 +12,6 @@ import (
 // The constants of moving ranges of two values (Montgomery, appendix VI).
 const (
 	D2 = 1.128 // mean of a moving range in standard deviations
-	D4 = 3.267 // upper limit of a moving range in mean moving ranges
 	// medianD2 is the median of a moving range in standard deviations: that of
 	// |x-y|, sqrt(2) times the upper quartile of the normal distribution (0.954 in
 	// Wheeler and Chambers).

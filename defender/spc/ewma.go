@@ -64,14 +64,3 @@ func (c EWMA) Next(before EWMAPoint, x float64) EWMAPoint {
 	p.Out = p.Limits.Outside(p.Z)
 	return p
 }
-
-// Run returns the states after each value.
-func (c EWMA) Run(xs []float64) []EWMAPoint {
-	points := make([]EWMAPoint, len(xs))
-	var state EWMAPoint
-	for i, x := range xs {
-		state = c.Next(state, x)
-		points[i] = state
-	}
-	return points
-}

@@ -2,26 +2,6 @@ package spc
 
 import "fmt"
 
-// Individuals is an individuals and moving range chart (I-MR; Montgomery 6.4,
-// NIST/SEMATECH 6.3.2.2).
-type Individuals struct {
-	X     Limits  // mean ± 3 sigma
-	MR    Limits  // of the moving range: 0 to 3.267 mean moving ranges
-	Sigma float64 // mean moving range / 1.128
-	N     int
-}
-
-// NewIndividuals estimates the chart from values in time order, at least two and
-// finite.
-func NewIndividuals(xs []float64) (Individuals, error) {
-	e, err := MovingRange.Of(xs)
-	if err != nil {
-		return Individuals{}, fmt.Errorf("individuals chart, %w", err)
-	}
-	mr := e.Sigma * D2
-	return Individuals{X: e.Limits(3), MR: Limits{Center: mr, Upper: D4 * mr}, Sigma: e.Sigma, N: e.N}, nil
-}
-
 // PhaseI estimates limits from a period that may hold disturbances: it estimates,
 // leaves out what is outside, and estimates again until nothing is (Montgomery
 // 6.2.1, NIST/SEMATECH 6.3.1). The zero value of a field stands for its default.

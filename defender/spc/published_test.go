@@ -42,30 +42,29 @@ func numbers(t *testing.T, s string) []float64 {
 // TestNISTIndividuals is the flow rate example of NIST/SEMATECH 6.3.2.2.
 func TestNISTIndividuals(t *testing.T) {
 	t.Parallel()
-	c, err := spc.NewIndividuals(numbers(t, "49.6 47.6 49.9 51.3 47.8 51.2 52.6 52.4 53.6 52.1"))
+	e, err := spc.MovingRange.Of(numbers(t, "49.6 47.6 49.9 51.3 47.8 51.2 52.6 52.4 53.6 52.1"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	printed(t, "center", c.X.Center, "50.81")
-	printed(t, "mean moving range", c.MR.Center, "1.8778")
-	printed(t, "upper limit", c.X.Upper, "55.8041")
-	printed(t, "lower limit", c.X.Lower, "45.8159")
+	printed(t, "center", e.Center, "50.81")
+	printed(t, "mean moving range", e.Sigma*spc.D2, "1.8778")
+	printed(t, "upper limit", e.Limits(3).Upper, "55.8041")
+	printed(t, "lower limit", e.Limits(3).Lower, "45.8159")
 }
 
 // TestMontgomeryIndividuals is the viscosity of aircraft primer paint,
 // Montgomery, example of chapter 6.4: 15 batches, mean 33.52, mean moving range
-// 0.48, limits 34.80 and 32.24, moving range limit 1.57.
+// 0.48, limits 34.80 and 32.24.
 func TestMontgomeryIndividuals(t *testing.T) {
 	t.Parallel()
-	c, err := spc.NewIndividuals(numbers(t, "33.75 33.05 34.00 33.81 33.46 34.02 33.68 33.27 33.49 33.20 33.62 33.00 33.54 33.12 33.84"))
+	e, err := spc.MovingRange.Of(numbers(t, "33.75 33.05 34.00 33.81 33.46 34.02 33.68 33.27 33.49 33.20 33.62 33.00 33.54 33.12 33.84"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	printed(t, "center", c.X.Center, "33.52")
-	printed(t, "mean moving range", c.MR.Center, "0.48")
-	printed(t, "upper limit", c.X.Upper, "34.80")
-	printed(t, "lower limit", c.X.Lower, "32.24")
-	printed(t, "limit of the moving range", c.MR.Upper, "1.57")
+	printed(t, "center", e.Center, "33.52")
+	printed(t, "mean moving range", e.Sigma*spc.D2, "0.48")
+	printed(t, "upper limit", e.Limits(3).Upper, "34.80")
+	printed(t, "lower limit", e.Limits(3).Lower, "32.24")
 }
 
 // TestNISTEWMA is the example of NIST/SEMATECH 6.3.2.4.

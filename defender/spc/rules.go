@@ -37,9 +37,6 @@ var ruleNames = [...]string{
 	"western-electric-1", "western-electric-2", "western-electric-3", "western-electric-4",
 }
 
-// RuleNames returns the names of the single rules, such as "nelson-2".
-func RuleNames() []string { return slices.Clone(ruleNames[:]) }
-
 // ParseRules returns the set of the named rules; "nelson" and "western-electric"
 // name all of theirs.
 func ParseRules(names ...string) (Rules, error) {
@@ -155,16 +152,6 @@ func (s *Runs) update(z float64) {
 	s.high1, s.low1 = push(s.high1, z > 1), push(s.low1, z < -1)
 	s.last = z
 	s.n++
-}
-
-// Check returns which rules each value of a series completes.
-func (r Rules) Check(zs []float64) []Rules {
-	hits := make([]Rules, len(zs))
-	var s Runs
-	for i, z := range zs {
-		hits[i] = s.Next(z, r)
-	}
-	return hits
 }
 
 func push(bits uint8, b bool) uint8 {

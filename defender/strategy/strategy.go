@@ -26,8 +26,8 @@ var schema []byte
 // Schema returns the JSON schema of strategy files.
 func Schema() []byte { return slices.Clone(schema) }
 
-// MaxBytes is how large a strategy file may be.
-const MaxBytes = 1 << 20
+// maxBytes is how large a strategy file may be.
+const maxBytes = 1 << 20
 
 // File is a strategy file.
 type File struct {
@@ -165,8 +165,8 @@ func Load(name string) (*Set, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading strategies: %w", err)
 	}
-	if info.Size() > MaxBytes {
-		return nil, fmt.Errorf("reading strategies: %s has %d bytes, at most %d are allowed", name, info.Size(), MaxBytes)
+	if info.Size() > maxBytes {
+		return nil, fmt.Errorf("reading strategies: %s has %d bytes, at most %d are allowed", name, info.Size(), maxBytes)
 	}
 	data, err := os.ReadFile(name)
 	if err != nil {

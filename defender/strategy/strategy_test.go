@@ -167,7 +167,14 @@ strategies:
 		t.Errorf("the default policy is %+v", got)
 	}
 	// The schema knows the names that package spc does.
-	for _, name := range append(spc.RuleNames(), "nelson", "western-electric") {
+	names := []string{"nelson", "western-electric"}
+	for i := range 8 {
+		names = append(names, fmt.Sprintf("nelson-%d", i+1))
+	}
+	for i := range 4 {
+		names = append(names, fmt.Sprintf("western-electric-%d", i+1))
+	}
+	for _, name := range names {
 		text := fmt.Sprintf("schema: 1\nversion: 1\nstrategies: [{name: a, univariate: {rules: {names: [%s]}}}]", name)
 		if _, err := strategy.Parse([]byte(text), "x.yaml"); err != nil {
 			t.Errorf("rule %s: %v", name, err)

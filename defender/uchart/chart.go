@@ -63,7 +63,7 @@ type Quality struct {
 	BadTime  int     // rows without a finite timestamp, excluded
 	Backward int     // rows earlier than a row before them, excluded
 	Missing  int     // NaN and infinite sensor values in the other rows, excluded
-	Gaps     int     // intervals longer than GapFactor times the mean interval
+	Gaps     int     // intervals longer than gapFactor times the mean interval
 	Duration float64 // from the first to the last accepted row, s
 	Longest  float64 // longest interval between accepted rows, s
 }

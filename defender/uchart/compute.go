@@ -7,9 +7,9 @@ import (
 	"github.com/muster-dev/muster/tchart"
 )
 
-// GapFactor says what a gap is: an interval between samples more than this many
+// gapFactor says what a gap is: an interval between samples more than this many
 // times the trace's mean interval.
-const GapFactor = 5
+const gapFactor = 5
 
 // A Calculator computes charts and reuses its scratch memory. The zero value is
 // ready. It isn't safe for concurrent use.
@@ -106,7 +106,7 @@ func (c *Calculator) selectRows(time []float64, q *Quality) {
 			dt := c.time[i] - c.time[i-1]
 			c.half = append(c.half, dt/2)
 			q.Longest = max(q.Longest, finite(dt))
-			if dt > GapFactor*mean {
+			if dt > gapFactor*mean {
 				q.Gaps++
 			}
 		}

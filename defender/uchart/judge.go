@@ -403,7 +403,7 @@ func (v *Verdict) weigh(single []Violation) {
 	v.State = Alarm
 	v.Violated = len(outside)
 	slices.SortStableFunc(outside, func(a, b Violation) int { return cmp.Compare(math.Abs(b.Sigmas), math.Abs(a.Sigmas)) })
-	v.Violations = outside[:min(len(outside), MaxViolations)]
+	v.Violations = outside[:min(len(outside), maxViolations)]
 }
 
 // median returns the lower median; it sorts xs.

@@ -368,7 +368,7 @@ func (t *trained) largest(by []float64, total float64) []Contribution {
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(math.Abs(by[b]), math.Abs(by[a])) })
 	var list []Contribution
-	for _, i := range order[:min(len(order), MaxContributions)] {
+	for _, i := range order[:min(len(order), maxContributions)] {
 		share := by[i] / total
 		if !(math.Abs(share) <= math.MaxFloat64) || share == 0 {
 			break

@@ -63,11 +63,11 @@ type Verdict struct {
 	Score      float64 `json:"score"`
 	ScoreLimit float64 `json:"score_limit"`
 	// Violated is how many charts are outside their limits, and Violations the
-	// worst of them, worst first, at most MaxViolations.
+	// worst of them, worst first, at most maxViolations.
 	Violated   int         `json:"violated"`
 	Violations []Violation `json:"violations,omitempty"`
 	// Signaled is how often a chart's course is unusual by run rules, EWMA or CUSUM,
-	// and Signals the worst of them, at most MaxViolations.
+	// and Signals the worst of them, at most maxViolations.
 	Signaled int      `json:"signaled,omitempty"`
 	Signals  []Signal `json:"signals,omitempty"`
 	// Frozen is the limits that were frozen for this context and those after it,
@@ -87,8 +87,8 @@ type Verdict struct {
 	Suspended []string `json:"suspended,omitempty"`
 }
 
-// MaxViolations is how many violations a [Verdict] lists.
-const MaxViolations = 20
+// maxViolations is how many violations a [Verdict] lists.
+const maxViolations = 20
 
 // Multivariate is what a principal component model says of a context.
 type Multivariate struct {
@@ -100,12 +100,12 @@ type Multivariate struct {
 	Q          float64  `json:"q"` // squared prediction error
 	QLimit     float64  `json:"q_limit"`
 	// By lists what contributes most to the statistic that is further out, relative
-	// to its limit; at most MaxContributions, the largest first.
+	// to its limit; at most maxContributions, the largest first.
 	By []Contribution `json:"by,omitempty"`
 }
 
-// MaxContributions is how many contributions a [Multivariate] lists.
-const MaxContributions = 10
+// maxContributions is how many contributions a [Multivariate] lists.
+const maxContributions = 10
 
 // Contribution is the part that one variable has in T² or Q.
 type Contribution struct {

@@ -105,7 +105,7 @@ func (w *watch) run(v *Verdict, b *Baseline, tracks []track, points []Point) {
 	v.State = Alarm
 	v.Signaled = len(signals)
 	slices.SortStableFunc(signals, func(a, b Signal) int { return cmp.Compare(b.excess(), a.excess()) })
-	v.Signals = signals[:min(len(signals), MaxViolations)]
+	v.Signals = signals[:min(len(signals), maxViolations)]
 }
 
 // excess orders signals: averages and sums by how far beyond their limit they are,

@@ -2,6 +2,9 @@ package webhook_test
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -44,7 +47,7 @@ func TestAlarmsArePostedSignedUntilTheyAreTaken(t *testing.T) {
 			failures--
 			rw.WriteHeader(http.StatusServiceUnavailable)
 		}
-		requests <- request{r.Header.Get(webhook.HeaderID), r.Header.Get(webhook.HeaderSignature), string(body)}
+		requests <- request{r.Header.Get("Muster-Id"), r.Header.Get("Muster-Signature"), string(body)}
 	}))
 	t.Cleanup(hook.Close)
 	set, err := strategy.Parse(fmt.Appendf(nil, "schema: 1\nversion: 1\nstrategies: [{name: a, alarm: {webhooks: [h]}}]\nwebhooks: [{name: h, url: %q, secret_env: KEY}]\n", hook.URL), "x")
@@ -84,7 +87,7 @@ func TestAlarmsArePostedSignedUntilTheyAreTaken(t *testing.T) {
 		select {
 		case r := <-requests:
 			taken[r.id]++
-			if err := webhook.Verify("secret of KEY", r.signature, []byte(r.body), time.Now(), time.Minute); err != nil {
+			if err := checkSignature("secret of KEY", r.signature, r.body); err != nil {
 				t.Error(err)
 			}
 		case <-time.After(20 * time.Second):
@@ -100,28 +103,23 @@ func TestAlarmsArePostedSignedUntilTheyAreTaken(t *testing.T) {
 	}
 }
 
-func TestSignaturesTellChangesAndAge(t *testing.T) {
-	t.Parallel()
-	at := time.Unix(1_780_000_000, 0)
-	s := webhook.Sign("k", at, []byte("body"))
-	for name, test := range map[string]struct {
-		secret, signature, body string
-		now                     time.Time
-		ok                      bool
-	}{
-		"as sent":       {"k", s, "body", at, true},
-		"another key":   {"l", s, "body", at, false},
-		"another body":  {"k", s, "bodY", at, false},
-		"another time":  {"k", "t=1780000001" + s[12:], "body", at, false},
-		"too old":       {"k", s, "body", at.Add(time.Hour), false},
-		"of the future": {"k", s, "body", at.Add(-time.Hour), false},
-		"empty":         {"k", "", "body", at, false},
-		"no hex":        {"k", "t=1780000000,v1=zz", "body", at, false},
-	} {
-		if err := webhook.Verify(test.secret, test.signature, []byte(test.body), test.now, 5*time.Minute); (err == nil) != test.ok {
-			t.Errorf("%s: error is %v", name, err)
-		}
+// checkSignature checks a signature as a receiver does: by the key, the time of
+// sending, which must not be long ago, and the body.
+func checkSignature(secret, signature, body string) error {
+	var at int64
+	var given string
+	if _, err := fmt.Sscanf(signature, "t=%d,v1=%s", &at, &given); err != nil {
+		return fmt.Errorf("signature %q: %w", signature, err)
 	}
+	if age := time.Since(time.Unix(at, 0)); age < -time.Minute || age > time.Minute {
+		return fmt.Errorf("signature %q is %s old", signature, age)
+	}
+	h := hmac.New(sha256.New, []byte(secret))
+	_, _ = fmt.Fprintf(h, "%d.%s", at, body)
+	if want := hex.EncodeToString(h.Sum(nil)); given != want {
+		return fmt.Errorf("signature %q, want %s", signature, want)
+	}
+	return nil
 }
 
 // TestPoster is about a stream of alarms that comes late or goes away.
@@ -144,7 +142,7 @@ func TestPoster(t *testing.T) {
 			t.Fatal(err)
 		}
 		posted := make(chan string, 20)
-		hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { posted <- r.Header.Get(webhook.HeaderID) }))
+		hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { posted <- r.Header.Get("Muster-Id") }))
 		t.Cleanup(hook.Close)
 		set, err := strategy.Parse(fmt.Appendf(nil, "schema: 1\nversion: 1\nstrategies: [{name: a, alarm: {webhooks: [h]}}]\nwebhooks: [{name: h, url: %q}]\n", hook.URL), "x")
 		if err != nil {

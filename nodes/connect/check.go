@@ -41,7 +41,7 @@ func Check(ctx context.Context, s Settings, o Options) []nodes.Check {
 	// References to parameters and secrets are read through EC2's neighbours, by the same credentials.
 	cloud, cloudErr := ec2.Open(ctx, s.EC2)
 	part(0, "store: open", "see to what it says", func(ctx context.Context) ([]nodes.Check, error) {
-		stores, err := OpenStores(ctx, s, o)
+		stores, err := openStores(ctx, s, o)
 		if err != nil {
 			return nil, err
 		}

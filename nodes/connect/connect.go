@@ -102,7 +102,7 @@ func Parse(lookup setting.Lookup) (Settings, error) {
 	return s, setting.Join(storeErr, errs[0], errs[1], errs[2])
 }
 
-// ParseStore reads the policy and what OpenStores needs, for those who neither launch nor drain.
+// ParseStore reads the policy and what openStores needs, for those who neither launch nor drain.
 func ParseStore(lookup setting.Lookup) (Settings, error) {
 	var s Settings
 	var errs [5]error

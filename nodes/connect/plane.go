@@ -43,7 +43,7 @@ type Plane struct {
 // Open opens what the settings name. It reads files but makes no request: a caller that waits for a function's first answer should not
 // wait for what a tick does not need, and a part that can't be reached now makes a tick a NOOP, not a program end.
 func Open(ctx context.Context, s Settings, o Options) (*Plane, error) {
-	stores, err := OpenStores(ctx, s, o)
+	stores, err := openStores(ctx, s, o)
 	if err != nil {
 		return nil, err
 	}

@@ -24,23 +24,23 @@ type Stores struct {
 	check func(context.Context) []nodes.Check
 }
 
-// OpenStores opens the record and the journal: the tables if they are set, else the directory, which is created if need be. Tables
+// openStores opens the record and the journal: the tables if they are set, else the directory, which is created if need be. Tables
 // are not asked for before the first call.
-func OpenStores(ctx context.Context, s Settings, o Options) (*Stores, error) {
+func openStores(ctx context.Context, s Settings, o Options) (*Stores, error) {
 	if s.Policy.StateTable != "" {
 		return openTables(ctx, s, o.Clock)
 	}
 	return openDir(ctx, s, o)
 }
 
-// FindStores is OpenStores for those who only read: it refuses a directory in which there is no store.
+// FindStores is openStores for those who only read: it refuses a directory in which there is no store.
 func FindStores(ctx context.Context, s Settings, o Options) (*Stores, error) {
 	inDir := s.Policy.StateTable == ""
 	if inDir && o.Local != nil && !o.Local.Holds(s.Local.Dir) {
 		return nil, fmt.Errorf("no store in %s: begin one with muster nodes run or tick, "+
 			"or set DIR, or STATE_TABLE and LOGS_TABLE, to where it is", s.Local.Dir)
 	}
-	return OpenStores(ctx, s, o)
+	return openStores(ctx, s, o)
 }
 
 // CreateTables creates those of the two tables that are not there yet, and waits until they can be used. The settings have to name them.

@@ -35,7 +35,7 @@ func TestAStoreIsFoundOnlyWhereOneIs(t *testing.T) {
 		t.Error("the directory was made")
 	}
 
-	begun, err := OpenStores(t.Context(), s, o)
+	begun, err := openStores(t.Context(), s, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestAStoreOfTheFormatBeforeIsFoundAndRefused(t *testing.T) {
 func TestAProgramWithoutAStoreOnThisMachineNeedsTables(t *testing.T) {
 	s := Settings{Local: Local{Dir: t.TempDir()}}
 	type opener = func(context.Context, Settings, Options) (*Stores, error)
-	for name, open := range map[string]opener{"open": OpenStores, "find": FindStores} {
+	for name, open := range map[string]opener{"open": openStores, "find": FindStores} {
 		_, err := open(t.Context(), s, Options{})
 		if err == nil || !strings.Contains(err.Error(), "set STATE_TABLE and LOGS_TABLE") {
 			t.Errorf("%s: error is %v", name, err)

@@ -2,14 +2,12 @@ package dynamo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"regexp"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
-	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/smithy-go/middleware"
 
@@ -76,19 +74,6 @@ type DB struct {
 	cfg    Config
 	region string
 	api    *dynamodb.Client
-}
-
-// Open returns the tables that cfg names, with region, credentials and endpoint from where every AWS program takes them: the
-// environment, the shared files, the role of the machine or the function. It makes no request.
-func Open(ctx context.Context, cfg Config) (*DB, error) {
-	ac, err := config.LoadDefaultConfig(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("reading the AWS configuration: %w", err)
-	}
-	if ac.Region == "" {
-		return nil, errors.New("no AWS region is known: set AWS_REGION")
-	}
-	return New(ac, cfg)
 }
 
 // New returns the tables that cfg names, reached by the given AWS configuration. Options change the client after this package has

@@ -44,33 +44,6 @@ func TestSettingsAreReadAndCheckedAllAtOnce(t *testing.T) {
 	}
 }
 
-func TestOpenWithoutARegionSaysHowToSetIt(t *testing.T) {
-	for _, name := range []string{"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"} {
-		t.Setenv(name, "")
-	}
-	t.Setenv("AWS_CONFIG_FILE", t.TempDir()+"/none")
-	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
-	if _, err := Open(t.Context(), Config{StateTable: "state", LogsTable: "logs", KeepDays: 1}); err == nil || !strings.Contains(err.Error(), "set AWS_REGION") {
-		t.Errorf("got %v", err)
-	}
-}
-
-// TestOpenTakesRegionEndpointAndCredentialsFromTheStandardEnvironment talks to a server that only the environment names.
-func TestOpenTakesRegionEndpointAndCredentialsFromTheStandardEnvironment(t *testing.T) {
-	b := fresh(t, component.DynamoDBLocal())
-	for k, v := range map[string]string{"AWS_REGION": "eu-west-1", "AWS_ENDPOINT_URL_DYNAMODB": "http://" + b.addr,
-		"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_CONFIG_FILE": t.TempDir() + "/none", "AWS_PROFILE": ""} {
-		t.Setenv(k, v)
-	}
-	d, err := Open(t.Context(), b.cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := d.Store().Load(t.Context()); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestCheckFindsWhatIsWrongAndChangesNothing(t *testing.T) {
 	b := fresh(t, component.DynamoDBLocal())
 	d := b.open(t, nil)

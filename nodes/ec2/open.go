@@ -29,7 +29,7 @@ func Open(ctx context.Context, c Config) (*Cloud, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	cfg, err := LoadAWS(ctx, c)
+	cfg, err := loadAWS(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -54,9 +54,9 @@ func Open(ctx context.Context, c Config) (*Cloud, error) {
 	return New(api, c)
 }
 
-// LoadAWS returns the SDK's configuration with this package's rules for all clients: few retries, in short order, and none after the
+// loadAWS returns the SDK's configuration with this package's rules for all clients: few retries, in short order, and none after the
 // context's deadline.
-func LoadAWS(ctx context.Context, c Config) (aws.Config, error) {
+func loadAWS(ctx context.Context, c Config) (aws.Config, error) {
 	options := []func(*config.LoadOptions) error{
 		config.WithRetryer(func() aws.Retryer { return readRetryer() }),
 		config.WithAPIOptions([]func(*middleware.Stack) error{addDeadline}),
@@ -76,7 +76,7 @@ func LoadAWS(ctx context.Context, c Config) (aws.Config, error) {
 
 // OpenQueue returns a client of SQS for a Queue.
 func OpenQueue(ctx context.Context, c Config) (SQS, error) {
-	cfg, err := LoadAWS(ctx, c)
+	cfg, err := loadAWS(ctx, c)
 	if err != nil {
 		return nil, err
 	}

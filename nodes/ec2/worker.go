@@ -46,6 +46,3 @@ func (w Worker) Work(ctx context.Context, e nodes.InterruptionEvent) error {
 		}
 	}
 }
-
-// ParseEvent is event.Parse, for those who deal with this package alone.
-func ParseEvent(b []byte) ([]nodes.InterruptionEvent, error) { return event.Parse(b) }

@@ -46,7 +46,7 @@ type Catalog map[string]InstanceType
 // Shipped returns the table that comes with Muster: prices of us-east-1 and sizes of most EC2 types. Its sources and their licences
 // are at the head of types.csv.
 func Shipped() Catalog {
-	c, err := ReadCatalog("types.csv", strings.NewReader(shipped))
+	c, err := readCatalog("types.csv", strings.NewReader(shipped))
 	if err != nil {
 		panic(err) // it is a part of the program, and tested
 	}
@@ -63,13 +63,13 @@ func OpenCatalog(path string) (Catalog, error) {
 		return nil, fmt.Errorf("opening the table of instance types: %w: set INSTANCE_TABLE to a readable file, or leave it empty for the shipped one", err)
 	}
 	defer func() { _ = f.Close() }()
-	return ReadCatalog(path, f)
+	return readCatalog(path, f)
 }
 
-// ReadCatalog reads a table of instance types: comma-separated values with a head line that names the columns. type, vcpu,
+// readCatalog reads a table of instance types: comma-separated values with a head line that names the columns. type, vcpu,
 // memory_mib and usd_per_hour are needed; spot_savings_pct (0..100), interruption, vpc_cni_pods, gpus and arch may be absent or
 // empty. Lines that begin with # are skipped. The error names every wrong line and field; name is what it calls the table.
-func ReadCatalog(name string, r io.Reader) (Catalog, error) {
+func readCatalog(name string, r io.Reader) (Catalog, error) {
 	in := csv.NewReader(r)
 	in.Comment = '#'
 	head, err := in.Read()

@@ -170,13 +170,6 @@ func (w *World) removeNode(n *node) {
 	w.nodes = slices.DeleteFunc(w.nodes, func(o *node) bool { return o == n })
 }
 
-// ForgetInstance makes the cloud forget an instance that has ended, as it does after an hour.
-func (w *World) ForgetInstance(instanceID string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.find(instanceID).visibleAt = w.now.Add(1000 * time.Hour)
-}
-
 // Instance returns an instance as it is, visible or not; the zero Instance if there never was one.
 func (w *World) Instance(id string) nodes.Instance {
 	w.mu.Lock()
