@@ -77,7 +77,7 @@ func (c *calls) of(who ...string) []string {
 // plane is the node plane with its real adapters, over the wire: EC2 and what goes with it and Kubernetes simulated over one world,
 // DynamoDB by Amazon's own server.
 type plane struct {
-	w     *sim.World
+	w     *sim.Simulator
 	aws   *awsapi.API
 	cloud *ec2.Cloud
 	sqs   *sqs.Client

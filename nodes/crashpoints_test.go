@@ -107,7 +107,7 @@ func interleavings(calls, step, depth int, pauses []time.Duration, yield func(sc
 	return true
 }
 
-// TestCrashPoints runs every scenario under every schedule of the chosen depth and judges each run from the world's ledger.
+// TestCrashPoints runs every scenario under every schedule of the chosen depth and judges each run from the simulator's ledger.
 func TestCrashPoints(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // many small worlds, each soon forgotten
 	traces := map[uint64]bool{}

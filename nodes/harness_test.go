@@ -73,7 +73,7 @@ type ports struct {
 	nodes.WorkerPlane
 }
 
-// variant breaks something between the reconciler and the world.
+// variant breaks something between the reconciler and the simulator.
 type variant func(s *stage, p ports) ports
 
 // performance is one run of a scenario by a schedule.

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster/nodes/sim"
 )
 
-// The invariants. Each is judged from the simulated world's ledger and final state alone.
+// The invariants. Each is judged from the simulated region's ledger and final state alone.
 const (
 	oneAction      = "one action at a time"
 	noneLeaked     = "no instance leaked"

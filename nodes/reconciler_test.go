@@ -17,7 +17,7 @@ import (
 
 // set puts a reconciler beside a world.
 type set struct {
-	*sim.World
+	*sim.Simulator
 	*nodes.Reconciler
 	client *sim.Client
 	config nodes.Config
@@ -30,7 +30,7 @@ func newSet(t *testing.T, workers string, change func(*nodes.Config)) *set {
 	w.SetLoad(0.5)
 	c := w.Client("A", nil)
 	n := 0
-	s := &set{World: w, client: c, config: nodes.Config{Policy: p, Signals: c, Cloud: c, Cluster: c, Store: c, Journal: c, WorkerPlane: c, Clock: w.Clock(),
+	s := &set{Simulator: w, client: c, config: nodes.Config{Policy: p, Signals: c, Cloud: c, Cluster: c, Store: c, Journal: c, WorkerPlane: c, Clock: w.Clock(),
 		NewID: func() string { n++; return fmt.Sprint("x", n) }}}
 	if change != nil {
 		change(&s.config)

@@ -39,7 +39,7 @@ type delivery struct {
 
 // stage is one run of a scenario.
 type stage struct {
-	*sim.World
+	*sim.Simulator
 	policy nodes.Policy
 	sc     *scenario
 	plan   schedule
@@ -66,7 +66,7 @@ func newStage(sc *scenario) *stage {
 		zones = append(zones, string(z))
 	}
 	w := sim.New(sim.Options{Policy: p, Workers: zones, Boot: 70 * time.Second, Visible: 3 * time.Second})
-	s := &stage{World: w, policy: p, sc: sc}
+	s := &stage{Simulator: w, policy: p, sc: sc}
 	w.SetLoad(0.5)
 	sc.setup(s)
 	return s

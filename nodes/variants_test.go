@@ -12,7 +12,7 @@ import (
 	"github.com/muster-dev/muster/nodes/sim"
 )
 
-// Deliberately broken variants. Each puts one mistake between the reconciler and the world, by wrapping an interface or by replacing
+// Deliberately broken variants. Each puts one mistake between the reconciler and the simulator, by wrapping an interface or by replacing
 // a transition, so that production code carries no switches. The harness has to catch each by the invariant that names it.
 
 type brokenVariant struct {

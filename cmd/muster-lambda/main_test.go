@@ -31,7 +31,7 @@ const scheduled = `{"version":"0","id":"s","detail-type":"Scheduled Event","sour
 // region is everything that a function has around it, over the wire: AWS, the Kubernetes API with its CA and token in SSM, Prometheus,
 // DynamoDB tables. Its time runs as ours does.
 type region struct {
-	w      *sim.World
+	w      *sim.Simulator
 	aws    *awsapi.API
 	kube   *kubeapi.Server
 	tables *dynamo.DB

@@ -25,7 +25,7 @@ import (
 // journaled is a directory in which a reconciler has kept its record and journal while it scaled a simulated cluster.
 type journaled struct {
 	dir   string
-	world *sim.World
+	world *sim.Simulator
 	tick  func() nodes.Report
 }
 

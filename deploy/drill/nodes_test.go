@@ -25,7 +25,7 @@ import (
 // plane is a node plane's daemon on a simulated region and cluster, with the bubble's time, and a Prometheus that scrapes it.
 type plane struct {
 	t       *testing.T
-	world   *sim.World
+	world   *sim.Simulator
 	config  nodes.Config
 	options daemon.Options
 	prom    *prometheus
@@ -35,7 +35,7 @@ type plane struct {
 	fault   time.Time
 }
 
-// patient drains in the bubble's time: a sim.Client would let the world's time jump instead of waiting.
+// patient drains in the bubble's time: a sim.Client would let the simulator's time jump instead of waiting.
 type patient struct{ nodes.Cluster }
 
 func (p patient) Drain(ctx context.Context, req nodes.DrainRequest) (nodes.DrainProgress, error) {
@@ -67,7 +67,7 @@ func start(t *testing.T, change func(*plane)) *plane {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	t.Cleanup(func() { stop(); p.stop(); synctest.Wait() })
-	go func() { // the world's time passes with the bubble's
+	go func() { // the simulator's time passes with the bubble's
 		for (nodes.SystemClock{}).Sleep(ctx, time.Second) == nil {
 			p.world.Advance(time.Second)
 		}

@@ -163,7 +163,7 @@ func TestKinds(t *testing.T) {
 		"partition/worker_test.go":      test,
 		"scenario/audit/audit.go":       rig,
 		"scenarios/x.go":                product,
-		"nodes/sim/world.go":            rig,
+		"nodes/sim/simulator.go":        rig,
 		"nodes/storetest/run.go":        rig,
 		"internal/measure/main.go":      rig,
 		"internal/misuse/misuse.go":     product,

@@ -48,7 +48,7 @@ func read(t testing.TB, text string) Trace {
 	return trace
 }
 
-// byHand is the policy and the world of the computation below: one type of 4 cores at 0.40 USD an hour, which boots in 90 s, a tick
+// byHand is the policy and the simulator of the computation below: one type of 4 cores at 0.40 USD an hour, which boots in 90 s, a tick
 // each minute.
 func byHand(t testing.TB) Config {
 	p := nodes.DefaultPolicy()

@@ -148,10 +148,10 @@ type run struct {
 	c       Config
 	fit     *fit.Fit
 	types   map[string]fit.InstanceType
-	world   *sim.World
+	world   *sim.Simulator
 	start   time.Time
 	pods    []Pod
-	index   map[string]int // of a pod by its name in the world
+	index   map[string]int // of a pod by its name in the simulator
 	fate    []fate
 	running map[string]life // by instance
 	out     Result

@@ -25,7 +25,7 @@ import (
 
 // stage is a daemon on a simulated cluster whose time is the bubble's.
 type stage struct {
-	world *sim.World
+	world *sim.Simulator
 	d     *daemon.Daemon
 	log   *output.Buffer
 	stop  context.CancelFunc
@@ -51,7 +51,7 @@ func start(t *testing.T, o daemon.Options, change func(*nodes.Config)) *stage {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	s.stop = stop
-	go func() { // the world's time passes with the bubble's
+	go func() { // the simulator's time passes with the bubble's
 		for (nodes.SystemClock{}).Sleep(ctx, time.Second) == nil {
 			s.world.Advance(time.Second)
 		}
@@ -60,7 +60,7 @@ func start(t *testing.T, o daemon.Options, change func(*nodes.Config)) *stage {
 	return s
 }
 
-// patient drains in the bubble's time: a sim.Client would let the world's time jump instead of waiting.
+// patient drains in the bubble's time: a sim.Client would let the simulator's time jump instead of waiting.
 type patient struct{ nodes.Cluster }
 
 func (p patient) Drain(ctx context.Context, req nodes.DrainRequest) (nodes.DrainProgress, error) {

@@ -100,8 +100,8 @@ func refusing(t *testing.T, fault func(func() (*http.Response, error)) (*http.Re
 	judge(t, w)
 }
 
-// judge reads from the world's ledger alone that nothing was launched twice, nothing terminated undrained and nothing done late.
-func judge(t *testing.T, w *sim.World) {
+// judge reads from the simulator's ledger alone that nothing was launched twice, nothing terminated undrained and nothing done late.
+func judge(t *testing.T, w *sim.Simulator) {
 	t.Helper()
 	launched := map[string]string{}
 	place := map[string]string{} // action and ordinal

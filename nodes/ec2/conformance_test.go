@@ -35,9 +35,9 @@ func TestConformance(t *testing.T) {
 var conformance = []struct {
 	name    string
 	workers []string
-	run     func(*testing.T, *sim.World, nodes.Cloud)
+	run     func(*testing.T, *sim.Simulator, nodes.Cloud)
 }{
-	{"a list has every instance, servers marked, instances of others are foreign", slices.Repeat([]string{"a", "b"}, 6), func(t *testing.T, w *sim.World, c nodes.Cloud) {
+	{"a list has every instance, servers marked, instances of others are foreign", slices.Repeat([]string{"a", "b"}, 6), func(t *testing.T, w *sim.Simulator, c nodes.Cloud) {
 		list, err := c.Workers(t.Context())
 		if err != nil || len(list) != 13 {
 			t.Fatalf("%d instances, %v", len(list), err)
@@ -48,7 +48,7 @@ var conformance = []struct {
 			}
 		}
 	}},
-	{"a launch gives a pending instance with its action", nil, func(t *testing.T, w *sim.World, c nodes.Cloud) {
+	{"a launch gives a pending instance with its action", nil, func(t *testing.T, w *sim.Simulator, c nodes.Cloud) {
 		in := launch(t, c, request("t", "b", "m5.large", nodes.Spot))
 		if in != w.Instance(in.ID) || in.State != nodes.StatePending || in.ActionID != "action" || in.Market != nodes.Spot || in.Zone != "b" || in.Type != "m5.large" {
 			t.Errorf("%+v", in)
@@ -57,14 +57,14 @@ var conformance = []struct {
 			t.Errorf("%+v", od)
 		}
 	}},
-	{"a token gives the same instance again", nil, func(t *testing.T, _ *sim.World, c nodes.Cloud) {
+	{"a token gives the same instance again", nil, func(t *testing.T, _ *sim.Simulator, c nodes.Cloud) {
 		first, again := launch(t, c, request("t", "a", "m", nodes.Spot)), launch(t, c, request("t", "a", "m", nodes.Spot))
 		other, zone := launch(t, c, request("u", "a", "m", nodes.Spot)), launch(t, c, request("t", "b", "m", nodes.Spot))
 		if first.ID != again.ID || other.ID == first.ID || zone.ID == first.ID || zone.ID == other.ID {
 			t.Errorf("%s, again %s, other token %s, other zone %s", first.ID, again.ID, other.ID, zone.ID)
 		}
 	}},
-	{"a token with another request is refused for good", nil, func(t *testing.T, w *sim.World, c nodes.Cloud) {
+	{"a token with another request is refused for good", nil, func(t *testing.T, w *sim.Simulator, c nodes.Cloud) {
 		launch(t, c, request("t", "a", "m", nodes.Spot))
 		for name, change := range map[string]func(*nodes.LaunchRequest){
 			"type": func(r *nodes.LaunchRequest) { r.Offering.Type = "n" }, "market": func(r *nodes.LaunchRequest) { r.Offering.Market = nodes.OnDemand },
@@ -84,7 +84,7 @@ var conformance = []struct {
 			t.Errorf("%d mismatches", n)
 		}
 	}},
-	{"the token of an ended instance is spent", nil, func(t *testing.T, w *sim.World, c nodes.Cloud) {
+	{"the token of an ended instance is spent", nil, func(t *testing.T, w *sim.Simulator, c nodes.Cloud) {
 		in := launch(t, c, request("t", "a", "m", nodes.Spot))
 		w.Advance(10 * time.Second)
 		for range 2 {
@@ -99,7 +99,7 @@ var conformance = []struct {
 			t.Errorf("it is %s", s)
 		}
 	}},
-	{"every kind of refusal keeps its meaning", nil, func(t *testing.T, w *sim.World, c nodes.Cloud) {
+	{"every kind of refusal keeps its meaning", nil, func(t *testing.T, w *sim.Simulator, c nodes.Cloud) {
 		for i, kind := range []nodes.LaunchFailure{nodes.FailCapacity, nodes.FailQuota, nodes.FailAddresses, nodes.FailSpotRole, nodes.FailThrottled} {
 			for _, m := range []nodes.Market{nodes.Spot, nodes.OnDemand} {
 				typ := fmt.Sprintf("m%d.large", i)
@@ -113,7 +113,7 @@ var conformance = []struct {
 			t.Errorf("%d instances", n)
 		}
 	}},
-	{"a new instance is listed late and an ended one for an hour", nil, func(t *testing.T, w *sim.World, c nodes.Cloud) {
+	{"a new instance is listed late and an ended one for an hour", nil, func(t *testing.T, w *sim.Simulator, c nodes.Cloud) {
 		in := launch(t, c, request("t", "a", "m", nodes.Spot))
 		state := func() nodes.InstanceState {
 			found, err := c.Lookup(t.Context(), []string{in.ID, "i-fff"})
@@ -143,18 +143,18 @@ var conformance = []struct {
 			t.Errorf("ending one that is forgotten: %v", err)
 		}
 	}},
-	{"subnets have their zones", nil, func(t *testing.T, _ *sim.World, c nodes.Cloud) {
+	{"subnets have their zones", nil, func(t *testing.T, _ *sim.Simulator, c nodes.Cloud) {
 		list, err := c.Subnets(t.Context())
 		if want := []nodes.Subnet{{ID: "subnet-a", Zone: "a"}, {ID: "subnet-b", Zone: "b"}}; err != nil || !slices.Equal(list, want) {
 			t.Errorf("%v, %v", list, err)
 		}
 	}},
-	{"a diagnosis has state and console", []string{"a"}, func(t *testing.T, _ *sim.World, c nodes.Cloud) {
+	{"a diagnosis has state and console", []string{"a"}, func(t *testing.T, _ *sim.Simulator, c nodes.Cloud) {
 		if d, err := c.Diagnose(t.Context(), "i-002"); err != nil || d.State != nodes.StateRunning || d.Console != "boot of i-002" {
 			t.Errorf("%+v, %v", d, err)
 		}
 	}},
-	{"half a list says so", slices.Repeat([]string{"a"}, 11), func(t *testing.T, w *sim.World, c nodes.Cloud) {
+	{"half a list says so", slices.Repeat([]string{"a"}, 11), func(t *testing.T, w *sim.Simulator, c nodes.Cloud) {
 		w.Partial(sim.CloudPart, 0, time.Minute)
 		list, err := c.Workers(t.Context())
 		var half *nodes.IncompleteError
@@ -162,7 +162,7 @@ var conformance = []struct {
 			t.Errorf("%d, %v", len(list), err)
 		}
 	}},
-	{"an outage is an error and no refusal", []string{"a"}, func(t *testing.T, w *sim.World, c nodes.Cloud) {
+	{"an outage is an error and no refusal", []string{"a"}, func(t *testing.T, w *sim.Simulator, c nodes.Cloud) {
 		w.Outage(sim.CloudPart, 0, time.Minute)
 		if _, err := c.Workers(t.Context()); err == nil {
 			t.Error("listed")
@@ -174,7 +174,7 @@ var conformance = []struct {
 			t.Error("terminated")
 		}
 	}},
-	{"nothing happens after the deadline", []string{"a"}, func(t *testing.T, w *sim.World, c nodes.Cloud) {
+	{"nothing happens after the deadline", []string{"a"}, func(t *testing.T, w *sim.Simulator, c nodes.Cloud) {
 		ctx, cancel := w.Clock().WithDeadline(t.Context(), w.Clock().Now().Add(time.Second))
 		defer cancel()
 		w.Advance(2 * time.Second)
@@ -200,6 +200,6 @@ func launch(t *testing.T, c nodes.Cloud, r nodes.LaunchRequest) nodes.Instance {
 	return in
 }
 
-func entries(w *sim.World, kind sim.Kind) []sim.Entry {
+func entries(w *sim.Simulator, kind sim.Kind) []sim.Entry {
 	return slices.DeleteFunc(slices.Clone(w.Ledger()), func(e sim.Entry) bool { return e.Kind != kind })
 }

@@ -23,7 +23,7 @@ import (
 
 // region is a simulated region behind its wire protocols, and a Cloud that talks to it.
 type region struct {
-	w     *sim.World
+	w     *sim.Simulator
 	api   *awsapi.API
 	url   string
 	cloud *ec2.Cloud

@@ -27,7 +27,7 @@ func quick() nodes.Policy {
 // stage is a simulated cluster with a reconciler.
 type stage struct {
 	*testing.T
-	world *sim.World
+	world *sim.Simulator
 	c     *sim.Client
 	r     *nodes.Reconciler
 }

@@ -14,7 +14,7 @@ import (
 // labelled is a region whose workers come as their user data makes them, and a pod that needs the label team=a.
 type labelled struct {
 	t      *testing.T
-	world  *sim.World
+	world  *sim.Simulator
 	policy nodes.Policy
 	n      int
 	last   nodes.Report

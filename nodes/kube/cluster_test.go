@@ -30,7 +30,7 @@ func TestTheSimulatorKnowsTheAnnotationByItsName(t *testing.T) {
 
 // meddling changes a node between the adapter's read and its write.
 type meddling struct {
-	w     *sim.World
+	w     *sim.Simulator
 	times int
 }
 

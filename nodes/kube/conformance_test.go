@@ -18,8 +18,8 @@ import (
 )
 
 // start returns a world with workers in the given zones, its Kubernetes API, and the cluster as the adapter sees it through that. All
-// time is the world's.
-func start(t *testing.T, rules kube.Rules, zones ...string) (*sim.World, *kubeapi.Server, *kube.Cluster) {
+// time is the simulator's.
+func start(t *testing.T, rules kube.Rules, zones ...string) (*sim.Simulator, *kubeapi.Server, *kube.Cluster) {
 	t.Helper()
 	w := sim.New(sim.Options{Policy: nodes.DefaultPolicy(), Workers: zones})
 	api := kubeapi.New(w.Client("kube", nil))
@@ -40,7 +40,7 @@ func over(t *testing.T, api *kubeapi.Server, o kube.Options) *kube.Cluster {
 
 // bothWays runs a test of behaviour on the simulated cluster itself and on the real client through the simulated API: they must not
 // differ, or what the crash-point explorer proves on the one says nothing about the other.
-func bothWays(t *testing.T, f func(t *testing.T, w *sim.World, c nodes.Cluster)) {
+func bothWays(t *testing.T, f func(t *testing.T, w *sim.Simulator, c nodes.Cluster)) {
 	t.Run("simulated", func(t *testing.T) {
 		w := sim.New(sim.Options{Policy: nodes.DefaultPolicy(), Workers: []string{"a", "b"}})
 		f(t, w, w.Client("A", nil))
@@ -74,7 +74,7 @@ func node(t *testing.T, c nodes.Cluster, instance string) nodes.Node {
 	return nodes.Node{}
 }
 
-func drain(t *testing.T, w *sim.World, c nodes.Cluster, instance string, d time.Duration) nodes.DrainProgress {
+func drain(t *testing.T, w *sim.Simulator, c nodes.Cluster, instance string, d time.Duration) nodes.DrainProgress {
 	t.Helper()
 	p, err := c.Drain(t.Context(), nodes.DrainRequest{Node: node(t, c, instance).NodeRef, Until: w.Clock().Now().Add(d)})
 	if err != nil {
@@ -97,7 +97,7 @@ func uncordon(t *testing.T, c nodes.Cluster, instance, claim string) {
 	}
 }
 
-func count(w *sim.World, k sim.Kind) int {
+func count(w *sim.Simulator, k sim.Kind) int {
 	n := 0
 	for _, e := range w.Ledger() {
 		if e.Kind == k {
@@ -108,7 +108,7 @@ func count(w *sim.World, k sim.Kind) int {
 }
 
 func TestAViewShowsNodesTheirPodsAndWhatWaits(t *testing.T) {
-	bothWays(t, func(t *testing.T, w *sim.World, c nodes.Cluster) {
+	bothWays(t, func(t *testing.T, w *sim.Simulator, c nodes.Cluster) {
 		w.AddPodOn(first, sim.PodSpec{Name: "default/web", MilliCPU: 500, Memory: 1 << 30})
 		w.AddPodOn(first, sim.PodSpec{Name: "kube-system/svclb", MilliCPU: 100, Memory: 1 << 20, Daemon: true, Critical: true})
 		w.AddPods(1, sim.PodSpec{Name: "default/huge", MilliCPU: 64000})
@@ -133,7 +133,7 @@ func TestAViewShowsNodesTheirPodsAndWhatWaits(t *testing.T) {
 }
 
 func TestANodeStaysCordonedUntilItsLastClaimIsGone(t *testing.T) {
-	bothWays(t, func(t *testing.T, w *sim.World, c nodes.Cluster) {
+	bothWays(t, func(t *testing.T, w *sim.Simulator, c nodes.Cluster) {
 		for _, claim := range []string{"one", "two", "one"} {
 			cordon(t, c, first, claim)
 		}
@@ -156,7 +156,7 @@ func TestANodeStaysCordonedUntilItsLastClaimIsGone(t *testing.T) {
 }
 
 func TestANodeCordonedByHandStaysSo(t *testing.T) {
-	bothWays(t, func(t *testing.T, w *sim.World, c nodes.Cluster) {
+	bothWays(t, func(t *testing.T, w *sim.Simulator, c nodes.Cluster) {
 		w.CordonByHand(first)
 		uncordon(t, c, first, "one")
 		cordon(t, c, first, "one")
@@ -171,7 +171,7 @@ func TestANodeCordonedByHandStaysSo(t *testing.T) {
 }
 
 func TestADrainReturnsInTimeAndGoesOnWhenCalledAgain(t *testing.T) {
-	bothWays(t, func(t *testing.T, w *sim.World, c nodes.Cluster) {
+	bothWays(t, func(t *testing.T, w *sim.Simulator, c nodes.Cluster) {
 		w.AddPodOn(first, sim.PodSpec{Name: "default/slow", Grace: 20 * time.Second})
 		w.AddPodOn(first, sim.PodSpec{Name: "default/quick"})
 		w.AddPodOn(first, sim.PodSpec{Name: "kube-system/svclb", Daemon: true, Critical: true})
@@ -194,7 +194,7 @@ func TestADrainReturnsInTimeAndGoesOnWhenCalledAgain(t *testing.T) {
 }
 
 func TestACriticalPodBlocksADrainBeforeAnythingIsEvicted(t *testing.T) {
-	bothWays(t, func(t *testing.T, w *sim.World, c nodes.Cluster) {
+	bothWays(t, func(t *testing.T, w *sim.Simulator, c nodes.Cluster) {
 		w.AddPodOn(first, sim.PodSpec{Name: "default/web"})
 		w.AddPodOn(first, sim.PodSpec{Name: "default/important", Critical: true})
 		n := node(t, c, first)
@@ -221,7 +221,7 @@ func TestACriticalPodBlocksADrainBeforeAnythingIsEvicted(t *testing.T) {
 }
 
 func TestABudgetThatAllowsNoneHoldsADrainUp(t *testing.T) {
-	bothWays(t, func(t *testing.T, w *sim.World, c nodes.Cluster) {
+	bothWays(t, func(t *testing.T, w *sim.Simulator, c nodes.Cluster) {
 		w.AddPodOn(first, sim.PodSpec{Name: "default/db", Blocked: true})
 		if n := node(t, c, first); !strings.Contains(n.Blocker, "default/db") {
 			t.Errorf("the view says %q", n.Blocker)
@@ -234,7 +234,7 @@ func TestABudgetThatAllowsNoneHoldsADrainUp(t *testing.T) {
 }
 
 func TestAPodThatNeverGoesIsWaitedForUntilTheEnd(t *testing.T) {
-	bothWays(t, func(t *testing.T, w *sim.World, c nodes.Cluster) {
+	bothWays(t, func(t *testing.T, w *sim.Simulator, c nodes.Cluster) {
 		w.AddPodOn(first, sim.PodSpec{Name: "default/stays", Stuck: true})
 		for range 2 {
 			if p := drain(t, w, c, first, 30*time.Second); p.Done || !strings.Contains(p.Why, "default/stays") {
@@ -248,7 +248,7 @@ func TestAPodThatNeverGoesIsWaitedForUntilTheEnd(t *testing.T) {
 }
 
 func TestTheGraceOfPodsCanBeCapped(t *testing.T) {
-	bothWays(t, func(t *testing.T, w *sim.World, c nodes.Cluster) {
+	bothWays(t, func(t *testing.T, w *sim.Simulator, c nodes.Cluster) {
 		w.AddPodOn(first, sim.PodSpec{Name: "default/slow", Grace: 10 * time.Minute})
 		cordon(t, c, first, "me")
 		p, err := c.Drain(t.Context(), nodes.DrainRequest{Node: node(t, c, first).NodeRef, Until: w.Clock().Now().Add(time.Minute), MaxGrace: 20 * time.Second})
@@ -259,7 +259,7 @@ func TestTheGraceOfPodsCanBeCapped(t *testing.T) {
 }
 
 func TestANodeIsRemovedOnlyUnderItsUID(t *testing.T) {
-	bothWays(t, func(t *testing.T, _ *sim.World, c nodes.Cluster) {
+	bothWays(t, func(t *testing.T, _ *sim.Simulator, c nodes.Cluster) {
 		n := node(t, c, first)
 		if err := c.Remove(t.Context(), nodes.NodeRef{Name: n.Name, UID: "another"}); err != nil {
 			t.Fatal(err)
@@ -279,7 +279,7 @@ func TestANodeIsRemovedOnlyUnderItsUID(t *testing.T) {
 }
 
 func TestANodeThatHasGoneIsDrainedAndCantBeCordoned(t *testing.T) {
-	bothWays(t, func(t *testing.T, w *sim.World, c nodes.Cluster) {
+	bothWays(t, func(t *testing.T, w *sim.Simulator, c nodes.Cluster) {
 		n := node(t, c, first)
 		w.DeleteNode(first)
 		p, err := c.Drain(t.Context(), nodes.DrainRequest{Node: n.NodeRef, Until: w.Clock().Now().Add(time.Minute)})
@@ -296,7 +296,7 @@ func TestANodeThatHasGoneIsDrainedAndCantBeCordoned(t *testing.T) {
 }
 
 func TestNothingIsAskedAfterTheDeadline(t *testing.T) {
-	bothWays(t, func(t *testing.T, w *sim.World, c nodes.Cluster) {
+	bothWays(t, func(t *testing.T, w *sim.Simulator, c nodes.Cluster) {
 		w.AddPodOn(first, sim.PodSpec{Name: "default/web"})
 		n := node(t, c, first).NodeRef
 		before := len(w.Ledger())
@@ -319,7 +319,7 @@ func TestNothingIsAskedAfterTheDeadline(t *testing.T) {
 }
 
 func TestAnUnreachableOrHalfAnsweringAPIGivesAnError(t *testing.T) {
-	bothWays(t, func(t *testing.T, w *sim.World, c nodes.Cluster) {
+	bothWays(t, func(t *testing.T, w *sim.Simulator, c nodes.Cluster) {
 		w.Outage(sim.ClusterPart, 0, time.Minute)
 		if v, err := c.View(t.Context()); err == nil {
 			t.Errorf("unreachable: %+v", v)

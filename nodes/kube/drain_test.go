@@ -18,7 +18,7 @@ import (
 var eviction = kubeapi.Use{Verb: "create", Resource: "pods", Subresource: "eviction"}
 
 // evicted returns the names of the pods that were evicted, in order.
-func evicted(w *sim.World) []string {
+func evicted(w *sim.Simulator) []string {
 	var out []string
 	for _, e := range w.Ledger() {
 		if e.Kind == sim.Evicted {
@@ -141,7 +141,7 @@ func TestAnEndingPodGetsLessGraceWhenTheTimeHasBecomeShort(t *testing.T) {
 
 // replacing lets a pod come up elsewhere under its old name between the list and the eviction.
 type replacing struct {
-	w    *sim.World
+	w    *sim.Simulator
 	once bool
 }
 

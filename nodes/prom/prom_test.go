@@ -26,7 +26,7 @@ var start = time.Unix(1730001600, 0).UTC()
 
 // bench is a world with a Prometheus that scrapes it and signals that read that, over HTTP.
 type bench struct {
-	*sim.World
+	*sim.Simulator
 	t       *testing.T
 	server  *promapi.Server
 	web     *httptest.Server
@@ -38,7 +38,7 @@ type bench struct {
 func newBench(t *testing.T, change ...func(*bench)) *bench {
 	t.Helper()
 	b := &bench{t: t, policy: nodes.DefaultPolicy(), config: prom.DefaultConfig()}
-	b.World = sim.New(sim.Options{Start: start, Workers: []string{"a", "b", "a"}})
+	b.Simulator = sim.New(sim.Options{Start: start, Workers: []string{"a", "b", "a"}})
 	b.server = promapi.New(promapi.Options{})
 	b.web = httptest.NewServer(b.server)
 	t.Cleanup(b.web.Close)
@@ -50,7 +50,7 @@ func newBench(t *testing.T, change ...func(*bench)) *bench {
 	if b.signals, err = prom.Open(context.Background(), b.config, b.policy); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(b.server.Watch(b.World))
+	t.Cleanup(b.server.Watch(b.Simulator))
 	return b
 }
 

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// RealTime lets the world's time run by the machine's clock until ctx ends: speed seconds of the world for each second, 1 or more.
+// RealTime lets the simulator's time run by the machine's clock until ctx ends: speed seconds of the simulator for each second, 1 or more.
 // From then on calls take the time that they really take and no latency is added to them. It returns when ctx has ended.
 //
 // A world of which time passes by itself can be seen by processes that know nothing of it, through servers that speak the real
 // protocols; package awsapi has one.
-func RealTime(ctx context.Context, w *World, speed float64) {
+func RealTime(ctx context.Context, w *Simulator, speed float64) {
 	const step = 10 * time.Millisecond
 	w.mu.Lock()
 	w.opts.Latency = 0
@@ -32,8 +32,8 @@ func RealTime(ctx context.Context, w *World, speed float64) {
 	}
 }
 
-// Zones returns the world's zones in their order; each has one subnet, subnet-ZONE.
-func (w *World) Zones() []string { return append([]string(nil), w.opts.Zones...) }
+// Zones returns the simulator's zones in their order; each has one subnet, subnet-ZONE.
+func (w *Simulator) Zones() []string { return append([]string(nil), w.opts.Zones...) }
 
-// Cluster returns the name of the world's cluster.
-func (w *World) Cluster() string { return w.opts.Policy.Cluster }
+// Cluster returns the name of the simulator's cluster.
+func (w *Simulator) Cluster() string { return w.opts.Policy.Cluster }

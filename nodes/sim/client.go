@@ -20,9 +20,9 @@ type Hook interface {
 	After(call string, err error) error
 }
 
-// Client is one process's access to the world. It implements nodes.Signals, Cloud, Cluster, WorkerPlane, Store and Journal.
+// Client is one process's access to the simulator. It implements nodes.Signals, Cloud, Cluster, WorkerPlane, Store and Journal.
 type Client struct {
-	w     *World
+	w     *Simulator
 	actor string
 	hook  Hook
 }
@@ -37,7 +37,7 @@ var (
 )
 
 // Client returns access for a process of that name; hook may be nil.
-func (w *World) Client(actor string, hook Hook) *Client {
+func (w *Simulator) Client(actor string, hook Hook) *Client {
 	return &Client{w: w, actor: actor, hook: hook}
 }
 
@@ -89,7 +89,7 @@ func (c *Client) locked(ctx context.Context, part Part, call string, effect func
 	return err
 }
 
-func (w *World) outageOf(part Part) *outage {
+func (w *Simulator) outageOf(part Part) *outage {
 	for i, o := range w.outages {
 		if o.part == part && !w.now.Before(o.from) && w.now.Before(o.until) {
 			return &w.outages[i]
@@ -104,7 +104,7 @@ func (c *Client) log(e Entry) {
 }
 
 // half returns the first half of a list with an error, while a part answers with half its lists.
-func half[T any](w *World, part Part, list []T) ([]T, error) {
+func half[T any](w *Simulator, part Part, list []T) ([]T, error) {
 	if o := w.outageOf(part); o != nil && o.partial {
 		return list[:len(list)/2], &nodes.IncompleteError{What: string(part), Err: errors.New("the second page could not be read")}
 	}
@@ -128,7 +128,7 @@ func (c *Client) Workers(ctx context.Context) (out []nodes.Instance, err error) 
 	return out, err
 }
 
-func (w *World) visible(in *instance) bool {
+func (w *Simulator) visible(in *instance) bool {
 	return !w.now.Before(in.visibleAt) && (in.goneAt.IsZero() || w.now.Sub(in.goneAt) < time.Hour)
 }
 
@@ -273,7 +273,7 @@ func (p *pod) requests() nodes.Resources {
 	return nodes.Resources{MilliCPU: p.MilliCPU, Memory: p.Memory}
 }
 
-func (w *World) show(p *pod, n *nodes.Node) {
+func (w *Simulator) show(p *pod, n *nodes.Node) {
 	if p.Daemon {
 		n.Daemon.MilliCPU += p.MilliCPU
 		n.Daemon.Memory += p.Memory
@@ -485,7 +485,7 @@ func (c *Client) Observe(ctx context.Context) (r nodes.Readings, err error) {
 }
 
 // over folds a signal over the window that ends now. What was before the first sample is taken to have been like it.
-func (w *World) over(window time.Duration, value func(sample) float64, fold func(a, b float64) float64) nodes.Reading {
+func (w *Simulator) over(window time.Duration, value func(sample) float64, fold func(a, b float64) float64) nodes.Reading {
 	v := value(w.history[len(w.history)-1])
 	for i := len(w.history) - 2; i >= 0 && w.history[i+1].at.After(w.now.Add(-window)); i-- {
 		v = fold(v, value(w.history[i]))
@@ -512,7 +512,7 @@ func (s *store) open() []nodes.Interruption {
 }
 
 // markedFacts returns the facts of the instance that a write has marked, if it has marked one.
-func (w *World) markedFacts(before, after nodes.Record) Facts {
+func (w *Simulator) markedFacts(before, after nodes.Record) Facts {
 	for _, m := range after.Removals {
 		if old, _ := before.Removal(m.InstanceID); m.Phase == nodes.PhaseTerminating && old.Phase != nodes.PhaseTerminating {
 			if in := w.find(m.InstanceID); in != nil {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Clock is the world's virtual time; it implements nodes.Clock. It moves only when something takes time.
-type Clock struct{ w *World }
+// Clock is the simulator's virtual time; it implements nodes.Clock. It moves only when something takes time.
+type Clock struct{ w *Simulator }
 
 // Now returns the virtual time.
 func (c Clock) Now() time.Time {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Process is what runs in a pod of a deployment, outside of the world.
+// Process is what runs in a pod of a deployment, outside of the simulator.
 type Process interface {
 	Stop()                 // SIGTERM: end gracefully
 	Kill()                 // SIGKILL, or the machine is gone
@@ -30,7 +30,7 @@ type PodRun struct {
 //
 // It is for worlds in real time.
 type Deployment struct {
-	w         *World
+	w         *Simulator
 	namespace string
 	name      string
 	spec      PodSpec
@@ -46,8 +46,8 @@ type replica struct {
 	name     string // with namespace
 	node     string
 	process  Process
-	stopping time.Time // of the world, when it was told to stop
-	restart  time.Time // of the world, before which it isn't started again
+	stopping time.Time // of the simulator, when it was told to stop
+	restart  time.Time // of the simulator, before which it isn't started again
 	evicted  bool      // its deletion has begun
 	dead     bool      // its machine is gone
 }
@@ -80,7 +80,7 @@ const crashBackOff = 10 * time.Second
 
 // Deploy returns a deployment without pods. spec is of each pod; its Name is the deployment's, namespace/name, its Grace the pods'
 // termination grace period, by default 30 s. start starts a pod's process and must not wait for it to be ready.
-func (w *World) Deploy(spec PodSpec, start func(PodRun) (Process, error)) *Deployment {
+func (w *Simulator) Deploy(spec PodSpec, start func(PodRun) (Process, error)) *Deployment {
 	d := &Deployment{w: w, spec: spec, start: start}
 	d.namespace, d.name = spec.Split()
 	d.spec.Grace = cmp.Or(spec.Grace, 30*time.Second)
@@ -97,7 +97,7 @@ func (d *Deployment) Scale(n int) {
 	d.w.setReplicas(d.spec.Name, n)
 }
 
-func (w *World) setReplicas(deployment string, n int) {
+func (w *Simulator) setReplicas(deployment string, n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.replicas == nil {
@@ -187,7 +187,7 @@ func StopAll(processes []Process, grace time.Duration) {
 	}
 }
 
-// step compares pods and processes once. Everything that calls a process happens without the world's lock.
+// step compares pods and processes once. Everything that calls a process happens without the simulator's lock.
 func (d *Deployment) step() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -217,7 +217,7 @@ func (d *Deployment) step() error {
 	return nil
 }
 
-// compare looks at the pods in the world: who has got a node, whose deletion has begun, whose machine is gone. It forgets those that
+// compare looks at the pods in the simulator: who has got a node, whose deletion has begun, whose machine is gone. It forgets those that
 // are gone for good, makes new ones, and returns what is to be started.
 func (d *Deployment) compare() (time.Time, []placed) {
 	w := d.w
@@ -281,7 +281,7 @@ func (d *Deployment) remove(n int, byName map[string]*pod) {
 	}
 }
 
-func (w *World) dropPod(name string) {
+func (w *Simulator) dropPod(name string) {
 	w.pods = slices.DeleteFunc(w.pods, func(p *pod) bool { return p.Name == name })
 }
 
@@ -296,7 +296,7 @@ func ended(p Process) bool {
 
 // NodeTime adds up how long instances have lived so far, servers of the control plane aside. Those that were there at the beginning
 // count from then on.
-func (w *World) NodeTime() time.Duration {
+func (w *Simulator) NodeTime() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var sum time.Duration

@@ -30,7 +30,7 @@ func (p *fakeProcess) Stop() {
 
 type fleet struct {
 	t        *testing.T
-	w        *World
+	w        *Simulator
 	d        *Deployment
 	started  []*fakeProcess
 	stubborn bool

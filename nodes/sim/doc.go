@@ -3,7 +3,7 @@
 // new instances are not listed at once, nodes boot after a while or never, flap, hold pods that block a drain, and are taken
 // away by Spot warnings; every part can be unreachable or answer with half a list.
 //
-// A Client is one process's access to the world and implements every interface that package nodes declares, so that a
+// A Client is one process's access to the simulator and implements every interface that package nodes declares, so that a
 // nodes.Reconciler runs on it unchanged. A Client's Hook sees every call before and after its effect; a harness uses it to crash,
 // to lose replies and to interleave.
 //

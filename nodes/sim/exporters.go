@@ -40,9 +40,9 @@ type ExportedPod struct {
 // serverLoad is the utilisation of a machine of the control plane, whatever the workers do.
 const serverLoad = 0.08
 
-// Scrape calls f with what the exporters show, now and then after every interval of the world's time, until stop is called. f runs
-// with the world locked: it must not call the world's methods.
-func (w *World) Scrape(every time.Duration, f func(Exporters)) (stop func()) {
+// Scrape calls f with what the exporters show, now and then after every interval of the simulator's time, until stop is called. f runs
+// with the simulator locked: it must not call the simulator's methods.
+func (w *Simulator) Scrape(every time.Duration, f func(Exporters)) (stop func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	stopped := false
@@ -62,14 +62,14 @@ func (w *World) Scrape(every time.Duration, f func(Exporters)) (stop func()) {
 }
 
 // SignalsOutage reports whether the metrics are unreachable now, or answer only in part.
-func (w *World) SignalsOutage() (down, partial bool) {
+func (w *Simulator) SignalsOutage() (down, partial bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	o := w.outageOf(SignalsPart)
 	return o != nil && !o.partial, o != nil && o.partial
 }
 
-func (w *World) exporters() Exporters {
+func (w *Simulator) exporters() Exporters {
 	out := Exporters{At: w.now, Nodes: make([]ExportedNode, 0, len(w.nodes)), Pods: make([]ExportedPod, 0, len(w.pods))}
 	used := make(map[*node]int64, len(w.nodes))
 	for _, p := range w.pods {

@@ -45,7 +45,7 @@ type Budget struct {
 const ClaimsAnnotation = "muster.dev/cordoned-by"
 
 // SetBudgets replaces the disruption budgets.
-func (w *World) SetBudgets(bs ...Budget) {
+func (w *Simulator) SetBudgets(bs ...Budget) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.budgets = bs
@@ -53,7 +53,7 @@ func (w *World) SetBudgets(bs ...Budget) {
 
 // MakeStock makes the node of an instance one as K3s registers it without settings of its own: named after the host, with a provider
 // ID that says nothing about the instance.
-func (w *World) MakeStock(instanceID string) {
+func (w *Simulator) MakeStock(instanceID string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if n := w.find(instanceID).node; n != nil {
@@ -63,7 +63,7 @@ func (w *World) MakeStock(instanceID string) {
 }
 
 // AnnotateNode sets an annotation on the node of an instance, as a person would.
-func (w *World) AnnotateNode(instanceID, key, value string) {
+func (w *Simulator) AnnotateNode(instanceID, key, value string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if n := w.find(instanceID).node; n != nil {

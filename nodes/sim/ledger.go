@@ -41,7 +41,7 @@ const (
 type Entry struct {
 	Seq      int
 	At       time.Time
-	Actor    string // the client that did it; "" for the world itself
+	Actor    string // the client that did it; "" for the simulator itself
 	Kind     Kind
 	Instance string
 	Node     nodes.NodeRef
@@ -73,7 +73,7 @@ type Facts struct {
 	AliveAll   int       // pending and running workers in all
 }
 
-func (w *World) record(e Entry) {
+func (w *Simulator) record(e Entry) {
 	e.Seq, e.At = w.entries, w.now
 	w.entries++
 	if w.opts.Watch != nil {
@@ -84,13 +84,13 @@ func (w *World) record(e Entry) {
 }
 
 // Ledger returns what has happened so far, in order.
-func (w *World) Ledger() []Entry {
+func (w *Simulator) Ledger() []Entry {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.ledger[:len(w.ledger):len(w.ledger)]
 }
 
-func (w *World) facts(in *instance) Facts {
+func (w *Simulator) facts(in *instance) Facts {
 	f := Facts{Alive: in.alive(), EverReady: in.everReady, Control: in.ControlPlane, HandMade: in.ActionID == ""}
 	if n := in.node; n != nil {
 		f.Joined, f.Cordoned = true, n.Unschedulable

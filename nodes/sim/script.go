@@ -11,7 +11,7 @@ import (
 // This file is the script's side of a world: what people, pods and the cloud do by themselves.
 
 // AddWorker adds a Ready worker that a person made, and returns its instance ID.
-func (w *World) AddWorker(zone string, launched time.Time) string {
+func (w *Simulator) AddWorker(zone string, launched time.Time) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	id := w.addWorker(zone, launched)
@@ -20,13 +20,13 @@ func (w *World) AddWorker(zone string, launched time.Time) string {
 }
 
 // AddPods adds n pods alike; they are placed where there is room.
-func (w *World) AddPods(n int, spec PodSpec) {
+func (w *Simulator) AddPods(n int, spec PodSpec) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.addPods(n, spec)
 }
 
-func (w *World) addPods(n int, spec PodSpec) {
+func (w *Simulator) addPods(n int, spec PodSpec) {
 	for i := range n {
 		s := spec
 		s.Name = fmt.Sprintf("%s-%d", spec.Name, i)
@@ -36,7 +36,7 @@ func (w *World) addPods(n int, spec PodSpec) {
 }
 
 // AddPodLater adds a pod when a time has passed. If it is withdrawn, its owner takes it away, running or not, after that time.
-func (w *World) AddPodLater(after time.Duration, spec PodSpec, withdrawn time.Duration) {
+func (w *Simulator) AddPodLater(after time.Duration, spec PodSpec, withdrawn time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p := &pod{PodSpec: spec}
@@ -57,7 +57,7 @@ func (w *World) AddPodLater(after time.Duration, spec PodSpec, withdrawn time.Du
 }
 
 // AddPodOn adds a pod on the node of an instance.
-func (w *World) AddPodOn(instanceID string, spec PodSpec) {
+func (w *Simulator) AddPodOn(instanceID string, spec PodSpec) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if in := w.find(instanceID); in != nil && in.node != nil {
@@ -67,7 +67,7 @@ func (w *World) AddPodOn(instanceID string, spec PodSpec) {
 }
 
 // RemovePods removes every pod whose name begins with prefix.
-func (w *World) RemovePods(prefix string) {
+func (w *Simulator) RemovePods(prefix string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.pods = slices.DeleteFunc(w.pods, func(p *pod) bool { return len(p.Name) >= len(prefix) && p.Name[:len(prefix)] == prefix })
@@ -75,7 +75,7 @@ func (w *World) RemovePods(prefix string) {
 }
 
 // SetLoad overrides the utilisation that the signals report; a negative one gives it back to the pods.
-func (w *World) SetLoad(cpu float64) {
+func (w *Simulator) SetLoad(cpu float64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.load = cpu
@@ -83,35 +83,35 @@ func (w *World) SetLoad(cpu float64) {
 }
 
 // SetBoots says how the next launched instances come up, in order; after them every one comes up well.
-func (w *World) SetBoots(bs ...Boot) {
+func (w *Simulator) SetBoots(bs ...Boot) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.boots = bs
 }
 
 // AddShortage makes offerings short.
-func (w *World) AddShortage(s Shortage) {
+func (w *Simulator) AddShortage(s Shortage) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.shortages = append(w.shortages, s)
 }
 
 // Outage makes a part unreachable from now+after for a while.
-func (w *World) Outage(part Part, after, d time.Duration) {
+func (w *Simulator) Outage(part Part, after, d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.outages = append(w.outages, outage{part: part, from: w.now.Add(after), until: w.now.Add(after + d)})
 }
 
 // Partial makes a part's lists incomplete from now+after for a while.
-func (w *World) Partial(part Part, after, d time.Duration) {
+func (w *Simulator) Partial(part Part, after, d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.outages = append(w.outages, outage{part: part, from: w.now.Add(after), until: w.now.Add(after + d), partial: true})
 }
 
 // Flap makes a node not Ready from now+after for a while; the instance may be one that is launched before then.
-func (w *World) Flap(instanceID string, after, d time.Duration) {
+func (w *Simulator) Flap(instanceID string, after, d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	set := func(ready bool) func() {
@@ -126,7 +126,7 @@ func (w *World) Flap(instanceID string, after, d time.Duration) {
 }
 
 // TakeAway ends an instance from outside, without a warning.
-func (w *World) TakeAway(instanceID string) {
+func (w *Simulator) TakeAway(instanceID string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.takeAway(w.find(instanceID))
@@ -134,7 +134,7 @@ func (w *World) TakeAway(instanceID string) {
 }
 
 // Announce announces an interruption and returns its event. A warned instance is taken away 120 s later.
-func (w *World) Announce(kind nodes.InterruptionKind, instanceID string) nodes.InterruptionEvent {
+func (w *Simulator) Announce(kind nodes.InterruptionKind, instanceID string) nodes.InterruptionEvent {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	in := w.find(instanceID)
@@ -146,7 +146,7 @@ func (w *World) Announce(kind nodes.InterruptionKind, instanceID string) nodes.I
 }
 
 // CordonByHand makes a node unschedulable as a person would, without a claim.
-func (w *World) CordonByHand(instanceID string) {
+func (w *Simulator) CordonByHand(instanceID string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := w.find(instanceID).node
@@ -155,7 +155,7 @@ func (w *World) CordonByHand(instanceID string) {
 }
 
 // DeleteNode deletes a Node object by hand.
-func (w *World) DeleteNode(instanceID string) {
+func (w *Simulator) DeleteNode(instanceID string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if in := w.find(instanceID); in.node != nil {
@@ -164,14 +164,14 @@ func (w *World) DeleteNode(instanceID string) {
 	w.settle()
 }
 
-func (w *World) removeNode(n *node) {
+func (w *Simulator) removeNode(n *node) {
 	w.release(n)
 	n.instance.node = nil
 	w.nodes = slices.DeleteFunc(w.nodes, func(o *node) bool { return o == n })
 }
 
 // Instance returns an instance as it is, visible or not; the zero Instance if there never was one.
-func (w *World) Instance(id string) nodes.Instance {
+func (w *Simulator) Instance(id string) nodes.Instance {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if in := w.find(id); in != nil {
@@ -181,7 +181,7 @@ func (w *World) Instance(id string) nodes.Instance {
 }
 
 // Instances returns every instance that there was, oldest first, ended ones too.
-func (w *World) Instances() []nodes.Instance {
+func (w *Simulator) Instances() []nodes.Instance {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	out := make([]nodes.Instance, 0, len(w.instances))
@@ -203,7 +203,7 @@ type Fleet struct {
 }
 
 // Fleet returns the workers as they are.
-func (w *World) Fleet() Fleet {
+func (w *Simulator) Fleet() Fleet {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var f Fleet
@@ -238,21 +238,21 @@ func (w *World) Fleet() Fleet {
 }
 
 // Record returns the record as it is.
-func (w *World) Record() nodes.Record {
+func (w *Simulator) Record() nodes.Record {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.store.record.Clone()
 }
 
 // SetRecord writes the record by hand.
-func (w *World) SetRecord(change func(*nodes.Record)) {
+func (w *Simulator) SetRecord(change func(*nodes.Record)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	change(&w.store.record)
 }
 
 // OpenItems returns how many interruptions are open.
-func (w *World) OpenItems() int {
+func (w *Simulator) OpenItems() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.store.open())

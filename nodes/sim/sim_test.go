@@ -22,7 +22,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-func world(workers ...string) (*sim.World, *sim.Client) {
+func world(workers ...string) (*sim.Simulator, *sim.Client) {
 	w := sim.New(sim.Options{Policy: nodes.DefaultPolicy(), Workers: workers, Visible: 5 * time.Second, Boot: time.Minute})
 	return w, w.Client("A", nil)
 }

@@ -32,9 +32,9 @@ import (
 	"github.com/muster-dev/muster/nodes/sim/promapi"
 )
 
-// rig is a simulated world behind its four protocols, and a Reconciler whose adapters talk to them.
+// rig is a simulated region behind its four protocols, and a Reconciler whose adapters talk to them.
 type rig struct {
-	*sim.World
+	*sim.Simulator
 	t       testing.TB
 	policy  nodes.Policy
 	aws     *awsapi.API
@@ -85,11 +85,11 @@ func build(t testing.TB, change ...func(*set)) *rig {
 		f(&s)
 	}
 	s.sim.Policy = s.policy
-	g := &rig{t: t, policy: s.policy, grace: cmp.Or(s.grace, 20*time.Second), World: sim.New(s.sim)}
-	g.aws = awsapi.New(g.World, awsapi.Options{})
+	g := &rig{t: t, policy: s.policy, grace: cmp.Or(s.grace, 20*time.Second), Simulator: sim.New(s.sim)}
+	g.aws = awsapi.New(g.Simulator, awsapi.Options{})
 	g.kube = kubeapi.New(g.Client("kube", nil))
 	g.prom = promapi.New(promapi.Options{})
-	t.Cleanup(g.prom.Watch(g.World))
+	t.Cleanup(g.prom.Watch(g.Simulator))
 
 	ec2Config := ec2.Config{
 		Cluster: s.policy.Cluster, LaunchTemplate: "lt-0a1b", LaunchTemplateVersion: "7", UserData: ec2.UserDataTemplate,
@@ -171,7 +171,7 @@ func (g *rig) must(err error) {
 	}
 }
 
-// tick does a tick at the next full minute of the world and returns what it decided.
+// tick does a tick at the next full minute of the simulator and returns what it decided.
 func (g *rig) tick() (nodes.Report, error) {
 	now := g.Clock().Now()
 	g.Advance(now.Truncate(time.Minute).Add(time.Minute).Sub(now))

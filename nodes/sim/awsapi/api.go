@@ -19,7 +19,7 @@ import (
 	"github.com/muster-dev/muster/nodes/sim"
 )
 
-// Options describe what the region holds besides the world's instances. The zero value works.
+// Options describe what the region holds besides the simulator's instances. The zero value works.
 type Options struct {
 	Tag        Tag               // of the cluster's instances and subnets; zero: muster.dev/cluster=NAME, or =sim for a nameless cluster
 	ServerTag  Tag               // of K3s servers; zero: muster.dev/role=control-plane
@@ -42,7 +42,7 @@ type Call struct {
 	Action  string     // for example RunInstances
 	Params  url.Values // of the query protocol; of a JSON request its top-level fields
 	DryRun  bool
-	At      time.Time // by the world's clock
+	At      time.Time // by the simulator's clock
 	Code    string    // the error that it was answered with; "" for success
 }
 
@@ -67,7 +67,7 @@ type Fault struct {
 
 // API is the region's server. It is an http.Handler for any number of concurrent requests.
 type API struct {
-	w      *sim.World
+	w      *sim.Simulator
 	c      *sim.Client
 	o      Options
 	mu     sync.Mutex
@@ -80,7 +80,7 @@ type API struct {
 }
 
 // New returns a server over w.
-func New(w *sim.World, o Options) *API {
+func New(w *sim.Simulator, o Options) *API {
 	o.Actor = cmp.Or(o.Actor, "aws")
 	o.PageSize = cmp.Or(o.PageSize, 1000)
 	o.PollUnit = cmp.Or(o.PollUnit, time.Second)

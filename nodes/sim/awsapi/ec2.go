@@ -100,7 +100,7 @@ func (a *API) knownImage(r *request) error {
 	return nil
 }
 
-// refusal turns the world's refusal into the code that EC2 uses for it.
+// refusal turns the simulator's refusal into the code that EC2 uses for it.
 func (a *API) refusal(err error, req nodes.LaunchRequest) error {
 	var le *nodes.LaunchError
 	if !errors.As(err, &le) {
@@ -208,7 +208,7 @@ func (a *API) wire(in nodes.Instance) wireVM {
 	return vm
 }
 
-// tagsOf returns the tags of an instance: those of its launch, or those that the world's own instances would have.
+// tagsOf returns the tags of an instance: those of its launch, or those that the simulator's own instances would have.
 func (a *API) tagsOf(in nodes.Instance) []Tag {
 	a.mu.Lock()
 	tags, ok := a.tags[in.ID]
@@ -430,7 +430,7 @@ type getConsoleOutputResponse struct {
 	Output    string   `xml:"output"`
 }
 
-// getConsoleOutput returns what the world shows of a boot. As on real EC2 only some types can give the latest output.
+// getConsoleOutput returns what the simulator shows of a boot. As on real EC2 only some types can give the latest output.
 func (a *API) getConsoleOutput(r *request) (any, error) {
 	id := r.get("InstanceId")
 	in := a.w.Instance(id)

@@ -92,7 +92,7 @@ func (a *API) Waiting(queueURL string) int {
 }
 
 // receiveMessage polls long: it returns when there is a message or the time is over. A received message is hidden for its visibility
-// time by the world's clock.
+// time by the simulator's clock.
 func (a *API) receiveMessage(r *request) (any, error) {
 	var in struct {
 		QueueURL string `json:"QueueUrl"`
@@ -157,7 +157,7 @@ func (a *API) deleteMessage(r *request) (any, error) {
 
 // ---- events
 
-// Event returns an event of the world in the shape in which EventBridge delivers it.
+// Event returns an event of the simulator in the shape in which EventBridge delivers it.
 func Event(e nodes.InterruptionEvent) string {
 	detail := map[string]any{"instance-id": e.InstanceID}
 	source, detailType := "aws.ec2", ""

@@ -25,7 +25,7 @@ import (
 )
 
 // start returns a world with a worker (i-002) and a typed client of its API, in one of the two encodings.
-func start(t *testing.T, encoding string) (*sim.World, *kubeapi.Server, *corev1client.CoreV1Client, string) {
+func start(t *testing.T, encoding string) (*sim.Simulator, *kubeapi.Server, *corev1client.CoreV1Client, string) {
 	t.Helper()
 	w := sim.New(sim.Options{Policy: nodes.DefaultPolicy(), Workers: []string{"a"}})
 	api := kubeapi.New(w.Client("kube", nil))

@@ -1,8 +1,8 @@
 // Package promapi is the Prometheus of a simulated cluster: series of the shapes that node-exporter and kube-state-metrics really
-// expose, made from a sim.World at every scrape, evaluated by Prometheus' own engine and served by its HTTP API, so that the real
+// expose, made from a sim.Simulator at every scrape, evaluated by Prometheus' own engine and served by its HTTP API, so that the real
 // client talks to it.
 //
-// A Server scrapes a world by the world's time, which may be virtual, keeps about an hour of it in memory and answers
+// A Server scrapes a world by the simulator's time, which may be virtual, keeps about an hour of it in memory and answers
 // /api/v1/query, /api/v1/query_range, /api/v1/series, /api/v1/status/buildinfo, /-/healthy and /-/ready:
 //
 //	world := sim.New(sim.Options{Workers: []string{"a", "b"}})

@@ -30,14 +30,14 @@ type Options struct {
 	Instance func(sim.ExportedNode) string
 }
 
-// Server is a Prometheus that scrapes a simulated world. It is an http.Handler; its methods may be called by several goroutines.
+// Server is a Prometheus that scrapes a simulated region. It is an http.Handler; its methods may be called by several goroutines.
 type Server struct {
 	options Options
 	history *history
 	engine  *promql.Engine
 	parser  parser.Parser
 	mux     *http.ServeMux
-	world   *sim.World
+	world   *sim.Simulator
 	fault   atomic.Pointer[Fault]
 	queries atomic.Int64
 
@@ -92,9 +92,9 @@ func say(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(text)) }
 }
 
-// Watch scrapes a world, now and then at every interval of its time, until stop is called. During an outage of the world's signals
+// Watch scrapes a world, now and then at every interval of its time, until stop is called. During an outage of the simulator's signals
 // the server is not to be reached; during a partial one it has only half the machines.
-func (s *Server) Watch(w *sim.World) (stop func()) {
+func (s *Server) Watch(w *sim.Simulator) (stop func()) {
 	s.world = w
 	return w.Scrape(s.options.Interval, s.ingest)
 }

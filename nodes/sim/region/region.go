@@ -34,7 +34,7 @@ import (
 
 // Options describe a region. Dir and Sim.Policy are required.
 type Options struct {
-	Sim    sim.Options   // the world; Start is ignored, its time is the machine's
+	Sim    sim.Options   // the simulator; Start is ignored, its time is the machine's
 	Dir    string        // of the record and the journal
 	Scrape time.Duration // between scrapes of the metrics; 0: 1 s
 	Rate   time.Duration // window of the rate of CPU time; 0: four scrapes
@@ -46,7 +46,7 @@ type Options struct {
 
 // Region is a region that runs. It is made by Start.
 type Region struct {
-	World      *sim.World
+	World      *sim.Simulator
 	AWS        *awsapi.API
 	Kube       *kubeapi.Server
 	Prometheus *promapi.Server

@@ -44,7 +44,7 @@ func clocks() (ticking, looking nodes.Clock, err error) {
 	return fastClock{now, speed}, fastClock{now, 1}, nil
 }
 
-// fastClock reads a world's time while sim.RealTime lets it pass; it waits in real time. Deadlines are told in the world's time, by
+// fastClock reads a simulator's time while sim.RealTime lets it pass; it waits in real time. Deadlines are told in the simulator's time, by
 // which the adapters keep them, and end contexts in real time.
 type fastClock struct {
 	now   func() time.Time
@@ -71,9 +71,9 @@ func (c fastClock) WithDeadline(ctx context.Context, t time.Time) (context.Conte
 	return fastContext{ctx, t}, cancel
 }
 
-// deadline returns a context's deadline in the world's time. The world's time may be far
+// deadline returns a context's deadline in the simulator's time. The simulator's time may be far
 // ahead of the machine's: a deadline of the machine, which a server or a page put on the
-// context, would be past if it were taken for one of the world.
+// context, would be past if it were taken for one of the simulator.
 func (c fastClock) deadline(ctx context.Context) (time.Time, bool) {
 	d, ok := ctx.Deadline()
 	if !ok {
@@ -87,7 +87,7 @@ func (c fastClock) deadline(ctx context.Context) (time.Time, bool) {
 	return c.Now().Add(time.Duration(float64(time.Until(d)) * c.speed)), true
 }
 
-// fastDeadline is the key by which a context tells the world's deadline that it has.
+// fastDeadline is the key by which a context tells the simulator's deadline that it has.
 type fastDeadline struct{}
 
 type fastContext struct {

@@ -25,13 +25,13 @@ type Options struct {
 	Capacity   func(typ string) nodes.Resources    // what a node of a type can be given; nil: 2 cores, 8 GiB, 20 pods
 	BootOf     func(instance string) time.Duration // how long a new instance takes to become Ready; nil: Boot
 
-	// Watch, if it is not nil, is handed every entry when it happens, Placed and Finished ones among them, and the world keeps no
-	// ledger and forgets instances an hour after their end, so that it can run for months. It is called with the world locked.
+	// Watch, if it is not nil, is handed every entry when it happens, Placed and Finished ones among them, and the simulator keeps no
+	// ledger and forgets instances an hour after their end, so that it can run for months. It is called with the simulator locked.
 	Watch func(Entry)
 }
 
-// World is a simulated region and cluster. Its methods may be called by several goroutines.
-type World struct {
+// Simulator is a simulated region and cluster. Its methods may be called by several goroutines.
+type Simulator struct {
 	mu        sync.Mutex
 	opts      Options
 	now       time.Time
@@ -79,7 +79,7 @@ type Shortage struct {
 	FromLaunch int                 // not before this many instances have been launched
 }
 
-// Part is a part of the world that can be unreachable.
+// Part is a part of the simulator that can be unreachable.
 type Part string
 
 // The parts.
@@ -170,7 +170,7 @@ type sample struct {
 }
 
 // New returns a world with its initial workers Ready.
-func New(o Options) *World {
+func New(o Options) *Simulator {
 	if o.Start.IsZero() {
 		o.Start = time.Unix(1730001600, 0).UTC()
 	}
@@ -183,7 +183,7 @@ func New(o Options) *World {
 	if o.Zones == nil {
 		o.Zones = []string{"a", "b"}
 	}
-	w := &World{opts: o, now: o.Start, tokens: map[string]*tokenUse{}, load: -1, eventKeys: map[string]bool{}}
+	w := &Simulator{opts: o, now: o.Start, tokens: map[string]*tokenUse{}, load: -1, eventKeys: map[string]bool{}}
 	w.store = store{record: nodes.NewRecord(o.Policy.Cluster), items: map[string]nodes.Interruption{}}
 	server := w.newInstance(nodes.Instance{Type: "server", Zone: o.Zones[0], Market: nodes.OnDemand, ControlPlane: true, LaunchedAt: o.Start.Add(-200 * time.Hour)})
 	server.State, server.visibleAt = nodes.StateRunning, o.Start
@@ -196,18 +196,18 @@ func New(o Options) *World {
 	return w
 }
 
-// Clock returns the world's time.
-func (w *World) Clock() Clock { return Clock{w} }
+// Clock returns the simulator's time.
+func (w *Simulator) Clock() Clock { return Clock{w} }
 
 // addWorker adds a Ready, hand-made Spot worker.
-func (w *World) addWorker(zone string, launched time.Time) string {
+func (w *Simulator) addWorker(zone string, launched time.Time) string {
 	in := w.newInstance(nodes.Instance{Type: cmp.Or(w.opts.WorkerType, "t3.large"), Zone: zone, Market: nodes.Spot, LaunchedAt: launched})
 	in.State, in.visibleAt = nodes.StateRunning, w.now
 	w.join(in, true)
 	return in.ID
 }
 
-func (w *World) newInstance(in nodes.Instance) *instance {
+func (w *Simulator) newInstance(in nodes.Instance) *instance {
 	w.made++
 	n := w.made
 	in.ID = fmt.Sprintf("i-%03d", n)
@@ -221,26 +221,26 @@ func (w *World) newInstance(in nodes.Instance) *instance {
 // ---- time
 
 // Advance lets d pass.
-func (w *World) Advance(d time.Duration) {
+func (w *Simulator) Advance(d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.advance(w.now.Add(d))
 }
 
-// After does f when d has passed. f runs with the world locked and uses its unexported side through the functions of this package
+// After does f when d has passed. f runs with the simulator locked and uses its unexported side through the functions of this package
 // that say so; it is for scripts of scenarios.
-func (w *World) After(d time.Duration, f func()) {
+func (w *Simulator) After(d time.Duration, f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.after(d, f)
 }
 
-func (w *World) after(d time.Duration, f func()) {
+func (w *Simulator) after(d time.Duration, f func()) {
 	w.seq++
 	heap.Push(&w.agenda, item{w.now.Add(d), w.seq, f})
 }
 
-func (w *World) advance(to time.Time) {
+func (w *Simulator) advance(to time.Time) {
 	for len(w.agenda) > 0 && !w.agenda[0].at.After(to) {
 		it := heap.Pop(&w.agenda).(item)
 		if it.at.After(w.now) {
@@ -277,7 +277,7 @@ func (a *agenda) Pop() any {
 
 // ---- instances and nodes
 
-func (w *World) boot(in *instance, b Boot) {
+func (w *Simulator) boot(in *instance, b Boot) {
 	if b.After == 0 && w.opts.BootOf != nil {
 		b.After = w.opts.BootOf(in.ID)
 	}
@@ -304,7 +304,7 @@ func (w *World) boot(in *instance, b Boot) {
 	})
 }
 
-func (w *World) join(in *instance, ready bool) {
+func (w *Simulator) join(in *instance, ready bool) {
 	n := &node{instance: in}
 	n.Name = in.ID
 	n.UID = fmt.Sprintf("uid-%d", w.entries+1000*len(w.nodes))
@@ -323,7 +323,7 @@ func (w *World) join(in *instance, ready bool) {
 	}
 }
 
-func (w *World) setReady(n *node, ready bool) {
+func (w *Simulator) setReady(n *node, ready bool) {
 	if n.Ready == ready {
 		return
 	}
@@ -337,7 +337,7 @@ func (w *World) setReady(n *node, ready bool) {
 }
 
 // end begins the end of an instance, on anybody's request.
-func (w *World) end(in *instance) {
+func (w *Simulator) end(in *instance) {
 	in.State, in.goneAt, in.PrivateIP = nodes.StateShuttingDown, w.now, ""
 	if n := in.node; n != nil {
 		if lost := w.movable(n); len(lost) > 0 {
@@ -355,7 +355,7 @@ func (w *World) end(in *instance) {
 }
 
 // forget drops an instance that nothing shows any more.
-func (w *World) forget(in *instance) {
+func (w *Simulator) forget(in *instance) {
 	if in.node == nil {
 		w.instances = slices.DeleteFunc(w.instances, func(i *instance) bool { return i == in })
 	}
@@ -363,7 +363,7 @@ func (w *World) forget(in *instance) {
 }
 
 // release makes the pods of a node pending again, or forgets them if no controller would.
-func (w *World) release(n *node) {
+func (w *Simulator) release(n *node) {
 	w.pods = slices.DeleteFunc(w.pods, func(p *pod) bool { return p.node == n && p.Daemon })
 	for _, p := range w.pods {
 		if p.node == n {
@@ -372,7 +372,7 @@ func (w *World) release(n *node) {
 	}
 }
 
-func (w *World) takeAway(in *instance) {
+func (w *Simulator) takeAway(in *instance) {
 	if !in.alive() {
 		return
 	}
@@ -380,7 +380,7 @@ func (w *World) takeAway(in *instance) {
 	w.end(in)
 }
 
-func (w *World) find(id string) *instance {
+func (w *Simulator) find(id string) *instance {
 	for _, in := range w.instances {
 		if in.ID == id {
 			return in
@@ -389,7 +389,7 @@ func (w *World) find(id string) *instance {
 	return nil
 }
 
-func (w *World) findNode(ref nodes.NodeRef) *node {
+func (w *Simulator) findNode(ref nodes.NodeRef) *node {
 	for _, n := range w.nodes {
 		if n.NodeRef == ref {
 			return n
@@ -399,7 +399,7 @@ func (w *World) findNode(ref nodes.NodeRef) *node {
 }
 
 // movable returns the pods on a node that a drain moves.
-func (w *World) movable(n *node) []*pod {
+func (w *Simulator) movable(n *node) []*pod {
 	var out []*pod
 	for _, p := range w.pods {
 		if p.node == n && !p.Daemon {
@@ -412,7 +412,7 @@ func (w *World) movable(n *node) []*pod {
 // ---- pods
 
 // settle places pending pods, those that have waited longest first, and notes load and pending pods for the signals.
-func (w *World) settle() {
+func (w *Simulator) settle() {
 	for _, n := range w.nodes {
 		n.used = nodes.Resources{}
 	}
@@ -447,7 +447,7 @@ func (n *node) use(p *pod) {
 }
 
 // start puts a pod onto a node.
-func (w *World) start(p *pod, n *node) {
+func (w *Simulator) start(p *pod, n *node) {
 	p.node = n
 	p.began++
 	n.use(p)
@@ -471,7 +471,7 @@ func (w *World) start(p *pod, n *node) {
 
 // place returns the node on which a pod leaves most room, on average of CPU and memory, as the scheduler's LeastAllocated does; the
 // first of equals, nil if it fits none.
-func (w *World) place(p *pod) *node {
+func (w *Simulator) place(p *pod) *node {
 	var best *node
 	most := -1.0
 	for _, n := range w.nodes {
@@ -501,7 +501,7 @@ func (p *pod) selects(n *node) bool {
 	return true
 }
 
-func (w *World) utilisation() float64 {
+func (w *Simulator) utilisation() float64 {
 	if w.load >= 0 {
 		return w.load
 	}
