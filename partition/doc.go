@@ -8,6 +8,27 @@
 // workers own. The stream itself does the division, by a subject transform, so
 // publishers know nothing of it.
 //
+// # Writing a worker
+//
+// A worker needs few names. Describe the group with a [Config]: Name, Stream and Subject, and
+// leave the rest to the defaults. Implement [Handler], or use [HandlerFunc]. [New] returns a
+// [Worker], and its Run joins the group, works until its context ends, and hands its slots off.
+// New takes the connection and the configuration, not a Group: the configuration names the
+// group, and a worker needs nothing else of it.
+//
+// A handler gets a [Message]. It returns nil to acknowledge it, an error to have it tried
+// again, and an error made with [Discard] to remove it. What else it wants to know, it says by
+// methods of one-method interfaces: [Preparer], [Releaser], [Observer] and [Abandoner]. A
+// handler that writes to a store makes each write conditional on the message's [Fence], and
+// returns a [FencedError] when the store rejects it.
+//
+// # Everything else
+//
+// [Open] returns a [Group], the handle for all that is no worker: it provisions the group,
+// inspects it, previews plans, overrides and drains workers, changes the number of slots, and
+// reads events. What it shows is in packages event, state and report; package role has what
+// users of the servers may do. Package partitionprom exports [Worker.Metrics] to Prometheus.
+//
 // # How it works
 //
 // Each slot has one durable consumer, which never changes; ownership decides

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -42,4 +43,44 @@ func Example() {
 	if err := worker.Run(ctx); err != nil { // until ctx ends; hands over and leaves
 		fmt.Println(err)
 	}
+}
+
+// An operator's view of a group: how many messages wait, and which worker has what.
+func ExampleGroup_Inspect() {
+	nc, err := nats.Connect(cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer nc.Close()
+
+	view, err := partition.Open(nc, "orders").Inspect(context.Background())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	shown := view.Report()
+	fmt.Printf("%s is %s, %d messages wait\n", shown.Group, shown.State, shown.Pending)
+	for _, w := range shown.Workers {
+		fmt.Printf("%s has %d slots\n", w.ID, w.Slots)
+	}
+}
+
+// A worker leaves its slots to others while it is maintained. The time bounds the drain, so
+// that the worker takes slots again even if nothing ends it.
+func ExampleGroup_Drain() {
+	nc, err := nats.Connect(cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer nc.Close()
+
+	one := func(m partition.MemberInfo) bool { return m.ID == "orders-3" }
+	left, err := partition.Open(nc, "orders").Drain(context.Background(), one, time.Now().Add(10*time.Minute))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("slots left:", left["orders-3"])
 }
