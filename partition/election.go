@@ -16,6 +16,9 @@ import (
 const deputies = 2
 
 // election is what a worker knows of the leader's lease, and of its own attempts to have it.
+// It runs on every worker, and the machine gives it every input about the leader's key.
+// Two workers may campaign at once: both write the key expecting the same revision, and the
+// server lets one of the writes succeed.
 type election struct {
 	*core
 	up electionUser
@@ -70,7 +73,7 @@ func (e *election) won(self Member, rev uint64) {
 // renewed notes a newer revision of the leader's own record.
 func (e *election) renewed(rev uint64) { e.revision = max(e.revision, rev) }
 
-// lost goes on as a worker that does not lead.
+// lost continues as a worker that does not lead.
 func (e *election) lost(now time.Time) {
 	*e = election{core: e.core, up: e.up, revision: e.revision, overwriteAt: e.overwriteAt, seenAt: now}
 }

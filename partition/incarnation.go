@@ -13,7 +13,7 @@ import (
 // of them was restored. Its versions and claims then begin again below those that the
 // handlers' store has kept, and the store rejects the rightful owners permanently.
 //
-//  1. A handler returns an error that wraps FencedBy: the fence that its store has.
+//  1. A handler returns an error that wraps FencedError: the fence that its store has.
 //  2. The slot's owner reports that fence to the leader.
 //  3. If the map names the very owner and fence that the report names, a live worker
 //     follows the newest map and is rejected all the same: the store remembers what
@@ -29,19 +29,17 @@ import (
 // nothing; and a raise changes no owner: it makes the fences of the owners that the map
 // names valid, and everyone else's older than before.
 
-// FencedBy is a fence rejection that names the fence which the store has. A Handler's
+// FencedError is a fence rejection that names the fence which the store has. A Handler's
 // error should wrap it: if the store has a fence from before a loss of NATS' state, that
 // is how the group learns to give higher ones.
-type FencedBy struct {
+type FencedError struct {
 	Stored Fence
 }
 
-func (e *FencedBy) Error() string { return fmt.Sprintf("%v: with fence %v", ErrFenced, e.Stored) }
+func (e *FencedError) Error() string { return fmt.Sprintf("%v: with fence %v", ErrFenced, e.Stored) }
 
-// Unwrap makes a FencedBy match [ErrFenced].
-func (e *FencedBy) Unwrap() error { return ErrFenced }
-
-const recordFence = "fence report"
+// Unwrap makes a FencedError match [ErrFenced].
+func (e *FencedError) Unwrap() error { return ErrFenced }
 
 // fenceSuffix follows the subject of a worker in that of reports of fence rejections.
 const fenceSuffix = ".fence"
@@ -67,43 +65,9 @@ func decodeFence(data []byte) (fenceReport, error) {
 	return v, nil
 }
 
-const (
-	// raisePause is the shortest time between two raises, so that a handler that makes
-	// its fences up costs no more than a map each time.
-	raisePause = 2 * time.Second
-	// reach bounds how far the clock of a leader can have been ahead of this one's when it
-	// raised a version. What is further ahead was never given by a group, and would leave
-	// no room for the versions after it.
-	reach = 365 * 24 * time.Hour
-)
-
-// Until these times the clock doesn't matter, so that one that is wrong stops no group.
-// More is allowed in maps than in reports: there is room above any version that a report
-// can raise the map to.
-var (
-	reportable = sequenceEpoch.AddDate(11, 0, 0)
-	readable   = sequenceEpoch.AddDate(21, 0, 0)
-)
-
-// raisedVersion is the version of a map that is raised at a time.
-func raisedVersion(now time.Time) uint64 {
-	return uint64(max(now.Sub(sequenceEpoch).Microseconds(), 0))
-}
-
-// leastRaised is what a version must be to be a raised one: that of a day after
-// sequenceEpoch. Lower ones count writes.
-const leastRaised = uint64(24 * time.Hour / time.Microsecond)
-
-// mostReported is the highest version that a stored fence can have.
-func mostReported(now time.Time) uint64 {
-	return raisedVersion(notBefore(now.Add(reach), reportable))
-}
-
-// plausibleVersion reports whether a map that is written as a revision can have a version:
-// either it counts writes of the bucket, or it was raised.
-func plausibleVersion(version, rev uint64, now time.Time) bool {
-	return version < rev || version >= leastRaised && version <= raisedVersion(notBefore(now.Add(2*reach), readable))
-}
+// raisePause is the shortest time between two raises, so that a handler that makes its
+// fences up costs no more than a map each time.
+const raisePause = 2 * time.Second
 
 // incarnation is what a leader does about reports.
 type incarnation struct {

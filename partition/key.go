@@ -65,7 +65,7 @@ type layout struct {
 	shards  int    // how many streams there are; 0 stands for 1
 }
 
-// division is one way to divide the keys: in so many slots. Its generation tells
+// division is one way to divide the keys: into N slots. Its generation tells
 // it from every other one that the group had or will have, and names its
 // consumers.
 type division struct {
@@ -168,15 +168,15 @@ func (l layout) claimSubject(p place) string {
 	return fmt.Sprintf("%s%d.%d", l.claimPrefix(p.slot), p.slots, p.slot)
 }
 
-// queuedSubject returns the subject of the parked copy of a stored message.
+// queuedSubject returns the subject of the queued copy of a stored message.
 func (l layout) queuedSubject(slot int, stored string) string {
 	return l.queuedPrefix(slot) + strings.TrimPrefix(stored, l.prefix())
 }
 
-// queuedFilter returns the subjects of the parked messages of a slot.
+// queuedFilter returns the subjects of the queued messages of a slot.
 func (l layout) queuedFilter(p place) string { return l.queuedSubject(p.slot, l.filter(p)) }
 
-// queuedKeySubject returns the subject of the parked messages of a key.
+// queuedKeySubject returns the subject of the queued messages of a key.
 func (l layout) queuedKeySubject(p place, key string) string {
 	tokens := SplitKey(key)
 	var b strings.Builder
@@ -188,11 +188,11 @@ func (l layout) queuedKeySubject(p place, key string) string {
 	return b.String() + strings.Join(tokens, ".")
 }
 
-// parseQueued takes the subject of a parked message apart, as parse does.
+// parseQueued takes the subject of a queued message apart, as parse does.
 func (l layout) parseQueued(subject string) (finest int, key []string, published string, err error) {
 	_, rest, ok := strings.Cut(strings.TrimPrefix(subject, l.retryPrefix()), ".key.")
 	if !ok || !strings.HasPrefix(subject, l.retryPrefix()) {
-		return 0, nil, "", fmt.Errorf("subject %q is not of parked messages of %q", subject, l.retryPrefix())
+		return 0, nil, "", fmt.Errorf("subject %q is not of queued messages of %q", subject, l.retryPrefix())
 	}
 	return l.parse(l.prefix() + rest)
 }
@@ -250,4 +250,55 @@ type Slots struct {
 func (s Slots) Has(tokens ...string) bool {
 	_, ok := slices.BinarySearch(s.Slots, SlotOf(s.Of, tokens...))
 	return ok
+}
+
+// maxSlots bounds the number of slots: each has one consumer, and a server holds thousands,
+// not millions.
+const maxSlots = 1 << 16
+
+// maxShards bounds Config.Shards.
+const maxShards = 64
+
+// streamOf returns the stream that holds the messages of a slot.
+func (l layout) streamOf(slot int) string { return l.shardStream(slot % max(l.shards, 1)) }
+
+func (l layout) shardStream(shard int) string {
+	if l.shards <= 1 {
+		return l.stream
+	}
+	return l.stream + "-" + strconv.Itoa(shard)
+}
+
+// hashed returns a subject mapping function that hashes the key, {{partition(n,1,2)}}.
+func (l layout) hashed(n int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "{{partition(%d", n)
+	for i := range l.pattern.wild {
+		fmt.Fprintf(&b, ",%d", i+1)
+	}
+	b.WriteString(")}}")
+	return b.String()
+}
+
+// streams returns the names of all streams, by shard.
+func (l layout) streams() []string {
+	all := make([]string, max(l.shards, 1))
+	for k := range all {
+		all[k] = l.shardStream(k)
+	}
+	return all
+}
+
+// subject returns what the stream of a shard listens to.
+func (l layout) subject(shard int) string {
+	return l.shardPrefix(strconv.Itoa(shard)) + l.pattern.subject
+}
+
+// shardPrefix stands before the published subject in the one that a shard listens
+// to.
+func (l layout) shardPrefix(shard string) string {
+	if l.shards <= 1 {
+		return ""
+	}
+	return l.group + ".shards." + strconv.Itoa(l.shards) + "." + shard + "."
 }

@@ -8,7 +8,10 @@ import (
 )
 
 // membership is the worker's lease: it joins with it, renews it, and gives it back when it
-// leaves. In it the worker says whether it leaves or drains.
+// leaves. In it the worker says whether it leaves or drains. A worker that leaves
+// hands its slots off first, and only then deletes its lease and its stable ID. Otherwise
+// the leader could take a slot over, or another worker join by the same ID, while a handler
+// still runs here.
 type membership struct {
 	*core
 	up       membershipUser
@@ -254,7 +257,7 @@ func (s *membership) leave() {
 
 // leaveDue leaves when nothing is owned any more, when nobody is there to take
 // over, or when time is up. In the last two cases the map still names this
-// worker; what it had is taken over as from a dead one, which is safe since it
+// worker; what it had is taken over as from a failed one, which is safe since it
 // has stopped.
 func (s *membership) leaveDue() {
 	if s.stage == stageJoining && s.asked && !s.now.Before(s.leaveBy) {

@@ -9,7 +9,9 @@ import (
 )
 
 // rebalance decides when the leader plans and what for, has the plan made, and makes the
-// next map of it.
+// next map of it. It runs on the leader only, which calls review whenever the roster or the
+// map has changed. A plan is made elsewhere, and the group may change meanwhile: planned
+// drops a plan whose map is not the newest any more, and review asks for another.
 type rebalance struct {
 	*core
 	roster      *roster
@@ -18,11 +20,11 @@ type rebalance struct {
 	incarnation *incarnation
 	tuning      *tuning
 
-	// window is the wait for more newcomers.
+	// window is the wait for more workers that join.
 	window stabilizationWindow
 	// leaveAt is when the wait for more workers that leave is over; zero: nobody leaves.
 	leaveAt time.Time
-	// returned: a worker that yielded takes slots again before it was out of the map.
+	// returned: a worker that drained takes slots again before it was out of the map.
 	returned bool
 	// planning: a plan is being made.
 	planning bool
@@ -33,14 +35,14 @@ func (b *rebalance) reset() {
 	*b = rebalance{core: b.core, roster: b.roster, maps: b.maps, absentees: b.absentees, incarnation: b.incarnation, tuning: b.tuning}
 }
 
-// reasonCrash is why a plan for the slots of dead workers is made.
+// reasonCrash is why a plan for the slots of failed workers is made.
 const reasonCrash = "crash"
 
 // changes are what the map does not know of the workers, in numbers.
 type changes struct {
-	dead      int // workers in the map that are not there and have slots
-	leaving   int // workers in the map that are to have none, and have some or get them
-	newcomers int
+	failed  int // workers in the map that are not there and have slots
+	leaving int // workers in the map that are to have none, and have some or get them
+	joining int
 }
 
 func (c changes) none() bool { return c == (changes{}) }
@@ -84,7 +86,7 @@ func (b *rebalance) relayout() {
 func (b *rebalance) applyLayout(job *planJob) (*Assignment, uint64) {
 	next := b.blank(job)
 	at := job.index()
-	next.Former = &Former{Layout: b.cur.Layout, Slots: b.cur.Slots, Version: next.Version, Owner: make(Owners, b.cur.Slots)}
+	next.Former = &formerSlots{Layout: b.cur.Layout, Slots: b.cur.Slots, Version: next.Version, Owner: make(ownerColumn, b.cur.Slots)}
 	for s := range next.Former.Owner {
 		next.Former.Owner[s] = none
 		if o, ok := at[b.cur.owner(s)]; ok {
@@ -109,14 +111,14 @@ func (b *rebalance) applyLayout(job *planJob) (*Assignment, uint64) {
 	return next, keys
 }
 
-// keepFormer carries the former division over to the next map. The dead have
+// keepFormer carries the old generation over to the next map. The dead have
 // given everything up.
 func (b *rebalance) keepFormer(next *Assignment, at map[Member]int32) {
 	if b.cur == nil || b.cur.Former == nil {
 		return
 	}
 	f := *b.cur.Former
-	f.Owner = make(Owners, f.Slots)
+	f.Owner = make(ownerColumn, f.Slots)
 	for s, i := range b.cur.Former.Owner {
 		f.Owner[s] = none
 		if o, ok := at[b.cur.member(i)]; ok {
@@ -126,7 +128,7 @@ func (b *rebalance) keepFormer(next *Assignment, at map[Member]int32) {
 	next.Former = &f
 }
 
-// extendWindow opens a window for newcomers, or starts it again.
+// extendWindow opens a window for workers that join, or starts it again.
 func (b *rebalance) extendWindow() {
 	length, opened := b.window.extend(b.now, b.roster.coldStart(), &b.cfg)
 	if opened && b.roster.synced {
@@ -138,20 +140,20 @@ func (b *rebalance) tellWindow(length time.Duration) {
 	b.emit(event.Event{Kind: event.WindowStarted, Reason: b.window.kind(), Duration: length})
 }
 
-// windowDue opens a window for newcomers, and closes one that has ended.
-func (b *rebalance) windowDue(newcomers int) {
+// windowDue opens a window for workers that join, and closes one that has ended.
+func (b *rebalance) windowDue(joining int) {
 	w := &b.window
-	if newcomers == 0 {
+	if joining == 0 {
 		w.over = false
 	}
 	if !w.open() {
-		if newcomers > 0 && !w.over {
+		if joining > 0 && !w.over {
 			b.extendWindow()
 		}
 		return
 	}
-	if why := w.ended(b.now, newcomers, b.complete()); why != "" {
-		b.emit(event.Event{Kind: event.WindowDone, Reason: why, After: b.roster.peers.staying(), Duration: w.close(b.now, newcomers)})
+	if why := w.ended(b.now, joining, b.complete()); why != "" {
+		b.emit(event.Event{Kind: event.WindowDone, Reason: why, After: b.roster.peers.staying(), Duration: w.close(b.now, joining)})
 	}
 }
 
@@ -181,12 +183,12 @@ func (b *rebalance) planNewcomers() {
 // that leave; these only give.
 func (b *rebalance) replan(reason string, include func(*peerView) bool) {
 	job := &planJob{reason: reason, base: b.curRev, division: b.nextDivision()}
-	newcomers := b.enlist(job, include)
+	joining := b.enlist(job, include)
 	job.problem.Slots = job.slots
 	job.problem.Weights = b.tuning.weights.of(job.slots)
-	// After a death only what was its owner's moves, and to newcomers what is
+	// After a death only what was its owner's moves, and to joining workers what is
 	// theirs; a plan for other reasons tunes the balance.
-	if reason != reasonCrash && reason != reasonPins || newcomers {
+	if reason != reasonCrash && reason != reasonPins || joining {
 		job.problem.Budget = -1
 		b.returned = false
 	}
@@ -205,19 +207,19 @@ func (b *rebalance) replan(reason string, include func(*peerView) bool) {
 
 // enlist adds the workers that a planning is for, and reports whether any of them
 // is new.
-func (b *rebalance) enlist(job *planJob, include func(*peerView) bool) (newcomers bool) {
+func (b *rebalance) enlist(job *planJob, include func(*peerView) bool) (joining bool) {
 	for _, p := range b.roster.peers.sorted() {
 		inMap := !b.roster.joiner(p)
 		gives := b.absentees.quits(p) || p.outdated()
 		if (gives && !inMap) || (!gives && !include(p)) {
 			continue
 		}
-		newcomers = newcomers || (!inMap && !gives)
+		joining = joining || (!inMap && !gives)
 		job.workers = append(job.workers, p.Member)
 		job.problem.Workers = append(job.problem.Workers, plan.Worker{ID: p.ID, Weight: p.lease.Weight, Zone: p.lease.Zone, Draining: gives})
 	}
 	b.joinAwaited(job)
-	return newcomers
+	return joining
 }
 
 // nextDivision is that of the map, before the first one the group's first.
@@ -281,8 +283,8 @@ func (b *rebalance) planned(in plannedInput) {
 // blank makes the next map of a plan without what the plan decides.
 func (b *rebalance) blank(job *planJob) *Assignment {
 	next := &Assignment{Schema: mapSchema, Epoch: b.leaderLease.epoch, Leader: b.self, Layout: job.generation, Slots: job.slots, Version: 1, Pins: job.pins,
-		FirstAssigned: b.now, Planned: b.now, Workers: job.workers, Owner: make(Owners, job.slots), Since: make(Sinces, job.slots),
-		Moves: make(map[int]Move), Taking: make(map[int]bool), Restarting: make(map[int]bool)}
+		FirstAssigned: b.now, Planned: b.now, Workers: job.workers, Owner: make(ownerColumn, job.slots), Since: make(versionColumn, job.slots),
+		Moves: make(map[int]plannedMove), Taking: make(map[int]bool), Restarting: make(map[int]bool)}
 	switch {
 	case b.cur != nil:
 		next.Version = b.cur.Version + 1
@@ -341,12 +343,12 @@ func (b *rebalance) applySlot(next *Assignment, s int, to int32, at map[Member]i
 		}
 	case lives && moving && b.cur.member(mv.Next) == next.member(to):
 		next.Owner[s], next.Since[s] = o, b.cur.Since[s]
-		next.Moves[s] = Move{Next: to, Version: mv.Version}
+		next.Moves[s] = plannedMove{Next: to, Version: mv.Version}
 	case lives && to == plan.None:
 		next.Owner[s], next.Since[s] = o, b.cur.Since[s]
 	case lives:
 		next.Owner[s], next.Since[s] = o, b.cur.Since[s]
-		next.Moves[s] = Move{Next: to, Version: next.Version}
+		next.Moves[s] = plannedMove{Next: to, Version: next.Version}
 	case to == plan.None:
 		next.Owner[s], next.Since[s] = none, next.Version
 	default:
@@ -442,7 +444,7 @@ func (b *rebalance) pin(job *planJob) {
 // changes counts them.
 func (b *rebalance) changes() changes {
 	var c changes
-	c.newcomers = b.roster.peers.count(func(p *peerView) bool { return p.takesSlots() && b.roster.joiner(p) })
+	c.joining = b.roster.peers.count(func(p *peerView) bool { return p.takesSlots() && b.roster.joiner(p) })
 	if b.cur == nil {
 		return c
 	}
@@ -460,7 +462,7 @@ func (b *rebalance) changes() changes {
 		switch {
 		case p == nil:
 			if (owns[i] || gets[i]) && !b.absentees.awaited(int32(i)) {
-				c.dead++
+				c.failed++
 			}
 		case gets[i] && b.absentees.quits(p):
 			c.leaving++
@@ -484,7 +486,7 @@ func (b *rebalance) review() {
 	if b.maps.writer.pending != nil {
 		// A plan rests on a map that is written. What is not urgent waits for
 		// that until the pending changes are due.
-		if b.changes().dead > 0 || b.maps.writer.isDue(b.now) {
+		if b.changes().failed > 0 || b.maps.writer.isDue(b.now) {
 			b.maps.flush()
 		}
 		return
@@ -494,10 +496,10 @@ func (b *rebalance) review() {
 	}
 
 	c := b.changes()
-	if b.absentees.reserve(c.dead > 0) {
+	if b.absentees.reserve(c.failed > 0) {
 		return
 	}
-	b.windowDue(c.newcomers)
+	b.windowDue(c.joining)
 	if c.leaving > 0 && b.leaveAt.IsZero() && b.roster.peers.takers() > 0 && b.cur.Settled() {
 		// What was on its way to one that leaves has arrived there meanwhile.
 		b.leaveAt = b.now
@@ -513,11 +515,11 @@ func (b *rebalance) planFor(c changes) {
 	known := func(p *peerView) bool { return !b.roster.joiner(p) }
 	everybody := func(*peerView) bool { return true }
 	switch {
-	case c.dead > 0 && b.roster.takersInMap() > 0:
-		b.replaceDead()
+	case c.failed > 0 && b.roster.takersInMap() > 0:
+		b.replaceFailed()
 	case c.leaving > 0 && !b.leaveAt.IsZero() && !b.now.Before(b.leaveAt):
 		b.replaceLeaving()
-	case c.newcomers > 0 && b.window.over:
+	case c.joining > 0 && b.window.over:
 		b.planNewcomers()
 	case c.none() && b.layoutDue():
 		b.relayout()
@@ -525,7 +527,7 @@ func (b *rebalance) planFor(c changes) {
 		b.replan("scale-up", everybody)
 	case b.pinsDue():
 		b.replan(reasonPins, known)
-	case c.newcomers == 0 && c.leaving == 0 && !b.window.open() && b.tuning.due():
+	case c.joining == 0 && c.leaving == 0 && !b.window.open() && b.tuning.due():
 		b.tuning.weights.uneven = 0
 		b.replan(reasonWeights, known)
 	default:
@@ -533,14 +535,14 @@ func (b *rebalance) planFor(c changes) {
 	}
 }
 
-// replaceDead plans for the slots of dead workers. A newcomer whose window is over takes
-// part: a replacement gets what the dead worker had, in one move.
-func (b *rebalance) replaceDead() {
+// replaceFailed plans for the slots of failed workers. A joining worker whose window is over takes
+// part: a replacement gets what the failed worker had, in one move.
+func (b *rebalance) replaceFailed() {
 	together := b.window.take()
 	b.replan(reasonCrash, func(p *peerView) bool { return together || !b.roster.joiner(p) })
 }
 
-// replaceLeaving plans for the slots of workers that leave or yield. Newcomers take part
+// replaceLeaving plans for the slots of workers that leave or drain. Joining workers take part
 // if there are no others.
 func (b *rebalance) replaceLeaving() {
 	b.leaveAt = time.Time{}
@@ -552,7 +554,7 @@ func (b *rebalance) replaceLeaving() {
 	b.replan("scale-down", func(p *peerView) bool { return newcomersToo || !b.roster.joiner(p) })
 }
 
-// returnDue reports whether a worker that yielded is to have slots again.
+// returnDue reports whether a worker that drained is to have slots again.
 func (b *rebalance) returnDue() bool {
 	return b.returned && b.cur != nil && b.cur.Settled() && b.roster.allThere()
 }

@@ -12,7 +12,7 @@ import (
 func TestBinary(t *testing.T) {
 	linktest.Binary{
 		Own: []string{
-			"partition", "partition/plan", "partition/partitionprom", "partition/reserve", "partition/internal/xxh64",
+			"partition", "partition/event", "partition/role", "partition/state", "partition/plan", "partition/partitionprom", "partition/reserve", "partition/internal/xxh64",
 			"defender", "defender/service", "defender/connect", "defender/cassandra", "defender/sqlite",
 			"tchart", "defender/uchart", "defender/spc", "defender/pca", "defender/attribute",
 			"defender/strategy", "defender/webhook", "defender/analyze", "defender/trace",
@@ -21,7 +21,7 @@ func TestBinary(t *testing.T) {
 			"nodes/ec2", "nodes/ec2/event", "nodes/kube", "nodes/prom", "nodes/dynamo", "nodes/local",
 			"nodes/backtest", "nodes/sim", "nodes/sim/awsapi", "nodes/sim/kubeapi", "nodes/sim/promapi", "nodes/sim/region",
 			"broker", "broker/access", "broker/accounts", "broker/survey", "console", "setting",
-			"scenario", "scenario/audit",
+			"local", "e2e", "e2e/audit",
 			"internal/command", "internal/command/broker", "internal/command/defender", "internal/command/doctor",
 			"internal/command/nodes", "internal/command/nodes/backtest", "internal/command/nodes/simulate",
 			"internal/command/partitions", "internal/command/up",

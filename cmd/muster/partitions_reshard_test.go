@@ -8,7 +8,7 @@ import (
 	"github.com/muster-dev/muster/internal/command"
 )
 
-func TestPartitionsLayoutDoublesTheSlots(t *testing.T) {
+func TestPartitionsReshardDoublesTheSlots(t *testing.T) {
 	t.Parallel()
 	url := startWorkers(t, 2)
 	type result struct {
