@@ -12,8 +12,9 @@ import (
 	"github.com/muster-dev/muster/defender/replay"
 	"github.com/muster-dev/muster/defender/sqlite"
 	"github.com/muster-dev/muster/defender/trace"
+	"github.com/muster-dev/muster/e2e"
 	"github.com/muster-dev/muster/internal/realdata"
-	"github.com/muster-dev/muster/scenario"
+	"github.com/muster-dev/muster/local"
 )
 
 // TestRecordedWafersThroughTheRunningSystem replays recorded wafers through
@@ -23,8 +24,8 @@ func TestRecordedWafersThroughTheRunningSystem(t *testing.T) {
 	t.Parallel()
 	path := realdata.Path(t, "etch/lam9600_machine.csv")
 	dir := t.TempDir()
-	r, err := scenario.Run(t.Context(), "scale-up", scenario.Options{Defenders: 6, Chambers: 60, Slots: 64, Rate: 20, Work: 20 * time.Millisecond,
-		Data: filepath.Dir(path), Expect: true, Kills: 1, Busy: true, Dir: dir, Out: io.Discard})
+	r, err := e2e.Run(t.Context(), "scale-up", e2e.Options{Options: local.Options{Defenders: 6, Chambers: 60, Slots: 64, Rate: 20, Work: 20 * time.Millisecond,
+		Data: filepath.Dir(path), Expect: true, Busy: true, Dir: dir, Out: io.Discard}, Kills: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 // A worker can't tell why it is told to end, so the leader does: if there are
 // more than there should be it leaves, and its slots move before it goes, else it
 // restarts. Which of both is in the map before the worker acts on it, so that a
-// later leader, the leader may be among those that restart, goes on from it.
+// later leader, the leader may be among those that restart, continues from it.
 type absentees struct {
 	*core
 	roster *roster
@@ -26,7 +26,7 @@ type absentees struct {
 }
 
 // absence is of a worker in the map that is not there. Its slots wait until then
-// for a successor of its name, if they wait.
+// for a process that rejoins by its name, if they wait.
 type absence struct {
 	since time.Time
 	until time.Time // zero: they don't
@@ -75,7 +75,7 @@ func (a *absentees) awaitedRestarts() int {
 }
 
 // reserve enters workers that restart in the map and reports whether it writes
-// one. One that has slots in motion goes on with them first.
+// one. One that has slots in motion continues with them first.
 func (a *absentees) reserve(now bool) bool {
 	var who []int32
 	for _, id := range a.restarters() {
@@ -181,7 +181,7 @@ func (a *absentees) awaited(i int32) bool {
 // adopt gives workers that came under the name of one in the map its place there,
 // and reports whether it writes a map. There is one lease for a name, so the
 // predecessor's has ended, and it has stopped. What was in flight to it is taken
-// as from a dead one.
+// as from a failed one.
 func (a *absentees) adopt() bool {
 	if a.cur == nil || a.leasesLostLately() {
 		return false
@@ -230,7 +230,7 @@ func (a *absentees) adopt() bool {
 	return true
 }
 
-// prune takes workers out of the map that have left or yield, once all that they had has
+// prune takes workers out of the map that have left or drain, once all that they had has
 // arrived elsewhere.
 func (a *absentees) prune() {
 	if a.cur == nil || !a.cur.Settled() || a.cur.Epoch != a.leaderLease.epoch {
@@ -287,7 +287,7 @@ func (a *absentees) forget() {
 	maps.DeleteFunc(a.absent, func(w Member, _ absence) bool { return a.cur.index(w) == none })
 }
 
-// quits reports whether a worker leaves for good, or yields.
+// quits reports whether a worker leaves for good, or drains.
 func (a *absentees) quits(p *peerView) bool {
 	return p.lease.Yielding || p.lease.Leaving && (a.cur == nil || !a.flagged(p.Member) && !slices.Contains(a.restarters(), p.ID))
 }

@@ -5,7 +5,7 @@ import "time"
 // Retry sets what happens to a message whose handler fails. Without it the message is tried
 // again at the head of its slot, and the other keys of the slot wait. With it the message, and
 // every later one of its key, goes to the retry queue, a stream of its own, from where the
-// slot's owner tries them again in order; see docs/partition.md, "A failing key".
+// slot's owner tries them again in order; see docs/partition.md, "Retry queue".
 type Retry struct {
 	// Enabled turns it on; default off. All workers of a group must have the same: a worker
 	// with another setting does not start while others are there.

@@ -129,7 +129,7 @@ func (c *core) suspicionTime() time.Duration {
 // not let it expire: after a restart servers have been seen to forget it. Its
 // holder's trust ended before.
 func (c *core) overdue(seen time.Time) time.Time {
-	return notBefore(seen, c.lease.regained).Add(c.cfg.Lease.TTL + time.Second)
+	return later(seen, c.lease.regained).Add(c.cfg.Lease.TTL + time.Second)
 }
 
 func (c *core) workersInMap() int {
@@ -137,20 +137,6 @@ func (c *core) workersInMap() int {
 		return 0
 	}
 	return len(c.cur.Workers)
-}
-
-func notBefore(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
-	}
-	return a
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // expected is how many workers there should be, 0 for unknown.
@@ -218,7 +204,7 @@ func (c *core) leasesLostLately() bool {
 	return !c.leasesLost.IsZero() && c.now.Before(c.overdue(c.leasesLost))
 }
 
-// refuse tells of a record that the machine does not believe.
+// refuse tells of a record that the machine rejects.
 func (c *core) refuse(record string, rev uint64, err error) {
 	e := refused(record, err)
 	c.cfg.Logger.Warn("A record is not believed.", "record", record, "revision", rev, "err", e.Err)

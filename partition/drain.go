@@ -17,11 +17,11 @@ import (
 	"github.com/muster-dev/muster/partition/state"
 )
 
-// This file holds yielding: a worker that stays gives all its slots away and
+// This file holds draining: a worker that stays gives all its slots away and
 // takes none for a while, because where it runs will go away. It says so in its
 // lease, the leader moves its slots as those of a worker that leaves, and takes
-// it out of the map when it has none; when it stops yielding it is a newcomer.
-// The time is bounded by whoever asks, so that a worker whose asker died works
+// it out of the map when it has none; when it stops draining it joins like a new worker.
+// The time is bounded by the one who asks, so that a worker whose asker died works
 // again by itself.
 
 // MemberInfo is what a worker's lease says of it.
@@ -37,7 +37,7 @@ type MemberInfo struct {
 	// Outdated: it is of an earlier version, which can't read the map of this one. It keeps
 	// its slots and gets no others.
 	Outdated bool
-	// YieldEnd is when it stops yielding by itself; zero if it does not yield.
+	// YieldEnd is when it stops draining by itself; zero if it does not drain.
 	YieldEnd time.Time
 	Capacity float64   // Config.Identity.Capacity
 	Renewed  time.Time // when the server had the last renewal of its lease

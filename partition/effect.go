@@ -24,7 +24,9 @@ type (
 	}
 	pingEffect  struct{ start time.Time }
 	probeEffect struct{ to []Member }
-	sendEffect  struct {
+	// reportFenceEffect sends a report of a fence rejection to the leader.
+	reportFenceEffect struct{ report fenceReport }
+	sendEffect        struct {
 		to  Member
 		msg peerMessage
 	}
@@ -73,6 +75,7 @@ type (
 func (kvEffect) effect()          {}
 func (pingEffect) effect()        {}
 func (probeEffect) effect()       {}
+func (reportFenceEffect) effect() {}
 func (sendEffect) effect()        {}
 func (watchLeasesEffect) effect() {}
 func (watchNamesEffect) effect()  {}
@@ -91,3 +94,38 @@ func (listenEffect) effect()      {}
 func (answerEffect) effect()      {}
 func (emitEffect) effect()        {}
 func (exitEffect) effect()        {}
+
+// purpose tells what a KV operation is for, so that its result finds its way.
+type purpose uint8
+
+const (
+	forNames purpose = iota
+	forLeaseNames
+	forDeadName
+	forClaim
+	forJoin
+	forIDRenewal
+	forLeaseRenewal
+	forElection
+	forLeaderRenewal
+	forResignation
+	forMapRead
+	forMapHistory
+	forMapWrite
+	forFencing
+	forSweep
+	forSuspicion
+	forFarewell
+	forOperators // what they have set, written again
+)
+
+type op uint8
+
+const (
+	opList op = iota
+	opGet
+	opCreate
+	opUpdate
+	opDelete
+	opHistory // what is there of a key, oldest first
+)

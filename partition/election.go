@@ -70,7 +70,7 @@ func (e *election) won(self Member, rev uint64) {
 // renewed notes a newer revision of the leader's own record.
 func (e *election) renewed(rev uint64) { e.revision = max(e.revision, rev) }
 
-// lost goes on as a worker that does not lead.
+// lost continues as a worker that does not lead.
 func (e *election) lost(now time.Time) {
 	*e = election{core: e.core, up: e.up, revision: e.revision, overwriteAt: e.overwriteAt, seenAt: now}
 }

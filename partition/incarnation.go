@@ -41,8 +41,6 @@ func (e *FencedBy) Error() string { return fmt.Sprintf("%v: with fence %v", ErrF
 // Unwrap makes a FencedBy match [ErrFenced].
 func (e *FencedBy) Unwrap() error { return ErrFenced }
 
-const recordFence = "fence report"
-
 // fenceSuffix follows the subject of a worker in that of reports of fence rejections.
 const fenceSuffix = ".fence"
 
@@ -67,43 +65,9 @@ func decodeFence(data []byte) (fenceReport, error) {
 	return v, nil
 }
 
-const (
-	// raisePause is the shortest time between two raises, so that a handler that makes
-	// its fences up costs no more than a map each time.
-	raisePause = 2 * time.Second
-	// reach bounds how far the clock of a leader can have been ahead of this one's when it
-	// raised a version. What is further ahead was never given by a group, and would leave
-	// no room for the versions after it.
-	reach = 365 * 24 * time.Hour
-)
-
-// Until these times the clock doesn't matter, so that one that is wrong stops no group.
-// More is allowed in maps than in reports: there is room above any version that a report
-// can raise the map to.
-var (
-	reportable = sequenceEpoch.AddDate(11, 0, 0)
-	readable   = sequenceEpoch.AddDate(21, 0, 0)
-)
-
-// raisedVersion is the version of a map that is raised at a time.
-func raisedVersion(now time.Time) uint64 {
-	return uint64(max(now.Sub(sequenceEpoch).Microseconds(), 0))
-}
-
-// leastRaised is what a version must be to be a raised one: that of a day after
-// sequenceEpoch. Lower ones count writes.
-const leastRaised = uint64(24 * time.Hour / time.Microsecond)
-
-// mostReported is the highest version that a stored fence can have.
-func mostReported(now time.Time) uint64 {
-	return raisedVersion(notBefore(now.Add(reach), reportable))
-}
-
-// plausibleVersion reports whether a map that is written as a revision can have a version:
-// either it counts writes of the bucket, or it was raised.
-func plausibleVersion(version, rev uint64, now time.Time) bool {
-	return version < rev || version >= leastRaised && version <= raisedVersion(notBefore(now.Add(2*reach), readable))
-}
+// raisePause is the shortest time between two raises, so that a handler that makes its
+// fences up costs no more than a map each time.
+const raisePause = 2 * time.Second
 
 // incarnation is what a leader does about reports.
 type incarnation struct {

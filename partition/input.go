@@ -18,41 +18,6 @@ var (
 // under way, maybe the worker's own that it has given up. Nothing is decided by it.
 var errUnderWay = errors.New("another write of this key is under way")
 
-// purpose tells what a KV operation is for, so that its result finds its way.
-type purpose uint8
-
-const (
-	forNames purpose = iota
-	forLeaseNames
-	forDeadName
-	forClaim
-	forJoin
-	forIDRenewal
-	forLeaseRenewal
-	forElection
-	forLeaderRenewal
-	forResignation
-	forMapRead
-	forMapHistory
-	forMapWrite
-	forFencing
-	forSweep
-	forSuspicion
-	forFarewell
-	forOperators // what they have set, written again
-)
-
-type op uint8
-
-const (
-	opList op = iota
-	opGet
-	opCreate
-	opUpdate
-	opDelete
-	opHistory // what is there of a key, oldest first
-)
-
 // kvVersion is one value that a key had.
 type kvVersion struct {
 	value   []byte
@@ -212,10 +177,7 @@ type (
 	}
 	// fenceReportInput: another worker, or this one, reports that.
 	fenceReportInput struct{ report fenceReport }
-	// reportFenceEffect sends a report to the leader.
-	reportFenceEffect struct{ report fenceReport }
 )
 
-func (fencedInput) input()        {}
-func (fenceReportInput) input()   {}
-func (reportFenceEffect) effect() {}
+func (fencedInput) input()      {}
+func (fenceReportInput) input() {}

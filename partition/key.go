@@ -65,7 +65,7 @@ type layout struct {
 	shards  int    // how many streams there are; 0 stands for 1
 }
 
-// division is one way to divide the keys: in so many slots. Its generation tells
+// division is one way to divide the keys: into N slots. Its generation tells
 // it from every other one that the group had or will have, and names its
 // consumers.
 type division struct {
@@ -168,15 +168,15 @@ func (l layout) claimSubject(p place) string {
 	return fmt.Sprintf("%s%d.%d", l.claimPrefix(p.slot), p.slots, p.slot)
 }
 
-// queuedSubject returns the subject of the parked copy of a stored message.
+// queuedSubject returns the subject of the queued copy of a stored message.
 func (l layout) queuedSubject(slot int, stored string) string {
 	return l.queuedPrefix(slot) + strings.TrimPrefix(stored, l.prefix())
 }
 
-// queuedFilter returns the subjects of the parked messages of a slot.
+// queuedFilter returns the subjects of the queued messages of a slot.
 func (l layout) queuedFilter(p place) string { return l.queuedSubject(p.slot, l.filter(p)) }
 
-// queuedKeySubject returns the subject of the parked messages of a key.
+// queuedKeySubject returns the subject of the queued messages of a key.
 func (l layout) queuedKeySubject(p place, key string) string {
 	tokens := SplitKey(key)
 	var b strings.Builder
@@ -188,11 +188,11 @@ func (l layout) queuedKeySubject(p place, key string) string {
 	return b.String() + strings.Join(tokens, ".")
 }
 
-// parseQueued takes the subject of a parked message apart, as parse does.
+// parseQueued takes the subject of a queued message apart, as parse does.
 func (l layout) parseQueued(subject string) (finest int, key []string, published string, err error) {
 	_, rest, ok := strings.Cut(strings.TrimPrefix(subject, l.retryPrefix()), ".key.")
 	if !ok || !strings.HasPrefix(subject, l.retryPrefix()) {
-		return 0, nil, "", fmt.Errorf("subject %q is not of parked messages of %q", subject, l.retryPrefix())
+		return 0, nil, "", fmt.Errorf("subject %q is not of queued messages of %q", subject, l.retryPrefix())
 	}
 	return l.parse(l.prefix() + rest)
 }

@@ -16,8 +16,8 @@ import (
 //
 //  1. The leader writes a map of the new division, planned as any; it names the
 //     former division and its owners beside it. Each new slot has to be taken.
-//  2. Everybody goes on with the slots of the former division that it holds, until
-//     the leader asks for one. Then it gives it up for ever, as in a hand-over.
+//  2. Everybody continues with the slots of the old generation that it holds, until
+//     the leader asks for one. Then it gives it up permanently, as in a handoff.
 //  3. When all the slots that a new one has keys of are given up, or their owners'
 //     leases have ended, the leader deletes their consumers, creates the new ones
 //     and grants them. It asks for a few at a time, so that a slot stands still for
@@ -28,8 +28,8 @@ import (
 // A consumer's name holds the generation of its division, which never comes again,
 // so that a late step of a deposed leader meets nothing.
 
-// cedeWindow is how many of the smaller number of slots change at a time.
-const cedeWindow = 16
+// reshardWindow is how many of the smaller number of slots change at a time.
+const reshardWindow = 16
 
 // reasonLayout is why a plan for a new number of slots is made.
 const reasonLayout = "layout change"
@@ -120,7 +120,7 @@ func reshard(ctx context.Context, nc *nats.Conn, group string, slots int) error 
 	return nil
 }
 
-// LayoutError says that the keys of a group can't be divided in so many slots.
+// LayoutError says that the keys of a group can't be divided into N slots.
 type LayoutError struct {
 	Group   string
 	Slots   int

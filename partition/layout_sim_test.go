@@ -104,8 +104,8 @@ func TestBrokenChangesOfTheLayoutAreNoticed(t *testing.T) {
 		broken simBreakage
 		by     []string
 	}{
-		{"the leader does not wait for the owners of the former division", simBreakage{onInput: pretendCeded}, []string{"one-owner", "one-handler"}},
-		{"an owner says that it has given up what it works on", simBreakage{onEffect: cedeAtOnce}, []string{"one-owner", "one-handler"}},
+		{"the leader does not wait for the owners of the former division", simBreakage{onInput: pretendReleased}, []string{"one-owner", "one-handler"}},
+		{"an owner says that it has given up what it works on", simBreakage{onEffect: releaseOldAtOnce}, []string{"one-owner", "one-handler"}},
 		{"the new owner does not wait for the exchange of consumers", simBreakage{onInput: pretendTaken}, []string{"reset-before-hold", "one-owner"}},
 		{"a map of another division leaves out whose it was", simBreakage{onEffect: forgetFormer}, []string{"layout"}},
 		{"the former consumers stay", simBreakage{onEffect: keepConsumers}, []string{"liveness"}},
@@ -128,8 +128,8 @@ func TestBrokenChangesOfTheLayoutAreNoticed(t *testing.T) {
 	}
 }
 
-// pretendCeded lets the leader believe that every owner has given up at once.
-func pretendCeded(w *simWorker, in input) input {
+// pretendReleased lets the leader believe that every owner has given up at once.
+func pretendReleased(w *simWorker, in input) input {
 	if m := w.m; m.cur != nil && m.cur.Former != nil && m.lead.takeovers.resharding.given != nil {
 		for s := range m.cur.Former.Owner {
 			m.lead.takeovers.resharding.given[s] = true
@@ -138,8 +138,8 @@ func pretendCeded(w *simWorker, in input) input {
 	return in
 }
 
-// cedeAtOnce answers for a slot of the former division when its release begins.
-func cedeAtOnce(w *simWorker, e effect) effect {
+// releaseOldAtOnce answers for a slot of the former division when its release begins.
+func releaseOldAtOnce(w *simWorker, e effect) effect {
 	if r, ok := e.(releaseEffect); ok && r.final {
 		w.later(0, func() { w.step(slotReleasedInput{place: r.place, claim: r.claim}) })
 		return nil

@@ -279,7 +279,7 @@ func (m *machine) seeMap(a *Assignment, rev uint64) {
 // join is next once the worker has a stable ID.
 func (m *machine) join() { m.membership.join() }
 
-// loseIdentity ends everything that rested on the claim and begins anew, after a renewal
+// loseIdentity ends everything that rested on the claim and begins again, after a renewal
 // of the stable ID or the lease has failed for good: another worker may have been given
 // the slots already.
 func (m *machine) loseIdentity(in kvInput) {
@@ -390,10 +390,10 @@ func (m *machine) peer(msg peerMessage) {
 		m.lead.takeovers.peerHolding(msg)
 	case peerWant:
 		m.lead.takeovers.peerWant(msg)
-	case peerCede:
+	case peerAskOld:
 		m.own.peerAsksOld(msg)
-	case peerCeded:
-		m.lead.takeovers.peerCeded(msg)
+	case peerOldReleased:
+		m.lead.takeovers.peerOldReleased(msg)
 	case peerAlone:
 		if m.stage == stageLeaving && msg.From == m.leader {
 			m.own.abandon()

@@ -290,7 +290,7 @@ func memberMachine(t testing.TB) (*machine, *Assignment) {
 // only two messages give it a slot: a release of the old owner for this very
 // move, and a grant for a slot that the map says is its own.
 func FuzzPeerMessage(f *testing.F) {
-	for _, kind := range []peerKind{peerPrepared, peerReleased, peerHolding, peerGrant, peerWant, peerAlone, peerCede, peerCeded} {
+	for _, kind := range []peerKind{peerPrepared, peerReleased, peerHolding, peerGrant, peerWant, peerAlone, peerAskOld, peerOldReleased} {
 		f.Add(mustJSON(peerMessage{Schema: valueSchema, Kind: kind, From: Member{"sim-1", 8}, To: Member{"sim-0", 7}, Slots: []slotMark{{Slot: 2, Version: 3}, {Slot: 0, Version: 3}}}))
 		f.Add(mustJSON(peerMessage{Schema: valueSchema, Kind: kind, From: Member{"sim-9", 1}, To: Member{"sim-0", 7}, Slots: []slotMark{{Slot: -1, Version: 3}, {Slot: 4000, Version: 1 << 60, Forced: true}}}))
 	}

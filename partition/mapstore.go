@@ -56,7 +56,7 @@ func (s *mapStore) read() {
 	s.kv(kvEffect{purpose: forMapRead, op: opGet, bucket: s.cfg.bucketMap(), key: AssignmentKey})
 }
 
-// wasRead goes on from a read of the map: after an election, or after a write
+// wasRead continues from a read of the map: after an election, or after a write
 // whose outcome was unknown or refused.
 func (s *mapStore) wasRead(in kvInput) {
 	if !s.leaderLease.held {
@@ -163,7 +163,7 @@ func (s *mapStore) written(in kvInput) {
 	s.afterWrite()
 }
 
-// afterWrite goes on with what waited for the newest map.
+// afterWrite continues with what waited for the newest map.
 func (s *mapStore) afterWrite() {
 	s.up.slotsDue()
 	if s.running != 0 && s.cur != nil && s.cur.Version == s.running && s.cur.Settled() && s.writer.pending == nil {
@@ -220,7 +220,7 @@ func (s *mapStore) afterLoss() *Assignment {
 	return next
 }
 
-// seeMalformed: the map that is in the bucket can't be believed. What everybody has
+// seeMalformed: the map that is in the bucket is not valid. What everybody has
 // stays in force; the leader puts it back.
 func (s *mapStore) seeMalformed(rev uint64, err error) {
 	if rev <= s.curRev || rev <= s.bad.rev {
@@ -231,7 +231,7 @@ func (s *mapStore) seeMalformed(rev uint64, err error) {
 	s.restore()
 }
 
-// restore looks for the last map that can be believed, if the leader may put
+// restore looks for the last map that is valid, if the leader may put
 // it back. One of a newer version may be another leader's. It is not if it came
 // while this worker led and its lease was renewed after that: a later
 // leader would have written the lease first.
@@ -277,7 +277,7 @@ func (s *mapStore) seeHistory(history []kvVersion) (last uint64, covered bool) {
 	return last, covered
 }
 
-// historyRead writes the newest map that can be believed over what is there now.
+// historyRead writes the newest map that is valid over what is there now.
 func (s *mapStore) historyRead(in kvInput) {
 	if !s.leaderLease.held {
 		return

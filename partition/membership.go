@@ -254,7 +254,7 @@ func (s *membership) leave() {
 
 // leaveDue leaves when nothing is owned any more, when nobody is there to take
 // over, or when time is up. In the last two cases the map still names this
-// worker; what it had is taken over as from a dead one, which is safe since it
+// worker; what it had is taken over as from a failed one, which is safe since it
 // has stopped.
 func (s *membership) leaveDue() {
 	if s.stage == stageJoining && s.asked && !s.now.Before(s.leaveBy) {

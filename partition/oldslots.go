@@ -89,7 +89,7 @@ func (o *oldSlots) releaseAsked(is division) {
 
 func (o *oldSlots) tellReleased(marks []slotMark) {
 	if marks != nil {
-		o.send(o.leader, peerCeded, marks)
+		o.send(o.leader, peerOldReleased, marks)
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 )
 
 // This file holds what a leader does with workers of an earlier version, which can't
-// read its map, while a rolling update replaces them. Such a worker goes on with the
+// read its map, while a rolling update replaces them. Such a worker continues with the
 // slots that it has, and never hears of others. So it keeps those and gets none: a slot
 // that it were given would be processed by nobody until it ends.
 

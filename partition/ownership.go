@@ -13,32 +13,10 @@ import (
 //
 //   - An owner that is alive gives a slot up itself, or keeps it. Nobody takes it.
 //   - A next owner begins when the old one has said "released" for this very
-//     move, or when the leader has taken the slot from a dead owner and says so:
+//     move, or when the leader has taken the slot from a failed owner and says so:
 //     by a grant, or by a map that shows the slot settled.
 //   - Messages between workers only make things quicker. Each is repeated while
 //     the map does not show its effect, and does nothing twice.
-
-// phase is where one slot stands at this worker.
-type phase uint8
-
-const (
-	phasePreparing phase = iota // next owner: Preparer is running
-	phaseReady                  // next owner: waits for the release
-	phaseAwaiting               // owner: waits for the leader's take-over
-	phaseHolding                // owner: pulls
-	phaseReleasing              // old owner: ends what it has
-	phaseReleased               // old owner: has ended; the map does not show it yet
-)
-
-type slotState struct {
-	phase    phase
-	version  uint64    // of the move or take-over that phase is about
-	peer     Member    // old owner while preparing and ready, new one while releasing
-	deadline time.Time // of releasing
-	forced   bool      // released with a message unsettled
-	begun    time.Time // of this phase
-	stopped  time.Time // released: when it worked last
-}
 
 type ownership struct {
 	*core
@@ -46,7 +24,7 @@ type ownership struct {
 	division   division // of slots
 	slots      map[int]*slotState
 	old        oldSlots       // those of the division before it, while resharding
-	grants     map[int]uint64 // by slot, the take-over that is done; may come before its map
+	grants     map[int]uint64 // by slot, the takeover that is done; may come before its map
 	ready      map[int]readiness
 	pacing     pacing
 	resyncAt   time.Time
@@ -165,7 +143,7 @@ func (o *ownership) applyMap() {
 	}
 	me := o.cur.index(o.self)
 	if o.stage == stageLeaving && me != none && o.cur.Restarting[int(me)] {
-		// What is here waits for a successor of the same name.
+		// What is here waits for a process that rejoins by the same name.
 		o.abandon()
 		return
 	}
@@ -257,7 +235,7 @@ func (o *ownership) applyForeign(s int, st *slotState) {
 	case phaseReleasing:
 		return // it ends by itself
 	case phaseHolding:
-		// Only a worker that was dead to the leader gets here.
+		// Only a worker that had failed, to the leader, gets here.
 		o.do(dropEffect{o.at(s)})
 	case phasePreparing, phaseReady, phaseAwaiting, phaseReleased:
 	}
@@ -382,7 +360,7 @@ func (o *ownership) slotReleased(in slotReleasedInput) {
 }
 
 // tellReleased tells the next owner and the leader. A slot that was given up
-// with a message unsettled, or to somebody who is dead by now, is the leader's:
+// with a message unsettled, or to somebody who has failed by now, is the leader's:
 // it must be reset before anybody pulls.
 func (o *ownership) tellReleased(s int) {
 	st := o.slots[s]
@@ -431,7 +409,7 @@ func (o *ownership) peerGrant(msg peerMessage) {
 	}
 }
 
-// ownDue repeats what is waited for and ends hand-overs that take too long.
+// due repeats what is waited for and ends handoffs that take too long.
 func (o *ownership) due() {
 	for s, is := o.pacing.turn(o.now); is; s, is = o.pacing.turn(o.now) {
 		if o.inMap(s) {

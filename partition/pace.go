@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// A hand-over costs its two workers and the server a few messages. When many slots
+// A handoff costs its two workers and the server a few messages. When many slots
 // move at once, those costs meet, and each slot stands still for as long as the
-// queue is. Nothing is gained by that: a slot that waits for its hand-over is worked
+// queue is. Nothing is gained by that: a slot that waits for its handoff is worked
 // on as before. So the owners of a plan give slots up one after the other, each by
-// its own clock, such that all of them together begin about one hand-over in a pace.
+// its own clock, such that all of them together begin about one handoff in a pace.
 // What is the first slot of a new owner goes first, then what is the second, so that a
-// newcomer soon has something to do.
+// joining worker soon has something to do.
 
 const (
-	// handoverPace is the time from one hand-over of a plan to the next.
-	handoverPace = 6 * time.Millisecond
+	// handoffPace is the time from one handoff of a plan to the next.
+	handoffPace = 6 * time.Millisecond
 	// longestPacing bounds what that adds to a plan of many moves.
 	longestPacing = 2 * time.Second
 )
@@ -92,6 +92,6 @@ func newPacing(c *core) pacing {
 			}
 		}
 	}
-	pace := min(handoverPace, longestPacing/time.Duration(max(moves, 1)))
+	pace := min(handoffPace, longestPacing/time.Duration(max(moves, 1)))
 	return pacing{version: version, next: c.now.Add(time.Duration(before) * pace), gap: time.Duration(len(owners)) * pace, nth: nth}
 }

@@ -57,7 +57,7 @@ func TestHandOversOfAPlanArePaced(t *testing.T) {
 		}
 		took := acquired[moves-1] - acquired[0]
 		// Newcomers need up to a second to prepare.
-		if most := time.Duration(moves)*handoverPace + 1500*time.Millisecond; took > most {
+		if most := time.Duration(moves)*handoffPace + 1500*time.Millisecond; took > most {
 			t.Errorf("seed %d: it takes %v, want at most %v", seed, took, most)
 		}
 		if most := int(3 + took/settleDelay); writes < 2 || writes > most {

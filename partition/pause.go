@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// This file measures the pause of a hand-over as a message feels it: for how
+// This file measures the pause of a handoff as a message feels it: for how
 // long one that was there, or came while the slot changed hands, was kept from
 // beginning because nobody worked on the slot. The old owner tells how long it
 // has stopped when it says "released"; the new one adds what passes until its
 // first message begins. Not counted are the way of that message between the two
 // and, since clocks differ, any moment of a message published in between that
-// its own clock puts after the hand-over.
+// its own clock puts after the handoff.
 
 // pauses are of the slots that were handed over to this worker and have not
 // begun a message since.
@@ -36,7 +36,7 @@ func (p *pauses) begin(slot place, now time.Time, idle time.Duration) {
 }
 
 // end returns the pause that the first message of a slot felt; false for later
-// ones, and for one that was published after the hand-over.
+// ones, and for one that was published after the handoff.
 func (p *pauses) end(slot place, published, now time.Time) (time.Duration, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

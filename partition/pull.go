@@ -334,12 +334,12 @@ type pullRequest struct {
 	ID      string        `json:"id,omitempty"`
 }
 
-// ParkedHere is what is parked of the slots that a worker pulls for, as it knows.
+// ParkedHere is what is queued of the slots that a worker pulls for, as it knows.
 type ParkedHere struct {
 	Messages, Keys int
-	Oldest         time.Time // when the first of them was parked; zero for none
-	Parked         uint64    // messages that this worker has parked
-	Retries        uint64    // attempts of parked messages by this worker
+	Oldest         time.Time // when the first of them was queued; zero for none
+	Parked         uint64    // messages that this worker has queued
+	Retries        uint64    // attempts of queued messages by this worker
 	Abandoned      uint64    // messages that it has given up
 }
 

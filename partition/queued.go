@@ -21,12 +21,12 @@ func (c queueClaim) overlaps(p place) bool {
 	return n > 0 && c.Slot%n == p.slot%n
 }
 
-// queuedMessage is the first, or the last, of a key's parked messages.
+// queuedMessage is the first, or the last, of a key's queued messages.
 type queuedMessage struct {
 	Message
 	seq      uint64 // in the retry stream
 	finest   int
-	attempts int // before it was parked
+	attempts int // before it was queued
 	stored   time.Time
 }
 

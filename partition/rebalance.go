@@ -18,11 +18,11 @@ type rebalance struct {
 	incarnation *incarnation
 	tuning      *tuning
 
-	// window is the wait for more newcomers.
+	// window is the wait for more workers that join.
 	window stabilizationWindow
 	// leaveAt is when the wait for more workers that leave is over; zero: nobody leaves.
 	leaveAt time.Time
-	// returned: a worker that yielded takes slots again before it was out of the map.
+	// returned: a worker that drained takes slots again before it was out of the map.
 	returned bool
 	// planning: a plan is being made.
 	planning bool
@@ -33,14 +33,14 @@ func (b *rebalance) reset() {
 	*b = rebalance{core: b.core, roster: b.roster, maps: b.maps, absentees: b.absentees, incarnation: b.incarnation, tuning: b.tuning}
 }
 
-// reasonCrash is why a plan for the slots of dead workers is made.
+// reasonCrash is why a plan for the slots of failed workers is made.
 const reasonCrash = "crash"
 
 // changes are what the map does not know of the workers, in numbers.
 type changes struct {
-	dead      int // workers in the map that are not there and have slots
-	leaving   int // workers in the map that are to have none, and have some or get them
-	newcomers int
+	failed  int // workers in the map that are not there and have slots
+	leaving int // workers in the map that are to have none, and have some or get them
+	joining int
 }
 
 func (c changes) none() bool { return c == (changes{}) }
@@ -109,7 +109,7 @@ func (b *rebalance) applyLayout(job *planJob) (*Assignment, uint64) {
 	return next, keys
 }
 
-// keepFormer carries the former division over to the next map. The dead have
+// keepFormer carries the old generation over to the next map. The dead have
 // given everything up.
 func (b *rebalance) keepFormer(next *Assignment, at map[Member]int32) {
 	if b.cur == nil || b.cur.Former == nil {
@@ -126,7 +126,7 @@ func (b *rebalance) keepFormer(next *Assignment, at map[Member]int32) {
 	next.Former = &f
 }
 
-// extendWindow opens a window for newcomers, or starts it again.
+// extendWindow opens a window for workers that join, or starts it again.
 func (b *rebalance) extendWindow() {
 	length, opened := b.window.extend(b.now, b.roster.coldStart(), &b.cfg)
 	if opened && b.roster.synced {
@@ -138,20 +138,20 @@ func (b *rebalance) tellWindow(length time.Duration) {
 	b.emit(event.Event{Kind: event.WindowStarted, Reason: b.window.kind(), Duration: length})
 }
 
-// windowDue opens a window for newcomers, and closes one that has ended.
-func (b *rebalance) windowDue(newcomers int) {
+// windowDue opens a window for workers that join, and closes one that has ended.
+func (b *rebalance) windowDue(joining int) {
 	w := &b.window
-	if newcomers == 0 {
+	if joining == 0 {
 		w.over = false
 	}
 	if !w.open() {
-		if newcomers > 0 && !w.over {
+		if joining > 0 && !w.over {
 			b.extendWindow()
 		}
 		return
 	}
-	if why := w.ended(b.now, newcomers, b.complete()); why != "" {
-		b.emit(event.Event{Kind: event.WindowDone, Reason: why, After: b.roster.peers.staying(), Duration: w.close(b.now, newcomers)})
+	if why := w.ended(b.now, joining, b.complete()); why != "" {
+		b.emit(event.Event{Kind: event.WindowDone, Reason: why, After: b.roster.peers.staying(), Duration: w.close(b.now, joining)})
 	}
 }
 
@@ -181,12 +181,12 @@ func (b *rebalance) planNewcomers() {
 // that leave; these only give.
 func (b *rebalance) replan(reason string, include func(*peerView) bool) {
 	job := &planJob{reason: reason, base: b.curRev, division: b.nextDivision()}
-	newcomers := b.enlist(job, include)
+	joining := b.enlist(job, include)
 	job.problem.Slots = job.slots
 	job.problem.Weights = b.tuning.weights.of(job.slots)
-	// After a death only what was its owner's moves, and to newcomers what is
+	// After a death only what was its owner's moves, and to joining workers what is
 	// theirs; a plan for other reasons tunes the balance.
-	if reason != reasonCrash && reason != reasonPins || newcomers {
+	if reason != reasonCrash && reason != reasonPins || joining {
 		job.problem.Budget = -1
 		b.returned = false
 	}
@@ -205,19 +205,19 @@ func (b *rebalance) replan(reason string, include func(*peerView) bool) {
 
 // enlist adds the workers that a planning is for, and reports whether any of them
 // is new.
-func (b *rebalance) enlist(job *planJob, include func(*peerView) bool) (newcomers bool) {
+func (b *rebalance) enlist(job *planJob, include func(*peerView) bool) (joining bool) {
 	for _, p := range b.roster.peers.sorted() {
 		inMap := !b.roster.joiner(p)
 		gives := b.absentees.quits(p) || p.outdated()
 		if (gives && !inMap) || (!gives && !include(p)) {
 			continue
 		}
-		newcomers = newcomers || (!inMap && !gives)
+		joining = joining || (!inMap && !gives)
 		job.workers = append(job.workers, p.Member)
 		job.problem.Workers = append(job.problem.Workers, plan.Worker{ID: p.ID, Weight: p.lease.Weight, Zone: p.lease.Zone, Draining: gives})
 	}
 	b.joinAwaited(job)
-	return newcomers
+	return joining
 }
 
 // nextDivision is that of the map, before the first one the group's first.
@@ -442,7 +442,7 @@ func (b *rebalance) pin(job *planJob) {
 // changes counts them.
 func (b *rebalance) changes() changes {
 	var c changes
-	c.newcomers = b.roster.peers.count(func(p *peerView) bool { return p.takesSlots() && b.roster.joiner(p) })
+	c.joining = b.roster.peers.count(func(p *peerView) bool { return p.takesSlots() && b.roster.joiner(p) })
 	if b.cur == nil {
 		return c
 	}
@@ -460,7 +460,7 @@ func (b *rebalance) changes() changes {
 		switch {
 		case p == nil:
 			if (owns[i] || gets[i]) && !b.absentees.awaited(int32(i)) {
-				c.dead++
+				c.failed++
 			}
 		case gets[i] && b.absentees.quits(p):
 			c.leaving++
@@ -484,7 +484,7 @@ func (b *rebalance) review() {
 	if b.maps.writer.pending != nil {
 		// A plan rests on a map that is written. What is not urgent waits for
 		// that until the pending changes are due.
-		if b.changes().dead > 0 || b.maps.writer.isDue(b.now) {
+		if b.changes().failed > 0 || b.maps.writer.isDue(b.now) {
 			b.maps.flush()
 		}
 		return
@@ -494,10 +494,10 @@ func (b *rebalance) review() {
 	}
 
 	c := b.changes()
-	if b.absentees.reserve(c.dead > 0) {
+	if b.absentees.reserve(c.failed > 0) {
 		return
 	}
-	b.windowDue(c.newcomers)
+	b.windowDue(c.joining)
 	if c.leaving > 0 && b.leaveAt.IsZero() && b.roster.peers.takers() > 0 && b.cur.Settled() {
 		// What was on its way to one that leaves has arrived there meanwhile.
 		b.leaveAt = b.now
@@ -513,11 +513,11 @@ func (b *rebalance) planFor(c changes) {
 	known := func(p *peerView) bool { return !b.roster.joiner(p) }
 	everybody := func(*peerView) bool { return true }
 	switch {
-	case c.dead > 0 && b.roster.takersInMap() > 0:
-		b.replaceDead()
+	case c.failed > 0 && b.roster.takersInMap() > 0:
+		b.replaceFailed()
 	case c.leaving > 0 && !b.leaveAt.IsZero() && !b.now.Before(b.leaveAt):
 		b.replaceLeaving()
-	case c.newcomers > 0 && b.window.over:
+	case c.joining > 0 && b.window.over:
 		b.planNewcomers()
 	case c.none() && b.layoutDue():
 		b.relayout()
@@ -525,7 +525,7 @@ func (b *rebalance) planFor(c changes) {
 		b.replan("scale-up", everybody)
 	case b.pinsDue():
 		b.replan(reasonPins, known)
-	case c.newcomers == 0 && c.leaving == 0 && !b.window.open() && b.tuning.due():
+	case c.joining == 0 && c.leaving == 0 && !b.window.open() && b.tuning.due():
 		b.tuning.weights.uneven = 0
 		b.replan(reasonWeights, known)
 	default:
@@ -533,14 +533,14 @@ func (b *rebalance) planFor(c changes) {
 	}
 }
 
-// replaceDead plans for the slots of dead workers. A newcomer whose window is over takes
-// part: a replacement gets what the dead worker had, in one move.
-func (b *rebalance) replaceDead() {
+// replaceFailed plans for the slots of failed workers. A joining worker whose window is over takes
+// part: a replacement gets what the failed worker had, in one move.
+func (b *rebalance) replaceFailed() {
 	together := b.window.take()
 	b.replan(reasonCrash, func(p *peerView) bool { return together || !b.roster.joiner(p) })
 }
 
-// replaceLeaving plans for the slots of workers that leave or yield. Newcomers take part
+// replaceLeaving plans for the slots of workers that leave or drain. Joining workers take part
 // if there are no others.
 func (b *rebalance) replaceLeaving() {
 	b.leaveAt = time.Time{}
@@ -552,7 +552,7 @@ func (b *rebalance) replaceLeaving() {
 	b.replan("scale-down", func(p *peerView) bool { return newcomersToo || !b.roster.joiner(p) })
 }
 
-// returnDue reports whether a worker that yielded is to have slots again.
+// returnDue reports whether a worker that drained is to have slots again.
 func (b *rebalance) returnDue() bool {
 	return b.returned && b.cur != nil && b.cur.Settled() && b.roster.allThere()
 }

@@ -74,7 +74,7 @@ type peerMessage struct {
 
 type slotMark struct {
 	Slot    int    `json:"s"`
-	Version uint64 `json:"v"`           // of the move, or of the take-over
+	Version uint64 `json:"v"`           // of the move, or of the takeover
 	Forced  bool   `json:"f,omitempty"` // given up with a message unsettled
 	Idle    int64  `json:"i,omitempty"` // released: microseconds since the old owner stopped
 }
@@ -82,17 +82,17 @@ type slotMark struct {
 type peerKind string
 
 const (
-	peerPrepared peerKind = "prepared" // next -> owner: ready to take these
-	peerReleased peerKind = "released" // owner -> next and leader: these are yours
-	peerHolding  peerKind = "holding"  // next -> leader: have them
-	peerGrant    peerKind = "grant"    // leader -> owner: taken from the dead
-	peerWant     peerKind = "want"     // owner -> leader: waits for these
-	peerAlone    peerKind = "alone"    // leader -> leaving worker: nobody can take over
-	peerCede     peerKind = "cede"     // leader -> owner: give these slots of the former division up
-	peerCeded    peerKind = "ceded"    // owner -> leader: given up
+	peerPrepared    peerKind = "prepared" // next -> owner: ready to take these
+	peerReleased    peerKind = "released" // owner -> next and leader: these are yours
+	peerHolding     peerKind = "holding"  // next -> leader: have them
+	peerGrant       peerKind = "grant"    // leader -> owner: taken from a failed worker
+	peerWant        peerKind = "want"     // owner -> leader: waits for these
+	peerAlone       peerKind = "alone"    // leader -> leaving worker: nobody can take over
+	peerAskOld      peerKind = "cede"     // leader -> owner: give these slots of the old generation up
+	peerOldReleased peerKind = "ceded"    // owner -> leader: given up
 )
 
-// drainRequest asks a worker to yield; drainReply tells how far it is.
+// drainRequest asks a worker to drain; drainReply tells how far it is.
 type drainRequest struct {
 	Schema int   `json:"schema"`
 	Until  int64 `json:"until"` // Unix milliseconds; 0: work again

@@ -22,9 +22,6 @@ import (
 // would be rejected. So a stream that is created again begins above all that the one
 // before can have had: at the microseconds since sequenceEpoch, which outrun its writes.
 
-// sequenceEpoch is from when the first sequences of streams that are created again count.
-var sequenceEpoch = time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
-
 // sequenceGap is how far above the last sequence that was seen a stream begins at
 // least, for a worker whose clock is behind.
 const sequenceGap = 1 << 20

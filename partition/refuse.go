@@ -16,7 +16,7 @@ import (
 // must not stand in the way: whoever a record belongs to writes it again over
 // what lies there, expecting that very revision, while it trusts its lease: then
 // nobody else can have had the record meanwhile, and what lies there hides no
-// write of theirs. Who does not trust it begins anew, as after any loss. Only what
+// write of theirs. Who does not trust it begins again, as after any loss. Only what
 // a newer version of this code has written may be somebody's; it is left alone as
 // long as it is renewed.
 
@@ -207,7 +207,7 @@ func (a *Assignment) checkOrder(rev uint64, before *Assignment, now time.Time) e
 	return nil
 }
 
-// refused tells of a record that is not believed.
+// refused tells of a record that is not valid.
 func refused(record string, err error) event.Event {
 	why := err.Error()
 	if len(why) > maxReason {
@@ -263,3 +263,5 @@ type badMap struct {
 
 // maxPeerMessage bounds what is read: all slots of the largest layout.
 const maxPeerMessage = 64 * maxSlots
+
+const recordFence = "fence report"

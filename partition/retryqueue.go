@@ -17,7 +17,7 @@ import (
 //  2. It writes its claim, which every write of a former owner fails after.
 //  3. Then it counts the keys that have messages. What it has seen now stays true.
 //
-// See docs/partition.md, "A failing key", for why this keeps the order.
+// See docs/partition.md, "Retry queue", for why this keeps the order.
 type retryQueue struct {
 	cfg   Retry
 	at    place
@@ -30,7 +30,7 @@ type retryQueue struct {
 	last  uint64 // sequence of the last message of the space, which a write expects
 	keys  map[string]*queuedKey
 	total int
-	// calm is until when no parked message is tried: as long as the last one
+	// calm is until when no queued message is tried: as long as the last one
 	// took, so that the other keys have at least half of the slot's time.
 	calm time.Time
 	// wentBack is whether the retry queue may have lost messages, which may be in the main
@@ -46,7 +46,7 @@ type queuePhase uint8
 const (
 	queueReading  queuePhase = iota // which claims there are
 	queueClaiming                   // writing ours
-	queueCounting                   // which keys are parked
+	queueCounting                   // which keys are queued
 	queueOpen
 	queueLost // a later owner has a claim
 )
@@ -54,9 +54,9 @@ const (
 // queuedKey is a key that has messages in the retry stream.
 type queuedKey struct {
 	n        int       // messages
-	attempts int       // of the first, since it was parked, at this owner
+	attempts int       // of the first, since it was queued, at this owner
 	next     time.Time // when it is tried again
-	since    time.Time // when the first was parked; zero: not known yet
+	since    time.Time // when the first was queued; zero: not known yet
 	done     uint64    // the first, if it has been processed and is to be removed
 	fenced   int       // fence rejections of the first in a row, which are no attempts
 	head     original  // of the first, as it was last read; zero: not known yet
@@ -86,7 +86,7 @@ func (q *retryQueue) restored() {
 	q.reread(false)
 }
 
-// open reports whether it is known which keys are parked, and nobody has claimed
+// open reports whether it is known which keys are queued, and nobody has claimed
 // the slot since, as far as is known here.
 func (q *retryQueue) open() bool { return q.phase == queueOpen }
 
@@ -129,7 +129,7 @@ func (q *retryQueue) claimed(seq uint64, o outcome) {
 	q.phase = queueCounting
 }
 
-// looked takes in how many messages of each key are parked, as they are after our
+// looked takes in how many messages of each key are queued, as they are after our
 // claim was written. A key that was not known here is tried at once.
 func (q *retryQueue) looked(now time.Time, counts map[string]int) {
 	if q.phase != queueCounting {
@@ -155,11 +155,11 @@ func (q *retryQueue) looked(now time.Time, counts map[string]int) {
 	q.phase = queueOpen
 }
 
-// parked reports whether a key has messages in the retry stream: then a later one
+// has reports whether a key has messages in the retry queue: then a later one
 // of it must go there, too.
 func (q *retryQueue) has(key string) bool { return q.keys[key] != nil }
 
-// room reports whether one more message of a key may be parked.
+// room reports whether one more message of a key may be queued.
 func (q *retryQueue) room(key string) bool {
 	n := 0
 	if k := q.keys[key]; k != nil {
@@ -234,7 +234,7 @@ func (q *retryQueue) postpone(key string, until time.Time) {
 	}
 }
 
-// headed takes in which message a key's first one is, and when it was parked. What
+// headed takes in which message a key's first one is, and when it was queued. What
 // is known of another message at its place, in a stream that was made again, is not
 // known of this one.
 func (q *retryQueue) headed(key string, o original, since time.Time) {
@@ -334,7 +334,7 @@ func (q *retryQueue) vanished(key string) (expected bool) {
 	return expected
 }
 
-// oldest returns when the first of the parked messages that are known was parked,
+// oldest returns when the first of the queued messages that are known was queued,
 // zero if there is none.
 func (q *retryQueue) oldest() time.Time {
 	var t time.Time

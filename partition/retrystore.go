@@ -15,11 +15,11 @@ import (
 	"github.com/muster-dev/muster/partition/reserve"
 )
 
-// retryStreamName returns the name of the stream with the parked messages of a group
+// retryStreamName returns the name of the stream with the queued messages of a group
 // whose messages are in the given one.
 func retryStreamName(stream string) string { return stream + "-retry" }
 
-// Headers of parked messages. The server's own headers of the message as it was
+// Headers of queued messages. The server's own headers of the message as it was
 // published stand behind headerKept, since they are for another stream.
 const (
 	headerSequence  = "Muster-Sequence"
@@ -29,7 +29,7 @@ const (
 	serverHeaders   = "Nats-"
 )
 
-// retryStream returns the settings of the stream of parked messages.
+// retryStream returns the settings of the stream of queued messages.
 func retryStream(cfg Config, lay layout) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:        retryStreamName(cfg.Stream),
@@ -38,7 +38,7 @@ func retryStream(cfg Config, lay layout) jetstream.StreamConfig {
 		Storage:     jetstream.FileStorage,
 		Replicas:    cfg.Storage.Replicas,
 		Discard:     jetstream.DiscardNew,
-		// What is parked is read by the stream's leader alone: a replica may be
+		// What is queued is read by the stream's leader alone: a replica may be
 		// behind.
 		AllowDirect: false,
 		AllowRollup: true, // of claims
@@ -56,12 +56,12 @@ func provisionRetry(ctx context.Context, js jetstream.JetStream, cfg Config, lay
 	}
 	have := s.CachedInfo().Config
 	if have.AllowDirect || !have.AllowRollup || have.Retention != jetstream.LimitsPolicy || have.MaxAge > 0 || len(have.Subjects) != 1 || have.Subjects[0] != want.Subjects[0] {
-		return nil, fmt.Errorf("stream %s exists and is not for parked messages: it needs the subjects %s, limits retention without an age, rollups and no direct reads; give another Stream", want.Name, want.Subjects[0])
+		return nil, fmt.Errorf("stream %s exists and is not for queued messages: it needs the subjects %s, limits retention without an age, rollups and no direct reads; give another Stream", want.Name, want.Subjects[0])
 	}
 	return s, nil
 }
 
-// retryStore carries a lot's operations out.
+// retryStore carries a retryQueue's operations out.
 type retryStore struct {
 	nc     *nats.Conn
 	stream jetstream.Stream
@@ -92,14 +92,14 @@ func (s *retryStore) answer(ctx context.Context, at place, q question, a *answer
 	}
 }
 
-// readSpace returns what lot.read wants: the last sequence first.
+// readSpace returns what retryQueue.read wants: the last sequence first.
 func (s *retryStore) readSpace(ctx context.Context, at place) (last uint64, claims []queueClaim, err error) {
 	msg, err := s.stream.GetLastMsgForSubject(ctx, s.lay.retrySpace(at.slot)+">")
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return 0, nil, nil
 	case err != nil:
-		return 0, nil, fmt.Errorf("reading the last parked message: %w", err)
+		return 0, nil, fmt.Errorf("reading the last queued message: %w", err)
 	}
 	last = msg.Sequence
 	for seq := uint64(1); ; seq = msg.Sequence + 1 {
@@ -108,7 +108,7 @@ func (s *retryStore) readSpace(ctx context.Context, at place) (last uint64, clai
 			return last, claims, nil
 		}
 		if err != nil {
-			return 0, nil, fmt.Errorf("reading who claims the parked messages: %w", err)
+			return 0, nil, fmt.Errorf("reading who claims the queued messages: %w", err)
 		}
 		var c queueClaim
 		if err := json.Unmarshal(msg.Data, &c); err != nil || c.Slots < 1 {
@@ -126,7 +126,7 @@ func (s *retryStore) claim(ctx context.Context, at place, f Fence, expect uint64
 	return s.write(ctx, at, msg, expect)
 }
 
-// count returns how many messages of each key of a slot are parked.
+// count returns how many messages of each key of a slot are queued.
 func (s *retryStore) count(ctx context.Context, at place) (map[string]int, error) {
 	return countQueued(ctx, s.stream, s.lay, s.lay.queuedFilter(at))
 }
@@ -134,13 +134,13 @@ func (s *retryStore) count(ctx context.Context, at place) (map[string]int, error
 func countQueued(ctx context.Context, stream jetstream.Stream, lay layout, filter string) (map[string]int, error) {
 	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(filter))
 	if err != nil {
-		return nil, fmt.Errorf("counting the parked messages: %w", err)
+		return nil, fmt.Errorf("counting the queued messages: %w", err)
 	}
 	out := make(map[string]int, len(info.State.Subjects))
 	for subject, n := range info.State.Subjects {
 		_, key, _, err := lay.parseQueued(subject)
 		if err != nil {
-			return nil, fmt.Errorf("counting the parked messages: %w", err)
+			return nil, fmt.Errorf("counting the queued messages: %w", err)
 		}
 		out[JoinKey(key...)] = int(n)
 	}
@@ -196,12 +196,12 @@ func (s *retryStore) write(ctx context.Context, at place, msg *nats.Msg, expect 
 	return 0, outcomeRefused, err
 }
 
-// head returns a key's first parked message, nil for none.
+// head returns a key's first queued message, nil for none.
 func (s *retryStore) head(ctx context.Context, at place, key string, from uint64) (*queuedMessage, error) {
 	return s.decode(s.stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(s.lay.queuedKeySubject(at, key))))
 }
 
-// tail returns a key's last parked message, nil for none.
+// tail returns a key's last queued message, nil for none.
 func (s *retryStore) tail(ctx context.Context, at place, key string) (*queuedMessage, error) {
 	return s.decode(s.stream.GetLastMsgForSubject(ctx, s.lay.queuedKeySubject(at, key)))
 }
@@ -211,11 +211,11 @@ func (s *retryStore) decode(msg *jetstream.RawStreamMsg, err error) (*queuedMess
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading a parked message: %w", err)
+		return nil, fmt.Errorf("reading a queued message: %w", err)
 	}
 	finest, key, published, err := s.lay.parseQueued(msg.Subject)
 	if err != nil {
-		return nil, fmt.Errorf("reading a parked message: %w", err)
+		return nil, fmt.Errorf("reading a queued message: %w", err)
 	}
 	p := &queuedMessage{seq: msg.Sequence, finest: finest, stored: msg.Time,
 		Message: Message{Subject: published, Key: JoinKey(key...), Data: msg.Data, Header: nats.Header{}, Parked: true}}
@@ -223,7 +223,7 @@ func (s *retryStore) decode(msg *jetstream.RawStreamMsg, err error) (*queuedMess
 	at, err2 := strconv.ParseInt(msg.Header.Get(headerPublished), 10, 64)
 	attempts, err3 := strconv.Atoi(msg.Header.Get(headerAttempts))
 	if err := errors.Join(err1, err2, err3); err != nil {
-		return nil, fmt.Errorf("message %d of stream %s was not parked by a worker: %w; remove it", msg.Sequence, s.name, err)
+		return nil, fmt.Errorf("message %d of stream %s was not queued by a worker: %w; remove it", msg.Sequence, s.name, err)
 	}
 	p.Sequence, p.Published, p.attempts = sequence, time.Unix(0, at), attempts
 	for k, v := range msg.Header {
@@ -236,8 +236,8 @@ func (s *retryStore) decode(msg *jetstream.RawStreamMsg, err error) (*queuedMess
 	return p, nil
 }
 
-// erase removes the original of a parked message of a slot from the main stream,
-// and reports whether it was there: who has parked it may have died before its
+// erase removes the original of a queued message of a slot from the main stream,
+// and reports whether it was there: who has queued it may have died before its
 // acknowledgement was booked.
 func (s *retryStore) erase(ctx context.Context, at place, o original) (bool, error) {
 	main := s.lay.streamOf(at.slot)
@@ -246,7 +246,7 @@ func (s *retryStore) erase(ctx context.Context, at place, o original) (bool, err
 	}{o.sequence})
 	answer, err := s.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+main, body)
 	if err != nil {
-		return false, fmt.Errorf("looking for the original of a parked message: %w", err)
+		return false, fmt.Errorf("looking for the original of a queued message: %w", err)
 	}
 	var got struct {
 		apiError
@@ -255,20 +255,20 @@ func (s *retryStore) erase(ctx context.Context, at place, o original) (bool, err
 		} `json:"message"`
 	}
 	if err := json.Unmarshal(answer.Data, &got); err != nil {
-		return false, fmt.Errorf("looking for the original of a parked message: %w", err)
+		return false, fmt.Errorf("looking for the original of a queued message: %w", err)
 	}
 	switch e := got.Error; {
 	case e != nil && jetstream.ErrorCode(e.ErrCode) == codeNoMessage:
 		return false, nil
 	case e != nil:
-		return false, fmt.Errorf("looking for the original of a parked message: %s (%d)", e.Description, e.ErrCode)
+		return false, fmt.Errorf("looking for the original of a queued message: %s (%d)", e.Description, e.ErrCode)
 	case got.Message.Time.UnixNano() != o.published:
 		return false, nil // of another stream of that name
 	}
 	return true, s.deleteFrom(ctx, main, o.sequence)
 }
 
-// remove removes a parked message, and reports whether it was gone before.
+// remove removes a queued message, and reports whether it was gone before.
 func (s *retryStore) remove(ctx context.Context, seq uint64) (before bool, err error) {
 	err = s.deleteFrom(ctx, s.name, seq)
 	if err == nil {
@@ -310,14 +310,14 @@ func (s *retryStore) deleteFrom(ctx context.Context, stream string, seq uint64) 
 type Parked struct {
 	Messages int
 	Keys     map[string]int // messages by key
-	Oldest   time.Time      // when the first of them was parked; zero for none
+	Oldest   time.Time      // when the first of them was queued; zero for none
 }
 
-// readRetryQueue returns what is parked of a group; nothing if it has no retry stream.
+// readRetryQueue returns what is queued of a group; nothing if it has no retry stream.
 func readRetryQueue(ctx context.Context, nc *nats.Conn, group string) (Parked, error) {
 	p, err := readParked(ctx, nc, group)
 	if err != nil {
-		return Parked{}, fmt.Errorf("reading the parked messages of %s: %w", group, err)
+		return Parked{}, fmt.Errorf("reading the queued messages of %s: %w", group, err)
 	}
 	return p, nil
 }

@@ -22,7 +22,7 @@ type peerView struct {
 
 	joined    time.Time
 	seenAt    time.Time // when a renewal was last seen
-	leavingAt time.Time // when the worker said that it leaves, or yields; zero: it has not
+	leavingAt time.Time // when the worker said that it leaves, or drains; zero: it has not
 	suspectAt time.Time // since when its connection seems gone; zero: it doesn't
 
 	// fencing: its lease is being deleted.
@@ -33,7 +33,7 @@ type peerView struct {
 	unproven bool
 }
 
-// going reports whether a worker leaves or yields.
+// going reports whether a worker leaves or drains.
 func (p *peerView) going() bool { return p.lease.Leaving || p.lease.Yielding }
 
 // takesSlots reports whether a worker can be given slots.
@@ -72,7 +72,7 @@ func (t peerTable) count(is func(*peerView) bool) int {
 	return n
 }
 
-// staying counts the workers that neither leave nor yield.
+// staying counts the workers that neither leave nor drain.
 func (t peerTable) staying() int { return t.count(func(p *peerView) bool { return !p.going() }) }
 
 // takers counts the workers that can be given slots.
@@ -112,9 +112,9 @@ type roster struct {
 type rosterUser interface {
 	// workerJoined: a worker has joined that is not in the map.
 	workerJoined()
-	// going: a worker has begun to leave or to yield.
+	// going: a worker has begun to leave or to drain.
 	going()
-	// takesSlotsAgain: a worker of the map yields no longer.
+	// takesSlotsAgain: a worker of the map drains no longer.
 	takesSlotsAgain()
 	// absent: a worker of the map is not there any more.
 	absent(w Member, lease leaseValue)
@@ -141,7 +141,7 @@ func (r *roster) gone(w Member) bool {
 	return r.synced && r.peers.live(w) == nil
 }
 
-// watchLeases begins to watch the leases, or begins anew: a watch does not tell
+// watchLeases begins to watch the leases, or begins again: a watch does not tell
 // when its server has forgotten it.
 func (r *roster) watchLeases() {
 	r.listing = true
@@ -180,7 +180,7 @@ func (r *roster) seeLease(in leaseInput) {
 		r.peerGone(p, "replaced by a new holder of its ID")
 		p = nil
 	}
-	r.newest = notBefore(r.newest, in.at)
+	r.newest = later(r.newest, in.at)
 	if p == nil {
 		if p = r.newPeer(in); p == nil {
 			return
@@ -230,7 +230,7 @@ func (r *roster) newPeer(in leaseInput) *peerView {
 	return p
 }
 
-// noteIntent notes that a worker has begun to leave or to yield, or yields no longer.
+// noteIntent notes that a worker has begun to leave or to drain, or drains no longer.
 func (r *roster) noteIntent(p *peerView, now leaseValue) {
 	leaves, yields := now.Leaving && !p.lease.Leaving, now.Yielding && !p.lease.Yielding
 	switch {
@@ -268,7 +268,7 @@ func (r *roster) peerGone(p *peerView, reason string) {
 	// no more than since when it was.
 	var silent time.Duration
 	if r.lease.valid && (reason == reasonExpired || reason == reasonUnreachable) {
-		silent = r.now.Sub(notBefore(notBefore(p.seenAt, p.suspectAt), r.lease.regained))
+		silent = r.now.Sub(later(later(p.seenAt, p.suspectAt), r.lease.regained))
 	}
 	delete(r.peers, p.ID)
 	if r.cur != nil && r.cur.index(p.Member) != none {
@@ -284,7 +284,7 @@ func (r *roster) leasesSynced(age time.Duration) {
 	}
 	if age > 0 {
 		// This worker may not have heard of the loss, or may have joined since.
-		r.leasesLost = notBefore(r.leasesLost, r.now.Add(-age))
+		r.leasesLost = later(r.leasesLost, r.now.Add(-age))
 	}
 	r.listing = false
 	if r.synced {

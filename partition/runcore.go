@@ -80,13 +80,5 @@ func (r *runCore) fencedOff(err error) {
 	}
 }
 
-// earlier returns the earlier of two moments, of which a zero one never comes.
-func earlier(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
-}
-
 // shortestSleep keeps a wake-up in the past from spinning.
 const shortestSleep = 2 * time.Millisecond

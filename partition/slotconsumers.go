@@ -106,7 +106,7 @@ func (c *slotConsumers) replace(ctx context.Context, at place, former []place) e
 
 // retire deletes a consumer that nobody pulls for any more. The server removes
 // what is acknowledged a moment later, and what it has not removed by then would
-// be delivered again by the next consumer, after its successors maybe.
+// be delivered again by the next consumer, after the messages behind it maybe.
 func (c *slotConsumers) retire(ctx context.Context, at place) error {
 	stream, name := c.layout.streamOf(at.slot), c.layout.consumer(at)
 	consumer, err := c.js.Consumer(ctx, stream, name)

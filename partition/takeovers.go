@@ -9,7 +9,7 @@ import (
 
 // takeovers is what the leader does so that slots get from one owner to the next: it
 // enters finished handoffs in the map, takes slots from workers whose leases have ended,
-// and asks for the slots of a former division.
+// and asks for the slots of an old generation.
 type takeovers struct {
 	*core
 	roster *roster
@@ -22,8 +22,8 @@ type takeovers struct {
 // reset begins with nothing under way.
 func (t *takeovers) reset() { *t = takeovers{core: t.core, roster: t.roster, maps: t.maps} }
 
-// cedeDue asks for the slots of the former division that are next.
-func (t *takeovers) cedeDue() {
+// askOldDue asks for the slots of the old generation that are next.
+func (t *takeovers) askOldDue() {
 	if t.cur == nil || t.cur.Former == nil {
 		t.resharding.end()
 		return
@@ -41,41 +41,41 @@ func (t *takeovers) cedeDue() {
 		if !slices.ContainsFunc(units.place(u).overlapping(t.cur.division()), func(t int) bool { return latest.Taking[t] }) {
 			continue
 		}
-		if under++; under > cedeWindow {
+		if under++; under > reshardWindow {
 			break
 		}
 		for _, s := range units.place(u).overlapping(f.division()) {
-			if t.ceded(s) || !t.resharding.ask(s, t.now) {
+			if t.oldReleased(s) || !t.resharding.ask(s, t.now) {
 				continue
 			}
 			owner := t.cur.member(f.Owner[s])
 			calls[owner] = append(calls[owner], slotMark{Slot: s, Version: f.Version})
 		}
 	}
-	t.sendAll(peerCede, calls)
+	t.sendAll(peerAskOld, calls)
 	t.resharding.due = t.now.Add(resyncInterval)
 }
 
-// ceded reports whether nobody works on a slot of the former division any more.
-func (t *takeovers) ceded(s int) bool {
+// oldReleased reports whether no worker works on a slot of the old generation any more.
+func (t *takeovers) oldReleased(s int) bool {
 	owner := t.cur.member(t.cur.Former.Owner[s])
 	return owner == (Member{}) || t.resharding.hasGiven(s, t.cur.Former.Version) || t.roster.gone(owner)
 }
 
-// takeable reports whether the keys of a slot are nobody's by the former division.
+// takeable reports whether the keys of a slot are nobody's by the old generation.
 func (t *takeovers) takeable(s int) bool {
 	if t.cur.Former == nil {
 		return true
 	}
 	for _, o := range t.cur.division().place(s).overlapping(t.cur.Former.division()) {
-		if !t.ceded(o) {
+		if !t.oldReleased(o) {
 			return false
 		}
 	}
 	return true
 }
 
-// retiring returns the places of the former division that a slot replaces.
+// retiring returns the places of the old generation that a slot replaces.
 func (t *takeovers) retiring(s int) []place {
 	if t.cur.Former == nil {
 		return nil
@@ -88,8 +88,8 @@ func (t *takeovers) retiring(s int) []place {
 	return out
 }
 
-// peerCeded: owners have given slots of the former division up.
-func (t *takeovers) peerCeded(msg peerMessage) {
+// peerOldReleased: owners have released slots of the old generation.
+func (t *takeovers) peerOldReleased(msg peerMessage) {
 	if !t.mayAct() || !t.maps.ready || t.cur == nil || t.cur.Former == nil || t.resharding.version != t.cur.Former.Version {
 		return
 	}
@@ -121,7 +121,7 @@ func (t *takeovers) peerReleased(msg peerMessage) {
 		case moving && mv.Version == mark.Version && !mark.Forced:
 			t.settle(s, mv)
 		case moving && (mark.Forced || mark.Version < mv.Version):
-			// Given up to somebody who is dead by now, or with a message
+			// Given up to somebody who has failed by now, or with a message
 			// unsettled: take it for the one who is next.
 			d := t.maps.pending()
 			delete(d.Moves, s)
@@ -183,7 +183,7 @@ func (t *takeovers) due() {
 	if !t.mayAct() || !t.maps.ready || t.cur == nil || t.cur.Epoch != t.leaderLease.epoch {
 		return
 	}
-	t.cedeDue()
+	t.askOldDue()
 	if t.roster.lostMapUnseen() {
 		return
 	}
@@ -223,7 +223,7 @@ func (t *takeovers) taken(in takenInput) {
 	t.send(owner, peerGrant, []slotMark{{Slot: s, Version: run.Version}})
 	t.emit(event.Event{Kind: event.SlotTakenOver, Slot: s, Peer: owner.ID, Version: run.Version})
 	t.settleTaken(s, run.Fence)
-	t.cedeDue()
+	t.askOldDue()
 }
 
 // settleTaken enters a takeover that is done in the pending changes; again, if those

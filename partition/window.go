@@ -2,14 +2,14 @@ package partition
 
 import "time"
 
-// stabilizationWindow is the time that a leader waits for more newcomers, so that it
+// stabilizationWindow is the time that a leader waits for more workers that join, so that it
 // plans once for all that start together. The zero value is a window that is not open.
 type stabilizationWindow struct {
 	begun time.Time
 	ends  time.Time // zero: it is not open
 	// cold: the group starts as a whole. Such a window is longer.
 	cold bool
-	// over: it has ended, and its newcomers are to be planned for.
+	// over: it has ended, and the workers that joined are to be planned for.
 	over bool
 }
 
@@ -47,9 +47,9 @@ func (w *stabilizationWindow) warm(now time.Time, c *Config) {
 
 // ended returns why an open window has ended, "" if it has not. complete says that
 // there are exactly the workers that are expected.
-func (w *stabilizationWindow) ended(now time.Time, newcomers int, complete bool) string {
+func (w *stabilizationWindow) ended(now time.Time, joining int, complete bool) string {
 	switch {
-	case newcomers == 0:
+	case joining == 0:
 		return "nobody is new any more"
 	case complete:
 		return "all expected workers are there"
@@ -60,13 +60,13 @@ func (w *stabilizationWindow) ended(now time.Time, newcomers int, complete bool)
 }
 
 // close closes the window, and returns how long it was open.
-func (w *stabilizationWindow) close(now time.Time, newcomers int) time.Duration {
+func (w *stabilizationWindow) close(now time.Time, joining int) time.Duration {
 	w.ends = time.Time{}
-	w.over = newcomers > 0
+	w.over = joining > 0
 	return now.Sub(w.begun)
 }
 
-// take reports whether there are newcomers of a window that is over, whom the plan that
+// take reports whether there are workers that joined in a window that is over, whom the plan that
 // is about to be made is for.
 func (w *stabilizationWindow) take() bool {
 	was := w.over

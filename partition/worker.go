@@ -78,7 +78,7 @@ func New(nc *nats.Conn, cfg Config, h Handler) (*Worker, error) {
 // Status returns the worker's state. It may be called at any time.
 func (w *Worker) Status() Status { return *w.status.Load() }
 
-// Parked returns what this worker knows of parked messages; see Config.Retry. It
+// Parked returns what this worker knows of queued messages; see Config.Retry. It
 // may be called while Run works.
 func (w *Worker) Parked() ParkedHere {
 	if p := w.pulling.Load(); p != nil {

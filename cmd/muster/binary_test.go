@@ -21,7 +21,7 @@ func TestBinary(t *testing.T) {
 			"nodes/ec2", "nodes/ec2/event", "nodes/kube", "nodes/prom", "nodes/dynamo", "nodes/local",
 			"nodes/backtest", "nodes/sim", "nodes/sim/awsapi", "nodes/sim/kubeapi", "nodes/sim/promapi", "nodes/sim/region",
 			"broker", "broker/access", "broker/accounts", "broker/survey", "console", "setting",
-			"scenario", "scenario/audit",
+			"local", "e2e", "e2e/audit",
 			"internal/command", "internal/command/broker", "internal/command/defender", "internal/command/doctor",
 			"internal/command/nodes", "internal/command/nodes/backtest", "internal/command/nodes/simulate",
 			"internal/command/partitions", "internal/command/up",

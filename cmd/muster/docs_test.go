@@ -19,6 +19,7 @@ import (
 	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/cassandra"
+	"github.com/muster-dev/muster/e2e"
 	"github.com/muster-dev/muster/internal/command"
 	defendercommand "github.com/muster-dev/muster/internal/command/defender"
 	nodescommand "github.com/muster-dev/muster/internal/command/nodes"
@@ -28,7 +29,6 @@ import (
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
 	"github.com/muster-dev/muster/partition/partitionprom"
-	"github.com/muster-dev/muster/scenario"
 	"github.com/muster-dev/muster/setting"
 )
 
@@ -181,8 +181,8 @@ var flagValues = map[string]func(string) bool{
 	"muster partitions plan --output":     oneOf("table", "json"),
 	"muster partitions events --output":   oneOf("table", "json"),
 	"muster partitions override --output": oneOf("table", "json"),
-	"muster up --scenario":                oneOf(scenario.Names()...),
-	"muster up --case":                    func(v string) bool { return slices.Contains(caseWord.FindAllString(scenario.DescribeCases(), -1), v) },
+	"muster up --scenario":                oneOf(e2e.Names()...),
+	"muster up --case":                    func(v string) bool { return slices.Contains(caseWord.FindAllString(e2e.DescribeCases(), -1), v) },
 }
 
 var caseWord = regexp.MustCompile(`[a-z][a-z-]*`)

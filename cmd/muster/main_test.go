@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-dev/muster/e2e"
 	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/internal/output"
-	"github.com/muster-dev/muster/scenario"
 	"github.com/spf13/cobra"
 )
 
@@ -172,11 +172,11 @@ func TestScenarioCrashHolds(t *testing.T) {
 
 // hold runs a scenario whose promises must hold. How fast they were kept is told,
 // not judged: a bound on wall time is for a machine that does nothing else.
-func hold(t *testing.T, args ...string) scenario.Report {
+func hold(t *testing.T, args ...string) e2e.Report {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "r.json")
 	code, stdout, stderr := muster(append(args, "--busy", "--report", file)...)
-	var r scenario.Report
+	var r e2e.Report
 	data, err := os.ReadFile(file)
 	if err == nil {
 		err = json.Unmarshal(data, &r)

@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-dev/muster/e2e"
 	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/internal/component"
 	"github.com/muster-dev/muster/internal/output"
 	"github.com/muster-dev/muster/internal/powercut"
-	"github.com/muster-dev/muster/scenario"
 )
 
 // TestScenariosHold plays each scenario on a small stage, and reads from the
@@ -61,7 +61,7 @@ func TestScenarioPowerCut(t *testing.T) {
 		t.Setenv(asMuster, "1")
 		r := hold(t, "up", "--scenario", "power-cut", "--kills", "2")
 		for _, name := range []string{"acknowledged messages lost", "acknowledged by a worker without being processed", "messages put aside"} {
-			if !slices.ContainsFunc(r.Checks, func(c scenario.Check) bool { return c.Name == name }) {
+			if !slices.ContainsFunc(r.Checks, func(c e2e.Check) bool { return c.Name == name }) {
 				t.Errorf("the report lacks check %q", name)
 			}
 		}

@@ -42,7 +42,7 @@ var testOnly = []string{
 // rigOnly is what nothing contains that runs in production: scenarios with their faults and
 // recorders, the simulated region, and the servers that they start.
 var rigOnly = []string{
-	module + "/scenario/...", module + "/nodes/sim/...", module + "/nodes/backtest",
+	module + "/e2e/...", module + "/local/...", module + "/nodes/sim/...", module + "/nodes/backtest",
 	module + "/internal/lab/...", module + "/internal/powercut", module + "/partition/virtual",
 	module + "/internal/command/up", module + "/internal/command/nodes/simulate", module + "/internal/command/nodes/backtest",
 	module + "/broker", module + "/internal/command/broker", "github.com/nats-io/nats-server/...",

@@ -40,7 +40,7 @@ func TestFaults(t *testing.T) {
 		{"what it may", false, nil, ""},
 		{"another package of ours", false, []linked{own("defender")}, module + "/defender, which is not among its own packages; imported by cmd/muster-x"},
 		{"another module", false, []linked{other("example.com/d/x", "example.com/d")}, "example.com/d/x, which is of module example.com/d that is not among its modules"},
-		{"a scenario", false, []linked{own("scenario/audit")}, "not for production"},
+		{"a scenario", false, []linked{own("e2e/audit")}, "not for production"},
 		{"the simulator", false, []linked{own("nodes/sim")}, "not for production"},
 		{"the NATS server", false, []linked{other("github.com/nats-io/nats-server/v2/server", "github.com/nats-io/nats-server/v2")}, "not for production"},
 		{"testing", true, []linked{standard("testing")}, "for tests only"},
@@ -57,11 +57,11 @@ func TestFaults(t *testing.T) {
 		}
 	}
 
-	inner, outer := own("broker"), own("scenario")
+	inner, outer := own("broker"), own("e2e")
 	outer.Imports = []string{inner.ImportPath}
 	main.Imports = []string{outer.ImportPath}
 	got := allowed.faults(slices.Concat(within, []linked{inner, outer, main}))
-	if len(got) != 1 || !strings.Contains(got[0], "scenario") {
+	if len(got) != 1 || !strings.Contains(got[0], "e2e") {
 		t.Errorf("what a scenario imports: %q, want only the scenario", got)
 	}
 

@@ -8,7 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/muster-dev/muster/scenario"
+	"github.com/muster-dev/muster/e2e"
+	"github.com/muster-dev/muster/local"
 )
 
 func TestEveryScenarioAndCaseIsPlayedInEveryWay(t *testing.T) {
@@ -16,16 +17,16 @@ func TestEveryScenarioAndCaseIsPlayedInEveryWay(t *testing.T) {
 	has := func(flags ...string) bool {
 		return slices.ContainsFunc(all, func(p playing) bool { return slices.Equal(p, flags) })
 	}
-	for _, name := range scenario.Names() {
+	for _, name := range e2e.Names() {
 		if name == "mixed-version" { // needs the binary of another version
 			continue
 		}
-		for _, c := range scenario.Cases(name) {
+		for _, c := range e2e.Cases(name) {
 			if !slices.ContainsFunc(all, func(p playing) bool { return p.scenario() == name && slices.Contains(p, c) }) {
 				t.Errorf("case %s of %s is not played", c, name)
 			}
 		}
-		if name == "chaos" || name == "load" || name == "power-cut" || name == "broker-wiped" || slices.Contains(alwaysProcesses, name) || slices.Contains(scenario.OnNodes(), name) {
+		if name == "chaos" || name == "load" || name == "power-cut" || name == "broker-wiped" || slices.Contains(alwaysProcesses, name) || slices.Contains(e2e.OnNodes(), name) {
 			continue
 		}
 		slots := fewer
@@ -66,10 +67,10 @@ func TestRunsAreWrittenIntoAPage(t *testing.T) {
 	if err := (outcome{Flags: p.String(), Seconds: 21.3}).write(dir, p); err != nil {
 		t.Fatal(err)
 	}
-	r := scenario.Report{
+	r := e2e.Report{
 		Scenario:     "scale-up",
-		Checks:       []scenario.Check{{Name: "lost", Want: "0", Got: "0", OK: true}, {Name: "plan", Want: "1", Got: "2"}},
-		Timeline:     []scenario.Moment{{T: 1.5, Event: "Broker at x, everything kept in /tmp/y"}},
+		Checks:       []e2e.Check{{Name: "lost", Want: "0", Got: "0", OK: true}, {Name: "plan", Want: "1", Got: "2"}},
+		Timeline:     []local.Moment{{T: 1.5, Event: "Broker at x, everything kept in /tmp/y"}},
 		Measurements: map[string]any{"lost": 0, "handoff_pause_ms": map[string]any{"p50": 3.2, "p99": 9.8}},
 	}
 	b, err := json.Marshal(r)

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/muster-dev/muster/scenario"
+	"github.com/muster-dev/muster/e2e"
 )
 
 // playing is one run: the flags of muster up.
@@ -40,9 +40,9 @@ var alwaysProcesses = []string{"crash", "leader-and-candidates-crash"}
 
 // playings returns all runs, the scenarios in alphabetic order.
 func playings() []playing {
-	onNodes := scenario.OnNodes()
+	onNodes := e2e.OnNodes()
 	var all []playing
-	for _, name := range scenario.Names() {
+	for _, name := range e2e.Names() {
 		add := func(flags ...[]string) {
 			p := append(playing{"--scenario", name}, slices.Concat(flags...)...)
 			if slices.Contains(p, "--replicas") && name != "layout" {
@@ -78,7 +78,7 @@ func playings() []playing {
 			add(three)
 			add(processes, three)
 		}
-		for _, c := range scenario.Cases(name) {
+		for _, c := range e2e.Cases(name) {
 			if name == "mixed-version" {
 				continue
 			}
@@ -106,11 +106,11 @@ func playings() []playing {
 
 // outcome is how a run ended.
 type outcome struct {
-	Flags   string          `json:"flags"`
-	Busy    bool            `json:"busy,omitempty"`
-	Exit    int             `json:"exit"`
-	Seconds float64         `json:"seconds"`
-	Report  scenario.Report `json:"-"`
+	Flags   string     `json:"flags"`
+	Busy    bool       `json:"busy,omitempty"`
+	Exit    int        `json:"exit"`
+	Seconds float64    `json:"seconds"`
+	Report  e2e.Report `json:"-"`
 }
 
 func (o outcome) write(dir string, p playing) error {

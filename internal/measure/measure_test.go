@@ -161,8 +161,9 @@ func TestKinds(t *testing.T) {
 	for file, want := range map[string]kind{
 		"partition/worker.go":           product,
 		"partition/worker_test.go":      test,
+		"e2e/audit/audit.go":            rig,
 		"scenario/audit/audit.go":       rig,
-		"scenarios/x.go":                product,
+		"e2etests/x.go":                 product,
 		"nodes/sim/simulator.go":        rig,
 		"nodes/storetest/run.go":        rig,
 		"internal/measure/main.go":      rig,

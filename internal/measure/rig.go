@@ -19,6 +19,7 @@ const (
 // profile is what this program has to be told about a module.
 type profile struct {
 	rig     []string // directories of the rig, with everything below them
+	former  []string // directories of the rig in earlier commits
 	product []string // directories below those that are product all the same
 	main    string   // the package whose names and arrows stand for the module; empty: the largest
 	parts   []string // directories that get a column of their own in a second table
@@ -30,8 +31,9 @@ var profiles = map[string]profile{
 	"github.com/muster-dev/muster": {
 		rig: []string{
 			"bench", "deploy/drill", "deploy/image", "internal", "lab",
-			"nodes/fit/gentypes", "nodes/sim", "scenario",
+			"nodes/fit/gentypes", "nodes/sim", "e2e",
 		},
+		former: []string{"scenario"},
 		product: []string{
 			"internal/command", "internal/listen", "internal/misuse", "internal/processor",
 			"internal/secret", "internal/sqlitefile",
@@ -57,7 +59,7 @@ func (p profile) kindOf(file string) kind {
 		return test
 	case slices.ContainsFunc(p.product, within):
 		return product
-	case slices.ContainsFunc(p.rig, within):
+	case slices.ContainsFunc(slices.Concat(p.rig, p.former), within):
 		return rig
 	}
 	if slices.ContainsFunc(strings.Split(path.Dir(file), "/"), isRigName) {

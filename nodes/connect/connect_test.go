@@ -194,7 +194,7 @@ func TestItLinksNoServer(t *testing.T) {
 		t.Skip("no go command here: ", err)
 	}
 	for _, pkg := range strings.Fields(string(out)) {
-		for _, server := range []string{"github.com/nats-io/", "modernc.org/sqlite", "gonum.org/", "gocql", "/nodes/sim", "muster/scenario", "muster/partition"} {
+		for _, server := range []string{"github.com/nats-io/", "modernc.org/sqlite", "gonum.org/", "gocql", "/nodes/sim", "muster/e2e", "muster/partition"} {
 			if strings.Contains(pkg, server) {
 				t.Errorf("it links %s", pkg)
 			}

@@ -15,7 +15,7 @@ import (
 	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/internal/command/broker"
 	"github.com/muster-dev/muster/internal/command/defender"
-	"github.com/muster-dev/muster/scenario"
+	"github.com/muster-dev/muster/local"
 )
 
 // NewRig has the processes that scenarios start: what runs in production, with hooks that
@@ -28,7 +28,7 @@ func NewRig() *cobra.Command {
 
 func newRigDefender() *cobra.Command {
 	var o defender.Runner
-	var hooks scenario.DefenderOptions
+	var hooks local.DefenderOptions
 	var child bool
 	cmd := &cobra.Command{
 		Use:   "defender",
@@ -51,7 +51,7 @@ func newRigDefender() *cobra.Command {
 			}
 			open := func(ctx context.Context, options service.Options) (defender.Running, *service.Defender, error) {
 				hooks.Options = options
-				d, err := scenario.OpenDefender(ctx, hooks, nil)
+				d, err := local.OpenDefender(ctx, hooks, nil)
 				if err != nil {
 					return nil, nil, err
 				}

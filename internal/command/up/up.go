@@ -10,14 +10,16 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-dev/muster/e2e"
 	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/internal/command/broker"
-	"github.com/muster-dev/muster/scenario"
+	"github.com/muster-dev/muster/internal/misuse"
+	"github.com/muster-dev/muster/local"
 )
 
 // New returns the command that runs everything on one machine, and scenarios.
 func New() *cobra.Command {
-	o := scenario.Options{}
+	o := e2e.Options{}
 	var name, report, tokenFile string
 	cmd := &cobra.Command{
 		Use:   "up",
@@ -28,7 +30,7 @@ func New() *cobra.Command {
 			"It prints where its console is, and how to look at it and disturb it.\n" +
 			"With --scenario it plays one, prints what happens, compares it with what should, and\n" +
 			"exits with 0 if all of it holds and 1 if not.\n\n" +
-			"Scenarios:\n" + strings.TrimRight(scenario.Describe(), "\n"),
+			"Scenarios:\n" + strings.TrimRight(e2e.Describe(), "\n"),
 		Example: "  muster up\n" +
 			"  muster up --token-file console.token\n" +
 			"  muster up --scenario scale-up --report r.json\n" +
@@ -65,18 +67,21 @@ func New() *cobra.Command {
 				if o.PowerCuts {
 					return command.UsageError(cmd, errors.New("--power-cuts goes with --scenario chaos"))
 				}
-				return scenario.Up(cmd.Context(), o)
+				if err := o.Validate(); err != nil {
+					return &misuse.Error{Err: err}
+				}
+				return local.Up(cmd.Context(), o.Options)
 			}
 			if !cmd.Flags().Changed("work") {
 				o.Work = 400 * time.Millisecond
 			}
-			scenario.Suit(name, &o, cmd.Flags().Changed)
+			e2e.Suit(name, &o, cmd.Flags().Changed)
 			return play(cmd, name, report, o)
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&name, "scenario", "", "play this scenario and exit: "+strings.Join(scenario.Names(), ", "))
-	f.StringVar(&o.Case, "case", "", "a variant of the scenario: "+scenario.DescribeCases())
+	f.StringVar(&name, "scenario", "", "play this scenario and exit: "+strings.Join(e2e.Names(), ", "))
+	f.StringVar(&o.Case, "case", "", "a variant of the scenario: "+e2e.DescribeCases())
 	f.StringVar(&report, "report", "", "write the scenario's report to this file, as JSON")
 	f.BoolVar(&o.Busy, "busy", false, "for a machine that does other things, too: wait longer, and tell bounds on time that a scenario breaks as SLOW without failing for them")
 	f.IntVar(&o.Defenders, "defenders", 30, "defenders at the beginning, 1 to 150 (45 in scenario load)")
@@ -95,7 +100,7 @@ func New() *cobra.Command {
 	f.Float64Var(&o.Minutes, "minutes", 10, "how long scenario chaos goes on injecting faults and scenario load measures, 0.5 at least")
 	f.IntVar(&o.RetryAttempts, "retry-attempts", 0, "have defenders queue messages that fail for retry, so that other chambers continue, and dead-letter one after N attempts; 0 retries it at once instead. With it, scenario chaos has chambers that fail for a while, too")
 	f.IntVar(&o.Points, "points", 0, "points of each trace in scenario load; 0: as recorded or generated, about 1,900")
-	f.BoolVar(&o.Lab, "lab", false, "run the defenders' pods on a real Kubernetes control plane, built from the checkout when it is first wanted (some minutes); without a scenario or with "+strings.Join(scenario.OnNodes(), " or "))
+	f.BoolVar(&o.Lab, "lab", false, "run the defenders' pods on a real Kubernetes control plane, built from the checkout when it is first wanted (some minutes); without a scenario or with "+strings.Join(e2e.OnNodes(), " or "))
 	f.StringVar(&o.Dir, "dir", "", "keep everything in this directory; without it a temporary one is used and removed")
 	f.IntVar(&o.NATSPort, "nats-port", 0, "TCP port of the NATS server on 127.0.0.1, 0 for a free one")
 	f.Var(&o.Sync, "sync", broker.SyncHelp+"; always in scenario power-cut")
@@ -127,8 +132,8 @@ func readToken(name string) (string, error) {
 
 var errChecksFailed = errors.New("the scenario's checks did not all hold; see the table above")
 
-func play(cmd *cobra.Command, name, report string, o scenario.Options) error {
-	if err := scenario.CheckOptions(name, o); err != nil {
+func play(cmd *cobra.Command, name, report string, o e2e.Options) error {
+	if err := e2e.CheckOptions(name, o); err != nil {
 		return err
 	}
 	if report != "" {
@@ -139,7 +144,7 @@ func play(cmd *cobra.Command, name, report string, o scenario.Options) error {
 		}
 		_ = f.Close()
 	}
-	r, err := scenario.Run(cmd.Context(), name, o)
+	r, err := e2e.Run(cmd.Context(), name, o)
 	if r != nil {
 		r.WriteTable(cmd.OutOrStdout())
 		if report != "" {

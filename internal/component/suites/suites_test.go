@@ -104,7 +104,7 @@ func TestThePackagesWithRealComponentsAreFoundByWhatTheyImport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"console", "defender/cassandra", "scenario", "nodes/dynamo", "nodes/kube", "internal/component", "partition", "partition/servertest"} {
+	for _, want := range []string{"console", "defender/cassandra", "local", "nodes/dynamo", "nodes/kube", "internal/component", "partition", "partition/servertest"} {
 		if !slices.Contains(packages, "github.com/muster-dev/muster/"+want) {
 			t.Errorf("%s is not among %v", want, packages)
 		}

@@ -1,0 +1,160 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/muster-dev/muster/partition/event"
+)
+
+// coldStart: every chamber has a message when the first defender comes.
+func coldStart(ctx context.Context, s *session) error {
+	n := s.o.Defenders
+	for i := range s.Chambers {
+		s.Traffic.Publish(i, true)
+	}
+	if err := s.Wait(ctx, 2*time.Minute, "a message for each chamber published", func() bool { return s.Traffic.Waiting.Load() == 0 }); err != nil {
+		return err
+	}
+	if err := s.Expect(ctx, n); err != nil {
+		return err
+	}
+	began := time.Now()
+	var err error
+	switch s.o.Case {
+	case "partial":
+		err = s.coldPartial(ctx)
+	case "newcomer-crash":
+		err = s.coldCrash(ctx)
+	default:
+		s.Say("Starting %d defenders with %d messages waiting", n, s.Traffic.Total.Load())
+		_, err = s.Add(ctx, n)
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.Wait(ctx, 90*time.Second, fmt.Sprintf("%d defenders STABLE", n), func() bool { return s.View.Stable(n) }); err != nil {
+		return err
+	}
+	settled := time.Now()
+	s.Traffic.Rate.Store(int64(s.o.Rate))
+	first := s.View.Latest()
+	s.Say("%d defenders STABLE, assignment map version %d", n, first.Version)
+	if s.o.Case == "restart" {
+		if err := s.restartAll(ctx); err != nil {
+			return err
+		}
+	}
+	runs, err := s.finish(ctx)
+	if err != nil {
+		return err
+	}
+	r, last := s.report, s.View.Latest()
+	s.checkSpread(last, n)
+	want := uint64(1)
+	if s.o.Case == "partial" {
+		want = 2
+	}
+	equal(r, "map version", want, last.Version)
+	if s.o.Case == "restart" {
+		s.checkNothingMoved(first, last)
+	}
+	ids := map[string]bool{}
+	for _, w := range first.Workers {
+		ids[w.ID] = true
+	}
+	equal(r, "stable IDs unique", n, len(ids))
+	s.coldTimes(began, settled, runs)
+	return nil
+}
+
+func (s *session) coldTimes(began, settled time.Time, runs []run) {
+	r := s.report
+	var window time.Duration
+	for _, e := range s.View.Since(began) {
+		if e.Kind == event.WindowDone {
+			window = e.Duration
+			break
+		}
+	}
+	r.measure("window_s", seconds(window))
+	if s.o.Expect && s.o.Case != "partial" {
+		r.timed("stabilization window, s", "ends as soon as all are there (under 30)", window > 0 && window < 30*time.Second, "%.1f", window.Seconds())
+	} else {
+		r.check("stabilization window, s", "30 or more", window >= 29900*time.Millisecond, "%.1f", window.Seconds())
+	}
+	r.measure("cold_start_s", seconds(settled.Sub(began)))
+	if s.o.Case == "" {
+		r.timed("whole cold start, s", "at most 60", settled.Sub(began) <= time.Minute, "%.1f", settled.Sub(began).Seconds())
+	}
+	busy := map[string]bool{}
+	for _, x := range runs {
+		busy[x.worker] = true
+	}
+	r.check("all defenders process messages", fmt.Sprint(s.o.Defenders), len(busy) >= s.o.Defenders, "%d", len(busy))
+}
+
+// coldPartial: a third of the defenders can't start before the window is over.
+func (s *session) coldPartial(ctx context.Context) error {
+	n := s.o.Defenders
+	some := max(1, n*2/3)
+	s.Say("Starting %d of %d defenders; the others can't be placed yet", some, n)
+	if _, err := s.Add(ctx, some); err != nil {
+		return err
+	}
+	if err := s.Wait(ctx, 90*time.Second, fmt.Sprintf("%d defenders STABLE", some), func() bool { return s.View.Stable(some) }); err != nil {
+		return err
+	}
+	s.Say("%d defenders STABLE; the other %d start", some, n-some)
+	s.measure("partial_defenders", some)
+	_, err := s.Add(ctx, n-some)
+	return err
+}
+
+// coldCrash: one of the first dies during the window, and is replaced.
+func (s *session) coldCrash(ctx context.Context) error {
+	n := s.o.Defenders
+	s.Say("Starting %d defenders; one will crash during the window", n)
+	began := time.Now()
+	added, err := s.Add(ctx, n-1)
+	if err != nil {
+		return err
+	}
+	if err := s.Wait(ctx, 30*time.Second, "the defenders detected", func() bool { return s.countEvents(began, event.WorkerJoined) >= n-1 }); err != nil {
+		return err
+	}
+	victim := added[len(added)/2]
+	id := s.idOf(victim)
+	s.Kill(victim)
+	crashed := time.Now()
+	s.Say("%s crashes during the window", id)
+	if err := s.Wait(ctx, 15*time.Second, "the crash noticed", func() bool { return s.goneSince(crashed, id) }); err != nil {
+		return err
+	}
+	_, err = s.Add(ctx, 2)
+	return err
+}
+
+// restartAll stops all defenders and starts as many anew: they come back under
+// the same names, to the same chambers.
+func (s *session) restartAll(ctx context.Context) error {
+	old := s.Running()
+	s.Say("All %d defenders are stopped and started again", len(old))
+	for _, m := range old {
+		m.Stop()
+	}
+	if err := s.ended(ctx, old, 40*time.Second); err != nil {
+		return err
+	}
+	if _, err := s.Add(ctx, len(old)); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := s.Wait(ctx, 60*time.Second, "all defenders STABLE again", func() bool { return s.View.Stable(len(old)) && len(s.byID()) == len(old) }); err != nil {
+		return err
+	}
+	s.Say("%d defenders STABLE again after %.1f s", len(old), time.Since(began).Seconds())
+	s.measure("restart_s", seconds(time.Since(began)))
+	return nil
+}

@@ -1,0 +1,290 @@
+package e2e
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/muster-dev/muster/local"
+
+	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/role"
+)
+
+// layoutSlots is how many slots there are at first where the caller names none.
+const layoutSlots = 256
+
+// fewSlots gives scenario layout room to grow.
+func fewSlots(o *Options, chosen func(flag string) bool) {
+	suit(chosen, "slots", &o.Slots, layoutSlots)
+}
+
+// layoutHold is how much longer a message that is in work when its slot changes
+// is worked on, at least.
+const layoutHold = 300 * time.Millisecond
+
+// relayout is one change of the number of slots as it was seen.
+type relayout struct {
+	from, to int
+	before   *partition.Assignment
+	began    time.Time
+	dead     string // stable ID of who was killed meanwhile; "" for nobody
+	took     time.Duration
+}
+
+// changeLayout doubles the number of slots under load, with a handler at work and
+// a message waiting in each: once, there and back, or with the leader killed in
+// the middle.
+func changeLayout(ctx context.Context, s *session) error {
+	if err := s.Begin(ctx); err != nil {
+		return err
+	}
+	if err := s.warmUp(ctx); err != nil {
+		return err
+	}
+	if err := s.Expect(ctx, s.o.Defenders); err != nil {
+		return err
+	}
+	var changes []relayout
+	to := []int{2 * s.o.Slots}
+	if s.o.Case == "back" {
+		to = append(to, s.o.Slots)
+	}
+	for _, slots := range to {
+		c, err := s.relayout(ctx, slots)
+		if err != nil {
+			return err
+		}
+		changes = append(changes, c)
+	}
+	runs, err := s.finish(ctx)
+	if err != nil {
+		return err
+	}
+	return s.judgeLayout(ctx, changes, runs)
+}
+
+// relayout changes the number of slots while every one of them is pressed.
+func (s *session) relayout(ctx context.Context, to int) (relayout, error) {
+	c := relayout{before: s.View.Latest(), to: to}
+	c.from = c.before.Slots
+	s.Traffic.Hold.Store(int64(layoutHold))
+	pressed := s.oneOfEach(c.from)
+	// The moment the map is seen every slot there will be gets one more.
+	s.View.SetOnMap(func(m local.SeenMap) {
+		if m.Slots == to {
+			for _, ch := range s.oneOfEach(to) {
+				s.Traffic.Publish(ch, true)
+			}
+		}
+	})
+	waiting, err := s.Pending(ctx)
+	if err != nil {
+		return c, err
+	}
+	want := s.Traffic.Forced.Load() + int64(len(pressed))
+	for range 2 {
+		for _, ch := range pressed {
+			s.Traffic.Press(ch)
+		}
+	}
+	if err := s.Wait(ctx, 3*time.Minute, "messages in work in the slots", func() bool { return s.Traffic.Forced.Load() >= want }); err != nil {
+		return c, err
+	}
+	pressure, release := context.WithCancel(ctx)
+	pressing := make(chan struct{})
+	go func() {
+		defer close(pressing)
+		s.keepPressing(pressure, pressed, waiting)
+	}()
+	defer func() {
+		release()
+		<-pressing
+	}()
+	c.began = time.Now()
+	s.Say("Changing %d → %d slots; a message is in work or waits in each of the %d that have chambers", c.from, to, len(pressed))
+	operator, err := s.As(role.Operator)
+	if err != nil {
+		return c, err
+	}
+	if err := partition.Open(operator, defender.Group).Reshard(ctx, to); err != nil {
+		return c, err
+	}
+	if s.o.Case == "leader-crash" {
+		if err := s.killMidChange(ctx, &c); err != nil {
+			return c, err
+		}
+	}
+	n := len(s.Running())
+	if err := s.Wait(ctx, 3*time.Minute, fmt.Sprintf("%d slots, and all defenders STABLE", to), func() bool {
+		return s.View.Latest().Slots == to && s.View.Stable(n)
+	}); err != nil {
+		return c, err
+	}
+	c.took = time.Since(c.began)
+	s.Say("%d slots after %.1f s, assignment map version %d", to, c.took.Seconds(), s.View.Latest().Version)
+	return c, nil
+}
+
+// oneOfEach returns a chamber of each of so many slots that has any.
+func (s *session) oneOfEach(slots int) []int {
+	bySlot := s.chambersOf(slots)
+	var out []int
+	for _, slot := range slices.Sorted(maps.Keys(bySlot)) {
+		out = append(out, bySlot[slot][0])
+	}
+	return out
+}
+
+// keepPressing keeps a message in work in each slot that chambers are named of,
+// and one waiting behind it.
+func (s *session) keepPressing(ctx context.Context, chambers []int, waiting func() (uint64, error)) {
+	t := time.NewTicker(layoutHold + s.o.Work)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		// No more than that, or everything ends with a long queue.
+		if n, err := waiting(); err != nil || n > uint64(2*len(chambers)) || s.Traffic.Waiting.Load() > 0 {
+			continue
+		}
+		for _, ch := range chambers {
+			s.Traffic.Press(ch)
+		}
+	}
+}
+
+// killMidChange kills the leader when some slots have changed, and others not.
+func (s *session) killMidChange(ctx context.Context, c *relayout) error {
+	if err := s.Wait(ctx, time.Minute, "the change under way", func() bool {
+		a := s.View.Latest()
+		return a.Former != nil && len(a.Taking) < a.Slots
+	}); err != nil {
+		return err
+	}
+	a := s.View.Latest()
+	m := s.byID()[a.Leader.ID]
+	if m == nil {
+		return fmt.Errorf("no member has the leader's ID %s", a.Leader.ID)
+	}
+	s.Kill(m)
+	c.dead = a.Leader.ID
+	s.Say("The leader, %s, is killed with %d of %d slots changed", c.dead, a.Slots-len(a.Taking), a.Slots)
+	return s.Expect(ctx, s.o.Defenders-1)
+}
+
+func (s *session) judgeLayout(ctx context.Context, changes []relayout, runs []run) error {
+	r, last := s.report, s.View.Latest()
+	for _, c := range changes {
+		name := fmt.Sprintf("%d to %d slots: ", c.from, c.to)
+		pauses, busy := s.layoutPauses(c, runs)
+		d := distribution(pauses)
+		r.measure(fmt.Sprintf("layout_%d_to_%d_s", c.from, c.to), seconds(c.took))
+		r.measure(fmt.Sprintf("layout_%d_to_%d_pause_ms", c.from, c.to), d)
+		r.check(name+"pause of a slot, ms", "measured", d.N > 0, "%s", d)
+		pressed := len(s.oneOfEach(c.from))
+		r.timed(name+"slots that changed with a handler in flight", fmt.Sprintf("at least %d", pressed/8), busy >= pressed/8, "%d of %d", busy, c.from)
+	}
+	final := changes[len(changes)-1]
+	equal(r, "slots", final.to, last.Slots)
+	equal(r, "generation of the layout", 1+len(changes), last.Layout)
+	equal(r, "hand-overs that were forced", 0, s.countEvents(changes[0].began, event.HandoffForced))
+	if final.dead == "" {
+		equal(r, "map versions", uint64(len(changes)), last.Version-changes[0].before.Version)
+		equal(r, "leases lost", 0, s.countEvents(changes[0].began, event.IdentityLost))
+	} else {
+		r.check("the change went on under another leader", "not "+final.dead, last.Leader.ID != final.dead, "%s", last.Leader.ID)
+	}
+	streams, err := s.Streams(ctx)
+	if err != nil {
+		return err
+	}
+	consumers := 0
+	for _, stream := range streams {
+		consumers += stream.CachedInfo().State.Consumers
+	}
+	equal(r, "consumers of the stream", final.to, consumers)
+	s.checkLayoutSpread(last)
+	s.checkEpochs()
+	return nil
+}
+
+// checkLayoutSpread checks that all chambers are covered, and as evenly as slots
+// allow.
+func (s *session) checkLayoutSpread(a *partition.Assignment) {
+	counts := s.chamberCounts(a)
+	covered := 0
+	for _, n := range counts {
+		covered += n
+	}
+	equal(s.report, "chambers covered", s.o.Chambers, covered)
+	equal(s.report, "defenders in the map", len(s.Running()), len(a.Workers))
+	mean := float64(s.o.Chambers) / float64(len(a.Workers))
+	most := max(1.05*mean, mean+1)
+	if s.o.Case == "leader-crash" {
+		// Only the dead one's slots have moved, each to who had least then: nobody
+		// has more than the mean and one slot.
+		for _, chambers := range s.chambersOf(a.Slots) {
+			most = max(most, mean+float64(len(chambers)))
+		}
+	}
+	s.report.measure("min_chambers", slices.Min(counts))
+	s.report.measure("max_chambers", slices.Max(counts))
+	s.report.check("chambers each", fmt.Sprintf("at most %.0f (mean %.1f)", most, mean), float64(slices.Max(counts)) <= most, "%d to %d", slices.Min(counts), slices.Max(counts))
+}
+
+// layoutPauses measures, for each slot of the larger division, how long nobody worked
+// on its keys when it changed: from the last end of a run of the smaller division's
+// slot that they are in before it was given up, or the receipt of the next message if
+// that was later, to the next start. It counts the former slots that were given up
+// with a handler at work.
+func (s *session) layoutPauses(c relayout, runs []run) (pauses []time.Duration, busy int) {
+	smaller, larger := min(c.from, c.to), max(c.from, c.to)
+	released := map[int]int64{} // by slot of the smaller division, when the last of its keys was given up
+	for _, e := range s.View.Since(c.began) {
+		switch {
+		case e.At.After(c.began.Add(c.took)):
+		case e.Kind == event.SlotReleasing && e.Busy:
+			busy++
+		case e.Kind == event.SlotReleased:
+			u := e.Slot % smaller
+			released[u] = max(released[u], e.Time.UnixNano())
+		default:
+		}
+	}
+	// A key's number in the larger division tells its slot in both.
+	byPlace := map[int][]run{}
+	ended := map[int]int64{} // by slot of the smaller division, the last run before that
+	for _, r := range runs {
+		at := partition.SlotOfKey(larger, r.key)
+		byPlace[at] = append(byPlace[at], r)
+		if unit := at % smaller; r.start < released[unit] {
+			ended[unit] = max(ended[unit], r.end)
+		}
+	}
+	for at, rs := range byPlace {
+		when, ok := released[at%smaller]
+		if !ok {
+			continue // its owner was killed
+		}
+		slices.SortFunc(rs, func(a, b run) int { return cmp.Compare(a.start, b.start) })
+		i, _ := slices.BinarySearchFunc(rs, when, func(r run, t int64) int { return cmp.Compare(r.start, t) })
+		if i == len(rs) {
+			continue
+		}
+		last, ok := ended[at%smaller]
+		if !ok {
+			last = when // nobody had worked on any of them
+		}
+		pauses = append(pauses, max(0, time.Duration(rs[i].start-max(last, rs[i].published))))
+	}
+	return pauses, busy
+}

@@ -1,0 +1,108 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/muster-dev/muster/local"
+
+	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
+)
+
+// rollingUpdate replaces every defender under load: five at a time, the new ones
+// after the old ones have gone, or ten, the new ones first.
+func rollingUpdate(ctx context.Context, s *session) error {
+	if err := s.Begin(ctx); err != nil {
+		return err
+	}
+	if err := s.warmUp(ctx); err != nil {
+		return err
+	}
+	if err := s.Expect(ctx, s.o.Defenders); err != nil {
+		return err
+	}
+	before := s.View.Latest()
+	began := time.Now()
+	batch, surge := max(1, s.o.Defenders/6), s.o.Case == "surge"
+	if surge {
+		batch = max(1, s.o.Defenders/3)
+	}
+	s.Traffic.Hold.Store(int64(200 * time.Millisecond))
+	s.Say("Replacing %d defenders, %d at a time, surge: %t", s.o.Defenders, batch, surge)
+	for old := s.Running(); len(old) > 0; {
+		n := min(batch, len(old))
+		if err := s.replace(ctx, before, old[:n], surge); err != nil {
+			return err
+		}
+		old = old[n:]
+		s.Say("%d defenders are still to be replaced", len(old))
+	}
+	took := time.Since(began)
+	runs, err := s.finish(ctx)
+	if err != nil {
+		return err
+	}
+	r, last := s.report, s.View.Latest()
+	s.checkNothingMoved(before, last)
+	s.checkSpread(last, s.o.Defenders)
+	anew := 0
+	for i, w := range last.Workers {
+		if w.ID == before.Workers[i].ID && w.Claim > before.Workers[i].Claim {
+			anew++
+		}
+	}
+	equal(r, "defenders replaced under their names", s.o.Defenders, anew)
+	equal(r, "plans", 0, s.countEvents(began, event.Planned))
+	equal(r, "hand-overs that were forced", 0, s.countEvents(began, event.HandoffForced))
+	if surge {
+		standby := s.countEvents(began, event.Standby)
+		r.check("new defenders that waited as standbys", fmt.Sprint(s.o.Defenders), standby == s.o.Defenders, "%d", standby)
+	}
+	pause := distribution(s.pauses(runs, began))
+	r.measure("rolling_update_s", seconds(took))
+	r.measure("restart_pause_ms", pause)
+	r.check("pause of a slot whose defender is replaced, ms", "measured", pause.N > 0, "%s", pause)
+	return nil
+}
+
+// replace stops some members and starts as many.
+func (s *session) replace(ctx context.Context, before *partition.Assignment, old []*local.Process, surge bool) error {
+	at := time.Now()
+	if surge {
+		if _, err := s.Add(ctx, len(old)); err != nil {
+			return err
+		}
+		if err := s.Wait(ctx, 30*time.Second, "the new ones wait for a name", func() bool {
+			return s.countEvents(at, event.Standby) >= len(old)
+		}); err != nil {
+			return err
+		}
+	}
+	byMember := map[*local.Process]string{}
+	for id, m := range s.byID() {
+		byMember[m] = id
+	}
+	var ids []string
+	for _, m := range old {
+		ids = append(ids, byMember[m])
+	}
+	if err := s.busy(ctx, before, ids, 1); err != nil {
+		return err
+	}
+	for _, m := range old {
+		m.Stop()
+	}
+	if err := s.ended(ctx, old, 40*time.Second); err != nil {
+		return err
+	}
+	if !surge {
+		if _, err := s.Add(ctx, len(old)); err != nil {
+			return err
+		}
+	}
+	return s.Wait(ctx, 40*time.Second, "all defenders STABLE again", func() bool {
+		return s.countEvents(at, event.WorkerRejoined) >= len(old) && s.View.Stable(s.o.Defenders)
+	})
+}

@@ -1,0 +1,157 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/muster-dev/muster/local"
+
+	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
+)
+
+// scaleDown: a third of the defenders go, by SIGTERM, all at once, each with a
+// message in work on every slot it has.
+func scaleDown(ctx context.Context, s *session) error {
+	from := s.o.Defenders
+	to := from * 2 / 3
+	if err := s.Begin(ctx); err != nil {
+		return err
+	}
+	if err := s.warmUp(ctx); err != nil {
+		return err
+	}
+	before := s.View.Latest()
+	leavers := s.leavers(before, from-to)
+	for i := range s.Chambers {
+		s.Traffic.Stage(i)
+	}
+	if err := s.Wait(ctx, 2*time.Minute, "T-charts staged", func() bool { return s.Traffic.Waiting.Load() < local.Lanes }); err != nil {
+		return err
+	}
+	s.forceOnMoves()
+	s.Traffic.Hold.Store(int64(500 * time.Millisecond))
+	ids := s.byID()
+	var going []*local.Process
+	for _, id := range leavers {
+		if ids[id] == nil {
+			return fmt.Errorf("no member has the ID %s", id)
+		}
+		going = append(going, ids[id])
+	}
+	if err := s.Expect(ctx, to); err != nil {
+		return err
+	}
+	if err := s.busy(ctx, before, leavers, 2); err != nil {
+		return err
+	}
+	st := step{began: time.Now(), from: from, to: to, before: before}
+	s.Say("Scaling %d → %d defenders", from, to)
+	for _, m := range going {
+		m.Stop()
+	}
+	if s.o.Case == "leaver-crash" {
+		if err := s.Wait(ctx, 20*time.Second, "the plan", func() bool { return s.View.Latest().Version > before.Version }); err != nil {
+			return err
+		}
+		s.Kill(going[0])
+		s.Say("%s is killed while it hands over", leavers[0])
+		going = going[1:]
+	}
+	if err := s.Wait(ctx, 60*time.Second, fmt.Sprintf("%d defenders STABLE", to), func() bool { return s.View.Stable(to) }); err != nil {
+		return err
+	}
+	if err := s.ended(ctx, going, 40*time.Second); err != nil {
+		return err
+	}
+	st.settled = time.Now()
+	last := s.View.Latest()
+	for v := before.Version + 1; v <= last.Version; v++ {
+		st.versions = append(st.versions, v)
+	}
+	s.Say("%d defenders STABLE, assignment map version %d", to, last.Version)
+	runs, err := s.finish(ctx)
+	if err != nil {
+		return err
+	}
+	s.judgeScaleDown(st, leavers, runs)
+	return nil
+}
+
+// leavers draws who goes. The leader is among them only where the case says so.
+func (s *session) leavers(a *partition.Assignment, n int) []string {
+	var ids []string
+	for _, w := range a.Workers {
+		if w != a.Leader {
+			ids = append(ids, w.ID)
+		}
+	}
+	rng := rand.New(rand.NewPCG(s.o.Seed, 2))
+	rng.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+	ids = ids[:n]
+	if s.o.Case == "leader-leaves" {
+		ids[0] = a.Leader.ID
+	}
+	return ids
+}
+
+func (s *session) judgeScaleDown(st step, leavers []string, runs []run) {
+	r, last := s.report, s.View.Latest()
+	s.checkSpread(last, st.to)
+	// Everything the leavers had, and nothing else but what evens the rest out.
+	had := 0
+	chambers := s.chambersBySlot()
+	for _, id := range leavers {
+		for _, slot := range s.slotsOf(st.before, id) {
+			had += len(chambers[slot])
+		}
+	}
+	moved, slots := s.moved(st)
+	limit := had*83/80 + 1
+	r.measure("moved_chambers", moved)
+	r.measure("moved_slots", slots)
+	r.measure("version_increments", len(st.versions))
+	if s.o.Case == "leaver-crash" {
+		limit = 2 * had
+	} else {
+		r.check("map version increments", "1 or 2", len(st.versions) == 1 || len(st.versions) == 2, "%d", len(st.versions))
+	}
+	r.check("chambers moved", fmt.Sprintf("%d, of those who leave, to %d", had, limit), moved >= had && moved <= limit, "%d", moved)
+	left := 0
+	for _, e := range s.View.Since(st.began) {
+		if e.Kind == event.Left && slices.Contains(leavers, e.Worker) {
+			left++
+		}
+	}
+	want := len(leavers)
+	if s.o.Case == "leaver-crash" {
+		want--
+	}
+	equal(r, "defenders that left after they had handed over", want, left)
+	equal(r, "hand-overs that were forced", 0, s.countEvents(st.began, event.HandoffForced))
+	s.checkHandovers(st, s.Traffic.Published(), runs)
+	if s.o.Case == "leader-leaves" {
+		s.checkElection(st)
+	}
+	r.measure("scale_down_s", seconds(st.settled.Sub(st.began)))
+	r.timed("whole scale-down, s", "at most 40", st.settled.Sub(st.began) <= 40*time.Second, "%.1f", st.settled.Sub(st.began).Seconds())
+	s.checkEpochs()
+}
+
+// checkElection tells how long it was from the leader's SIGTERM until another
+// worker led.
+func (s *session) checkElection(st step) {
+	for _, e := range s.View.Since(st.began) {
+		if e.Kind == event.Elected && e.Peer == e.Worker {
+			took := e.At.Sub(st.began)
+			s.report.measure("leader_left_to_elected_ms", math.Round(float64(took)/1e4)/100)
+			s.report.timed("from the leader's SIGTERM until another leads, ms", "at most 50", took <= 50*time.Millisecond, "%.1f", float64(took)/1e6)
+			return
+		}
+	}
+	s.report.check("another leads", "yes", false, "no")
+}

@@ -1,0 +1,602 @@
+package local
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/muster-dev/muster/console"
+	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/nodes"
+	"github.com/muster-dev/muster/nodes/daemon"
+	"github.com/muster-dev/muster/nodes/fit"
+	"github.com/muster-dev/muster/nodes/kube"
+	"github.com/muster-dev/muster/nodes/sim"
+	"github.com/muster-dev/muster/nodes/sim/region"
+	"github.com/muster-dev/muster/nodes/workers"
+	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/role"
+)
+
+// What a site's nodes take: ten defenders of 200m on two cores.
+const (
+	defenderMilliCPU = 200
+	DefendersPerNode = 10
+	BootTime         = 18 * time.Second // from launch to Ready
+	tickInterval     = 500 * time.Millisecond
+	stopTimeout      = 5 * time.Second // for a tick to end when the site is closed
+)
+
+// Cluster is a region whose nodes the defenders run on, with the node plane that looks after it: a pod that becomes Running is a real
+// defender that is started, and one that is evicted is a real defender that is told to stop.
+type Cluster struct {
+	stack    *Stack
+	Region   *region.Region
+	platform platform
+	deploy   deployment
+	plane    nodes.Config
+	api      *kube.Cluster
+	view     *nodes.Reconciler // reads and decides for the console, and does nothing
+	metrics  *daemon.Metrics
+	queue    chan queued // of interruption events
+
+	stop    context.CancelFunc
+	closing atomic.Bool
+	running sync.WaitGroup
+	errs    chan error
+	price   console.Pricer
+	Asks    bool // the node plane asks the defenders to hand over, and tells them how many they should be
+
+	mu     sync.Mutex
+	pods   map[string]*podProcess
+	steps  map[string]time.Time // of an interruption, by name: when the first was written down
+	latest nodes.Snapshot
+	tickEr error
+	spent  float64 // US dollars
+}
+
+// podProcess is the defender in a pod.
+type podProcess struct {
+	*Process
+	cluster *Cluster
+	node    string
+	once    sync.Once
+	killed  sync.Once
+	left    int       // slots that it had when it was told to stop; unknownSlots if it did not say
+	told    time.Time // when that was; zero: it was not
+	ended   time.Time // when it had ended; zero: it runs
+	cut     bool      // it still ran when it was killed
+}
+
+// UnknownSlots stands for slots of a defender that could not be asked.
+const UnknownSlots = -1
+
+// clusterPolicy has times short enough to be waited for.
+func clusterPolicy(workers int, pendingUp time.Duration) nodes.Policy {
+	p := nodes.DefaultPolicy()
+	p.Cluster = "fab"
+	p.PendingUpFor, p.CPUUpFor, p.IdleDownFor = pendingUp, 10*time.Second, 4*time.Second
+	p.CooldownUp, p.CooldownDown = 2*time.Second, 2*time.Second
+	p.CPUUp, p.CPUDown = 0.95, 0.30
+	p.MinWorkers, p.MaxWorkers, p.PodsPerNode = min(workers, 3), workers+5, DefendersPerNode
+	p.JoinTimeout, p.DrainTimeout, p.ScaleDownStuck = 2*time.Minute, 90*time.Second, 200*time.Second
+	return p
+}
+
+// OpenCluster starts a region with workers in two zones, a deployment of defenders without pods, and the node plane. asks says whether
+// that knows of the defenders, as with WORKERS_NATS_URL and WORKERS_DEPLOYMENT set. The cluster closes it.
+func OpenCluster(ctx context.Context, c *Stack, zones []string, asks bool, pendingUp time.Duration) (*Cluster, error) {
+	r, err := region.Start(region.Options{Sim: sim.Options{Policy: clusterPolicy(len(zones), pendingUp), Workers: zones, Boot: cmp.Or(c.o.boot, BootTime), Visible: time.Second}, Dir: c.Dir, Scrape: time.Second})
+	if err != nil {
+		return nil, err
+	}
+	t := &Cluster{stack: c, Region: r, price: pricesOf(fit.Shipped()), Asks: asks, stop: func() {}, pods: map[string]*podProcess{}, steps: map[string]time.Time{}, errs: make(chan error, 3), queue: make(chan queued)}
+	if t.platform, err = openPlatform(ctx, c, r); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	if err := t.open(ctx); err != nil {
+		return nil, errors.Join(err, t.close())
+	}
+	c.Cluster.Store(t)
+	return t, nil
+}
+
+// pricesOf tells prices by the table of instance types that comes with Muster.
+func pricesOf(c fit.Catalog) console.Pricer {
+	return func(instanceType string, market nodes.Market) (float64, bool) {
+		p := c[instanceType].Price(market)
+		return p, p > 0
+	}
+}
+
+func (t *Cluster) open(ctx context.Context) (err error) {
+	if t.plane, err = t.platform.plane(ctx); err != nil {
+		return err
+	}
+	var ok bool
+	if t.api, ok = t.plane.Cluster.(*kube.Cluster); !ok {
+		return errors.New("the site's cluster is not reached by the Kubernetes API")
+	}
+	t.plane.Cloud = slow{t.plane.Cloud, t.stack.o.launch}
+	t.plane.Journal = told{t.plane.Journal, t.journaled}
+	t.plane.Store = timed{t.plane.Store, t.wrote, t.recorded}
+	nc, err := t.stack.As(role.Nodes)
+	if err != nil {
+		return err
+	}
+	nodePlane, err := t.newDaemon(workers.New(nc, defender.Group))
+	if err != nil {
+		return err
+	}
+	t.platform.setLoad(0.6)
+	if t.deploy, err = t.platform.deploy(ctx, t.startPod); err != nil {
+		return err
+	}
+	running, cancel := context.WithCancel(context.Background())
+	t.stop = cancel
+	t.running.Go(func() {
+		if err := t.deploy.Run(running); err != nil {
+			t.errs <- err
+		}
+	})
+	t.running.Go(func() {
+		if err := nodePlane.Run(running); err != nil {
+			t.errs <- err
+		}
+	})
+	return nil
+}
+
+// newDaemon returns the daemon that muster nodes run runs, with ticks that follow each other sooner.
+func (t *Cluster) newDaemon(defenders *workers.Plane) (*daemon.Daemon, error) {
+	o := daemon.Options{Interval: tickInterval, StopTimeout: stopTimeout, Poll: t.poll, Ticked: t.ticked,
+		Price: func(instanceType string, market nodes.Market, _ string) (float64, bool) {
+			return t.price(instanceType, market)
+		}}
+	if t.Asks {
+		t.plane.WorkerPlane = defenders
+		quiet := slog.New(slog.DiscardHandler) // the defenders' windows show it
+		o.Follow = func(ctx context.Context) error {
+			return defenders.Follow(ctx, nil, quiet, func(ctx context.Context) (int, error) { return t.api.Replicas(ctx, deployedIn, deployedAs) })
+		}
+	}
+	d, err := daemon.New(t.plane, o)
+	if err != nil {
+		return nil, err
+	}
+	t.metrics = d.Metrics
+	t.view, err = nodes.New(t.plane)
+	return d, err
+}
+
+func (t *Cluster) close() error {
+	t.closing.Store(true)
+	t.stop()
+	t.running.Wait()
+	return errors.Join(t.platform.close(), t.Region.Close())
+}
+
+// slow is a cloud that takes its time to launch an instance, as EC2 does.
+type slow struct {
+	nodes.Cloud
+	launch time.Duration
+}
+
+func (s slow) Launch(ctx context.Context, req nodes.LaunchRequest) (nodes.Instance, error) {
+	if err := (nodes.SystemClock{}).Sleep(ctx, s.launch); err != nil {
+		return nodes.Instance{}, err
+	}
+	return s.Cloud.Launch(ctx, req)
+}
+
+// told passes events on when they are journaled.
+type told struct {
+	nodes.Journal
+	tell func(nodes.Event)
+}
+
+func (j told) Append(ctx context.Context, e nodes.Event) error {
+	err := j.Journal.Append(ctx, e)
+	j.tell(e)
+	return err
+}
+
+// timed passes the record and interruptions, with the steps, on when they are written down.
+type timed struct {
+	nodes.Store
+	tell   func(step string, i nodes.Interruption)
+	record func(nodes.Record)
+}
+
+func (s timed) Apply(ctx context.Context, tr nodes.Transition) (nodes.Record, error) {
+	r, err := s.Store.Apply(ctx, tr)
+	if err == nil {
+		s.record(r)
+	}
+	return r, err
+}
+
+func (s timed) ApplyInterruption(ctx context.Context, id string, tr nodes.InterruptionTransition) (nodes.Interruption, error) {
+	i, err := s.Store.ApplyInterruption(ctx, id, tr)
+	if err == nil {
+		s.tell(tr.Name(), i)
+	}
+	return i, err
+}
+
+// wrote notes when a step of an interruption was written down, and shows it at once, as recorded does.
+func (t *Cluster) wrote(step string, i nodes.Interruption) {
+	t.mu.Lock()
+	if t.steps[step].IsZero() {
+		t.steps[step] = time.Now()
+	}
+	all := slices.DeleteFunc(slices.Clone(t.latest.Observation.Interruptions), func(o nodes.Interruption) bool { return o.InstanceID == i.InstanceID })
+	t.latest.Observation.Interruptions = append(all, i)
+	t.mu.Unlock()
+	if t.stack.screen != nil {
+		t.stack.screen.Changed()
+	}
+}
+
+// recorded shows what is durable at once: a tick that launches or drains takes a while.
+func (t *Cluster) recorded(r nodes.Record) {
+	t.mu.Lock()
+	t.latest.Record = r
+	t.mu.Unlock()
+	if t.stack.screen != nil {
+		t.stack.screen.Changed()
+	}
+}
+
+// ticked shows the state that a tick has left.
+func (t *Cluster) ticked(ctx context.Context, err error) {
+	snap, planErr := t.view.Plan(ctx)
+	t.mu.Lock()
+	if planErr == nil {
+		t.look(snap)
+	}
+	t.tickEr = err
+	t.mu.Unlock()
+	if t.stack.screen != nil {
+		t.stack.screen.Changed()
+	}
+}
+
+// queued is an interruption event in the daemon's queue.
+type queued struct {
+	event   nodes.InterruptionEvent
+	handled chan error
+}
+
+// poll is the daemon's queue of interruption events.
+func (t *Cluster) poll(ctx context.Context, handle func(context.Context, nodes.InterruptionEvent) error) error {
+	var handling sync.WaitGroup
+	defer handling.Wait()
+	for {
+		select {
+		case q := <-t.queue:
+			handling.Go(func() { q.handled <- handle(ctx, q.event) })
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// Interrupt has the node plane handle an interruption, and returns when it has.
+func (t *Cluster) Interrupt(ctx context.Context, e nodes.InterruptionEvent) {
+	q := queued{e, make(chan error, 1)}
+	select {
+	case t.queue <- q:
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case err := <-q.handled:
+		if err != nil {
+			t.stack.Say("node plane: %v", err)
+		}
+	case <-ctx.Done():
+	}
+}
+
+// decided shows a decision before it is carried out.
+func (t *Cluster) decided(data []byte) {
+	var snap nodes.Snapshot
+	if json.Unmarshal(data, &snap) != nil {
+		return // the next tick shows it
+	}
+	t.mu.Lock()
+	t.look(snap)
+	t.mu.Unlock()
+	if t.stack.screen != nil {
+		t.stack.screen.Changed()
+	}
+}
+
+// look takes in a newer snapshot, and adds what the nodes have cost since the one before.
+func (t *Cluster) look(s nodes.Snapshot) {
+	if c := console.NodePlaneOf(t.latest, t.price).CostPerHour; c != nil && !t.latest.Now.IsZero() {
+		t.spent += *c * max(0, s.Now.Sub(t.latest.Now).Hours())
+	}
+	t.latest = s
+}
+
+// journaled tells what the node plane did as it does it.
+func (t *Cluster) journaled(e nodes.Event) {
+	switch e.Kind {
+	case "decision":
+		t.decided(e.Data)
+		return
+	case "lease.held", "scaleUp.waiting":
+		return
+	case "error":
+		if t.closing.Load() {
+			return // a tick that was broken off
+		}
+		t.stack.Say("node plane: %s", e.Message)
+	default:
+		t.stack.Say("node plane: %s %s %s", e.Kind, e.Instance, e.Message)
+	}
+	if t.stack.screen != nil {
+		t.stack.screen.Say(console.MomentOf(e))
+	}
+}
+
+// startPod starts the defender of a pod.
+func (t *Cluster) startPod(run sim.PodRun) (sim.Process, error) {
+	m, err := t.stack.launch(context.Background(), run.Pod, run.Node)
+	if err != nil {
+		return nil, err
+	}
+	return t.attend(m, run), nil
+}
+
+// attend enters the defender of a pod, and follows it to its end.
+func (t *Cluster) attend(m *Process, run sim.PodRun) *podProcess {
+	p := &podProcess{Process: m, cluster: t, node: run.Node}
+	t.mu.Lock()
+	t.pods[run.Pod] = p
+	t.mu.Unlock()
+	go func() {
+		<-p.Process.Done
+		t.mu.Lock()
+		p.ended = time.Now()
+		t.mu.Unlock()
+		if p.Err != nil && !t.closing.Load() {
+			t.stack.Say("%v; its pod starts it again soon", p.Err)
+		}
+	}()
+	return p
+}
+
+// Stop is the pod's SIGTERM. How much the defender still had then is what tells an orderly removal from a blind one.
+func (p *podProcess) Stop() {
+	p.once.Do(func() {
+		left := p.slots() // of a process it takes a round trip
+		p.cluster.mu.Lock()
+		p.told, p.left = time.Now(), left
+		p.cluster.mu.Unlock()
+		p.Process.Stop()
+	})
+}
+
+// Kill ends the defender as its machine ends.
+func (p *podProcess) Kill() {
+	p.once.Do(func() {}) // too late for a SIGTERM
+	p.killed.Do(func() {
+		select {
+		case <-p.Process.Done:
+		default:
+			p.cluster.mu.Lock()
+			p.cut = true
+			p.cluster.mu.Unlock()
+		}
+		p.cluster.stack.Kill(p.Process)
+	})
+}
+
+func (p *podProcess) Done() <-chan struct{} { return p.Process.Done }
+
+// slots returns how many slots the defender pulls for, or unknownSlots.
+func (p *podProcess) slots() int {
+	f, err := p.Gather()
+	switch {
+	case err == nil:
+		return int(Metric(f, "defender_assigned_slots"))
+	case errors.Is(err, errStarting):
+		return 0 // it has not joined
+	}
+	select {
+	case <-p.Process.Done:
+		return 0
+	default:
+		return UnknownSlots
+	}
+}
+
+// Wait waits for something of the site and fails early if a pod can't be started.
+func (t *Cluster) Wait(ctx context.Context, within time.Duration, what string, ok func() bool) error {
+	select {
+	case err := <-t.errs:
+		return err
+	default:
+	}
+	if err := t.stack.Wait(ctx, within, what, ok); err != nil {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		d := t.latest.Decision
+		return fmt.Errorf("%w; fleet %+v, last decision %s %s %s, last tick's error: %s", err, t.platform.fleet(), d.Action, d.Reason, d.Detail, fmt.Sprint(t.tickEr))
+	}
+	return nil
+}
+
+// PodState is a defender of a pod at a moment.
+type PodState struct {
+	*Process
+	Node  string
+	Ended time.Time // when it had ended; zero: it runs
+	Cut   bool      // it still ran when it was killed
+}
+
+// Pods returns all defenders that were started in pods, by the pods' names.
+func (t *Cluster) Pods() map[string]PodState {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := make(map[string]PodState, len(t.pods))
+	for name, p := range t.pods {
+		all[name] = PodState{p.Process, p.node, p.ended, p.cut}
+	}
+	return all
+}
+
+// InterruptionSteps returns when each step of an interruption was first written down, by name.
+func (t *Cluster) InterruptionSteps() map[string]time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return maps.Clone(t.steps)
+}
+
+// Scale sets the number of defenders that the cluster is to run.
+func (t *Cluster) Scale(ctx context.Context, n int) error { return t.deploy.scale(ctx, n) }
+
+// SetLoad sets the load that the metrics show of every node, 1 at most.
+func (t *Cluster) SetLoad(load float64) { t.platform.setLoad(load) }
+
+// Fleet counts the nodes.
+func (t *Cluster) Fleet() sim.Fleet { return t.platform.fleet() }
+
+// Policy returns the node plane's policy.
+func (t *Cluster) Policy() nodes.Policy { return t.plane.Policy }
+
+// Phases counts the pods that run and that are pending.
+func (t *Cluster) Phases() (running, pending int) {
+	for _, p := range t.deploy.Pods() {
+		switch p.Phase {
+		case sim.PodRunning:
+			running++
+		case sim.PodPending:
+			pending++
+		case sim.PodTerminating:
+		}
+	}
+	return running, pending
+}
+
+// eviction is a pod that a drain evicted, and what its defender did.
+type eviction struct {
+	Left int           // slots that the defender had when it was told to stop, or unknownSlots
+	Took time.Duration // from then until it had ended; 0 if it was not told, or runs
+	Cut  bool          // it was killed before it had ended by itself
+}
+
+// Evictions returns what drains evicted.
+func (t *Cluster) Evictions() []eviction {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var out []eviction
+	for _, e := range t.platform.ledger() {
+		if e.Kind != sim.Evicted {
+			continue
+		}
+		_, name := sim.PodSpec{Name: e.Detail}.Split()
+		p := t.pods[name]
+		if p == nil {
+			continue // it was evicted before its defender was started
+		}
+		v := eviction{Left: p.left, Cut: p.cut}
+		if !p.told.IsZero() && !p.ended.IsZero() {
+			v.Took = p.ended.Sub(p.told)
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+// Ledger returns the entries of a kind since a time.
+func (t *Cluster) Ledger(kind sim.Kind, since time.Time) []sim.Entry {
+	var out []sim.Entry
+	for _, e := range t.platform.ledger() {
+		if e.Kind == kind && !e.At.Before(since) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// NodeHours adds up how long instances lived, the control plane aside.
+func (t *Cluster) NodeHours() float64 {
+	return t.Region.World.NodeTime().Hours()
+}
+
+// SetOnNodes sets what scenarios on a site need: the number of replicas is known.
+func SetOnNodes(o *Options) { o.Expect, o.OnNodes = true, true }
+
+// nodePlane is the node plane as the console shows it.
+func (t *Cluster) nodePlane(context.Context) (console.NodePlane, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	v := console.NodePlaneOf(t.latest, t.price)
+	if v.CostPerHour != nil {
+		spent := t.spent
+		v.CostSoFar = &spent
+	}
+	for i := range v.Nodes {
+		for _, p := range t.pods {
+			select {
+			case <-p.Process.Done:
+			default:
+				if p.node == v.Nodes[i].Name {
+					v.Nodes[i].Workers = append(v.Nodes[i].Workers, p.Name)
+				}
+			}
+		}
+	}
+	return v, t.tickEr
+}
+
+// ZonesFor returns the zones of as many nodes as hold so many defenders, in turn.
+func ZonesFor(defenders int) []string {
+	var zones []string
+	for i := 0; i*DefendersPerNode < defenders; i++ {
+		zones = append(zones, string("ab"[i%2]))
+	}
+	return zones
+}
+
+// Start lets the first defenders start as pods, and then the traffic.
+func (t *Cluster) Start(ctx context.Context, n int) (*partition.Assignment, error) {
+	c := t.stack
+	c.Say("%s; %d nodes", t.platform.describe(), t.platform.fleet().Available)
+	kind := ""
+	if c.o.Processes {
+		kind = ", each a process of its own"
+	}
+	c.Say("Starting %d defenders as pods%s, %d chambers in %d slots", n, kind, c.o.Chambers, c.o.Slots)
+	// The first window must not wait for those who come later, whether or not the case lets the number be known then.
+	if err := c.SetExpected(ctx, n); err != nil {
+		return nil, err
+	}
+	if err := t.deploy.scale(ctx, n); err != nil {
+		return nil, err
+	}
+	if err := t.Wait(ctx, 2*time.Minute, "all defenders STABLE", func() bool { return c.View.Stable(n) }); err != nil {
+		return nil, err
+	}
+	if !t.Asks {
+		if err := c.SetExpected(ctx, 0); err != nil {
+			return nil, err
+		}
+	}
+	c.Traffic.Rate.Store(int64(c.o.Rate))
+	a := c.View.Latest()
+	c.Say("%d defenders STABLE, assignment map version %d", n, a.Version)
+	return a, nil
+}

@@ -1,0 +1,110 @@
+package local
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster/console"
+	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/state"
+)
+
+// How long the console shows a failed worker that no worker has replaced under its ID.
+const (
+	failedShown    = time.Hour
+	replacedFailed = 5 * time.Minute // where as many as there should be are there again
+)
+
+// leaseGone is the reason for a worker whose lease is gone while no leader was there to report it.
+const leaseGone = "lease expired"
+
+// failures knows the workers that failed: that ended without handing off their slots. A failure lasts until a worker claims the ID again.
+type failures struct {
+	mu     sync.Mutex
+	claims map[string]uint64 // by stable ID: its newest claim
+	left   map[string]uint64 // by stable ID: the claim whose holder left in good order
+	joined map[string]time.Time
+	byID   map[string]console.Failure
+}
+
+func newFailures() *failures {
+	return &failures{claims: map[string]uint64{}, left: map[string]uint64{}, joined: map[string]time.Time{}, byID: map[string]console.Failure{}}
+}
+
+// follow takes in an event. at is our own time.
+func (f *failures) follow(e event.Event, at time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch e.Kind {
+	case event.IDClaimed:
+		f.claims[e.Worker] = max(f.claims[e.Worker], e.Claim)
+		f.joined[e.Worker] = at
+		delete(f.byID, e.Worker)
+	case event.Left:
+		f.left[e.Worker] = f.claims[e.Worker]
+		delete(f.byID, e.Worker) // the leader may have reported a lost connection before this came
+		delete(f.joined, e.Worker)
+	case event.WorkerGone:
+		// Events of two workers come in any order. The leader may report a worker as gone when the ID's next holder is at work, or
+		// after the worker itself said that it left.
+		if !endedBadly(e.Reason) || e.Claim < f.claims[e.Peer] || f.left[e.Peer] == e.Claim && e.Claim > 0 {
+			return
+		}
+		if _, known := f.byID[e.Peer]; !known { // the time of a missing lease is nearer to the failure
+			f.byID[e.Peer] = console.Failure{At: e.Time.Add(-e.Duration).UTC(), Reason: e.Reason}
+		}
+		delete(f.joined, e.Peer)
+	default:
+	}
+}
+
+// endedBadly reports whether the leader's reason for a worker's end is a failure. A lease that is deleted, or has a new holder, is not: the
+// worker ended in good order, or its ID is in use again.
+func endedBadly(reason string) bool {
+	return slices.Contains([]string{"crash", "connection gone", leaseGone}, reason)
+}
+
+// leases compares the workers that have a lease with those that joined before the leases were asked for. Without a leader no event
+// reports a failed worker, as when all failed at once.
+func (f *failures) leases(asked time.Time, held map[string]partition.MemberInfo, states map[string]state.State) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for id, joined := range f.joined {
+		_, has := held[id]
+		if _, failed := f.byID[id]; has || failed || !joined.Before(asked) || states[id] == state.Shutdown {
+			continue
+		}
+		f.byID[id] = console.Failure{At: asked.UTC(), Reason: leaseGone}
+	}
+	for id, failure := range f.byID { // a worker that renewed its lease since did not fail
+		if m, has := held[id]; has && m.Claim == f.claims[id] && m.Renewed.After(failure.At.Add(renewedSince)) {
+			delete(f.byID, id)
+		}
+	}
+}
+
+// renewedSince is by how much a renewal has to be later than a failure to disprove it: the server's clock is not ours.
+const renewedSince = 5 * time.Second
+
+// now returns the failed workers to show, by stable ID, and removes all failed ones from the states that workers last reported.
+func (f *failures) now(at time.Time, states map[string]state.State, expected int) map[string]console.Failure {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for id := range f.byID {
+		delete(states, id)
+	}
+	replaced, shown := expected > 0 && len(states) >= expected, failedShown
+	if replaced {
+		shown = replacedFailed
+	}
+	out := map[string]console.Failure{}
+	for id, failure := range f.byID {
+		if at.Sub(failure.At) < shown {
+			failure.Replaced = replaced
+			out[id] = failure
+		}
+	}
+	return out
+}

@@ -1,0 +1,216 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/state"
+)
+
+// view is what can be seen of the defenders from outside: their events and the
+// assignment maps.
+type view struct {
+	mu     sync.Mutex
+	states map[string]state.State // by stable ID
+	claims map[string]uint64      // by stable ID, that of its newest holder
+	events []SeenEvent
+	maps   []SeenMap
+	onMap  func(SeenMap)   // called for each new version, at once
+	tell   func(SeenEvent) // called for each event
+
+	sub   *nats.Subscription
+	watch jetstream.KeyWatcher
+	done  chan struct{}
+}
+
+type SeenEvent struct {
+	event.Event
+	At time.Time // by our clock
+}
+
+type SeenMap struct {
+	*partition.Assignment
+	At time.Time
+}
+
+func newView(ctx context.Context, nc *nats.Conn, tell func(SeenEvent)) (*view, error) {
+	v := &view{tell: tell, states: map[string]state.State{}, claims: map[string]uint64{}, done: make(chan struct{})}
+	var err error
+	if v.sub, err = nc.Subscribe(partition.Open(nc, defender.Group).EventSubject(), v.event); err != nil {
+		return nil, fmt.Errorf("following the defenders' events: %w", err)
+	}
+	if err := v.sub.SetPendingLimits(-1, -1); err != nil {
+		return nil, fmt.Errorf("following the defenders' events: %w", err)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, fmt.Errorf("following the assignment map: %w", err)
+	}
+	kv, err := js.KeyValue(ctx, defender.Group+"-assignments")
+	if err != nil {
+		return nil, fmt.Errorf("following the assignment map: %w", err)
+	}
+	if v.watch, err = kv.Watch(ctx, partition.AssignmentKey); err != nil {
+		return nil, fmt.Errorf("following the assignment map: %w", err)
+	}
+	go v.follow()
+	return v, nil
+}
+
+func (v *view) close() {
+	_ = v.sub.Unsubscribe()
+	_ = v.watch.Stop()
+	<-v.done
+}
+
+func (v *view) event(msg *nats.Msg) {
+	var e event.Event
+	if json.Unmarshal(msg.Data, &e) != nil {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s := SeenEvent{e, time.Now()}
+	v.events = append(v.events, s)
+	v.tell(s)
+	switch e.Kind {
+	case event.StateChanged:
+		if e.Worker != "" {
+			v.states[e.Worker] = e.To
+		}
+	case event.IDClaimed:
+		v.claims[e.Worker] = e.Claim
+	case event.WorkerGone:
+		// The leader may tell it when the name's next holder is at work.
+		if v.claims[e.Peer] == e.Claim {
+			delete(v.states, e.Peer)
+		}
+	case event.Left, event.IdentityLost:
+		delete(v.states, e.Worker)
+	default:
+	}
+}
+
+func (v *view) follow() {
+	defer close(v.done)
+	for e := range v.watch.Updates() {
+		if e == nil || e.Operation() != jetstream.KeyValuePut {
+			continue
+		}
+		a, err := partition.DecodeAssignment(e.Value())
+		if err != nil {
+			continue
+		}
+		m := SeenMap{a, time.Now()}
+		v.mu.Lock()
+		newer := len(v.maps) == 0 || v.maps[len(v.maps)-1].Version < a.Version
+		v.maps = append(v.maps, m)
+		call := v.onMap
+		v.mu.Unlock()
+		if newer && call != nil {
+			call(m)
+		}
+	}
+}
+
+func (v *view) SetOnMap(f func(SeenMap)) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.onMap = f
+}
+
+// Latest returns the newest map, nil before the first.
+func (v *view) Latest() *partition.Assignment {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.maps) == 0 {
+		return nil
+	}
+	return v.maps[len(v.maps)-1].Assignment
+}
+
+// Versions returns all maps in the order in which they were seen.
+func (v *view) Versions() []SeenMap {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.Clone(v.maps)
+}
+
+// now returns the newest map, nil before the first, and every defender's state.
+func (v *view) now() (*partition.Assignment, map[string]state.State) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.maps) == 0 {
+		return nil, maps.Clone(v.states)
+	}
+	return v.maps[len(v.maps)-1].Assignment, maps.Clone(v.states)
+}
+
+// shown returns the state that every defender last reported.
+func (v *view) shown() map[string]state.State {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return maps.Clone(v.states)
+}
+
+// FirstOf returns the first map of a version as it was published.
+func (v *view) FirstOf(version uint64) (SeenMap, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, m := range v.maps {
+		if m.Version == version {
+			return m, true
+		}
+	}
+	return SeenMap{}, false
+}
+
+func (v *view) count(s state.State) int {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	n := 0
+	for _, x := range v.states {
+		if x == s {
+			n++
+		}
+	}
+	return n
+}
+
+// Clear forgets the states of workers that are all gone.
+func (v *view) Clear() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	clear(v.states)
+}
+
+// Since returns the events from a time on.
+func (v *view) Since(t time.Time) []SeenEvent {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var es []SeenEvent
+	for _, e := range v.events {
+		if !e.At.Before(t) {
+			es = append(es, e)
+		}
+	}
+	return es
+}
+
+// Stable reports whether so many defenders, and no others, have all slots, with
+// no hand-over under way.
+func (v *view) Stable(n int) bool {
+	a := v.Latest()
+	return a != nil && a.Settled() && len(a.Workers) == n && v.count(state.Stable) == n
+}
