@@ -11,6 +11,7 @@ import (
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/muster-dev/muster/broker/access"
@@ -38,6 +39,7 @@ func TestARealControlPlaneTakesTheManifests(t *testing.T) {
 		"nodes":    {"deployment.apps/muster-nodes", "clusterrole.rbac.authorization.k8s.io/muster-nodes", "configmap/muster-nodes-"},
 		"defender": {"deployment.apps/defender", "horizontalpodautoscaler.autoscaling/defender-hpa", "poddisruptionbudget.policy/defender", "networkpolicy.networking.k8s.io/defender"},
 		"nats":     {"statefulset.apps/nats", "service/nats", "configmap/nats-"},
+		"nats/ebs": {"statefulset.apps/nats", "service/nats", "configmap/nats-", "storageclass.storage.k8s.io/nats-journaled"},
 	} {
 		t.Run(overlay, func(t *testing.T) {
 			out, err := l.Kubectl(t.Context(), "apply", "--dry-run=server", "--validate=strict", "-k", filepath.Join("kubernetes", overlay))
@@ -50,6 +52,35 @@ func TestARealControlPlaneTakesTheManifests(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestJournaledVolumes: on EBS the servers' volumes have the class whose file systems journal data.
+func TestJournaledVolumes(t *testing.T) {
+	l := labtest.Start(t, lab.Options{})
+	out, err := l.Kubectl(t.Context(), "kustomize", filepath.Join("kubernetes", "nats", "ebs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var class storagev1.StorageClass
+	var servers appsv1.StatefulSet
+	for object := range strings.SplitSeq(out, "\n---\n") {
+		switch {
+		case strings.Contains(object, "kind: StorageClass"):
+			err = yaml.UnmarshalStrict([]byte(object), &class)
+		case strings.Contains(object, "kind: StatefulSet"):
+			err = yaml.UnmarshalStrict([]byte(object), &servers)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Contains(class.MountOptions, "data=journal") {
+		t.Errorf("the class's mount options are %q, want data=journal among them", class.MountOptions)
+	}
+	claims := servers.Spec.VolumeClaimTemplates
+	if len(claims) != 1 || claims[0].Spec.StorageClassName == nil || *claims[0].Spec.StorageClassName != class.Name {
+		t.Errorf("the servers' volumes are claimed by %+v, want class %s", claims, class.Name)
 	}
 }
 

@@ -63,7 +63,7 @@ func startBrokers(ctx context.Context, o Options, dir string, u *users) (*broker
 	}
 	b := &brokers{Url: broker.URLs(all)}
 	if o.OnDisks {
-		if b.Disks, err = makeDisks(len(all)); err != nil {
+		if b.Disks, err = makeDisks(len(all), o.ext4Data()); err != nil {
 			return nil, err
 		}
 	}
@@ -119,11 +119,11 @@ func (b *brokers) Stop() error {
 	return errors.Join(errs...)
 }
 
-func makeDisks(n int) (*powercut.Rack, error) {
+func makeDisks(n int, j powercut.Journal) (*powercut.Rack, error) {
 	if err := powercut.Supported(); err != nil {
 		return nil, err
 	}
-	return powercut.New(n)
+	return powercut.New(n, j)
 }
 
 // CutPower kills some servers, by their places, and cuts the power of their disks: what

@@ -26,6 +26,7 @@ import (
 	"github.com/muster-dev/muster/defender/service"
 	"github.com/muster-dev/muster/defender/sqlite"
 	"github.com/muster-dev/muster/internal/misuse"
+	"github.com/muster-dev/muster/internal/powercut"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/role"
 )
@@ -63,6 +64,9 @@ type Options struct {
 	Chaotic   bool  // the defenders' network can be cut, and they may die without being asked to
 	OnDisks   bool  // each server has a disk of its own, whose power can be cut
 	MaxStore  int64 // bytes that each NATS server may keep; 0: its default
+	// Ext4Data is what the file systems of these disks journal. Empty: all data under
+	// several servers, as deploy/kubernetes/nats/ebs has it, and ext4's default under one.
+	Ext4Data powercut.Journal
 
 	boot      time.Duration // of a site's nodes, from launch to Ready, more than 5 s; 0: siteBoot
 	launch    time.Duration // that the cloud takes to answer a launch, beside what it takes
@@ -102,8 +106,23 @@ func (o Options) Validate() error {
 	if o.Slots < o.Defenders {
 		errs = append(errs, fmt.Errorf("--slots is %d for %d --defenders: give at least as many slots as defenders", o.Slots, o.Defenders))
 	}
+	if err := o.ext4Data().Check(); err != nil {
+		errs = append(errs, fmt.Errorf("--ext4-data: %w", err))
+	}
 	errs = append(errs, misuse.Shards(o.Shards, o.Slots))
 	return errors.Join(errs...)
+}
+
+// ext4Data is what the servers' file systems journal.
+func (o Options) ext4Data() powercut.Journal {
+	switch {
+	case o.Ext4Data != "":
+		return o.Ext4Data
+	case o.Servers > 1:
+		return powercut.JournaledData
+	default:
+		return powercut.OrderedData
+	}
 }
 
 func defaulted(v *int, d int) {

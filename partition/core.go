@@ -32,7 +32,9 @@ const (
 )
 
 // core is what all parts of a worker share: who the worker is, what it knows of the group,
-// the time, and the effects of the present step.
+// the time, and the effects of the present step. Parts read it and add effects. Only the
+// machine's step sets the time and clears the effects, so all that a step decides rests on
+// one moment.
 type core struct {
 	cfg      Config
 	instance string // differs from every other worker's, ever

@@ -16,6 +16,9 @@ import (
 const deputies = 2
 
 // election is what a worker knows of the leader's lease, and of its own attempts to have it.
+// It runs on every worker, and the machine gives it every input about the leader's key.
+// Two workers may campaign at once: both write the key expecting the same revision, and the
+// server lets one of the writes succeed.
 type election struct {
 	*core
 	up electionUser

@@ -28,7 +28,9 @@ const (
 )
 
 // keeper creates streams and buckets of a running worker's group again that are gone. It
-// works in a goroutine of its own, run. saw and poke may be called by any goroutine.
+// works in a goroutine of its own, run. saw and poke may be called by any goroutine. Every
+// worker has one, since each may be the only one left. Several may find the same resource
+// missing at once: the server creates it once, and the others find it there.
 type keeper struct {
 	cfg     Config
 	layout  layout

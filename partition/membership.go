@@ -8,7 +8,10 @@ import (
 )
 
 // membership is the worker's lease: it joins with it, renews it, and gives it back when it
-// leaves. In it the worker says whether it leaves or drains.
+// leaves. In it the worker says whether it leaves or drains. A worker that leaves
+// hands its slots off first, and only then deletes its lease and its stable ID. Otherwise
+// the leader could take a slot over, or another worker join by the same ID, while a handler
+// still runs here.
 type membership struct {
 	*core
 	up       membershipUser

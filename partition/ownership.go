@@ -11,13 +11,17 @@ import (
 // This file holds what a worker does with slots. The rules, from which
 // everything else follows:
 //
-//   - An owner that is alive gives a slot up itself, or keeps it. Nobody takes it.
+//   - A live owner hands a slot off itself, or keeps it. No other worker takes it.
 //   - A next owner begins when the old one has said "released" for this very
 //     move, or when the leader has taken the slot from a failed owner and says so:
 //     by a grant, or by a map that shows the slot settled.
 //   - Messages between workers only make things quicker. Each is repeated while
 //     the map does not show its effect, and does nothing twice.
 
+// ownership is where each slot of this worker stands. The machine calls it with every newer
+// map and with the messages of other workers, whose order is not known: a message may come
+// before the map that it is about, so what it says is kept, in grants and ready, until the
+// map is there.
 type ownership struct {
 	*core
 

@@ -6,7 +6,9 @@ import (
 	"github.com/muster-dev/muster/partition/plan"
 )
 
-// planJob is one planning: the problem is fixed when it starts.
+// planJob is one planning. The problem is fixed when it starts, in the machine's step. A
+// goroutine of the callbacks solves it, and sets result and took and nothing else. Until
+// it is back the machine leaves the job alone.
 type planJob struct {
 	reason string
 	division

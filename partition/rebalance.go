@@ -9,7 +9,9 @@ import (
 )
 
 // rebalance decides when the leader plans and what for, has the plan made, and makes the
-// next map of it.
+// next map of it. It runs on the leader only, which calls review whenever the roster or the
+// map has changed. A plan is made elsewhere, and the group may change meanwhile: planned
+// drops a plan whose map is not the newest any more, and review asks for another.
 type rebalance struct {
 	*core
 	roster      *roster

@@ -13,7 +13,10 @@ import (
 // roster has the workers with a lease, by stable ID, as a leader sees them.
 type peerTable map[string]*peerView
 
-// peerView is one of them.
+// peerView is one of them: its lease as it was last seen, when it was renewed, and what the
+// leader concludes. A worker has failed for the leader once its lease has expired, or
+// once the leader has deleted the lease of a worker that was suspected for long enough.
+// Between the two, fencing and overdue say which deletion is under way.
 type peerView struct {
 	Member
 	lease leaseValue // as last seen
@@ -90,7 +93,10 @@ const (
 	reasonDeleted     = "lease deleted"
 )
 
-// roster is who is there, as the leader sees it by the leases.
+// roster is who is there, as the leader sees it by the leases. Before all leases have been
+// shown, a worker that is missing may be live: synced says that they have, and nothing is
+// concluded from a missing lease before. A watch that begins again shows all leases
+// again, so what an earlier one shows late is told apart by its number.
 type roster struct {
 	*core
 	up rosterUser

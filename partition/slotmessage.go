@@ -6,7 +6,10 @@ import (
 )
 
 // slotMessage is the message that a slot has in hand: the one that is begun, waits to be
-// begun again, or is looked at whether it was settled before.
+// begun again, or is looked at whether it was settled before. A slot has one at a time,
+// which is what keeps the order of its keys: the next is taken out of the box only when
+// this one was settled, put into the retry queue, or returned. The slotRun takes it in hand
+// and begins it; slotRetry moves it into the retry queue.
 type slotMessage struct {
 	*runCore
 

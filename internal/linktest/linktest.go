@@ -37,13 +37,14 @@ var testOnly = []string{
 	module + "/defender/storetest", module + "/nodes/storetest", module + "/nodes/wiretest",
 	module + "/internal/browser", module + "/internal/component/...", module + "/internal/lab/labtest",
 	module + "/internal/linktest", module + "/internal/output", module + "/internal/promtest", module + "/internal/realdata",
+	module + "/partition/partitiontest/...", module + "/partition/servertest/...",
 }
 
 // rigOnly is what nothing contains that runs in production: scenarios with their faults and
 // recorders, the simulated region, and the servers that they start.
 var rigOnly = []string{
-	module + "/e2e/...", module + "/local/...", module + "/nodes/sim/...", module + "/nodes/backtest",
-	module + "/internal/lab/...", module + "/internal/powercut", module + "/partition/virtual",
+	module + "/e2e/...", module + "/local/...", module + "/sim/...", module + "/nodes/sim/...", module + "/nodes/backtest",
+	module + "/internal/lab/...", module + "/internal/powercut",
 	module + "/internal/command/up", module + "/internal/command/nodes/simulate", module + "/internal/command/nodes/backtest",
 	module + "/broker", module + "/internal/command/broker", "github.com/nats-io/nats-server/...",
 	// The generated clients know every group of the API; with them comes client-go's own

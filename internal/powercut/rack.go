@@ -35,7 +35,8 @@ type Rack struct {
 // disk is one of them.
 type disk struct {
 	dir        string // of the images and the mount point
-	generation int    // of the image that is mounted, or was last
+	journal    Journal
+	generation int // of the image that is mounted, or was last
 	mounted    bool
 }
 
@@ -54,23 +55,44 @@ var supported = sync.OnceValue(func() error {
 			return fmt.Errorf("power cuts can't be made here: %s is not installed", tool)
 		}
 	}
-	r, err := New(1)
+	r, err := New(1, OrderedData)
 	if err != nil {
 		return fmt.Errorf("power cuts can't be made here: %w", err)
 	}
 	return r.Close()
 })
 
+// Journal is ext4's mount option "data": what its journal holds, and so what a cut keeps
+// the order of.
+type Journal string
+
+const (
+	// OrderedData is ext4's default: the journal has names and sizes, in their order. A
+	// removal may reach the disk before data that was written earlier to another file.
+	OrderedData Journal = "ordered"
+	// JournaledData has the data, too: after a cut all files are as they were together at
+	// one moment, and what was synced later.
+	JournaledData Journal = "journal"
+)
+
+// Check returns what is wrong with a value, nil if it is one of the two.
+func (j Journal) Check() error {
+	if j != OrderedData && j != JournaledData {
+		return fmt.Errorf("%q is none: give %s or %s", string(j), OrderedData, JournaledData)
+	}
+	return nil
+}
+
 // New makes n empty disks. It also removes what a process that was killed has left
 // behind. The disks are in memory where /dev/shm is, else in the temporary directory.
-func New(n int) (*Rack, error) {
+func New(n int, j Journal) (*Rack, error) {
 	dir, lock, err := claim(parents())
 	if err != nil {
 		return nil, fmt.Errorf("making a directory for disks: %w", err)
 	}
 	r := &Rack{dir: dir, lock: lock}
 	for i := range n {
-		d := &disk{dir: filepath.Join(dir, strconv.Itoa(i))}
+		d := &disk{dir: filepath.Join(dir, strconv.Itoa(i)), journal: j}
 		r.disks = append(r.disks, d)
 		if err := d.make(); err != nil {
 			return nil, errors.Join(fmt.Errorf("making disk %d: %w", i, err), r.Close())
@@ -151,11 +173,16 @@ func (d *disk) make() error {
 }
 
 func (d *disk) mount() error {
-	if err := command("mount", "-t", "ext4", "-o", "loop,noatime", d.image(), d.mountPoint()); err != nil {
+	if err := d.mountAt(d.mountPoint()); err != nil {
 		return err
 	}
 	d.mounted = true
 	return nil
+}
+
+// mountAt mounts the newest image.
+func (d *disk) mountAt(point string) error {
+	return command("mount", "-t", "ext4", "-o", "loop,noatime,data="+string(d.journal), d.image(), point)
 }
 
 // carry mounts the newest image beside the disk, and copies to it what survives.
@@ -164,7 +191,7 @@ func (d *disk) carry(s survival) error {
 	if err := os.MkdirAll(beside, 0o700); err != nil {
 		return err
 	}
-	if err := command("mount", "-t", "ext4", "-o", "loop,noatime", d.image(), beside); err != nil {
+	if err := d.mountAt(beside); err != nil {
 		return err
 	}
 	return errors.Join(s.carry(d.mountPoint(), beside), unmount(beside))

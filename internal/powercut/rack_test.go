@@ -15,10 +15,12 @@ import (
 	"github.com/muster-dev/muster/internal/component"
 )
 
-func open(t *testing.T, n int) *Rack {
+func open(t *testing.T, n int) *Rack { return openWith(t, n, OrderedData) }
+
+func openWith(t *testing.T, n int, j Journal) *Rack {
 	t.Helper()
 	component.Need(t, Supported())
-	r, err := New(n)
+	r, err := New(n, j)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +198,7 @@ const child = "POWERCUT_CHILD"
 func TestRackLeftBehind(t *testing.T) {
 	component.Need(t, Supported())
 	if os.Getenv(child) != "" {
-		r, err := New(1)
+		r, err := New(1, OrderedData)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -247,4 +249,34 @@ func TestRackLeftBehind(t *testing.T) {
 			t.Errorf("its directory: %v", err)
 		}
 	})
+}
+
+// TestOrder: a file is written and not synced, then another one is removed, as
+// nats-server does with a stream's blocks. A sync of a third file takes ext4's journal to
+// the disk, and the removal with it.
+func TestOrder(t *testing.T) {
+	for _, tt := range []struct {
+		journal Journal
+		kept    string // of the file that was not synced
+	}{{OrderedData, ""}, {JournaledData, "newer"}} {
+		t.Run(string(tt.journal), func(t *testing.T) {
+			r := openWith(t, 1, tt.journal)
+			in := func(name string) string { return filepath.Join(r.Dir(0), name) }
+			write(t, in("older"), "older", true)
+			write(t, in("newer"), "newer", false)
+			if err := os.Remove(in("older")); err != nil {
+				t.Fatal(err)
+			}
+			write(t, in("log"), "log", true)
+			if err := r.Cut(0); err != nil {
+				t.Fatal(err)
+			}
+			if got := names(t, r.Dir(0)); got != "log newer" {
+				t.Errorf("after the cut there are %q, want log and newer", got)
+			}
+			if b, err := os.ReadFile(in("newer")); err != nil || string(b) != tt.kept {
+				t.Errorf("the file that was not synced holds %q (%v), want %q", b, err, tt.kept)
+			}
+		})
+	}
 }

@@ -200,7 +200,7 @@ func TestKilledWritersLoseNothingAcknowledged(t *testing.T) {
 // part of that is kept.
 func TestAPowerCutLosesNothingAcknowledged(t *testing.T) {
 	component.Need(t, powercut.Supported())
-	rack, err := powercut.New(1)
+	rack, err := powercut.New(1, powercut.OrderedData)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -104,6 +104,7 @@ func New() *cobra.Command {
 	f.StringVar(&o.Dir, "dir", "", "keep everything in this directory; without it a temporary one is used and removed")
 	f.IntVar(&o.NATSPort, "nats-port", 0, "TCP port of the NATS server on 127.0.0.1, 0 for a free one")
 	f.Var(&o.Sync, "sync", broker.SyncHelp+"; always in scenario power-cut")
+	f.StringVar((*string)(&o.Ext4Data), "ext4-data", "", "what the servers' file systems journal where their power is cut: journal (all data) or ordered (ext4's default); without it journal for several servers, ordered for one")
 	f.BoolVar(&o.Accounts, "accounts", false, "give the NATS servers accounts: each part connects as the user of its role, with the permissions of deploy/kubernetes/nats and a password of this run")
 	f.IntVar(&o.Servers, "servers", 1, "NATS servers: 1, or a cluster of 3 or 5, with --processes each in a process of its own")
 	f.IntVar(&o.Replicas, "replicas", 1, "replicas of streams and buckets: 1, 3 or 5, at most as many as servers")
