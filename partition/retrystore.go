@@ -15,10 +15,6 @@ import (
 	"github.com/muster-dev/muster/partition/reserve"
 )
 
-// retryStreamName returns the name of the stream with the queued messages of a group
-// whose messages are in the given one.
-func retryStreamName(stream string) string { return stream + "-retry" }
-
 // Headers of queued messages. The server's own headers of the message as it was
 // published stand behind headerKept, since they are for another stream.
 const (
@@ -28,22 +24,6 @@ const (
 	headerKept      = "Muster-Was-"
 	serverHeaders   = "Nats-"
 )
-
-// retryStream returns the settings of the stream of queued messages.
-func retryStream(cfg Config, lay layout) jetstream.StreamConfig {
-	return jetstream.StreamConfig{
-		Name:        retryStreamName(cfg.Stream),
-		Description: fmt.Sprintf("Messages of %s that failed, and later ones of their keys.", cfg.Name),
-		Subjects:    []string{lay.retryPrefix() + ">"},
-		Storage:     jetstream.FileStorage,
-		Replicas:    cfg.Storage.Replicas,
-		Discard:     jetstream.DiscardNew,
-		// What is queued is read by the stream's leader alone: a replica may be
-		// behind.
-		AllowDirect: false,
-		AllowRollup: true, // of claims
-	}
-}
 
 func provisionRetry(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout) (jetstream.Stream, error) {
 	want := retryStream(cfg, lay)
@@ -306,50 +286,50 @@ func (s *retryStore) deleteFrom(ctx context.Context, stream string, seq uint64) 
 	return nil
 }
 
-// Parked is what lies in the retry stream of a group.
-type Parked struct {
+// RetryQueue is what is in the retry queue of a group.
+type RetryQueue struct {
 	Messages int
 	Keys     map[string]int // messages by key
 	Oldest   time.Time      // when the first of them was queued; zero for none
 }
 
 // readRetryQueue returns what is queued of a group; nothing if it has no retry stream.
-func readRetryQueue(ctx context.Context, nc *nats.Conn, group string) (Parked, error) {
+func readRetryQueue(ctx context.Context, nc *nats.Conn, group string) (RetryQueue, error) {
 	p, err := readParked(ctx, nc, group)
 	if err != nil {
-		return Parked{}, fmt.Errorf("reading the queued messages of %s: %w", group, err)
+		return RetryQueue{}, fmt.Errorf("reading the queued messages of %s: %w", group, err)
 	}
 	return p, nil
 }
 
-func readParked(ctx context.Context, nc *nats.Conn, group string) (Parked, error) {
+func readParked(ctx context.Context, nc *nats.Conn, group string) (RetryQueue, error) {
 	kv, err := mapBucket(ctx, nc, group)
 	if err != nil {
-		return Parked{}, err
+		return RetryQueue{}, err
 	}
 	rec, err := recordedLayout(ctx, kv)
 	if err != nil {
-		return Parked{}, err
+		return RetryQueue{}, err
 	}
 	lay, err := rec.layout(group)
 	if err != nil {
-		return Parked{}, err
+		return RetryQueue{}, err
 	}
 	js, err := jetstream.New(nc)
 	if err != nil {
-		return Parked{}, err
+		return RetryQueue{}, err
 	}
 	stream, err := js.Stream(ctx, retryStreamName(rec.Stream))
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return Parked{}, nil
+		return RetryQueue{}, nil
 	}
 	if err != nil {
-		return Parked{}, err
+		return RetryQueue{}, err
 	}
 	every := lay.retryPrefix() + "*.key.>"
-	out := Parked{}
+	out := RetryQueue{}
 	if out.Keys, err = countQueued(ctx, stream, lay, every); err != nil {
-		return Parked{}, err
+		return RetryQueue{}, err
 	}
 	for _, n := range out.Keys {
 		out.Messages += n
@@ -359,7 +339,7 @@ func readParked(ctx context.Context, nc *nats.Conn, group string) (Parked, error
 	case err == nil:
 		out.Oldest = first.Time
 	case !errors.Is(err, jetstream.ErrMsgNotFound):
-		return Parked{}, err
+		return RetryQueue{}, err
 	}
 	return out, nil
 }
