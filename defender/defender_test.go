@@ -92,7 +92,7 @@ func TestFencesCompareByMapVersionThenClaim(t *testing.T) {
 	if !errors.Is(err, defender.ErrFenced) || !errors.As(err, &fenced) || fenced.Stored != ascending[4] {
 		t.Errorf("error %v isn't recognized", err)
 	}
-	var by *partition.FencedBy
+	var by *partition.FencedError
 	if !errors.Is(err, partition.ErrFenced) || !errors.As(err, &by) || by.Stored != (partition.Fence{Version: 2, Claim: 1}) {
 		t.Errorf("package partition doesn't learn of %v which fence the store has", err)
 	}

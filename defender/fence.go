@@ -58,5 +58,5 @@ func (e *FencedError) Error() string {
 // Unwrap makes a FencedError match [ErrFenced], and tells package partition which fence
 // the store has: if that is from before NATS has lost its state, the group raises its own.
 func (e *FencedError) Unwrap() []error {
-	return []error{ErrFenced, &partition.FencedBy{Stored: partition.Fence{Version: e.Stored.MapVersion, Claim: e.Stored.ClaimRevision}}}
+	return []error{ErrFenced, &partition.FencedError{Stored: partition.Fence{Version: e.Stored.MapVersion, Claim: e.Stored.ClaimRevision}}}
 }

@@ -321,7 +321,7 @@ func (c *court) work() {
 		return err == nil && costs["node-b"] > 0
 	})
 	c.ok(role.Operator, "telling how many workers there should be", partition.Open(operator, defender.Group).Expect(ctx, 0))
-	c.ok(role.Operator, "pinning", partition.Open(operator, defender.Group).Override(ctx, partition.Pin{Slot: 1, Worker: "defender-0"}))
+	c.ok(role.Operator, "pinning", partition.Open(operator, defender.Group).Override(ctx, partition.Override{Slot: 1, Worker: "defender-0"}))
 	c.ok(role.Operator, "unpinning", partition.Open(operator, defender.Group).RemoveOverrides(ctx, 1))
 	c.ok(role.Operator, "reading events", partition.Open(operator, defender.Group).Events(ctx, event.Query{}, func(event.Event) error { return nil }))
 	c.ok(role.Operator, "reading some events", partition.Open(operator, defender.Group).Events(ctx, event.Query{Kinds: []event.Kind{event.Elected}}, func(event.Event) error { return nil }))

@@ -24,15 +24,15 @@ const (
 // than half of it.
 const maxMapBytes = 4 << 20
 
-// Owners is a column of indexes of workers, -1 for nobody. In JSON it is one
+// ownerColumn is a column of indexes of workers, -1 for nobody. In JSON it is one
 // string: base64 of each index plus one as an unsigned varint.
-type Owners []int32
+type ownerColumn []int32
 
-// Sinces is a column of map versions, in JSON like Owners.
-type Sinces []uint64
+// versionColumn is a column of map versions, in JSON like ownerColumn.
+type versionColumn []uint64
 
 // MarshalText implements encoding.TextMarshaler.
-func (c Owners) MarshalText() ([]byte, error) {
+func (c ownerColumn) MarshalText() ([]byte, error) {
 	var b []byte
 	for _, v := range c {
 		b = binary.AppendUvarint(b, uint64(v+1))
@@ -41,12 +41,12 @@ func (c Owners) MarshalText() ([]byte, error) {
 }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (c *Owners) UnmarshalText(text []byte) error {
+func (c *ownerColumn) UnmarshalText(text []byte) error {
 	vs, err := decodeColumn(text, maxSlots)
 	if err != nil {
 		return err
 	}
-	*c = make(Owners, len(vs))
+	*c = make(ownerColumn, len(vs))
 	for i, v := range vs {
 		if v > math.MaxInt32 {
 			return fmt.Errorf("entry %d is %d, more than a worker's index can be", i, v)
@@ -57,7 +57,7 @@ func (c *Owners) UnmarshalText(text []byte) error {
 }
 
 // MarshalText implements encoding.TextMarshaler.
-func (c Sinces) MarshalText() ([]byte, error) {
+func (c versionColumn) MarshalText() ([]byte, error) {
 	var b []byte
 	for _, v := range c {
 		b = binary.AppendUvarint(b, v)
@@ -66,19 +66,19 @@ func (c Sinces) MarshalText() ([]byte, error) {
 }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (c *Sinces) UnmarshalText(text []byte) error {
+func (c *versionColumn) UnmarshalText(text []byte) error {
 	vs, err := decodeColumn(text, maxSlots)
 	*c = vs
 	return err
 }
 
-// Moves are hand-overs by slot. In JSON they are one string: base64 of three
+// moveTable has the handoffs that are planned, by slot. In JSON they are one string: base64 of three
 // unsigned varints for each, ascending by slot: how much further the slot is than the
 // one before, from -1; Next plus one; Version.
-type Moves map[int]Move
+type moveTable map[int]plannedMove
 
 // MarshalText implements encoding.TextMarshaler.
-func (m Moves) MarshalText() ([]byte, error) {
+func (m moveTable) MarshalText() ([]byte, error) {
 	var b []byte
 	before := -1
 	for _, s := range slices.Sorted(maps.Keys(m)) {
@@ -91,7 +91,7 @@ func (m Moves) MarshalText() ([]byte, error) {
 }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (m *Moves) UnmarshalText(text []byte) error {
+func (m *moveTable) UnmarshalText(text []byte) error {
 	vs, err := decodeColumn(text, 3*maxSlots)
 	if err != nil {
 		return err
@@ -99,7 +99,7 @@ func (m *Moves) UnmarshalText(text []byte) error {
 	if len(vs)%3 != 0 {
 		return fmt.Errorf("%d entries, want three for each move", len(vs))
 	}
-	*m = make(Moves, len(vs)/3)
+	*m = make(moveTable, len(vs)/3)
 	slot := -1
 	for i := 0; i < len(vs); i += 3 {
 		if vs[i] < 1 || vs[i] > uint64(maxSlots-1-slot) {
@@ -109,16 +109,16 @@ func (m *Moves) UnmarshalText(text []byte) error {
 			return fmt.Errorf("entry %d is %d, more than a worker's index can be", i+1, vs[i+1])
 		}
 		slot += int(vs[i])
-		(*m)[slot] = Move{Next: int32(vs[i+1]) - 1, Version: vs[i+2]}
+		(*m)[slot] = plannedMove{Next: int32(vs[i+1]) - 1, Version: vs[i+2]}
 	}
 	return nil
 }
 
 // UnmarshalJSON implements json.Unmarshaler. It also reads the object by slot of the
 // first maps.
-func (m *Moves) UnmarshalJSON(data []byte) error {
+func (m *moveTable) UnmarshalJSON(data []byte) error {
 	if len(data) > 0 && data[0] == '{' {
-		var bySlot map[int]Move
+		var bySlot map[int]plannedMove
 		if err := json.Unmarshal(data, &bySlot); err != nil {
 			return err
 		}
@@ -187,11 +187,11 @@ type Assignment struct {
 	// Moved counts the slots that this version moves.
 	Moved int `json:"moved"`
 
-	Workers []Member `json:"workers"`
-	Owner   Owners   `json:"owner"` // index in Workers; -1: nobody
-	Since   Sinces   `json:"since"` // version at which Owner became the owner, or came back after a restart
+	Workers []Member      `json:"workers"`
+	Owner   ownerColumn   `json:"owner"` // index in Workers; -1: nobody
+	Since   versionColumn `json:"since"` // version at which Owner became the owner, or came back after a restart
 	// Moves holds the hand-overs that are not finished, by slot.
-	Moves Moves `json:"moves,omitempty"`
+	Moves moveTable `json:"moves,omitempty"`
 	// Taking holds the slots whose owner waits until the leader has taken
 	// them from a dead one, or from its own predecessor.
 	Taking map[int]bool `json:"taking,omitempty"`
@@ -200,21 +200,21 @@ type Assignment struct {
 	Restarting map[int]bool `json:"restarting,omitempty"`
 	// Former is the division before this one as long as somebody may still
 	// work by it; nil: nobody does.
-	Former *Former `json:"former,omitempty"`
+	Former *formerSlots `json:"former,omitempty"`
 }
 
-// Former is a division of the keys that is being given up, slot by slot, for the
+// formerSlots is a division of the keys that is being given up, slot by slot, for the
 // one of the map.
-type Former struct {
-	Layout  int    `json:"layout"`
-	Slots   int    `json:"slots"`
-	Version uint64 `json:"version"` // of the map that gave it up
-	Owner   Owners `json:"owner"`   // index in Workers of whose each slot was; -1: of nobody who lives
+type formerSlots struct {
+	Layout  int         `json:"layout"`
+	Slots   int         `json:"slots"`
+	Version uint64      `json:"version"` // of the map that gave it up
+	Owner   ownerColumn `json:"owner"`   // index in Workers of whose each slot was; -1: of nobody who lives
 }
 
-// Move is a planned hand-over of one slot: Next is the index of the new owner
+// plannedMove is a planned handoff of one slot: Next is the index of the new owner
 // in Workers, Version the map's version that planned it.
-type Move struct {
+type plannedMove struct {
 	Next    int32  `json:"next"`
 	Version uint64 `json:"version"`
 }
@@ -223,9 +223,9 @@ type Move struct {
 func (a *Assignment) clone() *Assignment {
 	c := *a
 	c.Workers = append([]Member(nil), a.Workers...)
-	c.Owner = append(Owners(nil), a.Owner...)
-	c.Since = append(Sinces(nil), a.Since...)
-	c.Moves = make(map[int]Move, len(a.Moves))
+	c.Owner = append(ownerColumn(nil), a.Owner...)
+	c.Since = append(versionColumn(nil), a.Since...)
+	c.Moves = make(map[int]plannedMove, len(a.Moves))
 	for s, m := range a.Moves {
 		c.Moves[s] = m
 	}
@@ -239,7 +239,7 @@ func (a *Assignment) clone() *Assignment {
 	}
 	if a.Former != nil {
 		f := *a.Former
-		f.Owner = append(Owners(nil), f.Owner...)
+		f.Owner = append(ownerColumn(nil), f.Owner...)
 		c.Former = &f
 	}
 	return &c
@@ -247,7 +247,7 @@ func (a *Assignment) clone() *Assignment {
 
 func (a *Assignment) division() division { return division{a.Layout, a.Slots} }
 
-func (f *Former) division() division { return division{f.Layout, f.Slots} }
+func (f *formerSlots) division() division { return division{f.Layout, f.Slots} }
 
 // owner returns the slot's owner, the zero Member for nobody.
 func (a *Assignment) owner(slot int) Member { return a.member(a.Owner[slot]) }

@@ -11,7 +11,7 @@ import (
 func validAssignment() *Assignment {
 	return &Assignment{Schema: mapSchema, Version: 4, Epoch: 9, Leader: Member{"w-0", 1}, Layout: 1, Slots: 3,
 		Workers: []Member{{"w-0", 1}, {"w-1", 2}}, Owner: []int32{0, 1, none}, Since: []uint64{1, 4, 2},
-		Moves: map[int]Move{0: {Next: 1, Version: 4}}, Taking: map[int]bool{1: true}}
+		Moves: map[int]plannedMove{0: {Next: 1, Version: 4}}, Taking: map[int]bool{1: true}}
 }
 
 func TestAssignmentValidate(t *testing.T) {
@@ -31,11 +31,11 @@ func TestAssignmentValidate(t *testing.T) {
 		{"an owner who is not there", func(a *Assignment) { a.Owner[2] = 2 }, []string{"owner[2]"}},
 		{"an owner below nobody", func(a *Assignment) { a.Owner[2] = -2 }, []string{"entry 2"}},
 		{"an owner since later", func(a *Assignment) { a.Since[0] = 5 }, []string{"since[0]"}},
-		{"a move of no slot", func(a *Assignment) { a.Moves[3] = Move{} }, []string{"moves[3]"}},
-		{"a move to nobody", func(a *Assignment) { a.Moves[0] = Move{Next: none} }, []string{"moves[0]"}},
-		{"a move of a later version", func(a *Assignment) { a.Moves[0] = Move{Next: 1, Version: 5} }, []string{"moves[0]"}},
+		{"a move of no slot", func(a *Assignment) { a.Moves[3] = plannedMove{} }, []string{"moves[3]"}},
+		{"a move to nobody", func(a *Assignment) { a.Moves[0] = plannedMove{Next: none} }, []string{"moves[0]"}},
+		{"a move of a later version", func(a *Assignment) { a.Moves[0] = plannedMove{Next: 1, Version: 5} }, []string{"moves[0]"}},
 		{"taking for nobody", func(a *Assignment) { a.Taking[2] = true }, []string{"taking[2]"}},
-		{"all at once", func(a *Assignment) { a.Owner[0] = 7; a.Since[1] = 7; a.Moves[9] = Move{} },
+		{"all at once", func(a *Assignment) { a.Owner[0] = 7; a.Since[1] = 7; a.Moves[9] = plannedMove{} },
 			[]string{"owner[0]", "since[1]", "moves[9]"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -73,7 +73,7 @@ func TestAssignmentQuestions(t *testing.T) {
 		t.Error("it is settled with a move under way")
 	}
 	c := a.clone()
-	c.Owner[0], c.Moves[1], c.Taking[0], c.Workers[0].ID = 1, Move{}, true, "x"
+	c.Owner[0], c.Moves[1], c.Taking[0], c.Workers[0].ID = 1, plannedMove{}, true, "x"
 	if !bytes.Equal(a.encode(), validAssignment().encode()) {
 		t.Error("a clone shares something with its original")
 	}
@@ -88,17 +88,17 @@ func TestMovesThatCantBeAreRefused(t *testing.T) {
 		"AYGAgIAIAQ==": "worker's index",
 		"AQAB*":        "illegal base64",
 	} {
-		var m Moves
+		var m moveTable
 		if err := m.UnmarshalText([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
-	all := make(Moves, maxSlots)
+	all := make(moveTable, maxSlots)
 	for s := range maxSlots {
-		all[s] = Move{Next: int32(s % 99), Version: 7}
+		all[s] = plannedMove{Next: int32(s % 99), Version: 7}
 	}
 	text, err := all.MarshalText()
-	var got Moves
+	var got moveTable
 	if err = errors.Join(err, got.UnmarshalText(text)); err != nil || !maps.Equal(got, all) {
 		t.Errorf("all slots that there can be, moving: %d come back, %v", len(got), err)
 	}

@@ -8,15 +8,16 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition/plan"
+	"github.com/muster-dev/muster/partition/report"
 )
 
 // WhatIf changes a group in thought. The zero value changes nothing.
 type WhatIf struct {
-	Without []string // workers that have died
-	Drain   []string // workers that give everything away
-	Add     int      // newcomers, of capacity 1
-	Pins    []Pin    // further pins
-	Unpin   []int    // slots that are not pinned any more
+	Without []string   // workers that have died
+	Drain   []string   // workers that give everything away
+	Add     int        // newcomers, of capacity 1
+	Pins    []Override // further pins
+	Unpin   []int      // slots that are not pinned any more
 	// Balance asks for a plan even if nothing would have the leader plan.
 	Balance bool
 	// Strategy plans; default plan.Sticky(). It must be what the workers are
@@ -24,65 +25,22 @@ type WhatIf struct {
 	Strategy plan.Strategy
 }
 
-// Forecast is what the leader would do.
-type Forecast struct {
-	// Reasons are what makes the leader plan, most urgent first; none: it
-	// would not. It may deal with them one after the other, where the forecast
-	// does at once: a crash immediately, newcomers when their window is over.
-	Reasons []string         `json:"reasons"`
-	Version uint64           `json:"version"` // that the map would have
-	Slots   int              `json:"slots"`
-	Moves   []ForecastMove   `json:"moves"`
-	Workers []ForecastWorker `json:"workers"`
-	Notes   []string         `json:"notes,omitempty"` // of settings that the plan could not honour
-	// MovedLoad is the load of the slots that move, LowerBound a number of
-	// moves that no balanced plan can beat; see plan.Stats.
-	MovedLoad           uint64  `json:"moved_load"`
-	LowerBound          int     `json:"lower_bound"`
-	WorstOverMeanBefore float64 `json:"worst_over_mean_before"`
-	WorstOverMean       float64 `json:"worst_over_mean"`
-	// InMotion counts the slots that are changing hands already. They arrive
-	// first and are left out of Moves.
-	InMotion int `json:"in_motion"`
-}
-
-// ForecastMove is one slot that would move, and why.
-type ForecastMove struct {
-	Slot   int    `json:"slot"`
-	From   string `json:"from,omitempty"` // "" for nobody who is there
-	To     string `json:"to"`
-	Load   uint64 `json:"load"`
-	Reason string `json:"reason"` // as plan.Reason names it
-	Why    string `json:"why"`    // in a sentence
-}
-
-// ForecastWorker tells what one worker would have.
-type ForecastWorker struct {
-	ID         string `json:"id"`
-	What       string `json:"what,omitempty"` // new, draining, outdated or gone; "" for as before
-	Before     int    `json:"slots_before"`
-	After      int    `json:"slots"`
-	LoadBefore uint64 `json:"load_before"`
-	Load       uint64 `json:"load"`
-	Zone       string `json:"zone,omitempty"`
-}
-
 // Forecast plans as the leader would, from what can be seen from outside. What
 // only the leader knows may change it: which suspects it waits for, and weights
 // that it learned since. The error names every fault of w.
-func (v *View) Forecast(w WhatIf) (Forecast, error) {
-	f := forecaster{v: v, what: make(map[string]string), keeps: make(map[Member]bool), f: Forecast{Slots: v.Slots, Version: 1, Reasons: []string{}, Moves: []ForecastMove{}}}
+func (v *View) Forecast(w WhatIf) (report.Forecast, error) {
+	f := forecaster{v: v, what: make(map[string]string), keeps: make(map[Member]bool), f: report.Forecast{Slots: v.Slots, Version: 1, Reasons: []string{}, Moves: []report.ForecastMove{}}}
 	if v.Map != nil {
 		f.f.Version = v.Map.Version + 1
 	}
 	if err := f.check(w); err != nil {
-		return Forecast{}, err
+		return report.Forecast{}, err
 	}
 	f.gather(w)
 	f.owners(w)
 	before, err := f.measure()
 	if err != nil {
-		return Forecast{}, fmt.Errorf("forecasting: %w", err)
+		return report.Forecast{}, fmt.Errorf("forecasting: %w", err)
 	}
 	f.f.WorstOverMeanBefore = before
 	f.f.WorstOverMean = before
@@ -95,7 +53,7 @@ func (v *View) Forecast(w WhatIf) (Forecast, error) {
 	defaulted(&w.Strategy, plan.Sticky())
 	pl, err := w.Strategy.Plan(f.p)
 	if err != nil {
-		return Forecast{}, fmt.Errorf("forecasting: %w", err)
+		return report.Forecast{}, fmt.Errorf("forecasting: %w", err)
 	}
 	f.take(pl)
 	return f.f, nil
@@ -104,7 +62,7 @@ func (v *View) Forecast(w WhatIf) (Forecast, error) {
 // forecaster gathers what a plan needs.
 type forecaster struct {
 	v                      *View
-	f                      Forecast
+	f                      report.Forecast
 	p                      plan.Problem
 	members                []Member          // as the problem's workers
 	what                   map[string]string // by worker: new, draining, outdated or gone
@@ -335,7 +293,7 @@ func (f *forecaster) take(pl plan.Plan) {
 			continue
 		}
 		load := f.v.weight(m.Slot)
-		move := ForecastMove{Slot: m.Slot, To: f.p.Workers[m.To].ID, Load: load, Reason: m.Reason.String(), Why: plan.Explain(f.p, m)}
+		move := report.ForecastMove{Slot: m.Slot, To: f.p.Workers[m.To].ID, Load: load, Reason: m.Reason.String(), Why: plan.Explain(f.p, m)}
 		if m.From >= 0 {
 			move.From = f.p.Workers[m.From].ID
 		}
@@ -347,10 +305,10 @@ func (f *forecaster) take(pl plan.Plan) {
 }
 
 func (f *forecaster) workers(owners []int32) {
-	by := make(map[string]*ForecastWorker)
-	get := func(id string) *ForecastWorker {
+	by := make(map[string]*report.ForecastWorker)
+	get := func(id string) *report.ForecastWorker {
 		if by[id] == nil {
-			by[id] = &ForecastWorker{ID: id, What: f.what[id]}
+			by[id] = &report.ForecastWorker{ID: id, What: f.what[id]}
 		}
 		return by[id]
 	}
@@ -369,9 +327,9 @@ func (f *forecaster) workers(owners []int32) {
 			w.Load += f.v.weight(s)
 		}
 	}
-	f.f.Workers = []ForecastWorker{}
+	f.f.Workers = []report.ForecastWorker{}
 	for _, w := range by {
 		f.f.Workers = append(f.f.Workers, *w)
 	}
-	slices.SortFunc(f.f.Workers, func(a, b ForecastWorker) int { return compareIDs(a.ID, b.ID) })
+	slices.SortFunc(f.f.Workers, func(a, b report.ForecastWorker) int { return compareIDs(a.ID, b.ID) })
 }

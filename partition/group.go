@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/report"
 )
 
 // Group is a handle on a group of workers by its name, for all that is no worker: it
@@ -81,7 +82,7 @@ func (g *Group) Members(ctx context.Context) ([]MemberInfo, error) {
 
 // Standbys asks for the workers that wait for a stable ID, and returns those that
 // answered within a quarter of a second, by pod.
-func (g *Group) Standbys(ctx context.Context) ([]Standby, error) {
+func (g *Group) Standbys(ctx context.Context) ([]report.Standby, error) {
 	return standbys(ctx, g.nc, g.name)
 }
 
@@ -98,7 +99,7 @@ func (g *Group) Events(ctx context.Context, q event.Query, tell func(event.Event
 func (g *Group) EventSubject() string { return eventSubjects(g.name) }
 
 // RetryQueue returns what is in the retry queue; nothing if the group has none.
-func (g *Group) RetryQueue(ctx context.Context) (Parked, error) {
+func (g *Group) RetryQueue(ctx context.Context) (RetryQueue, error) {
 	return readRetryQueue(ctx, g.nc, g.name)
 }
 
@@ -119,18 +120,18 @@ func (g *Group) Drain(ctx context.Context, who func(MemberInfo) bool, until time
 
 // Override keeps slots on workers, each in place of an earlier override of its slot.
 // Fields that are not set are filled in: Slot from Key, At from the clock. A key or slot
-// that the group can't have is an ErrNoPin.
-func (g *Group) Override(ctx context.Context, overrides ...Pin) error {
+// that the group can't have is an ErrNoSuchSlot.
+func (g *Group) Override(ctx context.Context, overrides ...Override) error {
 	return addPins(ctx, g.nc, g.name, overrides...)
 }
 
 // Overrides returns the overrides, by ascending slot.
-func (g *Group) Overrides(ctx context.Context) ([]Pin, error) {
+func (g *Group) Overrides(ctx context.Context) ([]Override, error) {
 	return overrides(ctx, g.nc, g.name)
 }
 
 // RemoveOverrides removes the overrides of slots. If one of them has none, nothing is
-// removed, and the error is an ErrNotPinned that names all such.
+// removed, and the error is an ErrNotOverridden that names all such.
 func (g *Group) RemoveOverrides(ctx context.Context, slots ...int) error {
 	return removePins(ctx, g.nc, g.name, slots...)
 }
@@ -138,13 +139,13 @@ func (g *Group) RemoveOverrides(ctx context.Context, slots ...int) error {
 // Reshard asks the workers to spread their keys over another number of slots: what the
 // group was provisioned with, or that doubled up to three times. They work on meanwhile;
 // the change begins when all of them are there and no slot moves. Asking again for the
-// same number changes nothing; the error of a number that can't be is a *LayoutError.
+// same number changes nothing; the error of a number that can't be is a *ReshardError.
 func (g *Group) Reshard(ctx context.Context, slots int) error {
 	return reshard(ctx, g.nc, g.name, slots)
 }
 
 // Resharding returns over how many slots the keys are spread, and how far a change of
 // that is.
-func (g *Group) Resharding(ctx context.Context) (Layout, error) {
+func (g *Group) Resharding(ctx context.Context) (Resharding, error) {
 	return reshardingOf(ctx, g.nc, g.name)
 }

@@ -13,7 +13,7 @@ import (
 // of them was restored. Its versions and claims then begin again below those that the
 // handlers' store has kept, and the store rejects the rightful owners permanently.
 //
-//  1. A handler returns an error that wraps FencedBy: the fence that its store has.
+//  1. A handler returns an error that wraps FencedError: the fence that its store has.
 //  2. The slot's owner reports that fence to the leader.
 //  3. If the map names the very owner and fence that the report names, a live worker
 //     follows the newest map and is rejected all the same: the store remembers what
@@ -29,17 +29,17 @@ import (
 // nothing; and a raise changes no owner: it makes the fences of the owners that the map
 // names valid, and everyone else's older than before.
 
-// FencedBy is a fence rejection that names the fence which the store has. A Handler's
+// FencedError is a fence rejection that names the fence which the store has. A Handler's
 // error should wrap it: if the store has a fence from before a loss of NATS' state, that
 // is how the group learns to give higher ones.
-type FencedBy struct {
+type FencedError struct {
 	Stored Fence
 }
 
-func (e *FencedBy) Error() string { return fmt.Sprintf("%v: with fence %v", ErrFenced, e.Stored) }
+func (e *FencedError) Error() string { return fmt.Sprintf("%v: with fence %v", ErrFenced, e.Stored) }
 
-// Unwrap makes a FencedBy match [ErrFenced].
-func (e *FencedBy) Unwrap() error { return ErrFenced }
+// Unwrap makes a FencedError match [ErrFenced].
+func (e *FencedError) Unwrap() error { return ErrFenced }
 
 // fenceSuffix follows the subject of a worker in that of reports of fence rejections.
 const fenceSuffix = ".fence"

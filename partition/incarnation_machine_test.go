@@ -101,9 +101,9 @@ func TestFenceReport(t *testing.T) {
 		"for another leader is nothing":                    func(_ *machine, r *fenceReport) { r.To.Claim++ },
 		"to a leader whose lease has ended is nothing":     func(m *machine, _ *fenceReport) { m.leaderLease.start = m.now.Add(-m.cfg.Lease.TTL) },
 		"to a worker that does not lead is nothing":        func(m *machine, _ *fenceReport) { m.leaderLease.held = false },
-		"of a slot that moves waits":                       func(m *machine, _ *fenceReport) { m.cur.Moves = map[int]Move{3: {Next: 0, Version: 4}} },
+		"of a slot that moves waits":                       func(m *machine, _ *fenceReport) { m.cur.Moves = map[int]plannedMove{3: {Next: 0, Version: 4}} },
 		"of a slot that waits for its take-over waits":     func(m *machine, _ *fenceReport) { m.cur.Taking = map[int]bool{3: true} },
-		"while another slot moves waits until it has":      func(m *machine, _ *fenceReport) { m.cur.Moves = map[int]Move{0: {Next: 1, Version: 4}} },
+		"while another slot moves waits until it has":      func(m *machine, _ *fenceReport) { m.cur.Moves = map[int]plannedMove{0: {Next: 1, Version: 4}} },
 		"soon after a raise waits":                         func(m *machine, _ *fenceReport) { m.lead.incarnation.notSoon = m.now.Add(raisePause) },
 	} {
 		t.Run(name, func(t *testing.T) {

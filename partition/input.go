@@ -147,7 +147,7 @@ func (expectedInput) input()     {}
 func (wantedInput) input()       {}
 
 type pinsInput struct {
-	pins []Pin
+	pins []Override
 	rev  uint64
 }
 

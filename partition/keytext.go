@@ -20,7 +20,7 @@ var (
 
 // JoinKey writes a key: its tokens with KeySeparator between them. Within a token ":"
 // is written "%3A" and "%" is written "%25", so that keys of different tokens are
-// never written alike. Message.Key, Config.Rebalance.Weights and Pin.Key have keys in this form.
+// never written alike. Message.Key, Config.Rebalance.Weights and Override.Key have keys in this form.
 func JoinKey(tokens ...string) string {
 	escaped := make([]string, len(tokens))
 	for i, t := range tokens {

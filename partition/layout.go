@@ -47,8 +47,8 @@ func parted(d *Assignment) {
 
 // Asking for it.
 
-// Layout is in how many slots the keys of a group are divided.
-type Layout struct {
+// Resharding tells over how many slots the keys of a group are spread, and how far a change of that is.
+type Resharding struct {
 	Slots   int   // now
 	Former  int   // that are still being given up, 0 for none
 	Waiting int   // slots that their new owners wait for
@@ -58,25 +58,25 @@ type Layout struct {
 }
 
 // Done reports whether the keys are divided as is wanted.
-func (l Layout) Done() bool {
+func (l Resharding) Done() bool {
 	return l.Former == 0 && l.Waiting == 0 && (l.Wanted == 0 || l.Wanted == l.Slots)
 }
 
 // reshardingOf reads the slot count, the one that is asked for, and how far the change is.
-func reshardingOf(ctx context.Context, nc *nats.Conn, group string) (Layout, error) {
+func reshardingOf(ctx context.Context, nc *nats.Conn, group string) (Resharding, error) {
 	kv, rec, err := openLayout(ctx, nc, group)
 	if err != nil {
-		return Layout{}, fmt.Errorf("reading the layout of %s: %w", group, err)
+		return Resharding{}, fmt.Errorf("reading the layout of %s: %w", group, err)
 	}
 	out, err := readLayout(ctx, kv, rec)
 	if err != nil {
-		return Layout{}, fmt.Errorf("reading the layout of %s: %w", group, err)
+		return Resharding{}, fmt.Errorf("reading the layout of %s: %w", group, err)
 	}
 	return out, nil
 }
 
-func readLayout(ctx context.Context, kv jetstream.KeyValue, rec layoutValue) (Layout, error) {
-	out := Layout{Slots: rec.Slots, Choices: layout{base: rec.Slots}.divisions()}
+func readLayout(ctx context.Context, kv jetstream.KeyValue, rec layoutValue) (Resharding, error) {
+	out := Resharding{Slots: rec.Slots, Choices: layout{base: rec.Slots}.divisions()}
 	switch e, err := kv.Get(ctx, AssignmentKey); {
 	case errors.Is(err, jetstream.ErrKeyNotFound):
 	case err != nil:
@@ -112,7 +112,7 @@ func reshard(ctx context.Context, nc *nats.Conn, group string, slots int) error 
 		return fmt.Errorf("setting the layout of %s: %w", group, err)
 	}
 	if choices := (layout{base: rec.Slots}).divisions(); !slices.Contains(choices, slots) {
-		return &LayoutError{Group: group, Slots: slots, Choices: choices}
+		return &ReshardError{Group: group, Slots: slots, Choices: choices}
 	}
 	if _, err := kv.Put(ctx, wantedKey, mustJSON(wantedValue{Schema: valueSchema, Slots: slots})); err != nil {
 		return fmt.Errorf("setting the layout of %s: %w", group, err)
@@ -120,14 +120,14 @@ func reshard(ctx context.Context, nc *nats.Conn, group string, slots int) error 
 	return nil
 }
 
-// LayoutError says that the keys of a group can't be divided into N slots.
-type LayoutError struct {
+// ReshardError says that the keys of a group can't be spread over that many slots.
+type ReshardError struct {
 	Group   string
 	Slots   int
 	Choices []int // that there are
 }
 
-func (e *LayoutError) Error() string {
+func (e *ReshardError) Error() string {
 	return fmt.Sprintf("the keys of %s can't be divided in %d slots: give one of %v", e.Group, e.Slots, e.Choices)
 }
 

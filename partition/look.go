@@ -11,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/partition/report"
 )
 
 // View is a group at one moment, as its buckets and its stream show it. Report
@@ -33,23 +35,23 @@ type View struct {
 	LeaseTTL   time.Duration // of the group; 0: not known
 	// Refused is why workers can't write their leases, if any has ended and one says so.
 	Refused  string
-	Map      *Assignment  // nil before the first
-	Members  []MemberInfo // by ascending ID
-	Standbys []Standby    // by pod
-	Pins     []Pin        // by ascending slot
+	Map      *Assignment      // nil before the first
+	Members  []MemberInfo     // by ascending ID
+	Standbys []report.Standby // by pod
+	Pins     []Override       // by ascending slot
 	// PinsRevision is what Assignment.Pins is when the map rests on these Pins.
 	PinsRevision uint64
-	Load         *SlotLoad // nil if the leader has no weights of keys
+	Load         *slotLoad // nil if the leader has no weights of keys
 	Pending      uint64    // messages that are not processed
 	Oldest       time.Time // when the oldest of them was published; zero if there is none
 	// Fill is how full the fullest of the streams with messages is, from 0 to 1 of its
 	// limit; 0 where they have none. At 1 publishers are refused.
 	Fill   float64
-	Parked Parked // what is put aside, with Config.Retry
+	Parked RetryQueue // what is put aside, with Config.Retry
 }
 
-// SlotLoad is what the leader last knew of the keys in the slots.
-type SlotLoad struct {
+// slotLoad is what the leader last knew of the keys in the slots.
+type slotLoad struct {
 	Weights []uint64 // by slot: the sum of its keys' weights
 	Keys    []int    // by slot: how many keys it has
 	At      time.Time
@@ -131,7 +133,7 @@ func (v *View) read(e jetstream.KeyValueEntry) (err error) {
 		for i := range v.Pins {
 			v.Pins[i].Slot = v.Pins[i].slot(v.Slots)
 		}
-		slices.SortStableFunc(v.Pins, func(a, b Pin) int { return cmp.Compare(a.Slot, b.Slot) })
+		slices.SortStableFunc(v.Pins, func(a, b Override) int { return cmp.Compare(a.Slot, b.Slot) })
 	case expectedKey:
 		var x expectedValue
 		if err = json.Unmarshal(e.Value(), &x); err == nil {
@@ -196,14 +198,14 @@ const loadKey = "load"
 
 // loadValue is what loadKey holds.
 type loadValue struct {
-	Schema  int    `json:"schema"`
-	Weights Sinces `json:"weights"` // a column, by slot of the finest division
-	Keys    Sinces `json:"keys"`    // the same
+	Schema  int           `json:"schema"`
+	Weights versionColumn `json:"weights"` // a column, by slot of the finest division
+	Keys    versionColumn `json:"keys"`    // the same
 }
 
 // decodeLoad reads the load of so many slots; nil if it is of a number of slots
 // that these are no part of.
-func decodeLoad(data []byte, slots int) (*SlotLoad, error) {
+func decodeLoad(data []byte, slots int) (*slotLoad, error) {
 	var v loadValue
 	if err := decodeRecord(data, maxMapBytes, &v); err != nil {
 		return nil, fmt.Errorf("reading the load of the slots: %w", err)
@@ -211,7 +213,7 @@ func decodeLoad(data []byte, slots int) (*SlotLoad, error) {
 	if n := len(v.Weights); n == 0 || n%slots != 0 || len(v.Keys) != n {
 		return nil, nil
 	}
-	load := &SlotLoad{Weights: folded(v.Weights, slots), Keys: make([]int, slots)}
+	load := &slotLoad{Weights: folded(v.Weights, slots), Keys: make([]int, slots)}
 	for s, n := range folded(v.Keys, slots) {
 		load.Keys[s] = int(n)
 	}

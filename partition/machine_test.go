@@ -159,9 +159,9 @@ func (p *scriptPlayer) command(words []string) {
 		s.cfg.Rebalance.Weights = func(context.Context) (map[string]uint64, error) { return nil, nil }
 		s.cfg.Rebalance.WeightsInterval = 10 * time.Second
 	case "pin": // "0=sim-2" each; without any, all pins are removed
-		var pins []Pin
+		var pins []Override
 		for _, w := range words[1:] {
-			var pin Pin
+			var pin Override
 			if _, err := fmt.Sscanf(w, "%d=%s", &pin.Slot, &pin.Worker); err != nil {
 				p.t.Fatalf("pin %q: %v", w, err)
 			}
@@ -274,7 +274,7 @@ func memberMachine(t testing.TB) (*machine, *Assignment) {
 	m.step(now, kvInput{kvEffect: kvEffect{purpose: forJoin, key: "sim-0", start: now}, gotRev: 1})
 	a := &Assignment{Schema: mapSchema, Version: 3, Epoch: 1, Leader: Member{"sim-1", 8}, Layout: 1, Slots: 4,
 		Workers: []Member{{"sim-0", 7}, {"sim-1", 8}}, Owner: []int32{0, 0, 1, 1}, Since: []uint64{1, 1, 1, 1},
-		Moves: map[int]Move{0: {Next: 1, Version: 3}, 2: {Next: 0, Version: 3}}}
+		Moves: map[int]plannedMove{0: {Next: 1, Version: 3}, 2: {Next: 0, Version: 3}}}
 	if err := a.validate(); err != nil {
 		t.Fatal(err)
 	}

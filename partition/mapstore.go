@@ -215,7 +215,7 @@ func (s *mapStore) afterLoss() *Assignment {
 		return next
 	}
 	next.Version = max(next.Version+1, s.leaderLease.epoch) // which counts writes: above all that there were
-	next.Moves = make(map[int]Move)
+	next.Moves = make(map[int]plannedMove)
 	next.takeAll()
 	return next
 }

@@ -8,7 +8,7 @@ import (
 func TestMapWriter(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
-	newest := &Assignment{Version: 7, Owner: Owners{0, 0}, Since: Sinces{1, 1}}
+	newest := &Assignment{Version: 7, Owner: ownerColumn{0, 0}, Since: versionColumn{1, 1}}
 
 	t.Run("changes are collected in a copy until they are due", func(t *testing.T) {
 		t.Parallel()

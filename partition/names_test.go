@@ -45,7 +45,7 @@ func TestNameTable(t *testing.T) {
 	})
 	t.Run("of the names with slots that nobody holds, one that restarts is taken first", func(t *testing.T) {
 		t.Parallel()
-		a := &Assignment{Workers: []Member{{"w-0", 1}, {"w-1", 2}, {"w-2", 3}, {"w-3", 4}}, Owner: Owners{0, 1, 2}, Since: Sinces{1, 1, 1}, Restarting: map[int]bool{2: true}}
+		a := &Assignment{Workers: []Member{{"w-0", 1}, {"w-1", 2}, {"w-2", 3}, {"w-3", 4}}, Owner: ownerColumn{0, 1, 2}, Since: versionColumn{1, 1, 1}, Restarting: map[int]bool{2: true}}
 		var n nameTable
 		n.list(nil)
 		if got := n.vacancy(a); got != "w-2" {

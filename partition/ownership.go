@@ -211,7 +211,7 @@ func (o *ownership) holdOrAwait(s int, since uint64, taking bool) {
 }
 
 // applyNext reports whether the slot must be prepared.
-func (o *ownership) applyNext(s int, st *slotState, mv Move) bool {
+func (o *ownership) applyNext(s int, st *slotState, mv plannedMove) bool {
 	owner := o.cur.owner(s)
 	switch {
 	case st != nil && st.phase == phaseReleasing:

@@ -71,13 +71,13 @@ func TestHandOversOfAPlanArePaced(t *testing.T) {
 func TestPacingIsBounded(t *testing.T) {
 	t.Parallel()
 	const slots, owners = 4096, 8
-	a := &Assignment{Schema: mapSchema, Version: 2, Layout: 1, Slots: slots, Owner: make(Owners, slots), Since: make(Sinces, slots), Moves: make(Moves)}
+	a := &Assignment{Schema: mapSchema, Version: 2, Layout: 1, Slots: slots, Owner: make(ownerColumn, slots), Since: make(versionColumn, slots), Moves: make(moveTable)}
 	for i := range 2 * owners {
 		a.Workers = append(a.Workers, Member{ID: fmt.Sprintf("sim-%d", i), Claim: uint64(i + 1)})
 	}
 	for s := range slots {
 		a.Owner[s] = int32(s % owners)
-		a.Moves[s] = Move{Next: int32(owners + s%owners), Version: 2}
+		a.Moves[s] = plannedMove{Next: int32(owners + s%owners), Version: 2}
 	}
 	began := time.Unix(1_700_000_000, 0)
 	for i := range owners {

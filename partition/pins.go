@@ -17,8 +17,8 @@ import (
 // leads honours them. A map names the revision of the pins that its plan rested
 // on; when that is not the newest one, the leader plans.
 
-// Pin holds a slot on a worker while that worker is there and takes slots.
-type Pin struct {
+// Override keeps a slot on a worker while that worker is there and takes slots.
+type Override struct {
 	// Slot is the pinned slot, 0 to Slots-1.
 	Slot int `json:"slot"`
 	// Key, if not empty, is a key whose slot is meant, whatever the number of
@@ -29,7 +29,7 @@ type Pin struct {
 }
 
 // slot returns the slot that is meant where there are so many.
-func (p Pin) slot(slots int) int {
+func (p Override) slot(slots int) int {
 	if p.Key != "" {
 		return SlotOfKey(slots, p.Key)
 	}
@@ -38,8 +38,8 @@ func (p Pin) slot(slots int) int {
 
 // pinsValue is what pinsKey holds.
 type pinsValue struct {
-	Schema int   `json:"schema"`
-	Pins   []Pin `json:"pins"`
+	Schema int        `json:"schema"`
+	Pins   []Override `json:"pins"`
 }
 
 const (
@@ -49,7 +49,7 @@ const (
 	reasonPins   = "pins"
 )
 
-func decodePins(data []byte) ([]Pin, error) {
+func decodePins(data []byte) ([]Override, error) {
 	var v pinsValue
 	if err := decodeRecord(data, maxPinsBytes, &v); err != nil {
 		return nil, fmt.Errorf("reading pins: %w", err)
@@ -65,8 +65,8 @@ func decodePins(data []byte) ([]Pin, error) {
 
 // bySlot returns the pins by the slots that they mean where there are so many.
 // Of two for one slot the one that was set last holds.
-func bySlot(pins []Pin, slots int) map[int]Pin {
-	out := make(map[int]Pin, len(pins))
+func bySlot(pins []Override, slots int) map[int]Override {
+	out := make(map[int]Override, len(pins))
 	for _, p := range pins {
 		s := p.slot(slots)
 		if before, ok := out[s]; s < slots && (!ok || !p.At.Before(before.At)) {
@@ -78,7 +78,7 @@ func bySlot(pins []Pin, slots int) map[int]Pin {
 }
 
 // overrides returns the pins of a group, by ascending slot.
-func overrides(ctx context.Context, nc *nats.Conn, group string) ([]Pin, error) {
+func overrides(ctx context.Context, nc *nats.Conn, group string) ([]Override, error) {
 	kv, err := mapBucket(ctx, nc, group)
 	if err != nil {
 		return nil, fmt.Errorf("reading the pins of %s: %w", group, err)
@@ -89,8 +89,8 @@ func overrides(ctx context.Context, nc *nats.Conn, group string) ([]Pin, error) 
 
 // addPins pins slots of a group, each in place of an earlier pin of it. Fields
 // that are not set are filled in: Slot from Key, At from the clock.
-func addPins(ctx context.Context, nc *nats.Conn, group string, pins ...Pin) error {
-	return changePins(ctx, nc, group, func(have []Pin, slots int, subject string) ([]Pin, error) {
+func addPins(ctx context.Context, nc *nats.Conn, group string, pins ...Override) error {
+	return changePins(ctx, nc, group, func(have []Override, slots int, subject string) ([]Override, error) {
 		var errs []error
 		now := time.Now()
 		for _, p := range pins {
@@ -107,36 +107,36 @@ func addPins(ctx context.Context, nc *nats.Conn, group string, pins ...Pin) erro
 			if p.Worker == "" {
 				errs = append(errs, fmt.Errorf("slot %d: the worker has no name", p.Slot))
 			}
-			have = slices.DeleteFunc(have, func(h Pin) bool { return h.slot(slots) == p.Slot })
+			have = slices.DeleteFunc(have, func(h Override) bool { return h.slot(slots) == p.Slot })
 			have = append(have, p)
 		}
 		return have, errors.Join(errs...)
 	})
 }
 
-// ErrNoPin says that a pin is of a key or slot that the group can't have.
-var ErrNoPin = errors.New("no key or slot of the group")
+// ErrNoSuchSlot says that an override is of a key or slot that the group can't have.
+var ErrNoSuchSlot = errors.New("no key or slot of the group")
 
-// noPin is an ErrNoPin with what is wrong.
+// noPin is an ErrNoSuchSlot with what is wrong.
 type noPin struct{ text string }
 
 func (e *noPin) Error() string { return e.text }
 
-func (e *noPin) Is(target error) bool { return target == ErrNoPin }
+func (e *noPin) Is(target error) bool { return target == ErrNoSuchSlot }
 
-// ErrNotPinned says that a slot is not pinned.
-var ErrNotPinned = errors.New("not pinned")
+// ErrNotOverridden says that a slot has no override.
+var ErrNotOverridden = errors.New("not pinned")
 
 // removePins removes the pins of slots. If one of them is not pinned, none is
-// removed, and the error is an ErrNotPinned that names all such.
+// removed, and the error is an ErrNotOverridden that names all such.
 func removePins(ctx context.Context, nc *nats.Conn, group string, slots ...int) error {
-	return changePins(ctx, nc, group, func(have []Pin, n int, _ string) ([]Pin, error) {
+	return changePins(ctx, nc, group, func(have []Override, n int, _ string) ([]Override, error) {
 		var errs []error
 		for _, s := range slots {
 			before := len(have)
-			have = slices.DeleteFunc(have, func(h Pin) bool { return h.slot(n) == s })
+			have = slices.DeleteFunc(have, func(h Override) bool { return h.slot(n) == s })
 			if len(have) == before {
-				errs = append(errs, fmt.Errorf("slot %d: %w", s, ErrNotPinned))
+				errs = append(errs, fmt.Errorf("slot %d: %w", s, ErrNotOverridden))
 			}
 		}
 		return have, errors.Join(errs...)
@@ -147,7 +147,7 @@ func removePins(ctx context.Context, nc *nats.Conn, group string, slots ...int) 
 // else changed them meanwhile.
 const pinTries = 20
 
-func changePins(ctx context.Context, nc *nats.Conn, group string, change func(have []Pin, slots int, subject string) ([]Pin, error)) error {
+func changePins(ctx context.Context, nc *nats.Conn, group string, change func(have []Override, slots int, subject string) ([]Override, error)) error {
 	kv, err := mapBucket(ctx, nc, group)
 	if err != nil {
 		return fmt.Errorf("changing the pins of %s: %w", group, err)
@@ -169,7 +169,7 @@ func changePins(ctx context.Context, nc *nats.Conn, group string, change func(ha
 		if err != nil {
 			return fmt.Errorf("changing the pins of %s: %w", group, err)
 		}
-		slices.SortStableFunc(next, func(a, b Pin) int { return cmp.Compare(a.Slot, b.Slot) })
+		slices.SortStableFunc(next, func(a, b Override) int { return cmp.Compare(a.Slot, b.Slot) })
 		value := mustJSON(pinsValue{Schema: valueSchema, Pins: next})
 		if rev == 0 {
 			_, err = kv.Create(ctx, pinsKey, value)
@@ -186,7 +186,7 @@ func changePins(ctx context.Context, nc *nats.Conn, group string, change func(ha
 	return fmt.Errorf("changing the pins of %s: others changed them %d times meanwhile: try again", group, pinTries)
 }
 
-func readPins(ctx context.Context, kv jetstream.KeyValue) ([]Pin, uint64, error) {
+func readPins(ctx context.Context, kv jetstream.KeyValue) ([]Override, uint64, error) {
 	e, err := kv.Get(ctx, pinsKey)
 	if errors.Is(classify(err), errNotFound) {
 		return nil, 0, nil
@@ -202,6 +202,6 @@ func readPins(ctx context.Context, kv jetstream.KeyValue) ([]Pin, uint64, error)
 
 // pinned is what a machine knows of the pins.
 type pinned struct {
-	pins []Pin
+	pins []Override
 	rev  uint64 // 0: there never were any
 }

@@ -334,8 +334,8 @@ type pullRequest struct {
 	ID      string        `json:"id,omitempty"`
 }
 
-// ParkedHere is what is queued of the slots that a worker pulls for, as it knows.
-type ParkedHere struct {
+// queueStatus is what is in the retry queue of the slots that a worker pulls for, as it knows.
+type queueStatus struct {
 	Messages, Keys int
 	Oldest         time.Time // when the first of them was queued; zero for none
 	Parked         uint64    // messages that this worker has queued
@@ -343,8 +343,8 @@ type ParkedHere struct {
 	Abandoned      uint64    // messages that it has given up
 }
 
-func (p *puller) parked() ParkedHere {
-	out := ParkedHere{Parked: p.retries.queued.Load(), Retries: p.retries.retries.Load(), Abandoned: p.retries.abandoned.Load()}
+func (p *puller) parked() queueStatus {
+	out := queueStatus{Parked: p.retries.queued.Load(), Retries: p.retries.retries.Load(), Abandoned: p.retries.abandoned.Load()}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, r := range p.delivery.slots {

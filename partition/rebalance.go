@@ -86,7 +86,7 @@ func (b *rebalance) relayout() {
 func (b *rebalance) applyLayout(job *planJob) (*Assignment, uint64) {
 	next := b.blank(job)
 	at := job.index()
-	next.Former = &Former{Layout: b.cur.Layout, Slots: b.cur.Slots, Version: next.Version, Owner: make(Owners, b.cur.Slots)}
+	next.Former = &formerSlots{Layout: b.cur.Layout, Slots: b.cur.Slots, Version: next.Version, Owner: make(ownerColumn, b.cur.Slots)}
 	for s := range next.Former.Owner {
 		next.Former.Owner[s] = none
 		if o, ok := at[b.cur.owner(s)]; ok {
@@ -118,7 +118,7 @@ func (b *rebalance) keepFormer(next *Assignment, at map[Member]int32) {
 		return
 	}
 	f := *b.cur.Former
-	f.Owner = make(Owners, f.Slots)
+	f.Owner = make(ownerColumn, f.Slots)
 	for s, i := range b.cur.Former.Owner {
 		f.Owner[s] = none
 		if o, ok := at[b.cur.member(i)]; ok {
@@ -283,8 +283,8 @@ func (b *rebalance) planned(in plannedInput) {
 // blank makes the next map of a plan without what the plan decides.
 func (b *rebalance) blank(job *planJob) *Assignment {
 	next := &Assignment{Schema: mapSchema, Epoch: b.leaderLease.epoch, Leader: b.self, Layout: job.generation, Slots: job.slots, Version: 1, Pins: job.pins,
-		FirstAssigned: b.now, Planned: b.now, Workers: job.workers, Owner: make(Owners, job.slots), Since: make(Sinces, job.slots),
-		Moves: make(map[int]Move), Taking: make(map[int]bool), Restarting: make(map[int]bool)}
+		FirstAssigned: b.now, Planned: b.now, Workers: job.workers, Owner: make(ownerColumn, job.slots), Since: make(versionColumn, job.slots),
+		Moves: make(map[int]plannedMove), Taking: make(map[int]bool), Restarting: make(map[int]bool)}
 	switch {
 	case b.cur != nil:
 		next.Version = b.cur.Version + 1
@@ -343,12 +343,12 @@ func (b *rebalance) applySlot(next *Assignment, s int, to int32, at map[Member]i
 		}
 	case lives && moving && b.cur.member(mv.Next) == next.member(to):
 		next.Owner[s], next.Since[s] = o, b.cur.Since[s]
-		next.Moves[s] = Move{Next: to, Version: mv.Version}
+		next.Moves[s] = plannedMove{Next: to, Version: mv.Version}
 	case lives && to == plan.None:
 		next.Owner[s], next.Since[s] = o, b.cur.Since[s]
 	case lives:
 		next.Owner[s], next.Since[s] = o, b.cur.Since[s]
-		next.Moves[s] = Move{Next: to, Version: next.Version}
+		next.Moves[s] = plannedMove{Next: to, Version: next.Version}
 	case to == plan.None:
 		next.Owner[s], next.Since[s] = none, next.Version
 	default:

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/report"
 	"github.com/muster-dev/muster/partition/state"
 )
 
@@ -31,8 +32,8 @@ func goldenTime() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 6_000_000, t
 
 func goldenMap() *Assignment {
 	return &Assignment{Schema: mapSchema, Version: 300, Epoch: 21, Leader: Member{"worker-1", 12}, Layout: 2, Slots: 4, FirstAssigned: goldenTime(), Planned: goldenTime().Add(time.Hour), Pins: 33, Moved: 2,
-		Workers: []Member{{"worker-0", 11}, {"worker-1", 12}}, Owner: Owners{0, 1, -1, 1}, Since: Sinces{1, 300, 2, 7}, Moves: map[int]Move{1: {Next: 0, Version: 7}, 3: {Next: 0, Version: 7}},
-		Taking: map[int]bool{0: true}, Restarting: map[int]bool{1: true}, Former: &Former{Layout: 1, Slots: 2, Version: 6, Owner: Owners{0, -1}}}
+		Workers: []Member{{"worker-0", 11}, {"worker-1", 12}}, Owner: ownerColumn{0, 1, -1, 1}, Since: versionColumn{1, 300, 2, 7}, Moves: map[int]plannedMove{1: {Next: 0, Version: 7}, 3: {Next: 0, Version: 7}},
+		Taking: map[int]bool{0: true}, Restarting: map[int]bool{1: true}, Former: &formerSlots{Layout: 1, Slots: 2, Version: 6, Owner: ownerColumn{0, -1}}}
 }
 
 // reading decodes a record that no function of the package is for.
@@ -58,18 +59,18 @@ func goldenRecords() []record {
 		{"claim", valueSchema, idValue{Schema: valueSchema, Pod: "p", PodUID: "u", Version: "v1", Instance: "i", N: 5}, func(b []byte) (any, error) { return decodeClaim(b) }},
 		{"expected", valueSchema, expectedValue{Schema: valueSchema, N: 30}, func(b []byte) (any, error) { return decodeExpected(b) }},
 		{"layout-wanted", valueSchema, wantedValue{Schema: valueSchema, Slots: 1024}, func(b []byte) (any, error) { return decodeWanted(b) }},
-		{"pins", valueSchema, pinsValue{Schema: valueSchema, Pins: []Pin{{Slot: 3, Key: "a:b", Worker: "worker-1", At: goldenTime()}}}, func(b []byte) (any, error) {
+		{"pins", valueSchema, pinsValue{Schema: valueSchema, Pins: []Override{{Slot: 3, Key: "a:b", Worker: "worker-1", At: goldenTime()}}}, func(b []byte) (any, error) {
 			pins, err := decodePins(b)
 			return pinsValue{Schema: valueSchema, Pins: pins}, err
 		}},
 		{"layout", settledSchema, layoutValue{Schema: settledSchema, Slots: 64, Stream: "jobs", Subject: "jobs.*.*", Shards: 4, Retry: true, Settings: goldenSettings()}, func(b []byte) (any, error) { return decodeLayout(b) }},
-		{"load", valueSchema, loadValue{Schema: valueSchema, Weights: Sinces{1, 300}, Keys: Sinces{2, 1}}, reading[loadValue]},
+		{"load", valueSchema, loadValue{Schema: valueSchema, Weights: versionColumn{1, 300}, Keys: versionColumn{2, 1}}, reading[loadValue]},
 		{"peer-message", valueSchema, peer, func(b []byte) (any, error) { return decodePeer(b, maxSlots) }},
 		{"fence-report", valueSchema, fenceReport{Schema: valueSchema, From: Member{"worker-0", 11}, To: Member{"worker-1", 12}, Layout: 2, Slots: 4, Slot: 3, Fence: Fence{Version: 300, Claim: 11}, Stored: Fence{Version: 412, Claim: 9}},
 			func(b []byte) (any, error) { return decodeFence(b) }},
 		{"hand-over-request", valueSchema, drainRequest{Schema: valueSchema, Until: 1767323045006}, func(b []byte) (any, error) { return decodeDrain(b) }},
 		{"hand-over-reply", valueSchema, drainReply{Schema: valueSchema, ID: "worker-1", Slots: 7}, reading[drainReply]},
-		{"standby", 0, Standby{Pod: "p", Node: "n", Zone: "z", Since: goldenTime()}, reading[Standby]},
+		{"standby", 0, report.Standby{Pod: "p", Node: "n", Zone: "z", Since: goldenTime()}, reading[report.Standby]},
 		{"parked-claim", 0, queueClaim{Slots: 64, Slot: 3, Fence: Fence{Version: 300, Claim: 12}}, reading[queueClaim]},
 		{"event", 0, event.Event{Time: goldenTime(), Of: 8, Kind: event.RecordRejected, Worker: "worker-1", Peer: "worker-0", Claim: 12, Epoch: 21, Version: 300, From: state.Follower, To: state.Stable, Slot: 3, Slots: []int{1}, Lost: []int{2},
 			Before: 4, After: 5, Count: 6, Keys: 7, Busy: true, Duration: time.Second, Reason: "r", Err: "e"}, reading[event.Event]},

@@ -3,105 +3,10 @@ package partition
 import (
 	"cmp"
 	"slices"
-	"time"
 
+	"github.com/muster-dev/muster/partition/report"
 	"github.com/muster-dev/muster/partition/state"
 )
-
-// Report is what a View means, for people and machines: who has what, what is on
-// its way, and what an operator asked for. Durations are in seconds, loads in
-// the unit of the keys' weights, or in slots where the leader has none.
-type Report struct {
-	At            time.Time      `json:"at"`
-	Group         string         `json:"group"`
-	Stream        string         `json:"stream"`
-	Shards        int            `json:"shards,omitempty"`   // streams "<stream>-0" and so on; 0: the one stream
-	State         state.State    `json:"state"`              // of the group as a whole, see View.State
-	Why           string         `json:"why,omitempty"`      // what is wrong with the leases, and why
-	Leader        string         `json:"leader,omitempty"`   // that was elected last; State says whether it leads
-	LeaderAge     float64        `json:"leader_age_seconds"` // since the last renewal of its lease; -1 without one
-	Version       uint64         `json:"version"`            // of the assignment map, 0 before the first
-	Epoch         uint64         `json:"epoch"`
-	Layout        int            `json:"layout"`
-	Slots         int            `json:"slots"`
-	Keys          int            `json:"keys,omitempty"`     // 0: not known
-	Expected      int            `json:"expected,omitempty"` // 0: not known
-	FirstAssigned time.Time      `json:"first_assigned,omitzero"`
-	Planned       time.Time      `json:"planned,omitzero"`
-	WorstOverMean float64        `json:"worst_over_mean"` // load of the fullest worker over the mean; 0: nobody has any
-	Pending       uint64         `json:"pending_messages"`
-	OldestPending float64        `json:"oldest_pending_seconds"`
-	Fill          float64        `json:"fill"` // of the fullest stream of messages, 0 to 1 of its limit; at 1 publishers are refused
-	Parked        ParkedReport   `json:"parked"`
-	Workers       []WorkerReport `json:"workers"`
-	Moves         []MoveReport   `json:"moves"`
-	Standbys      []Standby      `json:"standbys"`
-	Drains        []DrainReport  `json:"drains"`
-	Pins          []PinReport    `json:"pins"`
-}
-
-// WorkerReport tells of one worker.
-type WorkerReport struct {
-	ID         string      `json:"id"`
-	Claim      uint64      `json:"claim"`
-	State      state.State `json:"state"` // GONE if it is in the map and has no lease, DEGRADED if its lease has ended and is still there
-	Leading    bool        `json:"leading,omitempty"`
-	Slots      int         `json:"slots"`     // that it owns now
-	Incoming   int         `json:"incoming"`  // that are on their way to it
-	Outgoing   int         `json:"outgoing"`  // of its own, on their way to another
-	Keys       int         `json:"keys"`      // in the slots that it owns; 0 if not known
-	Load       uint64      `json:"load"`      // of the slots that it owns
-	OverMean   float64     `json:"over_mean"` // its load over the mean of all that own any
-	Capacity   float64     `json:"capacity"`
-	Node       string      `json:"node,omitempty"`
-	Zone       string      `json:"zone,omitempty"`
-	Pod        string      `json:"pod,omitempty"`
-	LeaseAge   float64     `json:"lease_age_seconds"` // since its last renewal; -1 without a lease
-	Version    uint64      `json:"version"`           // of the map that it has
-	Leaving    bool        `json:"leaving,omitempty"`
-	Draining   bool        `json:"draining,omitempty"`
-	Restarting bool        `json:"restarting,omitempty"` // its slots wait for a successor of its name
-	New        bool        `json:"new,omitempty"`        // not in the map yet
-	Outdated   bool        `json:"outdated,omitempty"`   // of an earlier version, see MemberInfo: replace it
-}
-
-// MoveReport tells of one slot that is changing hands.
-type MoveReport struct {
-	Slot    int    `json:"slot"`
-	From    string `json:"from,omitempty"` // "" if it is taken from a dead worker
-	To      string `json:"to"`
-	Version uint64 `json:"version"` // of the map that asked for it
-}
-
-// ParkedReport tells of the messages in the retry stream; see Config.Retry.
-type ParkedReport struct {
-	Messages int               `json:"messages"`
-	Oldest   float64           `json:"oldest_seconds"` // since the first of them was parked; 0: there is none
-	Keys     []ParkedKeyReport `json:"keys"`           // by descending messages, then by key
-}
-
-// ParkedKeyReport tells of one key that has parked messages.
-type ParkedKeyReport struct {
-	Key      string `json:"key"`
-	Messages int    `json:"messages"`
-	Slot     int    `json:"slot"`
-	Owner    string `json:"owner,omitempty"` // of the slot, "" for nobody
-}
-
-// DrainReport tells of a worker that was asked to hand over everything.
-type DrainReport struct {
-	Worker string    `json:"worker"`
-	Until  time.Time `json:"until,omitzero"` // then it takes slots again
-	Slots  int       `json:"slots"`          // that it has yet
-}
-
-// PinReport tells of a pin and of what came of it.
-type PinReport struct {
-	Pin
-	Owner string `json:"owner,omitempty"` // who has the slot, or will when its move is done
-	Kept  bool   `json:"kept"`
-	Why   string `json:"why,omitempty"` // why it is not kept
-}
 
 // State is what the group as a whole is doing: INIT before the first map,
 // DEGRADED while the leader can't be sure of its lease or a lease has ended and was not
@@ -140,8 +45,8 @@ func (v *View) State() state.State {
 }
 
 // Report tells what the view means.
-func (v *View) Report() Report {
-	r := Report{At: v.At, Group: v.Group, Stream: v.Stream, State: v.State(), Leader: v.Leader, Layout: v.Layout, Slots: v.Slots,
+func (v *View) Report() report.Group {
+	r := report.Group{At: v.At, Group: v.Group, Stream: v.Stream, State: v.State(), Leader: v.Leader, Layout: v.Layout, Slots: v.Slots,
 		Expected: v.Expected, Pending: v.Pending, Workers: v.Workers(), Moves: v.moves(), Standbys: v.Standbys, Pins: v.pins()}
 	if v.Shards > 1 {
 		r.Shards = v.Shards
@@ -162,33 +67,33 @@ func (v *View) Report() Report {
 		}
 	}
 	r.Parked = v.parked()
-	r.Drains = []DrainReport{}
+	r.Drains = []report.Drain{}
 	for _, w := range r.Workers {
 		r.WorstOverMean = max(r.WorstOverMean, w.OverMean)
 		if w.Draining {
 			i := slices.IndexFunc(v.Members, func(m MemberInfo) bool { return m.ID == w.ID })
-			r.Drains = append(r.Drains, DrainReport{Worker: w.ID, Until: v.Members[i].YieldEnd, Slots: w.Slots})
+			r.Drains = append(r.Drains, report.Drain{Worker: w.ID, Until: v.Members[i].YieldEnd, Slots: w.Slots})
 		}
 	}
 	if r.Standbys == nil {
-		r.Standbys = []Standby{}
+		r.Standbys = []report.Standby{}
 	}
 	return r
 }
 
-func (v *View) parked() ParkedReport {
-	out := ParkedReport{Messages: v.Parked.Messages, Keys: []ParkedKeyReport{}}
+func (v *View) parked() report.RetryQueue {
+	out := report.RetryQueue{Messages: v.Parked.Messages, Keys: []report.RetryKey{}}
 	if !v.Parked.Oldest.IsZero() {
 		out.Oldest = max(0, v.At.Sub(v.Parked.Oldest).Seconds())
 	}
 	for key, n := range v.Parked.Keys {
-		k := ParkedKeyReport{Key: key, Messages: n, Slot: SlotOfKey(v.Slots, key)}
+		k := report.RetryKey{Key: key, Messages: n, Slot: SlotOfKey(v.Slots, key)}
 		if v.Map != nil {
 			k.Owner = v.Map.owner(k.Slot).ID
 		}
 		out.Keys = append(out.Keys, k)
 	}
-	slices.SortFunc(out.Keys, func(a, b ParkedKeyReport) int {
+	slices.SortFunc(out.Keys, func(a, b report.RetryKey) int {
 		return cmp.Or(cmp.Compare(b.Messages, a.Messages), cmp.Compare(a.Key, b.Key))
 	})
 	return out
@@ -204,10 +109,10 @@ func (v *View) weight(slot int) uint64 {
 
 // Workers tells of every worker that the map names or that has a lease, by
 // ascending ID.
-func (v *View) Workers() []WorkerReport {
-	out := []WorkerReport{}
+func (v *View) Workers() []report.Worker {
+	out := []report.Worker{}
 	at := make(map[string]int)
-	add := func(w WorkerReport) {
+	add := func(w report.Worker) {
 		at[w.ID] = len(out)
 		out = append(out, w)
 	}
@@ -216,7 +121,7 @@ func (v *View) Workers() []WorkerReport {
 		if v.stale(m.Renewed) {
 			shown = state.Degraded
 		}
-		add(WorkerReport{ID: m.ID, Claim: m.Claim, State: shown, Leading: m.ID == v.Leader, Capacity: m.Capacity, Node: m.Node,
+		add(report.Worker{ID: m.ID, Claim: m.Claim, State: shown, Leading: m.ID == v.Leader, Capacity: m.Capacity, Node: m.Node,
 			Zone: m.Zone, Pod: m.Pod, LeaseAge: max(0, v.now().Sub(m.Renewed).Seconds()), Version: m.Version, Leaving: m.Leaving,
 			Draining: m.Yielding, Outdated: m.Outdated, New: v.Map == nil || v.Map.index(m.Member) == none && v.Map.predecessor(m.Member) == none})
 	}
@@ -225,7 +130,7 @@ func (v *View) Workers() []WorkerReport {
 	}
 	for i, m := range v.Map.Workers {
 		if _, known := at[m.ID]; !known {
-			add(WorkerReport{ID: m.ID, Claim: m.Claim, State: state.Gone, LeaseAge: -1})
+			add(report.Worker{ID: m.ID, Claim: m.Claim, State: state.Gone, LeaseAge: -1})
 		}
 		out[at[m.ID]].Restarting = v.Map.Restarting[i]
 	}
@@ -257,7 +162,7 @@ func (v *View) Workers() []WorkerReport {
 			w.OverMean = float64(w.Load) / (total * capacityOr1(w.Capacity) / capacity)
 		}
 	}
-	slices.SortFunc(out, func(a, b WorkerReport) int { return compareIDs(a.ID, b.ID) })
+	slices.SortFunc(out, func(a, b report.Worker) int { return compareIDs(a.ID, b.ID) })
 	return out
 }
 
@@ -269,8 +174,8 @@ func capacityOr1(c float64) float64 {
 	return c
 }
 
-func (v *View) moves() []MoveReport {
-	out := []MoveReport{}
+func (v *View) moves() []report.Move {
+	out := []report.Move{}
 	if v.Map == nil {
 		return out
 	}
@@ -278,19 +183,19 @@ func (v *View) moves() []MoveReport {
 		mv, moving := v.Map.Moves[s]
 		switch {
 		case moving:
-			out = append(out, MoveReport{Slot: s, From: v.Map.owner(s).ID, To: v.Map.member(mv.Next).ID, Version: mv.Version})
+			out = append(out, report.Move{Slot: s, From: v.Map.owner(s).ID, To: v.Map.member(mv.Next).ID, Version: mv.Version})
 		case v.Map.Taking[s]:
-			out = append(out, MoveReport{Slot: s, To: v.Map.owner(s).ID, Version: v.Map.Since[s]})
+			out = append(out, report.Move{Slot: s, To: v.Map.owner(s).ID, Version: v.Map.Since[s]})
 		}
 	}
 	return out
 }
 
 // pins tells which pins are kept, and why the others are not.
-func (v *View) pins() []PinReport {
-	out := []PinReport{}
+func (v *View) pins() []report.Override {
+	out := []report.Override{}
 	for _, p := range v.Pins {
-		r := PinReport{Pin: p}
+		r := report.Override{Slot: p.Slot, Key: p.Key, Worker: p.Worker, At: p.At}
 		if v.Map != nil {
 			r.Owner = v.Map.OwnerOf(p.Slot)
 		}
@@ -319,17 +224,9 @@ func (v *View) pins() []PinReport {
 	return out
 }
 
-// KeyReport tells where a key is.
-type KeyReport struct {
-	Key   string `json:"key"`
-	Slot  int    `json:"slot"`
-	Owner string `json:"owner,omitempty"` // "" for nobody
-	Next  string `json:"next,omitempty"`  // who will have it when its move is done
-}
-
 // Key tells where a key is, written as its tokens joined by KeySeparator.
-func (v *View) Key(key string) KeyReport {
-	r := KeyReport{Key: key, Slot: SlotOfKey(v.Slots, key)}
+func (v *View) Key(key string) report.Key {
+	r := report.Key{Key: key, Slot: SlotOfKey(v.Slots, key)}
 	if v.Map == nil {
 		return r
 	}

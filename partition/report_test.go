@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition/plan"
+	"github.com/muster-dev/muster/partition/report"
 	"github.com/muster-dev/muster/partition/state"
 )
 
@@ -20,9 +21,9 @@ func twoAndADeadOne() *View {
 	return &View{At: now, Group: "sim", Slots: 4, Layout: 1, Leader: "sim-0", PinsRevision: 9,
 		Map: &Assignment{Schema: mapSchema, Version: 3, Epoch: 1, Layout: 1, Slots: 4, Pins: 9, Planned: now.Add(-time.Minute),
 			Workers: []Member{{"sim-0", 7}, {"sim-1", 8}, {"sim-2", 9}}, Owner: []int32{0, 0, 1, 2}, Since: []uint64{1, 1, 1, 1},
-			Moves: map[int]Move{0: {Next: 1, Version: 3}}},
+			Moves: map[int]plannedMove{0: {Next: 1, Version: 3}}},
 		Members: []MemberInfo{member("sim-0", 7), member("sim-1", 8), member("sim-3", 12)},
-		Pins:    []Pin{{Slot: 1, Worker: "sim-0"}, {Slot: 2, Worker: "sim-2"}, {Slot: 3, Worker: "sim-3"}}}
+		Pins:    []Override{{Slot: 1, Worker: "sim-0"}, {Slot: 2, Worker: "sim-2"}, {Slot: 3, Worker: "sim-3"}}}
 }
 
 func TestReportTellsWhoHasWhatAndWhatMoves(t *testing.T) {
@@ -32,7 +33,7 @@ func TestReportTellsWhoHasWhatAndWhatMoves(t *testing.T) {
 	if r.State != state.Emergency {
 		t.Errorf("state %s with a dead owner", r.State)
 	}
-	want := map[string]WorkerReport{
+	want := map[string]report.Worker{
 		"sim-0": {State: state.Stable, Slots: 2, Outgoing: 1, Leading: true, LeaseAge: 1},
 		"sim-1": {State: state.Stable, Slots: 1, Incoming: 1, LeaseAge: 1},
 		"sim-2": {State: state.Gone, Slots: 1, LeaseAge: -1},
@@ -47,7 +48,7 @@ func TestReportTellsWhoHasWhatAndWhatMoves(t *testing.T) {
 	if len(r.Workers) != 4 || r.WorstOverMean != 1.5 {
 		t.Errorf("%d workers, worst over mean %v", len(r.Workers), r.WorstOverMean)
 	}
-	if len(r.Moves) != 1 || r.Moves[0] != (MoveReport{Slot: 0, From: "sim-0", To: "sim-1", Version: 3}) {
+	if len(r.Moves) != 1 || r.Moves[0] != (report.Move{Slot: 0, From: "sim-0", To: "sim-1", Version: 3}) {
 		t.Errorf("moves %+v", r.Moves)
 	}
 	var why []string
@@ -114,7 +115,7 @@ func TestStateOfTheGroupIsThatOfWhatIsMostUrgent(t *testing.T) {
 func TestOutdatedWorker(t *testing.T) {
 	t.Parallel()
 	v := twoAndADeadOne()
-	v.Map.Moves, v.Pins = nil, []Pin{{Slot: 3, Worker: "sim-1"}}
+	v.Map.Moves, v.Pins = nil, []Override{{Slot: 3, Worker: "sim-1"}}
 	v.Members[1].Outdated = true
 	r := v.Report()
 	if !r.Workers[1].Outdated || r.Pins[0].Kept || r.Pins[0].Why != "the worker is of an earlier version, which gets no slots" {
@@ -152,7 +153,7 @@ func TestForecastLeavesWhatIsInMotionAndTellsWhy(t *testing.T) {
 		}
 	}
 	// Slot 3 was the dead one's, and is pinned to the newcomer.
-	if i := slices.IndexFunc(f.Moves, func(m ForecastMove) bool { return m.Slot == 3 }); i < 0 || f.Moves[i].To != "sim-3" {
+	if i := slices.IndexFunc(f.Moves, func(m report.ForecastMove) bool { return m.Slot == 3 }); i < 0 || f.Moves[i].To != "sim-3" {
 		t.Errorf("moves %+v", f.Moves)
 	}
 	if len(f.Notes) != 1 || !strings.Contains(f.Notes[0], "sim-2") {
@@ -173,7 +174,7 @@ func TestForecastLeavesWhatIsInMotionAndTellsWhy(t *testing.T) {
 func TestForecastWithoutAReasonMovesNothing(t *testing.T) {
 	t.Parallel()
 	v := twoAndADeadOne()
-	v.Map.Moves, v.Map.Owner = nil, Owners{0, 0, 1, 1}
+	v.Map.Moves, v.Map.Owner = nil, ownerColumn{0, 0, 1, 1}
 	v.Members = v.Members[:2]
 	f, err := v.Forecast(WhatIf{})
 	if err != nil || len(f.Reasons) != 0 || len(f.Moves) != 0 || f.Version != 3 || len(f.Workers) != 2 {
@@ -188,10 +189,10 @@ func TestForecastWithoutAReasonMovesNothing(t *testing.T) {
 		{"a death", WhatIf{Without: []string{"sim-1"}}, "crash", "sim-0"},
 		{"a drain", WhatIf{Drain: []string{"sim-1"}}, "scale-down", "sim-0"},
 		{"a newcomer", WhatIf{Add: 1}, "scale-up", "sim-2"},
-		{"a pin", WhatIf{Pins: []Pin{{Slot: 0, Worker: "sim-1"}}}, "pins", "sim-1"},
+		{"a pin", WhatIf{Pins: []Override{{Slot: 0, Worker: "sim-1"}}}, "pins", "sim-1"},
 	} {
 		f, err := v.Forecast(c.w)
-		if err != nil || !slices.Equal(f.Reasons, []string{c.want}) || len(f.Moves) == 0 || !slices.ContainsFunc(f.Moves, func(m ForecastMove) bool { return m.To == c.gain }) {
+		if err != nil || !slices.Equal(f.Reasons, []string{c.want}) || len(f.Moves) == 0 || !slices.ContainsFunc(f.Moves, func(m report.ForecastMove) bool { return m.To == c.gain }) {
 			t.Errorf("%s: %+v, %v", c.name, f, err)
 		}
 	}
@@ -209,7 +210,7 @@ func TestOfTwoPinsOfASlotTheLaterHolds(t *testing.T) {
 	t.Parallel()
 	early, late := simEpoch, simEpoch.Add(time.Second)
 	slot := SlotOfKey(8, "a:b")
-	got := bySlot([]Pin{{Key: "a:b", Slot: 77, Worker: "sim-1", At: late}, {Slot: slot, Worker: "sim-2", At: early}, {Slot: 8, Worker: "sim-3"}}, 8)
+	got := bySlot([]Override{{Key: "a:b", Slot: 77, Worker: "sim-1", At: late}, {Slot: slot, Worker: "sim-2", At: early}, {Slot: 8, Worker: "sim-3"}}, 8)
 	if len(got) != 1 || got[slot].Worker != "sim-1" || got[slot].Slot != slot {
 		t.Errorf("%+v", got)
 	}
@@ -217,7 +218,7 @@ func TestOfTwoPinsOfASlotTheLaterHolds(t *testing.T) {
 
 // FuzzPins: whatever is in the bucket, it is pins or refused.
 func FuzzPins(f *testing.F) {
-	f.Add(mustJSON(pinsValue{Schema: valueSchema, Pins: []Pin{{Slot: 3, Worker: "sim-1", Key: "a:b"}}}))
+	f.Add(mustJSON(pinsValue{Schema: valueSchema, Pins: []Override{{Slot: 3, Worker: "sim-1", Key: "a:b"}}}))
 	f.Add([]byte(`{"schema":2,"pins":[]}`))
 	f.Add([]byte(`{"schema":1,"pins":[{"slot":-1,"worker":""},{"slot":70000,"worker":"x"}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {

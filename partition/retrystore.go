@@ -306,50 +306,50 @@ func (s *retryStore) deleteFrom(ctx context.Context, stream string, seq uint64) 
 	return nil
 }
 
-// Parked is what lies in the retry stream of a group.
-type Parked struct {
+// RetryQueue is what is in the retry queue of a group.
+type RetryQueue struct {
 	Messages int
 	Keys     map[string]int // messages by key
 	Oldest   time.Time      // when the first of them was queued; zero for none
 }
 
 // readRetryQueue returns what is queued of a group; nothing if it has no retry stream.
-func readRetryQueue(ctx context.Context, nc *nats.Conn, group string) (Parked, error) {
+func readRetryQueue(ctx context.Context, nc *nats.Conn, group string) (RetryQueue, error) {
 	p, err := readParked(ctx, nc, group)
 	if err != nil {
-		return Parked{}, fmt.Errorf("reading the queued messages of %s: %w", group, err)
+		return RetryQueue{}, fmt.Errorf("reading the queued messages of %s: %w", group, err)
 	}
 	return p, nil
 }
 
-func readParked(ctx context.Context, nc *nats.Conn, group string) (Parked, error) {
+func readParked(ctx context.Context, nc *nats.Conn, group string) (RetryQueue, error) {
 	kv, err := mapBucket(ctx, nc, group)
 	if err != nil {
-		return Parked{}, err
+		return RetryQueue{}, err
 	}
 	rec, err := recordedLayout(ctx, kv)
 	if err != nil {
-		return Parked{}, err
+		return RetryQueue{}, err
 	}
 	lay, err := rec.layout(group)
 	if err != nil {
-		return Parked{}, err
+		return RetryQueue{}, err
 	}
 	js, err := jetstream.New(nc)
 	if err != nil {
-		return Parked{}, err
+		return RetryQueue{}, err
 	}
 	stream, err := js.Stream(ctx, retryStreamName(rec.Stream))
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return Parked{}, nil
+		return RetryQueue{}, nil
 	}
 	if err != nil {
-		return Parked{}, err
+		return RetryQueue{}, err
 	}
 	every := lay.retryPrefix() + "*.key.>"
-	out := Parked{}
+	out := RetryQueue{}
 	if out.Keys, err = countQueued(ctx, stream, lay, every); err != nil {
-		return Parked{}, err
+		return RetryQueue{}, err
 	}
 	for _, n := range out.Keys {
 		out.Messages += n
@@ -359,7 +359,7 @@ func readParked(ctx context.Context, nc *nats.Conn, group string) (Parked, error
 	case err == nil:
 		out.Oldest = first.Time
 	case !errors.Is(err, jetstream.ErrMsgNotFound):
-		return Parked{}, err
+		return RetryQueue{}, err
 	}
 	return out, nil
 }

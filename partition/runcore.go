@@ -74,7 +74,7 @@ func (r *runCore) queues(attempts int) bool {
 // fencedOff has the machine report a fence rejection, if the handler's error says which
 // fence the store has. A fence that was raised meanwhile is not what was rejected.
 func (r *runCore) fencedOff(err error) {
-	var by *FencedBy
+	var by *FencedError
 	if errors.As(err, &by) && r.fence.Compare(by.Stored) < 0 {
 		r.do(reportEffect{fencedInput{place: r.place, fence: r.fence, stored: by.Stored}})
 	}

@@ -227,7 +227,7 @@ func (h *simHandler) end() {
 	case h.cancelled || w.s.chance(w.s.faults.failWork) || w.s.fails(h.msg.key):
 		err = errHandlerFailed
 	case !w.s.check.processed(w, h):
-		err = &FencedBy{h.rejectedBy}
+		err = &FencedError{h.rejectedBy}
 	}
 	w.deliver(handledInput{r.number, err})
 }

@@ -63,7 +63,7 @@ type sim struct {
 	check    *simChecker
 	quiet    bool // faults have stopped
 	previous bool // workers that start are of the previous version
-	pins     map[int]Pin
+	pins     map[int]Override
 	weights  []uint64     // of the slots of the finest division; nil: all weigh the same
 	desired  int          // workers that there should be; 0: nobody says
 	fine     int          // the most slots that the run may have

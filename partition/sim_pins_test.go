@@ -19,10 +19,10 @@ func (s *sim) operatePins(end time.Duration) {
 		if s.now >= end {
 			return
 		}
-		var pins []Pin
+		var pins []Override
 		for slot := range s.cfg.Slots {
 			if rng.Float64() < 0.3 {
-				pins = append(pins, Pin{Slot: slot, Worker: fmt.Sprintf("sim-%d", rng.IntN(5))})
+				pins = append(pins, Override{Slot: slot, Worker: fmt.Sprintf("sim-%d", rng.IntN(5))})
 			}
 		}
 		s.setPins(pins)
@@ -54,7 +54,7 @@ func (s *sim) swingWeights(end time.Duration) {
 }
 
 // setPins writes the pins, as Group.Override and Group.RemoveOverrides do.
-func (s *sim) setPins(pins []Pin) {
+func (s *sim) setPins(pins []Override) {
 	s.logf("pins: %v", pins)
 	s.srv.put(s.srv.buckets[s.cfg.bucketMap()], kvEffect{key: pinsKey, value: mustJSON(pinsValue{Schema: valueSchema, Pins: pins})})
 	s.pins = bySlot(pins, s.cfg.Slots)

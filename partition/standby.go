@@ -10,18 +10,12 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/muster-dev/muster/partition/report"
 )
 
 // This file tells who stands by. A standby has no stable ID, so no bucket names
 // it: whoever wants to know asks all of them at once.
-
-// Standby is a worker that is ready and waits for a stable ID.
-type Standby struct {
-	Pod   string    `json:"pod"`
-	Node  string    `json:"node,omitempty"` // "" if it did not say
-	Zone  string    `json:"zone,omitempty"`
-	Since time.Time `json:"since"` // by its own clock
-}
 
 // standbyAnswers is how long answers of standbys are waited for: nobody knows
 // how many there are.
@@ -37,7 +31,7 @@ type standbyAnswer struct {
 }
 
 func (a *standbyAnswer) start() {
-	self := mustJSON(Standby{Pod: a.cfg.Identity.Pod, Node: a.cfg.Identity.Node, Zone: a.cfg.Identity.Zone, Since: time.Now()})
+	self := mustJSON(report.Standby{Pod: a.cfg.Identity.Pod, Node: a.cfg.Identity.Node, Zone: a.cfg.Identity.Zone, Since: time.Now()})
 	sub, err := a.nc.Subscribe(standbySubject(a.cfg.Name), func(msg *nats.Msg) { _ = msg.Respond(self) })
 	if err != nil {
 		a.cfg.Logger.Warn("This standby can't be asked for.", "err", err)
@@ -55,7 +49,7 @@ func (a *standbyAnswer) stop() {
 
 // standbys asks for the workers of a group that wait for a stable ID, and
 // returns those that answered within a quarter of a second, by pod.
-func standbys(ctx context.Context, nc *nats.Conn, group string) ([]Standby, error) {
+func standbys(ctx context.Context, nc *nats.Conn, group string) ([]report.Standby, error) {
 	inbox := nc.NewInbox()
 	sub, err := nc.SubscribeSync(inbox)
 	if err != nil {
@@ -67,17 +61,17 @@ func standbys(ctx context.Context, nc *nats.Conn, group string) ([]Standby, erro
 	}
 	ctx, cancel := context.WithTimeout(ctx, standbyAnswers)
 	defer cancel()
-	var all []Standby
+	var all []report.Standby
 	for {
 		msg, err := sub.NextMsgWithContext(ctx)
 		switch {
 		case errors.Is(err, nats.ErrNoResponders), errors.Is(err, context.DeadlineExceeded):
-			slices.SortFunc(all, func(a, b Standby) int { return cmp.Compare(a.Pod, b.Pod) })
+			slices.SortFunc(all, func(a, b report.Standby) int { return cmp.Compare(a.Pod, b.Pod) })
 			return all, nil
 		case err != nil:
 			return nil, fmt.Errorf("asking for the standbys of %s: %w", group, err)
 		}
-		var s Standby
+		var s report.Standby
 		if json.Unmarshal(msg.Data, &s) == nil && s.Pod != "" {
 			all = append(all, s)
 		}

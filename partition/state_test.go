@@ -12,7 +12,7 @@ import (
 func TestMoreWorkersThanSlots(t *testing.T) {
 	t.Parallel()
 	self, other := Member{ID: "w-0", Claim: 1}, Member{ID: "w-1", Claim: 2}
-	settled := &Assignment{Version: 1, Epoch: 1, Leader: self, Slots: 1, Workers: []Member{self, other}, Owner: Owners{1}, Since: Sinces{1}}
+	settled := &Assignment{Version: 1, Epoch: 1, Leader: self, Slots: 1, Workers: []Member{self, other}, Owner: ownerColumn{1}, Since: versionColumn{1}}
 	moving := settled.clone()
 	moving.Taking[0] = true
 	for name, tt := range map[string]struct {

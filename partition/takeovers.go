@@ -137,7 +137,7 @@ func (t *takeovers) peerReleased(msg peerMessage) {
 }
 
 // settle enters a handoff that is finished in the pending changes.
-func (t *takeovers) settle(s int, mv Move) {
+func (t *takeovers) settle(s int, mv plannedMove) {
 	d := t.maps.pending()
 	delete(d.Moves, s)
 	d.Owner[s], d.Since[s] = mv.Next, mv.Version

@@ -78,13 +78,13 @@ func New(nc *nats.Conn, cfg Config, h Handler) (*Worker, error) {
 // Status returns the worker's state. It may be called at any time.
 func (w *Worker) Status() Status { return *w.status.Load() }
 
-// Parked returns what this worker knows of queued messages; see Config.Retry. It
+// queueStatus returns what this worker knows of the retry queue; see Config.Retry. It
 // may be called while Run works.
-func (w *Worker) Parked() ParkedHere {
+func (w *Worker) queueStatus() queueStatus {
 	if p := w.pulling.Load(); p != nil {
 		return p.parked()
 	}
-	return ParkedHere{}
+	return queueStatus{}
 }
 
 // ErrRunTwice says that Run was called before on this worker.
@@ -265,7 +265,7 @@ func (w *Worker) Metrics() Metrics {
 	}
 	m.Counters, m.HandoffPause, m.Detection = w.events.snapshot()
 
-	queue := w.Parked()
+	queue := w.queueStatus()
 	m.Retry = RetryMetrics{Messages: queue.Messages, Keys: queue.Keys, Oldest: since(queue.Oldest, now)}
 	m.Counters.Queued, m.Counters.Retried, m.Counters.DeadLettered = queue.Parked, queue.Retries, queue.Abandoned
 	return m

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-dev/muster/partition/report"
 	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/internal/command"
@@ -58,9 +59,9 @@ func startWorkersIn(t *testing.T, n, shards int, o broker.Options) string {
 	})
 	await(t, "all have slots", func() bool {
 		code, out, _ := muster("partitions", "status", "--nats", srv.URL(), "--group", "jobs", "--output", "json")
-		var r partition.Report
+		var r report.Group
 		return code == command.ExitOK && json.Unmarshal([]byte(out), &r) == nil && r.State == state.Stable && len(r.Workers) == n &&
-			!slices.ContainsFunc(r.Workers, func(w partition.WorkerReport) bool { return w.Slots == 0 || w.State != state.Stable })
+			!slices.ContainsFunc(r.Workers, func(w report.Worker) bool { return w.Slots == 0 || w.State != state.Stable })
 	})
 	return srv.URL()
 }

@@ -44,7 +44,7 @@ func (r *results) Handle(_ context.Context, m partition.Message) error {
 	defer r.mu.Unlock()
 	if have := r.fences[m.Key]; m.Fence.Compare(have) < 0 {
 		r.rejected++
-		return fmt.Errorf("storing %d of %s: %w", n, m.Key, &partition.FencedBy{Stored: have})
+		return fmt.Errorf("storing %d of %s: %w", n, m.Key, &partition.FencedError{Stored: have})
 	}
 	r.fences[m.Key] = m.Fence
 	id := fmt.Sprint(m.Key, " ", n)

@@ -151,7 +151,7 @@ func TestALayoutThatCantBeIsRefused(t *testing.T) {
 	g := startGroup(t, embedded(t), 0, nil)
 	nc := g.connect("operator")
 	err := partition.Open(nc, g.cfg.Name).Reshard(t.Context(), 100)
-	var refused *partition.LayoutError
+	var refused *partition.ReshardError
 	if !errors.As(err, &refused) || fmt.Sprint(refused.Choices) != "[64 128 256 512]" {
 		t.Errorf("error %v", err)
 	}

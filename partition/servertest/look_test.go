@@ -105,7 +105,7 @@ func TestPinsHold(t *testing.T) {
 			to = id
 		}
 	}
-	if err := partition.Open(g.pub.Conn(), g.cfg.Name).Override(t.Context(), partition.Pin{Key: key, Worker: to}); err != nil {
+	if err := partition.Open(g.pub.Conn(), g.cfg.Name).Override(t.Context(), partition.Override{Key: key, Worker: to}); err != nil {
 		t.Fatal(err)
 	}
 	kept := func() bool {
@@ -128,7 +128,7 @@ func TestPinsHold(t *testing.T) {
 		return !r.Pins[0].Kept && r.Pins[0].Why == "the worker is not there" && r.Pins[0].Owner != "" && r.Pins[0].Owner != to
 	})
 	slot := v.Key(key).Slot
-	if err := partition.Open(g.pub.Conn(), g.cfg.Name).RemoveOverrides(t.Context(), slot, (slot+1)%g.cfg.Slots); !errors.Is(err, partition.ErrNotPinned) {
+	if err := partition.Open(g.pub.Conn(), g.cfg.Name).RemoveOverrides(t.Context(), slot, (slot+1)%g.cfg.Slots); !errors.Is(err, partition.ErrNotOverridden) {
 		t.Errorf("removing a pin that is not there: %v", err)
 	}
 	if err := partition.Open(g.pub.Conn(), g.cfg.Name).RemoveOverrides(t.Context(), slot); err != nil {
@@ -142,7 +142,7 @@ func TestPinsHold(t *testing.T) {
 func TestPinsThatMeanNothingAreRefusedAltogether(t *testing.T) {
 	t.Parallel()
 	g := startGroup(t, embedded(t), time.Millisecond, nil)
-	err := partition.Open(g.pub.Conn(), g.cfg.Name).Override(t.Context(), partition.Pin{Slot: 64, Worker: "worker-0"}, partition.Pin{Slot: 3}, partition.Pin{Slot: 1, Worker: "worker-0"})
+	err := partition.Open(g.pub.Conn(), g.cfg.Name).Override(t.Context(), partition.Override{Slot: 64, Worker: "worker-0"}, partition.Override{Slot: 3}, partition.Override{Slot: 1, Worker: "worker-0"})
 	for _, want := range []string{"slot 64", "slot 3"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %q", err, want)

@@ -91,7 +91,7 @@ func loseUnderLoad(t *testing.T, on servers, stream, name string) {
 		ws = append(ws, g.start(fmt.Sprint("w", i)))
 	}
 	await.That(t, "three workers settled", g.settled(ws...))
-	if err := partition.Open(pub, "worker").Override(t.Context(), partition.Pin{Slot: 3, Worker: ws[1].Status().ID}); err != nil {
+	if err := partition.Open(pub, "worker").Override(t.Context(), partition.Override{Slot: 3, Worker: ws[1].Status().ID}); err != nil {
 		t.Fatal(err)
 	}
 	await.That(t, "the pin is in the map", func() bool { return ws[0].Status().Version > 1 })

@@ -9,6 +9,7 @@ import (
 
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/partitiontest/await"
+	"github.com/muster-dev/muster/partition/report"
 	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
 
@@ -19,7 +20,7 @@ func withRetry(c *partition.Config) {
 
 // parked returns what is in the retry queue. A server that has just been restarted may
 // not answer at once.
-func (g *group) parked() partition.Parked {
+func (g *group) parked() partition.RetryQueue {
 	g.t.Helper()
 	for end := time.Now().Add(await.Patience); ; time.Sleep(100 * time.Millisecond) {
 		p, err := partition.Open(g.pub.Conn(), g.cfg.Name).RetryQueue(g.t.Context())
@@ -83,19 +84,23 @@ func failingKeyHoldsNobodyUp(t *testing.T, on servers) {
 	g.publish(40, 2)
 	await.That(t, "everybody else goes on in other slots", g.othersDone(failing))
 	await.That(t, "what fails is parked in other slots", allParked)
-	if here := ws[2].Parked(); here.Keys != 2 || here.Messages != g.parked().Messages || here.Retries == 0 || here.Oldest.IsZero() {
-		t.Errorf("the owner knows of %+v, parked is %+v", here, g.parked())
+	here := ws[2].Metrics()
+	if here.Retry.Keys != 2 || here.Retry.Messages != g.parked().Messages || here.Retry.Oldest == 0 {
+		t.Errorf("the owner knows of %+v, parked is %+v", here.Retry, g.parked())
+	}
+	if here.Counters.Retried == 0 {
+		t.Error("the owner has counted no attempt of a message of the retry queue")
 	}
 
 	view, err := partition.Open(g.pub.Conn(), g.cfg.Name).Inspect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	report := view.Report().Parked
+	queue := view.Report().Parked
 	owner := ws[2].Status().ID
-	want := partition.ParkedKeyReport{Key: "a0:b0", Messages: g.n["a0.b0"], Slot: partition.SlotOfKey(g.cfg.Slots, "a0:b0"), Owner: owner}
-	if len(report.Keys) != 2 || report.Keys[0] != want || report.Messages != g.parked().Messages || report.Oldest <= 0 {
-		t.Errorf("the report tells of %+v, want %+v first", report, want)
+	want := report.RetryKey{Key: "a0:b0", Messages: g.n["a0.b0"], Slot: partition.SlotOfKey(g.cfg.Slots, "a0:b0"), Owner: owner}
+	if len(queue.Keys) != 2 || queue.Keys[0] != want || queue.Messages != g.parked().Messages || queue.Oldest <= 0 {
+		t.Errorf("the report tells of %+v, want %+v first", queue, want)
 	}
 
 	g.rec.mu.Lock()

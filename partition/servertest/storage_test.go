@@ -15,6 +15,7 @@ import (
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
 	"github.com/muster-dev/muster/partition/partitiontest/await"
+	"github.com/muster-dev/muster/partition/report"
 	"github.com/muster-dev/muster/partition/servertest/natstest"
 	"github.com/muster-dev/muster/partition/state"
 )
@@ -128,7 +129,7 @@ func TestRefusedWrites(t *testing.T) {
 	if s := ws[0].Status(); s.RefusedSince.Before(filled.Add(-g.cfg.Lease.TTL)) || s.LeaseRenewed.After(s.RefusedSince) {
 		t.Errorf("refused since %v, renewed at %v, filled at %v", s.RefusedSince, s.LeaseRenewed, filled)
 	}
-	var r partition.Report
+	var r report.Group
 	await.That(t, "a look says why", func() bool {
 		v := g.look(t)
 		if r = v.Report(); time.Since(filled) > 2*g.cfg.Lease.TTL+3*time.Second && r.State == state.Stable {

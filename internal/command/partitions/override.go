@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
+	"github.com/muster-dev/muster/partition/report"
 	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/partition"
 )
@@ -80,21 +81,21 @@ func (p *groupCommand) overrideFaults(args []string, remove, list bool) error {
 }
 
 // parseOverride reads "tool001:chamber1=defender-3" or "417=defender-3".
-func parseOverride(text string) (partition.Pin, error) {
+func parseOverride(text string) (partition.Override, error) {
 	what, worker, ok := strings.Cut(text, "=")
 	if !ok || what == "" || worker == "" {
-		return partition.Pin{}, fmt.Errorf("%q is no override: write KEY=WORKER or SLOT=WORKER", text)
+		return partition.Override{}, fmt.Errorf("%q is no override: write KEY=WORKER or SLOT=WORKER", text)
 	}
 	slot, err := strconv.Atoi(what)
 	switch {
 	case err == nil && slot < 0:
-		return partition.Pin{}, fmt.Errorf("slot %d is negative", slot)
+		return partition.Override{}, fmt.Errorf("slot %d is negative", slot)
 	case err == nil:
-		return partition.Pin{Slot: slot, Worker: worker}, nil
+		return partition.Override{Slot: slot, Worker: worker}, nil
 	case strings.ContainsAny(what, ".*> \t"):
-		return partition.Pin{}, fmt.Errorf("%q is no key: write its parts with %q between them, as in tool001:chamber1", what, partition.KeySeparator)
+		return partition.Override{}, fmt.Errorf("%q is no key: write its parts with %q between them, as in tool001:chamber1", what, partition.KeySeparator)
 	}
-	return partition.Pin{Key: what, Worker: worker}, nil
+	return partition.Override{Key: what, Worker: worker}, nil
 }
 
 func (p *groupCommand) addOverride(ctx context.Context, nc *nats.Conn, what, worker string) error {
@@ -103,7 +104,7 @@ func (p *groupCommand) addOverride(ctx context.Context, nc *nats.Conn, what, wor
 		return err
 	}
 	if err := partition.Open(nc, p.group).Override(ctx, pin); err != nil {
-		if errors.Is(err, partition.ErrNoPin) {
+		if errors.Is(err, partition.ErrNoSuchSlot) {
 			return command.UsageError(p.cmd, err)
 		}
 		return err
@@ -148,7 +149,7 @@ func (p *groupCommand) listOverrides(ctx context.Context, nc *nats.Conn) error {
 	})
 }
 
-func overrideRows(pins []partition.PinReport) []string {
+func overrideRows(pins []report.Override) []string {
 	rows := []string{"SLOT\tKEY\tWORKER\tSINCE\tNOW WITH\tKEPT"}
 	for _, x := range pins {
 		kept := "yes"

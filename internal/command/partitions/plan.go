@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-dev/muster/partition/report"
 	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/plan"
@@ -88,7 +89,7 @@ func strategyOf(name string) (plan.Strategy, error) {
 	return nil, fmt.Errorf("--strategy is %q: give sticky or ring", name)
 }
 
-func writeForecast(w io.Writer, f partition.Forecast, limit int) {
+func writeForecast(w io.Writer, f report.Forecast, limit int) {
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
 	switch {
 	case len(f.Reasons) > 0:

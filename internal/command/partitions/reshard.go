@@ -43,7 +43,7 @@ func newReshard() *cobra.Command {
 		defer nc.Close()
 		if change {
 			err := partition.Open(nc, p.group).Reshard(cmd.Context(), slots)
-			if refused := new(partition.LayoutError); errors.As(err, &refused) {
+			if refused := new(partition.ReshardError); errors.As(err, &refused) {
 				return command.UsageError(cmd, err)
 			}
 			if err != nil {
@@ -70,7 +70,7 @@ const (
 )
 
 // waitForReshard waits until a change is done, and tells how far it is.
-func (p *groupCommand) waitForReshard(ctx context.Context, nc *nats.Conn, l partition.Layout, wait time.Duration) (partition.Layout, error) {
+func (p *groupCommand) waitForReshard(ctx context.Context, nc *nats.Conn, l partition.Resharding, wait time.Duration) (partition.Resharding, error) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	tick := time.NewTicker(reshardPoll)
@@ -94,7 +94,7 @@ func (p *groupCommand) waitForReshard(ctx context.Context, nc *nats.Conn, l part
 	return l, nil
 }
 
-func slotCountText(l partition.Layout) string {
+func slotCountText(l partition.Resharding) string {
 	switch {
 	case l.Former > 0:
 		return fmt.Sprintf("resharding from %d to %d slots, %d are still to be taken", l.Former, l.Slots, l.Waiting)
@@ -115,7 +115,7 @@ type slotCountView struct {
 	Version uint64 `json:"version"`
 }
 
-func (p *groupCommand) showSlotCount(l partition.Layout) error {
+func (p *groupCommand) showSlotCount(l partition.Resharding) error {
 	return p.write(slotCountView(l), func(out io.Writer) {
 		_, _ = fmt.Fprintf(out, "Group %s: %s (map version %d; it can be one of %v).\n", p.group, slotCountText(l), l.Version, l.Choices)
 	})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/muster-dev/muster/partition/report"
 	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/state"
@@ -56,7 +57,7 @@ func (p *groupCommand) keys(v *partition.View, keys []string) error {
 	if faults != nil {
 		return command.UsageError(p.cmd, faults)
 	}
-	var found []partition.KeyReport
+	var found []report.Key
 	rows := []string{"KEY\tSLOT\tOWNER\tNEXT"}
 	for _, k := range keys {
 		r := v.Key(k)
@@ -81,7 +82,7 @@ func ofStreams(shards int) string {
 // fewMoves is how many handoffs a table shows unless all are asked for.
 const fewMoves = 10
 
-func writeStatus(w io.Writer, r partition.Report, all bool) {
+func writeStatus(w io.Writer, r report.Group, all bool) {
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
 	if liveWorkers(r) == 0 && r.Leader != "" {
 		// Its lease outlives it by some seconds.
@@ -144,7 +145,7 @@ func ofKeys(n int) string {
 	return fmt.Sprintf(" for %d keys", n)
 }
 
-func liveWorkers(r partition.Report) (live int) {
+func liveWorkers(r report.Group) (live int) {
 	for _, w := range r.Workers {
 		if w.State != state.Gone {
 			live++
@@ -153,7 +154,7 @@ func liveWorkers(r partition.Report) (live int) {
 	return live
 }
 
-func workersOf(r partition.Report) string {
+func workersOf(r report.Group) string {
 	live := liveWorkers(r)
 	if r.Expected == 0 {
 		return fmt.Sprintf("%d workers", live)
@@ -161,7 +162,7 @@ func workersOf(r partition.Report) string {
 	return fmt.Sprintf("%d workers of %d expected", live, r.Expected)
 }
 
-func pendingText(r partition.Report) string {
+func pendingText(r report.Group) string {
 	text := "no message waits"
 	if r.Pending > 0 {
 		text = fmt.Sprintf("%d messages wait, the oldest for %s", r.Pending, seconds(r.OldestPending))
@@ -176,7 +177,7 @@ func pendingText(r partition.Report) string {
 }
 
 // writeQueued shows the keys that have messages queued for retry, those with most first.
-func writeQueued(w io.Writer, r partition.Report, all bool) {
+func writeQueued(w io.Writer, r report.Group, all bool) {
 	if len(r.Parked.Keys) == 0 {
 		return
 	}
@@ -192,7 +193,7 @@ func writeQueued(w io.Writer, r partition.Report, all bool) {
 	columns(w, rows...)
 }
 
-func writeWorkers(w io.Writer, r partition.Report) {
+func writeWorkers(w io.Writer, r report.Group) {
 	rows := []string{"WORKER\tSTATE\tSLOTS\tIN\tOUT\tKEYS\tLOAD\tOVER MEAN\tLEASE\tMAP\tNODE\tZONE\tPOD\tNOTE"}
 	for _, x := range r.Workers {
 		keys := "-"
@@ -210,7 +211,7 @@ func writeWorkers(w io.Writer, r partition.Report) {
 	columns(w, dropEmpty(rows)...)
 }
 
-func notes(x partition.WorkerReport) []string {
+func notes(x report.Worker) []string {
 	var out []string
 	for _, n := range []struct {
 		is   bool
@@ -246,7 +247,7 @@ func dropEmpty(rows []string) []string {
 	return lines
 }
 
-func writeMoves(w io.Writer, moves []partition.MoveReport, all bool) {
+func writeMoves(w io.Writer, moves []report.Move, all bool) {
 	if len(moves) == 0 {
 		return
 	}

@@ -5,33 +5,33 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/report"
 	"github.com/muster-dev/muster/partition/state"
 )
 
 // TestStatus: a group without workers says so in its first line.
 func TestStatus(t *testing.T) {
 	t.Parallel()
-	status := func(workers ...partition.WorkerReport) string {
+	status := func(workers ...report.Worker) string {
 		var b strings.Builder
-		writeStatus(&b, partition.Report{Group: "orders", State: state.Emergency, Leader: "orders-1", Epoch: 3, Version: 2, Slots: 64, Workers: workers}, false)
+		writeStatus(&b, report.Group{Group: "orders", State: state.Emergency, Leader: "orders-1", Epoch: 3, Version: 2, Slots: 64, Workers: workers}, false)
 		first, _, _ := strings.Cut(b.String(), "\n")
 		return first
 	}
-	dead := partition.WorkerReport{ID: "orders-1", State: state.Gone}
+	dead := report.Worker{ID: "orders-1", State: state.Gone}
 	if got := status(dead, dead); got != "Group orders is EMERGENCY: no worker is alive. The last leader was orders-1 (epoch 3)." {
 		t.Error(got)
 	}
-	if got := status(dead, partition.WorkerReport{ID: "orders-2", State: state.Stable}); got != "Group orders is EMERGENCY, led by orders-1 (epoch 3)." {
+	if got := status(dead, report.Worker{ID: "orders-2", State: state.Stable}); got != "Group orders is EMERGENCY, led by orders-1 (epoch 3)." {
 		t.Error(got)
 	}
 }
 
 func TestPartitionsStatusShowsWhatIsQueuedForRetry(t *testing.T) {
 	t.Parallel()
-	r := partition.Report{Parked: partition.ParkedReport{Messages: 14, Oldest: 90, Keys: []partition.ParkedKeyReport{{Key: "a:b", Messages: 3, Slot: 7, Owner: "jobs-2"}}}}
+	r := report.Group{Parked: report.RetryQueue{Messages: 14, Oldest: 90, Keys: []report.RetryKey{{Key: "a:b", Messages: 3, Slot: 7, Owner: "jobs-2"}}}}
 	for i := range 11 {
-		r.Parked.Keys = append(r.Parked.Keys, partition.ParkedKeyReport{Key: fmt.Sprintf("k:%d", i), Messages: 1, Slot: i})
+		r.Parked.Keys = append(r.Parked.Keys, report.RetryKey{Key: fmt.Sprintf("k:%d", i), Messages: 1, Slot: i})
 	}
 	for all, want := range map[bool]string{false: "and 2 more; see --all", true: "k:10"} {
 		var out strings.Builder

@@ -227,7 +227,7 @@ func (a *auditor) write(key string, c *call) error {
 		if c.ctx.Err() == nil && !k.forgotten {
 			a.violate("fence-grows", "%s writes %s %d with fence %v, and %s has written with %v", c.pod.name, key, c.number, c.fence, k.owner.name, k.fence)
 		}
-		return fmt.Errorf("storing %s %d of %s: %w", key, c.number, c.pod.name, &partition.FencedBy{Stored: k.fence})
+		return fmt.Errorf("storing %s %d of %s: %w", key, c.number, c.pod.name, &partition.FencedError{Stored: k.fence})
 	case order == 0 && k.owner != nil && k.owner != c.pod:
 		a.violate("fence-unique", "%s and %s have fence %v for %s", k.owner.name, c.pod.name, c.fence, key)
 	}
