@@ -1,16 +1,11 @@
 package partition
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"regexp"
 	"time"
 )
-
-// maxSlots bounds the number of slots: each has one consumer, and a server holds thousands,
-// not millions.
-const maxSlots = 1 << 16
 
 // Config says which keys a group of workers shares, and how. Name, Stream and Subject are
 // required; every other zero value stands for the default named with its field. All workers
@@ -57,13 +52,6 @@ type Config struct {
 
 var groupName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,30}$`)
 var streamName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
-
-func defaulted[T comparable](v *T, d T) {
-	var zero T
-	if *v == zero {
-		*v = d
-	}
-}
 
 // resolve fills in the defaults.
 func (c Config) resolve() Config {
@@ -125,25 +113,6 @@ func (c Config) validateKeys(f *faults) pattern {
 	}
 	return p
 }
-
-// faults collects what is wrong with a configuration.
-type faults []error
-
-func (f *faults) add(format string, args ...any) { *f = append(*f, fmt.Errorf(format, args...)) }
-
-func (f *faults) within(field string, v, low, high int) {
-	if v < low || v > high {
-		f.add("%s is %d: give %d to %d", field, v, low, high)
-	}
-}
-
-func (f *faults) positive(field string, d time.Duration) {
-	if d <= 0 {
-		f.add("%s is %v: give a positive duration", field, d)
-	}
-}
-
-func (f *faults) err() error { return errors.Join(*f...) }
 
 // divisions returns in how many slots the keys may be divided.
 func (c Config) divisions() []int { return layout{base: c.Slots}.divisions() }

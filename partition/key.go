@@ -251,3 +251,54 @@ func (s Slots) Has(tokens ...string) bool {
 	_, ok := slices.BinarySearch(s.Slots, SlotOf(s.Of, tokens...))
 	return ok
 }
+
+// maxSlots bounds the number of slots: each has one consumer, and a server holds thousands,
+// not millions.
+const maxSlots = 1 << 16
+
+// maxShards bounds Config.Shards.
+const maxShards = 64
+
+// streamOf returns the stream that holds the messages of a slot.
+func (l layout) streamOf(slot int) string { return l.shardStream(slot % max(l.shards, 1)) }
+
+func (l layout) shardStream(shard int) string {
+	if l.shards <= 1 {
+		return l.stream
+	}
+	return l.stream + "-" + strconv.Itoa(shard)
+}
+
+// hashed returns a subject mapping function that hashes the key, {{partition(n,1,2)}}.
+func (l layout) hashed(n int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "{{partition(%d", n)
+	for i := range l.pattern.wild {
+		fmt.Fprintf(&b, ",%d", i+1)
+	}
+	b.WriteString(")}}")
+	return b.String()
+}
+
+// streams returns the names of all streams, by shard.
+func (l layout) streams() []string {
+	all := make([]string, max(l.shards, 1))
+	for k := range all {
+		all[k] = l.shardStream(k)
+	}
+	return all
+}
+
+// subject returns what the stream of a shard listens to.
+func (l layout) subject(shard int) string {
+	return l.shardPrefix(strconv.Itoa(shard)) + l.pattern.subject
+}
+
+// shardPrefix stands before the published subject in the one that a shard listens
+// to.
+func (l layout) shardPrefix(shard string) string {
+	if l.shards <= 1 {
+		return ""
+	}
+	return l.group + ".shards." + strconv.Itoa(l.shards) + "." + shard + "."
+}

@@ -2,7 +2,6 @@ package partition
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,27 +9,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-)
-
-const (
-	// pullExpiry is how long a pull waits for a message.
-	pullExpiry = 30 * time.Second
-	// pinnedTTL is how long the server keeps a pin without a new pull.
-	pinnedTTL = 3 * pullExpiry
-	// priorityGroup is the one priority group of each slot's consumer.
-	priorityGroup = "owner"
-	// markerTTL is how long the trace of an expired or deleted key stays.
-	markerTTL = time.Minute
-	// mapMarkerTTL is the same for a key that expires in the map's bucket. Where
-	// several values of a key are kept, the server raises every TTL to it, so a longer
-	// one would be how long a dead leader is waited for. A worker that was away for
-	// longer sees no trace, and asks whether the leader's lease is there.
-	mapMarkerTTL = time.Second
-	// mapHistoryDepth is how many values are kept of each key of the map's
-	// bucket.
-	mapHistoryDepth = 10
-	// layoutKey holds what the stream was provisioned with.
-	layoutKey = "layout"
 )
 
 // expect writes the number of workers that there should be.
@@ -50,35 +28,6 @@ func expect(ctx context.Context, nc *nats.Conn, group string, n int) error {
 		return fmt.Errorf("setting the expected number of workers of %s: %w", group, err)
 	}
 	return nil
-}
-
-// layoutValue is what layoutKey holds.
-type layoutValue struct {
-	Schema  int    `json:"schema"`
-	Slots   int    `json:"slots"` // at first
-	Stream  string `json:"stream"`
-	Subject string `json:"subject"`
-	Shards  int    `json:"shards,omitempty"` // 0: one stream
-	Retry   bool   `json:"retry,omitempty"`  // failing messages are parked
-
-	Settings *groupSettings `json:"settings,omitempty"` // nil: of an earlier version
-}
-
-// shardedSchema is the schema of a layoutValue with several streams. Versions that
-// know of one only refuse it; they would make another stream, and wait there.
-const shardedSchema = 2
-
-// settledSchema is the schema of a layoutValue with Settings, which workers that know
-// nothing of them would not keep to.
-const settledSchema = 3
-
-// layout returns the layout of a recorded group.
-func (v layoutValue) layout(group string) (layout, error) {
-	p, err := parsePattern(v.Subject)
-	if err != nil {
-		return layout{}, fmt.Errorf("the recorded layout of group %s: %w", group, err)
-	}
-	return layout{group: group, base: v.Slots, pattern: p, stream: v.Stream, shards: v.Shards}, nil
 }
 
 // provision does what Group.Provision says. It also returns the streams that it created for a group that was there before.
@@ -155,49 +104,6 @@ func tellOfMapping(ctx context.Context, nc *nats.Conn, cfg Config) {
 	}
 }
 
-func (c Config) layoutValue() layoutValue {
-	s := c.settings()
-	v := layoutValue{Schema: settledSchema, Slots: c.Slots, Stream: c.Stream, Subject: c.Subject, Retry: c.Retry.Enabled, Settings: &s}
-	if c.Shards > 1 {
-		v.Shards = c.Shards
-	}
-	return v
-}
-
-var errNotProvisioned = errors.New("nothing is provisioned")
-
-// recordedLayout returns what a group was provisioned with.
-func recordedLayout(ctx context.Context, kv jetstream.KeyValue) (layoutValue, error) {
-	e, err := kv.Get(ctx, layoutKey)
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return layoutValue{}, errNotProvisioned
-	}
-	if err != nil {
-		return layoutValue{}, fmt.Errorf("reading the layout from bucket %s: %w", kv.Bucket(), err)
-	}
-	have, err := decodeLayout(e.Value())
-	if err != nil {
-		return layoutValue{}, fmt.Errorf("reading the layout from bucket %s: %w", kv.Bucket(), err)
-	}
-	return have, nil
-}
-
-// decodeLayout reads what a group was provisioned with.
-func decodeLayout(data []byte) (layoutValue, error) {
-	if err := readSchema(data, valueSchema, settledSchema); err != nil {
-		return layoutValue{}, err
-	}
-	var have layoutValue
-	if err := json.Unmarshal(data, &have); err != nil {
-		return layoutValue{}, err
-	}
-	sharded := have.Schema >= shardedSchema && have.Shards > 1 && have.Shards <= maxShards
-	if !sharded && (have.Schema == shardedSchema || have.Shards != 0) || (have.Settings != nil) != (have.Schema == settledSchema) || have.Slots < 1 || have.Slots > maxSlots || have.Slots%max(have.Shards, 1) != 0 {
-		return layoutValue{}, fmt.Errorf("it is no layout: %.200q", data)
-	}
-	return have, nil
-}
-
 // checkLayout compares a configuration with what is provisioned, and returns the
 // number of slots that was provisioned: the configuration may name another one
 // that they can be divided in.
@@ -219,32 +125,6 @@ func checkLayout(ctx context.Context, kv jetstream.KeyValue, cfg Config) (base i
 		return 0, fmt.Errorf("group %s was provisioned with Slots %d, Stream %s and Subject %s, and is configured for Slots %d, Stream %s and Subject %s here: give the same, or another Name", cfg.Name, have.Slots, have.Stream, have.Subject, want.Slots, want.Stream, want.Subject)
 	}
 	return have.Slots, nil
-}
-
-// slotStream returns the settings of a stream of messages.
-func slotStream(cfg Config, lay layout, shard int) jetstream.StreamConfig {
-	slots, maxBytes := lay.finest()/cfg.Shards, cfg.Storage.MaxBytes
-	if maxBytes > 0 {
-		maxBytes = max(1, maxBytes/int64(cfg.Shards))
-	}
-	return jetstream.StreamConfig{
-		Name:        lay.shardStream(shard),
-		Description: fmt.Sprintf("Messages of %s, divided in slots by their key.", cfg.Name),
-		Subjects:    []string{lay.subject(shard)},
-		// A message is gone once it is acknowledged, which bounds storage, and
-		// lets the consumers keep their state in memory: losing it replays
-		// only what is not done.
-		Retention:        jetstream.WorkQueuePolicy,
-		Discard:          jetstream.DiscardNew,
-		MaxAge:           cfg.Storage.MaxAge,
-		MaxBytes:         maxBytes,
-		Duplicates:       cfg.Storage.Duplicates,
-		Storage:          jetstream.FileStorage,
-		Replicas:         cfg.Storage.Replicas,
-		MaxConsumers:     2 * slots,
-		AllowDirect:      true,
-		SubjectTransform: &jetstream.SubjectTransformConfig{Source: lay.subject(shard), Destination: lay.transform()},
-	}
 }
 
 func provisionStream(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout, shard int) error {
@@ -270,19 +150,6 @@ func provisionStream(ctx context.Context, js jetstream.JetStream, cfg Config, la
 		return fmt.Errorf("it allows %d consumers, want at least one for each of the %d slots there may be: raise its max consumers", have.MaxConsumers, slots)
 	}
 	return nil
-}
-
-// bucketConfigs returns the settings of the group's buckets.
-func bucketConfigs(cfg Config) []jetstream.KeyValueConfig {
-	all := []jetstream.KeyValueConfig{
-		{Bucket: cfg.bucketIDs(), Description: "Stable IDs and who holds them.", LimitMarkerTTL: markerTTL, MaxBytes: cfg.idBytes()},
-		{Bucket: cfg.bucketLeases(), Description: "The workers' leases.", LimitMarkerTTL: markerTTL, MaxBytes: cfg.leaseBytes()},
-		{Bucket: cfg.bucketMap(), Description: "The assignment map and the leader's lease.", History: mapHistoryDepth, LimitMarkerTTL: mapMarkerTTL, MaxBytes: cfg.mapBytes()},
-	}
-	for i := range all {
-		all[i].Replicas, all[i].Storage = cfg.Storage.Replicas, jetstream.FileStorage
-	}
-	return all
 }
 
 // provisionBuckets makes the group's buckets, and returns those of them that the group

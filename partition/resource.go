@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -65,4 +66,92 @@ func bucketOf(stream string) (string, bool) {
 		return stream[len(bucketPrefix):], true
 	}
 	return "", false
+}
+
+const (
+	// pullExpiry is how long a pull waits for a message.
+	pullExpiry = 30 * time.Second
+	// pinnedTTL is how long the server keeps a pin without a new pull.
+	pinnedTTL = 3 * pullExpiry
+	// priorityGroup is the one priority group of each slot's consumer.
+	priorityGroup = "owner"
+	// markerTTL is how long the trace of an expired or deleted key stays.
+	markerTTL = time.Minute
+	// mapMarkerTTL is the same for a key that expires in the map's bucket. Where
+	// several values of a key are kept, the server raises every TTL to it, so a longer
+	// one would be how long a dead leader is waited for. A worker that was away for
+	// longer sees no trace, and asks whether the leader's lease is there.
+	mapMarkerTTL = time.Second
+	// mapHistoryDepth is how many values are kept of each key of the map's
+	// bucket.
+	mapHistoryDepth = 10
+	// layoutKey holds what the stream was provisioned with.
+	layoutKey = "layout"
+)
+
+// slotStream returns the settings of a stream of messages.
+func slotStream(cfg Config, lay layout, shard int) jetstream.StreamConfig {
+	slots, maxBytes := lay.finest()/cfg.Shards, cfg.Storage.MaxBytes
+	if maxBytes > 0 {
+		maxBytes = max(1, maxBytes/int64(cfg.Shards))
+	}
+	return jetstream.StreamConfig{
+		Name:        lay.shardStream(shard),
+		Description: fmt.Sprintf("Messages of %s, divided in slots by their key.", cfg.Name),
+		Subjects:    []string{lay.subject(shard)},
+		// A message is gone once it is acknowledged, which bounds storage, and
+		// lets the consumers keep their state in memory: losing it replays
+		// only what is not done.
+		Retention:        jetstream.WorkQueuePolicy,
+		Discard:          jetstream.DiscardNew,
+		MaxAge:           cfg.Storage.MaxAge,
+		MaxBytes:         maxBytes,
+		Duplicates:       cfg.Storage.Duplicates,
+		Storage:          jetstream.FileStorage,
+		Replicas:         cfg.Storage.Replicas,
+		MaxConsumers:     2 * slots,
+		AllowDirect:      true,
+		SubjectTransform: &jetstream.SubjectTransformConfig{Source: lay.subject(shard), Destination: lay.transform()},
+	}
+}
+
+// bucketConfigs returns the settings of the group's buckets.
+func bucketConfigs(cfg Config) []jetstream.KeyValueConfig {
+	all := []jetstream.KeyValueConfig{
+		{Bucket: cfg.bucketIDs(), Description: "Stable IDs and who holds them.", LimitMarkerTTL: markerTTL, MaxBytes: cfg.idBytes()},
+		{Bucket: cfg.bucketLeases(), Description: "The workers' leases.", LimitMarkerTTL: markerTTL, MaxBytes: cfg.leaseBytes()},
+		{Bucket: cfg.bucketMap(), Description: "The assignment map and the leader's lease.", History: mapHistoryDepth, LimitMarkerTTL: mapMarkerTTL, MaxBytes: cfg.mapBytes()},
+	}
+	for i := range all {
+		all[i].Replicas, all[i].Storage = cfg.Storage.Replicas, jetstream.FileStorage
+	}
+	return all
+}
+
+// retryStream returns the settings of the stream of queued messages.
+func retryStream(cfg Config, lay layout) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:        retryStreamName(cfg.Stream),
+		Description: fmt.Sprintf("Messages of %s that failed, and later ones of their keys.", cfg.Name),
+		Subjects:    []string{lay.retryPrefix() + ">"},
+		Storage:     jetstream.FileStorage,
+		Replicas:    cfg.Storage.Replicas,
+		Discard:     jetstream.DiscardNew,
+		// What is queued is read by the stream's leader alone: a replica may be
+		// behind.
+		AllowDirect: false,
+		AllowRollup: true, // of claims
+	}
+}
+
+// retryStreamName returns the name of the stream with the queued messages of a group
+// whose messages are in the given one.
+func retryStreamName(stream string) string { return stream + "-retry" }
+
+func (c Config) idBytes() int64 { return max(4<<20, recordBytes*int64(c.Identity.PoolSize)) } // other groups have theirs there, too
+
+func (c Config) leaseBytes() int64 { return max(1<<20, recordBytes*int64(c.Identity.PoolSize)) }
+
+func (c Config) mapBytes() int64 {
+	return min(8<<20+mapHistoryDepth*slotBytes*int64(layout{base: c.Slots}.finest()), maxMapBucket)
 }

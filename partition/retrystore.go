@@ -15,10 +15,6 @@ import (
 	"github.com/muster-dev/muster/partition/reserve"
 )
 
-// retryStreamName returns the name of the stream with the queued messages of a group
-// whose messages are in the given one.
-func retryStreamName(stream string) string { return stream + "-retry" }
-
 // Headers of queued messages. The server's own headers of the message as it was
 // published stand behind headerKept, since they are for another stream.
 const (
@@ -28,22 +24,6 @@ const (
 	headerKept      = "Muster-Was-"
 	serverHeaders   = "Nats-"
 )
-
-// retryStream returns the settings of the stream of queued messages.
-func retryStream(cfg Config, lay layout) jetstream.StreamConfig {
-	return jetstream.StreamConfig{
-		Name:        retryStreamName(cfg.Stream),
-		Description: fmt.Sprintf("Messages of %s that failed, and later ones of their keys.", cfg.Name),
-		Subjects:    []string{lay.retryPrefix() + ">"},
-		Storage:     jetstream.FileStorage,
-		Replicas:    cfg.Storage.Replicas,
-		Discard:     jetstream.DiscardNew,
-		// What is queued is read by the stream's leader alone: a replica may be
-		// behind.
-		AllowDirect: false,
-		AllowRollup: true, // of claims
-	}
-}
 
 func provisionRetry(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout) (jetstream.Stream, error) {
 	want := retryStream(cfg, lay)

@@ -15,54 +15,6 @@ import (
 // worker with longer leases than its leader knows of is declared dead while it trusts
 // its lease, and one with other limits would not know what its stream keeps.
 
-// groupSettings are the settings of a group beside its layout, as they are recorded.
-type groupSettings struct {
-	Replicas          int           `json:"replicas"`
-	MaxAge            duration      `json:"max_age"`
-	MaxBytes          int64         `json:"max_bytes"` // 0: the default; see Config.Storage.MaxBytes
-	Duplicates        duration      `json:"duplicates"`
-	AckWait           duration      `json:"ack_wait"`
-	HeartbeatInterval duration      `json:"heartbeat_interval"`
-	LeaseTTL          duration      `json:"lease_ttl"`
-	LeaseMargin       duration      `json:"lease_margin"`
-	IDTTL             duration      `json:"id_ttl"`
-	SuspicionGrace    duration      `json:"suspicion_grace"`
-	SuspicionMargin   duration      `json:"suspicion_margin"`
-	Retry             retrySettings `json:"retry"` // whether it is on is in the layout
-}
-
-type retrySettings struct {
-	Tries    int      `json:"tries"`
-	Delay    duration `json:"delay"`
-	MaxDelay duration `json:"max_delay"`
-	PerKey   int      `json:"per_key"`
-	PerSlot  int      `json:"per_slot"`
-	Attempts int      `json:"attempts"`
-}
-
-// duration is written as "1m30s".
-type duration time.Duration
-
-func (d duration) String() string { return time.Duration(d).String() }
-
-// MarshalText implements encoding.TextMarshaler.
-func (d duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (d *duration) UnmarshalText(text []byte) error {
-	v, err := time.ParseDuration(string(text))
-	*d = duration(v)
-	return err
-}
-
-// settings returns those of a resolved configuration.
-func (c Config) settings() groupSettings {
-	return groupSettings{Replicas: c.Storage.Replicas, MaxAge: duration(c.Storage.MaxAge), MaxBytes: c.Storage.MaxBytes, Duplicates: duration(c.Storage.Duplicates), AckWait: duration(c.Delivery.AckWait),
-		HeartbeatInterval: duration(c.Lease.Heartbeat), LeaseTTL: duration(c.Lease.TTL), LeaseMargin: duration(c.Lease.Margin), IDTTL: duration(c.Lease.IDTTL),
-		SuspicionGrace: duration(c.Lease.SuspicionGrace), SuspicionMargin: duration(c.Lease.SuspicionMargin),
-		Retry: retrySettings{c.Retry.Tries, duration(c.Retry.Delay), duration(c.Retry.MaxDelay), c.Retry.PerKey, c.Retry.PerSlot, c.Retry.Attempts}}
-}
-
 // fill sets what a configuration that is not resolved leaves open to the group's values.
 func (c Config) fill(s groupSettings) Config {
 	for _, f := range []struct {

@@ -25,53 +25,6 @@ import (
 // another number finds no stream and is told so, instead of putting messages where
 // nobody looks for them.
 
-// maxShards bounds Config.Shards.
-const maxShards = 64
-
-// streamOf returns the stream that holds the messages of a slot.
-func (l layout) streamOf(slot int) string { return l.shardStream(slot % max(l.shards, 1)) }
-
-func (l layout) shardStream(shard int) string {
-	if l.shards <= 1 {
-		return l.stream
-	}
-	return l.stream + "-" + strconv.Itoa(shard)
-}
-
-// streams returns the names of all streams, by shard.
-func (l layout) streams() []string {
-	all := make([]string, max(l.shards, 1))
-	for k := range all {
-		all[k] = l.shardStream(k)
-	}
-	return all
-}
-
-// shardPrefix stands before the published subject in the one that a shard listens
-// to.
-func (l layout) shardPrefix(shard string) string {
-	if l.shards <= 1 {
-		return ""
-	}
-	return l.group + ".shards." + strconv.Itoa(l.shards) + "." + shard + "."
-}
-
-// subject returns what the stream of a shard listens to.
-func (l layout) subject(shard int) string {
-	return l.shardPrefix(strconv.Itoa(shard)) + l.pattern.subject
-}
-
-// hashed returns a subject mapping function that hashes the key, {{partition(n,1,2)}}.
-func (l layout) hashed(n int) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "{{partition(%d", n)
-	for i := range l.pattern.wild {
-		fmt.Fprintf(&b, ",%d", i+1)
-	}
-	b.WriteString(")}}")
-	return b.String()
-}
-
 // mapping returns the destination of the servers' subject mapping, whose source is
 // the published subject.
 func (l layout) mapping() string {

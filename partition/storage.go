@@ -39,12 +39,6 @@ const (
 	maxMapBucket = 128 << 20
 )
 
-func (c Config) idBytes() int64    { return max(4<<20, recordBytes*int64(c.Identity.PoolSize)) } // other groups have theirs there, too
-func (c Config) leaseBytes() int64 { return max(1<<20, recordBytes*int64(c.Identity.PoolSize)) }
-func (c Config) mapBytes() int64 {
-	return min(8<<20+mapHistoryDepth*slotBytes*int64(layout{base: c.Slots}.finest()), maxMapBucket)
-}
-
 // IsFull reports whether a message was not published because its stream, or the server,
 // holds as much as it may. Nothing is stored of it, and nothing is wrong with it: publish
 // it again later, with the same ID. The group's workers make room by handling messages.
