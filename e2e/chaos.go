@@ -56,7 +56,7 @@ type chaosRun struct {
 	again    int       // messages published again under the same ID
 	known    int       // of them, such as the server took for known
 	copies   int       // messages published again under another ID
-	beside   int       // chambers processed while the one beside them was parked
+	beside   int       // chambers processed while the one beside them was queued
 	over     time.Time // when the last fault ended
 	recovery []time.Duration
 }
@@ -274,7 +274,7 @@ func (r *chaosRun) inject(ctx context.Context, f fault, a *partition.Assignment)
 		return r.stepDown(ctx, f)
 	case faultDuplicates:
 		return r.publishAgain(ctx, f)
-	case faultLethal:
+	case faultPoison:
 		return r.doom(ctx, f)
 	case faultFailing:
 		return r.failChamber(ctx, f, a)
@@ -314,10 +314,10 @@ func (r *chaosRun) freeze(ctx context.Context, f fault, w partition.Member, m *l
 	}
 	r.Say("%s is stopped", w.ID)
 	err := pause(ctx, f.For)
-	for err == nil && !z.Deposed {
+	for err == nil && !z.Replaced {
 		var a *partition.Assignment
 		if a, err = r.current(ctx); err == nil && !slices.Contains(a.Workers, w) {
-			z.Deposed = true
+			z.Replaced = true
 		} else if err == nil && time.Since(z.Stopped) > r.Patience(recovered) {
 			err = fmt.Errorf("%s has been stopped for %v and is not declared dead", w.ID, time.Since(z.Stopped).Round(time.Second))
 		} else if err == nil {
@@ -479,7 +479,7 @@ func (r *chaosRun) announce(ctx context.Context, ref defender.ContextRef, id str
 }
 
 // doom publishes a message that kills its handler, and waits until it has been
-// put aside.
+// dead-lettered.
 func (r *chaosRun) doom(ctx context.Context, f fault) error {
 	var before uint64
 	// The servers may have just been restarted.
@@ -491,17 +491,17 @@ func (r *chaosRun) doom(ctx context.Context, f fault) error {
 		return err
 	}
 	chamber := f.Pick % len(r.Chambers)
-	r.Say("A message of %s kills whoever handles it", r.Chambers[chamber])
+	r.Say("A message of %s kills its handler", r.Chambers[chamber])
 	r.Traffic.Named(chamber, local.PoisonContext)
 	r.Traffic.Publish(chamber, true) // and has a successor
-	return r.Wait(ctx, recovered, "the lethal message put aside", func() bool {
+	return r.Wait(ctx, recovered, "the poison message dead-lettered", func() bool {
 		n, err := r.deadLetters(ctx)
 		return err == nil && n > before
 	})
 }
 
 // failChamber has a chamber's messages fail until another chamber of its slot has been
-// processed, by a new owner: the one that parked them is killed.
+// processed, by a new owner: the one that queued them is killed.
 func (r *chaosRun) failChamber(ctx context.Context, f fault, a *partition.Assignment) error {
 	chambers := r.chambersBySlot()
 	slot := f.Pick % r.o.Slots
@@ -517,7 +517,7 @@ func (r *chaosRun) failChamber(ctx context.Context, f fault, a *partition.Assign
 	r.Say("%s fails, and %s, beside it in slot %d, does not", key, r.Chambers[other], slot)
 	r.Traffic.Failing(sick, "failing", file)
 	r.Traffic.Publish(sick, true) // waits behind it
-	if err := r.Wait(ctx, recovered, "its messages parked", func() bool {
+	if err := r.Wait(ctx, recovered, "its messages queued", func() bool {
 		p, err := partition.Open(r.Conn, defender.Group).RetryQueue(ctx)
 		return err == nil && p.Keys[key] > 1
 	}); err != nil {
@@ -528,18 +528,18 @@ func (r *chaosRun) failChamber(ctx context.Context, f fault, a *partition.Assign
 		r.Kill(m)
 	}
 	r.Traffic.Named(other, "beside")
-	parked := 0
+	queued := 0
 	if err := r.Wait(ctx, recovered, "the chamber beside it processed", func() bool {
 		if !r.processedNamed(ctx, other, "beside") {
 			return false
 		}
 		p, err := partition.Open(r.Conn, defender.Group).RetryQueue(ctx)
-		parked = p.Keys[key]
+		queued = p.Keys[key]
 		return err == nil
 	}); err != nil {
 		return err
 	}
-	if parked > 1 {
+	if queued > 1 {
 		r.beside++
 	}
 	r.over = time.Now()
@@ -583,7 +583,7 @@ func (r *chaosRun) judge(ctx context.Context, faults []fault) error {
 	}
 	published := make([]audit.Published, len(pubs))
 	for i, p := range pubs {
-		published[i] = audit.Published{Sequence: p.Seq, Key: p.Key, Context: p.Ref.ID, Lethal: strings.HasPrefix(p.Ref.ID, local.PoisonContext)}
+		published[i] = audit.Published{Sequence: p.Seq, Key: p.Key, Context: p.Ref.ID, Poison: strings.HasPrefix(p.Ref.ID, local.PoisonContext)}
 	}
 	deaths := map[string]time.Time{}
 	for file, ns := range r.Endings() {
@@ -615,8 +615,8 @@ func (r *chaosRun) judge(ctx context.Context, faults []fault) error {
 	equal(rep, "begun while another of the chamber went on", 0, a.Concurrent)
 	equal(rep, "begun before the one before was done", 0, a.OutOfOrder)
 	equal(rep, "results stored out of order, or under an older fence", 0, a.EffectsDisorder+a.FenceBack)
-	rep.check("lethal messages put aside, once, without a result", fmt.Sprint(a.Lethal), a.Lethal > 0 && a.DeadLetters-a.WronglyDead == a.Lethal && a.LethalStored+a.DeadTwice+a.StoredAndDead == 0, "%d", a.DeadLetters-a.WronglyDead)
-	equal(rep, "messages put aside that nothing is wrong with", 0, a.WronglyDead)
+	rep.check("poison messages dead-lettered, once, without a result", fmt.Sprint(a.Poison), a.Poison > 0 && a.DeadLetters-a.WronglyDead == a.Poison && a.PoisonStored+a.DeadTwice+a.StoredAndDead == 0, "%d", a.DeadLetters-a.WronglyDead)
+	equal(rep, "healthy messages dead-lettered", 0, a.WronglyDead)
 	rep.check("results stored by a zombie after its successor's", "0", a.ZombieEffects == 0 && a.Freezes > 0, "%d, of %d stopped past their lease, which had %d runs to end; %d stored before a successor had come to the chamber", a.ZombieEffects, a.Freezes, a.ZombieTails, a.ZombieStores)
 	rep.measure("fence_rejections", r.Total("defender_fence_rejections_total"))
 	rep.check("slots moved by servers that were restarted", "0, no plan", r.moved == 0 && r.plans == 0, "%d, %d plans %s", r.moved, r.plans, strings.Join(r.mishaps, "; "))

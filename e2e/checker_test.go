@@ -68,17 +68,17 @@ func TestReadRunsLeavesOutALineThatAKillCutOff(t *testing.T) {
 	}
 }
 
-func TestAHandoversPauseBeginsWithTheLaterOfCompletionAndPublish(t *testing.T) {
+func TestAHandoffsPauseBeginsWithTheLaterOfCompletionAndPublish(t *testing.T) {
 	t.Parallel()
 	runs := []run{{worker: "old", seq: 1, key: "a", start: 100, end: 200, ok: true}, {worker: "new", seq: 2, key: "a", start: 260, end: 300, ok: true, hit: true}}
-	if h := oneHandover(runs, "old", "new", 150); h.pause != 60 || h.firsts != 1 || h.hits != 1 {
+	if h := oneHandoff(runs, "old", "new", 150); h.pause != 60 || h.firsts != 1 || h.hits != 1 {
 		t.Errorf("published before the completion: %+v", h)
 	}
 	runs[1].published = 250
-	if h := oneHandover(runs, "old", "new", 150); h.pause != 10 {
+	if h := oneHandoff(runs, "old", "new", 150); h.pause != 10 {
 		t.Errorf("published after the completion: %+v", h)
 	}
-	if h := oneHandover(runs[:1], "old", "new", 150); h.pause >= 0 {
+	if h := oneHandoff(runs[:1], "old", "new", 150); h.pause >= 0 {
 		t.Errorf("nothing at the new owner: %+v", h)
 	}
 }

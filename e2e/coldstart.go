@@ -25,7 +25,7 @@ func coldStart(ctx context.Context, s *session) error {
 	switch s.o.Case {
 	case "partial":
 		err = s.coldPartial(ctx)
-	case "newcomer-crash":
+	case "joining-crash":
 		err = s.coldCrash(ctx)
 	default:
 		s.Say("Starting %d defenders with %d messages waiting", n, s.Traffic.Total.Load())
@@ -136,7 +136,7 @@ func (s *session) coldCrash(ctx context.Context) error {
 	return err
 }
 
-// restartAll stops all defenders and starts as many anew: they come back under
+// restartAll stops all defenders and restarts as many: they come back under
 // the same names, to the same chambers.
 func (s *session) restartAll(ctx context.Context) error {
 	old := s.Running()

@@ -126,7 +126,7 @@ func (s *session) checkEpochs() {
 		}
 		last = max(last, m.Epoch)
 	}
-	equal(s.report, "maps of a deposed leader", 0, back)
+	equal(s.report, "maps of a former leader", 0, back)
 }
 
 // pauses measures, for each time that a slot went from one incarnation of a
@@ -256,7 +256,7 @@ func (s *session) ended(ctx context.Context, ms []*local.Process, within time.Du
 				return m.Err
 			}
 		case <-ctx.Done():
-			return fmt.Errorf("not within %v: %s has handed over and ended", within, m.Name)
+			return fmt.Errorf("not within %v: %s has handed off and ended", within, m.Name)
 		}
 	}
 	return nil

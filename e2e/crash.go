@@ -122,7 +122,7 @@ func (s *session) judgeCrash(kills []kill) error {
 	r.measure("kill_of_leader_to_first_start_ms", distribution(of))
 	equal(r, "kill -9", s.o.Kills, len(kills))
 	r.check("slots with a message pending that resumed elsewhere", "all", unresumed == 0 && len(all) > idle, "%d, %d did not; %d had none", len(all), unresumed, idle)
-	// With replicas the proof of life is a replicated write and waited for 1.15 s longer, and so are the writes of a take-over.
+	// With replicas the proof of life is a replicated write and waited for 1.15 s longer, and so are the writes of a takeover.
 	under := 1500.0
 	if s.o.Replicas > 1 {
 		under += 1500

@@ -34,7 +34,7 @@ func (s *session) judgeScaleUp(st step) error {
 	last := s.View.Latest()
 	s.checkIDs(last)
 	s.checkMap(st, last)
-	s.checkHandovers(st, pubs, runs)
+	s.checkHandoffs(st, pubs, runs)
 	s.checkWindow(st)
 	s.checkLoad(st, runs)
 	if err := s.checkMetrics(st); err != nil {
@@ -43,7 +43,7 @@ func (s *session) judgeScaleUp(st step) error {
 	return s.tellVerdicts()
 }
 
-// keepPublished writes what was published beside what was processed, for whoever
+// keepPublished writes what was published beside what was processed, for a person who
 // wants to look closer.
 func (s *session) keepPublished(pubs []local.Publication) error {
 	var b strings.Builder
@@ -72,7 +72,7 @@ func (s *session) checkMessages(pubs []local.Publication, runs []run) {
 }
 
 func (s *session) checkIDs(a *partition.Assignment) {
-	want := s.o.Defenders + s.o.newcomers()
+	want := s.o.Defenders + s.o.joining()
 	ids := map[string]bool{}
 	sequential := true
 	for _, w := range a.Workers {
@@ -89,7 +89,7 @@ func (s *session) checkIDs(a *partition.Assignment) {
 	case "stale-claim":
 		s.report.check("IDs not in sequence", fmt.Sprintf("without %s-%d", defender.Group, s.o.Defenders), !ids[fmt.Sprintf("%s-%d", defender.Group, s.o.Defenders)], "in sequence: %t", sequential)
 	case "":
-		s.report.check("newcomers' IDs", fmt.Sprintf("%s-%d to %s-%d", defender.Group, s.o.Defenders, defender.Group, want-1), sequential, "in sequence: %t", sequential)
+		s.report.check("new workers' IDs", fmt.Sprintf("%s-%d to %s-%d", defender.Group, s.o.Defenders, defender.Group, want-1), sequential, "in sequence: %t", sequential)
 	}
 }
 
@@ -117,7 +117,7 @@ func (s *session) checkMap(st step, last *partition.Assignment) {
 	low, high := s.o.Chambers/st.to, (s.o.Chambers+st.to-1)/st.to
 	r.check("chambers each", fmt.Sprintf("%d to %d", low, high), slices.Min(counts) >= low && slices.Max(counts) <= high, "%d to %d", slices.Min(counts), slices.Max(counts))
 	wantVersions := 1
-	if s.o.Case == "newcomer-crash" || s.o.Case == "partial" {
+	if s.o.Case == "joining-crash" || s.o.Case == "partial" {
 		wantVersions = 2
 	}
 	equal(r, "map version increments", wantVersions, increments)
@@ -127,7 +127,7 @@ func (s *session) checkMap(st step, last *partition.Assignment) {
 		r.check("chambers moved", fmt.Sprintf("at most %d (optimum about %d)", limit, optimum), moved <= limit && moved > 0, "%d", moved)
 	}
 	if s.o.Case == "partial" {
-		wantEach := s.o.Chambers / (s.o.Defenders + s.o.newcomers()*2/3)
+		wantEach := s.o.Chambers / (s.o.Defenders + s.o.joining()*2/3)
 		least, most := r.Measurements["partial_min_chambers"], r.Measurements["partial_max_chambers"]
 		r.check("chambers each at first", fmt.Sprint(wantEach), least == wantEach && most == wantEach, "%v to %v", least, most)
 	}
@@ -153,10 +153,10 @@ func (s *session) moved(st step) (chambers, slots int) {
 	return chambers, slots
 }
 
-// checkHandovers looks at every slot that moved from one living defender to
+// checkHandoffs looks at every slot that moved from one living defender to
 // another: what was in flight, how long nobody worked on it, and whether each of
 // its chambers got its forced message.
-func (s *session) checkHandovers(st step, pubs []local.Publication, runs []run) {
+func (s *session) checkHandoffs(st step, pubs []local.Publication, runs []run) {
 	r := s.report
 	busy := 0
 	for _, e := range s.View.Since(st.began) {
@@ -164,7 +164,7 @@ func (s *session) checkHandovers(st step, pubs []local.Publication, runs []run) 
 			busy++
 		}
 	}
-	hs := s.handovers(st, pubs, runs)
+	hs := s.handoffs(st, pubs, runs)
 	var pauses []time.Duration
 	missing, firsts, hits := 0, 0, 0
 	for _, h := range hs {
@@ -176,7 +176,7 @@ func (s *session) checkHandovers(st step, pubs []local.Publication, runs []run) 
 		hits += h.hits
 	}
 	pause := distribution(pauses)
-	r.measure("handovers", len(hs))
+	r.measure("handoffs", len(hs))
 	r.measure("handoffs_in_flight", busy)
 	r.measure("handoff_pause_ms", pause)
 	r.check("moved chambers with a message forced around the move", "all", missing == 0, "%d without", missing)
@@ -186,9 +186,9 @@ func (s *session) checkHandovers(st step, pubs []local.Publication, runs []run) 
 		if len(hs) < want {
 			want = len(hs) / 2
 		}
-		r.timed("hand-overs with a handler in flight", fmt.Sprintf("at least %d", want), busy >= want, "%d of %d", busy, len(hs))
+		r.timed("handoffs with a handler in flight", fmt.Sprintf("at least %d", want), busy >= want, "%d of %d", busy, len(hs))
 	}
-	r.check("pause of a hand-over, ms", "measured", len(pauses) > 0, "%s", pause)
+	r.check("pause of a handoff, ms", "measured", len(pauses) > 0, "%s", pause)
 	if firsts > 0 {
 		rate := float64(hits) / float64(firsts)
 		r.measure("cache_hit_first_after_move", math.Round(rate*1000)/1000)
@@ -196,14 +196,14 @@ func (s *session) checkHandovers(st step, pubs []local.Publication, runs []run) 
 	}
 }
 
-// handover is one slot's move.
-type handover struct {
+// handoff is one slot's move.
+type handoff struct {
 	pause         time.Duration // -1: the new owner got no message
 	withoutForced int           // chambers that no forced message was processed for
 	firsts, hits  int           // chambers' first messages at the new owner
 }
 
-func (s *session) handovers(st step, pubs []local.Publication, runs []run) []handover {
+func (s *session) handoffs(st step, pubs []local.Publication, runs []run) []handoff {
 	bySlot := map[int][]run{}
 	for _, r := range runs {
 		bySlot[r.slot] = append(bySlot[r.slot], r)
@@ -215,7 +215,7 @@ func (s *session) handovers(st step, pubs []local.Publication, runs []run) []han
 		}
 	}
 	chambers := s.chambersBySlot()
-	var hs []handover
+	var hs []handoff
 	prev := st.before
 	for _, v := range st.versions {
 		m, ok := s.View.FirstOf(v)
@@ -226,7 +226,7 @@ func (s *session) handovers(st step, pubs []local.Publication, runs []run) []han
 			if mv.Version != v {
 				continue
 			}
-			h := oneHandover(bySlot[slot], prev.OwnerOf(slot), m.OwnerOf(slot), m.At.UnixNano())
+			h := oneHandoff(bySlot[slot], prev.OwnerOf(slot), m.OwnerOf(slot), m.At.UnixNano())
 			for _, ch := range chambers[slot] {
 				if len(forced[s.Chambers[ch].String()]) == 0 {
 					h.withoutForced++
@@ -239,12 +239,12 @@ func (s *session) handovers(st step, pubs []local.Publication, runs []run) []han
 	return hs
 }
 
-// oneHandover measures a slot's move from one worker to another: the pause is
+// oneHandoff measures a slot's move from one worker to another: the pause is
 // from the old owner's last completion, or the publish if that was later, to the
 // new owner's first start.
-func oneHandover(runs []run, from, to string, mapAt int64) handover {
+func oneHandoff(runs []run, from, to string, mapAt int64) handoff {
 	slices.SortFunc(runs, func(a, b run) int { return cmp.Compare(a.start, b.start) })
-	h := handover{pause: -1}
+	h := handoff{pause: -1}
 	var lastEnd int64
 	seenKeys := map[string]bool{}
 	for _, r := range runs {

@@ -131,7 +131,7 @@ func (s *session) relayout(ctx context.Context, to int) (relayout, error) {
 	return c, nil
 }
 
-// oneOfEach returns a chamber of each of so many slots that has any.
+// oneOfEach returns a chamber of each of n slots that has any.
 func (s *session) oneOfEach(slots int) []int {
 	bySlot := s.chambersOf(slots)
 	var out []int
@@ -196,7 +196,7 @@ func (s *session) judgeLayout(ctx context.Context, changes []relayout, runs []ru
 	final := changes[len(changes)-1]
 	equal(r, "slots", final.to, last.Slots)
 	equal(r, "generation of the layout", 1+len(changes), last.Layout)
-	equal(r, "hand-overs that were forced", 0, s.countEvents(changes[0].began, event.HandoffForced))
+	equal(r, "handoffs that were forced", 0, s.countEvents(changes[0].began, event.HandoffForced))
 	if final.dead == "" {
 		equal(r, "map versions", uint64(len(changes)), last.Version-changes[0].before.Version)
 		equal(r, "leases lost", 0, s.countEvents(changes[0].began, event.IdentityLost))

@@ -54,7 +54,7 @@ func leaderCrash(ctx context.Context, s *session) error {
 			}
 		}
 	default:
-		to += s.o.newcomers()
+		to += s.o.joining()
 		var d leaderDeath
 		if s.o.Case == "in-window" {
 			d, err = s.killInWindow(ctx)
@@ -94,7 +94,7 @@ func (s *session) calm(ctx context.Context, n int, d leaderDeath) error {
 	return nil
 }
 
-// killLeader kills the leader with so many messages on every slot it has.
+// killLeader kills the leader with n messages on every slot it has.
 func (s *session) killLeader(ctx context.Context, each int) (leaderDeath, error) {
 	a := s.View.Latest()
 	d := leaderDeath{kill: kill{id: a.Leader.ID, leader: true}, epoch: a.Epoch, plans: a.Version}
@@ -114,27 +114,27 @@ func (s *session) killLeader(ctx context.Context, each int) (leaderDeath, error)
 	return d, nil
 }
 
-// killInWindow: newcomers are waited for when the leader dies; nobody knows how
+// killInWindow: joining workers are waited for when the leader dies; nobody knows how
 // many will come.
 func (s *session) killInWindow(ctx context.Context) (leaderDeath, error) {
 	if err := s.SetExpected(ctx, 0); err != nil {
 		return leaderDeath{}, err
 	}
 	began := time.Now()
-	n := s.o.newcomers()
+	n := s.o.joining()
 	s.Say("Scaling %d → %d defenders; the leader will be killed during the window", s.o.Defenders, s.o.Defenders+n)
 	if _, err := s.Add(ctx, n); err != nil {
 		return leaderDeath{}, err
 	}
-	if err := s.Wait(ctx, 30*time.Second, "the newcomers detected", func() bool { return s.countEvents(began, event.WorkerJoined) >= n }); err != nil {
+	if err := s.Wait(ctx, 30*time.Second, "the joining workers detected", func() bool { return s.countEvents(began, event.WorkerJoined) >= n }); err != nil {
 		return leaderDeath{}, err
 	}
 	return s.killLeader(ctx, 2)
 }
 
-// killMidRebalance: the leader dies when its map is out and the hand-overs go on.
+// killMidRebalance: the leader dies when its map is out and the handoffs go on.
 func (s *session) killMidRebalance(ctx context.Context, before *partition.Assignment) (leaderDeath, error) {
-	n := s.o.newcomers()
+	n := s.o.joining()
 	if err := s.Expect(ctx, s.o.Defenders+n); err != nil {
 		return leaderDeath{}, err
 	}
@@ -167,10 +167,10 @@ func (s *session) killMidRebalance(ctx context.Context, before *partition.Assign
 	case <-ctx.Done():
 		return d, ctx.Err()
 	case <-time.After(60 * time.Second):
-		return d, fmt.Errorf("not within 60 s: a map for the newcomers")
+		return d, fmt.Errorf("not within 60 s: a map for the joining workers")
 	}
 	d.at = s.Kill(m)
-	s.Say("The leader, %s, is killed with %d hand-overs under way", d.id, len(s.View.Latest().Moves))
+	s.Say("The leader, %s, is killed with %d handoffs under way", d.id, len(s.View.Latest().Moves))
 	return d, nil
 }
 

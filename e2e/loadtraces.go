@@ -213,7 +213,7 @@ func (r repeated) Sample(chamber, n int) replay.Sample {
 	return replay.Sample{Trace: r[(chamber*7+n)%len(r)].Trace}
 }
 
-// steadyTraces returns traces of about so many points: up to 100 sensors, read once
+// steadyTraces returns traces of about this many points: up to 100 sensors, read once
 // a second in whole units, with a level of their own in each run, in four steps.
 func steadyTraces(seed uint64, points int) replay.Source {
 	const count, sensors, steps = 16, 100, 4

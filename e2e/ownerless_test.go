@@ -24,7 +24,7 @@ func TestASlotHasNoOwnerFromItsReleaseUntilItIsAcquired(t *testing.T) {
 	events := []local.SeenEvent{
 		happened(0, event.SlotAcquired, "a", 1), happened(0, event.SlotAcquired, "c", 2), happened(0, event.SlotAcquired, "d", 3),
 		happened(100, event.SlotReleased, "a", 1), happened(150, event.SlotAcquired, "b", 1), // before the moment
-		happened(1000, event.SlotReleased, "b", 1), happened(1030, event.SlotAcquired, "a", 1), // handed over
+		happened(1000, event.SlotReleased, "b", 1), happened(1030, event.SlotAcquired, "a", 1), // handed off
 		happened(2500, event.Left, "c", 0), left, happened(3500, event.SlotAcquired, "a", 2), // it waited for a successor
 		gone, happened(7200, event.SlotAcquired, "a", 3), // its owner fell silent
 	}

@@ -414,7 +414,7 @@ func (r *powerCutRun) judge(ctx context.Context) error {
 	}
 	equal(rep, "messages stored or lost with a cut", a.Messages, a.Stored+a.Lost)
 	rep.check("acknowledged by a worker without being processed", "0", a.SilentAcks == 0 && a.Acks > 0, "%d of %d", a.SilentAcks, a.Acks)
-	equal(rep, "messages put aside", 0, a.DeadLetters)
+	equal(rep, "messages dead-lettered", 0, a.DeadLetters)
 	equal(rep, "results stored twice, changed, or of nothing published", 0, a.AppliedTwice+a.FromNowhere)
 	equal(rep, "results stored out of order, or under an older fence", 0, a.EffectsDisorder+a.FenceBack)
 	equal(rep, "begun before the one before was done", 0, a.OutOfOrder)

@@ -17,9 +17,9 @@ import (
 // lease is what workers have by default before they are taken for dead.
 const lease = 6 * time.Second
 
-// noHandOver is the case in which the node plane knows nothing of the defenders, as without WORKERS_NATS_URL: all that tells one to
+// noHandoff is the case in which the node plane knows nothing of the defenders, as without WORKERS_NATS_URL: all that tells one to
 // hand over is its pod's SIGTERM, and nobody tells them how many they should be.
-const noHandOver = "no-hand-over"
+const noHandoff = "no-handoff"
 
 // nodeRun is a run of a scenario whose defenders are pods on nodes.
 type nodeRun struct {
@@ -36,11 +36,11 @@ func newNodeRun(ctx context.Context, s *session, zones []string, asks bool, pend
 }
 
 // nodePressure is the story of both planes: more defenders are wanted than the nodes hold, pending pods bring a node, its defenders
-// join; then load falls, and nodes go whose defenders have handed over.
+// join; then load falls, and nodes go whose defenders have handed off.
 func nodePressure(ctx context.Context, s *session) (err error) {
 	n := s.o.Defenders
-	more := n + s.o.newcomers()
-	t, err := newNodeRun(ctx, s, local.ZonesFor(n+s.o.newcomers()*2/3), s.o.Case != noHandOver, 4*time.Second)
+	more := n + s.o.joining()
+	t, err := newNodeRun(ctx, s, local.ZonesFor(n+s.o.joining()*2/3), s.o.Case != noHandoff, 4*time.Second)
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (t *nodeRun) checkPauses(runs []run, key, name string, from, until time.Tim
 	t.s.report.check(name, "measured", true, "%s", d)
 }
 
-// roomFor returns how many of so many defenders the nodes that are there hold.
+// roomFor returns how many of n defenders the nodes that are there hold.
 func (t *nodeRun) roomFor(n int) int { return min(n, t.Fleet().Available*local.DefendersPerNode) }
 
 // begin lets the first defenders start as pods and gives every chamber history.
@@ -202,7 +202,7 @@ func (t *nodeRun) conclude(ctx context.Context, asked time.Time, n int) ([]run, 
 	s.checkEpochs()
 	t.checkEvictions(asked)
 	equal(r, "nodes that went with defenders running on them", 0, t.cutOff(asked))
-	equal(r, "hand-overs that were forced", 0, s.countEvents(asked, event.HandoffForced))
+	equal(r, "handoffs that were forced", 0, s.countEvents(asked, event.HandoffForced))
 	r.measure("node_hours", t.NodeHours())
 	r.check("node-hours", "measured", true, "%.3f", t.NodeHours())
 	t.checkPauses(runs, "pause_ms", "pause of a slot that moved, ms", asked, time.Now())
@@ -279,7 +279,7 @@ func (t *nodeRun) cutOff(since time.Time) int {
 func spotInterruption(ctx context.Context, s *session) error {
 	n := s.o.Defenders
 	// As by default, pods may wait for longer than a node takes to come: what waits for the replacement asks for no other node.
-	t, err := newNodeRun(ctx, s, local.ZonesFor(n), s.o.Case != noHandOver, 2*local.BootTime)
+	t, err := newNodeRun(ctx, s, local.ZonesFor(n), s.o.Case != noHandoff, 2*local.BootTime)
 	if err != nil {
 		return err
 	}
@@ -401,7 +401,7 @@ func (t *nodeRun) checkInterruption(warned time.Time, victim string, ids []strin
 		{"seen_s", "the node plane has noted it", "at most 5", steps["openInterruption"], 0, 5},
 		{"cordoned_s", "the node is cordoned", "at most 5", at(sim.Cordoned, victim), 0, 5},
 		{"replacement_launched_s", "the replacement is launched", "at most 20", launched[0].At, 0, 20},
-		{"slots_handed_over_s", "the last slot is handed over", limit, handed, 0, 110},
+		{"slots_handed_off_s", "the last slot is handed off", limit, handed, 0, 110},
 		{"first_eviction_s", "the first pod is evicted", limit, firstOut, 0, 110},
 		{"last_eviction_s", "the last pod is evicted", limit, lastOut, 0, 110},
 		{"last_defender_ended_s", "its last defender has ended", limit, ended, 0, 110},
@@ -429,6 +429,6 @@ func (t *nodeRun) checkInterruption(warned time.Time, victim string, ids []strin
 		}
 	}
 	if t.Asks {
-		r.check("slots handed over", "before the first eviction", !handed.IsZero() && !handed.After(firstOut.Add(time.Second)), "%.1f s before", firstOut.Sub(handed).Seconds())
+		r.check("slots handed off", "before the first eviction", !handed.IsZero() && !handed.After(firstOut.Add(time.Second)), "%.1f s before", firstOut.Sub(handed).Seconds())
 	}
 }

@@ -120,7 +120,7 @@ func numberOf(name string) (int, bool) {
 	return n, ok && err == nil
 }
 
-// publish publishes so many messages at a rate and returns when the server has
+// publish publishes n messages at a rate and returns when the server has
 // them all, or has refused them.
 func (p *publisher) publish(ctx context.Context, rate float64, n int) (*phase, error) {
 	ph := newPhase(p.next, n, len(p.chambers), rate)

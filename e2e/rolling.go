@@ -47,15 +47,15 @@ func rollingUpdate(ctx context.Context, s *session) error {
 	r, last := s.report, s.View.Latest()
 	s.checkNothingMoved(before, last)
 	s.checkSpread(last, s.o.Defenders)
-	anew := 0
+	renewed := 0
 	for i, w := range last.Workers {
 		if w.ID == before.Workers[i].ID && w.Claim > before.Workers[i].Claim {
-			anew++
+			renewed++
 		}
 	}
-	equal(r, "defenders replaced under their names", s.o.Defenders, anew)
+	equal(r, "defenders replaced under their names", s.o.Defenders, renewed)
 	equal(r, "plans", 0, s.countEvents(began, event.Planned))
-	equal(r, "hand-overs that were forced", 0, s.countEvents(began, event.HandoffForced))
+	equal(r, "handoffs that were forced", 0, s.countEvents(began, event.HandoffForced))
 	if surge {
 		standby := s.countEvents(began, event.Standby)
 		r.check("new defenders that waited as standbys", fmt.Sprint(s.o.Defenders), standby == s.o.Defenders, "%d", standby)

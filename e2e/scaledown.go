@@ -131,9 +131,9 @@ func (s *session) judgeScaleDown(st step, leavers []string, runs []run) {
 	if s.o.Case == "leaver-crash" {
 		want--
 	}
-	equal(r, "defenders that left after they had handed over", want, left)
-	equal(r, "hand-overs that were forced", 0, s.countEvents(st.began, event.HandoffForced))
-	s.checkHandovers(st, s.Traffic.Published(), runs)
+	equal(r, "defenders that left after they had handed off", want, left)
+	equal(r, "handoffs that were forced", 0, s.countEvents(st.began, event.HandoffForced))
+	s.checkHandoffs(st, s.Traffic.Published(), runs)
 	if s.o.Case == "leader-leaves" {
 		s.checkElection(st)
 	}

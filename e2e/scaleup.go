@@ -21,8 +21,8 @@ import (
 	"github.com/muster-dev/muster/partition/plan"
 )
 
-// newcomers is how many defenders join in scenario scale-up.
-func (o Options) newcomers() int { return (o.Defenders + 1) / 2 }
+// joining is how many defenders join in scenario scale-up.
+func (o Options) joining() int { return (o.Defenders + 1) / 2 }
 
 // scaleUp: half as many defenders again join under load.
 func scaleUp(ctx context.Context, s *session) error {
@@ -34,7 +34,7 @@ func scaleUp(ctx context.Context, s *session) error {
 	}
 	before := s.View.Latest()
 	s.measure("defenders_before", s.o.Defenders)
-	moving, err := s.foretell()
+	moving, err := s.predict()
 	if err != nil {
 		return err
 	}
@@ -122,9 +122,9 @@ func (s *session) forceOnMoves() {
 // pressureWaves is how many contexts of each slot under pressure are staged.
 const pressureWaves = 6
 
-// foretell returns a chamber of each slot that the plan for the newcomers will
+// predict returns a chamber of each slot that the plan for the joining workers will
 // move. Plans depend on nothing but their inputs, so this is the leader's.
-func (s *session) foretell() ([]int, error) {
+func (s *session) predict() ([]int, error) {
 	a := s.View.Latest()
 	bySlot := s.chambersBySlot()
 	p := plan.Problem{Slots: s.o.Slots, Owners: a.Owner, Weights: make([]uint64, s.o.Slots), Budget: -1}
@@ -134,7 +134,7 @@ func (s *session) foretell() ([]int, error) {
 	for _, w := range a.Workers {
 		p.Workers = append(p.Workers, plan.Worker{ID: w.ID, Weight: 1})
 	}
-	for i := range s.o.newcomers() {
+	for i := range s.o.joining() {
 		p.Workers = append(p.Workers, plan.Worker{ID: fmt.Sprintf("%s-%d", defender.Group, s.o.Defenders+i), Weight: 1})
 	}
 	next, err := plan.Sticky().Plan(p)
@@ -176,10 +176,10 @@ func (s *session) press(ctx context.Context, chambers []int, version uint64) {
 const leastHold = time.Second
 
 // caseBrief is of messages that are worked on briefly: then nothing but the
-// hand-over itself keeps a newcomer waiting.
+// handoff itself keeps a joining worker waiting.
 const caseBrief = "brief"
 
-// wholeAtOnce reports whether all newcomers can join in one window.
+// wholeAtOnce reports whether all joining workers can join in one window.
 func (o Options) wholeAtOnce() bool {
 	return o.Case == "" || o.Case == caseBrief || o.Case == "stale-claim"
 }
@@ -192,7 +192,7 @@ func briefly(o *Options, chosen func(flag string) bool) {
 }
 
 // holdTime is how much longer these messages are worked on, so that one that is
-// in work when newcomers start still is when its slot moves.
+// in work when joining workers start still is when its slot moves.
 func (s *session) holdTime() time.Duration {
 	if s.o.Case == caseBrief {
 		return 0
@@ -231,7 +231,7 @@ type step struct {
 }
 
 func (s *session) scaleUpStep(ctx context.Context, before *partition.Assignment, pressed int) (step, error) {
-	n, to := s.o.newcomers(), s.o.Defenders+s.o.newcomers()
+	n, to := s.o.joining(), s.o.Defenders+s.o.joining()
 	st := step{began: time.Now(), from: s.o.Defenders, to: to, before: before}
 	if err := s.Expect(ctx, to); err != nil {
 		return st, err
@@ -247,8 +247,8 @@ func (s *session) scaleUpStep(ctx context.Context, before *partition.Assignment,
 		}
 		s.Say("Scaling %d → %d defenders", st.from, to)
 		_, err = s.Add(ctx, n)
-	case "newcomer-crash":
-		err = s.newcomerCrashes(ctx, n)
+	case "joining-crash":
+		err = s.joiningCrashes(ctx, n)
 	case "partial":
 		err = s.someComeLater(ctx, n)
 	case "stale-claim":
@@ -274,17 +274,17 @@ func (s *session) scaleUpStep(ctx context.Context, before *partition.Assignment,
 	return st, nil
 }
 
-// newcomerCrashes: one of the newcomers dies while the window is open; its
+// joiningCrashes: one of the joining workers dies while the window is open; its
 // replacement comes when the dead one's ID has expired.
-func (s *session) newcomerCrashes(ctx context.Context, n int) error {
-	s.Say("Scaling %d → %d defenders; one of the newcomers will crash", s.o.Defenders, s.o.Defenders+n)
+func (s *session) joiningCrashes(ctx context.Context, n int) error {
+	s.Say("Scaling %d → %d defenders; one of the joining workers will crash", s.o.Defenders, s.o.Defenders+n)
 	// The last is held back until one has crashed, so that the window is open.
 	added, err := s.Add(ctx, n-1)
 	if err != nil {
 		return err
 	}
 	victim := added[len(added)/2]
-	if err := s.Wait(ctx, 30*time.Second, "the newcomers detected", func() bool { return s.joinedSince(s.Timeline.Began, n-1) }); err != nil {
+	if err := s.Wait(ctx, 30*time.Second, "the joining workers detected", func() bool { return s.joinedSince(s.Timeline.Began, n-1) }); err != nil {
 		return err
 	}
 	id := s.idOf(victim)
@@ -346,11 +346,11 @@ func (s *session) idOf(m *local.Process) string {
 	return fmt.Sprintf("%s-%.0f", defender.Group, local.Metric(f, "defender_stable_id"))
 }
 
-// someComeLater: two thirds of the newcomers come, the rest when the first have
+// someComeLater: two thirds of the joining workers come, the rest when the first have
 // settled.
 func (s *session) someComeLater(ctx context.Context, n int) error {
 	first := n * 2 / 3
-	s.Say("Scaling %d → %d defenders; only %d newcomers can start", s.o.Defenders, s.o.Defenders+n, first)
+	s.Say("Scaling %d → %d defenders; only %d joining workers can start", s.o.Defenders, s.o.Defenders+n, first)
 	if _, err := s.Add(ctx, first); err != nil {
 		return err
 	}
@@ -367,7 +367,7 @@ func (s *session) someComeLater(ctx context.Context, n int) error {
 	return err
 }
 
-// staleClaim: the first ID that the newcomers would take is still claimed.
+// staleClaim: the first ID that the joining workers would take is still claimed.
 func (s *session) staleClaim(ctx context.Context, n int) error {
 	js, err := jetstream.New(s.Conn)
 	if err != nil {
@@ -454,7 +454,7 @@ func (s *session) missingLogLines() ([]string, error) {
 	return missing, nil
 }
 
-// chambersOf returns the chambers by slot, of so many.
+// chambersOf returns the chambers by slot, of n.
 func (s *session) chambersOf(slots int) map[int][]int {
 	m := map[int][]int{}
 	for i, ch := range s.Chambers {

@@ -30,11 +30,11 @@ type script struct {
 }
 
 var scripts = map[string]script{
-	"scale-up": {about: "30 defenders become 45", cases: []string{caseBrief, "newcomer-crash", "partial", "stale-claim"}, run: scaleUp, small: briefly},
+	"scale-up": {about: "30 defenders become 45", cases: []string{caseBrief, "joining-crash", "partial", "stale-claim"}, run: scaleUp, small: briefly},
 	"cold-start": {about: "30 defenders start where none were, with a message waiting for each chamber",
-		cases: []string{"newcomer-crash", "partial", "restart"}, run: coldStart},
+		cases: []string{"joining-crash", "partial", "restart"}, run: coldStart},
 	"scale-down": {about: "45 defenders become 30, and those that go hand over first",
-		cases: []string{"leader-leaves", "leaver-crash"}, run: scaleDown, set: func(o *Options) { o.Defenders += o.newcomers() }},
+		cases: []string{"leader-leaves", "leaver-crash"}, run: scaleDown, set: func(o *Options) { o.Defenders += o.joining() }},
 	"leader-crash": {about: "the leader is killed, three times",
 		cases: []string{"in-window", "mid-rebalance"}, run: leaderCrash},
 	"rolling-update": {about: "every defender is replaced, five at a time, and no chamber moves",
@@ -48,9 +48,9 @@ var scripts = map[string]script{
 	"layout": {about: "the chambers are divided in twice as many slots under load",
 		cases: []string{"back", "leader-crash"}, run: changeLayout, small: fewSlots},
 	"node-pressure": {about: "more defenders are wanted than the nodes hold; a node comes, and goes again",
-		cases: []string{"no-hand-over"}, run: nodePressure, set: onNodes},
+		cases: []string{"no-handoff"}, run: nodePressure, set: onNodes},
 	"spot-interruption": {about: "a Spot warning takes a node away under load",
-		cases: []string{"no-hand-over"}, run: spotInterruption, set: onNodes},
+		cases: []string{"no-handoff"}, run: spotInterruption, set: onNodes},
 	chaosName: {about: "defenders and servers are killed, stopped and cut off for minutes; an auditor accounts for every message",
 		run: chaos, set: func(o *Options) { o.Processes, o.OwnBroker, o.Chaotic = true, true, true }, small: smallChaos},
 	"load": {about: "traces at a steady rate, or as many as are held: latencies, memory, what the processor does",
@@ -160,7 +160,7 @@ func CheckOptions(name string, o Options) error {
 		return misuse.Errorf("--processes: scenario %s measures one process: leave it out", loadName)
 	}
 	if name == chaosName && o.RetryAttempts > 0 && o.RetryAttempts < 10 {
-		return misuse.Errorf("--retry-attempts is %d: scenario %s has messages fail for some 10 s, and none of them is to be put aside: give 10 or more, or 0", o.RetryAttempts, chaosName)
+		return misuse.Errorf("--retry-attempts is %d: scenario %s has messages fail for some 10 s, and none of them is to be dead-lettered: give 10 or more, or 0", o.RetryAttempts, chaosName)
 	}
 	if err := checkPowerCuts(name, o); err != nil {
 		return err

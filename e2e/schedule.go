@@ -23,9 +23,9 @@ const (
 	faultStepDown   faultKind = "step-down"  // a stream's leader among the servers hands over
 	faultCut        faultKind = "cut"        // a defender's network is cut
 	faultDuplicates faultKind = "duplicates" // messages are published again
-	faultLethal     faultKind = "lethal"     // a message that kills its handler
+	faultPoison     faultKind = "poison"     // a message that kills its handler
 	faultPower      faultKind = "power"      // one NATS server or all lose power: kill -9, and the disk keeps what was synced
-	faultFailing    faultKind = "failing"    // a chamber whose messages fail for a while, parked, and kill -9 of its slot's owner
+	faultFailing    faultKind = "failing"    // a chamber whose messages fail for a while, queued, and kill -9 of its slot's owner
 )
 
 // fault is one entry of a schedule. It begins at its time at the earliest, and
@@ -54,12 +54,12 @@ type faultCost struct {
 	cost time.Duration
 }
 
-// faultCosts are the costs of the kinds there are: what fails is parked, or isn't; the
+// faultCosts are the costs of the kinds there are: what fails is queued, or isn't; the
 // servers' power can be cut, or can't. The kinds that are always there come first, so
 // that without the others a seed's schedule stays the same.
-func faultCosts(parked, power bool) []faultCost {
+func faultCosts(queued, power bool) []faultCost {
 	all := slices.Clone(costs)
-	if parked {
+	if queued {
 		all = append(all, faultCost{faultFailing, 20 * time.Second})
 	}
 	if power {
@@ -74,7 +74,7 @@ func (o Options) faultCosts() []faultCost { return faultCosts(o.RetryAttempts > 
 // its own duration.
 var costs = []faultCost{
 	{faultKill, 5 * time.Second}, {faultFreeze, 3 * time.Second}, {faultLeader, 8 * time.Second}, {faultServer, 4 * time.Second},
-	{faultServers, 8 * time.Second}, {faultStepDown, 2 * time.Second}, {faultCut, 4 * time.Second}, {faultDuplicates, time.Second}, {faultLethal, 12 * time.Second},
+	{faultServers, 8 * time.Second}, {faultStepDown, 2 * time.Second}, {faultCut, 4 * time.Second}, {faultDuplicates, time.Second}, {faultPoison, 12 * time.Second},
 }
 
 // chaosSchedule draws the faults of about so much time by a seed. Each kind comes

@@ -237,8 +237,8 @@ func (c *court) work() {
 	}
 	c.failing(group, chambers, broken) // waits in the retry queue
 	c.eventually("a message queued for retry", func() bool {
-		parked, err := partition.Open(c.harness(), defender.Group).RetryQueue(ctx)
-		return err == nil && parked.Messages > 0
+		queued, err := partition.Open(c.harness(), defender.Group).RetryQueue(ctx)
+		return err == nil && queued.Messages > 0
 	})
 	if err := os.Remove(broken); err != nil {
 		t.Fatal(err)

@@ -61,8 +61,8 @@ func (c *Stack) Pending(ctx context.Context) (func() (uint64, error), error) {
 		if c.o.RetryAttempts == 0 {
 			return n, nil
 		}
-		parked, err := partition.Open(c.Conn, defender.Group).RetryQueue(ctx)
-		return n + uint64(parked.Messages), err
+		queued, err := partition.Open(c.Conn, defender.Group).RetryQueue(ctx)
+		return n + uint64(queued.Messages), err
 	}, nil
 }
 

@@ -99,7 +99,7 @@ func (b *brokers) Start(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// ready waits until the servers keep streams with so many replicas.
+// ready waits until the servers keep streams with this number of replicas.
 func (b *brokers) ready(ctx context.Context, nc *nats.Conn, replicas int) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

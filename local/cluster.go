@@ -35,7 +35,7 @@ const (
 	stopTimeout      = 5 * time.Second // for a tick to end when the site is closed
 )
 
-// Cluster is a region whose nodes the defenders run on, with the node plane that looks after it: a pod that becomes Running is a real
+// Cluster is a region whose nodes the defenders run on, with the node plane that scales it: a pod that becomes Running is a real
 // defender that is started, and one that is evicted is a real defender that is told to stop.
 type Cluster struct {
 	stack    *Stack
@@ -562,7 +562,7 @@ func (t *Cluster) nodePlane(context.Context) (console.NodePlane, error) {
 	return v, t.tickEr
 }
 
-// ZonesFor returns the zones of as many nodes as hold so many defenders, in turn.
+// ZonesFor returns the zones of as many nodes as hold n defenders, in turn.
 func ZonesFor(defenders int) []string {
 	var zones []string
 	for i := 0; i*DefendersPerNode < defenders; i++ {

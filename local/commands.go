@@ -121,7 +121,7 @@ func (t *Cluster) pause(ctx context.Context, by, reason string) error {
 	return err
 }
 
-// resume ends a pause, whoever began it.
+// resume ends a pause, of any person.
 func (t *Cluster) resume(ctx context.Context, by, reason string) error {
 	_, changed, err := t.scaling().Resume(ctx, by, reason)
 	if err == nil && !changed {

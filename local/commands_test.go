@@ -164,7 +164,7 @@ func TestAPersonActsOnThePage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	browser.Eventually(ctx, t, fmt.Sprintf(`Number(document.body.dataset.drawn) > %s + 4`, drawn)) // what ages is drawn anew each second
+	browser.Eventually(ctx, t, fmt.Sprintf(`Number(document.body.dataset.drawn) > %s + 4`, drawn)) // what ages is redrawn each second
 	browser.Eventually(ctx, t, `document.activeElement.dataset.key === 'pause-scaling '`)
 	browser.Run(ctx, t, chromedp.KeyEvent("\r"))
 	answer("exchanging a switch", true)

@@ -59,7 +59,7 @@ func newScreen(c *Stack) (*screen, error) {
 	return s, nil
 }
 
-// chambersIn returns how many chambers each of so many slots has.
+// chambersIn returns how many chambers each of n slots has.
 func (s *screen) chambersIn(slots int) []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -111,7 +111,7 @@ func somethingOfEverything(ctx context.Context, t *Cluster, seen *promtest.Serie
 	if err := t.Wait(ctx, time.Minute, "an interruption open", has("min(muster_nodes_interruption_seconds_left) > 0")); err != nil {
 		return err
 	}
-	// A pause is felt only by a message that waits while its slot is handed over.
+	// A pause is felt only by a message that waits while its slot is handed off.
 	t.stack.Traffic.Hold.Store(int64(time.Second))
 	for i := 0; !asked(seen, "sum(defender_handoff_pause_seconds_count) > 0", time.Now()); i++ {
 		oneOf := map[int]int{} // chamber, by slot

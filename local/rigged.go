@@ -143,7 +143,7 @@ func (s *workingStore) Commit(ctx context.Context, f defender.Fence, r defender.
 
 // Words that begin the IDs of contexts that are hard to judge.
 const (
-	PoisonContext = "lethal" // kills the process of whoever judges it
+	PoisonContext = "poison" // kills the process that judges it
 	SlowContext   = "slow"   // takes a while, and does not end when it should
 )
 

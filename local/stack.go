@@ -50,10 +50,10 @@ type Options struct {
 	Servers   int           // NATS servers: 1, or a cluster of 3 or 5; 0 is 1
 	Replicas  int           // of streams and buckets; 0 is 1
 	HTTP      string        // address of metrics and status; empty: none
-	Token     string        // allows actions on the page to whoever has it; empty: it is read-only
+	Token     string        // allows actions on the console to a client that sends it; empty: it is read-only
 	Verbose   bool          // debug lines in the defenders' logs
-	// RetryAttempts is after how many attempts a message that fails is put aside; until
-	// then it is parked, and others of its slot go on. 0: it is not parked.
+	// RetryAttempts is after how many attempts a message that fails is dead-lettered; until
+	// then it is queued, and others of its slot go on. 0: it is not queued.
 	RetryAttempts int
 	Lab           bool      // pods run on a real control plane
 	Busy          bool      // the machine does other things, too: what is slow is told, and waited for longer

@@ -208,8 +208,8 @@ func (v *view) Since(t time.Time) []SeenEvent {
 	return es
 }
 
-// Stable reports whether so many defenders, and no others, have all slots, with
-// no hand-over under way.
+// Stable reports whether n defenders, and no others, have all slots, with
+// no handoff under way.
 func (v *view) Stable(n int) bool {
 	a := v.Latest()
 	return a != nil && a.Settled() && len(a.Workers) == n && v.count(state.Stable) == n

@@ -83,7 +83,7 @@ func TestWrongUsageExitsWith2AndNamesTheFaultAndTheFix(t *testing.T) {
 		{"several wrong numbers", []string{"up", "--defenders", "0", "--chambers", "-1", "--slots", "9999999", "--rate", "-5", "--work", "-1s"},
 			[]string{"--defenders is 0", "--chambers is -1", "--slots is 9999999", "--rate is -5", "--work is -1s"}},
 		{"an unknown scenario", []string{"up", "--scenario", "nonsense"}, []string{`"nonsense"`, "scale-up"}},
-		{"an unknown case", []string{"up", "--scenario", "scale-up", "--case", "nonsense"}, []string{`"nonsense"`, "newcomer-crash"}},
+		{"an unknown case", []string{"up", "--scenario", "scale-up", "--case", "nonsense"}, []string{`"nonsense"`, "joining-crash"}},
 		{"a case of a scenario without any", []string{"up", "--scenario", "crash", "--case", "partial"}, []string{"no cases"}},
 		{"power cuts of another scenario", []string{"up", "--scenario", "crash", "--power-cuts"}, []string{"--power-cuts", "chaos", "power-cut"}},
 		{"power cuts that the auditor's copies don't survive", []string{"up", "--scenario", "chaos", "--power-cuts", "--sync", "1s"}, []string{"--power-cuts", "--sync 1s", "--sync always"}},

@@ -27,7 +27,7 @@ func TestScenariosHold(t *testing.T) {
 		checks []string
 	}{
 		{"cold-start --case restart", []string{"slots moved", "map version"}},
-		{"scale-down --case leader-leaves", []string{"defenders that left after they had handed over", "maps of a deposed leader"}},
+		{"scale-down --case leader-leaves", []string{"defenders that left after they had handed off", "maps of a former leader"}},
 		{"leader-crash --case mid-rebalance", []string{"leaders elected", "the dead leader's slots that resumed elsewhere"}},
 		{"leader-and-candidates-crash --kills 1 --defenders 7", []string{"killed to led again, ms", "slots of the killed that another worker processed",
 			"applied twice, changed, or of nothing published", "dead letters"}},
@@ -38,7 +38,7 @@ func TestScenariosHold(t *testing.T) {
 		{"layout --case leader-crash --processes --slots 32 --shards 4", []string{"slots", "consumers of the stream", "the change went on under another leader"}},
 		{"node-pressure --processes --defenders 14", []string{"pods evicted by drains", "defenders that were not processes of their own",
 			"evicted defenders that ended by themselves within their grace", "... all together, s", "node-hours", "... as nodes were drained"}},
-		{"scale-up --servers 3 --replicas 3 --slots 64", []string{"chambers moved", "hand-overs with a handler in flight"}},
+		{"scale-up --servers 3 --replicas 3 --slots 64", []string{"chambers moved", "handoffs with a handler in flight"}},
 	} {
 		t.Run(c.args, func(t *testing.T) {
 			r := hold(t, append(small("--scenario"), strings.Fields(c.args)...)...)
@@ -60,7 +60,7 @@ func TestScenarioPowerCut(t *testing.T) {
 	t.Run("nothing is lost that is synced", func(t *testing.T) {
 		t.Setenv(asMuster, "1")
 		r := hold(t, "up", "--scenario", "power-cut", "--kills", "2")
-		for _, name := range []string{"acknowledged messages lost", "acknowledged by a worker without being processed", "messages put aside"} {
+		for _, name := range []string{"acknowledged messages lost", "acknowledged by a worker without being processed", "messages dead-lettered"} {
 			if !slices.ContainsFunc(r.Checks, func(c e2e.Check) bool { return c.Name == name }) {
 				t.Errorf("the report lacks check %q", name)
 			}

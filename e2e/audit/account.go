@@ -46,7 +46,7 @@ type run struct {
 }
 
 // Account is what became of the messages. What the fields count beyond Messages,
-// Stored, DeadLetters, Resent, Lethal, Freezes, ZombieStores and ZombieTails is a
+// Stored, DeadLetters, Resent, Poison, Freezes, ZombieStores and ZombieTails is a
 // fault; the first few are told in Faults.
 type Account struct {
 	Messages    int // sequences that the streams gave out
@@ -54,22 +54,22 @@ type Account struct {
 	Unconfirmed int // of them, such as were never acknowledged to the publisher; no fault
 	Stored      int // messages whose result is stored
 	Resent      int // messages of a context that another message was of before
-	DeadLetters int // messages that were put aside
-	Lethal      int // messages that kill whoever handles them
+	DeadLetters int // messages that were dead-lettered
+	Poison      int // messages that kill their handlers
 
-	Lost            int // neither stored nor put aside, or never processed to its end
+	Lost            int // neither stored nor dead-lettered, or never processed to its end
 	Left            int // still in the stream
 	StoredTwice     int // contexts with more than one result, or with a result that changed
 	StoredAndDead   int // with a result and a dead letter
 	DeadTwice       int // with more than one dead letter
-	WronglyDead     int // put aside although nothing is wrong with them
-	LethalStored    int // lethal ones with a result
+	WronglyDead     int // dead-lettered although nothing is wrong with them
+	PoisonStored    int // poison ones with a result
 	FromNowhere     int // results of contexts that nobody published
 	OutOfOrder      int // begun before the one before of the same key was done
 	EffectsDisorder int // results stored in another order than that of the stream
 	FenceBack       int // results stored under a lower fence than one before of the key
 	Concurrent      int // begun while another of the same key went on
-	ZombieEffects   int // results stored by a deposed process that was resumed, after its successor had processed a message of the key
+	ZombieEffects   int // results stored by a stale process that was resumed, after its successor had processed a message of the key
 
 	Freezes      int
 	ZombieStores int           // results stored by one before any successor had: as if it had stored them before it was stopped
@@ -133,16 +133,16 @@ func (a *Account) know(e evidence) map[uint64]Published {
 		}
 		known[p.Sequence] = p
 	}
-	lethal := map[contextKey]bool{}
+	poison := map[contextKey]bool{}
 	for _, p := range e.published {
-		lethal[contextKey{p.Key, p.Context}] = lethal[contextKey{p.Key, p.Context}] || p.Lethal
+		poison[contextKey{p.Key, p.Context}] = poison[contextKey{p.Key, p.Context}] || p.Poison
 	}
 	for seq, p := range known {
 		if !confirmed[seq] {
 			a.Unconfirmed++
 		}
 		// Stored a second time, without the publisher's knowing.
-		p.Lethal = lethal[contextKey{p.Key, p.Context}]
+		p.Poison = poison[contextKey{p.Key, p.Context}]
 		known[seq] = p
 	}
 	return known
@@ -151,7 +151,7 @@ func (a *Account) know(e evidence) map[uint64]Published {
 type contextKey struct{ key, context string }
 
 // results checks what is stored: once, unchanged, in order, by nobody who had
-// been deposed. It returns the contexts that have a result.
+// been replaced. It returns the contexts that have a result.
 func (a *Account) results(e evidence, known map[uint64]Published) map[contextKey]int {
 	first := map[contextKey]uint64{} // sequence of its first message
 	for seq, p := range known {
@@ -184,13 +184,13 @@ func (a *Account) results(e evidence, known map[uint64]Published) map[contextKey
 		}
 		latest[x.key] = x
 		for _, f := range e.freezes {
-			if !f.Deposed || x.claim != f.Claim || !x.at.After(f.Resumed) {
+			if !f.Replaced || x.claim != f.Claim || !x.at.After(f.Resumed) {
 				continue
 			}
 			if !e.succeeded(f, x) {
 				a.ZombieStores++
 			} else {
-				a.fault(&a.ZombieEffects, "%s/%s: stored by a deposed process (claim %d) %v after it was resumed", x.key, x.context, f.Claim, x.at.Sub(f.Resumed))
+				a.fault(&a.ZombieEffects, "%s/%s: stored by a stale process (claim %d) %v after it was resumed", x.key, x.context, f.Claim, x.at.Sub(f.Resumed))
 			}
 		}
 	}
@@ -216,22 +216,22 @@ func (a *Account) fates(e evidence, known map[uint64]Published, stored map[conte
 			a.Resent++
 		}
 		seen[c] = true
-		if p.Lethal {
-			a.Lethal++
+		if p.Poison {
+			a.Poison++
 		}
 		dead := e.dead[seq]
 		switch {
 		case dead > 1:
-			a.fault(&a.DeadTwice, "message %d of %s was put aside %d times", seq, p.Key, dead)
+			a.fault(&a.DeadTwice, "message %d of %s was dead-lettered %d times", seq, p.Key, dead)
 		case dead == 1:
 			a.DeadLetters++
-			if !p.Lethal {
-				a.fault(&a.WronglyDead, "message %d of %s (%s) was put aside", seq, p.Key, p.Context)
+			if !p.Poison {
+				a.fault(&a.WronglyDead, "message %d of %s (%s) was dead-lettered", seq, p.Key, p.Context)
 			}
 		}
 		switch {
-		case p.Lethal && stored[c] > 0:
-			a.fault(&a.LethalStored, "message %d of %s kills its handler, and has a result", seq, p.Key)
+		case p.Poison && stored[c] > 0:
+			a.fault(&a.PoisonStored, "message %d of %s kills its handler, and has a result", seq, p.Key)
 		case dead > 0 && stored[c] > 0:
 			a.fault(&a.StoredAndDead, "message %d of %s has a result and a dead letter", seq, p.Key)
 		case dead > 0:
@@ -281,7 +281,7 @@ func ended(r run, e evidence) (at, tailFrom, tailTo time.Time) {
 	for _, f := range e.freezes {
 		// A signal takes its time: what was begun shortly after it was sent was
 		// begun before it took effect.
-		if f.Deposed && f.Record == r.record && r.start.Before(f.Stopped.Add(signalTime)) && at.After(f.Stopped) {
+		if f.Replaced && f.Record == r.record && r.start.Before(f.Stopped.Add(signalTime)) && at.After(f.Stopped) {
 			stopped := f.Stopped
 			if r.start.After(stopped) {
 				stopped = r.start
@@ -324,7 +324,7 @@ func (a *Account) disorder(key string, order []uint64, runs []run, dead map[uint
 		if _, ok := begun[r.seq]; !ok {
 			begun[r.seq] = r.start
 		}
-		// What is put aside ends without success, once.
+		// What is dead-lettered ends without success, once.
 		if (r.ok || dead[r.seq] > 0) && !r.end.IsZero() && (done[r.seq].IsZero() || r.end.Before(done[r.seq])) {
 			done[r.seq] = r.end
 		}

@@ -12,14 +12,14 @@ import (
 func at(ms int) time.Time { return time.Unix(1_000, 0).Add(time.Duration(ms) * time.Millisecond) }
 
 // faultless is the evidence of a run in which two messages of chamber a and one
-// of b are processed, a copy of a's first comes, and b has a lethal one at last.
+// of b are processed, a copy of a's first comes, and b has a poison one at last.
 func faultless() evidence {
 	message := func(seq uint64, key, context string) Published {
 		return Published{Sequence: seq, Key: key, Context: context}
 	}
-	lethal := message(5, "t:b", "lethal1")
-	lethal.Lethal = true
-	all := []Published{message(1, "t:a", "one"), message(2, "t:b", "one"), message(3, "t:a", "two"), message(4, "t:a", "one"), lethal}
+	poison := message(5, "t:b", "poison1")
+	poison.Poison = true
+	all := []Published{message(1, "t:a", "one"), message(2, "t:b", "one"), message(3, "t:a", "two"), message(4, "t:a", "one"), poison}
 	e := evidence{published: slices.Clone(all[1:]), captured: all, last: []uint64{5}, dead: map[uint64]int{5: 1}, deaths: map[string]time.Time{"q": at(600), "r": at(700)}}
 	e.effects = []effect{
 		{kind: "stored", at: at(20), key: "t:a", context: "one", version: 1, claim: 7},
@@ -41,7 +41,7 @@ func TestAFaultlessRunHasNoFaults(t *testing.T) {
 	if !a.Clean() {
 		t.Errorf("faults: %s", strings.Join(a.Faults, "; "))
 	}
-	if a.Messages != 5 || a.Stored != 4 || a.DeadLetters != 1 || a.Lethal != 1 || a.Resent != 1 || a.Unconfirmed != 1 {
+	if a.Messages != 5 || a.Stored != 4 || a.DeadLetters != 1 || a.Poison != 1 || a.Resent != 1 || a.Unconfirmed != 1 {
 		t.Errorf("%+v", a)
 	}
 }
@@ -68,11 +68,11 @@ func TestEveryFaultIsFound(t *testing.T) {
 			e.effects = append(e.effects, effect{kind: "stored", key: "t:z", context: "one"})
 		}, func(a Account) int { return a.FromNowhere }},
 		{"a dead letter twice", func(e *evidence) { e.dead[5] = 2 }, func(a Account) int { return a.DeadTwice }},
-		{"put aside with a result", func(e *evidence) { e.dead[3] = 1 }, func(a Account) int { return a.StoredAndDead }},
-		{"put aside for nothing", func(e *evidence) { e.dead[3], e.effects = 1, e.effects[:2] }, func(a Account) int { return a.WronglyDead }},
-		{"a lethal one with a result", func(e *evidence) {
-			e.effects = append(e.effects, effect{kind: "stored", key: "t:b", context: "lethal1", version: 9})
-		}, func(a Account) int { return a.LethalStored }},
+		{"dead-lettered with a result", func(e *evidence) { e.dead[3] = 1 }, func(a Account) int { return a.StoredAndDead }},
+		{"dead-lettered for nothing", func(e *evidence) { e.dead[3], e.effects = 1, e.effects[:2] }, func(a Account) int { return a.WronglyDead }},
+		{"a poison one with a result", func(e *evidence) {
+			e.effects = append(e.effects, effect{kind: "stored", key: "t:b", context: "poison1", version: 9})
+		}, func(a Account) int { return a.PoisonStored }},
 		{"two at a time", func(e *evidence) { e.runs[2].start, e.runs[2].end = at(15), at(121) }, func(a Account) int { return a.Concurrent }},
 		{"a killed one's run still on", func(e *evidence) { e.runs[5].start = at(590) }, func(a Account) int { return a.Concurrent }},
 		{"begun too early", func(e *evidence) { e.runs[3].start, e.runs[3].end = at(100), at(105) }, func(a Account) int { return a.OutOfOrder }},
@@ -82,7 +82,7 @@ func TestEveryFaultIsFound(t *testing.T) {
 		}, func(a Account) int { return a.EffectsDisorder }},
 		{"a result under an older fence", func(e *evidence) { e.effects[2].version, e.effects[2].claim = 1, 6 }, func(a Account) int { return a.FenceBack }},
 		{"a result of a zombie", func(e *evidence) {
-			e.freezes = []Freeze{{Record: "x", Claim: 8, Stopped: at(30), Resumed: at(90), Deposed: true}}
+			e.freezes = []Freeze{{Record: "x", Claim: 8, Stopped: at(30), Resumed: at(90), Replaced: true}}
 			e.runs = append(e.runs, run{record: "s", seq: 1, key: e.effects[0].key, start: at(40), end: at(50), ok: true})
 		}, func(a Account) int { return a.ZombieEffects }},
 	} {
@@ -104,7 +104,7 @@ func TestAZombiesTailIsNoConcurrency(t *testing.T) {
 	t.Parallel()
 	e := faultless()
 	e.runs[2].ok, e.runs[2].end = false, at(9_500)
-	e.freezes = []Freeze{{Record: "q", Claim: 7, Stopped: at(115), Resumed: at(9_490), Deposed: true}}
+	e.freezes = []Freeze{{Record: "q", Claim: 7, Stopped: at(115), Resumed: at(9_490), Replaced: true}}
 	e.runs[3] = run{record: "s", seq: 3, key: "t:a", start: at(9_000), end: at(9_495), ok: true}
 	e.runs = append(e.runs, run{record: "s", seq: 4, key: "t:a", start: at(9_600), end: at(9_610), ok: true})
 	e.effects[2].at, e.deaths["q"] = at(9_010), at(20_000)
@@ -117,9 +117,9 @@ func TestAZombiesTailIsNoConcurrency(t *testing.T) {
 	if a := account(e); !a.Clean() {
 		t.Errorf("begun between signal and stop: %s", strings.Join(a.Faults, "; "))
 	}
-	e.freezes[0].Deposed = false
+	e.freezes[0].Replaced = false
 	if a := account(e); a.Concurrent == 0 {
-		t.Error("of one that was not deposed it is none, either")
+		t.Error("of one that was not replaced it is none, either")
 	}
 }
 
@@ -128,7 +128,7 @@ func TestAZombiesTailIsNoConcurrency(t *testing.T) {
 func TestWhatAZombieStoresBeforeAnySuccessorIsAsIfItHadNotBeenStopped(t *testing.T) {
 	t.Parallel()
 	e := faultless()
-	e.freezes = []Freeze{{Record: "q", Claim: 8, Stopped: at(112), Resumed: at(119), Deposed: true}}
+	e.freezes = []Freeze{{Record: "q", Claim: 8, Stopped: at(112), Resumed: at(119), Replaced: true}}
 	if a := account(e); !a.Clean() || a.ZombieStores != 1 {
 		t.Errorf("%d; faults: %s", a.ZombieStores, strings.Join(a.Faults, "; "))
 	}

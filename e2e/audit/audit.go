@@ -47,7 +47,7 @@ type Published struct {
 	Sequence uint64 // of all streams, as partition.Message has it
 	Key      string
 	Context  string
-	Lethal   bool      // it kills whoever handles it
+	Poison   bool      // it kills its handler
 	Acked    time.Time // when the publisher had the acknowledgement; for LossAuditor
 }
 
@@ -56,7 +56,7 @@ type Freeze struct {
 	Record           string // file of the process
 	Claim            uint64 // the revision of its name's claim when it was stopped
 	Stopped, Resumed time.Time
-	Deposed          bool // it was declared dead meanwhile
+	Replaced         bool // it was declared dead meanwhile
 }
 
 // Auditor collects evidence while a run goes on.
@@ -286,7 +286,7 @@ func (a *Auditor) captured(ctx context.Context) ([]Published, error) {
 	return all, err
 }
 
-// dead returns the sequences of the messages that were put aside, with how often.
+// dead returns the sequences of the messages that were dead-lettered, with how often.
 func (a *Auditor) dead(ctx context.Context) (map[uint64]int, error) {
 	all := map[uint64]int{}
 	err := a.each(ctx, a.c.Dead, func(m jetstream.Msg) error {

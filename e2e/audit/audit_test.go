@@ -19,7 +19,7 @@ import (
 )
 
 // TestTheAuditReadsWhatTheBrokerAndTheStoreKeep: messages are taken, one of them
-// twice, a result is stored, one is put aside, and one is left.
+// twice, a result is stored, one is dead-lettered, and one is left.
 func TestTheAuditReadsWhatTheBrokerAndTheStoreKeep(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -15,7 +15,7 @@ import (
 type ContextAccount struct {
 	Published int // contexts that the broker acknowledged
 	Stored    int // of them, with a result
-	Unstored  int // of them, without: lost, unless they are put aside or wait
+	Unstored  int // of them, without: lost, unless they are dead-lettered or wait
 
 	StoredTwice int // with more than one result, or with a result that changed
 	FromNowhere int // results of contexts that nobody published

@@ -28,7 +28,7 @@ type LossAuditor struct {
 
 	mu    sync.Mutex
 	acked map[delivery]bool
-	dead  map[uint64]int // messages that were put aside, by sequence; their stream may be lost
+	dead  map[uint64]int // messages that were dead-lettered, by sequence; their stream may be lost
 	cuts  []Cut
 }
 
@@ -54,7 +54,7 @@ func BeginLoss(ctx context.Context, nc *nats.Conn, c Config) (*LossAuditor, erro
 		return nil, fmt.Errorf("beginning the audit: %w", err)
 	}
 	a := &LossAuditor{Auditor: &Auditor{c: c, js: js}, nc: nc, acked: map[delivery]bool{}, dead: map[uint64]int{}}
-	for subject, witness := range map[string]nats.MsgHandler{"$JS.ACK.>": a.acknowledged, c.Dead + ".>": a.putAside} {
+	for subject, witness := range map[string]nats.MsgHandler{"$JS.ACK.>": a.acknowledged, c.Dead + ".>": a.deadLettered} {
 		sub, err := nc.Subscribe(subject, witness)
 		if err == nil {
 			a.subs = append(a.subs, sub)
@@ -82,8 +82,8 @@ func (a *LossAuditor) Close() error {
 	return errors.Join(append(errs, a.Auditor.Close())...)
 }
 
-// putAside notes a dead letter.
-func (a *LossAuditor) putAside(msg *nats.Msg) {
+// deadLettered notes a dead letter.
+func (a *LossAuditor) deadLettered(msg *nats.Msg) {
 	if seq, err := deadOf(msg.Header); err == nil {
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -226,7 +226,7 @@ type LossAccount struct {
 
 	LostOtherwise   int // neither stored nor lost with a cut
 	SilentAcks      int // acknowledged by a worker, and never processed to the end
-	DeadLetters     int // put aside: nothing is wrong with any
+	DeadLetters     int // dead-lettered: nothing is wrong with any
 	AppliedTwice    int // results stored twice, changed or deleted
 	FromNowhere     int // results of what the publisher was not acknowledged
 	EffectsDisorder int // results stored in another order than that of publishing
@@ -265,7 +265,7 @@ func (a *LossAuditor) Account(ctx context.Context, published []Published, deaths
 func lossAccount(e evidence, cuts []Cut, acked map[delivery]bool) LossAccount {
 	a := LossAccount{Messages: len(e.published), Acks: len(acked), LostByCut: make([]int, len(cuts)), DeadLetters: len(e.dead), Left: int(e.left)}
 	if a.DeadLetters > 0 {
-		a.Faults = append(a.Faults, fmt.Sprintf("%d messages were put aside", a.DeadLetters))
+		a.Faults = append(a.Faults, fmt.Sprintf("%d messages were dead-lettered", a.DeadLetters))
 	}
 	if a.Left > 0 {
 		a.Faults = append(a.Faults, fmt.Sprintf("%d messages are still in the streams", a.Left))

@@ -16,7 +16,7 @@ import (
 )
 
 // TestLossAuditor: a worker acknowledges one message that it has processed and one that it
-// has not, one is put aside, and both streams are gone after a cut.
+// has not, one is dead-lettered, and both streams are gone after a cut.
 func TestLossAuditor(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -34,7 +34,7 @@ func New() *cobra.Command {
 		Example: "  muster up\n" +
 			"  muster up --token-file console.token\n" +
 			"  muster up --scenario scale-up --report r.json\n" +
-			"  muster up --scenario scale-up --case newcomer-crash --processes\n" +
+			"  muster up --scenario scale-up --case joining-crash --processes\n" +
 			"  muster up --scenario rolling-update --case surge\n" +
 			"  muster up --scenario broker-outage --servers 3 --replicas 3 --slots 512\n" +
 			"  muster up --scenario layout --case back\n" +
