@@ -279,7 +279,7 @@ func oneSentence(s string) bool {
 // records, so that they are as that version leaves them, and this version what that one
 // does not make.
 func (s *session) provisionByPrevious(ctx context.Context, c *local.Stack) error {
-	d, err := local.OpenDefender(ctx, local.DefenderOptions{Options: service.Options{NATS: c.Brokers.Url, Slots: s.o.Slots, Shards: s.o.Shards, Replicas: s.o.Replicas, Pod: "provision",
+	d, err := local.OpenDefender(ctx, local.DefenderOptions{Options: service.Options{NATS: c.Brokers.URL, Slots: s.o.Slots, Shards: s.o.Shards, Replicas: s.o.Replicas, Pod: "provision",
 		LogFile: filepath.Join(c.Dir, "log", "provision.log")}}, c.Store)
 	if err != nil {
 		return err

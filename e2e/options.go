@@ -26,7 +26,7 @@ type Options struct {
 
 // resolve fills in what zero stands for.
 func (o Options) resolve() Options {
-	o.Options = o.Options.Resolve()
+	o.Options = o.Resolve()
 	if o.Minutes == 0 {
 		o.Minutes = 10
 	}

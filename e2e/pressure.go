@@ -35,7 +35,7 @@ func newNodeRun(ctx context.Context, s *session, zones []string, asks bool, pend
 	return &nodeRun{t, s}, nil
 }
 
-// nodePressure is the story of both planes: more defenders are wanted than the nodes hold, pending pods bring a node, its defenders
+// nodePressure has both planes at work: more defenders are wanted than the nodes hold, pending pods bring a node, its defenders
 // join; then load falls, and nodes go whose defenders have handed off.
 func nodePressure(ctx context.Context, s *session) (err error) {
 	n := s.o.Defenders
@@ -96,7 +96,7 @@ func nodePressure(ctx context.Context, s *session) (err error) {
 	return nil
 }
 
-// checkPauses tells the pauses of the slots that moved in a part of the story.
+// checkPauses tells the pauses of the slots that moved in a part of the run.
 func (t *nodeRun) checkPauses(runs []run, key, name string, from, until time.Time) {
 	d := distribution(t.s.pausesBetween(runs, from, until))
 	t.s.report.measure(key, d)

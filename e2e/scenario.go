@@ -196,7 +196,7 @@ func Run(ctx context.Context, name string, o Options) (*Report, error) {
 		return nil, err
 	}
 	defer func() { s.report.Timeline = s.Timeline.Kept() }()
-	s.Say("Broker at %s, everything kept in %s", s.Brokers.Url, s.Dir)
+	s.Say("Broker at %s, everything kept in %s", s.Brokers.URL, s.Dir)
 	progress, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { s.Progress(progress) })

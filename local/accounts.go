@@ -72,7 +72,7 @@ func (u *users) harness() access.User {
 
 // ConnectAll returns a new connection that may do everything.
 func (c *Stack) ConnectAll(name string) (*nats.Conn, error) {
-	return access.ConnectAs(c.Brokers.Url, name, c.users.harness())
+	return access.ConnectAs(c.Brokers.URL, name, c.users.harness())
 }
 
 // write writes a file for each user below a directory, for the environment of who looks at
@@ -112,7 +112,7 @@ func (c *Stack) As(r role.Role) (*nats.Conn, error) {
 	if nc := c.roles.open[r]; nc != nil {
 		return nc, nil
 	}
-	nc, err := access.ConnectAs(c.Brokers.Url, "muster up as "+string(r), c.users.of(r))
+	nc, err := access.ConnectAs(c.Brokers.URL, "muster up as "+string(r), c.users.of(r))
 	if err != nil {
 		return nil, err
 	}

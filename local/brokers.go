@@ -28,7 +28,7 @@ import (
 // its port.
 type brokers struct {
 	Servers []*Broker
-	Url     string
+	URL     string
 	Disks   *powercut.Rack // one for each server, if their power can be cut
 }
 
@@ -61,7 +61,7 @@ func startBrokers(ctx context.Context, o Options, dir string, u *users) (*broker
 			return nil, fmt.Errorf("writing the servers' accounts: %w: name another directory with --dir", err)
 		}
 	}
-	b := &brokers{Url: broker.URLs(all)}
+	b := &brokers{URL: broker.URLs(all)}
 	if o.OnDisks {
 		if b.Disks, err = makeDisks(len(all), o.ext4Data()); err != nil {
 			return nil, err

@@ -26,13 +26,13 @@ import (
 	"github.com/muster-dev/muster/partition/role"
 )
 
-// What a site's nodes take: ten defenders of 200m on two cores.
+// What a cluster's nodes take: ten defenders of 200m on two cores.
 const (
 	defenderMilliCPU = 200
 	DefendersPerNode = 10
 	BootTime         = 18 * time.Second // from launch to Ready
 	tickInterval     = 500 * time.Millisecond
-	stopTimeout      = 5 * time.Second // for a tick to end when the site is closed
+	stopTimeout      = 5 * time.Second // for a tick to end when the cluster is closed
 )
 
 // Cluster is a region whose nodes the defenders run on, with the node plane that scales it: a pod that becomes Running is a real
@@ -123,7 +123,7 @@ func (t *Cluster) open(ctx context.Context) (err error) {
 	}
 	var ok bool
 	if t.api, ok = t.plane.Cluster.(*kube.Cluster); !ok {
-		return errors.New("the site's cluster is not reached by the Kubernetes API")
+		return errors.New("the local cluster is not reached by the Kubernetes API")
 	}
 	t.plane.Cloud = slow{t.plane.Cloud, t.stack.o.launch}
 	t.plane.Journal = told{t.plane.Journal, t.journaled}
@@ -422,7 +422,7 @@ func (p *podProcess) slots() int {
 	}
 }
 
-// Wait waits for something of the site and fails early if a pod can't be started.
+// Wait waits for something of the cluster and fails early if a pod can't be started.
 func (t *Cluster) Wait(ctx context.Context, within time.Duration, what string, ok func() bool) error {
 	select {
 	case err := <-t.errs:
@@ -536,7 +536,7 @@ func (t *Cluster) NodeHours() float64 {
 	return t.Region.World.NodeTime().Hours()
 }
 
-// SetOnNodes sets what scenarios on a site need: the number of replicas is known.
+// SetOnNodes sets what defenders in pods need: the number of replicas is known.
 func SetOnNodes(o *Options) { o.Expect, o.OnNodes = true, true }
 
 // nodePlane is the node plane as the console shows it.

@@ -16,7 +16,7 @@ import (
 	"github.com/muster-dev/muster/partition/role"
 )
 
-// act carries out what a person asks for on the page.
+// act carries out what a person asks for on the console.
 func (s *screen) act(ctx context.Context, cmd console.Command) error {
 	by := cmd.By
 	if by == "" {

@@ -398,7 +398,7 @@ func (s *screen) chambers(_ context.Context, contains string, limit int) ([]cons
 	return out[:min(limit, len(out))], nil
 }
 
-// What the page shows of a chamber.
+// What the console shows of a chamber.
 const (
 	chartPoints  = 100
 	chartSeries  = 8

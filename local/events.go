@@ -9,7 +9,7 @@ import (
 // Say prints an event and keeps it on the timeline.
 func (c *Stack) Say(format string, args ...any) { c.Timeline.say(format, args...) }
 
-// tellEvent tells of the events that make the story.
+// tellEvent puts the events of a rebalance and of failures on the timeline.
 func (c *Stack) tellEvent(e SeenEvent) {
 	if f := c.OnEvent.Load(); f != nil {
 		(*f)(e)

@@ -17,7 +17,7 @@ import (
 	"github.com/muster-dev/muster/nodes/sim/region"
 )
 
-// platform is what a site stands on: a cluster that is simulated as a whole, or a real control plane on simulated machines. The cloud is
+// platform is what a Cluster runs on: one that is simulated as a whole, or a real control plane on simulated machines. The cloud is
 // the region's either way.
 type platform interface {
 	describe() string
@@ -45,7 +45,7 @@ func defenderPod() sim.PodSpec {
 	return sim.PodSpec{Name: deployedIn + "/" + deployedAs, MilliCPU: defenderMilliCPU, Memory: 256 << 20}
 }
 
-// open prepares the ground that the options ask for.
+// openPlatform prepares the platform that the options ask for.
 func openPlatform(ctx context.Context, c *Stack, r *region.Region) (platform, error) {
 	if !c.o.Lab {
 		return &simulated{r}, nil

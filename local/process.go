@@ -44,7 +44,7 @@ type Process struct {
 func (c *Stack) DefenderOptions(n int) DefenderOptions {
 	name := fmt.Sprintf("pod-%03d", n)
 	return DefenderOptions{
-		Options: service.Options{NATS: c.Brokers.Url, User: c.users.of(role.Worker), Store: c.StorePath, Slots: c.o.Slots, Shards: c.o.Shards, Replicas: c.o.Replicas, Pod: name,
+		Options: service.Options{NATS: c.Brokers.URL, User: c.users.of(role.Worker), Store: c.StorePath, Slots: c.o.Slots, Shards: c.o.Shards, Replicas: c.o.Replicas, Pod: name,
 			RetryAttempts: c.o.RetryAttempts, LogFile: filepath.Join(c.Dir, "log", name+".log"), Verbose: c.o.Verbose},
 		Work: c.o.Work, Record: filepath.Join(c.Dir, "record", name)}
 }
@@ -255,7 +255,7 @@ func Metric(families []*dto.MetricFamily, name string) float64 {
 	return sum
 }
 
-// StateOf returns the state that a member's metrics show.
+// StateOf returns the state that a process's metrics show.
 func StateOf(families []*dto.MetricFamily) string {
 	for _, f := range families {
 		if f.GetName() != "defender_state" {

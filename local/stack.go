@@ -60,7 +60,7 @@ type Options struct {
 	Out           io.Writer // progress, timeline and table
 
 	OwnBroker bool  // the one server must be killed: with Processes it has its own
-	OnNodes   bool  // the defenders run as pods on nodes of a site
+	OnNodes   bool  // the defenders run as pods on nodes
 	Chaotic   bool  // the defenders' network can be cut, and they may die without being asked to
 	OnDisks   bool  // each server has a disk of its own, whose power can be cut
 	MaxStore  int64 // bytes that each NATS server may keep; 0: its default
@@ -68,7 +68,7 @@ type Options struct {
 	// several servers, as deploy/kubernetes/nats/ebs has it, and ext4's default under one.
 	Ext4Data powercut.Journal
 
-	boot      time.Duration // of a site's nodes, from launch to Ready, more than 5 s; 0: siteBoot
+	boot      time.Duration // of a cluster's nodes, from launch to Ready, more than 5 s; 0: BootTime
 	launch    time.Duration // that the cloud takes to answer a launch, beside what it takes
 	pendingUp time.Duration // that pods wait before up launches a node for them; 0: twice a boot
 }
@@ -230,19 +230,16 @@ func (c *Stack) start(ctx context.Context) error {
 	if c.Brokers, err = startBrokers(ctx, c.o, c.Dir, c.users); err != nil {
 		return err
 	}
-	if c.Conn, err = access.ConnectAs(c.Brokers.Url, "muster up", c.users.harness()); err != nil {
+	if c.Conn, err = access.ConnectAs(c.Brokers.URL, "muster up", c.users.harness()); err != nil {
 		return err
 	}
 	if err := c.Brokers.ready(ctx, c.Conn, c.o.Replicas); err != nil {
 		return err
 	}
-	c.StorePath = filepath.Join(c.Dir, "fdc.db")
-	if c.Store, err = sqlite.Open(ctx, sqlite.Config{Path: c.StorePath}); err != nil {
+	if err := c.openStore(ctx); err != nil {
 		return err
 	}
-	if err := replay.Register(ctx, c.Store, c.Chambers); err != nil {
-		return err
-	}
+
 	operator, err := c.As(role.Operator)
 	if err != nil {
 		return err
@@ -263,6 +260,28 @@ func (c *Stack) start(ctx context.Context) error {
 			return err
 		}
 	}
+
+	if err := c.openView(ctx); err != nil {
+		return err
+	}
+	if err := c.openTraffic(); err != nil {
+		return err
+	}
+	return c.tellAddress(ctx)
+}
+
+// openStore opens the results' store, and registers the chambers in it.
+func (c *Stack) openStore(ctx context.Context) error {
+	c.StorePath = filepath.Join(c.Dir, "fdc.db")
+	var err error
+	if c.Store, err = sqlite.Open(ctx, sqlite.Config{Path: c.StorePath}); err != nil {
+		return err
+	}
+	return replay.Register(ctx, c.Store, c.Chambers)
+}
+
+// openView begins to look at what the defenders do.
+func (c *Stack) openView(ctx context.Context) error {
 	viewer, err := c.As(role.Viewer)
 	if err != nil {
 		return err
@@ -274,6 +293,11 @@ func (c *Stack) start(ctx context.Context) error {
 	c.mu.Lock()
 	c.View = v
 	c.mu.Unlock()
+	return nil
+}
+
+// openTraffic begins to publish, at a rate of zero.
+func (c *Stack) openTraffic() error {
 	publishes, err := c.As(role.Collector)
 	if err != nil {
 		return err
@@ -284,7 +308,7 @@ func (c *Stack) start(ctx context.Context) error {
 	}
 	collector.For(c.Partition())
 	c.Traffic = newTraffic(collector, c.Source, c.Chambers)
-	return c.tellAddress(ctx)
+	return nil
 }
 
 // seen returns the view of the defenders, nil before everything is started.
@@ -408,14 +432,14 @@ func (c *Stack) processIDs() map[string]int {
 	return pids
 }
 
-// Kill kills a member and notes when it was gone.
+// Kill kills a defender and notes when it was gone.
 func (c *Stack) Kill(m *Process) time.Time {
 	at := m.kill()
 	c.Died(m, at)
 	return at
 }
 
-// Died notes when a member was gone.
+// Died notes when a defender was gone.
 func (c *Stack) Died(m *Process, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -429,7 +453,7 @@ func (c *Stack) Endings() map[string]int64 {
 	return maps.Clone(c.gone)
 }
 
-// ProcessOf returns the running member with a stable ID.
+// ProcessOf returns the running defender with a stable ID.
 func (c *Stack) ProcessOf(id string) *Process {
 	want := float64(-1)
 	_, _ = fmt.Sscanf(id, defender.Group+"-%g", &want)
@@ -452,7 +476,7 @@ func (c *Stack) Total(name string) float64 {
 	return sum
 }
 
-// Failed returns the first member's error that nobody asked for.
+// Failed returns the error of the first defender that ended unasked.
 func (c *Stack) Failed() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -480,7 +504,7 @@ func (c *Stack) Patience(within time.Duration) time.Duration {
 	return within
 }
 
-// Wait polls until ok, an error of a member, or the deadline.
+// Wait polls until ok, an error of a defender, or the deadline.
 func (c *Stack) Wait(ctx context.Context, within time.Duration, what string, ok func() bool) error {
 	within = c.Patience(within)
 	ctx, cancel := context.WithTimeout(ctx, within)

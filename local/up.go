@@ -50,7 +50,7 @@ func up(ctx context.Context, o Options, then func(context.Context, *Cluster) err
 
 // tellWhatNext says what a person can do with a running up, with what they need for it.
 func (c *Stack) tellWhatNext(ctx context.Context) {
-	lines := fmt.Sprintf("           Look from another terminal: muster partitions status --nats %[1]s\n           Follow what happens:        muster partitions events --follow --nats %[1]s\n", c.Brokers.Url)
+	lines := fmt.Sprintf("           Look from another terminal: muster partitions status --nats %[1]s\n           Follow what happens:        muster partitions events --follow --nats %[1]s\n", c.Brokers.URL)
 	if list, err := partition.Open(c.Conn, defender.Group).Members(ctx); err == nil {
 		pids := c.processIDs()
 		for _, m := range slices.Backward(list) {
@@ -64,7 +64,7 @@ func (c *Stack) tellWhatNext(ctx context.Context) {
 }
 
 func (c *Stack) onNodes(ctx context.Context, then func(context.Context, *Cluster) error) error {
-	c.Say("Broker at %s, everything kept in %s", c.Brokers.Url, c.Dir)
+	c.Say("Broker at %s, everything kept in %s", c.Brokers.URL, c.Dir)
 	t, err := OpenCluster(ctx, c, ZonesFor(c.o.Defenders), true, cmp.Or(c.o.pendingUp, 2*BootTime))
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func (c *Stack) onNodes(ctx context.Context, then func(context.Context, *Cluster
 	return then(ctx, t)
 }
 
-// CloseCluster closes the site, if there is one.
+// CloseCluster stops the cluster, if there is one.
 func (c *Stack) CloseCluster() error {
 	if t := c.Cluster.Load(); t != nil {
 		return t.close()

@@ -34,11 +34,13 @@ type view struct {
 	done  chan struct{}
 }
 
+// SeenEvent is an event of a defender, with the time at which it arrived here.
 type SeenEvent struct {
 	event.Event
 	At time.Time // by our clock
 }
 
+// SeenMap is an assignment map, with the time at which it arrived here.
 type SeenMap struct {
 	*partition.Assignment
 	At time.Time

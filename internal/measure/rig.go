@@ -35,7 +35,7 @@ var profiles = map[string]profile{
 		},
 		former: []string{"scenario"},
 		product: []string{
-			"internal/command", "internal/listen", "internal/misuse", "internal/processor",
+			"internal/command", "internal/listen", "internal/misuse", "internal/plot", "internal/processor",
 			"internal/secret", "internal/sqlitefile",
 		},
 		main:  "partition",
