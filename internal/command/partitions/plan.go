@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/muster-dev/muster/partition/report"
 	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/plan"
+	"github.com/muster-dev/muster/partition/report"
 )
 
 func newPlan() *cobra.Command {
