@@ -8,12 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-dev/muster/partition/report"
 	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/report"
 	"github.com/muster-dev/muster/partition/state"
 )
 
