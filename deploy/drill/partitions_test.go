@@ -399,7 +399,9 @@ var groupDrills = map[string]groupDrill{
 		g.running()[0].link.cut(false)
 	}},
 	"planner-fails": {options: usual.with(func(o *groupOptions) {
-		o.configure = func(p *partition.Config) { p.Rebalance.Strategy = &moody{Strategy: plan.Sticky(), fails: &plannerFails} }
+		o.configure = func(p *partition.Config) {
+			p.Rebalance.Strategy = &moody{Strategy: plan.Sticky(), fails: &plannerFails}
+		}
 	}), fires: []string{"PartitionsJoinedIdle", "PartitionsNotStable"}, play: func(g *group) {
 		plannerFails.Store(true)
 		defer plannerFails.Store(false)
