@@ -132,7 +132,7 @@ func withComponents(ctx context.Context) ([]string, error) {
 		name, imports, _ := strings.Cut(strings.TrimSpace(line), " ")
 		for _, i := range strings.Fields(imports) {
 			path, ours := strings.CutPrefix(i, "github.com/muster-dev/muster/")
-			if ours && slices.Contains([]string{"internal/browser", "internal/component", "internal/lab/labtest", "partition/internal/natstest"}, path) {
+			if ours && slices.Contains([]string{"internal/browser", "internal/component", "internal/lab/labtest", "partition/internal/natstest", "partition/servertest/natstest"}, path) {
 				packages = append(packages, name)
 				break
 			}
