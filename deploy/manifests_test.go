@@ -39,7 +39,7 @@ func TestARealControlPlaneTakesTheManifests(t *testing.T) {
 		"nodes":    {"deployment.apps/muster-nodes", "clusterrole.rbac.authorization.k8s.io/muster-nodes", "configmap/muster-nodes-"},
 		"defender": {"deployment.apps/defender", "horizontalpodautoscaler.autoscaling/defender-hpa", "poddisruptionbudget.policy/defender", "networkpolicy.networking.k8s.io/defender"},
 		"nats":     {"statefulset.apps/nats", "service/nats", "configmap/nats-"},
-		"nats/ebs": {"statefulset.apps/nats", "service/nats", "configmap/nats-", "storageclass.storage.k8s.io/nats-journaled"},
+		"nats-ebs": {"statefulset.apps/nats", "service/nats", "configmap/nats-", "storageclass.storage.k8s.io/nats-journaled"},
 	} {
 		t.Run(overlay, func(t *testing.T) {
 			out, err := l.Kubectl(t.Context(), "apply", "--dry-run=server", "--validate=strict", "-k", filepath.Join("kubernetes", overlay))
@@ -58,7 +58,7 @@ func TestARealControlPlaneTakesTheManifests(t *testing.T) {
 // TestJournaledVolumes: on EBS the servers' volumes have the class whose file systems journal data.
 func TestJournaledVolumes(t *testing.T) {
 	l := labtest.Start(t, lab.Options{})
-	out, err := l.Kubectl(t.Context(), "kustomize", filepath.Join("kubernetes", "nats", "ebs"))
+	out, err := l.Kubectl(t.Context(), "kustomize", filepath.Join("kubernetes", "nats-ebs"))
 	if err != nil {
 		t.Fatal(err)
 	}

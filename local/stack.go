@@ -65,7 +65,7 @@ type Options struct {
 	OnDisks   bool  // each server has a disk of its own, whose power can be cut
 	MaxStore  int64 // bytes that each NATS server may keep; 0: its default
 	// Ext4Data is what the file systems of these disks journal. Empty: all data under
-	// several servers, as deploy/kubernetes/nats/ebs has it, and ext4's default under one.
+	// several servers, as deploy/kubernetes/nats-ebs has it, and ext4's default under one.
 	Ext4Data powercut.Journal
 
 	boot      time.Duration // of a cluster's nodes, from launch to Ready, more than 5 s; 0: BootTime
