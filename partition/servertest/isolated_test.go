@@ -43,6 +43,7 @@ func TestWorkerOnAnIsolatedServer(t *testing.T) {
 
 	cut := time.Now()
 	c.isolate(2)
+	await.That(t, "the isolated server has no routes", func() bool { return c.servers[2].NumRoutes() == 0 })
 	await.That(t, "the isolated worker's lease is not valid", func() bool { return !time.Now().Before(isolated.Status().TrustedUntil) })
 	stopped := time.Since(cut)
 	await.That(t, "the others have its slots", g.settled(near...))
@@ -78,8 +79,9 @@ func (r *recorder) busy(worker string) bool {
 // separable is a cluster of three servers whose routes go through gates. The third has no
 // JetStream, so that all streams and buckets are on the other two.
 type separable struct {
-	urls  []string
-	gates map[[2]int]*gate // by the server that opens the route, and the one it leads to
+	urls    []string
+	servers []*server.Server
+	gates   map[[2]int]*gate // by the server that opens the route, and the one it leads to
 }
 
 func startSeparable(t *testing.T) *separable {
@@ -104,8 +106,11 @@ func startSeparable(t *testing.T) *separable {
 	return c
 }
 
-// start starts one server. It doesn't advertise its address, or the others would open a
-// route past the gate.
+// nowhere is what the servers tell each other of where they listen for routes. With the
+// true address they would also open routes past the gates.
+const nowhere = "127.0.0.1:1"
+
+// start starts one server.
 func (c *separable) start(t *testing.T, i, port int) {
 	t.Helper()
 	var routes string
@@ -116,7 +121,7 @@ func (c *separable) start(t *testing.T, i, port int) {
 	}
 	o := &server.Options{ServerName: fmt.Sprintf("nats-%d", i+1), Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true,
 		JetStream: i < 2, StoreDir: t.TempDir(),
-		Cluster: server.ClusterOpts{Name: "separable", Host: "127.0.0.1", Port: port, NoAdvertise: true, PoolSize: -1},
+		Cluster: server.ClusterOpts{Name: "separable", Host: "127.0.0.1", Port: port, NoAdvertise: true, Advertise: nowhere, PoolSize: -1},
 		Routes:  server.RoutesFromStr(routes[1:])}
 	s, err := server.NewServer(o)
 	if err != nil {
@@ -127,7 +132,7 @@ func (c *separable) start(t *testing.T, i, port int) {
 	if !s.ReadyForConnections(await.Patience) {
 		t.Fatalf("%s does not accept connections", o.ServerName)
 	}
-	c.urls = append(c.urls, s.ClientURL())
+	c.urls, c.servers = append(c.urls, s.ClientURL()), append(c.servers, s)
 }
 
 // wait waits until the two have elected a leader, asked of the server without JetStream.
