@@ -15,14 +15,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/muster-dev/muster/local"
-
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/e2e/audit"
 	"github.com/muster-dev/muster/internal/powercut"
+	"github.com/muster-dev/muster/local"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
 	"github.com/muster-dev/muster/partition/state"

@@ -12,9 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/muster-dev/muster/local"
-
 	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/local"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
 	"github.com/muster-dev/muster/partition/state"

@@ -8,9 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/muster-dev/muster/local"
-
 	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/local"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
 	"github.com/muster-dev/muster/partition/role"

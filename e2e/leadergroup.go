@@ -10,10 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/muster-dev/muster/local"
-
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/e2e/audit"
+	"github.com/muster-dev/muster/local"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
 )

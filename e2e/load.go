@@ -8,10 +8,9 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/muster-dev/muster/local"
-
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/strategy"
+	"github.com/muster-dev/muster/local"
 )
 
 // What a rate has to do to be held, and what a measurement is taken for.

@@ -9,12 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-dev/muster/local"
-
 	"github.com/google/pprof/profile"
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/internal/processor"
+	"github.com/muster-dev/muster/local"
 )
 
 // TestALoadIsCarriedAndMeasured plays the scenario on a small stage, at a rate and

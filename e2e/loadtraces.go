@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/muster-dev/muster/local"
-
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster/defender"
@@ -19,6 +17,7 @@ import (
 	"github.com/muster-dev/muster/defender/strategy"
 	"github.com/muster-dev/muster/defender/trace"
 	"github.com/muster-dev/muster/defender/uchart"
+	"github.com/muster-dev/muster/local"
 	"github.com/muster-dev/muster/tchart"
 )
 

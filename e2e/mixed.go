@@ -11,13 +11,12 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/muster-dev/muster/local"
-
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/service"
 	"github.com/muster-dev/muster/e2e/audit"
+	"github.com/muster-dev/muster/local"
 )
 
 const (

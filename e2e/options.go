@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/muster-dev/muster/local"
-
 	"github.com/muster-dev/muster/internal/misuse"
+	"github.com/muster-dev/muster/local"
 )
 
 // Options say what a scenario starts and does. They are the flags of "muster up".

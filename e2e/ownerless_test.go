@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/local"
-
 	"github.com/muster-dev/muster/partition/event"
 )
 

@@ -12,8 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/muster-dev/muster/local"
-
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/broker"
@@ -21,6 +19,7 @@ import (
 	"github.com/muster-dev/muster/e2e/audit"
 	"github.com/muster-dev/muster/internal/misuse"
 	"github.com/muster-dev/muster/internal/powercut"
+	"github.com/muster-dev/muster/local"
 	"github.com/muster-dev/muster/partition/event"
 )
 

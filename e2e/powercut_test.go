@@ -6,9 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-dev/muster/local"
-
 	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/local"
 )
 
 func TestSlotStarts(t *testing.T) {

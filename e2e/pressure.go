@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/local"
-
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/sim"
 	"github.com/muster-dev/muster/partition"

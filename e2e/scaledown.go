@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/local"
-
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
 )

@@ -11,11 +11,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/muster-dev/muster/local"
-
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/local"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
 	"github.com/muster-dev/muster/partition/plan"

@@ -14,9 +14,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/muster-dev/muster/local"
-
 	"github.com/muster-dev/muster/internal/misuse"
+	"github.com/muster-dev/muster/local"
 )
 
 // A script is one scenario.

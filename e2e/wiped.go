@@ -11,12 +11,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/muster-dev/muster/local"
-
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/e2e/audit"
+	"github.com/muster-dev/muster/local"
 	"github.com/muster-dev/muster/partition"
 )
 

@@ -6,9 +6,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/partition"
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 // backlogAge is for how long a reading of the backlog is shown.

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/defender/service"
-
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/sim"
 )

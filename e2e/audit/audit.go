@@ -17,7 +17,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
 	_ "modernc.org/sqlite" // the driver of the results' database
 )
 
