@@ -297,6 +297,20 @@ func repositoryFiles(t *testing.T) []string {
 	return out
 }
 
+// TestMerged: no file has the marks that a merge leaves where both sides changed a line.
+func TestMerged(t *testing.T) {
+	t.Parallel()
+	for _, path := range repositoryFiles(t) {
+		n := 0
+		for line := range strings.Lines(readFile(t, path)) {
+			n++
+			if strings.HasPrefix(line, "<<<<<<< ") || strings.HasPrefix(line, ">>>>>>> ") {
+				t.Errorf("%s:%d: %s", path, n, strings.TrimSpace(line))
+			}
+		}
+	}
+}
+
 func readFile(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(repository, path))
