@@ -49,6 +49,8 @@ func checkPowerCuts(name string, o Options) error {
 	switch {
 	case name == powerCutName && o.RetryAttempts > 0:
 		return misuse.Errorf("--retry-attempts is %d: scenario %s takes what is acknowledged without having been processed for lost, and a message that is queued for retry is: give 0", o.RetryAttempts, powerCutName)
+	case o.Ext4Data != "" && name != powerCutName && !o.PowerCuts:
+		return misuse.Errorf("--ext4-data: scenario %s cuts no power: play %s, or %s with --power-cuts", name, powerCutName, chaosName)
 	case !o.PowerCuts:
 		return nil
 	case name != chaosName:

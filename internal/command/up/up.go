@@ -67,6 +67,9 @@ func New() *cobra.Command {
 				if o.PowerCuts {
 					return command.UsageError(cmd, errors.New("--power-cuts goes with --scenario chaos"))
 				}
+				if o.Ext4Data != "" {
+					return command.UsageError(cmd, errors.New("--ext4-data goes with --scenario power-cut, or chaos with --power-cuts"))
+				}
 				if err := o.Validate(); err != nil {
 					return &misuse.Error{Err: err}
 				}
