@@ -22,6 +22,8 @@ type Lease struct {
 	// SuspicionMargin what the leader waits longer before it gives the slots of an unreachable
 	// worker away. Default 500 ms and 150 ms; with replicas, where the sign is a replicated
 	// write, 1.5 s and 300 ms.
+	// The sign is a write, too, on a server that is part of a cluster, or a leaf node, with
+	// one replica: the lease is renewed three times within the grace there.
 	SuspicionGrace, SuspicionMargin time.Duration
 	// ProbeInterval is how often the leader checks whether each worker is connected; default
 	// 100 ms.

@@ -3,10 +3,12 @@ package partition
 import "time"
 
 // leaseValidity decides whether a worker may rely on its lease, and so act as the owner of
-// anything. Two conditions have to hold. The lease was renewed less than a TTL ago, with a
-// margin for clocks. And a round trip to the servers was answered a moment ago, because a
-// leader that finds a worker disconnected waits no longer than Lease.SuspicionGrace and
-// Lease.SuspicionMargin before it ends the worker's lease.
+// anything. Two conditions have to hold:
+//
+//   - The lease was renewed less than a TTL ago, with a margin for clocks.
+//   - A round trip to the servers was answered a moment ago; on a cluster only a renewal
+//     counts as one (see membership.answered). A leader that finds a worker unreachable waits
+//     no longer than Lease.SuspicionGrace and Lease.SuspicionMargin before it ends the lease.
 type leaseValidity struct {
 	connected bool
 	// renewed is when the last renewal that succeeded began.
