@@ -55,7 +55,7 @@ func (o Options) hardware() hardware {
 	return hardware{workerType: o.WorkerType, capacity: o.Capacity, bootOf: bootOf}
 }
 
-// state is everything that is simulated, under one lock: whoever uses a part holds mu. Each part owns its fields; a part above uses
+// state is everything that is simulated, under one lock: a caller holds mu while it uses a part. Each part owns its fields; a part above uses
 // those below it and is unknown to them.
 //
 //	market     launches instances
