@@ -245,17 +245,8 @@ func (a *Assignment) clone() *Assignment {
 	return &c
 }
 
-func (a *Assignment) division() division { return division{a.Layout, a.Slots} }
-
-func (f *formerSlots) division() division { return division{f.Layout, f.Slots} }
-
 // owner returns the slot's owner, the zero Member for nobody.
 func (a *Assignment) owner(slot int) Member { return a.member(a.Owner[slot]) }
-
-// fence returns what orders the slot's owner among all that it had.
-func (a *Assignment) fence(slot int) Fence {
-	return Fence{Version: a.Since[slot], Claim: a.owner(slot).Claim}
-}
 
 func (a *Assignment) member(i int32) Member {
 	if i == none {

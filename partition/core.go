@@ -191,11 +191,11 @@ func (c *core) renewal(in kvInput) renewal {
 // they are below the stored one. It does not while the slot moves: the next owner may
 // have begun already, and then the rejection is rightful.
 func (c *core) confirms(r fenceReport) bool {
-	if c.cur == nil || c.cur.division() != (division{r.Layout, r.Slots}) || !c.inMap(r.Slot) {
+	if c.cur == nil || generationOf(c.cur) != (division{r.Layout, r.Slots}) || !c.inMap(r.Slot) {
 		return false
 	}
 	_, moving := c.cur.Moves[r.Slot]
-	return !moving && !c.cur.Taking[r.Slot] && c.cur.owner(r.Slot) == r.From && c.cur.fence(r.Slot) == r.Fence && r.Fence.Compare(r.Stored) < 0
+	return !moving && !c.cur.Taking[r.Slot] && c.cur.owner(r.Slot) == r.From && fenceOf(c.cur, r.Slot) == Fence(r.Fence) && r.Fence.Compare(r.Stored) < 0
 }
 
 // leasesLostLately reports whether a worker without a lease may be live, and still rely on
@@ -207,20 +207,20 @@ func (c *core) leasesLostLately() bool {
 }
 
 // refuse tells of a record that the machine rejects.
-func (c *core) refuse(record string, rev uint64, err error) {
-	e := refused(record, err)
-	c.cfg.Logger.Warn("A record is rejected.", "record", record, "revision", rev, "err", e.Err)
+func (c *core) refuse(kind string, rev uint64, err error) {
+	e := refused(kind, err)
+	c.cfg.Logger.Warn("A record is rejected.", "record", kind, "revision", rev, "err", e.Err)
 	c.emit(e)
 }
 
 // nobodys reports whether a write of our own met a value that nobody can have
 // written who may, so that it can be written over.
-func (c *core) nobodys(record string, in kvInput) bool {
+func (c *core) nobodys(kind string, in kvInput) bool {
 	if in.gotRev == 0 {
 		return false
 	}
 	var err error
-	switch record {
+	switch kind {
 	case recordHeartbeat:
 		_, err = decodeLease(in.key, in.gotValue)
 	case recordClaim:
@@ -229,7 +229,7 @@ func (c *core) nobodys(record string, in kvInput) bool {
 		_, err = decodeLeader(in.gotValue)
 	}
 	if err != nil {
-		c.refuse(record, in.gotRev, err)
+		c.refuse(kind, in.gotRev, err)
 	}
 	return overwritable(err)
 }

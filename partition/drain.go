@@ -60,7 +60,7 @@ func members(ctx context.Context, nc *nats.Conn, group string) ([]MemberInfo, er
 			return // the leader tells why
 		}
 		m := MemberInfo{Member: Member{v.ID, v.Claim}, Pod: v.Pod, Node: v.Node, Zone: v.Zone, State: v.State, Version: v.Version,
-			Leaving: v.Leaving, Draining: v.Draining, Outdated: v.mapSchemaRead() < mapSchema, Capacity: v.Weight, Renewed: e.Created()}
+			Leaving: v.Leaving, Draining: v.Draining, Outdated: mapSchemaRead(v) < mapSchema, Capacity: v.Weight, Renewed: e.Created()}
 		if v.Draining && v.DrainEnd > 0 {
 			m.DrainEnd = time.UnixMilli(v.DrainEnd)
 		}

@@ -44,7 +44,7 @@ func mapWrites(t *testing.T, effects []effect) (maps []*Assignment) {
 }
 
 func reportOf(m *machine, slot int, stored Fence) fenceReport {
-	return fenceReport{Schema: valueSchema, From: m.cur.owner(slot), To: m.self, Layout: m.cur.Layout, Slots: m.cur.Slots, Slot: slot, Fence: m.cur.fence(slot), Stored: stored}
+	return fenceReport{Schema: valueSchema, From: m.cur.owner(slot), To: m.self, Layout: m.cur.Layout, Slots: m.cur.Slots, Slot: slot, Fence: storedFence(fenceOf(m.cur, slot)), Stored: storedFence(stored)}
 }
 
 // TestFenceReport: what a leader does about the report that a store has a higher fence
@@ -72,8 +72,8 @@ func TestFenceReport(t *testing.T) {
 				t.Errorf("%s: no worker believes the map: %v", name, err)
 			}
 			for s := range a.Owner {
-				if a.owner(s) != before.owner(s) || a.Taking[s] || a.fence(s).Compare(stored) <= 0 || a.fence(s).Compare(before.fence(s)) <= 0 {
-					t.Errorf("%s: slot %d is of %v with fence %v, was of %v with %v, the store has %v", name, s, a.owner(s), a.fence(s), before.owner(s), before.fence(s), stored)
+				if a.owner(s) != before.owner(s) || a.Taking[s] || fenceOf(a, s).Compare(stored) <= 0 || fenceOf(a, s).Compare(fenceOf(before, s)) <= 0 {
+					t.Errorf("%s: slot %d is of %v with fence %v, was of %v with %v, the store has %v", name, s, a.owner(s), fenceOf(a, s), before.owner(s), fenceOf(before, s), stored)
 				}
 			}
 			told := false
@@ -149,12 +149,12 @@ func TestFencedOwner(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m, _ := joinedMachine(t)
-			in := fencedInput{place: m.cur.division().place(1), fence: m.cur.fence(1), stored: Fence{500, 2}}
+			in := fencedInput{place: generationOf(m.cur).place(1), fence: fenceOf(m.cur, 1), stored: Fence{500, 2}}
 			tt.change(m, &in)
 			reports := 0
 			for _, e := range m.step(m.now, in) {
 				if e, is := e.(reportFenceEffect); is {
-					if reports++; e.report.From != m.self || e.report.To != m.leader || e.report.Stored != in.stored {
+					if reports++; e.report.From != m.self || e.report.To != m.leader || Fence(e.report.Stored) != in.stored {
 						t.Errorf("it reports %+v", e.report)
 					}
 				}

@@ -38,6 +38,17 @@ const reasonLayout = "layout change"
 
 // The leader's part.
 
+// generationOf returns the generation that a map is of.
+func generationOf(a *Assignment) division { return division{a.Layout, a.Slots} }
+
+// oldGenerationOf returns the generation that a map replaces.
+func oldGenerationOf(f *formerSlots) division { return division{f.Layout, f.Slots} }
+
+// fenceOf returns what orders the slot's owner among all that it had.
+func fenceOf(a *Assignment, slot int) Fence {
+	return Fence{Version: a.Since[slot], Claim: a.owner(slot).Claim}
+}
+
 // parted ends a change in a draft: every slot of the new division is taken.
 func parted(d *Assignment) {
 	if len(d.Taking) == 0 && !slices.Contains(d.Owner, none) {

@@ -30,8 +30,8 @@ const shardedSchema = 2
 // nothing of them would not keep to.
 const settledSchema = 3
 
-// layout returns the layout of a recorded group.
-func (v layoutValue) layout(group string) (layout, error) {
+// layoutOf returns the layout of a recorded group.
+func layoutOf(v layoutValue, group string) (layout, error) {
 	p, err := parsePattern(v.Subject)
 	if err != nil {
 		return layout{}, fmt.Errorf("the recorded layout of group %s: %w", group, err)

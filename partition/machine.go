@@ -267,8 +267,8 @@ func (m *machine) seeMap(a *Assignment, rev uint64) {
 	}
 	if newer {
 		m.emit(event.Event{Kind: event.MapReceived, Version: a.Version})
-		m.lossVersion = max(m.lossVersion, a.firstAfterLoss())
-		if m.own.division.slots == 0 || m.own.division == a.division() {
+		m.lossVersion = max(m.lossVersion, firstAfterLoss(a))
+		if m.own.division.slots == 0 || m.own.division == generationOf(a) {
 			m.own.tellAssigned(m.own.destined(before), m.own.destined(a))
 		}
 	}
@@ -446,6 +446,6 @@ func (m *machine) writeAgain() {
 		create(wantedKey, wantedValue{Schema: valueSchema, Slots: m.wanted})
 	}
 	if m.overrides.rev > 0 {
-		create(overridesKey, overridesValue{Schema: valueSchema, Overrides: m.overrides.overrides})
+		create(overridesKey, encodeOverrides(m.overrides.overrides))
 	}
 }

@@ -216,7 +216,7 @@ func (s *mapStore) afterLoss() *Assignment {
 	}
 	next.Version = max(next.Version+1, s.leaderLease.epoch) // which counts writes: above all that there were
 	next.Moves = make(map[int]plannedMove)
-	next.takeAll()
+	takeAll(next)
 	return next
 }
 

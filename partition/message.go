@@ -3,7 +3,6 @@ package partition
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -19,31 +18,18 @@ import (
 type Fence struct {
 	// Version is the version of the assignment map with which the slot came
 	// to this owner.
-	Version uint64 `json:"version"`
+	Version uint64
 	// Claim is the revision of the owner's stable ID, so that a zombie and
 	// its successor under one name differ.
-	Claim uint64 `json:"claim"`
+	Claim uint64
 }
 
 // Compare returns -1, 0 or +1 as f is lower than, equal to or greater than g,
 // by version and then by claim.
-func (f Fence) Compare(g Fence) int {
-	switch {
-	case f.Version != g.Version:
-		if f.Version < g.Version {
-			return -1
-		}
-		return 1
-	case f.Claim != g.Claim:
-		if f.Claim < g.Claim {
-			return -1
-		}
-		return 1
-	}
-	return 0
-}
+func (f Fence) Compare(g Fence) int { return storedFence(f).Compare(storedFence(g)) }
 
-func (f Fence) String() string { return fmt.Sprintf("%d.%d", f.Version, f.Claim) }
+// String returns "version.claim".
+func (f Fence) String() string { return storedFence(f).String() }
 
 // Message is one message of the stream, handed to the owner of its key.
 type Message struct {

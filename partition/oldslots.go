@@ -48,7 +48,7 @@ func (o *oldSlots) begin(was division, held map[int]*slotState) {
 // waitedFor reports whether the map waits for this worker to give a slot up.
 func (o *oldSlots) waitedFor(d division, s int) bool {
 	f := o.cur.Former
-	return f != nil && f.division() == d && o.cur.member(f.Owner[s]) == o.self
+	return f != nil && oldGenerationOf(f) == d && o.cur.member(f.Owner[s]) == o.self
 }
 
 // peerAsks: the leader asks for slots of the old generation. A worker that has seen no map
@@ -119,7 +119,7 @@ func (o *oldSlots) released(in slotReleasedInput) {
 	}
 	o.emit(event.Event{Kind: event.SlotReleased, Slot: in.slot, Duration: o.now.Sub(st.begun)})
 	delete(o.slots, in.slot)
-	if f := o.cur.Former; f != nil && f.division() == in.division {
+	if f := o.cur.Former; f != nil && oldGenerationOf(f) == in.division {
 		o.tellReleased([]slotMark{{Slot: in.slot, Version: f.Version}})
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 // mapSchemaRead is the newest schema of the map that the worker of a lease reads. A
 // worker of before mapSchema 2 says nothing about it.
-func (v *leaseValue) mapSchemaRead() int { return max(v.MapSchema, oldestMapSchema) }
+func mapSchemaRead(v leaseValue) int { return max(v.MapSchema, oldestMapSchema) }
 
 func outdatedNote(worker string) string {
 	return fmt.Sprintf("%s is of an earlier version, which can't read this map (schema %d): it keeps its slots and gets no others; replace it", worker, mapSchema)

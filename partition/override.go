@@ -20,12 +20,12 @@ import (
 // Override keeps a slot on a worker while that worker is there and takes slots.
 type Override struct {
 	// Slot is the overridden slot, 0 to Slots-1.
-	Slot int `json:"slot"`
+	Slot int
 	// Key, if not empty, is a key whose slot is meant, whatever the number of
 	// slots is; Slot tells which that was when the override was set.
-	Key    string    `json:"key,omitempty"`
-	Worker string    `json:"worker"` // stable ID
-	At     time.Time `json:"at"`     // when it was set
+	Key    string
+	Worker string    // stable ID
+	At     time.Time // when it was set
 }
 
 // slot returns the slot that is meant in a group with that number of slots.
@@ -36,10 +36,18 @@ func (p Override) slot(slots int) int {
 	return p.Slot
 }
 
+// recordOverride is an operator's override as it is stored.
+type recordOverride struct {
+	Slot   int       `json:"slot"`
+	Key    string    `json:"key,omitempty"`
+	Worker string    `json:"worker"`
+	At     time.Time `json:"at"`
+}
+
 // overridesValue is what overridesKey holds.
 type overridesValue struct {
-	Schema    int        `json:"schema"`
-	Overrides []Override `json:"pins"`
+	Schema    int              `json:"schema"`
+	Overrides []recordOverride `json:"pins"`
 }
 
 const (
@@ -49,10 +57,11 @@ const (
 	reasonOverrides   = "overrides"
 )
 
-func decodeOverrides(data []byte) ([]Override, error) {
+// decodeOverrideValue reads the overrides, and returns every fault that it finds.
+func decodeOverrideValue(data []byte) (overridesValue, error) {
 	var v overridesValue
 	if err := decodeRecord(data, maxOverridesBytes, &v); err != nil {
-		return nil, fmt.Errorf("reading overrides: %w", err)
+		return overridesValue{}, fmt.Errorf("reading overrides: %w", err)
 	}
 	var errs []error
 	for i, p := range v.Overrides {
@@ -60,7 +69,32 @@ func decodeOverrides(data []byte) ([]Override, error) {
 			errs = append(errs, fmt.Errorf("reading overrides: overrides[%d] is no override: %+v", i, p))
 		}
 	}
-	return v.Overrides, errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return overridesValue{}, err
+	}
+	return v, nil
+}
+
+// decodeOverrides reads the overrides of a group.
+func decodeOverrides(data []byte) ([]Override, error) {
+	v, err := decodeOverrideValue(data)
+	if err != nil || len(v.Overrides) == 0 {
+		return nil, err
+	}
+	out := make([]Override, len(v.Overrides))
+	for i, o := range v.Overrides {
+		out[i] = Override(o)
+	}
+	return out, nil
+}
+
+// encodeOverrides returns the overrides of a group as they are stored.
+func encodeOverrides(overrides []Override) overridesValue {
+	v := overridesValue{Schema: valueSchema, Overrides: make([]recordOverride, len(overrides))}
+	for i, o := range overrides {
+		v.Overrides[i] = recordOverride(o)
+	}
+	return v
 }
 
 // bySlot returns the overrides by the slots that they mean in a group with that number of slots.
@@ -170,7 +204,7 @@ func changeOverrides(ctx context.Context, nc *nats.Conn, group string, change fu
 			return fmt.Errorf("changing the overrides of %s: %w", group, err)
 		}
 		slices.SortStableFunc(next, func(a, b Override) int { return cmp.Compare(a.Slot, b.Slot) })
-		value := mustJSON(overridesValue{Schema: valueSchema, Overrides: next})
+		value := mustJSON(encodeOverrides(next))
 		if rev == 0 {
 			_, err = kv.Create(ctx, overridesKey, value)
 		} else {

@@ -151,7 +151,7 @@ func (o *ownership) applyMap() {
 		o.abandon()
 		return
 	}
-	if o.division != o.cur.division() {
+	if o.division != generationOf(o.cur) {
 		o.reshard()
 	}
 	var prepare []int
@@ -570,7 +570,7 @@ func (o *ownership) slotsLeft() int {
 // reshard follows a map of another generation.
 func (o *ownership) reshard() {
 	was := o.division
-	o.division = o.cur.division()
+	o.division = generationOf(o.cur)
 	if was.slots == 0 {
 		return
 	}
@@ -605,7 +605,7 @@ func (o *ownership) take(in input) {
 // that is lost, or comes too early for the leader, is repeated.
 func (o *ownership) fencedOff(in fencedInput) {
 	st := o.slots[in.slot]
-	r := fenceReport{Schema: valueSchema, From: o.self, To: o.leader, Layout: in.generation, Slots: in.slots, Slot: in.slot, Fence: in.fence, Stored: in.stored}
+	r := fenceReport{Schema: valueSchema, From: o.self, To: o.leader, Layout: in.generation, Slots: in.slots, Slot: in.slot, Fence: storedFence(in.fence), Stored: storedFence(in.stored)}
 	if o.lease.valid && o.division == in.division && st != nil && st.phase == phaseHolding && o.confirms(r) && r.To != (Member{}) {
 		o.do(reportFenceEffect{r})
 	}

@@ -223,7 +223,7 @@ func provisionDivision(ctx context.Context, js jetstream.JetStream, kv jetstream
 		if a.Former != nil {
 			return nil
 		}
-		d = a.division()
+		d = generationOf(a)
 	}
 	return provisionConsumers(ctx, js, cfg, lay, d)
 }

@@ -11,12 +11,12 @@ type original struct {
 
 // queueClaim is a claim as it lies in the retry stream.
 type queueClaim struct {
-	Slots int   `json:"slots"` // of the division
-	Slot  int   `json:"slot"`
-	Fence Fence `json:"fence"`
+	Slots int         `json:"slots"` // of the division
+	Slot  int         `json:"slot"`
+	Fence storedFence `json:"fence"`
 }
 
-func (c queueClaim) overlaps(p place) bool {
+func claimOverlaps(c queueClaim, p place) bool {
 	n := min(c.Slots, p.slots)
 	return n > 0 && c.Slot%n == p.slot%n
 }

@@ -225,7 +225,7 @@ func (b *rebalance) enlist(job *planJob, include func(*peerView) bool) (joining 
 // nextDivision is that of the map, before the first one the group's first.
 func (b *rebalance) nextDivision() division {
 	if b.cur != nil {
-		return b.cur.division()
+		return generationOf(b.cur)
 	}
 	return division{1, b.cfg.Slots}
 }
@@ -263,7 +263,7 @@ func (b *rebalance) planned(in plannedInput) {
 	}
 	if b.cur == nil && next.Version > sequenceGap {
 		// A live worker may hold slots by the lost map, which this leader never saw.
-		next.takeAll()
+		takeAll(next)
 	}
 	for _, note := range slices.Concat(job.notes, job.result.Notes) {
 		b.emit(event.Event{Kind: event.PlanNote, Reason: note})

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 
@@ -104,16 +105,31 @@ type drainReply struct {
 	Slots  int    `json:"slots"` // that it holds
 }
 
+// storedFence is a fencing token as it is stored: the version of the map with which a slot
+// came to its owner, and the claim of that owner.
+type storedFence struct {
+	Version uint64 `json:"version"`
+	Claim   uint64 `json:"claim"`
+}
+
+// Compare returns -1, 0 or +1 as f is lower than, equal to or greater than g, by version
+// and then by claim.
+func (f storedFence) Compare(g storedFence) int {
+	return cmp.Or(cmp.Compare(f.Version, g.Version), cmp.Compare(f.Claim, g.Claim))
+}
+
+func (f storedFence) String() string { return fmt.Sprintf("%d.%d", f.Version, f.Claim) }
+
 // fenceReport is what an owner tells the leader of a fence rejection.
 type fenceReport struct {
-	Schema int    `json:"schema"`
-	From   Member `json:"from"`
-	To     Member `json:"to"`
-	Layout int    `json:"layout"` // with Slots the slot's division
-	Slots  int    `json:"slots"`
-	Slot   int    `json:"slot"`
-	Fence  Fence  `json:"fence"`  // the owner's
-	Stored Fence  `json:"stored"` // the store's
+	Schema int         `json:"schema"`
+	From   Member      `json:"from"`
+	To     Member      `json:"to"`
+	Layout int         `json:"layout"` // with Slots the slot's division
+	Slots  int         `json:"slots"`
+	Slot   int         `json:"slot"`
+	Fence  storedFence `json:"fence"`  // the owner's
+	Stored storedFence `json:"stored"` // the store's
 }
 
 // mustJSON returns a record as it is stored.

@@ -59,19 +59,16 @@ func goldenRecords() []record {
 		{"claim", valueSchema, idValue{Schema: valueSchema, Pod: "p", PodUID: "u", Version: "v1", Instance: "i", N: 5}, func(b []byte) (any, error) { return decodeClaim(b) }},
 		{"expected", valueSchema, expectedValue{Schema: valueSchema, N: 30}, func(b []byte) (any, error) { return decodeExpected(b) }},
 		{"layout-wanted", valueSchema, wantedValue{Schema: valueSchema, Slots: 1024}, func(b []byte) (any, error) { return decodeWanted(b) }},
-		{"pins", valueSchema, overridesValue{Schema: valueSchema, Overrides: []Override{{Slot: 3, Key: "a:b", Worker: "worker-1", At: goldenTime()}}}, func(b []byte) (any, error) {
-			overrides, err := decodeOverrides(b)
-			return overridesValue{Schema: valueSchema, Overrides: overrides}, err
-		}},
+		{"pins", valueSchema, overridesValue{Schema: valueSchema, Overrides: []recordOverride{{Slot: 3, Key: "a:b", Worker: "worker-1", At: goldenTime()}}}, func(b []byte) (any, error) { return decodeOverrideValue(b) }},
 		{"layout", settledSchema, layoutValue{Schema: settledSchema, Slots: 64, Stream: "jobs", Subject: "jobs.*.*", Shards: 4, Retry: true, Settings: goldenSettings()}, func(b []byte) (any, error) { return decodeLayout(b) }},
 		{"load", valueSchema, loadValue{Schema: valueSchema, Weights: versionColumn{1, 300}, Keys: versionColumn{2, 1}}, reading[loadValue]},
 		{"peer-message", valueSchema, peer, func(b []byte) (any, error) { return decodePeer(b, maxSlots) }},
-		{"fence-report", valueSchema, fenceReport{Schema: valueSchema, From: Member{"worker-0", 11}, To: Member{"worker-1", 12}, Layout: 2, Slots: 4, Slot: 3, Fence: Fence{Version: 300, Claim: 11}, Stored: Fence{Version: 412, Claim: 9}},
+		{"fence-report", valueSchema, fenceReport{Schema: valueSchema, From: Member{"worker-0", 11}, To: Member{"worker-1", 12}, Layout: 2, Slots: 4, Slot: 3, Fence: storedFence{Version: 300, Claim: 11}, Stored: storedFence{Version: 412, Claim: 9}},
 			func(b []byte) (any, error) { return decodeFence(b) }},
 		{"drain-request", valueSchema, drainRequest{Schema: valueSchema, Until: 1767323045006}, func(b []byte) (any, error) { return decodeDrain(b) }},
 		{"drain-reply", valueSchema, drainReply{Schema: valueSchema, ID: "worker-1", Slots: 7}, reading[drainReply]},
 		{"standby", 0, report.Standby{Pod: "p", Node: "n", Zone: "z", Since: goldenTime()}, reading[report.Standby]},
-		{"queue-claim", 0, queueClaim{Slots: 64, Slot: 3, Fence: Fence{Version: 300, Claim: 12}}, reading[queueClaim]},
+		{"queue-claim", 0, queueClaim{Slots: 64, Slot: 3, Fence: storedFence{Version: 300, Claim: 12}}, reading[queueClaim]},
 		{"event", 0, event.Event{Time: goldenTime(), Of: 8, Kind: event.RecordRejected, Worker: "worker-1", Peer: "worker-0", Claim: 12, Epoch: 21, Version: 300, From: state.Follower, To: state.Stable, Slot: 3, Slots: []int{1}, Lost: []int{2},
 			Before: 4, After: 5, Count: 6, Keys: 7, Busy: true, Duration: time.Second, Reason: "r", Err: "e"}, reading[event.Event]},
 	}

@@ -114,7 +114,7 @@ func complete(ctx context.Context, js jetstream.JetStream, cfg Config, lay layou
 // The machine's part.
 
 // takeAll has every slot taken from its former owner under the map's version.
-func (a *Assignment) takeAll() {
+func takeAll(a *Assignment) {
 	for s, owner := range a.Owner {
 		if owner != none {
 			a.Since[s], a.Taking[s] = a.Version, true
@@ -125,7 +125,7 @@ func (a *Assignment) takeAll() {
 // firstAfterLoss returns the version of a map if it is the first one after a lost one,
 // else 0: every slot with an owner is owned since that version, which a bucket that was
 // created again has begun above all earlier ones.
-func (a *Assignment) firstAfterLoss() uint64 {
+func firstAfterLoss(a *Assignment) uint64 {
 	if a.Version <= sequenceGap {
 		return 0
 	}

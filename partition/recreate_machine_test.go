@@ -84,8 +84,8 @@ func TestLostMap(t *testing.T) {
 			t.Errorf("it writes %s over %s", describe(next), describe(m.cur))
 		}
 		for s := range next.Owner {
-			if next.fence(s).Compare(m.cur.fence(s)) <= 0 {
-				t.Errorf("slot %d: the fence is %v after %v", s, next.fence(s), m.cur.fence(s))
+			if fenceOf(next, s).Compare(fenceOf(m.cur, s)) <= 0 {
+				t.Errorf("slot %d: the fence is %v after %v", s, fenceOf(next, s), fenceOf(m.cur, s))
 			}
 		}
 		next.encode()

@@ -209,12 +209,12 @@ func (a *Assignment) checkOrder(rev uint64, before *Assignment, now time.Time) e
 }
 
 // refused tells of a record that is not valid.
-func refused(record string, err error) event.Event {
+func refused(kind string, err error) event.Event {
 	why := err.Error()
 	if len(why) > maxReason {
 		why = why[:maxReason] + " ..."
 	}
-	return event.Event{Kind: event.RecordRejected, Reason: record, Err: why}
+	return event.Event{Kind: event.RecordRejected, Reason: kind, Err: why}
 }
 
 // rejections reports records that a watch or a subscription saw and that are not valid.
@@ -223,9 +223,9 @@ type rejections struct {
 	post func(input)
 }
 
-func (r rejections) report(record, at string, err error) {
-	e := refused(record, err)
-	r.log.Warn("A record is rejected.", "record", record, "at", at, "err", e.Err)
+func (r rejections) report(kind, at string, err error) {
+	e := refused(kind, err)
+	r.log.Warn("A record is rejected.", "record", kind, "at", at, "err", e.Err)
 	r.post(noteInput{e})
 }
 

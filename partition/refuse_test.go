@@ -55,9 +55,9 @@ func TestARecordThatCantBeBelievedIsRefusedWithItsReason(t *testing.T) {
 }
 
 // decodeAs decodes a record, and reports an error that it returns beside a value.
-func decodeAs(record string, data []byte) (err error) {
+func decodeAs(kind string, data []byte) (err error) {
 	var v any
-	switch record {
+	switch kind {
 	case recordHeartbeat:
 		v, err = decodeLease("w-1", data)
 	case recordClaim:
@@ -139,16 +139,16 @@ func FuzzDecodeRecord(f *testing.F) {
 		`{"schema":1,"n":30}`, `{"schema":1,"from":{"id":"w-1","claim":1},"to":{"id":"w-2","claim":2},"slots":[{"s":-1,"v":1}]}`, `{"schema":1,"until":5}`, `{"schema":2}`, `{"schema":1e99}`} {
 		f.Add(uint8(i), []byte(data))
 	}
-	f.Fuzz(func(t *testing.T, kind uint8, data []byte) {
-		record := records[1+int(kind)%(len(records)-1)]
-		if err := decodeAs(record, data); err != nil {
+	f.Fuzz(func(t *testing.T, which uint8, data []byte) {
+		kind := records[1+int(which)%(len(records)-1)]
+		if err := decodeAs(kind, data); err != nil {
 			if strings.HasPrefix(err.Error(), "accepted") {
-				t.Fatalf("%s %s: %v", record, data, err)
+				t.Fatalf("%s %s: %v", kind, data, err)
 			}
 			return
 		}
 		if len(data) > max(maxRecordBytes, maxPeerMessage) {
-			t.Errorf("%d bytes of %s are read", len(data), record)
+			t.Errorf("%d bytes of %s are read", len(data), kind)
 		}
 	})
 }

@@ -218,7 +218,7 @@ func TestOfTwoOverridesOfASlotTheLaterHolds(t *testing.T) {
 
 // FuzzOverrides: whatever is in the bucket, it is overrides or refused.
 func FuzzOverrides(f *testing.F) {
-	f.Add(mustJSON(overridesValue{Schema: valueSchema, Overrides: []Override{{Slot: 3, Worker: "sim-1", Key: "a:b"}}}))
+	f.Add(mustJSON(encodeOverrides([]Override{{Slot: 3, Worker: "sim-1", Key: "a:b"}})))
 	f.Add([]byte(`{"schema":2,"pins":[]}`))
 	f.Add([]byte(`{"schema":1,"pins":[{"slot":-1,"worker":""},{"slot":70000,"worker":"x"}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -100,8 +100,8 @@ func (q *retryQueue) read(last uint64, claims []queueClaim) {
 	}
 	ours := false
 	for _, c := range claims {
-		switch order := c.Fence.Compare(q.fence); {
-		case !c.overlaps(q.at):
+		switch order := Fence(c.Fence).Compare(q.fence); {
+		case !claimOverlaps(c, q.at):
 		case order > 0:
 			q.phase = queueLost
 			return

@@ -22,11 +22,11 @@ func TestALaterClaimClosesTheQueue(t *testing.T) {
 		claim queueClaim
 		lost  bool
 	}{
-		"of an earlier owner":              {queueClaim{8, 3, Fence{4, 9}}, false},
-		"of a later owner":                 {queueClaim{8, 3, Fence{5, 2}}, true},
-		"of a later owner of other keys":   {queueClaim{8, 4, Fence{6, 1}}, false},
-		"of a later one, of twice as many": {queueClaim{16, 11, Fence{6, 1}}, true},
-		"of a later one, of half as many":  {queueClaim{4, 3, Fence{6, 1}}, true},
+		"of an earlier owner":              {queueClaim{8, 3, storedFence{4, 9}}, false},
+		"of a later owner":                 {queueClaim{8, 3, storedFence{5, 2}}, true},
+		"of a later owner of other keys":   {queueClaim{8, 4, storedFence{6, 1}}, false},
+		"of a later one, of twice as many": {queueClaim{16, 11, storedFence{6, 1}}, true},
+		"of a later one, of half as many":  {queueClaim{4, 3, storedFence{6, 1}}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -101,7 +101,7 @@ func (s *retryStore) readSpace(ctx context.Context, at place) (last uint64, clai
 // claim writes the claim of a slot's owner in place of the one before.
 func (s *retryStore) claim(ctx context.Context, at place, f Fence, expect uint64) (uint64, outcome, error) {
 	msg := nats.NewMsg(s.lay.claimSubject(at))
-	msg.Data = mustJSON(queueClaim{at.slots, at.slot, f})
+	msg.Data = mustJSON(queueClaim{at.slots, at.slot, storedFence(f)})
 	msg.Header.Set(nats.MsgRollup, nats.MsgRollupSubject)
 	return s.write(ctx, at, msg, expect)
 }
@@ -311,7 +311,7 @@ func lookAtRetryQueue(ctx context.Context, nc *nats.Conn, group string) (RetryQu
 	if err != nil {
 		return RetryQueue{}, err
 	}
-	lay, err := rec.layout(group)
+	lay, err := layoutOf(rec, group)
 	if err != nil {
 		return RetryQueue{}, err
 	}

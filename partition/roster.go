@@ -586,4 +586,4 @@ func many(of int) int { return max(3, of/5) }
 
 // outdated reports whether a worker can't read the maps that this one writes. Of a worker
 // whose lease was not seen, nothing is known.
-func (p *peerView) outdated() bool { return p.lease.ID != "" && p.lease.mapSchemaRead() < mapSchema }
+func (p *peerView) outdated() bool { return p.lease.ID != "" && mapSchemaRead(p.lease) < mapSchema }

@@ -65,7 +65,7 @@ func (e *SettingsError) Error() string {
 
 // differences compares a group's record with a resolved configuration. A group of an
 // earlier version has recorded no settings.
-func (v layoutValue) differences(c Config) []SettingDifference {
+func differences(v layoutValue, c Config) []SettingDifference {
 	var out []SettingDifference
 	differ := func(setting string, limit bool, group, here any) {
 		if group != here {
@@ -127,7 +127,7 @@ func agree(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, c
 	if err != nil {
 		return fmt.Errorf("reading the layout from bucket %s: %w", kv.Bucket(), err)
 	}
-	all := have.differences(cfg)
+	all := differences(have, cfg)
 	if len(all) == 0 && have.Settings != nil {
 		return nil
 	}

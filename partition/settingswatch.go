@@ -30,7 +30,7 @@ func (s *settingsWatch) changed(value []byte) {
 		s.rejected.report("layout", layoutKey, err)
 		return
 	}
-	hard := binding(have.differences(s.cfg))
+	hard := binding(differences(have, s.cfg))
 	if len(hard) == 0 {
 		return
 	}

@@ -245,8 +245,8 @@ func (c *simChecker) mapWritten(w *simWorker, a *Assignment) {
 	}
 	for s := range c.taken {
 		if at := s % a.Slots; a.Taking[at] {
-			if _, known := c.taken[s][a.fence(at)]; !known {
-				c.taken[s][a.fence(at)] = false
+			if _, known := c.taken[s][fenceOf(a, at)]; !known {
+				c.taken[s][fenceOf(a, at)] = false
 			}
 		}
 	}
@@ -273,7 +273,7 @@ func (c *simChecker) mapWritten(w *simWorker, a *Assignment) {
 	if again {
 		return
 	}
-	if a.division() != c.current.division() {
+	if generationOf(a) != generationOf(c.current) {
 		c.redivided(w, a)
 		return
 	}
@@ -286,7 +286,7 @@ func (c *simChecker) mapWritten(w *simWorker, a *Assignment) {
 func (c *simChecker) redivided(w *simWorker, a *Assignment) {
 	c.relaid++
 	f := a.Former
-	if a.Version == c.current.Version || !c.current.Settled() || a.Layout <= c.current.Layout || f == nil || f.division() != c.current.division() {
+	if a.Version == c.current.Version || !c.current.Settled() || a.Layout <= c.current.Layout || f == nil || oldGenerationOf(f) != generationOf(c.current) {
 		c.fail("layout", "%v writes %s over %s", w, describe(a), describe(c.current))
 		return
 	}
@@ -444,7 +444,7 @@ func (c *simChecker) quiet() bool {
 	}
 	for s := range c.current.Owner {
 		i := slices.IndexFunc(c.s.workers, func(w *simWorker) bool { return !w.dead && w.m.self == c.current.owner(s) })
-		if i < 0 || !c.s.workers[i].trusted() || c.s.workers[i].delivery.slots[c.current.division().place(s)] == nil {
+		if i < 0 || !c.s.workers[i].trusted() || c.s.workers[i].delivery.slots[generationOf(c.current).place(s)] == nil {
 			return false
 		}
 	}

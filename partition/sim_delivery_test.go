@@ -316,7 +316,7 @@ func (w *simWorker) askRetry(e askEffect, a *answer, reply func(error)) {
 			w.later(0, func() { reply(nil) })
 			return
 		}
-		do = func() { a.sequence, a.outcome = sp.claim(queueClaim{e.slots, e.slot, q.fence}, q.expect) }
+		do = func() { a.sequence, a.outcome = sp.claim(queueClaim{e.slots, e.slot, storedFence(q.fence)}, q.expect) }
 	case askCount:
 		do = func() { a.counts = sp.count(e.place) }
 	case askTail:

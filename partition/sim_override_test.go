@@ -56,7 +56,7 @@ func (s *sim) swingWeights(end time.Duration) {
 // writeOverrides writes the overrides, as Group.Override and Group.RemoveOverrides do.
 func (s *sim) writeOverrides(overrides []Override) {
 	s.logf("overrides: %v", overrides)
-	s.srv.put(s.srv.buckets[s.cfg.bucketMap()], kvEffect{key: overridesKey, value: mustJSON(overridesValue{Schema: valueSchema, Overrides: overrides})})
+	s.srv.put(s.srv.buckets[s.cfg.bucketMap()], kvEffect{key: overridesKey, value: mustJSON(encodeOverrides(overrides))})
 	s.overrides = bySlot(overrides, s.cfg.Slots)
 }
 

@@ -38,13 +38,13 @@ func (t *takeovers) askOldDue() {
 	calls := make(map[Member][]slotMark)
 	under := 0
 	for u := range units.slots {
-		if !slices.ContainsFunc(units.place(u).overlapping(t.cur.division()), func(t int) bool { return latest.Taking[t] }) {
+		if !slices.ContainsFunc(units.place(u).overlapping(generationOf(t.cur)), func(t int) bool { return latest.Taking[t] }) {
 			continue
 		}
 		if under++; under > reshardWindow {
 			break
 		}
-		for _, s := range units.place(u).overlapping(f.division()) {
+		for _, s := range units.place(u).overlapping(oldGenerationOf(f)) {
 			if t.oldReleased(s) || !t.resharding.ask(s, t.now) {
 				continue
 			}
@@ -67,7 +67,7 @@ func (t *takeovers) takeable(s int) bool {
 	if t.cur.Former == nil {
 		return true
 	}
-	for _, o := range t.cur.division().place(s).overlapping(t.cur.Former.division()) {
+	for _, o := range generationOf(t.cur).place(s).overlapping(oldGenerationOf(t.cur.Former)) {
 		if !t.oldReleased(o) {
 			return false
 		}
@@ -81,8 +81,8 @@ func (t *takeovers) retiring(s int) []place {
 		return nil
 	}
 	var out []place
-	d := t.cur.Former.division()
-	for _, o := range t.cur.division().place(s).overlapping(d) {
+	d := oldGenerationOf(t.cur.Former)
+	for _, o := range generationOf(t.cur).place(s).overlapping(d) {
 		out = append(out, d.place(o))
 	}
 	return out
@@ -168,7 +168,7 @@ func (t *takeovers) peerWant(msg peerMessage) {
 	for _, mark := range msg.Slots {
 		s := mark.Slot
 		owns := t.inMap(s) && t.cur.owner(s) == msg.From && t.cur.Since[s] == mark.Version
-		if owns && (!t.cur.Taking[s] || t.table.isDone(s, t.cur.fence(s))) {
+		if owns && (!t.cur.Taking[s] || t.table.isDone(s, fenceOf(t.cur, s))) {
 			grant = append(grant, mark)
 		}
 	}
@@ -191,13 +191,13 @@ func (t *takeovers) due() {
 		if !t.takeable(s) {
 			continue
 		}
-		f := t.cur.fence(s)
+		f := fenceOf(t.cur, s)
 		if t.table.isDone(s, f) {
 			t.settleTaken(s, f)
 		}
 		if t.table.isDue(s, f, t.now) {
 			run := t.table.begin(s, f)
-			t.do(takeEffect{place: t.cur.division().place(s), run: run, retire: t.retiring(s)})
+			t.do(takeEffect{place: generationOf(t.cur).place(s), run: run, retire: t.retiring(s)})
 		}
 	}
 }
@@ -213,7 +213,7 @@ func (t *takeovers) taken(in takenInput) {
 		run.retryAt = t.now.Add(retryInterval)
 		return
 	}
-	if run.Fence != t.cur.fence(s) {
+	if run.Fence != fenceOf(t.cur, s) {
 		t.table.forget(s)
 		t.due()
 		return
@@ -229,7 +229,7 @@ func (t *takeovers) taken(in takenInput) {
 // settleTaken enters a takeover that is done in the pending changes; again, if those
 // that had it were dropped.
 func (t *takeovers) settleTaken(s int, f Fence) {
-	if a := t.maps.latest(); a.Taking[s] && a.fence(s) == f {
+	if a := t.maps.latest(); a.Taking[s] && fenceOf(a, s) == f {
 		d := t.maps.pending()
 		delete(d.Taking, s)
 		parted(d)

@@ -213,13 +213,13 @@ func (w *watches) mapBucketChanged(e jetstream.KeyValueEntry) {
 
 // readRecord reads what operators have set. It reports whether that is valid; the zero
 // value is, of a record that was deleted.
-func readRecord[V any](w *watches, e jetstream.KeyValueEntry, record string, decode func([]byte) (V, error)) (v V, ok bool) {
+func readRecord[V any](w *watches, e jetstream.KeyValueEntry, kind string, decode func([]byte) (V, error)) (v V, ok bool) {
 	if e.Operation() != jetstream.KeyValuePut {
 		return v, true
 	}
 	v, err := decode(e.Value())
 	if err != nil {
-		w.rejected.report(record, e.Key(), err)
+		w.rejected.report(kind, e.Key(), err)
 		return v, false
 	}
 	return v, true
