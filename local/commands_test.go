@@ -181,8 +181,8 @@ func TestAPersonActsOnThePage(t *testing.T) {
 	answer("disk is failing", false)
 	browser.Eventually(ctx, t, `document.querySelector('[data-worker="defender-1"]')?.textContent.includes('drained, for')`) // not before it has none
 	eventually(t, "defender-1 has no slots", func() bool { _, slots := worker(t, s, "defender-1"); return slots == 0 })
-	if m, _ := worker(t, s, "defender-1"); !m.Yielding || time.Until(m.YieldEnd) > console.DrainFor {
-		t.Errorf("its lease says yielding %t, until %v", m.Yielding, m.YieldEnd)
+	if m, _ := worker(t, s, "defender-1"); !m.Draining || time.Until(m.DrainEnd) > console.DrainFor {
+		t.Errorf("its lease says yielding %t, until %v", m.Draining, m.DrainEnd)
 	}
 	browser.Eventually(ctx, t, `document.querySelector('[data-worker="defender-1"]').textContent.includes('0 slots')`)
 	browser.Picture(ctx, t, "paused", "header", "#nodes", "#action", "#decision", "#workers")
@@ -200,7 +200,7 @@ func TestAPersonActsOnThePage(t *testing.T) {
 
 	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`[data-key="undrain-worker defender-1"]`)))
 	answer("a new disk", false)
-	eventually(t, "defender-1 has slots again", func() bool { m, slots := worker(t, s, "defender-1"); return slots > 0 && !m.Yielding })
+	eventually(t, "defender-1 has slots again", func() bool { m, slots := worker(t, s, "defender-1"); return slots > 0 && !m.Draining })
 	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`[data-key="resume-scaling "]`)))
 	answer("the switch is in", false)
 	browser.Eventually(ctx, t, `document.querySelector('.paused') === null`)
