@@ -74,7 +74,7 @@ type group interface {
 // What a group may do beside that.
 type (
 	// crasher lets the last n workers end as by a power cut.
-	crasher interface{ crash(n int) error }
+	crasher interface{ crash(n int) }
 	// holder lets workers fetch nothing until the function that it returns is called. Without
 	// it their handlers wait.
 	holder interface{ hold() (release func()) }
@@ -154,6 +154,22 @@ func onKafka(sync string) []Contender {
 	}
 	for i := range all {
 		all[i].Replicas, all[i].Sync = 1, sync
+	}
+	return all
+}
+
+// rebalancers are Muster and Kafka's own client with each protocol and both timers.
+func rebalancers() []Contender {
+	cooperative, broker := kafkaSetting{}, kafkaSetting{next: true}
+	all := []Contender{
+		{Name: "muster", start: startMuster},
+		{Name: "Kafka, Java, KIP-848, fast", kafka: broker.fast(), start: startJava},
+		{Name: "Kafka, Java, cooperative, fast", kafka: cooperative.fast(), start: startJava},
+		{Name: "Kafka, Java, KIP-848", kafka: &broker, start: startJava},
+		{Name: "Kafka, Java, cooperative", kafka: &cooperative, start: startJava},
+	}
+	for i := range all {
+		all[i].Replicas, all[i].Sync = 1, defaultSync
 	}
 	return all
 }

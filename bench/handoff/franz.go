@@ -26,6 +26,8 @@ func startFranz(ctx context.Context, e env) (group, error) {
 	return &franzGroup{kafkaGroup: common}, nil
 }
 
+func (g *franzGroup) predicted(int) ([]int, error) { return g.any(), nil }
+
 func (g *franzGroup) change(ctx context.Context, n int, moving func([]int)) error {
 	g.tell(moving)
 	for len(g.workers) < n {
@@ -44,13 +46,12 @@ func (g *franzGroup) change(ctx context.Context, n int, moving func([]int)) erro
 }
 
 // crash cuts the connections of the last n workers for good.
-func (g *franzGroup) crash(n int) error {
+func (g *franzGroup) crash(n int) {
 	for i := len(g.workers) - n; i < len(g.workers); i++ {
 		g.ledger.crash(i)
 		g.workers[i].network.cut()
 		g.workers[i].stop()
 	}
-	return nil
 }
 
 // hold lets workers fetch nothing. What they had fetched and not been given is fetched again.

@@ -249,6 +249,8 @@ func (g *javaGroup) running() (all servers) {
 	return all
 }
 
+func (g *javaGroup) predicted(int) ([]int, error) { return g.any(), nil }
+
 func (g *javaGroup) change(ctx context.Context, n int, moving func([]int)) error {
 	g.tell(moving)
 	for ; g.workers < n; g.workers++ {
@@ -280,17 +282,16 @@ func numbers(from, to int) string {
 }
 
 // crash kills the process of the last n workers. Before, it reports what they have done.
-func (g *javaGroup) crash(n int) error {
+func (g *javaGroup) crash(n int) {
 	p := g.processes[1]
 	if err := p.command("freeze"); err != nil {
-		return err
+		g.ledger.fault(err)
 	}
 	p.kill()
 	g.processes[1] = nil
 	for i := g.workers - n; i < g.workers; i++ {
 		g.ledger.crash(i)
 	}
-	return nil
 }
 
 func (g *javaGroup) hold() (release func()) {

@@ -172,14 +172,14 @@ func (g *kafkaGroup) fill(ctx context.Context, ms []message) error {
 	return errors.Join(err, failed)
 }
 
-// predicted names all keys: which ones move is decided by a member, or the broker, in the
+// any returns all keys: which ones will move is decided by a member, or the broker, in the
 // middle of the change.
-func (g *kafkaGroup) predicted(int) ([]int, error) {
+func (g *kafkaGroup) any() []int {
 	keys := make([]int, g.Keys)
 	for i := range keys {
 		keys[i] = i
 	}
-	return keys, nil
+	return keys
 }
 
 // tell sets who is told which keys are on their way.

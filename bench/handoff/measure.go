@@ -22,6 +22,8 @@ type Load struct {
 	// Backlog is how many messages are published at once and then drained by handlers that
 	// take no time; 0 for none.
 	Backlog int `json:"backlog"`
+	// Crash has a ninth of the workers crash in the end.
+	Crash bool `json:"crash"`
 	// Quiet is how long nothing may come before what is left counts as lost. It
 	// must be longer than the broker waits for an acknowledgement.
 	Quiet time.Duration `json:"quiet_ns"`
@@ -33,7 +35,8 @@ type Run struct {
 	Findings
 	Forced   int           `json:"forced"` // keys that got a message the moment that their move was known
 	Pause    Spread        `json:"pause"`
-	Stable   time.Duration `json:"stable_ns"` // until every worker of the change had its share
+	Started  time.Duration `json:"started_ns"` // until every worker of those before the change had its share
+	Stable   time.Duration `json:"stable_ns"`  // until every worker of those after it had
 	Takeover Spread        `json:"takeover"`
 
 	Filled  time.Duration `json:"fill_ns"` // that publishing the backlog took
@@ -190,9 +193,11 @@ func once(ctx context.Context, c Contender, k Case, load Load) (Run, error) {
 // all changes the number of workers under load, drains a backlog and lets workers crash, as
 // far as the contender can.
 func (m *measurement) all(ctx context.Context) error {
+	began := time.Now()
 	if err := m.group.change(ctx, m.Before, func([]int) {}); err != nil {
 		return err
 	}
+	m.run.Started = time.Since(began)
 	if !m.static {
 		if err := m.move(ctx); err != nil {
 			return err
@@ -206,7 +211,7 @@ func (m *measurement) all(ctx context.Context) error {
 			}
 		}
 	}
-	if g, ok := m.group.(crasher); ok {
+	if g, ok := m.group.(crasher); ok && m.Crash {
 		if err := m.takeover(ctx, g); err != nil {
 			return err
 		}
@@ -352,9 +357,7 @@ func (m *measurement) takeover(ctx context.Context, g crasher) error {
 	time.Sleep(500 * time.Millisecond)
 
 	crashed := m.crashing()
-	if err := g.crash(crashed); err != nil {
-		return err
-	}
+	g.crash(crashed)
 	since := time.Now()
 	// Each unit of theirs has something to do.
 	p.publish(p.every()...)

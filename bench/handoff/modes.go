@@ -348,7 +348,7 @@ type nextRequest struct {
 	Batch   int           `json:"batch"`
 	Expires time.Duration `json:"expires"`
 	Group   string        `json:"group,omitempty"`
-	Pin     string        `json:"id,omitempty"`
+	ID      string        `json:"id,omitempty"` // that the consumer is pinned to
 }
 
 // pull pulls for a connection's part of the slots: one subscription, and one pull per
@@ -363,7 +363,7 @@ func (d *modeDrain) pull(nc *nats.Conn, part int) error {
 	ask := func(slot int, pin string) error {
 		left[slot] = d.batch
 		own := request
-		own.Pin = pin
+		own.ID = pin
 		body, err := json.Marshal(own)
 		if err != nil {
 			return err

@@ -202,13 +202,12 @@ func (g *musterGroup) add() error {
 
 // crash cuts the connections of the last n workers, as the end of their processes would, and
 // then lets them end.
-func (g *musterGroup) crash(n int) error {
+func (g *musterGroup) crash(n int) {
 	for i := len(g.workers) - n; i < len(g.workers); i++ {
 		g.ledger.crash(i)
 		g.workers[i].nc.Close()
 		g.workers[i].leave()
 	}
-	return nil
 }
 
 // predicted makes the leader's plan: it depends on nothing but its inputs.

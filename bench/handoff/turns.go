@@ -12,7 +12,7 @@ import (
 // Three replicas have less load, as three servers share the machine, and so has the sync of
 // every write, which a disk does some hundreds or thousands of times a second.
 func Turns(runs int, quick bool, only string) []Turn {
-	load := Load{Rate: 500, Press: 1000, Work: 20 * time.Millisecond, WorkSpread: 20 * time.Millisecond, Backlog: 50_000, Quiet: ackWait + 2*time.Second}
+	load := Load{Rate: 500, Press: 1000, Work: 20 * time.Millisecond, WorkSpread: 20 * time.Millisecond, Backlog: 50_000, Crash: true, Quiet: ackWait + 2*time.Second}
 	large := Case{Keys: 2400, Slots: 512, Before: 30, After: 45}
 	small := Case{Keys: 240, Slots: 64, Before: 9, After: 6}
 	if quick {
@@ -35,6 +35,26 @@ func Turns(runs int, quick bool, only string) []Turn {
 	all = turn(all, large, fewer, synced, only, func(c Contender) bool { return c.in(1, alwaysSync) })
 	all = turn(all, large, fewer, replicated, only, func(c Contender) bool { return c.in(3, defaultSync) })
 	return turn(all, large, fewer, both, only, func(c Contender) bool { return c.in(3, alwaysSync) })
+}
+
+// Rebalances are 900 partitions of ten consumers, which is what the new protocol of Kafka was
+// shown with: one consumer becomes ten, one of ten leaves and one joins nine. Each contender
+// does what its users would do, and nothing is drained. only selects as for Turns.
+func Rebalances(runs int, only string) []Turn {
+	load := Load{Rate: 1000, Press: 500, Work: 5 * time.Millisecond, WorkSpread: 5 * time.Millisecond, Quiet: ackWait + 2*time.Second}
+	var all []Turn
+	for _, change := range [][2]int{{1, 10}, {10, 9}, {9, 10}} {
+		t := Turn{Case: Case{Keys: 9000, Slots: 900, Before: change[0], After: change[1]}, Repetitions: runs, Load: load}
+		for _, c := range rebalancers() {
+			if strings.Contains(c.Name, only) {
+				t.Contenders = append(t.Contenders, c)
+			}
+		}
+		if t.Contenders != nil {
+			all = append(all, t)
+		}
+	}
+	return all
 }
 
 // in reports whether a contender has these replicas and this sync.

@@ -265,7 +265,8 @@ public final class Workers {
             StringBuilder line = new StringBuilder("revoked " + number);
             revoked.forEach(p -> line.append(' ').append(p.partition()));
             say(line.toString());
-            revoked.forEach(p -> partitions.get(p).finish());
+            revoked.forEach(p -> partitions.get(p).end());
+            revoked.forEach(p -> partitions.get(p).await());
             consumer.commitSync(offsets(revoked));
             partitions.keySet().removeAll(revoked);
             say("owns " + number + " " + partitions.size());
@@ -273,7 +274,7 @@ public final class Workers {
 
         @Override
         public void onPartitionsLost(Collection<TopicPartition> lost) {
-            lost.forEach(p -> partitions.get(p).discard());
+            lost.forEach(p -> partitions.get(p).end());
             partitions.keySet().removeAll(lost);
             say("owns " + number + " " + partitions.size());
         }
@@ -311,7 +312,7 @@ public final class Workers {
                     timers.schedule(() -> goOn(r, start), d, TimeUnit.NANOSECONDS);
                     return;
                 }
-                end(r, start);
+                processed(r, start);
             }
             working = false;
             notifyAll();
@@ -319,20 +320,24 @@ public final class Workers {
 
         private synchronized void goOn(ConsumerRecord<byte[], byte[]> r, long start) {
             if (!worker.frozen) {
-                end(r, start);
+                processed(r, start);
             }
             work();
         }
 
-        private void end(ConsumerRecord<byte[], byte[]> r, long start) {
+        private void processed(ConsumerRecord<byte[], byte[]> r, long start) {
             runs.add(new Run(worker.number, number, r.value(), r.timestamp(), start, now()));
             next = r.offset() + 1;
             ended.incrementAndGet();
         }
 
-        /** Ends what has been begun; the rest is the next owner's. */
-        synchronized void finish() {
+        /** Begins nothing more; the rest is the next owner's. */
+        synchronized void end() {
             ending = true;
+        }
+
+        /** Waits for the end of what has been begun. */
+        synchronized void await() {
             while (working) {
                 try {
                     wait();
@@ -341,10 +346,6 @@ public final class Workers {
                     return;
                 }
             }
-        }
-
-        synchronized void discard() {
-            ending = true;
         }
     }
 }
