@@ -1,6 +1,7 @@
 package defender_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/trace"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/report"
 )
 
 // rejects is a store that rejects the fence of whatever is committed.
@@ -175,26 +177,31 @@ func TestForgedMap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := kv.Get(t.Context(), partition.AssignmentKey)
+	const key = "assignment-map"
+	e, err := kv.Get(t.Context(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := partition.DecodeAssignment(e.Value())
+	a, err := partition.Open(c.conn, defender.Group).Map(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	oldest := slices.IndexFunc(a.Workers, func(w partition.Member) bool {
-		return !slices.ContainsFunc(a.Workers, func(o partition.Member) bool { return o.Claim < w.Claim })
+	oldest := slices.IndexFunc(a.Workers, func(w report.Process) bool {
+		return !slices.ContainsFunc(a.Workers, func(o report.Process) bool { return o.Claim < w.Claim })
 	})
-	for slot := range a.Owner {
-		a.Owner[slot] = int32(oldest)
+
+	var stored map[string]any
+	if err := json.Unmarshal(e.Value(), &stored); err != nil {
+		t.Fatal(err)
 	}
-	a.Version++
-	forged, err := json.Marshal(a)
+	// The stored column of owners has a byte for each slot: the owner's index, plus one.
+	stored["owner"] = bytes.Repeat([]byte{byte(oldest + 1)}, a.Slots)
+	stored["version"] = a.Version + 1
+	forged, err := json.Marshal(stored)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := kv.Put(t.Context(), partition.AssignmentKey, forged); err != nil {
+	if _, err := kv.Put(t.Context(), key, forged); err != nil {
 		t.Fatal(err)
 	}
 	c.publish(10)

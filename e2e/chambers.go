@@ -6,6 +6,7 @@ import (
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/report"
 )
 
 // chambers are those of a stack. Each is known by its place among them.
@@ -32,7 +33,7 @@ func (c chambers) oneOfEach(n int) []int {
 }
 
 // slotsOf returns the slots with chambers of a worker.
-func (c chambers) slotsOf(a *partition.Assignment, id string) []int {
+func (c chambers) slotsOf(a *report.Map, id string) []int {
 	var slots []int
 	bySlot := c.bySlot(a.Slots)
 	for slot := range a.Owner {
@@ -44,7 +45,7 @@ func (c chambers) slotsOf(a *partition.Assignment, id string) []int {
 }
 
 // counts returns the number of chambers of each worker of a map.
-func (c chambers) counts(a *partition.Assignment) []int {
+func (c chambers) counts(a *report.Map) []int {
 	byID := map[string]int{}
 	for _, w := range a.Workers {
 		byID[w.ID] = 0
@@ -60,7 +61,7 @@ func (c chambers) counts(a *partition.Assignment) []int {
 }
 
 // covered returns how many chambers have an owner; -1 if a slot has none.
-func (c chambers) covered(a *partition.Assignment) int {
+func (c chambers) covered(a *report.Map) int {
 	covered := 0
 	for _, n := range c.counts(a) {
 		covered += n

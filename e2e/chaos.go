@@ -24,6 +24,7 @@ import (
 	"github.com/muster-dev/muster/local"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/report"
 	"github.com/muster-dev/muster/partition/state"
 )
 
@@ -43,7 +44,6 @@ func smallChaos(o *Options, chosen func(flag string) bool) {
 type chaosRun struct {
 	*session
 	js      jetstream.JetStream
-	maps    jetstream.KeyValue
 	auditor *audit.Auditor
 	hold    atomic.Bool // no server is there to start a defender with
 
@@ -71,9 +71,6 @@ func chaos(ctx context.Context, s *session) error {
 	var err error
 	if r.js, err = jetstream.New(s.Conn); err != nil {
 		return err
-	}
-	if r.maps, err = r.js.KeyValue(ctx, defender.Group+"-assignments"); err != nil {
-		return fmt.Errorf("opening the bucket of the assignment map: %w", err)
 	}
 	if r.auditor, err = audit.Begin(ctx, s.Conn, audit.Config{Streams: r.Partition().Streams(), Dead: defender.DeadStream,
 		Results: s.StorePath, Records: filepath.Join(s.Dir, "record")}); err != nil {
@@ -169,18 +166,14 @@ func (r *chaosRun) play(ctx context.Context, faults []fault) error {
 }
 
 // current reads the assignment map.
-func (r *chaosRun) current(ctx context.Context) (*partition.Assignment, error) {
+func (r *chaosRun) current(ctx context.Context) (*report.Map, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	e, err := r.maps.Get(ctx, partition.AssignmentKey)
-	if err != nil {
-		return nil, fmt.Errorf("reading the assignment map: %w", err)
-	}
-	return partition.DecodeAssignment(e.Value())
+	return readMap(ctx, r.Conn)
 }
 
 // calm waits until as many defenders as there should be share everything.
-func (r *chaosRun) calm(ctx context.Context) (*partition.Assignment, error) {
+func (r *chaosRun) calm(ctx context.Context) (*report.Map, error) {
 	within := r.Patience(recovered)
 	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("not within %v: %d defenders STABLE", within, r.o.Defenders))
 	defer cancel()
@@ -201,7 +194,7 @@ func (r *chaosRun) calm(ctx context.Context) (*partition.Assignment, error) {
 }
 
 // atWork reports whether all members, and no others, are in the map and STABLE.
-func (r *chaosRun) atWork(a *partition.Assignment) bool {
+func (r *chaosRun) atWork(a *report.Map) bool {
 	named := map[string]bool{}
 	for _, w := range a.Workers {
 		named[w.ID] = true
@@ -217,8 +210,8 @@ func (r *chaosRun) atWork(a *partition.Assignment) bool {
 }
 
 // victim returns the member that a fault picks, who is not the leader.
-func (r *chaosRun) victim(f fault, a *partition.Assignment) (partition.Member, *local.Process, error) {
-	var others []partition.Member
+func (r *chaosRun) victim(f fault, a *report.Map) (report.Process, *local.Process, error) {
+	var others []report.Process
 	for _, w := range a.Workers {
 		if w != a.Leader {
 			others = append(others, w)
@@ -238,7 +231,7 @@ func (r *chaosRun) victim(f fault, a *partition.Assignment) (partition.Member, *
 
 // occupy gives every slot of a worker a message that is worked on for a while:
 // half of them before their result is stored, half after it.
-func (r *chaosRun) occupy(ctx context.Context, a *partition.Assignment, id string) error {
+func (r *chaosRun) occupy(ctx context.Context, a *report.Map, id string) error {
 	r.Traffic.hold.Store(int64(500 * time.Millisecond))
 	chambers := r.Chambers.bySlot(r.o.Slots)
 	want := r.Traffic.forced.Load()
@@ -256,7 +249,7 @@ func (r *chaosRun) occupy(ctx context.Context, a *partition.Assignment, id strin
 	return pause(ctx, 150*time.Millisecond)
 }
 
-func (r *chaosRun) inject(ctx context.Context, f fault, a *partition.Assignment) error {
+func (r *chaosRun) inject(ctx context.Context, f fault, a *report.Map) error {
 	switch f.Kind {
 	case faultServer, faultServers, faultPower:
 		return r.endServers(ctx, f, a)
@@ -297,7 +290,7 @@ func (r *chaosRun) inject(ctx context.Context, f fault, a *partition.Assignment)
 }
 
 // freeze stops a process past its lease, with messages in its hands.
-func (r *chaosRun) freeze(ctx context.Context, f fault, w partition.Member, m *local.Process) error {
+func (r *chaosRun) freeze(ctx context.Context, f fault, w report.Process, m *local.Process) error {
 	z := audit.Freeze{Record: r.rig.recordOf(m.Options), Claim: w.Claim, Stopped: time.Now()}
 	if err := freeze(m.OS); err != nil {
 		return fmt.Errorf("stopping %s: %w", w.ID, err)
@@ -305,7 +298,7 @@ func (r *chaosRun) freeze(ctx context.Context, f fault, w partition.Member, m *l
 	r.Say("%s is stopped", w.ID)
 	err := pause(ctx, f.For)
 	for err == nil && !z.Replaced {
-		var a *partition.Assignment
+		var a *report.Map
 		if a, err = r.current(ctx); err == nil && !slices.Contains(a.Workers, w) {
 			z.Replaced = true
 		} else if err == nil && time.Since(z.Stopped) > r.Patience(recovered) {
@@ -323,7 +316,7 @@ func (r *chaosRun) freeze(ctx context.Context, f fault, w partition.Member, m *l
 
 // killPublishing kills a worker, and then the leader at the moment when it has
 // begun to plan for that, so that its map is being written or is just out.
-func (r *chaosRun) killPublishing(ctx context.Context, a *partition.Assignment, w partition.Member, m *local.Process) error {
+func (r *chaosRun) killPublishing(ctx context.Context, a *report.Map, w report.Process, m *local.Process) error {
 	plans := make(chan string, 1)
 	on := func(e local.SeenEvent) { // of a.Leader, or of its successor
 		if e.Kind == event.Rebalance {
@@ -355,7 +348,7 @@ func (r *chaosRun) killPublishing(ctx context.Context, a *partition.Assignment, 
 
 // endServers kills one server, or all, or cuts their power, and starts them again. That
 // must move nothing.
-func (r *chaosRun) endServers(ctx context.Context, f fault, before *partition.Assignment) error {
+func (r *chaosRun) endServers(ctx context.Context, f fault, before *report.Map) error {
 	victims := r.Servers.Places()
 	if f.Kind == faultServer || f.Kind == faultPower && f.Pick%2 == 0 {
 		victims = victims[f.Pick%len(victims):][:1]
@@ -492,7 +485,7 @@ func (r *chaosRun) doom(ctx context.Context, f fault) error {
 
 // failChamber has a chamber's messages fail until another chamber of its slot has been
 // processed, by a new owner: the one that queued them is killed.
-func (r *chaosRun) failChamber(ctx context.Context, f fault, a *partition.Assignment) error {
+func (r *chaosRun) failChamber(ctx context.Context, f fault, a *report.Map) error {
 	chambers := r.Chambers.bySlot(r.o.Slots)
 	slot := f.Pick % r.o.Slots
 	for len(chambers[slot]) < 2 {

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster/e2e/audit"
-	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/report"
 )
 
 // checks are what holds in more than one scenario.
@@ -19,7 +19,7 @@ type checks struct {
 }
 
 // spread checks that all chambers are covered, and evenly.
-func (c *checks) spread(a *partition.Assignment, workers int) {
+func (c *checks) spread(a *report.Map, workers int) {
 	counts := c.chambers.counts(a)
 	covered := c.chambers.covered(a)
 	r := c.report
@@ -34,7 +34,7 @@ func (c *checks) spread(a *partition.Assignment, workers int) {
 
 // nothingMoved checks that a map is another one with the same owners, by
 // name, and the same version.
-func (c *checks) nothingMoved(before, after *partition.Assignment) {
+func (c *checks) nothingMoved(before, after *report.Map) {
 	moved := 0
 	for slot := range after.Owner {
 		if before.OwnerOf(slot) != after.OwnerOf(slot) {

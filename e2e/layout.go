@@ -11,6 +11,7 @@ import (
 	"github.com/muster-dev/muster/local"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/report"
 	"github.com/muster-dev/muster/partition/role"
 )
 
@@ -29,7 +30,7 @@ const layoutHold = 300 * time.Millisecond
 // relayout is one change of the number of slots as it was seen.
 type relayout struct {
 	from, to int
-	before   *partition.Assignment
+	before   *report.Map
 	began    time.Time
 	dead     string // stable ID of who was killed meanwhile; "" for nobody
 	took     time.Duration
@@ -159,7 +160,7 @@ func (s layoutRun) keepPressing(ctx context.Context, chambers []int, waiting fun
 func (s layoutRun) killMidChange(ctx context.Context, c *relayout) error {
 	if err := s.Wait(ctx, time.Minute, "the change under way", func() bool {
 		a := s.View.Latest()
-		return a.Former != nil && len(a.Taking) < a.Slots
+		return a.Resharding && len(a.Taking) < a.Slots
 	}); err != nil {
 		return err
 	}
@@ -188,7 +189,7 @@ func (s layoutRun) judgeLayout(ctx context.Context, changes []relayout, runs []r
 	}
 	final := changes[len(changes)-1]
 	equal(r, "slots", final.to, last.Slots)
-	equal(r, "generation of the layout", 1+len(changes), last.Layout)
+	equal(r, "generation of the layout", 1+len(changes), last.Generation)
 	equal(r, "handoffs that were forced", 0, s.View.count(changes[0].began, event.HandoffForced))
 	if final.dead == "" {
 		equal(r, "map versions", uint64(len(changes)), last.Version-changes[0].before.Version)
@@ -212,7 +213,7 @@ func (s layoutRun) judgeLayout(ctx context.Context, changes []relayout, runs []r
 
 // checkLayoutSpread checks that all chambers are covered, and as evenly as slots
 // allow.
-func (s layoutRun) checkLayoutSpread(a *partition.Assignment) {
+func (s layoutRun) checkLayoutSpread(a *report.Map) {
 	counts := s.Chambers.counts(a)
 	covered := 0
 	for _, n := range counts {

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/local"
-	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/report"
 )
 
 // leaderKills is how often the leader is killed where nothing else goes on.
@@ -137,7 +137,7 @@ func (s leaderCrashRun) killInWindow(ctx context.Context) (leaderDeath, error) {
 }
 
 // killMidRebalance: the leader dies when its map is out and the handoffs go on.
-func (s leaderCrashRun) killMidRebalance(ctx context.Context, before *partition.Assignment) (leaderDeath, error) {
+func (s leaderCrashRun) killMidRebalance(ctx context.Context, before *report.Map) (leaderDeath, error) {
 	n := s.o.joining()
 	if err := s.expect(ctx, s.o.Defenders+n); err != nil {
 		return leaderDeath{}, err

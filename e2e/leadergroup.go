@@ -13,8 +13,8 @@ import (
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/e2e/audit"
 	"github.com/muster-dev/muster/local"
-	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/report"
 )
 
 const leaderGroupName = "leader-and-candidates-crash"
@@ -163,7 +163,7 @@ func (g *leaderGroup) round(ctx context.Context, i int) error {
 }
 
 // leaderAndCandidates returns the leader's ID and those of its candidates.
-func leaderAndCandidates(a *partition.Assignment) []string {
+func leaderAndCandidates(a *report.Map) []string {
 	ids := []string{a.Leader.ID}
 	for _, w := range a.Workers {
 		if w != a.Leader && len(ids) <= candidates {

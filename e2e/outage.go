@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/report"
 )
 
 // outageRun is a run of scenario broker-outage.
@@ -76,7 +76,7 @@ func (s outageRun) run(ctx context.Context) error {
 	return nil
 }
 
-func (s outageRun) judgeOutage(before *partition.Assignment, began, back time.Time, runs []run) {
+func (s outageRun) judgeOutage(before *report.Map, began, back time.Time, runs []run) {
 	r, last := s.report, s.View.Latest()
 	s.check.nothingMoved(before, last)
 	s.check.spread(last, s.o.Defenders)

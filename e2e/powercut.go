@@ -89,9 +89,6 @@ func powerCut(ctx context.Context, s *session) error {
 	if r.js, err = jetstream.New(s.Conn); err != nil {
 		return err
 	}
-	if r.maps, err = r.js.KeyValue(ctx, defender.Group+"-assignments"); err != nil {
-		return fmt.Errorf("opening the bucket of the assignment map: %w", err)
-	}
 	if r.auditor, err = audit.BeginLoss(ctx, s.Conn, audit.Config{Streams: r.Partition().Streams(), Dead: defender.DeadStream,
 		Results: s.StorePath, Records: filepath.Join(s.Dir, "record")}); err != nil {
 		return err

@@ -9,8 +9,8 @@ import (
 	"github.com/muster-dev/muster/local"
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/sim"
-	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/report"
 )
 
 // lease is what workers have by default before they are taken for dead.
@@ -54,7 +54,7 @@ func nodePressure(ctx context.Context, s *session) (err error) {
 	if err := t.Scale(ctx, more); err != nil {
 		return err
 	}
-	var partial *partition.Assignment
+	var partial *report.Map
 	if err := t.Wait(ctx, 90*time.Second, fmt.Sprintf("%d defenders STABLE with %d pods pending", fit, more-fit), func() bool {
 		if _, pending := t.Phases(); s.View.Stable(fit) && pending == more-fit {
 			partial = s.View.Latest()
@@ -106,7 +106,7 @@ func (t *nodeRun) checkPauses(runs []run, key, name string, from, until time.Tim
 func (t *nodeRun) roomFor(n int) int { return min(n, t.Fleet().Available*local.DefendersPerNode) }
 
 // begin lets the first defenders start as pods and gives every chamber history.
-func (t *nodeRun) begin(ctx context.Context, n int) (*partition.Assignment, error) {
+func (t *nodeRun) begin(ctx context.Context, n int) (*report.Map, error) {
 	a, err := t.Start(ctx, n)
 	if err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func (t *nodeRun) begin(ctx context.Context, n int) (*partition.Assignment, erro
 }
 
 // checkGrowth compares the way from the request to its end with what it should be.
-func (t *nodeRun) checkGrowth(asked time.Time, before, partial, full *partition.Assignment, fit, more int) {
+func (t *nodeRun) checkGrowth(asked time.Time, before, partial, full *report.Map, fit, more int) {
 	r, s := t.s.report, t.s
 	equal(r, "map version increments", 2, int(full.Version-before.Version))
 	r.check("partial share, before the node came", fmt.Sprintf("%d defenders", fit), partial != nil, "settled: %t", partial != nil)

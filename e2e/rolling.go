@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/local"
-	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/report"
 )
 
 // rollingRun is a run of scenario rolling-update.
@@ -72,7 +72,7 @@ func (s rollingRun) run(ctx context.Context) error {
 }
 
 // replace stops some members and starts as many.
-func (s rollingRun) replace(ctx context.Context, before *partition.Assignment, old []*local.Process, surge bool) error {
+func (s rollingRun) replace(ctx context.Context, before *report.Map, old []*local.Process, surge bool) error {
 	at := time.Now()
 	if surge {
 		if _, err := s.Defenders.Add(ctx, len(old)); err != nil {

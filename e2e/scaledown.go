@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/local"
-	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/report"
 )
 
 // scaleDownRun is a run of scenario scale-down.
@@ -87,7 +87,7 @@ func (s scaleDownRun) run(ctx context.Context) error {
 }
 
 // leavers draws who goes. The leader is among them only where the case says so.
-func (s scaleDownRun) leavers(a *partition.Assignment, n int) []string {
+func (s scaleDownRun) leavers(a *report.Map, n int) []string {
 	var ids []string
 	for _, w := range a.Workers {
 		if w != a.Leader {

@@ -10,9 +10,9 @@ import (
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/local"
-	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
 	"github.com/muster-dev/muster/partition/plan"
+	"github.com/muster-dev/muster/partition/report"
 )
 
 // scaleUpRun is a run of scenario scale-up.
@@ -161,7 +161,7 @@ func (s scaleUpRun) planIsNear(begin time.Time) bool {
 	return !last.IsZero() && time.Since(last) > 9*time.Second
 }
 
-func (s scaleUpRun) scaleUpStep(ctx context.Context, before *partition.Assignment, pressed int) (step, error) {
+func (s scaleUpRun) scaleUpStep(ctx context.Context, before *report.Map, pressed int) (step, error) {
 	n, to := s.o.joining(), s.o.Defenders+s.o.joining()
 	st := step{session: s.session, began: time.Now(), from: s.o.Defenders, to: to, before: before}
 	if err := s.expect(ctx, to); err != nil {

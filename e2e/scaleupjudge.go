@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/defender"
-	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/report"
 	"github.com/muster-dev/muster/partition/state"
 )
 
@@ -41,7 +41,7 @@ func (s scaleUpJudge) judge() error {
 	return s.tellVerdicts()
 }
 
-func (s scaleUpJudge) checkIDs(a *partition.Assignment) {
+func (s scaleUpJudge) checkIDs(a *report.Map) {
 	want := s.o.Defenders + s.o.joining()
 	ids := map[string]bool{}
 	sequential := true
@@ -63,7 +63,7 @@ func (s scaleUpJudge) checkIDs(a *partition.Assignment) {
 	}
 }
 
-func (s scaleUpJudge) checkMap(last *partition.Assignment) {
+func (s scaleUpJudge) checkMap(last *report.Map) {
 	r := s.report
 	counts := s.Chambers.counts(last)
 	covered := 0

@@ -15,7 +15,7 @@ import (
 	"github.com/muster-dev/muster/e2e/audit"
 	"github.com/muster-dev/muster/internal/misuse"
 	"github.com/muster-dev/muster/local"
-	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/report"
 )
 
 // session is one run of a scenario: the stack that it is played on, the parts by which the
@@ -151,7 +151,7 @@ func (s *session) warmUp(ctx context.Context) error {
 
 // busy gives each slot of some workers a message that is worked on for a while,
 // and waits until the server has them.
-func (s *session) busy(ctx context.Context, a *partition.Assignment, ids []string, each int) error {
+func (s *session) busy(ctx context.Context, a *report.Map, ids []string, each int) error {
 	chambers := s.Chambers.bySlot(a.Slots)
 	want := s.Traffic.forced.Load()
 	for _, id := range ids {

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/report"
 )
 
 // step is one change of the number of defenders as it was seen.
@@ -16,7 +16,7 @@ type step struct {
 	*session
 	began    time.Time
 	from, to int // defenders
-	before   *partition.Assignment
+	before   *report.Map
 	versions []uint64 // maps that were published for it
 	joined   time.Time
 	settled  time.Time
@@ -37,7 +37,7 @@ func (s step) moved() (chambers, slots int) {
 				slots++
 			}
 		}
-		prev = m.Assignment
+		prev = m.Map
 	}
 	return chambers, slots
 }
@@ -123,7 +123,7 @@ func (s step) handoffs(pubs []publication, runs []run) []handoff {
 			}
 			hs = append(hs, h)
 		}
-		prev = m.Assignment
+		prev = m.Map
 	}
 	return hs
 }

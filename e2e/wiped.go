@@ -15,7 +15,6 @@ import (
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/e2e/audit"
-	"github.com/muster-dev/muster/partition"
 )
 
 // wipedName is the scenario in which the broker forgets.
@@ -148,7 +147,7 @@ func (w *wiped) calm(ctx context.Context) error {
 
 // work gives each slot messages that are in work for a while, one after the other.
 func (w *wiped) work(ctx context.Context, hold time.Duration, each int) error {
-	a, err := w.latestMap(ctx)
+	a, err := readMap(ctx, w.Conn)
 	if err != nil {
 		return err
 	}
@@ -160,24 +159,6 @@ func (w *wiped) work(ctx context.Context, hold time.Duration, each int) error {
 	return w.busy(ctx, a, ids, each)
 }
 
-// latestMap reads the assignment map: who watches a bucket is not told that another one
-// is there under its name.
-func (w *wiped) latestMap(ctx context.Context) (*partition.Assignment, error) {
-	js, err := jetstream.New(w.Conn)
-	if err != nil {
-		return nil, err
-	}
-	kv, err := js.KeyValue(ctx, defender.Group+"-assignments")
-	if err != nil {
-		return nil, fmt.Errorf("reading the assignment map: %w", err)
-	}
-	e, err := kv.Get(ctx, partition.AssignmentKey)
-	if err != nil {
-		return nil, fmt.Errorf("reading the assignment map: %w", err)
-	}
-	return partition.DecodeAssignment(e.Value())
-}
-
 // age has two defenders replaced, one after the other, so that the stored fences are well
 // above those of a group that begins.
 func (w *wiped) age(ctx context.Context) error {
@@ -187,7 +168,7 @@ func (w *wiped) age(ctx context.Context) error {
 			return err
 		}
 		if err := w.Wait(ctx, 2*time.Minute, "all defenders STABLE after one was replaced", func() bool {
-			a, err := w.latestMap(ctx)
+			a, err := readMap(ctx, w.Conn)
 			return err == nil && a.Settled() && len(a.Workers) == w.o.Defenders && w.Defenders.allStable()
 		}); err != nil {
 			return err
@@ -399,7 +380,7 @@ func (w *wiped) judge(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	last, err := w.latestMap(ctx)
+	last, err := readMap(ctx, w.Conn)
 	if err != nil {
 		return err
 	}

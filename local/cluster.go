@@ -22,7 +22,7 @@ import (
 	"github.com/muster-dev/muster/nodes/sim"
 	"github.com/muster-dev/muster/nodes/sim/region"
 	"github.com/muster-dev/muster/nodes/workers"
-	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/report"
 	"github.com/muster-dev/muster/partition/role"
 )
 
@@ -566,7 +566,7 @@ func ZonesFor(defenders int) []string {
 }
 
 // Start lets the first defenders start as pods, and then the traffic.
-func (t *Cluster) Start(ctx context.Context, n int) (*partition.Assignment, error) {
+func (t *Cluster) Start(ctx context.Context, n int) (*report.Map, error) {
 	c := t.workers
 	c.Say("%s; %d nodes", t.platform.describe(), t.platform.fleet().Available)
 	kind := ""

@@ -13,6 +13,7 @@ import (
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/report"
 	"github.com/muster-dev/muster/partition/role"
 )
 
@@ -67,7 +68,7 @@ func (c commands) drain(ctx context.Context, worker string, until time.Time) err
 	}
 	asked := false
 	for try := range askTimes {
-		_, err = partition.Open(nc, defender.Group).Drain(ctx, func(m partition.MemberInfo) bool {
+		_, err = partition.Open(nc, defender.Group).Drain(ctx, func(m report.Lease) bool {
 			asked = asked || m.ID == worker
 			return m.ID == worker
 		}, until)

@@ -24,6 +24,7 @@ import (
 	"github.com/muster-dev/muster/internal/output"
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/report"
 )
 
 const testToken = "correct horse battery staple"
@@ -120,13 +121,13 @@ func alarmOfRun(t *testing.T, s *Stack, c defender.Chamber, opened string) defen
 	return list[i]
 }
 
-func worker(t *testing.T, s *Stack, id string) (partition.MemberInfo, int) {
+func worker(t *testing.T, s *Stack, id string) (report.Lease, int) {
 	t.Helper()
-	list, err := partition.Open(s.Conn, defender.Group).Members(t.Context())
+	list, err := partition.Open(s.Conn, defender.Group).Leases(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := slices.IndexFunc(list, func(m partition.MemberInfo) bool { return m.ID == id })
+	i := slices.IndexFunc(list, func(m report.Lease) bool { return m.ID == id })
 	if i < 0 {
 		t.Fatalf("there is no worker %s", id)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/report"
 	"github.com/muster-dev/muster/partition/role"
 	"github.com/muster-dev/muster/partition/state"
 )
@@ -37,8 +38,8 @@ type screen struct {
 	standing map[standing]bool    // alarms; true: acknowledged
 
 	crewMu sync.Mutex
-	crew   map[string]partition.MemberInfo // by stable ID, as the leases last told
-	asked  time.Time                       // when that was
+	crew   map[string]report.Lease // by stable ID, as the leases last told
+	asked  time.Time               // when that was
 }
 
 // standing names an alarm that is not cleared.
@@ -234,18 +235,18 @@ func (s *screen) workers(ctx context.Context) (console.WorkerPlane, error) {
 		v.Workers = append(v.Workers, *workers[id])
 	}
 	if a != nil {
-		place := func(m int32) int32 {
-			if m < 0 {
+		place := func(worker int32) int32 {
+			if worker < 0 {
 				return -1
 			}
-			return at[a.Workers[m].ID]
+			return at[a.Workers[worker].ID]
 		}
 		v.Next = make([]int32, a.Slots)
 		for slot := range v.Next {
 			v.Owners = append(v.Owners, place(a.Owner[slot]))
 			v.Next[slot] = -1
-			if m, moving := a.Moves[slot]; moving {
-				v.Next[slot] = place(m.Next)
+			if move, moving := a.Moves[slot]; moving {
+				v.Next[slot] = place(move.Next)
 			}
 		}
 	}
@@ -266,7 +267,7 @@ func (s *screen) workers(ctx context.Context) (console.WorkerPlane, error) {
 }
 
 // divide counts the slots of each worker of a map, with those on their way.
-func (s *screen) divide(v *console.WorkerPlane, a *partition.Assignment, workers map[string]*console.Worker) {
+func (s *screen) divide(v *console.WorkerPlane, a *report.Map, workers map[string]*console.Worker) {
 	bySlot := s.chambersIn(a.Slots)
 	for slot, o := range a.Owner {
 		if a.Taking[slot] {
@@ -278,8 +279,8 @@ func (s *screen) divide(v *console.WorkerPlane, a *partition.Assignment, workers
 			owner.Slots++
 			owner.Keys += bySlot[slot]
 		}
-		if m, moving := a.Moves[slot]; moving {
-			workers[a.Workers[m.Next].ID].Gaining++
+		if move, moving := a.Moves[slot]; moving {
+			workers[a.Workers[move.Next].ID].Gaining++
 			if owner != nil {
 				owner.Losing++
 			}
@@ -291,7 +292,7 @@ func (s *screen) divide(v *console.WorkerPlane, a *partition.Assignment, workers
 const leasesAge = 4 * time.Second
 
 // leases returns what the workers' leases tell of them, by stable ID.
-func (s *screen) leases(ctx context.Context) (map[string]partition.MemberInfo, error) {
+func (s *screen) leases(ctx context.Context) (map[string]report.Lease, error) {
 	s.crewMu.Lock()
 	defer s.crewMu.Unlock()
 	s.mu.Lock()
@@ -307,11 +308,11 @@ func (s *screen) leases(ctx context.Context) (map[string]partition.MemberInfo, e
 	if err != nil {
 		return s.crew, err
 	}
-	list, err := partition.Open(nc, defender.Group).Members(ctx)
+	list, err := partition.Open(nc, defender.Group).Leases(ctx)
 	if err != nil {
 		return s.crew, err
 	}
-	s.crew = make(map[string]partition.MemberInfo, len(list))
+	s.crew = make(map[string]report.Lease, len(list))
 	for _, m := range list {
 		s.crew[m.ID] = m
 	}

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/console"
-	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/report"
 	"github.com/muster-dev/muster/partition/state"
 )
 
@@ -68,7 +68,7 @@ func endedBadly(reason string) bool {
 
 // leases compares the workers that have a lease with those that joined before the leases were asked for. Without a leader no event
 // reports a failed worker, as when all failed at once.
-func (f *failures) leases(asked time.Time, held map[string]partition.MemberInfo, states map[string]state.State) {
+func (f *failures) leases(asked time.Time, held map[string]report.Lease, states map[string]state.State) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for id, joined := range f.joined {

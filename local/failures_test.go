@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/console"
-	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/report"
 	"github.com/muster-dev/muster/partition/state"
 )
 
@@ -65,12 +65,12 @@ func TestFailures(t *testing.T) {
 		f.follow(claimed(0, "w-0", 6), at(0))
 		f.follow(claimed(0, "w-3", 7), at(0))
 		f.follow(claimed(4000, "w-5", 8), at(4000)) // while the leases are read
-		f.leases(at(3000), map[string]partition.MemberInfo{"w-0": {}}, both)
+		f.leases(at(3000), map[string]report.Lease{"w-0": {}}, both)
 		if got := f.now(at(5000), map[string]state.State{}, 3); len(got) != 1 || got["w-3"].Reason != leaseGone {
 			t.Errorf("failed: %+v", got)
 		}
 		// It lives: the reading was of a replica that was behind.
-		f.leases(at(20000), map[string]partition.MemberInfo{"w-0": {}, "w-5": {}, "w-3": {Member: partition.Member{ID: "w-3", Claim: 7}, Renewed: at(19000)}}, both)
+		f.leases(at(20000), map[string]report.Lease{"w-0": {}, "w-5": {}, "w-3": {Process: report.Process{ID: "w-3", Claim: 7}, Renewed: at(19000)}}, both)
 		if got := f.now(at(20000), map[string]state.State{}, 3); len(got) != 0 {
 			t.Errorf("failed: %+v", got)
 		}
@@ -79,7 +79,7 @@ func TestFailures(t *testing.T) {
 		t.Parallel()
 		f := newFailures()
 		f.follow(claimed(0, "w-3", 7), at(0))
-		f.leases(at(3000), map[string]partition.MemberInfo{}, map[string]state.State{"w-3": state.Shutdown})
+		f.leases(at(3000), map[string]report.Lease{}, map[string]state.State{"w-3": state.Shutdown})
 		if got := f.now(at(5000), map[string]state.State{}, 1); len(got) != 0 {
 			t.Errorf("failed: %+v", got)
 		}

@@ -50,7 +50,7 @@ func up(ctx context.Context, o Options, h Hooks, then func(context.Context, *Clu
 // tellWhatNext says what a person can do with a running up, with what they need for it.
 func tellWhatNext(ctx context.Context, w *WorkerPlane) {
 	lines := fmt.Sprintf("           Look from another terminal: muster partitions status --nats %[1]s\n           Follow what happens:        muster partitions events --follow --nats %[1]s\n", w.Servers.URL)
-	if list, err := partition.Open(w.Conn, defender.Group).Members(ctx); err == nil {
+	if list, err := partition.Open(w.Conn, defender.Group).Leases(ctx); err == nil {
 		pids := w.Defenders.processIDs()
 		for _, m := range slices.Backward(list) {
 			if pid := pids[m.Pod]; pid > 0 {

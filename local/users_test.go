@@ -29,6 +29,7 @@ import (
 	"github.com/muster-dev/muster/nodes/workers"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/report"
 	"github.com/muster-dev/muster/partition/reserve"
 	"github.com/muster-dev/muster/partition/role"
 	"github.com/muster-dev/muster/partition/state"
@@ -207,7 +208,7 @@ func (c *court) work() {
 	c.defend("b")
 	c.eventually("two workers with all slots", func() bool {
 		v, err := partition.Open(operator, defender.Group).Inspect(ctx)
-		return err == nil && v.Map != nil && len(v.Map.Workers) == 2 && len(v.Map.Moves) == 0
+		return err == nil && v.Map() != nil && len(v.Map().Workers) == 2 && len(v.Map().Moves) == 0
 	})
 
 	c.fill(true) // while workers follow the buckets
@@ -296,8 +297,8 @@ func (c *court) work() {
 		_, err = firstOf(ctx, nc, a)
 		c.ok(role.Console, "reading an acknowledgement", err)
 	}
-	only := func(pod string) func(partition.MemberInfo) bool {
-		return func(m partition.MemberInfo) bool { return m.Pod == pod }
+	only := func(pod string) func(report.Lease) bool {
+		return func(m report.Lease) bool { return m.Pod == pod }
 	}
 	for r, nc := range map[role.Role]*nats.Conn{role.Console: console, role.Operator: operator} {
 		_, err = partition.Open(nc, defender.Group).Drain(ctx, only("b"), time.Now().Add(time.Minute))
@@ -367,10 +368,10 @@ func (c *court) lose() {
 	// are there without it.
 	working := func() bool {
 		v, err := partition.Open(c.harness(), defender.Group).Inspect(ctx)
-		if err != nil || v.Map == nil || len(v.Map.Workers) != 2 || len(v.Map.Moves) > 0 || len(v.Members) != 2 {
+		if err != nil || v.Map() == nil || len(v.Map().Workers) != 2 || len(v.Map().Moves) > 0 || len(v.Leases) != 2 {
 			return false
 		}
-		return slices.ContainsFunc(v.Members, func(m partition.MemberInfo) bool { return m.Pod == "c" && m.State == state.Stable })
+		return slices.ContainsFunc(v.Leases, func(m report.Lease) bool { return m.Pod == "c" && m.State == state.Stable })
 	}
 	c.eventually("two workers after a crash", working)
 	// It is created again with the first stream whose limit is sought.

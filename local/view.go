@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/report"
 	"github.com/muster-dev/muster/partition/state"
 )
 
@@ -30,9 +30,9 @@ type View struct {
 	onEvent func(SeenEvent) // called for each event, if set
 	tell    func(SeenEvent) // called for each event
 
-	sub   *nats.Subscription
-	watch jetstream.KeyWatcher
-	done  chan struct{}
+	sub  *nats.Subscription
+	stop context.CancelFunc // the watch of the map
+	done chan struct{}
 }
 
 // SeenEvent is an event of a defender, with the time at which it arrived here.
@@ -43,7 +43,7 @@ type SeenEvent struct {
 
 // SeenMap is an assignment map, with the time at which it arrived here.
 type SeenMap struct {
-	*partition.Assignment
+	*report.Map
 	At time.Time
 }
 
@@ -56,24 +56,19 @@ func newView(ctx context.Context, nc *nats.Conn, tell func(SeenEvent)) (*View, e
 	if err := v.sub.SetPendingLimits(-1, -1); err != nil {
 		return nil, fmt.Errorf("following the defenders' events: %w", err)
 	}
-	js, err := jetstream.New(nc)
+	ctx, v.stop = context.WithCancel(ctx)
+	maps, err := partition.Open(nc, defender.Group).WatchMap(ctx)
 	if err != nil {
+		v.stop()
 		return nil, fmt.Errorf("following the assignment map: %w", err)
 	}
-	kv, err := js.KeyValue(ctx, defender.Group+"-assignments")
-	if err != nil {
-		return nil, fmt.Errorf("following the assignment map: %w", err)
-	}
-	if v.watch, err = kv.Watch(ctx, partition.AssignmentKey); err != nil {
-		return nil, fmt.Errorf("following the assignment map: %w", err)
-	}
-	go v.follow()
+	go v.follow(maps)
 	return v, nil
 }
 
 func (v *View) close() {
 	_ = v.sub.Unsubscribe()
-	_ = v.watch.Stop()
+	v.stop()
 	<-v.done
 }
 
@@ -108,16 +103,9 @@ func (v *View) event(msg *nats.Msg) {
 	}
 }
 
-func (v *View) follow() {
+func (v *View) follow(maps <-chan *report.Map) {
 	defer close(v.done)
-	for e := range v.watch.Updates() {
-		if e == nil || e.Operation() != jetstream.KeyValuePut {
-			continue
-		}
-		a, err := partition.DecodeAssignment(e.Value())
-		if err != nil {
-			continue
-		}
+	for a := range maps {
 		m := SeenMap{a, time.Now()}
 		v.mu.Lock()
 		newer := len(v.maps) == 0 || v.maps[len(v.maps)-1].Version < a.Version
@@ -145,13 +133,13 @@ func (v *View) SetOnMap(f func(SeenMap)) {
 }
 
 // Latest returns the newest map, nil before the first.
-func (v *View) Latest() *partition.Assignment {
+func (v *View) Latest() *report.Map {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(v.maps) == 0 {
 		return nil
 	}
-	return v.maps[len(v.maps)-1].Assignment
+	return v.maps[len(v.maps)-1].Map
 }
 
 // Versions returns all maps in the order in which they were seen.
@@ -162,13 +150,13 @@ func (v *View) Versions() []SeenMap {
 }
 
 // now returns the newest map, nil before the first, and every defender's state.
-func (v *View) now() (*partition.Assignment, map[string]state.State) {
+func (v *View) now() (*report.Map, map[string]state.State) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(v.maps) == 0 {
 		return nil, maps.Clone(v.states)
 	}
-	return v.maps[len(v.maps)-1].Assignment, maps.Clone(v.states)
+	return v.maps[len(v.maps)-1].Map, maps.Clone(v.states)
 }
 
 // shown returns the state that every defender last reported.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // absentees are the workers of the map that are not there, and what the leader does with
@@ -22,7 +23,7 @@ type absentees struct {
 	roster *roster
 	maps   *mapStore
 
-	absent map[Member]absence
+	absent map[record.Process]absence
 }
 
 // absence is of a worker in the map that is not there. Its slots wait until then
@@ -30,12 +31,12 @@ type absentees struct {
 type absence struct {
 	since time.Time
 	until time.Time // zero: they don't
-	lease leaseValue
+	lease record.Heartbeat
 }
 
 // reset forgets who is not there.
 func (a *absentees) reset() {
-	*a = absentees{core: a.core, roster: a.roster, maps: a.maps, absent: make(map[Member]absence)}
+	*a = absentees{core: a.core, roster: a.roster, maps: a.maps, absent: make(map[record.Process]absence)}
 }
 
 // restarters are the workers that leave, have slots and should be replaced, by
@@ -50,9 +51,9 @@ func (a *absentees) restarters() []string {
 	there := a.awaitedRestarts()
 	for id, p := range a.roster.peers {
 		switch {
-		case p.lease.Leaving && !a.flagged(p.Member) && (a.cur.index(p.Member) == none || counts[id] == 0):
+		case p.lease.Leaving && !a.flagged(p.Process) && (a.cur.Index(p.Process) == record.None || counts[id] == 0):
 			// Has nothing, or has given it all away: it is as good as gone.
-		case p.lease.Leaving && !a.flagged(p.Member):
+		case p.lease.Leaving && !a.flagged(p.Process):
 			ids = append(ids, id)
 			there++
 		default:
@@ -80,7 +81,7 @@ func (a *absentees) reserve(now bool) bool {
 	var who []int32
 	for _, id := range a.restarters() {
 		p := a.roster.peers[id]
-		i := a.cur.index(p.Member)
+		i := a.cur.Index(p.Process)
 		if a.atRest(i) && (now || !a.now.Before(p.leavingAt.Add(a.cfg.Rebalance.LeaveWindow))) {
 			who = append(who, i)
 		}
@@ -88,7 +89,7 @@ func (a *absentees) reserve(now bool) bool {
 	if who == nil {
 		return false
 	}
-	next := a.cur.clone()
+	next := a.cur.Clone()
 	next.Epoch, next.Leader = a.leaderLease.epoch, a.self
 	var events []event.Event
 	for _, i := range who {
@@ -116,7 +117,7 @@ func (a *absentees) atRest(i int32) bool {
 
 // miss notes that a worker of the map is not there. Its slots wait if it restarts,
 // or if it may have gone because the broker was away: it, too, comes back then.
-func (a *absentees) miss(w Member, lease leaseValue, many bool) {
+func (a *absentees) miss(w record.Process, lease record.Heartbeat, many bool) {
 	away := absence{since: a.now, lease: lease}
 	switch {
 	case a.flagged(w):
@@ -134,13 +135,13 @@ func (a *absentees) missingAtSync() {
 	if a.cur == nil {
 		return
 	}
-	var gone []Member
+	var gone []record.Process
 	renewed := 0 // are back under their names, so whatever befell the others may have befallen them
 	for _, w := range a.cur.Workers {
 		switch p := a.roster.peers[w.ID]; {
 		case p == nil:
 			gone = append(gone, w)
-		case p.Member != w:
+		case p.Process != w:
 			renewed++
 		}
 	}
@@ -152,7 +153,7 @@ func (a *absentees) missingAtSync() {
 	for _, w := range gone {
 		// Its lease ended while no leader was there to tell, or before this one looked.
 		a.emit(event.Event{Kind: event.WorkerGone, Peer: w.ID, Claim: w.Claim, Reason: reasonExpired})
-		a.miss(w, leaseValue{}, len(gone)+renewed > many(len(a.cur.Workers)))
+		a.miss(w, record.Heartbeat{}, len(gone)+renewed > many(len(a.cur.Workers)))
 		if away := a.absent[w]; !away.until.IsZero() {
 			away.until = a.now.Add(grace)
 			a.absent[w] = away
@@ -186,19 +187,19 @@ func (a *absentees) adopt() bool {
 	if a.cur == nil || a.leasesLostLately() {
 		return false
 	}
-	var next *Assignment
+	var next *record.Assignment
 	var events []event.Event
 	for _, p := range a.roster.peers.sorted() {
-		i := a.cur.predecessor(p.Member)
-		if i == none {
+		i := a.cur.Predecessor(p.Process)
+		if i == record.None {
 			continue
 		}
 		if next == nil {
-			next = a.cur.clone()
+			next = a.cur.Clone()
 			next.Epoch, next.Leader = a.leaderLease.epoch, a.self
 		}
 		was := next.Workers[i]
-		next.Workers[i] = p.Member
+		next.Workers[i] = p.Process
 		delete(next.Restarting, int(i))
 		for s, owner := range next.Owner {
 			if owner != i {
@@ -238,7 +239,7 @@ func (a *absentees) prune() {
 	}
 	stays := a.staysInMap()
 	at := make([]int32, len(a.cur.Workers))
-	var workers []Member
+	var workers []record.Process
 	for i, w := range a.cur.Workers {
 		if stays[i] {
 			at[i] = int32(len(workers))
@@ -249,10 +250,10 @@ func (a *absentees) prune() {
 		return
 	}
 
-	next := a.cur.clone()
+	next := a.cur.Clone()
 	next.Epoch, next.Leader, next.Workers = a.leaderLease.epoch, a.self, workers
 	for s, i := range next.Owner {
-		if i != none {
+		if i != record.None {
 			next.Owner[s] = at[i]
 		}
 	}
@@ -270,7 +271,7 @@ func (a *absentees) prune() {
 func (a *absentees) staysInMap() []bool {
 	stays := make([]bool, len(a.cur.Workers))
 	for _, owner := range a.cur.Owner {
-		if owner != none {
+		if owner != record.None {
 			stays[owner] = true
 		}
 	}
@@ -284,10 +285,10 @@ func (a *absentees) staysInMap() []bool {
 
 // forget drops what is known of workers that the map does not name any more.
 func (a *absentees) forget() {
-	maps.DeleteFunc(a.absent, func(w Member, _ absence) bool { return a.cur.index(w) == none })
+	maps.DeleteFunc(a.absent, func(w record.Process, _ absence) bool { return a.cur.Index(w) == record.None })
 }
 
 // quits reports whether a worker leaves for good, or drains.
 func (a *absentees) quits(p *peerView) bool {
-	return p.lease.Draining || p.lease.Leaving && (a.cur == nil || !a.flagged(p.Member) && !slices.Contains(a.restarters(), p.ID))
+	return p.lease.Draining || p.lease.Leaving && (a.cur == nil || !a.flagged(p.Process) && !slices.Contains(a.restarters(), p.ID))
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // buckets carries out the machine's operations on the group's buckets.
@@ -184,7 +186,7 @@ func (in *kvInput) settle(there kvVersion) {
 // leader of the bucket's stream: any replica may answer a KeyValue's Get, with what
 // was there before the write that is to be settled, or that an election followed.
 func (b *buckets) latest(ctx context.Context, bucket, key string) (kvVersion, error) {
-	request := mustJSON(map[string]string{"last_by_subj": "$KV." + bucket + "." + key})
+	request := record.Encode(map[string]string{"last_by_subj": "$KV." + bucket + "." + key})
 	msg, err := b.js.Conn().RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET.KV_"+bucket, request)
 	if err != nil {
 		return kvVersion{}, err

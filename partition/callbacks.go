@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // callbacks calls what the user has given beside Handle, which is the delivery's: Weights,
@@ -101,5 +102,5 @@ func (c *callbacks) emit(e event.Event) {
 		quiet := guard{c.cfg.Logger, c.events.count}
 		_ = quiet.call("Observe", func() error { o.Observe(e); return nil })
 	}
-	_ = c.nc.Publish(eventSubject(c.cfg.Name, e.Kind), mustJSON(e))
+	_ = c.nc.Publish(eventSubject(c.cfg.Name, e.Kind), record.Encode(e))
 }

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"regexp"
 	"time"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // Config says which keys a group of workers shares, and how. Name, Stream and Subject are
@@ -106,8 +108,8 @@ func (c Config) validateKeys(f *faults) pattern {
 		f.add("Subject is %q: it covers subjects of %s>, where the retry queue is: give one that covers none, such as one that begins with a word of its own", c.Subject, retry)
 	}
 
-	f.within("Slots", c.Slots, 1, maxSlots)
-	f.within("Shards", c.Shards, 1, maxShards)
+	f.within("Slots", c.Slots, 1, record.MaxSlots)
+	f.within("Shards", c.Shards, 1, record.MaxShards)
 	if c.Shards > 1 && c.Slots > 0 && c.Slots%c.Shards != 0 {
 		f.add("Shards is %d: give a number that divides Slots (%d), or change Slots", c.Shards, c.Slots)
 	}
@@ -121,10 +123,6 @@ func (c Config) divisions() []int { return layout{base: c.Slots}.divisions() }
 func (c Config) bucketIDs() string    { return "stable-ids" }
 func (c Config) bucketLeases() string { return c.Name + "-heartbeats" }
 func (c Config) bucketMap() string    { return c.Name + "-assignments" }
-
-// AssignmentKey is the key of the assignment map in the bucket
-// "<name>-assignments".
-const AssignmentKey = "assignment-map"
 
 const (
 	leaderKey   = "leader"

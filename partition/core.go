@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/internal/record"
 	"github.com/muster-dev/muster/partition/state"
 )
 
@@ -44,19 +45,19 @@ type core struct {
 
 	stage   stage
 	state   state.State
-	self    Member // the stable ID and its claim, from stageJoining on
-	attempt uint64 // makes every value written unique
+	self    record.Process // the stable ID and its claim, from stageJoining on
+	attempt uint64         // makes every value written unique
 
 	lease       leaseValidity
 	leaderLease leaderLease
-	leader      Member // as the bucket shows; zero: none
+	leader      record.Process // as the bucket shows; zero: none
 	// leaderless is since when there is no leader, or since when this worker leaves.
 	leaderless time.Time
 	// quietUntil is until when nobody is suspected: after a reconnect of this worker the
 	// others look gone for a while.
 	quietUntil time.Time
 
-	cur    *Assignment // the newest map seen; nil before the first
+	cur    *record.Assignment // the newest map seen; nil before the first
 	curRev uint64
 	bad    badMap // what was seen in its place
 	// lossVersion is the version of the first map after a lost one, until this worker, as
@@ -97,16 +98,16 @@ func (c *core) kv(e kvEffect) {
 	c.do(e)
 }
 
-func (c *core) send(to Member, kind peerKind, slots []slotMark) {
-	if to == (Member{}) {
+func (c *core) send(to record.Process, kind record.PeerKind, slots []record.SlotMark) {
+	if to == (record.Process{}) {
 		return
 	}
-	c.do(sendEffect{to: to, msg: peerMessage{Schema: valueSchema, Kind: kind, From: c.self, To: to, Slots: slots}})
+	c.do(sendEffect{to: to, msg: record.PeerMessage{Schema: record.Schema, Kind: kind, From: c.self, To: to, Slots: slots}})
 }
 
-func (c *core) sendAll(kind peerKind, to map[Member][]slotMark) {
-	members := slices.SortedFunc(maps.Keys(to), func(a, b Member) int { return compareIDs(a.ID, b.ID) })
-	for _, w := range members {
+func (c *core) sendAll(kind record.PeerKind, to map[record.Process][]record.SlotMark) {
+	workers := slices.SortedFunc(maps.Keys(to), func(a, b record.Process) int { return compareIDs(a.ID, b.ID) })
+	for _, w := range workers {
 		c.send(w, kind, to[w])
 	}
 }
@@ -152,7 +153,7 @@ func (c *core) expected() int {
 // ownValue reports whether a lease or a name was last written by this worker, as
 // who it is now.
 func (c *core) ownValue(value []byte) bool {
-	var v struct { // what leaseValue and idValue share, and the claim
+	var v struct { // what record.Heartbeat and record.Claim share, and the claim
 		Instance string `json:"instance"`
 		Claim    uint64 `json:"claim"`
 	}
@@ -163,9 +164,9 @@ func (c *core) ownValue(value []byte) bool {
 }
 
 // flagged reports whether the map says that a worker restarts.
-func (c *core) flagged(w Member) bool {
-	i := c.cur.index(w)
-	return i != none && c.cur.Restarting[int(i)]
+func (c *core) flagged(w record.Process) bool {
+	i := c.cur.Index(w)
+	return i != record.None && c.cur.Restarting[int(i)]
 }
 
 // renewal reads the outcome of one.
@@ -190,12 +191,12 @@ func (c *core) renewal(in kvInput) renewal {
 // confirms reports whether the newest map names the owner and the fence of a report, and
 // they are below the stored one. It does not while the slot moves: the next owner may
 // have begun already, and then the rejection is rightful.
-func (c *core) confirms(r fenceReport) bool {
+func (c *core) confirms(r record.FenceReport) bool {
 	if c.cur == nil || generationOf(c.cur) != (division{r.Layout, r.Slots}) || !c.inMap(r.Slot) {
 		return false
 	}
 	_, moving := c.cur.Moves[r.Slot]
-	return !moving && !c.cur.Taking[r.Slot] && c.cur.owner(r.Slot) == r.From && fenceOf(c.cur, r.Slot) == Fence(r.Fence) && r.Fence.Compare(r.Stored) < 0
+	return !moving && !c.cur.Taking[r.Slot] && c.cur.OwnerAt(r.Slot) == r.From && fenceOf(c.cur, r.Slot) == Fence(r.Fence) && r.Fence.Compare(r.Stored) < 0
 }
 
 // leasesLostLately reports whether a worker without a lease may be live, and still rely on
@@ -222,11 +223,11 @@ func (c *core) nobodys(kind string, in kvInput) bool {
 	var err error
 	switch kind {
 	case recordHeartbeat:
-		_, err = decodeLease(in.key, in.gotValue)
+		_, err = record.DecodeHeartbeat(in.key, in.gotValue)
 	case recordClaim:
-		_, err = decodeClaim(in.gotValue)
+		_, err = record.DecodeClaim(in.gotValue)
 	case recordLeader:
-		_, err = decodeLeader(in.gotValue)
+		_, err = record.DecodeLeader(in.gotValue)
 	}
 	if err != nil {
 		c.refuse(kind, in.gotRev, err)

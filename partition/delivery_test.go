@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // deliveryRig steps a delivery by hand and keeps what it wants done.
@@ -481,7 +483,7 @@ func TestTheQueueWentBack(t *testing.T) {
 	}
 	read := func(r *deliveryRig, counts map[string]int) {
 		r.expect("askSpace")
-		r.answer(1, answer{sequence: 3, claims: []queueClaim{{8, 3, storedFence{1, 1}}}})
+		r.answer(1, answer{sequence: 3, claims: []record.QueueClaim{{Slots: 8, Slot: 3, Fence: record.Fence{Version: 1, Claim: 1}}}})
 		r.expect("askCount")
 		r.answer(1, answer{counts: counts})
 	}
@@ -540,7 +542,7 @@ func TestTheQueueWentBack(t *testing.T) {
 			},
 			"messages are missing where they were counted": func(r *deliveryRig) {
 				r.pass(recountAfter * stalePinCheck)
-				r.answer(1, answer{sequence: 3, claims: []queueClaim{{8, 3, storedFence{1, 1}}}})
+				r.answer(1, answer{sequence: 3, claims: []record.QueueClaim{{Slots: 8, Slot: 3, Fence: record.Fence{Version: 1, Claim: 1}}}})
 				r.answer(1, answer{counts: nil})
 			},
 			"the message that it waits behind is not there": func(r *deliveryRig) {
@@ -614,7 +616,7 @@ func TestAFencedMessageIsNotQueued(t *testing.T) {
 	r.step(handledInput{1, errors.New("interrupted")})
 	r.step(validityInput{true})
 	r.pass(time.Second)
-	r.answer(1, answer{sequence: 1, claims: []queueClaim{{8, 3, storedFence{1, 1}}}})
+	r.answer(1, answer{sequence: 1, claims: []record.QueueClaim{{Slots: 8, Slot: 3, Fence: record.Fence{Version: 1, Claim: 1}}}})
 	r.answer(1, answer{counts: map[string]int{}})
 	r.told = nil
 	r.come(1)

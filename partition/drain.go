@@ -14,7 +14,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/muster-dev/muster/partition/state"
+	"github.com/muster-dev/muster/partition/internal/record"
+	"github.com/muster-dev/muster/partition/report"
 )
 
 // This file holds draining: a worker that stays gives all its slots away and
@@ -24,27 +25,8 @@ import (
 // The time is bounded by the one who asks, so that a worker whose asker died works
 // again by itself.
 
-// MemberInfo is what a worker's lease says of it.
-type MemberInfo struct {
-	Member
-	Pod      string // it was started as; "" if it did not say
-	Node     string // it runs on; "" if it did not say
-	Zone     string
-	State    state.State
-	Version  uint64 // of the map it has
-	Leaving  bool
-	Draining bool // gives its slots away and takes none
-	// Outdated: it is of an earlier version, which can't read the map of this one. It keeps
-	// its slots and gets no others.
-	Outdated bool
-	// DrainEnd is when it stops draining by itself; zero if it does not drain.
-	DrainEnd time.Time
-	Capacity float64   // Config.Identity.Capacity
-	Renewed  time.Time // when the server had the last renewal of its lease
-}
-
-// members returns the workers of a group that have a lease, by ascending ID.
-func members(ctx context.Context, nc *nats.Conn, group string) ([]MemberInfo, error) {
+// leasesOf returns the workers of a group that have a lease, by ascending ID.
+func leasesOf(ctx context.Context, nc *nats.Conn, group string) ([]report.Lease, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, fmt.Errorf("listing the workers of %s: %w", group, err)
@@ -53,14 +35,14 @@ func members(ctx context.Context, nc *nats.Conn, group string) ([]MemberInfo, er
 	if err != nil {
 		return nil, fmt.Errorf("listing the workers of %s: %w: is there a group of this name?", group, err)
 	}
-	var out []MemberInfo
+	var out []report.Lease
 	err = current(ctx, kv, func(e jetstream.KeyValueEntry) {
-		v, err := decodeLease(e.Key(), e.Value())
+		v, err := record.DecodeHeartbeat(e.Key(), e.Value())
 		if err != nil {
 			return // the leader tells why
 		}
-		m := MemberInfo{Member: Member{v.ID, v.Claim}, Pod: v.Pod, Node: v.Node, Zone: v.Zone, State: v.State, Version: v.Version,
-			Leaving: v.Leaving, Draining: v.Draining, Outdated: mapSchemaRead(v) < mapSchema, Capacity: v.Weight, Renewed: e.Created()}
+		m := report.Lease{Process: report.Process{ID: v.ID, Claim: v.Claim}, Pod: v.Pod, Node: v.Node, Zone: v.Zone, State: v.State, Version: v.Version,
+			Leaving: v.Leaving, Draining: v.Draining, Outdated: v.MapSchemaRead() < record.MapSchema, Capacity: v.Weight, Renewed: e.Created()}
 		if v.Draining && v.DrainEnd > 0 {
 			m.DrainEnd = time.UnixMilli(v.DrainEnd)
 		}
@@ -69,7 +51,7 @@ func members(ctx context.Context, nc *nats.Conn, group string) ([]MemberInfo, er
 	if err != nil {
 		return nil, fmt.Errorf("listing the workers of %s: %w", group, err)
 	}
-	slices.SortFunc(out, func(a, b MemberInfo) int { return compareIDs(a.ID, b.ID) })
+	slices.SortFunc(out, func(a, b report.Lease) int { return compareIDs(a.ID, b.ID) })
 	return out, nil
 }
 
@@ -101,29 +83,29 @@ func current(ctx context.Context, kv jetstream.KeyValue, tell func(jetstream.Key
 // slots each of them still holds, by stable ID; called again it tells how far
 // they are. The error names those that did not answer; they are not in the
 // result.
-func drain(ctx context.Context, nc *nats.Conn, group string, who func(MemberInfo) bool, until time.Time) (map[string]int, error) {
-	members, err := members(ctx, nc, group)
+func drain(ctx context.Context, nc *nats.Conn, group string, who func(report.Lease) bool, until time.Time) (map[string]int, error) {
+	workers, err := leasesOf(ctx, nc, group)
 	if err != nil {
 		return nil, err
 	}
-	request := drainRequest{Schema: valueSchema}
+	request := record.DrainRequest{Schema: record.Schema}
 	if !until.IsZero() {
 		request.Until = until.UnixMilli()
 	}
-	data := mustJSON(request)
+	data := record.Encode(request)
 	held := map[string]int{}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	var silent []string
-	for _, m := range members {
+	for _, m := range workers {
 		if !who(m) {
 			continue
 		}
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, drainTimeout)
 			defer cancel()
-			var reply drainReply
-			msg, err := nc.RequestWithContext(ctx, drainSubject(group, m.Member), data)
+			var reply record.DrainReply
+			msg, err := nc.RequestWithContext(ctx, drainSubject(group, record.Process(m.Process)), data)
 			if err == nil {
 				err = json.Unmarshal(msg.Data, &reply)
 			}
@@ -153,4 +135,4 @@ const drainTimeout = 2 * time.Second
 // drainSuffix follows the subject of a worker in that of requests to hand off.
 const drainSuffix = ".drain"
 
-func drainSubject(group string, m Member) string { return peerSubject(group, m) + drainSuffix }
+func drainSubject(group string, m record.Process) string { return peerSubject(group, m) + drainSuffix }

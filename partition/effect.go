@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // Effects are what a machine wants done.
@@ -23,12 +24,12 @@ type (
 		start   time.Time // when the machine asked for it
 	}
 	pingEffect  struct{ start time.Time }
-	probeEffect struct{ to []Member }
+	probeEffect struct{ to []record.Process }
 	// reportFenceEffect sends a report of a fence rejection to the leader.
-	reportFenceEffect struct{ report fenceReport }
+	reportFenceEffect struct{ report record.FenceReport }
 	sendEffect        struct {
-		to  Member
-		msg peerMessage
+		to  record.Process
+		msg record.PeerMessage
 	}
 	watchLeasesEffect struct {
 		on    bool
@@ -63,7 +64,7 @@ type (
 		run    uint64  // comes back with its end
 		retire []place // of the former division, whose consumers it replaces
 	}
-	listenEffect struct{ self Member } // to peer messages; the zero Member: stop
+	listenEffect struct{ self record.Process } // to peer messages; the zero record.Process: stop
 	emitEffect   struct{ event event.Event }
 	answerEffect struct {
 		to    string

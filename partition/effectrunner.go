@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // mostTakeovers is how many takeovers a leader carries out at a time.
@@ -102,7 +104,7 @@ func (x *effectRunner) operationTimeout() time.Duration { return x.cfg.Lease.TTL
 func (x *effectRunner) shareLoad(e shareLoadEffect) {
 	ctx, cancel := context.WithTimeout(context.Background(), x.operationTimeout())
 	defer cancel()
-	value := mustJSON(loadValue{Schema: valueSchema, Weights: e.weights, Keys: e.keys})
+	value := record.Encode(record.Load{Schema: record.Schema, Weights: e.weights, Keys: e.keys})
 	if _, err := x.buckets.kvs[x.cfg.bucketMap()].Put(ctx, loadKey, value); err != nil {
 		x.cfg.Logger.Warn("The load of the slots can't be written down for those who look.", "err", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // This file holds the election: what every worker knows of the leader, and how one
@@ -58,14 +59,14 @@ type electionUser interface {
 // the revision of its lease as worker before that. If it is still the same
 // later, the lease was not renewed meanwhile.
 type suspicion struct {
-	who   Member
+	who   record.Process
 	since time.Time
 	rev   uint64 // 0: there was none
 	read  bool   // rev is known
 }
 
 // won begins as the leader, by a record of this revision.
-func (e *election) won(self Member, rev uint64) {
+func (e *election) won(self record.Process, rev uint64) {
 	*e = election{core: e.core, up: e.up, revision: rev}
 	e.leader = self
 }
@@ -92,7 +93,7 @@ func (e *election) see(rev uint64, now time.Time) bool {
 
 // campaign creates the leader's lease if there is none.
 func (e *election) campaign() {
-	if e.stage != stageJoined || !e.lease.valid || e.leaderLease.held || e.campaigning || e.leader != (Member{}) {
+	if e.stage != stageJoined || !e.lease.valid || e.leaderLease.held || e.campaigning || e.leader != (record.Process{}) {
 		return
 	}
 	if e.now.Before(e.overwriteAt) {
@@ -115,18 +116,18 @@ func (e *election) replaceLeader() {
 
 func (e *election) leaderValue() []byte {
 	e.attempt++
-	return mustJSON(leaderValue{Schema: valueSchema, ID: e.self.ID, Claim: e.self.Claim, N: e.attempt})
+	return record.Encode(record.Leader{Schema: record.Schema, ID: e.self.ID, Claim: e.self.Claim, N: e.attempt})
 }
 
 // ownLeadership reports whether the leader's lease was last written by this worker
 // as who it is now.
 func (e *election) ownLeadership(value []byte) bool {
-	var v leaderValue
+	var v record.Leader
 	return len(value) > 0 && json.Unmarshal(value, &v) == nil && v.ID == e.self.ID && v.Claim == e.self.Claim
 }
 
-// seeLeader takes in who leads; the zero Member: nobody.
-func (e *election) seeLeader(leader Member, rev uint64) {
+// seeLeader takes in who leads; the zero record.Process: nobody.
+func (e *election) seeLeader(leader record.Process, rev uint64) {
 	if !e.see(rev, e.now) {
 		return
 	}
@@ -135,7 +136,7 @@ func (e *election) seeLeader(leader Member, rev uint64) {
 		e.stepDown()
 	}
 	e.leader = leader
-	if leader == (Member{}) {
+	if leader == (record.Process{}) {
 		e.leaderless = e.now
 		e.campaign()
 		return
@@ -179,8 +180,8 @@ func (e *election) leaderGone() {
 	switch {
 	case e.leaderLease.held:
 		e.leaderLease.due = e.now // the renewal shows whether it is so
-	case e.leader != (Member{}):
-		e.leader, e.suspect = Member{}, suspicion{}
+	case e.leader != (record.Process{}):
+		e.leader, e.suspect = record.Process{}, suspicion{}
 		e.leaderless = e.now
 		e.campaign()
 	}
@@ -192,7 +193,7 @@ func (e *election) due() {
 		e.retryAt = time.Time{}
 		e.campaign()
 	}
-	if e.leader == (Member{}) {
+	if e.leader == (record.Process{}) {
 		if e.retryAt.IsZero() {
 			e.campaign()
 		}
@@ -213,7 +214,7 @@ func (e *election) due() {
 	e.up.prepare()
 	if !e.now.Before(e.probeDue) && !e.now.Before(e.quietUntil) {
 		e.probeDue = e.now.Add(e.cfg.Lease.ProbeInterval)
-		e.do(probeEffect{[]Member{e.leader}})
+		e.do(probeEffect{[]record.Process{e.leader}})
 	}
 	if s := e.suspect; !s.since.IsZero() && !e.campaigning && !e.now.Before(s.since.Add(e.suspicionTime())) {
 		e.suspect = suspicion{}
@@ -240,7 +241,7 @@ func (e *election) vacant() time.Time {
 	}
 	rank, of := e.rank()
 	switch {
-	case rank == none:
+	case rank == record.None:
 		return at.Add(fallbackSpread)
 	case rank < candidates:
 		return at
@@ -251,13 +252,13 @@ func (e *election) vacant() time.Time {
 // candidate reports whether this worker watches over the leader.
 func (e *election) candidate() bool {
 	rank, _ := e.rank()
-	return rank != none && rank < candidates
+	return rank != record.None && rank < candidates
 }
 
 // rank returns this worker's place among the workers of the map without the leader, none
 // if it is not in the map, and how many they are.
 func (e *election) rank() (rank, of int32) {
-	rank = none
+	rank = record.None
 	if e.cur == nil {
 		return rank, 0
 	}
@@ -319,7 +320,7 @@ func (e *election) seeMalformed(rev uint64, err error) {
 		e.leaderLease.due = e.now
 		return
 	}
-	e.leader, e.revision, e.overwriteAt = Member{}, rev, e.now.Add(e.cfg.Lease.TTL+time.Second)
+	e.leader, e.revision, e.overwriteAt = record.Process{}, rev, e.now.Add(e.cfg.Lease.TTL+time.Second)
 	e.leaderless = e.now
 }
 
@@ -365,7 +366,7 @@ func (e *election) renewalResult(in kvInput) {
 		e.leaderLease.rev, e.leaderLease.due = in.gotRev, e.now
 		e.renewed(in.gotRev)
 	case conflict, errors.Is(in.err, errNotFound):
-		e.leader = Member{}
+		e.leader = record.Process{}
 		e.stepDown()
 	default:
 		e.leaderLease.due = e.now.Add(retryInterval)
@@ -377,7 +378,7 @@ func (e *election) renewalResult(in kvInput) {
 // What the leader's lease was must be known from before it was found gone: the leader may
 // be back, and have renewed, when the first answer is here. Answers come in order, so the
 // next one is of a probe after the reading.
-func (e *election) suspectLeader(who Member) {
+func (e *election) suspectLeader(who record.Process) {
 	switch s := &e.suspect; {
 	case who != e.leader:
 	case s.who != who:
@@ -419,7 +420,7 @@ func (e *election) wake(sooner func(time.Time)) {
 	}
 	sooner(e.retryAt)
 	sooner(e.overwriteAt)
-	if e.stage != stageJoined || !e.lease.valid || e.leader == (Member{}) {
+	if e.stage != stageJoined || !e.lease.valid || e.leader == (record.Process{}) {
 		return
 	}
 	sooner(e.vacant())

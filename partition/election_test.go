@@ -3,12 +3,14 @@ package partition
 import (
 	"testing"
 	"time"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 func TestElection(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
-	leader, self := Member{ID: "w-0", Claim: 1}, Member{ID: "w-1", Claim: 2}
+	leader, self := record.Process{ID: "w-0", Claim: 1}, record.Process{ID: "w-1", Claim: 2}
 
 	t.Run("only a newer record is a sign of life", func(t *testing.T) {
 		t.Parallel()

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/report"
 )
 
 // A worker that takes its share of the orders of all customers. Start as many as
@@ -76,7 +77,7 @@ func ExampleGroup_Drain() {
 	}
 	defer nc.Close()
 
-	one := func(m partition.MemberInfo) bool { return m.ID == "orders-3" }
+	one := func(m report.Lease) bool { return m.ID == "orders-3" }
 	left, err := partition.Open(nc, "orders").Drain(context.Background(), one, time.Now().Add(10*time.Minute))
 	if err != nil {
 		fmt.Println(err)

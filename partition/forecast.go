@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/muster-dev/muster/partition/internal/record"
 	"github.com/muster-dev/muster/partition/plan"
 	"github.com/muster-dev/muster/partition/report"
 )
@@ -29,9 +30,9 @@ type WhatIf struct {
 // only the leader knows may change it: which suspects it waits for, and weights
 // that it learned since. The error names every fault of w.
 func (v *View) Forecast(w WhatIf) (report.Forecast, error) {
-	f := forecaster{v: v, what: make(map[string]string), keeps: make(map[Member]bool), f: report.Forecast{Slots: v.Slots, Version: 1, Reasons: []string{}, Moves: []report.ForecastMove{}}}
-	if v.Map != nil {
-		f.f.Version = v.Map.Version + 1
+	f := forecaster{v: v, what: make(map[string]string), keeps: make(map[record.Process]bool), f: report.Forecast{Slots: v.Slots, Version: 1, Reasons: []string{}, Moves: []report.ForecastMove{}}}
+	if v.assignment != nil {
+		f.f.Version = v.assignment.Version + 1
 	}
 	if err := f.check(w); err != nil {
 		return report.Forecast{}, err
@@ -64,18 +65,18 @@ type forecaster struct {
 	v                      *View
 	f                      report.Forecast
 	p                      plan.Problem
-	members                []Member          // as the problem's workers
+	processes              []record.Process  // as the problem's workers
 	what                   map[string]string // by worker: new, draining, outdated or gone
 	was                    []string          // by slot, who has it or will
-	frozen                 map[int]Member
-	keeps                  map[Member]bool // outdated workers that stay
+	frozen                 map[int]record.Process
+	keeps                  map[record.Process]bool // outdated workers that stay
 	joiners, leaving, dead int
 }
 
 func (f *forecaster) check(w WhatIf) error {
 	var errs []error
 	known := make(map[string]bool)
-	for _, m := range f.v.Members {
+	for _, m := range f.v.Leases {
 		known[m.ID] = true
 	}
 	for _, id := range slices.Concat(w.Without, w.Drain) {
@@ -102,9 +103,9 @@ func (f *forecaster) check(w WhatIf) error {
 // names lists some of the workers.
 func (v *View) names() string {
 	var ids []string
-	for _, m := range v.Members {
+	for _, m := range v.Leases {
 		if len(ids) == 5 {
-			ids = append(ids, fmt.Sprintf("%d more", len(v.Members)-5))
+			ids = append(ids, fmt.Sprintf("%d more", len(v.Leases)-5))
 			break
 		}
 		ids = append(ids, m.ID)
@@ -119,17 +120,17 @@ func (v *View) names() string {
 // those that join in the preview.
 func (f *forecaster) gather(w WhatIf) {
 	listed := make(map[string]bool)
-	for _, m := range f.v.Members {
+	for _, m := range f.v.Leases {
 		listed[m.ID] = true
 		f.gatherLive(m, w)
 	}
-	if f.v.Map != nil {
+	if f.v.assignment != nil {
 		f.gatherUnleased(listed)
 	}
 	for i, n := 0, 0; i < w.Add; n++ {
 		if id := fmt.Sprintf("%s-%d", f.v.Group, n); !listed[id] && f.what[id] == "" {
 			listed[id] = true
-			f.add(Member{ID: id}, plan.Worker{ID: id}, "new")
+			f.add(record.Process{ID: id}, plan.Worker{ID: id}, "new")
 			f.joiners++
 			i++
 		}
@@ -137,8 +138,8 @@ func (f *forecaster) gather(w WhatIf) {
 }
 
 // add adds a worker to the problem.
-func (f *forecaster) add(m Member, pw plan.Worker, what string) {
-	f.members = append(f.members, m)
+func (f *forecaster) add(m record.Process, pw plan.Worker, what string) {
+	f.processes = append(f.processes, m)
 	f.p.Workers = append(f.p.Workers, pw)
 	if what != "" {
 		f.what[m.ID] = what
@@ -146,10 +147,10 @@ func (f *forecaster) add(m Member, pw plan.Worker, what string) {
 }
 
 // gatherLive adds a worker with a lease, unless it is to have no part in the plan.
-func (f *forecaster) gatherLive(m MemberInfo, w WhatIf) {
-	at, inMap := f.placeOf(m.Member)
+func (f *forecaster) gatherLive(m report.Lease, w WhatIf) {
+	at, inMap := f.placeOf(record.Process(m.Process))
 	goes := m.Leaving || m.Draining || slices.Contains(w.Drain, m.ID)
-	if inMap && m.Leaving && f.v.Map.Restarting[int(f.v.Map.index(at))] {
+	if inMap && m.Leaving && f.v.assignment.Restarting[int(f.v.assignment.Index(at))] {
 		goes = false // its slots wait for it
 	}
 
@@ -175,15 +176,15 @@ func (f *forecaster) gatherLive(m MemberInfo, w WhatIf) {
 
 // placeOf returns the member of the map whose slots a live worker has. A successor takes
 // its predecessor's place, and nothing moves.
-func (f *forecaster) placeOf(m Member) (at Member, inMap bool) {
-	cur := f.v.Map
+func (f *forecaster) placeOf(m record.Process) (at record.Process, inMap bool) {
+	cur := f.v.assignment
 	if cur == nil {
 		return m, false
 	}
-	if cur.index(m) != none {
+	if cur.Index(m) != record.None {
 		return m, true
 	}
-	if i := cur.predecessor(m); i != none {
+	if i := cur.Predecessor(m); i != record.None {
 		return cur.Workers[i], true
 	}
 	return m, false
@@ -192,7 +193,7 @@ func (f *forecaster) placeOf(m Member) (at Member, inMap bool) {
 // gatherUnleased adds the workers of the map that have no lease and are awaited, and
 // counts those that have slots and are not.
 func (f *forecaster) gatherUnleased(listed map[string]bool) {
-	cur := f.v.Map
+	cur := f.v.assignment
 	counts := cur.Counts()
 	for i, m := range cur.Workers {
 		switch {
@@ -210,16 +211,16 @@ func (f *forecaster) gatherUnleased(listed map[string]bool) {
 // owners fills in whose each slot is, and the overrides.
 func (f *forecaster) owners(w WhatIf) {
 	f.p.Slots = f.v.Slots
-	if f.v.Load != nil {
-		f.p.Weights = f.v.Load.Weights
+	if f.v.load != nil {
+		f.p.Weights = f.v.load.Weights
 	}
-	f.frozen = owners(&f.p, f.v.Map, f.members)
+	f.frozen = owners(&f.p, f.v.assignment, f.processes)
 	f.f.InMotion = len(f.frozen)
 	f.keepOutdated()
 	f.was = make([]string, f.v.Slots)
 	for s := range f.was {
-		if f.v.Map != nil {
-			f.was[s] = f.v.Map.OwnerOf(s)
+		if f.v.assignment != nil {
+			f.was[s] = f.v.assignment.OwnerOf(s)
 		}
 	}
 	now := time.Now()
@@ -241,14 +242,14 @@ func (f *forecaster) owners(w WhatIf) {
 
 // keepOutdated leaves the slots of outdated workers where they are.
 func (f *forecaster) keepOutdated() {
-	keeps := make([]bool, len(f.members))
-	for i, m := range f.members {
+	keeps := make([]bool, len(f.processes))
+	for i, m := range f.processes {
 		keeps[i] = f.keeps[m]
 		if keeps[i] {
 			f.f.Notes = append(f.f.Notes, outdatedNote(m.ID))
 		}
 	}
-	keepSlots(&f.p, keeps, func(slot int, owner int32) { f.frozen[slot] = f.members[owner] })
+	keepSlots(&f.p, keeps, func(slot int, owner int32) { f.frozen[slot] = f.processes[owner] })
 }
 
 // reasons tells why the leader would plan.
@@ -261,12 +262,12 @@ func (f *forecaster) reasons(w WhatIf) {
 		add("scale-down")
 	}
 	switch {
-	case f.joiners > 0 && f.v.Map == nil:
+	case f.joiners > 0 && f.v.assignment == nil:
 		add("cold start")
 	case f.joiners > 0:
 		add("scale-up")
 	}
-	if len(w.Overrides) > 0 || len(w.RemoveOverrides) > 0 || f.v.Map != nil && f.v.Map.Overrides != f.v.OverridesRevision {
+	if len(w.Overrides) > 0 || len(w.RemoveOverrides) > 0 || f.v.assignment != nil && f.v.assignment.Overrides != f.v.overridesRevision {
 		add(reasonOverrides)
 	}
 	// As the leader does: a death or an override alone does not tune the balance.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // This file models servers that forget: their buckets go back to what they were at an
@@ -90,7 +92,7 @@ func (w *simWorker) dropWentBack() {
 }
 
 // report passes a fence report to the leader, over both connections.
-func (w *simWorker) report(r fenceReport) {
+func (w *simWorker) report(r record.FenceReport) {
 	s := w.s
 	if s.forgets.noReports {
 		return

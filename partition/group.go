@@ -75,9 +75,20 @@ func (g *Group) Inspect(ctx context.Context) (*View, error) {
 	return v, nil
 }
 
-// Members returns the workers that have a lease, by ascending ID.
-func (g *Group) Members(ctx context.Context) ([]MemberInfo, error) {
-	return members(ctx, g.nc, g.name)
+// Map returns the assignment map, nil before the first.
+func (g *Group) Map(ctx context.Context) (*report.Map, error) {
+	return latestMap(ctx, g.nc, g.name)
+}
+
+// WatchMap sends the assignment map that there is, if any, and then each that is written,
+// until ctx ends and the channel is closed.
+func (g *Group) WatchMap(ctx context.Context) (<-chan *report.Map, error) {
+	return watchMap(ctx, g.nc, g.name)
+}
+
+// Leases returns what the workers' leases say, by ascending ID.
+func (g *Group) Leases(ctx context.Context) ([]report.Lease, error) {
+	return leasesOf(ctx, g.nc, g.name)
 }
 
 // Standbys asks for the workers that wait for a stable ID, and returns those that
@@ -114,7 +125,7 @@ func (g *Group) Expect(ctx context.Context, n int) error {
 // until a time; the zero time ends that. It returns how many slots each of them still
 // holds, by stable ID; call it again to see their progress. An error that wraps ErrSilent
 // names those that did not answer; they are not in the result.
-func (g *Group) Drain(ctx context.Context, who func(MemberInfo) bool, until time.Time) (map[string]int, error) {
+func (g *Group) Drain(ctx context.Context, who func(report.Lease) bool, until time.Time) (map[string]int, error) {
 	return drain(ctx, g.nc, g.name, who, until)
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // identity is the worker's stable ID, which is claimed and then renewed.
@@ -21,8 +22,8 @@ type identity struct {
 	up identityUser
 
 	names      nameTable
-	former     Member // who this worker was before it lost its identity
-	reclaiming bool   // and may be again
+	former     record.Process // who this worker was before it lost its identity
+	reclaiming bool           // and may be again
 	// mapKnown: what was in the map's bucket at the start has been seen.
 	mapKnown bool
 	// standby: the worker waits for an ID.
@@ -63,8 +64,8 @@ func (i *identity) begin() {
 }
 
 // lose forgets the ID and returns it. The worker tries to have it again.
-func (i *identity) lose() (former Member) {
-	former, i.self = i.self, Member{}
+func (i *identity) lose() (former record.Process) {
+	former, i.self = i.self, record.Process{}
 	i.renewing = false
 	i.former, i.reclaiming = former, true
 	return former
@@ -115,13 +116,13 @@ func (i *identity) staleAfter(id string) time.Duration {
 	if i.cur == nil {
 		return staleName
 	}
-	at := slices.IndexFunc(i.cur.Workers, func(w Member) bool { return w.ID == id })
+	at := slices.IndexFunc(i.cur.Workers, func(w record.Process) bool { return w.ID == id })
 	switch {
 	case at < 0 || !slices.Contains(i.cur.Owner, int32(at)):
 		return staleName
 	case i.now.Before(i.reconnected.Add(i.cfg.Rebalance.RestartGrace)):
 		return i.cfg.Rebalance.RestartGrace
-	case i.cur.Restarting[at] && i.leader == (Member{}): // nobody ends the wait
+	case i.cur.Restarting[at] && i.leader == (record.Process{}): // nobody ends the wait
 		return leaderlessName
 	case i.cur.Restarting[at]:
 		return i.cfg.Rebalance.RestartGrace
@@ -170,7 +171,7 @@ func (i *identity) claimNext() {
 }
 
 func (i *identity) value() []byte {
-	return mustJSON(idValue{Schema: valueSchema, Pod: i.cfg.Identity.Pod, PodUID: i.cfg.Identity.PodUID, Version: i.cfg.Identity.Version, Instance: i.instance, N: i.attempt})
+	return record.Encode(record.Claim{Schema: record.Schema, Pod: i.cfg.Identity.Pod, PodUID: i.cfg.Identity.PodUID, Version: i.cfg.Identity.Version, Instance: i.instance, N: i.attempt})
 }
 
 // renewDue renews the stable ID when it is time to.
@@ -246,10 +247,10 @@ func (i *identity) claimed(in kvInput) {
 	}
 	switch {
 	case in.err == nil:
-		i.self = Member{ID: in.key, Claim: in.gotRev}
+		i.self = record.Process{ID: in.key, Claim: in.gotRev}
 		i.rev = in.gotRev
 		i.stage = stageJoining
-		i.former, i.reclaiming = Member{}, false
+		i.former, i.reclaiming = record.Process{}, false
 		i.names.claimed()
 		if i.standby {
 			i.standby = false

@@ -1,11 +1,11 @@
 package partition
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // This file holds how a group gets above the fences of a time that NATS has forgotten:
@@ -21,7 +21,7 @@ import (
 //     the reported one, under which every slot is owned from then on.
 //
 // The jump is the group's next incarnation. It needs no field of its own: fences compare
-// by version first, and a version that is raised is the microseconds since sequenceEpoch
+// by version first, and a version that is raised is the microseconds since record.SequenceEpoch
 // (as the first sequence of a stream that is created again is), which is above every
 // version that counts writes, and above the raises before.
 //
@@ -44,26 +44,7 @@ func (e *FencedError) Unwrap() error { return ErrFenced }
 // fenceSuffix follows the subject of a worker in that of reports of fence rejections.
 const fenceSuffix = ".fence"
 
-func fenceSubject(group string, m Member) string { return peerSubject(group, m) + fenceSuffix }
-
-// decodeFence reads a report of a fence rejection.
-func decodeFence(data []byte) (fenceReport, error) {
-	var v fenceReport
-	if err := decodeRecord(data, maxRecordBytes, &v); err != nil {
-		return fenceReport{}, err
-	}
-	err := errors.Join(checkMember("sender", v.From), checkMember("receiver", v.To))
-	if v.Slots < 1 || v.Slots > maxSlots || v.Slot < 0 || v.Slot >= v.Slots {
-		err = errors.Join(err, fmt.Errorf("there is no slot %d of %d", v.Slot, v.Slots))
-	}
-	if v.Fence.Compare(v.Stored) >= 0 {
-		err = errors.Join(err, fmt.Errorf("fence %v is not below the stored %v", v.Fence, v.Stored))
-	}
-	if err != nil {
-		return fenceReport{}, err
-	}
-	return v, nil
-}
+func fenceSubject(group string, m record.Process) string { return peerSubject(group, m) + fenceSuffix }
 
 // raisePause is the shortest time between two raises, so that a handler that makes its
 // fences up costs no more than a map each time.
@@ -74,8 +55,8 @@ type incarnation struct {
 	*core
 	maps *mapStore
 
-	report  fenceReport // with the highest stored fence that is known; the zero one: there is none
-	notSoon time.Time   // no raise before
+	report  record.FenceReport // with the highest stored fence that is known; the zero one: there is none
+	notSoon time.Time          // no raise before
 }
 
 // reset forgets the reports.
@@ -83,11 +64,11 @@ func (i *incarnation) reset() { *i = incarnation{core: i.core, maps: i.maps} }
 
 // fenced notes a report until the map can be raised, and returns false if the report is
 // not true.
-func (i *incarnation) fenced(r fenceReport) bool {
+func (i *incarnation) fenced(r record.FenceReport) bool {
 	if !i.mayAct() || !i.maps.ready || r.To != i.self || !i.confirms(r) {
 		return false
 	}
-	if most := mostReported(i.now); r.Stored.Version > most {
+	if most := record.MostReported(i.now); r.Stored.Version > most {
 		i.refuse(recordFence, 0, fmt.Errorf("%s reports that the store has fence %v for slot %d: no group has given it, versions end at %d: correct it in the store", r.From.ID, r.Stored, r.Slot, most))
 		return false
 	}
@@ -101,11 +82,11 @@ func (i *incarnation) fenced(r fenceReport) bool {
 // owner. It waits until every slot is with its owner: what names versions on its way
 // from one to the next stays true. Nothing on that way needs a handler to succeed.
 func (i *incarnation) raise() bool {
-	if i.report.From == (Member{}) || i.now.Before(i.notSoon) {
+	if i.report.From == (record.Process{}) || i.now.Before(i.notSoon) {
 		return false
 	}
 	if !i.confirms(i.report) {
-		i.report = fenceReport{}
+		i.report = record.FenceReport{}
 		return false
 	}
 	if !i.cur.Settled() {
@@ -113,7 +94,7 @@ func (i *incarnation) raise() bool {
 	}
 	r := i.report
 	next := i.raised(r.Stored.Version)
-	i.report, i.notSoon = fenceReport{}, i.now.Add(raisePause)
+	i.report, i.notSoon = record.FenceReport{}, i.now.Add(raisePause)
 	i.maps.write(next, []event.Event{{Kind: event.FencesRaised, Slot: r.Slot, Peer: r.From.ID, Version: next.Version,
 		Reason: fmt.Sprintf("the handlers' store has fence %v, above %v of the owner", r.Stored, r.Fence)}})
 	return true
@@ -121,12 +102,12 @@ func (i *incarnation) raise() bool {
 
 // raised returns the map with every slot owned since a version above all others: those
 // of this map, those that any earlier raise can have given, and above.
-func (i *incarnation) raised(above uint64) *Assignment {
-	next := i.cur.clone()
+func (i *incarnation) raised(above uint64) *record.Assignment {
+	next := i.cur.Clone()
 	next.Epoch, next.Leader = i.leaderLease.epoch, i.self
-	next.Version = max(next.Version, above, raisedVersion(i.now), leastRaised) + 1
+	next.Version = max(next.Version, above, record.RaisedVersion(i.now), record.LeastRaised) + 1
 	for s, owner := range next.Owner {
-		if owner != none {
+		if owner != record.None {
 			next.Since[s] = next.Version
 		}
 	}
@@ -135,7 +116,7 @@ func (i *incarnation) raised(above uint64) *Assignment {
 
 // wake is when a raise that had to wait is due.
 func (i *incarnation) wake(sooner func(time.Time)) {
-	if i.report.From != (Member{}) {
+	if i.report.From != (record.Process{}) {
 		sooner(i.notSoon)
 	}
 }

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // leadingMachine is a leader with a map in which each of two workers has two slots.
 func leadingMachine(t *testing.T) *machine {
 	t.Helper()
 	m, a := joinedMachine(t)
-	settled := a.clone()
+	settled := a.Clone()
 	settled.Version, settled.Epoch, settled.Leader, settled.Moves = 4, 3, m.self, nil
 	m.step(m.now, mapInput{settled, 9})
 	m.election.won(m.self, 8)
@@ -20,7 +21,7 @@ func leadingMachine(t *testing.T) *machine {
 	m.lead.begin(suspicion{})
 	m.lead.maps.ready, m.lead.roster.synced = true, true
 	for _, w := range settled.Workers {
-		m.lead.roster.peers[w.ID] = &peerView{Member: w, lease: leaseValue{Version: 4, Weight: 1}, seenAt: m.now}
+		m.lead.roster.peers[w.ID] = &peerView{Process: w, lease: record.Heartbeat{Version: 4, Weight: 1}, seenAt: m.now}
 	}
 	if !m.mayAct() {
 		t.Fatal("it does not lead")
@@ -29,11 +30,11 @@ func leadingMachine(t *testing.T) *machine {
 }
 
 // mapWrites returns the maps that a step writes.
-func mapWrites(t *testing.T, effects []effect) (maps []*Assignment) {
+func mapWrites(t *testing.T, effects []effect) (maps []*record.Assignment) {
 	t.Helper()
 	for _, e := range effects {
 		if w, is := e.(kvEffect); is && w.purpose == forMapWrite {
-			a, err := DecodeAssignment(w.value)
+			a, err := record.DecodeAssignment(w.value)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -43,8 +44,8 @@ func mapWrites(t *testing.T, effects []effect) (maps []*Assignment) {
 	return maps
 }
 
-func reportOf(m *machine, slot int, stored Fence) fenceReport {
-	return fenceReport{Schema: valueSchema, From: m.cur.owner(slot), To: m.self, Layout: m.cur.Layout, Slots: m.cur.Slots, Slot: slot, Fence: storedFence(fenceOf(m.cur, slot)), Stored: storedFence(stored)}
+func reportOf(m *machine, slot int, stored Fence) record.FenceReport {
+	return record.FenceReport{Schema: record.Schema, From: m.cur.OwnerAt(slot), To: m.self, Layout: m.cur.Layout, Slots: m.cur.Slots, Slot: slot, Fence: record.Fence(fenceOf(m.cur, slot)), Stored: record.Fence(stored)}
 }
 
 // TestFenceReport: what a leader does about the report that a store has a higher fence
@@ -57,8 +58,8 @@ func TestFenceReport(t *testing.T) {
 			"of a later version":                   {500, 2},
 			"of a version that the map has had":    {2, 90},
 			"of the same version":                  {1, 90},
-			"of a raised version":                  {raisedVersion(simEpoch) - 5, 2},
-			"of a leader whose clock was in front": {raisedVersion(simEpoch.Add(time.Hour)), 2},
+			"of a raised version":                  {record.RaisedVersion(simEpoch) - 5, 2},
+			"of a leader whose clock was in front": {record.RaisedVersion(simEpoch.Add(time.Hour)), 2},
 		} {
 			m := leadingMachine(t)
 			before := m.cur
@@ -68,12 +69,12 @@ func TestFenceReport(t *testing.T) {
 				continue
 			}
 			a := written[0]
-			if err := a.checkOrder(12, before, m.now); err != nil {
+			if err := a.CheckOrder(12, before, m.now); err != nil {
 				t.Errorf("%s: no worker believes the map: %v", name, err)
 			}
 			for s := range a.Owner {
-				if a.owner(s) != before.owner(s) || a.Taking[s] || fenceOf(a, s).Compare(stored) <= 0 || fenceOf(a, s).Compare(fenceOf(before, s)) <= 0 {
-					t.Errorf("%s: slot %d is of %v with fence %v, was of %v with %v, the store has %v", name, s, a.owner(s), fenceOf(a, s), before.owner(s), fenceOf(before, s), stored)
+				if a.OwnerAt(s) != before.OwnerAt(s) || a.Taking[s] || fenceOf(a, s).Compare(stored) <= 0 || fenceOf(a, s).Compare(fenceOf(before, s)) <= 0 {
+					t.Errorf("%s: slot %d is of %v with fence %v, was of %v with %v, the store has %v", name, s, a.OwnerAt(s), fenceOf(a, s), before.OwnerAt(s), fenceOf(before, s), stored)
 				}
 			}
 			told := false
@@ -87,24 +88,26 @@ func TestFenceReport(t *testing.T) {
 			}
 		}
 	})
-	for name, change := range map[string]func(m *machine, r *fenceReport){
-		"of a worker that the map does not name is nothing": func(_ *machine, r *fenceReport) { r.From = Member{"sim-2", 3} },
-		"of an earlier holder of the owner's name is nothing": func(_ *machine, r *fenceReport) {
+	for name, change := range map[string]func(m *machine, r *record.FenceReport){
+		"of a worker that the map does not name is nothing": func(_ *machine, r *record.FenceReport) { r.From = record.Process{ID: "sim-2", Claim: 3} },
+		"of an earlier holder of the owner's name is nothing": func(_ *machine, r *record.FenceReport) {
 			r.From.Claim, r.Fence.Claim = r.From.Claim-1, r.Fence.Claim-1
 		},
-		"of a former owner's fence is nothing":             func(_ *machine, r *fenceReport) { r.Fence.Version = 0 },
-		"of another worker's slot is nothing":              func(_ *machine, r *fenceReport) { r.Slot = 0 },
-		"of another number of slots is nothing":            func(_ *machine, r *fenceReport) { r.Slots = 8 },
-		"of a fence that is valid is nothing":              func(_ *machine, r *fenceReport) { r.Stored = r.Fence },
-		"of a fence that no group can give is nothing":     func(_ *machine, r *fenceReport) { r.Stored.Version = math.MaxUint64 },
-		"of a version that is many years ahead is nothing": func(m *machine, r *fenceReport) { r.Stored.Version = raisedVersion(m.now.AddDate(40, 0, 0)) },
-		"for another leader is nothing":                    func(_ *machine, r *fenceReport) { r.To.Claim++ },
-		"to a leader whose lease has ended is nothing":     func(m *machine, _ *fenceReport) { m.leaderLease.start = m.now.Add(-m.cfg.Lease.TTL) },
-		"to a worker that does not lead is nothing":        func(m *machine, _ *fenceReport) { m.leaderLease.held = false },
-		"of a slot that moves waits":                       func(m *machine, _ *fenceReport) { m.cur.Moves = map[int]plannedMove{3: {Next: 0, Version: 4}} },
-		"of a slot that waits for its takeover waits":      func(m *machine, _ *fenceReport) { m.cur.Taking = map[int]bool{3: true} },
-		"while another slot moves waits until it has":      func(m *machine, _ *fenceReport) { m.cur.Moves = map[int]plannedMove{0: {Next: 1, Version: 4}} },
-		"soon after a raise waits":                         func(m *machine, _ *fenceReport) { m.lead.incarnation.notSoon = m.now.Add(raisePause) },
+		"of a former owner's fence is nothing":         func(_ *machine, r *record.FenceReport) { r.Fence.Version = 0 },
+		"of another worker's slot is nothing":          func(_ *machine, r *record.FenceReport) { r.Slot = 0 },
+		"of another number of slots is nothing":        func(_ *machine, r *record.FenceReport) { r.Slots = 8 },
+		"of a fence that is valid is nothing":          func(_ *machine, r *record.FenceReport) { r.Stored = r.Fence },
+		"of a fence that no group can give is nothing": func(_ *machine, r *record.FenceReport) { r.Stored.Version = math.MaxUint64 },
+		"of a version that is many years ahead is nothing": func(m *machine, r *record.FenceReport) {
+			r.Stored.Version = record.RaisedVersion(m.now.AddDate(40, 0, 0))
+		},
+		"for another leader is nothing":                func(_ *machine, r *record.FenceReport) { r.To.Claim++ },
+		"to a leader whose lease has ended is nothing": func(m *machine, _ *record.FenceReport) { m.leaderLease.start = m.now.Add(-m.cfg.Lease.TTL) },
+		"to a worker that does not lead is nothing":    func(m *machine, _ *record.FenceReport) { m.leaderLease.held = false },
+		"of a slot that moves waits":                   func(m *machine, _ *record.FenceReport) { m.cur.Moves = map[int]record.Move{3: {Next: 0, Version: 4}} },
+		"of a slot that waits for its takeover waits":  func(m *machine, _ *record.FenceReport) { m.cur.Taking = map[int]bool{3: true} },
+		"while another slot moves waits until it has":  func(m *machine, _ *record.FenceReport) { m.cur.Moves = map[int]record.Move{0: {Next: 1, Version: 4}} },
+		"soon after a raise waits":                     func(m *machine, _ *record.FenceReport) { m.lead.incarnation.notSoon = m.now.Add(raisePause) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -143,7 +146,7 @@ func TestFencedOwner(t *testing.T) {
 		"of a fence that it has no more":      {func(_ *machine, in *fencedInput) { in.fence.Version = 0 }, 0},
 		"of a slot that it doesn't hold":      {func(m *machine, _ *fencedInput) { delete(m.own.slots, 1) }, 0},
 		"while it can't be sure of its lease": {func(m *machine, _ *fencedInput) { m.step(m.now, connectionInput{up: false}) }, 0},
-		"while nobody leads":                  {func(m *machine, _ *fencedInput) { m.leader = Member{} }, 0},
+		"while nobody leads":                  {func(m *machine, _ *fencedInput) { m.leader = record.Process{} }, 0},
 		"that isn't one":                      {func(_ *machine, in *fencedInput) { in.stored = in.fence }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // Errors of a KV operation that decide something; every other one leaves the
@@ -50,17 +51,17 @@ type (
 		err error
 	}
 	mapInput struct {
-		a   *Assignment
+		a   *record.Assignment
 		rev uint64
 	}
-	leaderInput struct { // the leader key; the zero Member: nobody
-		leader Member
+	leaderInput struct { // the leader key; the zero record.Process: nobody
+		leader record.Process
 		rev    uint64
 		err    error // why the value there was rejected
 	}
 	leaseInput struct { // a heartbeat as the leader sees it
 		id      string
-		value   leaseValue
+		value   record.Heartbeat
 		rev     uint64
 		at      time.Time // of the write, by the server's clock
 		deleted bool
@@ -83,8 +84,8 @@ type (
 		start     time.Time
 		clustered bool
 	}
-	unreachableInput struct{ peer Member }
-	peerInput        struct{ msg peerMessage }
+	unreachableInput struct{ peer record.Process }
+	peerInput        struct{ msg record.PeerMessage }
 	weightsInput     struct {
 		finest []uint64 // by slot of the finest division
 		keys   []uint64 // by the same
@@ -176,7 +177,7 @@ type (
 		fence, stored Fence
 	}
 	// fenceReportInput: another worker, or this one, reports that.
-	fenceReportInput struct{ report fenceReport }
+	fenceReportInput struct{ report record.FenceReport }
 )
 
 func (fencedInput) input()      {}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // SlotOf returns the slot, 0 to slots-1, of the key made of these subject
@@ -100,7 +102,7 @@ func (p place) overlapping(d division) []int {
 // divisions returns the numbers of slots that the subjects name, ascending.
 func (l layout) divisions() []int {
 	ns := []int{l.base}
-	for len(ns) < levels && 2*ns[len(ns)-1] <= maxSlots {
+	for len(ns) < levels && 2*ns[len(ns)-1] <= record.MaxSlots {
 		ns = append(ns, 2*ns[len(ns)-1])
 	}
 	return ns
@@ -251,13 +253,6 @@ func (s Slots) Has(tokens ...string) bool {
 	_, ok := slices.BinarySearch(s.Slots, SlotOf(s.Of, tokens...))
 	return ok
 }
-
-// maxSlots bounds the number of slots: each has one consumer, and a server holds thousands,
-// not millions.
-const maxSlots = 1 << 16
-
-// maxShards bounds Config.Shards.
-const maxShards = 64
 
 // streamOf returns the stream that holds the messages of a slot.
 func (l layout) streamOf(slot int) string { return l.shardStream(slot % max(l.shards, 1)) }

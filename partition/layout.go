@@ -8,6 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // This file holds the change of the number of slots under load. The stream's
@@ -39,19 +41,19 @@ const reasonLayout = "layout change"
 // The leader's part.
 
 // generationOf returns the generation that a map is of.
-func generationOf(a *Assignment) division { return division{a.Layout, a.Slots} }
+func generationOf(a *record.Assignment) division { return division{a.Layout, a.Slots} }
 
 // oldGenerationOf returns the generation that a map replaces.
-func oldGenerationOf(f *formerSlots) division { return division{f.Layout, f.Slots} }
+func oldGenerationOf(f *record.OldGeneration) division { return division{f.Layout, f.Slots} }
 
 // fenceOf returns what orders the slot's owner among all that it had.
-func fenceOf(a *Assignment, slot int) Fence {
-	return Fence{Version: a.Since[slot], Claim: a.owner(slot).Claim}
+func fenceOf(a *record.Assignment, slot int) Fence {
+	return Fence{Version: a.Since[slot], Claim: a.OwnerAt(slot).Claim}
 }
 
 // parted ends a change in a draft: every slot of the new division is taken.
-func parted(d *Assignment) {
-	if len(d.Taking) == 0 && !slices.Contains(d.Owner, none) {
+func parted(d *record.Assignment) {
+	if len(d.Taking) == 0 && !slices.Contains(d.Owner, record.None) {
 		d.Former = nil
 	}
 }
@@ -86,14 +88,14 @@ func reshardingOf(ctx context.Context, nc *nats.Conn, group string) (Resharding,
 	return out, nil
 }
 
-func readLayout(ctx context.Context, kv jetstream.KeyValue, rec layoutValue) (Resharding, error) {
+func readLayout(ctx context.Context, kv jetstream.KeyValue, rec record.Layout) (Resharding, error) {
 	out := Resharding{Slots: rec.Slots, Choices: layout{base: rec.Slots}.divisions()}
-	switch e, err := kv.Get(ctx, AssignmentKey); {
+	switch e, err := kv.Get(ctx, record.AssignmentKey); {
 	case errors.Is(err, jetstream.ErrKeyNotFound):
 	case err != nil:
 		return out, fmt.Errorf("reading the assignment map: %w", err)
 	default:
-		a, err := DecodeAssignment(e.Value())
+		a, err := record.DecodeAssignment(e.Value())
 		if err != nil {
 			return out, err
 		}
@@ -107,7 +109,7 @@ func readLayout(ctx context.Context, kv jetstream.KeyValue, rec layoutValue) (Re
 	case err != nil:
 		return out, err
 	default:
-		v, err := decodeWanted(e.Value())
+		v, err := record.DecodeWanted(e.Value())
 		if err != nil {
 			return out, fmt.Errorf("key %s holds %.100q: %w; or set the layout again", wantedKey, e.Value(), err)
 		}
@@ -125,7 +127,7 @@ func reshard(ctx context.Context, nc *nats.Conn, group string, slots int) error 
 	if choices := (layout{base: rec.Slots}).divisions(); !slices.Contains(choices, slots) {
 		return &ReshardError{Group: group, Slots: slots, Choices: choices}
 	}
-	if _, err := kv.Put(ctx, wantedKey, mustJSON(wantedValue{Schema: valueSchema, Slots: slots})); err != nil {
+	if _, err := kv.Put(ctx, wantedKey, record.Encode(record.Wanted{Schema: record.Schema, Slots: slots})); err != nil {
 		return fmt.Errorf("setting the layout of %s: %w", group, err)
 	}
 	return nil
@@ -142,10 +144,10 @@ func (e *ReshardError) Error() string {
 	return fmt.Sprintf("the keys of %s can't be divided in %d slots: give one of %v", e.Group, e.Slots, e.Choices)
 }
 
-func openLayout(ctx context.Context, nc *nats.Conn, group string) (jetstream.KeyValue, layoutValue, error) {
+func openLayout(ctx context.Context, nc *nats.Conn, group string) (jetstream.KeyValue, record.Layout, error) {
 	kv, err := mapBucket(ctx, nc, group)
 	if err != nil {
-		return nil, layoutValue{}, err
+		return nil, record.Layout{}, err
 	}
 	rec, err := recordedLayout(ctx, kv)
 	return kv, rec, err

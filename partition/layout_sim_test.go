@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // A change of the number of slots, twice as many, four times, and back, with the
@@ -152,12 +154,12 @@ func forgetFormer(_ *simWorker, e effect) effect {
 	if !ok || kv.purpose != forMapWrite {
 		return e
 	}
-	a, err := DecodeAssignment(kv.value)
+	a, err := record.DecodeAssignment(kv.value)
 	if err != nil || a.Former == nil {
 		return e
 	}
 	a.Former = nil
-	kv.value = a.encode()
+	kv.value = a.Encode()
 	return kv
 }
 

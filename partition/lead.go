@@ -1,6 +1,10 @@
 package partition
 
-import "time"
+import (
+	"time"
+
+	"github.com/muster-dev/muster/partition/internal/record"
+)
 
 // leadership is the leader's work. Its parts are in the order of this list: each uses those
 // above it, and tells those below it what happens by an interface of its own.
@@ -21,7 +25,7 @@ type leadership struct {
 // leaderUser is the worker around the leader's work.
 type leaderUser interface {
 	// seeMap takes a newer map in.
-	seeMap(a *Assignment, rev uint64)
+	seeMap(a *record.Assignment, rev uint64)
 	// ownLease returns what this worker writes as its lease.
 	ownLease() []byte
 }
@@ -75,7 +79,9 @@ func (l *leadership) going() {
 
 func (l *leadership) takesSlotsAgain() { l.rebalance.returned = true }
 
-func (l *leadership) absent(w Member, lease leaseValue) { l.absentees.miss(w, lease, false) }
+func (l *leadership) absent(w record.Process, lease record.Heartbeat) {
+	l.absentees.miss(w, lease, false)
+}
 
 // listed begins the leader's work: it knows who is there.
 func (l *leadership) listed() {
@@ -98,7 +104,7 @@ func (l *leadership) overtaken() { l.election.stepDown() }
 
 func (l *leadership) ownLease() []byte { return l.up.ownLease() }
 
-func (l *leadership) seeMap(a *Assignment, rev uint64) { l.up.seeMap(a, rev) }
+func (l *leadership) seeMap(a *record.Assignment, rev uint64) { l.up.seeMap(a, rev) }
 
 func (l *leadership) resign() { l.election.resign() }
 
@@ -141,10 +147,10 @@ func (l *leadership) due() {
 
 // probe asks every other worker whether its connection is there.
 func (l *leadership) probe() {
-	var to []Member
+	var to []record.Process
 	for _, p := range l.roster.peers.sorted() {
-		if p.Member != l.self && !l.now.Before(l.quietUntil) {
-			to = append(to, p.Member)
+		if p.Process != l.self && !l.now.Before(l.quietUntil) {
+			to = append(to, p.Process)
 		}
 	}
 	if to != nil {

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // TestALeaseInTheWayIsLeftUntilItMustHaveEnded: a worker that has claimed a name finds
@@ -16,7 +18,7 @@ func TestALeaseInTheWayIsLeftUntilItMustHaveEnded(t *testing.T) {
 	m.step(now, startInput{})
 	m.step(now, kvInput{kvEffect: kvEffect{purpose: forNames}})
 	m.step(now, kvInput{kvEffect: kvEffect{purpose: forClaim, key: "sim-0"}, gotRev: 7})
-	theirs := mustJSON(leaseValue{Schema: valueSchema, ID: "sim-0", Claim: 3, Instance: "p0", N: 1, Weight: 1})
+	theirs := record.Encode(record.Heartbeat{Schema: record.Schema, ID: "sim-0", Claim: 3, Instance: "p0", N: 1, Weight: 1})
 	// meets reports whether the worker writes over the lease when it meets it at a time.
 	meets := func(at time.Time, rev uint64) bool {
 		for _, e := range m.step(at, kvInput{kvEffect: kvEffect{purpose: forJoin, op: opCreate, key: "sim-0", start: at}, err: errConflict, gotRev: rev, gotValue: theirs}) {
@@ -104,7 +106,7 @@ func TestAnExpiredLeaseNeedsARenewal(t *testing.T) {
 func TestALeaseOfAnEarlierClaimIsIgnored(t *testing.T) {
 	t.Parallel()
 	m := leadingMachine(t)
-	m.step(m.now, leaseInput{id: "sim-1", value: leaseValue{Schema: valueSchema, ID: "sim-1", Claim: 5, Weight: 1}, rev: 20, at: m.now, watch: m.lead.roster.watches})
+	m.step(m.now, leaseInput{id: "sim-1", value: record.Heartbeat{Schema: record.Schema, ID: "sim-1", Claim: 5, Weight: 1}, rev: 20, at: m.now, watch: m.lead.roster.watches})
 	if p := m.lead.roster.peers["sim-1"]; p == nil || p.Claim != 8 {
 		t.Errorf("the worker of the map is replaced: %+v", p)
 	}
@@ -117,7 +119,7 @@ func TestANewLeaderRewritesTheMap(t *testing.T) {
 	m, a := joinedMachine(t)
 	m.step(m.now, leaderInput{rev: 9})
 	m.step(m.now, kvInput{kvEffect: kvEffect{purpose: forElection, op: opCreate, start: m.now}, gotRev: 10})
-	written := mapWrites(t, m.step(m.now, kvInput{kvEffect: kvEffect{purpose: forMapRead, op: opGet}, gotValue: a.encode(), gotRev: m.curRev}))
+	written := mapWrites(t, m.step(m.now, kvInput{kvEffect: kvEffect{purpose: forMapRead, op: opGet}, gotValue: a.Encode(), gotRev: m.curRev}))
 	if len(written) != 1 || written[0].Epoch != 10 || written[0].Version != a.Version || written[0].Leader != m.self {
 		t.Fatalf("it writes %d maps, want one with epoch 10 and the same version", len(written))
 	}
@@ -128,9 +130,9 @@ func TestAMapThatWentBackIsReadTwice(t *testing.T) {
 	t.Parallel()
 	m := leadingMachine(t)
 	read := kvInput{kvEffect: kvEffect{purpose: forMapRead, op: opGet}, gotRev: m.curRev - 1}
-	old := m.cur.clone()
+	old := m.cur.Clone()
 	old.Version = 3
-	read.gotValue = old.encode()
+	read.gotValue = old.Encode()
 	if written := mapWrites(t, m.step(m.now, read)); len(written) != 0 {
 		t.Fatal("it writes a map after the first read")
 	}
@@ -158,7 +160,7 @@ func TestSlotsOfALostMapWaitForItsWorkers(t *testing.T) {
 // TestAStreamThatIsCreatedAgainBeginsHigher than all that was seen, whatever the clock says.
 func TestAStreamThatIsCreatedAgainBeginsHigher(t *testing.T) {
 	t.Parallel()
-	for _, now := range []time.Time{{}, sequenceEpoch, simEpoch} {
+	for _, now := range []time.Time{{}, record.SequenceEpoch, simEpoch} {
 		for _, seen := range []uint64{0, 7, 1 << 60} {
 			if got := firstSequence(now, seen); got <= seen {
 				t.Errorf("at %v, after %d: it begins at %d", now, seen, got)

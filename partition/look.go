@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/muster-dev/muster/partition/internal/record"
 	"github.com/muster-dev/muster/partition/report"
 )
 
@@ -23,8 +24,8 @@ type View struct {
 	Stream  string // or what the streams' names begin with
 	Shards  int    // how many streams there are, from 1
 	Subject string
-	Layout  int // generation of the division
-	Slots   int // of it
+	// Generation and Slots are the slot count and how often it was changed, from 1.
+	Generation, Slots int
 	// Expected is how many workers there should be, by Group.Expect; 0: unknown.
 	Expected int
 	Leader   string // stable ID of the last one that was elected, "" for none
@@ -35,19 +36,28 @@ type View struct {
 	LeaseTTL   time.Duration // of the group; 0: not known
 	// Refused is why workers can't write their leases, if any has ended and one says so.
 	Refused   string
-	Map       *Assignment      // nil before the first
-	Members   []MemberInfo     // by ascending ID
+	Leases    []report.Lease   // by ascending ID
 	Standbys  []report.Standby // by pod
 	Overrides []Override       // by ascending slot
-	// OverridesRevision is what Assignment.Overrides is when the map rests on these Overrides.
-	OverridesRevision uint64
-	Load              *slotLoad // nil if the leader has no weights of keys
-	Pending           uint64    // messages that are not processed
-	Oldest            time.Time // when the oldest of them was published; zero if there is none
+	Pending   uint64           // messages that are not processed
+	Oldest    time.Time        // when the oldest of them was published; zero if there is none
 	// Fill is how full the fullest of the streams with messages is, from 0 to 1 of its
 	// limit; 0 where they have none. At 1 publishers are refused.
 	Fill       float64
 	RetryQueue RetryQueue // messages queued for retry, with Config.Retry
+
+	assignment *record.Assignment // nil before the first
+	// overridesRevision is what the assignment names when it rests on Overrides.
+	overridesRevision uint64
+	load              *slotLoad // nil if the leader has no weights of keys
+}
+
+// Map returns the assignment map, nil before the first.
+func (v *View) Map() *report.Map {
+	if v.assignment == nil {
+		return nil
+	}
+	return mapReport(v.assignment)
 }
 
 // slotLoad is what the leader last knew of the keys in the slots.
@@ -72,7 +82,7 @@ func look(ctx context.Context, nc *nats.Conn, group string) (*View, error) {
 	if err != nil {
 		return nil, err
 	}
-	v.Layout, v.Slots, v.Stream, v.Shards, v.Subject = 1, lay.Slots, rec.Stream, max(rec.Shards, 1), rec.Subject
+	v.Generation, v.Slots, v.Stream, v.Shards, v.Subject = 1, lay.Slots, rec.Stream, max(rec.Shards, 1), rec.Subject
 	var faults []error
 	if err := current(ctx, kv, func(e jetstream.KeyValueEntry) { faults = append(faults, v.read(e)) }); err != nil {
 		return nil, err
@@ -80,13 +90,13 @@ func look(ctx context.Context, nc *nats.Conn, group string) (*View, error) {
 	if err := errors.Join(faults...); err != nil {
 		return nil, err
 	}
-	if v.Map != nil {
-		if v.Map.Slots != v.Slots {
+	if v.assignment != nil {
+		if v.assignment.Slots != v.Slots {
 			return look(ctx, nc, group) // it has just been changed
 		}
-		v.Layout = v.Map.Layout
+		v.Generation = v.assignment.Layout
 	}
-	if v.Members, err = members(ctx, nc, group); err != nil {
+	if v.Leases, err = leasesOf(ctx, nc, group); err != nil {
 		return nil, err
 	}
 	if v.Standbys, err = standbys(ctx, nc, group); err != nil {
@@ -110,7 +120,7 @@ func look(ctx context.Context, nc *nats.Conn, group string) (*View, error) {
 		return nil, fmt.Errorf("reading the servers' time: %w", err)
 	}
 	v.ServerTime = leases.CachedInfo().TimeStamp
-	if n, _ := v.staleLeases(); n > 0 || !v.leaderValid() && len(v.Members) == 0 {
+	if n, _ := v.staleLeases(); n > 0 || !v.leaderValid() && len(v.Leases) == 0 {
 		v.Refused = askRefused(ctx, nc, group)
 	}
 	if rec.Retry {
@@ -125,29 +135,29 @@ func look(ctx context.Context, nc *nats.Conn, group string) (*View, error) {
 // read takes in one record of the map's bucket.
 func (v *View) read(e jetstream.KeyValueEntry) (err error) {
 	switch e.Key() {
-	case AssignmentKey:
-		v.Map, err = DecodeAssignment(e.Value())
+	case record.AssignmentKey:
+		v.assignment, err = record.DecodeAssignment(e.Value())
 	case overridesKey:
 		v.Overrides, err = decodeOverrides(e.Value())
-		v.OverridesRevision = e.Revision()
+		v.overridesRevision = e.Revision()
 		for i := range v.Overrides {
 			v.Overrides[i].Slot = v.Overrides[i].slot(v.Slots)
 		}
 		slices.SortStableFunc(v.Overrides, func(a, b Override) int { return cmp.Compare(a.Slot, b.Slot) })
 	case expectedKey:
-		var x expectedValue
+		var x record.Expected
 		if err = json.Unmarshal(e.Value(), &x); err == nil {
 			v.Expected = x.N
 		}
 	case leaderKey:
-		var x leaderValue
+		var x record.Leader
 		if err = json.Unmarshal(e.Value(), &x); err == nil {
 			v.Leader, v.LeaderRenewed = x.ID, e.Created()
 		}
 	case loadKey:
-		v.Load, err = decodeLoad(e.Value(), v.Slots)
-		if v.Load != nil {
-			v.Load.At = e.Created()
+		v.load, err = decodeLoad(e.Value(), v.Slots)
+		if v.load != nil {
+			v.load.At = e.Created()
 		}
 	}
 	if err != nil {
@@ -196,18 +206,11 @@ func pendingOf(ctx context.Context, js jetstream.JetStream, streams []string) (o
 
 const loadKey = "load"
 
-// loadValue is what loadKey holds.
-type loadValue struct {
-	Schema  int           `json:"schema"`
-	Weights versionColumn `json:"weights"` // a column, by slot of the finest division
-	Keys    versionColumn `json:"keys"`    // the same
-}
-
 // decodeLoad reads the load of that number of slots; nil if it is of a number that isn't a
 // multiple of it.
 func decodeLoad(data []byte, slots int) (*slotLoad, error) {
-	var v loadValue
-	if err := decodeRecord(data, maxMapBytes, &v); err != nil {
+	v, err := record.DecodeLoad(data)
+	if err != nil {
 		return nil, fmt.Errorf("reading the load of the slots: %w", err)
 	}
 	if n := len(v.Weights); n == 0 || n%slots != 0 || len(v.Keys) != n {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/internal/record"
 	"github.com/muster-dev/muster/partition/state"
 )
 
@@ -121,7 +122,7 @@ func (m *machine) mapSynced(led bool) {
 }
 
 // unreachable: the server says that another worker is not subscribed to its subjects.
-func (m *machine) unreachable(peer Member) {
+func (m *machine) unreachable(peer record.Process) {
 	switch {
 	case m.now.Before(m.quietUntil):
 	case m.leaderLease.held:
@@ -248,11 +249,11 @@ func (m *machine) ownLease() []byte { return m.membership.value() }
 
 // seeMap takes a newer map in. Revisions of the bucket order all maps that were
 // ever written, so an older one never wins.
-func (m *machine) seeMap(a *Assignment, rev uint64) {
+func (m *machine) seeMap(a *record.Assignment, rev uint64) {
 	if rev <= m.curRev {
 		return
 	}
-	if err := a.checkOrder(rev, m.cur, m.now); err != nil {
+	if err := a.CheckOrder(rev, m.cur, m.now); err != nil {
 		m.lead.maps.seeMalformed(rev, err)
 		return
 	}
@@ -347,7 +348,7 @@ func (m *machine) deriveState() state.State {
 func (m *machine) joinedState() state.State {
 	leading, hasMap := m.leading(), m.cur != nil
 	// With more workers than slots some have nothing to hold.
-	settled := hasMap && m.cur.index(m.self) != none && m.cur.Settled()
+	settled := hasMap && m.cur.Index(m.self) != record.None && m.cur.Settled()
 	switch {
 	case m.election.silent():
 		return state.Election
@@ -361,7 +362,7 @@ func (m *machine) joinedState() state.State {
 		return state.Stable
 	case leading && !settled:
 		return state.Leader
-	case !leading && m.leader == (Member{}):
+	case !leading && m.leader == (record.Process{}):
 		return state.Election
 	case settled:
 		return state.Stable
@@ -371,30 +372,30 @@ func (m *machine) joinedState() state.State {
 }
 
 // peer handles a message of another worker.
-func (m *machine) peer(msg peerMessage) {
+func (m *machine) peer(msg record.PeerMessage) {
 	// A worker that lost its identity has a new one, and what was sent to the
 	// old may still come.
-	if msg.Schema != valueSchema || msg.To != m.self || (m.stage != stageJoined && m.stage != stageLeaving) {
+	if msg.Schema != record.Schema || msg.To != m.self || (m.stage != stageJoined && m.stage != stageLeaving) {
 		return
 	}
-	msg.Slots = slices.DeleteFunc(msg.Slots, func(s slotMark) bool { return s.Slot < 0 || s.Slot >= maxSlots })
+	msg.Slots = slices.DeleteFunc(msg.Slots, func(s record.SlotMark) bool { return s.Slot < 0 || s.Slot >= record.MaxSlots })
 	switch msg.Kind {
-	case peerPrepared:
+	case record.Prepared:
 		m.own.peerPrepared(msg)
-	case peerGrant:
+	case record.Grant:
 		m.own.peerGrant(msg)
-	case peerReleased:
+	case record.Released:
 		m.own.peerReleased(msg)
 		m.lead.takeovers.peerReleased(msg)
-	case peerHolding:
+	case record.Holding:
 		m.lead.takeovers.peerHolding(msg)
-	case peerWant:
+	case record.Want:
 		m.lead.takeovers.peerWant(msg)
-	case peerAskOld:
+	case record.AskOld:
 		m.own.peerAsksOld(msg)
-	case peerOldReleased:
+	case record.OldReleased:
 		m.lead.takeovers.peerOldReleased(msg)
-	case peerAlone:
+	case record.Alone:
 		if m.stage == stageLeaving && msg.From == m.leader {
 			m.own.abandon()
 		}
@@ -437,13 +438,13 @@ func (m *machine) recreated(in recreatedInput) {
 // itself is the leader's.
 func (m *machine) writeAgain() {
 	create := func(key string, value any) {
-		m.kv(kvEffect{purpose: forOperators, op: opCreate, bucket: m.cfg.bucketMap(), key: key, value: mustJSON(value)})
+		m.kv(kvEffect{purpose: forOperators, op: opCreate, bucket: m.cfg.bucketMap(), key: key, value: record.Encode(value)})
 	}
 	if m.expectRev > 0 {
-		create(expectedKey, expectedValue{Schema: valueSchema, N: m.expect})
+		create(expectedKey, record.Expected{Schema: record.Schema, N: m.expect})
 	}
 	if m.wantedRev > 0 {
-		create(wantedKey, wantedValue{Schema: valueSchema, Slots: m.wanted})
+		create(wantedKey, record.Wanted{Schema: record.Schema, Slots: m.wanted})
 	}
 	if m.overrides.rev > 0 {
 		create(overridesKey, encodeOverrides(m.overrides.overrides))

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/internal/record"
 	"github.com/muster-dev/muster/partition/state"
 )
 
@@ -128,7 +129,7 @@ func (p *scriptPlayer) command(words []string) {
 		}
 	case "stale-lease": // of a worker that has ended, by a replica that missed its end
 		b := s.srv.buckets[s.cfg.bucketLeases()]
-		b.stale = &simKV{key: arg, rev: 1, value: mustJSON(leaseValue{Schema: valueSchema, ID: arg, Claim: 1, Weight: 1, State: state.Stable})}
+		b.stale = &simKV{key: arg, rev: 1, value: record.Encode(record.Heartbeat{Schema: record.Schema, ID: arg, Claim: 1, Weight: 1, State: state.Stable})}
 	case "behind": // the replica that answers lists
 		s.srv.behind = true
 	case "crash":
@@ -201,9 +202,9 @@ func (p *scriptPlayer) showMap() {
 	}
 	fmt.Fprintf(&p.out, "version %d:", a.Version)
 	for s := range a.Owner {
-		fmt.Fprintf(&p.out, " %v@%d", a.owner(s), a.Since[s])
+		fmt.Fprintf(&p.out, " %v@%d", a.OwnerAt(s), a.Since[s])
 		if mv, ok := a.Moves[s]; ok {
-			fmt.Fprintf(&p.out, "->%v", a.member(mv.Next))
+			fmt.Fprintf(&p.out, "->%v", a.Worker(mv.Next))
 		}
 		if a.Taking[s] {
 			fmt.Fprint(&p.out, "!")
@@ -263,7 +264,7 @@ func TestAReleaseOfAnEarlierNameIsIgnored(t *testing.T) {
 
 // joinedMachine returns a machine that has joined as sim-0/7, of a group of two
 // with a map in which each owns two slots.
-func joinedMachine(t testing.TB) (*machine, *Assignment) {
+func joinedMachine(t testing.TB) (*machine, *record.Assignment) {
 	t.Helper()
 	cfg := Config{Name: "sim", Stream: "sim", Subject: "sim.*", Slots: 4}.resolve()
 	m := newMachine(cfg, "p1")
@@ -272,13 +273,13 @@ func joinedMachine(t testing.TB) (*machine, *Assignment) {
 	m.step(now, kvInput{kvEffect: kvEffect{purpose: forNames}})
 	m.step(now, kvInput{kvEffect: kvEffect{purpose: forClaim, key: "sim-0"}, gotRev: 7})
 	m.step(now, kvInput{kvEffect: kvEffect{purpose: forJoin, key: "sim-0", start: now}, gotRev: 1})
-	a := &Assignment{Schema: mapSchema, Version: 3, Epoch: 1, Leader: Member{"sim-1", 8}, Layout: 1, Slots: 4,
-		Workers: []Member{{"sim-0", 7}, {"sim-1", 8}}, Owner: []int32{0, 0, 1, 1}, Since: []uint64{1, 1, 1, 1},
-		Moves: map[int]plannedMove{0: {Next: 1, Version: 3}, 2: {Next: 0, Version: 3}}}
-	if err := a.validate(); err != nil {
+	a := &record.Assignment{Schema: record.MapSchema, Version: 3, Epoch: 1, Leader: record.Process{ID: "sim-1", Claim: 8}, Layout: 1, Slots: 4,
+		Workers: []record.Process{{ID: "sim-0", Claim: 7}, {ID: "sim-1", Claim: 8}}, Owner: []int32{0, 0, 1, 1}, Since: []uint64{1, 1, 1, 1},
+		Moves: map[int]record.Move{0: {Next: 1, Version: 3}, 2: {Next: 0, Version: 3}}}
+	if _, err := record.DecodeAssignment(a.Encode()); err != nil {
 		t.Fatal(err)
 	}
-	m.step(now, leaderInput{leader: Member{"sim-1", 8}, rev: 2})
+	m.step(now, leaderInput{leader: record.Process{ID: "sim-1", Claim: 8}, rev: 2})
 	m.step(now, mapInput{a, 5})
 	if m.stage != stageJoined || !m.lease.valid {
 		t.Fatalf("stage %d, trusted %v", m.stage, m.lease.valid)
@@ -290,24 +291,24 @@ func joinedMachine(t testing.TB) (*machine, *Assignment) {
 // only two messages give it a slot: a release of the old owner for this very
 // move, and a grant for a slot that the map says is its own.
 func FuzzPeerMessage(f *testing.F) {
-	for _, kind := range []peerKind{peerPrepared, peerReleased, peerHolding, peerGrant, peerWant, peerAlone, peerAskOld, peerOldReleased} {
-		f.Add(mustJSON(peerMessage{Schema: valueSchema, Kind: kind, From: Member{"sim-1", 8}, To: Member{"sim-0", 7}, Slots: []slotMark{{Slot: 2, Version: 3}, {Slot: 0, Version: 3}}}))
-		f.Add(mustJSON(peerMessage{Schema: valueSchema, Kind: kind, From: Member{"sim-9", 1}, To: Member{"sim-0", 7}, Slots: []slotMark{{Slot: -1, Version: 3}, {Slot: 4000, Version: 1 << 60, Forced: true}}}))
+	for _, kind := range []record.PeerKind{record.Prepared, record.Released, record.Holding, record.Grant, record.Want, record.Alone, record.AskOld, record.OldReleased} {
+		f.Add(record.Encode(record.PeerMessage{Schema: record.Schema, Kind: kind, From: record.Process{ID: "sim-1", Claim: 8}, To: record.Process{ID: "sim-0", Claim: 7}, Slots: []record.SlotMark{{Slot: 2, Version: 3}, {Slot: 0, Version: 3}}}))
+		f.Add(record.Encode(record.PeerMessage{Schema: record.Schema, Kind: kind, From: record.Process{ID: "sim-9", Claim: 1}, To: record.Process{ID: "sim-0", Claim: 7}, Slots: []record.SlotMark{{Slot: -1, Version: 3}, {Slot: 4000, Version: 1 << 60, Forced: true}}}))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var msg peerMessage
+		var msg record.PeerMessage
 		if json.Unmarshal(data, &msg) != nil {
 			return
 		}
 		m, a := joinedMachine(t)
-		told := peerMessage{Schema: msg.Schema, Kind: msg.Kind, From: msg.From, Slots: slices.Clone(msg.Slots)}
+		told := record.PeerMessage{Schema: msg.Schema, Kind: msg.Kind, From: msg.From, Slots: slices.Clone(msg.Slots)}
 		for _, e := range m.step(m.now, peerInput{msg}) {
 			h, ok := e.(holdEffect)
 			if !ok {
 				continue
 			}
-			released := told.Kind == peerReleased && told.From == a.owner(h.slot) && a.Moves[h.slot].Next == 0 &&
-				slices.ContainsFunc(told.Slots, func(s slotMark) bool {
+			released := told.Kind == record.Released && told.From == a.OwnerAt(h.slot) && a.Moves[h.slot].Next == 0 &&
+				slices.ContainsFunc(told.Slots, func(s record.SlotMark) bool {
 					return s.Slot == h.slot && s.Version == a.Moves[h.slot].Version && !s.Forced
 				})
 			if !released {

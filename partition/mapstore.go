@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // mapStore reads and writes the map for the leader. A leader's authority is its epoch: it
@@ -34,7 +35,7 @@ type mapStore struct {
 // mapUser is told what becomes of the map.
 type mapUser interface {
 	// seeMap takes a newer map in.
-	seeMap(a *Assignment, rev uint64)
+	seeMap(a *record.Assignment, rev uint64)
 	// mapTaken: the map has this leader's epoch, for the first time.
 	mapTaken()
 	// mapWritten: a newer map is in the bucket.
@@ -53,7 +54,7 @@ func (s *mapStore) reset() { *s = mapStore{core: s.core, up: s.up} }
 // read reads the map, since what the bucket holds is not known.
 func (s *mapStore) read() {
 	s.rereadAt = time.Time{}
-	s.kv(kvEffect{purpose: forMapRead, op: opGet, bucket: s.cfg.bucketMap(), key: AssignmentKey})
+	s.kv(kvEffect{purpose: forMapRead, op: opGet, bucket: s.cfg.bucketMap(), key: record.AssignmentKey})
 }
 
 // wasRead continues from a read of the map: after an election, or after a write
@@ -62,7 +63,7 @@ func (s *mapStore) wasRead(in kvInput) {
 	if !s.leaderLease.held {
 		return
 	}
-	var a *Assignment
+	var a *record.Assignment
 	switch {
 	case errors.Is(in.err, errNotFound) && s.cur != nil:
 		s.readHistory() // deleted, not by a worker
@@ -75,7 +76,7 @@ func (s *mapStore) wasRead(in kvInput) {
 		return
 	default:
 		var err error
-		if a, err = DecodeAssignment(in.gotValue); err != nil {
+		if a, err = record.DecodeAssignment(in.gotValue); err != nil {
 			s.seeMalformed(in.gotRev, err)
 		} else {
 			s.up.seeMap(a, in.gotRev)
@@ -99,7 +100,7 @@ func (s *mapStore) wasRead(in kvInput) {
 		a = s.cur // a replica that lags may have answered
 	}
 	if a != nil && a.Epoch != s.leaderLease.epoch {
-		next := a.clone()
+		next := a.Clone()
 		next.Epoch, next.Leader = s.leaderLease.epoch, s.self
 		s.write(next, nil)
 		return
@@ -119,12 +120,14 @@ func (s *mapStore) taken() {
 }
 
 // write writes the map that follows the newest one, and reports events when it is there.
-func (s *mapStore) write(next *Assignment, events []event.Event) { s.writeAt(next, events, s.curRev) }
+func (s *mapStore) write(next *record.Assignment, events []event.Event) {
+	s.writeAt(next, events, s.curRev)
+}
 
 // writeAt writes a map over a revision of what is there, 0 for nothing.
-func (s *mapStore) writeAt(next *Assignment, events []event.Event, rev uint64) {
+func (s *mapStore) writeAt(next *record.Assignment, events []event.Event, rev uint64) {
 	s.writer.writing = &mapWrite{next: next, events: events}
-	e := kvEffect{purpose: forMapWrite, op: opUpdate, bucket: s.cfg.bucketMap(), key: AssignmentKey, value: next.encode(), rev: rev}
+	e := kvEffect{purpose: forMapWrite, op: opUpdate, bucket: s.cfg.bucketMap(), key: record.AssignmentKey, value: next.Encode(), rev: rev}
 	if rev == 0 {
 		e.op = opCreate
 	}
@@ -183,7 +186,7 @@ func (s *mapStore) seen() {
 }
 
 // pending returns the map that finished handoffs and takeovers are entered in.
-func (s *mapStore) pending() *Assignment {
+func (s *mapStore) pending() *record.Assignment {
 	a, first := s.writer.change(s.cur, s.curRev, s.now)
 	if first {
 		a.Epoch, a.Leader = s.leaderLease.epoch, s.self
@@ -192,7 +195,7 @@ func (s *mapStore) pending() *Assignment {
 }
 
 // latest is the map as it will be when everything on its way is written.
-func (s *mapStore) latest() *Assignment { return s.writer.latest(s.cur) }
+func (s *mapStore) latest() *record.Assignment { return s.writer.latest(s.cur) }
 
 // flush writes the pending changes, if nothing speaks against it.
 func (s *mapStore) flush() {
@@ -206,8 +209,8 @@ func (s *mapStore) flush() {
 // the last one knows it. Another may have missed some: then a slot may be with a worker
 // that its map does not name, and so it takes all of them, with fences above every one
 // that was given.
-func (s *mapStore) afterLoss() *Assignment {
-	next := s.cur.clone()
+func (s *mapStore) afterLoss() *record.Assignment {
+	next := s.cur.Clone()
 	wrote := s.cur.Leader == s.self
 	next.Epoch, next.Leader = s.leaderLease.epoch, s.self
 	if wrote {
@@ -215,7 +218,7 @@ func (s *mapStore) afterLoss() *Assignment {
 		return next
 	}
 	next.Version = max(next.Version+1, s.leaderLease.epoch) // which counts writes: above all that there were
-	next.Moves = make(map[int]plannedMove)
+	next.Moves = make(map[int]record.Move)
 	takeAll(next)
 	return next
 }
@@ -226,7 +229,7 @@ func (s *mapStore) seeMalformed(rev uint64, err error) {
 	if rev <= s.curRev || rev <= s.bad.rev {
 		return
 	}
-	s.bad = badMap{rev: rev, seen: s.now, newer: errors.Is(err, errNewerSchema)}
+	s.bad = badMap{rev: rev, seen: s.now, newer: errors.Is(err, record.ErrNewerSchema)}
 	s.refuse(recordMap, rev, err)
 	s.restore()
 }
@@ -251,7 +254,7 @@ func (s *mapStore) readHistory() {
 		return
 	}
 	s.restoring = true
-	s.kv(kvEffect{purpose: forMapHistory, op: opHistory, bucket: s.cfg.bucketMap(), key: AssignmentKey})
+	s.kv(kvEffect{purpose: forMapHistory, op: opHistory, bucket: s.cfg.bucketMap(), key: record.AssignmentKey})
 }
 
 // restoreLater has the map and its history read again after a while.
@@ -270,7 +273,7 @@ func (s *mapStore) seeHistory(history []kvVersion) (last uint64, covered bool) {
 		if v.deleted || v.rev <= s.curRev {
 			continue
 		}
-		if a, err := DecodeAssignment(v.value); err == nil && a.checkOrder(v.rev, s.cur, s.now) == nil {
+		if a, err := record.DecodeAssignment(v.value); err == nil && a.CheckOrder(v.rev, s.cur, s.now) == nil {
 			s.up.seeMap(a, v.rev)
 		}
 	}
@@ -301,7 +304,7 @@ func (s *mapStore) historyRead(in kvInput) {
 	case last == 0 && len(in.history) == 0:
 		s.writeAt(s.afterLoss(), nil, 0)
 	default:
-		next := s.cur.clone()
+		next := s.cur.Clone()
 		next.Epoch, next.Leader = s.leaderLease.epoch, s.self
 		s.writeAt(next, nil, last)
 	}

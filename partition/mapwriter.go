@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // settleDelay is how long finished handoffs are collected for one write of the map.
@@ -17,7 +18,7 @@ type mapWriter struct {
 	// writing is under way; nil: nothing is.
 	writing *mapWrite
 	// pending is the map with the changes that wait to be written; nil: there are none.
-	pending *Assignment
+	pending *record.Assignment
 	// basis is the revision of the map that pending changes; 0: that is the one being
 	// written, whose revision is not known yet.
 	basis uint64
@@ -29,7 +30,7 @@ func (w *mapWriter) busy() bool { return w.writing != nil }
 
 // change returns the map that a change is to be entered in, and whether it is the first
 // one pending: then the map is a copy of the newest, of revision rev.
-func (w *mapWriter) change(newest *Assignment, rev uint64, now time.Time) (pending *Assignment, first bool) {
+func (w *mapWriter) change(newest *record.Assignment, rev uint64, now time.Time) (pending *record.Assignment, first bool) {
 	if w.pending != nil {
 		return w.pending, false
 	}
@@ -37,7 +38,7 @@ func (w *mapWriter) change(newest *Assignment, rev uint64, now time.Time) (pendi
 	if w.writing != nil {
 		newest, w.basis = w.writing.next, 0
 	}
-	w.pending, w.due = newest.clone(), now.Add(settleDelay)
+	w.pending, w.due = newest.Clone(), now.Add(settleDelay)
 	return w.pending, true
 }
 
@@ -49,7 +50,7 @@ func (w *mapWriter) isDue(now time.Time) bool { return !w.due.IsZero() && !now.B
 
 // latest returns the map as it will be when everything is written, newest if nothing is
 // on its way.
-func (w *mapWriter) latest(newest *Assignment) *Assignment {
+func (w *mapWriter) latest(newest *record.Assignment) *record.Assignment {
 	switch {
 	case w.pending != nil:
 		return w.pending
@@ -61,7 +62,7 @@ func (w *mapWriter) latest(newest *Assignment) *Assignment {
 }
 
 // take returns the pending changes, which are about to be written.
-func (w *mapWriter) take() *Assignment {
+func (w *mapWriter) take() *record.Assignment {
 	next := w.pending
 	w.drop()
 	return next
@@ -94,6 +95,6 @@ func (w *mapWriter) dropStale(rev uint64) {
 
 // mapWrite is a map on its way to the bucket, and what to tell when it is there.
 type mapWrite struct {
-	next   *Assignment
+	next   *record.Assignment
 	events []event.Event
 }

@@ -3,12 +3,14 @@ package partition
 import (
 	"testing"
 	"time"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 func TestMapWriter(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
-	newest := &Assignment{Version: 7, Owner: ownerColumn{0, 0}, Since: versionColumn{1, 1}}
+	newest := &record.Assignment{Version: 7, Owner: record.OwnerColumn{0, 0}, Since: record.VersionColumn{1, 1}}
 
 	t.Run("changes are collected in a copy until they are due", func(t *testing.T) {
 		t.Parallel()
@@ -29,7 +31,7 @@ func TestMapWriter(t *testing.T) {
 	})
 	t.Run("changes during a write rest on what it writes", func(t *testing.T) {
 		t.Parallel()
-		w := mapWriter{writing: &mapWrite{next: &Assignment{Version: 8}}}
+		w := mapWriter{writing: &mapWrite{next: &record.Assignment{Version: 8}}}
 		a, _ := w.change(newest, 5, now)
 		if a.Version != 8 {
 			t.Errorf("it is a copy of version %d, want 8", a.Version)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // membership is the worker's lease: it joins with it, renews it, and gives it back when it
@@ -62,15 +63,15 @@ func (s *membership) joinOver(rev uint64) {
 
 // value is what the worker writes as its lease.
 func (s *membership) value() []byte {
-	v := leaseValue{Schema: valueSchema, ID: s.self.ID, Claim: s.self.Claim, Instance: s.instance, N: s.attempt,
-		Leaving: s.stage == stageLeaving, Draining: s.draining(), Weight: s.cfg.Identity.Capacity, Zone: s.cfg.Identity.Zone, Pod: s.cfg.Identity.Pod, Node: s.cfg.Identity.Node, State: s.state, MapSchema: mapSchema}
+	v := record.Heartbeat{Schema: record.Schema, ID: s.self.ID, Claim: s.self.Claim, Instance: s.instance, N: s.attempt,
+		Leaving: s.stage == stageLeaving, Draining: s.draining(), Weight: s.cfg.Identity.Capacity, Zone: s.cfg.Identity.Zone, Pod: s.cfg.Identity.Pod, Node: s.cfg.Identity.Node, State: s.state, MapSchema: record.MapSchema}
 	if v.Draining {
 		v.DrainEnd = s.drainUntil.UnixMilli()
 	}
 	if s.cur != nil {
 		v.Version = s.cur.Version
 	}
-	return mustJSON(v)
+	return record.Encode(v)
 }
 
 // joined begins as a member of the group.
@@ -181,7 +182,7 @@ func (s *membership) outlived(rev uint64) bool {
 func (s *membership) claimAgain() {
 	s.do(listenEffect{})
 	s.kv(kvEffect{purpose: forFarewell, op: opDelete, bucket: s.cfg.bucketIDs(), key: s.self.ID, rev: s.identity.rev})
-	s.self = Member{}
+	s.self = record.Process{}
 	if s.asked {
 		s.exit()
 		return
@@ -277,7 +278,7 @@ func (s *membership) leaveDue() {
 		}
 	case !s.own.any() && !s.renewing && s.mapLetsGo():
 		s.farewell()
-	case !s.now.Before(s.leaveBy), s.leader == (Member{}) && s.now.Sub(s.leaderless) >= aloneAfter:
+	case !s.now.Before(s.leaveBy), s.leader == (record.Process{}) && s.now.Sub(s.leaderless) >= aloneAfter:
 		s.own.abandon()
 	}
 }
@@ -287,12 +288,12 @@ func (s *membership) mapLetsGo() bool {
 	if s.cur == nil {
 		return true
 	}
-	i := s.cur.index(s.self)
-	if i == none {
+	i := s.cur.Index(s.self)
+	if i == record.None {
 		return true
 	}
 	for slot, owner := range s.cur.Owner {
-		if owner == i || s.cur.destination(slot) == i {
+		if owner == i || s.cur.Destination(slot) == i {
 			return false
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // Fence orders the owners that a key has had: every later owner's fence is
@@ -26,10 +27,10 @@ type Fence struct {
 
 // Compare returns -1, 0 or +1 as f is lower than, equal to or greater than g,
 // by version and then by claim.
-func (f Fence) Compare(g Fence) int { return storedFence(f).Compare(storedFence(g)) }
+func (f Fence) Compare(g Fence) int { return record.Fence(f).Compare(record.Fence(g)) }
 
 // String returns "version.claim".
-func (f Fence) String() string { return storedFence(f).String() }
+func (f Fence) String() string { return record.Fence(f).String() }
 
 // Message is one message of the stream, handed to the owner of its key.
 type Message struct {

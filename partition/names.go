@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // nameTable is what a worker that looks for a stable ID knows of the names. The lists
@@ -95,7 +97,7 @@ func (t *nameTable) claimed() {
 // vacancy returns a name that has slots by the map and that nobody holds, "" if
 // there is none: of a worker that restarts, or else of one that is missed. A
 // worker that takes it moves no slot; a lower name that is free, left by a scale-down, would.
-func (t *nameTable) vacancy(cur *Assignment) string {
+func (t *nameTable) vacancy(cur *record.Assignment) string {
 	if cur == nil {
 		return ""
 	}

@@ -3,6 +3,8 @@ package partition
 import (
 	"testing"
 	"time"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 func TestNameTable(t *testing.T) {
@@ -45,7 +47,7 @@ func TestNameTable(t *testing.T) {
 	})
 	t.Run("of the names with slots that nobody holds, one that restarts is taken first", func(t *testing.T) {
 		t.Parallel()
-		a := &Assignment{Workers: []Member{{"w-0", 1}, {"w-1", 2}, {"w-2", 3}, {"w-3", 4}}, Owner: ownerColumn{0, 1, 2}, Since: versionColumn{1, 1, 1}, Restarting: map[int]bool{2: true}}
+		a := &record.Assignment{Workers: []record.Process{{ID: "w-0", Claim: 1}, {ID: "w-1", Claim: 2}, {ID: "w-2", Claim: 3}, {ID: "w-3", Claim: 4}}, Owner: record.OwnerColumn{0, 1, 2}, Since: record.VersionColumn{1, 1, 1}, Restarting: map[int]bool{2: true}}
 		var n nameTable
 		n.list(nil)
 		if got := n.vacancy(a); got != "w-2" {

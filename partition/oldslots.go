@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // oldSlots are the slots of the old generation that this worker still works on while the
@@ -48,12 +49,12 @@ func (o *oldSlots) begin(was division, held map[int]*slotState) {
 // waitedFor reports whether the map waits for this worker to give a slot up.
 func (o *oldSlots) waitedFor(d division, s int) bool {
 	f := o.cur.Former
-	return f != nil && oldGenerationOf(f) == d && o.cur.member(f.Owner[s]) == o.self
+	return f != nil && oldGenerationOf(f) == d && o.cur.Worker(f.Owner[s]) == o.self
 }
 
 // peerAsks: the leader asks for slots of the old generation. A worker that has seen no map
 // of the new one yet answers when it has.
-func (o *oldSlots) peerAsks(msg peerMessage) {
+func (o *oldSlots) peerAsks(msg record.PeerMessage) {
 	for _, mark := range msg.Slots {
 		o.asked[mark.Slot] = mark.Version
 	}
@@ -66,7 +67,7 @@ func (o *oldSlots) releaseAsked(is division) {
 		return
 	}
 	f := o.cur.Former
-	var released []slotMark
+	var released []record.SlotMark
 	for _, s := range slices.Sorted(maps.Keys(o.asked)) {
 		version := o.asked[s]
 		if version > o.cur.Version {
@@ -78,7 +79,7 @@ func (o *oldSlots) releaseAsked(is division) {
 		}
 		switch st := o.slots[s]; {
 		case st == nil:
-			released = append(released, slotMark{Slot: s, Version: version})
+			released = append(released, record.SlotMark{Slot: s, Version: version})
 		case st.phase == phaseHolding:
 			*st = slotState{phase: phaseReleasing, version: st.version, begun: o.now, deadline: o.now.Add(o.cfg.Rebalance.HandoffTimeout)}
 			o.do(releaseEffect{place: o.division.place(s), claim: o.self.Claim, final: true, leave: o.leaving(s, is)})
@@ -87,9 +88,9 @@ func (o *oldSlots) releaseAsked(is division) {
 	o.tellReleased(released)
 }
 
-func (o *oldSlots) tellReleased(marks []slotMark) {
+func (o *oldSlots) tellReleased(marks []record.SlotMark) {
 	if marks != nil {
-		o.send(o.leader, peerOldReleased, marks)
+		o.send(o.leader, record.OldReleased, marks)
 	}
 }
 
@@ -97,14 +98,14 @@ func (o *oldSlots) tellReleased(marks []slotMark) {
 func (o *oldSlots) leaving(s int, is division) Slots {
 	was := o.division
 	if is.slots < was.slots {
-		if o.cur.member(o.cur.destination(s%is.slots)) != o.self {
+		if o.cur.Worker(o.cur.Destination(s%is.slots)) != o.self {
 			return Slots{Of: was.slots, Slots: []int{s}}
 		}
 		return Slots{}
 	}
 	out := Slots{Of: is.slots}
 	for _, t := range was.place(s).overlapping(is) {
-		if o.cur.member(o.cur.destination(t)) != o.self {
+		if o.cur.Worker(o.cur.Destination(t)) != o.self {
 			out.Slots = append(out.Slots, t)
 		}
 	}
@@ -120,7 +121,7 @@ func (o *oldSlots) released(in slotReleasedInput) {
 	o.emit(event.Event{Kind: event.SlotReleased, Slot: in.slot, Duration: o.now.Sub(st.begun)})
 	delete(o.slots, in.slot)
 	if f := o.cur.Former; f != nil && oldGenerationOf(f) == in.division {
-		o.tellReleased([]slotMark{{Slot: in.slot, Version: f.Version}})
+		o.tellReleased([]record.SlotMark{{Slot: in.slot, Version: f.Version}})
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // TestBucketOperations runs one body of conditional writes against the simulated server
@@ -61,7 +63,7 @@ func operationsHold(t *testing.T, run func(kvEffect) kvInput) {
 		{"another holder creates it", opCreate, func() uint64 { return 0 }, nil, true},
 	} {
 		attempt++
-		out := run(kvEffect{op: step.op, bucket: "operations", key: "k", value: mustJSON(attempt), rev: step.rev()})
+		out := run(kvEffect{op: step.op, bucket: "operations", key: "k", value: record.Encode(attempt), rev: step.rev()})
 		if !errors.Is(out.err, step.err) || step.err == nil && out.err != nil {
 			t.Fatalf("%s: %v, want %v", step.name, out.err, step.err)
 		}

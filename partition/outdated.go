@@ -3,6 +3,7 @@ package partition
 import (
 	"fmt"
 
+	"github.com/muster-dev/muster/partition/internal/record"
 	"github.com/muster-dev/muster/partition/plan"
 )
 
@@ -11,12 +12,8 @@ import (
 // slots that it has, and never hears of others. So it keeps those and gets none: a slot
 // that it were given would be processed by nobody until it ends.
 
-// mapSchemaRead is the newest schema of the map that the worker of a lease reads. A
-// worker of before mapSchema 2 says nothing about it.
-func mapSchemaRead(v leaseValue) int { return max(v.MapSchema, oldestMapSchema) }
-
 func outdatedNote(worker string) string {
-	return fmt.Sprintf("%s is of an earlier version, which can't read this map (schema %d): it keeps its slots and gets no others; replace it", worker, mapSchema)
+	return fmt.Sprintf("%s is of an earlier version, which can't read this map (schema %d): it keeps its slots and gets no others; replace it", worker, record.MapSchema)
 }
 
 // keepSlots takes the load of the slots whose owners keep them out of a problem, and

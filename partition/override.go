@@ -10,6 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // This file holds overrides: an operator's decision that a slot is to be with a worker.
@@ -36,48 +38,14 @@ func (p Override) slot(slots int) int {
 	return p.Slot
 }
 
-// recordOverride is an operator's override as it is stored.
-type recordOverride struct {
-	Slot   int       `json:"slot"`
-	Key    string    `json:"key,omitempty"`
-	Worker string    `json:"worker"`
-	At     time.Time `json:"at"`
-}
-
-// overridesValue is what overridesKey holds.
-type overridesValue struct {
-	Schema    int              `json:"schema"`
-	Overrides []recordOverride `json:"pins"`
-}
-
 const (
-	overridesKey = "pins"
-	// maxOverridesBytes bounds what is read as overrides.
-	maxOverridesBytes = 4 << 20
-	reasonOverrides   = "overrides"
+	overridesKey    = "pins"
+	reasonOverrides = "overrides"
 )
-
-// decodeOverrideValue reads the overrides, and returns every fault that it finds.
-func decodeOverrideValue(data []byte) (overridesValue, error) {
-	var v overridesValue
-	if err := decodeRecord(data, maxOverridesBytes, &v); err != nil {
-		return overridesValue{}, fmt.Errorf("reading overrides: %w", err)
-	}
-	var errs []error
-	for i, p := range v.Overrides {
-		if p.Worker == "" || p.Slot < 0 || p.Slot >= maxSlots {
-			errs = append(errs, fmt.Errorf("reading overrides: overrides[%d] is no override: %+v", i, p))
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return overridesValue{}, err
-	}
-	return v, nil
-}
 
 // decodeOverrides reads the overrides of a group.
 func decodeOverrides(data []byte) ([]Override, error) {
-	v, err := decodeOverrideValue(data)
+	v, err := record.DecodeOverrides(data)
 	if err != nil || len(v.Overrides) == 0 {
 		return nil, err
 	}
@@ -89,10 +57,10 @@ func decodeOverrides(data []byte) ([]Override, error) {
 }
 
 // encodeOverrides returns the overrides of a group as they are stored.
-func encodeOverrides(overrides []Override) overridesValue {
-	v := overridesValue{Schema: valueSchema, Overrides: make([]recordOverride, len(overrides))}
+func encodeOverrides(overrides []Override) record.Overrides {
+	v := record.Overrides{Schema: record.Schema, Overrides: make([]record.Override, len(overrides))}
 	for i, o := range overrides {
-		v.Overrides[i] = recordOverride(o)
+		v.Overrides[i] = record.Override(o)
 	}
 	return v
 }
@@ -204,7 +172,7 @@ func changeOverrides(ctx context.Context, nc *nats.Conn, group string, change fu
 			return fmt.Errorf("changing the overrides of %s: %w", group, err)
 		}
 		slices.SortStableFunc(next, func(a, b Override) int { return cmp.Compare(a.Slot, b.Slot) })
-		value := mustJSON(encodeOverrides(next))
+		value := record.Encode(encodeOverrides(next))
 		if rev == 0 {
 			_, err = kv.Create(ctx, overridesKey, value)
 		} else {

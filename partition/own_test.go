@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // holds returns the slots that effects begin to hold.
@@ -16,33 +18,33 @@ func holds(effects []effect) (slots []int) {
 	return slots
 }
 
-func peerSays(from, to Member, kind peerKind, marks ...slotMark) peerInput {
-	return peerInput{peerMessage{Schema: valueSchema, Kind: kind, From: from, To: to, Slots: marks}}
+func peerSays(from, to record.Process, kind record.PeerKind, marks ...record.SlotMark) peerInput {
+	return peerInput{record.PeerMessage{Schema: record.Schema, Kind: kind, From: from, To: to, Slots: marks}}
 }
 
 // TestOnlyTheReleaseOfThisMoveGivesASlot: a message between workers may come late, and a
 // release is of the move that it names.
 func TestOnlyTheReleaseOfThisMoveGivesASlot(t *testing.T) {
 	t.Parallel()
-	owner := Member{"sim-1", 8}
+	owner := record.Process{ID: "sim-1", Claim: 8}
 	for name, tt := range map[string]struct {
-		from Member
-		mark slotMark
+		from record.Process
+		mark record.SlotMark
 		want []int
 	}{
-		"of this move":                   {owner, slotMark{Slot: 2, Version: 3}, []int{2}},
-		"of an earlier move":             {owner, slotMark{Slot: 2, Version: 2}, nil},
-		"of a later move":                {owner, slotMark{Slot: 2, Version: 4}, nil},
-		"with a message unsettled":       {owner, slotMark{Slot: 2, Version: 3, Forced: true}, nil},
-		"of a slot that does not move":   {owner, slotMark{Slot: 3, Version: 3}, nil},
-		"of an earlier holder's name":    {Member{"sim-1", 6}, slotMark{Slot: 2, Version: 3}, nil},
-		"of a worker that is not owner":  {Member{"sim-9", 9}, slotMark{Slot: 2, Version: 3}, nil},
-		"of a slot that moves elsewhere": {owner, slotMark{Slot: 0, Version: 3}, nil},
+		"of this move":                   {owner, record.SlotMark{Slot: 2, Version: 3}, []int{2}},
+		"of an earlier move":             {owner, record.SlotMark{Slot: 2, Version: 2}, nil},
+		"of a later move":                {owner, record.SlotMark{Slot: 2, Version: 4}, nil},
+		"with a message unsettled":       {owner, record.SlotMark{Slot: 2, Version: 3, Forced: true}, nil},
+		"of a slot that does not move":   {owner, record.SlotMark{Slot: 3, Version: 3}, nil},
+		"of an earlier holder's name":    {record.Process{ID: "sim-1", Claim: 6}, record.SlotMark{Slot: 2, Version: 3}, nil},
+		"of a worker that is not owner":  {record.Process{ID: "sim-9", Claim: 9}, record.SlotMark{Slot: 2, Version: 3}, nil},
+		"of a slot that moves elsewhere": {owner, record.SlotMark{Slot: 0, Version: 3}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m, _ := joinedMachine(t)
-			if got := holds(m.step(m.now, peerSays(tt.from, m.self, peerReleased, tt.mark))); !slices.Equal(got, tt.want) {
+			if got := holds(m.step(m.now, peerSays(tt.from, m.self, record.Released, tt.mark))); !slices.Equal(got, tt.want) {
 				t.Errorf("it holds %v, want %v", got, tt.want)
 			}
 		})
@@ -54,7 +56,7 @@ func TestOnlyTheReleaseOfThisMoveGivesASlot(t *testing.T) {
 func TestAFenceNamesTheMoveAndTheClaim(t *testing.T) {
 	t.Parallel()
 	m, _ := joinedMachine(t)
-	for _, e := range m.step(m.now, peerSays(Member{"sim-1", 8}, m.self, peerReleased, slotMark{Slot: 2, Version: 3})) {
+	for _, e := range m.step(m.now, peerSays(record.Process{ID: "sim-1", Claim: 8}, m.self, record.Released, record.SlotMark{Slot: 2, Version: 3})) {
 		if h, is := e.(holdEffect); is && h.fence != (Fence{3, 7}) {
 			t.Errorf("the fence is %v, want 3.7", h.fence)
 		}
@@ -66,17 +68,17 @@ func TestAFenceNamesTheMoveAndTheClaim(t *testing.T) {
 func TestAGrantCountsForItsTakeover(t *testing.T) {
 	t.Parallel()
 	m, a := joinedMachine(t)
-	next := a.clone()
+	next := a.Clone()
 	next.Version, next.Moves = 4, nil
 	next.Owner[2], next.Since[2], next.Taking = 0, 4, map[int]bool{2: true}
 	m.step(m.now, mapInput{next, 6})
-	leader := Member{"sim-1", 8}
+	leader := record.Process{ID: "sim-1", Claim: 8}
 	for _, version := range []uint64{3, 5} {
-		if got := holds(m.step(m.now, peerSays(leader, m.self, peerGrant, slotMark{Slot: 2, Version: version}))); got != nil {
+		if got := holds(m.step(m.now, peerSays(leader, m.self, record.Grant, record.SlotMark{Slot: 2, Version: version}))); got != nil {
 			t.Errorf("a grant of takeover %d gives slots %v, which wait for takeover 4", version, got)
 		}
 	}
-	if got := holds(m.step(m.now, peerSays(leader, m.self, peerGrant, slotMark{Slot: 2, Version: 4}))); !slices.Equal(got, []int{2}) {
+	if got := holds(m.step(m.now, peerSays(leader, m.self, record.Grant, record.SlotMark{Slot: 2, Version: 4}))); !slices.Equal(got, []int{2}) {
 		t.Errorf("the grant gives slots %v", got)
 	}
 }
@@ -86,13 +88,13 @@ func TestAGrantCountsForItsTakeover(t *testing.T) {
 func TestAnOlderMapChangesNothing(t *testing.T) {
 	t.Parallel()
 	m, a := joinedMachine(t)
-	next := a.clone()
+	next := a.Clone()
 	delete(next.Moves, 2)
 	next.Owner[2], next.Since[2] = 0, 3
 	m.step(m.now, mapInput{next, 6})
 	m.step(m.now, mapInput{a, 5})
-	if m.curRev != 6 || m.cur.owner(2) != m.self {
-		t.Errorf("the map is that of revision %d, in which %v owns slot 2", m.curRev, m.cur.owner(2))
+	if m.curRev != 6 || m.cur.OwnerAt(2) != m.self {
+		t.Errorf("the map is that of revision %d, in which %v owns slot 2", m.curRev, m.cur.OwnerAt(2))
 	}
 }
 
@@ -101,9 +103,9 @@ func TestAnOlderMapChangesNothing(t *testing.T) {
 func TestAnOwnerWaitsForThePreparedOfThisMove(t *testing.T) {
 	t.Parallel()
 	m, _ := joinedMachine(t)
-	next := Member{"sim-1", 8}
+	next := record.Process{ID: "sim-1", Claim: 8}
 	released := func(version uint64) bool {
-		return slices.ContainsFunc(m.step(m.now, peerSays(next, m.self, peerPrepared, slotMark{Slot: 0, Version: version})), func(e effect) bool {
+		return slices.ContainsFunc(m.step(m.now, peerSays(next, m.self, record.Prepared, record.SlotMark{Slot: 0, Version: version})), func(e effect) bool {
 			r, is := e.(releaseEffect)
 			return is && r.slot == 0
 		})
@@ -121,7 +123,7 @@ func TestAnOwnerWaitsForThePreparedOfThisMove(t *testing.T) {
 func TestAHandoffIsForcedInTime(t *testing.T) {
 	t.Parallel()
 	m, _ := joinedMachine(t)
-	m.step(m.now, peerSays(Member{"sim-1", 8}, m.self, peerPrepared, slotMark{Slot: 0, Version: 3}))
+	m.step(m.now, peerSays(record.Process{ID: "sim-1", Claim: 8}, m.self, record.Prepared, record.SlotMark{Slot: 0, Version: 3}))
 	forced := func(at time.Time) bool {
 		return slices.ContainsFunc(m.step(at, tickInput{}), func(e effect) bool {
 			f, is := e.(forceEffect)

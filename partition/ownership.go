@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // This file holds what a worker does with slots. The rules, from which
@@ -37,7 +38,7 @@ type ownership struct {
 
 // readiness is a "prepared" of the next owner of a slot.
 type readiness struct {
-	from    Member
+	from    record.Process
 	version uint64
 }
 
@@ -103,17 +104,17 @@ func (o *ownership) forget(slot int) {
 }
 
 // destined returns the slots that a map gives to this worker.
-func (o *ownership) destined(a *Assignment) []int {
+func (o *ownership) destined(a *record.Assignment) []int {
 	var mine []int
 	if a == nil {
 		return nil
 	}
-	i := a.index(o.self)
-	if i == none {
+	i := a.Index(o.self)
+	if i == record.None {
 		return nil
 	}
 	for s := range a.Owner {
-		if a.destination(s) == i {
+		if a.Destination(s) == i {
 			mine = append(mine, s)
 		}
 	}
@@ -145,8 +146,8 @@ func (o *ownership) applyMap() {
 	if o.abandoning {
 		return
 	}
-	me := o.cur.index(o.self)
-	if o.stage == stageLeaving && me != none && o.cur.Restarting[int(me)] {
+	me := o.cur.Index(o.self)
+	if o.stage == stageLeaving && me != record.None && o.cur.Restarting[int(me)] {
 		// What is here waits for a process that rejoins by the same name.
 		o.abandon()
 		return
@@ -159,9 +160,9 @@ func (o *ownership) applyMap() {
 		st := o.slots[s]
 		mv, moving := o.cur.Moves[s]
 		switch {
-		case me != none && o.cur.Owner[s] == me:
+		case me != record.None && o.cur.Owner[s] == me:
 			o.applyOwner(s, st)
-		case me != none && moving && mv.Next == me:
+		case me != record.None && moving && mv.Next == me:
 			if o.applyNext(s, st, mv) {
 				prepare = append(prepare, s)
 			}
@@ -211,8 +212,8 @@ func (o *ownership) holdOrAwait(s int, since uint64, taking bool) {
 }
 
 // applyNext reports whether the slot must be prepared.
-func (o *ownership) applyNext(s int, st *slotState, mv plannedMove) bool {
-	owner := o.cur.owner(s)
+func (o *ownership) applyNext(s int, st *slotState, mv record.Move) bool {
+	owner := o.cur.OwnerAt(s)
 	switch {
 	case st != nil && st.phase == phaseReleasing:
 		return false // seen again when it is released
@@ -285,17 +286,17 @@ func (o *ownership) prepared(in preparedInput) {
 }
 
 func (o *ownership) tellPrepared(slots []int) {
-	to := make(map[Member][]slotMark)
+	to := make(map[record.Process][]record.SlotMark)
 	for _, s := range slots {
 		st := o.slots[s]
-		to[st.peer] = append(to[st.peer], slotMark{Slot: s, Version: st.version})
+		to[st.peer] = append(to[st.peer], record.SlotMark{Slot: s, Version: st.version})
 	}
-	o.sendAll(peerPrepared, to)
+	o.sendAll(record.Prepared, to)
 }
 
-// peerPrepared: the next owner is ready. Its map may be newer than ours, so what
+// record.Prepared: the next owner is ready. Its map may be newer than ours, so what
 // it says is kept until our map shows the move.
-func (o *ownership) peerPrepared(msg peerMessage) {
+func (o *ownership) peerPrepared(msg record.PeerMessage) {
 	for _, mark := range msg.Slots {
 		if r, ok := o.ready[mark.Slot]; ok && r.version > mark.Version {
 			continue
@@ -310,7 +311,7 @@ func (o *ownership) peerPrepared(msg peerMessage) {
 func (o *ownership) tryRelease(s int) {
 	r, ok := o.ready[s]
 	mv, moving := o.cur.Moves[s]
-	if !ok || !moving || r.version != mv.Version || o.cur.owner(s) != o.self || o.cur.member(mv.Next) != r.from {
+	if !ok || !moving || r.version != mv.Version || o.cur.OwnerAt(s) != o.self || o.cur.Worker(mv.Next) != r.from {
 		return
 	}
 	st := o.slots[s]
@@ -355,7 +356,7 @@ func (o *ownership) slotReleased(in slotReleasedInput) {
 	peer := st.peer
 	st = o.setPhase(s, phaseReleased, st.version)
 	st.peer, st.forced, st.stopped = peer, in.forced, o.now.Add(-in.idle)
-	if o.cur.owner(s) != o.self {
+	if o.cur.OwnerAt(s) != o.self {
 		o.forget(s)
 		o.applyMap()
 		return
@@ -368,20 +369,20 @@ func (o *ownership) slotReleased(in slotReleasedInput) {
 // it must be reset before anybody pulls.
 func (o *ownership) tellReleased(s int) {
 	st := o.slots[s]
-	mark := []slotMark{{Slot: s, Version: st.version, Forced: st.forced}}
+	mark := []record.SlotMark{{Slot: s, Version: st.version, Forced: st.forced}}
 	if !st.stopped.IsZero() {
 		mark[0].Idle = o.now.Sub(st.stopped).Microseconds()
 	}
 	mv, moving := o.cur.Moves[s]
 	if !st.forced && moving && mv.Version == st.version {
-		o.send(o.cur.member(mv.Next), peerReleased, mark)
+		o.send(o.cur.Worker(mv.Next), record.Released, mark)
 	}
-	o.send(o.leader, peerReleased, mark)
+	o.send(o.leader, record.Released, mark)
 }
 
-// peerReleased: the old owner has ended; if the move is still the one it speaks
+// record.Released: the old owner has ended; if the move is still the one it speaks
 // of, the slot is ours.
-func (o *ownership) peerReleased(msg peerMessage) {
+func (o *ownership) peerReleased(msg record.PeerMessage) {
 	if o.cur == nil || o.abandoning {
 		return
 	}
@@ -391,16 +392,16 @@ func (o *ownership) peerReleased(msg peerMessage) {
 		}
 		mv, moving := o.cur.Moves[mark.Slot]
 		st := o.slots[mark.Slot]
-		if !moving || mark.Forced || mv.Version != mark.Version || o.cur.member(mv.Next) != o.self ||
-			o.cur.owner(mark.Slot) != msg.From || st == nil || (st.phase != phasePreparing && st.phase != phaseReady) {
+		if !moving || mark.Forced || mv.Version != mark.Version || o.cur.Worker(mv.Next) != o.self ||
+			o.cur.OwnerAt(mark.Slot) != msg.From || st == nil || (st.phase != phasePreparing && st.phase != phaseReady) {
 			continue
 		}
 		o.holdHanded(mark.Slot, mv.Version, time.Duration(mark.Idle)*time.Microsecond)
-		o.send(o.leader, peerHolding, []slotMark{{Slot: mark.Slot, Version: mv.Version}})
+		o.send(o.leader, record.Holding, []record.SlotMark{{Slot: mark.Slot, Version: mv.Version}})
 	}
 }
 
-func (o *ownership) peerGrant(msg peerMessage) {
+func (o *ownership) peerGrant(msg record.PeerMessage) {
 	for _, mark := range msg.Slots {
 		s := mark.Slot
 		if o.cur != nil && mark.Version <= o.cur.Version && (!o.inMap(s) || mark.Version < o.cur.Since[s]) {
@@ -452,7 +453,7 @@ func (o *ownership) heldAhead() bool {
 		return false
 	}
 	for s, st := range o.slots {
-		if st.phase == phaseHolding && o.inMap(s) && o.cur.owner(s) != o.self {
+		if st.phase == phaseHolding && o.inMap(s) && o.cur.OwnerAt(s) != o.self {
 			return true
 		}
 	}
@@ -461,13 +462,13 @@ func (o *ownership) heldAhead() bool {
 
 func (o *ownership) resync() {
 	var ready []int
-	var want, holding []slotMark
+	var want, holding []record.SlotMark
 	for _, s := range o.sorted() {
 		st := o.slots[s]
 		if o.now.Sub(st.begun) < resyncInterval/2 {
 			continue
 		}
-		mark := slotMark{Slot: s, Version: st.version}
+		mark := record.SlotMark{Slot: s, Version: st.version}
 		switch st.phase {
 		case phaseReady:
 			ready = append(ready, s)
@@ -476,7 +477,7 @@ func (o *ownership) resync() {
 		case phaseReleased:
 			o.tellReleased(s)
 		case phaseHolding:
-			if o.cur.owner(s) != o.self {
+			if o.cur.OwnerAt(s) != o.self {
 				holding = append(holding, mark)
 			}
 		case phasePreparing, phaseReleasing:
@@ -486,10 +487,10 @@ func (o *ownership) resync() {
 		o.tellPrepared(ready)
 	}
 	if len(want) > 0 {
-		o.send(o.leader, peerWant, want)
+		o.send(o.leader, record.Want, want)
 	}
 	if len(holding) > 0 {
-		o.send(o.leader, peerHolding, holding)
+		o.send(o.leader, record.Holding, holding)
 	}
 }
 
@@ -503,7 +504,7 @@ func (o *ownership) wake(sooner func(time.Time)) {
 			}
 		}
 	}
-	if o.stage == stageLeaving && o.leader == (Member{}) {
+	if o.stage == stageLeaving && o.leader == (record.Process{}) {
 		sooner(o.leaderless.Add(aloneAfter))
 	}
 }
@@ -558,9 +559,9 @@ func (o *ownership) slotsLeft() int {
 	if o.cur == nil {
 		return n
 	}
-	me := o.cur.index(o.self)
+	me := o.cur.Index(o.self)
 	for s := range o.cur.Owner {
-		if _, held := o.slots[s]; !held && me != none && o.cur.destination(s) == me {
+		if _, held := o.slots[s]; !held && me != record.None && o.cur.Destination(s) == me {
 			n++
 		}
 	}
@@ -581,7 +582,7 @@ func (o *ownership) reshard() {
 }
 
 // peerAsksOld: the leader asks for slots of the old generation.
-func (o *ownership) peerAsksOld(msg peerMessage) {
+func (o *ownership) peerAsksOld(msg record.PeerMessage) {
 	o.old.peerAsks(msg)
 	if !o.abandoning {
 		o.old.releaseAsked(o.division)
@@ -605,8 +606,8 @@ func (o *ownership) take(in input) {
 // that is lost, or comes too early for the leader, is repeated.
 func (o *ownership) fencedOff(in fencedInput) {
 	st := o.slots[in.slot]
-	r := fenceReport{Schema: valueSchema, From: o.self, To: o.leader, Layout: in.generation, Slots: in.slots, Slot: in.slot, Fence: storedFence(in.fence), Stored: storedFence(in.stored)}
-	if o.lease.valid && o.division == in.division && st != nil && st.phase == phaseHolding && o.confirms(r) && r.To != (Member{}) {
+	r := record.FenceReport{Schema: record.Schema, From: o.self, To: o.leader, Layout: in.generation, Slots: in.slots, Slot: in.slot, Fence: record.Fence(in.fence), Stored: record.Fence(in.stored)}
+	if o.lease.valid && o.division == in.division && st != nil && st.phase == phaseHolding && o.confirms(r) && r.To != (record.Process{}) {
 		o.do(reportFenceEffect{r})
 	}
 }

@@ -74,7 +74,7 @@ func newPacing(c *core) pacing {
 	owners := make(map[int32]bool)
 	gets, nth := make(map[int32]int), make(map[int]int)
 	moves, before := 0, 0
-	me := c.cur.index(c.self)
+	me := c.cur.Index(c.self)
 	for _, s := range slices.Sorted(maps.Keys(c.cur.Moves)) {
 		mv := c.cur.Moves[s]
 		if mv.Version != version {

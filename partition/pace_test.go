@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // TestHandOversOfAPlanArePaced: three workers join six, and a third of the slots
@@ -71,13 +72,13 @@ func TestHandOversOfAPlanArePaced(t *testing.T) {
 func TestPacingIsBounded(t *testing.T) {
 	t.Parallel()
 	const slots, owners = 4096, 8
-	a := &Assignment{Schema: mapSchema, Version: 2, Layout: 1, Slots: slots, Owner: make(ownerColumn, slots), Since: make(versionColumn, slots), Moves: make(moveTable)}
+	a := &record.Assignment{Schema: record.MapSchema, Version: 2, Layout: 1, Slots: slots, Owner: make(record.OwnerColumn, slots), Since: make(record.VersionColumn, slots), Moves: make(record.MoveTable)}
 	for i := range 2 * owners {
-		a.Workers = append(a.Workers, Member{ID: fmt.Sprintf("sim-%d", i), Claim: uint64(i + 1)})
+		a.Workers = append(a.Workers, record.Process{ID: fmt.Sprintf("sim-%d", i), Claim: uint64(i + 1)})
 	}
 	for s := range slots {
 		a.Owner[s] = int32(s % owners)
-		a.Moves[s] = plannedMove{Next: int32(owners + s%owners), Version: 2}
+		a.Moves[s] = record.Move{Next: int32(owners + s%owners), Version: 2}
 	}
 	began := time.Unix(1_700_000_000, 0)
 	for i := range owners {

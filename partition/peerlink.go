@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // peerLink exchanges messages with other workers, with the server that tells which of them
@@ -35,14 +37,14 @@ func newPeerLink(cfg Config, nc *nats.Conn, post func(input)) (*peerLink, error)
 }
 
 // execute carries one effect out, for the worker with this identity.
-func (l *peerLink) execute(self Member, e effect) {
+func (l *peerLink) execute(self record.Process, e effect) {
 	switch e := e.(type) {
 	case sendEffect:
-		_ = l.nc.Publish(peerSubject(l.cfg.Name, e.to), mustJSON(e.msg))
+		_ = l.nc.Publish(peerSubject(l.cfg.Name, e.to), record.Encode(e.msg))
 	case reportFenceEffect:
-		_ = l.nc.Publish(fenceSubject(l.cfg.Name, e.report.To), mustJSON(e.report))
+		_ = l.nc.Publish(fenceSubject(l.cfg.Name, e.report.To), record.Encode(e.report))
 	case answerEffect:
-		_ = l.nc.Publish(e.to, mustJSON(drainReply{Schema: valueSchema, ID: self.ID, Slots: e.slots}))
+		_ = l.nc.Publish(e.to, record.Encode(record.DrainReply{Schema: record.Schema, ID: self.ID, Slots: e.slots}))
 	case pingEffect:
 		go l.ping(e.start)
 	case probeEffect:
@@ -54,17 +56,17 @@ func (l *peerLink) execute(self Member, e effect) {
 
 func (l *peerLink) close() {
 	_ = l.probeSub.Unsubscribe()
-	l.listen(Member{})
+	l.listen(record.Process{})
 }
 
 // listen subscribes to the subjects of an identity, in place of those before; the zero
-// Member has none.
-func (l *peerLink) listen(self Member) {
+// record.Process has none.
+func (l *peerLink) listen(self record.Process) {
 	for _, s := range l.subs {
 		_ = s.Unsubscribe()
 	}
 	l.subs = nil
-	if self == (Member{}) {
+	if self == (record.Process{}) {
 		return
 	}
 
@@ -91,7 +93,7 @@ func (l *peerLink) peerCalled(msg *nats.Msg) {
 	if len(msg.Data) == 0 {
 		return // a probe: being subscribed is the answer
 	}
-	pm, err := decodePeer(msg.Data, maxSlots)
+	pm, err := record.DecodeMessage(msg.Data, record.MaxSlots)
 	if err != nil {
 		l.rejected.report(recordPeer, msg.Subject, err)
 		return
@@ -100,7 +102,7 @@ func (l *peerLink) peerCalled(msg *nats.Msg) {
 }
 
 func (l *peerLink) fenceReported(msg *nats.Msg) {
-	r, err := decodeFence(msg.Data)
+	r, err := record.DecodeFenceReport(msg.Data)
 	if err != nil {
 		l.rejected.report(recordFence, msg.Subject, err)
 		return
@@ -110,7 +112,7 @@ func (l *peerLink) fenceReported(msg *nats.Msg) {
 
 // drainCalled takes in that an operator asks this worker to drain, or to stop draining.
 func (l *peerLink) drainCalled(msg *nats.Msg) {
-	r, err := decodeDrain(msg.Data)
+	r, err := record.DecodeDrain(msg.Data)
 	if err != nil {
 		l.rejected.report(recordDrain, msg.Subject, err)
 		return
@@ -141,7 +143,7 @@ func (l *peerLink) clustered() bool { return l.nc.ConnectedClusterName() != "" }
 
 // probe asks the server whether workers are subscribed to their subjects. The reply
 // subject names the worker that the answer is about.
-func (l *peerLink) probe(workers []Member) {
+func (l *peerLink) probe(workers []record.Process) {
 	for _, to := range workers {
 		_ = l.nc.PublishRequest(peerSubject(l.cfg.Name, to), fmt.Sprintf("%s.%s.%d", l.probeBox, to.ID, to.Claim), nil)
 	}
@@ -153,9 +155,17 @@ func (l *peerLink) probeAnswered(msg *nats.Msg) {
 		return
 	}
 	id, claim, _ := strings.Cut(msg.Subject[len(l.probeBox)+1:], ".")
-	m := Member{ID: id}
+	m := record.Process{ID: id}
 	if _, err := fmt.Sscanf(claim, "%d", &m.Claim); err != nil {
 		return
 	}
 	l.post(unreachableInput{m})
 }
+
+// peerSubject is where a worker is reached.
+func peerSubject(group string, m record.Process) string {
+	return fmt.Sprintf("muster.%s.worker.%s.%d", group, m.ID, m.Claim)
+}
+
+// peerSubjects covers the subjects of all workers of a group.
+func peerSubjects(group string) string { return "muster." + group + ".worker.*.*" }

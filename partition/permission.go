@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/internal/record"
 	"github.com/muster-dev/muster/partition/reserve"
 	"github.com/muster-dev/muster/partition/role"
 )
@@ -49,7 +50,7 @@ func (c Config) Permissions(r role.Role) (role.Permissions, error) {
 		p.subscribe(eventSubjects(cfg.Name))
 		p.drains()
 	case role.Nodes:
-		p.readKey(cfg.bucketMap(), AssignmentKey)
+		p.readKey(cfg.bucketMap(), record.AssignmentKey)
 		p.publish("$KV." + cfg.bucketMap() + "." + expectedKey)
 		p.drains()
 	case role.Operator:

@@ -3,6 +3,7 @@ package partition
 import (
 	"time"
 
+	"github.com/muster-dev/muster/partition/internal/record"
 	"github.com/muster-dev/muster/partition/plan"
 )
 
@@ -14,16 +15,16 @@ type planJob struct {
 	division
 	base      uint64 // revision of the map it rests on
 	overrides uint64 // revision of the overrides it honours; 0: not all of them
-	workers   []Member
+	workers   []record.Process
 	problem   plan.Problem
-	frozen    map[int]Member // slots in motion, which keep their destination, and those of outdated workers
-	notes     []string       // for the operator
+	frozen    map[int]record.Process // slots in motion, which keep their destination, and those of outdated workers
+	notes     []string               // for the operator
 	result    plan.Plan
 	took      time.Duration
 }
 
-func (j *planJob) index() map[Member]int32 {
-	at := make(map[Member]int32, len(j.workers))
+func (j *planJob) index() map[record.Process]int32 {
+	at := make(map[record.Process]int32, len(j.workers))
 	for i, w := range j.workers {
 		at[w] = int32(i)
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // expect writes the number of workers that there should be.
@@ -24,7 +26,7 @@ func expect(ctx context.Context, nc *nats.Conn, group string, n int) error {
 	if err != nil {
 		return fmt.Errorf("setting the expected number of workers of %s: %w; provision the group first", group, err)
 	}
-	if _, err := kv.Put(ctx, expectedKey, mustJSON(expectedValue{Schema: valueSchema, N: n})); err != nil {
+	if _, err := kv.Put(ctx, expectedKey, record.Encode(record.Expected{Schema: record.Schema, N: n})); err != nil {
 		return fmt.Errorf("setting the expected number of workers of %s: %w", group, err)
 	}
 	return nil
@@ -81,7 +83,7 @@ func provision(ctx context.Context, nc *nats.Conn, given Config) (again []string
 			return again, err
 		}
 	}
-	if _, err := kv.Create(ctx, layoutKey, mustJSON(cfg.layoutValue())); err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
+	if _, err := kv.Create(ctx, layoutKey, record.Encode(cfg.layoutValue())); err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
 		return again, fmt.Errorf("recording the layout in bucket %s: %w", cfg.bucketMap(), err)
 	}
 	tellOfMapping(ctx, nc, cfg)
@@ -210,13 +212,13 @@ func slotConsumer(cfg Config, lay layout, at place) jetstream.ConsumerConfig {
 // that is being changed is the leader's.
 func provisionDivision(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, cfg Config, lay layout) error {
 	d := lay.firstDivision()
-	e, err := kv.Get(ctx, AssignmentKey)
+	e, err := kv.Get(ctx, record.AssignmentKey)
 	switch {
 	case errors.Is(err, jetstream.ErrKeyNotFound):
 	case err != nil:
 		return fmt.Errorf("reading the assignment map: %w", err)
 	default:
-		a, err := DecodeAssignment(e.Value())
+		a, err := record.DecodeAssignment(e.Value())
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // puller carries out what delivery decides: it pulls for the slots that a worker holds,
@@ -239,7 +240,7 @@ func (p *puller) read(msg *nats.Msg) (consumer string, m *mail) {
 
 func (p *puller) fetch(e fetchEffect) {
 	r := p.runs[e.run]
-	body := mustJSON(pullRequest{Batch: pullBatch, Expires: pullExpiry, Group: priorityGroup, ID: e.pin})
+	body := record.Encode(pullRequest{Batch: pullBatch, Expires: pullExpiry, Group: priorityGroup, ID: e.pin})
 	reply := p.inbox + "." + r.name + "." + strconv.Itoa(e.serie)
 	if err := p.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+r.address, reply, body); err != nil {
 		go p.step(unsentInput{e.run, e.serie})

@@ -1,6 +1,10 @@
 package partition
 
-import "time"
+import (
+	"time"
+
+	"github.com/muster-dev/muster/partition/internal/record"
+)
 
 // original tells a message of the main stream from every other one, one of an
 // earlier stream of the same name included.
@@ -9,14 +13,7 @@ type original struct {
 	published int64 // nanoseconds since 1970
 }
 
-// queueClaim is a claim as it lies in the retry stream.
-type queueClaim struct {
-	Slots int         `json:"slots"` // of the division
-	Slot  int         `json:"slot"`
-	Fence storedFence `json:"fence"`
-}
-
-func claimOverlaps(c queueClaim, p place) bool {
+func claimOverlaps(c record.QueueClaim, p place) bool {
 	n := min(c.Slots, p.slots)
 	return n > 0 && c.Slot%n == p.slot%n
 }

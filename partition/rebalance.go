@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/internal/record"
 	"github.com/muster-dev/muster/partition/plan"
 )
 
@@ -54,7 +55,7 @@ func (b *rebalance) layoutDue() bool {
 		return false
 	}
 	for s := range b.cur.Owner {
-		if p := b.roster.peers.live(b.cur.owner(s)); p == nil || !p.takesSlots() {
+		if p := b.roster.peers.live(b.cur.OwnerAt(s)); p == nil || !p.takesSlots() {
 			return false
 		}
 	}
@@ -72,7 +73,7 @@ func (b *rebalance) relayout() {
 	job.problem.Owners = make([]int32, b.wanted)
 	for s := range job.problem.Owners {
 		job.problem.Owners[s] = plan.Gone
-		if o, ok := at[b.cur.owner(s%b.cur.Slots)]; ok {
+		if o, ok := at[b.cur.OwnerAt(s%b.cur.Slots)]; ok {
 			job.problem.Owners[s] = o
 		}
 	}
@@ -83,13 +84,13 @@ func (b *rebalance) relayout() {
 }
 
 // applyLayout makes the first map of a new division.
-func (b *rebalance) applyLayout(job *planJob) (*Assignment, uint64) {
+func (b *rebalance) applyLayout(job *planJob) (*record.Assignment, uint64) {
 	next := b.blank(job)
 	at := job.index()
-	next.Former = &formerSlots{Layout: b.cur.Layout, Slots: b.cur.Slots, Version: next.Version, Owner: make(ownerColumn, b.cur.Slots)}
+	next.Former = &record.OldGeneration{Layout: b.cur.Layout, Slots: b.cur.Slots, Version: next.Version, Owner: make(record.OwnerColumn, b.cur.Slots)}
 	for s := range next.Former.Owner {
-		next.Former.Owner[s] = none
-		if o, ok := at[b.cur.owner(s)]; ok {
+		next.Former.Owner[s] = record.None
+		if o, ok := at[b.cur.OwnerAt(s)]; ok {
 			next.Former.Owner[s] = o
 		}
 	}
@@ -99,11 +100,11 @@ func (b *rebalance) applyLayout(job *planJob) (*Assignment, uint64) {
 		to := job.result.Owners[s]
 		next.Owner[s], next.Since[s] = to, next.Version
 		if to == plan.None {
-			next.Owner[s] = none
+			next.Owner[s] = record.None
 		} else {
 			next.Taking[s] = true
 		}
-		if next.member(next.Owner[s]) != b.cur.owner(s%b.cur.Slots) {
+		if next.Worker(next.Owner[s]) != b.cur.OwnerAt(s%b.cur.Slots) {
 			next.Moved++
 			keys += weightOf(weight, s)
 		}
@@ -113,15 +114,15 @@ func (b *rebalance) applyLayout(job *planJob) (*Assignment, uint64) {
 
 // keepFormer carries the old generation over to the next map. The dead have
 // given everything up.
-func (b *rebalance) keepFormer(next *Assignment, at map[Member]int32) {
+func (b *rebalance) keepFormer(next *record.Assignment, at map[record.Process]int32) {
 	if b.cur == nil || b.cur.Former == nil {
 		return
 	}
 	f := *b.cur.Former
-	f.Owner = make(ownerColumn, f.Slots)
+	f.Owner = make(record.OwnerColumn, f.Slots)
 	for s, i := range b.cur.Former.Owner {
-		f.Owner[s] = none
-		if o, ok := at[b.cur.member(i)]; ok {
+		f.Owner[s] = record.None
+		if o, ok := at[b.cur.Worker(i)]; ok {
 			f.Owner[s] = o
 		}
 	}
@@ -215,7 +216,7 @@ func (b *rebalance) enlist(job *planJob, include func(*peerView) bool) (joining 
 			continue
 		}
 		joining = joining || (!inMap && !gives)
-		job.workers = append(job.workers, p.Member)
+		job.workers = append(job.workers, p.Process)
 		job.problem.Workers = append(job.problem.Workers, plan.Worker{ID: p.ID, Weight: p.lease.Weight, Zone: p.lease.Zone, Draining: gives})
 	}
 	b.joinAwaited(job)
@@ -254,7 +255,7 @@ func (b *rebalance) planned(in plannedInput) {
 	// Changes that came up meanwhile rest on the map before this plan, and would
 	// undo it. They are reported again, and entered in the new map.
 	b.maps.writer.drop()
-	var next *Assignment
+	var next *record.Assignment
 	var keys uint64
 	if job.reason == reasonLayout {
 		next, keys = b.applyLayout(job)
@@ -281,10 +282,10 @@ func (b *rebalance) planned(in plannedInput) {
 }
 
 // blank makes the next map of a plan without what the plan decides.
-func (b *rebalance) blank(job *planJob) *Assignment {
-	next := &Assignment{Schema: mapSchema, Epoch: b.leaderLease.epoch, Leader: b.self, Layout: job.generation, Slots: job.slots, Version: 1, Overrides: job.overrides,
-		FirstAssigned: b.now, Planned: b.now, Workers: job.workers, Owner: make(ownerColumn, job.slots), Since: make(versionColumn, job.slots),
-		Moves: make(map[int]plannedMove), Taking: make(map[int]bool), Restarting: make(map[int]bool)}
+func (b *rebalance) blank(job *planJob) *record.Assignment {
+	next := &record.Assignment{Schema: record.MapSchema, Epoch: b.leaderLease.epoch, Leader: b.self, Layout: job.generation, Slots: job.slots, Version: 1, Overrides: job.overrides,
+		FirstAssigned: b.now, Planned: b.now, Workers: job.workers, Owner: make(record.OwnerColumn, job.slots), Since: make(record.VersionColumn, job.slots),
+		Moves: make(map[int]record.Move), Taking: make(map[int]bool), Restarting: make(map[int]bool)}
 	switch {
 	case b.cur != nil:
 		next.Version = b.cur.Version + 1
@@ -303,7 +304,7 @@ func (b *rebalance) blank(job *planJob) *Assignment {
 }
 
 // apply makes the next map of a plan, and counts the weight that moves.
-func (b *rebalance) apply(job *planJob) (*Assignment, uint64) {
+func (b *rebalance) apply(job *planJob) (*record.Assignment, uint64) {
 	next, at := b.blank(job), job.index()
 	b.keepFormer(next, at)
 	weight := b.tuning.weights.of(job.slots)
@@ -319,7 +320,7 @@ func (b *rebalance) apply(job *planJob) (*Assignment, uint64) {
 			continue
 		}
 		b.applySlot(next, s, to, at)
-		if b.cur.member(b.cur.destination(s)) != next.member(next.destination(s)) {
+		if b.cur.Worker(b.cur.Destination(s)) != next.Worker(next.Destination(s)) {
 			next.Moved++
 			keys += weightOf(weight, s)
 		}
@@ -329,8 +330,8 @@ func (b *rebalance) apply(job *planJob) (*Assignment, uint64) {
 
 // applySlot carries one slot from the current map to the next, where it should
 // go to worker "to".
-func (b *rebalance) applySlot(next *Assignment, s int, to int32, at map[Member]int32) {
-	owner := b.cur.owner(s)
+func (b *rebalance) applySlot(next *record.Assignment, s int, to int32, at map[record.Process]int32) {
+	owner := b.cur.OwnerAt(s)
 	o, lives := at[owner]
 	mv, moving := b.cur.Moves[s]
 	switch {
@@ -341,16 +342,16 @@ func (b *rebalance) applySlot(next *Assignment, s int, to int32, at map[Member]i
 		if b.cur.Taking[s] {
 			next.Taking[s] = true
 		}
-	case lives && moving && b.cur.member(mv.Next) == next.member(to):
+	case lives && moving && b.cur.Worker(mv.Next) == next.Worker(to):
 		next.Owner[s], next.Since[s] = o, b.cur.Since[s]
-		next.Moves[s] = plannedMove{Next: to, Version: mv.Version}
+		next.Moves[s] = record.Move{Next: to, Version: mv.Version}
 	case lives && to == plan.None:
 		next.Owner[s], next.Since[s] = o, b.cur.Since[s]
 	case lives:
 		next.Owner[s], next.Since[s] = o, b.cur.Since[s]
-		next.Moves[s] = plannedMove{Next: to, Version: next.Version}
+		next.Moves[s] = record.Move{Next: to, Version: next.Version}
 	case to == plan.None:
-		next.Owner[s], next.Since[s] = none, next.Version
+		next.Owner[s], next.Since[s] = record.None, next.Version
 	default:
 		// From the dead, or from nobody after a time when nobody was there:
 		// the leader takes it.
@@ -362,7 +363,7 @@ func (b *rebalance) applySlot(next *Assignment, s int, to int32, at map[Member]i
 func (b *rebalance) tellAlone() {
 	for _, p := range b.roster.peers.sorted() {
 		if p.lease.Leaving {
-			b.send(p.Member, peerAlone, nil)
+			b.send(p.Process, record.Alone, nil)
 		}
 	}
 }
@@ -404,8 +405,8 @@ func (b *rebalance) overrideUnkept() bool {
 		}
 	}
 	for s, p := range bySlot(b.overrides.overrides, b.cur.Slots) {
-		to := b.cur.destination(s)
-		if i, ok := takes[p.Worker]; ok && to != i && !b.roster.isOutdated(b.cur.member(to)) {
+		to := b.cur.Destination(s)
+		if i, ok := takes[p.Worker]; ok && to != i && !b.roster.isOutdated(b.cur.Worker(to)) {
 			return true
 		}
 	}
@@ -450,10 +451,10 @@ func (b *rebalance) changes() changes {
 	}
 	owns, gets := make([]bool, len(b.cur.Workers)), make([]bool, len(b.cur.Workers))
 	for s, o := range b.cur.Owner {
-		if o != none {
+		if o != record.None {
 			owns[o] = true
 		}
-		if d := b.cur.destination(s); d != none {
+		if d := b.cur.Destination(s); d != record.None {
 			gets[d] = true
 		}
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // This file holds what becomes of a stream or bucket of the group that is gone: deleted
@@ -20,14 +22,14 @@ import (
 // Revisions and sequences order claims, epochs, maps and messages. In a stream that
 // begins at 1 again, all new ones would be older than what the workers have seen, and
 // would be rejected. So a stream that is created again begins above all that the one
-// before can have had: at the microseconds since sequenceEpoch, which outrun its writes.
+// before can have had: at the microseconds since record.SequenceEpoch, which outrun its writes.
 
 // sequenceGap is how far above the last sequence that was seen a stream begins at
 // least, for a worker whose clock is behind.
 const sequenceGap = 1 << 20
 
 func firstSequence(now time.Time, seen uint64) uint64 {
-	return max(uint64(max(now.Sub(sequenceEpoch).Microseconds(), 0)), seen+sequenceGap)
+	return max(uint64(max(now.Sub(record.SequenceEpoch).Microseconds(), 0)), seen+sequenceGap)
 }
 
 // missingStreams returns the settings of those streams that the server says are not
@@ -75,7 +77,7 @@ func recreate(ctx context.Context, js jetstream.JetStream, cfg Config, lay layou
 		return made, errors.Join(append(errs, fmt.Errorf("opening bucket %s: %w", cfg.bucketMap(), err))...)
 	}
 	if slices.Contains(made, bucketPrefix+cfg.bucketMap()) {
-		if _, err := kv.Create(ctx, layoutKey, mustJSON(cfg.layoutValue())); err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
+		if _, err := kv.Create(ctx, layoutKey, record.Encode(cfg.layoutValue())); err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
 			errs = append(errs, fmt.Errorf("recording the layout in bucket %s: %w", cfg.bucketMap(), err))
 		}
 	}
@@ -114,9 +116,9 @@ func complete(ctx context.Context, js jetstream.JetStream, cfg Config, lay layou
 // The machine's part.
 
 // takeAll has every slot taken from its former owner under the map's version.
-func takeAll(a *Assignment) {
+func takeAll(a *record.Assignment) {
 	for s, owner := range a.Owner {
-		if owner != none {
+		if owner != record.None {
 			a.Since[s], a.Taking[s] = a.Version, true
 		}
 	}
@@ -125,12 +127,12 @@ func takeAll(a *Assignment) {
 // firstAfterLoss returns the version of a map if it is the first one after a lost one,
 // else 0: every slot with an owner is owned since that version, which a bucket that was
 // created again has begun above all earlier ones.
-func firstAfterLoss(a *Assignment) uint64 {
+func firstAfterLoss(a *record.Assignment) uint64 {
 	if a.Version <= sequenceGap {
 		return 0
 	}
 	for s, owner := range a.Owner {
-		if owner != none && a.Since[s] != a.Version {
+		if owner != record.None && a.Since[s] != a.Version {
 			return 0
 		}
 	}

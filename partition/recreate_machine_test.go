@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-dev/muster/partition/internal/record"
 	"github.com/muster-dev/muster/partition/state"
 )
 
@@ -13,7 +14,7 @@ func TestShownState(t *testing.T) {
 	stable := func(t *testing.T) *machine {
 		t.Helper()
 		m, a := joinedMachine(t)
-		settled := a.clone()
+		settled := a.Clone()
 		settled.Version, settled.Epoch, settled.Moves = 4, 2, nil
 		settled.Planned = settled.Planned.Add(time.Second)
 		m.step(m.now, mapInput{settled, 9})
@@ -58,7 +59,7 @@ func TestShownState(t *testing.T) {
 		if m.state != state.Election {
 			t.Errorf("it is %s a lease and a half after the last sign of the leader", m.state)
 		}
-		m.step(m.now, leaderInput{leader: Member{"sim-1", 8}, rev: 50})
+		m.step(m.now, leaderInput{leader: record.Process{ID: "sim-1", Claim: 8}, rev: 50})
 		if m.state != state.Stable {
 			t.Errorf("it is %s when the leader has renewed its lease", m.state)
 		}
@@ -78,7 +79,7 @@ func TestLostMap(t *testing.T) {
 		}
 	})
 	t.Run("another takes every slot, with higher fences", func(t *testing.T) {
-		m.cur.Leader = Member{"sim-1", 8}
+		m.cur.Leader = record.Process{ID: "sim-1", Claim: 8}
 		next := m.lead.maps.afterLoss()
 		if next.Version != 1000 || len(next.Taking) != 4 || len(next.Moves) != 0 {
 			t.Errorf("it writes %s over %s", describe(next), describe(m.cur))
@@ -88,8 +89,8 @@ func TestLostMap(t *testing.T) {
 				t.Errorf("slot %d: the fence is %v after %v", s, fenceOf(next, s), fenceOf(m.cur, s))
 			}
 		}
-		next.encode()
-		if err := next.validate(); err != nil {
+		next.Encode()
+		if _, err := record.DecodeAssignment(next.Encode()); err != nil {
 			t.Error(err)
 		}
 	})

@@ -9,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // refusals is what a worker knows of writes to the group's buckets that fail: since when
@@ -56,7 +58,7 @@ func refusalSubject(group string) string { return "muster." + group + ".refusals
 func answerRefusals(nc *nats.Conn, group string, status func() Status) (*nats.Subscription, error) {
 	return nc.Subscribe(refusalSubject(group), func(msg *nats.Msg) {
 		if s := status(); s.Refused != "" {
-			_ = msg.Respond(mustJSON(refusalAnswer{s.RefusedSince, s.Refused}))
+			_ = msg.Respond(record.Encode(refusalAnswer{s.RefusedSince, s.Refused}))
 		}
 	})
 }
@@ -101,7 +103,7 @@ func (v *View) leaderValid() bool { return v.Leader != "" && !v.stale(v.LeaderRe
 // staleLeases counts the leases that have ended, and returns the age of the newest lease
 // of all.
 func (v *View) staleLeases() (n int, newest time.Duration) {
-	for i, m := range v.Members {
+	for i, m := range v.Leases {
 		if v.stale(m.Renewed) {
 			n++
 		}
@@ -117,11 +119,11 @@ func (v *View) trouble() string {
 	n, newest := v.staleLeases()
 	var text string
 	switch {
-	case n > 0 && n == len(v.Members):
+	case n > 0 && n == len(v.Leases):
 		text = fmt.Sprintf("no lease was written for %v", newest.Round(time.Second))
 	case n > 0:
-		text = fmt.Sprintf("%d of %d leases have ended", n, len(v.Members))
-	case v.Map != nil && !v.leaderValid():
+		text = fmt.Sprintf("%d of %d leases have ended", n, len(v.Leases))
+	case v.assignment != nil && !v.leaderValid():
 		text = "no worker leads"
 	default:
 		return ""

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/muster-dev/muster/partition/internal/record"
 	"github.com/muster-dev/muster/partition/report"
 	"github.com/muster-dev/muster/partition/state"
 )
@@ -15,17 +16,17 @@ import (
 // wait for that, REBALANCING while slots change hands, SCALING while workers that join
 // wait to be planned for, and STABLE otherwise.
 func (v *View) State() state.State {
-	if n, _ := v.staleLeases(); n > 0 && v.Map != nil {
+	if n, _ := v.staleLeases(); n > 0 && v.assignment != nil {
 		return state.Degraded
 	}
 	switch {
-	case v.Map == nil:
+	case v.assignment == nil:
 		return state.Init
 	case !v.leaderValid():
 		return state.Election
 	}
 	var gone, joining, unsure bool
-	counts := v.Map.Counts()
+	counts := v.assignment.Counts()
 	for _, w := range v.Workers() {
 		gone = gone || w.State == state.Gone && !w.Restarting && counts[w.ID] > 0
 		unsure = unsure || w.Leading && w.State == state.Degraded
@@ -34,9 +35,9 @@ func (v *View) State() state.State {
 	switch {
 	case unsure:
 		return state.Degraded
-	case gone, len(v.Map.Taking) > 0:
+	case gone, len(v.assignment.Taking) > 0:
 		return state.Emergency
-	case len(v.Map.Moves) > 0:
+	case len(v.assignment.Moves) > 0:
 		return state.Rebalancing
 	case joining:
 		return state.Scaling
@@ -46,7 +47,7 @@ func (v *View) State() state.State {
 
 // Report tells what the view means.
 func (v *View) Report() report.Group {
-	r := report.Group{At: v.At, Group: v.Group, Stream: v.Stream, State: v.State(), Leader: v.Leader, Layout: v.Layout, Slots: v.Slots,
+	r := report.Group{At: v.At, Group: v.Group, Stream: v.Stream, State: v.State(), Leader: v.Leader, Layout: v.Generation, Slots: v.Slots,
 		Expected: v.Expected, Pending: v.Pending, Workers: v.Workers(), Moves: v.moves(), Standbys: v.Standbys, Overrides: v.overrides()}
 	if v.Shards > 1 {
 		r.Shards = v.Shards
@@ -58,11 +59,11 @@ func (v *View) Report() report.Group {
 	if !v.Oldest.IsZero() {
 		r.OldestPending = max(0, v.At.Sub(v.Oldest).Seconds())
 	}
-	if m := v.Map; m != nil {
+	if m := v.assignment; m != nil {
 		r.Version, r.Epoch, r.FirstAssigned, r.Planned = m.Version, m.Epoch, m.FirstAssigned, m.Planned
 	}
-	if v.Load != nil {
-		for _, n := range v.Load.Keys {
+	if v.load != nil {
+		for _, n := range v.load.Keys {
 			r.Keys += n
 		}
 	}
@@ -71,8 +72,8 @@ func (v *View) Report() report.Group {
 	for _, w := range r.Workers {
 		r.WorstOverMean = max(r.WorstOverMean, w.OverMean)
 		if w.Draining {
-			i := slices.IndexFunc(v.Members, func(m MemberInfo) bool { return m.ID == w.ID })
-			r.Drains = append(r.Drains, report.Drain{Worker: w.ID, Until: v.Members[i].DrainEnd, Slots: w.Slots})
+			i := slices.IndexFunc(v.Leases, func(m report.Lease) bool { return m.ID == w.ID })
+			r.Drains = append(r.Drains, report.Drain{Worker: w.ID, Until: v.Leases[i].DrainEnd, Slots: w.Slots})
 		}
 	}
 	if r.Standbys == nil {
@@ -88,8 +89,8 @@ func (v *View) retryQueue() report.RetryQueue {
 	}
 	for key, n := range v.RetryQueue.Keys {
 		k := report.RetryKey{Key: key, Messages: n, Slot: SlotOfKey(v.Slots, key)}
-		if v.Map != nil {
-			k.Owner = v.Map.owner(k.Slot).ID
+		if v.assignment != nil {
+			k.Owner = v.assignment.OwnerAt(k.Slot).ID
 		}
 		out.Keys = append(out.Keys, k)
 	}
@@ -101,10 +102,10 @@ func (v *View) retryQueue() report.RetryQueue {
 
 // weight is the load of a slot as the leader knows it.
 func (v *View) weight(slot int) uint64 {
-	if v.Load == nil {
+	if v.load == nil {
 		return 1
 	}
-	return v.Load.Weights[slot]
+	return v.load.Weights[slot]
 }
 
 // Workers tells of every worker that the map names or that has a lease, by
@@ -116,41 +117,44 @@ func (v *View) Workers() []report.Worker {
 		at[w.ID] = len(out)
 		out = append(out, w)
 	}
-	for _, m := range v.Members {
+	for _, m := range v.Leases {
+		process := record.Process(m.Process)
+		unknown := v.assignment == nil ||
+			v.assignment.Index(process) == record.None && v.assignment.Predecessor(process) == record.None
 		shown := m.State
 		if v.stale(m.Renewed) {
 			shown = state.Degraded
 		}
 		add(report.Worker{ID: m.ID, Claim: m.Claim, State: shown, Leading: m.ID == v.Leader, Capacity: m.Capacity, Node: m.Node,
 			Zone: m.Zone, Pod: m.Pod, LeaseAge: max(0, v.now().Sub(m.Renewed).Seconds()), Version: m.Version, Leaving: m.Leaving,
-			Draining: m.Draining, Outdated: m.Outdated, New: v.Map == nil || v.Map.index(m.Member) == none && v.Map.predecessor(m.Member) == none})
+			Draining: m.Draining, Outdated: m.Outdated, New: unknown})
 	}
-	if v.Map == nil {
+	if v.assignment == nil {
 		return out
 	}
-	for i, m := range v.Map.Workers {
+	for i, m := range v.assignment.Workers {
 		if _, known := at[m.ID]; !known {
 			add(report.Worker{ID: m.ID, Claim: m.Claim, State: state.Gone, LeaseAge: -1})
 		}
-		out[at[m.ID]].Restarting = v.Map.Restarting[i]
+		out[at[m.ID]].Restarting = v.assignment.Restarting[i]
 	}
 	var total, capacity float64
-	for s := range v.Map.Owner {
-		if o := v.Map.owner(s); o.ID != "" {
+	for s := range v.assignment.Owner {
+		if o := v.assignment.OwnerAt(s); o.ID != "" {
 			w := &out[at[o.ID]]
 			w.Slots++
 			w.Load += v.weight(s)
 			total += float64(v.weight(s))
-			if v.Load != nil {
-				w.Keys += v.Load.Keys[s]
+			if v.load != nil {
+				w.Keys += v.load.Keys[s]
 			}
 		}
 	}
-	for s, mv := range v.Map.Moves {
-		if o := v.Map.owner(s); o.ID != "" {
+	for s, mv := range v.assignment.Moves {
+		if o := v.assignment.OwnerAt(s); o.ID != "" {
 			out[at[o.ID]].Outgoing++
 		}
-		out[at[v.Map.member(mv.Next).ID]].Incoming++
+		out[at[v.assignment.Worker(mv.Next).ID]].Incoming++
 	}
 	for _, w := range out {
 		if w.Slots > 0 {
@@ -176,16 +180,16 @@ func capacityOr1(c float64) float64 {
 
 func (v *View) moves() []report.Move {
 	out := []report.Move{}
-	if v.Map == nil {
+	if v.assignment == nil {
 		return out
 	}
-	for s := range v.Map.Owner {
-		mv, moving := v.Map.Moves[s]
+	for s := range v.assignment.Owner {
+		mv, moving := v.assignment.Moves[s]
 		switch {
 		case moving:
-			out = append(out, report.Move{Slot: s, From: v.Map.owner(s).ID, To: v.Map.member(mv.Next).ID, Version: mv.Version})
-		case v.Map.Taking[s]:
-			out = append(out, report.Move{Slot: s, To: v.Map.owner(s).ID, Version: v.Map.Since[s]})
+			out = append(out, report.Move{Slot: s, From: v.assignment.OwnerAt(s).ID, To: v.assignment.Worker(mv.Next).ID, Version: mv.Version})
+		case v.assignment.Taking[s]:
+			out = append(out, report.Move{Slot: s, To: v.assignment.OwnerAt(s).ID, Version: v.assignment.Since[s]})
 		}
 	}
 	return out
@@ -196,10 +200,10 @@ func (v *View) overrides() []report.Override {
 	out := []report.Override{}
 	for _, p := range v.Overrides {
 		r := report.Override{Slot: p.Slot, Key: p.Key, Worker: p.Worker, At: p.At}
-		if v.Map != nil {
-			r.Owner = v.Map.OwnerOf(p.Slot)
+		if v.assignment != nil {
+			r.Owner = v.assignment.OwnerOf(p.Slot)
 		}
-		i := slices.IndexFunc(v.Members, func(m MemberInfo) bool { return m.ID == p.Worker })
+		i := slices.IndexFunc(v.Leases, func(m report.Lease) bool { return m.ID == p.Worker })
 		switch r.Kept = r.Owner == p.Worker; {
 		case p.Slot >= v.Slots:
 			r.Why = "there is no such slot"
@@ -208,13 +212,13 @@ func (v *View) overrides() []report.Override {
 		case r.Kept:
 		case i < 0:
 			r.Why = "the worker is not there"
-		case v.Members[i].Draining:
+		case v.Leases[i].Draining:
 			r.Why = "the worker is draining"
-		case v.Members[i].Leaving:
+		case v.Leases[i].Leaving:
 			r.Why = "the worker leaves"
-		case v.Members[i].Outdated:
+		case v.Leases[i].Outdated:
 			r.Why = "the worker is of an earlier version, which gets no slots"
-		case v.Map == nil || v.Map.index(v.Members[i].Member) == none:
+		case v.assignment == nil || v.assignment.Index(record.Process(v.Leases[i].Process)) == record.None:
 			r.Why = "the worker is not planned for yet"
 		default:
 			r.Why = "the leader has yet to plan it"
@@ -227,11 +231,11 @@ func (v *View) overrides() []report.Override {
 // Key tells where a key is, written as its tokens joined by KeySeparator.
 func (v *View) Key(key string) report.Key {
 	r := report.Key{Key: key, Slot: SlotOfKey(v.Slots, key)}
-	if v.Map == nil {
+	if v.assignment == nil {
 		return r
 	}
-	r.Owner = v.Map.owner(r.Slot).ID
-	if to := v.Map.OwnerOf(r.Slot); to != r.Owner {
+	r.Owner = v.assignment.OwnerAt(r.Slot).ID
+	if to := v.assignment.OwnerOf(r.Slot); to != r.Owner {
 		r.Next = to
 	}
 	return r

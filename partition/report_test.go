@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-dev/muster/partition/internal/record"
 	"github.com/muster-dev/muster/partition/plan"
 	"github.com/muster-dev/muster/partition/report"
 	"github.com/muster-dev/muster/partition/state"
@@ -15,14 +16,14 @@ import (
 // sim-1, sim-2 is dead, and sim-3 is new.
 func twoAndADeadOne() *View {
 	now := simEpoch.Add(time.Hour)
-	member := func(id string, claim uint64) MemberInfo {
-		return MemberInfo{Member: Member{id, claim}, State: state.Stable, Capacity: 1, Renewed: now.Add(-time.Second), Version: 3}
+	lease := func(id string, claim uint64) report.Lease {
+		return report.Lease{Process: report.Process{ID: id, Claim: claim}, State: state.Stable, Capacity: 1, Renewed: now.Add(-time.Second), Version: 3}
 	}
-	return &View{At: now, Group: "sim", Slots: 4, Layout: 1, Leader: "sim-0", OverridesRevision: 9,
-		Map: &Assignment{Schema: mapSchema, Version: 3, Epoch: 1, Layout: 1, Slots: 4, Overrides: 9, Planned: now.Add(-time.Minute),
-			Workers: []Member{{"sim-0", 7}, {"sim-1", 8}, {"sim-2", 9}}, Owner: []int32{0, 0, 1, 2}, Since: []uint64{1, 1, 1, 1},
-			Moves: map[int]plannedMove{0: {Next: 1, Version: 3}}},
-		Members:   []MemberInfo{member("sim-0", 7), member("sim-1", 8), member("sim-3", 12)},
+	return &View{At: now, Group: "sim", Slots: 4, Generation: 1, Leader: "sim-0", overridesRevision: 9,
+		assignment: &record.Assignment{Schema: record.MapSchema, Version: 3, Epoch: 1, Layout: 1, Slots: 4, Overrides: 9, Planned: now.Add(-time.Minute),
+			Workers: []record.Process{{ID: "sim-0", Claim: 7}, {ID: "sim-1", Claim: 8}, {ID: "sim-2", Claim: 9}}, Owner: []int32{0, 0, 1, 2}, Since: []uint64{1, 1, 1, 1},
+			Moves: map[int]record.Move{0: {Next: 1, Version: 3}}},
+		Leases:    []report.Lease{lease("sim-0", 7), lease("sim-1", 8), lease("sim-3", 12)},
 		Overrides: []Override{{Slot: 1, Worker: "sim-0"}, {Slot: 2, Worker: "sim-2"}, {Slot: 3, Worker: "sim-3"}}}
 }
 
@@ -69,34 +70,36 @@ func TestStateOfTheGroupIsThatOfWhatIsMostUrgent(t *testing.T) {
 	}{
 		{"an owner is dead", func(*View) {}, state.Emergency},
 		{"nobody leads", func(v *View) { v.Leader = "" }, state.Election},
-		{"the leader is not sure of its lease", func(v *View) { v.Members[0].State = state.Degraded }, state.Degraded},
+		{"the leader is not sure of its lease", func(v *View) { v.Leases[0].State = state.Degraded }, state.Degraded},
 		{"the leader's lease has ended", func(v *View) {
 			v.LeaseTTL, v.LeaderRenewed = 6*time.Second, v.At.Add(-time.Minute)
-			v.Map.Restarting, v.Map.Moves, v.Members = map[int]bool{2: true}, nil, v.Members[:2]
+			v.assignment.Restarting, v.assignment.Moves, v.Leases = map[int]bool{2: true}, nil, v.Leases[:2]
 		}, state.Election},
 		{"no lease was written for a minute", func(v *View) {
 			v.LeaseTTL, v.LeaderRenewed = 6*time.Second, v.At.Add(-time.Minute)
-			for i := range v.Members {
-				v.Members[i].Renewed = v.At.Add(-time.Minute)
+			for i := range v.Leases {
+				v.Leases[i].Renewed = v.At.Add(-time.Minute)
 			}
 		}, state.Degraded},
 		{"the clock of this machine is a minute ahead", func(v *View) {
 			v.LeaseTTL, v.ServerTime, v.LeaderRenewed = 6*time.Second, v.At, v.At.Add(-time.Second)
 			v.At = v.At.Add(time.Minute)
-			v.Map.Restarting, v.Map.Moves, v.Members = map[int]bool{2: true}, nil, v.Members[:2]
+			v.assignment.Restarting, v.assignment.Moves, v.Leases = map[int]bool{2: true}, nil, v.Leases[:2]
 		}, state.Stable},
-		{"there is no map", func(v *View) { v.Map = nil }, state.Init},
-		{"an owner restarts", func(v *View) { v.Map.Restarting = map[int]bool{2: true} }, state.Rebalancing},
-		{"a joining worker waits", func(v *View) { v.Map.Restarting, v.Map.Moves = map[int]bool{2: true}, nil }, state.Scaling},
+		{"there is no map", func(v *View) { v.assignment = nil }, state.Init},
+		{"an owner restarts", func(v *View) { v.assignment.Restarting = map[int]bool{2: true} }, state.Rebalancing},
+		{"a joining worker waits", func(v *View) { v.assignment.Restarting, v.assignment.Moves = map[int]bool{2: true}, nil }, state.Scaling},
 		{"a joining worker drains", func(v *View) {
-			v.Map.Restarting, v.Map.Moves = map[int]bool{2: true}, nil
-			v.Members[2].Draining = true
+			v.assignment.Restarting, v.assignment.Moves = map[int]bool{2: true}, nil
+			v.Leases[2].Draining = true
 		}, state.Stable},
 		{"a joining worker is of an earlier version", func(v *View) {
-			v.Map.Restarting, v.Map.Moves = map[int]bool{2: true}, nil
-			v.Members[2].Outdated = true
+			v.assignment.Restarting, v.assignment.Moves = map[int]bool{2: true}, nil
+			v.Leases[2].Outdated = true
 		}, state.Stable},
-		{"a slot is being taken", func(v *View) { v.Map.Restarting, v.Map.Taking = map[int]bool{2: true}, map[int]bool{3: true} }, state.Emergency},
+		{"a slot is being taken", func(v *View) {
+			v.assignment.Restarting, v.assignment.Taking = map[int]bool{2: true}, map[int]bool{3: true}
+		}, state.Emergency},
 	} {
 		v := twoAndADeadOne()
 		c.change(v)
@@ -115,8 +118,8 @@ func TestStateOfTheGroupIsThatOfWhatIsMostUrgent(t *testing.T) {
 func TestOutdatedWorker(t *testing.T) {
 	t.Parallel()
 	v := twoAndADeadOne()
-	v.Map.Moves, v.Overrides = nil, []Override{{Slot: 3, Worker: "sim-1"}}
-	v.Members[1].Outdated = true
+	v.assignment.Moves, v.Overrides = nil, []Override{{Slot: 3, Worker: "sim-1"}}
+	v.Leases[1].Outdated = true
 	r := v.Report()
 	if !r.Workers[1].Outdated || r.Overrides[0].Kept || r.Overrides[0].Why != "the worker is of an earlier version, which gets no slots" {
 		t.Errorf("reported: %+v, overrides %+v", r.Workers[1], r.Overrides)
@@ -174,8 +177,8 @@ func TestForecastLeavesWhatIsInMotionAndTellsWhy(t *testing.T) {
 func TestForecastWithoutAReasonMovesNothing(t *testing.T) {
 	t.Parallel()
 	v := twoAndADeadOne()
-	v.Map.Moves, v.Map.Owner = nil, ownerColumn{0, 0, 1, 1}
-	v.Members = v.Members[:2]
+	v.assignment.Moves, v.assignment.Owner = nil, record.OwnerColumn{0, 0, 1, 1}
+	v.Leases = v.Leases[:2]
 	f, err := v.Forecast(WhatIf{})
 	if err != nil || len(f.Reasons) != 0 || len(f.Moves) != 0 || f.Version != 3 || len(f.Workers) != 2 {
 		t.Errorf("%+v, %v", f, err)
@@ -218,7 +221,7 @@ func TestOfTwoOverridesOfASlotTheLaterHolds(t *testing.T) {
 
 // FuzzOverrides: whatever is in the bucket, it is overrides or refused.
 func FuzzOverrides(f *testing.F) {
-	f.Add(mustJSON(encodeOverrides([]Override{{Slot: 3, Worker: "sim-1", Key: "a:b"}})))
+	f.Add(record.Encode(encodeOverrides([]Override{{Slot: 3, Worker: "sim-1", Key: "a:b"}})))
 	f.Add([]byte(`{"schema":2,"pins":[]}`))
 	f.Add([]byte(`{"schema":1,"pins":[{"slot":-1,"worker":""},{"slot":70000,"worker":"x"}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -3,6 +3,8 @@ package partition
 import (
 	"cmp"
 	"time"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // retryQueue is what the owner of a slot knows of the messages of the slot that are queued
@@ -94,7 +96,7 @@ func (q *retryQueue) lost() bool { return q.phase == queueLost }
 
 // read takes in the sequence of the space's last message, and the claims, which
 // were read after it.
-func (q *retryQueue) read(last uint64, claims []queueClaim) {
+func (q *retryQueue) read(last uint64, claims []record.QueueClaim) {
 	if q.phase != queueReading {
 		return
 	}

@@ -3,6 +3,8 @@ package partition
 import (
 	"testing"
 	"time"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // newTestRetryQueue is a lot that has read that nothing is in the retry queue.
@@ -19,20 +21,20 @@ func newTestRetryQueue(cfg Retry) *retryQueue {
 func TestALaterClaimClosesTheQueue(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		claim queueClaim
+		claim record.QueueClaim
 		lost  bool
 	}{
-		"of an earlier owner":              {queueClaim{8, 3, storedFence{4, 9}}, false},
-		"of a later owner":                 {queueClaim{8, 3, storedFence{5, 2}}, true},
-		"of a later owner of other keys":   {queueClaim{8, 4, storedFence{6, 1}}, false},
-		"of a later one, of twice as many": {queueClaim{16, 11, storedFence{6, 1}}, true},
-		"of a later one, of half as many":  {queueClaim{4, 3, storedFence{6, 1}}, true},
+		"of an earlier owner":              {record.QueueClaim{Slots: 8, Slot: 3, Fence: record.Fence{Version: 4, Claim: 9}}, false},
+		"of a later owner":                 {record.QueueClaim{Slots: 8, Slot: 3, Fence: record.Fence{Version: 5, Claim: 2}}, true},
+		"of a later owner of other keys":   {record.QueueClaim{Slots: 8, Slot: 4, Fence: record.Fence{Version: 6, Claim: 1}}, false},
+		"of a later one, of twice as many": {record.QueueClaim{Slots: 16, Slot: 11, Fence: record.Fence{Version: 6, Claim: 1}}, true},
+		"of a later one, of half as many":  {record.QueueClaim{Slots: 4, Slot: 3, Fence: record.Fence{Version: 6, Claim: 1}}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := newTestRetryQueue(Retry{})
 			l.reread(false)
-			l.read(2, []queueClaim{tt.claim})
+			l.read(2, []record.QueueClaim{tt.claim})
 			if l.lost() != tt.lost {
 				t.Errorf("lost is %t, want %t", l.lost(), tt.lost)
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/muster-dev/muster/partition/internal/record"
 	"github.com/muster-dev/muster/partition/reserve"
 )
 
@@ -73,7 +74,7 @@ func (s *retryStore) answer(ctx context.Context, at place, q question, a *answer
 }
 
 // readSpace returns what retryQueue.read wants: the last sequence first.
-func (s *retryStore) readSpace(ctx context.Context, at place) (last uint64, claims []queueClaim, err error) {
+func (s *retryStore) readSpace(ctx context.Context, at place) (last uint64, claims []record.QueueClaim, err error) {
 	msg, err := s.stream.GetLastMsgForSubject(ctx, s.lay.retrySpace(at.slot)+">")
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
@@ -90,7 +91,7 @@ func (s *retryStore) readSpace(ctx context.Context, at place) (last uint64, clai
 		if err != nil {
 			return 0, nil, fmt.Errorf("reading who claims the queued messages: %w", err)
 		}
-		var c queueClaim
+		var c record.QueueClaim
 		if err := json.Unmarshal(msg.Data, &c); err != nil || c.Slots < 1 {
 			return 0, nil, fmt.Errorf("message %d of stream %s is no claim: %.100q; remove it", msg.Sequence, s.name, msg.Data)
 		}
@@ -101,7 +102,7 @@ func (s *retryStore) readSpace(ctx context.Context, at place) (last uint64, clai
 // claim writes the claim of a slot's owner in place of the one before.
 func (s *retryStore) claim(ctx context.Context, at place, f Fence, expect uint64) (uint64, outcome, error) {
 	msg := nats.NewMsg(s.lay.claimSubject(at))
-	msg.Data = mustJSON(queueClaim{at.slots, at.slot, storedFence(f)})
+	msg.Data = record.Encode(record.QueueClaim{Slots: at.slots, Slot: at.slot, Fence: record.Fence(f)})
 	msg.Header.Set(nats.MsgRollup, nats.MsgRollupSubject)
 	return s.write(ctx, at, msg, expect)
 }
@@ -221,7 +222,7 @@ func (s *retryStore) decode(msg *jetstream.RawStreamMsg, err error) (*queuedMess
 // acknowledgement was booked.
 func (s *retryStore) erase(ctx context.Context, at place, o original) (bool, error) {
 	main := s.lay.streamOf(at.slot)
-	body := mustJSON(struct {
+	body := record.Encode(struct {
 		Seq uint64 `json:"seq"`
 	}{o.sequence})
 	answer, err := s.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+main, body)
@@ -261,7 +262,7 @@ func (s *retryStore) remove(ctx context.Context, seq uint64) (before bool, err e
 }
 
 func (s *retryStore) deleteFrom(ctx context.Context, stream string, seq uint64) error {
-	body := mustJSON(struct {
+	body := record.Encode(struct {
 		Seq     uint64 `json:"seq"`
 		NoErase bool   `json:"no_erase"`
 	}{seq, true})

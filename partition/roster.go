@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // roster has the workers with a lease, by stable ID, as a leader sees them.
@@ -18,10 +19,10 @@ type peerTable map[string]*peerView
 // once the leader has deleted the lease of a worker that was suspected for long enough.
 // Between the two, fencing and overdue say which deletion is under way.
 type peerView struct {
-	Member
-	lease leaseValue // as last seen
-	rev   uint64     // of that
-	at    time.Time  // when it was written, by the server's clock
+	record.Process
+	lease record.Heartbeat // as last seen
+	rev   uint64           // of that
+	at    time.Time        // when it was written, by the server's clock
 
 	joined    time.Time
 	seenAt    time.Time // when a renewal was last seen
@@ -43,16 +44,16 @@ func (p *peerView) going() bool { return p.lease.Leaving || p.lease.Draining }
 func (p *peerView) takesSlots() bool { return !p.going() && !p.outdated() }
 
 // live returns a worker if it is there under this claim, nil if not.
-func (t peerTable) live(m Member) *peerView {
-	if p := t[m.ID]; p != nil && p.Member == m {
+func (t peerTable) live(m record.Process) *peerView {
+	if p := t[m.ID]; p != nil && p.Process == m {
 		return p
 	}
 	return nil
 }
 
 // allLive reports whether all of these are there.
-func (t peerTable) allLive(members []Member) bool {
-	return !slices.ContainsFunc(members, func(m Member) bool { return t.live(m) == nil })
+func (t peerTable) allLive(workers []record.Process) bool {
+	return !slices.ContainsFunc(workers, func(m record.Process) bool { return t.live(m) == nil })
 }
 
 // sorted returns the workers by ascending ID.
@@ -123,7 +124,7 @@ type rosterUser interface {
 	// takesSlotsAgain: a worker of the map drains no longer.
 	takesSlotsAgain()
 	// absent: a worker of the map is not there any more.
-	absent(w Member, lease leaseValue)
+	absent(w record.Process, lease record.Heartbeat)
 	// listed: all leases are known.
 	listed()
 	// rosterChanged: it may be time to plan.
@@ -143,7 +144,7 @@ func (r *roster) begin(inherited suspicion) {
 func (r *roster) reset() { *r = roster{core: r.core, up: r.up, watches: r.watches} }
 
 // gone reports whether a worker's lease has ended.
-func (r *roster) gone(w Member) bool {
+func (r *roster) gone(w record.Process) bool {
 	return r.synced && r.peers.live(w) == nil
 }
 
@@ -179,7 +180,7 @@ func (r *roster) seeLease(in leaseInput) {
 		p.seenAt = r.now
 		return
 	}
-	if r.superseded(Member{ID: in.id, Claim: in.value.Claim}) {
+	if r.superseded(record.Process{ID: in.id, Claim: in.value.Claim}) {
 		return
 	}
 	if p != nil && p.Claim != in.value.Claim {
@@ -195,7 +196,7 @@ func (r *roster) seeLease(in leaseInput) {
 	r.noteIntent(p, in.value)
 	p.rev, p.at, p.lease, p.seenAt = in.rev, in.at, in.value, r.now
 	p.suspectAt = time.Time{}
-	if h := r.inherited; p.Member == h.who && in.rev == h.rev {
+	if h := r.inherited; p.Process == h.who && in.rev == h.rev {
 		p.suspectAt = h.since // not renewed since
 	}
 	r.up.rosterChanged()
@@ -224,7 +225,7 @@ func (r *roster) leaseGone(p *peerView, in leaseInput) {
 
 // newPeer enters a worker whose lease is new, nil if the lease is a stale one.
 func (r *roster) newPeer(in leaseInput) *peerView {
-	p := &peerView{Member: Member{ID: in.id, Claim: in.value.Claim}, joined: r.now, at: in.at}
+	p := &peerView{Process: record.Process{ID: in.id, Claim: in.value.Claim}, joined: r.now, at: in.at}
 	if r.listing && r.staleLease(p) {
 		return nil
 	}
@@ -237,7 +238,7 @@ func (r *roster) newPeer(in leaseInput) *peerView {
 }
 
 // noteIntent notes that a worker has begun to leave or to drain, or drains no longer.
-func (r *roster) noteIntent(p *peerView, now leaseValue) {
+func (r *roster) noteIntent(p *peerView, now record.Heartbeat) {
 	leaves, yields := now.Leaving && !p.lease.Leaving, now.Draining && !p.lease.Draining
 	switch {
 	case now.Leaving && (leaves || yields):
@@ -266,7 +267,7 @@ func (r *roster) staleLease(p *peerView) bool {
 // joiner reports whether a live worker is not in the map yet, under this claim or
 // an earlier one.
 func (r *roster) joiner(p *peerView) bool {
-	return r.cur == nil || r.cur.index(p.Member) == none && r.cur.predecessor(p.Member) == none
+	return r.cur == nil || r.cur.Index(p.Process) == record.None && r.cur.Predecessor(p.Process) == record.None
 }
 
 func (r *roster) peerGone(p *peerView, reason string) {
@@ -277,8 +278,8 @@ func (r *roster) peerGone(p *peerView, reason string) {
 		silent = r.now.Sub(later(later(p.seenAt, p.suspectAt), r.lease.regained))
 	}
 	delete(r.peers, p.ID)
-	if r.cur != nil && r.cur.index(p.Member) != none {
-		r.up.absent(p.Member, p.lease)
+	if r.cur != nil && r.cur.Index(p.Process) != record.None {
+		r.up.absent(p.Process, p.lease)
 	}
 	r.emit(event.Event{Kind: event.WorkerGone, Peer: p.ID, Claim: p.Claim, Reason: reason, Duration: silent})
 	r.up.rosterChanged()
@@ -317,7 +318,7 @@ func (r *roster) expireDue() {
 		return
 	}
 	for _, p := range r.peers.sorted() {
-		if p.fencing || p.Member == r.self || r.now.Before(r.overdue(p.seenAt)) {
+		if p.fencing || p.Process == r.self || r.now.Before(r.overdue(p.seenAt)) {
 			continue
 		}
 		p.fencing, p.overdue, p.seenAt = true, true, r.now
@@ -382,7 +383,7 @@ func (r *roster) peerWake(p *peerView, sooner func(time.Time)) {
 	if !p.suspectAt.IsZero() && !p.fencing {
 		sooner(p.suspectAt.Add(r.suspicionTime()))
 	}
-	if p.Member != r.self && !p.fencing && r.synced {
+	if p.Process != r.self && !p.fencing && r.synced {
 		sooner(r.overdue(p.seenAt))
 	}
 	if at := p.leavingAt.Add(r.cfg.Rebalance.LeaveWindow); !p.leavingAt.IsZero() && at.After(r.now) {
@@ -391,7 +392,7 @@ func (r *roster) peerWake(p *peerView, sooner func(time.Time)) {
 }
 
 // isOutdated reports whether this is a live worker that is outdated.
-func (r *roster) isOutdated(w Member) bool {
+func (r *roster) isOutdated(w record.Process) bool {
 	p := r.peers.live(w)
 	return p != nil && p.outdated()
 }
@@ -419,7 +420,7 @@ func (r *roster) lostMapUnseen() bool {
 		return true // whose leases there are isn't known yet
 	}
 	for _, p := range r.peers {
-		if p.Member != r.self && p.lease.Version < r.lossVersion {
+		if p.Process != r.self && p.lease.Version < r.lossVersion {
 			return true
 		}
 	}
@@ -473,7 +474,7 @@ func (r *roster) proveUnlisted() {
 		if r.peers[w.ID] != nil {
 			continue
 		}
-		p := &peerView{Member: w, joined: r.now, seenAt: r.now}
+		p := &peerView{Process: w, joined: r.now, seenAt: r.now}
 		r.peers[w.ID] = p
 		if b, scribbled := r.malformed[w.ID]; scribbled {
 			// It may live, and trust the lease that is under this: as long as that would.
@@ -481,8 +482,8 @@ func (r *roster) proveUnlisted() {
 			if w.ID == r.self.ID {
 				// The record lies over this worker's own lease. The worker of the map is
 				// an earlier process with the same stable ID.
-				p.Member = r.self
-				p.lease, _ = decodeLease(w.ID, r.up.ownLease())
+				p.Process = r.self
+				p.lease, _ = record.DecodeHeartbeat(w.ID, r.up.ownLease())
 			}
 			continue
 		}
@@ -539,7 +540,7 @@ func (r *roster) foundLease(p *peerView, in kvInput) {
 	// A suspicion from before can't rest on this revision: the holder may have renewed
 	// its lease since.
 	p.seenAt, p.suspectAt, p.rev = r.now, time.Time{}, in.gotRev
-	v, err := decodeLease(in.key, in.gotValue)
+	v, err := record.DecodeHeartbeat(in.key, in.gotValue)
 	if err != nil {
 		return // the watch reports it; it may lie over a lease that is trusted
 	}
@@ -549,7 +550,7 @@ func (r *roster) foundLease(p *peerView, in kvInput) {
 		if r.synced {
 			r.peerGone(p, "replaced by a new holder of its ID")
 		}
-		p = &peerView{Member: Member{ID: p.ID, Claim: v.Claim}, joined: r.now, seenAt: r.now, rev: in.gotRev}
+		p = &peerView{Process: record.Process{ID: p.ID, Claim: v.Claim}, joined: r.now, seenAt: r.now, rev: in.gotRev}
 		r.peers[p.ID] = p
 	}
 	p.lease = v
@@ -557,7 +558,7 @@ func (r *roster) foundLease(p *peerView, in kvInput) {
 
 // superseded reports whether a lease was written by an earlier holder of a name than the
 // map's worker: a replica that is behind may show it. Claims only grow.
-func (r *roster) superseded(w Member) bool {
+func (r *roster) superseded(w record.Process) bool {
 	if r.cur == nil {
 		return false
 	}
@@ -573,7 +574,7 @@ func (r *roster) superseded(w Member) bool {
 // connection is gone. If the worker lives it knows so within the grace, since its own
 // round trips fail, and has stopped by then. That is why waiting for grace and margin, and
 // a conditional deletion of its lease, make it as dead as its lease's expiry would.
-func (r *roster) suspect(who Member) {
+func (r *roster) suspect(who record.Process) {
 	if p := r.peers.live(who); p != nil && p.suspectAt.IsZero() && who != r.self {
 		p.suspectAt = r.now
 		r.emit(event.Event{Kind: event.WorkerSuspected, Peer: p.ID})
@@ -586,4 +587,6 @@ func many(of int) int { return max(3, of/5) }
 
 // outdated reports whether a worker can't read the maps that this one writes. Of a worker
 // whose lease was not seen, nothing is known.
-func (p *peerView) outdated() bool { return p.lease.ID != "" && mapSchemaRead(p.lease) < mapSchema }
+func (p *peerView) outdated() bool {
+	return p.lease.ID != "" && p.lease.MapSchemaRead() < record.MapSchema
+}

@@ -3,16 +3,18 @@ package partition
 import (
 	"testing"
 	"time"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 func TestRoster(t *testing.T) {
 	t.Parallel()
-	peer := func(id string, claim uint64, lease leaseValue) *peerView {
-		lease.ID, lease.MapSchema = id, mapSchema
-		return &peerView{Member: Member{ID: id, Claim: claim}, lease: lease}
+	peer := func(id string, claim uint64, lease record.Heartbeat) *peerView {
+		lease.ID, lease.MapSchema = id, record.MapSchema
+		return &peerView{Process: record.Process{ID: id, Claim: claim}, lease: lease}
 	}
-	r := peerTable{"w-10": peer("w-10", 1, leaseValue{}), "w-9": peer("w-9", 2, leaseValue{Leaving: true}),
-		"w-2": peer("w-2", 3, leaseValue{Draining: true}), "w-3": peer("w-3", 4, leaseValue{})}
+	r := peerTable{"w-10": peer("w-10", 1, record.Heartbeat{}), "w-9": peer("w-9", 2, record.Heartbeat{Leaving: true}),
+		"w-2": peer("w-2", 3, record.Heartbeat{Draining: true}), "w-3": peer("w-3", 4, record.Heartbeat{})}
 	r["w-3"].lease.MapSchema = 0
 	r["w-10"].suspectAt = time.Unix(1000, 0)
 
@@ -23,10 +25,10 @@ func TestRoster(t *testing.T) {
 	if order != "w-2 w-3 w-9 w-10 " {
 		t.Errorf("the order is %s", order)
 	}
-	if r.live(Member{ID: "w-9", Claim: 1}) != nil || r.live(Member{ID: "w-9", Claim: 2}) == nil || r.live(Member{ID: "w-1", Claim: 1}) != nil {
+	if r.live(record.Process{ID: "w-9", Claim: 1}) != nil || r.live(record.Process{ID: "w-9", Claim: 2}) == nil || r.live(record.Process{ID: "w-1", Claim: 1}) != nil {
 		t.Error("want a worker found under its claim only")
 	}
-	if r.allLive([]Member{{"w-2", 3}, {"w-9", 1}}) || !r.allLive([]Member{{"w-2", 3}, {"w-9", 2}}) {
+	if r.allLive([]record.Process{{ID: "w-2", Claim: 3}, {ID: "w-9", Claim: 1}}) || !r.allLive([]record.Process{{ID: "w-2", Claim: 3}, {ID: "w-9", Claim: 2}}) {
 		t.Error("want all live only if each is there under its claim")
 	}
 	if got := r.staying(); got != 2 {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // This file holds the settings in which all workers of a group must agree. They are in
@@ -16,10 +18,10 @@ import (
 // its lease, and one with other limits would not know what its stream keeps.
 
 // fill sets what a configuration that is not resolved leaves open to the group's values.
-func (c Config) fill(s groupSettings) Config {
+func (c Config) fill(s record.Settings) Config {
 	for _, f := range []struct {
 		to   *time.Duration
-		from duration
+		from record.Duration
 	}{{&c.Storage.MaxAge, s.MaxAge}, {&c.Storage.Duplicates, s.Duplicates}, {&c.Delivery.AckWait, s.AckWait}, {&c.Lease.Heartbeat, s.HeartbeatInterval}, {&c.Lease.TTL, s.LeaseTTL},
 		{&c.Lease.Margin, s.LeaseMargin}, {&c.Lease.IDTTL, s.IDTTL}, {&c.Lease.SuspicionGrace, s.SuspicionGrace}, {&c.Lease.SuspicionMargin, s.SuspicionMargin},
 		{&c.Retry.Delay, s.Retry.Delay}, {&c.Retry.MaxDelay, s.Retry.MaxDelay}} {
@@ -65,7 +67,7 @@ func (e *SettingsError) Error() string {
 
 // differences compares a group's record with a resolved configuration. A group of an
 // earlier version has recorded no settings.
-func differences(v layoutValue, c Config) []SettingDifference {
+func differences(v record.Layout, c Config) []SettingDifference {
 	var out []SettingDifference
 	differ := func(setting string, limit bool, group, here any) {
 		if group != here {
@@ -123,7 +125,7 @@ func agree(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, c
 	if err != nil {
 		return fmt.Errorf("reading the layout from bucket %s: %w", kv.Bucket(), err)
 	}
-	have, err := decodeLayout(e.Value())
+	have, err := record.DecodeLayout(e.Value())
 	if err != nil {
 		return fmt.Errorf("reading the layout from bucket %s: %w", kv.Bucket(), err)
 	}
@@ -161,8 +163,8 @@ func agree(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, c
 		}
 	}
 	settings := cfg.settings()
-	have.Schema, have.Retry, have.Settings = settledSchema, cfg.Retry.Enabled, &settings
-	_, err = kv.Update(ctx, layoutKey, mustJSON(have), e.Revision())
+	have.Schema, have.Retry, have.Settings = record.LayoutSchema, cfg.Retry.Enabled, &settings
+	_, err = kv.Update(ctx, layoutKey, record.Encode(have), e.Revision())
 	if errors.Is(err, jetstream.ErrKeyExists) {
 		return agree(ctx, js, kv, cfg, lay, setLimits) // somebody was first
 	}

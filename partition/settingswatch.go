@@ -3,6 +3,8 @@ package partition
 import (
 	"fmt"
 	"sync/atomic"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // settingsWatch has a worker leave whose group has other settings than it has: it began
@@ -25,7 +27,7 @@ func (s *settingsWatch) err() error {
 
 // changed takes in what the group's record says now.
 func (s *settingsWatch) changed(value []byte) {
-	have, err := decodeLayout(value)
+	have, err := record.DecodeLayout(value)
 	if err != nil {
 		s.rejected.report("layout", layoutKey, err)
 		return

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // TestAKeysShardIsTheSameInEveryDivision: whatever the number of slots and of
@@ -16,8 +18,8 @@ func TestAKeysShardIsTheSameInEveryDivision(t *testing.T) {
 	const subject = "dc.*.x.*.completion"
 	r := rand.New(rand.NewPCG(5, 2026))
 	for range 2000 {
-		shards := 1 + r.IntN(maxShards)
-		base := shards * (1 + r.IntN(maxSlots/maxShards))
+		shards := 1 + r.IntN(record.MaxShards)
+		base := shards * (1 + r.IntN(record.MaxSlots/record.MaxShards))
 		lay, err := Config{Name: "defender", Stream: "dc", Subject: subject, Slots: base, Shards: shards}.resolve().validate()
 		if err != nil {
 			t.Fatal(err)

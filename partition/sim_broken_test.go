@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // simBreakage makes a machine, or what is around it, wrong in one way, to see
@@ -113,12 +115,12 @@ func pretendEpoch(w *simWorker, in input) input {
 	if !ok || kv.purpose != forMapRead || kv.err != nil {
 		return in
 	}
-	if a, err := DecodeAssignment(kv.gotValue); err == nil {
+	if a, err := record.DecodeAssignment(kv.gotValue); err == nil {
 		a.Epoch = w.m.leaderLease.epoch
-		kv.gotValue = a.encode()
+		kv.gotValue = a.Encode()
 	}
 	if w.m.cur != nil {
-		w.m.cur = w.m.cur.clone()
+		w.m.cur = w.m.cur.Clone()
 		w.m.cur.Epoch = w.m.leaderLease.epoch
 	}
 	return kv
@@ -130,9 +132,9 @@ func pretendTaken(w *simWorker, in input) input {
 	if !ok || w.m.leaderLease.held {
 		return in
 	}
-	a := mi.a.clone()
+	a := mi.a.Clone()
 	for s := range a.Taking {
-		if a.owner(s) == w.m.self {
+		if a.OwnerAt(s) == w.m.self {
 			delete(a.Taking, s)
 		}
 	}
@@ -197,7 +199,7 @@ func releaseAtOnce(w *simWorker, e effect) effect {
 
 func anyRelease(w *simWorker, in input) input {
 	p, ok := in.(peerInput)
-	if !ok || p.msg.Kind != peerReleased || w.m.cur == nil {
+	if !ok || p.msg.Kind != record.Released || w.m.cur == nil {
 		return in
 	}
 	for i := range p.msg.Slots {
@@ -213,14 +215,14 @@ func anyRelease(w *simWorker, in input) input {
 func anyGrant(w *simWorker, in input) input {
 	switch in := in.(type) {
 	case peerInput:
-		if in.msg.Kind == peerGrant {
+		if in.msg.Kind == record.Grant {
 			for _, mark := range in.msg.Slots {
 				w.granted[mark.Slot] = true
 			}
 		}
 	case mapInput:
 		for s := range in.a.Taking {
-			if in.a.owner(s) == w.m.self && w.granted[s] {
+			if in.a.OwnerAt(s) == w.m.self && w.granted[s] {
 				w.m.own.grants[s] = in.a.Since[s]
 			}
 		}

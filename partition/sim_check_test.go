@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // simChecker knows everything that happens in a run and names what must never. It
@@ -16,8 +18,8 @@ type simChecker struct {
 	s         *sim
 	violation *simViolation
 
-	current *Assignment      // the newest map in the bucket
-	taken   []map[Fence]bool // by slot and whom it is taken for, whether it is done
+	current *record.Assignment // the newest map in the bucket
+	taken   []map[Fence]bool   // by slot and whom it is taken for, whether it is done
 	holders []*simWorker
 	fences  []simFence
 	seen    []map[Fence]*simWorker
@@ -195,8 +197,8 @@ func (c *simChecker) removed(slot int, m simMessage) {
 // written looks at what reaches the buckets.
 func (c *simChecker) written(w *simWorker, e kvEffect) {
 	switch {
-	case e.key == AssignmentKey:
-		a, err := DecodeAssignment(e.value)
+	case e.key == record.AssignmentKey:
+		a, err := record.DecodeAssignment(e.value)
 		if err != nil {
 			c.fail("map-valid", "%v writes a map: %v", w, err)
 			return
@@ -214,12 +216,12 @@ func (c *simChecker) written(w *simWorker, e kvEffect) {
 
 // identity: nobody gives up who it is while name and lease are what it wrote itself,
 // whatever became of its renewals.
-func (c *simChecker) identityLost(w *simWorker, self Member, reason string) {
+func (c *simChecker) identityLost(w *simWorker, self record.Process, reason string) {
 	if c.forgotten {
 		return
 	}
 	for _, bucket := range []string{c.s.cfg.bucketIDs(), c.s.cfg.bucketLeases()} {
-		var v leaseValue // with the fields of a name's, too
+		var v record.Heartbeat // with the fields of a name's, too
 		kv := c.s.srv.buckets[bucket].last[self.ID]
 		if kv == nil || kv.deleted || json.Unmarshal(kv.value, &v) != nil || v.Instance != w.m.instance || v.Claim != 0 && v.Claim != self.Claim {
 			return
@@ -228,7 +230,7 @@ func (c *simChecker) identityLost(w *simWorker, self Member, reason string) {
 	c.fail("identity", "%v gives up its identity (%s), which nobody has taken", w, reason)
 }
 
-func (c *simChecker) mapWritten(w *simWorker, a *Assignment) {
+func (c *simChecker) mapWritten(w *simWorker, a *record.Assignment) {
 	if c.forgotten {
 		if c.current != nil && a.Version > c.current.Version+1 && w.m.lead.incarnation.notSoon.After(w.m.now) {
 			c.raised++
@@ -266,8 +268,8 @@ func (c *simChecker) mapWritten(w *simWorker, a *Assignment) {
 	}
 	for s := range c.s.fine {
 		is, was := s%a.Slots, s%c.current.Slots
-		if a.owner(is) != c.current.owner(was) && a.Since[is] <= c.current.Since[was] && !succeeds(a.owner(is), c.current.owner(was)) {
-			c.fail("since-grows", "slot %d: owner %v since %d after %v since %d", s, a.owner(is), a.Since[is], c.current.owner(was), c.current.Since[was])
+		if a.OwnerAt(is) != c.current.OwnerAt(was) && a.Since[is] <= c.current.Since[was] && !succeeds(a.OwnerAt(is), c.current.OwnerAt(was)) {
+			c.fail("since-grows", "slot %d: owner %v since %d after %v since %d", s, a.OwnerAt(is), a.Since[is], c.current.OwnerAt(was), c.current.Since[was])
 		}
 	}
 	if again {
@@ -283,7 +285,7 @@ func (c *simChecker) mapWritten(w *simWorker, a *Assignment) {
 
 // redivided: layout, a map of another division is a new version, of a group at
 // rest; it says whose everything was, and that all of it has to be taken.
-func (c *simChecker) redivided(w *simWorker, a *Assignment) {
+func (c *simChecker) redivided(w *simWorker, a *record.Assignment) {
 	c.relaid++
 	f := a.Former
 	if a.Version == c.current.Version || !c.current.Settled() || a.Layout <= c.current.Layout || f == nil || oldGenerationOf(f) != generationOf(c.current) {
@@ -291,8 +293,8 @@ func (c *simChecker) redivided(w *simWorker, a *Assignment) {
 		return
 	}
 	for s := range f.Owner {
-		if a.member(f.Owner[s]) != c.current.owner(s) {
-			c.fail("layout", "%v says that slot %d was %v's, it was %v's", w, s, a.member(f.Owner[s]), c.current.owner(s))
+		if a.Worker(f.Owner[s]) != c.current.OwnerAt(s) {
+			c.fail("layout", "%v says that slot %d was %v's, it was %v's", w, s, a.Worker(f.Owner[s]), c.current.OwnerAt(s))
 		}
 	}
 	for s := range a.Owner {
@@ -304,7 +306,7 @@ func (c *simChecker) redivided(w *simWorker, a *Assignment) {
 
 // movement: a re-plan moves what its plan says; after a crash, only what was the
 // dead one's. A write that is no re-plan changes no destination.
-func (c *simChecker) movement(w *simWorker, a *Assignment) {
+func (c *simChecker) movement(w *simWorker, a *record.Assignment) {
 	if a.Version == c.current.Version && !sameDestinations(c.current, a) {
 		c.fail("movement", "%v moves slots without a new version", w)
 	}
@@ -313,17 +315,17 @@ func (c *simChecker) movement(w *simWorker, a *Assignment) {
 	}
 	c.redone++
 	moved, mustNot := 0, 0
-	live := make(map[Member]bool)
+	live := make(map[record.Process]bool)
 	for i, m := range a.Workers {
 		live[m] = !w.lastPlan.problem.Workers[i].Draining
 	}
 	for s := range a.Owner {
-		before := c.current.member(c.current.destination(s))
-		if before == a.member(a.destination(s)) {
+		before := c.current.Worker(c.current.Destination(s))
+		if before == a.Worker(a.Destination(s)) {
 			continue
 		}
 		moved++
-		if to := a.member(a.destination(s)); w.yielders[to] {
+		if to := a.Worker(a.Destination(s)); w.yielders[to] {
 			c.fail("yields", "%v gives slot %d to %v, which yields", w, s, to)
 		}
 		if live[before] { // and stays
@@ -345,11 +347,11 @@ func (c *simChecker) movement(w *simWorker, a *Assignment) {
 
 // yielders are the workers that yield, as a leader knows, unless nobody else is
 // there.
-func yielders(m *machine) map[Member]bool {
-	out := make(map[Member]bool)
+func yielders(m *machine) map[record.Process]bool {
+	out := make(map[record.Process]bool)
 	for _, p := range m.lead.roster.peers {
 		if p.lease.Draining && m.lead.roster.peers.takers() > 0 {
-			out[p.Member] = true
+			out[p.Process] = true
 		}
 	}
 	return out
@@ -357,13 +359,13 @@ func yielders(m *machine) map[Member]bool {
 
 // balanced reports whether the slots are spread evenly over these workers; if not,
 // a plan evens them out.
-func (c *simChecker) balanced(live map[Member]bool) bool {
-	n := make(map[Member]int)
+func (c *simChecker) balanced(live map[record.Process]bool) bool {
+	n := make(map[record.Process]int)
 	for s := range c.current.Owner {
-		if to := c.current.member(c.current.destination(s)); live[to] {
+		if to := c.current.Worker(c.current.Destination(s)); live[to] {
 			n[to]++
 		} else {
-			n[c.current.owner(s)]++ // who has it back, if alive
+			n[c.current.OwnerAt(s)]++ // who has it back, if alive
 		}
 	}
 	low, high := c.current.Slots, 0
@@ -376,17 +378,17 @@ func (c *simChecker) balanced(live map[Member]bool) bool {
 }
 
 // succeeds reports whether b is a as it came back.
-func succeeds(b, a Member) bool { return b.ID == a.ID && b.Claim > a.Claim }
+func succeeds(b, a record.Process) bool { return b.ID == a.ID && b.Claim > a.Claim }
 
 // successions: alive-succeeded, nobody takes the place of a worker that may still
 // act; and what a predecessor had in flight is taken before it is held.
-func (c *simChecker) successions(w *simWorker, a *Assignment) {
+func (c *simChecker) successions(w *simWorker, a *record.Assignment) {
 	for i, m := range a.Workers {
-		old := c.current.predecessor(m)
-		if old == none {
+		old := c.current.Predecessor(m)
+		if old == record.None {
 			continue
 		}
-		was := c.current.member(old)
+		was := c.current.Worker(old)
 		for _, o := range c.s.workers {
 			if !o.dead && !o.stopped && o.m.stage != stageGone && o.m.self == was && o.trusted() {
 				c.fail("alive-succeeded", "%v gives the place of %v, who trusts its lease, to %v", w, o, m)
@@ -400,9 +402,9 @@ func (c *simChecker) successions(w *simWorker, a *Assignment) {
 	}
 }
 
-func sameDestinations(a, b *Assignment) bool {
+func sameDestinations(a, b *record.Assignment) bool {
 	for s := range a.Owner {
-		if x, y := a.member(a.destination(s)), b.member(b.destination(s)); x != y && !succeeds(y, x) {
+		if x, y := a.Worker(a.Destination(s)), b.Worker(b.Destination(s)); x != y && !succeeds(y, x) {
 			return false
 		}
 	}
@@ -443,13 +445,13 @@ func (c *simChecker) quiet() bool {
 		return false
 	}
 	for s := range c.current.Owner {
-		i := slices.IndexFunc(c.s.workers, func(w *simWorker) bool { return !w.dead && w.m.self == c.current.owner(s) })
+		i := slices.IndexFunc(c.s.workers, func(w *simWorker) bool { return !w.dead && w.m.self == c.current.OwnerAt(s) })
 		if i < 0 || !c.s.workers[i].trusted() || c.s.workers[i].delivery.slots[generationOf(c.current).place(s)] == nil {
 			return false
 		}
 	}
 	for _, w := range c.s.workers {
-		if !w.dead && w.m.stage == stageJoined && c.current.index(w.m.self) == none {
+		if !w.dead && w.m.stage == stageJoined && c.current.Index(w.m.self) == record.None {
 			return false
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // This file is what carries out a delivery's effects in the simulator, as pull.go and
@@ -316,7 +318,9 @@ func (w *simWorker) askRetry(e askEffect, a *answer, reply func(error)) {
 			w.later(0, func() { reply(nil) })
 			return
 		}
-		do = func() { a.sequence, a.outcome = sp.claim(queueClaim{e.slots, e.slot, storedFence(q.fence)}, q.expect) }
+		do = func() {
+			a.sequence, a.outcome = sp.claim(record.QueueClaim{Slots: e.slots, Slot: e.slot, Fence: record.Fence(q.fence)}, q.expect)
+		}
 	case askCount:
 		do = func() { a.counts = sp.count(e.place) }
 	case askTail:

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // This file freezes what workers do. The trace of a run is every effect of every worker,
@@ -104,7 +105,7 @@ func (w *simWorker) freezeEvent(e event.Event) {
 }
 
 // freezeMap adds a map that was written.
-func (w *simWorker) freezeMap(a *Assignment) {
+func (w *simWorker) freezeMap(a *record.Assignment) {
 	w.frozen("map", a.Version, a.Epoch, uint64(a.Slots))
 	for slot, owner := range a.Owner {
 		w.s.hash.add(uint64(owner), a.Since[slot])

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // scribble writes what no worker would write where workers write, now and then,
@@ -17,7 +18,7 @@ func (s *sim) scribble(rng *rand.Rand, end time.Duration) {
 	if s.srv.up {
 		junk := []string{"junk", "", `{"schema":0}`, `{"schema":1,"id":">","claim":1,"weight":-1}`}
 		value := junk[rng.IntN(len(junk))]
-		e := kvEffect{bucket: s.cfg.bucketMap(), key: AssignmentKey}
+		e := kvEffect{bucket: s.cfg.bucketMap(), key: record.AssignmentKey}
 		switch n := rng.IntN(10); {
 		case n < 3:
 		case n < 6:

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // ledWithin is how long a group may be without a leader when the one that it had, and
@@ -193,13 +194,13 @@ func TestFailureWithoutLeader(t *testing.T) {
 	for seed := uint64(1); seed <= 10; seed++ {
 		s := calmSim(seed, 1)
 		s.run(8*time.Second, nil)
-		told := map[Member]int{}
+		told := map[record.Process]int{}
 		s.observe = func(_ *simWorker, e event.Event) {
 			if e.Kind == event.WorkerGone {
-				told[Member{ID: e.Peer, Claim: e.Claim}]++
+				told[record.Process{ID: e.Peer, Claim: e.Claim}]++
 			}
 		}
-		var killed []Member
+		var killed []record.Process
 		before := map[*simWorker]bool{}
 		for _, w := range s.live() {
 			before[w] = true

@@ -8,15 +8,16 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // This file has workers of the previous version in a simulated group: they write maps
 // of the previous schema, can't read those of this one, and tell no schema in their leases.
 
 var (
-	schemaOfThis     = fmt.Appendf(nil, `{"schema":%d,`, mapSchema)
-	schemaOfPrevious = fmt.Appendf(nil, `{"schema":%d,`, mapSchema-1)
-	schemaOfNext     = fmt.Appendf(nil, `{"schema":%d,`, mapSchema+1)
+	schemaOfThis     = fmt.Appendf(nil, `{"schema":%d,`, record.MapSchema)
+	schemaOfPrevious = fmt.Appendf(nil, `{"schema":%d,`, record.MapSchema-1)
+	schemaOfNext     = fmt.Appendf(nil, `{"schema":%d,`, record.MapSchema+1)
 )
 
 // startPrevious starts a worker of the previous version.
@@ -30,10 +31,10 @@ func (s *sim) startPrevious() *simWorker {
 func (w *simWorker) writes(e kvEffect) kvEffect {
 	switch {
 	case !w.previous:
-	case e.key == AssignmentKey:
+	case e.key == record.AssignmentKey:
 		e.value = bytes.Replace(e.value, schemaOfThis, schemaOfPrevious, 1)
 	case e.bucket == w.s.cfg.bucketLeases():
-		e.value = bytes.Replace(e.value, fmt.Appendf(nil, `,"map_schema":%d`, mapSchema), nil, 1)
+		e.value = bytes.Replace(e.value, fmt.Appendf(nil, `,"map_schema":%d`, record.MapSchema), nil, 1)
 	}
 	return e
 }
@@ -62,9 +63,9 @@ func (w *simWorker) readsResult(in kvInput) kvInput {
 
 // readsLease is a lease as a worker of its version sees it: one of the previous version
 // does not ask which maps the other reads.
-func (w *simWorker) readsLease(v leaseValue) leaseValue {
+func (w *simWorker) readsLease(v record.Heartbeat) record.Heartbeat {
 	if w.previous {
-		v.MapSchema = mapSchema
+		v.MapSchema = record.MapSchema
 	}
 	return v
 }
@@ -89,14 +90,14 @@ func (s *sim) heldOnce() string {
 
 // touchedOutdated reports whether a map gives a slot to a worker of the previous version,
 // or takes one from such a worker that stays.
-func (s *sim) touchedOutdated(before, after *Assignment) string {
-	previous, stays := map[Member]bool{}, map[Member]bool{}
+func (s *sim) touchedOutdated(before, after *record.Assignment) string {
+	previous, stays := map[record.Process]bool{}, map[record.Process]bool{}
 	for _, w := range s.live() {
 		previous[w.m.self] = w.previous
 		stays[w.m.self] = w.previous && w.m.stage == stageJoined
 	}
 	for slot := range after.Owner {
-		was, is := before.member(before.destination(slot)), after.member(after.destination(slot))
+		was, is := before.Worker(before.Destination(slot)), after.Worker(after.Destination(slot))
 		switch {
 		case was == is:
 		case previous[is]:

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // operateOverrides sets and removes overrides now and then, in some runs, until end. What
@@ -56,7 +58,7 @@ func (s *sim) swingWeights(end time.Duration) {
 // writeOverrides writes the overrides, as Group.Override and Group.RemoveOverrides do.
 func (s *sim) writeOverrides(overrides []Override) {
 	s.logf("overrides: %v", overrides)
-	s.srv.put(s.srv.buckets[s.cfg.bucketMap()], kvEffect{key: overridesKey, value: mustJSON(encodeOverrides(overrides))})
+	s.srv.put(s.srv.buckets[s.cfg.bucketMap()], kvEffect{key: overridesKey, value: record.Encode(encodeOverrides(overrides))})
 	s.overrides = bySlot(overrides, s.cfg.Slots)
 }
 
@@ -68,10 +70,10 @@ func (c *simChecker) overridesKept() bool { return c.unkeptOverride() == "" }
 func (c *simChecker) unkeptOverride() string {
 	for slot, override := range c.s.overrides {
 		for _, w := range c.s.workers {
-			if w.dead || w.m.self.ID != override.Worker || w.m.stage != stageJoined || w.m.membership.draining() || c.current.index(w.m.self) == none {
+			if w.dead || w.m.self.ID != override.Worker || w.m.stage != stageJoined || w.m.membership.draining() || c.current.Index(w.m.self) == record.None {
 				continue
 			}
-			if to := c.current.member(c.current.destination(slot)); to != w.m.self {
+			if to := c.current.Worker(c.current.Destination(slot)); to != w.m.self {
 				return fmt.Sprintf("slot %d is overridden to %v and with %v", slot, w, to)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // A bucket with three replicas is read from any of them. One that was restarted answers
@@ -130,7 +131,7 @@ func laggingRun(seed uint64, lag func(s *sim, leases *simBucket), broken simBrea
 	s.faults = simFaults{latency: time.Millisecond, reconnect: 600 * time.Millisecond}
 	s.observe = func(by *simWorker, e event.Event) {
 		for _, w := range s.live() {
-			if e.Kind == event.WorkerGone && w.m.self == (Member{ID: e.Peer, Claim: e.Claim}) && wrong == "" {
+			if e.Kind == event.WorkerGone && w.m.self == (record.Process{ID: e.Peer, Claim: e.Claim}) && wrong == "" {
 				wrong = fmt.Sprintf("%v says that %v is gone (%s), which lives", by, w, e.Reason)
 			}
 		}

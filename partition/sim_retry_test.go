@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // This file models the retry stream, retrystore.go.
@@ -26,7 +28,7 @@ type simQueued struct {
 
 type simClaim struct {
 	seq uint64
-	queueClaim
+	record.QueueClaim
 }
 
 func (srv *simServer) space(at place) *simSpace { return srv.spaces[at.slot%len(srv.spaces)] }
@@ -47,9 +49,9 @@ func (sp *simSpace) last() uint64 {
 	return last
 }
 
-func (sp *simSpace) readClaims() (out []queueClaim) {
+func (sp *simSpace) readClaims() (out []record.QueueClaim) {
 	for _, c := range sp.claims {
-		out = append(out, c.queueClaim)
+		out = append(out, c.QueueClaim)
 	}
 	return out
 }
@@ -66,7 +68,7 @@ func (sp *simSpace) write(expect uint64) (uint64, outcome) {
 	return sp.srv.queued, outcomeDone
 }
 
-func (sp *simSpace) claim(c queueClaim, expect uint64) (uint64, outcome) {
+func (sp *simSpace) claim(c record.QueueClaim, expect uint64) (uint64, outcome) {
 	seq, o := sp.write(expect)
 	if o == outcomeDone {
 		sp.claims = slices.DeleteFunc(sp.claims, func(x simClaim) bool { return x.Slots == c.Slots && x.Slot == c.Slot })

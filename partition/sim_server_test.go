@@ -8,6 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // This file models what workers see of the server: the buckets with their
@@ -22,7 +24,7 @@ type simServer struct {
 	forgot  bool // buckets went back to an earlier state
 	buckets map[string]*simBucket
 	names   []string // of buckets, in order
-	subs    map[Member]*simWorker
+	subs    map[record.Process]*simWorker
 	slots   []*simSlot
 	byPlace map[place]*simSlot
 	stored  [][]simMessage // by slot of the coarsest division, not acknowledged yet
@@ -76,7 +78,7 @@ type simWatch struct {
 }
 
 func newSimServer(s *sim) *simServer {
-	srv := &simServer{s: s, up: true, buckets: make(map[string]*simBucket), subs: make(map[Member]*simWorker), byPlace: make(map[place]*simSlot),
+	srv := &simServer{s: s, up: true, buckets: make(map[string]*simBucket), subs: make(map[record.Process]*simWorker), byPlace: make(map[place]*simSlot),
 		seqs: make([]uint64, s.cfg.Shards), stored: make([][]simMessage, s.cfg.Slots), spaces: make([]*simSpace, s.cfg.Slots)}
 	for i := range srv.spaces {
 		srv.spaces[i] = &simSpace{srv: srv}
@@ -462,7 +464,7 @@ func (wa *simWatch) remove() {
 }
 
 func (srv *simServer) connected(w *simWorker) {
-	if w.listening != (Member{}) {
+	if w.listening != (record.Process{}) {
 		srv.subs[w.listening] = w
 	}
 	for _, name := range srv.names {

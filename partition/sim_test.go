@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 var (
@@ -208,7 +210,7 @@ func (s *sim) operate(w *simWorker) {
 func (s *sim) expect(n int) {
 	s.desired = n
 	s.logf("expected: %d", n)
-	s.srv.put(s.srv.buckets[s.cfg.bucketMap()], kvEffect{key: expectedKey, value: mustJSON(expectedValue{Schema: valueSchema, N: n})})
+	s.srv.put(s.srv.buckets[s.cfg.bucketMap()], kvEffect{key: expectedKey, value: record.Encode(record.Expected{Schema: record.Schema, N: n})})
 }
 
 // relayout asks for another number of slots now and then, in some runs. It draws
@@ -235,7 +237,7 @@ func (s *sim) refine(slots int) {
 func (s *sim) setLayout(slots int) {
 	s.wanted = slots
 	s.logf("wanted: %d slots", slots)
-	s.srv.put(s.srv.buckets[s.cfg.bucketMap()], kvEffect{key: wantedKey, value: mustJSON(wantedValue{Schema: valueSchema, Slots: slots})})
+	s.srv.put(s.srv.buckets[s.cfg.bucketMap()], kvEffect{key: wantedKey, value: record.Encode(record.Wanted{Schema: record.Schema, Slots: slots})})
 }
 
 // calm ends every fault: what is stopped goes on, what is cut passes, and

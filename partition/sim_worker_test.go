@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // This file models one process: worker.go's loop around a machine, and bucket.go's
@@ -29,7 +30,7 @@ type simWorker struct {
 	offset   time.Duration // of its clock
 	link     *simLink
 
-	listening Member
+	listening record.Process
 	mapping   *simWatch
 	leases    *simWatch
 	names     *simWatch
@@ -38,7 +39,7 @@ type simWorker struct {
 	wakeGen   int
 	pending   int // farewells under way
 	lastPlan  *planJob
-	yielders  map[Member]bool // that its leader knew of when it planned
+	yielders  map[record.Process]bool // that its leader knew of when it planned
 
 	delivery     *delivery
 	runs         map[uint64]*simRun
@@ -50,7 +51,7 @@ type simWorker struct {
 }
 
 func (w *simWorker) String() string {
-	if w.m != nil && w.m.self != (Member{}) {
+	if w.m != nil && w.m.self != (record.Process{}) {
 		return w.name + "(" + w.m.self.String() + ")"
 	}
 	return w.name
@@ -319,7 +320,7 @@ func (w *simWorker) exitWhenDone() {
 	w.endProcess()
 }
 
-func (w *simWorker) listen(self Member) {
+func (w *simWorker) listen(self record.Process) {
 	w.listening = self
 	w.link.up(func() {
 		for m, o := range w.s.srv.subs {
@@ -327,7 +328,7 @@ func (w *simWorker) listen(self Member) {
 				delete(w.s.srv.subs, m)
 			}
 		}
-		if self != (Member{}) {
+		if self != (record.Process{}) {
 			w.s.srv.subs[self] = w
 		}
 	})
@@ -337,14 +338,14 @@ func (w *simWorker) listen(self Member) {
 // order; beyond that the simulator loses, repeats and delays as it likes.
 func (w *simWorker) send(e sendEffect) {
 	s := w.s
-	data := mustJSON(e.msg)
+	data := record.Encode(e.msg)
 	pass := func() {
 		to := s.srv.subs[e.to]
 		if to == nil {
 			return
 		}
 		to.link.down(func() {
-			var msg peerMessage
+			var msg record.PeerMessage
 			if err := json.Unmarshal(data, &msg); err != nil {
 				panic(err)
 			}
@@ -494,11 +495,11 @@ func (w *simWorker) mapBucketChanged(kv *simKV) {
 	case kv == nil:
 		w.step(mapSyncedInput{w.mapping.told[leaderKey]})
 	case kv.key == expectedKey:
-		var v expectedValue
+		var v record.Expected
 		_ = json.Unmarshal(kv.value, &v)
 		w.step(expectedInput{v.N, kv.rev})
 	case kv.key == wantedKey:
-		var v wantedValue
+		var v record.Wanted
 		_ = json.Unmarshal(kv.value, &v)
 		w.step(wantedInput{v.Slots, kv.rev})
 	case kv.key == overridesKey:
@@ -508,8 +509,8 @@ func (w *simWorker) mapBucketChanged(kv *simKV) {
 			return
 		}
 		w.step(overridesInput{overrides, kv.rev})
-	case kv.key == AssignmentKey && !kv.deleted:
-		a, err := DecodeAssignment(w.reads(kv.value))
+	case kv.key == record.AssignmentKey && !kv.deleted:
+		a, err := record.DecodeAssignment(w.reads(kv.value))
 		if err != nil && !w.s.faults.hostile && !w.previous {
 			w.s.check.fail("map-valid", "revision %d: %v", kv.rev, err)
 			return
@@ -522,8 +523,8 @@ func (w *simWorker) mapBucketChanged(kv *simKV) {
 	case kv.key == leaderKey:
 		in := leaderInput{rev: kv.rev}
 		if !kv.deleted {
-			v, err := decodeLeader(kv.value)
-			in.leader, in.err = Member{v.ID, v.Claim}, err
+			v, err := record.DecodeLeader(kv.value)
+			in.leader, in.err = record.Process{ID: v.ID, Claim: v.Claim}, err
 		}
 		w.step(in)
 	}
@@ -547,7 +548,7 @@ func (w *simWorker) leaseChanged(kv *simKV, watch uint64) {
 	w.saw(w.s.cfg.bucketLeases(), kv.rev)
 	in := leaseInput{id: kv.key, rev: kv.rev, at: simEpoch.Add(kv.at), deleted: kv.deleted, watch: watch}
 	if !kv.deleted {
-		in.value, in.err = decodeLease(kv.key, kv.value)
+		in.value, in.err = record.DecodeHeartbeat(kv.key, kv.value)
 		in.value = w.readsLease(in.value)
 	}
 	w.step(in)
@@ -589,7 +590,7 @@ func describe(v any) string {
 		return fmt.Sprintf("%s of %s/%s for %s, expects %d", [...]string{"list", "get", "create", "update", "delete", "history"}[v.op], v.bucket, v.key, purposeNames[v.purpose], v.rev)
 	case mapInput:
 		return fmt.Sprintf("map rev %d: %s", v.rev, describe(v.a))
-	case *Assignment:
+	case *record.Assignment:
 		return fmt.Sprintf("version %d epoch %d workers %v owner %v since %v moves %v taking %v of %d former %+v", v.Version, v.Epoch, v.Workers, v.Owner, v.Since, v.Moves, v.Taking, v.Slots, v.Former)
 	case plannedInput:
 		return "planned " + v.job.reason

@@ -10,6 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // slotConsumers does what the slots' consumers need of the server beside pulls: it takes
@@ -57,7 +59,7 @@ func (c *slotConsumers) api(ctx context.Context, verb, address string, body []by
 	return nil
 }
 
-var unpinBody = mustJSON(struct {
+var unpinBody = record.Encode(struct {
 	Group string `json:"group"`
 }{priorityGroup})
 
@@ -147,7 +149,7 @@ const (
 // firstStored returns the sequence of the first message that a filter selects, 0
 // for none, as the stream's leader knows it.
 func (c *slotConsumers) firstStored(ctx context.Context, stream, filter string) (uint64, error) {
-	body := mustJSON(struct {
+	body := record.Encode(struct {
 		Seq     uint64 `json:"seq"`
 		NextFor string `json:"next_by_subj"`
 	}{1, filter})

@@ -1,6 +1,10 @@
 package partition
 
-import "time"
+import (
+	"time"
+
+	"github.com/muster-dev/muster/partition/internal/record"
+)
 
 // phase is where one slot stands at this worker.
 type phase uint8
@@ -16,10 +20,10 @@ const (
 
 type slotState struct {
 	phase    phase
-	version  uint64    // of the move or takeover that phase is about
-	peer     Member    // old owner while preparing and ready, new one while releasing
-	deadline time.Time // of releasing
-	forced   bool      // released with a message unsettled
-	begun    time.Time // of this phase
-	stopped  time.Time // released: when it worked last
+	version  uint64         // of the move or takeover that phase is about
+	peer     record.Process // old owner while preparing and ready, new one while releasing
+	deadline time.Time      // of releasing
+	forced   bool           // released with a message unsettled
+	begun    time.Time      // of this phase
+	stopped  time.Time      // released: when it worked last
 }

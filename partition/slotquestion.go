@@ -1,5 +1,7 @@
 package partition
 
+import "github.com/muster-dev/muster/partition/internal/record"
+
 // question is what a run asks.
 type question interface{ question() }
 
@@ -56,7 +58,7 @@ type answer struct {
 	what     string
 	yes      bool
 	sequence uint64
-	claims   []queueClaim
+	claims   []record.QueueClaim
 	counts   map[string]int
 	queued   *queuedMessage // nil: none
 	outcome  outcome

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/muster-dev/muster/partition/internal/record"
 	"github.com/muster-dev/muster/partition/report"
 )
 
@@ -31,7 +32,7 @@ type standbyAnswer struct {
 }
 
 func (a *standbyAnswer) start() {
-	self := mustJSON(report.Standby{Pod: a.cfg.Identity.Pod, Node: a.cfg.Identity.Node, Zone: a.cfg.Identity.Zone, Since: time.Now()})
+	self := record.Encode(report.Standby{Pod: a.cfg.Identity.Pod, Node: a.cfg.Identity.Node, Zone: a.cfg.Identity.Zone, Since: time.Now()})
 	sub, err := a.nc.Subscribe(standbySubject(a.cfg.Name), func(msg *nats.Msg) { _ = msg.Respond(self) })
 	if err != nil {
 		a.cfg.Logger.Warn("This standby can't be asked for.", "err", err)

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/muster-dev/muster/partition/internal/record"
 	"github.com/muster-dev/muster/partition/state"
 )
 
@@ -11,14 +12,14 @@ import (
 // hold. Each of them has what the map gives it, the leader included.
 func TestMoreWorkersThanSlots(t *testing.T) {
 	t.Parallel()
-	self, other := Member{ID: "w-0", Claim: 1}, Member{ID: "w-1", Claim: 2}
-	settled := &Assignment{Version: 1, Epoch: 1, Leader: self, Slots: 1, Workers: []Member{self, other}, Owner: ownerColumn{1}, Since: versionColumn{1}}
-	moving := settled.clone()
+	self, other := record.Process{ID: "w-0", Claim: 1}, record.Process{ID: "w-1", Claim: 2}
+	settled := &record.Assignment{Version: 1, Epoch: 1, Leader: self, Slots: 1, Workers: []record.Process{self, other}, Owner: record.OwnerColumn{1}, Since: record.VersionColumn{1}}
+	moving := settled.Clone()
 	moving.Taking[0] = true
 	for name, tt := range map[string]struct {
 		leads  bool
-		leader Member
-		a      *Assignment
+		leader record.Process
+		a      *record.Assignment
 		want   state.State
 	}{
 		"the leader":                     {true, self, settled, state.Stable},
@@ -26,7 +27,7 @@ func TestMoreWorkersThanSlots(t *testing.T) {
 		"a follower":                     {false, other, settled, state.Stable},
 		"a follower, without a map":      {false, other, nil, state.Follower},
 		"a follower, while slots move":   {false, other, moving, state.Follower},
-		"a follower of nobody":           {false, Member{}, settled, state.Election},
+		"a follower of nobody":           {false, record.Process{}, settled, state.Election},
 		"the leader, while it takes one": {true, self, moving, state.Emergency},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // takeovers is what the leader does so that slots get from one owner to the next: it
@@ -35,7 +36,7 @@ func (t *takeovers) askOldDue() {
 	t.resharding.follow(f.Version)
 	units := division{slots: min(f.Slots, t.cur.Slots)}
 	latest := t.maps.latest()
-	calls := make(map[Member][]slotMark)
+	calls := make(map[record.Process][]record.SlotMark)
 	under := 0
 	for u := range units.slots {
 		if !slices.ContainsFunc(units.place(u).overlapping(generationOf(t.cur)), func(t int) bool { return latest.Taking[t] }) {
@@ -48,18 +49,18 @@ func (t *takeovers) askOldDue() {
 			if t.oldReleased(s) || !t.resharding.ask(s, t.now) {
 				continue
 			}
-			owner := t.cur.member(f.Owner[s])
-			calls[owner] = append(calls[owner], slotMark{Slot: s, Version: f.Version})
+			owner := t.cur.Worker(f.Owner[s])
+			calls[owner] = append(calls[owner], record.SlotMark{Slot: s, Version: f.Version})
 		}
 	}
-	t.sendAll(peerAskOld, calls)
+	t.sendAll(record.AskOld, calls)
 	t.resharding.due = t.now.Add(resyncInterval)
 }
 
 // oldReleased reports whether no worker works on a slot of the old generation any more.
 func (t *takeovers) oldReleased(s int) bool {
-	owner := t.cur.member(t.cur.Former.Owner[s])
-	return owner == (Member{}) || t.resharding.hasGiven(s, t.cur.Former.Version) || t.roster.gone(owner)
+	owner := t.cur.Worker(t.cur.Former.Owner[s])
+	return owner == (record.Process{}) || t.resharding.hasGiven(s, t.cur.Former.Version) || t.roster.gone(owner)
 }
 
 // takeable reports whether the keys of a slot have no owner by the old generation any more.
@@ -88,22 +89,22 @@ func (t *takeovers) retiring(s int) []place {
 	return out
 }
 
-// peerOldReleased: owners have released slots of the old generation.
-func (t *takeovers) peerOldReleased(msg peerMessage) {
+// record.OldReleased: owners have released slots of the old generation.
+func (t *takeovers) peerOldReleased(msg record.PeerMessage) {
 	if !t.mayAct() || !t.maps.ready || t.cur == nil || t.cur.Former == nil || t.resharding.version != t.cur.Former.Version {
 		return
 	}
 	f := t.cur.Former
 	for _, mark := range msg.Slots {
-		if mark.Version == f.Version && mark.Slot < f.Slots && t.cur.member(f.Owner[mark.Slot]) == msg.From {
+		if mark.Version == f.Version && mark.Slot < f.Slots && t.cur.Worker(f.Owner[mark.Slot]) == msg.From {
 			t.resharding.given[mark.Slot] = true
 		}
 	}
 	t.due()
 }
 
-// peerReleased: an owner has given slots up.
-func (t *takeovers) peerReleased(msg peerMessage) {
+// record.Released: an owner has given slots up.
+func (t *takeovers) peerReleased(msg record.PeerMessage) {
 	if !t.mayAct() || !t.maps.ready || t.cur == nil {
 		return
 	}
@@ -115,7 +116,7 @@ func (t *takeovers) peerReleased(msg peerMessage) {
 		}
 		mv, moving := a.Moves[s]
 		switch {
-		case a.owner(s) != msg.From || a.Taking[s]:
+		case a.OwnerAt(s) != msg.From || a.Taking[s]:
 		case mark.Version < a.Since[s]:
 			// Of a time when it had the slot before: it has it again.
 		case moving && mv.Version == mark.Version && !mark.Forced:
@@ -137,7 +138,7 @@ func (t *takeovers) peerReleased(msg peerMessage) {
 }
 
 // settle enters a handoff that is finished in the pending changes.
-func (t *takeovers) settle(s int, mv plannedMove) {
+func (t *takeovers) settle(s int, mv record.Move) {
 	d := t.maps.pending()
 	delete(d.Moves, s)
 	d.Owner[s], d.Since[s] = mv.Next, mv.Version
@@ -146,34 +147,34 @@ func (t *takeovers) settle(s int, mv plannedMove) {
 	}
 }
 
-// peerHolding: next owners have begun with slots.
-func (t *takeovers) peerHolding(msg peerMessage) {
+// record.Holding: next owners have begun with slots.
+func (t *takeovers) peerHolding(msg record.PeerMessage) {
 	if !t.mayAct() || !t.maps.ready || t.cur == nil {
 		return
 	}
 	for _, mark := range msg.Slots {
 		a := t.maps.latest()
-		if mv, moving := a.Moves[mark.Slot]; moving && mv.Version == mark.Version && a.member(mv.Next) == msg.From {
+		if mv, moving := a.Moves[mark.Slot]; moving && mv.Version == mark.Version && a.Worker(mv.Next) == msg.From {
 			t.settle(mark.Slot, mv)
 		}
 	}
 }
 
-// peerWant: owners wait for slots to be taken for them.
-func (t *takeovers) peerWant(msg peerMessage) {
+// record.Want: owners wait for slots to be taken for them.
+func (t *takeovers) peerWant(msg record.PeerMessage) {
 	if !t.mayAct() || !t.maps.ready || t.cur == nil {
 		return
 	}
-	var grant []slotMark
+	var grant []record.SlotMark
 	for _, mark := range msg.Slots {
 		s := mark.Slot
-		owns := t.inMap(s) && t.cur.owner(s) == msg.From && t.cur.Since[s] == mark.Version
+		owns := t.inMap(s) && t.cur.OwnerAt(s) == msg.From && t.cur.Since[s] == mark.Version
 		if owns && (!t.cur.Taking[s] || t.table.isDone(s, fenceOf(t.cur, s))) {
 			grant = append(grant, mark)
 		}
 	}
 	if grant != nil {
-		t.send(msg.From, peerGrant, grant)
+		t.send(msg.From, record.Grant, grant)
 	}
 }
 
@@ -219,8 +220,8 @@ func (t *takeovers) taken(in takenInput) {
 		return
 	}
 	run.done = true
-	owner := t.cur.owner(s)
-	t.send(owner, peerGrant, []slotMark{{Slot: s, Version: run.Version}})
+	owner := t.cur.OwnerAt(s)
+	t.send(owner, record.Grant, []record.SlotMark{{Slot: s, Version: run.Version}})
 	t.emit(event.Event{Kind: event.SlotTakenOver, Slot: s, Peer: owner.ID, Version: run.Version})
 	t.settleTaken(s, run.Fence)
 	t.askOldDue()

@@ -8,6 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // watches are those of the group's buckets: of the map always, of the leases while this
@@ -175,11 +177,11 @@ func (w *watches) followMap(ctx context.Context) error {
 func (w *watches) mapBucketChanged(e jetstream.KeyValueEntry) {
 	there := e.Operation() == jetstream.KeyValuePut
 	switch e.Key() {
-	case AssignmentKey:
+	case record.AssignmentKey:
 		if !there {
 			return // deleted by hand: the workers keep to what they have
 		}
-		a, err := DecodeAssignment(e.Value())
+		a, err := record.DecodeAssignment(e.Value())
 		if err != nil {
 			w.post(badMapInput{e.Revision(), err})
 			return
@@ -188,8 +190,8 @@ func (w *watches) mapBucketChanged(e jetstream.KeyValueEntry) {
 	case leaderKey:
 		in := leaderInput{rev: e.Revision()}
 		if there {
-			v, err := decodeLeader(e.Value())
-			in.leader, in.err = Member{v.ID, v.Claim}, err
+			v, err := record.DecodeLeader(e.Value())
+			in.leader, in.err = record.Process{ID: v.ID, Claim: v.Claim}, err
 		}
 		w.post(in)
 	case layoutKey:
@@ -197,11 +199,11 @@ func (w *watches) mapBucketChanged(e jetstream.KeyValueEntry) {
 			w.settings.changed(e.Value())
 		}
 	case expectedKey:
-		if v, ok := readRecord(w, e, recordExpected, decodeExpected); ok {
+		if v, ok := readRecord(w, e, recordExpected, record.DecodeExpected); ok {
 			w.post(expectedInput{v.N, e.Revision()})
 		}
 	case wantedKey:
-		if v, ok := readRecord(w, e, recordWanted, decodeWanted); ok {
+		if v, ok := readRecord(w, e, recordWanted, record.DecodeWanted); ok {
 			w.post(wantedInput{v.Slots, e.Revision()})
 		}
 	case overridesKey:
@@ -242,7 +244,7 @@ func (w *watches) followLeases(ctx context.Context, watch uint64) error {
 		w.keeper.saw(w.cfg.bucketLeases(), e.Revision(), nil)
 		in := leaseInput{id: e.Key(), rev: e.Revision(), at: e.Created(), deleted: e.Operation() != jetstream.KeyValuePut, watch: watch}
 		if !in.deleted {
-			in.value, in.err = decodeLease(e.Key(), e.Value())
+			in.value, in.err = record.DecodeHeartbeat(e.Key(), e.Value())
 		}
 		w.post(in)
 	})

@@ -9,11 +9,11 @@ import (
 	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/plan"
+	"github.com/muster-dev/muster/partition/report"
 	"github.com/muster-dev/muster/partition/state"
 )
 
@@ -26,8 +26,8 @@ type musterGroup struct {
 	cfg      partition.Config
 	workers  []*musterWorker
 	slotKeys [][]int
-	latest   atomic.Pointer[partition.Assignment]
-	watch    jetstream.KeyWatcher
+	latest   atomic.Pointer[report.Map]
+	unwatch  context.CancelFunc
 	watching sync.WaitGroup
 
 	mu     sync.Mutex
@@ -79,18 +79,12 @@ func (g *musterGroup) open(ctx context.Context) (err error) {
 	if err := partition.Open(g.nc, g.cfg.Name).Provision(ctx, g.cfg); err != nil {
 		return err
 	}
-	js, err := jetstream.New(g.nc)
+	ctx, g.unwatch = context.WithCancel(context.WithoutCancel(ctx))
+	maps, err := partition.Open(g.nc, g.cfg.Name).WatchMap(ctx)
 	if err != nil {
 		return err
 	}
-	kv, err := js.KeyValue(ctx, g.cfg.Name+"-assignments")
-	if err != nil {
-		return err
-	}
-	if g.watch, err = kv.Watch(context.WithoutCancel(ctx), partition.AssignmentKey); err != nil {
-		return err
-	}
-	g.watching.Go(g.follow)
+	g.watching.Go(func() { g.follow(maps) })
 	return nil
 }
 
@@ -100,16 +94,8 @@ func (g *musterGroup) slotOf(key int) int {
 }
 
 // follow sees each map; the first of a change that moves slots is told.
-func (g *musterGroup) follow() {
-	for e := range g.watch.Updates() {
-		if e == nil {
-			continue
-		}
-		a, err := partition.DecodeAssignment(e.Value())
-		if err != nil {
-			g.ledger.fault(err)
-			return
-		}
+func (g *musterGroup) follow(maps <-chan *report.Map) {
+	for a := range maps {
 		g.latest.Store(a)
 		g.mu.Lock()
 		tell := g.moving
@@ -255,8 +241,8 @@ func (g *musterGroup) stop() {
 		w.nc.Close()
 		<-w.ended
 	}
-	if g.watch != nil {
-		_ = g.watch.Stop()
+	if g.unwatch != nil {
+		g.unwatch()
 		g.watching.Wait()
 	}
 	if g.nc != nil {

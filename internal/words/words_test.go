@@ -57,12 +57,12 @@ var bannedNames = map[string]string{
 
 // exempt are files that no list of words applies to.
 var exempt = map[string]string{
-	"internal/words/words_test.go":  "has the list",
-	"docs/results/":                 "written by programs",
-	"bench/results/":                "written by programs",
-	"partition/testdata/records/":   "stored records have the words of the wire format",
-	"go.sum":                        "names of modules",
-	"defender/strategy/schema.json": "the schema's titles are generated",
+	"internal/words/words_test.go":        "has the list",
+	"docs/results/":                       "written by programs",
+	"bench/results/":                      "written by programs",
+	"partition/internal/record/testdata/": "stored records have the words of the wire format",
+	"go.sum":                              "names of modules",
+	"defender/strategy/schema.json":       "the schema's titles are generated",
 }
 
 // exceptions are uses of a word that stay, each with the reason.
@@ -85,13 +85,6 @@ var exceptions = []struct{ path, text, reason string }{
 	{"partition/sim_server_test.go", "watchPin", "the pins of NATS"},
 	{"partition/slotpull.go", "pin", "the pins of NATS"},
 	{"partition/slotquestion.go", "pin", "the pins of NATS"},
-	{"partition/assignment.go", "ember", "of the map"},
-	{"partition/drain.go", "ember", "of the group"},
-	{"partition/forecast.go", "ember", "of the group"},
-	{"partition/group.go", "ember", "of the group"},
-	{"partition/look.go", "ember", "of the group"},
-	{"partition/refuse.go", "ember", "of the group"},
-	{"partition/servertest/worker_test.go", "ember", "of the group"},
 }
 
 func TestWords(t *testing.T) {

@@ -4,15 +4,14 @@ package workers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/report"
 )
 
 // Plane is a group of workers as the node plane sees it. It implements nodes.WorkerPlane.
@@ -28,43 +27,31 @@ func New(nc *nats.Conn, group string) *Plane { return &Plane{nc, group} }
 
 // Cost returns the number of slots that the workers on each node have: each is a handoff and a cache to warm.
 func (p *Plane) Cost(ctx context.Context, names []string) (map[string]float64, error) {
-	members, err := partition.Open(p.nc, p.group).Members(ctx)
+	group := partition.Open(p.nc, p.group)
+	leases, err := group.Leases(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("asking for the cost of nodes: %w", err)
+	}
+
+	assigned, err := group.Map(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("asking for the cost of nodes: %w", err)
 	}
 	var slots map[string]int // none before the first map
-	switch a, err := p.assignment(ctx); {
-	case err == nil:
-		slots = a.Counts()
-	case !errors.Is(err, jetstream.ErrKeyNotFound):
-		return nil, fmt.Errorf("asking for the cost of nodes: %w", err)
+	if assigned != nil {
+		slots = assigned.Counts()
 	}
+
 	out := make(map[string]float64, len(names))
 	for _, n := range names {
 		out[n] = 0
 	}
-	for _, m := range members {
+	for _, m := range leases {
 		if _, asked := out[m.Node]; asked {
 			out[m.Node] += float64(slots[m.ID])
 		}
 	}
 	return out, nil
-}
-
-func (p *Plane) assignment(ctx context.Context) (*partition.Assignment, error) {
-	js, err := jetstream.New(p.nc)
-	if err != nil {
-		return nil, err
-	}
-	kv, err := js.KeyValue(ctx, p.group+"-assignments")
-	if err != nil {
-		return nil, fmt.Errorf("opening the assignment map of %s: %w", p.group, err)
-	}
-	e, err := kv.Get(ctx, partition.AssignmentKey)
-	if err != nil {
-		return nil, fmt.Errorf("reading the assignment map of %s: %w", p.group, err)
-	}
-	return partition.DecodeAssignment(e.Value())
 }
 
 // DrainWorkers asks the workers on a node to give their slots away and to take none until a time. It returns how many slots they still
@@ -84,6 +71,6 @@ func (p *Plane) TakeBack(ctx context.Context, node string) error {
 	return err
 }
 
-func on(node string) func(partition.MemberInfo) bool {
-	return func(m partition.MemberInfo) bool { return m.Node == node && node != "" }
+func on(node string) func(report.Lease) bool {
+	return func(m report.Lease) bool { return m.Node == node && node != "" }
 }

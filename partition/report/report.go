@@ -62,7 +62,7 @@ type Worker struct {
 	Draining   bool        `json:"draining,omitempty"`
 	Restarting bool        `json:"restarting,omitempty"` // its slots wait for it to rejoin
 	New        bool        `json:"new,omitempty"`        // not in the map yet
-	Outdated   bool        `json:"outdated,omitempty"`   // of an earlier version, see partition.MemberInfo: replace it
+	Outdated   bool        `json:"outdated,omitempty"`   // of an earlier version, see Lease: replace it
 }
 
 // Move tells of one slot that is changing hands.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/internal/record"
 	"github.com/muster-dev/muster/partition/partitiontest/await"
 )
 
@@ -151,7 +152,7 @@ func TestAHostileMapChangesNothing(t *testing.T) {
 	h := startHostile(t)
 	version := func() uint64 { return h.leader().Status().Version }
 	before := version()
-	const key = partition.AssignmentKey
+	const key = record.AssignmentKey
 	good := h.value(mapBucket, key)
 	for _, c := range []struct {
 		what, reason string
@@ -171,7 +172,7 @@ func TestAHostileMapChangesNothing(t *testing.T) {
 		h.put(mapBucket, key, c.value)
 		h.survives(c.what, "assignment map", c.reason)
 		await.That(t, c.what+": a map that can be read again", func() bool {
-			_, err := partition.DecodeAssignment(h.value(mapBucket, key))
+			_, err := record.DecodeAssignment(h.value(mapBucket, key))
 			return err == nil
 		})
 	}

@@ -19,7 +19,7 @@ import (
 
 // volatile is a handler of which every callback fails in a way of its own.
 type volatile struct {
-	member
+	handler
 	how      func() // it ends an attempt at a poison message
 	poison   func(m partition.Message) bool
 	attempts *atomic.Int64 // at poison messages
@@ -32,7 +32,7 @@ func (v volatile) Handle(ctx context.Context, m partition.Message) error {
 		v.attempts.Add(1)
 		v.how()
 	}
-	return v.member.Handle(ctx, m)
+	return v.handler.Handle(ctx, m)
 }
 
 func (v volatile) Prepare(context.Context, partition.Slots) error {
@@ -49,7 +49,7 @@ func (v volatile) Released(partition.Slots) {
 }
 
 func (v volatile) Observe(e event.Event) {
-	v.member.Observe(e)
+	v.handler.Observe(e)
 	if v.callback {
 		v.how()
 	}
@@ -122,7 +122,7 @@ func TestHandlerPanic(t *testing.T) {
 			}
 			var ws []*runningWorker
 			for i := range 3 {
-				ws = append(ws, g.startHandler(fmt.Sprint("w", i), volatile{member: member{g.rec, fmt.Sprint("w", i)}, how: how, poison: poison, attempts: &attempts, gaveUp: &gaveUp}))
+				ws = append(ws, g.startHandler(fmt.Sprint("w", i), volatile{handler: handler{g.rec, fmt.Sprint("w", i)}, how: how, poison: poison, attempts: &attempts, gaveUp: &gaveUp}))
 			}
 			await.That(t, "three workers settled", g.settled(ws...))
 			g.publish(20, 4)
@@ -163,7 +163,7 @@ func TestHandlerPanicWithRetry(t *testing.T) {
 	g := startGroup(t, embedded(t), 0, withRetry, func(c *partition.Config) { c.Slots, c.Retry.Attempts = 1, 3 })
 	var attempts, gaveUp atomic.Int64
 	poison := func(m partition.Message) bool { return m.Key == "a0:b0" && string(m.Data) == "2" }
-	w := g.startHandler("w0", volatile{member: member{g.rec, "w0"}, how: func() { panic("boom") }, poison: poison, attempts: &attempts, gaveUp: &gaveUp})
+	w := g.startHandler("w0", volatile{handler: handler{g.rec, "w0"}, how: func() { panic("boom") }, poison: poison, attempts: &attempts, gaveUp: &gaveUp})
 	await.That(t, "one worker settled", g.settled(w))
 	g.publish(4, 4)
 	await.That(t, "all others are processed", func() bool {
@@ -192,7 +192,7 @@ func TestCallbackPanic(t *testing.T) {
 			var attempts, gaveUp atomic.Int64
 			var ws []*runningWorker
 			for i := range 3 {
-				ws = append(ws, g.startHandler(fmt.Sprint("w", i), volatile{member: member{g.rec, fmt.Sprint("w", i)}, how: how, callback: true,
+				ws = append(ws, g.startHandler(fmt.Sprint("w", i), volatile{handler: handler{g.rec, fmt.Sprint("w", i)}, how: how, callback: true,
 					poison: func(partition.Message) bool { return false }, attempts: &attempts, gaveUp: &gaveUp}))
 			}
 			await.That(t, "three workers settled", g.settled(ws...))

@@ -130,8 +130,8 @@ func loseUnderLoad(t *testing.T, on servers, stream, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v.Map.Version < version || v.Expected != 3 || len(v.Overrides) != 1 {
-		t.Errorf("map version %d of %d before, %d workers expected, %d overrides: what was set is lost", v.Map.Version, version, v.Expected, len(v.Overrides))
+	if v.Map().Version < version || v.Expected != 3 || len(v.Overrides) != 1 {
+		t.Errorf("map version %d of %d before, %d workers expected, %d overrides: what was set is lost", v.Map().Version, version, v.Expected, len(v.Overrides))
 	}
 	t.Logf("created again %v after its deletion; after a death beside it all is processed %v later", back.Sub(deleted).Round(time.Millisecond), served.Sub(back).Round(time.Millisecond))
 }

@@ -160,7 +160,7 @@ func TestQueuedMessagesAreBounded(t *testing.T) {
 }
 
 // abandoner gives messages up.
-type abandoner struct{ member }
+type abandoner struct{ handler }
 
 func (a abandoner) Abandon(_ context.Context, m partition.Message, err error) error {
 	a.r.mu.Lock()
@@ -178,10 +178,10 @@ func TestAMessageIsGivenUpAfterItsAttempts(t *testing.T) {
 	g := startGroup(t, embedded(t), 0, withRetry, func(c *partition.Config) { c.Slots, c.Retry.Attempts = 1, 3 })
 	g.rec.fails = func(_ string, n uint64, m partition.Message) bool { return n == 2 }
 	nc := g.connect("w0")
-	if _, err := partition.New(nc, g.cfg, member{g.rec, "w0"}); err == nil || !strings.Contains(err.Error(), "Abandoner") {
+	if _, err := partition.New(nc, g.cfg, handler{g.rec, "w0"}); err == nil || !strings.Contains(err.Error(), "Abandoner") {
 		t.Errorf("a handler that can't give up: %v", err)
 	}
-	w, err := partition.New(nc, g.cfg, abandoner{member{g.rec, "w0"}})
+	w, err := partition.New(nc, g.cfg, abandoner{handler{g.rec, "w0"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +214,7 @@ func TestRetryIsTheWholeGroups(t *testing.T) {
 	nc := g.connect("another")
 	run := func(cfg partition.Config) error {
 		t.Helper()
-		w, err := partition.New(nc, cfg, member{g.rec, "w1"})
+		w, err := partition.New(nc, cfg, handler{g.rec, "w1"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,7 +17,7 @@ import (
 // did so before the worker had a stable ID, nil otherwise.
 func (g *group) joins(cfg partition.Config) error {
 	g.t.Helper()
-	w, err := partition.New(g.connect("joining"), cfg, member{g.rec, "joining"})
+	w, err := partition.New(g.connect("joining"), cfg, handler{g.rec, "joining"})
 	if err != nil {
 		g.t.Fatal(err)
 	}

@@ -169,7 +169,7 @@ func TestTheNumberOfStreamsStays(t *testing.T) {
 		for what, try := range map[string]func(partition.Config) error{
 			"provisioning": func(c partition.Config) error { return partition.Open(nc, c.Name).Provision(t.Context(), c) },
 			"a worker": func(c partition.Config) error {
-				w, err := partition.New(nc, c, member{newRecorder(0), "w"})
+				w, err := partition.New(nc, c, handler{newRecorder(0), "w"})
 				if err != nil {
 					return err
 				}

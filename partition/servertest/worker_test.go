@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
 	"github.com/muster-dev/muster/partition/partitiontest/await"
+	"github.com/muster-dev/muster/partition/report"
 	"github.com/muster-dev/muster/partition/servertest/natstest"
 	"github.com/muster-dev/muster/partition/state"
 )
@@ -44,12 +45,12 @@ func newRecorder(work time.Duration) *recorder {
 	return &recorder{work: work, running: map[string]string{}, last: map[string]uint64{}, done: map[string]int{}, by: map[string]int{}}
 }
 
-type member struct {
+type handler struct {
 	r    *recorder
 	name string
 }
 
-func (h member) Handle(ctx context.Context, m partition.Message) error {
+func (h handler) Handle(ctx context.Context, m partition.Message) error {
 	var n uint64
 	_, _ = fmt.Sscan(string(m.Data), &n)
 	h.r.mu.Lock()
@@ -95,7 +96,7 @@ func (h member) Handle(ctx context.Context, m partition.Message) error {
 
 var errFails = errors.New("it fails")
 
-func (h member) Observe(e event.Event) {
+func (h handler) Observe(e event.Event) {
 	h.r.mu.Lock()
 	defer h.r.mu.Unlock()
 	h.r.events = append(h.r.events, e)
@@ -225,7 +226,7 @@ type runningWorker struct {
 func (g *group) start(name string) *runningWorker {
 	g.t.Helper()
 	nc := g.connect(name)
-	w, err := partition.New(nc, g.cfg, member{g.rec, name})
+	w, err := partition.New(nc, g.cfg, handler{g.rec, name})
 	if err != nil {
 		g.t.Fatal(err)
 	}
@@ -420,7 +421,7 @@ func nodeHandsOver(t *testing.T, on servers) {
 	await.That(t, "four workers settled", g.settled(ws...))
 	g.publish(100, 5)
 	nc := g.connect("operator")
-	onNode := func(m partition.MemberInfo) bool { return m.Node == "node-1" }
+	onNode := func(m report.Lease) bool { return m.Node == "node-1" }
 	until := time.Now().Add(time.Minute)
 	left := func() (n int) {
 		held, err := partition.Open(nc, g.cfg.Name).Drain(t.Context(), onNode, until)
@@ -439,11 +440,11 @@ func nodeHandsOver(t *testing.T, on servers) {
 	await.That(t, "nothing left on the node", func() bool { return left() == 0 })
 	await.That(t, "the others settled", g.settled(ws[0], ws[2]))
 	g.publish(100, 3)
-	members, err := partition.Open(nc, g.cfg.Name).Members(t.Context())
-	if err != nil || len(members) != 4 || members[0].Node == "" {
-		t.Errorf("members %+v, %v", members, err)
+	leases, err := partition.Open(nc, g.cfg.Name).Leases(t.Context())
+	if err != nil || len(leases) != 4 || leases[0].Node == "" {
+		t.Errorf("leases %+v, %v", leases, err)
 	}
-	for _, m := range members {
+	for _, m := range leases {
 		if m.Draining != onNode(m) {
 			t.Errorf("%s on %s: yielding is %v", m.ID, m.Node, m.Draining)
 		}

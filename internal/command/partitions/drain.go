@@ -15,6 +15,7 @@ import (
 
 	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/report"
 )
 
 // drainPoll is how often drain asks how far the workers are.
@@ -67,7 +68,7 @@ func (d *drain) faults() error {
 		command.Unless(d.wait >= 0, fmt.Errorf("--wait is %v: give 0s or more", d.wait)))
 }
 
-func (d *drain) asks(m partition.MemberInfo) bool {
+func (d *drain) asks(m report.Lease) bool {
 	return d.node != "" && m.Node == d.node || slices.Contains(d.workers, m.ID)
 }
 
@@ -119,7 +120,7 @@ func (d *drain) run(ctx context.Context, p *groupCommand, nc *nats.Conn) error {
 
 // present checks that everybody who is named is there.
 func (d *drain) present(ctx context.Context, p *groupCommand, nc *nats.Conn) error {
-	members, err := partition.Open(nc, p.group).Members(ctx)
+	members, err := partition.Open(nc, p.group).Leases(ctx)
 	if err != nil {
 		return err
 	}

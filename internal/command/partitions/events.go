@@ -112,7 +112,7 @@ func (e *eventsCommand) checkSlot(cmd *cobra.Command, group string, nc *nats.Con
 	if err != nil {
 		return err
 	}
-	if e.query.Slot >= v.Slots && v.Layout <= 1 {
+	if e.query.Slot >= v.Slots && v.Generation <= 1 {
 		return command.UsageError(cmd, fmt.Errorf("--slot is %d: group %s has %d slots, give 0 to %d", e.query.Slot, group, v.Slots, v.Slots-1))
 	}
 	return nil

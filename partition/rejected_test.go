@@ -3,16 +3,16 @@ package partition
 import (
 	"encoding/json"
 	"errors"
-	"math/rand/v2"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 func TestARecordThatCantBeBelievedIsRefusedWithItsReason(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("x", maxRecordBytes)
+	long := strings.Repeat("x", record.MaxBytes)
 	for _, c := range []struct{ record, data, reason string }{
 		{recordHeartbeat, `{"schema":1,"id":"w-1","claim":3,"weight":1}`, ""},
 		{recordHeartbeat, `{"schema":1,"id":"w-1","claim":3,"weight":1,"novel":{}}`, ""},
@@ -59,19 +59,19 @@ func decodeAs(kind string, data []byte) (err error) {
 	var v any
 	switch kind {
 	case recordHeartbeat:
-		v, err = decodeLease("w-1", data)
+		v, err = record.DecodeHeartbeat("w-1", data)
 	case recordClaim:
-		v, err = decodeClaim(data)
+		v, err = record.DecodeClaim(data)
 	case recordLeader:
-		v, err = decodeLeader(data)
+		v, err = record.DecodeLeader(data)
 	case recordExpected:
-		v, err = decodeExpected(data)
+		v, err = record.DecodeExpected(data)
 	case recordPeer:
-		v, err = decodePeer(data, 4)
+		v, err = record.DecodeMessage(data, 4)
 	case recordFence:
-		v, err = decodeFence(data)
+		v, err = record.DecodeFenceReport(data)
 	case recordDrain:
-		v, err = decodeDrain(data)
+		v, err = record.DecodeDrain(data)
 	}
 	if err != nil {
 		return err
@@ -84,33 +84,6 @@ func decodeAs(kind string, data []byte) (err error) {
 		return errors.New("accepted, and nothing")
 	}
 	return nil
-}
-
-func TestAMapFromTheFutureOrOfAnOlderLeaderIsRefused(t *testing.T) {
-	t.Parallel()
-	a := validAssignment()
-	for _, c := range []struct {
-		what           string
-		version, epoch uint64
-		rev            uint64
-		refused        bool
-	}{
-		{"the next version", a.Version + 1, a.Epoch, 50, false},
-		{"the same, with handoffs done", a.Version, a.Epoch, 50, false},
-		{"a later leader that begins with a new map", 1, a.Epoch + 1, 50, false},
-		{"a version beyond its write", 50, a.Epoch, 50, true},
-		{"a version that was raised", raisedVersion(goldenTime()), a.Epoch, 50, false},
-		{"a version that will be raised in forty years", raisedVersion(goldenTime().AddDate(40, 0, 0)), a.Epoch, 50, true},
-		{"an epoch beyond its write", a.Version, 51, 50, true},
-		{"a former leader", a.Version + 1, a.Epoch - 1, 50, true},
-		{"an older version", a.Version - 1, a.Epoch, 50, true},
-	} {
-		b := a.clone()
-		b.Version, b.Epoch = c.version, c.epoch
-		if err := b.checkOrder(c.rev, a, goldenTime()); (err != nil) != c.refused {
-			t.Errorf("%s: %v", c.what, err)
-		}
-	}
 }
 
 func TestRefusalsAreCounted(t *testing.T) {
@@ -147,7 +120,7 @@ func FuzzDecodeRecord(f *testing.F) {
 			}
 			return
 		}
-		if len(data) > max(maxRecordBytes, maxPeerMessage) {
+		if len(data) > max(record.MaxBytes, record.MaxMessageBytes) {
 			t.Errorf("%d bytes of %s are read", len(data), kind)
 		}
 	})
@@ -181,36 +154,5 @@ func TestAShortLapseSoonAfterALongOneHasTheSameCause(t *testing.T) {
 	}
 	if m.now = m.now.Add(m.cfg.Lease.TTL); m.lease.uncertain(m.now) {
 		t.Error("shaken permanently")
-	}
-}
-
-// TestStableIDsAreThoseOfThePattern holds the hand-written check to a pattern, on IDs
-// and what lies near them.
-func TestStableIDsAreThoseOfThePattern(t *testing.T) {
-	t.Parallel()
-	form := regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,30}-(0|[1-9][0-9]{0,5})$`)
-	const letters = "aZz09--_. é"
-	rng := rand.New(rand.NewPCG(1, 2))
-	valid := 0
-	for i := range 300_000 {
-		id := make([]byte, rng.IntN(41))
-		for j := range id {
-			id[j] = letters[rng.IntN(len(letters))]
-			if i%2 == 0 { // mostly valid
-				id[j] = "ab-"[rng.IntN(3)]
-			}
-		}
-		s := string(id)
-		if i%4 == 0 {
-			s += "-" + []string{"0", "7", "00", "01", "123456", "1234567", "", "12a"}[rng.IntN(8)]
-		}
-		if got, want := isStableID(s), form.MatchString(s); got != want {
-			t.Fatalf("%q is a stable ID: %t, want %t", s, got, want)
-		} else if got {
-			valid++
-		}
-	}
-	if valid < 1000 {
-		t.Errorf("only %d of the IDs are valid", valid)
 	}
 }

@@ -1,4 +1,4 @@
-package partition
+package record
 
 import (
 	"encoding/json"
@@ -31,9 +31,9 @@ type record struct {
 func goldenTime() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 6_000_000, time.UTC) }
 
 func goldenMap() *Assignment {
-	return &Assignment{Schema: mapSchema, Version: 300, Epoch: 21, Leader: Member{"worker-1", 12}, Layout: 2, Slots: 4, FirstAssigned: goldenTime(), Planned: goldenTime().Add(time.Hour), Overrides: 33, Moved: 2,
-		Workers: []Member{{"worker-0", 11}, {"worker-1", 12}}, Owner: ownerColumn{0, 1, -1, 1}, Since: versionColumn{1, 300, 2, 7}, Moves: map[int]plannedMove{1: {Next: 0, Version: 7}, 3: {Next: 0, Version: 7}},
-		Taking: map[int]bool{0: true}, Restarting: map[int]bool{1: true}, Former: &formerSlots{Layout: 1, Slots: 2, Version: 6, Owner: ownerColumn{0, -1}}}
+	return &Assignment{Schema: MapSchema, Version: 300, Epoch: 21, Leader: Process{"worker-1", 12}, Layout: 2, Slots: 4, FirstAssigned: goldenTime(), Planned: goldenTime().Add(time.Hour), Overrides: 33, Moved: 2,
+		Workers: []Process{{"worker-0", 11}, {"worker-1", 12}}, Owner: OwnerColumn{0, 1, -1, 1}, Since: VersionColumn{1, 300, 2, 7}, Moves: map[int]Move{1: {Next: 0, Version: 7}, 3: {Next: 0, Version: 7}},
+		Taking: map[int]bool{0: true}, Restarting: map[int]bool{1: true}, Former: &OldGeneration{Layout: 1, Slots: 2, Version: 6, Owner: OwnerColumn{0, -1}}}
 }
 
 // reading decodes a record that no function of the package is for.
@@ -43,32 +43,32 @@ func reading[T any](data []byte) (any, error) {
 	return v, err
 }
 
-func goldenSettings() *groupSettings {
-	return &groupSettings{Replicas: 3, MaxAge: duration(time.Hour), MaxBytes: 1 << 30, Duplicates: duration(time.Minute), AckWait: duration(30 * time.Second), HeartbeatInterval: duration(500 * time.Millisecond),
-		LeaseTTL: duration(6 * time.Second), LeaseMargin: duration(1500 * time.Millisecond), IDTTL: duration(30 * time.Second), SuspicionGrace: duration(1500 * time.Millisecond), SuspicionMargin: duration(300 * time.Millisecond),
-		Retry: retrySettings{Tries: 1, Delay: duration(time.Second), MaxDelay: duration(time.Minute), PerKey: 1000, PerSlot: 10000, Attempts: 5}}
+func goldenSettings() *Settings {
+	return &Settings{Replicas: 3, MaxAge: Duration(time.Hour), MaxBytes: 1 << 30, Duplicates: Duration(time.Minute), AckWait: Duration(30 * time.Second), HeartbeatInterval: Duration(500 * time.Millisecond),
+		LeaseTTL: Duration(6 * time.Second), LeaseMargin: Duration(1500 * time.Millisecond), IDTTL: Duration(30 * time.Second), SuspicionGrace: Duration(1500 * time.Millisecond), SuspicionMargin: Duration(300 * time.Millisecond),
+		Retry: RetrySettings{Tries: 1, Delay: Duration(time.Second), MaxDelay: Duration(time.Minute), PerKey: 1000, PerSlot: 10000, Attempts: 5}}
 }
 
 func goldenRecords() []record {
-	peer := peerMessage{Schema: valueSchema, Kind: peerReleased, From: Member{"worker-0", 11}, To: Member{"worker-1", 12}, Slots: []slotMark{{Slot: 3, Version: 300, Forced: true, Idle: 1500}}}
+	peer := PeerMessage{Schema: Schema, Kind: Released, From: Process{"worker-0", 11}, To: Process{"worker-1", 12}, Slots: []SlotMark{{Slot: 3, Version: 300, Forced: true, Idle: 1500}}}
 	return []record{
-		{"assignment-map", mapSchema, goldenMap(), func(b []byte) (any, error) { return DecodeAssignment(b) }},
-		{"leader", valueSchema, leaderValue{Schema: valueSchema, ID: "worker-1", Claim: 12, N: 5}, func(b []byte) (any, error) { return decodeLeader(b) }},
-		{"heartbeat", valueSchema, leaseValue{Schema: valueSchema, ID: "worker-1", Claim: 12, Instance: "i", N: 5, Leaving: true, Draining: true, DrainEnd: 1767323045006, Weight: 1.5, Zone: "z", Pod: "p", Node: "n", Version: 300, State: state.Stable, MapSchema: mapSchema},
-			func(b []byte) (any, error) { return decodeLease("worker-1", b) }},
-		{"claim", valueSchema, idValue{Schema: valueSchema, Pod: "p", PodUID: "u", Version: "v1", Instance: "i", N: 5}, func(b []byte) (any, error) { return decodeClaim(b) }},
-		{"expected", valueSchema, expectedValue{Schema: valueSchema, N: 30}, func(b []byte) (any, error) { return decodeExpected(b) }},
-		{"layout-wanted", valueSchema, wantedValue{Schema: valueSchema, Slots: 1024}, func(b []byte) (any, error) { return decodeWanted(b) }},
-		{"pins", valueSchema, overridesValue{Schema: valueSchema, Overrides: []recordOverride{{Slot: 3, Key: "a:b", Worker: "worker-1", At: goldenTime()}}}, func(b []byte) (any, error) { return decodeOverrideValue(b) }},
-		{"layout", settledSchema, layoutValue{Schema: settledSchema, Slots: 64, Stream: "jobs", Subject: "jobs.*.*", Shards: 4, Retry: true, Settings: goldenSettings()}, func(b []byte) (any, error) { return decodeLayout(b) }},
-		{"load", valueSchema, loadValue{Schema: valueSchema, Weights: versionColumn{1, 300}, Keys: versionColumn{2, 1}}, reading[loadValue]},
-		{"peer-message", valueSchema, peer, func(b []byte) (any, error) { return decodePeer(b, maxSlots) }},
-		{"fence-report", valueSchema, fenceReport{Schema: valueSchema, From: Member{"worker-0", 11}, To: Member{"worker-1", 12}, Layout: 2, Slots: 4, Slot: 3, Fence: storedFence{Version: 300, Claim: 11}, Stored: storedFence{Version: 412, Claim: 9}},
-			func(b []byte) (any, error) { return decodeFence(b) }},
-		{"drain-request", valueSchema, drainRequest{Schema: valueSchema, Until: 1767323045006}, func(b []byte) (any, error) { return decodeDrain(b) }},
-		{"drain-reply", valueSchema, drainReply{Schema: valueSchema, ID: "worker-1", Slots: 7}, reading[drainReply]},
+		{"assignment-map", MapSchema, goldenMap(), func(b []byte) (any, error) { return DecodeAssignment(b) }},
+		{"leader", Schema, Leader{Schema: Schema, ID: "worker-1", Claim: 12, N: 5}, func(b []byte) (any, error) { return DecodeLeader(b) }},
+		{"heartbeat", Schema, Heartbeat{Schema: Schema, ID: "worker-1", Claim: 12, Instance: "i", N: 5, Leaving: true, Draining: true, DrainEnd: 1767323045006, Weight: 1.5, Zone: "z", Pod: "p", Node: "n", Version: 300, State: state.Stable, MapSchema: MapSchema},
+			func(b []byte) (any, error) { return DecodeHeartbeat("worker-1", b) }},
+		{"claim", Schema, Claim{Schema: Schema, Pod: "p", PodUID: "u", Version: "v1", Instance: "i", N: 5}, func(b []byte) (any, error) { return DecodeClaim(b) }},
+		{"expected", Schema, Expected{Schema: Schema, N: 30}, func(b []byte) (any, error) { return DecodeExpected(b) }},
+		{"layout-wanted", Schema, Wanted{Schema: Schema, Slots: 1024}, func(b []byte) (any, error) { return DecodeWanted(b) }},
+		{"pins", Schema, Overrides{Schema: Schema, Overrides: []Override{{Slot: 3, Key: "a:b", Worker: "worker-1", At: goldenTime()}}}, func(b []byte) (any, error) { return DecodeOverrides(b) }},
+		{"layout", LayoutSchema, Layout{Schema: LayoutSchema, Slots: 64, Stream: "jobs", Subject: "jobs.*.*", Shards: 4, Retry: true, Settings: goldenSettings()}, func(b []byte) (any, error) { return DecodeLayout(b) }},
+		{"load", Schema, Load{Schema: Schema, Weights: VersionColumn{1, 300}, Keys: VersionColumn{2, 1}}, reading[Load]},
+		{"peer-message", Schema, peer, func(b []byte) (any, error) { return DecodeMessage(b, MaxSlots) }},
+		{"fence-report", Schema, FenceReport{Schema: Schema, From: Process{"worker-0", 11}, To: Process{"worker-1", 12}, Layout: 2, Slots: 4, Slot: 3, Fence: Fence{Version: 300, Claim: 11}, Stored: Fence{Version: 412, Claim: 9}},
+			func(b []byte) (any, error) { return DecodeFenceReport(b) }},
+		{"drain-request", Schema, DrainRequest{Schema: Schema, Until: 1767323045006}, func(b []byte) (any, error) { return DecodeDrain(b) }},
+		{"drain-reply", Schema, DrainReply{Schema: Schema, ID: "worker-1", Slots: 7}, reading[DrainReply]},
 		{"standby", 0, report.Standby{Pod: "p", Node: "n", Zone: "z", Since: goldenTime()}, reading[report.Standby]},
-		{"queue-claim", 0, queueClaim{Slots: 64, Slot: 3, Fence: storedFence{Version: 300, Claim: 12}}, reading[queueClaim]},
+		{"queue-claim", 0, QueueClaim{Slots: 64, Slot: 3, Fence: Fence{Version: 300, Claim: 12}}, reading[QueueClaim]},
 		{"event", 0, event.Event{Time: goldenTime(), Of: 8, Kind: event.RecordRejected, Worker: "worker-1", Peer: "worker-0", Claim: 12, Epoch: 21, Version: 300, From: state.Follower, To: state.Stable, Slot: 3, Slots: []int{1}, Lost: []int{2},
 			Before: 4, After: 5, Count: 6, Keys: 7, Busy: true, Duration: time.Second, Reason: "r", Err: "e"}, reading[event.Event]},
 	}
@@ -89,7 +89,7 @@ func TestRecordFormat(t *testing.T) {
 			if field := unset(reflect.ValueOf(r.value), r.name); field != "" {
 				t.Errorf("%s is not set in the record of this test, so that its format is not compared", field)
 			}
-			got := mustJSON(r.value)
+			got := Encode(r.value)
 			file := goldenFile(r.name, r.schema)
 			want, err := os.ReadFile(file)
 			if errors.Is(err, os.ErrNotExist) && *writeRecords {
@@ -161,8 +161,8 @@ func TestOldRecord(t *testing.T) {
 					t.Fatal(err)
 				}
 				// An older one may know less, which is not made up.
-				if again := string(mustJSON(got)); again != string(mustJSON(r.value)) && again != string(data) {
-					t.Errorf("it is read as\n%s\nwant\n%s", mustJSON(got), mustJSON(r.value))
+				if again := string(Encode(got)); again != string(Encode(r.value)) && again != string(data) {
+					t.Errorf("it is read as\n%s\nwant\n%s", Encode(got), Encode(r.value))
 				}
 				return
 			}
@@ -184,7 +184,7 @@ func TestUnknownSchema(t *testing.T) {
 			// None of the fields has the type that it has today.
 			_, err := r.decode(fmt.Appendf(nil, `{"schema":%d,"id":7,"slots":"x","moves":[1],"n":"x","pins":7,"pod":1,"kind":1,"until":"x","owner":{},"stream":1}`, r.schema+1))
 			want := fmt.Sprintf("schema %d, this build reads ", r.schema+1)
-			if err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, errNewerSchema) || strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "unmarshal") {
+			if err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, ErrNewerSchema) || strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "unmarshal") {
 				t.Errorf("it is refused with %v, want one sentence with %q", err, want)
 			}
 		})

@@ -1,0 +1,83 @@
+package record
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Layout is what layoutKey holds.
+type Layout struct {
+	Schema  int    `json:"schema"`
+	Slots   int    `json:"slots"` // at first
+	Stream  string `json:"stream"`
+	Subject string `json:"subject"`
+	Shards  int    `json:"shards,omitempty"` // 0: one stream
+	Retry   bool   `json:"retry,omitempty"`  // failing messages are queued
+
+	Settings *Settings `json:"settings,omitempty"` // nil: of an earlier version
+}
+
+// shardedSchema is the schema of a Layout with several streams. Versions that
+// know of one only refuse it; they would make another stream, and wait there.
+const shardedSchema = 2
+
+// LayoutSchema is the schema of a Layout with Settings, which workers that know
+// nothing of them would not keep to.
+const LayoutSchema = 3
+
+// DecodeLayout reads what a group was provisioned with.
+func DecodeLayout(data []byte) (Layout, error) {
+	if err := readSchema(data, Schema, LayoutSchema); err != nil {
+		return Layout{}, err
+	}
+	var have Layout
+	if err := json.Unmarshal(data, &have); err != nil {
+		return Layout{}, err
+	}
+	sharded := have.Schema >= shardedSchema && have.Shards > 1 && have.Shards <= MaxShards
+	if !sharded && (have.Schema == shardedSchema || have.Shards != 0) || (have.Settings != nil) != (have.Schema == LayoutSchema) || have.Slots < 1 || have.Slots > MaxSlots || have.Slots%max(have.Shards, 1) != 0 {
+		return Layout{}, fmt.Errorf("it is no layout: %.200q", data)
+	}
+	return have, nil
+}
+
+// Settings are the settings of a group beside its layout, as they are recorded.
+type Settings struct {
+	Replicas          int           `json:"replicas"`
+	MaxAge            Duration      `json:"max_age"`
+	MaxBytes          int64         `json:"max_bytes"` // 0: the default; see Config.Storage.MaxBytes
+	Duplicates        Duration      `json:"duplicates"`
+	AckWait           Duration      `json:"ack_wait"`
+	HeartbeatInterval Duration      `json:"heartbeat_interval"`
+	LeaseTTL          Duration      `json:"lease_ttl"`
+	LeaseMargin       Duration      `json:"lease_margin"`
+	IDTTL             Duration      `json:"id_ttl"`
+	SuspicionGrace    Duration      `json:"suspicion_grace"`
+	SuspicionMargin   Duration      `json:"suspicion_margin"`
+	Retry             RetrySettings `json:"retry"` // whether it is on is in the layout
+}
+
+type RetrySettings struct {
+	Tries    int      `json:"tries"`
+	Delay    Duration `json:"delay"`
+	MaxDelay Duration `json:"max_delay"`
+	PerKey   int      `json:"per_key"`
+	PerSlot  int      `json:"per_slot"`
+	Attempts int      `json:"attempts"`
+}
+
+// Duration is written as "1m30s".
+type Duration time.Duration
+
+func (d Duration) String() string { return time.Duration(d).String() }
+
+// MarshalText implements encoding.TextMarshaler.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
+	*d = Duration(v)
+	return err
+}
