@@ -2,9 +2,6 @@ package e2e
 
 import (
 	"context"
-	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/muster-dev/muster/e2e/audit"
@@ -13,7 +10,7 @@ import (
 // account has an auditor account for all messages that were published so far, and tells
 // the first faults that it found.
 func (s *session) account(ctx context.Context, auditor *audit.Auditor) (audit.Account, error) {
-	pubs := s.Traffic.Published()
+	pubs := s.Traffic.published()
 	if err := s.keepPublished(pubs); err != nil {
 		return audit.Account{}, err
 	}
@@ -22,7 +19,7 @@ func (s *session) account(ctx context.Context, auditor *audit.Auditor) (audit.Ac
 		published[i] = audit.Published{Sequence: p.Seq, Key: p.Key, Context: p.Ref.ID}
 	}
 	deaths := map[string]time.Time{}
-	for file, ns := range s.Endings() {
+	for file, ns := range s.rig.endings(s.Defenders.All()) {
 		deaths[file] = time.Unix(0, ns)
 	}
 	a, err := auditor.Account(ctx, published, deaths, nil)
@@ -48,23 +45,4 @@ func (s *session) checkAccount(a audit.Account) {
 	equal(r, "out of order", 0, a.OutOfOrder)
 	equal(r, "results stored out of order, or under an older fence", 0, a.EffectsDisorder+a.FenceBack)
 	equal(r, "dead letters", 0, a.DeadLetters)
-}
-
-// checkRefusals checks that the servers refused nothing that a part of Muster asked for:
-// each has all the permissions that it needs.
-func (s *session) checkRefusals() error {
-	if !s.o.Accounts {
-		return nil
-	}
-	refused, err := s.Refusals()
-	if err != nil {
-		return err
-	}
-	all := make([]string, 0, len(refused))
-	for line, n := range refused {
-		all = append(all, fmt.Sprintf("%d times %s", n, line))
-	}
-	slices.Sort(all)
-	s.report.check("requests that the servers refused", "none", len(all) == 0, "%d%s", len(all), strings.Join(append([]string{""}, all...), "; "))
-	return nil
 }

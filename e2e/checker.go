@@ -5,8 +5,6 @@ import (
 	"math"
 	"slices"
 	"time"
-
-	"github.com/muster-dev/muster/local"
 )
 
 // findings are what a comparison of all publications with all runs gives.
@@ -24,7 +22,7 @@ type findings struct {
 // examine compares what was published with what was processed. ended gives, by
 // recorder file, when a killed incarnation was gone; its runs can't have gone on
 // after that.
-func examine(pubs []local.Publication, runs []run, ended map[string]int64) findings {
+func examine(pubs []publication, runs []run, ended map[string]int64) findings {
 	f := findings{Published: len(pubs)}
 	completions := map[uint64]int{}
 	for _, r := range runs {

@@ -12,9 +12,9 @@ import (
 func coldStart(ctx context.Context, s *session) error {
 	n := s.o.Defenders
 	for i := range s.Chambers {
-		s.Traffic.Publish(i, true)
+		s.Traffic.publish(i, true)
 	}
-	if err := s.Wait(ctx, 2*time.Minute, "a message for each chamber published", func() bool { return s.Traffic.Waiting.Load() == 0 }); err != nil {
+	if err := s.Wait(ctx, 2*time.Minute, "a message for each chamber published", func() bool { return s.Traffic.Waiting() == 0 }); err != nil {
 		return err
 	}
 	if err := s.Expect(ctx, n); err != nil {
@@ -28,8 +28,8 @@ func coldStart(ctx context.Context, s *session) error {
 	case "joining-crash":
 		err = s.coldCrash(ctx)
 	default:
-		s.Say("Starting %d defenders with %d messages waiting", n, s.Traffic.Total.Load())
-		_, err = s.Add(ctx, n)
+		s.Say("Starting %d defenders with %d messages waiting", n, s.Traffic.Total())
+		_, err = s.Defenders.Add(ctx, n)
 	}
 	if err != nil {
 		return err
@@ -100,7 +100,7 @@ func (s *session) coldPartial(ctx context.Context) error {
 	n := s.o.Defenders
 	some := max(1, n*2/3)
 	s.Say("Starting %d of %d defenders; the others can't be placed yet", some, n)
-	if _, err := s.Add(ctx, some); err != nil {
+	if _, err := s.Defenders.Add(ctx, some); err != nil {
 		return err
 	}
 	if err := s.Wait(ctx, 90*time.Second, fmt.Sprintf("%d defenders STABLE", some), func() bool { return s.View.Stable(some) }); err != nil {
@@ -108,7 +108,7 @@ func (s *session) coldPartial(ctx context.Context) error {
 	}
 	s.Say("%d defenders STABLE; the other %d start", some, n-some)
 	s.measure("partial_defenders", some)
-	_, err := s.Add(ctx, n-some)
+	_, err := s.Defenders.Add(ctx, n-some)
 	return err
 }
 
@@ -117,7 +117,7 @@ func (s *session) coldCrash(ctx context.Context) error {
 	n := s.o.Defenders
 	s.Say("Starting %d defenders; one will crash during the window", n)
 	began := time.Now()
-	added, err := s.Add(ctx, n-1)
+	added, err := s.Defenders.Add(ctx, n-1)
 	if err != nil {
 		return err
 	}
@@ -125,33 +125,33 @@ func (s *session) coldCrash(ctx context.Context) error {
 		return err
 	}
 	victim := added[len(added)/2]
-	id := s.idOf(victim)
-	s.Kill(victim)
+	id := idOf(victim)
+	victim.Kill()
 	crashed := time.Now()
 	s.Say("%s crashes during the window", id)
 	if err := s.Wait(ctx, 15*time.Second, "the crash noticed", func() bool { return s.goneSince(crashed, id) }); err != nil {
 		return err
 	}
-	_, err = s.Add(ctx, 2)
+	_, err = s.Defenders.Add(ctx, 2)
 	return err
 }
 
 // restartAll stops all defenders and restarts as many: they come back under
 // the same names, to the same chambers.
 func (s *session) restartAll(ctx context.Context) error {
-	old := s.Running()
+	old := s.Defenders.Running()
 	s.Say("All %d defenders are stopped and started again", len(old))
 	for _, m := range old {
 		m.Stop()
 	}
-	if err := s.ended(ctx, old, 40*time.Second); err != nil {
+	if err := ended(ctx, old, 40*time.Second); err != nil {
 		return err
 	}
-	if _, err := s.Add(ctx, len(old)); err != nil {
+	if _, err := s.Defenders.Add(ctx, len(old)); err != nil {
 		return err
 	}
 	began := time.Now()
-	if err := s.Wait(ctx, 60*time.Second, "all defenders STABLE again", func() bool { return s.View.Stable(len(old)) && len(s.byID()) == len(old) }); err != nil {
+	if err := s.Wait(ctx, 60*time.Second, "all defenders STABLE again", func() bool { return s.View.Stable(len(old)) && len(s.Defenders.byID()) == len(old) }); err != nil {
 		return err
 	}
 	s.Say("%d defenders STABLE again after %.1f s", len(old), time.Since(began).Seconds())

@@ -8,25 +8,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/local"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
 )
-
-// byID returns the running members by their stable IDs; those that have none yet
-// are left out.
-func (s *session) byID() map[string]*local.Process {
-	ms := map[string]*local.Process{}
-	for _, m := range s.Running() {
-		if f, err := m.Gather(); err == nil {
-			if n := local.Metric(f, "defender_stable_id"); n >= 0 {
-				ms[fmt.Sprintf("%s-%.0f", defender.Group, n)] = m
-			}
-		}
-	}
-	return ms
-}
 
 // slotsOf returns the slots with chambers of a worker.
 func (s *session) slotsOf(a *partition.Assignment, id string) []int {
@@ -44,25 +29,25 @@ func (s *session) slotsOf(a *partition.Assignment, id string) []int {
 // and waits until the server has them.
 func (s *session) busy(ctx context.Context, a *partition.Assignment, ids []string, each int) error {
 	chambers := s.chambersOf(a.Slots)
-	want := s.Traffic.Forced.Load()
+	want := s.Traffic.forced.Load()
 	for _, id := range ids {
 		for _, slot := range s.slotsOf(a, id) {
 			for range each {
-				s.Traffic.Press(chambers[slot][0])
+				s.Traffic.press(chambers[slot][0])
 				want++
 			}
 		}
 	}
-	return s.Wait(ctx, time.Minute, "the forced messages published", func() bool { return s.Traffic.Forced.Load() >= want })
+	return s.Wait(ctx, time.Minute, "the forced messages published", func() bool { return s.Traffic.forced.Load() >= want })
 }
 
 // finish gives every chamber one more message, has all processed, and compares
 // what was published with what was processed.
 func (s *session) finish(ctx context.Context) ([]run, error) {
 	s.View.SetOnMap(nil)
-	s.Traffic.Hold.Store(0)
+	s.Traffic.hold.Store(0)
 	for i := range s.Chambers {
-		s.Traffic.Publish(i, false)
+		s.Traffic.publish(i, false)
 	}
 	if err := s.Drain(ctx); err != nil {
 		return nil, err
@@ -71,7 +56,7 @@ func (s *session) finish(ctx context.Context) ([]run, error) {
 	if err != nil {
 		return nil, err
 	}
-	pubs := s.Traffic.Published()
+	pubs := s.Traffic.published()
 	if err := s.keepPublished(pubs); err != nil {
 		return nil, err
 	}
@@ -138,7 +123,7 @@ func (s *session) pauses(runs []run, after time.Time) []time.Duration {
 
 // pausesBetween is pauses of those that ended by a moment.
 func (s *session) pausesBetween(runs []run, after, until time.Time) []time.Duration {
-	ended := s.Endings()
+	ended := s.rig.endings(s.Defenders.All())
 	bySlot := map[int][]run{}
 	for _, r := range runs {
 		bySlot[r.slot] = append(bySlot[r.slot], r)
@@ -241,24 +226,6 @@ func (s *session) lastEvent(since time.Time, kind event.Kind, match func(local.S
 		}
 	}
 	return last
-}
-
-// ended waits until members have ended by themselves, and checks that without an
-// error.
-func (s *session) ended(ctx context.Context, ms []*local.Process, within time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	for _, m := range ms {
-		select {
-		case <-m.Done:
-			if m.Err != nil {
-				return m.Err
-			}
-		case <-ctx.Done():
-			return fmt.Errorf("not within %v: %s has handed off and ended", within, m.Name)
-		}
-	}
-	return nil
 }
 
 func seconds(d time.Duration) float64 { return math.Round(d.Seconds()*1000) / 1000 }

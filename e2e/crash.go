@@ -49,7 +49,7 @@ type kill struct {
 func (s *session) killOne(ctx context.Context, rng *rand.Rand, i int) (kill, error) {
 	a := s.View.Latest()
 	victim := a.Workers[rng.IntN(len(a.Workers))]
-	m := s.ProcessOf(victim.ID)
+	m := s.Defenders.byID()[victim.ID]
 	if m == nil {
 		return kill{}, fmt.Errorf("no process has the ID %s", victim.ID)
 	}
@@ -60,15 +60,15 @@ func (s *session) killOne(ctx context.Context, rng *rand.Rand, i int) (kill, err
 			k.slots = append(k.slots, slot)
 			// Two: one is in flight when the kill comes, one waits.
 			for range 2 {
-				s.Traffic.Publish(chambers[slot][0], true)
+				s.Traffic.publish(chambers[slot][0], true)
 			}
 		}
 	}
-	if err := s.Wait(ctx, 30*time.Second, "the forced messages published", func() bool { return s.Traffic.Waiting.Load() < 5 }); err != nil {
+	if err := s.Wait(ctx, 30*time.Second, "the forced messages published", func() bool { return s.Traffic.Waiting() < 5 }); err != nil {
 		return k, err
 	}
-	k.at = s.Kill(m)
-	if _, err := s.Add(ctx, 1); err != nil {
+	k.at = m.Kill()
+	if _, err := s.Defenders.Add(ctx, 1); err != nil {
 		return k, err
 	}
 	if err := s.Wait(ctx, 60*time.Second, "all defenders STABLE again", func() bool {
@@ -85,12 +85,12 @@ func (s *session) judgeCrash(kills []kill) error {
 	if err != nil {
 		return err
 	}
-	s.checkMessages(s.Traffic.Published(), runs)
+	s.checkMessages(s.Traffic.published(), runs)
 	starts := map[int][]run{}
 	for _, r := range runs {
 		starts[r.slot] = append(starts[r.slot], r)
 	}
-	ended := s.Endings()
+	ended := s.rig.endings(s.Defenders.All())
 	var all, of []time.Duration
 	unresumed, idle, leaders := 0, 0, 0
 	for _, k := range kills {

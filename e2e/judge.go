@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/defender"
-	"github.com/muster-dev/muster/local"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
 	"github.com/muster-dev/muster/partition/state"
@@ -25,7 +24,7 @@ func (s *session) judgeScaleUp(st step) error {
 	if err != nil {
 		return err
 	}
-	pubs := s.Traffic.Published()
+	pubs := s.Traffic.published()
 	if err := s.keepPublished(pubs); err != nil {
 		return err
 	}
@@ -44,7 +43,7 @@ func (s *session) judgeScaleUp(st step) error {
 
 // keepPublished writes what was published beside what was processed, for a person who
 // wants to look closer.
-func (s *session) keepPublished(pubs []local.Publication) error {
+func (s *session) keepPublished(pubs []publication) error {
 	var b strings.Builder
 	for _, p := range pubs {
 		fmt.Fprintf(&b, "%d %d %s %t\n", p.At, p.Seq, p.Key, p.Forced)
@@ -55,8 +54,8 @@ func (s *session) keepPublished(pubs []local.Publication) error {
 	return nil
 }
 
-func (s *session) checkMessages(pubs []local.Publication, runs []run) {
-	f := examine(pubs, runs, s.Endings())
+func (s *session) checkMessages(pubs []publication, runs []run) {
+	f := examine(pubs, runs, s.rig.endings(s.Defenders.All()))
 	r := s.report
 	r.measure("published", f.Published)
 	r.measure("completed", f.Completed)
@@ -155,7 +154,7 @@ func (s *session) moved(st step) (chambers, slots int) {
 // checkHandoffs looks at every slot that moved from one living defender to
 // another: what was in flight, how long nobody worked on it, and whether each of
 // its chambers got its forced message.
-func (s *session) checkHandoffs(st step, pubs []local.Publication, runs []run) {
+func (s *session) checkHandoffs(st step, pubs []publication, runs []run) {
 	r := s.report
 	busy := 0
 	for _, e := range s.View.Since(st.began) {
@@ -202,12 +201,12 @@ type handoff struct {
 	firsts, hits  int           // chambers' first messages at the new owner
 }
 
-func (s *session) handoffs(st step, pubs []local.Publication, runs []run) []handoff {
+func (s *session) handoffs(st step, pubs []publication, runs []run) []handoff {
 	bySlot := map[int][]run{}
 	for _, r := range runs {
 		bySlot[r.slot] = append(bySlot[r.slot], r)
 	}
-	forced := map[string][]local.Publication{}
+	forced := map[string][]publication{}
 	for _, p := range pubs {
 		if p.Forced {
 			forced[p.Key] = append(forced[p.Key], p)
@@ -344,15 +343,15 @@ func (s *session) checkLoad(st step, runs []run) {
 func (s *session) checkMetrics(st step) error {
 	r := s.report
 	moved, _ := s.moved(st)
-	rebalances := s.Total("defender_rebalance_events_total") - 1 // the first was the cold start
-	movements := s.Total("defender_chamber_movements_total")
+	rebalances := s.Defenders.total("defender_rebalance_events_total") - 1 // the first was the cold start
+	movements := s.Defenders.total("defender_chamber_movements_total")
 	r.measure("rebalances", int(rebalances))
 	r.measure("chamber_movements_metric", int(movements))
 	equal(r, "rebalance events metric", len(st.versions), int(rebalances))
 	equal(r, "chamber movements metric", moved, int(movements))
-	equal(r, "assigned chambers metric, sum", s.o.Chambers, int(s.Total("defender_assigned_chambers")))
+	equal(r, "assigned chambers metric, sum", s.o.Chambers, int(s.Defenders.total("defender_assigned_chambers")))
 	stable := 0
-	for _, m := range s.Running() {
+	for _, m := range s.Defenders.Running() {
 		f, err := m.Gather()
 		if err != nil {
 			return err
@@ -393,7 +392,7 @@ func (s *session) tellVerdicts() error {
 		}
 		slices.Reverse(rows)
 		for _, u := range rows {
-			fault := s.Traffic.Truth[u.Context.TChart()]
+			fault := s.Traffic.fault(u.Context.TChart())
 			state := u.Verdict.State.String()
 			switch {
 			case state == "learning":

@@ -72,13 +72,13 @@ func changeLayout(ctx context.Context, s *session) error {
 func (s *session) relayout(ctx context.Context, to int) (relayout, error) {
 	c := relayout{before: s.View.Latest(), to: to}
 	c.from = c.before.Slots
-	s.Traffic.Hold.Store(int64(layoutHold))
+	s.Traffic.hold.Store(int64(layoutHold))
 	pressed := s.oneOfEach(c.from)
 	// The moment the map is seen every slot there will be gets one more.
 	s.View.SetOnMap(func(m local.SeenMap) {
 		if m.Slots == to {
 			for _, ch := range s.oneOfEach(to) {
-				s.Traffic.Publish(ch, true)
+				s.Traffic.publish(ch, true)
 			}
 		}
 	})
@@ -86,13 +86,13 @@ func (s *session) relayout(ctx context.Context, to int) (relayout, error) {
 	if err != nil {
 		return c, err
 	}
-	want := s.Traffic.Forced.Load() + int64(len(pressed))
+	want := s.Traffic.forced.Load() + int64(len(pressed))
 	for range 2 {
 		for _, ch := range pressed {
-			s.Traffic.Press(ch)
+			s.Traffic.press(ch)
 		}
 	}
-	if err := s.Wait(ctx, 3*time.Minute, "messages in work in the slots", func() bool { return s.Traffic.Forced.Load() >= want }); err != nil {
+	if err := s.Wait(ctx, 3*time.Minute, "messages in work in the slots", func() bool { return s.Traffic.forced.Load() >= want }); err != nil {
 		return c, err
 	}
 	pressure, release := context.WithCancel(ctx)
@@ -119,7 +119,7 @@ func (s *session) relayout(ctx context.Context, to int) (relayout, error) {
 			return c, err
 		}
 	}
-	n := len(s.Running())
+	n := len(s.Defenders.Running())
 	if err := s.Wait(ctx, 3*time.Minute, fmt.Sprintf("%d slots, and all defenders STABLE", to), func() bool {
 		return s.View.Latest().Slots == to && s.View.Stable(n)
 	}); err != nil {
@@ -152,11 +152,11 @@ func (s *session) keepPressing(ctx context.Context, chambers []int, waiting func
 		case <-t.C:
 		}
 		// No more than that, or everything ends with a long queue.
-		if n, err := waiting(); err != nil || n > uint64(2*len(chambers)) || s.Traffic.Waiting.Load() > 0 {
+		if n, err := waiting(); err != nil || n > uint64(2*len(chambers)) || s.Traffic.Waiting() > 0 {
 			continue
 		}
 		for _, ch := range chambers {
-			s.Traffic.Press(ch)
+			s.Traffic.press(ch)
 		}
 	}
 }
@@ -170,11 +170,11 @@ func (s *session) killMidChange(ctx context.Context, c *relayout) error {
 		return err
 	}
 	a := s.View.Latest()
-	m := s.byID()[a.Leader.ID]
+	m := s.Defenders.byID()[a.Leader.ID]
 	if m == nil {
 		return fmt.Errorf("no member has the leader's ID %s", a.Leader.ID)
 	}
-	s.Kill(m)
+	m.Kill()
 	c.dead = a.Leader.ID
 	s.Say("The leader, %s, is killed with %d of %d slots changed", c.dead, a.Slots-len(a.Taking), a.Slots)
 	return s.Expect(ctx, s.o.Defenders-1)
@@ -225,7 +225,7 @@ func (s *session) checkLayoutSpread(a *partition.Assignment) {
 		covered += n
 	}
 	equal(s.report, "chambers covered", s.o.Chambers, covered)
-	equal(s.report, "defenders in the map", len(s.Running()), len(a.Workers))
+	equal(s.report, "defenders in the map", len(s.Defenders.Running()), len(a.Workers))
 	mean := float64(s.o.Chambers) / float64(len(a.Workers))
 	most := max(1.05*mean, mean+1)
 	if s.o.Case == "leader-crash" {

@@ -45,7 +45,7 @@ func leaderCrash(ctx context.Context, s *session) error {
 				return err
 			}
 			deaths = append(deaths, d)
-			if _, err := s.Add(ctx, 1); err != nil {
+			if _, err := s.Defenders.Add(ctx, 1); err != nil {
 				return err
 			}
 			if err := s.calm(ctx, to, d); err != nil {
@@ -64,7 +64,7 @@ func leaderCrash(ctx context.Context, s *session) error {
 			return err
 		}
 		deaths = append(deaths, d)
-		if _, err := s.Add(ctx, 1); err != nil {
+		if _, err := s.Defenders.Add(ctx, 1); err != nil {
 			return err
 		}
 		if err := s.calm(ctx, to, d); err != nil {
@@ -97,18 +97,18 @@ func (s *session) calm(ctx context.Context, n int, d leaderDeath) error {
 func (s *session) killLeader(ctx context.Context, each int) (leaderDeath, error) {
 	a := s.View.Latest()
 	d := leaderDeath{kill: kill{id: a.Leader.ID, leader: true}, epoch: a.Epoch, plans: a.Version}
-	m := s.byID()[a.Leader.ID]
+	m := s.Defenders.byID()[a.Leader.ID]
 	if m == nil {
 		return d, fmt.Errorf("no member has the leader's ID %s", a.Leader.ID)
 	}
 	d.slots = s.slotsOf(a, a.Leader.ID)
 	if each > 0 {
-		s.Traffic.Hold.Store(int64(time.Second))
+		s.Traffic.hold.Store(int64(time.Second))
 		if err := s.busy(ctx, a, []string{a.Leader.ID}, each); err != nil {
 			return d, err
 		}
 	}
-	d.at = s.Kill(m)
+	d.at = m.Kill()
 	s.Say("The leader, %s, is killed with %d slots", d.id, len(d.slots))
 	return d, nil
 }
@@ -122,7 +122,7 @@ func (s *session) killInWindow(ctx context.Context) (leaderDeath, error) {
 	began := time.Now()
 	n := s.o.joining()
 	s.Say("Scaling %d → %d defenders; the leader will be killed during the window", s.o.Defenders, s.o.Defenders+n)
-	if _, err := s.Add(ctx, n); err != nil {
+	if _, err := s.Defenders.Add(ctx, n); err != nil {
 		return leaderDeath{}, err
 	}
 	if err := s.Wait(ctx, 30*time.Second, "the joining workers detected", func() bool { return s.countEvents(began, event.WorkerJoined) >= n }); err != nil {
@@ -137,12 +137,12 @@ func (s *session) killMidRebalance(ctx context.Context, before *partition.Assign
 	if err := s.Expect(ctx, s.o.Defenders+n); err != nil {
 		return leaderDeath{}, err
 	}
-	m := s.byID()[before.Leader.ID]
+	m := s.Defenders.byID()[before.Leader.ID]
 	if m == nil {
 		return leaderDeath{}, fmt.Errorf("no member has the leader's ID %s", before.Leader.ID)
 	}
 	d := leaderDeath{kill: kill{id: before.Leader.ID, leader: true, slots: s.slotsOf(before, before.Leader.ID)}, epoch: before.Epoch, plans: before.Version}
-	s.Traffic.Hold.Store(int64(time.Second))
+	s.Traffic.hold.Store(int64(time.Second))
 	if err := s.busy(ctx, before, []string{d.id}, 2); err != nil {
 		return d, err
 	}
@@ -153,12 +153,12 @@ func (s *session) killMidRebalance(ctx context.Context, before *partition.Assign
 		once.Do(func() { close(out) })
 		for slot := range a.Moves {
 			for _, ch := range chambers[slot] {
-				s.Traffic.Publish(ch, true)
+				s.Traffic.publish(ch, true)
 			}
 		}
 	})
 	s.Say("Scaling %d → %d defenders; the leader will be killed when its map is out", s.o.Defenders, s.o.Defenders+n)
-	if _, err := s.Add(ctx, n); err != nil {
+	if _, err := s.Defenders.Add(ctx, n); err != nil {
 		return d, err
 	}
 	select {
@@ -168,7 +168,7 @@ func (s *session) killMidRebalance(ctx context.Context, before *partition.Assign
 	case <-time.After(60 * time.Second):
 		return d, fmt.Errorf("not within 60 s: a map for the joining workers")
 	}
-	d.at = s.Kill(m)
+	d.at = m.Kill()
 	s.Say("The leader, %s, is killed with %d handoffs under way", d.id, len(s.View.Latest().Moves))
 	return d, nil
 }
@@ -179,7 +179,7 @@ func (s *session) judgeLeaderCrash(deaths []leaderDeath, runs []run) {
 	for _, x := range runs {
 		starts[x.slot] = append(starts[x.slot], x)
 	}
-	ended := s.Endings()
+	ended := s.rig.endings(s.Defenders.All())
 	var resume, elect []time.Duration
 	unresumed := 0
 	for _, d := range deaths {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/strategy"
-	"github.com/muster-dev/muster/local"
 )
 
 // What a rate has to do to be held, and what a measurement is taken for.
@@ -87,8 +86,8 @@ func (s *session) openLoad(ctx context.Context) (*loader, error) {
 	if l.pub, err = newPublisher(s, p); err != nil {
 		return nil, err
 	}
-	s.Reads = sharedTraces{s.Store, p}
-	s.Refit = l.refit
+	s.rig.reads = sharedTraces{s.Store, p}
+	s.rig.records, s.rig.configure = "", l.configure
 	if err := s.Assemble(ctx); err != nil {
 		l.end()
 		return nil, err
@@ -96,16 +95,12 @@ func (s *session) openLoad(ctx context.Context) (*loader, error) {
 	return l, nil
 }
 
-// refit has a defender tell the publisher what it has stored instead of recording
-// it in a file, which is work that no defender has.
-func (l *loader) refit(o *local.DefenderOptions) {
-	o.Record = ""
-	o.Configure = func(c *defender.Config) {
-		c.Processed, c.History, c.Turns = l.pub.stored, l.pool.history, l.turns
-		if l.o.Case == caseStrategies {
-			set := strategy.Default()
-			c.Judge, c.Strategies = nil, set
-		}
+// configure has a defender tell the publisher what it has stored. It isn't recorded in a
+// file, which is work that no defender has.
+func (l *loader) configure(c *defender.Config) {
+	c.Processed, c.History, c.Turns = l.pub.stored, l.pool.history, l.turns
+	if l.o.Case == caseStrategies {
+		c.Judge, c.Strategies = nil, strategy.Default()
 	}
 }
 

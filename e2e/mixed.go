@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/service"
 	"github.com/muster-dev/muster/e2e/audit"
@@ -81,16 +82,16 @@ func (m *mixed) run(ctx context.Context) error {
 	}
 	// A worker of the previous version can't read the map of a leader of this one, so it
 	// doesn't see that its slots were given to others, and leaves after this time.
-	m.Refit = func(o *local.DefenderOptions) { o.LeaveTimeout = mixedLeave }
-	m.Program = first
+	m.rig.leave = mixedLeave
+	m.rig.program = first
 	if err := m.Begin(ctx); err != nil {
 		return err
 	}
 	if err := m.warmUp(ctx); err != nil {
 		return err
 	}
-	old := m.Running()
-	m.Program = second
+	old := m.Defenders.Running()
+	m.rig.program = second
 	if err := m.join(ctx); err != nil {
 		return err
 	}
@@ -102,7 +103,7 @@ func (m *mixed) run(ctx context.Context) error {
 			return err
 		}
 	}
-	m.Program = ""
+	m.rig.program = ""
 	if err := m.eachProcessed(ctx, "the end"); err != nil {
 		return err
 	}
@@ -114,10 +115,10 @@ func (m *mixed) run(ctx context.Context) error {
 
 // join starts a worker of the other version and waits until it has joined or has ended.
 func (m *mixed) join(ctx context.Context) error {
-	if err := m.Expect(ctx, len(m.Running())+1); err != nil {
+	if err := m.Expect(ctx, len(m.Defenders.Running())+1); err != nil {
 		return err
 	}
-	added, err := m.Add(ctx, 1)
+	added, err := m.Defenders.Add(ctx, 1)
 	if err != nil {
 		return err
 	}
@@ -128,7 +129,7 @@ func (m *mixed) join(ctx context.Context) error {
 		select {
 		case <-w.Done:
 			m.refused(w)
-			return m.Expect(ctx, len(m.Running()))
+			return m.Expect(ctx, len(m.Defenders.Running()))
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-deadline:
@@ -147,7 +148,7 @@ func (m *mixed) join(ctx context.Context) error {
 
 // refused notes that a worker has ended by itself, and what it said.
 func (m *mixed) refused(w *local.Process) {
-	m.Died(w, time.Now())
+	w.Died(time.Now())
 	said := "it ended without a word"
 	if w.Err != nil {
 		said = w.Err.Error()
@@ -163,7 +164,7 @@ func (m *mixed) update(ctx context.Context, old []*local.Process) error {
 	all := len(old)
 	for len(old) > 0 {
 		w := old[0]
-		if leader := m.byID()[m.View.Latest().Leader.ID]; slices.Contains(old, leader) {
+		if leader := m.Defenders.byID()[m.View.Latest().Leader.ID]; slices.Contains(old, leader) {
 			w = leader
 		} else {
 			m.ledOld = max(m.ledOld, len(old))
@@ -171,11 +172,11 @@ func (m *mixed) update(ctx context.Context, old []*local.Process) error {
 		old = slices.DeleteFunc(old, func(o *local.Process) bool { return o == w })
 		at := time.Now()
 		w.Stop()
-		if err := m.ended(ctx, []*local.Process{w}, 60*time.Second); err != nil {
+		if err := ended(ctx, []*local.Process{w}, 60*time.Second); err != nil {
 			return err
 		}
 		m.left = append(m.left, time.Since(at))
-		if _, err := m.Add(ctx, 1); err != nil {
+		if _, err := m.Defenders.Add(ctx, 1); err != nil {
 			return err
 		}
 		what := fmt.Sprintf("%d of %d are replaced", all-len(old), all)
@@ -184,7 +185,7 @@ func (m *mixed) update(ctx context.Context, old []*local.Process) error {
 			return err
 		}
 	}
-	n := len(m.Running())
+	n := len(m.Defenders.Running())
 	if err := m.Expect(ctx, n); err != nil {
 		return err
 	}
@@ -196,12 +197,12 @@ func (m *mixed) update(ctx context.Context, old []*local.Process) error {
 func (m *mixed) eachProcessed(ctx context.Context, after string) error {
 	at := time.Now()
 	for i := range m.Chambers {
-		m.Traffic.Publish(i, false)
+		m.Traffic.publish(i, false)
 	}
-	if err := m.Wait(ctx, time.Minute, "the messages published", func() bool { return m.Traffic.Waiting.Load() < int64(m.o.Rate) }); err != nil {
+	if err := m.Wait(ctx, time.Minute, "the messages published", func() bool { return m.Traffic.Waiting() < int64(m.o.Rate) }); err != nil {
 		return err
 	}
-	target := m.Traffic.Published()
+	target := m.Traffic.published()
 	within := m.Patience(mixedProcess)
 	for time.Since(at) < within {
 		runs, err := m.runs()
@@ -212,7 +213,7 @@ func (m *mixed) eachProcessed(ctx context.Context, after string) error {
 		for _, r := range runs {
 			done[r.seq] = done[r.seq] || r.ok
 		}
-		target = slices.DeleteFunc(target, func(p local.Publication) bool { return done[p.Seq] })
+		target = slices.DeleteFunc(target, func(p publication) bool { return done[p.Seq] })
 		if len(target) == 0 {
 			m.processed[after] = time.Since(at)
 			m.steps = append(m.steps, after)
@@ -277,20 +278,23 @@ func oneSentence(s string) bool {
 // provisionByPrevious has a worker of the previous version make the streams, buckets and
 // records, so that they are as that version leaves them, and this version what that one
 // does not make.
-func (s *session) provisionByPrevious(ctx context.Context, c *local.Stack) error {
-	d, err := local.OpenDefender(ctx, local.DefenderOptions{Options: service.Options{NATS: c.Brokers.URL, Slots: s.o.Slots, Shards: s.o.Shards, Replicas: s.o.Replicas, Pod: "provision",
-		LogFile: filepath.Join(c.Dir, "log", "provision.log")}}, c.Store)
+func (s *session) provisionByPrevious(ctx context.Context, w *local.WorkerPlane) error {
+	own := w.Settings()
+	own.User, own.RetryAttempts = access.User{}, 0
+	own.Pod, own.LogFile = "provision", filepath.Join(w.Dir, "log", "provision.log")
+	d, err := service.Open(ctx, own, w.Store)
 	if err != nil {
 		return err
 	}
 	if err := errors.Join(d.Handler.Provision(ctx), d.Close()); err != nil {
 		return err
 	}
-	o := c.DefenderOptions(0)
-	o.Pod, o.Record, o.Store = "provision", "", filepath.Join(c.Dir, "provision.db")
-	o.LogFile = filepath.Join(c.Dir, "log", "provision-previous.log")
-	o.Program = s.o.Previous
-	cmd := exec.CommandContext(ctx, o.Program, local.Arguments(o)...)
+
+	previous := w.Settings()
+	previous.Pod, previous.Store = "provision", filepath.Join(w.Dir, "provision.db")
+	previous.LogFile = filepath.Join(w.Dir, "log", "provision-previous.log")
+	l := local.Launch{Options: previous, Program: s.o.Previous, Command: []string{"defender", "run"}, Flags: []string{"--work", s.o.Work.String()}}
+	cmd := exec.CommandContext(ctx, l.Program, l.Arguments()...)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return err
@@ -299,15 +303,15 @@ func (s *session) provisionByPrevious(ctx context.Context, c *local.Stack) error
 	if err := local.StartLowPriority(cmd); err != nil {
 		return fmt.Errorf("starting the previous version: %w", err)
 	}
-	err = c.Wait(ctx, 30*time.Second, "the previous version has provisioned the group", func() bool { return claimed(ctx, c) })
+	err = w.Wait(ctx, 30*time.Second, "the previous version has provisioned the group", func() bool { return claimed(ctx, w) })
 	_ = cmd.Process.Signal(syscall.SIGTERM)
 	return errors.Join(err, cmd.Wait())
 }
 
 // claimed reports whether a worker has taken a name, which it does after it has
 // provisioned everything.
-func claimed(ctx context.Context, c *local.Stack) bool {
-	js, err := jetstream.New(c.Conn)
+func claimed(ctx context.Context, w *local.WorkerPlane) bool {
+	js, err := jetstream.New(w.Conn)
 	if err != nil {
 		return false
 	}

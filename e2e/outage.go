@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/muster-dev/muster/local"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
-	"github.com/muster-dev/muster/partition/state"
 )
 
 // brokerOutage takes the broker away under load: all servers, for less or for
@@ -28,7 +26,7 @@ func brokerOutage(ctx context.Context, s *session) error {
 	for _, w := range before.Workers {
 		ids = append(ids, w.ID)
 	}
-	s.Traffic.Hold.Store(int64(500 * time.Millisecond))
+	s.Traffic.hold.Store(int64(500 * time.Millisecond))
 	if err := s.busy(ctx, before, ids, 1); err != nil {
 		return err
 	}
@@ -39,30 +37,30 @@ func brokerOutage(ctx context.Context, s *session) error {
 	began := time.Now()
 	if s.o.Case == caseOneServer {
 		s.Say("One of %d NATS servers is killed", s.o.Servers)
-		s.Brokers.Servers[0].Kill()
+		s.Servers.Kill(0)
 	} else {
 		s.Say("The broker goes away for %v", away)
-		s.Brokers.Kill(s.Brokers.Places()...)
+		s.Servers.Kill(s.Servers.Places()...)
 	}
 	select {
 	case <-time.After(away):
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if err := s.Brokers.Start(ctx); err != nil {
+	if err := s.Servers.Start(ctx); err != nil {
 		return err
 	}
 	back := time.Now()
 	s.Say("The broker is back")
 	if err := s.Wait(ctx, 90*time.Second, "all defenders STABLE again", func() bool {
-		return s.View.Stable(s.o.Defenders) && s.trusting()
+		return s.View.Stable(s.o.Defenders) && s.Defenders.allStable()
 	}); err != nil {
 		return err
 	}
 	stable := time.Since(back)
 	s.Say("%d defenders STABLE %.1f s after the broker's return", s.o.Defenders, stable.Seconds())
 	for i := range s.Chambers {
-		s.Traffic.Publish(i, true)
+		s.Traffic.publish(i, true)
 	}
 	runs, err := s.finish(ctx)
 	if err != nil {
@@ -71,17 +69,6 @@ func brokerOutage(ctx context.Context, s *session) error {
 	s.judgeOutage(before, began, back, runs)
 	s.report.measure("back_to_stable_s", seconds(stable))
 	return nil
-}
-
-// trusting reports whether every member holds slots now, whatever the events say.
-func (s *session) trusting() bool {
-	for _, m := range s.Running() {
-		f, err := m.Gather()
-		if err != nil || local.StateOf(f) != string(state.Stable) {
-			return false
-		}
-	}
-	return true
 }
 
 func (s *session) judgeOutage(before *partition.Assignment, began, back time.Time, runs []run) {

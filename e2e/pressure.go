@@ -27,7 +27,7 @@ type nodeRun struct {
 }
 
 func newNodeRun(ctx context.Context, s *session, zones []string, asks bool, pendingUp time.Duration) (*nodeRun, error) {
-	t, err := local.OpenCluster(ctx, s.Stack, zones, asks, pendingUp)
+	t, err := s.OpenCluster(ctx, zones, asks, pendingUp)
 	if err != nil {
 		return nil, err
 	}
@@ -293,7 +293,7 @@ func spotInterruption(ctx context.Context, s *session) error {
 			onIt = append(onIt, name)
 		}
 	}
-	s.Traffic.Hold.Store(int64(300 * time.Millisecond))
+	s.Traffic.hold.Store(int64(300 * time.Millisecond))
 	if err := s.busy(ctx, before, t.idsOn(victim), 1); err != nil {
 		return err
 	}
@@ -322,7 +322,7 @@ func (t *nodeRun) victim() string {
 		count[p.Node]++
 	}
 	leader := ""
-	if m := t.s.ProcessOf(t.s.View.Latest().Leader.ID); m != nil {
+	if m := t.s.Defenders.byID()[t.s.View.Latest().Leader.ID]; m != nil {
 		leader = m.Options.Node
 	}
 	best := ""
@@ -349,7 +349,7 @@ func (t *nodeRun) livePods() map[string]local.PodState {
 // idsOn returns the stable IDs of the defenders on a node.
 func (t *nodeRun) idsOn(node string) []string {
 	var ids []string
-	for id, m := range t.s.byID() {
+	for id, m := range t.s.Defenders.byID() {
 		if m.Options.Node == node {
 			ids = append(ids, id)
 		}

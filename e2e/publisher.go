@@ -39,14 +39,14 @@ type publisher struct {
 	pool     *pool
 	chambers []defender.Chamber
 	group    partition.Config
-	total    *atomic.Int64 // of messages published, for progress
-	next     int           // number of the next message; chambers take turns
+	count    func(int64) // adds to the messages published, for progress
+	next     int         // number of the next message; chambers take turns
 	now      atomic.Pointer[phase]
 	ring     [ackRing]atomic.Uint64 // by sequence, that (its last 32 bits) and number of the message + 1
 }
 
 func newPublisher(s *session, p *pool) (*publisher, error) {
-	pub := &publisher{pool: p, chambers: s.Chambers, group: s.Partition(), total: &s.Traffic.Total}
+	pub := &publisher{pool: p, chambers: s.Chambers, group: s.Partition(), count: s.Traffic.Count}
 	var err error
 	if pub.conn, err = s.ConnectAll("load"); err != nil {
 		return nil, err
@@ -137,7 +137,7 @@ func (p *publisher) publish(ctx context.Context, rate float64, n int) (*phase, e
 		if err := p.send(ph.first + i); err != nil {
 			return nil, err
 		}
-		p.total.Add(1)
+		p.count(1)
 	}
 	ph.ended = time.Now()
 	ph.waiting = n - int(ph.distinct.Load())

@@ -28,9 +28,9 @@ func rollingUpdate(ctx context.Context, s *session) error {
 	if surge {
 		batch = max(1, s.o.Defenders/3)
 	}
-	s.Traffic.Hold.Store(int64(200 * time.Millisecond))
+	s.Traffic.hold.Store(int64(200 * time.Millisecond))
 	s.Say("Replacing %d defenders, %d at a time, surge: %t", s.o.Defenders, batch, surge)
-	for old := s.Running(); len(old) > 0; {
+	for old := s.Defenders.Running(); len(old) > 0; {
 		n := min(batch, len(old))
 		if err := s.replace(ctx, before, old[:n], surge); err != nil {
 			return err
@@ -70,7 +70,7 @@ func rollingUpdate(ctx context.Context, s *session) error {
 func (s *session) replace(ctx context.Context, before *partition.Assignment, old []*local.Process, surge bool) error {
 	at := time.Now()
 	if surge {
-		if _, err := s.Add(ctx, len(old)); err != nil {
+		if _, err := s.Defenders.Add(ctx, len(old)); err != nil {
 			return err
 		}
 		if err := s.Wait(ctx, 30*time.Second, "the new ones wait for a name", func() bool {
@@ -80,7 +80,7 @@ func (s *session) replace(ctx context.Context, before *partition.Assignment, old
 		}
 	}
 	byMember := map[*local.Process]string{}
-	for id, m := range s.byID() {
+	for id, m := range s.Defenders.byID() {
 		byMember[m] = id
 	}
 	var ids []string
@@ -93,11 +93,11 @@ func (s *session) replace(ctx context.Context, before *partition.Assignment, old
 	for _, m := range old {
 		m.Stop()
 	}
-	if err := s.ended(ctx, old, 40*time.Second); err != nil {
+	if err := ended(ctx, old, 40*time.Second); err != nil {
 		return err
 	}
 	if !surge {
-		if _, err := s.Add(ctx, len(old)); err != nil {
+		if _, err := s.Defenders.Add(ctx, len(old)); err != nil {
 			return err
 		}
 	}

@@ -27,14 +27,14 @@ func scaleDown(ctx context.Context, s *session) error {
 	before := s.View.Latest()
 	leavers := s.leavers(before, from-to)
 	for i := range s.Chambers {
-		s.Traffic.Stage(i)
+		s.Traffic.stage(i)
 	}
-	if err := s.Wait(ctx, 2*time.Minute, "T-charts staged", func() bool { return s.Traffic.Waiting.Load() < local.Lanes }); err != nil {
+	if err := s.Wait(ctx, 2*time.Minute, "T-charts staged", func() bool { return s.Traffic.Waiting() < local.Lanes }); err != nil {
 		return err
 	}
 	s.forceOnMoves()
-	s.Traffic.Hold.Store(int64(500 * time.Millisecond))
-	ids := s.byID()
+	s.Traffic.hold.Store(int64(500 * time.Millisecond))
+	ids := s.Defenders.byID()
 	var going []*local.Process
 	for _, id := range leavers {
 		if ids[id] == nil {
@@ -57,14 +57,14 @@ func scaleDown(ctx context.Context, s *session) error {
 		if err := s.Wait(ctx, 20*time.Second, "the plan", func() bool { return s.View.Latest().Version > before.Version }); err != nil {
 			return err
 		}
-		s.Kill(going[0])
+		going[0].Kill()
 		s.Say("%s is killed while it hands over", leavers[0])
 		going = going[1:]
 	}
 	if err := s.Wait(ctx, 60*time.Second, fmt.Sprintf("%d defenders STABLE", to), func() bool { return s.View.Stable(to) }); err != nil {
 		return err
 	}
-	if err := s.ended(ctx, going, 40*time.Second); err != nil {
+	if err := ended(ctx, going, 40*time.Second); err != nil {
 		return err
 	}
 	st.settled = time.Now()
@@ -132,7 +132,7 @@ func (s *session) judgeScaleDown(st step, leavers []string, runs []run) {
 	}
 	equal(r, "defenders that left after they had handed off", want, left)
 	equal(r, "handoffs that were forced", 0, s.countEvents(st.began, event.HandoffForced))
-	s.checkHandoffs(st, s.Traffic.Published(), runs)
+	s.checkHandoffs(st, s.Traffic.published(), runs)
 	if s.o.Case == "leader-leaves" {
 		s.checkElection(st)
 	}

@@ -39,19 +39,19 @@ func scaleUp(ctx context.Context, s *session) error {
 	}
 	for range pressureWaves {
 		for _, ch := range moving {
-			s.Traffic.Stage(ch)
+			s.Traffic.stage(ch)
 		}
 	}
 	for i := range s.Chambers {
-		s.Traffic.Stage(i)
+		s.Traffic.stage(i)
 	}
-	if err := s.Wait(ctx, 2*time.Minute, "T-charts staged", func() bool { return s.Traffic.Waiting.Load() < local.Lanes }); err != nil {
+	if err := s.Wait(ctx, 2*time.Minute, "T-charts staged", func() bool { return s.Traffic.Waiting() < local.Lanes }); err != nil {
 		return err
 	}
 	s.forceOnMoves()
 	pressing := make(chan struct{})
 	pressure, release := context.WithCancel(ctx)
-	s.Traffic.Hold.Store(int64(s.holdTime()))
+	s.Traffic.hold.Store(int64(s.holdTime()))
 	go func() {
 		defer close(pressing)
 		s.press(pressure, moving, before.Version)
@@ -63,10 +63,10 @@ func scaleUp(ctx context.Context, s *session) error {
 		return err
 	}
 	s.View.SetOnMap(nil)
-	s.Traffic.Hold.Store(0)
+	s.Traffic.hold.Store(0)
 	// Everybody gets something to do after the move, too.
 	for i := range s.Chambers {
-		s.Traffic.Publish(i, false)
+		s.Traffic.publish(i, false)
 	}
 	if err := s.Drain(ctx); err != nil {
 		return err
@@ -82,7 +82,7 @@ func (s *session) warmUp(ctx context.Context) error {
 	series := s.Source.Followed()
 	for i := range s.Chambers {
 		for range max(1, series[i]) {
-			s.Traffic.Publish(i, false)
+			s.Traffic.publish(i, false)
 		}
 	}
 	js, err := s.Pending(ctx)
@@ -97,11 +97,11 @@ func (s *session) warmUp(ctx context.Context) error {
 	limit := 3 * time.Minute
 	if err := s.Wait(ctx, limit, "a first context of every chamber processed", func() bool {
 		n, err := js()
-		return err == nil && s.Traffic.Total.Load() >= want && n < uint64(rest)
+		return err == nil && s.Traffic.Total() >= want && n < uint64(rest)
 	}); err != nil {
 		return err
 	}
-	s.Say("Every chamber has history; %d messages published", s.Traffic.Total.Load())
+	s.Say("Every chamber has history; %d messages published", s.Traffic.Total())
 	return nil
 }
 
@@ -112,7 +112,7 @@ func (s *session) forceOnMoves() {
 	s.View.SetOnMap(func(m local.SeenMap) {
 		for _, slot := range slices.Sorted(maps.Keys(m.Moves)) {
 			for _, ch := range bySlot[slot] {
-				s.Traffic.Publish(ch, true)
+				s.Traffic.publish(ch, true)
 			}
 		}
 	})
@@ -159,7 +159,7 @@ func (s *session) press(ctx context.Context, chambers []int, version uint64) {
 		pause := 20 * time.Millisecond
 		if s.planIsNear(begin) {
 			for _, ch := range chambers {
-				s.Traffic.Press(ch)
+				s.Traffic.press(ch)
 			}
 			pause = every
 		}
@@ -239,13 +239,13 @@ func (s *session) scaleUpStep(ctx context.Context, before *partition.Assignment,
 	switch s.o.Case {
 	case "", caseBrief:
 		if s.o.Expect {
-			if err := s.Wait(ctx, 10*time.Second, "forced messages published", func() bool { return s.Traffic.Forced.Load() >= int64(pressed) }); err != nil {
+			if err := s.Wait(ctx, 10*time.Second, "forced messages published", func() bool { return s.Traffic.forced.Load() >= int64(pressed) }); err != nil {
 				return st, err
 			}
 			time.Sleep(s.holdTime() / 4) // until their processing has begun
 		}
 		s.Say("Scaling %d → %d defenders", st.from, to)
-		_, err = s.Add(ctx, n)
+		_, err = s.Defenders.Add(ctx, n)
 	case "joining-crash":
 		err = s.joiningCrashes(ctx, n)
 	case "partial":
@@ -278,7 +278,7 @@ func (s *session) scaleUpStep(ctx context.Context, before *partition.Assignment,
 func (s *session) joiningCrashes(ctx context.Context, n int) error {
 	s.Say("Scaling %d → %d defenders; one of the joining workers will crash", s.o.Defenders, s.o.Defenders+n)
 	// The last is held back until one has crashed, so that the window is open.
-	added, err := s.Add(ctx, n-1)
+	added, err := s.Defenders.Add(ctx, n-1)
 	if err != nil {
 		return err
 	}
@@ -286,14 +286,14 @@ func (s *session) joiningCrashes(ctx context.Context, n int) error {
 	if err := s.Wait(ctx, 30*time.Second, "the joining workers detected", func() bool { return s.joinedSince(s.Timeline.Began, n-1) }); err != nil {
 		return err
 	}
-	id := s.idOf(victim)
-	s.Kill(victim)
+	id := idOf(victim)
+	victim.Kill()
 	crashed := time.Now()
 	s.Say("%s crashes during the window", id)
 	if err := s.Wait(ctx, 15*time.Second, "the crash noticed", func() bool { return s.goneSince(crashed, id) }); err != nil {
 		return err
 	}
-	if _, err := s.Add(ctx, 1); err != nil {
+	if _, err := s.Defenders.Add(ctx, 1); err != nil {
 		return err
 	}
 	to := s.o.Defenders + n - 1
@@ -314,7 +314,7 @@ func (s *session) joiningCrashes(ctx context.Context, n int) error {
 		return err
 	}
 	s.Say("The claim on %s has expired %.1f s after the crash; its replacement starts", id, time.Since(crashed).Seconds())
-	_, err = s.Add(ctx, 1)
+	_, err = s.Defenders.Add(ctx, 1)
 	return err
 }
 
@@ -337,20 +337,12 @@ func (s *session) goneSince(t time.Time, id string) bool {
 	return false
 }
 
-func (s *session) idOf(m *local.Process) string {
-	f, err := m.Gather()
-	if err != nil {
-		return "?"
-	}
-	return fmt.Sprintf("%s-%.0f", defender.Group, local.Metric(f, "defender_stable_id"))
-}
-
 // someComeLater: two thirds of the joining workers come, the rest when the first have
 // settled.
 func (s *session) someComeLater(ctx context.Context, n int) error {
 	first := n * 2 / 3
 	s.Say("Scaling %d → %d defenders; only %d joining workers can start", s.o.Defenders, s.o.Defenders+n, first)
-	if _, err := s.Add(ctx, first); err != nil {
+	if _, err := s.Defenders.Add(ctx, first); err != nil {
 		return err
 	}
 	to := s.o.Defenders + first
@@ -362,7 +354,7 @@ func (s *session) someComeLater(ctx context.Context, n int) error {
 	s.measure("partial_defenders", to)
 	s.measure("partial_min_chambers", slices.Min(counts))
 	s.measure("partial_max_chambers", slices.Max(counts))
-	_, err := s.Add(ctx, n-first)
+	_, err := s.Defenders.Add(ctx, n-first)
 	return err
 }
 
@@ -381,7 +373,7 @@ func (s *session) staleClaim(ctx context.Context, n int) error {
 		return fmt.Errorf("claiming %s as a crashed defender: %w", id, err)
 	}
 	s.Say("Scaling %d → %d defenders; %s is claimed by one that crashed before", s.o.Defenders, s.o.Defenders+n, id)
-	_, err = s.Add(ctx, n)
+	_, err = s.Defenders.Add(ctx, n)
 	return err
 }
 

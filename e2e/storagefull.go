@@ -77,13 +77,13 @@ func (s *session) fillStorage(ctx context.Context, auditor *audit.Auditor) error
 	var wg sync.WaitGroup
 	wg.Go(func() { watch.run(watching, s) })
 	defer func() { stop(); wg.Wait() }()
-	s.Traffic.Slow.Store(int64(slowWork))
-	s.Traffic.Padding.Store(largeMessage)
+	s.Traffic.slow.Store(int64(slowWork))
+	s.Traffic.padding.Store(largeMessage)
 	s.Traffic.Rate.Store(fillRate)
-	if err := s.Wait(ctx, 2*time.Minute, "publishers refused", func() bool { return s.Traffic.Refused.Load() > 0 }); err != nil {
+	if err := s.Wait(ctx, 2*time.Minute, "publishers refused", func() bool { return s.Traffic.refused.Load() > 0 }); err != nil {
 		return err
 	}
-	first := s.Traffic.FirstRefused()
+	first := s.Traffic.firstRefused()
 	s.Say("Publishers are refused after %.1f s: %v", time.Since(began).Seconds(), first)
 	s.Traffic.Rate.Store(fullRate)
 	if err := pause(ctx, fullFor); err != nil {
@@ -93,12 +93,12 @@ func (s *session) fillStorage(ctx context.Context, auditor *audit.Auditor) error
 	if err != nil {
 		return err
 	}
-	refused := s.Traffic.Refused.Load()
+	refused := s.Traffic.refused.Load()
 	s.Say("For %v publishers have tried again, %d times in vain; the stream holds %.0f %% of its limit", fullFor, refused, 100*fill)
 	drain := time.Now()
 	s.Traffic.Rate.Store(0)
-	s.Traffic.Slow.Store(0)
-	s.Traffic.Padding.Store(0)
+	s.Traffic.slow.Store(0)
+	s.Traffic.padding.Store(0)
 	if _, err := s.finish(ctx); err != nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func errorText(err error) string {
 // judgeAccount has an auditor account for all messages of a run in which nobody died.
 func (s *session) judgeAccount(ctx context.Context, auditor *audit.Auditor) error {
 	var published []audit.Published
-	for _, p := range s.Traffic.Published() {
+	for _, p := range s.Traffic.published() {
 		published = append(published, audit.Published{Sequence: p.Seq, Key: p.Key, Context: p.Ref.ID})
 	}
 	a, err := auditor.Account(ctx, published, nil, nil)

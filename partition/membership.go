@@ -63,9 +63,9 @@ func (s *membership) joinOver(rev uint64) {
 // value is what the worker writes as its lease.
 func (s *membership) value() []byte {
 	v := leaseValue{Schema: valueSchema, ID: s.self.ID, Claim: s.self.Claim, Instance: s.instance, N: s.attempt,
-		Leaving: s.stage == stageLeaving, Yielding: s.draining(), Weight: s.cfg.Identity.Capacity, Zone: s.cfg.Identity.Zone, Pod: s.cfg.Identity.Pod, Node: s.cfg.Identity.Node, State: s.state, MapSchema: mapSchema}
-	if v.Yielding {
-		v.YieldEnd = s.drainUntil.UnixMilli()
+		Leaving: s.stage == stageLeaving, Draining: s.draining(), Weight: s.cfg.Identity.Capacity, Zone: s.cfg.Identity.Zone, Pod: s.cfg.Identity.Pod, Node: s.cfg.Identity.Node, State: s.state, MapSchema: mapSchema}
+	if v.Draining {
+		v.DrainEnd = s.drainUntil.UnixMilli()
 	}
 	if s.cur != nil {
 		v.Version = s.cur.Version
@@ -75,7 +75,7 @@ func (s *membership) value() []byte {
 
 // joined begins as a member of the group.
 func (s *membership) joined(rev uint64, start time.Time) {
-	s.stage = stageMember
+	s.stage = stageJoined
 	s.rev = rev
 	s.lease.begin(start)
 	s.due = s.now.Add(s.renewEvery())
@@ -158,7 +158,7 @@ func (s *membership) joinResult(in kvInput) {
 	case errors.Is(in.err, errConflict):
 		s.identity.retryAt = s.now.Add(retryInterval)
 	default:
-		s.claimAnew()
+		s.claimAgain()
 	}
 }
 
@@ -175,10 +175,10 @@ func (s *membership) outlived(rev uint64) bool {
 	return !s.now.Before(s.inTheWaySince.Add(s.cfg.Lease.TTL + time.Second))
 }
 
-// claimAnew gives up a name whose lease may have been there for a while. Others
+// claimAgain gives up a name whose lease may have been there for a while. Others
 // may have seen it, given it slots, and seen it expire: a second lease with the
 // same claim would make an old map that names this worker look true.
-func (s *membership) claimAnew() {
+func (s *membership) claimAgain() {
 	s.do(listenEffect{})
 	s.kv(kvEffect{purpose: forFarewell, op: opDelete, bucket: s.cfg.bucketIDs(), key: s.self.ID, rev: s.identity.rev})
 	s.self = Member{}
@@ -193,7 +193,7 @@ func (s *membership) claimAnew() {
 // leaseRenewed takes the outcome of a renewal.
 func (s *membership) leaseRenewed(in kvInput) {
 	s.renewing = false
-	if s.stage != stageMember && s.stage != stageLeaving || in.key != s.self.ID {
+	if s.stage != stageJoined && s.stage != stageLeaving || in.key != s.self.ID {
 		return
 	}
 	switch s.renewal(in) {
@@ -218,7 +218,7 @@ func (s *membership) leaseEnds() time.Time { return s.lease.end(&s.cfg) }
 
 // checkLease begins or ends to act as an owner, as the validity of the lease says.
 func (s *membership) checkLease() {
-	if s.stage != stageMember && s.stage != stageLeaving {
+	if s.stage != stageJoined && s.stage != stageLeaving {
 		return
 	}
 	ended := s.lease.ended
@@ -245,7 +245,7 @@ func (s *membership) leave() {
 	case stageJoining:
 		s.asked = true // it has a name to give back: join first
 		s.leaveBy = s.now.Add(s.cfg.Rebalance.LeaveTimeout)
-	case stageMember:
+	case stageJoined:
 		s.stage = stageLeaving
 		s.leaveBy = s.now.Add(s.cfg.Rebalance.LeaveTimeout)
 		s.leaderless = s.now
@@ -341,7 +341,7 @@ func (s *membership) tellDraining() {
 	if !s.draining() {
 		s.drainUntil = time.Time{}
 	}
-	if s.stage == stageMember || s.stage == stageLeaving {
+	if s.stage == stageJoined || s.stage == stageLeaving {
 		s.emit(event.Event{Kind: event.Draining, Duration: max(s.drainUntil.Sub(s.now), 0)})
 		s.due = s.now // tells the leader
 	}
@@ -354,7 +354,7 @@ func (s *membership) wake(sooner func(time.Time)) {
 		if s.asked {
 			sooner(s.leaveBy)
 		}
-	case stageMember, stageLeaving:
+	case stageJoined, stageLeaving:
 		if !s.renewing {
 			sooner(s.due)
 		}

@@ -27,7 +27,7 @@ type simServer struct {
 	byPlace map[place]*simSlot
 	stored  [][]simMessage // by slot of the coarsest division, not acknowledged yet
 	spaces  []*simSpace    // of the retry stream, by the same
-	parked  uint64         // the retry stream's last sequence
+	queued  uint64         // the retry stream's last sequence
 	seqs    []uint64       // of the streams: those of different slots may be the same
 	made    time.Duration  // when the streams were
 	pins    uint64
@@ -45,7 +45,7 @@ type simKV struct {
 }
 
 type simBucket struct {
-	ghost   *simKV      // what watches are shown first, though it is not there
+	stale   *simKV      // what watches are shown first, though it is not there
 	replica *simReplica // one that has yet to catch up; nil: none
 	name    string
 	made    time.Duration // when it was created again; 0: never
@@ -353,8 +353,8 @@ func (wa *simWatch) request() {
 
 func (wa *simWatch) begin() {
 	wa.open = true
-	if wa.b.ghost != nil {
-		wa.push(wa.b.ghost)
+	if wa.b.stale != nil {
+		wa.push(wa.b.stale)
 	}
 	if wa.place(); wa.replica != nil {
 		for _, kv := range wa.replica.shown() {

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// operatePins sets and removes pins now and then, in some runs, until end. What
-// it draws, it draws by itself, so that runs without pins are what they were.
-func (s *sim) operatePins(end time.Duration) {
+// operateOverrides sets and removes overrides now and then, in some runs, until end. What
+// it draws, it draws by itself, so that runs without overrides are what they were.
+func (s *sim) operateOverrides(end time.Duration) {
 	rng := rand.New(rand.NewPCG(s.seed, 0x914))
 	if rng.Float64() < 0.6 {
 		return
@@ -19,13 +19,13 @@ func (s *sim) operatePins(end time.Duration) {
 		if s.now >= end {
 			return
 		}
-		var pins []Override
+		var overrides []Override
 		for slot := range s.cfg.Slots {
 			if rng.Float64() < 0.3 {
-				pins = append(pins, Override{Slot: slot, Worker: fmt.Sprintf("sim-%d", rng.IntN(5))})
+				overrides = append(overrides, Override{Slot: slot, Worker: fmt.Sprintf("sim-%d", rng.IntN(5))})
 			}
 		}
-		s.setPins(pins)
+		s.writeOverrides(overrides)
 		s.after(time.Duration(rng.Int64N(int64(8*time.Second))), again)
 	}
 	s.after(time.Duration(rng.Int64N(int64(6*time.Second))), again)
@@ -53,26 +53,26 @@ func (s *sim) swingWeights(end time.Duration) {
 	swing()
 }
 
-// setPins writes the pins, as Group.Override and Group.RemoveOverrides do.
-func (s *sim) setPins(pins []Override) {
-	s.logf("pins: %v", pins)
-	s.srv.put(s.srv.buckets[s.cfg.bucketMap()], kvEffect{key: pinsKey, value: mustJSON(pinsValue{Schema: valueSchema, Pins: pins})})
-	s.pins = bySlot(pins, s.cfg.Slots)
+// writeOverrides writes the overrides, as Group.Override and Group.RemoveOverrides do.
+func (s *sim) writeOverrides(overrides []Override) {
+	s.logf("overrides: %v", overrides)
+	s.srv.put(s.srv.buckets[s.cfg.bucketMap()], kvEffect{key: overridesKey, value: mustJSON(overridesValue{Schema: valueSchema, Overrides: overrides})})
+	s.overrides = bySlot(overrides, s.cfg.Slots)
 }
 
-// pinsKept reports whether every slot that is pinned to a worker that is there and
+// overridesKept reports whether every slot that is overridden to a worker that is there and
 // takes slots is with it.
-func (c *simChecker) pinsKept() bool { return c.unkeptPin() == "" }
+func (c *simChecker) overridesKept() bool { return c.unkeptOverride() == "" }
 
-// unkeptPin names one that is not kept.
-func (c *simChecker) unkeptPin() string {
-	for slot, pin := range c.s.pins {
+// unkeptOverride names one that is not kept.
+func (c *simChecker) unkeptOverride() string {
+	for slot, override := range c.s.overrides {
 		for _, w := range c.s.workers {
-			if w.dead || w.m.self.ID != pin.Worker || w.m.stage != stageMember || w.m.membership.draining() || c.current.index(w.m.self) == none {
+			if w.dead || w.m.self.ID != override.Worker || w.m.stage != stageJoined || w.m.membership.draining() || c.current.index(w.m.self) == none {
 				continue
 			}
 			if to := c.current.member(c.current.destination(slot)); to != w.m.self {
-				return fmt.Sprintf("slot %d is pinned to %v and with %v", slot, w, to)
+				return fmt.Sprintf("slot %d is overridden to %v and with %v", slot, w, to)
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-package local
+package e2e
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/connect"
@@ -19,15 +21,14 @@ import (
 // its own. It is the defender that runs in production, with a rig around it.
 type DefenderOptions struct {
 	service.Options
-	Work    time.Duration // added to each context's processing, three times as much when its history is not in memory
-	Record  string        // file that processing is recorded in; empty: not recorded
-	Program string        // that it is a process of; empty: this one
+	Work   time.Duration // added to each context's processing, three times as much when its history is not in memory
+	Record string        // file that processing is recorded in; empty: not recorded
 }
 
 // Defender is a defender with its rig.
 type Defender struct {
 	*service.Defender
-	record *Recorder      // nil: nothing is recorded
+	record *recorder      // nil: nothing is recorded
 	store  defender.Store // that was opened for it; nil: none was
 }
 
@@ -53,7 +54,7 @@ func (d *Defender) open(ctx context.Context, o DefenderOptions, store defender.S
 		store = newWorkingStore(store, o.Work)
 	}
 	if o.Record != "" {
-		if d.record, err = NewRecorder(o.Record); err != nil {
+		if d.record, err = newRecorder(o.Record); err != nil {
 			return err
 		}
 		d.wrap(&o.Options)
@@ -70,13 +71,16 @@ func (d *Defender) wrap(o *service.Options) {
 		if configure != nil {
 			configure(c)
 		}
-		c.Strategies = Victim{c.Strategies, c.Judge}
+		c.Strategies = victim{c.Strategies, c.Judge}
 	}
 	o.Wrap = func(def *defender.Defender) partition.Handler {
 		d.record.Defender = def
 		return d.record
 	}
 }
+
+// Gather implements local.Defender.
+func (d *Defender) Gather() ([]*dto.MetricFamily, error) { return d.Registry.Gather() }
 
 // Run works until ctx ends, leaves gracefully and closes everything.
 func (d *Defender) Run(ctx context.Context) error {
@@ -135,7 +139,7 @@ func (s *workingStore) Commit(ctx context.Context, f defender.Fence, r defender.
 		delete(s.read, chamber)
 	}
 	s.mu.Unlock()
-	if wait(ctx, work); ctx.Err() != nil {
+	if sleep(ctx, work); ctx.Err() != nil {
 		return defender.CommitOutcome{}, ctx.Err()
 	}
 	return s.Store.Commit(ctx, f, r)
@@ -143,33 +147,33 @@ func (s *workingStore) Commit(ctx context.Context, f defender.Fence, r defender.
 
 // Words that begin the IDs of contexts that are hard to judge.
 const (
-	PoisonContext = "poison" // kills the process that judges it
-	SlowContext   = "slow"   // takes a while, and does not end when it should
+	poisonContext = "poison" // kills the process that judges it
+	slowContext   = "slow"   // takes a while, and does not end when it should
 )
 
 // slowJudging is what a slow context takes, before anything of it is stored.
 const slowJudging = 600 * time.Millisecond
 
-// Victim judges by strategies or, without any, by the standard rule, and falls for
+// victim judges by strategies or, without any, by the standard rule, and falls for
 // what is hard to judge.
-type Victim struct {
+type victim struct {
 	by       defender.Strategies
-	Standard defender.Judge
+	standard defender.Judge
 }
 
 // Judge implements defender.Strategies.
-func (v Victim) Judge(ref defender.ContextRef, history []uchart.Point, chart *uchart.Chart) uchart.Verdict {
+func (v victim) Judge(ref defender.ContextRef, history []uchart.Point, chart *uchart.Chart) uchart.Verdict {
 	switch {
-	case strings.HasPrefix(ref.ID, PoisonContext):
+	case strings.HasPrefix(ref.ID, poisonContext):
 		if p, err := os.FindProcess(os.Getpid()); err == nil {
 			_ = p.Kill()
 			time.Sleep(time.Minute)
 		}
-	case strings.HasPrefix(ref.ID, SlowContext):
+	case strings.HasPrefix(ref.ID, slowContext):
 		time.Sleep(slowJudging)
 	}
 	if v.by != nil {
 		return v.by.Judge(ref, history, chart)
 	}
-	return v.Standard(history, chart)
+	return v.standard(history, chart)
 }

@@ -1,16 +1,11 @@
 package local
 
 import (
-	"bufio"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
-	"sync"
-
-	"github.com/nats-io/nats.go"
 
 	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/broker/accounts"
@@ -70,12 +65,7 @@ func (u *users) harness() access.User {
 	return access.User{Name: harnessUser, Password: u.passwords[harnessUser]}
 }
 
-// ConnectAll returns a new connection that may do everything.
-func (c *Stack) ConnectAll(name string) (*nats.Conn, error) {
-	return access.ConnectAs(c.Brokers.URL, name, c.users.harness())
-}
-
-// write writes a file for each user below a directory, for the environment of who looks at
+// write writes a file for each user below a directory, for the environment of a person who looks at
 // a running up.
 func (u *users) write(dir string) error {
 	if u == nil {
@@ -94,74 +84,3 @@ func (u *users) write(dir string) error {
 }
 
 func (*users) file(dir, user string) string { return filepath.Join(dir, "users", user+".env") }
-
-// connections are those of a cluster's parts that are no defenders, one for each role.
-// Without accounts all have the one of the cluster.
-type connections struct {
-	mu   sync.Mutex
-	open map[role.Role]*nats.Conn
-}
-
-// As returns the connection of a role.
-func (c *Stack) As(r role.Role) (*nats.Conn, error) {
-	if c.users == nil {
-		return c.Conn, nil
-	}
-	c.roles.mu.Lock()
-	defer c.roles.mu.Unlock()
-	if nc := c.roles.open[r]; nc != nil {
-		return nc, nil
-	}
-	nc, err := access.ConnectAs(c.Brokers.URL, "muster up as "+string(r), c.users.of(r))
-	if err != nil {
-		return nil, err
-	}
-	if c.roles.open == nil {
-		c.roles.open = map[role.Role]*nats.Conn{}
-	}
-	c.roles.open[r] = nc
-	return nc, nil
-}
-
-// close closes all.
-func (c *connections) close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, nc := range c.open {
-		nc.Close()
-	}
-	c.open = nil
-}
-
-// Refusals returns how often the servers refused each request without permission.
-func (c *Stack) Refusals() (map[string]int, error) {
-	refused := map[string]int{}
-	for _, n := range c.Brokers.Servers {
-		lines, err := permissionErrors(n.Options.LogFile)
-		if err != nil {
-			return nil, err
-		}
-		for _, line := range lines {
-			refused[line]++
-		}
-	}
-	return refused, nil
-}
-
-// permissionErrors returns what stands in a server's log of requests without permission.
-func permissionErrors(log string) ([]string, error) {
-	f, err := os.Open(log)
-	if err != nil {
-		return nil, fmt.Errorf("looking for refused requests: %w", err)
-	}
-	defer func() { _ = f.Close() }()
-	var all []string
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		if _, what, is := strings.Cut(lines.Text(), " Violation - "); is {
-			all = append(all, what)
-		}
-	}
-	return all, lines.Err()
-}

@@ -1,4 +1,4 @@
-package local
+package e2e
 
 import (
 	"context"
@@ -14,11 +14,11 @@ import (
 	"github.com/muster-dev/muster/partition/event"
 )
 
-// Recorder writes down when the processing of each message begins and ends, in
+// recorder writes down when the processing of each message begins and ends, in
 // a file of its own, before and after the handler. Each line is one write to the
 // operating system, so what is there survives the kill of the process. It knows
 // nothing of how defenders or workers come to their decisions.
-type Recorder struct {
+type recorder struct {
 	*defender.Defender
 
 	mu   sync.Mutex
@@ -28,17 +28,17 @@ type Recorder struct {
 	err  error
 }
 
-// NewRecorder returns a recorder that writes to path.
-func NewRecorder(path string) (*Recorder, error) {
+// newRecorder returns a recorder that writes to path.
+func newRecorder(path string) (*recorder, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("recording what is processed: %w", err)
 	}
-	return &Recorder{file: f, name: "-", hits: map[uint64]bool{}}, nil
+	return &recorder{file: f, name: "-", hits: map[uint64]bool{}}, nil
 }
 
 // Close closes the file and returns the first error of writing to it.
-func (r *Recorder) Close() error {
+func (r *recorder) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.file.Close(); r.err == nil {
@@ -49,14 +49,14 @@ func (r *Recorder) Close() error {
 
 // Processed notes whether a message's history was in memory. It is meant for
 // defender.Config.Processed.
-func (r *Recorder) Processed(p defender.Processed) {
+func (r *recorder) Processed(p defender.Processed) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.hits[p.Sequence] = p.CacheHit
 }
 
 // Observe notes the worker's name and passes the event on.
-func (r *Recorder) Observe(e event.Event) {
+func (r *recorder) Observe(e event.Event) {
 	if e.Kind == event.IDClaimed {
 		r.mu.Lock()
 		r.name = e.Worker
@@ -66,7 +66,7 @@ func (r *Recorder) Observe(e event.Event) {
 }
 
 // Handle records around the defender's own Handle.
-func (r *Recorder) Handle(ctx context.Context, m partition.Message) error {
+func (r *recorder) Handle(ctx context.Context, m partition.Message) error {
 	r.line('s', m, false, false)
 	err := failing(m)
 	if err == nil {
@@ -111,19 +111,19 @@ func hold(ctx context.Context, m partition.Message) {
 	}
 	file := m.Header.Get(holdWhileHeader)
 	if file == "" {
-		wait(ctx, d)
+		sleep(ctx, d)
 		return
 	}
 	const look = 20 * time.Millisecond
-	for end := time.Now().Add(d); time.Now().Before(end) && ctx.Err() == nil; wait(ctx, look) {
+	for end := time.Now().Add(d); time.Now().Before(end) && ctx.Err() == nil; sleep(ctx, look) {
 		if _, err := os.Stat(file); err != nil {
 			return
 		}
 	}
 }
 
-// wait waits, or until its context ends.
-func wait(ctx context.Context, d time.Duration) {
+// sleep waits, or until its context ends.
+func sleep(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -132,18 +132,18 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (r *Recorder) line(kind byte, m partition.Message, ok, hit bool) {
+func (r *recorder) line(kind byte, m partition.Message, ok, hit bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, err := fmt.Fprintf(r.file, "%c %d %s %d %s %d %t %t %d %s\n", kind, time.Now().UnixNano(), r.name, m.Sequence, m.Key, m.Slot, ok, hit, m.Published.UnixNano(), contextOf(m))
+	_, err := fmt.Fprintf(r.file, "%c %d %s %d %s %d %t %t %d %s\n", kind, time.Now().UnixNano(), r.name, m.Sequence, m.Key, m.Slot, ok, hit, m.Published.UnixNano(), contextIDOf(m))
 	if r.err == nil {
 		r.err = err
 	}
 }
 
-// contextOf returns the ID of a message's context, which is one word: what the server
+// contextIDOf returns the ID of a message's context, which is one word: what the server
 // numbers a message with is another one's after the server has lost power.
-func contextOf(m partition.Message) string {
+func contextIDOf(m partition.Message) string {
 	var v struct {
 		Context string `json:"context"`
 	}

@@ -3,14 +3,15 @@ package local
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/muster-dev/muster/partition/event"
 )
 
-// pauses tells of defenders that pause because they can't confirm their lease: one line
+// pauses words what is told of defenders that pause because they can't confirm their lease: one line
 // that counts them, where each one's own events would be hundreds on a machine that is
-// too slow. It is not safe for concurrent use.
+// too slow. It isn't safe for concurrent use.
 type pauses struct {
 	every time.Duration // at least, between two lines
 	hint  bool          // say what to do on a machine that is too slow
@@ -100,29 +101,39 @@ const (
 	pausesEvery = 10 * time.Second // between two lines about pauses
 )
 
-// pauseEvent passes an event on to what is told of pauses.
-func (c *Stack) pauseEvent(e SeenEvent) {
-	c.unsureMu.Lock()
-	defer c.unsureMu.Unlock()
-	c.unsure.event(e.At, e.Event)
+// pauseTeller follows pauses by the defenders' events, and tells of them.
+type pauseTeller struct {
+	mu     sync.Mutex
+	pauses pauses
 }
 
-// TellPauses tells of defenders that pause until ctx ends.
-func (c *Stack) TellPauses(ctx context.Context) {
-	t := time.NewTicker(pausesLook)
-	defer t.Stop()
+// event takes notice of what a defender tells.
+func (t *pauseTeller) event(e SeenEvent) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.pauses.event(e.At, e.Event)
+}
+
+// run tells of defenders that pause until ctx ends. hint adds what to do on a machine that
+// is too slow.
+func (t *pauseTeller) run(ctx context.Context, hint bool, defenders *Defenders, to *Timeline) {
+	t.mu.Lock()
+	t.pauses.hint = hint
+	t.mu.Unlock()
+	tick := time.NewTicker(pausesLook)
+	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-t.C:
+		case <-tick.C:
 		}
-		defenders := len(c.Running())
-		c.unsureMu.Lock()
-		line := c.unsure.line(time.Now(), defenders)
-		c.unsureMu.Unlock()
+		running := len(defenders.Running())
+		t.mu.Lock()
+		line := t.pauses.line(time.Now(), running)
+		t.mu.Unlock()
 		if line != "" {
-			c.Say("%s", line)
+			to.Say("%s", line)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package local
+package e2e
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 )
 
 // A link is the network between one process and one server: it passes on what
-// either says, and can be cut. While it is cut, nothing arrives and nobody is
+// either says, and can be cut. While it is cut, nothing arrives and neither end is
 // told, as when a cable is pulled; what was on its way arrives when it is whole
 // again.
 type link struct {
@@ -56,7 +56,7 @@ func (k *link) accept() {
 
 func (k *link) serve(client net.Conn) {
 	defer func() { _ = client.Close() }()
-	// Who connects while it is cut waits for an answer.
+	// A client that connects while it is cut waits for an answer.
 	if !k.wait(toServer) {
 		return
 	}
@@ -141,13 +141,13 @@ func (k *link) close() error {
 	return err
 }
 
-// Links are those of one process to all servers.
-type Links []*link
+// links are those of one process to all servers.
+type links []*link
 
-// NewLinks makes links to the servers of a list of URLs, and returns with them
+// newLinks makes links to the servers of a list of URLs, and returns with them
 // the list that leads through them.
-func NewLinks(ctx context.Context, urls string) (Links, string, error) {
-	var all Links
+func newLinks(ctx context.Context, urls string) (links, string, error) {
+	var all links
 	var through []string
 	for u := range strings.SplitSeq(urls, ",") {
 		k, err := newLink(ctx, strings.TrimPrefix(u, "nats://"))
@@ -160,37 +160,38 @@ func NewLinks(ctx context.Context, urls string) (Links, string, error) {
 	return all, strings.Join(through, ","), nil
 }
 
-// Cut cuts the links in the directions that a mode names.
-func (all Links) Cut(m CutMode) {
-	for _, k := range all {
-		k.block(m != CutToClient, m != CutToServer)
+// cut cuts the links in the directions that a mode names.
+func (l links) cut(m cutMode) {
+	for _, k := range l {
+		k.block(m != cutToClient, m != cutToServer)
 	}
 }
 
-// Heal makes the links whole again.
-func (all Links) Heal(m CutMode) {
-	for _, k := range all {
-		if m == CutAndReset {
+// heal makes the links whole again.
+func (l links) heal(m cutMode) {
+	for _, k := range l {
+		if m == cutAndReset {
 			k.reset()
 		}
 		k.block(false, false)
 	}
 }
 
-func (all Links) Close() error {
+// Close ends the links and all connections.
+func (l links) Close() error {
 	var errs []error
-	for _, k := range all {
+	for _, k := range l {
 		errs = append(errs, k.close())
 	}
 	return errors.Join(errs...)
 }
 
-// CutMode says how a network is cut.
-type CutMode string
+// cutMode says how a network is cut.
+type cutMode string
 
 const (
-	CutBoth     CutMode = "both ways"
-	CutToServer CutMode = "towards the servers"
-	CutToClient CutMode = "from the servers"
-	CutAndReset CutMode = "both ways, and the connections end"
+	cutBoth     cutMode = "both ways"
+	cutToServer cutMode = "towards the servers"
+	cutToClient cutMode = "from the servers"
+	cutAndReset cutMode = "both ways, and the connections end"
 )

@@ -25,6 +25,7 @@ import (
 	"github.com/muster-dev/muster/defender/strategy"
 	"github.com/muster-dev/muster/defender/uchart"
 	"github.com/muster-dev/muster/defender/webhook"
+	"github.com/muster-dev/muster/e2e/audit"
 	"github.com/muster-dev/muster/nodes/workers"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
@@ -99,13 +100,14 @@ func (c *court) harness() *nats.Conn {
 // defend starts a defender, and returns what kills it.
 func (c *court) defend(pod string) (kill func()) {
 	c.t.Helper()
-	o := DefenderOptions{Options: service.Options{NATS: c.wires[role.Worker].url, User: c.users.of(role.Worker), Store: c.path, Slots: c.group.Slots, Shards: c.group.Shards,
+	o := service.Options{NATS: c.wires[role.Worker].url, User: c.users.of(role.Worker), Store: c.path, Slots: c.group.Slots, Shards: c.group.Shards,
 		Pod: pod, Node: "node-" + pod, RetryAttempts: 50, LogFile: filepath.Join(c.t.TempDir(), pod+".log"),
 		Configure: func(c *defender.Config) {
 			c.Judge = func([]uchart.Point, *uchart.Chart) uchart.Verdict { return uchart.Verdict{State: uchart.Alarm} }
-		}}, Record: filepath.Join(c.t.TempDir(), pod+".record")}
+		},
+		Wrap: func(d *defender.Defender) partition.Handler { return failing{d} }}
 	c.logs = append(c.logs, o.LogFile)
-	d, err := OpenDefender(c.t.Context(), o, c.store)
+	d, err := service.Open(c.t.Context(), o, c.store)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -470,23 +472,44 @@ func (c *court) fill(on bool) {
 	}
 }
 
+// failWhile is the header of a message that can't be handled while the file that it names is
+// there.
+const failWhile = "Fail-While"
+
+// failing is a defender that heeds that header.
+type failing struct{ *defender.Defender }
+
+func (f failing) Handle(ctx context.Context, m partition.Message) error {
+	if file := m.Header.Get(failWhile); file != "" {
+		if _, err := os.Stat(file); err == nil {
+			return fmt.Errorf("it fails as long as %s is there", file)
+		}
+	}
+	return f.Defender.Handle(ctx, m)
+}
+
 // failing publishes a context that can't be handled while a file is there.
 func (c *court) failing(group partition.Config, chambers []defender.Chamber, file string) {
 	c.t.Helper()
-	c.publishing(group, chambers, func(t *traffic) { t.Failing(2, "", file) })
+	c.publishing(group, chambers, func(t *Traffic) {
+		t.Queue(Order{Chamber: 2, Announce: func(ctx context.Context, to *collect.Collector, p Prepared) error {
+			_, err := replay.Announce(ctx, to, p.Ref, nats.Header{failWhile: []string{file}}, func(error) {})
+			return err
+		}})
+	})
 }
 
 // collect publishes a context of each chamber.
 func (c *court) collect(group partition.Config, chambers []defender.Chamber) {
 	c.t.Helper()
-	c.publishing(group, chambers, func(t *traffic) {
+	c.publishing(group, chambers, func(t *Traffic) {
 		for at := range chambers {
-			t.Publish(at, true)
+			t.Queue(Order{Chamber: at})
 		}
 	})
 }
 
-func (c *court) publishing(group partition.Config, chambers []defender.Chamber, what func(*traffic)) {
+func (c *court) publishing(group partition.Config, chambers []defender.Chamber, what func(*Traffic)) {
 	c.t.Helper()
 	source, err := replay.GenerateTraces(1)
 	if err != nil {
@@ -497,13 +520,13 @@ func (c *court) publishing(group partition.Config, chambers []defender.Chamber, 
 		c.t.Fatal(err)
 	}
 	collector.For(group)
-	traffic := newTraffic(collector, source, chambers)
+	traffic := newTraffic(collector, source, chambers, nil)
 	c.runs++
 	traffic.run = fmt.Sprintf("run%d-", c.runs)
 	what(traffic)
-	c.eventually("all published", func() bool { return traffic.Waiting.Load() == 0 })
+	c.eventually("all published", func() bool { return traffic.Waiting() == 0 })
 	traffic.close()
-	c.ok(role.Collector, "publishing", errors.Join(traffic.faults...))
+	c.ok(role.Collector, "publishing", errors.Join(traffic.Faults()...))
 }
 
 // compare checks that nothing was refused, and that each permission was used.
@@ -532,7 +555,7 @@ func (c *court) compare() {
 		}
 		w.mu.Unlock()
 	}
-	lines, err := permissionErrors(c.log)
+	lines, err := audit.PermissionErrors(c.log)
 	if err != nil || len(lines) > 0 {
 		c.t.Errorf("the server's log has refusals: %v, %v", lines, err)
 	}

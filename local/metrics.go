@@ -1,0 +1,120 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/muster-dev/muster/nodes/daemon"
+)
+
+func scrape(address string) ([]*dto.MetricFamily, error) {
+	client := http.Client{Timeout: 5 * time.Second}
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://"+address+"/metrics", nil)
+	if err != nil {
+		return nil, fmt.Errorf("reading metrics: %w", err)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("reading metrics: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("reading metrics: %w", err)
+	}
+	var all []*dto.MetricFamily
+	for _, f := range families {
+		all = append(all, f)
+	}
+	return all, nil
+}
+
+// Metric adds up a counter or gauge over its series.
+func Metric(families []*dto.MetricFamily, name string) float64 {
+	var sum float64
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			switch {
+			case m.GetCounter() != nil:
+				sum += m.GetCounter().GetValue()
+			case m.GetGauge() != nil:
+				sum += m.GetGauge().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+// StateOf returns the state that a process's metrics show.
+func StateOf(families []*dto.MetricFamily) string {
+	for _, f := range families {
+		if f.GetName() != "defender_state" {
+			continue
+		}
+		for _, m := range f.Metric {
+			if m.GetGauge().GetValue() != 1 {
+				continue
+			}
+			for _, l := range m.Label {
+				if l.GetName() == "state" {
+					return l.GetValue()
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// metricsHandler serves the metrics of all defenders, each with a label "pod", and
+// of the node plane, once there is one, as one page.
+func metricsHandler(nodePlane func() *daemon.Metrics, defenders func() []*Process) http.Handler {
+	return promhttp.HandlerFor(prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		byName := map[string]*dto.MetricFamily{}
+		var names []string
+		var all []*dto.MetricFamily
+		if m := nodePlane(); m != nil {
+			registry := prometheus.NewRegistry()
+			registry.MustRegister(m)
+			families, err := registry.Gather()
+			if err != nil {
+				return nil, fmt.Errorf("reading the node plane's metrics: %w", err)
+			}
+			all = families
+		}
+		for _, m := range defenders() {
+			families, err := m.Gather()
+			if err != nil {
+				continue
+			}
+			for _, f := range families {
+				for _, x := range f.Metric {
+					x.Label = append(x.Label, &dto.LabelPair{Name: ptr("pod"), Value: ptr(m.Name)})
+				}
+				if have := byName[f.GetName()]; have != nil {
+					have.Metric = append(have.Metric, f.Metric...)
+				} else {
+					byName[f.GetName()] = f
+					names = append(names, f.GetName())
+				}
+			}
+		}
+		for _, n := range names {
+			all = append(all, byName[n])
+		}
+		return all, nil
+	}), promhttp.HandlerOpts{})
+}
+
+func ptr[T any](v T) *T { return &v }
