@@ -88,13 +88,13 @@ func (r *chaosRun) run(ctx context.Context) error {
 	for _, f := range faults {
 		r.Say("  %s", f)
 	}
-	if err := r.Begin(ctx); err != nil {
+	if err := r.begin(ctx); err != nil {
 		return err
 	}
 	if err := r.warmUp(ctx); err != nil {
 		return err
 	}
-	if err := r.Expect(ctx, r.o.Defenders); err != nil {
+	if err := r.expect(ctx, r.o.Defenders); err != nil {
 		return err
 	}
 	keeping, stop := context.WithCancelCause(ctx)
@@ -113,7 +113,7 @@ func (r *chaosRun) run(ctx context.Context) error {
 	for i := range r.Chambers {
 		r.Traffic.publish(i, false)
 	}
-	if err := r.Drain(ctx); err != nil {
+	if err := r.drain(ctx); err != nil {
 		return err
 	}
 	return r.judge(ctx, faults)
@@ -240,9 +240,9 @@ func (r *chaosRun) victim(f fault, a *partition.Assignment) (partition.Member, *
 // half of them before their result is stored, half after it.
 func (r *chaosRun) occupy(ctx context.Context, a *partition.Assignment, id string) error {
 	r.Traffic.hold.Store(int64(500 * time.Millisecond))
-	chambers := r.chambersBySlot()
+	chambers := r.Chambers.bySlot(r.o.Slots)
 	want := r.Traffic.forced.Load()
-	for i, slot := range r.slotsOf(a, id) {
+	for i, slot := range r.Chambers.slotsOf(a, id) {
 		if i%2 == 0 {
 			r.Traffic.named(chambers[slot][0], slowContext)
 		} else {
@@ -254,15 +254,6 @@ func (r *chaosRun) occupy(ctx context.Context, a *partition.Assignment, id strin
 		return err
 	}
 	return pause(ctx, 150*time.Millisecond)
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 func (r *chaosRun) inject(ctx context.Context, f fault, a *partition.Assignment) error {
@@ -502,7 +493,7 @@ func (r *chaosRun) doom(ctx context.Context, f fault) error {
 // failChamber has a chamber's messages fail until another chamber of its slot has been
 // processed, by a new owner: the one that queued them is killed.
 func (r *chaosRun) failChamber(ctx context.Context, f fault, a *partition.Assignment) error {
-	chambers := r.chambersBySlot()
+	chambers := r.Chambers.bySlot(r.o.Slots)
 	slot := f.Pick % r.o.Slots
 	for len(chambers[slot]) < 2 {
 		slot = (slot + 1) % r.o.Slots
@@ -585,7 +576,7 @@ func (r *chaosRun) judge(ctx context.Context, faults []fault) error {
 		published[i] = audit.Published{Sequence: p.Seq, Key: p.Key, Context: p.Ref.ID, Poison: strings.HasPrefix(p.Ref.ID, poisonContext)}
 	}
 	deaths := map[string]time.Time{}
-	for file, ns := range r.rig.endings(r.Defenders.All()) {
+	for file, ns := range r.endings() {
 		deaths[file] = time.Unix(0, ns)
 	}
 	a, err := r.auditor.Account(ctx, published, deaths, r.freezes)
@@ -626,6 +617,6 @@ func (r *chaosRun) judge(ctx context.Context, faults []fault) error {
 	d := distribution(r.recovery)
 	rep.measure("recovery_ms", d)
 	rep.check("end of a fault to all defenders STABLE, ms", "measured", true, "%s", d)
-	r.checkEpochs()
+	r.check.epochs()
 	return nil
 }

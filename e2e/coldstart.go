@@ -8,8 +8,13 @@ import (
 	"github.com/muster-dev/muster/partition/event"
 )
 
+// coldStartRun is a run of scenario cold-start.
+type coldStartRun struct{ *session }
+
 // coldStart: every chamber has a message when the first defender comes.
-func coldStart(ctx context.Context, s *session) error {
+func coldStart(ctx context.Context, s *session) error { return coldStartRun{s}.run(ctx) }
+
+func (s coldStartRun) run(ctx context.Context) error {
 	n := s.o.Defenders
 	for i := range s.Chambers {
 		s.Traffic.publish(i, true)
@@ -17,7 +22,7 @@ func coldStart(ctx context.Context, s *session) error {
 	if err := s.Wait(ctx, 2*time.Minute, "a message for each chamber published", func() bool { return s.Traffic.Waiting() == 0 }); err != nil {
 		return err
 	}
-	if err := s.Expect(ctx, n); err != nil {
+	if err := s.expect(ctx, n); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -51,14 +56,14 @@ func coldStart(ctx context.Context, s *session) error {
 		return err
 	}
 	r, last := s.report, s.View.Latest()
-	s.checkSpread(last, n)
+	s.check.spread(last, n)
 	want := uint64(1)
 	if s.o.Case == "partial" {
 		want = 2
 	}
 	equal(r, "map version", want, last.Version)
 	if s.o.Case == "restart" {
-		s.checkNothingMoved(first, last)
+		s.check.nothingMoved(first, last)
 	}
 	ids := map[string]bool{}
 	for _, w := range first.Workers {
@@ -69,7 +74,7 @@ func coldStart(ctx context.Context, s *session) error {
 	return nil
 }
 
-func (s *session) coldTimes(began, settled time.Time, runs []run) {
+func (s coldStartRun) coldTimes(began, settled time.Time, runs []run) {
 	r := s.report
 	var window time.Duration
 	for _, e := range s.View.Since(began) {
@@ -96,7 +101,7 @@ func (s *session) coldTimes(began, settled time.Time, runs []run) {
 }
 
 // coldPartial: a third of the defenders can't start before the window is over.
-func (s *session) coldPartial(ctx context.Context) error {
+func (s coldStartRun) coldPartial(ctx context.Context) error {
 	n := s.o.Defenders
 	some := max(1, n*2/3)
 	s.Say("Starting %d of %d defenders; the others can't be placed yet", some, n)
@@ -107,13 +112,13 @@ func (s *session) coldPartial(ctx context.Context) error {
 		return err
 	}
 	s.Say("%d defenders STABLE; the other %d start", some, n-some)
-	s.measure("partial_defenders", some)
+	s.report.measure("partial_defenders", some)
 	_, err := s.Defenders.Add(ctx, n-some)
 	return err
 }
 
 // coldCrash: one of the first dies during the window, and is replaced.
-func (s *session) coldCrash(ctx context.Context) error {
+func (s coldStartRun) coldCrash(ctx context.Context) error {
 	n := s.o.Defenders
 	s.Say("Starting %d defenders; one will crash during the window", n)
 	began := time.Now()
@@ -121,7 +126,7 @@ func (s *session) coldCrash(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.Wait(ctx, 30*time.Second, "the defenders detected", func() bool { return s.countEvents(began, event.WorkerJoined) >= n-1 }); err != nil {
+	if err := s.Wait(ctx, 30*time.Second, "the defenders detected", func() bool { return s.View.count(began, event.WorkerJoined) >= n-1 }); err != nil {
 		return err
 	}
 	victim := added[len(added)/2]
@@ -129,7 +134,7 @@ func (s *session) coldCrash(ctx context.Context) error {
 	victim.Kill()
 	crashed := time.Now()
 	s.Say("%s crashes during the window", id)
-	if err := s.Wait(ctx, 15*time.Second, "the crash noticed", func() bool { return s.goneSince(crashed, id) }); err != nil {
+	if err := s.Wait(ctx, 15*time.Second, "the crash noticed", func() bool { return s.View.gone(crashed, id) }); err != nil {
 		return err
 	}
 	_, err = s.Defenders.Add(ctx, 2)
@@ -138,7 +143,7 @@ func (s *session) coldCrash(ctx context.Context) error {
 
 // restartAll stops all defenders and restarts as many: they come back under
 // the same names, to the same chambers.
-func (s *session) restartAll(ctx context.Context) error {
+func (s coldStartRun) restartAll(ctx context.Context) error {
 	old := s.Defenders.Running()
 	s.Say("All %d defenders are stopped and started again", len(old))
 	for _, m := range old {
@@ -155,6 +160,6 @@ func (s *session) restartAll(ctx context.Context) error {
 		return err
 	}
 	s.Say("%d defenders STABLE again after %.1f s", len(old), time.Since(began).Seconds())
-	s.measure("restart_s", seconds(time.Since(began)))
+	s.report.measure("restart_s", seconds(time.Since(began)))
 	return nil
 }

@@ -11,16 +11,21 @@ import (
 	"github.com/muster-dev/muster/partition/event"
 )
 
+// crashRun is a run of scenario crash.
+type crashRun struct{ *session }
+
 // crash kills one defender process after the other under load, each with a
 // message pending on every slot it has, and replaces it.
-func crash(ctx context.Context, s *session) error {
-	if err := s.Begin(ctx); err != nil {
+func crash(ctx context.Context, s *session) error { return crashRun{s}.run(ctx) }
+
+func (s crashRun) run(ctx context.Context) error {
+	if err := s.begin(ctx); err != nil {
 		return err
 	}
 	if err := s.warmUp(ctx); err != nil {
 		return err
 	}
-	if err := s.Expect(ctx, s.o.Defenders); err != nil {
+	if err := s.expect(ctx, s.o.Defenders); err != nil {
 		return err
 	}
 	rng := rand.New(rand.NewPCG(s.o.Seed, 1))
@@ -32,7 +37,7 @@ func crash(ctx context.Context, s *session) error {
 		}
 		kills = append(kills, k)
 	}
-	if err := s.Drain(ctx); err != nil {
+	if err := s.drain(ctx); err != nil {
 		return err
 	}
 	return s.judgeCrash(kills)
@@ -46,7 +51,7 @@ type kill struct {
 	slots  []int
 }
 
-func (s *session) killOne(ctx context.Context, rng *rand.Rand, i int) (kill, error) {
+func (s crashRun) killOne(ctx context.Context, rng *rand.Rand, i int) (kill, error) {
 	a := s.View.Latest()
 	victim := a.Workers[rng.IntN(len(a.Workers))]
 	m := s.Defenders.byID()[victim.ID]
@@ -54,7 +59,7 @@ func (s *session) killOne(ctx context.Context, rng *rand.Rand, i int) (kill, err
 		return kill{}, fmt.Errorf("no process has the ID %s", victim.ID)
 	}
 	k := kill{id: victim.ID, leader: victim == a.Leader}
-	chambers := s.chambersBySlot()
+	chambers := s.Chambers.bySlot(s.o.Slots)
 	for slot := range a.Owner {
 		if a.OwnerOf(slot) == victim.ID && len(chambers[slot]) > 0 {
 			k.slots = append(k.slots, slot)
@@ -80,17 +85,17 @@ func (s *session) killOne(ctx context.Context, rng *rand.Rand, i int) (kill, err
 	return k, nil
 }
 
-func (s *session) judgeCrash(kills []kill) error {
+func (s crashRun) judgeCrash(kills []kill) error {
 	runs, err := s.runs()
 	if err != nil {
 		return err
 	}
-	s.checkMessages(s.Traffic.published(), runs)
+	s.check.messages(s.Traffic.published(), runs)
 	starts := map[int][]run{}
 	for _, r := range runs {
 		starts[r.slot] = append(starts[r.slot], r)
 	}
-	ended := s.rig.endings(s.Defenders.All())
+	ended := s.endings()
 	var all, of []time.Duration
 	unresumed, idle, leaders := 0, 0, 0
 	for _, k := range kills {
@@ -141,7 +146,7 @@ func (s *session) judgeCrash(kills []kill) error {
 	r.measure("kill_to_declared_dead_ms", dd)
 	r.check("deaths declared by the leader", fmt.Sprint(len(kills)), dd.N == len(kills), "%s", dd)
 	last := s.View.Latest()
-	counts := s.chamberCounts(last)
+	counts := s.Chambers.counts(last)
 	r.measure("min_chambers", slices.Min(counts))
 	r.measure("max_chambers", slices.Max(counts))
 	// Timed: whom a busy machine keeps from renewing its lease has none for a moment.

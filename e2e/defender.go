@@ -139,8 +139,8 @@ func (s *workingStore) Commit(ctx context.Context, f defender.Fence, r defender.
 		delete(s.read, chamber)
 	}
 	s.mu.Unlock()
-	if sleep(ctx, work); ctx.Err() != nil {
-		return defender.CommitOutcome{}, ctx.Err()
+	if err := pause(ctx, work); err != nil {
+		return defender.CommitOutcome{}, err
 	}
 	return s.Store.Commit(ctx, f, r)
 }

@@ -79,13 +79,13 @@ func leaderGroupCrash(ctx context.Context, s *session) error {
 }
 
 func (g *leaderGroup) run(ctx context.Context) error {
-	if err := g.Begin(ctx); err != nil {
+	if err := g.begin(ctx); err != nil {
 		return err
 	}
 	if err := g.warmUp(ctx); err != nil {
 		return err
 	}
-	if err := g.Expect(ctx, g.o.Defenders); err != nil {
+	if err := g.expect(ctx, g.o.Defenders); err != nil {
 		return err
 	}
 	for i := range g.o.Kills {
@@ -97,7 +97,7 @@ func (g *leaderGroup) run(ctx context.Context) error {
 	for i := range g.Chambers {
 		g.Traffic.publish(i, false)
 	}
-	if err := g.Drain(ctx); err != nil {
+	if err := g.drain(ctx); err != nil {
 		return err
 	}
 	return g.judge(ctx)
@@ -122,7 +122,7 @@ func (g *leaderGroup) round(ctx context.Context, i int) error {
 		return err
 	}
 	for _, id := range r.ids {
-		for _, slot := range g.slotsOf(a, id) {
+		for _, slot := range g.Chambers.slotsOf(a, id) {
 			r.slots[slot] = 0
 		}
 	}
@@ -220,9 +220,9 @@ func (g *leaderGroup) judge(ctx context.Context) error {
 	rep.timed("killed to led again, ms", fmt.Sprintf("all under %d", bound.Milliseconds()), dl.N > 0 && dl.Max < float64(bound.Milliseconds()), "%s", dl)
 	rep.check("slots of the killed that another worker processed", "all", stuck == 0 && slots > 0, "%d of %d; ms after the kill: %s", slots-stuck, slots, dp)
 	rep.check("killed to all slots processed, ms", "measured", da.N > 0, "%s", da)
-	g.checkAccount(account)
-	g.checkSpread(g.View.Latest(), g.o.Defenders)
-	g.checkEpochs()
+	g.check.account(account)
+	g.check.spread(g.View.Latest(), g.o.Defenders)
+	g.check.epochs()
 	return nil
 }
 
@@ -234,7 +234,7 @@ func (g *leaderGroup) resumed(runs []run) {
 	for _, x := range runs {
 		bySlot[x.slot] = append(bySlot[x.slot], x)
 	}
-	gone := g.rig.endings(g.Defenders.All())
+	gone := g.endings()
 	for i, r := range g.rounds {
 		for slot := range r.slots {
 			first, pending := int64(0), false

@@ -4,18 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
-	"github.com/muster-dev/muster/defender/service"
 	"github.com/muster-dev/muster/e2e/audit"
 	"github.com/muster-dev/muster/local"
 )
@@ -84,7 +78,7 @@ func (m *mixed) run(ctx context.Context) error {
 	// doesn't see that its slots were given to others, and leaves after this time.
 	m.rig.leave = mixedLeave
 	m.rig.program = first
-	if err := m.Begin(ctx); err != nil {
+	if err := m.begin(ctx); err != nil {
 		return err
 	}
 	if err := m.warmUp(ctx); err != nil {
@@ -107,7 +101,7 @@ func (m *mixed) run(ctx context.Context) error {
 	if err := m.eachProcessed(ctx, "the end"); err != nil {
 		return err
 	}
-	if err := m.Drain(ctx); err != nil {
+	if err := m.drain(ctx); err != nil {
 		return err
 	}
 	return m.judge(ctx)
@@ -115,7 +109,7 @@ func (m *mixed) run(ctx context.Context) error {
 
 // join starts a worker of the other version and waits until it has joined or has ended.
 func (m *mixed) join(ctx context.Context) error {
-	if err := m.Expect(ctx, len(m.Defenders.Running())+1); err != nil {
+	if err := m.expect(ctx, len(m.Defenders.Running())+1); err != nil {
 		return err
 	}
 	added, err := m.Defenders.Add(ctx, 1)
@@ -129,7 +123,7 @@ func (m *mixed) join(ctx context.Context) error {
 		select {
 		case <-w.Done:
 			m.refused(w)
-			return m.Expect(ctx, len(m.Defenders.Running()))
+			return m.expect(ctx, len(m.Defenders.Running()))
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-deadline:
@@ -186,7 +180,7 @@ func (m *mixed) update(ctx context.Context, old []*local.Process) error {
 		}
 	}
 	n := len(m.Defenders.Running())
-	if err := m.Expect(ctx, n); err != nil {
+	if err := m.expect(ctx, n); err != nil {
 		return err
 	}
 	return m.Wait(ctx, 60*time.Second, "all defenders STABLE after the update", func() bool { return m.View.Stable(n) })
@@ -257,8 +251,8 @@ func (m *mixed) judge(ctx context.Context) error {
 		// Timed: which worker succeeds a leader that leaves is a matter of who is first.
 		r.timed("workers of the previous version led by one of this version", "some", m.ledOld > 0, "%d; ms until each had left: %s", m.ledOld, left)
 	}
-	m.checkAccount(account)
-	m.checkEpochs()
+	m.check.account(account)
+	m.check.epochs()
 	return nil
 }
 
@@ -273,52 +267,4 @@ func (m *mixed) outcome() string {
 // that it has ended.
 func oneSentence(s string) bool {
 	return !strings.Contains(s, "\n") && !strings.Contains(s, "panic") && strings.Contains(s, "muster: ")
-}
-
-// provisionByPrevious has a worker of the previous version make the streams, buckets and
-// records, so that they are as that version leaves them, and this version what that one
-// does not make.
-func (s *session) provisionByPrevious(ctx context.Context, w *local.WorkerPlane) error {
-	own := w.Settings()
-	own.User, own.RetryAttempts = access.User{}, 0
-	own.Pod, own.LogFile = "provision", filepath.Join(w.Dir, "log", "provision.log")
-	d, err := service.Open(ctx, own, w.Store)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(d.Handler.Provision(ctx), d.Close()); err != nil {
-		return err
-	}
-
-	previous := w.Settings()
-	previous.Pod, previous.Store = "provision", filepath.Join(w.Dir, "provision.db")
-	previous.LogFile = filepath.Join(w.Dir, "log", "provision-previous.log")
-	l := local.Launch{Options: previous, Program: s.o.Previous, Command: []string{"defender", "run"}, Flags: []string{"--work", s.o.Work.String()}}
-	cmd := exec.CommandContext(ctx, l.Program, l.Arguments()...)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = in.Close() }()
-	if err := local.StartLowPriority(cmd); err != nil {
-		return fmt.Errorf("starting the previous version: %w", err)
-	}
-	err = w.Wait(ctx, 30*time.Second, "the previous version has provisioned the group", func() bool { return claimed(ctx, w) })
-	_ = cmd.Process.Signal(syscall.SIGTERM)
-	return errors.Join(err, cmd.Wait())
-}
-
-// claimed reports whether a worker has taken a name, which it does after it has
-// provisioned everything.
-func claimed(ctx context.Context, w *local.WorkerPlane) bool {
-	js, err := jetstream.New(w.Conn)
-	if err != nil {
-		return false
-	}
-	kv, err := js.KeyValue(ctx, defender.Group+"-heartbeats")
-	if err != nil {
-		return false
-	}
-	keys, err := kv.Keys(ctx)
-	return err == nil && len(keys) > 0
 }

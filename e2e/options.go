@@ -97,3 +97,22 @@ const (
 
 // onNodes sets what scenarios on nodes need.
 func onNodes(o *Options) { local.SetOnNodes(&o.Options) }
+
+// suit gives an option a value, unless its flag was chosen.
+func suit[T any](chosen func(flag string) bool, flag string, option *T, value T) {
+	if !chosen(flag) {
+		*option = value
+	}
+}
+
+// joining is how many defenders join in scenario scale-up.
+func (o Options) joining() int { return (o.Defenders + 1) / 2 }
+
+// caseBrief is of messages that are worked on briefly: then nothing but the
+// handoff itself keeps a joining worker waiting.
+const caseBrief = "brief"
+
+// wholeAtOnce reports whether all joining workers can join in one window.
+func (o Options) wholeAtOnce() bool {
+	return o.Case == "" || o.Case == caseBrief || o.Case == "stale-claim"
+}

@@ -9,16 +9,21 @@ import (
 	"github.com/muster-dev/muster/partition/event"
 )
 
+// outageRun is a run of scenario broker-outage.
+type outageRun struct{ *session }
+
 // brokerOutage takes the broker away under load: all servers, for less or for
 // more than a lease, or one of a cluster.
-func brokerOutage(ctx context.Context, s *session) error {
-	if err := s.Begin(ctx); err != nil {
+func brokerOutage(ctx context.Context, s *session) error { return outageRun{s}.run(ctx) }
+
+func (s outageRun) run(ctx context.Context) error {
+	if err := s.begin(ctx); err != nil {
 		return err
 	}
 	if err := s.warmUp(ctx); err != nil {
 		return err
 	}
-	if err := s.Expect(ctx, s.o.Defenders); err != nil {
+	if err := s.expect(ctx, s.o.Defenders); err != nil {
 		return err
 	}
 	before := s.View.Latest()
@@ -71,14 +76,14 @@ func brokerOutage(ctx context.Context, s *session) error {
 	return nil
 }
 
-func (s *session) judgeOutage(before *partition.Assignment, began, back time.Time, runs []run) {
+func (s outageRun) judgeOutage(before *partition.Assignment, began, back time.Time, runs []run) {
 	r, last := s.report, s.View.Latest()
-	s.checkNothingMoved(before, last)
-	s.checkSpread(last, s.o.Defenders)
-	equal(r, "plans", 0, s.countEvents(began, event.Planned))
-	lost := s.countEvents(began, event.IdentityLost)
+	s.check.nothingMoved(before, last)
+	s.check.spread(last, s.o.Defenders)
+	equal(r, "plans", 0, s.View.count(began, event.Planned))
+	lost := s.View.count(began, event.IdentityLost)
 	r.measure("identities_lost", lost)
-	r.measure("came_back_under_their_names", s.countEvents(began, event.WorkerRejoined))
+	r.measure("came_back_under_their_names", s.View.count(began, event.WorkerRejoined))
 	first := map[string]int64{}
 	for _, x := range runs {
 		if at, ok := first[x.worker]; x.start > back.UnixNano() && (!ok || x.start < at) {
@@ -92,5 +97,5 @@ func (s *session) judgeOutage(before *partition.Assignment, began, back time.Tim
 	d := distribution(ds)
 	r.measure("back_to_first_start_ms", d)
 	r.check("defenders that went on", fmt.Sprint(s.o.Defenders), len(first) == s.o.Defenders, "%d, ms after the broker's return: %s", len(first), d)
-	s.checkEpochs()
+	s.check.epochs()
 }

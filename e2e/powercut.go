@@ -101,10 +101,10 @@ func powerCut(ctx context.Context, s *session) error {
 
 func (r *powerCutRun) run(ctx context.Context) error {
 	r.Say("The servers sync %s", syncText(r.o.Sync))
-	if err := r.Begin(ctx); err != nil {
+	if err := r.begin(ctx); err != nil {
 		return err
 	}
-	if err := r.Expect(ctx, r.o.Defenders); err != nil {
+	if err := r.expect(ctx, r.o.Defenders); err != nil {
 		return err
 	}
 	for i := range r.o.Kills {
@@ -115,7 +115,7 @@ func (r *powerCutRun) run(ctx context.Context) error {
 	for i := range r.Chambers {
 		r.Traffic.publish(i, false)
 	}
-	if err := r.Drain(ctx); err != nil {
+	if err := r.drain(ctx); err != nil {
 		return err
 	}
 	return r.judge(ctx)
@@ -263,7 +263,7 @@ func (r *powerCutRun) resume(ctx context.Context, since time.Time) (begun, took 
 			return false
 		}
 		waits, begun, took = nil, 0, 0
-		for slot, chambers := range r.chambersBySlot() {
+		for slot, chambers := range r.Chambers.bySlot(r.o.Slots) {
 			if len(chambers) == 0 {
 				continue
 			}
@@ -402,8 +402,8 @@ func (r *powerCutRun) judge(ctx context.Context) error {
 	rep.measure("begun_ms", begun)
 	rep.measure("resumed_ms", resumed)
 	rep.measure("stable_ms", stable)
-	rep.measure("streams_rolled_back", r.countEvents(time.Time{}, event.StreamRolledBack))
-	rep.measure("streams_created_again", r.countEvents(time.Time{}, event.ResourceRecreated))
+	rep.measure("streams_rolled_back", r.View.count(time.Time{}, event.StreamRolledBack))
+	rep.measure("streams_created_again", r.View.count(time.Time{}, event.ResourceRecreated))
 	equal(rep, "power cuts, after which every slot was processed again and all were STABLE", r.o.Kills, len(r.resumed))
 	rep.check("messages acknowledged to the publisher", "some", a.Messages > 0, "%d", a.Messages)
 	if always {
@@ -431,7 +431,7 @@ func (r *powerCutRun) judge(ctx context.Context) error {
 	rep.timed("... to every slot processed again, ms", fmt.Sprintf("at most %d", every.Milliseconds()), resumed.Max <= float64(every.Milliseconds()), "%s", resumed)
 	rep.check("... to all defenders STABLE, ms", "measured", true, "%s", stable)
 	if always {
-		r.checkEpochs()
+		r.check.epochs()
 	}
 	return nil
 }

@@ -28,6 +28,18 @@ const (
 	ackRing = 1 << 16
 )
 
+// What a rate has to do to be held.
+const (
+	// heldWithin is the longest that 99 of 100 messages may take, from the moment
+	// they were due until they are stored.
+	heldWithin = time.Second
+	// heldBacklog is how much may be waiting when the last message is published, as
+	// a time at the rate.
+	heldBacklog = 500 * time.Millisecond
+	// onTime is the share of the rate that the publisher has to reach.
+	onTime = 0.99
+)
+
 // publisher is an open loop: each message is due at its time, whatever became of
 // those before, and is published at once when the publisher is late. What is
 // measured counts from when it was due, so that a system that holds the publisher
@@ -181,6 +193,14 @@ func (p *publisher) stored(x defender.Processed) {
 	}
 	p.ring[x.Sequence%ackRing].Store(x.Sequence<<32 | uint64(number) + 1)
 	ph.stored(number, x)
+}
+
+// storedNow returns how many messages of the current rate are stored.
+func (p *publisher) storedNow() int64 {
+	if ph := p.now.Load(); ph != nil {
+		return ph.distinct.Load()
+	}
+	return 0
 }
 
 // acknowledged gets the acknowledgements of some slots, as the server does.

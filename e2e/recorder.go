@@ -111,24 +111,14 @@ func hold(ctx context.Context, m partition.Message) {
 	}
 	file := m.Header.Get(holdWhileHeader)
 	if file == "" {
-		sleep(ctx, d)
+		_ = pause(ctx, d)
 		return
 	}
 	const look = 20 * time.Millisecond
-	for end := time.Now().Add(d); time.Now().Before(end) && ctx.Err() == nil; sleep(ctx, look) {
-		if _, err := os.Stat(file); err != nil {
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		if _, err := os.Stat(file); err != nil || pause(ctx, look) != nil {
 			return
 		}
-	}
-}
-
-// sleep waits, or until its context ends.
-func sleep(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
 	}
 }
 

@@ -107,13 +107,6 @@ func Suit(name string, o *Options, chosen func(flag string) bool) {
 	}
 }
 
-// suit gives an option a value, unless its flag was chosen.
-func suit[T any](chosen func(flag string) bool, flag string, option *T, value T) {
-	if !chosen(flag) {
-		*option = value
-	}
-}
-
 // CheckOptions returns what is wrong with asking for a scenario with these options.
 func CheckOptions(name string, o Options) error {
 	sc, ok := scripts[name]

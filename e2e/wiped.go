@@ -74,19 +74,19 @@ func brokerWiped(ctx context.Context, s *session) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.auditor.Close()) }()
-	if err := s.Begin(ctx); err != nil {
+	if err := s.begin(ctx); err != nil {
 		return err
 	}
 	if err := s.warmUp(ctx); err != nil {
 		return err
 	}
-	if err := s.Expect(ctx, s.o.Defenders); err != nil {
+	if err := s.expect(ctx, s.o.Defenders); err != nil {
 		return err
 	}
 	older := s.o.Case == caseCopy || s.o.Case == caseCopyRestart
 	if older {
 		// Messages that wait in the copy would be processed twice, which takes long.
-		if err := w.Drain(ctx); err != nil {
+		if err := w.drain(ctx); err != nil {
 			return err
 		}
 		if err := w.copyStore(ctx); err != nil {
@@ -143,7 +143,7 @@ func (w *wiped) calm(ctx context.Context) error {
 	if err := w.Wait(ctx, 2*time.Minute, "all defenders STABLE", w.Defenders.allStable); err != nil {
 		return err
 	}
-	return w.Drain(ctx)
+	return w.drain(ctx)
 }
 
 // work gives each slot messages that are in work for a while, one after the other.
@@ -195,7 +195,7 @@ func (w *wiped) age(ctx context.Context) error {
 		for i := range w.Chambers {
 			w.Traffic.publish(i, false)
 		}
-		if err := w.Drain(ctx); err != nil {
+		if err := w.drain(ctx); err != nil {
 			return err
 		}
 	}
@@ -204,7 +204,7 @@ func (w *wiped) age(ctx context.Context) error {
 
 // fill gives each slot one message that is in work, and one that waits behind it.
 func (w *wiped) fill(ctx context.Context) error {
-	if err := w.Drain(ctx); err != nil {
+	if err := w.drain(ctx); err != nil {
 		return err
 	}
 	file := filepath.Join(w.Dir, "hold")
@@ -284,7 +284,7 @@ func (w *wiped) forget(ctx context.Context, older bool) error {
 		return err
 	}
 	// Nobody knows how many there should be. In a cluster a controller says so again.
-	return w.Wait(ctx, time.Minute, "the expected number of defenders set", func() bool { return w.Expect(ctx, w.o.Defenders) == nil })
+	return w.Wait(ctx, time.Minute, "the expected number of defenders set", func() bool { return w.expect(ctx, w.o.Defenders) == nil })
 }
 
 // what says what the broker has forgotten.
@@ -436,7 +436,7 @@ func (w *wiped) judge(ctx context.Context) error {
 	d := distribution(took)
 	r.measure("back_to_stored_ms", d)
 	r.timed("processed again after the broker's return, ms", fmt.Sprintf("within %d", wipedWithin.Milliseconds()), len(took) == w.o.Chambers && d.Max <= float64(wipedWithin.Milliseconds()), "%s", d)
-	counts, covered := w.chamberCounts(last), 0
+	counts, covered := w.Chambers.counts(last), 0
 	for _, n := range counts {
 		covered += n
 	}

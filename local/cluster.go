@@ -26,13 +26,10 @@ import (
 	"github.com/muster-dev/muster/partition/role"
 )
 
-// What a cluster's nodes take: ten defenders of 200m on two cores.
 const (
-	defenderMilliCPU = 200
-	DefendersPerNode = 10
-	BootTime         = 18 * time.Second // from launch to Ready
-	tickInterval     = 500 * time.Millisecond
-	stopTimeout      = 5 * time.Second // for a tick to end when the cluster is closed
+	BootTime     = 18 * time.Second // of a node, from launch to Ready
+	tickInterval = 500 * time.Millisecond
+	stopTimeout  = 5 * time.Second // for a tick to end when the cluster is closed
 )
 
 // Cluster is a region whose nodes the defenders run on, with the node plane that scales it: a pod that becomes Running is a real

@@ -19,8 +19,9 @@ import (
 type Hooks struct {
 	// Server changes how a NATS server is started, by its place among all.
 	Server func(place int, o *ServerOptions)
-	// Provision creates the group's streams, buckets and records.
-	Provision func(context.Context, *WorkerPlane) error
+	// Provision creates the group's streams, buckets and records. o is how each defender
+	// will be run.
+	Provision func(ctx context.Context, o service.Options, store defender.Store) error
 	// Open connects a defender of this process to everything it needs.
 	Open func(ctx context.Context, o service.Options, store defender.Store) (Defender, error)
 	// Process changes how a defender's process is started.

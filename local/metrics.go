@@ -6,13 +6,9 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
-
-	"github.com/muster-dev/muster/nodes/daemon"
 )
 
 func scrape(address string) ([]*dto.MetricFamily, error) {
@@ -76,45 +72,3 @@ func StateOf(families []*dto.MetricFamily) string {
 	}
 	return ""
 }
-
-// metricsHandler serves the metrics of all defenders, each with a label "pod", and
-// of the node plane, once there is one, as one page.
-func metricsHandler(nodePlane func() *daemon.Metrics, defenders func() []*Process) http.Handler {
-	return promhttp.HandlerFor(prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
-		byName := map[string]*dto.MetricFamily{}
-		var names []string
-		var all []*dto.MetricFamily
-		if m := nodePlane(); m != nil {
-			registry := prometheus.NewRegistry()
-			registry.MustRegister(m)
-			families, err := registry.Gather()
-			if err != nil {
-				return nil, fmt.Errorf("reading the node plane's metrics: %w", err)
-			}
-			all = families
-		}
-		for _, m := range defenders() {
-			families, err := m.Gather()
-			if err != nil {
-				continue
-			}
-			for _, f := range families {
-				for _, x := range f.Metric {
-					x.Label = append(x.Label, &dto.LabelPair{Name: ptr("pod"), Value: ptr(m.Name)})
-				}
-				if have := byName[f.GetName()]; have != nil {
-					have.Metric = append(have.Metric, f.Metric...)
-				} else {
-					byName[f.GetName()] = f
-					names = append(names, f.GetName())
-				}
-			}
-		}
-		for _, n := range names {
-			all = append(all, byName[n])
-		}
-		return all, nil
-	}), promhttp.HandlerOpts{})
-}
-
-func ptr[T any](v T) *T { return &v }

@@ -74,7 +74,7 @@ func (w *WorkerPlane) startPlane(ctx context.Context) error {
 	if err := w.provision(ctx); err != nil {
 		return err
 	}
-	w.Defenders = &Defenders{settings: w.Settings(), store: w.Store, logs: filepath.Join(w.Dir, "log"), processes: w.o.Processes, hooks: w.hooks}
+	w.Defenders = &Defenders{settings: w.settings(), store: w.Store, logs: filepath.Join(w.Dir, "log"), processes: w.o.Processes, hooks: w.hooks}
 	if err := w.openView(ctx); err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (w *WorkerPlane) openStore(ctx context.Context) error {
 
 func (w *WorkerPlane) provision(ctx context.Context) error {
 	if w.hooks.Provision != nil {
-		return w.hooks.Provision(ctx, w)
+		return w.hooks.Provision(ctx, w.settings(), w.Store)
 	}
 	operator, err := w.As(role.Operator)
 	if err != nil {
@@ -195,8 +195,8 @@ func (w *WorkerPlane) Partition() partition.Config {
 	return p
 }
 
-// Settings returns how each defender is run, without its own names.
-func (w *WorkerPlane) Settings() service.Options {
+// settings returns how each defender is run, without its own names.
+func (w *WorkerPlane) settings() service.Options {
 	return service.Options{NATS: w.Servers.URL, User: w.users.of(role.Worker), Store: w.StorePath, Slots: w.o.Slots, Shards: w.o.Shards, Replicas: w.o.Replicas,
 		RetryAttempts: w.o.RetryAttempts, Verbose: w.o.Verbose}
 }
@@ -284,21 +284,12 @@ func (w *WorkerPlane) Wait(ctx context.Context, within time.Duration, what strin
 			}
 			return ctx.Err()
 		case <-tick.C:
-			if err := w.failed(); err != nil {
+			if err := w.Defenders.Failed(); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
-}
-
-// failed returns the error of a defender that ended unasked. While the plane is being
-// provisioned there are none.
-func (w *WorkerPlane) failed() error {
-	if w.Defenders == nil {
-		return nil
-	}
-	return w.Defenders.Failed()
 }
 
 // running returns the defenders that have not ended.

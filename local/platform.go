@@ -40,6 +40,12 @@ type deployment interface {
 // The defenders' Deployment.
 const deployedIn, deployedAs = "fdc-system", "defender"
 
+// What a cluster's nodes take: ten defenders of 200m on two cores.
+const (
+	defenderMilliCPU = 200
+	DefendersPerNode = 10
+)
+
 // defenderPod is the pod of a defender.
 func defenderPod() sim.PodSpec {
 	return sim.PodSpec{Name: deployedIn + "/" + deployedAs, MilliCPU: defenderMilliCPU, Memory: 256 << 20}
