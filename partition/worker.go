@@ -53,7 +53,7 @@ func New(nc *nats.Conn, cfg Config, h Handler) (*Worker, error) {
 	if h == nil {
 		err = errors.Join(err, errors.New("partition: the handler is nil"))
 	}
-	if _, ok := h.(Abandoner); h != nil && cfg.Retry.Attempts > 0 && !ok {
+	if _, ok := find[Abandoner](h); h != nil && cfg.Retry.Attempts > 0 && !ok {
 		err = errors.Join(err, fmt.Errorf("partition: Retry.Attempts is %d and the handler can't give a message up: implement Abandoner, or leave it at 0", cfg.Retry.Attempts))
 	}
 	if err != nil {
