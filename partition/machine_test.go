@@ -147,6 +147,7 @@ func (p *scriptPlayer) command(words []string) {
 	case "continue":
 		p.stopped().goOn()
 	case "steal": // the lease, as a leader does that takes the worker for dead
+		s.stolen = true
 		s.srv.apply(p.worker(arg), kvEffect{op: opDelete, bucket: s.cfg.bucketLeases(), key: arg, rev: p.worker(arg).m.membership.rev})
 	case "weigh": // each slot; before the first start, or again
 		s.weights = nil

@@ -64,6 +64,7 @@ type sim struct {
 	quiet     bool // faults have stopped
 	previous  bool // workers that start are of the previous version
 	overrides map[int]Override
+	stolen    bool         // a valid lease was deleted, so a leader takes its worker for gone
 	weights   []uint64     // of the slots of the finest division; nil: all weigh the same
 	desired   int          // workers that there should be; 0: nobody says
 	fine      int          // the most slots that the run may have
@@ -88,6 +89,8 @@ type simFaults struct {
 	slow      float64       // chance that one takes far longer
 	loseReply float64       // of a write
 	linger    float64       // chance that replicas take long to agree on a write
+	lingerFor time.Duration // how long at most; 0: twice the lease's TTL
+	lateClock time.Duration // until a restarted server notices at most whose time was up
 	forget    float64       // chance that a restarted server lets a key live for good whose time was up
 	losePeer  float64
 	dupePeer  float64
