@@ -30,18 +30,20 @@ type session struct {
 
 	o      Options
 	rig    *rig
+	pods   *pods
 	report *Report
 	check  *checks
 }
 
 // newSession starts everything but the defenders.
 func newSession(ctx context.Context, o Options, name string) (*session, error) {
-	s := &session{o: o, report: newReport(name, o.Case), Traffic: &traffic{truth: map[defender.TChartKey]string{}}}
+	s := &session{o: o, pods: newPods(), report: newReport(name, o.Case), Traffic: &traffic{truth: map[defender.TChartKey]string{}}}
 	var err error
 	if s.rig, err = newRig(o); err != nil {
 		return nil, &misuse.Error{Err: err}
 	}
-	h := local.Hooks{Server: s.rig.server, Open: s.rig.open, Process: s.rig.process, Announce: s.Traffic.background}
+	h := local.Hooks{Server: s.rig.server, Open: s.rig.open, Process: s.rig.process, Announce: s.Traffic.background,
+		Pod: s.pods.attend, Interruption: s.pods.wrote}
 	if o.provisionedByPrevious {
 		h.Provision = provisionByPrevious(o)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/collect"
 	"github.com/muster-dev/muster/defender/service"
+	"github.com/muster-dev/muster/nodes/sim"
 )
 
 // Hooks are where a caller may put itself between a stack and what it runs, to observe or to
@@ -26,6 +27,12 @@ type Hooks struct {
 	Open func(ctx context.Context, o service.Options, store defender.Store) (Defender, error)
 	// Process changes how a defender's process is started.
 	Process func(ctx context.Context, l *Launch) error
+	// Pod is told of each defender that was started in a pod, and returns what ends it; pod
+	// is what does so without the hook.
+	Pod func(run sim.PodRun, p *Process, pod sim.Process) sim.Process
+	// Interruption is told of each step of an interruption, by name, when it was written
+	// down.
+	Interruption func(step string)
 	// Announce publishes the message of a context that the traffic made in the background.
 	Announce Announce
 }

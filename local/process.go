@@ -165,7 +165,7 @@ func follow(cmd *exec.Cmd, l Launch) (*Process, error) {
 	p.Gather = func() ([]*dto.MetricFamily, error) {
 		at := address.Load()
 		if at == nil {
-			return nil, errStarting
+			return nil, ErrStarting
 		}
 		return scrape(*at)
 	}
@@ -217,5 +217,5 @@ func lastWords(files ...string) string {
 	return "it said nothing"
 }
 
-// errStarting is the error of asking a process that has not joined.
-var errStarting = errors.New("the process has not said where it serves its metrics")
+// ErrStarting is the error of asking a process that has not joined.
+var ErrStarting = errors.New("the process has not said where it serves its metrics")
