@@ -17,7 +17,7 @@ import (
 const lease = 6 * time.Second
 
 // noHandoff is the case in which the node plane knows nothing of the defenders, as without WORKERS_NATS_URL: all that tells one to
-// hand over is its pod's SIGTERM, and nobody tells them how many they should be.
+// hand off is its pod's SIGTERM, and they aren't told how many they should be.
 const noHandoff = "no-handoff"
 
 // nodeRun is a run of a scenario whose defenders are pods on nodes.
@@ -208,7 +208,7 @@ func (t *nodeRun) conclude(ctx context.Context, asked time.Time, n int) ([]run, 
 	return runs, nil
 }
 
-// checkEvictions checks that no drain took a defender by surprise: it had given its slots away before, or, where nobody asks it to,
+// checkEvictions checks that no drain took a defender by surprise: it had handed its slots off before, or, where it isn't asked to,
 // it did so when its pod got SIGTERM, within its grace.
 func (t *nodeRun) checkEvictions(asked time.Time) {
 	s, r := t.s, t.s.report
@@ -273,7 +273,7 @@ func (t *nodeRun) cutOff(since time.Time) int {
 	return n
 }
 
-// spotInterruption takes a node away with two minutes' notice: its defenders hand over at once, a replacement comes, the node is
+// spotInterruption takes a node away with two minutes' notice: its defenders hand off at once, a replacement comes, the node is
 // drained before the cloud takes it.
 func spotInterruption(ctx context.Context, s *session) error {
 	n := s.o.Defenders

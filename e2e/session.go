@@ -76,7 +76,7 @@ func (s *session) begin(ctx context.Context) error {
 
 // assemble starts the first defenders and waits until all share all chambers.
 func (s *session) assemble(ctx context.Context) error {
-	// The first window must not wait for those who come later, whether or
+	// The first window must not wait for those that come later, whether or
 	// not the scenario lets the number be known then.
 	if err := s.SetExpected(ctx, s.o.Defenders); err != nil {
 		return err
@@ -240,6 +240,11 @@ func (s *session) account(ctx context.Context, auditor *audit.Auditor) (audit.Ac
 	}
 	s.report.measure("account", a)
 	return a, nil
+}
+
+// auditConfig says where an auditor finds its evidence.
+func (s *session) auditConfig() audit.Config {
+	return audit.Config{Streams: s.Partition().Streams(), Dead: defender.DeadStream, Results: s.StorePath, Records: s.rig.records}
 }
 
 // endings returns, by recorder file, when each killed defender was gone.

@@ -480,7 +480,7 @@ func (t *Cluster) Start(ctx context.Context, n int) (*partition.Assignment, erro
 		kind = ", each a process of its own"
 	}
 	c.Say("Starting %d defenders as pods%s, %d chambers in %d slots", n, kind, c.o.Chambers, c.o.Slots)
-	// The first window must not wait for those who come later, whether or not the case lets the number be known then.
+	// The first window must not wait for those that come later, whether or not the case lets the number be known then.
 	if err := c.SetExpected(ctx, n); err != nil {
 		return nil, err
 	}
