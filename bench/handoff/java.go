@@ -87,6 +87,11 @@ func (g *javaGroup) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	for _, p := range g.processes {
+		if err := p.command("warm"); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
