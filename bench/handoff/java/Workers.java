@@ -77,6 +77,7 @@ public final class Workers {
     }
 
     public static void main(String[] args) throws IOException {
+        System.setOut(System.err); // the client's logger prints there
         Properties p = new Properties();
         p.put("key.deserializer", ByteArrayDeserializer.class.getName());
         p.put("value.deserializer", ByteArrayDeserializer.class.getName());
