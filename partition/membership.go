@@ -74,14 +74,18 @@ func (s *membership) value() []byte {
 }
 
 // joined begins as a member of the group.
-func (s *membership) joined(rev uint64, start time.Time) {
+func (s *membership) joined(in kvInput) {
 	s.stage = stageJoined
-	s.rev = rev
-	s.lease.begin(start)
+	s.rev = in.gotRev
+	s.lease.begin(in.start)
+	if in.op == opUpdate {
+		// What lay there may have run out, and its marker be on its way: see ranOut.
+		s.lease.discount(s.now)
+	}
 	s.due = s.now.Add(s.renewEvery())
 	s.identity.due = s.now.Add(s.cfg.Lease.IDTTL / 6)
 	s.pingDue = s.now
-	if !start.After(s.lease.ended) {
+	if !in.start.After(s.lease.ended) {
 		// Disconnected while joining: the lease may be suspected already.
 		s.due = s.now
 	}
@@ -152,7 +156,7 @@ func (s *membership) joinResult(in kvInput) {
 	}
 	switch {
 	case in.err == nil:
-		s.joined(in.gotRev, in.start)
+		s.joined(in)
 	case errors.Is(in.err, errConflict) && (s.nobodys(recordHeartbeat, in) || s.outlived(in.gotRev)):
 		s.joinOver(in.gotRev)
 	case errors.Is(in.err, errConflict):
@@ -199,6 +203,11 @@ func (s *membership) leaseRenewed(in kvInput) {
 	switch s.renewal(in) {
 	case renewalDone:
 		s.rev, s.due = in.gotRev, in.start.Add(s.renewEvery())
+		if s.lease.ranOut(s.now, &s.cfg) {
+			// The servers may be about to remove it, with the lease that ran out.
+			s.lease.discount(s.now)
+			s.due = s.now
+		}
 		s.lease.renewed = in.start
 		s.lease.confirm(in.start)
 		if s.stage == stageLeaving && in.start.Before(s.leaveBy.Add(-s.cfg.Rebalance.LeaveTimeout)) {

@@ -88,6 +88,8 @@ type simFaults struct {
 	slow      float64       // chance that one takes far longer
 	loseReply float64       // of a write
 	linger    float64       // chance that replicas take long to agree on a write
+	lingerFor time.Duration // how long at most; 0: twice the lease's TTL
+	lateClock time.Duration // until a restarted server notices at most whose time was up
 	forget    float64       // chance that a restarted server lets a key live for good whose time was up
 	losePeer  float64
 	dupePeer  float64

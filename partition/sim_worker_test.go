@@ -296,6 +296,7 @@ func (w *simWorker) execute(e effect) {
 		w.deliver(closeInput{})
 		w.exitWhenDone()
 	case emitEffect:
+		s.goneWhileValid(w, e.event)
 		if s.observe != nil {
 			s.observe(w, e.event)
 		}
