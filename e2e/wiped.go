@@ -205,7 +205,7 @@ func (w *wiped) fill(ctx context.Context) error {
 }
 
 // noteQueued notes what only the stopped broker has: what it has acknowledged and has no
-// result. No handler goes on by now.
+// result. No handler is at work by now.
 func (w *wiped) noteQueued(ctx context.Context) error {
 	a, err := w.account(ctx)
 	if err != nil {

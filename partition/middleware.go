@@ -4,20 +4,19 @@ package partition
 // message. See Wrap.
 type Middleware func(next Handler) Handler
 
-// Unwrapper is a Handler that wraps another one. What the worker looks for in a handler
-// besides Handle (Preparer, Releaser, Abandoner, Observer), it looks for in the handler
-// itself first, and then in the one that Unwrap returns, so that a wrapped handler loses
-// none of it. A wrapper that implements one of these interfaces itself replaces what it
-// wraps, and calls it if that is wanted.
-type Unwrapper interface {
+// unwrapper is a handler that says what it wraps.
+type unwrapper interface {
 	Unwrap() Handler
 }
 
 // Wrap returns a handler that calls middleware around h. The first one is the outermost: it
-// sees a message first, and its result last. The middleware need not care for what h
-// implements besides Handle: the worker still finds it.
+// sees a message first, and its result last.
 //
-//	partition.New(nc, config, partition.Wrap(orders, logged, timed))
+// The middleware need not care for what h implements besides Handle (Preparer, Releaser,
+// Abandoner, Observer): the worker still finds it. What a middleware returns may implement one
+// of these itself; that replaces what it wraps, and calls it if that is wanted. A handler that
+// wraps another one without Wrap has a method Unwrap() Handler, so that the worker finds what
+// the inner one implements.
 func Wrap(h Handler, middleware ...Middleware) Handler {
 	for i := len(middleware) - 1; i >= 0; i-- {
 		h = &wrapped{Handler: middleware[i](h), inner: h}
@@ -45,7 +44,7 @@ func find[T any](h Handler) (T, bool) {
 				return found, true
 			}
 			h = w.inner
-		case Unwrapper:
+		case unwrapper:
 			h = w.Unwrap()
 		default:
 			h = nil
