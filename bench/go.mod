@@ -7,7 +7,6 @@ require (
 	github.com/muster-dev/muster/partition v0.1.0
 	github.com/nats-io/nats.go v1.55.0
 	github.com/twmb/franz-go v1.22.2
-	github.com/twmb/franz-go/pkg/kfake v0.0.0-20260918054303-01f206a7e32c
 	github.com/twmb/franz-go/pkg/kmsg v1.15.0
 )
 

@@ -58,8 +58,8 @@ type cached struct {
 	frozen map[string]*uchart.Baseline
 }
 
-func newCache(store Store, limit int, most int64) cache {
-	return cache{store: store, limit: limit, most: most, chambers: make(map[Chamber]*cached), used: list.New()}
+func newCache(store Store, limit int, most int64) *cache {
+	return &cache{store: store, limit: limit, most: most, chambers: make(map[Chamber]*cached), used: list.New()}
 }
 
 // CacheStats tells of the history cache.

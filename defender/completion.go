@@ -13,6 +13,10 @@ import (
 // the highest that it reads.
 const CompletionSchema = 1
 
+// KindMaintenance marks a [Completion] that announces maintenance of a chamber: its
+// limits start again with the contexts after it, and its alarms are cleared.
+const KindMaintenance = "maintenance"
+
 // ContextRef describes one context: which run of which chamber it was.
 type ContextRef struct {
 	Chamber Chamber   `json:"chamber"`
@@ -153,4 +157,16 @@ func checkTime(what string, t time.Time) error {
 		return fmt.Errorf("%s %s is outside 1970 to 2242", what, t.Format(time.RFC3339))
 	}
 	return nil
+}
+
+// MarshalCompletion returns the message as it travels, or all its faults.
+func MarshalCompletion(c Completion) ([]byte, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(c)
+	if err != nil {
+		return nil, errors.Join(errors.New("encoding a completion message"), err)
+	}
+	return data, nil
 }

@@ -1,13 +1,7 @@
 package defender
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/defender/uchart"
 )
@@ -99,42 +93,4 @@ func standingAfter(history []UChart, id string, v uchart.Verdict, clearAfter int
 // AlarmSubject is where the notices of a chamber's context are published.
 func AlarmSubject(c Chamber, contextID string) string {
 	return "dc-alarm." + c.Tool + "." + c.Name + "." + contextID
-}
-
-// errTaken is the server's code for a subject that has a message already.
-const errTaken jetstream.ErrorCode = 10071
-
-// notify publishes the notice that a stored context calls for. The subject is the
-// context's own and takes one message only, so that a context that is processed
-// again, however late, doesn't alarm twice.
-func (d *Defender) notify(ctx context.Context, history []UChart, u UChart) error {
-	n, ok := NoticeOf(history, u, d.clearAfter(u.Context))
-	if !ok {
-		return nil
-	}
-	data, err := json.Marshal(n)
-	if err != nil {
-		return fmt.Errorf("encoding the alarm of %s: %w", u.Context.TChart(), err)
-	}
-	msg := &nats.Msg{Subject: AlarmSubject(u.Context.Chamber, u.Context.ID), Data: data, Header: nats.Header{}}
-	msg.Header.Set(nats.MsgIdHdr, "alarm-"+u.Context.TChart().String())
-	err = d.out.publish(ctx, msg, jetstream.WithExpectLastSequencePerSubject(0))
-	if taken := new(jetstream.APIError); errors.As(err, &taken) && taken.ErrorCode == errTaken {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("publishing the alarm of %s: %w", u.Context.TChart(), err)
-	}
-	if n.Event != AlarmCleared {
-		d.c.Metrics.alarms.Inc()
-	}
-	return nil
-}
-
-// clearAfter returns how many contexts clear an alarm.
-func (d *Defender) clearAfter(ref ContextRef) int {
-	if d.c.ClearAfter != nil {
-		return d.c.ClearAfter(ref)
-	}
-	return 3
 }

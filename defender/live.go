@@ -49,7 +49,7 @@ type Assignments struct {
 func (l live) assignments(rw http.ResponseWriter, r *http.Request) {
 	s := l.w.Status()
 	a := Assignments{Worker: s.ID, Version: s.Version, SlotsOf: s.SlotsOf, Slots: append([]int{}, s.Slots...), Chambers: []Chamber{}}
-	registered, err := l.d.c.Store.Chambers(r.Context())
+	registered, err := l.d.config.Store.Chambers(r.Context())
 	for _, c := range registered {
 		if a.SlotsOf > 0 && slices.Contains(a.Slots, partition.SlotOf(a.SlotsOf, c.Chamber.Tool, c.Chamber.Name)) {
 			a.Chambers = append(a.Chambers, c.Chamber)
@@ -74,7 +74,7 @@ func (l live) standing(rw http.ResponseWriter, r *http.Request) {
 		refuse(rw, http.StatusBadRequest, err)
 		return
 	}
-	list, err := ListAlarms(r.Context(), l.d.c.Conn, q)
+	list, err := ListAlarms(r.Context(), l.d.config.Conn, q)
 	answer(rw, list, err)
 }
 
@@ -100,6 +100,6 @@ func (l live) acknowledge(rw http.ResponseWriter, r *http.Request) {
 		refuse(rw, http.StatusBadRequest, err)
 		return
 	}
-	kept, err := Acknowledge(r.Context(), l.d.c.Conn, a)
+	kept, err := Acknowledge(r.Context(), l.d.config.Conn, a)
 	answer(rw, kept, err)
 }

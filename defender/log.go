@@ -20,95 +20,126 @@ func (w *worker) get() string {
 	return ""
 }
 
-func (d *Defender) log() *slog.Logger { return d.c.Logger.With("worker", d.name.get()) }
-
-// Observe writes the log lines of membership, planning and handoff. It
-// implements partition.Observer.
-func (d *Defender) Observe(e event.Event) {
-	if e.Kind == event.IDClaimed {
-		d.name.id.Store(&e.Worker)
-	}
-	d.assignment.observe(e)
-	level, line := d.line(e)
-	if line == "" {
-		return
-	}
-	d.log().Log(context.Background(), level, line, "event", string(e.Kind))
+// logger writes the log lines of a defender, with its stable ID.
+type logger struct {
+	to      *slog.Logger
+	name    worker
+	version string // of the build
 }
 
-// line returns what the log says of an event, "" for nothing.
-func (d *Defender) line(e event.Event) (slog.Level, string) {
-	text := func(format string, args ...any) (slog.Level, string) {
-		return slog.LevelInfo, fmt.Sprintf(format, args...)
+// line returns the logger of one line.
+func (l *logger) line() *slog.Logger { return l.to.With("worker", l.name.get()) }
+
+// claimed takes note of the stable ID when a worker claims one.
+func (l *logger) claimed(e event.Event) {
+	if e.Kind == event.IDClaimed {
+		l.name.id.Store(&e.Worker)
 	}
-	warn := func(format string, args ...any) (slog.Level, string) {
-		return slog.LevelWarn, fmt.Sprintf(format, args...)
+}
+
+// observe writes the line of an event, if it has one.
+func (l *logger) observe(e event.Event) {
+	text, ok := l.textOf(e)
+	if !ok {
+		return
 	}
-	switch e.Kind {
-	case event.Started:
-		return text("Starting defender %s", d.c.Version)
-	case event.IDClaimed:
-		return text("Claimed stable ID: %s", e.Worker)
-	case event.Elected:
-		role := "FOLLOWER"
-		if e.Peer == e.Worker {
-			role = "LEADER"
-		}
-		return text("Election result: %s (leader: %s)", role, e.Peer)
-	case event.StateChanged:
-		return text("State transition: %s → %s", e.From, e.To)
-	case event.WorkerJoined:
-		return text("New defender detected: %s", e.Peer)
-	case event.WorkerLeaving:
-		return text("Defender leaves: %s", e.Peer)
-	case event.WorkerGone:
-		return warn("Defender gone: %s (%s)", e.Peer, e.Reason)
-	case event.Topology:
-		return text("Topology change: %d → %d defenders", e.Before, e.After)
-	case event.WindowStarted:
-		return text("Stabilization window started (%s, %s)", e.Duration.Round(time.Second), e.Reason)
-	case event.WindowDone:
-		return text("Stabilization window complete (%d defenders, %s)", e.After, e.Reason)
-	case event.Rebalance:
-		return text("Rebalancing triggered (%s detected)", e.Reason)
-	case event.Planned:
-		return text("Assignment calculation complete (%s, %d chambers moved in %d slots, %d defenders)", e.Duration.Round(time.Microsecond), e.Keys, e.Count, e.After)
-	case event.MapPublished:
-		return text("Published assignment map (version %d, %d defenders)", e.Version, e.After)
-	case event.Rebalanced:
-		return text("Rebalancing complete (version %d, %s)", e.Version, e.Duration.Round(time.Millisecond))
-	case event.MapReceived:
-		return text("Received assignment map (version %d)", e.Version)
-	case event.Resharded:
-		return text("The chambers are divided in %d slots, %d before", e.After, e.Before)
+	l.line().Log(context.Background(), levelOf(e.Kind), text, "event", string(e.Kind))
+}
+
+// textOf returns what the log says of an event, false for nothing.
+func (l *logger) textOf(e event.Event) (string, bool) {
+	if e.Kind == event.Started {
+		return "Starting defender " + l.version, true
+	}
+	text, ok := texts[e.Kind]
+	if !ok {
+		return "", false
+	}
+	return text(e), true
+}
+
+// texts are what the log says of each kind of event; nothing of the others.
+var texts = map[event.Kind]func(event.Event) string{
+	event.IDClaimed:     func(e event.Event) string { return fmt.Sprintf("Claimed stable ID: %s", e.Worker) },
+	event.Elected:       electedText,
+	event.StateChanged:  func(e event.Event) string { return fmt.Sprintf("State transition: %s → %s", e.From, e.To) },
+	event.WorkerJoined:  func(e event.Event) string { return fmt.Sprintf("New defender detected: %s", e.Peer) },
+	event.WorkerLeaving: func(e event.Event) string { return fmt.Sprintf("Defender leaves: %s", e.Peer) },
+	event.WorkerGone:    func(e event.Event) string { return fmt.Sprintf("Defender gone: %s (%s)", e.Peer, e.Reason) },
+	event.Topology: func(e event.Event) string {
+		return fmt.Sprintf("Topology change: %d → %d defenders", e.Before, e.After)
+	},
+	event.WindowStarted: func(e event.Event) string {
+		return fmt.Sprintf("Stabilization window started (%s, %s)", e.Duration.Round(time.Second), e.Reason)
+	},
+	event.WindowDone: func(e event.Event) string {
+		return fmt.Sprintf("Stabilization window complete (%d defenders, %s)", e.After, e.Reason)
+	},
+	event.Rebalance: func(e event.Event) string { return fmt.Sprintf("Rebalancing triggered (%s detected)", e.Reason) },
+	event.Planned: func(e event.Event) string {
+		return fmt.Sprintf("Assignment calculation complete (%s, %d chambers moved in %d slots, %d defenders)", e.Duration.Round(time.Microsecond), e.Keys, e.Count, e.After)
+	},
+	event.MapPublished: func(e event.Event) string {
+		return fmt.Sprintf("Published assignment map (version %d, %d defenders)", e.Version, e.After)
+	},
+	event.Rebalanced: func(e event.Event) string {
+		return fmt.Sprintf("Rebalancing complete (version %d, %s)", e.Version, e.Duration.Round(time.Millisecond))
+	},
+	event.MapReceived: func(e event.Event) string { return fmt.Sprintf("Received assignment map (version %d)", e.Version) },
+	event.Resharded: func(e event.Event) string {
+		return fmt.Sprintf("The chambers are divided in %d slots, %d before", e.After, e.Before)
+	},
+	event.SlotTakenOver: slotText,
+	event.SlotAcquired:  slotText,
+	event.SlotReleased:  slotText,
+	event.SlotReleasing: slotText,
+	event.Standby: func(e event.Event) string {
+		return fmt.Sprintf("Standby: all of %d wanted defenders have an ID", e.After)
+	},
+	event.WorkerRestarting: func(e event.Event) string {
+		return fmt.Sprintf("Defender restarts, its chambers wait for its successor: %s", e.Peer)
+	},
+	event.WorkerAwaited: func(e event.Event) string {
+		return fmt.Sprintf("Defender lost with the broker, waiting %s for it: %s", e.Duration.Round(time.Second), e.Peer)
+	},
+	event.WorkerRejoined:  func(e event.Event) string { return fmt.Sprintf("Defender is back under its name: %s", e.Peer) },
+	event.WorkerSuspected: func(e event.Event) string { return fmt.Sprintf("Defender unreachable: %s", e.Peer) },
+	event.LeaseUncertain:  func(e event.Event) string { return fmt.Sprintf("Paused: not sure of the lease (%s)", e.Reason) },
+	event.LeaseConfirmed:  func(e event.Event) string { return fmt.Sprintf("Resumed after %s", e.Duration.Round(time.Millisecond)) },
+	event.IdentityLost:    func(e event.Event) string { return fmt.Sprintf("Lost the stable ID, joining again (%s)", e.Reason) },
+	event.HandoffForced: func(e event.Event) string {
+		return fmt.Sprintf("Slot %d is given up with a message unsettled: its processing did not end in time", e.Slot)
+	},
+	event.PrepareFailed: func(e event.Event) string { return fmt.Sprintf("Warming the cache failed: %s", e.Err) },
+	event.StreamRolledBack: func(e event.Event) string {
+		return fmt.Sprintf("Stream %s is not the one that it was (%s): messages may be lost, or processed again", e.Reason, e.Err)
+	},
+	event.FencesRaised: func(e event.Event) string { return fmt.Sprintf("Fences raised to version %d: %s", e.Version, e.Reason) },
+	event.Left:         func(e event.Event) string { return fmt.Sprintf("Left after %s", e.Duration.Round(time.Millisecond)) },
+}
+
+func electedText(e event.Event) string {
+	role := "FOLLOWER"
+	if e.Peer == e.Worker {
+		role = "LEADER"
+	}
+	return fmt.Sprintf("Election result: %s (leader: %s)", role, e.Peer)
+}
+
+func slotText(e event.Event) string {
+	return fmt.Sprintf("%s: slot %d %s %s", e.Kind, e.Slot, e.Peer, e.Reason)
+}
+
+// levelOf returns the level at which events of a kind are logged.
+func levelOf(k event.Kind) slog.Level {
+	switch k {
 	case event.SlotTakenOver, event.SlotAcquired, event.SlotReleased, event.SlotReleasing:
-		return slog.LevelDebug, fmt.Sprintf("%s: slot %d %s %s", e.Kind, e.Slot, e.Peer, e.Reason)
-	case event.Standby:
-		return text("Standby: all of %d wanted defenders have an ID", e.After)
-	case event.WorkerRestarting:
-		return text("Defender restarts, its chambers wait for its successor: %s", e.Peer)
-	case event.WorkerAwaited:
-		return warn("Defender lost with the broker, waiting %s for it: %s", e.Duration.Round(time.Second), e.Peer)
-	case event.WorkerRejoined:
-		return text("Defender is back under its name: %s", e.Peer)
-	case event.WorkerSuspected:
-		return warn("Defender unreachable: %s", e.Peer)
-	case event.LeaseUncertain:
-		return warn("Paused: not sure of the lease (%s)", e.Reason)
-	case event.LeaseConfirmed:
-		return text("Resumed after %s", e.Duration.Round(time.Millisecond))
-	case event.IdentityLost:
-		return warn("Lost the stable ID, joining again (%s)", e.Reason)
-	case event.HandoffForced:
-		return warn("Slot %d is given up with a message unsettled: its processing did not end in time", e.Slot)
-	case event.PrepareFailed:
-		return warn("Warming the cache failed: %s", e.Err)
+		return slog.LevelDebug
+	case event.WorkerGone, event.WorkerAwaited, event.WorkerSuspected, event.LeaseUncertain,
+		event.IdentityLost, event.HandoffForced, event.PrepareFailed, event.FencesRaised:
+		return slog.LevelWarn
 	case event.StreamRolledBack:
-		return slog.LevelError, fmt.Sprintf("Stream %s is not the one that it was (%s): messages may be lost, or processed again", e.Reason, e.Err)
-	case event.FencesRaised:
-		return warn("Fences raised to version %d: %s", e.Version, e.Reason)
-	case event.Left:
-		return text("Left after %s", e.Duration.Round(time.Millisecond))
+		return slog.LevelError
 	}
-	return slog.LevelInfo, ""
+	return slog.LevelInfo
 }

@@ -44,6 +44,13 @@ type outbox struct {
 // reserve for why they have one.
 const outboxMaxBytes = 1 << 30
 
+// What is published to the streams of alarms and dead letters.
+const (
+	alarms           = "dc-alarm.*.*.>"
+	acknowledgements = "dc-alarm-ack.*.*.>"
+	deadLetters      = "dc-dead.*.*"
+)
+
 // outboxStreams are the streams of an outbox and their subjects. Alarms are a history,
 // so the oldest go first. A dead letter is the only copy of its message: at the limit a
 // new one is refused, and its message waits in its slot.

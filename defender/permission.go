@@ -60,14 +60,7 @@ func Permissions(p partition.Config, r role.Role) (role.Permissions, error) {
 // WebhookConsumer is the name of the consumer that all defenders share to post alarms.
 const WebhookConsumer = "webhooks"
 
-// What is published to the streams of alarms and dead letters.
-const (
-	alarms           = "dc-alarm.*.*.>"
-	acknowledgements = "dc-alarm-ack.*.*.>"
-	deadLetters      = "dc-dead.*.*"
-)
-
-// What who follows alarms subscribes to.
+// What a client that follows alarms subscribes to.
 const (
 	alarmsAll           = "dc-alarm.>"
 	acknowledgementsAll = "dc-alarm-ack.>"

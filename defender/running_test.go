@@ -24,8 +24,11 @@ func TestRecordedWafersThroughTheRunningSystem(t *testing.T) {
 	t.Parallel()
 	path := realdata.Path(t, "etch/lam9600_machine.csv")
 	dir := t.TempDir()
-	r, err := e2e.Run(t.Context(), "scale-up", e2e.Options{Options: local.Options{Defenders: 6, Chambers: 60, Slots: 64, Rate: 20, Work: 20 * time.Millisecond,
-		Data: filepath.Dir(path), Expect: true, Busy: true, Dir: dir, Out: io.Discard}, Kills: 1})
+	r, err := e2e.Run(t.Context(), "scale-up", e2e.Options{Work: 20 * time.Millisecond, Kills: 1, Options: local.Options{
+		GroupOptions:   local.GroupOptions{Defenders: 6, Chambers: 60, Slots: 64, Expect: true},
+		TrafficOptions: local.TrafficOptions{Rate: 20, Data: filepath.Dir(path)},
+		Dir:            dir, Busy: true, Out: io.Discard,
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -229,15 +229,12 @@ func complete(t *testing.T, r rulefmt.Rule) {
 // The daemon's metrics come into being with what they count, so their names are read where they are given.
 func TestAlertRulesNameMetricsThatTheDaemonExports(t *testing.T) {
 	t.Parallel()
-	source, err := os.ReadFile("../nodes/daemon/metrics.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	source := daemonMetrics(t)
 	used := regexp.MustCompile(`muster_nodes_([a-z_]+)`)
 	for _, r := range rules(t, nodeRules) {
 		names := used.FindAllStringSubmatch(r.Expr, -1)
 		for _, name := range names {
-			if !strings.Contains(string(source), `"`+name[1]+`"`) {
+			if !strings.Contains(source, `"`+name[1]+`"`) {
 				t.Errorf("%s: the daemon exports no %s", r.Alert, name[0])
 			}
 		}

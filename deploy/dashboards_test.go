@@ -176,11 +176,7 @@ func exportedMetrics(t *testing.T) map[string]bool {
 			all[describe.FindStringSubmatch(d.String())[1]] = true
 		}
 	}
-	source, err := os.ReadFile("../nodes/daemon/metrics.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	named := regexp.MustCompile(`(?:counters?|histograms|gauge|prefix \+ )\(?"([a-z_]+)"`).FindAllStringSubmatch(string(source), -1)
+	named := regexp.MustCompile(`(?:counters?|histograms|gauge|prefix \+ )\(?"([a-z_]+)"`).FindAllStringSubmatch(daemonMetrics(t), -1)
 	for _, n := range named {
 		all["muster_nodes_"+n[1]] = true
 	}
@@ -188,6 +184,20 @@ func exportedMetrics(t *testing.T) map[string]bool {
 		t.Errorf("of the daemon's metrics only %d were found", len(named))
 	}
 	return all
+}
+
+// daemonMetrics is the source text that names the daemon's metrics.
+func daemonMetrics(t *testing.T) string {
+	t.Helper()
+	var text strings.Builder
+	for _, file := range []string{"counters.go", "gauges.go"} {
+		source, err := os.ReadFile("../nodes/daemon/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text.Write(source)
+	}
+	return text.String()
 }
 
 // A panel about a metric that nobody exports stays empty, and a metric that is on no panel is seen by nobody.

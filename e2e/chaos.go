@@ -88,13 +88,13 @@ func (r *chaosRun) run(ctx context.Context) error {
 	for _, f := range faults {
 		r.Say("  %s", f)
 	}
-	if err := r.Begin(ctx); err != nil {
+	if err := r.begin(ctx); err != nil {
 		return err
 	}
 	if err := r.warmUp(ctx); err != nil {
 		return err
 	}
-	if err := r.Expect(ctx, r.o.Defenders); err != nil {
+	if err := r.expect(ctx, r.o.Defenders); err != nil {
 		return err
 	}
 	keeping, stop := context.WithCancelCause(ctx)
@@ -109,11 +109,11 @@ func (r *chaosRun) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.Traffic.Hold.Store(0)
+	r.Traffic.hold.Store(0)
 	for i := range r.Chambers {
-		r.Traffic.Publish(i, false)
+		r.Traffic.publish(i, false)
 	}
-	if err := r.Drain(ctx); err != nil {
+	if err := r.drain(ctx); err != nil {
 		return err
 	}
 	return r.judge(ctx, faults)
@@ -129,10 +129,10 @@ func (r *chaosRun) replace(ctx context.Context, fail context.CancelCauseFunc) {
 			return
 		case <-tick.C:
 		}
-		if r.hold.Load() || len(r.Running()) >= r.o.Defenders {
+		if r.hold.Load() || len(r.Defenders.Running()) >= r.o.Defenders {
 			continue
 		}
-		if _, err := r.Add(ctx, 1); err != nil {
+		if _, err := r.Defenders.Add(ctx, 1); err != nil {
 			fail(err)
 			return
 		}
@@ -189,7 +189,7 @@ func (r *chaosRun) calm(ctx context.Context) (*partition.Assignment, error) {
 		if err == nil && a.Settled() && len(a.Workers) == r.o.Defenders && r.atWork(a) {
 			return a, nil
 		}
-		if err := r.Failed(); err != nil {
+		if err := r.Defenders.Failed(); err != nil {
 			return nil, err
 		}
 		select {
@@ -206,14 +206,14 @@ func (r *chaosRun) atWork(a *partition.Assignment) bool {
 	for _, w := range a.Workers {
 		named[w.ID] = true
 	}
-	ms := r.byID()
+	ms := r.Defenders.byID()
 	for id, m := range ms {
 		f, err := m.Gather()
 		if err != nil || !named[id] || local.StateOf(f) != string(state.Stable) {
 			return false
 		}
 	}
-	return len(ms) == r.o.Defenders && len(r.Running()) == r.o.Defenders
+	return len(ms) == r.o.Defenders && len(r.Defenders.Running()) == r.o.Defenders
 }
 
 // victim returns the member that a fault picks, who is not the leader.
@@ -229,7 +229,7 @@ func (r *chaosRun) victim(f fault, a *partition.Assignment) (partition.Member, *
 	if f.Pick%3 == 0 && f.Kind != faultLeader {
 		w = a.Workers[f.Pick%len(a.Workers)]
 	}
-	m := r.byID()[w.ID]
+	m := r.Defenders.byID()[w.ID]
 	if m == nil {
 		return w, nil, fmt.Errorf("no process has the ID %s", w.ID)
 	}
@@ -239,30 +239,21 @@ func (r *chaosRun) victim(f fault, a *partition.Assignment) (partition.Member, *
 // occupy gives every slot of a worker a message that is worked on for a while:
 // half of them before their result is stored, half after it.
 func (r *chaosRun) occupy(ctx context.Context, a *partition.Assignment, id string) error {
-	r.Traffic.Hold.Store(int64(500 * time.Millisecond))
-	chambers := r.chambersBySlot()
-	want := r.Traffic.Forced.Load()
-	for i, slot := range r.slotsOf(a, id) {
+	r.Traffic.hold.Store(int64(500 * time.Millisecond))
+	chambers := r.Chambers.bySlot(r.o.Slots)
+	want := r.Traffic.forced.Load()
+	for i, slot := range r.Chambers.slotsOf(a, id) {
 		if i%2 == 0 {
-			r.Traffic.Named(chambers[slot][0], local.SlowContext)
+			r.Traffic.named(chambers[slot][0], slowContext)
 		} else {
-			r.Traffic.Press(chambers[slot][0])
+			r.Traffic.press(chambers[slot][0])
 		}
 		want++
 	}
-	if err := r.Wait(ctx, time.Minute, "the forced messages published", func() bool { return r.Traffic.Forced.Load() >= want }); err != nil {
+	if err := r.Wait(ctx, time.Minute, "the forced messages published", func() bool { return r.Traffic.forced.Load() >= want }); err != nil {
 		return err
 	}
 	return pause(ctx, 150*time.Millisecond)
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 func (r *chaosRun) inject(ctx context.Context, f fault, a *partition.Assignment) error {
@@ -291,23 +282,23 @@ func (r *chaosRun) inject(ctx context.Context, f fault, a *partition.Assignment)
 		return r.freeze(ctx, f, w, m)
 	case faultCut:
 		r.Say("The network of %s is cut %s", w.ID, f.Cut)
-		m.Links.Cut(f.Cut)
+		r.rig.linksOf(m).cut(f.Cut)
 		err := pause(ctx, f.For)
-		m.Links.Heal(f.Cut)
+		r.rig.linksOf(m).heal(f.Cut)
 		r.over = time.Now()
 		return err
 	case faultLeader:
 		return r.killPublishing(ctx, a, w, m)
 	default:
 		r.Say("%s is killed", w.ID)
-		r.Kill(m)
+		m.Kill()
 		return nil
 	}
 }
 
 // freeze stops a process past its lease, with messages in its hands.
 func (r *chaosRun) freeze(ctx context.Context, f fault, w partition.Member, m *local.Process) error {
-	z := audit.Freeze{Record: m.Options.Record, Claim: w.Claim, Stopped: time.Now()}
+	z := audit.Freeze{Record: r.rig.recordOf(m.Options), Claim: w.Claim, Stopped: time.Now()}
 	if err := freeze(m.OS); err != nil {
 		return fmt.Errorf("stopping %s: %w", w.ID, err)
 	}
@@ -342,17 +333,17 @@ func (r *chaosRun) killPublishing(ctx context.Context, a *partition.Assignment, 
 			}
 		}
 	}
-	r.OnEvent.Store(&on)
-	defer r.OnEvent.Store(nil)
+	r.View.SetOnEvent(on)
+	defer r.View.SetOnEvent(nil)
 	r.Say("%s is killed, and the leader, %s, is going to be when it plans for that", w.ID, a.Leader.ID)
-	r.Kill(m)
+	m.Kill()
 	select {
 	case id := <-plans:
-		leader := r.byID()[id]
+		leader := r.Defenders.byID()[id]
 		if leader == nil {
 			return fmt.Errorf("no process has the leader's ID %s", id)
 		}
-		r.Kill(leader)
+		leader.Kill()
 		r.Say("The leader, %s, is killed while it publishes", id)
 		return nil
 	case <-ctx.Done():
@@ -365,7 +356,7 @@ func (r *chaosRun) killPublishing(ctx context.Context, a *partition.Assignment, 
 // endServers kills one server, or all, or cuts their power, and starts them again. That
 // must move nothing.
 func (r *chaosRun) endServers(ctx context.Context, f fault, before *partition.Assignment) error {
-	victims := r.Brokers.Places()
+	victims := r.Servers.Places()
 	if f.Kind == faultServer || f.Kind == faultPower && f.Pick%2 == 0 {
 		victims = victims[f.Pick%len(victims):][:1]
 	}
@@ -374,17 +365,17 @@ func (r *chaosRun) endServers(ctx context.Context, f fault, before *partition.As
 	how := "are killed"
 	if f.Kind == faultPower {
 		how = "lose power"
-		if _, err := r.Brokers.CutPower(powercut.KeepTorn, rand.New(rand.NewPCG(r.o.Seed, uint64(f.Pick))), victims...); err != nil {
+		if _, err := r.rig.cutPower(r.Servers, powercut.KeepTorn, rand.New(rand.NewPCG(r.o.Seed, uint64(f.Pick))), victims...); err != nil {
 			return err
 		}
 	} else {
-		r.Brokers.Kill(victims...)
+		r.Servers.Kill(victims...)
 	}
-	r.Say("%d of %d NATS servers %s", len(victims), len(r.Brokers.Servers), how)
+	r.Say("%d of %d NATS servers %s", len(victims), len(r.Servers.Places()), how)
 	if err := pause(ctx, f.For); err != nil {
 		return err
 	}
-	if err := r.Brokers.Start(ctx); err != nil {
+	if err := r.Servers.Start(ctx); err != nil {
 		return err
 	}
 	r.over = time.Now()
@@ -427,8 +418,8 @@ func (r *chaosRun) stepDown(ctx context.Context, f fault) error {
 const copiesEach = 20
 
 func (r *chaosRun) publishAgain(ctx context.Context, f fault) error {
-	recent := r.Traffic.Published()
-	recent = slices.DeleteFunc(recent, func(p local.Publication) bool { return strings.HasPrefix(p.Ref.ID, local.PoisonContext) })
+	recent := r.Traffic.published()
+	recent = slices.DeleteFunc(recent, func(p publication) bool { return strings.HasPrefix(p.Ref.ID, poisonContext) })
 	recent = recent[max(0, len(recent)-20*copiesEach):]
 	for i := range 2 * copiesEach {
 		p := recent[(f.Pick+i*7)%len(recent)]
@@ -456,7 +447,7 @@ func (r *chaosRun) publishAgain(ctx context.Context, f fault) error {
 		if err != nil {
 			return err
 		}
-		r.Traffic.Add(local.Publication{Seq: seq, Key: p.Key, At: time.Now().UnixNano(), Ref: p.Ref})
+		r.Traffic.add(publication{Seq: seq, Key: p.Key, At: time.Now().UnixNano(), Ref: p.Ref})
 	}
 	r.Say("%d messages are published again under the same ID and %d under another", copiesEach, copiesEach)
 	return nil
@@ -491,8 +482,8 @@ func (r *chaosRun) doom(ctx context.Context, f fault) error {
 	}
 	chamber := f.Pick % len(r.Chambers)
 	r.Say("A message of %s kills its handler", r.Chambers[chamber])
-	r.Traffic.Named(chamber, local.PoisonContext)
-	r.Traffic.Publish(chamber, true) // and has a successor
+	r.Traffic.named(chamber, poisonContext)
+	r.Traffic.publish(chamber, true) // and has a successor
 	return r.Wait(ctx, recovered, "the poison message dead-lettered", func() bool {
 		n, err := r.deadLetters(ctx)
 		return err == nil && n > before
@@ -502,7 +493,7 @@ func (r *chaosRun) doom(ctx context.Context, f fault) error {
 // failChamber has a chamber's messages fail until another chamber of its slot has been
 // processed, by a new owner: the one that queued them is killed.
 func (r *chaosRun) failChamber(ctx context.Context, f fault, a *partition.Assignment) error {
-	chambers := r.chambersBySlot()
+	chambers := r.Chambers.bySlot(r.o.Slots)
 	slot := f.Pick % r.o.Slots
 	for len(chambers[slot]) < 2 {
 		slot = (slot + 1) % r.o.Slots
@@ -514,19 +505,19 @@ func (r *chaosRun) failChamber(ctx context.Context, f fault, a *partition.Assign
 		return fmt.Errorf("having a chamber fail: %w", err)
 	}
 	r.Say("%s fails, and %s, beside it in slot %d, does not", key, r.Chambers[other], slot)
-	r.Traffic.Failing(sick, "failing", file)
-	r.Traffic.Publish(sick, true) // waits behind it
+	r.Traffic.failing(sick, "failing", file)
+	r.Traffic.publish(sick, true) // waits behind it
 	if err := r.Wait(ctx, recovered, "its messages queued", func() bool {
 		p, err := partition.Open(r.Conn, defender.Group).RetryQueue(ctx)
 		return err == nil && p.Keys[key] > 1
 	}); err != nil {
 		return err
 	}
-	if m := r.byID()[a.OwnerOf(slot)]; m != nil {
+	if m := r.Defenders.byID()[a.OwnerOf(slot)]; m != nil {
 		r.Say("%s, the owner, is killed", a.OwnerOf(slot))
-		r.Kill(m)
+		m.Kill()
 	}
-	r.Traffic.Named(other, "beside")
+	r.Traffic.named(other, "beside")
 	queued := 0
 	if err := r.Wait(ctx, recovered, "the chamber beside it processed", func() bool {
 		if !r.processedNamed(ctx, other, "beside") {
@@ -554,7 +545,7 @@ func (r *chaosRun) failChamber(ctx context.Context, f fault, a *partition.Assign
 // processedNamed reports whether the last context of a chamber with a name that begins
 // so has a result.
 func (r *chaosRun) processedNamed(ctx context.Context, chamber int, name string) bool {
-	pubs := r.Traffic.Published()
+	pubs := r.Traffic.published()
 	for _, p := range slices.Backward(pubs) {
 		if p.Ref.Chamber == r.Chambers[chamber] && strings.HasPrefix(p.Ref.ID, name) {
 			_, err := r.Store.UChart(ctx, p.Ref.Chamber, p.Ref.ID)
@@ -576,16 +567,16 @@ func (r *chaosRun) deadLetters(ctx context.Context) (uint64, error) {
 
 // judge has the auditor account for all messages.
 func (r *chaosRun) judge(ctx context.Context, faults []fault) error {
-	pubs := r.Traffic.Published()
+	pubs := r.Traffic.published()
 	if err := r.keepPublished(pubs); err != nil {
 		return err
 	}
 	published := make([]audit.Published, len(pubs))
 	for i, p := range pubs {
-		published[i] = audit.Published{Sequence: p.Seq, Key: p.Key, Context: p.Ref.ID, Poison: strings.HasPrefix(p.Ref.ID, local.PoisonContext)}
+		published[i] = audit.Published{Sequence: p.Seq, Key: p.Key, Context: p.Ref.ID, Poison: strings.HasPrefix(p.Ref.ID, poisonContext)}
 	}
 	deaths := map[string]time.Time{}
-	for file, ns := range r.Endings() {
+	for file, ns := range r.endings() {
 		deaths[file] = time.Unix(0, ns)
 	}
 	a, err := r.auditor.Account(ctx, published, deaths, r.freezes)
@@ -617,7 +608,7 @@ func (r *chaosRun) judge(ctx context.Context, faults []fault) error {
 	rep.check("poison messages dead-lettered, once, without a result", fmt.Sprint(a.Poison), a.Poison > 0 && a.DeadLetters-a.WronglyDead == a.Poison && a.PoisonStored+a.DeadTwice+a.StoredAndDead == 0, "%d", a.DeadLetters-a.WronglyDead)
 	equal(rep, "healthy messages dead-lettered", 0, a.WronglyDead)
 	rep.check("results stored by a zombie after its successor's", "0", a.ZombieEffects == 0 && a.Freezes > 0, "%d, of %d stopped past their lease, which had %d runs to end; %d stored before a successor had come to the chamber", a.ZombieEffects, a.Freezes, a.ZombieTails, a.ZombieStores)
-	rep.measure("fence_rejections", r.Total("defender_fence_rejections_total"))
+	rep.measure("fence_rejections", r.Defenders.total("defender_fence_rejections_total"))
 	rep.check("slots moved by servers that were restarted", "0, no plan", r.moved == 0 && r.plans == 0, "%d, %d plans %s", r.moved, r.plans, strings.Join(r.mishaps, "; "))
 	if n := r.counts[faultFailing]; r.o.RetryAttempts > 0 {
 		rep.check("chambers that went on while the one beside them failed", fmt.Sprint(n), n > 0 && r.beside == n, "%d", r.beside)
@@ -626,6 +617,6 @@ func (r *chaosRun) judge(ctx context.Context, faults []fault) error {
 	d := distribution(r.recovery)
 	rep.measure("recovery_ms", d)
 	rep.check("end of a fault to all defenders STABLE, ms", "measured", true, "%s", d)
-	r.checkEpochs()
+	r.check.epochs()
 	return nil
 }

@@ -6,8 +6,6 @@ import (
 	"reflect"
 	"testing"
 	"time"
-
-	"github.com/muster-dev/muster/local"
 )
 
 func TestAScheduleIsTheSameForASeedAndHasEveryKindOfFault(t *testing.T) {
@@ -60,7 +58,7 @@ func TestALinkHoldsWhatIsSentWhileItIsCut(t *testing.T) {
 			accepted <- c
 		}
 	}()
-	all, urls, err := local.NewLinks(t.Context(), "nats://"+server.Addr().String())
+	all, urls, err := newLinks(t.Context(), "nats://"+server.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +77,7 @@ func TestALinkHoldsWhatIsSentWhileItIsCut(t *testing.T) {
 	pass(t, client, behind, "there")
 	pass(t, behind, client, "and back")
 
-	all.Cut(local.CutToServer)
+	all.cut(cutToServer)
 	if _, err := io.WriteString(client, "held"); err != nil {
 		t.Fatal(err)
 	}
@@ -93,11 +91,11 @@ func TestALinkHoldsWhatIsSentWhileItIsCut(t *testing.T) {
 	if err := behind.SetReadDeadline(time.Time{}); err != nil {
 		t.Fatal(err)
 	}
-	all.Heal(local.CutToServer)
+	all.heal(cutToServer)
 	read(t, behind, "held")
 
-	all.Cut(local.CutAndReset)
-	all.Heal(local.CutAndReset)
+	all.cut(cutAndReset)
+	all.heal(cutAndReset)
 	if n, err := behind.Read(make([]byte, 10)); err == nil {
 		t.Errorf("%d bytes of a connection that has ended", n)
 	}

@@ -2,11 +2,7 @@ package e2e
 
 import (
 	"cmp"
-	"math"
 	"slices"
-	"time"
-
-	"github.com/muster-dev/muster/local"
 )
 
 // findings are what a comparison of all publications with all runs gives.
@@ -24,7 +20,7 @@ type findings struct {
 // examine compares what was published with what was processed. ended gives, by
 // recorder file, when a killed incarnation was gone; its runs can't have gone on
 // after that.
-func examine(pubs []local.Publication, runs []run, ended map[string]int64) findings {
+func examine(pubs []publication, runs []run, ended map[string]int64) findings {
 	f := findings{Published: len(pubs)}
 	completions := map[uint64]int{}
 	for _, r := range runs {
@@ -80,19 +76,6 @@ func overlaps(rs []run, ended map[string]int64) int {
 	return n
 }
 
-// until returns when a run was over, ns: one that is still open went on until its
-// incarnation was gone, or goes on. ended gives, by recorder file, when a killed
-// incarnation was gone.
-func (r run) until(ended map[string]int64) int64 {
-	if r.end != 0 {
-		return r.end
-	}
-	if gone, ok := ended[r.file]; ok {
-		return gone
-	}
-	return math.MaxInt64
-}
-
 // disorder counts the messages of one key that began before an earlier one had
 // been completed.
 func disorder(order []uint64, rs []run) int {
@@ -116,17 +99,4 @@ func disorder(order []uint64, rs []run) int {
 		}
 	}
 	return n
-}
-
-// distribution of durations, in milliseconds.
-func distribution(ds []time.Duration) Distribution {
-	if len(ds) == 0 {
-		return Distribution{}
-	}
-	slices.Sort(ds)
-	at := func(q float64) float64 {
-		i := int(math.Ceil(q*float64(len(ds)))) - 1
-		return math.Round(float64(ds[max(i, 0)])/1e4) / 100
-	}
-	return Distribution{N: len(ds), P50: at(.5), P99: at(.99), Max: at(1)}
 }

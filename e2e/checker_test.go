@@ -5,14 +5,12 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
-
-	"github.com/muster-dev/muster/local"
 )
 
-func pubs(keys ...string) []local.Publication {
-	var ps []local.Publication
+func pubs(keys ...string) []publication {
+	var ps []publication
 	for i, k := range keys {
-		ps = append(ps, local.Publication{Seq: uint64(i + 1), Key: k, At: int64(i)})
+		ps = append(ps, publication{Seq: uint64(i + 1), Key: k, At: int64(i)})
 	}
 	return ps
 }
@@ -21,7 +19,7 @@ func TestExamineFindsWhatMustNotHappen(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name  string
-		pubs  []local.Publication
+		pubs  []publication
 		runs  []run
 		ended map[string]int64
 		want  findings

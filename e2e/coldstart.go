@@ -8,16 +8,21 @@ import (
 	"github.com/muster-dev/muster/partition/event"
 )
 
+// coldStartRun is a run of scenario cold-start.
+type coldStartRun struct{ *session }
+
 // coldStart: every chamber has a message when the first defender comes.
-func coldStart(ctx context.Context, s *session) error {
+func coldStart(ctx context.Context, s *session) error { return coldStartRun{s}.run(ctx) }
+
+func (s coldStartRun) run(ctx context.Context) error {
 	n := s.o.Defenders
 	for i := range s.Chambers {
-		s.Traffic.Publish(i, true)
+		s.Traffic.publish(i, true)
 	}
-	if err := s.Wait(ctx, 2*time.Minute, "a message for each chamber published", func() bool { return s.Traffic.Waiting.Load() == 0 }); err != nil {
+	if err := s.Wait(ctx, 2*time.Minute, "a message for each chamber published", func() bool { return s.Traffic.Waiting() == 0 }); err != nil {
 		return err
 	}
-	if err := s.Expect(ctx, n); err != nil {
+	if err := s.expect(ctx, n); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -28,8 +33,8 @@ func coldStart(ctx context.Context, s *session) error {
 	case "joining-crash":
 		err = s.coldCrash(ctx)
 	default:
-		s.Say("Starting %d defenders with %d messages waiting", n, s.Traffic.Total.Load())
-		_, err = s.Add(ctx, n)
+		s.Say("Starting %d defenders with %d messages waiting", n, s.Traffic.Total())
+		_, err = s.Defenders.Add(ctx, n)
 	}
 	if err != nil {
 		return err
@@ -51,14 +56,14 @@ func coldStart(ctx context.Context, s *session) error {
 		return err
 	}
 	r, last := s.report, s.View.Latest()
-	s.checkSpread(last, n)
+	s.check.spread(last, n)
 	want := uint64(1)
 	if s.o.Case == "partial" {
 		want = 2
 	}
 	equal(r, "map version", want, last.Version)
 	if s.o.Case == "restart" {
-		s.checkNothingMoved(first, last)
+		s.check.nothingMoved(first, last)
 	}
 	ids := map[string]bool{}
 	for _, w := range first.Workers {
@@ -69,7 +74,7 @@ func coldStart(ctx context.Context, s *session) error {
 	return nil
 }
 
-func (s *session) coldTimes(began, settled time.Time, runs []run) {
+func (s coldStartRun) coldTimes(began, settled time.Time, runs []run) {
 	r := s.report
 	var window time.Duration
 	for _, e := range s.View.Since(began) {
@@ -96,65 +101,65 @@ func (s *session) coldTimes(began, settled time.Time, runs []run) {
 }
 
 // coldPartial: a third of the defenders can't start before the window is over.
-func (s *session) coldPartial(ctx context.Context) error {
+func (s coldStartRun) coldPartial(ctx context.Context) error {
 	n := s.o.Defenders
 	some := max(1, n*2/3)
 	s.Say("Starting %d of %d defenders; the others can't be placed yet", some, n)
-	if _, err := s.Add(ctx, some); err != nil {
+	if _, err := s.Defenders.Add(ctx, some); err != nil {
 		return err
 	}
 	if err := s.Wait(ctx, 90*time.Second, fmt.Sprintf("%d defenders STABLE", some), func() bool { return s.View.Stable(some) }); err != nil {
 		return err
 	}
 	s.Say("%d defenders STABLE; the other %d start", some, n-some)
-	s.measure("partial_defenders", some)
-	_, err := s.Add(ctx, n-some)
+	s.report.measure("partial_defenders", some)
+	_, err := s.Defenders.Add(ctx, n-some)
 	return err
 }
 
 // coldCrash: one of the first dies during the window, and is replaced.
-func (s *session) coldCrash(ctx context.Context) error {
+func (s coldStartRun) coldCrash(ctx context.Context) error {
 	n := s.o.Defenders
 	s.Say("Starting %d defenders; one will crash during the window", n)
 	began := time.Now()
-	added, err := s.Add(ctx, n-1)
+	added, err := s.Defenders.Add(ctx, n-1)
 	if err != nil {
 		return err
 	}
-	if err := s.Wait(ctx, 30*time.Second, "the defenders detected", func() bool { return s.countEvents(began, event.WorkerJoined) >= n-1 }); err != nil {
+	if err := s.Wait(ctx, 30*time.Second, "the defenders detected", func() bool { return s.View.count(began, event.WorkerJoined) >= n-1 }); err != nil {
 		return err
 	}
 	victim := added[len(added)/2]
-	id := s.idOf(victim)
-	s.Kill(victim)
+	id := idOf(victim)
+	victim.Kill()
 	crashed := time.Now()
 	s.Say("%s crashes during the window", id)
-	if err := s.Wait(ctx, 15*time.Second, "the crash noticed", func() bool { return s.goneSince(crashed, id) }); err != nil {
+	if err := s.Wait(ctx, 15*time.Second, "the crash noticed", func() bool { return s.View.gone(crashed, id) }); err != nil {
 		return err
 	}
-	_, err = s.Add(ctx, 2)
+	_, err = s.Defenders.Add(ctx, 2)
 	return err
 }
 
 // restartAll stops all defenders and restarts as many: they come back under
 // the same names, to the same chambers.
-func (s *session) restartAll(ctx context.Context) error {
-	old := s.Running()
+func (s coldStartRun) restartAll(ctx context.Context) error {
+	old := s.Defenders.Running()
 	s.Say("All %d defenders are stopped and started again", len(old))
 	for _, m := range old {
 		m.Stop()
 	}
-	if err := s.ended(ctx, old, 40*time.Second); err != nil {
+	if err := ended(ctx, old, 40*time.Second); err != nil {
 		return err
 	}
-	if _, err := s.Add(ctx, len(old)); err != nil {
+	if _, err := s.Defenders.Add(ctx, len(old)); err != nil {
 		return err
 	}
 	began := time.Now()
-	if err := s.Wait(ctx, 60*time.Second, "all defenders STABLE again", func() bool { return s.View.Stable(len(old)) && len(s.byID()) == len(old) }); err != nil {
+	if err := s.Wait(ctx, 60*time.Second, "all defenders STABLE again", func() bool { return s.View.Stable(len(old)) && len(s.Defenders.byID()) == len(old) }); err != nil {
 		return err
 	}
 	s.Say("%d defenders STABLE again after %.1f s", len(old), time.Since(began).Seconds())
-	s.measure("restart_s", seconds(time.Since(began)))
+	s.report.measure("restart_s", seconds(time.Since(began)))
 	return nil
 }

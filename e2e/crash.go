@@ -11,16 +11,21 @@ import (
 	"github.com/muster-dev/muster/partition/event"
 )
 
+// crashRun is a run of scenario crash.
+type crashRun struct{ *session }
+
 // crash kills one defender process after the other under load, each with a
 // message pending on every slot it has, and replaces it.
-func crash(ctx context.Context, s *session) error {
-	if err := s.Begin(ctx); err != nil {
+func crash(ctx context.Context, s *session) error { return crashRun{s}.run(ctx) }
+
+func (s crashRun) run(ctx context.Context) error {
+	if err := s.begin(ctx); err != nil {
 		return err
 	}
 	if err := s.warmUp(ctx); err != nil {
 		return err
 	}
-	if err := s.Expect(ctx, s.o.Defenders); err != nil {
+	if err := s.expect(ctx, s.o.Defenders); err != nil {
 		return err
 	}
 	rng := rand.New(rand.NewPCG(s.o.Seed, 1))
@@ -32,7 +37,7 @@ func crash(ctx context.Context, s *session) error {
 		}
 		kills = append(kills, k)
 	}
-	if err := s.Drain(ctx); err != nil {
+	if err := s.drain(ctx); err != nil {
 		return err
 	}
 	return s.judgeCrash(kills)
@@ -46,29 +51,29 @@ type kill struct {
 	slots  []int
 }
 
-func (s *session) killOne(ctx context.Context, rng *rand.Rand, i int) (kill, error) {
+func (s crashRun) killOne(ctx context.Context, rng *rand.Rand, i int) (kill, error) {
 	a := s.View.Latest()
 	victim := a.Workers[rng.IntN(len(a.Workers))]
-	m := s.ProcessOf(victim.ID)
+	m := s.Defenders.byID()[victim.ID]
 	if m == nil {
 		return kill{}, fmt.Errorf("no process has the ID %s", victim.ID)
 	}
 	k := kill{id: victim.ID, leader: victim == a.Leader}
-	chambers := s.chambersBySlot()
+	chambers := s.Chambers.bySlot(s.o.Slots)
 	for slot := range a.Owner {
 		if a.OwnerOf(slot) == victim.ID && len(chambers[slot]) > 0 {
 			k.slots = append(k.slots, slot)
 			// Two: one is in flight when the kill comes, one waits.
 			for range 2 {
-				s.Traffic.Publish(chambers[slot][0], true)
+				s.Traffic.publish(chambers[slot][0], true)
 			}
 		}
 	}
-	if err := s.Wait(ctx, 30*time.Second, "the forced messages published", func() bool { return s.Traffic.Waiting.Load() < 5 }); err != nil {
+	if err := s.Wait(ctx, 30*time.Second, "the forced messages published", func() bool { return s.Traffic.Waiting() < 5 }); err != nil {
 		return k, err
 	}
-	k.at = s.Kill(m)
-	if _, err := s.Add(ctx, 1); err != nil {
+	k.at = m.Kill()
+	if _, err := s.Defenders.Add(ctx, 1); err != nil {
 		return k, err
 	}
 	if err := s.Wait(ctx, 60*time.Second, "all defenders STABLE again", func() bool {
@@ -80,17 +85,17 @@ func (s *session) killOne(ctx context.Context, rng *rand.Rand, i int) (kill, err
 	return k, nil
 }
 
-func (s *session) judgeCrash(kills []kill) error {
+func (s crashRun) judgeCrash(kills []kill) error {
 	runs, err := s.runs()
 	if err != nil {
 		return err
 	}
-	s.checkMessages(s.Traffic.Published(), runs)
+	s.check.messages(s.Traffic.published(), runs)
 	starts := map[int][]run{}
 	for _, r := range runs {
 		starts[r.slot] = append(starts[r.slot], r)
 	}
-	ended := s.Endings()
+	ended := s.endings()
 	var all, of []time.Duration
 	unresumed, idle, leaders := 0, 0, 0
 	for _, k := range kills {
@@ -141,7 +146,7 @@ func (s *session) judgeCrash(kills []kill) error {
 	r.measure("kill_to_declared_dead_ms", dd)
 	r.check("deaths declared by the leader", fmt.Sprint(len(kills)), dd.N == len(kills), "%s", dd)
 	last := s.View.Latest()
-	counts := s.chamberCounts(last)
+	counts := s.Chambers.counts(last)
 	r.measure("min_chambers", slices.Min(counts))
 	r.measure("max_chambers", slices.Max(counts))
 	// Timed: whom a busy machine keeps from renewing its lease has none for a moment.

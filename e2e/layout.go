@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -36,17 +35,22 @@ type relayout struct {
 	took     time.Duration
 }
 
+// layoutRun is a run of scenario layout.
+type layoutRun struct{ *session }
+
 // changeLayout doubles the number of slots under load, with a handler at work and
 // a message waiting in each: once, there and back, or with the leader killed in
 // the middle.
-func changeLayout(ctx context.Context, s *session) error {
-	if err := s.Begin(ctx); err != nil {
+func changeLayout(ctx context.Context, s *session) error { return layoutRun{s}.run(ctx) }
+
+func (s layoutRun) run(ctx context.Context) error {
+	if err := s.begin(ctx); err != nil {
 		return err
 	}
 	if err := s.warmUp(ctx); err != nil {
 		return err
 	}
-	if err := s.Expect(ctx, s.o.Defenders); err != nil {
+	if err := s.expect(ctx, s.o.Defenders); err != nil {
 		return err
 	}
 	var changes []relayout
@@ -69,16 +73,16 @@ func changeLayout(ctx context.Context, s *session) error {
 }
 
 // relayout changes the number of slots while every one of them is pressed.
-func (s *session) relayout(ctx context.Context, to int) (relayout, error) {
+func (s layoutRun) relayout(ctx context.Context, to int) (relayout, error) {
 	c := relayout{before: s.View.Latest(), to: to}
 	c.from = c.before.Slots
-	s.Traffic.Hold.Store(int64(layoutHold))
-	pressed := s.oneOfEach(c.from)
+	s.Traffic.hold.Store(int64(layoutHold))
+	pressed := s.Chambers.oneOfEach(c.from)
 	// The moment the map is seen every slot there will be gets one more.
 	s.View.SetOnMap(func(m local.SeenMap) {
 		if m.Slots == to {
-			for _, ch := range s.oneOfEach(to) {
-				s.Traffic.Publish(ch, true)
+			for _, ch := range s.Chambers.oneOfEach(to) {
+				s.Traffic.publish(ch, true)
 			}
 		}
 	})
@@ -86,13 +90,13 @@ func (s *session) relayout(ctx context.Context, to int) (relayout, error) {
 	if err != nil {
 		return c, err
 	}
-	want := s.Traffic.Forced.Load() + int64(len(pressed))
+	want := s.Traffic.forced.Load() + int64(len(pressed))
 	for range 2 {
 		for _, ch := range pressed {
-			s.Traffic.Press(ch)
+			s.Traffic.press(ch)
 		}
 	}
-	if err := s.Wait(ctx, 3*time.Minute, "messages in work in the slots", func() bool { return s.Traffic.Forced.Load() >= want }); err != nil {
+	if err := s.Wait(ctx, 3*time.Minute, "messages in work in the slots", func() bool { return s.Traffic.forced.Load() >= want }); err != nil {
 		return c, err
 	}
 	pressure, release := context.WithCancel(ctx)
@@ -119,7 +123,7 @@ func (s *session) relayout(ctx context.Context, to int) (relayout, error) {
 			return c, err
 		}
 	}
-	n := len(s.Running())
+	n := len(s.Defenders.Running())
 	if err := s.Wait(ctx, 3*time.Minute, fmt.Sprintf("%d slots, and all defenders STABLE", to), func() bool {
 		return s.View.Latest().Slots == to && s.View.Stable(n)
 	}); err != nil {
@@ -130,19 +134,9 @@ func (s *session) relayout(ctx context.Context, to int) (relayout, error) {
 	return c, nil
 }
 
-// oneOfEach returns a chamber of each of n slots that has any.
-func (s *session) oneOfEach(slots int) []int {
-	bySlot := s.chambersOf(slots)
-	var out []int
-	for _, slot := range slices.Sorted(maps.Keys(bySlot)) {
-		out = append(out, bySlot[slot][0])
-	}
-	return out
-}
-
 // keepPressing keeps a message in work in each slot that chambers are named of,
 // and one waiting behind it.
-func (s *session) keepPressing(ctx context.Context, chambers []int, waiting func() (uint64, error)) {
+func (s layoutRun) keepPressing(ctx context.Context, chambers []int, waiting func() (uint64, error)) {
 	t := time.NewTicker(layoutHold + s.o.Work)
 	defer t.Stop()
 	for {
@@ -152,17 +146,17 @@ func (s *session) keepPressing(ctx context.Context, chambers []int, waiting func
 		case <-t.C:
 		}
 		// No more than that, or everything ends with a long queue.
-		if n, err := waiting(); err != nil || n > uint64(2*len(chambers)) || s.Traffic.Waiting.Load() > 0 {
+		if n, err := waiting(); err != nil || n > uint64(2*len(chambers)) || s.Traffic.Waiting() > 0 {
 			continue
 		}
 		for _, ch := range chambers {
-			s.Traffic.Press(ch)
+			s.Traffic.press(ch)
 		}
 	}
 }
 
 // killMidChange kills the leader when some slots have changed, and others not.
-func (s *session) killMidChange(ctx context.Context, c *relayout) error {
+func (s layoutRun) killMidChange(ctx context.Context, c *relayout) error {
 	if err := s.Wait(ctx, time.Minute, "the change under way", func() bool {
 		a := s.View.Latest()
 		return a.Former != nil && len(a.Taking) < a.Slots
@@ -170,17 +164,17 @@ func (s *session) killMidChange(ctx context.Context, c *relayout) error {
 		return err
 	}
 	a := s.View.Latest()
-	m := s.byID()[a.Leader.ID]
+	m := s.Defenders.byID()[a.Leader.ID]
 	if m == nil {
 		return fmt.Errorf("no member has the leader's ID %s", a.Leader.ID)
 	}
-	s.Kill(m)
+	m.Kill()
 	c.dead = a.Leader.ID
 	s.Say("The leader, %s, is killed with %d of %d slots changed", c.dead, a.Slots-len(a.Taking), a.Slots)
-	return s.Expect(ctx, s.o.Defenders-1)
+	return s.expect(ctx, s.o.Defenders-1)
 }
 
-func (s *session) judgeLayout(ctx context.Context, changes []relayout, runs []run) error {
+func (s layoutRun) judgeLayout(ctx context.Context, changes []relayout, runs []run) error {
 	r, last := s.report, s.View.Latest()
 	for _, c := range changes {
 		name := fmt.Sprintf("%d to %d slots: ", c.from, c.to)
@@ -189,16 +183,16 @@ func (s *session) judgeLayout(ctx context.Context, changes []relayout, runs []ru
 		r.measure(fmt.Sprintf("layout_%d_to_%d_s", c.from, c.to), seconds(c.took))
 		r.measure(fmt.Sprintf("layout_%d_to_%d_pause_ms", c.from, c.to), d)
 		r.check(name+"pause of a slot, ms", "measured", d.N > 0, "%s", d)
-		pressed := len(s.oneOfEach(c.from))
+		pressed := len(s.Chambers.oneOfEach(c.from))
 		r.timed(name+"slots that changed with a handler in flight", fmt.Sprintf("at least %d", pressed/8), busy >= pressed/8, "%d of %d", busy, c.from)
 	}
 	final := changes[len(changes)-1]
 	equal(r, "slots", final.to, last.Slots)
 	equal(r, "generation of the layout", 1+len(changes), last.Layout)
-	equal(r, "handoffs that were forced", 0, s.countEvents(changes[0].began, event.HandoffForced))
+	equal(r, "handoffs that were forced", 0, s.View.count(changes[0].began, event.HandoffForced))
 	if final.dead == "" {
 		equal(r, "map versions", uint64(len(changes)), last.Version-changes[0].before.Version)
-		equal(r, "leases lost", 0, s.countEvents(changes[0].began, event.IdentityLost))
+		equal(r, "leases lost", 0, s.View.count(changes[0].began, event.IdentityLost))
 	} else {
 		r.check("the change went on under another leader", "not "+final.dead, last.Leader.ID != final.dead, "%s", last.Leader.ID)
 	}
@@ -212,26 +206,26 @@ func (s *session) judgeLayout(ctx context.Context, changes []relayout, runs []ru
 	}
 	equal(r, "consumers of the stream", final.to, consumers)
 	s.checkLayoutSpread(last)
-	s.checkEpochs()
+	s.check.epochs()
 	return nil
 }
 
 // checkLayoutSpread checks that all chambers are covered, and as evenly as slots
 // allow.
-func (s *session) checkLayoutSpread(a *partition.Assignment) {
-	counts := s.chamberCounts(a)
+func (s layoutRun) checkLayoutSpread(a *partition.Assignment) {
+	counts := s.Chambers.counts(a)
 	covered := 0
 	for _, n := range counts {
 		covered += n
 	}
 	equal(s.report, "chambers covered", s.o.Chambers, covered)
-	equal(s.report, "defenders in the map", len(s.Running()), len(a.Workers))
+	equal(s.report, "defenders in the map", len(s.Defenders.Running()), len(a.Workers))
 	mean := float64(s.o.Chambers) / float64(len(a.Workers))
 	most := max(1.05*mean, mean+1)
 	if s.o.Case == "leader-crash" {
 		// Only the dead one's slots have moved, each to who had least then: nobody
 		// has more than the mean and one slot.
-		for _, chambers := range s.chambersOf(a.Slots) {
+		for _, chambers := range s.Chambers.bySlot(a.Slots) {
 			most = max(most, mean+float64(len(chambers)))
 		}
 	}
@@ -245,7 +239,7 @@ func (s *session) checkLayoutSpread(a *partition.Assignment) {
 // slot that they are in before it was given up, or the receipt of the next message if
 // that was later, to the next start. It counts the former slots that were given up
 // with a handler at work.
-func (s *session) layoutPauses(c relayout, runs []run) (pauses []time.Duration, busy int) {
+func (s layoutRun) layoutPauses(c relayout, runs []run) (pauses []time.Duration, busy int) {
 	smaller, larger := min(c.from, c.to), max(c.from, c.to)
 	released := map[int]int64{} // by slot of the smaller division, when the last of its keys was given up
 	for _, e := range s.View.Since(c.began) {

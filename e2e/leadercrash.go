@@ -21,10 +21,15 @@ type leaderDeath struct {
 	plans uint64 // version before
 }
 
+// leaderCrashRun is a run of scenario leader-crash.
+type leaderCrashRun struct{ *session }
+
 // leaderCrash kills the leader: in peace, during a window, or in the middle of a
 // rebalancing.
-func leaderCrash(ctx context.Context, s *session) error {
-	if err := s.Begin(ctx); err != nil {
+func leaderCrash(ctx context.Context, s *session) error { return leaderCrashRun{s}.run(ctx) }
+
+func (s leaderCrashRun) run(ctx context.Context) error {
+	if err := s.begin(ctx); err != nil {
 		return err
 	}
 	if err := s.warmUp(ctx); err != nil {
@@ -37,7 +42,7 @@ func leaderCrash(ctx context.Context, s *session) error {
 	switch s.o.Case {
 	case "":
 		for range leaderKills {
-			if err := s.Expect(ctx, to); err != nil {
+			if err := s.expect(ctx, to); err != nil {
 				return err
 			}
 			d, err := s.killLeader(ctx, 2)
@@ -45,7 +50,7 @@ func leaderCrash(ctx context.Context, s *session) error {
 				return err
 			}
 			deaths = append(deaths, d)
-			if _, err := s.Add(ctx, 1); err != nil {
+			if _, err := s.Defenders.Add(ctx, 1); err != nil {
 				return err
 			}
 			if err := s.calm(ctx, to, d); err != nil {
@@ -64,7 +69,7 @@ func leaderCrash(ctx context.Context, s *session) error {
 			return err
 		}
 		deaths = append(deaths, d)
-		if _, err := s.Add(ctx, 1); err != nil {
+		if _, err := s.Defenders.Add(ctx, 1); err != nil {
 			return err
 		}
 		if err := s.calm(ctx, to, d); err != nil {
@@ -75,13 +80,13 @@ func leaderCrash(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	s.checkSpread(s.View.Latest(), to)
+	s.check.spread(s.View.Latest(), to)
 	s.judgeLeaderCrash(deaths, runs)
 	return nil
 }
 
 // calm waits until as many as should be there share everything without the dead.
-func (s *session) calm(ctx context.Context, n int, d leaderDeath) error {
+func (s leaderCrashRun) calm(ctx context.Context, n int, d leaderDeath) error {
 	if err := s.Wait(ctx, 60*time.Second, fmt.Sprintf("%d defenders STABLE", n), func() bool {
 		a := s.View.Latest()
 		return a.Epoch > d.epoch && s.View.Stable(n)
@@ -94,71 +99,71 @@ func (s *session) calm(ctx context.Context, n int, d leaderDeath) error {
 }
 
 // killLeader kills the leader with n messages on every slot it has.
-func (s *session) killLeader(ctx context.Context, each int) (leaderDeath, error) {
+func (s leaderCrashRun) killLeader(ctx context.Context, each int) (leaderDeath, error) {
 	a := s.View.Latest()
 	d := leaderDeath{kill: kill{id: a.Leader.ID, leader: true}, epoch: a.Epoch, plans: a.Version}
-	m := s.byID()[a.Leader.ID]
+	m := s.Defenders.byID()[a.Leader.ID]
 	if m == nil {
 		return d, fmt.Errorf("no member has the leader's ID %s", a.Leader.ID)
 	}
-	d.slots = s.slotsOf(a, a.Leader.ID)
+	d.slots = s.Chambers.slotsOf(a, a.Leader.ID)
 	if each > 0 {
-		s.Traffic.Hold.Store(int64(time.Second))
+		s.Traffic.hold.Store(int64(time.Second))
 		if err := s.busy(ctx, a, []string{a.Leader.ID}, each); err != nil {
 			return d, err
 		}
 	}
-	d.at = s.Kill(m)
+	d.at = m.Kill()
 	s.Say("The leader, %s, is killed with %d slots", d.id, len(d.slots))
 	return d, nil
 }
 
 // killInWindow: joining workers are waited for when the leader dies; nobody knows how
 // many will come.
-func (s *session) killInWindow(ctx context.Context) (leaderDeath, error) {
+func (s leaderCrashRun) killInWindow(ctx context.Context) (leaderDeath, error) {
 	if err := s.SetExpected(ctx, 0); err != nil {
 		return leaderDeath{}, err
 	}
 	began := time.Now()
 	n := s.o.joining()
 	s.Say("Scaling %d → %d defenders; the leader will be killed during the window", s.o.Defenders, s.o.Defenders+n)
-	if _, err := s.Add(ctx, n); err != nil {
+	if _, err := s.Defenders.Add(ctx, n); err != nil {
 		return leaderDeath{}, err
 	}
-	if err := s.Wait(ctx, 30*time.Second, "the joining workers detected", func() bool { return s.countEvents(began, event.WorkerJoined) >= n }); err != nil {
+	if err := s.Wait(ctx, 30*time.Second, "the joining workers detected", func() bool { return s.View.count(began, event.WorkerJoined) >= n }); err != nil {
 		return leaderDeath{}, err
 	}
 	return s.killLeader(ctx, 2)
 }
 
 // killMidRebalance: the leader dies when its map is out and the handoffs go on.
-func (s *session) killMidRebalance(ctx context.Context, before *partition.Assignment) (leaderDeath, error) {
+func (s leaderCrashRun) killMidRebalance(ctx context.Context, before *partition.Assignment) (leaderDeath, error) {
 	n := s.o.joining()
-	if err := s.Expect(ctx, s.o.Defenders+n); err != nil {
+	if err := s.expect(ctx, s.o.Defenders+n); err != nil {
 		return leaderDeath{}, err
 	}
-	m := s.byID()[before.Leader.ID]
+	m := s.Defenders.byID()[before.Leader.ID]
 	if m == nil {
 		return leaderDeath{}, fmt.Errorf("no member has the leader's ID %s", before.Leader.ID)
 	}
-	d := leaderDeath{kill: kill{id: before.Leader.ID, leader: true, slots: s.slotsOf(before, before.Leader.ID)}, epoch: before.Epoch, plans: before.Version}
-	s.Traffic.Hold.Store(int64(time.Second))
+	d := leaderDeath{kill: kill{id: before.Leader.ID, leader: true, slots: s.Chambers.slotsOf(before, before.Leader.ID)}, epoch: before.Epoch, plans: before.Version}
+	s.Traffic.hold.Store(int64(time.Second))
 	if err := s.busy(ctx, before, []string{d.id}, 2); err != nil {
 		return d, err
 	}
-	chambers := s.chambersBySlot()
+	chambers := s.Chambers.bySlot(s.o.Slots)
 	out := make(chan struct{})
 	var once sync.Once
 	s.View.SetOnMap(func(a local.SeenMap) {
 		once.Do(func() { close(out) })
 		for slot := range a.Moves {
 			for _, ch := range chambers[slot] {
-				s.Traffic.Publish(ch, true)
+				s.Traffic.publish(ch, true)
 			}
 		}
 	})
 	s.Say("Scaling %d → %d defenders; the leader will be killed when its map is out", s.o.Defenders, s.o.Defenders+n)
-	if _, err := s.Add(ctx, n); err != nil {
+	if _, err := s.Defenders.Add(ctx, n); err != nil {
 		return d, err
 	}
 	select {
@@ -168,18 +173,18 @@ func (s *session) killMidRebalance(ctx context.Context, before *partition.Assign
 	case <-time.After(60 * time.Second):
 		return d, fmt.Errorf("not within 60 s: a map for the joining workers")
 	}
-	d.at = s.Kill(m)
+	d.at = m.Kill()
 	s.Say("The leader, %s, is killed with %d handoffs under way", d.id, len(s.View.Latest().Moves))
 	return d, nil
 }
 
-func (s *session) judgeLeaderCrash(deaths []leaderDeath, runs []run) {
+func (s leaderCrashRun) judgeLeaderCrash(deaths []leaderDeath, runs []run) {
 	r := s.report
 	starts := map[int][]run{}
 	for _, x := range runs {
 		starts[x.slot] = append(starts[x.slot], x)
 	}
-	ended := s.Endings()
+	ended := s.endings()
 	var resume, elect []time.Duration
 	unresumed := 0
 	for _, d := range deaths {
@@ -204,5 +209,5 @@ func (s *session) judgeLeaderCrash(deaths []leaderDeath, runs []run) {
 	r.measure("kill_of_leader_to_first_start_ms", re)
 	r.check("leaders elected", fmt.Sprint(len(deaths)), el.N == len(deaths), "%d, ms after the kill: %s", el.N, el)
 	r.check("the dead leader's slots that resumed elsewhere", "all", unresumed == 0 && re.N > 0, "%d, %d did not; ms after the kill: %s", re.N, unresumed, re)
-	s.checkEpochs()
+	s.check.epochs()
 }

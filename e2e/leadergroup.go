@@ -79,13 +79,13 @@ func leaderGroupCrash(ctx context.Context, s *session) error {
 }
 
 func (g *leaderGroup) run(ctx context.Context) error {
-	if err := g.Begin(ctx); err != nil {
+	if err := g.begin(ctx); err != nil {
 		return err
 	}
 	if err := g.warmUp(ctx); err != nil {
 		return err
 	}
-	if err := g.Expect(ctx, g.o.Defenders); err != nil {
+	if err := g.expect(ctx, g.o.Defenders); err != nil {
 		return err
 	}
 	for i := range g.o.Kills {
@@ -93,11 +93,11 @@ func (g *leaderGroup) run(ctx context.Context) error {
 			return fmt.Errorf("round %d: %w", i+1, err)
 		}
 	}
-	g.Traffic.Hold.Store(0)
+	g.Traffic.hold.Store(0)
 	for i := range g.Chambers {
-		g.Traffic.Publish(i, false)
+		g.Traffic.publish(i, false)
 	}
-	if err := g.Drain(ctx); err != nil {
+	if err := g.drain(ctx); err != nil {
 		return err
 	}
 	return g.judge(ctx)
@@ -108,7 +108,7 @@ func (g *leaderGroup) run(ctx context.Context) error {
 func (g *leaderGroup) round(ctx context.Context, i int) error {
 	a := g.View.Latest()
 	r := leaderGroupRound{leader: a.Leader.ID, ids: leaderAndCandidates(a), epoch: a.Epoch, slots: map[int]time.Duration{}}
-	members := g.byID()
+	members := g.Defenders.byID()
 	var victims []*local.Process
 	for _, id := range r.ids {
 		m := members[id]
@@ -117,26 +117,26 @@ func (g *leaderGroup) round(ctx context.Context, i int) error {
 		}
 		victims = append(victims, m)
 	}
-	g.Traffic.Hold.Store(int64(time.Second))
+	g.Traffic.hold.Store(int64(time.Second))
 	if err := g.busy(ctx, a, r.ids, 2); err != nil {
 		return err
 	}
 	for _, id := range r.ids {
-		for _, slot := range g.slotsOf(a, id) {
+		for _, slot := range g.Chambers.slotsOf(a, id) {
 			r.slots[slot] = 0
 		}
 	}
 	r.at = time.Now()
 	var wg sync.WaitGroup
 	for _, m := range victims {
-		wg.Go(func() { g.Kill(m) })
+		wg.Go(func() { m.Kill() })
 	}
 	wg.Wait()
 	g.Say("Round %d: the leader, %s, and its candidates, %s, are killed with %d slots", i+1, r.leader, strings.Join(r.ids[1:], " and "), len(r.slots))
 	replaced := 0
 	if g.o.Case == caseRestarted {
 		// As a Deployment does: new processes come while nobody leads.
-		if _, err := g.Add(ctx, len(victims)); err != nil {
+		if _, err := g.Defenders.Add(ctx, len(victims)); err != nil {
 			return err
 		}
 		replaced = len(victims)
@@ -148,7 +148,7 @@ func (g *leaderGroup) round(ctx context.Context, i int) error {
 		return err
 	}
 	g.Say("Led again after %.1f s", r.led.Seconds())
-	if _, err := g.Add(ctx, len(victims)-replaced); err != nil {
+	if _, err := g.Defenders.Add(ctx, len(victims)-replaced); err != nil {
 		return err
 	}
 	if err := g.Wait(ctx, 90*time.Second, "all defenders STABLE again", func() bool {
@@ -220,9 +220,9 @@ func (g *leaderGroup) judge(ctx context.Context) error {
 	rep.timed("killed to led again, ms", fmt.Sprintf("all under %d", bound.Milliseconds()), dl.N > 0 && dl.Max < float64(bound.Milliseconds()), "%s", dl)
 	rep.check("slots of the killed that another worker processed", "all", stuck == 0 && slots > 0, "%d of %d; ms after the kill: %s", slots-stuck, slots, dp)
 	rep.check("killed to all slots processed, ms", "measured", da.N > 0, "%s", da)
-	g.checkAccount(account)
-	g.checkSpread(g.View.Latest(), g.o.Defenders)
-	g.checkEpochs()
+	g.check.account(account)
+	g.check.spread(g.View.Latest(), g.o.Defenders)
+	g.check.epochs()
 	return nil
 }
 
@@ -234,7 +234,7 @@ func (g *leaderGroup) resumed(runs []run) {
 	for _, x := range runs {
 		bySlot[x.slot] = append(bySlot[x.slot], x)
 	}
-	gone := g.Endings()
+	gone := g.endings()
 	for i, r := range g.rounds {
 		for slot := range r.slots {
 			first, pending := int64(0), false

@@ -10,20 +10,10 @@ import (
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/strategy"
-	"github.com/muster-dev/muster/local"
 )
 
-// What a rate has to do to be held, and what a measurement is taken for.
+// How a rate is searched for, and measured.
 const (
-	// heldWithin is the longest that 99 of 100 messages may take, from the moment
-	// they were due until they are stored.
-	heldWithin = time.Second
-	// heldBacklog is how much may be waiting when the last message is published, as
-	// a time at the rate.
-	heldBacklog = 500 * time.Millisecond
-	// onTime is the share of the rate that the publisher has to reach.
-	onTime = 0.99
-
 	stepLength = 10 * time.Second // of one step of a search
 	firstRate  = 500              // of a search, messages/s
 	finest     = 0.05             // share of the rate that a search ends at
@@ -42,7 +32,7 @@ func smallLoad(o *Options, chosen func(flag string) bool) {
 
 // load publishes at a steady rate, or at the highest that is held, and measures.
 func load(ctx context.Context, s *session) error {
-	l, err := s.openLoad(ctx)
+	l, err := openLoad(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -70,7 +60,7 @@ type loader struct {
 }
 
 // openLoad starts everything that the load is put on.
-func (s *session) openLoad(ctx context.Context) (*loader, error) {
+func openLoad(ctx context.Context, s *session) (*loader, error) {
 	began := time.Now()
 	p, err := newPool(ctx, s)
 	if err != nil {
@@ -87,25 +77,21 @@ func (s *session) openLoad(ctx context.Context) (*loader, error) {
 	if l.pub, err = newPublisher(s, p); err != nil {
 		return nil, err
 	}
-	s.Reads = sharedTraces{s.Store, p}
-	s.Refit = l.refit
-	if err := s.Assemble(ctx); err != nil {
+	s.rig.reads = sharedTraces{s.Store, p}
+	s.rig.records, s.rig.configure = "", l.configure
+	if err := s.assemble(ctx); err != nil {
 		l.end()
 		return nil, err
 	}
 	return l, nil
 }
 
-// refit has a defender tell the publisher what it has stored instead of recording
-// it in a file, which is work that no defender has.
-func (l *loader) refit(o *local.DefenderOptions) {
-	o.Record = ""
-	o.Configure = func(c *defender.Config) {
-		c.Processed, c.History, c.Turns = l.pub.stored, l.pool.history, l.turns
-		if l.o.Case == caseStrategies {
-			set := strategy.Default()
-			c.Judge, c.Strategies = nil, set
-		}
+// configure has a defender tell the publisher what it has stored. It isn't recorded in a
+// file, which is work that no defender has.
+func (l *loader) configure(c *defender.Config) {
+	c.Processed, c.History, c.Turns = l.pub.stored, l.pool.history, l.turns
+	if l.o.Case == caseStrategies {
+		c.Judge, c.Strategies = nil, strategy.Default()
 	}
 }
 
@@ -195,7 +181,7 @@ func (l *loader) sustain(ctx context.Context, rate float64) error {
 	}
 	n := max(1, int(rate*length.Seconds()))
 	l.Say("%.0f messages/s for %v: %d messages", rate, length, n)
-	w, err := l.watch(filepath.Join(l.Dir, "cpu.pprof"))
+	w, err := watch(filepath.Join(l.Dir, "cpu.pprof"), l.pub.storedNow)
 	if err != nil {
 		return err
 	}

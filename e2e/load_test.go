@@ -20,8 +20,8 @@ import (
 // with large traces.
 func TestALoadIsCarriedAndMeasured(t *testing.T) {
 	for name, o := range map[string]Options{
-		"etch-sized": {Options: local.Options{Rate: 100}},
-		"strategies": {Options: local.Options{Rate: 50, Shards: 3}, Case: caseStrategies, Points: 800},
+		"etch-sized": {Options: local.Options{TrafficOptions: local.TrafficOptions{Rate: 100}}},
+		"strategies": {Options: local.Options{TrafficOptions: local.TrafficOptions{Rate: 50}, GroupOptions: local.GroupOptions{Shards: 3}}, Case: caseStrategies, Points: 800},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o.Defenders, o.Chambers, o.Slots, o.Kills, o.Seed, o.Busy, o.Out, o.loadFor = 3, 9, 12, 1, 1, true, io.Discard, 2*time.Second

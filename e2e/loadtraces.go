@@ -17,7 +17,6 @@ import (
 	"github.com/muster-dev/muster/defender/strategy"
 	"github.com/muster-dev/muster/defender/trace"
 	"github.com/muster-dev/muster/defender/uchart"
-	"github.com/muster-dev/muster/local"
 	"github.com/muster-dev/muster/tchart"
 )
 
@@ -152,7 +151,7 @@ func (s sharedTraces) TChart(ctx context.Context, key defender.TChartKey) ([]byt
 // defender would have given: a load on chambers without history is a lighter one,
 // and their memory grows.
 func (p *pool) seed(ctx context.Context, s *session) error {
-	var by defender.Strategies = local.Victim{Standard: new(uchart.Judger).Judge}
+	var by defender.Strategies = victim{standard: new(uchart.Judger).Judge}
 	if s.o.Case == caseStrategies {
 		by = strategy.Default()
 	}

@@ -4,17 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/muster-dev/muster/defender"
-	"github.com/muster-dev/muster/defender/service"
 	"github.com/muster-dev/muster/e2e/audit"
 	"github.com/muster-dev/muster/local"
 )
@@ -81,16 +76,16 @@ func (m *mixed) run(ctx context.Context) error {
 	}
 	// A worker of the previous version can't read the map of a leader of this one, so it
 	// doesn't see that its slots were given to others, and leaves after this time.
-	m.Refit = func(o *local.DefenderOptions) { o.LeaveTimeout = mixedLeave }
-	m.Program = first
-	if err := m.Begin(ctx); err != nil {
+	m.rig.leave = mixedLeave
+	m.rig.program = first
+	if err := m.begin(ctx); err != nil {
 		return err
 	}
 	if err := m.warmUp(ctx); err != nil {
 		return err
 	}
-	old := m.Running()
-	m.Program = second
+	old := m.Defenders.Running()
+	m.rig.program = second
 	if err := m.join(ctx); err != nil {
 		return err
 	}
@@ -102,11 +97,11 @@ func (m *mixed) run(ctx context.Context) error {
 			return err
 		}
 	}
-	m.Program = ""
+	m.rig.program = ""
 	if err := m.eachProcessed(ctx, "the end"); err != nil {
 		return err
 	}
-	if err := m.Drain(ctx); err != nil {
+	if err := m.drain(ctx); err != nil {
 		return err
 	}
 	return m.judge(ctx)
@@ -114,10 +109,10 @@ func (m *mixed) run(ctx context.Context) error {
 
 // join starts a worker of the other version and waits until it has joined or has ended.
 func (m *mixed) join(ctx context.Context) error {
-	if err := m.Expect(ctx, len(m.Running())+1); err != nil {
+	if err := m.expect(ctx, len(m.Defenders.Running())+1); err != nil {
 		return err
 	}
-	added, err := m.Add(ctx, 1)
+	added, err := m.Defenders.Add(ctx, 1)
 	if err != nil {
 		return err
 	}
@@ -128,7 +123,7 @@ func (m *mixed) join(ctx context.Context) error {
 		select {
 		case <-w.Done:
 			m.refused(w)
-			return m.Expect(ctx, len(m.Running()))
+			return m.expect(ctx, len(m.Defenders.Running()))
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-deadline:
@@ -147,7 +142,7 @@ func (m *mixed) join(ctx context.Context) error {
 
 // refused notes that a worker has ended by itself, and what it said.
 func (m *mixed) refused(w *local.Process) {
-	m.Died(w, time.Now())
+	w.Died(time.Now())
 	said := "it ended without a word"
 	if w.Err != nil {
 		said = w.Err.Error()
@@ -163,7 +158,7 @@ func (m *mixed) update(ctx context.Context, old []*local.Process) error {
 	all := len(old)
 	for len(old) > 0 {
 		w := old[0]
-		if leader := m.byID()[m.View.Latest().Leader.ID]; slices.Contains(old, leader) {
+		if leader := m.Defenders.byID()[m.View.Latest().Leader.ID]; slices.Contains(old, leader) {
 			w = leader
 		} else {
 			m.ledOld = max(m.ledOld, len(old))
@@ -171,11 +166,11 @@ func (m *mixed) update(ctx context.Context, old []*local.Process) error {
 		old = slices.DeleteFunc(old, func(o *local.Process) bool { return o == w })
 		at := time.Now()
 		w.Stop()
-		if err := m.ended(ctx, []*local.Process{w}, 60*time.Second); err != nil {
+		if err := ended(ctx, []*local.Process{w}, 60*time.Second); err != nil {
 			return err
 		}
 		m.left = append(m.left, time.Since(at))
-		if _, err := m.Add(ctx, 1); err != nil {
+		if _, err := m.Defenders.Add(ctx, 1); err != nil {
 			return err
 		}
 		what := fmt.Sprintf("%d of %d are replaced", all-len(old), all)
@@ -184,8 +179,8 @@ func (m *mixed) update(ctx context.Context, old []*local.Process) error {
 			return err
 		}
 	}
-	n := len(m.Running())
-	if err := m.Expect(ctx, n); err != nil {
+	n := len(m.Defenders.Running())
+	if err := m.expect(ctx, n); err != nil {
 		return err
 	}
 	return m.Wait(ctx, 60*time.Second, "all defenders STABLE after the update", func() bool { return m.View.Stable(n) })
@@ -196,12 +191,12 @@ func (m *mixed) update(ctx context.Context, old []*local.Process) error {
 func (m *mixed) eachProcessed(ctx context.Context, after string) error {
 	at := time.Now()
 	for i := range m.Chambers {
-		m.Traffic.Publish(i, false)
+		m.Traffic.publish(i, false)
 	}
-	if err := m.Wait(ctx, time.Minute, "the messages published", func() bool { return m.Traffic.Waiting.Load() < int64(m.o.Rate) }); err != nil {
+	if err := m.Wait(ctx, time.Minute, "the messages published", func() bool { return m.Traffic.Waiting() < int64(m.o.Rate) }); err != nil {
 		return err
 	}
-	target := m.Traffic.Published()
+	target := m.Traffic.published()
 	within := m.Patience(mixedProcess)
 	for time.Since(at) < within {
 		runs, err := m.runs()
@@ -212,7 +207,7 @@ func (m *mixed) eachProcessed(ctx context.Context, after string) error {
 		for _, r := range runs {
 			done[r.seq] = done[r.seq] || r.ok
 		}
-		target = slices.DeleteFunc(target, func(p local.Publication) bool { return done[p.Seq] })
+		target = slices.DeleteFunc(target, func(p publication) bool { return done[p.Seq] })
 		if len(target) == 0 {
 			m.processed[after] = time.Since(at)
 			m.steps = append(m.steps, after)
@@ -256,8 +251,8 @@ func (m *mixed) judge(ctx context.Context) error {
 		// Timed: which worker succeeds a leader that leaves is a matter of who is first.
 		r.timed("workers of the previous version led by one of this version", "some", m.ledOld > 0, "%d; ms until each had left: %s", m.ledOld, left)
 	}
-	m.checkAccount(account)
-	m.checkEpochs()
+	m.check.account(account)
+	m.check.epochs()
 	return nil
 }
 
@@ -272,49 +267,4 @@ func (m *mixed) outcome() string {
 // that it has ended.
 func oneSentence(s string) bool {
 	return !strings.Contains(s, "\n") && !strings.Contains(s, "panic") && strings.Contains(s, "muster: ")
-}
-
-// provisionByPrevious has a worker of the previous version make the streams, buckets and
-// records, so that they are as that version leaves them, and this version what that one
-// does not make.
-func (s *session) provisionByPrevious(ctx context.Context, c *local.Stack) error {
-	d, err := local.OpenDefender(ctx, local.DefenderOptions{Options: service.Options{NATS: c.Brokers.URL, Slots: s.o.Slots, Shards: s.o.Shards, Replicas: s.o.Replicas, Pod: "provision",
-		LogFile: filepath.Join(c.Dir, "log", "provision.log")}}, c.Store)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(d.Handler.Provision(ctx), d.Close()); err != nil {
-		return err
-	}
-	o := c.DefenderOptions(0)
-	o.Pod, o.Record, o.Store = "provision", "", filepath.Join(c.Dir, "provision.db")
-	o.LogFile = filepath.Join(c.Dir, "log", "provision-previous.log")
-	o.Program = s.o.Previous
-	cmd := exec.CommandContext(ctx, o.Program, local.Arguments(o)...)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = in.Close() }()
-	if err := local.StartLowPriority(cmd); err != nil {
-		return fmt.Errorf("starting the previous version: %w", err)
-	}
-	err = c.Wait(ctx, 30*time.Second, "the previous version has provisioned the group", func() bool { return claimed(ctx, c) })
-	_ = cmd.Process.Signal(syscall.SIGTERM)
-	return errors.Join(err, cmd.Wait())
-}
-
-// claimed reports whether a worker has taken a name, which it does after it has
-// provisioned everything.
-func claimed(ctx context.Context, c *local.Stack) bool {
-	js, err := jetstream.New(c.Conn)
-	if err != nil {
-		return false
-	}
-	kv, err := js.KeyValue(ctx, defender.Group+"-heartbeats")
-	if err != nil {
-		return false
-	}
-	keys, err := kv.Keys(ctx)
-	return err == nil && len(keys) > 0
 }

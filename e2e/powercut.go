@@ -19,7 +19,6 @@ import (
 	"github.com/muster-dev/muster/e2e/audit"
 	"github.com/muster-dev/muster/internal/misuse"
 	"github.com/muster-dev/muster/internal/powercut"
-	"github.com/muster-dev/muster/local"
 	"github.com/muster-dev/muster/partition/event"
 )
 
@@ -29,7 +28,7 @@ const (
 )
 
 // onDisks gives each server a process and a disk of its own.
-func onDisks(o *Options) { o.Processes, o.OwnBroker, o.Chaotic, o.OnDisks = true, true, true, true }
+func onDisks(o *Options) { o.Processes, o.ownBroker, o.chaotic, o.onDisks = true, true, true, true }
 
 // smallPowerCut gives scenario power-cut few enough slots that every one has a message
 // several times a second, and that three servers elect their leaders soon.
@@ -102,10 +101,10 @@ func powerCut(ctx context.Context, s *session) error {
 
 func (r *powerCutRun) run(ctx context.Context) error {
 	r.Say("The servers sync %s", syncText(r.o.Sync))
-	if err := r.Begin(ctx); err != nil {
+	if err := r.begin(ctx); err != nil {
 		return err
 	}
-	if err := r.Expect(ctx, r.o.Defenders); err != nil {
+	if err := r.expect(ctx, r.o.Defenders); err != nil {
 		return err
 	}
 	for i := range r.o.Kills {
@@ -114,9 +113,9 @@ func (r *powerCutRun) run(ctx context.Context) error {
 		}
 	}
 	for i := range r.Chambers {
-		r.Traffic.Publish(i, false)
+		r.Traffic.publish(i, false)
 	}
-	if err := r.Drain(ctx); err != nil {
+	if err := r.drain(ctx); err != nil {
 		return err
 	}
 	return r.judge(ctx)
@@ -151,21 +150,21 @@ func (r *powerCutRun) cut(ctx context.Context, i int) error {
 
 // cutOnce cuts the power, gives it back, and waits until all goes on.
 func (r *powerCutRun) cutOnce(ctx context.Context, i int, keep powercut.Keep, settled string) error {
-	victims := r.Brokers.Places()
+	victims := r.Servers.Places()
 	if !r.all {
 		at := r.rng.IntN(len(victims))
 		victims = victims[at : at+1]
 	}
 	// With all servers gone the auditor looks at the streams before the defenders do.
 	if r.all {
-		r.eachLinks(func(l local.Links) { l.Cut(local.CutBoth) })
+		r.eachLinks(func(l links) { l.cut(cutBoth) })
 	}
-	killed, err := r.Brokers.CutPower(keep, r.rng, victims...)
+	killed, err := r.rig.cutPower(r.Servers, keep, r.rng, victims...)
 	if err != nil {
 		return err
 	}
 	back := time.Now()
-	if err := r.Brokers.Start(ctx); err != nil {
+	if err := r.Servers.Start(ctx); err != nil {
 		return err
 	}
 	from := time.Now()
@@ -175,7 +174,7 @@ func (r *powerCutRun) cutOnce(ctx context.Context, i int, keep powercut.Keep, se
 	}
 	looked := time.Since(from)
 	if r.all {
-		r.eachLinks(func(l local.Links) { l.Heal(local.CutAndReset) })
+		r.eachLinks(func(l links) { l.heal(cutAndReset) })
 	} else {
 		from = killed // the other servers go on
 	}
@@ -194,7 +193,7 @@ func (r *powerCutRun) cutOnce(ctx context.Context, i int, keep powercut.Keep, se
 	}
 	r.begun, r.resumed, r.stable = append(r.begun, begun), append(r.resumed, resumed), append(r.stable, stable)
 	r.Say("Power cut %d of %d, %s, %s, %s: %d messages are left (read in %.2f s); processing again after %.2f s, every slot after %.2f s, all STABLE after %.2f s",
-		i+1, r.o.Kills, which(victims, len(r.Brokers.Servers)), settled, keep, left, looked.Seconds(), begun.Seconds(), resumed.Seconds(), stable.Seconds())
+		i+1, r.o.Kills, which(victims, len(r.Servers.Places())), settled, keep, left, looked.Seconds(), begun.Seconds(), resumed.Seconds(), stable.Seconds())
 	return nil
 }
 
@@ -217,7 +216,7 @@ func (r *powerCutRun) prepare(ctx context.Context, i int) (string, error) {
 	settled := i == 1 || i > 1 && r.rng.IntN(2) == 0
 	load := 300*time.Millisecond + time.Duration(r.rng.Int64N(int64(1200*time.Millisecond)))
 	if settled {
-		if err := r.Brokers.Disks.Sync(r.Brokers.Places()...); err != nil {
+		if err := r.rig.disks.Sync(r.Servers.Places()...); err != nil {
 			return "", err
 		}
 	}
@@ -237,19 +236,19 @@ func (r *powerCutRun) prepare(ctx context.Context, i int) (string, error) {
 // burst publishes two messages for each chamber, and returns in the middle of it: many
 // have just been acknowledged then and wait to be processed.
 func (r *powerCutRun) burst(ctx context.Context) error {
-	want := r.Traffic.Total.Load() + int64(len(r.Chambers))
+	want := r.Traffic.Total() + int64(len(r.Chambers))
 	for range 2 {
 		for i := range r.Chambers {
-			r.Traffic.Publish(i, false)
+			r.Traffic.publish(i, false)
 		}
 	}
-	return r.Wait(ctx, recovered, "a burst published", func() bool { return r.Traffic.Total.Load() >= want })
+	return r.Wait(ctx, recovered, "a burst published", func() bool { return r.Traffic.Total() >= want })
 }
 
 // eachLinks does something with the network of every defender.
-func (r *powerCutRun) eachLinks(do func(local.Links)) {
-	for _, m := range r.Running() {
-		do(m.Links)
+func (r *powerCutRun) eachLinks(do func(links)) {
+	for _, m := range r.Defenders.Running() {
+		do(r.rig.linksOf(m))
 	}
 }
 
@@ -264,7 +263,7 @@ func (r *powerCutRun) resume(ctx context.Context, since time.Time) (begun, took 
 			return false
 		}
 		waits, begun, took = nil, 0, 0
-		for slot, chambers := range r.chambersBySlot() {
+		for slot, chambers := range r.Chambers.bySlot(r.o.Slots) {
 			if len(chambers) == 0 {
 				continue
 			}
@@ -380,7 +379,7 @@ func (s *slotStarts) followOne(name string) error {
 
 // judge has the auditor account for all messages.
 func (r *powerCutRun) judge(ctx context.Context) error {
-	pubs := r.Traffic.Published()
+	pubs := r.Traffic.published()
 	if err := r.keepPublished(pubs); err != nil {
 		return err
 	}
@@ -403,8 +402,8 @@ func (r *powerCutRun) judge(ctx context.Context) error {
 	rep.measure("begun_ms", begun)
 	rep.measure("resumed_ms", resumed)
 	rep.measure("stable_ms", stable)
-	rep.measure("streams_rolled_back", r.countEvents(time.Time{}, event.StreamRolledBack))
-	rep.measure("streams_created_again", r.countEvents(time.Time{}, event.ResourceRecreated))
+	rep.measure("streams_rolled_back", r.View.count(time.Time{}, event.StreamRolledBack))
+	rep.measure("streams_created_again", r.View.count(time.Time{}, event.ResourceRecreated))
 	equal(rep, "power cuts, after which every slot was processed again and all were STABLE", r.o.Kills, len(r.resumed))
 	rep.check("messages acknowledged to the publisher", "some", a.Messages > 0, "%d", a.Messages)
 	if always {
@@ -432,7 +431,7 @@ func (r *powerCutRun) judge(ctx context.Context) error {
 	rep.timed("... to every slot processed again, ms", fmt.Sprintf("at most %d", every.Milliseconds()), resumed.Max <= float64(every.Milliseconds()), "%s", resumed)
 	rep.check("... to all defenders STABLE, ms", "measured", true, "%s", stable)
 	if always {
-		r.checkEpochs()
+		r.check.epochs()
 	}
 	return nil
 }

@@ -55,12 +55,12 @@ func TestPowerCutOptions(t *testing.T) {
 	nothing := func(string) bool { return false }
 	t.Run("syncs always unless asked", func(t *testing.T) {
 		t.Parallel()
-		o := Options{Options: local.Options{Servers: 3}}
+		o := Options{Options: local.Options{BrokerOptions: local.BrokerOptions{Servers: 3}}}
 		smallPowerCut(&o, nothing)
 		if o.Sync != broker.SyncAlways || o.Replicas != 3 {
 			t.Errorf("sync %s, %d replicas", o.Sync.String(), o.Replicas)
 		}
-		o = Options{Options: local.Options{Servers: 1}}
+		o = Options{Options: local.Options{BrokerOptions: local.BrokerOptions{Servers: 1}}}
 		smallPowerCut(&o, func(flag string) bool { return flag == "sync" })
 		if o.Sync != broker.SyncDefault || o.Replicas != 1 {
 			t.Errorf("chosen: sync %s, %d replicas", o.Sync.String(), o.Replicas)

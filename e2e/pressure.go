@@ -27,7 +27,7 @@ type nodeRun struct {
 }
 
 func newNodeRun(ctx context.Context, s *session, zones []string, asks bool, pendingUp time.Duration) (*nodeRun, error) {
-	t, err := local.OpenCluster(ctx, s.Stack, zones, asks, pendingUp)
+	t, err := s.OpenCluster(ctx, zones, asks, pendingUp)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func nodePressure(ctx context.Context, s *session) (err error) {
 		return err
 	}
 	if partial != nil {
-		counts := s.chamberCounts(partial)
+		counts := s.Chambers.counts(partial)
 		s.Say("%d defenders STABLE, %d to %d chambers each, %d pods pending", fit, slices.Min(counts), slices.Max(counts), more-fit)
 	}
 	if err := t.Wait(ctx, 2*time.Minute, fmt.Sprintf("%d defenders STABLE", more), func() bool { return s.View.Stable(more) }); err != nil {
@@ -97,7 +97,7 @@ func nodePressure(ctx context.Context, s *session) (err error) {
 
 // checkPauses tells the pauses of the slots that moved in a part of the run.
 func (t *nodeRun) checkPauses(runs []run, key, name string, from, until time.Time) {
-	d := distribution(t.s.pausesBetween(runs, from, until))
+	d := distribution(pauses(runs, t.s.endings(), from, until))
 	t.s.report.measure(key, d)
 	t.s.report.check(name, "measured", true, "%s", d)
 }
@@ -123,11 +123,11 @@ func (t *nodeRun) checkGrowth(asked time.Time, before, partial, full *partition.
 	equal(r, "map version increments", 2, int(full.Version-before.Version))
 	r.check("partial share, before the node came", fmt.Sprintf("%d defenders", fit), partial != nil, "settled: %t", partial != nil)
 	if partial != nil {
-		counts := s.chamberCounts(partial)
+		counts := s.Chambers.counts(partial)
 		low, high := s.o.Chambers/fit, (s.o.Chambers+fit-1)/fit
 		r.check("chambers each on those that fit", fmt.Sprintf("%d to %d", low, high), slices.Min(counts) >= low && slices.Max(counts) <= high, "%d to %d", slices.Min(counts), slices.Max(counts))
 	}
-	s.checkSpread(full, more)
+	s.check.spread(full, more)
 	launches := t.Ledger(sim.Launched, asked)
 	want := (more - fit + local.DefendersPerNode - 1) / local.DefendersPerNode
 	equal(r, "nodes launched", want, len(launches))
@@ -142,7 +142,7 @@ func (t *nodeRun) checkGrowth(asked time.Time, before, partial, full *partition.
 		{"pending_to_launched_s", "from pending to launched, s", launches[0].At},
 		{"launched_to_joined_s", "... to joined, s", t.last(sim.Joined, launches)},
 		{"joined_to_ready_s", "... to Ready, s", t.last(sim.BecameReady, launches)},
-		{"ready_to_slots_owned_s", "... to owning its slots, s", s.lastEvent(asked, event.SlotAcquired, nil)},
+		{"ready_to_slots_owned_s", "... to owning its slots, s", s.View.last(asked, event.SlotAcquired, nil)},
 	}
 	for i, step := range steps[1:] {
 		took := seconds(step.at.Sub(steps[i].at))
@@ -197,11 +197,11 @@ func (t *nodeRun) conclude(ctx context.Context, asked time.Time, n int) ([]run, 
 	if err != nil {
 		return nil, err
 	}
-	s.checkSpread(s.View.Latest(), n)
-	s.checkEpochs()
+	s.check.spread(s.View.Latest(), n)
+	s.check.epochs()
 	t.checkEvictions(asked)
 	equal(r, "nodes that went with defenders running on them", 0, t.cutOff(asked))
-	equal(r, "handoffs that were forced", 0, s.countEvents(asked, event.HandoffForced))
+	equal(r, "handoffs that were forced", 0, s.View.count(asked, event.HandoffForced))
 	r.measure("node_hours", t.NodeHours())
 	r.check("node-hours", "measured", true, "%.3f", t.NodeHours())
 	t.checkPauses(runs, "pause_ms", "pause of a slot that moved, ms", asked, time.Now())
@@ -293,7 +293,7 @@ func spotInterruption(ctx context.Context, s *session) error {
 			onIt = append(onIt, name)
 		}
 	}
-	s.Traffic.Hold.Store(int64(300 * time.Millisecond))
+	s.Traffic.hold.Store(int64(300 * time.Millisecond))
 	if err := s.busy(ctx, before, t.idsOn(victim), 1); err != nil {
 		return err
 	}
@@ -322,7 +322,7 @@ func (t *nodeRun) victim() string {
 		count[p.Node]++
 	}
 	leader := ""
-	if m := t.s.ProcessOf(t.s.View.Latest().Leader.ID); m != nil {
+	if m := t.s.Defenders.byID()[t.s.View.Latest().Leader.ID]; m != nil {
 		leader = m.Options.Node
 	}
 	best := ""
@@ -349,7 +349,7 @@ func (t *nodeRun) livePods() map[string]local.PodState {
 // idsOn returns the stable IDs of the defenders on a node.
 func (t *nodeRun) idsOn(node string) []string {
 	var ids []string
-	for id, m := range t.s.byID() {
+	for id, m := range t.s.Defenders.byID() {
 		if m.Options.Node == node {
 			ids = append(ids, id)
 		}
@@ -387,7 +387,7 @@ func (t *nodeRun) checkInterruption(warned time.Time, victim string, ids []strin
 		}
 	}
 	steps := t.InterruptionSteps()
-	handed := t.s.lastEvent(warned, event.SlotReleased, func(e local.SeenEvent) bool {
+	handed := t.s.View.last(warned, event.SlotReleased, func(e local.SeenEvent) bool {
 		// Their names are free again, and taken, only when the replacement is Ready.
 		return slices.Contains(ids, e.Worker) && e.Time.Before(ready)
 	})
@@ -407,7 +407,7 @@ func (t *nodeRun) checkInterruption(warned time.Time, victim string, ids []strin
 		{"drained_s", "the node is drained", limit, steps["drained"], 0, 110},
 		{"replacement_joined_s", "the replacement has joined", "measured", at(sim.Joined, replacement), 0, 0},
 		{"replacement_ready_s", "the replacement is Ready", "measured", ready, 0, 0},
-		{"replacement_owns_s", "its defenders own their slots", "measured", t.s.lastEvent(ready, event.SlotAcquired, nil), 0, 0},
+		{"replacement_owns_s", "its defenders own their slots", "measured", t.s.View.last(ready, event.SlotAcquired, nil), 0, 0},
 		{"taken_away_s", "the instance is taken away", "about 120", at(sim.TakenAway, victim), 110, 130},
 		{"closed_s", "the node plane has closed it", "measured", steps["closeInterruption"], 0, 0},
 	} {

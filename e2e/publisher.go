@@ -28,6 +28,18 @@ const (
 	ackRing = 1 << 16
 )
 
+// What a rate has to do to be held.
+const (
+	// heldWithin is the longest that 99 of 100 messages may take, from the moment
+	// they were due until they are stored.
+	heldWithin = time.Second
+	// heldBacklog is how much may be waiting when the last message is published, as
+	// a time at the rate.
+	heldBacklog = 500 * time.Millisecond
+	// onTime is the share of the rate that the publisher has to reach.
+	onTime = 0.99
+)
+
 // publisher is an open loop: each message is due at its time, whatever became of
 // those before, and is published at once when the publisher is late. What is
 // measured counts from when it was due, so that a system that holds the publisher
@@ -39,14 +51,14 @@ type publisher struct {
 	pool     *pool
 	chambers []defender.Chamber
 	group    partition.Config
-	total    *atomic.Int64 // of messages published, for progress
-	next     int           // number of the next message; chambers take turns
+	count    func(int64) // adds to the messages published, for progress
+	next     int         // number of the next message; chambers take turns
 	now      atomic.Pointer[phase]
 	ring     [ackRing]atomic.Uint64 // by sequence, that (its last 32 bits) and number of the message + 1
 }
 
 func newPublisher(s *session, p *pool) (*publisher, error) {
-	pub := &publisher{pool: p, chambers: s.Chambers, group: s.Partition(), total: &s.Traffic.Total}
+	pub := &publisher{pool: p, chambers: s.Chambers, group: s.Partition(), count: s.Traffic.Count}
 	var err error
 	if pub.conn, err = s.ConnectAll("load"); err != nil {
 		return nil, err
@@ -137,7 +149,7 @@ func (p *publisher) publish(ctx context.Context, rate float64, n int) (*phase, e
 		if err := p.send(ph.first + i); err != nil {
 			return nil, err
 		}
-		p.total.Add(1)
+		p.count(1)
 	}
 	ph.ended = time.Now()
 	ph.waiting = n - int(ph.distinct.Load())
@@ -181,6 +193,14 @@ func (p *publisher) stored(x defender.Processed) {
 	}
 	p.ring[x.Sequence%ackRing].Store(x.Sequence<<32 | uint64(number) + 1)
 	ph.stored(number, x)
+}
+
+// storedNow returns how many messages of the current rate are stored.
+func (p *publisher) storedNow() int64 {
+	if ph := p.now.Load(); ph != nil {
+		return ph.distinct.Load()
+	}
+	return 0
 }
 
 // acknowledged gets the acknowledgements of some slots, as the server does.

@@ -97,18 +97,3 @@ func (r *Report) WriteFile(path string) error {
 	}
 	return nil
 }
-
-// Distribution is what is told of a set of durations.
-type Distribution struct {
-	N   int     `json:"n"`
-	P50 float64 `json:"p50"`
-	P99 float64 `json:"p99"`
-	Max float64 `json:"max"`
-}
-
-func (d Distribution) String() string {
-	if d.N == 0 {
-		return "none"
-	}
-	return fmt.Sprintf("p50 %.1f, p99 %.1f, max %.1f (%d)", d.P50, d.P99, d.Max, d.N)
-}

@@ -10,16 +10,21 @@ import (
 	"github.com/muster-dev/muster/partition/event"
 )
 
+// rollingRun is a run of scenario rolling-update.
+type rollingRun struct{ *session }
+
 // rollingUpdate replaces every defender under load: five at a time, the new ones
 // after the old ones have gone, or ten, the new ones first.
-func rollingUpdate(ctx context.Context, s *session) error {
-	if err := s.Begin(ctx); err != nil {
+func rollingUpdate(ctx context.Context, s *session) error { return rollingRun{s}.run(ctx) }
+
+func (s rollingRun) run(ctx context.Context) error {
+	if err := s.begin(ctx); err != nil {
 		return err
 	}
 	if err := s.warmUp(ctx); err != nil {
 		return err
 	}
-	if err := s.Expect(ctx, s.o.Defenders); err != nil {
+	if err := s.expect(ctx, s.o.Defenders); err != nil {
 		return err
 	}
 	before := s.View.Latest()
@@ -28,9 +33,9 @@ func rollingUpdate(ctx context.Context, s *session) error {
 	if surge {
 		batch = max(1, s.o.Defenders/3)
 	}
-	s.Traffic.Hold.Store(int64(200 * time.Millisecond))
+	s.Traffic.hold.Store(int64(200 * time.Millisecond))
 	s.Say("Replacing %d defenders, %d at a time, surge: %t", s.o.Defenders, batch, surge)
-	for old := s.Running(); len(old) > 0; {
+	for old := s.Defenders.Running(); len(old) > 0; {
 		n := min(batch, len(old))
 		if err := s.replace(ctx, before, old[:n], surge); err != nil {
 			return err
@@ -44,8 +49,8 @@ func rollingUpdate(ctx context.Context, s *session) error {
 		return err
 	}
 	r, last := s.report, s.View.Latest()
-	s.checkNothingMoved(before, last)
-	s.checkSpread(last, s.o.Defenders)
+	s.check.nothingMoved(before, last)
+	s.check.spread(last, s.o.Defenders)
 	renewed := 0
 	for i, w := range last.Workers {
 		if w.ID == before.Workers[i].ID && w.Claim > before.Workers[i].Claim {
@@ -53,13 +58,13 @@ func rollingUpdate(ctx context.Context, s *session) error {
 		}
 	}
 	equal(r, "defenders replaced under their names", s.o.Defenders, renewed)
-	equal(r, "plans", 0, s.countEvents(began, event.Planned))
-	equal(r, "handoffs that were forced", 0, s.countEvents(began, event.HandoffForced))
+	equal(r, "plans", 0, s.View.count(began, event.Planned))
+	equal(r, "handoffs that were forced", 0, s.View.count(began, event.HandoffForced))
 	if surge {
-		standby := s.countEvents(began, event.Standby)
+		standby := s.View.count(began, event.Standby)
 		r.check("new defenders that waited as standbys", fmt.Sprint(s.o.Defenders), standby == s.o.Defenders, "%d", standby)
 	}
-	pause := distribution(s.pauses(runs, began))
+	pause := distribution(pauses(runs, s.endings(), began, time.Now()))
 	r.measure("rolling_update_s", seconds(took))
 	r.measure("restart_pause_ms", pause)
 	r.check("pause of a slot whose defender is replaced, ms", "measured", pause.N > 0, "%s", pause)
@@ -67,20 +72,20 @@ func rollingUpdate(ctx context.Context, s *session) error {
 }
 
 // replace stops some members and starts as many.
-func (s *session) replace(ctx context.Context, before *partition.Assignment, old []*local.Process, surge bool) error {
+func (s rollingRun) replace(ctx context.Context, before *partition.Assignment, old []*local.Process, surge bool) error {
 	at := time.Now()
 	if surge {
-		if _, err := s.Add(ctx, len(old)); err != nil {
+		if _, err := s.Defenders.Add(ctx, len(old)); err != nil {
 			return err
 		}
 		if err := s.Wait(ctx, 30*time.Second, "the new ones wait for a name", func() bool {
-			return s.countEvents(at, event.Standby) >= len(old)
+			return s.View.count(at, event.Standby) >= len(old)
 		}); err != nil {
 			return err
 		}
 	}
 	byMember := map[*local.Process]string{}
-	for id, m := range s.byID() {
+	for id, m := range s.Defenders.byID() {
 		byMember[m] = id
 	}
 	var ids []string
@@ -93,15 +98,15 @@ func (s *session) replace(ctx context.Context, before *partition.Assignment, old
 	for _, m := range old {
 		m.Stop()
 	}
-	if err := s.ended(ctx, old, 40*time.Second); err != nil {
+	if err := ended(ctx, old, 40*time.Second); err != nil {
 		return err
 	}
 	if !surge {
-		if _, err := s.Add(ctx, len(old)); err != nil {
+		if _, err := s.Defenders.Add(ctx, len(old)); err != nil {
 			return err
 		}
 	}
 	return s.Wait(ctx, 40*time.Second, "all defenders STABLE again", func() bool {
-		return s.countEvents(at, event.WorkerRejoined) >= len(old) && s.View.Stable(s.o.Defenders)
+		return s.View.count(at, event.WorkerRejoined) >= len(old) && s.View.Stable(s.o.Defenders)
 	})
 }

@@ -2,10 +2,14 @@ package e2e
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 )
 
 // run is one processing of one message by one defender.
@@ -20,9 +24,22 @@ type run struct {
 	ok, hit    bool
 }
 
-// runs reads what all members have processed.
-func (s *session) runs() ([]run, error) {
-	files, err := filepath.Glob(filepath.Join(s.Dir, "record", "*"))
+// until returns when a run was over, ns: one that is still open went on until its
+// incarnation was gone, or goes on. ended gives, by recorder file, when a killed
+// incarnation was gone.
+func (r run) until(ended map[string]int64) int64 {
+	if r.end != 0 {
+		return r.end
+	}
+	if gone, ok := ended[r.file]; ok {
+		return gone
+	}
+	return math.MaxInt64
+}
+
+// readAllRuns reads what all defenders have processed, by the files of a directory.
+func readAllRuns(dir string) ([]run, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
 	if err != nil {
 		return nil, err
 	}
@@ -66,4 +83,31 @@ func readRuns(path string) ([]run, error) {
 		}
 	}
 	return runs, s.Err()
+}
+
+// pauses measures, for each time that a slot went from one incarnation of a defender to
+// another between two moments, how long none worked on it: from the last end, or the receipt
+// of the next message if that was later, to the next start. A killed one's last run ends with
+// it; see [run.until] for ended.
+func pauses(runs []run, ended map[string]int64, after, until time.Time) []time.Duration {
+	bySlot := map[int][]run{}
+	for _, r := range runs {
+		bySlot[r.slot] = append(bySlot[r.slot], r)
+	}
+	var ds []time.Duration
+	for _, rs := range bySlot {
+		slices.SortFunc(rs, func(a, b run) int { return cmp.Compare(a.start, b.start) })
+		for i := 1; i < len(rs); i++ {
+			was, next := rs[i-1], rs[i]
+			if was.file == next.file || next.start < after.UnixNano() || next.start > until.UnixNano() {
+				continue
+			}
+			end := was.end
+			if end == 0 {
+				end = ended[was.file]
+			}
+			ds = append(ds, max(0, time.Duration(next.start-max(end, next.published))))
+		}
+	}
+	return ds
 }

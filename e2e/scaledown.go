@@ -13,12 +13,17 @@ import (
 	"github.com/muster-dev/muster/partition/event"
 )
 
+// scaleDownRun is a run of scenario scale-down.
+type scaleDownRun struct{ *session }
+
 // scaleDown: a third of the defenders go, by SIGTERM, all at once, each with a
 // message in work on every slot it has.
-func scaleDown(ctx context.Context, s *session) error {
+func scaleDown(ctx context.Context, s *session) error { return scaleDownRun{s}.run(ctx) }
+
+func (s scaleDownRun) run(ctx context.Context) error {
 	from := s.o.Defenders
 	to := from * 2 / 3
-	if err := s.Begin(ctx); err != nil {
+	if err := s.begin(ctx); err != nil {
 		return err
 	}
 	if err := s.warmUp(ctx); err != nil {
@@ -27,14 +32,14 @@ func scaleDown(ctx context.Context, s *session) error {
 	before := s.View.Latest()
 	leavers := s.leavers(before, from-to)
 	for i := range s.Chambers {
-		s.Traffic.Stage(i)
+		s.Traffic.stage(i)
 	}
-	if err := s.Wait(ctx, 2*time.Minute, "T-charts staged", func() bool { return s.Traffic.Waiting.Load() < local.Lanes }); err != nil {
+	if err := s.Wait(ctx, 2*time.Minute, "T-charts staged", func() bool { return s.Traffic.Waiting() < local.Lanes }); err != nil {
 		return err
 	}
 	s.forceOnMoves()
-	s.Traffic.Hold.Store(int64(500 * time.Millisecond))
-	ids := s.byID()
+	s.Traffic.hold.Store(int64(500 * time.Millisecond))
+	ids := s.Defenders.byID()
 	var going []*local.Process
 	for _, id := range leavers {
 		if ids[id] == nil {
@@ -42,13 +47,13 @@ func scaleDown(ctx context.Context, s *session) error {
 		}
 		going = append(going, ids[id])
 	}
-	if err := s.Expect(ctx, to); err != nil {
+	if err := s.expect(ctx, to); err != nil {
 		return err
 	}
 	if err := s.busy(ctx, before, leavers, 2); err != nil {
 		return err
 	}
-	st := step{began: time.Now(), from: from, to: to, before: before}
+	st := step{session: s.session, began: time.Now(), from: from, to: to, before: before}
 	s.Say("Scaling %d → %d defenders", from, to)
 	for _, m := range going {
 		m.Stop()
@@ -57,14 +62,14 @@ func scaleDown(ctx context.Context, s *session) error {
 		if err := s.Wait(ctx, 20*time.Second, "the plan", func() bool { return s.View.Latest().Version > before.Version }); err != nil {
 			return err
 		}
-		s.Kill(going[0])
+		going[0].Kill()
 		s.Say("%s is killed while it hands over", leavers[0])
 		going = going[1:]
 	}
 	if err := s.Wait(ctx, 60*time.Second, fmt.Sprintf("%d defenders STABLE", to), func() bool { return s.View.Stable(to) }); err != nil {
 		return err
 	}
-	if err := s.ended(ctx, going, 40*time.Second); err != nil {
+	if err := ended(ctx, going, 40*time.Second); err != nil {
 		return err
 	}
 	st.settled = time.Now()
@@ -82,7 +87,7 @@ func scaleDown(ctx context.Context, s *session) error {
 }
 
 // leavers draws who goes. The leader is among them only where the case says so.
-func (s *session) leavers(a *partition.Assignment, n int) []string {
+func (s scaleDownRun) leavers(a *partition.Assignment, n int) []string {
 	var ids []string
 	for _, w := range a.Workers {
 		if w != a.Leader {
@@ -98,18 +103,18 @@ func (s *session) leavers(a *partition.Assignment, n int) []string {
 	return ids
 }
 
-func (s *session) judgeScaleDown(st step, leavers []string, runs []run) {
+func (s scaleDownRun) judgeScaleDown(st step, leavers []string, runs []run) {
 	r, last := s.report, s.View.Latest()
-	s.checkSpread(last, st.to)
+	s.check.spread(last, st.to)
 	// Everything the leavers had, and nothing else but what evens the rest out.
 	had := 0
-	chambers := s.chambersBySlot()
+	chambers := s.Chambers.bySlot(s.o.Slots)
 	for _, id := range leavers {
-		for _, slot := range s.slotsOf(st.before, id) {
+		for _, slot := range s.Chambers.slotsOf(st.before, id) {
 			had += len(chambers[slot])
 		}
 	}
-	moved, slots := s.moved(st)
+	moved, slots := st.moved()
 	limit := had*83/80 + 1
 	r.measure("moved_chambers", moved)
 	r.measure("moved_slots", slots)
@@ -131,19 +136,19 @@ func (s *session) judgeScaleDown(st step, leavers []string, runs []run) {
 		want--
 	}
 	equal(r, "defenders that left after they had handed off", want, left)
-	equal(r, "handoffs that were forced", 0, s.countEvents(st.began, event.HandoffForced))
-	s.checkHandoffs(st, s.Traffic.Published(), runs)
+	equal(r, "handoffs that were forced", 0, s.View.count(st.began, event.HandoffForced))
+	st.checkHandoffs(s.Traffic.published(), runs)
 	if s.o.Case == "leader-leaves" {
 		s.checkElection(st)
 	}
 	r.measure("scale_down_s", seconds(st.settled.Sub(st.began)))
 	r.timed("whole scale-down, s", "at most 40", st.settled.Sub(st.began) <= 40*time.Second, "%.1f", st.settled.Sub(st.began).Seconds())
-	s.checkEpochs()
+	s.check.epochs()
 }
 
 // checkElection tells how long it was from the leader's SIGTERM until another
 // worker led.
-func (s *session) checkElection(st step) {
+func (s scaleDownRun) checkElection(st step) {
 	for _, e := range s.View.Since(st.began) {
 		if e.Kind == event.Elected && e.Peer == e.Worker {
 			took := e.At.Sub(st.began)

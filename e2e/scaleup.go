@@ -3,12 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"maps"
-	"os"
-	"path/filepath"
-	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -20,38 +15,40 @@ import (
 	"github.com/muster-dev/muster/partition/plan"
 )
 
-// joining is how many defenders join in scenario scale-up.
-func (o Options) joining() int { return (o.Defenders + 1) / 2 }
+// scaleUpRun is a run of scenario scale-up.
+type scaleUpRun struct{ *session }
 
 // scaleUp: half as many defenders again join under load.
-func scaleUp(ctx context.Context, s *session) error {
-	if err := s.Begin(ctx); err != nil {
+func scaleUp(ctx context.Context, s *session) error { return scaleUpRun{s}.run(ctx) }
+
+func (s scaleUpRun) run(ctx context.Context) error {
+	if err := s.begin(ctx); err != nil {
 		return err
 	}
 	if err := s.warmUp(ctx); err != nil {
 		return err
 	}
 	before := s.View.Latest()
-	s.measure("defenders_before", s.o.Defenders)
+	s.report.measure("defenders_before", s.o.Defenders)
 	moving, err := s.predict()
 	if err != nil {
 		return err
 	}
 	for range pressureWaves {
 		for _, ch := range moving {
-			s.Traffic.Stage(ch)
+			s.Traffic.stage(ch)
 		}
 	}
 	for i := range s.Chambers {
-		s.Traffic.Stage(i)
+		s.Traffic.stage(i)
 	}
-	if err := s.Wait(ctx, 2*time.Minute, "T-charts staged", func() bool { return s.Traffic.Waiting.Load() < local.Lanes }); err != nil {
+	if err := s.Wait(ctx, 2*time.Minute, "T-charts staged", func() bool { return s.Traffic.Waiting() < local.Lanes }); err != nil {
 		return err
 	}
 	s.forceOnMoves()
 	pressing := make(chan struct{})
 	pressure, release := context.WithCancel(ctx)
-	s.Traffic.Hold.Store(int64(s.holdTime()))
+	s.Traffic.hold.Store(int64(s.holdTime()))
 	go func() {
 		defer close(pressing)
 		s.press(pressure, moving, before.Version)
@@ -63,59 +60,15 @@ func scaleUp(ctx context.Context, s *session) error {
 		return err
 	}
 	s.View.SetOnMap(nil)
-	s.Traffic.Hold.Store(0)
+	s.Traffic.hold.Store(0)
 	// Everybody gets something to do after the move, too.
 	for i := range s.Chambers {
-		s.Traffic.Publish(i, false)
+		s.Traffic.publish(i, false)
 	}
-	if err := s.Drain(ctx); err != nil {
+	if err := s.drain(ctx); err != nil {
 		return err
 	}
-	return s.judgeScaleUp(step)
-}
-
-func (s *session) measure(name string, v any) { s.report.measure(name, v) }
-
-// warmUp gives every chamber a first context, and those that follow a series of
-// wafers all of it.
-func (s *session) warmUp(ctx context.Context) error {
-	series := s.Source.Followed()
-	for i := range s.Chambers {
-		for range max(1, series[i]) {
-			s.Traffic.Publish(i, false)
-		}
-	}
-	js, err := s.Pending(ctx)
-	if err != nil {
-		return err
-	}
-	want := int64(len(s.Chambers))
-	rest := max(100, 2*int(float64(s.o.Rate)*s.o.Work.Seconds()))
-	for _, n := range series {
-		rest += n
-	}
-	limit := 3 * time.Minute
-	if err := s.Wait(ctx, limit, "a first context of every chamber processed", func() bool {
-		n, err := js()
-		return err == nil && s.Traffic.Total.Load() >= want && n < uint64(rest)
-	}); err != nil {
-		return err
-	}
-	s.Say("Every chamber has history; %d messages published", s.Traffic.Total.Load())
-	return nil
-}
-
-// forceOnMoves publishes a message for each chamber that a new map moves, the
-// moment the map is seen.
-func (s *session) forceOnMoves() {
-	bySlot := s.chambersBySlot()
-	s.View.SetOnMap(func(m local.SeenMap) {
-		for _, slot := range slices.Sorted(maps.Keys(m.Moves)) {
-			for _, ch := range bySlot[slot] {
-				s.Traffic.Publish(ch, true)
-			}
-		}
-	})
+	return scaleUpJudge{step}.judge()
 }
 
 // pressureWaves is how many contexts of each slot under pressure are staged.
@@ -123,9 +76,9 @@ const pressureWaves = 6
 
 // predict returns a chamber of each slot that the plan for the joining workers will
 // move. Plans depend on nothing but their inputs, so this is the leader's.
-func (s *session) predict() ([]int, error) {
+func (s scaleUpRun) predict() ([]int, error) {
 	a := s.View.Latest()
-	bySlot := s.chambersBySlot()
+	bySlot := s.Chambers.bySlot(s.o.Slots)
 	p := plan.Problem{Slots: s.o.Slots, Owners: a.Owner, Weights: make([]uint64, s.o.Slots), Budget: -1}
 	for slot, chambers := range bySlot {
 		p.Weights[slot] = uint64(len(chambers))
@@ -152,14 +105,14 @@ func (s *session) predict() ([]int, error) {
 // press keeps a message in work in each slot that is about to move, from a
 // little before the map is expected until its moves are done, so that slots move
 // with a handler in flight.
-func (s *session) press(ctx context.Context, chambers []int, version uint64) {
+func (s scaleUpRun) press(ctx context.Context, chambers []int, version uint64) {
 	begin := time.Now()
 	every := max(s.holdTime()+s.o.Work, leastHold) * 7 / 10
 	for a := s.View.Latest(); ctx.Err() == nil && (a.Version == version || !a.Settled()); a = s.View.Latest() {
 		pause := 20 * time.Millisecond
 		if s.planIsNear(begin) {
 			for _, ch := range chambers {
-				s.Traffic.Press(ch)
+				s.Traffic.press(ch)
 			}
 			pause = every
 		}
@@ -174,15 +127,6 @@ func (s *session) press(ctx context.Context, chambers []int, version uint64) {
 // of messages would.
 const leastHold = time.Second
 
-// caseBrief is of messages that are worked on briefly: then nothing but the
-// handoff itself keeps a joining worker waiting.
-const caseBrief = "brief"
-
-// wholeAtOnce reports whether all joining workers can join in one window.
-func (o Options) wholeAtOnce() bool {
-	return o.Case == "" || o.Case == caseBrief || o.Case == "stale-claim"
-}
-
 // briefly makes the messages of that case brief.
 func briefly(o *Options, chosen func(flag string) bool) {
 	if o.Case == caseBrief {
@@ -192,7 +136,7 @@ func briefly(o *Options, chosen func(flag string) bool) {
 
 // holdTime is how much longer these messages are worked on, so that one that is
 // in work when joining workers start still is when its slot moves.
-func (s *session) holdTime() time.Duration {
+func (s scaleUpRun) holdTime() time.Duration {
 	if s.o.Case == caseBrief {
 		return 0
 	}
@@ -204,7 +148,7 @@ func (s *session) holdTime() time.Duration {
 
 // planIsNear reports whether the leader is about to plan: at once where it knows
 // how many defenders to expect, else in the last second of its window.
-func (s *session) planIsNear(begin time.Time) bool {
+func (s scaleUpRun) planIsNear(begin time.Time) bool {
 	if s.o.Expect {
 		return true
 	}
@@ -217,35 +161,23 @@ func (s *session) planIsNear(begin time.Time) bool {
 	return !last.IsZero() && time.Since(last) > 9*time.Second
 }
 
-func (s *session) chambersBySlot() map[int][]int { return s.chambersOf(s.o.Slots) }
-
-// step is one scale-up as it was seen.
-type step struct {
-	began    time.Time
-	from, to int // defenders
-	before   *partition.Assignment
-	versions []uint64 // maps that were published for it
-	joined   time.Time
-	settled  time.Time
-}
-
-func (s *session) scaleUpStep(ctx context.Context, before *partition.Assignment, pressed int) (step, error) {
+func (s scaleUpRun) scaleUpStep(ctx context.Context, before *partition.Assignment, pressed int) (step, error) {
 	n, to := s.o.joining(), s.o.Defenders+s.o.joining()
-	st := step{began: time.Now(), from: s.o.Defenders, to: to, before: before}
-	if err := s.Expect(ctx, to); err != nil {
+	st := step{session: s.session, began: time.Now(), from: s.o.Defenders, to: to, before: before}
+	if err := s.expect(ctx, to); err != nil {
 		return st, err
 	}
 	var err error
 	switch s.o.Case {
 	case "", caseBrief:
 		if s.o.Expect {
-			if err := s.Wait(ctx, 10*time.Second, "forced messages published", func() bool { return s.Traffic.Forced.Load() >= int64(pressed) }); err != nil {
+			if err := s.Wait(ctx, 10*time.Second, "forced messages published", func() bool { return s.Traffic.forced.Load() >= int64(pressed) }); err != nil {
 				return st, err
 			}
 			time.Sleep(s.holdTime() / 4) // until their processing has begun
 		}
 		s.Say("Scaling %d → %d defenders", st.from, to)
-		_, err = s.Add(ctx, n)
+		_, err = s.Defenders.Add(ctx, n)
 	case "joining-crash":
 		err = s.joiningCrashes(ctx, n)
 	case "partial":
@@ -275,25 +207,25 @@ func (s *session) scaleUpStep(ctx context.Context, before *partition.Assignment,
 
 // joiningCrashes: one of the joining workers dies while the window is open; its
 // replacement comes when the dead one's ID has expired.
-func (s *session) joiningCrashes(ctx context.Context, n int) error {
+func (s scaleUpRun) joiningCrashes(ctx context.Context, n int) error {
 	s.Say("Scaling %d → %d defenders; one of the joining workers will crash", s.o.Defenders, s.o.Defenders+n)
 	// The last is held back until one has crashed, so that the window is open.
-	added, err := s.Add(ctx, n-1)
+	added, err := s.Defenders.Add(ctx, n-1)
 	if err != nil {
 		return err
 	}
 	victim := added[len(added)/2]
-	if err := s.Wait(ctx, 30*time.Second, "the joining workers detected", func() bool { return s.joinedSince(s.Timeline.Began, n-1) }); err != nil {
+	if err := s.Wait(ctx, 30*time.Second, "the joining workers detected", func() bool { return s.View.joined(s.Timeline.Began) >= s.o.Defenders+n-1 }); err != nil {
 		return err
 	}
-	id := s.idOf(victim)
-	s.Kill(victim)
+	id := idOf(victim)
+	victim.Kill()
 	crashed := time.Now()
 	s.Say("%s crashes during the window", id)
-	if err := s.Wait(ctx, 15*time.Second, "the crash noticed", func() bool { return s.goneSince(crashed, id) }); err != nil {
+	if err := s.Wait(ctx, 15*time.Second, "the crash noticed", func() bool { return s.View.gone(crashed, id) }); err != nil {
 		return err
 	}
-	if _, err := s.Add(ctx, 1); err != nil {
+	if _, err := s.Defenders.Add(ctx, 1); err != nil {
 		return err
 	}
 	to := s.o.Defenders + n - 1
@@ -301,7 +233,7 @@ func (s *session) joiningCrashes(ctx context.Context, n int) error {
 		return err
 	}
 	s.Say("%d defenders STABLE without the crashed one", to)
-	s.measure("defenders_without_crashed", to)
+	s.report.measure("defenders_without_crashed", to)
 	js, err := jetstream.New(s.Conn)
 	if err != nil {
 		return err
@@ -314,60 +246,33 @@ func (s *session) joiningCrashes(ctx context.Context, n int) error {
 		return err
 	}
 	s.Say("The claim on %s has expired %.1f s after the crash; its replacement starts", id, time.Since(crashed).Seconds())
-	_, err = s.Add(ctx, 1)
+	_, err = s.Defenders.Add(ctx, 1)
 	return err
-}
-
-func (s *session) joinedSince(t time.Time, n int) bool {
-	joined := map[string]bool{}
-	for _, e := range s.View.Since(t) {
-		if e.Kind == event.WorkerJoined {
-			joined[e.Peer] = true
-		}
-	}
-	return len(joined) >= s.o.Defenders+n
-}
-
-func (s *session) goneSince(t time.Time, id string) bool {
-	for _, e := range s.View.Since(t) {
-		if e.Kind == event.WorkerGone && e.Peer == id {
-			return true
-		}
-	}
-	return false
-}
-
-func (s *session) idOf(m *local.Process) string {
-	f, err := m.Gather()
-	if err != nil {
-		return "?"
-	}
-	return fmt.Sprintf("%s-%.0f", defender.Group, local.Metric(f, "defender_stable_id"))
 }
 
 // someComeLater: two thirds of the joining workers come, the rest when the first have
 // settled.
-func (s *session) someComeLater(ctx context.Context, n int) error {
+func (s scaleUpRun) someComeLater(ctx context.Context, n int) error {
 	first := n * 2 / 3
 	s.Say("Scaling %d → %d defenders; only %d joining workers can start", s.o.Defenders, s.o.Defenders+n, first)
-	if _, err := s.Add(ctx, first); err != nil {
+	if _, err := s.Defenders.Add(ctx, first); err != nil {
 		return err
 	}
 	to := s.o.Defenders + first
 	if err := s.Wait(ctx, 60*time.Second, fmt.Sprintf("%d defenders STABLE", to), func() bool { return s.View.Stable(to) }); err != nil {
 		return err
 	}
-	counts := s.chamberCounts(s.View.Latest())
+	counts := s.Chambers.counts(s.View.Latest())
 	s.Say("%d defenders STABLE with %d to %d chambers each; the other %d start", to, slices.Min(counts), slices.Max(counts), n-first)
-	s.measure("partial_defenders", to)
-	s.measure("partial_min_chambers", slices.Min(counts))
-	s.measure("partial_max_chambers", slices.Max(counts))
-	_, err := s.Add(ctx, n-first)
+	s.report.measure("partial_defenders", to)
+	s.report.measure("partial_min_chambers", slices.Min(counts))
+	s.report.measure("partial_max_chambers", slices.Max(counts))
+	_, err := s.Defenders.Add(ctx, n-first)
 	return err
 }
 
 // staleClaim: the first ID that the joining workers would take is still claimed.
-func (s *session) staleClaim(ctx context.Context, n int) error {
+func (s scaleUpRun) staleClaim(ctx context.Context, n int) error {
 	js, err := jetstream.New(s.Conn)
 	if err != nil {
 		return err
@@ -381,84 +286,6 @@ func (s *session) staleClaim(ctx context.Context, n int) error {
 		return fmt.Errorf("claiming %s as a crashed defender: %w", id, err)
 	}
 	s.Say("Scaling %d → %d defenders; %s is claimed by one that crashed before", s.o.Defenders, s.o.Defenders+n, id)
-	_, err = s.Add(ctx, n)
+	_, err = s.Defenders.Add(ctx, n)
 	return err
-}
-
-// chamberCounts returns the number of chambers of each worker of a map.
-func (s *session) chamberCounts(a *partition.Assignment) []int {
-	byID := map[string]int{}
-	for _, w := range a.Workers {
-		byID[w.ID] = 0
-	}
-	for slot, chambers := range s.chambersOf(a.Slots) {
-		byID[a.OwnerOf(slot)] += len(chambers)
-	}
-	var counts []int
-	for _, n := range byID {
-		counts = append(counts, n)
-	}
-	return counts
-}
-
-// expectedLog has a pattern for each log line that operators look for during a
-// scale-up: those of the leader, of a defender that gives chambers away, and of one
-// that joins. Chambers are listed by their slots, and each slot has a NATS consumer
-// of its own, so a consumer is taken or released where others edit filter subjects.
-var expectedLog = []string{
-	// the leader
-	`New defender detected: defender-\d+`,
-	`Topology change: \d+ → \d+ defenders`,
-	`Stabilization window started \(`,
-	`Stabilization window complete \(\d+ defenders`,
-	`Rebalancing triggered \(scale-up detected\)`,
-	`Recalculating assignments \(\d+ chambers → \d+ defenders\)`,
-	`Assignment calculation complete \(.*\d+ chambers moved`,
-	`Published assignment map \(version \d+, \d+ defenders\)`,
-	// a defender that was there
-	`Received assignment map \(version \d+\)`,
-	`Assignment changed: [1-9]\d* → \d+ chambers`,
-	`Removing [1-9]\d* chambers: slots \[\d`,
-	`Updated NATS consumers: serving \d+, one per slot`,
-	`Current load: \d+ chambers, CPU: \d+%, Memory: \d+\.\d GB`,
-	// a defender that joined
-	`Starting defender \S+`,
-	`Claimed stable ID: defender-\d+`,
-	`Election result: FOLLOWER \(leader: defender-\d+\)`,
-	`Assigned [1-9]\d* chambers: slots \[\d`,
-	`State transition: [A-Z]+ → STABLE`,
-	`Processed message for chamber \S+ \(\d+\.\d+s, cache (hit|miss)\)`,
-}
-
-// missingLogLines returns the expected lines that no defender has logged.
-func (s *session) missingLogLines() ([]string, error) {
-	files, err := filepath.Glob(filepath.Join(s.Dir, "log", "pod-*.log"))
-	if err != nil {
-		return nil, err
-	}
-	var all strings.Builder
-	for _, f := range files {
-		data, err := os.ReadFile(f)
-		if err != nil {
-			return nil, err
-		}
-		all.Write(data)
-	}
-	var missing []string
-	for _, p := range expectedLog {
-		if !regexp.MustCompile(p).MatchString(all.String()) {
-			missing = append(missing, p)
-		}
-	}
-	return missing, nil
-}
-
-// chambersOf returns the chambers by slot, of n.
-func (s *session) chambersOf(slots int) map[int][]int {
-	m := map[int][]int{}
-	for i, ch := range s.Chambers {
-		slot := partition.SlotOf(slots, ch.Tool, ch.Name)
-		m[slot] = append(m[slot], i)
-	}
-	return m
 }

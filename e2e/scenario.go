@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/internal/misuse"
-	"github.com/muster-dev/muster/local"
 )
 
 // A script is one scenario.
@@ -39,11 +38,11 @@ var scripts = map[string]script{
 	"rolling-update": {about: "every defender is replaced, five at a time, and no chamber moves",
 		cases: []string{"surge"}, run: rollingUpdate, set: func(o *Options) { o.Expect = true }},
 	"broker-outage": {about: "the NATS servers are away for 3 seconds",
-		cases: []string{"long", caseOneServer}, run: brokerOutage, set: func(o *Options) { o.OwnBroker = true }},
+		cases: []string{"long", caseOneServer}, run: brokerOutage, set: func(o *Options) { o.ownBroker = true }},
 	wipedName: {about: "the NATS server loses its store, or a part of it, or is restored from an older copy; the results are kept",
-		cases: []string{caseBuckets, caseStreams, caseCopy, caseRestart, caseCopyRestart}, run: brokerWiped, set: func(o *Options) { o.OwnBroker, o.Expect = true, true }, small: smallWiped},
+		cases: []string{caseBuckets, caseStreams, caseCopy, caseRestart, caseCopyRestart}, run: brokerWiped, set: func(o *Options) { o.ownBroker, o.Expect = true, true }, small: smallWiped},
 	storageFullName: {about: "a backlog fills the NATS servers' storage; publishers are refused, and it drains by itself",
-		run: storageFull, set: func(o *Options) { o.MaxStore = smallStore }, small: smallStorage},
+		run: storageFull, set: func(o *Options) { o.maxStore = smallStore }, small: smallStorage},
 	"layout": {about: "the chambers are divided in twice as many slots under load",
 		cases: []string{"back", "leader-crash"}, run: changeLayout, small: fewSlots},
 	"node-pressure": {about: "more defenders are wanted than the nodes hold; a node comes, and goes again",
@@ -51,7 +50,7 @@ var scripts = map[string]script{
 	"spot-interruption": {about: "a Spot warning takes a node away under load",
 		cases: []string{"no-handoff"}, run: spotInterruption, set: onNodes},
 	chaosName: {about: "defenders and servers are killed, stopped and cut off for minutes; an auditor accounts for every message",
-		run: chaos, set: func(o *Options) { o.Processes, o.OwnBroker, o.Chaotic = true, true, true }, small: smallChaos},
+		run: chaos, set: func(o *Options) { o.Processes, o.ownBroker, o.chaotic = true, true, true }, small: smallChaos},
 	"load": {about: "traces at a steady rate, or as many as are held: latencies, memory, what the processor does",
 		cases: []string{caseStrategies}, run: load, set: func(o *Options) { o.Expect = true }, small: smallLoad},
 	leaderGroupName: {about: "the leader and both candidates are killed together, again and again", cases: []string{caseRestarted},
@@ -100,37 +99,11 @@ func OnNodes() []string {
 	})
 }
 
-// session is one run of a script.
-type session struct {
-	*local.Stack
-	o      Options
-	report *Report
-}
-
-// newSession starts everything but the defenders.
-func newSession(ctx context.Context, o Options, name string) (*session, error) {
-	s := &session{o: o, report: newReport(name, o.Case)}
-	var h local.Hooks
-	if o.provisionedByPrevious {
-		h.Provision = s.provisionByPrevious
-	}
-	var err error
-	s.Stack, err = local.Start(ctx, o.Options, h)
-	return s, err
-}
-
 // Suit gives the options that were not chosen, by their flags' names, the values
 // that suit a scenario, where those of the flags don't.
 func Suit(name string, o *Options, chosen func(flag string) bool) {
 	if sc := scripts[name]; sc.small != nil {
 		sc.small(o, chosen)
-	}
-}
-
-// suit gives an option a value, unless its flag was chosen.
-func suit[T any](chosen func(flag string) bool, flag string, option *T, value T) {
-	if !chosen(flag) {
-		*option = value
 	}
 }
 
@@ -195,20 +168,19 @@ func Run(ctx context.Context, name string, o Options) (*Report, error) {
 		return nil, err
 	}
 	defer func() { s.report.Timeline = s.Timeline.Kept() }()
-	s.Say("Broker at %s, everything kept in %s", s.Brokers.URL, s.Dir)
+	s.Say("Broker at %s, everything kept in %s", s.Servers.URL, s.Dir)
 	progress, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { s.Progress(progress) })
-	wg.Go(func() { s.TellPauses(progress) })
+	wg.Go(func() { s.TellPauses(progress, false) })
 	err = sc.run(ctx, s)
 	stop()
 	wg.Wait()
-	if err == nil {
-		err = s.checkRefusals()
+	if err == nil && o.Accounts {
+		err = checkRefusals(s.report, s.Servers.LogFiles())
 	}
 	closing := time.Now()
-	err = errors.Join(err, s.CloseCluster())
-	if closeErr := s.Close(); closeErr != nil {
+	if closeErr := s.close(); closeErr != nil {
 		err = errors.Join(err, closeErr)
 	} else {
 		s.Say("All stopped in %.1f s", time.Since(closing).Seconds())

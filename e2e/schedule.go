@@ -5,8 +5,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
-
-	"github.com/muster-dev/muster/local"
 )
 
 const chaosName = "chaos"
@@ -35,7 +33,7 @@ type fault struct {
 	Kind faultKind
 	Pick int           // of the victim: its place among those there are, modulo their number
 	For  time.Duration // how long it lasts, where it lasts
-	Cut  local.CutMode
+	Cut  cutMode
 }
 
 func (f fault) String() string {
@@ -84,7 +82,7 @@ func chaosSchedule(seed uint64, span time.Duration, costs []faultCost) []fault {
 	between := func(low, high time.Duration) time.Duration {
 		return (low + time.Duration(rng.Int64N(int64(high-low)))).Round(100 * time.Millisecond)
 	}
-	cuts := []local.CutMode{local.CutBoth, local.CutToServer, local.CutToClient, local.CutAndReset}
+	cuts := []cutMode{cutBoth, cutToServer, cutToClient, cutAndReset}
 	var all []fault
 	at := time.Duration(0)
 	for round := 0; round == 0 || at < span; round++ {

@@ -53,17 +53,20 @@ func storageFull(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(s.fillStorage(ctx, auditor), auditor.Close())
+	return errors.Join(storageFullRun{s}.run(ctx, auditor), auditor.Close())
 }
 
-func (s *session) fillStorage(ctx context.Context, auditor *audit.Auditor) error {
-	if err := s.Begin(ctx); err != nil {
+// storageFullRun is a run of scenario storage-full.
+type storageFullRun struct{ *session }
+
+func (s storageFullRun) run(ctx context.Context, auditor *audit.Auditor) error {
+	if err := s.begin(ctx); err != nil {
 		return err
 	}
 	if err := s.warmUp(ctx); err != nil {
 		return err
 	}
-	if err := s.Expect(ctx, s.o.Defenders); err != nil {
+	if err := s.expect(ctx, s.o.Defenders); err != nil {
 		return err
 	}
 	limit, err := s.limit(ctx)
@@ -75,15 +78,15 @@ func (s *session) fillStorage(ctx context.Context, auditor *audit.Auditor) error
 	var watch leaseWatch
 	watching, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
-	wg.Go(func() { watch.run(watching, s) })
+	wg.Go(func() { watch.run(watching, s.session) })
 	defer func() { stop(); wg.Wait() }()
-	s.Traffic.Slow.Store(int64(slowWork))
-	s.Traffic.Padding.Store(largeMessage)
+	s.Traffic.slow.Store(int64(slowWork))
+	s.Traffic.padding.Store(largeMessage)
 	s.Traffic.Rate.Store(fillRate)
-	if err := s.Wait(ctx, 2*time.Minute, "publishers refused", func() bool { return s.Traffic.Refused.Load() > 0 }); err != nil {
+	if err := s.Wait(ctx, 2*time.Minute, "publishers refused", func() bool { return s.Traffic.refused.Load() > 0 }); err != nil {
 		return err
 	}
-	first := s.Traffic.FirstRefused()
+	first := s.Traffic.firstRefused()
 	s.Say("Publishers are refused after %.1f s: %v", time.Since(began).Seconds(), first)
 	s.Traffic.Rate.Store(fullRate)
 	if err := pause(ctx, fullFor); err != nil {
@@ -93,12 +96,12 @@ func (s *session) fillStorage(ctx context.Context, auditor *audit.Auditor) error
 	if err != nil {
 		return err
 	}
-	refused := s.Traffic.Refused.Load()
+	refused := s.Traffic.refused.Load()
 	s.Say("For %v publishers have tried again, %d times in vain; the stream holds %.0f %% of its limit", fullFor, refused, 100*fill)
 	drain := time.Now()
 	s.Traffic.Rate.Store(0)
-	s.Traffic.Slow.Store(0)
-	s.Traffic.Padding.Store(0)
+	s.Traffic.slow.Store(0)
+	s.Traffic.padding.Store(0)
 	if _, err := s.finish(ctx); err != nil {
 		return err
 	}
@@ -111,12 +114,12 @@ func (s *session) fillStorage(ctx context.Context, auditor *audit.Auditor) error
 	var api *jetstream.APIError
 	r.check("publications refused, with an error to try again on", "some", refused > 0 && partition.IsFull(first) && errors.As(first, &api), "%d: %v", refused, api)
 	r.check("storage while publishers were refused", "over 95 % of the limit", fill > 0.95, "%.0f %%", 100*fill)
-	watch.judge(s, began)
+	watch.judge(s.session, began)
 	return s.judgeAccount(ctx, auditor)
 }
 
 // fill is what the streams of messages hold of their limits.
-func (s *session) fill(ctx context.Context) (float64, error) {
+func (s storageFullRun) fill(ctx context.Context) (float64, error) {
 	v, err := partition.Open(s.Conn, defender.Group).Inspect(ctx)
 	if err != nil {
 		return 0, err
@@ -125,7 +128,7 @@ func (s *session) fill(ctx context.Context) (float64, error) {
 }
 
 // limit is how many bytes all streams of messages may hold.
-func (s *session) limit(ctx context.Context) (sum int64, err error) {
+func (s storageFullRun) limit(ctx context.Context) (sum int64, err error) {
 	all, err := s.Streams(ctx)
 	if err != nil {
 		return 0, err
@@ -178,8 +181,8 @@ func (w *leaseWatch) judge(s *session, began time.Time) {
 	r.measure("oldest_lease_s", w.oldest)
 	r.check("age of the oldest lease, s", fmt.Sprintf("less than %.0f", ttl.Seconds()), w.err == nil && w.looks > 0 && w.oldest < ttl.Seconds(), "%.1f in %d looks %s", w.oldest, w.looks, errorText(w.err))
 	r.check("looks at which no worker led, or a lease had ended", "0", len(w.ended) == 0, "%d of %d %.200q", len(w.ended), w.looks, w.ended)
-	equal(r, "defenders that lost their names", 0, s.countEvents(began, event.IdentityLost))
-	equal(r, "defenders declared dead", 0, s.countEvents(began, event.WorkerGone))
+	equal(r, "defenders that lost their names", 0, s.View.count(began, event.IdentityLost))
+	equal(r, "defenders declared dead", 0, s.View.count(began, event.WorkerGone))
 }
 
 func errorText(err error) string {
@@ -190,9 +193,9 @@ func errorText(err error) string {
 }
 
 // judgeAccount has an auditor account for all messages of a run in which nobody died.
-func (s *session) judgeAccount(ctx context.Context, auditor *audit.Auditor) error {
+func (s storageFullRun) judgeAccount(ctx context.Context, auditor *audit.Auditor) error {
 	var published []audit.Published
-	for _, p := range s.Traffic.Published() {
+	for _, p := range s.Traffic.published() {
 		published = append(published, audit.Published{Sequence: p.Seq, Key: p.Key, Context: p.Ref.ID})
 	}
 	a, err := auditor.Account(ctx, published, nil, nil)

@@ -30,22 +30,24 @@ type watcher struct {
 	samples []sample
 	took    time.Duration
 
-	file  *os.File
-	used  time.Duration // of the processor, at first
-	began time.Time
-	end   chan struct{}
-	wg    sync.WaitGroup
+	stored func() int64
+	file   *os.File
+	used   time.Duration // of the processor, at first
+	began  time.Time
+	end    chan struct{}
+	wg     sync.WaitGroup
 }
 
 const watchEvery = 2 * time.Second
 
-// watch begins to watch; the profile goes to a file.
-func (l *loader) watch(path string) (*watcher, error) {
+// watch begins to watch; the profile goes to a file. stored returns how many messages are
+// stored.
+func watch(path string, stored func() int64) (*watcher, error) {
 	f, err := os.Create(filepath.Clean(path))
 	if err != nil {
 		return nil, fmt.Errorf("keeping the profile: %w", err)
 	}
-	w := &watcher{file: f, end: make(chan struct{}), used: processor.Time(), began: time.Now()}
+	w := &watcher{stored: stored, file: f, end: make(chan struct{}), used: processor.Time(), began: time.Now()}
 	if err := pprof.StartCPUProfile(f); err != nil {
 		_ = f.Close()
 		return nil, fmt.Errorf("profiling: %w", err)
@@ -54,7 +56,7 @@ func (l *loader) watch(path string) (*watcher, error) {
 		t := time.NewTicker(watchEvery)
 		defer t.Stop()
 		for {
-			w.samples = append(w.samples, w.sample(l))
+			w.samples = append(w.samples, w.sample())
 			select {
 			case <-w.end:
 				return
@@ -77,13 +79,10 @@ func (w *watcher) stop() {
 // cpu is the processor time used while watching; 0 where it can't be told.
 func (w *watcher) cpu() time.Duration { return w.used }
 
-func (w *watcher) sample(l *loader) sample {
+func (w *watcher) sample() sample {
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	metrics.Read(live)
-	s := sample{T: round(time.Since(w.began).Seconds()), HeapMiB: mebibytes(live[0].Value.Uint64()), RSSMiB: mebibytes(resident()), Goroutines: runtime.NumGoroutine()}
-	if ph := l.pub.now.Load(); ph != nil {
-		s.Stored = ph.distinct.Load()
-	}
+	s := sample{T: round(time.Since(w.began).Seconds()), HeapMiB: mebibytes(live[0].Value.Uint64()), RSSMiB: mebibytes(resident()), Goroutines: runtime.NumGoroutine(), Stored: w.stored()}
 	return s
 }
 

@@ -15,7 +15,6 @@ import (
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/e2e/audit"
-	"github.com/muster-dev/muster/local"
 	"github.com/muster-dev/muster/partition"
 )
 
@@ -58,9 +57,9 @@ func smallWiped(o *Options, chosen func(flag string) bool) {
 type wiped struct {
 	*session
 	auditor *audit.ResultsAuditor
-	queued  []contextID         // what only the broker had when it was stopped
-	back    time.Time           // when it was there again
-	probed  []local.Publication // what was published then, a message for each chamber
+	queued  []contextID   // what only the broker had when it was stopped
+	back    time.Time     // when it was there again
+	probed  []publication // what was published then, a message for each chamber
 }
 
 // contextID names a context.
@@ -75,19 +74,19 @@ func brokerWiped(ctx context.Context, s *session) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.auditor.Close()) }()
-	if err := s.Begin(ctx); err != nil {
+	if err := s.begin(ctx); err != nil {
 		return err
 	}
 	if err := s.warmUp(ctx); err != nil {
 		return err
 	}
-	if err := s.Expect(ctx, s.o.Defenders); err != nil {
+	if err := s.expect(ctx, s.o.Defenders); err != nil {
 		return err
 	}
 	older := s.o.Case == caseCopy || s.o.Case == caseCopyRestart
 	if older {
 		// Messages that wait in the copy would be processed twice, which takes long.
-		if err := w.Drain(ctx); err != nil {
+		if err := w.drain(ctx); err != nil {
 			return err
 		}
 		if err := w.copyStore(ctx); err != nil {
@@ -112,9 +111,8 @@ func brokerWiped(ctx context.Context, s *session) (err error) {
 // stores are the directories of the servers' streams, and where copies of them are kept.
 func (w *wiped) stores() map[string]string {
 	dirs := map[string]string{}
-	for _, n := range w.Brokers.Servers {
-		at := filepath.Join(n.Options.Dir, "jetstream")
-		dirs[at] = n.Options.Dir + ".older"
+	for _, dir := range w.Servers.Dirs() {
+		dirs[filepath.Join(dir, "jetstream")] = dir + ".older"
 	}
 	return dirs
 }
@@ -125,7 +123,7 @@ func (w *wiped) copyStore(ctx context.Context) error {
 	if err := w.work(ctx, time.Second, 1); err != nil {
 		return err
 	}
-	if err := w.Brokers.Stop(); err != nil {
+	if err := w.Servers.Stop(); err != nil {
 		return err
 	}
 	for dir, older := range w.stores() {
@@ -133,7 +131,7 @@ func (w *wiped) copyStore(ctx context.Context) error {
 			return fmt.Errorf("copying the broker's store: %w", err)
 		}
 	}
-	if err := w.Brokers.Start(ctx); err != nil {
+	if err := w.Servers.Start(ctx); err != nil {
 		return err
 	}
 	w.Say("A copy of the broker's store is kept")
@@ -142,10 +140,10 @@ func (w *wiped) copyStore(ctx context.Context) error {
 
 // calm waits until all defenders work, and everything is processed.
 func (w *wiped) calm(ctx context.Context) error {
-	if err := w.Wait(ctx, 2*time.Minute, "all defenders STABLE", w.trusting); err != nil {
+	if err := w.Wait(ctx, 2*time.Minute, "all defenders STABLE", w.Defenders.allStable); err != nil {
 		return err
 	}
-	return w.Drain(ctx)
+	return w.drain(ctx)
 }
 
 // work gives each slot messages that are in work for a while, one after the other.
@@ -158,7 +156,7 @@ func (w *wiped) work(ctx context.Context, hold time.Duration, each int) error {
 	for _, m := range a.Workers {
 		ids = append(ids, m.ID)
 	}
-	w.Traffic.Hold.Store(int64(hold))
+	w.Traffic.hold.Store(int64(hold))
 	return w.busy(ctx, a, ids, each)
 }
 
@@ -184,20 +182,20 @@ func (w *wiped) latestMap(ctx context.Context) (*partition.Assignment, error) {
 // above those of a group that begins.
 func (w *wiped) age(ctx context.Context) error {
 	for range 2 {
-		w.Kill(w.Running()[0])
-		if _, err := w.Add(ctx, 1); err != nil {
+		w.Defenders.Running()[0].Kill()
+		if _, err := w.Defenders.Add(ctx, 1); err != nil {
 			return err
 		}
 		if err := w.Wait(ctx, 2*time.Minute, "all defenders STABLE after one was replaced", func() bool {
 			a, err := w.latestMap(ctx)
-			return err == nil && a.Settled() && len(a.Workers) == w.o.Defenders && w.trusting()
+			return err == nil && a.Settled() && len(a.Workers) == w.o.Defenders && w.Defenders.allStable()
 		}); err != nil {
 			return err
 		}
 		for i := range w.Chambers {
-			w.Traffic.Publish(i, false)
+			w.Traffic.publish(i, false)
 		}
-		if err := w.Drain(ctx); err != nil {
+		if err := w.drain(ctx); err != nil {
 			return err
 		}
 	}
@@ -206,14 +204,14 @@ func (w *wiped) age(ctx context.Context) error {
 
 // fill gives each slot one message that is in work, and one that waits behind it.
 func (w *wiped) fill(ctx context.Context) error {
-	if err := w.Drain(ctx); err != nil {
+	if err := w.drain(ctx); err != nil {
 		return err
 	}
 	file := filepath.Join(w.Dir, "hold")
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
 		return fmt.Errorf("having messages held: %w", err)
 	}
-	w.Traffic.HoldWhile.Store(&file)
+	w.Traffic.holdWhile.Store(&file)
 	if err := w.work(ctx, wipedHold, 2); err != nil {
 		return err
 	}
@@ -242,7 +240,7 @@ func (w *wiped) noteQueued(ctx context.Context) error {
 // forget stops the broker, takes away what it knows, and starts it.
 func (w *wiped) forget(ctx context.Context, older bool) error {
 	w.Say("The broker is stopped, with messages in work and others that wait behind them")
-	if err := w.Brokers.Stop(); err != nil {
+	if err := w.Servers.Stop(); err != nil {
 		return err
 	}
 	for dir, copied := range w.stores() {
@@ -264,17 +262,17 @@ func (w *wiped) forget(ctx context.Context, older bool) error {
 		return err
 	}
 	// Where the streams are kept, those that were in work come again.
-	if err := os.Remove(*w.Traffic.HoldWhile.Load()); err != nil {
+	if err := os.Remove(*w.Traffic.holdWhile.Load()); err != nil {
 		return fmt.Errorf("ending that messages are held: %w", err)
 	}
 	restart := w.o.Case == caseRestart || w.o.Case == caseCopyRestart
 	if restart {
-		for _, m := range w.Running() {
-			w.Kill(m)
+		for _, m := range w.Defenders.Running() {
+			m.Kill()
 		}
 		w.View.Clear() // no worker is left to report that they have ended
 	}
-	if err := w.Brokers.Start(ctx); err != nil {
+	if err := w.Servers.Start(ctx); err != nil {
 		return err
 	}
 	w.back = time.Now()
@@ -282,11 +280,11 @@ func (w *wiped) forget(ctx context.Context, older bool) error {
 	if !restart {
 		return nil
 	}
-	if _, err := w.Add(ctx, w.o.Defenders); err != nil {
+	if _, err := w.Defenders.Add(ctx, w.o.Defenders); err != nil {
 		return err
 	}
 	// Nobody knows how many there should be. In a cluster a controller says so again.
-	return w.Wait(ctx, time.Minute, "the expected number of defenders set", func() bool { return w.Expect(ctx, w.o.Defenders) == nil })
+	return w.Wait(ctx, time.Minute, "the expected number of defenders set", func() bool { return w.expect(ctx, w.o.Defenders) == nil })
 }
 
 // what says what the broker has forgotten.
@@ -340,18 +338,18 @@ func (w *wiped) remove(dir string) error {
 
 // recover publishes for every chamber, and waits until everything is processed.
 func (w *wiped) recover(ctx context.Context) error {
-	before := len(w.Traffic.Published())
-	w.Traffic.Hold.Store(0)
+	before := len(w.Traffic.published())
+	w.Traffic.hold.Store(0)
 	for i := range w.Chambers {
-		w.Traffic.Publish(i, false)
+		w.Traffic.publish(i, false)
 	}
-	if err := w.Wait(ctx, 2*time.Minute, "a message of each chamber published", func() bool { return len(w.Traffic.Published())-before >= len(w.Chambers) }); err != nil {
+	if err := w.Wait(ctx, 2*time.Minute, "a message of each chamber published", func() bool { return len(w.Traffic.published())-before >= len(w.Chambers) }); err != nil {
 		return err
 	}
-	w.probed = w.Traffic.Published()[before:]
+	w.probed = w.Traffic.published()[before:]
 	if err := w.Wait(ctx, 3*time.Minute, "a message of each chamber stored", func() bool {
 		a, err := w.account(ctx)
-		return err == nil && !slices.ContainsFunc(w.probed, func(p local.Publication) bool { return a.StoredAt[p.Key+"/"+p.Ref.ID].IsZero() })
+		return err == nil && !slices.ContainsFunc(w.probed, func(p publication) bool { return a.StoredAt[p.Key+"/"+p.Ref.ID].IsZero() })
 	}); err != nil {
 		return err
 	}
@@ -367,7 +365,7 @@ func (w *wiped) recover(ctx context.Context) error {
 
 func (w *wiped) account(ctx context.Context) (audit.ContextAccount, error) {
 	var published []audit.Published
-	for _, p := range w.Traffic.Published() {
+	for _, p := range w.Traffic.published() {
 		published = append(published, audit.Published{Sequence: p.Seq, Key: p.Key, Context: p.Ref.ID})
 	}
 	return w.auditor.Account(ctx, published)
@@ -390,7 +388,7 @@ func (w *wiped) deadLetters(ctx context.Context) (uint64, error) {
 }
 
 func (w *wiped) judge(ctx context.Context) error {
-	if err := w.keepPublished(w.Traffic.Published()); err != nil {
+	if err := w.keepPublished(w.Traffic.published()); err != nil {
 		return err
 	}
 	a, err := w.account(ctx)
@@ -438,7 +436,7 @@ func (w *wiped) judge(ctx context.Context) error {
 	d := distribution(took)
 	r.measure("back_to_stored_ms", d)
 	r.timed("processed again after the broker's return, ms", fmt.Sprintf("within %d", wipedWithin.Milliseconds()), len(took) == w.o.Chambers && d.Max <= float64(wipedWithin.Milliseconds()), "%s", d)
-	counts, covered := w.chamberCounts(last), 0
+	counts, covered := w.Chambers.counts(last), 0
 	for _, n := range counts {
 		covered += n
 	}
@@ -446,12 +444,12 @@ func (w *wiped) judge(ctx context.Context) error {
 	r.measure("max_chambers", slices.Max(counts))
 	equal(r, "chambers covered", w.o.Chambers, covered)
 	equal(r, "defenders in the map", w.o.Defenders, len(last.Workers))
-	raised := w.Total("defender_fences_raised_total")
+	raised := w.Defenders.total("defender_fences_raised_total")
 	r.measure("fences_raised", raised)
 	if w.o.Case == caseRestart || w.o.Case == caseCopyRestart {
 		r.check("fences raised above the stored ones", "at least once", raised >= 1, "%.0f", raised)
 	}
-	r.measure("created_again", w.Total("defender_resources_recreated_total"))
-	r.measure("fence_rejections", w.Total("defender_fence_rejections_total"))
+	r.measure("created_again", w.Defenders.total("defender_resources_recreated_total"))
+	r.measure("fence_rejections", w.Defenders.total("defender_fence_rejections_total"))
 	return nil
 }

@@ -26,19 +26,17 @@ import (
 	"github.com/muster-dev/muster/partition/role"
 )
 
-// What a cluster's nodes take: ten defenders of 200m on two cores.
 const (
-	defenderMilliCPU = 200
-	DefendersPerNode = 10
-	BootTime         = 18 * time.Second // from launch to Ready
-	tickInterval     = 500 * time.Millisecond
-	stopTimeout      = 5 * time.Second // for a tick to end when the cluster is closed
+	BootTime     = 18 * time.Second // of a node, from launch to Ready
+	tickInterval = 500 * time.Millisecond
+	stopTimeout  = 5 * time.Second // for a tick to end when the cluster is closed
 )
 
 // Cluster is a region whose nodes the defenders run on, with the node plane that scales it: a pod that becomes Running is a real
 // defender that is started, and one that is evicted is a real defender that is told to stop.
 type Cluster struct {
-	stack    *Stack
+	workers  *WorkerPlane
+	shown    shown
 	Region   *region.Region
 	platform platform
 	deploy   deployment
@@ -53,7 +51,7 @@ type Cluster struct {
 	running sync.WaitGroup
 	errs    chan error
 	price   console.Pricer
-	Asks    bool // the node plane asks the defenders to hand over, and tells them how many they should be
+	Asks    bool // the node plane asks the defenders to hand off, and tells them how many they should be
 
 	mu     sync.Mutex
 	pods   map[string]*podProcess
@@ -62,6 +60,18 @@ type Cluster struct {
 	tickEr error
 	spent  float64 // US dollars
 }
+
+// shown is what shows the node plane to a person.
+type shown interface {
+	Changed()
+	Say(console.Moment)
+}
+
+// unseen stands for no console.
+type unseen struct{}
+
+func (unseen) Changed()           {}
+func (unseen) Say(console.Moment) {}
 
 // podProcess is the defender in a pod.
 type podProcess struct {
@@ -91,21 +101,21 @@ func clusterPolicy(workers int, pendingUp time.Duration) nodes.Policy {
 	return p
 }
 
-// OpenCluster starts a region with workers in two zones, a deployment of defenders without pods, and the node plane. asks says whether
-// that knows of the defenders, as with WORKERS_NATS_URL and WORKERS_DEPLOYMENT set. The cluster closes it.
-func OpenCluster(ctx context.Context, c *Stack, zones []string, asks bool, pendingUp time.Duration) (*Cluster, error) {
-	r, err := region.Start(region.Options{Sim: sim.Options{Policy: clusterPolicy(len(zones), pendingUp), Workers: zones, Boot: cmp.Or(c.o.boot, BootTime), Visible: time.Second}, Dir: c.Dir, Scrape: time.Second})
+// openCluster starts the region, the deployment and the node plane; see [Stack.OpenCluster].
+func openCluster(ctx context.Context, w *WorkerPlane, s shown, zones []string, asks bool, pendingUp time.Duration) (*Cluster, error) {
+	simulated := sim.Options{Policy: clusterPolicy(len(zones), pendingUp), Workers: zones, Boot: cmp.Or(w.o.boot, BootTime), Visible: time.Second}
+	r, err := region.Start(region.Options{Sim: simulated, Dir: w.Dir, Scrape: time.Second})
 	if err != nil {
 		return nil, err
 	}
-	t := &Cluster{stack: c, Region: r, price: pricesOf(fit.Shipped()), Asks: asks, stop: func() {}, pods: map[string]*podProcess{}, steps: map[string]time.Time{}, errs: make(chan error, 3), queue: make(chan queued)}
-	if t.platform, err = openPlatform(ctx, c, r); err != nil {
+	t := &Cluster{workers: w, shown: s, Region: r, price: pricesOf(fit.Shipped()), Asks: asks, stop: func() {}, pods: map[string]*podProcess{}, steps: map[string]time.Time{},
+		errs: make(chan error, 3), queue: make(chan queued)}
+	if t.platform, err = openPlatform(ctx, w.o.Lab, w.Dir, w.Timeline, r); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
 	if err := t.open(ctx); err != nil {
 		return nil, errors.Join(err, t.close())
 	}
-	c.Cluster.Store(t)
 	return t, nil
 }
 
@@ -125,10 +135,10 @@ func (t *Cluster) open(ctx context.Context) (err error) {
 	if t.api, ok = t.plane.Cluster.(*kube.Cluster); !ok {
 		return errors.New("the local cluster is not reached by the Kubernetes API")
 	}
-	t.plane.Cloud = slow{t.plane.Cloud, t.stack.o.launch}
+	t.plane.Cloud = slow{t.plane.Cloud, t.workers.o.launch}
 	t.plane.Journal = told{t.plane.Journal, t.journaled}
 	t.plane.Store = timed{t.plane.Store, t.wrote, t.recorded}
-	nc, err := t.stack.As(role.Nodes)
+	nc, err := t.workers.As(role.Nodes)
 	if err != nil {
 		return err
 	}
@@ -241,9 +251,7 @@ func (t *Cluster) wrote(step string, i nodes.Interruption) {
 	all := slices.DeleteFunc(slices.Clone(t.latest.Observation.Interruptions), func(o nodes.Interruption) bool { return o.InstanceID == i.InstanceID })
 	t.latest.Observation.Interruptions = append(all, i)
 	t.mu.Unlock()
-	if t.stack.screen != nil {
-		t.stack.screen.Changed()
-	}
+	t.shown.Changed()
 }
 
 // recorded shows what is durable at once: a tick that launches or drains takes a while.
@@ -251,9 +259,7 @@ func (t *Cluster) recorded(r nodes.Record) {
 	t.mu.Lock()
 	t.latest.Record = r
 	t.mu.Unlock()
-	if t.stack.screen != nil {
-		t.stack.screen.Changed()
-	}
+	t.shown.Changed()
 }
 
 // ticked shows the state that a tick has left.
@@ -265,9 +271,7 @@ func (t *Cluster) ticked(ctx context.Context, err error) {
 	}
 	t.tickEr = err
 	t.mu.Unlock()
-	if t.stack.screen != nil {
-		t.stack.screen.Changed()
-	}
+	t.shown.Changed()
 }
 
 // queued is an interruption event in the daemon's queue.
@@ -301,7 +305,7 @@ func (t *Cluster) Interrupt(ctx context.Context, e nodes.InterruptionEvent) {
 	select {
 	case err := <-q.handled:
 		if err != nil {
-			t.stack.Say("node plane: %v", err)
+			t.workers.Say("node plane: %v", err)
 		}
 	case <-ctx.Done():
 	}
@@ -316,9 +320,7 @@ func (t *Cluster) decided(data []byte) {
 	t.mu.Lock()
 	t.look(snap)
 	t.mu.Unlock()
-	if t.stack.screen != nil {
-		t.stack.screen.Changed()
-	}
+	t.shown.Changed()
 }
 
 // look takes in a newer snapshot, and adds what the nodes have cost since the one before.
@@ -341,18 +343,16 @@ func (t *Cluster) journaled(e nodes.Event) {
 		if t.closing.Load() {
 			return // a tick that was broken off
 		}
-		t.stack.Say("node plane: %s", e.Message)
+		t.workers.Say("node plane: %s", e.Message)
 	default:
-		t.stack.Say("node plane: %s %s %s", e.Kind, e.Instance, e.Message)
+		t.workers.Say("node plane: %s %s %s", e.Kind, e.Instance, e.Message)
 	}
-	if t.stack.screen != nil {
-		t.stack.screen.Say(console.MomentOf(e))
-	}
+	t.shown.Say(console.MomentOf(e))
 }
 
 // startPod starts the defender of a pod.
 func (t *Cluster) startPod(run sim.PodRun) (sim.Process, error) {
-	m, err := t.stack.launch(context.Background(), run.Pod, run.Node)
+	m, err := t.workers.Defenders.launch(context.Background(), run.Pod, run.Node)
 	if err != nil {
 		return nil, err
 	}
@@ -371,7 +371,7 @@ func (t *Cluster) attend(m *Process, run sim.PodRun) *podProcess {
 		p.ended = time.Now()
 		t.mu.Unlock()
 		if p.Err != nil && !t.closing.Load() {
-			t.stack.Say("%v; its pod starts it again soon", p.Err)
+			t.workers.Say("%v; its pod starts it again soon", p.Err)
 		}
 	}()
 	return p
@@ -392,14 +392,12 @@ func (p *podProcess) Stop() {
 func (p *podProcess) Kill() {
 	p.once.Do(func() {}) // too late for a SIGTERM
 	p.killed.Do(func() {
-		select {
-		case <-p.Process.Done:
-		default:
+		if !p.Ended() {
 			p.cluster.mu.Lock()
 			p.cut = true
 			p.cluster.mu.Unlock()
 		}
-		p.cluster.stack.Kill(p.Process)
+		p.Process.Kill()
 	})
 }
 
@@ -414,12 +412,10 @@ func (p *podProcess) slots() int {
 	case errors.Is(err, errStarting):
 		return 0 // it has not joined
 	}
-	select {
-	case <-p.Process.Done:
+	if p.Ended() {
 		return 0
-	default:
-		return UnknownSlots
 	}
+	return UnknownSlots
 }
 
 // Wait waits for something of the cluster and fails early if a pod can't be started.
@@ -429,7 +425,7 @@ func (t *Cluster) Wait(ctx context.Context, within time.Duration, what string, o
 		return err
 	default:
 	}
-	if err := t.stack.Wait(ctx, within, what, ok); err != nil {
+	if err := t.workers.Wait(ctx, within, what, ok); err != nil {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		d := t.latest.Decision
@@ -490,18 +486,18 @@ func (t *Cluster) Phases() (running, pending int) {
 	return running, pending
 }
 
-// eviction is a pod that a drain evicted, and what its defender did.
-type eviction struct {
+// Eviction is a pod that a drain evicted, and what its defender did.
+type Eviction struct {
 	Left int           // slots that the defender had when it was told to stop, or unknownSlots
 	Took time.Duration // from then until it had ended; 0 if it was not told, or runs
 	Cut  bool          // it was killed before it had ended by itself
 }
 
 // Evictions returns what drains evicted.
-func (t *Cluster) Evictions() []eviction {
+func (t *Cluster) Evictions() []Eviction {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	var out []eviction
+	var out []Eviction
 	for _, e := range t.platform.ledger() {
 		if e.Kind != sim.Evicted {
 			continue
@@ -511,7 +507,7 @@ func (t *Cluster) Evictions() []eviction {
 		if p == nil {
 			continue // it was evicted before its defender was started
 		}
-		v := eviction{Left: p.left, Cut: p.cut}
+		v := Eviction{Left: p.left, Cut: p.cut}
 		if !p.told.IsZero() && !p.ended.IsZero() {
 			v.Took = p.ended.Sub(p.told)
 		}
@@ -536,8 +532,10 @@ func (t *Cluster) NodeHours() float64 {
 	return t.Region.World.NodeTime().Hours()
 }
 
-// SetOnNodes sets what defenders in pods need: the number of replicas is known.
-func SetOnNodes(o *Options) { o.Expect, o.OnNodes = true, true }
+// scaling is what pauses and resumes the node plane.
+func (t *Cluster) scaling() nodes.Switch {
+	return nodes.Switch{Store: t.plane.Store, Journal: t.plane.Journal, Clock: t.plane.Clock}
+}
 
 // nodePlane is the node plane as the console shows it.
 func (t *Cluster) nodePlane(context.Context) (console.NodePlane, error) {
@@ -550,12 +548,8 @@ func (t *Cluster) nodePlane(context.Context) (console.NodePlane, error) {
 	}
 	for i := range v.Nodes {
 		for _, p := range t.pods {
-			select {
-			case <-p.Process.Done:
-			default:
-				if p.node == v.Nodes[i].Name {
-					v.Nodes[i].Workers = append(v.Nodes[i].Workers, p.Name)
-				}
+			if !p.Ended() && p.node == v.Nodes[i].Name {
+				v.Nodes[i].Workers = append(v.Nodes[i].Workers, p.Name)
 			}
 		}
 	}
@@ -573,7 +567,7 @@ func ZonesFor(defenders int) []string {
 
 // Start lets the first defenders start as pods, and then the traffic.
 func (t *Cluster) Start(ctx context.Context, n int) (*partition.Assignment, error) {
-	c := t.stack
+	c := t.workers
 	c.Say("%s; %d nodes", t.platform.describe(), t.platform.fleet().Available)
 	kind := ""
 	if c.o.Processes {

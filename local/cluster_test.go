@@ -31,15 +31,14 @@ func TestAPodsProcessGetsSIGTERMAndWhenItsGraceIsOverSIGKILL(t *testing.T) {
 			var running sync.WaitGroup
 			defer running.Wait()
 			defer stop()
-			world := sim.New(sim.Options{Policy: nodes.DefaultPolicy(), Workers: []string{"a"}, Start: time.Now()})
-			running.Go(func() { sim.RealTime(ctx, world, 1) })
+			region := sim.New(sim.Options{Policy: nodes.DefaultPolicy(), Workers: []string{"a"}, Start: time.Now()})
+			running.Go(func() { sim.RealTime(ctx, region, 1) })
 
-			cluster := &Stack{gone: map[string]int64{}}
-			s := &Cluster{stack: cluster, pods: map[string]*podProcess{}}
+			s := &Cluster{pods: map[string]*podProcess{}}
 			cmd := exec.Command("sh", "-c", "trap '"+c.trap+"' TERM; echo '{\"http\":\"127.0.0.1:1\"}'; while :; do sleep 0.05; done")
 			started := make(chan *podProcess, 1)
-			d := world.Deploy(sim.PodSpec{Name: "fab/defender", MilliCPU: 200, Grace: 2 * time.Second}, func(run sim.PodRun) (sim.Process, error) {
-				m, err := cluster.follow(cmd, DefenderOptions{Options: service.Options{Pod: run.Pod, Node: run.Node, LogFile: filepath.Join(t.TempDir(), "log")}}, nil)
+			d := region.Deploy(sim.PodSpec{Name: "fab/defender", MilliCPU: 200, Grace: 2 * time.Second}, func(run sim.PodRun) (sim.Process, error) {
+				m, err := follow(cmd, Launch{Options: service.Options{Pod: run.Pod, Node: run.Node, LogFile: filepath.Join(t.TempDir(), "log")}})
 				if err != nil {
 					return nil, err
 				}

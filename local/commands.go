@@ -16,46 +16,52 @@ import (
 	"github.com/muster-dev/muster/partition/role"
 )
 
-// act carries out what a person asks for on the console.
-func (s *screen) act(ctx context.Context, cmd console.Command) error {
+// commands carry out what a person asks for on the console.
+type commands struct {
+	plane   *WorkerPlane
+	cluster func() *Cluster // nil while there is none
+}
+
+// act carries out one command.
+func (c commands) act(ctx context.Context, cmd console.Command) error {
 	by := cmd.By
 	if by == "" {
 		by = "console"
 	}
 	switch cmd.Name {
 	case console.DrainWorker:
-		return s.drain(ctx, cmd.Target, time.Now().Add(console.DrainFor).Truncate(time.Millisecond))
+		return c.drain(ctx, cmd.Target, time.Now().Add(console.DrainFor).Truncate(time.Millisecond))
 	case console.UndrainWorker:
-		return s.drain(ctx, cmd.Target, time.Time{})
+		return c.drain(ctx, cmd.Target, time.Time{})
 	case console.Acknowledge:
-		return s.acknowledge(ctx, cmd.Target, by, cmd.Reason)
+		return c.acknowledge(ctx, cmd.Target, by, cmd.Reason)
 	case console.PauseScaling, console.ResumeScaling:
-		t := s.c.Cluster.Load()
+		t := c.cluster()
 		if t == nil {
 			return fmt.Errorf("%w: there is no node plane here", console.ErrUnknownCommand)
 		}
 		if cmd.Name == console.PauseScaling {
-			return t.pause(ctx, by, cmd.Reason)
+			return pause(ctx, t.scaling(), by, cmd.Reason)
 		}
-		return t.resume(ctx, by, cmd.Reason)
+		return resume(ctx, t.scaling(), by, cmd.Reason)
 	}
 	return fmt.Errorf("%w %q", console.ErrUnknownCommand, cmd.Name)
 }
 
 // connection returns the connection to the broker once everything is started.
-func (s *screen) connection() (*nats.Conn, error) {
-	if s.c.seen() == nil {
+func (c commands) connection() (*nats.Conn, error) {
+	if c.plane.seen() == nil {
 		return nil, errors.New("the workers are still starting: try again in a moment")
 	}
-	return s.c.As(role.Console)
+	return c.plane.As(role.Console)
 }
 
 // askTimes is how often a worker is asked that does not answer, as a busy one may not.
 const askTimes = 5
 
 // drain has a worker hand off its slots and take none until a time; the zero time ends that.
-func (s *screen) drain(ctx context.Context, worker string, until time.Time) error {
-	nc, err := s.connection()
+func (c commands) drain(ctx context.Context, worker string, until time.Time) error {
+	nc, err := c.connection()
 	if err != nil {
 		return err
 	}
@@ -90,12 +96,12 @@ func parseAlarmID(id string) (defender.Chamber, string, error) {
 	return c, opened, nil
 }
 
-func (s *screen) acknowledge(ctx context.Context, id, by, note string) error {
+func (c commands) acknowledge(ctx context.Context, id, by, note string) error {
 	chamber, opened, err := parseAlarmID(id)
 	if err != nil {
 		return err
 	}
-	nc, err := s.connection()
+	nc, err := c.connection()
 	if err != nil {
 		return err
 	}
@@ -113,8 +119,8 @@ func (s *screen) acknowledge(ctx context.Context, id, by, note string) error {
 }
 
 // pause pauses the node plane as muster nodes pause does.
-func (t *Cluster) pause(ctx context.Context, by, reason string) error {
-	r, changed, err := t.scaling().Pause(ctx, by, reason)
+func pause(ctx context.Context, scaling nodes.Switch, by, reason string) error {
+	r, changed, err := scaling.Pause(ctx, by, reason)
 	if err == nil && !changed {
 		return fmt.Errorf("%w: scaling was paused by %s (%s)", console.ErrDoneAlready, r.PausedBy, r.PauseReason)
 	}
@@ -122,14 +128,10 @@ func (t *Cluster) pause(ctx context.Context, by, reason string) error {
 }
 
 // resume ends a pause, of any person.
-func (t *Cluster) resume(ctx context.Context, by, reason string) error {
-	_, changed, err := t.scaling().Resume(ctx, by, reason)
+func resume(ctx context.Context, scaling nodes.Switch, by, reason string) error {
+	_, changed, err := scaling.Resume(ctx, by, reason)
 	if err == nil && !changed {
 		return fmt.Errorf("%w: scaling is not paused", console.ErrDoneAlready)
 	}
 	return err
-}
-
-func (t *Cluster) scaling() nodes.Switch {
-	return nodes.Switch{Store: t.plane.Store, Journal: t.plane.Journal, Clock: t.plane.Clock}
 }

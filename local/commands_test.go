@@ -28,7 +28,7 @@ import (
 
 const testToken = "correct horse battery staple"
 
-// stagedUp is a muster up that has started everything but its site; begin does that and waits until its defenders are STABLE.
+// stagedUp is a muster up that has started everything but its cluster; begin does that and waits until its defenders are STABLE.
 func stagedUp(t testing.TB, o Options) (c *Stack, url string, begin func()) {
 	t.Helper()
 	var out output.Buffer
@@ -56,7 +56,7 @@ func stagedUp(t testing.TB, o Options) (c *Stack, url string, begin func()) {
 	}
 	return c, url, func() {
 		running.Go(func() {
-			if err := ignoreEnd(ctx, c.onNodes(ctx, process)); err != nil {
+			if err := ignoreEnd(ctx, onNodes(ctx, c, process)); err != nil {
 				t.Errorf("running: %v", err)
 			}
 		})
@@ -67,9 +67,20 @@ func stagedUp(t testing.TB, o Options) (c *Stack, url string, begin func()) {
 // begunUp is a small muster up whose console takes the token.
 func begunUp(t testing.TB) (*Stack, string) {
 	t.Helper()
-	s, url, begin := stagedUp(t, Options{Defenders: 3, Chambers: 30, Slots: 15})
+	s, url, begin := stagedUp(t, Options{GroupOptions: GroupOptions{Defenders: 3, Chambers: 30, Slots: 15}})
 	begin()
 	return s, url
+}
+
+// processOf returns the running defender with a stable ID, nil if there is none.
+func processOf(d *Defenders, id string) *Process {
+	for _, p := range d.Running() {
+		families, err := p.Gather()
+		if err == nil && fmt.Sprintf("%s-%.0f", defender.Group, Metric(families, "defender_stable_id")) == id {
+			return p
+		}
+	}
+	return nil
 }
 
 func eventually(t testing.TB, what string, ok func() bool) {
@@ -181,8 +192,8 @@ func TestAPersonActsOnThePage(t *testing.T) {
 	answer("disk is failing", false)
 	browser.Eventually(ctx, t, `document.querySelector('[data-worker="defender-1"]')?.textContent.includes('drained, for')`) // not before it has none
 	eventually(t, "defender-1 has no slots", func() bool { _, slots := worker(t, s, "defender-1"); return slots == 0 })
-	if m, _ := worker(t, s, "defender-1"); !m.Yielding || time.Until(m.YieldEnd) > console.DrainFor {
-		t.Errorf("its lease says yielding %t, until %v", m.Yielding, m.YieldEnd)
+	if m, _ := worker(t, s, "defender-1"); !m.Draining || time.Until(m.DrainEnd) > console.DrainFor {
+		t.Errorf("its lease says yielding %t, until %v", m.Draining, m.DrainEnd)
 	}
 	browser.Eventually(ctx, t, `document.querySelector('[data-worker="defender-1"]').textContent.includes('0 slots')`)
 	browser.Picture(ctx, t, "paused", "header", "#nodes", "#action", "#decision", "#workers")
@@ -200,7 +211,7 @@ func TestAPersonActsOnThePage(t *testing.T) {
 
 	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`[data-key="undrain-worker defender-1"]`)))
 	answer("a new disk", false)
-	eventually(t, "defender-1 has slots again", func() bool { m, slots := worker(t, s, "defender-1"); return slots > 0 && !m.Yielding })
+	eventually(t, "defender-1 has slots again", func() bool { m, slots := worker(t, s, "defender-1"); return slots > 0 && !m.Draining })
 	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`[data-key="resume-scaling "]`)))
 	answer("the switch is in", false)
 	browser.Eventually(ctx, t, `document.querySelector('.paused') === null`)
@@ -263,7 +274,7 @@ func refusals(t *testing.T, url string) {
 
 // TestAPersonSeesAFailedWorker lets a worker of a running up fail, and looks at the console.
 func TestAPersonSeesAFailedWorker(t *testing.T) {
-	s, url, begin := stagedUp(t, Options{Defenders: 4, Chambers: 30, Slots: 32, Rate: 30, Busy: true})
+	s, url, begin := stagedUp(t, Options{GroupOptions: GroupOptions{Defenders: 4, Chambers: 30, Slots: 32}, TrafficOptions: TrafficOptions{Rate: 30}, Busy: true})
 	begin()
 	ctx, faults := browser.Open(t, url, 1360, 900)
 	see := func(expression string) { t.Helper(); browser.Eventually(ctx, t, expression) }
@@ -282,11 +293,11 @@ func TestAPersonSeesAFailedWorker(t *testing.T) {
 		new MutationObserver(note).observe(document.documentElement, { subtree: true, childList: true, characterData: true, attributes: true });
 		return true;
 	})()`)
-	m := s.ProcessOf("defender-2")
+	m := processOf(s.Defenders, "defender-2")
 	if m == nil {
 		t.Fatal("there is no defender-2")
 	}
-	s.Kill(m)
+	m.Kill()
 	see(`saw.critical?.includes('1 worker failed: defender-2') && /failed \d+s ago: (connection gone|crash|lease expired)/.test(saw.tile) && saw.counted`)
 	if os.Getenv("MUSTER_SCREENSHOTS") != "" { // it is started again after ten seconds
 		see(`document.querySelector('[data-worker="defender-2"]').dataset.state === 'FAILED' && document.querySelector('[data-move=takeover]') !== null`)

@@ -10,26 +10,26 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/muster-dev/muster/console"
 	"github.com/muster-dev/muster/defender"
-	"github.com/muster-dev/muster/defender/uchart"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
 	"github.com/muster-dev/muster/partition/role"
 	"github.com/muster-dev/muster/partition/state"
 )
 
-// screen shows a cluster on the console.
+// screen shows both planes on the console.
 type screen struct {
 	*console.Console
-	c        *Stack
+	plane    *WorkerPlane
+	cluster  *atomic.Pointer[Cluster] // nil where there will be none
 	moves    *slotMoves
 	failures *failures
-	backlog  backlog
 
 	mu       sync.Mutex
 	bySlot   []int                // chambers, of as many slots as there are
@@ -47,16 +47,34 @@ type standing struct {
 	opened  string
 }
 
-// newScreen returns the console of a cluster that may still be starting; what isn't there yet is not shown.
-func newScreen(c *Stack) (*screen, error) {
-	s := &screen{c: c, moves: newSlotMoves(), failures: newFailures(), drained: map[string]time.Time{}, standing: map[standing]bool{}}
+// newScreen returns the console of planes that may still be starting; what isn't there yet is not shown. A nil cluster stands for none.
+func newScreen(w *WorkerPlane, cluster *atomic.Pointer[Cluster]) (*screen, error) {
+	s := &screen{plane: w, cluster: cluster, moves: newSlotMoves(), failures: newFailures(), drained: map[string]time.Time{}, standing: map[standing]bool{}}
+	o := console.Options{Title: "Muster", Workers: s.workers, Chambers: s.chambers, Charts: s.charts, Alarms: s.alarms, Token: w.o.Token, Act: commands{w, s.nodePlane}.act}
+	if cluster != nil {
+		o.Nodes = s.nodes
+	}
 	var err error
-	s.Console, err = console.New(console.Options{Title: "Muster", Nodes: nodesOf(c), Workers: s.workers, Chambers: s.chambers, Charts: s.charts, Alarms: s.alarms,
-		Token: c.o.Token, Act: s.act})
-	if err != nil {
+	if s.Console, err = console.New(o); err != nil {
 		return nil, fmt.Errorf("making the console: %w", err)
 	}
 	return s, nil
+}
+
+// nodePlane returns the cluster, nil while there is none.
+func (s *screen) nodePlane() *Cluster {
+	if s.cluster == nil {
+		return nil
+	}
+	return s.cluster.Load()
+}
+
+// nodes is the node plane as the console shows it.
+func (s *screen) nodes(ctx context.Context) (console.NodePlane, error) {
+	if t := s.nodePlane(); t != nil {
+		return t.nodePlane(ctx)
+	}
+	return console.NodePlane{Nodes: []console.Node{}, Pending: []console.PendingPod{}, Interruptions: []console.Interruption{}}, nil
 }
 
 // chambersIn returns how many chambers each of n slots has.
@@ -65,24 +83,11 @@ func (s *screen) chambersIn(slots int) []int {
 	defer s.mu.Unlock()
 	if len(s.bySlot) != slots {
 		s.bySlot = make([]int, slots)
-		for _, ch := range s.c.Chambers {
+		for _, ch := range s.plane.Chambers {
 			s.bySlot[partition.SlotOf(slots, ch.Tool, ch.Name)]++
 		}
 	}
 	return s.bySlot
-}
-
-// nodesOf returns what shows the node plane, nil where there will be none.
-func nodesOf(c *Stack) func(context.Context) (console.NodePlane, error) {
-	if !c.o.OnNodes {
-		return nil
-	}
-	return func(ctx context.Context) (console.NodePlane, error) {
-		if t := c.Cluster.Load(); t != nil {
-			return t.nodePlane(ctx)
-		}
-		return console.NodePlane{Nodes: []console.Node{}, Pending: []console.PendingPod{}, Interruptions: []console.Interruption{}}, nil
-	}
 }
 
 // event puts an event of a defender onto the console.
@@ -190,72 +195,14 @@ func (s *screen) acknowledged(msg *nats.Msg) {
 	s.Say(console.Moment{Plane: "alarms", Kind: "acknowledged", Subject: a.Chamber.String(), Text: text})
 }
 
-// momentOf says in words what an event of a defender tells; not every event is worth a line.
-func momentOf(e SeenEvent) (console.Moment, bool) {
-	m := console.Moment{At: e.Time, Plane: "workers", Kind: string(e.Kind), Subject: cmp.Or(e.Worker, e.Peer)}
-	line := func(level, format string, args ...any) (console.Moment, bool) {
-		m.Level, m.Text = level, cmp.Or(e.Worker, "a worker")+": "+fmt.Sprintf(format, args...)
-		return m, true
-	}
-	switch e.Kind {
-	case event.IDClaimed:
-		return line("", "claimed its stable ID after %.1f s", e.Duration.Seconds())
-	case event.Elected:
-		if e.Worker == e.Peer {
-			return line("", "is the leader, epoch %d", e.Epoch)
-		}
-	case event.WorkerGone:
-		level := "bad"
-		if e.Reason == "left" { // in good order
-			level = ""
-		}
-		return line(level, "%s is gone (%s)", e.Peer, e.Reason)
-	case event.WorkerSuspected:
-		return line("warn", "%s is suspected to have failed", e.Peer)
-	case event.WorkerLeaving:
-		return line("", "%s is leaving", e.Peer)
-	case event.Topology:
-		return line("", "topology change: %d → %d workers", e.Before, e.After)
-	case event.WindowStarted:
-		return line("", "stabilization window of %s (%s)", e.Duration.Round(time.Second), e.Reason)
-	case event.WindowDone:
-		return line("", "window complete after %.1f s: %d workers, %s", e.Duration.Seconds(), e.After, e.Reason)
-	case event.Planned:
-		return line("", "planned in %s: %d slots move (%s)", e.Duration.Round(time.Microsecond), e.Count, e.Reason)
-	case event.MapPublished:
-		return line("", "published map version %d for %d workers", e.Version, e.After)
-	case event.Rebalanced:
-		return line("good", "rebalanced to version %d, %.0f ms after the plan", e.Version, e.Duration.Seconds()*1000)
-	case event.SlotTakenOver:
-		return line("warn", "slot %d is taken over by %s", e.Slot, e.Peer)
-	case event.LeaseUncertain:
-		return line("bad", "paused: its lease is uncertain (%s)", e.Reason)
-	case event.LeaseConfirmed:
-		return line("good", "resumed after %.1f s", e.Duration.Seconds())
-	case event.IdentityLost, event.HandoffForced, event.PrepareFailed, event.StalePinFreed, event.ResourceRecreated, event.FencesRaised:
-		return line("warn", "%s %s%s", strings.ReplaceAll(string(e.Kind), "-", " "), e.Reason, e.Err)
-	case event.StreamRolledBack, event.Panicked:
-		return line("bad", "%s: %s: %s", strings.ReplaceAll(string(e.Kind), "-", " "), e.Reason, e.Err)
-	case event.Draining:
-		if e.Duration == 0 {
-			return line("good", "undrained: takes slots again")
-		}
-		return line("warn", "drains: hands off its slots and takes none for %s", e.Duration.Round(time.Second))
-	case event.Left:
-		return line("", "left after a drain of %.1f s", e.Duration.Seconds())
-	default:
-	}
-	return m, false
-}
-
 // workers is the worker plane as the console shows it.
 func (s *screen) workers(ctx context.Context) (console.WorkerPlane, error) {
-	v := console.WorkerPlane{Group: defender.Group, Workers: []console.Worker{}, Owners: []int32{}, Next: []int32{}, Keys: len(s.c.Chambers)}
-	view := s.c.seen()
+	v := console.WorkerPlane{Group: defender.Group, Workers: []console.Worker{}, Owners: []int32{}, Next: []int32{}, Keys: len(s.plane.Chambers)}
+	view := s.plane.seen()
 	if view == nil {
 		return v, nil
 	}
-	if t := s.c.Cluster.Load(); t != nil {
+	if t := s.nodePlane(); t != nil {
 		running, pending := t.Phases()
 		v.Expected = running + pending
 	}
@@ -302,9 +249,9 @@ func (s *screen) workers(ctx context.Context) (console.WorkerPlane, error) {
 			}
 		}
 	}
-	waiting, oldest, backlogErr := s.backlog.now(ctx, s.c)
+	waiting, oldest, backlogErr := s.plane.backlog.shown(ctx)
 	v.Waiting, v.Oldest = waiting, oldest
-	pids := s.c.processIDs()
+	pids := s.plane.Defenders.processIDs()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range v.Workers {
@@ -356,7 +303,7 @@ func (s *screen) leases(ctx context.Context) (map[string]partition.MemberInfo, e
 	if known {
 		return s.crew, nil
 	}
-	nc, err := s.c.As(role.Console)
+	nc, err := s.plane.As(role.Console)
 	if err != nil {
 		return s.crew, err
 	}
@@ -368,7 +315,7 @@ func (s *screen) leases(ctx context.Context) (map[string]partition.MemberInfo, e
 	for _, m := range list {
 		s.crew[m.ID] = m
 	}
-	s.failures.leases(asked, s.crew, s.c.seen().shown())
+	s.failures.leases(asked, s.crew, s.plane.seen().shown())
 	return s.crew, nil
 }
 
@@ -378,7 +325,7 @@ func byOrdinal(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp
 // chambers lists chambers by name, those with open alarms first.
 func (s *screen) chambers(_ context.Context, contains string, limit int) ([]console.ChamberInfo, error) {
 	out := []console.ChamberInfo{}
-	if s.c.seen() == nil {
+	if s.plane.seen() == nil {
 		return out, nil
 	}
 	count := map[defender.Chamber]int{}
@@ -389,7 +336,7 @@ func (s *screen) chambers(_ context.Context, contains string, limit int) ([]cons
 		}
 	}
 	s.mu.Unlock()
-	for _, c := range s.c.Chambers {
+	for _, c := range s.plane.Chambers {
 		if strings.Contains(c.String(), contains) {
 			out = append(out, console.ChamberInfo{Tool: c.Tool, Chamber: c.Name, Alarms: count[c]})
 		}
@@ -397,13 +344,6 @@ func (s *screen) chambers(_ context.Context, contains string, limit int) ([]cons
 	slices.SortStableFunc(out, func(a, b console.ChamberInfo) int { return cmp.Compare(b.Alarms, a.Alarms) })
 	return out[:min(limit, len(out))], nil
 }
-
-// What the console shows of a chamber.
-const (
-	chartPoints  = 100
-	chartSeries  = 8
-	chartHistory = 40 // contexts before those that are shown, for the limits of the first
-)
 
 // charts shows a chamber's newest contexts: the score by which they are judged, and the charts that were outside their limits
 // most often, filled up with means.
@@ -413,7 +353,7 @@ func (s *screen) charts(ctx context.Context, tool, name string) (console.Charts,
 		return console.Charts{}, err
 	}
 	v := console.Charts{Tool: tool, Chamber: name, Series: []console.Series{}, Alarms: []console.Alarm{}}
-	view := s.c.seen()
+	view := s.plane.seen()
 	if view == nil {
 		return v, nil
 	}
@@ -421,12 +361,12 @@ func (s *screen) charts(ctx context.Context, tool, name string) (console.Charts,
 		v.Slot = partition.SlotOf(a.Slots, tool, name)
 		v.Owner = a.OwnerOf(v.Slot)
 	}
-	charts, err := s.c.Store.UCharts(ctx, ch, chartPoints+chartHistory)
+	charts, err := s.plane.Store.UCharts(ctx, ch, chartPoints+chartHistory)
 	if err != nil {
 		return v, err
 	}
 	slices.Reverse(charts)
-	nc, err := s.c.As(role.Console)
+	nc, err := s.plane.As(role.Console)
 	if err != nil {
 		return v, err
 	}
@@ -458,91 +398,4 @@ func alarmOf(a defender.AlarmStatus) console.Alarm {
 		x.By, x.Note = k.By, k.Note
 	}
 	return x
-}
-
-// chartKey names one chart of a chamber.
-type chartKey struct {
-	svid string
-	step int32
-	stat uchart.Statistic
-}
-
-func worthShowing(charts []defender.UChart) []chartKey {
-	outside := map[chartKey]int{}
-	var keys []chartKey
-	for _, u := range charts {
-		for _, x := range u.Verdict.Violations {
-			k := chartKey{x.SVID, x.Step, x.Statistic}
-			if outside[k] == 0 {
-				keys = append(keys, k)
-			}
-			outside[k]++
-		}
-	}
-	slices.SortStableFunc(keys, func(a, b chartKey) int { return cmp.Compare(outside[b], outside[a]) })
-	newest := charts[len(charts)-1].Chart
-	for _, step := range newest.Steps {
-		for _, svid := range newest.SVIDs {
-			k := chartKey{svid, step, uchart.Mean}
-			if len(keys) < chartSeries && outside[k] == 0 {
-				keys = append(keys, k)
-			}
-		}
-	}
-	return keys[:min(chartSeries, len(keys))]
-}
-
-func scores(charts []defender.UChart) console.Series {
-	out := console.Series{SVID: "score of the context", Stat: "score"}
-	for _, u := range charts {
-		p := console.Point{At: u.Context.End, Context: u.Context.ID, Value: &u.Verdict.Score}
-		if u.Verdict.ScoreLimit > 0 {
-			p.Upper = &u.Verdict.ScoreLimit
-		}
-		if u.Verdict.Flagged() {
-			p.Flags = []string{u.Verdict.Reason()}
-		}
-		out.Points = append(out.Points, p)
-	}
-	return out
-}
-
-// limitsOf returns the limits of each context's charts by the contexts of its recipe before it. A verdict lists only those that are
-// violated.
-func limitsOf(charts []defender.UChart) []map[chartKey]uchart.ControlLimits {
-	history := map[string][]uchart.Point{}
-	out := make([]map[chartKey]uchart.ControlLimits, len(charts))
-	for i, u := range charts {
-		before := history[u.Context.Recipe]
-		out[i] = map[chartKey]uchart.ControlLimits{}
-		for _, l := range uchart.Limits(before, u.Chart, uchart.Policy{}) { // as judge does
-			out[i][chartKey{l.SVID, l.Step, l.Statistic}] = l
-		}
-		history[u.Context.Recipe] = append(before, uchart.NewPoint(u.Context.ID, u.Chart, u.Verdict))
-	}
-	return out
-}
-
-func seriesOf(charts []defender.UChart, limits []map[chartKey]uchart.ControlLimits, k chartKey) console.Series {
-	out := console.Series{SVID: k.svid, Step: fmt.Sprint(k.step), Stat: k.stat.String()}
-	for n, u := range charts {
-		p := console.Point{At: u.Context.End, Context: u.Context.ID}
-		i := slices.Index(u.Chart.SVIDs, k.svid)
-		if j, ok := slices.BinarySearch(u.Chart.Steps, k.step); ok && i >= 0 {
-			if x, ok := u.Chart.Value(i, j, k.stat); ok {
-				p.Value = &x
-			}
-		}
-		if l, ok := limits[n][k]; ok {
-			p.Lower, p.Centre, p.Upper = &l.Lower, &l.Center, &l.Upper
-		}
-		for _, x := range u.Verdict.Violations {
-			if x.SVID == k.svid && x.Step == k.step && x.Statistic == k.stat {
-				p.Lower, p.Centre, p.Upper = &x.Lower, &x.Center, &x.Upper
-				p.Flags = []string{fmt.Sprintf("%+.1f sigma", x.Sigmas)}
-			}
-		}
-		out.Points = append(out.Points, p)
-	}
-	return out
 }

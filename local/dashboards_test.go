@@ -9,11 +9,14 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/prometheus/promql"
 
+	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/defender/service"
 	"github.com/muster-dev/muster/deploy/grafana"
 	"github.com/muster-dev/muster/internal/output"
 	"github.com/muster-dev/muster/internal/promtest"
@@ -44,13 +47,18 @@ func TestDashboardsShowDataOfARunningUp(t *testing.T) {
 	}
 	out, seen := new(output.Buffer), new(promtest.Series)
 	// One node of ten places, so that the eleventh defender waits for another.
-	o := Options{Defenders: 4, Chambers: 120, Slots: 48, Rate: 120, Work: 2 * time.Millisecond, Seed: 1, Expect: true, Busy: true, HTTP: "127.0.0.1:0",
-		Dir: t.TempDir(), Out: out, boot: 6 * time.Second, pendingUp: 2 * time.Second}
+	o := Options{GroupOptions: GroupOptions{Defenders: 4, Chambers: 120, Slots: 48, Expect: true}, TrafficOptions: TrafficOptions{Rate: 120, Seed: 1},
+		ConsoleOptions: ConsoleOptions{HTTP: "127.0.0.1:0"}, NodeOptions: NodeOptions{boot: 6 * time.Second, pendingUp: 2 * time.Second}, Busy: true, Dir: t.TempDir(), Out: out}
+	var work atomic.Int64
+	work.Store(int64(2 * time.Millisecond))
+	slower := Hooks{Open: func(ctx context.Context, o service.Options, store defender.Store) (Defender, error) {
+		return openDefender(ctx, o, slowStore{store, &work})
+	}}
 	began := time.Now()
 	scraping, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { scrapeUp(scraping, out, seen) })
-	err = up(t.Context(), o, func(ctx context.Context, s *Cluster) error { return somethingOfEverything(ctx, s, seen) })
+	err = up(t.Context(), o, slower, func(ctx context.Context, s *Cluster) error { return somethingOfEverything(ctx, s, seen, &work) })
 	stop()
 	wg.Wait()
 	if err != nil {
@@ -76,7 +84,7 @@ func TestDashboardsShowDataOfARunningUp(t *testing.T) {
 }
 
 // somethingOfEverything lets happen what the panels are about, and waits until it was seen.
-func somethingOfEverything(ctx context.Context, t *Cluster, seen *promtest.Series) error {
+func somethingOfEverything(ctx context.Context, t *Cluster, seen *promtest.Series, work *atomic.Int64) error {
 	has := func(query string) func() bool {
 		var last time.Time
 		return func() bool { // an answer costs more than waiting does
@@ -87,10 +95,10 @@ func somethingOfEverything(ctx context.Context, t *Cluster, seen *promtest.Serie
 			return asked(seen, query, last)
 		}
 	}
-	// The leader lives: it is who tells of the death.
-	for _, m := range t.stack.Running() {
-		if m != t.stack.ProcessOf(t.stack.View.Latest().Leader.ID) {
-			t.stack.Kill(m)
+	// The leader lives: it reports the death.
+	for _, m := range t.workers.Defenders.Running() {
+		if m != processOf(t.workers.Defenders, t.workers.View.Latest().Leader.ID) {
+			m.Kill()
 			break
 		}
 	}
@@ -112,15 +120,16 @@ func somethingOfEverything(ctx context.Context, t *Cluster, seen *promtest.Serie
 		return err
 	}
 	// A pause is felt only by a message that waits while its slot is handed off.
-	t.stack.Traffic.Hold.Store(int64(time.Second))
+	t.workers.Traffic.Rate.Store(0)
+	work.Store(int64(time.Second))
 	for i := 0; !asked(seen, "sum(defender_handoff_pause_seconds_count) > 0", time.Now()); i++ {
 		oneOf := map[int]int{} // chamber, by slot
-		for i, ch := range t.stack.Chambers {
-			oneOf[partition.SlotOf(t.stack.o.Slots, ch.Tool, ch.Name)] = i
+		for i, ch := range t.workers.Chambers {
+			oneOf[partition.SlotOf(t.workers.o.Slots, ch.Tool, ch.Name)] = i
 		}
 		for _, chamber := range oneOf {
 			for range 3 {
-				t.stack.Traffic.Press(chamber)
+				t.workers.Traffic.Queue(Order{Chamber: chamber})
 			}
 		}
 		if err := t.deploy.scale(ctx, 4+i%2*4); err != nil {
@@ -133,6 +142,21 @@ func somethingOfEverything(ctx context.Context, t *Cluster, seen *promtest.Serie
 	}
 	scraped := seen.Scrapes()
 	return t.Wait(ctx, time.Minute, "what came last scraped again", func() bool { return seen.Scrapes() >= scraped+2 })
+}
+
+// slowStore takes a while to store a result.
+type slowStore struct {
+	defender.Store
+	work *atomic.Int64 // ns
+}
+
+func (s slowStore) Commit(ctx context.Context, f defender.Fence, r defender.Result) (defender.CommitOutcome, error) {
+	select {
+	case <-time.After(time.Duration(s.work.Load())):
+		return s.Store.Commit(ctx, f, r)
+	case <-ctx.Done():
+		return defender.CommitOutcome{}, ctx.Err()
+	}
 }
 
 // scrapeUp scrapes the page that up says it serves.

@@ -60,7 +60,7 @@ func forgeries() map[role.Role][]forgery {
 		alarm       = forgery{what: "raises an alarm", subject: "dc-alarm.tool001.chamber1.run1", body: "{}"}
 		acknowledge = forgery{what: "acknowledges an alarm", subject: "dc-alarm-ack.tool001.chamber1.run1", body: "{}"}
 		deadLetter  = forgery{what: "writes a dead letter", subject: "dc-dead.tool001.chamber1", body: "{}"}
-		drains      = forgery{what: "drains a worker", subject: "muster.defender.worker.defender-0.1.hand-over", body: "{}"}
+		drains      = forgery{what: "drains a worker", subject: "muster.defender.worker.defender-0.1.drain", body: "{}"}
 		speaks      = forgery{what: "speaks as a worker", subject: "muster.defender.worker.defender-0.1", body: "{}"}
 		event       = forgery{what: "forges an event", subject: "muster.defender.events.elected", body: "{}"}
 		expects     = forgery{what: "tells how many workers there should be", subject: "$KV.defender-assignments.expected", body: "{}"}

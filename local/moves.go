@@ -30,7 +30,7 @@ type vacancy struct {
 }
 
 // takenOver is the reason of a slot-acquired event that ends a takeover.
-const takenOver = "take-over"
+const takenOver = "takeover"
 
 func newSlotMoves() *slotMoves {
 	return &slotMoves{holder: map[int]holding{}, vacant: map[int]vacancy{}}

@@ -40,106 +40,117 @@ type deployment interface {
 // The defenders' Deployment.
 const deployedIn, deployedAs = "fdc-system", "defender"
 
+// What a cluster's nodes take: ten defenders of 200m on two cores.
+const (
+	defenderMilliCPU = 200
+	DefendersPerNode = 10
+)
+
 // defenderPod is the pod of a defender.
 func defenderPod() sim.PodSpec {
 	return sim.PodSpec{Name: deployedIn + "/" + deployedAs, MilliCPU: defenderMilliCPU, Memory: 256 << 20}
 }
 
 // openPlatform prepares the platform that the options ask for.
-func openPlatform(ctx context.Context, c *Stack, r *region.Region) (platform, error) {
-	if !c.o.Lab {
+func openPlatform(ctx context.Context, onLab bool, dir string, told *Timeline, r *region.Region) (platform, error) {
+	if !onLab {
 		return &simulated{r}, nil
 	}
 	binary, reason := lab.Built()
 	if reason != "" {
-		c.Say("Building the laboratory, a real Kubernetes control plane: it takes some minutes once")
+		told.Say("Building the test cluster, a real Kubernetes control plane: it takes some minutes once")
 		var err error
-		if binary, err = lab.Build(ctx, c.Timeline); err != nil {
+		if binary, err = lab.Build(ctx, told); err != nil {
 			return nil, fmt.Errorf("--lab: %w", err)
 		}
 	}
-	dir, err := os.MkdirTemp("/dev/shm", "muster-lab-") // etcd writes a lot, and for nobody
+	kept, err := os.MkdirTemp("/dev/shm", "muster-lab-") // etcd writes a lot, and for nobody
 	if err != nil {
-		dir = filepath.Join(c.Dir, "lab")
-		if err := os.Mkdir(dir, 0o755); err != nil {
+		kept = filepath.Join(dir, "lab")
+		if err := os.Mkdir(kept, 0o755); err != nil {
 			return nil, fmt.Errorf("--lab: %w", err)
 		}
 	}
-	g := &laboratory{region: r, dir: dir}
-	if g.machines, err = machines.New(r, nodes.Resources{MilliCPU: DefendersPerNode * defenderMilliCPU, Memory: 8 << 30, Pods: 110}); err != nil {
-		return nil, errors.Join(err, g.close())
+	c := &testCluster{region: r, dir: kept}
+	if err := c.open(ctx, binary); err != nil {
+		return nil, errors.Join(err, c.close())
 	}
-	if g.lab, err = lab.Run(ctx, binary, dir, lab.Options{Scrape: g.machines.Scrape()}); err != nil {
-		return nil, errors.Join(err, g.close())
-	}
-	if err := g.machines.Attach(g.lab); err != nil {
-		return nil, errors.Join(err, g.close())
-	}
-	return g, nil
+	return c, nil
 }
 
 // simulated is a cluster of the region's own.
 type simulated struct{ region *region.Region }
 
-func (g *simulated) describe() string {
-	return fmt.Sprintf("Simulated region: EC2 at %s, Kubernetes at %s, Prometheus at %s", g.region.AWSURL, g.region.KubeURL, g.region.PromURL)
+func (s *simulated) describe() string {
+	return fmt.Sprintf("Simulated region: EC2 at %s, Kubernetes at %s, Prometheus at %s", s.region.AWSURL, s.region.KubeURL, s.region.PromURL)
 }
-func (g *simulated) plane(ctx context.Context) (nodes.Config, error) { return g.region.Config(ctx) }
-func (g *simulated) setLoad(load float64)                            { g.region.World.SetLoad(load) }
-func (g *simulated) fleet() sim.Fleet                                { return g.region.World.Fleet() }
-func (g *simulated) ledger() []sim.Entry                             { return g.region.World.Ledger() }
-func (g *simulated) close() error                                    { return nil }
+func (s *simulated) plane(ctx context.Context) (nodes.Config, error) { return s.region.Config(ctx) }
+func (s *simulated) setLoad(load float64)                            { s.region.World.SetLoad(load) }
+func (s *simulated) fleet() sim.Fleet                                { return s.region.World.Fleet() }
+func (s *simulated) ledger() []sim.Entry                             { return s.region.World.Ledger() }
+func (s *simulated) close() error                                    { return nil }
 
-func (g *simulated) deploy(_ context.Context, start func(sim.PodRun) (sim.Process, error)) (deployment, error) {
-	return simulatedDeployment{g.region.World.Deploy(defenderPod(), start)}, nil
+func (s *simulated) deploy(_ context.Context, start func(sim.PodRun) (sim.Process, error)) (deployment, error) {
+	return simulatedDeployment{s.region.World.Deploy(defenderPod(), start)}, nil
 }
 
 type simulatedDeployment struct{ *sim.Deployment }
 
 func (d simulatedDeployment) scale(_ context.Context, n int) error { d.Scale(n); return nil }
 
-// laboratory is a real control plane, with kube-state-metrics and Prometheus.
-type laboratory struct {
+// testCluster is a real control plane, with kube-state-metrics and Prometheus.
+type testCluster struct {
 	region   *region.Region
 	machines *machines.Machines
 	lab      *lab.Lab
 	dir      string
 }
 
-func (g *laboratory) describe() string {
-	v := g.lab.Versions
-	return fmt.Sprintf("Kubernetes %s, kube-state-metrics %s and Prometheus %s (%s) are real, machines are KWOK %s's, EC2 is simulated at %s; kubectl: KUBECONFIG=%s",
-		v["Kubernetes"], v["kube-state-metrics"], v["Prometheus"], g.lab.Prometheus, v["KWOK"], g.region.AWSURL, g.lab.Kubeconfig)
+func (c *testCluster) open(ctx context.Context, binary string) error {
+	var err error
+	if c.machines, err = machines.New(c.region, nodes.Resources{MilliCPU: DefendersPerNode * defenderMilliCPU, Memory: 8 << 30, Pods: 110}); err != nil {
+		return err
+	}
+	if c.lab, err = lab.Run(ctx, binary, c.dir, lab.Options{Scrape: c.machines.Scrape()}); err != nil {
+		return err
+	}
+	return c.machines.Attach(c.lab)
 }
 
-func (g *laboratory) plane(ctx context.Context) (nodes.Config, error) {
-	c, err := g.region.Config(ctx)
+func (c *testCluster) describe() string {
+	v := c.lab.Versions
+	return fmt.Sprintf("Kubernetes %s, kube-state-metrics %s and Prometheus %s (%s) are real, machines are KWOK %s's, EC2 is simulated at %s; kubectl: KUBECONFIG=%s",
+		v["Kubernetes"], v["kube-state-metrics"], v["Prometheus"], c.lab.Prometheus, v["KWOK"], c.region.AWSURL, c.lab.Kubeconfig)
+}
+
+func (c *testCluster) plane(ctx context.Context) (nodes.Config, error) {
+	config, err := c.region.Config(ctx)
 	if err != nil {
-		return c, err
+		return config, err
 	}
-	account, err := g.machines.Account(ctx)
+	account, err := c.machines.Account(ctx)
 	if err != nil {
-		return c, err
+		return config, err
 	}
 	cluster, err := kube.New(account, kube.Options{})
 	if err != nil {
-		return c, fmt.Errorf("connecting to the laboratory: %w", err)
+		return config, fmt.Errorf("connecting to the test cluster: %w", err)
 	}
-	signals, err := g.machines.Signals(ctx, c.Policy)
+	signals, err := c.machines.Signals(ctx, config.Policy)
 	if err != nil {
-		return c, fmt.Errorf("connecting to the laboratory's Prometheus: %w", err)
+		return config, fmt.Errorf("connecting to the test cluster's Prometheus: %w", err)
 	}
-	c.Cluster, c.Signals = cluster, signals
-	return c, nil
+	config.Cluster, config.Signals = cluster, signals
+	return config, nil
 }
 
-func (g *laboratory) setLoad(load float64) { g.machines.SetLoad(load) }
-func (g *laboratory) fleet() sim.Fleet     { return g.machines.Fleet() }
+func (c *testCluster) setLoad(load float64) { c.machines.SetLoad(load) }
+func (c *testCluster) fleet() sim.Fleet     { return c.machines.Fleet() }
 
 // ledger returns what happened to instances, by the region, and to nodes and pods, by the API.
-func (g *laboratory) ledger() []sim.Entry {
-	out := slices.Clone(g.machines.Ledger())
-	for _, e := range g.region.World.Ledger() {
+func (c *testCluster) ledger() []sim.Entry {
+	out := slices.Clone(c.machines.Ledger())
+	for _, e := range c.region.World.Ledger() {
 		switch e.Kind {
 		case sim.Launched, sim.LaunchRefused, sim.Joined, sim.Terminated, sim.TakenAway, sim.Warned:
 			out = append(out, e)
@@ -149,8 +160,8 @@ func (g *laboratory) ledger() []sim.Entry {
 	return out
 }
 
-func (g *laboratory) deploy(ctx context.Context, start func(sim.PodRun) (sim.Process, error)) (deployment, error) {
-	d, err := g.machines.Deploy(ctx, defenderPod(), start)
+func (c *testCluster) deploy(ctx context.Context, start func(sim.PodRun) (sim.Process, error)) (deployment, error) {
+	d, err := c.machines.Deploy(ctx, defenderPod(), start)
 	return labDeployment{d}, err
 }
 
@@ -158,13 +169,13 @@ type labDeployment struct{ *machines.Deployment }
 
 func (d labDeployment) scale(ctx context.Context, n int) error { return d.Scale(ctx, n) }
 
-func (g *laboratory) close() error {
+func (c *testCluster) close() error {
 	var err error
-	if g.machines != nil {
-		err = g.machines.Close()
+	if c.machines != nil {
+		err = c.machines.Close()
 	}
-	if g.lab != nil {
-		g.lab.Stop()
+	if c.lab != nil {
+		c.lab.Stop()
 	}
-	return cmp.Or(err, os.RemoveAll(g.dir))
+	return cmp.Or(err, os.RemoveAll(c.dir))
 }

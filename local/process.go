@@ -6,10 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
+	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,113 +16,121 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 
-	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/service"
-	"github.com/muster-dev/muster/partition/role"
 )
 
-// Process is one defender of the fleet, by the order in which they were started.
+// Process is a defender that was started, as goroutines of this process or as a process of
+// its own.
 type Process struct {
 	Name    string
-	Options DefenderOptions
-	Stop    func()           // graceful
-	kill    func() time.Time // at once; returns when it was gone
-	Done    chan struct{}
-	Err     error       // valid after done
-	OS      *os.Process // nil for goroutines
-	Links   Links       // to the servers, if they can be cut
+	Options service.Options
+	OS      *os.Process   // nil for goroutines
+	Stop    func()        // gracefully
+	Done    chan struct{} // closed when it has ended
+	Err     error         // of its end, valid after Done
 	Gather  func() ([]*dto.MetricFamily, error)
+
+	kill func() time.Time // at once; returns when it was gone
+	mu   sync.Mutex
+	gone time.Time // when it was killed; zero: it was not
 }
 
-func (c *Stack) DefenderOptions(n int) DefenderOptions {
-	name := fmt.Sprintf("pod-%03d", n)
-	return DefenderOptions{
-		Options: service.Options{NATS: c.Brokers.URL, User: c.users.of(role.Worker), Store: c.StorePath, Slots: c.o.Slots, Shards: c.o.Shards, Replicas: c.o.Replicas, Pod: name,
-			RetryAttempts: c.o.RetryAttempts, LogFile: filepath.Join(c.Dir, "log", name+".log"), Verbose: c.o.Verbose},
-		Work: c.o.Work, Record: filepath.Join(c.Dir, "record", name)}
+// Kill ends the defender at once, and returns when it was gone.
+func (p *Process) Kill() time.Time {
+	at := p.kill()
+	p.Died(at)
+	return at
 }
 
-// startLocal starts a defender as goroutines of this process, with a connection
-// of its own.
-func (c *Stack) startLocal(ctx context.Context, o DefenderOptions) (*Process, error) {
-	var store defender.Store = c.Store
-	if c.Reads != nil {
-		store = c.Reads
+// Died notes that the defender is gone since a moment. How it ended is no failure then.
+func (p *Process) Died(at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.gone = at
+}
+
+// Gone returns when the defender was killed; zero if it was not.
+func (p *Process) Gone() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.gone
+}
+
+// Ended reports whether the defender has ended, in whichever way.
+func (p *Process) Ended() bool {
+	select {
+	case <-p.Done:
+		return true
+	default:
+		return false
 	}
-	d, err := OpenDefender(ctx, o, store)
-	if err != nil {
-		return nil, err
+}
+
+// failed returns the error of a defender that ended unasked.
+func (p *Process) failed() error {
+	if !p.Ended() || !p.Gone().IsZero() {
+		return nil
 	}
-	runCtx, cancel := context.WithCancel(context.Background())
-	m := &Process{Name: o.Pod, Options: o, Stop: cancel, Done: make(chan struct{}), Gather: d.Registry.Gather}
-	m.kill = func() time.Time {
+	return p.Err
+}
+
+// startHere starts a defender as goroutines of this process, with a connection of its own.
+func startHere(o service.Options, d Defender) *Process {
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &Process{Name: o.Pod, Options: o, Stop: cancel, Done: make(chan struct{}), Gather: d.Gather}
+	p.kill = func() time.Time {
 		// As near as a goroutine comes to kill -9: its connection is gone
 		// at once, and nothing it still does reaches anybody.
 		d.Disconnect()
 		return time.Now()
 	}
 	go func() {
-		defer close(m.Done)
-		m.Err = d.Run(runCtx)
+		defer close(p.Done)
+		p.Err = d.Run(ctx)
 	}()
-	return m, nil
+	return p
 }
 
-// ready is the line that a defender process writes first.
-type ready struct {
-	HTTP string `json:"http"`
-}
-
-// startProcess starts a defender as a process of its own. It ends with its
-// standard input, so it can't outlive this process.
-func (c *Stack) startProcess(ctx context.Context, o DefenderOptions) (*Process, error) {
-	exe := o.Program
-	if exe == "" {
+// startProcess starts a defender as a process of its own. It ends with its standard input,
+// so it can't outlive this process.
+func startProcess(ctx context.Context, l Launch) (*Process, error) {
+	if l.Program == "" {
 		own, err := os.Executable()
 		if err != nil {
 			return nil, fmt.Errorf("starting a defender process: %w", err)
 		}
-		exe = own
+		l.Program = own
 	}
-	var through Links
-	if c.o.Chaotic {
-		var err error
-		if through, o.NATS, err = NewLinks(ctx, o.NATS); err != nil {
-			return nil, err
-		}
-	}
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), exe, Arguments(o)...)
-	cmd.Env = append(append(os.Environ(), "GOMAXPROCS=2"), o.User.Environ()...)
-	return c.follow(cmd, o, through)
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), l.Program, l.Arguments()...)
+	cmd.Env = append(append(os.Environ(), "GOMAXPROCS=2"), l.Options.User.Environ()...)
+	return follow(cmd, l)
 }
 
-// Arguments are those of a defender's process. Only this program has a rig; another
-// version's has the hooks that this one's had.
-func Arguments(o DefenderOptions) []string {
-	command := []string{"rig", "defender"}
-	if o.Program != "" {
-		command = []string{"defender", "run"}
-	}
-	args := append(command, "--nats", o.NATS, "--store", o.Store, "--slots", strconv.Itoa(o.Slots), "--shards", strconv.Itoa(o.Shards), "--replicas", strconv.Itoa(o.Replicas),
-		"--work", o.Work.String(), "--retry-attempts", strconv.Itoa(o.RetryAttempts),
-		"--pod", o.Pod, "--node", o.Node, "--record", o.Record, "--log-file", o.LogFile, "--http", "127.0.0.1:0", "--child")
+// Arguments are those of the process.
+func (l Launch) Arguments() []string {
+	o := l.Options
+	args := append([]string{}, l.Command...)
+	args = append(args, "--nats", o.NATS, "--store", o.Store, "--slots", strconv.Itoa(o.Slots), "--shards", strconv.Itoa(o.Shards), "--replicas", strconv.Itoa(o.Replicas),
+		"--retry-attempts", strconv.Itoa(o.RetryAttempts), "--pod", o.Pod, "--node", o.Node, "--log-file", o.LogFile, "--http", "127.0.0.1:0", "--child")
 	if o.LeaveTimeout > 0 {
 		args = append(args, "--leave-timeout", o.LeaveTimeout.String())
 	}
 	if o.Verbose {
 		args = append(args, "--verbose")
 	}
-	return args
+	return append(args, l.Flags...)
+}
+
+// ready is the line that a defender's process writes first.
+type ready struct {
+	HTTP string `json:"http"`
 }
 
 // follow starts the process of a defender and follows it to its end.
-func (c *Stack) follow(cmd *exec.Cmd, o DefenderOptions, through Links) (*Process, error) {
+func follow(cmd *exec.Cmd, l Launch) (*Process, error) {
+	o := l.Options
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, fmt.Errorf("starting a defender process: %w", err)
@@ -140,60 +147,63 @@ func (c *Stack) follow(cmd *exec.Cmd, o DefenderOptions, through Links) (*Proces
 	if err := StartLowPriority(cmd); err != nil {
 		return nil, fmt.Errorf("starting a defender process: %w", err)
 	}
-	m := &Process{Name: o.Pod, Options: o, Links: through, Done: make(chan struct{})}
-	m.OS = cmd.Process
+
 	var asked, killed atomic.Bool
-	m.Stop = func() {
+	var address atomic.Pointer[string] // where it serves, which it says before it joins
+	p := &Process{Name: o.Pod, Options: o, OS: cmd.Process, Done: make(chan struct{})}
+	p.Stop = func() {
 		asked.Store(true)
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 	}
-	m.kill = func() time.Time {
+	p.kill = func() time.Time {
 		killed.Store(true)
 		_ = cmd.Process.Kill()
 		at := time.Now()
-		<-m.Done
+		<-p.Done
 		return at
 	}
-	var began atomic.Bool // it has said where it serves, which comes before it joins
-	var address string
-	var addressMu sync.Mutex
-	m.Gather = func() ([]*dto.MetricFamily, error) {
-		addressMu.Lock()
-		a := address
-		addressMu.Unlock()
-		return scrape(a)
-	}
-	go func() {
-		defer close(m.Done)
-		defer func() { _ = in.Close(); _ = stderr.Close() }()
-		lines := bufio.NewScanner(out)
-		for lines.Scan() {
-			var r ready
-			if json.Unmarshal(lines.Bytes(), &r) == nil && r.HTTP != "" {
-				addressMu.Lock()
-				address = r.HTTP
-				addressMu.Unlock()
-				began.Store(true)
-			}
+	p.Gather = func() ([]*dto.MetricFamily, error) {
+		at := address.Load()
+		if at == nil {
+			return nil, errStarting
 		}
+		return scrape(*at)
+	}
+
+	go func() {
+		defer close(p.Done)
+		defer func() { _ = in.Close(); _ = stderr.Close() }()
+		readAddress(out, &address)
 		err := cmd.Wait()
-		_ = m.Links.Close()
+		if l.Links != nil {
+			_ = l.Links.Close()
+		}
 		switch {
 		case err == nil || killed.Load():
-		case asked.Load() && !began.Load():
-			// It had no time to see to an orderly end, and nothing to hand over.
-		case c.o.Chaotic && cmd.ProcessState.ExitCode() < 0:
-			// A message has killed it.
-			c.Died(m, time.Now())
+		case asked.Load() && address.Load() == nil:
+			// It had no time to see to an orderly end, and nothing to hand off.
+		case l.Killed != nil && l.Killed(cmd.ProcessState):
+			p.Died(time.Now())
 		default:
-			m.Err = fmt.Errorf("defender process %s: %w: %s", m.Name, err, lastWords(o.LogFile+".stderr", o.LogFile))
+			p.Err = fmt.Errorf("defender process %s: %w: %s", p.Name, err, lastWords(o.LogFile+".stderr", o.LogFile))
 		}
 	}()
-	return m, nil
+	return p, nil
+}
+
+// readAddress reads what a process writes until it ends, and notes where it serves.
+func readAddress(out io.Reader, address *atomic.Pointer[string]) {
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		var r ready
+		if json.Unmarshal(lines.Bytes(), &r) == nil && r.HTTP != "" {
+			address.Store(&r.HTTP)
+		}
+	}
 }
 
 // lastWords returns the last line of the first of these files that has one. They may
-// be gone with the scenario's directory when somebody looks for them.
+// be gone with the stack's directory when somebody looks for them.
 func lastWords(files ...string) string {
 	for _, file := range files {
 		b, err := os.ReadFile(file)
@@ -209,110 +219,3 @@ func lastWords(files ...string) string {
 
 // errStarting is the error of asking a process that has not joined.
 var errStarting = errors.New("the process has not said where it serves its metrics")
-
-func scrape(address string) ([]*dto.MetricFamily, error) {
-	if address == "" {
-		return nil, errStarting
-	}
-	client := http.Client{Timeout: 5 * time.Second}
-	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://"+address+"/metrics", nil)
-	if err != nil {
-		return nil, fmt.Errorf("reading metrics: %w", err)
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("reading metrics: %w", err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(resp.Body)
-	if err != nil {
-		return nil, fmt.Errorf("reading metrics: %w", err)
-	}
-	var all []*dto.MetricFamily
-	for _, f := range families {
-		all = append(all, f)
-	}
-	return all, nil
-}
-
-// Metric adds up a counter or gauge over its series.
-func Metric(families []*dto.MetricFamily, name string) float64 {
-	var sum float64
-	for _, f := range families {
-		if f.GetName() != name {
-			continue
-		}
-		for _, m := range f.GetMetric() {
-			switch {
-			case m.GetCounter() != nil:
-				sum += m.GetCounter().GetValue()
-			case m.GetGauge() != nil:
-				sum += m.GetGauge().GetValue()
-			}
-		}
-	}
-	return sum
-}
-
-// StateOf returns the state that a process's metrics show.
-func StateOf(families []*dto.MetricFamily) string {
-	for _, f := range families {
-		if f.GetName() != "defender_state" {
-			continue
-		}
-		for _, m := range f.Metric {
-			if m.GetGauge().GetValue() != 1 {
-				continue
-			}
-			for _, l := range m.Label {
-				if l.GetName() == "state" {
-					return l.GetValue()
-				}
-			}
-		}
-	}
-	return ""
-}
-
-// metricsHandler serves the metrics of all defenders, each with a label "pod", and
-// of the node plane as one page.
-func (c *Stack) metricsHandler() http.Handler {
-	return promhttp.HandlerFor(prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
-		byName := map[string]*dto.MetricFamily{}
-		var names []string
-		var all []*dto.MetricFamily
-		if t := c.Cluster.Load(); t != nil {
-			registry := prometheus.NewRegistry()
-			registry.MustRegister(t.metrics)
-			families, err := registry.Gather()
-			if err != nil {
-				return nil, fmt.Errorf("reading the node plane's metrics: %w", err)
-			}
-			all = families
-		}
-		for _, m := range c.Running() {
-			families, err := m.Gather()
-			if err != nil {
-				continue
-			}
-			for _, f := range families {
-				for _, x := range f.Metric {
-					x.Label = append(x.Label, &dto.LabelPair{Name: ptr("pod"), Value: ptr(m.Name)})
-				}
-				if have := byName[f.GetName()]; have != nil {
-					have.Metric = append(have.Metric, f.Metric...)
-				} else {
-					byName[f.GetName()] = f
-					names = append(names, f.GetName())
-				}
-			}
-		}
-		for _, n := range names {
-			all = append(all, byName[n])
-		}
-		return all, nil
-	}), promhttp.HandlerOpts{})
-}
-
-func ptr[T any](v T) *T { return &v }

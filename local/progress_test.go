@@ -43,7 +43,7 @@ func TestProgress(t *testing.T) {
 	t.Run("catches up with what was published after a kill", func(t *testing.T) {
 		t.Parallel()
 		var out output.Buffer
-		o := Options{Defenders: 3, Chambers: 24, Slots: 12, Seed: 1, Rate: 100, Dir: t.TempDir(), Expect: true, Out: &out}.Resolve()
+		o := Options{GroupOptions: GroupOptions{Defenders: 3, Chambers: 24, Slots: 12, Expect: true}, TrafficOptions: TrafficOptions{Seed: 1}, Dir: t.TempDir(), Out: &out}
 		s, err := Start(t.Context(), o, Hooks{})
 		if err != nil {
 			t.Fatal(err)
@@ -56,29 +56,41 @@ func TestProgress(t *testing.T) {
 				t.Log(out.String())
 			}
 		})
-		if err := s.Begin(t.Context()); err != nil {
+		if _, err := s.Defenders.Add(t.Context(), 3); err != nil {
 			t.Fatal(err)
 		}
+		eventually(t, "all are STABLE", func() bool { return s.View.Stable(3) })
+		s.Traffic.Rate.Store(100)
 		processed := func() int64 {
-			_, n, _ := s.counts(t.Context())
+			_, n, _ := s.tally.read(t.Context(), s.Traffic, s.backlog)
 			return n
 		}
 		eventually(t, "some are processed", func() bool { return processed() > 50 })
-		ended := s.Running()[0]
+		ended := s.Defenders.Running()[0]
 		families, err := ended.Gather()
 		if err != nil || Metric(families, "defender_messages_processed_total") == 0 {
 			t.Fatalf("the defender to kill has processed nothing, %v", err)
 		}
-		s.Kill(ended)
+		ended.Kill()
 		eventually(t, "the other two have everything", func() bool { return s.View.Stable(2) })
-		if err := s.Drain(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		published, n, dead := s.counts(t.Context())
+		s.Traffic.Rate.Store(0)
+		eventually(t, "everything is processed", func() bool {
+			left, err := s.backlog.left(t.Context())
+			return err == nil && s.Traffic.Waiting() == 0 && left.waiting == 0
+		})
+		published, n, dead := s.tally.read(t.Context(), s.Traffic, s.backlog)
 		if n != published || dead != 0 {
 			t.Errorf("%d published, %d processed, %d dead letters", published, n, dead)
 		}
-		if sum := int64(s.Total("defender_messages_processed_total")); sum >= published {
+		sum := int64(0)
+		for _, p := range s.Defenders.Running() {
+			families, err := p.Gather()
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum += int64(Metric(families, "defender_messages_processed_total"))
+		}
+		if sum >= published {
 			t.Errorf("the living defenders count %d of %d: this test shows nothing", sum, published)
 		}
 	})
@@ -186,11 +198,11 @@ func TestUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = taken.Close() })
-		for _, o := range []Options{{Data: "/nonexistent"}, {NATSPort: taken.Addr().(*net.TCPAddr).Port}, {Dir: "/proc/muster"}} {
+		for _, o := range []Options{{TrafficOptions: TrafficOptions{Data: "/nonexistent"}}, {BrokerOptions: BrokerOptions{NATSPort: taken.Addr().(*net.TCPAddr).Port}}, {Dir: "/proc/muster"}} {
 			var out output.Buffer
 			o.Out, o.HTTP, o.Seed = &out, "127.0.0.1:0", 1
 			o.Defenders, o.Chambers, o.Slots, o.Rate = 1, 4, 4, 1
-			if err := Up(t.Context(), o); err == nil || strings.Contains(out.String(), "Console") {
+			if err := Up(t.Context(), o, Hooks{}); err == nil || strings.Contains(out.String(), "Console") {
 				t.Errorf("%+v: error %v, it said %q", o, err, out.String())
 			}
 		}
@@ -198,7 +210,7 @@ func TestUp(t *testing.T) {
 	t.Run("names the console once it answers", func(t *testing.T) {
 		t.Parallel()
 		var out output.Buffer
-		o := Options{Defenders: 1, Chambers: 4, Slots: 4, Seed: 1, Dir: t.TempDir(), HTTP: "127.0.0.1:0", Out: &out}.Resolve()
+		o := Options{GroupOptions: GroupOptions{Defenders: 1, Chambers: 4, Slots: 4}, ConsoleOptions: ConsoleOptions{HTTP: "127.0.0.1:0"}, TrafficOptions: TrafficOptions{Seed: 1}, Dir: t.TempDir(), Out: &out}
 		s, err := Start(context.Background(), o, Hooks{})
 		if err != nil {
 			t.Fatal(err)

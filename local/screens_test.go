@@ -27,7 +27,8 @@ import (
 // TestAPersonSeesTheTwoPlanesMeetOnThePage lets node-pressure and a Spot interruption happen in a running up and looks at the page
 // for what a person would look for. The pictures in docs/console are of this run: MUSTER_SCREENSHOTS=docs/console.
 func TestAPersonSeesTheTwoPlanesMeetOnThePage(t *testing.T) {
-	s, url, begin := stagedUp(t, Options{Defenders: 8, Chambers: 40, Slots: 96, Rate: 60, Busy: true, boot: 6 * time.Second, pendingUp: 10 * time.Second, launch: 2 * time.Second})
+	s, url, begin := stagedUp(t, Options{GroupOptions: GroupOptions{Defenders: 8, Chambers: 40, Slots: 96}, TrafficOptions: TrafficOptions{Rate: 60}, Busy: true,
+		NodeOptions: NodeOptions{boot: 6 * time.Second, pendingUp: 10 * time.Second, launch: 2 * time.Second}})
 	behind, err := neturl.Parse(url)
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +59,7 @@ func TestAPersonSeesTheTwoPlanesMeetOnThePage(t *testing.T) {
 	picture("empty")
 
 	begin()
-	site := s.Cluster.Load()
+	cluster := s.Cluster.Load()
 	see(`document.querySelectorAll('[data-instance][data-state="ready"]').length === 1`)
 	see(`document.querySelectorAll('[data-worker][data-state="STABLE"]').length === 8`)
 	see(`[...document.querySelectorAll('[data-worker]')].every((w) => / on i-/.test(w.textContent))`)
@@ -67,7 +68,7 @@ func TestAPersonSeesTheTwoPlanesMeetOnThePage(t *testing.T) {
 	picture("at-first")
 
 	// More defenders are wanted than fit. The decision waits, and says for what; then a node is launched, verified, and the rest join.
-	if err := site.deploy.scale(t.Context(), 14); err != nil {
+	if err := cluster.deploy.scale(t.Context(), 14); err != nil {
 		t.Fatal(err)
 	}
 	saw("pods pending")
@@ -96,10 +97,10 @@ func TestAPersonSeesTheTwoPlanesMeetOnThePage(t *testing.T) {
 
 	// A Spot warning, in the dark. The replacement comes, the node is drained, and a pod on it takes its time to end.
 	dark(ctx, t, true)
-	victim := newestNode(site)
-	site.Region.World.AddPodOn(victim, sim.PodSpec{Name: "fab/nightly-report-0", Grace: 10 * time.Second})
+	victim := newestNode(cluster)
+	cluster.Region.World.AddPodOn(victim, sim.PodSpec{Name: "fab/nightly-report-0", Grace: 10 * time.Second})
 	var handling sync.WaitGroup
-	handling.Go(func() { site.Interrupt(t.Context(), site.Region.World.Announce(nodes.Warning, victim)) })
+	handling.Go(func() { cluster.Interrupt(t.Context(), cluster.Region.World.Announce(nodes.Warning, victim)) })
 	saw("node interrupted")
 	saw("phase workers told to hand off done")
 	glimpse(says("action-body", "Spot warning of "+victim)+` && /1m\d\ds left/.test(document.getElementById('action-body').textContent)`, "interruption-dark", "header", "#nodes", "#action", "#decision", "#workers", "#moves")
@@ -146,7 +147,8 @@ func TestAPersonSeesTheTwoPlanesMeetOnThePage(t *testing.T) {
 
 // TestAPersonSeesThirtyWorkers looks at a console of the size that up has by itself: nothing is cut off, at any width.
 func TestAPersonSeesThirtyWorkers(t *testing.T) {
-	s, url, begin := stagedUp(t, Options{Defenders: 24, Chambers: 1200, Slots: 640, Rate: 40, Busy: true, boot: 6 * time.Second, pendingUp: 2 * time.Second})
+	s, url, begin := stagedUp(t, Options{GroupOptions: GroupOptions{Defenders: 24, Chambers: 1200, Slots: 640}, TrafficOptions: TrafficOptions{Rate: 40}, Busy: true,
+		NodeOptions: NodeOptions{boot: 6 * time.Second, pendingUp: 2 * time.Second}})
 	begin()
 	ctx, faults := browser.Open(t, url, 1280, 900)
 	see := func(expression string) { t.Helper(); browser.Eventually(ctx, t, expression) }
@@ -201,7 +203,7 @@ func dark(ctx context.Context, t *testing.T, on bool) {
 func BenchmarkEventToScreen(b *testing.B) {
 	for _, before := range []int{0, 200_000} {
 		b.Run(fmt.Sprintf("before=%d", before), func(b *testing.B) {
-			s, url, begin := stagedUp(b, Options{Defenders: 8, Chambers: 40, Slots: 96, Rate: 60, Busy: true})
+			s, url, begin := stagedUp(b, Options{GroupOptions: GroupOptions{Defenders: 8, Chambers: 40, Slots: 96}, TrafficOptions: TrafficOptions{Rate: 60}, Busy: true})
 			begin()
 			for i := range before {
 				s.screen.Say(console.Moment{Plane: "workers", Kind: "map-received", Text: fmt.Sprintf("event %d", i)})

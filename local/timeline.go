@@ -26,8 +26,8 @@ type Timeline struct {
 // newTimeline returns a timeline that begins now.
 func newTimeline(out io.Writer) *Timeline { return &Timeline{Began: time.Now(), out: out} }
 
-// say prints an event and keeps it.
-func (l *Timeline) say(format string, args ...any) {
+// Say prints an event and keeps it.
+func (l *Timeline) Say(format string, args ...any) {
 	t := time.Since(l.Began).Seconds()
 	text := fmt.Sprintf(format, args...)
 	l.mu.Lock()

@@ -18,16 +18,17 @@ import (
 	"github.com/muster-dev/muster/partition/state"
 )
 
-// view is what can be seen of the defenders from outside: their events and the
+// View is what can be seen of the defenders from outside: their events and the
 // assignment maps.
-type view struct {
-	mu     sync.Mutex
-	states map[string]state.State // by stable ID
-	claims map[string]uint64      // by stable ID, that of its newest holder
-	events []SeenEvent
-	maps   []SeenMap
-	onMap  func(SeenMap)   // called for each new version, at once
-	tell   func(SeenEvent) // called for each event
+type View struct {
+	mu      sync.Mutex
+	states  map[string]state.State // by stable ID
+	claims  map[string]uint64      // by stable ID, that of its newest holder
+	events  []SeenEvent
+	maps    []SeenMap
+	onMap   func(SeenMap)   // called for each new version, at once, if set
+	onEvent func(SeenEvent) // called for each event, if set
+	tell    func(SeenEvent) // called for each event
 
 	sub   *nats.Subscription
 	watch jetstream.KeyWatcher
@@ -46,8 +47,8 @@ type SeenMap struct {
 	At time.Time
 }
 
-func newView(ctx context.Context, nc *nats.Conn, tell func(SeenEvent)) (*view, error) {
-	v := &view{tell: tell, states: map[string]state.State{}, claims: map[string]uint64{}, done: make(chan struct{})}
+func newView(ctx context.Context, nc *nats.Conn, tell func(SeenEvent)) (*View, error) {
+	v := &View{tell: tell, states: map[string]state.State{}, claims: map[string]uint64{}, done: make(chan struct{})}
 	var err error
 	if v.sub, err = nc.Subscribe(partition.Open(nc, defender.Group).EventSubject(), v.event); err != nil {
 		return nil, fmt.Errorf("following the defenders' events: %w", err)
@@ -70,13 +71,13 @@ func newView(ctx context.Context, nc *nats.Conn, tell func(SeenEvent)) (*view, e
 	return v, nil
 }
 
-func (v *view) close() {
+func (v *View) close() {
 	_ = v.sub.Unsubscribe()
 	_ = v.watch.Stop()
 	<-v.done
 }
 
-func (v *view) event(msg *nats.Msg) {
+func (v *View) event(msg *nats.Msg) {
 	var e event.Event
 	if json.Unmarshal(msg.Data, &e) != nil {
 		return
@@ -85,6 +86,9 @@ func (v *view) event(msg *nats.Msg) {
 	defer v.mu.Unlock()
 	s := SeenEvent{e, time.Now()}
 	v.events = append(v.events, s)
+	if v.onEvent != nil {
+		v.onEvent(s)
+	}
 	v.tell(s)
 	switch e.Kind {
 	case event.StateChanged:
@@ -94,7 +98,7 @@ func (v *view) event(msg *nats.Msg) {
 	case event.IDClaimed:
 		v.claims[e.Worker] = e.Claim
 	case event.WorkerGone:
-		// The leader may tell it when the name's next holder is at work.
+		// The leader may tell it when the ID's next holder is at work.
 		if v.claims[e.Peer] == e.Claim {
 			delete(v.states, e.Peer)
 		}
@@ -104,7 +108,7 @@ func (v *view) event(msg *nats.Msg) {
 	}
 }
 
-func (v *view) follow() {
+func (v *View) follow() {
 	defer close(v.done)
 	for e := range v.watch.Updates() {
 		if e == nil || e.Operation() != jetstream.KeyValuePut {
@@ -126,14 +130,22 @@ func (v *view) follow() {
 	}
 }
 
-func (v *view) SetOnMap(f func(SeenMap)) {
+// SetOnEvent has f called for each event, at once; nil ends that.
+func (v *View) SetOnEvent(f func(SeenEvent)) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.onEvent = f
+}
+
+// SetOnMap has f called for each new version of the map, at once; nil ends that.
+func (v *View) SetOnMap(f func(SeenMap)) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.onMap = f
 }
 
 // Latest returns the newest map, nil before the first.
-func (v *view) Latest() *partition.Assignment {
+func (v *View) Latest() *partition.Assignment {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(v.maps) == 0 {
@@ -143,14 +155,14 @@ func (v *view) Latest() *partition.Assignment {
 }
 
 // Versions returns all maps in the order in which they were seen.
-func (v *view) Versions() []SeenMap {
+func (v *View) Versions() []SeenMap {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return slices.Clone(v.maps)
 }
 
 // now returns the newest map, nil before the first, and every defender's state.
-func (v *view) now() (*partition.Assignment, map[string]state.State) {
+func (v *View) now() (*partition.Assignment, map[string]state.State) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(v.maps) == 0 {
@@ -160,14 +172,14 @@ func (v *view) now() (*partition.Assignment, map[string]state.State) {
 }
 
 // shown returns the state that every defender last reported.
-func (v *view) shown() map[string]state.State {
+func (v *View) shown() map[string]state.State {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return maps.Clone(v.states)
 }
 
 // FirstOf returns the first map of a version as it was published.
-func (v *view) FirstOf(version uint64) (SeenMap, bool) {
+func (v *View) FirstOf(version uint64) (SeenMap, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, m := range v.maps {
@@ -178,7 +190,7 @@ func (v *view) FirstOf(version uint64) (SeenMap, bool) {
 	return SeenMap{}, false
 }
 
-func (v *view) count(s state.State) int {
+func (v *View) count(s state.State) int {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	n := 0
@@ -191,14 +203,14 @@ func (v *view) count(s state.State) int {
 }
 
 // Clear forgets the states of workers that are all gone.
-func (v *view) Clear() {
+func (v *View) Clear() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	clear(v.states)
 }
 
 // Since returns the events from a time on.
-func (v *view) Since(t time.Time) []SeenEvent {
+func (v *View) Since(t time.Time) []SeenEvent {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	var es []SeenEvent
@@ -212,7 +224,7 @@ func (v *view) Since(t time.Time) []SeenEvent {
 
 // Stable reports whether n defenders, and no others, have all slots, with
 // no handoff under way.
-func (v *view) Stable(n int) bool {
+func (v *View) Stable(n int) bool {
 	a := v.Latest()
 	return a != nil && a.Settled() && len(a.Workers) == n && v.count(state.Stable) == n
 }

@@ -145,7 +145,7 @@ type candidate struct {
 	cost     float64
 }
 
-// compareCandidates orders two workers, the one that goes first being less, and tells by what.
+// compareCandidates orders two workers, the one that is drained first being less, and reports by what.
 func compareCandidates(a, b candidate) (order int, by string) {
 	if order = cmp.Compare(b.inZone, a.inZone); order != 0 { // fuller zone first
 		return order, "zone"

@@ -160,8 +160,8 @@ func (a *absentees) missingAtSync() {
 	}
 }
 
-// awaited reports whether the slots of a worker that is not there wait for a
-// successor. They don't once so many are there that none is missing.
+// awaited reports whether the slots of a worker that is not there wait for
+// it to rejoin. They don't once enough workers are there that none is missing.
 func (a *absentees) awaited(i int32) bool {
 	w := a.cur.Workers[i]
 	away := a.absent[w]
@@ -276,7 +276,7 @@ func (a *absentees) staysInMap() []bool {
 	}
 	for i, w := range a.cur.Workers {
 		p := a.roster.peers.live(w)
-		there := p != nil && !p.lease.Yielding
+		there := p != nil && !p.lease.Draining
 		stays[i] = stays[i] || there || a.awaited(int32(i))
 	}
 	return stays
@@ -289,5 +289,5 @@ func (a *absentees) forget() {
 
 // quits reports whether a worker leaves for good, or drains.
 func (a *absentees) quits(p *peerView) bool {
-	return p.lease.Yielding || p.lease.Leaving && (a.cur == nil || !a.flagged(p.Member) && !slices.Contains(a.restarters(), p.ID))
+	return p.lease.Draining || p.lease.Leaving && (a.cur == nil || !a.flagged(p.Member) && !slices.Contains(a.restarters(), p.ID))
 }

@@ -14,9 +14,9 @@ const (
 	pullRetry = 100 * time.Millisecond
 	// apiTimeout bounds one request of the JetStream API.
 	apiTimeout = 2 * time.Second
-	// ghostCheck is how long a slot that is held may be silent before its
-	// consumer is looked at, and looked at again; Config.ghostCheck in tests.
-	ghostCheck = 5 * time.Second
+	// stalePinCheck is how long a slot that is held may be silent before its
+	// consumer is looked at, and looked at again; Config.stalePinCheck in tests.
+	stalePinCheck = 5 * time.Second
 	// maxRetryDelay bounds the pause between tries of a failing message.
 	maxRetryDelay = 5 * time.Second
 )

@@ -132,7 +132,7 @@ func (m *moveTable) UnmarshalJSON(data []byte) error {
 	return m.UnmarshalText([]byte(text))
 }
 
-// decodeColumn reads at most so many entries.
+// decodeColumn reads at most that number of entries.
 func decodeColumn(text []byte, most int) ([]uint64, error) {
 	b, err := base64.StdEncoding.AppendDecode(nil, text)
 	if err != nil {
@@ -181,22 +181,22 @@ type Assignment struct {
 	// of this version.
 	FirstAssigned time.Time `json:"first_assigned"`
 	Planned       time.Time `json:"planned"`
-	// Pins is the revision of the pins that this version rests on, 0 if there
+	// Overrides is the revision of the overrides that this version rests on, 0 if there
 	// were none, or if not all could be honoured yet.
-	Pins uint64 `json:"pins,omitempty"`
+	Overrides uint64 `json:"pins,omitempty"`
 	// Moved counts the slots that this version moves.
 	Moved int `json:"moved"`
 
 	Workers []Member      `json:"workers"`
 	Owner   ownerColumn   `json:"owner"` // index in Workers; -1: nobody
 	Since   versionColumn `json:"since"` // version at which Owner became the owner, or came back after a restart
-	// Moves holds the hand-overs that are not finished, by slot.
+	// Moves holds the handoffs that are not finished, by slot.
 	Moves moveTable `json:"moves,omitempty"`
 	// Taking holds the slots whose owner waits until the leader has taken
 	// them from a dead one, or from its own predecessor.
 	Taking map[int]bool `json:"taking,omitempty"`
-	// Restarting holds the workers, by index, that end to begin anew: their
-	// slots wait for a successor under the same stable ID.
+	// Restarting holds the workers, by index, that restart: their
+	// slots wait for it to rejoin under the same stable ID.
 	Restarting map[int]bool `json:"restarting,omitempty"`
 	// Former is the division before this one as long as somebody may still
 	// work by it; nil: nobody does.

@@ -63,7 +63,7 @@ func TestAssignmentQuestions(t *testing.T) {
 	}
 	for _, s := range []int{-1, 2, 3} {
 		if got := a.OwnerOf(s); got != "" {
-			t.Errorf("slot %d is %q's, want nobody's", s, got)
+			t.Errorf("slot %d is %q's, want no owner", s, got)
 		}
 	}
 	if n := a.Counts(); n["w-0"] != 0 || n["w-1"] != 2 {

@@ -262,7 +262,7 @@ const codeNoMessage jetstream.ErrorCode = 10037
 
 // lookWhetherGone tells a key that is not there any more from one that has
 // another value, whatever a replica shows that was restarted: one has been seen to
-// keep for ever, and show to those who watch, what the others have let expire.
+// keep permanently, and show to those who watch, what the others have let expire.
 func (b *buckets) lookWhetherGone(out *kvInput, timeout time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()

@@ -12,7 +12,7 @@ import (
 
 // TestDeletingALeaseThatIsGoneSaysSo: a leader that ends a lease by its revision
 // must tell one that was renewed from one that is there no more, whatever a watch
-// showed it: a replica may show for ever what has expired.
+// showed it: a replica may show permanently what has expired.
 func TestDeletingALeaseThatIsGoneSaysSo(t *testing.T) {
 	t.Parallel()
 	js := startServer(t, natstest.Options{})

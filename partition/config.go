@@ -47,7 +47,7 @@ type Config struct {
 	// Logger gets warnings; default none. Events go to an Observer.
 	Logger *slog.Logger
 
-	ghostCheck time.Duration
+	stalePinCheck time.Duration
 }
 
 var groupName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,30}$`)
@@ -57,7 +57,7 @@ var streamName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 func (c Config) resolve() Config {
 	defaulted(&c.Slots, 512)
 	defaulted(&c.Shards, 1)
-	defaulted(&c.ghostCheck, ghostCheck)
+	defaulted(&c.stalePinCheck, stalePinCheck)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -17,7 +17,7 @@ const (
 	stageInit     stage = iota
 	stageClaiming       // looks for a free ID
 	stageJoining        // has an ID, creates its lease
-	stageMember         // joined
+	stageJoined         // joined
 	stageLeaving        // joined, and asked to leave
 	stageGone           // done; no more effects
 )
@@ -71,7 +71,7 @@ type core struct {
 	expectRev uint64
 	wanted    int // slots, by Group.Reshard; 0: nobody has asked
 	wantedRev uint64
-	pins      pinned
+	overrides overridden
 }
 
 // leaderLease is the leader's lease, as far as this worker has it: only one worker does. Its
@@ -209,7 +209,7 @@ func (c *core) leasesLostLately() bool {
 // refuse tells of a record that the machine rejects.
 func (c *core) refuse(record string, rev uint64, err error) {
 	e := refused(record, err)
-	c.cfg.Logger.Warn("A record is not believed.", "record", record, "revision", rev, "err", e.Err)
+	c.cfg.Logger.Warn("A record is rejected.", "record", record, "revision", rev, "err", e.Err)
 	c.emit(e)
 }
 
@@ -244,7 +244,7 @@ type renewal uint8
 const (
 	renewalDone    renewal = iota
 	renewalLate            // one that was given up was carried out after all, with nobody in between
-	renewalHidden          // what lies over it is no record, and nobody's
-	renewalEnded           // it has ended, or is somebody else's
+	renewalHidden          // a value that is no record lies over it, and can be overwritten
+	renewalEnded           // it has ended, or another worker has it
 	renewalUnknown         // the operation failed, or its outcome is not known
 )

@@ -348,7 +348,7 @@ func TestDelivery(t *testing.T) {
 			r.told = nil
 			looks := 0
 			for range 3 * leftoverLooks {
-				r.pass(ghostCheck)
+				r.pass(stalePinCheck)
 				for e, asked := r.asks[1]; asked; e, asked = r.asks[1] {
 					switch e.question.(type) {
 					case askWaiting:
@@ -369,12 +369,12 @@ func TestDelivery(t *testing.T) {
 		"a consumer that is silent though messages wait is taken again at the second look": func(r *deliveryRig) {
 			r.hold()
 			r.told = nil
-			r.pass(ghostCheck)
+			r.pass(stalePinCheck)
 			r.expect()
-			r.pass(ghostCheck)
+			r.pass(stalePinCheck)
 			r.expect("askWaiting")
 			r.answer(1, answer{yes: true})
-			r.pass(ghostCheck)
+			r.pass(stalePinCheck)
 			r.answer(1, answer{yes: true})
 			r.expect("askWaiting", "askTake")
 			r.answer(1, answer{})
@@ -382,23 +382,23 @@ func TestDelivery(t *testing.T) {
 		},
 		"a message that came while its consumer was looked at is handled before anything else": func(r *deliveryRig) {
 			r.hold()
-			r.pass(ghostCheck)
-			r.pass(ghostCheck)
+			r.pass(stalePinCheck)
+			r.pass(stalePinCheck)
 			r.answer(1, answer{yes: true})
-			r.pass(ghostCheck)
+			r.pass(stalePinCheck)
 			r.told = nil
 			r.come(1)
-			r.pass(ghostCheck) // the next look is due
+			r.pass(stalePinCheck) // the next look is due
 			r.answer(1, answer{yes: true})
 			r.expect("handle 1.1 attempt 1 fence 1.1")
 		},
 		"a worker that lost its lease while it looked resets nothing": func(r *deliveryRig) {
 			r.hold()
 			for range 2 {
-				r.pass(ghostCheck)
+				r.pass(stalePinCheck)
 			}
 			r.answer(1, answer{yes: true})
-			r.pass(ghostCheck)
+			r.pass(stalePinCheck)
 			r.told = nil
 			r.step(validityInput{false})
 			r.answer(1, answer{yes: true})
@@ -485,7 +485,7 @@ func TestTheQueueWentBack(t *testing.T) {
 		r.expect("askCount")
 		r.answer(1, answer{counts: counts})
 	}
-	parked := func(r *deliveryRig, n uint64) *queuedMessage {
+	queued := func(r *deliveryRig, n uint64) *queuedMessage {
 		return &queuedMessage{Message: r.mail(n).message, seq: n + 1, finest: 3, attempts: 1}
 	}
 
@@ -494,12 +494,12 @@ func TestTheQueueWentBack(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				r := begin(t, map[string]int{"k": 1})
 				r.pass(time.Second)
-				r.answer(1, answer{queued: parked(r, 1)})
+				r.answer(1, answer{queued: queued(r, 1)})
 				r.answer(1, answer{})
 				r.pass(time.Millisecond)
 				r.step(handledInput{1, nil})
 				r.pass(time.Second)
-				r.answer(1, answer{queued: parked(r, 1)})
+				r.answer(1, answer{queued: queued(r, 1)})
 				r.told = nil
 				r.answer(1, answer{}) // it is removed, and was the only one that is known
 				r.come(3)
@@ -509,10 +509,10 @@ func TestTheQueueWentBack(t *testing.T) {
 					r.expect("handle 1.3 attempt 1 fence 1.1")
 					return
 				}
-				r.answer(1, answer{queued: parked(r, 2)})
+				r.answer(1, answer{queued: queued(r, 2)})
 				read(r, map[string]int{"k": 1})
 				r.expect("askHead")
-				r.answer(1, answer{queued: parked(r, 2)})
+				r.answer(1, answer{queued: queued(r, 2)})
 				r.answer(1, answer{})
 				r.expect("askErase", "handle 1.2 attempt 2 fence 1.1") // 3 is behind it
 			})
@@ -539,7 +539,7 @@ func TestTheQueueWentBack(t *testing.T) {
 				r.step(validityInput{true})
 			},
 			"messages are missing where they were counted": func(r *deliveryRig) {
-				r.pass(recountAfter * ghostCheck)
+				r.pass(recountAfter * stalePinCheck)
 				r.answer(1, answer{sequence: 3, claims: []queueClaim{{8, 3, Fence{1, 1}}}})
 				r.answer(1, answer{counts: nil})
 			},
@@ -596,7 +596,7 @@ func TestTheQueueWentBack(t *testing.T) {
 		r := begin(t, nil)
 		p := &r.d.slots[rigSlot].pull
 		p.at, p.quietAt = r.now.Add(time.Hour), r.now.Add(time.Hour) // which is not what this is about
-		r.pass(recountAfter * ghostCheck)
+		r.pass(recountAfter * stalePinCheck)
 		read(r, map[string]int{"k": 1})
 	})
 }

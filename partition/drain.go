@@ -33,12 +33,12 @@ type MemberInfo struct {
 	State    state.State
 	Version  uint64 // of the map it has
 	Leaving  bool
-	Yielding bool // gives its slots away and takes none
+	Draining bool // gives its slots away and takes none
 	// Outdated: it is of an earlier version, which can't read the map of this one. It keeps
 	// its slots and gets no others.
 	Outdated bool
-	// YieldEnd is when it stops draining by itself; zero if it does not drain.
-	YieldEnd time.Time
+	// DrainEnd is when it stops draining by itself; zero if it does not drain.
+	DrainEnd time.Time
 	Capacity float64   // Config.Identity.Capacity
 	Renewed  time.Time // when the server had the last renewal of its lease
 }
@@ -60,9 +60,9 @@ func members(ctx context.Context, nc *nats.Conn, group string) ([]MemberInfo, er
 			return // the leader tells why
 		}
 		m := MemberInfo{Member: Member{v.ID, v.Claim}, Pod: v.Pod, Node: v.Node, Zone: v.Zone, State: v.State, Version: v.Version,
-			Leaving: v.Leaving, Yielding: v.Yielding, Outdated: v.mapSchemaRead() < mapSchema, Capacity: v.Weight, Renewed: e.Created()}
-		if v.Yielding && v.YieldEnd > 0 {
-			m.YieldEnd = time.UnixMilli(v.YieldEnd)
+			Leaving: v.Leaving, Draining: v.Draining, Outdated: v.mapSchemaRead() < mapSchema, Capacity: v.Weight, Renewed: e.Created()}
+		if v.Draining && v.DrainEnd > 0 {
+			m.DrainEnd = time.UnixMilli(v.DrainEnd)
 		}
 		out = append(out, m)
 	})
@@ -144,13 +144,13 @@ func drain(ctx context.Context, nc *nats.Conn, group string, who func(MemberInfo
 	return held, nil
 }
 
-// ErrSilent says that workers did not answer a request to hand over.
-var ErrSilent = errors.New("workers that did not answer the request to hand over")
+// ErrSilent says that workers did not answer a request to drain.
+var ErrSilent = errors.New("workers that did not answer the request to drain")
 
 // drainTimeout is how long one worker's answer is waited for.
 const drainTimeout = 2 * time.Second
 
 // drainSuffix follows the subject of a worker in that of requests to hand off.
-const drainSuffix = ".hand-over"
+const drainSuffix = ".drain"
 
 func drainSubject(group string, m Member) string { return peerSubject(group, m) + drainSuffix }

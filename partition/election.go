@@ -11,9 +11,9 @@ import (
 // This file holds the election: what every worker knows of the leader, and how one
 // becomes the leader. What a leader then does is in lead.go and the parts of leadership.
 
-// deputies is how many followers probe the leader, lowest stable IDs first; for
+// candidates is how many followers probe the leader, lowest stable IDs first; for
 // the others its lease's expiry tells.
-const deputies = 2
+const candidates = 2
 
 // election is what a worker knows of the leader's lease, and of its own attempts to have it.
 // It runs on every worker, and the machine gives it every input about the leader's key.
@@ -54,7 +54,7 @@ type electionUser interface {
 	prepare()
 }
 
-// suspicion is a deputy's against the leader: since when it is unreachable, and
+// suspicion is a candidate's against the leader: since when it is unreachable, and
 // the revision of its lease as worker before that. If it is still the same
 // later, the lease was not renewed meanwhile.
 type suspicion struct {
@@ -92,7 +92,7 @@ func (e *election) see(rev uint64, now time.Time) bool {
 
 // campaign creates the leader's lease if there is none.
 func (e *election) campaign() {
-	if e.stage != stageMember || !e.lease.valid || e.leaderLease.held || e.campaigning || e.leader != (Member{}) {
+	if e.stage != stageJoined || !e.lease.valid || e.leaderLease.held || e.campaigning || e.leader != (Member{}) {
 		return
 	}
 	if e.now.Before(e.overwriteAt) {
@@ -150,7 +150,7 @@ func (e *election) seeLeader(leader Member, rev uint64) {
 func (e *election) elected(in kvInput) {
 	e.campaigning = false
 	switch {
-	case in.err == nil && (e.stage == stageMember || e.stage == stageLeaving):
+	case in.err == nil && (e.stage == stageJoined || e.stage == stageLeaving):
 		e.leaderLease = leaderLease{held: true, epoch: in.gotRev, rev: in.gotRev, start: in.start, due: in.start.Add(e.cfg.Lease.Heartbeat)}
 		basis := e.basis
 		e.won(e.self, in.gotRev)
@@ -198,7 +198,7 @@ func (e *election) due() {
 		}
 		return
 	}
-	if e.stage != stageMember || !e.lease.valid {
+	if e.stage != stageJoined || !e.lease.valid {
 		return
 	}
 	if !e.campaigning && !e.now.Before(e.vacant()) {
@@ -242,7 +242,7 @@ func (e *election) vacant() time.Time {
 	switch {
 	case rank == none:
 		return at.Add(fallbackSpread)
-	case rank < deputies:
+	case rank < candidates:
 		return at
 	}
 	return at.Add(fallbackSpread * time.Duration(rank) / time.Duration(of))
@@ -251,7 +251,7 @@ func (e *election) vacant() time.Time {
 // candidate reports whether this worker watches over the leader.
 func (e *election) candidate() bool {
 	rank, _ := e.rank()
-	return rank != none && rank < deputies
+	return rank != none && rank < candidates
 }
 
 // rank returns this worker's place among the workers of the map without the leader, none
@@ -419,7 +419,7 @@ func (e *election) wake(sooner func(time.Time)) {
 	}
 	sooner(e.retryAt)
 	sooner(e.overwriteAt)
-	if e.stage != stageMember || !e.lease.valid || e.leader == (Member{}) {
+	if e.stage != stageJoined || !e.lease.valid || e.leader == (Member{}) {
 		return
 	}
 	sooner(e.vacant())

@@ -40,7 +40,7 @@ func Example() {
 		return
 	}
 	_ = nc.Publish("orders.alice", []byte("two apples"))
-	if err := worker.Run(ctx); err != nil { // until ctx ends; hands over and leaves
+	if err := worker.Run(ctx); err != nil { // until ctx ends; hands off and leaves
 		fmt.Println(err)
 	}
 }

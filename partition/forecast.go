@@ -11,13 +11,13 @@ import (
 	"github.com/muster-dev/muster/partition/report"
 )
 
-// WhatIf changes a group in thought. The zero value changes nothing.
+// WhatIf is a change of a group whose plan is to be previewed. The zero value changes nothing.
 type WhatIf struct {
-	Without []string   // workers that have died
-	Drain   []string   // workers that give everything away
-	Add     int        // newcomers, of capacity 1
-	Pins    []Override // further pins
-	Unpin   []int      // slots that are not pinned any more
+	Without         []string   // workers to treat as failed
+	Drain           []string   // workers to treat as draining
+	Add             int        // number of workers that join, of capacity 1
+	Overrides       []Override // overrides to add
+	RemoveOverrides []int      // slots whose override is removed
 	// Balance asks for a plan even if nothing would have the leader plan.
 	Balance bool
 	// Strategy plans; default plan.Sticky(). It must be what the workers are
@@ -89,9 +89,9 @@ func (f *forecaster) check(w WhatIf) error {
 		}
 	}
 	if w.Add < 0 || w.Add > 100000 {
-		errs = append(errs, fmt.Errorf("%d newcomers: give 0 to 100000", w.Add))
+		errs = append(errs, fmt.Errorf("%d workers to add: give 0 to 100000", w.Add))
 	}
-	for _, p := range w.Pins {
+	for _, p := range w.Overrides {
 		if s := p.slot(f.v.Slots); s < 0 || s >= f.v.Slots {
 			errs = append(errs, fmt.Errorf("slot %d is outside 0 to %d", s, f.v.Slots-1))
 		}
@@ -116,7 +116,7 @@ func (v *View) names() string {
 }
 
 // gather makes the list of workers: those with a lease, those of the map without one, and
-// newcomers in thought.
+// those that join in the preview.
 func (f *forecaster) gather(w WhatIf) {
 	listed := make(map[string]bool)
 	for _, m := range f.v.Members {
@@ -148,7 +148,7 @@ func (f *forecaster) add(m Member, pw plan.Worker, what string) {
 // gatherLive adds a worker with a lease, unless it is to have no part in the plan.
 func (f *forecaster) gatherLive(m MemberInfo, w WhatIf) {
 	at, inMap := f.placeOf(m.Member)
-	goes := m.Leaving || m.Yielding || slices.Contains(w.Drain, m.ID)
+	goes := m.Leaving || m.Draining || slices.Contains(w.Drain, m.ID)
 	if inMap && m.Leaving && f.v.Map.Restarting[int(f.v.Map.index(at))] {
 		goes = false // its slots wait for it
 	}
@@ -207,7 +207,7 @@ func (f *forecaster) gatherUnleased(listed map[string]bool) {
 	}
 }
 
-// owners fills in whose each slot is, and the pins.
+// owners fills in whose each slot is, and the overrides.
 func (f *forecaster) owners(w WhatIf) {
 	f.p.Slots = f.v.Slots
 	if f.v.Load != nil {
@@ -223,18 +223,18 @@ func (f *forecaster) owners(w WhatIf) {
 		}
 	}
 	now := time.Now()
-	pins := slices.Clone(f.v.Pins)
-	for _, p := range w.Pins {
+	overrides := slices.Clone(f.v.Overrides)
+	for _, p := range w.Overrides {
 		p.At = now
-		pins = append(pins, p)
+		overrides = append(overrides, p)
 	}
-	at := bySlot(pins, f.v.Slots)
-	for _, s := range w.Unpin {
+	at := bySlot(overrides, f.v.Slots)
+	for _, s := range w.RemoveOverrides {
 		delete(at, s)
 	}
 	for s := range f.v.Slots {
 		if p, ok := at[s]; ok {
-			f.p.Pins = append(f.p.Pins, plan.Pin{Slot: s, Worker: p.Worker})
+			f.p.Overrides = append(f.p.Overrides, plan.Override{Slot: s, Worker: p.Worker})
 		}
 	}
 }
@@ -266,10 +266,10 @@ func (f *forecaster) reasons(w WhatIf) {
 	case f.joiners > 0:
 		add("scale-up")
 	}
-	if len(w.Pins) > 0 || len(w.Unpin) > 0 || f.v.Map != nil && f.v.Map.Pins != f.v.PinsRevision {
-		add(reasonPins)
+	if len(w.Overrides) > 0 || len(w.RemoveOverrides) > 0 || f.v.Map != nil && f.v.Map.Overrides != f.v.OverridesRevision {
+		add(reasonOverrides)
 	}
-	// As the leader does: a death or a pin alone does not tune the balance.
+	// As the leader does: a death or an override alone does not tune the balance.
 	if f.joiners > 0 || f.leaving > 0 || len(f.f.Reasons) == 0 {
 		f.p.Budget = -1
 	}

@@ -122,18 +122,18 @@ func (g *Group) Drain(ctx context.Context, who func(MemberInfo) bool, until time
 // Fields that are not set are filled in: Slot from Key, At from the clock. A key or slot
 // that the group can't have is an ErrNoSuchSlot.
 func (g *Group) Override(ctx context.Context, overrides ...Override) error {
-	return addPins(ctx, g.nc, g.name, overrides...)
+	return setOverrides(ctx, g.nc, g.name, overrides...)
 }
 
 // Overrides returns the overrides, by ascending slot.
 func (g *Group) Overrides(ctx context.Context) ([]Override, error) {
-	return overrides(ctx, g.nc, g.name)
+	return overridesOf(ctx, g.nc, g.name)
 }
 
 // RemoveOverrides removes the overrides of slots. If one of them has none, nothing is
 // removed, and the error is an ErrNotOverridden that names all such.
 func (g *Group) RemoveOverrides(ctx context.Context, slots ...int) error {
-	return removePins(ctx, g.nc, g.name, slots...)
+	return removeOverrides(ctx, g.nc, g.name, slots...)
 }
 
 // Reshard asks the workers to spread their keys over another number of slots: what the

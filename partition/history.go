@@ -41,7 +41,7 @@ func eventSubject(group string, kind event.Kind) string {
 
 func provisionEvents(ctx context.Context, js jetstream.JetStream, cfg Config) error {
 	if _, err := js.Stream(ctx, eventStreamName(cfg.Name)); !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return err // nil: whoever changed its bounds meant it
+		return err // nil: its bounds may have been changed on purpose
 	}
 	_, err := reserve.Stream(ctx, js, eventStream(cfg), eventsMaxBytes, 1)
 	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {

@@ -84,7 +84,7 @@ func (i *identity) wake(sooner func(time.Time)) {
 	switch i.stage {
 	case stageClaiming, stageJoining:
 		sooner(i.retryAt)
-	case stageMember, stageLeaving:
+	case stageJoined, stageLeaving:
 		if !i.renewing {
 			sooner(i.due)
 		}
@@ -277,7 +277,7 @@ func (i *identity) claimed(in kvInput) {
 // renewed takes the outcome of a renewal of the stable ID.
 func (i *identity) renewed(in kvInput) {
 	i.renewing = false
-	if i.stage != stageMember && i.stage != stageLeaving || in.key != i.self.ID {
+	if i.stage != stageJoined && i.stage != stageLeaving || in.key != i.self.ID {
 		return
 	}
 	switch i.renewal(in) {

@@ -11,7 +11,7 @@ import (
 // leadingMachine is a leader with a map in which each of two workers has two slots.
 func leadingMachine(t *testing.T) *machine {
 	t.Helper()
-	m, a := memberMachine(t)
+	m, a := joinedMachine(t)
 	settled := a.clone()
 	settled.Version, settled.Epoch, settled.Leader, settled.Moves = 4, 3, m.self, nil
 	m.step(m.now, mapInput{settled, 9})
@@ -102,7 +102,7 @@ func TestFenceReport(t *testing.T) {
 		"to a leader whose lease has ended is nothing":     func(m *machine, _ *fenceReport) { m.leaderLease.start = m.now.Add(-m.cfg.Lease.TTL) },
 		"to a worker that does not lead is nothing":        func(m *machine, _ *fenceReport) { m.leaderLease.held = false },
 		"of a slot that moves waits":                       func(m *machine, _ *fenceReport) { m.cur.Moves = map[int]plannedMove{3: {Next: 0, Version: 4}} },
-		"of a slot that waits for its take-over waits":     func(m *machine, _ *fenceReport) { m.cur.Taking = map[int]bool{3: true} },
+		"of a slot that waits for its takeover waits":      func(m *machine, _ *fenceReport) { m.cur.Taking = map[int]bool{3: true} },
 		"while another slot moves waits until it has":      func(m *machine, _ *fenceReport) { m.cur.Moves = map[int]plannedMove{0: {Next: 1, Version: 4}} },
 		"soon after a raise waits":                         func(m *machine, _ *fenceReport) { m.lead.incarnation.notSoon = m.now.Add(raisePause) },
 	} {
@@ -148,7 +148,7 @@ func TestFencedOwner(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m, _ := memberMachine(t)
+			m, _ := joinedMachine(t)
 			in := fencedInput{place: m.cur.division().place(1), fence: m.cur.fence(1), stored: Fence{500, 2}}
 			tt.change(m, &in)
 			reports := 0

@@ -56,7 +56,7 @@ type (
 	leaderInput struct { // the leader key; the zero Member: nobody
 		leader Member
 		rev    uint64
-		err    error // why what is there is not believed
+		err    error // why the value there was rejected
 	}
 	leaseInput struct { // a heartbeat as the leader sees it
 		id      string
@@ -65,7 +65,7 @@ type (
 		at      time.Time // of the write, by the server's clock
 		deleted bool
 		watch   uint64
-		err     error // why what is there is not believed
+		err     error // why the value there was rejected
 	}
 	// leasesSyncedInput: all leases have been told that are there. The bucket was created
 	// again so long ago by the server's clock; 0: it is the first.
@@ -146,12 +146,12 @@ func (noteInput) input()         {}
 func (expectedInput) input()     {}
 func (wantedInput) input()       {}
 
-type pinsInput struct {
-	pins []Override
-	rev  uint64
+type overridesInput struct {
+	overrides []Override
+	rev       uint64
 }
 
-func (pinsInput) input() {}
+func (overridesInput) input() {}
 
 type (
 	// recreatedInput: a stream or bucket was created again. Nothing is left of what

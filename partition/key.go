@@ -147,7 +147,7 @@ func (l layout) consumer(p place) string {
 }
 
 // The retry stream has one space for each slot of the coarsest division. All that
-// is written there expects the last sequence of the whole space: the parked
+// is written there expects the last sequence of the whole space: the queued
 // messages of its keys, by the subjects of the main stream, and the claims of the
 // slots' owners.
 

@@ -26,7 +26,7 @@ import (
 // No two consumers of one key exist at a time, and no message is delivered by the
 // new one while a handler of the old one works: that gives order and one handler.
 // A consumer's name holds the generation of its division, which never comes again,
-// so that a late step of a deposed leader meets nothing.
+// so that a late step of a former leader meets nothing.
 
 // reshardWindow is how many of the smaller number of slots change at a time.
 const reshardWindow = 16

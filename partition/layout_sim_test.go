@@ -62,7 +62,7 @@ func changeLayout(seed uint64, from, to int, fault layoutFault, broken simBreaka
 	return s.check.violation, s
 }
 
-// atSlots reports whether the keys are divided in so many slots.
+// atSlots reports whether the keys are divided in n slots.
 func (s *sim) atSlots(n int) bool {
 	return s.check.current != nil && s.check.current.Slots == n && s.check.current.Settled()
 }

@@ -17,7 +17,7 @@ type layoutValue struct {
 	Stream  string `json:"stream"`
 	Subject string `json:"subject"`
 	Shards  int    `json:"shards,omitempty"` // 0: one stream
-	Retry   bool   `json:"retry,omitempty"`  // failing messages are parked
+	Retry   bool   `json:"retry,omitempty"`  // failing messages are queued
 
 	Settings *groupSettings `json:"settings,omitempty"` // nil: of an earlier version
 }

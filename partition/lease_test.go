@@ -53,7 +53,7 @@ func TestAnExpiredLeaseNeedsARenewal(t *testing.T) {
 	}
 	t.Run("it ends a margin before the server lets it expire", func(t *testing.T) {
 		t.Parallel()
-		m, _ := memberMachine(t)
+		m, _ := joinedMachine(t)
 		end := m.lease.renewed.Add(m.cfg.Lease.TTL - m.cfg.Lease.Margin)
 		answers(m, end)
 		if !m.lease.valid {
@@ -66,7 +66,7 @@ func TestAnExpiredLeaseNeedsARenewal(t *testing.T) {
 	})
 	t.Run("it is invalid without an answer of the servers", func(t *testing.T) {
 		t.Parallel()
-		m, _ := memberMachine(t)
+		m, _ := joinedMachine(t)
 		m.step(m.now.Add(m.cfg.Lease.SuspicionGrace), tickInput{})
 		if m.lease.valid {
 			t.Error("it is valid")
@@ -74,7 +74,7 @@ func TestAnExpiredLeaseNeedsARenewal(t *testing.T) {
 	})
 	t.Run("it is invalid as soon as the connection is gone", func(t *testing.T) {
 		t.Parallel()
-		m, _ := memberMachine(t)
+		m, _ := joinedMachine(t)
 		m.step(m.now, connectionInput{up: false})
 		if m.lease.valid {
 			t.Error("it is valid")
@@ -82,7 +82,7 @@ func TestAnExpiredLeaseNeedsARenewal(t *testing.T) {
 	})
 	t.Run("a renewal that began before does not bring it back", func(t *testing.T) {
 		t.Parallel()
-		m, _ := memberMachine(t)
+		m, _ := joinedMachine(t)
 		begun := m.now.Add(-time.Millisecond)
 		m.step(m.now, connectionInput{up: false})
 		at := m.now.Add(time.Millisecond)
@@ -114,7 +114,7 @@ func TestALeaseOfAnEarlierClaimIsIgnored(t *testing.T) {
 // next write of the former leader, which expects the revision before, fails.
 func TestANewLeaderRewritesTheMap(t *testing.T) {
 	t.Parallel()
-	m, a := memberMachine(t)
+	m, a := joinedMachine(t)
 	m.step(m.now, leaderInput{rev: 9})
 	m.step(m.now, kvInput{kvEffect: kvEffect{purpose: forElection, op: opCreate, start: m.now}, gotRev: 10})
 	written := mapWrites(t, m.step(m.now, kvInput{kvEffect: kvEffect{purpose: forMapRead, op: opGet}, gotValue: a.encode(), gotRev: m.curRev}))

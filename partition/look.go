@@ -34,20 +34,20 @@ type View struct {
 	ServerTime time.Time
 	LeaseTTL   time.Duration // of the group; 0: not known
 	// Refused is why workers can't write their leases, if any has ended and one says so.
-	Refused  string
-	Map      *Assignment      // nil before the first
-	Members  []MemberInfo     // by ascending ID
-	Standbys []report.Standby // by pod
-	Pins     []Override       // by ascending slot
-	// PinsRevision is what Assignment.Pins is when the map rests on these Pins.
-	PinsRevision uint64
-	Load         *slotLoad // nil if the leader has no weights of keys
-	Pending      uint64    // messages that are not processed
-	Oldest       time.Time // when the oldest of them was published; zero if there is none
+	Refused   string
+	Map       *Assignment      // nil before the first
+	Members   []MemberInfo     // by ascending ID
+	Standbys  []report.Standby // by pod
+	Overrides []Override       // by ascending slot
+	// OverridesRevision is what Assignment.Overrides is when the map rests on these Overrides.
+	OverridesRevision uint64
+	Load              *slotLoad // nil if the leader has no weights of keys
+	Pending           uint64    // messages that are not processed
+	Oldest            time.Time // when the oldest of them was published; zero if there is none
 	// Fill is how full the fullest of the streams with messages is, from 0 to 1 of its
 	// limit; 0 where they have none. At 1 publishers are refused.
-	Fill   float64
-	Parked RetryQueue // what is put aside, with Config.Retry
+	Fill       float64
+	RetryQueue RetryQueue // messages queued for retry, with Config.Retry
 }
 
 // slotLoad is what the leader last knew of the keys in the slots.
@@ -114,7 +114,7 @@ func look(ctx context.Context, nc *nats.Conn, group string) (*View, error) {
 		v.Refused = askRefused(ctx, nc, group)
 	}
 	if rec.Retry {
-		if v.Parked, err = readParked(ctx, nc, group); err != nil {
+		if v.RetryQueue, err = readRetryQueue(ctx, nc, group); err != nil {
 			return nil, err
 		}
 	}
@@ -127,13 +127,13 @@ func (v *View) read(e jetstream.KeyValueEntry) (err error) {
 	switch e.Key() {
 	case AssignmentKey:
 		v.Map, err = DecodeAssignment(e.Value())
-	case pinsKey:
-		v.Pins, err = decodePins(e.Value())
-		v.PinsRevision = e.Revision()
-		for i := range v.Pins {
-			v.Pins[i].Slot = v.Pins[i].slot(v.Slots)
+	case overridesKey:
+		v.Overrides, err = decodeOverrides(e.Value())
+		v.OverridesRevision = e.Revision()
+		for i := range v.Overrides {
+			v.Overrides[i].Slot = v.Overrides[i].slot(v.Slots)
 		}
-		slices.SortStableFunc(v.Pins, func(a, b Override) int { return cmp.Compare(a.Slot, b.Slot) })
+		slices.SortStableFunc(v.Overrides, func(a, b Override) int { return cmp.Compare(a.Slot, b.Slot) })
 	case expectedKey:
 		var x expectedValue
 		if err = json.Unmarshal(e.Value(), &x); err == nil {
@@ -203,8 +203,8 @@ type loadValue struct {
 	Keys    versionColumn `json:"keys"`    // the same
 }
 
-// decodeLoad reads the load of so many slots; nil if it is of a number of slots
-// that these are no part of.
+// decodeLoad reads the load of that number of slots; nil if it is of a number that isn't a
+// multiple of it.
 func decodeLoad(data []byte, slots int) (*slotLoad, error) {
 	var v loadValue
 	if err := decodeRecord(data, maxMapBytes, &v); err != nil {

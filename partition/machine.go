@@ -71,7 +71,7 @@ func (m *machine) route(in input) {
 		m.lead.take(in)
 	case preparedInput, slotReleasedInput, fencedInput:
 		m.own.take(in)
-	case expectedInput, wantedInput, pinsInput:
+	case expectedInput, wantedInput, overridesInput:
 		m.operatorsAsk(in)
 
 	case startInput:
@@ -143,8 +143,8 @@ func (m *machine) operatorsAsk(in input) {
 		if in.rev >= m.wantedRev {
 			m.wanted, m.wantedRev = in.slots, in.rev
 		}
-	case pinsInput:
-		m.seePins(in)
+	case overridesInput:
+		m.seeOverrides(in)
 	}
 }
 
@@ -160,7 +160,7 @@ func (m *machine) due() {
 			}
 		}
 		m.membership.leaveDue()
-	case stageMember, stageLeaving:
+	case stageJoined, stageLeaving:
 		m.membership.drainEnds()
 		m.identity.renewDue()
 		m.membership.renewDue()
@@ -185,7 +185,7 @@ func (m *machine) wake() time.Time {
 	}
 	m.identity.wake(sooner)
 	m.membership.wake(sooner)
-	if m.stage != stageMember && m.stage != stageLeaving {
+	if m.stage != stageJoined && m.stage != stageLeaving {
 		return at
 	}
 	m.election.wake(sooner)
@@ -262,7 +262,7 @@ func (m *machine) seeMap(a *Assignment, rev uint64) {
 	if m.leading() && a.Epoch > m.leaderLease.epoch {
 		m.election.stepDown()
 	}
-	if m.stage != stageMember && m.stage != stageLeaving {
+	if m.stage != stageJoined && m.stage != stageLeaving {
 		return
 	}
 	if newer {
@@ -339,12 +339,12 @@ func (m *machine) deriveState() state.State {
 	case !m.lease.valid, len(m.missing) > 0:
 		return state.Degraded
 	default:
-		return m.memberState()
+		return m.joinedState()
 	}
 }
 
-// memberState is the state of a worker with a valid lease.
-func (m *machine) memberState() state.State {
+// joinedState is the state of a worker with a valid lease.
+func (m *machine) joinedState() state.State {
 	leading, hasMap := m.leading(), m.cur != nil
 	// With more workers than slots some have nothing to hold.
 	settled := hasMap && m.cur.index(m.self) != none && m.cur.Settled()
@@ -374,7 +374,7 @@ func (m *machine) memberState() state.State {
 func (m *machine) peer(msg peerMessage) {
 	// A worker that lost its identity has a new one, and what was sent to the
 	// old may still come.
-	if msg.Schema != valueSchema || msg.To != m.self || (m.stage != stageMember && m.stage != stageLeaving) {
+	if msg.Schema != valueSchema || msg.To != m.self || (m.stage != stageJoined && m.stage != stageLeaving) {
 		return
 	}
 	msg.Slots = slices.DeleteFunc(msg.Slots, func(s slotMark) bool { return s.Slot < 0 || s.Slot >= maxSlots })
@@ -401,10 +401,10 @@ func (m *machine) peer(msg peerMessage) {
 	}
 }
 
-// seePins takes in what operators have pinned.
-func (m *machine) seePins(in pinsInput) {
-	if in.rev > m.pins.rev {
-		m.pins = pinned(in)
+// seeOverrides takes in what operators have overridden.
+func (m *machine) seeOverrides(in overridesInput) {
+	if in.rev > m.overrides.rev {
+		m.overrides = overridden(in)
 		if m.leading() {
 			m.lead.rebalance.review()
 		}
@@ -445,7 +445,7 @@ func (m *machine) writeAgain() {
 	if m.wantedRev > 0 {
 		create(wantedKey, wantedValue{Schema: valueSchema, Slots: m.wanted})
 	}
-	if m.pins.rev > 0 {
-		create(pinsKey, pinsValue{Schema: valueSchema, Pins: m.pins.pins})
+	if m.overrides.rev > 0 {
+		create(overridesKey, overridesValue{Schema: valueSchema, Overrides: m.overrides.overrides})
 	}
 }

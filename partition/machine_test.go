@@ -109,7 +109,7 @@ func (p *scriptPlayer) command(words []string) {
 	case "expect":
 		n, _ := strconv.Atoi(arg)
 		s.expect(n)
-	case "layout":
+	case "reshard":
 		n, _ := strconv.Atoi(arg)
 		s.setLayout(n)
 	case "outage": // of the server, for so long
@@ -126,16 +126,16 @@ func (p *scriptPlayer) command(words []string) {
 				kv.expires = 0
 			}
 		}
-	case "ghost": // the lease of one who has ended, by a replica that missed that
+	case "stale-lease": // of a worker that has ended, by a replica that missed its end
 		b := s.srv.buckets[s.cfg.bucketLeases()]
-		b.ghost = &simKV{key: arg, rev: 1, value: mustJSON(leaseValue{Schema: valueSchema, ID: arg, Claim: 1, Weight: 1, State: state.Stable})}
+		b.stale = &simKV{key: arg, rev: 1, value: mustJSON(leaseValue{Schema: valueSchema, ID: arg, Claim: 1, Weight: 1, State: state.Stable})}
 	case "behind": // the replica that answers lists
 		s.srv.behind = true
 	case "crash":
 		p.worker(arg).crash()
 	case "leave":
 		p.worker(arg).step(leaveInput{})
-	case "yield": // for so long; 0s: no more
+	case "drain": // for a time; 0s: no more
 		d, err := time.ParseDuration(words[2])
 		if err != nil {
 			p.t.Fatal(err)
@@ -147,7 +147,7 @@ func (p *scriptPlayer) command(words []string) {
 		p.stopped().goOn()
 	case "steal": // the lease, as a leader does that takes the worker for dead
 		s.srv.apply(p.worker(arg), kvEffect{op: opDelete, bucket: s.cfg.bucketLeases(), key: arg, rev: p.worker(arg).m.membership.rev})
-	case "weigh": // each slot; before the first start, or anew
+	case "weigh": // each slot; before the first start, or again
 		s.weights = nil
 		for _, w := range words[1:] {
 			n, err := strconv.ParseUint(w, 10, 64)
@@ -158,16 +158,16 @@ func (p *scriptPlayer) command(words []string) {
 		}
 		s.cfg.Rebalance.Weights = func(context.Context) (map[string]uint64, error) { return nil, nil }
 		s.cfg.Rebalance.WeightsInterval = 10 * time.Second
-	case "pin": // "0=sim-2" each; without any, all pins are removed
-		var pins []Override
+	case "override": // "0=sim-2" each; without any, all overrides are removed
+		var overrides []Override
 		for _, w := range words[1:] {
-			var pin Override
-			if _, err := fmt.Sscanf(w, "%d=%s", &pin.Slot, &pin.Worker); err != nil {
-				p.t.Fatalf("pin %q: %v", w, err)
+			var override Override
+			if _, err := fmt.Sscanf(w, "%d=%s", &override.Slot, &override.Worker); err != nil {
+				p.t.Fatalf("override %q: %v", w, err)
 			}
-			pins = append(pins, pin)
+			overrides = append(overrides, override)
 		}
-		s.setPins(pins)
+		s.writeOverrides(overrides)
 	case "map":
 		p.showMap()
 	default:
@@ -249,7 +249,7 @@ func (p *scriptPlayer) saw(w *simWorker, e event.Event) {
 // A release that was asked for under an earlier name must not count now.
 func TestAReleaseOfAnEarlierNameIsIgnored(t *testing.T) {
 	t.Parallel()
-	m, _ := memberMachine(t)
+	m, _ := joinedMachine(t)
 	m.own.slots[0] = &slotState{phase: phaseReleasing, version: 1}
 	m.step(m.now, slotReleasedInput{place: m.own.at(0), claim: m.self.Claim - 1})
 	if st := m.own.slots[0]; st == nil || st.phase != phaseReleasing {
@@ -261,9 +261,9 @@ func TestAReleaseOfAnEarlierNameIsIgnored(t *testing.T) {
 	}
 }
 
-// memberMachine returns a machine that has joined as sim-0/7, of a group of two
+// joinedMachine returns a machine that has joined as sim-0/7, of a group of two
 // with a map in which each owns two slots.
-func memberMachine(t testing.TB) (*machine, *Assignment) {
+func joinedMachine(t testing.TB) (*machine, *Assignment) {
 	t.Helper()
 	cfg := Config{Name: "sim", Stream: "sim", Subject: "sim.*", Slots: 4}.resolve()
 	m := newMachine(cfg, "p1")
@@ -280,7 +280,7 @@ func memberMachine(t testing.TB) (*machine, *Assignment) {
 	}
 	m.step(now, leaderInput{leader: Member{"sim-1", 8}, rev: 2})
 	m.step(now, mapInput{a, 5})
-	if m.stage != stageMember || !m.lease.valid {
+	if m.stage != stageJoined || !m.lease.valid {
 		t.Fatalf("stage %d, trusted %v", m.stage, m.lease.valid)
 	}
 	return m, a
@@ -299,7 +299,7 @@ func FuzzPeerMessage(f *testing.F) {
 		if json.Unmarshal(data, &msg) != nil {
 			return
 		}
-		m, a := memberMachine(t)
+		m, a := joinedMachine(t)
 		told := peerMessage{Schema: msg.Schema, Kind: msg.Kind, From: msg.From, Slots: slices.Clone(msg.Slots)}
 		for _, e := range m.step(m.now, peerInput{msg}) {
 			h, ok := e.(holdEffect)

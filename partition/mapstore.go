@@ -296,7 +296,7 @@ func (s *mapStore) historyRead(in kvInput) {
 		s.curRev = last // there never was one: begin
 		s.taken()
 	case s.cur == nil || !covered && s.cur.Epoch != s.leaderLease.epoch:
-		s.cfg.Logger.Error("The leader finds no assignment map that it can read and changes nothing. Restore one from a backup, or delete the key to start anew.", "revision", last)
+		s.cfg.Logger.Error("The leader finds no assignment map that it can read and changes nothing. Restore one from a backup, or delete the key to start without one.", "revision", last)
 		s.restoreLater(25 * retryInterval)
 	case last == 0 && len(in.history) == 0:
 		s.writeAt(s.afterLoss(), nil, 0)

@@ -63,9 +63,9 @@ func (s *membership) joinOver(rev uint64) {
 // value is what the worker writes as its lease.
 func (s *membership) value() []byte {
 	v := leaseValue{Schema: valueSchema, ID: s.self.ID, Claim: s.self.Claim, Instance: s.instance, N: s.attempt,
-		Leaving: s.stage == stageLeaving, Yielding: s.draining(), Weight: s.cfg.Identity.Capacity, Zone: s.cfg.Identity.Zone, Pod: s.cfg.Identity.Pod, Node: s.cfg.Identity.Node, State: s.state, MapSchema: mapSchema}
-	if v.Yielding {
-		v.YieldEnd = s.drainUntil.UnixMilli()
+		Leaving: s.stage == stageLeaving, Draining: s.draining(), Weight: s.cfg.Identity.Capacity, Zone: s.cfg.Identity.Zone, Pod: s.cfg.Identity.Pod, Node: s.cfg.Identity.Node, State: s.state, MapSchema: mapSchema}
+	if v.Draining {
+		v.DrainEnd = s.drainUntil.UnixMilli()
 	}
 	if s.cur != nil {
 		v.Version = s.cur.Version
@@ -74,14 +74,18 @@ func (s *membership) value() []byte {
 }
 
 // joined begins as a member of the group.
-func (s *membership) joined(rev uint64, start time.Time) {
-	s.stage = stageMember
-	s.rev = rev
-	s.lease.begin(start)
+func (s *membership) joined(in kvInput) {
+	s.stage = stageJoined
+	s.rev = in.gotRev
+	s.lease.begin(in.start)
+	if in.op == opUpdate {
+		// What lay there may have run out, and its marker be on its way: see ranOut.
+		s.lease.discount(s.now)
+	}
 	s.due = s.now.Add(s.renewEvery())
 	s.identity.due = s.now.Add(s.cfg.Lease.IDTTL / 6)
 	s.pingDue = s.now
-	if !start.After(s.lease.ended) {
+	if !in.start.After(s.lease.ended) {
 		// Disconnected while joining: the lease may be suspected already.
 		s.due = s.now
 	}
@@ -152,13 +156,13 @@ func (s *membership) joinResult(in kvInput) {
 	}
 	switch {
 	case in.err == nil:
-		s.joined(in.gotRev, in.start)
+		s.joined(in)
 	case errors.Is(in.err, errConflict) && (s.nobodys(recordHeartbeat, in) || s.outlived(in.gotRev)):
 		s.joinOver(in.gotRev)
 	case errors.Is(in.err, errConflict):
 		s.identity.retryAt = s.now.Add(retryInterval)
 	default:
-		s.claimAnew()
+		s.claimAgain()
 	}
 }
 
@@ -175,10 +179,10 @@ func (s *membership) outlived(rev uint64) bool {
 	return !s.now.Before(s.inTheWaySince.Add(s.cfg.Lease.TTL + time.Second))
 }
 
-// claimAnew gives up a name whose lease may have been there for a while. Others
+// claimAgain gives up a name whose lease may have been there for a while. Others
 // may have seen it, given it slots, and seen it expire: a second lease with the
 // same claim would make an old map that names this worker look true.
-func (s *membership) claimAnew() {
+func (s *membership) claimAgain() {
 	s.do(listenEffect{})
 	s.kv(kvEffect{purpose: forFarewell, op: opDelete, bucket: s.cfg.bucketIDs(), key: s.self.ID, rev: s.identity.rev})
 	s.self = Member{}
@@ -193,12 +197,17 @@ func (s *membership) claimAnew() {
 // leaseRenewed takes the outcome of a renewal.
 func (s *membership) leaseRenewed(in kvInput) {
 	s.renewing = false
-	if s.stage != stageMember && s.stage != stageLeaving || in.key != s.self.ID {
+	if s.stage != stageJoined && s.stage != stageLeaving || in.key != s.self.ID {
 		return
 	}
 	switch s.renewal(in) {
 	case renewalDone:
 		s.rev, s.due = in.gotRev, in.start.Add(s.renewEvery())
+		if s.lease.ranOut(s.now, &s.cfg) {
+			// The servers may be about to remove it, with the lease that ran out.
+			s.lease.discount(s.now)
+			s.due = s.now
+		}
 		s.lease.renewed = in.start
 		s.lease.confirm(in.start)
 		if s.stage == stageLeaving && in.start.Before(s.leaveBy.Add(-s.cfg.Rebalance.LeaveTimeout)) {
@@ -218,7 +227,7 @@ func (s *membership) leaseEnds() time.Time { return s.lease.end(&s.cfg) }
 
 // checkLease begins or ends to act as an owner, as the validity of the lease says.
 func (s *membership) checkLease() {
-	if s.stage != stageMember && s.stage != stageLeaving {
+	if s.stage != stageJoined && s.stage != stageLeaving {
 		return
 	}
 	ended := s.lease.ended
@@ -245,7 +254,7 @@ func (s *membership) leave() {
 	case stageJoining:
 		s.asked = true // it has a name to give back: join first
 		s.leaveBy = s.now.Add(s.cfg.Rebalance.LeaveTimeout)
-	case stageMember:
+	case stageJoined:
 		s.stage = stageLeaving
 		s.leaveBy = s.now.Add(s.cfg.Rebalance.LeaveTimeout)
 		s.leaderless = s.now
@@ -341,7 +350,7 @@ func (s *membership) tellDraining() {
 	if !s.draining() {
 		s.drainUntil = time.Time{}
 	}
-	if s.stage == stageMember || s.stage == stageLeaving {
+	if s.stage == stageJoined || s.stage == stageLeaving {
 		s.emit(event.Event{Kind: event.Draining, Duration: max(s.drainUntil.Sub(s.now), 0)})
 		s.due = s.now // tells the leader
 	}
@@ -354,7 +363,7 @@ func (s *membership) wake(sooner func(time.Time)) {
 		if s.asked {
 			sooner(s.leaveBy)
 		}
-	case stageMember, stageLeaving:
+	case stageJoined, stageLeaving:
 		if !s.renewing {
 			sooner(s.due)
 		}

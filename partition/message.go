@@ -54,12 +54,12 @@ type Message struct {
 	Header    nats.Header // not to be changed
 	Sequence  uint64      // with Published it tells it from all others of the group, and it ascends in a slot; see Config.Sequence
 	Published time.Time   // when the server stored it
-	Delivered uint64      // how often the server delivered it since its last take-over, from 1
+	Delivered uint64      // how often the server delivered it since its last takeover, from 1
 	Attempt   int         // how often this worker has tried it, from 1
 	Fence     Fence       // of this owner
-	// Parked is whether it comes from the retry stream (Config.Retry). Sequence,
+	// Queued is whether it comes from the retry stream (Config.Retry). Sequence,
 	// Published and Header are those of the message as it was published.
-	Parked bool
+	Queued bool
 }
 
 // Handler processes messages.
@@ -86,7 +86,7 @@ type HandlerFunc func(ctx context.Context, m Message) error
 func (f HandlerFunc) Handle(ctx context.Context, m Message) error { return f(ctx, m) }
 
 // Preparer is a Handler that wants to know of slots before they come to it by a
-// planned hand-over, to warm a cache, say. The old owner goes on until Prepare
+// planned handoff, to warm a cache, say. The old owner goes on until Prepare
 // returns or Config.Rebalance.PrepareTimeout has passed; its error is reported as an
 // event and changes nothing.
 type Preparer interface {

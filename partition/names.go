@@ -93,8 +93,8 @@ func (t *nameTable) claimed() {
 }
 
 // vacancy returns a name that has slots by the map and that nobody holds, "" if
-// there is none: of a worker that restarts, or else of one that is missed. Whoever
-// takes it moves no slot; a lower name that is free, left by a scale-down, would.
+// there is none: of a worker that restarts, or else of one that is missed. A
+// worker that takes it moves no slot; a lower name that is free, left by a scale-down, would.
 func (t *nameTable) vacancy(cur *Assignment) string {
 	if cur == nil {
 		return ""

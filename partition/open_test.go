@@ -17,7 +17,7 @@ import (
 )
 
 // TestWhatMayPassIsToldFromWhatWillNot: a worker waits for servers that elect a
-// leader, and not for what somebody has to mend.
+// leader, and not for a fault that a person has to fix.
 func TestWhatMayPassIsToldFromWhatWillNot(t *testing.T) {
 	t.Parallel()
 	for err, want := range map[error]bool{

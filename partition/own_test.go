@@ -41,7 +41,7 @@ func TestOnlyTheReleaseOfThisMoveGivesASlot(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m, _ := memberMachine(t)
+			m, _ := joinedMachine(t)
 			if got := holds(m.step(m.now, peerSays(tt.from, m.self, peerReleased, tt.mark))); !slices.Equal(got, tt.want) {
 				t.Errorf("it holds %v, want %v", got, tt.want)
 			}
@@ -53,7 +53,7 @@ func TestOnlyTheReleaseOfThisMoveGivesASlot(t *testing.T) {
 // may have several holders in the time of one map, and a worker a slot several times.
 func TestAFenceNamesTheMoveAndTheClaim(t *testing.T) {
 	t.Parallel()
-	m, _ := memberMachine(t)
+	m, _ := joinedMachine(t)
 	for _, e := range m.step(m.now, peerSays(Member{"sim-1", 8}, m.self, peerReleased, slotMark{Slot: 2, Version: 3})) {
 		if h, is := e.(holdEffect); is && h.fence != (Fence{3, 7}) {
 			t.Errorf("the fence is %v, want 3.7", h.fence)
@@ -65,7 +65,7 @@ func TestAFenceNamesTheMoveAndTheClaim(t *testing.T) {
 // not say that the messages of this one were reset.
 func TestAGrantCountsForItsTakeover(t *testing.T) {
 	t.Parallel()
-	m, a := memberMachine(t)
+	m, a := joinedMachine(t)
 	next := a.clone()
 	next.Version, next.Moves = 4, nil
 	next.Owner[2], next.Since[2], next.Taking = 0, 4, map[int]bool{2: true}
@@ -85,7 +85,7 @@ func TestAGrantCountsForItsTakeover(t *testing.T) {
 // what was there before. The version alone does not tell: the end of a handoff keeps it.
 func TestAnOlderMapChangesNothing(t *testing.T) {
 	t.Parallel()
-	m, a := memberMachine(t)
+	m, a := joinedMachine(t)
 	next := a.clone()
 	delete(next.Moves, 2)
 	next.Owner[2], next.Since[2] = 0, 3
@@ -100,7 +100,7 @@ func TestAnOlderMapChangesNothing(t *testing.T) {
 // does not say that it is prepared now.
 func TestAnOwnerWaitsForThePreparedOfThisMove(t *testing.T) {
 	t.Parallel()
-	m, _ := memberMachine(t)
+	m, _ := joinedMachine(t)
 	next := Member{"sim-1", 8}
 	released := func(version uint64) bool {
 		return slices.ContainsFunc(m.step(m.now, peerSays(next, m.self, peerPrepared, slotMark{Slot: 0, Version: version})), func(e effect) bool {
@@ -120,7 +120,7 @@ func TestAnOwnerWaitsForThePreparedOfThisMove(t *testing.T) {
 // long as is allowed, and no longer.
 func TestAHandoffIsForcedInTime(t *testing.T) {
 	t.Parallel()
-	m, _ := memberMachine(t)
+	m, _ := joinedMachine(t)
 	m.step(m.now, peerSays(Member{"sim-1", 8}, m.self, peerPrepared, slotMark{Slot: 0, Version: 3}))
 	forced := func(at time.Time) bool {
 		return slices.ContainsFunc(m.step(at, tickInput{}), func(e effect) bool {

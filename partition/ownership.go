@@ -204,7 +204,7 @@ func (o *ownership) holdOrAwait(s int, since uint64, taking bool) {
 	case !taking:
 		o.hold(s, since, "assigned")
 	case o.grants[s] == since && since > 0:
-		o.hold(s, since, "take-over")
+		o.hold(s, since, "takeover")
 	default:
 		o.setPhase(s, phaseAwaiting, since)
 	}
@@ -253,7 +253,7 @@ func (o *ownership) hold(s int, version uint64, reason string) {
 // holdHanded holds a slot that its old owner gave up after it had stopped for
 // idle.
 func (o *ownership) holdHanded(s int, version uint64, idle time.Duration) {
-	o.begin(s, version, "hand-over", holdEffect{handed: true, idle: idle})
+	o.begin(s, version, "handoff", holdEffect{handed: true, idle: idle})
 }
 
 func (o *ownership) begin(s int, version uint64, reason string, e holdEffect) {
@@ -408,7 +408,7 @@ func (o *ownership) peerGrant(msg peerMessage) {
 		}
 		o.grants[s] = mark.Version
 		if st := o.slots[s]; st != nil && st.phase == phaseAwaiting && st.version == mark.Version {
-			o.hold(s, mark.Version, "take-over")
+			o.hold(s, mark.Version, "takeover")
 		}
 	}
 }

@@ -25,7 +25,7 @@ func TestHandOversOfAPlanArePaced(t *testing.T) {
 		s.run(6*time.Second, nil)
 		var acquired []time.Duration
 		s.observe = func(_ *simWorker, e event.Event) {
-			if e.Kind == event.SlotAcquired && e.Reason == "hand-over" {
+			if e.Kind == event.SlotAcquired && e.Reason == "handoff" {
 				acquired = append(acquired, s.now)
 			}
 		}
@@ -47,16 +47,16 @@ func TestHandOversOfAPlanArePaced(t *testing.T) {
 		}
 		moves := s.check.current.Moved
 		if len(acquired) != moves || moves < slots/4 {
-			t.Fatalf("seed %d: %d slots were handed over, %d move", seed, len(acquired), moves)
+			t.Fatalf("seed %d: %d slots were handed off, %d move", seed, len(acquired), moves)
 		}
 		const few, least = 8, 20 * time.Millisecond
 		for i := few; i < moves; i++ {
 			if d := acquired[i] - acquired[i-few]; d < least {
-				t.Errorf("seed %d: %d slots are handed over within %v", seed, few, d)
+				t.Errorf("seed %d: %d slots are handed off within %v", seed, few, d)
 			}
 		}
 		took := acquired[moves-1] - acquired[0]
-		// Newcomers need up to a second to prepare.
+		// Joining workers need up to a second to prepare.
 		if most := time.Duration(moves)*handoffPace + 1500*time.Millisecond; took > most {
 			t.Errorf("seed %d: it takes %v, want at most %v", seed, took, most)
 		}
@@ -66,7 +66,7 @@ func TestHandOversOfAPlanArePaced(t *testing.T) {
 	}
 }
 
-// TestPacingIsBounded: however many slots a plan moves, the hand-overs of all of its
+// TestPacingIsBounded: however many slots a plan moves, the handoffs of all of its
 // owners begin within a time, and none waits that is of an earlier plan.
 func TestPacingIsBounded(t *testing.T) {
 	t.Parallel()
@@ -91,7 +91,7 @@ func TestPacingIsBounded(t *testing.T) {
 			n++
 		}
 		if took := m.now.Sub(began); n != slots/owners || took > longestPacing || took < longestPacing*9/10 {
-			t.Errorf("owner %d begins its %d hand-overs within %v, want %v for all", i, n, took, longestPacing)
+			t.Errorf("owner %d begins its %d handoffs within %v, want %v for all", i, n, took, longestPacing)
 		}
 		if m.now = began; m.own.pacing.waits(i, 1, &m.core) {
 			t.Errorf("owner %d lets a move of an earlier plan wait", i)

@@ -13,7 +13,7 @@ import (
 // and, since clocks differ, any moment of a message published in between that
 // its own clock puts after the handoff.
 
-// pauses are of the slots that were handed over to this worker and have not
+// pauses are of the slots that were handed off to this worker and have not
 // begun a message since.
 type pauses struct {
 	mu    sync.Mutex
@@ -25,7 +25,7 @@ type pause struct {
 	held    time.Time // when the slot came here
 }
 
-// begin notes that a slot was handed over whose old owner stopped so long ago.
+// begin notes that a slot was handed off whose old owner stopped so long ago.
 func (p *pauses) begin(slot place, now time.Time, idle time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -190,7 +190,7 @@ func (p *permissionList) operator() {
 	p.viewer()
 	p.drains()
 	p.publisher() // messages that were dead-lettered, again
-	for _, key := range []string{layoutKey, expectedKey, wantedKey, pinsKey} {
+	for _, key := range []string{layoutKey, expectedKey, wantedKey, overridesKey} {
 		p.publish("$KV." + p.cfg.bucketMap() + "." + key)
 	}
 }

@@ -12,14 +12,14 @@ import (
 type planJob struct {
 	reason string
 	division
-	base    uint64 // revision of the map it rests on
-	pins    uint64 // revision of the pins it honours; 0: not all of them
-	workers []Member
-	problem plan.Problem
-	frozen  map[int]Member // slots in motion, which keep their destination, and those of outdated workers
-	notes   []string       // for the operator
-	result  plan.Plan
-	took    time.Duration
+	base      uint64 // revision of the map it rests on
+	overrides uint64 // revision of the overrides it honours; 0: not all of them
+	workers   []Member
+	problem   plan.Problem
+	frozen    map[int]Member // slots in motion, which keep their destination, and those of outdated workers
+	notes     []string       // for the operator
+	result    plan.Plan
+	took      time.Duration
 }
 
 func (j *planJob) index() map[Member]int32 {

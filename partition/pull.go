@@ -338,13 +338,13 @@ type pullRequest struct {
 type queueStatus struct {
 	Messages, Keys int
 	Oldest         time.Time // when the first of them was queued; zero for none
-	Parked         uint64    // messages that this worker has queued
+	Queued         uint64    // messages that this worker has queued
 	Retries        uint64    // attempts of queued messages by this worker
 	Abandoned      uint64    // messages that it has given up
 }
 
-func (p *puller) parked() queueStatus {
-	out := queueStatus{Parked: p.retries.queued.Load(), Retries: p.retries.retries.Load(), Abandoned: p.retries.abandoned.Load()}
+func (p *puller) queueStatus() queueStatus {
+	out := queueStatus{Queued: p.retries.queued.Load(), Retries: p.retries.retries.Load(), Abandoned: p.retries.abandoned.Load()}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, r := range p.delivery.slots {

@@ -77,8 +77,8 @@ func (r *pullRig) soon(what string, c <-chan string, want string) {
 		if got != want {
 			r.t.Fatalf("%s: %q, want %q", what, got, want)
 		}
-	case <-time.After(ghostCheck - time.Second):
-		r.t.Fatalf("%s: not within %v", what, ghostCheck-time.Second)
+	case <-time.After(stalePinCheck - time.Second):
+		r.t.Fatalf("%s: not within %v", what, stalePinCheck-time.Second)
 	}
 }
 
@@ -99,7 +99,7 @@ func TestPuller(t *testing.T) {
 			r.puller(begins(told, nil))
 			r.publish(1)
 			r.soon("it begins", told, "1")
-			for end := time.Now().Add(ghostCheck); ; time.Sleep(10 * time.Millisecond) {
+			for end := time.Now().Add(stalePinCheck); ; time.Sleep(10 * time.Millisecond) {
 				s, err := r.js.Stream(r.t.Context(), r.cfg.Stream)
 				if err != nil {
 					r.t.Fatal(err)
@@ -154,7 +154,7 @@ func TestPuller(t *testing.T) {
 				select {
 				case <-ctx.Done():
 					told <- "interrupted"
-				case <-time.After(2 * ghostCheck):
+				case <-time.After(2 * stalePinCheck):
 				}
 				return ctx.Err()
 			})

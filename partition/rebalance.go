@@ -76,7 +76,7 @@ func (b *rebalance) relayout() {
 			job.problem.Owners[s] = o
 		}
 	}
-	b.pin(job)
+	b.override(job)
 	b.planning = true
 	b.emit(event.Event{Kind: event.Rebalance, Reason: reasonLayout, Of: job.slots, After: b.roster.peers.staying()})
 	b.do(planEffect{job})
@@ -168,8 +168,8 @@ func (b *rebalance) complete() bool {
 	return expected > 0 && b.roster.peers.staying() == expected && b.roster.peers.suspects() == 0
 }
 
-// planNewcomers plans for everybody who is there.
-func (b *rebalance) planNewcomers() {
+// planForJoining plans for everybody who is there.
+func (b *rebalance) planForJoining() {
 	w := &b.window
 	w.take()
 	reason := "scale-up"
@@ -188,13 +188,13 @@ func (b *rebalance) replan(reason string, include func(*peerView) bool) {
 	job.problem.Weights = b.tuning.weights.of(job.slots)
 	// After a death only what was its owner's moves, and to joining workers what is
 	// theirs; a plan for other reasons tunes the balance.
-	if reason != reasonCrash && reason != reasonPins || joining {
+	if reason != reasonCrash && reason != reasonOverrides || joining {
 		job.problem.Budget = -1
 		b.returned = false
 	}
 	job.frozen = owners(&job.problem, b.cur, job.workers)
 	b.keepOutdated(job)
-	b.pin(job)
+	b.override(job)
 	b.planning = true
 	if reason == reasonWeights {
 		job.problem.Budget, job.problem.TuneOnly = b.tuning.budget(), true
@@ -282,7 +282,7 @@ func (b *rebalance) planned(in plannedInput) {
 
 // blank makes the next map of a plan without what the plan decides.
 func (b *rebalance) blank(job *planJob) *Assignment {
-	next := &Assignment{Schema: mapSchema, Epoch: b.leaderLease.epoch, Leader: b.self, Layout: job.generation, Slots: job.slots, Version: 1, Pins: job.pins,
+	next := &Assignment{Schema: mapSchema, Epoch: b.leaderLease.epoch, Leader: b.self, Layout: job.generation, Slots: job.slots, Version: 1, Overrides: job.overrides,
 		FirstAssigned: b.now, Planned: b.now, Workers: job.workers, Owner: make(ownerColumn, job.slots), Since: make(versionColumn, job.slots),
 		Moves: make(map[int]plannedMove), Taking: make(map[int]bool), Restarting: make(map[int]bool)}
 	switch {
@@ -380,21 +380,21 @@ func (b *rebalance) keepOutdated(job *planJob) {
 	keepSlots(&job.problem, keeps, func(slot int, owner int32) { job.frozen[slot] = job.workers[owner] })
 }
 
-// pinsDue reports whether the map rests on other pins than there are now, or was
-// planned while the worker of a pin took no slots, which it does now. While a
+// overridesDue reports whether the map rests on other overrides than there are now, or was
+// planned while the worker of an override took no slots, which it does now. While a
 // worker of the map is not there, its coming back or its death is known first.
-func (b *rebalance) pinsDue() bool {
-	if b.cur == nil || b.cur.Pins == b.pins.rev && !b.pinUnkept() || !b.cur.Settled() || b.roster.takersInMap() == 0 {
+func (b *rebalance) overridesDue() bool {
+	if b.cur == nil || b.cur.Overrides == b.overrides.rev && !b.overrideUnkept() || !b.cur.Settled() || b.roster.takersInMap() == 0 {
 		return false
 	}
 	return b.roster.allThere()
 }
 
-// pinUnkept reports whether a slot is elsewhere than with the worker of the map
-// that it is pinned to, though that worker takes slots. An outdated worker keeps its
-// slots until it leaves, pinned elsewhere or not.
-func (b *rebalance) pinUnkept() bool {
-	if len(b.pins.pins) == 0 {
+// overrideUnkept reports whether a slot is elsewhere than with the worker of the map
+// that it is overridden to, though that worker takes slots. An outdated worker keeps its
+// slots until it leaves, overridden elsewhere or not.
+func (b *rebalance) overrideUnkept() bool {
+	if len(b.overrides.overrides) == 0 {
 		return false
 	}
 	takes := make(map[string]int32, len(b.cur.Workers))
@@ -403,7 +403,7 @@ func (b *rebalance) pinUnkept() bool {
 			takes[w.ID] = int32(i)
 		}
 	}
-	for s, p := range bySlot(b.pins.pins, b.cur.Slots) {
+	for s, p := range bySlot(b.overrides.overrides, b.cur.Slots) {
 		to := b.cur.destination(s)
 		if i, ok := takes[p.Worker]; ok && to != i && !b.roster.isOutdated(b.cur.member(to)) {
 			return true
@@ -412,18 +412,18 @@ func (b *rebalance) pinUnkept() bool {
 	return false
 }
 
-// pin enters the pins in a planning. A slot does not go to a worker that is only
+// override enters the overrides in a planning. A slot does not go to a worker that is only
 // awaited, and one in motion arrives first; then the plan does not count as one
-// that rests on the pins.
-func (b *rebalance) pin(job *planJob) {
-	job.pins = b.pins.rev
-	pins := bySlot(b.pins.pins, job.slots)
+// that rests on the overrides.
+func (b *rebalance) override(job *planJob) {
+	job.overrides = b.overrides.rev
+	overrides := bySlot(b.overrides.overrides, job.slots)
 	there := make(map[string]bool, len(job.workers))
 	for _, w := range job.workers {
 		there[w.ID] = b.roster.peers[w.ID] == nil // and awaited
 	}
 	for s := range job.slots {
-		p, ok := pins[s]
+		p, ok := overrides[s]
 		if !ok {
 			continue
 		}
@@ -431,13 +431,13 @@ func (b *rebalance) pin(job *planJob) {
 		at := job.problem.Owners[s]
 		elsewhere := at < 0 || job.problem.Workers[at].ID != p.Worker
 		if live && awaited && elsewhere {
-			job.pins = 0
+			job.overrides = 0
 			continue
 		}
 		if to, frozen := job.frozen[s]; frozen && live && elsewhere && !b.roster.isOutdated(to) {
-			job.pins = 0
+			job.overrides = 0
 		}
-		job.problem.Pins = append(job.problem.Pins, plan.Pin{Slot: s, Worker: p.Worker})
+		job.problem.Overrides = append(job.problem.Overrides, plan.Override{Slot: s, Worker: p.Worker})
 	}
 }
 
@@ -520,13 +520,13 @@ func (b *rebalance) planFor(c changes) {
 	case c.leaving > 0 && !b.leaveAt.IsZero() && !b.now.Before(b.leaveAt):
 		b.replaceLeaving()
 	case c.joining > 0 && b.window.over:
-		b.planNewcomers()
+		b.planForJoining()
 	case c.none() && b.layoutDue():
 		b.relayout()
 	case c.none() && b.returnDue():
 		b.replan("scale-up", everybody)
-	case b.pinsDue():
-		b.replan(reasonPins, known)
+	case b.overridesDue():
+		b.replan(reasonOverrides, known)
 	case c.joining == 0 && c.leaving == 0 && !b.window.open() && b.tuning.due():
 		b.tuning.weights.uneven = 0
 		b.replan(reasonWeights, known)
@@ -550,8 +550,8 @@ func (b *rebalance) replaceLeaving() {
 		b.tellAlone()
 		return
 	}
-	newcomersToo := b.roster.takersInMap() == 0
-	b.replan("scale-down", func(p *peerView) bool { return newcomersToo || !b.roster.joiner(p) })
+	joiningToo := b.roster.takersInMap() == 0
+	b.replan("scale-down", func(p *peerView) bool { return joiningToo || !b.roster.joiner(p) })
 }
 
 // returnDue reports whether a worker that drained is to have slots again.

@@ -20,8 +20,8 @@ type leaseValue struct {
 	Instance string      `json:"instance"`
 	N        uint64      `json:"n"`
 	Leaving  bool        `json:"leaving,omitempty"`
-	Yielding bool        `json:"yielding,omitempty"`  // takes no slots and gives its own away
-	YieldEnd int64       `json:"yield_end,omitempty"` // until when, in Unix milliseconds
+	Draining bool        `json:"yielding,omitempty"`  // takes no slots and gives its own away
+	DrainEnd int64       `json:"yield_end,omitempty"` // until when, in Unix milliseconds
 	Weight   float64     `json:"weight"`
 	Zone     string      `json:"zone,omitempty"`
 	Pod      string      `json:"pod,omitempty"`
@@ -82,14 +82,14 @@ type slotMark struct {
 type peerKind string
 
 const (
-	peerPrepared    peerKind = "prepared" // next -> owner: ready to take these
-	peerReleased    peerKind = "released" // owner -> next and leader: these are yours
-	peerHolding     peerKind = "holding"  // next -> leader: have them
-	peerGrant       peerKind = "grant"    // leader -> owner: taken from a failed worker
-	peerWant        peerKind = "want"     // owner -> leader: waits for these
-	peerAlone       peerKind = "alone"    // leader -> leaving worker: nobody can take over
-	peerAskOld      peerKind = "cede"     // leader -> owner: give these slots of the old generation up
-	peerOldReleased peerKind = "ceded"    // owner -> leader: given up
+	peerPrepared    peerKind = "prepared"     // next -> owner: ready to take these
+	peerReleased    peerKind = "released"     // owner -> next and leader: these are yours
+	peerHolding     peerKind = "holding"      // next -> leader: have them
+	peerGrant       peerKind = "grant"        // leader -> owner: taken from a failed worker
+	peerWant        peerKind = "want"         // owner -> leader: waits for these
+	peerAlone       peerKind = "alone"        // leader -> leaving worker: nobody can take over
+	peerAskOld      peerKind = "release-old"  // leader -> owner: release these slots of the old generation
+	peerOldReleased peerKind = "old-released" // owner -> leader: released
 )
 
 // drainRequest asks a worker to drain; drainReply tells how far it is.

@@ -31,7 +31,7 @@ type record struct {
 func goldenTime() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 6_000_000, time.UTC) }
 
 func goldenMap() *Assignment {
-	return &Assignment{Schema: mapSchema, Version: 300, Epoch: 21, Leader: Member{"worker-1", 12}, Layout: 2, Slots: 4, FirstAssigned: goldenTime(), Planned: goldenTime().Add(time.Hour), Pins: 33, Moved: 2,
+	return &Assignment{Schema: mapSchema, Version: 300, Epoch: 21, Leader: Member{"worker-1", 12}, Layout: 2, Slots: 4, FirstAssigned: goldenTime(), Planned: goldenTime().Add(time.Hour), Overrides: 33, Moved: 2,
 		Workers: []Member{{"worker-0", 11}, {"worker-1", 12}}, Owner: ownerColumn{0, 1, -1, 1}, Since: versionColumn{1, 300, 2, 7}, Moves: map[int]plannedMove{1: {Next: 0, Version: 7}, 3: {Next: 0, Version: 7}},
 		Taking: map[int]bool{0: true}, Restarting: map[int]bool{1: true}, Former: &formerSlots{Layout: 1, Slots: 2, Version: 6, Owner: ownerColumn{0, -1}}}
 }
@@ -54,24 +54,24 @@ func goldenRecords() []record {
 	return []record{
 		{"assignment-map", mapSchema, goldenMap(), func(b []byte) (any, error) { return DecodeAssignment(b) }},
 		{"leader", valueSchema, leaderValue{Schema: valueSchema, ID: "worker-1", Claim: 12, N: 5}, func(b []byte) (any, error) { return decodeLeader(b) }},
-		{"heartbeat", valueSchema, leaseValue{Schema: valueSchema, ID: "worker-1", Claim: 12, Instance: "i", N: 5, Leaving: true, Yielding: true, YieldEnd: 1767323045006, Weight: 1.5, Zone: "z", Pod: "p", Node: "n", Version: 300, State: state.Stable, MapSchema: mapSchema},
+		{"heartbeat", valueSchema, leaseValue{Schema: valueSchema, ID: "worker-1", Claim: 12, Instance: "i", N: 5, Leaving: true, Draining: true, DrainEnd: 1767323045006, Weight: 1.5, Zone: "z", Pod: "p", Node: "n", Version: 300, State: state.Stable, MapSchema: mapSchema},
 			func(b []byte) (any, error) { return decodeLease("worker-1", b) }},
 		{"claim", valueSchema, idValue{Schema: valueSchema, Pod: "p", PodUID: "u", Version: "v1", Instance: "i", N: 5}, func(b []byte) (any, error) { return decodeClaim(b) }},
 		{"expected", valueSchema, expectedValue{Schema: valueSchema, N: 30}, func(b []byte) (any, error) { return decodeExpected(b) }},
 		{"layout-wanted", valueSchema, wantedValue{Schema: valueSchema, Slots: 1024}, func(b []byte) (any, error) { return decodeWanted(b) }},
-		{"pins", valueSchema, pinsValue{Schema: valueSchema, Pins: []Override{{Slot: 3, Key: "a:b", Worker: "worker-1", At: goldenTime()}}}, func(b []byte) (any, error) {
-			pins, err := decodePins(b)
-			return pinsValue{Schema: valueSchema, Pins: pins}, err
+		{"pins", valueSchema, overridesValue{Schema: valueSchema, Overrides: []Override{{Slot: 3, Key: "a:b", Worker: "worker-1", At: goldenTime()}}}, func(b []byte) (any, error) {
+			overrides, err := decodeOverrides(b)
+			return overridesValue{Schema: valueSchema, Overrides: overrides}, err
 		}},
 		{"layout", settledSchema, layoutValue{Schema: settledSchema, Slots: 64, Stream: "jobs", Subject: "jobs.*.*", Shards: 4, Retry: true, Settings: goldenSettings()}, func(b []byte) (any, error) { return decodeLayout(b) }},
 		{"load", valueSchema, loadValue{Schema: valueSchema, Weights: versionColumn{1, 300}, Keys: versionColumn{2, 1}}, reading[loadValue]},
 		{"peer-message", valueSchema, peer, func(b []byte) (any, error) { return decodePeer(b, maxSlots) }},
 		{"fence-report", valueSchema, fenceReport{Schema: valueSchema, From: Member{"worker-0", 11}, To: Member{"worker-1", 12}, Layout: 2, Slots: 4, Slot: 3, Fence: Fence{Version: 300, Claim: 11}, Stored: Fence{Version: 412, Claim: 9}},
 			func(b []byte) (any, error) { return decodeFence(b) }},
-		{"hand-over-request", valueSchema, drainRequest{Schema: valueSchema, Until: 1767323045006}, func(b []byte) (any, error) { return decodeDrain(b) }},
-		{"hand-over-reply", valueSchema, drainReply{Schema: valueSchema, ID: "worker-1", Slots: 7}, reading[drainReply]},
+		{"drain-request", valueSchema, drainRequest{Schema: valueSchema, Until: 1767323045006}, func(b []byte) (any, error) { return decodeDrain(b) }},
+		{"drain-reply", valueSchema, drainReply{Schema: valueSchema, ID: "worker-1", Slots: 7}, reading[drainReply]},
 		{"standby", 0, report.Standby{Pod: "p", Node: "n", Zone: "z", Since: goldenTime()}, reading[report.Standby]},
-		{"parked-claim", 0, queueClaim{Slots: 64, Slot: 3, Fence: Fence{Version: 300, Claim: 12}}, reading[queueClaim]},
+		{"queue-claim", 0, queueClaim{Slots: 64, Slot: 3, Fence: Fence{Version: 300, Claim: 12}}, reading[queueClaim]},
 		{"event", 0, event.Event{Time: goldenTime(), Of: 8, Kind: event.RecordRejected, Worker: "worker-1", Peer: "worker-0", Claim: 12, Epoch: 21, Version: 300, From: state.Follower, To: state.Stable, Slot: 3, Slots: []int{1}, Lost: []int{2},
 			Before: 4, After: 5, Count: 6, Keys: 7, Busy: true, Duration: time.Second, Reason: "r", Err: "e"}, reading[event.Event]},
 	}
@@ -179,7 +179,7 @@ func TestOldRecord(t *testing.T) {
 func TestUnknownSchema(t *testing.T) {
 	t.Parallel()
 	for _, r := range goldenRecords() {
-		if r.schema == 0 || r.name == "hand-over-reply" || r.name == "load" {
+		if r.schema == 0 || r.name == "drain-reply" || r.name == "load" {
 			continue
 		}
 		t.Run(r.name, func(t *testing.T) {

@@ -12,7 +12,7 @@ func TestShownState(t *testing.T) {
 	t.Parallel()
 	stable := func(t *testing.T) *machine {
 		t.Helper()
-		m, a := memberMachine(t)
+		m, a := joinedMachine(t)
 		settled := a.clone()
 		settled.Version, settled.Epoch, settled.Moves = 4, 2, nil
 		settled.Planned = settled.Planned.Add(time.Second)
@@ -68,7 +68,7 @@ func TestShownState(t *testing.T) {
 // TestLostMap: what a leader writes that finds nothing where its map was.
 func TestLostMap(t *testing.T) {
 	t.Parallel()
-	m, _ := memberMachine(t)
+	m, _ := joinedMachine(t)
 	m.leaderLease.epoch = 1000
 	t.Run("the leader that wrote it goes on from it", func(t *testing.T) {
 		m.cur.Leader = m.self

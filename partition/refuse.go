@@ -10,15 +10,16 @@ import (
 	"github.com/muster-dev/muster/partition/event"
 )
 
-// This file holds the reading of what others have written, and what is done with
-// what can't be theirs. Nothing that is read is believed before it is checked;
-// what is refused is told with its reason (a log line, an event, a count), and
-// must not stand in the way: whoever a record belongs to writes it again over
-// what lies there, expecting that very revision, while it trusts its lease: then
-// nobody else can have had the record meanwhile, and what lies there hides no
-// write of theirs. Who does not trust it begins again, as after any loss. Only what
-// a newer version of this code has written may be somebody's; it is left alone as
-// long as it is renewed.
+// This file reads what others have written, and deals with values that no worker can have
+// written. Every record is validated before it is used. A rejected one is reported with its
+// reason (a log line, an event, a count), and it must not block its owner:
+//
+//   - While the owner's lease is valid, it writes its record again over the malformed
+//     value, expecting that very revision. No other worker can have had the record
+//     meanwhile, so the value hides no write of another.
+//   - A worker whose lease is not valid begins again, as after any loss.
+//   - A record that a newer version of this code has written may have an owner. It is left
+//     alone as long as it is renewed.
 
 // Names of the records, in events and metrics.
 const (
@@ -28,13 +29,13 @@ const (
 	recordClaim     = "claim"
 	recordExpected  = "expected number"
 	recordPeer      = "peer message"
-	recordDrain     = "hand-over request"
+	recordDrain     = "drain request"
 	recordWanted    = "wanted number of slots"
-	recordPins      = "pins"
+	recordOverrides = "overrides"
 )
 
 // records lists them, so that each count is there from the beginning.
-var records = []string{recordMap, recordLeader, recordHeartbeat, recordClaim, recordExpected, recordPeer, recordDrain, recordWanted, recordPins, recordFence}
+var records = []string{recordMap, recordLeader, recordHeartbeat, recordClaim, recordExpected, recordPeer, recordDrain, recordWanted, recordOverrides, recordFence}
 
 const (
 	// maxRecordBytes bounds what is read as any record but a map and a list of
@@ -180,7 +181,7 @@ func decodePeer(data []byte, slots int) (peerMessage, error) {
 	return v, nil
 }
 
-// decodeDrain reads a request to hand over.
+// decodeDrain reads a request to drain.
 func decodeDrain(data []byte) (drainRequest, error) {
 	var v drainRequest
 	if err := decodeRecord(data, maxRecordBytes, &v); err != nil {
@@ -224,12 +225,11 @@ type rejections struct {
 
 func (r rejections) report(record, at string, err error) {
 	e := refused(record, err)
-	r.log.Warn("A record is not believed.", "record", record, "at", at, "err", e.Err)
+	r.log.Warn("A record is rejected.", "record", record, "at", at, "err", e.Err)
 	r.post(noteInput{e})
 }
 
-// overwritable reports whether what lies in the way of a record of our own is
-// nobody's.
+// overwritable reports whether the value that lies over a record of our own has no owner.
 func overwritable(err error) bool { return err != nil && !errors.Is(err, errNewerSchema) }
 
 func recordOf(p purpose) string {
@@ -244,7 +244,7 @@ func recordOf(p purpose) string {
 // The heartbeats.
 
 // badLease is a value at a worker's key that is no heartbeat of this version, and
-// when it is removed: whoever has the key, or a newer version, has renewed it
+// when it is removed: the owner of the key, or a newer version, would have renewed it
 // before.
 type badLease struct {
 	rev uint64

@@ -96,13 +96,13 @@ func TestAMapFromTheFutureOrOfAnOlderLeaderIsRefused(t *testing.T) {
 		refused        bool
 	}{
 		{"the next version", a.Version + 1, a.Epoch, 50, false},
-		{"the same, with hand-overs done", a.Version, a.Epoch, 50, false},
-		{"a later leader that begins anew", 1, a.Epoch + 1, 50, false},
+		{"the same, with handoffs done", a.Version, a.Epoch, 50, false},
+		{"a later leader that begins with a new map", 1, a.Epoch + 1, 50, false},
 		{"a version beyond its write", 50, a.Epoch, 50, true},
 		{"a version that was raised", raisedVersion(goldenTime()), a.Epoch, 50, false},
 		{"a version that will be raised in forty years", raisedVersion(goldenTime().AddDate(40, 0, 0)), a.Epoch, 50, true},
 		{"an epoch beyond its write", a.Version, 51, 50, true},
-		{"a deposed leader", a.Version + 1, a.Epoch - 1, 50, true},
+		{"a former leader", a.Version + 1, a.Epoch - 1, 50, true},
 		{"an older version", a.Version - 1, a.Epoch, 50, true},
 	} {
 		b := a.clone()
@@ -159,7 +159,7 @@ func FuzzDecodeRecord(f *testing.F) {
 func TestAShortLapseSoonAfterALongOneHasTheSameCause(t *testing.T) {
 	t.Parallel()
 	m := newMachine(Config{Name: "w"}.resolve(), "i")
-	m.stage, m.now = stageMember, time.Unix(1000, 0)
+	m.stage, m.now = stageJoined, time.Unix(1000, 0)
 	lapse := func(d time.Duration) {
 		m.lease.valid, m.lease.ended = false, m.now
 		m.now = m.now.Add(d)
@@ -180,7 +180,7 @@ func TestAShortLapseSoonAfterALongOneHasTheSameCause(t *testing.T) {
 		t.Error("a short one ends what the long one began")
 	}
 	if m.now = m.now.Add(m.cfg.Lease.TTL); m.lease.uncertain(m.now) {
-		t.Error("shaken for ever")
+		t.Error("shaken permanently")
 	}
 }
 

@@ -63,6 +63,6 @@ func TestWhatAReplicaHasNotHeardOfIsNotProvisioned(t *testing.T) {
 		t.Errorf("the layout: %v", err)
 	}
 	if err := agree(t.Context(), nil, behind{}, Config{}, layout{}, false); !errors.Is(err, errNotProvisioned) {
-		t.Errorf("whether messages are parked: %v", err)
+		t.Errorf("whether messages are queued: %v", err)
 	}
 }

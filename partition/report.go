@@ -12,7 +12,7 @@ import (
 // DEGRADED while the leader can't be sure of its lease or a lease has ended and was not
 // removed, as when the servers have no room to write, ELECTION while no worker leads,
 // EMERGENCY while slots are taken from the dead or
-// wait for that, REBALANCING while slots change hands, SCALING while newcomers
+// wait for that, REBALANCING while slots change hands, SCALING while workers that join
 // wait to be planned for, and STABLE otherwise.
 func (v *View) State() state.State {
 	if n, _ := v.staleLeases(); n > 0 && v.Map != nil {
@@ -24,12 +24,12 @@ func (v *View) State() state.State {
 	case !v.leaderValid():
 		return state.Election
 	}
-	var gone, newcomers, unsure bool
+	var gone, joining, unsure bool
 	counts := v.Map.Counts()
 	for _, w := range v.Workers() {
 		gone = gone || w.State == state.Gone && !w.Restarting && counts[w.ID] > 0
 		unsure = unsure || w.Leading && w.State == state.Degraded
-		newcomers = newcomers || w.New && !w.Leaving && !w.Draining && !w.Outdated
+		joining = joining || w.New && !w.Leaving && !w.Draining && !w.Outdated
 	}
 	switch {
 	case unsure:
@@ -38,7 +38,7 @@ func (v *View) State() state.State {
 		return state.Emergency
 	case len(v.Map.Moves) > 0:
 		return state.Rebalancing
-	case newcomers:
+	case joining:
 		return state.Scaling
 	}
 	return state.Stable
@@ -47,7 +47,7 @@ func (v *View) State() state.State {
 // Report tells what the view means.
 func (v *View) Report() report.Group {
 	r := report.Group{At: v.At, Group: v.Group, Stream: v.Stream, State: v.State(), Leader: v.Leader, Layout: v.Layout, Slots: v.Slots,
-		Expected: v.Expected, Pending: v.Pending, Workers: v.Workers(), Moves: v.moves(), Standbys: v.Standbys, Pins: v.pins()}
+		Expected: v.Expected, Pending: v.Pending, Workers: v.Workers(), Moves: v.moves(), Standbys: v.Standbys, Overrides: v.overrides()}
 	if v.Shards > 1 {
 		r.Shards = v.Shards
 	}
@@ -66,13 +66,13 @@ func (v *View) Report() report.Group {
 			r.Keys += n
 		}
 	}
-	r.Parked = v.parked()
+	r.RetryQueue = v.retryQueue()
 	r.Drains = []report.Drain{}
 	for _, w := range r.Workers {
 		r.WorstOverMean = max(r.WorstOverMean, w.OverMean)
 		if w.Draining {
 			i := slices.IndexFunc(v.Members, func(m MemberInfo) bool { return m.ID == w.ID })
-			r.Drains = append(r.Drains, report.Drain{Worker: w.ID, Until: v.Members[i].YieldEnd, Slots: w.Slots})
+			r.Drains = append(r.Drains, report.Drain{Worker: w.ID, Until: v.Members[i].DrainEnd, Slots: w.Slots})
 		}
 	}
 	if r.Standbys == nil {
@@ -81,12 +81,12 @@ func (v *View) Report() report.Group {
 	return r
 }
 
-func (v *View) parked() report.RetryQueue {
-	out := report.RetryQueue{Messages: v.Parked.Messages, Keys: []report.RetryKey{}}
-	if !v.Parked.Oldest.IsZero() {
-		out.Oldest = max(0, v.At.Sub(v.Parked.Oldest).Seconds())
+func (v *View) retryQueue() report.RetryQueue {
+	out := report.RetryQueue{Messages: v.RetryQueue.Messages, Keys: []report.RetryKey{}}
+	if !v.RetryQueue.Oldest.IsZero() {
+		out.Oldest = max(0, v.At.Sub(v.RetryQueue.Oldest).Seconds())
 	}
-	for key, n := range v.Parked.Keys {
+	for key, n := range v.RetryQueue.Keys {
 		k := report.RetryKey{Key: key, Messages: n, Slot: SlotOfKey(v.Slots, key)}
 		if v.Map != nil {
 			k.Owner = v.Map.owner(k.Slot).ID
@@ -123,7 +123,7 @@ func (v *View) Workers() []report.Worker {
 		}
 		add(report.Worker{ID: m.ID, Claim: m.Claim, State: shown, Leading: m.ID == v.Leader, Capacity: m.Capacity, Node: m.Node,
 			Zone: m.Zone, Pod: m.Pod, LeaseAge: max(0, v.now().Sub(m.Renewed).Seconds()), Version: m.Version, Leaving: m.Leaving,
-			Draining: m.Yielding, Outdated: m.Outdated, New: v.Map == nil || v.Map.index(m.Member) == none && v.Map.predecessor(m.Member) == none})
+			Draining: m.Draining, Outdated: m.Outdated, New: v.Map == nil || v.Map.index(m.Member) == none && v.Map.predecessor(m.Member) == none})
 	}
 	if v.Map == nil {
 		return out
@@ -191,10 +191,10 @@ func (v *View) moves() []report.Move {
 	return out
 }
 
-// pins tells which pins are kept, and why the others are not.
-func (v *View) pins() []report.Override {
+// overrides tells which overrides are kept, and why the others are not.
+func (v *View) overrides() []report.Override {
 	out := []report.Override{}
-	for _, p := range v.Pins {
+	for _, p := range v.Overrides {
 		r := report.Override{Slot: p.Slot, Key: p.Key, Worker: p.Worker, At: p.At}
 		if v.Map != nil {
 			r.Owner = v.Map.OwnerOf(p.Slot)
@@ -208,7 +208,7 @@ func (v *View) pins() []report.Override {
 		case r.Kept:
 		case i < 0:
 			r.Why = "the worker is not there"
-		case v.Members[i].Yielding:
+		case v.Members[i].Draining:
 			r.Why = "the worker is draining"
 		case v.Members[i].Leaving:
 			r.Why = "the worker leaves"

@@ -18,12 +18,12 @@ func twoAndADeadOne() *View {
 	member := func(id string, claim uint64) MemberInfo {
 		return MemberInfo{Member: Member{id, claim}, State: state.Stable, Capacity: 1, Renewed: now.Add(-time.Second), Version: 3}
 	}
-	return &View{At: now, Group: "sim", Slots: 4, Layout: 1, Leader: "sim-0", PinsRevision: 9,
-		Map: &Assignment{Schema: mapSchema, Version: 3, Epoch: 1, Layout: 1, Slots: 4, Pins: 9, Planned: now.Add(-time.Minute),
+	return &View{At: now, Group: "sim", Slots: 4, Layout: 1, Leader: "sim-0", OverridesRevision: 9,
+		Map: &Assignment{Schema: mapSchema, Version: 3, Epoch: 1, Layout: 1, Slots: 4, Overrides: 9, Planned: now.Add(-time.Minute),
 			Workers: []Member{{"sim-0", 7}, {"sim-1", 8}, {"sim-2", 9}}, Owner: []int32{0, 0, 1, 2}, Since: []uint64{1, 1, 1, 1},
 			Moves: map[int]plannedMove{0: {Next: 1, Version: 3}}},
-		Members: []MemberInfo{member("sim-0", 7), member("sim-1", 8), member("sim-3", 12)},
-		Pins:    []Override{{Slot: 1, Worker: "sim-0"}, {Slot: 2, Worker: "sim-2"}, {Slot: 3, Worker: "sim-3"}}}
+		Members:   []MemberInfo{member("sim-0", 7), member("sim-1", 8), member("sim-3", 12)},
+		Overrides: []Override{{Slot: 1, Worker: "sim-0"}, {Slot: 2, Worker: "sim-2"}, {Slot: 3, Worker: "sim-3"}}}
 }
 
 func TestReportTellsWhoHasWhatAndWhatMoves(t *testing.T) {
@@ -52,11 +52,11 @@ func TestReportTellsWhoHasWhatAndWhatMoves(t *testing.T) {
 		t.Errorf("moves %+v", r.Moves)
 	}
 	var why []string
-	for _, p := range r.Pins {
+	for _, p := range r.Overrides {
 		why = append(why, p.Why)
 	}
-	if !r.Pins[0].Kept || !slices.Equal(why, []string{"", "the worker is not there", "the worker is not planned for yet"}) {
-		t.Errorf("pins %+v", r.Pins)
+	if !r.Overrides[0].Kept || !slices.Equal(why, []string{"", "the worker is not there", "the worker is not planned for yet"}) {
+		t.Errorf("overrides %+v", r.Overrides)
 	}
 }
 
@@ -87,12 +87,12 @@ func TestStateOfTheGroupIsThatOfWhatIsMostUrgent(t *testing.T) {
 		}, state.Stable},
 		{"there is no map", func(v *View) { v.Map = nil }, state.Init},
 		{"an owner restarts", func(v *View) { v.Map.Restarting = map[int]bool{2: true} }, state.Rebalancing},
-		{"a newcomer waits", func(v *View) { v.Map.Restarting, v.Map.Moves = map[int]bool{2: true}, nil }, state.Scaling},
-		{"a newcomer drains", func(v *View) {
+		{"a joining worker waits", func(v *View) { v.Map.Restarting, v.Map.Moves = map[int]bool{2: true}, nil }, state.Scaling},
+		{"a joining worker drains", func(v *View) {
 			v.Map.Restarting, v.Map.Moves = map[int]bool{2: true}, nil
-			v.Members[2].Yielding = true
+			v.Members[2].Draining = true
 		}, state.Stable},
-		{"a newcomer is of an earlier version", func(v *View) {
+		{"a joining worker is of an earlier version", func(v *View) {
 			v.Map.Restarting, v.Map.Moves = map[int]bool{2: true}, nil
 			v.Members[2].Outdated = true
 		}, state.Stable},
@@ -115,11 +115,11 @@ func TestStateOfTheGroupIsThatOfWhatIsMostUrgent(t *testing.T) {
 func TestOutdatedWorker(t *testing.T) {
 	t.Parallel()
 	v := twoAndADeadOne()
-	v.Map.Moves, v.Pins = nil, []Override{{Slot: 3, Worker: "sim-1"}}
+	v.Map.Moves, v.Overrides = nil, []Override{{Slot: 3, Worker: "sim-1"}}
 	v.Members[1].Outdated = true
 	r := v.Report()
-	if !r.Workers[1].Outdated || r.Pins[0].Kept || r.Pins[0].Why != "the worker is of an earlier version, which gets no slots" {
-		t.Errorf("reported: %+v, pins %+v", r.Workers[1], r.Pins)
+	if !r.Workers[1].Outdated || r.Overrides[0].Kept || r.Overrides[0].Why != "the worker is of an earlier version, which gets no slots" {
+		t.Errorf("reported: %+v, overrides %+v", r.Workers[1], r.Overrides)
 	}
 	f, err := v.Forecast(WhatIf{})
 	if err != nil {
@@ -152,7 +152,7 @@ func TestForecastLeavesWhatIsInMotionAndTellsWhy(t *testing.T) {
 			t.Errorf("no reason: %+v", m)
 		}
 	}
-	// Slot 3 was the dead one's, and is pinned to the newcomer.
+	// Slot 3 was the dead one's, and is overridden to the joining worker.
 	if i := slices.IndexFunc(f.Moves, func(m report.ForecastMove) bool { return m.Slot == 3 }); i < 0 || f.Moves[i].To != "sim-3" {
 		t.Errorf("moves %+v", f.Moves)
 	}
@@ -188,8 +188,8 @@ func TestForecastWithoutAReasonMovesNothing(t *testing.T) {
 	}{
 		{"a death", WhatIf{Without: []string{"sim-1"}}, "crash", "sim-0"},
 		{"a drain", WhatIf{Drain: []string{"sim-1"}}, "scale-down", "sim-0"},
-		{"a newcomer", WhatIf{Add: 1}, "scale-up", "sim-2"},
-		{"a pin", WhatIf{Pins: []Override{{Slot: 0, Worker: "sim-1"}}}, "pins", "sim-1"},
+		{"a joining worker", WhatIf{Add: 1}, "scale-up", "sim-2"},
+		{"an override", WhatIf{Overrides: []Override{{Slot: 0, Worker: "sim-1"}}}, "overrides", "sim-1"},
 	} {
 		f, err := v.Forecast(c.w)
 		if err != nil || !slices.Equal(f.Reasons, []string{c.want}) || len(f.Moves) == 0 || !slices.ContainsFunc(f.Moves, func(m report.ForecastMove) bool { return m.To == c.gain }) {
@@ -204,9 +204,9 @@ func TestForecastWithoutAReasonMovesNothing(t *testing.T) {
 	}
 }
 
-// Two keys may come to share a slot when the number of slots changes; the pin
+// Two keys may come to share a slot when the number of slots changes; the override
 // that was set last holds, and none beyond the slots.
-func TestOfTwoPinsOfASlotTheLaterHolds(t *testing.T) {
+func TestOfTwoOverridesOfASlotTheLaterHolds(t *testing.T) {
 	t.Parallel()
 	early, late := simEpoch, simEpoch.Add(time.Second)
 	slot := SlotOfKey(8, "a:b")
@@ -216,21 +216,21 @@ func TestOfTwoPinsOfASlotTheLaterHolds(t *testing.T) {
 	}
 }
 
-// FuzzPins: whatever is in the bucket, it is pins or refused.
-func FuzzPins(f *testing.F) {
-	f.Add(mustJSON(pinsValue{Schema: valueSchema, Pins: []Override{{Slot: 3, Worker: "sim-1", Key: "a:b"}}}))
+// FuzzOverrides: whatever is in the bucket, it is overrides or refused.
+func FuzzOverrides(f *testing.F) {
+	f.Add(mustJSON(overridesValue{Schema: valueSchema, Overrides: []Override{{Slot: 3, Worker: "sim-1", Key: "a:b"}}}))
 	f.Add([]byte(`{"schema":2,"pins":[]}`))
 	f.Add([]byte(`{"schema":1,"pins":[{"slot":-1,"worker":""},{"slot":70000,"worker":"x"}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		pins, err := decodePins(data)
+		overrides, err := decodeOverrides(data)
 		if err != nil {
 			return
 		}
-		m, _ := memberMachine(t)
-		m.step(m.now, pinsInput{pins, 11})
-		for s, p := range bySlot(pins, 4) {
+		m, _ := joinedMachine(t)
+		m.step(m.now, overridesInput{overrides, 11})
+		for s, p := range bySlot(overrides, 4) {
 			if s < 0 || s >= 4 || p.Worker == "" {
-				t.Errorf("%s pins slot %d to %q", data, s, p.Worker)
+				t.Errorf("%s overrides slot %d to %q", data, s, p.Worker)
 			}
 		}
 	})

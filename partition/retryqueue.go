@@ -276,7 +276,7 @@ func (q *retryQueue) fencedOff(key string, now time.Time, took time.Duration) {
 	}
 }
 
-// backoff returns the pause before the attempt of that number, from 1, of a parked
+// backoff returns the pause before the attempt of that number, from 1, of a queued
 // message: Delay, doubled each time, at most MaxDelay.
 func (q *retryQueue) backoff(attempt int) time.Duration {
 	d := q.cfg.Delay

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// newTestLot is a lot that has read that nothing is in the retry queue.
-func newTestLot(cfg Retry) *retryQueue {
+// newTestRetryQueue is a lot that has read that nothing is in the retry queue.
+func newTestRetryQueue(cfg Retry) *retryQueue {
 	l := newRetryQueue(cfg.resolve(), rigSlot, Fence{5, 1})
 	l.read(0, nil)
 	l.claimed(1, outcomeDone)
@@ -30,7 +30,7 @@ func TestALaterClaimClosesTheQueue(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newTestLot(Retry{})
+			l := newTestRetryQueue(Retry{})
 			l.reread(false)
 			l.read(2, []queueClaim{tt.claim})
 			if l.lost() != tt.lost {
@@ -44,7 +44,7 @@ func TestALaterClaimClosesTheQueue(t *testing.T) {
 // than is allowed.
 func TestTheQueueIsBounded(t *testing.T) {
 	t.Parallel()
-	l := newTestLot(Retry{PerKey: 2, PerSlot: 3})
+	l := newTestRetryQueue(Retry{PerKey: 2, PerSlot: 3})
 	for i, step := range []struct {
 		key  string
 		room bool
@@ -61,7 +61,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 // TestThePauseBeforeARetryDoubles until it is as long as it may be.
 func TestThePauseBeforeARetryDoubles(t *testing.T) {
 	t.Parallel()
-	l := newTestLot(Retry{Delay: time.Second, MaxDelay: 5 * time.Second})
+	l := newTestRetryQueue(Retry{Delay: time.Second, MaxDelay: 5 * time.Second})
 	for i, want := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 5 * time.Second, 5 * time.Second} {
 		if got := l.backoff(i + 1); got != want {
 			t.Errorf("the pause before attempt %d is %v, want %v", i+1, got, want)

@@ -127,13 +127,13 @@ func countQueued(ctx context.Context, stream jetstream.Stream, lay layout, filte
 	return out, nil
 }
 
-// store parks a message of the main stream.
+// store queues a message of the main stream.
 func (s *retryStore) store(ctx context.Context, at place, msg *nats.Msg, m Message, attempts int, expect uint64) (uint64, outcome, error) {
 	switch left, err := s.room.ask(ctx, s.stream); {
 	case err != nil:
 		return 0, outcomeRefused, err
 	case !left:
-		return 0, outcomeRefused, fmt.Errorf("writing to stream %s: half of its max bytes are used, and the rest is for claims: raise them, or find out why so many messages fail", s.name)
+		return 0, outcomeRefused, fmt.Errorf("writing to stream %s: half of its max bytes are used, and the rest is for claims: raise them, or find out why messages fail", s.name)
 	}
 	copied := nats.NewMsg(s.lay.queuedSubject(at.slot, msg.Subject))
 	copied.Data = msg.Data
@@ -198,7 +198,7 @@ func (s *retryStore) decode(msg *jetstream.RawStreamMsg, err error) (*queuedMess
 		return nil, fmt.Errorf("reading a queued message: %w", err)
 	}
 	p := &queuedMessage{seq: msg.Sequence, finest: finest, stored: msg.Time,
-		Message: Message{Subject: published, Key: JoinKey(key...), Data: msg.Data, Header: nats.Header{}, Parked: true}}
+		Message: Message{Subject: published, Key: JoinKey(key...), Data: msg.Data, Header: nats.Header{}, Queued: true}}
 	sequence, err1 := strconv.ParseUint(msg.Header.Get(headerSequence), 10, 64)
 	at, err2 := strconv.ParseInt(msg.Header.Get(headerPublished), 10, 64)
 	attempts, err3 := strconv.Atoi(msg.Header.Get(headerAttempts))
@@ -295,14 +295,14 @@ type RetryQueue struct {
 
 // readRetryQueue returns what is queued of a group; nothing if it has no retry stream.
 func readRetryQueue(ctx context.Context, nc *nats.Conn, group string) (RetryQueue, error) {
-	p, err := readParked(ctx, nc, group)
+	queue, err := lookAtRetryQueue(ctx, nc, group)
 	if err != nil {
 		return RetryQueue{}, fmt.Errorf("reading the queued messages of %s: %w", group, err)
 	}
-	return p, nil
+	return queue, nil
 }
 
-func readParked(ctx context.Context, nc *nats.Conn, group string) (RetryQueue, error) {
+func lookAtRetryQueue(ctx context.Context, nc *nats.Conn, group string) (RetryQueue, error) {
 	kv, err := mapBucket(ctx, nc, group)
 	if err != nil {
 		return RetryQueue{}, err

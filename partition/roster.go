@@ -37,7 +37,7 @@ type peerView struct {
 }
 
 // going reports whether a worker leaves or drains.
-func (p *peerView) going() bool { return p.lease.Leaving || p.lease.Yielding }
+func (p *peerView) going() bool { return p.lease.Leaving || p.lease.Draining }
 
 // takesSlots reports whether a worker can be given slots.
 func (p *peerView) takesSlots() bool { return !p.going() && !p.outdated() }
@@ -222,7 +222,7 @@ func (r *roster) leaseGone(p *peerView, in leaseInput) {
 	r.peerGone(p, reason)
 }
 
-// newPeer enters a worker whose lease is new, nil if the lease is nobody's.
+// newPeer enters a worker whose lease is new, nil if the lease is a stale one.
 func (r *roster) newPeer(in leaseInput) *peerView {
 	p := &peerView{Member: Member{ID: in.id, Claim: in.value.Claim}, joined: r.now, at: in.at}
 	if r.listing && r.staleLease(p) {
@@ -238,7 +238,7 @@ func (r *roster) newPeer(in leaseInput) *peerView {
 
 // noteIntent notes that a worker has begun to leave or to drain, or drains no longer.
 func (r *roster) noteIntent(p *peerView, now leaseValue) {
-	leaves, yields := now.Leaving && !p.lease.Leaving, now.Yielding && !p.lease.Yielding
+	leaves, yields := now.Leaving && !p.lease.Leaving, now.Draining && !p.lease.Draining
 	switch {
 	case now.Leaving && (leaves || yields):
 		r.emit(event.Event{Kind: event.WorkerLeaving, Peer: p.ID})
@@ -249,7 +249,7 @@ func (r *roster) noteIntent(p *peerView, now leaseValue) {
 		p.leavingAt = r.now
 		r.up.going()
 	}
-	if p.lease.Yielding && !now.Yielding && !r.joiner(p) {
+	if p.lease.Draining && !now.Draining && !r.joiner(p) {
 		r.up.takesSlotsAgain()
 	}
 }
@@ -580,8 +580,8 @@ func (r *roster) suspect(who Member) {
 	}
 }
 
-// many is how many workers of so many don't vanish at once by a chance of their
-// own.
+// many is the number of workers, out of a total, that don't vanish at once by a chance of
+// their own.
 func many(of int) int { return max(3, of/5) }
 
 // outdated reports whether a worker can't read the maps that this one writes. Of a worker

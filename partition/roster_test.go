@@ -12,7 +12,7 @@ func TestRoster(t *testing.T) {
 		return &peerView{Member: Member{ID: id, Claim: claim}, lease: lease}
 	}
 	r := peerTable{"w-10": peer("w-10", 1, leaseValue{}), "w-9": peer("w-9", 2, leaseValue{Leaving: true}),
-		"w-2": peer("w-2", 3, leaseValue{Yielding: true}), "w-3": peer("w-3", 4, leaseValue{})}
+		"w-2": peer("w-2", 3, leaseValue{Draining: true}), "w-3": peer("w-3", 4, leaseValue{})}
 	r["w-3"].lease.MapSchema = 0
 	r["w-10"].suspectAt = time.Unix(1000, 0)
 

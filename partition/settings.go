@@ -114,7 +114,7 @@ func binding(all []SettingDifference) []SettingDifference {
 // agree compares the settings of a configuration with the group's. Where nobody works
 // the configuration wins. Where workers are there it does not, but for the limits of the
 // streams, when setLimits says that they are to be changed: the settings of a worker are
-// what it was started with, and are nobody's decision to change the group's.
+// what it was started with, and are no decision to change the group's.
 func agree(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, cfg Config, lay layout, setLimits bool) error {
 	e, err := kv.Get(ctx, layoutKey)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
@@ -142,12 +142,12 @@ func agree(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, c
 		}
 	}
 	if have.Retry && !cfg.Retry.Enabled {
-		parked, err := readRetryQueue(ctx, js.Conn(), cfg.Name)
+		queued, err := readRetryQueue(ctx, js.Conn(), cfg.Name)
 		if err != nil {
 			return err
 		}
-		if parked.Messages > 0 {
-			return fmt.Errorf("group %s has %d parked messages of %d keys, and this worker is configured with Retry off: turn it on until they are done", cfg.Name, parked.Messages, len(parked.Keys))
+		if queued.Messages > 0 {
+			return fmt.Errorf("group %s has %d queued messages of %d keys, and this worker is configured with Retry off: turn it on until they are done", cfg.Name, queued.Messages, len(queued.Keys))
 		}
 	}
 	if !have.Retry && cfg.Retry.Enabled {

@@ -13,8 +13,8 @@ import (
 )
 
 // This file spreads a group's slots over several streams. What a server does for
-// one acknowledgement grows with the consumers of the stream, so many slots in one
-// stream are slow, and the same slots in several are not.
+// one acknowledgement grows with the consumers of the stream, so a large number of slots in one
+// stream is slow, and the same slots in several are not.
 //
 // Slot s is in shard s modulo Shards. Shards divides the number of slots, in every
 // division, and SlotOf is a hash modulo that number; so a key's shard is SlotOf of

@@ -16,16 +16,16 @@ type simBreakage struct {
 	blindLease bool // leases are renewed without an expected revision
 	lateStatus bool // the connection's state is read when the loop comes to it
 	ackFirst   bool // messages are acknowledged before they are processed
-	blindNames bool // names and leases are created whoever has them
+	blindNames bool // names and leases are created though another worker has them
 	claimless  bool // fences are shown without their claim
 	unweighed  bool // no weights, which play no part in most rules
 	lonely     bool // a leader dies alone, which is enough for each rule
 	deafUnpin  bool // what comes for a slot that is not held is dropped, and no owner looks for what does not come
 
-	ackUnparked bool // a message is acknowledged before its parked copy is stored
-	blindLot    bool // an owner begins before it has read which keys are parked
-	overtaking  bool // what comes behind a parked message of its key is begun
-	unclaimed   bool // an owner reads what is parked and leaves no claim
+	ackUnqueued bool // a message is acknowledged before its queued copy is stored
+	blindQueue  bool // an owner begins before it has read which keys are queued
+	overtaking  bool // what comes behind a queued message of its key is begun
+	unclaimed   bool // an owner reads what is queued and leaves no claim
 	freeSoon    bool // what is processed is not waited for to be removed
 	unerased    bool // originals are not looked for in the main stream
 
@@ -66,22 +66,22 @@ func TestSimulationCatchesBrokenVariants(t *testing.T) {
 
 		weighed bool // it is about weights
 	}{
-		{"a lease is renewed whoever has it", simBreakage{blindLease: true}, []string{"one-owner", "one-handler", "fenced-alive"}, 1, false},
-		{"the map is not rewritten after an election", simBreakage{onInput: pretendEpoch}, []string{"deposed", "version"}, 1159, false},
-		{"the new owner does not wait for the take-over", simBreakage{onInput: pretendTaken}, []string{"reset-before-hold"}, 1, false},
+		{"a lease is renewed though another worker has it", simBreakage{blindLease: true}, []string{"one-owner", "one-handler", "fenced-alive"}, 1, false},
+		{"the map is not rewritten after an election", simBreakage{onInput: pretendEpoch}, []string{"former-leader", "version"}, 1159, false},
+		{"the new owner does not wait for the takeover", simBreakage{onInput: pretendTaken}, []string{"reset-before-hold"}, 1, false},
 		{"a lease is trusted beyond its time", simBreakage{onInput: trustLonger}, []string{"one-owner", "fenced-alive"}, 3, false},
 		{"a slot is released while its handler works", simBreakage{onEffect: releaseAtOnce}, []string{"one-owner", "one-handler"}, 1, false},
 		{"a release counts for any move", simBreakage{onInput: anyRelease, faults: lateMessages}, []string{"one-owner", "one-handler"}, 2738, false},
-		{"a grant counts for any take-over", simBreakage{onInput: anyGrant}, []string{"reset-before-hold", "one-owner"}, 1, false},
+		{"a grant counts for any takeover", simBreakage{onInput: anyGrant}, []string{"reset-before-hold", "one-owner"}, 1, false},
 		{"a fence is the claim alone", simBreakage{onEffect: fenceWithoutVersion}, []string{"fence-grows"}, 1, false},
 		{"a fence is the version alone", simBreakage{claimless: true}, []string{"fence-unique"}, 1, false},
 		{"a name is taken from its holder", simBreakage{blindNames: true}, []string{"one-owner", "alive-succeeded", "reset-before-hold", "fenced-alive", "liveness"}, 1, false},
-		{"a successor does not wait for the take-over", simBreakage{onInput: pretendSuccession}, []string{"reset-before-hold"}, 1, false},
+		{"a successor does not wait for the takeover", simBreakage{onInput: pretendSuccession}, []string{"reset-before-hold"}, 1, false},
 		{"a renewal begun before a disconnect brings trust back", simBreakage{onInput: forgetLapse, faults: backSoon}, []string{"fenced-alive", "one-owner", "order"}, 3439, false},
 		{"what comes for a released slot is not sent back, and nobody looks for it", simBreakage{deafUnpin: true}, []string{"liveness"}, 1, false},
 		{"a short disconnect is not noticed", simBreakage{lateStatus: true, faults: backSoon}, []string{"one-owner", "fenced-alive"}, 2282, false},
 		{"a worker that yields is planned for as any other", simBreakage{onEffect: yieldersToo}, []string{"yields"}, 112, false},
-		{"a leader knows only the pins of the time before its office", simBreakage{onInput: forgetPins}, []string{"pins"}, 1, false},
+		{"a leader knows only the overrides from before its term", simBreakage{onInput: forgetOverrides}, []string{"overrides"}, 1, false},
 		{"a plan because of weights has no budget", simBreakage{onEffect: spendFreely}, []string{"tuning"}, 1, true},
 		{"a write that is under way is taken for somebody else's", simBreakage{onInput: jumpToConclusions}, []string{"identity"}, 1, false},
 		{"a message is acknowledged before it is processed", simBreakage{ackFirst: true}, []string{"lost"}, 1, false},
@@ -149,9 +149,9 @@ func jumpToConclusions(_ *simWorker, in input) input {
 	return in
 }
 
-// forgetPins keeps changes of the pins from a leader in office.
-func forgetPins(w *simWorker, in input) input {
-	if _, ok := in.(pinsInput); ok && w.m.leaderLease.held {
+// forgetOverrides keeps changes of the overrides from a leader.
+func forgetOverrides(w *simWorker, in input) input {
+	if _, ok := in.(overridesInput); ok && w.m.leaderLease.held {
 		return nil
 	}
 	return in
@@ -209,7 +209,7 @@ func anyRelease(w *simWorker, in input) input {
 }
 
 // anyGrant lets every grant that a worker has ever had count for every
-// take-over of the slot.
+// takeover of the slot.
 func anyGrant(w *simWorker, in input) input {
 	switch in := in.(type) {
 	case peerInput:
@@ -330,14 +330,14 @@ func TestARestartTakenForALeaveIsNoticed(t *testing.T) {
 	t.Error("nothing noticed")
 }
 
-// resize gives a run that has not begun so many slots.
+// resize gives a run that has not begun that number of slots.
 func (s *sim) resize(slots int) {
 	s.cfg.Slots, s.cfg.Shards, s.fine = slots, 1, slots
 	s.check = newSimChecker(s)
 	s.srv = newSimServer(s)
 }
 
-// rollingUpdate replaces six workers, so many together, with so many more than
+// rollingUpdate replaces six workers, together at a time, with surge more than
 // six there; slowJoin is from a new one's name to its lease.
 func rollingUpdate(seed uint64, surge, together int, slowJoin time.Duration, broken simBreakage) *simViolation {
 	s := newSim(seed, false)
@@ -384,7 +384,7 @@ func rollingUpdate(seed uint64, surge, together int, slowJoin time.Duration, bro
 }
 
 // An outage of the server beyond every lease moves nothing, either: the workers
-// come back under their names, some of them late, and who stands by takes nobody's place.
+// come back under their names, some of them late, and no standby takes the place of one.
 func TestASimulatedOutageBeyondTheLeasesMovesNothing(t *testing.T) {
 	t.Parallel()
 	for seed := uint64(1); seed <= 15; seed++ {

@@ -30,7 +30,7 @@ type simChecker struct {
 	redone  int           // plans
 	tuned   int           // of them, for weights alone
 	relaid  int           // changes of the number of slots
-	parked  int           // messages
+	queued  int           // messages
 	raised  int           // times that fences were
 	cuts    []simCut
 	// forgotten: the buckets went back to an earlier state; see forget_sim_test.go.
@@ -111,15 +111,15 @@ func (c *simChecker) heldOne(w *simWorker, at place, slot int, f Fence, handed b
 	if last.by == nil || f.Compare(last.fence) > 0 {
 		c.fences[slot] = simFence{f, w}
 	}
-	// Who holds it already had it from the dead one by a finished hand-over, and so
+	// Who holds it already had it from the dead one by a finished handoff, and so
 	// has who is handed it before it knows of the other's end.
 	finished := w.delivery.slots[at] != nil || handed && !w.m.cur.Taking[at.slot]
 	if taken, is := c.taken[slot][f]; is && !taken && !finished {
-		c.fail("reset-before-hold", "slot %d: %v holds it as of version %d, whose take-over from a dead owner was not carried out", slot, w, f.Version)
+		c.fail("reset-before-hold", "slot %d: %v holds it as of version %d, whose takeover from a dead owner was not carried out", slot, w, f.Version)
 	}
 }
 
-// resetDone books a RESET, which serves the take-over that the bucket shows.
+// resetDone books a RESET, which serves the takeover that the bucket shows.
 func (c *simChecker) resetDone(at place) {
 	for slot := at.slot; slot < c.s.fine; slot += at.slots {
 		for v := range c.taken[slot] {
@@ -187,7 +187,7 @@ func (c *simChecker) processed(w *simWorker, h *simHandler) bool {
 
 // removed: lost, a message that leaves the stream was processed.
 func (c *simChecker) removed(slot int, m simMessage) {
-	if m.n > c.good[m.key] && !c.s.srv.isParked(m) {
+	if m.n > c.good[m.key] && !c.s.srv.isQueued(m) {
 		c.fail("lost", "slot %d: message %d (key %d, %d) is acknowledged and was not processed", slot, m.seq, m.key, m.n)
 	}
 }
@@ -240,7 +240,7 @@ func (c *simChecker) mapWritten(w *simWorker, a *Assignment) {
 	noneBefore := c.current == nil || c.mapLost
 	for _, o := range c.s.workers {
 		if held := o.m.leaderLease; !o.dead && held.held && o.m.lead.maps.ready && held.epoch > a.Epoch && !noneBefore {
-			c.fail("deposed", "%v writes a map of epoch %d after %v of epoch %d has begun", w, a.Epoch, o, held.epoch)
+			c.fail("former-leader", "%v writes a map of epoch %d after %v of epoch %d has begun", w, a.Epoch, o, held.epoch)
 		}
 	}
 	for s := range c.taken {
@@ -254,7 +254,7 @@ func (c *simChecker) mapWritten(w *simWorker, a *Assignment) {
 		return
 	}
 	if a.Epoch < c.current.Epoch {
-		c.fail("deposed", "%v writes a map of epoch %d over one of epoch %d", w, a.Epoch, c.current.Epoch)
+		c.fail("former-leader", "%v writes a map of epoch %d over one of epoch %d", w, a.Epoch, c.current.Epoch)
 	}
 	// What a leader remembers of a map that is lost may be what was written before, and
 	// it makes up for that; it moves nothing that it knows of.
@@ -334,11 +334,11 @@ func (c *simChecker) movement(w *simWorker, a *Assignment) {
 		c.tuned++
 	}
 	switch {
-	case w.lastPlan.reason == reasonWeights && c.s.pins == nil && moved > w.m.tuning.budget():
+	case w.lastPlan.reason == reasonWeights && c.s.overrides == nil && moved > w.m.tuning.budget():
 		c.fail("tuning", "version %d moves %d slots for their weights alone, at most %d may", a.Version, moved, w.m.tuning.budget())
 	case moved != a.Moved:
 		c.fail("movement", "version %d moves %d slots and says %d", a.Version, moved, a.Moved)
-	case w.lastPlan.reason == reasonCrash && mustNot > 0 && c.s.pins == nil && c.s.weights == nil && c.balanced(live):
+	case w.lastPlan.reason == reasonCrash && mustNot > 0 && c.s.overrides == nil && c.s.weights == nil && c.balanced(live):
 		c.fail("movement", "version %d, after a crash, moves %d slots of the living", a.Version, mustNot)
 	}
 }
@@ -348,7 +348,7 @@ func (c *simChecker) movement(w *simWorker, a *Assignment) {
 func yielders(m *machine) map[Member]bool {
 	out := make(map[Member]bool)
 	for _, p := range m.lead.roster.peers {
-		if p.lease.Yielding && m.lead.roster.peers.takers() > 0 {
+		if p.lease.Draining && m.lead.roster.peers.takers() > 0 {
 			out[p.Member] = true
 		}
 	}
@@ -394,7 +394,7 @@ func (c *simChecker) successions(w *simWorker, a *Assignment) {
 		}
 		for s := range a.Owner {
 			if a.Owner[s] == int32(i) && !a.Taking[s] {
-				c.fail("succession-takes", "slot %d: %v follows %v without a take-over", s, m, was)
+				c.fail("succession-takes", "slot %d: %v follows %v without a takeover", s, m, was)
 			}
 		}
 	}
@@ -423,7 +423,7 @@ func (c *simChecker) fenced(by *simWorker, id string) {
 
 // atRest reports whether everything is done: every slot is with a live owner that
 // pulls, the one it is pinned to if it is, and the stream is empty.
-func (c *simChecker) atRest() bool { return c.quiet() && c.pinsKept() }
+func (c *simChecker) atRest() bool { return c.quiet() && c.overridesKept() }
 
 func (c *simChecker) quiet() bool {
 	if c.current == nil || !c.current.Settled() {
@@ -435,7 +435,7 @@ func (c *simChecker) quiet() bool {
 		}
 	}
 	for _, sp := range c.s.srv.spaces {
-		if len(sp.parked) > 0 {
+		if len(sp.queued) > 0 {
 			return false
 		}
 	}
@@ -449,7 +449,7 @@ func (c *simChecker) quiet() bool {
 		}
 	}
 	for _, w := range c.s.workers {
-		if !w.dead && w.m.stage == stageMember && c.current.index(w.m.self) == none {
+		if !w.dead && w.m.stage == stageJoined && c.current.index(w.m.self) == none {
 			return false
 		}
 	}
@@ -471,7 +471,7 @@ func (c *simChecker) whyNotAtRest() string {
 		}
 	}
 	for i, sp := range c.s.srv.spaces {
-		for _, p := range sp.parked {
+		for _, p := range sp.queued {
 			out += fmt.Sprintf("; space %d has message %d (key %d, %d)", i, p.msg.seq, p.msg.key, p.msg.n)
 		}
 	}

@@ -19,14 +19,14 @@ type simRun struct {
 	handler *simHandler // at work
 	// read are the messages of the retry queue that were read, by their sequences there. An
 	// answer that is late may be of another key than the one that is waited for.
-	read map[uint64]simParked
+	read map[uint64]simQueued
 }
 
 type simHandler struct {
 	r         *simRun
 	fence     Fence
 	msg       simMessage
-	parked    *simParked // nil: from the main stream
+	queued    *simQueued // nil: from the main stream
 	begun     time.Time
 	cancelled bool
 	until     time.Duration // it does not return before
@@ -80,8 +80,8 @@ func (w *simWorker) carryOut(e deliveryEffect) {
 	s := w.s
 	switch e := e.(type) {
 	case beganEffect:
-		w.runs[e.run] = &simRun{w: w, place: e.place, number: e.run, read: make(map[uint64]simParked)}
-		if r := w.delivery.slots[e.place]; s.broken.blindLot && r.retry != nil {
+		w.runs[e.run] = &simRun{w: w, place: e.place, number: e.run, read: make(map[uint64]simQueued)}
+		if r := w.delivery.slots[e.place]; s.broken.blindQueue && r.retry != nil {
 			r.retry.queue.phase = queueOpen
 		}
 	case fetchEffect:
@@ -181,14 +181,14 @@ func (w *simWorker) handle(e handleEffect) {
 	h := &simHandler{r: r, fence: e.message.Fence, begun: w.clock()}
 	if e.queued != nil {
 		p := r.read[e.queued.seq]
-		h.parked, h.msg = &p, p.msg
+		h.queued, h.msg = &p, p.msg
 	} else {
 		h.msg = e.mail.body.(simDelivery).msg
 	}
 	r.handler = h
 	w.s.logf("%s: slot %d, handler begins %d (key %d, %d), fence %v", w, r.slot, h.msg.seq, h.msg.key, h.msg.n, h.fence)
 	w.s.check.begins(w, h)
-	if w.s.broken.ackFirst && h.parked == nil {
+	if w.s.broken.ackFirst && h.queued == nil {
 		w.ack(e.mail.body.(simDelivery))
 	}
 	d := w.s.between(time.Millisecond, 60*time.Millisecond)
@@ -328,7 +328,7 @@ func (w *simWorker) askRetry(e askEffect, a *answer, reply func(error)) {
 		do = func() { r.show(sp.of(q.key), a, false) }
 	case askHead:
 		do = func() {
-			r.show(slices.DeleteFunc(sp.of(q.key), func(p simParked) bool { return p.seq < q.from }), a, true)
+			r.show(slices.DeleteFunc(sp.of(q.key), func(p simQueued) bool { return p.seq < q.from }), a, true)
 		}
 	case askErase:
 		if s.broken.unerased {
@@ -347,7 +347,7 @@ func (w *simWorker) askRetry(e askEffect, a *answer, reply func(error)) {
 	case askStoreCopy:
 		write = true
 		d := q.mail.body.(simDelivery)
-		if s.broken.ackUnparked {
+		if s.broken.ackUnqueued {
 			w.ack(d)
 		}
 		do = func() { a.sequence, a.outcome = sp.store(d.msg, q.attempts, q.expect) }
@@ -393,7 +393,7 @@ func (w *simWorker) askRetry(e askEffect, a *answer, reply func(error)) {
 }
 
 // read reads the first or the last of a key's messages in the retry queue.
-func (r *simRun) show(all []simParked, a *answer, first bool) {
+func (r *simRun) show(all []simQueued, a *answer, first bool) {
 	if len(all) == 0 {
 		return
 	}
@@ -535,8 +535,8 @@ func (c *simChecker) beginsByRight(w *simWorker, h *simHandler) {
 		c.fail("lease", "%v begins %d (key %d, %d) without a valid lease", w, h.msg.seq, h.msg.key, h.msg.n)
 	}
 	waits := h.msg.n > c.good[h.msg.key]
-	copyGone := waits && !c.s.srv.isParked(h.msg) // with a power cut
-	if w.settled[h.msg.key] == h.msg && h.parked == nil && !copyGone {
+	copyGone := waits && !c.s.srv.isQueued(h.msg) // with a power cut
+	if w.settled[h.msg.key] == h.msg && h.queued == nil && !copyGone {
 		c.fail("again", "%v begins %d (key %d, %d), which it has settled", w, h.msg.seq, h.msg.key, h.msg.n)
 	}
 	if o := c.working[h.msg.fine]; o != nil && o.r.w == w && o.r.handler == o && o != h {

@@ -14,7 +14,7 @@ func withoutRepairs(seed uint64, broken simBreakage) *sim {
 	s := newSim(seed, false)
 	s.resize(8)
 	s.cfg.Delivery.AckWait = 4 * simCalm
-	s.cfg.ghostCheck = time.Hour
+	s.cfg.stalePinCheck = time.Hour
 	s.broken = broken
 	s.faults = simFaults{latency: 2 * time.Millisecond, reconnect: 600 * time.Millisecond}
 	return s
@@ -71,7 +71,7 @@ func handoffs(seed uint64, broken simBreakage) *simViolation {
 }
 
 func (s *sim) staying() []*simWorker {
-	return slices.DeleteFunc(s.live(), func(w *simWorker) bool { return w.m.stage != stageMember || w.m.membership.draining() })
+	return slices.DeleteFunc(s.live(), func(w *simWorker) bool { return w.m.stage != stageJoined || w.m.membership.draining() })
 }
 
 // finish runs until all is processed after the last fault.

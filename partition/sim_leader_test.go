@@ -24,7 +24,7 @@ func (s *sim) killTrio() {
 	s.logf("the leader and its candidates are killed")
 	var dead []*simWorker
 	for _, w := range s.live() {
-		if w.m.leaderLease.held || w.m.stage == stageMember && w.m.election.candidate() {
+		if w.m.leaderLease.held || w.m.stage == stageJoined && w.m.election.candidate() {
 			dead = append(dead, w)
 		}
 	}
@@ -99,8 +99,8 @@ func (s *sim) setAgain() {
 	if s.wanted > 0 {
 		s.setLayout(s.wanted)
 	}
-	if s.pins != nil {
-		s.setPins(slices.Collect(maps.Values(s.pins)))
+	if s.overrides != nil {
+		s.writeOverrides(slices.Collect(maps.Values(s.overrides)))
 	}
 }
 

@@ -93,7 +93,7 @@ func (s *sim) touchedOutdated(before, after *Assignment) string {
 	previous, stays := map[Member]bool{}, map[Member]bool{}
 	for _, w := range s.live() {
 		previous[w.m.self] = w.previous
-		stays[w.m.self] = w.previous && w.m.stage == stageMember
+		stays[w.m.self] = w.previous && w.m.stage == stageJoined
 	}
 	for slot := range after.Owner {
 		was, is := before.member(before.destination(slot)), after.member(after.destination(slot))
@@ -109,7 +109,7 @@ func (s *sim) touchedOutdated(before, after *Assignment) string {
 }
 
 // TestRollingUpdateFromPreviousVersion replaces the workers of the previous version one
-// by one, the leader first as long as it is one of them. Whoever leads, the slots of the
+// by one, the leader first as long as it is one of them. Whichever worker leads, the slots of the
 // one that leaves are soon held by others.
 func TestRollingUpdateFromPreviousVersion(t *testing.T) {
 	t.Parallel()
@@ -143,7 +143,7 @@ func TestRollingUpdateFromPreviousVersion(t *testing.T) {
 			}
 		}
 		s.publish(s.now + 4*time.Minute)
-		s.operatePins(s.now + 4*time.Minute)
+		s.operateOverrides(s.now + 4*time.Minute)
 		for len(old) > 0 {
 			gone := 0
 			if i := slices.Index(old, s.leader()); i >= 0 {

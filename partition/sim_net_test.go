@@ -45,35 +45,35 @@ func (q *simQueue) Pop() any {
 
 // sim is one run.
 type sim struct {
-	seed     uint64
-	rng      *rand.Rand
-	now      time.Duration
-	queue    simQueue
-	seq      uint64
-	steps    int
-	second   time.Duration // the present one, and how many events it has had
-	inSecond int
-	cfg      Config
-	faults   simFaults
-	broken   simBreakage
-	forgets  simForgets
-	srv      *simServer
-	workers  []*simWorker // every process that ever was
-	started  int
-	check    *simChecker
-	quiet    bool // faults have stopped
-	previous bool // workers that start are of the previous version
-	pins     map[int]Override
-	weights  []uint64     // of the slots of the finest division; nil: all weigh the same
-	desired  int          // workers that there should be; 0: nobody says
-	fine     int          // the most slots that the run may have
-	wanted   int          // slots that were asked for last; 0: nobody asked
-	parking  bool         // failing messages are parked in half of the runs
-	cluster  bool         // the servers that workers are connected to are one cluster's
-	failing  []simFailing // keys whose handlers fail for a while
-	slower   int          // messages are published at 1/slower of the rate; 0: 1
-	struck   bool         // a fault came in the middle of a change of that
-	observe  func(*simWorker, event.Event)
+	seed      uint64
+	rng       *rand.Rand
+	now       time.Duration
+	queue     simQueue
+	seq       uint64
+	steps     int
+	second    time.Duration // the present one, and how many events it has had
+	inSecond  int
+	cfg       Config
+	faults    simFaults
+	broken    simBreakage
+	forgets   simForgets
+	srv       *simServer
+	workers   []*simWorker // every process that ever was
+	started   int
+	check     *simChecker
+	quiet     bool // faults have stopped
+	previous  bool // workers that start are of the previous version
+	overrides map[int]Override
+	weights   []uint64     // of the slots of the finest division; nil: all weigh the same
+	desired   int          // workers that there should be; 0: nobody says
+	fine      int          // the most slots that the run may have
+	wanted    int          // slots that were asked for last; 0: nobody asked
+	retry     bool         // failing messages are queued in half of the runs
+	cluster   bool         // the servers that workers are connected to are one cluster's
+	failing   []simFailing // keys whose handlers fail for a while
+	slower    int          // messages are published at 1/slower of the rate; 0: 1
+	struck    bool         // a fault came in the middle of a change of that
+	observe   func(*simWorker, event.Event)
 
 	hash    simHash // of the trace
 	tracing bool
@@ -88,6 +88,8 @@ type simFaults struct {
 	slow      float64       // chance that one takes far longer
 	loseReply float64       // of a write
 	linger    float64       // chance that replicas take long to agree on a write
+	lingerFor time.Duration // how long at most; 0: twice the lease's TTL
+	lateClock time.Duration // until a restarted server notices at most whose time was up
 	forget    float64       // chance that a restarted server lets a key live for good whose time was up
 	losePeer  float64
 	dupePeer  float64

@@ -19,18 +19,18 @@ type simSynced struct {
 	stored    [][]simMessage
 	seqs      []uint64
 	spaces    []simSpace       // of the retry stream
-	parked    uint64           // its last sequence
+	queued    uint64           // its last sequence
 	delivered map[place]uint64 // what consumers have as settled, with replicas
 	sent      []int            // by key, for the checker
 }
 
 func (srv *simServer) sync() simSynced {
-	y := simSynced{at: srv.s.now, seqs: slices.Clone(srv.seqs), parked: srv.parked, delivered: make(map[place]uint64), sent: slices.Clone(srv.s.check.sent)}
+	y := simSynced{at: srv.s.now, seqs: slices.Clone(srv.seqs), queued: srv.queued, delivered: make(map[place]uint64), sent: slices.Clone(srv.s.check.sent)}
 	for _, stored := range srv.stored {
 		y.stored = append(y.stored, slices.Clone(stored))
 	}
 	for _, sp := range srv.spaces {
-		y.spaces = append(y.spaces, simSpace{srv: srv, parked: slices.Clone(sp.parked), claims: slices.Clone(sp.claims)})
+		y.spaces = append(y.spaces, simSpace{srv: srv, queued: slices.Clone(sp.queued), claims: slices.Clone(sp.claims)})
 	}
 	for _, sl := range srv.slots {
 		if c := sl.consumer; c != nil {
@@ -56,9 +56,9 @@ func (srv *simServer) cutPower(y simSynced) {
 	}
 	copy(srv.seqs, y.seqs)
 	for i, sp := range y.spaces {
-		srv.spaces[i].parked, srv.spaces[i].claims = slices.Clone(sp.parked), slices.Clone(sp.claims)
+		srv.spaces[i].queued, srv.spaces[i].claims = slices.Clone(sp.queued), slices.Clone(sp.claims)
 	}
-	srv.parked = y.parked
+	srv.queued = y.queued
 	for _, sl := range srv.slots {
 		if sl.consumer != nil {
 			sl.consumer = newSimConsumer()
@@ -109,16 +109,16 @@ func (c *simChecker) forgiven(m simMessage) bool {
 }
 
 // powerCuts has four workers work while their server loses power, several times, with
-// deaths and disconnects between. With parking, some keys fail, and their messages wait
+// deaths and disconnects between. With retry, some keys fail, and their messages wait
 // in the retry queue.
-func powerCuts(seed uint64, parking bool, broken simBreakage) (*simViolation, *sim) {
+func powerCuts(seed uint64, retry bool, broken simBreakage) (*simViolation, *sim) {
 	s := newSim(seed, *simSeed == seed)
 	s.resize(8)
 	s.cfg.Delivery.AckWait = 4 * simCalm
 	s.broken = broken
 	s.faults = simFaults{latency: 2 * time.Millisecond, reconnect: 600 * time.Millisecond, slowWork: 0.02, failWork: 0.02}
 	const end = 40 * time.Second
-	if parking {
+	if retry {
 		s.cfg.Retry = Retry{Enabled: true, Delay: 100 * time.Millisecond, MaxDelay: 2 * time.Second}.resolve()
 		s.failKeys(end, s.rng)
 	}
@@ -163,11 +163,11 @@ func powerCuts(seed uint64, parking bool, broken simBreakage) (*simViolation, *s
 // whatever is published afterwards.
 func TestSimulatedPowerCut(t *testing.T) {
 	t.Parallel()
-	for name, parking := range map[string]bool{"failing messages hold their slots up": false, "failing messages are parked": true} {
+	for name, retry := range map[string]bool{"failing messages hold their slots up": false, "failing messages are queued": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for seed := uint64(1); seed <= *cutSeeds; seed++ {
-				v, s := powerCuts(seed, parking, simBreakage{})
+				v, s := powerCuts(seed, retry, simBreakage{})
 				if v != nil {
 					t.Fatalf("seed %d: %s: %s\n%s", seed, v.name, v.text, s.lastSteps(100*simTold))
 				}
@@ -184,10 +184,10 @@ func TestSimulatedPowerCut(t *testing.T) {
 func TestSimulatedPowerCutCatchesBrokenVariants(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		name    string
-		parking bool
-		broken  simBreakage
-		by      string
+		name   string
+		retry  bool
+		broken simBreakage
+		by     string
 	}{
 		{"what was settled is known by its sequence alone", false, simBreakage{bareSequences: true}, "lost"},
 		{"what was put into the retry queue counts as settled for good", true, simBreakage{onDelivery: func(w *simWorker, in deliveryInput) deliveryInput {
@@ -200,7 +200,7 @@ func TestSimulatedPowerCutCatchesBrokenVariants(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			for seed := uint64(1); seed <= 1000; seed++ {
-				v, _ := powerCuts(seed, tt.parking, tt.broken)
+				v, _ := powerCuts(seed, tt.retry, tt.broken)
 				if v == nil {
 					continue
 				}

@@ -14,11 +14,11 @@ import (
 // simSpace is the part of the retry stream for one slot of the coarsest division.
 type simSpace struct {
 	srv    *simServer
-	parked []simParked
+	queued []simQueued
 	claims []simClaim
 }
 
-type simParked struct {
+type simQueued struct {
 	seq      uint64
 	msg      simMessage
 	attempts int
@@ -31,14 +31,14 @@ type simClaim struct {
 
 func (srv *simServer) space(at place) *simSpace { return srv.spaces[at.slot%len(srv.spaces)] }
 
-// isParked reports whether a message of the main stream has a copy.
-func (srv *simServer) isParked(m simMessage) bool {
-	return slices.ContainsFunc(srv.spaces[m.fine%len(srv.spaces)].parked, func(p simParked) bool { return p.msg == m })
+// isQueued reports whether a message of the main stream has a copy.
+func (srv *simServer) isQueued(m simMessage) bool {
+	return slices.ContainsFunc(srv.spaces[m.fine%len(srv.spaces)].queued, func(p simQueued) bool { return p.msg == m })
 }
 
 func (sp *simSpace) last() uint64 {
 	var last uint64
-	for _, p := range sp.parked {
+	for _, p := range sp.queued {
 		last = max(last, p.seq)
 	}
 	for _, c := range sp.claims {
@@ -62,8 +62,8 @@ func (sp *simSpace) write(expect uint64) (uint64, outcome) {
 	if sp.last() != expect {
 		return 0, outcomeConflict
 	}
-	sp.srv.parked++
-	return sp.srv.parked, outcomeDone
+	sp.srv.queued++
+	return sp.srv.queued, outcomeDone
 }
 
 func (sp *simSpace) claim(c queueClaim, expect uint64) (uint64, outcome) {
@@ -78,16 +78,16 @@ func (sp *simSpace) claim(c queueClaim, expect uint64) (uint64, outcome) {
 func (sp *simSpace) store(m simMessage, attempts int, expect uint64) (uint64, outcome) {
 	seq, o := sp.write(expect)
 	if o == outcomeDone {
-		sp.parked = append(sp.parked, simParked{seq, m, attempts})
-		sp.srv.s.check.parked++
-		sp.srv.s.logf("server: message %d (key %d, %d) is parked as %d", m.seq, m.key, m.n, seq)
+		sp.queued = append(sp.queued, simQueued{seq, m, attempts})
+		sp.srv.s.check.queued++
+		sp.srv.s.logf("server: message %d (key %d, %d) is queued as %d", m.seq, m.key, m.n, seq)
 	}
 	return seq, o
 }
 
 func (sp *simSpace) count(at place) map[string]int {
 	out := make(map[string]int)
-	for _, p := range sp.parked {
+	for _, p := range sp.queued {
 		if p.msg.fine%at.slots == at.slot {
 			out[strconv.Itoa(p.msg.key)]++
 		}
@@ -96,8 +96,8 @@ func (sp *simSpace) count(at place) map[string]int {
 }
 
 // of returns the messages of a key, in order.
-func (sp *simSpace) of(key string) (out []simParked) {
-	for _, p := range sp.parked {
+func (sp *simSpace) of(key string) (out []simQueued) {
+	for _, p := range sp.queued {
 		if strconv.Itoa(p.msg.key) == key {
 			out = append(out, p)
 		}
@@ -106,13 +106,13 @@ func (sp *simSpace) of(key string) (out []simParked) {
 }
 
 func (sp *simSpace) remove(seq uint64) (before bool) {
-	i := slices.IndexFunc(sp.parked, func(p simParked) bool { return p.seq == seq })
+	i := slices.IndexFunc(sp.queued, func(p simQueued) bool { return p.seq == seq })
 	if i < 0 {
 		return true
 	}
-	m := sp.parked[i].msg
-	sp.srv.s.logf("server: parked message %d (key %d, %d) is removed", seq, m.key, m.n)
-	sp.parked = slices.Delete(sp.parked, i, i+1)
+	m := sp.queued[i].msg
+	sp.srv.s.logf("server: queued message %d (key %d, %d) is removed", seq, m.key, m.n)
+	sp.queued = slices.Delete(sp.queued, i, i+1)
 	if m.n > sp.srv.s.check.good[m.key] {
 		sp.srv.s.check.fail("lost", "message %d (key %d, %d) is removed from the retry stream and was not processed", m.seq, m.key, m.n)
 	}
@@ -132,16 +132,16 @@ func (srv *simServer) erase(m simMessage) bool {
 	return true
 }
 
-// inOnePlace: one-place, what a handler begins is in the main stream or parked, not
+// inOnePlace: one-place, what a handler begins is in the main stream or queued, not
 // both: it would be begun from the other, too.
 func (c *simChecker) inOnePlace(w *simWorker, h *simHandler) {
 	stored, main := c.s.srv.slot(h.r.place).find(h.msg.seq)
 	main = main && stored == h.msg // not another one, after a power cut
 	switch {
-	case h.parked == nil && c.s.srv.isParked(h.msg):
-		c.fail("one-place", "%v begins %d (key %d, %d), which is parked", w, h.msg.seq, h.msg.key, h.msg.n)
-	case h.parked != nil && main:
-		c.fail("one-place", "%v begins the parked %d (key %d, %d), which is in the main stream", w, h.msg.seq, h.msg.key, h.msg.n)
+	case h.queued == nil && c.s.srv.isQueued(h.msg):
+		c.fail("one-place", "%v begins %d (key %d, %d), which is queued", w, h.msg.seq, h.msg.key, h.msg.n)
+	case h.queued != nil && main:
+		c.fail("one-place", "%v begins the queued %d (key %d, %d), which is in the main stream", w, h.msg.seq, h.msg.key, h.msg.n)
 	}
 }
 
@@ -155,9 +155,9 @@ func (s *sim) fails(key int) bool {
 	return !s.quiet && slices.ContainsFunc(s.failing, func(f simFailing) bool { return f.key == key && f.from <= s.now && s.now < f.until })
 }
 
-// park has failing messages parked, in half of the runs, and some keys fail. It
-// draws by a lot of its own, as relayout does.
-func (s *sim) park(end time.Duration) {
+// queueFailing has failing messages queued, in half of the runs, and some keys fail. It
+// draws from a generator of its own, as relayout does.
+func (s *sim) queueFailing(end time.Duration) {
 	rng := rand.New(rand.NewPCG(s.seed, 0x9a4))
 	if rng.IntN(2) == 0 {
 		return
@@ -178,9 +178,9 @@ func (s *sim) failKeys(end time.Duration, rng *rand.Rand) {
 	}
 }
 
-// TestSimulationCatchesBrokenParking proves the checker for the rules by which a
-// failing key's messages are parked.
-func TestSimulationCatchesBrokenParking(t *testing.T) {
+// TestSimulationCatchesBrokenRetryQueue proves the checker for the rules by which a
+// failing key's messages are queued.
+func TestSimulationCatchesBrokenRetryQueue(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string
@@ -188,11 +188,11 @@ func TestSimulationCatchesBrokenParking(t *testing.T) {
 		by     []string
 		from   uint64 // the seed to begin with, where it is rare
 	}{
-		{"a message is acknowledged before its parked copy is stored", simBreakage{ackUnparked: true}, []string{"lost"}, 1},
-		{"a new owner begins before it knows which keys are parked", simBreakage{blindLot: true}, []string{"order", "one-place"}, 1},
-		{"a successor overtakes what is parked", simBreakage{overtaking: true}, []string{"order"}, 1},
+		{"a message is acknowledged before its queued copy is stored", simBreakage{ackUnqueued: true}, []string{"lost"}, 1},
+		{"a new owner begins before it knows which keys are queued", simBreakage{blindQueue: true}, []string{"order", "one-place"}, 1},
+		{"a successor overtakes what is queued", simBreakage{overtaking: true}, []string{"order"}, 1},
 		{"an owner leaves no claim", simBreakage{unclaimed: true}, []string{"one-place", "order", "liveness"}, 794},
-		{"a key is free before its last parked message is removed", simBreakage{freeSoon: true}, []string{"order", "liveness"}, 1},
+		{"a key is free before its last queued message is removed", simBreakage{freeSoon: true}, []string{"order", "liveness"}, 1},
 		{"originals are not looked for", simBreakage{unerased: true}, []string{"one-place"}, 265},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -200,7 +200,7 @@ func TestSimulationCatchesBrokenParking(t *testing.T) {
 			tt.broken.lonely = true
 			for seed := tt.from; seed < tt.from+3000; seed++ {
 				s := newSim(seed, false)
-				s.parking, s.broken = true, tt.broken
+				s.retry, s.broken = true, tt.broken
 				v := s.simulate()
 				if v == nil {
 					continue
@@ -219,11 +219,11 @@ func TestSimulationCatchesBrokenParking(t *testing.T) {
 // neighbours has keys that fail all the time, and looks whether others wait.
 //
 // neighbours: a message whose key does not fail is processed soon.
-func neighbours(seed uint64, parking bool) *simViolation {
+func neighbours(seed uint64, retry bool) *simViolation {
 	s := newSim(seed, false)
 	s.resize(4)
 	s.faults = simFaults{latency: 2 * time.Millisecond, reconnect: 600 * time.Millisecond}
-	if parking {
+	if retry {
 		s.cfg.Retry = Retry{Enabled: true, Delay: 200 * time.Millisecond, MaxDelay: 2 * time.Second}.resolve()
 	}
 	for key := range 3 {
@@ -261,7 +261,7 @@ func TestANeighbourThatWaitsIsNoticed(t *testing.T) {
 	t.Parallel()
 	v := neighbours(1, false)
 	if v == nil || v.name != "neighbours" {
-		t.Fatalf("without parking: %v", v)
+		t.Fatalf("without retry: %v", v)
 	}
 	t.Log(fmt.Sprint(v.name, ": ", v.text))
 }

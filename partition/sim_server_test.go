@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -27,7 +28,7 @@ type simServer struct {
 	byPlace map[place]*simSlot
 	stored  [][]simMessage // by slot of the coarsest division, not acknowledged yet
 	spaces  []*simSpace    // of the retry stream, by the same
-	parked  uint64         // the retry stream's last sequence
+	queued  uint64         // the retry stream's last sequence
 	seqs    []uint64       // of the streams: those of different slots may be the same
 	made    time.Duration  // when the streams were
 	pins    uint64
@@ -45,13 +46,16 @@ type simKV struct {
 }
 
 type simBucket struct {
-	ghost   *simKV      // what watches are shown first, though it is not there
+	stale   *simKV      // what watches are shown first, though it is not there
 	replica *simReplica // one that has yet to catch up; nil: none
 	name    string
 	made    time.Duration // when it was created again; 0: never
 	seq     uint64
 	last    map[string]*simKV
 	pending map[string]bool // keys of which a write is under way among the replicas
+	// expired are the values that have expired while such a write was under way. The server
+	// proposes their markers behind it. TestAMarkerRemovesARenewal shows it of the real one.
+	expired map[string]*simKV
 	log     []*simKV
 	gone    bool // deleted, and not created again
 	history int
@@ -92,7 +96,7 @@ func newSimServer(s *sim) *simServer {
 }
 
 func newSimBucket(c jetstream.KeyValueConfig) *simBucket {
-	return &simBucket{name: c.Bucket, history: max(1, int(c.History)), marker: c.LimitMarkerTTL, last: make(map[string]*simKV), pending: make(map[string]bool)}
+	return &simBucket{name: c.Bucket, history: max(1, int(c.History)), marker: c.LimitMarkerTTL, last: make(map[string]*simKV), pending: make(map[string]bool), expired: make(map[string]*simKV)}
 }
 
 // slot is the slot that a consumer is for, whether or not it has one.
@@ -127,9 +131,14 @@ func (srv *simServer) propose(w *simWorker, e kvEffect, done func(kvInput)) {
 	case writes && !s.quiet && s.chance(s.faults.linger):
 		b.pending[e.key] = true
 		lost, plan, yielders := s.chance(0.3), w.lastPlan, w.yielders
-		s.at(s.now+s.between(0, 2*s.cfg.Lease.TTL), nil, func() {
+		s.at(s.now+s.between(0, cmp.Or(s.faults.lingerFor, 2*s.cfg.Lease.TTL)), nil, func() {
 			delete(b.pending, e.key)
+			expired := b.expired[e.key]
+			delete(b.expired, e.key)
 			if lost {
+				if expired != nil {
+					srv.expire(b, expired)
+				}
 				return
 			}
 			p, y := w.lastPlan, w.yielders
@@ -137,6 +146,9 @@ func (srv *simServer) propose(w *simWorker, e kvEffect, done func(kvInput)) {
 			out := srv.apply(w, e)
 			w.lastPlan, w.yielders = p, y
 			done(out)
+			if expired != nil && srv.up {
+				srv.mark(b, e.key, b.marker) // over what was just written
+			}
 		})
 	default:
 		done(srv.apply(w, e))
@@ -256,6 +268,10 @@ func (srv *simServer) expire(b *simBucket, kv *simKV) {
 		return
 	}
 	srv.s.logf("server: %s/%s expired", b.name, kv.key)
+	if b.pending[kv.key] {
+		b.expired[kv.key] = kv
+		return
+	}
 	srv.mark(b, kv.key, b.marker)
 }
 
@@ -353,8 +369,8 @@ func (wa *simWatch) request() {
 
 func (wa *simWatch) begin() {
 	wa.open = true
-	if wa.b.ghost != nil {
-		wa.push(wa.b.ghost)
+	if wa.b.stale != nil {
+		wa.push(wa.b.stale)
 	}
 	if wa.place(); wa.replica != nil {
 		for _, kv := range wa.replica.shown() {
@@ -431,7 +447,7 @@ func (srv *simServer) lose(b *simBucket) {
 		srv.s.check.mapLost, srv.lostMap = true, true
 	}
 	b.gone, b.replica = true, nil
-	b.last, b.log, b.pending = make(map[string]*simKV), nil, make(map[string]bool)
+	b.last, b.log, b.pending, b.expired = make(map[string]*simKV), nil, make(map[string]bool), make(map[string]*simKV)
 	for _, wa := range slices.Clone(b.watches) {
 		wa.open = false
 		wa.gen++ // what is on its way does not arrive
@@ -516,6 +532,8 @@ func (srv *simServer) start() {
 				srv.unmark(b, kv)
 			case srv.s.faults.forget > 0 && srv.s.chance(srv.s.faults.forget):
 				kv.expires = 0
+			case srv.s.faults.lateClock > 0:
+				srv.s.after(srv.s.between(0, srv.s.faults.lateClock), func() { srv.expire(b, kv) })
 			default:
 				srv.expire(b, kv)
 			}

@@ -225,7 +225,7 @@ func (s *sim) relayout(end time.Duration) {
 	}
 }
 
-// refine gives a run that has not begun so many slots at most.
+// refine bounds the number of slots of a run that has not begun.
 func (s *sim) refine(slots int) {
 	s.fine = slots
 	s.check = newSimChecker(s)
@@ -267,8 +267,8 @@ func (s *sim) simulate() *simViolation {
 	}
 	stormy := s.between(8*time.Second, 30*time.Second)
 	s.relayout(stormy)
-	if s.parking {
-		s.park(stormy)
+	if s.retry {
+		s.queueFailing(stormy)
 	}
 	if !s.broken.unweighed {
 		s.swingWeights(stormy)
@@ -287,7 +287,7 @@ func (s *sim) simulate() *simViolation {
 	}
 	s.after(time.Second, func() { s.publish(stormy) })
 	s.after(s.between(0, 6*time.Second), func() { s.disturb(stormy, s.between(200*time.Millisecond, 4*time.Second)) })
-	s.operatePins(stormy)
+	s.operateOverrides(stormy)
 	s.run(stormy, nil)
 	s.calm()
 	// Those that leave yet, or whose leases have yet to expire, change the map
@@ -300,7 +300,7 @@ func (s *sim) simulate() *simViolation {
 	s.run(stormy+simCalm, s.check.atRest)
 	if s.check.violation == nil && !s.check.atRest() {
 		if s.check.quiet() {
-			s.check.fail("pins", "%v after the last fault %s", simCalm, s.check.unkeptPin())
+			s.check.fail("overrides", "%v after the last fault %s", simCalm, s.check.unkeptOverride())
 			return s.check.violation
 		}
 		s.check.fail("liveness", "not at rest %v after the last fault: %s", simCalm, s.check.whyNotAtRest())
@@ -309,9 +309,9 @@ func (s *sim) simulate() *simViolation {
 }
 
 // story runs a seed again and returns its last steps.
-func story(seed uint64, parking bool, broken simBreakage, most int) string {
+func story(seed uint64, retry bool, broken simBreakage, most int) string {
 	s := newSim(seed, true)
-	s.parking, s.broken = parking, broken
+	s.retry, s.broken = retry, broken
 	s.simulate()
 	return s.lastSteps(most)
 }
@@ -322,14 +322,14 @@ func (s *sim) lastSteps(most int) string {
 
 func TestSimulation(t *testing.T) { simulateSeeds(t, false, "plain") }
 
-// TestSimulationWithParking has failing messages parked in half of the runs. They
+// TestSimulationWithRetryQueue has failing messages queued in half of the runs. They
 // are other runs than TestSimulation's, by the same seeds.
-func TestSimulationWithParking(t *testing.T) { simulateSeeds(t, true, "parking") }
+func TestSimulationWithRetryQueue(t *testing.T) { simulateSeeds(t, true, "retry") }
 
-func simulateSeeds(t *testing.T, parking bool, traces string) {
+func simulateSeeds(t *testing.T, retry bool, traces string) {
 	if *simSeed != 0 {
 		s := newSim(*simSeed, true)
-		s.parking = parking
+		s.retry = retry
 		v := s.simulate()
 		t.Log("\n" + strings.Join(s.trace, "\n"))
 		if v != nil {
@@ -337,7 +337,7 @@ func simulateSeeds(t *testing.T, parking bool, traces string) {
 		}
 		return
 	}
-	type tally struct{ steps, messages, parked, plans, tuned, layouts int }
+	type tally struct{ steps, messages, queued, plans, tuned, layouts int }
 	var (
 		next  atomic.Uint64
 		bad   atomic.Int32
@@ -356,20 +356,20 @@ func simulateSeeds(t *testing.T, parking bool, traces string) {
 					return
 				}
 				s := newSim(seed, false)
-				s.parking = parking
+				s.retry = retry
 				if v := s.simulate(); v != nil {
 					bad.Add(1)
-					t.Errorf("seed %d: %s: %s\nits last steps:\n%s", seed, v.name, v.text, story(seed, parking, simBreakage{}, simTold))
+					t.Errorf("seed %d: %s: %s\nits last steps:\n%s", seed, v.name, v.text, story(seed, retry, simBreakage{}, simTold))
 				}
 				mu.Lock()
 				frozen.got[seed] = s.hash
-				total = tally{total.steps + s.steps, total.messages + s.check.total, total.parked + s.check.parked, total.plans + s.check.redone, total.tuned + s.check.tuned, total.layouts + s.check.relaid}
+				total = tally{total.steps + s.steps, total.messages + s.check.total, total.queued + s.check.queued, total.plans + s.check.redone, total.tuned + s.check.tuned, total.layouts + s.check.relaid}
 				mu.Unlock()
 			}
 		})
 	}
 	wg.Wait()
 	frozen.compare(t)
-	t.Logf("%d seeds: %d events, %d messages (%d were parked), %d plans, %d of them of another number of slots, %d for weights alone",
-		*simSeeds, total.steps, total.messages, total.parked, total.plans+total.layouts, total.layouts, total.tuned)
+	t.Logf("%d seeds: %d events, %d messages (%d were queued), %d plans, %d of them of another number of slots, %d for weights alone",
+		*simSeeds, total.steps, total.messages, total.queued, total.plans+total.layouts, total.layouts, total.tuned)
 }

@@ -296,6 +296,7 @@ func (w *simWorker) execute(e effect) {
 		w.deliver(closeInput{})
 		w.exitWhenDone()
 	case emitEffect:
+		s.goneWhileValid(w, e.event)
 		if s.observe != nil {
 			s.observe(w, e.event)
 		}
@@ -501,13 +502,13 @@ func (w *simWorker) mapBucketChanged(kv *simKV) {
 		var v wantedValue
 		_ = json.Unmarshal(kv.value, &v)
 		w.step(wantedInput{v.Slots, kv.rev})
-	case kv.key == pinsKey:
-		pins, err := decodePins(kv.value)
+	case kv.key == overridesKey:
+		overrides, err := decodeOverrides(kv.value)
 		if err != nil {
 			w.s.check.fail("map-valid", "revision %d: %v", kv.rev, err)
 			return
 		}
-		w.step(pinsInput{pins, kv.rev})
+		w.step(overridesInput{overrides, kv.rev})
 	case kv.key == AssignmentKey && !kv.deleted:
 		a, err := DecodeAssignment(w.reads(kv.value))
 		if err != nil && !w.s.faults.hostile && !w.previous {

@@ -93,7 +93,7 @@ func (k *slotRetry) advance() {
 		k.ask(askCount{}, func(a answer) {
 			if k.booked(a.err) {
 				q.looked(k.now, a.counts)
-				k.lookAt = k.now.Add(recountAfter * k.cfg.ghostCheck)
+				k.lookAt = k.now.Add(recountAfter * k.cfg.stalePinCheck)
 			}
 		})
 	}

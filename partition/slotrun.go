@@ -56,7 +56,7 @@ const (
 // start has the slot pulled for.
 func (r *slotRun) start() {
 	r.stage = runPulling
-	r.pull.quietAt = r.now.Add(r.cfg.ghostCheck)
+	r.pull.quietAt = r.now.Add(r.cfg.stalePinCheck)
 	if !r.releasing {
 		r.pull.fetch()
 	}
@@ -103,7 +103,7 @@ func (r *slotRun) idle() bool {
 		return true
 	case len(r.pull.box) > 0: // the slot is not silent: what came goes before any look
 	case !now.Before(p.quietAt):
-		p.quietAt = now.Add(r.cfg.ghostCheck)
+		p.quietAt = now.Add(r.cfg.stalePinCheck)
 		r.pull.lookAtSilence()
 		return true
 	default:

@@ -14,8 +14,8 @@ import (
 	"github.com/muster-dev/muster/partition/report"
 )
 
-// This file tells who stands by. A standby has no stable ID, so no bucket names
-// it: whoever wants to know asks all of them at once.
+// This file lists the standbys. A standby has no stable ID, so no bucket names it:
+// a worker or tool that wants the list asks all of them at once.
 
 // standbyAnswers is how long answers of standbys are waited for: nobody knows
 // how many there are.

@@ -32,7 +32,7 @@ func TestMoreWorkersThanSlots(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(Config{Name: "w", Stream: "s", Subject: "s.*", Slots: 1}.resolve(), "instance")
 			m.now = time.Now()
-			m.stage, m.lease.valid, m.self, m.cur = stageMember, true, self, tt.a
+			m.stage, m.lease.valid, m.self, m.cur = stageJoined, true, self, tt.a
 			m.leaderLease.held, m.leader, m.leaderLease.start, m.election.seenAt = tt.leads, tt.leader, m.now, m.now
 			if got := m.deriveState(); got != tt.want {
 				t.Errorf("it is %s, want %s", got, tt.want)

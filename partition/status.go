@@ -17,7 +17,7 @@ type Status struct {
 	Version      uint64 // of the assignment map, 0 before the first
 	Slots        []int  // that it pulls for
 	SlotsOf      int    // in how many the keys are divided, 0 before the first map
-	Yielding     bool   // gives its slots away and takes none
+	Draining     bool   // gives its slots away and takes none
 	Standby      bool   // as many as are wanted have a stable ID; it waits for one
 	TrustedUntil time.Time
 	LeaseRenewed time.Time // when the last renewal of its lease that succeeded was begun; zero without a lease
@@ -38,7 +38,7 @@ func statusOf(m *machine) *Status {
 		Leading:       m.leaderLease.held,
 		Leader:        m.leader.ID,
 		Standby:       m.identity.standby,
-		Yielding:      m.membership.draining(),
+		Draining:      m.membership.draining(),
 		ActiveWorkers: len(m.lead.roster.peers),
 	}
 
@@ -48,7 +48,7 @@ func statusOf(m *machine) *Status {
 	if m.lease.valid {
 		s.TrustedUntil = m.membership.leaseEnds()
 	}
-	if m.stage == stageMember || m.stage == stageLeaving {
+	if m.stage == stageJoined || m.stage == stageLeaving {
 		s.LeaseRenewed = m.lease.renewed
 	}
 	s.RefusedSince, s.Refused, s.refused = m.refusals.since, m.refusals.why, m.refusals.refused

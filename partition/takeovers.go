@@ -62,7 +62,7 @@ func (t *takeovers) oldReleased(s int) bool {
 	return owner == (Member{}) || t.resharding.hasGiven(s, t.cur.Former.Version) || t.roster.gone(owner)
 }
 
-// takeable reports whether the keys of a slot are nobody's by the old generation.
+// takeable reports whether the keys of a slot have no owner by the old generation any more.
 func (t *takeovers) takeable(s int) bool {
 	if t.cur.Former == nil {
 		return true

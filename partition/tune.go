@@ -73,7 +73,7 @@ func (u *tuning) balance() (plan.Problem, []int32) {
 	p := plan.Problem{Slots: u.cur.Slots, Weights: u.weights.of(u.cur.Slots)}
 	for _, w := range u.cur.Workers {
 		lease := u.roster.peers[w.ID].lease
-		p.Workers = append(p.Workers, plan.Worker{ID: w.ID, Weight: lease.Weight, Zone: lease.Zone, Draining: lease.Leaving || lease.Yielding})
+		p.Workers = append(p.Workers, plan.Worker{ID: w.ID, Weight: lease.Weight, Zone: lease.Zone, Draining: lease.Leaving || lease.Draining})
 	}
 	return p, u.cur.Owner
 }

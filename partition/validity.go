@@ -53,6 +53,18 @@ func (v *leaseValidity) end(c *Config) time.Time {
 	return end
 }
 
+// ranOut reports whether the last renewal has been too long ago for the lease to be valid.
+//
+// The servers end a lease that has run out by a marker, which removes what the lease's key has
+// at that time. With replicas, a renewal that is not carried out yet when they propose the
+// marker comes before it: they acknowledge the renewal, and then the marker removes it. The
+// leader sees the marker alone. So a renewal that is acknowledged after the lease has run out
+// proves nothing. The next one does: it expects the revision of the one before, and fails if
+// that was removed.
+func (v *leaseValidity) ranOut(now time.Time, c *Config) bool {
+	return !now.Before(v.renewed.Add(c.Lease.TTL - c.Lease.Margin))
+}
+
 // discount has a renewal that began before now not make the lease valid again.
 func (v *leaseValidity) discount(now time.Time) { v.ended = now }
 

@@ -73,7 +73,7 @@ func TestLeaseValidity(t *testing.T) {
 			t.Error("certain after a short gap soon after a long one")
 		}
 		if v.uncertain(at(17400)) {
-			t.Error("uncertain for ever")
+			t.Error("uncertain permanently")
 		}
 	})
 }

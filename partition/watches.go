@@ -204,9 +204,9 @@ func (w *watches) mapBucketChanged(e jetstream.KeyValueEntry) {
 		if v, ok := readRecord(w, e, recordWanted, decodeWanted); ok {
 			w.post(wantedInput{v.Slots, e.Revision()})
 		}
-	case pinsKey:
-		if pins, ok := readRecord(w, e, recordPins, decodePins); ok {
-			w.post(pinsInput{pins: pins, rev: e.Revision()})
+	case overridesKey:
+		if overrides, ok := readRecord(w, e, recordOverrides, decodeOverrides); ok {
+			w.post(overridesInput{overrides: overrides, rev: e.Revision()})
 		}
 	}
 }

@@ -198,8 +198,8 @@ func watermarksHold(t *testing.T, seed uint64) {
 	}
 }
 
-// TestQueuedMessagesAreBounded: a worker remembers so many copies in the retry queue. With
-// more than that it takes no message for settled without looking for a copy.
+// TestQueuedMessagesAreBounded: a worker remembers a bounded number of copies in the retry queue. With
+// more it takes no message for settled without looking for a copy.
 func TestQueuedMessagesAreBounded(t *testing.T) {
 	t.Parallel()
 	var w watermarks

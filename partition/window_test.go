@@ -11,7 +11,7 @@ func TestStabilizationWindow(t *testing.T) {
 	start := time.Unix(1000, 0)
 	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
 
-	t.Run("each newcomer extends it by its whole length", func(t *testing.T) {
+	t.Run("each joining worker extends it by its whole length", func(t *testing.T) {
 		t.Parallel()
 		var w stabilizationWindow
 		if length, opened := w.extend(start, false, cfg); length != 10*time.Second || !opened {
@@ -52,18 +52,18 @@ func TestStabilizationWindow(t *testing.T) {
 			t.Errorf("nobody is new: %q", why)
 		}
 	})
-	t.Run("its newcomers are planned for once", func(t *testing.T) {
+	t.Run("its joining workers are planned for once", func(t *testing.T) {
 		t.Parallel()
 		var w stabilizationWindow
 		w.extend(start, false, cfg)
 		w.close(at(10), 1)
 		if w.open() || !w.take() || w.take() {
-			t.Error("want it closed, and its newcomers taken once")
+			t.Error("want it closed, and its joining workers taken once")
 		}
 		w.extend(start, false, cfg)
 		w.close(at(1), 0)
 		if w.take() {
-			t.Error("without newcomers there is nothing to plan for")
+			t.Error("without joining workers there is nothing to plan for")
 		}
 	})
 }

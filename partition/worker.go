@@ -82,7 +82,7 @@ func (w *Worker) Status() Status { return *w.status.Load() }
 // may be called while Run works.
 func (w *Worker) queueStatus() queueStatus {
 	if p := w.pulling.Load(); p != nil {
-		return p.parked()
+		return p.queueStatus()
 	}
 	return queueStatus{}
 }
@@ -91,7 +91,7 @@ func (w *Worker) queueStatus() queueStatus {
 var ErrRunTwice = errors.New("it was run before: a worker runs once, make another with New")
 
 // Run joins the group, takes its share of the keys and works until ctx ends;
-// then it hands over what it has, waits for the handlers that run, and returns
+// then it hands off what it has, waits for the handlers that run, and returns
 // nil. Leaving takes at most Config.Rebalance.LeaveTimeout. It makes what Provision makes
 // if nobody has. A worker runs once: the second call returns ErrRunTwice.
 //
@@ -257,7 +257,7 @@ func (w *Worker) Metrics() Metrics {
 		Slots:         Slots{s.SlotsOf, slices.Clone(s.Slots)},
 		ActiveWorkers: s.ActiveWorkers,
 		Standby:       s.Standby,
-		Draining:      s.Yielding,
+		Draining:      s.Draining,
 		WritesRefused: since(s.refused, now),
 	}
 	if p := w.pending.get(); p != nil {
@@ -267,7 +267,7 @@ func (w *Worker) Metrics() Metrics {
 
 	queue := w.queueStatus()
 	m.Retry = RetryMetrics{Messages: queue.Messages, Keys: queue.Keys, Oldest: since(queue.Oldest, now)}
-	m.Counters.Queued, m.Counters.Retried, m.Counters.DeadLettered = queue.Parked, queue.Retries, queue.Abandoned
+	m.Counters.Queued, m.Counters.Retried, m.Counters.DeadLettered = queue.Queued, queue.Retries, queue.Abandoned
 	return m
 }
 

@@ -7,19 +7,6 @@ import (
 	"time"
 )
 
-// message names one message: the n-th, from 0, of a key.
-type message struct{ key, n int }
-
-// run is one call of the handler.
-type run struct {
-	message
-	worker     int
-	unit       int       // that moves as a whole: a slot, a partition or a key
-	arrived    time.Time // when the broker stored the message
-	start, end time.Time // end is zero while it goes on
-	done       bool      // it was processed to its end; else it was given up then
-}
-
 // Findings are what a comparison of all published messages with all runs gives.
 type Findings struct {
 	Published  int `json:"published"`
@@ -130,6 +117,28 @@ func pauses(runs []run, since time.Time) []time.Duration {
 		}
 	}
 	return out
+}
+
+// takeovers returns, for each unit that a crashed worker had, how long after the crash
+// another began its first message, or after the arrival of that message if it came later.
+func takeovers(runs []run, crash time.Time, crashed func(worker int) bool) (took []time.Duration) {
+	byUnit := map[int][]run{}
+	for _, r := range runs {
+		byUnit[r.unit] = append(byUnit[r.unit], r)
+	}
+	for _, rs := range byUnit {
+		slices.SortFunc(rs, func(a, b run) int { return a.start.Compare(b.start) })
+		next := slices.IndexFunc(rs, func(r run) bool { return r.start.After(crash) })
+		if next <= 0 || !crashed(rs[next-1].worker) {
+			continue
+		}
+		from := crash
+		if rs[next].arrived.After(from) {
+			from = rs[next].arrived
+		}
+		took = append(took, rs[next].start.Sub(from))
+	}
+	return took
 }
 
 // Spread is a distribution of durations.

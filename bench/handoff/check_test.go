@@ -64,3 +64,42 @@ func TestThePauseIsFromTheLaterOfCompletionAndArrival(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
+
+func TestATakeoverIsFromTheLaterOfCrashAndArrival(t *testing.T) {
+	crash := at(0, 0, 0, 10, 0).start
+	crashed := func(worker int) bool { return worker == 0 }
+	late := at(1, 2, 1, 60, 70)
+	late.arrived = at(0, 0, 0, 55, 0).start
+	waiting := at(1, 1, 1, 40, 50)
+	waiting.arrived = at(0, 0, 0, 2, 0).start
+	runs := []run{
+		at(0, 1, 0, 1, 5), waiting, // has waited since before the crash
+		at(0, 2, 0, 1, 5), late, // came after it
+		at(1, 3, 0, 1, 5), at(2, 3, 1, 20, 30), // was not the crashed worker's any more
+		at(0, 4, 0, 1, 5), // was not taken over, as nothing came
+	}
+	got := spread(takeovers(runs, crash, crashed))
+	want := Spread{N: 2, P50: 5 * time.Millisecond, P99: 30 * time.Millisecond, Max: 30 * time.Millisecond}
+	if got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+func TestACrashedWorkerEndsNothing(t *testing.T) {
+	l := newLedger()
+	first, second := message{1, 0}, message{1, 1}
+	l.publishes(first, second)
+	l.report(run{message: first, worker: 3, end: time.Now(), done: true})
+	l.crash(3)
+	l.report(run{message: second, worker: 3, end: time.Now(), done: true})
+	if err := l.handle(t.Context(), 3, 0, second.encode(), time.Now()); err == nil {
+		t.Error("a crashed worker handles a message")
+	}
+	left, err := l.settled(t.Context(), 10*time.Millisecond)
+	if left != 1 || err != nil {
+		t.Errorf("%d messages are left (%v)", left, err)
+	}
+	if _, runs := l.record(); len(runs) != 1 {
+		t.Errorf("its runs are %+v", runs)
+	}
+}

@@ -12,8 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kfake"
-
 	"github.com/muster-dev/muster/broker"
 )
 
@@ -21,11 +19,10 @@ import (
 // says which.
 const childVariable = "HANDOFF_BROKER"
 
-// order is what a child is to be: a NATS server or the fake of Kafka.
+// order is the NATS server that a child is to be.
 type order struct {
-	NATS       *broker.Options `json:"nats,omitempty"`
-	Sync       string          `json:"sync,omitempty"` // of the NATS server, always, default or an interval, as broker.Sync reads it
-	Partitions int             `json:"partitions,omitempty"`
+	NATS broker.Options `json:"nats"`
+	Sync string         `json:"sync,omitempty"` // always, default or an interval, as broker.Sync reads it
 }
 
 // ServeIfChild must be called at the beginning of a program that measures: in
@@ -48,64 +45,82 @@ func serve(text string) error {
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
 		return fmt.Errorf("reading %s: %w", childVariable, err)
 	}
-	var address string
-	if o.NATS != nil {
-		if o.Sync != "" {
-			if err := o.NATS.Sync.Set(o.Sync); err != nil {
-				return err
-			}
-		}
-		s, err := broker.Start(*o.NATS)
-		if err != nil {
+	if o.Sync != "" {
+		if err := o.NATS.Sync.Set(o.Sync); err != nil {
 			return err
 		}
-		defer s.Stop()
-		address = s.URL()
-	} else {
-		c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(int32(o.Partitions), topic))
-		if err != nil {
-			return fmt.Errorf("starting the fake of Kafka: %w", err)
-		}
-		defer c.Close()
-		address = c.ListenAddrs()[0]
 	}
-	fmt.Println(address)
+	s, err := broker.Start(o.NATS)
+	if err != nil {
+		return err
+	}
+	defer s.Stop()
+	fmt.Println(s.URL())
 	// The parent's end is the child's: its pipe is closed, however it ends.
-	_, err := io.Copy(io.Discard, os.Stdin)
+	_, err = io.Copy(io.Discard, os.Stdin)
 	return err
 }
 
-// child is a broker in a process of its own.
+// server is a broker, or clients, in a process of its own.
+type server interface {
+	pid() int
+	stop()
+}
+
+// servers are those of one contender.
+type servers []server
+
+func (all servers) stop() {
+	for _, s := range all {
+		s.stop()
+	}
+}
+
+// cpu returns the CPU time that they have used so far.
+func (all servers) cpu() (time.Duration, error) {
+	var sum time.Duration
+	for _, s := range all {
+		d, err := processCPU(s.pid())
+		if err != nil {
+			return 0, err
+		}
+		sum += d
+	}
+	return sum, nil
+}
+
+// child is a NATS server in a process of its own.
 type child struct {
-	cmd     *exec.Cmd
-	stdin   io.Closer
-	address string
+	cmd   *exec.Cmd
+	stdin io.Closer
 }
 
 // startChildren starts brokers at once, since those of a cluster wait for each
 // other. They are killed when ctx ends.
-func startChildren(ctx context.Context, orders []order) ([]*child, error) {
+func startChildren(ctx context.Context, orders []order) (servers, error) {
 	type outcome struct {
-		at  int
 		c   *child
 		err error
 	}
 	done := make(chan outcome)
-	for i, o := range orders {
+	for _, o := range orders {
 		go func() {
 			c, err := startChild(ctx, o)
-			done <- outcome{i, c, err}
+			done <- outcome{c, err}
 		}()
 	}
-	all := make([]*child, len(orders))
+	var all servers
 	var errs []error
 	for range orders {
 		o := <-done
-		all[o.at] = o.c
-		errs = append(errs, o.err)
+		if o.err != nil {
+			errs = append(errs, o.err)
+			continue
+		}
+		all = append(all, o.c)
 	}
 	if err := errors.Join(errs...); err != nil {
-		stopChildren(all)
+		all.stop()
 		return nil, err
 	}
 	return all, nil
@@ -136,42 +151,21 @@ func startChild(ctx context.Context, o order) (*child, error) {
 		return nil, fmt.Errorf("starting a broker: %w", err)
 	}
 	c := &child{cmd: cmd, stdin: in}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		c.stop()
 		return nil, fmt.Errorf("starting a broker: it ended with %v: %s", cmd.ProcessState, complaint.String())
 	}
-	c.address = strings.TrimSpace(line)
 	return c, nil
 }
 
 // stopTime is how long a broker may take to close its files.
 const stopTime = 10 * time.Second
 
+func (c *child) pid() int { return c.cmd.Process.Pid }
+
 func (c *child) stop() {
 	_ = c.stdin.Close()
 	t := time.AfterFunc(stopTime, func() { _ = c.cmd.Process.Kill() })
 	defer t.Stop()
 	_ = c.cmd.Wait()
-}
-
-func stopChildren(all []*child) {
-	for _, c := range all {
-		if c != nil {
-			c.stop()
-		}
-	}
-}
-
-// childrenCPU returns the CPU time that brokers have used so far.
-func childrenCPU(all []*child) (time.Duration, error) {
-	var sum time.Duration
-	for _, c := range all {
-		d, err := processCPU(c.cmd.Process.Pid)
-		if err != nil {
-			return 0, err
-		}
-		sum += d
-	}
-	return sum, nil
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/muster-dev/muster/internal/component"
 )
 
 func TestMain(m *testing.M) {
@@ -12,60 +14,76 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestMovesLoseNothing moves keys with every contender that is made to, and holds
-// it to that; what the others lose is told.
+// TestMovesLoseNothing moves keys with every contender on NATS that is made to, has workers
+// crash, and holds it to that; what the others lose is told.
 func TestMovesLoseNothing(t *testing.T) {
-	load := Load{Rate: 100, Press: 150, Work: 10 * time.Millisecond, WorkSpread: 20 * time.Millisecond, Backlog: 600, Quiet: ackWait + 2*time.Second}
-	// Who is held to lose nothing is waited for, as long as the machine may stand
-	// still.
-	patient := load
-	patient.Quiet = time.Minute
-	joining := Case{Keys: 96, Slots: 24, Before: 2, After: 3}
-	leaving := Case{Keys: 96, Slots: 24, Before: 3, After: 2}
-	var turns []Turn
 	for _, c := range Contenders() {
-		if c.Replicas > 1 {
-			continue
-		}
-		own := patient
-		if strings.HasPrefix(c.Name, "filters") || c.Name == "recreated, as pcgroups" {
-			own = load
-		}
-		turns = append(turns, Turn{Case: joining, Contenders: []Contender{c}, Repetitions: 1, Load: own})
-		if c.Name == "muster" {
-			turns = append(turns, Turn{Case: leaving, Contenders: []Contender{c}, Repetitions: 1, Load: own})
+		if c.in(1, defaultSync) && c.kafka == nil {
+			t.Run(c.Name, func(t *testing.T) { movesLoseNothing(t, c) })
 		}
 	}
+}
+
+// TestMovesOnKafkaLoseNothing does the same on a real broker, if one can be had, with the protocol
+// of KIP-848.
+func TestMovesOnKafkaLoseNothing(t *testing.T) {
+	component.Kafka().Fetch(t)
+	for _, c := range Contenders() {
+		if c.in(1, defaultSync) && c.kafka != nil && c.kafka.next && !c.slow() {
+			t.Run(c.Name, func(t *testing.T) { movesLoseNothing(t, c) })
+		}
+	}
+}
+
+func movesLoseNothing(t *testing.T, c Contender) {
+	load := Load{Rate: 100, Press: 150, Work: 10 * time.Millisecond, WorkSpread: 20 * time.Millisecond, Backlog: 600, Crash: true, Quiet: ackWait + 2*time.Second}
+	mayLose := strings.HasPrefix(c.Name, "filters") || c.Name == "recreated, as pcgroups"
+	if !mayLose {
+		load.Quiet = time.Minute // as long as the machine may stand still
+	}
+	joining := Case{Keys: 96, Slots: 24, Before: 2, After: 3}
+	turns := []Turn{{Case: joining, Contenders: []Contender{c}, Repetitions: 1, Load: load}}
+	if c.Name == "muster" {
+		leaving := Case{Keys: 96, Slots: 24, Before: 3, After: 2}
+		turns = append(turns, Turn{Case: leaving, Contenders: []Contender{c}, Repetitions: 1, Load: load})
+	}
 	results, err := Measure(t.Context(), turns, func(r Result, x Run) {
-		t.Logf("%s, %d to %d workers: %+v", r.Contender, r.Before, r.After, x)
+		t.Logf("%d to %d workers: %+v", r.Before, r.After, x)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range results {
-		f, x := r.Sum(), r.Runs[0]
-		if f.Published < 3*r.Keys {
-			t.Errorf("%s: %d messages were published for %d keys", r.Contender, f.Published, r.Keys)
-		}
-		if x.Forced == 0 {
-			t.Errorf("%s: no message was forced onto a key that moved", r.Contender)
-		}
-		if x.Pause.N == 0 {
-			t.Errorf("%s: nothing has moved", r.Contender)
-		}
-		switch r.Contender {
-		case "muster", "muster, half the slots", "muster, 4 shards", "muster, 8 shards":
-			if f.Lost+f.Concurrent+f.OutOfOrder+x.Stuck > 0 {
-				t.Errorf("%s, %d to %d workers: %d lost, %d concurrent, %d out of order, %d stuck", r.Contender, r.Before, r.After, f.Lost, f.Concurrent, f.OutOfOrder, x.Stuck)
-			}
-		case "recreated, drained first", "franz-go, fake Kafka":
-			if f.Lost > 0 {
-				t.Errorf("%s: %d lost", r.Contender, f.Lost)
-			}
-		}
-		if r.Contender != "franz-go, fake Kafka" && (x.Drained == 0 || x.Took <= 0) {
-			t.Errorf("%s: nothing was drained: %+v", r.Contender, x)
-		}
+		checkMoves(t, c, r, mayLose)
+	}
+}
+
+func checkMoves(t *testing.T, c Contender, r Result, mayLose bool) {
+	t.Helper()
+	f, x := r.Sum(), r.Runs[0]
+	if f.Lost > 0 && !mayLose {
+		t.Errorf("%d messages are lost", f.Lost)
+	}
+	if f.Published < r.Load.Backlog {
+		t.Errorf("%d messages were published", f.Published)
+	}
+	if x.Drained == 0 || x.Took <= 0 || x.Filled <= 0 {
+		t.Errorf("nothing was drained: %+v", x)
+	}
+	if c.static {
+		return
+	}
+	if x.Forced == 0 {
+		t.Error("no message was forced onto a key that moved")
+	}
+	if x.Pause.N == 0 {
+		t.Error("nothing has moved")
+	}
+	if strings.HasPrefix(c.Name, "muster") && f.Concurrent+f.OutOfOrder > 0 {
+		t.Errorf("%d messages are concurrent, %d out of order", f.Concurrent, f.OutOfOrder)
+	}
+	if ours := strings.HasPrefix(c.Name, "muster"); (ours || c.kafka != nil) && x.Takeover.N == 0 {
+		t.Error("nothing was taken over")
 	}
 }
 

@@ -7,20 +7,86 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/muster-dev/muster/internal/component"
 )
 
-// topic is the one topic of the fake of Kafka.
-const topic = "dc"
+const (
+	kafkaTopic    = "dc"
+	consumerGroup = "bench"
+)
 
-// kafkaGroup is a consumer group of franz-go clients with the cooperative sticky
-// balancer and its defaults, each working on its partitions beside each other,
-// ending what it has begun and committing before it gives a partition up.
+// Timers of fast groups. Workers of Muster are probed as often, and their leases end after as
+// long; a shorter session of classic groups is what brokers reject by default.
+const (
+	fastHeartbeat = 100 * time.Millisecond
+	fastSession   = 6 * time.Second
+)
+
+// kafkaSetting is how a broker and the members of a group are set, beyond their defaults.
+type kafkaSetting struct {
+	next      bool          // the broker assigns, by KIP-848; else members do, cooperatively
+	heartbeat time.Duration // 0 for the defaults: 3 s, and 5 s by KIP-848
+	session   time.Duration // 0 for the default: 45 s
+	flush     bool          // the broker syncs each batch before it acknowledges it
+}
+
+// fast returns the setting with short timers.
+func (k kafkaSetting) fast() *kafkaSetting {
+	k.heartbeat, k.session = fastHeartbeat, fastSession
+	return &k
+}
+
+func (k kafkaSetting) sessionTimeout() time.Duration {
+	if k.session == 0 {
+		return 45 * time.Second
+	}
+	return k.session
+}
+
+// broker returns the settings of the broker. By KIP-848 it rules heartbeats and sessions, and
+// collects changes for a second before it assigns.
+func (k kafkaSetting) broker() []string {
+	settings := []string{"group.initial.rebalance.delay.ms=0"}
+	if k.flush {
+		settings = append(settings, "log.flush.interval.messages=1")
+	}
+	if k.next && k.heartbeat > 0 {
+		settings = append(settings,
+			fmt.Sprintf("group.consumer.min.heartbeat.interval.ms=%d", k.heartbeat.Milliseconds()),
+			fmt.Sprintf("group.consumer.heartbeat.interval.ms=%d", k.heartbeat.Milliseconds()),
+			fmt.Sprintf("group.consumer.min.session.timeout.ms=%d", k.session.Milliseconds()),
+			fmt.Sprintf("group.consumer.session.timeout.ms=%d", k.session.Milliseconds()),
+			"group.consumer.assignment.interval.ms=0")
+	}
+	return settings
+}
+
+// serve starts a broker.
+func (k kafkaSetting) serve(ctx context.Context) (servers, string, error) {
+	s, err := component.Kafka(k.broker()...).Launch(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	return servers{kafkaServer{s}}, s.Addr, nil
+}
+
+type kafkaServer struct{ *component.Server }
+
+func (s kafkaServer) pid() int { return s.Pid() }
+func (s kafkaServer) stop()    { s.Close(stopTime) }
+
+// kafkaGroup is what groups on Kafka have in common: a topic, producers of franz-go with their
+// defaults and what is known of keys and partitions.
 type kafkaGroup struct {
 	env
-	producer *kgo.Client
-	workers  []*kafkaWorker
+	producer *kgo.Client // of single messages, which it doesn't delay
+	filler   *kgo.Client // of many
 
 	mu      sync.Mutex
 	moving  func([]int)
@@ -28,17 +94,54 @@ type kafkaGroup struct {
 	located map[int]bool    // keys in keysOf
 }
 
-func startKafka(_ context.Context, e env) (group, error) {
+func newKafkaGroup(ctx context.Context, e env) (*kafkaGroup, error) {
 	g := &kafkaGroup{env: e, keysOf: map[int32][]int{}, located: map[int]bool{}}
+	options := []kgo.Opt{kgo.SeedBrokers(e.url), kgo.DefaultProduceTopic(kafkaTopic)}
 	var err error
-	if g.producer, err = kgo.NewClient(kgo.SeedBrokers(e.url), kgo.ProducerLinger(0)); err != nil {
-		return nil, fmt.Errorf("connecting to the fake of Kafka: %w", err)
+	if g.filler, err = kgo.NewClient(options...); err != nil {
+		return nil, fmt.Errorf("connecting to Kafka: %w", err)
+	}
+	if g.producer, err = kgo.NewClient(append(options, kgo.ProducerLinger(0))...); err != nil {
+		g.filler.Close()
+		return nil, fmt.Errorf("connecting to Kafka: %w", err)
+	}
+	if err := g.createTopic(ctx); err != nil {
+		g.close()
+		return nil, err
 	}
 	return g, nil
 }
 
+func (g *kafkaGroup) close() {
+	g.producer.Close()
+	g.filler.Close()
+}
+
+// createTopic makes the topic, whose messages have the time at which the broker stored them.
+func (g *kafkaGroup) createTopic(ctx context.Context) error {
+	stamp := "LogAppendTime"
+	request := kmsg.NewPtrCreateTopicsRequest()
+	request.TimeoutMillis = int32(settleTime.Milliseconds())
+	topic := kmsg.NewCreateTopicsRequestTopic()
+	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = kafkaTopic, int32(g.Slots), 1
+	topic.Configs = []kmsg.CreateTopicsRequestTopicConfig{{Name: "message.timestamp.type", Value: &stamp}}
+	request.Topics = append(request.Topics, topic)
+	response, err := request.RequestWith(ctx, g.producer)
+	if err == nil {
+		err = kerr.ErrorForCode(response.Topics[0].ErrorCode)
+	}
+	if err != nil {
+		return fmt.Errorf("making topic %s: %w", kafkaTopic, err)
+	}
+	return nil
+}
+
+func record(m message) *kgo.Record {
+	return &kgo.Record{Key: []byte(strconv.Itoa(m.key)), Value: m.encode()}
+}
+
 func (g *kafkaGroup) send(ctx context.Context, m message) error {
-	r, err := g.producer.ProduceSync(ctx, &kgo.Record{Topic: topic, Key: []byte(strconv.Itoa(m.key)), Value: m.encode()}).First()
+	r, err := g.producer.ProduceSync(ctx, record(m)).First()
 	if err != nil {
 		return err
 	}
@@ -51,40 +154,39 @@ func (g *kafkaGroup) send(ctx context.Context, m message) error {
 	return nil
 }
 
-// predicted names all keys: which ones move is decided by a member in the middle
-// of the change.
-func (g *kafkaGroup) predicted(int) ([]int, error) {
+func (g *kafkaGroup) fill(ctx context.Context, ms []message) error {
+	var mu sync.Mutex
+	var failed error
+	for _, m := range ms {
+		g.filler.Produce(ctx, record(m), func(_ *kgo.Record, err error) {
+			if err != nil {
+				mu.Lock()
+				failed = err
+				mu.Unlock()
+			}
+		})
+	}
+	err := g.filler.Flush(ctx)
+	mu.Lock()
+	defer mu.Unlock()
+	return errors.Join(err, failed)
+}
+
+// any returns all keys: which ones will move is decided by a member, or the broker, in the
+// middle of the change.
+func (g *kafkaGroup) any() []int {
 	keys := make([]int, g.Keys)
 	for i := range keys {
 		keys[i] = i
 	}
-	return keys, nil
+	return keys
 }
 
-func (g *kafkaGroup) change(ctx context.Context, n int, moving func([]int)) error {
+// tell sets who is told which keys are on their way.
+func (g *kafkaGroup) tell(moving func([]int)) {
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	g.moving = moving
-	g.mu.Unlock()
-	for len(g.workers) < n {
-		if err := g.add(); err != nil {
-			return err
-		}
-	}
-	leavers := g.workers[n:]
-	g.workers = g.workers[:n]
-	var gone sync.WaitGroup
-	for _, w := range leavers {
-		gone.Go(w.close)
-	}
-	gone.Wait()
-	return eventually(ctx, fmt.Sprintf("%d members have their share", n), func() bool {
-		least, most, all := g.Slots, 0, 0
-		for _, w := range g.workers {
-			own := w.count()
-			least, most, all = min(least, own), max(most, own), all+own
-		}
-		return all == g.Slots && most-least <= 1
-	})
 }
 
 // revoked tells which keys are on their way.
@@ -102,166 +204,20 @@ func (g *kafkaGroup) revoked(partitions []int32) {
 	}
 }
 
-func (g *kafkaGroup) stop() {
-	g.mu.Lock()
-	g.moving = nil
-	g.mu.Unlock()
-	var gone sync.WaitGroup
-	for _, w := range g.workers {
-		gone.Go(w.close)
-	}
-	gone.Wait()
-	g.producer.Close()
-}
-
-// kafkaWorker is one member.
-type kafkaWorker struct {
-	group  *kafkaGroup
-	number int
-	client *kgo.Client
-	stop   context.CancelFunc
-	polled sync.WaitGroup
-
-	mu    sync.Mutex
-	parts map[int32]*kafkaPartition
-}
-
-// kafkaPartition works on one partition, one record at a time.
-type kafkaPartition struct {
-	mu      sync.Mutex
-	more    chan struct{}
-	records []*kgo.Record
-	quit    chan struct{}
-	ended   chan struct{}
-}
-
-func (g *kafkaGroup) add() error {
-	w := &kafkaWorker{group: g, number: len(g.workers), parts: map[int32]*kafkaPartition{}}
-	var err error
-	w.client, err = kgo.NewClient(kgo.SeedBrokers(g.url), kgo.ConsumerGroup("bench"), kgo.ConsumeTopics(topic),
-		kgo.Balancers(kgo.CooperativeStickyBalancer()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		kgo.AutoCommitMarks(), kgo.BlockRebalanceOnPoll(),
-		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { w.assigned(m[topic]) }),
-		kgo.OnPartitionsRevoked(func(ctx context.Context, cl *kgo.Client, m map[string][]int32) {
-			w.group.revoked(m[topic])
-			w.lost(m[topic])
-			if err := cl.CommitMarkedOffsets(ctx); err != nil && ctx.Err() == nil {
-				g.ledger.fault(fmt.Errorf("committing offsets: %w", err))
-			}
-		}),
-		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { w.lost(m[topic]) }))
+// shared waits until n members have all partitions, and each its share.
+func (g *kafkaGroup) shared(ctx context.Context, n int, count func(worker int) int) error {
+	var counts []int
+	err := eventually(ctx, fmt.Sprintf("%d members have their share", n), func() bool {
+		counts = counts[:0]
+		all := 0
+		for i := range n {
+			counts = append(counts, count(i))
+			all += counts[i]
+		}
+		return all == g.Slots && slices.Max(counts)-slices.Min(counts) <= 1
+	})
 	if err != nil {
-		return fmt.Errorf("joining the consumer group: %w", err)
+		return fmt.Errorf("%w; they have %d", err, counts)
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	w.stop = stop
-	g.workers = append(g.workers, w)
-	w.polled.Go(func() { w.poll(ctx) })
 	return nil
-}
-
-func (w *kafkaWorker) poll(ctx context.Context) {
-	for {
-		fetches := w.client.PollFetches(ctx)
-		if fetches.IsClientClosed() || ctx.Err() != nil {
-			w.client.AllowRebalance()
-			return
-		}
-		fetches.EachError(func(_ string, _ int32, err error) {
-			if !errors.Is(err, context.Canceled) {
-				w.group.ledger.fault(fmt.Errorf("fetching: %w", err))
-			}
-		})
-		fetches.EachPartition(func(p kgo.FetchTopicPartition) {
-			w.mu.Lock()
-			part := w.parts[p.Partition]
-			w.mu.Unlock()
-			if part != nil {
-				part.put(p.Records)
-			}
-		})
-		w.client.AllowRebalance()
-	}
-}
-
-func (w *kafkaWorker) assigned(partitions []int32) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, n := range partitions {
-		p := &kafkaPartition{more: make(chan struct{}, 1), quit: make(chan struct{}), ended: make(chan struct{})}
-		w.parts[n] = p
-		go w.work(int(n), p)
-	}
-}
-
-// lost ends what is in work; what has not been begun is the next owner's.
-func (w *kafkaWorker) lost(partitions []int32) {
-	var ending []*kafkaPartition
-	w.mu.Lock()
-	for _, n := range partitions {
-		if p := w.parts[n]; p != nil {
-			close(p.quit)
-			ending = append(ending, p)
-			delete(w.parts, n)
-		}
-	}
-	w.mu.Unlock()
-	for _, p := range ending {
-		<-p.ended
-	}
-}
-
-func (w *kafkaWorker) work(n int, p *kafkaPartition) {
-	defer close(p.ended)
-	for {
-		select {
-		case <-p.quit:
-			return
-		case <-p.more:
-		}
-		for r := p.next(); r != nil; r = p.next() {
-			select {
-			case <-p.quit:
-				return
-			default:
-			}
-			if w.group.ledger.handle(context.Background(), w.number, n, r.Value, r.Timestamp) == nil {
-				w.client.MarkCommitRecords(r)
-			}
-		}
-	}
-}
-
-func (p *kafkaPartition) put(records []*kgo.Record) {
-	p.mu.Lock()
-	p.records = append(p.records, records...)
-	p.mu.Unlock()
-	select {
-	case p.more <- struct{}{}:
-	default:
-	}
-}
-
-func (p *kafkaPartition) next() *kgo.Record {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.records) == 0 {
-		return nil
-	}
-	r := p.records[0]
-	p.records = p.records[1:]
-	return r
-}
-
-func (w *kafkaWorker) count() int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.parts)
-}
-
-// close leaves the group, which gives up what it has.
-func (w *kafkaWorker) close() {
-	w.stop()
-	w.polled.Wait()
-	w.client.CloseAllowingRebalance()
 }

@@ -68,7 +68,7 @@ type mappedWorker struct {
 }
 
 func (g *mappedGroup) open(ctx context.Context, cfg jetstream.StreamConfig) (err error) {
-	if g.natsSender, err = newNATSSender(g.url); err != nil {
+	if g.natsSender, err = newNATSSender(g.url, subjectOf); err != nil {
 		return err
 	}
 	if g.nc, err = access.Connect(g.url, "bench"); err != nil {

@@ -19,25 +19,30 @@ type Load struct {
 	// Work is how long a handler takes at least, and up to WorkSpread more.
 	Work       time.Duration `json:"work_ns"`
 	WorkSpread time.Duration `json:"work_spread_ns"`
-	// Backlog is how many messages are drained at the end by handlers that take
-	// no time.
+	// Backlog is how many messages are published at once and then drained by handlers that
+	// take no time; 0 for none.
 	Backlog int `json:"backlog"`
+	// Crash has a ninth of the workers crash in the end.
+	Crash bool `json:"crash"`
 	// Quiet is how long nothing may come before what is left counts as lost. It
 	// must be longer than the broker waits for an acknowledgement.
 	Quiet time.Duration `json:"quiet_ns"`
 }
 
-// Run is one measurement of one contender.
+// Run is one measurement of one contender. What a contender doesn't do is 0: raw JetStream
+// moves nothing, and the models of other libraries have no worker that fails.
 type Run struct {
 	Findings
-	Forced int    `json:"forced"` // keys that got a message the moment that their move was known
-	Pause  Spread `json:"pause"`
+	Forced   int           `json:"forced"` // keys that got a message the moment that their move was known
+	Pause    Spread        `json:"pause"`
+	Started  time.Duration `json:"started_ns"` // until every worker of those before the change had its share
+	Stable   time.Duration `json:"stable_ns"`  // until every worker of those after it had
+	Takeover Spread        `json:"takeover"`
 
-	// Of the backlog, what no worker had been given when handlers could begin;
-	// 0 for the fake of Kafka, which gives everything ahead.
-	Drained   int           `json:"drained"`
-	Stuck     int           `json:"stuck"` // of the backlog, what never came
-	Took      time.Duration `json:"drain_ns"`
+	Filled  time.Duration `json:"fill_ns"` // that publishing the backlog took
+	Drained int           `json:"drained"` // of the backlog, what no worker had been given when handlers could begin
+	Took    time.Duration `json:"drain_ns"`
+	// CPU time from when handlers could begin until the backlog was done.
 	ServerCPU time.Duration `json:"drain_server_cpu_ns"`
 	ClientCPU time.Duration `json:"drain_client_cpu_ns"`
 }
@@ -45,16 +50,17 @@ type Run struct {
 // Rate is how many messages were drained in a second.
 func (r Run) Rate() float64 { return per(r.Drained, r.Took) }
 
-// PerCore is how many messages were drained in a second of CPU time, the
-// brokers' and the workers'.
-func (r Run) PerCore() float64 { return per(r.Drained, r.ServerCPU+r.ClientCPU) }
+// ServerPerMessage is the CPU time of the brokers for each drained message, in microseconds.
+func (r Run) ServerPerMessage() float64 { return perMessage(r.ServerCPU, r.Drained) }
 
-// ServerPerMessage is the CPU time of the brokers for each drained message.
-func (r Run) ServerPerMessage() time.Duration {
-	if r.Drained == 0 {
+// ClientPerMessage is the CPU time of the workers for each drained message, in microseconds.
+func (r Run) ClientPerMessage() float64 { return perMessage(r.ClientCPU, r.Drained) }
+
+func perMessage(d time.Duration, n int) float64 {
+	if n == 0 {
 		return 0
 	}
-	return r.ServerCPU / time.Duration(r.Drained)
+	return float64(d) / float64(n) / 1e3
 }
 
 func per(n int, d time.Duration) float64 {
@@ -69,8 +75,14 @@ type Result struct {
 	Case
 	Contender string `json:"contender"`
 	Replicas  int    `json:"replicas"`
+	Sync      string `json:"sync"`
 	Load      Load   `json:"load"`
 	Runs      []Run  `json:"runs"`
+}
+
+// PublishRate is how many messages of the backlog were published in a second.
+func (r Result) PublishRate() float64 {
+	return r.Median(func(x Run) float64 { return per(r.Load.Backlog, x.Filled) })
 }
 
 // Sum adds up the findings of all runs.
@@ -85,12 +97,13 @@ func (r Result) Sum() (f Findings) {
 	return f
 }
 
-// Pause returns the medians of all runs' quantiles, and the longest of all.
-func (r Result) Pause() Spread {
+// Spread returns the medians of all runs' quantiles of something, and the longest of all.
+func (r Result) Spread(of func(Run) Spread) Spread {
 	var n []int
 	var p50, p99, longest []time.Duration
 	for _, x := range r.Runs {
-		n, p50, p99, longest = append(n, x.Pause.N), append(p50, x.Pause.P50), append(p99, x.Pause.P99), append(longest, x.Pause.Max)
+		s := of(x)
+		n, p50, p99, longest = append(n, s.N), append(p50, s.P50), append(p99, s.P99), append(longest, s.Max)
 	}
 	return Spread{N: median(n), P50: median(p50), P99: median(p99), Max: slices.Max(longest)}
 }
@@ -126,10 +139,10 @@ func Measure(ctx context.Context, turns []Turn, tell func(Result, Run)) ([]Resul
 				if ctx.Err() != nil {
 					break
 				}
-				own[i].Case, own[i].Contender, own[i].Replicas, own[i].Load = t.Case, c.Name, c.Replicas, t.Load
+				own[i].Case, own[i].Contender, own[i].Replicas, own[i].Sync, own[i].Load = t.Case, c.Name, c.Replicas, c.Sync, t.Load
 				r, err := once(ctx, c, t.Case, t.Load)
 				if err != nil {
-					errs = append(errs, fmt.Errorf("measuring %s, %d workers to %d, %d replicas: %w", c.Name, t.Case.Before, t.Case.After, c.Replicas, err))
+					errs = append(errs, fmt.Errorf("measuring %s, %d workers to %d, %d replicas, sync %s: %w", c.Name, t.Case.Before, t.Case.After, c.Replicas, c.Sync, err))
 					continue
 				}
 				own[i].Runs = append(own[i].Runs, r)
@@ -141,63 +154,97 @@ func Measure(ctx context.Context, turns []Turn, tell func(Result, Run)) ([]Resul
 	return results, errors.Join(append(errs, ctx.Err())...)
 }
 
+// measurement is a contender at work in a case.
+type measurement struct {
+	Contender
+	Case
+	Load
+	group     group
+	ledger    *ledger
+	publisher *publisher
+	brokers   servers
+	run       Run
+}
+
 func once(ctx context.Context, c Contender, k Case, load Load) (Run, error) {
 	dir, err := os.MkdirTemp("", "handoff-")
 	if err != nil {
 		return Run{}, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	brokers, url, err := c.serve(ctx, dir, k.Slots)
+	brokers, url, err := c.serve(ctx, dir)
 	if err != nil {
 		return Run{}, err
 	}
-	defer stopChildren(brokers)
-	l := newLedger()
-	g, err := c.start(ctx, env{Case: k, url: url, replicas: c.Replicas, shards: c.shards, ledger: l})
+	defer brokers.stop()
+
+	m := &measurement{Contender: c, Case: k, Load: load, ledger: newLedger(), brokers: brokers}
+	m.group, err = c.start(ctx, env{Case: k, url: url, replicas: c.Replicas, shards: c.shards, kafka: c.kafka, ledger: m.ledger})
 	if err != nil {
 		return Run{}, err
 	}
-	defer g.stop()
-	p := newPublisher(l, k.Keys, g.send)
-	defer p.stop()
-	if err := g.change(ctx, k.Before, func([]int) {}); err != nil {
-		return Run{}, err
+	defer m.group.stop()
+	m.publisher = newPublisher(m.ledger, k.Keys, m.group.send)
+	defer m.publisher.stop()
+	err = m.all(ctx)
+	return m.run, err
+}
+
+// all changes the number of workers under load, drains a backlog and lets workers crash, as
+// far as the contender can.
+func (m *measurement) all(ctx context.Context) error {
+	began := time.Now()
+	if err := m.group.change(ctx, m.Before, func([]int) {}); err != nil {
+		return err
 	}
-	var out Run
-	if err := move(ctx, g, l, p, k, load, &out); err != nil {
-		return out, err
+	m.run.Started = time.Since(began)
+	if !m.static {
+		if err := m.move(ctx); err != nil {
+			return err
+		}
 	}
-	if c.kafka || load.Backlog == 0 {
-		return out, nil
+	if m.Backlog > 0 {
+		// The second counts: by then connections, caches and Java's compiler are warm.
+		for range 2 {
+			if err := m.drain(ctx); err != nil {
+				return err
+			}
+		}
 	}
-	err = drain(ctx, l, p, brokers, load, &out)
-	return out, err
+	if g, ok := m.group.(crasher); ok && m.Crash {
+		if err := m.takeover(ctx, g); err != nil {
+			return err
+		}
+	}
+	m.run.Findings = examine(m.ledger.record())
+	return nil
 }
 
 // move changes the number of workers under load.
-func move(ctx context.Context, g group, l *ledger, p *publisher, k Case, load Load, out *Run) error {
-	l.least.Store(int64(load.Work))
-	l.spread.Store(int64(load.WorkSpread))
+func (m *measurement) move(ctx context.Context) error {
+	l, p := m.ledger, m.publisher
+	m.work()
 	// Every key has been worked on before.
 	p.publish(p.every()...)
 	if err := p.flush(ctx); err != nil {
 		return err
 	}
-	if left, err := l.settled(ctx, load.Quiet); err != nil || left > 0 {
-		return errors.Join(fmt.Errorf("%d of the first %d messages have not come", left, k.Keys), err)
+	if left, err := l.settled(ctx, m.Quiet); err != nil || left > 0 {
+		return errors.Join(fmt.Errorf("%d of the first %d messages have not come", left, m.Keys), err)
 	}
-	keys, err := g.predicted(k.After)
+	keys, err := m.group.predicted(m.After)
 	if err != nil {
 		return err
 	}
-	background, pressure := p.at(load.Rate, p.every()), p.at(load.Press, keys)
+	background, pressure := p.at(m.Rate, p.every()), p.at(m.Press, keys)
 	defer background()
 	defer pressure()
 	time.Sleep(500 * time.Millisecond) // until it is in work
+
 	var mu sync.Mutex
 	forced := map[int]bool{}
 	since := time.Now()
-	err = g.change(ctx, k.After, func(keys []int) {
+	err = m.group.change(ctx, m.After, func(keys []int) {
 		mu.Lock()
 		defer mu.Unlock()
 		for _, key := range keys {
@@ -210,71 +257,140 @@ func move(ctx context.Context, g group, l *ledger, p *publisher, k Case, load Lo
 	if err != nil {
 		return err
 	}
+	m.run.Stable = time.Since(since)
 	pressure()
 	time.Sleep(200 * time.Millisecond)
 	background()
+
 	// What has moved gets something to do afterwards, too.
 	p.publish(p.every()...)
 	if err := p.flush(ctx); err != nil {
 		return err
 	}
-	if _, err := l.settled(ctx, load.Quiet); err != nil {
+	if _, err := l.settled(ctx, m.Quiet); err != nil {
 		return err
 	}
-	published, runs := l.record()
-	out.Findings = examine(published, runs)
-	out.Pause = spread(pauses(runs, since))
+	_, runs := l.record()
+	m.run.Pause = spread(pauses(runs, since))
 	mu.Lock()
-	out.Forced = len(forced)
-	mu.Unlock()
+	defer mu.Unlock()
+	m.run.Forced = len(forced)
 	return nil
 }
 
-// drain lets a backlog come together while handlers wait, and times its end.
-func drain(ctx context.Context, l *ledger, p *publisher, brokers []*child, load Load, out *Run) error {
+// work has handlers take their time.
+func (m *measurement) work() {
+	m.ledger.least.Store(int64(m.Work))
+	m.ledger.spread.Store(int64(m.WorkSpread))
+	m.pace()
+}
+
+// idle has handlers take no time.
+func (m *measurement) idle() {
+	m.ledger.least.Store(0)
+	m.pace()
+}
+
+// pace tells workers in another process how long handlers take.
+func (m *measurement) pace() {
+	if g, ok := m.group.(paced); ok {
+		g.pace(m.ledger.least.Load(), m.ledger.spread.Load())
+	}
+}
+
+// drain publishes a backlog as fast as it can be while the workers wait, and times its end.
+func (m *measurement) drain(ctx context.Context) error {
+	l := m.ledger
 	l.abandon()
-	l.least.Store(0)
+	m.idle()
 	ahead := l.delivered.Load()
-	open := l.close()
-	for at := range load.Backlog {
-		p.publish(at % p.keys)
+	release := l.close
+	if g, ok := m.group.(holder); ok {
+		release = g.hold
 	}
-	if err := p.flush(ctx); err != nil {
-		open()
-		return err
+	open := release()
+	defer open()
+
+	backlog := m.publisher.take(m.Backlog)
+	began := time.Now()
+	if err := m.group.fill(ctx, backlog); err != nil {
+		return fmt.Errorf("publishing the backlog: %w", err)
 	}
-	before, err := usedBy(brokers)
+	m.run.Filled = time.Since(began)
+
+	before, err := m.used()
 	if err != nil {
-		open()
 		return err
 	}
 	ahead = l.delivered.Load() - ahead
-	began := time.Now()
+	began = time.Now()
 	open()
-	left, err := l.settled(ctx, load.Quiet)
+	left, err := l.settled(ctx, m.Quiet)
 	if err != nil {
 		return err
 	}
-	out.Stuck, out.Took = left, time.Since(began)
-	if left > 0 {
-		out.Took -= load.Quiet
+	ended := time.Unix(0, l.progress.Load())
+	if g, ok := m.group.(acknowledger); ok {
+		if err := g.acknowledged(ctx); err != nil {
+			return err
+		}
+		ended = time.Now()
 	}
-	after, err := usedBy(brokers)
+	after, err := m.used()
 	if err != nil {
 		return err
 	}
-	out.Drained = max(0, load.Backlog-int(ahead)-left)
-	out.ServerCPU, out.ClientCPU = after.brokers-before.brokers, after.own-before.own
+	m.run.Took = ended.Sub(began)
+	m.run.Drained = max(0, m.Backlog-int(ahead)-left)
+	m.run.ServerCPU, m.run.ClientCPU = after.brokers-before.brokers, after.clients-before.clients
+	return nil
+}
+
+// takeover has some workers crash under load and waits until others have done their
+// work.
+func (m *measurement) takeover(ctx context.Context, g crasher) error {
+	l, p := m.ledger, m.publisher
+	l.abandon()
+	m.work()
+	background := p.at(m.Rate, p.every())
+	defer background()
+	time.Sleep(500 * time.Millisecond)
+
+	crashed := m.crashing()
+	g.crash(crashed)
+	since := time.Now()
+	// Each unit of theirs has something to do.
+	p.publish(p.every()...)
+	if err := p.flush(ctx); err != nil {
+		return err
+	}
+	// The other load goes on until then: members that wait for a next message would be in the
+	// middle of a long fetch when they get more partitions.
+	if err := l.processed(ctx, m.Quiet+m.detects()); err != nil {
+		return err
+	}
+	background()
+	if _, err := l.settled(ctx, m.Quiet+m.detects()); err != nil {
+		return err
+	}
+	_, runs := l.record()
+	m.run.Takeover = spread(takeovers(runs, since, func(worker int) bool { return worker >= m.After-crashed }))
 	return nil
 }
 
 // cpu is CPU time used so far.
-type cpu struct{ brokers, own time.Duration }
+type cpu struct{ brokers, clients time.Duration }
 
-func usedBy(brokers []*child) (u cpu, err error) {
-	if u.brokers, err = childrenCPU(brokers); err != nil {
+// used returns the CPU time of the brokers and of the workers, which are in this process or in
+// their own.
+func (m *measurement) used() (u cpu, err error) {
+	if u.brokers, err = m.brokers.cpu(); err != nil {
 		return u, err
 	}
-	u.own, err = ownCPU()
+	if g, ok := m.group.(separate); ok {
+		u.clients, err = g.running().cpu()
+		return u, err
+	}
+	u.clients, err = ownCPU()
 	return u, err
 }

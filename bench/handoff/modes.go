@@ -81,8 +81,13 @@ const (
 // modeDrain is one measurement.
 type modeDrain struct {
 	Mode
+	batch   int                                       // messages that one pull asks for
+	pinned  bool                                      // each consumer has a priority group, as Muster's
+	deliver func(connection, slot int, msg *nats.Msg) // one call at a time for each connection
+
 	js    jetstream.JetStream
 	conns []*nats.Conn
+	subs  []*nats.Subscription // that pull
 	got   atomic.Int64
 	again atomic.Int64
 	all   chan struct{} // closed with the last message
@@ -103,18 +108,19 @@ func MeasureMode(ctx context.Context, m Mode, messages int) (r ModeRun, err erro
 	}
 	orders := make([]order, len(options))
 	for i := range options {
-		orders[i].NATS = &options[i]
+		orders[i].NATS = options[i]
 	}
-	servers, err := startChildren(ctx, orders)
+	running, err := startChildren(ctx, orders)
 	if err != nil {
 		return r, err
 	}
-	defer stopChildren(servers)
+	defer running.stop()
 	url := broker.URLs(options)
 	if err := ready(ctx, url, m.Replicas); err != nil {
 		return r, err
 	}
-	d := &modeDrain{Mode: m, all: make(chan struct{}), goal: int64(messages)}
+	d := &modeDrain{Mode: m, batch: modeBatch, pinned: true, all: make(chan struct{}), goal: int64(messages)}
+	d.deliver = d.count
 	defer d.close()
 	if err := d.open(url); err != nil {
 		return r, err
@@ -126,7 +132,7 @@ func MeasureMode(ctx context.Context, m Mode, messages int) (r ModeRun, err erro
 		return r, err
 	}
 	r = ModeRun{Mode: m, Messages: messages}
-	before, err := bothCPU(servers)
+	before, err := bothCPU(running)
 	if err != nil {
 		return r, err
 	}
@@ -135,14 +141,14 @@ func MeasureMode(ctx context.Context, m Mode, messages int) (r ModeRun, err erro
 		return r, err
 	}
 	r.Took = time.Since(began)
-	after, err := bothCPU(servers)
+	after, err := bothCPU(running)
 	r.ServerCPU, r.ClientCPU, r.Again = after[0]-before[0], after[1]-before[1], int(d.again.Load())
 	return r, err
 }
 
 // bothCPU returns the CPU time of the servers and of this process.
-func bothCPU(servers []*child) (times [2]time.Duration, err error) {
-	if times[0], err = childrenCPU(servers); err != nil {
+func bothCPU(running servers) (times [2]time.Duration, err error) {
+	if times[0], err = running.cpu(); err != nil {
 		return times, err
 	}
 	times[1], err = ownCPU()
@@ -204,9 +210,12 @@ func (d *modeDrain) provision(ctx context.Context) error {
 }
 
 func (d *modeDrain) provisionSlot(ctx context.Context, slot int) error {
-	_, err := d.js.CreateConsumer(ctx, d.stream(slot), jetstream.ConsumerConfig{Durable: consumer(slot), FilterSubject: d.subject(slot) + ">",
-		AckPolicy: jetstream.AckExplicitPolicy, AckWait: modeExpiry, MaxDeliver: -1, MaxAckPending: d.InFlight, MemoryStorage: !d.Limits,
-		PriorityPolicy: jetstream.PriorityPolicyPinned, PriorityGroups: []string{modeGroup}, PinnedTTL: 3 * modeExpiry})
+	config := jetstream.ConsumerConfig{Durable: consumer(slot), FilterSubject: d.subject(slot) + ">",
+		AckPolicy: jetstream.AckExplicitPolicy, AckWait: modeExpiry, MaxDeliver: -1, MaxAckPending: d.InFlight, MemoryStorage: !d.Limits}
+	if d.pinned {
+		config.PriorityPolicy, config.PriorityGroups, config.PinnedTTL = jetstream.PriorityPolicyPinned, []string{modeGroup}, 3*modeExpiry
+	}
+	_, err := d.js.CreateConsumer(ctx, d.stream(slot), config)
 	return err
 }
 
@@ -240,10 +249,8 @@ func (d *modeDrain) fill(ctx context.Context, messages int) error {
 // drain pulls for all slots until every message has come and its acknowledgement
 // is booked.
 func (d *modeDrain) drain(ctx context.Context) error {
-	for i, nc := range d.conns {
-		if err := d.pull(nc, i); err != nil {
-			return err
-		}
+	if err := d.begin(); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, settleTime)
 	defer cancel()
@@ -252,6 +259,51 @@ func (d *modeDrain) drain(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("draining %v: %d of %d messages have come: %w", d.Mode, d.got.Load(), d.goal, ctx.Err())
 	}
+	return d.booked(ctx)
+}
+
+// begin pulls for all slots.
+func (d *modeDrain) begin() error {
+	for i, nc := range d.conns {
+		if err := d.pull(nc, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// end pulls no more. What the server still had to send is for the next who pulls.
+func (d *modeDrain) end() error {
+	var errs []error
+	for _, sub := range d.subs {
+		errs = append(errs, sub.Unsubscribe())
+	}
+	d.subs = nil
+	for _, nc := range d.conns {
+		errs = append(errs, nc.FlushTimeout(tryTime))
+	}
+	return errors.Join(errs...)
+}
+
+// count acknowledges a message.
+func (d *modeDrain) count(_, _ int, msg *nats.Msg) {
+	meta, err := msg.Metadata()
+	if err != nil {
+		return
+	}
+	_ = msg.Ack()
+	switch {
+	case meta.NumDelivered > 1:
+		d.again.Add(1)
+	case d.got.Add(1) == d.goal:
+		close(d.all)
+	}
+}
+
+// booked waits until the server has every acknowledgement.
+func (d *modeDrain) booked(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
 	for _, nc := range d.conns {
 		if err := nc.FlushWithContext(ctx); err != nil {
 			return err
@@ -291,60 +343,56 @@ func (d *modeDrain) unacknowledged(ctx context.Context) (n uint64, err error) {
 	return n, nil
 }
 
-// pull pulls for a connection's part of the slots: one subscription, and one pull a
+// nextRequest is what a pull asks for.
+type nextRequest struct {
+	Batch   int           `json:"batch"`
+	Expires time.Duration `json:"expires"`
+	Group   string        `json:"group,omitempty"`
+	ID      string        `json:"id,omitempty"` // that the consumer is pinned to
+}
+
+// pull pulls for a connection's part of the slots: one subscription, and one pull per
 // slot that is renewed when it has brought what it asked for.
 func (d *modeDrain) pull(nc *nats.Conn, part int) error {
 	inbox := nats.NewInbox()
-	body, err := json.Marshal(map[string]any{"batch": modeBatch, "expires": modeExpiry, "group": modeGroup})
-	if err != nil {
-		return err
-	}
 	left := make([]int, d.Slots)
-	pins := make([]string, d.Slots)
-	ask := func(slot int) error {
-		left[slot] = modeBatch
-		request := body
-		if pins[slot] != "" {
-			if request, err = json.Marshal(map[string]any{"batch": modeBatch, "expires": modeExpiry, "group": modeGroup, "id": pins[slot]}); err != nil {
-				return err
-			}
+	request := nextRequest{Batch: d.batch, Expires: modeExpiry}
+	if d.pinned {
+		request.Group = modeGroup
+	}
+	ask := func(slot int, pin string) error {
+		left[slot] = d.batch
+		own := request
+		own.ID = pin
+		body, err := json.Marshal(own)
+		if err != nil {
+			return err
 		}
-		return nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+d.stream(slot)+"."+consumer(slot), inbox+"."+strconv.Itoa(slot), request)
+		return nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+d.stream(slot)+"."+consumer(slot), inbox+"."+strconv.Itoa(slot), body)
 	}
 	sub, err := nc.Subscribe(inbox+".>", func(msg *nats.Msg) {
 		if len(msg.Data) == 0 {
 			return // the end of a pull that waited for nothing
 		}
-		tokens := strings.Split(msg.Subject, ".")
-		slot, err := strconv.Atoi(tokens[3])
+		slot, err := strconv.Atoi(strings.Split(msg.Subject, ".")[3])
 		if err != nil {
 			return
 		}
-		meta, err := msg.Metadata()
-		if err != nil {
-			return
-		}
-		pins[slot] = msg.Header.Get("Nats-Pin-Id")
-		_ = msg.Ack()
+		d.deliver(part, slot, msg)
 		if left[slot]--; left[slot] == 0 {
-			_ = ask(slot)
-		}
-		switch {
-		case meta.NumDelivered > 1:
-			d.again.Add(1)
-		case d.got.Add(1) == d.goal:
-			close(d.all)
+			_ = ask(slot, msg.Header.Get("Nats-Pin-Id"))
 		}
 	})
 	if err != nil {
 		return err
 	}
+	d.subs = append(d.subs, sub)
 	if err := sub.SetPendingLimits(-1, -1); err != nil {
 		return err
 	}
 	var errs []error
 	for slot := part; slot < d.Slots; slot += modeClients {
-		errs = append(errs, ask(slot))
+		errs = append(errs, ask(slot, ""))
 	}
 	return errors.Join(errs...)
 }

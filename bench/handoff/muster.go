@@ -62,7 +62,7 @@ func startMuster(ctx context.Context, e env) (group, error) {
 		g.slotKeys[s] = append(g.slotKeys[s], key)
 	}
 	var err error
-	if g.natsSender, err = newNATSSender(e.url); err != nil {
+	if g.natsSender, err = newNATSSender(e.url, subjectOf); err != nil {
 		return nil, err
 	}
 	if err := g.open(ctx); err != nil {
@@ -198,6 +198,16 @@ func (g *musterGroup) add() error {
 		w.err = p.Run(ctx)
 	}()
 	return nil
+}
+
+// crash cuts the connections of the last n workers, as the end of their processes would, and
+// then lets them end.
+func (g *musterGroup) crash(n int) {
+	for i := len(g.workers) - n; i < len(g.workers); i++ {
+		g.ledger.crash(i)
+		g.workers[i].nc.Close()
+		g.workers[i].leave()
+	}
 }
 
 // predicted makes the leader's plan: it depends on nothing but its inputs.

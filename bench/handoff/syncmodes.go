@@ -86,14 +86,14 @@ func (m SyncMode) measure(ctx context.Context, dir string, during time.Duration)
 	}
 	orders := make([]order, len(options))
 	for i := range options {
-		orders[i] = order{NATS: &options[i], Sync: m.Sync}
+		orders[i] = order{NATS: options[i], Sync: m.Sync}
 	}
-	servers, err := startChildren(ctx, orders)
+	brokers, err := startChildren(ctx, orders)
 	if err != nil {
 		return 0, err
 	}
-	defer stopChildren(servers)
-	nc, err := nats.Connect(servers[0].address)
+	defer brokers.stop()
+	nc, err := nats.Connect(broker.URLs(options))
 	if err != nil {
 		return 0, err
 	}

@@ -5,33 +5,72 @@ import (
 	"time"
 )
 
-// Turns are what the program measures: the seed's move of 30 workers to 45, and a
-// smaller one in which workers leave, so that those who stay get more. Three
-// replicas have turns of their own, with less load, as three servers share the
-// machine. only selects contenders by a part of their name. A stream of few slots
-// has nothing to gain from being divided, so Muster's shards are in the large case
-// only, and in the quick one to see that they work.
+// Turns are what the program measures: the seed's move of 30 workers to 45 with every
+// contender, and a smaller one in which workers leave, so that those who stay get more. only
+// selects contenders by a part of their name.
+//
+// Three replicas have less load, as three servers share the machine, and so has the sync of
+// every write, which a disk does some hundreds or thousands of times a second.
 func Turns(runs int, quick bool, only string) []Turn {
-	load := Load{Rate: 500, Press: 1000, Work: 20 * time.Millisecond, WorkSpread: 20 * time.Millisecond, Backlog: 10_000, Quiet: ackWait + 2*time.Second}
+	load := Load{Rate: 500, Press: 1000, Work: 20 * time.Millisecond, WorkSpread: 20 * time.Millisecond, Backlog: 50_000, Crash: true, Quiet: ackWait + 2*time.Second}
 	large := Case{Keys: 2400, Slots: 512, Before: 30, After: 45}
 	small := Case{Keys: 240, Slots: 64, Before: 9, After: 6}
 	if quick {
 		load.Rate, load.Press, load.Backlog = 200, 300, 2000
-		return turn(nil, small, 1, 1, load, only, true)
+		all := turn(nil, small, 1, load, only, func(c Contender) bool { return c.in(1, defaultSync) && !c.slow() })
+		return turn(all, small, 1, load, only, func(c Contender) bool { return c.in(1, alwaysSync) })
 	}
-	turns := turn(nil, large, 1, runs, load, only, true)
-	turns = turn(turns, small, 1, runs, load, only, false)
-	less := load
-	less.Rate, less.Press, less.Backlog = 150, 300, 3000
-	return turn(turns, large, 3, max(1, runs-1), less, only, true)
+
+	synced := load
+	synced.Backlog = 5000
+	replicated := load
+	replicated.Rate, replicated.Press, replicated.Backlog = 150, 300, 10_000
+	both := replicated
+	both.Backlog = 3000
+	fewer := max(1, runs-1)
+
+	all := turn(nil, large, runs, load, only, func(c Contender) bool { return c.in(1, defaultSync) })
+	// A stream of few slots has nothing to gain from being divided.
+	all = turn(all, small, runs, load, only, func(c Contender) bool { return c.in(1, defaultSync) && !c.static && c.shards == 0 })
+	all = turn(all, large, fewer, synced, only, func(c Contender) bool { return c.in(1, alwaysSync) })
+	all = turn(all, large, fewer, replicated, only, func(c Contender) bool { return c.in(3, defaultSync) })
+	return turn(all, large, fewer, both, only, func(c Contender) bool { return c.in(3, alwaysSync) })
 }
 
-// turn appends a turn of the contenders with this number of replicas, if there are any.
-func turn(turns []Turn, c Case, replicas, runs int, load Load, only string, sharded bool) []Turn {
-	t := Turn{Case: c, Repetitions: runs, Load: load}
-	for _, x := range Contenders() {
-		if x.Replicas == replicas && (sharded || x.shards <= 1) && strings.Contains(x.Name, only) {
-			t.Contenders = append(t.Contenders, x)
+// Rebalances are 900 partitions of ten consumers, which is what the new protocol of Kafka was
+// shown with: one consumer becomes ten, one of ten leaves and one joins nine. Each contender
+// does what its users would do, and nothing is drained. only selects as for Turns.
+func Rebalances(runs int, only string) []Turn {
+	load := Load{Rate: 1000, Press: 500, Work: 5 * time.Millisecond, WorkSpread: 5 * time.Millisecond, Quiet: ackWait + 2*time.Second}
+	var all []Turn
+	for _, change := range [][2]int{{1, 10}, {10, 9}, {9, 10}} {
+		t := Turn{Case: Case{Keys: 9000, Slots: 900, Before: change[0], After: change[1]}, Repetitions: runs, Load: load}
+		for _, c := range rebalancers() {
+			if strings.Contains(c.Name, only) {
+				t.Contenders = append(t.Contenders, c)
+			}
+		}
+		if t.Contenders != nil {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// in reports whether a contender has these replicas and this sync.
+func (c Contender) in(replicas int, sync string) bool {
+	return c.Replicas == replicas && c.Sync == sync
+}
+
+// slow reports whether a contender takes long to find out that a worker has failed.
+func (c Contender) slow() bool { return c.detects() > fastSession }
+
+// turn appends a turn of the contenders that are meant, if there are any.
+func turn(turns []Turn, k Case, runs int, load Load, only string, meant func(Contender) bool) []Turn {
+	t := Turn{Case: k, Repetitions: runs, Load: load}
+	for _, c := range Contenders() {
+		if meant(c) && strings.Contains(c.Name, only) {
+			t.Contenders = append(t.Contenders, c)
 		}
 	}
 	if t.Contenders == nil {

@@ -108,7 +108,7 @@ func TestPartitionsCommandsSteerAGroup(t *testing.T) {
 	holds(do("override", "--remove", "7"), "No slot is overridden.")
 
 	events := do("events")
-	holds(events, "worker-joined", "planned", "worker-yields", "rebalanced")
+	holds(events, "worker-joined", "planned", "worker-draining", "rebalanced")
 	if strings.Contains(events, "slot-acquired") {
 		t.Error("events of single slots are listed unasked")
 	}

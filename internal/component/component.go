@@ -63,7 +63,7 @@ func (c Component) Start(t testing.TB) *Server {
 func (c Component) Fetch(t testing.TB) string {
 	t.Helper()
 	Using(t, c.Name, c.Version)
-	dir, err := c.get(t.Context())
+	dir, err := c.Install(t.Context())
 	Need(t, err)
 	return dir
 }
@@ -81,9 +81,18 @@ func Need(t testing.TB, err error) {
 	}
 }
 
-// get returns the folder of the component, which it fills if need be. Two processes may want the same one at once: one of them
+// Launch starts the component for a program that is no test, whose caller stops it.
+func (c Component) Launch(ctx context.Context) (*Server, error) {
+	dir, err := c.Install(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return c.run(ctx, dir)
+}
+
+// Install returns the folder of the component, which it fills if need be. Two processes may want the same one at once: one of them
 // builds it beside its place and renames it, so that what is there is always whole.
-func (c Component) get(ctx context.Context) (string, error) {
+func (c Component) Install(ctx context.Context) (string, error) {
 	for _, tool := range c.tools {
 		if _, err := exec.LookPath(tool); err != nil {
 			return "", fmt.Errorf("%s can't be had: %s is not installed", c, tool)

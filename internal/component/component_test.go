@@ -16,7 +16,7 @@ import (
 
 // Cassandra, which takes its time, is started by its adapter's tests.
 func TestComponentsServeAndStop(t *testing.T) {
-	for _, c := range []Component{DynamoDBLocal(), Dynalite(), Moto()} {
+	for _, c := range []Component{DynamoDBLocal(), Dynalite(), Moto(), Kafka()} {
 		t.Run(c.Name, func(t *testing.T) {
 			var s *Server
 			t.Run("running", func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestAComponentIsFetchedOnceHoweverManyWantIt(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			if _, err := c.get(t.Context()); err != nil {
+			if _, err := c.Install(t.Context()); err != nil {
 				t.Error(err)
 			}
 		})
@@ -83,7 +83,7 @@ func TestAFailedFetchLeavesNothingBehindAndSaysWhy(t *testing.T) {
 	c.fetch = func(ctx context.Context, dir string) error {
 		return command(ctx, dir, "sh", "-c", "touch half; echo no such package; exit 3")
 	}
-	_, err := c.get(t.Context())
+	_, err := c.Install(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "shell 1 can't be had") || !strings.Contains(err.Error(), "no such package") {
 		t.Errorf("got %v", err)
 	}
@@ -94,7 +94,7 @@ func TestAFailedFetchLeavesNothingBehindAndSaysWhy(t *testing.T) {
 		}
 	}
 	c.tools = []string{"no-such-program"}
-	if _, err := c.get(t.Context()); err == nil || !strings.Contains(err.Error(), "no-such-program is not installed") {
+	if _, err := c.Install(t.Context()); err == nil || !strings.Contains(err.Error(), "no-such-program is not installed") {
 		t.Errorf("without its program: %v", err)
 	}
 }
@@ -102,7 +102,7 @@ func TestAFailedFetchLeavesNothingBehindAndSaysWhy(t *testing.T) {
 func TestAComponentThatEndsBeforeItIsReadySaysWhatItPrinted(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	c := shell("echo the disk is full; exit 1")
-	dir, err := c.get(t.Context())
+	dir, err := c.Install(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestAComponentThatEndsBeforeItIsReadySaysWhatItPrinted(t *testing.T) {
 func TestAKilledComponentStartsAgainOnItsData(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	c := shell("echo ready nowhere; exec sleep 600")
-	dir, err := c.get(t.Context())
+	dir, err := c.Install(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,5 +130,26 @@ func TestAKilledComponentStartsAgainOnItsData(t *testing.T) {
 	s.Restart(t)
 	if s.ended() || s.Addr != "nowhere" {
 		t.Errorf("after the restart: ended %v, at %q", s.ended(), s.Addr)
+	}
+}
+
+func TestVerifyRejectsWhatIsNotListed(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "a.jar"), []byte("a"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const a = "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb  a.jar\n"
+	for _, tt := range []struct{ name, sums, fault string }{
+		{"the same", a, ""},
+		{"another content", strings.Replace(a, "ca97", "ca98", 1), "a.jar: its SHA-256"},
+		{"a file too many", "", "a.jar: its SHA-256"},
+		{"a file too few", a + strings.Replace(a, "a.jar", "b.jar", 1), "b.jar: it was not fetched"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			err := verify(dir, tt.sums)
+			if tt.fault == "" && err != nil || tt.fault != "" && (err == nil || !strings.Contains(err.Error(), tt.fault)) {
+				t.Errorf("got %v, want %q", err, tt.fault)
+			}
+		})
 	}
 }

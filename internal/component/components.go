@@ -9,10 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"time"
 )
 
-//go:embed dynamodblocal/Loopback.java dynalite/package.json dynalite/package-lock.json dynalite/server.js moto/requirements.txt cassandra/logback.xml
+//go:embed dynamodblocal/Loopback.java dynalite/package.json dynalite/package-lock.json dynalite/server.js moto/requirements.txt cassandra/logback.xml kafka/log4j2.properties kafka/jars.sha256
 var files embed.FS
 
 // The versions that the tests were written against.
@@ -21,6 +22,8 @@ const (
 	dynaliteVersion      = "4.0.0"
 	motoVersion          = "5.2.5"
 	cassandraVersion     = "5.0.5"
+	kafkaVersion         = "4.4.0"
+	kafkaLog4jVersion    = "2.25.5" // of log4j-core, which this Kafka brings
 )
 
 // announced is the line by which the programs of this package say that they serve.
@@ -34,7 +37,7 @@ func DynamoDBLocal() Component {
 			if err := unpack(dir, "dynamodblocal/Loopback.java"); err != nil {
 				return err
 			}
-			return maven(ctx, dir, "software.amazon.dynamodb", "DynamoDBLocal", dynamoDBLocalVersion)
+			return maven(ctx, dir, artifact{"software.amazon.dynamodb", "DynamoDBLocal", dynamoDBLocalVersion})
 		},
 		start: func(dir, work string) (invocation, error) {
 			lib := filepath.Join(dir, "lib")
@@ -97,7 +100,7 @@ func Cassandra() Component {
 			if err := unpack(dir, "cassandra/logback.xml"); err != nil {
 				return err
 			}
-			return maven(ctx, dir, "org.apache.cassandra", "cassandra-all", cassandraVersion)
+			return maven(ctx, dir, artifact{"org.apache.cassandra", "cassandra-all", cassandraVersion})
 		},
 		start: startCassandra,
 	}
@@ -214,19 +217,26 @@ func unpack(dir string, names ...string) error {
 	return nil
 }
 
-// maven fetches an artifact with everything it needs at run time into the folder lib.
-func maven(ctx context.Context, dir, group, artifact, version string) error {
+// artifact is a package of Maven Central.
+type artifact struct{ group, name, version string }
+
+// maven fetches artifacts with everything they need at run time into the folder lib. Each file must have the checksum that
+// the registry states.
+func maven(ctx context.Context, dir string, artifacts ...artifact) error {
+	var dependencies strings.Builder
+	for _, a := range artifacts {
+		_, _ = fmt.Fprintf(&dependencies, "    <dependency><groupId>%s</groupId><artifactId>%s</artifactId><version>%s</version></dependency>\n", a.group, a.name, a.version)
+	}
 	pom := fmt.Sprintf(`<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>dev.muster</groupId><artifactId>component</artifactId><version>1</version><packaging>pom</packaging>
   <dependencies>
-    <dependency><groupId>%s</groupId><artifactId>%s</artifactId><version>%s</version></dependency>
-  </dependencies>
+%s  </dependencies>
 </project>
-`, group, artifact, version)
+`, &dependencies)
 	if err := os.WriteFile(filepath.Join(dir, "pom.xml"), []byte(pom), 0o644); err != nil {
 		return err
 	}
-	return command(ctx, dir, "mvn", "-q", "-B", "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies",
+	return command(ctx, dir, "mvn", "-q", "-B", "--strict-checksums", "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies",
 		"-DincludeScope=runtime", "-DoutputDirectory="+filepath.Join(dir, "lib"))
 }

@@ -150,6 +150,24 @@ func (s *Server) Signal(sig syscall.Signal) error {
 	return s.cmd.Process.Signal(sig)
 }
 
+// Pid is the process's ID.
+func (s *Server) Pid() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cmd.Process.Pid
+}
+
+// Close asks the process to end, waits until it has, and removes its data. After within it is killed.
+func (s *Server) Close(within time.Duration) {
+	if s.Signal(syscall.SIGTERM) == nil {
+		select {
+		case <-s.done:
+		case <-time.After(within):
+		}
+	}
+	s.Stop()
+}
+
 // Kill ends the process by SIGKILL and waits until it is gone. What it has written stays in Work,
 // also what a power cut would lose because it was never synced.
 func (s *Server) Kill() {

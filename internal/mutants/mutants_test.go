@@ -26,29 +26,6 @@ func TestParseMutant(t *testing.T) {
 	}
 }
 
-// TestPatchesApply: a change of the code that a mutant changes too must not leave a patch
-// that tries nothing, until the day on which the sample draws it.
-func TestPatchesApply(t *testing.T) {
-	root, err := moduleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := readMutants(os.DirFS(filepath.Join(root, patches)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := newLab(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.close()
-	for _, m := range all {
-		if _, err := l.mutate(t.Context(), m); err != nil {
-			t.Errorf("%s: %v", m.Name, err)
-		}
-	}
-}
-
 func TestWrongHeadersAreReportedTogether(t *testing.T) {
 	diff := "\n\n--- a/x.go\n+++ b/x.go\n"
 	_, err := readMutants(fstest.MapFS{

@@ -75,9 +75,8 @@ func New(c nodes.Config, o Options) (*Daemon, error) {
 	if c.Clock == nil {
 		c.Clock = nodes.SystemClock{}
 	}
-	d := &Daemon{o: o, clock: c.Clock, store: c.Store, Metrics: newMetrics(c, o)}
-	d.Metrics.happened = d.happened
-	c = d.Metrics.watch(c)
+	d := &Daemon{o: o, clock: c.Clock, store: c.Store, Metrics: newMetrics(c, o.Price)}
+	c = watched(c, d.Metrics, d.happened)
 	c.Stopping = d.stopping.Load
 	var err error
 	if d.r, err = nodes.New(c); err != nil {
@@ -135,12 +134,12 @@ func (d *Daemon) poll(ctx, work context.Context) {
 		if err != nil {
 			d.o.Log.Error("handling an interruption", "instance", e.InstanceID, "event", e.ID, "error", redacted(err))
 		}
-		d.Metrics.interrupted(err)
+		d.Metrics.counts.interrupted(err)
 		return err
 	}
 	for ctx.Err() == nil {
 		if err := d.o.Poll(ctx, handle); err != nil && ctx.Err() == nil {
-			d.Metrics.failed("queue.Poll")
+			d.Metrics.counts.failed("queue.Poll")
 			d.o.Log.Error("reading interruption events", "error", redacted(err))
 		}
 		_ = d.clock.Sleep(ctx, 5*time.Second)
@@ -171,7 +170,7 @@ func (d *Daemon) ticked(began time.Time, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.health.tickBegan, d.health.tickEnded, d.health.last = began, d.clock.Now(), err
-	d.health.storeOK = !d.Metrics.storeReached().Before(began)
+	d.health.storeOK = !d.Metrics.seen.storeReached().Before(began)
 }
 
 // release gives back the lease of a tick that was cut off and could not do so itself.
@@ -192,11 +191,11 @@ func (d *Daemon) checkToken(ctx context.Context) {
 	defer cancel()
 	at, err := d.o.TokenExpires(ctx)
 	if err != nil {
-		d.Metrics.failed("token.Expires")
+		d.Metrics.counts.failed("token.Expires")
 		d.o.Log.Warn("reading when the Kubernetes token expires", "error", redacted(err))
 		return
 	}
-	d.Metrics.tokenExpires(at)
+	d.Metrics.seen.tokenExpires(at)
 	if left := at.Sub(d.clock.Now()); !at.IsZero() && left < 24*time.Hour {
 		d.o.Log.Warn("the Kubernetes token expires soon: rotate it", "at", at, "left", left.Truncate(time.Second))
 	}
@@ -241,19 +240,6 @@ func given(pairs ...string) []any {
 }
 
 func redacted(err error) string { return secret.Redact(err.Error()) }
-
-// result sums up a tick: failed, held (by another tick), decided, or carried-on with an action.
-func result(report nodes.Report, err error) string {
-	switch {
-	case err != nil:
-		return "failed"
-	case report.Held:
-		return "held"
-	case report.Decision == nil || report.Decision.Reason == nodes.ReasonInProgress:
-		return "carried-on"
-	}
-	return "decided"
-}
 
 // Alive returns nil while ticks come to an end. A tick that works on a Spot warning may last some minutes.
 func (d *Daemon) Alive() error {

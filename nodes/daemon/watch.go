@@ -2,18 +2,15 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"iter"
-	"slices"
-	"time"
 
 	"github.com/muster-dev/muster/nodes"
 )
 
 // This file looks over the reconciler's shoulder: each part is wrapped by one that passes every call on and notes what came of it.
 
-// watch returns c with its parts wrapped.
-func (m *Metrics) watch(c nodes.Config) nodes.Config {
+// watched returns c with its parts wrapped. happened is told of every event.
+func watched(c nodes.Config, m *Metrics, happened func(nodes.Event)) nodes.Config {
 	if c.Signals != nil {
 		c.Signals = signals{c.Signals, m}
 	}
@@ -27,7 +24,7 @@ func (m *Metrics) watch(c nodes.Config) nodes.Config {
 		c.Store = store{c.Store, m}
 	}
 	if c.Journal != nil {
-		c.Journal = journal{c.Journal, m}
+		c.Journal = journal{c.Journal, m, happened}
 	}
 	return c
 }
@@ -36,15 +33,8 @@ func (m *Metrics) watch(c nodes.Config) nodes.Config {
 func timed[T any](m *Metrics, call string, f func() (T, error)) (T, error) {
 	began := m.clock.Now()
 	v, err := f()
-	m.called(call, m.clock.Now().Sub(began), err)
+	m.counts.called(call, m.clock.Now().Sub(began), err)
 	return v, err
-}
-
-// ordinary reports whether an error is an answer that is part of normal work.
-func ordinary(err error) bool {
-	var refused *nodes.LaunchError
-	_, blocked := nodes.IsDrainBlocked(err)
-	return nodes.IsRefused(err) || errors.As(err, &refused) || blocked
 }
 
 type signals struct {
@@ -57,7 +47,7 @@ func (s signals) Observe(ctx context.Context) (nodes.Readings, error) {
 	if err != nil {
 		r = nodes.Readings{}
 	}
-	s.m.observed(r)
+	s.m.seen.observed(r)
 	return r, err
 }
 
@@ -69,8 +59,8 @@ type cloud struct {
 func (c cloud) Workers(ctx context.Context) ([]nodes.Instance, error) {
 	list, err := timed(c.m, "cloud.Workers", func() ([]nodes.Instance, error) { return c.Cloud.Workers(ctx) })
 	if err == nil {
-		c.m.sawInstances(list)
-		if c.m.zonesMissing() { // asked for once: launches would name them only with their first result
+		c.m.seen.workers(list)
+		if c.m.seen.zonesMissing() { // asked for once: launches would name them only with their first result
 			_, _ = c.Subnets(ctx)
 		}
 	}
@@ -84,21 +74,21 @@ func (c cloud) Lookup(ctx context.Context, ids []string) (map[string]nodes.Insta
 func (c cloud) Subnets(ctx context.Context) ([]nodes.Subnet, error) {
 	list, err := timed(c.m, "cloud.Subnets", func() ([]nodes.Subnet, error) { return c.Cloud.Subnets(ctx) })
 	if err == nil {
-		c.m.sawSubnets(list)
+		c.m.subnets(list)
 	}
 	return list, err
 }
 
 func (c cloud) Launch(ctx context.Context, req nodes.LaunchRequest) (nodes.Instance, error) {
 	in, err := timed(c.m, "cloud.Launch", func() (nodes.Instance, error) { return c.Cloud.Launch(ctx, req) })
-	c.m.launched(req.Offering, err)
+	c.m.counts.launched(req.Offering, err)
 	return in, err
 }
 
 func (c cloud) Terminate(ctx context.Context, id string) error {
 	_, err := timed(c.m, "cloud.Terminate", func() (struct{}, error) { return struct{}{}, c.Cloud.Terminate(ctx, id) })
 	if err == nil {
-		c.m.terminations.Inc()
+		c.m.counts.terminations.Inc()
 	}
 	return err
 }
@@ -115,7 +105,7 @@ type cluster struct {
 func (c cluster) View(ctx context.Context) (nodes.View, error) {
 	v, err := timed(c.m, "cluster.View", func() (nodes.View, error) { return c.Cluster.View(ctx) })
 	if err == nil {
-		c.m.sawNodes(v.Nodes)
+		c.m.seen.cluster(v.Nodes)
 	}
 	return v, err
 }
@@ -149,20 +139,18 @@ type store struct {
 func (s store) Load(ctx context.Context) (nodes.Record, error) {
 	r, err := timed(s.m, "store.Load", func() (nodes.Record, error) { return s.Store.Load(ctx) })
 	if err == nil {
-		s.m.sawRecord(r)
+		s.m.seen.stored(r)
 	}
 	return r, err
 }
 
 func (s store) Apply(ctx context.Context, t nodes.Transition) (nodes.Record, error) {
-	before := s.m.known()
+	before := s.m.seen.known()
 	r, err := timed(s.m, "store.Apply", func() (nodes.Record, error) { return s.Store.Apply(ctx, t) })
 	if err == nil {
-		s.m.sawRecord(r)
-		s.m.ended(t)
-		s.m.undrained(before, t)
+		s.m.written(before, t, r)
 	} else if nodes.IsRefused(err) {
-		s.m.reachedStore()
+		s.m.seen.reachedStore()
 	}
 	return r, err
 }
@@ -170,7 +158,7 @@ func (s store) Apply(ctx context.Context, t nodes.Transition) (nodes.Record, err
 func (s store) OpenInterruptions(ctx context.Context) ([]nodes.Interruption, error) {
 	list, err := timed(s.m, "store.OpenInterruptions", func() ([]nodes.Interruption, error) { return s.Store.OpenInterruptions(ctx) })
 	if err == nil {
-		s.m.sawInterruptions(list)
+		s.m.seen.interruptions(list)
 	}
 	return list, err
 }
@@ -178,91 +166,24 @@ func (s store) OpenInterruptions(ctx context.Context) ([]nodes.Interruption, err
 func (s store) ApplyInterruption(ctx context.Context, id string, t nodes.InterruptionTransition) (nodes.Interruption, error) {
 	i, err := timed(s.m, "store.ApplyInterruption", func() (nodes.Interruption, error) { return s.Store.ApplyInterruption(ctx, id, t) })
 	if err == nil {
-		s.m.sawInterruption(i)
+		s.m.seen.interruption(i)
 	}
 	return i, err
 }
 
 type journal struct {
 	nodes.Journal
-	m *Metrics
+	m        *Metrics
+	happened func(nodes.Event)
 }
 
 func (j journal) Append(ctx context.Context, e nodes.Event) error {
 	_, err := timed(j.m, "journal.Append", func() (struct{}, error) { return struct{}{}, j.Journal.Append(ctx, e) })
-	j.m.events.WithLabelValues(e.Kind).Inc()
-	j.m.happened(e)
+	j.m.counts.events.WithLabelValues(e.Kind).Inc()
+	j.happened(e)
 	return err
 }
 
 func (j journal) Read(ctx context.Context, q nodes.Query) iter.Seq2[nodes.Event, error] {
 	return j.Journal.Read(ctx, q)
-}
-
-// sawInterruption keeps the list of open interruptions current between two reads of it.
-func (m *Metrics) sawInterruption(i nodes.Interruption) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.open = slices.DeleteFunc(slices.Clone(m.open), func(o nodes.Interruption) bool { return o.InstanceID == i.InstanceID })
-	if !i.Closed {
-		m.open = append(m.open, i)
-	}
-}
-
-func (m *Metrics) sawInterruptions(list []nodes.Interruption) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.open = slices.Clone(list)
-}
-
-func (m *Metrics) sawInstances(list []nodes.Instance) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.instances = slices.Clone(list)
-	m.instancesAt = m.clock.Now()
-}
-
-func (m *Metrics) sawNodes(list []nodes.Node) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.nodes = slices.Clone(list)
-	m.nodesAt = m.clock.Now()
-}
-
-func (m *Metrics) sawRecord(r nodes.Record) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if r.ScalingInProgress {
-		m.started = r.ScaleUpStartedEpoch
-		if r.ScalingDown() {
-			m.started = r.ScaleDownStartedEpoch
-		}
-	}
-	m.record, m.recordAt = &r, m.clock.Now()
-}
-
-// known returns the record as last read or written, nil before.
-func (m *Metrics) known() *nodes.Record {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.record
-}
-
-func (m *Metrics) reachedStore() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.recordAt = m.clock.Now()
-}
-
-// storeReached returns when the store last answered.
-func (m *Metrics) storeReached() time.Time {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.recordAt
-}
-
-func (m *Metrics) observed(r nodes.Readings) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.readings = r
 }

@@ -6,13 +6,13 @@ import (
 )
 
 // Clock is the simulator's virtual time; it implements nodes.Clock. It moves only when something takes time.
-type Clock struct{ w *Simulator }
+type Clock struct{ state *state }
 
 // Now returns the virtual time.
 func (c Clock) Now() time.Time {
-	c.w.mu.Lock()
-	defer c.w.mu.Unlock()
-	return c.w.now
+	c.state.mu.Lock()
+	defer c.state.mu.Unlock()
+	return c.state.time.now
 }
 
 // Sleep lets d pass.
@@ -20,7 +20,9 @@ func (c Clock) Sleep(ctx context.Context, d time.Duration) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	c.w.Advance(d)
+	c.state.mu.Lock()
+	c.state.time.advance(c.state.time.now.Add(d))
+	c.state.mu.Unlock()
 	return ctx.Err()
 }
 
@@ -33,6 +35,7 @@ func (c Clock) WithDeadline(ctx context.Context, t time.Time) (context.Context, 
 	return deadlined{ctx, c, t}, func() {}
 }
 
+// deadlined is a context with a deadline in virtual time.
 type deadlined struct {
 	context.Context
 	clock    Clock

@@ -28,9 +28,9 @@ type PodRun struct {
 // until it has, or its grace is over; a machine that goes takes its processes with it at once. As in Kubernetes the replacement of
 // a pod is made when its deletion begins, not when it ends.
 //
-// It is for worlds in real time.
+// It is for simulations in real time.
 type Deployment struct {
-	w         *Simulator
+	state     *state
 	namespace string
 	name      string
 	spec      PodSpec
@@ -42,6 +42,7 @@ type Deployment struct {
 	pods   []*replica
 }
 
+// replica is a pod of a deployment with its process.
 type replica struct {
 	name     string // with namespace
 	node     string
@@ -50,6 +51,27 @@ type replica struct {
 	restart  time.Time // of the simulator, before which it isn't started again
 	evicted  bool      // its deletion has begun
 	dead     bool      // its machine is gone
+}
+
+// update takes over what has become of the pod in the simulator; p is nil if it isn't there any more. It reports whether the machine
+// under the pod has let go of it: a pod of a machine that is gone stays until then, when it becomes another one's.
+func (r *replica) update(p *pod) (released bool) {
+	onNode := p != nil && p.node != nil
+	elsewhere := !onNode || p.node.Name != r.node
+	r.evicted = r.evicted || p != nil && p.evicted()
+	switch {
+	case r.node != "" && elsewhere, onNode && !p.node.instance.alive():
+		r.dead = true
+	case onNode && r.node == "":
+		r.node = p.node.Name
+	}
+	return r.dead && elsewhere
+}
+
+// startable reports whether a process is to be started in the pod, which has begun neither its deletion nor another life.
+func (r *replica) startable(p *pod, now time.Time) bool {
+	onNode := p != nil && p.node != nil
+	return onNode && !r.dead && r.process == nil && !now.Before(r.restart)
 }
 
 // placed is a pod that has a node and no process yet.
@@ -78,14 +100,13 @@ type PodStatus struct {
 // crashBackOff is how long a process that ended by itself isn't started again.
 const crashBackOff = 10 * time.Second
 
-// Deploy returns a deployment without pods. spec is of each pod; its Name is the deployment's, namespace/name, its Grace the pods'
-// termination grace period, by default 30 s. start starts a pod's process and must not wait for it to be ready.
-func (w *Simulator) Deploy(spec PodSpec, start func(PodRun) (Process, error)) *Deployment {
-	d := &Deployment{w: w, spec: spec, start: start}
+// newDeployment returns a deployment without pods.
+func newDeployment(s *state, spec PodSpec, start func(PodRun) (Process, error)) *Deployment {
+	d := &Deployment{state: s, spec: spec, start: start}
 	d.namespace, d.name = spec.Split()
 	d.spec.Grace = cmp.Or(spec.Grace, 30*time.Second)
 	d.spec.Stuck = true // how long it takes is the process's matter
-	w.setReplicas(spec.Name, 0)
+	d.setReplicas(0)
 	return d
 }
 
@@ -94,16 +115,13 @@ func (d *Deployment) Scale(n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.want = n
-	d.w.setReplicas(d.spec.Name, n)
+	d.setReplicas(n)
 }
 
-func (w *Simulator) setReplicas(deployment string, n int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.replicas == nil {
-		w.replicas = map[string]int{}
-	}
-	w.replicas[deployment] = n
+func (d *Deployment) setReplicas(n int) {
+	d.state.mu.Lock()
+	defer d.state.mu.Unlock()
+	d.state.objects.replicas[d.spec.Name] = n
 }
 
 // Replicas returns the number of pods that are wanted.
@@ -217,53 +235,52 @@ func (d *Deployment) step() error {
 	return nil
 }
 
-// compare looks at the pods in the simulator: who has got a node, whose deletion has begun, whose machine is gone. It forgets those that
-// are gone for good, makes new ones, and returns what is to be started.
+// compare looks at the pods in the simulator: which ones have a node, whose deletion has begun, whose machine is gone. It forgets
+// those that are gone permanently, makes new ones, and returns what is to be started.
 func (d *Deployment) compare() (time.Time, []placed) {
-	w := d.w
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	var starting []placed
+	s := d.state
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	byName := make(map[string]*pod, len(d.pods))
-	for _, p := range w.pods {
+	for _, p := range s.pods.pods {
 		byName[p.Name] = p
 	}
+
+	var starting []placed
 	active := 0
 	d.pods = slices.DeleteFunc(d.pods, func(r *replica) bool {
 		p := byName[r.name]
-		onNode := p != nil && p.node != nil
-		r.evicted = r.evicted || p != nil && !p.goes.IsZero()
+		ending := r.update(p) || r.evicted
 		switch {
-		case r.node != "" && (!onNode || p.node.Name != r.node), onNode && !p.node.instance.alive():
-			r.dead = true
-		case onNode && r.node == "":
-			r.node = p.node.Name
-		}
-		// A pod of a machine that is gone stays until its node lets go of it, which makes it another one's.
-		letGo := r.dead && (!onNode || p.node.Name != r.node)
-		if (r.evicted || letGo) && r.process == nil {
-			w.dropPod(r.name)
+		case ending && r.process == nil:
+			s.pods.remove(func(o *pod) bool { return o.Name == r.name })
 			return true
+		case ending:
+			return false
 		}
-		if !r.evicted && !letGo {
-			active++
-			if onNode && !r.dead && r.process == nil && !w.now.Before(r.restart) {
-				_, name := PodSpec{Name: r.name}.Split()
-				starting = append(starting, placed{r, PodRun{Pod: name, Node: r.node, Instance: p.node.instance.ID}})
-			}
+		active++
+		if r.startable(p, s.time.now) {
+			_, name := PodSpec{Name: r.name}.Split()
+			starting = append(starting, placed{r, PodRun{Pod: name, Node: r.node, Instance: p.node.instance.ID}})
 		}
 		return false
 	})
+
 	for ; active < d.want; active++ {
-		d.serial++
-		s := d.spec
-		s.Name = fmt.Sprintf("%s/%s-%05d", d.namespace, d.name, d.serial)
-		w.pods = append(w.pods, &pod{PodSpec: s, since: w.now})
-		d.pods = append(d.pods, &replica{name: s.Name})
+		d.add()
 	}
 	d.remove(active-d.want, byName)
-	w.settle()
-	return w.now, starting
+	s.settle()
+	return s.time.now, starting
+}
+
+// add makes a new pod.
+func (d *Deployment) add() {
+	d.serial++
+	spec := d.spec
+	spec.Name = fmt.Sprintf("%s/%s-%05d", d.namespace, d.name, d.serial)
+	d.state.pods.add(spec, nil)
+	d.pods = append(d.pods, &replica{name: spec.Name})
 }
 
 // remove begins the deletion of n pods, in the order of a ReplicaSet: those without a node first, then the newest.
@@ -275,14 +292,10 @@ func (d *Deployment) remove(n int, byName map[string]*pod) {
 				continue
 			}
 			r.evicted = true
-			p.goes = d.w.now.Add(1000 * time.Hour)
+			p.goes = d.state.time.now.Add(never)
 			n--
 		}
 	}
-}
-
-func (w *Simulator) dropPod(name string) {
-	w.pods = slices.DeleteFunc(w.pods, func(p *pod) bool { return p.Name == name })
 }
 
 func ended(p Process) bool {
@@ -292,26 +305,4 @@ func ended(p Process) bool {
 	default:
 		return false
 	}
-}
-
-// NodeTime adds up how long instances have lived so far, servers of the control plane aside. Those that were there at the beginning
-// count from then on.
-func (w *Simulator) NodeTime() time.Duration {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	var sum time.Duration
-	for _, in := range w.instances {
-		if in.ControlPlane {
-			continue
-		}
-		from, to := in.LaunchedAt, w.now
-		if from.Before(w.opts.Start) {
-			from = w.opts.Start
-		}
-		if !in.goneAt.IsZero() {
-			to = in.goneAt
-		}
-		sum += to.Sub(from)
-	}
-	return sum
 }

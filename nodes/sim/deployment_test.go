@@ -28,7 +28,7 @@ func (p *fakeProcess) Stop() {
 	}
 }
 
-type fleet struct {
+type fixture struct {
 	t        *testing.T
 	w        *Simulator
 	d        *Deployment
@@ -36,8 +36,8 @@ type fleet struct {
 	stubborn bool
 }
 
-func deploy(t *testing.T, workers ...string) *fleet {
-	f := &fleet{t: t, w: New(Options{Policy: nodes.DefaultPolicy(), Workers: workers})}
+func deploy(t *testing.T, workers ...string) *fixture {
+	f := &fixture{t: t, w: New(Options{Policy: nodes.DefaultPolicy(), Workers: workers})}
 	f.d = f.w.Deploy(PodSpec{Name: "fab/defender", MilliCPU: 500}, func(r PodRun) (Process, error) {
 		p := &fakeProcess{run: r, stubborn: f.stubborn, done: make(chan struct{})}
 		f.started = append(f.started, p)
@@ -46,7 +46,7 @@ func deploy(t *testing.T, workers ...string) *fleet {
 	return f
 }
 
-func (f *fleet) steps(d time.Duration) {
+func (f *fixture) steps(d time.Duration) {
 	f.t.Helper()
 	for range 3 {
 		f.w.Advance(d / 3)
@@ -56,7 +56,7 @@ func (f *fleet) steps(d time.Duration) {
 	}
 }
 
-func (f *fleet) count(phase PodPhase) (n int) {
+func (f *fixture) count(phase PodPhase) (n int) {
 	for _, p := range f.d.Pods() {
 		if p.Phase == phase {
 			n++
@@ -65,19 +65,19 @@ func (f *fleet) count(phase PodPhase) (n int) {
 	return n
 }
 
-func (f *fleet) want(when string, running, pending, terminating int) {
+func (f *fixture) want(when string, running, pending, terminating int) {
 	f.t.Helper()
 	if r, p, x := f.count(PodRunning), f.count(PodPending), f.count(PodTerminating); r != running || p != pending || x != terminating {
 		f.t.Errorf("%s: %d running, %d pending, %d terminating, want %d, %d, %d", when, r, p, x, running, pending, terminating)
 	}
 }
 
-func evictAll(f *fleet, instance string) {
+func evictAll(f *fixture, instance string) {
 	f.w.mu.Lock()
 	defer f.w.mu.Unlock()
-	for _, p := range f.w.pods {
+	for _, p := range f.w.pods.pods {
 		if p.node != nil && p.node.instance.ID == instance {
-			f.w.Client("test", nil).evict(p, 0)
+			f.w.pods.evict("test", p, 0)
 		}
 	}
 }

@@ -40,39 +40,11 @@ type ExportedPod struct {
 // serverLoad is the utilisation of a machine of the control plane, whatever the workers do.
 const serverLoad = 0.08
 
-// Scrape calls f with what the exporters show, now and then after every interval of the simulator's time, until stop is called. f runs
-// with the simulator locked: it must not call the simulator's methods.
-func (w *Simulator) Scrape(every time.Duration, f func(Exporters)) (stop func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	stopped := false
-	var scrape func()
-	scrape = func() {
-		if !stopped {
-			f(w.exporters())
-			w.after(every, scrape)
-		}
-	}
-	scrape()
-	return func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		stopped = true
-	}
-}
-
-// SignalsOutage reports whether the metrics are unreachable now, or answer only in part.
-func (w *Simulator) SignalsOutage() (down, partial bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	o := w.outageOf(SignalsPart)
-	return o != nil && !o.partial, o != nil && o.partial
-}
-
-func (w *Simulator) exporters() Exporters {
-	out := Exporters{At: w.now, Nodes: make([]ExportedNode, 0, len(w.nodes)), Pods: make([]ExportedPod, 0, len(w.pods))}
-	used := make(map[*node]int64, len(w.nodes))
-	for _, p := range w.pods {
+// exportersOf returns what the exporters show now.
+func exportersOf(s *state) Exporters {
+	out := Exporters{At: s.time.now, Nodes: make([]ExportedNode, 0, len(s.fleet.nodes)), Pods: make([]ExportedPod, 0, len(s.pods.pods))}
+	used := make(map[*node]int64, len(s.fleet.nodes))
+	for _, p := range s.pods.pods {
 		if p.Kube.Phase == "Succeeded" || p.Kube.Phase == "Failed" {
 			continue // nothing that the queries ask for counts it
 		}
@@ -84,15 +56,15 @@ func (w *Simulator) exporters() Exporters {
 		}
 		out.Pods = append(out.Pods, e)
 	}
-	for _, n := range w.nodes {
+	for _, n := range s.fleet.nodes {
 		e := ExportedNode{Name: n.Name, ProviderID: n.ProviderID, InternalIP: n.InternalIP, CreatedAt: n.CreatedAt,
 			Up: n.instance.State == nodes.StateRunning, Ready: n.Ready, Unschedulable: n.Unschedulable, ControlPlane: n.ControlPlane,
 			CPUs: max(int(n.Allocatable.MilliCPU/1000), 1)}
 		switch {
 		case n.ControlPlane:
 			e.Load = serverLoad
-		case w.load >= 0:
-			e.Load = min(w.load, 1)
+		case s.signals.load >= 0:
+			e.Load = min(s.signals.load, 1)
 		default:
 			e.Load = min(float64(used[n])/float64(cmp.Or(n.Allocatable.MilliCPU, 1)), 1)
 		}

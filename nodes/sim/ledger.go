@@ -37,7 +37,7 @@ const (
 	Expired        Kind = "deadline-passed" // a call came after its own deadline and had no effect
 )
 
-// Entry is one thing that happened.
+// Entry is one thing that happened. Seq, At, Kind are set in all of them, the other fields where the kind has such a thing.
 type Entry struct {
 	Seq      int
 	At       time.Time
@@ -57,7 +57,7 @@ type Entry struct {
 	Item     *nodes.Interruption
 }
 
-// Facts is what was true of an instance at a moment that matters.
+// Facts is what was true of an instance at a moment that matters: of itself, and how many workers there were besides it.
 type Facts struct {
 	Alive      bool      // pending or running
 	Joined     bool      // its Node object exists
@@ -73,48 +73,28 @@ type Facts struct {
 	AliveAll   int       // pending and running workers in all
 }
 
-func (w *Simulator) record(e Entry) {
-	e.Seq, e.At = w.entries, w.now
-	w.entries++
-	if w.opts.Watch != nil {
-		w.opts.Watch(e)
+// ledger keeps what has happened, or hands it on.
+type ledger struct {
+	time    *timeline
+	watch   func(Entry) // nil: the entries are kept
+	entries []Entry
+	written int // entries so far, whether they are kept or not
+}
+
+// record enters what has happened now.
+func (l *ledger) record(e Entry) {
+	e.Seq, e.At = l.written, l.time.now
+	l.written++
+	if l.watch != nil {
+		l.watch(e)
 		return
 	}
-	w.ledger = append(w.ledger, e)
+	l.entries = append(l.entries, e)
 }
 
-// Ledger returns what has happened so far, in order.
-func (w *Simulator) Ledger() []Entry {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.ledger[:len(w.ledger):len(w.ledger)]
-}
-
-func (w *Simulator) facts(in *instance) Facts {
-	f := Facts{Alive: in.alive(), EverReady: in.everReady, Control: in.ControlPlane, HandMade: in.ActionID == ""}
-	if n := in.node; n != nil {
-		f.Joined, f.Cordoned = true, n.Unschedulable
-		if n.Ready {
-			f.ReadySince = n.readySince
-		}
-		f.Pods = len(w.movable(n))
+// follow enters what only a watcher is told, because there is too much of it to be kept.
+func (l *ledger) follow(e Entry) {
+	if l.watch != nil {
+		l.record(e)
 	}
-	for _, o := range w.instances {
-		if o.ControlPlane {
-			continue
-		}
-		if o.alive() {
-			f.AliveAll++
-		}
-		if o == in || !o.alive() || o.node == nil || !o.node.Ready || o.node.Unschedulable {
-			continue
-		}
-		f.Available++
-		if o.Zone == in.Zone {
-			f.InZone++
-		} else {
-			f.Elsewhere++
-		}
-	}
-	return f
 }

@@ -20,9 +20,9 @@ type frame struct {
 	// capacity is proportional to Worker.Weight; 1 for all if they are equal.
 	capacity []uint64
 	equal    bool
-	// pin is the worker that a slot is pinned to, or None. Nil without pins.
-	pin   []int32
-	notes []string
+	// override is the worker that a slot is overridden to, or None. Nil without overrides.
+	override []int32
+	notes    []string
 }
 
 func newFrame(p *Problem) (*frame, error) {
@@ -46,7 +46,7 @@ func newFrame(p *Problem) (*frame, error) {
 		f.rank[w] = int32(r)
 	}
 	f.scaleCapacities()
-	f.resolvePins(byID)
+	f.resolveOverrides(byID)
 	return f, nil
 }
 
@@ -91,24 +91,24 @@ func (f *frame) scaleCapacities() {
 	}
 }
 
-func (f *frame) resolvePins(byID []int32) {
-	if len(f.p.Pins) == 0 {
+func (f *frame) resolveOverrides(byID []int32) {
+	if len(f.p.Overrides) == 0 {
 		return
 	}
 	ws := f.p.Workers
-	f.pin = make([]int32, f.p.Slots)
-	for s := range f.pin {
-		f.pin[s] = None
+	f.override = make([]int32, f.p.Slots)
+	for s := range f.override {
+		f.override[s] = None
 	}
-	for _, pin := range f.p.Pins {
-		k, found := slices.BinarySearchFunc(byID, pin.Worker, func(w int32, id string) int { return cmp.Compare(ws[w].ID, id) })
+	for _, override := range f.p.Overrides {
+		k, found := slices.BinarySearchFunc(byID, override.Worker, func(w int32, id string) int { return cmp.Compare(ws[w].ID, id) })
 		switch {
 		case !found:
-			f.notes = append(f.notes, fmt.Sprintf("pin of slot %d ignored: worker %q is absent", pin.Slot, pin.Worker))
+			f.notes = append(f.notes, fmt.Sprintf("override of slot %d ignored: worker %q is absent", override.Slot, override.Worker))
 		case ws[byID[k]].Draining:
-			f.notes = append(f.notes, fmt.Sprintf("pin of slot %d ignored: worker %q is draining", pin.Slot, pin.Worker))
+			f.notes = append(f.notes, fmt.Sprintf("override of slot %d ignored: worker %q is draining", override.Slot, override.Worker))
 		default:
-			f.pin[pin.Slot] = byID[k]
+			f.override[override.Slot] = byID[k]
 		}
 	}
 }
@@ -140,22 +140,22 @@ func (f *frame) previous(s int) int32 {
 	return f.p.Owners[s]
 }
 
-// pinned is the worker a slot is pinned to, or None.
-func (f *frame) pinned(s int) int32 {
-	if f.pin == nil {
+// overridden is the worker a slot is overridden to, or None.
+func (f *frame) overridden(s int) int32 {
+	if f.override == nil {
 		return None
 	}
-	return f.pin[s]
+	return f.override[s]
 }
 
 // home is the worker that a slot may stay with: its previous owner, unless that
-// is gone, draining, or not the one it is pinned to.
+// is gone, draining, or not the one it is overridden to.
 func (f *frame) home(s int) int32 {
 	o := f.previous(s)
 	if o < 0 || f.rank[o] == None {
 		return None
 	}
-	if pin := f.pinned(s); pin != None && pin != o {
+	if override := f.overridden(s); override != None && override != o {
 		return None
 	}
 	return o
@@ -182,7 +182,7 @@ func (f *frame) forcedReason(s int) (Reason, bool) {
 		return OwnerDraining, true
 	}
 	if f.home(s) == None {
-		return Pinned, true
+		return Overridden, true
 	}
 	return Balance, false
 }
@@ -261,9 +261,9 @@ func (f *frame) lowerBound() int {
 		if h == None {
 			moves++
 		}
-		if pin := f.pinned(s); pin != None {
-			base[pin] += w
-			held[pin] += w
+		if override := f.overridden(s); override != None {
+			base[override] += w
+			held[override] += w
 		} else if h != None {
 			held[h] += w
 			top[h] = max(top[h], w)

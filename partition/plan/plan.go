@@ -13,11 +13,11 @@ type Strategy interface {
 // Plan says who owns each slot next, and why that differs from before.
 type Plan struct {
 	// Owners is the next owner of each slot as an index into the problem's
-	// Workers, or None if there is nobody to own it.
+	// Workers, or None if no worker can own it.
 	Owners []int32
 	// Moves are the slots that change owner, in ascending order of slot.
 	Moves []Move
-	// Notes tell the operator about settings that were ignored, such as a pin
+	// Notes tell the operator about settings that were ignored, such as an override
 	// to a worker that is absent.
 	Notes []string
 	// Stats measure the plan.
@@ -47,16 +47,16 @@ const (
 	OwnerGone
 	// OwnerDraining means that the previous owner gives everything away.
 	OwnerDraining
-	// Pinned means that an operator's pin asks for it.
-	Pinned
-	// Balance means that the new owner, perhaps a newcomer, lacked load that
+	// Overridden means that an operator's override asks for it.
+	Overridden
+	// Balance means that the new owner, perhaps a joining worker, lacked load that
 	// the old owner had in excess.
 	Balance
 	// Tuning means that the move only evens out unequal weights further.
 	Tuning
 )
 
-var reasons = [...]string{"unowned", "owner gone", "owner draining", "pinned", "balance", "tuning"}
+var reasons = [...]string{"unowned", "owner gone", "owner draining", "overridden", "balance", "tuning"}
 
 // String returns the reason in lower-case words.
 func (r Reason) String() string {
@@ -103,8 +103,8 @@ func Explain(p Problem, m Move) string {
 		return fmt.Sprintf("slot %d goes to %s: its owner is gone", m.Slot, to)
 	case OwnerDraining:
 		return fmt.Sprintf("slot %d moves from %s to %s: %s is draining", m.Slot, from, to, from)
-	case Pinned:
-		return fmt.Sprintf("slot %d moves from %s to %s: it is pinned there", m.Slot, from, to)
+	case Overridden:
+		return fmt.Sprintf("slot %d moves from %s to %s: an override keeps it there", m.Slot, from, to)
 	case Balance:
 		return fmt.Sprintf("slot %d moves from %s to %s: %s had more than its share and %s less", m.Slot, from, to, from, to)
 	case Tuning:

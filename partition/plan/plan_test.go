@@ -99,10 +99,10 @@ func check(tb testing.TB, p plan.Problem, pl plan.Plan) {
 	if next != len(pl.Moves) {
 		tb.Fatalf("%d moves listed, %d made", len(pl.Moves), next)
 	}
-	for _, pin := range p.Pins {
-		i := slices.IndexFunc(p.Workers, func(w plan.Worker) bool { return w.ID == pin.Worker && !w.Draining })
-		if i >= 0 && pl.Owners[pin.Slot] != int32(i) {
-			tb.Fatalf("slot %d is on worker %d in spite of its pin to %d", pin.Slot, pl.Owners[pin.Slot], i)
+	for _, override := range p.Overrides {
+		i := slices.IndexFunc(p.Workers, func(w plan.Worker) bool { return w.ID == override.Worker && !w.Draining })
+		if i >= 0 && pl.Owners[override.Slot] != int32(i) {
+			tb.Fatalf("slot %d is on worker %d in spite of its override to %d", override.Slot, pl.Owners[override.Slot], i)
 		}
 	}
 }
@@ -148,10 +148,10 @@ func TestEqualSlotsMoveTheFewest(t *testing.T) {
 		moves     int
 		low, high int
 	}{
-		{"30 to 45 moves only what newcomers need", defenders(45), 795, 53, 54},
+		{"30 to 45 moves only what joining workers need", defenders(45), 795, 53, 54},
 		{"one crash of 30 moves only what the dead owned", defenders(29), 80, 82, 83},
 		{"30 to 20 moves only what the leavers owned", defenders(20), 800, 120, 120},
-		{"one newcomer takes its share from all", defenders(31), 77, 77, 78},
+		{"one joining worker takes its share from all", defenders(31), 77, 77, 78},
 		{"nothing changed moves nothing", defenders(30), 0, 80, 80},
 	}
 	for _, tt := range tests {
@@ -317,7 +317,7 @@ func TestBudgetLimitsTuningOnly(t *testing.T) {
 			}
 			worst = pl.Stats.WorstOverMean
 			if n == 45 && pl.Stats.MinLoad < 576_000/45*9/10 {
-				t.Errorf("newcomers must get their share whatever the budget: least load %d", pl.Stats.MinLoad)
+				t.Errorf("joining workers must get their share whatever the budget: least load %d", pl.Stats.MinLoad)
 			}
 		}
 	}
@@ -345,12 +345,12 @@ func TestReasons(t *testing.T) {
 				Workers: []plan.Worker{{ID: "a", Draining: true}, {ID: "b"}}},
 			owners: []int32{1, 1}, reasons: []plan.Reason{plan.OwnerDraining},
 		}, {
-			name: "it is pinned, and balance gives way",
+			name: "it is overridden, and balance gives way",
 			problem: plan.Problem{Slots: 2, Workers: defenders(2), Owners: []int32{0, 1},
-				Pins: []plan.Pin{{Slot: 0, Worker: "defender-1"}, {Slot: 1, Worker: "defender-1"}}},
-			owners: []int32{1, 1}, reasons: []plan.Reason{plan.Pinned},
+				Overrides: []plan.Override{{Slot: 0, Worker: "defender-1"}, {Slot: 1, Worker: "defender-1"}}},
+			owners: []int32{1, 1}, reasons: []plan.Reason{plan.Overridden},
 		}, {
-			name:    "a newcomer lacks load",
+			name:    "a joining worker lacks load",
 			problem: plan.Problem{Slots: 2, Workers: defenders(2), Owners: []int32{0, 0}},
 			owners:  []int32{0, 1}, reasons: []plan.Reason{plan.Balance},
 		}, {
@@ -419,9 +419,9 @@ func TestEdges(t *testing.T) {
 		{"a slot above the mean is alone and the others are even", plan.Problem{Slots: 11,
 			Weights: []uint64{100, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, Workers: defenders(3), Owners: []int32{0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}},
 			func(pl plan.Plan) bool { return pl.Stats.MaxLoad == 100 && pl.Stats.MinLoad == 5 }},
-		{"a pin to an absent worker is ignored with a note", plan.Problem{Slots: 1, Workers: defenders(1), Pins: []plan.Pin{{Slot: 0, Worker: "x"}}},
+		{"an override to an absent worker is ignored with a note", plan.Problem{Slots: 1, Workers: defenders(1), Overrides: []plan.Override{{Slot: 0, Worker: "x"}}},
 			func(pl plan.Plan) bool { return len(pl.Notes) == 1 && strings.Contains(pl.Notes[0], `"x" is absent`) }},
-		{"a pin to a draining worker is ignored with a note", plan.Problem{Slots: 1, Pins: []plan.Pin{{Slot: 0, Worker: "a"}},
+		{"an override to a draining worker is ignored with a note", plan.Problem{Slots: 1, Overrides: []plan.Override{{Slot: 0, Worker: "a"}},
 			Workers: []plan.Worker{{ID: "a", Draining: true}, {ID: "b"}}},
 			func(pl plan.Plan) bool {
 				return len(pl.Notes) == 1 && strings.Contains(pl.Notes[0], `"a" is draining`) && pl.Owners[0] == 1
@@ -510,15 +510,15 @@ func TestRemaindersGoRoundTheZones(t *testing.T) {
 func TestValidateReportsAllFaultsAtOnce(t *testing.T) {
 	t.Parallel()
 	p := plan.Problem{
-		Slots:   4,
-		Weights: []uint64{math.MaxUint64, 1},
-		Workers: []plan.Worker{{ID: "a"}, {ID: ""}, {ID: "a"}, {ID: "b", Weight: -1}, {ID: "c", Weight: math.NaN()}},
-		Owners:  []int32{5, -3, 0},
-		Pins:    []plan.Pin{{Slot: 4, Worker: "a"}, {Slot: 1, Worker: "a"}, {Slot: 1, Worker: "b"}},
+		Slots:     4,
+		Weights:   []uint64{math.MaxUint64, 1},
+		Workers:   []plan.Worker{{ID: "a"}, {ID: ""}, {ID: "a"}, {ID: "b", Weight: -1}, {ID: "c", Weight: math.NaN()}},
+		Owners:    []int32{5, -3, 0},
+		Overrides: []plan.Override{{Slot: 4, Worker: "a"}, {Slot: 1, Worker: "a"}, {Slot: 1, Worker: "b"}},
 	}
 	err := p.Validate()
 	for _, field := range []string{"Weights", "Workers[1].ID", "Workers[2].ID", "Workers[3].Weight", "Workers[4].Weight",
-		"Owners", "Owners[0]", "Owners[1]", "Pins[0].Slot", "Pins[2]"} {
+		"Owners", "Owners[0]", "Owners[1]", "Overrides[0].Slot", "Overrides[2]"} {
 		if !strings.Contains(err.Error(), field+":") {
 			t.Errorf("%s is not named in\n%v", field, err)
 		}
@@ -624,8 +624,8 @@ func TestIndexesThatAreNoWorkersAreNobody(t *testing.T) {
 	t.Parallel()
 	p := plan.Problem{Slots: 2, Workers: defenders(1)}
 	for _, to := range []int32{1, plan.None, plan.Gone} {
-		want := "slot 1 moves from nobody to nobody: it is pinned there"
-		if got := plan.Explain(p, plan.Move{Slot: 1, From: to, To: to, Reason: plan.Pinned}); got != want {
+		want := "slot 1 moves from nobody to nobody: an override keeps it there"
+		if got := plan.Explain(p, plan.Move{Slot: 1, From: to, To: to, Reason: plan.Overridden}); got != want {
 			t.Errorf("worker %d of 1: %q, want %q", to, got, want)
 		}
 		if got, err := plan.Measure(p, []int32{0, to}); err != nil || got != (plan.Evenness{WorstOverMean: 1}) {
@@ -680,8 +680,8 @@ func TestFaultsOfManySlotsAreFound(t *testing.T) {
 	}{
 		{plan.Problem{Slots: 3, Weights: []uint64{1 << 59, 1 << 59, 1}},
 			"plan: Weights: the sum overflows at slot 2: it must not exceed 1152921504606846976"},
-		{plan.Problem{Slots: 3, Workers: defenders(1), Pins: []plan.Pin{{Slot: 3, Worker: "defender-0"}}},
-			"plan: Pins[0].Slot: 3 is outside 0 to 2"},
+		{plan.Problem{Slots: 3, Workers: defenders(1), Overrides: []plan.Override{{Slot: 3, Worker: "defender-0"}}},
+			"plan: Overrides[0].Slot: 3 is outside 0 to 2"},
 	} {
 		if err := tt.problem.Validate(); err == nil || err.Error() != tt.want {
 			t.Errorf("%v, want %s", err, tt.want)

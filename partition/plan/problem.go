@@ -31,14 +31,14 @@ type Worker struct {
 	// round the zones, not to the first zone.
 	Zone string
 	// Draining workers give everything away and take nothing, not even a
-	// pinned slot. While nobody else can take it, they keep what they have.
+	// overridden slot. While nobody else can take it, they keep what they have.
 	Draining bool
 }
 
-// Pin holds a slot on a worker, whatever the balance.
-type Pin struct {
+// Override holds a slot on a worker, whatever the balance.
+type Override struct {
 	Slot   int    // 0 <= Slot < Problem.Slots
-	Worker string // ID; a pin to an absent or draining worker is ignored with a note
+	Worker string // ID; an override to an absent or draining worker is ignored with a note
 }
 
 // Problem is all that a plan depends on. The zero Problem is valid: no slots,
@@ -55,8 +55,8 @@ type Problem struct {
 	// Owners is the previous owner of each slot as an index into Workers, or
 	// None, or Gone. Nil means that nobody owned anything.
 	Owners []int32
-	// Pins are honoured before anything is balanced.
-	Pins []Pin
+	// Overrides are honoured before anything is balanced.
+	Overrides []Override
 	// Budget is the most slots that may move only to tune weights, beyond
 	// those that joins, leaves and crashes require; below 0 there is no
 	// limit. After a crash 0 is best: the orphans move at once and alone, and a
@@ -64,7 +64,7 @@ type Problem struct {
 	// no tuning.
 	Budget int
 	// TuneOnly says that nothing but the weights has changed: no worker counts
-	// as a newcomer, and every move that nothing forces counts against Budget.
+	// as a joining worker, and every move that nothing forces counts against Budget.
 	// Without it Budget does not limit what workers get that lack load.
 	TuneOnly bool
 }
@@ -110,7 +110,7 @@ func (p *Problem) validate() ([]int32, error) {
 	p.validateWeights(add)
 	byID := p.validateWorkers(add)
 	p.validateOwners(add)
-	p.validatePins(add)
+	p.validateOverrides(add)
 	return byID, errors.Join(errs...)
 }
 
@@ -178,24 +178,24 @@ func (p *Problem) validateOwners(add addFault) {
 	faults.close()
 }
 
-func (p *Problem) validatePins(add addFault) {
-	if len(p.Pins) == 0 {
+func (p *Problem) validateOverrides(add addFault) {
+	if len(p.Overrides) == 0 {
 		return
 	}
-	faults := counter{field: "Pins", add: add}
-	bySlot := make([]int, len(p.Pins))
-	for i, pin := range p.Pins {
+	faults := counter{field: "Overrides", add: add}
+	bySlot := make([]int, len(p.Overrides))
+	for i, override := range p.Overrides {
 		bySlot[i] = i
-		if pin.Slot < 0 || pin.Slot >= p.Slots {
-			faults.add1(fmt.Sprintf("Pins[%d].Slot", i), "%d is outside 0 to %d", pin.Slot, p.Slots-1)
+		if override.Slot < 0 || override.Slot >= p.Slots {
+			faults.add1(fmt.Sprintf("Overrides[%d].Slot", i), "%d is outside 0 to %d", override.Slot, p.Slots-1)
 		}
 	}
-	slices.SortStableFunc(bySlot, func(a, b int) int { return cmp.Compare(p.Pins[a].Slot, p.Pins[b].Slot) })
+	slices.SortStableFunc(bySlot, func(a, b int) int { return cmp.Compare(p.Overrides[a].Slot, p.Overrides[b].Slot) })
 	for k := 1; k < len(bySlot); k++ {
 		a, b := bySlot[k-1], bySlot[k]
-		if p.Pins[a].Slot == p.Pins[b].Slot && p.Pins[a].Worker != p.Pins[b].Worker {
-			faults.add1(fmt.Sprintf("Pins[%d]", b), "slot %d is pinned to %q and to %q",
-				p.Pins[b].Slot, p.Pins[a].Worker, p.Pins[b].Worker)
+		if p.Overrides[a].Slot == p.Overrides[b].Slot && p.Overrides[a].Worker != p.Overrides[b].Worker {
+			faults.add1(fmt.Sprintf("Overrides[%d]", b), "slot %d is overridden to %q and to %q",
+				p.Overrides[b].Slot, p.Overrides[a].Worker, p.Overrides[b].Worker)
 		}
 	}
 	faults.close()

@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster/partition/plan"
 )
 
-// random makes a valid problem of up to so many slots and workers, with or
+// random makes a valid problem of up to these numbers of slots and workers, with or
 // without each of the features.
 func random(r *rand.Rand, slots, workers int) plan.Problem {
 	p := plan.Problem{Slots: r.IntN(slots + 1), Budget: r.IntN(5) - 1}
@@ -42,7 +42,7 @@ func random(r *rand.Rand, slots, workers int) plan.Problem {
 	}
 	if r.IntN(4) > 0 {
 		p.Owners = make([]int32, p.Slots)
-		lazy := 1 + r.IntN(max(1, n)) // only so many own anything
+		lazy := 1 + r.IntN(max(1, n)) // only the first few own anything
 		for s := range p.Owners {
 			p.Owners[s] = int32(r.IntN(lazy+2)) - 2
 			if int(p.Owners[s]) >= n {
@@ -53,7 +53,7 @@ func random(r *rand.Rand, slots, workers int) plan.Problem {
 	if r.IntN(3) == 0 {
 		for s := range p.Slots {
 			if r.IntN(10) == 0 {
-				p.Pins = append(p.Pins, plan.Pin{Slot: s, Worker: fmt.Sprintf("w%d", r.IntN(workers+2))})
+				p.Overrides = append(p.Overrides, plan.Override{Slot: s, Worker: fmt.Sprintf("w%d", r.IntN(workers+2))})
 			}
 		}
 	}
@@ -61,7 +61,7 @@ func random(r *rand.Rand, slots, workers int) plan.Problem {
 }
 
 func plain(p plan.Problem) bool {
-	return len(p.Pins) == 0 && !slices.ContainsFunc(p.Workers, func(w plan.Worker) bool { return w.Weight != 0 || w.Draining })
+	return len(p.Overrides) == 0 && !slices.ContainsFunc(p.Workers, func(w plan.Worker) bool { return w.Weight != 0 || w.Draining })
 }
 
 // Problems in many shapes, and what must hold for every plan.
@@ -167,7 +167,7 @@ func tuningAloneIsInBudget(t *testing.T, p plan.Problem) {
 	pl := must(t, plan.Sticky(), p)
 	chosen := 0
 	for _, m := range pl.Moves {
-		if m.Reason > plan.Pinned {
+		if m.Reason > plan.Overridden {
 			chosen++
 		}
 	}
@@ -209,7 +209,7 @@ func TestAgainstBruteForce(t *testing.T) {
 			}
 			continue
 		}
-		if p.Owners == nil && len(p.Pins) == 0 {
+		if p.Owners == nil && len(p.Overrides) == 0 {
 			// Graham's bound for LPT, which exchanges can only improve.
 			n := float64(0)
 			for _, w := range p.Workers {
@@ -246,13 +246,13 @@ func score(p plan.Problem, owners []int32) outcome {
 	return o
 }
 
-// everyPlan calls visit with every assignment that honours pins and draining.
+// everyPlan calls visit with every assignment that honours overrides and draining.
 func everyPlan(p plan.Problem, visit func(owners []int32)) {
-	pinned := make(map[int]int32)
-	for _, pin := range p.Pins {
-		i := slices.IndexFunc(p.Workers, func(w plan.Worker) bool { return w.ID == pin.Worker && !w.Draining })
+	overridden := make(map[int]int32)
+	for _, override := range p.Overrides {
+		i := slices.IndexFunc(p.Workers, func(w plan.Worker) bool { return w.ID == override.Worker && !w.Draining })
 		if i >= 0 {
-			pinned[pin.Slot] = int32(i)
+			overridden[override.Slot] = int32(i)
 		}
 	}
 	owners := make([]int32, p.Slots)
@@ -263,7 +263,7 @@ func everyPlan(p plan.Problem, visit func(owners []int32)) {
 			return
 		}
 		for w := range p.Workers {
-			if pin, ok := pinned[s]; p.Workers[w].Draining || ok && pin != int32(w) {
+			if override, ok := overridden[s]; p.Workers[w].Draining || ok && override != int32(w) {
 				continue
 			}
 			owners[s] = int32(w)
@@ -340,7 +340,7 @@ func distort(p *plan.Problem, raw []byte) {
 				p.Owners[at] = int32(x)
 			}
 		case 2:
-			p.Pins = append(p.Pins, plan.Pin{Slot: int(int32(x)), Worker: "w1"})
+			p.Overrides = append(p.Overrides, plan.Override{Slot: int(int32(x)), Worker: "w1"})
 		case 3:
 			p.Workers = append(p.Workers, plan.Worker{ID: fmt.Sprintf("w%d", x%16), Weight: float64(int32(x))})
 		case 4:

@@ -23,7 +23,7 @@ const DefaultVirtualNodes = 160
 // It needs no previous plan and moves about as little as can be, but its loads
 // spread by about the mean over the square root of virtualNodes on top of what
 // the slots' own hashes spread. Slot weights, zones and the budget have no
-// effect on it. Pins are honoured.
+// effect on it. Overrides are honoured.
 func Ring(virtualNodes int) Strategy {
 	if virtualNodes < 1 {
 		virtualNodes = DefaultVirtualNodes
@@ -51,7 +51,7 @@ func (r ring) Plan(p Problem) (Plan, error) {
 	owners := make([]int32, p.Slots)
 	var key [8]byte
 	for s := range owners {
-		if owners[s] = f.pinned(s); owners[s] != None {
+		if owners[s] = f.overridden(s); owners[s] != None {
 			continue
 		}
 		binary.LittleEndian.PutUint64(key[:], uint64(s))

@@ -10,7 +10,7 @@ import (
 const tolerance = 25
 
 // share sets every worker's target. A slot heavier than any share cannot be
-// balanced: whoever has it keeps it and, but for pins, nothing else, and the
+// balanced: its owner keeps it and, but for overrides, nothing else, and the
 // others share the rest.
 func (b *balance) share() {
 	var total uint64
@@ -82,7 +82,7 @@ func (b *balance) setTolerance(base []uint64) {
 // dev is the load that w has above its target; negative if it lacks some.
 func (b *balance) dev(w int32) int64 { return b.load[w] - b.target[w] }
 
-// lacks reports whether w is to be fed: a newcomer, or one that is short of
+// lacks reports whether w is to be fed: a joining worker, or one that is short of
 // more than an average slot and 5 % of a share.
 func (b *balance) lacks(w int32) bool {
 	return -b.dev(w) >= b.lacking || b.load[w] == 0 && b.target[w] > b.within+1

@@ -8,7 +8,7 @@ package plan
 // Slots of different weights are balanced as far as the weights allow, which
 // is a matter of search (splitting weights evenly is NP-hard). What has no
 // owner goes to the least loaded worker, heaviest first (LPT; R. L. Graham,
-// "Bounds on multiprocessing timing anomalies", 1969). Newcomers, and workers
+// "Bounds on multiprocessing timing anomalies", 1969). Joining workers, and workers
 // short of more than an average slot and 5 % of their share, then get it from
 // those that have too much, in as few slots as will do. Last, exchanges of one
 // or two slots between two workers even out the rest: those that cost no move
@@ -42,9 +42,9 @@ func (f *frame) byCount() []int32 {
 	base, held := make([]uint64, len(f.p.Workers)), make([]uint64, len(f.p.Workers))
 	for s := range owners {
 		owners[s] = f.home(s)
-		if pin := f.pinned(s); pin != None {
-			owners[s] = pin
-			base[pin]++
+		if override := f.overridden(s); override != None {
+			owners[s] = override
+			base[override]++
 		}
 		if owners[s] != None {
 			held[owners[s]]++
@@ -55,7 +55,7 @@ func (f *frame) byCount() []int32 {
 		room[w] = int32(target - min(target, base[w]))
 	}
 	for s, o := range owners {
-		if o == None || f.pinned(s) != None {
+		if o == None || f.overridden(s) != None {
 			continue
 		}
 		if room[o] == 0 {

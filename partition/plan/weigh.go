@@ -71,9 +71,9 @@ func newBalance(f *frame) *balance {
 	for s := range slots {
 		b.weight[s] = int64(f.p.Weights[s])
 		b.home[s], b.owner[s] = f.home(s), f.home(s)
-		if pin := f.pinned(s); pin != None {
-			b.owner[s] = pin
-			b.base[pin] += f.p.Weights[s]
+		if override := f.overridden(s); override != None {
+			b.owner[s] = override
+			b.base[override] += f.p.Weights[s]
 		} else if h := b.home[s]; h != None {
 			b.slots[h] = append(b.slots[h], int32(s))
 		} else {

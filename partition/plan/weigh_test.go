@@ -162,7 +162,7 @@ func TestSharesLeaveOutOversizedSlots(t *testing.T) {
 		workers         int
 		weights         []uint64
 		owners          []int32
-		pins            []Pin
+		overrides       []Override
 		target          []int64
 		within, lacking int64
 	}{
@@ -203,13 +203,13 @@ func TestSharesLeaveOutOversizedSlots(t *testing.T) {
 			name: "one becomes heavier than a share because of another", workers: 3, weights: []uint64{1000, 300, 40, 40}, owners: []int32{0, 1, 2, 2},
 			target: []int64{1000, 300, 80}, within: 40 / 16, lacking: 40 + 1,
 		}, {
-			name: "a pinned slot heavier than a share", workers: 2, weights: []uint64{1000, 32, 32, 32}, owners: []int32{0, 0, 0, 0}, pins: []Pin{{0, "w0"}},
+			name: "an overridden slot heavier than a share", workers: 2, weights: []uint64{1000, 32, 32, 32}, owners: []int32{0, 0, 0, 0}, overrides: []Override{{0, "w0"}},
 			target: []int64{1000, 96}, within: 32 / 16, lacking: 274 + 1,
 		}, {
-			name: "two pinned slots on one worker", workers: 2, weights: []uint64{300, 500, 32, 32}, owners: []int32{0, 0, 0, 0}, pins: []Pin{{0, "w0"}, {1, "w0"}},
+			name: "two overridden slots on one worker", workers: 2, weights: []uint64{300, 500, 32, 32}, owners: []int32{0, 0, 0, 0}, overrides: []Override{{0, "w0"}, {1, "w0"}},
 			target: []int64{800, 64}, within: 32 / 16, lacking: 216 + 1, // the average of 4 slots
 		}, {
-			name: "an oversized slot beside a pinned one", workers: 2, weights: []uint64{100, 500, 20, 20}, owners: []int32{0, 0, 0, 1}, pins: []Pin{{0, "w0"}},
+			name: "an oversized slot beside an overridden one", workers: 2, weights: []uint64{100, 500, 20, 20}, owners: []int32{0, 0, 0, 1}, overrides: []Override{{0, "w0"}},
 			target: []int64{600, 40}, within: 1, lacking: 13 + 1,
 		},
 	}
@@ -217,7 +217,7 @@ func TestSharesLeaveOutOversizedSlots(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newTakers(t, slices.Repeat([]float64{1}, tt.workers)...)
 			p := f.p
-			p.Slots, p.Weights, p.Owners, p.Pins = len(tt.weights), tt.weights, tt.owners, tt.pins
+			p.Slots, p.Weights, p.Owners, p.Overrides = len(tt.weights), tt.weights, tt.owners, tt.overrides
 			f, err := newFrame(p)
 			if err != nil {
 				t.Fatal(err)

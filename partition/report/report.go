@@ -32,12 +32,12 @@ type Group struct {
 	Pending       uint64      `json:"pending_messages"`
 	OldestPending float64     `json:"oldest_pending_seconds"`
 	Fill          float64     `json:"fill"` // of the fullest stream of messages, 0 to 1 of its limit; at 1 publishers are refused
-	Parked        RetryQueue  `json:"parked"`
+	RetryQueue    RetryQueue  `json:"retry_queue"`
 	Workers       []Worker    `json:"workers"`
 	Moves         []Move      `json:"moves"`
 	Standbys      []Standby   `json:"standbys"`
 	Drains        []Drain     `json:"drains"`
-	Pins          []Override  `json:"pins"`
+	Overrides     []Override  `json:"overrides"`
 }
 
 // Worker tells of one worker.

@@ -30,7 +30,7 @@ func (s *scripted) Handle(_ context.Context, m partition.Message) error {
 		s.others++
 		return nil
 	}
-	s.seen = append(s.seen, fmt.Sprintf("%d %v", m.Attempt, m.Parked))
+	s.seen = append(s.seen, fmt.Sprintf("%d %v", m.Attempt, m.Queued))
 	if len(s.ends) == 0 {
 		close(s.done)
 		return nil

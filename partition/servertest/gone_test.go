@@ -9,7 +9,7 @@ import (
 	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
 
-// TestWorkersLeaveThoughTheServerIsGone: whoever stops everything at once must
+// TestWorkersLeaveThoughTheServerIsGone: a user that stops everything at once must
 // not wait for workers that wait for the server.
 func TestWorkersLeaveThoughTheServerIsGone(t *testing.T) {
 	t.Parallel()

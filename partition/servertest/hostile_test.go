@@ -191,7 +191,7 @@ func TestAHostileLeadersLeaseIsWrittenOver(t *testing.T) {
 	for _, c := range []struct{ what, reason, value string }{
 		{"no JSON", "invalid character", "leader!"},
 		{"an older schema", "older than the oldest known", `{"schema":-1,"id":"worker-0","claim":1}`},
-		{"nobody's name", "is no worker", `{"schema":1,"id":"*","claim":1}`},
+		{"a name of no worker", "is no worker", `{"schema":1,"id":"*","claim":1}`},
 		{"too large", "at most", `{"schema":1,"id":"` + strings.Repeat("x", 20<<10) + `"}`},
 		{"a newer schema, not renewed", "newer version", `{"schema":7,"id":"worker-0","claim":1}`},
 	} {
@@ -241,7 +241,7 @@ func TestHostileHeartbeatsAndClaimsAreWrittenOver(t *testing.T) {
 		h.put(leases, id, c.value)
 		h.survives("heartbeat: "+c.what, "heartbeat", c.reason)
 	}
-	for what, value := range map[string]string{"no JSON": "...", "an older schema": `{"schema":0,"instance":"x"}`, "nobody's": `{"schema":1}`} {
+	for what, value := range map[string]string{"no JSON": "...", "an older schema": `{"schema":0,"instance":"x"}`, "no instance": `{"schema":1}`} {
 		h.put(names, id, []byte(value))
 		await.That(t, "claim: "+what+": written over", func() bool { return string(h.value(names, id)) != value })
 		h.works("claim: " + what)
@@ -278,13 +278,13 @@ func TestHostileNumbersAndMessagesAreRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		h.survives("message "+value, "peer message", reason)
-		if err := nc.Publish(subject+".hand-over", []byte(strings.Replace(value, `"kind":"grant"`, `"until":-5`, 1))); err != nil {
+		if err := nc.Publish(subject+".drain", []byte(strings.Replace(value, `"kind":"grant"`, `"until":-5`, 1))); err != nil {
 			t.Fatal(err)
 		}
 		if strings.Contains(value, "grant") {
 			reason = "before 1970"
 		}
-		h.survives("request "+value, "hand-over request", reason)
+		h.survives("request "+value, "drain request", reason)
 	}
 	h.ends()
 }

@@ -20,7 +20,7 @@ import (
 // 5 s. Users have no need to set that, so it is no exported field, and no function of the
 // library is there for this test alone: the field is set by reflection.
 func lookOften(c *partition.Config) {
-	every := reflect.ValueOf(c).Elem().FieldByName("ghostCheck")
+	every := reflect.ValueOf(c).Elem().FieldByName("stalePinCheck")
 	reflect.NewAt(every.Type(), unsafe.Pointer(every.UnsafeAddr())).Elem().SetInt(int64(20 * time.Millisecond)) //nolint:gosec // a field of that very type
 }
 
@@ -85,7 +85,7 @@ func TestMessagesThatTheirConsumerForgotAreProcessed(t *testing.T) {
 		g.check(0)
 		forgotten := g.healed("messages left behind")
 		if forgotten == 0 {
-			t.Error("no consumer was made anew")
+			t.Error("no consumer was re-created")
 		}
 		await.That(t, "nothing left", func() bool {
 			for _, name := range g.cfg.Streams() {
@@ -99,13 +99,13 @@ func TestMessagesThatTheirConsumerForgotAreProcessed(t *testing.T) {
 		g.check(0)
 		time.Sleep(500 * time.Millisecond) // 25 looks at each slot
 		if n := g.healed("messages left behind"); n != forgotten {
-			t.Errorf("%d consumers that forgot nothing were made anew", n-forgotten)
+			t.Errorf("%d consumers that forgot nothing were re-created", n-forgotten)
 		}
 	})
 }
 
 // A pull of somebody who has gone gets the pin, and nobody answers for it.
-func TestAPinThatNobodyHasIsTakenOff(t *testing.T) {
+func TestAStalePinIsTakenOff(t *testing.T) {
 	onEach(t, func(t *testing.T, on servers) {
 		g := startGroup(t, on, 0, lookOften)
 		gone := g.connect("gone")

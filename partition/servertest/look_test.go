@@ -36,7 +36,7 @@ func weighed(c *partition.Config) {
 	}
 }
 
-// What is foretold for a newcomer is what the leader plans when it comes, slot
+// What a preview says of a joining worker is what the leader plans when it comes, slot
 // by slot.
 func TestForecastIsWhatTheLeaderPlans(t *testing.T) {
 	t.Parallel()
@@ -69,10 +69,10 @@ func TestForecastIsWhatTheLeaderPlans(t *testing.T) {
 		told[m.Slot] = m.To
 	}
 	if !maps.Equal(moved, told) {
-		t.Errorf("it moved %v, foretold were %v", moved, told)
+		t.Errorf("it moved %v, the preview said %v", moved, told)
 	}
 	if f.Version != after.Map.Version {
-		t.Errorf("version %d, foretold was %d", after.Map.Version, f.Version)
+		t.Errorf("version %d, the preview said %d", after.Map.Version, f.Version)
 	}
 	keys := 0
 	r := after.Report()
@@ -87,9 +87,9 @@ func TestForecastIsWhatTheLeaderPlans(t *testing.T) {
 	}
 }
 
-// A pin moves its slot, outlives the leader that saw it first, and is told to be
+// An override moves its slot, outlives the leader that saw it first, and is told to be
 // unkept when its worker goes.
-func TestPinsHold(t *testing.T) {
+func TestOverridesHold(t *testing.T) {
 	t.Parallel()
 	g := startGroup(t, embedded(t), time.Millisecond, nil)
 	a, b, c := g.start("a"), g.start("b"), g.start("c")
@@ -111,35 +111,35 @@ func TestPinsHold(t *testing.T) {
 	kept := func() bool {
 		v := g.look(t)
 		r := v.Report()
-		return len(r.Pins) == 1 && r.Pins[0].Kept && v.Key(key).Owner == to && v.Key(key).Next == ""
+		return len(r.Overrides) == 1 && r.Overrides[0].Kept && v.Key(key).Owner == to && v.Key(key).Next == ""
 	}
-	await.That(t, "the pin is kept", kept)
+	await.That(t, "the override is kept", kept)
 	leader.stop()
 	await.That(t, "another leads", func() bool {
 		v := g.look(t)
 		return v.Leader != "" && ws[v.Leader] != leader && v.State() == state.Stable
 	})
 	if !kept() {
-		t.Errorf("under another leader: %+v", g.look(t).Report().Pins)
+		t.Errorf("under another leader: %+v", g.look(t).Report().Overrides)
 	}
 	ws[to].stop()
-	await.That(t, "the pin is not kept", func() bool {
+	await.That(t, "the override is not kept", func() bool {
 		r := g.look(t).Report()
-		return !r.Pins[0].Kept && r.Pins[0].Why == "the worker is not there" && r.Pins[0].Owner != "" && r.Pins[0].Owner != to
+		return !r.Overrides[0].Kept && r.Overrides[0].Why == "the worker is not there" && r.Overrides[0].Owner != "" && r.Overrides[0].Owner != to
 	})
 	slot := v.Key(key).Slot
 	if err := partition.Open(g.pub.Conn(), g.cfg.Name).RemoveOverrides(t.Context(), slot, (slot+1)%g.cfg.Slots); !errors.Is(err, partition.ErrNotOverridden) {
-		t.Errorf("removing a pin that is not there: %v", err)
+		t.Errorf("removing an override that is not there: %v", err)
 	}
 	if err := partition.Open(g.pub.Conn(), g.cfg.Name).RemoveOverrides(t.Context(), slot); err != nil {
 		t.Fatal(err)
 	}
-	if pins, err := partition.Open(g.pub.Conn(), g.cfg.Name).Overrides(t.Context()); err != nil || len(pins) != 0 {
-		t.Errorf("left are %v, %v", pins, err)
+	if overrides, err := partition.Open(g.pub.Conn(), g.cfg.Name).Overrides(t.Context()); err != nil || len(overrides) != 0 {
+		t.Errorf("left are %v, %v", overrides, err)
 	}
 }
 
-func TestPinsThatMeanNothingAreRefusedAltogether(t *testing.T) {
+func TestOverridesThatMeanNothingAreRejectedAltogether(t *testing.T) {
 	t.Parallel()
 	g := startGroup(t, embedded(t), time.Millisecond, nil)
 	err := partition.Open(g.pub.Conn(), g.cfg.Name).Override(t.Context(), partition.Override{Slot: 64, Worker: "worker-0"}, partition.Override{Slot: 3}, partition.Override{Slot: 1, Worker: "worker-0"})
@@ -148,8 +148,8 @@ func TestPinsThatMeanNothingAreRefusedAltogether(t *testing.T) {
 			t.Errorf("%v does not say %q", err, want)
 		}
 	}
-	if pins, err := partition.Open(g.pub.Conn(), g.cfg.Name).Overrides(t.Context()); err != nil || len(pins) != 0 {
-		t.Errorf("pinned are %v, %v", pins, err)
+	if overrides, err := partition.Open(g.pub.Conn(), g.cfg.Name).Overrides(t.Context()); err != nil || len(overrides) != 0 {
+		t.Errorf("overridden are %v, %v", overrides, err)
 	}
 }
 

@@ -171,13 +171,13 @@ func TestHandlerPanicWithRetry(t *testing.T) {
 		defer g.rec.mu.Unlock()
 		return len(g.rec.done) == g.published()-1
 	})
-	await.That(t, "nothing is parked", func() bool { return g.parked().Messages == 0 })
+	await.That(t, "nothing is queued", func() bool { return g.retryQueue().Messages == 0 })
 	if attempts.Load() != 4 || gaveUp.Load() != 2 {
 		t.Errorf("%d attempts, given up %d times, want three, one more after giving up panicked, and two", attempts.Load(), gaveUp.Load())
 	}
 }
 
-// TestCallbackPanic: every callback panics, and the group shares out, hands over and
+// TestCallbackPanic: every callback panics, and the group shares out, hands off and
 // processes as ever.
 func TestCallbackPanic(t *testing.T) {
 	t.Parallel()

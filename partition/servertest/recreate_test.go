@@ -94,7 +94,7 @@ func loseUnderLoad(t *testing.T, on servers, stream, name string) {
 	if err := partition.Open(pub, "worker").Override(t.Context(), partition.Override{Slot: 3, Worker: ws[1].Status().ID}); err != nil {
 		t.Fatal(err)
 	}
-	await.That(t, "the pin is in the map", func() bool { return ws[0].Status().Version > 1 })
+	await.That(t, "the override is in the map", func() bool { return ws[0].Status().Version > 1 })
 	g.publish(50, 4)
 	g.check(0)
 	version := ws[0].Status().Version
@@ -109,7 +109,7 @@ func loseUnderLoad(t *testing.T, on servers, stream, name string) {
 	// set is lost; the death below is another one.
 	await.That(t, "what was set is there again", func() bool {
 		v, err := partition.Open(pub, "worker").Inspect(t.Context())
-		return err == nil && v.Expected == 3 && len(v.Pins) == 1
+		return err == nil && v.Expected == 3 && len(v.Overrides) == 1
 	})
 	var alive []*runningWorker
 	for i, w := range ws {
@@ -130,8 +130,8 @@ func loseUnderLoad(t *testing.T, on servers, stream, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v.Map.Version < version || v.Expected != 3 || len(v.Pins) != 1 {
-		t.Errorf("map version %d of %d before, %d workers expected, %d pins: what was set is lost", v.Map.Version, version, v.Expected, len(v.Pins))
+	if v.Map.Version < version || v.Expected != 3 || len(v.Overrides) != 1 {
+		t.Errorf("map version %d of %d before, %d workers expected, %d overrides: what was set is lost", v.Map.Version, version, v.Expected, len(v.Overrides))
 	}
 	t.Logf("created again %v after its deletion; after a death beside it all is processed %v later", back.Sub(deleted).Round(time.Millisecond), served.Sub(back).Round(time.Millisecond))
 }

@@ -18,9 +18,9 @@ func withRetry(c *partition.Config) {
 	c.Retry = partition.Retry{Enabled: true, Delay: 20 * time.Millisecond, MaxDelay: 200 * time.Millisecond}
 }
 
-// parked returns what is in the retry queue. A server that has just been restarted may
+// queued returns what is in the retry queue. A server that has just been restarted may
 // not answer at once.
-func (g *group) parked() partition.RetryQueue {
+func (g *group) retryQueue() partition.RetryQueue {
 	g.t.Helper()
 	for end := time.Now().Add(await.Patience); ; time.Sleep(100 * time.Millisecond) {
 		p, err := partition.Open(g.pub.Conn(), g.cfg.Name).RetryQueue(g.t.Context())
@@ -48,33 +48,33 @@ func (g *group) othersDone(failing map[string]bool) func() bool {
 	}
 }
 
-// failingKeyHoldsNobodyUp has two keys fail while their slots are handed over, taken from a dead worker and
-// divided anew; all others go on, and when they don't fail any more what was parked comes in order.
+// failingKeyHoldsNobodyUp has two keys fail while their slots are handed off, taken from a dead worker and
+// resharded; all others go on, and when they don't fail any more what was queued comes in order.
 func failingKeyHoldsNobodyUp(t *testing.T, on servers) {
 	g := startGroup(t, on, time.Millisecond, withRetry)
 	failing := map[string]bool{"a0:b0": true, "a7:b1": true}
 	g.rec.fails = func(key string, _ uint64, _ partition.Message) bool { return failing[key] }
 	ws := []*runningWorker{g.start("w0"), g.start("w1"), g.start("w2")}
 	await.That(t, "three workers settled", g.settled(ws...))
-	allParked := func() bool {
-		p := g.parked()
+	allQueued := func() bool {
+		p := g.retryQueue()
 		return len(p.Keys) == 2 && p.Messages == g.n["a0.b0"]+g.n["a7.b1"] && !p.Oldest.IsZero()
 	}
 	g.publish(40, 4)
 	await.That(t, "everybody else goes on", g.othersDone(failing))
-	await.That(t, "what fails is parked", allParked)
+	await.That(t, "what fails is queued", allQueued)
 
 	ws[0].stop()
 	await.That(t, "two workers settled", g.settled(ws[1:]...))
 	g.publish(40, 2)
-	await.That(t, "everybody else goes on after a hand-over", g.othersDone(failing))
-	await.That(t, "what fails is parked after a hand-over", allParked)
+	await.That(t, "everybody else goes on after a handoff", g.othersDone(failing))
+	await.That(t, "what fails is queued after a handoff", allQueued)
 
 	ws[1].nc.Close() // as a kill does
 	await.That(t, "one worker settled", g.settled(ws[2]))
 	g.publish(40, 2)
 	await.That(t, "everybody else goes on after a death", g.othersDone(failing))
-	await.That(t, "what fails is parked after a death", allParked)
+	await.That(t, "what fails is queued after a death", allQueued)
 
 	g.cfg.Slots *= 2
 	if err := partition.Open(g.pub.Conn(), g.cfg.Name).Reshard(t.Context(), g.cfg.Slots); err != nil {
@@ -83,10 +83,10 @@ func failingKeyHoldsNobodyUp(t *testing.T, on servers) {
 	await.That(t, "twice the slots", g.settled(ws[2]))
 	g.publish(40, 2)
 	await.That(t, "everybody else goes on in other slots", g.othersDone(failing))
-	await.That(t, "what fails is parked in other slots", allParked)
+	await.That(t, "what fails is queued in other slots", allQueued)
 	here := ws[2].Metrics()
-	if here.Retry.Keys != 2 || here.Retry.Messages != g.parked().Messages || here.Retry.Oldest == 0 {
-		t.Errorf("the owner knows of %+v, parked is %+v", here.Retry, g.parked())
+	if here.Retry.Keys != 2 || here.Retry.Messages != g.retryQueue().Messages || here.Retry.Oldest == 0 {
+		t.Errorf("the owner knows of %+v, queued is %+v", here.Retry, g.retryQueue())
 	}
 	if here.Counters.Retried == 0 {
 		t.Error("the owner has counted no attempt of a message of the retry queue")
@@ -96,10 +96,10 @@ func failingKeyHoldsNobodyUp(t *testing.T, on servers) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	queue := view.Report().Parked
+	queue := view.Report().RetryQueue
 	owner := ws[2].Status().ID
 	want := report.RetryKey{Key: "a0:b0", Messages: g.n["a0.b0"], Slot: partition.SlotOfKey(g.cfg.Slots, "a0:b0"), Owner: owner}
-	if len(queue.Keys) != 2 || queue.Keys[0] != want || queue.Messages != g.parked().Messages || queue.Oldest <= 0 {
+	if len(queue.Keys) != 2 || queue.Keys[0] != want || queue.Messages != g.retryQueue().Messages || queue.Oldest <= 0 {
 		t.Errorf("the report tells of %+v, want %+v first", queue, want)
 	}
 
@@ -108,12 +108,12 @@ func failingKeyHoldsNobodyUp(t *testing.T, on servers) {
 	g.rec.mu.Unlock()
 	g.publish(40, 2)
 	g.check(0)
-	await.That(t, "nothing is parked", func() bool { return g.parked().Messages == 0 })
+	await.That(t, "nothing is queued", func() bool { return g.retryQueue().Messages == 0 })
 	g.publish(40, 2)
 	g.check(0)
 }
 
-// failingKeysSurviveDeaths kills owners while many messages fail at first and are parked.
+// failingKeysSurviveDeaths kills owners while many messages fail at first and are queued.
 func failingKeysSurviveDeaths(t *testing.T, on servers) {
 	g := startGroup(t, on, time.Millisecond, withRetry)
 	tries := make(map[string]int)
@@ -133,12 +133,12 @@ func failingKeysSurviveDeaths(t *testing.T, on servers) {
 	}
 	// What a handler had ended when its worker died, and nobody was told, comes again.
 	again := g.check(3 * g.cfg.Slots)
-	await.That(t, "nothing is parked", func() bool { return g.parked().Messages == 0 })
+	await.That(t, "nothing is queued", func() bool { return g.retryQueue().Messages == 0 })
 	t.Logf("%d messages processed again", again)
 }
 
-// TestParkedMessagesAreBounded: where no more may be parked the slot waits, and nothing is lost or overtaken.
-func TestParkedMessagesAreBounded(t *testing.T) {
+// TestQueuedMessagesAreBounded: where no more may be queued the slot waits, and nothing is lost or overtaken.
+func TestQueuedMessagesAreBounded(t *testing.T) {
 	t.Parallel()
 	g := startGroup(t, embedded(t), 0, withRetry, func(c *partition.Config) { c.Slots, c.Retry.PerKey = 1, 3 })
 	fails := true
@@ -146,7 +146,7 @@ func TestParkedMessagesAreBounded(t *testing.T) {
 	w := g.start("w0")
 	await.That(t, "one worker settled", g.settled(w))
 	g.publish(2, 6)
-	await.That(t, "as many are parked as may be", func() bool { return g.parked().Messages == 3 })
+	await.That(t, "as many are queued as may be", func() bool { return g.retryQueue().Messages == 3 })
 	await.That(t, "the other key's messages of before", func() bool {
 		g.rec.mu.Lock()
 		defer g.rec.mu.Unlock()
@@ -156,7 +156,7 @@ func TestParkedMessagesAreBounded(t *testing.T) {
 	fails = false
 	g.rec.mu.Unlock()
 	g.check(0)
-	await.That(t, "nothing is parked", func() bool { return g.parked().Messages == 0 })
+	await.That(t, "nothing is queued", func() bool { return g.retryQueue().Messages == 0 })
 }
 
 // abandoner gives messages up.
@@ -202,7 +202,7 @@ func TestAMessageIsGivenUpAfterItsAttempts(t *testing.T) {
 	}
 }
 
-// TestRetryIsTheWholeGroups: workers that park and workers that don't are not there together.
+// TestRetryIsTheWholeGroups: workers with a retry queue and workers without are not there together.
 func TestRetryIsTheWholeGroups(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Start(t)
@@ -238,6 +238,6 @@ func TestRetryIsTheWholeGroups(t *testing.T) {
 		t.Errorf("a publisher is told of Retry %+v, %v", c.Retry, err)
 	}
 	if err := partition.Open(nc, g.cfg.Name).Provision(t.Context(), g.cfg); err != nil {
-		t.Errorf("turning it off while nothing is parked: %v", err)
+		t.Errorf("turning it off while nothing is queued: %v", err)
 	}
 }

@@ -205,7 +205,7 @@ func TestRetryStreamRecreated(t *testing.T) {
 	defer release()
 	failing := true
 	g.rec.fails = func(key string, _ uint64, m partition.Message) bool {
-		if key == "a0:b0" && m.Parked {
+		if key == "a0:b0" && m.Queued {
 			g.rec.mu.Unlock()
 			close(begun)
 			<-end
@@ -222,7 +222,7 @@ func TestRetryStreamRecreated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	await.That(t, "both messages are in the retry queue", func() bool { return g.parked().Messages == 2 })
+	await.That(t, "both messages are in the retry queue", func() bool { return g.retryQueue().Messages == 2 })
 	config := stream.CachedInfo().Config
 	var tried, other *jetstream.RawStreamMsg
 	for seq := uint64(1); other == nil || tried == nil; seq++ {
@@ -257,7 +257,7 @@ func TestRetryStreamRecreated(t *testing.T) {
 	g.rec.mu.Unlock()
 	release()
 	g.check(0)
-	await.That(t, "the retry queue is empty", func() bool { return g.parked().Messages == 0 })
+	await.That(t, "the retry queue is empty", func() bool { return g.retryQueue().Messages == 0 })
 }
 
 // TestRetryStreamRolledBack: a message is acknowledged when its copy is in the retry queue.
@@ -287,12 +287,12 @@ func TestRetryStreamRolledBack(t *testing.T) {
 	holding = false
 	g.rec.mu.Unlock()
 	release()
-	await.That(t, "the messages are in the retry queue", func() bool { return g.parked().Messages == 3 })
+	await.That(t, "the messages are in the retry queue", func() bool { return g.retryQueue().Messages == 3 })
 	s.restore("")
 	g.rec.mu.Lock()
 	failing = false
 	g.rec.mu.Unlock()
 	g.publish(1, 1)
 	g.check(0)
-	await.That(t, "the retry queue is empty", func() bool { return g.parked().Messages == 0 })
+	await.That(t, "the retry queue is empty", func() bool { return g.retryQueue().Messages == 0 })
 }

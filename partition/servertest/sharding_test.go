@@ -14,13 +14,13 @@ import (
 	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
 
-// jobsIn is the configuration of a group with so many streams, on a server of its own.
+// jobsIn is the configuration of a group with that number of streams, on a server of its own.
 func jobsIn(shards int) partition.Config {
 	return partition.Config{Name: "worker", Stream: "jobs", Subject: "jobs.*.*", Slots: 64, Shards: shards}
 }
 
 // provisioned starts as many servers as the group has replicas, with a mapping for
-// so many streams, none for 0, and makes the group there.
+// a number of streams, none for 0, and makes the group there.
 func provisioned(t *testing.T, mapped int, cfg partition.Config) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
 	var servers []*natstest.Server
@@ -160,8 +160,8 @@ func TestAMappingThatAnotherStreamTakesIsTold(t *testing.T) {
 	}
 }
 
-// TestTheNumberOfStreamsStays: whoever comes with another number is refused, and
-// told of the field; what was provisioned can be read by those who only publish.
+// TestTheNumberOfStreamsStays: a worker with another number is rejected, and
+// its error names the field; what was provisioned can be read by those who only publish.
 func TestTheNumberOfStreamsStays(t *testing.T) {
 	t.Parallel()
 	nc, js := provisioned(t, 4, jobsIn(4))
@@ -199,9 +199,9 @@ func TestTheNumberOfStreamsStays(t *testing.T) {
 	}
 }
 
-// TestTheStreamsCanBeMadeAnewWhereNobodyWorks: what docs/partition.md says of another
+// TestTheStreamsCanBeRecreatedWhereNobodyWorks: what docs/partition.md says of another
 // number of them. The map stays, and with it who had what.
-func TestTheStreamsCanBeMadeAnewWhereNobodyWorks(t *testing.T) {
+func TestTheStreamsCanBeRecreatedWhereNobodyWorks(t *testing.T) {
 	t.Parallel()
 	g := startGroup(t, sharded(t), 0)
 	w := g.start("w0")

@@ -20,14 +20,14 @@ import (
 	"github.com/muster-dev/muster/partition/state"
 )
 
-// limited is a server for one group that may keep only so many bytes.
+// limited is a server for one group that may keep only that number of bytes.
 func limited(t *testing.T, maxStore int64) servers {
 	t.Helper()
 	srv := natstest.Start(t, natstest.MaxStore(maxStore))
 	return servers{url: srv.URL(), change: func(c *partition.Config) { c.Name, c.Stream, c.Subject = "worker", "jobs", "jobs.*.*" }}
 }
 
-// fill publishes large messages until the servers refuse so many in a row, and returns why.
+// fill publishes large messages until the servers refuse keys in a row, and returns why.
 func (g *group) fill(keys, most int) error {
 	g.t.Helper()
 	ctx, cancel := context.WithTimeout(g.t.Context(), await.Patience)

@@ -111,7 +111,7 @@ type servers struct {
 func promises(t *testing.T, on func(t *testing.T) servers) {
 	for name, f := range map[string]func(*testing.T, servers){
 		"workers share out and hand over under load": shareOutAndHandOver,
-		"a leaving worker hands over":                leavingHandsOver,
+		"a leaving worker hands off":                 leavingHandsOver,
 		"a dead worker's slots are taken":            deadAreReplaced,
 		"a group can be used once it is provisioned": provisionedIsProvisioned,
 		"a key's slot is the server's hash":          slotOfIsTheServersHash,
@@ -444,8 +444,8 @@ func nodeHandsOver(t *testing.T, on servers) {
 		t.Errorf("members %+v, %v", members, err)
 	}
 	for _, m := range members {
-		if m.Yielding != onNode(m) {
-			t.Errorf("%s on %s: yielding is %v", m.ID, m.Node, m.Yielding)
+		if m.Draining != onNode(m) {
+			t.Errorf("%s on %s: yielding is %v", m.ID, m.Node, m.Draining)
 		}
 	}
 	if _, err := partition.Open(nc, g.cfg.Name).Drain(t.Context(), onNode, time.Time{}); err != nil {

@@ -16,7 +16,7 @@ const (
 	Rebalancing State = "REBALANCING" // slots are moving to or from it, or it leads while any are
 	Emergency   State = "EMERGENCY"   // leads, and takes slots from the dead
 	Degraded    State = "DEGRADED"    // can't be sure of its lease: starts nothing; or a stream or bucket of the group is missing
-	Shutdown    State = "SHUTDOWN"    // hands over and leaves
+	Shutdown    State = "SHUTDOWN"    // hands off and leaves
 )
 
 // All lists every state, for metrics that show one of them as 1.

@@ -24,7 +24,7 @@ func main() {
 	handoff.ServeIfChild()
 	file := flag.String("json", "", "also write every run to `FILE`")
 	runs := flag.Int("runs", 3, "`number` of runs of each contender in each case with one replica; with three it is one less, at least 1")
-	quick := flag.Bool("quick", false, "one run of a small case with one replica, under a minute")
+	quick := flag.Bool("quick", false, "one run of a small case with one replica, without the contenders that take a minute, in about three minutes")
 	only := flag.String("only", "", "only contenders whose name contains `TEXT`")
 	flag.Parse()
 	turns := handoff.Turns(*runs, *quick, *only)
@@ -73,7 +73,8 @@ func run(ctx context.Context, out, progress io.Writer, turns []handoff.Turn, fil
 	_, _ = fmt.Fprintln(out, "stores in", handoff.StoreFilesystem())
 	began := time.Now()
 	results, err := handoff.Measure(ctx, turns, func(r handoff.Result, x handoff.Run) {
-		_, _ = fmt.Fprintf(progress, "%4.0f s: %s, %d to %d workers, %d replicas: %d published, %d lost\n", time.Since(began).Seconds(), r.Contender, r.Before, r.After, r.Replicas, x.Published, x.Lost)
+		_, _ = fmt.Fprintf(progress, "%4.0f s: %s, %d to %d workers, %d replicas, sync %s: %d published, %d lost, %.0f drained/s\n",
+			time.Since(began).Seconds(), r.Contender, r.Before, r.After, r.Replicas, r.Sync, x.Published, x.Lost, x.Rate())
 	})
 	return errors.Join(err, show(out, results, file))
 }
@@ -90,34 +91,72 @@ func show(out io.Writer, results []handoff.Result, file string) error {
 	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
 
+// column is a column of the table; what a run doesn't have is left empty.
+type column struct {
+	head string
+	of   func(handoff.Result) string
+}
+
+var columns = []column{
+	{"keys", func(r handoff.Result) string { return fmt.Sprint(r.Keys) }},
+	{"workers", func(r handoff.Result) string { return fmt.Sprintf("%d to %d", r.Before, r.After) }},
+	{"replicas", func(r handoff.Result) string { return fmt.Sprint(r.Replicas) }},
+	{"sync", func(r handoff.Result) string { return r.Sync }},
+	{"contender", func(r handoff.Result) string { return r.Contender }},
+	{"published", func(r handoff.Result) string { return fmt.Sprint(r.Sum().Published) }},
+	{"lost", func(r handoff.Result) string { return fmt.Sprint(r.Sum().Lost) }},
+	{"conc.", func(r handoff.Result) string { return fmt.Sprint(r.Sum().Concurrent) }},
+	{"disorder", func(r handoff.Result) string { return fmt.Sprint(r.Sum().OutOfOrder) }},
+	{"dupl.", func(r handoff.Result) string { return fmt.Sprint(r.Sum().Duplicates) }},
+	{"moved", func(r handoff.Result) string { return positive("%.0f", float64(r.Spread(pause).N)) }},
+	{"pause p50", func(r handoff.Result) string { return quantile(r.Spread(pause), r.Spread(pause).P50) }},
+	{"p99", func(r handoff.Result) string { return quantile(r.Spread(pause), r.Spread(pause).P99) }},
+	{"max, ms", func(r handoff.Result) string { return quantile(r.Spread(pause), r.Spread(pause).Max) }},
+	{"takeover p50", func(r handoff.Result) string { return quantile(r.Spread(takeover), r.Spread(takeover).P50) }},
+	{"p99, ms", func(r handoff.Result) string { return quantile(r.Spread(takeover), r.Spread(takeover).P99) }},
+	{"published/s", func(r handoff.Result) string { return positive("%.0f", r.PublishRate()) }},
+	{"drained/s", func(r handoff.Result) string { return positive("%.0f", r.Median(handoff.Run.Rate)) }},
+	{"broker µs", func(r handoff.Result) string { return positive("%.1f", r.Median(handoff.Run.ServerPerMessage)) }},
+	{"client µs", func(r handoff.Result) string { return positive("%.1f", r.Median(handoff.Run.ClientPerMessage)) }},
+	{"runs", func(r handoff.Result) string { return fmt.Sprint(len(r.Runs)) }},
+}
+
 func table(out io.Writer, results []handoff.Result) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(w, "keys\tworkers\treplicas\tcontender\tpublished\tlost\tconc.\tdisorder\tdupl.\tmoved\tpause p50\tp99\tmax, ms\tstuck\tdrained/s\tper core\tserver µs\truns\t")
+	for _, c := range columns {
+		_, _ = fmt.Fprint(w, c.head, "\t")
+	}
+	_, _ = fmt.Fprintln(w)
 	for i, r := range results {
-		if i > 0 && (results[i-1].Case != r.Case || results[i-1].Replicas != r.Replicas) {
-			_, _ = fmt.Fprintln(w, strings.Repeat("\t", 18))
+		if i > 0 && !together(results[i-1], r) {
+			_, _ = fmt.Fprintln(w, strings.Repeat("\t", len(columns)))
 		}
-		f, p := r.Sum(), r.Pause()
-		_, _ = fmt.Fprintf(w, "%d\t%d to %d\t%d\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%d\t\n", r.Keys, r.Before, r.After, r.Replicas, r.Contender,
-			f.Published, f.Lost, f.Concurrent, f.OutOfOrder, f.Duplicates, p.N, ms(p.P50), ms(p.P99), ms(p.Max), stuck(r),
-			drained(r, handoff.Run.Rate), drained(r, handoff.Run.PerCore), drained(r, func(x handoff.Run) float64 { return float64(x.ServerPerMessage()) / 1e3 }), len(r.Runs))
+		for _, c := range columns {
+			_, _ = fmt.Fprint(w, c.of(r), "\t")
+		}
+		_, _ = fmt.Fprintln(w)
 	}
 	return w.Flush()
 }
 
-func stuck(r handoff.Result) (n int) {
-	for _, x := range r.Runs {
-		n += x.Stuck
-	}
-	return n
+// together reports whether two results are of one turn.
+func together(a, b handoff.Result) bool {
+	return a.Case == b.Case && a.Replicas == b.Replicas && a.Sync == b.Sync
 }
 
-// drained shows the median of a figure of the drain, if there was one.
-func drained(r handoff.Result, of func(handoff.Run) float64) string {
-	if !slices.ContainsFunc(r.Runs, func(x handoff.Run) bool { return x.Drained > 0 }) {
+func pause(r handoff.Run) handoff.Spread    { return r.Pause }
+func takeover(r handoff.Run) handoff.Spread { return r.Takeover }
+
+func quantile(s handoff.Spread, d time.Duration) string {
+	if s.N == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%.0f", r.Median(of))
+	return fmt.Sprintf("%.1f", float64(d)/1e6)
 }
 
-func ms(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d)/1e6) }
+func positive(format string, x float64) string {
+	if x <= 0 {
+		return ""
+	}
+	return fmt.Sprintf(format, x)
+}

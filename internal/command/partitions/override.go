@@ -99,11 +99,11 @@ func parseOverride(text string) (partition.Override, error) {
 }
 
 func (p *groupCommand) addOverride(ctx context.Context, nc *nats.Conn, what, worker string) error {
-	pin, err := parseOverride(what + "=" + worker)
+	override, err := parseOverride(what + "=" + worker)
 	if err != nil {
 		return err
 	}
-	if err := partition.Open(nc, p.group).Override(ctx, pin); err != nil {
+	if err := partition.Open(nc, p.group).Override(ctx, override); err != nil {
 		if errors.Is(err, partition.ErrNoSuchSlot) {
 			return command.UsageError(p.cmd, err)
 		}
@@ -119,14 +119,14 @@ func (p *groupCommand) removeOverrides(ctx context.Context, nc *nats.Conn, args 
 	}
 	var slots []int
 	for _, a := range args {
-		pin, err := parseOverride(a + "=x")
+		override, err := parseOverride(a + "=x")
 		if err != nil {
 			return err
 		}
-		if pin.Key != "" {
-			pin.Slot = v.Key(pin.Key).Slot
+		if override.Key != "" {
+			override.Slot = v.Key(override.Key).Slot
 		}
-		slots = append(slots, pin.Slot)
+		slots = append(slots, override.Slot)
 	}
 	if err := partition.Open(nc, p.group).RemoveOverrides(ctx, slots...); err != nil {
 		return err
@@ -139,19 +139,19 @@ func (p *groupCommand) listOverrides(ctx context.Context, nc *nats.Conn) error {
 	if err != nil {
 		return err
 	}
-	pins := v.Report().Pins
-	return p.write(pins, func(w io.Writer) {
-		if len(pins) == 0 {
+	overrides := v.Report().Overrides
+	return p.write(overrides, func(w io.Writer) {
+		if len(overrides) == 0 {
 			_, _ = fmt.Fprintln(w, "No slot is overridden.")
 			return
 		}
-		columns(w, overrideRows(pins)...)
+		columns(w, overrideRows(overrides)...)
 	})
 }
 
-func overrideRows(pins []report.Override) []string {
+func overrideRows(overrides []report.Override) []string {
 	rows := []string{"SLOT\tKEY\tWORKER\tSINCE\tNOW WITH\tKEPT"}
-	for _, x := range pins {
+	for _, x := range overrides {
 		kept := "yes"
 		if !x.Kept {
 			kept = "no: " + x.Why

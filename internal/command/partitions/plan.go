@@ -39,9 +39,9 @@ func newPlan() *cobra.Command {
 			w.Strategy, err = strategyOf(strategy)
 			err = errors.Join(err, command.Unless(limit >= 0, fmt.Errorf("--limit is %d: give 0 for all, or more", limit)))
 			for _, text := range overrides {
-				pin, perr := parseOverride(text)
+				override, perr := parseOverride(text)
 				err = errors.Join(err, perr)
-				w.Pins = append(w.Pins, pin)
+				w.Overrides = append(w.Overrides, override)
 			}
 			nc, err := p.connect(err)
 			if err != nil {
@@ -52,9 +52,9 @@ func newPlan() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			for _, pin := range w.Pins {
-				if pin.Key != "" {
-					err = errors.Join(err, checkKey(v, pin.Key))
+			for _, override := range w.Overrides {
+				if override.Key != "" {
+					err = errors.Join(err, checkKey(v, override.Key))
 				}
 			}
 			if err != nil {

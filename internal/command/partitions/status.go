@@ -22,10 +22,10 @@ func newStatus() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show the assignment: workers with their slots, keys and load, what moves, pins and drains",
+		Short: "Show the assignment: workers with their slots, keys and load, what moves, overrides and drains",
 		Long: "Status shows the assignment map as it stands: the group's state, version and leader,\n" +
 			"every worker with the slots, keys and load that it owns and the age of its lease,\n" +
-			"slots that are changing hands, standbys, drains and pins. With --key it tells where\n" +
+			"slots that are changing hands, standbys, drains and overrides. With --key it tells where\n" +
 			"keys are instead.",
 		Example: "  muster partitions status\n" +
 			"  muster partitions status --key tool001:chamber1 --key tool001:chamber2\n" +
@@ -118,9 +118,9 @@ func writeStatus(w io.Writer, r report.Group, all bool) {
 		line("")
 		columns(w, rows...)
 	}
-	if len(r.Pins) > 0 {
+	if len(r.Overrides) > 0 {
 		line("")
-		columns(w, overrideRows(r.Pins)...)
+		columns(w, overrideRows(r.Overrides)...)
 	}
 }
 
@@ -170,21 +170,21 @@ func pendingText(r report.Group) string {
 	if r.Fill >= 0.8 {
 		text += fmt.Sprintf("; the stream holds %.0f %% of its limit", 100*r.Fill)
 	}
-	if r.Parked.Messages > 0 {
-		text += fmt.Sprintf("; %d of %d keys have messages queued for retry, the oldest for %s", r.Parked.Messages, len(r.Parked.Keys), seconds(r.Parked.Oldest))
+	if r.RetryQueue.Messages > 0 {
+		text += fmt.Sprintf("; %d of %d keys have messages queued for retry, the oldest for %s", r.RetryQueue.Messages, len(r.RetryQueue.Keys), seconds(r.RetryQueue.Oldest))
 	}
 	return text
 }
 
 // writeQueued shows the keys that have messages queued for retry, those with most first.
 func writeQueued(w io.Writer, r report.Group, all bool) {
-	if len(r.Parked.Keys) == 0 {
+	if len(r.RetryQueue.Keys) == 0 {
 		return
 	}
 	rows := []string{"QUEUED KEY\tMESSAGES\tSLOT\tOWNER"}
-	for i, k := range r.Parked.Keys {
+	for i, k := range r.RetryQueue.Keys {
 		if i == fewMoves && !all {
-			rows = append(rows, fmt.Sprintf("and %d more; see --all", len(r.Parked.Keys)-i))
+			rows = append(rows, fmt.Sprintf("and %d more; see --all", len(r.RetryQueue.Keys)-i))
 			break
 		}
 		rows = append(rows, fmt.Sprintf("%s\t%d\t%d\t%s", k.Key, k.Messages, k.Slot, command.OrDash(k.Owner)))

@@ -29,9 +29,9 @@ func TestStatus(t *testing.T) {
 
 func TestPartitionsStatusShowsWhatIsQueuedForRetry(t *testing.T) {
 	t.Parallel()
-	r := report.Group{Parked: report.RetryQueue{Messages: 14, Oldest: 90, Keys: []report.RetryKey{{Key: "a:b", Messages: 3, Slot: 7, Owner: "jobs-2"}}}}
+	r := report.Group{RetryQueue: report.RetryQueue{Messages: 14, Oldest: 90, Keys: []report.RetryKey{{Key: "a:b", Messages: 3, Slot: 7, Owner: "jobs-2"}}}}
 	for i := range 11 {
-		r.Parked.Keys = append(r.Parked.Keys, report.RetryKey{Key: fmt.Sprintf("k:%d", i), Messages: 1, Slot: i})
+		r.RetryQueue.Keys = append(r.RetryQueue.Keys, report.RetryKey{Key: fmt.Sprintf("k:%d", i), Messages: 1, Slot: i})
 	}
 	for all, want := range map[bool]string{false: "and 2 more; see --all", true: "k:10"} {
 		var out strings.Builder

@@ -12,10 +12,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/muster-dev/muster/defender/service"
+	"github.com/muster-dev/muster/e2e"
 	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/internal/command/broker"
 	"github.com/muster-dev/muster/internal/command/defender"
-	"github.com/muster-dev/muster/local"
 )
 
 // NewRig has the processes that scenarios start: what runs in production, with hooks that
@@ -28,7 +28,7 @@ func NewRig() *cobra.Command {
 
 func newRigDefender() *cobra.Command {
 	var o defender.Runner
-	var hooks local.DefenderOptions
+	var hooks e2e.DefenderOptions
 	var child bool
 	cmd := &cobra.Command{
 		Use:   "defender",
@@ -43,7 +43,7 @@ func newRigDefender() *cobra.Command {
 			serving := func(string) error { return nil }
 			if child {
 				followParent(func() {
-					// Without the parent there is no server, and so nobody to hand over to.
+					// Without the parent there is no server, and so no worker to hand off to.
 					time.AfterFunc(leaveOrphaned, func() { os.Exit(command.ExitFailed) })
 					cancel()
 				})
@@ -51,7 +51,7 @@ func newRigDefender() *cobra.Command {
 			}
 			open := func(ctx context.Context, options service.Options) (defender.Running, *service.Defender, error) {
 				hooks.Options = options
-				d, err := local.OpenDefender(ctx, hooks, nil)
+				d, err := e2e.OpenDefender(ctx, hooks, nil)
 				if err != nil {
 					return nil, nil, err
 				}

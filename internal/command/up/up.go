@@ -73,7 +73,7 @@ func New() *cobra.Command {
 				if err := o.Validate(); err != nil {
 					return &misuse.Error{Err: err}
 				}
-				return local.Up(cmd.Context(), o.Options)
+				return local.Up(cmd.Context(), o.Options, e2e.Working(o.Work))
 			}
 			if !cmd.Flags().Changed("work") {
 				o.Work = 400 * time.Millisecond

@@ -11,9 +11,25 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/muster-dev/muster/nodes"
+	"github.com/muster-dev/muster/nodes/sim"
 )
+
+// compute is EC2: the simulator's instances, their tags, and what the options say of the rest.
+type compute struct {
+	region  *sim.Simulator
+	client  *sim.Client
+	options Options
+
+	mu   sync.Mutex
+	tags map[string][]Tag // by instance, those it was launched with
+}
+
+func newCompute(w *sim.Simulator, o Options) *compute {
+	return &compute{region: w, client: w.Client(o.Actor, nil), options: o, tags: map[string][]Tag{}}
+}
 
 // The names of the tags that the simulated region reads of a launch, those of package nodes/ec2.
 const (
@@ -31,10 +47,10 @@ type runInstancesResponse struct {
 	Instances []wireVM `xml:"instancesSet>item"`
 }
 
-// runInstances launches one instance. The world compares tokens by what it knows of a request; a digest of all the rest stands in for
+// runInstances launches one instance. The simulator compares tokens by what it knows of a request; a digest of all the rest stands in for
 // the user data's reference, so that whatever differs is a mismatch.
-func (a *API) runInstances(r *request) (any, error) {
-	zone, ok := a.zoneOf(r.get("SubnetId"))
+func (c *compute) runInstances(r *request) (any, error) {
+	zone, ok := c.zoneOf(r.get("SubnetId"))
 	switch {
 	case r.get("MinCount") != "1" || r.get("MaxCount") != "1":
 		return nil, refused("InvalidParameterCombination", "this simulation launches one instance per request")
@@ -49,7 +65,7 @@ func (a *API) runInstances(r *request) (any, error) {
 	case r.get("InstanceType") == "":
 		return nil, refused("MissingParameter", "The request must contain the parameter InstanceType")
 	}
-	if err := a.knownImage(r); err != nil {
+	if err := c.knownImage(r); err != nil {
 		return nil, err
 	}
 	if data, err := base64.StdEncoding.DecodeString(r.get("UserData")); err != nil || len(data) > 16<<10 {
@@ -74,34 +90,32 @@ func (a *API) runInstances(r *request) (any, error) {
 		ActionID: tagValue(tags, actionTag),
 		Ordinal:  ordinal,
 	}
-	if tagValue(tags, a.o.Tag.Key) == a.o.Tag.Value {
-		req.Cluster = a.w.Cluster()
+	if tagValue(tags, c.options.Tag.Key) == c.options.Tag.Value {
+		req.Cluster = c.region.Cluster()
 	}
-	in, err := a.c.Launch(r.ctx, req)
+	in, err := c.client.Launch(r.ctx, req)
 	if err != nil {
-		return nil, a.refusal(err, req)
+		return nil, refusal(err, req)
 	}
-	a.mu.Lock()
-	a.tags[in.ID] = tags
-	a.mu.Unlock()
-	return runInstancesResponse{RequestID: "simulated", ID: "r-" + strings.TrimPrefix(in.ID, "i-"), Owner: account, Instances: []wireVM{a.wire(in)}}, nil
+	c.mu.Lock()
+	c.tags[in.ID] = tags
+	c.mu.Unlock()
+	return runInstancesResponse{RequestID: "simulated", ID: "r-" + strings.TrimPrefix(in.ID, "i-"), Owner: account, Instances: []wireVM{c.wire(in)}}, nil
 }
 
-const account = "123456789012"
-
-func (a *API) knownImage(r *request) error {
+func (c *compute) knownImage(r *request) error {
 	template := cmp.Or(r.get("LaunchTemplate.LaunchTemplateId"), r.get("LaunchTemplate.LaunchTemplateName"))
-	if _, ok := a.o.Templates[template+"/"+r.get("LaunchTemplate.Version")]; template != "" && a.o.Templates != nil && !ok {
+	if _, ok := c.options.Templates[template+"/"+r.get("LaunchTemplate.Version")]; template != "" && c.options.Templates != nil && !ok {
 		return refused("InvalidLaunchTemplateId.VersionNotFound", "The specified launch template version %s/%s does not exist.", template, r.get("LaunchTemplate.Version"))
 	}
-	if image := r.get("ImageId"); image != "" && a.o.Images != nil && !slices.Contains(a.o.Images, image) {
+	if image := r.get("ImageId"); image != "" && c.options.Images != nil && !slices.Contains(c.options.Images, image) {
 		return refused("InvalidAMIID.NotFound", "The image id '[%s]' does not exist", image)
 	}
 	return nil
 }
 
 // refusal turns the simulator's refusal into the code that EC2 uses for it.
-func (a *API) refusal(err error, req nodes.LaunchRequest) error {
+func refusal(err error, req nodes.LaunchRequest) error {
 	var le *nodes.LaunchError
 	if !errors.As(err, &le) {
 		return err
@@ -126,23 +140,6 @@ func (a *API) refusal(err error, req nodes.LaunchRequest) error {
 		return refused("IdempotentInstanceTerminated", "Client token is associated with a terminated instance")
 	}
 	return refused(le.Code, "Arguments on this idempotent request are inconsistent with arguments used in previous request(s).")
-}
-
-func (r *request) tags() []Tag {
-	var out []Tag
-	for i := 1; r.Params.Has(fmt.Sprintf("TagSpecification.%d.ResourceType", i)); i++ {
-		if r.get(fmt.Sprintf("TagSpecification.%d.ResourceType", i)) != "instance" {
-			continue
-		}
-		for j := 1; ; j++ {
-			key := fmt.Sprintf("TagSpecification.%d.Tag.%d.", i, j)
-			if !r.Params.Has(key + "Key") {
-				break
-			}
-			out = append(out, Tag{r.get(key + "Key"), r.get(key + "Value")})
-		}
-	}
-	return out
 }
 
 func tagValue(tags []Tag, key string) string {
@@ -191,7 +188,7 @@ var stateCodes = map[nodes.InstanceState]int{
 
 func wireStateOf(s nodes.InstanceState) wireState { return wireState{stateCodes[s], string(s)} }
 
-func (a *API) wire(in nodes.Instance) wireVM {
+func (c *compute) wire(in nodes.Instance) wireVM {
 	vm := wireVM{
 		ID: in.ID, ImageID: "ami-0", State: wireStateOf(in.State), PrivateIP: in.PrivateIP, Type: in.Type,
 		LaunchTime: in.LaunchedAt.UTC().Format("2006-01-02T15:04:05.000Z"), Zone: in.Zone,
@@ -202,26 +199,26 @@ func (a *API) wire(in nodes.Instance) wireVM {
 	if in.Gone() {
 		vm.Reason = &wireReason{"Client.UserInitiatedShutdown", "Client.UserInitiatedShutdown: User initiated shutdown"}
 	}
-	for _, t := range a.tagsOf(in) {
+	for _, t := range c.tagsOf(in) {
 		vm.Tags = append(vm.Tags, wireTag(t))
 	}
 	return vm
 }
 
 // tagsOf returns the tags of an instance: those of its launch, or those that the simulator's own instances would have.
-func (a *API) tagsOf(in nodes.Instance) []Tag {
-	a.mu.Lock()
-	tags, ok := a.tags[in.ID]
-	a.mu.Unlock()
+func (c *compute) tagsOf(in nodes.Instance) []Tag {
+	c.mu.Lock()
+	tags, ok := c.tags[in.ID]
+	c.mu.Unlock()
 	if ok || in.Foreign {
 		return tags
 	}
-	tags = []Tag{a.o.Tag}
+	tags = []Tag{c.options.Tag}
 	if in.ActionID != "" {
 		tags = append(tags, Tag{actionTag, in.ActionID})
 	}
 	if in.ControlPlane {
-		tags = append(tags, a.o.ServerTag)
+		tags = append(tags, c.options.ServerTag)
 	}
 	return tags
 }
@@ -241,11 +238,11 @@ type wireReservation struct {
 // brokenPage is the token of a page that can't be read, while the cloud answers with half its lists.
 const brokenPage = "broken"
 
-func (a *API) describeInstances(r *request) (any, error) {
+func (c *compute) describeInstances(r *request) (any, error) {
 	if r.get("NextToken") == brokenPage {
 		return nil, &apiError{http.StatusServiceUnavailable, "Unavailable", "The server is overloaded and can't handle the request."}
 	}
-	all, err := a.c.Workers(r.ctx)
+	all, err := c.client.Workers(r.ctx)
 	var half *nodes.IncompleteError
 	if err != nil && !errors.As(err, &half) {
 		return nil, err
@@ -253,16 +250,16 @@ func (a *API) describeInstances(r *request) (any, error) {
 	wanted := r.list("InstanceId")
 	missing := slices.Clone(wanted)
 	var vms []wireVM
-	for _, in := range append(all, a.o.Foreign...) {
+	for _, in := range append(all, c.options.Foreign...) {
 		missing = slices.DeleteFunc(missing, func(id string) bool { return id == in.ID })
-		if vm := a.wire(in); (len(wanted) == 0 || slices.Contains(wanted, in.ID)) && r.selects(vm) {
+		if vm := c.wire(in); (len(wanted) == 0 || slices.Contains(wanted, in.ID)) && vm.passes(r) {
 			vms = append(vms, vm)
 		}
 	}
 	if len(missing) > 0 {
 		return nil, refused("InvalidInstanceID.NotFound", "The instance IDs '%s' do not exist", strings.Join(missing, ", "))
 	}
-	page, next, err := a.page(r, len(vms))
+	page, next, err := r.page(c.options.PageSize, len(vms))
 	if err != nil {
 		return nil, err
 	}
@@ -276,31 +273,8 @@ func (a *API) describeInstances(r *request) (any, error) {
 	return out, nil
 }
 
-// page returns the bounds of the requested page of n items and the token of the next.
-func (a *API) page(r *request, n int) (bounds [2]int, next string, err error) {
-	size := a.o.PageSize
-	if m, err := strconv.Atoi(r.get("MaxResults")); err == nil {
-		if m < 5 || m > 1000 {
-			return bounds, "", refused("InvalidParameterValue", "Value (%d) for parameter maxResults is invalid. Expecting a value between 5 and 1000.", m)
-		}
-		size = min(size, m)
-	}
-	from := 0
-	if t := r.get("NextToken"); t != "" {
-		if from, err = strconv.Atoi(strings.TrimPrefix(t, "page-")); err != nil || from < 0 {
-			return bounds, "", refused("InvalidNextToken", "The token '%s' is not valid", t)
-		}
-	}
-	from = min(from, n)
-	to := min(from+size, n)
-	if to < n {
-		next = fmt.Sprintf("page-%d", to)
-	}
-	return [2]int{from, to}, next, nil
-}
-
-// selects reports whether an instance passes the request's filters.
-func (r *request) selects(vm wireVM) bool {
+// passes reports whether an instance passes a request's filters.
+func (vm wireVM) passes(r *request) bool {
 	return r.filters(func(name string) []string {
 		switch name {
 		case "instance-id":
@@ -314,6 +288,7 @@ func (r *request) selects(vm wireVM) bool {
 	})
 }
 
+// tagFilter returns what tags give for the filter of a name.
 func tagFilter(name string, tags []wireTag) []string {
 	var out []string
 	for _, t := range tags {
@@ -325,18 +300,6 @@ func tagFilter(name string, tags []wireTag) []string {
 		}
 	}
 	return out
-}
-
-// filters reports whether something of which values gives the values by filter name passes all filters of the request.
-func (r *request) filters(values func(name string) []string) bool {
-	for i := 1; r.Params.Has(fmt.Sprintf("Filter.%d.Name", i)); i++ {
-		have := values(r.get(fmt.Sprintf("Filter.%d.Name", i)))
-		want := r.list(fmt.Sprintf("Filter.%d.Value", i))
-		if !slices.ContainsFunc(have, func(v string) bool { return slices.Contains(want, v) }) {
-			return false
-		}
-	}
-	return true
 }
 
 type terminateInstancesResponse struct {
@@ -351,10 +314,10 @@ type wireChange struct {
 	Previous wireState `xml:"previousState"`
 }
 
-func (a *API) terminateInstances(r *request) (any, error) {
+func (c *compute) terminateInstances(r *request) (any, error) {
 	out := terminateInstancesResponse{RequestID: "simulated"}
 	for _, id := range r.list("InstanceId") {
-		found, err := a.c.Lookup(r.ctx, []string{id})
+		found, err := c.client.Lookup(r.ctx, []string{id})
 		if err != nil {
 			return nil, err
 		}
@@ -362,10 +325,10 @@ func (a *API) terminateInstances(r *request) (any, error) {
 		if !ok {
 			return nil, refused("InvalidInstanceID.NotFound", "The instance ID '%s' does not exist", id)
 		}
-		if err := a.c.Terminate(r.ctx, id); err != nil {
+		if err := c.client.Terminate(r.ctx, id); err != nil {
 			return nil, err
 		}
-		out.Instances = append(out.Instances, wireChange{id, wireStateOf(a.w.Instance(id).State), wireStateOf(before.State)})
+		out.Instances = append(out.Instances, wireChange{id, wireStateOf(c.region.Instance(id).State), wireStateOf(before.State)})
 	}
 	return out, nil
 }
@@ -387,24 +350,24 @@ type wireSubnet struct {
 	Tags  []wireTag `xml:"tagSet>item"`
 }
 
-func (a *API) zoneOf(subnet string) (string, bool) {
+func (c *compute) zoneOf(subnet string) (string, bool) {
 	zone, ok := strings.CutPrefix(subnet, "subnet-")
-	return zone, ok && slices.Contains(a.w.Zones(), zone)
+	return zone, ok && slices.Contains(c.region.Zones(), zone)
 }
 
-func (a *API) describeSubnets(r *request) (any, error) {
+func (c *compute) describeSubnets(r *request) (any, error) {
 	for _, id := range r.list("SubnetId") {
-		if _, ok := a.zoneOf(id); !ok {
+		if _, ok := c.zoneOf(id); !ok {
 			return nil, refused("InvalidSubnetID.NotFound", "The subnet ID '%s' does not exist", id)
 		}
 	}
-	listed, err := a.c.Subnets(r.ctx)
+	listed, err := c.client.Subnets(r.ctx)
 	if err != nil {
 		return nil, err
 	}
 	var all []wireSubnet
 	for _, s := range listed {
-		w := wireSubnet{ID: s.ID, State: "available", Zone: s.Zone, Free: 250, Tags: []wireTag{wireTag(a.o.Tag)}}
+		w := wireSubnet{ID: s.ID, State: "available", Zone: s.Zone, Free: 250, Tags: []wireTag{wireTag(c.options.Tag)}}
 		ids := r.list("SubnetId")
 		if (len(ids) == 0 || slices.Contains(ids, s.ID)) && r.filters(func(name string) []string {
 			if name == "state" {
@@ -415,7 +378,7 @@ func (a *API) describeSubnets(r *request) (any, error) {
 			all = append(all, w)
 		}
 	}
-	page, next, err := a.page(r, len(all))
+	page, next, err := r.page(c.options.PageSize, len(all))
 	if err != nil {
 		return nil, err
 	}
@@ -431,20 +394,20 @@ type getConsoleOutputResponse struct {
 }
 
 // getConsoleOutput returns what the simulator shows of a boot. As on real EC2 only some types can give the latest output.
-func (a *API) getConsoleOutput(r *request) (any, error) {
+func (c *compute) getConsoleOutput(r *request) (any, error) {
 	id := r.get("InstanceId")
-	in := a.w.Instance(id)
+	in := c.region.Instance(id)
 	if in.ID == "" {
 		return nil, refused("InvalidInstanceID.NotFound", "The instance ID '%s' does not exist", id)
 	}
 	if r.get("Latest") == "true" && strings.HasPrefix(in.Type, "t2.") {
 		return nil, refused("UnsupportedOperation", "This instance type does not support retrieving the latest console logs.")
 	}
-	d, err := a.c.Diagnose(r.ctx, id)
+	d, err := c.client.Diagnose(r.ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	return getConsoleOutputResponse{RequestID: "simulated", ID: id, Timestamp: a.w.Clock().Now().UTC().Format("2006-01-02T15:04:05.000Z"), Output: base64.StdEncoding.EncodeToString([]byte(d.Console))}, nil
+	return getConsoleOutputResponse{RequestID: "simulated", ID: id, Timestamp: c.region.Clock().Now().UTC().Format("2006-01-02T15:04:05.000Z"), Output: base64.StdEncoding.EncodeToString([]byte(d.Console))}, nil
 }
 
 type describeInstanceTypesResponse struct {
@@ -462,7 +425,7 @@ type wireType struct {
 }
 
 // describeInstanceTypes knows every type whose name is formed as types' names are: FAMILY.SIZE.
-func (a *API) describeInstanceTypes(r *request) (any, error) {
+func (c *compute) describeInstanceTypes(r *request) (any, error) {
 	out := describeInstanceTypesResponse{RequestID: "simulated"}
 	for _, name := range r.list("InstanceType") {
 		family, size, ok := strings.Cut(name, ".")
@@ -490,12 +453,12 @@ type wireTemplate struct {
 	ImageID string `xml:"launchTemplateData>imageId"`
 }
 
-func (a *API) describeLaunchTemplateVersions(r *request) (any, error) {
+func (c *compute) describeLaunchTemplateVersions(r *request) (any, error) {
 	template := cmp.Or(r.get("LaunchTemplateId"), r.get("LaunchTemplateName"))
 	out := describeLaunchTemplateVersionsResponse{RequestID: "simulated"}
 	for _, v := range r.list("LaunchTemplateVersion") {
-		image, ok := a.o.Templates[template+"/"+v]
-		if a.o.Templates != nil && !ok {
+		image, ok := c.options.Templates[template+"/"+v]
+		if c.options.Templates != nil && !ok {
 			return nil, refused("InvalidLaunchTemplateId.VersionNotFound", "The specified launch template version %s/%s does not exist.", template, v)
 		}
 		out.Versions = append(out.Versions, wireTemplate{template, v, cmp.Or(image, "ami-0")})
@@ -515,10 +478,10 @@ type wireImage struct {
 	Arch  string `xml:"architecture"`
 }
 
-func (a *API) describeImages(r *request) (any, error) {
+func (c *compute) describeImages(r *request) (any, error) {
 	out := describeImagesResponse{RequestID: "simulated"}
 	for _, id := range r.list("ImageId") {
-		if a.o.Images != nil && !slices.Contains(a.o.Images, id) {
+		if c.options.Images != nil && !slices.Contains(c.options.Images, id) {
 			return nil, refused("InvalidAMIID.NotFound", "The image id '[%s]' does not exist", id)
 		}
 		out.Images = append(out.Images, wireImage{id, "available", "x86_64"})

@@ -112,7 +112,7 @@ func podObject(k *sim.Kube, p sim.KubePod) *corev1.Pod {
 	}
 	maps.Copy(out.Labels, p.Kube.Labels)
 	for _, b := range k.Budgets() {
-		if b.Covers(p) {
+		if b.Covers(p.PodSpec) {
 			out.Labels[budgetLabel(b.Name)] = "yes"
 		}
 	}
@@ -393,7 +393,7 @@ func orEmpty(o *metav1.DeleteOptions) *metav1.DeleteOptions {
 func disruption(k *sim.Kube, q *request, p *sim.KubePod) error {
 	var covering []sim.BudgetStatus
 	for _, b := range k.Budgets() {
-		if b.Covers(*p) {
+		if b.Covers(p.PodSpec) {
 			covering = append(covering, b)
 		}
 	}

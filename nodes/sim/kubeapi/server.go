@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	authv1 "k8s.io/api/authorization/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -43,21 +42,6 @@ type Server struct {
 	lists     int
 }
 
-// Use is a kind of request, as roles name it.
-type Use struct{ Verb, Group, Resource, Subresource string }
-
-// String returns the use as `kubectl auth can-i` takes it.
-func (u Use) String() string {
-	s := u.Verb + " " + u.Resource
-	if u.Group != "" {
-		s += "." + u.Group
-	}
-	if u.Subresource != "" {
-		s += "/" + u.Subresource
-	}
-	return s
-}
-
 // Fault is a way to fail. It applies to requests of its use; empty fields of the use match all.
 type Fault struct {
 	Use    Use
@@ -71,7 +55,7 @@ type Fault struct {
 	Message string
 }
 
-// New returns a server that acts as client on its world.
+// New returns a server that acts as client on its cluster.
 func New(client *sim.Client) *Server {
 	return &Server{client: client, forbidden: map[Use]bool{}, used: map[Use]int{}, snapshots: map[string][]runtime.Object{}}
 }
@@ -111,15 +95,6 @@ func (s *Server) Used() map[Use]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.used)
-}
-
-// request is one request, taken apart.
-type request struct {
-	*http.Request
-	use       Use
-	namespace string
-	name      string
-	body      []byte
 }
 
 // ServeHTTP answers one request.
@@ -170,49 +145,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		status = http.StatusCreated
 	}
 	s.write(w, q, status, out)
-}
-
-// parse tells what a request wants; false if nothing that is served.
-func parse(r *http.Request) (*request, bool) {
-	q := &request{Request: r}
-	if r.URL.Path == "/version" {
-		q.use = Use{Verb: "get", Resource: "version"}
-		return q, r.Method == http.MethodGet
-	}
-	p := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
-	switch {
-	case len(p) > 2 && p[0] == "api" && p[1] == "v1":
-		p = p[2:]
-	case len(p) > 3 && p[0] == "apis" && p[2] == "v1":
-		q.use.Group, p = p[1], p[3:]
-	default:
-		return nil, false
-	}
-	if len(p) > 2 && p[0] == "namespaces" {
-		q.namespace, p = p[1], p[2:]
-	}
-	q.use.Resource = p[0]
-	if len(p) > 1 {
-		q.name = p[1]
-	}
-	if len(p) > 2 {
-		q.use.Subresource = p[2]
-	}
-	verbs := map[string]string{http.MethodGet: "get", http.MethodPost: "create", http.MethodPatch: "patch", http.MethodDelete: "delete"}
-	q.use.Verb = verbs[r.Method]
-	if q.use.Verb == "get" && q.name == "" {
-		q.use.Verb = "list"
-	}
-	return q, q.use.Verb != "" && slices.Contains(served, q.use)
-}
-
-// served is everything there is.
-var served = []Use{
-	{"list", "", "nodes", ""}, {"get", "", "nodes", ""}, {"patch", "", "nodes", ""}, {"delete", "", "nodes", ""},
-	{"list", "", "pods", ""}, {"create", "", "pods", "eviction"},
-	{"list", "policy", "poddisruptionbudgets", ""},
-	{"list", "", "persistentvolumeclaims", ""}, {"list", "", "persistentvolumes", ""}, {"list", "storage.k8s.io", "storageclasses", ""},
-	{"create", "authorization.k8s.io", "selfsubjectaccessreviews", ""}, {"get", "apps", "deployments", "scale"},
 }
 
 // admit notes a request, checks who makes it, and finds the fault that it meets.
@@ -306,7 +238,7 @@ func (s *Server) serve(k *sim.Kube, q *request) (runtime.Object, error) {
 	return onNode(k, q)
 }
 
-// page fills a list. The first page takes the whole list as it is at that moment, the others go on with it.
+// page fills a list. The first page takes the whole list as it is at that moment, the others continue it.
 func (s *Server) page(k *sim.Kube, q *request, meta *metav1.ListMeta, all func() []runtime.Object, add func(runtime.Object)) error {
 	selector, err := fields.ParseSelector(q.FormValue("fieldSelector"))
 	if err != nil {
@@ -370,19 +302,6 @@ func (s *Server) review(q *request) (runtime.Object, error) {
 	return r, nil
 }
 
-func decode[T runtime.Object](q *request) (T, error) {
-	var zero T
-	o, _, err := scheme.Codecs.UniversalDeserializer().Decode(q.body, nil, nil)
-	if err != nil {
-		return zero, apierrors.NewBadRequest(err.Error())
-	}
-	t, ok := o.(T)
-	if !ok {
-		return zero, apierrors.NewBadRequest(fmt.Sprintf("%T is not what belongs here", o))
-	}
-	return t, nil
-}
-
 // fail answers with an error's status.
 func (s *Server) fail(w http.ResponseWriter, q *request, err error) {
 	var status *apierrors.StatusError
@@ -423,12 +342,4 @@ func (s *Server) write(w http.ResponseWriter, q *request, status int, o runtime.
 	w.Header().Set("Content-Type", media)
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // as above
-}
-
-// graceOf returns the grace period that a deletion asks for; 0 for none of its own.
-func graceOf(o *metav1.DeleteOptions) time.Duration {
-	if o == nil || o.GracePeriodSeconds == nil {
-		return 0
-	}
-	return time.Duration(*o.GracePeriodSeconds) * time.Second
 }

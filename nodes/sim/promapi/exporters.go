@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/muster-dev/muster/nodes/sim"
 )
@@ -34,11 +35,38 @@ type group struct {
 	seen  int    // number of the last scrape that found it
 }
 
+// scraper scrapes exporters into a history. Its methods are called with the history locked.
+type scraper struct {
+	history  *history
+	instance func(sim.ExportedNode) string // what the instance label says; nil: the address
+
+	now     time.Time          // of the last scrape
+	targets map[string]*target // by address
+	missAll bool
+	missed  map[string]bool // targets that are not scraped
+	failing map[string]bool // targets that don't answer
+	resets  map[string]bool // machines whose counters begin again
+}
+
+func newScraper(h *history, instance func(sim.ExportedNode) string) *scraper {
+	return &scraper{
+		history: h, instance: instance,
+		targets: map[string]*target{}, missed: map[string]bool{}, failing: map[string]bool{}, resets: map[string]bool{},
+	}
+}
+
+// miss makes the scraper skip a target, or scrape it again; the address "" is all targets.
+func (s *scraper) miss(address string, missed bool) {
+	if address == "" {
+		s.missAll = missed
+		return
+	}
+	s.missed[address] = missed
+}
+
 // ingest is one scrape of everything. Faults of targets and exporters are those of the moment.
-func (s *Server) ingest(e sim.Exporters) {
+func (s *scraper) ingest(e sim.Exporters) {
 	h := s.history
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	s.now = e.At
 	if s.missAll {
 		return
@@ -55,8 +83,8 @@ func (s *Server) ingest(e sim.Exporters) {
 			continue
 		}
 		instance := address
-		if s.options.Instance != nil {
-			instance = s.options.Instance(node)
+		if s.instance != nil {
+			instance = s.instance(node)
 		}
 		t := s.scraped(nodeExporterJob, address, instance, i%2 == 1)
 		if node.Up && !s.failing[address] {
@@ -85,7 +113,7 @@ func (s *Server) ingest(e sim.Exporters) {
 	}
 }
 
-func (s *Server) scraped(job, address, instance string, odd bool) *target {
+func (s *scraper) scraped(job, address, instance string, odd bool) *target {
 	t := s.targets[address]
 	if t == nil {
 		t = &target{groups: map[string]*group{}, up: s.history.named("up", odd, "instance", instance, "job", job)}
@@ -95,7 +123,7 @@ func (s *Server) scraped(job, address, instance string, odd bool) *target {
 }
 
 // fail is a scrape without an answer: up is 0 and everything else is marked stale.
-func (s *Server) fail(t *target) {
+func (s *scraper) fail(t *target) {
 	s.history.set(t.up, 0)
 	for _, g := range t.groups {
 		for _, p := range g.parts {
@@ -105,7 +133,7 @@ func (s *Server) fail(t *target) {
 }
 
 // endMissing marks what a scrape did not find as stale and forgets it.
-func (s *Server) endMissing(t *target) {
+func (s *scraper) endMissing(t *target) {
 	for name, g := range t.groups {
 		if g.seen != s.history.last() {
 			for _, p := range g.parts {
@@ -117,7 +145,7 @@ func (s *Server) endMissing(t *target) {
 }
 
 // group returns an object's series as they are in a state, re-created if the state is another.
-func (s *Server) group(t *target, name, state string, build func() []*series) *group {
+func (s *scraper) group(t *target, name, state string, build func() []*series) *group {
 	g := t.groups[name]
 	if g == nil || g.state != state {
 		parts := build()
@@ -137,7 +165,7 @@ func (s *Server) group(t *target, name, state string, build func() []*series) *g
 
 // ---- node-exporter
 
-func (s *Server) scrapeMachine(t *target, address, instance string, node sim.ExportedNode, odd bool) {
+func (s *scraper) scrapeMachine(t *target, address, instance string, node sim.ExportedNode, odd bool) {
 	h := s.history
 	g := s.group(t, "cpu", "", func() []*series {
 		var out []*series
@@ -170,7 +198,7 @@ var (
 	conditions = []string{"MemoryPressure", "DiskPressure", "PIDPressure", "Ready"}
 )
 
-func (s *Server) scrapeState(t *target, e sim.Exporters) {
+func (s *scraper) scrapeState(t *target, e sim.Exporters) {
 	for _, n := range e.Nodes {
 		if n.Foreign {
 			continue
@@ -188,11 +216,11 @@ func (s *Server) scrapeState(t *target, e sim.Exporters) {
 	s.endMissing(t)
 }
 
-func (s *Server) state(name string, more ...string) *series {
+func (s *scraper) state(name string, more ...string) *series {
 	return s.history.named(name, false, append([]string{"instance", stateMetrics, "job", stateMetricsJob}, more...)...)
 }
 
-func (s *Server) nodeState(t *target, n sim.ExportedNode) {
+func (s *scraper) nodeState(t *target, n sim.ExportedNode) {
 	h := s.history
 	name := "node " + n.Name
 	g := s.group(t, name, n.InternalIP+n.ProviderID, func() []*series {
@@ -239,7 +267,7 @@ func (s *Server) nodeState(t *target, n sim.ExportedNode) {
 	}
 }
 
-func (s *Server) podState(t *target, p sim.ExportedPod) {
+func (s *scraper) podState(t *target, p sim.ExportedPod) {
 	h := s.history
 	name := "pod " + p.Namespace + "/" + p.Name
 	state := p.Node

@@ -37,17 +37,10 @@ type Server struct {
 	engine  *promql.Engine
 	parser  parser.Parser
 	mux     *http.ServeMux
-	world   *sim.Simulator
+	scraper *scraper       // guarded by history.mu
+	region  *sim.Simulator // nil before Watch
 	fault   atomic.Pointer[Fault]
 	queries atomic.Int64
-
-	// The rest is guarded by history.mu.
-	now     time.Time
-	targets map[string]*target // by address
-	missAll bool
-	missed  map[string]bool // targets that are not scraped
-	failing map[string]bool // targets that don't answer
-	resets  map[string]bool // machines whose counters begin again
 }
 
 // Fault is a way to answer wrongly. The zero Fault is none.
@@ -73,8 +66,10 @@ func New(o Options) *Server {
 	if o.Lookback == 0 {
 		o.Lookback = 5 * time.Minute
 	}
-	s := &Server{options: o, history: newHistory(o.Retention.Milliseconds()), parser: parser.NewParser(parser.Options{}), mux: http.NewServeMux(),
-		targets: map[string]*target{}, missed: map[string]bool{}, failing: map[string]bool{}, resets: map[string]bool{}}
+	h := newHistory(o.Retention.Milliseconds())
+	s := &Server{
+		options: o, history: h, scraper: newScraper(h, o.Instance), parser: parser.NewParser(parser.Options{}), mux: http.NewServeMux(),
+	}
 	s.engine = promql.NewEngine(promql.EngineOpts{
 		MaxSamples: 50_000_000, Timeout: 2 * time.Minute, LookbackDelta: o.Lookback, EnableAtModifier: true, EnableNegativeOffset: true,
 		NoStepSubqueryIntervalFn: func(int64) int64 { return o.Interval.Milliseconds() }, Parser: s.parser,
@@ -92,15 +87,15 @@ func say(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(text)) }
 }
 
-// Watch scrapes a world, now and then at every interval of its time, until stop is called. During an outage of the simulator's signals
+// Watch scrapes a region, now and then at every interval of its time, until stop is called. During an outage of the simulator's signals
 // the server is not to be reached; during a partial one it has only half the machines.
 func (s *Server) Watch(w *sim.Simulator) (stop func()) {
-	s.world = w
-	return w.Scrape(s.options.Interval, s.ingest)
+	s.region = w
+	return w.Scrape(s.options.Interval, s.Ingest)
 }
 
-// Ingest is one scrape of exporters that need not belong to a world. Scrapes come in the order of their times.
-func (s *Server) Ingest(e sim.Exporters) { s.ingest(e) }
+// Ingest is one scrape of exporters that need not belong to a region. Scrapes come in the order of their times.
+func (s *Server) Ingest(e sim.Exporters) { s.locked(func() { s.scraper.ingest(e) }) }
 
 // SetFault makes the server answer wrongly until it is given another Fault.
 func (s *Server) SetFault(f Fault) { s.fault.Store(&f) }
@@ -114,23 +109,17 @@ const StateMetrics = stateMetrics
 
 // FailTarget makes a target refuse its scrapes, or answer them again: its up is 0 and its series end at once.
 func (s *Server) FailTarget(address string, failing bool) {
-	s.locked(func() { s.failing[address] = failing })
+	s.locked(func() { s.scraper.failing[address] = failing })
 }
 
 // MissScrapes makes the server not scrape a target, or scrape it again: nothing says that anything is wrong until its series have
 // become too old. The address "" is all targets, which is a server that stands still.
 func (s *Server) MissScrapes(address string, missed bool) {
-	s.locked(func() {
-		if address == "" {
-			s.missAll = missed
-		} else {
-			s.missed[address] = missed
-		}
-	})
+	s.locked(func() { s.scraper.miss(address, missed) })
 }
 
 // ResetCounters makes a machine's counters begin again with the next scrape, as after a reboot.
-func (s *Server) ResetCounters(address string) { s.locked(func() { s.resets[address] = true }) }
+func (s *Server) ResetCounters(address string) { s.locked(func() { s.scraper.resets[address] = true }) }
 
 func (s *Server) locked(f func()) {
 	s.history.mu.Lock()
@@ -139,12 +128,12 @@ func (s *Server) locked(f func()) {
 }
 
 func (s *Server) time() time.Time {
-	if s.world != nil {
-		return s.world.Clock().Now()
+	if s.region != nil {
+		return s.region.Clock().Now()
 	}
 	s.history.mu.RLock()
 	defer s.history.mu.RUnlock()
-	return s.now
+	return s.scraper.now
 }
 
 // ServeHTTP answers as Prometheus does, or as the fault of the moment says.
@@ -154,8 +143,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if p := s.fault.Load(); p != nil {
 		f = *p
 	}
-	if s.world != nil {
-		down, partial := s.world.SignalsOutage()
+	if s.region != nil {
+		down, partial := s.region.SignalsOutage()
 		f.Drop, f.Half = f.Drop || down, f.Half || partial
 	}
 	if f.Only != "" && !strings.Contains(r.Form.Get("query"), f.Only) {

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/muster-dev/muster/partition/internal/natstest"
@@ -92,3 +93,9 @@ func (p *Process) Kill() {
 	_ = p.cmd.Wait()
 	_ = p.input.Close()
 }
+
+// Pause stops the process where it is, as a stalled machine would, until [Process.Resume].
+func (p *Process) Pause() { _ = p.cmd.Process.Signal(syscall.SIGSTOP) }
+
+// Resume has a paused process continue.
+func (p *Process) Resume() { _ = p.cmd.Process.Signal(syscall.SIGCONT) }

@@ -31,8 +31,8 @@ type options struct {
 	latency time.Duration
 	every   time.Duration // from one message to the next, on average
 	work    time.Duration // of a handler, at most
-	failing int           // one message in so many fails at first; 0: none
-	deaf    int           // one handler in so many does not notice that its context has ended; 0: none
+	failing int           // one message in this number fails at first; 0: none
+	deaf    int           // one handler in this number does not notice that its context has ended; 0: none
 	broken  broken
 }
 
@@ -312,7 +312,7 @@ func (p *pod) Handle(ctx context.Context, m partition.Message) (err error) {
 	if deaf {
 		listen, work = context.Background(), min(20*work, 30*time.Second)
 	}
-	p.e.log.add("%s begins %s %d of slot %d, attempt %d, from the retry queue: %t, for %v", p.name, m.Key, number, m.Slot, m.Attempt, m.Parked, work)
+	p.e.log.add("%s begins %s %d of slot %d, attempt %d, from the retry queue: %t, for %v", p.name, m.Key, number, m.Slot, m.Attempt, m.Queued, work)
 	t := time.NewTimer(work)
 	defer t.Stop()
 	select {

@@ -1,0 +1,144 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
+)
+
+// recorder writes down when the processing of each message begins and ends, in
+// a file of its own, before and after the handler. Each line is one write to the
+// operating system, so what is there survives the kill of the process. It knows
+// nothing of how defenders or workers come to their decisions.
+type recorder struct {
+	*defender.Defender
+
+	mu   sync.Mutex
+	file *os.File
+	name string // stable ID
+	hits map[uint64]bool
+	err  error
+}
+
+// newRecorder returns a recorder that writes to path.
+func newRecorder(path string) (*recorder, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("recording what is processed: %w", err)
+	}
+	return &recorder{file: f, name: "-", hits: map[uint64]bool{}}, nil
+}
+
+// Close closes the file and returns the first error of writing to it.
+func (r *recorder) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.file.Close(); r.err == nil {
+		r.err = err
+	}
+	return r.err
+}
+
+// Processed notes whether a message's history was in memory. It is meant for
+// defender.Config.Processed.
+func (r *recorder) Processed(p defender.Processed) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hits[p.Sequence] = p.CacheHit
+}
+
+// Observe notes the worker's name and passes the event on.
+func (r *recorder) Observe(e event.Event) {
+	if e.Kind == event.IDClaimed {
+		r.mu.Lock()
+		r.name = e.Worker
+		r.mu.Unlock()
+	}
+	r.Defender.Observe(e)
+}
+
+// Handle records around the defender's own Handle.
+func (r *recorder) Handle(ctx context.Context, m partition.Message) error {
+	r.line('s', m, false, false)
+	err := failing(m)
+	if err == nil {
+		err = r.Defender.Handle(ctx, m)
+	}
+	hold(ctx, m)
+	r.mu.Lock()
+	hit := r.hits[m.Sequence]
+	delete(r.hits, m.Sequence)
+	r.mu.Unlock()
+	r.line('e', m, err == nil, hit)
+	return err
+}
+
+// holdHeader lets a message be worked on for longer.
+const holdHeader = "Scenario-Hold"
+
+// holdWhileHeader ends that when the file that it names is gone.
+const holdWhileHeader = "Scenario-Hold-While"
+
+// paddingHeader makes a message large.
+const paddingHeader = "Scenario-Padding"
+
+// failHeader has a message fail as long as the file that it names is there.
+const failHeader = "Scenario-Fail-While"
+
+func failing(m partition.Message) error {
+	file := m.Header.Get(failHeader)
+	if file == "" {
+		return nil
+	}
+	if _, err := os.Stat(file); err == nil {
+		return fmt.Errorf("it fails as long as %s is there", file)
+	}
+	return nil
+}
+
+func hold(ctx context.Context, m partition.Message) {
+	d, err := time.ParseDuration(m.Header.Get(holdHeader))
+	if err != nil {
+		return
+	}
+	file := m.Header.Get(holdWhileHeader)
+	if file == "" {
+		_ = pause(ctx, d)
+		return
+	}
+	const look = 20 * time.Millisecond
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		if _, err := os.Stat(file); err != nil || pause(ctx, look) != nil {
+			return
+		}
+	}
+}
+
+func (r *recorder) line(kind byte, m partition.Message, ok, hit bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, err := fmt.Fprintf(r.file, "%c %d %s %d %s %d %t %t %d %s\n", kind, time.Now().UnixNano(), r.name, m.Sequence, m.Key, m.Slot, ok, hit, m.Published.UnixNano(), contextIDOf(m))
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+// contextIDOf returns the ID of a message's context, which is one word: what the server
+// numbers a message with is another one's after the server has lost power.
+func contextIDOf(m partition.Message) string {
+	var v struct {
+		Context string `json:"context"`
+	}
+	if json.Unmarshal(m.Data, &v) != nil || len(strings.Fields(v.Context)) != 1 {
+		return "-"
+	}
+	return v.Context
+}

@@ -1,0 +1,137 @@
+package local
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/defender/service"
+)
+
+// Defenders are the defenders of a stack, in the order in which they were started.
+type Defenders struct {
+	settings  service.Options // of each, without its own names
+	store     defender.Store  // of those in this process
+	logs      string          // directory
+	processes bool            // each is a process of its own
+	hooks     Hooks
+
+	mu      sync.Mutex
+	all     []*Process
+	started int
+}
+
+// Add starts n more defenders and returns them.
+func (d *Defenders) Add(ctx context.Context, n int) ([]*Process, error) {
+	var added []*Process
+	for range n {
+		p, err := d.launch(ctx, "", "")
+		if err != nil {
+			return added, err
+		}
+		added = append(added, p)
+	}
+	return added, nil
+}
+
+// launch starts a defender, in a pod on a node if they are named.
+func (d *Defenders) launch(ctx context.Context, pod, node string) (*Process, error) {
+	d.mu.Lock()
+	at := d.started
+	d.started++
+	d.mu.Unlock()
+
+	o := d.settings
+	name := fmt.Sprintf("pod-%03d", at)
+	o.Pod, o.Node, o.LogFile = cmp.Or(pod, name), node, filepath.Join(d.logs, name+".log")
+	start := d.startHere
+	if d.processes {
+		start = d.startProcess
+	}
+	p, err := start(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.all = append(d.all, p)
+	return p, nil
+}
+
+func (d *Defenders) startHere(ctx context.Context, o service.Options) (*Process, error) {
+	open := openDefender
+	if d.hooks.Open != nil {
+		open = d.hooks.Open
+	}
+	opened, err := open(ctx, o, d.store)
+	if err != nil {
+		return nil, err
+	}
+	return startHere(o, opened), nil
+}
+
+func (d *Defenders) startProcess(ctx context.Context, o service.Options) (*Process, error) {
+	l := Launch{Options: o, Command: []string{"rig", "defender"}}
+	if d.hooks.Process != nil {
+		if err := d.hooks.Process(ctx, &l); err != nil {
+			return nil, err
+		}
+	}
+	return startProcess(ctx, l)
+}
+
+// All returns all that were started.
+func (d *Defenders) All() []*Process {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.all)
+}
+
+// Running returns those that have not ended.
+func (d *Defenders) Running() []*Process {
+	return slices.DeleteFunc(d.All(), (*Process).Ended)
+}
+
+// Failed returns the error of the first defender that ended unasked.
+func (d *Defenders) Failed() error {
+	for _, p := range d.All() {
+		if err := p.failed(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// processIDs returns those of the defenders that are processes of their own, by pod.
+func (d *Defenders) processIDs() map[string]int {
+	pids := map[string]int{}
+	for _, p := range d.Running() {
+		if p.OS != nil {
+			pids[p.Options.Pod] = p.OS.Pid
+		}
+	}
+	return pids
+}
+
+// stop lets all leave at once. Those that have not left in time are killed.
+func (d *Defenders) stop(within time.Duration) error {
+	for _, p := range d.Running() {
+		p.Stop()
+	}
+	var errs []error
+	for _, p := range d.Running() {
+		select {
+		case <-p.Done:
+		case <-time.After(within):
+			errs = append(errs, fmt.Errorf("%s did not leave in %v and was killed", p.Name, within))
+			p.kill()
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,69 @@
+package local
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/muster-dev/muster/console"
+	"github.com/muster-dev/muster/partition/event"
+)
+
+// momentOf says in words what an event of a defender tells; not every event is worth a line.
+func momentOf(e SeenEvent) (console.Moment, bool) {
+	m := console.Moment{At: e.Time, Plane: "workers", Kind: string(e.Kind), Subject: cmp.Or(e.Worker, e.Peer)}
+	line := func(level, format string, args ...any) (console.Moment, bool) {
+		m.Level, m.Text = level, cmp.Or(e.Worker, "a worker")+": "+fmt.Sprintf(format, args...)
+		return m, true
+	}
+	switch e.Kind {
+	case event.IDClaimed:
+		return line("", "claimed its stable ID after %.1f s", e.Duration.Seconds())
+	case event.Elected:
+		if e.Worker == e.Peer {
+			return line("", "is the leader, epoch %d", e.Epoch)
+		}
+	case event.WorkerGone:
+		level := "bad"
+		if e.Reason == "left" { // in good order
+			level = ""
+		}
+		return line(level, "%s is gone (%s)", e.Peer, e.Reason)
+	case event.WorkerSuspected:
+		return line("warn", "%s is suspected to have failed", e.Peer)
+	case event.WorkerLeaving:
+		return line("", "%s is leaving", e.Peer)
+	case event.Topology:
+		return line("", "topology change: %d → %d workers", e.Before, e.After)
+	case event.WindowStarted:
+		return line("", "stabilization window of %s (%s)", e.Duration.Round(time.Second), e.Reason)
+	case event.WindowDone:
+		return line("", "window complete after %.1f s: %d workers, %s", e.Duration.Seconds(), e.After, e.Reason)
+	case event.Planned:
+		return line("", "planned in %s: %d slots move (%s)", e.Duration.Round(time.Microsecond), e.Count, e.Reason)
+	case event.MapPublished:
+		return line("", "published map version %d for %d workers", e.Version, e.After)
+	case event.Rebalanced:
+		return line("good", "rebalanced to version %d, %.0f ms after the plan", e.Version, e.Duration.Seconds()*1000)
+	case event.SlotTakenOver:
+		return line("warn", "slot %d is taken over by %s", e.Slot, e.Peer)
+	case event.LeaseUncertain:
+		return line("bad", "paused: its lease is uncertain (%s)", e.Reason)
+	case event.LeaseConfirmed:
+		return line("good", "resumed after %.1f s", e.Duration.Seconds())
+	case event.IdentityLost, event.HandoffForced, event.PrepareFailed, event.StalePinFreed, event.ResourceRecreated, event.FencesRaised:
+		return line("warn", "%s %s%s", strings.ReplaceAll(string(e.Kind), "-", " "), e.Reason, e.Err)
+	case event.StreamRolledBack, event.Panicked:
+		return line("bad", "%s: %s: %s", strings.ReplaceAll(string(e.Kind), "-", " "), e.Reason, e.Err)
+	case event.Draining:
+		if e.Duration == 0 {
+			return line("good", "undrained: takes slots again")
+		}
+		return line("warn", "drains: hands off its slots and takes none for %s", e.Duration.Round(time.Second))
+	case event.Left:
+		return line("", "left after a drain of %.1f s", e.Duration.Seconds())
+	default:
+	}
+	return m, false
+}

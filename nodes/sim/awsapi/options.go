@@ -1,0 +1,42 @@
+package awsapi
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/muster-dev/muster/nodes"
+)
+
+// Options describe what the region holds besides the simulator's instances, and how it names and pages them. The zero value works: it
+// has every image and template, no parameter and no secret.
+type Options struct {
+	Tag        Tag               // of the cluster's instances and subnets; zero: muster.dev/cluster=NAME, or =sim for a nameless cluster
+	ServerTag  Tag               // of K3s servers; zero: muster.dev/role=control-plane
+	PageSize   int               // most instances of one page of a list; 0: 1,000
+	Parameters map[string]string // of SSM, by name, or by name:version
+	Secrets    map[string]string // of Secrets Manager, by name
+	Images     []string          // IDs of images; nil: every image exists
+	Templates  map[string]string // image by launch template and version, TEMPLATE/VERSION; nil: every template exists
+	Foreign    []nodes.Instance  // instances of others, which carry no tag
+	Actor      string            // in the ledger; "": aws
+	PollUnit   time.Duration     // how long a second of long polling takes; 0: a second
+}
+
+// withDefaults returns the options with the values that the zero ones stand for in a cluster.
+func (o Options) withDefaults(cluster string) Options {
+	o.Actor = cmp.Or(o.Actor, "aws")
+	o.PageSize = cmp.Or(o.PageSize, 1000)
+	o.PollUnit = cmp.Or(o.PollUnit, time.Second)
+	if o.Tag == (Tag{}) {
+		o.Tag = Tag{"muster.dev/cluster", cmp.Or(cluster, "sim")}
+	}
+	if o.ServerTag == (Tag{}) {
+		o.ServerTag = Tag{"muster.dev/role", "control-plane"}
+	}
+	o.Foreign = slices.Clone(o.Foreign)
+	for i := range o.Foreign {
+		o.Foreign[i].Foreign = true
+	}
+	return o
+}
