@@ -169,19 +169,50 @@ var (
 // pausedState is that of a worker whose lease is uncertain.
 const pausedState = "DEGRADED"
 
+// crew is how many workers there are, by what they do.
+type crew struct {
+	failed                []string
+	live, paused, joining int
+}
+
 // workerPlane judges the workers. pending pods are workers that wait for a node: the node plane's matter.
 func (j *judgement) workerPlane(w WorkerPlane, pending int) {
 	if w.Error != "" {
 		j.find(Critical, "workers", "The workers can't be read: %s", w.Error)
 	}
-	var failed []string
-	var live, paused, joining int
-	for _, x := range w.Workers {
+
+	c := j.count(w.Workers)
+	j.Expected = w.Expected
+	if w.Expected == 0 {
+		j.Expected = c.live + len(c.failed)
+	}
+	if w.Version == 0 { // they have not begun; no worker has anything that it could lose
+		if j.lasts("start", j.Expected > 0, metricsGrace) {
+			j.find(Warning, "workers", "The workers have no assignment map yet")
+		}
+		return
+	}
+
+	switch {
+	case c.live == 0:
+		j.find(Critical, "workers", "No worker is alive")
+	case w.Leader == "":
+		j.find(Critical, "workers", "There is no leader")
+	}
+	j.crew(c, pending)
+	j.slots(w)
+	j.backlog(w)
+}
+
+// count counts the workers, and those that serve their slots into the health.
+func (j *judgement) count(workers []Worker) crew {
+	var c crew
+	for _, x := range workers {
 		if x.State == StateFailed {
-			failed = append(failed, x.ID)
+			c.failed = append(c.failed, x.ID)
 			continue
 		}
-		live++
+		c.live++
 		switch {
 		case !x.Drained.IsZero(): // as a person or the node plane wants it
 			j.Serving++
@@ -194,44 +225,40 @@ func (j *judgement) workerPlane(w WorkerPlane, pending int) {
 				j.Stable++
 			}
 		case x.State == pausedState:
-			paused++
+			c.paused++
 		case slices.Contains(joiningStates, x.State):
-			joining++
+			c.joining++
 		}
 	}
-	j.Expected = w.Expected
-	if w.Expected == 0 {
-		j.Expected = live + len(failed)
+	return c
+}
+
+// crew judges whether there are as many workers as there should be.
+func (j *judgement) crew(c crew, pending int) {
+	staying := j.Serving + c.paused + c.joining // the others are leaving
+	if len(c.failed) > 0 && staying < j.Expected {
+		j.find(Critical, "workers", "%s: %s", counted(len(c.failed), "worker failed", "workers failed"), names(c.failed))
 	}
-	if w.Version == 0 { // they have not begun; no worker has anything that it could lose
-		if j.lasts("start", j.Expected > 0, metricsGrace) {
-			j.find(Warning, "workers", "The workers have no assignment map yet")
-		}
-		return
-	}
-	switch {
-	case live == 0:
-		j.find(Critical, "workers", "No worker is alive")
-	case w.Leader == "":
-		j.find(Critical, "workers", "There is no leader")
-	}
-	staying := j.Serving + paused + joining // the others are leaving
-	if len(failed) > 0 && staying < j.Expected {
-		j.find(Critical, "workers", "%s: %s", counted(len(failed), "worker failed", "workers failed"), names(failed))
-	}
+
 	due := max(0, j.Expected-pending)
-	missing := max(0, due-staying-len(failed))
-	few := live > 0 && j.Serving*2 < due
+	missing := max(0, due-staying-len(c.failed))
+	few := c.live > 0 && j.Serving*2 < due
 	lasting := j.joins("few", few)
-	if few && (lasting || paused+len(failed) > joining+missing) { // those that join get their time
+	broken := c.paused+len(c.failed) > c.joining+missing // those that join get their time
+	if few && (lasting || broken) {
 		j.find(Critical, "workers", "Only %d of %d workers serve their slots", j.Serving, due)
 	}
-	if paused > 0 {
-		j.find(Warning, "workers", "%s", counted(paused, "worker is paused: its lease is uncertain", "workers are paused: their leases are uncertain"))
+
+	if c.paused > 0 {
+		j.find(Warning, "workers", "%s", counted(c.paused, "worker is paused: its lease is uncertain", "workers are paused: their leases are uncertain"))
 	}
-	if j.joins("missing", joining+missing > 0) {
-		j.find(Warning, "workers", "%s", counted(joining+missing, "worker has not joined yet", "workers have not joined yet"))
+	if j.joins("missing", c.joining+missing > 0) {
+		j.find(Warning, "workers", "%s", counted(c.joining+missing, "worker has not joined yet", "workers have not joined yet"))
 	}
+}
+
+// slots judges whether every slot has an owner.
+func (j *judgement) slots(w WorkerPlane) {
 	var orphans int
 	for _, o := range w.Owners {
 		if o < 0 {
@@ -244,13 +271,19 @@ func (j *judgement) workerPlane(w WorkerPlane, pending int) {
 	if w.TakingOver > 0 {
 		j.find(Warning, "moves", "%s", counted(w.TakingOver, "slot is being taken over", "slots are being taken over"))
 	}
-	if waited := j.now.Sub(w.Oldest); w.Waiting > 0 && !w.Oldest.IsZero() && waited >= waitsLong {
-		s, limit := Warning, waitsLong
-		if waited >= waitsTooLong {
-			s, limit = Critical, waitsTooLong
-		}
-		j.find(s, "workers", "%s, the oldest for more than %.0f min", counted(int(w.Waiting), "message waits", "messages wait"), limit.Minutes())
+}
+
+// backlog judges for how long messages have waited.
+func (j *judgement) backlog(w WorkerPlane) {
+	waited := j.now.Sub(w.Oldest)
+	if w.Waiting == 0 || w.Oldest.IsZero() || waited < waitsLong {
+		return
 	}
+	s, limit := Warning, waitsLong
+	if waited >= waitsTooLong {
+		s, limit = Critical, waitsTooLong
+	}
+	j.find(s, "workers", "%s, the oldest for more than %.0f min", counted(int(w.Waiting), "message waits", "messages wait"), limit.Minutes())
 }
 
 func (j *judgement) alarms(a AlarmCount) {

@@ -71,7 +71,7 @@ func (c *callbacks) plan(job *planJob) {
 // prepare calls Prepare, if the handler has it. A Prepare that does not return in time is
 // not waited for.
 func (c *callbacks) prepare(e prepareEffect) {
-	h, ok := c.handler.(Preparer)
+	h, ok := find[Preparer](c.handler)
 	if !ok {
 		c.post(preparedInput{e.division, e.slots, nil})
 		return
@@ -96,7 +96,7 @@ func (c *callbacks) prepare(e prepareEffect) {
 // sees events in their order.
 func (c *callbacks) emit(e event.Event) {
 	c.events.count(e)
-	if o, ok := c.handler.(Observer); ok {
+	if o, ok := find[Observer](c.handler); ok {
 		// An event of its panic would be its next one, so it is only counted.
 		quiet := guard{c.cfg.Logger, c.events.count}
 		_ = quiet.call("Observe", func() error { o.Observe(e); return nil })

@@ -46,6 +46,15 @@ func parsePattern(subject string) (pattern, error) {
 	return p, nil
 }
 
+// of returns the subject of a key, which has a token for each wildcard.
+func (p pattern) of(key []string) string {
+	tokens := slices.Clone(p.tokens)
+	for i, at := range p.wild {
+		tokens[at] = key[i]
+	}
+	return strings.Join(tokens, ".")
+}
+
 // levels is in how many ways one stream's keys can be divided: as provisioned,
 // and doubled up to levels-1 times.
 const levels = 4

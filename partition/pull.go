@@ -62,7 +62,7 @@ type running struct {
 func newPuller(cfg Config, lay layout, nc *nats.Conn, js jetstream.JetStream, h Handler, post func(input)) (*puller, error) {
 	p := &puller{cfg: cfg, layout: lay, nc: nc, js: js, handler: h, guard: newGuard(cfg, post), reports: &reports{give: post}, inbox: nc.NewInbox(),
 		runs: make(map[uint64]*running), places: make(map[string]place)}
-	_, abandons := h.(Abandoner)
+	_, abandons := find[Abandoner](h)
 	memory := newMemory(len(lay.streams()))
 	p.delivery = newDelivery(cfg, abandons, memory, &p.retries)
 	var life context.Context
@@ -170,7 +170,7 @@ func (p *puller) trustUntil(t time.Time) {
 }
 
 func (p *puller) released(s Slots) {
-	if h, ok := p.handler.(Releaser); ok && len(s.Slots) > 0 {
+	if h, ok := find[Releaser](p.handler); ok && len(s.Slots) > 0 {
 		_ = p.guard.call("Released", func() error { h.Released(s); return nil })
 	}
 }
@@ -259,8 +259,9 @@ func (p *puller) handle(e handleEffect) {
 	m.Sequence = p.layout.sequence(e.slot, m.Sequence)
 	callback, call := "Handle", p.handler.Handle
 	if e.abandon {
+		abandoner, _ := find[Abandoner](p.handler) // there is one: the delivery was told so
 		callback, call = "Abandon", func(ctx context.Context, m Message) error {
-			return p.handler.(Abandoner).Abandon(ctx, m, e.failure)
+			return abandoner.Abandon(ctx, m, e.failure)
 		}
 	}
 	p.wg.Add(1)

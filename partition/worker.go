@@ -35,8 +35,10 @@ type Worker struct {
 	keeper  *keeper        // likewise
 	setting *settingsWatch // likewise
 
-	ran     atomic.Bool // Run was called
+	ran     atomic.Bool   // Run was called
+	ended   chan struct{} // closed when Run has returned
 	status  atomic.Pointer[Status]
+	ready   readyWatch
 	events  eventCounts
 	pending pendingWatch
 	pulling atomic.Pointer[puller] // nil before the group is open
@@ -53,7 +55,7 @@ func New(nc *nats.Conn, cfg Config, h Handler) (*Worker, error) {
 	if h == nil {
 		err = errors.Join(err, errors.New("partition: the handler is nil"))
 	}
-	if _, ok := h.(Abandoner); h != nil && cfg.Retry.Attempts > 0 && !ok {
+	if _, ok := find[Abandoner](h); h != nil && cfg.Retry.Attempts > 0 && !ok {
 		err = errors.Join(err, fmt.Errorf("partition: Retry.Attempts is %d and the handler can't give a message up: implement Abandoner, or leave it at 0", cfg.Retry.Attempts))
 	}
 	if err != nil {
@@ -67,7 +69,7 @@ func New(nc *nats.Conn, cfg Config, h Handler) (*Worker, error) {
 		cfg.Identity.PodUID = instance
 	}
 
-	w := &Worker{layout: lay, nc: nc, handler: h, inputs: newInputQueue()}
+	w := &Worker{layout: lay, nc: nc, handler: h, inputs: newInputQueue(), ended: make(chan struct{})}
 	w.guard = newGuard(cfg, w.inputs.post)
 	cfg.Rebalance.Expected = w.guard.expected(cfg.Rebalance.Expected)
 	w.cfg, w.machine = cfg, newMachine(cfg, instance)
@@ -102,6 +104,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	if w.ran.Swap(true) {
 		return fmt.Errorf("running worker of %s: %w", w.cfg.Name, ErrRunTwice)
 	}
+	defer close(w.ended)
 	defer w.inputs.close()
 	if err := w.open(ctx); err != nil {
 		return fmt.Errorf("starting worker of %s: %w", w.cfg.Name, err)
@@ -192,7 +195,9 @@ func (w *Worker) loop(ctx context.Context, connection connectionWatch, progress 
 			}
 		}
 		w.effects.stepped()
-		w.status.Store(statusOf(m))
+		status := statusOf(m)
+		w.status.Store(status)
+		w.ready.note(status.notReady(time.Now()) == nil) // after it can be read
 		if m.stage == stageGone {
 			return nil
 		}

@@ -72,7 +72,6 @@ var exceptions = []struct{ path, text, reason string }{
 	{"defender/sqlite/store.go", "lot", "a wafer lot"},
 	{"tchart/trace.go", "Lot", "a wafer lot"},
 	{"bench/planning/franz.go", "members", "the members of a Kafka group"},
-	{"docs/debug.md", "`handoff-forced`", "the kind of a stored event"},
 	{"deploy/drill/partitions_test.go", "stealPins", "the pins of NATS"},
 	{"partition/config.go", "stalePinCheck", "the pins of NATS"},
 	{"partition/deliveryeffect.go", "pin", "the pins of NATS"},

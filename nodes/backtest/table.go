@@ -11,80 +11,119 @@ import (
 	"time"
 )
 
-// WriteTable writes results side by side for people, one column each.
+// WriteTable writes results side by side for people, one column each. There has to be at least one.
 func WriteTable(out io.Writer, results ...Result) error {
 	w := &bytes.Buffer{}
-	first := results[0]
+	t := table{results: results, out: tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)}
+	t.writeCaption(w)
+	t.writeSettings()
+	t.writeMeasurements()
+	if err := t.out.Flush(); err != nil {
+		return err
+	}
+
+	fmt.Fprintln(w)
+	t.writeNotes(w)
+	_, err := w.WriteTo(out)
+	return err
+}
+
+// table is results beside each other.
+type table struct {
+	results []Result
+	out     *tabwriter.Writer
+}
+
+func typesOf(r Result) string { return strings.Join(r.Types, ",") }
+
+func mostOf(r Result) string { return fmt.Sprint(r.Max) }
+
+// same reports whether all results have the same value.
+func (t table) same(f func(Result) string) bool {
+	return !slices.ContainsFunc(t.results, func(r Result) bool { return f(r) != f(t.results[0]) })
+}
+
+// row writes a line with a value of each result.
+func (t table) row(name string, f func(Result) string) {
+	line := name + "\t"
+	for _, r := range t.results {
+		line += f(r) + "\t"
+	}
+	_, _ = fmt.Fprintln(t.out, line)
+}
+
+func (t table) number(name string, f func(Result) int) {
+	t.row(name, func(r Result) string { return fmt.Sprint(f(r)) })
+}
+
+// wait writes a line with a time of waiting, which f returns in seconds.
+func (t table) wait(name string, f func(Waiting) float64) {
+	t.row(name, func(r Result) string { return span(f(r.Waiting)) })
+}
+
+// writeCaption writes what the results have in common.
+func (t table) writeCaption(w io.Writer) {
+	first := t.results[0]
 	fmt.Fprintf(w, "trace            %s, day %.2f to %.2f (%.1f days)\n", first.Trace, first.From, first.To, first.To-first.From)
 	fmt.Fprintf(w, "pods             %d, %d of them there when the window begins; CPU and memory as asked for, the GPUs of %d pods ignored\n", first.Pods.Total, first.Pods.Carried, first.Pods.GPU)
-	same := func(f func(Result) string) bool {
-		return !slices.ContainsFunc(results, func(r Result) bool { return f(r) != f(first) })
-	}
-	types := func(r Result) string { return strings.Join(r.Types, ",") }
-	if same(types) {
+	if t.same(typesOf) {
 		fmt.Fprintf(w, "instance types   %s\n", strings.Join(first.Types, ", "))
 	}
-	most := func(r Result) string { return fmt.Sprint(r.Max) }
-	if same(most) {
+	if t.same(mostOf) {
 		fmt.Fprintf(w, "MAX_WORKERS      %d\n", first.Max)
 	}
 	fmt.Fprintf(w, "seed             %d\n\n", first.Seed)
+}
 
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	row := func(name string, f func(Result) string) {
-		line := name + "\t"
-		for _, r := range results {
-			line += f(r) + "\t"
-		}
-		_, _ = fmt.Fprintln(t, line)
-	}
-	number := func(name string, f func(Result) int) {
-		row(name, func(r Result) string { return fmt.Sprint(f(r)) })
-	}
+// writeSettings writes the settings in which the results differ.
+func (t table) writeSettings() {
+	first := t.results[0]
 	for i, s := range first.Settings {
-		row(s.Setting, func(r Result) string { return r.Settings[i].Value })
+		t.row(s.Setting, func(r Result) string { return r.Settings[i].Value })
 	}
 	if len(first.Settings) == 0 {
-		row("SIZING", func(r Result) string { return r.Sizing })
+		t.row("SIZING", func(r Result) string { return r.Sizing })
 	}
-	if !same(types) {
-		row("INSTANCE_TYPES", types)
+	if !t.same(typesOf) {
+		t.row("INSTANCE_TYPES", typesOf)
 	}
-	if !same(most) {
-		row("MAX_WORKERS", most)
+	if !t.same(mostOf) {
+		t.row("MAX_WORKERS", mostOf)
 	}
-	wait := func(name string, f func(Waiting) float64) {
-		row(name, func(r Result) string { return span(f(r.Waiting)) })
-	}
-	wait("waiting p50", func(w Waiting) float64 { return w.P50 })
-	wait("p90", func(w Waiting) float64 { return w.P90 })
-	wait("p99", func(w Waiting) float64 { return w.P99 })
-	wait("max", func(w Waiting) float64 { return w.Max })
-	wait("mean", func(w Waiting) float64 { return w.Mean })
-	row("node-hours", func(r Result) string { return fmt.Sprintf("%.1f", r.Nodes.Hours) })
-	row("perfect foresight", func(r Result) string { return fmt.Sprintf("%.1f", r.Nodes.Foresight) })
-	row("cost, USD", func(r Result) string { return fmt.Sprintf("%.2f", r.Nodes.Cost) })
-	row("perfect foresight, USD", func(r Result) string { return fmt.Sprintf("%.2f", r.Nodes.BoundCost) })
-	number("most nodes", func(r Result) int { return r.Nodes.Most })
-	number("scale-ups", func(r Result) int { return r.Actions.ScaleUps })
-	number("failed", func(r Result) int { return r.Actions.ScaleUpsFailed })
-	number("scale-downs", func(r Result) int { return r.Actions.ScaleDowns })
-	number("failed", func(r Result) int { return r.Actions.DownsFailed })
-	number("nodes launched", func(r Result) int { return r.Actions.Launched })
-	number("nodes terminated", func(r Result) int { return r.Actions.Terminated })
-	number("pods ran", func(r Result) int { return r.Pods.Ran })
-	number("pending at the end", func(r Result) int { return r.Pods.Pending })
-	number("never fitting", func(r Result) int { return r.Pods.NeverFit })
-	number("withdrawn", func(r Result) int { return r.Pods.Withdrawn })
-	number("evicted", func(r Result) int { return r.Pods.Evicted })
-	number("ticks", func(r Result) int { return r.Ticks })
-	number("ticks with errors", func(r Result) int { return r.Errors })
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	fmt.Fprintln(w)
+}
+
+// writeMeasurements writes what came out.
+func (t table) writeMeasurements() {
+	t.wait("waiting p50", func(w Waiting) float64 { return w.P50 })
+	t.wait("p90", func(w Waiting) float64 { return w.P90 })
+	t.wait("p99", func(w Waiting) float64 { return w.P99 })
+	t.wait("max", func(w Waiting) float64 { return w.Max })
+	t.wait("mean", func(w Waiting) float64 { return w.Mean })
+	t.row("node-hours", func(r Result) string { return fmt.Sprintf("%.1f", r.Nodes.Hours) })
+	t.row("perfect foresight", func(r Result) string { return fmt.Sprintf("%.1f", r.Nodes.Foresight) })
+	t.row("cost, USD", func(r Result) string { return fmt.Sprintf("%.2f", r.Nodes.Cost) })
+	t.row("perfect foresight, USD", func(r Result) string { return fmt.Sprintf("%.2f", r.Nodes.BoundCost) })
+
+	t.number("most nodes", func(r Result) int { return r.Nodes.Most })
+	t.number("scale-ups", func(r Result) int { return r.Actions.ScaleUps })
+	t.number("failed", func(r Result) int { return r.Actions.ScaleUpsFailed })
+	t.number("scale-downs", func(r Result) int { return r.Actions.ScaleDowns })
+	t.number("failed", func(r Result) int { return r.Actions.DownsFailed })
+	t.number("nodes launched", func(r Result) int { return r.Actions.Launched })
+	t.number("nodes terminated", func(r Result) int { return r.Actions.Terminated })
+	t.number("pods ran", func(r Result) int { return r.Pods.Ran })
+	t.number("pending at the end", func(r Result) int { return r.Pods.Pending })
+	t.number("never fitting", func(r Result) int { return r.Pods.NeverFit })
+	t.number("withdrawn", func(r Result) int { return r.Pods.Withdrawn })
+	t.number("evicted", func(r Result) int { return r.Pods.Evicted })
+	t.number("ticks", func(r Result) int { return r.Ticks })
+	t.number("ticks with errors", func(r Result) int { return r.Errors })
+}
+
+// writeNotes writes what has no place in the columns: the hours of each type, errors and examples.
+func (t table) writeNotes(w io.Writer) {
 	said := map[string]bool{}
-	for _, r := range results {
+	for _, r := range t.results {
 		var parts []string
 		for _, name := range slices.Sorted(maps.Keys(r.Nodes.ByType)) {
 			parts = append(parts, fmt.Sprintf("%s %.1f h", name, r.Nodes.ByType[name]))
@@ -98,8 +137,6 @@ func WriteTable(out io.Writer, results ...Result) error {
 			fmt.Fprintf(w, "never fitting, for example: %s\n", r.Pods.Example)
 		}
 	}
-	_, err := w.WriteTo(out)
-	return err
 }
 
 // span writes seconds as people do.

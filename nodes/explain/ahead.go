@@ -259,77 +259,122 @@ func rank(n Need) int {
 	return 2
 }
 
+// closedGate is a gate that is closed, and what is known when it is.
+type closedGate struct {
+	nodes.Snapshot
+	gate nodes.Gate
+}
+
+// need returns what has to happen for a gate to open.
 func need(s nodes.Snapshot, g nodes.Gate) Need {
-	p, r := s.Policy, s.Record
-	n := Need{Gate: g.Name}
-	since := func(what string, epoch int64, d time.Duration) {
-		if epoch == 0 {
-			n.What = fmt.Sprintf("%s for %s; that has not begun", what, Duration(d))
-			return
-		}
-		n.When = time.Unix(epoch, 0).Add(d)
-		n.What = fmt.Sprintf("%s for %s, which it has been for %s", what, Duration(d), Duration(s.Now.Sub(time.Unix(epoch, 0))))
+	var n Need
+	if of, known := needsByGate[g.Name]; known {
+		n = of(closedGate{s, g})
 	}
-	until := func(what string, epoch int64, d time.Duration) {
-		n.When = time.Unix(epoch, 0).Add(d)
-		n.What = fmt.Sprintf("%s, %s more", what, Duration(n.When.Sub(s.Now)))
-	}
-	switch g.Name {
-	case "no-action":
-		n.What = "the action in progress (" + g.Value + ") has to end"
-	case "fleet-known":
-		n.What = "instances, nodes and interruptions have to be readable: " + g.Value
-	case "not-paused":
-		n.What = "the pause " + g.Value + " has to be ended (muster nodes resume)"
-	case "metrics-known":
-		n.What = "CPU and pending pods have to be there: " + g.Value
-	case "repair.backoff", "up.backoff":
-		until(fmt.Sprintf("the back-off after %s has to end", Count(r.ScaleUpFailures, "failure")), r.BackoffUntilEpoch, 0)
-	case "repair.max-workers", "up.max-workers":
-		n.What = fmt.Sprintf("%s instances are there: fewer have to be, or MAX_WORKERS above %d", g.Value, p.MaxWorkers)
-	case "up.trigger":
-		n.What = "high CPU or pending pods (SCALE_UP_TRIGGER=any), that is one of the two:"
-		if p.Trigger == nodes.TriggerAll {
-			n.What = "high CPU and pending pods (SCALE_UP_TRIGGER=all):"
-		}
-	case "up.cpu":
-		n.What = fmt.Sprintf("average CPU at or above %s for %s; it is %s", Percent(p.CPUUp), Duration(p.CPUUpFor), reading(s.Observation.Readings.CPU))
-	case "up.cpu-since":
-		since("CPU at or above "+Percent(p.CPUUp), r.CPUHighSinceEpoch, p.CPUUpFor)
-	case "up.cpu-sustained":
-		n.What = fmt.Sprintf("CPU never below %s within the last %s; its lowest was %s", Percent(p.CPUUp), Duration(p.CPUUpFor), reading(s.Observation.Readings.CPUMin))
-	case "up.pending":
-		n.What = fmt.Sprintf("a pending pod that a new node could run, for %s; there is none", Duration(p.PendingUpFor))
-	case "up.pending-since":
-		since("pods pending", r.PendingSinceEpoch.Value(), p.PendingUpFor)
-	case "up.pending-sustained":
-		n.What = fmt.Sprintf("pods pending without a break within the last %s", Duration(p.PendingUpFor))
-	case "up.plan":
-		n.What = "pending pods that a new node would help: " + g.Value
-	case "up.cooldown":
-		until("the cooldown since the last action has to end", r.LastScaleEpoch, p.CooldownUp)
-	case "down.cpu":
-		n.What = fmt.Sprintf("average CPU at or below %s for %s; it is %s", Percent(p.CPUDown), Duration(p.IdleDownFor), reading(s.Observation.Readings.CPU))
-	case "down.no-pending":
-		n.What = fmt.Sprintf("no pending pod for %s; there are %s", Duration(p.IdleDownFor), g.Value)
-	case "down.idle-since":
-		since("the cluster idle", r.IdleSinceEpoch.Value(), p.IdleDownFor)
-	case "down.cpu-sustained":
-		n.What = fmt.Sprintf("CPU never above %s within the last %s; its highest was %s", Percent(p.CPUDown), Duration(p.IdleDownFor), reading(s.Observation.Readings.CPUMax))
-	case "down.pending-sustained":
-		n.What = fmt.Sprintf("no pending pod within the last %s", Duration(p.IdleDownFor))
-	case "down.cooldown":
-		until("the cooldown since the last action has to end", r.LastScaleEpoch, p.CooldownDown)
-	case "down.no-interruption":
-		n.What = fmt.Sprintf("the open interruptions (%s) have to end", g.Value)
-	case "down.min-workers":
-		n.What = fmt.Sprintf("more than %d available workers (MIN_WORKERS)", p.MinWorkers)
-	case "down.pods-fit":
-		n.What = "room for a worker's pods on the others: " + g.Value
-	case "down.target":
-		n.What = "a worker that may be removed; the list above says of each why not"
-	}
+	n.Gate = g.Name
 	return n
+}
+
+// since is a condition that has to hold for a time; epoch is since when it has, 0 if it doesn't.
+func (w closedGate) since(what string, epoch int64, d time.Duration) Need {
+	if epoch == 0 {
+		return Need{What: fmt.Sprintf("%s for %s; that has not begun", what, Duration(d))}
+	}
+	began := time.Unix(epoch, 0)
+	return Need{
+		When: began.Add(d),
+		What: fmt.Sprintf("%s for %s, which it has been for %s", what, Duration(d), Duration(w.Now.Sub(began))),
+	}
+}
+
+// until is a time that has to pass, which began at epoch.
+func (w closedGate) until(what string, epoch int64, d time.Duration) Need {
+	when := time.Unix(epoch, 0).Add(d)
+	return Need{When: when, What: fmt.Sprintf("%s, %s more", what, Duration(when.Sub(w.Now)))}
+}
+
+// afterFailures is the back-off that has to end.
+func (w closedGate) afterFailures() Need {
+	return w.until(fmt.Sprintf("the back-off after %s has to end", Count(w.Record.ScaleUpFailures, "failure")), w.Record.BackoffUntilEpoch, 0)
+}
+
+// fewerInstances is the limit that a scale-up runs into.
+func (w closedGate) fewerInstances() Need {
+	return Need{What: fmt.Sprintf("%s instances are there: fewer have to be, or MAX_WORKERS above %d", w.gate.Value, w.Policy.MaxWorkers)}
+}
+
+// needsByGate are what each gate waits for, by its name.
+var needsByGate = map[string]func(closedGate) Need{
+	"no-action": func(w closedGate) Need { return Need{What: "the action in progress (" + w.gate.Value + ") has to end"} },
+	"fleet-known": func(w closedGate) Need {
+		return Need{What: "instances, nodes and interruptions have to be readable: " + w.gate.Value}
+	},
+	"not-paused": func(w closedGate) Need {
+		return Need{What: "the pause " + w.gate.Value + " has to be ended (muster nodes resume)"}
+	},
+	"metrics-known":      func(w closedGate) Need { return Need{What: "CPU and pending pods have to be there: " + w.gate.Value} },
+	"repair.backoff":     closedGate.afterFailures,
+	"up.backoff":         closedGate.afterFailures,
+	"repair.max-workers": closedGate.fewerInstances,
+	"up.max-workers":     closedGate.fewerInstances,
+	"up.trigger":         triggerNeed,
+	"up.cpu": func(w closedGate) Need {
+		return Need{What: fmt.Sprintf("average CPU at or above %s for %s; it is %s", Percent(w.Policy.CPUUp), Duration(w.Policy.CPUUpFor), reading(w.Observation.Readings.CPU))}
+	},
+	"up.cpu-since": func(w closedGate) Need {
+		return w.since("CPU at or above "+Percent(w.Policy.CPUUp), w.Record.CPUHighSinceEpoch, w.Policy.CPUUpFor)
+	},
+	"up.cpu-sustained": func(w closedGate) Need {
+		return Need{What: fmt.Sprintf("CPU never below %s within the last %s; its lowest was %s", Percent(w.Policy.CPUUp), Duration(w.Policy.CPUUpFor), reading(w.Observation.Readings.CPUMin))}
+	},
+	"up.pending": func(w closedGate) Need {
+		return Need{What: fmt.Sprintf("a pending pod that a new node could run, for %s; there is none", Duration(w.Policy.PendingUpFor))}
+	},
+	"up.pending-since": func(w closedGate) Need {
+		return w.since("pods pending", w.Record.PendingSinceEpoch.Value(), w.Policy.PendingUpFor)
+	},
+	"up.pending-sustained": func(w closedGate) Need {
+		return Need{What: fmt.Sprintf("pods pending without a break within the last %s", Duration(w.Policy.PendingUpFor))}
+	},
+	"up.plan": func(w closedGate) Need { return Need{What: "pending pods that a new node would help: " + w.gate.Value} },
+	"up.cooldown": func(w closedGate) Need {
+		return w.until("the cooldown since the last action has to end", w.Record.LastScaleEpoch, w.Policy.CooldownUp)
+	},
+	"down.cpu": func(w closedGate) Need {
+		return Need{What: fmt.Sprintf("average CPU at or below %s for %s; it is %s", Percent(w.Policy.CPUDown), Duration(w.Policy.IdleDownFor), reading(w.Observation.Readings.CPU))}
+	},
+	"down.no-pending": func(w closedGate) Need {
+		return Need{What: fmt.Sprintf("no pending pod for %s; there are %s", Duration(w.Policy.IdleDownFor), w.gate.Value)}
+	},
+	"down.idle-since": func(w closedGate) Need {
+		return w.since("the cluster idle", w.Record.IdleSinceEpoch.Value(), w.Policy.IdleDownFor)
+	},
+	"down.cpu-sustained": func(w closedGate) Need {
+		return Need{What: fmt.Sprintf("CPU never above %s within the last %s; its highest was %s", Percent(w.Policy.CPUDown), Duration(w.Policy.IdleDownFor), reading(w.Observation.Readings.CPUMax))}
+	},
+	"down.pending-sustained": func(w closedGate) Need {
+		return Need{What: fmt.Sprintf("no pending pod within the last %s", Duration(w.Policy.IdleDownFor))}
+	},
+	"down.cooldown": func(w closedGate) Need {
+		return w.until("the cooldown since the last action has to end", w.Record.LastScaleEpoch, w.Policy.CooldownDown)
+	},
+	"down.no-interruption": func(w closedGate) Need {
+		return Need{What: fmt.Sprintf("the open interruptions (%s) have to end", w.gate.Value)}
+	},
+	"down.min-workers": func(w closedGate) Need {
+		return Need{What: fmt.Sprintf("more than %d available workers (MIN_WORKERS)", w.Policy.MinWorkers)}
+	},
+	"down.pods-fit": func(w closedGate) Need { return Need{What: "room for a worker's pods on the others: " + w.gate.Value} },
+	"down.target": func(w closedGate) Need {
+		return Need{What: "a worker that may be removed; the list above says of each why not"}
+	},
+}
+
+func triggerNeed(w closedGate) Need {
+	if w.Policy.Trigger == nodes.TriggerAll {
+		return Need{What: "high CPU and pending pods (SCALE_UP_TRIGGER=all):"}
+	}
+	return Need{What: "high CPU or pending pods (SCALE_UP_TRIGGER=any), that is one of the two:"}
 }
 
 func reading(r nodes.Reading) string {

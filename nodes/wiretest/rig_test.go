@@ -47,6 +47,7 @@ type rig struct {
 	grace   time.Duration
 	frozen  atomic.Bool // every request is answered as it was the first time
 	answers sync.Map    // of frozen servers, by request
+	heard   transcript
 }
 
 // The protocols.
@@ -135,6 +136,7 @@ func (g *rig) serve(protocol int, h http.Handler) string {
 		// reply begins, which net/http may still be looking at for its end, if the server is as quick as one in the same process.
 		if again := r.Header.Get("Amz-Sdk-Request"); again == "" || strings.HasPrefix(again, "attempt=1;") {
 			g.calls[protocol].Add(1)
+			g.heard.note(protocol, r)
 		}
 		if g.frozen.Load() {
 			g.replay(w, r, h)
@@ -147,7 +149,7 @@ func (g *rig) serve(protocol int, h http.Handler) string {
 }
 
 // replay answers as the handler answered the same request before. It is for benchmarks: what a simulated server takes for its answer
-// says nothing about the program that asks. The world's time stands still meanwhile.
+// says nothing about the program that asks. The simulator's time stands still meanwhile.
 func (g *rig) replay(w http.ResponseWriter, r *http.Request, h http.Handler) {
 	body, _ := io.ReadAll(r.Body)
 	key := r.Method + r.Host + r.URL.String() + string(body)
@@ -175,6 +177,7 @@ func (g *rig) must(err error) {
 func (g *rig) tick() (nodes.Report, error) {
 	now := g.Clock().Now()
 	g.Advance(now.Truncate(time.Minute).Add(time.Minute).Sub(now))
+	g.heard.tick()
 	return g.r.Tick(context.Background())
 }
 

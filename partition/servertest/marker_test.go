@@ -93,8 +93,11 @@ func removedRenewal(t *testing.T, servers []*natstest.Process, nc *nats.Conn, le
 		return fmt.Errorf("renewing: %w", err)
 	}
 	time.Sleep(200 * time.Millisecond)
-	if _, err := kv.Get(ctx, key); !errors.Is(err, jetstream.ErrKeyNotFound) {
-		return fmt.Errorf("the renewal that was acknowledged is there: %v", err)
+	switch there, err := kv.Get(ctx, key); {
+	case err == nil:
+		return fmt.Errorf("revision %d, which was acknowledged, is still there", there.Revision())
+	case !errors.Is(err, jetstream.ErrKeyNotFound):
+		return err
 	}
 
 	var refused *jetstream.APIError

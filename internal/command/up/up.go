@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/muster-dev/muster/e2e"
 	"github.com/muster-dev/muster/internal/command"
@@ -17,10 +18,17 @@ import (
 	"github.com/muster-dev/muster/local"
 )
 
+// request is what the command line of up says.
+type request struct {
+	options   e2e.Options
+	scenario  string // "": none
+	report    string // file for the scenario's report; "": none
+	tokenFile string // "": the console only shows
+}
+
 // New returns the command that runs everything on one machine, and scenarios.
 func New() *cobra.Command {
-	o := e2e.Options{}
-	var name, report, tokenFile string
+	var r request
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run everything on this machine, or play a scenario and check it",
@@ -46,75 +54,108 @@ func New() *cobra.Command {
 			"  muster up --scenario load --rate 0 --minutes 2 --points 120000 --chambers 400\n" +
 			"  muster up --scenario node-pressure --lab",
 		Args: command.Args(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.Out = cmd.OutOrStdout()
-			if name == "" && !cmd.Flags().Changed("http") {
-				o.HTTP = "127.0.0.1:8080"
-			}
-			if tokenFile != "" {
-				var err error
-				if o.Token, err = readToken(tokenFile); err == nil && o.HTTP == "" {
-					err = errors.New("--token-file is for the console, and there is none without --http")
-				}
-				if err != nil {
-					return command.UsageError(cmd, err)
-				}
-			}
-			if name == "" {
-				if report != "" || o.Case != "" {
-					return command.UsageError(cmd, errors.New("--report and --case go with --scenario"))
-				}
-				if o.PowerCuts {
-					return command.UsageError(cmd, errors.New("--power-cuts goes with --scenario chaos"))
-				}
-				if o.Ext4Data != "" {
-					return command.UsageError(cmd, errors.New("--ext4-data goes with --scenario power-cut, or chaos with --power-cuts"))
-				}
-				if err := o.Validate(); err != nil {
-					return &misuse.Error{Err: err}
-				}
-				return local.Up(cmd.Context(), o.Options, e2e.Working(o.Work))
-			}
-			if !cmd.Flags().Changed("work") {
-				o.Work = 400 * time.Millisecond
-			}
-			e2e.Suit(name, &o, cmd.Flags().Changed)
-			return play(cmd, name, report, o)
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return r.run(cmd) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&name, "scenario", "", "play this scenario and exit: "+strings.Join(e2e.Names(), ", "))
-	f.StringVar(&o.Case, "case", "", "a variant of the scenario: "+e2e.DescribeCases())
-	f.StringVar(&report, "report", "", "write the scenario's report to this file, as JSON")
-	f.BoolVar(&o.Busy, "busy", false, "for a machine that does other things, too: wait longer, and tell bounds on time that a scenario breaks as SLOW without failing for them")
-	f.IntVar(&o.Defenders, "defenders", 30, "defenders at the beginning, 1 to 150 (45 in scenario load)")
-	f.IntVar(&o.Chambers, "chambers", 2400, "chambers (4000 in scenario load)")
-	f.IntVar(&o.Slots, "slots", 1280, "slots that the chambers are divided in; ownership moves by slots (256 in scenarios layout, at first, and load)")
-	f.IntVar(&o.Shards, "shards", 1, "streams that the slots are spread over, a number that divides them, up to 64")
-	f.IntVar(&o.Rate, "rate", 150, "messages a second in the background; in scenario load those that are measured (3000), 0 for the highest rate that is held")
-	f.DurationVar(&o.Work, "work", 0, "time added to each message's processing, three times as much when its history is not in memory (400ms in a scenario, 0s in load)")
-	f.StringVar(&o.Data, "data", "", "directory of trace CSV files to replay; without it traces are generated")
-	f.Uint64Var(&o.Seed, "seed", 1, "seed of generated traces and of what is drawn at random")
-	f.BoolVar(&o.Processes, "processes", false, "run each defender as a process of its own")
-	f.BoolVar(&o.Expect, "expect", true, "let defenders know how many they should be, which ends the stabilization window early; --expect=false waits it out")
-	f.IntVar(&o.Kills, "kills", 20, "how many defenders scenario crash kills, one after the other; how often scenario leader-and-candidates-crash kills three together (5); how many power cuts scenario power-cut makes (6)")
-	f.BoolVar(&o.PowerCuts, "power-cuts", false, "have scenario chaos cut the NATS servers' power, too; needs root, loop devices and --sync always")
-	f.StringVar(&o.Previous, "previous", "", "muster binary of the version before this one, for scenario mixed-version")
-	f.Float64Var(&o.Minutes, "minutes", 10, "how long scenario chaos goes on injecting faults and scenario load measures, 0.5 at least")
-	f.IntVar(&o.RetryAttempts, "retry-attempts", 0, "have defenders queue messages that fail for retry, so that other chambers continue, and dead-letter one after N attempts; 0 retries it at once instead. With it, scenario chaos has chambers that fail for a while, too")
-	f.IntVar(&o.Points, "points", 0, "points of each trace in scenario load; 0: as recorded or generated, about 1,900")
-	f.BoolVar(&o.Lab, "lab", false, "run the defenders' pods on a real Kubernetes control plane, built from the checkout when it is first wanted (some minutes); without a scenario or with "+strings.Join(e2e.OnNodes(), " or "))
-	f.StringVar(&o.Dir, "dir", "", "keep everything in this directory; without it a temporary one is used and removed")
-	f.IntVar(&o.NATSPort, "nats-port", 0, "TCP port of the NATS server on 127.0.0.1, 0 for a free one")
-	f.Var(&o.Sync, "sync", broker.SyncHelp+"; always in scenario power-cut")
-	f.StringVar((*string)(&o.Ext4Data), "ext4-data", "", "what the servers' file systems journal where their power is cut: journal (all data) or ordered (ext4's default); without it journal for several servers, ordered for one")
-	f.BoolVar(&o.Accounts, "accounts", false, "give the NATS servers accounts: each part connects as the user of its role, with the permissions of deploy/kubernetes/nats and a password of this run")
-	f.IntVar(&o.Servers, "servers", 1, "NATS servers: 1, or a cluster of 3 or 5, with --processes each in a process of its own")
-	f.IntVar(&o.Replicas, "replicas", 1, "replicas of streams and buckets: 1, 3 or 5, at most as many as servers")
-	f.StringVar(&o.HTTP, "http", "", "address of the console and of the metrics; 127.0.0.1:8080 without a scenario, none with one; \"\" for none")
-	f.StringVar(&tokenFile, "token-file", "", "file with a token: a person who gives it on the console may drain workers, pause scaling and acknowledge alarms; without it the console only shows")
-	f.BoolVar(&o.Verbose, "verbose", false, "write debug lines to the defenders' logs")
+	r.scenarioFlags(f)
+	r.workerFlags(f)
+	r.faultFlags(f)
+	r.serverFlags(f)
+	r.consoleFlags(f)
 	return command.WithUsageErrors(cmd)
+}
+
+// scenarioFlags adds the flags of what is played, and how it is told.
+func (r *request) scenarioFlags(f *pflag.FlagSet) {
+	f.StringVar(&r.scenario, "scenario", "", "play this scenario and exit: "+strings.Join(e2e.Names(), ", "))
+	f.StringVar(&r.options.Case, "case", "", "a variant of the scenario: "+e2e.DescribeCases())
+	f.StringVar(&r.report, "report", "", "write the scenario's report to this file, as JSON")
+	f.BoolVar(&r.options.Busy, "busy", false, "for a machine that does other things, too: wait longer, and tell bounds on time that a scenario breaks as SLOW without failing for them")
+	f.BoolVar(&r.options.Verbose, "verbose", false, "write debug lines to the defenders' logs")
+	f.StringVar(&r.options.Dir, "dir", "", "keep everything in this directory; without it a temporary one is used and removed")
+}
+
+// workerFlags adds the flags of the workers and their load.
+func (r *request) workerFlags(f *pflag.FlagSet) {
+	f.IntVar(&r.options.Defenders, "defenders", 30, "defenders at the beginning, 1 to 150 (45 in scenario load)")
+	f.IntVar(&r.options.Chambers, "chambers", 2400, "chambers (4000 in scenario load)")
+	f.IntVar(&r.options.Slots, "slots", 1280, "slots that the chambers are divided in; ownership moves by slots (256 in scenarios layout, at first, and load)")
+	f.IntVar(&r.options.Shards, "shards", 1, "streams that the slots are spread over, a number that divides them, up to 64")
+	f.IntVar(&r.options.Rate, "rate", 150, "messages a second in the background; in scenario load those that are measured (3000), 0 for the highest rate that is held")
+	f.DurationVar(&r.options.Work, "work", 0, "time added to each message's processing, three times as much when its history is not in memory (400ms in a scenario, 0s in load)")
+	f.StringVar(&r.options.Data, "data", "", "directory of trace CSV files to replay; without it traces are generated")
+	f.Uint64Var(&r.options.Seed, "seed", 1, "seed of generated traces and of what is drawn at random")
+	f.BoolVar(&r.options.Processes, "processes", false, "run each defender as a process of its own")
+	f.BoolVar(&r.options.Expect, "expect", true, "let defenders know how many they should be, which ends the stabilization window early; --expect=false waits it out")
+	f.IntVar(&r.options.RetryAttempts, "retry-attempts", 0, "have defenders queue messages that fail for retry, so that other chambers continue, and dead-letter one after N attempts; 0 retries it at once instead. With it, scenario chaos has chambers that fail for a while, too")
+	f.IntVar(&r.options.Points, "points", 0, "points of each trace in scenario load; 0: as recorded or generated, about 1,900")
+	f.BoolVar(&r.options.Lab, "lab", false, "run the defenders' pods on a real Kubernetes control plane, built from the checkout when it is first wanted (some minutes); without a scenario or with "+strings.Join(e2e.OnNodes(), " or "))
+}
+
+// faultFlags adds the flags of what a scenario disturbs.
+func (r *request) faultFlags(f *pflag.FlagSet) {
+	f.IntVar(&r.options.Kills, "kills", 20, "how many defenders scenario crash kills, one after the other; how often scenario leader-and-candidates-crash kills three together (5); how many power cuts scenario power-cut makes (6)")
+	f.BoolVar(&r.options.PowerCuts, "power-cuts", false, "have scenario chaos cut the NATS servers' power, too; needs root, loop devices and --sync always")
+	f.StringVar(&r.options.Previous, "previous", "", "muster binary of the version before this one, for scenario mixed-version")
+	f.Float64Var(&r.options.Minutes, "minutes", 10, "how long scenario chaos goes on injecting faults and scenario load measures, 0.5 at least")
+}
+
+// serverFlags adds the flags of the NATS servers.
+func (r *request) serverFlags(f *pflag.FlagSet) {
+	f.IntVar(&r.options.NATSPort, "nats-port", 0, "TCP port of the NATS server on 127.0.0.1, 0 for a free one")
+	f.Var(&r.options.Sync, "sync", broker.SyncHelp+"; always in scenario power-cut")
+	f.StringVar((*string)(&r.options.Ext4Data), "ext4-data", "", "what the servers' file systems journal where their power is cut: journal (all data) or ordered (ext4's default); without it journal for several servers, ordered for one")
+	f.BoolVar(&r.options.Accounts, "accounts", false, "give the NATS servers accounts: each part connects as the user of its role, with the permissions of deploy/kubernetes/nats and a password of this run")
+	f.IntVar(&r.options.Servers, "servers", 1, "NATS servers: 1, or a cluster of 3 or 5, with --processes each in a process of its own")
+	f.IntVar(&r.options.Replicas, "replicas", 1, "replicas of streams and buckets: 1, 3 or 5, at most as many as servers")
+}
+
+// consoleFlags adds the flags of the console.
+func (r *request) consoleFlags(f *pflag.FlagSet) {
+	f.StringVar(&r.options.HTTP, "http", "", "address of the console and of the metrics; 127.0.0.1:8080 without a scenario, none with one; \"\" for none")
+	f.StringVar(&r.tokenFile, "token-file", "", "file with a token: a person who gives it on the console may drain workers, pause scaling and acknowledge alarms; without it the console only shows")
+}
+
+// run plays the scenario, or runs everything until it is interrupted.
+func (r *request) run(cmd *cobra.Command) error {
+	r.options.Out = cmd.OutOrStdout()
+	if r.scenario == "" && !cmd.Flags().Changed("http") {
+		r.options.HTTP = "127.0.0.1:8080"
+	}
+	if r.tokenFile != "" {
+		var err error
+		if r.options.Token, err = readToken(r.tokenFile); err == nil && r.options.HTTP == "" {
+			err = errors.New("--token-file is for the console, and there is none without --http")
+		}
+		if err != nil {
+			return command.UsageError(cmd, err)
+		}
+	}
+	if r.scenario == "" {
+		return r.runAlone(cmd)
+	}
+	if !cmd.Flags().Changed("work") {
+		r.options.Work = 400 * time.Millisecond
+	}
+	e2e.Suit(r.scenario, &r.options, cmd.Flags().Changed)
+	return play(cmd, r.scenario, r.report, r.options)
+}
+
+// runAlone runs everything without a scenario. It rejects the flags that go with one.
+func (r *request) runAlone(cmd *cobra.Command) error {
+	if r.report != "" || r.options.Case != "" {
+		return command.UsageError(cmd, errors.New("--report and --case go with --scenario"))
+	}
+	if r.options.PowerCuts {
+		return command.UsageError(cmd, errors.New("--power-cuts goes with --scenario chaos"))
+	}
+	if r.options.Ext4Data != "" {
+		return command.UsageError(cmd, errors.New("--ext4-data goes with --scenario power-cut, or chaos with --power-cuts"))
+	}
+	if err := r.options.Validate(); err != nil {
+		return &misuse.Error{Err: err}
+	}
+	return local.Up(cmd.Context(), r.options.Options, e2e.Working(r.options.Work))
 }
 
 // minToken is how many characters a token has at least: what is shorter can be tried out.
