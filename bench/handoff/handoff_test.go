@@ -36,7 +36,7 @@ func TestMovesOnKafkaLoseNothing(t *testing.T) {
 }
 
 func movesLoseNothing(t *testing.T, c Contender) {
-	load := Load{Rate: 100, Press: 150, Work: 10 * time.Millisecond, WorkSpread: 20 * time.Millisecond, Backlog: 600, Crash: true, Quiet: ackWait + 2*time.Second}
+	load := Load{Rate: 100, Press: 150, Work: 10 * time.Millisecond, WorkSpread: 20 * time.Millisecond, Backlog: 600, Crash: 500 * time.Millisecond, Quiet: ackWait + 2*time.Second}
 	mayLose := strings.HasPrefix(c.Name, "filters") || c.Name == "recreated, as pcgroups"
 	if !mayLose {
 		load.Quiet = time.Minute // as long as the machine may stand still

@@ -87,6 +87,11 @@ func (g *javaGroup) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	for _, p := range g.processes {
+		if err := p.command("warm"); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -156,6 +161,7 @@ func (p *javaProcess) command(text string) error {
 	case <-p.done:
 		return nil
 	case <-p.ended:
+		_ = p.cmd.Wait() // until the log is complete
 		return fmt.Errorf("telling the Java client %q: it has ended: %s", text, p.log.String())
 	case <-time.After(settleTime):
 		return fmt.Errorf("telling the Java client %q: no answer", text)

@@ -22,8 +22,9 @@ type Load struct {
 	// Backlog is how many messages are published at once and then drained by handlers that
 	// take no time; 0 for none.
 	Backlog int `json:"backlog"`
-	// Crash has a ninth of the workers crash in the end.
-	Crash bool `json:"crash"`
+	// Crash is for how long the load goes on in the end before some workers crash; 0 if none
+	// does. What Kafka's clients did since their last commit, at most 5 s ago, is done again.
+	Crash time.Duration `json:"crash_ns"`
 	// Quiet is how long nothing may come before what is left counts as lost. It
 	// must be longer than the broker waits for an acknowledgement.
 	Quiet time.Duration `json:"quiet_ns"`
@@ -211,7 +212,7 @@ func (m *measurement) all(ctx context.Context) error {
 			}
 		}
 	}
-	if g, ok := m.group.(crasher); ok && m.Crash {
+	if g, ok := m.group.(crasher); ok && m.Crash > 0 {
 		if err := m.takeover(ctx, g); err != nil {
 			return err
 		}
@@ -354,7 +355,7 @@ func (m *measurement) takeover(ctx context.Context, g crasher) error {
 	m.work()
 	background := p.at(m.Rate, p.every())
 	defer background()
-	time.Sleep(500 * time.Millisecond)
+	time.Sleep(m.Crash)
 
 	crashed := m.crashing()
 	g.crash(crashed)

@@ -83,6 +83,7 @@ type modeDrain struct {
 	Mode
 	batch   int                                       // messages that one pull asks for
 	pinned  bool                                      // each consumer has a priority group, as Muster's
+	atomic  bool                                      // streams take atomic batches
 	deliver func(connection, slot int, msg *nats.Msg) // one call at a time for each connection
 
 	js    jetstream.JetStream
@@ -191,7 +192,7 @@ func (d *modeDrain) provision(ctx context.Context) error {
 	}
 	for k := range d.Shards {
 		if _, err := d.js.CreateStream(ctx, jetstream.StreamConfig{Name: d.stream(k), Subjects: []string{fmt.Sprintf("shard.%d.>", k)},
-			Retention: retention, Storage: jetstream.FileStorage, Replicas: d.Replicas, MaxConsumers: d.Slots}); err != nil {
+			Retention: retention, Storage: jetstream.FileStorage, Replicas: d.Replicas, MaxConsumers: d.Slots, AllowAtomicPublish: d.atomic}); err != nil {
 			return err
 		}
 	}

@@ -12,7 +12,7 @@ import (
 // Three replicas have less load, as three servers share the machine, and so has the sync of
 // every write, which a disk does some hundreds or thousands of times a second.
 func Turns(runs int, quick bool, only string) []Turn {
-	load := Load{Rate: 500, Press: 1000, Work: 20 * time.Millisecond, WorkSpread: 20 * time.Millisecond, Backlog: 50_000, Crash: true, Quiet: ackWait + 2*time.Second}
+	load := Load{Rate: 500, Press: 1000, Work: 20 * time.Millisecond, WorkSpread: 20 * time.Millisecond, Backlog: 50_000, Crash: 6 * time.Second, Quiet: ackWait + 2*time.Second}
 	large := Case{Keys: 2400, Slots: 512, Before: 30, After: 45}
 	small := Case{Keys: 240, Slots: 64, Before: 9, After: 6}
 	if quick {
@@ -22,11 +22,11 @@ func Turns(runs int, quick bool, only string) []Turn {
 	}
 
 	synced := load
-	synced.Backlog = 5000
+	synced.Rate, synced.Press, synced.Backlog = 100, 200, 5000
 	replicated := load
 	replicated.Rate, replicated.Press, replicated.Backlog = 150, 300, 10_000
 	both := replicated
-	both.Backlog = 3000
+	both.Rate, both.Press, both.Backlog = 50, 100, 3000
 	fewer := max(1, runs-1)
 
 	all := turn(nil, large, runs, load, only, func(c Contender) bool { return c.in(1, defaultSync) })

@@ -24,7 +24,7 @@ func main() {
 	handoff.ServeIfChild()
 	file := flag.String("json", "", "also write every run to `FILE`")
 	runs := flag.Int("runs", 3, "`number` of runs of each contender in each case with one replica; with three it is one less, at least 1")
-	quick := flag.Bool("quick", false, "one run of a small case with one replica, without the contenders that take a minute, in about three minutes")
+	quick := flag.Bool("quick", false, "one run of a small case with one replica, without the contenders that notice a crash after 45 s; about four minutes")
 	only := flag.String("only", "", "only contenders whose name contains `TEXT`")
 	flag.Parse()
 	turns := handoff.Turns(*runs, *quick, *only)

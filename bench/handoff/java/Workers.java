@@ -36,6 +36,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
  * come by standard input, one per line:
  *
  * <pre>
+ * warm           join a group of its own once, so that what follows runs no code for the first time
  * add W          start worker W
  * remove W W ... let them end what they have begun, commit and leave
  * freeze         let all workers end nothing more; the process is killed then
@@ -76,6 +77,7 @@ public final class Workers {
     }
 
     public static void main(String[] args) throws IOException {
+        System.setOut(System.err); // the client's logger prints there
         Properties p = new Properties();
         p.put("key.deserializer", ByteArrayDeserializer.class.getName());
         p.put("value.deserializer", ByteArrayDeserializer.class.getName());
@@ -95,6 +97,7 @@ public final class Workers {
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             String[] words = line.split(" ");
             switch (words[0]) {
+                case "warm" -> warm();
                 case "add" -> add(Integer.parseInt(words[1]));
                 case "remove" -> remove(words);
                 case "freeze" -> workers.values().forEach(w -> w.frozen = true);
@@ -123,6 +126,18 @@ public final class Workers {
         }
         ending.forEach(w -> w.leaving = true);
         ending.forEach(Worker::join);
+    }
+
+    private void warm() {
+        Properties own = new Properties();
+        own.putAll(properties);
+        own.put("group.id", "warm-" + ProcessHandle.current().pid());
+        try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(own)) {
+            consumer.subscribe(List.of(TOPIC));
+            while (consumer.assignment().isEmpty()) {
+                consumer.poll(Duration.ofMillis(100));
+            }
+        }
     }
 
     private void add(int number) {
