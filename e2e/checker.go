@@ -63,7 +63,7 @@ func byKey(runs []run) map[string][]run {
 	return m
 }
 
-// overlaps counts the runs of one key that begin while another still goes on.
+// overlaps counts the runs of one key that begin while another is still under way.
 func overlaps(rs []run, ended map[string]int64) int {
 	n := 0
 	var until int64

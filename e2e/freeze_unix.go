@@ -7,6 +7,6 @@ import (
 	"syscall"
 )
 
-// freeze stops a process where it is; thaw lets it go on.
+// freeze stops a process where it is; thaw lets it continue.
 func freeze(p *os.Process) error { return p.Signal(syscall.SIGSTOP) }
 func thaw(p *os.Process) error   { return p.Signal(syscall.SIGCONT) }

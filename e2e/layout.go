@@ -31,7 +31,7 @@ type relayout struct {
 	from, to int
 	before   *partition.Assignment
 	began    time.Time
-	dead     string // stable ID of who was killed meanwhile; "" for nobody
+	dead     string // stable ID of the worker that was killed meanwhile; "" for none
 	took     time.Duration
 }
 
@@ -166,7 +166,7 @@ func (s layoutRun) killMidChange(ctx context.Context, c *relayout) error {
 	a := s.View.Latest()
 	m := s.Defenders.byID()[a.Leader.ID]
 	if m == nil {
-		return fmt.Errorf("no member has the leader's ID %s", a.Leader.ID)
+		return fmt.Errorf("no defender has the leader's ID %s", a.Leader.ID)
 	}
 	m.Kill()
 	c.dead = a.Leader.ID
@@ -223,8 +223,8 @@ func (s layoutRun) checkLayoutSpread(a *partition.Assignment) {
 	mean := float64(s.o.Chambers) / float64(len(a.Workers))
 	most := max(1.05*mean, mean+1)
 	if s.o.Case == "leader-crash" {
-		// Only the dead one's slots have moved, each to who had least then: nobody
-		// has more than the mean and one slot.
+		// Only the killed one's slots have moved, each to the worker that had least
+		// then: none has more than the mean and one slot.
 		for _, chambers := range s.Chambers.bySlot(a.Slots) {
 			most = max(most, mean+float64(len(chambers)))
 		}
@@ -234,14 +234,14 @@ func (s layoutRun) checkLayoutSpread(a *partition.Assignment) {
 	s.report.check("chambers each", fmt.Sprintf("at most %.0f (mean %.1f)", most, mean), float64(slices.Max(counts)) <= most, "%d to %d", slices.Min(counts), slices.Max(counts))
 }
 
-// layoutPauses measures, for each slot of the larger division, how long nobody worked
-// on its keys when it changed: from the last end of a run of the smaller division's
-// slot that they are in before it was given up, or the receipt of the next message if
-// that was later, to the next start. It counts the former slots that were given up
-// with a handler at work.
+// layoutPauses measures, for each slot of the larger number, how long no worker processed
+// its keys when the slots changed: from the last end of a run, in the slot of the smaller
+// number that the keys are in, before that was released, or the receipt of the next message
+// if that was later, to the next start. It counts the old slots that were released with a
+// handler at work.
 func (s layoutRun) layoutPauses(c relayout, runs []run) (pauses []time.Duration, busy int) {
 	smaller, larger := min(c.from, c.to), max(c.from, c.to)
-	released := map[int]int64{} // by slot of the smaller division, when the last of its keys was given up
+	released := map[int]int64{} // by slot of the smaller number, when the last of its keys was released
 	for _, e := range s.View.Since(c.began) {
 		switch {
 		case e.At.After(c.began.Add(c.took)):
@@ -253,9 +253,9 @@ func (s layoutRun) layoutPauses(c relayout, runs []run) (pauses []time.Duration,
 		default:
 		}
 	}
-	// A key's number in the larger division tells its slot in both.
+	// A key's slot of the larger number tells its slot of the smaller.
 	byPlace := map[int][]run{}
-	ended := map[int]int64{} // by slot of the smaller division, the last run before that
+	ended := map[int]int64{} // by slot of the smaller number, the last run before that
 	for _, r := range runs {
 		at := partition.SlotOfKey(larger, r.key)
 		byPlace[at] = append(byPlace[at], r)
@@ -275,7 +275,7 @@ func (s layoutRun) layoutPauses(c relayout, runs []run) (pauses []time.Duration,
 		}
 		last, ok := ended[at%smaller]
 		if !ok {
-			last = when // nobody had worked on any of them
+			last = when // none of them had been processed
 		}
 		pauses = append(pauses, max(0, time.Duration(rs[i].start-max(last, rs[i].published))))
 	}

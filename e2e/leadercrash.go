@@ -11,7 +11,7 @@ import (
 	"github.com/muster-dev/muster/partition/event"
 )
 
-// leaderKills is how often the leader is killed where nothing else goes on.
+// leaderKills is how often the leader is killed where nothing else happens.
 const leaderKills = 3
 
 // leaderDeath is one kill of the leader.
@@ -85,7 +85,7 @@ func (s leaderCrashRun) run(ctx context.Context) error {
 	return nil
 }
 
-// calm waits until as many as should be there share everything without the dead.
+// calm waits until N defenders share everything without the killed one.
 func (s leaderCrashRun) calm(ctx context.Context, n int, d leaderDeath) error {
 	if err := s.Wait(ctx, 60*time.Second, fmt.Sprintf("%d defenders STABLE", n), func() bool {
 		a := s.View.Latest()
@@ -104,7 +104,7 @@ func (s leaderCrashRun) killLeader(ctx context.Context, each int) (leaderDeath, 
 	d := leaderDeath{kill: kill{id: a.Leader.ID, leader: true}, epoch: a.Epoch, plans: a.Version}
 	m := s.Defenders.byID()[a.Leader.ID]
 	if m == nil {
-		return d, fmt.Errorf("no member has the leader's ID %s", a.Leader.ID)
+		return d, fmt.Errorf("no defender has the leader's ID %s", a.Leader.ID)
 	}
 	d.slots = s.Chambers.slotsOf(a, a.Leader.ID)
 	if each > 0 {
@@ -118,8 +118,8 @@ func (s leaderCrashRun) killLeader(ctx context.Context, each int) (leaderDeath, 
 	return d, nil
 }
 
-// killInWindow: joining workers are waited for when the leader dies; nobody knows how
-// many will come.
+// killInWindow: joining workers are waited for when the leader dies; the group
+// isn't told how many will come.
 func (s leaderCrashRun) killInWindow(ctx context.Context) (leaderDeath, error) {
 	if err := s.SetExpected(ctx, 0); err != nil {
 		return leaderDeath{}, err
@@ -136,7 +136,7 @@ func (s leaderCrashRun) killInWindow(ctx context.Context) (leaderDeath, error) {
 	return s.killLeader(ctx, 2)
 }
 
-// killMidRebalance: the leader dies when its map is out and the handoffs go on.
+// killMidRebalance: the leader dies when its map is out and the handoffs are under way.
 func (s leaderCrashRun) killMidRebalance(ctx context.Context, before *partition.Assignment) (leaderDeath, error) {
 	n := s.o.joining()
 	if err := s.expect(ctx, s.o.Defenders+n); err != nil {
@@ -144,7 +144,7 @@ func (s leaderCrashRun) killMidRebalance(ctx context.Context, before *partition.
 	}
 	m := s.Defenders.byID()[before.Leader.ID]
 	if m == nil {
-		return leaderDeath{}, fmt.Errorf("no member has the leader's ID %s", before.Leader.ID)
+		return leaderDeath{}, fmt.Errorf("no defender has the leader's ID %s", before.Leader.ID)
 	}
 	d := leaderDeath{kill: kill{id: before.Leader.ID, leader: true, slots: s.Chambers.slotsOf(before, before.Leader.ID)}, epoch: before.Epoch, plans: before.Version}
 	s.Traffic.hold.Store(int64(time.Second))

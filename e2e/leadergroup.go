@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/e2e/audit"
 	"github.com/muster-dev/muster/local"
 	"github.com/muster-dev/muster/partition"
@@ -69,8 +67,7 @@ type leaderGroupRound struct {
 // leaderGroupCrash kills the leader and the workers that would campaign first with
 // SIGKILL in one moment, again and again, and has an auditor account for every message.
 func leaderGroupCrash(ctx context.Context, s *session) error {
-	auditor, err := audit.Begin(ctx, s.Conn, audit.Config{Streams: s.Partition().Streams(), Dead: defender.DeadStream,
-		Results: s.StorePath, Records: filepath.Join(s.Dir, "record")})
+	auditor, err := audit.Begin(ctx, s.Conn, s.auditConfig())
 	if err != nil {
 		return err
 	}
@@ -108,10 +105,10 @@ func (g *leaderGroup) run(ctx context.Context) error {
 func (g *leaderGroup) round(ctx context.Context, i int) error {
 	a := g.View.Latest()
 	r := leaderGroupRound{leader: a.Leader.ID, ids: leaderAndCandidates(a), epoch: a.Epoch, slots: map[int]time.Duration{}}
-	members := g.Defenders.byID()
+	all := g.Defenders.byID()
 	var victims []*local.Process
 	for _, id := range r.ids {
-		m := members[id]
+		m := all[id]
 		if m == nil {
 			return fmt.Errorf("no process has the ID %s", id)
 		}
@@ -135,7 +132,7 @@ func (g *leaderGroup) round(ctx context.Context, i int) error {
 	g.Say("Round %d: the leader, %s, and its candidates, %s, are killed with %d slots", i+1, r.leader, strings.Join(r.ids[1:], " and "), len(r.slots))
 	replaced := 0
 	if g.o.Case == caseRestarted {
-		// As a Deployment does: new processes come while nobody leads.
+		// As a Deployment does: new processes come while no worker leads.
 		if _, err := g.Defenders.Add(ctx, len(victims)); err != nil {
 			return err
 		}

@@ -267,7 +267,7 @@ func (l *loader) checkStore(ctx context.Context, ph *phase) error {
 func (l *loader) judgeMachine(w *watcher, messages int) error {
 	r := l.report
 	r.measure("samples", w.samples)
-	shares, err := w.shares()
+	parts, err := shares(w.file.Name())
 	if err != nil {
 		return err
 	}
@@ -277,7 +277,7 @@ func (l *loader) judgeMachine(w *watcher, messages int) error {
 		r.measure("cpu_us_per_message", round(each))
 		r.check("processor time a message, µs", "measured", true, "%.0f, %.2f cores", each, cpu.Seconds()/w.took.Seconds())
 		split := map[string]float64{}
-		for _, s := range shares {
+		for _, s := range parts {
 			split[s.name] = round(100 * s.share)
 			r.check("... "+s.name, "measured", true, "%.1f %%, %.0f µs", 100*s.share, each*s.share)
 		}

@@ -8,7 +8,7 @@ import (
 )
 
 // expectedLog has a pattern for each log line that operators look for during a
-// scale-up: those of the leader, of a defender that gives chambers away, and of one
+// scale-up: those of the leader, of a defender that hands chambers off, and of one
 // that joins. Chambers are listed by their slots, and each slot has a NATS consumer
 // of its own, so a consumer is taken or released where others edit filter subjects.
 var expectedLog = []string{

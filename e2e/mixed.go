@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/e2e/audit"
 	"github.com/muster-dev/muster/local"
 )
@@ -60,8 +58,7 @@ type mixed struct {
 // this version joins, or is refused; then a rolling update replaces all, beginning with
 // the leader. At each step a message of every chamber has to be processed.
 func mixedVersion(ctx context.Context, s *session) error {
-	auditor, err := audit.Begin(ctx, s.Conn, audit.Config{Streams: s.Partition().Streams(), Dead: defender.DeadStream,
-		Results: s.StorePath, Records: filepath.Join(s.Dir, "record")})
+	auditor, err := audit.Begin(ctx, s.Conn, s.auditConfig())
 	if err != nil {
 		return err
 	}
@@ -187,7 +184,7 @@ func (m *mixed) update(ctx context.Context, old []*local.Process) error {
 }
 
 // eachProcessed publishes a message of each chamber and waits until all are processed. If
-// some are not, it notes their slots and goes on.
+// some are not, it notes their slots and continues.
 func (m *mixed) eachProcessed(ctx context.Context, after string) error {
 	at := time.Now()
 	for i := range m.Chambers {
@@ -248,7 +245,7 @@ func (m *mixed) judge(ctx context.Context) error {
 	if m.o.Case == "" {
 		left := distribution(m.left)
 		r.measure("leave_ms", left)
-		// Timed: which worker succeeds a leader that leaves is a matter of who is first.
+		// Timed: which worker leads after a leader that leaves is a matter of which is first.
 		r.timed("workers of the previous version led by one of this version", "some", m.ledOld > 0, "%d; ms until each had left: %s", m.ledOld, left)
 	}
 	m.check.account(account)

@@ -1,18 +1,12 @@
 package e2e
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/defender"
@@ -62,7 +56,7 @@ func checkPowerCuts(name string, o Options) error {
 
 // powerCutRun is what scenario power-cut keeps of its cuts.
 type powerCutRun struct {
-	*chaosRun
+	*group
 	auditor *audit.LossAuditor
 	rng     *rand.Rand
 	all     bool // servers lose power together
@@ -83,17 +77,13 @@ const (
 // powerCut cuts the power of the servers under load: first as soon as the group is
 // there, then again and again, and has an auditor account for every message.
 func powerCut(ctx context.Context, s *session) error {
-	r := &powerCutRun{chaosRun: &chaosRun{session: s}, rng: rand.New(rand.NewPCG(s.o.Seed, 0x90e5)), all: s.o.Case != caseOneServer,
-		slots: slotStarts{pattern: filepath.Join(s.Dir, "record", "*")}}
-	var err error
-	if r.js, err = jetstream.New(s.Conn); err != nil {
+	g, err := openGroup(ctx, s)
+	if err != nil {
 		return err
 	}
-	if r.maps, err = r.js.KeyValue(ctx, defender.Group+"-assignments"); err != nil {
-		return fmt.Errorf("opening the bucket of the assignment map: %w", err)
-	}
-	if r.auditor, err = audit.BeginLoss(ctx, s.Conn, audit.Config{Streams: r.Partition().Streams(), Dead: defender.DeadStream,
-		Results: s.StorePath, Records: filepath.Join(s.Dir, "record")}); err != nil {
+	r := &powerCutRun{group: g, rng: rand.New(rand.NewPCG(s.o.Seed, 0x90e5)), all: s.o.Case != caseOneServer,
+		slots: slotStarts{pattern: filepath.Join(s.rig.records, "*")}}
+	if r.auditor, err = audit.BeginLoss(ctx, s.Conn, s.auditConfig()); err != nil {
 		return err
 	}
 	return errors.Join(r.run(ctx), r.auditor.Close())
@@ -148,7 +138,7 @@ func (r *powerCutRun) cut(ctx context.Context, i int) error {
 	return nil
 }
 
-// cutOnce cuts the power, gives it back, and waits until all goes on.
+// cutOnce cuts the power, gives it back, and waits until all slots are processed again.
 func (r *powerCutRun) cutOnce(ctx context.Context, i int, keep powercut.Keep, settled string) error {
 	victims := r.Servers.Places()
 	if !r.all {
@@ -176,7 +166,7 @@ func (r *powerCutRun) cutOnce(ctx context.Context, i int, keep powercut.Keep, se
 	if r.all {
 		r.eachLinks(func(l links) { l.heal(cutAndReset) })
 	} else {
-		from = killed // the other servers go on
+		from = killed // the other servers continue
 	}
 	begun, resumed, err := r.resume(ctx, from)
 	if err != nil {
@@ -208,7 +198,7 @@ func which(victims []int, of int) string {
 	}
 }
 
-// prepare lets the load go on for a moment before a cut, and says what the disks have
+// prepare lets the load continue for a moment before a cut, and says what the disks have
 // then. The first cut comes as soon as the group is there: what was created last may not
 // be on the disk. The second comes when the disks are synced, as they are about half a
 // minute later; of the others, half do.
@@ -304,77 +294,6 @@ func (r *powerCutRun) caughtUp(ctx context.Context) error {
 		}
 		return true
 	})
-}
-
-// slotStarts reads from the records when messages of each slot were begun.
-type slotStarts struct {
-	pattern string
-	read    map[string]int64 // by file, bytes
-	starts  []slotStart
-}
-
-type slotStart struct {
-	at   int64 // ns
-	slot int
-}
-
-// firstSince returns, by slot, when the first message was begun since a moment.
-func (s *slotStarts) firstSince(t time.Time) (map[int]time.Time, error) {
-	if err := s.follow(); err != nil {
-		return nil, err
-	}
-	s.starts = slices.DeleteFunc(s.starts, func(x slotStart) bool { return x.at < t.UnixNano() })
-	first := map[int]time.Time{}
-	for _, x := range s.starts {
-		at := time.Unix(0, x.at)
-		if known, ok := first[x.slot]; !ok || at.Before(known) {
-			first[x.slot] = at
-		}
-	}
-	return first, nil
-}
-
-// follow reads what the records have got since the last time.
-func (s *slotStarts) follow() error {
-	files, err := filepath.Glob(s.pattern)
-	if err != nil {
-		return err
-	}
-	if s.read == nil {
-		s.read = map[string]int64{}
-	}
-	for _, name := range files {
-		if err := s.followOne(name); err != nil {
-			return fmt.Errorf("reading what was processed: %w", err)
-		}
-	}
-	return nil
-}
-
-func (s *slotStarts) followOne(name string) error {
-	f, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = f.Close() }()
-	if _, err := f.Seek(s.read[name], 0); err != nil {
-		return err
-	}
-	for in := bufio.NewReader(f); ; {
-		line, err := in.ReadString('\n')
-		if err != nil {
-			return nil //nolint:nilerr // a line that is cut off is read when it is whole
-		}
-		s.read[name] += int64(len(line))
-		var x slotStart
-		var worker, key string
-		var seq uint64
-		if text, begins := strings.CutPrefix(line, "s "); begins {
-			if _, err := fmt.Sscan(text, &x.at, &worker, &seq, &key, &x.slot); err == nil {
-				s.starts = append(s.starts, x)
-			}
-		}
-	}
 }
 
 // judge has the auditor account for all messages.

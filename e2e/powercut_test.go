@@ -68,12 +68,12 @@ func TestPowerCutOptions(t *testing.T) {
 	})
 	t.Run("chaos without power cuts keeps its schedule", func(t *testing.T) {
 		t.Parallel()
-		for _, f := range chaosSchedule(1, time.Minute, Options{}.faultCosts()) {
+		for _, f := range chaosSchedule(1, time.Minute, costsFor(Options{})) {
 			if f.Kind == faultPower {
 				t.Errorf("%s", f)
 			}
 		}
-		if n := len(Options{PowerCuts: true}.faultCosts()); n != len(costs)+1 {
+		if n := len(costsFor(Options{PowerCuts: true})); n != len(costs)+1 {
 			t.Errorf("%d kinds with power cuts", n)
 		}
 	})

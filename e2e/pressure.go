@@ -17,7 +17,7 @@ import (
 const lease = 6 * time.Second
 
 // noHandoff is the case in which the node plane knows nothing of the defenders, as without WORKERS_NATS_URL: all that tells one to
-// hand over is its pod's SIGTERM, and nobody tells them how many they should be.
+// hand off is its pod's SIGTERM, and they aren't told how many they should be.
 const noHandoff = "no-handoff"
 
 // nodeRun is a run of a scenario whose defenders are pods on nodes.
@@ -208,23 +208,23 @@ func (t *nodeRun) conclude(ctx context.Context, asked time.Time, n int) ([]run, 
 	return runs, nil
 }
 
-// checkEvictions checks that no drain took a defender by surprise: it had given its slots away before, or, where nobody asks it to,
+// checkEvictions checks that no drain took a defender by surprise: it had handed its slots off before, or, where it isn't asked to,
 // it did so when its pod got SIGTERM, within its grace.
 func (t *nodeRun) checkEvictions(asked time.Time) {
 	s, r := t.s, t.s.report
-	evicted := t.Evictions()
+	evicted := t.s.pods.evictions(t.Ledger(sim.Evicted, time.Time{}))
 	holding, unknown, ended := 0, 0, 0
 	var took []time.Duration
 	for _, e := range evicted {
 		switch {
-		case e.Left == local.UnknownSlots:
+		case e.left == unknownSlots:
 			unknown++
-		case e.Left > 0:
+		case e.left > 0:
 			holding++
 		}
-		if e.Took > 0 && !e.Cut {
+		if e.took > 0 && !e.cut {
 			ended++
-			took = append(took, e.Took)
+			took = append(took, e.took)
 		}
 	}
 	r.measure("evictions", len(evicted))
@@ -251,7 +251,7 @@ func (t *nodeRun) checkEvictions(asked time.Time) {
 // goroutines counts the pods' defenders that were not processes of their own.
 func (t *nodeRun) goroutines() int {
 	n := 0
-	for _, p := range t.Pods() {
+	for _, p := range t.s.pods.started() {
 		if p.OS == nil {
 			n++
 		}
@@ -263,8 +263,8 @@ func (t *nodeRun) goroutines() int {
 func (t *nodeRun) cutOff(since time.Time) int {
 	n := 0
 	for _, e := range slices.Concat(t.Ledger(sim.Terminated, since), t.Ledger(sim.TakenAway, since)) {
-		for _, p := range t.Pods() {
-			if p.Node == e.Instance && p.Cut {
+		for _, p := range t.s.pods.started() {
+			if p.node == e.Instance && p.wasCut() {
 				n++
 				break
 			}
@@ -273,7 +273,7 @@ func (t *nodeRun) cutOff(since time.Time) int {
 	return n
 }
 
-// spotInterruption takes a node away with two minutes' notice: its defenders hand over at once, a replacement comes, the node is
+// spotInterruption takes a node away with two minutes' notice: its defenders hand off at once, a replacement comes, the node is
 // drained before the cloud takes it.
 func spotInterruption(ctx context.Context, s *session) error {
 	n := s.o.Defenders
@@ -289,7 +289,7 @@ func spotInterruption(ctx context.Context, s *session) error {
 	victim := t.victim()
 	var onIt []string
 	for name, p := range t.livePods() {
-		if p.Node == victim {
+		if p.node == victim {
 			onIt = append(onIt, name)
 		}
 	}
@@ -319,7 +319,7 @@ func spotInterruption(ctx context.Context, s *session) error {
 func (t *nodeRun) victim() string {
 	count := map[string]int{}
 	for _, p := range t.livePods() {
-		count[p.Node]++
+		count[p.node]++
 	}
 	leader := ""
 	if m := t.s.Defenders.byID()[t.s.View.Latest().Leader.ID]; m != nil {
@@ -334,12 +334,10 @@ func (t *nodeRun) victim() string {
 	return best
 }
 
-func (t *nodeRun) livePods() map[string]local.PodState {
-	out := map[string]local.PodState{}
-	for name, p := range t.Pods() {
-		select {
-		case <-p.Done:
-		default:
+func (t *nodeRun) livePods() map[string]*pod {
+	out := map[string]*pod{}
+	for name, p := range t.s.pods.started() {
+		if !p.Ended() {
 			out[name] = p
 		}
 	}
@@ -381,12 +379,12 @@ func (t *nodeRun) checkInterruption(warned time.Time, victim string, ids []strin
 		firstOut, lastOut = evictions[0].At, evictions[len(evictions)-1].At
 	}
 	var ended time.Time // the last defender on the node
-	for _, p := range t.Pods() {
-		if p.Node == victim && p.Ended.After(ended) {
-			ended = p.Ended
+	for _, p := range t.s.pods.started() {
+		if p.node == victim && p.endedAt().After(ended) {
+			ended = p.endedAt()
 		}
 	}
-	steps := t.InterruptionSteps()
+	steps := t.s.pods.interruption()
 	handed := t.s.View.last(warned, event.SlotReleased, func(e local.SeenEvent) bool {
 		// Their names are free again, and taken, only when the replacement is Ready.
 		return slices.Contains(ids, e.Worker) && e.Time.Before(ready)

@@ -59,10 +59,10 @@ func partOf(stack []string) string {
 	return restOfTime
 }
 
-// shares reads the profile and divides the processor time among the parts, the
+// shares reads a profile and divides the processor time among the parts, the
 // largest first.
-func (w *watcher) shares() ([]share, error) {
-	f, err := os.Open(w.file.Name())
+func shares(file string) ([]share, error) {
+	f, err := os.Open(file)
 	if err != nil {
 		return nil, fmt.Errorf("reading the profile: %w", err)
 	}

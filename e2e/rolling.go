@@ -71,7 +71,7 @@ func (s rollingRun) run(ctx context.Context) error {
 	return nil
 }
 
-// replace stops some members and starts as many.
+// replace stops some defenders and starts as many.
 func (s rollingRun) replace(ctx context.Context, before *partition.Assignment, old []*local.Process, surge bool) error {
 	at := time.Now()
 	if surge {

@@ -24,8 +24,8 @@ type run struct {
 	ok, hit    bool
 }
 
-// until returns when a run was over, ns: one that is still open went on until its
-// incarnation was gone, or goes on. ended gives, by recorder file, when a killed
+// until returns when a run was over, ns: one that is still open lasted until its
+// incarnation was gone, or still does. ended gives, by recorder file, when a killed
 // incarnation was gone.
 func (r run) until(ended map[string]int64) int64 {
 	if r.end != 0 {

@@ -30,7 +30,7 @@ func (s scaleDownRun) run(ctx context.Context) error {
 		return err
 	}
 	before := s.View.Latest()
-	leavers := s.leavers(before, from-to)
+	leaving := s.drawLeaving(before, from-to)
 	for i := range s.Chambers {
 		s.Traffic.stage(i)
 	}
@@ -41,16 +41,16 @@ func (s scaleDownRun) run(ctx context.Context) error {
 	s.Traffic.hold.Store(int64(500 * time.Millisecond))
 	ids := s.Defenders.byID()
 	var going []*local.Process
-	for _, id := range leavers {
+	for _, id := range leaving {
 		if ids[id] == nil {
-			return fmt.Errorf("no member has the ID %s", id)
+			return fmt.Errorf("no defender has the ID %s", id)
 		}
 		going = append(going, ids[id])
 	}
 	if err := s.expect(ctx, to); err != nil {
 		return err
 	}
-	if err := s.busy(ctx, before, leavers, 2); err != nil {
+	if err := s.busy(ctx, before, leaving, 2); err != nil {
 		return err
 	}
 	st := step{session: s.session, began: time.Now(), from: from, to: to, before: before}
@@ -58,12 +58,12 @@ func (s scaleDownRun) run(ctx context.Context) error {
 	for _, m := range going {
 		m.Stop()
 	}
-	if s.o.Case == "leaver-crash" {
+	if s.o.Case == "leaving-crash" {
 		if err := s.Wait(ctx, 20*time.Second, "the plan", func() bool { return s.View.Latest().Version > before.Version }); err != nil {
 			return err
 		}
 		going[0].Kill()
-		s.Say("%s is killed while it hands over", leavers[0])
+		s.Say("%s is killed while it hands off", leaving[0])
 		going = going[1:]
 	}
 	if err := s.Wait(ctx, 60*time.Second, fmt.Sprintf("%d defenders STABLE", to), func() bool { return s.View.Stable(to) }); err != nil {
@@ -82,12 +82,13 @@ func (s scaleDownRun) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.judgeScaleDown(st, leavers, runs)
+	s.judgeScaleDown(st, leaving, runs)
 	return nil
 }
 
-// leavers draws who goes. The leader is among them only where the case says so.
-func (s scaleDownRun) leavers(a *partition.Assignment, n int) []string {
+// drawLeaving draws the workers that leave. The leader is among them only where the case says
+// so.
+func (s scaleDownRun) drawLeaving(a *partition.Assignment, n int) []string {
 	var ids []string
 	for _, w := range a.Workers {
 		if w != a.Leader {
@@ -103,13 +104,13 @@ func (s scaleDownRun) leavers(a *partition.Assignment, n int) []string {
 	return ids
 }
 
-func (s scaleDownRun) judgeScaleDown(st step, leavers []string, runs []run) {
+func (s scaleDownRun) judgeScaleDown(st step, leaving []string, runs []run) {
 	r, last := s.report, s.View.Latest()
 	s.check.spread(last, st.to)
-	// Everything the leavers had, and nothing else but what evens the rest out.
+	// Everything the leaving workers had, and nothing else but what evens the rest out.
 	had := 0
 	chambers := s.Chambers.bySlot(s.o.Slots)
-	for _, id := range leavers {
+	for _, id := range leaving {
 		for _, slot := range s.Chambers.slotsOf(st.before, id) {
 			had += len(chambers[slot])
 		}
@@ -119,7 +120,7 @@ func (s scaleDownRun) judgeScaleDown(st step, leavers []string, runs []run) {
 	r.measure("moved_chambers", moved)
 	r.measure("moved_slots", slots)
 	r.measure("version_increments", len(st.versions))
-	if s.o.Case == "leaver-crash" {
+	if s.o.Case == "leaving-crash" {
 		limit = 2 * had
 	} else {
 		r.check("map version increments", "1 or 2", len(st.versions) == 1 || len(st.versions) == 2, "%d", len(st.versions))
@@ -127,12 +128,12 @@ func (s scaleDownRun) judgeScaleDown(st step, leavers []string, runs []run) {
 	r.check("chambers moved", fmt.Sprintf("%d, of those who leave, to %d", had, limit), moved >= had && moved <= limit, "%d", moved)
 	left := 0
 	for _, e := range s.View.Since(st.began) {
-		if e.Kind == event.Left && slices.Contains(leavers, e.Worker) {
+		if e.Kind == event.Left && slices.Contains(leaving, e.Worker) {
 			left++
 		}
 	}
-	want := len(leavers)
-	if s.o.Case == "leaver-crash" {
+	want := len(leaving)
+	if s.o.Case == "leaving-crash" {
 		want--
 	}
 	equal(r, "defenders that left after they had handed off", want, left)

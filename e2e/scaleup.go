@@ -206,7 +206,7 @@ func (s scaleUpRun) scaleUpStep(ctx context.Context, before *partition.Assignmen
 }
 
 // joiningCrashes: one of the joining workers dies while the window is open; its
-// replacement comes when the dead one's ID has expired.
+// replacement comes when the crashed one's ID has expired.
 func (s scaleUpRun) joiningCrashes(ctx context.Context, n int) error {
 	s.Say("Scaling %d → %d defenders; one of the joining workers will crash", s.o.Defenders, s.o.Defenders+n)
 	// The last is held back until one has crashed, so that the window is open.

@@ -23,7 +23,7 @@ type script struct {
 	cases []string
 	run   func(ctx context.Context, s *session) error
 	set   func(o *Options) // what the scenario needs of the options
-	// small gives options that nobody chose values for this scenario.
+	// small gives the options that were not chosen values that suit this scenario.
 	small func(o *Options, chosen func(flag string) bool)
 }
 
@@ -31,8 +31,8 @@ var scripts = map[string]script{
 	"scale-up": {about: "30 defenders become 45", cases: []string{caseBrief, "joining-crash", "partial", "stale-claim"}, run: scaleUp, small: briefly},
 	"cold-start": {about: "30 defenders start where none were, with a message waiting for each chamber",
 		cases: []string{"joining-crash", "partial", "restart"}, run: coldStart},
-	"scale-down": {about: "45 defenders become 30, and those that go hand over first",
-		cases: []string{"leader-leaves", "leaver-crash"}, run: scaleDown, set: func(o *Options) { o.Defenders += o.joining() }},
+	"scale-down": {about: "45 defenders become 30, and those that go hand off first",
+		cases: []string{"leader-leaves", "leaving-crash"}, run: scaleDown, set: func(o *Options) { o.Defenders += o.joining() }},
 	"leader-crash": {about: "the leader is killed, three times",
 		cases: []string{"in-window", "mid-rebalance"}, run: leaderCrash},
 	"rolling-update": {about: "every defender is replaced, five at a time, and no chamber moves",
@@ -43,7 +43,7 @@ var scripts = map[string]script{
 		cases: []string{caseBuckets, caseStreams, caseCopy, caseRestart, caseCopyRestart}, run: brokerWiped, set: func(o *Options) { o.ownBroker, o.Expect = true, true }, small: smallWiped},
 	storageFullName: {about: "a backlog fills the NATS servers' storage; publishers are refused, and it drains by itself",
 		run: storageFull, set: func(o *Options) { o.maxStore = smallStore }, small: smallStorage},
-	"layout": {about: "the chambers are divided in twice as many slots under load",
+	"layout": {about: "the number of slots is doubled under load",
 		cases: []string{"back", "leader-crash"}, run: changeLayout, small: fewSlots},
 	"node-pressure": {about: "more defenders are wanted than the nodes hold; a node comes, and goes again",
 		cases: []string{"no-handoff"}, run: nodePressure, set: onNodes},
@@ -122,8 +122,8 @@ func CheckOptions(name string, o Options) error {
 	if err := o.Validate(); err != nil {
 		return &misuse.Error{Err: err}
 	}
-	if sites := OnNodes(); o.Lab && !slices.Contains(sites, name) {
-		return misuse.Errorf("--lab: scenario %s has no nodes: play %s with it", name, strings.Join(sites, " or "))
+	if onNodes := OnNodes(); o.Lab && !slices.Contains(onNodes, name) {
+		return misuse.Errorf("--lab: scenario %s has no nodes: play %s with it", name, strings.Join(onNodes, " or "))
 	}
 	if name != loadName && o.Points != 0 {
 		return misuse.Errorf("--points is for scenario %s: traces are as they are recorded or generated in %s", loadName, name)
@@ -147,7 +147,7 @@ func CheckOptions(name string, o Options) error {
 		return misuse.Errorf("--previous %s is no program: give the muster binary of the version before", o.Previous)
 	}
 	if o.Case == caseOneServer && o.Servers < 3 {
-		return misuse.Errorf("--case one-server needs others that go on: give --servers 3 --replicas 3")
+		return misuse.Errorf("--case one-server needs others that continue: give --servers 3 --replicas 3")
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ const (
 	faultLeader     faultKind = "leader"     // kill -9 of the leader while it publishes a map
 	faultServer     faultKind = "server"     // kill -9 of one NATS server, and its restart
 	faultServers    faultKind = "servers"    // of all of them
-	faultStepDown   faultKind = "step-down"  // a stream's leader among the servers hands over
+	faultStepDown   faultKind = "step-down"  // a stream's leader among the servers steps down
 	faultCut        faultKind = "cut"        // a defender's network is cut
 	faultDuplicates faultKind = "duplicates" // messages are published again
 	faultPoison     faultKind = "poison"     // a message that kills its handler
@@ -66,7 +66,8 @@ func faultCosts(queued, power bool) []faultCost {
 	return all
 }
 
-func (o Options) faultCosts() []faultCost { return faultCosts(o.RetryAttempts > 0, o.PowerCuts) }
+// costsFor are the costs of the kinds that options ask for.
+func costsFor(o Options) []faultCost { return faultCosts(o.RetryAttempts > 0, o.PowerCuts) }
 
 // costs are about what each kind of fault takes until all is calm again, beside
 // its own duration.

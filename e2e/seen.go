@@ -43,8 +43,8 @@ func (v seen) count(since time.Time, kind event.Kind) int {
 	return n
 }
 
-// silent counts the defenders that were taken for dead and had not
-// told that they leave. The leader may see of a lease only that it is gone.
+// silent counts the defenders that were reported as gone and had not
+// said that they leave. The leader may see of a lease only that it is gone.
 func silent(events []local.SeenEvent) int {
 	n := 0
 	for _, e := range events {
@@ -73,8 +73,8 @@ func (v seen) last(since time.Time, kind event.Kind, match func(local.SeenEvent)
 	return last
 }
 
-// ownerless measures, for each time that a slot was given up after a moment, how
-// long it was until somebody had it again, by the defenders' own clocks.
+// ownerless measures, for each time that a slot was released after a moment, how
+// long it was until a worker had it again, by the defenders' own clocks.
 func ownerless(events []local.SeenEvent, after time.Time) []time.Duration {
 	events = slices.Clone(events)
 	slices.SortStableFunc(events, func(a, b local.SeenEvent) int { return a.Time.Compare(b.Time) })

@@ -30,18 +30,20 @@ type session struct {
 
 	o      Options
 	rig    *rig
+	pods   *pods
 	report *Report
 	check  *checks
 }
 
 // newSession starts everything but the defenders.
 func newSession(ctx context.Context, o Options, name string) (*session, error) {
-	s := &session{o: o, report: newReport(name, o.Case), Traffic: &traffic{truth: map[defender.TChartKey]string{}}}
+	s := &session{o: o, pods: newPods(), report: newReport(name, o.Case), Traffic: &traffic{truth: map[defender.TChartKey]string{}}}
 	var err error
 	if s.rig, err = newRig(o); err != nil {
 		return nil, &misuse.Error{Err: err}
 	}
-	h := local.Hooks{Server: s.rig.server, Open: s.rig.open, Process: s.rig.process, Announce: s.Traffic.background}
+	h := local.Hooks{Server: s.rig.server, Open: s.rig.open, Process: s.rig.process, Announce: s.Traffic.background,
+		Pod: s.pods.attend, Interruption: s.pods.wrote}
 	if o.provisionedByPrevious {
 		h.Provision = provisionByPrevious(o)
 	}
@@ -74,7 +76,7 @@ func (s *session) begin(ctx context.Context) error {
 
 // assemble starts the first defenders and waits until all share all chambers.
 func (s *session) assemble(ctx context.Context) error {
-	// The first window must not wait for those who come later, whether or
+	// The first window must not wait for those that come later, whether or
 	// not the scenario lets the number be known then.
 	if err := s.SetExpected(ctx, s.o.Defenders); err != nil {
 		return err
@@ -238,6 +240,11 @@ func (s *session) account(ctx context.Context, auditor *audit.Auditor) (audit.Ac
 	}
 	s.report.measure("account", a)
 	return a, nil
+}
+
+// auditConfig says where an auditor finds its evidence.
+func (s *session) auditConfig() audit.Config {
+	return audit.Config{Streams: s.Partition().Streams(), Dead: defender.DeadStream, Results: s.StorePath, Records: s.rig.records}
 }
 
 // endings returns, by recorder file, when each killed defender was gone.

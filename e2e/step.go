@@ -43,7 +43,7 @@ func (s step) moved() (chambers, slots int) {
 }
 
 // checkHandoffs looks at every slot that moved from one living defender to
-// another: what was in flight, how long nobody worked on it, and whether each of
+// another: what was in flight, how long no worker processed it, and whether each of
 // its chambers got its forced message.
 func (s step) checkHandoffs(pubs []publication, runs []run) {
 	r := s.report

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -46,10 +45,11 @@ func smallStorage(o *Options, chosen func(flag string) bool) {
 }
 
 // storageFull fills the storage with a backlog while handlers are slow. The limit of the
-// stream leaves room for leases, so the defenders go on and make room themselves.
+// stream leaves room for leases, so the defenders continue and make room themselves.
 func storageFull(ctx context.Context, s *session) error {
-	auditor, err := audit.Begin(ctx, s.Conn, audit.Config{Streams: s.Partition().Streams(), Dead: defender.DeadStream,
-		Results: s.StorePath, Records: filepath.Join(s.Dir, "record"), InMemory: true})
+	evidence := s.auditConfig()
+	evidence.InMemory = true
+	auditor, err := audit.Begin(ctx, s.Conn, evidence)
 	if err != nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// judgeAccount has an auditor account for all messages of a run in which nobody died.
+// judgeAccount has an auditor account for all messages of a run in which no defender died.
 func (s storageFullRun) judgeAccount(ctx context.Context, auditor *audit.Auditor) error {
 	var published []audit.Published
 	for _, p := range s.Traffic.published() {

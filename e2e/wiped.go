@@ -160,7 +160,7 @@ func (w *wiped) work(ctx context.Context, hold time.Duration, each int) error {
 	return w.busy(ctx, a, ids, each)
 }
 
-// latestMap reads the assignment map: who watches a bucket is not told that another one
+// latestMap reads the assignment map: a watcher of a bucket is not told that another one
 // is there under its name.
 func (w *wiped) latestMap(ctx context.Context) (*partition.Assignment, error) {
 	js, err := jetstream.New(w.Conn)
@@ -224,7 +224,7 @@ func (w *wiped) fill(ctx context.Context) error {
 }
 
 // noteQueued notes what only the stopped broker has: what it has acknowledged and has no
-// result. No handler goes on by now.
+// result. No handler is at work by now.
 func (w *wiped) noteQueued(ctx context.Context) error {
 	a, err := w.account(ctx)
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -55,7 +54,6 @@ type Cluster struct {
 
 	mu     sync.Mutex
 	pods   map[string]*podProcess
-	steps  map[string]time.Time // of an interruption, by name: when the first was written down
 	latest nodes.Snapshot
 	tickEr error
 	spent  float64 // US dollars
@@ -76,18 +74,22 @@ func (unseen) Say(console.Moment) {}
 // podProcess is the defender in a pod.
 type podProcess struct {
 	*Process
-	cluster *Cluster
-	node    string
-	once    sync.Once
-	killed  sync.Once
-	left    int       // slots that it had when it was told to stop; unknownSlots if it did not say
-	told    time.Time // when that was; zero: it was not
-	ended   time.Time // when it had ended; zero: it runs
-	cut     bool      // it still ran when it was killed
+	node string
+	once sync.Once // of Stop
+	end  sync.Once // of Kill
 }
 
-// UnknownSlots stands for slots of a defender that could not be asked.
-const UnknownSlots = -1
+// Stop is the pod's SIGTERM.
+func (p *podProcess) Stop() { p.once.Do(p.Process.Stop) }
+
+// Kill ends the defender as its machine ends.
+func (p *podProcess) Kill() {
+	p.once.Do(func() {}) // too late for a SIGTERM
+	p.end.Do(func() { p.Process.Kill() })
+}
+
+// Done implements sim.Process.
+func (p *podProcess) Done() <-chan struct{} { return p.Process.Done }
 
 // clusterPolicy has times short enough to be waited for.
 func clusterPolicy(workers int, pendingUp time.Duration) nodes.Policy {
@@ -108,7 +110,7 @@ func openCluster(ctx context.Context, w *WorkerPlane, s shown, zones []string, a
 	if err != nil {
 		return nil, err
 	}
-	t := &Cluster{workers: w, shown: s, Region: r, price: pricesOf(fit.Shipped()), Asks: asks, stop: func() {}, pods: map[string]*podProcess{}, steps: map[string]time.Time{},
+	t := &Cluster{workers: w, shown: s, Region: r, price: pricesOf(fit.Shipped()), Asks: asks, stop: func() {}, pods: map[string]*podProcess{},
 		errs: make(chan error, 3), queue: make(chan queued)}
 	if t.platform, err = openPlatform(ctx, w.o.Lab, w.Dir, w.Timeline, r); err != nil {
 		return nil, errors.Join(err, r.Close())
@@ -242,12 +244,12 @@ func (s timed) ApplyInterruption(ctx context.Context, id string, tr nodes.Interr
 	return i, err
 }
 
-// wrote notes when a step of an interruption was written down, and shows it at once, as recorded does.
+// wrote shows at once what a step of an interruption has written down, as recorded does.
 func (t *Cluster) wrote(step string, i nodes.Interruption) {
-	t.mu.Lock()
-	if t.steps[step].IsZero() {
-		t.steps[step] = time.Now()
+	if t.workers.hooks.Interruption != nil {
+		t.workers.hooks.Interruption(step)
 	}
+	t.mu.Lock()
 	all := slices.DeleteFunc(slices.Clone(t.latest.Observation.Interruptions), func(o nodes.Interruption) bool { return o.InstanceID == i.InstanceID })
 	t.latest.Observation.Interruptions = append(all, i)
 	t.mu.Unlock()
@@ -352,70 +354,30 @@ func (t *Cluster) journaled(e nodes.Event) {
 
 // startPod starts the defender of a pod.
 func (t *Cluster) startPod(run sim.PodRun) (sim.Process, error) {
-	m, err := t.workers.Defenders.launch(context.Background(), run.Pod, run.Node)
+	p, err := t.workers.Defenders.launch(context.Background(), run.Pod, run.Node)
 	if err != nil {
 		return nil, err
 	}
-	return t.attend(m, run), nil
+	pod := t.attend(p, run)
+	if t.workers.hooks.Pod != nil {
+		return t.workers.hooks.Pod(run, p, pod), nil
+	}
+	return pod, nil
 }
 
 // attend enters the defender of a pod, and follows it to its end.
-func (t *Cluster) attend(m *Process, run sim.PodRun) *podProcess {
-	p := &podProcess{Process: m, cluster: t, node: run.Node}
+func (t *Cluster) attend(p *Process, run sim.PodRun) *podProcess {
+	pod := &podProcess{Process: p, node: run.Node}
 	t.mu.Lock()
-	t.pods[run.Pod] = p
+	t.pods[run.Pod] = pod
 	t.mu.Unlock()
 	go func() {
-		<-p.Process.Done
-		t.mu.Lock()
-		p.ended = time.Now()
-		t.mu.Unlock()
+		<-p.Done
 		if p.Err != nil && !t.closing.Load() {
 			t.workers.Say("%v; its pod starts it again soon", p.Err)
 		}
 	}()
-	return p
-}
-
-// Stop is the pod's SIGTERM. How much the defender still had then is what tells an orderly removal from a blind one.
-func (p *podProcess) Stop() {
-	p.once.Do(func() {
-		left := p.slots() // of a process it takes a round trip
-		p.cluster.mu.Lock()
-		p.told, p.left = time.Now(), left
-		p.cluster.mu.Unlock()
-		p.Process.Stop()
-	})
-}
-
-// Kill ends the defender as its machine ends.
-func (p *podProcess) Kill() {
-	p.once.Do(func() {}) // too late for a SIGTERM
-	p.killed.Do(func() {
-		if !p.Ended() {
-			p.cluster.mu.Lock()
-			p.cut = true
-			p.cluster.mu.Unlock()
-		}
-		p.Process.Kill()
-	})
-}
-
-func (p *podProcess) Done() <-chan struct{} { return p.Process.Done }
-
-// slots returns how many slots the defender pulls for, or unknownSlots.
-func (p *podProcess) slots() int {
-	f, err := p.Gather()
-	switch {
-	case err == nil:
-		return int(Metric(f, "defender_assigned_slots"))
-	case errors.Is(err, errStarting):
-		return 0 // it has not joined
-	}
-	if p.Ended() {
-		return 0
-	}
-	return UnknownSlots
+	return pod
 }
 
 // Wait waits for something of the cluster and fails early if a pod can't be started.
@@ -432,32 +394,6 @@ func (t *Cluster) Wait(ctx context.Context, within time.Duration, what string, o
 		return fmt.Errorf("%w; fleet %+v, last decision %s %s %s, last tick's error: %s", err, t.platform.fleet(), d.Action, d.Reason, d.Detail, fmt.Sprint(t.tickEr))
 	}
 	return nil
-}
-
-// PodState is a defender of a pod at a moment.
-type PodState struct {
-	*Process
-	Node  string
-	Ended time.Time // when it had ended; zero: it runs
-	Cut   bool      // it still ran when it was killed
-}
-
-// Pods returns all defenders that were started in pods, by the pods' names.
-func (t *Cluster) Pods() map[string]PodState {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	all := make(map[string]PodState, len(t.pods))
-	for name, p := range t.pods {
-		all[name] = PodState{p.Process, p.node, p.ended, p.cut}
-	}
-	return all
-}
-
-// InterruptionSteps returns when each step of an interruption was first written down, by name.
-func (t *Cluster) InterruptionSteps() map[string]time.Time {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return maps.Clone(t.steps)
 }
 
 // Scale sets the number of defenders that the cluster is to run.
@@ -484,36 +420,6 @@ func (t *Cluster) Phases() (running, pending int) {
 		}
 	}
 	return running, pending
-}
-
-// Eviction is a pod that a drain evicted, and what its defender did.
-type Eviction struct {
-	Left int           // slots that the defender had when it was told to stop, or unknownSlots
-	Took time.Duration // from then until it had ended; 0 if it was not told, or runs
-	Cut  bool          // it was killed before it had ended by itself
-}
-
-// Evictions returns what drains evicted.
-func (t *Cluster) Evictions() []Eviction {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	var out []Eviction
-	for _, e := range t.platform.ledger() {
-		if e.Kind != sim.Evicted {
-			continue
-		}
-		_, name := sim.PodSpec{Name: e.Detail}.Split()
-		p := t.pods[name]
-		if p == nil {
-			continue // it was evicted before its defender was started
-		}
-		v := Eviction{Left: p.left, Cut: p.cut}
-		if !p.told.IsZero() && !p.ended.IsZero() {
-			v.Took = p.ended.Sub(p.told)
-		}
-		out = append(out, v)
-	}
-	return out
 }
 
 // Ledger returns the entries of a kind since a time.
@@ -574,7 +480,7 @@ func (t *Cluster) Start(ctx context.Context, n int) (*partition.Assignment, erro
 		kind = ", each a process of its own"
 	}
 	c.Say("Starting %d defenders as pods%s, %d chambers in %d slots", n, kind, c.o.Chambers, c.o.Slots)
-	// The first window must not wait for those who come later, whether or not the case lets the number be known then.
+	// The first window must not wait for those that come later, whether or not the case lets the number be known then.
 	if err := c.SetExpected(ctx, n); err != nil {
 		return nil, err
 	}

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
+
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/service"
 )
@@ -62,6 +64,19 @@ func (d *Defenders) launch(ctx context.Context, pod, node string) (*Process, err
 	defer d.mu.Unlock()
 	d.all = append(d.all, p)
 	return p, nil
+}
+
+// opened is a defender as production runs it.
+type opened struct{ *service.Defender }
+
+func (d opened) Gather() ([]*dto.MetricFamily, error) { return d.Registry.Gather() }
+
+func openDefender(ctx context.Context, o service.Options, store defender.Store) (Defender, error) {
+	d, err := service.Open(ctx, o, store)
+	if err != nil {
+		return nil, err
+	}
+	return opened{d}, nil
 }
 
 func (d *Defenders) startHere(ctx context.Context, o service.Options) (*Process, error) {

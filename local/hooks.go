@@ -2,15 +2,12 @@ package local
 
 import (
 	"context"
-	"io"
-	"os"
-
-	dto "github.com/prometheus/client_model/go"
 
 	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/collect"
 	"github.com/muster-dev/muster/defender/service"
+	"github.com/muster-dev/muster/nodes/sim"
 )
 
 // Hooks are where a caller may put itself between a stack and what it runs, to observe or to
@@ -26,6 +23,12 @@ type Hooks struct {
 	Open func(ctx context.Context, o service.Options, store defender.Store) (Defender, error)
 	// Process changes how a defender's process is started.
 	Process func(ctx context.Context, l *Launch) error
+	// Pod is told of each defender that was started in a pod, and returns what ends it; pod
+	// is what does so without the hook.
+	Pod func(run sim.PodRun, p *Process, pod sim.Process) sim.Process
+	// Interruption is told of each step of an interruption, by name, when it was written
+	// down.
+	Interruption func(step string)
 	// Announce publishes the message of a context that the traffic made in the background.
 	Announce Announce
 }
@@ -37,29 +40,6 @@ type ServerOptions struct {
 	OwnProcess bool
 }
 
-// Defender is a defender that runs in this process.
-type Defender interface {
-	// Run works until ctx ends, leaves gracefully and closes everything.
-	Run(ctx context.Context) error
-	// Disconnect cuts the defender off for good, as a kill does.
-	Disconnect()
-	// Gather returns the defender's metrics.
-	Gather() ([]*dto.MetricFamily, error)
-}
-
-// Launch says how a defender's process is started.
-type Launch struct {
-	Options service.Options
-	Program string   // empty: this program
-	Command []string // subcommand of the program, before the flags
-	Flags   []string // added to those that the options stand for
-	// Links is closed when the process has ended; nil for nothing.
-	Links io.Closer
-	// Killed reports whether an end that the stack didn't ask for is a kill, and no
-	// failure of the defender; nil: it is a failure.
-	Killed func(*os.ProcessState) bool
-}
-
 // Announce publishes the message of a context whose T-chart is durable.
 type Announce func(ctx context.Context, c *collect.Collector, p Prepared) error
 
@@ -67,17 +47,4 @@ type Announce func(ctx context.Context, c *collect.Collector, p Prepared) error
 type Prepared struct {
 	Ref   defender.ContextRef
 	Fault string // of the recorded trace; empty: none is known
-}
-
-// opened is a defender as production runs it.
-type opened struct{ *service.Defender }
-
-func (d opened) Gather() ([]*dto.MetricFamily, error) { return d.Registry.Gather() }
-
-func openDefender(ctx context.Context, o service.Options, store defender.Store) (Defender, error) {
-	d, err := service.Open(ctx, o, store)
-	if err != nil {
-		return nil, err
-	}
-	return opened{d}, nil
 }

@@ -33,7 +33,7 @@ type GroupOptions struct {
 	Expect    bool // the expected number of defenders is known to them
 	Verbose   bool // debug lines in the defenders' logs
 	// RetryAttempts is after how many attempts a message that fails is dead-lettered; until
-	// then it is queued, and others of its slot go on. 0: it is not queued.
+	// then it is queued, and others of its slot continue. 0: it is not queued.
 	RetryAttempts int
 }
 

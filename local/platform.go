@@ -64,7 +64,7 @@ func openPlatform(ctx context.Context, onLab bool, dir string, told *Timeline, r
 			return nil, fmt.Errorf("--lab: %w", err)
 		}
 	}
-	kept, err := os.MkdirTemp("/dev/shm", "muster-lab-") // etcd writes a lot, and for nobody
+	kept, err := os.MkdirTemp("/dev/shm", "muster-lab-") // etcd writes a lot that need not last
 	if err != nil {
 		kept = filepath.Join(dir, "lab")
 		if err := os.Mkdir(kept, 0o755); err != nil {

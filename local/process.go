@@ -76,6 +76,16 @@ func (p *Process) failed() error {
 	return p.Err
 }
 
+// Defender is a defender that runs in this process.
+type Defender interface {
+	// Run works until ctx ends, leaves gracefully and closes everything.
+	Run(ctx context.Context) error
+	// Disconnect cuts the defender off for good, as a kill does.
+	Disconnect()
+	// Gather returns the defender's metrics.
+	Gather() ([]*dto.MetricFamily, error)
+}
+
 // startHere starts a defender as goroutines of this process, with a connection of its own.
 func startHere(o service.Options, d Defender) *Process {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -91,6 +101,19 @@ func startHere(o service.Options, d Defender) *Process {
 		p.Err = d.Run(ctx)
 	}()
 	return p
+}
+
+// Launch says how a defender's process is started.
+type Launch struct {
+	Options service.Options
+	Program string   // empty: this program
+	Command []string // subcommand of the program, before the flags
+	Flags   []string // added to those that the options stand for
+	// Links is closed when the process has ended; nil for nothing.
+	Links io.Closer
+	// Killed reports whether an end that the stack didn't ask for is a kill, and no
+	// failure of the defender; nil: it is a failure.
+	Killed func(*os.ProcessState) bool
 }
 
 // startProcess starts a defender as a process of its own. It ends with its standard input,
@@ -165,7 +188,7 @@ func follow(cmd *exec.Cmd, l Launch) (*Process, error) {
 	p.Gather = func() ([]*dto.MetricFamily, error) {
 		at := address.Load()
 		if at == nil {
-			return nil, errStarting
+			return nil, ErrStarting
 		}
 		return scrape(*at)
 	}
@@ -203,7 +226,7 @@ func readAddress(out io.Reader, address *atomic.Pointer[string]) {
 }
 
 // lastWords returns the last line of the first of these files that has one. They may
-// be gone with the stack's directory when somebody looks for them.
+// be gone with the stack's directory when a person looks for them.
 func lastWords(files ...string) string {
 	for _, file := range files {
 		b, err := os.ReadFile(file)
@@ -217,5 +240,5 @@ func lastWords(files ...string) string {
 	return "it said nothing"
 }
 
-// errStarting is the error of asking a process that has not joined.
-var errStarting = errors.New("the process has not said where it serves its metrics")
+// ErrStarting is the error of asking a process that has not joined.
+var ErrStarting = errors.New("the process has not said where it serves its metrics")

@@ -41,7 +41,7 @@ type run struct {
 	key        string
 	context    string    // of the message
 	stored     int64     // ns, when the server stored the message
-	start, end time.Time // end is zero while it goes on
+	start, end time.Time // end is zero while it is open
 	ok         bool
 }
 
@@ -50,7 +50,7 @@ type run struct {
 // fault; the first few are told in Faults.
 type Account struct {
 	Messages    int // sequences that the streams gave out
-	Unknown     int // of them, such as nobody knows anything of
+	Unknown     int // of them, those without evidence
 	Unconfirmed int // of them, such as were never acknowledged to the publisher; no fault
 	Stored      int // messages whose result is stored
 	Resent      int // messages of a context that another message was of before
@@ -64,11 +64,11 @@ type Account struct {
 	DeadTwice       int // with more than one dead letter
 	WronglyDead     int // dead-lettered although nothing is wrong with them
 	PoisonStored    int // poison ones with a result
-	FromNowhere     int // results of contexts that nobody published
+	FromNowhere     int // results of contexts that were not published
 	OutOfOrder      int // begun before the one before of the same key was done
 	EffectsDisorder int // results stored in another order than that of the stream
 	FenceBack       int // results stored under a lower fence than one before of the key
-	Concurrent      int // begun while another of the same key went on
+	Concurrent      int // begun while another of the same key was under way
 	ZombieEffects   int // results stored by a stale process that was resumed, after its successor had processed a message of the key
 
 	Freezes      int
@@ -106,7 +106,7 @@ func account(e evidence) Account {
 		for inStream := uint64(1); inStream <= last; inStream++ {
 			seq := inStream*uint64(len(e.last)) + uint64(at)
 			if _, ok := known[seq]; !ok {
-				a.fault(&a.Unknown, "message %d: nobody knows what it was", seq)
+				a.fault(&a.Unknown, "message %d: there is no evidence of what it was", seq)
 			}
 		}
 	}
@@ -172,7 +172,7 @@ func (a *Account) results(e evidence, known map[uint64]Published) map[contextKey
 			a.fault(&a.StoredTwice, "%s/%s: its result was stored again", x.key, x.context)
 		}
 		if _, ok := first[c]; !ok {
-			a.fault(&a.FromNowhere, "%s/%s: a result of what nobody published", x.key, x.context)
+			a.fault(&a.FromNowhere, "%s/%s: a result of what was not published", x.key, x.context)
 		}
 		if b, ok := latest[x.key]; ok {
 			if first[c] < first[contextKey{b.key, b.context}] {
@@ -264,7 +264,7 @@ func (a *Account) judgeRuns(e evidence, known map[uint64]Published) {
 	}
 }
 
-// signalTime is how long a process may go on after a signal to stop was sent.
+// signalTime is how long a process may continue after a signal to stop was sent.
 const signalTime = 500 * time.Millisecond
 
 // ended returns when a run was over, and what a process that was stopped in the

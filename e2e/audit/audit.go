@@ -58,7 +58,7 @@ type Freeze struct {
 	Replaced         bool // it was declared dead meanwhile
 }
 
-// Auditor collects evidence while a run goes on.
+// Auditor collects evidence during a run.
 type Auditor struct {
 	c  Config
 	js jetstream.JetStream

@@ -18,7 +18,7 @@ type ContextAccount struct {
 	Unstored  int // of them, without: lost, unless they are dead-lettered or wait
 
 	StoredTwice int // with more than one result, or with a result that changed
-	FromNowhere int // results of contexts that nobody published
+	FromNowhere int // results of contexts that were not published
 	OutOfOrder  int // results stored after that of a later context of the chamber
 	FenceBack   int // results stored under a lower fence than one before of the chamber
 
@@ -80,7 +80,7 @@ func accountContexts(published []Published, effects []effect) ContextAccount {
 		case stored[c]:
 			fault(&a.StoredTwice, "%s/%s: its result was stored again", x.key, x.context)
 		case !known:
-			fault(&a.FromNowhere, "%s/%s: a result of what nobody published", x.key, x.context)
+			fault(&a.FromNowhere, "%s/%s: a result of what was not published", x.key, x.context)
 		default:
 			a.Stored++
 		}

@@ -232,7 +232,7 @@ type LossAccount struct {
 	EffectsDisorder int // results stored in another order than that of publishing
 	FenceBack       int // results stored under a lower fence than one before of the key
 	OutOfOrder      int // begun before the one before of the key was done
-	Concurrent      int // begun while another of the key went on
+	Concurrent      int // begun while another of the key was under way
 	Left            int // still in the streams
 
 	Faults []string // the first few, for a person
@@ -333,7 +333,7 @@ func (a *LossAccount) fates(e evidence, cuts []Cut, stored map[contextKey]bool) 
 	return lost
 }
 
-// silence looks for acknowledgements of messages that nobody has processed.
+// silence looks for acknowledgements of messages that no worker has processed.
 func (a *LossAccount) silence(e evidence, acked map[delivery]bool) {
 	done := map[delivery]int{}
 	for _, r := range e.runs {
