@@ -22,6 +22,7 @@ require (
 	github.com/klauspost/compress v1.20.3
 	github.com/muster-dev/muster/partition v0.1.0
 	github.com/muster-dev/muster/partition/partitionprom v0.1.0
+	github.com/muster-dev/muster/partition/servertest v0.1.0
 	github.com/muster-dev/muster/tchart v0.1.0
 	github.com/nats-io/nats-server/v2 v2.15.2
 	github.com/nats-io/nats.go v1.55.0

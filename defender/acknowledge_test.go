@@ -12,12 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-dev/muster/broker"
-	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/trace"
 	"github.com/muster-dev/muster/defender/uchart"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
 
 // scripted judges by letters: A alarm, B bad data, anything else normal.
@@ -54,17 +53,11 @@ func (s *stage) script(script string, from, to int) {
 
 func TestAlarmsAreAcknowledgedOnceAndForGood(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	srv, err := broker.Start(broker.Options{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	srv := natstest.Start(t)
 	s := newStage(t)
 	connect := func() {
 		t.Helper()
-		if s.conn, err = access.Connect(srv.URL(), "test"); err != nil {
-			t.Fatal(err)
-		}
+		s.conn = natstest.Connect(t, srv.URL())
 		if err := defender.Provision(t.Context(), s.conn, defender.Partition(16)); err != nil {
 			t.Fatal(err)
 		}
@@ -116,13 +109,8 @@ func TestAlarmsAreAcknowledgedOnceAndForGood(t *testing.T) {
 
 	// Broker and defender start again.
 	s.conn.Close()
-	srv.Stop()
-	if srv, err = broker.Start(broker.Options{Dir: dir}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(srv.Stop)
+	srv.Restart(t, func() error { return nil })
 	connect()
-	t.Cleanup(s.conn.Close)
 	want("after a restart", "run04 acknowledged 3 by mia", "run04 acknowledged 3 by mia")
 	s.script(script, 8, 16)
 	want("cleared, and another", "run11 open 2", "run11 open 2, run04 cleared 3 by mia")
@@ -130,7 +118,7 @@ func TestAlarmsAreAcknowledgedOnceAndForGood(t *testing.T) {
 		t.Errorf("acknowledging what is cleared: %v", err)
 	}
 	ack.By, ack.Note, ack.Opened = "", "two\nlines", "a b"
-	_, err = defender.Acknowledge(t.Context(), s.conn, ack)
+	_, err := defender.Acknowledge(t.Context(), s.conn, ack)
 	for _, what := range []string{"by is empty", "control character", `contains ' '`} {
 		if err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("the error doesn't tell %q: %v", what, err)

@@ -13,13 +13,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/muster-dev/muster/broker"
-	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/sqlite"
 	"github.com/muster-dev/muster/defender/trace"
 	"github.com/muster-dev/muster/defender/uchart"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/servertest/natstest"
 	"github.com/muster-dev/muster/tchart"
 )
 
@@ -39,16 +38,8 @@ var etcher = defender.Chamber{Tool: "tool001", Name: "chamber1"}
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
-	srv, err := broker.Start(broker.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(srv.Stop)
-	nc, err := access.Connect(srv.URL(), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
+	srv := natstest.Start(t)
+	nc := natstest.Connect(t, srv.URL())
 	if err := defender.Provision(t.Context(), nc, defender.Partition(16)); err != nil {
 		t.Fatal(err)
 	}
@@ -58,10 +49,7 @@ func newStage(t *testing.T) *stage {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := natstest.JetStream(t, nc)
 	return &stage{t: t, store: s, path: path, conn: nc, js: js}
 }
 

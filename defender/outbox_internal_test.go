@@ -1,8 +1,6 @@
 package defender
 
 import (
-	"fmt"
-	"net"
 	"slices"
 	"testing"
 	"time"
@@ -10,61 +8,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/muster-dev/muster/broker"
+	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
-
-// freePorts returns ports that were free a moment ago.
-func freePorts(t *testing.T, n int) []int {
-	t.Helper()
-	var ports []int
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it listens for a moment
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = l.Close() }()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports
-}
-
-// threeServers starts a cluster and returns a JetStream context once it takes streams
-// with three replicas.
-func threeServers(t *testing.T) jetstream.JetStream {
-	t.Helper()
-	ports := freePorts(t, 3)
-	var routes []string
-	for _, p := range ports {
-		routes = append(routes, fmt.Sprintf("127.0.0.1:%d", p))
-	}
-	var url string
-	for i, p := range ports {
-		srv, err := broker.Start(broker.Options{Dir: t.TempDir(), Name: fmt.Sprintf("s%d", i), ClusterPort: p, Routes: routes})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(srv.Stop)
-		url = srv.URL()
-	}
-	nc, err := nats.Connect(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	probe := jetstream.StreamConfig{Name: "probe", Subjects: []string{"probe"}, Replicas: 3}
-	for end := time.Now().Add(time.Minute); ; {
-		if _, err = js.CreateStream(t.Context(), probe); err == nil {
-			return js
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the cluster is not ready: %v", err)
-		}
-	}
-}
 
 // TestOutbox is about the streams of alarms and dead letters, which collectors and
 // defenders provision, in any order and with different knowledge of the replicas.
@@ -72,7 +17,9 @@ func TestOutbox(t *testing.T) {
 	t.Parallel()
 	t.Run("raises replicas and never lowers them", func(t *testing.T) {
 		t.Parallel()
-		js := threeServers(t)
+		const replicas = 3
+		servers := natstest.StartCluster(t, replicas)
+		js := natstest.JetStream(t, natstest.Connect(t, natstest.URLs(servers)))
 		for _, step := range []struct{ given, want int }{{0, 1}, {3, 3}, {0, 3}, {1, 3}, {3, 3}} {
 			if err := (&outbox{js: js, replicas: step.given}).provision(t.Context()); err != nil {
 				t.Fatalf("with %d replicas: %v", step.given, err)
@@ -86,20 +33,9 @@ func TestOutbox(t *testing.T) {
 	})
 	t.Run("adds subjects and keeps an operator's settings", func(t *testing.T) {
 		t.Parallel()
-		srv, err := broker.Start(broker.Options{Dir: t.TempDir()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(srv.Stop)
-		nc, err := nats.Connect(srv.URL())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(nc.Close)
-		js, err := jetstream.New(nc)
-		if err != nil {
-			t.Fatal(err)
-		}
+		srv := natstest.Start(t)
+		nc := natstest.Connect(t, srv.URL())
+		js := natstest.JetStream(t, nc)
 		early := jetstream.StreamConfig{Name: AlarmStream, Subjects: []string{"dc-alarm.*.*.>"}, MaxAge: 42 * time.Hour, MaxBytes: 1 << 20}
 		if _, err := js.CreateStream(t.Context(), early); err != nil {
 			t.Fatal(err)
@@ -116,20 +52,9 @@ func TestOutbox(t *testing.T) {
 	})
 	t.Run("re-creates a lost stream whose subjects others follow", func(t *testing.T) {
 		t.Parallel()
-		srv, err := broker.Start(broker.Options{Dir: t.TempDir()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(srv.Stop)
-		nc, err := nats.Connect(srv.URL())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(nc.Close)
-		js, err := jetstream.New(nc)
-		if err != nil {
-			t.Fatal(err)
-		}
+		srv := natstest.Start(t)
+		nc := natstest.Connect(t, srv.URL())
+		js := natstest.JetStream(t, nc)
 		if _, err := nc.Subscribe("dc-alarm.>", func(*nats.Msg) {}); err != nil { // as a console does
 			t.Fatal(err)
 		}

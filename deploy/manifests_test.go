@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/spf13/cobra"
@@ -24,6 +23,7 @@ import (
 	"github.com/muster-dev/muster/nodes/connect"
 	"github.com/muster-dev/muster/nodes/workers"
 	"github.com/muster-dev/muster/partition/role"
+	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
 
 // TestARealControlPlaneTakesTheManifests has a real API server check every object of every overlay, field by field.
@@ -162,21 +162,16 @@ func TestTheNATSConfigurationIsRight(t *testing.T) {
 		t.Errorf("%d users, want one for each of the roles %v", len(o.Users), role.All)
 	}
 	// One server with it starts, and the worker may provision there.
-	o.Cluster, o.Routes, o.StoreDir, o.Host, o.Port, o.HTTPPort, o.NoSigs, o.NoLog = natsserver.ClusterOpts{}, nil, t.TempDir(), "127.0.0.1", natsserver.RANDOM_PORT, 0, true, true
-	s, err := natsserver.NewServer(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(time.Minute) {
-		t.Fatal("the server is not ready")
-	}
-	if nc, err := access.ConnectAs(s.ClientURL(), "test", access.User{Name: "defender-worker", Password: "p-nodes"}); err == nil {
+	s := natstest.Start(t, func(own *natsserver.Options) {
+		o.StoreDir, o.Host, o.Port, o.NoSigs, o.NoLog = own.StoreDir, own.Host, own.Port, own.NoSigs, own.NoLog
+		o.Cluster, o.Routes, o.HTTPPort = natsserver.ClusterOpts{}, nil, 0
+		*own = *o
+	})
+	if nc, err := access.ConnectAs(s.URL(), "test", access.User{Name: "defender-worker", Password: "p-nodes"}); err == nil {
 		nc.Close()
 		t.Error("a wrong password is accepted")
 	}
-	nc, err := access.ConnectAs(s.ClientURL(), "test", access.User{Name: "defender-worker", Password: "p-worker"})
+	nc, err := access.ConnectAs(s.URL(), "test", access.User{Name: "defender-worker", Password: "p-worker"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/role"
+	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
 
 // forgery is a request that a role must not make.
@@ -119,10 +120,7 @@ func newBusyCourt(t *testing.T) (*court, jetstream.JetStream) {
 	if err := defender.Provision(t.Context(), harness, c.group); err != nil {
 		t.Fatal(err)
 	}
-	js, err := jetstream.New(harness)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := natstest.JetStream(t, harness)
 	if _, err := js.Publish(t.Context(), "dc.tool001.chamber1.completion", []byte("{}")); err != nil {
 		t.Fatal(err)
 	}
@@ -233,10 +231,7 @@ func TestGroupsAreApart(t *testing.T) {
 			t.Fatalf("a worker of %s can't provision: %v", name, err)
 		}
 		// Both have a bucket stable-ids, each its own.
-		js, err := jetstream.New(nc)
-		if err != nil {
-			t.Fatal(err)
-		}
+		js := natstest.JetStream(t, nc)
 		ids, err := js.KeyValue(t.Context(), "stable-ids")
 		if err != nil {
 			t.Fatal(err)

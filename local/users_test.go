@@ -31,6 +31,7 @@ import (
 	"github.com/muster-dev/muster/partition/event"
 	"github.com/muster-dev/muster/partition/reserve"
 	"github.com/muster-dev/muster/partition/role"
+	"github.com/muster-dev/muster/partition/servertest/natstest"
 	"github.com/muster-dev/muster/partition/state"
 )
 
@@ -229,10 +230,7 @@ func (c *court) work() {
 	missing := defender.ContextRef{Chamber: chambers[0], ID: "no-trace", Recipe: "etch", Start: time.Now().Add(-time.Minute), End: time.Now()}
 	_, err = publisher.Announce(ctx, missing, nil) // fails, waits for its retry, and is dead-lettered
 	c.ok(role.Publisher, "publishing", err)
-	js, err := jetstream.New(c.as(role.Publisher))
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := natstest.JetStream(t, c.as(role.Publisher))
 	broken := filepath.Join(t.TempDir(), "broken")
 	if err := os.WriteFile(broken, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -359,10 +357,7 @@ func (c *court) work() {
 // lose has a worker create again whatever is lost.
 func (c *court) lose() {
 	t, ctx := c.t, c.t.Context()
-	js, err := jetstream.New(c.harness())
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := natstest.JetStream(t, c.harness())
 	// Defender c is to be one of them: for as long as the lease of the killed one lasts, two
 	// are there without it.
 	working := func() bool {
@@ -400,10 +395,7 @@ func (c *court) lose() {
 func (c *court) age() {
 	c.t.Helper()
 	ctx := c.t.Context()
-	js, err := jetstream.New(c.harness())
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	js := natstest.JetStream(c.t, c.harness())
 	for name, change := range map[string]func(*jetstream.StreamConfig){
 		"KV_stable-ids":           func(s *jetstream.StreamConfig) { s.SubjectDeleteMarkerTTL = 50 * time.Second },
 		"KV_defender-heartbeats":  func(s *jetstream.StreamConfig) { s.SubjectDeleteMarkerTTL = 50 * time.Second },
@@ -426,10 +418,7 @@ func (c *court) age() {
 // widen gives a bucket room for what fill writes.
 func (c *court) widen(stream string) {
 	c.t.Helper()
-	js, err := jetstream.New(c.harness())
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	js := natstest.JetStream(c.t, c.harness())
 	s, err := js.Stream(c.t.Context(), stream)
 	if err != nil {
 		c.t.Fatal(err)
@@ -446,10 +435,7 @@ func (c *court) widen(stream string) {
 func (c *court) fill(on bool) {
 	c.t.Helper()
 	ctx := c.t.Context()
-	js, err := jetstream.New(c.harness())
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	js := natstest.JetStream(c.t, c.harness())
 	for _, bucket := range []string{"stable-ids", "defender-heartbeats", "defender-assignments"} {
 		kv, err := js.KeyValue(ctx, bucket)
 		if err != nil {

@@ -29,4 +29,6 @@ replace github.com/muster-dev/muster/partition => ../../partition
 
 replace github.com/muster-dev/muster/partition/partitionprom => ../../partition/partitionprom
 
+replace github.com/muster-dev/muster/partition/servertest => ../../partition/servertest
+
 replace github.com/muster-dev/muster/tchart => ../../tchart

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
 
 func TestWrongAccessIsToldTogether(t *testing.T) {
@@ -53,17 +55,11 @@ func TestConnectionsAreEncryptedAndKnown(t *testing.T) {
 	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true, Username: "fdc", Password: "s3",
-		TLSConfig: &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, MinVersion: tls.VersionTLS12}, TLSTimeout: 5})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(time.Minute) {
-		t.Fatal("the server is not ready")
-	}
-	url := strings.Replace(s.ClientURL(), "nats://", "tls://", 1)
+	s := natstest.Start(t, natstest.NoJetStream, func(o *server.Options) {
+		o.Username, o.Password, o.TLSTimeout = "fdc", "s3", 5
+		o.TLSConfig = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, MinVersion: tls.VersionTLS12}
+	})
+	url := strings.Replace(s.URL(), "nats://", "tls://", 1)
 	if nc, err := Connect(url, "nobody"); err == nil || !strings.Contains(err.Error(), "certificate") {
 		nc.Close()
 		t.Errorf("a server with an unknown CA: %v", err)

@@ -6,22 +6,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/muster-dev/muster/broker"
-	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/uchart"
 	"github.com/muster-dev/muster/internal/command"
+	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
 
 func TestAlarmsAreListedAndAcknowledgedFromTheShell(t *testing.T) {
 	t.Parallel()
-	srv, err := broker.Start(broker.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(srv.Stop)
+	srv := natstest.Start(t)
 	call := func(code int, args ...string) string {
 		t.Helper()
 		got, out, errs := muster(append([]string{"defender", "alarms", args[0], "--nats", srv.URL()}, args[1:]...)...)
@@ -33,11 +26,7 @@ func TestAlarmsAreListedAndAcknowledgedFromTheShell(t *testing.T) {
 	if text := call(command.ExitFailed, "list"); !strings.Contains(text, "has a defender") {
 		t.Errorf("without a stream the message is %q", text)
 	}
-	nc, err := access.Connect(srv.URL(), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
+	nc := natstest.Connect(t, srv.URL())
 	if err := defender.Provision(t.Context(), nc, defender.Partition(4)); err != nil {
 		t.Fatal(err)
 	}
@@ -48,10 +37,7 @@ func TestAlarmsAreListedAndAcknowledgedFromTheShell(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := natstest.JetStream(t, nc)
 	if _, err := js.Publish(t.Context(), defender.AlarmSubject(chamber, "lot7.w3"), data); err != nil {
 		t.Fatal(err)
 	}

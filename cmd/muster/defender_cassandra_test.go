@@ -19,8 +19,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/muster-dev/muster/broker"
-	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 	collector "github.com/muster-dev/muster/defender/collect"
 	"github.com/muster-dev/muster/defender/connect"
@@ -29,6 +27,7 @@ import (
 	"github.com/muster-dev/muster/internal/output"
 	"github.com/muster-dev/muster/internal/realdata"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/servertest/natstest"
 	"github.com/muster-dev/muster/tchart"
 )
 
@@ -177,26 +176,17 @@ func runFab(t *testing.T, f *fab, wafers [][]*trace.Wafer) stored {
 // open starts the broker and opens the store as a data collector has it.
 func (f *fab) open(t *testing.T) {
 	t.Helper()
-	server, err := broker.Start(broker.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Stop)
+	server := natstest.Start(t)
 	f.url = server.URL()
-	if f.nc, err = access.Connect(f.url, "test"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(f.nc.Close)
+	f.nc = natstest.Connect(t, f.url)
 	if err := defender.Provision(t.Context(), f.nc, defender.Partition(fabSlots)); err != nil {
 		t.Fatal(err)
 	}
 	if err := partition.Open(f.nc, defender.Group).Expect(t.Context(), 2); err != nil {
 		t.Fatal(err)
 	}
-	js, err := jetstream.New(f.nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := natstest.JetStream(t, f.nc)
+	var err error
 	if f.stream, err = js.Stream(t.Context(), defender.Stream); err != nil {
 		t.Fatal(err)
 	}

@@ -11,12 +11,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/sqlite"
 	"github.com/muster-dev/muster/defender/trace"
 	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/servertest/natstest"
 	"github.com/muster-dev/muster/tchart"
 )
 
@@ -39,20 +39,9 @@ const plantSubject = "dc.tool015.chamber1.completion"
 func newPlant(t *testing.T) *plant {
 	t.Helper()
 	dir := t.TempDir()
-	srv, err := broker.Start(broker.Options{Dir: filepath.Join(dir, "nats")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(srv.Stop)
-	nc, err := nats.Connect(srv.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	srv := natstest.Start(t)
+	nc := natstest.Connect(t, srv.URL())
+	js := natstest.JetStream(t, nc)
 	path := filepath.Join(dir, "fdc.db")
 	store, err := sqlite.Open(t.Context(), sqlite.Config{Path: path})
 	if err != nil {
@@ -154,11 +143,7 @@ func TestDefenderRun(t *testing.T) {
 func TestDefenderRunRejected(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	srv, err := broker.Start(broker.Options{Dir: filepath.Join(dir, "nats")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(srv.Stop)
+	srv := natstest.Start(t)
 	code, _, stderr := muster("defender", "run", "--nats", srv.URL(), "--store", filepath.Join(dir, "fdc.db"), "--slots", "4", "--replicas", "3")
 	if code != command.ExitFailed || !strings.Contains(stderr, "provisioning stream dc-alarms: nats: API error") {
 		t.Errorf("exit code %d, it said %q", code, stderr)

@@ -15,14 +15,12 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/muster-dev/muster/broker"
-	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/sqlite"
 	"github.com/muster-dev/muster/defender/trace"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/servertest/natstest"
 	"github.com/muster-dev/muster/tchart"
 )
 
@@ -88,16 +86,8 @@ func TestADefenderThatIsTerminatedInTheMiddleOfLongWorkHandsOver(t *testing.T) {
 	t.Parallel()
 	const slots = 8
 	dir := t.TempDir()
-	srv, err := broker.Start(broker.Options{Dir: filepath.Join(dir, "nats")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(srv.Stop)
-	nc, err := access.Connect(srv.URL(), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
+	srv := natstest.Start(t)
+	nc := natstest.Connect(t, srv.URL())
 	if err := defender.Provision(t.Context(), nc, defender.Partition(slots)); err != nil {
 		t.Fatal(err)
 	}
@@ -127,10 +117,7 @@ func TestADefenderThatIsTerminatedInTheMiddleOfLongWorkHandsOver(t *testing.T) {
 	if len(held) == 0 {
 		t.Fatal("the slow defender has no chamber")
 	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := natstest.JetStream(t, nc)
 	end := time.Now().UTC()
 	for _, c := range held {
 		ref := defender.ContextRef{Chamber: c, ID: "long", Recipe: "etch", Start: end.Add(-time.Minute), End: end}
@@ -178,11 +165,7 @@ func TestADefenderThatIsTerminatedInTheMiddleOfLongWorkHandsOver(t *testing.T) {
 func TestACollectorGoesWithDefendersThatRetry(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	srv, err := broker.Start(broker.Options{Dir: filepath.Join(dir, "nats")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(srv.Stop)
+	srv := natstest.Start(t)
 	common := []string{"--nats", srv.URL(), "--store", filepath.Join(dir, "fdc.db"), "--slots", "8"}
 	d := beginDefender(t, append(common, "--pod", "retries", "--retry-attempts", "5")...)
 	waitFor(t, 2*time.Minute, "the defender has its slots", func() bool { return len(d.slots(t).Slots) == 8 }, &d.out)

@@ -10,41 +10,25 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/broker/survey"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/internal/command"
-	"github.com/muster-dev/muster/internal/component"
+	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
 
 // monitored starts a real server with a monitoring endpoint and a provisioned group.
 func monitored(t *testing.T, always, limited bool) string {
 	t.Helper()
-	component.Using(t, "NATS, embedded", server.VERSION)
-	s, err := server.NewServer(&server.Options{ServerName: "n1", Host: "127.0.0.1", Port: -1, HTTPHost: "127.0.0.1", HTTPPort: -1, JetStream: true,
-		StoreDir: t.TempDir(), JetStreamMaxStore: 1 << 30, SyncAlways: always, NoSigs: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(10 * time.Second) {
-		t.Fatal("the server is not ready")
-	}
-	nc, err := nats.Connect(s.ClientURL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
+	s := natstest.Start(t, natstest.MaxStore(1<<30), func(o *server.Options) {
+		o.ServerName, o.HTTPHost, o.HTTPPort, o.SyncAlways = "n1", "127.0.0.1", server.RANDOM_PORT, always
+	})
+	nc := natstest.Connect(t, s.URL())
 	if err := defender.Provision(t.Context(), nc, defender.Partition(4)); err != nil {
 		t.Fatal(err)
 	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := natstest.JetStream(t, nc)
 	stream, err := js.Stream(t.Context(), defender.Partition(4).Stream)
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +41,7 @@ func monitored(t *testing.T, always, limited bool) string {
 	if _, err := js.UpdateStream(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	return "http://" + s.MonitorAddr().String()
+	return s.MonitorURL()
 }
 
 func TestDoctor(t *testing.T) {

@@ -7,10 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/muster-dev/muster/broker"
-	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
 
 // TestUnknownCommand: a typing error ends with 2 and a suggestion, at every level.
@@ -110,16 +109,8 @@ func TestServerAway(t *testing.T) {
 // TestKeysAndSlots that can't be any of a group are refused.
 func TestKeysAndSlots(t *testing.T) {
 	t.Parallel()
-	srv, err := broker.Start(broker.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(srv.Stop)
-	nc, err := access.Connect(srv.URL(), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
+	srv := natstest.Start(t)
+	nc := natstest.Connect(t, srv.URL())
 	if err := partition.Open(nc, "orders").Provision(t.Context(), partition.Config{Name: "orders", Stream: "ORDERS", Subject: "orders.*.*", Slots: 64}); err != nil {
 		t.Fatal(err)
 	}

@@ -14,10 +14,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/muster-dev/muster/e2e"
 	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/internal/output"
-	"github.com/spf13/cobra"
 )
 
 // asMuster lets the test binary be the command, for the processes that it

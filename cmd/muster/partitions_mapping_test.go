@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
 
 func TestPartitionsMappingReportsWhetherItIsInForce(t *testing.T) {
@@ -26,7 +26,11 @@ func TestPartitionsMappingReportsWhetherItIsInForce(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			url := startWorkersIn(t, 1, tt.shards, broker.Options{Mappings: tt.mappings})
+			srv := natstest.Start(t)
+			for subject, to := range tt.mappings {
+				srv.Map(t, subject, to)
+			}
+			url := startWorkersOn(t, srv, 1, tt.shards)
 			code, out, errs := muster("partitions", "mapping", "--nats", url, "--group", "jobs")
 			for _, want := range tt.want {
 				if !strings.Contains(out+errs, want) {

@@ -8,12 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/muster-dev/muster/broker"
-	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
 	"github.com/muster-dev/muster/partition/report"
+	"github.com/muster-dev/muster/partition/servertest/natstest"
 	"github.com/muster-dev/muster/partition/state"
 )
 
@@ -21,26 +20,16 @@ import (
 // its server when all have slots.
 func startWorkers(t *testing.T, n int) string {
 	t.Helper()
-	return startWorkersIn(t, n, 1, broker.Options{})
+	return startWorkersOn(t, natstest.Start(t), n, 1)
 }
 
-// startWorkersIn runs them with a number of streams, on a server with these options.
-func startWorkersIn(t *testing.T, n, shards int, o broker.Options) string {
+// startWorkersOn runs them on a server, with a number of streams.
+func startWorkersOn(t *testing.T, srv *natstest.Server, n, shards int) string {
 	t.Helper()
-	o.Dir = t.TempDir()
-	srv, err := broker.Start(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(srv.Stop)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, n)
 	for i := range n {
-		nc, err := access.Connect(srv.URL(), "worker")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(nc.Close)
+		nc := natstest.Connect(t, srv.URL())
 		cfg := partition.Config{Name: "jobs", Stream: "jobs", Subject: "jobs.*.*", Slots: 32, Shards: shards, Rebalance: partition.Rebalance{ColdWindow: time.Minute, PlannedWindow: 200 * time.Millisecond, Expected: func() int { return n }, LeaveTimeout: 2 * time.Second},
 			Identity: partition.Identity{Node: "node-" + string(rune('a'+i))}}
 		w, err := partition.New(nc, cfg, partition.HandlerFunc(func(context.Context, partition.Message) error { return nil }))

@@ -8,12 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/muster-dev/muster/broker"
-	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
 
 // lines are what a collector writes.
@@ -37,16 +34,8 @@ func (w *lines) has(text string) bool {
 // TestStorageFull: a collector keeps what the servers have no room for, says so, and publishes it when there is room.
 func TestStorageFull(t *testing.T) {
 	t.Parallel()
-	srv, err := broker.Start(broker.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(srv.Stop)
-	nc, err := access.Connect(srv.URL(), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
+	srv := natstest.Start(t)
+	nc := natstest.Connect(t, srv.URL())
 	p := defender.Partition(16)
 	p.Storage.MaxBytes = 32 << 10
 	if err := defender.Provision(t.Context(), nc, p); err != nil {
@@ -75,10 +64,7 @@ func TestStorageFull(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := natstest.JetStream(t, nc)
 	s, err := js.Stream(t.Context(), defender.Stream)
 	if err != nil {
 		t.Fatal(err)

@@ -13,29 +13,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/muster-dev/muster/broker"
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/strategy"
 	"github.com/muster-dev/muster/defender/webhook"
+	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
 
 type request struct{ id, signature, body string }
 
 func TestAlarmsArePostedSignedUntilTheyAreTaken(t *testing.T) {
 	t.Parallel()
-	srv, err := broker.Start(broker.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(srv.Stop)
-	nc, err := nats.Connect(srv.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
+	srv := natstest.Start(t)
+	nc := natstest.Connect(t, srv.URL())
 	if err := defender.Provision(t.Context(), nc, defender.Partition(16)); err != nil {
 		t.Fatal(err)
 	}
@@ -60,10 +51,7 @@ func TestAlarmsArePostedSignedUntilTheyAreTaken(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx) }()
 
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := natstest.JetStream(t, nc)
 	// The consumer takes what comes after it was made.
 	for {
 		if _, err := js.Consumer(t.Context(), defender.AlarmStream, webhook.Consumer); err == nil {
@@ -127,20 +115,9 @@ func TestPoster(t *testing.T) {
 	t.Parallel()
 	t.Run("follows a stream that is made after it began, and one that is made again", func(t *testing.T) {
 		t.Parallel()
-		srv, err := broker.Start(broker.Options{Dir: t.TempDir()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(srv.Stop)
-		nc, err := nats.Connect(srv.URL())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(nc.Close)
-		js, err := jetstream.New(nc)
-		if err != nil {
-			t.Fatal(err)
-		}
+		srv := natstest.Start(t)
+		nc := natstest.Connect(t, srv.URL())
+		js := natstest.JetStream(t, nc)
 		posted := make(chan string, 20)
 		hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { posted <- r.Header.Get("Muster-Id") }))
 		t.Cleanup(hook.Close)

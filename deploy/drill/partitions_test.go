@@ -30,6 +30,7 @@ import (
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/partitionprom"
 	"github.com/muster-dev/muster/partition/plan"
+	"github.com/muster-dev/muster/partition/servertest/natstest"
 	"github.com/muster-dev/muster/tchart"
 )
 
@@ -46,7 +47,7 @@ type group struct {
 	collector *collect.Collector
 	fault     time.Time
 
-	served  atomic.Pointer[server.Server]
+	served  atomic.Pointer[natstest.Server]
 	twice   atomic.Bool  // the leader is scraped by two names
 	wanted  atomic.Int64 // defenders
 	mu      sync.Mutex
@@ -136,22 +137,18 @@ func (g *group) must(err error) {
 const anybody, mapless = "anybody", "mapless"
 
 func (g *group) serve() {
-	s, err := server.NewServer(&server.Options{ServerName: "drill", DontListen: true, JetStream: true, StoreDir: g.dir, JetStreamMaxStore: g.options.maxStore, NoSigs: true, NoLog: true, SyncInterval: time.Hour,
-		Users: []*server.User{{Username: anybody, Password: anybody}, {Username: mapless, Password: mapless, Permissions: &server.Permissions{
-			Publish: &server.SubjectPermission{Deny: []string{"$JS.API.CONSUMER.CREATE.KV_defender-assignments.>"}}}}}})
+	s, err := natstest.Run(natstest.In(g.dir), natstest.InProcess, natstest.MaxStore(g.options.maxStore), func(o *server.Options) {
+		noMap := &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"$JS.API.CONSUMER.CREATE.KV_defender-assignments.>"}}}
+		o.Users = []*server.User{{Username: anybody, Password: anybody}, {Username: mapless, Password: mapless, Permissions: noMap}}
+	})
 	g.must(err)
-	s.Start()
-	if !s.ReadyForConnections(time.Minute) {
-		g.t.Fatal("the server does not accept connections")
-	}
 	g.served.Store(s)
 }
 
 func (g *group) unserve() {
 	s := g.served.Swap(nil)
 	if s != nil {
-		s.Shutdown()
-		s.WaitForShutdown()
+		s.Stop()
 	}
 }
 

@@ -13,9 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	_ "modernc.org/sqlite"
 
-	"github.com/muster-dev/muster/broker"
-	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/e2e/audit"
+	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
 
 // TestTheAuditReadsWhatTheBrokerAndTheStoreKeep: messages are taken, one of them
@@ -24,20 +23,9 @@ func TestTheAuditReadsWhatTheBrokerAndTheStoreKeep(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	dir := t.TempDir()
-	srv, err := broker.Start(broker.Options{Dir: filepath.Join(dir, "nats")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(srv.Stop)
-	nc, err := access.Connect(srv.URL(), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	srv := natstest.Start(t)
+	nc := natstest.Connect(t, srv.URL())
+	js := natstest.JetStream(t, nc)
 	for name, subject := range map[string]string{"jobs": "jobs.>", "dead": "dead.>"} {
 		if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: []string{subject}, Retention: jetstream.LimitsPolicy}); err != nil {
 			t.Fatal(err)

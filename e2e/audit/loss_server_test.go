@@ -10,9 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/muster-dev/muster/broker"
-	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/e2e/audit"
+	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
 
 // TestLossAuditor: a worker acknowledges one message that it has processed and one that it
@@ -21,20 +20,9 @@ func TestLossAuditor(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	dir := t.TempDir()
-	srv, err := broker.Start(broker.Options{Dir: filepath.Join(dir, "nats")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(srv.Stop)
-	nc, err := access.Connect(srv.URL(), "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	srv := natstest.Start(t)
+	nc := natstest.Connect(t, srv.URL())
+	js := natstest.JetStream(t, nc)
 	create := func() {
 		t.Helper()
 		if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "jobs", Subjects: []string{"jobs.>"}, Retention: jetstream.WorkQueuePolicy}); err != nil {

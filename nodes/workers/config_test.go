@@ -8,11 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/muster-dev/muster/broker"
-	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
 
 func TestWrongSettingsAreToldTogether(t *testing.T) {
@@ -37,11 +34,7 @@ func TestWrongSettingsAreToldTogether(t *testing.T) {
 
 // TestWorkersLearnTheReplicasEvenWhenTheirServerComesLater follows a number that changes and can't always be read.
 func TestWorkersLearnTheReplicasEvenWhenTheirServerComesLater(t *testing.T) {
-	srv, err := broker.Start(broker.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(srv.Stop)
+	srv := natstest.Start(t)
 	p, end, err := Open(Config{URL: srv.URL(), Group: "worker"})
 	if err != nil {
 		t.Fatal(err)
@@ -60,18 +53,11 @@ func TestWorkersLearnTheReplicasEvenWhenTheirServerComesLater(t *testing.T) {
 		})
 	}()
 	cfg := partition.Config{Name: "worker", Stream: "jobs", Subject: "jobs.*.*", Slots: 30}
-	nc, err := access.Connect(srv.URL(), "setup")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
+	nc := natstest.Connect(t, srv.URL())
 	if err := partition.Open(nc, cfg.Name).Provision(t.Context(), cfg); err != nil { // until now there was nobody to be told
 		t.Fatal(err)
 	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := natstest.JetStream(t, nc)
 	expected := func() string {
 		kv, err := js.KeyValue(t.Context(), "worker-assignments")
 		if err != nil {

@@ -5,11 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
-	"github.com/muster-dev/muster/broker"
-	"github.com/muster-dev/muster/broker/access"
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
 
 type idle struct{}
@@ -17,26 +14,14 @@ type idle struct{}
 func (idle) Handle(context.Context, partition.Message) error { return nil }
 
 func TestANodeCostsWhatItsWorkersHaveAndIsEmptiedOnRequest(t *testing.T) {
-	srv, err := broker.Start(broker.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(srv.Stop)
-	connect := func(name string) *nats.Conn {
-		nc, err := access.Connect(srv.URL(), name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(nc.Close)
-		return nc
-	}
+	srv := natstest.Start(t)
 	cfg := partition.Config{Name: "worker", Stream: "jobs", Subject: "jobs.*.*", Slots: 30, Rebalance: partition.Rebalance{ColdWindow: 500 * time.Millisecond, PlannedWindow: 200 * time.Millisecond}}
-	if err := partition.Open(connect("setup"), cfg.Name).Provision(t.Context(), cfg); err != nil {
+	if err := partition.Open(natstest.Connect(t, srv.URL()), cfg.Name).Provision(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
 	for _, node := range []string{"n1", "n1", "n2"} {
 		cfg.Identity.Node = node
-		w, err := partition.New(connect(node), cfg, idle{})
+		w, err := partition.New(natstest.Connect(t, srv.URL()), cfg, idle{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +30,7 @@ func TestANodeCostsWhatItsWorkersHaveAndIsEmptiedOnRequest(t *testing.T) {
 		go func() { defer close(done); _ = w.Run(ctx) }()
 		t.Cleanup(func() { stop(); <-done })
 	}
-	p := New(connect("node plane"), "worker")
+	p := New(natstest.Connect(t, srv.URL()), "worker")
 	costs := func() (map[string]float64, error) { return p.Cost(t.Context(), []string{"n1", "n2", "n3"}) }
 	eventually(t, "all slots at three workers", func() bool {
 		c, err := costs()

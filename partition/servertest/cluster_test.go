@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/partitiontest/await"
@@ -53,10 +52,7 @@ func (c *cluster) forOne(t *testing.T) servers {
 			t.Fatal(err)
 		}
 		defer nc.Close()
-		js, err := jetstream.New(nc)
-		if err != nil {
-			t.Fatal(err)
-		}
+		js := natstest.JetStream(t, nc)
 		ctx, cancel := context.WithTimeout(context.Background(), await.Patience)
 		defer cancel()
 		names := js.StreamNames(ctx)

@@ -13,7 +13,6 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/partitiontest/await"
@@ -43,7 +42,7 @@ func TestWorkerOnAnIsolatedServer(t *testing.T) {
 
 	cut := time.Now()
 	c.isolate(2)
-	await.That(t, "the isolated server has no routes", func() bool { return c.servers[2].NumRoutes() == 0 })
+	await.That(t, "the isolated server has no routes", func() bool { return c.servers[2].Routes() == 0 })
 	await.That(t, "the isolated worker's lease is not valid", func() bool { return !time.Now().Before(isolated.Status().TrustedUntil) })
 	stopped := time.Since(cut)
 	await.That(t, "the others have its slots", g.settled(near...))
@@ -80,7 +79,7 @@ func (r *recorder) busy(worker string) bool {
 // JetStream, so that all streams and buckets are on the other two.
 type separable struct {
 	urls    []string
-	servers []*server.Server
+	servers []*natstest.Server
 	gates   map[[2]int]*gate // by the server that opens the route, and the one it leads to
 }
 
@@ -119,20 +118,12 @@ func (c *separable) start(t *testing.T, i, port int) {
 			routes += ",nats://" + g.listener.Addr().String()
 		}
 	}
-	o := &server.Options{ServerName: fmt.Sprintf("nats-%d", i+1), Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true,
-		JetStream: i < 2, StoreDir: t.TempDir(),
-		Cluster: server.ClusterOpts{Name: "separable", Host: "127.0.0.1", Port: port, NoAdvertise: true, Advertise: nowhere, PoolSize: -1},
-		Routes:  server.RoutesFromStr(routes[1:])}
-	s, err := server.NewServer(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(await.Patience) {
-		t.Fatalf("%s does not accept connections", o.ServerName)
-	}
-	c.urls, c.servers = append(c.urls, s.ClientURL()), append(c.servers, s)
+	s := natstest.Start(t, func(o *server.Options) {
+		o.ServerName, o.JetStream = fmt.Sprintf("nats-%d", i+1), i < 2
+		o.Cluster = server.ClusterOpts{Name: "separable", Host: "127.0.0.1", Port: port, NoAdvertise: true, Advertise: nowhere, PoolSize: -1}
+		o.Routes = server.RoutesFromStr(routes[1:])
+	})
+	c.urls, c.servers = append(c.urls, s.URL()), append(c.servers, s)
 }
 
 // wait waits until the two have elected a leader, asked of the server without JetStream.
@@ -143,10 +134,7 @@ func (c *separable) wait(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := natstest.JetStream(t, nc)
 	await.That(t, "JetStream answers", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

@@ -26,10 +26,7 @@ func room(t *testing.T, bytes int64, clients int) []jetstream.JetStream {
 			t.Fatal(err)
 		}
 		t.Cleanup(nc.Close)
-		js, err := jetstream.New(nc)
-		if err != nil {
-			t.Fatal(err)
-		}
+		js := natstest.JetStream(t, nc)
 		all = append(all, js)
 	}
 	return all

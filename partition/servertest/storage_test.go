@@ -258,10 +258,7 @@ func TestReservedStorage(t *testing.T) {
 	open := func(t *testing.T) jetstream.JetStream {
 		t.Helper()
 		nc := natstest.Connect(t, limited(t, size).url)
-		js, err := jetstream.New(nc)
-		if err != nil {
-			t.Fatal(err)
-		}
+		js := natstest.JetStream(t, nc)
 		if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "KV_b", Subjects: []string{"b.>"}, MaxBytes: 2 << 20, MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew}); err != nil {
 			t.Fatal(err)
 		}

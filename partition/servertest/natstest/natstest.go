@@ -16,6 +16,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // readyTimeout is how long a server may take to accept connections, on a machine that is busy
@@ -36,6 +37,11 @@ func MaxStore(bytes int64) Option { return func(o *server.Options) { o.JetStream
 
 // NoJetStream is a server without streams.
 func NoJetStream(o *server.Options) { o.JetStream = false }
+
+// InProcess has the server listen on no port: clients reach it by [Server.InProcessConn] alone, as
+// in virtual time, where nothing may wait for the network. It syncs nothing to the disk while it
+// runs.
+func InProcess(o *server.Options) { o.DontListen, o.SyncInterval = true, time.Hour }
 
 // Server is a running server.
 type Server struct {
@@ -76,8 +82,9 @@ func Run(options ...Option) (*Server, error) {
 	if err := s.start(); err != nil {
 		return nil, err
 	}
-	// A server that is started again is found at the same address.
-	o.Port = s.running.Addr().(*net.TCPAddr).Port
+	if address, listens := s.running.Addr().(*net.TCPAddr); listens {
+		o.Port = address.Port // a server that is started again is found at the same address
+	}
 	return s, nil
 }
 
@@ -97,6 +104,16 @@ func (s *Server) start() error {
 
 // URL is where clients connect to.
 func (s *Server) URL() string { return s.running.ClientURL() }
+
+// MonitorURL is where the server reports on itself, if its HTTPHost and HTTPPort are set.
+func (s *Server) MonitorURL() string { return "http://" + s.running.MonitorAddr().String() }
+
+// InProcessConn connects to the server without the network. It implements
+// [nats.InProcessConnProvider].
+func (s *Server) InProcessConn() (net.Conn, error) { return s.running.InProcessConn() }
+
+// Routes counts the connections to the other servers of the cluster.
+func (s *Server) Routes() int { return s.running.NumRoutes() }
 
 // Dir is where the server keeps its streams.
 func (s *Server) Dir() string { return s.options.StoreDir }
@@ -142,4 +159,14 @@ func Connect(t testing.TB, url string, options ...nats.Option) *nats.Conn {
 	}
 	t.Cleanup(nc.Close)
 	return nc
+}
+
+// JetStream returns the JetStream of a connection.
+func JetStream(t testing.TB, nc *nats.Conn) jetstream.JetStream {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
 }

@@ -13,8 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+
+	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
 
 // broker is the one nats-server of an environment, and the copies that were made of
@@ -24,7 +25,7 @@ type broker struct {
 	spare  string // where the copies are
 	copies []storeCopy
 	made   int
-	serves atomic.Pointer[server.Server]
+	serves atomic.Pointer[natstest.Server]
 
 	mu    sync.Mutex
 	links []*link
@@ -39,16 +40,12 @@ type storeCopy struct {
 // maxCopies is how many copies are kept.
 const maxCopies = 3
 
-func (b *broker) running() *server.Server { return b.serves.Load() }
+func (b *broker) running() *natstest.Server { return b.serves.Load() }
 
 func (b *broker) start() error {
-	s, err := server.NewServer(&server.Options{ServerName: "virtual", DontListen: true, JetStream: true, StoreDir: b.dir, NoSigs: true, NoLog: true, SyncInterval: time.Hour})
+	s, err := natstest.Run(natstest.In(b.dir), natstest.InProcess)
 	if err != nil {
-		return fmt.Errorf("starting the server on %s: %w", b.dir, err)
-	}
-	s.Start()
-	if !s.ReadyForConnections(time.Minute) {
-		return errors.New("starting the server: it does not accept connections")
+		return fmt.Errorf("on %s: %w", b.dir, err)
 	}
 	b.serves.Store(s)
 	return nil
@@ -72,8 +69,7 @@ func (b *broker) end(before func(*link)) {
 	}
 	b.mu.Unlock()
 	synctest.Wait()
-	s.Shutdown()
-	s.WaitForShutdown()
+	s.Stop()
 }
 
 // crash ends the server as a kill -9 does: what it has not written by now is lost. The

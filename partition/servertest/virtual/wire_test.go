@@ -12,13 +12,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
+	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
 
 // link is one client's way to the server. It can be cut, and it can be frozen: then
 // nothing gets through, and neither end sees a reason why.
 type link struct {
-	serving func() *server.Server
+	serving func() *natstest.Server
 	latency time.Duration
 	broken  *tamper // of a client that is broken on purpose; nil: none is
 
