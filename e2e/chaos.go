@@ -25,6 +25,12 @@ func smallChaos(o *Options, chosen func(flag string) bool) {
 	suit(chosen, "work", &o.Work, 50*time.Millisecond)
 }
 
+// setChaos has processes that can be killed, and disks where the power is cut, too.
+func setChaos(o *Options) {
+	o.Processes, o.ownBroker, o.chaotic = true, true, true
+	o.onDisks = o.PowerCuts
+}
+
 // chaosRun is what scenario chaos keeps of its run.
 type chaosRun struct {
 	*faults

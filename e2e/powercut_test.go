@@ -66,6 +66,16 @@ func TestPowerCutOptions(t *testing.T) {
 			t.Errorf("chosen: sync %s, %d replicas", o.Sync.String(), o.Replicas)
 		}
 	})
+	t.Run("chaos has disks where it cuts the power", func(t *testing.T) {
+		t.Parallel()
+		for _, cuts := range []bool{false, true} {
+			o := Options{PowerCuts: cuts}
+			setChaos(&o)
+			if o.onDisks != cuts {
+				t.Errorf("power cuts %t: disks %t", cuts, o.onDisks)
+			}
+		}
+	})
 	t.Run("chaos without power cuts keeps its schedule", func(t *testing.T) {
 		t.Parallel()
 		for _, f := range chaosSchedule(1, time.Minute, costsFor(Options{})) {

@@ -50,7 +50,7 @@ var scripts = map[string]script{
 	"spot-interruption": {about: "a Spot warning takes a node away under load",
 		cases: []string{"no-handoff"}, run: spotInterruption, set: onNodes},
 	chaosName: {about: "defenders and servers are killed, stopped and cut off for minutes; an auditor accounts for every message",
-		run: chaos, set: func(o *Options) { o.Processes, o.ownBroker, o.chaotic = true, true, true }, small: smallChaos},
+		run: chaos, set: setChaos, small: smallChaos},
 	"load": {about: "traces at a steady rate, or as many as are held: latencies, memory, what the processor does",
 		cases: []string{caseStrategies}, run: load, set: func(o *Options) { o.Expect = true }, small: smallLoad},
 	leaderGroupName: {about: "the leader and both candidates are killed together, again and again", cases: []string{caseRestarted},
