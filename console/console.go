@@ -17,8 +17,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode"
-	"unicode/utf8"
 )
 
 //go:embed web
@@ -500,33 +498,6 @@ func statusOf(err error) int {
 		return http.StatusConflict
 	}
 	return http.StatusBadGateway
-}
-
-// Limits of what a person may write, in characters.
-const (
-	maxReason = 200
-	maxBy     = 100
-	maxTarget = 300
-)
-
-// check reports every fault of a command's texts.
-func (c Command) check() error {
-	var errs []error
-	if c.Reason == "" {
-		errs = append(errs, errors.New("reason is empty: say why, it goes into the timeline"))
-	}
-	for _, f := range []struct {
-		name, text string
-		most       int
-	}{{"reason", c.Reason, maxReason}, {"by", c.By, maxBy}, {"target", c.Target, maxTarget}, {"name", c.Name, maxBy}} {
-		if n := utf8.RuneCountInString(f.text); n > f.most {
-			errs = append(errs, fmt.Errorf("%s has %d characters: write at most %d", f.name, n, f.most))
-		}
-		if strings.ContainsFunc(f.text, unicode.IsControl) {
-			errs = append(errs, fmt.Errorf("%s has control characters: write one line of text", f.name))
-		}
-	}
-	return errors.Join(errs...)
 }
 
 func reply(w http.ResponseWriter, v any) {

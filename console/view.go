@@ -1,6 +1,13 @@
 package console
 
-import "time"
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
 
 // NodePlane is what the page shows of the node plane. Times are absolute: the page computes ages.
 type NodePlane struct {
@@ -254,3 +261,30 @@ const (
 // DrainFor is how long a worker that is drained from the console takes no slots, unless it is undrained before: the person who drained
 // it may have forgotten it.
 const DrainFor = time.Hour
+
+// check reports every fault of a command's texts.
+func (c Command) check() error {
+	var errs []error
+	if c.Reason == "" {
+		errs = append(errs, errors.New("reason is empty: say why, it goes into the timeline"))
+	}
+	for _, f := range []struct {
+		name, text string
+		most       int
+	}{{"reason", c.Reason, maxReason}, {"by", c.By, maxBy}, {"target", c.Target, maxTarget}, {"name", c.Name, maxBy}} {
+		if n := utf8.RuneCountInString(f.text); n > f.most {
+			errs = append(errs, fmt.Errorf("%s has %d characters: write at most %d", f.name, n, f.most))
+		}
+		if strings.ContainsFunc(f.text, unicode.IsControl) {
+			errs = append(errs, fmt.Errorf("%s has control characters: write one line of text", f.name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Limits of what a person may write, in characters.
+const (
+	maxReason = 200
+	maxBy     = 100
+	maxTarget = 300
+)

@@ -286,3 +286,24 @@ func (r *byteReader) float() float64 {
 	}
 	return 0
 }
+
+// interval returns the mean interval between used rows in seconds.
+func (q Quality) interval() float64 {
+	return q.Duration / float64(max(q.used()-1, 1))
+}
+
+func (q Quality) used() int { return q.Rows - q.BadTime - q.Backward }
+
+// restingSigma is by the chart alone.
+func (c *Chart) restingSigma(svid, step int) float64 {
+	digit := math.Inf(1)
+	for _, s := range []Statistic{Min, Max} {
+		if x, ok := c.Value(svid, step, s); ok {
+			digit = min(digit, lastDigit(x))
+		}
+	}
+	if math.IsInf(digit, 0) {
+		return 0
+	}
+	return digit / digitSigmas
+}

@@ -233,31 +233,7 @@ func multiple(probability float64, n int) float64 {
 	return -t.Quantile(probability / 2)
 }
 
-// layout says where an earlier chart has the SVIDs and steps of the one at hand.
-type layout struct{ svids, steps []int } // -1 where it hasn't
-
-func newLayout(chart, earlier *Chart) layout {
-	return layout{positions(chart.SVIDs, earlier.SVIDs), positions(chart.Steps, earlier.Steps)}
-}
-
-func positions[T comparable](wanted, present []T) []int {
-	at := make([]int, len(wanted))
-	for i, w := range wanted {
-		at[i] = i
-		if i >= len(present) || present[i] != w { // the order is usually the same
-			at[i] = slices.Index(present, w)
-		}
-	}
-	return at
-}
-
-// value looks up a statistic of the chart at hand in an earlier one.
-func (l layout) value(earlier *Chart, svid, step int, s Statistic) (float64, bool) {
-	if l.svids[svid] < 0 || l.steps[step] < 0 {
-		return 0, false
-	}
-	return earlier.Value(l.svids[svid], l.steps[step], s)
-}
+// -1 where it hasn't
 
 // distances returns each chart that can be judged, in a fixed order, with its
 // limits left open; perhaps only those of SVIDs that never moved.
@@ -376,13 +352,6 @@ func (n noise) of(s Statistic) float64 {
 	return 0
 }
 
-// interval returns the mean interval between used rows in seconds.
-func (q Quality) interval() float64 {
-	return q.Duration / float64(max(q.used()-1, 1))
-}
-
-func (q Quality) used() int { return q.Rows - q.BadTime - q.Backward }
-
 // weigh sets limits and conclusions from the distances of all charts.
 func (v *Verdict) weigh(single []Violation) {
 	var outside []Violation
@@ -404,10 +373,4 @@ func (v *Verdict) weigh(single []Violation) {
 	v.Violated = len(outside)
 	slices.SortStableFunc(outside, func(a, b Violation) int { return cmp.Compare(math.Abs(b.Sigmas), math.Abs(a.Sigmas)) })
 	v.Violations = outside[:min(len(outside), maxViolations)]
-}
-
-// median returns the lower median; it sorts xs.
-func median(xs []float64) float64 {
-	slices.Sort(xs)
-	return xs[(len(xs)-1)/2]
 }

@@ -238,3 +238,9 @@ func (c *Chart) without(svids []string) *Chart {
 	}
 	return out
 }
+
+// median returns the lower median; it sorts xs.
+func median(xs []float64) float64 {
+	slices.Sort(xs)
+	return xs[(len(xs)-1)/2]
+}

@@ -149,3 +149,15 @@ func moduleAround(dir string) (root, rest string, err error) {
 		}
 	}
 }
+
+// title is the head of a column.
+func (s subject) title() string {
+	title := s.name
+	if s.commit != "" {
+		title += " `" + s.commit + "`"
+	}
+	if s.date != "" {
+		title += " of " + s.date
+	}
+	return title
+}

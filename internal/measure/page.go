@@ -70,18 +70,6 @@ func writeTable(out io.Writer, columns []figures) {
 	}
 }
 
-// title is the head of a column.
-func (s subject) title() string {
-	title := s.name
-	if s.commit != "" {
-		title += " `" + s.commit + "`"
-	}
-	if s.date != "" {
-		title += " of " + s.date
-	}
-	return title
-}
-
 func writeRow(out io.Writer, cells []string) {
 	_, _ = fmt.Fprintf(out, "| %s |\n", strings.Join(cells, " | "))
 }

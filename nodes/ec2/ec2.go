@@ -10,6 +10,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
+	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
+	"github.com/aws/aws-sdk-go-v2/service/ssm"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 
 	"github.com/muster-dev/muster/nodes"
@@ -261,4 +263,42 @@ func (c *Cloud) console(ctx context.Context, instanceID string, latest bool) (st
 	}
 	text, err := base64.StdEncoding.DecodeString(aws.ToString(out.Output))
 	return string(text), err
+}
+
+// Fetch returns the value that a reference names. The error never contains it.
+func (c *Cloud) Fetch(ctx context.Context, ref Ref) (string, error) {
+	value, err := c.fetch(ctx, ref)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("reading %s: %w", ref, explained(err))
+	case value == "":
+		return "", fmt.Errorf("reading %s: it is empty", ref)
+	}
+	return value, nil
+}
+
+func (c *Cloud) fetch(ctx context.Context, ref Ref) (string, error) {
+	switch {
+	case ref.Service == "ssm" && c.api.Parameters != nil:
+		name := ref.Name
+		if ref.Version != "" {
+			name += ":" + ref.Version
+		}
+		out, err := c.api.Parameters.GetParameter(ctx, &ssm.GetParameterInput{Name: &name, WithDecryption: aws.Bool(true)})
+		if err != nil || out.Parameter == nil {
+			return "", err
+		}
+		return aws.ToString(out.Parameter.Value), nil
+	case ref.Service == "secretsmanager" && c.api.Secrets != nil:
+		in := &secretsmanager.GetSecretValueInput{SecretId: &ref.Name}
+		if ref.Version != "" {
+			in.VersionId = &ref.Version
+		}
+		out, err := c.api.Secrets.GetSecretValue(ctx, in)
+		if err != nil {
+			return "", err
+		}
+		return aws.ToString(out.SecretString), nil
+	}
+	return "", errors.New("there is no client for " + ref.Service)
 }

@@ -2,12 +2,10 @@ package ec2
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"regexp"
 	"strings"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
 	"github.com/aws/aws-sdk-go-v2/service/ssm"
 )
@@ -65,42 +63,4 @@ type Parameters interface {
 // Secrets is what Fetch needs of Secrets Manager; *secretsmanager.Client has it.
 type Secrets interface {
 	GetSecretValue(context.Context, *secretsmanager.GetSecretValueInput, ...func(*secretsmanager.Options)) (*secretsmanager.GetSecretValueOutput, error)
-}
-
-// Fetch returns the value that a reference names. The error never contains it.
-func (c *Cloud) Fetch(ctx context.Context, ref Ref) (string, error) {
-	value, err := c.fetch(ctx, ref)
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("reading %s: %w", ref, explained(err))
-	case value == "":
-		return "", fmt.Errorf("reading %s: it is empty", ref)
-	}
-	return value, nil
-}
-
-func (c *Cloud) fetch(ctx context.Context, ref Ref) (string, error) {
-	switch {
-	case ref.Service == "ssm" && c.api.Parameters != nil:
-		name := ref.Name
-		if ref.Version != "" {
-			name += ":" + ref.Version
-		}
-		out, err := c.api.Parameters.GetParameter(ctx, &ssm.GetParameterInput{Name: &name, WithDecryption: aws.Bool(true)})
-		if err != nil || out.Parameter == nil {
-			return "", err
-		}
-		return aws.ToString(out.Parameter.Value), nil
-	case ref.Service == "secretsmanager" && c.api.Secrets != nil:
-		in := &secretsmanager.GetSecretValueInput{SecretId: &ref.Name}
-		if ref.Version != "" {
-			in.VersionId = &ref.Version
-		}
-		out, err := c.api.Secrets.GetSecretValue(ctx, in)
-		if err != nil {
-			return "", err
-		}
-		return aws.ToString(out.SecretString), nil
-	}
-	return "", errors.New("there is no client for " + ref.Service)
 }

@@ -155,16 +155,6 @@ func (p *page) gates(gates []nodes.Gate) {
 	p.table("  ", []string{"FOR", "GATE", "VALUE", "THRESHOLD", "PASSED"}, rows)
 }
 
-// inWords makes seconds readable; everything else stays as it was found.
-func inWords(v string) string {
-	if n, ok := strings.CutSuffix(v, "s"); ok && n != "" && strings.Trim(n, "0123456789") == "" {
-		if d, err := time.ParseDuration(v); err == nil {
-			return Duration(d)
-		}
-	}
-	return v
-}
-
 // names of the paths in sentences.
 var pathNames = map[string]string{"repair": "Scale up to MIN_WORKERS", "up": "Scale up", "down": "Scale down"}
 

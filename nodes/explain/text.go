@@ -191,3 +191,13 @@ func clean(s string) string {
 	s = strings.ReplaceAll(s, "\n", " | ")
 	return control.ReplaceAllString(strings.ReplaceAll(s, "\t", " "), "")
 }
+
+// inWords makes seconds readable; everything else stays as it was found.
+func inWords(v string) string {
+	if n, ok := strings.CutSuffix(v, "s"); ok && n != "" && strings.Trim(n, "0123456789") == "" {
+		if d, err := time.ParseDuration(v); err == nil {
+			return Duration(d)
+		}
+	}
+	return v
+}

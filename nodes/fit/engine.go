@@ -291,21 +291,6 @@ func (e *engine) least(k *kind, s *spreadRule) int {
 	return s.least
 }
 
-// counts reports whether a node's domain counts for a spread constraint of a kind.
-func (s *spreadRule) counts(k *kind, n *corev1.Node) bool {
-	if !s.IgnoreSelectors && !k.anywhere {
-		if ok, err := k.affinity.Match(n); err != nil || !ok {
-			return false
-		}
-	}
-	if !s.IgnoreTaints && len(n.Spec.Taints) > 0 {
-		bare := *k
-		bare.anywhere = true
-		return bare.admits(n) == ""
-	}
-	return true
-}
-
 // placeOnExisting places what fits the nodes that are there.
 func (e *engine) placeOnExisting() {
 	for _, c := range e.classes {

@@ -202,3 +202,18 @@ func asNode(name string, labels map[string]string, taints []nodes.Taint) *corev1
 	}
 	return n
 }
+
+// counts reports whether a node's domain counts for a spread constraint of a kind.
+func (s *spreadRule) counts(k *kind, n *corev1.Node) bool {
+	if !s.IgnoreSelectors && !k.anywhere {
+		if ok, err := k.affinity.Match(n); err != nil || !ok {
+			return false
+		}
+	}
+	if !s.IgnoreTaints && len(n.Spec.Taints) > 0 {
+		bare := *k
+		bare.anywhere = true
+		return bare.admits(n) == ""
+	}
+	return true
+}

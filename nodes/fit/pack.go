@@ -850,3 +850,16 @@ func (e *engine) typed() bool {
 	}
 	return false
 }
+
+// Bound returns a function that tells what pods that ask for so much together cost an hour at least, in USD, on nodes of some types
+// at their On-Demand price, whichever nodes are chosen and however the pods are placed. It asks for no DaemonSet.
+func (f *Fit) Bound(types []InstanceType) func(nodes.Resources) float64 {
+	var planes []plane
+	for _, t := range types {
+		planes = append(planes, plane{asVector(f.Allocatable(t)), t.OnDemand})
+	}
+	return func(r nodes.Resources) float64 {
+		demand := asVector(r)
+		return demand.dot(shadowPrices(demand, planes))
+	}
+}

@@ -2,8 +2,6 @@ package fit
 
 import (
 	"math"
-
-	"github.com/muster-dev/muster/nodes"
 )
 
 // dimensions of what pods ask for and nodes offer: cores, GiB, pods.
@@ -122,17 +120,4 @@ func solve(a, b, c plane) (vector, bool) {
 		}
 	}
 	return out, true
-}
-
-// Bound returns a function that tells what pods that ask for so much together cost an hour at least, in USD, on nodes of some types
-// at their On-Demand price, whichever nodes are chosen and however the pods are placed. It asks for no DaemonSet.
-func (f *Fit) Bound(types []InstanceType) func(nodes.Resources) float64 {
-	var planes []plane
-	for _, t := range types {
-		planes = append(planes, plane{asVector(f.Allocatable(t)), t.OnDemand})
-	}
-	return func(r nodes.Resources) float64 {
-		demand := asVector(r)
-		return demand.dot(shadowPrices(demand, planes))
-	}
 }

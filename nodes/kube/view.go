@@ -5,10 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/rest"
 
 	"github.com/muster-dev/muster/nodes"
 	"github.com/muster-dev/muster/nodes/fit"
@@ -17,9 +14,6 @@ import (
 // running selects the pods that have not finished. The others hold nothing and block nothing, and on clusters with jobs there are
 // many.
 const running = "status.phase!=Succeeded,status.phase!=Failed"
-
-// relists is how often a list is restarted after its continuation had expired.
-const relists = 2
 
 // View reads nodes, disruption budgets and pods, in this order, and what is behind volume claims if pods have some. Nodes come first: what is then seen on a node is at least as new as
 // the node, and no node looks empty because its pods were listed before it had joined. A pod on a node that has joined since is
@@ -56,45 +50,6 @@ type view struct {
 	index       map[string]int // of nodes, by name
 	budgets     budgets
 	constraints *constraints
-}
-
-// pager reads a list page by page. No resource version is asked for, so the first page is of the newest state and the others are of
-// the same: the list is of one moment. If the server no longer has that moment the list restarts; half of it is never returned.
-type pager[L metav1.ListInterface] struct {
-	c     *Cluster
-	what  string // for errors, for example "listing nodes"
-	of    rest.Interface
-	name  string        // of the resource
-	begin func()        // forgets what was read
-	add   func(L) error // takes a page
-}
-
-func (p pager[L]) run(ctx context.Context, o metav1.ListOptions, empty func() L) error {
-	for attempt := 0; ; attempt++ {
-		p.begin()
-		err := p.once(ctx, o, empty)
-		if !apierrors.IsResourceExpired(err) || attempt == relists {
-			return err
-		}
-	}
-}
-
-func (p pager[L]) once(ctx context.Context, o metav1.ListOptions, empty func() L) error {
-	o.Limit = p.c.opts.Page
-	for {
-		page := empty()
-		q := p.of.Get().Resource(p.name).VersionedParams(&o, p.c.api.parameters)
-		if err := p.c.do(ctx, p.what, q, any(page).(runtime.Object)); err != nil {
-			return err
-		}
-		if err := p.add(page); err != nil {
-			return err
-		}
-		if o.Continue = page.GetContinue(); o.Continue == "" {
-			return nil
-		}
-		o.ResourceVersion, o.ResourceVersionMatch = "", "" // the continuation carries the version
-	}
 }
 
 func (c *Cluster) listNodes(ctx context.Context, v *view) error {

@@ -1,10 +1,7 @@
 package workers
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"strings"
 	"time"
@@ -12,8 +9,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/muster-dev/muster/broker/access"
-	"github.com/muster-dev/muster/nodes"
-	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/setting"
 )
 
@@ -80,45 +75,4 @@ func Open(c Config) (*Plane, func() error, error) {
 		return nil, nil, fmt.Errorf("connecting to the workers' NATS servers at %s: %w", c.URL, err)
 	}
 	return New(nc, c.Group), func() error { nc.Close(); return nil }, nil
-}
-
-// followEvery is how often the replicas of a Deployment are read. When they become fewer, workers are told to end at once; until the new
-// number is known those are taken to restart, and their slots wait for successors.
-const followEvery = 500 * time.Millisecond
-
-// Follow tells the workers how many they should be, by what replicas returns, whenever that changes, until ctx ends. What fails is tried
-// again, and logged when it begins to fail.
-func (p *Plane) Follow(ctx context.Context, clock nodes.Clock, log *slog.Logger, replicas func(context.Context) (int, error)) error {
-	if clock == nil {
-		clock = nodes.SystemClock{}
-	}
-	if log == nil {
-		log = slog.Default()
-	}
-	told, failing := -1, false
-	for ctx.Err() == nil {
-		n, err := replicas(ctx)
-		if err == nil && n != told {
-			if err = p.expect(ctx, n); err == nil {
-				told = n
-				log.Info("told the workers how many they should be", "group", p.group, "expected", n)
-			}
-		}
-		switch {
-		case err == nil:
-			failing = false
-		case !failing && ctx.Err() == nil:
-			failing = true
-			log.Error("following the replicas of the workers' Deployment; tried again", "group", p.group, "error", err)
-		}
-		_ = clock.Sleep(ctx, followEvery) // its error is ctx's
-	}
-	return nil
-}
-
-func (p *Plane) expect(ctx context.Context, n int) error {
-	if !p.nc.IsConnected() {
-		return errors.New("the workers' NATS servers can't be reached")
-	}
-	return partition.Open(p.nc, p.group).Expect(ctx, n)
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -87,3 +88,44 @@ func (p *Plane) TakeBack(ctx context.Context, node string) error {
 func on(node string) func(partition.MemberInfo) bool {
 	return func(m partition.MemberInfo) bool { return m.Node == node && node != "" }
 }
+
+// Follow tells the workers how many they should be, by what replicas returns, whenever that changes, until ctx ends. What fails is tried
+// again, and logged when it begins to fail.
+func (p *Plane) Follow(ctx context.Context, clock nodes.Clock, log *slog.Logger, replicas func(context.Context) (int, error)) error {
+	if clock == nil {
+		clock = nodes.SystemClock{}
+	}
+	if log == nil {
+		log = slog.Default()
+	}
+	told, failing := -1, false
+	for ctx.Err() == nil {
+		n, err := replicas(ctx)
+		if err == nil && n != told {
+			if err = p.expect(ctx, n); err == nil {
+				told = n
+				log.Info("told the workers how many they should be", "group", p.group, "expected", n)
+			}
+		}
+		switch {
+		case err == nil:
+			failing = false
+		case !failing && ctx.Err() == nil:
+			failing = true
+			log.Error("following the replicas of the workers' Deployment; tried again", "group", p.group, "error", err)
+		}
+		_ = clock.Sleep(ctx, followEvery) // its error is ctx's
+	}
+	return nil
+}
+
+func (p *Plane) expect(ctx context.Context, n int) error {
+	if !p.nc.IsConnected() {
+		return errors.New("the workers' NATS servers can't be reached")
+	}
+	return partition.Open(p.nc, p.group).Expect(ctx, n)
+}
+
+// followEvery is how often the replicas of a Deployment are read. When they become fewer, workers are told to end at once; until the new
+// number is known those are taken to restart, and their slots wait for successors.
+const followEvery = 500 * time.Millisecond

@@ -14,9 +14,7 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -96,26 +94,6 @@ func follow(cmd *exec.Cmd) error {
 		return fmt.Errorf("go test: %w", ended)
 	}
 	return nil
-}
-
-// read follows a run until its output ends. What is no event, such as what go itself says, is shown as it is.
-func (t *tally) read(r io.Reader) error {
-	in := bufio.NewReader(r)
-	for {
-		line, err := in.ReadBytes('\n')
-		var e event
-		if json.Unmarshal(line, &e) == nil && e.Action != "" {
-			t.add(e)
-		} else {
-			t.show(string(line))
-		}
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return fmt.Errorf("reading the run: %w", err)
-		}
-	}
 }
 
 // withComponents returns the packages whose tests use real components: those that import what starts them.

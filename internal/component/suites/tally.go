@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -265,4 +268,24 @@ func (t *tally) report() error {
 		return fmt.Errorf("no test ran")
 	}
 	return nil
+}
+
+// read follows a run until its output ends. What is no event, such as what go itself says, is shown as it is.
+func (t *tally) read(r io.Reader) error {
+	in := bufio.NewReader(r)
+	for {
+		line, err := in.ReadBytes('\n')
+		var e event
+		if json.Unmarshal(line, &e) == nil && e.Action != "" {
+			t.add(e)
+		} else {
+			t.show(string(line))
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("reading the run: %w", err)
+		}
+	}
 }

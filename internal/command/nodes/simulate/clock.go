@@ -9,21 +9,9 @@ import (
 	"github.com/muster-dev/muster/nodes"
 )
 
-// clock is the simulated time.
-func (m *simulation) clock() nodes.Clock {
-	if m.speed == 1 {
-		return nodes.SystemClock{}
-	}
-	return fastClock{m.World.Clock().Now, m.speed}
-}
-
 // clockVariable tells other processes the time of a simulation that runs faster: a moment of the machine's clock, the simulation's time
 // at that moment, both in nanoseconds since 1970, and how many times faster it passes.
 const clockVariable = "MUSTER_SIMULATED_CLOCK"
-
-func (m *simulation) clockText() string {
-	return fmt.Sprintf("%d %d %g", time.Now().UnixNano(), m.World.Clock().Now().UnixNano(), m.speed)
-}
 
 // clocks returns the clocks by which commands look at a cluster: the machine's, unless the environment is that of a simulation which
 // runs faster. Ages, leases and waiting times are told by the clock of those who tick. Commands that only look wait as long as on the

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/muster-dev/muster/internal/command"
 	nodescommand "github.com/muster-dev/muster/internal/command/nodes"
 	"github.com/muster-dev/muster/nodes"
@@ -23,7 +25,6 @@ import (
 	"github.com/muster-dev/muster/nodes/local"
 	"github.com/muster-dev/muster/nodes/sim"
 	"github.com/muster-dev/muster/nodes/sim/region"
-	"github.com/spf13/cobra"
 )
 
 // New returns the commands of the node plane, of which run can work on a simulated region.
@@ -308,4 +309,16 @@ func (m *simulation) warn(rng *rand.Rand, log *slog.Logger) {
 		return
 	}
 	m.AWS.Send(m.queue, string(body))
+}
+
+// clock is the simulated time.
+func (m *simulation) clock() nodes.Clock {
+	if m.speed == 1 {
+		return nodes.SystemClock{}
+	}
+	return fastClock{m.World.Clock().Now, m.speed}
+}
+
+func (m *simulation) clockText() string {
+	return fmt.Sprintf("%d %d %g", time.Now().UnixNano(), m.World.Clock().Now().UnixNano(), m.speed)
 }
