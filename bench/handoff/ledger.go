@@ -60,10 +60,16 @@ func (l *ledger) publishes(ms ...message) {
 	}
 }
 
+// mostFaults is how many faults are kept: one tends to bring about many.
+const mostFaults = 10
+
+// fault fails the run.
 func (l *ledger) fault(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.faults = append(l.faults, err)
+	if len(l.faults) < mostFaults {
+		l.faults = append(l.faults, err)
+	}
 }
 
 // handle is the handler of every contender whose workers are in this process. Where

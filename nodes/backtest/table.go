@@ -62,7 +62,7 @@ func (t table) wait(name string, f func(Waiting) float64) {
 }
 
 // writeCaption writes what the results have in common.
-func (t table) writeCaption(w io.Writer) {
+func (t table) writeCaption(w *bytes.Buffer) {
 	first := t.results[0]
 	fmt.Fprintf(w, "trace            %s, day %.2f to %.2f (%.1f days)\n", first.Trace, first.From, first.To, first.To-first.From)
 	fmt.Fprintf(w, "pods             %d, %d of them there when the window begins; CPU and memory as asked for, the GPUs of %d pods ignored\n", first.Pods.Total, first.Pods.Carried, first.Pods.GPU)
@@ -121,7 +121,7 @@ func (t table) writeMeasurements() {
 }
 
 // writeNotes writes what has no place in the columns: the hours of each type, errors and examples.
-func (t table) writeNotes(w io.Writer) {
+func (t table) writeNotes(w *bytes.Buffer) {
 	said := map[string]bool{}
 	for _, r := range t.results {
 		var parts []string
