@@ -19,7 +19,7 @@ const (
 // than half of it.
 const maxMapBytes = 4 << 20
 
-// none stands for "no worker" in a map's columns.
+// None stands for "no worker" in a map's columns.
 const None int32 = -1
 
 // Assignment says who owns each slot: the map of slot -> (owner, next owner,
@@ -208,63 +208,99 @@ func (a *Assignment) validate() error {
 	if err := checkSchema(a.Schema, MapSchema, MapSchema); err != nil {
 		return err
 	}
-	var errs []error
-	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+
+	var f faults
 	if a.Slots < 1 || a.Slots > MaxSlots {
-		fault("slots is %d, want 1 to %d", a.Slots, MaxSlots)
+		f.add("slots is %d, want 1 to %d", a.Slots, MaxSlots)
 	}
 	if len(a.Owner) != a.Slots || len(a.Since) != a.Slots {
-		fault("owner and since have %d and %d entries for %d slots", len(a.Owner), len(a.Since), a.Slots)
+		f.add("owner and since have %d and %d entries for %d slots", len(a.Owner), len(a.Since), a.Slots)
 	}
+	a.validateWorkers(&f)
+	a.validateOwners(&f, "owner", a.Owner)
+	a.validateSince(&f)
+	a.validateFormer(&f)
+	a.validateMarks(&f)
+	return errors.Join(f...)
+}
+
+// faults are what is wrong with a map.
+type faults []error
+
+func (f *faults) add(format string, args ...any) { *f = append(*f, fmt.Errorf(format, args...)) }
+
+// validateWorkers: each worker has a stable ID of its own.
+func (a *Assignment) validateWorkers(f *faults) {
 	seen := make(map[string]bool, len(a.Workers))
 	for i, w := range a.Workers {
 		if seen[w.ID] {
-			fault("workers[%d] is %q: named twice", i, w.ID)
+			f.add("workers[%d] is %q: named twice", i, w.ID)
 		} else if err := checkProcess(fmt.Sprintf("workers[%d]", i), w); err != nil {
-			fault("%w", err)
+			f.add("%w", err)
 		}
 		seen[w.ID] = true
 	}
-	inRange := func(i int32) bool { return i == None || (i >= 0 && int(i) < len(a.Workers)) }
-	for s, i := range a.Owner {
-		if !inRange(i) {
-			fault("owner[%d] is %d, there are %d workers", s, i, len(a.Workers))
-			break
+}
+
+// has reports whether the index is one of a worker.
+func (a *Assignment) has(worker int32) bool { return worker >= 0 && int(worker) < len(a.Workers) }
+
+// validateOwners names the first owner that is no worker.
+func (a *Assignment) validateOwners(f *faults, column string, owners OwnerColumn) {
+	for s, i := range owners {
+		if i != None && !a.has(i) {
+			f.add("%s[%d] is %d, there are %d workers", column, s, i, len(a.Workers))
+			return
 		}
 	}
+}
+
+// validateSince names the first slot whose owner got it with a later map.
+func (a *Assignment) validateSince(f *faults) {
 	for s, v := range a.Since {
 		if v > a.Version {
-			fault("since[%d] is version %d, after the map's own %d", s, v, a.Version)
-			break
+			f.add("since[%d] is version %d, after the map's own %d", s, v, a.Version)
+			return
 		}
 	}
-	if f := a.Former; f != nil {
-		if f.Slots < 1 || f.Slots > MaxSlots || (f.Slots%max(a.Slots, 1) != 0 && a.Slots%f.Slots != 0) || len(f.Owner) != f.Slots || f.Version > a.Version || f.Layout >= a.Layout {
-			fault("former is no division before this one: layout %d of %d slots with %d owners, given up by version %d", f.Layout, f.Slots, len(f.Owner), f.Version)
-		}
-		for s, i := range f.Owner {
-			if !inRange(i) {
-				fault("former.owner[%d] is %d, there are %d workers", s, i, len(a.Workers))
-				break
-			}
-		}
+}
+
+// validateFormer: the generation before is an earlier one, and of the two numbers of slots
+// one divides the other.
+func (a *Assignment) validateFormer(f *faults) {
+	former := a.Former
+	if former == nil {
+		return
 	}
+
+	inRange := former.Slots >= 1 && former.Slots <= MaxSlots && len(former.Owner) == former.Slots
+	divides := inRange && (former.Slots%max(a.Slots, 1) == 0 || a.Slots%former.Slots == 0)
+	earlier := former.Version <= a.Version && former.Layout < a.Layout
+	if !divides || !earlier {
+		f.add("former is no division before this one: layout %d of %d slots with %d owners, given up by version %d",
+			former.Layout, former.Slots, len(former.Owner), former.Version)
+	}
+	a.validateOwners(f, "former.owner", former.Owner)
+}
+
+// validateMarks checks what the map says of single slots and workers.
+func (a *Assignment) validateMarks(f *faults) {
 	for s, m := range a.Moves {
-		if s < 0 || s >= a.Slots || m.Next == None || !inRange(m.Next) || m.Version > a.Version {
-			fault("moves[%d] is not a move of this map: %+v", s, m)
+		inRange := s >= 0 && s < a.Slots
+		if !inRange || !a.has(m.Next) || m.Version > a.Version {
+			f.add("moves[%d] is not a move of this map: %+v", s, m)
 		}
 	}
 	for s := range a.Taking {
 		if s < 0 || s >= len(a.Owner) || a.Owner[s] == None {
-			fault("taking[%d] has no owner to wait", s)
+			f.add("taking[%d] has no owner to wait", s)
 		}
 	}
 	for i := range a.Restarting {
 		if i < 0 || i >= len(a.Workers) {
-			fault("restarting[%d] is no worker, there are %d", i, len(a.Workers))
+			f.add("restarting[%d] is no worker, there are %d", i, len(a.Workers))
 		}
 	}
-	return errors.Join(errs...)
 }
 
 // AssignmentKey is the key of the assignment map in the bucket
