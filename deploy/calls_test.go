@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -33,14 +32,6 @@ import (
 	"github.com/muster-dev/muster/nodes/sim/awsapi"
 	"github.com/muster-dev/muster/nodes/sim/kubeapi"
 )
-
-var servers component.Pool
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	servers.Stop()
-	os.Exit(code)
-}
 
 // calls is what was asked for, by who asked.
 type calls struct {
@@ -157,7 +148,7 @@ func newPlane(t *testing.T) *plane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table := "http://" + servers.Get(t, component.DynamoDBLocal()).Addr
+	table := "http://" + component.DynamoDBLocal().Start(t).Addr
 	p.db, err = dynamo.New(aws.Config{Region: cfg.Region, BaseEndpoint: &table, Credentials: cfg.Credentials, HTTPClient: &http.Client{Transport: p}},
 		dynamo.Config{KeepDays: 3650, Now: p.w.Clock().Now}.For(pol))
 	if err != nil {

@@ -90,7 +90,7 @@ func (m moto) stack(t *testing.T, name string, parameters map[string]string) map
 // tables. Of what moto has no CloudFormation support for (alarms, queue policies, invocation settings, the tables' time to live) the
 // other tests read what the template says.
 func TestTheStackComesUpAndItsTablesServe(t *testing.T) {
-	m := moto{"http://" + servers.Get(t, component.Moto()).Addr}
+	m := moto{"http://" + component.Moto().Start(t).Addr}
 	m.do(t, "s3", http.MethodPut, "/code-bucket", "<CreateBucketConfiguration><LocationConstraint>eu-central-1</LocationConstraint></CreateBucketConfiguration>")
 	m.do(t, "s3", http.MethodPut, "/code-bucket/muster.zip", "PK\x05\x06"+strings.Repeat("\x00", 18))
 	common := map[string]string{
