@@ -12,7 +12,7 @@ import (
 func TestBinary(t *testing.T) {
 	linktest.Binary{
 		Own: []string{
-			"partition", "partition/event", "partition/role", "partition/state", "partition/plan", "partition/partitionprom", "partition/report", "partition/reserve", "partition/internal/xxh64",
+			"partition", "partition/event", "partition/role", "partition/state", "partition/plan", "partition/partitionprom", "partition/report", "partition/reserve", "partition/internal/record", "partition/internal/xxh64",
 			"defender", "defender/service", "defender/connect", "defender/cassandra", "defender/sqlite",
 			"tchart", "defender/uchart", "defender/spc", "defender/pca", "defender/attribute",
 			"defender/strategy", "defender/webhook", "defender/analyze", "defender/trace",

@@ -138,7 +138,7 @@ func TestPartitionsTellWhatIsNotThere(t *testing.T) {
 		{"a node", []string{"drain", "--node", "x", "--group", "jobs"}, command.ExitFailed, []string{`"x"`, "NODE"}},
 		{"a worker to plan without", []string{"plan", "--without", "jobs-7", "--group", "jobs"}, command.ExitUsage, []string{"jobs-7", "jobs-0, jobs-1"}},
 		{"a slot", []string{"override", "99", "jobs-0", "--group", "jobs"}, command.ExitUsage, []string{"slot 99", "0 to 31"}},
-		{"a pin", []string{"override", "--remove", "3", "--group", "jobs"}, command.ExitFailed, []string{"slot 3", "not pinned"}},
+		{"an override", []string{"override", "--remove", "3", "--group", "jobs"}, command.ExitFailed, []string{"slot 3", "not overridden"}},
 		{"a server", []string{"status", "--nats", "nats://127.0.0.1:1"}, command.ExitFailed, []string{"127.0.0.1:1", "--nats"}},
 		{"events of a group", []string{"events", "--group", "nobody"}, command.ExitFailed, []string{"nobody-events"}},
 	} {
