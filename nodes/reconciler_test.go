@@ -540,7 +540,8 @@ func TestReconcilersAtTheSameTime(t *testing.T) {
 			s := newStage(sc)
 			s.plan = schedule{faults: map[int]fault{0: pauseBefore, -1: pauseBefore, -2: pauseBefore}, pause: 5 * time.Minute}
 			var wg sync.WaitGroup
-			for _, actor := range []string{"A", "B", "C"} {
+			together := newConvoy(3)
+			for at, actor := range []string{"A", "B", "C"} {
 				c := s.Client(actor, nil)
 				r, err := nodes.New(nodes.Config{Policy: s.policy, Signals: c, Cloud: c, Cluster: c, Store: c, Journal: c, Clock: s.Clock()})
 				if err != nil {
@@ -548,6 +549,7 @@ func TestReconcilersAtTheSameTime(t *testing.T) {
 				}
 				wg.Go(func() {
 					for range 80 {
+						together.next(at)
 						s.Advance(20 * time.Second)
 						_, _ = r.Tick(t.Context())
 					}
@@ -564,4 +566,32 @@ func TestReconcilersAtTheSameTime(t *testing.T) {
 			}
 		})
 	}
+}
+
+// convoy keeps goroutines that move one virtual clock about as far as each other. Without it
+// the clock of one that the machine doesn't run for a moment is moved on by hours.
+type convoy struct {
+	mu     sync.Mutex
+	moved  sync.Cond
+	rounds []int // that each has begun
+}
+
+// ahead is by how many rounds one may be in front of another.
+const ahead = 3
+
+func newConvoy(n int) *convoy {
+	c := &convoy{rounds: make([]int, n)}
+	c.moved.L = &c.mu
+	return c
+}
+
+// next begins the next round of one, once the others have got near. All have as many rounds.
+func (c *convoy) next(i int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.rounds[i] >= slices.Min(c.rounds)+ahead {
+		c.moved.Wait()
+	}
+	c.rounds[i]++
+	c.moved.Broadcast()
 }
