@@ -222,6 +222,8 @@ func (c *court) work() {
 	collects := c.as(role.Collector)
 	group, err := replay.Group(ctx, collects, 8, c.group.Shards)
 	c.ok(role.Collector, "reading the layout", err)
+	_, err = partition.Open(collects, defender.Group).Publisher(ctx)
+	c.ok(role.Collector, "preparing to publish by key", err)
 	c.collect(group, chambers)
 	publisher, err := collect.New(c.store, c.as(role.Publisher))
 	if err != nil {

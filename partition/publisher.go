@@ -35,7 +35,7 @@ type Publisher struct {
 }
 
 // Publisher reads how the group was provisioned, and returns a publisher for it. Resharding
-// changes nothing for it.
+// changes nothing for it. Of the users with permissions of their own, role.Collector may do so.
 func (g *Group) Publisher(ctx context.Context) (*Publisher, error) {
 	cfg, err := g.Config(ctx)
 	if err != nil {
@@ -67,9 +67,9 @@ func (p *Publisher) Publish(ctx context.Context, m Outgoing) (*jetstream.PubAck,
 }
 
 // PublishAsync publishes a message and doesn't wait for its stream. The future tells the
-// outcome, with the errors that Publish has. Messages of one publisher are stored in their order,
-// but one that fails doesn't hold later ones back: who needs a key's order waits for each
-// message of the key.
+// outcome, with the errors that Publish has. A key's messages are stored in the order in which
+// one goroutine publishes them, but one that fails doesn't hold later ones back, and isn't
+// tried again: publish the next only after it where a gap would matter.
 //
 // At most 1,024 messages are in flight. When as many are, it waits for a moment, then the error
 // wraps jetstream.ErrTooManyStalledMsgs: nothing was published.
@@ -78,7 +78,9 @@ func (p *Publisher) PublishAsync(m Outgoing) (jetstream.PubAckFuture, error) {
 	if err != nil {
 		return nil, err
 	}
-	future, err := p.js.PublishMsgAsync(msg, m.options()...)
+	// Tried again after a pause, it would come behind later messages of its key.
+	options := append(m.options(), jetstream.WithRetryAttempts(0))
+	future, err := p.js.PublishMsgAsync(msg, options...)
 	if err != nil {
 		return nil, p.failed(m, err)
 	}

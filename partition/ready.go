@@ -24,15 +24,17 @@ var ErrEnded = errors.New("the worker has ended")
 func (w *Worker) Ready(ctx context.Context) error {
 	for {
 		changed := w.ready.watch()
-		why := w.Status().notReady(time.Now())
-		if why == nil {
+		why := w.notReady()
+		switch {
+		case why == nil:
 			return nil
+		case why.ended:
+			return fmt.Errorf("waiting for worker of %s: %w", w.cfg.Name, ErrEnded)
 		}
 
 		select {
 		case <-changed:
 		case <-w.ended:
-			return fmt.Errorf("waiting for worker of %s: %w", w.cfg.Name, ErrEnded)
 		case <-ctx.Done():
 			return fmt.Errorf("waiting for worker of %s, which is %s: %w", w.cfg.Name, why, ctx.Err())
 		}
@@ -45,14 +47,16 @@ func (w *Worker) Ready(ctx context.Context) error {
 // if the servers refuse the worker's writes.
 func (w *Worker) ReadyHandler() http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
-		why := w.Status().notReady(time.Now())
-		answer, code := struct {
+		var answer struct {
 			Status state.State `json:"status"`
 			Reason string      `json:"reason,omitempty"`
 			Since  string      `json:"since,omitempty"`
-		}{Status: w.Status().State}, http.StatusOK
-		if why != nil {
-			code, answer.Status, answer.Reason = http.StatusServiceUnavailable, why.state, why.refused
+		}
+		code := http.StatusOK
+		answer.Status = w.Status().State
+		if why := w.notReady(); why != nil {
+			code = http.StatusServiceUnavailable
+			answer.Status, answer.Reason = why.state, why.refused
 			if !why.since.IsZero() {
 				answer.Since = why.since.UTC().Format(time.RFC3339)
 			}
@@ -64,11 +68,12 @@ func (w *Worker) ReadyHandler() http.Handler {
 	})
 }
 
-// unreadiness is why a worker doesn't take part.
+// unreadiness is why a worker doesn't take part in its group.
 type unreadiness struct {
 	state   state.State
-	refused string    // why the servers refuse its writes; "": they don't
-	since   time.Time // they do
+	ended   bool      // Run has returned
+	refused string    // why the servers refuse the worker's writes; "" if they don't
+	since   time.Time // since when they refuse them; zero if they don't
 }
 
 func (u *unreadiness) String() string {
@@ -78,12 +83,22 @@ func (u *unreadiness) String() string {
 	return fmt.Sprintf("%s, since its writes are refused: %s", u.state, u.refused)
 }
 
-// notReady returns why the worker doesn't take part in its group, nil if it does.
+// notReady returns why the worker doesn't take part in its group, nil if it does. A worker
+// whose connection was closed ends in whatever state it was in.
+func (w *Worker) notReady() *unreadiness {
+	select {
+	case <-w.ended:
+		return &unreadiness{state: state.Shutdown, ended: true}
+	default:
+		return w.Status().notReady(time.Now())
+	}
+}
+
 func (s Status) notReady(now time.Time) *unreadiness {
 	leaseOver := now.After(s.TrustedUntil)
 	switch {
 	case !s.RefusedSince.IsZero() && s.State != state.Shutdown && leaseOver:
-		return &unreadiness{s.State, s.Refused, s.RefusedSince}
+		return &unreadiness{state: s.State, refused: s.Refused, since: s.RefusedSince}
 	case s.State == state.Init, s.State == state.Degraded, s.State == state.Shutdown:
 		return &unreadiness{state: s.State}
 	case s.State == state.ClaimingID && !s.Standby:

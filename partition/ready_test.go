@@ -84,8 +84,9 @@ func TestReady(t *testing.T) {
 			t.Errorf("it is %v, want %s", err, want)
 		}
 	})
-	t.Run("a worker that has ended never is", func(t *testing.T) {
+	t.Run("a worker that has ended never is, whatever it was before", func(t *testing.T) {
 		w := newIdleWorker(t)
+		w.become(stable)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := w.Run(ctx); err == nil {
@@ -93,6 +94,11 @@ func TestReady(t *testing.T) {
 		}
 		if err := w.Ready(t.Context()); !errors.Is(err, ErrEnded) {
 			t.Errorf("it returns %v", err)
+		}
+		got := httptest.NewRecorder()
+		w.ReadyHandler().ServeHTTP(got, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+		if got.Code != http.StatusServiceUnavailable {
+			t.Errorf("the readiness probe gets %d", got.Code)
 		}
 	})
 }

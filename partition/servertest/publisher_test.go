@@ -77,7 +77,7 @@ func TestPublisher(t *testing.T) {
 			t.Parallel()
 			cfg := jobsIn(shards)
 			cfg.Rebalance.Expected = func() int { return 1 }
-			nc, js := provisioned(t, 0, cfg)
+			nc, _ := provisioned(t, 0, cfg)
 			var got received
 			startWorker(t, nc, cfg, &got)
 			p, err := partition.Open(nc, cfg.Name).Publisher(t.Context())
@@ -88,16 +88,6 @@ func TestPublisher(t *testing.T) {
 			publishOne(t, p, cfg, &got)
 			publishMany(t, p, &got)
 			publishWrongKeys(t, p)
-
-			for _, name := range cfg.Streams() {
-				if err := js.DeleteStream(t.Context(), name); err != nil {
-					t.Fatal(err)
-				}
-			}
-			_, err = p.Publish(t.Context(), partition.Outgoing{Key: "a:b"})
-			if !errors.Is(err, jetstream.ErrNoStreamResponse) || !strings.Contains(err.Error(), "Group.Provision") {
-				t.Errorf("without a stream the error is %v", err)
-			}
 		})
 	}
 }
@@ -205,6 +195,39 @@ func TestPublisherOfAFullStream(t *testing.T) {
 		_, err := p.Publish(t.Context(), big)
 		return err == nil
 	})
+}
+
+// TestPublisherWithoutAStream: the error says how the stream is created again.
+func TestPublisherWithoutAStream(t *testing.T) {
+	t.Parallel()
+	cfg := jobsIn(1)
+	nc, js := provisioned(t, 0, cfg)
+	p, err := partition.Open(nc, cfg.Name).Publisher(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := js.DeleteStream(t.Context(), cfg.Stream); err != nil {
+		t.Fatal(err)
+	}
+
+	m := partition.Outgoing{Key: "a:b"}
+	if _, err := p.Publish(t.Context(), m); !errors.Is(err, jetstream.ErrNoStreamResponse) || !strings.Contains(err.Error(), "Group.Provision") {
+		t.Errorf("the error is %v", err)
+	}
+	future, err := p.PublishAsync(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case ack := <-future.Ok():
+		t.Errorf("acknowledged as %+v", ack)
+	case err := <-future.Err():
+		if !errors.Is(err, jetstream.ErrNoStreamResponse) {
+			t.Errorf("the future's error is %v", err)
+		}
+	case <-time.After(await.Patience):
+		t.Error("the future says nothing")
+	}
 }
 
 // TestPublisherWithoutAGroup: the error says that there is no such group.
