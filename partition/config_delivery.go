@@ -1,9 +1,25 @@
 package partition
 
-import "time"
+import (
+	"runtime"
+	"time"
+)
 
-// Delivery sets how long a handler may take, and when a message is tried again.
+// handlersPerProcessor times GOMAXPROCS is the default of Delivery.MaxHandlers. Handlers
+// mostly wait for a store, so there are more of them than processors.
+const handlersPerProcessor = 32
+
+// mostHandlers is the most that Delivery.MaxHandlers can be.
+const mostHandlers = 1_000_000
+
+// Delivery sets how many handlers run, how long one may take, and when a message is tried
+// again.
 type Delivery struct {
+	// MaxHandlers bounds how many handlers of one worker run at once, over all its slots; up to
+	// a million, default 32 times GOMAXPROCS. Slots take turns, so one that has many messages
+	// keeps no other waiting. A handler that does not return after its context is cancelled
+	// still counts. Workers of a group may differ in it.
+	MaxHandlers int
 	// HandlerTimeout bounds one call of the handler; default 0, which is no bound.
 	HandlerTimeout time.Duration
 	// RetryDelay is the first pause before a failed message is tried again at the head of its
@@ -15,12 +31,14 @@ type Delivery struct {
 }
 
 func (d Delivery) resolve() Delivery {
+	defaulted(&d.MaxHandlers, handlersPerProcessor*runtime.GOMAXPROCS(0))
 	defaulted(&d.RetryDelay, 100*time.Millisecond)
 	defaulted(&d.AckWait, 30*time.Second)
 	return d
 }
 
 func (d Delivery) validate(f *faults) {
+	f.within("Delivery.MaxHandlers", d.MaxHandlers, 1, mostHandlers)
 	if d.HandlerTimeout < 0 {
 		f.add("Delivery.HandlerTimeout is %v: give 0 for none, or a positive duration", d.HandlerTimeout)
 	}

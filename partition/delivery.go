@@ -37,9 +37,10 @@ type delivery struct {
 
 func newDelivery(cfg Config, abandons bool, remembers *memory, counts *retryCounts) *delivery {
 	return &delivery{
-		deliveryCore: deliveryCore{cfg: cfg, abandons: abandons, memory: remembers, retries: counts, suspended: true},
-		slots:        make(map[place]*slotRun),
-		runs:         make(map[uint64]*slotRun),
+		deliveryCore: deliveryCore{cfg: cfg, abandons: abandons, memory: remembers, retries: counts,
+			handlers: handlerLimit{most: cfg.Delivery.MaxHandlers}, suspended: true},
+		slots: make(map[place]*slotRun),
+		runs:  make(map[uint64]*slotRun),
 	}
 }
 
@@ -84,9 +85,18 @@ func (d *delivery) step(now time.Time, in deliveryInput) []deliveryEffect {
 			r.drop()
 		}
 	}
+	d.grant()
 	out := d.out
 	d.out = nil
 	return out
+}
+
+// grant lets runs proceed that have waited for a permit, as long as one is free. A run that
+// has no use for it any more gives it back, so each run has at most one turn.
+func (d *delivery) grant() {
+	for r := d.handlers.next(); r != nil; r = d.handlers.next() {
+		d.of(r.number, func(*slotRun) {})
+	}
 }
 
 // of gives something to a run, unless it has ended, and lets it proceed.

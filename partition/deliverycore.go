@@ -14,6 +14,7 @@ type deliveryCore struct {
 	abandons bool    // the handler is an Abandoner
 	memory   *memory // of what was settled
 	retries  *retryCounts
+	handlers handlerLimit
 
 	// The lease lets messages begin until a moment, unless suspended. The machine
 	// suspends with its next step only; a process that was stopped and continues

@@ -20,6 +20,8 @@ type runCore struct {
 
 	ended       func(error) // what follows the end of the handler that runs; nil: none runs
 	interrupted bool
+
+	permit permit // to begin a message
 }
 
 // ask asks a question; nothing else is begun before its answer.
@@ -34,8 +36,13 @@ func (r *runCore) handle(e handleEffect, then func(error)) {
 	e.place, e.run = r.place, r.number
 	e.message.Slot, e.message.Fence = r.slot, r.fence
 	r.ended, r.interrupted = then, false
+	r.handlers.begun(r)
 	r.do(e)
 }
+
+// admitted reports whether a message may be begun without exceeding MaxHandlers. If not,
+// the run proceeds when it is its turn.
+func (r *runCore) admitted() bool { return r.handlers.admit(r) }
 
 func (r *runCore) interrupt() {
 	if r.ended != nil && !r.interrupted {

@@ -99,7 +99,7 @@ func TestSimulationCatchesBrokenVariants(t *testing.T) {
 					continue
 				}
 				if !slices.Contains(tt.by, v.name) {
-					t.Fatalf("seed %d: caught by %s (%s), want one of %v\n%s", seed, v.name, v.text, tt.by, story(seed, false, tt.broken, simTold))
+					t.Fatalf("seed %d: caught by %s (%s), want one of %v\n%s", seed, v.name, v.text, tt.by, story(seed, simVariant{}, tt.broken, simTold))
 				}
 				t.Logf("seed %d: %s: %s", seed, v.name, v.text)
 				return

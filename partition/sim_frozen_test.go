@@ -19,7 +19,7 @@ import (
 // traces of each hundred seeds. A change that is to preserve behaviour leaves them as they
 // are. One that is not writes them again, and its commit says what changed and why:
 //
-//	go test ./partition -run 'TestSimulation(WithRetryQueue)?$' -sim.seeds 10000 -sim.freeze
+//	go test ./partition -run 'TestSimulation(With.*)?$' -sim.seeds 10000 -sim.freeze
 
 var simFreeze = flag.Bool("sim.freeze", false, "write the hashes of the simulator's traces to testdata/traces")
 
@@ -192,7 +192,7 @@ func (f *frozenTraces) compare(t *testing.T) {
 		}
 	}
 	if wrong > 0 {
-		t.Error("if that is meant, write the hashes again: go test ./partition -run 'TestSimulation(WithRetryQueue)?$' -sim.seeds 10000 -sim.freeze")
+		t.Error("if that is meant, write the hashes again: go test ./partition -run 'TestSimulation(With.*)?$' -sim.seeds 10000 -sim.freeze")
 	}
 	if *simFreeze {
 		f.write(t)

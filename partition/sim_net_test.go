@@ -64,12 +64,12 @@ type sim struct {
 	quiet     bool // faults have stopped
 	previous  bool // workers that start are of the previous version
 	overrides map[int]Override
-	stolen    bool         // a valid lease was deleted, so a leader takes its worker for gone
-	weights   []uint64     // of the slots of the finest division; nil: all weigh the same
-	desired   int          // workers that there should be; 0: nobody says
-	fine      int          // the most slots that the run may have
-	wanted    int          // slots that were asked for last; 0: nobody asked
-	retry     bool         // failing messages are queued in half of the runs
+	stolen    bool     // a valid lease was deleted, so a leader takes its worker for gone
+	weights   []uint64 // of the slots of the finest division; nil: all weigh the same
+	desired   int      // workers that there should be; 0: nobody says
+	fine      int      // the most slots that the run may have
+	wanted    int      // slots that were asked for last; 0: nobody asked
+	variant   simVariant
 	cluster   bool         // the servers that workers are connected to are one cluster's
 	failing   []simFailing // keys whose handlers fail for a while
 	slower    int          // messages are published at 1/slower of the rate; 0: 1

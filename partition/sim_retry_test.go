@@ -202,13 +202,13 @@ func TestSimulationCatchesBrokenRetryQueue(t *testing.T) {
 			tt.broken.lonely = true
 			for seed := tt.from; seed < tt.from+3000; seed++ {
 				s := newSim(seed, false)
-				s.retry, s.broken = true, tt.broken
+				s.variant, s.broken = simVariant{retry: true}, tt.broken
 				v := s.simulate()
 				if v == nil {
 					continue
 				}
 				if !slices.Contains(tt.by, v.name) {
-					t.Fatalf("seed %d: caught by %s (%s), want one of %v\n%s", seed, v.name, v.text, tt.by, story(seed, true, tt.broken, simTold))
+					t.Fatalf("seed %d: caught by %s (%s), want one of %v\n%s", seed, v.name, v.text, tt.by, story(seed, simVariant{retry: true}, tt.broken, simTold))
 				}
 				t.Logf("seed %d: %s: %s", seed, v.name, v.text)
 				return

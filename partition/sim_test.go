@@ -32,7 +32,7 @@ const (
 func (s *sim) drawConfig() Config {
 	cfg := Config{Name: "sim", Stream: "sim", Subject: "sim.*", Slots: 4 + s.rng.IntN(9), Identity: Identity{PoolSize: 12},
 		Lease:     Lease{Heartbeat: time.Second, TTL: 3 * time.Second, IDTTL: 6 * time.Second, ProbeInterval: 200 * time.Millisecond},
-		Rebalance: Rebalance{ColdWindow: 2 * time.Second, PlannedWindow: time.Second, PrepareTimeout: time.Second, RestartGrace: 2 * time.Second, HandoffTimeout: 2 * time.Second, LeaveTimeout: 4 * time.Second}, Delivery: Delivery{AckWait: 10 * time.Second}}
+		Rebalance: Rebalance{ColdWindow: 2 * time.Second, PlannedWindow: time.Second, PrepareTimeout: time.Second, RestartGrace: 2 * time.Second, HandoffTimeout: 2 * time.Second, LeaveTimeout: 4 * time.Second}, Delivery: Delivery{MaxHandlers: mostHandlers, AckWait: 10 * time.Second}}
 	if s.chance(0.5) {
 		// Nothing may rest on the server's delivering again in the end.
 		cfg.Delivery.AckWait = 4 * simCalm
@@ -269,8 +269,11 @@ func (s *sim) simulate() *simViolation {
 	}
 	stormy := s.between(8*time.Second, 30*time.Second)
 	s.relayout(stormy)
-	if s.retry {
+	if s.variant.retry {
 		s.queueFailing(stormy)
+	}
+	if s.variant.few {
+		s.limitHandlers(stormy)
 	}
 	if !s.broken.unweighed {
 		s.swingWeights(stormy)
@@ -311,9 +314,9 @@ func (s *sim) simulate() *simViolation {
 }
 
 // story runs a seed again and returns its last steps.
-func story(seed uint64, retry bool, broken simBreakage, most int) string {
+func story(seed uint64, variant simVariant, broken simBreakage, most int) string {
 	s := newSim(seed, true)
-	s.retry, s.broken = retry, broken
+	s.variant, s.broken = variant, broken
 	s.simulate()
 	return s.lastSteps(most)
 }
@@ -322,16 +325,25 @@ func (s *sim) lastSteps(most int) string {
 	return strings.Join(s.trace[max(0, len(s.trace)-most):], "\n")
 }
 
-func TestSimulation(t *testing.T) { simulateSeeds(t, false, "plain") }
+// simVariant is what the runs of one test have in common. The same seed is another run in
+// each variant.
+type simVariant struct {
+	retry bool // failing messages are queued in half of the runs
+	few   bool // a worker runs few handlers at once
+}
+
+func TestSimulation(t *testing.T) { simulateSeeds(t, simVariant{}, "plain") }
 
 // TestSimulationWithRetryQueue has failing messages queued in half of the runs. They
 // are other runs than TestSimulation's, by the same seeds.
-func TestSimulationWithRetryQueue(t *testing.T) { simulateSeeds(t, true, "retry") }
+func TestSimulationWithRetryQueue(t *testing.T) {
+	simulateSeeds(t, simVariant{retry: true}, "retry")
+}
 
-func simulateSeeds(t *testing.T, retry bool, traces string) {
+func simulateSeeds(t *testing.T, variant simVariant, traces string) {
 	if *simSeed != 0 {
 		s := newSim(*simSeed, true)
-		s.retry = retry
+		s.variant = variant
 		v := s.simulate()
 		t.Log("\n" + strings.Join(s.trace, "\n"))
 		if v != nil {
@@ -358,10 +370,10 @@ func simulateSeeds(t *testing.T, retry bool, traces string) {
 					return
 				}
 				s := newSim(seed, false)
-				s.retry = retry
+				s.variant = variant
 				if v := s.simulate(); v != nil {
 					bad.Add(1)
-					t.Errorf("seed %d: %s: %s\nits last steps:\n%s", seed, v.name, v.text, story(seed, retry, simBreakage{}, simTold))
+					t.Errorf("seed %d: %s: %s\nits last steps:\n%s", seed, v.name, v.text, story(seed, variant, simBreakage{}, simTold))
 				}
 				mu.Lock()
 				frozen.got[seed] = s.hash

@@ -200,6 +200,9 @@ func (k *slotRetry) work() bool {
 		k.removeRetried(key)
 		return true
 	}
+	if !k.admitted() {
+		return false
+	}
 	k.head(key, func(first *queuedMessage) {
 		if first == nil {
 			k.freed(key)

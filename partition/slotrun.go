@@ -82,14 +82,24 @@ func (r *slotRun) proceed() {
 			r.recall()
 			more = true
 		default:
-			r.begin()
-			more = true
+			more = r.begin()
 		}
 		if !more {
 			break
 		}
 	}
+	r.giveBack()
 	r.arm()
+}
+
+// giveBack returns a permit for which there was no message after all. While a question is
+// open the run keeps it: it would have to wait for its turn again after each answer. A run
+// that hands off, or was dropped, begins nothing, so it does not wait for a turn either.
+func (r *slotRun) giveBack() {
+	granted := r.permit == permitGranted && r.question == 0
+	if granted || r.stage != runPulling {
+		r.handlers.withdraw(r.runCore)
+	}
 }
 
 // idle does one thing between two messages; false if there is none.
@@ -127,11 +137,17 @@ func (r *slotRun) arm() {
 	if r.stage != runPulling || r.question != 0 || r.ended != nil {
 		return
 	}
-	at := r.rest
-	if r.hand == nil {
+	// What waits for a permit is due already, so its time would wake the run at once, again
+	// and again. Its turn wakes it.
+	waits := r.permit == permitAsked
+	var at time.Time
+	switch {
+	case r.hand == nil:
 		at = earlier(r.pull.at, r.pull.quietAt)
+	case !waits:
+		at = r.rest
 	}
-	if r.retry != nil {
+	if r.retry != nil && !waits {
 		at = earlier(at, r.retry.wake())
 	}
 	if !at.IsZero() && (r.armed.IsZero() || at.Before(r.armed)) {
@@ -161,15 +177,19 @@ func (r *slotRun) sendBack() {
 	r.pull.sendBack()
 }
 
-// begin begins the message in hand, unless it has to wait, or goes to the retry queue.
-func (r *slotRun) begin() {
+// begin begins the message in hand, unless it has to wait, or goes to the retry queue. It
+// returns false if it waits for a permit.
+func (r *slotRun) begin() bool {
 	if !r.valid() {
 		r.restFor(pullRetry)
 		r.forLease = true
-		return
+		return true
+	}
+	if !r.admitted() {
+		return false
 	}
 	if r.retry != nil && !r.retry.mayBegin() {
-		return
+		return true
 	}
 	r.attempt++
 	m := r.hand.message
@@ -182,18 +202,24 @@ func (r *slotRun) begin() {
 		}
 		r.abandonOr(m, r.attempt, err, func(err error) { r.concluded(err, fenced) })
 	})
+	return true
 }
 
 // handled takes in that the handler has returned.
 func (r *slotRun) handled(err error) {
 	then := r.ended
+	if then == nil {
+		return
+	}
 	r.ended = nil
 	if r.stage == runDropped {
+		r.handlers.returned()
 		r.end()
 		return
 	}
-	if then != nil {
-		then(err)
+	then(err)
+	if r.ended == nil { // else the handler has been called to abandon the message
+		r.handlers.returned()
 	}
 }
 
@@ -274,5 +300,6 @@ func (r *slotRun) giveUp() {
 // end: nothing of this run is left.
 func (r *slotRun) end() {
 	r.stage = runDropped
+	r.handlers.withdraw(r.runCore)
 	r.up.runEnded(r)
 }
