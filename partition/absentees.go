@@ -46,21 +46,20 @@ func (a *absentees) restarters() []string {
 	if want == 0 || a.cur == nil {
 		return nil
 	}
-	counts := a.cur.Counts()
+
+	x := a.roster.index()
 	var ids []string
-	there := a.awaitedRestarts()
-	for id, p := range a.roster.peers {
+	there := a.awaitedRestarts() + a.roster.peers.len()
+	for _, p := range a.roster.peers.with(markGoing) {
+		i := x.index(p.Process)
 		switch {
-		case p.lease.Leaving && !a.flagged(p.Process) && (a.cur.Index(p.Process) == record.None || counts[id] == 0):
-			// Has nothing, or has given it all away: it is as good as gone.
-		case p.lease.Leaving && !a.flagged(p.Process):
-			ids = append(ids, id)
-			there++
+		case !p.lease.Leaving || a.roster.flagged(p.Process):
+		case i == record.None || x.gets[i] == 0:
+			there-- // has nothing, or has given it all away: it is as good as gone
 		default:
-			there++
+			ids = append(ids, p.ID)
 		}
 	}
-	slices.SortFunc(ids, compareIDs)
 	return ids[:max(0, len(ids)-max(0, there-want))]
 }
 
@@ -68,7 +67,7 @@ func (a *absentees) restarters() []string {
 func (a *absentees) awaitedRestarts() int {
 	n := 0
 	for i := range a.cur.Restarting {
-		if a.roster.peers[a.cur.Workers[i].ID] == nil {
+		if a.roster.peers.get(a.cur.Workers[i].ID) == nil {
 			n++
 		}
 	}
@@ -80,8 +79,8 @@ func (a *absentees) awaitedRestarts() int {
 func (a *absentees) reserve(now bool) bool {
 	var who []int32
 	for _, id := range a.restarters() {
-		p := a.roster.peers[id]
-		i := a.cur.Index(p.Process)
+		p := a.roster.peers.get(id)
+		i := a.roster.index().index(p.Process)
 		if a.atRest(i) && (now || !a.now.Before(p.leavingAt.Add(a.cfg.Rebalance.LeaveWindow))) {
 			who = append(who, i)
 		}
@@ -120,7 +119,7 @@ func (a *absentees) atRest(i int32) bool {
 func (a *absentees) miss(w record.Process, lease record.Heartbeat, many bool) {
 	away := absence{since: a.now, lease: lease}
 	switch {
-	case a.flagged(w):
+	case a.roster.flagged(w):
 		away.until = a.now.Add(a.cfg.Rebalance.RestartGrace)
 	case a.lease.uncertain(a.now) || many:
 		away.until = a.now.Add(a.cfg.Rebalance.RestartGrace)
@@ -138,7 +137,7 @@ func (a *absentees) missingAtSync() {
 	var gone []record.Process
 	renewed := 0 // are back under their names, so whatever befell the others may have befallen them
 	for _, w := range a.cur.Workers {
-		switch p := a.roster.peers[w.ID]; {
+		switch p := a.roster.peers.get(w.ID); {
 		case p == nil:
 			gone = append(gone, w)
 		case p.Process != w:
@@ -174,7 +173,7 @@ func (a *absentees) awaited(i int32) bool {
 		want = len(a.cur.Workers)
 	}
 	if a.cur.Restarting[int(i)] {
-		return len(a.roster.peers)+a.awaitedRestarts() <= want
+		return a.roster.peers.len()+a.awaitedRestarts() <= want
 	}
 	return a.roster.peers.staying() < want
 }
@@ -189,8 +188,8 @@ func (a *absentees) adopt() bool {
 	}
 	var next *record.Assignment
 	var events []event.Event
-	for _, p := range a.roster.peers.sorted() {
-		i := a.cur.Predecessor(p.Process)
+	for _, p := range a.roster.unplaced() {
+		i := a.roster.index().predecessor(p.Process)
 		if i == record.None {
 			continue
 		}
@@ -237,6 +236,10 @@ func (a *absentees) prune() {
 	if a.cur == nil || !a.cur.Settled() || a.cur.Epoch != a.leaderLease.epoch {
 		return
 	}
+	if a.roster.allThere() && a.roster.peers.count(markGoing) == 0 {
+		return // at rest: a worker that is there and doesn't drain stays
+	}
+
 	stays := a.staysInMap()
 	at := make([]int32, len(a.cur.Workers))
 	var workers []record.Process
@@ -285,10 +288,10 @@ func (a *absentees) staysInMap() []bool {
 
 // forget drops what is known of workers that the map does not name any more.
 func (a *absentees) forget() {
-	maps.DeleteFunc(a.absent, func(w record.Process, _ absence) bool { return a.cur.Index(w) == record.None })
+	maps.DeleteFunc(a.absent, func(w record.Process, _ absence) bool { return a.roster.index().index(w) == record.None })
 }
 
 // quits reports whether a worker leaves for good, or drains.
 func (a *absentees) quits(p *peerView) bool {
-	return p.lease.Draining || p.lease.Leaving && (a.cur == nil || !a.flagged(p.Process) && !slices.Contains(a.restarters(), p.ID))
+	return p.lease.Draining || p.lease.Leaving && (a.cur == nil || !a.roster.flagged(p.Process) && !slices.Contains(a.restarters(), p.ID))
 }

@@ -57,9 +57,10 @@ type core struct {
 	// others look gone for a while.
 	quietUntil time.Time
 
-	cur    *record.Assignment // the newest map seen; nil before the first
-	curRev uint64
-	bad    badMap // what was seen in its place
+	cur      *record.Assignment // the newest map seen; nil before the first
+	curRev   uint64
+	ownPlace ownPlace
+	bad      badMap // what was seen in its place
 	// lossVersion is the version of the first map after a lost one, until this worker, as
 	// leader, has seen that every live worker has that map; 0: none.
 	lossVersion uint64
@@ -163,10 +164,12 @@ func (c *core) ownValue(value []byte) bool {
 	return v.Instance == c.instance && (v.Claim == 0 || v.Claim == c.self.Claim)
 }
 
-// flagged reports whether the map says that a worker restarts.
-func (c *core) flagged(w record.Process) bool {
-	i := c.cur.Index(w)
-	return i != record.None && c.cur.Restarting[int(i)]
+// place is where this worker is in the newest map, record.None if it is not, or there is none.
+func (c *core) place() int32 {
+	if c.cur == nil {
+		return record.None
+	}
+	return c.ownPlace.find(c.cur, c.self)
 }
 
 // renewal reads the outcome of one.

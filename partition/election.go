@@ -41,6 +41,8 @@ type election struct {
 	suspect suspicion
 	// probeDue is when to probe next: the leader, or as the leader the others.
 	probeDue time.Time
+
+	ranked ranking // this worker's place, as it was last counted
 }
 
 // electionUser is told who leads.
@@ -258,20 +260,35 @@ func (e *election) candidate() bool {
 // rank returns this worker's place among the workers of the map without the leader, none
 // if it is not in the map, and how many they are.
 func (e *election) rank() (rank, of int32) {
-	rank = record.None
 	if e.cur == nil {
-		return rank, 0
+		return record.None, 0
 	}
-	for _, w := range e.cur.Workers {
+	if r := &e.ranked; r.of != e.cur || r.leader != e.leader || r.self != e.self {
+		*r = newRanking(e.cur, e.leader, e.self)
+	}
+	return e.ranked.rank, e.ranked.among
+}
+
+// ranking is a worker's place among those of a map without the leader. Every follower asks
+// after each step, so it is counted once for each map and leader.
+type ranking struct {
+	of           *record.Assignment
+	leader, self record.Process
+	rank, among  int32
+}
+
+func newRanking(a *record.Assignment, leader, self record.Process) ranking {
+	r := ranking{of: a, leader: leader, self: self, rank: record.None}
+	for _, w := range a.Workers {
 		switch w {
-		case e.leader:
+		case leader:
 			continue
-		case e.self:
-			rank = of
+		case self:
+			r.rank = r.among
 		}
-		of++
+		r.among++
 	}
-	return rank, of
+	return r
 }
 
 // resign ends this worker's leadership, so that another can begin at once.

@@ -21,7 +21,7 @@ func leadingMachine(t *testing.T) *machine {
 	m.lead.begin(suspicion{})
 	m.lead.maps.ready, m.lead.roster.synced = true, true
 	for _, w := range settled.Workers {
-		m.lead.roster.peers[w.ID] = &peerView{Process: w, lease: record.Heartbeat{Version: 4, Weight: 1}, seenAt: m.now}
+		m.lead.roster.enter(&peerView{Process: w, lease: record.Heartbeat{Version: 4, Weight: 1}, seenAt: m.now})
 	}
 	if !m.mayAct() {
 		t.Fatal("it does not lead")

@@ -148,7 +148,7 @@ func (l *leadership) due() {
 // probe asks every other worker whether its connection is there.
 func (l *leadership) probe() {
 	var to []record.Process
-	for _, p := range l.roster.peers.sorted() {
+	for _, p := range l.roster.peers.all() {
 		if p.Process != l.self && !l.now.Before(l.quietUntil) {
 			to = append(to, p.Process)
 		}
@@ -173,12 +173,7 @@ func (l *leadership) wake(sooner func(time.Time)) {
 	if !l.maps.writer.busy() && !l.rebalance.planning {
 		sooner(l.maps.writer.due)
 	}
-	for _, p := range l.roster.peers {
-		l.roster.peerWake(p, sooner)
-	}
-	for _, b := range l.roster.malformed {
-		sooner(b.due)
-	}
+	l.roster.wake(sooner)
 	for _, a := range l.absentees.absent {
 		if a.until.After(l.now) {
 			sooner(a.until)

@@ -107,7 +107,7 @@ func TestALeaseOfAnEarlierClaimIsIgnored(t *testing.T) {
 	t.Parallel()
 	m := leadingMachine(t)
 	m.step(m.now, leaseInput{id: "sim-1", value: record.Heartbeat{Schema: record.Schema, ID: "sim-1", Claim: 5, Weight: 1}, rev: 20, at: m.now, watch: m.lead.roster.watches})
-	if p := m.lead.roster.peers["sim-1"]; p == nil || p.Claim != 8 {
+	if p := m.lead.roster.peers.get("sim-1"); p == nil || p.Claim != 8 {
 		t.Errorf("the worker of the map is replaced: %+v", p)
 	}
 }
@@ -150,7 +150,7 @@ func TestSlotsOfALostMapWaitForItsWorkers(t *testing.T) {
 	m.lossVersion = 50
 	for version, waits := range map[uint64]bool{4: true, 49: true, 50: false} {
 		m.lossVersion = 50
-		m.lead.roster.peers["sim-1"].lease.Version = version
+		m.lead.roster.peers.get("sim-1").lease.Version = version
 		if got := m.lead.roster.lostMapUnseen(); got != waits {
 			t.Errorf("with a worker that has map %d after the loss before 50, it waits: %t", version, got)
 		}

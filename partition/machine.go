@@ -348,7 +348,7 @@ func (m *machine) deriveState() state.State {
 func (m *machine) joinedState() state.State {
 	leading, hasMap := m.leading(), m.cur != nil
 	// With more workers than slots some have nothing to hold.
-	settled := hasMap && m.cur.Index(m.self) != record.None && m.cur.Settled()
+	settled := hasMap && m.place() != record.None && m.cur.Settled()
 	switch {
 	case m.election.silent():
 		return state.Election

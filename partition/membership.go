@@ -294,10 +294,7 @@ func (s *membership) leaveDue() {
 
 // mapLetsGo reports whether the newest map wants nothing of this worker.
 func (s *membership) mapLetsGo() bool {
-	if s.cur == nil {
-		return true
-	}
-	i := s.cur.Index(s.self)
+	i := s.place()
 	if i == record.None {
 		return true
 	}

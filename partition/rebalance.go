@@ -166,7 +166,7 @@ func (b *rebalance) complete() bool {
 	if expected == 0 && b.window.cold {
 		expected = b.workersInMap()
 	}
-	return expected > 0 && b.roster.peers.staying() == expected && b.roster.peers.suspects() == 0
+	return expected > 0 && b.roster.peers.staying() == expected && b.roster.peers.count(markSuspect) == 0
 }
 
 // planForJoining plans for everybody who is there.
@@ -209,7 +209,7 @@ func (b *rebalance) replan(reason string, include func(*peerView) bool) {
 // enlist adds the workers that a planning is for, and reports whether any of them
 // is new.
 func (b *rebalance) enlist(job *planJob, include func(*peerView) bool) (joining bool) {
-	for _, p := range b.roster.peers.sorted() {
+	for _, p := range b.roster.peers.all() {
 		inMap := !b.roster.joiner(p)
 		gives := b.absentees.quits(p) || p.outdated()
 		if (gives && !inMap) || (!gives && !include(p)) {
@@ -296,7 +296,7 @@ func (b *rebalance) blank(job *planJob) *record.Assignment {
 		next.Version = b.leaderLease.epoch
 	}
 	for i, w := range job.workers {
-		if b.cur != nil && b.flagged(w) {
+		if b.cur != nil && b.roster.flagged(w) {
 			next.Restarting[i] = true
 		}
 	}
@@ -361,7 +361,7 @@ func (b *rebalance) applySlot(next *record.Assignment, s int, to int32, at map[r
 }
 
 func (b *rebalance) tellAlone() {
-	for _, p := range b.roster.peers.sorted() {
+	for _, p := range b.roster.peers.all() {
 		if p.lease.Leaving {
 			b.send(p.Process, record.Alone, nil)
 		}
@@ -375,7 +375,7 @@ func (b *rebalance) keepOutdated(job *planJob) {
 	for i, w := range job.workers {
 		if b.roster.isOutdated(w) {
 			job.notes = append(job.notes, outdatedNote(w.ID))
-			keeps[i] = !b.absentees.quits(b.roster.peers[w.ID])
+			keeps[i] = !b.absentees.quits(b.roster.peers.get(w.ID))
 		}
 	}
 	keepSlots(&job.problem, keeps, func(slot int, owner int32) { job.frozen[slot] = job.workers[owner] })
@@ -398,15 +398,13 @@ func (b *rebalance) overrideUnkept() bool {
 	if len(b.overrides.overrides) == 0 {
 		return false
 	}
-	takes := make(map[string]int32, len(b.cur.Workers))
-	for i, w := range b.cur.Workers {
-		if p := b.roster.peers.live(w); p != nil && p.takesSlots() {
-			takes[w.ID] = int32(i)
+	for s, override := range bySlot(b.overrides.overrides, b.cur.Slots) {
+		p := b.roster.peers.get(override.Worker)
+		if p == nil || !p.takesSlots() {
+			continue
 		}
-	}
-	for s, p := range bySlot(b.overrides.overrides, b.cur.Slots) {
-		to := b.cur.Destination(s)
-		if i, ok := takes[p.Worker]; ok && to != i && !b.roster.isOutdated(b.cur.Worker(to)) {
+		i, to := b.roster.index().index(p.Process), b.cur.Destination(s)
+		if i != record.None && to != i && !b.roster.isOutdated(b.cur.Worker(to)) {
 			return true
 		}
 	}
@@ -421,7 +419,7 @@ func (b *rebalance) override(job *planJob) {
 	overrides := bySlot(b.overrides.overrides, job.slots)
 	there := make(map[string]bool, len(job.workers))
 	for _, w := range job.workers {
-		there[w.ID] = b.roster.peers[w.ID] == nil // and awaited
+		there[w.ID] = b.roster.peers.get(w.ID) == nil // and awaited
 	}
 	for s := range job.slots {
 		p, ok := overrides[s]
@@ -445,27 +443,16 @@ func (b *rebalance) override(job *planJob) {
 // changes counts them.
 func (b *rebalance) changes() changes {
 	var c changes
-	c.joining = b.roster.peers.count(func(p *peerView) bool { return p.takesSlots() && b.roster.joiner(p) })
-	if b.cur == nil {
-		return c
-	}
-	owns, gets := make([]bool, len(b.cur.Workers)), make([]bool, len(b.cur.Workers))
-	for s, o := range b.cur.Owner {
-		if o != record.None {
-			owns[o] = true
-		}
-		if d := b.cur.Destination(s); d != record.None {
-			gets[d] = true
+	placed := b.roster.placement()
+	c.joining = b.roster.joiners((*peerView).takesSlots)
+	for i := range placed.missing {
+		if placed.index.uses(i) && !b.absentees.awaited(i) {
+			c.failed++
 		}
 	}
-	for i, w := range b.cur.Workers {
-		p := b.roster.peers.live(w)
-		switch {
-		case p == nil:
-			if (owns[i] || gets[i]) && !b.absentees.awaited(int32(i)) {
-				c.failed++
-			}
-		case gets[i] && b.absentees.quits(p):
+	for _, p := range b.roster.peers.marked[markGoing] {
+		i := placed.index.index(p.Process)
+		if i != record.None && placed.index.gets[i] > 0 && b.absentees.quits(p) {
 			c.leaving++
 		}
 	}
@@ -567,7 +554,7 @@ func (b *rebalance) joinAwaited(job *planJob) {
 		return
 	}
 	for i, w := range b.cur.Workers {
-		if b.roster.peers[w.ID] == nil && b.absentees.awaited(int32(i)) {
+		if b.roster.peers.get(w.ID) == nil && b.absentees.awaited(int32(i)) {
 			lease := b.absentees.absent[w].lease
 			job.workers = append(job.workers, w)
 			job.problem.Workers = append(job.problem.Workers, plan.Worker{ID: w.ID, Weight: lease.Weight, Zone: lease.Zone})

@@ -3,18 +3,13 @@ package partition
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/muster-dev/muster/partition/event"
 	"github.com/muster-dev/muster/partition/internal/record"
 )
 
-// roster has the workers with a lease, by stable ID, as a leader sees them.
-type peerTable map[string]*peerView
-
-// peerView is one of them: its lease as it was last seen, when it was renewed, and what the
+// peerView is a worker with a lease: that lease as it was last seen, when it was renewed, and what the
 // leader concludes. A worker has failed for the leader once its lease has expired, or
 // once the leader has deleted the lease of a worker that was suspected for long enough.
 // Between the two, fencing and overdue say which deletion is under way.
@@ -35,6 +30,13 @@ type peerView struct {
 	overdue bool
 	// unproven: its lease was never seen, and is being proven to be over.
 	unproven bool
+	// self: it is the leader, which needs no watch to know that it lives.
+	self bool
+
+	// queuedAt and place are the silenceQueue's: what its order in the heap is by, and where
+	// it is in it, from 1; 0: it isn't.
+	queuedAt time.Time
+	place    int
 }
 
 // going reports whether a worker leaves or drains.
@@ -42,50 +44,6 @@ func (p *peerView) going() bool { return p.lease.Leaving || p.lease.Draining }
 
 // takesSlots reports whether a worker can be given slots.
 func (p *peerView) takesSlots() bool { return !p.going() && !p.outdated() }
-
-// live returns a worker if it is there under this claim, nil if not.
-func (t peerTable) live(m record.Process) *peerView {
-	if p := t[m.ID]; p != nil && p.Process == m {
-		return p
-	}
-	return nil
-}
-
-// allLive reports whether all of these are there.
-func (t peerTable) allLive(workers []record.Process) bool {
-	return !slices.ContainsFunc(workers, func(m record.Process) bool { return t.live(m) == nil })
-}
-
-// sorted returns the workers by ascending ID.
-func (t peerTable) sorted() []*peerView {
-	out := make([]*peerView, 0, len(t))
-	for _, id := range slices.SortedFunc(maps.Keys(t), compareIDs) {
-		out = append(out, t[id])
-	}
-	return out
-}
-
-// count counts the workers of which something is so.
-func (t peerTable) count(is func(*peerView) bool) int {
-	n := 0
-	for _, p := range t {
-		if is(p) {
-			n++
-		}
-	}
-	return n
-}
-
-// staying counts the workers that neither leave nor drain.
-func (t peerTable) staying() int { return t.count(func(p *peerView) bool { return !p.going() }) }
-
-// takers counts the workers that can be given slots.
-func (t peerTable) takers() int { return t.count((*peerView).takesSlots) }
-
-// suspects counts the workers whose connection seems gone.
-func (t peerTable) suspects() int {
-	return t.count(func(p *peerView) bool { return !p.suspectAt.IsZero() })
-}
 
 // Why a worker is gone, in events.
 const (
@@ -102,7 +60,8 @@ type roster struct {
 	*core
 	up rosterUser
 
-	peers peerTable
+	peers  peerTable
+	placed placement // of peers in the map; see placement
 	// listing: the watch has begun again, and has not shown all leases yet.
 	listing bool
 	// synced: all leases are known.
@@ -137,7 +96,7 @@ type rosterUser interface {
 
 // begin forgets what an earlier time as the leader has shown.
 func (r *roster) begin(inherited suspicion) {
-	*r = roster{core: r.core, up: r.up, watches: r.watches, peers: make(peerTable), malformed: make(map[string]badLease), inherited: inherited}
+	*r = roster{core: r.core, up: r.up, watches: r.watches, malformed: make(map[string]badLease), inherited: inherited}
 }
 
 // reset forgets everybody.
@@ -160,7 +119,7 @@ func (r *roster) seeLease(in leaseInput) {
 	if !r.leaderLease.held || in.watch != r.watches {
 		return
 	}
-	p := r.peers[in.id]
+	p := r.peers.get(in.id)
 	if in.err != nil {
 		r.seeBadLease(in)
 		return
@@ -199,6 +158,7 @@ func (r *roster) seeLease(in leaseInput) {
 	if h := r.inherited; p.Process == h.who && in.rev == h.rev {
 		p.suspectAt = h.since // not renewed since
 	}
+	r.peers.note(p)
 	r.up.rosterChanged()
 }
 
@@ -229,7 +189,7 @@ func (r *roster) newPeer(in leaseInput) *peerView {
 	if r.listing && r.staleLease(p) {
 		return nil
 	}
-	r.peers[in.id] = p
+	r.enter(p)
 	if r.joiner(p) {
 		r.emit(event.Event{Kind: event.WorkerJoined, Peer: p.ID, Claim: p.Claim})
 		r.up.workerJoined()
@@ -267,7 +227,58 @@ func (r *roster) staleLease(p *peerView) bool {
 // joiner reports whether a live worker is not in the map yet, under this claim or
 // an earlier one.
 func (r *roster) joiner(p *peerView) bool {
-	return r.cur == nil || r.cur.Index(p.Process) == record.None && r.cur.Predecessor(p.Process) == record.None
+	x := r.index()
+	return x.index(p.Process) == record.None && x.predecessor(p.Process) == record.None
+}
+
+// enter enters a worker as one that is there, in place of an earlier one with its ID.
+func (r *roster) enter(p *peerView) {
+	placed := r.placement()
+	if before := r.peers.get(p.ID); before != nil {
+		placed.went(before)
+	}
+	p.self = p.Process == r.self
+	r.peers.put(p)
+	placed.came(p)
+}
+
+// drop removes a worker that isn't there any more.
+func (r *roster) drop(p *peerView) {
+	placed := r.placement()
+	r.peers.remove(p.ID)
+	placed.went(p)
+}
+
+// placement compares the workers that are there with those of the newest map.
+func (r *roster) placement() *placement {
+	if !r.placed.known || r.placed.index.of != r.cur {
+		r.placed = newPlacement(newMapIndex(r.cur), &r.peers)
+	}
+	return &r.placed
+}
+
+// index is that of the newest map.
+func (r *roster) index() *mapIndex { return &r.placement().index }
+
+// unplaced returns the workers that are there and not in the map under their claim, by
+// ascending ID.
+func (r *roster) unplaced() []*peerView { return peersByID(r.placement().unplaced) }
+
+// flagged reports whether the map says that a worker restarts.
+func (r *roster) flagged(w record.Process) bool {
+	i := r.index().index(w)
+	return i != record.None && r.cur.Restarting[int(i)]
+}
+
+// joiners counts the workers that are not in the map and of which something is so.
+func (r *roster) joiners(is func(*peerView) bool) int {
+	n := 0
+	for _, p := range r.placement().unplaced {
+		if is(p) && r.joiner(p) {
+			n++
+		}
+	}
+	return n
 }
 
 func (r *roster) peerGone(p *peerView, reason string) {
@@ -277,8 +288,8 @@ func (r *roster) peerGone(p *peerView, reason string) {
 	if r.lease.valid && (reason == reasonExpired || reason == reasonUnreachable) {
 		silent = r.now.Sub(later(later(p.seenAt, p.suspectAt), r.lease.regained))
 	}
-	delete(r.peers, p.ID)
-	if r.cur != nil && r.cur.Index(p.Process) != record.None {
+	r.drop(p)
+	if r.index().index(p.Process) != record.None {
 		r.up.absent(p.Process, p.lease)
 	}
 	r.emit(event.Event{Kind: event.WorkerGone, Peer: p.ID, Claim: p.Claim, Reason: reason, Duration: silent})
@@ -308,7 +319,11 @@ func (r *roster) leasesSynced(age time.Duration) {
 func (r *roster) allListed() {
 	r.synced = true
 	// The newest of the list came last.
-	maps.DeleteFunc(r.peers, func(_ string, p *peerView) bool { return r.staleLease(p) })
+	for _, p := range r.unplaced() {
+		if r.staleLease(p) {
+			r.drop(p)
+		}
+	}
 	r.up.listed()
 }
 
@@ -317,27 +332,27 @@ func (r *roster) expireDue() {
 	if !r.synced {
 		return
 	}
-	for _, p := range r.peers.sorted() {
-		if p.fencing || p.Process == r.self || r.now.Before(r.overdue(p.seenAt)) {
-			continue
-		}
+	over := func(seen time.Time) bool { return !r.now.Before(r.overdue(seen)) }
+	for _, p := range r.peers.silent.take(over) {
 		p.fencing, p.overdue, p.seenAt = true, true, r.now
+		r.peers.note(p)
 		r.kv(kvEffect{purpose: forFencing, op: opDelete, bucket: r.cfg.bucketLeases(), key: p.ID, rev: p.rev})
 	}
 }
 
 func (r *roster) fenceDue() {
-	suspects := r.peers.suspects()
+	suspects := r.peers.count(markSuspect)
 	// When many vanish together it is more likely the network or a server
 	// than they; then their leases decide.
-	if suspects == 0 || suspects > many(len(r.peers)) || r.now.Before(r.quietUntil) {
+	if suspects == 0 || suspects > many(r.peers.len()) || r.now.Before(r.quietUntil) {
 		return
 	}
-	for _, p := range r.peers.sorted() {
-		if p.suspectAt.IsZero() || p.fencing || r.now.Before(p.suspectAt.Add(r.suspicionTime())) {
+	for _, p := range r.peers.with(markSuspect) {
+		if p.fencing || r.now.Before(p.suspectAt.Add(r.suspicionTime())) {
 			continue
 		}
 		p.fencing, p.overdue = true, false
+		r.peers.note(p)
 		r.kv(kvEffect{purpose: forFencing, op: opDelete, bucket: r.cfg.bucketLeases(), key: p.ID, rev: p.rev})
 	}
 }
@@ -347,11 +362,12 @@ func (r *roster) fenced(in kvInput) {
 		r.proved(in)
 		return
 	}
-	p := r.peers[in.key]
+	p := r.peers.get(in.key)
 	if !r.leaderLease.held || p == nil || p.rev != in.rev {
 		return // renewed meanwhile: it lives
 	}
 	p.fencing = false
+	r.peers.note(p)
 	if p.overdue && errors.Is(in.err, errNotFound) {
 		// It has ended long ago, and the watch does not tell.
 		r.peerGone(p, "lease expired")
@@ -362,6 +378,7 @@ func (r *roster) fenced(in kvInput) {
 			r.watchLeases() // it has renewed, and the watch does not tell
 		}
 		p.suspectAt = time.Time{}
+		r.peers.note(p)
 		return
 	}
 	r.peerGone(p, reasonUnreachable)
@@ -374,20 +391,27 @@ func (r *roster) coldStart() bool {
 	if before == 0 {
 		return true
 	}
-	now := r.peers.count(func(p *peerView) bool { return !r.joiner(p) })
+	now := r.peers.len() - r.joiners(func(*peerView) bool { return true })
 	return now == 0 || (before >= 10 && now < 5)
 }
 
-// peerWake tells when a worker is to be looked at again.
-func (r *roster) peerWake(p *peerView, sooner func(time.Time)) {
-	if !p.suspectAt.IsZero() && !p.fencing {
-		sooner(p.suspectAt.Add(r.suspicionTime()))
+// wake tells when a worker is to be looked at again.
+func (r *roster) wake(sooner func(time.Time)) {
+	for _, p := range r.peers.marked[markSuspect] {
+		if !p.fencing {
+			sooner(p.suspectAt.Add(r.suspicionTime()))
+		}
 	}
-	if p.Process != r.self && !p.fencing && r.synced {
+	if p := r.peers.silent.earliest(); p != nil && r.synced {
 		sooner(r.overdue(p.seenAt))
 	}
-	if at := p.leavingAt.Add(r.cfg.Rebalance.LeaveWindow); !p.leavingAt.IsZero() && at.After(r.now) {
-		sooner(at)
+	for _, p := range r.peers.marked[markAnnounced] {
+		if at := p.leavingAt.Add(r.cfg.Rebalance.LeaveWindow); at.After(r.now) {
+			sooner(at)
+		}
+	}
+	for _, b := range r.malformed {
+		sooner(b.due)
 	}
 }
 
@@ -399,7 +423,7 @@ func (r *roster) isOutdated(w record.Process) bool {
 
 // takersInMap counts the workers of the map that can be given slots.
 func (r *roster) takersInMap() int {
-	return r.peers.count(func(p *peerView) bool { return p.takesSlots() && !r.joiner(p) })
+	return r.peers.takers() - r.joiners((*peerView).takesSlots)
 }
 
 // lostMapUnseen reports whether slots must not be taken yet, since a live worker may
@@ -419,8 +443,8 @@ func (r *roster) lostMapUnseen() bool {
 	if !r.synced {
 		return true // whose leases there are isn't known yet
 	}
-	for _, p := range r.peers {
-		if p.Process != r.self && p.lease.Version < r.lossVersion {
+	for _, p := range r.peers.byID {
+		if !p.self && p.lease.Version < r.lossVersion {
 			return true
 		}
 	}
@@ -448,7 +472,7 @@ func (r *roster) sweepDue() {
 }
 
 // allThere reports whether every worker of the map lives.
-func (r *roster) allThere() bool { return r.peers.allLive(r.cur.Workers) }
+func (r *roster) allThere() bool { return len(r.placement().missing) == 0 }
 
 // proveUnlisted asks about every worker of the map whose lease the first list of a leader
 // lacks. Until the answer it counts as live.
@@ -471,30 +495,33 @@ func (r *roster) proveUnlisted() {
 		return
 	}
 	for _, w := range r.cur.Workers {
-		if r.peers[w.ID] != nil {
-			continue
+		if r.peers.get(w.ID) == nil {
+			r.enter(r.unlisted(w))
 		}
-		p := &peerView{Process: w, joined: r.now, seenAt: r.now}
-		r.peers[w.ID] = p
-		if b, scribbled := r.malformed[w.ID]; scribbled {
-			// It may live, and trust the lease that is under this: as long as that would.
-			p.rev = b.rev
-			if w.ID == r.self.ID {
-				// The record lies over this worker's own lease. The worker of the map is
-				// an earlier process with the same stable ID.
-				p.Process = r.self
-				p.lease, _ = record.DecodeHeartbeat(w.ID, r.up.ownLease())
-			}
-			continue
+	}
+}
+
+// unlisted is how a worker of the map counts whose lease the list lacks.
+func (r *roster) unlisted(w record.Process) *peerView {
+	p := &peerView{Process: w, joined: r.now, seenAt: r.now}
+	switch b, scribbled := r.malformed[w.ID]; {
+	case scribbled:
+		// It may live, and trust the lease that is under this: as long as that would.
+		p.rev = b.rev
+		if w.ID == r.self.ID {
+			// The record lies over this worker's own lease. The worker of the map is
+			// an earlier process with the same stable ID.
+			p.Process = r.self
+			p.lease, _ = record.DecodeHeartbeat(w.ID, r.up.ownLease())
 		}
-		if r.leasesLostLately() {
-			// It may live, and have no lease until it hears that the bucket was lost.
-			p.seenAt = r.leasesLost
-			continue
-		}
+	case r.leasesLostLately():
+		// It may live, and have no lease until it hears that the bucket was lost.
+		p.seenAt = r.leasesLost
+	default:
 		p.fencing, p.unproven = true, true
 		r.proveOver(p)
 	}
+	return p
 }
 
 // proveOver asks the bucket's leader to write the delete marker of a lease that was never seen,
@@ -505,19 +532,20 @@ func (r *roster) proveOver(p *peerView) {
 
 // allProven reports whether every question of proveUnlisted is answered.
 func (r *roster) allProven() bool {
-	return r.peers.count(func(p *peerView) bool { return p.unproven }) == 0
+	return r.peers.count(markUnproven) == 0
 }
 
 // proved takes the answer about a lease that was never seen.
 func (r *roster) proved(in kvInput) {
-	p := r.peers[in.key]
+	p := r.peers.get(in.key)
 	if p != nil && p.rev == 0 {
 		first := p.unproven
 		p.fencing, p.unproven = false, false
+		r.peers.note(p)
 
 		switch {
 		case in.err == nil && first:
-			delete(r.peers, p.ID) // missingAtSync reports it
+			r.drop(p) // missingAtSync reports it
 		case in.err == nil:
 			r.peerGone(p, reasonExpired)
 		case errors.Is(in.err, errConflict) && in.gotRev > 0:
@@ -528,6 +556,7 @@ func (r *roster) proved(in kvInput) {
 		}
 	} else if p != nil {
 		p.fencing, p.unproven = false, false // the watch has shown it meanwhile
+		r.peers.note(p)
 	}
 
 	if !r.synced && !r.listing && r.allProven() {
@@ -540,6 +569,7 @@ func (r *roster) foundLease(p *peerView, in kvInput) {
 	// A suspicion from before can't rest on this revision: the holder may have renewed
 	// its lease since.
 	p.seenAt, p.suspectAt, p.rev = r.now, time.Time{}, in.gotRev
+	r.peers.note(p)
 	v, err := record.DecodeHeartbeat(in.key, in.gotValue)
 	if err != nil {
 		return // the watch reports it; it may lie over a lease that is trusted
@@ -551,23 +581,16 @@ func (r *roster) foundLease(p *peerView, in kvInput) {
 			r.peerGone(p, "replaced by a new holder of its ID")
 		}
 		p = &peerView{Process: record.Process{ID: p.ID, Claim: v.Claim}, joined: r.now, seenAt: r.now, rev: in.gotRev}
-		r.peers[p.ID] = p
+		r.enter(p)
 	}
 	p.lease = v
+	r.peers.note(p)
 }
 
 // superseded reports whether a lease was written by an earlier holder of a name than the
 // map's worker: a replica that is behind may show it. Claims only grow.
 func (r *roster) superseded(w record.Process) bool {
-	if r.cur == nil {
-		return false
-	}
-	for _, have := range r.cur.Workers {
-		if have.ID == w.ID {
-			return w.Claim < have.Claim
-		}
-	}
-	return false
+	return r.index().superseded(w)
 }
 
 // suspect takes in that a probe found nobody listening on a worker's subject, so its
@@ -577,6 +600,7 @@ func (r *roster) superseded(w record.Process) bool {
 func (r *roster) suspect(who record.Process) {
 	if p := r.peers.live(who); p != nil && p.suspectAt.IsZero() && who != r.self {
 		p.suspectAt = r.now
+		r.peers.note(p)
 		r.emit(event.Event{Kind: event.WorkerSuspected, Peer: p.ID})
 	}
 }

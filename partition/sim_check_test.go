@@ -69,8 +69,12 @@ func (c *simChecker) fail(name, format string, args ...any) {
 
 // stepped looks at what a machine believes after a step.
 //
+// roster: what a leader counts along is what it would find by looking at every worker.
 // one-owner: at most one worker that trusts its lease works on a slot.
 func (c *simChecker) stepped(w *simWorker) {
+	if err := checkRoster(&w.m.lead.roster); err != nil {
+		c.fail("roster", "%v: %v", w, err)
+	}
 	if c.forgotten {
 		return
 	}
@@ -350,7 +354,7 @@ func (c *simChecker) movement(w *simWorker, a *record.Assignment) {
 // there.
 func yielders(m *machine) map[record.Process]bool {
 	out := make(map[record.Process]bool)
-	for _, p := range m.lead.roster.peers {
+	for _, p := range m.lead.roster.peers.byID {
 		if p.lease.Draining && m.lead.roster.peers.takers() > 0 {
 			out[p.Process] = true
 		}

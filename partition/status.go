@@ -39,7 +39,7 @@ func statusOf(m *machine) *Status {
 		Leader:        m.leader.ID,
 		Standby:       m.identity.standby,
 		Draining:      m.membership.draining(),
-		ActiveWorkers: len(m.lead.roster.peers),
+		ActiveWorkers: m.lead.roster.peers.len(),
 	}
 
 	if m.cur != nil {

@@ -72,7 +72,7 @@ func (u *tuning) readBalance() {
 func (u *tuning) balance() (plan.Problem, []int32) {
 	p := plan.Problem{Slots: u.cur.Slots, Weights: u.weights.of(u.cur.Slots)}
 	for _, w := range u.cur.Workers {
-		lease := u.roster.peers[w.ID].lease
+		lease := u.roster.peers.get(w.ID).lease
 		p.Workers = append(p.Workers, plan.Worker{ID: w.ID, Weight: lease.Weight, Zone: lease.Zone, Draining: lease.Leaving || lease.Draining})
 	}
 	return p, u.cur.Owner
@@ -81,7 +81,7 @@ func (u *tuning) balance() (plan.Problem, []int32) {
 // due reports whether to even the loads out.
 func (u *tuning) due() bool {
 	return u.weights.uneven >= tuneReadings && u.cur != nil && u.cur.Settled() &&
-		u.roster.takersInMap() > 0 && u.roster.allThere() && u.roster.peers.count((*peerView).outdated) == 0
+		u.roster.takersInMap() > 0 && u.roster.allThere() && u.roster.peers.count(markOutdated) == 0
 }
 
 // budget is how many slots may move.
