@@ -18,10 +18,14 @@ func BenchmarkSticky(b *testing.B) {
 		{"equal/2400/30to45", 2400, nil, 30, 45},
 		{"equal/2400/crash", 2400, nil, 30, 29},
 		{"equal/1M/10000to10100", 1_000_000, nil, 10_000, 10_100},
+		{"equal/1024/30to45", 1024, nil, 30, 45},
+		{"equal/8192/1000to1100", 8192, nil, 1000, 1100},
 		{"counts/512/30to45", 512, weights, 30, 45},
 		{"counts/512/crash", 512, weights, 30, 29},
 		{"costs/1024/30to45", 1024, costs, 30, 45},
 		{"costs/8192/1000to1100", 8192, chambers(8192, costClasses()), 1000, 1100},
+		{"measured/1024/30to45", 1024, chambers(1024, measured()), 30, 45},
+		{"measured/8192/1000to1100", 8192, chambers(8192, measured()), 1000, 1100},
 	}
 	for _, c := range cases {
 		b.Run(c.name, func(b *testing.B) {

@@ -73,8 +73,15 @@ func (b *balance) tradeFrom(w int32, order []int32, terms terms) bool {
 				maxCost = min(maxCost, b.required+budget-b.moved)
 			}
 		}
+		key, shared := b.searchKey(w, v, gap, maxCost)
+		if shared && b.failed.known[key] {
+			continue
+		}
 		t, ok := b.search(b.slots[w], b.slots[v], route{from: w, to: v}, gap, maxCost)
 		if !ok {
+			if shared {
+				b.failed.known[key] = true
+			}
 			continue
 		}
 		b.make(t, w, v)
@@ -254,10 +261,17 @@ func (b *balance) list(l *ledger, slots []int32, r route, maxCost int, pairs boo
 	if !pairs {
 		return
 	}
+	var first alike
 	for i, s := range slots {
+		// Another slot of the same weight and cost was first: it makes the same pairs, and the
+		// first of equal bundles is kept.
+		if first.has(b.weight[s], b.cost(s, r)) {
+			continue
+		}
+		var second alike
 		for _, t := range slots[i+1:] {
 			c := b.cost(s, r) + b.cost(t, r) + maxBundleCost
-			if c > maxCost+maxBundleCost {
+			if c > maxCost+maxBundleCost || second.has(b.weight[t], b.cost(t, r)) {
 				continue
 			}
 			l[c] = append(l[c], bundle{sum: b.weight[s] + b.weight[t], pair: [maxBundleSlots]int32{s, t}})
@@ -268,6 +282,22 @@ func (b *balance) list(l *ledger, slots []int32, r route, maxCost int, pairs boo
 		slices.SortStableFunc(l[c], func(u, v bundle) int { return cmp.Compare(u.sum, v.sum) })
 		l[c] = slices.CompactFunc(l[c], func(u, v bundle) bool { return u.sum == v.sum })
 	}
+}
+
+// alike finds the slots that weigh and cost the same as one before, in a list by weight.
+type alike [3]struct {
+	seen   bool
+	weight int64
+}
+
+// has reports whether there was such a slot, and notes this one.
+func (a *alike) has(weight int64, cost int) bool {
+	last := &a[cost+1]
+	if last.seen && last.weight == weight {
+		return true
+	}
+	last.seen, last.weight = true, weight
+	return false
 }
 
 // nearest improves best by the trades of the listed bundles that cost this

@@ -52,6 +52,7 @@ type balance struct {
 	fed             []bool // per slot: it was given to a hungry worker
 	moved, required int    // slots away from home, and how many of them feeding took
 	scratch         scratch
+	failed          failedSearches
 }
 
 func newBalance(f *frame) *balance {
@@ -67,6 +68,7 @@ func newBalance(f *frame) *balance {
 		base:   make([]uint64, workers),
 		target: make([]int64, workers),
 		fed:    make([]bool, slots),
+		failed: newFailedSearches(workers),
 	}
 	for s := range slots {
 		b.weight[s] = int64(f.p.Weights[s])
@@ -134,6 +136,7 @@ func (b *balance) fewer(v, w int32) int {
 func (b *balance) put(s, w int32) {
 	at, _ := slices.BinarySearchFunc(b.slots[w], s, b.heavier)
 	b.slots[w] = slices.Insert(b.slots[w], at, s)
+	b.failed.changed(w)
 	b.owner[s] = w
 	b.load[w] += b.weight[s]
 	b.count[w]++
@@ -147,6 +150,7 @@ func (b *balance) take(s int32) {
 	w := b.owner[s]
 	at, _ := slices.BinarySearchFunc(b.slots[w], s, b.heavier)
 	b.slots[w] = slices.Delete(b.slots[w], at, at+1)
+	b.failed.changed(w)
 	b.owner[s] = None
 	b.load[w] -= b.weight[s]
 	b.count[w]--
