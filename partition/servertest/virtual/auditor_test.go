@@ -9,26 +9,26 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/partitiontest/audit"
 )
 
-// auditor knows every message that the server acknowledged, and checks what the workers
-// do with them against the promises. It is the workers' result store, too: one result
-// a key, which is written only with a fence that is not lower than the last one.
+type (
+	judge    = audit.Auditor[*pod, partition.Fence]
+	handling = audit.Handling[*pod, partition.Fence]
+)
+
+// auditor knows every message that the server acknowledged, and has package audit check what
+// the workers do with them. It is the workers' result store, too: one result per message, which
+// is written only with a fence that is not lower than the last one of the key.
 //
-// Rules, by the names that violations have:
+// One rule is its own:
 //
-//	lost         a message that the server acknowledged, and that no fault has taken, is processed
-//	order        the first results of a key's messages come in the order in which they were published
-//	one-handler  no two handlers of a key run at the same time, unless the earlier one's context has ended
-//	fence-grows  a handler with a valid context is not rejected for a lower fence, unless the map was
-//	             lost when no worker lived who had seen it
-//	fence-unique no two workers have the same fence for a key
-//	dead-letter  no message is given up: none fails as often as that takes
 //	liveness     the group is stable within a bound after the faults, and has processed everything within
 //	             that bound and twice the time for which its slot's handlers ran meanwhile: what waits in the
 //	             retry queue takes at most half of a slot's time
 type auditor struct {
-	log *history
+	log   *history
+	judge *judge
 
 	mu         sync.Mutex
 	keys       map[string]*keyAccount
@@ -59,37 +59,41 @@ func (c counts) String() string {
 
 // keyAccount is what is known of one key.
 type keyAccount struct {
-	messages []*account // by their number, from 0
-	last     int        // the highest number with a result, -1 for none
-	fence    partition.Fence
-	owner    *pod // whose fence that is
-	// forgotten is whether nobody but this store knows that fence.
-	forgotten bool
-	running   []*call
+	*audit.Key[*pod, partition.Fence]
+
+	slot     *audit.Slot[*pod, partition.Fence]
+	messages []*account // by their number, from 1
+	running  []*call
 }
 
-// account is what is known of one message.
+// account is what is known of one message beside what became of it.
 type account struct {
 	published time.Time
-	acked     bool
-	applied   bool
-	taken     string // the fault that has taken it from the server, "" for none
-	failures  int    // attempts that are yet to fail
+	failures  int // attempts that are yet to fail
 }
 
-// waits reports whether it was published before a moment, and is yet to be processed.
-func (m *account) waits(before time.Time) bool {
-	return m.acked && !m.applied && m.taken == "" && !m.published.After(before)
+// waits reports whether a message was published before a moment, and is yet to be processed.
+func (k *keyAccount) waits(n int, before time.Time) bool {
+	return k.Waits(n) && !k.messages[n-1].published.After(before)
 }
 
 // call is a handler that runs, or did.
 type call struct {
+	handling
+
 	ctx         context.Context
-	pod         *pod
-	number      int
-	fence       partition.Fence
 	slot        int
 	began, over time.Time // over is zero while it runs
+}
+
+func (c *call) standing() audit.Standing {
+	switch {
+	case !c.over.IsZero() || c.Worker.dead.Load():
+		return audit.Over
+	case c.ctx.Err() != nil:
+		return audit.Interrupted
+	}
+	return audit.Valid
 }
 
 // within is for how long of the time since a moment a call ran.
@@ -101,21 +105,25 @@ func (c *call) within(since time.Time) time.Duration {
 	return max(0, over.Sub(began))
 }
 
-func newAuditor(log *history) *auditor { return &auditor{log: log, keys: make(map[string]*keyAccount)} }
+func newAuditor(log *history) *auditor {
+	a := &auditor{log: log, keys: make(map[string]*keyAccount)}
+	a.judge = audit.New[*pod, partition.Fence](func(v audit.Violation) { a.violate(v) })
+	return a
+}
 
 func (a *auditor) key(key string) *keyAccount {
 	k := a.keys[key]
 	if k == nil {
-		k = &keyAccount{last: -1}
+		k = &keyAccount{slot: a.judge.Slot(key)}
+		k.Key = a.judge.Key(key, k.slot)
 		a.keys[key] = k
 	}
 	return k
 }
 
 // violate notes that a promise was not kept; a.mu is held.
-func (a *auditor) violate(rule, format string, args ...any) {
-	v := rule + ": " + fmt.Sprintf(format, args...)
-	a.violations = append(a.violations, v)
+func (a *auditor) violate(v audit.Violation) {
+	a.violations = append(a.violations, v.String())
 	a.log.add("VIOLATION %s", v)
 }
 
@@ -131,7 +139,7 @@ func (a *auditor) next(key string, failures int) int {
 	defer a.mu.Unlock()
 	k := a.key(key)
 	k.messages = append(k.messages, &account{published: time.Now(), failures: failures})
-	return len(k.messages) - 1
+	return k.Publish()
 }
 
 // acknowledged notes what the server said to a message: nothing, perhaps.
@@ -143,18 +151,18 @@ func (a *auditor) acknowledged(key string, number int, err error) {
 		return
 	}
 	a.counts.Published++
-	a.key(key).messages[number].acked = true
+	a.key(key).Acknowledge(number)
 }
 
 // take notes that a fault takes messages from the server: all that are not processed
 // and for which lost says so.
-func (a *auditor) take(fault string, lost func(key string, number int, published time.Time) bool) (n int) {
+func (a *auditor) take(lost func(key string, number int, published time.Time) bool) (n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for key, k := range a.keys {
 		for i, m := range k.messages {
-			if m.acked && !m.applied && m.taken == "" && lost(key, i, m.published) {
-				m.taken = fault
+			if k.Waits(i+1) && lost(key, i+1, m.published) {
+				k.Take(i + 1)
 				n++
 			}
 		}
@@ -162,18 +170,25 @@ func (a *auditor) take(fault string, lost func(key string, number int, published
 	return n
 }
 
+// wentBack notes that the server has forgotten what was settled.
+func (a *auditor) wentBack() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.judge.WentBack()
+}
+
 // begin notes that a handler is called. The caller calls end afterwards.
 func (a *auditor) begin(ctx context.Context, p *pod, m partition.Message, number int) *call {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	k := a.key(m.Key)
-	c := &call{ctx: ctx, pod: p, number: number, fence: m.Fence, slot: m.Slot, began: time.Now()}
-	for _, other := range k.running {
-		if other.ctx.Err() == nil && !other.pod.dead.Load() {
-			a.violate("one-handler", "%s begins %s %d while %s works on number %d, with fences %v and %v", p.name, m.Key, number, other.pod.name, other.number, m.Fence, other.fence)
-		}
-	}
+	c := &call{ctx: ctx, slot: m.Slot, began: time.Now()}
+	c.handling = handling{Worker: p, Fence: m.Fence, Number: number, Standing: c.standing}
 	k.running = append(k.running, c)
+	if !p.dead.Load() {
+		k.slot.Held(p, m.Fence, ctx.Err() == nil)
+		k.Begin(&c.handling)
+	}
 	return c
 }
 
@@ -195,55 +210,31 @@ func (a *auditor) end(key string, c *call) {
 func (a *auditor) fails(key string, number int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	m := a.message(key, number)
-	if m == nil || m.failures == 0 {
+	k := a.key(key)
+	if number > len(k.messages) || k.messages[number-1].failures == 0 {
 		return false
 	}
-	m.failures--
+	k.messages[number-1].failures--
 	a.counts.Failed++
 	return true
-}
-
-func (a *auditor) message(key string, number int) *account {
-	k := a.key(key)
-	if number >= len(k.messages) {
-		a.violate("lost", "%s %d was never published", key, number)
-		return nil
-	}
-	return k.messages[number]
 }
 
 // write stores a message's result, under the handler's fence.
 func (a *auditor) write(key string, c *call) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	k, m := a.key(key), a.message(key, c.number)
-	if m == nil {
-		return nil
-	}
-	switch order := c.fence.Compare(k.fence); {
-	case order < 0:
+	k := a.key(key)
+	switch k.Write(&c.handling) {
+	case audit.Rejected:
 		a.counts.Rejected++
-		if c.ctx.Err() == nil && !k.forgotten {
-			a.violate("fence-grows", "%s writes %s %d with fence %v, and %s has written with %v", c.pod.name, key, c.number, c.fence, k.owner.name, k.fence)
-		}
-		return fmt.Errorf("storing %s %d of %s: %w", key, c.number, c.pod.name, &partition.FencedError{Stored: k.fence})
-	case order == 0 && k.owner != nil && k.owner != c.pod:
-		a.violate("fence-unique", "%s and %s have fence %v for %s", k.owner.name, c.pod.name, c.fence, key)
-	}
-	k.fence, k.owner, k.forgotten = c.fence, c.pod, false
-	switch {
-	case m.applied:
+		return fmt.Errorf("storing %s %d of %v: %w", key, c.Number, c.Worker, &partition.FencedError{Stored: k.slot.Stored()})
+	case audit.Repeated:
 		a.counts.Repeated++
-		return nil
-	case c.number < k.last:
-		a.violate("order", "%s stores %s %d after number %d", c.pod.name, key, c.number, k.last)
-	}
-	m.applied = true
-	k.last = max(k.last, c.number)
-	a.counts.Applied++
-	if m.taken != "" {
-		a.counts.InHand++
+	case audit.Applied:
+		a.counts.Applied++
+		if k.Taken(c.Number) {
+			a.counts.InHand++
+		}
 	}
 	return nil
 }
@@ -253,16 +244,14 @@ func (a *auditor) write(key string, c *call) error {
 func (a *auditor) forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, k := range a.keys {
-		k.forgotten = k.owner != nil
-	}
+	a.judge.ForgetFences()
 }
 
-// abandoned notes that a worker gives a message up.
-func (a *auditor) abandoned(p *pod, m partition.Message, number int, err error) {
+// abandoned notes that a worker dead-letters a message. None fails as often as that takes.
+func (a *auditor) abandoned(p *pod, m partition.Message, number int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.violate("dead-letter", "%s gives up %s %d after %d attempts: %v", p.name, m.Key, number, m.Attempt, err)
+	a.key(m.Key).DeadLetter(p, number, false)
 }
 
 // waiting returns how many acknowledged messages of before a moment are yet to be
@@ -271,8 +260,8 @@ func (a *auditor) waiting(before time.Time) (n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, k := range a.keys {
-		for _, m := range k.messages {
-			if m.waits(before) {
+		for i := range k.messages {
+			if k.waits(i+1, before) {
 				n++
 			}
 		}
@@ -301,8 +290,8 @@ func (a *auditor) overdue(before time.Time, slots int, bound time.Duration) stri
 			continue
 		}
 		for i, m := range k.messages {
-			if m.waits(before) {
-				return fmt.Sprintf("%s %d of %v is not processed, and the handlers of slot %d ran for %v since", key, i, a.log.since(m.published), slot, busy[slot].Round(time.Millisecond))
+			if k.waits(i+1, before) {
+				return fmt.Sprintf("%s %d of %v is not processed, and the handlers of slot %d ran for %v since", key, i+1, a.log.since(m.published), slot, busy[slot].Round(time.Millisecond))
 			}
 		}
 	}
@@ -314,8 +303,8 @@ func (a *auditor) close() counts {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, k := range a.keys {
-		for _, m := range k.messages {
-			if m.taken != "" && !m.applied {
+		for i := range k.messages {
+			if k.Taken(i+1) && !k.Done(i+1) {
 				a.counts.Lost++
 			}
 		}

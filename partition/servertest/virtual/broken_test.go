@@ -34,7 +34,7 @@ func TestVirtualCatchesBrokenVariants(t *testing.T) {
 		by     []string
 		from   uint64 // a seed that notices it, or a few before
 	}{
-		{"what was settled is known by its sequence alone", broken{tamper: bareSequences}, []string{"liveness"}, 1},
+		{"what was settled is known by its sequence alone", broken{tamper: bareSequences}, []string{"liveness", "order"}, 1},
 		{"a message is acknowledged when it is delivered", broken{tamper: ackFirst}, []string{"liveness", "order"}, 1},
 		{"every owner has the same fence", broken{handler: func(m *partition.Message) { m.Fence = partition.Fence{} }}, []string{"fence-unique"}, 1},
 		{"a handler that is interrupted is taken to have succeeded", broken{careless: true}, []string{"liveness", "order"}, 1},

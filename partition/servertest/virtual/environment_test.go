@@ -189,6 +189,9 @@ type pod struct {
 	box map[string]string // the subscription that hears an inbox, for clients that are broken on purpose
 }
 
+// String implements fmt.Stringer.
+func (p *pod) String() string { return p.name }
+
 func (p *pod) chance(oneIn int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -338,7 +341,8 @@ func (p *pod) Handle(ctx context.Context, m partition.Message) (err error) {
 func (p *pod) Abandon(_ context.Context, m partition.Message, err error) error {
 	number, _ := numberOf(m)
 	if !p.dead.Load() {
-		p.e.audit.abandoned(p, m, number, err)
+		p.e.log.add("%s dead-letters %s %d after %d attempts: %v", p.name, m.Key, number, m.Attempt, err)
+		p.e.audit.abandoned(p, m, number)
 	}
 	return nil
 }

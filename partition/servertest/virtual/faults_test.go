@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/partition/partitiontest/audit"
 )
 
 // chaos plays faults to an environment, as a seed decides.
@@ -41,7 +43,7 @@ var faults = []fault{
 	{"leave", 3, false, (*chaos).leave},
 	{"drain", 2, false, (*chaos).drain},
 	{"server restarts", 2, false, func(c *chaos) error { return c.outage(c.stopped) }},
-	{"server crashes", 2, false, func(c *chaos) error { return c.outage(c.broker.crash) }},
+	{"server crashes", 2, false, func(c *chaos) error { return c.outage(c.crashed) }},
 	{"streams roll back", 3, false, func(c *chaos) error { return c.rollBack(stream, stream+"-retry") }},
 	{"stream deleted", 1, false, func(c *chaos) error { return c.deleteStream(stream) }},
 	{"retry queue deleted", 1, false, (*chaos).deleteRetryQueue},
@@ -141,7 +143,7 @@ func (c *chaos) settle(after string) {
 		}
 		if why != "" && time.Since(c.over) > settleBound {
 			c.audit.mu.Lock()
-			c.audit.violate("liveness", "not at rest %v after the last fault: %s", time.Since(c.over).Round(time.Second), why)
+			c.audit.violate(audit.Violation{Rule: "liveness", Text: fmt.Sprintf("not at rest %v after the last fault: %s", time.Since(c.over).Round(time.Second), why)})
 			c.audit.mu.Unlock()
 			return
 		}
@@ -243,6 +245,12 @@ func (c *chaos) stopped() error {
 	return nil
 }
 
+// crashed has the server forget what it has not written, such as what was acknowledged last.
+func (c *chaos) crashed() error {
+	defer c.audit.wentBack()
+	return c.broker.crash()
+}
+
 // outage has the server away for a while. A worker may join, leave or die meanwhile.
 func (c *chaos) outage(stop func() error) error {
 	d := c.between(0, 15*time.Second)
@@ -272,7 +280,8 @@ func (c *chaos) rollBack(streams ...string) error {
 	c.log.fault("the server goes back to %v: %v", c.log.since(at.at), streams)
 	return c.outage(func() error {
 		c.broker.cutOff()
-		n := c.audit.take("rolled back", func(_ string, _ int, published time.Time) bool { return published.After(at.at) })
+		n := c.audit.take(func(_ string, _ int, published time.Time) bool { return published.After(at.at) })
+		c.audit.wentBack()
 		c.log.add("%d messages are lost, or in hand", n)
 		return c.broker.restore(at, streams...)
 	})
@@ -294,7 +303,7 @@ func (c *chaos) deleteStream(name string) error {
 	if err != nil {
 		return err
 	}
-	n := c.audit.take("deleted", func(key string, number int, _ time.Time) bool { return there[key+" "+strconv.Itoa(number)] })
+	n := c.audit.take(func(key string, number int, _ time.Time) bool { return there[key+" "+strconv.Itoa(number)] })
 	c.log.fault("stream %s is deleted, with %d messages that are lost, or in hand", name, n)
 	for _, copied := range slices.Clone(c.broker.copies) {
 		if err := c.broker.forget(copied); err != nil {
