@@ -19,8 +19,8 @@
 // A handler gets a [Message]. It returns nil to acknowledge it, an error to have it tried
 // again, and an error made with [Discard] to remove it. What else it wants to know, it says by
 // methods of one-method interfaces: [Preparer], [Releaser], [Observer] and [Abandoner].
-// Middleware goes around it by [Wrap], which keeps these. [Worker.Ready] waits until the worker
-// takes part in its group.
+// [HandlerOf] makes a handler of typed values. Middleware goes around either by [Wrap], which
+// keeps these interfaces. [Worker.Ready] waits until the worker takes part in its group.
 //
 // A handler that writes to a store makes each write conditional on the message's [Fence], and
 // returns a [FencedError] when the store rejects it.

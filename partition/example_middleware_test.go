@@ -36,3 +36,21 @@ func ExampleWrap() {
 	_ = handler.Handle(context.Background(), partition.Message{Key: "alice", Data: []byte("two apples")})
 	// Output: customer alice: two apples
 }
+
+// A handler gets its messages as values of a type.
+func ExampleHandlerOf() {
+	type order struct {
+		Item  string
+		Count int
+	}
+	handler := partition.HandlerOf(func(_ context.Context, m partition.Message, o order) error {
+		fmt.Printf("customer %s: %d × %s\n", m.Key, o.Count, o.Item)
+		return nil
+	}, nil)
+
+	_ = handler.Handle(context.Background(), partition.Message{Key: "alice", Data: []byte(`{"Item":"apple","Count":2}`)})
+	fmt.Println(handler.Handle(context.Background(), partition.Message{Key: "bob", Sequence: 8, Data: []byte(`two apples`)}))
+	// Output:
+	// customer alice: 2 × apple
+	// decoding message 8 of key bob as partition_test.order: invalid character 'w' in literal true (expecting 'r')
+}
