@@ -16,7 +16,7 @@ import (
 //
 //  1. runWaiting: handlers that were begun for the same keys before, by an earlier
 //     holding, have not all returned.
-//  2. runPulling: it pulls, and handles one message at a time.
+//  2. runPulling: it pulls, and handles one message at a time of each key.
 //  3. runGivingUp: the slot is handed off. The server is asked to take the pin off,
 //     and then what was delivered and not begun goes back to it.
 //  4. runDropped: the slot is another worker's already. A handler may still have to
@@ -67,7 +67,7 @@ func (d *delivery) step(now time.Time, in deliveryInput) []deliveryEffect {
 	case mailInput:
 		d.deliver(in.place, in.mail)
 	case handledInput:
-		d.of(in.run, func(r *slotRun) { r.handled(in.err) })
+		d.of(in.run, func(r *slotRun) { r.handled(in.call, in.err) })
 	case answerInput:
 		d.of(in.run, func(r *slotRun) { r.answered(in) })
 	case unsentInput:
@@ -76,8 +76,11 @@ func (d *delivery) step(now time.Time, in deliveryInput) []deliveryEffect {
 		d.of(in.run, func(r *slotRun) { r.armed = time.Time{} })
 	case progressInput:
 		for _, r := range inOrder(d.slots) {
-			if r.hand != nil && !r.recalling && d.valid() {
-				d.do(workingEffect{r.place, r.hand})
+			if !d.valid() {
+				continue
+			}
+			for _, m := range r.lanes.known() {
+				d.do(workingEffect{r.place, m})
 			}
 		}
 	case closeInput:
@@ -142,7 +145,7 @@ func (d *delivery) handOff(in handOffInput) {
 		return
 	}
 	r.releasing, r.final, r.leave = true, in.final, in.leave
-	d.note(event.Event{Kind: event.SlotReleasing, Slot: in.slot, Busy: r.ended != nil})
+	d.note(event.Event{Kind: event.SlotReleasing, Slot: in.slot, Busy: len(r.calls) > 0})
 	r.proceed()
 }
 
@@ -161,8 +164,8 @@ func (d *delivery) validity(valid bool) {
 			r.interrupt()
 		}
 		r.pull.renew = valid
-		if valid && r.forLease {
-			r.rest = time.Time{}
+		if valid {
+			r.lanes.leased()
 		}
 		if valid && r.retry != nil {
 			r.retry.queue.restored()
@@ -206,7 +209,7 @@ func inOrder(runs map[place]*slotRun) []*slotRun {
 		out = append(out, r)
 	}
 	slices.SortFunc(out, func(a, b *slotRun) int {
-		return cmp.Or(cmp.Compare(a.place.generation, b.place.generation), cmp.Compare(a.slot, b.slot))
+		return cmp.Or(cmp.Compare(a.generation, b.generation), cmp.Compare(a.slot, b.slot))
 	})
 	return out
 }

@@ -107,6 +107,25 @@ func (r *deliveryRig) answer(run uint64, a answer) {
 	r.step(answerInput{run, e.number, a})
 }
 
+// returns has the handler of a run return that was called first.
+func (r *deliveryRig) returns(run uint64, err error) {
+	r.t.Helper()
+	of := r.d.runs[run]
+	if of == nil || len(of.calls) == 0 {
+		r.t.Fatalf("run %d has called no handler", run)
+	}
+	r.step(handledInput{run, of.calls[0].number, err})
+}
+
+// inHand returns what a slot has in hand first, nil for nothing.
+func (r *deliveryRig) inHand() *slotMessage {
+	order := r.d.slots[rigSlot].lanes.order
+	if len(order) == 0 {
+		return nil
+	}
+	return order[0].first
+}
+
 func (r *deliveryRig) hold()           { r.step(heldInput{rigSlot, Fence{1, 1}}) }
 func (r *deliveryRig) come(seq uint64) { r.step(mailInput{rigSlot, r.mail(seq)}) }
 func (r *deliveryRig) pass(d time.Duration) {
@@ -124,7 +143,7 @@ func TestDelivery(t *testing.T) {
 			r.expect(`fetch 1 ""`)
 			r.come(1)
 			r.expect("handle 1.1 attempt 1 fence 1.1")
-			r.step(handledInput{1, nil})
+			r.returns(1, nil)
 			r.expect("ack 1")
 		},
 		"one message at a time, in their order": func(r *deliveryRig) {
@@ -133,27 +152,27 @@ func TestDelivery(t *testing.T) {
 			r.come(2)
 			r.come(3)
 			r.expect(`fetch 1 ""`, "handle 1.1 attempt 1 fence 1.1")
-			r.step(handledInput{1, nil})
+			r.returns(1, nil)
 			r.expect("ack 1", "handle 1.2 attempt 1 fence 1.1")
-			r.step(handledInput{1, nil})
+			r.returns(1, nil)
 			r.expect("ack 2", "handle 1.3 attempt 1 fence 1.1")
 		},
 		"a failed message is tried again, later": func(r *deliveryRig) {
 			r.hold()
 			r.come(1)
-			r.step(handledInput{1, failed})
+			r.returns(1, failed)
 			r.expect(`fetch 1 ""`, "handle 1.1 attempt 1 fence 1.1")
 			r.pass(99 * time.Millisecond)
 			r.expect()
 			r.pass(time.Millisecond)
 			r.expect("handle 1.1 attempt 2 fence 1.1")
-			r.step(handledInput{1, Discard(failed)})
+			r.returns(1, Discard(failed))
 			r.expect("term 1")
 		},
 		"a fence rejection counts no attempt, and the next has the new fence": func(r *deliveryRig) {
 			r.hold()
 			r.come(1)
-			r.step(handledInput{1, ErrFenced})
+			r.returns(1, ErrFenced)
 			r.step(heldInput{rigSlot, Fence{2, 1}})
 			r.told = nil
 			r.pass(time.Second)
@@ -167,7 +186,7 @@ func TestDelivery(t *testing.T) {
 			r.come(1)
 			r.expect()
 			r.lease(time.Second)
-			if r.d.slots[rigSlot].ended == nil {
+			if len(r.d.slots[rigSlot].calls) == 0 {
 				r.t.Error("it does not begin with a valid lease")
 			}
 		},
@@ -177,7 +196,7 @@ func TestDelivery(t *testing.T) {
 			r.told = nil
 			r.step(validityInput{false})
 			r.expect("interrupt 1")
-			r.step(handledInput{1, failed})
+			r.returns(1, failed)
 			r.pass(time.Minute)
 			r.expect()
 			r.step(validityInput{true})
@@ -190,7 +209,7 @@ func TestDelivery(t *testing.T) {
 			r.told = nil
 			r.step(handOffInput{releaseEffect{place: rigSlot, leave: Slots{8, []int{3}}}})
 			r.expect()
-			r.step(handledInput{1, nil})
+			r.returns(1, nil)
 			r.expect("ack 1", "askUnpin")
 			r.come(3)
 			r.expect("return 3")
@@ -200,7 +219,7 @@ func TestDelivery(t *testing.T) {
 		"a handoff returns the message that waits for its next try": func(r *deliveryRig) {
 			r.hold()
 			r.come(1)
-			r.step(handledInput{1, failed})
+			r.returns(1, failed)
 			r.told = nil
 			r.step(handOffInput{releaseEffect{place: rigSlot, leave: Slots{8, []int{3}}}})
 			r.expect("askUnpin")
@@ -210,7 +229,7 @@ func TestDelivery(t *testing.T) {
 		"a final handoff has the last acknowledgement confirmed": func(r *deliveryRig) {
 			r.hold()
 			r.come(1)
-			r.step(handledInput{1, nil})
+			r.returns(1, nil)
 			r.told = nil
 			r.step(handOffInput{releaseEffect{place: rigSlot, final: true}})
 			r.expect("askConfirm")
@@ -224,7 +243,7 @@ func TestDelivery(t *testing.T) {
 			r.told = nil
 			r.step(droppedInput{rigSlot})
 			r.expect("return 2", "interrupt 1", "released [3]")
-			r.step(handledInput{1, nil})
+			r.returns(1, nil)
 			r.expect("ended 1")
 		},
 		"a dropped slot returns the message that waits for the lease": func(r *deliveryRig) {
@@ -250,7 +269,7 @@ func TestDelivery(t *testing.T) {
 			r.hold()
 			r.come(2)
 			r.expect()
-			r.step(handledInput{1, nil})
+			r.returns(1, nil)
 			r.expect("ended 1", `fetch 1 ""`, "handle 2.2 attempt 1 fence 1.1")
 		},
 		"a holding of a finer division waits, too, one of other keys does not": func(r *deliveryRig) {
@@ -266,7 +285,7 @@ func TestDelivery(t *testing.T) {
 		"what was settled is acknowledged only if the stream is the one it was": func(r *deliveryRig) {
 			r.hold()
 			r.come(1)
-			r.step(handledInput{1, nil})
+			r.returns(1, nil)
 			r.told = nil
 			r.come(1)
 			r.expect("askStream")
@@ -280,7 +299,7 @@ func TestDelivery(t *testing.T) {
 		"a message of a stream that was rolled back is handled": func(r *deliveryRig) {
 			r.hold()
 			r.come(5)
-			r.step(handledInput{1, nil})
+			r.returns(1, nil)
 			r.told = nil
 			m := r.mail(2)
 			m.published = r.mail(9).published
@@ -292,7 +311,7 @@ func TestDelivery(t *testing.T) {
 			r.come(5)
 			r.told = nil
 			r.d.memory.forget(3, 0)
-			r.step(handledInput{1, nil})
+			r.returns(1, nil)
 			r.expect("nak 5")
 		},
 		"progress is told of what is in hand while the lease is valid": func(r *deliveryRig) {
@@ -309,7 +328,7 @@ func TestDelivery(t *testing.T) {
 		"a pull whose pin is gone is made again without it": func(r *deliveryRig) {
 			r.hold()
 			r.come(1)
-			r.step(handledInput{1, nil})
+			r.returns(1, nil)
 			r.told = nil
 			r.step(mailInput{rigSlot, &mail{status: "408", serie: 1}})
 			r.expect(`fetch 2 "p"`)
@@ -413,7 +432,7 @@ func TestDelivery(t *testing.T) {
 			r.told = nil
 			r.step(closeInput{})
 			r.expect("return 2", "interrupt 1")
-			r.step(handledInput{1, failed})
+			r.returns(1, failed)
 			r.expect("ended 1")
 		},
 	} {
@@ -432,7 +451,7 @@ func TestDeliveryRetries(t *testing.T) {
 	r.answer(1, answer{counts: map[string]int{"q": 0}}) // nothing waits there
 	r.come(1)
 	r.told = nil
-	r.step(handledInput{1, failed})
+	r.returns(1, failed)
 	r.expect("askStoreCopy")
 	r.come(2)
 	r.answer(1, answer{sequence: 2})
@@ -449,15 +468,15 @@ func TestDeliveryRetries(t *testing.T) {
 	r.expect("askErase")
 	r.answer(1, answer{})
 	r.expect("handle 1.1 attempt 2 fence 1.1")
-	r.step(handledInput{1, failed})
+	r.returns(1, failed)
 	r.expect()
 	r.pass(2 * time.Second)
 	r.answer(1, answer{queued: head})
 	r.answer(1, answer{})
 	r.told = nil
-	r.step(handledInput{1, failed})
+	r.returns(1, failed)
 	r.expect("abandon 1.1 attempt 3 fence 1.1")
-	r.step(handledInput{1, nil})
+	r.returns(1, nil)
 	r.expect("askHead")
 	r.answer(1, answer{queued: head})
 	r.expect("askRemove")
@@ -499,7 +518,7 @@ func TestTheQueueWentBack(t *testing.T) {
 				r.answer(1, answer{queued: queued(r, 1)})
 				r.answer(1, answer{})
 				r.pass(time.Millisecond)
-				r.step(handledInput{1, nil})
+				r.returns(1, nil)
 				r.pass(time.Second)
 				r.answer(1, answer{queued: queued(r, 1)})
 				r.told = nil
@@ -554,12 +573,13 @@ func TestTheQueueWentBack(t *testing.T) {
 				r := begin(t, map[string]int{"k": 1})
 				slot := r.d.slots[rigSlot]
 				slot.retry.queue.keys["k"].next = r.now.Add(time.Hour)
-				slot.hand, slot.rest = r.mail(3), r.now.Add(time.Hour)
+				slot.lanes.take(r.mail(3))
+				r.inHand().recalling, r.inHand().rest = false, r.now.Add(time.Hour)
 				if strings.Contains(name, "behind") {
 					slot.retry.queue.keys["k"].next = r.now
 				}
 				change(r)
-				if !slices.Contains(r.told, "nak 3") || slot.hand != nil {
+				if !slices.Contains(r.told, "nak 3") || r.inHand() != nil {
 					t.Errorf("it wants %q", r.told)
 				}
 			})
@@ -613,7 +633,7 @@ func TestAFencedMessageIsNotQueued(t *testing.T) {
 	r.answer(1, answer{counts: map[string]int{}})
 	r.come(1)
 	r.step(validityInput{false})
-	r.step(handledInput{1, errors.New("interrupted")})
+	r.returns(1, errors.New("interrupted"))
 	r.step(validityInput{true})
 	r.pass(time.Second)
 	r.answer(1, answer{sequence: 1, claims: []record.QueueClaim{{Slots: 8, Slot: 3, Fence: record.Fence{Version: 1, Claim: 1}}}})
@@ -621,14 +641,14 @@ func TestAFencedMessageIsNotQueued(t *testing.T) {
 	r.told = nil
 	r.come(1)
 	r.expect("handle 1.1 attempt 1 fence 1.1")
-	r.step(handledInput{1, ErrFenced})
+	r.returns(1, ErrFenced)
 	r.expect()
 	r.pass(time.Second)
 	r.expect("handle 1.1 attempt 1 fence 1.1")
 
 	// It had failed often enough to be queued, but there was no room, and it was tried again.
-	r.d.slots[rigSlot].attempt = r.d.cfg.Retry.Tries + 1
-	r.step(handledInput{1, ErrFenced})
+	r.inHand().attempt = r.d.cfg.Retry.Tries + 1
+	r.returns(1, ErrFenced)
 	r.expect()
 	r.pass(time.Second)
 	r.expect("handle 1.1 attempt 2 fence 1.1")
@@ -649,7 +669,7 @@ func TestAQueuedMessageNeedsTheLease(t *testing.T) {
 	r.answer(1, answer{})
 	r.expect()
 	r.step(validityInput{true})
-	if r.told = nil; r.d.slots[rigSlot].ended != nil {
+	if r.told = nil; len(r.d.slots[rigSlot].calls) > 0 {
 		t.Error("a handler runs")
 	}
 }
@@ -665,10 +685,10 @@ func TestAMessageIsKeptUntilItsCopyIsStored(t *testing.T) {
 			r.answer(1, answer{sequence: 1})
 			r.answer(1, answer{counts: map[string]int{}})
 			r.come(1)
-			r.step(handledInput{1, errors.New("failed")})
+			r.returns(1, errors.New("failed"))
 			r.told = nil
 			r.answer(1, answer{outcome: o, err: errors.New("not stored")})
-			if slices.Contains(r.told, "ack 1") || r.d.slots[rigSlot].hand == nil {
+			if slices.Contains(r.told, "ack 1") || r.inHand() == nil {
 				t.Errorf("it wants %q, and the message is gone", r.told)
 			}
 		})
@@ -676,16 +696,26 @@ func TestAMessageIsKeptUntilItsCopyIsStored(t *testing.T) {
 }
 
 // FuzzDelivery does what it likes, in any order, and looks whether the rules hold: one
-// handler at a time for what shares keys, none without a valid lease, nothing
-// acknowledged that no handler has processed, and nothing that came is forgotten.
+// handler at a time for what shares keys, none without a valid lease, no more than may run,
+// nothing acknowledged that no handler has processed, and nothing that came is forgotten.
+// In two of three runs a slot may have several keys in flight.
 func FuzzDelivery(f *testing.F) {
 	for seed := range uint64(8) {
 		f.Add(seed, false)
 		f.Add(seed, true)
 	}
 	f.Fuzz(func(t *testing.T, seed uint64, retry bool) {
-		newDeliveryFuzz(t, seed, retry).run(600)
+		newDeliveryFuzz(t, seed, retry, 1+int(seed%3)).run(600)
 	})
+}
+
+// fuzzCall is one call of the handler.
+type fuzzCall struct{ run, call uint64 }
+
+// has reports whether a message is in hand.
+func (l *lanes) has(m *mail) bool {
+	of := l.byKey[m.message.Key]
+	return of != nil && (of.first.mail == m || slices.Contains(of.behind, m))
 }
 
 type deliveryFuzz struct {
@@ -694,7 +724,7 @@ type deliveryFuzz struct {
 	d        *delivery
 	now      time.Time
 	places   []place
-	running  map[uint64]handleEffect
+	running  map[fuzzCall]handleEffect
 	placeOf  map[uint64]place
 	open     map[uint64]askEffect
 	came     map[*mail]place // and was not begun
@@ -703,10 +733,14 @@ type deliveryFuzz struct {
 	sequence uint64
 }
 
-func newDeliveryFuzz(t testing.TB, seed uint64, retry bool) *deliveryFuzz {
+func newDeliveryFuzz(t testing.TB, seed uint64, retry bool, inFlight int) *deliveryFuzz {
 	cfg := Config{Name: "g", Stream: "s", Subject: "s.*", Slots: 2}
 	cfg.Retry.Enabled, cfg.Retry.Attempts = retry, 4
-	z := &deliveryFuzz{t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: simEpoch, running: make(map[uint64]handleEffect),
+	cfg.inFlight = inFlight
+	if seed%2 == 0 {
+		cfg.Delivery.MaxHandlers = 1 + int(seed/2%3)
+	}
+	z := &deliveryFuzz{t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: simEpoch, running: make(map[fuzzCall]handleEffect),
 		placeOf: make(map[uint64]place), open: make(map[uint64]askEffect), came: make(map[*mail]place), settled: make(map[uint64]bool), highest: make(map[int]uint64)}
 	z.d = newDelivery(cfg.resolve(), true, newMemory(1), &retryCounts{})
 	for _, d := range []division{{1, 2}, {2, 4}} {
@@ -727,11 +761,15 @@ func (z *deliveryFuzz) step(in deliveryInput) {
 				z.t.Fatalf("run %d begins without a valid lease", e.run)
 			}
 			for other := range z.running {
-				if z.placeOf[other] == e.place || z.placeOf[other].division != e.division && z.placeOf[other].shares(e.place) {
-					z.t.Fatalf("run %d begins while the handler of run %d is at work on the same keys", e.run, other)
+				parallel := other.run == e.run && z.running[other].message.Key != e.message.Key && z.d.cfg.inFlight > 1
+				if at := z.placeOf[other.run]; !parallel && (at == e.place || at.division != e.division && at.shares(e.place)) {
+					z.t.Fatalf("run %d begins while the handler of run %d is at work on the same keys", e.run, other.run)
 				}
 			}
-			z.running[e.run] = e
+			if most := z.d.cfg.Delivery.MaxHandlers; len(z.running) >= most {
+				z.t.Fatalf("run %d begins while %d handlers run, at most %d may", e.run, len(z.running), most)
+			}
+			z.running[fuzzCall{e.run, e.call}] = e
 			delete(z.came, e.mail) // a takeover's reset brings it back
 		case askEffect:
 			z.open[e.run] = e
@@ -749,7 +787,7 @@ func (z *deliveryFuzz) step(in deliveryInput) {
 		}
 	}
 	for m, at := range z.came {
-		if !slices.ContainsFunc(z.runs(), func(r *slotRun) bool { return r.hand == m || slices.Contains(r.pull.box, m) }) {
+		if !slices.ContainsFunc(z.runs(), func(r *slotRun) bool { return r.lanes.has(m) || slices.Contains(r.pull.box, m) }) {
 			z.t.Fatalf("message %d of slot %d is forgotten", m.sequence, at.slot)
 		}
 	}
@@ -757,8 +795,10 @@ func (z *deliveryFuzz) step(in deliveryInput) {
 		return
 	}
 	for _, r := range z.runs() {
-		if r.ended != nil && !r.interrupted {
-			z.t.Fatalf("the handler of run %d is not interrupted", r.number)
+		for _, c := range r.calls {
+			if !c.interrupted && !c.returned {
+				z.t.Fatalf("handler %d of run %d is not interrupted", c.number, r.number)
+			}
 		}
 	}
 }
@@ -812,13 +852,13 @@ func (z *deliveryFuzz) run(steps int) {
 		case 9:
 			z.step(mailInput{at, &mail{status: []string{"408", "423", "409", "503"}[z.rng.IntN(4)], serie: z.rng.IntN(4)}})
 		case 10, 11:
-			for run, e := range z.running {
-				delete(z.running, run)
+			for at, e := range z.running {
+				delete(z.running, at)
 				err := []error{nil, nil, failed, ErrFenced}[z.rng.IntN(4)]
 				if err == nil {
 					z.settle(e.slot, e.message.Sequence)
 				}
-				z.step(handledInput{run, err})
+				z.step(handledInput{at.run, at.call, err})
 				break
 			}
 		case 12:

@@ -23,14 +23,15 @@ type (
 	handleEffect struct {
 		place
 		run     uint64
+		call    uint64         // its number in the run
 		mail    *mail          // of the main stream
 		queued  *queuedMessage // or from the retry queue
 		message Message
 		abandon bool  // Abandoner.Abandon is called
 		failure error // with this
 	}
-	// interruptEffect ends the context of a run's handler.
-	interruptEffect struct{ run uint64 }
+	// interruptEffect ends the context of one of a run's handlers.
+	interruptEffect struct{ run, call uint64 }
 	// settleEffect answers a message: it is acknowledged, terminated or goes back.
 	settleEffect struct {
 		place

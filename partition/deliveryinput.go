@@ -22,10 +22,10 @@ type (
 		place
 		mail *mail
 	}
-	// handledInput: the handler of a run has returned.
+	// handledInput: a handler of a run has returned.
 	handledInput struct {
-		run uint64
-		err error
+		run, call uint64
+		err       error
 	}
 	// answerInput answers the question of that number.
 	answerInput struct {

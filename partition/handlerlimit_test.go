@@ -31,28 +31,28 @@ func TestHandlerLimit(t *testing.T) {
 			hold(r, 1, 2, 3)
 			come(r, 1, 2, 3)
 			r.expect("handle 1.1 attempt 1 fence 1.1", "handle 2.2 attempt 1 fence 1.1")
-			r.step(handledInput{2, nil})
+			r.returns(2, nil)
 			r.expect("ack 2", "handle 3.3 attempt 1 fence 1.1")
 		}},
 		"slots take turns in the order of asking": {1, func(r *deliveryRig) {
 			hold(r, 1, 2, 3)
 			come(r, 1, 9, 3, 2)
 			r.expect("handle 1.1 attempt 1 fence 1.1")
-			r.step(handledInput{1, nil})
+			r.returns(1, nil)
 			r.expect("ack 1", "handle 3.3 attempt 1 fence 1.1")
-			r.step(handledInput{3, nil})
+			r.returns(3, nil)
 			r.expect("ack 3", "handle 2.2 attempt 1 fence 1.1")
-			r.step(handledInput{2, nil})
+			r.returns(2, nil)
 			r.expect("ack 2", "handle 1.9 attempt 1 fence 1.1")
 		}},
 		"a failed message lets others have its turn while it rests": {1, func(r *deliveryRig) {
 			hold(r, 1, 2)
 			come(r, 1, 2)
-			r.step(handledInput{1, errors.New("failed")})
+			r.returns(1, errors.New("failed"))
 			r.expect("handle 1.1 attempt 1 fence 1.1", "handle 2.2 attempt 1 fence 1.1")
 			r.pass(time.Second)
 			r.expect()
-			r.step(handledInput{2, nil})
+			r.returns(2, nil)
 			r.expect("ack 2", "handle 1.1 attempt 2 fence 1.1")
 		}},
 		"a slot that waits for its turn hands off at once": {1, func(r *deliveryRig) {
@@ -61,7 +61,7 @@ func TestHandlerLimit(t *testing.T) {
 			r.told = nil
 			r.step(handOffInput{releaseEffect{place: at(2)}})
 			r.expect("askUnpin")
-			r.step(handledInput{1, nil})
+			r.returns(1, nil)
 			r.expect("ack 1", "handle 3.3 attempt 1 fence 1.1")
 			r.answer(2, answer{})
 			r.expect("nak 2", "released []", "report released, forced false", "ended 2")
@@ -73,22 +73,22 @@ func TestHandlerLimit(t *testing.T) {
 			r.step(droppedInput{at(2)})
 			r.step(droppedInput{at(1)})
 			r.expect("return 2", "ended 2", "released [2]", "interrupt 1", "released [1]")
-			r.step(handledInput{1, nil})
+			r.returns(1, nil)
 			r.expect("ended 1", "handle 3.3 attempt 1 fence 1.1")
 		}},
 		"an abandoned message counts until the handler has returned again": {1, func(r *deliveryRig) {
 			hold(r, 1, 2) // without a retry queue, which would ask questions first
 			r.d.cfg.Retry = Retry{Enabled: true, Attempts: 1}.resolve()
 			come(r, 1, 2)
-			r.step(handledInput{1, errors.New("failed")})
+			r.returns(1, errors.New("failed"))
 			r.expect("handle 1.1 attempt 1 fence 1.1", "abandon 1.1 attempt 1 fence 1.1")
-			r.step(handledInput{1, nil})
+			r.returns(1, nil)
 			r.expect("ack 1", "handle 2.2 attempt 1 fence 1.1")
 		}},
 		"a slot that waits for its turn is not woken for what is due": {1, func(r *deliveryRig) {
 			hold(r, 1, 2)
 			come(r, 2)
-			r.step(handledInput{2, errors.New("failed")})
+			r.returns(2, errors.New("failed"))
 			come(r, 1)
 			r.now = r.now.Add(time.Second) // its pause is over
 			for _, e := range r.d.step(r.now, wakeInput{2}) {
@@ -97,14 +97,14 @@ func TestHandlerLimit(t *testing.T) {
 				}
 			}
 			r.told = nil
-			r.step(handledInput{1, nil})
+			r.returns(1, nil)
 			r.expect("ack 1", "handle 2.2 attempt 2 fence 1.1")
 		}},
 		"a turn that comes without a valid lease is given back": {1, func(r *deliveryRig) {
 			hold(r, 1, 2)
 			come(r, 1, 2)
 			r.step(validityInput{false})
-			r.step(handledInput{1, errors.New("interrupted")})
+			r.returns(1, errors.New("interrupted"))
 			r.told = nil
 			r.pass(time.Minute)
 			r.expect()
@@ -142,7 +142,7 @@ func TestHandlerLimitWithRetryQueue(t *testing.T) {
 	if q := r.d.slots[rigSlot].retry; q.permit != permitAsked {
 		t.Errorf("the slot with a queued message has permit %d, want %d", q.permit, permitAsked)
 	}
-	r.step(handledInput{1, nil})
+	r.returns(1, nil)
 	r.expect("ack 1", "askHead")
 	if r.d.handlers.granted != 1 {
 		t.Errorf("%d permits are granted while the first queued message is asked for, want 1", r.d.handlers.granted)

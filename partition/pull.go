@@ -56,8 +56,15 @@ type running struct {
 	address   string          // of that in the JetStream API
 	ctx       context.Context // of its questions
 	cancel    context.CancelFunc
-	interrupt context.CancelFunc // of its handler
+	interrupt map[uint64]context.CancelFunc // of its handlers, by call; the puller's mu protects it
 	timer     *time.Timer
+}
+
+// end ends the context of a handler, which may have returned just now.
+func (r *running) end(call uint64) {
+	if stop := r.interrupt[call]; stop != nil {
+		stop()
+	}
 }
 
 func newPuller(cfg Config, lay layout, nc *nats.Conn, js jetstream.JetStream, h Handler, post func(input)) (*puller, error) {
@@ -99,7 +106,8 @@ func (p *puller) step(in deliveryInput) {
 func (p *puller) execute(e deliveryEffect, after []func()) []func() {
 	switch e := e.(type) {
 	case beganEffect:
-		r := &running{place: e.place, name: p.layout.consumer(e.place), address: p.layout.address(e.place)}
+		r := &running{place: e.place, name: p.layout.consumer(e.place), address: p.layout.address(e.place),
+			interrupt: make(map[uint64]context.CancelFunc)}
 		r.ctx, r.cancel = context.WithCancel(context.Background())
 		p.runs[e.run], p.places[r.name] = r, e.place
 	case fetchEffect:
@@ -107,7 +115,7 @@ func (p *puller) execute(e deliveryEffect, after []func()) []func() {
 	case handleEffect:
 		p.handle(e)
 	case interruptEffect:
-		p.runs[e.run].interrupt()
+		p.runs[e.run].end(e.call)
 	case settleEffect:
 		p.settle(e)
 	case returnEffect:
@@ -251,7 +259,7 @@ func (p *puller) fetch(e fetchEffect) {
 func (p *puller) handle(e handleEffect) {
 	r, m := p.runs[e.run], e.message
 	ctx, cancel := context.WithCancel(context.Background())
-	r.interrupt = cancel
+	r.interrupt[e.call] = cancel
 	if e.mail != nil {
 		if d, felt := p.pauses.end(e.place, m.Published, time.Now()); felt {
 			p.reports.post(noteInput{event.Event{Kind: event.SlotResumed, Slot: e.slot, Duration: d}})
@@ -276,7 +284,10 @@ func (p *puller) handle(e handleEffect) {
 	}, func(err error) {
 		defer p.wg.Done()
 		cancel()
-		p.step(handledInput{e.run, err})
+		p.mu.Lock()
+		delete(r.interrupt, e.call)
+		p.mu.Unlock()
+		p.step(handledInput{e.run, e.call, err})
 	})
 }
 

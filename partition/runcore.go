@@ -2,12 +2,13 @@ package partition
 
 import (
 	"errors"
+	"slices"
 	"time"
 )
 
 // runCore is what the parts of a slotRun share: which run it is, the question that it has
-// asked, and the handler that it has called. One question at a time is open, and one
-// handler runs at a time; a run begins nothing before both are over.
+// asked, and the handlers that it has called. One question at a time is open, and a run
+// begins nothing before it has the answer.
 type runCore struct {
 	*deliveryCore
 	place
@@ -18,10 +19,20 @@ type runCore struct {
 	questions uint64
 	then      func(answer) // what follows its answer
 
-	ended       func(error) // what follows the end of the handler that runs; nil: none runs
-	interrupted bool
+	calls  []*call // handlers that run, in the order in which they were called
+	called uint64  // handlers so far
 
 	permit permit // to begin a message
+}
+
+// call is a handler that runs, or has returned while a question was open: what follows may
+// ask the next one, so it waits for the answer.
+type call struct {
+	number      uint64
+	then        func(error)
+	interrupted bool
+	returned    bool
+	err         error
 }
 
 // ask asks a question; nothing else is begun before its answer.
@@ -31,23 +42,54 @@ func (r *runCore) ask(q question, then func(answer)) {
 	r.do(askEffect{r.place, r.number, r.question, q})
 }
 
-// handle calls the handler; then follows its end.
-func (r *runCore) handle(e handleEffect, then func(error)) {
+// handle calls the handler and returns the number of the call; then follows its end.
+func (r *runCore) handle(e handleEffect, then func(error)) uint64 {
 	e.place, e.run = r.place, r.number
 	e.message.Slot, e.message.Fence = r.slot, r.fence
-	r.ended, r.interrupted = then, false
+	r.called++
+	e.call = r.called
+	r.calls = append(r.calls, &call{number: r.called, then: then})
 	r.handlers.begun(r)
 	r.do(e)
+	return r.called
+}
+
+// conclude takes in what came of a handler that has returned.
+func (r *runCore) conclude(c *call) {
+	r.forgetCall(c)
+	before := r.called
+	c.then(c.err)
+	if r.called == before { // else the handler has been called to abandon the message
+		r.handlers.returned()
+	}
+}
+
+func (r *runCore) forgetCall(c *call) {
+	r.calls = slices.DeleteFunc(r.calls, func(o *call) bool { return o == c })
+}
+
+// concludeLate concludes the handlers that have returned while a question was open.
+func (r *runCore) concludeLate() {
+	for r.question == 0 {
+		i := slices.IndexFunc(r.calls, func(c *call) bool { return c.returned })
+		if i < 0 {
+			return
+		}
+		r.conclude(r.calls[i])
+	}
 }
 
 // admitted reports whether a message may be begun without exceeding MaxHandlers. If not,
 // the run proceeds when it is its turn.
 func (r *runCore) admitted() bool { return r.handlers.admit(r) }
 
+// interrupt ends the contexts of all handlers.
 func (r *runCore) interrupt() {
-	if r.ended != nil && !r.interrupted {
-		r.interrupted = true
-		r.do(interruptEffect{r.number})
+	for _, c := range r.calls {
+		if !c.interrupted && !c.returned {
+			c.interrupted = true
+			r.do(interruptEffect{r.number, c.number})
+		}
 	}
 }
 

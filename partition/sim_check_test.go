@@ -149,7 +149,7 @@ func (c *simChecker) begins(w *simWorker, h *simHandler) {
 	slot := h.msg.fine
 	c.beginsByRight(w, h)
 	c.withinLimit(w)
-	if o := c.working[slot]; o != nil && o.r.handler == o && !o.cancelled && !o.r.w.dead {
+	if o := c.working[slot]; o != nil && o.atWork() && !o.cancelled && !o.r.w.dead {
 		if o.r.w.trusted() {
 			c.fail("one-handler", "slot %d: %v begins %d while %v works on %d", slot, w, h.msg.seq, o.r.w, o.msg.seq)
 		} else if h.fence.Compare(o.fence) <= 0 && o.r.w != w {

@@ -17,8 +17,8 @@ import (
 type simRun struct {
 	w *simWorker
 	place
-	number  uint64
-	handler *simHandler // at work
+	number   uint64
+	handlers map[uint64]*simHandler // at work, by call
 	// read are the messages of the retry queue that were read, by their sequences there. An
 	// answer that is late may be of another key than the one that is waited for.
 	read map[uint64]simQueued
@@ -26,6 +26,7 @@ type simRun struct {
 
 type simHandler struct {
 	r         *simRun
+	call      uint64
 	fence     Fence
 	msg       simMessage
 	queued    *simQueued // nil: from the main stream
@@ -82,7 +83,7 @@ func (w *simWorker) carryOut(e deliveryEffect) {
 	s := w.s
 	switch e := e.(type) {
 	case beganEffect:
-		w.runs[e.run] = &simRun{w: w, place: e.place, number: e.run, read: make(map[uint64]simQueued)}
+		w.runs[e.run] = &simRun{w: w, place: e.place, number: e.run, handlers: make(map[uint64]*simHandler), read: make(map[uint64]simQueued)}
 		if r := w.delivery.slots[e.place]; s.broken.blindQueue && r.retry != nil {
 			r.retry.queue.phase = queueOpen
 		}
@@ -95,7 +96,7 @@ func (w *simWorker) carryOut(e deliveryEffect) {
 	case handleEffect:
 		w.handle(e)
 	case interruptEffect:
-		w.runs[e.run].handler.cancel()
+		w.runs[e.run].handlers[e.call].cancel()
 	case settleEffect:
 		d := e.mail.body.(simDelivery)
 		if e.how == settleNak {
@@ -180,14 +181,14 @@ func (w *simWorker) unpinUntilDone(at place, then func()) {
 // handle begins a handler.
 func (w *simWorker) handle(e handleEffect) {
 	r := w.runs[e.run]
-	h := &simHandler{r: r, fence: e.message.Fence, begun: w.clock()}
+	h := &simHandler{r: r, call: e.call, fence: e.message.Fence, begun: w.clock()}
 	if e.queued != nil {
 		p := r.read[e.queued.seq]
 		h.queued, h.msg = &p, p.msg
 	} else {
 		h.msg = e.mail.body.(simDelivery).msg
 	}
-	r.handler = h
+	r.handlers[e.call] = h
 	w.s.logf("%s: slot %d, handler begins %d (key %d, %d), fence %v", w, r.slot, h.msg.seq, h.msg.key, h.msg.n, h.fence)
 	w.s.check.begins(w, h)
 	if w.s.broken.ackFirst && h.queued == nil {
@@ -199,6 +200,9 @@ func (w *simWorker) handle(e handleEffect) {
 	}
 	w.later(d, h.end)
 }
+
+// atWork reports whether the handler has not returned.
+func (h *simHandler) atWork() bool { return h.r.handlers[h.call] == h }
 
 // cancel ends a handler's context. Most handlers return then.
 func (h *simHandler) cancel() {
@@ -220,10 +224,10 @@ func (h *simHandler) cancel() {
 func (h *simHandler) end() {
 	r := h.r
 	w := r.w
-	if r.handler != h || w.s.now < h.until {
+	if !h.atWork() || w.s.now < h.until {
 		return
 	}
-	r.handler = nil
+	delete(r.handlers, h.call)
 	var err error
 	switch {
 	case h.cancelled || w.s.chance(w.s.faults.failWork) || w.s.fails(h.msg.key):
@@ -231,7 +235,7 @@ func (h *simHandler) end() {
 	case !w.s.check.processed(w, h):
 		err = &FencedError{h.rejectedBy}
 	}
-	w.deliver(handledInput{r.number, err})
+	w.deliver(handledInput{r.number, h.call, err})
 }
 
 // ask finds the answer to a question.
@@ -543,7 +547,7 @@ func (c *simChecker) beginsByRight(w *simWorker, h *simHandler) {
 	if w.settled[h.msg.key] == h.msg && h.queued == nil && !copyGone {
 		c.fail("again", "%v begins %d (key %d, %d), which it has settled", w, h.msg.seq, h.msg.key, h.msg.n)
 	}
-	if o := c.working[h.msg.fine]; o != nil && o.r.w == w && o.r.handler == o && o != h {
+	if o := c.working[h.msg.fine]; o != nil && o.r.w == w && o.atWork() && o != h {
 		c.fail("one-handler", "slot %d: %v begins %d while its own handler is at %d", h.msg.fine, w, h.msg.seq, o.msg.seq)
 	}
 }
@@ -551,8 +555,10 @@ func (c *simChecker) beginsByRight(w *simWorker, h *simHandler) {
 // interrupted: interrupt, a worker whose lease is invalid has interrupted its handlers.
 func (c *simChecker) interrupted(w *simWorker) {
 	for _, r := range w.runs {
-		if h := r.handler; h != nil && !h.cancelled {
-			c.fail("interrupt", "%v, whose lease is invalid, lets the handler of %d (key %d, %d) work on", w, h.msg.seq, h.msg.key, h.msg.n)
+		for _, h := range r.handlers {
+			if !h.cancelled {
+				c.fail("interrupt", "%v, whose lease is invalid, lets the handler of %d (key %d, %d) work on", w, h.msg.seq, h.msg.key, h.msg.n)
+			}
 		}
 	}
 }

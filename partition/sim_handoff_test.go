@@ -267,8 +267,8 @@ func forgetMail(w *simWorker, in deliveryInput) deliveryInput {
 	}
 	if r := w.delivery.slots[at]; r != nil {
 		r.pull.box = nil
-		if r.ended == nil {
-			r.hand = nil
+		if len(r.calls) == 0 {
+			r.lanes.clear(nil)
 		}
 	}
 	return in
@@ -277,8 +277,8 @@ func forgetMail(w *simWorker, in deliveryInput) deliveryInput {
 // forgetHand lets a slot that is dropped forget the message that waits for the lease.
 func forgetHand(w *simWorker, in deliveryInput) deliveryInput {
 	if off, is := in.(droppedInput); is {
-		if r := w.delivery.slots[off.place]; r != nil && r.ended == nil {
-			r.hand = nil
+		if r := w.delivery.slots[off.place]; r != nil && len(r.calls) == 0 {
+			r.lanes.clear(nil)
 		}
 	}
 	return in
@@ -288,7 +288,7 @@ func forgetHand(w *simWorker, in deliveryInput) deliveryInput {
 func leaveHandler(w *simWorker, in deliveryInput) deliveryInput {
 	if off, is := in.(handOffInput); is {
 		if r := w.delivery.slots[off.place]; r != nil {
-			r.ended = nil
+			r.calls = nil
 		}
 	}
 	return in

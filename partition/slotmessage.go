@@ -5,15 +5,17 @@ import (
 	"time"
 )
 
-// slotMessage is the message that a slot has in hand: the one that is begun, waits to be
-// begun again, or is looked at whether it was settled before. A slot has one at a time,
-// which is what keeps the order of its keys: the next is taken out of the box only when
-// this one was settled, put into the retry queue, or returned. The slotRun takes it in hand
-// and begins it; slotRetry moves it into the retry queue.
+// slotMessage is the first message of a lane: it is begun, waits to be begun again, or is
+// looked at whether it was settled before. The next of its key follows only when this one
+// was settled, put into the retry queue, or returned. The slotRun begins it; slotRetry moves
+// it into the retry queue.
 type slotMessage struct {
-	*runCore
+	*lanes
 
-	hand       *mail  // nil: none
+	lane       *lane
+	mail       *mail
+	working    bool   // a handler works on it
+	call       uint64 // which is this one, or was
 	recalling  bool   // it is not known yet whether it was settled before
 	looks      int    // that did not tell
 	generation uint64 // of the memory, when it was recalled
@@ -24,14 +26,10 @@ type slotMessage struct {
 
 	rest     time.Time // nothing is done with it before
 	forLease bool      // it rests until the lease is valid
-
-	settled *mail // the last message that was settled, if it may be confirmed
 }
 
-// take takes a message in hand that was never begun by this run.
-func (r *slotMessage) take(m *mail) {
-	r.hand, r.recalling, r.looks = m, true, 0
-	r.attempt, r.failed, r.waited, r.delay = 0, false, false, r.cfg.Delivery.RetryDelay
+func newSlotMessage(l *lanes, of *lane, m *mail) *slotMessage {
+	return &slotMessage{lanes: l, lane: of, mail: m, recalling: true, delay: l.cfg.Delivery.RetryDelay}
 }
 
 func (r *slotMessage) restFor(d time.Duration) { r.rest, r.forLease = r.now.Add(d), false }
@@ -39,7 +37,7 @@ func (r *slotMessage) restFor(d time.Duration) { r.rest, r.forLease = r.now.Add(
 // recall sees to it that a message which was settled here is not handled again: its
 // acknowledgement may have been lost with the state of its consumer.
 func (r *slotMessage) recall() {
-	m := r.hand
+	m := r.mail
 	recalled, generation := r.memory.recall(r.slot, m.finest, m.original)
 	switch recalled {
 	case recallNothing:
@@ -58,7 +56,7 @@ func (r *slotMessage) recall() {
 		switch {
 		case a.err == nil && a.what == "":
 			r.do(settleEffect{r.place, m, settleAck})
-			r.hand = nil
+			r.remove(r)
 			return
 		case a.err == nil && r.looks >= looksToBelieve:
 			r.rolledBack(r.slot, generation, a.what)
@@ -70,11 +68,11 @@ func (r *slotMessage) recall() {
 	})
 }
 
-// lookForCopy settles the message in hand if its copy is in the retry queue. If not, the
+// lookForCopy settles the message if its copy is in the retry queue. If not, the
 // message is handled: a later owner has processed it, or the server went back and has lost
 // the copy.
 func (r *slotMessage) lookForCopy() {
-	m := r.hand
+	m := r.mail
 	copied := r.memory.copied(r.slot, m.original)
 	r.ask(askHead{m.message.Key, max(1, copied)}, func(a answer) {
 		switch {
@@ -90,19 +88,20 @@ func (r *slotMessage) lookForCopy() {
 	})
 }
 
-// settle settles the message in hand. One of an earlier stream goes back: the server
+// settle settles the message. One of an earlier stream goes back: the server
 // goes by its sequence, and delivers what has that now once more.
 func (r *slotMessage) settle(how settlement) {
-	m := r.hand
-	r.hand, r.settled = nil, m
+	m := r.mail
+	r.remove(r)
+	r.settled = m
 	if !r.memory.settle(r.slot, m.finest, m.original, r.generation) {
 		r.settled, how = nil, settleNak
 	}
 	r.do(settleEffect{r.place, m, how})
 }
 
-// settleQueued settles the message in hand, whose copy has a sequence in the retry queue.
+// settleQueued settles the message, whose copy has a sequence in the retry queue.
 func (r *slotMessage) settleQueued(copied uint64) {
-	r.memory.queue(r.slot, r.hand.original, r.generation, copied)
+	r.memory.queue(r.slot, r.mail.original, r.generation, copied)
 	r.settle(settleAck)
 }

@@ -12,25 +12,36 @@ import (
 const recountAfter = 12
 
 // slotRetry is what a slotRun does with the messages of its slot that wait in the retry
-// queue, and with a message in hand that has to go there. All of it happens between two
-// messages of the main stream, so a slot has one handler at a time as ever; what takes
-// time are attempts, and the queue spaces these. The run calls mayBegin before it begins a
+// queue, and with a message in hand that has to go there. It tries one message at a time; what
+// takes time are attempts, and the queue spaces these. The run calls mayBegin before it begins a
 // message, and work whenever it has none to begin.
 type slotRetry struct {
-	*slotMessage
+	*lanes
 
 	queue  *retryQueue
-	fails  int       // operations in a row
-	at     time.Time // nothing is done before
-	lookAt time.Time // when the messages are counted again
+	tried  retriedKey // the key that a handler has a message of
+	fails  int        // operations in a row
+	at     time.Time  // nothing is done before
+	lookAt time.Time  // when the messages are counted again
 }
 
-func newSlotRetry(m *slotMessage) *slotRetry {
-	return &slotRetry{slotMessage: m, queue: newRetryQueue(m.cfg.Retry, m.place, m.fence)}
+func newSlotRetry(l *lanes) *slotRetry {
+	return &slotRetry{lanes: l, queue: newRetryQueue(l.cfg.Retry, l.place, l.fence)}
 }
+
+// retriedKey is the key whose first queued message is being tried, if there is one.
+type retriedKey struct {
+	key   string
+	tried bool
+}
+
+func (r *retriedKey) is(key string) bool { return r != nil && r.tried && r.key == key }
 
 // wake returns when there is something to do, zero for never.
 func (k *slotRetry) wake() time.Time {
+	if k.tried.tried {
+		return time.Time{}
+	}
 	if !k.queue.open() {
 		return k.at
 	}
@@ -57,8 +68,10 @@ func (k *slotRetry) booked(err error) bool {
 func (k *slotRetry) pauseRetries() {
 	pause := pullRetry * time.Duration(max(1, min(k.fails, 10)))
 	k.at = k.now.Add(pause)
-	if k.hand != nil && k.rest.Before(k.at) {
-		k.restFor(pause)
+	for _, m := range k.resting() {
+		if m.rest.Before(k.at) {
+			m.restFor(pause)
+		}
 	}
 }
 
@@ -99,16 +112,16 @@ func (k *slotRetry) advance() {
 	}
 }
 
-// mayBegin reports whether the message in hand may begin now: nothing of its key waits
+// mayBegin reports whether a message may begin now: nothing of its key waits
 // in the retry queue, and it has not failed. If not, it waits, or something is asked,
 // or it is done with: what has failed is queued for retry, and so is what comes behind
 // a queued message of its key.
-func (k *slotRetry) mayBegin() bool {
-	q, m := k.queue, k.hand
-	key := m.message.Key
-	if k.waited {
+func (k *slotRetry) mayBegin(m *slotMessage) bool {
+	q := k.queue
+	key := m.mail.message.Key
+	if m.waited {
 		// What has nothing of its key before it continues as if nothing was ever queued.
-		if k.waited = false; !q.has(key) {
+		if m.waited = false; !q.has(key) {
 			return true
 		}
 	}
@@ -118,47 +131,47 @@ func (k *slotRetry) mayBegin() bool {
 		return false
 	}
 	switch queued := q.has(key); {
-	case !queued && m.original == q.latest:
-		k.settle(settleAck)
+	case !queued && m.mail.original == q.latest:
+		m.settle(settleAck)
 	case queued:
 		k.ask(askTail{key}, func(a answer) {
 			switch {
 			case !k.booked(a.err):
 			case a.queued == nil:
 				q.vanished(key)
-			case a.queued.original() == m.original:
-				k.settleQueued(a.queued.seq)
+			case a.queued.original() == m.mail.original:
+				m.settleQueued(a.queued.seq)
 			default:
-				k.queueIfRoom()
+				k.queueIfRoom(m)
 			}
 		})
-	case !k.failed:
+	case !m.failed:
 		return true
 	default:
-		k.queueIfRoom()
+		k.queueIfRoom(m)
 	}
 	return false
 }
 
-// queueIfRoom puts the message in hand into the retry queue. Where that is full, the
+// queueIfRoom puts a message into the retry queue. Where that is full, the
 // slot waits.
-func (k *slotRetry) queueIfRoom() {
-	q, m := k.queue, k.hand
-	key := m.message.Key
+func (k *slotRetry) queueIfRoom(m *slotMessage) {
+	q := k.queue
+	key := m.mail.message.Key
 	if !q.room(key) {
-		k.waited = true
-		k.restFor(q.backoff(k.attempt))
+		m.waited = true
+		m.restFor(q.backoff(m.attempt))
 		return
 	}
 	first := !q.has(key)
-	k.ask(askStoreCopy{m, m.message, k.attempt, q.last}, func(a answer) {
+	k.ask(askStoreCopy{m.mail, m.mail.message, m.attempt, q.last}, func(a answer) {
 		q.stored(key, a.sequence, k.now, a.outcome)
 		switch {
 		case a.outcome == outcomeConflict:
 			return
 		case !k.booked(a.err):
 			if a.outcome == outcomeRefused {
-				k.restFor(maxRetryDelay / 5)
+				m.restFor(maxRetryDelay / 5)
 			}
 			return
 		case a.outcome != outcomeDone:
@@ -166,9 +179,9 @@ func (k *slotRetry) queueIfRoom() {
 		}
 		k.retries.queued.Add(1)
 		if first {
-			k.note(event.Event{Kind: event.KeyQueued, Slot: k.slot, Reason: key, Count: k.attempt})
+			k.note(event.Event{Kind: event.KeyQueued, Slot: k.slot, Reason: key, Count: m.attempt})
 		}
-		k.settleQueued(a.sequence)
+		m.settleQueued(a.sequence)
 	})
 }
 
@@ -177,7 +190,7 @@ func (k *slotRetry) queueIfRoom() {
 // none.
 func (k *slotRetry) work() bool {
 	now := k.now
-	if now.Before(k.at) {
+	if k.tried.tried || now.Before(k.at) {
 		return false
 	}
 	if !k.valid() {
@@ -198,6 +211,10 @@ func (k *slotRetry) work() bool {
 	}
 	if k.queue.keys[key].done != 0 {
 		k.removeRetried(key)
+		return true
+	}
+	if k.busy(key) { // its copy was counted after the message had begun
+		k.queue.postpone(key, now.Add(pullRetry))
 		return true
 	}
 	if !k.admitted() {
@@ -265,12 +282,14 @@ func (k *slotRetry) tryQueued(key string, head *queuedMessage) {
 	m.Attempt = head.attempts + of.attempts + 1
 	k.retries.retries.Add(1)
 	began := k.now
+	k.tried = retriedKey{key, true}
 	k.handle(handleEffect{queued: head, message: m}, func(err error) {
 		fenced := isFenced(err)
 		if fenced {
 			k.fencedOff(err)
 		}
 		k.abandonOr(m, m.Attempt, err, func(err error) {
+			k.tried = retriedKey{}
 			now := k.now
 			switch {
 			case err == nil, isDiscarded(err):

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"slices"
 	"time"
 )
 
@@ -9,7 +10,7 @@ import (
 // delivery calls it, with whatever the puller's lock protects.
 type slotRun struct {
 	*runCore
-	*slotMessage
+	lanes *lanes
 	pull  slotPull
 	retry *slotRetry // nil: failing messages are not queued for retry
 	up    runOwner
@@ -32,14 +33,14 @@ type runOwner interface {
 func newSlotRun(d *deliveryCore, up runOwner, at place, number uint64, fence Fence) *slotRun {
 	core := &runCore{deliveryCore: d, place: at, number: number, fence: fence}
 	r := &slotRun{
-		runCore:     core,
-		slotMessage: &slotMessage{runCore: core},
-		pull:        slotPull{runCore: core},
-		up:          up,
-		before:      make(map[*slotRun]bool),
+		runCore: core,
+		lanes:   newLanes(core),
+		pull:    slotPull{runCore: core},
+		up:      up,
+		before:  make(map[*slotRun]bool),
 	}
 	if d.cfg.Retry.Enabled {
-		r.retry = newSlotRetry(r.slotMessage)
+		r.retry = newSlotRetry(r.lanes)
 	}
 	return r
 }
@@ -65,31 +66,57 @@ func (r *slotRun) start() {
 
 // proceed does what can be done until something has to be waited for.
 func (r *slotRun) proceed() {
-	for r.stage == runPulling && r.question == 0 && r.ended == nil {
-		more := false
-		switch {
-		case r.releasing:
-			r.giveUp()
-		case r.retry != nil && r.retry.queue.wentBack:
-			r.sendBack()
-			more = true
-		case r.hand == nil:
-			more = r.idle()
-		case r.now.Before(r.rest):
-			// The retry queue is seen to meanwhile.
-			more = r.retry != nil && r.retry.work()
-		case r.recalling:
-			r.recall()
-			more = true
-		default:
-			more = r.begin()
-		}
-		if !more {
-			break
-		}
+	if r.stage == runPulling {
+		r.concludeLate()
+	}
+	for r.mayProceed() && r.next() {
 	}
 	r.giveBack()
 	r.arm()
+}
+
+// mayProceed reports whether something new may be begun. A message of the retry queue counts
+// as one in flight while a handler works on it.
+func (r *slotRun) mayProceed() bool {
+	return r.stage == runPulling && r.question == 0 && len(r.calls) < r.cfg.inFlight
+}
+
+// next does one thing; false if there is none.
+func (r *slotRun) next() bool {
+	switch {
+	case r.releasing:
+		if len(r.calls) == 0 {
+			r.giveUp()
+		}
+		return false
+	case r.retry != nil && r.retry.queue.wentBack:
+		if len(r.calls) > 0 {
+			return false
+		}
+		r.sendBack()
+		return true
+	case !r.lanes.full() && r.idle():
+		return true
+	}
+	m := r.lanes.ready(r.now, r.retried())
+	switch {
+	case m == nil:
+		// The retry queue is seen to meanwhile.
+		return r.lanes.full() && r.retry != nil && r.retry.work()
+	case m.recalling:
+		m.recall()
+		return true
+	default:
+		return r.begin(m)
+	}
+}
+
+// retried returns the key of the retry queue that a handler works on.
+func (r *slotRun) retried() *retriedKey {
+	if r.retry == nil {
+		return nil
+	}
+	return &r.retry.tried
 }
 
 // giveBack returns a permit for which there was no message after all. While a question is
@@ -102,7 +129,7 @@ func (r *slotRun) giveBack() {
 	}
 }
 
-// idle does one thing between two messages; false if there is none.
+// idle does one thing while there is room for another message; false if there is none.
 func (r *slotRun) idle() bool {
 	now := r.now
 	switch p := &r.pull; {
@@ -112,12 +139,12 @@ func (r *slotRun) idle() bool {
 	case r.retry != nil && r.retry.work():
 		return true
 	case len(r.pull.box) > 0: // the slot is not silent: what came goes before any look
-	case !now.Before(p.quietAt):
+	case !r.atRest() || now.Before(p.quietAt):
+		return false
+	default:
 		p.quietAt = now.Add(r.cfg.stalePinCheck)
 		r.pull.lookAtSilence()
 		return true
-	default:
-		return false
 	}
 	m := r.pull.next()
 	if m.status != "" {
@@ -126,26 +153,32 @@ func (r *slotRun) idle() bool {
 	}
 	r.pull.got(m)
 	if !m.unreadable {
-		r.take(m)
+		r.lanes.take(m)
 	}
 	return true
 }
 
+// atRest reports whether the slot has nothing in hand, and no handler runs.
+func (r *slotRun) atRest() bool { return r.lanes.total == 0 && len(r.calls) == 0 }
+
 // arm has the run woken when time alone makes a difference. A wake-up that comes too
 // early is harmless, and cheaper than moving it with each message.
 func (r *slotRun) arm() {
-	if r.stage != runPulling || r.question != 0 || r.ended != nil {
+	if !r.mayProceed() {
 		return
 	}
 	// What waits for a permit is due already, so its time would wake the run at once, again
 	// and again. Its turn wakes it.
 	waits := r.permit == permitAsked
 	var at time.Time
-	switch {
-	case r.hand == nil:
-		at = earlier(r.pull.at, r.pull.quietAt)
-	case !waits:
-		at = r.rest
+	if !r.lanes.full() {
+		at = r.pull.at
+	}
+	if r.atRest() {
+		at = earlier(at, r.pull.quietAt)
+	}
+	if !waits {
+		at = earlier(at, r.lanes.wake())
 	}
 	if r.retry != nil && !waits {
 		at = earlier(at, r.retry.wake())
@@ -170,76 +203,90 @@ func (r *slotRun) answered(in answerInput) {
 // earlier messages of the same keys again, which it delivers first.
 func (r *slotRun) sendBack() {
 	r.retry.queue.wentBack = false
-	if r.hand != nil {
-		r.do(settleEffect{r.place, r.hand, settleNak})
-		r.hand, r.rest = nil, time.Time{}
+	for _, m := range r.lanes.clear(nil) {
+		r.do(settleEffect{r.place, m, settleNak})
 	}
 	r.pull.sendBack()
 }
 
-// begin begins the message in hand, unless it has to wait, or goes to the retry queue. It
-// returns false if it waits for a permit.
-func (r *slotRun) begin() bool {
+// begin begins a message, unless it has to wait, or goes to the retry queue. It returns false
+// if it waits for a permit.
+func (r *slotRun) begin(m *slotMessage) bool {
 	if !r.valid() {
-		r.restFor(pullRetry)
-		r.forLease = true
+		m.restFor(pullRetry)
+		m.forLease = true
 		return true
 	}
 	if !r.admitted() {
 		return false
 	}
-	if r.retry != nil && !r.retry.mayBegin() {
+	if r.retry != nil && !r.retry.mayBegin(m) {
 		return true
 	}
-	r.attempt++
-	m := r.hand.message
-	m.Attempt = r.attempt
-	r.handle(handleEffect{mail: r.hand, message: m}, func(err error) {
+	m.attempt++
+	m.working = true
+	message := m.mail.message
+	message.Attempt = m.attempt
+	m.call = r.handle(handleEffect{mail: m.mail, message: message}, func(err error) {
 		fenced := isFenced(err)
 		if fenced {
 			r.fencedOff(err)
-			r.attempt--
+			m.attempt--
 		}
-		r.abandonOr(m, r.attempt, err, func(err error) { r.concluded(err, fenced) })
+		r.abandonOr(message, m.attempt, err, func(err error) {
+			m.working = false
+			r.concluded(m, err, fenced)
+		})
 	})
 	return true
 }
 
-// handled takes in that the handler has returned.
-func (r *slotRun) handled(err error) {
-	then := r.ended
-	if then == nil {
+// handled takes in that a handler has returned.
+func (r *slotRun) handled(number uint64, err error) {
+	i := slices.IndexFunc(r.calls, func(c *call) bool { return c.number == number && !c.returned })
+	if i < 0 {
 		return
 	}
-	r.ended = nil
-	if r.stage == runDropped {
-		r.handlers.returned()
-		r.end()
-		return
-	}
-	then(err)
-	if r.ended == nil { // else the handler has been called to abandon the message
-		r.handlers.returned()
+	c := r.calls[i]
+	c.returned, c.err = true, err
+	switch {
+	case r.stage == runDropped:
+		r.forgetReturned()
+	case r.question == 0:
+		r.conclude(c)
 	}
 }
 
-// concluded follows the last handler of an attempt on the message in hand.
-func (r *slotRun) concluded(err error, fenced bool) {
+// forgetReturned ends a dropped run whose handlers have all returned.
+func (r *slotRun) forgetReturned() {
+	for _, c := range slices.Clone(r.calls) {
+		if c.returned {
+			r.forgetCall(c)
+			r.handlers.returned()
+		}
+	}
+	if len(r.calls) == 0 {
+		r.end()
+	}
+}
+
+// concluded follows the last handler of an attempt on a message.
+func (r *slotRun) concluded(m *slotMessage, err error, fenced bool) {
 	switch {
 	case err == nil:
-		r.settle(settleAck)
+		m.settle(settleAck)
 		return
 	case isDiscarded(err):
-		r.settle(settleTerm)
+		m.settle(settleTerm)
 		return
 	}
 	// A message that was fenced off is not queued for retry: the owner with the
 	// later fence is to try it at once, and in its place.
-	if r.failed = !fenced && r.queues(r.attempt); r.failed {
+	if m.failed = !fenced && r.queues(m.attempt); m.failed {
 		return
 	}
-	r.restFor(r.delay)
-	r.delay = min(2*r.delay, maxRetryDelay)
+	m.restFor(m.delay)
+	m.delay = min(2*m.delay, maxRetryDelay)
 }
 
 // drop ends a run whose slot is not this worker's any more: nothing is acknowledged.
@@ -249,18 +296,15 @@ func (r *slotRun) concluded(err error, fenced bool) {
 func (r *slotRun) drop() {
 	r.up.notHeld(r)
 	r.stage = runDropped
-	if r.hand != nil && r.attempt == 0 && r.ended == nil {
-		r.pull.box = append([]*mail{r.hand}, r.pull.box...)
-	}
-	for _, m := range r.pull.box {
+	begun := func(m *slotMessage) bool { return m.working || m.attempt > 0 }
+	for _, m := range append(r.lanes.clear(begun), r.pull.box...) {
 		if m.status == "" {
 			r.do(returnEffect{r.place, m})
 		}
 	}
 	r.pull.box = nil
-	if r.interrupt(); r.ended == nil {
-		r.end()
-	}
+	r.interrupt()
+	r.forgetReturned()
 }
 
 // giveUp hands the slot off: no more pulls, the pin off, and what was delivered but not
@@ -275,10 +319,7 @@ func (r *slotRun) giveUp() {
 				r.end() // the worker ends; the server takes the pin off when it has expired
 				return
 			}
-			if r.hand != nil {
-				r.pull.box = append([]*mail{r.hand}, r.pull.box...)
-			}
-			for _, m := range r.pull.box {
+			for _, m := range append(r.lanes.clear(nil), r.pull.box...) {
 				if m.status == "" {
 					r.do(settleEffect{r.place, m, settleNak})
 				}
@@ -288,10 +329,10 @@ func (r *slotRun) giveUp() {
 			r.end()
 		})
 	}
-	if r.final && r.settled != nil {
+	if r.final && r.lanes.settled != nil {
 		// The consumer is about to be deleted, and an acknowledgement on its way would
 		// be lost.
-		r.ask(askConfirm{r.settled}, unpin)
+		r.ask(askConfirm{r.lanes.settled}, unpin)
 		return
 	}
 	unpin(answer{})

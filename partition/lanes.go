@@ -1,0 +1,137 @@
+package partition
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// lanes holds what was delivered to a slot and is not settled: a lane for each key, with the
+// key's messages in the order in which they came. Only the first message of a lane may be
+// begun, which keeps the order of a key and has one handler at a time work on it. Lanes do
+// not wait for each other.
+//
+// The consumer delivers one message at a time as yet, so there is one lane with one message.
+// See Config.inFlight.
+type lanes struct {
+	*runCore
+
+	byKey   map[string]*lane
+	order   []*lane // the lane that is looked at first is the one that has waited longest
+	total   int     // messages
+	settled *mail   // the last message that was settled, if it may be confirmed
+}
+
+// lane is what a slot has in hand of one key.
+type lane struct {
+	key    string
+	first  *slotMessage
+	behind []*mail
+}
+
+func newLanes(r *runCore) *lanes { return &lanes{runCore: r, byKey: make(map[string]*lane)} }
+
+// full reports whether the slot has as many messages in hand as it may.
+func (l *lanes) full() bool { return l.total >= l.cfg.inFlight }
+
+// take takes a message in hand that was never begun by this run.
+func (l *lanes) take(m *mail) {
+	l.total++
+	key := m.message.Key
+	if of := l.byKey[key]; of != nil {
+		of.behind = append(of.behind, m)
+		return
+	}
+	of := &lane{key: key}
+	of.first = newSlotMessage(l, of, m)
+	l.byKey[key] = of
+	l.order = append(l.order, of)
+}
+
+// remove lets go of the first message of a lane. The next one of its key waits behind the
+// lanes that wait already, so that a key with many messages keeps no other from its turn.
+func (l *lanes) remove(m *slotMessage) {
+	of := m.lane
+	l.total--
+	l.order = slices.DeleteFunc(l.order, func(o *lane) bool { return o == of })
+	if len(of.behind) == 0 {
+		delete(l.byKey, of.key)
+		return
+	}
+	of.first = newSlotMessage(l, of, of.behind[0])
+	of.behind = of.behind[1:]
+	l.order = append(l.order, of)
+}
+
+// ready returns the message that something can be done with now, nil if there is none.
+// Nothing is begun of a key of which a handler has a message of the retry queue.
+func (l *lanes) ready(now time.Time, retried *retriedKey) *slotMessage {
+	for _, of := range l.order {
+		if m := of.first; !m.working && !now.Before(m.rest) && !retried.is(of.key) {
+			return m
+		}
+	}
+	return nil
+}
+
+// wake returns when the first of the messages that rest is ready, zero for never.
+func (l *lanes) wake() (at time.Time) {
+	for _, of := range l.order {
+		if !of.first.working {
+			at = earlier(at, of.first.rest)
+		}
+	}
+	return at
+}
+
+// busy reports whether a handler works on a message of a key.
+func (l *lanes) busy(key string) bool {
+	of := l.byKey[key]
+	return of != nil && of.first.working
+}
+
+// resting returns the messages that are not worked on.
+func (l *lanes) resting() (out []*slotMessage) {
+	for _, of := range l.order {
+		if !of.first.working {
+			out = append(out, of.first)
+		}
+	}
+	return out
+}
+
+// leased ends the rest of the messages that have waited for the lease to be valid.
+func (l *lanes) leased() {
+	for _, of := range l.order {
+		if of.first.forLease {
+			of.first.rest = time.Time{}
+		}
+	}
+}
+
+// clear lets go of everything and returns it in the order of the stream, without the first
+// messages that without names; nil: none.
+func (l *lanes) clear(without func(*slotMessage) bool) []*mail {
+	var out []*mail
+	for _, of := range l.order {
+		if without == nil || !without(of.first) {
+			out = append(out, of.first.mail)
+		}
+		out = append(out, of.behind...)
+	}
+	l.order, l.total = nil, 0
+	clear(l.byKey)
+	slices.SortStableFunc(out, func(a, b *mail) int { return cmp.Compare(a.sequence, b.sequence) })
+	return out
+}
+
+// known returns what is in hand of the keys whose first message is known to be new.
+func (l *lanes) known() (out []*mail) {
+	for _, of := range l.order {
+		if !of.first.recalling {
+			out = append(out, of.first.mail)
+			out = append(out, of.behind...)
+		}
+	}
+	return out
+}
