@@ -12,7 +12,18 @@ import (
 // not wait for each other.
 //
 // The consumer delivers one message at a time as yet, so there is one lane with one message.
-// See Config.inFlight.
+// With more in flight the order of a key needs three things that a slot's move does not give
+// it yet. TestConsumerModel shows what the server does.
+//
+//  1. An owner must know that nothing was delivered to anyone else since the consumer was
+//     reset for it. A former owner's pull that had no pin yet outlives the handoff, and may
+//     get several messages. While these go back one by one, later ones come to the new owner.
+//     Deliveries are numbered from 1 after a reset, so a gap in the numbers shows it.
+//  2. A handoff must confirm its acknowledgements and then reset the consumer, in this order:
+//     the server ignores the acknowledgement of what it has not delivered since a reset.
+//     Returns alone do not do: what is on its way to the former owner is not among them.
+//  3. What a worker has settled can't be one watermark: a later message of another key is
+//     settled first. The sequences below it that are not settled have to be known, too.
 type lanes struct {
 	*runCore
 

@@ -591,7 +591,7 @@ type simPending struct {
 	at   time.Duration
 }
 
-// simConsumer is a pinned consumer with one message in flight.
+// simConsumer is a pinned consumer. TestConsumerModel compares it with the real server's.
 type simConsumer struct {
 	pin          uint64 // 0: none
 	pinned       time.Duration
@@ -694,10 +694,11 @@ func (sl *simSlot) nextMessage() (m simMessage, again, ok bool) {
 		if m, ok := sl.find(seq); ok {
 			return m, true, true
 		}
+		pe := c.pending[seq]
 		delete(c.pending, seq)
-		c.floor()
+		c.moveFloor(pe.dseq, seq)
 	}
-	if len(c.pending) >= 1 { // MaxAckPending
+	if len(c.pending) >= sl.srv.s.cfg.inFlight { // MaxAckPending
 		return m, false, false
 	}
 	for _, m := range sl.stream() {
@@ -809,9 +810,22 @@ func (sl *simSlot) watchAck(c *simConsumer, seq uint64) {
 	})
 }
 
-func (c *simConsumer) floor() {
+// moveFloor moves the acknowledgement floor when a message is settled: behind everything if
+// nothing is left, and if it was the first, up to what is left.
+func (c *simConsumer) moveFloor(dseq, sseq uint64) {
 	if len(c.pending) == 0 {
 		c.adflr, c.asflr = c.dseq-1, c.sseq-1
+		return
+	}
+	if dseq != c.adflr+1 {
+		return
+	}
+	c.adflr, c.asflr = dseq, sseq
+	for seq := sseq + 1; seq < c.sseq; seq++ {
+		if pe, ok := c.pending[seq]; ok {
+			c.adflr, c.asflr = pe.dseq-1, seq-1
+			return
+		}
 	}
 }
 
@@ -820,11 +834,11 @@ func (sl *simSlot) ack(d simDelivery) {
 	if c == nil || d.msg.seq >= c.sseq {
 		return
 	}
-	_, full := c.pending[d.msg.seq]
+	pe, pending := c.pending[d.msg.seq]
 	delete(c.pending, d.msg.seq)
 	c.redeliver = slices.DeleteFunc(c.redeliver, func(q uint64) bool { return q == d.msg.seq })
-	if full {
-		c.floor()
+	if pending {
+		c.moveFloor(pe.dseq, d.msg.seq)
 	}
 	if m, ok := sl.find(d.msg.seq); ok {
 		sl.srv.s.check.removed(sl.slot, m)
