@@ -8,7 +8,7 @@ import (
 	"github.com/muster-dev/muster/partition/internal/record"
 )
 
-// leaderOf returns the leader of a group at rest: so many workers, each with the same number
+// leaderOf returns the leader of a group at rest: `workers` workers, each with the same number
 // of slots and a lease that was seen.
 func leaderOf(t testing.TB, workers int) *machine {
 	t.Helper()
