@@ -20,6 +20,7 @@ type leadership struct {
 	absentees   absentees   // workers of the map that are not there
 	incarnation incarnation // fences below those of the handlers' store
 	rebalance   rebalance   // when to plan, and what
+	probes      probeTurns  // whom to probe next
 }
 
 // leaderUser is the worker around the leader's work.
@@ -145,15 +146,12 @@ func (l *leadership) due() {
 	l.rebalance.review()
 }
 
-// probe asks every other worker whether its connection is there.
+// probe asks other workers whether their connections are there.
 func (l *leadership) probe() {
-	var to []record.Process
-	for _, p := range l.roster.peers.all() {
-		if p.Process != l.self && !l.now.Before(l.quietUntil) {
-			to = append(to, p.Process)
-		}
+	if l.now.Before(l.quietUntil) {
+		return
 	}
-	if to != nil {
+	if to := l.probes.next(l.roster.peers.all()); to != nil {
 		l.do(probeEffect{to})
 	}
 }

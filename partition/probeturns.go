@@ -1,0 +1,38 @@
+package partition
+
+import "github.com/muster-dev/muster/partition/internal/record"
+
+// probesAtOnce bounds how many workers the leader probes at once. With the default interval it
+// sends at most 2,000 probes a second, whatever the size of the group. In a group of up to this
+// many other workers each is probed every time, and a failure is noticed within the interval.
+// In one of 1,000 that takes five times as long, which is still far less than a lease.
+const probesAtOnce = 200
+
+// probeTurns chooses whom the leader probes, so that everyone has a turn.
+type probeTurns struct {
+	from string // the last worker of the turn before; "": there was none
+}
+
+// next returns the workers to probe now, of all that are there, by ascending ID: those that
+// follow the last turn, and after the last worker the first again.
+func (t *probeTurns) next(all []*peerView) []record.Process {
+	begin := 0
+	if len(all)-1 > probesAtOnce {
+		for begin < len(all) && t.from != "" && compareIDs(all[begin].ID, t.from) <= 0 {
+			begin++
+		}
+	}
+
+	var to []record.Process
+	for i := range all {
+		p := all[(begin+i)%len(all)]
+		if p.self {
+			continue
+		}
+		to = append(to, p.Process)
+		if t.from = p.ID; len(to) == probesAtOnce {
+			break
+		}
+	}
+	return to
+}

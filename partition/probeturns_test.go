@@ -1,0 +1,60 @@
+package partition
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/muster-dev/muster/partition/internal/record"
+)
+
+// TestProbeTurns: few workers are all probed each time, and of many each within as many turns
+// as it takes, also while others come and go.
+func TestProbeTurns(t *testing.T) {
+	t.Parallel()
+	workers := func(n int) *peerTable {
+		var table peerTable
+		for i := range n {
+			table.put(&peerView{Process: record.Process{ID: fmt.Sprintf("w-%d", i), Claim: 1}, self: i == 3})
+		}
+		return &table
+	}
+
+	for _, n := range []int{1, 2, 30, probesAtOnce + 1} {
+		var turns probeTurns
+		for range 3 {
+			to := turns.next(workers(n).all())
+			for i, w := range to {
+				if i > 0 && compareIDs(to[i-1].ID, w.ID) >= 0 {
+					t.Errorf("%d workers: %s follows %s", n, w.ID, to[i-1].ID)
+				}
+			}
+			if want := n - 1; n > 3 && len(to) != want {
+				t.Errorf("%d workers: %d are probed, want %d", n, len(to), want)
+			}
+		}
+	}
+
+	const many = 1000
+	var turns probeTurns
+	table := workers(many)
+	probed := make(map[string]int)
+	for turn := range many / probesAtOnce {
+		to := turns.next(table.all())
+		if len(to) > probesAtOnce {
+			t.Errorf("%d are probed at once", len(to))
+		}
+		for _, w := range to {
+			probed[w.ID]++
+		}
+		table.remove(to[len(to)-1].ID) // the next turn begins behind it all the same
+		table.put(&peerView{Process: record.Process{ID: fmt.Sprintf("v-%d", turn), Claim: 1}})
+	}
+	for i := range many {
+		if id := fmt.Sprintf("w-%d", i); probed[id] == 0 && i != 3 {
+			t.Errorf("%s has had no turn", id)
+		}
+	}
+	if n := probed["w-3"]; n > 0 {
+		t.Errorf("the leader probes itself %d times", n)
+	}
+}
