@@ -7,57 +7,59 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition/internal/record"
+	"github.com/muster-dev/muster/partition/partitiontest/audit"
 )
+
+type simHandling = audit.Handling[*simWorker, Fence]
 
 // simChecker knows everything that happens in a run and names what must never. It
 // counts by slots of the finest division of the run: a slot of another one is
-// some of them.
+// some of them. Package audit judges the messages, handlers and fences; the rules of the
+// protocol and its records are here.
 type simChecker struct {
 	mapLost bool // the map's bucket was deleted, and no map is in it yet
 
 	s         *sim
+	audit     *audit.Auditor[*simWorker, Fence]
+	slots     []*audit.Slot[*simWorker, Fence]
+	keys      []*audit.Key[*simWorker, Fence]
 	violation *simViolation
 
 	current *record.Assignment // the newest map in the bucket
 	taken   []map[Fence]bool   // by slot and whom it is taken for, whether it is done
 	holders []*simWorker
-	fences  []simFence
-	seen    []map[Fence]*simWorker
-	store   []Fence // by slot, the highest fence of a write
-	sent    []int   // by key
-	good    []int   // by key, processed so far
-	total   int
-	dups    int
-	working []*simHandler // by slot
-	redone  int           // plans
-	tuned   int           // of them, for weights alone
-	relaid  int           // changes of the number of slots
-	queued  int           // messages
-	raised  int           // times that fences were
-	cuts    []simCut
+	total   int // messages that were processed
+	redone  int // plans
+	tuned   int // of them, for weights alone
+	relaid  int // changes of the number of slots
+	queued  int // messages
+	raised  int // times that fences were
+	cuts    int // of the power
 	// forgotten: the buckets went back to an earlier state; see forget_sim_test.go.
 	forgotten bool
-	since     time.Duration // when the streams were made; what is older counts for nothing
-}
-
-// simFence is the highest fence that a slot was held with.
-type simFence struct {
-	fence Fence
-	by    *simWorker
 }
 
 type simViolation struct{ name, text string }
 
 func newSimChecker(s *sim) *simChecker {
 	n := s.fine
-	c := &simChecker{s: s, taken: make([]map[Fence]bool, n), holders: make([]*simWorker, n), fences: make([]simFence, n),
-		seen: make([]map[Fence]*simWorker, n), store: make([]Fence, n), working: make([]*simHandler, n),
-		sent: make([]int, simKeys), good: make([]int, simKeys)}
+	c := &simChecker{s: s, taken: make([]map[Fence]bool, n), holders: make([]*simWorker, n)}
 	for i := range n {
 		c.taken[i] = make(map[Fence]bool)
-		c.seen[i] = make(map[Fence]*simWorker)
 	}
+	c.beginAudit()
 	return c
+}
+
+// beginAudit begins with an auditor that knows nothing of what was.
+func (c *simChecker) beginAudit() {
+	c.audit = audit.New[*simWorker, Fence](func(v audit.Violation) { c.fail(string(v.Rule), "%s", v.Text) })
+	for i := range c.s.fine {
+		c.slots = append(c.slots, c.audit.Slot(fmt.Sprint("slot ", i)))
+	}
+	for key := range simKeys {
+		c.keys = append(c.keys, c.audit.Key(fmt.Sprintf("key %d:", key), c.slots[SlotOf(c.s.fine, fmt.Sprint(key))]))
+	}
 }
 
 func (c *simChecker) fail(name, format string, args ...any) {
@@ -95,28 +97,18 @@ func (c *simChecker) stepped(w *simWorker) {
 	}
 }
 
-// held: fence-grows, fence-unique and reset-before-hold.
+// held: the fence, and reset-before-hold.
 func (c *simChecker) held(w *simWorker, at place, f Fence, handed bool) {
 	if c.forgotten {
 		return
 	}
 	for slot := at.slot; slot < c.s.fine; slot += at.slots {
+		c.slots[slot].Held(w, f, w.trusted())
 		c.heldOne(w, at, slot, f, handed)
 	}
 }
 
 func (c *simChecker) heldOne(w *simWorker, at place, slot int, f Fence, handed bool) {
-	last := c.fences[slot]
-	switch by := c.seen[slot][f]; {
-	case by != nil && by != w:
-		c.fail("fence-unique", "slot %d: %v has fence %v, which %v had", slot, w, f, by)
-	case last.by != nil && last.by != w && f.Compare(last.fence) <= 0 && w.trusted():
-		c.fail("fence-grows", "slot %d: %v has fence %v after %v of %v", slot, w, f, last.fence, last.by)
-	}
-	c.seen[slot][f] = w
-	if last.by == nil || f.Compare(last.fence) > 0 {
-		c.fences[slot] = simFence{f, w}
-	}
 	// Who holds it already had it from the dead one by a finished handoff, and so
 	// has who is handed it before it knows of the other's end.
 	finished := w.delivery.slots[at] != nil || handed && !w.m.cur.Taking[at.slot]
@@ -134,68 +126,69 @@ func (c *simChecker) resetDone(at place) {
 	}
 }
 
-// remade forgets what went with the streams: nobody can process it any more. What a
+// remade takes what went with the streams: no worker can process it any more. What a
 // worker still has of it counts for nothing.
 func (c *simChecker) remade() {
-	c.since = c.s.now
-	copy(c.good[:], c.sent[:])
-}
-
-// begins: one-handler and order, where a handler begins.
-func (c *simChecker) begins(w *simWorker, h *simHandler) {
-	if c.forgiven(h.msg) || c.forgotten {
-		return
-	}
-	slot := h.msg.fine
-	c.beginsByRight(w, h)
-	c.withinLimit(w)
-	if o := c.working[slot]; o != nil && o.atWork() && !o.cancelled && !o.r.w.dead {
-		if o.r.w.trusted() {
-			c.fail("one-handler", "slot %d: %v begins %d while %v works on %d", slot, w, h.msg.seq, o.r.w, o.msg.seq)
-		} else if h.fence.Compare(o.fence) <= 0 && o.r.w != w {
-			c.fail("zombie-fence", "slot %d: %v begins with fence %v, the zombie %v has %v", slot, w, h.fence, o.r.w, o.fence)
+	for _, k := range c.keys {
+		for n := 1; n <= k.Published(); n++ {
+			k.Take(n)
 		}
 	}
-	c.working[slot] = h
+}
+
+// publish returns the number of a key's next message.
+func (c *simChecker) publish(key int) int {
+	n := c.keys[key].Publish()
+	c.keys[key].Acknowledge(n)
+	return n
+}
+
+// begins looks at a handler that begins.
+func (c *simChecker) begins(w *simWorker, h *simHandler) {
+	key := c.keys[h.msg.key]
+	if key.Exempt(h.msg.n) || c.forgotten {
+		return
+	}
+	c.beginsByRight(w, h)
+	c.withinLimit(w)
 	c.inOnePlace(w, h)
-	if h.msg.n > c.good[h.msg.key]+1 {
-		c.fail("order", "key %d: %v begins message %d, the last that was processed is %d", h.msg.key, w, h.msg.n, c.good[h.msg.key])
+	key.Begin(&h.handling)
+}
+
+// standing says what the auditor may rely on.
+func (h *simHandler) standing() audit.Standing {
+	switch w := h.r.w; {
+	case !h.atWork() || w.dead:
+		return audit.Over
+	case h.cancelled:
+		return audit.Interrupted
+	case w.trusted():
+		return audit.Valid
 	}
-	if h.msg.n < c.good[h.msg.key] {
-		c.fail("order", "key %d: %v begins message %d again after %d", h.msg.key, w, h.msg.n, c.good[h.msg.key])
-	}
+	return audit.Stale
 }
 
 // processed is the write of a handler to a store that knows fences.
 func (c *simChecker) processed(w *simWorker, h *simHandler) bool {
-	slot := h.msg.fine
-	if h.fence.Compare(c.store[slot]) < 0 {
-		c.s.logf("%s: slot %d, the store refuses fence %v", w, slot, h.fence)
-		h.rejectedBy = c.store[slot]
+	switch c.keys[h.msg.key].Write(&h.handling) {
+	case audit.Rejected:
+		h.rejectedBy = c.slots[h.msg.fine].Stored()
+		c.s.logf("%s: slot %d, the store refuses fence %v", w, h.msg.fine, h.fence)
 		return false
-	}
-	c.store[slot] = h.fence
-	key, n := h.msg.key, h.msg.n
-	if c.forgiven(h.msg) {
-		return true
-	}
-	switch n {
-	case c.good[key] + 1:
-		c.good[key] = n
-		c.skipLost(key)
+	case audit.Applied:
 		c.total++
-	case c.good[key]:
-		c.dups++
-	default:
-		c.fail("order", "key %d: %v processes message %d after %d", key, w, n, c.good[key])
+	case audit.Repeated:
 	}
 	return true
 }
 
-// removed: lost, a message that leaves the stream was processed.
-func (c *simChecker) removed(slot int, m simMessage) {
-	if m.n > c.good[m.key] && !c.s.srv.isQueued(m) {
-		c.fail("lost", "slot %d: message %d (key %d, %d) is acknowledged and was not processed", slot, m.seq, m.key, m.n)
+// waits reports whether a message has yet to be processed.
+func (c *simChecker) waits(m simMessage) bool { return c.keys[m.key].Waits(m.n) }
+
+// removed notes a message that leaves the streams.
+func (c *simChecker) removed(m simMessage) {
+	if !c.s.srv.isQueued(m) {
+		c.keys[m.key].Remove(m.n)
 	}
 }
 

@@ -35,6 +35,7 @@ type simHandler struct {
 	until     time.Duration // it does not return before
 	// rejectedBy is the fence for which the store has rejected its write.
 	rejectedBy Fence
+	handling   simHandling
 }
 
 // stubbornFor is how long a handler works on, at most, that does not heed its context.
@@ -189,6 +190,7 @@ func (w *simWorker) handle(e handleEffect) {
 		h.msg = e.mail.body.(simDelivery).msg
 	}
 	r.handlers[e.call] = h
+	h.handling = simHandling{Worker: w, Fence: h.fence, Number: h.msg.n, Standing: h.standing}
 	w.s.logf("%s: slot %d, handler begins %d (key %d, %d), fence %v", w, r.slot, h.msg.seq, h.msg.key, h.msg.n, h.fence)
 	w.s.check.begins(w, h)
 	if w.s.broken.ackFirst && h.queued == nil {
@@ -227,7 +229,6 @@ func (h *simHandler) end() {
 	if !h.atWork() || w.s.now < h.until {
 		return
 	}
-	delete(r.handlers, h.call)
 	var err error
 	switch {
 	case h.cancelled || w.s.chance(w.s.faults.failWork) || w.s.fails(h.msg.key):
@@ -235,6 +236,7 @@ func (h *simHandler) end() {
 	case !w.s.check.processed(w, h):
 		err = &FencedError{h.rejectedBy}
 	}
+	delete(r.handlers, h.call)
 	w.deliver(handledInput{r.number, h.call, err})
 }
 
@@ -536,19 +538,14 @@ func (c *simChecker) settles(w *simWorker, m simMessage) {
 
 // beginsByRight: again, a worker begins nothing that it has settled, unless that was put
 // into the retry queue and the server has lost it there; lease, a handler begins only while
-// its worker's lease is valid; and one-handler, a worker begins nothing of a key while an earlier handler of its own
-// has not returned, whether or not that was interrupted.
+// its worker's lease is valid.
 func (c *simChecker) beginsByRight(w *simWorker, h *simHandler) {
 	if !w.trusted() {
 		c.fail("lease", "%v begins %d (key %d, %d) without a valid lease", w, h.msg.seq, h.msg.key, h.msg.n)
 	}
-	waits := h.msg.n > c.good[h.msg.key]
-	copyGone := waits && !c.s.srv.isQueued(h.msg) // with a power cut
+	copyGone := c.waits(h.msg) && !c.s.srv.isQueued(h.msg) // with a power cut
 	if w.settled[h.msg.key] == h.msg && h.queued == nil && !copyGone {
 		c.fail("again", "%v begins %d (key %d, %d), which it has settled", w, h.msg.seq, h.msg.key, h.msg.n)
-	}
-	if o := c.working[h.msg.fine]; o != nil && o.r.w == w && o.atWork() && o != h {
-		c.fail("one-handler", "slot %d: %v begins %d while its own handler is at %d", h.msg.fine, w, h.msg.seq, o.msg.seq)
 	}
 }
 

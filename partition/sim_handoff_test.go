@@ -24,7 +24,7 @@ func withoutRepairs(seed uint64, broken simBreakage) *sim {
 func (s *sim) promptly(within, end time.Duration) {
 	for _, stored := range s.srv.stored {
 		for _, m := range stored {
-			if waited := s.now - m.published; waited > within && m.n > s.check.good[m.key] && m.published >= s.check.since {
+			if waited := s.now - m.published; waited > within && s.check.waits(m) {
 				s.check.fail("late", "message %d (key %d, %d) of slot %d waits since %v: %s", m.seq, m.key, m.n, m.fine%s.cfg.Slots, waited, s.check.whyNotAtRest())
 				return
 			}

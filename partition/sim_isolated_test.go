@@ -87,9 +87,9 @@ func isolatedRun(seed uint64, together bool, broken simBreakage) (*sim, *simViol
 
 // allProcessed: after the last fault, every message that was published is processed.
 func (s *sim) allProcessed() {
-	for key, sent := range s.check.sent {
-		if done := s.check.good[key]; done < sent {
-			s.check.fail("liveness", "key %d: %d of %d messages are processed", key, done, sent)
+	for key, k := range s.check.keys {
+		if k.Next() <= k.Published() {
+			s.check.fail("liveness", "key %d: %d of %d messages are processed", key, k.Next()-1, k.Published())
 			return
 		}
 	}

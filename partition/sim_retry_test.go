@@ -115,9 +115,7 @@ func (sp *simSpace) remove(seq uint64) (before bool) {
 	m := sp.queued[i].msg
 	sp.srv.s.logf("server: queued message %d (key %d, %d) is removed", seq, m.key, m.n)
 	sp.queued = slices.Delete(sp.queued, i, i+1)
-	if m.n > sp.srv.s.check.good[m.key] {
-		sp.srv.s.check.fail("lost", "message %d (key %d, %d) is removed from the retry stream and was not processed", m.seq, m.key, m.n)
-	}
+	sp.srv.s.check.keys[m.key].Remove(m.n)
 	return false
 }
 
@@ -130,7 +128,7 @@ func (srv *simServer) erase(m simMessage) bool {
 		return false
 	}
 	srv.s.logf("server: message %d (key %d, %d) is erased", m.seq, m.key, m.n)
-	srv.s.check.removed(m.fine, m)
+	srv.s.check.removed(m)
 	return true
 }
 
@@ -236,9 +234,9 @@ func neighbours(seed uint64, retry bool) *simViolation {
 	}
 	s.after(3*time.Second, func() { s.publish(40 * time.Second) })
 	s.run(42*time.Second, nil)
-	for key, sent := range s.check.sent {
-		if !s.fails(key) && s.check.good[key] != sent {
-			s.check.fail("neighbours", "2s after the last message was published, %d of the %d of key %d are processed", s.check.good[key], sent, key)
+	for key, k := range s.check.keys {
+		if !s.fails(key) && k.Next() <= k.Published() {
+			s.check.fail("neighbours", "2s after the last message was published, %d of the %d of key %d are processed", k.Next()-1, k.Published(), key)
 			return s.check.violation
 		}
 	}

@@ -841,7 +841,7 @@ func (sl *simSlot) ack(d simDelivery) {
 		c.moveFloor(pe.dseq, d.msg.seq)
 	}
 	if m, ok := sl.find(d.msg.seq); ok {
-		sl.srv.s.check.removed(sl.slot, m)
+		sl.srv.s.check.removed(m)
 		at := &sl.srv.stored[sl.slot%len(sl.srv.stored)]
 		*at = slices.DeleteFunc(*at, func(o simMessage) bool { return o.seq == m.seq })
 	}

@@ -106,9 +106,8 @@ func (s *sim) publish(end time.Duration) {
 	}
 	if s.srv.up && !s.srv.full() {
 		key := s.rng.IntN(simKeys)
-		s.check.sent[key]++
 		fine := SlotOf(s.fine, fmt.Sprint(key))
-		s.srv.publish(simMessage{seq: s.srv.number(fine), key: key, fine: fine, n: s.check.sent[key], published: s.now})
+		s.srv.publish(simMessage{seq: s.srv.number(fine), key: key, fine: fine, n: s.check.publish(key), published: s.now})
 	}
 	s.after(s.between(5*time.Millisecond, 120*time.Millisecond)*time.Duration(max(1, s.slower)), func() { s.publish(end) })
 }

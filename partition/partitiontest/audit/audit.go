@@ -38,6 +38,7 @@ type Fence[F any] interface {
 // safe for concurrent use: facts have an order.
 type Auditor[W comparable, F Fence[F]] struct {
 	violated func(Violation)
+	unfenced bool // fences aren't judged any more
 	slots    []*Slot[W, F]
 	keys     []*Key[W, F]
 }
@@ -48,6 +49,10 @@ func New[W comparable, F Fence[F]](violated func(Violation)) *Auditor[W, F] {
 }
 
 func (a *Auditor[W, F]) violate(r Rule, format string, args ...any) {
+	ofFence := r == FenceGrows || r == FenceUnique || r == ZombieFence
+	if a.unfenced && ofFence {
+		return
+	}
 	a.violated(Violation{r, fmt.Sprintf(format, args...)})
 }
 
@@ -66,6 +71,10 @@ func (a *Auditor[W, F]) ForgetFences() {
 		s.forgotten = true
 	}
 }
+
+// IgnoreFences notes that what fences rest on is lost, such as the revisions of a bucket that went
+// back to an earlier state. From now on a store's decisions count, and no fence is a violation.
+func (a *Auditor[W, F]) IgnoreFences() { a.unfenced = true }
 
 // Standing is what may be said of a handler at a moment.
 type Standing int

@@ -188,6 +188,12 @@ func TestAuditor(t *testing.T) {
 			h.standing = audit.Over
 			r.finish()
 		}, nil},
+		{"two write with one fence after the buckets went back", func(r *run) {
+			r.IgnoreFences()
+			r.writes("a", 2, 1)
+			r.writes("b", 2, 2)
+			r.finish()
+		}, nil},
 		{"two write with one fence", func(r *run) {
 			r.writes("a", 2, 1)
 			r.writes("b", 2, 2)
