@@ -174,6 +174,7 @@ func forgettingRun(seed uint64, forgets simForgets, broken simBreakage) (*simVio
 // TestSimulatedForgetting: whatever state the buckets go back to, all is processed, in
 // order, and the store takes no former owner's write after a later one's.
 func TestSimulatedForgetting(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	raised, forgot := 0, 0
 	for seed := uint64(1); seed <= *forgetSeeds; seed++ {
@@ -198,6 +199,7 @@ func TestSimulatedForgetting(t *testing.T) {
 // TestSimulatedForgettingNeeds: without either answer a group stands still, and the
 // simulation sees it.
 func TestSimulatedForgettingNeeds(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	for name, f := range map[string]simForgets{"the reports": {noReports: true}, "the comparison of revisions": {noKeeper: true}} {
 		t.Run(name, func(t *testing.T) {

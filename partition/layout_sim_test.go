@@ -70,13 +70,14 @@ func (s *sim) atSlots(n int) bool {
 }
 
 func TestASimulatedChangeOfTheLayout(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	for name, fault := range layoutFaults {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			runs, struck := 0, 0
 			for _, n := range [][2]int{{8, 16}, {8, 32}, {16, 8}, {32, 16}} {
-				for seed := uint64(1); seed <= layoutSeeds; seed++ {
+				for seed := uint64(1); seed <= 5; seed++ {
 					v, s := changeLayout(seed, n[0], n[1], fault, simBreakage{})
 					if v != nil {
 						t.Fatalf("seed %d, %d to %d slots: %s: %s", seed, n[0], n[1], v.name, v.text)
@@ -100,6 +101,7 @@ func TestASimulatedChangeOfTheLayout(t *testing.T) {
 // TestBrokenChangesOfTheLayoutAreNoticed: each rule of the change, left out, is
 // missed by an invariant.
 func TestBrokenChangesOfTheLayoutAreNoticed(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string

@@ -2,7 +2,9 @@
 
 package partition
 
+import "testing"
+
 const defaultSeeds = 250
 
-// layoutSeeds is how many seeds each change of the layout is simulated with.
-const layoutSeeds = 5
+// oneGoroutine marks a test that the race detector is of no use for.
+func oneGoroutine(*testing.T) {}

@@ -43,6 +43,7 @@ func remadeStreams(seed uint64, broken simBreakage) (*simViolation, *sim) {
 
 // TestSimulatedStreamMadeAgain: whatever is published after it is processed.
 func TestSimulatedStreamMadeAgain(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	for seed := uint64(1); seed <= 60; seed++ {
 		v, s := remadeStreams(seed, simBreakage{})
@@ -58,6 +59,7 @@ func TestSimulatedStreamMadeAgain(t *testing.T) {
 // TestSimulatedStreamMadeAgainNeedsMoreThanSequences: a worker that goes by sequences
 // loses messages, and the simulation sees it.
 func TestSimulatedStreamMadeAgainNeedsMoreThanSequences(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	for seed := uint64(1); seed <= 20; seed++ {
 		if v, _ := remadeStreams(seed, simBreakage{bareSequences: true}); v != nil {

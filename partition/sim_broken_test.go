@@ -59,6 +59,7 @@ func (b simBreakage) blind(e kvEffect) bool {
 // TestSimulationCatchesBrokenVariants proves the checker: each rule of the
 // protocol, left out, is missed by an invariant of that name.
 func TestSimulationCatchesBrokenVariants(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string
@@ -267,6 +268,7 @@ func fenceWithoutVersion(_ *simWorker, e effect) effect {
 // the time that the leader stays quiet keeps its name and its slots.
 
 func TestASimulatedRestartMovesNothing(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	for seed := uint64(1); seed <= 100; seed++ {
 		if v := restartOnly(seed, simBreakage{}); v != nil {
@@ -276,6 +278,7 @@ func TestASimulatedRestartMovesNothing(t *testing.T) {
 }
 
 func TestASuspicionTrustedAfterARestartIsNoticed(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	broken := simBreakage{onInput: func(w *simWorker, in input) input {
 		w.m.quietUntil = time.Time{}
@@ -298,6 +301,7 @@ func TestASuspicionTrustedAfterARestartIsNoticed(t *testing.T) {
 // moves nothing: the new pod first, or the old one, one or several at a time.
 
 func TestASimulatedRollingUpdateMovesNothing(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	for seed := uint64(1); seed <= 15; seed++ {
 		for surge := range 3 {
@@ -313,6 +317,7 @@ func TestASimulatedRollingUpdateMovesNothing(t *testing.T) {
 }
 
 func TestARestartTakenForALeaveIsNoticed(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	broken := simBreakage{onInput: func(w *simWorker, in input) input {
 		if w.m.leaderLease.held {
@@ -388,6 +393,7 @@ func rollingUpdate(seed uint64, surge, together int, slowJoin time.Duration, bro
 // An outage of the server beyond every lease moves nothing, either: the workers
 // come back under their names, some of them late, and no standby takes the place of one.
 func TestASimulatedOutageBeyondTheLeasesMovesNothing(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	for seed := uint64(1); seed <= 15; seed++ {
 		for _, away := range []time.Duration{time.Second, 3500 * time.Millisecond, 5 * time.Second, 20 * time.Second} {
@@ -436,6 +442,7 @@ func outage(seed uint64, away time.Duration, standbys int, reconnect time.Durati
 // Replacements of workers that have died together don't wait for those, as long as
 // nothing says that they come back: neither where a few go on, nor where nobody does.
 func TestReplacementsOfManyTakePartSoon(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	for seed := uint64(1); seed <= 15; seed++ {
 		for dead := 1; dead <= 6; dead++ {

@@ -12,6 +12,7 @@ import (
 // wait for each other, with a retry queue in half of the runs. The traces of 2,000 seeds are
 // frozen.
 func TestSimulationWithFewHandlers(t *testing.T) {
+	oneGoroutine(t)
 	simulateSeeds(t, simVariant{retry: true, few: true}, "few")
 }
 
@@ -39,6 +40,7 @@ func (c *simChecker) withinLimit(w *simWorker) {
 
 // TestSimulationCatchesBrokenHandlerLimit proves the checker for the limit.
 func TestSimulationCatchesBrokenHandlerLimit(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string

@@ -144,6 +144,7 @@ func wholeRun(seed uint64, broken simBreakage) *simViolation {
 }
 
 func TestSimulatedDelivery(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	for name, scenario := range map[string]func(uint64, simBreakage) *simViolation{
 		"a handoff is prompt": handoffs, "a takeover is complete": simTakeovers, "a takeover of idle slots is complete": idleTakeovers,
@@ -162,6 +163,7 @@ func TestSimulatedDelivery(t *testing.T) {
 // TestSimulationCatchesBrokenDelivery proves the checker for the rules of delivery. None
 // of the variants may hide behind a repair.
 func TestSimulationCatchesBrokenDelivery(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string

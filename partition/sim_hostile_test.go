@@ -81,6 +81,7 @@ func TestSimulationWithHostileRecords(t *testing.T) {
 // TestScribbledLeaseOfTheLeader: a leader that has the name of a worker of the map, and
 // whose own lease somebody has written over, does not take that for the other's lease.
 func TestScribbledLeaseOfTheLeader(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	for seed := uint64(1); seed <= 100; seed++ {
 		s := newSim(seed, testing.Verbose())

@@ -98,6 +98,7 @@ func (s *sim) allProcessed() {
 // TestIsolatedServer: a worker whose server is cut off from the others stops before its
 // slots are given away, and works again when the server is back.
 func TestIsolatedServer(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	for name, together := range map[string]bool{"one": false, "two at once": true} {
 		t.Run(name, func(t *testing.T) {
@@ -114,6 +115,7 @@ func TestIsolatedServer(t *testing.T) {
 // TestPingOfAnIsolatedServerIsNoticed has the answer of a cluster's server confirm a lease,
 // as that of a server on its own does.
 func TestPingOfAnIsolatedServerIsNoticed(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	broken := simBreakage{onInput: func(_ *simWorker, in input) input {
 		if pong, is := in.(pongInput); is {

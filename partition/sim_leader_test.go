@@ -118,6 +118,7 @@ func (s *sim) led() bool {
 // TestLeaderDiesWithCandidates kills them in one moment, with the times that are the
 // default ones.
 func TestLeaderDiesWithCandidates(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		kill   func(s *sim)
@@ -190,6 +191,7 @@ func calmSim(seed uint64, replicas int) *sim {
 // TestFailureWithoutLeader: that a worker is gone is told once by a leader,
 // also if its lease had expired before there was one.
 func TestFailureWithoutLeader(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	for seed := uint64(1); seed <= 10; seed++ {
 		s := calmSim(seed, 1)

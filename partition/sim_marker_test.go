@@ -51,6 +51,7 @@ func markerRun(seed uint64, broken simBreakage) (*sim, *simViolation) {
 // TestMarkerOverARenewal: a worker doesn't rely on a renewal that the marker of the lease before
 // it may remove. The leader, which sees the marker alone, gives the worker's slots away.
 func TestMarkerOverARenewal(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	for seed := uint64(1); seed <= 60; seed++ {
 		if s, v := markerRun(seed, simBreakage{}); v != nil {

@@ -113,6 +113,7 @@ func (s *sim) touchedOutdated(before, after *record.Assignment) string {
 // by one, the leader first as long as it is one of them. Whichever worker leads, the slots of the
 // one that leaves are soon held by others.
 func TestRollingUpdateFromPreviousVersion(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	const all = 4
 	ledOld := 0

@@ -144,6 +144,7 @@ func powerCuts(seed uint64, retry bool, broken simBreakage) (*simViolation, *sim
 // TestSimulatedPowerCut: what the server did not lose is processed, in order, and so is
 // whatever is published afterwards.
 func TestSimulatedPowerCut(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	for name, retry := range map[string]bool{"failing messages hold their slots up": false, "failing messages are queued": true} {
 		t.Run(name, func(t *testing.T) {
@@ -164,6 +165,7 @@ func TestSimulatedPowerCut(t *testing.T) {
 // TestSimulatedPowerCutCatchesBrokenVariants: each rule by which workers find out what the
 // server has lost is needed.
 func TestSimulatedPowerCutCatchesBrokenVariants(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string

@@ -152,6 +152,7 @@ func laggingRun(seed uint64, lag func(s *sim, leases *simBucket), broken simBrea
 
 // TestLaggingReplica: no worker is taken for dead because a list lacks its lease.
 func TestLaggingReplica(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	for name, lag := range lags {
 		t.Run(name, func(t *testing.T) {
@@ -168,6 +169,7 @@ func TestLaggingReplica(t *testing.T) {
 // TestABelievedListIsNoticed has a new leader take a list's word for it that a lease is
 // over.
 func TestABelievedListIsNoticed(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	broken := simBreakage{onInput: func(_ *simWorker, in input) input {
 		if kv, ok := in.(kvInput); ok && kv.purpose == forFencing && kv.rev == 0 {

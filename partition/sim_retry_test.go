@@ -181,6 +181,7 @@ func (s *sim) failKeys(end time.Duration, rng *rand.Rand) {
 // TestSimulationCatchesBrokenRetryQueue proves the checker for the rules by which a
 // failing key's messages are queued.
 func TestSimulationCatchesBrokenRetryQueue(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string
@@ -258,6 +259,7 @@ func TestASimulatedFailingKeyHoldsNoNeighbourUp(t *testing.T) {
 }
 
 func TestANeighbourThatWaitsIsNoticed(t *testing.T) {
+	oneGoroutine(t)
 	t.Parallel()
 	v := neighbours(1, false)
 	if v == nil || v.name != "neighbours" {
