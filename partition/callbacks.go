@@ -74,7 +74,7 @@ func (c *callbacks) plan(job *planJob) {
 func (c *callbacks) prepare(e prepareEffect) {
 	h, ok := find[Preparer](c.handler)
 	if !ok {
-		c.post(preparedInput{e.division, e.slots, nil})
+		c.post(preparedInput{e.generation, e.slots, nil})
 		return
 	}
 
@@ -82,7 +82,7 @@ func (c *callbacks) prepare(e prepareEffect) {
 	defer cancel()
 	done := make(chan error, 1)
 	go func() {
-		done <- c.guard.call("Prepare", func() error { return h.Prepare(ctx, Slots{e.division.slots, e.slots}) })
+		done <- c.guard.call("Prepare", func() error { return h.Prepare(ctx, Slots{e.generation.slots, e.slots}) })
 	}()
 	var err error
 	select {
@@ -90,7 +90,7 @@ func (c *callbacks) prepare(e prepareEffect) {
 	case <-ctx.Done():
 		err = fmt.Errorf("preparing %d slots: %w", len(e.slots), ctx.Err())
 	}
-	c.post(preparedInput{e.division, e.slots, err})
+	c.post(preparedInput{e.generation, e.slots, err})
 }
 
 // emit counts an event, shows it to an Observer and publishes it, in the loop: an Observer

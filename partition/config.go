@@ -121,8 +121,8 @@ func (c Config) validateKeys(f *faults) pattern {
 	return p
 }
 
-// divisions returns in how many slots the keys may be divided.
-func (c Config) divisions() []int { return layout{base: c.Slots}.divisions() }
+// slotCounts returns in how many slots the keys may be divided.
+func (c Config) slotCounts() []int { return layout{base: c.Slots}.slotCounts() }
 
 // The buckets of a group.
 func (c Config) bucketIDs() string    { return "stable-ids" }

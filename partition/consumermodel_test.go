@@ -195,7 +195,7 @@ func newSimModel(t *testing.T) *simModel {
 	s.faults = simFaults{}
 	s.resize(1)
 	s.cfg.inFlight = modelInFlight
-	m := &simModel{s: s, slot: s.srv.slot(division{1, 1}.place(0)), workers: make(map[string]*simWorker), came: make(map[*simWorker][]modelDelivery)}
+	m := &simModel{s: s, slot: s.srv.slot(generation{1, 1}.place(0)), workers: make(map[string]*simWorker), came: make(map[*simWorker][]modelDelivery)}
 	s.broken.onDelivery = func(w *simWorker, in deliveryInput) deliveryInput {
 		if in, is := in.(mailInput); is && in.mail.status == "" {
 			d := in.mail.body.(simDelivery)
@@ -285,7 +285,7 @@ func newRealModel(t *testing.T) *realModel {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := slotConsumer(cfg, lay, lay.firstDivision().place(0))
+	c := slotConsumer(cfg, lay, lay.firstGeneration().place(0))
 	c.Durable, c.FilterSubject, c.MaxAckPending = "slot", "model.*", modelInFlight
 	if _, err := js.CreateConsumer(t.Context(), "model", c); err != nil {
 		t.Fatal(err)

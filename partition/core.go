@@ -195,7 +195,7 @@ func (c *core) renewal(in kvInput) renewal {
 // they are below the stored one. It does not while the slot moves: the next owner may
 // have begun already, and then the rejection is rightful.
 func (c *core) confirms(r record.FenceReport) bool {
-	if c.cur == nil || generationOf(c.cur) != (division{r.Layout, r.Slots}) || !c.inMap(r.Slot) {
+	if c.cur == nil || generationOf(c.cur) != (generation{r.Layout, r.Slots}) || !c.inMap(r.Slot) {
 		return false
 	}
 	_, moving := c.cur.Moves[r.Slot]

@@ -119,9 +119,9 @@ func (d *delivery) hold(at place, fence Fence) {
 	d.last++
 	r := newSlotRun(&d.deliveryCore, d, at, d.last, fence)
 	// A run that was dropped may have a handler that has yet to see it, of this slot
-	// or of one of another division with some of its keys.
+	// or of one of another generation with some of its keys.
 	for _, o := range d.runs {
-		if o.place == at || o.division != at.division && at.shares(o.place) {
+		if o.place == at || o.generation != at.generation && at.shares(o.place) {
 			r.before[o] = true
 		}
 	}
@@ -132,7 +132,7 @@ func (d *delivery) hold(at place, fence Fence) {
 	}
 }
 
-// shares reports whether two slots, of whatever divisions, have keys in common.
+// shares reports whether two slots, of whatever generations, have keys in common.
 func (p place) shares(q place) bool {
 	n := min(p.slots, q.slots)
 	return p.slot%n == q.slot%n
@@ -209,7 +209,7 @@ func inOrder(runs map[place]*slotRun) []*slotRun {
 		out = append(out, r)
 	}
 	slices.SortFunc(out, func(a, b *slotRun) int {
-		return cmp.Or(cmp.Compare(a.generation, b.generation), cmp.Compare(a.slot, b.slot))
+		return cmp.Or(cmp.Compare(a.place.number, b.place.number), cmp.Compare(a.slot, b.slot))
 	})
 	return out
 }

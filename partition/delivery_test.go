@@ -21,7 +21,7 @@ type deliveryRig struct {
 	asks map[uint64]askEffect // by run
 }
 
-var rigSlot = division{1, 8}.place(3)
+var rigSlot = generation{1, 8}.place(3)
 
 func newDeliveryRig(t testing.TB, change func(*Config)) *deliveryRig {
 	cfg := Config{Name: "g", Stream: "s", Subject: "s.*", Slots: 8}
@@ -272,14 +272,14 @@ func TestDelivery(t *testing.T) {
 			r.returns(1, nil)
 			r.expect("ended 1", `fetch 1 ""`, "handle 2.2 attempt 1 fence 1.1")
 		},
-		"a holding of a finer division waits, too, one of other keys does not": func(r *deliveryRig) {
+		"a holding of a larger slot count waits, too, one of other keys does not": func(r *deliveryRig) {
 			r.hold()
 			r.come(1)
 			r.step(droppedInput{rigSlot})
 			r.told = nil
-			r.step(heldInput{division{2, 16}.place(11), Fence{2, 1}})
+			r.step(heldInput{generation{2, 16}.place(11), Fence{2, 1}})
 			r.expect()
-			r.step(heldInput{division{2, 16}.place(12), Fence{2, 1}})
+			r.step(heldInput{generation{2, 16}.place(12), Fence{2, 1}})
 			r.expect(`fetch 1 ""`)
 		},
 		"what was settled is acknowledged only if the stream is the one it was": func(r *deliveryRig) {
@@ -743,7 +743,7 @@ func newDeliveryFuzz(t testing.TB, seed uint64, retry bool, inFlight int) *deliv
 	z := &deliveryFuzz{t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: simEpoch, running: make(map[fuzzCall]handleEffect),
 		placeOf: make(map[uint64]place), open: make(map[uint64]askEffect), came: make(map[*mail]place), settled: make(map[uint64]bool), highest: make(map[int]uint64)}
 	z.d = newDelivery(cfg.resolve(), true, newMemory(1), &retryCounts{})
-	for _, d := range []division{{1, 2}, {2, 4}} {
+	for _, d := range []generation{{1, 2}, {2, 4}} {
 		for s := range d.slots {
 			z.places = append(z.places, d.place(s))
 		}
@@ -762,7 +762,7 @@ func (z *deliveryFuzz) step(in deliveryInput) {
 			}
 			for other := range z.running {
 				parallel := other.run == e.run && z.running[other].message.Key != e.message.Key && z.d.cfg.inFlight > 1
-				if at := z.placeOf[other.run]; !parallel && (at == e.place || at.division != e.division && at.shares(e.place)) {
+				if at := z.placeOf[other.run]; !parallel && (at == e.place || at.generation != e.generation && at.shares(e.place)) {
 					z.t.Fatalf("run %d begins while the handler of run %d is at work on the same keys", e.run, other.run)
 				}
 			}
@@ -906,7 +906,7 @@ func (z *deliveryFuzz) answer(q question, failed error) (a answer) {
 // TestTaking is the order of a takeover's steps, and what it does where one fails.
 func TestTaking(t *testing.T) {
 	other := errors.New("timeout")
-	a, b := division{1, 4}.place(1), division{1, 4}.place(3)
+	a, b := generation{1, 4}.place(1), generation{1, 4}.place(3)
 	for name, tt := range map[string]struct {
 		former []place
 		fails  map[takeoverStep]error
@@ -914,7 +914,7 @@ func TestTaking(t *testing.T) {
 		err    error
 	}{
 		"of a failed worker":              {want: []takeoverStep{stepUnpin, stepReset}},
-		"of another division":             {former: []place{a, b}, want: []takeoverStep{stepRetire, stepRetire, stepUnpin, stepReset}},
+		"of another generation":           {former: []place{a, b}, want: []takeoverStep{stepRetire, stepRetire, stepUnpin, stepReset}},
 		"of a consumer that is gone":      {fails: map[takeoverStep]error{stepUnpin: errNoConsumer}, want: []takeoverStep{stepUnpin, stepCreate}},
 		"of one that goes in between":     {fails: map[takeoverStep]error{stepReset: errNoConsumer}, want: []takeoverStep{stepUnpin, stepReset, stepCreate}},
 		"without an answer to the first":  {fails: map[takeoverStep]error{stepUnpin: other}, want: []takeoverStep{stepUnpin}, err: other},

@@ -40,7 +40,7 @@ type (
 	planEffect       struct{ job *planJob }
 	shareLoadEffect  struct{ weights, keys []uint64 }
 	prepareEffect    struct {
-		division
+		generation
 		slots []int
 	}
 	holdEffect struct {
@@ -62,7 +62,7 @@ type (
 	takeEffect    struct {
 		place
 		run    uint64  // comes back with its end
-		retire []place // of the former division, whose consumers it replaces
+		retire []place // of the old generation, whose consumers it replaces
 	}
 	listenEffect struct{ self record.Process } // to peer messages; the zero record.Process: stop
 	emitEffect   struct{ event event.Event }

@@ -9,7 +9,7 @@ import (
 // TestHandlerLimit has a delivery with room for a certain number of handlers, and several
 // slots with messages. The message with sequence n is of slot n modulo 8.
 func TestHandlerLimit(t *testing.T) {
-	at := func(slot int) place { return division{1, 8}.place(slot) }
+	at := func(slot int) place { return generation{1, 8}.place(slot) }
 	hold := func(r *deliveryRig, slots ...int) {
 		for _, slot := range slots {
 			r.step(heldInput{at(slot), Fence{1, 1}})
@@ -125,7 +125,7 @@ func TestHandlerLimit(t *testing.T) {
 // its slot asks for it.
 func TestHandlerLimitWithRetryQueue(t *testing.T) {
 	r := newDeliveryRig(t, func(c *Config) { c.Delivery.MaxHandlers = 1 })
-	busy := division{1, 8}.place(1)
+	busy := generation{1, 8}.place(1)
 	r.step(heldInput{busy, Fence{1, 1}})
 	r.d.cfg.Retry = Retry{Enabled: true}.resolve() // for the other slot alone
 	m := r.mail(1)

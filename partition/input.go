@@ -87,7 +87,7 @@ type (
 	unreachableInput struct{ peer record.Process }
 	peerInput        struct{ msg record.PeerMessage }
 	weightsInput     struct {
-		finest []uint64 // by slot of the finest division
+		finest []uint64 // by slot of the largest slot count
 		keys   []uint64 // by the same
 		err    error
 	}
@@ -96,7 +96,7 @@ type (
 		err error
 	}
 	preparedInput struct {
-		division
+		generation
 		slots []int
 		err   error
 	}

@@ -63,41 +63,41 @@ const levels = 4
 
 // layout is how the subjects of a stream name slots. A key's slot among twice as
 // many is its slot, or that plus their number, so a message is stored under its
-// slot in every division that there may be, the coarsest first: one for
+// slot under every slot count that there may be, the smallest first: one for
 // "dc.tool001.chamber1.completion" as
 // "<group>.slot.<of 256>.<of 512>.<of 1024>.<of 2048>.tool001.chamber1".
 // Which of them counts is the consumers' matter, and can change while the stream
 // stays as it is.
 type layout struct {
 	group   string
-	base    int // slots of the coarsest division
+	base    int // slots of the smallest slot count
 	pattern pattern
 	stream  string // or what its shards' names begin with
 	shards  int    // how many streams there are; 0 stands for 1
 }
 
-// division is one way to divide the keys: into N slots. Its generation tells
+// generation is one way to divide the keys: into N slots. Its number tells
 // it from every other one that the group had or will have, and names its
 // consumers.
-type division struct {
-	generation int
-	slots      int
+type generation struct {
+	number int
+	slots  int
 }
 
-// firstDivision is what a group begins with.
-func (l layout) firstDivision() division { return division{1, l.base} }
+// firstGeneration is what a group begins with.
+func (l layout) firstGeneration() generation { return generation{1, l.base} }
 
-// place is a slot of a division.
+// place is a slot of a generation.
 type place struct {
-	division
+	generation
 	slot int
 }
 
-func (d division) place(slot int) place { return place{d, slot} }
+func (d generation) place(slot int) place { return place{d, slot} }
 
-// overlapping returns the slots of another division that have keys in common
+// overlapping returns the slots of another generation that have keys in common
 // with this place. Of two numbers of slots one divides the other.
-func (p place) overlapping(d division) []int {
+func (p place) overlapping(d generation) []int {
 	if d.slots <= p.slots {
 		return []int{p.slot % d.slots}
 	}
@@ -108,8 +108,8 @@ func (p place) overlapping(d division) []int {
 	return out
 }
 
-// divisions returns the numbers of slots that the subjects name, ascending.
-func (l layout) divisions() []int {
+// slotCounts returns the numbers of slots that the subjects name, ascending.
+func (l layout) slotCounts() []int {
 	ns := []int{l.base}
 	for len(ns) < levels && 2*ns[len(ns)-1] <= record.MaxSlots {
 		ns = append(ns, 2*ns[len(ns)-1])
@@ -118,7 +118,7 @@ func (l layout) divisions() []int {
 }
 
 // finest returns the largest number of slots there can be.
-func (l layout) finest() int { return l.divisions()[len(l.divisions())-1] }
+func (l layout) finest() int { return l.slotCounts()[len(l.slotCounts())-1] }
 
 func (l layout) prefix() string { return l.group + ".slot." }
 
@@ -126,7 +126,7 @@ func (l layout) prefix() string { return l.group + ".slot." }
 func (l layout) transform() string {
 	var b strings.Builder
 	b.WriteString(l.prefix())
-	for i, n := range l.divisions() {
+	for i, n := range l.slotCounts() {
 		if i > 0 {
 			b.WriteByte('.')
 		}
@@ -138,12 +138,12 @@ func (l layout) transform() string {
 	return b.String()
 }
 
-// filter returns the subjects of a slot. Its number in the coarser divisions
+// filter returns the subjects of a slot. Its number in the smaller slot counts
 // follows from its own, and makes the filter a prefix.
 func (l layout) filter(p place) string {
 	var b strings.Builder
 	b.WriteString(l.prefix())
-	for _, n := range l.divisions() {
+	for _, n := range l.slotCounts() {
 		if n > p.slots {
 			break
 		}
@@ -154,10 +154,10 @@ func (l layout) filter(p place) string {
 }
 
 func (l layout) consumer(p place) string {
-	return fmt.Sprintf("%s-l%d-%04d", l.group, p.generation, p.slot)
+	return fmt.Sprintf("%s-l%d-%04d", l.group, p.number, p.slot)
 }
 
-// The retry stream has one space for each slot of the coarsest division. All that
+// The retry stream has one space for each slot of the smallest slot count. All that
 // is written there expects the last sequence of the whole space: the queued
 // messages of its keys, by the subjects of the main stream, and the claims of the
 // slots' owners.
@@ -192,7 +192,7 @@ func (l layout) queuedKeySubject(p place, key string) string {
 	tokens := SplitKey(key)
 	var b strings.Builder
 	b.WriteString(l.queuedPrefix(p.slot))
-	for _, n := range l.divisions() {
+	for _, n := range l.slotCounts() {
 		b.WriteString(strconv.Itoa(SlotOf(n, tokens...)))
 		b.WriteByte('.')
 	}
@@ -208,14 +208,14 @@ func (l layout) parseQueued(subject string) (finest int, key []string, published
 	return l.parse(l.prefix() + rest)
 }
 
-// parse takes a stored subject apart: its slot in the finest division, the key's
+// parse takes a stored subject apart: its slot in the largest slot count, the key's
 // tokens and the subject as it was published.
 func (l layout) parse(stored string) (finest int, key []string, published string, err error) {
 	rest, ok := strings.CutPrefix(stored, l.prefix())
 	if !ok {
 		return 0, nil, "", fmt.Errorf("subject %q is not of layout %q", stored, l.prefix())
 	}
-	tokens, ns := strings.Split(rest, "."), l.divisions()
+	tokens, ns := strings.Split(rest, "."), l.slotCounts()
 	if len(tokens) != len(l.pattern.wild)+len(ns) {
 		return 0, nil, "", fmt.Errorf("subject %q has %d tokens after %q, want %d", stored, len(tokens), l.prefix(), len(l.pattern.wild)+len(ns))
 	}

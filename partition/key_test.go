@@ -68,11 +68,11 @@ func TestLayoutNames(t *testing.T) {
 	l := testLayout(t)
 	for _, tt := range []struct{ got, want string }{
 		{l.transform(), "defender.slot.{{partition(64,1,2)}}.{{partition(128,1,2)}}.{{partition(256,1,2)}}.{{partition(512,1,2)}}.{{wildcard(1)}}.{{wildcard(2)}}"},
-		{l.filter(division{1, 64}.place(7)), "defender.slot.7.>"},
-		{l.filter(division{3, 256}.place(199)), "defender.slot.7.71.199.>"},
-		{l.consumer(division{3, 256}.place(199)), "defender-l3-0199"},
-		{fmt.Sprint(l.divisions()), "[64 128 256 512]"},
-		{fmt.Sprint(layout{base: 40_000}.divisions()), "[40000]"},
+		{l.filter(generation{1, 64}.place(7)), "defender.slot.7.>"},
+		{l.filter(generation{3, 256}.place(199)), "defender.slot.7.71.199.>"},
+		{l.consumer(generation{3, 256}.place(199)), "defender-l3-0199"},
+		{fmt.Sprint(l.slotCounts()), "[64 128 256 512]"},
+		{fmt.Sprint(layout{base: 40_000}.slotCounts()), "[40000]"},
 		{origin("$JS.ACK.dc.defender-l3-0199.1.7.3.1700000000.0"), "dc/defender-l3-0199"},
 		{origin("$JS.ACK.hub.account.dc.defender-l3-0199.1.7.3.1700000000.0.x"), "dc/defender-l3-0199"},
 		{origin("reply"), "/"},
@@ -83,7 +83,7 @@ func TestLayoutNames(t *testing.T) {
 	}
 }
 
-// TestAKeyIsInOverlappingSlots: whatever the division, a key's slot in one is
+// TestAKeyIsInOverlappingSlots: whatever the slot count, a key's slot in one is
 // among those that overlap with its slot in the other, and the filters of both
 // select what is stored for it.
 func TestAKeyIsInOverlappingSlots(t *testing.T) {
@@ -92,19 +92,19 @@ func TestAKeyIsInOverlappingSlots(t *testing.T) {
 	for i := range 200 {
 		tokens := []string{fmt.Sprint("tool", i), "chamber1"}
 		stored := l.prefix()
-		for _, n := range l.divisions() {
+		for _, n := range l.slotCounts() {
 			stored += fmt.Sprint(SlotOf(n, tokens...), ".")
 		}
-		for gi, a := range l.divisions() {
-			at := division{gi, a}.place(SlotOf(a, tokens...))
+		for gi, a := range l.slotCounts() {
+			at := generation{gi, a}.place(SlotOf(a, tokens...))
 			if !strings.HasPrefix(stored, strings.TrimSuffix(l.filter(at), ">")) {
 				t.Errorf("%s does not select %s", l.filter(at), stored)
 			}
 			if !(Slots{Of: a, Slots: []int{at.slot}}).Has(tokens...) || (Slots{Of: a, Slots: []int{at.slot ^ 1}}).Has(tokens...) {
 				t.Errorf("slot %d of %d: what it has is not told right", at.slot, a)
 			}
-			for gj, b := range l.divisions() {
-				if got := at.overlapping(division{gj, b}); !slices.Contains(got, SlotOf(b, tokens...)) || len(got) != max(1, b/a) {
+			for gj, b := range l.slotCounts() {
+				if got := at.overlapping(generation{gj, b}); !slices.Contains(got, SlotOf(b, tokens...)) || len(got) != max(1, b/a) {
 					t.Errorf("slot %d of %d overlaps with %v of %d", at.slot, a, got, b)
 				}
 			}

@@ -78,7 +78,7 @@ func FuzzSlotsAreTheServers(f *testing.F) {
 		if err != nil || slot != SlotOf(l.finest(), one, other) || !slices.Equal(key, []string{one, other}) || back != published {
 			t.Errorf("%q is stored as %q, which is slot %d, key %q, subject %q, %v; want slot %d", published, stored, slot, key, back, err, SlotOf(l.finest(), one, other))
 		}
-		at := place{division{1, 60}, slot % 60}
+		at := place{generation{1, 60}, slot % 60}
 		if got, want := l.queuedKeySubject(at, JoinKey(key...)), l.queuedSubject(at.slot, stored); got != want {
 			t.Errorf("a retry of %q is looked for at %q and stored at %q", published, got, want)
 		}

@@ -7,7 +7,7 @@ import (
 )
 
 // TestLanes has several messages of a slot in flight: more than the consumer delivers as yet.
-// The keys are of different slots of the finest division. What a worker has settled is one
+// The keys are of different slots of the largest slot count. What a worker has settled is one
 // watermark for each of these, so their messages are settled in order as yet.
 func TestLanes(t *testing.T) {
 	failed := errors.New("failed")

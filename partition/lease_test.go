@@ -192,7 +192,7 @@ func TestAConsumerKeepsTheOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := slotConsumer(cfg, lay, lay.firstDivision().place(1))
+	c := slotConsumer(cfg, lay, lay.firstGeneration().place(1))
 	if c.MaxAckPending != 1 || c.MaxDeliver != -1 || c.AckWait != cfg.Delivery.AckWait {
 		t.Errorf("%d in flight, delivered %d times, each %v", c.MaxAckPending, c.MaxDeliver, c.AckWait)
 	}

@@ -269,7 +269,7 @@ func (m *machine) seeMap(a *record.Assignment, rev uint64) {
 	if newer {
 		m.emit(event.Event{Kind: event.MapReceived, Version: a.Version})
 		m.lossVersion = max(m.lossVersion, firstAfterLoss(a))
-		if m.own.division.slots == 0 || m.own.division == generationOf(a) {
+		if m.own.generation.slots == 0 || m.own.generation == generationOf(a) {
 			m.own.tellAssigned(m.own.destined(before), m.own.destined(a))
 		}
 	}

@@ -36,7 +36,7 @@ func (f Fence) String() string { return record.Fence(f).String() }
 type Message struct {
 	Subject   string      // as published: "dc.tool001.chamber1.completion"
 	Key       string      // "tool001:chamber1"
-	Slot      int         // in the division of the moment, from 0
+	Slot      int         // in the current generation, from 0
 	Data      []byte      // not to be changed
 	Header    nats.Header // not to be changed
 	Sequence  uint64      // with Published it tells it from all others of the group, and it ascends in a slot; see Config.Sequence

@@ -17,22 +17,22 @@ import (
 type oldSlots struct {
 	*core
 
-	division division
-	slots    map[int]*slotState // what is not released
-	asked    map[int]uint64     // what the leader asks for, by which version
+	generation generation
+	slots      map[int]*slotState // what is not released
+	asked      map[int]uint64     // what the leader asks for, by which version
 }
 
 func (o *oldSlots) reset() {
-	o.division = division{}
+	o.generation = generation{}
 	o.slots = make(map[int]*slotState)
 	o.asked = make(map[int]uint64)
 }
 
 // begin follows a map of another generation than was: what is held of that stays held
 // until it is asked for.
-func (o *oldSlots) begin(was division, held map[int]*slotState) {
+func (o *oldSlots) begin(was generation, held map[int]*slotState) {
 	o.dropAll() // of a generation that is over for long
-	o.division, o.slots = was, make(map[int]*slotState)
+	o.generation, o.slots = was, make(map[int]*slotState)
 	for _, s := range slices.Sorted(maps.Keys(held)) {
 		st := held[s]
 		switch {
@@ -47,7 +47,7 @@ func (o *oldSlots) begin(was division, held map[int]*slotState) {
 }
 
 // waitedFor reports whether the map waits for this worker to give a slot up.
-func (o *oldSlots) waitedFor(d division, s int) bool {
+func (o *oldSlots) waitedFor(d generation, s int) bool {
 	f := o.cur.Former
 	return f != nil && oldGenerationOf(f) == d && o.cur.Worker(f.Owner[s]) == o.self
 }
@@ -62,7 +62,7 @@ func (o *oldSlots) peerAsks(msg record.PeerMessage) {
 
 // releaseAsked releases what the leader has asked for. What is not held is released at
 // once. is is the new generation.
-func (o *oldSlots) releaseAsked(is division) {
+func (o *oldSlots) releaseAsked(is generation) {
 	if o.cur == nil {
 		return
 	}
@@ -82,7 +82,7 @@ func (o *oldSlots) releaseAsked(is division) {
 			released = append(released, record.SlotMark{Slot: s, Version: version})
 		case st.phase == phaseHolding:
 			*st = slotState{phase: phaseReleasing, version: st.version, begun: o.now, deadline: o.now.Add(o.cfg.Rebalance.HandoffTimeout)}
-			o.do(releaseEffect{place: o.division.place(s), claim: o.self.Claim, final: true, leave: o.leaving(s, is)})
+			o.do(releaseEffect{place: o.generation.place(s), claim: o.self.Claim, final: true, leave: o.leaving(s, is)})
 		}
 	}
 	o.tellReleased(released)
@@ -95,8 +95,8 @@ func (o *oldSlots) tellReleased(marks []record.SlotMark) {
 }
 
 // leaving returns the keys of a slot of the old generation that are this worker's no more.
-func (o *oldSlots) leaving(s int, is division) Slots {
-	was := o.division
+func (o *oldSlots) leaving(s int, is generation) Slots {
+	was := o.generation
 	if is.slots < was.slots {
 		if o.cur.Worker(o.cur.Destination(s%is.slots)) != o.self {
 			return Slots{Of: was.slots, Slots: []int{s}}
@@ -115,12 +115,12 @@ func (o *oldSlots) leaving(s int, is division) Slots {
 // released: nothing of a slot of the old generation runs here any more.
 func (o *oldSlots) released(in slotReleasedInput) {
 	st := o.slots[in.slot]
-	if in.division != o.division || st == nil || st.phase != phaseReleasing || in.claim != o.self.Claim {
+	if in.generation != o.generation || st == nil || st.phase != phaseReleasing || in.claim != o.self.Claim {
 		return
 	}
 	o.emit(event.Event{Kind: event.SlotReleased, Slot: in.slot, Duration: o.now.Sub(st.begun)})
 	delete(o.slots, in.slot)
-	if f := o.cur.Former; f != nil && oldGenerationOf(f) == in.division {
+	if f := o.cur.Former; f != nil && oldGenerationOf(f) == in.generation {
 		o.tellReleased([]record.SlotMark{{Slot: in.slot, Version: f.Version}})
 	}
 }
@@ -131,7 +131,7 @@ func (o *oldSlots) due() {
 		if st := o.slots[s]; !st.deadline.IsZero() && !o.now.Before(st.deadline) {
 			st.deadline = time.Time{}
 			o.emit(event.Event{Kind: event.HandoffForced, Slot: s})
-			o.do(forceEffect{o.division.place(s)})
+			o.do(forceEffect{o.generation.place(s)})
 		}
 	}
 }
@@ -141,7 +141,7 @@ func (o *oldSlots) abandon() {
 	for _, s := range slices.Sorted(maps.Keys(o.slots)) {
 		if st := o.slots[s]; st.phase == phaseHolding {
 			st.phase, st.begun, st.deadline = phaseReleasing, o.now, o.now.Add(o.cfg.Rebalance.HandoffTimeout)
-			o.do(releaseEffect{place: o.division.place(s), claim: o.self.Claim, final: true, leave: Slots{o.division.slots, []int{s}}})
+			o.do(releaseEffect{place: o.generation.place(s), claim: o.self.Claim, final: true, leave: Slots{o.generation.slots, []int{s}}})
 		}
 	}
 }
@@ -149,6 +149,6 @@ func (o *oldSlots) abandon() {
 // dropAll ends the work on all of them at once.
 func (o *oldSlots) dropAll() {
 	for _, s := range slices.Sorted(maps.Keys(o.slots)) {
-		o.do(dropEffect{o.division.place(s)})
+		o.do(dropEffect{o.generation.place(s)})
 	}
 }

@@ -26,9 +26,9 @@ import (
 type ownership struct {
 	*core
 
-	division   division // of slots
+	generation generation // of slots
 	slots      map[int]*slotState
-	old        oldSlots       // those of the division before it, while resharding
+	old        oldSlots       // those of the generation before it, while resharding
 	grants     map[int]uint64 // by slot, the takeover that is done; may come before its map
 	ready      map[int]readiness
 	pacing     pacing
@@ -43,7 +43,7 @@ type readiness struct {
 }
 
 func (o *ownership) reset() {
-	o.division = division{}
+	o.generation = generation{}
 	o.old.core = o.core
 	o.old.reset()
 	o.slots = make(map[int]*slotState)
@@ -83,7 +83,7 @@ func (o *ownership) moving() bool {
 }
 
 // at is a slot as the effects name it.
-func (o *ownership) at(s int) place { return o.division.place(s) }
+func (o *ownership) at(s int) place { return o.generation.place(s) }
 
 func (o *ownership) setPhase(slot int, p phase, version uint64) *slotState {
 	st := o.slots[slot]
@@ -152,7 +152,7 @@ func (o *ownership) applyMap() {
 		o.abandon()
 		return
 	}
-	if o.division != generationOf(o.cur) {
+	if o.generation != generationOf(o.cur) {
 		o.reshard()
 	}
 	var prepare []int
@@ -176,9 +176,9 @@ func (o *ownership) applyMap() {
 		}
 	}
 	if len(prepare) > 0 {
-		o.do(prepareEffect{o.division, prepare})
+		o.do(prepareEffect{o.generation, prepare})
 	}
-	o.old.releaseAsked(o.division)
+	o.old.releaseAsked(o.generation)
 }
 
 func (o *ownership) applyOwner(s int, st *slotState) {
@@ -272,7 +272,7 @@ func (o *ownership) prepared(in preparedInput) {
 	if in.err != nil {
 		o.emit(event.Event{Kind: event.PrepareFailed, Err: in.err.Error()})
 	}
-	if in.division != o.division {
+	if in.generation != o.generation {
 		return
 	}
 	var ready []int
@@ -329,7 +329,7 @@ func (o *ownership) tryRelease(s int) {
 		st = o.setPhase(s, phaseReleasing, mv.Version)
 		st.peer = r.from
 		st.deadline = o.now.Add(o.cfg.Rebalance.HandoffTimeout)
-		o.do(releaseEffect{place: o.at(s), claim: o.self.Claim, leave: Slots{o.division.slots, []int{s}}})
+		o.do(releaseEffect{place: o.at(s), claim: o.self.Claim, leave: Slots{o.generation.slots, []int{s}}})
 	case st.phase == phaseReleased:
 		o.tellReleased(s)
 	}
@@ -339,7 +339,7 @@ func (o *ownership) tryRelease(s int) {
 // will not give us more of it. One of an earlier name may come late, when the
 // server was away; the slot may be ours again by then, and its handler at work.
 func (o *ownership) slotReleased(in slotReleasedInput) {
-	if in.division != o.division {
+	if in.generation != o.generation {
 		o.old.released(in)
 		return
 	}
@@ -526,7 +526,7 @@ func (o *ownership) abandonSlot(s int) {
 	case phaseHolding:
 		st = o.setPhase(s, phaseReleasing, st.version)
 		st.deadline = o.now.Add(o.cfg.Rebalance.HandoffTimeout)
-		o.do(releaseEffect{place: o.at(s), claim: o.self.Claim, leave: Slots{o.division.slots, []int{s}}})
+		o.do(releaseEffect{place: o.at(s), claim: o.self.Claim, leave: Slots{o.generation.slots, []int{s}}})
 	case phaseReleasing:
 	case phasePreparing, phaseReady, phaseAwaiting, phaseReleased:
 		o.forget(s)
@@ -570,12 +570,12 @@ func (o *ownership) slotsLeft() int {
 
 // reshard follows a map of another generation.
 func (o *ownership) reshard() {
-	was := o.division
-	o.division = generationOf(o.cur)
+	was := o.generation
+	o.generation = generationOf(o.cur)
 	if was.slots == 0 {
 		return
 	}
-	o.emit(event.Event{Kind: event.Resharded, Version: o.cur.Version, Before: was.slots, After: o.division.slots})
+	o.emit(event.Event{Kind: event.Resharded, Version: o.cur.Version, Before: was.slots, After: o.generation.slots})
 	o.old.begin(was, o.slots)
 	o.slots = make(map[int]*slotState)
 	o.ready = make(map[int]readiness)
@@ -585,7 +585,7 @@ func (o *ownership) reshard() {
 func (o *ownership) peerAsksOld(msg record.PeerMessage) {
 	o.old.peerAsks(msg)
 	if !o.abandoning {
-		o.old.releaseAsked(o.division)
+		o.old.releaseAsked(o.generation)
 	}
 }
 
@@ -606,8 +606,8 @@ func (o *ownership) take(in input) {
 // that is lost, or comes too early for the leader, is repeated.
 func (o *ownership) fencedOff(in fencedInput) {
 	st := o.slots[in.slot]
-	r := record.FenceReport{Schema: record.Schema, From: o.self, To: o.leader, Layout: in.generation, Slots: in.slots, Slot: in.slot, Fence: record.Fence(in.fence), Stored: record.Fence(in.stored)}
-	if o.lease.valid && o.division == in.division && st != nil && st.phase == phaseHolding && o.confirms(r) && r.To != (record.Process{}) {
+	r := record.FenceReport{Schema: record.Schema, From: o.self, To: o.leader, Layout: in.number, Slots: in.slots, Slot: in.slot, Fence: record.Fence(in.fence), Stored: record.Fence(in.stored)}
+	if o.lease.valid && o.generation == in.generation && st != nil && st.phase == phaseHolding && o.confirms(r) && r.To != (record.Process{}) {
 		o.do(reportFenceEffect{r})
 	}
 }

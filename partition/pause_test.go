@@ -9,7 +9,7 @@ func TestAPauseIsWhatTheFirstMessageFelt(t *testing.T) {
 	t.Parallel()
 	held := simEpoch.Add(time.Hour)
 	ms := func(n int) time.Time { return held.Add(time.Duration(n) * time.Millisecond) }
-	at := division{1, 64}.place(7)
+	at := generation{1, 64}.place(7)
 	for _, c := range []struct {
 		name      string
 		published time.Time

@@ -12,7 +12,7 @@ import (
 // it is back the machine leaves the job alone.
 type planJob struct {
 	reason string
-	division
+	generation
 	base      uint64 // revision of the map it rests on
 	overrides uint64 // revision of the overrides it honours; 0: not all of them
 	workers   []record.Process

@@ -75,7 +75,7 @@ func provision(ctx context.Context, nc *nats.Conn, given Config) (again []string
 			return again, fmt.Errorf("provisioning stream %s: %w", stream, err)
 		}
 	}
-	if err := provisionDivision(ctx, js, kv, cfg, lay); err != nil {
+	if err := provisionGeneration(ctx, js, kv, cfg, lay); err != nil {
 		return again, fmt.Errorf("provisioning the consumers of %s: %w", cfg.Name, err)
 	}
 	if cfg.Retry.Enabled {
@@ -117,7 +117,7 @@ func checkLayout(ctx context.Context, kv jetstream.KeyValue, cfg Config) (base i
 	want := cfg.layoutValue()
 	// Those are for agree.
 	want.Retry, want.Settings, have.Settings, have.Schema = have.Retry, nil, nil, want.Schema
-	if choices := (layout{base: have.Slots}).divisions(); slices.Contains(choices, want.Slots) {
+	if choices := (layout{base: have.Slots}).slotCounts(); slices.Contains(choices, want.Slots) {
 		want.Slots = have.Slots
 	}
 	if have.Shards != want.Shards {
@@ -208,10 +208,10 @@ func slotConsumer(cfg Config, lay layout, at place) jetstream.ConsumerConfig {
 	}
 }
 
-// provisionDivision makes the consumers of the division that is in force. One
+// provisionGeneration makes the consumers of the generation that is in force. One
 // that is being changed is the leader's.
-func provisionDivision(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, cfg Config, lay layout) error {
-	d := lay.firstDivision()
+func provisionGeneration(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, cfg Config, lay layout) error {
+	d := lay.firstGeneration()
 	e, err := kv.Get(ctx, record.AssignmentKey)
 	switch {
 	case errors.Is(err, jetstream.ErrKeyNotFound):
@@ -230,7 +230,7 @@ func provisionDivision(ctx context.Context, js jetstream.JetStream, kv jetstream
 	return provisionConsumers(ctx, js, cfg, lay, d)
 }
 
-func provisionConsumers(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout, d division) error {
+func provisionConsumers(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout, d generation) error {
 	have := make(map[string]bool, d.slots)
 	for _, stream := range lay.streams() {
 		s, err := js.Stream(ctx, stream)

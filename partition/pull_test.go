@@ -30,7 +30,7 @@ func newPullRig(t *testing.T) *pullRig {
 	if r.lay, err = r.cfg.validate(); err != nil {
 		t.Fatal(err)
 	}
-	r.at = r.lay.firstDivision().place(0)
+	r.at = r.lay.firstGeneration().place(0)
 	nc := connect(t, r.url)
 	if r.js, err = jetstream.New(nc); err != nil {
 		t.Fatal(err)

@@ -51,7 +51,7 @@ func (c changes) none() bool { return c == (changes{}) }
 // layoutDue reports whether the number of slots that is wanted is another one, and
 // the group at rest.
 func (b *rebalance) layoutDue() bool {
-	if b.cur == nil || b.wanted == 0 || b.wanted == b.cur.Slots || !b.cur.Settled() || b.cur.Epoch != b.leaderLease.epoch || len(b.cur.Restarting) > 0 || !slices.Contains(b.cfg.divisions(), b.wanted) {
+	if b.cur == nil || b.wanted == 0 || b.wanted == b.cur.Slots || !b.cur.Settled() || b.cur.Epoch != b.leaderLease.epoch || len(b.cur.Restarting) > 0 || !slices.Contains(b.cfg.slotCounts(), b.wanted) {
 		return false
 	}
 	for s := range b.cur.Owner {
@@ -65,7 +65,7 @@ func (b *rebalance) layoutDue() bool {
 // relayout plans for another number of slots. A key stays with its owner where
 // that keeps the balance.
 func (b *rebalance) relayout() {
-	job := &planJob{reason: reasonLayout, base: b.curRev, division: division{b.cur.Layout + 1, b.wanted}}
+	job := &planJob{reason: reasonLayout, base: b.curRev, generation: generation{b.cur.Layout + 1, b.wanted}}
 	b.enlist(job, func(p *peerView) bool { return !b.roster.joiner(p) })
 	at := job.index()
 	job.problem.Slots, job.problem.Budget = b.wanted, -1
@@ -83,7 +83,7 @@ func (b *rebalance) relayout() {
 	b.do(planEffect{job})
 }
 
-// applyLayout makes the first map of a new division.
+// applyLayout makes the first map of a new generation.
 func (b *rebalance) applyLayout(job *planJob) (*record.Assignment, uint64) {
 	next := b.blank(job)
 	at := job.index()
@@ -183,7 +183,7 @@ func (b *rebalance) planForJoining() {
 // replan starts a planning for the workers that include names, without those
 // that leave; these only give.
 func (b *rebalance) replan(reason string, include func(*peerView) bool) {
-	job := &planJob{reason: reason, base: b.curRev, division: b.nextDivision()}
+	job := &planJob{reason: reason, base: b.curRev, generation: b.nextGeneration()}
 	joining := b.enlist(job, include)
 	job.problem.Slots = job.slots
 	job.problem.Weights = b.tuning.weights.of(job.slots)
@@ -223,12 +223,12 @@ func (b *rebalance) enlist(job *planJob, include func(*peerView) bool) (joining 
 	return joining
 }
 
-// nextDivision is that of the map, before the first one the group's first.
-func (b *rebalance) nextDivision() division {
+// nextGeneration is that of the map, before the first one the group's first.
+func (b *rebalance) nextGeneration() generation {
 	if b.cur != nil {
 		return generationOf(b.cur)
 	}
-	return division{1, b.cfg.Slots}
+	return generation{1, b.cfg.Slots}
 }
 
 func (b *rebalance) planned(in plannedInput) {
@@ -283,7 +283,7 @@ func (b *rebalance) planned(in plannedInput) {
 
 // blank makes the next map of a plan without what the plan decides.
 func (b *rebalance) blank(job *planJob) *record.Assignment {
-	next := &record.Assignment{Schema: record.MapSchema, Epoch: b.leaderLease.epoch, Leader: b.self, Layout: job.generation, Slots: job.slots, Version: 1, Overrides: job.overrides,
+	next := &record.Assignment{Schema: record.MapSchema, Epoch: b.leaderLease.epoch, Leader: b.self, Layout: job.number, Slots: job.slots, Version: 1, Overrides: job.overrides,
 		FirstAssigned: b.now, Planned: b.now, Workers: job.workers, Owner: make(record.OwnerColumn, job.slots), Since: make(record.VersionColumn, job.slots),
 		Moves: make(map[int]record.Move), Taking: make(map[int]bool), Restarting: make(map[int]bool)}
 	switch {

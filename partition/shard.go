@@ -17,8 +17,8 @@ import (
 // stream is slow, and the same slots in several are not.
 //
 // Slot s is in shard s modulo Shards. Shards divides the number of slots, in every
-// division, and SlotOf is a hash modulo that number; so a key's shard is SlotOf of
-// Shards, whatever the division, and no change of the slots moves a message to
+// generation, and SlotOf is a hash modulo that number; so a key's shard is SlotOf of
+// Shards, whatever the slot count, and no change of the slots moves a message to
 // another stream. A stream can't choose messages by a hash: the shard is in the
 // subject that it listens to, "defender.shards.4.2.dc.*.*.completion" for the
 // third of four. The number of shards is there, too, so that who divides by

@@ -10,10 +10,10 @@ import (
 	"github.com/muster-dev/muster/partition/internal/record"
 )
 
-// TestAKeysShardIsTheSameInEveryDivision: whatever the number of slots and of
+// TestAKeysShardIsTheSameInEveryGeneration: whatever the number of slots and of
 // streams is, the stream that a publisher chooses is the one that the owner of the
 // key's slot reads, before and after every change of the number of slots.
-func TestAKeysShardIsTheSameInEveryDivision(t *testing.T) {
+func TestAKeysShardIsTheSameInEveryGeneration(t *testing.T) {
 	t.Parallel()
 	const subject = "dc.*.x.*.completion"
 	r := rand.New(rand.NewPCG(5, 2026))
@@ -42,8 +42,8 @@ func TestAKeysShardIsTheSameInEveryDivision(t *testing.T) {
 		if listening < 0 {
 			t.Fatalf("%d shards: no stream listens to %s", shards, to)
 		}
-		for i, n := range lay.divisions() {
-			at := division{i + 1, n}.place(SlotOf(n, key...))
+		for i, n := range lay.slotCounts() {
+			at := generation{i + 1, n}.place(SlotOf(n, key...))
 			if stream := lay.streamOf(at.slot); stream != lay.streams()[listening] {
 				t.Fatalf("key %v, %d shards: published to %s, slot %d of %d is in %s", key, shards, lay.streams()[listening], at.slot, n, stream)
 			}
@@ -100,7 +100,7 @@ func TestShardNames(t *testing.T) {
 		{fmt.Sprintln(one.streams(), one.streamOf(63), one.subject(0)), "[dc] dc dc.*.*.completion\n"},
 		{fmt.Sprintln(four.streams(), four.streamOf(63), four.streamOf(64)), "[dc-0 dc-1 dc-2 dc-3] dc-3 dc-0\n"},
 		{four.subject(2), "defender.shards.4.2.dc.*.*.completion"},
-		{four.address(division{3, 256}.place(199)), "dc-3.defender-l3-0199"},
+		{four.address(generation{3, 256}.place(199)), "dc-3.defender-l3-0199"},
 		{from + " " + to, "dc.*.*.completion defender.shards.4.{{partition(4,1,2)}}.dc.{{wildcard(1)}}.{{wildcard(2)}}.completion"},
 		{published, fmt.Sprintf("defender.shards.4.%d.dc.tool001.chamber1.completion", SlotOf(4, "tool001", "chamber1"))},
 	} {

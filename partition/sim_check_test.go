@@ -13,7 +13,7 @@ import (
 type simHandling = audit.Handling[*simWorker, Fence]
 
 // simChecker knows everything that happens in a run and names what must never. It
-// counts by slots of the finest division of the run: a slot of another one is
+// counts by slots of the largest slot count of the run: a slot of another one is
 // some of them. Package audit judges the messages, handlers and fences; the rules of the
 // protocol and its records are here.
 type simChecker struct {
@@ -281,7 +281,7 @@ func (c *simChecker) mapWritten(w *simWorker, a *record.Assignment) {
 	c.movement(w, a)
 }
 
-// redivided: layout, a map of another division is a new version, of a group at
+// redivided: layout, a map of another generation is a new version, of a group at
 // rest; it says whose everything was, and that all of it has to be taken.
 func (c *simChecker) redivided(w *simWorker, a *record.Assignment) {
 	c.relaid++
@@ -297,7 +297,7 @@ func (c *simChecker) redivided(w *simWorker, a *record.Assignment) {
 	}
 	for s := range a.Owner {
 		if !a.Taking[s] {
-			c.fail("layout", "%v gives slot %d of the new division away at once", w, s)
+			c.fail("layout", "%v gives slot %d of the new generation away at once", w, s)
 		}
 	}
 }

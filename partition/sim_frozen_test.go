@@ -74,7 +74,7 @@ func (w *simWorker) freezeEffect(e effect) {
 	case planEffect:
 		w.frozen("plan")
 	case prepareEffect:
-		w.frozen("prepare", uint64(e.division.slots), uint64(len(e.slots)))
+		w.frozen("prepare", uint64(e.generation.slots), uint64(len(e.slots)))
 	case holdEffect:
 		w.frozen("hold", placeWord(e.place), e.fence.Version, e.fence.Claim, flagWord(e.handed))
 	case releaseEffect:

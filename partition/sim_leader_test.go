@@ -71,7 +71,7 @@ func (s *sim) massacre(end time.Duration) {
 // long as the grace. The store's fence keeps its writes out; docs/partition.md says so.
 func (s *sim) loseBuckets(end time.Duration) {
 	rng := rand.New(rand.NewPCG(s.seed, 0x105e))
-	// With the map and all who knew it, the generation of a division is lost, and with
+	// With the map and all who knew it, the number of a generation is lost, and with
 	// that which consumers are of no use any more. Nothing makes up for that yet.
 	if rng.Float64() < 0.7 || s.fine > s.cfg.Slots {
 		return

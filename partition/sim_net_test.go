@@ -65,7 +65,7 @@ type sim struct {
 	previous  bool // workers that start are of the previous version
 	overrides map[int]Override
 	stolen    bool     // a valid lease was deleted, so a leader takes its worker for gone
-	weights   []uint64 // of the slots of the finest division; nil: all weigh the same
+	weights   []uint64 // of the slots of the largest slot count; nil: all weigh the same
 	desired   int      // workers that there should be; 0: nobody says
 	fine      int      // the most slots that the run may have
 	wanted    int      // slots that were asked for last; 0: nobody asked

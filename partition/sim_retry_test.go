@@ -13,7 +13,7 @@ import (
 
 // This file models the retry stream, retrystore.go.
 
-// simSpace is the part of the retry stream for one slot of the coarsest division.
+// simSpace is the part of the retry stream for one slot of the smallest slot count.
 type simSpace struct {
 	srv    *simServer
 	queued []simQueued

@@ -28,7 +28,7 @@ type simServer struct {
 	subs    map[record.Process]*simWorker
 	slots   []*simSlot
 	byPlace map[place]*simSlot
-	stored  [][]simMessage // by slot of the coarsest division, not acknowledged yet
+	stored  [][]simMessage // by slot of the smallest slot count, not acknowledged yet
 	spaces  []*simSpace    // of the retry stream, by the same
 	queued  uint64         // the retry stream's last sequence
 	seqs    []uint64       // of the streams: those of different slots may be the same
@@ -92,7 +92,7 @@ func newSimServer(s *sim) *simServer {
 		srv.buckets[c.Bucket] = newSimBucket(c)
 	}
 	for slot := range s.cfg.Slots {
-		srv.slot(division{1, s.cfg.Slots}.place(slot)).consumer = newSimConsumer()
+		srv.slot(generation{1, s.cfg.Slots}.place(slot)).consumer = newSimConsumer()
 	}
 	return srv
 }
@@ -548,7 +548,7 @@ func (srv *simServer) start() {
 type simMessage struct {
 	seq       uint64
 	key       int
-	fine      int // slot of the key in the finest division of the run
+	fine      int // slot of the key in the largest slot count of the run
 	n         int // of its key, from 1
 	published time.Duration
 }
@@ -563,7 +563,7 @@ type simSlot struct {
 	consumer *simConsumer // nil: lost, or deleted
 }
 
-// number gives a message of a slot of the finest division its sequence.
+// number gives a message of a slot of the largest slot count its sequence.
 func (srv *simServer) number(fine int) uint64 {
 	shard := fine % len(srv.seqs)
 	srv.seqs[shard]++
@@ -903,7 +903,7 @@ func (sl *simSlot) create() error {
 		return nil
 	}
 	for _, o := range sl.srv.slots {
-		if o.consumer != nil && o.division != sl.division && slices.Contains(sl.overlapping(o.division), o.slot) {
+		if o.consumer != nil && o.generation != sl.generation && slices.Contains(sl.overlapping(o.generation), o.slot) {
 			return errOverlap
 		}
 	}

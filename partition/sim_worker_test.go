@@ -264,7 +264,7 @@ func (w *simWorker) execute(e effect) {
 		if s.chance(0.1) {
 			d = s.cfg.Rebalance.PrepareTimeout
 		}
-		w.later(d, func() { w.step(preparedInput{division: e.division, slots: e.slots}) })
+		w.later(d, func() { w.step(preparedInput{generation: e.generation, slots: e.slots}) })
 	case holdEffect:
 		w.hold(e)
 	case releaseEffect:

@@ -73,7 +73,7 @@ type mail struct {
 	pin        string // of the consumer, as the message says
 	unreadable bool   // it is not for handlers, and was logged
 	original
-	finest  int // slot of the finest division
+	finest  int // slot of the largest slot count
 	message Message
 	body    any // what the shell needs to settle it
 }

@@ -34,7 +34,7 @@ func (t *takeovers) askOldDue() {
 	}
 	f := t.cur.Former
 	t.resharding.follow(f.Version)
-	units := division{slots: min(f.Slots, t.cur.Slots)}
+	units := generation{slots: min(f.Slots, t.cur.Slots)}
 	latest := t.maps.latest()
 	calls := make(map[record.Process][]record.SlotMark)
 	under := 0

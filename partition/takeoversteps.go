@@ -3,7 +3,7 @@ package partition
 import "errors"
 
 // takeoverSteps takes a slot from an owner that failed, or whose slot is divided otherwise now:
-// the consumers of the former division are deleted, so that the server lets the slot
+// the consumers of the old generation are deleted, so that the server lets the slot
 // have one; then the pin comes off, and what was delivered and not settled is delivered
 // again, so that nothing waits for AckWait. It has no I/O: next says what to do, did
 // takes in what came of it. The simulator runs it, too.
@@ -17,7 +17,7 @@ type takeoverSteps struct {
 type takeoverStep uint8
 
 const (
-	stepRetire takeoverStep = iota // delete a consumer of the former division
+	stepRetire takeoverStep = iota // delete a consumer of the old generation
 	stepUnpin
 	stepReset
 	stepCreate // a consumer that is missing

@@ -35,7 +35,7 @@ type watermarks struct {
 	// generation is raised when all is forgotten, so that a message that began
 	// before is not remembered as one of the stream that is there now.
 	generation uint64
-	slots      map[int]watermark // by slot of the finest division
+	slots      map[int]watermark // by slot of the largest slot count
 	// queued has the sequences of the copies in the retry queue of messages that were
 	// settled when these were stored, and not processed by this worker since.
 	queued map[original]uint64

@@ -8,7 +8,7 @@ import (
 // weights are the weights of the slots' keys, as the leader and its candidates read them.
 // The candidates have them so that a new leader can plan at once.
 type weights struct {
-	finest []uint64 // by slot of the finest division; nil: every slot weighs the same
+	finest []uint64 // by slot of the largest slot count; nil: every slot weighs the same
 	keys   []uint64 // how many keys there are, by the same
 	// known: they were read, or could not be.
 	known bool
@@ -82,7 +82,7 @@ func (w *weights) wake(sooner func(time.Time)) {
 	}
 }
 
-// folded returns a column of the slots of a finer division as one of n slots.
+// folded returns a column of the slots of a larger slot count as one of n slots.
 func folded(column []uint64, n int) []uint64 {
 	out := make([]uint64, n)
 	for s, v := range column {

@@ -44,7 +44,7 @@ func (g *group) changeTo(slots int, ws []*runningWorker, meanwhile func()) {
 
 // TestTheNumberOfSlotsChangesUnderLoad doubles it, doubles that twice, and goes
 // back, while handlers work: every message is processed once and in order, and
-// the server has the consumers of the last division only.
+// the server has the consumers of the last generation only.
 func TestTheNumberOfSlotsChangesUnderLoad(t *testing.T) { onEach(t, changesUnderLoad) }
 
 func changesUnderLoad(t *testing.T, on servers) {
@@ -64,7 +64,7 @@ func changesUnderLoad(t *testing.T, on servers) {
 	if n := g.consumers(); n != 32 {
 		t.Errorf("%d consumers are left, want 32", n)
 	}
-	// Who comes later may be configured for any of the divisions, and makes
+	// Who comes later may be configured for any of the slot counts, and makes
 	// nothing that is not wanted any more.
 	g.cfg.Slots = 64
 	if err := partition.Open(g.connect("another"), g.cfg.Name).Provision(t.Context(), g.cfg); err != nil {

@@ -108,10 +108,10 @@ func TestBrokenChangesOfTheLayoutAreNoticed(t *testing.T) {
 		broken simBreakage
 		by     []string
 	}{
-		{"the leader does not wait for the owners of the former division", simBreakage{onInput: pretendReleased}, []string{"one-owner", "one-handler"}},
+		{"the leader does not wait for the owners of the old generation", simBreakage{onInput: pretendReleased}, []string{"one-owner", "one-handler"}},
 		{"an owner says that it has given up what it works on", simBreakage{onEffect: releaseOldAtOnce}, []string{"one-owner", "one-handler"}},
 		{"the new owner does not wait for the exchange of consumers", simBreakage{onInput: pretendTaken}, []string{"reset-before-hold", "one-owner"}},
-		{"a map of another division leaves out whose it was", simBreakage{onEffect: forgetFormer}, []string{"layout"}},
+		{"a map of another generation leaves out whose it was", simBreakage{onEffect: forgetFormer}, []string{"layout"}},
 		{"the former consumers stay", simBreakage{onEffect: keepConsumers}, []string{"liveness"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -142,7 +142,7 @@ func pretendReleased(w *simWorker, in input) input {
 	return in
 }
 
-// releaseOldAtOnce answers for a slot of the former division when its release begins.
+// releaseOldAtOnce answers for a slot of the old generation when its release begins.
 func releaseOldAtOnce(w *simWorker, e effect) effect {
 	if r, ok := e.(releaseEffect); ok && r.final {
 		w.later(0, func() { w.step(slotReleasedInput{place: r.place, claim: r.claim}) })

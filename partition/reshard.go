@@ -13,11 +13,11 @@ import (
 )
 
 // This file holds the change of the number of slots under load. The stream's
-// subjects name a key's slot in every division there can be, so nothing stored is
+// subjects name a key's slot under every slot count there can be, so nothing stored is
 // touched: only the consumers are others, and who pulls for them.
 //
-//  1. The leader writes a map of the new division, planned as any; it names the
-//     former division and its owners beside it. Each new slot has to be taken.
+//  1. The leader writes a map of the new generation, planned as any; it names the
+//     old generation and its owners beside it. Each new slot has to be taken.
 //  2. Everybody continues with the slots of the old generation that it holds, until
 //     the leader asks for one. Then it gives it up permanently, as in a handoff.
 //  3. When all the slots that a new one has keys of are given up, or their owners'
@@ -27,7 +27,7 @@ import (
 //
 // No two consumers of one key exist at a time, and no message is delivered by the
 // new one while a handler of the old one works: that gives order and one handler.
-// A consumer's name holds the generation of its division, which never comes again,
+// A consumer's name holds the number of its generation, which never comes again,
 // so that a late step of a former leader meets nothing.
 
 // reshardWindow is how many of the smaller number of slots change at a time.
@@ -41,17 +41,17 @@ const reasonLayout = "layout change"
 // The leader's part.
 
 // generationOf returns the generation that a map is of.
-func generationOf(a *record.Assignment) division { return division{a.Layout, a.Slots} }
+func generationOf(a *record.Assignment) generation { return generation{a.Layout, a.Slots} }
 
 // oldGenerationOf returns the generation that a map replaces.
-func oldGenerationOf(f *record.OldGeneration) division { return division{f.Layout, f.Slots} }
+func oldGenerationOf(f *record.OldGeneration) generation { return generation{f.Layout, f.Slots} }
 
 // fenceOf returns what orders the slot's owner among all that it had.
 func fenceOf(a *record.Assignment, slot int) Fence {
 	return Fence{Version: a.Since[slot], Claim: a.OwnerAt(slot).Claim}
 }
 
-// parted ends a change in a draft: every slot of the new division is taken.
+// parted ends a change in a draft: every slot of the new generation is taken.
 func parted(d *record.Assignment) {
 	if len(d.Taking) == 0 && !slices.Contains(d.Owner, record.None) {
 		d.Former = nil
@@ -89,7 +89,7 @@ func reshardingOf(ctx context.Context, nc *nats.Conn, group string) (Resharding,
 }
 
 func readLayout(ctx context.Context, kv jetstream.KeyValue, rec record.Layout) (Resharding, error) {
-	out := Resharding{Slots: rec.Slots, Choices: layout{base: rec.Slots}.divisions()}
+	out := Resharding{Slots: rec.Slots, Choices: layout{base: rec.Slots}.slotCounts()}
 	switch e, err := kv.Get(ctx, record.AssignmentKey); {
 	case errors.Is(err, jetstream.ErrKeyNotFound):
 	case err != nil:
@@ -124,7 +124,7 @@ func reshard(ctx context.Context, nc *nats.Conn, group string, slots int) error 
 	if err != nil {
 		return fmt.Errorf("setting the layout of %s: %w", group, err)
 	}
-	if choices := (layout{base: rec.Slots}).divisions(); !slices.Contains(choices, slots) {
+	if choices := (layout{base: rec.Slots}).slotCounts(); !slices.Contains(choices, slots) {
 		return &ReshardError{Group: group, Slots: slots, Choices: choices}
 	}
 	if _, err := kv.Put(ctx, wantedKey, record.Encode(record.Wanted{Schema: record.Schema, Slots: slots})); err != nil {
