@@ -46,7 +46,7 @@ func TestHandlerOf(t *testing.T) {
 	t.Run("returns the handler's error as it is", func(t *testing.T) {
 		h := HandlerOf(func(context.Context, Message, order) error { return ErrFenced }, nil)
 
-		if err := h.Handle(t.Context(), Message{Data: []byte(`{}`)}); err != ErrFenced {
+		if err := h.Handle(t.Context(), Message{Data: []byte(`{}`)}); !errors.Is(err, ErrFenced) {
 			t.Errorf("got %v", err)
 		}
 	})
