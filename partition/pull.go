@@ -39,8 +39,9 @@ type puller struct {
 	retries retryCounts
 	pauses  pauses
 
-	consumers *slotConsumers
-	end       context.CancelFunc // of the life of consumers and streams
+	consumers  *slotConsumers
+	interrupts interrupts         // has its own lock
+	end        context.CancelFunc // of the life of consumers and streams
 
 	mu       sync.Mutex
 	delivery *delivery
@@ -52,19 +53,11 @@ type puller struct {
 // running is what belongs to a slotRun outside of the delivery.
 type running struct {
 	place
-	name      string          // of its consumer
-	address   string          // of that in the JetStream API
-	ctx       context.Context // of its questions
-	cancel    context.CancelFunc
-	interrupt map[uint64]context.CancelFunc // of its handlers, by call; the puller's mu protects it
-	timer     *time.Timer
-}
-
-// end ends the context of a handler, which may have returned just now.
-func (r *running) end(call uint64) {
-	if stop := r.interrupt[call]; stop != nil {
-		stop()
-	}
+	name    string          // of its consumer
+	address string          // of that in the JetStream API
+	ctx     context.Context // of its questions
+	cancel  context.CancelFunc
+	timer   *time.Timer
 }
 
 func newPuller(cfg Config, lay layout, nc *nats.Conn, js jetstream.JetStream, h Handler, post func(input)) (*puller, error) {
@@ -92,6 +85,14 @@ func newPuller(cfg Config, lay layout, nc *nats.Conn, js jetstream.JetStream, h 
 func (p *puller) step(in deliveryInput) {
 	var after []func()
 	p.mu.Lock()
+	if p.interrupts.ahead() && !p.delivery.suspended {
+		// The handlers were interrupted before the machine knows why. What they return now
+		// must not count as an attempt, and nothing may begin. The machine is told of the
+		// same loss, so it lets messages begin again.
+		for _, e := range p.delivery.step(time.Now(), validityInput{false}) {
+			after = p.execute(e, after)
+		}
+	}
 	for _, e := range p.delivery.step(time.Now(), in) {
 		after = p.execute(e, after)
 	}
@@ -106,8 +107,7 @@ func (p *puller) step(in deliveryInput) {
 func (p *puller) execute(e deliveryEffect, after []func()) []func() {
 	switch e := e.(type) {
 	case beganEffect:
-		r := &running{place: e.place, name: p.layout.consumer(e.place), address: p.layout.address(e.place),
-			interrupt: make(map[uint64]context.CancelFunc)}
+		r := &running{place: e.place, name: p.layout.consumer(e.place), address: p.layout.address(e.place)}
 		r.ctx, r.cancel = context.WithCancel(context.Background())
 		p.runs[e.run], p.places[r.name] = r, e.place
 	case fetchEffect:
@@ -115,7 +115,7 @@ func (p *puller) execute(e deliveryEffect, after []func()) []func() {
 	case handleEffect:
 		p.handle(e)
 	case interruptEffect:
-		p.runs[e.run].end(e.call)
+		p.interrupts.end(handlerCall(e))
 	case settleEffect:
 		p.settle(e)
 	case returnEffect:
@@ -257,9 +257,9 @@ func (p *puller) fetch(e fetchEffect) {
 
 // handle calls the handler, in a goroutine of its own.
 func (p *puller) handle(e handleEffect) {
-	r, m := p.runs[e.run], e.message
+	m, this := e.message, handlerCall{e.run, e.call}
 	ctx, cancel := context.WithCancel(context.Background())
-	r.interrupt[e.call] = cancel
+	p.interrupts.begin(this, cancel)
 	if e.mail != nil {
 		if d, felt := p.pauses.end(e.place, m.Published, time.Now()); felt {
 			p.reports.post(noteInput{event.Event{Kind: event.SlotResumed, Slot: e.slot, Duration: d}})
@@ -284,9 +284,7 @@ func (p *puller) handle(e handleEffect) {
 	}, func(err error) {
 		defer p.wg.Done()
 		cancel()
-		p.mu.Lock()
-		delete(r.interrupt, e.call)
-		p.mu.Unlock()
+		p.interrupts.returned(this)
 		p.step(handledInput{e.run, e.call, err})
 	})
 }

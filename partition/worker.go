@@ -112,12 +112,12 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer w.effects.close()
 	w.effects.watches.watchMap()
 
-	connection := newConnectionWatch(w.nc, func() {
+	background, stop := context.WithCancel(context.Background())
+	defer stop()
+	connection := newConnectionWatch(background, w.nc, &w.effects.pull.interrupts, func() {
 		w.effects.watches.watchMap()
 		w.keeper.poke() // a server that was away may have lost something
 	})
-	background, stop := context.WithCancel(context.Background())
-	defer stop()
 	go w.pending.run(background, w.effects.buckets.js, w.layout.streams(), w.leading)
 	go w.keeper.run(background)
 	refusals, err := answerRefusals(w.nc, w.cfg.Name, w.Status)
@@ -190,9 +190,7 @@ func (w *Worker) loop(ctx context.Context, connection connectionWatch, progress 
 	next := []input{startInput{}}
 	for {
 		for _, in := range next {
-			for _, e := range m.step(time.Now(), in) {
-				w.effects.execute(e)
-			}
+			w.step(in)
 		}
 		w.effects.stepped()
 		status := statusOf(m)
@@ -204,26 +202,34 @@ func (w *Worker) loop(ctx context.Context, connection connectionWatch, progress 
 
 		sleepUntil(timer, m.wake())
 		next = next[:0]
+		var reported []nats.Status
 		select {
 		case in := <-w.inputs.inputs:
 			w.watchAgain(in)
 			// An answer that came after a reconnect must not be seen before the
 			// disconnect: it would prove a connection that was gone meanwhile.
-			next = append(connection.pending(), in)
+			reported, next = connection.pending(), append(next, in)
 		case <-timer.C:
-			next = append(connection.pending(), tickInput{})
+			reported, next = connection.pending(), append(next, tickInput{})
 		case <-progress:
 			w.effects.pull.inProgress()
 			next = append(next, tickInput{})
 		case s := <-connection.status:
-			next = append(next, connection.inputs(s)...)
+			reported = connection.pending(s)
 		case <-leave:
 			leave = nil
 			next = append(next, leaveInput{})
 		}
-		if w.nc.IsClosed() {
+		if connection.follow(reported, w.step) {
 			return fmt.Errorf("worker %s: the connection was closed", m.self.ID)
 		}
+	}
+}
+
+// step gives the machine one input and carries its effects out.
+func (w *Worker) step(in input) {
+	for _, e := range w.machine.step(time.Now(), in) {
+		w.effects.execute(e)
 	}
 }
 
