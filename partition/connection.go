@@ -73,6 +73,11 @@ func (c connectionWatch) follow(reported []nats.Status, tell func(input)) (close
 			losses++
 		}
 	}
+	if len(reported) >= cap(c.status) {
+		// Some may have been dropped, of which lose may yet have to hear: no more than the
+		// other channel holds, which is as large.
+		losses += cap(c.status)
+	}
 	if losses > 0 {
 		// The machine suspends the delivery first. In the other order a handler that was
 		// interrupted could return in between, and its message begin again.

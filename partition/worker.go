@@ -187,6 +187,11 @@ func (w *Worker) loop(ctx context.Context, connection connectionWatch, progress 
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	leave := ctx.Done()
+	// Nothing is reported of a connection that was closed before the watch began.
+	if w.nc.IsClosed() {
+		return fmt.Errorf("worker %s: the connection was closed", m.self.ID)
+	}
+
 	next := []input{startInput{}}
 	for {
 		for _, in := range next {
