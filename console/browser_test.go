@@ -98,7 +98,8 @@ func TestAPersonSeesBothPlanesAndWhatHappensToThem(t *testing.T) {
 	browser.Eventually(ctx, t, `document.getElementById('verdict').textContent.includes('92 s of 300 s since the last action')`)
 	browser.Eventually(ctx, t, `document.getElementById('health').textContent.includes('5 pods pending')`)
 	browser.Eventually(ctx, t, `document.querySelectorAll('#move-rows tr').length === 30`)
-	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`#chamber-list button`)), chromedp.WaitVisible(chromedp.CSS(`.chart svg`)))
+	browser.Click(ctx, t, `#chamber-list button`)
+	browser.Run(ctx, t, chromedp.WaitVisible(chromedp.CSS(`.chart svg`)))
 	browser.Eventually(ctx, t, `document.querySelectorAll('.chart .flag').length === 1`)
 	browser.Picture(ctx, t, "made-up-at-first")
 
@@ -126,7 +127,9 @@ func TestAPersonSeesBothPlanesAndWhatHappensToThem(t *testing.T) {
 	browser.Picture(ctx, t, "made-up-scale-up-dark")
 
 	// Keys and an action, which asks for confirmation.
-	browser.Run(ctx, t, chromedp.KeyEvent("?"), chromedp.WaitVisible(chromedp.CSS(`#keys[open]`)), chromedp.Click(chromedp.CSS(`#keys button`)), chromedp.KeyEvent("1"))
+	browser.Run(ctx, t, chromedp.KeyEvent("?"), chromedp.WaitVisible(chromedp.CSS(`#keys[open]`)))
+	browser.Click(ctx, t, `#keys button`)
+	browser.Run(ctx, t, chromedp.KeyEvent("1"))
 	browser.Eventually(ctx, t, `document.activeElement.id === 'nodes'`)
 	f.change(c, func(f *fab) {
 		f.nodes.Action, f.nodes.Paused = nil, &Pause{Since: now.Add(-5 * time.Minute), By: "alice", Reason: "exchanging the switch of zone a"}
@@ -139,7 +142,8 @@ func TestAPersonSeesBothPlanesAndWhatHappensToThem(t *testing.T) {
 	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`[data-worker="defender-5"] button`)), chromedp.WaitVisible(chromedp.CSS(`#ask[open]`)), chromedp.SendKeys(chromedp.CSS(`#ask-reason`), "disk is failing"),
 		chromedp.SendKeys(chromedp.CSS(`#ask-by`), "bob"), chromedp.SendKeys(chromedp.CSS(`#ask-token`), "secret"))
 	browser.Picture(ctx, t, "made-up-ask")
-	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`#ask-go`)), chromedp.WaitNotVisible(chromedp.CSS(`#ask`)))
+	browser.Click(ctx, t, `#ask-go`)
+	browser.Run(ctx, t, chromedp.WaitNotVisible(chromedp.CSS(`#ask`)))
 	browser.Eventually(ctx, t, `document.getElementById('events').textContent.includes('drain-worker defender-5: disk is failing (bob)')`)
 
 	// A narrow screen shows everything without scrolling sideways.

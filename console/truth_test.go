@@ -239,7 +239,7 @@ func TestConsole(t *testing.T) {
 			browser.Eventually(ctx, t, fmt.Sprintf(`document.activeElement.id === %q`, panel))
 			browser.Eventually(ctx, t, fmt.Sprintf(`document.getElementById('h-%s').getBoundingClientRect().top >= document.querySelector('header').getBoundingClientRect().bottom`, panel))
 		}
-		browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`#findings a`)))
+		browser.Click(ctx, t, `#findings a`)
 		browser.Eventually(ctx, t, `document.getElementById('h-action').getBoundingClientRect().top >= document.querySelector('header').getBoundingClientRect().bottom`)
 		noFaults(t, faults)
 	})
@@ -288,7 +288,8 @@ func TestConsole(t *testing.T) {
 		}})
 		ctx, faults := browser.Open(t, s.URL, 390, 844)
 		browser.Run(ctx, t, chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile))
-		browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`#chamber-list button`)), chromedp.WaitVisible(chromedp.CSS(`.chart svg`)))
+		browser.Click(ctx, t, `#chamber-list button`)
+		browser.Run(ctx, t, chromedp.WaitVisible(chromedp.CSS(`.chart svg`)))
 		browser.Eventually(ctx, t, `[...document.querySelectorAll('#charts span, #charts td')].find((x) => x.textContent.includes('Q 111.7')).getBoundingClientRect().width > 300 && document.documentElement.scrollWidth <= 390`)
 		browser.Picture(ctx, t, "made-up-alarm-narrow", "#chamber")
 		noFaults(t, faults)

@@ -188,7 +188,7 @@ func TestAPersonActsOnThePage(t *testing.T) {
 	browser.Eventually(ctx, t, `document.getElementById('events').textContent.includes('scaling.paused')`)
 
 	// Drain a worker, which is let back.
-	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`[data-key="drain-worker defender-1"]`)))
+	browser.Click(ctx, t, `[data-key="drain-worker defender-1"]`)
 	browser.Picture(ctx, t, "ask", "header", "#ask")
 	answer("disk is failing", false)
 	browser.Eventually(ctx, t, `document.querySelector('[data-worker="defender-1"]')?.textContent.includes('drained, for')`) // not before it has none
@@ -201,7 +201,9 @@ func TestAPersonActsOnThePage(t *testing.T) {
 
 	// Acknowledge an alarm.
 	browser.Eventually(ctx, t, `document.querySelector('#chamber-list button.danger') !== null`)
-	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`#chamber-list button.danger`)), chromedp.WaitVisible(chromedp.CSS(`#charts button`)), chromedp.Click(chromedp.CSS(`#charts button`)))
+	browser.Click(ctx, t, `#chamber-list button.danger`)
+	browser.Run(ctx, t, chromedp.WaitVisible(chromedp.CSS(`#charts button`)))
+	browser.Click(ctx, t, `#charts button`)
 	answer("checking the RF match", false)
 	browser.Eventually(ctx, t, `document.getElementById('charts').textContent.includes('alice: checking the RF match')`)
 	if a := alarmOfRun(t, s, chamber, "lot7.wafer-12"); a.Acknowledged == nil || a.Acknowledged.By != "alice" || a.Acknowledged.Note != "checking the RF match" {
@@ -210,10 +212,10 @@ func TestAPersonActsOnThePage(t *testing.T) {
 	browser.Eventually(ctx, t, `document.querySelector('#chamber-list button.danger') === null`)
 	browser.Picture(ctx, t, "acknowledged", "#chamber")
 
-	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`[data-key="undrain-worker defender-1"]`)))
+	browser.Click(ctx, t, `[data-key="undrain-worker defender-1"]`)
 	answer("a new disk", false)
 	eventually(t, "defender-1 has slots again", func() bool { m, slots := worker(t, s, "defender-1"); return slots > 0 && !m.Draining })
-	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`[data-key="resume-scaling "]`)))
+	browser.Click(ctx, t, `[data-key="resume-scaling "]`)
 	answer("the switch is in", false)
 	browser.Eventually(ctx, t, `document.querySelector('.paused') === null`)
 	if record(t, s).Paused() {

@@ -74,9 +74,9 @@ func TestAPersonSeesTheTwoPlanesMeetOnThePage(t *testing.T) {
 	saw("pods pending")
 	saw("why not PENDING_TOO_SHORT")
 	glimpse(says("decision-meta", "PENDING_TOO_SHORT"), "why-not", "header", "#nodes", "#action", "#decision")
-	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`#gates-more`)))
+	browser.Click(ctx, t, `#gates-more`)
 	see(`document.querySelectorAll('#gates tbody tr').length > 20 && document.querySelectorAll('#gates tr.no').length < 20`)
-	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`#gates-more`)))
+	browser.Click(ctx, t, `#gates-more`)
 	glimpse(`document.querySelector('[data-phase="launch"]')?.className === 'now'`, "launching", "#action", "#decision")
 	saw("phase begin done")
 	saw("phase launch now")
@@ -90,7 +90,8 @@ func TestAPersonSeesTheTwoPlanesMeetOnThePage(t *testing.T) {
 
 	// A chamber with a fault.
 	see(`document.querySelector('#chamber-list button.danger') !== null`)
-	browser.Run(ctx, t, chromedp.Click(chromedp.CSS(`#chamber-list button.danger`)), chromedp.WaitVisible(chromedp.CSS(`.chart svg`)))
+	browser.Click(ctx, t, `#chamber-list button.danger`)
+	browser.Run(ctx, t, chromedp.WaitVisible(chromedp.CSS(`.chart svg`)))
 	see(`document.querySelectorAll('.chart .flag').length > 0 && document.querySelectorAll('.chart .limit').length > 0`)
 	see(`document.getElementById('charts').textContent.includes('outside')`)
 	picture("chamber", "#chamber")
@@ -116,7 +117,8 @@ func TestAPersonSeesTheTwoPlanesMeetOnThePage(t *testing.T) {
 	browser.Run(ctx, t, chromedp.KeyEvent("\t"))
 	see(`document.activeElement.dataset.key === 'pause-scaling ' && document.activeElement.matches(':focus-visible')`)
 	picture("keyboard", "#action", "#decision")
-	browser.Run(ctx, t, chromedp.KeyEvent("?"), chromedp.WaitVisible(chromedp.CSS(`#keys[open]`)), chromedp.Click(chromedp.CSS(`#keys button`)))
+	browser.Run(ctx, t, chromedp.KeyEvent("?"), chromedp.WaitVisible(chromedp.CSS(`#keys[open]`)))
+	browser.Click(ctx, t, `#keys button`)
 
 	// A narrow screen shows everything without scrolling sideways.
 	browser.Run(ctx, t, chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile))

@@ -22,7 +22,7 @@ function svg(tag, props, ...children) {
   return e;
 }
 
-const S = { lost: 0, nodes: null, workers: null, alarms: null, health: null, moves: [], events: [], next: 0, actions: false, charts: false, skew: 0, chamber: null, allGates: false };
+const S = { lost: 0, nodes: null, workers: null, alarms: null, health: null, found: [], moves: [], events: [], next: 0, actions: false, charts: false, skew: 0, chamber: null, allGates: false };
 const now = () => Date.now() + S.skew;
 
 function age(ms) {
@@ -49,7 +49,7 @@ function draw(...panels) {
 }
 const panels = {
   head: drawHead, nodes: drawNodes, action: drawAction, decision: drawDecision, workers: drawWorkers, slots: drawSlots,
-  moves: drawMoves, charts: drawCharts, events: drawEvents,
+  moves: drawMoves, found: drawFound, charts: drawCharts, events: drawEvents,
 };
 // A redrawn element is another element: a press of a button must not lose it before the release, nor the keyboard its place.
 let pressed = false;
@@ -451,9 +451,17 @@ async function get(url) {
 let findTimer = 0;
 $("chamber-find").addEventListener("input", () => { clearTimeout(findTimer); findTimer = setTimeout(findChambers, 150); });
 async function findChambers() {
-  const list = (await get("api/chambers?contains=" + encodeURIComponent($("chamber-find").value.trim()))) || [];
-  fill($("chamber-list"), !list.length ? [["none", () => el("li", { class: "meta" }, "No chamber has this in its name.")]] : list.slice(0, 16).map((c) => [JSON.stringify(c), () => el("li", {}, el("button", { type: "button", "data-key": `chamber ${c.tool}:${c.chamber}`, class: c.alarms ? "small danger" : "small", onclick: () => openChamber(c.tool, c.chamber) },
-    `${c.tool}:${c.chamber}` + (c.alarms ? ` (${plural(c.alarms, "alarm")})` : "")))]));
+  S.found = (await get("api/chambers?contains=" + encodeURIComponent($("chamber-find").value.trim()))) || [];
+  draw("found");
+}
+function drawFound() {
+  const button = (c) => el("button", {
+    type: "button", "data-key": `chamber ${c.tool}:${c.chamber}`, class: c.alarms ? "small danger" : "small",
+    onclick: () => openChamber(c.tool, c.chamber),
+  }, `${c.tool}:${c.chamber}` + (c.alarms ? ` (${plural(c.alarms, "alarm")})` : ""));
+  const none = [["none", () => el("li", { class: "meta" }, "No chamber has this in its name.")]];
+  const rows = S.found.slice(0, 16).map((c) => [JSON.stringify(c), () => el("li", {}, button(c))]);
+  fill($("chamber-list"), rows.length ? rows : none);
 }
 async function openChamber(tool, chamber) {
   S.chamber = { tool, chamber };

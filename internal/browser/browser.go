@@ -188,6 +188,22 @@ func Run(ctx context.Context, t testing.TB, steps ...chromedp.Action[chromedp.Vo
 	}
 }
 
+// Click clicks on the first element that a selector finds, once it is visible. The page may put another element in its
+// place between the look and the press: then it looks again, as a person would.
+func Click(ctx context.Context, t testing.TB, selector string) {
+	t.Helper()
+	for {
+		err := chromedp.Do(ctx, chromedp.Click(chromedp.CSS(selector)))
+		if err == nil {
+			return
+		}
+		replaced := strings.Contains(err.Error(), "Could not find node with given id") || strings.Contains(err.Error(), "not attached")
+		if !replaced || ctx.Err() != nil {
+			t.Fatalf("clicking on %s: %v", selector, err)
+		}
+	}
+}
+
 // Eventually waits until an expression is true in the page.
 func Eventually(ctx context.Context, t testing.TB, expression string) {
 	t.Helper()
