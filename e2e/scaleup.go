@@ -68,6 +68,10 @@ func (s scaleUpRun) run(ctx context.Context) error {
 	if err := s.drain(ctx); err != nil {
 		return err
 	}
+	// A defender that a busy machine made pause is not STABLE for that moment.
+	if err := s.Wait(ctx, time.Minute, "all defenders STABLE", s.Defenders.allStable); err != nil {
+		return err
+	}
 	return scaleUpJudge{step}.judge()
 }
 

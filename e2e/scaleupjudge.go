@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/defender"
+	"github.com/muster-dev/muster/local"
 	"github.com/muster-dev/muster/partition/event"
 	"github.com/muster-dev/muster/partition/report"
 	"github.com/muster-dev/muster/partition/state"
@@ -189,19 +190,12 @@ func (s scaleUpJudge) checkMetrics() error {
 	equal(r, "assigned chambers metric, sum", s.o.Chambers, int(s.Defenders.total("defender_assigned_chambers")))
 	stable := 0
 	for _, m := range s.Defenders.Running() {
-		f, err := m.Gather()
+		families, err := m.Gather()
 		if err != nil {
 			return err
 		}
-		for _, fam := range f {
-			if fam.GetName() != "defender_state" {
-				continue
-			}
-			for _, x := range fam.Metric {
-				if x.GetGauge().GetValue() == 1 && x.Label[0].GetValue() == string(state.Stable) {
-					stable++
-				}
-			}
+		if local.StateOf(families) == string(state.Stable) {
+			stable++
 		}
 	}
 	equal(r, `defender_state{state="STABLE"}, sum`, s.to, stable)
