@@ -34,7 +34,7 @@ func provisionByPrevious(e2e Options) func(context.Context, service.Options, def
 		}
 		defer nc.Close()
 		o.Pod, o.Store, o.LogFile = "provision", filepath.Join(dir, "provision.db"), filepath.Join(dir, "log", "provision-previous.log")
-		l := local.Launch{Options: o, Program: e2e.Previous, Command: []string{"defender", "run"}, Flags: []string{"--work", e2e.Work.String()}}
+		l := local.Launch{Options: o, Program: e2e.Previous, Command: []string{"rig", "defender"}, Flags: []string{"--work", e2e.Work.String()}}
 		cmd := exec.CommandContext(ctx, l.Program, l.Arguments()...)
 		in, err := cmd.StdinPipe()
 		if err != nil {

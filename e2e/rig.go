@@ -117,9 +117,8 @@ func (r *rig) process(ctx context.Context, l *local.Launch) error {
 		r.mu.Unlock()
 		l.Killed = func(s *os.ProcessState) bool { return s.ExitCode() < 0 } // by a message
 	}
-	// Only this program has a rig; another version's has the hooks that this one's had.
 	if r.program != "" {
-		l.Program, l.Command = r.program, []string{"defender", "run"}
+		l.Program, l.Command = r.program, []string{"rig", "defender"} // of another version
 	}
 	l.Flags = append(l.Flags, "--work", r.o.Work.String(), "--record", r.recordOf(l.Options))
 	return nil

@@ -130,7 +130,7 @@ func agree(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, c
 		return fmt.Errorf("reading the layout from bucket %s: %w", kv.Bucket(), err)
 	}
 	all := differences(have, cfg)
-	if len(all) == 0 && have.Settings != nil {
+	if len(all) == 0 && have.Schema == record.LayoutSchema {
 		return nil
 	}
 	hard := binding(all)

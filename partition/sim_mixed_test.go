@@ -12,12 +12,11 @@ import (
 )
 
 // This file has workers of the previous version in a simulated group: they write maps
-// of the previous schema, can't read those of this one, and tell no schema in their leases.
+// of the previous schema, can't read those of this one, and say so in their leases.
 
 var (
-	schemaOfThis     = fmt.Appendf(nil, `{"schema":%d,`, record.MapSchema)
-	schemaOfPrevious = fmt.Appendf(nil, `{"schema":%d,`, record.MapSchema-1)
-	schemaOfNext     = fmt.Appendf(nil, `{"schema":%d,`, record.MapSchema+1)
+	schemaOfThis = fmt.Appendf(nil, `{"schema":%d,`, record.MapSchema)
+	schemaOfNext = fmt.Appendf(nil, `{"schema":%d,`, record.MapSchema+1)
 )
 
 // startPrevious starts a worker of the previous version.
@@ -32,9 +31,12 @@ func (w *simWorker) writes(e kvEffect) kvEffect {
 	switch {
 	case !w.previous:
 	case e.key == record.AssignmentKey:
-		e.value = bytes.Replace(e.value, schemaOfThis, schemaOfPrevious, 1)
+		if a, err := record.DecodeAssignment(e.value); err == nil {
+			a.Schema = record.MapSchema - 1
+			e.value = record.Encode(a)
+		}
 	case e.bucket == w.s.cfg.bucketLeases():
-		e.value = bytes.Replace(e.value, fmt.Appendf(nil, `,"map_schema":%d`, record.MapSchema), nil, 1)
+		e.value = bytes.Replace(e.value, fmt.Appendf(nil, `"map_schema":%d`, record.MapSchema), fmt.Appendf(nil, `"map_schema":%d`, record.MapSchema-1), 1)
 	}
 	return e
 }
@@ -61,8 +63,8 @@ func (w *simWorker) readsResult(in kvInput) kvInput {
 	return in
 }
 
-// readsLease is a lease as a worker of its version sees it: one of the previous version
-// does not ask which maps the other reads.
+// readsLease is a lease as a worker of its version sees it: every worker reads the maps of the
+// previous version.
 func (w *simWorker) readsLease(v record.Heartbeat) record.Heartbeat {
 	if w.previous {
 		v.MapSchema = record.MapSchema

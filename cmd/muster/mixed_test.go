@@ -29,7 +29,7 @@ func TestMixedVersion(t *testing.T) {
 					t.Errorf("the report lacks check %q", want)
 				}
 			}
-			if got := seen["the other version's worker"]; args == nil && got != "joined" || args != nil && !strings.Contains(got, "is not of this version") {
+			if got := seen["the other version's worker"]; args == nil && got != "joined" || args != nil && !strings.Contains(got, "it was written by a newer version") {
 				t.Errorf("the other version's worker: %s", got)
 			}
 		})

@@ -10,7 +10,7 @@ import (
 )
 
 // previousCommit is the last one with the previous schema of the assignment map.
-const previousCommit = "1a183721874f4bfc5e5c14e9c42f8fcad3d4440b"
+const previousCommit = "1ee25194a3d839319aa8544b5b463b1febd92223"
 
 // PreviousMuster is the muster binary of the previous schema, built from the history of the checkout that the test runs in. Its
 // folder has it as "muster". A shallow clone or an archive of the sources has no such commit: then it can't be had.

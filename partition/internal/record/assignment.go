@@ -8,15 +8,16 @@ import (
 )
 
 // MapSchema is the version of the assignment map's format. A map of a newer
-// one is refused: its writer knows rules that this code does not. One of the version
-// before is read; it has Moves as a string, or at first as an object by slot.
+// one is refused: its writer knows rules that this code does not. Those of the versions
+// before are read. They are the JSON of [Assignment]; version 1 may have Moves as an object by
+// slot. Version 3 is packedMap.
 const (
-	MapSchema       = 2
+	MapSchema       = 3
 	OldestMapSchema = 1
 )
 
-// maxMapBytes bounds what is read as an assignment map: 65,536 slots need less
-// than half of it.
+// maxMapBytes bounds what is read as an assignment map, and what its columns are
+// decompressed to.
 const maxMapBytes = 4 << 20
 
 // None stands for "no worker" in a map's columns.
@@ -24,7 +25,8 @@ const None int32 = -1
 
 // Assignment says who owns each slot: the map of slot -> (owner, next owner,
 // version at which it last changed owner). It is kept in columns, a few bytes a
-// slot, and is the same size for 2,400 keys and for ten million.
+// slot, and is the same size for 2,400 keys and for ten million. The JSON of its fields is that
+// of schemas 1 and 2; Encode writes a packedMap.
 type Assignment struct {
 	Schema  int     `json:"schema"`
 	Version uint64  `json:"version"` // grows by one with every re-plan
@@ -182,11 +184,17 @@ func DecodeAssignment(data []byte) (*Assignment, error) {
 		return nil, fmt.Errorf("reading the assignment map: %d bytes, at most %d are read", len(data), maxMapBytes)
 	}
 	// What else is in a record of another schema may have any form.
-	if err := readSchema(data, OldestMapSchema, MapSchema); err != nil {
+	schema, err := readSchema(data, OldestMapSchema, MapSchema)
+	if err != nil {
 		return nil, fmt.Errorf("reading the assignment map: %w", err)
 	}
 	var a Assignment
-	if err := json.Unmarshal(data, &a); err != nil {
+	if schema < MapSchema {
+		err = json.Unmarshal(data, &a)
+	} else {
+		err = a.unmarshalPacked(data)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("reading the assignment map: %w", err)
 	}
 	a.Schema = MapSchema // as which it is written again
@@ -196,13 +204,8 @@ func DecodeAssignment(data []byte) (*Assignment, error) {
 	return &a, nil
 }
 
-func (a *Assignment) Encode() []byte {
-	data, err := json.Marshal(a)
-	if err != nil {
-		panic(fmt.Sprintf("partition: an assignment map is plain data, yet: %v", err))
-	}
-	return data
-}
+// Encode returns the map as it is stored.
+func (a *Assignment) Encode() []byte { return Encode(a.pack()) }
 
 func (a *Assignment) validate() error {
 	if err := checkSchema(a.Schema, MapSchema, MapSchema); err != nil {

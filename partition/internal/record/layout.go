@@ -22,13 +22,17 @@ type Layout struct {
 // know of one only refuse it; they would make another stream, and wait there.
 const shardedSchema = 2
 
-// LayoutSchema is the schema of a Layout with Settings, which workers that know
+// settingsSchema is the schema of a Layout with Settings, which workers that know
 // nothing of them would not keep to.
-const LayoutSchema = 3
+const settingsSchema = 3
+
+// LayoutSchema is the schema of the Layout of a group whose assignment map is a packedMap.
+// A worker that can't read that would take a lease and neither work nor end.
+const LayoutSchema = 4
 
 // DecodeLayout reads what a group was provisioned with.
 func DecodeLayout(data []byte) (Layout, error) {
-	if err := readSchema(data, Schema, LayoutSchema); err != nil {
+	if _, err := readSchema(data, Schema, LayoutSchema); err != nil {
 		return Layout{}, err
 	}
 	var have Layout
@@ -36,7 +40,10 @@ func DecodeLayout(data []byte) (Layout, error) {
 		return Layout{}, err
 	}
 	sharded := have.Schema >= shardedSchema && have.Shards > 1 && have.Shards <= MaxShards
-	if !sharded && (have.Schema == shardedSchema || have.Shards != 0) || (have.Settings != nil) != (have.Schema == LayoutSchema) || have.Slots < 1 || have.Slots > MaxSlots || have.Slots%max(have.Shards, 1) != 0 {
+	shardsAgree := sharded || have.Schema != shardedSchema && have.Shards == 0
+	settingsAgree := (have.Settings != nil) == (have.Schema >= settingsSchema)
+	slotsAgree := have.Slots >= 1 && have.Slots <= MaxSlots && have.Slots%max(have.Shards, 1) == 0
+	if !shardsAgree || !settingsAgree || !slotsAgree {
 		return Layout{}, fmt.Errorf("it is no layout: %.200q", data)
 	}
 	return have, nil

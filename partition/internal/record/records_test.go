@@ -54,7 +54,7 @@ func goldenRecords() []record {
 	return []record{
 		{"assignment-map", MapSchema, goldenMap(), func(b []byte) (any, error) { return DecodeAssignment(b) }},
 		{"leader", Schema, Leader{Schema: Schema, ID: "worker-1", Claim: 12, N: 5}, func(b []byte) (any, error) { return DecodeLeader(b) }},
-		{"heartbeat", Schema, Heartbeat{Schema: Schema, ID: "worker-1", Claim: 12, Instance: "i", N: 5, Leaving: true, Draining: true, DrainEnd: 1767323045006, Weight: 1.5, Zone: "z", Pod: "p", Node: "n", Version: 300, State: state.Stable, MapSchema: MapSchema},
+		{"heartbeat", Schema, Heartbeat{Schema: Schema, ID: "worker-1", Claim: 12, Instance: "i", N: 5, Leaving: true, Draining: true, DrainEnd: 1767323045006, Weight: 1.5, Zone: "z", Pod: "p", Node: "n", Version: 300, State: state.Stable, MapSchema: 2},
 			func(b []byte) (any, error) { return DecodeHeartbeat("worker-1", b) }},
 		{"claim", Schema, Claim{Schema: Schema, Pod: "p", PodUID: "u", Version: "v1", Instance: "i", N: 5}, func(b []byte) (any, error) { return DecodeClaim(b) }},
 		{"expected", Schema, Expected{Schema: Schema, N: 30}, func(b []byte) (any, error) { return DecodeExpected(b) }},
@@ -89,7 +89,7 @@ func TestRecordFormat(t *testing.T) {
 			if field := unset(reflect.ValueOf(r.value), r.name); field != "" {
 				t.Errorf("%s is not set in the record of this test, so that its format is not compared", field)
 			}
-			got := Encode(r.value)
+			got := encode(r.value)
 			file := goldenFile(r.name, r.schema)
 			want, err := os.ReadFile(file)
 			if errors.Is(err, os.ErrNotExist) && *writeRecords {
@@ -106,6 +106,14 @@ func TestRecordFormat(t *testing.T) {
 			}
 		})
 	}
+}
+
+// encode returns a record as it is stored.
+func encode(value any) []byte {
+	if a, is := value.(*Assignment); is {
+		return a.Encode()
+	}
+	return Encode(value)
 }
 
 // unset returns the first field that is zero in a value, or in what it holds.

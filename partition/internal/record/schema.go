@@ -33,21 +33,21 @@ func decode(data []byte, limit int, v any) error {
 	if len(data) > limit {
 		return fmt.Errorf("%d bytes, at most %d are read", len(data), limit)
 	}
-	if err := readSchema(data, Schema, Schema); err != nil {
+	if _, err := readSchema(data, Schema, Schema); err != nil {
 		return err
 	}
 	return json.Unmarshal(data, v)
 }
 
-// readSchema checks the schema of a record, whatever else is in it.
-func readSchema(data []byte, oldest, newest int) error {
+// readSchema returns the schema of a record, whatever else is in it, if it is one that is read.
+func readSchema(data []byte, oldest, newest int) (int, error) {
 	var head struct {
 		Schema int `json:"schema"`
 	}
 	if err := json.Unmarshal(data, &head); err != nil {
-		return err
+		return 0, err
 	}
-	return checkSchema(head.Schema, oldest, newest)
+	return head.Schema, checkSchema(head.Schema, oldest, newest)
 }
 
 func checkSchema(have, oldest, newest int) error {
