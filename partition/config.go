@@ -112,6 +112,10 @@ func (c Config) validateKeys(f *faults) pattern {
 	if err == nil && c.Retry.Enabled && p.overlaps(retry) {
 		f.add("Subject is %q: it covers subjects of %s>, where the retry queue is: give one that covers none, such as one that begins with a word of its own", c.Subject, retry)
 	}
+	dead := layout{group: c.Name}.deadLetterPrefix()
+	if err == nil && c.Retry.DeadLetters && p.overlaps(dead) {
+		f.add("Subject is %q: it covers subjects of %s>, where dead letters are: give one that covers none, such as one that begins with a word of its own", c.Subject, dead)
+	}
 
 	f.within("Slots", c.Slots, 1, record.MaxSlots)
 	f.within("Shards", c.Shards, 1, record.MaxShards)

@@ -1,6 +1,10 @@
 package partition
 
-import "time"
+import (
+	"errors"
+	"fmt"
+	"time"
+)
 
 // Retry sets what happens to a message whose handler fails. Without it the message is tried
 // again at the head of its slot, and the other keys of the slot wait. With it the message, and
@@ -21,11 +25,18 @@ type Retry struct {
 	// slot, and the slot waits, until one of the queued is done: nothing is dropped, and
 	// publishers meet the bounds of the stream.
 	PerKey, PerSlot int
-	// Attempts is after how many attempts, those before it was queued included, the handler is
-	// asked to dead-letter a message; it must be an Abandoner then. Attempts since the message
-	// was queued are forgotten when its slot moves. Up to a million; default 0: it is tried
-	// again without end.
+	// Attempts is after how many attempts, those before it was queued included, a message is
+	// given up. DeadLetters says what becomes of it; without that the handler must be an
+	// Abandoner. Attempts since the message was queued are forgotten when its slot moves. Up
+	// to a million; default 5 with DeadLetters, otherwise 0: it is tried again without end.
 	Attempts int
+	// DeadLetters has the worker move a message that is given up to the group's dead-letter
+	// stream, "<Stream>-dead", with the last error, the stack of a panic, its attempts and
+	// where it came from. See Group.DeadLetters and Group.Requeue. A message that HandlerOf can't
+	// decode goes there after its first attempt. While the dead letter can't be stored, the
+	// message is tried again: nothing is dropped. The handler must not be an Abandoner. Default
+	// off.
+	DeadLetters bool
 }
 
 func (r Retry) resolve() Retry {
@@ -34,11 +45,17 @@ func (r Retry) resolve() Retry {
 	defaulted(&r.MaxDelay, max(r.Delay, time.Minute))
 	defaulted(&r.PerKey, 1000)
 	defaulted(&r.PerSlot, 10000)
+	if r.DeadLetters {
+		defaulted(&r.Attempts, 5)
+	}
 	return r
 }
 
 func (r Retry) validate(f *faults) {
 	if !r.Enabled {
+		if r.DeadLetters {
+			f.add("Retry.DeadLetters is on and Retry.Enabled is off: turn that on, too")
+		}
 		return
 	}
 	f.within("Retry.Tries", r.Tries, 1, 1000)
@@ -49,4 +66,16 @@ func (r Retry) validate(f *faults) {
 	f.within("Retry.PerKey", r.PerKey, 1, 10_000_000)
 	f.within("Retry.PerSlot", r.PerSlot, 1, 10_000_000)
 	f.within("Retry.Attempts", r.Attempts, 0, 1_000_000)
+}
+
+// fits reports whether a handler can do what r asks of it.
+func (r Retry) fits(h Handler) error {
+	_, abandons := find[Abandoner](h)
+	switch {
+	case r.DeadLetters && abandons:
+		return errors.New("partition: Retry.DeadLetters is on and the handler is an Abandoner, which does that itself: turn one of them off")
+	case r.Attempts > 0 && !r.DeadLetters && !abandons:
+		return fmt.Errorf("partition: Retry.Attempts is %d and nothing gives a message up: turn Retry.DeadLetters on, implement Abandoner, or leave it at 0", r.Attempts)
+	}
+	return nil
 }

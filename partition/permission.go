@@ -23,7 +23,7 @@ func (c Config) User(r role.Role) string { return c.Name + "-" + string(r) }
 func inboxOf(user string) string { return "_INBOX." + user }
 
 // Permissions returns what the group's user of a role needs, and nothing else. It needs
-// Name, Stream, Subject and Shards. The user's connections must have the inbox prefix
+// Name, Stream, Subject, Shards and Retry.DeadLetters. The user's connections must have the inbox prefix
 // "_INBOX.<user>", as nats.CustomInboxPrefix sets it.
 func (c Config) Permissions(r role.Role) (role.Permissions, error) {
 	cfg := c.resolve()
@@ -118,6 +118,9 @@ func (p *permissionList) makeAll() {
 		p.api("CONSUMER.CREATE", s+".*."+p.lay.prefix()+">")
 	}
 	p.makeStream(retryStreamName(p.cfg.Stream))
+	if p.cfg.Retry.DeadLetters {
+		p.makeStream(p.lay.deadLetterStream())
+	}
 	p.api("STREAM.INFO", eventStreamName(p.cfg.Name))
 	p.api("STREAM.UPDATE", eventStreamName(p.cfg.Name))
 	if p.cfg.Shards > 1 {
@@ -147,6 +150,9 @@ func (p *permissionList) worker() {
 	p.api("STREAM.MSG.GET", retry)
 	p.api("STREAM.MSG.DELETE", retry)
 	p.publish(p.lay.retryPrefix() + ">")
+	if p.cfg.Retry.DeadLetters {
+		p.publish(p.lay.deadLetterSubject())
+	}
 	p.publish(eventSubjects(p.cfg.Name))
 	p.subscribe(eventSubject(p.cfg.Name, event.ResourceRecreated))
 	p.publish(peerSubjects(p.cfg.Name), peerSubjects(p.cfg.Name)+fenceSuffix)
@@ -191,6 +197,10 @@ func (p *permissionList) operator() {
 	p.viewer()
 	p.drains()
 	p.publisher() // messages that were dead-lettered, again
+	if p.cfg.Retry.DeadLetters {
+		p.api("STREAM.MSG.GET", p.lay.deadLetterStream())
+		p.api("STREAM.MSG.DELETE", p.lay.deadLetterStream())
+	}
 	for _, key := range []string{layoutKey, expectedKey, wantedKey, overridesKey} {
 		p.publish("$KV." + p.cfg.bucketMap() + "." + key)
 	}

@@ -78,10 +78,8 @@ func provision(ctx context.Context, nc *nats.Conn, given Config) (again []string
 	if err := provisionGeneration(ctx, js, kv, cfg, lay); err != nil {
 		return again, fmt.Errorf("provisioning the consumers of %s: %w", cfg.Name, err)
 	}
-	if cfg.Retry.Enabled {
-		if _, err := provisionRetry(ctx, js, cfg, lay); err != nil {
-			return again, err
-		}
+	if err := provisionFailed(ctx, js, cfg, lay); err != nil {
+		return again, err
 	}
 	if _, err := kv.Create(ctx, layoutKey, record.Encode(cfg.layoutValue())); err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
 		return again, fmt.Errorf("recording the layout in bucket %s: %w", cfg.bucketMap(), err)
@@ -93,6 +91,19 @@ func provision(ctx context.Context, nc *nats.Conn, given Config) (again []string
 		}
 		return agree(ctx, js, kv, cfg, lay, true)
 	})
+}
+
+// provisionFailed makes the streams for messages that fail, as far as they are turned on.
+func provisionFailed(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout) error {
+	if cfg.Retry.Enabled {
+		if _, err := provisionRetry(ctx, js, cfg, lay); err != nil {
+			return err
+		}
+	}
+	if cfg.Retry.DeadLetters {
+		return provisionDeadLetters(ctx, js, cfg, lay)
+	}
+	return nil
 }
 
 // tellOfMapping warns of a mapping that the streams would need. It is no error:

@@ -30,7 +30,8 @@ type puller struct {
 	nc      *nats.Conn
 	js      jetstream.JetStream
 	handler Handler
-	guard   guard // of what is the handler's
+	abandon func(ctx context.Context, m Message, failure error) error // nil: no message is given up
+	guard   guard                                                     // of what is the handler's
 	reports *reports
 	inbox   string
 	sub     *nats.Subscription
@@ -63,7 +64,10 @@ type running struct {
 func newPuller(cfg Config, lay layout, nc *nats.Conn, js jetstream.JetStream, h Handler, post func(input)) (*puller, error) {
 	p := &puller{cfg: cfg, layout: lay, nc: nc, js: js, handler: h, guard: newGuard(cfg, post), reports: &reports{give: post}, inbox: nc.NewInbox(),
 		runs: make(map[uint64]*running), places: make(map[string]place)}
-	_, abandons := find[Abandoner](h)
+	if a, ok := find[Abandoner](h); ok {
+		p.abandon = a.Abandon
+	}
+	abandons := p.abandon != nil || cfg.Retry.DeadLetters
 	memory := newMemory(len(lay.streams()))
 	p.delivery = newDelivery(cfg, abandons, memory, &p.retries)
 	var life context.Context
@@ -268,9 +272,8 @@ func (p *puller) handle(e handleEffect) {
 	m.Sequence = p.layout.sequence(e.slot, m.Sequence)
 	callback, call := "Handle", p.handler.Handle
 	if e.abandon {
-		abandoner, _ := find[Abandoner](p.handler) // there is one: the delivery was told so
 		callback, call = "Abandon", func(ctx context.Context, m Message) error {
-			return abandoner.Abandon(ctx, m, e.failure)
+			return p.abandon(ctx, m, e.failure)
 		}
 	}
 	p.wg.Add(1)

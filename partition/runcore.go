@@ -93,14 +93,16 @@ func (r *runCore) interrupt() {
 	}
 }
 
-// abandonOr lets the handler abandon a message that has failed as often as it may, and
-// continues with what comes of that.
+// abandonOr has a message abandoned that has failed as often as it may, or that no attempt can
+// decode, and continues with what comes of that.
 func (r *runCore) abandonOr(m Message, attempts int, err error, then func(error)) {
 	most := r.cfg.Retry.Attempts
 	failed := err != nil && !isFenced(err) && !isDiscarded(err)
 	mayAbandon := r.abandons && r.cfg.Retry.Enabled && most > 0
+	var undecodable *DecodeError
+	hopeless := r.cfg.Retry.DeadLetters && errors.As(err, &undecodable)
 	// One that failed while the lease was not valid was interrupted.
-	if !failed || !mayAbandon || attempts < most || !r.valid() {
+	if !failed || !mayAbandon || attempts < most && !hopeless || !r.valid() {
 		then(err)
 		return
 	}

@@ -12,17 +12,9 @@ import (
 // with settings is a function literal around the one of its package.
 //
 // handle returns what Handle of a Handler returns, under the same rules. If decode fails,
-// handle isn't called, and the error is a *DecodeError. The message is then kept like any
-// other whose handler fails, since removing it would lose it. No later attempt decodes it
-// either, so a [Middleware] should store such a message elsewhere and discard it:
-//
-//	var bad *partition.DecodeError
-//	if errors.As(err, &bad) {
-//		if err := store(ctx, m); err != nil {
-//			return err // it is tried again
-//		}
-//		return partition.Discard(bad)
-//	}
+// handle isn't called, and the error is a *DecodeError. With Retry.DeadLetters the message
+// then goes to the dead letters at once, since no later attempt decodes it either. Without
+// that it is kept like any other whose handler fails, since removing it would lose it.
 //
 // A type that embeds the returned Handler can add Preparer, Releaser, Abandoner or Observer.
 func HandlerOf[T any](

@@ -55,8 +55,8 @@ func New(nc *nats.Conn, cfg Config, h Handler) (*Worker, error) {
 	if h == nil {
 		err = errors.Join(err, errors.New("partition: the handler is nil"))
 	}
-	if _, ok := find[Abandoner](h); h != nil && cfg.Retry.Attempts > 0 && !ok {
-		err = errors.Join(err, fmt.Errorf("partition: Retry.Attempts is %d and the handler can't give a message up: implement Abandoner, or leave it at 0", cfg.Retry.Attempts))
+	if h != nil {
+		err = errors.Join(err, cfg.Retry.fits(h))
 	}
 	if err != nil {
 		return nil, err
@@ -153,6 +153,10 @@ func (w *Worker) open(ctx context.Context) error {
 	}
 	if g.retry != nil {
 		pull.retry = &retryStore{nc: w.nc, stream: g.retry, name: retryStreamName(w.cfg.Stream), lay: w.layout, room: newRoom()}
+	}
+	if w.cfg.Retry.DeadLetters {
+		box := &letterbox{cfg: w.cfg, lay: w.layout, nc: w.nc, js: g.js, id: func() string { return w.Status().ID }}
+		pull.abandon = box.store
 	}
 	w.pulling.Store(pull)
 	peers, err := newPeerLink(w.cfg, w.nc, post)

@@ -36,7 +36,7 @@ func New() *cobra.Command {
 			"  muster partitions mapping --shards 4\n" +
 			"  muster partitions events --follow",
 	}
-	cmd.AddCommand(newStatus(), newPlan(), newDrain(), newOverride(), newReshard(), newMapping(), newEvents())
+	cmd.AddCommand(newStatus(), newPlan(), newDrain(), newOverride(), newReshard(), newMapping(), newDeadLetters(), newEvents())
 	return command.WithUsageErrors(cmd)
 }
 
