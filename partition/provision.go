@@ -58,17 +58,19 @@ func provision(ctx context.Context, nc *nats.Conn, given Config) (again []string
 	switch base, err := checkLayout(ctx, kv, cfg); {
 	case err == nil:
 		cfg.Slots, lay.base = base, base
-		missing, err := missingStreams(ctx, js, groupStreams(cfg, lay))
-		if err != nil {
-			return again, err
-		}
-		made, err := recreate(ctx, js, cfg, lay, missing, func(string) uint64 { return 0 })
+		made, err := complete(ctx, js, cfg, lay, base)
 		if again = append(again, made...); err != nil {
 			return again, err
 		}
-		reserveExisting(ctx, js, cfg, lay)
 	case !errors.Is(err, errNotProvisioned):
 		return again, err
+	case len(again) > 0:
+		// The record of the layout is lost, too. Streams that are lost with it begin above all
+		// that they had, like the buckets.
+		made, err := complete(ctx, js, cfg, lay, cfg.Slots)
+		if again = append(again, made...); err != nil {
+			return again, err
+		}
 	}
 	for shard, stream := range lay.streams() {
 		if err := provisionStream(ctx, js, cfg, lay, shard); err != nil {
@@ -166,8 +168,8 @@ func provisionStream(ctx context.Context, js jetstream.JetStream, cfg Config, la
 }
 
 // provisionBuckets makes the group's buckets, and returns those of them that the group
-// has lost: it has a record of its layout, or streams of messages without the bucket of
-// that record. A group that is provisioned first has its buckets before all else.
+// has lost: it has a record of its layout, or other streams without the bucket of that
+// record. A group that is provisioned first has its buckets before all else.
 func provisionBuckets(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout) (again []string, err error) {
 	var all []jetstream.StreamConfig
 	for _, b := range bucketConfigs(cfg) {
@@ -179,8 +181,9 @@ func provisionBuckets(ctx context.Context, js jetstream.JetStream, cfg Config, l
 	}
 	before := false
 	if slices.ContainsFunc(missing, func(c jetstream.StreamConfig) bool { return c.Name == bucketPrefix+cfg.bucketMap() }) {
-		_, err = js.Stream(ctx, lay.shardStream(0))
-		before = err == nil
+		if before, err = remains(ctx, js, cfg, lay); err != nil {
+			return nil, err
+		}
 	} else if kv, err := js.KeyValue(ctx, cfg.bucketMap()); err == nil {
 		_, err = recordedLayout(ctx, kv)
 		before = err == nil
@@ -199,6 +202,21 @@ func provisionBuckets(ctx context.Context, js jetstream.JetStream, cfg Config, l
 		}
 	}
 	return again, nil
+}
+
+// remains reports whether there is anything of the group that is made after its buckets: then
+// these were there, too. Each of these streams may have fences of the group's earlier maps.
+func remains(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout) (bool, error) {
+	for _, name := range append(lay.streams(), retryStreamName(cfg.Stream), eventStreamName(cfg.Name)) {
+		_, err := js.Stream(ctx, name)
+		if err == nil {
+			return true, nil
+		}
+		if !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return false, fmt.Errorf("looking for stream %s: %w", name, err)
+		}
+	}
+	return false, nil
 }
 
 func slotConsumer(cfg Config, lay layout, at place) jetstream.ConsumerConfig {

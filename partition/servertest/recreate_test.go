@@ -136,6 +136,39 @@ func loseUnderLoad(t *testing.T, on servers, stream, name string) {
 	t.Logf("created again %v after its deletion; after a death beside it all is processed %v later", back.Sub(deleted).Round(time.Millisecond), served.Sub(back).Round(time.Millisecond))
 }
 
+// TestMapAndMessagesLost: the map and the stream of messages are deleted while no worker runs,
+// and the retry stream stays. It has the claims of owners by maps with higher versions than those
+// of a new group, so the next map must have a higher one still.
+func TestMapAndMessagesLost(t *testing.T) {
+	t.Parallel()
+	g := startGroup(t, embedded(t), time.Millisecond, quickLeases)
+	ws := []*runningWorker{g.start("w0")}
+	await.That(t, "a worker settled", g.settled(ws...))
+	ws = append(ws, g.start("w1"))
+	await.That(t, "two workers settled", g.settled(ws...))
+	g.publish(20, 2)
+	g.check(0)
+	for _, w := range ws {
+		w.stop()
+		if err := <-w.done; err != nil {
+			t.Fatal(err)
+		}
+		w.done <- nil
+	}
+	for _, stream := range []string{"KV_worker-assignments", "jobs"} {
+		if err := g.pub.DeleteStream(t.Context(), stream); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	await.That(t, "a worker settled on what is left", g.settled(g.start("w2")))
+	g.publish(20, 2)
+	g.check(0)
+	if !g.rec.recreated("bucket worker-assignments") || !g.rec.recreated("stream jobs") {
+		t.Error("no event says that the map and the stream were created again")
+	}
+}
+
 // TestLostResourceOnACluster does the same where everything is on three servers.
 func TestLostResourceOnACluster(t *testing.T) {
 	t.Parallel()
