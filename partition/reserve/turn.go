@@ -20,7 +20,8 @@ import (
 const TurnStream = "muster-reserving"
 
 // A turn takes some milliseconds. One that lasts longer than turnStale belongs to a
-// process that failed, and the next process ends it. A process that has waited for
+// process that failed, and the next process ends it. It goes by the servers' clock: a process
+// may have less time than turnStale, so it can't watch a turn for that long. A process that has waited for
 // turnPatience continues without a turn: a limit that is counted twice is better than no
 // stream.
 const (
@@ -52,21 +53,15 @@ func exclusively(ctx context.Context, js jetstream.JetStream, replicas int, f fu
 
 // takeTurn waits until it is this process's turn, and returns the sequence that says so.
 func takeTurn(ctx context.Context, js jetstream.JetStream, replicas int) (uint64, error) {
-	var seen uint64
-	var since time.Time // when it was seen first
 	for {
 		last, err := lastTurn(ctx, js, replicas)
 		if err != nil {
 			return 0, err
 		}
-		if last != seen {
-			seen, since = last, time.Now()
-		}
-		free := last%2 == 0
-		if free || time.Since(since) > turnStale {
-			err := next(ctx, js, last)
-			if err == nil && free {
-				return last + 1, nil
+		if last.free() || last.age > turnStale {
+			err := next(ctx, js, last.sequence)
+			if err == nil && last.free() {
+				return last.sequence + 1, nil
 			}
 			if err != nil && !taken(err) {
 				return 0, err
@@ -93,9 +88,17 @@ func taken(err error) bool {
 	return errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence
 }
 
-// lastTurn returns the last sequence of the stream of turns, which it creates if it is
-// missing.
-func lastTurn(ctx context.Context, js jetstream.JetStream, replicas int) (uint64, error) {
+// turn is what the last message of the stream of turns says.
+type turn struct {
+	sequence uint64
+	age      time.Duration // by the servers' clock
+}
+
+// free reports whether no process has its turn.
+func (t turn) free() bool { return t.sequence%2 == 0 }
+
+// lastTurn reads the stream of turns, which it creates if it is missing.
+func lastTurn(ctx context.Context, js jetstream.JetStream, replicas int) (turn, error) {
 	s, err := js.Stream(ctx, TurnStream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		s, err = js.CreateStream(ctx, jetstream.StreamConfig{Name: TurnStream, Description: "By it processes take turns to reserve storage for streams.",
@@ -105,7 +108,8 @@ func lastTurn(ctx context.Context, js jetstream.JetStream, replicas int) (uint64
 		s, err = js.Stream(ctx, TurnStream)
 	}
 	if err != nil {
-		return 0, err
+		return turn{}, err
 	}
-	return s.CachedInfo().State.LastSeq, nil
+	info := s.CachedInfo()
+	return turn{info.State.LastSeq, info.TimeStamp.Sub(info.State.LastTime)}, nil
 }

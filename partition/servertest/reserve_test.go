@@ -1,14 +1,17 @@
 package servertest_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/muster-dev/muster/partition/partitiontest/await"
 	"github.com/muster-dev/muster/partition/reserve"
 	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
@@ -108,4 +111,24 @@ func TestTurnOfADeadProcess(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestTurnOfADeadProcessInShortTries: a process that gives up before it could have watched a
+// turn get stale, and tries again, gets its turn, too. That is how a worker creates streams
+// that were lost.
+func TestTurnOfADeadProcessInShortTries(t *testing.T) {
+	t.Parallel()
+	js := room(t, 33*gib, 1)[0]
+	if _, err := reserve.Stream(t.Context(), js, jetstream.StreamConfig{Name: "jobs-1"}, gib, 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Publish(t.Context(), reserve.TurnStream, nil); err != nil { // as if a process had taken a turn
+		t.Fatal(err)
+	}
+	await.That(t, "a stream created in tries of a second", func() bool {
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		_, err := reserve.Stream(ctx, js, jetstream.StreamConfig{Name: "jobs-2"}, gib, 1)
+		return err == nil || errors.Is(err, jetstream.ErrStreamNameAlreadyInUse)
+	})
 }
