@@ -194,8 +194,17 @@ func TestForgedMap(t *testing.T) {
 	if err := json.Unmarshal(e.Value(), &stored); err != nil {
 		t.Fatal(err)
 	}
-	// The stored column of owners has a byte for each slot: the owner's index, plus one.
+	// In schema 2, which is still read, the columns are JSON: a byte for each slot with the
+	// owner's index, plus one, and a byte with the version since which it is that.
+	delete(stored, "columns")
+	delete(stored, "inflated")
+	var workers []map[string]any
+	for _, w := range a.Workers {
+		workers = append(workers, map[string]any{"id": w.ID, "claim": w.Claim})
+	}
+	stored["schema"], stored["workers"] = 2, workers
 	stored["owner"] = bytes.Repeat([]byte{byte(oldest + 1)}, a.Slots)
+	stored["since"] = bytes.Repeat([]byte{1}, a.Slots)
 	stored["version"] = a.Version + 1
 	forged, err := json.Marshal(stored)
 	if err != nil {
@@ -206,6 +215,10 @@ func TestForgedMap(t *testing.T) {
 	}
 	c.publish(10)
 	c.until("everything is processed", c.all)
+	now, err := partition.Open(c.conn, defender.Group).Map(t.Context())
+	if err != nil || now.Version <= a.Version {
+		t.Errorf("the forged map was not believed: version %d was forged over %d, %v", now.Version, a.Version, err)
+	}
 	if dead := c.dead("dc-dead"); len(dead) != 0 {
 		t.Errorf("%d of %d messages are dead letters, the first: %s", len(dead), c.published, dead[0].Header.Get("Muster-Error"))
 	}

@@ -147,6 +147,17 @@ const (
 	names     = "stable-ids"
 )
 
+// asSchema2 returns an assignment map as a worker of the previous version writes it.
+func asSchema2(t *testing.T, value []byte) []byte {
+	t.Helper()
+	a, err := record.DecodeAssignment(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Schema = 2
+	return record.Encode(a)
+}
+
 func TestAHostileMapChangesNothing(t *testing.T) {
 	t.Parallel()
 	h := startHostile(t)
@@ -154,6 +165,7 @@ func TestAHostileMapChangesNothing(t *testing.T) {
 	before := version()
 	const key = record.AssignmentKey
 	good := h.value(mapBucket, key)
+	older := asSchema2(t, good) // which is still read, and has its columns in JSON
 	for _, c := range []struct {
 		what, reason string
 		value        []byte
@@ -164,9 +176,11 @@ func TestAHostileMapChangesNothing(t *testing.T) {
 		{"a newer schema", "newer version", h.changed(good, map[string]any{"schema": 99, "rules": "unknown"})},
 		{"a version from the future", "from the future", h.changed(good, map[string]any{"version": uint64(1) << 50})},
 		{"an epoch from the future", "from the future", h.changed(good, map[string]any{"epoch": uint64(1) << 50})},
-		{"slots that changed owner later", "after the map's own", h.changed(good, map[string]any{"version": 0})},
-		{"owners that are no workers", "there are", h.changed(good, map[string]any{"workers": []any{}})},
-		{"a worker with a name that no worker has", "no worker", h.changed(good, map[string]any{"leader": map[string]any{"id": ">", "claim": 1}, "workers": []any{map[string]any{"id": "a.>", "claim": 1}}})},
+		{"slots that changed owner later", "after the map's own", h.changed(older, map[string]any{"version": 0})},
+		{"owners that are no workers", "there are", h.changed(older, map[string]any{"workers": []any{}})},
+		{"a worker with a name that no worker has", "no worker", h.changed(older, map[string]any{"leader": map[string]any{"id": ">", "claim": 1}, "workers": []any{map[string]any{"id": "a.>", "claim": 1}}})},
+		{"columns that end too soon", "not a varint", h.changed(good, map[string]any{"columns": []byte{0, 0, 0}, "inflated": 0})},
+		{"columns that say to be long", "decompressing", h.changed(good, map[string]any{"inflated": 1 << 20})},
 		{"as much as the server takes", "invalid character", []byte(strings.Repeat("x", 1<<20-200))},
 	} {
 		h.put(mapBucket, key, c.value)
