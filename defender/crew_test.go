@@ -2,10 +2,8 @@ package defender_test
 
 import (
 	"context"
-	"database/sql"
+	"errors"
 	"fmt"
-	"os"
-	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -142,55 +140,6 @@ func (c *crew) rejections() (n float64) {
 	return n
 }
 
-// forgetFences does what docs/debug.md says, in its words.
-func (c *crew) forgetFences() {
-	c.t.Helper()
-	page, err := os.ReadFile("../docs/debug.md")
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	found := regexp.MustCompile(`(?m)^\$ sqlite3 fdc.db '(.+)'$`).FindSubmatch(page)
-	if found == nil {
-		c.t.Fatal("docs/debug.md says nothing of sqlite3")
-	}
-	db, err := sql.Open("sqlite", c.path)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
-	if _, err := db.ExecContext(c.t.Context(), string(found[1])); err != nil {
-		c.t.Fatal(err)
-	}
-}
-
-// forgetClaims does what docs/debug.md says of the retry queue.
-func (c *crew) forgetClaims() {
-	c.t.Helper()
-	page, err := os.ReadFile("../docs/debug.md")
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	found := regexp.MustCompile("`nats stream purge (\\S+)\\s+--subject '(.+?)'`").FindStringSubmatch(string(page))
-	if found == nil {
-		c.t.Fatal("docs/debug.md does not purge the claims")
-	}
-	stream, err := c.js.Stream(c.t.Context(), found[1])
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	before, err := stream.Info(c.t.Context(), jetstream.WithSubjectFilter(found[2]))
-	if err != nil || len(before.State.Subjects) == 0 {
-		c.t.Fatalf("docs/debug.md names a subject without claims, %s: %v", found[2], err)
-	}
-	if err := stream.Purge(c.t.Context(), jetstream.WithPurgeSubject(found[2])); err != nil {
-		c.t.Fatal(err)
-	}
-	info, err := stream.Info(c.t.Context(), jetstream.WithSubjectFilter(found[2]))
-	if err != nil || len(info.State.Subjects) != 0 {
-		c.t.Fatalf("claims are left: %v, %v", info, err)
-	}
-}
-
 // TestBucketsLost: the group's buckets are gone, and the store has the fences of the
 // maps that were in them. No message becomes a dead letter.
 func TestBucketsLost(t *testing.T) {
@@ -210,22 +159,21 @@ func TestBucketsLost(t *testing.T) {
 			}
 		})
 
-		// Without them it looks like a new group: map versions begin at 1, below the
+		// Without any stream it looks like a new group: map versions begin at 1, below the
 		// stored fences.
-		t.Run(fmt.Sprint("with the messages' stream, Retry ", retry), func(t *testing.T) {
+		t.Run(fmt.Sprint("with every stream, Retry ", retry), func(t *testing.T) {
 			t.Parallel()
 			c := newWornCrew(t, retry)
 			c.loseBuckets()
-			if err := c.js.DeleteStream(t.Context(), defender.Stream); err != nil {
-				t.Fatal(err)
+			for _, stream := range []string{defender.Stream, defender.Stream + "-retry", defender.Group + "-events"} {
+				if err := c.js.DeleteStream(t.Context(), stream); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+					t.Fatal(err)
+				}
 			}
 			c.start(3)
 			c.publish(5)
-			if retry {
-				c.releaseClaims()
-			}
 			c.until("everything is processed, under raised fences", c.all)
-			if !retry && c.rejections() == 0 {
+			if c.rejections() == 0 {
 				t.Error("no fence was rejected, so none had to be raised")
 			}
 			if n := len(c.dead(defender.DeadStream)); n != 0 {
@@ -233,22 +181,6 @@ func TestBucketsLost(t *testing.T) {
 			}
 		})
 	}
-}
-
-// releaseClaims follows the procedure of docs/debug.md: the retry queue was kept, with
-// claims above the new fences, and nothing is begun under a fence that is lower.
-func (c *crew) releaseClaims() {
-	time.Sleep(time.Second)
-	if n := len(c.dead(defender.DeadStream)); n != 0 {
-		c.t.Errorf("%d messages are dead letters", n)
-	}
-	if c.all() {
-		c.t.Error("the retry queue has claims of higher fences, and everything is processed")
-	}
-	c.stop()
-	c.forgetFences()
-	c.forgetClaims()
-	c.start(3)
 }
 
 // newWornCrew returns a stopped crew whose map had several versions, each of which is
