@@ -2,8 +2,11 @@ package defender_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
+	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -138,6 +141,70 @@ func (c *crew) rejections() (n float64) {
 		n += counted(c.t, m, "defender_fence_rejections_total")
 	}
 	return n
+}
+
+// forgetFences does what docs/debug.md says, in its words.
+func (c *crew) forgetFences() {
+	c.t.Helper()
+	page, err := os.ReadFile("../docs/debug.md")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	found := regexp.MustCompile(`(?m)^\$ sqlite3 fdc.db '(.+)'$`).FindSubmatch(page)
+	if found == nil {
+		c.t.Fatal("docs/debug.md says nothing of sqlite3")
+	}
+	db, err := sql.Open("sqlite", c.path)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	if _, err := db.ExecContext(c.t.Context(), string(found[1])); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// forgetClaims does what docs/debug.md says of the retry queue.
+func (c *crew) forgetClaims() {
+	c.t.Helper()
+	page, err := os.ReadFile("../docs/debug.md")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	found := regexp.MustCompile("`nats stream purge (\\S+)\\s+--subject '(.+?)'`").FindStringSubmatch(string(page))
+	if found == nil {
+		c.t.Fatal("docs/debug.md does not purge the claims")
+	}
+	stream, err := c.js.Stream(c.t.Context(), found[1])
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	before, err := stream.Info(c.t.Context(), jetstream.WithSubjectFilter(found[2]))
+	if err != nil || len(before.State.Subjects) == 0 {
+		c.t.Fatalf("docs/debug.md names a subject without claims, %s: %v", found[2], err)
+	}
+	if err := stream.Purge(c.t.Context(), jetstream.WithPurgeSubject(found[2])); err != nil {
+		c.t.Fatal(err)
+	}
+	info, err := stream.Info(c.t.Context(), jetstream.WithSubjectFilter(found[2]))
+	if err != nil || len(info.State.Subjects) != 0 {
+		c.t.Fatalf("claims are left: %v, %v", info, err)
+	}
+}
+
+// TestFencesRemoved: after an operator has removed the fences and claims of a stopped group, as
+// docs/debug.md says, the group works on.
+func TestFencesRemoved(t *testing.T) {
+	t.Parallel()
+	c := newWornCrew(t, true)
+	c.forgetFences()
+	c.forgetClaims()
+	c.start(3)
+	c.publish(5)
+	c.until("everything is processed, without the old fences", c.all)
+	if n := len(c.dead(defender.DeadStream)); n != 0 {
+		t.Errorf("%d messages are dead letters", n)
+	}
 }
 
 // TestBucketsLost: the group's buckets are gone, and the store has the fences of the
