@@ -23,6 +23,10 @@ type planJob struct {
 	took      time.Duration
 }
 
+// optional reports whether nothing but the balance asks for the plan: one that doesn't better
+// it is dropped.
+func (j *planJob) optional() bool { return j.reason == reasonWeights || j.reason == reasonBalance }
+
 func (j *planJob) index() map[record.Process]int32 {
 	at := make(map[record.Process]int32, len(j.workers))
 	for i, w := range j.workers {

@@ -25,19 +25,27 @@ type rebalance struct {
 	window stabilizationWindow
 	// leaveAt is when the wait for more workers that leave is over; zero: nobody leaves.
 	leaveAt time.Time
-	// returned: a worker that drained takes slots again before it was out of the map.
-	returned bool
+	// unbalanced: another plan is to balance the slots once they are at rest. The last one left
+	// slots in motion where they went, or a worker that drained takes slots again before it
+	// was out of the map.
+	unbalanced bool
 	// planning: a plan is being made.
 	planning bool
 }
 
-// reset begins with nothing to do.
+// reset begins with nothing to do, except to look whether the former leader left the slots
+// unbalanced. Weights are estimates; where there are any, tuning looks at them, and waits for a
+// second reading.
 func (b *rebalance) reset() {
 	*b = rebalance{core: b.core, roster: b.roster, maps: b.maps, absentees: b.absentees, incarnation: b.incarnation, tuning: b.tuning}
+	b.unbalanced = b.cfg.Rebalance.Weights == nil
 }
 
-// reasonCrash is why a plan for the slots of failed workers is made.
-const reasonCrash = "crash"
+// Why a plan is made, besides those of tuning and overrides.
+const (
+	reasonCrash   = "crash"   // for the slots of failed workers
+	reasonBalance = "balance" // for a group at rest that an earlier plan could not balance
+)
 
 // changes are what the map does not know of the workers, in numbers.
 type changes struct {
@@ -189,17 +197,19 @@ func (b *rebalance) replan(reason string, include func(*peerView) bool) {
 	job.problem.Weights = b.tuning.weights.of(job.slots)
 	// After a death only what was its owner's moves, and to joining workers what is
 	// theirs; a plan for other reasons tunes the balance.
-	if reason != reasonCrash && reason != reasonOverrides || joining {
-		job.problem.Budget = -1
-		b.returned = false
-	}
+	balances := reason != reasonCrash && reason != reasonOverrides && reason != reasonWeights || joining
 	job.frozen = owners(&job.problem, b.cur, job.workers)
+	if balances {
+		job.problem.Budget = -1
+		b.unbalanced = len(job.frozen) > 0
+	}
 	b.keepOutdated(job)
 	b.override(job)
 	b.planning = true
 	if reason == reasonWeights {
 		job.problem.Budget, job.problem.TuneOnly = b.tuning.budget(), true
-	} else {
+	}
+	if !job.optional() {
 		b.emit(event.Event{Kind: event.Topology, Before: b.workersInMap(), After: b.roster.peers.staying()})
 		b.emit(event.Event{Kind: event.Rebalance, Reason: reason, Of: job.slots, After: b.roster.peers.staying()})
 	}
@@ -245,7 +255,7 @@ func (b *rebalance) planned(in plannedInput) {
 		b.review() // the map has moved on; what was due still is
 		return
 	}
-	if job.reason == reasonWeights {
+	if job.optional() {
 		if !worthIt(job) {
 			b.review() // what came up meanwhile
 			return
@@ -511,8 +521,8 @@ func (b *rebalance) planFor(c changes) {
 		b.planForJoining()
 	case c.none() && b.layoutDue():
 		b.relayout()
-	case c.none() && b.returnDue():
-		b.replan("scale-up", everybody)
+	case c.none() && b.balanceDue():
+		b.replan(reasonBalance, everybody)
 	case b.overridesDue():
 		b.replan(reasonOverrides, known)
 	case c.joining == 0 && c.leaving == 0 && !b.window.open() && b.tuning.due():
@@ -542,9 +552,9 @@ func (b *rebalance) replaceLeaving() {
 	b.replan("scale-down", func(p *peerView) bool { return joiningToo || !b.roster.joiner(p) })
 }
 
-// returnDue reports whether a worker that drained is to have slots again.
-func (b *rebalance) returnDue() bool {
-	return b.returned && b.cur != nil && b.cur.Settled() && b.roster.allThere()
+// balanceDue reports whether the group is at rest, and its slots may be unbalanced.
+func (b *rebalance) balanceDue() bool {
+	return b.unbalanced && b.cur != nil && b.cur.Settled() && b.roster.allThere()
 }
 
 // joinAwaited adds the workers that are awaited to a planning: they keep what
@@ -562,10 +572,13 @@ func (b *rebalance) joinAwaited(job *planJob) {
 	}
 }
 
-// worthIt reports whether a plan made because of weights is to be carried out.
+// worthIt reports whether a plan that nothing but the balance asks for is to be carried out.
 func worthIt(job *planJob) bool {
 	if len(job.result.Moves) == 0 {
 		return false
+	}
+	if job.reason == reasonBalance {
+		return true
 	}
 	before, err := plan.Measure(job.problem, job.problem.Owners)
 	if err != nil {

@@ -422,8 +422,9 @@ func (c *simChecker) fenced(by *simWorker, id string) {
 }
 
 // atRest reports whether everything is done: every slot is with a live owner that
-// pulls, the one it is pinned to if it is, and the stream is empty.
-func (c *simChecker) atRest() bool { return c.quiet() && c.overridesKept() }
+// pulls, the one it is pinned to if it is, the workers have equally many, and the stream is
+// empty.
+func (c *simChecker) atRest() bool { return c.quiet() && c.overridesKept() && c.evenAtRest() }
 
 func (c *simChecker) quiet() bool {
 	if c.current == nil || !c.current.Settled() {

@@ -303,8 +303,13 @@ func (s *sim) simulate() *simViolation {
 	}
 	s.run(stormy+simCalm, s.check.atRest)
 	if s.check.violation == nil && !s.check.atRest() {
-		if s.check.quiet() {
+		switch {
+		case !s.check.quiet():
+		case !s.check.overridesKept():
 			s.check.fail("overrides", "%v after the last fault %s", simCalm, s.check.unkeptOverride())
+			return s.check.violation
+		default:
+			s.check.fail("uneven", "%v after the last fault %s", simCalm, s.check.unevenSlots())
 			return s.check.violation
 		}
 		s.check.fail("liveness", "not at rest %v after the last fault: %s", simCalm, s.check.whyNotAtRest())
