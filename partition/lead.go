@@ -78,7 +78,7 @@ func (l *leadership) going() {
 	}
 }
 
-func (l *leadership) takesSlotsAgain() { l.rebalance.unbalanced = true }
+func (l *leadership) takesSlotsAgain() { l.rebalance.unbalance() }
 
 func (l *leadership) absent(w record.Process, lease record.Heartbeat) {
 	l.absentees.miss(w, lease, false)

@@ -18,6 +18,7 @@ type planJob struct {
 	workers   []record.Process
 	problem   plan.Problem
 	frozen    map[int]record.Process // slots in motion, which keep their destination, and those of outdated workers
+	balances  bool                   // it may move every slot, for the best balance
 	notes     []string               // for the operator
 	result    plan.Plan
 	took      time.Duration

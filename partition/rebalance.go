@@ -29,16 +29,18 @@ type rebalance struct {
 	// slots in motion where they went, or a worker that drained takes slots again before it
 	// was out of the map.
 	unbalanced bool
+	// balancedAt is when the last plan was made that could balance all slots: a map with this
+	// Planned needs no other one.
+	balancedAt time.Time
+	// looked: this leader has looked whether the former one left the slots unbalanced.
+	looked bool
 	// planning: a plan is being made.
 	planning bool
 }
 
-// reset begins with nothing to do, except to look whether the former leader left the slots
-// unbalanced. Weights are estimates; where there are any, tuning looks at them, and waits for a
-// second reading.
+// reset begins with nothing to do.
 func (b *rebalance) reset() {
 	*b = rebalance{core: b.core, roster: b.roster, maps: b.maps, absentees: b.absentees, incarnation: b.incarnation, tuning: b.tuning}
-	b.unbalanced = b.cfg.Rebalance.Weights == nil
 }
 
 // Why a plan is made, besides those of tuning and overrides.
@@ -201,7 +203,10 @@ func (b *rebalance) replan(reason string, include func(*peerView) bool) {
 	job.frozen = owners(&job.problem, b.cur, job.workers)
 	if balances {
 		job.problem.Budget = -1
-		b.unbalanced = len(job.frozen) > 0
+		job.balances = len(job.frozen) == 0
+		if !job.balances {
+			b.unbalance()
+		}
 	}
 	b.keepOutdated(job)
 	b.override(job)
@@ -257,6 +262,7 @@ func (b *rebalance) planned(in plannedInput) {
 	}
 	if job.optional() {
 		if !worthIt(job) {
+			b.unbalanced = b.unbalanced && job.reason != reasonBalance
 			b.review() // what came up meanwhile
 			return
 		}
@@ -271,6 +277,9 @@ func (b *rebalance) planned(in plannedInput) {
 		next, keys = b.applyLayout(job)
 	} else {
 		next, keys = b.apply(job)
+	}
+	if job.balances {
+		b.balancedAt = next.Planned
 	}
 	if b.cur == nil && next.Version > sequenceGap {
 		// A live worker may hold slots by the lost map, which this leader never saw.
@@ -552,9 +561,49 @@ func (b *rebalance) replaceLeaving() {
 	b.replan("scale-down", func(p *peerView) bool { return joiningToo || !b.roster.joiner(p) })
 }
 
-// balanceDue reports whether the group is at rest, and its slots may be unbalanced.
+// unbalance has another plan made once the group is at rest.
+func (b *rebalance) unbalance() { b.unbalanced, b.balancedAt = true, time.Time{} }
+
+// balanceDue reports whether the group is at rest, and its slots are to be balanced.
 func (b *rebalance) balanceDue() bool {
-	return b.unbalanced && b.cur != nil && b.cur.Settled() && b.roster.allThere()
+	atRest := b.cur != nil && b.cur.Settled() && b.roster.allThere()
+	if !atRest {
+		return false
+	}
+	if b.cur.Planned.Equal(b.balancedAt) {
+		b.unbalanced = false
+	}
+	if !b.looked {
+		b.looked = true
+		b.unbalanced = b.unbalanced || b.uneven()
+	}
+	return b.unbalanced
+}
+
+// uneven reports whether some workers have more than their share of slots, or one has none that
+// could have. Weights are estimates: where there are any, tuning looks at them, and waits for a
+// second reading.
+func (b *rebalance) uneven() bool {
+	if b.cfg.Rebalance.Weights != nil {
+		return false
+	}
+	problem, owners := b.tuning.balance()
+	now, err := plan.Measure(problem, owners)
+	if err != nil {
+		return false
+	}
+
+	counts := make([]int, len(problem.Workers))
+	for _, o := range owners {
+		if o != record.None {
+			counts[o]++
+		}
+	}
+	idle := false
+	for i, w := range problem.Workers {
+		idle = idle || counts[i] == 0 && !w.Draining
+	}
+	return now.Excess > 0 || idle && slices.Max(counts) > 1
 }
 
 // joinAwaited adds the workers that are awaited to a planning: they keep what
