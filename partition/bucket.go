@@ -306,5 +306,34 @@ func mapBucket(ctx context.Context, nc *nats.Conn, group string) (jetstream.KeyV
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		return nil, fmt.Errorf("%w: is there a group of this name?", err)
 	}
-	return kv, err
+	if err != nil {
+		return nil, err
+	}
+	return patientBucket{kv}, nil
+}
+
+// patientBucket is a bucket whose reads wait while its servers elect a leader, when nobody
+// answers. An operator's command that meets that moment is a little slower, and does not fail.
+type patientBucket struct{ jetstream.KeyValue }
+
+const (
+	electionPatience = 5 * time.Second
+	electionPause    = 100 * time.Millisecond
+)
+
+// Get implements jetstream.KeyValue.
+func (b patientBucket) Get(ctx context.Context, key string) (jetstream.KeyValueEntry, error) {
+	patience, cancel := context.WithTimeout(ctx, electionPatience)
+	defer cancel()
+	for {
+		e, err := b.KeyValue.Get(ctx, key)
+		if !errors.Is(err, nats.ErrNoResponders) {
+			return e, err
+		}
+		select {
+		case <-patience.Done():
+			return nil, err
+		case <-time.After(electionPause):
+		}
+	}
 }

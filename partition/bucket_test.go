@@ -1,10 +1,14 @@
 package partition
 
 import (
+	"context"
 	"errors"
+	"math"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/muster-dev/muster/partition/internal/natstest"
@@ -101,4 +105,40 @@ func TestWhatIsThereSettlesAWrite(t *testing.T) {
 			t.Errorf("%s: it ends with revision %d, %q and %v", tt.name, in.gotRev, in.gotValue, in.err)
 		}
 	}
+}
+
+// electing is a bucket that nobody answers for, at first.
+type electing struct {
+	jetstream.KeyValue
+
+	silent int
+}
+
+func (e *electing) Get(context.Context, string) (jetstream.KeyValueEntry, error) {
+	if e.silent > 0 {
+		e.silent--
+		return nil, nats.ErrNoResponders
+	}
+	return nil, jetstream.ErrKeyNotFound
+}
+
+// TestReadsWaitForAnElection: a read succeeds when the bucket's servers have a leader again, and
+// ends with its context.
+func TestReadsWaitForAnElection(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		if _, err := (patientBucket{&electing{silent: 3}}).Get(t.Context(), "layout"); !errors.Is(err, jetstream.ErrKeyNotFound) {
+			t.Errorf("the read ended with %v", err)
+		}
+		began := time.Now()
+		if _, err := (patientBucket{&electing{silent: math.MaxInt}}).Get(t.Context(), "layout"); !errors.Is(err, nats.ErrNoResponders) || time.Since(began) > electionPatience {
+			t.Errorf("a read that nobody answers ended with %v, after %v", err, time.Since(began))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began = time.Now()
+		if _, err := (patientBucket{&electing{silent: math.MaxInt}}).Get(ctx, "layout"); err == nil || time.Since(began) > time.Second {
+			t.Errorf("a read with a second of time ended with %v, after %v", err, time.Since(began))
+		}
+	})
 }
