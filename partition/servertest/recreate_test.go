@@ -2,6 +2,7 @@ package servertest_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -136,12 +137,38 @@ func loseUnderLoad(t *testing.T, on servers, stream, name string) {
 	t.Logf("created again %v after its deletion; after a death beside it all is processed %v later", back.Sub(deleted).Round(time.Millisecond), served.Sub(back).Round(time.Millisecond))
 }
 
-// TestMapAndMessagesLost: the map and the stream of messages are deleted while no worker runs,
-// and the retry stream stays. It has the claims of owners by maps with higher versions than those
-// of a new group, so the next map must have a higher one still.
-func TestMapAndMessagesLost(t *testing.T) {
+// TestSeveralResourcesLost: several streams and buckets are deleted while no worker runs. The next
+// worker provisions them again, and the group works on. What is left may have the claims of owners
+// by maps with higher versions than those of a new group, so the next map must have a higher one
+// still.
+func TestSeveralResourcesLost(t *testing.T) {
 	t.Parallel()
-	g := startGroup(t, embedded(t), time.Millisecond, quickLeases)
+	const (
+		ids, leases, assignments = "KV_stable-ids", "KV_worker-heartbeats", "KV_worker-assignments"
+		messages, retries        = "jobs", "jobs-retry"
+		events                   = "worker-events"
+	)
+	for name, lost := range map[string][]string{
+		"the map and the messages":            {assignments, messages},
+		"the map and the retry queue":         {assignments, retries},
+		"the messages and the retry queue":    {messages, retries},
+		"every bucket":                        {ids, leases, assignments},
+		"every bucket and the messages":       {ids, leases, assignments, messages},
+		"everything but the events":           {ids, leases, assignments, messages, retries},
+		"everything but the names and leases": {assignments, messages, retries, events},
+		"everything":                          {ids, leases, assignments, messages, retries, events},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			loseWhileStopped(t, lost)
+		})
+	}
+}
+
+func loseWhileStopped(t *testing.T, deleted []string) {
+	g := startGroup(t, embedded(t), time.Millisecond, quickLeases, func(c *partition.Config) {
+		c.Name, c.Stream, c.Subject = "worker", "jobs", "jobs.*.*"
+	})
 	ws := []*runningWorker{g.start("w0")}
 	await.That(t, "a worker settled", g.settled(ws...))
 	ws = append(ws, g.start("w1"))
@@ -155,17 +182,21 @@ func TestMapAndMessagesLost(t *testing.T) {
 		}
 		w.done <- nil
 	}
-	for _, stream := range []string{"KV_worker-assignments", "jobs"} {
+	for _, stream := range deleted {
 		if err := g.pub.DeleteStream(t.Context(), stream); err != nil {
-			t.Fatal(err)
+			t.Fatal(stream, err)
 		}
 	}
 
 	await.That(t, "a worker settled on what is left", g.settled(g.start("w2")))
 	g.publish(20, 2)
-	g.check(0)
-	if !g.rec.recreated("bucket worker-assignments") || !g.rec.recreated("stream jobs") {
-		t.Error("no event says that the map and the stream were created again")
+	g.checkWithin(30*time.Second, 0)
+	// Without any stream it looks like a new group.
+	isNew := slices.Contains(deleted, "jobs") && slices.Contains(deleted, "jobs-retry") && slices.Contains(deleted, "worker-events")
+	for _, stream := range deleted {
+		if !isNew && !g.rec.recreated(lost[stream]) {
+			t.Errorf("no event says that %s was created again", lost[stream])
+		}
 	}
 }
 

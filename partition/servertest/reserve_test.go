@@ -125,7 +125,7 @@ func TestTurnOfADeadProcessInShortTries(t *testing.T) {
 	if _, err := js.Publish(t.Context(), reserve.TurnStream, nil); err != nil { // as if a process had taken a turn
 		t.Fatal(err)
 	}
-	await.That(t, "a stream created in tries of a second", func() bool {
+	await.Within(t, 30*time.Second, "a stream created in tries of a second", func() bool {
 		ctx, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
 		_, err := reserve.Stream(ctx, js, jetstream.StreamConfig{Name: "jobs-2"}, gib, 1)

@@ -294,7 +294,13 @@ func (g *group) settled(ws ...*runningWorker) func() bool {
 // check waits until every message is processed and tells how many were more than once, after most of which it complains.
 func (g *group) check(most int) (again int) {
 	g.t.Helper()
-	await.That(g.t, "every message processed", func() bool {
+	return g.checkWithin(await.Patience, most)
+}
+
+// checkWithin is check with a time of its own.
+func (g *group) checkWithin(patience time.Duration, most int) (again int) {
+	g.t.Helper()
+	await.Within(g.t, patience, "every message processed", func() bool {
 		g.rec.mu.Lock()
 		defer g.rec.mu.Unlock()
 		return len(g.rec.done) >= g.published()
