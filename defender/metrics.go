@@ -105,5 +105,5 @@ func (m *Metrics) processed(p Processed) {
 // defender_active_defenders, defender_assigned_chambers. assigned counts the chambers
 // in slots; nil counts the slots.
 func WorkerMetrics(assigned func(partition.Slots) int) partitionprom.Options {
-	return partitionprom.Options{Prefix: Group, Keys: "chamber", Workers: "defender", Assigned: assigned}
+	return partitionprom.Options{Names: partitionprom.Names{Prefix: Group, Keys: "chamber", Workers: "defender"}, Assigned: assigned}
 }

@@ -27,7 +27,7 @@ import (
 )
 
 // The planes with rules: prometheus/NAME.yaml, tested by prometheus/NAME_test.yaml.
-const workerRules, nodeRules = "partitions", "nodes"
+const workerRules, groupRules, nodeRules = "partitions", "groups", "nodes"
 
 // ruleTests is the file of tests. Alerts are given by their labels and, as
 // "summary", that annotation.
@@ -60,7 +60,7 @@ func rules(t *testing.T, plane string) []rulefmt.Rule {
 // the tests, at every interval, as Prometheus does.
 func TestAlertRules(t *testing.T) {
 	t.Parallel()
-	for _, plane := range []string{workerRules, nodeRules} {
+	for _, plane := range []string{workerRules, groupRules, nodeRules} {
 		t.Run(plane, func(t *testing.T) {
 			t.Parallel()
 			testRules(t, plane)
@@ -190,33 +190,49 @@ func alert(t *testing.T, r rulefmt.Rule, s promql.Sample, at time.Duration) map[
 	return a
 }
 
-var metricName = regexp.MustCompile(`defender_[a-z_]+`)
-
 // A rule about a metric that nobody exports never fires.
-func TestAlertRulesNameMetricsThatDefendersExport(t *testing.T) {
+func TestAlertRulesNameMetricsThatWorkersExport(t *testing.T) {
 	t.Parallel()
 	w, err := partition.New(new(nats.Conn), defender.Partition(8), partition.HandlerFunc(func(context.Context, partition.Message) error { return nil }))
 	if err != nil {
 		t.Fatal(err)
 	}
-	exported := map[string]bool{}
-	describe := regexp.MustCompile(`fqName: "([^"]+)"`)
-	for _, c := range append(defender.NewMetrics(nil).Collectors(), partitionprom.NewCollector(w, defender.WorkerMetrics(nil))) {
+	for _, tt := range []struct {
+		rules      string
+		names      *regexp.Regexp
+		collectors []prometheus.Collector
+	}{
+		{workerRules, regexp.MustCompile(`defender_[a-z_]+`), append(defender.NewMetrics(nil).Collectors(), partitionprom.NewCollector(w, defender.WorkerMetrics(nil)))},
+		{groupRules, regexp.MustCompile(`muster_partition_[a-z_]+`), []prometheus.Collector{partitionprom.NewCollector(w, partitionprom.Options{})}},
+	} {
+		t.Run(tt.rules, func(t *testing.T) {
+			t.Parallel()
+			exported := described(tt.collectors)
+			for _, r := range rules(t, tt.rules) {
+				for _, name := range tt.names.FindAllString(r.Expr, -1) {
+					metric := strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_count")
+					if !exported[metric] {
+						t.Errorf("%s: no worker exports %s", r.Alert, name)
+					}
+				}
+				complete(t, r)
+			}
+		})
+	}
+}
+
+// described returns the names of the collectors' metrics.
+func described(collectors []prometheus.Collector) map[string]bool {
+	names, describe := map[string]bool{}, regexp.MustCompile(`fqName: "([^"]+)"`)
+	for _, c := range collectors {
 		ch := make(chan *prometheus.Desc, 100)
 		c.Describe(ch)
 		close(ch)
 		for d := range ch {
-			exported[describe.FindStringSubmatch(d.String())[1]] = true
+			names[describe.FindStringSubmatch(d.String())[1]] = true
 		}
 	}
-	for _, r := range rules(t, workerRules) {
-		for _, name := range metricName.FindAllString(r.Expr, -1) {
-			if !exported[strings.TrimSuffix(name, "_bucket")] {
-				t.Errorf("%s: no defender exports %s", r.Alert, name)
-			}
-		}
-		complete(t, r)
-	}
+	return names
 }
 
 func complete(t *testing.T, r rulefmt.Rule) {

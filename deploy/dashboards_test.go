@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/prometheus/model/rulefmt"
 	"github.com/prometheus/prometheus/promql/parser"
 
@@ -166,16 +165,7 @@ func exportedMetrics(t *testing.T) map[string]bool {
 		Judge: func([]uchart.Point, *uchart.Chart) uchart.Verdict { return uchart.Verdict{} }}); err != nil {
 		t.Fatal(err)
 	}
-	all := map[string]bool{}
-	describe := regexp.MustCompile(`fqName: "([^"]+)"`)
-	for _, c := range append(metrics.Collectors(), partitionprom.NewCollector(w, defender.WorkerMetrics(nil))) {
-		ch := make(chan *prometheus.Desc, 100)
-		c.Describe(ch)
-		close(ch)
-		for d := range ch {
-			all[describe.FindStringSubmatch(d.String())[1]] = true
-		}
-	}
+	all := described(append(metrics.Collectors(), partitionprom.NewCollector(w, defender.WorkerMetrics(nil))))
 	named := regexp.MustCompile(`(?:counters?|histograms|gauge|prefix \+ )\(?"([a-z_]+)"`).FindAllStringSubmatch(daemonMetrics(t), -1)
 	for _, n := range named {
 		all["muster_nodes_"+n[1]] = true

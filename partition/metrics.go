@@ -12,8 +12,8 @@ import (
 // Metrics is what a worker knows and has counted at one moment, for a monitoring system.
 // Package partitionprom makes Prometheus metrics of it.
 //
-// The fields up to Retry are states, which go up and down. Counters and the histograms
-// only grow, and begin at zero with the worker. Reading them costs a few microseconds and
+// The fields up to Retry, and Handlers.InFlight, are states, which go up and down. Counters and
+// the histograms only grow, and begin at zero with the worker. Reading them costs a few microseconds and
 // no request.
 type Metrics struct {
 	Group         string // Config.Name
@@ -30,8 +30,9 @@ type Metrics struct {
 	WritesRefused time.Duration
 	// Pending is what waits in the streams of messages; nil unless this worker leads and
 	// has looked.
-	Pending *PendingMetrics
-	Retry   RetryMetrics
+	Pending  *PendingMetrics
+	Retry    RetryMetrics
+	Handlers HandlerMetrics
 
 	Counters Counters
 	// HandoffPause is how long messages were kept from beginning that waited while their
@@ -44,6 +45,7 @@ type Metrics struct {
 
 // PendingMetrics is what a leader saw, at most 10 s ago, of the streams of messages.
 type PendingMetrics struct {
+	Messages   uint64        // that are not processed
 	Oldest     time.Duration // age of the oldest message that is not processed; 0 if there is none
 	StreamFill float64       // bytes of the fullest stream over its limit; publishers are refused at 1
 }

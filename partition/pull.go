@@ -39,6 +39,7 @@ type puller struct {
 	retry   *retryStore // nil: failing messages are not queued for retry
 	retries retryCounts
 	pauses  pauses
+	calls   handlerCalls
 
 	consumers  *slotConsumers
 	interrupts interrupts         // has its own lock
@@ -271,10 +272,13 @@ func (p *puller) handle(e handleEffect) {
 	}
 	m.Sequence = p.layout.sequence(e.slot, m.Sequence)
 	callback, call := "Handle", p.handler.Handle
+	returned := func(error) {}
 	if e.abandon {
 		callback, call = "Abandon", func(ctx context.Context, m Message) error {
 			return p.abandon(ctx, m, e.failure)
 		}
+	} else {
+		returned = p.calls.begin()
 	}
 	p.wg.Add(1)
 	p.guard.start(callback, event.Event{Slot: e.slot}, func() error {
@@ -286,6 +290,7 @@ func (p *puller) handle(e handleEffect) {
 		return call(ctx, m)
 	}, func(err error) {
 		defer p.wg.Done()
+		returned(err)
 		cancel()
 		p.interrupts.returned(this)
 		p.step(handledInput{e.run, e.call, err})

@@ -281,9 +281,12 @@ func (w *Worker) Metrics() Metrics {
 		WritesRefused: since(s.refused, now),
 	}
 	if p := w.pending.get(); p != nil {
-		m.Pending = &PendingMetrics{Oldest: since(p.oldest, now), StreamFill: p.fill}
+		m.Pending = &PendingMetrics{Messages: p.messages, Oldest: since(p.oldest, now), StreamFill: p.fill}
 	}
 	m.Counters, m.HandoffPause, m.Detection = w.events.snapshot()
+	if p := w.pulling.Load(); p != nil {
+		m.Handlers = p.calls.metrics()
+	}
 
 	queue := w.queueStatus()
 	m.Retry = RetryMetrics{Messages: queue.Messages, Keys: queue.Keys, Oldest: since(queue.Oldest, now)}

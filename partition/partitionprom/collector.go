@@ -4,6 +4,7 @@ package partitionprom
 
 import (
 	"cmp"
+	"maps"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -11,10 +12,23 @@ import (
 	"github.com/muster-dev/muster/partition/state"
 )
 
-// Options say how a worker's metrics are named.
+// Options say what a collector adds to the figures of a worker. The zero value is fit for any
+// group.
 type Options struct {
-	// Prefix stands before each name: "defender" makes defender_state. Default: the
-	// name of the group.
+	// Assigned returns how many keys lie in these slots; default: the number
+	// of slots. A panic is handled as Worker.CountKeys says.
+	Assigned func(slots partition.Slots) int
+	// Labels are put on every series, beside the label group.
+	Labels prometheus.Labels
+	// Names replaces words in the names of metrics, for a program whose metrics have names of
+	// their own. Dashboards and alerts for any group rely on the fixed ones.
+	Names Names
+}
+
+// Names are words in the names of metrics.
+type Names struct {
+	// Prefix stands before each name: "defender" makes defender_state. With it there is no
+	// label group. Default: muster_partition.
 	Prefix string
 	// Keys is the word for keys in names: "chamber" makes
 	// defender_chamber_movements_total and defender_assigned_chambers, and so does
@@ -23,12 +37,12 @@ type Options struct {
 	// Workers is the word for workers in names: "defender" makes
 	// defender_active_defenders; default "worker".
 	Workers string
-	// Assigned returns how many keys lie in these slots; default: the number
-	// of slots. A panic is handled as Worker.CountKeys says.
-	Assigned func(slots partition.Slots) int
-	// Labels are put on every series.
-	Labels prometheus.Labels
 }
+
+const (
+	fixedPrefix = "muster_partition"
+	labelGroup  = "group"
+)
 
 // source is what a collector needs of a worker.
 type source interface {
@@ -48,35 +62,48 @@ type collector struct {
 	retryMessages, retryKeys, retryOldest                 *prometheus.Desc
 	queued, retries, deadLettered                         *prometheus.Desc
 	rollbacks, panics, recreated, raised                  *prometheus.Desc
-	writesRefused, fill                                   *prometheus.Desc
+	writesRefused, fill, pending                          *prometheus.Desc
+	inFlight, failed, duration                            *prometheus.Desc
 }
 
-// NewCollector returns the worker's metrics for a Prometheus registry:
-// state{state}, is_leader, stable_id, assignment_version, assigned_<keys>s,
-// assigned_slots, standby, draining, active_<worker>s (leader only), lease_uncertain_total,
-// records_rejected_total{record}, handoff_pause_seconds (a histogram), handoffs_forced_total,
-// stale_pins_freed_total, stream_rollbacks_total, handler_panics_total,
-// resources_recreated_total, fences_raised_total and writes_refused_seconds, of the plans that this worker made as leader
-// rebalance_events_total, rebalance_duration_seconds, <key>_movements_total,
-// slot_movements_total and emergency_events_total, and as leader
-// detection_seconds (a histogram), oldest_pending_seconds and stream_fill_ratio. All 0 without
-// Config.Retry are retry_queue_messages, retry_queue_<key>s and retry_queue_oldest_seconds of the
-// worker's slots, messages_queued_total, retry_attempts_total and
-// messages_dead_lettered_total.
+// NewCollector returns the worker's metrics for a Prometheus registry. Their names begin with
+// muster_partition_, and each has the label group, the name of the worker's group:
+//
+//   - of the worker: state{state}, is_leader, stable_id, assignment_version, assigned_keys,
+//     assigned_slots, standby, draining, lease_uncertain_total, records_rejected_total{record},
+//     writes_refused_seconds;
+//   - of its handler: handlers_in_flight, handler_failures_total, handler_duration_seconds (a
+//     histogram, whose count is the number of calls), handler_panics_total;
+//   - of its slots: handoff_pause_seconds (a histogram), handoffs_forced_total,
+//     stale_pins_freed_total, stream_rollbacks_total, resources_recreated_total;
+//   - of the retry queue of its slots, 0 without Config.Retry: retry_queue_messages,
+//     retry_queue_keys, retry_queue_oldest_seconds, messages_queued_total, retry_attempts_total,
+//     messages_dead_lettered_total;
+//   - of the plans that it made as leader: rebalance_events_total, rebalance_duration_seconds,
+//     key_movements_total, slot_movements_total, emergency_events_total, fences_raised_total;
+//   - of what it sees as leader, absent or 0 at the others: active_workers, detection_seconds (a
+//     histogram), pending_messages, oldest_pending_seconds, stream_fill_ratio.
 func NewCollector(w *partition.Worker, o Options) prometheus.Collector {
 	return newCollector(w, o)
 }
 
 func newCollector(w source, o Options) *collector {
-	o.Prefix = cmp.Or(o.Prefix, w.Metrics().Group)
-	key, keys := singular(cmp.Or(o.Keys, "key")), plural(cmp.Or(o.Keys, "key"))
-	o.Workers = cmp.Or(o.Workers, "worker")
+	labels := maps.Clone(o.Labels)
+	if o.Names.Prefix == "" {
+		if labels == nil {
+			labels = prometheus.Labels{}
+		}
+		labels[labelGroup] = w.Metrics().Group
+	}
+	prefix := cmp.Or(o.Names.Prefix, fixedPrefix)
+	key, keys := singular(cmp.Or(o.Names.Keys, "key")), plural(cmp.Or(o.Names.Keys, "key"))
+	workers := plural(cmp.Or(o.Names.Workers, "worker"))
 	if o.Assigned == nil {
 		o.Assigned = func(s partition.Slots) int { return len(s.Slots) }
 	}
 
-	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc(o.Prefix+"_"+name, help, labels, o.Labels)
+	desc := func(name, help string, variable ...string) *prometheus.Desc {
+		return prometheus.NewDesc(prefix+"_"+name, help, variable, labels)
 	}
 	return &collector{w: w, o: o,
 		state:         desc("state", "1 for the state that the worker is in, 0 for the others.", "state"),
@@ -85,7 +112,7 @@ func newCollector(w source, o Options) *collector {
 		version:       desc("assignment_version", "Version of the assignment map that the worker has."),
 		assigned:      desc("assigned_"+keys, "Keys in the slots that the worker pulls for."),
 		slots:         desc("assigned_slots", "Slots that the worker pulls for."),
-		active:        desc("active_"+plural(o.Workers), "Live workers, as the leader sees them; 0 at the others."),
+		active:        desc("active_"+workers, "Live workers, as the leader sees them; 0 at the others."),
 		rebalances:    desc("rebalance_events_total", "Plans made by this worker as leader."),
 		took:          desc("rebalance_duration_seconds", "From plan to last handoff of the last rebalance that this worker led."),
 		moved:         desc(key+"_movements_total", "Keys moved by plans of this worker."),
@@ -111,6 +138,10 @@ func newCollector(w source, o Options) *collector {
 		raised:        desc("fences_raised_total", "Times that this worker, as leader, raised the fences of all slots, since the handlers' store had a higher one."),
 		writesRefused: desc("writes_refused_seconds", "For how long the servers have refused all of the worker's writes of its lease, name and other records of the group, 0 if the last one succeeded or was not answered."),
 		fill:          desc("stream_fill_ratio", "Bytes of the fullest stream of messages over its limit, as the leader sees it every 10 s; at 1 publishers are refused; absent at the others."),
+		pending:       desc("pending_messages", "Messages that are not processed, as the leader sees it every 10 s; absent at the others."),
+		inFlight:      desc("handlers_in_flight", "Calls of the handler that run now."),
+		failed:        desc("handler_failures_total", "Calls of the handler that returned an error or panicked."),
+		duration:      desc("handler_duration_seconds", "How long calls of the handler took, failed ones included."),
 		rejected:      desc("records_rejected_total", "Records of others that were rejected: not valid, too large, from the future, or of another version.", "record"),
 	}
 }
@@ -120,7 +151,8 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.state, c.leader, c.id, c.version, c.assigned, c.slots, c.active,
 		c.rebalances, c.took, c.moved, c.slotsMoved, c.emergencies, c.uncertain, c.rejected,
 		c.standby, c.draining, c.oldest, c.stalePins, c.forced, c.pause, c.detection,
-		c.retryMessages, c.retryKeys, c.retryOldest, c.queued, c.retries, c.deadLettered, c.rollbacks, c.panics, c.recreated, c.raised, c.writesRefused, c.fill} {
+		c.retryMessages, c.retryKeys, c.retryOldest, c.queued, c.retries, c.deadLettered, c.rollbacks, c.panics, c.recreated, c.raised, c.writesRefused, c.fill,
+		c.pending, c.inFlight, c.failed, c.duration} {
 		ch <- d
 	}
 }
@@ -133,6 +165,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.collectCounters(ch, m.Counters)
 	ch <- histogram(c.pause, m.HandoffPause)
 	ch <- histogram(c.detection, m.Detection)
+
+	gauge(ch, c.inFlight, float64(m.Handlers.InFlight))
+	counter(ch, c.failed, m.Handlers.Failed)
+	ch <- histogram(c.duration, m.Handlers.Duration)
 }
 
 func (c *collector) collectStates(ch chan<- prometheus.Metric, m partition.Metrics) {
@@ -148,6 +184,7 @@ func (c *collector) collectStates(ch chan<- prometheus.Metric, m partition.Metri
 	gauge(ch, c.draining, truth(m.Draining))
 	gauge(ch, c.writesRefused, m.WritesRefused.Seconds())
 	if m.Pending != nil {
+		gauge(ch, c.pending, float64(m.Pending.Messages))
 		gauge(ch, c.oldest, m.Pending.Oldest.Seconds())
 		gauge(ch, c.fill, m.Pending.StreamFill)
 	}

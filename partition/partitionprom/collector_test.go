@@ -12,7 +12,9 @@ import (
 	"github.com/muster-dev/muster/partition/partitionprom"
 )
 
-// TestMetricNames: the names that are made of a user's words.
+func words(n partitionprom.Names) partitionprom.Options { return partitionprom.Options{Names: n} }
+
+// TestMetricNames: the names are fixed, unless a program has words of its own.
 func TestMetricNames(t *testing.T) {
 	t.Parallel()
 	names := func(o partitionprom.Options) []string {
@@ -40,10 +42,10 @@ func TestMetricNames(t *testing.T) {
 		o    partitionprom.Options
 		want []string
 	}{
-		{"of a group as it is", partitionprom.Options{}, []string{"orders_active_workers", "orders_assigned_keys", "orders_retry_queue_keys", "orders_key_movements_total"}},
-		{"of keys in the plural", partitionprom.Options{Keys: "customers"}, []string{"orders_active_workers", "orders_assigned_customers", "orders_retry_queue_customers", "orders_customer_movements_total"}},
-		{"of keys whose plural is irregular", partitionprom.Options{Keys: "city"}, []string{"orders_assigned_cities", "orders_city_movements_total"}},
-		{"of workers with a word of their own", partitionprom.Options{Prefix: "defender", Keys: "chamber", Workers: "defender"},
+		{"fixed", partitionprom.Options{}, []string{"muster_partition_active_workers", "muster_partition_assigned_keys", "muster_partition_retry_queue_keys", "muster_partition_key_movements_total"}},
+		{"of keys in the plural", words(partitionprom.Names{Prefix: "orders", Keys: "customers"}), []string{"orders_active_workers", "orders_assigned_customers", "orders_retry_queue_customers", "orders_customer_movements_total"}},
+		{"of keys whose plural is irregular", words(partitionprom.Names{Prefix: "orders", Keys: "city"}), []string{"orders_assigned_cities", "orders_city_movements_total"}},
+		{"of workers with a word of their own", words(partitionprom.Names{Prefix: "defender", Keys: "chamber", Workers: "defender"}),
 			[]string{"defender_active_defenders", "defender_assigned_chambers", "defender_retry_queue_chambers", "defender_chamber_movements_total"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -38,7 +38,8 @@ func TestCollector(t *testing.T) {
 		Group: "orders", State: state.Stable, Leading: true, StableID: 7, MapVersion: 3,
 		Slots: partition.Slots{Of: 16, Slots: []int{1, 4}}, ActiveWorkers: 5, Standby: true, Draining: true,
 		WritesRefused: 2500 * time.Millisecond,
-		Pending:       &partition.PendingMetrics{Oldest: 90 * time.Second, StreamFill: 0.25},
+		Pending:       &partition.PendingMetrics{Messages: 1200, Oldest: 90 * time.Second, StreamFill: 0.25},
+		Handlers:      partition.HandlerMetrics{InFlight: 6, Failed: 15, Duration: histogramOf(20*time.Millisecond, 10*time.Millisecond, 25*time.Millisecond)},
 		Retry:         partition.RetryMetrics{Messages: 30, Keys: 10, Oldest: time.Minute},
 		Counters: partition.Counters{
 			Rebalances: 1, RebalanceDuration: 1500 * time.Millisecond, SlotsMoved: 7, KeysMoved: 70, Emergencies: 2,
@@ -48,7 +49,7 @@ func TestCollector(t *testing.T) {
 		HandoffPause: histogramOf(3*time.Millisecond, 2500*time.Microsecond, 5*time.Millisecond, 2500*time.Millisecond),
 		Detection:    histogramOf(time.Minute, time.Second, 30*time.Second),
 	}
-	c := newCollector(m, Options{Keys: "chamber", Labels: prometheus.Labels{"site": "a"}, Assigned: func(s partition.Slots) int { return 10 * len(s.Slots) }})
+	c := newCollector(m, Options{Names: Names{Prefix: "orders", Keys: "chamber"}, Labels: prometheus.Labels{"site": "a"}, Assigned: func(s partition.Slots) int { return 10 * len(s.Slots) }})
 	want, err := os.ReadFile("testdata/metrics.txt")
 	if err != nil {
 		t.Fatal(err)
@@ -62,9 +63,25 @@ func TestCollector(t *testing.T) {
 func TestCollectorOfAFollower(t *testing.T) {
 	t.Parallel()
 	c := newCollector(fixed{Group: "orders"}, Options{})
-	for _, name := range []string{"orders_oldest_pending_seconds", "orders_stream_fill_ratio"} {
+	for _, name := range []string{"muster_partition_pending_messages", "muster_partition_oldest_pending_seconds", "muster_partition_stream_fill_ratio"} {
 		if n := testutil.CollectAndCount(c, name); n != 0 {
 			t.Errorf("there is %s", name)
+		}
+	}
+}
+
+// TestFixedNames: whatever a group is called, its series have the same names, with the group as a
+// label beside those of the program.
+func TestFixedNames(t *testing.T) {
+	t.Parallel()
+	for _, group := range []string{"orders", "device-twins"} {
+		c := newCollector(fixed{Group: group, MapVersion: 3}, Options{Labels: prometheus.Labels{"site": "a"}})
+		want := `# HELP muster_partition_assignment_version Version of the assignment map that the worker has.
+# TYPE muster_partition_assignment_version gauge
+muster_partition_assignment_version{group="` + group + `",site="a"} 3
+`
+		if err := testutil.CollectAndCompare(c, strings.NewReader(want), "muster_partition_assignment_version"); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -134,12 +134,15 @@ func TestHandlerPanic(t *testing.T) {
 			if !log.has("panic_test.go") {
 				t.Error("the log has no stack")
 			}
-			var n uint64
+			var panics, failed, calls uint64
 			for _, w := range ws {
-				n += w.Metrics().Counters.HandlerPanics
+				m := w.Metrics()
+				panics += m.Counters.HandlerPanics
+				failed += m.Handlers.Failed
+				calls += m.Handlers.Duration.Count
 			}
-			if n != times {
-				t.Errorf("%v panics are counted, want %d", n, times)
+			if panics != times || failed != times || calls != 20*4+times {
+				t.Errorf("%d panics, %d failed calls of %d are counted, want %d, %d of %d", panics, failed, calls, times, times, 20*4+times)
 			}
 		})
 	}
