@@ -22,7 +22,7 @@ import (
 )
 
 // uids never change: links and bookmarks name them.
-var uids = map[string]string{"nodes.json": "muster-nodes", "partitions.json": "muster-partitions", "defender.json": "muster-defender"}
+var uids = map[string]string{"nodes.json": "muster-nodes", "partitions.json": "muster-partitions", "groups.json": "muster-groups", "defender.json": "muster-defender"}
 
 func dashboards(t *testing.T) []grafana.Dashboard {
 	t.Helper()
@@ -39,7 +39,7 @@ func dashboards(t *testing.T) []grafana.Dashboard {
 // expression parses a query as Prometheus gets it: with Grafana's variables filled in.
 func expression(t *testing.T, query string) parser.Expr {
 	t.Helper()
-	filled := strings.NewReplacer("$__rate_interval", "1m", "$__interval", "15s", "$__range", "3h").Replace(query)
+	filled := strings.NewReplacer("$__rate_interval", "1m", "$__interval", "15s", "$__range", "3h", "$group", "orders").Replace(query)
 	e, err := promtest.Parser.ParseExpr(filled)
 	if err != nil {
 		t.Errorf("%s: %v", query, err)
@@ -165,7 +165,7 @@ func exportedMetrics(t *testing.T) map[string]bool {
 		Judge: func([]uchart.Point, *uchart.Chart) uchart.Verdict { return uchart.Verdict{} }}); err != nil {
 		t.Fatal(err)
 	}
-	all := described(append(metrics.Collectors(), partitionprom.NewCollector(w, defender.WorkerMetrics(nil))))
+	all := described(append(metrics.Collectors(), partitionprom.NewCollector(w, defender.WorkerMetrics(nil)), partitionprom.NewCollector(w, partitionprom.Options{})))
 	named := regexp.MustCompile(`(?:counters?|histograms|gauge|prefix \+ )\(?"([a-z_]+)"`).FindAllStringSubmatch(daemonMetrics(t), -1)
 	for _, n := range named {
 		all["muster_nodes_"+n[1]] = true
@@ -226,7 +226,7 @@ func TestDashboardsShowEveryMetricAndNoOther(t *testing.T) {
 func TestDashboardsGoWithTheAlerts(t *testing.T) {
 	t.Parallel()
 	alerts, named := map[string]rulefmt.Rule{}, map[string]bool{}
-	for _, plane := range []string{workerRules, nodeRules} {
+	for _, plane := range []string{workerRules, groupRules, nodeRules} {
 		for _, r := range rules(t, plane) {
 			alerts[r.Alert] = r
 		}
@@ -243,7 +243,7 @@ func TestDashboardsGoWithTheAlerts(t *testing.T) {
 	}
 }
 
-var alertName = regexp.MustCompile(`\b(?:Nodes|Partitions)[A-Z][A-Za-z]+`)
+var alertName = regexp.MustCompile(`\b(?:Nodes|Partitions|Group)[A-Z][A-Za-z]+`)
 
 func checkAlerts(t *testing.T, p grafana.Panel, alerts map[string]rulefmt.Rule, named map[string]bool) {
 	t.Helper()
@@ -285,5 +285,50 @@ func checkAlerts(t *testing.T, p grafana.Panel, alerts map[string]rulefmt.Rule, 
 	}
 	if len(numbers) > 0 && len(steps) > 1 && !shared {
 		t.Errorf("panel %q: none of its thresholds is of %q", p.Title, about)
+	}
+}
+
+// TestAnyGroupHasTheDefendersPanels: the dashboard for any group asks what the one of the defenders asks, by the fixed names and for
+// the chosen group, without what only a defender counts.
+func TestAnyGroupHasTheDefendersPanels(t *testing.T) {
+	t.Parallel()
+	var defenders, groups grafana.Dashboard
+	for _, d := range dashboards(t) {
+		switch d.File {
+		case "partitions.json":
+			defenders = d
+		case "groups.json":
+			groups = d
+		}
+	}
+	if !slices.ContainsFunc(groups.Templating.List, func(v grafana.Variable) bool { return v.Name == "group" && v.Type == "query" }) {
+		t.Error("the group can't be chosen")
+	}
+
+	metric, onlyDefenders := regexp.MustCompile(`defender_([a-z_]+)(?:\{([^}]*)\})?`), []string{"defender_fence_rejections_total", "defender_messages_dead_total"}
+	words := strings.NewReplacer("active_defenders", "active_workers", "chamber_movements", "key_movements", "_chambers", "_keys")
+	var want, got []string
+	for _, p := range defenders.Panels {
+		for _, q := range p.Targets {
+			if slices.ContainsFunc(onlyDefenders, func(name string) bool { return strings.Contains(q.Expr, name) }) {
+				continue
+			}
+			want = append(want, metric.ReplaceAllStringFunc(q.Expr, func(selector string) string {
+				parts := metric.FindStringSubmatch(selector)
+				labels := `group="$group"`
+				if parts[2] != "" {
+					labels += "," + parts[2]
+				}
+				return "muster_partition_" + words.Replace(parts[1]) + "{" + labels + "}"
+			}))
+		}
+	}
+	for _, p := range groups.Panels {
+		for _, q := range p.Targets {
+			got = append(got, q.Expr)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("it asks\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
