@@ -58,25 +58,29 @@ func (a arrows) count() int {
 //     files that nothing uses from the top. When only cycles are left, the file that uses
 //     the most more than it is used by is taken as the next from the top.
 //  2. Each file is moved to where it is contradicted least, until no move helps.
-func (a arrows) back() int {
+func (a arrows) back() int { return len(a.backward()) }
+
+// backward are the arrows that back counts, each from a file and to another.
+func (a arrows) backward() [][2]string {
 	return a.contradicting(a.improve(a.ordered()))
 }
 
-// contradicting counts the arrows from a file to one above it.
-func (a arrows) contradicting(order []string) int {
+// contradicting are the arrows from a file to one above it.
+func (a arrows) contradicting(order []string) [][2]string {
 	at := make(map[string]int, len(order))
 	for i, f := range order {
 		at[f] = i
 	}
-	n := 0
+	var out [][2]string
 	for from, all := range a.to {
 		for to := range all {
 			if at[to] < at[from] {
-				n++
+				out = append(out, [2]string{from, to})
 			}
 		}
 	}
-	return n
+	slices.SortFunc(out, func(x, y [2]string) int { return slices.Compare(x[:], y[:]) })
+	return out
 }
 
 // ordered is the first step of back.

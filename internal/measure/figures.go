@@ -135,6 +135,9 @@ func typeRows() []row {
 	for i := range rankedTypes {
 		out = append(out, row{fmt.Sprint(i + 1), ranked(i, methods)})
 	}
+	out = append(out, row{"types in more than one file", func(f figures) string {
+		return partOf(len(scattered(f.types)), len(f.types))
+	}})
 	out = append(out, row{"**Structs with the most fields**", nil})
 	for i := range rankedTypes {
 		out = append(out, row{fmt.Sprint(i + 1), ranked(i, fields)})

@@ -68,7 +68,15 @@ func run(args []string, now time.Time, out io.Writer) error {
 		return err
 	}
 	for _, t := range trees {
-		p.add(t, check(t))
+		c := check(t)
+		if o.list {
+			writeList(out, t, c)
+		} else {
+			p.add(t, c)
+		}
+	}
+	if o.list {
+		return nil
 	}
 
 	var text bytes.Buffer

@@ -364,7 +364,7 @@ func graph(edges ...string) arrows {
 // minimum tries every order that begins with some files.
 func minimum(a arrows, order, left []string) int {
 	if len(left) == 0 {
-		return a.contradicting(order)
+		return len(a.contradicting(order))
 	}
 	least := a.count()
 	for i, f := range left {

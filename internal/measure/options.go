@@ -25,6 +25,7 @@ type subject struct {
 // options are what the command line says.
 type options struct {
 	markdown string
+	list     bool // rather than the page
 	peers    []subject
 }
 
@@ -33,6 +34,7 @@ func parse(args []string) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("measure", flag.ContinueOnError)
 	flags.StringVar(&o.markdown, "markdown", "", "write the page to this file rather than to the standard output")
+	flags.BoolVar(&o.list, "list", false, "list what the figures count that is to be changed, rather than write the page: types in several files, complex functions, references between files that run back up")
 	if err := flags.Parse(args); err != nil {
 		return o, &misuse.Error{Err: err}
 	}

@@ -85,6 +85,11 @@ func largest(types []*typeFigures, n int, count func(*typeFigures) int) []*typeF
 	return out[:min(n, len(out))]
 }
 
+// scattered returns the types in more than one file.
+func scattered(types []*typeFigures) []*typeFigures {
+	return slices.DeleteFunc(slices.Clone(types), func(t *typeFigures) bool { return len(t.files) < 2 })
+}
+
 // receiverType is the name of the type that a method is declared on, empty for a function.
 func receiverType(fn *ast.FuncDecl) string {
 	if fn.Recv == nil || len(fn.Recv.List) == 0 {
