@@ -1,7 +1,6 @@
 package partition
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -147,39 +146,6 @@ func (b *buckets) readBack(out *kvInput, timeout time.Duration) {
 		return
 	}
 	out.settle(there)
-}
-
-// unread concludes on a write of whose key it could not be read what is there: that
-// something else came first does not tell whose it was.
-func (in *kvInput) unread(why error) {
-	if in.op == opUpdate && errors.Is(in.err, errConflict) {
-		in.err = fmt.Errorf("%w, maybe carried out by now: reading it: %w", errUnderWay, why)
-	}
-}
-
-// settle concludes on a write that was refused, or whose reply was lost, from what
-// is there of its key, as the leader of the bucket's stream has it. A write's value
-// is unique, so if it is there the write succeeded, and if something newer than what
-// it expected is there it can't succeed any more. What is there after a conflict is
-// returned with it: it may be an earlier write of the same worker, given up and then
-// carried out after all. If nothing newer is there, the write that came first is not
-// carried out yet, may never be, and may be the worker's own.
-func (in *kvInput) settle(there kvVersion) {
-	conflict := errors.Is(in.err, errConflict)
-	switch {
-	case there.rev == 0 || there.deleted:
-	case bytes.Equal(there.value, in.value):
-		in.gotRev, in.err = there.rev, nil
-	case in.op == opCreate && conflict:
-		in.gotValue, in.gotRev = there.value, there.rev
-	case in.op == opUpdate && there.rev > in.rev:
-		in.gotValue, in.gotRev = there.value, there.rev
-		if !conflict {
-			in.err = fmt.Errorf("%w: revision %d, expected %d", errConflict, there.rev, in.rev)
-		}
-	case in.op == opUpdate && conflict:
-		in.err = fmt.Errorf("%w: revision %d is still there", errUnderWay, there.rev) // and no conflict any more
-	}
 }
 
 // latest returns what is there of a key, and nothing at revision 0. It asks the

@@ -138,3 +138,60 @@ const (
 	expectedKey = "expected"
 	wantedKey   = "layout-wanted"
 )
+
+// CheckKey reports why a key, written by JoinKey or by hand, can't be one of the
+// messages of Config.Subject; nil if it can.
+func (c Config) CheckKey(key string) error {
+	p, err := parsePattern(c.Subject)
+	if err != nil {
+		return fmt.Errorf("checking key %q: %w", key, err)
+	}
+	return p.checkKey(key)
+}
+
+// Streams returns the names of the streams with the group's messages, by shard.
+func (c Config) Streams() []string { return layout{stream: c.Stream, shards: c.Shards}.streams() }
+
+// PublishSubject returns the subject to publish a message to whose subject is one
+// that Config.Subject stands for: the same one, or with Shards the one that its
+// stream listens to. It needs Name, Subject and Shards, and asks nobody; the error
+// says that the subject is of no key. Who can't call it publishes to the subject
+// itself, and leaves the rest to the servers: see Mapping.
+func (c Config) PublishSubject(subject string) (string, error) {
+	p, err := parsePattern(c.Subject)
+	if err != nil {
+		return "", fmt.Errorf("finding the stream of %q: %w", subject, err)
+	}
+	to, err := layout{group: c.Name, pattern: p, shards: c.Shards}.publish(subject)
+	if err != nil {
+		return "", fmt.Errorf("finding the stream of %q: %w", subject, err)
+	}
+	return to, nil
+}
+
+// Mapping returns the subject mapping that lets publishers know nothing of Shards:
+// the servers change the one subject to the other, which names the key's shard. It
+// belongs in the configuration of every server of the cluster that publishers
+// connect to, in the account's mappings. Both are empty where there is one stream,
+// and where Subject is not valid.
+//
+// Source: NATS documentation, "Subject Mapping and Partitioning".
+func (c Config) Mapping() (from, to string) {
+	p, err := parsePattern(c.Subject)
+	if err != nil || c.Shards <= 1 {
+		return "", ""
+	}
+	return c.Subject, layout{group: c.Name, pattern: p, shards: c.Shards}.mapping()
+}
+
+// Sequence returns what Message.Sequence will be of a message that a stream of the
+// group has acknowledged to its publisher under a sequence.
+func (c Config) Sequence(stream string, inStream uint64) (uint64, error) {
+	l := layout{stream: c.Stream, shards: c.Shards}
+	for shard, name := range l.streams() {
+		if name == stream {
+			return l.sequence(shard, inStream), nil
+		}
+	}
+	return 0, fmt.Errorf("stream %q is none of the group's, which are %q", stream, l.streams())
+}

@@ -60,17 +60,6 @@ const (
 	deadLetterWindow   = 2 * time.Minute
 )
 
-func deadLetterStreamName(stream string) string { return stream + "-dead" }
-func (l layout) deadLetterPrefix() string       { return "muster." + l.group + ".dead." }
-func (l layout) deadLetterSubject() string      { return l.deadLetterPrefix() + "letter" }
-func (l layout) deadLetterStream() string       { return deadLetterStreamName(l.stream) }
-func (l layout) requeueID(letter uint64) string {
-	return fmt.Sprintf("%s %d", l.deadLetterStream(), letter)
-}
-func (l layout) letterID(m Message) string {
-	return fmt.Sprintf("%s %d %d", l.stream, m.Sequence, m.Published.UnixNano())
-}
-
 // deadLetterStream returns the settings of the stream. It keeps a dead letter until somebody
 // removes or requeues it. When it is full it takes no more, and messages are tried again
 // instead of given up: an acknowledged message must not be dropped to make room.
@@ -288,26 +277,4 @@ func (l letters) requeue(ctx context.Context, number uint64) (DeadLetter, error)
 		return letter, fmt.Errorf("removing dead letter %d, which was published again: %w", number, err)
 	}
 	return letter, nil
-}
-
-// DeadLetters returns up to limit dead letters by ascending number, beginning with the number
-// from; 0 is the first. It is empty for a group that has none.
-func (g *Group) DeadLetters(ctx context.Context, from uint64, limit int) ([]DeadLetter, error) {
-	l, err := openLetters(ctx, g.nc, g.name)
-	if err != nil {
-		return nil, fmt.Errorf("reading the dead letters of group %s: %w", g.name, err)
-	}
-	return l.list(ctx, from, limit)
-}
-
-// Requeue publishes the message of a dead letter again, behind the others of its key, and
-// removes the dead letter, which it returns. The new message has a sequence of its own. Of
-// repeated calls one publishes, within Storage.Duplicates. The error of a number that is not
-// there wraps jetstream.ErrMsgNotFound.
-func (g *Group) Requeue(ctx context.Context, number uint64) (DeadLetter, error) {
-	l, err := openLetters(ctx, g.nc, g.name)
-	if err != nil {
-		return DeadLetter{}, fmt.Errorf("publishing a dead letter of group %s again: %w", g.name, err)
-	}
-	return l.requeue(ctx, number)
 }

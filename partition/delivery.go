@@ -97,8 +97,8 @@ func (d *delivery) step(now time.Time, in deliveryInput) []deliveryEffect {
 // grant lets runs proceed that have waited for a permit, as long as one is free. A run that
 // has no use for it any more gives it back, so each run has at most one turn.
 func (d *delivery) grant() {
-	for r := d.handlers.next(); r != nil; r = d.handlers.next() {
-		d.of(r.number, func(*slotRun) {})
+	for p := d.handlers.next(); p != nil; p = d.handlers.next() {
+		d.of(p.run, func(*slotRun) {})
 	}
 }
 

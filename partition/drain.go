@@ -131,8 +131,3 @@ var ErrSilent = errors.New("workers that did not answer the request to drain")
 
 // drainTimeout is how long one worker's answer is waited for.
 const drainTimeout = 2 * time.Second
-
-// drainSuffix follows the subject of a worker in that of requests to hand off.
-const drainSuffix = ".drain"
-
-func drainSubject(group string, m record.Process) string { return peerSubject(group, m) + drainSuffix }

@@ -160,3 +160,25 @@ func (g *Group) Reshard(ctx context.Context, slots int) error {
 func (g *Group) Resharding(ctx context.Context) (Resharding, error) {
 	return reshardingOf(ctx, g.nc, g.name)
 }
+
+// DeadLetters returns up to limit dead letters by ascending number, beginning with the number
+// from; 0 is the first. It is empty for a group that has none.
+func (g *Group) DeadLetters(ctx context.Context, from uint64, limit int) ([]DeadLetter, error) {
+	l, err := openLetters(ctx, g.nc, g.name)
+	if err != nil {
+		return nil, fmt.Errorf("reading the dead letters of group %s: %w", g.name, err)
+	}
+	return l.list(ctx, from, limit)
+}
+
+// Requeue publishes the message of a dead letter again, behind the others of its key, and
+// removes the dead letter, which it returns. The new message has a sequence of its own. Of
+// repeated calls one publishes, within Storage.Duplicates. The error of a number that is not
+// there wraps jetstream.ErrMsgNotFound.
+func (g *Group) Requeue(ctx context.Context, number uint64) (DeadLetter, error) {
+	l, err := openLetters(ctx, g.nc, g.name)
+	if err != nil {
+		return DeadLetter{}, fmt.Errorf("publishing a dead letter of group %s again: %w", g.name, err)
+	}
+	return l.requeue(ctx, number)
+}

@@ -11,63 +11,68 @@ import "slices"
 type handlerLimit struct {
 	most    int
 	granted int // to handlers that run, and to runs that are about to begin one
-	waiting []*runCore
+	waiting []*permit
 }
 
 // permit is what a run has of a handlerLimit.
-type permit uint8
+type permit struct {
+	run   uint64 // whose it is
+	state permitState
+}
+
+type permitState uint8
 
 const (
-	permitNone    permit = iota
-	permitAsked          // it waits for its turn
-	permitGranted        // it may begin one message
+	permitNone    permitState = iota
+	permitAsked               // the run waits for its turn
+	permitGranted             // the run may begin one message
 )
 
 // admit reports whether a run may begin a message now. If not, the run waits for its turn,
 // which next gives it.
-func (l *handlerLimit) admit(r *runCore) bool {
+func (l *handlerLimit) admit(p *permit) bool {
 	switch {
-	case r.permit == permitGranted:
+	case p.state == permitGranted:
 		return true
-	case r.permit == permitAsked:
+	case p.state == permitAsked:
 		return false
 	case l.granted < l.most && len(l.waiting) == 0:
 		l.granted++
-		r.permit = permitGranted
+		p.state = permitGranted
 		return true
 	}
-	r.permit = permitAsked
-	l.waiting = append(l.waiting, r)
+	p.state = permitAsked
+	l.waiting = append(l.waiting, p)
 	return false
 }
 
-// next grants the permit that is free to the run that has waited longest; nil: there is no
-// permit, or no run.
-func (l *handlerLimit) next() *runCore {
+// next grants the permit that is free to the run that has waited longest, and returns it; nil:
+// there is no permit, or no run.
+func (l *handlerLimit) next() *permit {
 	if l.granted >= l.most || len(l.waiting) == 0 {
 		return nil
 	}
-	r := l.waiting[0]
+	p := l.waiting[0]
 	l.waiting = slices.Delete(l.waiting, 0, 1)
 	l.granted++
-	r.permit = permitGranted
-	return r
+	p.state = permitGranted
+	return p
 }
 
 // begun turns a run's permit into its handler's.
-func (l *handlerLimit) begun(r *runCore) { r.permit = permitNone }
+func (l *handlerLimit) begun(p *permit) { p.state = permitNone }
 
 // returned takes back the permit of a handler that has returned.
 func (l *handlerLimit) returned() { l.granted-- }
 
 // withdraw takes back what a run has and does not use: its permit, or its turn.
-func (l *handlerLimit) withdraw(r *runCore) {
-	switch r.permit {
+func (l *handlerLimit) withdraw(p *permit) {
+	switch p.state {
 	case permitNone:
 	case permitGranted:
 		l.granted--
 	case permitAsked:
-		l.waiting = slices.DeleteFunc(l.waiting, func(o *runCore) bool { return o == r })
+		l.waiting = slices.DeleteFunc(l.waiting, func(o *permit) bool { return o == p })
 	}
-	r.permit = permitNone
+	p.state = permitNone
 }

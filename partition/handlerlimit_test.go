@@ -139,8 +139,8 @@ func TestHandlerLimitWithRetryQueue(t *testing.T) {
 	r.expect("askCount")
 	r.answer(2, answer{counts: map[string]int{"k": 1}})
 	r.expect() // the key is due, and there is no permit
-	if q := r.d.slots[rigSlot].retry; q.permit != permitAsked {
-		t.Errorf("the slot with a queued message has permit %d, want %d", q.permit, permitAsked)
+	if q := r.d.slots[rigSlot].retry; q.permit.state != permitAsked {
+		t.Errorf("the slot with a queued message has permit %d, want %d", q.permit.state, permitAsked)
 	}
 	r.returns(1, nil)
 	r.expect("ack 1", "askHead")

@@ -41,11 +41,6 @@ func (e *FencedError) Error() string { return fmt.Sprintf("%v: with fence %v", E
 // Unwrap makes a FencedError match [ErrFenced].
 func (e *FencedError) Unwrap() error { return ErrFenced }
 
-// fenceSuffix follows the subject of a worker in that of reports of fence rejections.
-const fenceSuffix = ".fence"
-
-func fenceSubject(group string, m record.Process) string { return peerSubject(group, m) + fenceSuffix }
-
 // raisePause is the shortest time between two raises, so that a handler that makes its
 // fences up costs no more than a map each time.
 const raisePause = 2 * time.Second

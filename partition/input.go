@@ -1,30 +1,11 @@
 package partition
 
 import (
-	"errors"
 	"time"
 
 	"github.com/muster-dev/muster/partition/event"
 	"github.com/muster-dev/muster/partition/internal/record"
 )
-
-// Errors of a KV operation that decide something; every other one leaves the
-// outcome unknown.
-var (
-	errConflict = errors.New("somebody else's write came first")
-	errNotFound = errors.New("no such key")
-)
-
-// errUnderWay: the write was not carried out, since another of the same key is
-// under way, maybe the worker's own that it has given up. Nothing is decided by it.
-var errUnderWay = errors.New("another write of this key is under way")
-
-// kvVersion is one value that a key had.
-type kvVersion struct {
-	value   []byte
-	rev     uint64
-	deleted bool
-}
 
 // Inputs are what a machine is told.
 type (
@@ -38,15 +19,7 @@ type (
 		answer string // where to say how many slots are left; "" for nowhere
 	}
 	connectionInput struct{ up bool }
-	kvInput         struct {
-		kvEffect
-		gotRev   uint64
-		gotValue []byte
-		keys     []string
-		history  []kvVersion
-		err      error
-	}
-	badMapInput struct { // a value at the map's key that is no map
+	badMapInput     struct { // a value at the map's key that is no map
 		rev uint64
 		err error
 	}
@@ -127,7 +100,6 @@ func (tickInput) input()         {}
 func (leaveInput) input()        {}
 func (drainInput) input()        {}
 func (connectionInput) input()   {}
-func (kvInput) input()           {}
 func (mapInput) input()          {}
 func (badMapInput) input()       {}
 func (leaderInput) input()       {}
@@ -146,13 +118,6 @@ func (takenInput) input()        {}
 func (noteInput) input()         {}
 func (expectedInput) input()     {}
 func (wantedInput) input()       {}
-
-type overridesInput struct {
-	overrides []Override
-	rev       uint64
-}
-
-func (overridesInput) input() {}
 
 type (
 	// recreatedInput: a stream or bucket was created again. Nothing is left of what

@@ -10,9 +10,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/muster-dev/muster/partition/event"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // How often a worker looks whether all is there that the group needs. Who reads or

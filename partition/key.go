@@ -1,14 +1,46 @@
 package partition
 
 import (
-	"fmt"
 	"hash/fnv"
 	"slices"
-	"strconv"
 	"strings"
-
-	"github.com/muster-dev/muster/partition/internal/record"
 )
+
+// KeySeparator stands between the tokens of a key: "tool001:chamber1".
+const KeySeparator = ":"
+
+// A token may have the separator in it, as URNs, IPv6 addresses and times do. Written
+// as it is, "a:b" and "c" would be the same key as "a" and "b:c", which is in another
+// slot: one key with two owners. So a separator within a token is escaped, and the
+// character that begins an escape is, too. Most tokens have neither.
+var (
+	escapeToken   = strings.NewReplacer("%", "%25", KeySeparator, "%3A")
+	unescapeToken = strings.NewReplacer("%25", "%", "%3A", KeySeparator)
+)
+
+// JoinKey writes a key: its tokens with KeySeparator between them. Within a token ":"
+// is written "%3A" and "%" is written "%25", so that keys of different tokens are
+// never written alike. Message.Key, Config.Rebalance.Weights and Override.Key have keys in this form.
+func JoinKey(tokens ...string) string {
+	escaped := make([]string, len(tokens))
+	for i, t := range tokens {
+		escaped[i] = escapeToken.Replace(t)
+	}
+	return strings.Join(escaped, KeySeparator)
+}
+
+// SplitKey returns the tokens of a key that JoinKey wrote. A "%" that begins no escape
+// stands for itself, so that a key can be written by hand.
+func SplitKey(key string) []string {
+	tokens := strings.Split(key, KeySeparator)
+	for i, t := range tokens {
+		tokens[i] = unescapeToken.Replace(t)
+	}
+	return tokens
+}
+
+// SlotOfKey is SlotOf for a key in its written form; see JoinKey.
+func SlotOfKey(slots int, key string) int { return SlotOf(slots, SplitKey(key)...) }
 
 // SlotOf returns the slot, 0 to slots-1, of the key made of these subject
 // tokens. It is the hash of nats-server's partition(n, …) subject mapping
@@ -24,232 +56,6 @@ func SlotOf(slots int, tokens ...string) int {
 	return int(h.Sum32() % uint32(slots))
 }
 
-// pattern is a subject with single-token wildcards, "dc.*.*.completion". The
-// wildcards, in order, are the key.
-type pattern struct {
-	subject string
-	tokens  []string
-	wild    []int // positions of the wildcards in tokens
-}
-
-func parsePattern(subject string) (pattern, error) {
-	p := pattern{subject: subject, tokens: strings.Split(subject, ".")}
-	for i, t := range p.tokens {
-		switch {
-		case t == "*":
-			p.wild = append(p.wild, i)
-		case t == "" || strings.ContainsAny(t, "*> \t\r\n"):
-			return pattern{}, fmt.Errorf("token %d of %q is not a literal or a single \"*\": write a subject such as \"dc.*.*.completion\", whose wildcards are the key", i+1, subject)
-		}
-	}
-	if len(p.wild) == 0 {
-		return pattern{}, fmt.Errorf("%q has no \"*\": its wildcards are the key, so at least one is needed", subject)
-	}
-	return p, nil
-}
-
-// of returns the subject of a key, which has a token for each wildcard.
-func (p pattern) of(key []string) string {
-	tokens := slices.Clone(p.tokens)
-	for i, at := range p.wild {
-		tokens[at] = key[i]
-	}
-	return strings.Join(tokens, ".")
-}
-
-// levels is in how many ways one stream's keys can be divided: as provisioned,
-// and doubled up to levels-1 times.
-const levels = 4
-
-// layout is how the subjects of a stream name slots. A key's slot among twice as
-// many is its slot, or that plus their number, so a message is stored under its
-// slot under every slot count that there may be, the smallest first: one for
-// "dc.tool001.chamber1.completion" as
-// "<group>.slot.<of 256>.<of 512>.<of 1024>.<of 2048>.tool001.chamber1".
-// Which of them counts is the consumers' matter, and can change while the stream
-// stays as it is.
-type layout struct {
-	group   string
-	base    int // slots of the smallest slot count
-	pattern pattern
-	stream  string // or what its shards' names begin with
-	shards  int    // how many streams there are; 0 stands for 1
-}
-
-// generation is one way to divide the keys: into N slots. Its number tells
-// it from every other one that the group had or will have, and names its
-// consumers.
-type generation struct {
-	number int
-	slots  int
-}
-
-// firstGeneration is what a group begins with.
-func (l layout) firstGeneration() generation { return generation{1, l.base} }
-
-// place is a slot of a generation.
-type place struct {
-	generation
-	slot int
-}
-
-func (d generation) place(slot int) place { return place{d, slot} }
-
-// overlapping returns the slots of another generation that have keys in common
-// with this place. Of two numbers of slots one divides the other.
-func (p place) overlapping(d generation) []int {
-	if d.slots <= p.slots {
-		return []int{p.slot % d.slots}
-	}
-	var out []int
-	for s := p.slot; s < d.slots; s += p.slots {
-		out = append(out, s)
-	}
-	return out
-}
-
-// slotCounts returns the numbers of slots that the subjects name, ascending.
-func (l layout) slotCounts() []int {
-	ns := []int{l.base}
-	for len(ns) < levels && 2*ns[len(ns)-1] <= record.MaxSlots {
-		ns = append(ns, 2*ns[len(ns)-1])
-	}
-	return ns
-}
-
-// finest returns the largest number of slots there can be.
-func (l layout) finest() int { return l.slotCounts()[len(l.slotCounts())-1] }
-
-func (l layout) prefix() string { return l.group + ".slot." }
-
-// transform returns the destination of the stream's subject transform.
-func (l layout) transform() string {
-	var b strings.Builder
-	b.WriteString(l.prefix())
-	for i, n := range l.slotCounts() {
-		if i > 0 {
-			b.WriteByte('.')
-		}
-		b.WriteString(l.hashed(n))
-	}
-	for i := range l.pattern.wild {
-		fmt.Fprintf(&b, ".{{wildcard(%d)}}", i+1)
-	}
-	return b.String()
-}
-
-// filter returns the subjects of a slot. Its number in the smaller slot counts
-// follows from its own, and makes the filter a prefix.
-func (l layout) filter(p place) string {
-	var b strings.Builder
-	b.WriteString(l.prefix())
-	for _, n := range l.slotCounts() {
-		if n > p.slots {
-			break
-		}
-		b.WriteString(strconv.Itoa(p.slot % n))
-		b.WriteByte('.')
-	}
-	return b.String() + ">"
-}
-
-func (l layout) consumer(p place) string {
-	return fmt.Sprintf("%s-l%d-%04d", l.group, p.number, p.slot)
-}
-
-// The retry stream has one space for each slot of the smallest slot count. All that
-// is written there expects the last sequence of the whole space: the queued
-// messages of its keys, by the subjects of the main stream, and the claims of the
-// slots' owners.
-
-// retryPrefix begins with the token that is kept for Muster itself, as that of events
-// does: a group may have the name that its subjects begin with.
-func (l layout) retryPrefix() string { return "muster." + l.group + ".retry." }
-
-func (l layout) retrySpace(slot int) string {
-	return l.retryPrefix() + strconv.Itoa(slot%l.base) + "."
-}
-
-// queuedPrefix stands before a stored subject, without prefix, in a space.
-func (l layout) queuedPrefix(slot int) string { return l.retrySpace(slot) + "key." }
-
-func (l layout) claimPrefix(slot int) string { return l.retrySpace(slot) + "claim." }
-
-func (l layout) claimSubject(p place) string {
-	return fmt.Sprintf("%s%d.%d", l.claimPrefix(p.slot), p.slots, p.slot)
-}
-
-// queuedSubject returns the subject of the queued copy of a stored message.
-func (l layout) queuedSubject(slot int, stored string) string {
-	return l.queuedPrefix(slot) + strings.TrimPrefix(stored, l.prefix())
-}
-
-// queuedFilter returns the subjects of the queued messages of a slot.
-func (l layout) queuedFilter(p place) string { return l.queuedSubject(p.slot, l.filter(p)) }
-
-// queuedKeySubject returns the subject of the queued messages of a key.
-func (l layout) queuedKeySubject(p place, key string) string {
-	tokens := SplitKey(key)
-	var b strings.Builder
-	b.WriteString(l.queuedPrefix(p.slot))
-	for _, n := range l.slotCounts() {
-		b.WriteString(strconv.Itoa(SlotOf(n, tokens...)))
-		b.WriteByte('.')
-	}
-	return b.String() + strings.Join(tokens, ".")
-}
-
-// parseQueued takes the subject of a queued message apart, as parse does.
-func (l layout) parseQueued(subject string) (finest int, key []string, published string, err error) {
-	_, rest, ok := strings.Cut(strings.TrimPrefix(subject, l.retryPrefix()), ".key.")
-	if !ok || !strings.HasPrefix(subject, l.retryPrefix()) {
-		return 0, nil, "", fmt.Errorf("subject %q is not of queued messages of %q", subject, l.retryPrefix())
-	}
-	return l.parse(l.prefix() + rest)
-}
-
-// parse takes a stored subject apart: its slot in the largest slot count, the key's
-// tokens and the subject as it was published.
-func (l layout) parse(stored string) (finest int, key []string, published string, err error) {
-	rest, ok := strings.CutPrefix(stored, l.prefix())
-	if !ok {
-		return 0, nil, "", fmt.Errorf("subject %q is not of layout %q", stored, l.prefix())
-	}
-	tokens, ns := strings.Split(rest, "."), l.slotCounts()
-	if len(tokens) != len(l.pattern.wild)+len(ns) {
-		return 0, nil, "", fmt.Errorf("subject %q has %d tokens after %q, want %d", stored, len(tokens), l.prefix(), len(l.pattern.wild)+len(ns))
-	}
-	last := tokens[len(ns)-1]
-	finest, err = strconv.Atoi(last)
-	if err != nil || finest < 0 || finest >= ns[len(ns)-1] {
-		return 0, nil, "", fmt.Errorf("subject %q names slot %q, want 0 to %d", stored, last, ns[len(ns)-1]-1)
-	}
-	key = tokens[len(ns):]
-	full := append([]string(nil), l.pattern.tokens...)
-	for i, at := range l.pattern.wild {
-		full[at] = key[i]
-	}
-	return finest, key, strings.Join(full, "."), nil
-}
-
-// address names a consumer in the subjects of the JetStream API.
-func (l layout) address(p place) string { return l.streamOf(p.slot) + "." + l.consumer(p) }
-
-// originOf returns the stream and the consumer that a message came from, by its
-// reply subject: "$JS.ACK.<stream>.<consumer>.…", with domain and account before
-// the stream in its newer form; "" for anything else.
-func originOf(reply string) (stream, consumer string) {
-	tokens := strings.Split(reply, ".")
-	switch {
-	case len(tokens) < 9 || tokens[0] != "$JS" || tokens[1] != "ACK":
-		return "", ""
-	case len(tokens) >= 11:
-		return tokens[4], tokens[5]
-	default:
-		return tokens[2], tokens[3]
-	}
-}
-
 // Slots names some of the slots that the keys are divided in. Their number can
 // change while the group works.
 type Slots struct {
@@ -261,48 +67,4 @@ type Slots struct {
 func (s Slots) Has(tokens ...string) bool {
 	_, ok := slices.BinarySearch(s.Slots, SlotOf(s.Of, tokens...))
 	return ok
-}
-
-// streamOf returns the stream that holds the messages of a slot.
-func (l layout) streamOf(slot int) string { return l.shardStream(slot % max(l.shards, 1)) }
-
-func (l layout) shardStream(shard int) string {
-	if l.shards <= 1 {
-		return l.stream
-	}
-	return l.stream + "-" + strconv.Itoa(shard)
-}
-
-// hashed returns a subject mapping function that hashes the key, {{partition(n,1,2)}}.
-func (l layout) hashed(n int) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "{{partition(%d", n)
-	for i := range l.pattern.wild {
-		fmt.Fprintf(&b, ",%d", i+1)
-	}
-	b.WriteString(")}}")
-	return b.String()
-}
-
-// streams returns the names of all streams, by shard.
-func (l layout) streams() []string {
-	all := make([]string, max(l.shards, 1))
-	for k := range all {
-		all[k] = l.shardStream(k)
-	}
-	return all
-}
-
-// subject returns what the stream of a shard listens to.
-func (l layout) subject(shard int) string {
-	return l.shardPrefix(strconv.Itoa(shard)) + l.pattern.subject
-}
-
-// shardPrefix stands before the published subject in the one that a shard listens
-// to.
-func (l layout) shardPrefix(shard string) string {
-	if l.shards <= 1 {
-		return ""
-	}
-	return l.group + ".shards." + strconv.Itoa(l.shards) + "." + shard + "."
 }

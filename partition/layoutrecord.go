@@ -19,8 +19,9 @@ func layoutOf(v record.Layout, group string) (layout, error) {
 	return layout{group: group, base: v.Slots, pattern: p, stream: v.Stream, shards: v.Shards}, nil
 }
 
-func (c Config) layoutValue() record.Layout {
-	s := c.settings()
+// layoutValue is what is recorded of a resolved configuration.
+func layoutValue(c Config) record.Layout {
+	s := settingsOf(c)
 	v := record.Layout{Schema: record.LayoutSchema, Slots: c.Slots, Stream: c.Stream, Subject: c.Subject, Retry: c.Retry.Enabled, Settings: &s}
 	if c.Shards > 1 {
 		v.Shards = c.Shards
@@ -46,8 +47,8 @@ func recordedLayout(ctx context.Context, kv jetstream.KeyValue) (record.Layout, 
 	return have, nil
 }
 
-// settings returns those of a resolved configuration.
-func (c Config) settings() record.Settings {
+// settingsOf returns the settings of a resolved configuration in which workers must agree.
+func settingsOf(c Config) record.Settings {
 	return record.Settings{Replicas: c.Storage.Replicas, MaxAge: record.Duration(c.Storage.MaxAge), MaxBytes: c.Storage.MaxBytes, Duplicates: record.Duration(c.Storage.Duplicates), AckWait: record.Duration(c.Delivery.AckWait),
 		HeartbeatInterval: record.Duration(c.Lease.Heartbeat), LeaseTTL: record.Duration(c.Lease.TTL), LeaseMargin: record.Duration(c.Lease.Margin), IDTTL: record.Duration(c.Lease.IDTTL),
 		SuspicionGrace: record.Duration(c.Lease.SuspicionGrace), SuspicionMargin: record.Duration(c.Lease.SuspicionMargin),

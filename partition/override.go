@@ -38,10 +38,7 @@ func (p Override) slot(slots int) int {
 	return p.Slot
 }
 
-const (
-	overridesKey    = "pins"
-	reasonOverrides = "overrides"
-)
+const overridesKey = "pins" // in the map's bucket
 
 // decodeOverrides reads the overrides of a group.
 func decodeOverrides(data []byte) ([]Override, error) {
@@ -207,3 +204,11 @@ type overridden struct {
 	overrides []Override
 	rev       uint64 // 0: there never were any
 }
+
+// overridesInput: the group's overrides were read.
+type overridesInput struct {
+	overrides []Override
+	rev       uint64
+}
+
+func (overridesInput) input() {}

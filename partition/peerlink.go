@@ -161,11 +161,3 @@ func (l *peerLink) probeAnswered(msg *nats.Msg) {
 	}
 	l.post(unreachableInput{m})
 }
-
-// peerSubject is where a worker is reached.
-func peerSubject(group string, m record.Process) string {
-	return fmt.Sprintf("muster.%s.worker.%s.%d", group, m.ID, m.Claim)
-}
-
-// peerSubjects covers the subjects of all workers of a group.
-func peerSubjects(group string) string { return "muster." + group + ".worker.*.*" }

@@ -41,7 +41,7 @@ func provision(ctx context.Context, nc *nats.Conn, given Config) (again []string
 	cfg := given.resolve()
 	if kv, err := js.KeyValue(ctx, cfg.bucketMap()); err == nil {
 		if rec, err := recordedLayout(ctx, kv); err == nil && rec.Settings != nil {
-			cfg = given.fill(*rec.Settings).resolve()
+			cfg = fillIn(given, *rec.Settings).resolve()
 		}
 	}
 	lay, err := cfg.validate()
@@ -83,7 +83,7 @@ func provision(ctx context.Context, nc *nats.Conn, given Config) (again []string
 	if err := provisionFailed(ctx, js, cfg, lay); err != nil {
 		return again, err
 	}
-	if _, err := kv.Create(ctx, layoutKey, record.Encode(cfg.layoutValue())); err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
+	if _, err := kv.Create(ctx, layoutKey, record.Encode(layoutValue(cfg))); err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
 		return again, fmt.Errorf("recording the layout in bucket %s: %w", cfg.bucketMap(), err)
 	}
 	tellOfMapping(ctx, nc, cfg)
@@ -127,7 +127,7 @@ func checkLayout(ctx context.Context, kv jetstream.KeyValue, cfg Config) (base i
 	if err != nil {
 		return 0, err
 	}
-	want := cfg.layoutValue()
+	want := layoutValue(cfg)
 	// Those are for agree.
 	want.Retry, want.Settings, have.Settings, have.Schema = have.Retry, nil, nil, want.Schema
 	if choices := (layout{base: have.Slots}).slotCounts(); slices.Contains(choices, want.Slots) {
@@ -217,68 +217,4 @@ func remains(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout
 		}
 	}
 	return false, nil
-}
-
-func slotConsumer(cfg Config, lay layout, at place) jetstream.ConsumerConfig {
-	return jetstream.ConsumerConfig{
-		Durable:       lay.consumer(at),
-		FilterSubject: lay.filter(at),
-		DeliverPolicy: jetstream.DeliverAllPolicy,
-		AckPolicy:     jetstream.AckExplicitPolicy,
-		AckWait:       cfg.Delivery.AckWait,
-		MaxDeliver:    -1,
-		// One: order within a slot, and a message that is not settled yet
-		// keeps the next owner waiting.
-		MaxAckPending:  1,
-		MemoryStorage:  true,
-		PriorityPolicy: jetstream.PriorityPolicyPinned,
-		PriorityGroups: []string{priorityGroup},
-		PinnedTTL:      pinnedTTL,
-	}
-}
-
-// provisionGeneration makes the consumers of the generation that is in force. One
-// that is being changed is the leader's.
-func provisionGeneration(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, cfg Config, lay layout) error {
-	d := lay.firstGeneration()
-	e, err := kv.Get(ctx, record.AssignmentKey)
-	switch {
-	case errors.Is(err, jetstream.ErrKeyNotFound):
-	case err != nil:
-		return fmt.Errorf("reading the assignment map: %w", err)
-	default:
-		a, err := record.DecodeAssignment(e.Value())
-		if err != nil {
-			return err
-		}
-		if a.Former != nil {
-			return nil
-		}
-		d = generationOf(a)
-	}
-	return provisionConsumers(ctx, js, cfg, lay, d)
-}
-
-func provisionConsumers(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout, d generation) error {
-	have := make(map[string]bool, d.slots)
-	for _, stream := range lay.streams() {
-		s, err := js.Stream(ctx, stream)
-		if err != nil {
-			return fmt.Errorf("reading stream %s: %w", stream, err)
-		}
-		names := s.ConsumerNames(ctx)
-		for n := range names.Name() {
-			have[n] = true
-		}
-		if err := names.Err(); err != nil {
-			return fmt.Errorf("reading the consumers of stream %s: %w", stream, err)
-		}
-	}
-	return concurrently(ctx, d.slots, 16, func(ctx context.Context, slot int) error {
-		if have[lay.consumer(d.place(slot))] {
-			return nil
-		}
-		_, err := js.CreateOrUpdateConsumer(ctx, lay.streamOf(slot), slotConsumer(cfg, lay, d.place(slot)))
-		return err
-	})
 }

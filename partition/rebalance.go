@@ -43,12 +43,6 @@ func (b *rebalance) reset() {
 	*b = rebalance{core: b.core, roster: b.roster, maps: b.maps, absentees: b.absentees, incarnation: b.incarnation, tuning: b.tuning}
 }
 
-// Why a plan is made, besides those of tuning and overrides.
-const (
-	reasonCrash   = "crash"   // for the slots of failed workers
-	reasonBalance = "balance" // for a group at rest that an earlier plan could not balance
-)
-
 // changes are what the map does not know of the workers, in numbers.
 type changes struct {
 	failed  int // workers in the map that are not there and have slots

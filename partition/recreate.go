@@ -77,7 +77,7 @@ func recreate(ctx context.Context, js jetstream.JetStream, cfg Config, lay layou
 		return made, errors.Join(append(errs, fmt.Errorf("opening bucket %s: %w", cfg.bucketMap(), err))...)
 	}
 	if slices.Contains(made, bucketPrefix+cfg.bucketMap()) {
-		if _, err := kv.Create(ctx, layoutKey, record.Encode(cfg.layoutValue())); err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
+		if _, err := kv.Create(ctx, layoutKey, record.Encode(layoutValue(cfg))); err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
 			errs = append(errs, fmt.Errorf("recording the layout in bucket %s: %w", cfg.bucketMap(), err))
 		}
 	}

@@ -54,11 +54,11 @@ type refusalAnswer struct {
 
 func refusalSubject(group string) string { return "muster." + group + ".refusals" }
 
-// answerRefusals has a worker answer while its writes fail.
-func answerRefusals(nc *nats.Conn, group string, status func() Status) (*nats.Subscription, error) {
+// answerRefusals has a worker answer while its writes fail, as refused tells.
+func answerRefusals(nc *nats.Conn, group string, refused func() (since time.Time, why string)) (*nats.Subscription, error) {
 	return nc.Subscribe(refusalSubject(group), func(msg *nats.Msg) {
-		if s := status(); s.Refused != "" {
-			_ = msg.Respond(record.Encode(refusalAnswer{s.RefusedSince, s.Refused}))
+		if since, why := refused(); why != "" {
+			_ = msg.Respond(record.Encode(refusalAnswer{since, why}))
 		}
 	})
 }
@@ -77,59 +77,4 @@ func askRefused(ctx context.Context, nc *nats.Conn, group string) string {
 		return ""
 	}
 	return a.Why
-}
-
-// staleAge is how old a lease can be at most: the server counts whole seconds, and
-// removes what has expired a moment later. An older one could not be removed either,
-// which a server without room for anything does not do.
-func staleAge(ttl time.Duration) time.Duration { return ttlOf(ttl) + 2*time.Second }
-
-// now is the servers' time of the view, by which renewals are told.
-func (v *View) now() time.Time {
-	if v.ServerTime.IsZero() {
-		return v.At
-	}
-	return v.ServerTime
-}
-
-// stale reports whether a lease that was renewed at a time must have ended.
-func (v *View) stale(renewed time.Time) bool {
-	return v.LeaseTTL > 0 && !renewed.IsZero() && v.now().Sub(renewed) > staleAge(v.LeaseTTL)
-}
-
-// leaderValid reports whether a worker leads by a lease that has not ended.
-func (v *View) leaderValid() bool { return v.Leader != "" && !v.stale(v.LeaderRenewed) }
-
-// staleLeases counts the leases that have ended, and returns the age of the newest lease
-// of all.
-func (v *View) staleLeases() (n int, newest time.Duration) {
-	for i, m := range v.Leases {
-		if v.stale(m.Renewed) {
-			n++
-		}
-		if age := v.now().Sub(m.Renewed); i == 0 || age < newest {
-			newest = age
-		}
-	}
-	return n, newest
-}
-
-// trouble returns why the group can't be STABLE, as far as leases tell; "" for nothing.
-func (v *View) trouble() string {
-	n, newest := v.staleLeases()
-	var text string
-	switch {
-	case n > 0 && n == len(v.Leases):
-		text = fmt.Sprintf("no lease was written for %v", newest.Round(time.Second))
-	case n > 0:
-		text = fmt.Sprintf("%d of %d leases have ended", n, len(v.Leases))
-	case v.assignment != nil && !v.leaderValid():
-		text = "no worker leads"
-	default:
-		return ""
-	}
-	if v.Refused != "" {
-		text += ": " + v.Refused
-	}
-	return text
 }

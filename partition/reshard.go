@@ -33,9 +33,6 @@ import (
 // reshardWindow is how many of the smaller number of slots change at a time.
 const reshardWindow = 16
 
-// reasonLayout is why a plan for a new number of slots is made.
-const reasonLayout = "layout change"
-
 // The worker's part.
 
 // The leader's part.

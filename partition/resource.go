@@ -118,9 +118,9 @@ func slotStream(cfg Config, lay layout, shard int) jetstream.StreamConfig {
 // bucketConfigs returns the settings of the group's buckets.
 func bucketConfigs(cfg Config) []jetstream.KeyValueConfig {
 	all := []jetstream.KeyValueConfig{
-		{Bucket: cfg.bucketIDs(), Description: "Stable IDs and who holds them.", LimitMarkerTTL: markerTTL, MaxBytes: cfg.idBytes()},
-		{Bucket: cfg.bucketLeases(), Description: "The workers' leases.", LimitMarkerTTL: markerTTL, MaxBytes: cfg.leaseBytes()},
-		{Bucket: cfg.bucketMap(), Description: "The assignment map and the leader's lease.", History: mapHistoryDepth, LimitMarkerTTL: mapMarkerTTL, MaxBytes: cfg.mapBytes()},
+		{Bucket: cfg.bucketIDs(), Description: "Stable IDs and who holds them.", LimitMarkerTTL: markerTTL, MaxBytes: idBytes(cfg)},
+		{Bucket: cfg.bucketLeases(), Description: "The workers' leases.", LimitMarkerTTL: markerTTL, MaxBytes: leaseBytes(cfg)},
+		{Bucket: cfg.bucketMap(), Description: "The assignment map and the leader's lease.", History: mapHistoryDepth, LimitMarkerTTL: mapMarkerTTL, MaxBytes: mapBytes(cfg)},
 	}
 	for i := range all {
 		all[i].Replicas, all[i].Storage = cfg.Storage.Replicas, jetstream.FileStorage
@@ -148,10 +148,18 @@ func retryStream(cfg Config, lay layout) jetstream.StreamConfig {
 // whose messages are in the given one.
 func retryStreamName(stream string) string { return stream + "-retry" }
 
-func (c Config) idBytes() int64 { return max(4<<20, recordBytes*int64(c.Identity.PoolSize)) } // other groups have theirs there, too
+func idBytes(c Config) int64 { return max(4<<20, recordBytes*int64(c.Identity.PoolSize)) } // other groups have theirs there, too
 
-func (c Config) leaseBytes() int64 { return max(1<<20, recordBytes*int64(c.Identity.PoolSize)) }
+func leaseBytes(c Config) int64 { return max(1<<20, recordBytes*int64(c.Identity.PoolSize)) }
 
-func (c Config) mapBytes() int64 {
+func mapBytes(c Config) int64 {
 	return min(8<<20+mapHistoryDepth*slotBytes*int64(layout{base: c.Slots}.finest()), maxMapBucket)
 }
+
+// What the buckets can need, in bytes: IDs and leases have less than 1 KiB each. Those of
+// the map hold some values of a few dozen bytes per slot.
+const (
+	recordBytes  = 4 << 10
+	slotBytes    = 64
+	maxMapBucket = 128 << 20
+)

@@ -49,7 +49,7 @@ func (r *runCore) handle(e handleEffect, then func(error)) uint64 {
 	r.called++
 	e.call = r.called
 	r.calls = append(r.calls, &call{number: r.called, then: then})
-	r.handlers.begun(r)
+	r.handlers.begun(&r.permit)
 	r.do(e)
 	return r.called
 }
@@ -81,7 +81,7 @@ func (r *runCore) concludeLate() {
 
 // admitted reports whether a message may be begun without exceeding MaxHandlers. If not,
 // the run proceeds when it is its turn.
-func (r *runCore) admitted() bool { return r.handlers.admit(r) }
+func (r *runCore) admitted() bool { return r.handlers.admit(&r.permit) }
 
 // interrupt ends the contexts of all handlers.
 func (r *runCore) interrupt() {

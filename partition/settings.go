@@ -17,8 +17,8 @@ import (
 // worker with longer leases than its leader knows of is declared dead while it trusts
 // its lease, and one with other limits would not know what its stream keeps.
 
-// fill sets what a configuration that is not resolved leaves open to the group's values.
-func (c Config) fill(s record.Settings) Config {
+// fillIn sets what a configuration that is not resolved leaves open to the group's values.
+func fillIn(c Config, s record.Settings) Config {
 	for _, f := range []struct {
 		to   *time.Duration
 		from record.Duration
@@ -79,7 +79,7 @@ func differences(v record.Layout, c Config) []SettingDifference {
 	if v.Settings == nil {
 		return out
 	}
-	g, h := *v.Settings, c.settings()
+	g, h := *v.Settings, settingsOf(c)
 	differ("Storage.Replicas", false, g.Replicas, h.Replicas)
 	differ("Storage.MaxAge", true, g.MaxAge, h.MaxAge)
 	differ("Storage.MaxBytes", true, g.MaxBytes, h.MaxBytes)
@@ -162,7 +162,7 @@ func agree(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, c
 			return err
 		}
 	}
-	settings := cfg.settings()
+	settings := settingsOf(cfg)
 	have.Schema, have.Retry, have.Settings = record.LayoutSchema, cfg.Retry.Enabled, &settings
 	_, err = kv.Update(ctx, layoutKey, record.Encode(have), e.Revision())
 	if errors.Is(err, jetstream.ErrKeyExists) {

@@ -29,14 +29,6 @@ func newSlotRetry(l *lanes) *slotRetry {
 	return &slotRetry{lanes: l, queue: newRetryQueue(l.cfg.Retry, l.place, l.fence)}
 }
 
-// retriedKey is the key whose first queued message is being tried, if there is one.
-type retriedKey struct {
-	key   string
-	tried bool
-}
-
-func (r *retriedKey) is(key string) bool { return r != nil && r.tried && r.key == key }
-
 // wake returns when there is something to do, zero for never.
 func (k *slotRetry) wake() time.Time {
 	if k.tried.tried {

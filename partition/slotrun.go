@@ -31,7 +31,7 @@ type runOwner interface {
 }
 
 func newSlotRun(d *deliveryCore, up runOwner, at place, number uint64, fence Fence) *slotRun {
-	core := &runCore{deliveryCore: d, place: at, number: number, fence: fence}
+	core := &runCore{deliveryCore: d, place: at, number: number, fence: fence, permit: permit{run: number}}
 	r := &slotRun{
 		runCore: core,
 		lanes:   newLanes(core),
@@ -123,9 +123,9 @@ func (r *slotRun) retried() *retriedKey {
 // open the run keeps it: it would have to wait for its turn again after each answer. A run
 // that hands off, or was dropped, begins nothing, so it does not wait for a turn either.
 func (r *slotRun) giveBack() {
-	granted := r.permit == permitGranted && r.question == 0
+	granted := r.permit.state == permitGranted && r.question == 0
 	if granted || r.stage != runPulling {
-		r.handlers.withdraw(r.runCore)
+		r.handlers.withdraw(&r.permit)
 	}
 }
 
@@ -169,7 +169,7 @@ func (r *slotRun) arm() {
 	}
 	// What waits for a permit is due already, so its time would wake the run at once, again
 	// and again. Its turn wakes it.
-	waits := r.permit == permitAsked
+	waits := r.permit.state == permitAsked
 	var at time.Time
 	if !r.lanes.full() {
 		at = r.pull.at
@@ -341,6 +341,6 @@ func (r *slotRun) giveUp() {
 // end: nothing of this run is left.
 func (r *slotRun) end() {
 	r.stage = runDropped
-	r.handlers.withdraw(r.runCore)
+	r.handlers.withdraw(&r.permit)
 	r.up.runEnded(r)
 }

@@ -61,3 +61,16 @@ func statusOf(m *machine) *Status {
 	slices.Sort(s.Slots)
 	return s
 }
+
+func (s Status) notReady(now time.Time) *unreadiness {
+	leaseOver := now.After(s.TrustedUntil)
+	switch {
+	case !s.RefusedSince.IsZero() && s.State != state.Shutdown && leaseOver:
+		return &unreadiness{state: s.State, refused: s.Refused, since: s.RefusedSince}
+	case s.State == state.Init, s.State == state.Degraded, s.State == state.Shutdown:
+		return &unreadiness{state: s.State}
+	case s.State == state.ClaimingID && !s.Standby:
+		return &unreadiness{state: s.State}
+	}
+	return nil
+}

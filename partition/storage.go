@@ -31,14 +31,6 @@ const (
 	retryMaxBytes    = 4 << 30
 )
 
-// What the buckets can need, in bytes: IDs and leases have less than 1 KiB each. Those of
-// the map hold some values of a few dozen bytes per slot.
-const (
-	recordBytes  = 4 << 10
-	slotBytes    = 64
-	maxMapBucket = 128 << 20
-)
-
 // IsFull reports whether a message was not published because its stream, or the server,
 // holds as much as it may. Nothing is stored of it, and nothing is wrong with it: publish
 // it again later, with the same ID. The group's workers make room by handling messages.

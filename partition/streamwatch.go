@@ -6,8 +6,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/muster-dev/muster/partition/event"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // streamWatch looks whether the streams of messages are what they were, and reports when

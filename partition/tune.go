@@ -13,9 +13,8 @@ import (
 // make the loads more even by a twentieth of their excess is not done.
 
 const (
-	reasonWeights = "weights"
-	tuneReadings  = 2
-	tuneFraction  = 20
+	tuneReadings = 2
+	tuneFraction = 20
 )
 
 // tuning knows the weights of the keys, and when the loads of the workers are to be evened

@@ -2,8 +2,10 @@ package partition
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"slices"
 	"sync/atomic"
@@ -120,7 +122,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	})
 	go w.pending.run(background, w.effects.buckets.js, w.layout.streams(), w.leading)
 	go w.keeper.run(background)
-	refusals, err := answerRefusals(w.nc, w.cfg.Name, w.Status)
+	refusals, err := answerRefusals(w.nc, w.cfg.Name, func() (time.Time, string) {
+		s := w.Status()
+		return s.RefusedSince, s.Refused
+	})
 	if err != nil {
 		return fmt.Errorf("running worker of %s: subscribing for questions: %w", w.cfg.Name, err)
 	}
@@ -300,4 +305,68 @@ func (w *Worker) Metrics() Metrics {
 func (w *Worker) CountKeys(count func(Slots) int) int {
 	s := w.Status()
 	return w.guard.assigned(count)(Slots{s.SlotsOf, s.Slots})
+}
+
+// Ready waits until the worker takes part in its group: until it has a valid lease, or is one
+// of more workers than stable IDs are wanted and stands by. It returns nil at once if it does
+// already. Slots may come later: the leader waits for more workers for a moment before it plans.
+//
+// The error wraps ctx's, with what the worker waits for, or is ErrEnded. Ready may be called
+// before Run, and by several goroutines.
+func (w *Worker) Ready(ctx context.Context) error {
+	for {
+		changed := w.ready.watch()
+		why := w.notReady()
+		switch {
+		case why == nil:
+			return nil
+		case why.ended:
+			return fmt.Errorf("waiting for worker of %s: %w", w.cfg.Name, ErrEnded)
+		}
+
+		select {
+		case <-changed:
+		case <-w.ended:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for worker of %s, which is %s: %w", w.cfg.Name, why, ctx.Err())
+		}
+	}
+}
+
+// ReadyHandler answers whether the worker takes part in its group, as Ready means it, in the
+// form of a Kubernetes readiness probe: 200, or 503 with the reason. The answer is JSON:
+// {"status": "STABLE"}, or {"status": "DEGRADED", "reason": "…", "since": "2026-11-24T01:02:03Z"}
+// if the servers refuse the worker's writes.
+func (w *Worker) ReadyHandler() http.Handler {
+	return http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		var answer struct {
+			Status state.State `json:"status"`
+			Reason string      `json:"reason,omitempty"`
+			Since  string      `json:"since,omitempty"`
+		}
+		code := http.StatusOK
+		answer.Status = w.Status().State
+		if why := w.notReady(); why != nil {
+			code = http.StatusServiceUnavailable
+			answer.Status, answer.Reason = why.state, why.refused
+			if !why.since.IsZero() {
+				answer.Since = why.since.UTC().Format(time.RFC3339)
+			}
+		}
+
+		rw.Header().Set("Content-Type", "application/json")
+		rw.WriteHeader(code)
+		_ = json.NewEncoder(rw).Encode(answer)
+	})
+}
+
+// notReady returns why the worker doesn't take part in its group, nil if it does. A worker
+// whose connection was closed ends in whatever state it was in.
+func (w *Worker) notReady() *unreadiness {
+	select {
+	case <-w.ended:
+		return &unreadiness{state: state.Shutdown, ended: true}
+	default:
+		return w.Status().notReady(time.Now())
+	}
 }
