@@ -599,8 +599,8 @@ func TestTheQueueWentBack(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				r := begin(t, nil)
 				m := r.mail(1)
-				r.d.memory.queue(3, m.original, 0, tt.copied)
-				r.d.memory.settle(3, 3, m.original, 0)
+				r.d.memory.queue(3, m.original, tt.copied)
+				r.d.memory.settle(3, 3, m.original, 0, Fence{1, 1})
 				r.come(1)
 				r.expect("askHead")
 				if q := r.asks[1].question.(askHead); q != (askHead{"k", tt.copied}) {
@@ -608,9 +608,67 @@ func TestTheQueueWentBack(t *testing.T) {
 				}
 				r.answer(1, tt.answer)
 				r.expect(tt.then)
-				if remembered := r.d.memory.copied(3, m.original) != 0; remembered != tt.settled {
-					t.Errorf("the copy is remembered: %t, want %t", remembered, tt.settled)
+				if r.d.memory.copied(3, m.original) == 0 {
+					t.Error("it is forgotten that the message was queued, and it is not processed yet")
 				}
+			})
+		}
+	})
+	t.Run("a message whose copy is gone is handled, also when it is returned first and comes again", func(t *testing.T) {
+		r := begin(t, nil)
+		m := r.mail(1)
+		r.d.memory.queue(3, m.original, 2)
+		r.d.memory.settle(3, 3, m.original, 0, Fence{1, 1})
+		r.come(1)
+		r.step(validityInput{false})
+		r.answer(1, answer{}) // there is no copy
+		r.told = nil
+		r.step(validityInput{true})
+		if !slices.Contains(r.told, "nak 1") {
+			t.Fatalf("what was not begun is not returned: %q", r.told)
+		}
+		r.told = nil
+		r.pass(time.Second)
+		read(r, nil)
+		r.come(1)
+		r.expect("askHead")
+		r.answer(1, answer{})
+		r.expect("handle 1.1 attempt 1 fence 1.1")
+		r.returns(1, nil)
+		r.expect("ack 1")
+		if r.d.memory.copied(3, m.original) != 0 {
+			t.Error("a copy is remembered of what was processed")
+		}
+	})
+	t.Run("a message that a former owner settled is settled as long as this owner's claim is there", func(t *testing.T) {
+		ours := record.QueueClaim{Slots: 8, Slot: 3, Fence: record.Fence{Version: 1, Claim: 1}}
+		theirs := record.QueueClaim{Slots: 8, Slot: 3, Fence: record.Fence{Version: 1, Claim: 0}}
+		for name, tt := range map[string]struct {
+			before []record.QueueClaim // when the retry queue was read before; nil: it was not
+			claims []record.QueueClaim
+			then   []string
+		}{
+			"it is":                          {nil, []record.QueueClaim{ours}, []string{"askStream"}},
+			"it is gone":                     {nil, nil, []string{"handle 1.2 attempt 1 fence 1.1"}},
+			"that of a former owner is back": {nil, []record.QueueClaim{theirs}, []string{"handle 1.2 attempt 1 fence 1.1"}},
+			"it was gone, and written again": {[]record.QueueClaim{theirs}, []record.QueueClaim{ours}, []string{"handle 1.2 attempt 1 fence 1.1"}},
+		} {
+			t.Run(name, func(t *testing.T) {
+				r := begin(t, nil)
+				p := &r.d.slots[rigSlot].pull
+				p.at, p.quietAt = r.now.Add(time.Hour), r.now.Add(time.Hour) // which is not what this is about
+				r.d.memory.settle(3, 3, r.mail(5).original, 0, Fence{1, 1})  // the first as the owner
+				if tt.before != nil {
+					r.pass(recountAfter * stalePinCheck)
+					r.answer(1, answer{sequence: 3, claims: tt.before})
+					r.answer(1, answer{sequence: 4}) // it claims the queue again
+					r.answer(1, answer{counts: nil})
+				}
+				r.told = nil
+				r.come(2)
+				r.expect("askSpace")
+				r.answer(1, answer{sequence: 4, claims: tt.claims})
+				r.expect(tt.then...)
 			})
 		}
 	})

@@ -32,6 +32,9 @@ type lanes struct {
 	order   []*lane // the lane that is looked at first is the one that has waited longest
 	total   int     // messages
 	settled *mail   // the last message that was settled, if it may be confirmed
+	// claimLost: the retry stream went back to before the claim of this owner, so messages
+	// that former owners queued may be lost there.
+	claimLost bool
 }
 
 // lane is what a slot has in hand of one key.
@@ -200,8 +203,19 @@ func (r *slotMessage) recall() {
 	case recallQueued:
 		r.lookForCopy()
 		return
+	case recallFormer:
+		if r.cfg.Retry.Enabled {
+			r.lookForClaim(generation)
+			return
+		}
 	case recallSettled:
 	}
+	r.believe(generation)
+}
+
+// believe settles a message that was settled before, if the stream is the one it was.
+func (r *slotMessage) believe(generation uint64) {
+	m := r.mail
 	r.ask(askStream{}, func(a answer) {
 		r.looks++
 		switch {
@@ -221,38 +235,88 @@ func (r *slotMessage) recall() {
 
 // lookForCopy settles the message if its copy is in the retry queue. If not, the
 // message is handled: a later owner has processed it, or the server went back and has lost
-// the copy.
+// the copy. That it was queued is remembered until it is settled: it may be returned before
+// it begins, and would be taken for processed when it comes again.
 func (r *slotMessage) lookForCopy() {
 	m := r.mail
 	copied := r.memory.copied(r.slot, m.original)
-	r.ask(askHead{m.message.Key, max(1, copied)}, func(a answer) {
+	if copied == 0 {
+		r.searchCopy(1) // it is not known where it is
+		return
+	}
+	r.ask(askHead{m.message.Key, copied}, func(a answer) {
 		switch {
 		case a.err != nil:
 			r.restFor(pullRetry)
 		case a.queued != nil && a.queued.original() == m.original:
 			r.settleQueued(a.queued.seq)
 		default:
-			r.do(warnEffect{"A message was delivered again, and its copy is not in the retry queue; it is handled.", []any{"slot", r.slot, "key", m.message.Key, "sequence", m.sequence}})
-			r.memory.dequeue(r.slot, m.original)
-			r.recalling, r.generation = false, r.memory.generation(r.slot)
+			r.handleAgain(copyGone)
 		}
 	})
 }
 
-// settle settles the message. One of an earlier stream goes back: the server
-// goes by its sequence, and delivers what has that now once more.
+// searchCopy is lookForCopy among the queued messages of the key from a sequence on.
+func (r *slotMessage) searchCopy(from uint64) {
+	r.ask(askHead{r.mail.message.Key, from}, func(a answer) {
+		switch {
+		case a.err != nil:
+			r.restFor(pullRetry)
+		case a.queued == nil:
+			r.handleAgain(copyGone)
+		case a.queued.original() == r.mail.original:
+			r.settleQueued(a.queued.seq)
+		default:
+			r.searchCopy(a.queued.seq + 1)
+		}
+	})
+}
+
+// copyGone is told of a message that is handled again.
+const copyGone = "A message was delivered again, and its copy is not in the retry queue; it is handled."
+
+// lookForClaim settles the message, which a former owner has settled, if the claim of this
+// owner is in the retry stream as it was: then so are the copies of former owners, which are
+// older. If not, the message is handled.
+func (r *slotMessage) lookForClaim(generation uint64) {
+	r.ask(askSpace{}, func(a answer) {
+		switch {
+		case a.err != nil:
+			r.restFor(pullRetry)
+		case !r.claimLost && claimedBy(a.claims, r.place, r.fence):
+			r.believe(generation)
+		default:
+			r.claimLost = true
+			r.handleAgain("A message of a former owner was delivered again, and the retry queue has gone back; it is handled.")
+		}
+	})
+}
+
+func (r *slotMessage) handleAgain(why string) {
+	r.do(warnEffect{why, []any{"slot", r.slot, "key", r.mail.message.Key, "sequence", r.mail.sequence}})
+	r.recalling, r.generation = false, r.memory.generation(r.slot)
+}
+
+// settle settles the message, which is not in the retry queue.
 func (r *slotMessage) settle(how settlement) {
-	m := r.mail
-	r.remove(r)
-	r.settled = m
-	if !r.memory.settle(r.slot, m.finest, m.original, r.generation) {
-		r.settled, how = nil, settleNak
-	}
-	r.do(settleEffect{r.place, m, how})
+	r.memory.dequeue(r.slot, r.mail.original)
+	r.leave(how)
 }
 
 // settleQueued settles the message, whose copy has a sequence in the retry queue.
 func (r *slotMessage) settleQueued(copied uint64) {
-	r.memory.queue(r.slot, r.mail.original, r.generation, copied)
-	r.settle(settleAck)
+	r.memory.queue(r.slot, r.mail.original, copied)
+	r.leave(settleAck)
+}
+
+// leave settles the message. One of an earlier stream goes back: the server
+// goes by its sequence, and delivers what has that now once more.
+func (r *slotMessage) leave(how settlement) {
+	m := r.mail
+	r.remove(r)
+	r.settled = m
+	if !r.memory.settle(r.slot, m.finest, m.original, r.generation, r.fence) {
+		r.settled, how = nil, settleNak
+	}
+	r.do(settleEffect{r.place, m, how})
 }

@@ -27,17 +27,24 @@ func (m *memory) recall(slot, finest int, o original) (recollection, uint64) {
 }
 
 // settle is watermarks.settle.
-func (m *memory) settle(slot, finest int, o original, generation uint64) bool {
+func (m *memory) settle(slot, finest int, o original, generation uint64, by Fence) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.of(slot).settle(finest, o, generation)
+	return m.of(slot).settle(finest, o, generation, by)
 }
 
 // queue is watermarks.queue.
-func (m *memory) queue(slot int, o original, generation, copied uint64) {
+func (m *memory) queue(slot int, o original, copied uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.of(slot).queue(o, generation, copied)
+	m.of(slot).queue(o, copied)
+}
+
+// erase is watermarks.erase.
+func (m *memory) erase(slot int, o original) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.of(slot).erase(o)
 }
 
 // copied returns the sequence of a message's copy in the retry queue, 0 if it is not known.

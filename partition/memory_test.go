@@ -10,7 +10,7 @@ func TestForgettingIsDoneOnce(t *testing.T) {
 	t.Parallel()
 	remember := func() *memory {
 		m := newMemory(1)
-		m.settle(3, 3, original{9, simEpoch.UnixNano()}, 0)
+		m.settle(3, 3, original{9, simEpoch.UnixNano()}, 0, Fence{1, 1})
 		return m
 	}
 	t.Run("by two that saw the same", func(t *testing.T) {
@@ -19,7 +19,7 @@ func TestForgettingIsDoneOnce(t *testing.T) {
 		if n, was := m.forget(3, 0); !was || n != 1 {
 			t.Fatalf("the first forgets %d slots, %t", n, was)
 		}
-		m.settle(3, 3, original{1, simEpoch.UnixNano()}, 1)
+		m.settle(3, 3, original{1, simEpoch.UnixNano()}, 1, Fence{1, 1})
 		if n, was := m.forget(3, 0); was {
 			t.Errorf("the second forgets %d slots", n)
 		}

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/muster-dev/muster/partition/internal/record"
@@ -27,11 +28,13 @@ type retryQueue struct {
 	phase queuePhase
 	// bump is whether our claim has to be written, whether or not it is there:
 	// a write of ours whose outcome is not known fails after it.
-	bump  bool
-	stale bool   // last is not known: the last message was removed
-	last  uint64 // sequence of the last message of the space, which a write expects
-	keys  map[string]*queuedKey
-	total int
+	bump      bool
+	written   bool   // our claim was written, for this fence
+	claimLost bool   // it was, and was not there later
+	stale     bool   // last is not known: the last message was removed
+	last      uint64 // sequence of the last message of the space, which a write expects
+	keys      map[string]*queuedKey
+	total     int
 	// calm is until when no queued message is tried: as long as the last one
 	// took, so that the other keys have at least half of the slot's time.
 	calm time.Time
@@ -73,7 +76,7 @@ func (q *retryQueue) refence(f Fence) {
 	if f == q.fence {
 		return
 	}
-	q.fence = f
+	q.fence, q.written = f, false
 	q.reread(true)
 }
 
@@ -100,22 +103,26 @@ func (q *retryQueue) read(last uint64, claims []record.QueueClaim) {
 	if q.phase != queueReading {
 		return
 	}
-	ours := false
 	for _, c := range claims {
-		switch order := Fence(c.Fence).Compare(q.fence); {
-		case !claimOverlaps(c, q.at):
-		case order > 0:
+		if claimOverlaps(c, q.at) && Fence(c.Fence).Compare(q.fence) > 0 {
 			q.phase = queueLost
 			return
-		case order == 0 && c.Slots == q.at.slots && c.Slot == q.at.slot:
-			ours = true
 		}
 	}
+	ours := claimedBy(claims, q.at, q.fence)
+	q.claimLost = q.claimLost || q.written && !ours
 	q.last, q.stale = last, false
 	q.phase = queueClaiming
 	if ours && !q.bump {
 		q.phase = queueCounting
 	}
+}
+
+// claimedBy reports whether the claim of a slot's owner is among those of its space.
+func claimedBy(claims []record.QueueClaim, at place, owner Fence) bool {
+	return slices.ContainsFunc(claims, func(c record.QueueClaim) bool {
+		return Fence(c.Fence) == owner && c.Slots == at.slots && c.Slot == at.slot
+	})
 }
 
 // claimed takes in what came of writing our claim where last was expected.
@@ -127,7 +134,7 @@ func (q *retryQueue) claimed(seq uint64, o outcome) {
 		q.reread(o == outcomeUnknown)
 		return
 	}
-	q.last, q.bump = seq, false
+	q.last, q.bump, q.written = seq, false, true
 	q.phase = queueCounting
 }
 

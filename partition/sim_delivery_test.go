@@ -528,23 +528,30 @@ func (w *simWorker) lookUntilSure(shard, try int) {
 
 // What the checker knows of the delivery.
 
+// simSettled is the last message of a key that a worker has settled.
+type simSettled struct {
+	message    simMessage
+	generation uint64 // of what the worker remembers of the stream
+}
+
 // settles notes that a worker has settled a message.
 func (c *simChecker) settles(w *simWorker, m simMessage) {
 	if w.settled == nil {
-		w.settled = make(map[int]simMessage)
+		w.settled = make(map[int]simSettled)
 	}
-	w.settled[m.key] = m
+	w.settled[m.key] = simSettled{m, w.delivery.memory.generation(m.fine)}
 }
 
-// beginsByRight: again, a worker begins nothing that it has settled, unless that was put
-// into the retry queue and the server has lost it there; lease, a handler begins only while
-// its worker's lease is valid.
+// beginsByRight: again, a worker begins nothing that it has settled, unless it has found that
+// the stream is another one since, or that was put into the retry queue and the server has lost
+// it there; lease, a handler begins only while its worker's lease is valid.
 func (c *simChecker) beginsByRight(w *simWorker, h *simHandler) {
 	if !w.trusted() {
 		c.fail("lease", "%v begins %d (key %d, %d) without a valid lease", w, h.msg.seq, h.msg.key, h.msg.n)
 	}
 	copyGone := c.waits(h.msg) && !c.s.srv.isQueued(h.msg) // with a power cut
-	if w.settled[h.msg.key] == h.msg && h.queued == nil && !copyGone {
+	settled := w.settled[h.msg.key] == simSettled{h.msg, w.delivery.memory.generation(h.msg.fine)}
+	if settled && h.queued == nil && !copyGone {
 		c.fail("again", "%v begins %d (key %d, %d), which it has settled", w, h.msg.seq, h.msg.key, h.msg.n)
 	}
 }

@@ -21,11 +21,10 @@ type simSynced struct {
 	spaces    []simSpace       // of the retry stream
 	queued    uint64           // its last sequence
 	delivered map[place]uint64 // what consumers have as settled, with replicas
-	sent      []int            // by key, for the checker
 }
 
 func (srv *simServer) sync() simSynced {
-	y := simSynced{at: srv.s.now, seqs: slices.Clone(srv.seqs), queued: srv.queued, delivered: make(map[place]uint64), sent: srv.s.check.published()}
+	y := simSynced{at: srv.s.now, seqs: slices.Clone(srv.seqs), queued: srv.queued, delivered: make(map[place]uint64)}
 	for _, stored := range srv.stored {
 		y.stored = append(y.stored, slices.Clone(stored))
 	}
@@ -40,25 +39,19 @@ func (srv *simServer) sync() simSynced {
 	return y
 }
 
-// cutPower stops the server and leaves what it had synced. The buckets are synced with
-// each write.
-func (srv *simServer) cutPower(y simSynced) {
+// cutPower stops the server and leaves what it had synced of the streams of messages, and of
+// the retry stream, which have files of their own. The buckets are synced with each write.
+func (srv *simServer) cutPower(y, retry simSynced) {
 	srv.stop()
-	srv.s.logf("server: power cut, synced at %v", y.at)
-	lost := 0
+	srv.s.logf("server: power cut, synced at %v, the retry stream at %v", y.at, retry.at)
 	for i := range srv.stored {
-		for _, m := range srv.stored[i] {
-			if m.published > y.at {
-				lost++
-			}
-		}
 		srv.stored[i] = slices.Clone(y.stored[i])
 	}
 	copy(srv.seqs, y.seqs)
-	for i, sp := range y.spaces {
+	for i, sp := range retry.spaces {
 		srv.spaces[i].queued, srv.spaces[i].claims = slices.Clone(sp.queued), slices.Clone(sp.claims)
 	}
-	srv.queued = y.queued
+	srv.queued = retry.queued
 	for _, sl := range srv.slots {
 		if sl.consumer != nil {
 			sl.consumer = newSimConsumer()
@@ -66,25 +59,35 @@ func (srv *simServer) cutPower(y simSynced) {
 			sl.consumer.asflr = y.delivered[sl.place]
 		}
 	}
-	srv.s.check.powerCut(y)
+	srv.s.check.powerCut(srv.left())
 }
 
-// published returns how many messages each key has.
-func (c *simChecker) published() (n []int) {
-	for _, k := range c.keys {
-		n = append(n, k.Published())
+// left returns which messages the server has, by key and number, in a stream of messages or in
+// the retry stream.
+func (srv *simServer) left() map[[2]int]bool {
+	left := make(map[[2]int]bool)
+	for _, stored := range srv.stored {
+		for _, m := range stored {
+			left[[2]int{m.key, m.n}] = true
+		}
 	}
-	return n
+	for _, sp := range srv.spaces {
+		for _, q := range sp.queued {
+			left[[2]int{q.msg.key, q.msg.n}] = true
+		}
+	}
+	return left
 }
 
-// powerCut takes the messages that were published between the last sync and the cut. Earlier
-// ones that were processed may be processed again, those included that were in a worker's
-// hands.
-func (c *simChecker) powerCut(y simSynced) {
+// powerCut takes the messages that the server has lost. Others that were processed may be
+// processed again, those included that were in a worker's hands.
+func (c *simChecker) powerCut(left map[[2]int]bool) {
 	c.cuts++
 	for key, k := range c.keys {
-		for n := y.sent[key] + 1; n <= k.Published(); n++ {
-			k.Take(n)
+		for n := 1; n <= k.Published(); n++ {
+			if k.Waits(n) && !left[[2]int{key, n}] {
+				k.Take(n)
+			}
 		}
 	}
 	c.audit.WentBack()
@@ -108,20 +111,21 @@ func powerCuts(seed uint64, retry bool, broken simBreakage) (*simViolation, *sim
 		s.startWorker()
 	}
 	s.after(3*time.Second, func() { s.publish(end) })
-	synced := s.srv.sync()
-	var sync func()
-	sync = func() {
-		if s.srv.up {
-			synced = s.srv.sync()
-		}
-		s.after(s.between(100*time.Millisecond, 6*time.Second), sync)
-	}
-	sync()
+	var synced, retrySynced simSynced
+	s.syncNowAndThen(&synced)
+	s.syncNowAndThen(&retrySynced)
 	for range 2 + s.rng.IntN(4) {
-		s.after(s.between(5*time.Second, end), func() {
+		at := s.between(5*time.Second, end)
+		if s.chance(0.3) {
+			s.after(at-s.between(100*time.Millisecond, 2*time.Second), s.replaceFollower)
+		}
+		s.after(at, func() {
 			if s.srv.up {
-				s.srv.cutPower(synced)
-				s.after(s.between(50*time.Millisecond, 2*time.Second), s.srv.start)
+				s.srv.cutPower(synced, retrySynced)
+				s.after(s.between(50*time.Millisecond, 2*time.Second), func() {
+					s.srv.start()
+					s.cutOffSoon()
+				})
 			}
 		})
 	}
@@ -139,6 +143,39 @@ func powerCuts(seed uint64, retry bool, broken simBreakage) (*simViolation, *sim
 		s.check.fail("liveness", "not at rest after the power cuts: %s", s.check.whyNotAtRest())
 	}
 	return s.check.violation, s
+}
+
+// syncNowAndThen keeps what the server has synced.
+func (s *sim) syncNowAndThen(synced *simSynced) {
+	if s.srv.up {
+		*synced = s.srv.sync()
+	}
+	s.after(s.between(100*time.Millisecond, 6*time.Second), func() { s.syncNowAndThen(synced) })
+}
+
+// replaceFollower has a worker hand off its slots and leave, and another one start: what the
+// new owners know of the slots begins with that.
+func (s *sim) replaceFollower() {
+	w := s.follower()
+	s.startWorker()
+	s.logf("%s: asked to leave", w)
+	w.leaving = true
+	s.at(s.now, w, func() { w.step(leaveInput{}) })
+}
+
+// cutOffSoon cuts some workers off after half of the power cuts, while they look at what the
+// server has left, and often for longer than a lease: what they find out before they have a
+// valid lease again must not be lost.
+func (s *sim) cutOffSoon() {
+	if !s.chance(0.5) {
+		return
+	}
+	for _, w := range s.live() {
+		if s.chance(0.5) {
+			s.after(s.between(0, 4*time.Second), w.link.holdTraffic)
+			s.after(s.between(4*time.Second, 4*time.Second+2*s.cfg.Lease.TTL), func() { w.link.lose(0) })
+		}
+	}
 }
 
 // TestSimulatedPowerCut: what the server did not lose is processed, in order, and so is
@@ -177,6 +214,15 @@ func TestSimulatedPowerCutCatchesBrokenVariants(t *testing.T) {
 		{"what was put into the retry queue counts as settled for good", true, simBreakage{onDelivery: func(w *simWorker, in deliveryInput) deliveryInput {
 			for i := range w.delivery.memory.shards {
 				w.delivery.memory.shards[i].queued = nil
+			}
+			return in
+		}}, "lost"},
+		{"what a former owner put into the retry queue counts as settled for good", true, simBreakage{onDelivery: func(w *simWorker, in deliveryInput) deliveryInput {
+			for i := range w.delivery.memory.shards {
+				for slot, m := range w.delivery.memory.shards[i].slots {
+					m.first = 0
+					w.delivery.memory.shards[i].slots[slot] = m
+				}
 			}
 			return in
 		}}, "lost"},

@@ -123,7 +123,7 @@ func (sp *simSpace) remove(seq uint64) (before bool) {
 func (srv *simServer) erase(m simMessage) bool {
 	at := &srv.stored[m.fine%len(srv.stored)]
 	n := len(*at)
-	*at = slices.DeleteFunc(*at, func(o simMessage) bool { return o.seq == m.seq })
+	*at = slices.DeleteFunc(*at, func(o simMessage) bool { return o == m }) // not another one, after a power cut
 	if len(*at) == n {
 		return false
 	}
@@ -135,6 +135,9 @@ func (srv *simServer) erase(m simMessage) bool {
 // inOnePlace: one-place, what a handler begins is in the main stream or queued, not
 // both: it would be begun from the other, too.
 func (c *simChecker) inOnePlace(w *simWorker, h *simHandler) {
+	if !c.s.srv.up {
+		return // the worker has yet to see that it went back
+	}
 	stored, main := c.s.srv.slot(h.r.place).find(h.msg.seq)
 	main = main && stored == h.msg // not another one, after a power cut
 	switch {

@@ -43,7 +43,7 @@ type simWorker struct {
 
 	delivery     *delivery
 	runs         map[uint64]*simRun
-	settled      map[int]simMessage // the last message of each key that it has settled
+	settled      map[int]simSettled // the last message of each key that it has settled
 	looking      int                // looks at streams that are under way
 	granted      map[int]bool       // slots of which a grant ever came
 	suspended    bool

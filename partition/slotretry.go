@@ -83,7 +83,9 @@ func (k *slotRetry) advance() {
 			if !k.booked(a.err) {
 				return
 			}
-			if q.read(a.sequence, a.claims); q.lost() {
+			q.read(a.sequence, a.claims)
+			k.claimLost = k.claimLost || q.claimLost
+			if q.lost() {
 				k.do(warnEffect{"A later owner has claimed the retry queue of a slot; nothing of it is begun.", []any{"slot", k.slot, "fence", q.fence}})
 			}
 		})
@@ -245,12 +247,11 @@ func (k *slotRetry) bookedOf(key string, err error) bool {
 // stream no more: it would be begun from there, too.
 func (k *slotRetry) eraseOriginal(key string, head *queuedMessage) {
 	k.queue.headed(key, head.original(), head.stored)
-	generation := k.memory.generation(k.slot)
 	k.ask(askErase{head.original()}, func(a answer) {
 		if a.yes && a.err == nil {
 			// It may have been delivered before, and lie here.
-			k.memory.queue(k.slot, head.original(), generation, head.seq)
-			_ = k.memory.settle(k.slot, head.finest, head.original(), generation)
+			k.memory.queue(k.slot, head.original(), head.seq)
+			k.memory.erase(k.slot, head.original())
 			k.settled = nil
 		}
 		if k.bookedOf(key, a.err) {

@@ -24,8 +24,13 @@ import (
 //  3. A message that was put into the retry queue is settled as long as its copy is
 //     there. A server that lost power may have the message again, and no copy. So the
 //     copy is looked for, until the message is processed.
-//  4. What contradicts this drops everything that is remembered of the stream. Then
-//     messages that were settled may be handled again, and none is lost.
+//  4. What comes before the first message that this worker settled as the slot's owner
+//     was settled by a former owner, which may have queued it. Those copies are older than
+//     this owner's claim on the retry queue. So the message is settled as long as that claim
+//     is there.
+//  5. What contradicts 1 or 2 drops everything that is remembered of the stream, but for
+//     which messages were queued. Then messages that were settled may be handled again, and
+//     none is lost.
 
 // watermarks is what a worker has settled of one stream. It has no I/O, and is not
 // safe for several goroutines.
@@ -37,8 +42,12 @@ type watermarks struct {
 	generation uint64
 	slots      map[int]watermark // by slot of the largest slot count
 	// queued has the sequences of the copies in the retry queue of messages that were
-	// settled when these were stored, and not processed by this worker since.
+	// settled when these were stored, and not processed by this worker since. An original
+	// is of one stream, so it is kept when the stream is another one than it was.
 	queued map[original]uint64
+	// erased has the messages that were removed from the stream because their copy was about to
+	// be tried. One that was on its way may come yet.
+	erased map[original]bool
 	// crowded is whether more were queued than are remembered. Then every settled message
 	// may be one of them, and its copy is looked for.
 	crowded bool
@@ -48,9 +57,12 @@ type watermarks struct {
 // process is among them, too.
 const mostQueued = 100_000
 
-// watermark is the last message of a slot that was settled.
+// watermark is the last message of a slot that was settled. Messages come in the order of
+// the stream, so those from first on were settled by this worker, too.
 type watermark struct {
 	original
+	first uint64 // sequence of the first message that was settled under the fence
+	fence Fence
 	// latest is the latest time of all that were settled. The last one's may be
 	// earlier, since after an election another server's clock counts.
 	latest int64
@@ -63,33 +75,39 @@ const (
 	recallNothing  recollection = iota // it is to be handled
 	recallSettled                      // it was settled, if the stream is the one it was
 	recallQueued                       // it was settled if its copy is in the retry queue
+	recallFormer                       // it was settled by a former owner, if the claim of this one is in the retry stream
 	recallReplaced                     // it has the sequence of another one: the stream is not the one it was
 )
 
 func (r recollection) String() string {
-	return [...]string{"nothing", "settled", "queued", "replaced"}[r]
+	return [...]string{"nothing", "settled", "queued", "former", "replaced"}[r]
 }
 
 // recall tells what is remembered of a message that is delivered.
 func (w *watermarks) recall(slot int, o original) recollection {
 	m, ok := w.slots[slot]
+	_, queued := w.queued[o]
 	switch {
+	case queued:
+		return recallQueued
+	case w.erased[o]:
+		return recallSettled
 	case !ok || o.sequence > m.sequence:
 		return recallNothing
 	case o.sequence == m.sequence && o.published != m.published, o.published > m.latest:
 		return recallReplaced
-	}
-	if _, queued := w.queued[o]; queued || w.crowded {
+	case w.crowded:
 		return recallQueued
+	case o.sequence < m.first:
+		return recallFormer
 	}
 	return recallSettled
 }
 
-// queue remembers that the copy of a message that began in a generation has a sequence in
-// the retry queue.
-func (w *watermarks) queue(o original, generation, copied uint64) {
+// queue remembers that the copy of a message has a sequence in the retry queue.
+func (w *watermarks) queue(o original, copied uint64) {
 	switch {
-	case generation != w.generation || w.crowded:
+	case w.crowded:
 	case len(w.queued) >= mostQueued:
 		w.queued, w.crowded = nil, true
 	default:
@@ -100,16 +118,29 @@ func (w *watermarks) queue(o original, generation, copied uint64) {
 	}
 }
 
-// settle remembers a message that was begun in a generation. It reports whether that
-// is the present one: an older message may not be acknowledged, since the server goes
-// by the sequence, which another message has by now.
-func (w *watermarks) settle(slot int, o original, generation uint64) bool {
+// erase remembers a message that was removed from the stream, since its copy is about to be
+// tried. When there are too many, all are forgotten, and may be handled again.
+func (w *watermarks) erase(o original) {
+	if w.erased == nil || len(w.erased) >= mostQueued {
+		w.erased = make(map[original]bool)
+	}
+	w.erased[o] = true
+}
+
+// settle remembers a message that was begun in a generation, by the owner with a fence. It
+// reports whether that generation is the present one: an older message may not be
+// acknowledged, since the server goes by the sequence, which another message has by now.
+func (w *watermarks) settle(slot int, o original, generation uint64, by Fence) bool {
 	if generation != w.generation {
 		return false
 	}
 	w.last = max(w.last, o.sequence)
 	m, ok := w.slots[slot]
-	if !ok || o.sequence >= m.sequence {
+	switch {
+	case !ok || by != m.fence:
+		// Another worker may have been the owner in between.
+		m.original, m.first, m.fence = o, o.sequence, by
+	case o.sequence >= m.sequence:
 		m.original = o
 	}
 	m.latest = max(m.latest, o.published)
@@ -143,6 +174,6 @@ func (w *watermarks) saw(created time.Time, last, known uint64) string {
 // returns of how many slots.
 func (w *watermarks) forget() int {
 	n := len(w.slots)
-	*w = watermarks{generation: w.generation + 1}
+	*w = watermarks{generation: w.generation + 1, queued: w.queued, crowded: w.crowded, erased: w.erased}
 	return n
 }

@@ -21,7 +21,7 @@ func TestWatermarks(t *testing.T) {
 		"a later message, by a clock that is behind":    {[]original{at(5, 100)}, at(6, 50), recallNothing},
 		"the last one again":                            {[]original{at(5, 100)}, at(5, 100), recallSettled},
 		"an earlier one again":                          {[]original{at(3, 70), at(5, 100)}, at(3, 70), recallSettled},
-		"an earlier one that another worker settled":    {[]original{at(5, 100)}, at(4, 90), recallSettled},
+		"an earlier one that another worker settled":    {[]original{at(5, 100)}, at(4, 90), recallFormer},
 		"an earlier one, by a clock that was ahead":     {[]original{at(4, 120), at(5, 100)}, at(4, 120), recallSettled},
 		"the sequence of the last, published later":     {[]original{at(5, 100)}, at(5, 101), recallReplaced},
 		"the sequence of the last, published earlier":   {[]original{at(5, 100)}, at(5, 99), recallReplaced},
@@ -33,7 +33,7 @@ func TestWatermarks(t *testing.T) {
 			t.Parallel()
 			var w watermarks
 			for _, o := range tt.settled {
-				w.settle(7, o, 0)
+				w.settle(7, o, 0, Fence{1, 1})
 			}
 			if got := w.recall(7, tt.comes); got != tt.want {
 				t.Errorf("message %v: %v, want %v", tt.comes, got, tt.want)
@@ -74,7 +74,7 @@ func TestWatermarksSeeTheirStream(t *testing.T) {
 					t.Fatal(what)
 				}
 			}
-			w.settle(0, settled, 0)
+			w.settle(0, settled, 0, Fence{1, 1})
 			known := tt.known
 			if known == 0 {
 				known = w.last
@@ -94,22 +94,63 @@ func TestWatermarksSeeTheirStream(t *testing.T) {
 func TestWatermarksForget(t *testing.T) {
 	t.Parallel()
 	var w watermarks
-	w.settle(0, original{5, 100}, 0)
-	w.settle(1, original{6, 110}, 0)
+	w.settle(0, original{5, 100}, 0, Fence{1, 1})
+	w.settle(1, original{6, 110}, 0, Fence{1, 1})
 	if n := w.forget(); n != 2 || w.generation != 1 || w.last != 0 {
 		t.Errorf("%d slots forgotten, %+v", n, w)
 	}
-	if w.settle(0, original{7, 120}, 0) {
+	if w.settle(0, original{7, 120}, 0, Fence{1, 1}) {
 		t.Error("a message of the earlier stream may be acknowledged")
 	}
 	if got := w.recall(0, original{1, 130}); got != recallNothing {
 		t.Errorf("the first message of the next stream: %v", got)
 	}
-	if !w.settle(0, original{1, 130}, 1) {
+	if !w.settle(0, original{1, 130}, 1, Fence{1, 1}) {
 		t.Error("a message of this stream may not be acknowledged")
 	}
 	if got := w.recall(0, original{1, 130}); got != recallSettled {
 		t.Errorf("the first message of the next stream again: %v", got)
+	}
+}
+
+// TestWatermarksOfOwners: between two times as the owner another worker may have settled
+// messages, and queued some of them.
+func TestWatermarksOfOwners(t *testing.T) {
+	t.Parallel()
+	var w watermarks
+	w.settle(0, original{5, 100}, 0, Fence{1, 1})
+	w.settle(0, original{6, 110}, 0, Fence{1, 1})
+	w.settle(0, original{9, 140}, 0, Fence{3, 1})
+	w.settle(0, original{10, 150}, 0, Fence{3, 1})
+	for o, want := range map[original]recollection{
+		{5, 100}:  recallFormer,
+		{7, 120}:  recallFormer,
+		{9, 140}:  recallSettled,
+		{10, 150}: recallSettled,
+		{11, 160}: recallNothing,
+	} {
+		if got := w.recall(0, o); got != want {
+			t.Errorf("message %d: %v, want %v", o.sequence, got, want)
+		}
+	}
+}
+
+// TestQueuedMessagesOutliveTheStream: a message whose copy may be lost is looked for, also when
+// the stream was found to be another one since it was queued.
+func TestQueuedMessagesOutliveTheStream(t *testing.T) {
+	t.Parallel()
+	var w watermarks
+	queued, erased := original{5, 100}, original{6, 110}
+	w.settle(0, queued, 0, Fence{1, 1})
+	w.queue(queued, 7)
+	w.erase(erased)
+	w.forget()
+	w.settle(0, original{9, 200}, 1, Fence{1, 1})
+	if got := w.recall(0, queued); got != recallQueued {
+		t.Errorf("what was queued: %v", got)
+	}
+	if got := w.recall(0, erased); got != recallSettled {
+		t.Errorf("what was removed because its copy was tried: %v", got)
 	}
 }
 
@@ -192,7 +233,7 @@ func watermarksHold(t *testing.T, seed uint64) {
 				t.Fatalf("seed %d: message %v is handled again", seed, o)
 			default:
 				handled[o]++
-				w.settle(slot, o, w.generation)
+				w.settle(slot, o, w.generation, Fence{1, 1})
 			}
 		}
 	}
@@ -204,8 +245,9 @@ func TestQueuedMessagesAreBounded(t *testing.T) {
 	t.Parallel()
 	var w watermarks
 	at := func(n int) original { return original{uint64(n), int64(n)} }
-	w.settle(3, at(mostQueued+2), 0)
-	w.queue(at(1), 0, 7)
+	w.settle(3, at(1), 0, Fence{1, 1})
+	w.settle(3, at(mostQueued+2), 0, Fence{1, 1})
+	w.queue(at(1), 7)
 	if got := w.recall(3, at(1)); got != recallQueued {
 		t.Errorf("a queued message is %v", got)
 	}
@@ -214,7 +256,7 @@ func TestQueuedMessagesAreBounded(t *testing.T) {
 	}
 
 	for n := range mostQueued + 1 {
-		w.queue(at(n+1), 0, 7)
+		w.queue(at(n+1), 7)
 	}
 	if len(w.queued) != 0 {
 		t.Errorf("%d are remembered", len(w.queued))
@@ -223,7 +265,7 @@ func TestQueuedMessagesAreBounded(t *testing.T) {
 		t.Errorf("with too many queued a settled message is %v", got)
 	}
 	w.forget()
-	if w.crowded {
-		t.Error("it is crowded after all was forgotten")
+	if !w.crowded {
+		t.Error("what was queued is forgotten with the stream, and may come back with another one")
 	}
 }
