@@ -83,7 +83,7 @@ func (c *controlPlane) start(parent context.Context) error {
 	if err := c.startScheduler(ctx); err != nil {
 		return fmt.Errorf("kube-scheduler: %w", err)
 	}
-	if err := c.startKubelets(ctx); err != nil {
+	if err := startKubelets(ctx, c.kubeconfig); err != nil {
 		return fmt.Errorf("kwok: %w", err)
 	}
 	return c.until(ctx, "the default service account", func() error {

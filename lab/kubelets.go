@@ -50,12 +50,13 @@ func stages() (map[internalversion.StageResourceRef][]*internalversion.Stage, er
 	return out, nil
 }
 
-func (c *controlPlane) startKubelets(ctx context.Context) error {
+// startKubelets starts the simulated kubelets of a cluster.
+func startKubelets(ctx context.Context, kubeconfig string) error {
 	all, err := stages()
 	if err != nil {
 		return err
 	}
-	set, err := kwokclient.NewClientset("", c.kubeconfig)
+	set, err := kwokclient.NewClientset("", kubeconfig)
 	if err != nil {
 		return err
 	}

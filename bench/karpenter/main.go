@@ -36,12 +36,6 @@ type row struct {
 	Runs     int     `json:"runs"`
 }
 
-// packing is what a contender answers.
-type packing struct {
-	nodes, unplaced int
-	cost            float64
-}
-
 func main() {
 	counts := flag.String("pods", "1000,5000,30000", "numbers of pods")
 	runs := flag.Int("runs", 3, "runs of each, of which the median counts")

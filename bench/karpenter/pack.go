@@ -146,3 +146,9 @@ func solve(pods []*corev1.Pod) (scheduling.Results, error) {
 	}
 	return results, nil
 }
+
+// packing is what a contender answers.
+type packing struct {
+	nodes, unplaced int
+	cost            float64
+}

@@ -67,11 +67,6 @@ type Planner struct {
 	Prepare func(Case) (Run, error)
 }
 
-// Planners are the contenders, Muster's default first.
-func Planners() []Planner {
-	return []Planner{Sticky(), FranzSticky(), FranzCooperative(), FranzAdjusting(), FranzEncoded(), Ring(160)}
-}
-
 // Result is what a planner did in a case.
 type Result struct {
 	Case    string `json:"case"`

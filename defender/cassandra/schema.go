@@ -3,7 +3,6 @@ package cassandra
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"strings"
 )
 
@@ -38,8 +37,6 @@ CREATE TABLE IF NOT EXISTS alarmed (
 	PRIMARY KEY ((bucket), chamber)
 ) WITH comment = 'chambers that have had an alarm';
 `
-
-var keyspaceName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,47}$`)
 
 // Replication returns the replication of a keyspace with this number of replicas in a datacenter or, if datacenter is "", in each that the
 // cluster has when the keyspace is created.

@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/internal/sqlitefile"
 )
 
@@ -68,31 +68,86 @@ func (f *file) close() error {
 	return errors.Join(f.read.Close(), f.write.close())
 }
 
-// Durability says what a committed write survives.
-type Durability int
-
-const (
-	// Normal writes survive the death of the process at any point, but perhaps
-	// not a power failure. The zero value.
-	Normal Durability = iota
-	// Full writes survive a power failure too; each commit waits for the disk.
-	Full
-)
-
-func (d Durability) pragma() string {
-	if d == Full {
-		return "FULL"
-	}
-	return "NORMAL"
-}
-
-// String returns "normal" or "full".
-func (d Durability) String() string {
-	switch d {
-	case Normal, Full:
-		return strings.ToLower(d.pragma())
-	}
-	return "durability(" + strconv.Itoa(int(d)) + ")"
-}
-
 func unixTime(ns int64) time.Time { return time.Unix(0, ns).UTC() }
+
+// row reads one row; without one the error matches ErrNotFound.
+func (f *file) row(ctx context.Context, query string, args []any, dest ...any) error {
+	found := false
+	err := f.rows(ctx, query, args, func(scan func(...any) error) error {
+		found = true
+		return scan(dest...)
+	})
+	if err == nil && !found {
+		return defender.ErrNotFound
+	}
+	return err
+}
+
+// rows calls each for every row of a query.
+func (f *file) rows(ctx context.Context, query string, args []any, each func(scan func(...any) error) error) error {
+	s, err := f.statement(ctx, query)
+	if err != nil {
+		return err
+	}
+	r, err := s.QueryContext(ctx, args...)
+	if err != nil {
+		return f.readError(ctx, err)
+	}
+	defer func() { _ = r.Close() }()
+	for r.Next() {
+		if err := each(r.Scan); err != nil {
+			return err
+		}
+	}
+	if err := r.Err(); err != nil {
+		return f.readError(ctx, err)
+	}
+	return nil
+}
+
+// statement prepares each query once; the number of different queries is small.
+func (f *file) statement(ctx context.Context, query string) (*sql.Stmt, error) {
+	if s, ok := f.statements.Load(query); ok {
+		return s.(*sql.Stmt), nil
+	}
+	s, err := f.read.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, f.readError(ctx, err)
+	}
+	if first, loaded := f.statements.LoadOrStore(query, s); loaded {
+		_ = s.Close()
+		return first.(*sql.Stmt), nil
+	}
+	return s, nil
+}
+
+// readError tells the end of the caller's patience and a closed store apart
+// from an error of the file.
+func (f *file) readError(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("reading %s, %w", f.path, ctx.Err())
+	case f.closed.Load() || errors.Is(err, sql.ErrConnDone):
+		return defender.ErrClosed
+	}
+	return sqlitefile.Explain(f.path, err)
+}
+
+// deleteAll deletes in small portions, so that writers get their turn.
+func (f *file) deleteAll(ctx context.Context, query string, now time.Time) (int, error) {
+	const portion = 500
+	for total := 0; ; {
+		var n int
+		err := f.write.do(ctx, func(tx *transaction) (err error) {
+			n, err = tx.changes(query, now.UnixNano(), portion)
+			return err
+		})
+		if err != nil {
+			return total, err
+		}
+		total += n
+		if n < portion {
+			return total, nil
+		}
+	}
+}

@@ -2,14 +2,11 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/defender/uchart"
-	"github.com/muster-dev/muster/internal/sqlitefile"
 )
 
 // History implements [defender.Store].
@@ -102,67 +99,4 @@ func (s *Store) Alarms(ctx context.Context, q defender.AlarmQuery) ([]defender.A
 		return nil
 	})
 	return alarms, err
-}
-
-// row reads one row; without one the error matches ErrNotFound.
-func (f *file) row(ctx context.Context, query string, args []any, dest ...any) error {
-	found := false
-	err := f.rows(ctx, query, args, func(scan func(...any) error) error {
-		found = true
-		return scan(dest...)
-	})
-	if err == nil && !found {
-		return defender.ErrNotFound
-	}
-	return err
-}
-
-// rows calls each for every row of a query.
-func (f *file) rows(ctx context.Context, query string, args []any, each func(scan func(...any) error) error) error {
-	s, err := f.statement(ctx, query)
-	if err != nil {
-		return err
-	}
-	r, err := s.QueryContext(ctx, args...)
-	if err != nil {
-		return f.readError(ctx, err)
-	}
-	defer func() { _ = r.Close() }()
-	for r.Next() {
-		if err := each(r.Scan); err != nil {
-			return err
-		}
-	}
-	if err := r.Err(); err != nil {
-		return f.readError(ctx, err)
-	}
-	return nil
-}
-
-// statement prepares each query once; the number of different queries is small.
-func (f *file) statement(ctx context.Context, query string) (*sql.Stmt, error) {
-	if s, ok := f.statements.Load(query); ok {
-		return s.(*sql.Stmt), nil
-	}
-	s, err := f.read.PrepareContext(ctx, query)
-	if err != nil {
-		return nil, f.readError(ctx, err)
-	}
-	if first, loaded := f.statements.LoadOrStore(query, s); loaded {
-		_ = s.Close()
-		return first.(*sql.Stmt), nil
-	}
-	return s, nil
-}
-
-// readError tells the end of the caller's patience and a closed store apart
-// from an error of the file.
-func (f *file) readError(ctx context.Context, err error) error {
-	switch {
-	case ctx.Err() != nil:
-		return fmt.Errorf("reading %s, %w", f.path, ctx.Err())
-	case f.closed.Load() || errors.Is(err, sql.ErrConnDone):
-		return defender.ErrClosed
-	}
-	return sqlitefile.Explain(f.path, err)
 }

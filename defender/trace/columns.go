@@ -2,7 +2,7 @@ package trace
 
 import (
 	"fmt"
-	"slices"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -62,62 +62,6 @@ func (c Columns) names() (names [roles]string, required [roles]bool) {
 // grouped reports whether columns say which runs belong together.
 func (c Columns) grouped() bool { return c.Chamber != "" || c.Recipe != "" || c.Group != "" }
 
-// header finds the columns.
-func (r *Reader) header(header []string, c Columns) {
-	r.fields = len(header)
-	names, required := c.names()
-	for i := range r.columns {
-		r.columns[i] = -1
-	}
-	r.names, r.grouped = names, c.grouped()
-	first := map[string]int{}
-	for i, name := range header {
-		name = strings.TrimSpace(name)
-		if before, ok := first[name]; ok {
-			r.problem(1, name, fmt.Sprintf("names both field %d and field %d: give each its own name", before+1, i+1))
-			continue
-		}
-		first[name] = i
-		used := slices.Contains(c.Ignore, name)
-		for role, wanted := range names {
-			if name == wanted && name != "" { // one column may have several
-				r.columns[role], used = i, true
-			}
-		}
-		switch {
-		case used:
-		case name == "" || len(name) > maxText:
-			r.problem(1, name, fmt.Sprintf("field %d needs a name of 1 to %d bytes", i+1, maxText))
-		default:
-			r.sensors = append(r.sensors, i)
-			r.svids = append(r.svids, name)
-		}
-	}
-	missing := false
-	for role, at := range r.columns {
-		if at < 0 && required[role] {
-			missing = true
-			r.problem(1, names[role], fmt.Sprintf("is missing: add it to the first line and to every row, or say which column holds the %s", roleNames[role]))
-		}
-	}
-	for _, name := range c.Ignore {
-		if _, ok := first[name]; !ok {
-			missing = true
-			r.problem(1, name, "is missing: it was to be ignored")
-		}
-	}
-	if len(r.sensors) == 0 {
-		missing = true
-		r.problem(1, "", "there is no sensor column beside those for names, time and step: add at least one")
-	}
-	if missing {
-		r.problem(1, "", "the file has the columns "+quoted(header))
-	}
-	if len(r.sensors) > maxSensors {
-		r.problem(1, "", fmt.Sprintf("there are %d sensor columns, at most %d are allowed", len(r.sensors), maxSensors))
-	}
-}
-
 // maxQuoted is how many columns a message lists.
 const maxQuoted = 40
 
@@ -147,4 +91,13 @@ func parseTime(s string) (float64, bool) {
 		}
 	}
 	return 0, false
+}
+
+func parse(s string) (float64, bool) {
+	s = strings.TrimSpace(s)
+	if s == "" {
+		return math.NaN(), true
+	}
+	v, err := strconv.ParseFloat(s, 64)
+	return v, err == nil
 }

@@ -290,15 +290,6 @@ func (r *Reader) number(record []string, at int) float64 {
 	return v
 }
 
-func parse(s string) (float64, bool) {
-	s = strings.TrimSpace(s)
-	if s == "" {
-		return math.NaN(), true
-	}
-	v, err := strconv.ParseFloat(s, 64)
-	return v, err == nil
-}
-
 func (r *Reader) fieldProblem(record []string, at int, column, what string) {
 	text := record[at]
 	if len(text) > 40 {
@@ -328,4 +319,60 @@ func (r *Reader) readError(err error) error {
 		return &r.problems
 	}
 	return fmt.Errorf("reading %s, %w", r.file, err)
+}
+
+// header finds the columns.
+func (r *Reader) header(header []string, c Columns) {
+	r.fields = len(header)
+	names, required := c.names()
+	for i := range r.columns {
+		r.columns[i] = -1
+	}
+	r.names, r.grouped = names, c.grouped()
+	first := map[string]int{}
+	for i, name := range header {
+		name = strings.TrimSpace(name)
+		if before, ok := first[name]; ok {
+			r.problem(1, name, fmt.Sprintf("names both field %d and field %d: give each its own name", before+1, i+1))
+			continue
+		}
+		first[name] = i
+		used := slices.Contains(c.Ignore, name)
+		for role, wanted := range names {
+			if name == wanted && name != "" { // one column may have several
+				r.columns[role], used = i, true
+			}
+		}
+		switch {
+		case used:
+		case name == "" || len(name) > maxText:
+			r.problem(1, name, fmt.Sprintf("field %d needs a name of 1 to %d bytes", i+1, maxText))
+		default:
+			r.sensors = append(r.sensors, i)
+			r.svids = append(r.svids, name)
+		}
+	}
+	missing := false
+	for role, at := range r.columns {
+		if at < 0 && required[role] {
+			missing = true
+			r.problem(1, names[role], fmt.Sprintf("is missing: add it to the first line and to every row, or say which column holds the %s", roleNames[role]))
+		}
+	}
+	for _, name := range c.Ignore {
+		if _, ok := first[name]; !ok {
+			missing = true
+			r.problem(1, name, "is missing: it was to be ignored")
+		}
+	}
+	if len(r.sensors) == 0 {
+		missing = true
+		r.problem(1, "", "there is no sensor column beside those for names, time and step: add at least one")
+	}
+	if missing {
+		r.problem(1, "", "the file has the columns "+quoted(header))
+	}
+	if len(r.sensors) > maxSensors {
+		r.problem(1, "", fmt.Sprintf("there are %d sensor columns, at most %d are allowed", len(r.sensors), maxSensors))
+	}
 }

@@ -13,13 +13,6 @@ import (
 	"time"
 )
 
-// binary is a command compiled for one architecture, and what it says of itself.
-type binary struct {
-	path, arch        string
-	version, revision string    // "(devel)" and "" where the checkout's version control was not asked
-	committed         time.Time // Unix time 0 if unknown: an image must not depend on when it was made
-}
-
 // compile builds the command of the module in source, without C and without what depends on the machine: its directories, its build
 // IDs, and the instruction set above the architecture's least.
 func compile(ctx context.Context, o options, arch, to string) (binary, error) {

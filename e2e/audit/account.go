@@ -1,49 +1,11 @@
 package audit
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 )
-
-// evidence is everything that is known of a run.
-type evidence struct {
-	published []Published
-	captured  []Published
-	last      []uint64 // by stream, the sequence that it gave out last
-	left      uint64   // messages that are still in them
-	dead      map[uint64]int
-	effects   []effect // in the order in which they happened
-	runs      []run
-	deaths    map[string]time.Time
-	freezes   []Freeze
-}
-
-// effect is one change of a result.
-type effect struct {
-	kind           string // stored, changed or deleted
-	at             time.Time
-	key, context   string
-	version, claim uint64 // of the writer's fence
-}
-
-// under reports whether x was stored under a lower fence than b.
-func (x effect) under(b effect) bool {
-	return cmp.Or(cmp.Compare(x.version, b.version), cmp.Compare(x.claim, b.claim)) < 0
-}
-
-// run is one processing of one message.
-type run struct {
-	record     string
-	seq        uint64
-	key        string
-	context    string    // of the message
-	stored     int64     // ns, when the server stored the message
-	start, end time.Time // end is zero while it is open
-	ok         bool
-}
 
 // Account is what became of the messages. What the fields count beyond Messages,
 // Stored, DeadLetters, Resent, Poison, Freezes, ZombieStores and ZombieTails is a

@@ -41,23 +41,6 @@ func (c Config) number(stream string, inStream uint64) (uint64, error) {
 	return inStream*uint64(len(c.Streams)) + uint64(at), nil
 }
 
-// Published is a message that the broker acknowledged to its publisher.
-type Published struct {
-	Sequence uint64 // of all streams, as partition.Message has it
-	Key      string
-	Context  string
-	Poison   bool      // it kills its handler
-	Acked    time.Time // when the publisher had the acknowledgement; for LossAuditor
-}
-
-// Freeze is a time in which a process was stopped and could do nothing.
-type Freeze struct {
-	Record           string // file of the process
-	Claim            uint64 // the revision of its name's claim when it was stopped
-	Stopped, Resumed time.Time
-	Replaced         bool // it was declared dead meanwhile
-}
-
 // Auditor collects evidence during a run.
 type Auditor struct {
 	c  Config

@@ -24,7 +24,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"time"
 )
 
 // KubeletLabel says what a node's kubelet does: one of the values below, or nothing, and then there is none.
@@ -46,11 +45,6 @@ const (
 
 // Kubernetes is the version that the lab is made of, which a build from source must be told.
 const Kubernetes = "v1.36.3"
-
-const (
-	patience = 3 * time.Minute // for the start, on a busy machine
-	courtesy = 20 * time.Second
-)
 
 // Lab is a running laboratory.
 type Lab struct {

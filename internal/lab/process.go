@@ -75,3 +75,8 @@ func (p *process) kill() {
 	_ = p.cmd.Process.Signal(syscall.SIGKILL) // it may have ended
 	<-p.done
 }
+
+const (
+	patience = 3 * time.Minute // for the start, on a busy machine
+	courtesy = 20 * time.Second
+)

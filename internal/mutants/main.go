@@ -29,9 +29,6 @@ import (
 	"time"
 )
 
-// where the patches are, from the root of the module.
-const patches = "internal/mutants/patches"
-
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -45,11 +42,6 @@ func main() {
 	}
 	os.Exit(code)
 }
-
-// usageError is about what was given: a flag, or the header of a patch.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
 
 func exitCode(err error) int {
 	var usage usageError

@@ -113,3 +113,6 @@ func (m mutant) pattern() string {
 
 // reported is the test as the go command reports it.
 func (m mutant) reported() string { return strings.ReplaceAll(m.Test, " ", "_") }
+
+// where the patches are, from the root of the module.
+const patches = "internal/mutants/patches"

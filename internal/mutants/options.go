@@ -138,3 +138,8 @@ func (o options) keep(t table) error {
 	}
 	return errors.Join(errs...)
 }
+
+// usageError is about what was given: a flag, or the header of a patch.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }

@@ -24,9 +24,7 @@ import (
 
 // What the documentation is held to.
 const (
-	maxWords    = 30_000 // of all pages together
-	maxMean     = 18.0   // words of a sentence, over a page
-	maxSentence = 35     // words
+	maxWords = 30_000 // of all pages together
 )
 
 func main() {

@@ -140,3 +140,9 @@ func (p page) problems() []string {
 	}
 	return out
 }
+
+// What a page is held to.
+const (
+	maxMean     = 18.0 // words of a sentence, over a page
+	maxSentence = 35   // words
+)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/muster-dev/muster/nodes"
@@ -13,13 +12,6 @@ import (
 	"github.com/muster-dev/muster/nodes/kube"
 	"github.com/muster-dev/muster/nodes/prom"
 )
-
-// Options change what Open does. The zero value is right.
-type Options struct {
-	Clock nodes.Clock  // nil: nodes.SystemClock
-	Log   *slog.Logger // of the queue's poller; nil: slog's default
-	Local LocalStore   // nil: only tables can be opened
-}
 
 // Plane is an opened node plane: what a Reconciler needs, and what a daemon needs besides. Its functions are nil where there is
 // nothing of the kind.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -86,22 +85,6 @@ func tables(ctx context.Context, s Settings, clock nodes.Clock) (db *dynamo.DB, 
 		return nil, "", opening("the tables", err)
 	}
 	return db, ac.Region, nil
-}
-
-// A LocalStore is a kind of store that is kept on this machine. Programs that have one give it to this package by
-// [Options]. So the Lambda function, which keeps nothing on its disk, links no database.
-type LocalStore interface {
-	// Holds reports whether a directory holds a store.
-	Holds(dir string) bool
-	// Open opens a cluster's store in a directory, which it creates if need be. now is nil for the machine's clock.
-	Open(ctx context.Context, dir, cluster string, now func() time.Time) (RecordAndJournal, error)
-}
-
-// RecordAndJournal is an opened LocalStore.
-type RecordAndJournal interface {
-	nodes.Store
-	nodes.Journal
-	io.Closer
 }
 
 func openDir(ctx context.Context, s Settings, o Options) (*Stores, error) {

@@ -110,9 +110,3 @@ func inTime(now func() time.Time) func(*middleware.Stack) error {
 	})
 	return func(s *middleware.Stack) error { return s.Finalize.Add(check, middleware.After) }
 }
-
-// Store returns the record and the interruptions.
-func (d *DB) Store() *Store { return &Store{d} }
-
-// Journal returns the journal.
-func (d *DB) Journal() *Journal { return newJournal(d) }

@@ -409,3 +409,6 @@ func (j *Journal) daysKey() string { return "days#" + nodes.RecordKey(j.cfg.Clus
 func (j *Journal) partsKey(key, sum string) string {
 	return "parts#" + nodes.RecordKey(j.cfg.Cluster) + "#" + key + "#" + sum[:min(16, len(sum))]
 }
+
+// Journal returns the journal.
+func (d *DB) Journal() *Journal { return newJournal(d) }

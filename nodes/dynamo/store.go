@@ -377,3 +377,6 @@ func (s *Store) indexKey() string {
 	}
 	return "interruptions#" + s.cfg.Cluster
 }
+
+// Store returns the record and the interruptions.
+func (d *DB) Store() *Store { return &Store{d} }

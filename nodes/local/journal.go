@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/klauspost/compress/zstd"
-
 	"github.com/muster-dev/muster/nodes"
 )
 
@@ -23,15 +21,6 @@ const (
 	zstdMagic   = "\x28\xb5\x2f\xfd" // with which a compressed event begins; JSON begins with a brace
 	expireBatch = 64                 // events that one append looks at, so that no append takes long
 )
-
-func codecs() (*zstd.Encoder, *zstd.Decoder, error) {
-	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
-	if err != nil {
-		return nil, nil, err
-	}
-	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxEvent))
-	return enc, dec, err
-}
 
 // Append adds an event and waits until it is on disk. An event that is there already is not added again.
 func (s *Store) Append(ctx context.Context, e nodes.Event) error {

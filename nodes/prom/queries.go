@@ -3,7 +3,6 @@ package prom
 import (
 	"fmt"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -119,47 +118,6 @@ func mayUse(n name) []string {
 	return out
 }
 
-// scope is what the placeholders stand for at one time.
-type scope struct {
-	workers string // label matchers, each followed by a comma
-	pending nodes.PendingSource
-	windows map[name]time.Duration
-}
-
-// expand returns the text of a query with its placeholders replaced.
-func (c *Config) expand(n name, s scope) string {
-	return placeholder.ReplaceAllStringFunc(*c.Queries.text(n), func(p string) string {
-		if !slices.Contains(mayUse(n), p) {
-			return p // refused when the settings are read
-		}
-		switch p {
-		case "$instance":
-			return c.InstanceLabel
-		case "$workers":
-			return s.workers
-		case "$kube":
-			return matchers(c.StateSelector)
-		case "$rate":
-			return promDuration(c.Rate)
-		case "$step":
-			return promDuration(c.stepFor(s.windows[n]))
-		case "$window":
-			return promDuration(s.windows[n])
-		case "$points":
-			return strconv.Itoa(c.points(s.windows[n]))
-		case "$cpu":
-			return c.expand(queryCPU, s)
-		case "$machines":
-			return c.expand(queryCPUWorkers, s)
-		case "$state":
-			return c.expand(queryState, s)
-		case "$age":
-			return strconv.FormatFloat(c.MaxAge.Seconds(), 'f', -1, 64)
-		}
-		return c.expand(driving(s.pending), s) // $pending
-	})
-}
-
 // driving returns the query of the pending pods that drive decisions.
 func driving(p nodes.PendingSource) name {
 	if p == nodes.PendingPhase {
@@ -167,18 +125,6 @@ func driving(p nodes.PendingSource) name {
 	}
 	return queryUnsched
 }
-
-// stepFor is the step of a subquery; a window shorter than it is looked at once.
-func (c *Config) stepFor(window time.Duration) time.Duration {
-	if window > 0 {
-		return min(c.Step, window)
-	}
-	return c.Step
-}
-
-// points is how many points a subquery over a window has at least: its steps are at multiples of the step since 1970, so that a
-// window that is no multiple of it may have one more.
-func (c *Config) points(window time.Duration) int { return int(window / c.stepFor(window)) }
 
 // promDuration writes a duration as PromQL does, in milliseconds where it has to.
 func promDuration(d time.Duration) string {
@@ -188,47 +134,12 @@ func promDuration(d time.Duration) string {
 	return strconv.FormatInt(d.Milliseconds(), 10) + "ms"
 }
 
-// exclude returns matchers that leave out machines, which the exporter may know by address, with or without port, or by name.
-func (c *Config) exclude(machines []machine) string {
-	var parts []string
-	for _, m := range machines {
-		for _, s := range []string{m.ip, m.node} {
-			if s != "" {
-				parts = append(parts, regexp.QuoteMeta(s))
-			}
-		}
-	}
-	out := matchers(c.WorkerSelector)
-	if len(parts) > 0 {
-		out += c.InstanceLabel + "!~" + strconv.Quote("("+strings.Join(parts, "|")+")(:[0-9]+)?") + ","
-	}
-	return out
-}
-
 // matchers returns the text of a selector's setting as it stands in a query, where others may follow.
 func matchers(s string) string {
 	if s = strings.Trim(strings.TrimSpace(s), ","); s != "" {
 		s += ","
 	}
 	return s
-}
-
-// checkQuery returns what is wrong with the text of a query, "" if nothing is.
-func (c *Config) checkQuery(n name) string {
-	text := strings.TrimSpace(*c.Queries.text(n))
-	if text == "" {
-		return "write a query, or leave it unset for the default"
-	}
-	for _, p := range placeholder.FindAllString(text, -1) {
-		if !slices.Contains(mayUse(n), p) {
-			return fmt.Sprintf("%s is no placeholder here; there are %s", p, strings.Join(mayUse(n), ", "))
-		}
-	}
-	s := scope{workers: c.exclude([]machine{{"node", "10.0.0.1"}}), windows: map[name]time.Duration{}}
-	for _, n := range allQueries {
-		s.windows[n] = 10 * time.Minute
-	}
-	return parse(c.expand(n, s))
 }
 
 // parse returns what is wrong with a query that has no placeholders left. Whatever a server might understand is let through; what

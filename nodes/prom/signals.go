@@ -64,11 +64,6 @@ type answer struct {
 	err     *queryError
 }
 
-// machine is a node as kube-state-metrics shows it.
-type machine struct {
-	node, ip string
-}
-
 // queryError says why a query has no answer that may be used.
 type queryError struct {
 	why       string

@@ -1,10 +1,5 @@
 package plan
 
-import (
-	"encoding/binary"
-	"slices"
-)
-
 // failedSearches remembers between which workers no trade was found. Nearly all searches fail: a
 // sweep tries each worker with up to 64 others, and most have what others have, too. Whether
 // there is a trade depends on the weights of the slots on both sides, on which of them are at
@@ -36,41 +31,3 @@ func newFailedSearches(workers int) failedSearches {
 
 // changed forgets what a worker has.
 func (f *failedSearches) changed(w int32) { f.of[w].kind = 0 }
-
-// searchKey names the search for a trade from w to v. It is false if it can't be compared with others:
-// one of them has a slot that is at home with the other.
-func (b *balance) searchKey(w, v int32, gap int64, maxCost int) (failedSearch, bool) {
-	give, take := b.kindOf(w), b.kindOf(v)
-	related := slices.Contains(give.guests, v) || slices.Contains(take.guests, w)
-	return failedSearch{give: give.kind, take: take.kind, gap: gap, maxCost: maxCost}, !related
-}
-
-func (b *balance) kindOf(w int32) *workerKind {
-	k := &b.failed.of[w]
-	if k.kind != 0 {
-		return k
-	}
-
-	k.guests = k.guests[:0]
-	var text []byte
-	for _, s := range b.slots[w] {
-		home := uint64(0)
-		switch h := b.home[s]; h {
-		case w:
-			home = 1
-		case None:
-		default:
-			k.guests = append(k.guests, h)
-		}
-		text = binary.AppendUvarint(text, home)
-		text = binary.AppendUvarint(text, uint64(b.weight[s]))
-	}
-
-	kind, ok := b.failed.kinds[string(text)]
-	if !ok {
-		kind = int32(len(b.failed.kinds) + 1)
-		b.failed.kinds[string(text)] = kind
-	}
-	k.kind = kind
-	return k
-}

@@ -5,10 +5,6 @@ import (
 	"slices"
 )
 
-// tolerance is the divisor of a share that tells how far a load may be from it:
-// 4 %, so that with rounding the worst load stays below 1.05 of the mean.
-const tolerance = 25
-
 // share sets every worker's target. A slot heavier than any share cannot be
 // balanced: its owner keeps it and, but for overrides, nothing else, and the
 // others share the rest.

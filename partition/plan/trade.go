@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"encoding/binary"
 	"math"
 	"math/bits"
 	"slices"
@@ -143,21 +144,6 @@ func (b *balance) gap(w, v int32) int64 {
 	return 2*b.load[w] - int64(even)
 }
 
-// bundle is up to two slots.
-type bundle struct {
-	sum  int64
-	pair [maxBundleSlots]int32 // None for no slot, which comes last
-}
-
-func (u *bundle) slots() []int32 {
-	for n, s := range u.pair {
-		if s == None {
-			return u.pair[:n]
-		}
-	}
-	return u.pair[:]
-}
-
 // trade is a possible exchange. It misses an even balance by miss/2.
 type trade struct {
 	give, take bundle
@@ -185,22 +171,7 @@ func (b *balance) cost(s int32, r route) int {
 	return 0
 }
 
-const (
-	maxBundleSlots = 2
-	maxBundleCost  = maxBundleSlots
-	maxTradeCost   = 2 * maxBundleCost
-)
-
-// ledger holds the bundles of one list by cost, offset by maxBundleCost, each
-// in ascending order of sum and with no sum twice.
-type ledger [2*maxBundleCost + 1][]bundle
-
-// books are the two sides of a search.
-type books struct{ give, take ledger }
-
-// scratch is memory that searches use again: single slots first, then pairs
-// as well.
-type scratch [2]books
+const maxTradeCost = 2 * maxBundleCost
 
 // search finds a trade that changes the difference between two lists by more
 // than 0 and less than gap, the nearer to half of gap the better, and costs at
@@ -284,22 +255,6 @@ func (b *balance) list(l *ledger, slots []int32, r route, maxCost int, pairs boo
 	}
 }
 
-// alike finds the slots that weigh and cost the same as one before, in a list by weight.
-type alike [3]struct {
-	seen   bool
-	weight int64
-}
-
-// has reports whether there was such a slot, and notes this one.
-func (a *alike) has(weight int64, cost int) bool {
-	last := &a[cost+1]
-	if last.seen && last.weight == weight {
-		return true
-	}
-	last.seen, last.weight = true, weight
-	return false
-}
-
 // nearest improves best by the trades of the listed bundles that cost this
 // much, or nothing and less if cost is 0.
 func (x *books) nearest(best *trade, gap int64, cost int) {
@@ -333,4 +288,42 @@ func merge(best *trade, give, take []bundle, gap int64) {
 			}
 		}
 	}
+}
+
+// searchKey names the search for a trade from w to v. It is false if it can't be compared with others:
+// one of them has a slot that is at home with the other.
+func (b *balance) searchKey(w, v int32, gap int64, maxCost int) (failedSearch, bool) {
+	give, take := b.kindOf(w), b.kindOf(v)
+	related := slices.Contains(give.guests, v) || slices.Contains(take.guests, w)
+	return failedSearch{give: give.kind, take: take.kind, gap: gap, maxCost: maxCost}, !related
+}
+
+func (b *balance) kindOf(w int32) *workerKind {
+	k := &b.failed.of[w]
+	if k.kind != 0 {
+		return k
+	}
+
+	k.guests = k.guests[:0]
+	var text []byte
+	for _, s := range b.slots[w] {
+		home := uint64(0)
+		switch h := b.home[s]; h {
+		case w:
+			home = 1
+		case None:
+		default:
+			k.guests = append(k.guests, h)
+		}
+		text = binary.AppendUvarint(text, home)
+		text = binary.AppendUvarint(text, uint64(b.weight[s]))
+	}
+
+	kind, ok := b.failed.kinds[string(text)]
+	if !ok {
+		kind = int32(len(b.failed.kinds) + 1)
+		b.failed.kinds[string(text)] = kind
+	}
+	k.kind = kind
+	return k
 }

@@ -17,9 +17,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Least is the smallest limit that a stream is given.
-const Least = 1 << 20
-
 // Error codes of the server.
 const (
 	codeNoPeers          jetstream.ErrorCode = 10005 // of a cluster; for any reason

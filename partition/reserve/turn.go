@@ -113,3 +113,6 @@ func lastTurn(ctx context.Context, js jetstream.JetStream, replicas int) (turn, 
 	info := s.CachedInfo()
 	return turn{info.State.LastSeq, info.TimeStamp.Sub(info.State.LastTime)}, nil
 }
+
+// Least is the smallest limit that a stream is given.
+const Least = 1 << 20

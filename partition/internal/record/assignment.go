@@ -1,7 +1,6 @@
 package record
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -19,9 +18,6 @@ const (
 // maxMapBytes bounds what is read as an assignment map, and what its columns are
 // decompressed to.
 const maxMapBytes = 4 << 20
-
-// None stands for "no worker" in a map's columns.
-const None int32 = -1
 
 // Assignment says who owns each slot: the map of slot -> (owner, next owner,
 // version at which it last changed owner). It is kept in columns, a few bytes a
@@ -69,13 +65,6 @@ type OldGeneration struct {
 	Slots   int         `json:"slots"`
 	Version uint64      `json:"version"` // of the map that gave it up
 	Owner   OwnerColumn `json:"owner"`   // index in Workers of whose each slot was; -1: of nobody who lives
-}
-
-// Move is a planned handoff of one slot: Next is the index of the new owner
-// in Workers, Version the map's version that planned it.
-type Move struct {
-	Next    int32  `json:"next"`
-	Version uint64 `json:"version"`
 }
 
 // clone returns a deep copy.
@@ -176,36 +165,6 @@ func (a *Assignment) OwnerOf(slot int) string {
 	}
 	return a.Worker(a.Destination(slot)).ID
 }
-
-// DecodeAssignment reads an assignment map as it is kept in the bucket. It
-// returns every fault it finds.
-func DecodeAssignment(data []byte) (*Assignment, error) {
-	if len(data) > maxMapBytes {
-		return nil, fmt.Errorf("reading the assignment map: %d bytes, at most %d are read", len(data), maxMapBytes)
-	}
-	// What else is in a record of another schema may have any form.
-	schema, err := readSchema(data, OldestMapSchema, MapSchema)
-	if err != nil {
-		return nil, fmt.Errorf("reading the assignment map: %w", err)
-	}
-	var a Assignment
-	if schema < MapSchema {
-		err = json.Unmarshal(data, &a)
-	} else {
-		err = a.unmarshalPacked(data)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the assignment map: %w", err)
-	}
-	a.Schema = MapSchema // as which it is written again
-	if err := a.validate(); err != nil {
-		return nil, fmt.Errorf("reading the assignment map: %w", err)
-	}
-	return &a, nil
-}
-
-// Encode returns the map as it is stored.
-func (a *Assignment) Encode() []byte { return Encode(a.pack()) }
 
 func (a *Assignment) validate() error {
 	if err := checkSchema(a.Schema, MapSchema, MapSchema); err != nil {

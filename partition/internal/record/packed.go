@@ -343,3 +343,33 @@ func (r *columnReader) moves(version uint64) MoveTable {
 	}
 	return out
 }
+
+// DecodeAssignment reads an assignment map as it is kept in the bucket. It
+// returns every fault it finds.
+func DecodeAssignment(data []byte) (*Assignment, error) {
+	if len(data) > maxMapBytes {
+		return nil, fmt.Errorf("reading the assignment map: %d bytes, at most %d are read", len(data), maxMapBytes)
+	}
+	// What else is in a record of another schema may have any form.
+	schema, err := readSchema(data, OldestMapSchema, MapSchema)
+	if err != nil {
+		return nil, fmt.Errorf("reading the assignment map: %w", err)
+	}
+	var a Assignment
+	if schema < MapSchema {
+		err = json.Unmarshal(data, &a)
+	} else {
+		err = a.unmarshalPacked(data)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the assignment map: %w", err)
+	}
+	a.Schema = MapSchema // as which it is written again
+	if err := a.validate(); err != nil {
+		return nil, fmt.Errorf("reading the assignment map: %w", err)
+	}
+	return &a, nil
+}
+
+// Encode returns the map as it is stored.
+func (a *Assignment) Encode() []byte { return Encode(a.pack()) }

@@ -1,59 +1,30 @@
 package audit
 
-import "fmt"
-
-// Rule is the name of a promise.
-type Rule string
-
-// The promises; the package's documentation says what each means.
-const (
-	Lost        Rule = "lost"
-	Twice       Rule = "twice"
-	Order       Rule = "order"
-	OneHandler  Rule = "one-handler"
-	ZombieFence Rule = "zombie-fence"
-	FenceGrows  Rule = "fence-grows"
-	FenceUnique Rule = "fence-unique"
-	DeadLetter  Rule = "dead-letter"
-	Unpublished Rule = "unpublished"
-)
-
-// Violation is a promise that was broken, and how.
-type Violation struct {
-	Rule Rule
-	Text string
-}
-
-// String returns the rule and the text.
-func (v Violation) String() string { return string(v.Rule) + ": " + v.Text }
-
-// Fence is a fencing token, such as partition.Fence. Compare is negative if it is lower than
-// the other.
-type Fence[F any] interface {
-	comparable
-	Compare(other F) int
-}
-
 // Auditor judges the facts of one run. W identifies a worker, and is printed with %v. It is not
 // safe for concurrent use: facts have an order.
 type Auditor[W comparable, F Fence[F]] struct {
-	violated func(Violation)
-	unfenced bool // fences aren't judged any more
+	verdicts *verdicts
 	slots    []*Slot[W, F]
 	keys     []*Key[W, F]
 }
 
 // New returns an auditor that reports each violation when it happens.
 func New[W comparable, F Fence[F]](violated func(Violation)) *Auditor[W, F] {
-	return &Auditor[W, F]{violated: violated}
+	return &Auditor[W, F]{verdicts: &verdicts{violated: violated}}
 }
 
-func (a *Auditor[W, F]) violate(r Rule, format string, args ...any) {
-	ofFence := r == FenceGrows || r == FenceUnique || r == ZombieFence
-	if a.unfenced && ofFence {
-		return
-	}
-	a.violated(Violation{r, fmt.Sprintf(format, args...)})
+// Slot adds a slot. Its name is for people.
+func (a *Auditor[W, F]) Slot(name string) *Slot[W, F] {
+	s := &Slot[W, F]{verdicts: a.verdicts, name: name, owners: make(map[F]W)}
+	a.slots = append(a.slots, s)
+	return s
+}
+
+// Key adds a key of a slot. Its name is for people.
+func (a *Auditor[W, F]) Key(name string, s *Slot[W, F]) *Key[W, F] {
+	k := &Key[W, F]{slot: s, name: name, next: 1}
+	a.keys = append(a.keys, k)
+	return k
 }
 
 // WentBack notes that the broker went back to an earlier state: what was published until now
@@ -74,27 +45,15 @@ func (a *Auditor[W, F]) ForgetFences() {
 
 // IgnoreFences notes that what fences rest on is lost, such as the revisions of a bucket that went
 // back to an earlier state. From now on a store's decisions count, and no fence is a violation.
-func (a *Auditor[W, F]) IgnoreFences() { a.unfenced = true }
+func (a *Auditor[W, F]) IgnoreFences() { a.verdicts.unfenced = true }
 
-// Standing is what may be said of a handler at a moment.
-type Standing int
-
-const (
-	// Valid is a handler whose worker has a valid lease.
-	Valid Standing = iota
-	// Stale is a handler whose worker has no valid lease, and has not interrupted it yet,
-	// such as that of a process that is stopped.
-	Stale
-	// Interrupted is a handler whose context has ended.
-	Interrupted
-	// Over is a handler that has returned, or whose process is dead.
-	Over
-)
-
-// Handling is one call of a handler.
-type Handling[W comparable, F Fence[F]] struct {
-	Worker   W
-	Fence    F
-	Number   int             // of the message, from 1
-	Standing func() Standing // now
+// Close reports each message that has yet to be processed as lost. Nothing happens after it.
+func (a *Auditor[W, F]) Close() {
+	for _, k := range a.keys {
+		for n := k.Next(); n <= len(k.messages); n++ {
+			if k.Waits(n) {
+				a.verdicts.violate(Lost, "%s %d was not processed", k.name, n)
+			}
+		}
+	}
 }

@@ -19,13 +19,6 @@ const (
 	taken                            // by a fault
 )
 
-// Key adds a key of a slot. Its name is for people.
-func (a *Auditor[W, F]) Key(name string, s *Slot[W, F]) *Key[W, F] {
-	k := &Key[W, F]{slot: s, name: name, next: 1}
-	a.keys = append(a.keys, k)
-	return k
-}
-
 // Publish returns the number of the key's next message.
 func (k *Key[W, F]) Publish() int {
 	k.messages = append(k.messages, 0)
@@ -74,7 +67,7 @@ func (k *Key[W, F]) Exempt(n int) bool {
 // known reports whether a message was published.
 func (k *Key[W, F]) known(w W, n int) bool {
 	if n < 1 || n > len(k.messages) {
-		k.slot.a.violate(Unpublished, "%v has message %d of %s, which was not published", w, n, k.name)
+		k.slot.verdicts.violate(Unpublished, "%v has message %d of %s, which was not published", w, n, k.name)
 		return false
 	}
 	return true
@@ -85,7 +78,7 @@ func (k *Key[W, F]) Begin(h *Handling[W, F]) {
 	if !k.known(h.Worker, h.Number) {
 		return
 	}
-	k.slot.begin(k, h)
+	k.slot.begin(k.name, h)
 	k.inOrder(h, "begins")
 }
 
@@ -96,9 +89,9 @@ func (k *Key[W, F]) inOrder(h *Handling[W, F], does string) {
 	}
 	switch next := k.Next(); {
 	case h.Number > next:
-		k.slot.a.violate(Order, "%v %s %s %d before %d is processed", h.Worker, does, k.name, h.Number, next)
+		k.slot.verdicts.violate(Order, "%v %s %s %d before %d is processed", h.Worker, does, k.name, h.Number, next)
 	case h.Number < k.last:
-		k.slot.a.violate(Order, "%v %s %s %d after %d is processed", h.Worker, does, k.name, h.Number, k.last)
+		k.slot.verdicts.violate(Order, "%v %s %s %d after %d is processed", h.Worker, does, k.name, h.Number, k.last)
 	}
 }
 
@@ -120,7 +113,7 @@ func (k *Key[W, F]) Write(h *Handling[W, F]) Outcome {
 	if !k.known(h.Worker, h.Number) {
 		return Repeated
 	}
-	if !k.slot.admit(k, h) {
+	if !k.slot.admit(k.name, h) {
 		return Rejected
 	}
 	if again := k.Done(h.Number); again {
@@ -137,9 +130,9 @@ func (k *Key[W, F]) Store(h *Handling[W, F]) {
 		return
 	}
 	if s := k.slot; s.stored.known && h.Fence.Compare(s.stored.fence) < 0 {
-		s.a.violate(FenceGrows, "%s: %v has stored %s %d with fence %v after %v", s.name, h.Worker, k.name, h.Number, h.Fence, s.stored.fence)
+		s.verdicts.violate(FenceGrows, "%s: %v has stored %s %d with fence %v after %v", s.name, h.Worker, k.name, h.Number, h.Fence, s.stored.fence)
 	} else {
-		s.admit(k, h)
+		s.admit(k.name, h)
 	}
 	if k.Done(h.Number) {
 		k.Changed(h.Number)
@@ -150,7 +143,7 @@ func (k *Key[W, F]) Store(h *Handling[W, F]) {
 
 // Changed notes that the result of a message has changed, or was stored again.
 func (k *Key[W, F]) Changed(n int) {
-	k.slot.a.violate(Twice, "the result of %s %d was stored again, or changed", k.name, n)
+	k.slot.verdicts.violate(Twice, "the result of %s %d was stored again, or changed", k.name, n)
 }
 
 // Finish notes that a handler has processed its message, where no fence was shown.
@@ -169,7 +162,7 @@ func (k *Key[W, F]) end(h *Handling[W, F]) {
 // Remove notes that a message leaves the broker, because a worker has acknowledged it.
 func (k *Key[W, F]) Remove(n int) {
 	if !k.Done(n) && !k.Taken(n) {
-		k.slot.a.violate(Lost, "%s %d is acknowledged and was not processed", k.name, n)
+		k.slot.verdicts.violate(Lost, "%s %d is acknowledged and was not processed", k.name, n)
 	}
 }
 
@@ -179,19 +172,8 @@ func (k *Key[W, F]) DeadLetter(w W, n int, poison bool) {
 		return
 	}
 	if !poison {
-		k.slot.a.violate(DeadLetter, "%v dead-letters %s %d", w, k.name, n)
+		k.slot.verdicts.violate(DeadLetter, "%v dead-letters %s %d", w, k.name, n)
 	}
 	k.messages[n-1] |= done
 	k.last = max(k.last, n)
-}
-
-// Close reports each message that has yet to be processed as lost. Nothing happens after it.
-func (a *Auditor[W, F]) Close() {
-	for _, k := range a.keys {
-		for n := k.Next(); n <= len(k.messages); n++ {
-			if k.Waits(n) {
-				a.violate(Lost, "%s %d was not processed", k.name, n)
-			}
-		}
-	}
 }

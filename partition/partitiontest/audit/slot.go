@@ -3,8 +3,8 @@ package audit
 // Slot is what one worker owns at a time. An environment that doesn't know which keys share a
 // slot gives each key one of its own.
 type Slot[W comparable, F Fence[F]] struct {
-	a    *Auditor[W, F]
-	name string
+	verdicts *verdicts
+	name     string
 
 	highest owner[W, F] // that the slot was held with
 	stored  owner[W, F] // of the last write that was not rejected
@@ -21,22 +21,15 @@ type owner[W comparable, F Fence[F]] struct {
 	known  bool
 }
 
-// Slot adds a slot. Its name is for people.
-func (a *Auditor[W, F]) Slot(name string) *Slot[W, F] {
-	s := &Slot[W, F]{a: a, name: name, owners: make(map[F]W)}
-	a.slots = append(a.slots, s)
-	return s
-}
-
 // Held notes that a worker owns the slot with a fence; valid is whether its lease is valid.
 func (s *Slot[W, F]) Held(w W, fence F, valid bool) {
 	before, known := s.owners[fence]
 	top := s.highest
 	switch {
 	case known && before != w:
-		s.a.violate(FenceUnique, "%s: %v has fence %v, which %v had", s.name, w, fence, before)
+		s.verdicts.violate(FenceUnique, "%s: %v has fence %v, which %v had", s.name, w, fence, before)
 	case valid && !s.forgotten && top.known && top.worker != w && fence.Compare(top.fence) <= 0:
-		s.a.violate(FenceGrows, "%s: %v has fence %v after %v of %v", s.name, w, fence, top.fence, top.worker)
+		s.verdicts.violate(FenceGrows, "%s: %v has fence %v after %v of %v", s.name, w, fence, top.fence, top.worker)
 	}
 
 	if !known {
@@ -48,7 +41,7 @@ func (s *Slot[W, F]) Held(w W, fence F, valid bool) {
 }
 
 // begin notes that a handler begins beside those that still run.
-func (s *Slot[W, F]) begin(k *Key[W, F], h *Handling[W, F]) {
+func (s *Slot[W, F]) begin(key string, h *Handling[W, F]) {
 	still := s.running[:0]
 	for _, o := range s.running {
 		standing := o.Standing()
@@ -58,29 +51,29 @@ func (s *Slot[W, F]) begin(k *Key[W, F], h *Handling[W, F]) {
 		still = append(still, o)
 		switch {
 		case o.Worker == h.Worker:
-			s.a.violate(OneHandler, "%s: %v begins %s %d while its own handler is at %d", s.name, h.Worker, k.name, h.Number, o.Number)
+			s.verdicts.violate(OneHandler, "%s: %v begins %s %d while its own handler is at %d", s.name, h.Worker, key, h.Number, o.Number)
 		case standing == Valid:
-			s.a.violate(OneHandler, "%s: %v begins %s %d with fence %v while %v works on %d with %v",
-				s.name, h.Worker, k.name, h.Number, h.Fence, o.Worker, o.Number, o.Fence)
+			s.verdicts.violate(OneHandler, "%s: %v begins %s %d with fence %v while %v works on %d with %v",
+				s.name, h.Worker, key, h.Number, h.Fence, o.Worker, o.Number, o.Fence)
 		case standing == Stale && h.Fence.Compare(o.Fence) <= 0:
-			s.a.violate(ZombieFence, "%s: %v begins with fence %v, the zombie %v has %v", s.name, h.Worker, h.Fence, o.Worker, o.Fence)
+			s.verdicts.violate(ZombieFence, "%s: %v begins with fence %v, the zombie %v has %v", s.name, h.Worker, h.Fence, o.Worker, o.Fence)
 		}
 	}
 	s.running = append(still, h)
 }
 
 // admit reports whether a store that knows fences accepts a write.
-func (s *Slot[W, F]) admit(k *Key[W, F], h *Handling[W, F]) bool {
+func (s *Slot[W, F]) admit(key string, h *Handling[W, F]) bool {
 	if last := s.stored; last.known {
 		switch order := h.Fence.Compare(last.fence); {
 		case order < 0:
 			if !s.forgotten && h.Standing() == Valid {
-				s.a.violate(FenceGrows, "%s: %v writes %s %d with fence %v, and %v has written with %v",
-					s.name, h.Worker, k.name, h.Number, h.Fence, last.worker, last.fence)
+				s.verdicts.violate(FenceGrows, "%s: %v writes %s %d with fence %v, and %v has written with %v",
+					s.name, h.Worker, key, h.Number, h.Fence, last.worker, last.fence)
 			}
 			return false
 		case order == 0 && last.worker != h.Worker:
-			s.a.violate(FenceUnique, "%s: %v and %v write with fence %v", s.name, last.worker, h.Worker, h.Fence)
+			s.verdicts.violate(FenceUnique, "%s: %v and %v write with fence %v", s.name, last.worker, h.Worker, h.Fence)
 		}
 	}
 

@@ -1,0 +1,6 @@
+package prom
+
+// machine is a node as kube-state-metrics shows it.
+type machine struct {
+	node, ip string
+}

@@ -1,0 +1,135 @@
+package plan
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+)
+
+// balance is a plan of unequal weights in the making.
+type balance struct {
+	f      *frame
+	weight []int64 // per slot
+	owner  []int32 // per slot: its owner in the plan so far
+	home   []int32 // per slot: the worker that keeps it at no cost; None if it moves anyway
+	// slots are the unpinned slots of each worker, in order of heavier.
+	slots  [][]int32
+	orphan []int32 // slots without owner
+	load   []int64 // per worker
+	count  []int32 // per worker: number of slots
+	base   []uint64
+	target []int64 // per worker: its share of the total load, in whole units
+	// within is how far a load may be from its target before slots move only
+	// to improve it; lacking is from what shortage on a worker is to be fed.
+	within, lacking int64
+	least           int64  // the lowest target
+	hungry          []bool // per worker: it lacked load when planning began
+	fed             []bool // per slot: it was given to a hungry worker
+	moved, required int    // slots away from home, and how many of them feeding took
+	scratch         scratch
+	failed          failedSearches
+}
+
+func newBalance(f *frame) *balance {
+	workers, slots := len(f.p.Workers), f.p.Slots
+	b := &balance{
+		f:      f,
+		weight: make([]int64, slots),
+		owner:  make([]int32, slots),
+		home:   make([]int32, slots),
+		slots:  make([][]int32, workers),
+		load:   make([]int64, workers),
+		count:  make([]int32, workers),
+		base:   make([]uint64, workers),
+		target: make([]int64, workers),
+		fed:    make([]bool, slots),
+		failed: newFailedSearches(workers),
+	}
+	for s := range slots {
+		b.weight[s] = int64(f.p.Weights[s])
+		b.home[s], b.owner[s] = f.home(s), f.home(s)
+		if override := f.overridden(s); override != None {
+			b.owner[s] = override
+			b.base[override] += f.p.Weights[s]
+		} else if h := b.home[s]; h != None {
+			b.slots[h] = append(b.slots[h], int32(s))
+		} else {
+			b.orphan = append(b.orphan, int32(s))
+		}
+		if o := b.owner[s]; o != None {
+			b.load[o] += b.weight[s]
+			b.count[o]++
+		}
+	}
+	for _, w := range f.takers {
+		slices.SortFunc(b.slots[w], b.heavier)
+	}
+	return b
+}
+
+// heavier orders slots from heavy to light, equal ones by number.
+func (b *balance) heavier(s, t int32) int {
+	if c := cmp.Compare(b.weight[t], b.weight[s]); c != 0 {
+		return c
+	}
+	return cmp.Compare(s, t)
+}
+
+// lighter orders workers by load against capacity, then by number of slots, so
+// that slots without weight are spread as well, then by rank.
+func (b *balance) lighter(v, w int32) int {
+	if c := b.compareLoad(v, w); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(b.count[v], b.count[w]); c != 0 {
+		return c
+	}
+	return cmp.Compare(b.f.rank[v], b.f.rank[w])
+}
+
+func (b *balance) compareLoad(v, w int32) int {
+	if b.f.equal {
+		return cmp.Compare(b.load[v], b.load[w])
+	}
+	vHi, vLo := bits.Mul64(uint64(b.load[v]), b.f.capacity[w])
+	wHi, wLo := bits.Mul64(uint64(b.load[w]), b.f.capacity[v])
+	if c := cmp.Compare(vHi, wHi); c != 0 {
+		return c
+	}
+	return cmp.Compare(vLo, wLo)
+}
+
+// fewer orders workers by number of slots.
+func (b *balance) fewer(v, w int32) int {
+	if c := cmp.Compare(b.count[v], b.count[w]); c != 0 {
+		return c
+	}
+	return b.lighter(v, w)
+}
+
+// put makes w the owner of s; s must have none.
+func (b *balance) put(s, w int32) {
+	at, _ := slices.BinarySearchFunc(b.slots[w], s, b.heavier)
+	b.slots[w] = slices.Insert(b.slots[w], at, s)
+	b.failed.changed(w)
+	b.owner[s] = w
+	b.load[w] += b.weight[s]
+	b.count[w]++
+	if b.home[s] != None && b.home[s] != w {
+		b.moved++
+	}
+}
+
+// take makes s a slot without owner.
+func (b *balance) take(s int32) {
+	w := b.owner[s]
+	at, _ := slices.BinarySearchFunc(b.slots[w], s, b.heavier)
+	b.slots[w] = slices.Delete(b.slots[w], at, at+1)
+	b.failed.changed(w)
+	b.owner[s] = None
+	b.load[w] -= b.weight[s]
+	b.count[w]--
+	if b.home[s] != None && b.home[s] != w {
+		b.moved--
+	}
+}
