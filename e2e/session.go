@@ -107,11 +107,18 @@ func (s *session) drain(ctx context.Context) error {
 	if faults := errors.Join(s.Traffic.Faults()...); faults != nil {
 		return fmt.Errorf("the collector could not publish everything: %w", faults)
 	}
-	pending, err := s.Pending(ctx)
-	if err != nil {
-		return err
-	}
-	return s.Wait(ctx, within, "everything published processed", func() bool { n, err := pending(); return err == nil && n == 0 })
+	var pending func() (uint64, error)
+	return s.Wait(ctx, within, "everything published processed", func() bool {
+		// A request is lost that was sent to a broker which ended before it had read it.
+		if pending == nil {
+			var err error
+			if pending, err = s.Pending(ctx); err != nil {
+				return false
+			}
+		}
+		n, err := pending()
+		return err == nil && n == 0
+	})
 }
 
 // expect tells the defenders how many they should be, if that is to be known.
