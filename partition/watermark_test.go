@@ -162,6 +162,7 @@ func FuzzWatermarks(f *testing.F) {
 	for seed := range uint64(64) {
 		f.Add(seed)
 	}
+	f.Add(uint64(184))
 	f.Fuzz(watermarksHold)
 }
 
@@ -215,7 +216,7 @@ func watermarksHold(t *testing.T, seed uint64) {
 			switch w.recall(slot, o) {
 			case recallReplaced:
 				forget()
-			case recallSettled:
+			case recallSettled, recallFormer: // without a retry queue, or with this owner's claim in it
 				if was = look() == ""; !was {
 					forget()
 				}
