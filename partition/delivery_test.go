@@ -640,6 +640,18 @@ func TestTheQueueWentBack(t *testing.T) {
 			t.Error("a copy is remembered of what was processed")
 		}
 	})
+	t.Run("a copy whose place is not known is searched among all of its key", func(t *testing.T) {
+		r := begin(t, nil)
+		m := r.mail(1)
+		r.d.memory.settle(3, 3, m.original, 0, Fence{1, 1})
+		r.d.memory.shards[0].crowded = true
+		r.come(1)
+		r.expect("askHead")
+		r.answer(1, answer{queued: queued(r, 9)})
+		r.expect("askHead")
+		r.answer(1, answer{queued: &queuedMessage{Message: m.message, seq: 12, finest: 3}})
+		r.expect("ack 1")
+	})
 	t.Run("a message that a former owner settled is settled as long as this owner's claim is there", func(t *testing.T) {
 		ours := record.QueueClaim{Slots: 8, Slot: 3, Fence: record.Fence{Version: 1, Claim: 1}}
 		theirs := record.QueueClaim{Slots: 8, Slot: 3, Fence: record.Fence{Version: 1, Claim: 0}}
