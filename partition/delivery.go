@@ -64,6 +64,8 @@ func (d *delivery) step(now time.Time, in deliveryInput) []deliveryEffect {
 		}
 	case validityInput:
 		d.validity(in.valid)
+	case rolledBackInput:
+		d.pullAgain(in.slot)
 	case mailInput:
 		d.deliver(in.place, in.mail)
 	case handledInput:
@@ -171,6 +173,18 @@ func (d *delivery) validity(valid bool) {
 			r.retry.queue.restored()
 		}
 		r.proceed()
+	}
+}
+
+// pullAgain pulls again for every slot whose stream is that of a slot, since that stream is
+// not the one that it was. A server that deletes a stream often tells nobody who waits for a
+// message of it.
+func (d *delivery) pullAgain(slot int) {
+	for _, r := range inOrder(d.slots) {
+		if d.memory.sameStream(r.slot, slot) {
+			r.pull.renew = true
+			r.proceed()
+		}
 	}
 }
 

@@ -63,6 +63,8 @@ func (r *deliveryRig) step(in deliveryInput) {
 		case askEffect:
 			r.asks[e.run] = e
 			r.say("%s", strings.TrimPrefix(fmt.Sprintf("%T", e.question), "partition."))
+		case lookEffect:
+			r.say("look")
 		case rolledBackEffect:
 			r.say("rolled back: %d forgotten", e.forgotten)
 		case releasedEffect:
@@ -200,7 +202,7 @@ func TestDelivery(t *testing.T) {
 			r.pass(time.Minute)
 			r.expect()
 			r.step(validityInput{true})
-			r.expect("handle 1.1 attempt 2 fence 1.1")
+			r.expect("look", "handle 1.1 attempt 2 fence 1.1")
 		},
 		"a handoff waits for the handler, takes the pin off and then returns what came": func(r *deliveryRig) {
 			r.hold()
@@ -340,7 +342,7 @@ func TestDelivery(t *testing.T) {
 			r.step(validityInput{false})
 			r.told = nil
 			r.step(validityInput{true})
-			r.expect(`fetch 2 ""`)
+			r.expect("look", `fetch 2 ""`)
 		},
 		"a pull without an answer is made again": func(r *deliveryRig) {
 			r.hold()
@@ -357,12 +359,12 @@ func TestDelivery(t *testing.T) {
 			r.told = nil
 			for serie := 1; serie <= 4; serie++ {
 				r.step(mailInput{rigSlot, &mail{status: "503", serie: serie}})
-				r.expect()
+				r.expect("look")
 				r.pass(time.Second)
 				r.expect(fmt.Sprintf(`fetch %d ""`, serie+1))
 			}
 			r.step(mailInput{rigSlot, &mail{status: "503", serie: 5}})
-			r.expect("askCreate")
+			r.expect("look", "askCreate")
 		},
 		"messages that their consumer knows nothing of are fetched by a new consumer": func(r *deliveryRig) {
 			r.hold()
@@ -395,10 +397,17 @@ func TestDelivery(t *testing.T) {
 			r.pass(stalePinCheck)
 			r.expect("askWaiting")
 			r.answer(1, answer{yes: true})
+			r.expect("look")
 			r.pass(stalePinCheck)
 			r.answer(1, answer{yes: true})
 			r.expect("askWaiting", "askTake")
 			r.answer(1, answer{})
+			r.expect(`fetch 2 ""`)
+		},
+		"a slot whose stream was made again pulls again, for its pull may be lost with the former one": func(r *deliveryRig) {
+			r.hold()
+			r.told = nil
+			r.step(rolledBackInput{rigSlot.slot + 1}) // which is in the same stream
 			r.expect(`fetch 2 ""`)
 		},
 		"a message that came while its consumer was looked at is handled before anything else": func(r *deliveryRig) {
@@ -543,7 +552,7 @@ func TestTheQueueWentBack(t *testing.T) {
 		r := begin(t, nil)
 		r.step(validityInput{false})
 		r.step(validityInput{true})
-		r.expect(`fetch 2 ""`)
+		r.expect("look", `fetch 2 ""`)
 		r.pass(time.Second)
 		read(r, map[string]int{"k": 1})
 		r.come(3)

@@ -17,6 +17,8 @@ type (
 	droppedInput struct{ place }
 	// validityInput: the lease became invalid, or is valid again.
 	validityInput struct{ valid bool }
+	// rolledBackInput: a stream is not the one that it was. It is the stream of a slot.
+	rolledBackInput struct{ slot int }
 	// mailInput: the server has answered a pull of the slot's consumer.
 	mailInput struct {
 		place
@@ -45,15 +47,16 @@ type (
 	closeInput struct{}
 )
 
-func (heldInput) deliveryInput()     {}
-func (handOffInput) deliveryInput()  {}
-func (forcedInput) deliveryInput()   {}
-func (droppedInput) deliveryInput()  {}
-func (validityInput) deliveryInput() {}
-func (mailInput) deliveryInput()     {}
-func (handledInput) deliveryInput()  {}
-func (answerInput) deliveryInput()   {}
-func (unsentInput) deliveryInput()   {}
-func (wakeInput) deliveryInput()     {}
-func (progressInput) deliveryInput() {}
-func (closeInput) deliveryInput()    {}
+func (heldInput) deliveryInput()       {}
+func (handOffInput) deliveryInput()    {}
+func (forcedInput) deliveryInput()     {}
+func (droppedInput) deliveryInput()    {}
+func (validityInput) deliveryInput()   {}
+func (rolledBackInput) deliveryInput() {}
+func (mailInput) deliveryInput()       {}
+func (handledInput) deliveryInput()    {}
+func (answerInput) deliveryInput()     {}
+func (unsentInput) deliveryInput()     {}
+func (wakeInput) deliveryInput()       {}
+func (progressInput) deliveryInput()   {}
+func (closeInput) deliveryInput()      {}

@@ -102,7 +102,7 @@ func TestLanes(t *testing.T) {
 			r.pass(time.Second)
 			r.expect()
 			r.step(validityInput{true})
-			r.expect(`fetch 2 "p"`, "handle 1.1 attempt 2 fence 1.1", "handle 1.2 attempt 2 fence 1.1")
+			r.expect("look", `fetch 2 "p"`, "handle 1.1 attempt 2 fence 1.1", "handle 1.2 attempt 2 fence 1.1")
 		},
 		"what a handler did is taken in after the answer to an open question": func(r *deliveryRig) {
 			come(r, "a", 1)

@@ -17,6 +17,9 @@ func newMemory(shards int) *memory { return &memory{shards: make([]watermarks, s
 // of returns what is remembered of the stream of a slot; mu is held.
 func (m *memory) of(slot int) *watermarks { return &m.shards[slot%len(m.shards)] }
 
+// sameStream reports whether two slots have their messages in the same stream.
+func (m *memory) sameStream(a, b int) bool { return a%len(m.shards) == b%len(m.shards) }
+
 // recall returns what is remembered of a message of a slot, and the generation to
 // settle it with.
 func (m *memory) recall(slot, finest int, o original) (recollection, uint64) {

@@ -74,6 +74,8 @@ func newPuller(cfg Config, lay layout, nc *nats.Conn, js jetstream.JetStream, h 
 	var life context.Context
 	life, p.end = context.WithCancel(context.Background())
 	p.streams = &streamWatch{log: cfg.Logger, layout: lay, js: js, memory: memory, reports: p.reports, life: life}
+	// The delivery may be within a step, whose effect this is.
+	p.streams.again = func(slot int) { go p.step(rolledBackInput{slot}) }
 	p.consumers = &slotConsumers{cfg: cfg, layout: lay, nc: nc, js: js, life: life, look: p.streams.look}
 	sub, err := nc.Subscribe(p.inbox+".*.*", p.dispatch)
 	if err != nil {

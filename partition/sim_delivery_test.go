@@ -120,6 +120,7 @@ func (w *simWorker) carryOut(e deliveryEffect) {
 	case rolledBackEffect:
 		s.logf("%s: %s, %d slots are forgotten", w, e.what, e.forgotten)
 		w.lookAtStreams()
+		w.later(0, func() { w.deliver(rolledBackInput{e.slot}) })
 	case reportEffect:
 		w.later(0, func() { w.step(e.input) })
 	case forcedEffect:
@@ -519,7 +520,9 @@ func (w *simWorker) lookUntilSure(shard, try int) {
 			w.looking--
 			return
 		case try >= looksToBelieve:
-			w.delivery.memory.forget(shard, generation)
+			if _, was := w.delivery.memory.forget(shard, generation); was {
+				w.deliver(rolledBackInput{shard})
+			}
 			try = 0
 		}
 		w.later(pause, func() { w.lookUntilSure(shard, try+1) })

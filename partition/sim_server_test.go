@@ -913,13 +913,20 @@ func (sl *simSlot) create() error {
 
 // remake deletes the streams, with everything in them, and makes them again.
 // Consumers come back with the first worker that misses them, or at once.
+//
+// The server ends the pulls by a queue of the stream, which it drops with the stream. So
+// most clients learn nothing of it when it is fast (nats-server 2.15.2).
 func (srv *simServer) remake(provisioned bool) {
 	srv.s.logf("server: the streams are made again")
 	srv.made = srv.s.now
 	clear(srv.seqs)
 	clear(srv.stored)
+	silently := srv.s.chance(0.5)
 	for _, sl := range srv.slots {
 		there := sl.consumer != nil
+		if there && silently {
+			sl.consumer.waiting = nil
+		}
 		if sl.remove(); there && provisioned {
 			sl.consumer = newSimConsumer()
 		}

@@ -121,6 +121,10 @@ func (p *slotPull) status(m *mail) {
 // message, and with it the pin, and its process may die before it gives both back; then
 // nothing is delivered until the pin has expired. When there are messages and none has
 // come between two looks, the pin is taken off and what is in flight delivered again.
+//
+// A slot is also silent when its stream was deleted and made again and its pull was lost
+// with the former one. So the first look has the streams looked at: if that is what
+// happened, the slot pulls again, and its consumer is not touched.
 func (p *slotPull) lookAtSilence() {
 	silent := p.quiet
 	p.quiet = true
@@ -142,6 +146,7 @@ func (p *slotPull) lookAtSilence() {
 		p.stored = 0
 		if !p.stale {
 			p.stale = true
+			p.do(lookEffect{})
 			return
 		}
 		p.stale = false

@@ -19,6 +19,7 @@ type streamWatch struct {
 	js      jetstream.JetStream
 	memory  *memory
 	reports *reports
+	again   func(slot int)  // has the slots of a stream pulled for again, the stream being that of a slot
 	life    context.Context // until the puller is closed
 
 	looking   atomic.Bool // a goroutine looks
@@ -50,6 +51,7 @@ func (w *streamWatch) rolledBack(slot int, what string, forgotten int) {
 	stream := w.layout.streamOf(slot)
 	w.log.Error("A stream is not the one that it was: it was made again, or its server has lost messages. What was settled of it is forgotten; messages may be handled again.",
 		"stream", stream, "seen", what)
+	w.again(slot)
 	w.reports.post(noteInput{event.Event{Kind: event.StreamRolledBack, Reason: stream, Err: what, Count: forgotten}})
 }
 
