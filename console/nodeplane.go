@@ -217,7 +217,7 @@ func progress(n, all int, may bool) string {
 	return "todo"
 }
 
-// MomentOf turns a journaled event into a moment of the timeline.
+// MomentOf turns a logged event into a moment of the timeline.
 func MomentOf(e nodes.Event) Moment {
 	m := Moment{At: e.At, Plane: "nodes", Kind: e.Kind, Subject: cmp.Or(e.Instance, e.ActionID), Text: e.Message}
 	if e.Instance != "" {

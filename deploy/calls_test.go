@@ -165,7 +165,7 @@ func newPlane(t *testing.T) *plane {
 		t.Fatal(err)
 	}
 	p.rec, err = nodes.New(nodes.Config{
-		Policy: pol, Signals: p.w.Client("signals", nil), Cloud: p.cloud, Cluster: p.kube, Store: p.db.Store(), Journal: p.db.Journal(),
+		Policy: pol, Signals: p.w.Client("signals", nil), Cloud: p.cloud, Cluster: p.kube, Store: p.db.Store(), EventLog: p.db.EventLog(),
 		Clock: p.w.Clock(), Template: ec.Template(),
 	})
 	if err != nil {
@@ -174,8 +174,8 @@ func newPlane(t *testing.T) *plane {
 	return p
 }
 
-// live lets a cluster live: launches, an instance that never joins, a scale-down, interruptions of each kind, large journal entries,
-// a look at the journal; and everything that is asked for once in a while.
+// live lets a cluster live: launches, an instance that never joins, a scale-down, interruptions of each kind, large event log entries,
+// a look at the event log; and everything that is asked for once in a while.
 func live(t *testing.T) *plane {
 	t.Helper()
 	p := newPlane(t)
@@ -222,13 +222,13 @@ func live(t *testing.T) *plane {
 	large := nodes.Event{At: p.w.Clock().Now(), Tick: "large", Data: json.RawMessage(`"` + noise(1_500_000) + `"`)}
 	for _, who := range []string{"tick", "interruptions"} { // snapshots of large clusters are split
 		p.as(who, func() {
-			if err := p.db.Journal().Append(t.Context(), large); err != nil {
+			if err := p.db.EventLog().Append(t.Context(), large); err != nil {
 				t.Fatal(err)
 			}
 		})
 	}
 	p.as("reader", func() {
-		for _, err := range p.db.Journal().Read(t.Context(), nodes.Query{}) {
+		for _, err := range p.db.EventLog().Read(t.Context(), nodes.Query{}) {
 			if err != nil {
 				t.Fatal(err)
 			}

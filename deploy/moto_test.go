@@ -137,7 +137,7 @@ func TestTheStackComesUpAndItsTablesServe(t *testing.T) {
 	}
 }
 
-// serve lets the store and the journal work on the stack's tables, and doctor look at them.
+// serve lets the store and the event log work on the stack's tables, and doctor look at them.
 func serve(t *testing.T, m moto, prefix string) {
 	t.Helper()
 	d, err := dynamo.New(aws.Config{Region: "eu-central-1", BaseEndpoint: &m.url, Credentials: credentials.NewStaticCredentialsProvider("AKID", "SECRET", "")},
@@ -153,7 +153,7 @@ func serve(t *testing.T, m moto, prefix string) {
 	if _, err := d.Store().Load(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if err := d.Journal().Append(t.Context(), nodes.Event{Tick: "t", Kind: "k"}); err != nil {
+	if err := d.EventLog().Append(t.Context(), nodes.Event{Tick: "t", Kind: "k"}); err != nil {
 		t.Error(err)
 	}
 }

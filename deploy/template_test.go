@@ -462,7 +462,7 @@ func resolve(v any) string {
 	}
 	out := parts[len(parts)-1] // of a Join the list
 	for name, value := range map[string]string{
-		"ClusterName": "prod", "StateTable": "muster-prod-state", "LogsTable": "muster-prod-logs", "JournalDays": "30", "LaunchTemplateId": "lt-0a1b2c3d",
+		"ClusterName": "prod", "StateTable": "muster-prod-state", "LogsTable": "muster-prod-logs", "EventLogDays": "30", "LaunchTemplateId": "lt-0a1b2c3d",
 		"LaunchTemplateVersion": "7", "WorkerSubnetIds": "subnet-0a,subnet-0b", "InstanceTypes": "t3.large", "Spot": "true", "MinWorkers": "2", "MaxWorkers": "10",
 		"K3sUrl": "https://10.0.0.10:6443", "KubeApiUrl": "https://10.0.0.10:6443", "PrometheusUrl": "http://10.0.0.11:9090", "ReferencePath": "/muster",
 	} {

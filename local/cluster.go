@@ -138,7 +138,7 @@ func (t *Cluster) open(ctx context.Context) (err error) {
 		return errors.New("the local cluster is not reached by the Kubernetes API")
 	}
 	t.plane.Cloud = slow{t.plane.Cloud, t.workers.o.launch}
-	t.plane.Journal = told{t.plane.Journal, t.journaled}
+	t.plane.EventLog = told{t.plane.EventLog, t.logged}
 	t.plane.Store = timed{t.plane.Store, t.wrote, t.recorded}
 	nc, err := t.workers.As(role.Nodes)
 	if err != nil {
@@ -209,14 +209,14 @@ func (s slow) Launch(ctx context.Context, req nodes.LaunchRequest) (nodes.Instan
 	return s.Cloud.Launch(ctx, req)
 }
 
-// told passes events on when they are journaled.
+// told passes events on when they are logged.
 type told struct {
-	nodes.Journal
+	nodes.EventLog
 	tell func(nodes.Event)
 }
 
 func (j told) Append(ctx context.Context, e nodes.Event) error {
-	err := j.Journal.Append(ctx, e)
+	err := j.EventLog.Append(ctx, e)
 	j.tell(e)
 	return err
 }
@@ -333,8 +333,8 @@ func (t *Cluster) look(s nodes.Snapshot) {
 	t.latest = s
 }
 
-// journaled tells what the node plane did as it does it.
-func (t *Cluster) journaled(e nodes.Event) {
+// logged tells what the node plane did as it does it.
+func (t *Cluster) logged(e nodes.Event) {
 	switch e.Kind {
 	case "decision":
 		t.decided(e.Data)
@@ -440,7 +440,7 @@ func (t *Cluster) NodeHours() float64 {
 
 // scaling is what pauses and resumes the node plane.
 func (t *Cluster) scaling() nodes.Switch {
-	return nodes.Switch{Store: t.plane.Store, Journal: t.plane.Journal, Clock: t.plane.Clock}
+	return nodes.Switch{Store: t.plane.Store, EventLog: t.plane.EventLog, Clock: t.plane.Clock}
 }
 
 // nodePlane is the node plane as the console shows it.

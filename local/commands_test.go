@@ -222,7 +222,7 @@ func TestAPersonActsOnThePage(t *testing.T) {
 		t.Error("the record is paused yet")
 	}
 	var kinds []string
-	for e, err := range s.Cluster.Load().plane.Journal.Read(t.Context(), nodes.Query{}) {
+	for e, err := range s.Cluster.Load().plane.EventLog.Read(t.Context(), nodes.Query{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -231,7 +231,7 @@ func TestAPersonActsOnThePage(t *testing.T) {
 		}
 	}
 	if !slices.Equal(kinds, []string{"scaling.paused", "scaling.resumed"}) {
-		t.Errorf("journaled %v", kinds)
+		t.Errorf("logged %v", kinds)
 	}
 	if got := faults(); len(got) != 1 || !strings.Contains(got[0], "401") { // of the wrong token
 		t.Errorf("the page complains: %s", strings.Join(got, "; "))

@@ -113,7 +113,7 @@ type Template struct {
 type Diagnosis struct {
 	State   InstanceState `json:"state,omitempty"`
 	Reason  string        `json:"reason,omitempty"`  // the cloud's reason for the state
-	Console string        `json:"console,omitempty"` // end of the console output, redacted before it is journaled
+	Console string        `json:"console,omitempty"` // end of the console output, redacted before it is logged
 }
 
 // LaunchFailure classifies a refused launch by what to do next.

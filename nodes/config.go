@@ -10,12 +10,12 @@ import (
 // optional parts. With another Sizer, Fitter or Screener decisions are made otherwise; Clock, NewID,
 // TickBudget and Stopping let tests and Lambda functions control time, names and the end of a process.
 type Config struct {
-	Policy  Policy
-	Signals Signals
-	Cloud   Cloud
-	Cluster Cluster
-	Store   Store
-	Journal Journal
+	Policy   Policy
+	Signals  Signals
+	Cloud    Cloud
+	Cluster  Cluster
+	Store    Store
+	EventLog EventLog
 
 	WorkerPlane WorkerPlane   // nil: the nodes carry no workers that want to know
 	Clock       Clock         // nil: SystemClock
@@ -36,8 +36,8 @@ type Config struct {
 
 // validate reports what is missing or wrong.
 func (c *Config) validate() error {
-	if c.Signals == nil || c.Cloud == nil || c.Cluster == nil || c.Store == nil || c.Journal == nil {
-		return errors.New("a reconciler needs Signals, Cloud, Cluster, Store and Journal")
+	if c.Signals == nil || c.Cloud == nil || c.Cluster == nil || c.Store == nil || c.EventLog == nil {
+		return errors.New("a reconciler needs Signals, Cloud, Cluster, Store and EventLog")
 	}
 	if err := c.Policy.Validate(); err != nil {
 		return err

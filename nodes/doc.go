@@ -2,7 +2,7 @@
 // verified and makes every change of capacity a durable transaction.
 //
 // The package holds the domain and declares the five things it needs: Signals (metrics), Cloud (instances),
-// Cluster (Kubernetes), Store (the record) and Journal. Adapters are sub-packages. The parts:
+// Cluster (Kubernetes), Store (the record) and EventLog. Adapters are sub-packages. The parts:
 //
 //   - Policy is every setting, Observation everything that was seen, Record the one durable item of a
 //     cluster.

@@ -69,7 +69,7 @@ type ports struct {
 	nodes.Cloud
 	nodes.Cluster
 	nodes.Store
-	nodes.Journal
+	nodes.EventLog
 	nodes.WorkerPlane
 }
 
@@ -241,7 +241,7 @@ func (p *performance) reconciler(pr *process) *nodes.Reconciler {
 		holder = "A"
 	}
 	r, err := nodes.New(nodes.Config{Holder: holder, Policy: p.stage.policy, Signals: ports.Signals, Cloud: ports.Cloud, Cluster: ports.Cluster,
-		Store: ports.Store, Journal: ports.Journal, WorkerPlane: ports.WorkerPlane, Clock: p.stage.Clock(), NewID: p.newID})
+		Store: ports.Store, EventLog: ports.EventLog, WorkerPlane: ports.WorkerPlane, Clock: p.stage.Clock(), NewID: p.newID})
 	if err != nil {
 		panic(err)
 	}

@@ -13,7 +13,7 @@ const (
 	Rebalance   InterruptionKind = "rebalance"    // EC2 Instance Rebalance Recommendation
 	Health      InterruptionKind = "health"       // AWS Health scheduled change
 	Warning     InterruptionKind = "warning"      // EC2 Spot Instance Interruption Warning
-	StateChange InterruptionKind = "state-change" // the instance stops or ends; journaled, never an item
+	StateChange InterruptionKind = "state-change" // the instance stops or ends; logged, never an item
 )
 
 // urgency orders kinds: a more urgent event takes over the item that a less urgent one opened.

@@ -50,7 +50,7 @@ func (l launcher) launchedPerZone(s *survey) map[string]int {
 	return zones
 }
 
-// diagnose journals what the cloud knows about an instance that did not join. It is for people; failing at it
+// diagnose logs what the cloud knows about an instance that did not join. It is for people; failing at it
 // changes nothing.
 func (l launcher) diagnose(ctx context.Context, instanceID string) {
 	var d Diagnosis

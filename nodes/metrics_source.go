@@ -25,7 +25,7 @@ type Readings struct {
 	PendingMin Reading `json:"pendingMin"` // its minimum over the last PENDING_UP_SEC
 	PendingMax Reading `json:"pendingMax"` // its maximum over the last IDLE_DOWN_SEC
 
-	PendingOther Reading `json:"pendingOther"` // the count that does not drive, for the journal
+	PendingOther Reading `json:"pendingOther"` // the count that does not drive, for the event log
 
 	ReadyIPs      []string `json:"readyIps,omitempty"` // internal IPs of Ready nodes
 	ReadyIPsKnown bool     `json:"readyIpsKnown,omitempty"`

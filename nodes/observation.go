@@ -3,7 +3,7 @@ package nodes
 import "time"
 
 // Observation is everything a decision looks at besides the record: what the metrics, the cloud and the
-// cluster show at one moment. It is plain data, so that it can be journaled and decided on again.
+// cluster show at one moment. It is plain data, so that it can be logged and decided on again.
 type Observation struct {
 	Readings Readings `json:"readings"`
 	// Fleet is the cluster's workers; FleetKnown is false if the cloud or the cluster could not be read
@@ -64,7 +64,7 @@ func Match(instances []Instance, nodes []Node) []Worker {
 }
 
 // Classes returns pods with those that are alike for placement put together under the first one's name, in
-// the order in which each kind comes first. Decisions are made on classes, so that what is journaled is
+// the order in which each kind comes first. Decisions are made on classes, so that what is logged is
 // exactly what was decided on and stays small.
 func Classes(pods []Pod) []Pod {
 	type kind struct {

@@ -80,17 +80,17 @@ func checkPauseText(what, s string) error {
 	return nil
 }
 
-// Switch pauses and resumes the scaling of a cluster from outside its ticks, and journals both.
+// Switch pauses and resumes the scaling of a cluster from outside its ticks, and logs both.
 type Switch struct {
-	Store   Store
-	Journal Journal
-	Clock   Clock         // nil: SystemClock
-	NewID   func() string // unique short strings, under which the event is journaled; nil: random
+	Store    Store
+	EventLog EventLog
+	Clock    Clock         // nil: SystemClock
+	NewID    func() string // unique short strings, under which the event is logged; nil: random
 }
 
 // Pause pauses scaling and returns the record then. changed is false if it was paused already; that pause is
 // kept. The error says what of CheckPause is wrong, that the record could not be written, or, with changed
-// true, that it was and the journal was not.
+// true, that it was and the event log was not.
 func (s Switch) Pause(ctx context.Context, by, reason string) (r Record, changed bool, err error) {
 	if err := CheckPause(by, reason, false); err != nil {
 		return r, false, fmt.Errorf("pausing scaling: %w", err)
@@ -103,9 +103,9 @@ func (s Switch) Pause(ctx context.Context, by, reason string) (r Record, changed
 	if !t.set(r) {
 		return r, false, nil
 	}
-	err = s.journal(ctx, Event{At: t.Now, Kind: "scaling.paused", Message: byWhom(t.By, t.Reason)})
+	err = s.logEvent(ctx, Event{At: t.Now, Kind: "scaling.paused", Message: byWhom(t.By, t.Reason)})
 	if err != nil {
-		err = fmt.Errorf("scaling is paused, but that could not be journaled: %w", err)
+		err = fmt.Errorf("scaling is paused, but that could not be logged: %w", err)
 	}
 	return r, true, err
 }
@@ -126,9 +126,9 @@ func (s Switch) Resume(ctx context.Context, by, reason string) (was Record, chan
 		return was, false, fmt.Errorf("resuming scaling: %w", err)
 	}
 	what := byWhom(secret.Redact(strings.TrimSpace(by)), secret.Redact(strings.TrimSpace(reason)))
-	err = s.journal(ctx, Event{At: s.now(), Kind: "scaling.resumed", Message: what + "; it was paused " + was.pauseText()})
+	err = s.logEvent(ctx, Event{At: s.now(), Kind: "scaling.resumed", Message: what + "; it was paused " + was.pauseText()})
 	if err != nil {
-		err = fmt.Errorf("scaling is resumed, but that could not be journaled: %w", err)
+		err = fmt.Errorf("scaling is resumed, but that could not be logged: %w", err)
 	}
 	return was, true, err
 }
@@ -152,12 +152,12 @@ func (s Switch) apply(ctx context.Context, t Transition) (Record, error) {
 	return s.Store.Apply(ctx, t)
 }
 
-func (s Switch) journal(ctx context.Context, e Event) error {
+func (s Switch) logEvent(ctx context.Context, e Event) error {
 	e.Tick = rand.Text()[:12]
 	if s.NewID != nil {
 		e.Tick = s.NewID()
 	}
-	return s.Journal.Append(ctx, e)
+	return s.EventLog.Append(ctx, e)
 }
 
 func (s Switch) now() time.Time {

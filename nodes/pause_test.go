@@ -20,7 +20,7 @@ func pressedStage(t *testing.T, p ports) (*stage, *sim.Client, func() (nodes.Rep
 	if p.Store == nil {
 		p.Store = c
 	}
-	r, err := nodes.New(nodes.Config{Policy: s.policy, Signals: c, Cloud: c, Cluster: c, Store: p.Store, Journal: c, Clock: s.Clock()})
+	r, err := nodes.New(nodes.Config{Policy: s.policy, Signals: c, Cloud: c, Cluster: c, Store: p.Store, EventLog: c, Clock: s.Clock()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func pressedStage(t *testing.T, p ports) (*stage, *sim.Client, func() (nodes.Rep
 func TestAPauseStopsWhatATickWouldBeginUntilItIsEnded(t *testing.T) {
 	t.Parallel()
 	s, c, tick := pressedStage(t, ports{})
-	sw := nodes.Switch{Store: c, Journal: c, Clock: s.Clock()}
+	sw := nodes.Switch{Store: c, EventLog: c, Clock: s.Clock()}
 	if _, changed, err := sw.Pause(t.Context(), "alice", " inventory "); !changed || err != nil {
 		t.Fatal(changed, err)
 	}
@@ -68,7 +68,7 @@ func TestAPauseStopsWhatATickWouldBeginUntilItIsEnded(t *testing.T) {
 	}
 	want := []string{"scaling.paused by alice: inventory", "scaling.resumed by bob; it was paused since 2024-10-27T04:00:00Z by alice: inventory"}
 	if !slices.Equal(kinds, want) {
-		t.Errorf("journaled %q, want %q", kinds, want)
+		t.Errorf("logged %q, want %q", kinds, want)
 	}
 }
 
@@ -108,15 +108,15 @@ func TestAPauseBetweenDecisionAndBeginIsKept(t *testing.T) {
 	}
 }
 
-// brokenJournal takes nothing.
-type brokenJournal struct{ nodes.Journal }
+// brokenEventLog takes nothing.
+type brokenEventLog struct{ nodes.EventLog }
 
-func (brokenJournal) Append(context.Context, nodes.Event) error { return errors.New("disk full") }
+func (brokenEventLog) Append(context.Context, nodes.Event) error { return errors.New("disk full") }
 
 func TestASwitchSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	s, c, _ := pressedStage(t, ports{})
-	sw := nodes.Switch{Store: c, Journal: c, Clock: s.Clock()}
+	sw := nodes.Switch{Store: c, EventLog: c, Clock: s.Clock()}
 	_, changed, err := sw.Pause(t.Context(), strings.Repeat("x", 501), " \n")
 	if changed || err == nil {
 		t.Fatal("a pause without a reason was taken")
@@ -129,11 +129,11 @@ func TestASwitchSaysWhatIsWrong(t *testing.T) {
 	if r, _ := c.Load(t.Context()); r.Paused() {
 		t.Error("it paused all the same")
 	}
-	sw.Journal = brokenJournal{}
+	sw.EventLog = brokenEventLog{}
 	if r, changed, err := sw.Pause(t.Context(), "", "why not"); !changed || !r.Paused() || err == nil || !strings.Contains(err.Error(), "scaling is paused, but") {
-		t.Errorf("without a journal: changed %t, paused %t, %v", changed, r.Paused(), err)
+		t.Errorf("without an event log: changed %t, paused %t, %v", changed, r.Paused(), err)
 	}
 	if _, changed, err := sw.Resume(t.Context(), "", "done"); !changed || err == nil || !strings.Contains(err.Error(), "scaling is resumed, but") {
-		t.Errorf("without a journal: changed %t, %v", changed, err)
+		t.Errorf("without an event log: changed %t, %v", changed, err)
 	}
 }

@@ -75,7 +75,7 @@ type Policy struct {
 	NodeTaints    []Taint           // that new nodes are given by their user data
 
 	StateTable string // table of the record; "" with the store on this machine
-	LogsTable  string // table of the journal; "" with the store on this machine
+	LogsTable  string // table of the event log; "" with the store on this machine
 }
 
 // DefaultPolicy returns the documented defaults.
@@ -240,5 +240,5 @@ var settings = []setting.Setting[Policy]{
 	setting.New("NODE_LABELS", "", "labels of new nodes: name=value,...; given by USER_DATA=k3s, other user data must give them itself", readLabels),
 	setting.New("NODE_TAINTS", "", "taints of new nodes: key=value:effect,...; given by USER_DATA=k3s, other user data must give them itself", readTaints),
 	setting.New("STATE_TABLE", "", "DynamoDB table of the record", setting.Text(func(p *Policy) *string { return &p.StateTable })),
-	setting.New("LOGS_TABLE", "", "DynamoDB table of the journal", setting.Text(func(p *Policy) *string { return &p.LogsTable })),
+	setting.New("LOGS_TABLE", "", "DynamoDB table of the event log", setting.Text(func(p *Policy) *string { return &p.LogsTable })),
 }

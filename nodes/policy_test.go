@@ -97,11 +97,11 @@ func TestValidateRefusesSettingsThatContradictEachOther(t *testing.T) {
 		change  func(*Policy)
 		setting string
 	}{
-		"down threshold at up threshold":   {func(p *Policy) { p.CPUDown = p.CPUUp }, "CPU_DOWN"},
-		"minimum above maximum":            {func(p *Policy) { p.MinWorkers = 11 }, "MIN_WORKERS"},
-		"stuck before the drains can end":  {func(p *Policy) { p.MaxBatchDown = 3 }, "SCALE_DOWN_STUCK_SEC"},
-		"a state table without a journal":  {func(p *Policy) { p.StateTable = "s" }, "LOGS_TABLE"},
-		"a threshold that is not a number": {func(p *Policy) { p.CPUUp = math.NaN() }, "CPU_UP"},
+		"down threshold at up threshold":     {func(p *Policy) { p.CPUDown = p.CPUUp }, "CPU_DOWN"},
+		"minimum above maximum":              {func(p *Policy) { p.MinWorkers = 11 }, "MIN_WORKERS"},
+		"stuck before the drains can end":    {func(p *Policy) { p.MaxBatchDown = 3 }, "SCALE_DOWN_STUCK_SEC"},
+		"a state table without an event log": {func(p *Policy) { p.StateTable = "s" }, "LOGS_TABLE"},
+		"a threshold that is not a number":   {func(p *Policy) { p.CPUUp = math.NaN() }, "CPU_UP"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := DefaultPolicy()

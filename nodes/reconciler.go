@@ -22,7 +22,7 @@ type Report struct {
 	Tick     string    // its ID, by which its events are found
 	Held     bool      // another tick holds the lease: nothing was done
 	Decision *Decision // nil if it did not come to one; while an action is open it is a NOOP
-	Events   []Event   // what it journaled
+	Events   []Event   // what it logged
 }
 
 // Tick does one round: it continues open interruptions, takes the lease, sweeps, continues the open action or

@@ -30,7 +30,7 @@ func newSet(t *testing.T, workers string, change func(*nodes.Config)) *set {
 	w.SetLoad(0.5)
 	c := w.Client("A", nil)
 	n := 0
-	s := &set{Simulator: w, client: c, config: nodes.Config{Policy: p, Signals: c, Cloud: c, Cluster: c, Store: c, Journal: c, WorkerPlane: c, Clock: w.Clock(),
+	s := &set{Simulator: w, client: c, config: nodes.Config{Policy: p, Signals: c, Cloud: c, Cluster: c, Store: c, EventLog: c, WorkerPlane: c, Clock: w.Clock(),
 		NewID: func() string { n++; return fmt.Sprint("x", n) }}}
 	if change != nil {
 		change(&s.config)
@@ -71,13 +71,13 @@ func TestNewListsWhatIsMissing(t *testing.T) {
 		t.Error("a reconciler without ports was accepted")
 	}
 	c := sim.New(sim.Options{Policy: quick()}).Client("A", nil)
-	_, err := nodes.New(nodes.Config{Signals: c, Cloud: c, Cluster: c, Store: c, Journal: c})
+	_, err := nodes.New(nodes.Config{Signals: c, Cloud: c, Cluster: c, Store: c, EventLog: c})
 	if err == nil || !strings.Contains(err.Error(), "MAX_WORKERS") {
 		t.Errorf("an empty policy: %v", err)
 	}
 	p := quick()
 	p.Sizing = nodes.SizingFit
-	if _, err := nodes.New(nodes.Config{Policy: p, Signals: c, Cloud: c, Cluster: c, Store: c, Journal: c}); err == nil {
+	if _, err := nodes.New(nodes.Config{Policy: p, Signals: c, Cloud: c, Cluster: c, Store: c, EventLog: c}); err == nil {
 		t.Error("SIZING=fit without a sizer was accepted")
 	}
 }
@@ -106,7 +106,7 @@ func TestATickTakesOverAnExpiredLease(t *testing.T) {
 	}
 }
 
-func TestEveryDecisionIsJournaledSoThatItCanBeMadeAgain(t *testing.T) {
+func TestEveryDecisionIsLoggedSoThatItCanBeMadeAgain(t *testing.T) {
 	s := newSet(t, "aab", nil)
 	s.AddPods(6, one("old"))
 	s.AddPods(5, one("new"))
@@ -187,7 +187,7 @@ func TestWhatAPersonCordonedStaysCordoned(t *testing.T) {
 func TestInterruptIgnoresWhatIsNotItsConcern(t *testing.T) {
 	for name, c := range map[string]struct {
 		event func(*set) nodes.InterruptionEvent
-		kind  string // journaled
+		kind  string // logged
 	}{
 		"an instance that is not there": {func(s *set) nodes.InterruptionEvent {
 			return nodes.InterruptionEvent{Kind: nodes.Warning, InstanceID: "i-999", At: s.Clock().Now()}
@@ -210,14 +210,14 @@ func TestInterruptIgnoresWhatIsNotItsConcern(t *testing.T) {
 			if s.OpenItems() != 0 || s.count(sim.Cordoned)+s.count(sim.Launched) != 0 {
 				t.Error("something was done about it")
 			}
-			if !s.journaled(t, c.kind) {
-				t.Errorf("%s was not journaled", c.kind)
+			if !s.logged(t, c.kind) {
+				t.Errorf("%s was not logged", c.kind)
 			}
 		})
 	}
 }
 
-func (s *set) journaled(t *testing.T, kind string) bool {
+func (s *set) logged(t *testing.T, kind string) bool {
 	for range s.client.Read(t.Context(), nodes.Query{Kind: kind}) {
 		return true
 	}
@@ -311,8 +311,8 @@ func TestAWarnedNodeIsCordonedOnceUnlessSomebodyUncordonsIt(t *testing.T) {
 	cordons("and after another tick", 2)
 }
 
-// TestATickWithAnOpenActionJournalsWhatItSaw: or replay and explain would have a gap as long as an action.
-func TestATickWithAnOpenActionJournalsWhatItSaw(t *testing.T) {
+// TestATickWithAnOpenActionLogsWhatItSaw: or replay and explain would have a gap as long as an action.
+func TestATickWithAnOpenActionLogsWhatItSaw(t *testing.T) {
 	s := newSet(t, "ab", nil)
 	s.AddPods(4, one("old"))
 	s.AddPods(4, one("new"))
@@ -413,7 +413,7 @@ func ExampleReconciler_Tick() {
 	world := sim.New(sim.Options{Policy: policy, Workers: []string{"a", "b"}})
 	world.SetLoad(0.9) // busy from now on
 	client := world.Client("daemon", nil)
-	r, err := nodes.New(nodes.Config{Policy: policy, Signals: client, Cloud: client, Cluster: client, Store: client, Journal: client, Clock: world.Clock()})
+	r, err := nodes.New(nodes.Config{Policy: policy, Signals: client, Cloud: client, Cluster: client, Store: client, EventLog: client, Clock: world.Clock()})
 	if err != nil {
 		panic(err)
 	}
@@ -484,7 +484,7 @@ func TestATickWhoseLeaseHasPassedOnDoesNothingMore(t *testing.T) {
 	s := newSet(t, "aab", nil)
 	hooked := s.Client("A", hook)
 	c := s.config
-	c.Signals, c.Cloud, c.Cluster, c.Store, c.Journal = hooked, hooked, hooked, hooked, hooked
+	c.Signals, c.Cloud, c.Cluster, c.Store, c.EventLog = hooked, hooked, hooked, hooked, hooked
 	r, err := nodes.New(c)
 	if err != nil {
 		t.Fatal(err)
@@ -543,7 +543,7 @@ func TestReconcilersAtTheSameTime(t *testing.T) {
 			together := newConvoy(3)
 			for at, actor := range []string{"A", "B", "C"} {
 				c := s.Client(actor, nil)
-				r, err := nodes.New(nodes.Config{Policy: s.policy, Signals: c, Cloud: c, Cluster: c, Store: c, Journal: c, Clock: s.Clock()})
+				r, err := nodes.New(nodes.Config{Policy: s.policy, Signals: c, Cloud: c, Cluster: c, Store: c, EventLog: c, Clock: s.Clock()})
 				if err != nil {
 					t.Fatal(err)
 				}

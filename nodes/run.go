@@ -30,7 +30,7 @@ func newRun(c *Config, id string, stop func() bool) *run {
 		calls:  calls,
 		budget: &budget{clock: c.Clock, start: c.Clock.Now(), limit: c.TickBudget, stop: stop},
 		state:  state,
-		log:    &runLog{clock: c.Clock, journal: c.Journal, calls: calls, state: state, id: id},
+		log:    &runLog{clock: c.Clock, eventLog: c.EventLog, calls: calls, state: state, id: id},
 	}
 }
 

@@ -7,13 +7,13 @@ import (
 	"fmt"
 )
 
-// runLog keeps what a run did and what went wrong: the events, which also go to the Journal, and the errors
+// runLog keeps what a run did and what went wrong: the events, which also go to the EventLog, and the errors
 // that its caller gets.
 type runLog struct {
-	clock   Clock
-	journal Journal
-	calls   calls
-	state   *runState // names the open action in events
+	clock    Clock
+	eventLog EventLog
+	calls    calls
+	state    *runState // names the open action in events
 
 	id     string // of the run, by which its events are found
 	seq    int    // of the next event
@@ -21,13 +21,13 @@ type runLog struct {
 	errs   []error
 }
 
-// append adds an event. A Journal that can't be written delays nothing: the error is collected and the work continues.
+// append adds an event. An EventLog that can't be written delays nothing: the error is collected and the work continues.
 func (l *runLog) append(ctx context.Context, e Event) {
 	e.At, e.Tick, e.Seq = l.clock.Now(), l.id, l.seq
 	l.seq++
 	l.events = append(l.events, e)
-	err := l.calls.doSafe(ctx, "journaling "+e.Kind, func(ctx context.Context) error {
-		return l.journal.Append(ctx, e)
+	err := l.calls.doSafe(ctx, "logging "+e.Kind, func(ctx context.Context) error {
+		return l.eventLog.Append(ctx, e)
 	})
 	if err != nil {
 		l.collect(err)

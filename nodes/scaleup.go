@@ -255,7 +255,7 @@ func (u scaleUp) fail(ctx context.Context, removals []Removal, exhausted []Exhau
 }
 
 // readyInstances returns the action's instances that are Ready now. The Kubernetes API decides; if it can't
-// be read, the metrics do. If both can be, a difference is journaled.
+// be read, the metrics do. If both can be, a difference is logged.
 func (u scaleUp) readyInstances(ctx context.Context, s *survey, m Readings) (ready []string, known bool) {
 	if s.cloudErr != nil {
 		return nil, false

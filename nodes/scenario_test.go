@@ -254,7 +254,7 @@ func scenarios() []scenario {
 		{name: "a store outage", workers: "ab", length: minutes(11), want: fleet(4), setup: func(s *stage) {
 			full(4)(s)
 			s.Outage(sim.StorePart, 130*time.Second, minutes(2))
-			s.Outage(sim.JournalPart, 60*time.Second, minutes(3))
+			s.Outage(sim.EventLogPart, 60*time.Second, minutes(3))
 		}},
 		{name: "scale-down", workers: "abab", length: minutes(9), want: fleet(2), undone: alive(false, w1, w2), policy: func(p *nodes.Policy) { p.MaxBatchDown = 2 }, setup: func(s *stage) {
 			idle(s)

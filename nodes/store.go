@@ -25,7 +25,7 @@ type Store interface {
 // Transition is a change of the record with its condition, as a pure function, so that every store applies
 // the same logic.
 type Transition interface {
-	// Name is the transition's name in journals and errors, for example beginScaleUp.
+	// Name is the transition's name in the event log and in errors, for example beginScaleUp.
 	Name() string
 	// Apply returns the changed record; the same record if the change was made before; or a *RefusedError. It
 	// does not alter r.

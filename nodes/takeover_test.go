@@ -35,7 +35,7 @@ func (s *set) starts(t *testing.T, actor string, hook sim.Hook, change func(*nod
 	t.Helper()
 	c := s.Client(actor, hook)
 	config := s.config
-	config.Signals, config.Cloud, config.Cluster, config.Store, config.Journal, config.WorkerPlane = c, c, c, c, c, c
+	config.Signals, config.Cloud, config.Cluster, config.Store, config.EventLog, config.WorkerPlane = c, c, c, c, c, c
 	if change != nil {
 		change(&config)
 	}

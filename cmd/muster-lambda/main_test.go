@@ -191,20 +191,20 @@ func TestTheFunctionHandlesEveryEventEndToEnd(t *testing.T) {
 		}
 	}
 
-	// A state change: journaled, and the next tick deletes the Node object that K3s would keep.
+	// A state change: logged, and the next tick deletes the Node object that K3s would keep.
 	r.w.TakeAway("i-006")
 	if a := f.invoke(t, awsapi.Event(nodes.InterruptionEvent{ID: "state", Kind: nodes.StateChange, InstanceID: "i-006", At: time.Now(), State: nodes.StateShuttingDown})); a.failed {
 		t.Fatal(a.body)
 	}
-	journaled := 0
-	for e, err := range r.tables.Journal().Read(t.Context(), nodes.Query{Kind: "interruption.stateChange"}) {
+	logged := 0
+	for e, err := range r.tables.EventLog().Read(t.Context(), nodes.Query{Kind: "interruption.stateChange"}) {
 		if err != nil || e.Instance != "i-006" {
 			t.Fatalf("%+v, %v", e, err)
 		}
-		journaled++
+		logged++
 	}
-	if journaled != 1 {
-		t.Errorf("journaled %d times", journaled)
+	if logged != 1 {
+		t.Errorf("logged %d times", logged)
 	}
 	until(t, f, "the end of i-006's node", func() bool { return len(r.ledger(sim.NodeRemoved, "i-006")) == 1 })
 

@@ -19,7 +19,7 @@ import (
 	"github.com/muster-dev/muster/nodes/sim"
 )
 
-// TestTheCommandsReadTablesAsTheyReadADirectory scales a simulated cluster with its record and journal in DynamoDB's API, and looks at
+// TestTheCommandsReadTablesAsTheyReadADirectory scales a simulated cluster with its record and event log in DynamoDB's API, and looks at
 // them with commands that know the tables by settings only.
 func TestTheCommandsReadTablesAsTheyReadADirectory(t *testing.T) {
 	t.Parallel()
@@ -38,7 +38,7 @@ func TestTheCommandsReadTablesAsTheyReadADirectory(t *testing.T) {
 	}
 	c := world.Client("A", nil)
 	n := 0
-	r, err := nodes.New(nodes.Config{Policy: p, Signals: c, Cloud: c, Cluster: c, Store: db.Store(), Journal: db.Journal(), Clock: world.Clock(),
+	r, err := nodes.New(nodes.Config{Policy: p, Signals: c, Cloud: c, Cluster: c, Store: db.Store(), EventLog: db.EventLog(), Clock: world.Clock(),
 		NewID: func() string { n++; return fmt.Sprintf("T%04d", n) }})
 	if err != nil {
 		t.Fatal(err)

@@ -22,17 +22,17 @@ import (
 	"github.com/muster-dev/muster/nodes/sim"
 )
 
-// journaled is a directory in which a reconciler has kept its record and journal while it scaled a simulated cluster.
-type journaled struct {
+// logged is a directory in which a reconciler has kept its record and event log while it scaled a simulated cluster.
+type logged struct {
 	dir   string
 	world *sim.Simulator
 	tick  func() nodes.Report
 }
 
 // newJournaled begins a cluster of two workers whose simulated time is about now.
-func newJournaled(t *testing.T) *journaled {
+func newJournaled(t *testing.T) *logged {
 	t.Helper()
-	j := &journaled{dir: t.TempDir()}
+	j := &logged{dir: t.TempDir()}
 	p := nodes.DefaultPolicy()
 	p.IdleDownFor, p.CooldownDown = 2*time.Minute, 2*time.Minute
 	j.world = sim.New(sim.Options{Policy: p, Workers: []string{"a", "b"}, Start: time.Now().Add(-time.Hour).Truncate(time.Second)})
@@ -43,7 +43,7 @@ func newJournaled(t *testing.T) *journaled {
 	}
 	t.Cleanup(func() { _ = store.Close() })
 	n := 0
-	r, err := nodes.New(nodes.Config{Policy: p, Signals: c, Cloud: c, Cluster: c, Store: store, Journal: store, Clock: j.world.Clock(),
+	r, err := nodes.New(nodes.Config{Policy: p, Signals: c, Cloud: c, Cluster: c, Store: store, EventLog: store, Clock: j.world.Clock(),
 		NewID: func() string { n++; return fmt.Sprintf("T%04d", n) }})
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +57,7 @@ func newJournaled(t *testing.T) *journaled {
 }
 
 // scaled is a cluster that has been scaled up and is about to be scaled down.
-func scaled(t *testing.T) *journaled {
+func scaled(t *testing.T) *logged {
 	j := newJournaled(t)
 	j.world.SetLoad(0.9)
 	for range 9 {
@@ -132,15 +132,15 @@ func TestNodesExplainNamesEveryGateAndWhatComesNext(t *testing.T) {
 		t.Errorf("exit code %d:\n%s", code, out)
 	}
 	// What the tick did about an interruption belongs to it.
-	journal, err := local.Open(t.Context(), j.dir, local.Options{})
+	eventLog, err := local.Open(t.Context(), j.dir, local.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	about := nodes.Event{At: e.At.Add(-time.Minute), Tick: e.Tick + "/i-007", Kind: "interruption.closed", ActionID: "other", Instance: "i-007"}
-	if err := journal.Append(t.Context(), about); err != nil {
+	if err := eventLog.Append(t.Context(), about); err != nil {
 		t.Fatal(err)
 	}
-	_ = journal.Close()
+	_ = eventLog.Close()
 	_, out, _ = muster("nodes", "explain", e.Tick, "--dir", j.dir)
 	if !strings.Contains(out, "interruption.closed") || !strings.Contains(out, "Tick "+e.Tick+" at") || strings.Contains(out, "went on with other") {
 		t.Errorf("with an interruption:\n%s", out)
@@ -240,14 +240,14 @@ func TestNodesReplayExitsWith1IfARecordedDecisionComesOutDifferently(t *testing.
 	if err != nil {
 		t.Fatal(err)
 	}
-	journal, err := local.Open(t.Context(), j.dir, local.Options{})
+	eventLog, err := local.Open(t.Context(), j.dir, local.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := journal.Append(t.Context(), nodes.Event{At: snap.Now, Tick: "FORGED", Kind: "decision", Data: data}); err != nil {
+	if err := eventLog.Append(t.Context(), nodes.Event{At: snap.Now, Tick: "FORGED", Kind: "decision", Data: data}); err != nil {
 		t.Fatal(err)
 	}
-	_ = journal.Close()
+	_ = eventLog.Close()
 	code, out, errs := muster("nodes", "replay", "--dir", j.dir)
 	if code != command.ExitFailed || !strings.Contains(out, "FORGED") || !strings.Contains(out, "SCALE_UP +4") || !strings.Contains(errs, "come out differently") {
 		t.Errorf("exit code %d: %s%s", code, out, errs)
@@ -342,17 +342,17 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	t.Parallel()
 	j := newJournaled(t)
 	report := j.tick()
-	journal, err := local.Open(t.Context(), j.dir, local.Options{})
+	eventLog, err := local.Open(t.Context(), j.dir, local.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, m := range []string{`boot said "token: hunter2"`, "GET http://u:hunter2@prom:9090 failed", "\x1b[2Jpassword=hunter2\nnext line"} {
 		e := nodes.Event{At: time.Now(), Tick: report.Tick, Seq: 100 + i, Kind: "error", Message: m}
-		if err := journal.Append(t.Context(), e); err != nil {
+		if err := eventLog.Append(t.Context(), e); err != nil {
 			t.Fatal(err)
 		}
 	}
-	_ = journal.Close()
+	_ = eventLog.Close()
 	for _, args := range [][]string{{"events"}, {"events", "--output", "json"}, {"explain", report.Tick}, {"explain", "--output", "json", report.Tick}} {
 		code, out, errs := muster(append(append([]string{"nodes"}, args...), "--dir", j.dir)...)
 		if code != command.ExitOK || strings.Contains(out+errs, "hunter2") || strings.Contains(out, "\x1b") || !strings.Contains(out, "[redacted]") {
@@ -498,7 +498,7 @@ func theSameTime(t *testing.T, dir string, env []string) {
 		return dry.Observation.Readings.CPU.Known
 	}, new(strings.Builder))
 	if dry.At.Before(last) || dry.Observation.Readings.At.Before(last) || !dry.Observation.Readings.CPU.Known {
-		t.Errorf("the dry run is of %s, its readings %+v of %s; the journal is at %s", dry.At, dry.Observation.Readings.CPU, dry.Observation.Readings.At, last)
+		t.Errorf("the dry run is of %s, its readings %+v of %s; the event log is at %s", dry.At, dry.Observation.Readings.CPU, dry.Observation.Readings.At, last)
 	}
 	out, err := asProcess(env, "nodes", "status", "--output", "json")
 	var st explain.Status

@@ -59,7 +59,7 @@ func start(t *testing.T, change func(*plane)) *plane {
 	p := &plane{t: t, prom: newPrometheus(t, "nodes"), queue: make(chan nodes.InterruptionEvent, 100)}
 	p.world = sim.New(sim.Options{Policy: policy, Workers: []string{"a", "b"}, Start: time.Now(), Latency: time.Nanosecond})
 	c := p.world.Client("daemon", nil)
-	p.config = nodes.Config{Policy: policy, Signals: c, Cloud: c, Cluster: patient{c}, Store: c, Journal: c}
+	p.config = nodes.Config{Policy: policy, Signals: c, Cloud: c, Cluster: patient{c}, Store: c, EventLog: c}
 	p.options = daemon.Options{Jitter: 1e-9, Poll: p.poll, TokenExpires: func(context.Context) (time.Time, error) { return time.Now().Add(30 * 24 * time.Hour), nil }}
 	p.world.AddPods(4, sim.PodSpec{Name: "base", MilliCPU: 500, Memory: 512 << 20})
 	if change != nil {
@@ -285,7 +285,7 @@ var hangsUntil atomic.Int64
 func clocksDiffer(p *plane) {
 	other := p.world.Client("other", nil)
 	c := p.config
-	c.Signals, c.Cloud, c.Cluster, c.Store, c.Journal, c.Clock = other, slow{other}, patient{other}, other, other, ahead{by: 2 * time.Minute}
+	c.Signals, c.Cloud, c.Cluster, c.Store, c.EventLog, c.Clock = other, slow{other}, patient{other}, other, other, ahead{by: 2 * time.Minute}
 	d, err := daemon.New(c, daemon.Options{Jitter: 1e-9})
 	if err != nil {
 		p.t.Fatal(err)

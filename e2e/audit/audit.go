@@ -103,7 +103,7 @@ func (a *Auditor) capture(ctx context.Context, stream string) error {
 
 // Every result, as the transaction that wrote it saw it: the chamber's fence is
 // then the writer's.
-const journal = `
+const eventLog = `
 CREATE TABLE IF NOT EXISTS audit_effects (
 	n       INTEGER PRIMARY KEY AUTOINCREMENT,
 	kind    TEXT NOT NULL,
@@ -135,7 +135,7 @@ func (a *Auditor) watchResults(ctx context.Context) error {
 		return err
 	}
 	a.db = db
-	_, err = db.ExecContext(ctx, journal)
+	_, err = db.ExecContext(ctx, eventLog)
 	return err
 }
 

@@ -190,7 +190,7 @@ func (r *run) play(ctx context.Context) error {
 	n := 0
 	client := r.world.Client("backtest", nil)
 	reconciler, err := nodes.New(nodes.Config{
-		Policy: r.c.Policy, Signals: client, Cloud: client, Cluster: client, Store: client, Journal: nowhere{},
+		Policy: r.c.Policy, Signals: client, Cloud: client, Cluster: client, Store: client, EventLog: nowhere{},
 		Clock: r.world.Clock(), Sizer: r.sizer(), Fitter: r.fit, Screener: r.fit,
 		NewID: func() string { n++; return fmt.Sprint(n) },
 	})
@@ -378,7 +378,7 @@ func percentiles(sorted []time.Duration) Waiting {
 	return Waiting{P50: at(0.5), P90: at(0.9), P99: at(0.99), Max: at(1), Mean: sum.Seconds() / float64(n)}
 }
 
-// nowhere is a journal that keeps nothing: what a backtest reports it watches for itself.
+// nowhere is an event log that keeps nothing: what a backtest reports it watches for itself.
 type nowhere struct{}
 
 func (nowhere) Append(context.Context, nodes.Event) error { return nil }

@@ -32,7 +32,7 @@ type Local struct {
 }
 
 var onDisk = []setting.Setting[Local]{
-	setting.New("DIR", "", "directory of the record and the journal, a SQLite file, when there are no tables; "+
+	setting.New("DIR", "", "directory of the record and the event log, a SQLite file, when there are no tables; "+
 		"default: muster/nodes in $XDG_STATE_HOME or ~/.local/state",
 		setting.Text(func(l *Local) *string { return &l.Dir })),
 }
@@ -66,7 +66,7 @@ func Groups() []Group {
 	}
 	return []Group{
 		{"Policy", nodes.Settings()},
-		{"Record and journal", append(setting.Describe(onDisk), dynamo.Settings()...)},
+		{"Record and event log", append(setting.Describe(onDisk), dynamo.Settings()...)},
 		{"EC2", ec2.Settings()},
 		{"Kubernetes", kube.Settings()},
 		{"Prometheus", prom.Settings()},
@@ -74,7 +74,7 @@ func Groups() []Group {
 	}
 }
 
-// StoreNames are the settings by which the record and the journal are found.
+// StoreNames are the settings by which the record and the event log are found.
 func StoreNames() []string {
 	return []string{"CLUSTER", "STATE_TABLE", "LOGS_TABLE", "DIR", "AWS_REGION", "AWS_ENDPOINT_URL"}
 }

@@ -113,7 +113,7 @@ func TestOpeningMakesNoRequest(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if p.Config.Cloud == nil || p.Config.Cluster == nil || p.Config.Signals == nil || p.Config.Store == nil || p.Config.Journal == nil ||
+			if p.Config.Cloud == nil || p.Config.Cluster == nil || p.Config.Signals == nil || p.Config.Store == nil || p.Config.EventLog == nil ||
 				p.Poll == nil || p.TokenExpires == nil || p.Config.Template.ID != "lt-0123456789abcdef0" {
 				t.Errorf("something is missing in %+v", p)
 			}

@@ -22,12 +22,12 @@ type LocalStore interface {
 	// Holds reports whether a directory holds a store.
 	Holds(dir string) bool
 	// Open opens a cluster's store in a directory, which it creates if need be. now is nil for the machine's clock.
-	Open(ctx context.Context, dir, cluster string, now func() time.Time) (RecordAndJournal, error)
+	Open(ctx context.Context, dir, cluster string, now func() time.Time) (RecordAndEventLog, error)
 }
 
-// RecordAndJournal is an opened LocalStore.
-type RecordAndJournal interface {
+// RecordAndEventLog is an opened LocalStore.
+type RecordAndEventLog interface {
 	nodes.Store
-	nodes.Journal
+	nodes.EventLog
 	io.Closer
 }

@@ -17,7 +17,7 @@ import (
 // nothing of the kind.
 type Plane struct {
 	Config nodes.Config
-	Where  string // the record and the journal are kept, for people
+	Where  string // the record and the event log are kept, for people
 
 	// Poll brings interruption events until ctx ends.
 	Poll func(ctx context.Context, handle func(context.Context, nodes.InterruptionEvent) error) error
@@ -40,7 +40,7 @@ func Open(ctx context.Context, s Settings, o Options) (*Plane, error) {
 		return nil, err
 	}
 	p := &Plane{Where: stores.Where, closers: stores.closers}
-	p.Config = nodes.Config{Policy: s.Policy, Store: stores.Store, Journal: stores.Journal, Clock: o.Clock, Template: s.EC2.Template()}
+	p.Config = nodes.Config{Policy: s.Policy, Store: stores.Store, EventLog: stores.EventLog, Clock: o.Clock, Template: s.EC2.Template()}
 	if err := p.open(ctx, s, o); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}

@@ -14,16 +14,16 @@ import (
 	"github.com/muster-dev/muster/nodes/dynamo"
 )
 
-// Stores is where the record and the journal are kept.
+// Stores is where the record and the event log are kept.
 type Stores struct {
-	Store   nodes.Store
-	Journal nodes.Journal
-	Where   string // for people
+	Store    nodes.Store
+	EventLog nodes.EventLog
+	Where    string // for people
 	closers
 	check func(context.Context) []nodes.Check
 }
 
-// openStores opens the record and the journal: the tables if they are set, else the directory, which is created if need be. Tables
+// openStores opens the record and the event log: the tables if they are set, else the directory, which is created if need be. Tables
 // are not asked for before the first call.
 func openStores(ctx context.Context, s Settings, o Options) (*Stores, error) {
 	if s.Policy.StateTable != "" {
@@ -57,7 +57,7 @@ func openTables(ctx context.Context, s Settings, clock nodes.Clock) (*Stores, er
 		return nil, err
 	}
 	where := fmt.Sprintf("DynamoDB, tables %s and %s in %s", s.Tables.StateTable, s.Tables.LogsTable, region)
-	return &Stores{Store: db.Store(), Journal: db.Journal(), Where: where, check: db.Check}, nil
+	return &Stores{Store: db.Store(), EventLog: db.EventLog(), Where: where, check: db.Check}, nil
 }
 
 // tables makes the client of the tables that the settings name. Nothing is asked for yet.
@@ -112,5 +112,5 @@ func openDir(ctx context.Context, s Settings, o Options) (*Stores, error) {
 		}
 		return []nodes.Check{c}
 	}
-	return &Stores{Store: store, Journal: store, Where: s.Local.Dir, closers: closers{store.Close}, check: check}, nil
+	return &Stores{Store: store, EventLog: store, Where: s.Local.Dir, closers: closers{store.Close}, check: check}, nil
 }

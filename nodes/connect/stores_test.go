@@ -16,7 +16,7 @@ type sqliteFile struct{}
 
 func (sqliteFile) Holds(dir string) bool { return local.Holds(dir) }
 
-func (sqliteFile) Open(ctx context.Context, dir, cluster string, now func() time.Time) (RecordAndJournal, error) {
+func (sqliteFile) Open(ctx context.Context, dir, cluster string, now func() time.Time) (RecordAndEventLog, error) {
 	s, err := local.Open(ctx, dir, local.Options{Cluster: cluster, Now: now})
 	if err != nil {
 		return nil, err

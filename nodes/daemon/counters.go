@@ -52,7 +52,7 @@ func newCounters() *counters {
 	c.all = append(c.all, c.tickDuration)
 	c.actionDuration = histograms("action_duration_seconds", "From the beginning of a scaling action to its end, by kind and result: completed, failed.",
 		[]float64{10, 30, 60, 120, 180, 300, 450, 600, 900, 1800}, "kind", "result")
-	c.callDuration = histograms("call_duration_seconds", "How long a call to cloud, cluster, metrics, store or journal took.",
+	c.callDuration = histograms("call_duration_seconds", "How long a call to cloud, cluster, metrics, store or event log took.",
 		[]float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 15}, "call")
 	c.begin()
 	return c

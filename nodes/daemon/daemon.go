@@ -219,7 +219,7 @@ func (d *Daemon) log(report nodes.Report, err error, took time.Duration) {
 	d.o.Log.Info("tick", args...)
 }
 
-// happened writes a line for an event as it is journaled; what merely goes on as before is for debugging.
+// happened writes a line for an event as it is logged; what merely goes on as before is for debugging.
 func (d *Daemon) happened(e nodes.Event) {
 	level := slog.LevelInfo
 	switch e.Kind {

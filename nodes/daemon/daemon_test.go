@@ -39,7 +39,7 @@ func start(t *testing.T, o daemon.Options, change func(*nodes.Config)) *stage {
 	s := &stage{log: &output.Buffer{}, done: make(chan error, 1)}
 	s.world = sim.New(sim.Options{Policy: p, Workers: []string{"a", "b"}, Start: time.Now(), Latency: time.Nanosecond})
 	c := s.world.Client("A", nil)
-	config := nodes.Config{Policy: p, Signals: c, Cloud: c, Cluster: patient{c}, Store: c, Journal: c}
+	config := nodes.Config{Policy: p, Signals: c, Cloud: c, Cluster: patient{c}, Store: c, EventLog: c}
 	if change != nil {
 		change(&config)
 	}

@@ -15,7 +15,7 @@ func Example() {
 	p := nodes.DefaultPolicy()
 	w := sim.New(sim.Options{Policy: p, Workers: []string{"a", "b"}})
 	c := w.Client("example", nil)
-	d, err := daemon.New(nodes.Config{Policy: p, Signals: c, Cloud: c, Cluster: c, Store: c, Journal: c, Clock: w.Clock()}, daemon.Options{Interval: time.Minute})
+	d, err := daemon.New(nodes.Config{Policy: p, Signals: c, Cloud: c, Cluster: c, Store: c, EventLog: c, Clock: w.Clock()}, daemon.Options{Interval: time.Minute})
 	if err != nil {
 		panic(err)
 	}

@@ -23,8 +23,8 @@ func watched(c nodes.Config, m *Metrics, happened func(nodes.Event)) nodes.Confi
 	if c.Store != nil {
 		c.Store = store{c.Store, m}
 	}
-	if c.Journal != nil {
-		c.Journal = journal{c.Journal, m, happened}
+	if c.EventLog != nil {
+		c.EventLog = eventLog{c.EventLog, m, happened}
 	}
 	return c
 }
@@ -171,19 +171,19 @@ func (s store) ApplyInterruption(ctx context.Context, id string, t nodes.Interru
 	return i, err
 }
 
-type journal struct {
-	nodes.Journal
+type eventLog struct {
+	nodes.EventLog
 	m        *Metrics
 	happened func(nodes.Event)
 }
 
-func (j journal) Append(ctx context.Context, e nodes.Event) error {
-	_, err := timed(j.m, "journal.Append", func() (struct{}, error) { return struct{}{}, j.Journal.Append(ctx, e) })
+func (j eventLog) Append(ctx context.Context, e nodes.Event) error {
+	_, err := timed(j.m, "eventLog.Append", func() (struct{}, error) { return struct{}{}, j.EventLog.Append(ctx, e) })
 	j.m.counts.events.WithLabelValues(e.Kind).Inc()
 	j.happened(e)
 	return err
 }
 
-func (j journal) Read(ctx context.Context, q nodes.Query) iter.Seq2[nodes.Event, error] {
-	return j.Journal.Read(ctx, q)
+func (j eventLog) Read(ctx context.Context, q nodes.Query) iter.Seq2[nodes.Event, error] {
+	return j.EventLog.Read(ctx, q)
 }

@@ -27,7 +27,7 @@ type Config struct {
 }
 
 var settings = []setting.Setting[Config]{
-	setting.New("LOGS_KEEP_DAYS", "30", "days after which the journal's events expire", setting.Int(func(c *Config) *int { return &c.KeepDays })),
+	setting.New("LOGS_KEEP_DAYS", "30", "days after which the event log's events expire", setting.Int(func(c *Config) *int { return &c.KeepDays })),
 }
 
 // Settings lists this package's own settings; the tables are the policy's.
@@ -69,7 +69,7 @@ func (c Config) keepProblems() []setting.Problem {
 
 var tableName = regexp.MustCompile(`^[a-zA-Z0-9_.-]{3,255}$`)
 
-// DB is the two tables of a cluster. Its Store and its Journal may be used by several goroutines.
+// DB is the two tables of a cluster. Its Store and its EventLog may be used by several goroutines.
 type DB struct {
 	cfg    Config
 	region string

@@ -1,4 +1,4 @@
-// Package dynamo keeps the record, the interruptions and the journal of a cluster in two DynamoDB tables.
+// Package dynamo keeps the record, the interruptions and the event log of a cluster in two DynamoDB tables.
 //
 // The state table has the partition key pk and nothing else, so that a table made for the record alone serves as it is:
 //
@@ -6,7 +6,7 @@
 //	interruption#[NAME#]INSTANCE        one interruption
 //	interruptions, interruptions#NAME   which interruptions may be open: one attribute for each
 //
-// The table of the journal has the partition key pk and the sort key sk:
+// The table of the event log has the partition key pk and the sort key sk:
 //
 //	journal#cluster[#NAME]#2026-11-21   the events of a day, by nodes.Event.Key
 //	parts#cluster[#NAME]#KEY#HASH       what of an event does not fit into its item

@@ -146,9 +146,9 @@ func TestConformance(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				storetest.Run(t, func(t *testing.T) storetest.Open {
 					b := fresh(t, c)
-					return func(t *testing.T) (nodes.Store, nodes.Journal) {
+					return func(t *testing.T) (nodes.Store, nodes.EventLog) {
 						d := b.open(t, through())
-						return d.Store(), d.Journal()
+						return d.Store(), d.EventLog()
 					}
 				})
 			})

@@ -99,7 +99,7 @@ func FuzzDecode(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	j := (&DB{cfg: Config{LogsTable: "logs"}}).Journal()
+	j := (&DB{cfg: Config{LogsTable: "logs"}}).EventLog()
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		it, ok := wireItem(raw, 0)
 		if !ok {

@@ -60,7 +60,7 @@ func refusing(t *testing.T, fault func(func() (*http.Response, error)) (*http.Re
 		return send()
 	})
 	c := w.Client("A", nil)
-	r, err := nodes.New(nodes.Config{Policy: p, Signals: c, Cloud: c, Cluster: c, Store: d.Store(), Journal: d.Journal(), Clock: w.Clock()})
+	r, err := nodes.New(nodes.Config{Policy: p, Signals: c, Cloud: c, Cluster: c, Store: d.Store(), EventLog: d.EventLog(), Clock: w.Clock()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestATickAtRestMakesFewRequests(t *testing.T) {
 		return send()
 	})
 	c := w.Client("A", nil)
-	r, err := nodes.New(nodes.Config{Policy: p, Signals: c, Cloud: c, Cluster: c, Store: d.Store(), Journal: d.Journal(), Clock: w.Clock()})
+	r, err := nodes.New(nodes.Config{Policy: p, Signals: c, Cloud: c, Cluster: c, Store: d.Store(), EventLog: d.EventLog(), Clock: w.Clock()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -280,13 +280,13 @@ func TestNothingIsSentAfterTheDeadline(t *testing.T) {
 			t.Errorf("it sent %d requests: %v", sent, err)
 		}
 	})
-	t.Run("by a journal", func(t *testing.T) {
+	t.Run("by an event log", func(t *testing.T) {
 		now = start.Add(time.Minute)
 		d := b.open(t, func(op string, _ *http.Request, _ func() (*http.Response, error)) (*http.Response, error) {
 			t.Errorf("it sent %s", op)
 			return refuse(500, "InternalServerError", "")
 		})
-		if err := d.Journal().Append(ctx, nodes.Event{At: start}); !errors.Is(err, context.DeadlineExceeded) {
+		if err := d.EventLog().Append(ctx, nodes.Event{At: start}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -332,7 +332,7 @@ func TestRefusalsAreToldInPlainWordsWithTheFix(t *testing.T) {
 		t.Errorf("nobody there: %v", err)
 	}
 	missing := &backend{addr: b.addr, cfg: Config{StateTable: "no-such-table", LogsTable: "nor-this", KeepDays: 1}}
-	if err := missing.open(t, nil).Journal().Append(t.Context(), nodes.Event{At: start}); err == nil || !strings.Contains(err.Error(), "nor-this: the table does not exist") {
+	if err := missing.open(t, nil).EventLog().Append(t.Context(), nodes.Event{At: start}); err == nil || !strings.Contains(err.Error(), "nor-this: the table does not exist") {
 		t.Errorf("no table: %v", err)
 	}
 }
@@ -552,7 +552,7 @@ func TestClustersShareTables(t *testing.T) {
 		if _, err := d.Store().ApplyInterruption(t.Context(), "i-1", opening("i-1", nodes.Warning)); err != nil {
 			t.Fatal(err)
 		}
-		if err := d.Journal().Append(t.Context(), nodes.Event{At: start, Tick: fmt.Sprint(k)}); err != nil {
+		if err := d.EventLog().Append(t.Context(), nodes.Event{At: start, Tick: fmt.Sprint(k)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -564,7 +564,7 @@ func TestClustersShareTables(t *testing.T) {
 		if got := openIDs(t, d.Store()); len(got) != 1 {
 			t.Errorf("cluster %d: open are %v", k, got)
 		}
-		for e, err := range d.Journal().Read(t.Context(), nodes.Query{}) {
+		for e, err := range d.EventLog().Read(t.Context(), nodes.Query{}) {
 			if err != nil || e.Tick != fmt.Sprint(k) {
 				t.Errorf("cluster %d reads %+v, %v", k, e, err)
 			}

@@ -148,7 +148,7 @@ func (d *DB) checkRead(ctx context.Context, t table) nodes.Check {
 	c := nodes.Check{Name: t.env + " read"}
 	var err error
 	if t.sorted {
-		_, err = (&Journal{DB: d}).listDays(ctx, nodes.Query{})
+		_, err = (&EventLog{DB: d}).listDays(ctx, nodes.Query{})
 	} else {
 		_, err = d.Store().OpenInterruptions(ctx)
 	}

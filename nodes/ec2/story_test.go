@@ -42,7 +42,7 @@ func live(t *testing.T, wire bool, fault awsapi.Fault) ([]string, *region) {
 	p.InstanceTypes = config().InstanceTypes
 	n := 0
 	rec, err := nodes.New(nodes.Config{
-		Policy: p, Signals: c, Cloud: cloud, Cluster: c, Store: c, Journal: c, Clock: r.w.Clock(), Template: config().Template(),
+		Policy: p, Signals: c, Cloud: cloud, Cluster: c, Store: c, EventLog: c, Clock: r.w.Clock(), Template: config().Template(),
 		NewID: func() string { n++; return fmt.Sprintf("id%d", n) },
 	})
 	if err != nil {

@@ -37,7 +37,7 @@ func newStage(t *testing.T, p nodes.Policy, workers ...string) *stage {
 	c := w.Client("A", nil)
 	n := 0
 	f, d := deciding(p)
-	r, err := nodes.New(nodes.Config{Policy: p, Signals: c, Cloud: c, Cluster: c, Store: c, Journal: c, Clock: w.Clock(),
+	r, err := nodes.New(nodes.Config{Policy: p, Signals: c, Cloud: c, Cluster: c, Store: c, EventLog: c, Clock: w.Clock(),
 		Sizer: d.Sizer, Fitter: d.Fitter, Screener: f, NewID: func() string { n++; return fmt.Sprint("t", n) }})
 	if err != nil {
 		t.Fatal(err)

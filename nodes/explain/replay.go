@@ -29,7 +29,7 @@ type Replayed struct {
 	Decisions   int          `json:"decisions"`
 	Same        int          `json:"same"`
 	Differences []Difference `json:"differences"`
-	// Windows are settings that were changed although the metrics of the journal were measured over the old window.
+	// Windows are settings that were changed although the metrics of the event log were measured over the old window.
 	Windows []string `json:"windows,omitempty"`
 }
 
@@ -147,7 +147,7 @@ func WriteReplayed(w io.Writer, style Style, r Replayed) error {
 	}
 	p.line("%s, %d the same, %s.", Count(r.Decisions, "decision"), r.Same, p.paint(ifThen(len(r.Differences) > 0, yellow, green), fmt.Sprintf("%d different", len(r.Differences))))
 	for _, name := range r.Windows {
-		p.line("Note: the metrics of the journal were measured under the old %s; what a query over the new one would have given is not known.", name)
+		p.line("Note: the metrics of the event log were measured under the old %s; what a query over the new one would have given is not known.", name)
 	}
 	if len(r.Differences) > 0 {
 		p.line("Each decision is repeated on what was seen then; what a different earlier decision would have led to is not followed.")

@@ -40,7 +40,7 @@ func (l *labelled) minutes(n int) {
 	for range n {
 		f := New(Config{Catalog: small(), MemoryOverhead: 1e-12, Labels: l.policy.NodeLabels, Taints: l.policy.NodeTaints})
 		c := l.world.Client("A", nil)
-		config := nodes.Config{Policy: l.policy, Signals: c, Cloud: c, Cluster: c, Store: c, Journal: c, Clock: l.world.Clock(), Fitter: f, Screener: f,
+		config := nodes.Config{Policy: l.policy, Signals: c, Cloud: c, Cluster: c, Store: c, EventLog: c, Clock: l.world.Clock(), Fitter: f, Screener: f,
 			NewID: func() string { l.n++; return fmt.Sprint(l.n) }}
 		if l.policy.Sizing == nodes.SizingFit {
 			config.Sizer = f

@@ -39,7 +39,7 @@ func TestAScaleUpLaunchesTheKindsThatWerePlanned(t *testing.T) {
 	n := 0
 	tick := func() nodes.Report {
 		c := w.Client("A", hook)
-		r, err := nodes.New(nodes.Config{Policy: p, Signals: c, Cloud: c, Cluster: c, Store: c, Journal: c, Clock: w.Clock(), Sizer: f, Fitter: f, Screener: f,
+		r, err := nodes.New(nodes.Config{Policy: p, Signals: c, Cloud: c, Cluster: c, Store: c, EventLog: c, Clock: w.Clock(), Sizer: f, Fitter: f, Screener: f,
 			NewID: func() string { n++; return fmt.Sprint(n) }})
 		if err != nil {
 			t.Fatal(err)

@@ -1,4 +1,4 @@
-// Package local keeps the record and the journal of a cluster on one machine, in one SQLite file in a
+// Package local keeps the record and the event log of a cluster on one machine, in one SQLite file in a
 // directory. Several processes may use the directory at the same time, for instance the daemon and a person's
 // command.
 //
@@ -6,7 +6,7 @@
 // has two tables:
 //
 //	items    the record of each cluster, and its interruptions, as JSON
-//	events   the journal: JSON, large events compressed (zstd), by nodes.Event.Key
+//	events   the event log: JSON, large events compressed (zstd), by nodes.Event.Key
 //
 // # Durability
 //

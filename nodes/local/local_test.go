@@ -28,7 +28,7 @@ var start = time.Unix(1730000000, 0)
 func TestConformance(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Open {
 		dir := t.TempDir()
-		return func(t *testing.T) (nodes.Store, nodes.Journal) {
+		return func(t *testing.T) (nodes.Store, nodes.EventLog) {
 			s := open(t, dir, Options{})
 			return s, s
 		}
@@ -388,7 +388,7 @@ func TestTheFormatBeforeIsRefused(t *testing.T) {
 func TestOtherFilesAreRefused(t *testing.T) {
 	for name, test := range map[string]struct{ statement, want string }{
 		"another program's": {
-			`CREATE TABLE songs (title TEXT)`, "something else than the node plane's record and journal",
+			`CREATE TABLE songs (title TEXT)`, "something else than the node plane's record and event log",
 		},
 		"a newer schema": {
 			fmt.Sprintf(`PRAGMA application_id = %d; PRAGMA user_version = 99`, schema.Application), "version 99",
@@ -578,7 +578,7 @@ func TestLargeEventsTakeLittleRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = s.Append(t.Context(), nodes.Event{At: start, Tick: "u", Data: raw})
-	if err == nil || !strings.Contains(err.Error(), "the journal takes") {
+	if err == nil || !strings.Contains(err.Error(), "the event log takes") {
 		t.Errorf("an event that is too large: %v", err)
 	}
 }
@@ -638,7 +638,7 @@ func TestAReconcilerKeepsItsStateHere(t *testing.T) {
 	tick := func() {
 		s := open(t, dir, Options{})
 		r, err := nodes.New(nodes.Config{
-			Policy: p, Signals: c, Cloud: c, Cluster: c, Store: s, Journal: s, Clock: w.Clock(),
+			Policy: p, Signals: c, Cloud: c, Cluster: c, Store: s, EventLog: s, Clock: w.Clock(),
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -4,7 +4,7 @@ import "github.com/muster-dev/muster/internal/sqlitefile"
 
 var schema = sqlitefile.Schema{
 	Application: 0x4d535433, // "MST3"
-	Content:     "the node plane's record and journal",
+	Content:     "the node plane's record and event log",
 	Versions: []string{`
 CREATE TABLE items (
 	record        TEXT NOT NULL,    -- the record's key

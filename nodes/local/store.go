@@ -20,7 +20,7 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Store keeps one cluster's record, interruptions and journal. It implements nodes.Store and nodes.Journal
+// Store keeps one cluster's record, interruptions and event log. It implements nodes.Store and nodes.EventLog
 // and may be used by several goroutines.
 type Store struct {
 	path string
@@ -35,8 +35,8 @@ type Store struct {
 }
 
 var (
-	_ nodes.Store   = (*Store)(nil)
-	_ nodes.Journal = (*Store)(nil)
+	_ nodes.Store    = (*Store)(nil)
+	_ nodes.EventLog = (*Store)(nil)
 )
 
 // Close closes the file. The readers end first: the writer is then the last connection and moves the log into

@@ -192,7 +192,7 @@ func detailed(e *v1.Error) string {
 	return shorten(s)
 }
 
-// shorten makes what somebody else wrote fit for a journal: one printable line of reasonable length.
+// shorten makes what somebody else wrote fit for an event log: one printable line of reasonable length.
 func shorten(s string) string {
 	s = strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || r == ' ' || r == '\ufffd' }), " ")
 	if r := []rune(s); len(r) > 200 {

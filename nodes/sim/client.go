@@ -18,7 +18,7 @@ type Hook interface {
 	After(call string, err error) error
 }
 
-// Client is one process's access to the simulator. It implements nodes.Signals, Cloud, Cluster, WorkerPlane, Store and Journal.
+// Client is one process's access to the simulator. It implements nodes.Signals, Cloud, Cluster, WorkerPlane, Store and EventLog.
 type Client struct {
 	state *state
 	actor string
@@ -30,7 +30,7 @@ var (
 	_ nodes.Cloud       = (*Client)(nil)
 	_ nodes.Cluster     = (*Client)(nil)
 	_ nodes.Store       = (*Client)(nil)
-	_ nodes.Journal     = (*Client)(nil)
+	_ nodes.EventLog    = (*Client)(nil)
 	_ nodes.WorkerPlane = (*Client)(nil)
 )
 
@@ -425,7 +425,7 @@ func (c *Client) ApplyInterruption(ctx context.Context, id string, t nodes.Inter
 
 // Append adds an event.
 func (c *Client) Append(ctx context.Context, e nodes.Event) error {
-	return c.do(ctx, JournalPart, "journal.Append", func(context.Context) error {
+	return c.do(ctx, EventLogPart, "eventLog.Append", func(context.Context) error {
 		c.state.events.append(e)
 		return nil
 	})

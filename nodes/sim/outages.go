@@ -12,12 +12,12 @@ type Part string
 
 // The parts.
 const (
-	CloudPart   Part = "cloud"
-	ClusterPart Part = "cluster"
-	SignalsPart Part = "signals"
-	StorePart   Part = "store"
-	JournalPart Part = "journal"
-	WorkersPart Part = "workers"
+	CloudPart    Part = "cloud"
+	ClusterPart  Part = "cluster"
+	SignalsPart  Part = "signals"
+	StorePart    Part = "store"
+	EventLogPart Part = "event log"
+	WorkersPart  Part = "workers"
 
 	TerminatePart Part = "terminate" // terminations alone, as when the permission for them is missing
 )

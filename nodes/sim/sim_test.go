@@ -15,7 +15,7 @@ import (
 func TestConformance(t *testing.T) {
 	storetest.Run(t, func(*testing.T) storetest.Open {
 		w := sim.New(sim.Options{Policy: nodes.DefaultPolicy()})
-		return func(*testing.T) (nodes.Store, nodes.Journal) {
+		return func(*testing.T) (nodes.Store, nodes.EventLog) {
 			c := w.Client("A", nil)
 			return c, c
 		}

@@ -1,10 +1,10 @@
-// Package storetest is the conformance suite of stores and journals: what the node plane relies on, under real concurrency. A store
+// Package storetest is the conformance suite of stores and event logs: what the node plane relies on, under real concurrency. A store
 // passes it by calling Run from its own tests:
 //
 //	func TestConformance(t *testing.T) {
 //		storetest.Run(t, func(t *testing.T) storetest.Open {
 //			dir := t.TempDir()
-//			return func(t *testing.T) (nodes.Store, nodes.Journal) { ... open dir once more ... }
+//			return func(t *testing.T) (nodes.Store, nodes.EventLog) { ... open dir once more ... }
 //		})
 //	}
 package storetest
@@ -29,7 +29,7 @@ import (
 const Writers = 8
 
 // Open opens one more handle on the same storage, as another process would.
-type Open func(t *testing.T) (nodes.Store, nodes.Journal)
+type Open func(t *testing.T) (nodes.Store, nodes.EventLog)
 
 var start = time.Unix(1730000000, 0)
 
@@ -50,13 +50,13 @@ func Run(t *testing.T, fresh func(t *testing.T) Open) {
 		{"a pause and a tick's writes don't lose each other", pause},
 		{"an interruption is opened once and claimed by one", interruptions},
 		{"closed interruptions are not listed", closedInterruptions},
-		{"events are kept in order, each once", journalOrder},
-		{"racing events are neither lost nor doubled", journalRace},
-		{"events are found by what was asked for", journalQuery},
-		{"events are found across days and within a millisecond", journalTimes},
-		{"large events come back whole", journalLarge},
-		{"many events come back in order, and the newest of them", journalMany},
-		{"an event that is there already stays as it was", journalFirst},
+		{"events are kept in order, each once", eventLogOrder},
+		{"racing events are neither lost nor doubled", eventLogRace},
+		{"events are found by what was asked for", eventLogQuery},
+		{"events are found across days and within a millisecond", eventLogTimes},
+		{"large events come back whole", eventLogLarge},
+		{"many events come back in order, and the newest of them", eventLogMany},
+		{"an event that is there already stays as it was", eventLogFirst},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, fresh(t)) })
 	}
@@ -289,12 +289,12 @@ func closedInterruptions(t *testing.T, open Open) {
 	}
 }
 
-func journalOrder(t *testing.T, open Open) {
+func eventLogOrder(t *testing.T, open Open) {
 	_, a := open(t)
 	_, b := open(t)
 	for n := range 50 {
 		e := nodes.Event{At: start.Add(time.Duration(n/5) * time.Second), Tick: "t", Seq: n, Kind: "k"}
-		for _, j := range []nodes.Journal{a, b, a} { // the reply of the first append was lost, twice
+		for _, j := range []nodes.EventLog{a, b, a} { // the reply of the first append was lost, twice
 			if err := j.Append(t.Context(), e); err != nil {
 				t.Fatal(err)
 			}
@@ -315,7 +315,7 @@ func journalOrder(t *testing.T, open Open) {
 	}
 }
 
-func journalRace(t *testing.T, open Open) {
+func eventLogRace(t *testing.T, open Open) {
 	const each = 20
 	var wg sync.WaitGroup
 	for n := range Writers {
@@ -347,7 +347,7 @@ func journalRace(t *testing.T, open Open) {
 	}
 }
 
-func journalQuery(t *testing.T, open Open) {
+func eventLogQuery(t *testing.T, open Open) {
 	_, j := open(t)
 	for n := range 10 {
 		e := nodes.Event{At: start.Add(time.Duration(n) * time.Minute), Tick: fmt.Sprint("t", n%2), Seq: n, Kind: fmt.Sprint("k", n%5), ActionID: fmt.Sprint("a", n%3)}
@@ -372,7 +372,7 @@ func journalQuery(t *testing.T, open Open) {
 	}
 }
 
-func journalTimes(t *testing.T, open Open) {
+func eventLogTimes(t *testing.T, open Open) {
 	_, j := open(t)
 	midnight := time.Date(2024, 10, 28, 0, 0, 0, 0, time.UTC)
 	at := []time.Duration{-25 * time.Hour, -time.Millisecond, 0, 300 * time.Microsecond, 600 * time.Microsecond, time.Hour, 49 * time.Hour}
@@ -401,8 +401,8 @@ func journalTimes(t *testing.T, open Open) {
 	}
 }
 
-// journalLarge appends events up to some megabytes, of content that can't be compressed and of content that can.
-func journalLarge(t *testing.T, open Open) {
+// eventLogLarge appends events up to some megabytes, of content that can't be compressed and of content that can.
+func eventLogLarge(t *testing.T, open Open) {
 	_, a := open(t)
 	_, b := open(t)
 	var want []nodes.Event
@@ -450,8 +450,8 @@ func noise(size int) string {
 	return base64.StdEncoding.EncodeToString(b)
 }
 
-// journalMany appends more than a server returns in one answer.
-func journalMany(t *testing.T, open Open) {
+// eventLogMany appends more than a server returns in one answer.
+func eventLogMany(t *testing.T, open Open) {
 	_, j := open(t)
 	const n = 90
 	raw, err := json.Marshal(noise(24_000))
@@ -490,11 +490,11 @@ func journalMany(t *testing.T, open Open) {
 	}
 }
 
-func journalFirst(t *testing.T, open Open) {
+func eventLogFirst(t *testing.T, open Open) {
 	_, a := open(t)
 	_, b := open(t)
 	for n, size := range []int{12, 560_000} {
-		for k, j := range []nodes.Journal{a, b} {
+		for k, j := range []nodes.EventLog{a, b} {
 			raw, err := json.Marshal(fmt.Sprint(k, noise(size+4*k)))
 			if err != nil {
 				t.Fatal(err)
@@ -511,7 +511,7 @@ func journalFirst(t *testing.T, open Open) {
 	}
 }
 
-func seqs(t *testing.T, j nodes.Journal, q nodes.Query) []int {
+func seqs(t *testing.T, j nodes.EventLog, q nodes.Query) []int {
 	t.Helper()
 	var got []int
 	for e, err := range j.Read(t.Context(), q) {

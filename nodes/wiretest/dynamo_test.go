@@ -47,12 +47,12 @@ var refusals = []refusal{
 	{"loses its replies", 0, "", true},
 }
 
-// inDynamoDB keeps the rig's record and journal in a server of the DynamoDB API, behind a proxy that refuses while refuse says how.
+// inDynamoDB keeps the rig's record and event log in a server of the DynamoDB API, behind a proxy that refuses while refuse says how.
 func inDynamoDB(refuse func(*rig) *refusal) func(*set) {
 	return func(s *set) {
 		n := tables.Add(1)
 		s.policy.StateTable, s.policy.LogsTable = fmt.Sprintf("state-%d", n), fmt.Sprintf("logs-%d", n)
-		s.store = func(g *rig) (nodes.Store, nodes.Journal) {
+		s.store = func(g *rig) (nodes.Store, nodes.EventLog) {
 			target := &url.URL{Scheme: "http", Host: servers.Get(g.t, component.Dynalite()).Addr}
 			proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target); r.Out.Host = r.In.Host }}
 			ready := false
@@ -83,7 +83,7 @@ func inDynamoDB(refuse func(*rig) *refusal) func(*set) {
 			g.must(err)
 			g.must(db.CreateTables(g.t.Context()))
 			ready = true
-			return db.Store(), db.Journal()
+			return db.Store(), db.EventLog()
 		}
 	}
 }
@@ -104,14 +104,14 @@ func TestAScaleUpWithEveryAdapterOnItsRealProtocol(t *testing.T) {
 		}
 	}
 	var kinds []string
-	for e, err := range g.journal.Read(t.Context(), nodes.Query{}) {
+	for e, err := range g.eventLog.Read(t.Context(), nodes.Query{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		kinds = append(kinds, e.Kind)
 	}
 	if len(kinds) == 0 {
-		t.Error("the journal is empty")
+		t.Error("the event log is empty")
 	}
 }
 

@@ -61,7 +61,7 @@ func TestTheRequestsOfATickDontGrowWithThePods(t *testing.T) {
 	}
 }
 
-// BenchmarkTickAt1000Nodes30000Pods is one tick with every adapter over HTTP, the journal on disk and no worker that could be taken
+// BenchmarkTickAt1000Nodes30000Pods is one tick with every adapter over HTTP, the event log on disk and no worker that could be taken
 // away, so that every one is looked at. The servers answer from memory: what is measured is the tick.
 func BenchmarkTickAt1000Nodes30000Pods(b *testing.B) {
 	g := large(b, 1000, 30000, 16*time.Minute)

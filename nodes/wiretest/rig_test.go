@@ -35,19 +35,19 @@ import (
 // rig is a simulated region behind its four protocols, and a Reconciler whose adapters talk to them.
 type rig struct {
 	*sim.Simulator
-	t       testing.TB
-	policy  nodes.Policy
-	aws     *awsapi.API
-	kube    *kubeapi.Server
-	prom    *promapi.Server
-	store   nodes.Store
-	journal nodes.Journal
-	r       *nodes.Reconciler
-	calls   [4]atomic.Int64 // by protocol
-	grace   time.Duration
-	frozen  atomic.Bool // every request is answered as it was the first time
-	answers sync.Map    // of frozen servers, by request
-	heard   transcript
+	t        testing.TB
+	policy   nodes.Policy
+	aws      *awsapi.API
+	kube     *kubeapi.Server
+	prom     *promapi.Server
+	store    nodes.Store
+	eventLog nodes.EventLog
+	r        *nodes.Reconciler
+	calls    [4]atomic.Int64 // by protocol
+	grace    time.Duration
+	frozen   atomic.Bool // every request is answered as it was the first time
+	answers  sync.Map    // of frozen servers, by request
+	heard    transcript
 }
 
 // The protocols.
@@ -62,10 +62,10 @@ const (
 type set struct {
 	policy nodes.Policy
 	sim    sim.Options
-	store  func(*rig) (nodes.Store, nodes.Journal) // nil: on this machine
-	page   int64                                   // of Kubernetes lists
-	wait   time.Duration                           // for Prometheus; 0: 5 s
-	grace  time.Duration                           // of pods that are evicted; 0: 20 s
+	store  func(*rig) (nodes.Store, nodes.EventLog) // nil: on this machine
+	page   int64                                    // of Kubernetes lists
+	wait   time.Duration                            // for Prometheus; 0: 5 s
+	grace  time.Duration                            // of pods that are evicted; 0: 20 s
 }
 
 // quick is a policy with short times, so that a story takes few ticks.
@@ -113,16 +113,16 @@ func build(t testing.TB, change ...func(*set)) *rig {
 	if s.store == nil {
 		s.store = localStore
 	}
-	g.store, g.journal = s.store(g)
+	g.store, g.eventLog = s.store(g)
 
 	ids := 0
-	g.r, err = nodes.New(nodes.Config{Policy: s.policy, Signals: signals, Cloud: cloud, Cluster: cluster, Store: g.store, Journal: g.journal,
+	g.r, err = nodes.New(nodes.Config{Policy: s.policy, Signals: signals, Cloud: cloud, Cluster: cluster, Store: g.store, EventLog: g.eventLog,
 		Clock: g.Clock(), Template: ec2Config.Template(), NewID: func() string { ids++; return fmt.Sprintf("x%d", ids) }})
 	g.must(err)
 	return g
 }
 
-func localStore(g *rig) (nodes.Store, nodes.Journal) {
+func localStore(g *rig) (nodes.Store, nodes.EventLog) {
 	store, err := local.Open(context.Background(), g.t.TempDir(), local.Options{Cluster: g.policy.Cluster})
 	g.must(err)
 	g.t.Cleanup(func() { _ = store.Close() })

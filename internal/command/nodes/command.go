@@ -129,7 +129,7 @@ type opened struct {
 	clock  nodes.Clock
 }
 
-// stores opens the record and the journal that the settings name, which have to be there.
+// stores opens the record and the event log that the settings name, which have to be there.
 func (n *Command) stores(ctx context.Context) (opened, error) {
 	clock, err := n.clock()
 	if err != nil {

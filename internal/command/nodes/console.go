@@ -14,7 +14,7 @@ import (
 // How the console of a daemon looks at what others pay for.
 const (
 	seenFor  = 5 * time.Second // for how long what was read is shown before it is read again, while somebody looks
-	pastDay  = 24 * time.Hour  // of the journal, for the timeline
+	pastDay  = 24 * time.Hour  // of the event log, for the timeline
 	pastMost = 2000            // events of it
 )
 
@@ -30,7 +30,7 @@ type planeConsole struct {
 	at   time.Time // when that was, by this process's clock
 }
 
-// newPlaneConsole returns the console of a plane, and has what the plane writes into its journal from now on shown at once.
+// newPlaneConsole returns the console of a plane, and has what the plane writes into its event log from now on shown at once.
 func newPlaneConsole(ctx context.Context, p *plane) (*planeConsole, error) {
 	c := &planeConsole{price: func(instanceType string, market nodes.Market) (float64, bool) {
 		if p.Price == nil {
@@ -46,25 +46,25 @@ func newPlaneConsole(ctx context.Context, p *plane) (*planeConsole, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A journal that can't be read is the daemon's matter; here it only has no past.
-	for e, err := range p.Config.Journal.Read(ctx, nodes.Query{Since: time.Now().Add(-pastDay), Limit: pastMost}) {
+	// An event log that can't be read is the daemon's matter; here it only has no past.
+	for e, err := range p.Config.EventLog.Read(ctx, nodes.Query{Since: time.Now().Add(-pastDay), Limit: pastMost}) {
 		if err != nil {
 			break
 		}
 		c.say(e)
 	}
-	p.Config.Journal = shownJournal{p.Config.Journal, c}
+	p.Config.EventLog = shownEventLog{p.Config.EventLog, c}
 	return c, nil
 }
 
-// shownJournal shows events as they are journaled.
-type shownJournal struct {
-	nodes.Journal
+// shownEventLog shows events as they are logged.
+type shownEventLog struct {
+	nodes.EventLog
 	on *planeConsole
 }
 
-func (j shownJournal) Append(ctx context.Context, e nodes.Event) error {
-	err := j.Journal.Append(ctx, e)
+func (j shownEventLog) Append(ctx context.Context, e nodes.Event) error {
+	err := j.EventLog.Append(ctx, e)
 	j.on.say(e)
 	j.on.Changed()
 	return err

@@ -22,7 +22,7 @@ func newDoctor(o Options) *cobra.Command {
 		Long: "Doctor checks credentials, permissions (by dry-run calls and access reviews), subnets,\n" +
 			"image and join settings, every query, the tables, critical pods on workers, and the\n" +
 			"clocks. It changes nothing, unless --create-tables asks for the tables of the record\n" +
-			"and the journal where there are none. It exits with 1 if a check fails.",
+			"and the event log where there are none. It exits with 1 if a check fails.",
 		Example: "  muster nodes doctor --config muster.yaml\n" +
 			"  muster nodes doctor --create-tables --config muster.yaml\n" +
 			"  muster nodes doctor --output json | jq '.[] | select(.ok | not)'",

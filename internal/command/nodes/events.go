@@ -22,7 +22,7 @@ func newEvents(o Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "List what happened, or follow it",
-		Long: "Events lists the journal, oldest first: the newest 50 events, or all that match if\n" +
+		Long: "Events lists the event log, oldest first: the newest 50 events, or all that match if\n" +
 			"--since is given. With --follow it goes on with what is added, until interrupted.\n" +
 			"As JSON it writes one event a line.",
 		Example: "  muster nodes events --since 2h\n" +
@@ -68,11 +68,11 @@ func (n *Command) events(ctx context.Context, q nodes.Query, follow, data bool) 
 	if follow {
 		q.Limit = 0
 	}
-	events, err := collect(ctx, stores.Journal, q)
+	events, err := collect(ctx, stores.EventLog, q)
 	if err != nil {
 		return err
 	}
-	f := follower{j: stores.Journal, q: q, seen: map[string]bool{}}
+	f := follower{j: stores.EventLog, q: q, seen: map[string]bool{}}
 	f.note(events)
 	if limit > 0 && len(events) > limit {
 		events = events[len(events)-limit:]
@@ -119,9 +119,9 @@ func (n *Command) events(ctx context.Context, q nodes.Query, follow, data bool) 
 // arrive in the order of their times.
 const followBack = 2 * time.Minute
 
-// follower finds the events that were added to a journal.
+// follower finds the events that were added to an event log.
 type follower struct {
-	j    nodes.Journal
+	j    nodes.EventLog
 	q    nodes.Query
 	seen map[string]bool // keys of the events since followBack before newest
 	from time.Time

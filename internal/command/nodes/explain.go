@@ -48,21 +48,21 @@ func (n *Command) explain(ctx context.Context, tick string) error {
 	}
 	defer func() { _ = stores.Close() }()
 	if tick == "last" {
-		if _, tick, err = lastDecision(ctx, stores.Journal, stores.clock); err != nil {
+		if _, tick, err = lastDecision(ctx, stores.EventLog, stores.clock); err != nil {
 			return err
 		}
 		if tick == "" {
-			return fmt.Errorf("the journal in %s holds no decision yet: see %s for what happened", stores.Where, n.sibling("events"))
+			return fmt.Errorf("the event log in %s holds no decision yet: see %s for what happened", stores.Where, n.sibling("events"))
 		}
 	}
-	events, err := collect(ctx, stores.Journal, nodes.Query{Tick: tick})
+	events, err := collect(ctx, stores.EventLog, nodes.Query{Tick: tick})
 	if err != nil {
 		return err
 	}
 	if len(events) == 0 {
-		return fmt.Errorf("the journal in %s knows no tick %q: %s lists them", stores.Where, tick, n.sibling("events"))
+		return fmt.Errorf("the event log in %s knows no tick %q: %s lists them", stores.Where, tick, n.sibling("events"))
 	}
-	if events, err = withInterruptions(ctx, stores.Journal, tick, events); err != nil {
+	if events, err = withInterruptions(ctx, stores.EventLog, tick, events); err != nil {
 		return err
 	}
 	t, err := explain.About(new(connect.Deciders).For, events)
@@ -74,8 +74,8 @@ func (n *Command) explain(ctx context.Context, tick string) error {
 	})
 }
 
-// withInterruptions adds what the tick did about open interruptions, which is journaled under the tick's ID and the instance's.
-func withInterruptions(ctx context.Context, j nodes.Journal, tick string, events []nodes.Event) ([]nodes.Event, error) {
+// withInterruptions adds what the tick did about open interruptions, which is logged under the tick's ID and the instance's.
+func withInterruptions(ctx context.Context, j nodes.EventLog, tick string, events []nodes.Event) ([]nodes.Event, error) {
 	// It comes before the tick's own work and may take as long as a warning lasts.
 	around := nodes.Query{Since: events[0].At.Add(-5 * time.Minute), Until: events[len(events)-1].At.Add(time.Second)}
 	near, err := collect(ctx, j, around)
@@ -91,11 +91,11 @@ func withInterruptions(ctx context.Context, j nodes.Journal, tick string, events
 	return events, nil
 }
 
-func collect(ctx context.Context, j nodes.Journal, q nodes.Query) ([]nodes.Event, error) {
+func collect(ctx context.Context, j nodes.EventLog, q nodes.Query) ([]nodes.Event, error) {
 	var out []nodes.Event
 	for e, err := range j.Read(ctx, q) {
 		if err != nil {
-			return nil, fmt.Errorf("reading the journal, %w", err)
+			return nil, fmt.Errorf("reading the event log, %w", err)
 		}
 		out = append(out, e)
 	}

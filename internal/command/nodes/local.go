@@ -17,7 +17,7 @@ func (localStore) Holds(dir string) bool { return local.Holds(dir) }
 // Open opens a cluster's store in a directory.
 func (localStore) Open(
 	ctx context.Context, dir, cluster string, now func() time.Time,
-) (connect.RecordAndJournal, error) {
+) (connect.RecordAndEventLog, error) {
 	s, err := local.Open(ctx, dir, local.Options{Cluster: cluster, Now: now})
 	if err != nil {
 		return nil, err // and not s, a nil pointer in an interface that isn't nil

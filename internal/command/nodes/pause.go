@@ -65,7 +65,7 @@ func newResume(o Options) *cobra.Command {
 }
 
 func pauseFlags(cmd *cobra.Command, by, reason *string) {
-	cmd.Flags().StringVar(by, "by", command.UserName(), "who does it, for the record and the journal")
+	cmd.Flags().StringVar(by, "by", command.UserName(), "who does it, for the record and the event log")
 	cmd.Flags().StringVar(reason, "reason", "", "why, shown to everybody who finds scaling paused")
 }
 
@@ -119,7 +119,7 @@ func (n *Command) throw(ctx context.Context, do func(nodes.Switch) (pauseResult,
 		return err
 	}
 	defer func() { _ = stores.Close() }()
-	r, err := do(nodes.Switch{Store: stores.Store, Journal: stores.Journal, Clock: stores.clock})
+	r, err := do(nodes.Switch{Store: stores.Store, EventLog: stores.EventLog, Clock: stores.clock})
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ func newReplay(o Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay",
 		Short: "Repeat recorded decisions with the same or other settings, and show what differs",
-		Long: "Replay takes every decision of the journal and makes it again from what was seen and\n" +
+		Long: "Replay takes every decision of the event log and makes it again from what was seen and\n" +
 			"recorded then. With the recorded settings each must come out the same: if one does\n" +
 			"not, replay exits with 1. Settings given as flags change the recorded ones, and\n" +
 			"--current takes all of them as the file and the environment have them now.\n" +
@@ -48,11 +48,11 @@ func newReplay(o Options) *cobra.Command {
 	return cmd
 }
 
-// Place returns the names of the policy's settings that say where the journal is, not how to decide.
+// Place returns the names of the policy's settings that say where the event log is, not how to decide.
 func Place() []string { return []string{"CLUSTER", "STATE_TABLE", "LOGS_TABLE"} }
 
 var errReplayDiffers = errors.New("decisions come out differently with the settings they were made with: either this version decides otherwise " +
-	"than the one that made them, or the journal was changed; see the differences above")
+	"than the one that made them, or the event log was changed; see the differences above")
 
 func (n *Command) replay(ctx context.Context, q nodes.Query, current bool) error {
 	src, err := n.Sources()
@@ -90,9 +90,9 @@ func (n *Command) replay(ctx context.Context, q nodes.Query, current bool) error
 	r := explain.Replayed{Differences: []explain.Difference{}}
 	var deciders connect.Deciders
 	q.Kind = "decision"
-	for e, readErr := range stores.Journal.Read(ctx, q) {
+	for e, readErr := range stores.EventLog.Read(ctx, q) {
 		if readErr != nil {
-			return fmt.Errorf("reading the journal, %w", readErr)
+			return fmt.Errorf("reading the event log, %w", readErr)
 		}
 		snap, snapErr := explain.Snapshot(e)
 		if snapErr != nil {
@@ -111,7 +111,7 @@ func (n *Command) replay(ctx context.Context, q nodes.Query, current bool) error
 		r.Replay(d, e.Tick, snap)
 	}
 	if r.Decisions == 0 {
-		return fmt.Errorf("the journal in %s holds no such decision: see %s --kind decision", stores.Where, n.sibling("events"))
+		return fmt.Errorf("the event log in %s holds no such decision: see %s --kind decision", stores.Where, n.sibling("events"))
 	}
 	if err := n.Write(r, func(w io.Writer, style explain.Style) error { return explain.WriteReplayed(w, style, r) }); err != nil {
 		return err

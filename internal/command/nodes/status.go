@@ -48,7 +48,7 @@ func (n *Command) status(ctx context.Context, live bool) error {
 	if in.Open, err = stores.Store.OpenInterruptions(ctx); err != nil {
 		return fmt.Errorf("reading interruptions, %w", err)
 	}
-	if in.Last, in.Tick, err = lastDecision(ctx, stores.Journal, stores.clock); err != nil {
+	if in.Last, in.Tick, err = lastDecision(ctx, stores.EventLog, stores.clock); err != nil {
 		return err
 	}
 	if live {
@@ -62,13 +62,13 @@ func (n *Command) status(ctx context.Context, live bool) error {
 	return n.Write(st, func(w io.Writer, style explain.Style) error { return explain.WriteStatus(w, style, st) })
 }
 
-// lastDecision returns what the newest decision of a journal was made on; nil if there is none.
-func lastDecision(ctx context.Context, j nodes.Journal, clock nodes.Clock) (*nodes.Snapshot, string, error) {
-	// The newest is almost always a minute old; only a journal that rests has to be read as a whole.
+// lastDecision returns what the newest decision of an event log was made on; nil if there is none.
+func lastDecision(ctx context.Context, j nodes.EventLog, clock nodes.Clock) (*nodes.Snapshot, string, error) {
+	// The newest is almost always a minute old; only an event log that rests has to be read as a whole.
 	for _, since := range []time.Time{clock.Now().Add(-time.Hour), {}} {
 		for e, err := range j.Read(ctx, nodes.Query{Kind: "decision", Since: since, Limit: 1}) {
 			if err != nil {
-				return nil, "", fmt.Errorf("reading the journal, %w", err)
+				return nil, "", fmt.Errorf("reading the event log, %w", err)
 			}
 			s, err := explain.Snapshot(e)
 			return &s, e.Tick, err

@@ -35,7 +35,7 @@ import (
 // Options describe a region. Dir and Sim.Policy are required.
 type Options struct {
 	Sim    sim.Options   // the simulator; Start is ignored, its time is the machine's
-	Dir    string        // of the record and the journal
+	Dir    string        // of the record and the event log
 	Scrape time.Duration // between scrapes of the metrics; 0: 1 s
 	Rate   time.Duration // window of the rate of CPU time; 0: four scrapes
 
@@ -108,7 +108,7 @@ func (r *Region) serve(ctx context.Context, h http.Handler) (string, error) {
 	return "http://" + l.Addr().String(), nil
 }
 
-// Config returns a node plane of the real adapters that manages the region, with its record and journal in the region's
+// Config returns a node plane of the real adapters that manages the region, with its record and event log in the region's
 // directory. It is to be called once.
 func (r *Region) Config(ctx context.Context) (nodes.Config, error) {
 	c := nodes.Config{Policy: r.o.Sim.Policy}
@@ -132,7 +132,7 @@ func (r *Region) Config(ctx context.Context) (nodes.Config, error) {
 	}
 	r.store = store
 	r.closers = append(r.closers, store.Close)
-	c.Cloud, c.Cluster, c.Signals, c.Store, c.Journal = cloud, cluster, signals, store, store
+	c.Cloud, c.Cluster, c.Signals, c.Store, c.EventLog = cloud, cluster, signals, store, store
 	c.Template = template
 	return c, nil
 }

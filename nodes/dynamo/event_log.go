@@ -34,12 +34,12 @@ const (
 	daysAgain   = 12 * time.Hour // a day is mentioned again after this, while events of it are still written
 )
 
-// Journal keeps a cluster's events; it implements nodes.Journal.
+// EventLog keeps a cluster's events; it implements nodes.EventLog.
 //
 // An event is an item in the partition of its day (in UTC), under its Key. A small one is kept as attributes; a larger one is
 // compressed, split if it passes DynamoDB's limit, and put together again by Read. Its parts are written before the item that names
 // them, so that an event that can be seen is whole.
-type Journal struct {
+type EventLog struct {
 	*DB
 	enc *zstd.Encoder
 	dec *zstd.Decoder
@@ -48,9 +48,9 @@ type Journal struct {
 	days map[string]time.Time // when this process mentioned a day
 }
 
-var _ nodes.Journal = (*Journal)(nil)
+var _ nodes.EventLog = (*EventLog)(nil)
 
-func newJournal(d *DB) *Journal {
+func newEventLog(d *DB) *EventLog {
 	// Neither fails with options that are in range; one goroutine each suffices for a few events a minute.
 	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
 	if err != nil {
@@ -60,10 +60,10 @@ func newJournal(d *DB) *Journal {
 	if err != nil {
 		panic(err)
 	}
-	return &Journal{DB: d, enc: enc, dec: dec, days: map[string]time.Time{}}
+	return &EventLog{DB: d, enc: enc, dec: dec, days: map[string]time.Time{}}
 }
 
-// CorruptError says that an event in the journal is not what was written.
+// CorruptError says that an event in the event log is not what was written.
 type CorruptError struct {
 	Table string
 	Key   string // the event's
@@ -76,13 +76,13 @@ func (e *CorruptError) Error() string {
 }
 
 // Append adds an event. One that is there already is not added again.
-func (j *Journal) Append(ctx context.Context, e nodes.Event) error {
+func (j *EventLog) Append(ctx context.Context, e nodes.Event) error {
 	payload, err := json.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("encoding event %s: %w", e.Key(), err)
 	}
 	if len(payload) > maxEvent {
-		return fmt.Errorf("event %s has %d bytes, the journal takes %d", e.Key(), len(payload), maxEvent)
+		return fmt.Errorf("event %s has %d bytes, the event log takes %d", e.Key(), len(payload), maxEvent)
 	}
 	if err := j.mentionDay(ctx, e.At); err != nil {
 		return err
@@ -133,7 +133,7 @@ func inline(it item, payload []byte) error {
 
 // pack adds a large event's compressed JSON, or writes it to items of its own and adds where they are. Their key has the hash of
 // their content: two different events under one key, of which only the first counts, don't mix.
-func (j *Journal) pack(ctx context.Context, it item, e nodes.Event, payload []byte, expires time.Time) error {
+func (j *EventLog) pack(ctx context.Context, it item, e nodes.Event, payload []byte, expires time.Time) error {
 	if e.Message != "" {
 		it["message"] = text(shorten(e.Message, preview))
 	}
@@ -174,7 +174,7 @@ func shorten(s string, most int) string {
 }
 
 // mentionDay notes that a day has events, before the first is written, so that a reader finds them without knowing when they began.
-func (j *Journal) mentionDay(ctx context.Context, at time.Time) error {
+func (j *EventLog) mentionDay(ctx context.Context, at time.Time) error {
 	d, now := day(at), j.cfg.Now()
 	j.mu.Lock()
 	last, ok := j.days[d]
@@ -203,9 +203,9 @@ func (j *Journal) mentionDay(ctx context.Context, at time.Time) error {
 var errStop = errors.New("the reader has enough")
 
 // Read yields the matching events, oldest first. With a limit it reads backwards from the newest, so that asking for the last few
-// is cheap however long the journal is. Expired events are gone, whether DynamoDB has removed them yet or not. A damaged event is
+// is cheap however long the event log is. Expired events are gone, whether DynamoDB has removed them yet or not. A damaged event is
 // a *CorruptError.
-func (j *Journal) Read(ctx context.Context, q nodes.Query) iter.Seq2[nodes.Event, error] {
+func (j *EventLog) Read(ctx context.Context, q nodes.Query) iter.Seq2[nodes.Event, error] {
 	return func(yield func(nodes.Event, error) bool) {
 		var newest []nodes.Event
 		err := j.scan(ctx, q, func(e nodes.Event) error {
@@ -231,7 +231,7 @@ func (j *Journal) Read(ctx context.Context, q nodes.Query) iter.Seq2[nodes.Event
 }
 
 // scan calls f with the matching events, newest first if q has a limit, else oldest first, until f returns an error.
-func (j *Journal) scan(ctx context.Context, q nodes.Query, f func(nodes.Event) error) error {
+func (j *EventLog) scan(ctx context.Context, q nodes.Query, f func(nodes.Event) error) error {
 	days, err := j.listDays(ctx, q)
 	if err != nil {
 		return err
@@ -241,7 +241,7 @@ func (j *Journal) scan(ctx context.Context, q nodes.Query, f func(nodes.Event) e
 	}
 	for _, d := range days {
 		in := j.dayQuery(d, q)
-		err := j.pages(ctx, "reading the journal", in, func(it item) error {
+		err := j.pages(ctx, "reading the event log", in, func(it item) error {
 			e, err := j.event(ctx, it)
 			if err != nil || !q.Matches(e) {
 				return err
@@ -256,10 +256,10 @@ func (j *Journal) scan(ctx context.Context, q nodes.Query, f func(nodes.Event) e
 }
 
 // listDays returns the days that may have matching events, oldest first.
-func (j *Journal) listDays(ctx context.Context, q nodes.Query) ([]string, error) {
+func (j *EventLog) listDays(ctx context.Context, q nodes.Query) ([]string, error) {
 	var out []string
 	in := j.query(text(j.daysKey()))
-	err := j.pages(ctx, "reading the journal's days", in, func(it item) error {
+	err := j.pages(ctx, "reading the event log's days", in, func(it item) error {
 		d := textOf(it, sortAttribute)
 		if (q.Since.IsZero() || d >= day(q.Since)) && (q.Until.IsZero() || d <= day(q.Until)) {
 			out = append(out, d)
@@ -270,7 +270,7 @@ func (j *Journal) listDays(ctx context.Context, q nodes.Query) ([]string, error)
 }
 
 // dayQuery asks for the events of a day that q selects, as far as DynamoDB can tell; Query.Matches has the last word.
-func (j *Journal) dayQuery(d string, q nodes.Query) *dynamodb.QueryInput {
+func (j *EventLog) dayQuery(d string, q nodes.Query) *dynamodb.QueryInput {
 	in := j.query(text(j.dayKey(d)))
 	// Keys begin with the event's milliseconds, '#' follows; '$' is the character after it.
 	low, high := "!", "~"
@@ -301,7 +301,7 @@ func (j *Journal) dayQuery(d string, q nodes.Query) *dynamodb.QueryInput {
 }
 
 // query asks for the items of a partition that have not expired.
-func (j *Journal) query(partition types.AttributeValue) *dynamodb.QueryInput {
+func (j *EventLog) query(partition types.AttributeValue) *dynamodb.QueryInput {
 	yes, key, filter := true, "#pk = :pk", "(attribute_not_exists(#expires) OR #expires > :now)"
 	return &dynamodb.QueryInput{
 		TableName: &j.cfg.LogsTable, ConsistentRead: &yes, KeyConditionExpression: &key, FilterExpression: &filter,
@@ -311,7 +311,7 @@ func (j *Journal) query(partition types.AttributeValue) *dynamodb.QueryInput {
 }
 
 // pages calls f with every item of a query, page by page, until f returns an error.
-func (j *Journal) pages(ctx context.Context, doing string, in *dynamodb.QueryInput, f func(item) error) error {
+func (j *EventLog) pages(ctx context.Context, doing string, in *dynamodb.QueryInput, f func(item) error) error {
 	for {
 		out, err := j.api.Query(ctx, in)
 		if err != nil {
@@ -329,7 +329,7 @@ func (j *Journal) pages(ctx context.Context, doing string, in *dynamodb.QueryInp
 }
 
 // event puts an event together.
-func (j *Journal) event(ctx context.Context, it item) (nodes.Event, error) {
+func (j *EventLog) event(ctx context.Context, it item) (nodes.Event, error) {
 	key := textOf(it, sortAttribute)
 	corrupt := func(why string, args ...any) (nodes.Event, error) {
 		return nodes.Event{}, &CorruptError{Table: j.cfg.LogsTable, Key: key, Why: fmt.Sprintf(why, args...)}
@@ -374,7 +374,7 @@ func (j *Journal) event(ctx context.Context, it item) (nodes.Event, error) {
 }
 
 // unpacked returns a large event's compressed bytes, from its item or from its parts.
-func (j *Journal) unpacked(ctx context.Context, it item, key string) ([]byte, error) {
+func (j *EventLog) unpacked(ctx context.Context, it item, key string) ([]byte, error) {
 	if b, ok := it["packed"].(*types.AttributeValueMemberB); ok {
 		return b.Value, nil
 	}
@@ -400,15 +400,15 @@ func day(t time.Time) string { return t.UTC().Format(time.DateOnly) }
 
 func millis(t time.Time) string { return strings.SplitN(nodes.Event{At: t}.Key(), "#", 2)[0] }
 
-func (j *Journal) dayKey(d string) string {
+func (j *EventLog) dayKey(d string) string {
 	return "journal#" + nodes.RecordKey(j.cfg.Cluster) + "#" + d
 }
 
-func (j *Journal) daysKey() string { return "days#" + nodes.RecordKey(j.cfg.Cluster) }
+func (j *EventLog) daysKey() string { return "days#" + nodes.RecordKey(j.cfg.Cluster) }
 
-func (j *Journal) partsKey(key, sum string) string {
+func (j *EventLog) partsKey(key, sum string) string {
 	return "parts#" + nodes.RecordKey(j.cfg.Cluster) + "#" + key + "#" + sum[:min(16, len(sum))]
 }
 
-// Journal returns the journal.
-func (d *DB) Journal() *Journal { return newJournal(d) }
+// EventLog returns the cluster's event log.
+func (d *DB) EventLog() *EventLog { return newEventLog(d) }

@@ -55,11 +55,11 @@ func (s *Store) pack(e nodes.Event) ([]byte, error) {
 		return payload, nil
 	}
 	if len(payload) > maxEvent {
-		return nil, fmt.Errorf("it has %d bytes, the journal takes %d", len(payload), maxEvent)
+		return nil, fmt.Errorf("it has %d bytes, the event log takes %d", len(payload), maxEvent)
 	}
 	packed := s.enc.EncodeAll(payload, nil)
 	if len(packed) > maxContent {
-		return nil, fmt.Errorf("it has %d bytes compressed, the journal takes %d", len(packed), maxContent)
+		return nil, fmt.Errorf("it has %d bytes compressed, the event log takes %d", len(packed), maxContent)
 	}
 	return packed, nil
 }
@@ -89,7 +89,7 @@ func (s *Store) Read(ctx context.Context, q nodes.Query) iter.Seq2[nodes.Event, 
 			return len(newest) < q.Limit
 		})
 		if err != nil {
-			yield(nodes.Event{}, s.explain("reading the journal", err))
+			yield(nodes.Event{}, s.explain("reading the event log", err))
 			return
 		}
 

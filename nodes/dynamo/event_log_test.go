@@ -47,7 +47,7 @@ func (b *backend) items(t *testing.T, d *DB) []item {
 	}
 }
 
-func readAll(t *testing.T, j *Journal, q nodes.Query) (events []nodes.Event, err error) {
+func readAll(t *testing.T, j *EventLog, q nodes.Query) (events []nodes.Event, err error) {
 	t.Helper()
 	for e, err := range j.Read(t.Context(), q) {
 		if err != nil {
@@ -62,7 +62,7 @@ func TestASmallEventIsAnItemThatPeopleCanRead(t *testing.T) {
 	b := fresh(t, component.DynamoDBLocal())
 	d := b.open(t, nil)
 	e := nodes.Event{At: start, Tick: "tick1", Seq: 3, Kind: "scaleUp.launched", ActionID: "up", Instance: "i-1", Message: "launched", Data: json.RawMessage(`{ "n": 1 }`)}
-	if err := d.Journal().Append(t.Context(), e); err != nil {
+	if err := d.EventLog().Append(t.Context(), e); err != nil {
 		t.Fatal(err)
 	}
 	for _, it := range b.items(t, d) {
@@ -85,7 +85,7 @@ func TestEventsExpireWithEverythingThatBelongsToThem(t *testing.T) {
 	now := time.Now()
 	b.cfg.KeepDays, b.cfg.Now = 7, func() time.Time { return now }
 	d := b.open(t, nil)
-	j := d.Journal()
+	j := d.EventLog()
 	e := large(t, 1)
 	e.At = now
 	for _, e := range []nodes.Event{{At: now, Tick: "t"}, e} {
@@ -111,11 +111,11 @@ func TestEventsExpireWithEverythingThatBelongsToThem(t *testing.T) {
 	if got, err := readAll(t, j, nodes.Query{}); err != nil || len(got) > 0 {
 		t.Errorf("after that %d events, %v", len(got), err)
 	}
-	// A journal that goes on mentions its days again.
+	// An event log that goes on mentions its days again.
 	if err := j.Append(t.Context(), nodes.Event{At: now, Tick: "t"}); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := readAll(t, b.open(t, nil).Journal(), nodes.Query{}); err != nil || len(got) != 1 {
+	if got, err := readAll(t, b.open(t, nil).EventLog(), nodes.Query{}); err != nil || len(got) != 1 {
 		t.Errorf("then %d events, %v", len(got), err)
 	}
 }
@@ -123,7 +123,7 @@ func TestEventsExpireWithEverythingThatBelongsToThem(t *testing.T) {
 func TestADamagedEventIsNamedByItsKey(t *testing.T) {
 	b := fresh(t, component.DynamoDBLocal())
 	d := b.open(t, nil)
-	j := d.Journal()
+	j := d.EventLog()
 	small, big := nodes.Event{At: start, Tick: "t", Seq: 1, Kind: "k", Data: json.RawMessage(`1`)}, large(t, 2)
 	packed := nodes.Event{At: start, Tick: "t", Seq: 3, Kind: "k", Message: strings.Repeat("x", 2*plainEvent)}
 	for _, e := range []nodes.Event{small, big, packed} {
@@ -211,10 +211,10 @@ func TestACrashWithinALargeAppendLeavesNoHalfEvent(t *testing.T) {
 			}
 			return send()
 		})
-		if err := d.Journal().Append(t.Context(), e); (err != nil) != crashed {
+		if err := d.EventLog().Append(t.Context(), e); (err != nil) != crashed {
 			t.Fatalf("crash at request %d: %v", at, err)
 		}
-		got, err := readAll(t, whole.Journal(), nodes.Query{})
+		got, err := readAll(t, whole.EventLog(), nodes.Query{})
 		if err != nil || crashed && len(got) != at {
 			t.Fatalf("crash at request %d: %d events, %v", at, len(got), err)
 		}
@@ -224,7 +224,7 @@ func TestACrashWithinALargeAppendLeavesNoHalfEvent(t *testing.T) {
 			}
 			return
 		}
-		if err := whole.Journal().Append(t.Context(), e); err != nil {
+		if err := whole.EventLog().Append(t.Context(), e); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -233,7 +233,7 @@ func TestACrashWithinALargeAppendLeavesNoHalfEvent(t *testing.T) {
 func TestTheLastFewEventsAreReadWithFewRequests(t *testing.T) {
 	b := fresh(t, component.DynamoDBLocal())
 	d := b.open(t, nil)
-	j := d.Journal()
+	j := d.EventLog()
 	for k := range 60 {
 		e := nodes.Event{At: start.Add(time.Duration(k) * 24 * time.Hour), Tick: "t", Seq: k, Kind: fmt.Sprint("k", k%2)}
 		if err := j.Append(t.Context(), e); err != nil {
@@ -255,7 +255,7 @@ func TestTheLastFewEventsAreReadWithFewRequests(t *testing.T) {
 		{nodes.Query{Kind: "k1", Until: start.Add(48 * time.Hour)}, 1 + 3, 1},
 	} {
 		requests = 0
-		got, err := readAll(t, count.Journal(), c.q)
+		got, err := readAll(t, count.EventLog(), c.q)
 		if err != nil || len(got) != c.wants || requests > c.most {
 			t.Errorf("%+v: %d events by %d requests, want %d by at most %d, %v", c.q, len(got), requests, c.wants, c.most, err)
 		}

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Journal keeps what happened and why.
-type Journal interface {
+// EventLog keeps what happened and why.
+type EventLog interface {
 	// Append adds an event. Events are told apart by Key: appending one that is there already is no error and
 	// adds nothing.
 	Append(ctx context.Context, e Event) error
