@@ -181,12 +181,12 @@ func modelLateReturn(t *testing.T, srv consumerServer) {
 
 // simModel is the simulator's consumer.
 type simModel struct {
-	s       *sim
-	slot    *simSlot
-	workers map[string]*simWorker
-	came    map[*simWorker][]modelDelivery
-	serie   int
-	n       int
+	s          *sim
+	slot       *simSlot
+	workers    map[string]*simWorker
+	came       map[*simWorker][]modelDelivery
+	pullNumber int
+	n          int
 }
 
 func newSimModel(t *testing.T) *simModel {
@@ -226,8 +226,8 @@ func (m *simModel) publish(n int) {
 func (m *simModel) pass() { m.s.run(m.s.now+time.Second, nil) }
 
 func (m *simModel) pull(worker string, n int, pinned string) {
-	m.serie++
-	m.slot.pull(&simPull{w: m.workers[worker], place: m.slot.place, serie: m.serie, n: n, id: pinNumber(pinned), expires: m.s.now + pullExpiry})
+	m.pullNumber++
+	m.slot.pull(&simPull{w: m.workers[worker], place: m.slot.place, pullNumber: m.pullNumber, n: n, id: pinNumber(pinned), expires: m.s.now + pullExpiry})
 	m.pass()
 }
 

@@ -73,7 +73,7 @@ func (d *delivery) step(now time.Time, in deliveryInput) []deliveryEffect {
 	case answerInput:
 		d.of(in.run, func(r *slotRun) { r.answered(in) })
 	case unsentInput:
-		d.of(in.run, func(r *slotRun) { r.pull.unsent(in.serie) })
+		d.of(in.run, func(r *slotRun) { r.pull.unsent(in.pullNumber) })
 	case wakeInput:
 		d.of(in.run, func(r *slotRun) { r.armed = time.Time{} })
 	case progressInput:

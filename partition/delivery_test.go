@@ -45,7 +45,7 @@ func (r *deliveryRig) step(in deliveryInput) {
 	for _, e := range r.d.step(r.now, in) {
 		switch e := e.(type) {
 		case fetchEffect:
-			r.say("fetch %d %q", e.serie, e.pin)
+			r.say("fetch %d %q", e.pullNumber, e.pin)
 		case handleEffect:
 			word := "handle"
 			if e.abandon {
@@ -332,9 +332,9 @@ func TestDelivery(t *testing.T) {
 			r.come(1)
 			r.returns(1, nil)
 			r.told = nil
-			r.step(mailInput{rigSlot, &mail{status: "408", serie: 1}})
+			r.step(mailInput{rigSlot, &mail{status: "408", pullNumber: 1}})
 			r.expect(`fetch 2 "p"`)
-			r.step(mailInput{rigSlot, &mail{status: "423", serie: 2}})
+			r.step(mailInput{rigSlot, &mail{status: "423", pullNumber: 2}})
 			r.expect(`fetch 3 ""`)
 		},
 		"a slot pulls again when the lease is valid again": func(r *deliveryRig) {
@@ -357,13 +357,13 @@ func TestDelivery(t *testing.T) {
 		"a consumer that is gone is created again": func(r *deliveryRig) {
 			r.hold()
 			r.told = nil
-			for serie := 1; serie <= 4; serie++ {
-				r.step(mailInput{rigSlot, &mail{status: "503", serie: serie}})
+			for pullNumber := 1; pullNumber <= 4; pullNumber++ {
+				r.step(mailInput{rigSlot, &mail{status: "503", pullNumber: pullNumber}})
 				r.expect("look")
 				r.pass(time.Second)
-				r.expect(fmt.Sprintf(`fetch %d ""`, serie+1))
+				r.expect(fmt.Sprintf(`fetch %d ""`, pullNumber+1))
 			}
-			r.step(mailInput{rigSlot, &mail{status: "503", serie: 5}})
+			r.step(mailInput{rigSlot, &mail{status: "503", pullNumber: 5}})
 			r.expect("look", "askCreate")
 		},
 		"messages that their consumer knows nothing of are fetched by a new consumer": func(r *deliveryRig) {
@@ -929,7 +929,7 @@ func (z *deliveryFuzz) run(steps int) {
 			}
 			z.step(mailInput{at, m})
 		case 9:
-			z.step(mailInput{at, &mail{status: []string{"408", "423", "409", "503"}[z.rng.IntN(4)], serie: z.rng.IntN(4)}})
+			z.step(mailInput{at, &mail{status: []string{"408", "423", "409", "503"}[z.rng.IntN(4)], pullNumber: z.rng.IntN(4)}})
 		case 10, 11:
 			for at, e := range z.running {
 				delete(z.running, at)

@@ -37,9 +37,9 @@ func (d *deliveryCore) do(e deliveryEffect) { d.out = append(d.out, e) }
 func (d *deliveryCore) note(e event.Event) { d.do(reportEffect{noteInput{e}}) }
 
 // rolledBack forgets what is remembered of a slot's stream, and tells of it, unless
-// that was done since a generation.
-func (d *deliveryCore) rolledBack(slot int, generation uint64, what string) {
-	if forgotten, was := d.memory.forget(slot, generation); was {
+// that was done since then.
+func (d *deliveryCore) rolledBack(slot int, forgets uint64, what string) {
+	if forgotten, was := d.memory.forget(slot, forgets); was {
 		d.do(rolledBackEffect{slot, what, forgotten})
 	}
 }

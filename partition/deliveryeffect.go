@@ -15,9 +15,9 @@ type (
 	// fetchEffect sends a pull, with the pin that the run has.
 	fetchEffect struct {
 		place
-		run   uint64
-		serie int
-		pin   string
+		run        uint64
+		pullNumber int
+		pin        string
 	}
 	// handleEffect calls the handler, and handledInput says what came of it.
 	handleEffect struct {

@@ -36,8 +36,8 @@ type (
 	}
 	// unsentInput: a pull could not be sent.
 	unsentInput struct {
-		run   uint64
-		serie int
+		run        uint64
+		pullNumber int
 	}
 	// wakeInput: the time of a wakeEffect has come.
 	wakeInput struct{ run uint64 }

@@ -166,17 +166,17 @@ func (r *retriedKey) is(key string) bool { return r != nil && r.tried && r.key =
 type slotMessage struct {
 	*lanes
 
-	lane       *lane
-	mail       *mail
-	working    bool   // a handler works on it
-	call       uint64 // which is this one, or was
-	recalling  bool   // it is not known yet whether it was settled before
-	looks      int    // that did not tell
-	generation uint64 // of the memory, when it was recalled
-	attempt    int
-	failed     bool // it is to be queued for retry
-	waited     bool // it has waited for room in the retry queue
-	delay      time.Duration
+	lane      *lane
+	mail      *mail
+	working   bool   // a handler works on it
+	call      uint64 // which is this one, or was
+	recalling bool   // it is not known yet whether it was settled before
+	looks     int    // that did not tell
+	forgets   uint64 // of the memory, when it was recalled
+	attempt   int
+	failed    bool // it is to be queued for retry
+	waited    bool // it has waited for room in the retry queue
+	delay     time.Duration
 
 	rest     time.Time // nothing is done with it before
 	forLease bool      // it rests until the lease is valid
@@ -192,29 +192,29 @@ func (r *slotMessage) restFor(d time.Duration) { r.rest, r.forLease = r.now.Add(
 // acknowledgement may have been lost with the state of its consumer.
 func (r *slotMessage) recall() {
 	m := r.mail
-	recalled, generation := r.memory.recall(r.slot, m.finest, m.original)
+	recalled, forgets := r.memory.recall(r.slot, m.finest, m.original)
 	switch recalled {
 	case recallNothing:
-		r.recalling, r.generation = false, generation
+		r.recalling, r.forgets = false, forgets
 		return
 	case recallReplaced:
-		r.rolledBack(r.slot, generation, fmt.Sprintf("message %d is another one than it was", m.sequence))
+		r.rolledBack(r.slot, forgets, fmt.Sprintf("message %d is another one than it was", m.sequence))
 		return
 	case recallQueued:
 		r.lookForCopy()
 		return
 	case recallFormer:
 		if r.cfg.Retry.Enabled {
-			r.lookForClaim(generation)
+			r.lookForClaim(forgets)
 			return
 		}
 	case recallSettled:
 	}
-	r.believe(generation)
+	r.believe(forgets)
 }
 
 // believe settles a message that was settled before, if the stream is the one it was.
-func (r *slotMessage) believe(generation uint64) {
+func (r *slotMessage) believe(forgets uint64) {
 	m := r.mail
 	r.ask(askStream{}, func(a answer) {
 		r.looks++
@@ -224,7 +224,7 @@ func (r *slotMessage) believe(generation uint64) {
 			r.remove(r)
 			return
 		case a.err == nil && r.looks >= looksToBelieve:
-			r.rolledBack(r.slot, generation, a.what)
+			r.rolledBack(r.slot, forgets, a.what)
 			return
 		}
 		// An unanswered question, or an answer to be asked for again: the slot
@@ -278,13 +278,13 @@ const copyGone = "A message was delivered again, and its copy is not in the retr
 // lookForClaim settles the message, which a former owner has settled, if the claim of this
 // owner is in the retry stream as it was: then so are the copies of former owners, which are
 // older. If not, the message is handled.
-func (r *slotMessage) lookForClaim(generation uint64) {
+func (r *slotMessage) lookForClaim(forgets uint64) {
 	r.ask(askSpace{}, func(a answer) {
 		switch {
 		case a.err != nil:
 			r.restFor(pullRetry)
 		case !r.claimLost && claimedBy(a.claims, r.place, r.fence):
-			r.believe(generation)
+			r.believe(forgets)
 		default:
 			r.claimLost = true
 			r.handleAgain("A message of a former owner was delivered again, and the retry queue has gone back; it is handled.")
@@ -294,7 +294,7 @@ func (r *slotMessage) lookForClaim(generation uint64) {
 
 func (r *slotMessage) handleAgain(why string) {
 	r.do(warnEffect{why, []any{"slot", r.slot, "key", r.mail.message.Key, "sequence", r.mail.sequence}})
-	r.recalling, r.generation = false, r.memory.generation(r.slot)
+	r.recalling, r.forgets = false, r.memory.forgets(r.slot)
 }
 
 // settle settles the message, which is not in the retry queue.
@@ -315,7 +315,7 @@ func (r *slotMessage) leave(how settlement) {
 	m := r.mail
 	r.remove(r)
 	r.settled = m
-	if !r.memory.settle(r.slot, m.finest, m.original, r.generation, r.fence) {
+	if !r.memory.settle(r.slot, m.finest, m.original, r.forgets, r.fence) {
 		r.settled, how = nil, settleNak
 	}
 	r.do(settleEffect{r.place, m, how})

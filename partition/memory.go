@@ -20,20 +20,20 @@ func (m *memory) of(slot int) *watermarks { return &m.shards[slot%len(m.shards)]
 // sameStream reports whether two slots have their messages in the same stream.
 func (m *memory) sameStream(a, b int) bool { return a%len(m.shards) == b%len(m.shards) }
 
-// recall returns what is remembered of a message of a slot, and the generation to
-// settle it with.
+// recall returns what is remembered of a message of a slot, and how often all had
+// been forgotten, to settle it with.
 func (m *memory) recall(slot, finest int, o original) (recollection, uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	w := m.of(slot)
-	return w.recall(finest, o), w.generation
+	return w.recall(finest, o), w.forgets
 }
 
 // settle is watermarks.settle.
-func (m *memory) settle(slot, finest int, o original, generation uint64, by Fence) bool {
+func (m *memory) settle(slot, finest int, o original, forgets uint64, by Fence) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.of(slot).settle(finest, o, generation, by)
+	return m.of(slot).settle(finest, o, forgets, by)
 }
 
 // queue is watermarks.queue.
@@ -64,39 +64,39 @@ func (m *memory) dequeue(slot int, o original) {
 	delete(m.of(slot).queued, o)
 }
 
-func (m *memory) generation(slot int) uint64 {
+func (m *memory) forgets(slot int) uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.of(slot).generation
+	return m.of(slot).forgets
 }
 
 // known returns what a look at the stream of a slot is to be compared with.
-func (m *memory) known(slot int) (generation, last uint64) {
+func (m *memory) known(slot int) (forgets, last uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	w := m.of(slot)
-	return w.generation, w.last
+	return w.forgets, w.last
 }
 
 // saw takes in what a stream was seen to be after known, and returns how that
 // contradicts what is remembered, "" if it does not.
-func (m *memory) saw(slot int, generation, last uint64, created time.Time, seen uint64) string {
+func (m *memory) saw(slot int, forgets, last uint64, created time.Time, seen uint64) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	w := m.of(slot)
-	if w.generation != generation {
+	if w.forgets != forgets {
 		return "" // what is remembered by now may be of a later stream than the answer
 	}
 	return w.saw(created, seen, last)
 }
 
 // forget drops what is remembered of the stream of a slot, and returns of how many
-// slots, unless that was done since a generation.
-func (m *memory) forget(slot int, generation uint64) (forgotten int, was bool) {
+// slots, unless that was done since then.
+func (m *memory) forget(slot int, forgets uint64) (forgotten int, was bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	w := m.of(slot)
-	if w.generation != generation {
+	if w.forgets != forgets {
 		return 0, false
 	}
 	return w.forget(), true

@@ -27,9 +27,9 @@ func TestForgettingIsDoneOnce(t *testing.T) {
 	t.Run("an answer from before is no contradiction", func(t *testing.T) {
 		t.Parallel()
 		m := remember()
-		generation, last := m.known(3)
-		m.forget(3, generation)
-		if what := m.saw(3, generation, last, simEpoch, 4); what != "" {
+		forgets, last := m.known(3)
+		m.forget(3, forgets)
+		if what := m.saw(3, forgets, last, simEpoch, 4); what != "" {
 			t.Errorf("the new stream is contradicted: %s", what)
 		}
 	})

@@ -229,8 +229,8 @@ func (p *puller) read(msg *nats.Msg) (consumer string, m *mail) {
 		if !ok {
 			return "", m
 		}
-		consumer, serie, _ := strings.Cut(rest, ".")
-		m.serie = pullOf(serie)
+		consumer, pullNumber, _ := strings.Cut(rest, ".")
+		m.pullNumber = pullOf(pullNumber)
 		return consumer, m
 	}
 	_, consumer = originOf(msg.Reply)
@@ -256,9 +256,9 @@ func (p *puller) read(msg *nats.Msg) (consumer string, m *mail) {
 func (p *puller) fetch(e fetchEffect) {
 	r := p.runs[e.run]
 	body := record.Encode(pullRequest{Batch: pullBatch, Expires: pullExpiry, Group: priorityGroup, ID: e.pin})
-	reply := p.inbox + "." + r.name + "." + strconv.Itoa(e.serie)
+	reply := p.inbox + "." + r.name + "." + strconv.Itoa(e.pullNumber)
 	if err := p.nc.PublishRequest("$JS.API.CONSUMER.MSG.NEXT."+r.address, reply, body); err != nil {
-		go p.step(unsentInput{e.run, e.serie})
+		go p.step(unsentInput{e.run, e.pullNumber})
 	}
 }
 

@@ -89,7 +89,7 @@ func (w *simWorker) carryOut(e deliveryEffect) {
 			r.retry.queue.phase = queueOpen
 		}
 	case fetchEffect:
-		p := &simPull{w: w, place: e.place, serie: e.serie, n: pullBatch, id: pinNumber(e.pin)}
+		p := &simPull{w: w, place: e.place, pullNumber: e.pullNumber, n: pullBatch, id: pinNumber(e.pin)}
 		w.link.up(func() {
 			p.expires = s.now + pullExpiry
 			s.srv.slot(p.place).pull(p)
@@ -141,7 +141,7 @@ func pinNumber(pin string) uint64 {
 func (w *simWorker) dispatch(d simDelivery) { w.deliver(mailInput{d.place, w.mail(d)}) }
 
 func (w *simWorker) mail(d simDelivery) *mail {
-	m := &mail{serie: d.serie, body: d}
+	m := &mail{pullNumber: d.pullNumber, body: d}
 	if d.status != 0 {
 		m.status = strconv.Itoa(d.status)
 		return m
@@ -483,7 +483,7 @@ func (w *simWorker) create(at place, then func(error)) {
 // look is puller.lookAtStream.
 func (w *simWorker) look(slot int, then func(string, error)) {
 	shard := slot % w.s.cfg.Shards
-	generation, last := w.delivery.memory.known(shard)
+	forgets, last := w.delivery.memory.known(shard)
 	var made time.Duration
 	var seen uint64
 	w.api(func() error {
@@ -492,7 +492,7 @@ func (w *simWorker) look(slot int, then func(string, error)) {
 	}, func(err error) {
 		what := ""
 		if err == nil && !w.s.broken.bareSequences {
-			what = w.delivery.memory.saw(shard, generation, last, simEpoch.Add(made), seen)
+			what = w.delivery.memory.saw(shard, forgets, last, simEpoch.Add(made), seen)
 		}
 		then(what, err)
 	})
@@ -510,7 +510,7 @@ func (w *simWorker) lookAtStreams() {
 }
 
 func (w *simWorker) lookUntilSure(shard, try int) {
-	generation := w.delivery.memory.generation(shard)
+	forgets := w.delivery.memory.forgets(shard)
 	w.look(shard, func(what string, err error) {
 		pause := pullRetry
 		switch {
@@ -520,7 +520,7 @@ func (w *simWorker) lookUntilSure(shard, try int) {
 			w.looking--
 			return
 		case try >= looksToBelieve:
-			if _, was := w.delivery.memory.forget(shard, generation); was {
+			if _, was := w.delivery.memory.forget(shard, forgets); was {
 				w.deliver(rolledBackInput{shard})
 			}
 			try = 0
@@ -533,8 +533,8 @@ func (w *simWorker) lookUntilSure(shard, try int) {
 
 // simSettled is the last message of a key that a worker has settled.
 type simSettled struct {
-	message    simMessage
-	generation uint64 // of what the worker remembers of the stream
+	message simMessage
+	forgets uint64 // of what the worker remembers of the stream
 }
 
 // settles notes that a worker has settled a message.
@@ -542,7 +542,7 @@ func (c *simChecker) settles(w *simWorker, m simMessage) {
 	if w.settled == nil {
 		w.settled = make(map[int]simSettled)
 	}
-	w.settled[m.key] = simSettled{m, w.delivery.memory.generation(m.fine)}
+	w.settled[m.key] = simSettled{m, w.delivery.memory.forgets(m.fine)}
 }
 
 // beginsByRight: again, a worker begins nothing that it has settled, unless it has found that
@@ -553,7 +553,7 @@ func (c *simChecker) beginsByRight(w *simWorker, h *simHandler) {
 		c.fail("lease", "%v begins %d (key %d, %d) without a valid lease", w, h.msg.seq, h.msg.key, h.msg.n)
 	}
 	copyGone := c.waits(h.msg) && !c.s.srv.isQueued(h.msg) // with a power cut
-	settled := w.settled[h.msg.key] == simSettled{h.msg, w.delivery.memory.generation(h.msg.fine)}
+	settled := w.settled[h.msg.key] == simSettled{h.msg, w.delivery.memory.forgets(h.msg.fine)}
 	if settled && h.queued == nil && !copyGone {
 		c.fail("again", "%v begins %d (key %d, %d), which it has settled", w, h.msg.seq, h.msg.key, h.msg.n)
 	}

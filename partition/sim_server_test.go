@@ -611,21 +611,21 @@ func newSimConsumer() *simConsumer {
 type simPull struct {
 	w *simWorker
 	place
-	serie   int
-	n       int
-	id      uint64
-	expires time.Duration
+	pullNumber int
+	n          int
+	id         uint64
+	expires    time.Duration
 }
 
 // simDelivery is a message, or a status, on its way to a worker.
 type simDelivery struct {
 	place
-	serie  int
-	status int // 0: a message
-	msg    simMessage
-	dseq   uint64
-	pin    uint64
-	con    *simConsumer
+	pullNumber int
+	status     int // 0: a message
+	msg        simMessage
+	dseq       uint64
+	pin        uint64
+	con        *simConsumer
 }
 
 func (sl *simSlot) find(seq uint64) (simMessage, bool) {
@@ -663,7 +663,7 @@ func (sl *simSlot) pull(p *simPull) {
 }
 
 func (p *simPull) end(status int) {
-	d := simDelivery{place: p.place, serie: p.serie, status: status}
+	d := simDelivery{place: p.place, pullNumber: p.pullNumber, status: status}
 	p.w.link.down(func() { p.w.dispatch(d) })
 }
 
@@ -780,7 +780,7 @@ func (sl *simSlot) deliver(p *simPull, m simMessage, again bool) {
 		c.sseq = m.seq + 1
 		c.pending[m.seq] = simPending{dseq: c.dseq, at: sl.srv.s.now}
 	}
-	d := simDelivery{place: sl.place, serie: p.serie, msg: m, dseq: c.dseq, pin: c.pin, con: c}
+	d := simDelivery{place: sl.place, pullNumber: p.pullNumber, msg: m, dseq: c.dseq, pin: c.pin, con: c}
 	c.dseq++
 	p.w.link.down(func() { p.w.dispatch(d) })
 	sl.watchAck(c, m.seq)

@@ -17,13 +17,13 @@ type slotPull struct {
 	box []*mail // what came and was not looked at
 
 	// The pull that waits at the server.
-	serie int       // its number
-	asked string    // the pin that it was made with
-	left  int       // messages that it may still bring
-	at    time.Time // when it is made again, whatever comes
-	renew bool      // the server may have forgotten it
-	fails int       // pulls that were refused in a row
-	pin   string    // that the server gives this worker; "" while it has none
+	pullNumber int       // one more than that of the pull before
+	asked      string    // the pin that it was made with
+	left       int       // messages that it may still bring
+	at         time.Time // when it is made again, whatever comes
+	renew      bool      // the server may have forgotten it
+	fails      int       // pulls that were refused in a row
+	pin        string    // that the server gives this worker; "" while it has none
 
 	// How the consumer does while nothing comes.
 	quietAt time.Time // when the silence is looked at
@@ -35,17 +35,17 @@ type slotPull struct {
 
 // fetch pulls again.
 func (p *slotPull) fetch() {
-	p.serie++
+	p.pullNumber++
 	p.renew = false
 	p.left, p.asked = pullBatch, p.pin
 	// If neither message nor status comes, the pull is lost.
 	p.at = p.now.Add(pullExpiry + 2*time.Second)
-	p.do(fetchEffect{p.place, p.number, p.serie, p.pin})
+	p.do(fetchEffect{p.place, p.number, p.pullNumber, p.pin})
 }
 
 // unsent: a pull could not be sent. It is made again, unless a later one was.
-func (p *slotPull) unsent(serie int) {
-	if serie == p.serie {
+func (p *slotPull) unsent(pullNumber int) {
+	if pullNumber == p.pullNumber {
 		p.at = p.now.Add(pullRetry)
 	}
 }
@@ -87,7 +87,7 @@ func (p *slotPull) got(m *mail) {
 // have been what the pin was for: then the one that waits gets nothing, since it was
 // asked for without that.
 func (p *slotPull) status(m *mail) {
-	if m.serie != p.serie {
+	if m.pullNumber != p.pullNumber {
 		if (m.status == "408" || m.status == "404") && p.pin != "" && p.asked != p.pin {
 			p.fetch()
 		}
@@ -210,9 +210,10 @@ func (p *slotPull) lookForLeftover() {
 	})
 }
 
-// pullOf returns the serial number of the pull with a reply subject, which ends in it.
-func pullOf(serie string) int {
-	n, err := strconv.Atoi(serie)
+// pullOf returns the number of the pull with a reply subject that ends in text, -1 if text is
+// no number.
+func pullOf(text string) int {
+	n, err := strconv.Atoi(text)
 	if err != nil {
 		return -1
 	}

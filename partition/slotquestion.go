@@ -68,7 +68,7 @@ type answer struct {
 type mail struct {
 	status      string // "" for a message
 	description string
-	serie       int // of the pull that a status ends
+	pullNumber  int // of the pull that a status ends
 
 	pin        string // of the consumer, as the message says
 	unreadable bool   // it is not for handlers, and was logged

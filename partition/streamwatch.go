@@ -36,13 +36,13 @@ const looksToBelieve = 3
 func (w *streamWatch) contradiction(ctx context.Context, slot int) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	generation, last := w.memory.known(slot)
+	forgets, last := w.memory.known(slot)
 	s, err := w.js.Stream(ctx, w.layout.streamOf(slot))
 	if err != nil {
 		return "", err
 	}
 	info := s.CachedInfo()
-	return w.memory.saw(slot, generation, last, info.Created, info.State.LastSeq), nil
+	return w.memory.saw(slot, forgets, last, info.Created, info.State.LastSeq), nil
 }
 
 // rolledBack reports that what was remembered of a slot's stream is forgotten.
@@ -83,7 +83,7 @@ func (w *streamWatch) look() {
 // number.
 func (w *streamWatch) lookUntilSure(shard int) {
 	for try := 1; w.life.Err() == nil; try++ {
-		generation := w.memory.generation(shard)
+		forgets := w.memory.forgets(shard)
 		what, err := w.contradiction(w.life, shard)
 		pause := pullRetry
 		switch {
@@ -93,7 +93,7 @@ func (w *streamWatch) lookUntilSure(shard int) {
 		case what == "":
 			return
 		case try >= looksToBelieve:
-			if forgotten, was := w.memory.forget(shard, generation); was {
+			if forgotten, was := w.memory.forget(shard, forgets); was {
 				w.rolledBack(shard, what, forgotten)
 			}
 			try = 0 // what it is now is to be remembered

@@ -37,10 +37,10 @@ import (
 type watermarks struct {
 	created time.Time // of the stream; zero: it has not been looked at
 	last    uint64    // the highest sequence that the stream is known to have had
-	// generation is raised when all is forgotten, so that a message that began
+	// forgets is how often all was forgotten, so that a message that began
 	// before is not remembered as one of the stream that is there now.
-	generation uint64
-	slots      map[int]watermark // by slot of the largest slot count
+	forgets uint64
+	slots   map[int]watermark // by slot of the largest slot count
 	// queued has the sequences of the copies in the retry queue of messages that were
 	// settled when these were stored, and not processed by this worker since. An original
 	// is of one stream, so it is kept when the stream is another one than it was.
@@ -127,11 +127,11 @@ func (w *watermarks) erase(o original) {
 	w.erased[o] = true
 }
 
-// settle remembers a message that was begun in a generation, by the owner with a fence. It
-// reports whether that generation is the present one: an older message may not be
+// settle remembers a message that was begun after so many forgets, by the owner with a fence.
+// It reports whether nothing was forgotten since: otherwise the message may not be
 // acknowledged, since the server goes by the sequence, which another message has by now.
-func (w *watermarks) settle(slot int, o original, generation uint64, by Fence) bool {
-	if generation != w.generation {
+func (w *watermarks) settle(slot int, o original, forgets uint64, by Fence) bool {
+	if forgets != w.forgets {
 		return false
 	}
 	w.last = max(w.last, o.sequence)
@@ -174,6 +174,6 @@ func (w *watermarks) saw(created time.Time, last, known uint64) string {
 // returns of how many slots.
 func (w *watermarks) forget() int {
 	n := len(w.slots)
-	*w = watermarks{generation: w.generation + 1, queued: w.queued, crowded: w.crowded, erased: w.erased}
+	*w = watermarks{forgets: w.forgets + 1, queued: w.queued, crowded: w.crowded, erased: w.erased}
 	return n
 }

@@ -96,7 +96,7 @@ func TestWatermarksForget(t *testing.T) {
 	var w watermarks
 	w.settle(0, original{5, 100}, 0, Fence{1, 1})
 	w.settle(1, original{6, 110}, 0, Fence{1, 1})
-	if n := w.forget(); n != 2 || w.generation != 1 || w.last != 0 {
+	if n := w.forget(); n != 2 || w.forgets != 1 || w.last != 0 {
 		t.Errorf("%d slots forgotten, %+v", n, w)
 	}
 	if w.settle(0, original{7, 120}, 0, Fence{1, 1}) {
@@ -234,7 +234,7 @@ func watermarksHold(t *testing.T, seed uint64) {
 				t.Fatalf("seed %d: message %v is handled again", seed, o)
 			default:
 				handled[o]++
-				w.settle(slot, o, w.generation, Fence{1, 1})
+				w.settle(slot, o, w.forgets, Fence{1, 1})
 			}
 		}
 	}
