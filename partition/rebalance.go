@@ -69,7 +69,7 @@ func (b *rebalance) layoutDue() bool {
 // relayout plans for another number of slots. A key stays with its owner where
 // that keeps the balance.
 func (b *rebalance) relayout() {
-	job := &planJob{reason: reasonLayout, base: b.curRev, generation: generation{b.cur.Layout + 1, b.wanted}}
+	job := &planJob{reason: reasonResharding, base: b.curRev, generation: generation{b.cur.Layout + 1, b.wanted}}
 	b.enlist(job, func(p *peerView) bool { return !b.roster.joiner(p) })
 	at := job.index()
 	job.problem.Slots, job.problem.Budget = b.wanted, -1
@@ -83,7 +83,7 @@ func (b *rebalance) relayout() {
 	}
 	b.override(job)
 	b.planning = true
-	b.emit(event.Event{Kind: event.Rebalance, Reason: reasonLayout, Of: job.slots, After: b.roster.peers.staying()})
+	b.emit(event.Event{Kind: event.Rebalance, Reason: reasonResharding, Of: job.slots, After: b.roster.peers.staying()})
 	b.do(planEffect{job})
 }
 
@@ -267,7 +267,7 @@ func (b *rebalance) planned(in plannedInput) {
 	b.maps.writer.drop()
 	var next *record.Assignment
 	var keys uint64
-	if job.reason == reasonLayout {
+	if job.reason == reasonResharding {
 		next, keys = b.applyLayout(job)
 	} else {
 		next, keys = b.apply(job)

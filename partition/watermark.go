@@ -127,8 +127,8 @@ func (w *watermarks) erase(o original) {
 	w.erased[o] = true
 }
 
-// settle remembers a message that was begun after so many forgets, by the owner with a fence.
-// It reports whether nothing was forgotten since: otherwise the message may not be
+// settle remembers a message that the owner with a fence has begun; forgets is what it was
+// then. It reports whether nothing was forgotten since: otherwise the message may not be
 // acknowledged, since the server goes by the sequence, which another message has by now.
 func (w *watermarks) settle(slot int, o original, forgets uint64, by Fence) bool {
 	if forgets != w.forgets {

@@ -4,7 +4,7 @@
 //
 //	go run ./internal/matrix --list                 # what it would play
 //	go run ./internal/matrix --dir DIR              # all of it, an hour on two cores; reports are kept in DIR
-//	go run ./internal/matrix --only 'layout|crash'  # some of it
+//	go run ./internal/matrix --only 'resharding|crash'  # some of it
 //	go run ./internal/matrix --dir DIR --pages docs/results/scenarios
 //
 // It exits with 1 if a run did not exit with 0. With --pages it plays nothing: it

@@ -30,7 +30,7 @@ func TestEveryScenarioAndCaseIsPlayedInEveryWay(t *testing.T) {
 			continue
 		}
 		slots := fewer
-		if name == "layout" {
+		if name == "resharding" {
 			slots = nil
 		}
 		if !has("--scenario", name) || !has("--scenario", name, "--processes") ||

@@ -45,7 +45,7 @@ func playings() []playing {
 	for _, name := range e2e.Names() {
 		add := func(flags ...[]string) {
 			p := append(playing{"--scenario", name}, slices.Concat(flags...)...)
-			if slices.Contains(p, "--replicas") && name != "layout" {
+			if slices.Contains(p, "--replicas") && name != "resharding" {
 				p = append(p, fewer...)
 			}
 			all = append(all, p)
@@ -166,7 +166,7 @@ func (o outcome) measured(name string) string {
 
 // pauses are the measurements that say how long a moved slot stood still; a
 // scenario has one of them.
-var pauses = []string{"handoff_pause_ms", "kill_to_first_start_ms", "restart_pause_ms", "back_to_first_start_ms", "layout_256_to_512_pause_ms", "pause_ms"}
+var pauses = []string{"handoff_pause_ms", "kill_to_first_start_ms", "restart_pause_ms", "back_to_first_start_ms", "resharding_256_to_512_pause_ms", "pause_ms"}
 
 func (o outcome) pause() string {
 	for _, name := range pauses {

@@ -45,7 +45,7 @@ func New() *cobra.Command {
 			"  muster up --scenario scale-up --case joining-crash --processes\n" +
 			"  muster up --scenario rolling-update --case surge\n" +
 			"  muster up --scenario broker-outage --servers 3 --replicas 3 --slots 512\n" +
-			"  muster up --scenario layout --case back\n" +
+			"  muster up --scenario resharding --case back\n" +
 			"  muster up --scenario crash --kills 20\n" +
 			"  muster up --scenario leader-and-candidates-crash\n" +
 			"  muster up --scenario chaos --minutes 10 --seed 7\n" +
@@ -79,7 +79,7 @@ func (r *request) scenarioFlags(f *pflag.FlagSet) {
 func (r *request) workerFlags(f *pflag.FlagSet) {
 	f.IntVar(&r.options.Defenders, "defenders", 30, "defenders at the beginning, 1 to 150 (45 in scenario load)")
 	f.IntVar(&r.options.Chambers, "chambers", 2400, "chambers (4000 in scenario load)")
-	f.IntVar(&r.options.Slots, "slots", 1280, "slots that the chambers are divided in; ownership moves by slots (256 in scenarios layout, at first, and load)")
+	f.IntVar(&r.options.Slots, "slots", 1280, "slots that the chambers are divided in; ownership moves by slots (256 in scenarios resharding, at first, and load)")
 	f.IntVar(&r.options.Shards, "shards", 1, "streams that the slots are spread over, a number that divides them, up to 64")
 	f.IntVar(&r.options.Rate, "rate", 150, "messages a second in the background; in scenario load those that are measured (3000), 0 for the highest rate that is held")
 	f.DurationVar(&r.options.Work, "work", 0, "time added to each message's processing, three times as much when its history is not in memory (400ms in a scenario, 0s in load)")

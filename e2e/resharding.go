@@ -15,20 +15,20 @@ import (
 	"github.com/muster-dev/muster/partition/role"
 )
 
-// layoutSlots is how many slots there are at first where the caller names none.
-const layoutSlots = 256
+// reshardingSlots is how many slots there are at first where the caller names none.
+const reshardingSlots = 256
 
-// fewSlots gives scenario layout room to grow.
+// fewSlots gives scenario resharding room to grow.
 func fewSlots(o *Options, chosen func(flag string) bool) {
-	suit(chosen, "slots", &o.Slots, layoutSlots)
+	suit(chosen, "slots", &o.Slots, reshardingSlots)
 }
 
-// layoutHold is how much longer a message that is in work when its slot changes
+// reshardingHold is how much longer a message that is in work when its slot changes
 // is worked on, at least.
-const layoutHold = 300 * time.Millisecond
+const reshardingHold = 300 * time.Millisecond
 
-// relayout is one change of the number of slots as it was seen.
-type relayout struct {
+// slotChange is one change of the number of slots as it was seen.
+type slotChange struct {
 	from, to int
 	before   *report.Map
 	began    time.Time
@@ -36,15 +36,15 @@ type relayout struct {
 	took     time.Duration
 }
 
-// layoutRun is a run of scenario layout.
-type layoutRun struct{ *session }
+// reshardingRun is a run of scenario resharding.
+type reshardingRun struct{ *session }
 
-// changeLayout doubles the number of slots under load, with a handler at work and
+// reshard doubles the number of slots under load, with a handler at work and
 // a message waiting in each: once, there and back, or with the leader killed in
 // the middle.
-func changeLayout(ctx context.Context, s *session) error { return layoutRun{s}.run(ctx) }
+func reshard(ctx context.Context, s *session) error { return reshardingRun{s}.run(ctx) }
 
-func (s layoutRun) run(ctx context.Context) error {
+func (s reshardingRun) run(ctx context.Context) error {
 	if err := s.begin(ctx); err != nil {
 		return err
 	}
@@ -54,13 +54,13 @@ func (s layoutRun) run(ctx context.Context) error {
 	if err := s.expect(ctx, s.o.Defenders); err != nil {
 		return err
 	}
-	var changes []relayout
+	var changes []slotChange
 	to := []int{2 * s.o.Slots}
 	if s.o.Case == "back" {
 		to = append(to, s.o.Slots)
 	}
 	for _, slots := range to {
-		c, err := s.relayout(ctx, slots)
+		c, err := s.changeSlots(ctx, slots)
 		if err != nil {
 			return err
 		}
@@ -70,14 +70,14 @@ func (s layoutRun) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.judgeLayout(ctx, changes, runs)
+	return s.judge(ctx, changes, runs)
 }
 
-// relayout changes the number of slots while every one of them is pressed.
-func (s layoutRun) relayout(ctx context.Context, to int) (relayout, error) {
-	c := relayout{before: s.View.Latest(), to: to}
+// changeSlots changes the number of slots while every one of them is pressed.
+func (s reshardingRun) changeSlots(ctx context.Context, to int) (slotChange, error) {
+	c := slotChange{before: s.View.Latest(), to: to}
 	c.from = c.before.Slots
-	s.Traffic.hold.Store(int64(layoutHold))
+	s.Traffic.hold.Store(int64(reshardingHold))
 	pressed := s.Chambers.oneOfEach(c.from)
 	// The moment the map is seen every slot there will be gets one more.
 	s.View.SetOnMap(func(m local.SeenMap) {
@@ -137,8 +137,8 @@ func (s layoutRun) relayout(ctx context.Context, to int) (relayout, error) {
 
 // keepPressing keeps a message in work in each slot that chambers are named of,
 // and one waiting behind it.
-func (s layoutRun) keepPressing(ctx context.Context, chambers []int, waiting func() (uint64, error)) {
-	t := time.NewTicker(layoutHold + s.o.Work)
+func (s reshardingRun) keepPressing(ctx context.Context, chambers []int, waiting func() (uint64, error)) {
+	t := time.NewTicker(reshardingHold + s.o.Work)
 	defer t.Stop()
 	for {
 		select {
@@ -157,7 +157,7 @@ func (s layoutRun) keepPressing(ctx context.Context, chambers []int, waiting fun
 }
 
 // killMidChange kills the leader when some slots have changed, and others not.
-func (s layoutRun) killMidChange(ctx context.Context, c *relayout) error {
+func (s reshardingRun) killMidChange(ctx context.Context, c *slotChange) error {
 	if err := s.Wait(ctx, time.Minute, "the change under way", func() bool {
 		a := s.View.Latest()
 		return a.Resharding && len(a.Taking) < a.Slots
@@ -175,21 +175,21 @@ func (s layoutRun) killMidChange(ctx context.Context, c *relayout) error {
 	return s.expect(ctx, s.o.Defenders-1)
 }
 
-func (s layoutRun) judgeLayout(ctx context.Context, changes []relayout, runs []run) error {
+func (s reshardingRun) judge(ctx context.Context, changes []slotChange, runs []run) error {
 	r, last := s.report, s.View.Latest()
 	for _, c := range changes {
 		name := fmt.Sprintf("%d to %d slots: ", c.from, c.to)
-		pauses, busy := s.layoutPauses(c, runs)
+		pauses, busy := s.pauses(c, runs)
 		d := distribution(pauses)
-		r.measure(fmt.Sprintf("layout_%d_to_%d_s", c.from, c.to), seconds(c.took))
-		r.measure(fmt.Sprintf("layout_%d_to_%d_pause_ms", c.from, c.to), d)
+		r.measure(fmt.Sprintf("resharding_%d_to_%d_s", c.from, c.to), seconds(c.took))
+		r.measure(fmt.Sprintf("resharding_%d_to_%d_pause_ms", c.from, c.to), d)
 		r.check(name+"pause of a slot, ms", "measured", d.N > 0, "%s", d)
 		pressed := len(s.Chambers.oneOfEach(c.from))
 		r.timed(name+"slots that changed with a handler in flight", fmt.Sprintf("at least %d", pressed/8), busy >= pressed/8, "%d of %d", busy, c.from)
 	}
 	final := changes[len(changes)-1]
 	equal(r, "slots", final.to, last.Slots)
-	equal(r, "generation of the layout", 1+len(changes), last.Generation)
+	equal(r, "generation of the slots", 1+len(changes), last.Generation)
 	equal(r, "handoffs that were forced", 0, s.View.count(changes[0].began, event.HandoffForced))
 	if final.dead == "" {
 		equal(r, "map versions", uint64(len(changes)), last.Version-changes[0].before.Version)
@@ -206,14 +206,14 @@ func (s layoutRun) judgeLayout(ctx context.Context, changes []relayout, runs []r
 		consumers += stream.CachedInfo().State.Consumers
 	}
 	equal(r, "consumers of the stream", final.to, consumers)
-	s.checkLayoutSpread(last)
+	s.checkSpread(last)
 	s.check.epochs()
 	return nil
 }
 
-// checkLayoutSpread checks that all chambers are covered, and as evenly as slots
+// checkSpread checks that all chambers are covered, and as evenly as slots
 // allow.
-func (s layoutRun) checkLayoutSpread(a *report.Map) {
+func (s reshardingRun) checkSpread(a *report.Map) {
 	counts := s.Chambers.counts(a)
 	covered := 0
 	for _, n := range counts {
@@ -235,12 +235,12 @@ func (s layoutRun) checkLayoutSpread(a *report.Map) {
 	s.report.check("chambers each", fmt.Sprintf("at most %.0f (mean %.1f)", most, mean), float64(slices.Max(counts)) <= most, "%d to %d", slices.Min(counts), slices.Max(counts))
 }
 
-// layoutPauses measures, for each slot of the larger number, how long no worker processed
+// pauses measures, for each slot of the larger number, how long no worker processed
 // its keys when the slots changed: from the last end of a run, in the slot of the smaller
 // number that the keys are in, before that was released, or the receipt of the next message
 // if that was later, to the next start. It counts the old slots that were released with a
 // handler at work.
-func (s layoutRun) layoutPauses(c relayout, runs []run) (pauses []time.Duration, busy int) {
+func (s reshardingRun) pauses(c slotChange, runs []run) (pauses []time.Duration, busy int) {
 	smaller, larger := min(c.from, c.to), max(c.from, c.to)
 	released := map[int]int64{} // by slot of the smaller number, when the last of its keys was released
 	for _, e := range s.View.Since(c.began) {
