@@ -113,41 +113,71 @@ func CheckOptions(name string, o Options) error {
 	if !ok {
 		return misuse.Errorf("--scenario %q is unknown: give one of %s", name, strings.Join(Names(), ", "))
 	}
-	if o.Case != "" && !slices.Contains(sc.cases, o.Case) {
-		if len(sc.cases) == 0 {
-			return misuse.Errorf("--case %q: scenario %s has no cases", o.Case, name)
-		}
-		return misuse.Errorf("--case %q is unknown: scenario %s has %s", o.Case, name, strings.Join(sc.cases, ", "))
+	if err := sc.checkCase(name, o.Case); err != nil {
+		return err
 	}
 	if err := o.Validate(); err != nil {
 		return &misuse.Error{Err: err}
 	}
-	if onNodes := OnNodes(); o.Lab && !slices.Contains(onNodes, name) {
+	for _, check := range []func(string, Options) error{checkParts, checkRetryAttempts, checkPowerCuts, checkServers, checkPrevious} {
+		if err := check(name, o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (sc script) checkCase(name, chosen string) error {
+	switch {
+	case chosen == "" || slices.Contains(sc.cases, chosen):
+		return nil
+	case len(sc.cases) == 0:
+		return misuse.Errorf("--case %q: scenario %s has no cases", chosen, name)
+	}
+	return misuse.Errorf("--case %q is unknown: scenario %s has %s", chosen, name, strings.Join(sc.cases, ", "))
+}
+
+// checkParts reports an option for a part that the scenario does not have.
+func checkParts(name string, o Options) error {
+	onNodes := OnNodes()
+	switch {
+	case o.Lab && !slices.Contains(onNodes, name):
 		return misuse.Errorf("--lab: scenario %s has no nodes: play %s with it", name, strings.Join(onNodes, " or "))
-	}
-	if name != loadName && o.Points != 0 {
+	case name != loadName && o.Points != 0:
 		return misuse.Errorf("--points is for scenario %s: traces are as they are recorded or generated in %s", loadName, name)
-	}
-	if name == loadName && o.Processes {
+	case name == loadName && o.Processes:
 		return misuse.Errorf("--processes: scenario %s measures one process: leave it out", loadName)
 	}
+	return nil
+}
+
+func checkRetryAttempts(name string, o Options) error {
 	if name == chaosName && o.RetryAttempts > 0 && o.RetryAttempts < 10 {
 		return misuse.Errorf("--retry-attempts is %d: scenario %s has messages fail for some 10 s, and none of them is to be dead-lettered: give 10 or more, or 0", o.RetryAttempts, chaosName)
 	}
-	if err := checkPowerCuts(name, o); err != nil {
-		return err
-	}
-	if name == wipedName && o.Servers > 1 {
+	return nil
+}
+
+func checkServers(name string, o Options) error {
+	switch {
+	case name == wipedName && o.Servers > 1:
 		return misuse.Errorf("--servers is %d: scenario %s wipes the only server, since one of several gets everything back from the others: leave it out", o.Servers, wipedName)
+	case o.Case == caseOneServer && o.Servers < 3:
+		return misuse.Errorf("--case one-server needs others that continue: give --servers 3 --replicas 3")
 	}
+	return nil
+}
+
+func checkPrevious(name string, o Options) error {
 	if (name == mixedName) != (o.Previous != "") {
 		return misuse.Errorf("--previous is the muster binary of the version before, for scenario %s, which needs it: build one with git worktree add ../before COMMIT, and go build -o muster-before ./cmd/muster there", mixedName)
 	}
-	if info, err := os.Stat(o.Previous); name == mixedName && (err != nil || info.IsDir() || info.Mode()&0o111 == 0) {
-		return misuse.Errorf("--previous %s is no program: give the muster binary of the version before", o.Previous)
+	if name != mixedName {
+		return nil
 	}
-	if o.Case == caseOneServer && o.Servers < 3 {
-		return misuse.Errorf("--case one-server needs others that continue: give --servers 3 --replicas 3")
+	info, err := os.Stat(o.Previous)
+	if err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
+		return misuse.Errorf("--previous %s is no program: give the muster binary of the version before", o.Previous)
 	}
 	return nil
 }

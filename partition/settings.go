@@ -133,8 +133,7 @@ func agree(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, c
 	if len(all) == 0 && have.Schema == record.LayoutSchema {
 		return nil
 	}
-	hard := binding(all)
-	if len(hard) > 0 || len(all) > 0 && !setLimits {
+	if len(binding(all)) > 0 || len(all) > 0 && !setLimits {
 		there, err := workersThere(ctx, js, cfg)
 		if err != nil {
 			return err
@@ -143,25 +142,15 @@ func agree(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, c
 			return &SettingsError{Group: cfg.Name, Differences: all, Workers: there}
 		}
 	}
-	if have.Retry && !cfg.Retry.Enabled {
-		queued, err := readRetryQueue(ctx, js.Conn(), cfg.Name)
-		if err != nil {
-			return err
-		}
-		if queued.Messages > 0 {
-			return fmt.Errorf("group %s has %d queued messages of %d keys, and this worker is configured with Retry off: turn it on until they are done", cfg.Name, queued.Messages, len(queued.Keys))
-		}
-	}
-	if !have.Retry && cfg.Retry.Enabled {
-		if _, err := provisionRetry(ctx, js, cfg, lay); err != nil {
-			return err
-		}
+	if err := changeRetry(ctx, js, cfg, lay, have.Retry); err != nil {
+		return err
 	}
 	if have.Settings != nil {
 		if err := changeStreams(ctx, js, cfg, lay); err != nil {
 			return err
 		}
 	}
+
 	settings := settingsOf(cfg)
 	have.Schema, have.Retry, have.Settings = record.LayoutSchema, cfg.Retry.Enabled, &settings
 	_, err = kv.Update(ctx, layoutKey, record.Encode(have), e.Revision())
@@ -170,6 +159,25 @@ func agree(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, c
 	}
 	if err != nil {
 		return fmt.Errorf("recording the settings of group %s in bucket %s: %w", cfg.Name, kv.Bucket(), err)
+	}
+	return nil
+}
+
+// changeRetry creates the retry stream of a group that had none, or makes sure that nothing
+// waits in that of a group that is to have none.
+func changeRetry(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout, had bool) error {
+	switch {
+	case had && !cfg.Retry.Enabled:
+		queued, err := readRetryQueue(ctx, js.Conn(), cfg.Name)
+		if err != nil {
+			return err
+		}
+		if queued.Messages > 0 {
+			return fmt.Errorf("group %s has %d queued messages of %d keys, and this worker is configured with Retry off: turn it on until they are done", cfg.Name, queued.Messages, len(queued.Keys))
+		}
+	case !had && cfg.Retry.Enabled:
+		_, err := provisionRetry(ctx, js, cfg, lay)
+		return err
 	}
 	return nil
 }

@@ -47,57 +47,17 @@ func (w *watch) run(v *Verdict, b *Baseline, tracks []track, points []Point) {
 	layouts := make([]layout, len(points))
 	model := &Chart{SVIDs: b.SVIDs, Steps: b.Steps}
 	for i := range points {
-		point := &points[i]
-		layouts[i] = newLayout(model, point.Chart)
+		layouts[i] = newLayout(model, points[i].Chart)
 	}
 	var signals []Signal
 	zs := make([]float64, 0, len(points)+1)
 	for _, t := range tracks {
-		ewma := w.policy.EWMA.Lambda > 0 && w.policy.EWMA.has(t.SVID, t.Statistic)
-		cusum := w.policy.CUSUM.K > 0 && w.policy.CUSUM.has(t.SVID, t.Statistic)
-		rules := w.policy.Rules.Rules
-		if !w.policy.Rules.has(t.SVID, t.Statistic) {
-			rules = 0
-		}
-		if !ewma && !cusum && rules == 0 {
+		watched := w.watches(t)
+		if !watched.any() {
 			continue
 		}
-		zs = zs[:0]
-		for i := range points {
-			point := &points[i]
-			if x, ok := layouts[i].value(point.Chart, t.svid, t.step, t.Statistic); ok && !slices.Contains(point.Suspended, t.SVID) {
-				zs = append(zs, sigmas(x-t.estimate.Center, t.estimate.Sigma))
-			} else {
-				zs = append(zs, math.NaN())
-			}
-		}
-		zs = append(zs, sigmas(t.Value-t.estimate.Center, t.estimate.Sigma))
-		add := func(by string, value, limit float64) {
-			signals = append(signals, Signal{By: by, SVID: t.SVID, Step: t.Step, Statistic: t.Statistic, Value: value, Limit: limit})
-		}
-		if rules != 0 {
-			var runs spc.Runs
-			var hit spc.Rules
-			for _, z := range zs {
-				hit = runs.Next(z, rules)
-			}
-			for _, name := range hit.Names() {
-				add(name, zs[len(zs)-1], 0)
-			}
-		}
-		for i, z := range zs {
-			zs[i] = max(-w.clip, min(z, w.clip)) // NaN stays
-		}
-		if ewma {
-			if z, limit := w.average(zs, t.estimate.N); math.Abs(z) > limit {
-				add(SignalEWMA, z, math.Copysign(limit, z))
-			}
-		}
-		if cusum {
-			if sum, limit := w.sum(zs, t.estimate.N); math.Abs(sum) > limit {
-				add(SignalCUSUM, sum, math.Copysign(limit, sum))
-			}
-		}
+		zs = t.standardized(zs[:0], points, layouts)
+		signals = append(signals, w.signals(t, watched, zs)...)
 	}
 	if len(signals) == 0 {
 		return
@@ -106,6 +66,71 @@ func (w *watch) run(v *Verdict, b *Baseline, tracks []track, points []Point) {
 	v.Signaled = len(signals)
 	slices.SortStableFunc(signals, func(a, b Signal) int { return cmp.Compare(b.excess(), a.excess()) })
 	v.Signals = signals[:min(len(signals), maxViolations)]
+}
+
+// watched is by what a track is watched.
+type watched struct {
+	ewma, cusum bool
+	rules       spc.Rules // 0: none
+}
+
+func (w watched) any() bool { return w.ewma || w.cusum || w.rules != 0 }
+
+func (w *watch) watches(t track) watched {
+	out := watched{
+		ewma:  w.policy.EWMA.Lambda > 0 && w.policy.EWMA.has(t.SVID, t.Statistic),
+		cusum: w.policy.CUSUM.K > 0 && w.policy.CUSUM.has(t.SVID, t.Statistic),
+	}
+	if w.policy.Rules.has(t.SVID, t.Statistic) {
+		out.rules = w.policy.Rules.Rules
+	}
+	return out
+}
+
+// standardized appends the track's values in the earlier runs and the newest one, as
+// distances from the center in sigmas; NaN where a run has none, or it was suspended.
+func (t track) standardized(zs []float64, points []Point, layouts []layout) []float64 {
+	for i := range points {
+		point := &points[i]
+		z := math.NaN()
+		if x, ok := layouts[i].value(point.Chart, t.svid, t.step, t.Statistic); ok && !slices.Contains(point.Suspended, t.SVID) {
+			z = sigmas(x-t.estimate.Center, t.estimate.Sigma)
+		}
+		zs = append(zs, z)
+	}
+	return append(zs, sigmas(t.Value-t.estimate.Center, t.estimate.Sigma))
+}
+
+// signals returns what a track's standardized values, the newest one last, signal. It
+// clips them.
+func (w *watch) signals(t track, by watched, zs []float64) (out []Signal) {
+	add := func(by string, value, limit float64) {
+		out = append(out, Signal{By: by, SVID: t.SVID, Step: t.Step, Statistic: t.Statistic, Value: value, Limit: limit})
+	}
+	if by.rules != 0 {
+		var runs spc.Runs
+		var hit spc.Rules
+		for _, z := range zs {
+			hit = runs.Next(z, by.rules)
+		}
+		for _, name := range hit.Names() {
+			add(name, zs[len(zs)-1], 0)
+		}
+	}
+	for i, z := range zs {
+		zs[i] = max(-w.clip, min(z, w.clip)) // NaN stays
+	}
+	if by.ewma {
+		if z, limit := w.average(zs, t.estimate.N); math.Abs(z) > limit {
+			add(SignalEWMA, z, math.Copysign(limit, z))
+		}
+	}
+	if by.cusum {
+		if sum, limit := w.sum(zs, t.estimate.N); math.Abs(sum) > limit {
+			add(SignalCUSUM, sum, math.Copysign(limit, sum))
+		}
+	}
+	return out
 }
 
 // excess orders signals: averages and sums by how far beyond their limit they are,

@@ -49,12 +49,6 @@ type bin struct {
 	count   int // how many nodes are like this one
 }
 
-// portion is how many pods of a class a bin holds.
-type portion struct {
-	class *class
-	n     int
-}
-
 func newEngine(m *market, pods []nodes.Pod) *engine {
 	e := &engine{m: m, kinds: newKinds()}
 	for _, p := range pods {
@@ -389,4 +383,17 @@ func (e *engine) refusal(c *class) string {
 		}
 	}
 	return why
+}
+
+// portion is how many pods of a class a bin holds.
+type portion struct {
+	class *class
+	n     int
+}
+
+// sharing is a class of which some pods share a node in a zone.
+type sharing struct {
+	class *class
+	zone  int
+	pods  int
 }

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -116,38 +115,49 @@ func (f *Fit) Fits(leaving []nodes.Pod, others []*nodes.Node) string {
 	return ""
 }
 
-func asks(p nodes.Pod) string {
-	return fmt.Sprintf("%dm CPU, %d MiB", p.Requests.MilliCPU, p.Requests.Memory>>20)
-}
-
 // ---- what can be launched
 
-// offering is an instance type as it can be had now.
-type offering struct {
-	InstanceType
-	room     nodes.Resources  // what an empty node has for pods that are no DaemonSet's
-	extended map[string]int64 // nil: none
-	price    float64          // USD an hour, of the cheapest market that can be had
-	zones    uint64           // in which it can be had, a bit each
-	nodes    []*corev1.Node   // what a node of it would look like, by zone
+// seen is what the nodes that are there tell about those to come.
+type seen struct {
+	allocatable map[string]nodes.Resources // least, by instance type
+	daemons     map[string]nodes.Resources // most, by instance type; "" is of all
+	labels      map[string]string          // that all nodes that Muster launched have alike
 }
 
-// market is everything that can be launched.
-type market struct {
-	offerings []offering
-	zones     []string
-	complete  bool // every offered type is in the catalog
-	placed    bool // the zones are all that there are
-}
-
-// perNode are labels that differ from node to node, and those that a new node gets by its type and zone.
-func perNode(label string) bool {
-	switch label {
-	case corev1.LabelHostname, corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelInstanceTypeStable, corev1.LabelArchStable,
-		corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion, corev1.LabelInstanceType, "beta.kubernetes.io/arch":
-		return true
+func observe(o nodes.Observation) seen {
+	s := seen{allocatable: map[string]nodes.Resources{}, daemons: map[string]nodes.Resources{}}
+	for _, w := range o.Fleet {
+		n := w.Node
+		if n == nil || !n.Ready || !w.Instance.Alive() {
+			continue
+		}
+		t := w.Instance.Type
+		if a, ok := s.allocatable[t]; !ok {
+			s.allocatable[t] = n.Allocatable
+		} else {
+			s.allocatable[t] = nodes.Resources{MilliCPU: min(a.MilliCPU, n.Allocatable.MilliCPU), Memory: min(a.Memory, n.Allocatable.Memory), Pods: min(a.Pods, n.Allocatable.Pods)}
+		}
+		for _, key := range []string{t, ""} {
+			d := s.daemons[key]
+			s.daemons[key] = nodes.Resources{MilliCPU: max(d.MilliCPU, n.Daemon.MilliCPU), Memory: max(d.Memory, n.Daemon.Memory), Pods: max(d.Pods, n.Daemon.Pods)}
+		}
+		if w.Instance.ActionID == "" {
+			continue // made by hand, perhaps otherwise
+		}
+		if s.labels == nil {
+			s.labels = map[string]string{}
+			for k, v := range n.Labels {
+				if !perNode(k) {
+					s.labels[k] = v
+				}
+			}
+		}
+		maps.DeleteFunc(s.labels, func(k, v string) bool { return n.Labels[k] != v })
 	}
-	return false
+	if s.labels == nil {
+		s.labels = map[string]string{}
+	}
+	return s
 }
 
 func (f *Fit) offers(p nodes.Policy, o nodes.Observation, exhausted []nodes.Exhausted, now time.Time) market {
@@ -200,29 +210,6 @@ func (f *Fit) offers(p nodes.Policy, o nodes.Observation, exhausted []nodes.Exha
 	return m
 }
 
-// stocked sets price and zones to those of the cheapest market that can be had somewhere; false if there is none.
-func (of *offering) stocked(p nodes.Policy, zones []string, exhausted []nodes.Exhausted, now time.Time) bool {
-	markets := []nodes.Market{nodes.OnDemand}
-	if p.Spot {
-		markets = []nodes.Market{nodes.Spot, nodes.OnDemand}
-	}
-	for _, mk := range markets {
-		for i, z := range zones {
-			o := nodes.Offering{Zone: z, Type: of.Name, Market: mk}
-			out := slices.ContainsFunc(exhausted, func(e nodes.Exhausted) bool {
-				return e.Subnet == "" && now.Unix() < e.UntilEpoch && e.Covers(o)
-			})
-			if !out {
-				if of.zones == 0 {
-					of.price = of.Price(mk)
-				}
-				of.zones |= 1 << i
-			}
-		}
-	}
-	return of.zones != 0
-}
-
 // zones returns those in which nodes can be launched, 64 at most.
 func (f *Fit) zones(o nodes.Observation) []string {
 	zones := o.Zones
@@ -264,106 +251,112 @@ func regionOf(zone string) (string, bool) {
 	return zone[:n], true
 }
 
-// seen is what the nodes that are there tell about those to come.
-type seen struct {
-	allocatable map[string]nodes.Resources // least, by instance type
-	daemons     map[string]nodes.Resources // most, by instance type; "" is of all
-	labels      map[string]string          // that all nodes that Muster launched have alike
+// Pack places the pending pods of a question first on what is there and coming, then on new nodes, as cheap as it finds them.
+//
+// Pods whose placement depends on other pods come first and one by one. The others are packed by patterns: for each type a node is
+// filled, the filling that is worth most for its price at the shadow prices of the whole demand wins and is repeated as often as there are
+// pods for it. In the end each node becomes the cheapest type that holds what it got.
+func (f *Fit) Pack(q nodes.Question) Packing {
+	m := f.offers(q.Policy, q.Observation, q.Exhausted, q.Now)
+	var pods []nodes.Pod
+	for _, p := range q.Observation.Pending {
+		if p.NeverFit == "" {
+			pods = append(pods, p)
+		}
+	}
+	e := newEngine(&m, pods)
+	coming := f.addFleet(e, q)
+	e.start()
+	e.placeOnExisting()
+
+	out := Packing{}
+	for _, b := range coming {
+		for _, p := range b.content {
+			out.Coming += p.n
+		}
+	}
+	for i, c := range e.classes {
+		out.Pods += c.pod.N()
+		out.Existing += c.pod.N() - c.left
+		e.classes[i].prepare(&m)
+	}
+	prices := e.appraise()
+	e.skip = make([]bool, len(m.offerings))
+	for i := range e.skip {
+		e.skip[i] = e.dominated(i)
+	}
+	there := len(e.bins)
+	e.openForBound(there)
+	for _, c := range e.classes {
+		if c.free() && c.closed == "" {
+			e.placeOn(c, e.bins[there:])
+		}
+	}
+	bound := e.bins[there:]
+	free := e.cheapest(q.Room-len(bound), prices)
+	e.result(&out, slices.Concat(bound, free))
+	out.Bound = min(out.Bound, out.Cost)
+	return out
 }
 
-func observe(o nodes.Observation) seen {
-	s := seen{allocatable: map[string]nodes.Resources{}, daemons: map[string]nodes.Resources{}}
-	for _, w := range o.Fleet {
-		n := w.Node
-		if n == nil || !n.Ready || !w.Instance.Alive() {
+// addFleet adds what is there, and what is on its way, which it returns. On a node that replaces another there is room only beside the
+// pods that still have to come over.
+func (f *Fit) addFleet(e *engine, q nodes.Question) (coming []*bin) {
+	interrupted := map[string]bool{}
+	for _, i := range q.Observation.Interruptions {
+		interrupted[i.InstanceID] = !i.Closed
+	}
+	e.perZone = make([]int, len(e.m.zones))
+	count := func(zone string) (index int) {
+		z := slices.Index(e.m.zones, zone)
+		if z >= 0 {
+			e.perZone[z]++
+		}
+		return z
+	}
+	listed := map[string]bool{}
+	for _, w := range q.Observation.Fleet {
+		listed[w.Instance.ID] = true
+		if w.Instance.Alive() {
+			count(w.Instance.Zone)
+		}
+		if w.Node == nil || !w.Node.Ready {
 			continue
 		}
-		t := w.Instance.Type
-		if a, ok := s.allocatable[t]; !ok {
-			s.allocatable[t] = n.Allocatable
-		} else {
-			s.allocatable[t] = nodes.Resources{MilliCPU: min(a.MilliCPU, n.Allocatable.MilliCPU), Memory: min(a.Memory, n.Allocatable.Memory), Pods: min(a.Pods, n.Allocatable.Pods)}
+		b := e.addNode(w.Node)
+		if !w.Instance.Alive() || interrupted[w.Instance.ID] || w.Node.Unschedulable {
+			b.room = nodes.Resources{} // its pods count for others' affinity all the same
 		}
-		for _, key := range []string{t, ""} {
-			d := s.daemons[key]
-			s.daemons[key] = nodes.Resources{MilliCPU: max(d.MilliCPU, n.Daemon.MilliCPU), Memory: max(d.Memory, n.Daemon.Memory), Pods: max(d.Pods, n.Daemon.Pods)}
-		}
-		if w.Instance.ActionID == "" {
-			continue // made by hand, perhaps otherwise
-		}
-		if s.labels == nil {
-			s.labels = map[string]string{}
-			for k, v := range n.Labels {
-				if !perNode(k) {
-					s.labels[k] = v
-				}
-			}
-		}
-		maps.DeleteFunc(s.labels, func(k, v string) bool { return n.Labels[k] != v })
 	}
-	if s.labels == nil {
-		s.labels = map[string]string{}
+	for _, a := range nodes.Arriving(q.Policy, q.Observation, q.Now) {
+		z := slices.Index(e.m.zones, a.Zone)
+		if !listed[a.ID] {
+			z = count(a.Zone)
+		}
+		i := slices.IndexFunc(e.m.offerings, func(o offering) bool { return o.Name == a.Type })
+		if i < 0 || z < 0 {
+			continue
+		}
+		b := e.newBin(i, z)
+		b.of = -1
+		for _, p := range a.Leaving {
+			b.take(p.Requests, p.N())
+			b.room.Pods -= p.N()
+		}
+		coming = append(coming, b)
 	}
-	return s
+	return coming
 }
 
-// never returns why no offering runs a pod even on an empty node; "" if one does, or if that can't be known.
-func (m market) never(k *kind, pod nodes.Pod) string {
-	if k.problem != "" {
-		return k.problem
+// Bound returns a function that tells what pods that ask for so much together cost an hour at least, in USD, on nodes of some types
+// at their On-Demand price, whichever nodes are chosen and however the pods are placed. It asks for no DaemonSet.
+func (f *Fit) Bound(types []InstanceType) func(nodes.Resources) float64 {
+	var planes []plane
+	for _, t := range types {
+		planes = append(planes, plane{asVector(f.Allocatable(t)), t.OnDemand})
 	}
-	if !m.complete {
-		return ""
+	return func(r nodes.Resources) float64 {
+		demand := asVector(r)
+		return demand.dot(shadowPrices(demand, planes))
 	}
-	var admitted []string
-	why := ""
-	for i := range m.offerings {
-		of := &m.offerings[i]
-		for z := range m.zones {
-			if of.zones&(1<<z) == 0 {
-				continue
-			}
-			reason := k.admits(of.nodes[z])
-			if reason == "" || !m.placed && !k.anywhere {
-				admitted = append(admitted, of.Name)
-				if of.holds(k, pod.Requests) {
-					return ""
-				}
-				break
-			}
-			why = reason
-		}
-	}
-	switch {
-	case len(m.offerings) == 0:
-		return ""
-	case len(admitted) == 0:
-		return fmt.Sprintf("%s on a new node of any of %s in any of %s", why, m.names(), strings.Join(m.zones, ", "))
-	}
-	most := make([]string, 0, len(k.Resources))
-	for _, name := range slices.Sorted(maps.Keys(k.Resources)) {
-		most = append(most, fmt.Sprintf(", %d %s", k.Resources[name], name))
-	}
-	return fmt.Sprintf("it asks for %s%s, more than an empty node of %s has", asks(pod), strings.Join(most, ""), strings.Join(admitted, ", "))
-}
-
-func (m market) names() string {
-	names := make([]string, len(m.offerings))
-	for i, o := range m.offerings {
-		names[i] = o.Name
-	}
-	return strings.Join(names, ", ")
-}
-
-// holds reports whether an empty node has room for a pod.
-func (of *offering) holds(k *kind, want nodes.Resources) bool {
-	if of.room.Pods < 1 || of.room.MilliCPU < want.MilliCPU || of.room.Memory < want.Memory {
-		return false
-	}
-	for name, n := range k.Resources {
-		if of.extended[name] < n {
-			return false
-		}
-	}
-	return true
 }
