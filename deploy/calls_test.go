@@ -65,7 +65,7 @@ func (c *calls) of(who ...string) []string {
 	return slices.Compact(out)
 }
 
-// plane is the node plane with its real adapters, over the wire: EC2 and what goes with it and Kubernetes simulated over one world,
+// plane is the node plane with its real adapters, over the wire: EC2 and what goes with it and Kubernetes over one simulator,
 // DynamoDB by Amazon's own server.
 type plane struct {
 	w     *sim.Simulator

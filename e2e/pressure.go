@@ -298,14 +298,14 @@ func spotInterruption(ctx context.Context, s *session) error {
 		return err
 	}
 	ids := t.idsOn(victim)
-	warned := t.Region.World.Clock().Now()
-	event := t.Region.World.Announce(nodes.Warning, victim)
+	warned := t.Region.Simulator.Clock().Now()
+	event := t.Region.Simulator.Announce(nodes.Warning, victim)
 	s.Say("Spot interruption warning of %s, with %d defenders on it: 120 s", victim, len(onIt))
 	t.Interrupt(ctx, event)
 	if err := t.Wait(ctx, 4*time.Minute, "the instance gone, all defenders STABLE elsewhere", func() bool {
 		f := t.Fleet()
 		running, _ := t.Phases()
-		return !t.Region.World.Instance(victim).Alive() && f.Available == len(local.ZonesFor(n)) && f.StaleNodes == 0 && running == n && s.View.Stable(n) && t.Region.OpenInterruptions(ctx) == 0
+		return !t.Region.Simulator.Instance(victim).Alive() && f.Available == len(local.ZonesFor(n)) && f.StaleNodes == 0 && running == n && s.View.Stable(n) && t.Region.OpenInterruptions(ctx) == 0
 	}); err != nil {
 		return err
 	}

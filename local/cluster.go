@@ -435,7 +435,7 @@ func (t *Cluster) Ledger(kind sim.Kind, since time.Time) []sim.Entry {
 
 // NodeHours adds up how long instances lived, the control plane aside.
 func (t *Cluster) NodeHours() float64 {
-	return t.Region.World.NodeTime().Hours()
+	return t.Region.Simulator.NodeTime().Hours()
 }
 
 // scaling is what pauses and resumes the node plane.

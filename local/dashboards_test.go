@@ -118,7 +118,7 @@ func somethingOfEverything(ctx context.Context, t *Cluster, seen *promtest.Serie
 	for _, e := range t.Ledger(sim.Launched, time.Time{}) {
 		launched = e.Instance
 	}
-	t.Interrupt(ctx, t.Region.World.Announce(nodes.Warning, launched))
+	t.Interrupt(ctx, t.Region.Simulator.Announce(nodes.Warning, launched))
 	if err := t.Wait(ctx, time.Minute, "an interruption open", has("min(muster_nodes_interruption_seconds_left) > 0")); err != nil {
 		return err
 	}

@@ -85,13 +85,13 @@ func (s *simulated) describe() string {
 	return fmt.Sprintf("Simulated region: EC2 at %s, Kubernetes at %s, Prometheus at %s", s.region.AWSURL, s.region.KubeURL, s.region.PromURL)
 }
 func (s *simulated) plane(ctx context.Context) (nodes.Config, error) { return s.region.Config(ctx) }
-func (s *simulated) setLoad(load float64)                            { s.region.World.SetLoad(load) }
-func (s *simulated) fleet() sim.Fleet                                { return s.region.World.Fleet() }
-func (s *simulated) ledger() []sim.Entry                             { return s.region.World.Ledger() }
+func (s *simulated) setLoad(load float64)                            { s.region.Simulator.SetLoad(load) }
+func (s *simulated) fleet() sim.Fleet                                { return s.region.Simulator.Fleet() }
+func (s *simulated) ledger() []sim.Entry                             { return s.region.Simulator.Ledger() }
 func (s *simulated) close() error                                    { return nil }
 
 func (s *simulated) deploy(_ context.Context, start func(sim.PodRun) (sim.Process, error)) (deployment, error) {
-	return simulatedDeployment{s.region.World.Deploy(defenderPod(), start)}, nil
+	return simulatedDeployment{s.region.Simulator.Deploy(defenderPod(), start)}, nil
 }
 
 type simulatedDeployment struct{ *sim.Deployment }
@@ -150,7 +150,7 @@ func (c *testCluster) fleet() sim.Fleet     { return c.machines.Fleet() }
 // ledger returns what happened to instances, by the region, and to nodes and pods, by the API.
 func (c *testCluster) ledger() []sim.Entry {
 	out := slices.Clone(c.machines.Ledger())
-	for _, e := range c.region.World.Ledger() {
+	for _, e := range c.region.Simulator.Ledger() {
 		switch e.Kind {
 		case sim.Launched, sim.LaunchRefused, sim.Joined, sim.Terminated, sim.TakenAway, sim.Warned:
 			out = append(out, e)

@@ -99,9 +99,9 @@ func TestAPersonSeesTheTwoPlanesMeetOnThePage(t *testing.T) {
 	// A Spot warning, in the dark. The replacement comes, the node is drained, and a pod on it takes its time to end.
 	dark(ctx, t, true)
 	victim := newestNode(cluster)
-	cluster.Region.World.AddPodOn(victim, sim.PodSpec{Name: "fab/nightly-report-0", Grace: 10 * time.Second})
+	cluster.Region.Simulator.AddPodOn(victim, sim.PodSpec{Name: "fab/nightly-report-0", Grace: 10 * time.Second})
 	var handling sync.WaitGroup
-	handling.Go(func() { cluster.Interrupt(t.Context(), cluster.Region.World.Announce(nodes.Warning, victim)) })
+	handling.Go(func() { cluster.Interrupt(t.Context(), cluster.Region.Simulator.Announce(nodes.Warning, victim)) })
 	saw("node interrupted")
 	saw("phase workers told to hand off done")
 	glimpse(says("action-body", "Spot warning of "+victim)+` && /1m\d\ds left/.test(document.getElementById('action-body').textContent)`, "interruption-dark", "header", "#nodes", "#action", "#decision", "#workers", "#moves")

@@ -12,7 +12,7 @@ import (
 	"github.com/muster-dev/muster/nodes/sim"
 )
 
-// pressedStage is a world in which the tick after the next begins a scale-up.
+// pressedStage is a simulator in which the tick after the next begins a scale-up.
 func pressedStage(t *testing.T, p ports) (*stage, *sim.Client, func() (nodes.Report, error)) {
 	t.Helper()
 	s := newStage(&scenario{workers: "ab", setup: full(4)})

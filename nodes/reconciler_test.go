@@ -15,7 +15,7 @@ import (
 	"github.com/muster-dev/muster/nodes/sim"
 )
 
-// set puts a reconciler beside a world.
+// set puts a reconciler beside a simulator.
 type set struct {
 	*sim.Simulator
 	*nodes.Reconciler
@@ -410,15 +410,15 @@ func TestMetricsVerifyWhenTheAPICanNotBeRead(t *testing.T) {
 
 func ExampleReconciler_Tick() {
 	policy := nodes.DefaultPolicy()
-	world := sim.New(sim.Options{Policy: policy, Workers: []string{"a", "b"}})
-	world.SetLoad(0.9) // busy from now on
-	client := world.Client("daemon", nil)
-	r, err := nodes.New(nodes.Config{Policy: policy, Signals: client, Cloud: client, Cluster: client, Store: client, EventLog: client, Clock: world.Clock()})
+	simulator := sim.New(sim.Options{Policy: policy, Workers: []string{"a", "b"}})
+	simulator.SetLoad(0.9) // busy from now on
+	client := simulator.Client("daemon", nil)
+	r, err := nodes.New(nodes.Config{Policy: policy, Signals: client, Cloud: client, Cluster: client, Store: client, EventLog: client, Clock: simulator.Clock()})
 	if err != nil {
 		panic(err)
 	}
 	for range 7 {
-		world.Advance(time.Minute)
+		simulator.Advance(time.Minute)
 		if _, err := r.Tick(context.Background()); err != nil {
 			panic(err)
 		}
@@ -429,7 +429,7 @@ func ExampleReconciler_Tick() {
 			kinds = append(kinds, e.Kind)
 		}
 	}
-	fmt.Println(kinds, world.Fleet().Available)
+	fmt.Println(kinds, simulator.Fleet().Available)
 	// Output: [scaleUp.begun scaleUp.launched scaleUp.waiting scaleUp.completed] 3
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster/nodes/sim"
 )
 
-// A scenario is a world, what happens in it by itself, and how it has to be at the end, whatever was crashed on the way.
+// A scenario is a simulator, what happens in it by itself, and how it has to be at the end, whatever was crashed on the way.
 type scenario struct {
 	name    string
 	policy  func(*nodes.Policy)

@@ -30,7 +30,7 @@ func (d *dies) Before(call string) error {
 
 func (*dies) After(_ string, err error) error { return err }
 
-// starts returns a new process on the same world.
+// starts returns a new process on the same simulator.
 func (s *set) starts(t *testing.T, actor string, hook sim.Hook, change func(*nodes.Config)) *nodes.Reconciler {
 	t.Helper()
 	c := s.Client(actor, hook)

@@ -28,24 +28,24 @@ func TestTheCommandsReadTablesAsTheyReadADirectory(t *testing.T) {
 	ac := aws.Config{Region: "eu-central-1", BaseEndpoint: &endpoint, Credentials: credentials.NewStaticCredentialsProvider("local", "local", "")}
 	p := nodes.DefaultPolicy()
 	p.Cluster, p.StateTable, p.LogsTable = "blue", "state", "logs"
-	world := sim.New(sim.Options{Policy: p, Workers: []string{"a", "b"}, Start: time.Now().Add(-30 * time.Minute)})
-	db, err := dynamo.New(ac, dynamo.Config{KeepDays: 30, Now: world.Clock().Now}.For(p))
+	simulator := sim.New(sim.Options{Policy: p, Workers: []string{"a", "b"}, Start: time.Now().Add(-30 * time.Minute)})
+	db, err := dynamo.New(ac, dynamo.Config{KeepDays: 30, Now: simulator.Clock().Now}.For(p))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := db.CreateTables(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	c := world.Client("A", nil)
+	c := simulator.Client("A", nil)
 	n := 0
-	r, err := nodes.New(nodes.Config{Policy: p, Signals: c, Cloud: c, Cluster: c, Store: db.Store(), EventLog: db.EventLog(), Clock: world.Clock(),
+	r, err := nodes.New(nodes.Config{Policy: p, Signals: c, Cloud: c, Cluster: c, Store: db.Store(), EventLog: db.EventLog(), Clock: simulator.Clock(),
 		NewID: func() string { n++; return fmt.Sprintf("T%04d", n) }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	world.SetLoad(0.9)
+	simulator.SetLoad(0.9)
 	for range 4 {
-		world.Advance(time.Minute)
+		simulator.Advance(time.Minute)
 		if _, err := r.Tick(context.WithoutCancel(t.Context())); err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,7 @@ import (
 func TestNodesPauseHoldsUntilResume(t *testing.T) {
 	t.Parallel()
 	j := newJournaled(t)
-	j.world.SetLoad(0.9)
+	j.simulator.SetLoad(0.9)
 	j.tick()
 	run := func(want string, args ...string) {
 		t.Helper()

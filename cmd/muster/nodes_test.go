@@ -24,9 +24,9 @@ import (
 
 // logged is a directory in which a reconciler has kept its record and event log while it scaled a simulated cluster.
 type logged struct {
-	dir   string
-	world *sim.Simulator
-	tick  func() nodes.Report
+	dir       string
+	simulator *sim.Simulator
+	tick      func() nodes.Report
 }
 
 // newJournaled begins a cluster of two workers whose simulated time is about now.
@@ -35,21 +35,21 @@ func newJournaled(t *testing.T) *logged {
 	j := &logged{dir: t.TempDir()}
 	p := nodes.DefaultPolicy()
 	p.IdleDownFor, p.CooldownDown = 2*time.Minute, 2*time.Minute
-	j.world = sim.New(sim.Options{Policy: p, Workers: []string{"a", "b"}, Start: time.Now().Add(-time.Hour).Truncate(time.Second)})
-	c := j.world.Client("A", nil)
+	j.simulator = sim.New(sim.Options{Policy: p, Workers: []string{"a", "b"}, Start: time.Now().Add(-time.Hour).Truncate(time.Second)})
+	c := j.simulator.Client("A", nil)
 	store, err := local.Open(t.Context(), j.dir, local.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
 	n := 0
-	r, err := nodes.New(nodes.Config{Policy: p, Signals: c, Cloud: c, Cluster: c, Store: store, EventLog: store, Clock: j.world.Clock(),
+	r, err := nodes.New(nodes.Config{Policy: p, Signals: c, Cloud: c, Cluster: c, Store: store, EventLog: store, Clock: j.simulator.Clock(),
 		NewID: func() string { n++; return fmt.Sprintf("T%04d", n) }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	j.tick = func() nodes.Report {
-		j.world.Advance(time.Minute)
+		j.simulator.Advance(time.Minute)
 		report, _ := r.Tick(context.Background())
 		return report
 	}
@@ -59,11 +59,11 @@ func newJournaled(t *testing.T) *logged {
 // scaled is a cluster that has been scaled up and is about to be scaled down.
 func scaled(t *testing.T) *logged {
 	j := newJournaled(t)
-	j.world.SetLoad(0.9)
+	j.simulator.SetLoad(0.9)
 	for range 9 {
 		j.tick()
 	}
-	j.world.SetLoad(0.1)
+	j.simulator.SetLoad(0.1)
 	for range 2 {
 		j.tick()
 	}
@@ -86,7 +86,7 @@ func nodesJSON[T any](t *testing.T, args ...string) T {
 func TestNodesStatusShowsTheActionInProgress(t *testing.T) {
 	t.Parallel()
 	j := newJournaled(t)
-	j.world.SetLoad(0.9)
+	j.simulator.SetLoad(0.9)
 	for range 4 {
 		j.tick()
 	}
@@ -192,7 +192,7 @@ func TestNodesEventsAreFiltered(t *testing.T) {
 func TestNodesEventsFollowsWhatIsAdded(t *testing.T) {
 	t.Parallel()
 	j := newJournaled(t)
-	j.world.Advance(58 * time.Minute) // up to about now: a follower looks at what is new
+	j.simulator.Advance(58 * time.Minute) // up to about now: a follower looks at what is new
 	j.tick()
 	p := begin(t, "nodes", "events", "--follow", "--dir", j.dir, "--output", "json")
 	waitFor(t, 30*time.Second, "the first event is there", func() bool { return strings.Contains(p.out.String(), `"tick":"T0001"`) }, &p.out)

@@ -24,15 +24,15 @@ import (
 
 // plane is a node plane's daemon on a simulated region and cluster, with the bubble's time, and a Prometheus that scrapes it.
 type plane struct {
-	t       *testing.T
-	world   *sim.Simulator
-	config  nodes.Config
-	options daemon.Options
-	prom    *prometheus
-	queue   chan nodes.InterruptionEvent // as the cloud's queue brings them
-	daemon  atomic.Pointer[daemon.Daemon]
-	end     func() // of the daemon
-	fault   time.Time
+	t         *testing.T
+	simulator *sim.Simulator
+	config    nodes.Config
+	options   daemon.Options
+	prom      *prometheus
+	queue     chan nodes.InterruptionEvent // as the cloud's queue brings them
+	daemon    atomic.Pointer[daemon.Daemon]
+	end       func() // of the daemon
+	fault     time.Time
 }
 
 // patient drains in the bubble's time: a sim.Client would let the simulator's time jump instead of waiting.
@@ -57,11 +57,11 @@ func start(t *testing.T, change func(*plane)) *plane {
 	t.Helper()
 	policy := nodes.DefaultPolicy()
 	p := &plane{t: t, prom: newPrometheus(t, "nodes"), queue: make(chan nodes.InterruptionEvent, 100)}
-	p.world = sim.New(sim.Options{Policy: policy, Workers: []string{"a", "b"}, Start: time.Now(), Latency: time.Nanosecond})
-	c := p.world.Client("daemon", nil)
+	p.simulator = sim.New(sim.Options{Policy: policy, Workers: []string{"a", "b"}, Start: time.Now(), Latency: time.Nanosecond})
+	c := p.simulator.Client("daemon", nil)
 	p.config = nodes.Config{Policy: policy, Signals: c, Cloud: c, Cluster: patient{c}, Store: c, EventLog: c}
 	p.options = daemon.Options{Jitter: 1e-9, Poll: p.poll, TokenExpires: func(context.Context) (time.Time, error) { return time.Now().Add(30 * 24 * time.Hour), nil }}
-	p.world.AddPods(4, sim.PodSpec{Name: "base", MilliCPU: 500, Memory: 512 << 20})
+	p.simulator.AddPods(4, sim.PodSpec{Name: "base", MilliCPU: 500, Memory: 512 << 20})
 	if change != nil {
 		change(p)
 	}
@@ -69,7 +69,7 @@ func start(t *testing.T, change func(*plane)) *plane {
 	t.Cleanup(func() { stop(); p.stop(); synctest.Wait() })
 	go func() { // the simulator's time passes with the bubble's
 		for (nodes.SystemClock{}).Sleep(ctx, time.Second) == nil {
-			p.world.Advance(time.Second)
+			p.simulator.Advance(time.Second)
 		}
 	}()
 	p.run()
@@ -137,7 +137,7 @@ func (p *plane) scrape() map[string][]*dto.MetricFamily {
 }
 
 func (p *plane) launched() (ids []string) {
-	for _, in := range p.world.Instances() {
+	for _, in := range p.simulator.Instances() {
 		if !in.ControlPlane && in.Alive() {
 			ids = append(ids, in.ID)
 		}
@@ -146,7 +146,7 @@ func (p *plane) launched() (ids []string) {
 }
 
 func (p *plane) apply(change nodes.Transition) {
-	if _, err := p.world.Client("person", nil).Apply(p.t.Context(), change); err != nil {
+	if _, err := p.simulator.Client("person", nil).Apply(p.t.Context(), change); err != nil {
 		p.t.Error(err)
 	}
 }
@@ -205,63 +205,63 @@ var nodeDrills = map[string]struct {
 		time.Sleep(15 * time.Minute)
 	}},
 	"store-away": {fires: []string{"NodesTicksFail"}, play: func(p *plane) {
-		p.world.Outage(sim.StorePart, 0, 15*time.Minute)
+		p.simulator.Outage(sim.StorePart, 0, 15*time.Minute)
 		time.Sleep(30 * time.Minute)
 	}},
 	"prometheus-away": {fires: []string{"NodesBlind", "NodesTicksFail"}, play: func(p *plane) {
-		p.world.Outage(sim.SignalsPart, 0, 20*time.Minute)
+		p.simulator.Outage(sim.SignalsPart, 0, 20*time.Minute)
 		time.Sleep(40 * time.Minute)
 	}},
 	"store-away-in-action": {fires: []string{"NodesActionStuck", "NodesTicksFail"}, play: func(p *plane) {
-		p.world.SetBoots(sim.Boot{After: 5 * time.Minute})
-		p.world.SetLoad(0.9)
+		p.simulator.SetBoots(sim.Boot{After: 5 * time.Minute})
+		p.simulator.SetLoad(0.9)
 		time.Sleep(7 * time.Minute)
 		p.fault = time.Now()
-		p.world.Outage(sim.StorePart, 0, 50*time.Minute)
-		p.world.SetLoad(0.5)
+		p.simulator.Outage(sim.StorePart, 0, 50*time.Minute)
+		p.simulator.SetLoad(0.5)
 		time.Sleep(time.Hour)
 	}},
 	"nodes-never-join": {fires: []string{"NodesScaleUpsFail"}, play: func(p *plane) {
-		p.world.SetBoots(sim.Boot{NeverJoins: true}, sim.Boot{NeverJoins: true}, sim.Boot{NeverJoins: true})
-		p.world.SetLoad(0.9)
+		p.simulator.SetBoots(sim.Boot{NeverJoins: true}, sim.Boot{NeverJoins: true}, sim.Boot{NeverJoins: true})
+		p.simulator.SetLoad(0.9)
 		time.Sleep(2 * time.Hour)
 	}},
 	"launches-refused": {fires: []string{"NodesLaunchesRefused", "NodesScaleUpsFail"}, play: func(p *plane) {
-		p.world.AddShortage(sim.Shortage{Kind: nodes.FailCapacity, Until: time.Now().Add(3 * time.Hour)})
-		p.world.SetLoad(0.9)
+		p.simulator.AddShortage(sim.Shortage{Kind: nodes.FailCapacity, Until: time.Now().Add(3 * time.Hour)})
+		p.simulator.SetLoad(0.9)
 		time.Sleep(4 * time.Hour)
 	}},
 	"drains-hang": {fires: []string{"NodesDrainsFail"}, begin: func(p *plane) {
-		p.world.AddWorker("a", time.Now().Add(-time.Hour))
-		p.world.AddWorker("b", time.Now().Add(-time.Hour))
+		p.simulator.AddWorker("a", time.Now().Add(-time.Hour))
+		p.simulator.AddWorker("b", time.Now().Add(-time.Hour))
 		for _, id := range p.launched() {
-			p.world.AddPodOn(id, sim.PodSpec{Name: "stuck", MilliCPU: 10, Stuck: true})
+			p.simulator.AddPodOn(id, sim.PodSpec{Name: "stuck", MilliCPU: 10, Stuck: true})
 		}
-		p.world.SetLoad(0.5)
+		p.simulator.SetLoad(0.5)
 	}, play: func(p *plane) {
-		p.world.SetLoad(0.1)
+		p.simulator.SetLoad(0.1)
 		time.Sleep(3 * time.Hour)
 	}},
 	"kubelet-dead": {fires: []string{"NodesWorkerNotReady"}, play: func(p *plane) {
-		p.world.Flap("i-002", 0, 1000*time.Hour) // removed after NOT_READY_TIMEOUT_SEC, and replaced
+		p.simulator.Flap("i-002", 0, 1000*time.Hour) // removed after NOT_READY_TIMEOUT_SEC, and replaced
 		time.Sleep(40 * time.Minute)
-		if f := p.world.Fleet(); p.world.Instance("i-002").Alive() || f.Available != 2 {
-			p.t.Errorf("i-002 alive %t, %+v", p.world.Instance("i-002").Alive(), f)
+		if f := p.simulator.Fleet(); p.simulator.Instance("i-002").Alive() || f.Available != 2 {
+			p.t.Errorf("i-002 alive %t, %+v", p.simulator.Instance("i-002").Alive(), f)
 		}
 	}},
 	"interruption-blocked": {fires: []string{"NodesInterruptionLate"}, play: func(p *plane) {
-		p.world.AddPodOn("i-002", sim.PodSpec{Name: "blocked", Blocked: true})
-		p.queue <- p.world.Announce(nodes.Warning, "i-002")
+		p.simulator.AddPodOn("i-002", sim.PodSpec{Name: "blocked", Blocked: true})
+		p.queue <- p.simulator.Announce(nodes.Warning, "i-002")
 		time.Sleep(20 * time.Minute)
 	}},
 	"interruption-not-noted": {fires: []string{"NodesInterruptionsUnhandled"}, play: func(p *plane) {
-		p.world.Outage(sim.StorePart, 0, 90*time.Second)
+		p.simulator.Outage(sim.StorePart, 0, 90*time.Second)
 		time.Sleep(time.Second)
-		p.queue <- p.world.Announce(nodes.Rebalance, "i-002")
+		p.queue <- p.simulator.Announce(nodes.Rebalance, "i-002")
 		time.Sleep(40 * time.Minute)
 	}},
 	"pods-beyond-the-limit": {fires: []string{"NodesPodsWait"}, play: func(p *plane) {
-		p.world.AddPods(80, sim.PodSpec{Name: "many", MilliCPU: 900, Memory: 256 << 20}) // ten workers have room for 20
+		p.simulator.AddPods(80, sim.PodSpec{Name: "many", MilliCPU: 900, Memory: 256 << 20}) // ten workers have room for 20
 		time.Sleep(2 * time.Hour)
 	}},
 	"paused": {fires: []string{"NodesPausedLong"}, play: func(p *plane) {
@@ -283,7 +283,7 @@ var hangsUntil atomic.Int64
 
 // clocksDiffer runs a second daemon whose clock is two minutes ahead, so that every lease has ended for it, beside ticks that take long.
 func clocksDiffer(p *plane) {
-	other := p.world.Client("other", nil)
+	other := p.simulator.Client("other", nil)
 	c := p.config
 	c.Signals, c.Cloud, c.Cluster, c.Store, c.EventLog, c.Clock = other, slow{other}, patient{other}, other, other, ahead{by: 2 * time.Minute}
 	d, err := daemon.New(c, daemon.Options{Jitter: 1e-9})
@@ -302,32 +302,32 @@ func clocksDiffer(p *plane) {
 // quietNodes is an ordinary day: load comes and goes, instances are warned, a zone is short for a while, the daemon is replaced, somebody
 // pauses scaling for an hour.
 func quietNodes(p *plane) {
-	p.world.AddPods(9, sim.PodSpec{Name: "noon", MilliCPU: 500, Memory: 512 << 20})
+	p.simulator.AddPods(9, sim.PodSpec{Name: "noon", MilliCPU: 500, Memory: 512 << 20})
 	time.Sleep(time.Hour)
-	p.world.AddShortage(sim.Shortage{Zone: "a", Kind: nodes.FailCapacity, Until: time.Now().Add(30 * time.Minute)})
-	p.world.AddPods(6, sim.PodSpec{Name: "peak", MilliCPU: 500, Memory: 512 << 20})
+	p.simulator.AddShortage(sim.Shortage{Zone: "a", Kind: nodes.FailCapacity, Until: time.Now().Add(30 * time.Minute)})
+	p.simulator.AddPods(6, sim.PodSpec{Name: "peak", MilliCPU: 500, Memory: 512 << 20})
 	time.Sleep(time.Hour)
 	ids := p.launched()
-	p.queue <- p.world.Announce(nodes.Warning, ids[len(ids)-1])
+	p.queue <- p.simulator.Announce(nodes.Warning, ids[len(ids)-1])
 	time.Sleep(30 * time.Minute)
-	p.queue <- p.world.Announce(nodes.Rebalance, p.launched()[0])
+	p.queue <- p.simulator.Announce(nodes.Rebalance, p.launched()[0])
 	time.Sleep(time.Hour)
 	p.stop()
 	time.Sleep(90 * time.Second)
 	p.run()
-	p.world.RemovePods("peak")
-	p.world.RemovePods("noon")
+	p.simulator.RemovePods("peak")
+	p.simulator.RemovePods("noon")
 	time.Sleep(2 * time.Hour)
 	p.apply(nodes.PauseScaling{Now: time.Now(), By: "drill", Reason: "maintenance"})
 	time.Sleep(time.Hour)
 	p.apply(nodes.ResumeScaling{})
-	p.world.Outage(sim.SignalsPart, 0, 2*time.Minute)
-	p.world.Outage(sim.StorePart, 20*time.Minute, 2*time.Minute)
-	p.world.Outage(sim.ClusterPart, 40*time.Minute, 2*time.Minute)
+	p.simulator.Outage(sim.SignalsPart, 0, 2*time.Minute)
+	p.simulator.Outage(sim.StorePart, 20*time.Minute, 2*time.Minute)
+	p.simulator.Outage(sim.ClusterPart, 40*time.Minute, 2*time.Minute)
 	time.Sleep(time.Hour)
-	f := p.world.Fleet()
-	p.t.Logf("at the end %+v after %d instances", f, len(p.world.Instances()))
-	if f.Pending > 0 || len(p.world.Instances()) < 6 {
+	f := p.simulator.Fleet()
+	p.t.Logf("at the end %+v after %d instances", f, len(p.simulator.Instances()))
+	if f.Pending > 0 || len(p.simulator.Instances()) < 6 {
 		p.t.Error(errors.New("too little happened"))
 	}
 }

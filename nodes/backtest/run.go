@@ -146,16 +146,16 @@ func Run(ctx context.Context, c Config) (Result, error) {
 
 // run is one run in progress.
 type run struct {
-	c       Config
-	fit     *fit.Fit
-	types   map[string]fit.InstanceType
-	world   *sim.Simulator
-	start   time.Time
-	pods    []Pod
-	index   map[string]int // of a pod by its name in the simulator
-	fate    []fate
-	running map[string]life // by instance
-	out     Result
+	c         Config
+	fit       *fit.Fit
+	types     map[string]fit.InstanceType
+	simulator *sim.Simulator
+	start     time.Time
+	pods      []Pod
+	index     map[string]int // of a pod by its name in the simulator
+	fate      []fate
+	running   map[string]life // by instance
+	out       Result
 }
 
 // fate is what became of a pod.
@@ -188,24 +188,24 @@ func newRun(c Config, types []fit.InstanceType) *run {
 func (r *run) play(ctx context.Context) error {
 	r.makeWorld()
 	n := 0
-	client := r.world.Client("backtest", nil)
+	client := r.simulator.Client("backtest", nil)
 	reconciler, err := nodes.New(nodes.Config{
 		Policy: r.c.Policy, Signals: client, Cloud: client, Cluster: client, Store: client, EventLog: nowhere{},
-		Clock: r.world.Clock(), Sizer: r.sizer(), Fitter: r.fit, Screener: r.fit,
+		Clock: r.simulator.Clock(), Sizer: r.sizer(), Fitter: r.fit, Screener: r.fit,
 		NewID: func() string { n++; return fmt.Sprint(n) },
 	})
 	if err != nil {
 		return err
 	}
 	r.foresee()
-	clock := r.world.Clock()
+	clock := r.simulator.Clock()
 	end := r.start.Add(r.c.Window.Length())
 	for at := r.start; at.Before(end); at = at.Add(r.c.Interval) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		if late := at.Sub(clock.Now()); late > 0 { // a tick that drains takes longer; the next one is not made up for
-			r.world.Advance(late)
+			r.simulator.Advance(late)
 		} else if -late >= r.c.Interval {
 			continue
 		}
@@ -215,12 +215,12 @@ func (r *run) play(ctx context.Context) error {
 			}
 		}
 		r.out.Ticks++
-		f := r.world.Fleet()
+		f := r.simulator.Fleet()
 		r.out.Nodes.Most = max(r.out.Nodes.Most, f.Alive)
 		r.out.Series = append(r.out.Series, Sample{clock.Now().Sub(r.start), f.Alive, f.Pending})
 	}
 	if left := end.Sub(clock.Now()); left > 0 {
-		r.world.Advance(left)
+		r.simulator.Advance(left)
 	}
 	for _, id := range slices.Sorted(maps.Keys(r.running)) { // in order, since sums of fractions depend on it
 		r.ended(id, end)
@@ -245,7 +245,7 @@ func (r *run) makeWorld() {
 	}
 	r.start = time.Unix(1730001600, 0).UTC()
 	random := rand.New(rand.NewPCG(r.c.Seed, 0))
-	r.world = sim.New(sim.Options{
+	r.simulator = sim.New(sim.Options{
 		Policy: p, Start: r.start, Zones: r.c.Zones, Workers: workers, WorkerType: first, Visible: 2 * time.Second,
 		Capacity: func(typ string) nodes.Resources { return r.fit.Allocatable(r.types[typ]) },
 		BootOf: func(string) time.Duration {
@@ -260,7 +260,7 @@ func (r *run) makeWorld() {
 			name = fmt.Sprintf("%s-again-%d", name, i)
 		}
 		r.index[name] = i
-		r.world.AddPodLater(pod.Created, sim.PodSpec{Name: name, MilliCPU: pod.MilliCPU, Memory: pod.Memory, Runs: pod.Runs}, pod.Withdrawn)
+		r.simulator.AddPodLater(pod.Created, sim.PodSpec{Name: name, MilliCPU: pod.MilliCPU, Memory: pod.Memory, Runs: pod.Runs}, pod.Withdrawn)
 	}
 }
 

@@ -25,11 +25,11 @@ import (
 
 // stage is a daemon on a simulated cluster whose time is the bubble's.
 type stage struct {
-	world *sim.Simulator
-	d     *daemon.Daemon
-	log   *output.Buffer
-	stop  context.CancelFunc
-	done  chan error
+	simulator *sim.Simulator
+	d         *daemon.Daemon
+	log       *output.Buffer
+	stop      context.CancelFunc
+	done      chan error
 }
 
 // start runs a daemon within a synctest bubble.
@@ -37,8 +37,8 @@ func start(t *testing.T, o daemon.Options, change func(*nodes.Config)) *stage {
 	t.Helper()
 	p := nodes.DefaultPolicy()
 	s := &stage{log: &output.Buffer{}, done: make(chan error, 1)}
-	s.world = sim.New(sim.Options{Policy: p, Workers: []string{"a", "b"}, Start: time.Now(), Latency: time.Nanosecond})
-	c := s.world.Client("A", nil)
+	s.simulator = sim.New(sim.Options{Policy: p, Workers: []string{"a", "b"}, Start: time.Now(), Latency: time.Nanosecond})
+	c := s.simulator.Client("A", nil)
 	config := nodes.Config{Policy: p, Signals: c, Cloud: c, Cluster: patient{c}, Store: c, EventLog: c}
 	if change != nil {
 		change(&config)
@@ -53,7 +53,7 @@ func start(t *testing.T, o daemon.Options, change func(*nodes.Config)) *stage {
 	s.stop = stop
 	go func() { // the simulator's time passes with the bubble's
 		for (nodes.SystemClock{}).Sleep(ctx, time.Second) == nil {
-			s.world.Advance(time.Second)
+			s.simulator.Advance(time.Second)
 		}
 	}()
 	go func() { s.done <- s.d.Run(ctx) }()
@@ -98,14 +98,14 @@ func (s *stage) page(path string) (int, string) {
 func TestAPauseHidesNoMissingMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, daemon.Options{}, nil)
-		if _, err := s.world.Client("alice", nil).Apply(t.Context(), nodes.PauseScaling{Now: time.Now(), By: "alice", Reason: "inventory"}); err != nil {
+		if _, err := s.simulator.Client("alice", nil).Apply(t.Context(), nodes.PauseScaling{Now: time.Now(), By: "alice", Reason: "inventory"}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2*time.Minute + 30*time.Second)
 		if _, body := s.page("/metrics"); !strings.Contains(body, "muster_nodes_cpu_ratio") || !strings.Contains(body, `reason="PAUSED"`) {
 			t.Errorf("while the metrics are there:\n%s", body)
 		}
-		s.world.Outage(sim.SignalsPart, 0, time.Hour)
+		s.simulator.Outage(sim.SignalsPart, 0, time.Hour)
 		time.Sleep(3 * time.Minute)
 		_, body := s.page("/metrics")
 		if strings.Contains(body, "muster_nodes_cpu_ratio") || !strings.Contains(body, `muster_nodes_decisions_total{action="NOOP",reason="METRICS_UNAVAILABLE"}`) || strings.Contains(body, "muster_nodes_paused_seconds 0") {
@@ -119,9 +119,9 @@ func TestADaemonTicksEveryIntervalAndTellsOfIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		prices := func(_ string, m nodes.Market, _ string) (float64, bool) { return 0.1, m == nodes.Spot }
 		s := start(t, daemon.Options{Price: prices, TokenExpires: func(context.Context) (time.Time, error) { return time.Now().Add(time.Hour), nil }}, nil)
-		s.world.SetLoad(0.9)
+		s.simulator.SetLoad(0.9)
 		time.Sleep(7 * time.Minute)
-		s.world.SetLoad(0.5) // or there would soon be another scale-up
+		s.simulator.SetLoad(0.5) // or there would soon be another scale-up
 		time.Sleep(3*time.Minute + 30*time.Second)
 		if n := testutil.CollectAndCount(s.d.Metrics, "muster_nodes_tick_duration_seconds"); n != 1 {
 			t.Errorf("%d series of durations", n)
@@ -176,7 +176,7 @@ func TestADaemonTicksEveryIntervalAndTellsOfIt(t *testing.T) {
 			}
 		}
 		s.end(t)
-		if r := s.world.Record(); r.LeaseOwner != "" {
+		if r := s.simulator.Record(); r.LeaseOwner != "" {
 			t.Errorf("the lease is still held by %s", r.LeaseOwner)
 		}
 	})
@@ -185,8 +185,8 @@ func TestADaemonTicksEveryIntervalAndTellsOfIt(t *testing.T) {
 func TestTheAgeOfAnActionThatHangsGrows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, daemon.Options{}, nil)
-		s.world.SetBoots(sim.Boot{NeverJoins: true})
-		s.world.SetLoad(0.9)
+		s.simulator.SetBoots(sim.Boot{NeverJoins: true})
+		s.simulator.SetLoad(0.9)
 		time.Sleep(8 * time.Minute)
 		_, body := s.page("/metrics")
 		if !strings.Contains(body, `muster_nodes_action_phase{kind="scale-up",phase="verifying"} 1`) || !strings.Contains(body, `phase="draining"} 0`) {
@@ -233,12 +233,12 @@ func TestADaemonThatIsStoppedInTheMiddleOfALaunchRecordsItAndGivesTheLeaseBack(t
 	synctest.Test(t, func(t *testing.T) {
 		begun := make(chan struct{}, 10)
 		s := start(t, daemon.Options{}, func(c *nodes.Config) { c.Cloud = slowCloud{Cloud: c.Cloud, takes: 8 * time.Second, begun: begun} })
-		s.world.AddPods(60, sim.PodSpec{Name: "p", MilliCPU: 500, Memory: 1 << 20}) // wants several nodes
+		s.simulator.AddPods(60, sim.PodSpec{Name: "p", MilliCPU: 500, Memory: 1 << 20}) // wants several nodes
 		<-begun
 		if took := s.end(t); took < 7*time.Second || took > 20*time.Second {
 			t.Errorf("it took %v to stop", took)
 		}
-		r := s.world.Record()
+		r := s.simulator.Record()
 		if r.LeaseOwner != "" || !r.ScalingUp() || len(r.ScaleUpInstanceIDs) != 1 || r.ScaleUpIntent != nil {
 			t.Errorf("it left %+v", r)
 		}
@@ -255,13 +255,13 @@ func TestATickThatDoesNotEndIsCutOffAndItsLeaseGivenBack(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		hang.on.Store(true)
 		<-hang.hangs // the second tick, in its look at the nodes
-		if s.world.Record().LeaseOwner == "" {
+		if s.simulator.Record().LeaseOwner == "" {
 			t.Fatal("the tick that hangs holds no lease")
 		}
 		if took := s.end(t); took > 13*time.Second {
 			t.Errorf("it took %v to stop", took)
 		}
-		if r := s.world.Record(); r.LeaseOwner != "" {
+		if r := s.simulator.Record(); r.LeaseOwner != "" {
 			t.Errorf("the lease is still held by %s", r.LeaseOwner)
 		}
 	})
@@ -296,7 +296,7 @@ func TestHealthTellsWhatIsWrong(t *testing.T) {
 		if code, body := s.page("/readyz"); code != 200 {
 			t.Errorf("after it: %d %s", code, body)
 		}
-		s.world.Outage(sim.StorePart, 0, 20*time.Minute)
+		s.simulator.Outage(sim.StorePart, 0, 20*time.Minute)
 		time.Sleep(4 * time.Minute)
 		if code, body := s.page("/readyz"); code != 503 || !strings.Contains(body, "did not reach the record") {
 			t.Errorf("without its store: %d %s", code, body)
@@ -349,8 +349,8 @@ func TestInterruptionsFromAQueueAreWorkedAndShownWithTheirTimeLeft(t *testing.T)
 		}
 		s := start(t, daemon.Options{Poll: poll}, nil)
 		time.Sleep(30 * time.Second)
-		s.world.AddPodOn("i-002", sim.PodSpec{Name: "stuck", Blocked: true})
-		go func() { events <- s.world.Announce(nodes.Warning, "i-002") }()
+		s.simulator.AddPodOn("i-002", sim.PodSpec{Name: "stuck", Blocked: true})
+		go func() { events <- s.simulator.Announce(nodes.Warning, "i-002") }()
 		time.Sleep(25 * time.Second)
 		_, body := s.page("/metrics")
 		if !strings.Contains(body, `muster_nodes_interruptions_open{kind="warning"} 1`) || !strings.Contains(body, `muster_nodes_interruption_seconds_left{drained="false",instance="i-002",kind="warning"} 8`) {
@@ -367,7 +367,7 @@ func TestInterruptionsFromAQueueAreWorkedAndShownWithTheirTimeLeft(t *testing.T)
 		if err := <-results; err != nil {
 			t.Errorf("the handler returned %v", err)
 		}
-		if f := s.world.Fleet(); f.Available != 2 {
+		if f := s.simulator.Fleet(); f.Available != 2 {
 			t.Errorf("the interrupted worker was not replaced: %+v", f)
 		}
 		s.end(t)
@@ -399,7 +399,7 @@ func TestTicked(t *testing.T) {
 		if ticks.Load() != 3 || failed.Load() != 0 {
 			t.Errorf("after 150 s: %d ticks, %d failed, want 3 and 0", ticks.Load(), failed.Load())
 		}
-		s.world.Outage(sim.StorePart, 0, time.Hour)
+		s.simulator.Outage(sim.StorePart, 0, time.Hour)
 		time.Sleep(time.Minute)
 		if failed.Load() != 1 {
 			t.Errorf("of the tick without a store: %d failed, want 1", failed.Load())

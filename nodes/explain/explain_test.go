@@ -27,9 +27,9 @@ func quick() nodes.Policy {
 // stage is a simulated cluster with a reconciler.
 type stage struct {
 	*testing.T
-	world *sim.Simulator
-	c     *sim.Client
-	r     *nodes.Reconciler
+	simulator *sim.Simulator
+	c         *sim.Client
+	r         *nodes.Reconciler
 }
 
 func newStage(t *testing.T, p nodes.Policy, workers ...string) *stage {
@@ -58,7 +58,7 @@ func deciding(p nodes.Policy) (*fit.Fit, nodes.Decider) {
 }
 
 func (s *stage) tick(after time.Duration) nodes.Report {
-	s.world.Advance(after)
+	s.simulator.Advance(after)
 	report, _ := s.r.Tick(s.Context()) // outages are part of the play
 	return report
 }
@@ -70,30 +70,30 @@ func (s *stage) play(seed uint64, ticks int, look func(nodes.Report)) {
 	for range ticks {
 		switch rng.IntN(12) {
 		case 0, 1:
-			s.world.SetLoad([]float64{0.05, 0.2, 0.3, 0.5, 0.7, 0.95, -1}[rng.IntN(7)])
+			s.simulator.SetLoad([]float64{0.05, 0.2, 0.3, 0.5, 0.7, 0.95, -1}[rng.IntN(7)])
 		case 2:
 			pods++
-			s.world.AddPods(rng.IntN(20)+1, sim.PodSpec{Name: fmt.Sprintf("p%d", pods), MilliCPU: 400, Memory: 1 << 28})
+			s.simulator.AddPods(rng.IntN(20)+1, sim.PodSpec{Name: fmt.Sprintf("p%d", pods), MilliCPU: 400, Memory: 1 << 28})
 		case 3, 4:
-			s.world.RemovePods(fmt.Sprintf("p%d", rng.IntN(pods+1)))
+			s.simulator.RemovePods(fmt.Sprintf("p%d", rng.IntN(pods+1)))
 		case 5:
 			if w := s.someWorker(rng); w != "" && rng.IntN(3) == 0 {
 				kind := []nodes.InterruptionKind{nodes.Rebalance, nodes.Warning}[rng.IntN(2)]
-				_ = s.r.Interrupt(s.Context(), s.world.Announce(kind, w))
+				_ = s.r.Interrupt(s.Context(), s.simulator.Announce(kind, w))
 			}
 		case 6:
 			part := []sim.Part{sim.CloudPart, sim.ClusterPart, sim.SignalsPart}[rng.IntN(3)]
-			s.world.Outage(part, 0, time.Minute)
+			s.simulator.Outage(part, 0, time.Minute)
 		case 7:
-			s.world.SetBoots(sim.Boot{NeverJoins: rng.IntN(2) == 0})
+			s.simulator.SetBoots(sim.Boot{NeverJoins: rng.IntN(2) == 0})
 		case 8:
-			s.world.AddPods(1, sim.PodSpec{Name: "huge", MilliCPU: 1 << 20, NeverFit: "too big"})
+			s.simulator.AddPods(1, sim.PodSpec{Name: "huge", MilliCPU: 1 << 20, NeverFit: "too big"})
 		case 9:
-			s.world.RemovePods("huge")
+			s.simulator.RemovePods("huge")
 		case 10:
 			var t nodes.Transition = nodes.ResumeScaling{}
 			if rng.IntN(3) == 0 {
-				t = nodes.PauseScaling{Now: s.world.Clock().Now(), By: "alice", Reason: "a look around"}
+				t = nodes.PauseScaling{Now: s.simulator.Clock().Now(), By: "alice", Reason: "a look around"}
 			}
 			_, _ = s.c.Apply(s.Context(), t)
 		}
@@ -108,7 +108,7 @@ func (s *stage) someWorker(rng *rand.Rand) string {
 	}
 	var ids []string
 	for _, n := range v.Nodes {
-		if !n.ControlPlane && s.world.Instance(n.Name).Alive() {
+		if !n.ControlPlane && s.simulator.Instance(n.Name).Alive() {
 			ids = append(ids, n.Name)
 		}
 	}
@@ -183,7 +183,7 @@ func TestWhatIsPredictedHappens(t *testing.T) {
 		for range 40 {          // until a decision is made with nothing under way
 			r := s.tick(time.Minute)
 			open, _ := s.c.OpenInterruptions(t.Context())
-			if r.Decision != nil && r.Decision.Action == nodes.Noop && r.Decision.Reason != nodes.ReasonInProgress && len(open) == 0 && s.world.Fleet().Nodeless == 0 {
+			if r.Decision != nil && r.Decision.Action == nodes.Noop && r.Decision.Reason != nodes.ReasonInProgress && len(open) == 0 && s.simulator.Fleet().Nodeless == 0 {
 				e := s.decisions()
 				snap := snapshot(t, e[len(e)-1])
 				last = &snap
@@ -199,7 +199,7 @@ func TestWhatIsPredictedHappens(t *testing.T) {
 			never++
 		}
 		for {
-			at := s.world.Clock().Now()
+			at := s.simulator.Clock().Now()
 			if at.Sub(last.Now) > 12*time.Minute {
 				break
 			}
@@ -235,7 +235,7 @@ func TestTheEarliestMomentOfAPathIsWhenAllItsWaitsAreOver(t *testing.T) {
 	t.Parallel()
 	p := quick()
 	s := newStage(t, p, "a", "b")
-	now := s.world.Clock().Now().Truncate(time.Second)
+	now := s.simulator.Clock().Now().Truncate(time.Second)
 	busy := nodes.Observation{FleetKnown: true, Readings: readings(0.5, 0)}
 	v, _ := s.c.View(t.Context())
 	in, _ := s.c.Workers(t.Context())
@@ -316,7 +316,7 @@ func more(like nodes.Worker, id, zone string) nodes.Worker {
 func TestReplayWithOtherSettingsNamesTheGateThatTurns(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, quick(), "a", "b")
-	s.world.SetLoad(0.6)
+	s.simulator.SetLoad(0.6)
 	for range 6 {
 		s.tick(time.Minute)
 	}

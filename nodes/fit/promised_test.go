@@ -13,11 +13,11 @@ import (
 
 // labelled is a region whose workers come as their user data makes them, and a pod that needs the label team=a.
 type labelled struct {
-	t      *testing.T
-	world  *sim.Simulator
-	policy nodes.Policy
-	n      int
-	last   nodes.Report
+	t         *testing.T
+	simulator *sim.Simulator
+	policy    nodes.Policy
+	n         int
+	last      nodes.Report
 }
 
 func newLabelled(t *testing.T, sizing nodes.SizingMode) *labelled {
@@ -27,10 +27,10 @@ func newLabelled(t *testing.T, sizing nodes.SizingMode) *labelled {
 	p.NodeLabels = map[string]string{"team": "a"}
 	f := New(Config{Catalog: small(), MemoryOverhead: 1e-12})
 	l := &labelled{t: t, policy: p}
-	l.world = sim.New(sim.Options{Policy: p, Workers: []string{"a"}, WorkerType: "x.small", Capacity: func(typ string) nodes.Resources { return f.Allocatable(small()[typ]) }})
-	l.world.SetLoad(0.5)
+	l.simulator = sim.New(sim.Options{Policy: p, Workers: []string{"a"}, WorkerType: "x.small", Capacity: func(typ string) nodes.Resources { return f.Allocatable(small()[typ]) }})
+	l.simulator.SetLoad(0.5)
 	text := Constraints{Namespace: "default", NodeSelector: map[string]string{"team": "a"}}.Text()
-	l.world.AddPods(1, sim.PodSpec{Name: "default/needs", MilliCPU: 500, Memory: 1 << 30, Selector: map[string]string{"team": "a"}, Scheduling: text})
+	l.simulator.AddPods(1, sim.PodSpec{Name: "default/needs", MilliCPU: 500, Memory: 1 << 30, Selector: map[string]string{"team": "a"}, Scheduling: text})
 	return l
 }
 
@@ -39,8 +39,8 @@ func (l *labelled) minutes(n int) {
 	l.t.Helper()
 	for range n {
 		f := New(Config{Catalog: small(), MemoryOverhead: 1e-12, Labels: l.policy.NodeLabels, Taints: l.policy.NodeTaints})
-		c := l.world.Client("A", nil)
-		config := nodes.Config{Policy: l.policy, Signals: c, Cloud: c, Cluster: c, Store: c, EventLog: c, Clock: l.world.Clock(), Fitter: f, Screener: f,
+		c := l.simulator.Client("A", nil)
+		config := nodes.Config{Policy: l.policy, Signals: c, Cloud: c, Cluster: c, Store: c, EventLog: c, Clock: l.simulator.Clock(), Fitter: f, Screener: f,
 			NewID: func() string { l.n++; return fmt.Sprint(l.n) }}
 		if l.policy.Sizing == nodes.SizingFit {
 			config.Sizer = f
@@ -52,12 +52,12 @@ func (l *labelled) minutes(n int) {
 		if l.last, err = r.Tick(l.t.Context()); err != nil {
 			l.t.Fatal(err)
 		}
-		l.world.Advance(time.Minute)
+		l.simulator.Advance(time.Minute)
 	}
 }
 
 func (l *labelled) launched() (ids []string) {
-	for _, e := range l.world.Ledger() {
+	for _, e := range l.simulator.Ledger() {
 		if e.Kind == sim.Launched {
 			ids = append(ids, e.Instance)
 		}
@@ -66,7 +66,7 @@ func (l *labelled) launched() (ids []string) {
 }
 
 // boots sets how every instance from now on comes up.
-func (l *labelled) boots(b sim.Boot) { l.world.SetBoots(slices.Repeat([]sim.Boot{b}, 100)...) }
+func (l *labelled) boots(b sim.Boot) { l.simulator.SetBoots(slices.Repeat([]sim.Boot{b}, 100)...) }
 
 func TestNodesWithoutTheLabelThatAPodNeeds(t *testing.T) {
 	for _, sizing := range []nodes.SizingMode{nodes.SizingFit, nodes.SizingPodsPerNode} {
@@ -82,7 +82,7 @@ func TestNodesWithoutTheLabelThatAPodNeeds(t *testing.T) {
 				t.Errorf("%s %s: %s", d.Action, d.Reason, d.Detail)
 			}
 			told := 0
-			for e, err := range l.world.Client("A", nil).Read(t.Context(), nodes.Query{}) {
+			for e, err := range l.simulator.Client("A", nil).Read(t.Context(), nodes.Query{}) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -94,7 +94,7 @@ func TestNodesWithoutTheLabelThatAPodNeeds(t *testing.T) {
 				t.Errorf("told %d times", told)
 			}
 			// The useless node is gone, and what is known of its kind is not.
-			l.world.TakeAway(id)
+			l.simulator.TakeAway(id)
 			l.minutes(60)
 			if n := len(l.launched()); n != 1 {
 				t.Errorf("%d nodes were launched when the first was gone", n)
@@ -103,7 +103,7 @@ func TestNodesWithoutTheLabelThatAPodNeeds(t *testing.T) {
 			l.policy.NodeLabels = map[string]string{"team": "a", "tier": "b"}
 			l.boots(sim.Boot{Labels: l.policy.NodeLabels})
 			l.minutes(20)
-			if f := l.world.Fleet(); len(l.launched()) != 2 || f.Pending != 0 {
+			if f := l.simulator.Fleet(); len(l.launched()) != 2 || f.Pending != 0 {
 				t.Errorf("with the settings changed: launched %v, %+v", l.launched(), f)
 			}
 		})
@@ -111,7 +111,7 @@ func TestNodesWithoutTheLabelThatAPodNeeds(t *testing.T) {
 			l := newLabelled(t, sizing)
 			l.boots(sim.Boot{Labels: map[string]string{"team": "a", "other": "x"}})
 			l.minutes(30)
-			if f := l.world.Fleet(); len(l.launched()) != 1 || f.Pending != 0 {
+			if f := l.simulator.Fleet(); len(l.launched()) != 1 || f.Pending != 0 {
 				t.Errorf("launched %v, %+v", l.launched(), f)
 			}
 		})
@@ -128,7 +128,7 @@ func TestNodesWithoutTheLabelThatAPodNeeds(t *testing.T) {
 			l.boots(sim.Boot{Labels: map[string]string{"team": "a"}, Allocatable: nodes.Resources{MilliCPU: 100, Memory: 1 << 29, Pods: 10}})
 			l.minutes(60)
 			types := map[string]int{}
-			for _, e := range l.world.Ledger() {
+			for _, e := range l.simulator.Ledger() {
 				if e.Kind == sim.Launched {
 					types[e.Request.Offering.Type]++
 				}
@@ -152,8 +152,8 @@ func TestPodsThatTheSchedulerRefuses(t *testing.T) {
 		t.Run(string(sizing), func(t *testing.T) {
 			l := newLabelled(t, sizing)
 			l.policy.NodeLabels = nil
-			l.world.RemovePods("default/needs")
-			l.world.AddPods(3, sim.PodSpec{Name: "odd", MilliCPU: 500, Memory: 1 << 30, Selector: map[string]string{"what": "ever"}}) // the plan does not know
+			l.simulator.RemovePods("default/needs")
+			l.simulator.AddPods(3, sim.PodSpec{Name: "odd", MilliCPU: 500, Memory: 1 << 30, Selector: map[string]string{"what": "ever"}}) // the plan does not know
 			l.minutes(240)
 			if n := len(l.launched()); n > 2 || l.last.Decision.Action != nodes.Noop {
 				t.Errorf("%d nodes were launched; %s %s", n, l.last.Decision.Reason, l.last.Decision.Detail)

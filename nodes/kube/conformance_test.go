@@ -17,7 +17,7 @@ import (
 	"github.com/muster-dev/muster/nodes/sim/kubeapi"
 )
 
-// start returns a world with workers in the given zones, its Kubernetes API, and the cluster as the adapter sees it through that. All
+// start returns a simulator with workers in the given zones, its Kubernetes API, and the cluster as the adapter sees it through that. All
 // time is the simulator's.
 func start(t *testing.T, rules kube.Rules, zones ...string) (*sim.Simulator, *kubeapi.Server, *kube.Cluster) {
 	t.Helper()

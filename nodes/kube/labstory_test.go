@@ -124,7 +124,7 @@ func (s *story) tick(t *testing.T, what string, until func() error) {
 
 // entries returns how often something happened to workers, by the region's ledger.
 func (s *story) entries(k sim.Kind) (instances []string) {
-	for _, e := range s.region.World.Ledger() {
+	for _, e := range s.region.Simulator.Ledger() {
 		if e.Kind == k {
 			instances = append(instances, e.Instance)
 		}
@@ -272,7 +272,7 @@ func (s *story) heldEnding(t *testing.T) bool {
 // addWorker adds a worker that a person made and waits until it is Ready.
 func (s *story) addWorker(t *testing.T) {
 	t.Helper()
-	id := s.region.World.AddWorker("b", time.Now())
+	id := s.region.Simulator.AddWorker("b", time.Now())
 	labtest.Eventually(t, id+" is Ready", func() error { n := seen(t, s.cluster, id); return want(n.Ready && len(n.Taints) == 0, n) })
 }
 
@@ -299,7 +299,7 @@ func (s *story) apiAway(t *testing.T) {
 	if got := s.entries(sim.Terminated); len(got) != terminated {
 		t.Errorf("terminated %v", got[terminated:])
 	}
-	alive := s.region.World.Fleet().Alive
+	alive := s.region.Simulator.Fleet().Alive
 	if got := len(s.workers(t)); got != alive {
 		t.Errorf("%d workers of %d instances", got, alive)
 	}

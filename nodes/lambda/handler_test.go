@@ -50,7 +50,7 @@ func (p *plane) Interrupt(ctx context.Context, e nodes.InterruptionEvent) error 
 	return nil
 }
 
-// fixture is a Handler over a plane, on the time of a world.
+// fixture is a Handler over a plane, on the time of a simulator.
 type fixture struct {
 	*lambda.Handler
 	plane *plane

@@ -14,11 +14,11 @@ import (
 
 // A simulated cluster at 90 % of its CPUs, read through a real Prometheus engine.
 func ExampleOpen() {
-	world := sim.New(sim.Options{Workers: []string{"a", "b"}})
-	world.SetLoad(0.9)
+	simulator := sim.New(sim.Options{Workers: []string{"a", "b"}})
+	simulator.SetLoad(0.9)
 	prometheus := promapi.New(promapi.Options{})
-	defer prometheus.Watch(world)()
-	world.Advance(15 * time.Minute)
+	defer prometheus.Watch(simulator)()
+	simulator.Advance(15 * time.Minute)
 	server := httptest.NewServer(prometheus)
 	defer server.Close()
 
@@ -27,7 +27,7 @@ func ExampleOpen() {
 		fmt.Println(err)
 		return
 	}
-	config.Clock = world.Clock()
+	config.Clock = simulator.Clock()
 	signals, err := prom.Open(context.Background(), config, nodes.DefaultPolicy())
 	if err != nil {
 		fmt.Println(err)

@@ -24,7 +24,7 @@ import (
 
 var start = time.Unix(1730001600, 0).UTC()
 
-// bench is a world with a Prometheus that scrapes it and signals that read that, over HTTP.
+// bench is a simulator with a Prometheus that scrapes it and signals that read that, over HTTP.
 type bench struct {
 	*sim.Simulator
 	t       *testing.T

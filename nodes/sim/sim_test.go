@@ -22,7 +22,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-func world(workers ...string) (*sim.Simulator, *sim.Client) {
+func simulator(workers ...string) (*sim.Simulator, *sim.Client) {
 	w := sim.New(sim.Options{Policy: nodes.DefaultPolicy(), Workers: workers, Visible: 5 * time.Second, Boot: time.Minute})
 	return w, w.Client("A", nil)
 }
@@ -49,7 +49,7 @@ func launch(t *testing.T, c *sim.Client, r nodes.LaunchRequest) nodes.Instance {
 }
 
 func TestATokenIsIdempotentWithinItsZone(t *testing.T) {
-	_, c := world()
+	_, c := simulator()
 	first := launch(t, c, request("t", "a", "m", nodes.Spot))
 	if again := launch(t, c, request("t", "a", "m", nodes.Spot)); again.ID != first.ID {
 		t.Errorf("the token started %s and %s", first.ID, again.ID)
@@ -63,7 +63,7 @@ func TestATokenIsIdempotentWithinItsZone(t *testing.T) {
 }
 
 func TestATokenIsBoundToItsFirstRequestEvenIfThatWasRefused(t *testing.T) {
-	w, c := world()
+	w, c := simulator()
 	w.AddShortage(sim.Shortage{Type: "m"})
 	if _, err := c.Launch(t.Context(), request("t", "a", "m", nodes.Spot)); kindOf(err) != nodes.FailCapacity {
 		t.Fatalf("got %v", err)
@@ -74,7 +74,7 @@ func TestATokenIsBoundToItsFirstRequestEvenIfThatWasRefused(t *testing.T) {
 }
 
 func TestTheTokenOfAnEndedInstanceIsSpent(t *testing.T) {
-	_, c := world()
+	_, c := simulator()
 	in := launch(t, c, request("t", "a", "m", nodes.Spot))
 	for range 2 { // ending it twice is no error
 		if err := c.Terminate(t.Context(), in.ID); err != nil {
@@ -87,7 +87,7 @@ func TestTheTokenOfAnEndedInstanceIsSpent(t *testing.T) {
 }
 
 func TestShortagesMatchByWhatTheyName(t *testing.T) {
-	w, c := world()
+	w, c := simulator()
 	w.AddShortage(sim.Shortage{Zone: "a", Market: nodes.Spot})
 	w.AddShortage(sim.Shortage{Type: "x", Kind: nodes.FailQuota})
 	w.AddShortage(sim.Shortage{Type: "y", Kind: nodes.FailThrottled, Until: w.Clock().Now().Add(time.Minute)})
@@ -116,7 +116,7 @@ func TestShortagesMatchByWhatTheyName(t *testing.T) {
 }
 
 func TestAnInstanceIsListedLateJoinsAndIsForgottenAnHourAfterItsEnd(t *testing.T) {
-	w, c := world()
+	w, c := simulator()
 	in := launch(t, c, request("t", "a", "m", nodes.Spot))
 	listed := func() (nodes.InstanceState, bool) {
 		found, err := c.Lookup(t.Context(), []string{in.ID})
@@ -157,7 +157,7 @@ func TestAnInstanceIsListedLateJoinsAndIsForgottenAnHourAfterItsEnd(t *testing.T
 }
 
 func TestACallAfterItsDeadlineHasNoEffect(t *testing.T) {
-	w, c := world()
+	w, c := simulator()
 	ctx, cancel := w.Clock().WithDeadline(t.Context(), w.Clock().Now().Add(time.Second))
 	defer cancel()
 	w.Advance(2 * time.Second)
@@ -170,7 +170,7 @@ func TestACallAfterItsDeadlineHasNoEffect(t *testing.T) {
 }
 
 func TestADrainStopsAtItsTimeAndGoesOnWhenCalledAgain(t *testing.T) {
-	w, c := world("a")
+	w, c := simulator("a")
 	w.AddPodOn("i-002", sim.PodSpec{Name: "slow", Grace: 20 * time.Second})
 	w.AddPodOn("i-002", sim.PodSpec{Name: "svclb", Daemon: true, Critical: true})
 	v, err := c.View(t.Context())
@@ -190,7 +190,7 @@ func TestADrainStopsAtItsTimeAndGoesOnWhenCalledAgain(t *testing.T) {
 }
 
 func TestACriticalPodAbortsADrainUnlessItIsPassedOver(t *testing.T) {
-	w, c := world("a")
+	w, c := simulator("a")
 	w.AddPodOn("i-002", sim.PodSpec{Name: "critical", Critical: true})
 	v, _ := c.View(t.Context())
 	node := v.Nodes[1]
@@ -209,7 +209,7 @@ func TestACriticalPodAbortsADrainUnlessItIsPassedOver(t *testing.T) {
 }
 
 func TestANodeIsRemovedOnlyWithItsUID(t *testing.T) {
-	w, c := world("a")
+	w, c := simulator("a")
 	if err := c.Remove(t.Context(), nodes.NodeRef{Name: "i-002", UID: "another"}); err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +219,7 @@ func TestANodeIsRemovedOnlyWithItsUID(t *testing.T) {
 }
 
 func TestAnUnreachablePartSaysSoAndHalfAListIsIncomplete(t *testing.T) {
-	w, c := world("a", "b")
+	w, c := simulator("a", "b")
 	w.Outage(sim.ClusterPart, 0, time.Minute)
 	w.Partial(sim.CloudPart, 0, time.Minute)
 	if _, err := c.View(t.Context()); !errors.Is(err, sim.ErrUnreachable) {
@@ -236,7 +236,7 @@ func TestAnUnreachablePartSaysSoAndHalfAListIsIncomplete(t *testing.T) {
 }
 
 func TestSignalsFollowThePodsAndTheirWindows(t *testing.T) {
-	w, c := world("a", "b")
+	w, c := simulator("a", "b")
 	read := func() nodes.Readings {
 		r, err := c.Observe(t.Context())
 		if err != nil {

@@ -252,7 +252,7 @@ func (d *Deployment) mind(ctx context.Context) {
 		case <-t.C:
 		}
 		alive := map[string]bool{}
-		for _, in := range d.m.region.World.Instances() {
+		for _, in := range d.m.region.Simulator.Instances() {
 			alive[in.ID] = in.Alive()
 		}
 		d.mu.Lock()

@@ -103,9 +103,9 @@ func (m *Machines) Attach(l *lab.Lab) error {
 		return fmt.Errorf("connecting to the laboratory: %w", err)
 	}
 	m.rest, m.lab = config, l
-	seen := len(m.region.World.Ledger())
+	seen := len(m.region.Simulator.Ledger())
 	var there []string
-	for _, in := range m.region.World.Instances() {
+	for _, in := range m.region.Simulator.Instances() {
 		if !in.Alive() {
 			continue
 		}
@@ -182,12 +182,12 @@ func (m *Machines) follow(seen int) {
 	t := time.NewTicker(look)
 	defer t.Stop()
 	for {
-		for _, e := range m.region.World.Ledger()[seen:] {
+		for _, e := range m.region.Simulator.Ledger()[seen:] {
 			seen++
 			var err error
 			switch e.Kind {
 			case sim.Joined:
-				err = m.join(m.ctx, m.region.World.Instance(e.Instance))
+				err = m.join(m.ctx, m.region.Simulator.Instance(e.Instance))
 			case sim.Terminated, sim.TakenAway: // it says nothing more; the Node object stays until somebody deletes it
 				m.mu.Lock()
 				delete(m.known, e.Instance)
@@ -269,7 +269,7 @@ func (m *Machines) Ledger() []sim.Entry {
 func (m *Machines) Fleet() sim.Fleet {
 	alive := map[string]bool{}
 	var f sim.Fleet
-	for _, in := range m.region.World.Instances() {
+	for _, in := range m.region.Simulator.Instances() {
 		alive[in.ID] = in.Alive()
 		if in.Alive() && !in.ControlPlane {
 			f.Alive++

@@ -24,7 +24,7 @@ import (
 	"github.com/muster-dev/muster/nodes/sim/kubeapi"
 )
 
-// start returns a world with a worker (i-002) and a typed client of its API, in one of the two encodings.
+// start returns a simulator with a worker (i-002) and a typed client of its API, in one of the two encodings.
 func start(t *testing.T, encoding string) (*sim.Simulator, *kubeapi.Server, *corev1client.CoreV1Client, string) {
 	t.Helper()
 	w := sim.New(sim.Options{Policy: nodes.DefaultPolicy(), Workers: []string{"a"}})

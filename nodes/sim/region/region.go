@@ -46,7 +46,7 @@ type Options struct {
 
 // Region is a region that runs. It is made by Start.
 type Region struct {
-	World      *sim.Simulator
+	Simulator  *sim.Simulator
 	AWS        *awsapi.API
 	Kube       *kubeapi.Server
 	Prometheus *promapi.Server
@@ -74,9 +74,9 @@ func Start(o Options) (*Region, error) {
 		o.Speed = 1
 	}
 	o.Sim.Start = time.Now().Add(-o.History)
-	r := &Region{o: o, World: sim.New(o.Sim)}
-	r.AWS = awsapi.New(r.World, awsapi.Options{Parameters: o.Parameters})
-	r.Kube = kubeapi.New(r.World.Client("kubernetes", nil))
+	r := &Region{o: o, Simulator: sim.New(o.Sim)}
+	r.AWS = awsapi.New(r.Simulator, awsapi.Options{Parameters: o.Parameters})
+	r.Kube = kubeapi.New(r.Simulator.Client("kubernetes", nil))
 	r.Prometheus = promapi.New(promapi.Options{Interval: o.Scrape})
 	ctx, cancel := context.WithCancel(context.Background())
 	r.stop = cancel
@@ -90,10 +90,10 @@ func Start(o Options) (*Region, error) {
 		}
 		*s.url = url
 	}
-	unwatch := r.Prometheus.Watch(r.World)
+	unwatch := r.Prometheus.Watch(r.Simulator)
 	r.closers = append(r.closers, func() error { unwatch(); return nil })
-	r.World.Advance(o.History)
-	r.running.Go(func() { sim.RealTime(ctx, r.World, o.Speed) })
+	r.Simulator.Advance(o.History)
+	r.running.Go(func() { sim.RealTime(ctx, r.Simulator, o.Speed) })
 	return r, nil
 }
 

@@ -43,10 +43,10 @@ func TestARealNodePlaneGrowsAndShrinksTheRegion(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		var last nodes.Report
-		for !done(r.World.Fleet()) {
+		for !done(r.Simulator.Fleet()) {
 			report, err := rec.Tick(ctx)
 			if ctx.Err() != nil {
-				t.Fatalf("%s: never; fleet %+v, last decision %+v, errors %v", what, r.World.Fleet(), last.Decision, err)
+				t.Fatalf("%s: never; fleet %+v, last decision %+v, errors %v", what, r.Simulator.Fleet(), last.Decision, err)
 			}
 			last = report
 			select {
@@ -55,11 +55,11 @@ func TestARealNodePlaneGrowsAndShrinksTheRegion(t *testing.T) {
 			}
 		}
 	}
-	r.World.SetLoad(0.5)
-	r.World.AddPods(8, sim.PodSpec{Name: "fab/p", MilliCPU: 500})
-	r.World.AddPods(3, sim.PodSpec{Name: "fab/q", MilliCPU: 500})
+	r.Simulator.SetLoad(0.5)
+	r.Simulator.AddPods(8, sim.PodSpec{Name: "fab/p", MilliCPU: 500})
+	r.Simulator.AddPods(3, sim.PodSpec{Name: "fab/q", MilliCPU: 500})
 	until("three workers and nothing pending", func(f sim.Fleet) bool { return f.Available == 3 && f.Pending == 0 })
-	r.World.RemovePods("fab/q")
-	r.World.SetLoad(0.1)
+	r.Simulator.RemovePods("fab/q")
+	r.Simulator.SetLoad(0.1)
 	until("two workers, one terminated", func(f sim.Fleet) bool { return f.Alive == 2 && f.Available == 2 && f.Pending == 0 && f.StaleNodes == 0 })
 }

@@ -11,8 +11,8 @@ import (
 func TestFastClock(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
-	world := began.Add(5 * time.Hour)
-	c := fastClock{now: func() time.Time { return world.Add(10 * time.Since(began)) }, speed: 10}
+	simulator := began.Add(5 * time.Hour)
+	c := fastClock{now: func() time.Time { return simulator.Add(10 * time.Since(began)) }, speed: 10}
 	lasts := func(ctx context.Context) time.Duration {
 		d, ok := ctx.Deadline()
 		if !ok {

@@ -194,7 +194,7 @@ func simulate(p nodes.Policy, dir string, o options) (*simulation, error) {
 		return nil, err
 	}
 	m := &simulation{Region: r, dir: dir, speed: o.speed, queue: r.AWSURL + "/000000000000/interruptions"}
-	r.World.AddPods(3, sim.PodSpec{Name: "base/web", MilliCPU: 500, Memory: 512 << 20})
+	r.Simulator.AddPods(3, sim.PodSpec{Name: "base/web", MilliCPU: 500, Memory: 512 << 20})
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	m.env = map[string]string{
 		"CLUSTER": simulatedCluster, "DIR": dir,
@@ -258,7 +258,7 @@ In another terminal:
 // play lets deployments come and go, and takes Spot instances away with a warning, until ctx ends.
 func (m *simulation) play(ctx context.Context, o options, log *slog.Logger) {
 	rng := rand.New(rand.NewPCG(o.seed, 0))
-	clock := fastClock{m.World.Clock().Now, m.speed}
+	clock := fastClock{m.Simulator.Clock().Now, m.speed}
 	wait := func(least, most int) bool {
 		return clock.Sleep(ctx, time.Duration(least+rng.IntN(most-least+1))*time.Second) == nil
 	}
@@ -269,7 +269,7 @@ func (m *simulation) play(ctx context.Context, o options, log *slog.Logger) {
 		name := fmt.Sprintf("batch-%d/job", round)
 		pods := 5 + rng.IntN(6)
 		log.Info("simulation: a deployment comes", "deployment", name, "pods", pods)
-		m.World.AddPods(pods, sim.PodSpec{Name: name, MilliCPU: 700, Memory: 768 << 20, Grace: 5 * time.Second})
+		m.Simulator.AddPods(pods, sim.PodSpec{Name: name, MilliCPU: 700, Memory: 768 << 20, Grace: 5 * time.Second})
 		if !wait(70, 90) {
 			return
 		}
@@ -280,7 +280,7 @@ func (m *simulation) play(ctx context.Context, o options, log *slog.Logger) {
 			}
 		}
 		log.Info("simulation: the deployment goes", "deployment", name)
-		m.World.RemovePods(name)
+		m.Simulator.RemovePods(name)
 		if !wait(150, 200) {
 			return
 		}
@@ -289,7 +289,7 @@ func (m *simulation) play(ctx context.Context, o options, log *slog.Logger) {
 
 // warn announces that a Spot instance will be taken away in two minutes, as EventBridge puts it into a queue.
 func (m *simulation) warn(rng *rand.Rand, log *slog.Logger) {
-	instances, err := m.World.Client("script", nil).Workers(context.Background())
+	instances, err := m.Simulator.Client("script", nil).Workers(context.Background())
 	if err != nil {
 		return
 	}
@@ -299,7 +299,7 @@ func (m *simulation) warn(rng *rand.Rand, log *slog.Logger) {
 	if len(instances) == 0 {
 		return
 	}
-	e := m.World.Announce(nodes.Warning, instances[rng.IntN(len(instances))].ID)
+	e := m.Simulator.Announce(nodes.Warning, instances[rng.IntN(len(instances))].ID)
 	log.Info("simulation: a Spot instance is warned", "instance", e.InstanceID)
 	body, err := json.Marshal(map[string]any{
 		"id": e.ID, "detail-type": "EC2 Spot Instance Interruption Warning", "source": "aws.ec2", "time": e.At.UTC().Format(time.RFC3339), "region": "sim-1",
@@ -316,9 +316,9 @@ func (m *simulation) clock() nodes.Clock {
 	if m.speed == 1 {
 		return nodes.SystemClock{}
 	}
-	return fastClock{m.World.Clock().Now, m.speed}
+	return fastClock{m.Simulator.Clock().Now, m.speed}
 }
 
 func (m *simulation) clockText() string {
-	return fmt.Sprintf("%d %d %g", time.Now().UnixNano(), m.World.Clock().Now().UnixNano(), m.speed)
+	return fmt.Sprintf("%d %d %g", time.Now().UnixNano(), m.Simulator.Clock().Now().UnixNano(), m.speed)
 }
