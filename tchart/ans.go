@@ -342,43 +342,6 @@ func (c *coding) choose(es []int64, m *ansModel, most int) int {
 	return total
 }
 
-// levels writes the levels of blocks.
-func (e *Encoder) levels(c *coding) {
-	w, ch, last := &e.params, &e.chances, -1
-	for _, level := range c.levels {
-		delta := zigzag(int64(level - last))
-		switch {
-		case last >= 0 && delta <= 2*levelNear:
-			w.bits(ch.change[:], delta, 4)
-		case last >= 0:
-			w.bits(ch.change[:], 15, 4)
-			fallthrough
-		default:
-			w.bits(ch.level[:], uint64(level), 8)
-		}
-		last = level
-	}
-}
-
-// level reads the level of a block; last is the one before, or -1.
-func (r *columnReader) level(last int) int {
-	c := &r.chances
-	if last >= 0 {
-		if delta := r.params.bits(c.change[:], 4); delta < 15 {
-			last += int(unzigzag(delta))
-			if last < 0 || last >= levels {
-				r.params.bad, last = true, 0
-			}
-			return last
-		}
-	}
-	level := int(r.params.bits(c.level[:], 8))
-	if level >= levels {
-		r.params.bad, level = true, 0
-	}
-	return level
-}
-
 // ansReader decodes what ansWriter wrote.
 type ansReader struct {
 	code  []byte
@@ -396,22 +359,6 @@ func (r *ansReader) begin() {
 	}
 	r.state = binary.LittleEndian.Uint32(r.code)
 	r.code = r.code[4:]
-}
-
-// residuals reads len(dst) residuals.
-func (r *columnReader) residuals(dst []int64, shape int) {
-	m, level, size := &models()[shape], -1, blockOf(len(dst))
-	for len(dst) > 0 && !r.symbols.bad {
-		level = r.level(level)
-		n := min(size, len(dst))
-		table, shift := tableAt(level)
-		if shift == 0 {
-			r.symbols.small(dst[:n], &m.slots[table&63])
-		} else {
-			r.symbols.large(dst[:n], &m.slots[table&63], shift)
-		}
-		dst = dst[n:]
-	}
 }
 
 // small reads a block without raw bits. With large it is the decoder's inner

@@ -535,3 +535,56 @@ func unescape(b []byte) []byte {
 	}
 	return plain
 }
+
+// level reads the level of a block; last is the one before, or -1.
+func (r *columnReader) level(last int) int {
+	c := &r.chances
+	if last >= 0 {
+		if delta := r.params.bits(c.change[:], 4); delta < 15 {
+			last += int(unzigzag(delta))
+			if last < 0 || last >= levels {
+				r.params.bad, last = true, 0
+			}
+			return last
+		}
+	}
+	level := int(r.params.bits(c.level[:], 8))
+	if level >= levels {
+		r.params.bad, level = true, 0
+	}
+	return level
+}
+
+// residuals reads len(dst) residuals.
+func (r *columnReader) residuals(dst []int64, shape int) {
+	m, level, size := &models()[shape], -1, blockOf(len(dst))
+	for len(dst) > 0 && !r.symbols.bad {
+		level = r.level(level)
+		n := min(size, len(dst))
+		table, shift := tableAt(level)
+		if shift == 0 {
+			r.symbols.small(dst[:n], &m.slots[table&63])
+		} else {
+			r.symbols.large(dst[:n], &m.slots[table&63], shift)
+		}
+		dst = dst[n:]
+	}
+}
+
+// integers reads len(dst) integers.
+func (r *columnReader) integers(dst []int64) {
+	c, factor := &r.chances, int64(1)
+	if r.params.bit(&c.factored) == 1 {
+		factor = int64(r.number())
+	}
+	origin := unzigzag(r.number())
+	if r.params.bit(&c.constant) == 1 {
+		for i := range dst {
+			dst[i] = origin
+		}
+		return
+	}
+	predictor := int(r.params.bits(c.predictor[:], 4))
+	r.residuals(dst, int(r.params.bit(&c.logistic)))
+	restore(dst, predictor, origin, factor)
+}

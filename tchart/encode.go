@@ -332,3 +332,107 @@ func (e *Encoder) planes(column []float64) error {
 	}
 	return nil
 }
+
+// levels writes the levels of blocks.
+func (e *Encoder) levels(c *coding) {
+	w, ch, last := &e.params, &e.chances, -1
+	for _, level := range c.levels {
+		delta := zigzag(int64(level - last))
+		switch {
+		case last >= 0 && delta <= 2*levelNear:
+			w.bits(ch.change[:], delta, 4)
+		case last >= 0:
+			w.bits(ch.change[:], 15, 4)
+			fallthrough
+		default:
+			w.bits(ch.level[:], uint64(level), 8)
+		}
+		last = level
+	}
+}
+
+// integers writes a plan.
+func (e *Encoder) integers(p *plan) {
+	w, c := &e.params, &e.chances
+	w.flag(&c.factored, p.factor != 1)
+	if p.factor != 1 {
+		e.number(uint64(p.factor))
+	}
+	e.number(zigzag(p.origin))
+	w.flag(&c.constant, p.constant)
+	if p.constant {
+		return
+	}
+	w.bits(c.predictor[:], uint64(p.predictor), 4)
+	w.flag(&c.logistic, p.coding.shape == shapeLogistic)
+	e.levels(&p.coding)
+	e.symbols.residuals(p.residuals, &p.coding)
+}
+
+// gridOf sets e.grid to the best grid of a column's integers and reports whether
+// there is one that takes less than without it.
+func (e *Encoder) gridOf(ints []int64, digits, without int) bool {
+	if digits < 1 || digits > maxGridDigits || len(ints) < 8 {
+		return false
+	}
+	for _, v := range ints {
+		if v > maxTick || v < -maxTick {
+			return false
+		}
+	}
+	found := false
+	for clock, perSecond := range ticks {
+		if perSecond >= int64(pow10[digits]) {
+			continue
+		}
+		for s, significant := range significants {
+			e.clock.set(perSecond, digits, significant)
+			if !e.gridFits(ints, digits) {
+				continue
+			}
+			g := &e.gridTrial
+			g.clock, g.significant, g.interval = clock, s, e.usualInterval()
+			for i := range e.ticks {
+				e.ticks[i] -= int64(i) * g.interval
+			}
+			e.planner.plan(&g.counts, e.ticks)
+			e.planner.plan(&g.corrections, e.corrections)
+			if c := g.cost(); c < without {
+				without, found = c, true
+				e.grid, e.gridTrial = e.gridTrial, e.grid
+			}
+		}
+	}
+	return found
+}
+
+// gridFits sets ticks and corrections, and gives up when these are no smaller
+// than what is left of the ticks.
+func (e *Encoder) gridFits(ints []int64, digits int) bool {
+	e.ticks, e.corrections = e.ticks[:0], e.corrections[:0]
+	off := 0
+	for _, v := range ints {
+		tick := nearestTick(v, e.clock.perSecond, digits)
+		printed, unit := e.clock.print(tick)
+		c := (v - printed) / unit
+		if c*unit != v-printed {
+			return false
+		}
+		if c != 0 && c != -1 && c != 1 {
+			if off++; off > len(ints)/16 {
+				return false
+			}
+		}
+		e.ticks, e.corrections = append(e.ticks, tick), append(e.corrections, c)
+	}
+	return true
+}
+
+// usualInterval returns the median interval of e.ticks.
+func (e *Encoder) usualInterval() int64 {
+	e.intervals = e.intervals[:0]
+	for i := 1; i < len(e.ticks); i++ {
+		e.intervals = append(e.intervals, e.ticks[i]-e.ticks[i-1])
+	}
+	return e.planner.middle(e.intervals)
+}

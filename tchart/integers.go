@@ -147,42 +147,6 @@ func (l *planner) middle(ints []int64) int64 {
 	return l.sample[len(l.sample)/2]
 }
 
-// integers writes a plan.
-func (e *Encoder) integers(p *plan) {
-	w, c := &e.params, &e.chances
-	w.flag(&c.factored, p.factor != 1)
-	if p.factor != 1 {
-		e.number(uint64(p.factor))
-	}
-	e.number(zigzag(p.origin))
-	w.flag(&c.constant, p.constant)
-	if p.constant {
-		return
-	}
-	w.bits(c.predictor[:], uint64(p.predictor), 4)
-	w.flag(&c.logistic, p.coding.shape == shapeLogistic)
-	e.levels(&p.coding)
-	e.symbols.residuals(p.residuals, &p.coding)
-}
-
-// integers reads len(dst) integers.
-func (r *columnReader) integers(dst []int64) {
-	c, factor := &r.chances, int64(1)
-	if r.params.bit(&c.factored) == 1 {
-		factor = int64(r.number())
-	}
-	origin := unzigzag(r.number())
-	if r.params.bit(&c.constant) == 1 {
-		for i := range dst {
-			dst[i] = origin
-		}
-		return
-	}
-	predictor := int(r.params.bits(c.predictor[:], 4))
-	r.residuals(dst, int(r.params.bit(&c.logistic)))
-	restore(dst, predictor, origin, factor)
-}
-
 // restore turns residuals into integers, in place.
 func restore(dst []int64, predictor int, origin, factor int64) {
 	if len(dst) == 0 {
@@ -211,13 +175,3 @@ func restore(dst []int64, predictor int, origin, factor int64) {
 		dst[i+1] = origin + factor*n
 	}
 }
-
-func (w *rangeWriter) flag(c *chance, set bool) {
-	bit := uint(0)
-	if set {
-		bit = 1
-	}
-	w.bit(c, bit)
-}
-
-func lengthOf(v uint64) int { return bits.Len64(v) }

@@ -1,5 +1,7 @@
 package tchart
 
+import "math/bits"
+
 // The few numbers that describe each column are written by an adaptive binary
 // arithmetic coder (the range coder of Martin, 1979, in the carry-propagating
 // form that LZMA made known): columns resemble each other, so most of what one
@@ -258,3 +260,13 @@ func (r *rangeReader) number(c *chances) uint64 {
 	}
 	return 1<<(n-1) | r.plain(n-1)
 }
+
+func (w *rangeWriter) flag(c *chance, set bool) {
+	bit := uint(0)
+	if set {
+		bit = 1
+	}
+	w.bit(c, bit)
+}
+
+func lengthOf(v uint64) int { return bits.Len64(v) }
