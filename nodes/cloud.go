@@ -53,7 +53,9 @@ const (
 	StateTerminated   InstanceState = "terminated"
 )
 
-// Instance is a machine as the cloud describes it.
+// Instance is a machine as the cloud describes it. Its state says nothing of its node: a running instance may never join. ActionID
+// is how an action finds again what it launched before a crash, and Foreign keeps the instances of others out of everything but
+// Lookup, which may be asked for any ID.
 type Instance struct {
 	ID           string        `json:"id"`
 	State        InstanceState `json:"state"`

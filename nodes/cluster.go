@@ -39,7 +39,9 @@ type View struct {
 	Pending []Pod  `json:"pending,omitempty"` // unschedulable pods; scheduling-gated ones are not among them
 }
 
-// Node is a node as Kubernetes describes it.
+// Node is a node as Kubernetes describes it. It is matched to its instance by ProviderID or, where that names none, by InternalIP.
+// Claims tell a cordon of the node plane from a person's, which it never takes off. Pods, Daemon, Labels, Taints and Extended are
+// what decides whether a pod fits, and Blocker whether the node can be drained.
 type Node struct {
 	NodeRef
 	ProviderID    string            `json:"providerId,omitempty"` // aws:///ZONE/i-..., or k3s://NAME on stock nodes

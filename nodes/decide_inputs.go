@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// inputs is what the gates look at, worked out once.
+// inputs is what the gates look at, worked out once: the policy, what was observed and recorded, and the counts that several gates
+// compare. A gate reads them and changes none, so the order of the gates decides which one a NOOP names, and nothing else.
 type inputs struct {
 	p   Policy
 	o   Observation

@@ -13,7 +13,9 @@ type Signals interface {
 	Observe(ctx context.Context) (Readings, error)
 }
 
-// Readings is what the metrics say at one moment.
+// Readings is what the metrics say at one moment. The minima and maxima cover the windows for which something must have lasted; they
+// are asked of Prometheus, since a tick keeps nothing from the one before. ReadyIPs is compared with the cluster's own view and
+// decides only while Kubernetes can't be read.
 type Readings struct {
 	At time.Time `json:"at,omitzero"`
 

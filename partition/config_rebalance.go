@@ -9,6 +9,12 @@ import (
 
 // Rebalance sets when the leader moves slots between workers, which plan it makes, and how
 // long a move may take.
+//
+// The windows collect what happens at about the same time into one plan, so that ten workers
+// that start together cause one rebalance; a failed worker's slots wait for none of them. The
+// timeouts bound the three steps of a move: the new owner prepares, the old one hands off, and
+// a worker that ends has all of its slots handed off. Workers of a group may differ in these
+// settings; those of the leader count for windows, strategy and weights.
 type Rebalance struct {
 	// ColdWindow and PlannedWindow are how long the leader waits for more workers before it
 	// plans: at the first start (default 30 s) and when workers join later (default 10 s),

@@ -22,6 +22,11 @@ import (
 // deadLetterWindow; after that there may be two of the same message.
 
 // DeadLetter is a message that a worker has given up; see Retry.DeadLetters.
+//
+// Subject, Key, Data and Header are those of the message as it was published, so that
+// Group.Requeue can publish it again. Sequence and Published tell which message it was, and the
+// rest why it was given up. A message may have two dead letters, since the worker that stored
+// the first may fail before it has removed the message.
 type DeadLetter struct {
 	Number uint64    // in the dead-letter stream; what Group.Requeue wants
 	Time   time.Time // when it was moved there

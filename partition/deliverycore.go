@@ -8,7 +8,8 @@ import (
 )
 
 // deliveryCore is what all runs of a delivery share: the settings, the lease, what was
-// settled, the time and the effects of the present step.
+// settled, the time and the effects of the present step. It is used within a step only, so
+// only memory and retries, which others read, are safe for several goroutines.
 type deliveryCore struct {
 	cfg      Config
 	abandons bool    // the handler is an Abandoner

@@ -60,7 +60,10 @@ func (v *View) Forecast(w WhatIf) (report.Forecast, error) {
 	return f.f, nil
 }
 
-// forecaster gathers what a plan needs.
+// forecaster gathers what a plan needs: from the view's leases and map, and from what is
+// assumed beside them, it makes the problem that the leader would solve, as the leader would.
+// Its fields by slot and by worker have the order of the problem, so they are filled in the
+// order in which the methods of this file call each other.
 type forecaster struct {
 	v                      *View
 	f                      report.Forecast

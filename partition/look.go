@@ -18,6 +18,10 @@ import (
 
 // View is a group at one moment, as its buckets and its stream show it. Report
 // and Forecast tell what it means.
+//
+// It is read key by key, without any worker's help, so what changed meanwhile may be of two
+// moments: a worker may be in Leases and not yet in the map. Times of leases are the servers',
+// to be compared with ServerTime and not with this process's clock.
 type View struct {
 	At      time.Time // when it was taken, by this process's clock
 	Group   string

@@ -33,6 +33,11 @@ func (f Fence) Compare(g Fence) int { return record.Fence(f).Compare(record.Fenc
 func (f Fence) String() string { return record.Fence(f).String() }
 
 // Message is one message of the stream, handed to the owner of its key.
+//
+// A handler may be given the same message again: after an error, after its worker has lost the
+// key, and after a failure between its return and the acknowledgement. Key and Sequence tell
+// whether it is the same one; Delivered and Attempt say no more than how often it was tried. A
+// store that rejects writes with a lower Fence than it has seen keeps out a former owner.
 type Message struct {
 	Subject   string      // as published: "dc.tool001.chamber1.completion"
 	Key       string      // "tool001:chamber1"

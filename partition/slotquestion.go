@@ -64,7 +64,9 @@ type answer struct {
 	outcome  outcome
 }
 
-// mail is one thing that a pull brought: a message, or the status that ends a pull.
+// mail is one thing that a pull brought: a message, or the status that ends a pull. status,
+// description and pullNumber are of a status; the rest is of a message, which is told from
+// every other one of its stream by its original.
 type mail struct {
 	status      string // "" for a message
 	description string

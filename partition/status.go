@@ -7,7 +7,9 @@ import (
 	"github.com/muster-dev/muster/partition/state"
 )
 
-// Status is what a worker knows of itself at one moment.
+// Status is what a worker knows of itself at one moment. Slots are those that it pulls for: it
+// is their owner by the map, or is handing them off. While the lease is not valid no message
+// begins, whatever Slots says; TrustedUntil is when that will be, if nothing renews it.
 type Status struct {
 	ID           string
 	Claim        uint64

@@ -33,7 +33,9 @@ type Config struct {
 	Seed      uint64        // of what is drawn: boot times
 }
 
-// Result is what a run came to. Times in seconds, money in USD.
+// Result is what a run came to. Times in seconds, money in USD. The first block says what was run, completely enough to run it
+// again: with the same trace, policy and seed the result is the same to the last digit. The second is what came of it, by pods,
+// nodes and actions; the third is for the chart alone.
 type Result struct {
 	Trace     string    `json:"trace"`
 	From      float64   `json:"fromDay"` // of the trace

@@ -35,7 +35,9 @@ type class struct {
 	closed string   // why the rest can't be placed
 }
 
-// bin is a node, there or to come.
+// bin is a node, there or to come. One that is there has a node, room and what runs on it; of and zones don't count. One to come
+// has the offering that it is bought as and may stand for count equal nodes, of each of which content is what was put on it.
+// Admission depends on a pod's kind alone, so it is kept for each kind that asked.
 type bin struct {
 	node  *corev1.Node
 	room  nodes.Resources

@@ -23,6 +23,9 @@ func (f *Fit) Fleet(list []*nodes.Node) nodes.FittedFleet {
 	return fl
 }
 
+// fleet answers whether pods of nodes that are to go fit on the others. Nodes are removed one after the other, so what was found
+// out about one pod alone (alone) and about a kind's admission (admits) holds until the next is removed, and is asked again then.
+// Only where several pods compete for the same room is a packing made, and counted in packed.
 type fleet struct {
 	f     *Fit
 	all   []*nodes.Node

@@ -37,7 +37,9 @@ const (
 	Expired        Kind = "deadline-passed" // a call came after its own deadline and had no effect
 )
 
-// Entry is one thing that happened. Seq, At, Kind are set in all of them, the other fields where the kind has such a thing.
+// Entry is one thing that happened. Seq, At, Kind are set in all of them, the other fields where the kind has such a thing. Before and
+// After are the state record around a write of it, Item the interruption that was written, and Facts what the invariants need to
+// know of an instance at the moment of the call: later it can't be told any more.
 type Entry struct {
 	Seq      int
 	At       time.Time

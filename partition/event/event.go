@@ -71,6 +71,11 @@ const (
 
 // Event is one thing that happened in a worker. Only the fields that its kind
 // names are set, beside Time, Kind and Worker.
+//
+// Peer is another worker's stable ID and Claim that worker's, or this one's, claim of its ID;
+// Epoch is the leader's. Version is that of a map. Slot is one slot of Of; Slots and Lost are
+// lists of them. Before and After count workers, Count what the kind says, and Keys keys.
+// Times are by the worker's own clock, and a Duration is measured with it.
 type Event struct {
 	Time     time.Time     `json:"time"`
 	Kind     Kind          `json:"kind"`

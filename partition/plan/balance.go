@@ -6,7 +6,9 @@ import (
 	"slices"
 )
 
-// balance is a plan of unequal weights in the making.
+// balance is a plan of unequal weights in the making. Slots and workers are indices into the
+// problem. owner, slots, load and count say the same in four ways, so only put and take
+// change them. A slot is moved if its owner is not its home, and moved counts those.
 type balance struct {
 	f      *frame
 	weight []int64 // per slot

@@ -13,7 +13,9 @@ type Process struct {
 	Claim uint64
 }
 
-// Lease is what a worker's lease says of it.
+// Lease is what a worker's lease says of it, as of its last renewal. Version and State are
+// therefore up to a renewal's interval old. A lease that has ended may still be listed: compare
+// Renewed with the servers' time.
 type Lease struct {
 	Process
 
@@ -34,6 +36,10 @@ type Lease struct {
 }
 
 // Map is an assignment map: which worker has each slot. Its slices by slot have Slots entries.
+//
+// Owner is who may process a slot's messages now: a slot in Moves is with its owner until that
+// one has released it. The fence of an owner is the version in Since and its process's claim.
+// Workers are those of the plan, of which one may have failed since.
 type Map struct {
 	Version    uint64 // grows by one with every plan, and by more when fences are raised
 	Epoch      uint64 // of the leader that wrote it

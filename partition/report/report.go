@@ -40,7 +40,9 @@ type Group struct {
 	Overrides     []Override  `json:"overrides"`
 }
 
-// Worker tells of one worker.
+// Worker tells of one worker that has a lease, or is in the map. Slots counts what it owns by
+// the map, of which Outgoing are on their way to others; Incoming ones are still another's.
+// Keys and Load are of the weights that the leader was given last, 0 where it has none.
 type Worker struct {
 	ID         string      `json:"id"`
 	Claim      uint64      `json:"claim"`
@@ -114,7 +116,9 @@ type Key struct {
 	Next  string `json:"next,omitempty"`  // who will have it when its move is done
 }
 
-// Forecast is what the leader would do.
+// Forecast is what the leader would do if it planned now, with what View.Forecast was told to
+// assume. It is made by the same code as the leader's plan and from the same records, but for
+// the strategy: it is the one that is given, and workers may run with another.
 type Forecast struct {
 	// Reasons are what makes the leader plan, most urgent first; none: it
 	// would not. It may deal with them one after the other, where the forecast

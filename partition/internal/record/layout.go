@@ -49,7 +49,10 @@ func DecodeLayout(data []byte) (Layout, error) {
 	return have, nil
 }
 
-// Settings are the settings of a group beside its layout, as they are recorded.
+// Settings are the settings of a group beside its layout, as they are recorded. Workers must
+// agree in them: one with other settings does not join while others work, since it would wait
+// for leases that end later, or create a stream with other limits. What each means is said in
+// the Config of package partition.
 type Settings struct {
 	Replicas          int           `json:"replicas"`
 	MaxAge            Duration      `json:"max_age"`
@@ -65,6 +68,7 @@ type Settings struct {
 	Retry             RetrySettings `json:"retry"` // whether it is on is in the layout
 }
 
+// RetrySettings are those of Config.Retry that workers must agree in.
 type RetrySettings struct {
 	Tries    int      `json:"tries"`
 	Delay    Duration `json:"delay"`

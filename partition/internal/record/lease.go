@@ -11,7 +11,13 @@ import (
 // worker of before MapSchema 2 says nothing about it.
 func (v Heartbeat) MapSchemaRead() int { return max(v.MapSchema, OldestMapSchema) }
 
-// Heartbeat is what a worker writes in its heartbeat.
+// Heartbeat is what a worker writes each time it renews its lease.
+//
+// ID, Claim and Instance say who it is: the claim tells processes under the same stable ID
+// apart, and the instance those that were given the same claim by a bucket that went back. N
+// counts the renewals. Weight, Zone, Pod and Node are as the worker was configured, for the
+// leader's plans; Version and State are for people and for the leader, which waits until all
+// have a map. Fields that a later version adds are ignored by earlier ones.
 type Heartbeat struct {
 	Schema   int         `json:"schema"`
 	ID       string      `json:"id"`
@@ -31,7 +37,7 @@ type Heartbeat struct {
 	MapSchema int `json:"map_schema,omitempty"`
 }
 
-// Claim is what holds a stable ID.
+// Claim is the record under a stable ID, which its worker renews: who has the ID, counted by N.
 type Claim struct {
 	Schema   int    `json:"schema"`
 	Pod      string `json:"pod"`
