@@ -1,0 +1,239 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/partitiontest/await"
+	"github.com/muster-dev/muster/partition/servertest/natstest"
+)
+
+// process is the program, as a worker.
+type process struct {
+	cmd    *exec.Cmd
+	output *output
+	ended  chan struct{}
+}
+
+// output is what a process prints.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+func build(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "orders")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("building: %v\n%s", err, out)
+	}
+	return program
+}
+
+func start(t *testing.T, program, url string) *process {
+	t.Helper()
+	p := &process{cmd: exec.Command(program, "--nats", url, "--expected", "3"), output: new(output), ended: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = p.output, p.output
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_ = p.cmd.Wait()
+		close(p.ended)
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Signal(os.Interrupt)
+		<-p.ended
+		if t.Failed() {
+			t.Logf("process %d printed:\n%s", p.cmd.Process.Pid, p.output)
+		}
+	})
+	return p
+}
+
+func (p *process) alive() bool {
+	select {
+	case <-p.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// get asks the process for /metrics or /ready; "" without an answer of 200.
+func (p *process) get(t *testing.T, path string) string {
+	t.Helper()
+	_, after, ok := strings.Cut(p.output.String(), "at=")
+	if !ok {
+		return ""
+	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+strings.Fields(after)[0]+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		return ""
+	}
+	return string(body)
+}
+
+func (p *process) ready(t *testing.T) bool { return p.get(t, "/ready") != "" }
+
+func (p *process) leads(t *testing.T) bool {
+	return strings.Contains(p.get(t, "/metrics"), `muster_partition_is_leader{group="orders"} 1`)
+}
+
+// TestOrders: three processes book the orders of 20 customers. One order panics every time it is
+// tried, and the leader is killed. Every other order is booked once, in order; the bad one is a
+// dead letter with its stack; and no process but the killed one has ended.
+func TestOrders(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t, natstest.In(t.TempDir()))
+	nc := natstest.Connect(t, s.URL())
+	program := build(t)
+	var processes []*process
+	for range 3 {
+		processes = append(processes, start(t, program, s.URL()))
+	}
+	for _, p := range processes {
+		await.That(t, "a process is ready", func() bool { return p.ready(t) })
+	}
+
+	const (
+		each      = 30 // orders of a customer
+		badNumber = 7
+	)
+	bad := customer(4)
+	publishFrom := func(from, to int) {
+		publisher, err := partition.Open(nc, groupName).Publisher(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for number := from; number < to; number++ {
+			for i := range customers {
+				o := order{Number: number, Cents: 100, Class: i % len(discounts)}
+				if customer(i) == bad && number == badNumber {
+					o.Class = len(discounts)
+				}
+				if err := publishOrder(t.Context(), publisher, customer(i), o); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+
+	publishFrom(0, each/2)
+	killed := killLeader(t, processes)
+	publishFrom(each/2, each)
+
+	books, err := openAccounts(t.Context(), nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range customers {
+		want := each
+		if customer(i) == bad {
+			want--
+		}
+		await.That(t, "every order is booked", func() bool {
+			a, _, err := books.read(t.Context(), customer(i))
+			return err == nil && len(a.Orders) >= want
+		})
+		a, _, err := books.read(t.Context(), customer(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkOrders(t, customer(i), a.Orders, each, customer(i) == bad, badNumber)
+	}
+	checkDeadLetter(t, nc, bad, badNumber)
+	for _, p := range processes {
+		if p != killed && (!p.alive() || !p.ready(t)) {
+			t.Errorf("a process that was not killed has ended or is not ready; it printed\n%s", p.output)
+		}
+	}
+}
+
+// killLeader kills the process of the leader, as kill -9 does.
+func killLeader(t *testing.T, processes []*process) *process {
+	t.Helper()
+	var leader *process
+	await.That(t, "one of the processes leads", func() bool {
+		for _, p := range processes {
+			if p.leads(t) {
+				leader = p
+			}
+		}
+		return leader != nil
+	})
+	_ = leader.cmd.Process.Kill()
+	<-leader.ended
+	return leader
+}
+
+// checkOrders: a customer's orders are all there, each once, in their order.
+func checkOrders(t *testing.T, name string, got []int, each int, hasBad bool, badNumber int) {
+	t.Helper()
+	next := 0
+	for _, number := range got {
+		if hasBad && next == badNumber {
+			next++
+		}
+		if number != next {
+			t.Errorf("%s: order %d was booked where %d was expected: %v", name, number, next, got)
+			return
+		}
+		next++
+	}
+	if next != each {
+		t.Errorf("%s: %d orders are booked, want %d", name, next, each)
+	}
+}
+
+// checkDeadLetter: the order that can't be booked is the only dead letter, with what went wrong.
+func checkDeadLetter(t *testing.T, nc *nats.Conn, name string, number int) {
+	t.Helper()
+	var letters []partition.DeadLetter
+	await.That(t, "there is a dead letter", func() bool {
+		var err error
+		letters, err = partition.Open(nc, groupName).DeadLetters(t.Context(), 0, 10)
+		return err == nil && len(letters) > 0
+	})
+	l := letters[0]
+	var o order
+	if err := json.Unmarshal(l.Data, &o); err != nil || o.Number != number || l.Key != name {
+		t.Errorf("the dead letter is order %+v of %s, want number %d of %s", o, l.Key, number, name)
+	}
+	if len(letters) != 1 || !strings.Contains(l.Stack, "accounts.go") || !strings.Contains(l.Err, "index out of range") {
+		t.Errorf("%d dead letters; error %q, stack\n%s", len(letters), l.Err, l.Stack)
+	}
+	t.Logf("dead letter after %d attempts: %s", l.Attempts, l.Err)
+}
