@@ -29,6 +29,10 @@ var client = []string{
 var modules = []entry{
 	{dir: "tchart", others: []string{"github.com/cespare/xxhash/v2", "github.com/klauspost/compress"}},
 	{dir: "partition", others: client},
+	{dir: "partition/partitionotel", ours: []string{"partition"}, others: slices.Concat(client, []string{
+		"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/trace", "go.opentelemetry.io/auto/sdk",
+		"github.com/cespare/xxhash/v2", "github.com/go-logr/logr", "github.com/go-logr/stdr", "github.com/google/uuid",
+	})},
 	{dir: "partition/partitionprom", ours: []string{"partition"}, others: slices.Concat(client, []string{
 		"github.com/prometheus/client_golang", "github.com/prometheus/client_model", "github.com/prometheus/common", "github.com/prometheus/procfs",
 		"github.com/beorn7/perks", "github.com/cespare/xxhash/v2", "github.com/kylelemons/godebug", "github.com/munnerz/goautoneg",
