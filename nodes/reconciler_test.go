@@ -576,8 +576,9 @@ type convoy struct {
 	rounds []int // that each has begun
 }
 
-// ahead is by how many rounds one may be in front of another.
-const ahead = 3
+// ahead is by how many rounds one may be in front of another. With more, two that go on would
+// see to it that the lease of the third runs out in every tick.
+const ahead = 1
 
 func newConvoy(n int) *convoy {
 	c := &convoy{rounds: make([]int, n)}
