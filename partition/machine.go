@@ -290,7 +290,8 @@ func (m *machine) loseIdentity(in kvInput) {
 	m.do(suspendEffect{})
 	m.own.dropAll()
 	m.election.stepDown()
-	m.lease.valid, m.membership.renewing = false, false
+	m.lease.lose(m.now)
+	m.membership.renewing = false
 	former := m.identity.lose()
 	if leaving {
 		m.kv(kvEffect{purpose: forFarewell, op: opDelete, bucket: m.cfg.bucketIDs(), key: former.ID, rev: m.identity.rev})

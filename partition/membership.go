@@ -86,7 +86,7 @@ func (s *membership) joined(in kvInput) {
 	s.due = s.now.Add(s.renewEvery())
 	s.identity.due = s.now.Add(s.cfg.Lease.IDTTL / 6)
 	s.pingDue = s.now
-	if !in.start.After(s.lease.ended) {
+	if !in.start.After(s.lease.doubted) {
 		// Disconnected while joining: the lease may be suspected already.
 		s.due = s.now
 	}
@@ -180,14 +180,15 @@ func (s *membership) outlived(rev uint64) bool {
 	return !s.now.Before(s.inTheWaySince.Add(s.cfg.Lease.TTL + time.Second))
 }
 
-// claimAgain gives up a name whose lease may have been there for a while. Others
-// may have seen it, given it slots, and seen it expire: a second lease with the
-// same claim would make an old map that names this worker look true.
+// claimAgain has the worker join under the name that it has with a new claim, since its lease
+// may have been there for a while. Others may have seen it, given it slots, and seen it
+// expire: a second lease with the same claim would make an old map that names this worker
+// look true. The name is kept: its slots may wait for it.
 func (s *membership) claimAgain() {
 	s.do(listenEffect{})
-	s.kv(kvEffect{purpose: forFarewell, op: opDelete, bucket: s.cfg.bucketIDs(), key: s.self.ID, rev: s.identity.rev})
-	s.self = record.Process{}
+	former := s.identity.lose()
 	if s.asked {
+		s.kv(kvEffect{purpose: forFarewell, op: opDelete, bucket: s.cfg.bucketIDs(), key: former.ID, rev: s.identity.rev})
 		s.exit()
 		return
 	}

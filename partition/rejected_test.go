@@ -134,7 +134,7 @@ func TestAShortLapseSoonAfterALongOneHasTheSameCause(t *testing.T) {
 	m := newMachine(Config{Name: "w"}.resolve(), "i")
 	m.stage, m.now = stageJoined, time.Unix(1000, 0)
 	lapse := func(d time.Duration) {
-		m.lease.valid, m.lease.ended = false, m.now
+		m.lease.valid, m.lease.ended, m.lease.doubted = false, m.now, m.now
 		m.now = m.now.Add(d)
 		m.lease.renewed, m.lease.confirmed = m.now, m.now
 		m.membership.checkLease()

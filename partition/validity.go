@@ -17,8 +17,11 @@ type leaseValidity struct {
 	// alive then.
 	confirmed time.Time
 
-	valid    bool
-	ended    time.Time // when the lease last ceased to be valid; zero: never
+	valid bool
+	ended time.Time // when the lease last ceased to be valid; zero: never
+	// doubted is until when a renewal must not have begun to make the lease valid again. It is
+	// never before ended, and later if a renewal since then proves nothing.
+	doubted  time.Time
 	regained time.Time // when it last was valid again
 	// uncertainUntil is until when another loss of validity counts as one of the same cause
 	// as the long one before it.
@@ -65,21 +68,30 @@ func (v *leaseValidity) ranOut(now time.Time, c *Config) bool {
 	return !now.Before(v.renewed.Add(c.Lease.TTL - c.Lease.Margin))
 }
 
-// discount has a renewal that began before now not make the lease valid again.
-func (v *leaseValidity) discount(now time.Time) { v.ended = now }
+// discount has a renewal that began before now not make the lease valid again. Since when it is
+// not valid stays as it is: that tells an outage from a short gap.
+func (v *leaseValidity) discount(now time.Time) { v.doubted = now }
+
+// lose has the lease not be valid, whatever its times: another worker may have its place.
+func (v *leaseValidity) lose(now time.Time) {
+	if v.valid {
+		v.valid, v.ended = false, now
+	}
+	v.discount(now)
+}
 
 // check compares the validity with the time.
 func (v *leaseValidity) check(now time.Time, c *Config) validityChange {
 	valid := v.connected && now.Before(v.end(c))
 	// A worker whose lease was not valid may have lost its slots meanwhile. Only a
 	// renewal that began later shows that it has not.
-	if valid && !v.valid && !v.ended.IsZero() && !v.renewed.After(v.ended) {
+	if valid && !v.valid && !v.doubted.IsZero() && !v.renewed.After(v.doubted) {
 		valid = false
 	}
 
 	switch {
 	case v.valid && !valid:
-		v.valid, v.ended = false, now
+		v.lose(now)
 		return validityLost
 	case !v.valid && valid:
 		v.valid = true

@@ -53,6 +53,18 @@ func TestLeaseValidity(t *testing.T) {
 			t.Error("a renewal that began after does not")
 		}
 	})
+	t.Run("a renewal that proves nothing does not make a long gap a short one", func(t *testing.T) {
+		t.Parallel()
+		v := fresh()
+		v.connected = false
+		v.check(at(100), cfg)
+		v.connected = true
+		v.discount(at(6000))
+		v.begin(at(6001))
+		if v.check(at(6002), cfg) != validityGained || !v.uncertain(at(6003)) {
+			t.Error("certain right after a gap of 5.9 s")
+		}
+	})
 	t.Run("after a long gap a short one counts as of the same cause", func(t *testing.T) {
 		t.Parallel()
 		v := fresh()
