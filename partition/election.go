@@ -320,6 +320,10 @@ func (e *election) silent() bool {
 	return !e.now.Before(e.overdue(e.seenAt))
 }
 
+// unledSince is since when nobody can be said to lead, by what this worker, which doesn't, has
+// seen since it started. It is in the future if somebody leads.
+func (e *election) unledSince() time.Time { return e.overdue(later(e.seenAt, e.started)) }
+
 // seeMalformed: what lies at the leader's key is no lease of one, and may have no
 // end of its own. A leader with a valid lease writes over it. When none has in the time of
 // a lease, none is left, and somebody stands for election over it; what a newer

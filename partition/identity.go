@@ -42,6 +42,8 @@ type identityUser interface {
 	join()
 	// loseIdentity: it has it no more, by the outcome of a renewal.
 	loseIdentity(in kvInput)
+	// unledSince is since when nobody can be said to lead, in the future if somebody leads.
+	unledSince() time.Time
 }
 
 const (
@@ -103,9 +105,14 @@ func (i *identity) claim() {
 
 // room reports whether one more worker is wanted beside those that have names. A
 // name that nobody has a lease for is a dead one's, who has yet to expire.
+//
+// A lease may be there for good, with nobody behind it: a server has forgotten when it ends,
+// or somebody has written over it. The leader removes such a lease. Where nobody has led for
+// long the workers of all names are gone, since one that lives would lead.
 func (i *identity) room() bool {
 	want := i.expected()
-	return want == 0 || i.names.live(i.now, i.staleAfter) < want
+	allGone := !i.now.Before(i.up.unledSince().Add(i.cfg.Rebalance.RestartGrace))
+	return want == 0 || allGone || i.names.live(i.now, i.staleAfter) < want
 }
 
 // staleAfter is how long a name must be seen without a lease to be a dead one's.

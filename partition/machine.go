@@ -277,6 +277,8 @@ func (m *machine) seeMap(a *record.Assignment, rev uint64) {
 	m.lead.maps.seen()
 }
 
+func (m *machine) unledSince() time.Time { return m.election.unledSince() }
+
 // join is next once the worker has a stable ID.
 func (m *machine) join() { m.membership.join() }
 

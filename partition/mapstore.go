@@ -280,6 +280,16 @@ func (s *mapStore) seeHistory(history []kvVersion) (last uint64, covered bool) {
 	return last, covered
 }
 
+// neverHeld reports whether a bucket has had no map at all, although this worker has one: it was
+// made again, and somebody has written to the map's key before a leader put a map back. The
+// lost bucket may have had newer maps than this worker's.
+func (s *mapStore) neverHeld(history []kvVersion) bool {
+	if len(history) == 0 || len(history) >= mapHistoryDepth || history[0].deleted {
+		return false // a purge, too, leaves nothing but its marker
+	}
+	return history[0].rev > s.curRev
+}
+
 // historyRead writes the newest map that is valid over what is there now.
 func (s *mapStore) historyRead(in kvInput) {
 	if !s.leaderLease.held {
@@ -303,6 +313,8 @@ func (s *mapStore) historyRead(in kvInput) {
 		s.restoreLater(25 * retryInterval)
 	case last == 0 && len(in.history) == 0:
 		s.writeAt(s.afterLoss(), nil, 0)
+	case s.neverHeld(in.history):
+		s.writeAt(s.afterLoss(), nil, last)
 	default:
 		next := s.cur.Clone()
 		next.Epoch, next.Leader = s.leaderLease.epoch, s.self

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -94,4 +95,74 @@ func TestLostMap(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestJunkWhereAMapWasLost: what a leader writes over something that is no map, by what the
+// bucket had before. A bucket that was made again and has something at the map's key, but has
+// never had a map, may have lost newer ones than the leader's.
+func TestJunkWhereAMapWasLost(t *testing.T) {
+	t.Parallel()
+	aMap := func(a *record.Assignment, rev uint64) kvVersion { return kvVersion{rev: rev, value: a.Encode()} }
+	junk := func(rev uint64) kvVersion { return kvVersion{rev: rev, value: []byte("junk")} }
+	purged := func(rev uint64) kvVersion { return kvVersion{rev: rev, deleted: true} }
+	for name, tt := range map[string]struct {
+		history func(a *record.Assignment) []kvVersion // the worker has a as of revision 5
+		all     bool                                   // every slot is taken
+	}{
+		"after the map":              {func(a *record.Assignment) []kvVersion { return []kvVersion{aMap(a, 5), junk(6)} }, false},
+		"after the map was purged":   {func(*record.Assignment) []kvVersion { return []kvVersion{purged(6), junk(7)} }, false},
+		"in a bucket made again":     {func(*record.Assignment) []kvVersion { return []kvVersion{junk(2000)} }, true},
+		"so often that the map left": {func(*record.Assignment) []kvVersion { return slices.Repeat([]kvVersion{junk(2000)}, mapHistoryDepth) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m, a := joinedMachine(t)
+			m.leaderLease = leaderLease{held: true, epoch: 1, rev: 2000, start: m.now}
+			m.lead.maps.historyRead(kvInput{history: tt.history(a)})
+			w := m.lead.maps.writer.writing
+			if w == nil {
+				t.Fatal("nothing is written")
+			}
+			if took := len(w.next.Taking) == m.cfg.Slots; took != tt.all {
+				t.Errorf("it writes %s over %s", describe(w.next), describe(a))
+			}
+		})
+	}
+}
+
+// TestStandbyWhereNobodyLeads: leases that stay for good keep a standby out as long as
+// somebody leads, who removes them, and no longer.
+func TestStandbyWhereNobodyLeads(t *testing.T) {
+	t.Parallel()
+	cfg := Config{Name: "sim", Stream: "sim", Subject: "sim.*", Slots: 4}.resolve()
+	m := newMachine(cfg, "p1")
+	now := simEpoch
+	m.step(now, startInput{})
+	m.step(now, expectedInput{n: 2, rev: 1})
+	m.step(now, leaderInput{leader: record.Process{ID: "sim-1", Claim: 8}, rev: 2})
+	m.step(now, mapSyncedInput{led: true})
+	names := []string{"sim-0", "sim-1"}
+	look := func() []effect {
+		m.step(now, kvInput{kvEffect: kvEffect{purpose: forNames}, keys: names})
+		return m.step(now, kvInput{kvEffect: kvEffect{purpose: forLeaseNames}, keys: names})
+	}
+	claims := func(es []effect) bool {
+		return slices.ContainsFunc(es, func(e effect) bool {
+			kv, ok := e.(kvEffect)
+			return ok && kv.purpose == forClaim && kv.key == "sim-2"
+		})
+	}
+
+	allGone := now.Add(cfg.Lease.TTL + time.Second + cfg.Rebalance.RestartGrace)
+	for ; now.Before(allGone); now = now.Add(standbyPoll) {
+		m.step(now, tickInput{})
+		if claims(look()) {
+			t.Fatalf("it claims a third ID %v after a sign of the leader", now.Sub(simEpoch))
+		}
+	}
+	now = allGone.Add(standbyPoll)
+	m.step(now, tickInput{})
+	if !claims(look()) {
+		t.Error("it waits although nobody leads")
+	}
 }
