@@ -40,7 +40,7 @@ func provision(ctx context.Context, nc *nats.Conn, given Config) (again []string
 	}
 	cfg := given.resolve()
 	if kv, err := js.KeyValue(ctx, cfg.bucketMap()); err == nil {
-		if rec, err := recordedLayout(ctx, kv); err == nil && rec.Settings != nil {
+		if rec, err := recordedLayout(ctx, patientBucket{kv}); err == nil && rec.Settings != nil {
 			cfg = fillIn(given, *rec.Settings).resolve()
 		}
 	}
@@ -51,10 +51,11 @@ func provision(ctx context.Context, nc *nats.Conn, given Config) (again []string
 	if again, err = provisionBuckets(ctx, js, cfg, lay); err != nil {
 		return again, err
 	}
-	kv, err := js.KeyValue(ctx, cfg.bucketMap())
+	bucket, err := js.KeyValue(ctx, cfg.bucketMap())
 	if err != nil {
 		return again, fmt.Errorf("opening bucket %s: %w", cfg.bucketMap(), err)
 	}
+	kv := patientBucket{bucket} // it was created a moment ago
 	switch base, err := checkLayout(ctx, kv, cfg); {
 	case err == nil:
 		cfg.Slots, lay.base = base, base
@@ -185,7 +186,10 @@ func provisionBuckets(ctx context.Context, js jetstream.JetStream, cfg Config, l
 			return nil, err
 		}
 	} else if kv, err := js.KeyValue(ctx, cfg.bucketMap()); err == nil {
-		_, err = recordedLayout(ctx, kv)
+		_, err = recordedLayout(ctx, patientBucket{kv})
+		if err != nil && !errors.Is(err, errNotProvisioned) {
+			return nil, err // a stream that is taken for a new one would begin at 1
+		}
 		before = err == nil
 	}
 	for _, want := range missing {
