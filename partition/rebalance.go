@@ -574,8 +574,7 @@ func (b *rebalance) balanceDue() bool {
 	return b.unbalanced
 }
 
-// uneven reports whether some workers have more than their share of slots, or one has none that
-// could have. Weights are estimates: where there are any, tuning looks at them, and waits for a
+// uneven reports whether some workers have more or fewer slots than their share. Weights are estimates: where there are any, tuning looks at them, and waits for a
 // second reading.
 func (b *rebalance) uneven() bool {
 	if b.cfg.Rebalance.Weights != nil {
@@ -583,21 +582,7 @@ func (b *rebalance) uneven() bool {
 	}
 	problem, owners := b.tuning.balance()
 	now, err := plan.Measure(problem, owners)
-	if err != nil {
-		return false
-	}
-
-	counts := make([]int, len(problem.Workers))
-	for _, o := range owners {
-		if o != record.None {
-			counts[o]++
-		}
-	}
-	idle := false
-	for i, w := range problem.Workers {
-		idle = idle || counts[i] == 0 && !w.Draining
-	}
-	return now.Excess > 0 || idle && slices.Max(counts) > 1
+	return err == nil && (now.Excess > 0 || now.Short > 0)
 }
 
 // joinAwaited adds the workers that are awaited to a planning: they keep what

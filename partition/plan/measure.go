@@ -13,6 +13,9 @@ type Evenness struct {
 	// Excess is the sum of what the loads are above their workers' shares,
 	// which are rounded up to whole units.
 	Excess uint64
+	// Short is the sum of what the loads are below their workers' shares,
+	// which are rounded down to whole units.
+	Short uint64
 }
 
 // Measure tells how even p is with these owners, which are as in [Plan.Owners];
@@ -44,15 +47,17 @@ func Measure(p Problem, owners []int32) (Evenness, error) {
 	for _, w := range f.takers {
 		share := float64(total) * (float64(f.capacity[w]) / float64(all))
 		b.WorstOverMean = max(b.WorstOverMean, float64(load[w])/share)
-		exact := scaled(total, f.capacity[w], all)
-		b.Excess += max(load[w], exact) - exact
+		up, down := scaled(total, f.capacity[w], all)
+		b.Excess += max(load[w], up) - up
+		b.Short += down - min(load[w], down)
 	}
 	return b, nil
 }
 
-// scaled is a*b/c rounded up, whatever a*b is; b is at most c.
-func scaled(a, b, c uint64) uint64 {
+// scaled is a*b/c rounded up and down, whatever a*b is; b is at most c.
+func scaled(a, b, c uint64) (up, down uint64) {
 	x := new(big.Int).Mul(new(big.Int).SetUint64(a), new(big.Int).SetUint64(b))
-	x.Add(x, new(big.Int).SetUint64(c-1))
-	return x.Div(x, new(big.Int).SetUint64(c)).Uint64()
+	whole, rest := x.DivMod(x, new(big.Int).SetUint64(c), new(big.Int))
+	down = whole.Uint64()
+	return down + uint64(rest.Sign()), down
 }

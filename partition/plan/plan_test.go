@@ -487,7 +487,7 @@ func TestMeasureTellsWorstAndExcess(t *testing.T) {
 	t.Parallel()
 	p := plan.Problem{Slots: 4, Weights: []uint64{6, 2, 1, 1}, Workers: defenders(2)}
 	got, err := plan.Measure(p, []int32{0, 0, 1, plan.None})
-	if want := (plan.Evenness{WorstOverMean: 8 / 4.5, Excess: 3}); err != nil || got != want {
+	if want := (plan.Evenness{WorstOverMean: 8 / 4.5, Excess: 3, Short: 3}); err != nil || got != want {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}
 	if _, err := plan.Measure(p, []int32{0}); err == nil {
@@ -677,8 +677,27 @@ func TestMeasureAddsUpTheExcessOfAll(t *testing.T) {
 	t.Parallel()
 	p := plan.Problem{Slots: 5, Weights: []uint64{8, 7, 3, 1, 1}, Workers: defenders(4)}
 	got, err := plan.Measure(p, []int32{0, 1, 2, 3, 3})
-	if want := (plan.Evenness{WorstOverMean: 8. / 5, Excess: 3 + 2}); err != nil || got != want {
+	if want := (plan.Evenness{WorstOverMean: 8. / 5, Excess: 3 + 2, Short: 2 + 3}); err != nil || got != want {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
+	}
+}
+
+// TestMeasureTellsWhoIsShort: shares are rounded up for the excess and down for what is
+// missing, so two workers with the larger share hide nothing of the third.
+func TestMeasureTellsWhoIsShort(t *testing.T) {
+	t.Parallel()
+	p := plan.Problem{Slots: 10, Workers: defenders(3)}
+	for _, tt := range []struct {
+		counts []int
+		short  uint64
+	}{{[]int{4, 3, 3}, 0}, {[]int{4, 4, 2}, 1}, {[]int{4, 6, 0}, 3}} {
+		var owners []int32
+		for w, n := range tt.counts {
+			owners = append(owners, slices.Repeat([]int32{int32(w)}, n)...)
+		}
+		if got, err := plan.Measure(p, owners); err != nil || got.Short != tt.short {
+			t.Errorf("%v: %+v, %v; want %d short", tt.counts, got, err, tt.short)
+		}
 	}
 }
 
