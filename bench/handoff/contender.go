@@ -16,6 +16,7 @@ type Contender struct {
 	Replicas int    // of everything that is stored; as many servers
 	Sync     string // always or default: when brokers sync what they acknowledge
 	shards   int    // streams of Muster's, 0 for one
+	inFlight int    // messages of a slot of Muster's, 0 for one
 	static   bool   // it has no workers that could come and go
 	kafka    *kafkaSetting
 	start    func(context.Context, env) (group, error)
@@ -44,6 +45,8 @@ func onNATS(replicas int, sync string) []Contender {
 		{Name: "muster", start: startMuster},
 		{Name: "muster, 4 shards", shards: 4, start: startMuster},
 		{Name: "muster, 8 shards", shards: 8, start: startMuster},
+		{Name: "muster, 64 in flight", inFlight: 64, start: startMuster},
+		{Name: "muster, 8 shards, 64 in flight", shards: 8, inFlight: 64, start: startMuster},
 	}
 	if sync == defaultSync {
 		all = append(all,
@@ -116,7 +119,7 @@ func (c Contender) serve(ctx context.Context, dir string) (servers, string, erro
 	orders := make([]order, len(options))
 	for i := range options {
 		// The publishers know nothing of shards.
-		if from, to := musterConfig(0, c.Replicas, c.shards).Mapping(); to != "" {
+		if from, to := musterConfig(env{replicas: c.Replicas, shards: c.shards, inFlight: c.inFlight}).Mapping(); to != "" {
 			options[i].Mappings = map[string]string{from: to}
 		}
 		orders[i] = order{NATS: options[i], Sync: c.Sync}

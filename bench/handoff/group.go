@@ -35,6 +35,7 @@ type env struct {
 	url      string
 	replicas int
 	shards   int
+	inFlight int
 	kafka    *kafkaSetting
 	ledger   *ledger
 }

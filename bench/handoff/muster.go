@@ -18,7 +18,7 @@ import (
 )
 
 // musterGroup is package partition as anybody uses it: work queues whose consumers
-// keep their state in memory, one message in flight a slot.
+// keep their state in memory.
 type musterGroup struct {
 	*natsSender
 	env
@@ -49,14 +49,14 @@ type musterWorker struct {
 	err   error // when ended is closed
 }
 
-func musterConfig(slots, replicas, shards int) partition.Config {
-	return partition.Config{Name: "bench", Stream: "dc", Subject: "dc.*.*.completion", Slots: slots, Shards: shards,
-		Storage: partition.Storage{Replicas: replicas}, Delivery: partition.Delivery{AckWait: ackWait}}
+func musterConfig(e env) partition.Config {
+	return partition.Config{Name: "bench", Stream: "dc", Subject: "dc.*.*.completion", Slots: e.Slots, Shards: e.shards,
+		Storage: partition.Storage{Replicas: e.replicas}, Delivery: partition.Delivery{AckWait: ackWait, InFlight: e.inFlight}}
 }
 
 func startMuster(ctx context.Context, e env) (group, error) {
 	g := &musterGroup{env: e, slotKeys: make([][]int, e.Slots),
-		cfg: musterConfig(e.Slots, e.replicas, e.shards)}
+		cfg: musterConfig(e)}
 	for key := range e.Keys {
 		s := g.slotOf(key)
 		g.slotKeys[s] = append(g.slotKeys[s], key)

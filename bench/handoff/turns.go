@@ -31,7 +31,7 @@ func Turns(runs int, quick bool, only string) []Turn {
 
 	all := turn(nil, large, runs, load, only, func(c Contender) bool { return c.in(1, defaultSync) })
 	// A stream of few slots has nothing to gain from being divided.
-	all = turn(all, small, runs, load, only, func(c Contender) bool { return c.in(1, defaultSync) && !c.static && c.shards == 0 })
+	all = turn(all, small, runs, load, only, func(c Contender) bool { return c.in(1, defaultSync) && !c.static && c.shards == 0 && c.inFlight == 0 })
 	all = turn(all, large, fewer, synced, only, func(c Contender) bool { return c.in(1, alwaysSync) })
 	all = turn(all, large, fewer, replicated, only, func(c Contender) bool { return c.in(3, defaultSync) })
 	return turn(all, large, fewer, both, only, func(c Contender) bool { return c.in(3, alwaysSync) })
