@@ -7,8 +7,8 @@ import (
 
 // Times of requests to JetStream.
 const (
-	// pullBatch is how many messages one pull asks for. One is in flight at a
-	// time anyway, so a larger batch only saves requests.
+	// pullBatch is how many messages one pull asks for. The consumer bounds how many are
+	// in flight, so a larger batch only saves requests.
 	pullBatch = 64
 	// pullRetry is the pause after a pull that the server could not take.
 	pullRetry = 100 * time.Millisecond

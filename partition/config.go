@@ -50,10 +50,6 @@ type Config struct {
 	Logger *slog.Logger
 
 	stalePinCheck time.Duration
-	// inFlight is how many messages of a slot may be delivered and not settled. The consumer
-	// delivers one at a time; more need a protocol that keeps a key's order when a slot
-	// moves, and are for tests of the delivery alone.
-	inFlight int
 }
 
 var groupName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,30}$`)
@@ -64,7 +60,6 @@ func (c Config) resolve() Config {
 	defaulted(&c.Slots, 512)
 	defaulted(&c.Shards, 1)
 	defaulted(&c.stalePinCheck, stalePinCheck)
-	defaulted(&c.inFlight, 1)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -12,6 +12,9 @@ const handlersPerProcessor = 32
 // mostHandlers is the most that Delivery.MaxHandlers can be.
 const mostHandlers = 1_000_000
 
+// mostInFlight is the most that Delivery.InFlight can be.
+const mostInFlight = 256
+
 // Delivery sets how many handlers run, how long one may take, and when a message is tried
 // again.
 type Delivery struct {
@@ -22,6 +25,11 @@ type Delivery struct {
 	MaxHandlers int
 	// HandlerTimeout bounds one call of the handler; default 0, which is no bound.
 	HandlerTimeout time.Duration
+	// InFlight is how many messages of a slot may be delivered and not settled, 1 to 256;
+	// default 1. With more, a worker handles messages of different keys of a slot at the same
+	// time, and the messages of a key one after another, so a slow or failing message delays its
+	// own key only. It has at most that number in memory for each slot that it owns.
+	InFlight int
 	// RetryDelay is the first pause before a failed message is tried again at the head of its
 	// slot, doubled up to 5 s; default 100 ms.
 	RetryDelay time.Duration
@@ -32,6 +40,7 @@ type Delivery struct {
 
 func (d Delivery) resolve() Delivery {
 	defaulted(&d.MaxHandlers, handlersPerProcessor*runtime.GOMAXPROCS(0))
+	defaulted(&d.InFlight, 1)
 	defaulted(&d.RetryDelay, 100*time.Millisecond)
 	defaulted(&d.AckWait, 30*time.Second)
 	return d
@@ -39,6 +48,7 @@ func (d Delivery) resolve() Delivery {
 
 func (d Delivery) validate(f *faults) {
 	f.within("Delivery.MaxHandlers", d.MaxHandlers, 1, mostHandlers)
+	f.within("Delivery.InFlight", d.InFlight, 1, mostInFlight)
 	if d.HandlerTimeout < 0 {
 		f.add("Delivery.HandlerTimeout is %v: give 0 for none, or a positive duration", d.HandlerTimeout)
 	}

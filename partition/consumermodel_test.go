@@ -194,7 +194,7 @@ func newSimModel(t *testing.T) *simModel {
 	s := newSim(1, false)
 	s.faults = simFaults{}
 	s.resize(1)
-	s.cfg.inFlight = modelInFlight
+	s.cfg.Delivery.InFlight = modelInFlight
 	m := &simModel{s: s, slot: s.srv.slot(generation{1, 1}.place(0)), workers: make(map[string]*simWorker), came: make(map[*simWorker][]modelDelivery)}
 	s.broken.onDelivery = func(w *simWorker, in deliveryInput) deliveryInput {
 		if in, is := in.(mailInput); is && in.mail.status == "" {
@@ -238,11 +238,11 @@ func (m *simModel) send(d modelDelivery, how settlement) { m.confirm(d, how) }
 
 func (m *simModel) confirm(d modelDelivery, how settlement) bool {
 	of := d.body.(simDelivery)
-	answers := how == settleNak || of.msg.seq < m.slot.consumer.sseq
+	answers := true
 	if how == settleNak {
 		m.slot.nak(of)
 	} else {
-		m.slot.ack(of)
+		answers = m.slot.ack(of)
 	}
 	m.pass()
 	return answers

@@ -72,19 +72,14 @@ func (d *delivery) step(now time.Time, in deliveryInput) []deliveryEffect {
 		d.of(in.run, func(r *slotRun) { r.handled(in.call, in.err) })
 	case answerInput:
 		d.of(in.run, func(r *slotRun) { r.answered(in) })
+	case confirmedInput:
+		d.of(in.run, func(r *slotRun) { r.confirmed(in.original) })
 	case unsentInput:
 		d.of(in.run, func(r *slotRun) { r.pull.unsent(in.pullNumber) })
 	case wakeInput:
 		d.of(in.run, func(r *slotRun) { r.armed = time.Time{} })
 	case progressInput:
-		for _, r := range inOrder(d.slots) {
-			if !d.valid() {
-				continue
-			}
-			for _, m := range r.lanes.known() {
-				d.do(workingEffect{r.place, m})
-			}
-		}
+		d.progress()
 	case closeInput:
 		for _, r := range inOrder(d.slots) {
 			r.drop()
@@ -94,6 +89,18 @@ func (d *delivery) step(now time.Time, in deliveryInput) []deliveryEffect {
 	out := d.out
 	d.out = nil
 	return out
+}
+
+// progress tells the server what is worked on.
+func (d *delivery) progress() {
+	if !d.valid() {
+		return
+	}
+	for _, r := range inOrder(d.slots) {
+		for _, m := range r.lanes.known() {
+			d.do(workingEffect{r.place, m})
+		}
+	}
 }
 
 // grant lets runs proceed that have waited for a permit, as long as one is free. A run that
@@ -114,7 +121,7 @@ func (d *delivery) of(run uint64, give func(*slotRun)) {
 
 func (d *delivery) hold(at place, fence Fence) {
 	if r := d.slots[at]; r != nil {
-		r.fence = fence
+		r.refence(fence)
 		r.proceed()
 		return
 	}
@@ -155,7 +162,9 @@ func (d *delivery) handOff(in handOffInput) {
 // again, the interrupted ones from the start. A worker whose lease was invalid may have
 // been disconnected, and the server forgets the pulls of a client without a word; so
 // every slot pulls again. The server may also have been restored from a copy meanwhile:
-// what waits in the retry queue is counted again, and what was not begun comes again.
+// what waits in the retry queue is counted again, and what was not begun comes again. So does
+// all that is in hand with several messages in flight: the server goes by the sequence of what
+// is acknowledged, which another message may have by now.
 func (d *delivery) validity(valid bool) {
 	d.suspended = !valid
 	if valid {
@@ -166,6 +175,7 @@ func (d *delivery) validity(valid bool) {
 			r.interrupt()
 		}
 		r.pull.renew = valid
+		r.order.lost = r.order.lost || valid && r.several() && !r.atRest()
 		if valid {
 			r.lanes.leased()
 		}

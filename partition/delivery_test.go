@@ -19,6 +19,8 @@ type deliveryRig struct {
 	now  time.Time
 	told []string
 	asks map[uint64]askEffect // by run
+	// number is that of the last delivery of the consumer.
+	number uint64
 }
 
 var rigSlot = generation{1, 8}.place(3)
@@ -29,7 +31,7 @@ func newDeliveryRig(t testing.TB, change func(*Config)) *deliveryRig {
 		change(&cfg)
 	}
 	r := &deliveryRig{t: t, now: simEpoch, asks: make(map[uint64]askEffect)}
-	r.d = newDelivery(cfg.resolve(), true, newMemory(1), &retryCounts{})
+	r.d = newDelivery(cfg.resolve(), true, newMemoryFor(cfg.resolve(), 1), &retryCounts{})
 	r.lease(time.Hour)
 	return r
 }
@@ -56,6 +58,8 @@ func (r *deliveryRig) step(in deliveryInput) {
 			r.say("interrupt %d", e.run)
 		case settleEffect:
 			r.say("%s %d", [...]string{"ack", "term", "nak"}[e.how], e.mail.sequence)
+		case confirmEffect:
+			r.say("%s %d, confirm", [...]string{"ack", "term"}[e.how], e.mail.sequence)
 		case returnEffect:
 			r.say("return %d", e.mail.sequence)
 		case workingEffect:
@@ -96,7 +100,8 @@ func (r *deliveryRig) expect(want ...string) {
 
 func (r *deliveryRig) mail(seq uint64) *mail {
 	at := simEpoch.Add(time.Duration(seq) * time.Second)
-	return &mail{pin: "p", original: original{seq, at.UnixNano()}, finest: 3, message: Message{Key: "k", Sequence: seq, Published: at}}
+	r.number++
+	return &mail{pin: "p", number: r.number, original: original{seq, at.UnixNano()}, finest: 3, message: Message{Key: "k", Sequence: seq, Published: at}}
 }
 
 func (r *deliveryRig) answer(run uint64, a answer) {
@@ -121,7 +126,7 @@ func (r *deliveryRig) returns(run uint64, err error) {
 
 // inHand returns what a slot has in hand first, nil for nothing.
 func (r *deliveryRig) inHand() *slotMessage {
-	order := r.d.slots[rigSlot].lanes.order
+	order := r.d.slots[rigSlot].lanes.turns
 	if len(order) == 0 {
 		return nil
 	}
@@ -788,13 +793,20 @@ func FuzzDelivery(f *testing.F) {
 	})
 }
 
+// fuzzMail is a message that came for a slot.
+type fuzzMail struct {
+	place
+	original
+}
+
 // fuzzCall is one call of the handler.
 type fuzzCall struct{ run, call uint64 }
 
 // has reports whether a message is in hand.
-func (l *lanes) has(m *mail) bool {
-	of := l.byKey[m.message.Key]
-	return of != nil && (of.first.mail == m || slices.Contains(of.behind, m))
+func (l *lanes) has(o original) bool {
+	return slices.ContainsFunc(l.turns, func(of *lane) bool {
+		return of.first.mail.original == o || slices.ContainsFunc(of.behind, func(m *mail) bool { return m.original == o })
+	})
 }
 
 type deliveryFuzz struct {
@@ -806,22 +818,24 @@ type deliveryFuzz struct {
 	running  map[fuzzCall]handleEffect
 	placeOf  map[uint64]place
 	open     map[uint64]askEffect
-	came     map[*mail]place // and was not begun
-	highest  map[int]uint64  // of those, by slot
-	settled  map[uint64]bool // sequences that a handler has processed, or that are queued for retry
+	confirms []confirmEffect   // that the server has yet to confirm
+	numbers  map[place]uint64  // of the last delivery of each consumer
+	came     map[fuzzMail]bool // and was not begun
+	highest  map[int]uint64    // of those, by slot
+	settled  map[uint64]bool   // sequences that a handler has processed, or that are queued for retry
 	sequence uint64
 }
 
 func newDeliveryFuzz(t testing.TB, seed uint64, retry bool, inFlight int) *deliveryFuzz {
 	cfg := Config{Name: "g", Stream: "s", Subject: "s.*", Slots: 2}
 	cfg.Retry.Enabled, cfg.Retry.Attempts = retry, 4
-	cfg.inFlight = inFlight
+	cfg.Delivery.InFlight = inFlight
 	if seed%2 == 0 {
 		cfg.Delivery.MaxHandlers = 1 + int(seed/2%3)
 	}
 	z := &deliveryFuzz{t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: simEpoch, running: make(map[fuzzCall]handleEffect),
-		placeOf: make(map[uint64]place), open: make(map[uint64]askEffect), came: make(map[*mail]place), settled: make(map[uint64]bool), highest: make(map[int]uint64)}
-	z.d = newDelivery(cfg.resolve(), true, newMemory(1), &retryCounts{})
+		placeOf: make(map[uint64]place), numbers: make(map[place]uint64), open: make(map[uint64]askEffect), came: make(map[fuzzMail]bool), settled: make(map[uint64]bool), highest: make(map[int]uint64)}
+	z.d = newDelivery(cfg.resolve(), true, newMemoryFor(cfg.resolve(), 1), &retryCounts{})
 	for _, d := range []generation{{1, 2}, {2, 4}} {
 		for s := range d.slots {
 			z.places = append(z.places, d.place(s))
@@ -840,7 +854,7 @@ func (z *deliveryFuzz) step(in deliveryInput) {
 				z.t.Fatalf("run %d begins without a valid lease", e.run)
 			}
 			for other := range z.running {
-				parallel := other.run == e.run && z.running[other].message.Key != e.message.Key && z.d.cfg.inFlight > 1
+				parallel := other.run == e.run && z.running[other].message.Key != e.message.Key && z.d.cfg.Delivery.InFlight > 1
 				if at := z.placeOf[other.run]; !parallel && (at == e.place || at.generation != e.generation && at.shares(e.place)) {
 					z.t.Fatalf("run %d begins while the handler of run %d is at work on the same keys", e.run, other.run)
 				}
@@ -849,25 +863,37 @@ func (z *deliveryFuzz) step(in deliveryInput) {
 				z.t.Fatalf("run %d begins while %d handlers run, at most %d may", e.run, len(z.running), most)
 			}
 			z.running[fuzzCall{e.run, e.call}] = e
-			delete(z.came, e.mail) // a takeover's reset brings it back
+			if e.mail != nil {
+				delete(z.came, fuzzMail{e.place, e.mail.original}) // a takeover's reset brings it back
+			}
 		case askEffect:
 			z.open[e.run] = e
 		case settleEffect:
-			// A later message of the slot that was settled says that this one was, too:
-			// the server delivers them in order.
-			if e.how == settleAck && !z.settled[e.mail.sequence] && e.mail.sequence > z.highest[e.mail.finest] {
-				z.t.Fatalf("message %d is acknowledged and was not processed", e.mail.sequence)
+			if e.how == settleAck {
+				z.acknowledged(e.mail)
 			}
-			delete(z.came, e.mail)
+			delete(z.came, fuzzMail{e.place, e.mail.original})
+		case confirmEffect:
+			if e.how == settleAck {
+				z.acknowledged(e.mail)
+			}
+			delete(z.came, fuzzMail{e.place, e.mail.original})
+			z.confirms = append(z.confirms, e)
 		case returnEffect:
-			delete(z.came, e.mail)
+			delete(z.came, fuzzMail{e.place, e.mail.original})
 		case endedEffect:
 			delete(z.open, e.run)
+			z.letGo(z.placeOf[e.run]) // if it has missed something, the next owner does the reset
 		}
 	}
-	for m, at := range z.came {
-		if !slices.ContainsFunc(z.runs(), func(r *slotRun) bool { return r.lanes.has(m) || slices.Contains(r.pull.box, m) }) {
-			z.t.Fatalf("message %d of slot %d is forgotten", m.sequence, at.slot)
+	for m := range z.came {
+		if r := z.d.slots[m.place]; r != nil && r.order.lost { // it comes again after the reset
+			delete(z.came, m)
+			continue
+		}
+		boxed := func(o *mail) bool { return o.original == m.original }
+		if !slices.ContainsFunc(z.runs(), func(r *slotRun) bool { return r.lanes.has(m.original) || slices.ContainsFunc(r.pull.box, boxed) }) {
+			z.t.Fatalf("message %d of slot %d is forgotten", m.sequence, m.slot)
 		}
 	}
 	if !z.d.suspended {
@@ -878,6 +904,30 @@ func (z *deliveryFuzz) step(in deliveryInput) {
 			if !c.interrupted && !c.returned {
 				z.t.Fatalf("handler %d of run %d is not interrupted", c.number, r.number)
 			}
+		}
+	}
+}
+
+// acknowledged looks at a message that is acknowledged. A later message of the slot that was
+// settled says that this one was, too: the server delivers them in order.
+func (z *deliveryFuzz) acknowledged(m *mail) {
+	if !z.settled[m.sequence] && m.sequence > z.highest[m.finest] {
+		z.t.Fatalf("message %d is acknowledged and was not processed", m.sequence)
+	}
+}
+
+// reset follows a question that resets a consumer.
+func (z *deliveryFuzz) reset(at place) {
+	z.numbers[at] = 0
+	z.letGo(at)
+}
+
+// letGo follows what has a slot with several messages in flight let go of what came: it comes
+// again after a reset.
+func (z *deliveryFuzz) letGo(at place) {
+	for m := range z.came {
+		if m.place == at && z.d.several() {
+			delete(z.came, m)
 		}
 	}
 }
@@ -904,7 +954,7 @@ func (z *deliveryFuzz) run(steps int) {
 		if z.rng.IntN(3) == 0 {
 			z.d.until = z.now.Add(time.Duration(z.rng.Int64N(int64(3 * time.Second))))
 		}
-		switch z.rng.IntN(14) {
+		switch z.rng.IntN(15) {
 		case 0, 1:
 			z.step(heldInput{at, Fence{1 + z.rng.Uint64N(9), 1}})
 		case 2:
@@ -922,10 +972,13 @@ func (z *deliveryFuzz) run(steps int) {
 				seq = 1 + z.rng.Uint64N(seq)
 			}
 			published := simEpoch.Add(time.Duration(seq))
-			m := &mail{pin: "p", original: original{seq, published.UnixNano()}, finest: at.slot,
+			if z.numbers[at]++; z.rng.IntN(20) == 0 {
+				z.numbers[at]++ // one went elsewhere
+			}
+			m := &mail{pin: "p", number: z.numbers[at], original: original{seq, published.UnixNano()}, finest: at.slot,
 				message: Message{Key: fmt.Sprint(seq % 5), Sequence: seq, Published: published}}
-			if z.d.slots[at] != nil {
-				z.came[m] = at
+			if r := z.d.slots[at]; r != nil && !r.lanes.has(m.original) {
+				z.came[fuzzMail{at, m.original}] = true
 			}
 			z.step(mailInput{at, m})
 		case 9:
@@ -943,12 +996,28 @@ func (z *deliveryFuzz) run(steps int) {
 		case 12:
 			for run, e := range z.open {
 				delete(z.open, run)
-				z.step(answerInput{run, e.number, z.answer(e.question, failed)})
+				a := z.answer(e.question, failed)
+				switch q := e.question.(type) {
+				case askTake, askReset, askRenew:
+					if a.err == nil {
+						z.reset(e.place)
+					}
+				case askStored:
+					if a.err == nil && !a.yes {
+						delete(z.came, fuzzMail{e.place, q.original}) // it is gone
+					}
+				}
+				z.step(answerInput{run, e.number, a})
 				break
 			}
 		case 13:
 			for _, r := range z.runs() {
 				z.step(wakeInput{r.number})
+			}
+		case 14:
+			if n := len(z.confirms); n > 0 {
+				e := z.confirms[z.rng.IntN(n)]
+				z.step(confirmedInput{e.run, e.mail.original})
 			}
 		}
 	}
@@ -956,7 +1025,9 @@ func (z *deliveryFuzz) run(steps int) {
 }
 
 func (z *deliveryFuzz) answer(q question, failed error) (a answer) {
-	if _, always := q.(askUnpin); !always && z.rng.IntN(4) == 0 {
+	_, unpin := q.(askUnpin)
+	_, reset := q.(askReset)
+	if always := unpin || reset; !always && z.rng.IntN(4) == 0 {
 		return answer{err: failed, outcome: outcomeUnknown}
 	}
 	a.yes, a.sequence = z.rng.IntN(2) == 0, z.rng.Uint64N(9)

@@ -38,6 +38,14 @@ type (
 		mail *mail
 		how  settlement
 	}
+	// confirmEffect acknowledges or terminates a message of a run, and confirmedInput says
+	// that the server has done so.
+	confirmEffect struct {
+		place
+		run  uint64
+		mail *mail
+		how  settlement
+	}
 	// returnEffect returns a message for a slot that is not held: the pin first, or
 	// the server would deliver it here again.
 	returnEffect struct {
@@ -91,6 +99,7 @@ func (fetchEffect) deliveryEffect()      {}
 func (handleEffect) deliveryEffect()     {}
 func (interruptEffect) deliveryEffect()  {}
 func (settleEffect) deliveryEffect()     {}
+func (confirmEffect) deliveryEffect()    {}
 func (returnEffect) deliveryEffect()     {}
 func (workingEffect) deliveryEffect()    {}
 func (askEffect) deliveryEffect()        {}

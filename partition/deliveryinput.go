@@ -34,6 +34,11 @@ type (
 		run, question uint64
 		answer
 	}
+	// confirmedInput: the server knows a message of a run as settled.
+	confirmedInput struct {
+		run uint64
+		original
+	}
 	// unsentInput: a pull could not be sent.
 	unsentInput struct {
 		run        uint64
@@ -56,6 +61,7 @@ func (rolledBackInput) deliveryInput() {}
 func (mailInput) deliveryInput()       {}
 func (handledInput) deliveryInput()    {}
 func (answerInput) deliveryInput()     {}
+func (confirmedInput) deliveryInput()  {}
 func (unsentInput) deliveryInput()     {}
 func (wakeInput) deliveryInput()       {}
 func (progressInput) deliveryInput()   {}

@@ -37,7 +37,8 @@
 // Each slot has one durable consumer, which never changes; ownership decides
 // only who pulls from it. The server pins a slot's consumer to the owner, and
 // delivers one message at a time, so that a message in work keeps the next owner
-// waiting until it is settled.
+// waiting until it is settled. With Delivery.InFlight above 1 it delivers several,
+// and the owner keeps the order of each key.
 //
 // A worker claims a stable ID ("defender-7"), then a lease that it renews. One
 // worker leads: it sees who is there, plans with package plan, and writes the

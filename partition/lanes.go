@@ -2,39 +2,29 @@ package partition
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"time"
 )
 
 // lanes holds what was delivered to a slot and is not settled: a lane for each key, with the
-// key's messages in the order in which they came. Only the first message of a lane may be
-// begun, which keeps the order of a key and has one handler at a time work on it. Lanes do
-// not wait for each other.
-//
-// The consumer delivers one message at a time as yet, so there is one lane with one message.
-// With more in flight the order of a key needs three things that a slot's move does not give
-// it yet. TestConsumerModel shows what the server does.
-//
-//  1. An owner must know that nothing was delivered to anyone else since the consumer was
-//     reset for it. A former owner's pull that had no pin yet outlives the handoff, and may
-//     get several messages. While these go back one by one, later ones come to the new owner.
-//     Deliveries are numbered from 1 after a reset, so a gap in the numbers shows it.
-//  2. A handoff must confirm its acknowledgements and then reset the consumer, in this order:
-//     the server ignores the acknowledgement of what it has not delivered since a reset.
-//     Returns alone do not do: what is on its way to the former owner is not among them.
-//  3. What a worker has settled can't be one watermark: a later message of another key is
-//     settled first. The sequences below it that are not settled have to be known, too.
+// key's messages in the order of the stream. Only the first message of a lane may be begun,
+// which keeps the order of a key and has one handler at a time work on it. Lanes do not wait
+// for each other. deliveryorder.go says how this holds when the slot moves.
 type lanes struct {
 	*runCore
 
 	byKey   map[string]*lane
-	order   []*lane // the lane that is looked at first is the one that has waited longest
+	turns   []*lane // the lane that is looked at first is the one that has waited longest
 	total   int     // messages
 	settled *mail   // the last message that was settled, if it may be confirmed
 	// claimLost: the retry stream went back to before the claim of this owner, so messages
 	// that former owners queued may be lost there.
 	claimLost bool
+
+	// ahead is the highest sequence that is confirmed as settled, and confirmedAt when the last
+	// one was, with several messages in flight.
+	ahead       uint64
+	confirmedAt time.Time
 }
 
 // lane is what a slot has in hand of one key.
@@ -46,21 +36,91 @@ type lane struct {
 
 func newLanes(r *runCore) *lanes { return &lanes{runCore: r, byKey: make(map[string]*lane)} }
 
-// full reports whether the slot has as many messages in hand as it may.
-func (l *lanes) full() bool { return l.total >= l.cfg.inFlight }
+// full reports whether the slot takes no more messages in hand. With several in flight the
+// server counts them, and what comes may be one that is in hand, so nothing is left to wait.
+func (l *lanes) full() bool { return !l.several() && l.total > 0 }
 
 // take takes a message in hand that was never begun by this run.
 func (l *lanes) take(m *mail) {
 	l.total++
 	key := m.message.Key
 	if of := l.byKey[key]; of != nil {
-		of.behind = append(of.behind, m)
+		of.insert(m)
 		return
 	}
 	of := &lane{key: key}
 	of.first = newSlotMessage(l, of, m)
 	l.byKey[key] = of
-	l.order = append(l.order, of)
+	l.turns = append(l.turns, of)
+}
+
+// insert puts a message among the others of its key, in the order of the stream. One that
+// was begun stays the first.
+func (of *lane) insert(m *mail) {
+	if first := of.first; m.sequence < first.mail.sequence && !first.begun() {
+		of.first = newSlotMessage(first.lanes, of, m)
+		m = first.mail
+	}
+	at := slices.IndexFunc(of.behind, func(o *mail) bool { return o.sequence > m.sequence })
+	if at < 0 {
+		at = len(of.behind)
+	}
+	of.behind = slices.Insert(of.behind, at, m)
+}
+
+// comesAgain takes in a message that is in hand already, and reports whether it is. An
+// acknowledgement must be of the last delivery.
+func (l *lanes) comesAgain(m *mail) bool {
+	of := l.byKey[m.message.Key]
+	if of == nil {
+		return false
+	}
+	if of.first.mail.original == m.original {
+		of.first.cameAgain(m)
+		return true
+	}
+	at := slices.IndexFunc(of.behind, func(o *mail) bool { return o.original == m.original })
+	if at < 0 {
+		return false
+	}
+	of.behind[at] = m
+	return true
+}
+
+// fallOutOfStep follows a reset of the consumer, which delivers again all that is not
+// settled. Everything is let go of but what a handler works on.
+func (l *lanes) fallOutOfStep() {
+	for _, of := range slices.Clone(l.turns) {
+		l.total -= len(of.behind)
+		of.behind = nil
+		if of.first.working {
+			of.first.outOfStep = true
+		} else {
+			l.remove(of.first)
+		}
+	}
+}
+
+// confirming reports whether the server has yet to confirm that a message is settled.
+func (l *lanes) confirming() bool {
+	return slices.ContainsFunc(l.turns, func(of *lane) bool { return of.first.confirming })
+}
+
+// confirmed lets go of a message that the server knows as settled.
+func (l *lanes) confirmed(o original) {
+	at := slices.IndexFunc(l.turns, func(of *lane) bool { return of.first.confirming && of.first.mail.original == o })
+	if at < 0 {
+		return
+	}
+	m := l.turns[at].first
+	m.confirming = false
+	l.remove(m)
+	l.ahead, l.confirmedAt = max(l.ahead, o.sequence), l.now
+}
+
+// overtaken reports whether a message is in hand before one that is settled.
+func (l *lanes) overtaken() bool {
+	return slices.ContainsFunc(l.turns, func(of *lane) bool { return of.first.mail.sequence < l.ahead })
 }
 
 // remove lets go of the first message of a lane. The next one of its key waits behind the
@@ -68,21 +128,24 @@ func (l *lanes) take(m *mail) {
 func (l *lanes) remove(m *slotMessage) {
 	of := m.lane
 	l.total--
-	l.order = slices.DeleteFunc(l.order, func(o *lane) bool { return o == of })
+	l.turns = slices.DeleteFunc(l.turns, func(o *lane) bool { return o == of })
 	if len(of.behind) == 0 {
 		delete(l.byKey, of.key)
 		return
 	}
 	of.first = newSlotMessage(l, of, of.behind[0])
 	of.behind = of.behind[1:]
-	l.order = append(l.order, of)
+	l.turns = append(l.turns, of)
 }
 
-// ready returns the message that something can be done with now, nil if there is none.
-// Nothing is begun of a key of which a handler has a message of the retry queue.
-func (l *lanes) ready(now time.Time, retried *retriedKey) *slotMessage {
-	for _, of := range l.order {
-		if m := of.first; !m.working && !now.Before(m.rest) && !retried.is(of.key) {
+// ready returns the message that something can be done with now, nil if there is none: one
+// before a sequence, or that has yet to be confirmed. Nothing is begun of a key of which a
+// handler has a message of the retry queue.
+func (l *lanes) ready(now time.Time, retried *retriedKey, before uint64) *slotMessage {
+	for _, of := range l.turns {
+		m := of.first
+		wanted := m.confirming || m.mail.sequence < before
+		if wanted && !m.working && !now.Before(m.rest) && !retried.is(of.key) {
 			return m
 		}
 	}
@@ -91,7 +154,7 @@ func (l *lanes) ready(now time.Time, retried *retriedKey) *slotMessage {
 
 // wake returns when the first of the messages that rest is ready, zero for never.
 func (l *lanes) wake() (at time.Time) {
-	for _, of := range l.order {
+	for _, of := range l.turns {
 		if !of.first.working {
 			at = earlier(at, of.first.rest)
 		}
@@ -107,7 +170,7 @@ func (l *lanes) busy(key string) bool {
 
 // resting returns the messages that are not worked on.
 func (l *lanes) resting() (out []*slotMessage) {
-	for _, of := range l.order {
+	for _, of := range l.turns {
 		if !of.first.working {
 			out = append(out, of.first)
 		}
@@ -117,7 +180,7 @@ func (l *lanes) resting() (out []*slotMessage) {
 
 // leased ends the rest of the messages that have waited for the lease to be valid.
 func (l *lanes) leased() {
-	for _, of := range l.order {
+	for _, of := range l.turns {
 		if of.first.forLease {
 			of.first.rest = time.Time{}
 		}
@@ -128,22 +191,23 @@ func (l *lanes) leased() {
 // messages that without names; nil: none.
 func (l *lanes) clear(without func(*slotMessage) bool) []*mail {
 	var out []*mail
-	for _, of := range l.order {
+	for _, of := range l.turns {
 		if without == nil || !without(of.first) {
 			out = append(out, of.first.mail)
 		}
 		out = append(out, of.behind...)
 	}
-	l.order, l.total = nil, 0
+	l.turns, l.total = nil, 0
 	clear(l.byKey)
 	slices.SortStableFunc(out, func(a, b *mail) int { return cmp.Compare(a.sequence, b.sequence) })
 	return out
 }
 
-// known returns what is in hand of the keys whose first message is known to be new.
+// known returns what is in hand of the keys whose first message is known to be new, and is
+// not settled.
 func (l *lanes) known() (out []*mail) {
-	for _, of := range l.order {
-		if !of.first.recalling {
+	for _, of := range l.turns {
+		if !of.first.recalling && !of.first.confirming {
 			out = append(out, of.first.mail)
 			out = append(out, of.behind...)
 		}
@@ -158,165 +222,3 @@ type retriedKey struct {
 }
 
 func (r *retriedKey) is(key string) bool { return r != nil && r.tried && r.key == key }
-
-// slotMessage is the first message of a lane: it is begun, waits to be begun again, or is
-// looked at whether it was settled before. The next of its key follows only when this one
-// was settled, put into the retry queue, or returned. The slotRun begins it; slotRetry moves
-// it into the retry queue.
-type slotMessage struct {
-	*lanes
-
-	lane      *lane
-	mail      *mail
-	working   bool   // a handler works on it
-	call      uint64 // which is this one, or was
-	recalling bool   // it is not known yet whether it was settled before
-	looks     int    // that did not tell
-	forgets   uint64 // of the memory, when it was recalled
-	attempt   int
-	failed    bool // it is to be queued for retry
-	waited    bool // it has waited for room in the retry queue
-	delay     time.Duration
-
-	rest     time.Time // nothing is done with it before
-	forLease bool      // it rests until the lease is valid
-}
-
-func newSlotMessage(l *lanes, of *lane, m *mail) *slotMessage {
-	return &slotMessage{lanes: l, lane: of, mail: m, recalling: true, delay: l.cfg.Delivery.RetryDelay}
-}
-
-func (r *slotMessage) restFor(d time.Duration) { r.rest, r.forLease = r.now.Add(d), false }
-
-// recall sees to it that a message which was settled here is not handled again: its
-// acknowledgement may have been lost with the state of its consumer.
-func (r *slotMessage) recall() {
-	m := r.mail
-	recalled, forgets := r.memory.recall(r.slot, m.finest, m.original)
-	switch recalled {
-	case recallNothing:
-		r.recalling, r.forgets = false, forgets
-		return
-	case recallReplaced:
-		r.rolledBack(r.slot, forgets, fmt.Sprintf("message %d is another one than it was", m.sequence))
-		return
-	case recallQueued:
-		r.lookForCopy()
-		return
-	case recallFormer:
-		if r.cfg.Retry.Enabled {
-			r.lookForClaim(forgets)
-			return
-		}
-	case recallSettled:
-	}
-	r.believe(forgets)
-}
-
-// believe settles a message that was settled before, if the stream is the one it was.
-func (r *slotMessage) believe(forgets uint64) {
-	m := r.mail
-	r.ask(askStream{}, func(a answer) {
-		r.looks++
-		switch {
-		case a.err == nil && a.what == "":
-			r.do(settleEffect{r.place, m, settleAck})
-			r.remove(r)
-			return
-		case a.err == nil && r.looks >= looksToBelieve:
-			r.rolledBack(r.slot, forgets, a.what)
-			return
-		}
-		// An unanswered question, or an answer to be asked for again: the slot
-		// waits, since what is acknowledged by mistake is lost.
-		r.restFor(pullRetry)
-	})
-}
-
-// lookForCopy settles the message if its copy is in the retry queue. If not, the
-// message is handled: a later owner has processed it, or the server went back and has lost
-// the copy. That it was queued is remembered until it is settled: it may be returned before
-// it begins, and would be taken for processed when it comes again.
-func (r *slotMessage) lookForCopy() {
-	m := r.mail
-	copied := r.memory.copied(r.slot, m.original)
-	if copied == 0 {
-		r.searchCopy(1) // it is not known where it is
-		return
-	}
-	r.ask(askHead{m.message.Key, copied}, func(a answer) {
-		switch {
-		case a.err != nil:
-			r.restFor(pullRetry)
-		case a.queued != nil && a.queued.original() == m.original:
-			r.settleQueued(a.queued.seq)
-		default:
-			r.handleAgain(copyGone)
-		}
-	})
-}
-
-// searchCopy is lookForCopy among the queued messages of the key from a sequence on.
-func (r *slotMessage) searchCopy(from uint64) {
-	r.ask(askHead{r.mail.message.Key, from}, func(a answer) {
-		switch {
-		case a.err != nil:
-			r.restFor(pullRetry)
-		case a.queued == nil:
-			r.handleAgain(copyGone)
-		case a.queued.original() == r.mail.original:
-			r.settleQueued(a.queued.seq)
-		default:
-			r.searchCopy(a.queued.seq + 1)
-		}
-	})
-}
-
-// copyGone is told of a message that is handled again.
-const copyGone = "A message was delivered again, and its copy is not in the retry queue; it is handled."
-
-// lookForClaim settles the message, which a former owner has settled, if the claim of this
-// owner is in the retry stream as it was: then so are the copies of former owners, which are
-// older. If not, the message is handled.
-func (r *slotMessage) lookForClaim(forgets uint64) {
-	r.ask(askSpace{}, func(a answer) {
-		switch {
-		case a.err != nil:
-			r.restFor(pullRetry)
-		case !r.claimLost && claimedBy(a.claims, r.place, r.fence):
-			r.believe(forgets)
-		default:
-			r.claimLost = true
-			r.handleAgain("A message of a former owner was delivered again, and the retry queue has gone back; it is handled.")
-		}
-	})
-}
-
-func (r *slotMessage) handleAgain(why string) {
-	r.do(warnEffect{why, []any{"slot", r.slot, "key", r.mail.message.Key, "sequence", r.mail.sequence}})
-	r.recalling, r.forgets = false, r.memory.forgets(r.slot)
-}
-
-// settle settles the message, which is not in the retry queue.
-func (r *slotMessage) settle(how settlement) {
-	r.memory.dequeue(r.slot, r.mail.original)
-	r.leave(how)
-}
-
-// settleQueued settles the message, whose copy has a sequence in the retry queue.
-func (r *slotMessage) settleQueued(copied uint64) {
-	r.memory.queue(r.slot, r.mail.original, copied)
-	r.leave(settleAck)
-}
-
-// leave settles the message. One of an earlier stream goes back: the server
-// goes by its sequence, and delivers what has that now once more.
-func (r *slotMessage) leave(how settlement) {
-	m := r.mail
-	r.remove(r)
-	r.settled = m
-	if !r.memory.settle(r.slot, m.finest, m.original, r.forgets, r.fence) {
-		r.settled, how = nil, settleNak
-	}
-	r.do(settleEffect{r.place, m, how})
-}

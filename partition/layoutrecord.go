@@ -22,7 +22,7 @@ func layoutOf(v record.Layout, group string) (layout, error) {
 // layoutValue is what is recorded of a resolved configuration.
 func layoutValue(c Config) record.Layout {
 	s := settingsOf(c)
-	v := record.Layout{Schema: record.LayoutSchema, Slots: c.Slots, Stream: c.Stream, Subject: c.Subject, Retry: c.Retry.Enabled, Settings: &s}
+	v := record.Layout{Schema: record.LayoutSchemaOf(s), Slots: c.Slots, Stream: c.Stream, Subject: c.Subject, Retry: c.Retry.Enabled, Settings: &s}
 	if c.Shards > 1 {
 		v.Shards = c.Shards
 	}
@@ -47,9 +47,18 @@ func recordedLayout(ctx context.Context, kv jetstream.KeyValue) (record.Layout, 
 	return have, nil
 }
 
+// recordedInFlight is how Delivery.InFlight is recorded: 1 as in records from before there was
+// another number.
+func recordedInFlight(n int) int {
+	if n == 1 {
+		return 0
+	}
+	return n
+}
+
 // settingsOf returns the settings of a resolved configuration in which workers must agree.
 func settingsOf(c Config) record.Settings {
-	return record.Settings{Replicas: c.Storage.Replicas, MaxAge: record.Duration(c.Storage.MaxAge), MaxBytes: c.Storage.MaxBytes, Duplicates: record.Duration(c.Storage.Duplicates), AckWait: record.Duration(c.Delivery.AckWait),
+	return record.Settings{Replicas: c.Storage.Replicas, MaxAge: record.Duration(c.Storage.MaxAge), MaxBytes: c.Storage.MaxBytes, Duplicates: record.Duration(c.Storage.Duplicates), AckWait: record.Duration(c.Delivery.AckWait), InFlight: recordedInFlight(c.Delivery.InFlight),
 		HeartbeatInterval: record.Duration(c.Lease.Heartbeat), LeaseTTL: record.Duration(c.Lease.TTL), LeaseMargin: record.Duration(c.Lease.Margin), IDTTL: record.Duration(c.Lease.IDTTL),
 		SuspicionGrace: record.Duration(c.Lease.SuspicionGrace), SuspicionMargin: record.Duration(c.Lease.SuspicionMargin),
 		Retry: record.RetrySettings{Tries: c.Retry.Tries, Delay: record.Duration(c.Retry.Delay), MaxDelay: record.Duration(c.Retry.MaxDelay), PerKey: c.Retry.PerKey, PerSlot: c.Retry.PerSlot, Attempts: c.Retry.Attempts}}

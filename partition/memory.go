@@ -12,7 +12,27 @@ type memory struct {
 	shards []watermarks
 }
 
-func newMemory(shards int) *memory { return &memory{shards: make([]watermarks, shards)} }
+// newMemory remembers each of the last settled messages of a slot, recent of them; only the
+// last one if recent is 0.
+func newMemory(shards, recent int) *memory {
+	m := &memory{shards: make([]watermarks, shards)}
+	for i := range m.shards {
+		m.shards[i].keep = recent
+	}
+	return m
+}
+
+// newMemoryFor returns the memory of a worker with a configuration.
+func newMemoryFor(cfg Config, shards int) *memory {
+	if cfg.Delivery.InFlight == 1 {
+		return newMemory(shards, 0)
+	}
+	return newMemory(shards, recentPerInFlight*cfg.Delivery.InFlight)
+}
+
+// recentPerInFlight is how many settled messages of a slot are remembered for each that may be in
+// flight. Of as many as may be in flight a slot may miss some, and be wrong about their order.
+const recentPerInFlight = 4
 
 // of returns what is remembered of the stream of a slot; mu is held.
 func (m *memory) of(slot int) *watermarks { return &m.shards[slot%len(m.shards)] }
@@ -34,6 +54,35 @@ func (m *memory) settle(slot, finest int, o original, forgets uint64, by Fence) 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.of(slot).settle(finest, o, forgets, by)
+}
+
+// taken is watermarks.taken.
+func (m *memory) taken(slot, finest int, o original) (replaces bool, forgets uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	w := m.of(slot)
+	return w.taken(finest, o), w.forgets
+}
+
+// inHand is watermarks.holds.
+func (m *memory) inHand(slot, finest int, o original) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.of(slot).holds(finest, o)
+}
+
+// atRest is watermarks.atRest.
+func (m *memory) atRest(slot, finest int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.of(slot).atRest(finest)
+}
+
+// refence is watermarks.refence.
+func (m *memory) refence(at place, before, later Fence) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.of(at.slot).refence(at, before, later)
 }
 
 // queue is watermarks.queue.

@@ -9,7 +9,7 @@ import (
 func TestForgettingIsDoneOnce(t *testing.T) {
 	t.Parallel()
 	remember := func() *memory {
-		m := newMemory(1)
+		m := newMemory(1, 0)
 		m.settle(3, 3, original{9, simEpoch.UnixNano()}, 0, Fence{1, 1})
 		return m
 	}

@@ -78,7 +78,7 @@ func provision(ctx context.Context, nc *nats.Conn, given Config) (again []string
 			return again, fmt.Errorf("provisioning stream %s: %w", stream, err)
 		}
 	}
-	if err := provisionGeneration(ctx, js, kv, cfg, lay); err != nil {
+	if err := provisionGeneration(ctx, js, kv, cfg, lay, missingConsumers); err != nil {
 		return again, fmt.Errorf("provisioning the consumers of %s: %w", cfg.Name, err)
 	}
 	if err := provisionFailed(ctx, js, cfg, lay); err != nil {

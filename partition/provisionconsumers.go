@@ -18,9 +18,9 @@ func slotConsumer(cfg Config, lay layout, at place) jetstream.ConsumerConfig {
 		AckPolicy:     jetstream.AckExplicitPolicy,
 		AckWait:       cfg.Delivery.AckWait,
 		MaxDeliver:    -1,
-		// One: order within a slot, and a message that is not settled yet
-		// keeps the next owner waiting.
-		MaxAckPending:  1,
+		// With one the server keeps the order within a slot, and a message that is not
+		// settled yet keeps the next owner waiting.
+		MaxAckPending:  cfg.Delivery.InFlight,
 		MemoryStorage:  true,
 		PriorityPolicy: jetstream.PriorityPolicyPinned,
 		PriorityGroups: []string{priorityGroup},
@@ -30,7 +30,7 @@ func slotConsumer(cfg Config, lay layout, at place) jetstream.ConsumerConfig {
 
 // provisionGeneration makes the consumers of the generation that is in force. One
 // that is being changed is the leader's.
-func provisionGeneration(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, cfg Config, lay layout) error {
+func provisionGeneration(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, cfg Config, lay layout, which whichConsumers) error {
 	d := lay.firstGeneration()
 	e, err := kv.Get(ctx, record.AssignmentKey)
 	switch {
@@ -47,10 +47,18 @@ func provisionGeneration(ctx context.Context, js jetstream.JetStream, kv jetstre
 		}
 		d = generationOf(a)
 	}
-	return provisionConsumers(ctx, js, cfg, lay, d)
+	return provisionConsumers(ctx, js, cfg, lay, d, which)
 }
 
-func provisionConsumers(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout, d generation) error {
+// whichConsumers says what provisionConsumers does to consumers that are there.
+type whichConsumers bool
+
+const (
+	missingConsumers whichConsumers = false // nothing
+	setConsumers     whichConsumers = true  // they get the settings
+)
+
+func provisionConsumers(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout, d generation, which whichConsumers) error {
 	have := make(map[string]bool, d.slots)
 	for _, stream := range lay.streams() {
 		s, err := js.Stream(ctx, stream)
@@ -66,7 +74,7 @@ func provisionConsumers(ctx context.Context, js jetstream.JetStream, cfg Config,
 		}
 	}
 	return concurrently(ctx, d.slots, 16, func(ctx context.Context, slot int) error {
-		if have[lay.consumer(d.place(slot))] {
+		if have[lay.consumer(d.place(slot))] && which == missingConsumers {
 			return nil
 		}
 		_, err := js.CreateOrUpdateConsumer(ctx, lay.streamOf(slot), slotConsumer(cfg, lay, d.place(slot)))

@@ -69,7 +69,7 @@ func newPuller(cfg Config, lay layout, nc *nats.Conn, js jetstream.JetStream, h 
 		p.abandon = a.Abandon
 	}
 	abandons := p.abandon != nil || cfg.Retry.DeadLetters
-	memory := newMemory(len(lay.streams()))
+	memory := newMemoryFor(cfg, len(lay.streams()))
 	p.delivery = newDelivery(cfg, abandons, memory, &p.retries)
 	var life context.Context
 	life, p.end = context.WithCancel(context.Background())
@@ -125,6 +125,8 @@ func (p *puller) execute(e deliveryEffect, after []func()) []func() {
 		p.interrupts.end(handlerCall(e))
 	case settleEffect:
 		p.settle(e)
+	case confirmEffect:
+		p.confirm(e)
 	case returnEffect:
 		go p.consumers.sendBack(e.mail.body.(*nats.Msg))
 	case workingEffect:
@@ -153,13 +155,7 @@ func (p *puller) execute(e deliveryEffect, after []func()) []func() {
 	case warnEffect:
 		p.cfg.Logger.Warn(e.text, e.args...)
 	case wakeEffect:
-		r := p.runs[e.run]
-		d := max(time.Until(e.at), shortestSleep)
-		if r.timer == nil {
-			r.timer = time.AfterFunc(d, func() { p.step(wakeInput{e.run}) })
-		} else {
-			r.timer.Reset(d)
-		}
+		p.wake(e)
 	case endedEffect:
 		r := p.runs[e.run]
 		delete(p.runs, e.run)
@@ -169,6 +165,17 @@ func (p *puller) execute(e deliveryEffect, after []func()) []func() {
 		}
 	}
 	return after
+}
+
+// wake has a run woken at a moment.
+func (p *puller) wake(e wakeEffect) {
+	r := p.runs[e.run]
+	d := max(time.Until(e.at), shortestSleep)
+	if r.timer == nil {
+		r.timer = time.AfterFunc(d, func() { p.step(wakeInput{e.run}) })
+		return
+	}
+	r.timer.Reset(d)
 }
 
 func (p *puller) hold(at place, fence Fence) { p.step(heldInput{at, fence}) }
@@ -204,6 +211,12 @@ func (p *puller) close() {
 
 // dispatch is the subscription's callback.
 func (p *puller) dispatch(msg *nats.Msg) {
+	if run, of, is := p.confirmation(msg); is {
+		if !isStatus(msg) { // nobody has the acknowledgement
+			p.step(confirmedInput{run, of})
+		}
+		return
+	}
 	consumer, m := p.read(msg)
 	p.mu.Lock()
 	at, known := p.places[consumer]
@@ -247,6 +260,7 @@ func (p *puller) read(msg *nats.Msg) (consumer string, m *mail) {
 		m.unreadable = true
 		return consumer, m
 	}
+	m.number = meta.Sequence.Consumer
 	m.original, m.finest = original{meta.Sequence.Stream, meta.Timestamp.UnixNano()}, finest
 	m.message = Message{Subject: published, Key: JoinKey(key...), Data: msg.Data, Header: msg.Header,
 		Sequence: meta.Sequence.Stream, Published: meta.Timestamp, Delivered: meta.NumDelivered}
@@ -311,11 +325,39 @@ func (p *puller) settle(e settleEffect) {
 	}
 }
 
+// confirm settles a message and asks the server to confirm that. The reply subject says which
+// message it was: the run, and the message's sequence and time.
+func (p *puller) confirm(e confirmEffect) {
+	verb := "+ACK"
+	if e.how == settleTerm {
+		verb = "+TERM"
+	}
+	of := fmt.Sprintf("%d-%d-%d", e.run, e.mail.sequence, e.mail.published)
+	_ = p.nc.PublishRequest(e.mail.body.(*nats.Msg).Reply, p.inbox+"."+confirmations+"."+of, []byte(verb))
+}
+
+// confirmations is where the server confirms what is settled: no consumer can have that name.
+const confirmations = "+"
+
+// confirmation returns which message of a run the server confirms as settled, if msg is that.
+func (p *puller) confirmation(msg *nats.Msg) (run uint64, o original, is bool) {
+	text, is := strings.CutPrefix(msg.Subject, p.inbox+"."+confirmations+".")
+	if !is {
+		return 0, o, false
+	}
+	_, err := fmt.Sscanf(text, "%d-%d-%d", &run, &o.sequence, &o.published)
+	return run, o, err == nil
+}
+
 // answer finds the answer to a question of a run.
 func (p *puller) answer(r *running, q question) (a answer) {
 	switch q := q.(type) {
 	case askUnpin:
 		p.consumers.unpinUntilDone(r.address)
+		a.err = p.consumers.life.Err()
+		return a
+	case askReset:
+		p.consumers.resetUntilDone(r.address)
 		a.err = p.consumers.life.Err()
 		return a
 	case askConfirm:
@@ -330,9 +372,11 @@ func (p *puller) answer(r *running, q question) (a answer) {
 	case askStream:
 		a.what, a.err = p.streams.contradiction(ctx, r.slot)
 	case askWaiting:
-		a.yes, a.err = p.consumers.waiting(ctx, r.place)
+		a.err = p.consumers.waiting(ctx, r.place, &a)
 	case askFirst:
 		a.sequence, a.err = p.consumers.firstStored(ctx, p.layout.streamOf(r.slot), p.layout.filter(r.place))
+	case askStored:
+		a.yes, a.what, a.err = p.consumers.stored(ctx, p.layout.streamOf(r.slot), q.original)
 	case askTake:
 		a.err = p.consumers.replace(ctx, r.place, nil)
 	case askCreate:

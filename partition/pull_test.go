@@ -24,8 +24,9 @@ type pullRig struct {
 	released chan string // what pullers report as released
 }
 
-func newPullRig(t *testing.T) *pullRig {
-	r := &pullRig{t: t, url: natstest.Start(t, natstest.Options{}), cfg: Config{Name: "worker", Stream: "jobs", Subject: "jobs.*", Slots: 1}.resolve(), released: make(chan string, 9)}
+func newPullRig(t *testing.T, inFlight int) *pullRig {
+	cfg := Config{Name: "worker", Stream: "jobs", Subject: "jobs.*", Slots: 1, Delivery: Delivery{InFlight: inFlight}}.resolve()
+	r := &pullRig{t: t, url: natstest.Start(t, natstest.Options{}), cfg: cfg, released: make(chan string, 9)}
 	var err error
 	if r.lay, err = r.cfg.validate(); err != nil {
 		t.Fatal(err)
@@ -93,6 +94,55 @@ func begins(told chan string, err error) HandlerFunc {
 // TestPuller is how what the delivery decides is carried out on a server.
 func TestPuller(t *testing.T) {
 	t.Parallel()
+	pullerTests(t, 1)
+}
+
+// TestPullerWithSeveralInFlight is TestPuller with several messages in flight.
+func TestPullerWithSeveralInFlight(t *testing.T) {
+	t.Parallel()
+	pullerTests(t, 4)
+	t.Run("a handoff ends where the consumer is gone", func(t *testing.T) {
+		t.Parallel()
+		r := newPullRig(t, 4)
+		told := make(chan string, 1)
+		p := r.puller(begins(told, nil))
+		r.publish(1)
+		r.soon("the first begins", told, "1")
+		if err := r.js.DeleteConsumer(t.Context(), r.cfg.Stream, r.lay.consumer(r.at)); err != nil {
+			t.Fatal(err)
+		}
+		p.release(releaseEffect{place: r.at})
+		r.soon("the slot", r.released, "released")
+	})
+	t.Run("keys of a slot are handled side by side", func(t *testing.T) {
+		t.Parallel()
+		r := newPullRig(t, 4)
+		both := make(chan string, 2)
+		running := make(map[string]bool)
+		r.puller(func(ctx context.Context, m Message) error {
+			both <- m.Key
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		for _, key := range []string{"a", "b"} {
+			if _, err := r.js.Publish(t.Context(), "jobs."+key, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 2 {
+			select {
+			case key := <-both:
+				running[key] = true
+			case <-time.After(stalePinCheck - time.Second):
+			}
+		}
+		if !running["a"] || !running["b"] {
+			t.Errorf("handlers run of the keys %v, want a and b", running)
+		}
+	})
+}
+
+func pullerTests(t *testing.T, inFlight int) {
 	for name, test := range map[string]func(r *pullRig){
 		"what is processed leaves the stream": func(r *pullRig) {
 			told := make(chan string, 1)
@@ -195,7 +245,7 @@ func TestPuller(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(newPullRig(t))
+			test(newPullRig(t, inFlight))
 		})
 	}
 }

@@ -83,7 +83,7 @@ func recreate(ctx context.Context, js jetstream.JetStream, cfg Config, lay layou
 	}
 	for shard := range lay.streams() {
 		if slices.Contains(made, lay.shardStream(shard)) {
-			if err := provisionGeneration(ctx, js, kv, cfg, lay); err != nil {
+			if err := provisionGeneration(ctx, js, kv, cfg, lay, missingConsumers); err != nil {
 				errs = append(errs, fmt.Errorf("creating the consumers of stream %s again: %w", lay.shardStream(shard), err))
 			}
 		}

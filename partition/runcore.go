@@ -23,6 +23,8 @@ type runCore struct {
 	called uint64  // handlers so far
 
 	permit permit // to begin a message
+	order  deliveryOrder
+	later  Fence // to be used once no handler has the one before; zero: none
 }
 
 // call is a handler that runs, or has returned while a question was open: what follows may
@@ -79,9 +81,34 @@ func (r *runCore) concludeLate() {
 	}
 }
 
-// admitted reports whether a message may be begun without exceeding MaxHandlers. If not,
-// the run proceeds when it is its turn.
-func (r *runCore) admitted() bool { return r.handlers.admit(&r.permit) }
+// admitted reports whether a message may be begun without exceeding MaxHandlers, and with the
+// fence that the slot has. If not, the run proceeds when it is its turn.
+func (r *runCore) admitted() bool {
+	r.takeLaterFence()
+	return r.later == Fence{} && r.handlers.admit(&r.permit)
+}
+
+// refence takes a later fence of the same owner in. With several messages in flight handlers
+// may be at work with the one before, and a store that has seen the later one would reject
+// them. So the next one begins when they have returned.
+func (r *runCore) refence(f Fence) {
+	if !r.several() {
+		r.fence = f
+		return
+	}
+	if r.later = f; f == r.fence {
+		r.later = Fence{}
+	}
+	r.takeLaterFence()
+}
+
+func (r *runCore) takeLaterFence() {
+	if (r.later == Fence{} || len(r.calls) > 0) {
+		return
+	}
+	r.memory.refence(r.place, r.fence, r.later)
+	r.fence, r.later = r.later, Fence{}
+}
 
 // interrupt ends the contexts of all handlers.
 func (r *runCore) interrupt() {

@@ -28,6 +28,7 @@ func fillIn(c Config, s record.Settings) Config {
 		defaulted(f.to, time.Duration(f.from))
 	}
 	defaulted(&c.Storage.Replicas, s.Replicas)
+	defaulted(&c.Delivery.InFlight, max(1, s.InFlight))
 	defaulted(&c.Storage.MaxBytes, s.MaxBytes)
 	defaulted(&c.Retry.Tries, s.Retry.Tries)
 	defaulted(&c.Retry.PerKey, s.Retry.PerKey)
@@ -85,6 +86,7 @@ func differences(v record.Layout, c Config) []SettingDifference {
 	differ("Storage.MaxBytes", true, g.MaxBytes, h.MaxBytes)
 	differ("Storage.Duplicates", true, g.Duplicates, h.Duplicates)
 	differ("Delivery.AckWait", false, g.AckWait, h.AckWait)
+	differ("Delivery.InFlight", false, max(1, g.InFlight), max(1, h.InFlight))
 	differ("Lease.Heartbeat", false, g.HeartbeatInterval, h.HeartbeatInterval)
 	differ("Lease.TTL", false, g.LeaseTTL, h.LeaseTTL)
 	differ("Lease.Margin", false, g.LeaseMargin, h.LeaseMargin)
@@ -130,7 +132,8 @@ func agree(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, c
 		return fmt.Errorf("reading the layout from bucket %s: %w", kv.Bucket(), err)
 	}
 	all := differences(have, cfg)
-	if len(all) == 0 && have.Schema == record.LayoutSchema {
+	settings := settingsOf(cfg)
+	if len(all) == 0 && have.Schema == record.LayoutSchemaOf(settings) {
 		return nil
 	}
 	if len(binding(all)) > 0 || len(all) > 0 && !setLimits {
@@ -150,9 +153,13 @@ func agree(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, c
 			return err
 		}
 	}
+	if len(binding(all)) > 0 { // nobody works
+		if err := provisionGeneration(ctx, js, kv, cfg, lay, setConsumers); err != nil {
+			return fmt.Errorf("changing the consumers of group %s: %w", cfg.Name, err)
+		}
+	}
 
-	settings := settingsOf(cfg)
-	have.Schema, have.Retry, have.Settings = record.LayoutSchema, cfg.Retry.Enabled, &settings
+	have.Schema, have.Retry, have.Settings = record.LayoutSchemaOf(settings), cfg.Retry.Enabled, &settings
 	_, err = kv.Update(ctx, layoutKey, record.Encode(have), e.Revision())
 	if errors.Is(err, jetstream.ErrKeyExists) {
 		return agree(ctx, js, kv, cfg, lay, setLimits) // somebody was first

@@ -55,7 +55,9 @@ func newSimChecker(s *sim) *simChecker {
 func (c *simChecker) beginAudit() {
 	c.audit = audit.New[*simWorker, Fence](func(v audit.Violation) { c.fail(string(v.Rule), "%s", v.Text) })
 	for i := range c.s.fine {
-		c.slots = append(c.slots, c.audit.Slot(fmt.Sprint("slot ", i)))
+		slot := c.audit.Slot(fmt.Sprint("slot ", i))
+		slot.Parallel = c.s.variant.several
+		c.slots = append(c.slots, slot)
 	}
 	for key := range simKeys {
 		c.keys = append(c.keys, c.audit.Key(fmt.Sprintf("key %d:", key), c.slots[SlotOf(c.s.fine, fmt.Sprint(key))]))
@@ -310,6 +312,9 @@ func (c *simChecker) movement(w *simWorker, a *record.Assignment) {
 	}
 	if a.Version == c.current.Version || w.lastPlan == nil {
 		return
+	}
+	if len(a.Workers) != len(w.lastPlan.problem.Workers) {
+		return // it was on its way when its leader asked for another plan
 	}
 	c.redone++
 	moved, mustNot := 0, 0

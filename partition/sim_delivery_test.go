@@ -106,6 +106,10 @@ func (w *simWorker) carryOut(e deliveryEffect) {
 			s.check.settles(w, d.msg)
 			w.ack(d)
 		}
+	case confirmEffect:
+		d := e.mail.body.(simDelivery)
+		s.check.settles(w, d.msg)
+		w.confirm(e, d)
 	case returnEffect:
 		if !s.broken.deafUnpin {
 			w.sendBack(e.mail.body.(simDelivery))
@@ -149,6 +153,7 @@ func (w *simWorker) mail(d simDelivery) *mail {
 	if d.pin != 0 {
 		m.pin = strconv.FormatUint(d.pin, 10)
 	}
+	m.number = d.dseq
 	m.finest, m.message = d.msg.fine, w.message(d.msg)
 	m.original = original{m.message.Sequence, m.message.Published.UnixNano()}
 	return m
@@ -168,7 +173,56 @@ func (w *simWorker) sendBack(d simDelivery) {
 }
 
 func (w *simWorker) nak(d simDelivery) { w.link.up(func() { w.s.srv.slot(d.place).nak(d) }) }
-func (w *simWorker) ack(d simDelivery) { w.link.up(func() { w.s.srv.slot(d.place).ack(d) }) }
+func (w *simWorker) ack(d simDelivery) { w.link.up(func() { _ = w.s.srv.slot(d.place).ack(d) }) }
+
+// confirm acknowledges a message, and has the server confirm that.
+func (w *simWorker) confirm(e confirmEffect, d simDelivery) {
+	s := w.s
+	w.link.up(func() {
+		if !s.srv.slot(d.place).ack(d) || !s.quiet && s.chance(s.faults.loseReply) {
+			return
+		}
+		w.link.down(func() { w.deliver(confirmedInput{e.run, e.mail.original}) })
+	})
+}
+
+func (w *simWorker) resetUntilDone(at place, then func()) {
+	sl := w.s.srv.slot(at)
+	again := func() { w.later(pullRetry, func() { w.resetUntilDone(at, then) }) }
+	w.api(sl.unpin, func(err error) {
+		switch {
+		case errors.Is(err, errNoConsumer):
+			then()
+		case err != nil:
+			again()
+		default:
+			w.resetIfThere(sl, func(err error) {
+				if err != nil {
+					again()
+					return
+				}
+				then()
+			})
+		}
+	})
+}
+
+// resetIfThere resets a consumer. The server may not answer if it does not have it.
+func (w *simWorker) resetIfThere(sl *simSlot, then func(error)) {
+	finished := false
+	finish := func(err error) {
+		if !finished {
+			finished = true
+			then(err)
+		}
+	}
+	w.link.up(func() {
+		if sl.reset() == nil {
+			w.link.down(func() { finish(nil) })
+		}
+	})
+	w.later(apiTimeout, func() { finish(errNoReply) })
+}
 
 func (w *simWorker) unpinUntilDone(at place, then func()) {
 	w.api(w.s.srv.slot(at).unpin, func(err error) {
@@ -262,7 +316,7 @@ func (w *simWorker) ask(e askEffect) {
 			if sl.consumer == nil || s.broken.deafUnpin {
 				return errNoConsumer
 			}
-			a.yes = sl.waits()
+			a.yes, a.sequence = sl.waits(), sl.consumer.dseq-1
 			return nil
 		}, reply)
 	case askFirst:
@@ -272,6 +326,8 @@ func (w *simWorker) ask(e askEffect) {
 			}
 			return nil
 		}, reply)
+	case askStored:
+		w.api(func() error { a.yes, a.what = s.srv.has(e.place, q.original); return nil }, reply)
 	case askTake:
 		w.replace(e.place, nil, func(err error) {
 			s.logf("%s: slot %d, stale pin, %v", w, e.slot, err)
@@ -295,9 +351,11 @@ func (w *simWorker) ask(e askEffect) {
 			}
 			reply(nil)
 		})
+	case askReset:
+		w.resetUntilDone(e.place, func() { reply(nil) })
 	case askConfirm:
 		d := q.mail.body.(simDelivery)
-		w.api(func() error { sl.ack(d); return nil }, reply)
+		w.api(func() error { _ = sl.ack(d); return nil }, reply)
 	default:
 		w.askRetry(e, &a, reply)
 	}
@@ -306,7 +364,12 @@ func (w *simWorker) ask(e askEffect) {
 // waits reports whether a consumer has something to deliver, or delivered and not settled.
 func (sl *simSlot) waits() bool {
 	c := sl.consumer
-	return len(c.pending) > 0 || len(c.redeliver) > 0 || slices.ContainsFunc(sl.stream(), func(m simMessage) bool { return m.seq >= c.sseq })
+	return len(c.pending) > 0 || len(c.redeliver) > 0 || sl.undelivered()
+}
+
+// undelivered reports whether a consumer has something to deliver that it never delivered.
+func (sl *simSlot) undelivered() bool {
+	return slices.ContainsFunc(sl.stream(), func(m simMessage) bool { return m.seq >= sl.consumer.sseq })
 }
 
 // askRetry is a request to the retry stream.
@@ -449,7 +512,7 @@ func (w *simWorker) proceedTakeover(t *takeoverSteps, then func(error)) {
 	}
 	switch stage {
 	case stepRetire:
-		w.api(func() error { sl.remove(); return nil }, did)
+		w.retire(sl, w.s.now, did)
 	case stepUnpin:
 		w.api(sl.unpin, did)
 	case stepReset:
@@ -465,6 +528,27 @@ func (w *simWorker) proceedTakeover(t *takeoverSteps, then func(error)) {
 	case stepDone:
 		then(t.err)
 	}
+}
+
+var errNotRemoved = errors.New("what is settled is not removed yet")
+
+// retire is slotConsumers.retire.
+func (w *simWorker) retire(sl *simSlot, began time.Duration, then func(error)) {
+	w.api(func() error {
+		stored := sl.stream()
+		settledStays := sl.consumer != nil && len(stored) > 0 && stored[0].seq <= sl.consumer.asflr
+		if settledStays && w.s.now < began+removalWait {
+			return errNotRemoved
+		}
+		sl.remove()
+		return nil
+	}, func(err error) {
+		if errors.Is(err, errNotRemoved) {
+			w.later(10*time.Millisecond, func() { w.retire(sl, began, then) })
+			return
+		}
+		then(err)
+	})
 }
 
 // create is puller.createConsumer.

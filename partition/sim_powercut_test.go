@@ -57,6 +57,7 @@ func (srv *simServer) cutPower(y, retry simSynced) {
 			sl.consumer = newSimConsumer()
 			sl.consumer.sseq = y.delivered[sl.place] + 1
 			sl.consumer.asflr = y.delivered[sl.place]
+			sl.removeSettled()
 		}
 	}
 	srv.s.check.powerCut(srv.left())
@@ -94,16 +95,20 @@ func (c *simChecker) powerCut(left map[[2]int]bool) {
 }
 
 // powerCuts has four workers work while their server loses power, several times, with
-// deaths and disconnects between. With retry, some keys fail, and their messages wait
-// in the retry queue.
-func powerCuts(seed uint64, retry bool, broken simBreakage) (*simViolation, *sim) {
+// deaths and disconnects between. In the variant retry some keys fail, and their messages wait
+// in the retry queue; in the variant several, several messages of a slot are in flight.
+func powerCuts(seed uint64, variant simVariant, broken simBreakage) (*simViolation, *sim) {
 	s := newSim(seed, *simSeed == seed)
+	s.variant = variant
 	s.resize(8)
 	s.cfg.Delivery.AckWait = 4 * simCalm
 	s.broken = broken
 	s.faults = simFaults{latency: 2 * time.Millisecond, reconnect: 600 * time.Millisecond, slowWork: 0.02, failWork: 0.02}
 	const end = 40 * time.Second
-	if retry {
+	if variant.several {
+		s.severalInFlight()
+	}
+	if variant.retry {
 		s.cfg.Retry = Retry{Enabled: true, Delay: 100 * time.Millisecond, MaxDelay: 2 * time.Second}.resolve()
 		s.failKeys(end, s.rng)
 	}
@@ -183,11 +188,14 @@ func (s *sim) cutOffSoon() {
 func TestSimulatedPowerCut(t *testing.T) {
 	oneGoroutine(t)
 	t.Parallel()
-	for name, retry := range map[string]bool{"failing messages hold their slots up": false, "failing messages are queued": true} {
+	for name, variant := range map[string]simVariant{
+		"failing messages hold their slots up": {}, "failing messages are queued": {retry: true},
+		"several in flight, failing messages hold their keys up": {several: true}, "several in flight, failing messages are queued": {several: true, retry: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for seed := uint64(1); seed <= *cutSeeds; seed++ {
-				v, s := powerCuts(seed, retry, simBreakage{})
+				v, s := powerCuts(seed, variant, simBreakage{})
 				if v != nil {
 					t.Fatalf("seed %d: %s: %s\n%s", seed, v.name, v.text, s.lastSteps(100*simTold))
 				}
@@ -230,7 +238,7 @@ func TestSimulatedPowerCutCatchesBrokenVariants(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			for seed := uint64(1); seed <= 1000; seed++ {
-				v, _ := powerCuts(seed, tt.retry, tt.broken)
+				v, _ := powerCuts(seed, simVariant{retry: tt.retry}, tt.broken)
 				if v == nil {
 					continue
 				}

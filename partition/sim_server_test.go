@@ -698,7 +698,7 @@ func (sl *simSlot) nextMessage() (m simMessage, again, ok bool) {
 		delete(c.pending, seq)
 		c.moveFloor(pe.dseq, seq)
 	}
-	if len(c.pending) >= sl.srv.s.cfg.inFlight { // MaxAckPending
+	if len(c.pending) >= sl.srv.s.cfg.Delivery.InFlight { // MaxAckPending
 		return m, false, false
 	}
 	for _, m := range sl.stream() {
@@ -829,11 +829,14 @@ func (c *simConsumer) moveFloor(dseq, sseq uint64) {
 	}
 }
 
-func (sl *simSlot) ack(d simDelivery) {
+// ack settles a message, and reports whether the server answers that: it ignores what it has not
+// delivered since a reset.
+func (sl *simSlot) ack(d simDelivery) bool {
 	c := sl.consumer
-	if c == nil || d.msg.seq >= c.sseq {
-		return
+	if c == nil || d.msg.seq >= sl.next() {
+		return false
 	}
+	sl.srv.loseUnwanted(sl, d.msg.seq)
 	pe, pending := c.pending[d.msg.seq]
 	delete(c.pending, d.msg.seq)
 	c.redeliver = slices.DeleteFunc(c.redeliver, func(q uint64) bool { return q == d.msg.seq })
@@ -841,11 +844,88 @@ func (sl *simSlot) ack(d simDelivery) {
 		c.moveFloor(pe.dseq, d.msg.seq)
 	}
 	if m, ok := sl.find(d.msg.seq); ok {
-		sl.srv.s.check.removed(m)
-		at := &sl.srv.stored[sl.slot%len(sl.srv.stored)]
-		*at = slices.DeleteFunc(*at, func(o simMessage) bool { return o.seq == m.seq })
+		sl.removeLater(m)
 	}
 	sl.signal()
+	return true
+}
+
+// next is the sequence from which on the consumer looks for messages: if it has none left to
+// deliver, behind all of the stream.
+func (sl *simSlot) next() uint64 {
+	if sl.undelivered() {
+		return sl.consumer.sseq
+	}
+	return max(sl.consumer.sseq, sl.srv.seqs[sl.slot%len(sl.srv.seqs)]+1)
+}
+
+// loseUnwanted removes the message of another slot that has a sequence which is acknowledged, if
+// that slot has no consumer yet: the server goes by the sequence, and removes what no consumer
+// wants. After a power cut an acknowledgement may be of a message that is lost.
+func (srv *simServer) loseUnwanted(acknowledged *simSlot, seq uint64) {
+	for _, sl := range srv.slots {
+		sameStream := sl.slot%len(srv.seqs) == acknowledged.slot%len(srv.seqs)
+		if !sameStream || sl.consumer != nil || sl.place == acknowledged.place || sl.generation != acknowledged.generation {
+			continue
+		}
+		for _, m := range sl.stream() {
+			if m.seq == seq {
+				srv.s.logf("server: message %d (key %d, %d) is removed by the acknowledgement of another one", m.seq, m.key, m.n)
+				sl.removeMessage(m)
+			}
+		}
+	}
+}
+
+// removeSettled removes what the consumer has as settled, as the server does when it starts.
+func (sl *simSlot) removeSettled() {
+	at := &sl.srv.stored[sl.slot%len(sl.srv.stored)]
+	*at = slices.DeleteFunc(*at, func(m simMessage) bool { return m.fine%sl.slots == sl.slot && m.seq <= sl.consumer.asflr })
+}
+
+// has reports whether a message is in the stream of a slot, and says if another one has its
+// sequence.
+func (srv *simServer) has(at place, o original) (is bool, other string) {
+	for i, stored := range srv.stored {
+		if i%len(srv.seqs) != at.slot%len(srv.seqs) {
+			continue
+		}
+		for _, m := range stored {
+			if m.seq == o.sequence {
+				return m.original() == o, map[bool]string{false: "another message has its sequence"}[m.original() == o]
+			}
+		}
+	}
+	return false, ""
+}
+
+// removeLater removes a settled message from the stream. With replicas the server answers
+// before that; it matters where several messages are in flight.
+func (sl *simSlot) removeLater(m simMessage) {
+	s := sl.srv.s
+	if s.cfg.Delivery.InFlight == 1 || s.cfg.Storage.Replicas == 1 {
+		sl.removeMessage(m)
+		return
+	}
+	cuts := s.check.cuts
+	var remove func()
+	remove = func() {
+		stored, ok := sl.find(m.seq)
+		switch {
+		case cuts != s.check.cuts || !ok || stored != m: // lost with the power
+		case !sl.srv.up:
+			s.after(20*time.Millisecond, remove) // first thing when it starts
+		default:
+			sl.removeMessage(m)
+		}
+	}
+	s.after(s.between(0, removalLag/2), remove)
+}
+
+func (sl *simSlot) removeMessage(m simMessage) {
+	sl.srv.s.check.removed(m)
+	at := &sl.srv.stored[sl.slot%len(sl.srv.stored)]
+	*at = slices.DeleteFunc(*at, func(o simMessage) bool { return o.seq == m.seq })
 }
 
 func (sl *simSlot) nak(d simDelivery) {

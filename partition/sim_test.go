@@ -274,6 +274,9 @@ func (s *sim) simulate() *simViolation {
 	if s.variant.few {
 		s.limitHandlers(stormy)
 	}
+	if s.variant.several {
+		s.severalInFlight()
+	}
 	if !s.broken.unweighed {
 		s.swingWeights(stormy)
 	}
@@ -334,6 +337,8 @@ func (s *sim) lastSteps(most int) string {
 type simVariant struct {
 	retry bool // failing messages are queued in half of the runs
 	few   bool // a worker runs few handlers at once
+	// several messages of a slot are in flight.
+	several bool
 }
 
 func TestSimulation(t *testing.T) { simulateSeeds(t, simVariant{}, "plain") }

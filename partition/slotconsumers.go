@@ -70,9 +70,27 @@ func (c *slotConsumers) unpin(ctx context.Context, address string) error {
 // unpinUntilDone tries until the pin is off, or the puller is closed: then the
 // server takes it off when it has expired, if nobody has before.
 func (c *slotConsumers) unpinUntilDone(address string) {
+	c.untilDone(func(ctx context.Context) error { return c.unpin(ctx, address) })
+}
+
+// resetUntilDone tries until the pin is off and the consumer reset, or the consumer gone, or
+// the puller closed. The server may not answer the reset of a consumer that it does not have,
+// so the pin comes first each time.
+func (c *slotConsumers) resetUntilDone(address string) {
+	c.untilDone(func(ctx context.Context) error {
+		if err := c.unpin(ctx, address); err != nil {
+			return err
+		}
+		return c.api(ctx, "RESET", address, nil)
+	})
+}
+
+// untilDone tries an operation on a consumer until it succeeds, the consumer is gone or the
+// puller is closed.
+func (c *slotConsumers) untilDone(do func(context.Context) error) {
 	for c.life.Err() == nil {
 		ctx, cancel := context.WithTimeout(c.life, apiTimeout)
-		err := c.unpin(ctx, address)
+		err := do(ctx)
 		cancel()
 		if err == nil || errors.Is(err, errNoConsumer) || c.nc.IsClosed() {
 			return
@@ -149,42 +167,74 @@ const (
 // firstStored returns the sequence of the first message that a filter selects, 0
 // for none, as the stream's leader knows it.
 func (c *slotConsumers) firstStored(ctx context.Context, stream, filter string) (uint64, error) {
-	body := record.Encode(struct {
-		Seq     uint64 `json:"seq"`
-		NextFor string `json:"next_by_subj"`
-	}{1, filter})
-	msg, err := c.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
+	first, err := c.read(ctx, stream, storedRequest{Sequence: 1, NextFor: filter})
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("reading the first message of %s: %w", filter, err)
+	}
+	return first.Sequence, nil
+}
+
+// stored reports whether a message is in a stream, as the stream's leader knows it. If another
+// one has its sequence, it says so.
+func (c *slotConsumers) stored(ctx context.Context, stream string, o original) (is bool, other string, err error) {
+	m, err := c.read(ctx, stream, storedRequest{Sequence: o.sequence})
+	switch {
+	case err != nil:
+		return false, "", fmt.Errorf("reading message %d of %s: %w", o.sequence, stream, err)
+	case m.Sequence == 0:
+		return false, "", nil
+	case m.Time.UnixNano() != o.published:
+		return false, fmt.Sprintf("message %d was published at %s, and the one before at %s", o.sequence,
+			m.Time.UTC().Format(time.RFC3339Nano), time.Unix(0, o.published).UTC().Format(time.RFC3339Nano)), nil
+	}
+	return true, "", nil
+}
+
+// storedRequest asks for the message with a sequence, or the next one from there on that
+// a filter selects.
+//
+// Source: NATS ADR-31, "JetStream Direct Get", and $JS.API.STREAM.MSG.GET.
+type storedRequest struct {
+	Sequence uint64 `json:"seq"`
+	NextFor  string `json:"next_by_subj,omitempty"`
+}
+
+type storedMessage struct {
+	Sequence uint64    `json:"seq"` // 0: there is none
+	Time     time.Time `json:"time"`
+}
+
+func (c *slotConsumers) read(ctx context.Context, stream string, request storedRequest) (storedMessage, error) {
+	msg, err := c.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, record.Encode(request))
+	if err != nil {
+		return storedMessage{}, err
 	}
 	var answer struct {
 		apiError
-		Message struct {
-			Seq uint64 `json:"seq"`
-		} `json:"message"`
+		Message storedMessage `json:"message"`
 	}
 	if err := json.Unmarshal(msg.Data, &answer); err != nil {
-		return 0, err
+		return storedMessage{}, err
 	}
 	switch e := answer.Error; {
 	case e == nil:
-		return answer.Message.Seq, nil
+		return answer.Message, nil
 	case jetstream.ErrorCode(e.ErrCode) == codeNoMessage:
-		return 0, nil
+		return storedMessage{}, nil
 	default:
-		return 0, fmt.Errorf("reading the first message of %s: %s (%d)", filter, e.Description, e.ErrCode)
+		return storedMessage{}, fmt.Errorf("%s (%d)", e.Description, e.ErrCode)
 	}
 }
 
-// waiting reports whether a slot has messages that are not delivered, or delivered
-// and not settled.
-func (c *slotConsumers) waiting(ctx context.Context, at place) (bool, error) {
+// waiting answers askWaiting.
+func (c *slotConsumers) waiting(ctx context.Context, at place, a *answer) error {
 	consumer, err := c.js.Consumer(ctx, c.layout.streamOf(at.slot), c.layout.consumer(at))
 	if err != nil {
-		return false, err
+		return err
 	}
 	info := consumer.CachedInfo()
-	return info.NumPending > 0 || info.NumAckPending > 0, nil
+	a.yes, a.sequence = info.NumPending > 0 || info.NumAckPending > 0, info.Delivered.Consumer
+	return nil
 }
 
 // createConsumer creates a slot's consumer again: its state is in memory only and

@@ -58,6 +58,24 @@ func (p *slotPull) next() *mail {
 	return m
 }
 
+// dropMessages lets go of what came before a reset of the consumer is asked for.
+func (p *slotPull) dropMessages() {
+	p.box = slices.DeleteFunc(p.box, func(m *mail) bool { return m.status == "" })
+}
+
+// forget follows the reset, and lets go of what came before it, and of the pin. A pull that
+// waited without a pin may have got the first messages since, which are numbered from 1.
+func (p *slotPull) forget() {
+	first := len(p.box)
+	for i, m := range p.box {
+		if m.status == "" && m.number == 1 {
+			first = i
+		}
+	}
+	p.box = p.box[first:]
+	p.pin = ""
+}
+
 // sendBack returns what came and was not begun: the server delivers it again.
 func (p *slotPull) sendBack() {
 	p.box = slices.DeleteFunc(p.box, func(m *mail) bool {
@@ -136,6 +154,10 @@ func (p *slotPull) lookAtSilence() {
 			p.stale = false
 			return
 		}
+		if p.several() && a.err == nil && a.sequence != p.order.came {
+			p.order.lost = true
+			return
+		}
 		if a.err != nil || !a.yes {
 			p.stale = false
 			if a.err == nil {
@@ -163,6 +185,10 @@ func (p *slotPull) fixed(err error, reason string) {
 		return
 	}
 	p.note(event.Event{Kind: event.StalePinFreed, Slot: p.slot, Reason: reason})
+	if p.several() {
+		p.order.reset(p.now)
+		p.forget()
+	}
 	p.pin = ""
 	p.fetch()
 }

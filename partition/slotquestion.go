@@ -7,12 +7,14 @@ type question interface{ question() }
 
 type (
 	askStream  struct{}             // what contradicts that the stream is the one it was: answer.what
-	askWaiting struct{}             // whether the consumer has messages to deliver, or delivered and not settled: yes
+	askWaiting struct{}             // whether the consumer has messages to deliver, or delivered and not settled: yes; how many it has delivered since a reset: sequence
 	askFirst   struct{}             // the first stored message: sequence, 0 for none
+	askStored  struct{ original }   // whether a message is in the stream: yes; what has its sequence instead: what
 	askTake    struct{}             // the pin off and the consumer reset, or created
 	askCreate  struct{}             // the consumer created, if it is gone
 	askRenew   struct{}             // the consumer deleted and created
 	askUnpin   struct{}             // the pin off, tried until it is
+	askReset   struct{}             // the pin off and the consumer reset, tried until both are
 	askConfirm struct{ mail *mail } // that the server knows this acknowledgement
 	askSpace   struct{}             // of the retry stream: sequence, claims
 	askClaim   struct {
@@ -38,10 +40,12 @@ type (
 func (askStream) question()    {}
 func (askWaiting) question()   {}
 func (askFirst) question()     {}
+func (askStored) question()    {}
 func (askTake) question()      {}
 func (askCreate) question()    {}
 func (askRenew) question()     {}
 func (askUnpin) question()     {}
+func (askReset) question()     {}
 func (askConfirm) question()   {}
 func (askSpace) question()     {}
 func (askClaim) question()     {}
@@ -75,7 +79,8 @@ type mail struct {
 	pin        string // of the consumer, as the message says
 	unreadable bool   // it is not for handlers, and was logged
 	original
-	finest  int // slot of the largest slot count
+	finest  int    // slot of the largest slot count
+	number  uint64 // of the consumer's deliveries since it was reset
 	message Message
 	body    any // what the shell needs to settle it
 }

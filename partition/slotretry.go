@@ -135,6 +135,8 @@ func (k *slotRetry) mayBegin(m *slotMessage) bool {
 				q.vanished(key)
 			case a.queued.original() == m.mail.original:
 				m.settleQueued(a.queued.seq)
+			case k.several() && a.queued.Sequence >= m.mail.sequence:
+				k.searchQueued(m, 1)
 			default:
 				k.queueIfRoom(m)
 			}
@@ -145,6 +147,23 @@ func (k *slotRetry) mayBegin(m *slotMessage) bool {
 		k.queueIfRoom(m)
 	}
 	return false
+}
+
+// searchQueued looks for the copy of a message among the queued ones of its key from a sequence
+// on, and queues the message if there is none. With several messages in flight one that was
+// queued may come again after its successors were.
+func (k *slotRetry) searchQueued(m *slotMessage, from uint64) {
+	k.ask(askHead{m.mail.message.Key, from}, func(a answer) {
+		switch {
+		case !k.booked(a.err):
+		case a.queued == nil:
+			k.queueIfRoom(m)
+		case a.queued.original() == m.mail.original:
+			m.settleQueued(a.queued.seq)
+		default:
+			k.searchQueued(m, a.queued.seq+1)
+		}
+	})
 }
 
 // queueIfRoom puts a message into the retry queue. Where that is full, the

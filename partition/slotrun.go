@@ -1,6 +1,8 @@
 package partition
 
 import (
+	"fmt"
+	"math"
 	"slices"
 	"time"
 )
@@ -18,7 +20,9 @@ type slotRun struct {
 	stage  runStage
 	before map[*slotRun]bool // runs that have to end before it starts
 	armed  time.Time         // when it will be woken; zero: nobody wakes it
+	taken  map[int]bool      // slots of the largest slot count of which messages were taken in hand, with several in flight
 
+	forgets   uint64 // of the memory, when the run has looked last
 	releasing bool
 	final     bool  // its consumer will be no more
 	leave     Slots // that a Releaser is told of
@@ -38,6 +42,8 @@ func newSlotRun(d *deliveryCore, up runOwner, at place, number uint64, fence Fen
 		pull:    slotPull{runCore: core},
 		up:      up,
 		before:  make(map[*slotRun]bool),
+		taken:   make(map[int]bool),
+		forgets: d.memory.forgets(at.slot),
 	}
 	if d.cfg.Retry.Enabled {
 		r.retry = newSlotRetry(r.lanes)
@@ -78,31 +84,39 @@ func (r *slotRun) proceed() {
 // mayProceed reports whether something new may be begun. A message of the retry queue counts
 // as one in flight while a handler works on it.
 func (r *slotRun) mayProceed() bool {
-	return r.stage == runPulling && r.question == 0 && len(r.calls) < r.cfg.inFlight
+	return r.stage == runPulling && r.question == 0 && len(r.calls) < r.cfg.Delivery.InFlight
 }
 
 // next does one thing; false if there is none.
 func (r *slotRun) next() bool {
+	r.seeForgets()
 	switch {
 	case r.releasing:
-		if len(r.calls) == 0 {
-			r.giveUp()
-		}
-		return false
+		return r.release()
 	case r.retry != nil && r.retry.queue.wentBack:
 		if len(r.calls) > 0 {
 			return false
 		}
 		r.sendBack()
 		return true
+	case r.order.lost:
+		return r.resync()
 	case !r.lanes.full() && r.idle():
 		return true
 	}
-	m := r.lanes.ready(r.now, r.retried())
+	if m := r.lanes.ready(r.now, r.retried(), math.MaxUint64); m != nil {
+		return r.advance(m)
+	}
+	// The retry queue is seen to meanwhile.
+	return r.lanes.full() && r.retry != nil && r.retry.work()
+}
+
+// advance does what is next for a message. It returns false if that waits for a permit.
+func (r *slotRun) advance(m *slotMessage) bool {
 	switch {
-	case m == nil:
-		// The retry queue is seen to meanwhile.
-		return r.lanes.full() && r.retry != nil && r.retry.work()
+	case m.confirming:
+		m.confirmAgain()
+		return true
 	case m.recalling:
 		m.recall()
 		return true
@@ -139,6 +153,9 @@ func (r *slotRun) idle() bool {
 	case r.retry != nil && r.retry.work():
 		return true
 	case len(r.pull.box) > 0: // the slot is not silent: what came goes before any look
+	case r.mayMiss() && !now.Before(r.order.lookAt):
+		r.lookWhetherAllCame()
+		return true
 	case !r.atRest() || now.Before(p.quietAt):
 		return false
 	default:
@@ -146,16 +163,105 @@ func (r *slotRun) idle() bool {
 		r.pull.lookAtSilence()
 		return true
 	}
-	m := r.pull.next()
+	r.receive(r.pull.next())
+	return true
+}
+
+// receive takes in what a pull brought.
+func (r *slotRun) receive(m *mail) {
 	if m.status != "" {
 		r.pull.status(m)
-		return true
+		return
 	}
 	r.pull.got(m)
-	if !m.unreadable {
-		r.lanes.take(m)
+	if r.several() && !r.follows(m) || m.unreadable {
+		return
+	}
+	r.lanes.take(m)
+}
+
+// follows reports whether a message is new, and none is missing before it.
+func (r *slotRun) follows(m *mail) bool {
+	r.order.lookAt = r.now.Add(r.cfg.stalePinCheck)
+	if !r.order.follows(m.number) {
+		return false
+	}
+	r.taken[m.finest] = true
+	if r.lanes.comesAgain(m) {
+		return false
+	}
+	// What replaces another message has to be seen now: later ones may be settled before it is
+	// the first of its key, and then it would not differ from one that is settled.
+	if replaces, forgets := r.memory.taken(r.slot, m.finest, m.original); replaces {
+		r.rolledBack(r.slot, forgets, fmt.Sprintf("message %d is another one than it was", m.sequence))
+		return false
 	}
 	return true
+}
+
+// mayMiss reports whether the slot, which has something in hand, looks now and then whether
+// all came that its consumer has delivered: what it misses may keep the server from delivering
+// more.
+func (r *slotRun) mayMiss() bool { return r.several() && !r.atRest() }
+
+// lookWhetherAllCame looks for what the server has delivered and did not come.
+func (r *slotRun) lookWhetherAllCame() {
+	r.order.lookAt = r.now.Add(r.cfg.stalePinCheck)
+	r.ask(askWaiting{}, func(a answer) {
+		if a.err == nil && len(r.pull.box) == 0 && a.sequence != r.order.came {
+			r.order.lost = true
+		}
+	})
+}
+
+// seeForgets has the consumer reset when what was settled of its stream was forgotten. What
+// comes next would be settled first, and what is in hand before it be taken for settled, too.
+func (r *slotRun) seeForgets() {
+	if forgets := r.memory.forgets(r.slot); r.several() && forgets != r.forgets {
+		r.forgets = forgets
+		r.order.lost = true
+	}
+}
+
+// resync has everything delivered again that is not settled. It reports whether that
+// has begun: a worker without a valid lease resets nothing that may be another's, and the
+// confirmations that are on their way come first, since nobody waits for them afterwards.
+func (r *slotRun) resync() bool {
+	o := &r.order
+	if r.now.Before(o.at) {
+		return false
+	}
+	if o.since.IsZero() {
+		o.since = r.now
+	}
+	o.at = r.now.Add(pullRetry)
+	if confirmations := r.lanes.confirming() && r.now.Before(o.since.Add(confirmTimeout)); confirmations || !r.valid() {
+		return false
+	}
+	r.pull.dropMessages()
+	r.ask(askTake{}, func(a answer) {
+		if a.err != nil {
+			return
+		}
+		o.reset(r.now)
+		r.pull.forget()
+		r.lanes.fallOutOfStep()
+		r.pull.fetch()
+	})
+	return true
+}
+
+// confirmed takes in that the server knows a message as settled.
+func (r *slotRun) confirmed(o original) {
+	r.lanes.confirmed(o)
+	if !r.atRest() || r.order.lost {
+		return
+	}
+	for finest := range r.taken { // nothing that came is left
+		r.memory.atRest(r.slot, finest)
+	}
+	clear(r.taken)
+	r.order.wasReset = false
 }
 
 // atRest reports whether the slot has nothing in hand, and no handler runs.
@@ -167,15 +273,32 @@ func (r *slotRun) arm() {
 	if !r.mayProceed() {
 		return
 	}
-	// What waits for a permit is due already, so its time would wake the run at once, again
-	// and again. Its turn wakes it.
+	at := r.due()
+	if !at.IsZero() && (r.armed.IsZero() || at.Before(r.armed)) {
+		r.armed = at
+		r.do(wakeEffect{r.number, at})
+	}
+}
+
+// due returns when time makes a difference, zero for never. What waits for a permit is due
+// already, so its time would wake the run at once, again and again. Its turn wakes it. What
+// waits for a reset of the consumer waits for nothing else.
+func (r *slotRun) due() (at time.Time) {
+	if r.order.lost {
+		return r.order.at
+	}
 	waits := r.permit.state == permitAsked
-	var at time.Time
 	if !r.lanes.full() {
 		at = r.pull.at
 	}
 	if r.atRest() {
 		at = earlier(at, r.pull.quietAt)
+	}
+	if r.mayMiss() {
+		at = earlier(at, r.order.lookAt)
+	}
+	if r.releasing && r.awaitsRemoval() {
+		at = earlier(at, r.lanes.confirmedAt.Add(removalLag))
 	}
 	if !waits {
 		at = earlier(at, r.lanes.wake())
@@ -183,10 +306,7 @@ func (r *slotRun) arm() {
 	if r.retry != nil && !waits {
 		at = earlier(at, r.retry.wake())
 	}
-	if !at.IsZero() && (r.armed.IsZero() || at.Before(r.armed)) {
-		r.armed = at
-		r.do(wakeEffect{r.number, at})
-	}
+	return at
 }
 
 // answered takes the answer to the open question in.
@@ -203,6 +323,10 @@ func (r *slotRun) answered(in answerInput) {
 // earlier messages of the same keys again, which it delivers first.
 func (r *slotRun) sendBack() {
 	r.retry.queue.wentBack = false
+	if r.several() {
+		r.order.lost = true
+		return
+	}
 	for _, m := range r.lanes.clear(nil) {
 		r.do(settleEffect{r.place, m, settleNak})
 	}
@@ -279,6 +403,9 @@ func (r *slotRun) concluded(m *slotMessage, err error, fenced bool) {
 	case isDiscarded(err):
 		m.settle(settleTerm)
 		return
+	case m.outOfStep: // it comes again, or is gone
+		r.lanes.remove(m)
+		return
 	}
 	// A message that was fenced off is not queued for retry: the owner with the
 	// later fence is to try it at once, and in its place.
@@ -296,8 +423,7 @@ func (r *slotRun) concluded(m *slotMessage, err error, fenced bool) {
 func (r *slotRun) drop() {
 	r.up.notHeld(r)
 	r.stage = runDropped
-	begun := func(m *slotMessage) bool { return m.working || m.attempt > 0 }
-	for _, m := range append(r.lanes.clear(begun), r.pull.box...) {
+	for _, m := range append(r.lanes.clear((*slotMessage).begun), r.pull.box...) {
 		if m.status == "" {
 			r.do(returnEffect{r.place, m})
 		}
@@ -307,35 +433,91 @@ func (r *slotRun) drop() {
 	r.forgetReturned()
 }
 
+// release waits until what was begun is done with, and then hands the slot off. It reports
+// whether something was done meanwhile. With several messages in flight the server confirms
+// each acknowledgement before the handoff; after a reset the message has to come again for that.
+func (r *slotRun) release() bool {
+	p := &r.pull
+	before := uint64(0)
+	if r.awaitsRemoval() {
+		before = r.lanes.ahead
+	}
+	switch m := r.lanes.ready(r.now, r.retried(), before); {
+	case len(r.calls) == 0 && !r.lanes.confirming() && !r.awaitsRemoval():
+		r.giveUp()
+		return false
+	case !r.several():
+		return false
+	case r.order.lost:
+		return r.resync()
+	case m != nil:
+		return r.advance(m)
+	case p.renew || !r.now.Before(p.at):
+		p.fetch()
+	case len(p.box) > 0:
+		r.receive(p.next())
+	case !r.now.Before(r.order.lookAt):
+		r.lookWhetherAllCame()
+	default:
+		return false
+	}
+	return true
+}
+
+// awaitsRemoval reports whether a reset might deliver a message again that is settled. With
+// replicas the consumer's agree on an acknowledgement, and then the stream's remove the message; and a
+// reset goes back to the first message that is not settled. So what is in hand before a settled
+// message is handled before the handoff, and if that fails, the handoff waits as long as a
+// removal takes.
+func (r *slotRun) awaitsRemoval() bool {
+	removalLags := r.several() && r.cfg.Storage.Replicas > 1
+	unsettledBefore := r.lanes.overtaken() || r.order.wasReset
+	return removalLags && unsettledBefore && r.now.Before(r.lanes.confirmedAt.Add(removalLag))
+}
+
 // giveUp hands the slot off: no more pulls, the pin off, and what was delivered but not
-// settled back to the server, in this order.
+// settled back to the server, in this order. With several messages in flight a reset does
+// the latter.
 func (r *slotRun) giveUp() {
 	stopped := r.now
 	r.up.notHeld(r)
 	r.stage = runGivingUp
+	end := question(askUnpin{})
+	if r.several() {
+		end = askReset{}
+	}
 	unpin := func(answer) {
-		r.ask(askUnpin{}, func(a answer) {
+		r.ask(end, func(a answer) {
 			if a.err != nil {
 				r.end() // the worker ends; the server takes the pin off when it has expired
 				return
 			}
-			for _, m := range append(r.lanes.clear(nil), r.pull.box...) {
-				if m.status == "" {
-					r.do(settleEffect{r.place, m, settleNak})
-				}
-			}
+			r.returnAll()
 			r.do(releasedEffect{r.leave})
 			r.do(reportEffect{slotReleasedInput{place: r.place, claim: r.fence.Claim, idle: r.now.Sub(stopped)}})
 			r.end()
 		})
 	}
-	if r.final && r.lanes.settled != nil {
+	if r.final && !r.several() && r.lanes.settled != nil {
 		// The consumer is about to be deleted, and an acknowledgement on its way would
 		// be lost.
 		r.ask(askConfirm{r.lanes.settled}, unpin)
 		return
 	}
 	unpin(answer{})
+}
+
+// returnAll returns what was delivered and not settled, which a reset has done with several
+// messages in flight.
+func (r *slotRun) returnAll() {
+	if r.several() {
+		return
+	}
+	for _, m := range append(r.lanes.clear(nil), r.pull.box...) {
+		if m.status == "" {
+			r.do(settleEffect{r.place, m, settleNak})
+		}
+	}
 }
 
 // end: nothing of this run is left.

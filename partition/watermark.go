@@ -2,6 +2,7 @@ package partition
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -41,6 +42,13 @@ type watermarks struct {
 	// before is not remembered as one of the stream that is there now.
 	forgets uint64
 	slots   map[int]watermark // by slot of the largest slot count
+	// inHand are the messages that were taken in hand and not settled, with several in
+	// flight, by slot of the largest slot count.
+	inHand map[int]map[original]bool
+	// recent are the last messages that were settled, keep of each slot. An original is of one
+	// stream, so they are kept when the stream is another one than it was.
+	recent map[int][]original
+	keep   int
 	// queued has the sequences of the copies in the retry queue of messages that were
 	// settled when these were stored, and not processed by this worker since. An original
 	// is of one stream, so it is kept when the stream is another one than it was.
@@ -58,11 +66,14 @@ type watermarks struct {
 const mostQueued = 100_000
 
 // watermark is the last message of a slot that was settled. Messages come in the order of
-// the stream, so those from first on were settled by this worker, too.
+// the stream, so those from first on were settled by this worker, too. With several messages
+// in flight this is so for those that are not in hand, and the latest are remembered one by
+// one.
 type watermark struct {
 	original
 	first uint64 // sequence of the first message that was settled under the fence
 	fence Fence
+	floor uint64 // the highest sequence that was one of the recent ones, and is not any more
 	// latest is the latest time of all that were settled. The last one's may be
 	// earlier, since after an election another server's clock counts.
 	latest int64
@@ -92,12 +103,18 @@ func (w *watermarks) recall(slot int, o original) recollection {
 		return recallQueued
 	case w.erased[o]:
 		return recallSettled
+	case w.inHand[slot][o]:
+		return recallNothing
+	case slices.Contains(w.recent[slot], o) && !w.crowded:
+		return recallSettled
 	case !ok || o.sequence > m.sequence:
 		return recallNothing
 	case o.sequence == m.sequence && o.published != m.published, o.published > m.latest:
 		return recallReplaced
 	case w.crowded:
 		return recallQueued
+	case w.keep > 0 && o.sequence > max(m.floor, m.first):
+		return recallNothing // a later one was settled first
 	case o.sequence < m.first:
 		return recallFormer
 	}
@@ -142,13 +159,73 @@ func (w *watermarks) settle(slot int, o original, forgets uint64, by Fence) bool
 		m.original, m.first, m.fence = o, o.sequence, by
 	case o.sequence >= m.sequence:
 		m.original = o
+	default:
+		m.first = min(m.first, o.sequence)
 	}
+	if former := w.remember(slot, o); former <= m.sequence { // else of another stream
+		m.floor = max(m.floor, former)
+	}
+	delete(w.inHand[slot], o)
 	m.latest = max(m.latest, o.published)
 	if w.slots == nil {
 		w.slots = make(map[int]watermark)
 	}
 	w.slots[slot] = m
 	return true
+}
+
+// remember adds a settled message to the last ones of a slot, and returns the sequence of the
+// one that is not remembered any more, 0 for none.
+func (w *watermarks) remember(slot int, o original) (former uint64) {
+	if w.keep == 0 {
+		return 0
+	}
+	if w.recent == nil {
+		w.recent = make(map[int][]original)
+	}
+	recent := append(w.recent[slot], o)
+	if len(recent) > w.keep {
+		former = recent[0].sequence
+		recent = recent[1:]
+	}
+	w.recent[slot] = recent
+	return former
+}
+
+// taken notes that a message was taken in hand. If it was not settled before, it is not when
+// later ones are. It reports whether it has the sequence of another one.
+func (w *watermarks) taken(slot int, o original) (replaces bool) {
+	recalled := w.recall(slot, o)
+	if recalled == recallNothing {
+		w.holds(slot, o)
+	}
+	return recalled == recallReplaced
+}
+
+// holds notes that a message is in hand that is not settled.
+func (w *watermarks) holds(slot int, o original) {
+	if w.inHand == nil {
+		w.inHand = make(map[int]map[original]bool)
+	}
+	if w.inHand[slot] == nil {
+		w.inHand[slot] = make(map[original]bool)
+	}
+	w.inHand[slot][o] = true
+}
+
+// atRest notes that nothing of a slot is in hand. What is noted as in hand was settled by
+// another owner.
+func (w *watermarks) atRest(slot int) { delete(w.inHand, slot) }
+
+// refence notes that an owner goes on with a later fence, so nobody else was the owner in
+// between.
+func (w *watermarks) refence(at place, before, later Fence) {
+	for slot, m := range w.slots {
+		if slot%at.slots == at.slot && m.fence == before {
+			m.fence = later
+			w.slots[slot] = m
+		}
+	}
 }
 
 // saw takes in what a stream has been seen to be, and returns how that contradicts
@@ -174,6 +251,6 @@ func (w *watermarks) saw(created time.Time, last, known uint64) string {
 // returns of how many slots.
 func (w *watermarks) forget() int {
 	n := len(w.slots)
-	*w = watermarks{forgets: w.forgets + 1, queued: w.queued, crowded: w.crowded, erased: w.erased}
+	*w = watermarks{forgets: w.forgets + 1, queued: w.queued, crowded: w.crowded, erased: w.erased, keep: w.keep, recent: w.recent}
 	return n
 }

@@ -270,3 +270,91 @@ func TestQueuedMessagesAreBounded(t *testing.T) {
 		t.Error("what was queued is forgotten with the stream, and may come back with another one")
 	}
 }
+
+// TestMessagesInHandAreNotSettled is the memory of a slot with several messages in flight.
+// The messages are 1 to 9, published one after another.
+func TestMessagesInHandAreNotSettled(t *testing.T) {
+	t.Parallel()
+	message := func(n uint64) original { return original{n, int64(n)} }
+	first, second := Fence{1, 1}, Fence{2, 1}
+	for name, test := range map[string]func(w *watermarks, expect func(n uint64, want recollection)){
+		"a later message is settled first": func(w *watermarks, expect func(uint64, recollection)) {
+			w.taken(0, message(1))
+			w.taken(0, message(2))
+			w.settle(0, message(2), 0, first)
+			expect(1, recallNothing)
+			expect(2, recallSettled)
+			w.settle(0, message(1), 0, first)
+			expect(1, recallSettled)
+			expect(3, recallNothing)
+		},
+		"one stays in hand while many are settled": func(w *watermarks, expect func(uint64, recollection)) {
+			w.taken(0, message(1))
+			for n := uint64(2); n <= 9; n++ {
+				w.taken(0, message(n))
+				w.settle(0, message(n), 0, first)
+			}
+			expect(1, recallNothing)
+			for n := uint64(2); n <= 9; n++ {
+				expect(n, recallSettled)
+			}
+		},
+		"one that was never in hand is not settled while the later ones are remembered": func(w *watermarks, expect func(uint64, recollection)) {
+			w.settle(0, message(1), 0, first)
+			w.settle(0, message(4), 0, first)
+			expect(3, recallNothing)
+			w.settle(0, message(6), 0, first)
+			w.settle(0, message(7), 0, first)
+			w.settle(0, message(8), 0, first)
+			w.settle(0, message(9), 0, first)
+			expect(3, recallSettled)
+		},
+		"an earlier one is settled with a later fence": func(w *watermarks, expect func(uint64, recollection)) {
+			w.taken(0, message(1))
+			w.taken(0, message(2))
+			w.settle(0, message(2), 0, first)
+			w.settle(0, message(1), 0, second)
+			expect(1, recallSettled)
+			expect(2, recallSettled)
+		},
+		"the owner goes on with a later fence": func(w *watermarks, expect func(uint64, recollection)) {
+			for n := uint64(1); n <= 8; n++ {
+				w.settle(0, message(n), 0, first)
+			}
+			w.refence(generation{1, 1}.place(0), first, second)
+			w.taken(0, message(9))
+			w.settle(0, message(9), 0, second)
+			expect(3, recallSettled)
+		},
+		"one that was settled is not in hand": func(w *watermarks, expect func(uint64, recollection)) {
+			w.settle(0, message(1), 0, first)
+			w.taken(0, message(1))
+			expect(1, recallSettled)
+		},
+		"what was in hand when the slot is at rest was settled by another owner": func(w *watermarks, expect func(uint64, recollection)) {
+			w.taken(0, message(1))
+			w.settle(0, message(2), 0, second)
+			w.atRest(0)
+			expect(1, recallFormer)
+		},
+		"another message has the sequence of one in hand": func(w *watermarks, expect func(uint64, recollection)) {
+			w.taken(0, original{1, 99})
+			w.settle(0, message(2), 0, first)
+			expect(1, recallFormer)
+			w.settle(0, message(9), 0, first)
+			if got := w.recall(0, original{9, 10}); got != recallReplaced {
+				t.Errorf("another message with sequence 9 is %v, want %v", got, recallReplaced)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &watermarks{keep: 4}
+			test(w, func(n uint64, want recollection) {
+				t.Helper()
+				if got := w.recall(0, message(n)); got != want {
+					t.Errorf("message %d is %v, want %v", n, got, want)
+				}
+			})
+		})
+	}
+}

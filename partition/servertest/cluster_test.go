@@ -23,6 +23,15 @@ func TestWorkersOnAClusterOfThreeProcesses(t *testing.T) {
 	c := startCluster(t)
 	promises(t, func(t *testing.T) servers { return c.forOne(t) })
 	t.Run("a killed server costs no message and no order", func(t *testing.T) { c.losesAServer(t, c.forOne(t)) })
+	t.Run("several in flight, workers share out and hand over under load", func(t *testing.T) {
+		shareOutAndHandOver(t, severalInFlight(c.forOne(t)))
+	})
+	t.Run("several in flight, a dead worker's slots are taken", func(t *testing.T) {
+		deadAreReplaced(t, severalInFlight(c.forOne(t)))
+	})
+	t.Run("several in flight, a killed server costs no message and no order", func(t *testing.T) {
+		c.losesAServer(t, severalInFlight(c.forOne(t)))
+	})
 }
 
 // cluster is three servers, by name.

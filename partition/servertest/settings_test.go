@@ -55,6 +55,7 @@ var otherSettings = map[string]func(*partition.Config){
 	"Lease.SuspicionGrace is 500ms in the group and 900ms here": func(c *partition.Config) { c.Lease.SuspicionGrace = 900 * time.Millisecond },
 	"Lease.SuspicionMargin is 150ms in the group and 1s here":   func(c *partition.Config) { c.Lease.SuspicionMargin = time.Second },
 	"Delivery.AckWait is 30s in the group and 10s here":         func(c *partition.Config) { c.Delivery.AckWait = 10 * time.Second },
+	"Delivery.InFlight is 1 in the group and 8 here":            func(c *partition.Config) { c.Delivery.InFlight = 8 },
 	"Storage.MaxAge is 168h0m0s in the group and 1h0m0s here":   func(c *partition.Config) { c.Storage.MaxAge = time.Hour },
 	"Storage.MaxBytes is 0 in the group and 1048576 here":       func(c *partition.Config) { c.Storage.MaxBytes = 1 << 20 },
 	"Storage.Duplicates is 2m0s in the group and 1m0s here":     func(c *partition.Config) { c.Storage.Duplicates = time.Minute },

@@ -26,9 +26,21 @@ const shardedSchema = 2
 // nothing of them would not keep to.
 const settingsSchema = 3
 
-// LayoutSchema is the schema of the Layout of a group whose assignment map is a packedMap.
+// packedSchema is the schema of the Layout of a group whose assignment map is a packedMap.
 // A worker that can't read that would take a lease and neither work nor end.
-const LayoutSchema = 4
+const packedSchema = 4
+
+// LayoutSchema is the schema of the Layout of a group that has several messages of a slot in
+// flight. A worker that knows nothing of them would handle the messages of a key out of order.
+const LayoutSchema = 5
+
+// LayoutSchemaOf returns the least schema that says what a group with these settings has.
+func LayoutSchemaOf(s Settings) int {
+	if s.InFlight > 1 {
+		return LayoutSchema
+	}
+	return packedSchema
+}
 
 // DecodeLayout reads what a group was provisioned with.
 func DecodeLayout(data []byte) (Layout, error) {
@@ -42,8 +54,9 @@ func DecodeLayout(data []byte) (Layout, error) {
 	sharded := have.Schema >= shardedSchema && have.Shards > 1 && have.Shards <= MaxShards
 	shardsAgree := sharded || have.Schema != shardedSchema && have.Shards == 0
 	settingsAgree := (have.Settings != nil) == (have.Schema >= settingsSchema)
+	inFlightAgrees := have.Settings == nil || have.Settings.InFlight == 0 || have.Settings.InFlight > 1 && have.Schema >= LayoutSchema
 	slotsAgree := have.Slots >= 1 && have.Slots <= MaxSlots && have.Slots%max(have.Shards, 1) == 0
-	if !shardsAgree || !settingsAgree || !slotsAgree {
+	if !shardsAgree || !settingsAgree || !inFlightAgrees || !slotsAgree {
 		return Layout{}, fmt.Errorf("it is no layout: %.200q", data)
 	}
 	return have, nil
@@ -59,6 +72,7 @@ type Settings struct {
 	MaxBytes          int64         `json:"max_bytes"` // 0: the default; see Config.Storage.MaxBytes
 	Duplicates        Duration      `json:"duplicates"`
 	AckWait           Duration      `json:"ack_wait"`
+	InFlight          int           `json:"in_flight,omitempty"` // 0: 1
 	HeartbeatInterval Duration      `json:"heartbeat_interval"`
 	LeaseTTL          Duration      `json:"lease_ttl"`
 	LeaseMargin       Duration      `json:"lease_margin"`

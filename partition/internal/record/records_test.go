@@ -44,7 +44,7 @@ func reading[T any](data []byte) (any, error) {
 }
 
 func goldenSettings() *Settings {
-	return &Settings{Replicas: 3, MaxAge: Duration(time.Hour), MaxBytes: 1 << 30, Duplicates: Duration(time.Minute), AckWait: Duration(30 * time.Second), HeartbeatInterval: Duration(500 * time.Millisecond),
+	return &Settings{Replicas: 3, MaxAge: Duration(time.Hour), MaxBytes: 1 << 30, Duplicates: Duration(time.Minute), AckWait: Duration(30 * time.Second), InFlight: 64, HeartbeatInterval: Duration(500 * time.Millisecond),
 		LeaseTTL: Duration(6 * time.Second), LeaseMargin: Duration(1500 * time.Millisecond), IDTTL: Duration(30 * time.Second), SuspicionGrace: Duration(1500 * time.Millisecond), SuspicionMargin: Duration(300 * time.Millisecond),
 		Retry: RetrySettings{Tries: 1, Delay: Duration(time.Second), MaxDelay: Duration(time.Minute), PerKey: 1000, PerSlot: 10000, Attempts: 5}}
 }

@@ -6,13 +6,22 @@ type Slot[W comparable, F Fence[F]] struct {
 	verdicts *verdicts
 	name     string
 
+	// Parallel lets a worker handle messages of different keys at the same time.
+	Parallel bool
+
 	highest owner[W, F] // that the slot was held with
 	stored  owner[W, F] // of the last write that was not rejected
 	owners  map[F]W
-	running []*Handling[W, F]
+	running []running[W, F]
 
 	// forgotten: no worker can know the fences that were seen until now.
 	forgotten bool
+}
+
+// running is a handler at work.
+type running[W comparable, F Fence[F]] struct {
+	*Handling[W, F]
+	key string
 }
 
 type owner[W comparable, F Fence[F]] struct {
@@ -50,6 +59,7 @@ func (s *Slot[W, F]) begin(key string, h *Handling[W, F]) {
 		}
 		still = append(still, o)
 		switch {
+		case o.Worker == h.Worker && s.Parallel && o.key != key:
 		case o.Worker == h.Worker:
 			s.verdicts.violate(OneHandler, "%s: %v begins %s %d while its own handler is at %d", s.name, h.Worker, key, h.Number, o.Number)
 		case standing == Valid:
@@ -59,7 +69,7 @@ func (s *Slot[W, F]) begin(key string, h *Handling[W, F]) {
 			s.verdicts.violate(ZombieFence, "%s: %v begins with fence %v, the zombie %v has %v", s.name, h.Worker, h.Fence, o.Worker, o.Fence)
 		}
 	}
-	s.running = append(still, h)
+	s.running = append(still, running[W, F]{h, key})
 }
 
 // admit reports whether a store that knows fences accepts a write.

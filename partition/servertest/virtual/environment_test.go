@@ -41,7 +41,7 @@ const (
 	attempts      = 30 // after which a message is given up; none fails as often
 )
 
-func optionsOf(rng *rand.Rand) options {
+func optionsOf(seed uint64, rng *rand.Rand) options {
 	// Without any latency, what repeats a request without a pause would stop time.
 	o := options{latency: 100 * time.Microsecond, pods: 2 + rng.IntN(4), keys: 8 + rng.IntN(24), every: time.Duration(1000+rng.IntN(4000)) * time.Millisecond, work: time.Duration(rng.IntN(1500)) * time.Millisecond}
 	if rng.IntN(2) == 0 {
@@ -57,6 +57,10 @@ func optionsOf(rng *rand.Rand) options {
 	if rng.IntN(2) == 0 {
 		o.failing = 12
 		c.Retry = partition.Retry{Enabled: true, Delay: 500 * time.Millisecond, MaxDelay: 4 * time.Second, Attempts: attempts}
+	}
+	// Drawn by a generator of its own, so that a seed's faults are the same with one in flight.
+	if rng := rand.New(rand.NewPCG(seed, 0x5e7)); rng.IntN(2) == 0 {
+		c.Delivery.InFlight = 2 + rng.IntN(15)
 	}
 	o.config = c
 	return o

@@ -70,7 +70,7 @@ func run(t *testing.T, seed uint64, d time.Duration, broken broken) (out outcome
 		synctest.Test(t, func(t *testing.T) {
 			time.Sleep(time.Until(today)) // a bubble begins in 2000
 			rng := rand.New(rand.NewPCG(seed, 1))
-			out.options = optionsOf(rng)
+			out.options = optionsOf(seed, rng)
 			out.options.broken = broken
 			if broken.options != nil {
 				broken.options(&out.options)
