@@ -44,7 +44,7 @@ type watermarks struct {
 	slots   map[int]watermark // by slot of the largest slot count
 	// inHand are the messages that were taken in hand and not settled, with several in
 	// flight, by slot of the largest slot count.
-	inHand map[int]map[original]bool
+	inHand map[int][]original
 	// recent are the last messages that were settled, keep of each slot. An original is of one
 	// stream, so they are kept when the stream is another one than it was.
 	recent map[int][]original
@@ -73,10 +73,29 @@ type watermark struct {
 	original
 	first uint64 // sequence of the first message that was settled under the fence
 	fence Fence
-	floor uint64 // the highest sequence that was one of the recent ones, and is not any more
+	// Before first this worker has settled what is in again, or with several messages in flight
+	// in before: they were in hand when a later one was settled first, or a former owner had
+	// settled them and they were handled again.
+	again  span
+	before []uint64
+	floor  uint64 // the highest sequence that was one of the recent ones, and is not any more
 	// latest is the latest time of all that were settled. The last one's may be
 	// earlier, since after an election another server's clock counts.
 	latest int64
+}
+
+// span is a range of sequences.
+type span struct{ from, to uint64 } // to included; zero: none
+
+func (s span) has(sequence uint64) bool { return s.from <= sequence && sequence <= s.to }
+
+// with returns the span up to a sequence that comes after it, or if it comes before, one of
+// that alone.
+func (s span) with(sequence uint64) span {
+	if s.from == 0 || sequence < s.to {
+		return span{sequence, sequence}
+	}
+	return span{s.from, sequence}
 }
 
 // recollection is what is remembered of a message.
@@ -103,7 +122,7 @@ func (w *watermarks) recall(slot int, o original) recollection {
 		return recallQueued
 	case w.erased[o]:
 		return recallSettled
-	case w.inHand[slot][o]:
+	case slices.Contains(w.inHand[slot], o):
 		return recallNothing
 	case slices.Contains(w.recent[slot], o) && !w.crowded:
 		return recallSettled
@@ -115,7 +134,7 @@ func (w *watermarks) recall(slot int, o original) recollection {
 		return recallQueued
 	case w.keep > 0 && o.sequence > max(m.floor, m.first):
 		return recallNothing // a later one was settled first
-	case o.sequence < m.first:
+	case o.sequence < m.first && !m.again.has(o.sequence) && !slices.Contains(m.before, o.sequence):
 		return recallFormer
 	}
 	return recallSettled
@@ -156,16 +175,21 @@ func (w *watermarks) settle(slot int, o original, forgets uint64, by Fence) bool
 	switch {
 	case !ok || by != m.fence:
 		// Another worker may have been the owner in between.
-		m.original, m.first, m.fence = o, o.sequence, by
+		m = watermark{original: o, first: o.sequence, fence: by, floor: m.floor, latest: m.latest}
 	case o.sequence >= m.sequence:
 		m.original = o
-	default:
-		m.first = min(m.first, o.sequence)
+	case o.sequence < m.first && w.keep == 0:
+		// It comes again after the server went back. So does what is between it and the first
+		// one, after it.
+		m.again = m.again.with(o.sequence)
+	case o.sequence < m.first:
+		m.before = append(m.before, o.sequence)
+		m.before = m.before[max(0, len(m.before)-w.keep):]
 	}
 	if former := w.remember(slot, o); former <= m.sequence { // else of another stream
 		m.floor = max(m.floor, former)
 	}
-	delete(w.inHand[slot], o)
+	w.letGo(slot, o)
 	m.latest = max(m.latest, o.published)
 	if w.slots == nil {
 		w.slots = make(map[int]watermark)
@@ -202,15 +226,25 @@ func (w *watermarks) taken(slot int, o original) (replaces bool) {
 	return recalled == recallReplaced
 }
 
-// holds notes that a message is in hand that is not settled.
+// holds notes that a message is in hand that is not settled. There are few, so they are a slice.
 func (w *watermarks) holds(slot int, o original) {
 	if w.inHand == nil {
-		w.inHand = make(map[int]map[original]bool)
+		w.inHand = make(map[int][]original)
 	}
-	if w.inHand[slot] == nil {
-		w.inHand[slot] = make(map[original]bool)
+	if !slices.Contains(w.inHand[slot], o) {
+		w.inHand[slot] = append(w.inHand[slot], o)
 	}
-	w.inHand[slot][o] = true
+}
+
+// letGo notes that a message is not in hand any more.
+func (w *watermarks) letGo(slot int, o original) {
+	held := w.inHand[slot]
+	i := slices.Index(held, o)
+	if i < 0 {
+		return
+	}
+	held[i] = held[len(held)-1]
+	w.inHand[slot] = held[:len(held)-1]
 }
 
 // atRest notes that nothing of a slot is in hand. What is noted as in hand was settled by

@@ -135,6 +135,50 @@ func TestWatermarksOfOwners(t *testing.T) {
 	}
 }
 
+// TestAFormerOwnersMessageHandledAgain: where the retry queue went back, a message that a former
+// owner had settled is handled again. The messages between it and the first one of this owner
+// are still the former owner's: they may have been queued, and their copies lost, too.
+func TestAFormerOwnersMessageHandledAgain(t *testing.T) {
+	t.Parallel()
+	message := func(n uint64) original { return original{n, int64(n)} }
+	former, owner := Fence{1, 1}, Fence{3, 1}
+	for name, tt := range map[string]struct {
+		keep   int
+		inHand []uint64
+		again  []uint64
+		want   map[uint64]recollection
+	}{
+		"one message":            {again: []uint64{5}, want: map[uint64]recollection{4: recallFormer, 5: recallSettled, 6: recallFormer, 8: recallFormer, 9: recallSettled}},
+		"several":                {again: []uint64{4, 6}, want: map[uint64]recollection{3: recallFormer, 4: recallSettled, 5: recallSettled, 6: recallSettled, 7: recallFormer, 9: recallSettled}},
+		"another time":           {again: []uint64{5, 6, 4}, want: map[uint64]recollection{4: recallSettled, 5: recallFormer, 8: recallFormer, 9: recallSettled}},
+		"with several in flight": {keep: 8, inHand: []uint64{8}, again: []uint64{5, 4}, want: map[uint64]recollection{3: recallFormer, 4: recallSettled, 5: recallSettled, 6: recallFormer, 8: recallNothing, 9: recallSettled}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := watermarks{keep: tt.keep}
+			w.settle(0, message(2), 0, former)
+			for _, n := range tt.inHand {
+				w.taken(0, message(n))
+			}
+			w.settle(0, message(9), 0, owner)
+			for _, n := range tt.again {
+				w.settle(0, message(n), 0, owner)
+			}
+			for n, want := range tt.want {
+				if got := w.recall(0, message(n)); got != want {
+					t.Errorf("message %d: %v, want %v", n, got, want)
+				}
+			}
+			for _, n := range tt.inHand {
+				w.settle(0, message(n), 0, owner)
+				if got := w.recall(0, message(n)); got != recallSettled {
+					t.Errorf("message %d, settled: %v", n, got)
+				}
+			}
+		})
+	}
+}
+
 // TestQueuedMessagesOutliveTheStream: a message whose copy may be lost is looked for, also when
 // the stream was found to be another one since it was queued.
 func TestQueuedMessagesOutliveTheStream(t *testing.T) {
