@@ -152,3 +152,37 @@ func TestHandlerLimitWithRetryQueue(t *testing.T) {
 		t.Errorf("%d permits are granted and nothing is queued", r.d.handlers.granted)
 	}
 }
+
+// TestAMessageIsAbandonedWithItsOwnPermit: with several messages in flight a run may have a
+// permit for one message while a handler of another one returns, which is then abandoned.
+func TestAMessageIsAbandonedWithItsOwnPermit(t *testing.T) {
+	t.Parallel()
+	r := newDeliveryRig(t, func(c *Config) {
+		c.Delivery.InFlight, c.Delivery.MaxHandlers = 2, 2
+		c.Retry = Retry{Enabled: true, Attempts: 1}
+	})
+	r.hold()
+	r.answer(1, answer{})
+	r.answer(1, answer{sequence: 1})
+	r.answer(1, answer{})
+	r.d.slots[rigSlot].retry.queue.keys["q"] = &queuedKey{n: 1, next: r.now.Add(time.Hour)}
+	r.come(1)
+	other := r.mail(2)
+	other.message.Key = "q"
+	r.told = nil
+	r.step(mailInput{rigSlot, other})
+	r.expect("askTail") // with a permit
+	r.returns(1, errors.New("failed"))
+	r.told = nil
+	r.answer(1, answer{}) // nothing of the key is queued any more
+	r.expect("abandon 1.1 attempt 1 fence 1.1")
+	r.pass(time.Second)
+	for range 2 {
+		if of := r.d.runs[1]; len(of.calls) > 0 {
+			r.returns(1, nil)
+		}
+	}
+	if l := r.d.handlers; l.granted != len(r.d.runs[1].calls) {
+		t.Errorf("%d permits are granted, and %d handlers run; it wants %q", l.granted, len(r.d.runs[1].calls), r.told)
+	}
+}

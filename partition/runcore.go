@@ -44,14 +44,21 @@ func (r *runCore) ask(q question, then func(answer)) {
 	r.do(askEffect{r.place, r.number, r.question, q})
 }
 
-// handle calls the handler and returns the number of the call; then follows its end.
+// handle calls the handler with the run's permit, and returns the number of the call; then
+// follows its end.
 func (r *runCore) handle(e handleEffect, then func(error)) uint64 {
+	r.handlers.begun(&r.permit)
+	return r.call(e, then)
+}
+
+// call is handle with the permit of a call that has returned. The run's own may be for another
+// message by now.
+func (r *runCore) call(e handleEffect, then func(error)) uint64 {
 	e.place, e.run = r.place, r.number
 	e.message.Slot, e.message.Fence = r.slot, r.fence
 	r.called++
 	e.call = r.called
 	r.calls = append(r.calls, &call{number: r.called, then: then})
-	r.handlers.begun(&r.permit)
 	r.do(e)
 	return r.called
 }
@@ -133,14 +140,22 @@ func (r *runCore) abandonOr(m Message, attempts int, err error, then func(error)
 		then(err)
 		return
 	}
+	r.call(handleEffect{message: m, abandon: true, failure: err}, r.abandoned(then))
+}
 
-	e := handleEffect{message: m, abandon: true, failure: err}
-	r.handle(e, func(err error) {
+// abandon has a message abandoned that is not tried, and continues with what comes of that.
+func (r *runCore) abandon(m Message, failure error, then func(error)) uint64 {
+	return r.handle(handleEffect{message: m, abandon: true, failure: failure}, r.abandoned(then))
+}
+
+// abandoned counts the message if it was abandoned, and continues.
+func (r *runCore) abandoned(then func(error)) func(error) {
+	return func(err error) {
 		if err == nil {
 			r.retries.abandoned.Add(1)
 		}
 		then(err)
-	})
+	}
 }
 
 // queues reports whether a message that has failed that often is to be queued for retry.
