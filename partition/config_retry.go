@@ -27,8 +27,9 @@ type Retry struct {
 	PerKey, PerSlot int
 	// Attempts is after how many attempts, those before it was queued included, a message is
 	// given up. DeadLetters says what becomes of it; without that the handler must be an
-	// Abandoner. Attempts since the message was queued are forgotten when its slot moves. Up
-	// to a million; default 5 with DeadLetters, otherwise 0: it is tried again without end.
+	// Abandoner. They are recorded before they begin, and counted by all owners of the message:
+	// one whose workers fail while they handle it is given up, too. Up to a million; default 5
+	// with DeadLetters, otherwise 0: it is tried again without end, and nothing is recorded.
 	Attempts int
 	// DeadLetters has the worker move a message that is given up to the group's dead-letter
 	// stream, "<Stream>-dead", with the last error, the stack of a panic, its attempts and

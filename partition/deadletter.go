@@ -39,7 +39,7 @@ type DeadLetter struct {
 	Sequence  uint64    // of the message, as Message.Sequence
 	Published time.Time // as Message.Published
 
-	Attempts int    // how often its handler has failed, as far as the last owner knows
+	Attempts int    // how often it was tried; see Retry.Attempts
 	Err      string // of the last attempt, at most 4 KiB of it
 	Stack    string // of a handler that has panicked, at most 8 KiB of it; else empty
 	Worker   string // the stable ID of the worker that has given it up

@@ -49,7 +49,7 @@ func (d *delivery) step(now time.Time, in deliveryInput) []deliveryEffect {
 	d.now = now
 	switch in := in.(type) {
 	case heldInput:
-		d.hold(in.place, in.fence)
+		d.hold(in)
 	case handOffInput:
 		d.handOff(in)
 	case forcedInput:
@@ -119,14 +119,15 @@ func (d *delivery) of(run uint64, give func(*slotRun)) {
 	}
 }
 
-func (d *delivery) hold(at place, fence Fence) {
+func (d *delivery) hold(in heldInput) {
+	at := in.place
 	if r := d.slots[at]; r != nil {
-		r.refence(fence)
+		r.refence(in.fence)
 		r.proceed()
 		return
 	}
 	d.last++
-	r := newSlotRun(&d.deliveryCore, d, at, d.last, fence)
+	r := newSlotRun(&d.deliveryCore, d, in, d.last)
 	// A run that was dropped may have a handler that has yet to see it, of this slot
 	// or of one of another generation with some of its keys.
 	for _, o := range d.runs {

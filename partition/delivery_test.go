@@ -133,7 +133,7 @@ func (r *deliveryRig) inHand() *slotMessage {
 	return order[0].first
 }
 
-func (r *deliveryRig) hold()           { r.step(heldInput{rigSlot, Fence{1, 1}}) }
+func (r *deliveryRig) hold()           { r.step(heldInput{place: rigSlot, fence: Fence{1, 1}, handed: true}) }
 func (r *deliveryRig) come(seq uint64) { r.step(mailInput{rigSlot, r.mail(seq)}) }
 func (r *deliveryRig) pass(d time.Duration) {
 	r.now = r.now.Add(d)
@@ -180,7 +180,7 @@ func TestDelivery(t *testing.T) {
 			r.hold()
 			r.come(1)
 			r.returns(1, ErrFenced)
-			r.step(heldInput{rigSlot, Fence{2, 1}})
+			r.step(heldInput{place: rigSlot, fence: Fence{2, 1}, handed: true})
 			r.told = nil
 			r.pass(time.Second)
 			r.expect("handle 1.1 attempt 1 fence 2.1")
@@ -284,9 +284,9 @@ func TestDelivery(t *testing.T) {
 			r.come(1)
 			r.step(droppedInput{rigSlot})
 			r.told = nil
-			r.step(heldInput{generation{2, 16}.place(11), Fence{2, 1}})
+			r.step(heldInput{place: generation{2, 16}.place(11), fence: Fence{2, 1}, handed: true})
 			r.expect()
-			r.step(heldInput{generation{2, 16}.place(12), Fence{2, 1}})
+			r.step(heldInput{place: generation{2, 16}.place(12), fence: Fence{2, 1}, handed: true})
 			r.expect(`fetch 1 ""`)
 		},
 		"what was settled is acknowledged only if the stream is the one it was": func(r *deliveryRig) {
@@ -481,12 +481,15 @@ func TestDeliveryRetries(t *testing.T) {
 	r.answer(1, answer{queued: head})
 	r.expect("askErase")
 	r.answer(1, answer{})
+	r.expect("askStoreAttempts")
+	r.answer(1, answer{sequence: 4})
 	r.expect("handle 1.1 attempt 2 fence 1.1")
 	r.returns(1, failed)
 	r.expect()
 	r.pass(2 * time.Second)
 	r.answer(1, answer{queued: head})
 	r.answer(1, answer{})
+	r.answer(1, answer{sequence: 5})
 	r.told = nil
 	r.returns(1, failed)
 	r.expect("abandon 1.1 attempt 3 fence 1.1")
@@ -956,7 +959,7 @@ func (z *deliveryFuzz) run(steps int) {
 		}
 		switch z.rng.IntN(15) {
 		case 0, 1:
-			z.step(heldInput{at, Fence{1 + z.rng.Uint64N(9), 1}})
+			z.step(heldInput{at, Fence{1 + z.rng.Uint64N(9), 1}, z.rng.IntN(2) == 0})
 		case 2:
 			z.step(droppedInput{at})
 		case 3:
@@ -1049,6 +1052,13 @@ func (z *deliveryFuzz) answer(q question, failed error) (a answer) {
 		}
 	case askCount:
 		a.counts = map[string]int{fmt.Sprint(z.rng.IntN(5)): z.rng.IntN(3)}
+		a.recorded = []string{fmt.Sprint(z.rng.IntN(5))}
+	case askAttempts:
+		a.attempts = record.Attempts{Sequence: z.rng.Uint64N(9), Published: simEpoch.UnixNano(), Attempts: z.rng.IntN(5)}
+	case askStoreAttempts:
+		if a.outcome = outcome(z.rng.IntN(3)); a.outcome != outcomeDone {
+			a.err = failed
+		}
 	}
 	return a
 }

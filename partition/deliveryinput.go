@@ -7,7 +7,8 @@ type (
 	// heldInput: the slot is this worker's, or has a later fence.
 	heldInput struct {
 		place
-		fence Fence
+		fence  Fence
+		handed bool // by its old owner, which has settled what it had begun
 	}
 	// handOffInput: the slot is to end with the message that it has.
 	handOffInput struct{ releaseEffect }

@@ -63,7 +63,7 @@ func (x *effectRunner) deliver(e effect) {
 		if e.handed {
 			x.pull.pauses.begin(e.place, time.Now(), e.idle)
 		}
-		x.pull.hold(e.place, e.fence)
+		x.pull.hold(e)
 	case releaseEffect:
 		x.pull.release(e)
 	case forceEffect:

@@ -12,7 +12,7 @@ func TestHandlerLimit(t *testing.T) {
 	at := func(slot int) place { return generation{1, 8}.place(slot) }
 	hold := func(r *deliveryRig, slots ...int) {
 		for _, slot := range slots {
-			r.step(heldInput{at(slot), Fence{1, 1}})
+			r.step(heldInput{place: at(slot), fence: Fence{1, 1}, handed: true})
 		}
 		r.told = nil
 	}
@@ -126,7 +126,7 @@ func TestHandlerLimit(t *testing.T) {
 func TestHandlerLimitWithRetryQueue(t *testing.T) {
 	r := newDeliveryRig(t, func(c *Config) { c.Delivery.MaxHandlers = 1 })
 	busy := generation{1, 8}.place(1)
-	r.step(heldInput{busy, Fence{1, 1}})
+	r.step(heldInput{place: busy, fence: Fence{1, 1}, handed: true})
 	r.d.cfg.Retry = Retry{Enabled: true}.resolve() // for the other slot alone
 	m := r.mail(1)
 	m.finest = 1

@@ -411,7 +411,7 @@ func TestLanes(t *testing.T) {
 			returns(r, 1, failed)
 			r.step(droppedInput{rigSlot})
 			r.told, r.number = nil, 0
-			r.step(heldInput{rigSlot, Fence{3, 1}})
+			r.step(heldInput{place: rigSlot, fence: Fence{3, 1}, handed: true})
 			r.told = nil
 			m := r.mail(1)
 			m.message.Key = "a"
@@ -420,7 +420,7 @@ func TestLanes(t *testing.T) {
 		},
 		"a later fence is used when no handler has the one before": func(r *deliveryRig) {
 			come(r, "a", 1)
-			r.step(heldInput{rigSlot, Fence{2, 1}})
+			r.step(heldInput{place: rigSlot, fence: Fence{2, 1}, handed: true})
 			r.told = nil
 			come(r, "b", 2)
 			r.expect()

@@ -110,8 +110,8 @@ func (l layout) consumer(p place) string {
 
 // The retry stream has one space for each slot of the smallest slot count. All that
 // is written there expects the last sequence of the whole space: the queued
-// messages of its keys, by the subjects of the main stream, and the claims of the
-// slots' owners.
+// messages of its keys, by the subjects of the main stream, the records of attempts, one for
+// each key, and the claims of the slots' owners.
 
 // retryPrefix begins with the token that is kept for Muster itself, as that of events
 // does: a group may have the name that its subjects begin with.
@@ -122,7 +122,7 @@ func (l layout) retrySpace(slot int) string {
 }
 
 // queuedPrefix stands before a stored subject, without prefix, in a space.
-func (l layout) queuedPrefix(slot int) string { return l.retrySpace(slot) + "key." }
+func (l layout) queuedPrefix(slot int) string { return l.retrySpace(slot) + queuedToken }
 
 func (l layout) claimPrefix(slot int) string { return l.retrySpace(slot) + "claim." }
 
@@ -138,11 +138,32 @@ func (l layout) queuedSubject(slot int, stored string) string {
 // queuedFilter returns the subjects of the queued messages of a slot.
 func (l layout) queuedFilter(p place) string { return l.queuedSubject(p.slot, l.filter(p)) }
 
+// countFilter returns the subjects of the queued messages of a slot, and of the records of
+// attempts on its messages.
+func (l layout) countFilter(p place) string {
+	return l.retrySpace(p.slot) + "*." + strings.TrimPrefix(l.filter(p), l.prefix())
+}
+
 // queuedKeySubject returns the subject of the queued messages of a key.
 func (l layout) queuedKeySubject(p place, key string) string {
+	return l.queuedPrefix(p.slot) + l.keyTokens(key)
+}
+
+// What follows the number of the space.
+const (
+	queuedToken   = "key."
+	attemptsToken = "attempts."
+)
+
+// attemptsSubject returns the subject of the record of attempts of a key.
+func (l layout) attemptsSubject(p place, key string) string {
+	return l.retrySpace(p.slot) + attemptsToken + l.keyTokens(key)
+}
+
+// keyTokens returns what follows the prefix in the stored subjects of a key.
+func (l layout) keyTokens(key string) string {
 	tokens := SplitKey(key)
 	var b strings.Builder
-	b.WriteString(l.queuedPrefix(p.slot))
 	for _, n := range l.slotCounts() {
 		b.WriteString(strconv.Itoa(SlotOf(n, tokens...)))
 		b.WriteByte('.')
@@ -150,13 +171,17 @@ func (l layout) queuedKeySubject(p place, key string) string {
 	return b.String() + strings.Join(tokens, ".")
 }
 
-// parseQueued takes the subject of a queued message apart, as parse does.
-func (l layout) parseQueued(subject string) (finest int, key []string, published string, err error) {
-	_, rest, ok := strings.Cut(strings.TrimPrefix(subject, l.retryPrefix()), ".key.")
-	if !ok || !strings.HasPrefix(subject, l.retryPrefix()) {
-		return 0, nil, "", fmt.Errorf("subject %q is not of queued messages of %q", subject, l.retryPrefix())
+// parseSpace takes the subject of a queued message, or of a record of attempts, apart: which of
+// these it is, and the rest as parse does.
+func (l layout) parseSpace(subject string) (kind string, finest int, key []string, published string, err error) {
+	rest, isRetry := strings.CutPrefix(subject, l.retryPrefix())
+	tokens := strings.SplitN(rest, ".", 3)
+	known := len(tokens) == 3 && (tokens[1]+"." == queuedToken || tokens[1]+"." == attemptsToken)
+	if !isRetry || !known {
+		return "", 0, nil, "", fmt.Errorf("subject %q is not of queued messages of %q", subject, l.retryPrefix())
 	}
-	return l.parse(l.prefix() + rest)
+	finest, key, published, err = l.parse(l.prefix() + tokens[2])
+	return tokens[1], finest, key, published, err
 }
 
 // parse takes a stored subject apart: its slot in the largest slot count, the key's

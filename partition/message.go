@@ -47,7 +47,7 @@ type Message struct {
 	Sequence  uint64      // with Published it tells it from all others of the group, and it ascends in a slot; see Config.Sequence
 	Published time.Time   // when the server stored it
 	Delivered uint64      // how often the server delivered it since its last takeover, from 1
-	Attempt   int         // how often this worker has tried it, from 1
+	Attempt   int         // how often it was tried, from 1: with Retry.Attempts by anybody, otherwise by this owner and before it was queued
 	Fence     Fence       // of this owner
 	// Queued is whether it comes from the retry stream (Config.Retry). Sequence,
 	// Published and Header are those of the message as it was published.
@@ -93,7 +93,7 @@ type Releaser interface {
 
 // Abandoner is a Handler that gives messages up: Abandon is called, under the same
 // rules as Handle, for one that has failed Retry.Attempts times, with its last
-// error. nil removes the message; the handler has put it somewhere else before, if
+// error, or whose last attempt did not end since its worker failed. nil removes the message; the handler has put it somewhere else before, if
 // anybody may want it. An error keeps it, to be tried and given up again later.
 type Abandoner interface {
 	Abandon(ctx context.Context, m Message, err error) error

@@ -178,12 +178,12 @@ func (p *puller) wake(e wakeEffect) {
 	r.timer.Reset(d)
 }
 
-func (p *puller) hold(at place, fence Fence) { p.step(heldInput{at, fence}) }
-func (p *puller) release(e releaseEffect)    { p.step(handOffInput{e}) }
-func (p *puller) force(at place)             { p.step(forcedInput{at}) }
-func (p *puller) dropSlot(at place)          { p.step(droppedInput{at}) }
-func (p *puller) suspend(on bool)            { p.step(validityInput{!on}) }
-func (p *puller) inProgress()                { p.step(progressInput{}) }
+func (p *puller) hold(e holdEffect)       { p.step(heldInput{e.place, e.fence, e.handed}) }
+func (p *puller) release(e releaseEffect) { p.step(handOffInput{e}) }
+func (p *puller) force(at place)          { p.step(forcedInput{at}) }
+func (p *puller) dropSlot(at place)       { p.step(droppedInput{at}) }
+func (p *puller) suspend(on bool)         { p.step(validityInput{!on}) }
+func (p *puller) inProgress()             { p.step(progressInput{}) }
 
 // trustUntil says until when messages may begin.
 func (p *puller) trustUntil(t time.Time) {

@@ -60,7 +60,7 @@ func (r *pullRig) puller(h HandlerFunc) *puller {
 	r.t.Cleanup(p.close)
 	p.trustUntil(time.Now().Add(time.Hour))
 	p.suspend(false)
-	p.hold(r.at, Fence{1, 1})
+	p.hold(holdEffect{place: r.at, fence: Fence{1, 1}})
 	return p
 }
 

@@ -59,11 +59,13 @@ const (
 // queuedKey is a key that has messages in the retry stream.
 type queuedKey struct {
 	n        int       // messages
-	attempts int       // of the first, since it was queued, at this owner
+	attempts int       // of the first, since it was queued
+	counted  bool      // those of former owners, too
+	tried    bool      // by this owner
 	next     time.Time // when it is tried again
 	since    time.Time // when the first was queued; zero: not known yet
 	done     uint64    // the first, if it has been processed and is to be removed
-	fenced   int       // fence rejections of the first in a row, which are no attempts
+	refused  int       // fence rejections of the first in a row, which are no attempts
 	head     original  // of the first, as it was last read; zero: not known yet
 }
 
@@ -187,16 +189,29 @@ func (q *retryQueue) writable() bool {
 
 // stored takes in what came of storing a message where last was expected.
 func (q *retryQueue) stored(key string, seq uint64, now time.Time, o outcome) {
+	if q.wrote(seq, o); o != outcomeDone {
+		return
+	}
+	k := q.keys[key]
+	if k == nil {
+		k = &queuedKey{next: now.Add(q.cfg.Delay), since: now}
+		q.keys[key] = k
+	}
+	k.n++
+	q.total++
+}
+
+// began takes in which message is the first of a key, and whether this owner has tried it.
+func (q *retryQueue) began(key string, o original, tried bool) {
+	k := q.keys[key]
+	k.head, k.tried = o, tried
+}
+
+// wrote takes in what came of a write where last was expected.
+func (q *retryQueue) wrote(seq uint64, o outcome) {
 	switch o {
 	case outcomeDone:
 		q.last = seq
-		k := q.keys[key]
-		if k == nil {
-			k = &queuedKey{next: now.Add(q.cfg.Delay), since: now}
-			q.keys[key] = k
-		}
-		k.n++
-		q.total++
 	case outcomeConflict:
 		q.reread(false)
 	case outcomeUnknown:
@@ -258,7 +273,7 @@ func (q *retryQueue) headed(key string, o original, since time.Time) {
 		if k.done != 0 {
 			q.reread(false) // it is gone, and may have been counted
 		}
-		k.head, k.attempts, k.fenced, k.done = o, 0, 0, 0
+		*k = queuedKey{n: k.n, next: k.next, head: o}
 	}
 	k.since = since
 }
@@ -271,17 +286,17 @@ func (q *retryQueue) failed(key string, now time.Time, took time.Duration) {
 		return
 	}
 	k.attempts++
-	k.fenced = 0
+	k.refused = 0
 	k.next = now.Add(q.backoff(k.attempts + 1))
 }
 
-// fencedOff books an attempt that ended with a fence rejection and took so long. It
-// counts for the pause before the next one only.
-func (q *retryQueue) fencedOff(key string, now time.Time, took time.Duration) {
+// refused books what counts for the pause before the next attempt only, and took so long: an
+// attempt that ended with a fence rejection, or that a message could not be given up.
+func (q *retryQueue) refused(key string, now time.Time, took time.Duration) {
 	q.calm = now.Add(took)
 	if k := q.keys[key]; k != nil {
-		k.fenced++
-		k.next = now.Add(q.backoff(k.attempts + k.fenced))
+		k.refused++
+		k.next = now.Add(q.backoff(k.attempts + k.refused))
 	}
 }
 
@@ -318,7 +333,7 @@ func (q *retryQueue) removed(key string, seq uint64, now time.Time, before bool)
 	if k == nil {
 		return false
 	}
-	k.done, k.attempts, k.fenced, k.next, k.since, k.head = 0, 0, 0, now, time.Time{}, original{}
+	*k = queuedKey{n: k.n, next: now}
 	if before {
 		q.reread(false)
 		return false
@@ -327,6 +342,9 @@ func (q *retryQueue) removed(key string, seq uint64, now time.Time, before bool)
 	k.n--
 	return k.n == 0
 }
+
+// recordRemoved books that a record of attempts is gone.
+func (q *retryQueue) recordRemoved(seq uint64) { q.stale = q.stale || seq == q.last }
 
 // vanished books that a key has no message left, and reports whether that was to be
 // expected. If not, somebody has removed some, or a removal had no answer.

@@ -59,11 +59,15 @@ func (s *retryStore) answer(ctx context.Context, at place, q question, a *answer
 	case askClaim:
 		a.sequence, a.outcome, a.err = s.claim(ctx, at, q.fence, q.expect)
 	case askCount:
-		a.counts, a.err = s.count(ctx, at)
+		a.counts, a.recorded, a.err = countSpace(ctx, s.stream, s.lay, s.lay.countFilter(at))
 	case askTail:
 		a.queued, a.err = s.tail(ctx, at, q.key)
 	case askHead:
 		a.queued, a.err = s.head(ctx, at, q.key, q.from)
+	case askAttempts:
+		a.sequence, a.attempts, a.err = s.readAttempts(ctx, at, q.key)
+	case askStoreAttempts:
+		a.sequence, a.outcome, a.err = s.storeAttempts(ctx, at, q.key, q.attempts, q.expect)
 	case askErase:
 		a.yes, a.err = s.erase(ctx, at, q.original)
 	case askRemove:
@@ -107,25 +111,49 @@ func (s *retryStore) claim(ctx context.Context, at place, f Fence, expect uint64
 	return s.write(ctx, at, msg, expect)
 }
 
-// count returns how many messages of each key of a slot are queued.
-func (s *retryStore) count(ctx context.Context, at place) (map[string]int, error) {
-	return countQueued(ctx, s.stream, s.lay, s.lay.queuedFilter(at))
-}
-
-func countQueued(ctx context.Context, stream jetstream.Stream, lay layout, filter string) (map[string]int, error) {
+// countSpace returns how many messages of each key are queued, and which keys have a record of
+// attempts.
+func countSpace(ctx context.Context, stream jetstream.Stream, lay layout, filter string) (queued map[string]int, recorded []string, err error) {
 	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(filter))
 	if err != nil {
-		return nil, fmt.Errorf("counting the queued messages: %w", err)
+		return nil, nil, fmt.Errorf("counting the queued messages: %w", err)
 	}
-	out := make(map[string]int, len(info.State.Subjects))
+	queued = make(map[string]int, len(info.State.Subjects))
 	for subject, n := range info.State.Subjects {
-		_, key, _, err := lay.parseQueued(subject)
+		kind, _, key, _, err := lay.parseSpace(subject)
 		if err != nil {
-			return nil, fmt.Errorf("counting the queued messages: %w", err)
+			return nil, nil, fmt.Errorf("counting the queued messages: %w", err)
 		}
-		out[JoinKey(key...)] = int(n)
+		if kind+"." == attemptsToken {
+			recorded = append(recorded, JoinKey(key...))
+			continue
+		}
+		queued[JoinKey(key...)] = int(n)
 	}
-	return out, nil
+	return queued, recorded, nil
+}
+
+// readAttempts reads the record of attempts of a key; sequence 0: it has none.
+func (s *retryStore) readAttempts(ctx context.Context, at place, key string) (sequence uint64, a record.Attempts, err error) {
+	msg, err := s.stream.GetLastMsgForSubject(ctx, s.lay.attemptsSubject(at, key))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return 0, record.Attempts{}, nil
+	}
+	if err != nil {
+		return 0, record.Attempts{}, fmt.Errorf("reading the attempts on the messages of key %s: %w", key, err)
+	}
+	if err := json.Unmarshal(msg.Data, &a); err != nil || a.Attempts < 0 {
+		return 0, record.Attempts{}, fmt.Errorf("message %d of stream %s is no record of attempts: %.100q; remove it", msg.Sequence, s.name, msg.Data)
+	}
+	return msg.Sequence, a, nil
+}
+
+// storeAttempts writes the record of attempts of a key in place of the one before.
+func (s *retryStore) storeAttempts(ctx context.Context, at place, key string, a record.Attempts, expect uint64) (uint64, outcome, error) {
+	msg := nats.NewMsg(s.lay.attemptsSubject(at, key))
+	msg.Data = record.Encode(a)
+	msg.Header.Set(nats.MsgRollup, nats.MsgRollupSubject)
+	return s.write(ctx, at, msg, expect)
 }
 
 // store queues a message of the main stream.
@@ -194,7 +222,7 @@ func (s *retryStore) decode(msg *jetstream.RawStreamMsg, err error) (*queuedMess
 	if err != nil {
 		return nil, fmt.Errorf("reading a queued message: %w", err)
 	}
-	finest, key, published, err := s.lay.parseQueued(msg.Subject)
+	_, finest, key, published, err := s.lay.parseSpace(msg.Subject)
 	if err != nil {
 		return nil, fmt.Errorf("reading a queued message: %w", err)
 	}
@@ -329,7 +357,7 @@ func lookAtRetryQueue(ctx context.Context, nc *nats.Conn, group string) (RetryQu
 	}
 	every := lay.retryPrefix() + "*.key.>"
 	out := RetryQueue{}
-	if out.Keys, err = countQueued(ctx, stream, lay, every); err != nil {
+	if out.Keys, _, err = countSpace(ctx, stream, lay, every); err != nil {
 		return RetryQueue{}, err
 	}
 	for _, n := range out.Keys {

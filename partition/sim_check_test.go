@@ -25,16 +25,18 @@ type simChecker struct {
 	keys      []*audit.Key[*simWorker, Fence]
 	violation *simViolation
 
-	current *record.Assignment // the newest map in the bucket
-	taken   []map[Fence]bool   // by slot and whom it is taken for, whether it is done
-	holders []*simWorker
-	total   int // messages that were processed
-	redone  int // plans
-	tuned   int // of them, for weights alone
-	relaid  int // changes of the number of slots
-	queued  int // messages
-	raised  int // times that fences were
-	cuts    int // of the power
+	current  *record.Assignment // the newest map in the bucket
+	taken    []map[Fence]bool   // by slot and whom it is taken for, whether it is done
+	holders  []*simWorker
+	total    int // messages that were processed
+	redone   int // plans
+	tuned    int // of them, for weights alone
+	relaid   int // changes of the number of slots
+	queued   int // messages
+	raised   int // times that fences were
+	cuts     int // of the power
+	attempts simAttemptsCheck
+	abandons int // messages that were given up
 	// forgotten: the buckets went back to an earlier state; see forget_sim_test.go.
 	forgotten bool
 }
@@ -44,6 +46,7 @@ type simViolation struct{ name, text string }
 func newSimChecker(s *sim) *simChecker {
 	n := s.fine
 	c := &simChecker{s: s, taken: make([]map[Fence]bool, n), holders: make([]*simWorker, n)}
+	c.attempts = simAttemptsCheck{c: c, tries: make(map[simName]*simTries)}
 	for i := range n {
 		c.taken[i] = make(map[Fence]bool)
 	}
@@ -131,6 +134,7 @@ func (c *simChecker) resetDone(at place) {
 // remade takes what went with the streams: no worker can process it any more. What a
 // worker still has of it counts for nothing.
 func (c *simChecker) remade() {
+	c.attempts.lost()
 	for _, k := range c.keys {
 		for n := 1; n <= k.Published(); n++ {
 			k.Take(n)
@@ -148,7 +152,9 @@ func (c *simChecker) publish(key int) int {
 // begins looks at a handler that begins.
 func (c *simChecker) begins(w *simWorker, h *simHandler) {
 	key := c.keys[h.msg.key]
-	if key.Exempt(h.msg.n) || c.forgotten {
+	exempt := key.Exempt(h.msg.n) || c.forgotten
+	c.attempts.begins(w, h, exempt)
+	if exempt {
 		return
 	}
 	c.beginsByRight(w, h)

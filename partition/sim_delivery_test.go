@@ -36,6 +36,7 @@ type simHandler struct {
 	// rejectedBy is the fence for which the store has rejected its write.
 	rejectedBy Fence
 	handling   simHandling
+	abandons   bool // it gives the message up
 }
 
 // stubbornFor is how long a handler works on, at most, that does not heed its context.
@@ -56,7 +57,7 @@ func (w *simWorker) hold(e holdEffect) {
 		shown.Claim = 0
 	}
 	w.s.check.held(w, e.place, shown, e.handed)
-	w.deliver(heldInput{e.place, e.fence})
+	w.deliver(heldInput{e.place, e.fence, e.handed || w.s.broken.unsuspected})
 }
 
 // deliver gives the delivery one input and carries its effects out.
@@ -236,6 +237,10 @@ func (w *simWorker) unpinUntilDone(at place, then func()) {
 
 // handle begins a handler.
 func (w *simWorker) handle(e handleEffect) {
+	if e.abandon {
+		w.abandon(e)
+		return
+	}
 	r := w.runs[e.run]
 	h := &simHandler{r: r, call: e.call, fence: e.message.Fence, begun: w.clock()}
 	if e.queued != nil {
@@ -254,6 +259,15 @@ func (w *simWorker) handle(e handleEffect) {
 	d := w.s.between(time.Millisecond, 60*time.Millisecond)
 	if w.s.chance(w.s.faults.slowWork) {
 		d = w.s.between(0, 2*w.s.cfg.Rebalance.HandoffTimeout)
+	}
+	if w.s.kills(h.msg.key) {
+		w.later(d, func() {
+			if h.atWork() {
+				w.crash()
+				w.s.after(w.s.between(0, 2*time.Second), func() { w.s.startWorker() })
+			}
+		})
+		return
 	}
 	w.later(d, h.end)
 }
@@ -286,8 +300,11 @@ func (h *simHandler) end() {
 	}
 	var err error
 	switch {
+	case h.abandons:
+		err = h.endAbandon()
 	case h.cancelled || w.s.chance(w.s.faults.failWork) || w.s.fails(h.msg.key):
 		err = errHandlerFailed
+		w.s.check.attempts.ended(w, h)
 	case !w.s.check.processed(w, h):
 		err = &FencedError{h.rejectedBy}
 	}
@@ -392,7 +409,29 @@ func (w *simWorker) askRetry(e askEffect, a *answer, reply func(error)) {
 			a.sequence, a.outcome = sp.claim(record.QueueClaim{Slots: e.slots, Slot: e.slot, Fence: record.Fence(q.fence)}, q.expect)
 		}
 	case askCount:
-		do = func() { a.counts = sp.count(e.place) }
+		do = func() { a.counts, a.recorded = sp.count(e.place), sp.recorded(e.place) }
+	case askAttempts:
+		if s.broken.unreadAttempts {
+			w.later(0, func() { reply(nil) })
+			return
+		}
+		do = func() {
+			a.sequence, a.attempts = sp.attemptsOf(q.key)
+			if r := w.delivery.runs[e.run]; s.broken.confusedAttempts && r != nil {
+				if l := r.lanes.byKey[q.key]; l != nil {
+					a.attempts.Sequence, a.attempts.Published = l.first.mail.sequence, l.first.mail.published
+				}
+			}
+		}
+	case askStoreAttempts:
+		write = true
+		if s.broken.unrecorded {
+			q.attempts = record.Attempts{}
+		}
+		do = func() {
+			a.sequence, a.outcome = sp.storeAttempts(q.key, q.attempts, q.expect)
+			s.check.attempts.recorded(r, q.key, q.attempts, a.outcome)
+		}
 	case askTail:
 		if s.broken.overtaking {
 			delete(w.delivery.runs[e.run].retry.queue.keys, q.key)
@@ -638,7 +677,7 @@ func (c *simChecker) beginsByRight(w *simWorker, h *simHandler) {
 	}
 	copyGone := c.waits(h.msg) && !c.s.srv.isQueued(h.msg) // with a power cut
 	settled := w.settled[h.msg.key] == simSettled{h.msg, w.delivery.memory.forgets(h.msg.fine)}
-	if settled && h.queued == nil && !copyGone {
+	if settled && h.queued == nil && !h.abandons && !copyGone {
 		c.fail("again", "%v begins %d (key %d, %d), which it has settled", w, h.msg.seq, h.msg.key, h.msg.n)
 	}
 }

@@ -29,7 +29,7 @@ func (srv *simServer) sync() simSynced {
 		y.stored = append(y.stored, slices.Clone(stored))
 	}
 	for _, sp := range srv.spaces {
-		y.spaces = append(y.spaces, simSpace{srv: srv, queued: slices.Clone(sp.queued), claims: slices.Clone(sp.claims)})
+		y.spaces = append(y.spaces, simSpace{srv: srv, queued: slices.Clone(sp.queued), tries: slices.Clone(sp.tries), claims: slices.Clone(sp.claims)})
 	}
 	for _, sl := range srv.slots {
 		if c := sl.consumer; c != nil {
@@ -49,7 +49,7 @@ func (srv *simServer) cutPower(y, retry simSynced) {
 	}
 	copy(srv.seqs, y.seqs)
 	for i, sp := range retry.spaces {
-		srv.spaces[i].queued, srv.spaces[i].claims = slices.Clone(sp.queued), slices.Clone(sp.claims)
+		srv.spaces[i].queued, srv.spaces[i].tries, srv.spaces[i].claims = slices.Clone(sp.queued), slices.Clone(sp.tries), slices.Clone(sp.claims)
 	}
 	srv.queued = retry.queued
 	for _, sl := range srv.slots {
@@ -84,6 +84,7 @@ func (srv *simServer) left() map[[2]int]bool {
 // processed again, those included that were in a worker's hands.
 func (c *simChecker) powerCut(left map[[2]int]bool) {
 	c.cuts++
+	c.attempts.lost()
 	for key, k := range c.keys {
 		for n := 1; n <= k.Published(); n++ {
 			if k.Waits(n) && !left[[2]int{key, n}] {

@@ -17,7 +17,15 @@ import (
 type simSpace struct {
 	srv    *simServer
 	queued []simQueued
+	tries  []simAttempts
 	claims []simClaim
+}
+
+// simAttempts is a record of attempts on a message of a key.
+type simAttempts struct {
+	seq uint64
+	key string
+	record.Attempts
 }
 
 type simQueued struct {
@@ -45,6 +53,9 @@ func (sp *simSpace) last() uint64 {
 	}
 	for _, c := range sp.claims {
 		last = max(last, c.seq)
+	}
+	for _, t := range sp.tries {
+		last = max(last, t.seq)
 	}
 	return last
 }
@@ -97,6 +108,35 @@ func (sp *simSpace) count(at place) map[string]int {
 	return out
 }
 
+// recorded returns the keys of a slot that have a record of attempts.
+func (sp *simSpace) recorded(at place) (keys []string) {
+	for _, t := range sp.tries {
+		if SlotOf(sp.srv.s.fine, t.key)%at.slots == at.slot {
+			keys = append(keys, t.key)
+		}
+	}
+	return keys
+}
+
+func (sp *simSpace) attemptsOf(key string) (uint64, record.Attempts) {
+	for _, t := range sp.tries {
+		if t.key == key {
+			return t.seq, t.Attempts
+		}
+	}
+	return 0, record.Attempts{}
+}
+
+func (sp *simSpace) storeAttempts(key string, a record.Attempts, expect uint64) (uint64, outcome) {
+	seq, o := sp.write(expect)
+	if o == outcomeDone {
+		sp.tries = slices.DeleteFunc(sp.tries, func(t simAttempts) bool { return t.key == key })
+		sp.tries = append(sp.tries, simAttempts{seq, key, a})
+		sp.srv.s.logf("server: attempt %d on message %d of key %s is recorded as %d", a.Attempts, a.Sequence, key, seq)
+	}
+	return seq, o
+}
+
 // of returns the messages of a key, in order.
 func (sp *simSpace) of(key string) (out []simQueued) {
 	for _, p := range sp.queued {
@@ -108,6 +148,10 @@ func (sp *simSpace) of(key string) (out []simQueued) {
 }
 
 func (sp *simSpace) remove(seq uint64) (before bool) {
+	if j := slices.IndexFunc(sp.tries, func(t simAttempts) bool { return t.seq == seq }); j >= 0 {
+		sp.tries = slices.Delete(sp.tries, j, j+1)
+		return false
+	}
 	i := slices.IndexFunc(sp.queued, func(p simQueued) bool { return p.seq == seq })
 	if i < 0 {
 		return true
@@ -135,7 +179,7 @@ func (srv *simServer) erase(m simMessage) bool {
 // inOnePlace: one-place, what a handler begins is in the main stream or queued, not
 // both: it would be begun from the other, too.
 func (c *simChecker) inOnePlace(w *simWorker, h *simHandler) {
-	if !c.s.srv.up {
+	if !c.s.srv.up || h.abandons {
 		return // the worker has yet to see that it went back
 	}
 	stored, main := c.s.srv.slot(h.r.place).find(h.msg.seq)
@@ -171,6 +215,7 @@ func (s *sim) queueFailing(end time.Duration) {
 		s.faults.lateStore = 0.1 * rng.Float64()
 	}
 	s.failKeys(end, rng)
+	s.boundAttempts(end, rng)
 }
 
 // failKeys has the handlers of some keys fail for a while.
@@ -201,7 +246,7 @@ func TestSimulationCatchesBrokenRetryQueue(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			tt.broken.lonely = true
+			tt.broken.lonely, tt.broken.endless = true, true
 			for seed := tt.from; seed < tt.from+3000; seed++ {
 				s := newSim(seed, false)
 				s.variant, s.broken = simVariant{retry: true}, tt.broken

@@ -18,22 +18,23 @@ import (
 // with one pinned consumer a slot.
 
 type simServer struct {
-	s       *sim
-	up      bool
-	behind  bool // lists show what was there once
-	lostMap bool // the map's bucket was deleted
-	forgot  bool // buckets went back to an earlier state
-	buckets map[string]*simBucket
-	names   []string // of buckets, in order
-	subs    map[record.Process]*simWorker
-	slots   []*simSlot
-	byPlace map[place]*simSlot
-	stored  [][]simMessage // by slot of the smallest slot count, not acknowledged yet
-	spaces  []*simSpace    // of the retry stream, by the same
-	queued  uint64         // the retry stream's last sequence
-	seqs    []uint64       // of the streams: those of different slots may be the same
-	made    time.Duration  // when the streams were
-	pins    uint64
+	s         *sim
+	up        bool
+	behind    bool // lists show what was there once
+	lostMap   bool // the map's bucket was deleted
+	forgot    bool // buckets went back to an earlier state
+	buckets   map[string]*simBucket
+	names     []string // of buckets, in order
+	subs      map[record.Process]*simWorker
+	slots     []*simSlot
+	byPlace   map[place]*simSlot
+	stored    [][]simMessage         // by slot of the smallest slot count, not acknowledged yet
+	spaces    []*simSpace            // of the retry stream, by the same
+	published map[simName]simMessage // all that ever were
+	queued    uint64                 // the retry stream's last sequence
+	seqs      []uint64               // of the streams: those of different slots may be the same
+	made      time.Duration          // when the streams were
+	pins      uint64
 
 	fullUntil time.Duration // nothing can be written before
 }
@@ -83,7 +84,7 @@ type simWatch struct {
 
 func newSimServer(s *sim) *simServer {
 	srv := &simServer{s: s, up: true, buckets: make(map[string]*simBucket), subs: make(map[record.Process]*simWorker), byPlace: make(map[place]*simSlot),
-		seqs: make([]uint64, s.cfg.Shards), stored: make([][]simMessage, s.cfg.Slots), spaces: make([]*simSpace, s.cfg.Slots)}
+		seqs: make([]uint64, s.cfg.Shards), stored: make([][]simMessage, s.cfg.Slots), spaces: make([]*simSpace, s.cfg.Slots), published: make(map[simName]simMessage)}
 	for i := range srv.spaces {
 		srv.spaces[i] = &simSpace{srv: srv}
 	}
@@ -115,6 +116,7 @@ func (srv *simServer) slot(at place) *simSlot {
 func (srv *simServer) publish(m simMessage) {
 	at := m.fine % len(srv.stored)
 	srv.stored[at] = append(srv.stored[at], m)
+	srv.published[m.name()] = m
 	for _, sl := range srv.slots {
 		if sl.consumer != nil && m.fine%sl.slots == sl.slot {
 			sl.signal()
@@ -552,6 +554,15 @@ type simMessage struct {
 	n         int // of its key, from 1
 	published time.Duration
 }
+
+// simName tells a message from every other one of the group. Messages of different streams may
+// have the same sequence.
+type simName struct {
+	key int
+	original
+}
+
+func (m simMessage) name() simName { return simName{m.key, m.original()} }
 
 func (m simMessage) original() original {
 	return original{m.seq, simEpoch.Add(m.published).UnixNano()}

@@ -74,7 +74,7 @@ func (s *sim) startWorker() *simWorker {
 	s.started++
 	w := &simWorker{s: s, name: fmt.Sprintf("p%d", s.started), previous: s.previous, rate: (s.rng.Float64() - 0.5) * 0.02, offset: s.between(0, time.Hour),
 		runs: make(map[uint64]*simRun), granted: make(map[int]bool), suspended: true}
-	w.delivery = newDelivery(s.cfg, false, newMemoryFor(s.cfg, s.cfg.Shards), &retryCounts{})
+	w.delivery = newDelivery(s.cfg, s.cfg.Retry.Attempts > 0, newMemoryFor(s.cfg, s.cfg.Shards), &retryCounts{})
 	w.link = &simLink{s: s, w: w}
 	w.m = newMachine(s.cfg, w.name)
 	s.workers = append(s.workers, w)
@@ -152,6 +152,7 @@ func (w *simWorker) crash() {
 		return
 	}
 	w.s.logf("%s: killed", w)
+	w.s.check.attempts.killed(w)
 	w.crashed = true
 	w.endProcess()
 }
@@ -268,6 +269,7 @@ func (w *simWorker) execute(e effect) {
 	case holdEffect:
 		w.hold(e)
 	case releaseEffect:
+		w.s.check.attempts.handedOn(w, e.place)
 		w.deliver(handOffInput{e})
 	case forceEffect:
 		w.deliver(forcedInput(e))

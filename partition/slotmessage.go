@@ -19,9 +19,12 @@ type slotMessage struct {
 	recalling bool   // it is not known yet whether it was settled before
 	looks     int    // that did not tell
 	forgets   uint64 // of the memory, when it was recalled
-	attempt   int
-	failed    bool // it is to be queued for retry
-	waited    bool // it has waited for room in the retry queue
+	attempt   int    // how often it was tried
+	former    int    // by former owners, as far as that is recorded
+	counted   bool   // former is known
+	suspect   bool   // the owner before may have failed while it handled the message
+	failed    bool   // it is to be queued for retry
+	waited    bool   // it has waited for room in the retry queue
 	delay     time.Duration
 
 	rest     time.Time // nothing is done with it before
@@ -38,7 +41,10 @@ func newSlotMessage(l *lanes, of *lane, m *mail) *slotMessage {
 }
 
 // begun reports whether a handler works on the message, or has.
-func (r *slotMessage) begun() bool { return r.working || r.attempt > 0 || r.confirming }
+func (r *slotMessage) begun() bool { return r.working || r.tried() || r.confirming }
+
+// tried reports whether this owner has tried the message.
+func (r *slotMessage) tried() bool { return r.attempt > r.former }
 
 // cameAgain takes in that the message was delivered again.
 func (r *slotMessage) cameAgain(m *mail) {

@@ -21,11 +21,17 @@ type (
 		fence  Fence
 		expect uint64
 	}
-	askCount struct{} // counts
+	askCount struct{} // counts, recorded
 	askTail  struct{ key string }
 	askHead  struct {
 		key  string
 		from uint64 // sequence, the first has 1
+	}
+	askAttempts      struct{ key string } // attempts, sequence; 0: there is no record
+	askStoreAttempts struct {
+		key      string
+		attempts record.Attempts
+		expect   uint64
 	}
 	askErase     struct{ original } // yes: it was there
 	askRemove    struct{ sequence uint64 }
@@ -37,24 +43,26 @@ type (
 	}
 )
 
-func (askStream) question()    {}
-func (askWaiting) question()   {}
-func (askFirst) question()     {}
-func (askStored) question()    {}
-func (askTake) question()      {}
-func (askCreate) question()    {}
-func (askRenew) question()     {}
-func (askUnpin) question()     {}
-func (askReset) question()     {}
-func (askConfirm) question()   {}
-func (askSpace) question()     {}
-func (askClaim) question()     {}
-func (askCount) question()     {}
-func (askTail) question()      {}
-func (askHead) question()      {}
-func (askErase) question()     {}
-func (askRemove) question()    {}
-func (askStoreCopy) question() {}
+func (askStream) question()        {}
+func (askWaiting) question()       {}
+func (askFirst) question()         {}
+func (askStored) question()        {}
+func (askTake) question()          {}
+func (askCreate) question()        {}
+func (askRenew) question()         {}
+func (askUnpin) question()         {}
+func (askReset) question()         {}
+func (askConfirm) question()       {}
+func (askSpace) question()         {}
+func (askClaim) question()         {}
+func (askCount) question()         {}
+func (askTail) question()          {}
+func (askHead) question()          {}
+func (askErase) question()         {}
+func (askAttempts) question()      {}
+func (askStoreAttempts) question() {}
+func (askRemove) question()        {}
+func (askStoreCopy) question()     {}
 
 // answer answers any question; each uses some of the fields.
 type answer struct {
@@ -63,7 +71,9 @@ type answer struct {
 	yes      bool
 	sequence uint64
 	claims   []record.QueueClaim
-	counts   map[string]int
+	counts   map[string]int // queued messages by key
+	recorded []string       // keys with a record of attempts
+	attempts record.Attempts
 	queued   *queuedMessage // nil: none
 	outcome  outcome
 }

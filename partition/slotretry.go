@@ -18,15 +18,18 @@ const recountAfter = 12
 type slotRetry struct {
 	*lanes
 
-	queue  *retryQueue
-	tried  retriedKey // the key that a handler has a message of
-	fails  int        // operations in a row
-	at     time.Time  // nothing is done before
-	lookAt time.Time  // when the messages are counted again
+	queue    *retryQueue
+	attempts *slotAttempts
+	tried    retriedKey // the key that a handler has a message of
+	fails    int        // operations in a row
+	at       time.Time  // nothing is done before
+	lookAt   time.Time  // when the messages are counted again
 }
 
 func newSlotRetry(l *lanes) *slotRetry {
-	return &slotRetry{lanes: l, queue: newRetryQueue(l.cfg.Retry, l.place, l.fence)}
+	k := &slotRetry{lanes: l, queue: newRetryQueue(l.cfg.Retry, l.place, l.fence)}
+	k.attempts = newSlotAttempts(l.runCore, k.queue, k.booked)
+	return k
 }
 
 // wake returns when there is something to do, zero for never.
@@ -34,7 +37,7 @@ func (k *slotRetry) wake() time.Time {
 	if k.tried.tried {
 		return time.Time{}
 	}
-	if !k.queue.open() {
+	if !k.queue.open() || k.attempts.records.pending(k.queue.last) {
 		return k.at
 	}
 	at := earlier(k.queue.wake(), k.lookAt)
@@ -100,6 +103,7 @@ func (k *slotRetry) advance() {
 		k.ask(askCount{}, func(a answer) {
 			if k.booked(a.err) {
 				q.looked(k.now, a.counts)
+				k.attempts.counted(a.recorded)
 				k.lookAt = k.now.Add(recountAfter * k.cfg.stalePinCheck)
 			}
 		})
@@ -116,7 +120,7 @@ func (k *slotRetry) mayBegin(m *slotMessage) bool {
 	if m.waited {
 		// What has nothing of its key before it continues as if nothing was ever queued.
 		if m.waited = false; !q.has(key) {
-			return true
+			return k.attempts.mayTry(m)
 		}
 	}
 	q.refence(k.fence)
@@ -142,7 +146,7 @@ func (k *slotRetry) mayBegin(m *slotMessage) bool {
 			}
 		})
 	case !m.failed:
-		return true
+		return k.attempts.mayTry(m)
 	default:
 		k.queueIfRoom(m)
 	}
@@ -191,11 +195,30 @@ func (k *slotRetry) queueIfRoom(m *slotMessage) {
 			return
 		}
 		k.retries.queued.Add(1)
+		delete(k.attempts.records.failed, key)
 		if first {
+			q.began(key, m.mail.original, m.tried())
 			k.note(event.Event{Kind: event.KeyQueued, Slot: k.slot, Reason: key, Count: m.attempt})
 		}
 		m.settleQueued(a.sequence)
 	})
+}
+
+// recordFailed does one thing towards having the attempts on the messages recorded that have
+// failed at the head of the slot, before the slot is handed off. It returns false if there is
+// nothing to do, or if that can't be done now: the handoff waits for no outage.
+func (k *slotRetry) recordFailed() bool {
+	m := k.attempts.failedUnrecorded(k.lanes)
+	if m == nil || k.now.Before(k.at) || k.queue.lost() || !k.valid() {
+		return false
+	}
+	k.queue.refence(k.fence)
+	if !k.queue.writable() {
+		k.advance()
+		return true
+	}
+	k.attempts.write(m.mail.message.Key, m.mail.original, m.attempt, func() { k.attempts.records.begins(m.mail.message.Key) })
+	return true
 }
 
 // work does one thing that is due: a step towards knowing what the retry queue
@@ -212,10 +235,14 @@ func (k *slotRetry) work() bool {
 	}
 	if k.queue.open() && !now.Before(k.lookAt) {
 		k.queue.reread(false)
+		k.attempts.sweep = true
 	}
 	if !k.queue.open() {
 		k.queue.refence(k.fence)
 		k.advance()
+		return true
+	}
+	if k.attempts.tidy() {
 		return true
 	}
 	key, due := k.queue.due(now)
@@ -274,7 +301,7 @@ func (k *slotRetry) eraseOriginal(key string, head *queuedMessage) {
 			k.settled = nil
 		}
 		if k.bookedOf(key, a.err) {
-			k.tryQueued(key, head)
+			k.attempts.beforeRetry(key, head, func() { k.tryQueued(key, head) })
 		}
 	})
 }
@@ -291,32 +318,45 @@ func (k *slotRetry) tryQueued(key string, head *queuedMessage) {
 	}
 	m := head.Message
 	m.Delivered = 1
-	m.Attempt = head.attempts + of.attempts + 1
+	begun := head.attempts + of.attempts
+	k.tried = retriedKey{key, true}
+	if k.attempts.exhausted(begun, of.tried) {
+		m.Attempt = begun
+		k.abandon(m, errUnfinished, func(err error) { k.triedQueued(key, head, k.now, err) })
+		return
+	}
+
+	m.Attempt = begun + 1
 	k.retries.retries.Add(1)
 	began := k.now
-	k.tried = retriedKey{key, true}
+	of.tried = true
+	k.attempts.records.begins(key)
 	k.handle(handleEffect{queued: head, message: m}, func(err error) {
-		fenced := isFenced(err)
-		if fenced {
+		if isFenced(err) {
 			k.fencedOff(err)
 		}
-		k.abandonOr(m, m.Attempt, err, func(err error) {
-			k.tried = retriedKey{}
-			now := k.now
-			switch {
-			case err == nil, isDiscarded(err):
-				k.memory.dequeue(k.slot, head.original())
-				q.processed(key, head, now, now.Sub(began))
-				k.removeRetried(key)
-			case !k.valid():
-				q.postpone(key, now)
-			case fenced:
-				q.fencedOff(key, now, now.Sub(began))
-			default:
-				q.failed(key, now, now.Sub(began))
-			}
-		})
+		k.abandonOr(m, m.Attempt, err, func(err error) { k.triedQueued(key, head, began, err) })
 	})
+}
+
+// triedQueued books an attempt on the first queued message of a key, which has begun at a time,
+// or that the message was given up, or was not, without one.
+func (k *slotRetry) triedQueued(key string, head *queuedMessage, began time.Time, err error) {
+	k.tried = retriedKey{}
+	q, now := k.queue, k.now
+	of := q.keys[key]
+	switch {
+	case err == nil, isDiscarded(err):
+		k.memory.dequeue(k.slot, head.original())
+		q.processed(key, head, now, now.Sub(began))
+		k.removeRetried(key)
+	case !k.valid():
+		q.postpone(key, now)
+	case isFenced(err), of != nil && !of.tried:
+		q.refused(key, now, now.Sub(began))
+	default:
+		q.failed(key, now, now.Sub(began))
+	}
 }
 
 // removeRetried removes the first message of a key, which has been processed. What lies
@@ -329,13 +369,17 @@ func (k *slotRetry) removeRetried(key string) {
 			q.vanished(key)
 			return
 		}
-		seq := first.seq
-		q.headed(key, first.original(), first.stored)
+		seq, o := first.seq, first.original()
+		q.headed(key, o, first.stored)
 		if of := q.keys[key]; of == nil || of.done != seq {
 			return
 		}
 		k.ask(askRemove{seq}, func(a answer) {
-			if k.bookedOf(key, a.err) && q.removed(key, seq, k.now, a.yes) {
+			if !k.bookedOf(key, a.err) {
+				return
+			}
+			k.attempts.records.settled(key, o)
+			if q.removed(key, seq, k.now, a.yes) {
 				k.free(key)
 			}
 		})

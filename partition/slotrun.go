@@ -34,7 +34,8 @@ type runOwner interface {
 	runEnded(*slotRun)
 }
 
-func newSlotRun(d *deliveryCore, up runOwner, at place, number uint64, fence Fence) *slotRun {
+func newSlotRun(d *deliveryCore, up runOwner, in heldInput, number uint64) *slotRun {
+	at, fence := in.place, in.fence
 	core := &runCore{deliveryCore: d, place: at, number: number, fence: fence, permit: permit{run: number}}
 	r := &slotRun{
 		runCore: core,
@@ -44,6 +45,9 @@ func newSlotRun(d *deliveryCore, up runOwner, at place, number uint64, fence Fen
 		before:  make(map[*slotRun]bool),
 		taken:   make(map[int]bool),
 		forgets: d.memory.forgets(at.slot),
+	}
+	if !in.handed {
+		r.lanes.suspects = d.cfg.Delivery.InFlight
 	}
 	if d.cfg.Retry.Enabled {
 		r.retry = newSlotRetry(r.lanes)
@@ -347,22 +351,39 @@ func (r *slotRun) begin(m *slotMessage) bool {
 	if r.retry != nil && !r.retry.mayBegin(m) {
 		return true
 	}
-	m.attempt++
+	if r.retry != nil && r.retry.attempts.exhausted(m.attempt, m.tried()) {
+		r.giveUpUntried(m)
+	} else {
+		r.try(m)
+	}
+	return true
+}
+
+// try calls the handler.
+func (r *slotRun) try(m *slotMessage) {
 	m.working = true
+	m.attempt++
 	message := m.mail.message
 	message.Attempt = m.attempt
+	if r.retry != nil {
+		r.retry.attempts.records.begins(message.Key)
+	}
 	m.call = r.handle(handleEffect{mail: m.mail, message: message}, func(err error) {
 		fenced := isFenced(err)
 		if fenced {
 			r.fencedOff(err)
 			m.attempt--
 		}
-		r.abandonOr(message, m.attempt, err, func(err error) {
-			m.working = false
-			r.concluded(m, err, fenced)
-		})
+		r.abandonOr(message, m.attempt, err, func(err error) { r.concluded(m, err, fenced) })
 	})
-	return true
+}
+
+// giveUpUntried abandons a message that has had all of its attempts.
+func (r *slotRun) giveUpUntried(m *slotMessage) {
+	m.working = true
+	message := m.mail.message
+	message.Attempt = m.attempt
+	m.call = r.abandon(message, errUnfinished, func(err error) { r.concluded(m, err, false) })
 }
 
 // handled takes in that a handler has returned.
@@ -396,11 +417,16 @@ func (r *slotRun) forgetReturned() {
 
 // concluded follows the last handler of an attempt on a message.
 func (r *slotRun) concluded(m *slotMessage, err error, fenced bool) {
+	m.working = false
+	done := err == nil || isDiscarded(err)
+	if done && r.retry != nil {
+		r.retry.attempts.records.settled(m.mail.message.Key, m.mail.original)
+	}
 	switch {
 	case err == nil:
 		m.settle(settleAck)
 		return
-	case isDiscarded(err):
+	case done:
 		m.settle(settleTerm)
 		return
 	case m.outOfStep: // it comes again, or is gone
@@ -411,6 +437,9 @@ func (r *slotRun) concluded(m *slotMessage, err error, fenced bool) {
 	// later fence is to try it at once, and in its place.
 	if m.failed = !fenced && r.queues(m.attempt); m.failed {
 		return
+	}
+	if r.retry != nil && m.tried() {
+		r.retry.attempts.records.failedAtHead(m.mail.message.Key, m.mail.original, m.attempt)
 	}
 	m.restFor(m.delay)
 	m.delay = min(2*m.delay, maxRetryDelay)
@@ -443,6 +472,7 @@ func (r *slotRun) release() bool {
 		before = r.lanes.ahead
 	}
 	switch m := r.lanes.ready(r.now, r.retried(), before); {
+	case len(r.calls) == 0 && r.retry != nil && r.retry.recordFailed():
 	case len(r.calls) == 0 && !r.lanes.confirming() && !r.awaitsRemoval():
 		r.giveUp()
 		return false

@@ -32,6 +32,14 @@ type QueueClaim struct {
 	Fence Fence `json:"fence"`
 }
 
+// Attempts is a record of the attempts on the first message of a key, as it lies in the retry
+// stream. It is written before the last of them begins.
+type Attempts struct {
+	Sequence  uint64 `json:"sequence"`  // of the message in its stream
+	Published int64  `json:"published"` // when the server stored it, in nanoseconds since 1970
+	Attempts  int    `json:"attempts"`
+}
+
 // Fence is a fencing token as it is stored: the version of the map with which a slot
 // came to its owner, and the claim of that owner.
 type Fence struct {

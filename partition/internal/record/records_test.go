@@ -69,6 +69,7 @@ func goldenRecords() []record {
 		{"drain-reply", Schema, DrainReply{Schema: Schema, ID: "worker-1", Slots: 7}, reading[DrainReply]},
 		{"standby", 0, report.Standby{Pod: "p", Node: "n", Zone: "z", Since: goldenTime()}, reading[report.Standby]},
 		{"queue-claim", 0, QueueClaim{Slots: 64, Slot: 3, Fence: Fence{Version: 300, Claim: 12}}, reading[QueueClaim]},
+		{"attempts", 0, Attempts{Sequence: 300, Published: 1767323045006000000, Attempts: 2}, reading[Attempts]},
 		{"event", 0, event.Event{Time: goldenTime(), Of: 8, Kind: event.RecordRejected, Worker: "worker-1", Peer: "worker-0", Claim: 12, Epoch: 21, Version: 300, From: state.Follower, To: state.Stable, Slot: 3, Slots: []int{1}, Lost: []int{2},
 			Before: 4, After: 5, Count: 6, Keys: 7, Busy: true, Duration: time.Second, Reason: "r", Err: "e"}, reading[event.Event]},
 	}

@@ -1,0 +1,199 @@
+package partition
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/muster-dev/muster/partition/internal/record"
+)
+
+// This file simulates that messages are given up after a number of attempts, and messages
+// that kill the worker which handles them.
+
+// boundAttempts bounds the attempts in half of the runs with a retry queue, and has a key kill
+// workers for a while in half of these.
+func (s *sim) boundAttempts(end time.Duration, rng *rand.Rand) {
+	if rng.IntN(2) == 0 || s.broken.endless {
+		return
+	}
+	s.cfg.Retry.Attempts = 2 + rng.IntN(3)
+	if rng.IntN(2) == 0 {
+		from := time.Duration(rng.Int64N(int64(end)))
+		s.killing = append(s.killing, simFailing{rng.IntN(simKeys), from, from + time.Duration(rng.Int64N(int64(8*time.Second)))})
+	}
+}
+
+// kills reports whether a key's messages kill workers now.
+func (s *sim) kills(key int) bool {
+	return !s.quiet && slices.ContainsFunc(s.killing, func(f simFailing) bool { return f.key == key && f.from <= s.now && s.now < f.until })
+}
+
+// abandon is the call by which a message is given up. It takes a moment, and fails now and then.
+func (w *simWorker) abandon(e handleEffect) {
+	r, s := w.runs[e.run], w.s
+	h := &simHandler{r: r, call: e.call, fence: e.message.Fence, begun: w.clock(), abandons: true}
+	key, _ := strconv.Atoi(e.message.Key)
+	h.msg = s.srv.published[simName{key, original{e.message.Sequence, e.message.Published.UnixNano()}}]
+	r.handlers[e.call] = h
+	h.handling = simHandling{Worker: w, Fence: h.fence, Number: h.msg.n, Standing: h.standing}
+	s.logf("%s: slot %d, gives up %d (key %d, %d), attempt %d", w, r.slot, h.msg.seq, h.msg.key, h.msg.n, e.message.Attempt)
+	s.check.begins(w, h)
+	w.later(s.between(time.Millisecond, 60*time.Millisecond), h.end)
+}
+
+// endAbandon returns what comes of it.
+func (h *simHandler) endAbandon() error {
+	w := h.r.w
+	if h.cancelled || w.s.chance(w.s.faults.failWork) {
+		w.s.check.attempts.of(h.msg).spared++
+		return errHandlerFailed
+	}
+	w.s.check.abandoned(w, h)
+	return nil
+}
+
+// simAttemptsCheck counts the attempts on each message, where they are bounded.
+type simAttemptsCheck struct {
+	c     *simChecker
+	tries map[simName]*simTries
+	gaps  bool // attempts were made that are not in tries
+}
+
+// simTries is what became of the attempts on a message.
+type simTries struct {
+	begun  int
+	failed int // as its owner knows, or since its worker was killed
+	spared int // attempts beyond the bound that are due, since it could not be given up
+	// announced is which runs have recorded an attempt that they have yet to begin. One that ends
+	// before never does, and the attempt counts all the same.
+	announced map[*simRun]bool
+}
+
+func (a *simAttemptsCheck) of(m simMessage) *simTries {
+	t := a.tries[m.name()]
+	if t == nil {
+		t = &simTries{announced: make(map[*simRun]bool)}
+		a.tries[m.name()] = t
+	}
+	return t
+}
+
+// lost notes that a fault has taken messages or records.
+func (a *simAttemptsCheck) lost() { a.tries, a.gaps = make(map[simName]*simTries), true }
+
+// begins: attempts, no more are made than are allowed: but for the first one, each is recorded
+// before it begins, and the first one of an owner that fails is known to nobody.
+func (a *simAttemptsCheck) begins(w *simWorker, h *simHandler, exempt bool) {
+	most := a.c.s.cfg.Retry.Attempts
+	if most == 0 || h.abandons {
+		return
+	}
+	t := a.of(h.msg)
+	if t.failed > most+t.spared && !exempt {
+		a.c.fail("attempts", "%v tries %d (key %d, %d) after %d attempts in vain, %d are allowed", w, h.msg.seq, h.msg.key, h.msg.n, t.failed, most)
+	}
+	t.begun++
+	delete(t.announced, h.r)
+}
+
+// recorded notes that an attempt was recorded.
+func (a *simAttemptsCheck) recorded(r *simRun, key string, attempts record.Attempts, o outcome) {
+	n, _ := strconv.Atoi(key)
+	m, is := a.c.s.srv.published[simName{n, original{attempts.Sequence, attempts.Published}}]
+	if is && o == outcomeDone {
+		a.of(m).announced[r] = true
+	}
+}
+
+// ended notes that a handler has failed. What a worker that does not own the message any more
+// sees of it counts for nobody.
+func (a *simAttemptsCheck) ended(w *simWorker, h *simHandler) {
+	current := w.delivery.slots[h.r.place]
+	if !h.abandons && !h.cancelled && w.trusted() && current != nil && current.number == h.r.number {
+		a.of(h.msg).failed++
+	}
+}
+
+// handedOn notes that a slot is handed off by an owner that took it over, and has yet to try what
+// the owner before may have failed with. The next owner does not know of that.
+func (a *simAttemptsCheck) handedOn(w *simWorker, at place) {
+	r := w.delivery.slots[at]
+	if r == nil || a.c.s.cfg.Retry.Attempts == 0 {
+		return
+	}
+	untried := r.lanes.suspects > 0
+	for _, of := range r.lanes.turns {
+		untried = untried || of.first.suspect && !of.first.tried()
+	}
+	for name, t := range a.tries {
+		m := a.c.s.srv.published[name]
+		if untried && m.fine%at.slots == at.slot && t.begun > 0 {
+			t.spared++
+		}
+	}
+}
+
+// killed notes that a worker ends in the middle of an attempt.
+func (a *simAttemptsCheck) killed(w *simWorker) {
+	for _, r := range w.runs {
+		current := w.delivery.slots[r.place]
+		for _, h := range r.handlers {
+			if !h.abandons && !h.cancelled && w.trusted() && current != nil && current.number == r.number {
+				a.of(h.msg).failed++
+			}
+		}
+	}
+}
+
+// abandoned: given-up, a message is given up after all of its attempts only.
+func (c *simChecker) abandoned(w *simWorker, h *simHandler) {
+	if c.keys[h.msg.key].Exempt(h.msg.n) || c.forgotten {
+		return
+	}
+	t := c.attempts.of(h.msg)
+	counted := t.begun + len(t.announced)
+	if most := c.s.cfg.Retry.Attempts; counted < most && !c.attempts.gaps {
+		c.fail("given-up", "%v gives %d (key %d, %d) up after %d attempts, %d are allowed", w, h.msg.seq, h.msg.key, h.msg.n, counted, most)
+	}
+	c.abandons++
+	c.keys[h.msg.key].DeadLetter(w, h.msg.n, true)
+}
+
+// TestSimulationCatchesBrokenAttempts proves the checker for the rules by which attempts are
+// recorded.
+func TestSimulationCatchesBrokenAttempts(t *testing.T) {
+	oneGoroutine(t)
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		broken simBreakage
+		by     []string
+	}{
+		{"attempts are not recorded", simBreakage{unrecorded: true}, []string{"attempts"}},
+		{"a new owner does not read the records", simBreakage{unreadAttempts: true}, []string{"attempts"}},
+		{"a new owner takes no message for one that its former owner began", simBreakage{unsuspected: true}, []string{"attempts"}},
+		{"the record of another message counts", simBreakage{confusedAttempts: true}, []string{"given-up"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			tt.broken.lonely = true
+			for seed := uint64(1); seed < 3000; seed++ {
+				s := newSim(seed, false)
+				s.variant, s.broken = simVariant{retry: true}, tt.broken
+				v := s.simulate()
+				if v == nil {
+					continue
+				}
+				if !slices.Contains(tt.by, v.name) {
+					t.Fatalf("seed %d: caught by %s (%s), want one of %v\n%s", seed, v.name, v.text, tt.by, story(seed, simVariant{retry: true}, tt.broken, simTold))
+				}
+				t.Logf("seed %d: %s: %s", seed, v.name, v.text)
+				return
+			}
+			t.Error("nothing noticed")
+		})
+	}
+}
