@@ -58,22 +58,25 @@ func (g guard) call(callback string, f func() error) error {
 
 // start calls f in a goroutine of its own, and then with what came of it.
 func (g guard) start(callback string, about event.Event, f func() error, then func(error)) {
-	go func() {
-		var err error
-		returned := false
-		defer func() {
-			if v := recover(); !returned {
-				err = &PanicError{callback, v, debug.Stack()}
-			}
-			//nolint:errorlint // one that a handler passes on was reported where it came from
-			if p, ok := err.(*PanicError); ok && p.Callback == callback {
-				g.report(p, about)
-			}
-			then(err)
-		}()
-		err = f()
-		returned = true
+	go g.run(callback, about, f, then)
+}
+
+// run calls f, and then with what came of it, also if f ends the goroutine.
+func (g guard) run(callback string, about event.Event, f func() error, then func(error)) {
+	var err error
+	returned := false
+	defer func() {
+		if v := recover(); !returned {
+			err = &PanicError{callback, v, debug.Stack()}
+		}
+		//nolint:errorlint // one that a handler passes on was reported where it came from
+		if p, ok := err.(*PanicError); ok && p.Callback == callback {
+			g.report(p, about)
+		}
+		then(err)
 	}()
+	err = f()
+	returned = true
 }
 
 // recovered is for a callback that is too frequent for a goroutine of its own. It is

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -42,6 +43,7 @@ type puller struct {
 	calls   handlerCalls
 
 	consumers  *slotConsumers
+	goroutines *goroutines        // of handlers
 	interrupts interrupts         // has its own lock
 	end        context.CancelFunc // of the life of consumers and streams
 
@@ -73,6 +75,7 @@ func newPuller(cfg Config, lay layout, nc *nats.Conn, js jetstream.JetStream, h 
 	p.delivery = newDelivery(cfg, abandons, memory, &p.retries)
 	var life context.Context
 	life, p.end = context.WithCancel(context.Background())
+	p.goroutines = newGoroutines(life)
 	p.streams = &streamWatch{log: cfg.Logger, layout: lay, js: js, memory: memory, reports: p.reports, life: life}
 	// The delivery may be within a step, whose effect this is.
 	p.streams.again = func(slot int) { go p.step(rolledBackInput{slot}) }
@@ -296,21 +299,23 @@ func (p *puller) handle(e handleEffect) {
 	} else {
 		returned = p.calls.begin()
 	}
-	p.wg.Add(1)
-	p.guard.start(callback, event.Event{Slot: e.slot}, func() error {
+	work := func() error {
 		if d := p.cfg.Delivery.HandlerTimeout; d > 0 {
 			bounded, stop := context.WithTimeout(ctx, d)
 			defer stop()
 			return call(bounded, m)
 		}
 		return call(ctx, m)
-	}, func(err error) {
+	}
+	then := func(err error) {
 		defer p.wg.Done()
 		returned(err)
 		cancel()
 		p.interrupts.returned(this)
 		p.step(handledInput{e.run, e.call, err})
-	})
+	}
+	p.wg.Add(1)
+	p.goroutines.run(func() { p.guard.run(callback, event.Event{Slot: e.slot}, work, then) })
 }
 
 func (p *puller) settle(e settleEffect) {
@@ -332,21 +337,32 @@ func (p *puller) confirm(e confirmEffect) {
 	if e.how == settleTerm {
 		verb = "+TERM"
 	}
-	of := fmt.Sprintf("%d-%d-%d", e.run, e.mail.sequence, e.mail.published)
-	_ = p.nc.PublishRequest(e.mail.body.(*nats.Msg).Reply, p.inbox+"."+confirmations+"."+of, []byte(verb))
+	to := make([]byte, 0, 96)
+	to = append(to, p.inbox...)
+	to = append(to, confirmations...)
+	to = strconv.AppendUint(to, e.run, 10)
+	to = strconv.AppendUint(append(to, '-'), e.mail.sequence, 10)
+	to = strconv.AppendInt(append(to, '-'), e.mail.published, 10)
+	_ = p.nc.PublishRequest(e.mail.body.(*nats.Msg).Reply, string(to), []byte(verb))
 }
 
 // confirmations is where the server confirms what is settled: no consumer can have that name.
-const confirmations = "+"
+const confirmations = ".+."
 
 // confirmation returns which message of a run the server confirms as settled, if msg is that.
 func (p *puller) confirmation(msg *nats.Msg) (run uint64, o original, is bool) {
-	text, is := strings.CutPrefix(msg.Subject, p.inbox+"."+confirmations+".")
-	if !is {
+	text, ours := strings.CutPrefix(msg.Subject, p.inbox)
+	text, is = strings.CutPrefix(text, confirmations)
+	if !ours || !is {
 		return 0, o, false
 	}
-	_, err := fmt.Sscanf(text, "%d-%d-%d", &run, &o.sequence, &o.published)
-	return run, o, err == nil
+	of, rest, _ := strings.Cut(text, "-")
+	sequence, published, _ := strings.Cut(rest, "-")
+	var err1, err2, err3 error
+	run, err1 = strconv.ParseUint(of, 10, 64)
+	o.sequence, err2 = strconv.ParseUint(sequence, 10, 64)
+	o.published, err3 = strconv.ParseInt(published, 10, 64)
+	return run, o, errors.Join(err1, err2, err3) == nil
 }
 
 // answer finds the answer to a question of a run.
