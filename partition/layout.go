@@ -135,9 +135,6 @@ func (l layout) queuedSubject(slot int, stored string) string {
 	return l.queuedPrefix(slot) + strings.TrimPrefix(stored, l.prefix())
 }
 
-// queuedFilter returns the subjects of the queued messages of a slot.
-func (l layout) queuedFilter(p place) string { return l.queuedSubject(p.slot, l.filter(p)) }
-
 // countFilter returns the subjects of the queued messages of a slot, and of the records of
 // attempts on its messages.
 func (l layout) countFilter(p place) string {

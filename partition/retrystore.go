@@ -133,7 +133,8 @@ func countSpace(ctx context.Context, stream jetstream.Stream, lay layout, filter
 	return queued, recorded, nil
 }
 
-// readAttempts reads the record of attempts of a key; sequence 0: it has none.
+// readAttempts reads the record of attempts of a key; sequence 0: it has none. One that can't be
+// read is of no message, and the next one replaces it.
 func (s *retryStore) readAttempts(ctx context.Context, at place, key string) (sequence uint64, a record.Attempts, err error) {
 	msg, err := s.stream.GetLastMsgForSubject(ctx, s.lay.attemptsSubject(at, key))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -142,8 +143,9 @@ func (s *retryStore) readAttempts(ctx context.Context, at place, key string) (se
 	if err != nil {
 		return 0, record.Attempts{}, fmt.Errorf("reading the attempts on the messages of key %s: %w", key, err)
 	}
-	if err := json.Unmarshal(msg.Data, &a); err != nil || a.Attempts < 0 {
-		return 0, record.Attempts{}, fmt.Errorf("message %d of stream %s is no record of attempts: %.100q; remove it", msg.Sequence, s.name, msg.Data)
+	valid := json.Unmarshal(msg.Data, &a) == nil && a.Attempts >= 0
+	if !valid {
+		a = record.Attempts{}
 	}
 	return msg.Sequence, a, nil
 }

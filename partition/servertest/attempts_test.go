@@ -12,6 +12,7 @@ import (
 
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/partitiontest/await"
+	"github.com/muster-dev/muster/partition/state"
 )
 
 // TestAMessageThatKillsWorkers: the worker that handles the message ends without a word, as a
@@ -152,6 +153,34 @@ func TestAttemptsOutliveOwners(t *testing.T) {
 				}
 				return len(info.State.Subjects) <= 1
 			})
+		})
+	}
+}
+
+// TestABrokenRecordOfAttempts: what somebody else has written where a record of attempts belongs
+// counts for no message, and keeps none waiting.
+func TestABrokenRecordOfAttempts(t *testing.T) {
+	t.Parallel()
+	for name, record := range map[string]string{"no JSON": "nonsense", "a negative number": `{"attempts":-1}`, "another kind": `{"slots":1,"slot":0}`} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := startLetterRig(t, embedded(t), func(partition.Message) error { return errors.New("it fails") },
+				func(c *partition.Config) { c.Slots = 1 })
+			subject := "muster." + r.cfg.Name + ".retry.0.attempts"
+			for _, n := range []int{1, 2, 4, 8} { // the numbers of slots that there may be
+				subject += fmt.Sprint(".", partition.SlotOf(n, "a", "b"))
+			}
+			if _, err := r.pub.Publish(t.Context(), subject+".a.b", []byte(record)); err != nil {
+				t.Fatal(err)
+			}
+			next := r.startHandler("w1", partition.HandlerFunc(func(context.Context, partition.Message) error { return errors.New("it fails") }))
+			await.That(t, "two workers settled", func() bool { return next.Status().State == state.Stable })
+			if _, err := r.pub.Publish(t.Context(), strings.Replace(r.cfg.Subject, "*.*", "a.b", 1), []byte("x")); err != nil {
+				t.Fatal(err)
+			}
+			if letter := r.awaitLetters(1)[0]; letter.Attempts != 3 {
+				t.Errorf("the message was given up after %d attempts, want 3", letter.Attempts)
+			}
 		})
 	}
 }
