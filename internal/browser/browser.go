@@ -207,7 +207,7 @@ func Click(ctx context.Context, t testing.TB, selector string) {
 // Eventually waits until an expression is true in the page.
 func Eventually(ctx context.Context, t testing.TB, expression string) {
 	t.Helper()
-	if _, err := chromedp.Run(ctx, chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(time.Minute))); err != nil {
+	if _, err := chromedp.Run(ctx, chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(2*time.Minute))); err != nil {
 		t.Fatalf("never true in the page: %s (%v)", expression, err)
 	}
 }
