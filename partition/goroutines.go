@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// goroutines runs functions, each in a goroutine of its own, and keeps those that have ended
-// their function for the next one: a handler's stack has grown by then, which costs more than
-// the handler, often.
+// goroutines runs functions side by side, and reuses the goroutines whose function has returned.
+// Growing the stack of a new goroutine often takes longer than the handler that it calls.
 type goroutines struct {
 	next chan func()     // to those that are kept
 	end  <-chan struct{} // closed: none is kept any more
