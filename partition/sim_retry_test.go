@@ -247,22 +247,29 @@ func TestSimulationCatchesBrokenRetryQueue(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			tt.broken.lonely, tt.broken.endless = true, true
-			for seed := tt.from; seed < tt.from+3000; seed++ {
-				s := newSim(seed, false)
-				s.variant, s.broken = simVariant{retry: true}, tt.broken
-				v := s.simulate()
-				if v == nil {
-					continue
-				}
-				if !slices.Contains(tt.by, v.name) {
-					t.Fatalf("seed %d: caught by %s (%s), want one of %v\n%s", seed, v.name, v.text, tt.by, story(seed, simVariant{retry: true}, tt.broken, simTold))
-				}
-				t.Logf("seed %d: %s: %s", seed, v.name, v.text)
-				return
-			}
-			t.Error("nothing noticed")
+			caughtInRetryQueue(t, tt.broken, tt.by, tt.from)
 		})
 	}
+}
+
+// caughtInRetryQueue simulates a broken variant from a seed on until the checker notices, which
+// must be by one of the invariants that are named.
+func caughtInRetryQueue(t *testing.T, broken simBreakage, by []string, from uint64) {
+	t.Helper()
+	for seed := from; seed < from+3000; seed++ {
+		s := newSim(seed, false)
+		s.variant, s.broken = simVariant{retry: true}, broken
+		v := s.simulate()
+		if v == nil {
+			continue
+		}
+		if !slices.Contains(by, v.name) {
+			t.Fatalf("seed %d: caught by %s (%s), want one of %v\n%s", seed, v.name, v.text, by, story(seed, simVariant{retry: true}, broken, simTold))
+		}
+		t.Logf("seed %d: %s: %s", seed, v.name, v.text)
+		return
+	}
+	t.Error("nothing noticed")
 }
 
 // neighbours has keys that fail all the time, and looks whether others wait.
