@@ -51,7 +51,8 @@ func (a *slotAttempts) mayTry(m *slotMessage) bool {
 		}
 		m.counted = true
 		m.former = a.records.made(key, o)
-		m.attempt = max(m.former, a.records.failures(key, o))
+		m.before = max(m.former, a.records.failures(key, o))
+		m.attempt = m.before
 	}
 
 	mayHaveBegun := m.attempt > 0 || m.suspect

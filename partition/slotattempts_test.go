@@ -179,6 +179,37 @@ func TestAttemptsAreRecorded(t *testing.T) {
 	}
 }
 
+// A message that has failed, and was let go of since the consumer was reset, is not begun when it
+// comes again: it is sent back if the slot is dropped then, and an earlier message of its key
+// goes before it.
+func TestWhatFailedBeforeAResetIsNotBegun(t *testing.T) {
+	t.Parallel()
+	r := newDeliveryRig(t, func(c *Config) {
+		c.Retry = Retry{Enabled: true, Attempts: 3, Tries: 2}
+		c.Delivery.InFlight = 4
+	})
+	r.step(heldInput{place: rigSlot, fence: Fence{1, 1}, handed: true})
+	r.answer(1, answer{})
+	r.answer(1, answer{sequence: 1})
+	r.answer(1, answer{})
+	p := &r.d.slots[rigSlot].pull
+	p.at, p.quietAt = r.now.Add(time.Hour), r.now.Add(time.Hour)
+
+	r.come(2)
+	r.returns(1, errors.New("failed"))
+	r.number++ // a delivery is lost
+	r.come(3)
+	r.reset()
+	r.told = nil
+	r.come(2)
+	r.expect("askStoreAttempts") // of the second attempt
+	if m := r.inHand(); m.begun() {
+		t.Errorf("message 2 has come again and is %+v: begun, want waiting", m)
+	}
+	r.step(droppedInput{rigSlot})
+	r.expect("return 2", "ended 1", "released [3]")
+}
+
 func TestARecordGoesWhenSomethingIsBehindIt(t *testing.T) {
 	t.Parallel()
 	r := attemptsRig(t, false, nil)

@@ -21,6 +21,7 @@ type slotMessage struct {
 	forgets   uint64 // of the memory, when it was recalled
 	attempt   int    // how often it was tried
 	former    int    // by former owners, as far as that is recorded
+	before    int    // before it came, by this owner, too
 	counted   bool   // former is known
 	suspect   bool   // the owner before may have failed while it handled the message
 	failed    bool   // it is to be queued for retry
@@ -40,8 +41,9 @@ func newSlotMessage(l *lanes, of *lane, m *mail) *slotMessage {
 	return &slotMessage{lanes: l, lane: of, mail: m, recalling: true, delay: l.cfg.Delivery.RetryDelay}
 }
 
-// begun reports whether a handler works on the message, or has.
-func (r *slotMessage) begun() bool { return r.working || r.tried() || r.confirming }
+// begun reports whether a handler works on the message, or has since it came. One that was let
+// go of and came again is not begun, though this owner has tried it.
+func (r *slotMessage) begun() bool { return r.working || r.attempt > r.before || r.confirming }
 
 // tried reports whether this owner has tried the message.
 func (r *slotMessage) tried() bool { return r.attempt > r.former }
