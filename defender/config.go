@@ -25,15 +25,15 @@ type Strategies interface {
 
 // Config says how a Defender works. Store, Conn and one of Judge and Strategies are
 // required; zero values of the others stand for the defaults named with each field.
-// CacheBytes and Turns bound what a defender takes of its machine, MaxPoints and
-// MaxAttempts what it takes on, and Processed, Logger and Metrics tell what it does.
+// CacheBytes and Turns bound what a defender takes of its machine, MaxPoints what it takes on, and
+// Processed, Logger and Metrics tell what it does.
 type Config struct {
 	// Store keeps everything; required.
 	Store Store
-	// Conn carries alarms and dead letters; required.
+	// Conn carries alarms; required.
 	Conn *nats.Conn
-	// Replicas is how many replicas the streams of alarms and dead letters have when
-	// Provision makes them; default 1.
+	// Replicas is how many replicas the stream of alarms has when Provision makes it;
+	// default 1.
 	Replicas int
 	// Judge concludes on charts; required unless Strategies is set.
 	Judge Judge
@@ -53,14 +53,6 @@ type Config struct {
 	MaxPoints int
 	// Retention is how long U-charts are kept; default 365 days.
 	Retention time.Duration
-	// MaxAttempts is how often a context is tried before it becomes
-	// a dead letter; default 3.
-	MaxAttempts int
-	// Retry says that messages that fail are queued for retry
-	// (partition.Config.Retry). Then an attempt that ends with an error does not
-	// count for MaxAttempts, one that kills its defender does, and a context that
-	// continues to fail is dead-lettered after the last attempt of package partition.
-	Retry bool
 	// Turns has room for as many T-charts as are decoded and judged at a time; those
 	// beyond wait. With more of them at work than there are processors they would
 	// only take these from each other, and from what renews the defender's lease.
@@ -110,7 +102,6 @@ func (c Config) withDefaults() Config {
 	c.CacheBytes = cmp.Or(c.CacheBytes, 512<<20)
 	c.MaxPoints = cmp.Or(c.MaxPoints, 1<<23)
 	c.Retention = cmp.Or(c.Retention, 365*24*time.Hour)
-	c.MaxAttempts = cmp.Or(c.MaxAttempts, 3)
 	if c.Turns == nil {
 		c.Turns = make(chan struct{}, runtime.GOMAXPROCS(0))
 	}

@@ -50,7 +50,7 @@ func (c *crew) begin() (ready func() bool) {
 	metrics := defender.NewMetrics(nil)
 	c.metrics = append(c.metrics, metrics)
 	d := c.defender(func(o *defender.Config) {
-		o.Conn, o.Metrics, o.Retry = nc, metrics, c.retry
+		o.Conn, o.Metrics = nc, metrics
 		if c.judge != nil {
 			o.Judge = c.judge
 		}
@@ -62,7 +62,10 @@ func (c *crew) begin() (ready func() bool) {
 	})
 	p := defender.Partition(16)
 	p.Rebalance.ColdWindow, p.Rebalance.PlannedWindow, p.Delivery.RetryDelay = 300*time.Millisecond, 100*time.Millisecond, 10*time.Millisecond
-	p.Retry = partition.Retry{Enabled: c.retry, Delay: 10 * time.Millisecond}
+	p.Retry = partition.Retry{Disabled: true}
+	if c.retry {
+		p.Retry = partition.Retry{Attempts: 3, Delay: 10 * time.Millisecond}
+	}
 	w, err := partition.New(nc, p, d)
 	if err != nil {
 		c.t.Fatal(err)
@@ -202,7 +205,7 @@ func TestFencesRemoved(t *testing.T) {
 	c.start(3)
 	c.publish(5)
 	c.until("everything is processed, without the old fences", c.all)
-	if n := len(c.dead(defender.DeadStream)); n != 0 {
+	if n := len(c.letters()); n != 0 {
 		t.Errorf("%d messages are dead letters", n)
 	}
 }
@@ -221,7 +224,7 @@ func TestBucketsLost(t *testing.T) {
 			c.publish(5)
 			c.start(3)
 			c.until("everything is processed", c.all)
-			if n := len(c.dead(defender.DeadStream)); n != 0 {
+			if n := len(c.letters()); n != 0 {
 				t.Errorf("%d of %d messages are dead letters", n, 5*12)
 			}
 		})
@@ -243,7 +246,7 @@ func TestBucketsLost(t *testing.T) {
 			if c.rejections() == 0 {
 				t.Error("no fence was rejected, so none had to be raised")
 			}
-			if n := len(c.dead(defender.DeadStream)); n != 0 {
+			if n := len(c.letters()); n != 0 {
 				t.Errorf("%d of %d messages are dead letters", n, 5*12)
 			}
 		})
@@ -264,6 +267,16 @@ func newWornCrew(t *testing.T, retry bool) *crew {
 	return c
 }
 
+// letters returns the group's dead letters.
+func (c *crew) letters() []partition.DeadLetter {
+	c.t.Helper()
+	all, err := partition.Open(c.conn, defender.Group).DeadLetters(c.t.Context(), 0, 1000)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return all
+}
+
 // all reports whether everything that was published is processed.
 func (c *crew) all() bool { return c.processed() == c.published }
 
@@ -280,31 +293,26 @@ func (c *crew) loseBuckets() {
 // and the defenders live.
 func TestPanic(t *testing.T) {
 	t.Parallel()
-	for _, retry := range []bool{false, true} {
-		t.Run(fmt.Sprint("Retry ", retry), func(t *testing.T) {
-			t.Parallel()
-			var panics atomic.Int64
-			c := &crew{stage: newStage(t), done: map[string]bool{}, retry: retry}
-			c.judge = func(h []uchart.Point, chart *uchart.Chart) uchart.Verdict {
-				if len(h) == 1 { // each chamber's second context
-					panics.Add(1)
-					panic("index out of range")
-				}
-				return uchart.Judge(h, chart, uchart.Policy{})
-			}
-			c.start(2)
-			c.publish(1)
-			c.until("the first contexts are processed", func() bool { return c.processed() == 12 })
-			c.publish(1)
-			c.until("the second ones are dead letters", func() bool { return len(c.dead(defender.DeadStream)) == 12 })
-			if n := panics.Load(); n != 3*12 {
-				t.Errorf("%d attempts, want three of each of twelve messages", n)
-			}
-			for _, m := range c.dead(defender.DeadStream) {
-				if why := m.Header.Get("Muster-Error"); !strings.Contains(why, "3 attempts") {
-					t.Errorf("a dead letter's reason is %q", why)
-				}
-			}
-		})
+	var panics atomic.Int64
+	c := &crew{stage: newStage(t), done: map[string]bool{}, retry: true}
+	c.judge = func(h []uchart.Point, chart *uchart.Chart) uchart.Verdict {
+		if len(h) == 1 { // each chamber's second context
+			panics.Add(1)
+			panic("index out of range")
+		}
+		return uchart.Judge(h, chart, uchart.Policy{})
+	}
+	c.start(2)
+	c.publish(1)
+	c.until("the first contexts are processed", func() bool { return c.processed() == 12 })
+	c.publish(1)
+	c.until("the second ones are dead letters", func() bool { return len(c.letters()) == 12 })
+	if n := panics.Load(); n != 3*12 {
+		t.Errorf("%d attempts, want three of each of twelve messages", n)
+	}
+	for _, l := range c.letters() {
+		if l.Attempts != 3 || !strings.Contains(l.Err, "panicked: index out of range") || l.Stack == "" {
+			t.Errorf("a dead letter is %+v", l)
+		}
 	}
 }

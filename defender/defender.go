@@ -23,7 +23,6 @@ type Defender struct {
 	log    *logger
 
 	out        *outbox
-	dead       *letterbox
 	alarms     *announcer
 	concluder  *concluder
 	maintainer *maintainer
@@ -44,12 +43,11 @@ func New(c Config) (*Defender, error) {
 
 	d := &Defender{config: c, cache: newCache(c.Store, c.History, c.CacheBytes), log: &logger{to: c.Logger, version: c.Version}}
 	d.out = &outbox{js: js, replicas: c.Replicas, logger: c.Logger}
-	d.dead = &letterbox{out: d.out, metrics: c.Metrics, log: d.log}
 	d.alarms = &announcer{out: d.out, metrics: c.Metrics, clearAfter: c.ClearAfter}
 	d.concluder = newConcluder(c)
 	d.fencing = fencing{cache: d.cache, metrics: c.Metrics}
 	d.maintainer = &maintainer{
-		store: c.Store, fencing: d.fencing, alarms: d.alarms, dead: d.dead, log: d.log, history: c.History, retention: c.Retention,
+		store: c.Store, fencing: d.fencing, alarms: d.alarms, log: d.log, history: c.History, retention: c.Retention,
 	}
 	d.assignment = newAssignmentLog(newChamberCount(c.Store), d.log.line)
 	c.Metrics.cache(d.CacheStats)
@@ -61,19 +59,12 @@ func (d *Defender) AssignedChambers(slots partition.Slots) int {
 	return d.assignment.chambers.In(slots)
 }
 
-// Provision makes the streams of alarms and dead letters as far as they are missing.
-// A defender that misses one later makes it again.
+// Provision makes the stream of alarms if it is missing. A defender that misses it later makes
+// it again.
 func (d *Defender) Provision(ctx context.Context) error { return d.out.provision(ctx) }
 
 // readTries is how often a T-chart is read before its message fails.
 const readTries = 3
-
-// returnTimeout bounds a write that takes back an attempt, returnFor the time for
-// which that is tried again.
-const (
-	returnTimeout = 2 * time.Second
-	returnFor     = 2 * time.Minute
-)
 
 // Handle processes one message. It implements partition.Handler.
 func (d *Defender) Handle(ctx context.Context, m partition.Message) error {
@@ -81,18 +72,14 @@ func (d *Defender) Handle(ctx context.Context, m partition.Message) error {
 	d.config.Metrics.received.Inc()
 	returned := false
 	defer func() {
-		// The attempt stays counted, like that of a process that has died of it.
-		if !returned {
+		if !returned { // it panics
 			d.config.Metrics.failed.Inc()
 		}
 	}()
 	done, err := d.process(ctx, m)
 	returned = true
+	err = d.blamed(ctx, m, done.Context, err)
 
-	passing := d.config.Retry || ctx.Err() != nil || errors.Is(err, ErrFenced)
-	if err != nil && passing && done.Context.ID != "" {
-		d.returnAttempt(ctx, done.Context)
-	}
 	if err != nil {
 		d.config.Metrics.failed.Inc()
 		if ctx.Err() == nil {
@@ -119,39 +106,27 @@ func (d *Defender) Handle(ctx context.Context, m partition.Message) error {
 	return nil
 }
 
-// Abandon dead-letters a message that continues to fail. It implements
-// partition.Abandoner.
-func (d *Defender) Abandon(ctx context.Context, m partition.Message, failure error) error {
-	if errors.Is(failure, ErrFenced) {
-		return failure // the message has another owner, or its own has yet to get a later fence
+// blamed returns the error of an attempt as the worker is to take it: an outage says nothing of
+// the context, which must not become a dead letter for it. The store is asked for a write that
+// changes nothing. If it refuses that one, too, it is unavailable.
+func (d *Defender) blamed(ctx context.Context, m partition.Message, ref ContextRef, err error) error {
+	mayBeTheStore := err != nil && ctx.Err() == nil && ref.ID != "" && !errors.Is(err, ErrFenced)
+	if !mayBeTheStore {
+		return err
 	}
-	return d.dead.write(ctx, m, fmt.Errorf("%d attempts failed, the last one: %w", m.Attempt, failure))
+	refused := d.config.Store.RaiseFence(ctx, ref.Chamber, fenceOf(m))
+	switch {
+	case refused == nil:
+		return err
+	case errors.Is(refused, ErrFenced):
+		return d.fencing.checked(ref.Chamber, refused)
+	default:
+		return partition.Unavailable(err)
+	}
 }
 
-// returnAttempt takes back an attempt that was interrupted from outside, or by a fence
-// rejection, or failed for what may pass: it says nothing against the context, which must not end as a
-// dead letter for it.
-// A store that can't take it now, on the very machine whose overload interrupted
-// the attempt, is tried again while others continue the context.
-func (d *Defender) returnAttempt(ctx context.Context, ref ContextRef) {
-	ctx = context.WithoutCancel(ctx)
-	try := func() error {
-		ctx, cancel := context.WithTimeout(ctx, returnTimeout)
-		defer cancel()
-		return d.config.Store.ReturnAttempt(ctx, ref.Chamber, ref.ID)
-	}
-	err := try()
-	if err == nil {
-		return
-	}
-	go func() {
-		for end := time.Now().Add(returnFor); err != nil && time.Now().Before(end); err = try() {
-			time.Sleep(returnTimeout / 4)
-		}
-		if err != nil {
-			d.log.line().Warn("An interrupted attempt stays counted.", "context", ref.TChart().String(), "err", err)
-		}
-	}()
+func fenceOf(m partition.Message) Fence {
+	return Fence{MapVersion: m.Fence.Version, ClaimRevision: m.Fence.Claim}
 }
 
 func hitOrMiss(hit bool) string {
@@ -167,41 +142,28 @@ func (d *Defender) process(ctx context.Context, m partition.Message) (Processed,
 		err = fmt.Errorf("its chamber is %s, its subject is that of %s", completion.Ref().Chamber, m.Key)
 	}
 	if err != nil {
-		return Processed{}, d.dead.discard(ctx, m, err)
+		return Processed{}, partition.GiveUp(err)
 	}
 	ref := completion.Ref()
 	if completion.Kind == KindMaintenance {
 		return Processed{Context: ref, Verdict: uchart.Verdict{State: uchart.Maintenance}}, d.maintainer.maintain(ctx, m, ref)
 	}
-	fence := Fence{MapVersion: m.Fence.Version, ClaimRevision: m.Fence.Claim}
+	fence := fenceOf(m)
 	begunOn := Processed{Context: ref}
-	tries, err := d.config.Store.Attempt(ctx, ref.Chamber, ref.ID, time.Now().Add(7*24*time.Hour))
-	if err != nil {
-		// It may have been counted. Where it was not, a context gets one try more.
-		return begunOn, err
-	}
-	if tries > d.config.MaxAttempts {
-		// Others may have made the attempts, and this worker may not be the owner any
-		// more: a dead letter needs a valid fence, like any result.
-		if err := d.config.Store.RaiseFence(ctx, ref.Chamber, fence); err != nil {
-			return begunOn, d.fencing.checked(ref.Chamber, fmt.Errorf("dead-lettering %s: %w", ref.TChart(), err))
-		}
-		return Processed{}, d.dead.discard(ctx, m, fmt.Errorf("%d attempts failed, panicked or killed their defender", tries-1))
-	}
 	history, err := d.cache.history(ctx, ref, fence)
 	if err != nil {
 		return begunOn, d.fencing.checked(ref.Chamber, fmt.Errorf("reading the history of %s: %w", ref.Chamber, err))
 	}
 	blob, err := d.read(ctx, ref)
 	if errors.Is(err, ErrNotFound) {
-		return begunOn, d.dead.discard(ctx, m, err)
+		return Processed{}, partition.GiveUp(err)
 	}
 	if err != nil {
 		return begunOn, err
 	}
 	chart, verdict, err := d.concluder.conclude(ctx, ref, blob, history)
 	if errors.Is(err, errBadTChart) {
-		return begunOn, d.dead.discard(ctx, m, err)
+		return Processed{}, partition.GiveUp(err)
 	}
 	if err != nil {
 		return begunOn, err
@@ -212,7 +174,7 @@ func (d *Defender) process(ctx context.Context, m partition.Message) (Processed,
 		return begunOn, err
 	}
 	if err := d.alarms.notify(ctx, history.rows, u); err != nil {
-		return begunOn, err
+		return begunOn, partition.Unavailable(err)
 	}
 	d.cache.add(u, fence)
 	return Processed{Context: ref, CacheHit: history.hit, Verdict: u.Verdict, Stored: stored}, nil
@@ -303,4 +265,7 @@ func (d *Defender) Observe(e event.Event) {
 	d.log.claimed(e) // before the others, whose lines carry the stable ID
 	d.assignment.observe(e)
 	d.log.observe(e)
+	if e.Kind == event.DeadLettered {
+		d.config.Metrics.dead.Inc()
+	}
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -54,112 +53,42 @@ func counted(t *testing.T, m *defender.Metrics, name string) float64 {
 func TestFenceRejection(t *testing.T) {
 	t.Parallel()
 	const times = 10
-	for _, retry := range []bool{false, true} {
-		for name, rejected := range map[string]func(s *stage, c *defender.Config) (accept func()){
-			"when history is read": func(s *stage, _ *defender.Config) func() {
-				if err := s.store.RaiseFence(s.t.Context(), etcher, defender.Fence{MapVersion: later.Version, ClaimRevision: later.Claim}); err != nil {
-					s.t.Fatal(err)
-				}
-				return func() {}
-			},
-			"when the result is stored": func(s *stage, c *defender.Config) func() {
-				on := true
-				c.Store = rejects{s.store, &on}
-				return func() { on = false }
-			},
-		} {
-			t.Run(fmt.Sprintf("%s, Retry %v", name, retry), func(t *testing.T) {
-				t.Parallel()
-				s, metrics := newStage(t), defender.NewMetrics(nil)
-				var accept func()
-				d := s.defender(func(c *defender.Config) {
-					c.MaxAttempts, c.Metrics, c.Retry = 1, metrics, retry
-					accept = rejected(s, c)
-				})
-				m := s.context("run", new(trace.Generator).Wafer(0), now, first)
-				for range times {
-					if err := d.Handle(t.Context(), m); !errors.Is(err, defender.ErrFenced) || !errors.Is(err, partition.ErrFenced) {
-						t.Fatalf("the worker is told %v, want a fence rejection", err)
-					}
-				}
-				if n := len(s.dead(defender.DeadStream)); n != 0 {
-					t.Errorf("%d dead letters", n)
-				}
-				if n := counted(t, metrics, "defender_fence_rejections_total"); n != times {
-					t.Errorf("%v fence rejections are counted, want %d", n, times)
-				}
-				accept()
-				m.Fence = later
-				if err := d.Handle(t.Context(), m); err != nil || !s.last().Stored {
-					t.Errorf("the owner's only attempt: %v", err)
-				}
+	for name, rejected := range map[string]func(s *stage, c *defender.Config) (accept func()){
+		"when history is read": func(s *stage, _ *defender.Config) func() {
+			if err := s.store.RaiseFence(s.t.Context(), etcher, defender.Fence{MapVersion: later.Version, ClaimRevision: later.Claim}); err != nil {
+				s.t.Fatal(err)
+			}
+			return func() {}
+		},
+		"when the result is stored": func(s *stage, c *defender.Config) func() {
+			on := true
+			c.Store = rejects{s.store, &on}
+			return func() { on = false }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, metrics := newStage(t), defender.NewMetrics(nil)
+			var accept func()
+			d := s.defender(func(c *defender.Config) {
+				c.Metrics = metrics
+				accept = rejected(s, c)
 			})
-		}
-	}
-}
-
-// TestFormerOwner: a worker whose fence the store rejects can't use up a message's
-// attempts, nor decide that they are.
-func TestFormerOwner(t *testing.T) {
-	t.Parallel()
-	s := newStage(t)
-	d := s.defender(func(c *defender.Config) { c.MaxAttempts = 3 })
-	m := s.context("run", new(trace.Generator).Wafer(0), now, first)
-	for range 3 { // that killed their defender
-		if _, err := s.store.Attempt(t.Context(), etcher, "run", now.Add(time.Hour)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := s.store.RaiseFence(t.Context(), etcher, defender.Fence{MapVersion: later.Version, ClaimRevision: later.Claim}); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Handle(t.Context(), m); !errors.Is(err, partition.ErrFenced) {
-		t.Errorf("the former owner is told %v, want a fence rejection", err)
-	}
-	if n := len(s.dead(defender.DeadStream)); n != 0 {
-		t.Errorf("the former owner wrote %d dead letters", n)
-	}
-	if tries, err := s.store.Attempt(t.Context(), etcher, "run", now.Add(time.Hour)); err != nil || tries != 4 {
-		t.Errorf("%d attempts, %v, want the three and this one", tries, err)
-	}
-	m.Fence = later
-	if err := d.Handle(t.Context(), m); err == nil {
-		t.Error("the owner tries once more what killed three defenders")
-	}
-	if n := len(s.dead(defender.DeadStream)); n != 1 {
-		t.Errorf("the owner wrote %d dead letters, want one", n)
-	}
-}
-
-// TestAbandon/... a message whose last failure is a fence rejection is not given up.
-func TestAbandonKeepsWhatWasFencedOff(t *testing.T) {
-	t.Parallel()
-	s := newStage(t)
-	d := s.defender(nil)
-	m := s.context("run", new(trace.Generator).Wafer(0), now, first)
-	if err := d.Abandon(t.Context(), m, fmt.Errorf("storing: %w", &defender.FencedError{Chamber: etcher})); !errors.Is(err, partition.ErrFenced) {
-		t.Errorf("the worker is told %v, want a fence rejection", err)
-	}
-	if n := len(s.dead(defender.DeadStream)); n != 0 {
-		t.Errorf("%d dead letters", n)
-	}
-}
-
-// TestDeadLetters/...: a stream that was made again uses the sequences again, and each
-// of its messages has a dead letter of its own.
-func TestDeadLettersOfOneSequence(t *testing.T) {
-	t.Parallel()
-	s := newStage(t)
-	d := s.defender(nil)
-	for i := range 2 {
-		m := partition.Message{Subject: defender.CompletionSubject(etcher), Key: etcher.String(), Data: fmt.Append(nil, "garbage ", i),
-			Sequence: 1, Published: now.Add(time.Duration(i) * time.Second), Fence: first}
-		if err := d.Handle(t.Context(), m); err == nil {
-			t.Fatal("garbage is processed")
-		}
-	}
-	if n := len(s.dead(defender.DeadStream)); n != 2 {
-		t.Errorf("%d dead letters of two messages", n)
+			m := s.context("run", new(trace.Generator).Wafer(0), now, first)
+			for range times {
+				if err := d.Handle(t.Context(), m); !errors.Is(err, defender.ErrFenced) || !errors.Is(err, partition.ErrFenced) {
+					t.Fatalf("the worker is told %v, want a fence rejection", err)
+				}
+			}
+			if n := counted(t, metrics, "defender_fence_rejections_total"); n != times {
+				t.Errorf("%v fence rejections are counted, want %d", n, times)
+			}
+			accept()
+			m.Fence = later
+			if err := d.Handle(t.Context(), m); err != nil || !s.last().Stored {
+				t.Errorf("the owner's only attempt: %v", err)
+			}
+		})
 	}
 }
 
@@ -222,7 +151,8 @@ func TestForgedMap(t *testing.T) {
 	if now.Version <= a.Version {
 		t.Errorf("the forged map was not believed: the map has version %d, and %d was forged", now.Version, a.Version+1)
 	}
-	if dead := c.dead("dc-dead"); len(dead) != 0 {
-		t.Errorf("%d of %d messages are dead letters, the first: %s", len(dead), c.published, dead[0].Header.Get("Muster-Error"))
+	dead, err := partition.Open(c.conn, defender.Group).DeadLetters(t.Context(), 0, 100)
+	if err != nil || len(dead) != 0 {
+		t.Errorf("of %d messages are dead letters: %+v, %v", c.published, dead, err)
 	}
 }

@@ -93,8 +93,8 @@ func (s *stage) message(ref defender.ContextRef, fence partition.Fence) partitio
 
 func (s *stage) last() defender.Processed { return s.outcome[len(s.outcome)-1] }
 
-// dead returns the dead letters.
-func (s *stage) dead(stream string) []jetstream.RawStreamMsg {
+// stored returns what is in a stream.
+func (s *stage) stored(stream string) []jetstream.RawStreamMsg {
 	s.t.Helper()
 	st, err := s.js.Stream(s.t.Context(), stream)
 	if err != nil {
@@ -159,7 +159,7 @@ func TestAnAlarmIsRaisedOnceHoweverOftenItsMessageComes(t *testing.T) {
 	if err != nil || len(alarms) != 1 {
 		t.Errorf("%d alarms are stored (%v), want 1", len(alarms), err)
 	}
-	if n := len(s.dead(defender.AlarmStream)); n != 1 {
+	if n := len(s.stored(defender.AlarmStream)); n != 1 {
 		t.Errorf("%d alarms were published, want 1", n)
 	}
 }
@@ -222,7 +222,19 @@ func TestAWarmCacheCatchesUpWithWhatTheOldOwnerWroteMeanwhile(t *testing.T) {
 	}
 }
 
-func TestMessagesThatCantBeProcessedAreDeadLettered(t *testing.T) {
+// givenUp reports whether the worker is to move the message to the dead letters at once.
+func givenUp(err error) bool {
+	var told interface{ GivenUp() bool }
+	return errors.As(err, &told)
+}
+
+// unavailable reports whether the worker is told that the message is not to blame.
+func unavailable(err error) bool {
+	var told interface{ Unavailable() bool }
+	return errors.As(err, &told)
+}
+
+func TestMessagesThatCantBeProcessedAreGivenUp(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	d := s.defender(nil)
@@ -243,55 +255,24 @@ func TestMessagesThatCantBeProcessedAreDeadLettered(t *testing.T) {
 		{"its T-chart is gone", s.message(ref, first), "not found"},
 		{"its T-chart is corrupt", s.message(corrupt, first), "can't be used"},
 	} {
-		before := len(s.dead(defender.DeadStream))
-		if err := d.Handle(t.Context(), c.m); err == nil {
-			t.Errorf("%s: it was taken", c.name)
-		}
-		letters := s.dead(defender.DeadStream)
-		if len(letters) != before+1 {
-			t.Errorf("%s: %d dead letters, want %d", c.name, len(letters), before+1)
-			continue
-		}
-		if got := letters[before].Header.Get("Muster-Error"); !strings.Contains(got, c.want) {
-			t.Errorf("%s: the dead letter says %q, want %q in it", c.name, got, c.want)
+		if err := d.Handle(t.Context(), c.m); !givenUp(err) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: the error is %v, want the message given up for %q", c.name, err, c.want)
 		}
 	}
 }
 
-func TestAMessageThatKillsItsDefendersIsQuarantined(t *testing.T) {
-	t.Parallel()
-	s := newStage(t)
-	m := s.context("killer", new(trace.Generator).Wafer(0), now, first)
-	for range 3 { // three defenders begin, and are never heard of again
-		if _, err := s.store.Attempt(t.Context(), etcher, "killer", now.Add(24*time.Hour)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := s.defender(nil).Handle(t.Context(), m); err == nil {
-		t.Error("it was tried a fourth time")
-	}
-	if n := len(s.dead(defender.DeadStream)); n != 1 {
-		t.Errorf("%d dead letters, want 1", n)
-	}
-}
-
-func TestAnAttemptInterruptedFromOutsideIsNotCounted(t *testing.T) {
+func TestAnInterruptedAttemptLeavesTheContextAsItWas(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	d := s.defender(func(c *defender.Config) { c.Store = slowStore{c.Store} })
 	m := s.context("interrupted", new(trace.Generator).Wafer(0), now, first)
-	for range 5 {
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		if err := d.Handle(ctx, m); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("an interrupted attempt gave %v", err)
-		}
-		cancel()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := d.Handle(ctx, m); !errors.Is(err, context.DeadlineExceeded) || givenUp(err) {
+		t.Errorf("an interrupted attempt gave %v", err)
 	}
 	if err := s.defender(nil).Handle(t.Context(), m); err != nil {
-		t.Errorf("after five interruptions: %v", err)
-	}
-	if n := len(s.dead(defender.DeadStream)); n != 0 {
-		t.Errorf("%d dead letters, want none", n)
+		t.Errorf("after the interruption: %v", err)
 	}
 }
 
@@ -304,44 +285,6 @@ func (s slowStore) Commit(ctx context.Context, f defender.Fence, r defender.Resu
 		return s.Store.Commit(ctx, f, r)
 	case <-ctx.Done():
 		return defender.CommitOutcome{}, ctx.Err()
-	}
-}
-
-// reluctant is a store that can't take attempts back for a while.
-type reluctant struct {
-	defender.Store
-	refusals atomic.Int64
-}
-
-func (r *reluctant) ReturnAttempt(ctx context.Context, chamber defender.Chamber, id string) error {
-	if r.refusals.Add(-1) >= 0 {
-		return errors.New("busy")
-	}
-	return r.Store.ReturnAttempt(ctx, chamber, id)
-}
-
-func TestInterruptedAttemptsAreTakenBackWhenTheStoreCan(t *testing.T) {
-	t.Parallel()
-	s := newStage(t)
-	store := &reluctant{Store: s.store}
-	store.refusals.Store(3)
-	d := s.defender(func(c *defender.Config) { c.Store = slowStore{store} })
-	m := s.context("interrupted", new(trace.Generator).Wafer(0), now, first)
-	for range 3 {
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		if err := d.Handle(ctx, m); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("an interrupted attempt gave %v", err)
-		}
-		cancel()
-	}
-	for end := time.Now().Add(time.Minute); store.refusals.Load() > -3 && time.Now().Before(end); {
-		time.Sleep(10 * time.Millisecond)
-	}
-	if err := s.defender(nil).Handle(t.Context(), m); err != nil {
-		t.Errorf("after three interruptions: %v", err)
-	}
-	if n := len(s.dead(defender.DeadStream)); n != 0 {
-		t.Errorf("%d dead letters, want none", n)
 	}
 }
 
@@ -358,41 +301,39 @@ func (u *unreadable) TChart(ctx context.Context, key defender.TChartKey) ([]byte
 	return u.Store.TChart(ctx, key)
 }
 
-// TestWhatFailsForAWhileIsNotDeadLetteredWhenItIsQueuedForRetry: a store that is away says
-// nothing against a context, however often that is tried meanwhile.
-func TestWhatFailsForAWhileIsNotDeadLetteredWhenItIsQueuedForRetry(t *testing.T) {
-	t.Parallel()
-	for _, retried := range []bool{false, true} {
-		s := newStage(t)
-		store := &unreadable{Store: s.store}
-		d := s.defender(func(c *defender.Config) { c.Store, c.Retry = store, retried })
-		m := s.context("waits", new(trace.Generator).Wafer(0), now, first)
-		store.tries.Store(15) // three for each attempt
-		for range 5 {
-			if err := d.Handle(t.Context(), m); err == nil {
-				t.Error("it was processed without its T-chart")
-			}
-		}
-		store.tries.Store(0)
-		err := d.Handle(t.Context(), m)
-		if dead := s.dead(defender.DeadStream); retried && (err != nil || len(dead) != 0) || !retried && (err == nil || len(dead) == 0) {
-			t.Errorf("queued for retry %v: %v, %d dead letters", retried, err, len(dead))
-		}
-	}
+// away is a store that answers nothing for a while.
+type away struct {
+	unreadable
+	refuses atomic.Bool
 }
 
-func TestAMessageThatIsGivenUpIsADeadLetter(t *testing.T) {
+func (a *away) RaiseFence(ctx context.Context, chamber defender.Chamber, fence defender.Fence) error {
+	if a.refuses.Load() {
+		return errors.New("the store is away")
+	}
+	return a.Store.RaiseFence(ctx, chamber, fence)
+}
+
+// TestAnOutageSaysNothingOfAContext: when the store takes no write either, no attempt has failed.
+// When it does, what can't be read may be the context's fault.
+func TestAnOutageSaysNothingOfAContext(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	d := s.defender(nil)
-	m := s.context("hopeless", new(trace.Generator).Wafer(0), now, first)
-	m.Attempt = 100
-	if err := d.Abandon(t.Context(), m, errors.New("the store is away")); err != nil {
-		t.Fatal(err)
+	store := &away{unreadable: unreadable{Store: s.store}}
+	d := s.defender(func(c *defender.Config) { c.Store = store })
+	m := s.context("waits", new(trace.Generator).Wafer(0), now, first)
+
+	store.refuses.Store(true)
+	if err := d.Handle(t.Context(), m); !unavailable(err) {
+		t.Errorf("with a store that is away: %v, want an error that says nothing of the message", err)
 	}
-	dead := s.dead(defender.DeadStream)
-	if len(dead) != 1 || dead[0].Header.Get("Muster-Error") != "100 attempts failed, the last one: the store is away" || string(dead[0].Data) != string(m.Data) {
-		t.Errorf("dead letters %+v", dead)
+	store.refuses.Store(false)
+	store.tries.Store(3) // as often as an attempt reads
+	if err := d.Handle(t.Context(), m); err == nil || unavailable(err) || givenUp(err) {
+		t.Errorf("with a T-chart that can't be read: %v, want a failed attempt", err)
+	}
+	if err := d.Handle(t.Context(), m); err != nil {
+		t.Errorf("once it can be read: %v", err)
 	}
 }
 

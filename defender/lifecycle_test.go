@@ -3,7 +3,6 @@ package defender_test
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -60,7 +59,7 @@ func TestAnAlarmIsOpenedRepeatedAndCleared(t *testing.T) {
 func (s *stage) notices() []defender.AlarmNotice {
 	s.t.Helper()
 	var list []defender.AlarmNotice
-	for _, m := range s.dead(defender.AlarmStream) {
+	for _, m := range s.stored(defender.AlarmStream) {
 		var n defender.AlarmNotice
 		if err := json.Unmarshal(m.Data, &n); err != nil {
 			s.t.Fatal(err)
@@ -123,41 +122,5 @@ func TestMaintenanceStartsLimitsAgainAndClearsTheAlarm(t *testing.T) {
 	notices := s.notices()
 	if len(notices) != 2 || notices[0].Event != defender.AlarmOpened || notices[1].Event != defender.AlarmCleared || notices[1].Opened != "faulty" || notices[1].Recipe != recipe {
 		t.Errorf("notices are %+v, want the alarm opened and cleared", notices)
-	}
-}
-
-func TestDeadLettersAreListedAndSentAgain(t *testing.T) {
-	t.Parallel()
-	s := newStage(t)
-	m := s.context("killer", new(trace.Generator).Wafer(0), now, first)
-	for range 3 {
-		if _, err := s.store.Attempt(t.Context(), etcher, "killer", now.Add(24*time.Hour)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	d := s.defender(nil)
-	if err := d.Handle(t.Context(), m); err == nil {
-		t.Fatal("it was tried a fourth time")
-	}
-	letters, err := defender.DeadLetters(t.Context(), s.conn, 0, 10)
-	if err != nil || len(letters) != 1 {
-		t.Fatalf("letters are %+v, %v", letters, err)
-	}
-	l := letters[0]
-	if l.ID != "killer" || l.Chamber != etcher.String() || !strings.Contains(l.Error, "3 attempts") || l.Subject != m.Subject {
-		t.Errorf("the letter is %+v", l)
-	}
-	if _, err := defender.Requeue(t.Context(), s.conn, s.store, l.Sequence+7); err == nil || !strings.Contains(err.Error(), "no dead letter") {
-		t.Errorf("a letter that isn't there: %v", err)
-	}
-	if _, err := defender.Requeue(t.Context(), s.conn, s.store, l.Sequence); err != nil {
-		t.Fatal(err)
-	}
-	if letters, err = defender.DeadLetters(t.Context(), s.conn, 0, 10); err != nil || len(letters) != 0 {
-		t.Errorf("after requeueing the letters are %+v, %v", letters, err)
-	}
-	// The message came again, with a clean record.
-	if err := d.Handle(t.Context(), m); err != nil {
-		t.Errorf("after requeueing: %v", err)
 	}
 }

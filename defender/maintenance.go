@@ -32,7 +32,6 @@ type maintainer struct {
 	store     Store
 	fencing   fencing
 	alarms    *announcer
-	dead      *letterbox
 	log       *logger
 	history   int           // earlier contexts that a verdict rests on
 	retention time.Duration // of U-charts
@@ -42,9 +41,9 @@ type maintainer struct {
 // stored once, under the fence, and at a fixed place in the order.
 func (t *maintainer) maintain(ctx context.Context, m partition.Message, ref ContextRef) error {
 	if len(ref.ID) > maxMaintenanceID {
-		return t.dead.discard(ctx, m, fmt.Errorf("the ID of the maintenance has %d bytes, at most %d are allowed", len(ref.ID), maxMaintenanceID))
+		return partition.GiveUp(fmt.Errorf("the ID of the maintenance has %d bytes, at most %d are allowed", len(ref.ID), maxMaintenanceID))
 	}
-	fence := Fence{MapVersion: m.Fence.Version, ClaimRevision: m.Fence.Claim}
+	fence := fenceOf(m)
 	if err := t.store.RaiseFence(ctx, ref.Chamber, fence); err != nil {
 		return t.fencing.checked(ref.Chamber, err)
 	}

@@ -16,22 +16,21 @@ import (
 	"github.com/muster-dev/muster/partition/reserve"
 )
 
-// Provision makes the streams of the defenders as far as they are missing:
-// messages, alarms and dead letters.
+// Provision makes the streams of the defenders as far as they are missing: those of their group,
+// and that of alarms.
 func Provision(ctx context.Context, nc *nats.Conn, p partition.Config) error {
 	if err := partition.Open(nc, p.Name).Provision(ctx, p); err != nil {
 		return err
 	}
 	js, err := jetstream.New(nc)
 	if err != nil {
-		return fmt.Errorf("provisioning the alarm streams: %w", err)
+		return fmt.Errorf("provisioning the stream of alarms: %w", err)
 	}
 	return (&outbox{js: js, replicas: p.Storage.Replicas}).provision(ctx)
 }
 
-// outbox publishes alarms and dead letters. It owns their streams: a message whose
-// alarm or dead letter has nowhere to go can't be settled, and its slot stands
-// still behind it.
+// outbox publishes alarms. It owns their stream: a message whose alarm has nowhere to go can't
+// be settled, and its slot stands still behind it.
 type outbox struct {
 	js       jetstream.JetStream
 	replicas int          // of the streams; 0 is 1
@@ -40,52 +39,39 @@ type outbox struct {
 	creating sync.Mutex // held while a missing stream is re-created
 }
 
-// outboxMaxBytes is the largest default limit of each of the streams; see package
-// reserve for why they have one.
+// outboxMaxBytes is the largest default limit of the stream; see package reserve for why it has
+// one.
 const outboxMaxBytes = 1 << 30
 
-// What is published to the streams of alarms and dead letters.
+// What is published to the stream of alarms.
 const (
 	alarms           = "dc-alarm.*.*.>"
 	acknowledgements = "dc-alarm-ack.*.*.>"
-	deadLetters      = "dc-dead.*.*"
 )
 
-// outboxStreams are the streams of an outbox and their subjects. Alarms are a history,
-// so the oldest go first. A dead letter is the only copy of its message: at the limit a
-// new one is refused, and its message waits in its slot.
-var outboxStreams = []struct {
-	name     string
-	subjects []string
-	discard  jetstream.DiscardPolicy
-}{
-	{AlarmStream, []string{alarms, acknowledgements}, jetstream.DiscardOld},
-	{DeadStream, []string{deadLetters}, jetstream.DiscardNew},
-}
+var alarmSubjects = []string{alarms, acknowledgements}
 
-// provision creates the streams that are missing. In those that exist it adds
-// missing subjects (an earlier version had fewer), replicas and a limit if there is
-// none, and leaves the rest as an operator set it. In particular it never lowers the number of replicas: the
-// caller may not know it, as a collector doesn't.
+// provision creates the stream if it is missing. In one that exists it adds missing subjects (an
+// earlier version had fewer), replicas and a limit if there is none, and leaves the rest as an
+// operator set it. In particular it never lowers the number of replicas: the caller may not know
+// it, as a collector doesn't. Alarms are a history, so the oldest go first.
 func (o *outbox) provision(ctx context.Context) error {
-	for _, s := range outboxStreams {
-		if err := o.provisionStream(ctx, s.name, s.subjects, s.discard); err != nil {
-			return fmt.Errorf("provisioning stream %s: %w", s.name, err)
-		}
+	if err := o.provisionAlarms(ctx); err != nil {
+		return fmt.Errorf("provisioning stream %s: %w", AlarmStream, err)
 	}
 	return nil
 }
 
-func (o *outbox) provisionStream(ctx context.Context, name string, subjects []string, discard jetstream.DiscardPolicy) error {
-	have, err := o.js.Stream(ctx, name)
+func (o *outbox) provisionAlarms(ctx context.Context) error {
+	have, err := o.js.Stream(ctx, AlarmStream)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		_, err = reserve.Stream(ctx, o.js, jetstream.StreamConfig{Name: name, Subjects: subjects, Storage: jetstream.FileStorage, Discard: discard,
+		_, err = reserve.Stream(ctx, o.js, jetstream.StreamConfig{Name: AlarmStream, Subjects: alarmSubjects, Storage: jetstream.FileStorage, Discard: jetstream.DiscardOld,
 			MaxAge: 30 * 24 * time.Hour, Replicas: max(o.replicas, 1), Duplicates: 2 * time.Minute}, outboxMaxBytes, 1)
 		if !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 			return err
 		}
 		// Another defender, with other replicas, created it in between.
-		have, err = o.js.Stream(ctx, name)
+		have, err = o.js.Stream(ctx, AlarmStream)
 	}
 	if err != nil {
 		return err
@@ -93,7 +79,7 @@ func (o *outbox) provisionStream(ctx context.Context, name string, subjects []st
 	c := have.CachedInfo().Config
 	want := c
 	want.Replicas = max(c.Replicas, o.replicas)
-	for _, subject := range subjects {
+	for _, subject := range alarmSubjects {
 		if !slices.Contains(want.Subjects, subject) {
 			want.Subjects = append(slices.Clip(want.Subjects), subject)
 		}
@@ -107,11 +93,11 @@ func (o *outbox) provisionStream(ctx context.Context, name string, subjects []st
 	if !reserve.Unlimited(want) {
 		return nil
 	}
-	want.Discard = discard
+	want.Discard = jetstream.DiscardOld
 	if _, err = reserve.Limit(ctx, o.js, want, outboxMaxBytes, 1); errors.Is(err, reserve.ErrNoRoom) {
 		// It works as it did before there were limits.
 		if o.logger != nil {
-			o.logger.Warn("A stream stays without a limit.", "stream", name, "err", err)
+			o.logger.Warn("A stream stays without a limit.", "stream", AlarmStream, "err", err)
 		}
 		return nil
 	}
@@ -119,14 +105,14 @@ func (o *outbox) provisionStream(ctx context.Context, name string, subjects []st
 }
 
 // publish publishes a message and waits until it is stored. If no stream takes it,
-// the stream was never made or somebody deleted it: publish re-creates what is
-// missing and tries once more. Otherwise the caller would retry the message
+// the stream was never made or somebody deleted it: publish re-creates it and tries
+// once more. Otherwise the caller would retry the message
 // permanently, and its slot would stand still.
 //
 // The server says that no stream takes it only if nobody subscribes to the subject. A
 // console follows the alarms, so the answer that doesn't come within the client's own
-// timeout may mean the same. That a message was stored nonetheless does no harm: both
-// kinds of messages are told from their repetitions.
+// timeout may mean the same. That an alarm was stored nonetheless does no harm: it is told from
+// its repetitions.
 func (o *outbox) publish(ctx context.Context, msg *nats.Msg, opts ...jetstream.PublishOpt) error {
 	_, err := o.js.PublishMsg(ctx, msg, opts...)
 	silent := errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
@@ -140,8 +126,8 @@ func (o *outbox) publish(ctx context.Context, msg *nats.Msg, opts ...jetstream.P
 	return err
 }
 
-// recreate provisions the streams. Handlers of many slots may miss a stream at the
-// same time: they take turns, and those after the first find it there.
+// recreate provisions the stream. Handlers of many slots may miss it at the same time: they take
+// turns, and those after the first find it there.
 func (o *outbox) recreate(ctx context.Context) error {
 	o.creating.Lock()
 	defer o.creating.Unlock()
@@ -149,7 +135,7 @@ func (o *outbox) recreate(ctx context.Context) error {
 		return err
 	}
 	if o.logger != nil {
-		o.logger.Warn("No stream took an alarm or dead letter; missing streams were looked for and created again.", "streams", []string{AlarmStream, DeadStream})
+		o.logger.Warn("No stream took an alarm; the stream of alarms was looked for and created again if it was missing.", "stream", AlarmStream)
 	}
 	return nil
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
 
-// TestOutbox is about the streams of alarms and dead letters, which collectors and
-// defenders provision, in any order and with different knowledge of the replicas.
+// TestOutbox is about the stream of alarms, which collectors and defenders provision, in any order and with different knowledge of the replicas.
 func TestOutbox(t *testing.T) {
 	t.Parallel()
 	t.Run("raises replicas and never lowers them", func(t *testing.T) {
@@ -24,10 +23,8 @@ func TestOutbox(t *testing.T) {
 			if err := (&outbox{js: js, replicas: step.given}).provision(t.Context()); err != nil {
 				t.Fatalf("with %d replicas: %v", step.given, err)
 			}
-			for _, s := range outboxStreams {
-				if got := config(t, js, s.name).Replicas; got != step.want {
-					t.Errorf("given %d, stream %s has %d replicas, want %d", step.given, s.name, got, step.want)
-				}
+			if got := config(t, js, AlarmStream).Replicas; got != step.want {
+				t.Errorf("given %d, the stream has %d replicas, want %d", step.given, got, step.want)
 			}
 		}
 	})

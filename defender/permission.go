@@ -16,13 +16,10 @@ func Permissions(p partition.Config, r role.Role) (role.Permissions, error) {
 	var more role.Permissions
 	publish := func(subjects ...string) { more.Publish = append(more.Publish, subjects...) }
 	makes := func() {
-		for _, s := range outboxStreams {
-			publish(api("STREAM.INFO", s.name), api("STREAM.CREATE", s.name), api("STREAM.UPDATE", s.name))
-		}
+		publish(api("STREAM.INFO", AlarmStream), api("STREAM.CREATE", AlarmStream), api("STREAM.UPDATE", AlarmStream))
 	}
 	sees := func() {
 		all = all.With(role.ReadStream(AlarmStream))
-		publish(api("STREAM.INFO", DeadStream))
 		if r != role.Worker {
 			// The one consumer of that stream whose position matters.
 			more.DenyPublish = append(more.DenyPublish, api("CONSUMER.*", AlarmStream+"."+WebhookConsumer), api("CONSUMER.*", AlarmStream+"."+WebhookConsumer+".>"),
@@ -37,7 +34,7 @@ func Permissions(p partition.Config, r role.Role) (role.Permissions, error) {
 		makes()
 		sees() // by its HTTP, which also acknowledges
 		acknowledges()
-		publish(alarms, deadLetters)
+		publish(alarms)
 		// Webhooks settle what they posted.
 		publish("$JS.ACK."+AlarmStream+"."+WebhookConsumer+".>", api("CONSUMER.CREATE", AlarmStream+"."+WebhookConsumer+"."+alarmsAll))
 	case role.Viewer:
@@ -51,7 +48,6 @@ func Permissions(p partition.Config, r role.Role) (role.Permissions, error) {
 		makes()
 		sees()
 		acknowledges()
-		publish(api("STREAM.MSG.GET", DeadStream), api("STREAM.MSG.DELETE", DeadStream))
 	case role.Publisher, role.Collector, role.Nodes:
 	}
 	return all.With(more), nil

@@ -35,24 +35,8 @@ type Store interface {
 	// Commit stores the result of one context, once, in one conditional write:
 	// all of it or nothing. A fence lower than the chamber's gives a
 	// [FencedError] and changes nothing; another becomes the chamber's fence. A
-	// context that is already stored is left as it is, with Stored false. The
-	// attempts of the context are forgotten.
+	// context that is already stored is left as it is, with Stored false.
 	Commit(ctx context.Context, fence Fence, r Result) (CommitOutcome, error)
-
-	// Attempt counts one more attempt at a context, durably, and returns the
-	// count: 1 the first time. It is called before processing, since an attempt
-	// that kills the worker must count too. The count may be deleted after
-	// expires.
-	Attempt(ctx context.Context, chamber Chamber, contextID string, expires time.Time) (int, error)
-
-	// ReturnAttempt takes back the last counted attempt at a context, one that was
-	// interrupted before it could tell anything of the context: by the loss of
-	// ownership, say. A count never falls below zero.
-	ReturnAttempt(ctx context.Context, chamber Chamber, contextID string) error
-
-	// ForgetAttempts sets the count of a context to zero, as when a person
-	// requeues it.
-	ForgetAttempts(ctx context.Context, chamber Chamber, contextID string) error
 
 	// RegisterChambers adds chambers and sets the weights of known ones.
 	RegisterChambers(ctx context.Context, chambers []ChamberInfo) error

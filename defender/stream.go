@@ -1,7 +1,6 @@
 package defender
 
 import (
-	"strings"
 	"time"
 
 	"github.com/muster-dev/muster/partition"
@@ -13,22 +12,20 @@ const (
 	Stream      = "dc-notifications"
 	Subject     = "dc.*.*.completion"
 	AlarmStream = "dc-alarms"
-	DeadStream  = "dc-dead"
+	DeadStream  = Stream + "-dead" // of partition.DeadLetter
+	DeadSubject = "muster." + Group + ".dead.letter"
 )
 
 // CompletionSubject is where the completions of a chamber are published.
 func CompletionSubject(c Chamber) string { return "dc." + c.Tool + "." + c.Name + ".completion" }
 
+// RetryAttempts is after how many failed attempts a message becomes a dead letter, where nothing
+// else is said.
+const RetryAttempts = 3
+
 // Partition returns the configuration of the defenders' group.
 func Partition(slots int) partition.Config {
-	return partition.Config{Name: Group, Stream: Stream, Subject: Subject, Slots: slots, Storage: partition.Storage{MaxAge: 7 * 24 * time.Hour, Duplicates: 2 * time.Minute}}
-}
-
-// oneLine makes a text fit for a header.
-func oneLine(s string) string {
-	s = strings.Join(strings.Fields(s), " ")
-	if len(s) > 1000 {
-		s = s[:1000]
-	}
-	return s
+	return partition.Config{Name: Group, Stream: Stream, Subject: Subject, Slots: slots,
+		Storage: partition.Storage{MaxAge: 7 * 24 * time.Hour, Duplicates: 2 * time.Minute},
+		Retry:   partition.Retry{Attempts: RetryAttempts}}
 }

@@ -185,7 +185,7 @@ func (r *chaosRun) judge(ctx context.Context, faults []fault) error {
 	rep.check("results stored by a zombie after its successor's", "0", a.ZombieEffects == 0 && a.Freezes > 0, "%d, of %d stopped past their lease, which had %d runs to end; %d stored before a successor had come to the chamber", a.ZombieEffects, a.Freezes, a.ZombieTails, a.ZombieStores)
 	rep.measure("fence_rejections", r.Defenders.total("defender_fence_rejections_total"))
 	rep.check("slots moved by servers that were restarted", "0, no plan", r.moved == 0 && r.plans == 0, "%d, %d plans %s", r.moved, r.plans, strings.Join(r.mishaps, "; "))
-	if n := r.counts[faultFailing]; r.o.RetryAttempts > 0 {
+	if n := r.counts[faultFailing]; chambersFail(r.o) {
 		rep.check("chambers that went on while the one beside them failed", fmt.Sprint(n), n > 0 && r.beside == n, "%d", r.beside)
 	}
 	rep.check("published again: same ID, other ID", "no second result", r.again > 0 && r.copies > 0 && a.StoredTwice == 0, "%d (%d known to the server), %d", r.again, r.known, r.copies)

@@ -40,8 +40,6 @@ func smallPowerCut(o *Options, chosen func(flag string) bool) {
 // checkPowerCuts returns what is wrong with asking for power cuts with these options.
 func checkPowerCuts(name string, o Options) error {
 	switch {
-	case name == powerCutName && o.RetryAttempts > 0:
-		return misuse.Errorf("--retry-attempts is %d: scenario %s takes what is acknowledged without having been processed for lost, and a message that is queued for retry is: give 0", o.RetryAttempts, powerCutName)
 	case o.Ext4Data != "" && name != powerCutName && !o.PowerCuts:
 		return misuse.Errorf("--ext4-data: scenario %s cuts no power: play %s, or %s with --power-cuts", name, powerCutName, chaosName)
 	case !o.PowerCuts:

@@ -119,7 +119,7 @@ func CheckOptions(name string, o Options) error {
 	if err := o.Validate(); err != nil {
 		return &misuse.Error{Err: err}
 	}
-	for _, check := range []func(string, Options) error{checkParts, checkRetryAttempts, checkPowerCuts, checkServers, checkPrevious} {
+	for _, check := range []func(string, Options) error{checkParts, checkPowerCuts, checkServers, checkPrevious} {
 		if err := check(name, o); err != nil {
 			return err
 		}
@@ -147,13 +147,6 @@ func checkParts(name string, o Options) error {
 		return misuse.Errorf("--points is for scenario %s: traces are as they are recorded or generated in %s", loadName, name)
 	case name == loadName && o.Processes:
 		return misuse.Errorf("--processes: scenario %s measures one process: leave it out", loadName)
-	}
-	return nil
-}
-
-func checkRetryAttempts(name string, o Options) error {
-	if name == chaosName && o.RetryAttempts > 0 && o.RetryAttempts < 10 {
-		return misuse.Errorf("--retry-attempts is %d: scenario %s has messages fail for some 10 s, and none of them is to be dead-lettered: give 10 or more, or 0", o.RetryAttempts, chaosName)
 	}
 	return nil
 }

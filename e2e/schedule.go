@@ -67,7 +67,7 @@ func faultCosts(queued, power bool) []faultCost {
 }
 
 // costsFor are the costs of the kinds that options ask for.
-func costsFor(o Options) []faultCost { return faultCosts(o.RetryAttempts > 0, o.PowerCuts) }
+func costsFor(o Options) []faultCost { return faultCosts(chambersFail(o), o.PowerCuts) }
 
 // costs are about what each kind of fault takes until all is calm again, beside
 // its own duration.
@@ -113,3 +113,7 @@ func chaosSchedule(seed uint64, span time.Duration, costs []faultCost) []fault {
 	}
 	return all
 }
+
+// chambersFail reports whether chaos has messages of a chamber fail for some 10 s. None of them is
+// to be dead-lettered, which takes at most nine attempts.
+func chambersFail(o Options) bool { return o.RetryAttempts >= 10 }

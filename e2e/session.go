@@ -251,7 +251,7 @@ func (s *session) account(ctx context.Context, auditor *audit.Auditor) (audit.Ac
 
 // auditConfig says where an auditor finds its evidence.
 func (s *session) auditConfig() audit.Config {
-	return audit.Config{Streams: s.Partition().Streams(), Dead: defender.DeadStream, Results: s.StorePath, Records: s.rig.records}
+	return audit.Config{Streams: s.Partition().Streams(), Dead: defender.DeadStream, Letters: defender.DeadSubject, Results: s.StorePath, Records: s.rig.records}
 }
 
 // endings returns, by recorder file, when each killed defender was gone.

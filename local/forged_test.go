@@ -59,7 +59,7 @@ func forgeries() map[role.Role][]forgery {
 		retries     = forgery{what: "writes into the retry queue", subject: "muster.defender.retry.0.key.0.0.0.0.tool001.chamber1", body: "{}"}
 		alarm       = forgery{what: "raises an alarm", subject: "dc-alarm.tool001.chamber1.run1", body: "{}"}
 		acknowledge = forgery{what: "acknowledges an alarm", subject: "dc-alarm-ack.tool001.chamber1.run1", body: "{}"}
-		deadLetter  = forgery{what: "writes a dead letter", subject: "dc-dead.tool001.chamber1", body: "{}"}
+		deadLetter  = forgery{what: "writes a dead letter", subject: "muster.defender.dead.letter", body: "{}"}
 		drains      = forgery{what: "drains a worker", subject: "muster.defender.worker.defender-0.1.drain", body: "{}"}
 		speaks      = forgery{what: "speaks as a worker", subject: "muster.defender.worker.defender-0.1", body: "{}"}
 		event       = forgery{what: "forges an event", subject: "muster.defender.events.elected", body: "{}"}
@@ -275,7 +275,7 @@ func TestAViewersConsumerReachesNoStream(t *testing.T) {
 			t.Fatalf("the consumer was not created, so this shows nothing: %v, %s", err, answer.Data)
 		}
 	}
-	for i, to := range []string{"$JS.API.STREAM.PURGE.dc-notifications", "$JS.API.STREAM.DELETE.dc-notifications", "$KV.defender-heartbeats.defender-0", "dc.x.y.completion", "dc-dead.x.y"} {
+	for i, to := range []string{"$JS.API.STREAM.PURGE.dc-notifications", "$JS.API.STREAM.DELETE.dc-notifications", "$KV.defender-heartbeats.defender-0", "dc.x.y.completion", "muster.defender.dead.letter"} {
 		deliver(t, fmt.Sprintf("evil-%d", i), to)
 	}
 	// One to the viewer itself, by which it shows that the others had their time.

@@ -32,8 +32,8 @@ type GroupOptions struct {
 	Processes bool // defenders as processes
 	Expect    bool // the expected number of defenders is known to them
 	Verbose   bool // debug lines in the defenders' logs
-	// RetryAttempts is after how many attempts a message that fails is dead-lettered; until
-	// then it is queued, and others of its slot continue. 0: it is not queued.
+	// RetryAttempts is after how many failed attempts a message is dead-lettered; until then
+	// it is queued, and others of its slot continue. 0: it is tried without end.
 	RetryAttempts int
 }
 

@@ -231,7 +231,7 @@ func (c *court) work() {
 	}
 	publisher.For(group)
 	missing := defender.ContextRef{Chamber: chambers[0], ID: "no-trace", Recipe: "etch", Start: time.Now().Add(-time.Minute), End: time.Now()}
-	_, err = publisher.Announce(ctx, missing, nil) // fails, waits for its retry, and is dead-lettered
+	_, err = publisher.Announce(ctx, missing, nil) // is dead-lettered
 	c.ok(role.Publisher, "publishing", err)
 	js := natstest.JetStream(t, c.as(role.Publisher))
 	broken := filepath.Join(t.TempDir(), "broken")
@@ -248,9 +248,9 @@ func (c *court) work() {
 	}
 	_, err = js.Publish(ctx, defender.CompletionSubject(chambers[1]), []byte("garbage"))
 	c.ok(role.Publisher, "publishing to the mapped subject", err)
-	var letters []defender.DeadLetter
+	var letters []partition.DeadLetter
 	c.eventually("two dead letters", func() bool {
-		letters, err = defender.DeadLetters(ctx, operator, 0, 10)
+		letters, err = partition.Open(operator, defender.Group).DeadLetters(ctx, 0, 10)
 		return err == nil && len(letters) == 2
 	})
 
@@ -329,7 +329,7 @@ func (c *court) work() {
 	c.ok(role.Operator, "reading events", partition.Open(operator, defender.Group).Events(ctx, event.Query{}, func(event.Event) error { return nil }))
 	c.ok(role.Operator, "reading some events", partition.Open(operator, defender.Group).Events(ctx, event.Query{Kinds: []event.Kind{event.Elected}}, func(event.Event) error { return nil }))
 	for _, l := range letters {
-		_, err := defender.Requeue(ctx, operator, c.store, l.Sequence)
+		_, err := partition.Open(operator, defender.Group).Requeue(ctx, l.Number)
 		c.ok(role.Operator, "sending a dead letter again", err)
 	}
 	c.ok(role.Operator, "changing the number of slots", partition.Open(operator, defender.Group).Reshard(ctx, 16))
@@ -404,7 +404,6 @@ func (c *court) age() {
 		"KV_defender-heartbeats":  func(s *jetstream.StreamConfig) { s.SubjectDeleteMarkerTTL = 50 * time.Second },
 		"KV_defender-assignments": func(s *jetstream.StreamConfig) { s.SubjectDeleteMarkerTTL = 50 * time.Second },
 		defender.AlarmStream:      func(s *jetstream.StreamConfig) { s.Subjects = []string{"dc-alarm.*.*.>"} },
-		defender.DeadStream:       func(s *jetstream.StreamConfig) { s.Subjects = []string{"dead.x.y"} },
 	} {
 		s, err := js.Stream(ctx, name)
 		if err != nil {
@@ -415,6 +414,9 @@ func (c *court) age() {
 		if _, err := js.UpdateStream(ctx, cfg); err != nil {
 			c.t.Fatal(err)
 		}
+	}
+	if err := js.DeleteStream(ctx, defender.DeadStream); err != nil { // who needs it creates it
+		c.t.Fatal(err)
 	}
 }
 

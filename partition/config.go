@@ -42,8 +42,8 @@ type Config struct {
 	Rebalance Rebalance
 	// Delivery sets how long messages and handlers are waited for.
 	Delivery Delivery
-	// Retry sets what happens to a message whose handler fails; default: it is tried again at
-	// the head of its slot.
+	// Retry sets what happens to a message whose handler fails; default: it is queued for retry,
+	// and becomes a dead letter after five attempts.
 	Retry Retry
 
 	// Logger gets warnings; default none. Events go to an Observer.
@@ -104,11 +104,11 @@ func (c Config) validateKeys(f *faults) pattern {
 		f.add("Subject: %w", err)
 	}
 	retry := layout{group: c.Name}.retryPrefix()
-	if err == nil && c.Retry.Enabled && p.overlaps(retry) {
+	if err == nil && !c.Retry.Disabled && p.overlaps(retry) {
 		f.add("Subject is %q: it covers subjects of %s>, where the retry queue is: give one that covers none, such as one that begins with a word of its own", c.Subject, retry)
 	}
 	dead := layout{group: c.Name}.deadLetterPrefix()
-	if err == nil && c.Retry.DeadLetters && p.overlaps(dead) {
+	if err == nil && c.Retry.givesUp() && p.overlaps(dead) {
 		f.add("Subject is %q: it covers subjects of %s>, where dead letters are: give one that covers none, such as one that begins with a word of its own", c.Subject, dead)
 	}
 

@@ -1,19 +1,29 @@
 package partition
 
-import (
-	"errors"
-	"fmt"
-	"time"
-)
+import "time"
 
-// Retry sets what happens to a message whose handler fails. Without it the message is tried
-// again at the head of its slot, and the other keys of the slot wait. With it the message, and
-// every later one of its key, goes to the retry queue, a stream of its own, from where the
-// slot's owner tries them again in order; see docs/partition.md, "Retry queue".
+// Retry sets what happens to a message whose handler fails. It goes to the retry queue, a stream
+// of its own, and every later message of its key after it, from where the slot's owner tries them
+// again in order. The other keys of the slot go on. After Attempts failed attempts the message
+// goes to the group's dead-letter stream, "<Stream>-dead", with the last error, the stack of a
+// panic, its attempts and where it came from. See docs/partition.md, "Retry queue", and
+// Group.DeadLetters and Group.Requeue.
 type Retry struct {
-	// Enabled turns it on; default off. All workers of a group must have the same: a worker
-	// with another setting does not start while others are there.
-	Enabled bool
+	// Disabled turns the retry queue and the dead letters off: a message that fails is tried
+	// again without end at the head of its slot, after Delivery.RetryDelay, doubled each time,
+	// and meanwhile the other keys of the slot wait. All workers of a group must have the same:
+	// a worker with another setting does not start while others are there.
+	Disabled bool
+	// KeepFailing has no message given up: it is tried again without end, and no attempts are
+	// recorded. Default off.
+	KeepFailing bool
+	// Attempts is after how many failed attempts, those before it was queued included, a message
+	// goes to the dead letters; 1 to 1,000,000, default 5. With the default Delay the fifth
+	// attempt is 15 s after the first. Attempts are recorded before they begin, and counted by
+	// all owners of the message: one whose workers fail while they handle it is given up, too.
+	// An error made with Unavailable counts no attempt, one made with GiveUp needs no more of
+	// them. While the dead letter can't be stored, the message is tried again: nothing is dropped.
+	Attempts int
 	// Tries is how often a message is tried at the head of its slot, with Delivery.RetryDelay
 	// between, before it is queued for retry; 1 to 1,000, default 1.
 	Tries int
@@ -25,19 +35,6 @@ type Retry struct {
 	// slot, and the slot waits, until one of the queued is done: nothing is dropped, and
 	// publishers meet the bounds of the stream.
 	PerKey, PerSlot int
-	// Attempts is after how many attempts, those before it was queued included, a message is
-	// given up. DeadLetters says what becomes of it; without that the handler must be an
-	// Abandoner. They are recorded before they begin, and counted by all owners of the message:
-	// one whose workers fail while they handle it is given up, too. Up to a million; default 5
-	// with DeadLetters, otherwise 0: it is tried again without end, and nothing is recorded.
-	Attempts int
-	// DeadLetters has the worker move a message that is given up to the group's dead-letter
-	// stream, "<Stream>-dead", with the last error, the stack of a panic, its attempts and
-	// where it came from. See Group.DeadLetters and Group.Requeue. A message that HandlerOf can't
-	// decode goes there after its first attempt. While the dead letter can't be stored, the
-	// message is tried again: nothing is dropped. The handler must not be an Abandoner. Default
-	// off.
-	DeadLetters bool
 }
 
 func (r Retry) resolve() Retry {
@@ -46,16 +43,16 @@ func (r Retry) resolve() Retry {
 	defaulted(&r.MaxDelay, max(r.Delay, time.Minute))
 	defaulted(&r.PerKey, 1000)
 	defaulted(&r.PerSlot, 10000)
-	if r.DeadLetters {
+	if !r.Disabled && !r.KeepFailing {
 		defaulted(&r.Attempts, 5)
 	}
 	return r
 }
 
 func (r Retry) validate(f *faults) {
-	if !r.Enabled {
-		if r.DeadLetters {
-			f.add("Retry.DeadLetters is on and Retry.Enabled is off: turn that on, too")
+	if r.Disabled {
+		if r.Attempts != 0 || r.KeepFailing {
+			f.add("Retry.Disabled is on, so a message is tried without end: leave Retry.Attempts and Retry.KeepFailing out, or turn it off")
 		}
 		return
 	}
@@ -66,17 +63,13 @@ func (r Retry) validate(f *faults) {
 	}
 	f.within("Retry.PerKey", r.PerKey, 1, 10_000_000)
 	f.within("Retry.PerSlot", r.PerSlot, 1, 10_000_000)
-	f.within("Retry.Attempts", r.Attempts, 0, 1_000_000)
+	switch {
+	case !r.KeepFailing:
+		f.within("Retry.Attempts", r.Attempts, 1, 1_000_000)
+	case r.Attempts != 0:
+		f.add("Retry.Attempts is %d and Retry.KeepFailing is on: give one of them", r.Attempts)
+	}
 }
 
-// fits reports whether a handler can do what r asks of it.
-func (r Retry) fits(h Handler) error {
-	_, abandons := find[Abandoner](h)
-	switch {
-	case r.DeadLetters && abandons:
-		return errors.New("partition: Retry.DeadLetters is on and the handler is an Abandoner, which does that itself: turn one of them off")
-	case r.Attempts > 0 && !r.DeadLetters && !abandons:
-		return fmt.Errorf("partition: Retry.Attempts is %d and nothing gives a message up: turn Retry.DeadLetters on, implement Abandoner, or leave it at 0", r.Attempts)
-	}
-	return nil
-}
+// givesUp reports whether messages that fail become dead letters.
+func (r Retry) givesUp() bool { return !r.Disabled && !r.KeepFailing }

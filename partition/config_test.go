@@ -50,3 +50,44 @@ func TestConfigNamesEveryFault(t *testing.T) {
 		}
 	}
 }
+
+func TestRetryNamesEveryFault(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		retry Retry
+		want  []string // in the error; none: there is no error
+	}{
+		"nothing given":               {Retry{}, nil},
+		"disabled":                    {Retry{Disabled: true}, nil},
+		"without end":                 {Retry{KeepFailing: true}, nil},
+		"disabled and bounded":        {Retry{Disabled: true, Attempts: 3}, []string{"leave Retry.Attempts and Retry.KeepFailing out"}},
+		"disabled and without end":    {Retry{Disabled: true, KeepFailing: true}, []string{"leave Retry.Attempts and Retry.KeepFailing out"}},
+		"bounded and without end":     {Retry{KeepFailing: true, Attempts: 3}, []string{"Retry.Attempts is 3 and Retry.KeepFailing is on"}},
+		"numbers out of their ranges": {Retry{Attempts: -1, Tries: -1, Delay: -1, PerKey: -1, PerSlot: -1}, []string{"Retry.Attempts is -1", "Retry.Tries is -1", "Retry.Delay is ", "Retry.PerKey is -1", "Retry.PerSlot is -1"}},
+	} {
+		_, err := Config{Name: "g", Stream: "s", Subject: "s.*", Retry: tt.retry}.resolve().validate()
+		if (err == nil) != (len(tt.want) == 0) {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, want := range tt.want {
+			if err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: nothing of %q in: %v", name, want, err)
+			}
+		}
+	}
+}
+
+// TestRetryByDefault: a configuration that says nothing of Retry has a retry queue, and messages
+// become dead letters.
+func TestRetryByDefault(t *testing.T) {
+	t.Parallel()
+	if r := (Retry{}).resolve(); r.Disabled || !r.givesUp() || r.Attempts != 5 {
+		t.Errorf("it resolves to %+v", r)
+	}
+	if r := (Retry{KeepFailing: true}).resolve(); r.givesUp() || r.Attempts != 0 {
+		t.Errorf("KeepFailing resolves to %+v", r)
+	}
+	if r := (Retry{Disabled: true}).resolve(); r.givesUp() || r.Attempts != 0 {
+		t.Errorf("Disabled resolves to %+v", r)
+	}
+}

@@ -283,7 +283,7 @@ func newRealModel(t *testing.T) *realModel {
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "model", Subjects: []string{"model.*"}, Retention: jetstream.WorkQueuePolicy}); err != nil {
 		t.Fatal(err)
 	}
-	cfg := Config{Name: "sim", Stream: "sim", Subject: "sim.*", Slots: 1}.resolve()
+	cfg := Config{Name: "sim", Stream: "sim", Subject: "sim.*", Slots: 1, Retry: Retry{Disabled: true}}.resolve()
 	lay, err := cfg.validate()
 	if err != nil {
 		t.Fatal(err)

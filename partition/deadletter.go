@@ -21,7 +21,7 @@ import (
 // owner gives it up again. The server takes the second dead letter for the first one within
 // deadLetterWindow; after that there may be two of the same message.
 
-// DeadLetter is a message that a worker has given up; see Retry.DeadLetters.
+// DeadLetter is a message that a worker has given up; see Retry.
 //
 // Subject, Key, Data and Header are those of the message as it was published, so that
 // Group.Requeue can publish it again. Sequence and Published tell which message it was, and the
@@ -67,12 +67,15 @@ const (
 
 // deadLetterStream returns the settings of the stream. It keeps a dead letter until somebody
 // removes or requeues it. When it is full it takes no more, and messages are tried again
-// instead of given up: an acknowledged message must not be dropped to make room.
+// instead of given up: an acknowledged message must not be dropped to make room. Its subject has
+// a wildcard since the server delivers a push consumer's messages where somebody subscribes to the
+// very subject, and would take a stream for that: whoever may create a consumer could write dead
+// letters.
 func deadLetterStream(cfg Config, lay layout) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:        lay.deadLetterStream(),
 		Description: fmt.Sprintf("Messages of %s that were given up.", cfg.Name),
-		Subjects:    []string{lay.deadLetterSubject()},
+		Subjects:    []string{lay.deadLetterPrefix() + "*"},
 		Storage:     jetstream.FileStorage,
 		Replicas:    cfg.Storage.Replicas,
 		Discard:     jetstream.DiscardNew,
@@ -82,7 +85,7 @@ func deadLetterStream(cfg Config, lay layout) jetstream.StreamConfig {
 
 func provisionDeadLetters(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout) error {
 	want := deadLetterStream(cfg, lay)
-	s, err := reserve.Stream(ctx, js, want, deadLetterMaxBytes, 1)
+	s, err := reserve.Stream(ctx, js, want, deadLetterMaxBytes, besideParts)
 	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 		s, err = js.Stream(ctx, want.Name)
 	}
@@ -130,7 +133,7 @@ func (b *letterbox) store(ctx context.Context, m Message, failure error) error {
 func (b *letterbox) create(ctx context.Context) error {
 	want := deadLetterStream(b.cfg, b.lay)
 	want.FirstSeq = firstSequence(time.Now(), 0)
-	_, err := reserve.Stream(ctx, b.js, want, deadLetterMaxBytes, 1)
+	_, err := reserve.Stream(ctx, b.js, want, deadLetterMaxBytes, besideParts)
 	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 		return nil // another worker was faster
 	}

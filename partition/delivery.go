@@ -35,9 +35,9 @@ type delivery struct {
 	last  uint64              // number of the latest run
 }
 
-func newDelivery(cfg Config, abandons bool, remembers *memory, counts *retryCounts) *delivery {
+func newDelivery(cfg Config, remembers *memory, counts *retryCounts) *delivery {
 	return &delivery{
-		deliveryCore: deliveryCore{cfg: cfg, abandons: abandons, memory: remembers, retries: counts,
+		deliveryCore: deliveryCore{cfg: cfg, memory: remembers, retries: counts,
 			handlers: handlerLimit{most: cfg.Delivery.MaxHandlers}, suspended: true},
 		slots: make(map[place]*slotRun),
 		runs:  make(map[uint64]*slotRun),

@@ -26,12 +26,12 @@ type deliveryRig struct {
 var rigSlot = generation{1, 8}.place(3)
 
 func newDeliveryRig(t testing.TB, change func(*Config)) *deliveryRig {
-	cfg := Config{Name: "g", Stream: "s", Subject: "s.*", Slots: 8}
+	cfg := Config{Name: "g", Stream: "s", Subject: "s.*", Slots: 8, Retry: Retry{Disabled: true}}
 	if change != nil {
 		change(&cfg)
 	}
 	r := &deliveryRig{t: t, now: simEpoch, asks: make(map[uint64]askEffect)}
-	r.d = newDelivery(cfg.resolve(), true, newMemoryFor(cfg.resolve(), 1), &retryCounts{})
+	r.d = newDelivery(cfg.resolve(), newMemoryFor(cfg.resolve(), 1), &retryCounts{})
 	r.lease(time.Hour)
 	return r
 }
@@ -457,7 +457,7 @@ func TestDelivery(t *testing.T) {
 // TestDeliveryRetries is what a slot does with its retry queue.
 func TestDeliveryRetries(t *testing.T) {
 	failed := errors.New("failed")
-	enabled := func(c *Config) { c.Retry = Retry{Enabled: true, Attempts: 3} }
+	enabled := func(c *Config) { c.Retry = Retry{Attempts: 3} }
 	r := newDeliveryRig(t, enabled)
 	r.hold()
 	r.answer(1, answer{})                               // the space is empty
@@ -509,7 +509,7 @@ func TestDeliveryRetries(t *testing.T) {
 // a key for free behind which others wait.
 func TestTheQueueWentBack(t *testing.T) {
 	begin := func(t *testing.T, counts map[string]int) *deliveryRig {
-		r := newDeliveryRig(t, func(c *Config) { c.Retry = Retry{Enabled: true} })
+		r := newDeliveryRig(t, func(c *Config) { c.Retry = Retry{KeepFailing: true} })
 		r.hold()
 		r.answer(1, answer{})
 		r.answer(1, answer{sequence: 1})
@@ -713,7 +713,7 @@ func TestTheQueueWentBack(t *testing.T) {
 // TestAFencedMessageIsNotQueued: what was interrupted and then fenced off is tried again
 // at once, by the owner with the later fence, and not from the retry queue.
 func TestAFencedMessageIsNotQueued(t *testing.T) {
-	r := newDeliveryRig(t, func(c *Config) { c.Retry.Enabled = true })
+	r := newDeliveryRig(t, func(c *Config) { c.Retry = Retry{KeepFailing: true} })
 	r.hold()
 	r.answer(1, answer{})
 	r.answer(1, answer{sequence: 1})
@@ -743,7 +743,7 @@ func TestAFencedMessageIsNotQueued(t *testing.T) {
 
 // TestAQueuedMessageNeedsTheLease: the lease may become invalid while it is read.
 func TestAQueuedMessageNeedsTheLease(t *testing.T) {
-	r := newDeliveryRig(t, func(c *Config) { c.Retry.Enabled = true })
+	r := newDeliveryRig(t, func(c *Config) { c.Retry = Retry{KeepFailing: true} })
 	r.hold()
 	r.answer(1, answer{})
 	r.answer(1, answer{sequence: 1})
@@ -766,7 +766,7 @@ func TestAQueuedMessageNeedsTheLease(t *testing.T) {
 func TestAMessageIsKeptUntilItsCopyIsStored(t *testing.T) {
 	for name, o := range map[string]outcome{"another worker was faster": outcomeConflict, "there is no room": outcomeRefused, "there is no answer": outcomeUnknown} {
 		t.Run(name, func(t *testing.T) {
-			r := newDeliveryRig(t, func(c *Config) { c.Retry.Enabled = true })
+			r := newDeliveryRig(t, func(c *Config) { c.Retry = Retry{KeepFailing: true} })
 			r.hold()
 			r.answer(1, answer{})
 			r.answer(1, answer{sequence: 1})
@@ -830,15 +830,17 @@ type deliveryFuzz struct {
 }
 
 func newDeliveryFuzz(t testing.TB, seed uint64, retry bool, inFlight int) *deliveryFuzz {
-	cfg := Config{Name: "g", Stream: "s", Subject: "s.*", Slots: 2}
-	cfg.Retry.Enabled, cfg.Retry.Attempts = retry, 4
+	cfg := Config{Name: "g", Stream: "s", Subject: "s.*", Slots: 2, Retry: Retry{Disabled: true}}
+	if retry {
+		cfg.Retry = Retry{Attempts: 4}
+	}
 	cfg.Delivery.InFlight = inFlight
 	if seed%2 == 0 {
 		cfg.Delivery.MaxHandlers = 1 + int(seed/2%3)
 	}
 	z := &deliveryFuzz{t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: simEpoch, running: make(map[fuzzCall]handleEffect),
 		placeOf: make(map[uint64]place), numbers: make(map[place]uint64), open: make(map[uint64]askEffect), came: make(map[fuzzMail]bool), settled: make(map[uint64]bool), highest: make(map[int]uint64)}
-	z.d = newDelivery(cfg.resolve(), true, newMemoryFor(cfg.resolve(), 1), &retryCounts{})
+	z.d = newDelivery(cfg.resolve(), newMemoryFor(cfg.resolve(), 1), &retryCounts{})
 	for _, d := range []generation{{1, 2}, {2, 4}} {
 		for s := range d.slots {
 			z.places = append(z.places, d.place(s))

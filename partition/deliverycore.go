@@ -12,7 +12,6 @@ import (
 // only memory and retries, which others read, are safe for several goroutines.
 type deliveryCore struct {
 	cfg      Config
-	abandons bool    // the handler is an Abandoner
 	memory   *memory // of what was settled
 	retries  *retryCounts
 	handlers handlerLimit

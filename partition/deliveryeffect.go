@@ -27,7 +27,7 @@ type (
 		mail    *mail          // of the main stream
 		queued  *queuedMessage // or from the retry queue
 		message Message
-		abandon bool  // Abandoner.Abandon is called
+		abandon bool  // it goes to the dead letters instead
 		failure error // with this
 	}
 	// interruptEffect ends the context of one of a run's handlers.

@@ -14,9 +14,9 @@ import (
 // error of that call, with its stack in the log, an event and a count.
 
 // PanicError is the error of a handler, or of another callback, that has panicked or
-// ended its goroutine. Abandoner.Abandon gets it as the failure of a message.
+// ended its goroutine. A dead letter has its stack.
 type PanicError struct {
-	Callback string // "Handle", "Abandon", "Prepare", …
+	Callback string // "Handle", "Prepare", …
 	// Value is what it panicked with, nil if it called runtime.Goexit, as a test's
 	// FailNow does.
 	Value any

@@ -78,7 +78,7 @@ func TestHandlerLimit(t *testing.T) {
 		}},
 		"an abandoned message counts until the handler has returned again": {1, func(r *deliveryRig) {
 			hold(r, 1, 2) // without a retry queue, which would ask questions first
-			r.d.cfg.Retry = Retry{Enabled: true, Attempts: 1}.resolve()
+			r.d.cfg.Retry = Retry{Attempts: 1}.resolve()
 			come(r, 1, 2)
 			r.returns(1, errors.New("failed"))
 			r.expect("handle 1.1 attempt 1 fence 1.1", "abandon 1.1 attempt 1 fence 1.1")
@@ -127,7 +127,7 @@ func TestHandlerLimitWithRetryQueue(t *testing.T) {
 	r := newDeliveryRig(t, func(c *Config) { c.Delivery.MaxHandlers = 1 })
 	busy := generation{1, 8}.place(1)
 	r.step(heldInput{place: busy, fence: Fence{1, 1}, handed: true})
-	r.d.cfg.Retry = Retry{Enabled: true}.resolve() // for the other slot alone
+	r.d.cfg.Retry = Retry{KeepFailing: true}.resolve() // for the other slot alone
 	m := r.mail(1)
 	m.finest = 1
 	r.step(mailInput{busy, m})
@@ -159,7 +159,7 @@ func TestAMessageIsAbandonedWithItsOwnPermit(t *testing.T) {
 	t.Parallel()
 	r := newDeliveryRig(t, func(c *Config) {
 		c.Delivery.InFlight, c.Delivery.MaxHandlers = 2, 2
-		c.Retry = Retry{Enabled: true, Attempts: 1}
+		c.Retry = Retry{Attempts: 1}
 	})
 	r.hold()
 	r.answer(1, answer{})

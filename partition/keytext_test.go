@@ -152,7 +152,7 @@ func TestRetrySubjects(t *testing.T) {
 		{"orders", "muster.orders.*.*.x", false},
 		{"orders", "muster.other.*.*.x", true},
 	} {
-		c := Config{Name: tt.name, Stream: "ORDERS", Subject: tt.subject, Slots: 64, Retry: Retry{Enabled: true}}.resolve()
+		c := Config{Name: tt.name, Stream: "ORDERS", Subject: tt.subject, Slots: 64}.resolve()
 		_, err := c.validate()
 		if (err == nil) != tt.ok {
 			t.Errorf("group %s of %s: %v", tt.name, tt.subject, err)

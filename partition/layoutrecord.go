@@ -22,11 +22,16 @@ func layoutOf(v record.Layout, group string) (layout, error) {
 // layoutValue is what is recorded of a resolved configuration.
 func layoutValue(c Config) record.Layout {
 	s := settingsOf(c)
-	v := record.Layout{Schema: record.LayoutSchemaOf(s), Slots: c.Slots, Stream: c.Stream, Subject: c.Subject, Retry: c.Retry.Enabled, Settings: &s}
+	v := record.Layout{Schema: record.LayoutSchemaOf(s), Slots: c.Slots, Stream: c.Stream, Subject: c.Subject, Retry: !c.Retry.Disabled, Settings: &s}
 	if c.Shards > 1 {
 		v.Shards = c.Shards
 	}
 	return v
+}
+
+// recordedRetry returns what the record of a group says of Retry besides the numbers in it.
+func recordedRetry(v record.Layout) Retry {
+	return Retry{Disabled: !v.Retry, KeepFailing: v.Retry && v.Settings != nil && v.Settings.Retry.Attempts == 0}
 }
 
 var errNotProvisioned = errors.New("nothing is provisioned")

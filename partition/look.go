@@ -48,7 +48,7 @@ type View struct {
 	// Fill is how full the fullest of the streams with messages is, from 0 to 1 of its
 	// limit; 0 where they have none. At 1 publishers are refused.
 	Fill       float64
-	RetryQueue RetryQueue // messages queued for retry, with Config.Retry
+	RetryQueue RetryQueue // messages queued for retry
 
 	assignment *record.Assignment // nil before the first
 	// overridesRevision is what the assignment names when it rests on Overrides.

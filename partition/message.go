@@ -2,7 +2,6 @@ package partition
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -47,7 +46,7 @@ type Message struct {
 	Sequence  uint64      // with Published it tells it from all others of the group, and it ascends in a slot; see Config.Sequence
 	Published time.Time   // when the server stored it
 	Delivered uint64      // how often the server delivered it since its last takeover, from 1
-	Attempt   int         // how often it was tried, from 1: with Retry.Attempts by anybody, otherwise by this owner and before it was queued
+	Attempt   int         // how often it was tried, from 1: by anybody, or with Retry.KeepFailing or Retry.Disabled by this owner and before it was queued
 	Fence     Fence       // of this owner
 	// Queued is whether it comes from the retry stream (Config.Retry). Sequence,
 	// Published and Header are those of the message as it was published.
@@ -61,12 +60,11 @@ type Message struct {
 // slots run at the same time. Its context ends when ownership is lost or the
 // handler's own deadline (Config.Delivery.HandlerTimeout) passes.
 //
-// nil acknowledges the message. An error keeps the message at the head of its
-// slot and tries again after Config.Delivery.RetryDelay, doubled each time, or with
-// Config.Retry puts it aside with the later ones of its key; an error made with
-// Discard removes it permanently. One that wraps ErrFenced counts no attempt. A panic
-// is an error of the type *PanicError: the worker lives, and the message is tried
-// again.
+// nil acknowledges the message. After an error it is tried again, and becomes a dead letter
+// after a number of attempts; Config.Retry has the rules. An error made with GiveUp makes it a
+// dead letter at once, one made with Discard removes it permanently, and one made with
+// Unavailable, or that wraps ErrFenced, counts no attempt. A panic is an error of the type
+// *PanicError: the worker lives, and the message is tried again.
 type Handler interface {
 	Handle(ctx context.Context, m Message) error
 }
@@ -91,47 +89,8 @@ type Releaser interface {
 	Released(slots Slots)
 }
 
-// Abandoner is a Handler that gives messages up: Abandon is called, under the same
-// rules as Handle, for one that has failed Retry.Attempts times, with its last
-// error, or whose last attempt did not end since its worker failed. nil removes the message; the handler has put it somewhere else before, if
-// anybody may want it. An error keeps it, to be tried and given up again later.
-type Abandoner interface {
-	Abandon(ctx context.Context, m Message, err error) error
-}
-
 // Observer is a Handler that wants each event of its worker, in order. Observe
 // must not block.
 type Observer interface {
 	Observe(event.Event)
-}
-
-// ErrFenced is what a Handler's error wraps when its store has rejected the message's
-// Fence, since a newer owner has written. That says nothing of the message: it is no
-// failed attempt, for Retry neither, and the message stays where it is and is tried
-// again after Config.Delivery.RetryDelay, doubled each time, until the worker learns that the
-// key is another's, or has a fence that is accepted.
-var ErrFenced = errors.New("a newer owner has the key")
-
-// isFenced reports whether a handler's error is a fence rejection. One that the handler
-// has decided to discard the message for is not.
-func isFenced(err error) bool { return errors.Is(err, ErrFenced) && !isDiscarded(err) }
-
-type discarded struct{ err error }
-
-func (d *discarded) Error() string { return "discarded: " + d.err.Error() }
-func (d *discarded) Unwrap() error { return d.err }
-
-// Discard wraps an error so that the message is removed from the stream instead
-// of being tried again. The handler has put it somewhere else before, if
-// anybody may want it.
-func Discard(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &discarded{err}
-}
-
-func isDiscarded(err error) bool {
-	var d *discarded
-	return errors.As(err, &d)
 }

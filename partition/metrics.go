@@ -51,7 +51,7 @@ type PendingMetrics struct {
 }
 
 // RetryMetrics is the retry queue of the slots that the worker pulls for. All of it is 0
-// without Config.Retry.
+// with Config.Retry.Disabled.
 type RetryMetrics struct {
 	Messages int
 	Keys     int           // that have messages in the queue
@@ -60,7 +60,7 @@ type RetryMetrics struct {
 
 // Counters are a worker's counters. The first five, and RebalanceDuration, are about the
 // plans that this worker made as leader; FencesRaised is the leader's, too. Queued,
-// Retried and DeadLettered stay 0 without Config.Retry.
+// Retried and DeadLettered stay 0 with Config.Retry.Disabled.
 type Counters struct {
 	Rebalances        uint64        // plans
 	RebalanceDuration time.Duration // of the last rebalance: from plan to last handoff; the only field that can shrink

@@ -6,18 +6,15 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/muster-dev/muster/partition/event"
 )
 
 // everything is a handler with all optional interfaces.
 type everything struct{ HandlerFunc }
 
-func (everything) Prepare(context.Context, Slots) error          { return nil }
-func (everything) Released(Slots)                                {}
-func (everything) Abandon(context.Context, Message, error) error { return nil }
-func (everything) Observe(event.Event)                           {}
+func (everything) Prepare(context.Context, Slots) error { return nil }
+func (everything) Released(Slots)                       {}
+func (everything) Observe(event.Event)                  {}
 
 // preparing wraps a handler as users do, and replaces one of its interfaces.
 type preparing struct{ Handler }
@@ -68,7 +65,6 @@ func TestWrap(t *testing.T) {
 		} {
 			checkFound[Preparer](t, name, h)
 			checkFound[Releaser](t, name, h)
-			checkFound[Abandoner](t, name, h)
 			checkFound[Observer](t, name, h)
 		}
 	})
@@ -80,7 +76,7 @@ func TestWrap(t *testing.T) {
 		}
 	})
 	t.Run("nothing is found where nothing is", func(t *testing.T) {
-		if found, is := find[Abandoner](Wrap(base.HandlerFunc, note("one"))); is {
+		if found, is := find[Releaser](Wrap(base.HandlerFunc, note("one"))); is {
 			t.Errorf("found a %T", found)
 		}
 	})
@@ -90,17 +86,5 @@ func checkFound[T any](t *testing.T, name string, h Handler) {
 	t.Helper()
 	if _, is := find[T](h); !is {
 		t.Errorf("%s: a %T is not found", name, *new(T))
-	}
-}
-
-// New looks for an Abandoner, which Retry.Attempts needs, in what middleware wraps.
-func TestNewFindsWrappedAbandoner(t *testing.T) {
-	plain := func(next Handler) Handler { return HandlerFunc(next.Handle) }
-	config := Config{Name: "orders", Stream: "orders", Subject: "orders.*", Retry: Retry{Enabled: true, Attempts: 3}}
-	if _, err := New(new(nats.Conn), config, Wrap(everything{}, plain)); err != nil {
-		t.Errorf("an Abandoner that is wrapped: %v", err)
-	}
-	if _, err := New(new(nats.Conn), config, Wrap(HandlerFunc(nil), plain)); err == nil {
-		t.Error("no Abandoner: there is no error")
 	}
 }

@@ -88,7 +88,7 @@ func (o opening) try(ctx context.Context) (*openGroup, error) {
 	if g.buckets, err = openBuckets(ctx, js, g.cfg); err != nil {
 		return nil, err
 	}
-	if g.cfg.Retry.Enabled {
+	if !g.cfg.Retry.Disabled {
 		if g.retry, err = provisionRetry(ctx, js, g.cfg, g.layout); err != nil {
 			return nil, err
 		}

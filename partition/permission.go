@@ -23,7 +23,7 @@ func (c Config) User(r role.Role) string { return c.Name + "-" + string(r) }
 func inboxOf(user string) string { return "_INBOX." + user }
 
 // Permissions returns what the group's user of a role needs, and nothing else. It needs
-// Name, Stream, Subject, Shards and Retry.DeadLetters. The user's connections must have the inbox prefix
+// Name, Stream, Subject, Shards and Retry. The user's connections must have the inbox prefix
 // "_INBOX.<user>", as nats.CustomInboxPrefix sets it.
 func (c Config) Permissions(r role.Role) (role.Permissions, error) {
 	cfg := c.resolve()
@@ -118,7 +118,7 @@ func (p *permissionList) makeAll() {
 		p.api("CONSUMER.CREATE", s+".*."+p.lay.prefix()+">")
 	}
 	p.makeStream(retryStreamName(p.cfg.Stream))
-	if p.cfg.Retry.DeadLetters {
+	if p.cfg.Retry.givesUp() {
 		p.makeStream(p.lay.deadLetterStream())
 	}
 	p.api("STREAM.INFO", eventStreamName(p.cfg.Name))
@@ -150,7 +150,7 @@ func (p *permissionList) worker() {
 	p.api("STREAM.MSG.GET", retry)
 	p.api("STREAM.MSG.DELETE", retry)
 	p.publish(p.lay.retryPrefix() + ">")
-	if p.cfg.Retry.DeadLetters {
+	if p.cfg.Retry.givesUp() {
 		p.publish(p.lay.deadLetterSubject())
 	}
 	p.publish(eventSubjects(p.cfg.Name))
@@ -178,6 +178,9 @@ func (p *permissionList) viewer() {
 	retry := retryStreamName(p.cfg.Stream)
 	p.api("STREAM.INFO", retry)
 	p.api("STREAM.MSG.GET", retry)
+	if p.cfg.Retry.givesUp() {
+		p.api("STREAM.INFO", p.lay.deadLetterStream())
+	}
 	events := eventStreamName(p.cfg.Name)
 	for _, verb := range []string{"CREATE", "INFO", "MSG.NEXT", "DELETE"} { // an ordered consumer
 		p.api("CONSUMER."+verb, events+".*")
@@ -197,7 +200,7 @@ func (p *permissionList) operator() {
 	p.viewer()
 	p.drains()
 	p.publisher() // messages that were dead-lettered, again
-	if p.cfg.Retry.DeadLetters {
+	if p.cfg.Retry.givesUp() {
 		p.api("STREAM.MSG.GET", p.lay.deadLetterStream())
 		p.api("STREAM.MSG.DELETE", p.lay.deadLetterStream())
 	}

@@ -98,12 +98,12 @@ func provision(ctx context.Context, nc *nats.Conn, given Config) (again []string
 
 // provisionFailed makes the streams for messages that fail, as far as they are turned on.
 func provisionFailed(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout) error {
-	if cfg.Retry.Enabled {
+	if !cfg.Retry.Disabled {
 		if _, err := provisionRetry(ctx, js, cfg, lay); err != nil {
 			return err
 		}
 	}
-	if cfg.Retry.DeadLetters {
+	if cfg.Retry.givesUp() {
 		return provisionDeadLetters(ctx, js, cfg, lay)
 	}
 	return nil

@@ -67,12 +67,8 @@ type running struct {
 func newPuller(cfg Config, lay layout, nc *nats.Conn, js jetstream.JetStream, h Handler, post func(input)) (*puller, error) {
 	p := &puller{cfg: cfg, layout: lay, nc: nc, js: js, handler: h, guard: newGuard(cfg, post), reports: &reports{give: post}, inbox: nc.NewInbox(),
 		runs: make(map[uint64]*running), places: make(map[string]place)}
-	if a, ok := find[Abandoner](h); ok {
-		p.abandon = a.Abandon
-	}
-	abandons := p.abandon != nil || cfg.Retry.DeadLetters
 	memory := newMemoryFor(cfg, len(lay.streams()))
-	p.delivery = newDelivery(cfg, abandons, memory, &p.retries)
+	p.delivery = newDelivery(cfg, memory, &p.retries)
 	var life context.Context
 	life, p.end = context.WithCancel(context.Background())
 	p.goroutines = newGoroutines(life)
@@ -293,7 +289,7 @@ func (p *puller) handle(e handleEffect) {
 	callback, call := "Handle", p.handler.Handle
 	returned := func(error) {}
 	if e.abandon {
-		callback, call = "Abandon", func(ctx context.Context, m Message) error {
+		callback, call = "DeadLetter", func(ctx context.Context, m Message) error {
 			return p.abandon(ctx, m, e.failure)
 		}
 	} else {

@@ -25,7 +25,7 @@ type pullRig struct {
 }
 
 func newPullRig(t *testing.T, inFlight int) *pullRig {
-	cfg := Config{Name: "worker", Stream: "jobs", Subject: "jobs.*", Slots: 1, Delivery: Delivery{InFlight: inFlight}}.resolve()
+	cfg := Config{Name: "worker", Stream: "jobs", Subject: "jobs.*", Slots: 1, Retry: Retry{Disabled: true}, Delivery: Delivery{InFlight: inFlight}}.resolve()
 	r := &pullRig{t: t, url: natstest.Start(t, natstest.Options{}), cfg: cfg, released: make(chan string, 9)}
 	var err error
 	if r.lay, err = r.cfg.validate(); err != nil {

@@ -19,7 +19,7 @@ func groupStreams(cfg Config, lay layout) []jetstream.StreamConfig {
 	for shard := range lay.streams() {
 		all = append(all, slotStream(cfg, lay, shard))
 	}
-	if cfg.Retry.Enabled {
+	if !cfg.Retry.Disabled {
 		all = append(all, retryStream(cfg, lay))
 	}
 	return all

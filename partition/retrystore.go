@@ -28,7 +28,7 @@ const (
 
 func provisionRetry(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout) (jetstream.Stream, error) {
 	want := retryStream(cfg, lay)
-	s, err := reserve.Stream(ctx, js, want, retryMaxBytes, 1)
+	s, err := reserve.Stream(ctx, js, want, retryMaxBytes, besideParts)
 	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 		s, err = js.Stream(ctx, want.Name)
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/muster-dev/muster/partition/event"
 )
 
 // runCore is what the parts of a slotRun share: which run it is, the question that it has
@@ -127,32 +129,30 @@ func (r *runCore) interrupt() {
 	}
 }
 
-// abandonOr has a message abandoned that has failed as often as it may, or that no attempt can
-// decode, and continues with what comes of that.
+// abandonOr has a message abandoned that has failed as often as it may, or that no later attempt
+// can succeed with, and continues with what comes of that.
 func (r *runCore) abandonOr(m Message, attempts int, err error, then func(error)) {
-	most := r.cfg.Retry.Attempts
-	failed := err != nil && !isFenced(err) && !isDiscarded(err)
-	mayAbandon := r.abandons && r.cfg.Retry.Enabled && most > 0
-	var undecodable *DecodeError
-	hopeless := r.cfg.Retry.DeadLetters && errors.As(err, &undecodable)
+	failed := err != nil && !isUncounted(err) && !isDiscarded(err)
+	enough := attempts >= r.cfg.Retry.Attempts || isHopeless(err)
 	// One that failed while the lease was not valid was interrupted.
-	if !failed || !mayAbandon || attempts < most && !hopeless || !r.valid() {
+	if !failed || !r.cfg.Retry.givesUp() || !enough || !r.valid() {
 		then(err)
 		return
 	}
-	r.call(handleEffect{message: m, abandon: true, failure: err}, r.abandoned(then))
+	r.call(handleEffect{message: m, abandon: true, failure: err}, r.abandoned(m, err, then))
 }
 
 // abandon has a message abandoned that is not tried, and continues with what comes of that.
 func (r *runCore) abandon(m Message, failure error, then func(error)) uint64 {
-	return r.handle(handleEffect{message: m, abandon: true, failure: failure}, r.abandoned(then))
+	return r.handle(handleEffect{message: m, abandon: true, failure: failure}, r.abandoned(m, failure, then))
 }
 
-// abandoned counts the message if it was abandoned, and continues.
-func (r *runCore) abandoned(then func(error)) func(error) {
+// abandoned tells of the message if it was abandoned, and continues.
+func (r *runCore) abandoned(m Message, failure error, then func(error)) func(error) {
 	return func(err error) {
 		if err == nil {
 			r.retries.abandoned.Add(1)
+			r.note(event.Event{Kind: event.DeadLettered, Slot: r.slot, Reason: m.Key, Count: m.Attempt, Err: failure.Error()})
 		}
 		then(err)
 	}
@@ -161,7 +161,7 @@ func (r *runCore) abandoned(then func(error)) func(error) {
 // queues reports whether a message that has failed that often is to be queued for retry.
 // One that failed while the lease was not valid was interrupted.
 func (r *runCore) queues(attempts int) bool {
-	return r.cfg.Retry.Enabled && attempts >= r.cfg.Retry.Tries && r.valid()
+	return !r.cfg.Retry.Disabled && attempts >= r.cfg.Retry.Tries && r.valid()
 }
 
 // fencedOff has the machine report a fence rejection, if the handler's error says which

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -33,7 +34,9 @@ func fillIn(c Config, s record.Settings) Config {
 	defaulted(&c.Retry.Tries, s.Retry.Tries)
 	defaulted(&c.Retry.PerKey, s.Retry.PerKey)
 	defaulted(&c.Retry.PerSlot, s.Retry.PerSlot)
-	defaulted(&c.Retry.Attempts, s.Retry.Attempts)
+	if c.Retry.givesUp() {
+		defaulted(&c.Retry.Attempts, s.Retry.Attempts)
+	}
 	return c
 }
 
@@ -76,7 +79,7 @@ func differences(v record.Layout, c Config) []SettingDifference {
 		}
 	}
 	onOff := map[bool]string{true: "on", false: "off"}
-	differ("Retry", false, onOff[v.Retry], onOff[c.Retry.Enabled])
+	differ("Retry", false, onOff[v.Retry], onOff[!c.Retry.Disabled])
 	if v.Settings == nil {
 		return out
 	}
@@ -93,15 +96,23 @@ func differences(v record.Layout, c Config) []SettingDifference {
 	differ("Lease.IDTTL", false, g.IDTTL, h.IDTTL)
 	differ("Lease.SuspicionGrace", false, g.SuspicionGrace, h.SuspicionGrace)
 	differ("Lease.SuspicionMargin", false, g.SuspicionMargin, h.SuspicionMargin)
-	if v.Retry && c.Retry.Enabled {
+	if v.Retry && !c.Retry.Disabled {
 		differ("Retry.Tries", false, g.Retry.Tries, h.Retry.Tries)
 		differ("Retry.Delay", false, g.Retry.Delay, h.Retry.Delay)
 		differ("Retry.MaxDelay", false, g.Retry.MaxDelay, h.Retry.MaxDelay)
 		differ("Retry.PerKey", false, g.Retry.PerKey, h.Retry.PerKey)
 		differ("Retry.PerSlot", false, g.Retry.PerSlot, h.Retry.PerSlot)
-		differ("Retry.Attempts", false, g.Retry.Attempts, h.Retry.Attempts)
+		differ("Retry.Attempts", false, attemptsText(g.Retry.Attempts), attemptsText(h.Retry.Attempts))
 	}
 	return out
+}
+
+// attemptsText tells Retry.Attempts, which are 0 with Retry.KeepFailing.
+func attemptsText(n int) string {
+	if n == 0 {
+		return "without a bound (KeepFailing)"
+	}
+	return strconv.Itoa(n)
 }
 
 // binding leaves out the differences that workers need not agree in.
@@ -159,7 +170,7 @@ func agree(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, c
 		}
 	}
 
-	have.Schema, have.Retry, have.Settings = record.LayoutSchemaOf(settings), cfg.Retry.Enabled, &settings
+	have.Schema, have.Retry, have.Settings = record.LayoutSchemaOf(settings), !cfg.Retry.Disabled, &settings
 	_, err = kv.Update(ctx, layoutKey, record.Encode(have), e.Revision())
 	if errors.Is(err, jetstream.ErrKeyExists) {
 		return agree(ctx, js, kv, cfg, lay, setLimits) // somebody was first
@@ -174,7 +185,7 @@ func agree(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, c
 // waits in that of a group that is to have none.
 func changeRetry(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout, had bool) error {
 	switch {
-	case had && !cfg.Retry.Enabled:
+	case had && cfg.Retry.Disabled:
 		queued, err := readRetryQueue(ctx, js.Conn(), cfg.Name)
 		if err != nil {
 			return err
@@ -182,7 +193,7 @@ func changeRetry(ctx context.Context, js jetstream.JetStream, cfg Config, lay la
 		if queued.Messages > 0 {
 			return fmt.Errorf("group %s has %d queued messages of %d keys, and this worker is configured with Retry off: turn it on until they are done", cfg.Name, queued.Messages, len(queued.Keys))
 		}
-	case !had && cfg.Retry.Enabled:
+	case !had && !cfg.Retry.Disabled:
 		_, err := provisionRetry(ctx, js, cfg, lay)
 		return err
 	}
@@ -204,7 +215,11 @@ func workersThere(ctx context.Context, js jetstream.JetStream, cfg Config) (int,
 
 // changeStreams gives the streams of a group that is there other limits and replicas.
 func changeStreams(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout) error {
-	for _, want := range append(groupStreams(cfg, lay), eventStream(cfg)) {
+	streams := append(groupStreams(cfg, lay), eventStream(cfg))
+	if cfg.Retry.givesUp() {
+		streams = append(streams, deadLetterStream(cfg, lay))
+	}
+	for _, want := range streams {
 		if want.Name == bucketPrefix+cfg.bucketIDs() {
 			continue // other groups have it, too
 		}

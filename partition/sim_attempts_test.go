@@ -19,7 +19,7 @@ func (s *sim) boundAttempts(end time.Duration, rng *rand.Rand) {
 	if rng.IntN(2) == 0 || s.broken.endless {
 		return
 	}
-	s.cfg.Retry.Attempts = 2 + rng.IntN(3)
+	s.cfg.Retry.KeepFailing, s.cfg.Retry.Attempts = false, 2+rng.IntN(3)
 	if rng.IntN(2) == 0 {
 		from := time.Duration(rng.Int64N(int64(end)))
 		s.killing = append(s.killing, simFailing{rng.IntN(simKeys), from, from + time.Duration(rng.Int64N(int64(8*time.Second)))})

@@ -21,7 +21,7 @@ func TestSimulationWithFewHandlers(t *testing.T) {
 func (s *sim) limitHandlers(end time.Duration) {
 	rng := rand.New(rand.NewPCG(s.seed, 0x11a))
 	s.cfg.Delivery.MaxHandlers = 1 + rng.IntN(3)
-	if !s.cfg.Retry.Enabled && rng.IntN(2) == 0 {
+	if s.cfg.Retry.Disabled && rng.IntN(2) == 0 {
 		s.failKeys(end, rng)
 	}
 }

@@ -177,7 +177,7 @@ func TestLeaderDiesWithCandidates(t *testing.T) {
 // but what a test does.
 func calmSim(seed uint64, replicas int) *sim {
 	s := newSim(seed, testing.Verbose())
-	cfg := Config{Name: "sim", Stream: "sim", Subject: "sim.*", Identity: Identity{PoolSize: 20}, Storage: Storage{Replicas: replicas}, Delivery: Delivery{AckWait: 4 * simCalm},
+	cfg := Config{Name: "sim", Stream: "sim", Subject: "sim.*", Retry: Retry{Disabled: true}, Identity: Identity{PoolSize: 20}, Storage: Storage{Replicas: replicas}, Delivery: Delivery{AckWait: 4 * simCalm},
 		Rebalance: Rebalance{ColdWindow: 2 * time.Second, PlannedWindow: time.Second, PrepareTimeout: time.Second}}
 	s.cfg = cfg.resolve()
 	s.resize(12)

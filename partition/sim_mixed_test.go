@@ -121,7 +121,7 @@ func TestRollingUpdateFromPreviousVersion(t *testing.T) {
 	ledOld := 0
 	for seed := uint64(1); seed <= 20; seed++ {
 		s := newSim(seed, testing.Verbose())
-		cfg := Config{Name: "sim", Stream: "sim", Subject: "sim.*", Identity: Identity{PoolSize: 20}, Delivery: Delivery{AckWait: 4 * simCalm}, Rebalance: Rebalance{LeaveTimeout: 6 * time.Second, ColdWindow: 2 * time.Second, PlannedWindow: time.Second, PrepareTimeout: time.Second}}
+		cfg := Config{Name: "sim", Stream: "sim", Subject: "sim.*", Retry: Retry{Disabled: true}, Identity: Identity{PoolSize: 20}, Delivery: Delivery{AckWait: 4 * simCalm}, Rebalance: Rebalance{LeaveTimeout: 6 * time.Second, ColdWindow: 2 * time.Second, PlannedWindow: time.Second, PrepareTimeout: time.Second}}
 		s.cfg = cfg.resolve()
 		s.resize(24)
 		s.faults = simFaults{latency: 2 * time.Millisecond, reconnect: 600 * time.Millisecond}

@@ -110,7 +110,7 @@ func powerCuts(seed uint64, variant simVariant, broken simBreakage) (*simViolati
 		s.severalInFlight()
 	}
 	if variant.retry {
-		s.cfg.Retry = Retry{Enabled: true, Delay: 100 * time.Millisecond, MaxDelay: 2 * time.Second}.resolve()
+		s.cfg.Retry = Retry{KeepFailing: true, Delay: 100 * time.Millisecond, MaxDelay: 2 * time.Second}.resolve()
 		s.failKeys(end, s.rng)
 	}
 	for range 4 {

@@ -209,7 +209,7 @@ func (s *sim) queueFailing(end time.Duration) {
 	if rng.IntN(2) == 0 {
 		return
 	}
-	s.cfg.Retry = Retry{Enabled: true, Tries: 1 + rng.IntN(2), Delay: 100 * time.Millisecond, MaxDelay: 2 * time.Second,
+	s.cfg.Retry = Retry{KeepFailing: true, Tries: 1 + rng.IntN(2), Delay: 100 * time.Millisecond, MaxDelay: 2 * time.Second,
 		PerKey: 2 + rng.IntN(40), PerSlot: 10 + rng.IntN(60)}.resolve()
 	if rng.IntN(2) == 0 {
 		s.faults.lateStore = 0.1 * rng.Float64()
@@ -280,7 +280,7 @@ func neighbours(seed uint64, retry bool) *simViolation {
 	s.resize(4)
 	s.faults = simFaults{latency: 2 * time.Millisecond, reconnect: 600 * time.Millisecond}
 	if retry {
-		s.cfg.Retry = Retry{Enabled: true, Delay: 200 * time.Millisecond, MaxDelay: 2 * time.Second}.resolve()
+		s.cfg.Retry = Retry{KeepFailing: true, Delay: 200 * time.Millisecond, MaxDelay: 2 * time.Second}.resolve()
 	}
 	for key := range 3 {
 		s.failing = append(s.failing, simFailing{key, 5 * time.Second, time.Hour})

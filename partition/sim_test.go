@@ -30,7 +30,7 @@ const (
 
 // drawConfig has short times, so that a run sees many leases come and go.
 func (s *sim) drawConfig() Config {
-	cfg := Config{Name: "sim", Stream: "sim", Subject: "sim.*", Slots: 4 + s.rng.IntN(9), Identity: Identity{PoolSize: 12},
+	cfg := Config{Name: "sim", Stream: "sim", Subject: "sim.*", Slots: 4 + s.rng.IntN(9), Retry: Retry{Disabled: true}, Identity: Identity{PoolSize: 12},
 		Lease:     Lease{Heartbeat: time.Second, TTL: 3 * time.Second, IDTTL: 6 * time.Second, ProbeInterval: 200 * time.Millisecond},
 		Rebalance: Rebalance{ColdWindow: 2 * time.Second, PlannedWindow: time.Second, PrepareTimeout: time.Second, RestartGrace: 2 * time.Second, HandoffTimeout: 2 * time.Second, LeaveTimeout: 4 * time.Second}, Delivery: Delivery{MaxHandlers: mostHandlers, AckWait: 10 * time.Second}}
 	if s.chance(0.5) {

@@ -74,7 +74,7 @@ func (s *sim) startWorker() *simWorker {
 	s.started++
 	w := &simWorker{s: s, name: fmt.Sprintf("p%d", s.started), previous: s.previous, rate: (s.rng.Float64() - 0.5) * 0.02, offset: s.between(0, time.Hour),
 		runs: make(map[uint64]*simRun), granted: make(map[int]bool), suspended: true}
-	w.delivery = newDelivery(s.cfg, s.cfg.Retry.Attempts > 0, newMemoryFor(s.cfg, s.cfg.Shards), &retryCounts{})
+	w.delivery = newDelivery(s.cfg, newMemoryFor(s.cfg, s.cfg.Shards), &retryCounts{})
 	w.link = &simLink{s: s, w: w}
 	w.m = newMachine(s.cfg, w.name)
 	s.workers = append(s.workers, w)

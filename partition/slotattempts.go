@@ -23,11 +23,7 @@ type slotAttempts struct {
 var errUnfinished = errors.New("the last attempt did not end: its worker failed, or lost its lease, while it handled the message")
 
 func newSlotAttempts(r *runCore, q *retryQueue, booked func(error) bool) *slotAttempts {
-	most := r.cfg.Retry.Attempts
-	if !r.abandons {
-		most = 0
-	}
-	return &slotAttempts{runCore: r, queue: q, booked: booked, records: newAttemptRecords(most)}
+	return &slotAttempts{runCore: r, queue: q, booked: booked, records: newAttemptRecords(r.cfg.Retry.Attempts)}
 }
 
 // exhausted reports whether a message has had all of its attempts before this owner had it.

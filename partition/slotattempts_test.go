@@ -12,7 +12,7 @@ import (
 // attemptsRig is a slot of a group that gives a message up after three attempts. Its retry
 // queue was read, and records says which keys have a record of attempts.
 func attemptsRig(t *testing.T, handed bool, queued map[string]int, recorded ...string) *deliveryRig {
-	r := newDeliveryRig(t, func(c *Config) { c.Retry = Retry{Enabled: true, Attempts: 3, Tries: 2} })
+	r := newDeliveryRig(t, func(c *Config) { c.Retry = Retry{Attempts: 3, Tries: 2} })
 	r.step(heldInput{place: rigSlot, fence: Fence{1, 1}, handed: handed})
 	r.answer(1, answer{})
 	r.answer(1, answer{sequence: 1})
@@ -185,7 +185,7 @@ func TestAttemptsAreRecorded(t *testing.T) {
 func TestWhatFailedBeforeAResetIsNotBegun(t *testing.T) {
 	t.Parallel()
 	r := newDeliveryRig(t, func(c *Config) {
-		c.Retry = Retry{Enabled: true, Attempts: 3, Tries: 2}
+		c.Retry = Retry{Attempts: 3, Tries: 2}
 		c.Delivery.InFlight = 4
 	})
 	r.step(heldInput{place: rigSlot, fence: Fence{1, 1}, handed: true})

@@ -76,7 +76,7 @@ func (r *slotMessage) recall() {
 		r.lookForCopy()
 		return
 	case recallFormer:
-		if r.cfg.Retry.Enabled {
+		if !r.cfg.Retry.Disabled {
 			r.lookForClaim(forgets)
 			return
 		}

@@ -332,7 +332,7 @@ func (k *slotRetry) tryQueued(key string, head *queuedMessage) {
 	of.tried = true
 	k.attempts.records.begins(key)
 	k.handle(handleEffect{queued: head, message: m}, func(err error) {
-		if isFenced(err) {
+		if isUncounted(err) {
 			k.fencedOff(err)
 		}
 		k.abandonOr(m, m.Attempt, err, func(err error) { k.triedQueued(key, head, began, err) })
@@ -352,7 +352,7 @@ func (k *slotRetry) triedQueued(key string, head *queuedMessage, began time.Time
 		k.removeRetried(key)
 	case !k.valid():
 		q.postpone(key, now)
-	case isFenced(err), of != nil && !of.tried:
+	case isUncounted(err), of != nil && !of.tried:
 		q.refused(key, now, now.Sub(began))
 	default:
 		q.failed(key, now, now.Sub(began))

@@ -49,7 +49,7 @@ func newSlotRun(d *deliveryCore, up runOwner, in heldInput, number uint64) *slot
 	if !in.handed {
 		r.lanes.suspects = d.cfg.Delivery.InFlight
 	}
-	if d.cfg.Retry.Enabled {
+	if !d.cfg.Retry.Disabled {
 		r.retry = newSlotRetry(r.lanes)
 	}
 	return r
@@ -369,12 +369,12 @@ func (r *slotRun) try(m *slotMessage) {
 		r.retry.attempts.records.begins(message.Key)
 	}
 	m.call = r.handle(handleEffect{mail: m.mail, message: message}, func(err error) {
-		fenced := isFenced(err)
-		if fenced {
+		uncounted := isUncounted(err)
+		if uncounted {
 			r.fencedOff(err)
 			m.attempt--
 		}
-		r.abandonOr(message, m.attempt, err, func(err error) { r.concluded(m, err, fenced) })
+		r.abandonOr(message, m.attempt, err, func(err error) { r.concluded(m, err, uncounted) })
 	})
 }
 
@@ -416,7 +416,7 @@ func (r *slotRun) forgetReturned() {
 }
 
 // concluded follows the last handler of an attempt on a message.
-func (r *slotRun) concluded(m *slotMessage, err error, fenced bool) {
+func (r *slotRun) concluded(m *slotMessage, err error, uncounted bool) {
 	m.working = false
 	done := err == nil || isDiscarded(err)
 	if done && r.retry != nil {
@@ -433,9 +433,10 @@ func (r *slotRun) concluded(m *slotMessage, err error, fenced bool) {
 		r.lanes.remove(m)
 		return
 	}
-	// A message that was fenced off is not queued for retry: the owner with the
-	// later fence is to try it at once, and in its place.
-	if m.failed = !fenced && r.queues(m.attempt); m.failed {
+	// One that was fenced off is not queued for retry: the owner with the later fence is to try it
+	// at once, and in its place. Nor is one while what the handler needs is unavailable, since
+	// the whole backlog would follow it into the queue.
+	if m.failed = !uncounted && r.queues(m.attempt); m.failed {
 		return
 	}
 	if r.retry != nil && m.tried() {

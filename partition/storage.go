@@ -31,6 +31,10 @@ const (
 	retryMaxBytes    = 4 << 30
 )
 
+// besideParts is the share of the unreserved storage that the retry queue and the dead letters
+// take at most, a sixteenth each: every group has both, and the next group needs room, too.
+const besideParts = 8
+
 // IsFull reports whether a message was not published because its stream, or the server,
 // holds as much as it may. Nothing is stored of it, and nothing is wrong with it: publish
 // it again later, with the same ID. The group's workers make room by handling messages.
@@ -47,7 +51,7 @@ func createStream(ctx context.Context, js jetstream.JetStream, lay layout, want 
 			err = fmt.Errorf("reserving %d bytes: %w: %w", want.MaxBytes, reserve.ErrNoRoom, err)
 		}
 	case !slices.Contains(shards, want.Name):
-		_, err = reserve.Stream(ctx, js, want, retryMaxBytes, 1)
+		_, err = reserve.Stream(ctx, js, want, retryMaxBytes, besideParts)
 	case len(shards) > 1 && want.Name != shards[0]:
 		// The first left room for the others, unless another stream took it since.
 		if want.MaxBytes, err = reserve.Of(ctx, js, shards[0]); err != nil {
@@ -111,7 +115,7 @@ func reserveOne(ctx context.Context, js jetstream.JetStream, lay layout, want je
 		_, err = reserve.Limit(ctx, js, have, messagesMaxBytes/int64(len(lay.streams())), 1)
 	default:
 		have.Discard = jetstream.DiscardNew
-		_, err = reserve.Limit(ctx, js, have, retryMaxBytes, 1)
+		_, err = reserve.Limit(ctx, js, have, retryMaxBytes, besideParts)
 	}
 	return err
 }

@@ -51,16 +51,15 @@ func TestHandlerOf(t *testing.T) {
 		}
 	})
 
-	t.Run("fails a message that can't be decoded, and keeps it", func(t *testing.T) {
+	t.Run("gives a message up that can't be decoded", func(t *testing.T) {
 		h := HandlerOf(func(context.Context, Message, *order) error {
 			t.Error("the handler was called")
 			return nil
 		}, nil)
 		err := h.Handle(t.Context(), Message{Key: "alice", Sequence: 7, Data: []byte(`{"Apples":`)})
 
-		var bad *DecodeError
-		if !errors.As(err, &bad) {
-			t.Fatalf("the error is %v, want a *DecodeError", err)
+		if !isHopeless(err) {
+			t.Fatalf("the error is %v, want one of GiveUp", err)
 		}
 		var syntax *json.SyntaxError
 		if !errors.As(err, &syntax) {

@@ -57,9 +57,6 @@ func New(nc *nats.Conn, cfg Config, h Handler) (*Worker, error) {
 	if h == nil {
 		err = errors.Join(err, errors.New("partition: the handler is nil"))
 	}
-	if h != nil {
-		err = errors.Join(err, cfg.Retry.fits(h))
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +156,7 @@ func (w *Worker) open(ctx context.Context) error {
 	if g.retry != nil {
 		pull.retry = &retryStore{nc: w.nc, stream: g.retry, name: retryStreamName(w.cfg.Stream), lay: w.layout, room: newRoom()}
 	}
-	if w.cfg.Retry.DeadLetters {
+	if w.cfg.Retry.givesUp() {
 		box := &letterbox{cfg: w.cfg, lay: w.layout, nc: w.nc, js: g.js, id: func() string { return w.Status().ID }}
 		pull.abandon = box.store
 	}

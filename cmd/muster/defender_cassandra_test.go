@@ -38,7 +38,7 @@ func TestDefendersOnCassandraStoreWhatThoseOnSQLiteDo(t *testing.T) {
 	server := component.Cassandra().Start(t)
 	env := []string{"CASSANDRA_HOSTS=" + server.Addr, "CASSANDRA_KEYSPACE=fab", "CASSANDRA_TIMEOUT_SEC=60"}
 
-	out, err := runMuster(t, env, "defender", "dead", "requeue", "--all", "--store", "cassandra")
+	out, err := runMuster(t, env, "defender", "run", "--store", "cassandra")
 	if err == nil || !strings.Contains(out, "keyspace fab") || !strings.Contains(out, "muster defender create-schema") {
 		t.Errorf("without a schema: %v, %s", err, out)
 	}
@@ -256,10 +256,10 @@ func (f *fab) requeue(t *testing.T, w *trace.Wafer) defender.Chamber {
 		t.Fatal(err)
 	}
 	f.until(t, "the message without a T-chart is a dead letter", func() bool {
-		letters, err := defender.DeadLetters(t.Context(), f.nc, 0, 10)
+		letters, err := partition.Open(f.nc, defender.Group).DeadLetters(t.Context(), 0, 10)
 		for _, l := range letters {
-			if l.Chamber != late.String() {
-				t.Fatalf("on %s, a message of %s, context %s, was dead-lettered: %s", f.store, l.Chamber, l.ID, l.Error)
+			if l.Key != late.String() {
+				t.Fatalf("on %s, a message of %s was dead-lettered: %s", f.store, l.Key, l.Err)
 			}
 		}
 		return err == nil && len(letters) == 1 && f.waiting(t) == 0
@@ -268,7 +268,7 @@ func (f *fab) requeue(t *testing.T, w *trace.Wafer) defender.Chamber {
 		t.Fatal(err)
 	}
 	f.published++
-	if out, err := runMuster(t, f.env, "defender", "dead", "requeue", "--all", "--nats", f.url, "--store", f.store); err != nil || !strings.Contains(out, "sent 1 again") {
+	if out, err := runMuster(t, f.env, "partitions", "dead-letters", "requeue", "--all", "--nats", f.url); err != nil || !strings.Contains(out, "requeued 1 to "+defender.CompletionSubject(late)) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	f.until(t, "the message that was sent again is processed", func() bool {

@@ -117,7 +117,7 @@ func TestDefenderRun(t *testing.T) {
 		p := newPlant(t)
 		p.send("no completion")
 		p.processed(p.publish(0, new(trace.Generator).Wafer(0)))
-		if got := p.last("dc-dead", "dc-dead.tool015.chamber1"); got != "no completion" {
+		if got := p.last(defender.DeadStream, defender.DeadSubject); got != "no completion" {
 			t.Errorf("the dead letter is %q", got)
 		}
 		p.alarms(1)
@@ -125,14 +125,14 @@ func TestDefenderRun(t *testing.T) {
 	t.Run("re-creates streams that are deleted while it runs", func(t *testing.T) {
 		t.Parallel()
 		p := newPlant(t)
-		for _, stream := range []string{"dc-alarms", "dc-dead"} {
+		for _, stream := range []string{defender.AlarmStream, defender.DeadStream} {
 			if err := p.js.DeleteStream(t.Context(), stream); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 				t.Fatal(err)
 			}
 		}
 		p.send("no completion")
 		p.processed(p.publish(0, new(trace.Generator).Wafer(0)))
-		if got := p.last("dc-dead", "dc-dead.tool015.chamber1"); got != "no completion" {
+		if got := p.last(defender.DeadStream, defender.DeadSubject); got != "no completion" {
 			t.Errorf("the dead letter is %q", got)
 		}
 		p.alarms(1)

@@ -152,7 +152,7 @@ func TestADefenderThatIsTerminatedInTheMiddleOfLongWorkHandsOver(t *testing.T) {
 		}
 		return true
 	}, &quick.out)
-	if letters, err := defender.DeadLetters(t.Context(), nc, 0, 10); err != nil || len(letters) != 0 {
+	if letters, err := partition.Open(nc, defender.Group).DeadLetters(t.Context(), 0, 10); err != nil || len(letters) != 0 {
 		t.Errorf("dead letters are %+v, %v", letters, err)
 	}
 	if err := quick.stop(); err != nil {

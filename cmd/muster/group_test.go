@@ -24,7 +24,7 @@ func TestUnknownCommand(t *testing.T) {
 		{[]string{"nodes", "statsu"}, `did you mean "status"?`},
 		{[]string{"nodes", "explan"}, `did you mean "explain"?`},
 		{[]string{"defender", "rum"}, `did you mean "run"?`},
-		{[]string{"defender", "dead", "lsit", "--limit", "3"}, `"lsit" is no command of "muster defender dead": did you mean "list"?`},
+		{[]string{"defender", "alarms", "lsit", "--limit", "3"}, `"lsit" is no command of "muster defender alarms": did you mean "list"?`},
 		{[]string{"defender", "alarms", "akc"}, `did you mean "ack"?`},
 		{[]string{"broker", "rnu"}, `did you mean "run"?`},
 		{[]string{"broker", "start"}, `"start" is no command of "muster broker"; see`},
@@ -72,7 +72,7 @@ func TestUnknownCommand(t *testing.T) {
 // TestHelp: what only asks for help is no error.
 func TestHelp(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{}, {"help"}, {"partitions"}, {"partitions", "help"}, {"partitions", "help", "status"}, {"help", "partitions", "status"}, {"defender", "dead", "--help"}, {"completion", "bash"}} {
+	for _, args := range [][]string{{}, {"help"}, {"partitions"}, {"partitions", "help"}, {"partitions", "help", "status"}, {"help", "partitions", "status"}, {"defender", "alarms", "--help"}, {"completion", "bash"}} {
 		if code, stdout, stderr := muster(args...); code != command.ExitOK || stdout == "" || stderr != "" {
 			t.Errorf("%q: exit code %d, it said %q", args, code, stderr)
 		}
@@ -97,7 +97,7 @@ func TestServerAway(t *testing.T) {
 		{"partitions", "status"}, {"partitions", "events"}, {"partitions", "override", "--list"},
 		{"collect", "--store", filepath.Join(dir, "c.db")},
 		{"defender", "run", "--store", filepath.Join(dir, "d.db")},
-		{"defender", "dead", "list"}, {"defender", "alarms", "list"},
+		{"partitions", "dead-letters", "list"}, {"defender", "alarms", "list"},
 	} {
 		code, _, stderr := muster(append(args, "--nats", "nats://127.0.0.1:1")...)
 		if code != command.ExitFailed || !strings.Contains(stderr, "127.0.0.1:1") {

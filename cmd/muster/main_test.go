@@ -92,7 +92,6 @@ func TestWrongUsageExitsWith2AndNamesTheFaultAndTheFix(t *testing.T) {
 		{"file systems of another scenario", []string{"up", "--scenario", "crash", "--ext4-data", "journal"}, []string{"--ext4-data", "crash", "power-cut"}},
 		{"an unknown kind of file system", []string{"up", "--scenario", "power-cut", "--ext4-data", "writeback"}, []string{"--ext4-data", "writeback", "ordered"}},
 		{"power cuts of nothing", []string{"up", "--power-cuts"}, []string{"--power-cuts", "--scenario chaos"}},
-		{"power cuts with a retry queue", []string{"up", "--scenario", "power-cut", "--retry-attempts", "20"}, []string{"--retry-attempts is 20", "give 0"}},
 		{"the power of one server of one", []string{"up", "--scenario", "power-cut", "--case", "one-server"}, []string{"--servers 3"}},
 		{"a report that can't be written", []string{"up", "--scenario", "scale-up", "--report", filepath.Join(dir, "no", "r.json")}, []string{"--report", "r.json"}},
 		{"a report without a scenario", []string{"up", "--report", "r.json"}, []string{"--scenario"}},
@@ -129,7 +128,7 @@ func TestWrongUsageExitsWith2AndNamesTheFaultAndTheFix(t *testing.T) {
 
 func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"up"}, {"doctor"}, {"defender", "run"}, {"defender", "create-schema"}, {"defender", "dead", "requeue"}, {"collect"}, {"broker", "run"}, {"partitions"}, {"partitions", "status"}, {"partitions", "plan"},
+	for _, args := range [][]string{{"up"}, {"doctor"}, {"defender", "run"}, {"defender", "create-schema"}, {"defender", "reset"}, {"collect"}, {"broker", "run"}, {"partitions"}, {"partitions", "status"}, {"partitions", "plan"},
 		{"partitions", "drain"}, {"partitions", "override"}, {"partitions", "events"}, {"nodes"}, {"nodes", "run"}, {"nodes", "tick"}, {"nodes", "status"},
 		{"nodes", "explain"}, {"nodes", "events"}, {"nodes", "pause"}, {"nodes", "resume"}, {"nodes", "replay"}, {"nodes", "backtest"}, {"nodes", "doctor"}, {"nodes", "settings"}} {
 		code, stdout, _ := muster(append(args, "--help")...)

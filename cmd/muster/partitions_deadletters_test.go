@@ -25,7 +25,7 @@ func TestPartitionsDeadLetters(t *testing.T) {
 	}
 	t.Cleanup(nc.Close)
 	cfg := partition.Config{Name: "orders", Stream: "ORDERS", Subject: "orders.*", Slots: 4,
-		Retry: partition.Retry{Enabled: true, DeadLetters: true, Attempts: 2, Delay: 10 * time.Millisecond}}
+		Retry: partition.Retry{Attempts: 2, Delay: 10 * time.Millisecond}}
 	cfg.Rebalance.Expected = func() int { return 1 }
 	w, err := partition.New(nc, cfg, partition.HandlerFunc(func(context.Context, partition.Message) error { return errors.New("no such account") }))
 	if err != nil {

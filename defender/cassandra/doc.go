@@ -11,7 +11,6 @@
 //	uchart    U-charts by recipe, newest first: history is one slice
 //	time      contexts of all recipes, newest first: where their U-charts are
 //	alarm     alarms, newest first
-//	attempt   attempts that were counted before a commit
 //
 // Rows expire by Cassandra's time to live, at their time rounded up to a second; readers leave out what has expired before that.
 // Fences never expire.

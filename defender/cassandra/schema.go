@@ -25,7 +25,7 @@ CREATE TABLE IF NOT EXISTS chamber_rows (
 	PRIMARY KEY ((chamber), kind, recipe, end_ns, context)
 ) WITH CLUSTERING ORDER BY (kind ASC, recipe ASC, end_ns DESC, context DESC)
   AND compaction = {'class': 'TimeWindowCompactionStrategy', 'compaction_window_unit': 'DAYS', 'compaction_window_size': '7'}
-  AND comment = 'U-charts, alarms, attempts and the fence of a chamber';
+  AND comment = 'U-charts, alarms and the fence of a chamber';
 
 CREATE TABLE IF NOT EXISTS chambers (
 	bucket int, tool text, name text, weight bigint,

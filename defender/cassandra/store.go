@@ -308,16 +308,16 @@ func (s *Store) RaiseFence(ctx context.Context, chamber defender.Chamber, fence 
 		return err
 	}
 	defer end()
-	if err := s.raise(ctx, chamber, fence, func(*gocql.Batch) {}); err != nil {
+	if err := s.raise(ctx, chamber, fence); err != nil {
 		return fmt.Errorf("raising the fence of %s: %w", chamber, err)
 	}
 	return nil
 }
 
-// raise is fenced for rows without conditions of their own: what keeps it from being applied is a race, until the fence is older.
-func (s *Store) raise(ctx context.Context, chamber defender.Chamber, fence defender.Fence, rows func(*gocql.Batch)) error {
+// raise is fenced without rows: what keeps it from being applied is a race, until the fence is older.
+func (s *Store) raise(ctx context.Context, chamber defender.Chamber, fence defender.Fence) error {
 	for try := 0; ; try++ {
-		applied, err := s.fenced(ctx, chamber, fence, rows)
+		applied, err := s.fenced(ctx, chamber, fence, func(*gocql.Batch) {})
 		if err != nil || applied {
 			return err
 		}
@@ -395,11 +395,6 @@ func (r *row) insert(b *gocql.Batch) {
 			VALUES (?, 'alarm', '', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TTL ?`,
 			r.chamber, r.end, r.context, r.recipe, r.product, r.lot, r.wafer, r.start, r.alarmState, r.alarmReason, r.expires, life)
 	}
-	r.forgetAttempts(b)
-}
-
-func (r *row) forgetAttempts(b *gocql.Batch) {
-	b.Query(`DELETE FROM chamber_rows WHERE chamber = ? AND kind = 'attempt' AND recipe = '' AND end_ns = 0 AND context = ?`, r.chamber, r.context)
 }
 
 // Commit implements [defender.Store]. A context that is new takes one round trip.
@@ -434,10 +429,10 @@ func (s *Store) commit(ctx context.Context, chamber defender.Chamber, fence defe
 		if err != nil || applied {
 			return defender.CommitOutcome{Stored: applied, Identical: applied}, err
 		}
-		// It is there already. The fence is raised and the attempts are forgotten all the same.
+		// It is there already. The fence is raised all the same.
 		stored, err := s.context(ctx, offered.chamber, offered.context, gocql.LocalSerial)
 		if err == nil {
-			return defender.CommitOutcome{Identical: stored.equal(offered)}, s.raise(ctx, chamber, fence, offered.forgetAttempts)
+			return defender.CommitOutcome{Identical: stored.equal(offered)}, s.raise(ctx, chamber, fence)
 		}
 		if !errors.Is(err, defender.ErrNotFound) {
 			return defender.CommitOutcome{}, err
@@ -492,83 +487,6 @@ func (s *Store) uchart(ctx context.Context, chamber, recipe string, end int64, i
 		err = defender.ErrNotFound
 	}
 	return &r, err
-}
-
-// ---- attempts
-
-// Attempt implements [defender.Store].
-func (s *Store) Attempt(ctx context.Context, chamber defender.Chamber, contextID string, expires time.Time) (int, error) {
-	if err := (defender.TChartKey{Chamber: chamber, Context: contextID}).Validate(); err != nil {
-		return 0, err
-	}
-	n := 0
-	err := s.count(ctx, chamber, contextID, func(old int, _ time.Time) (int, time.Time) {
-		n = old + 1
-		return n, expires
-	})
-	if err != nil {
-		return 0, err
-	}
-	return n, nil
-}
-
-// ReturnAttempt implements [defender.Store].
-func (s *Store) ReturnAttempt(ctx context.Context, chamber defender.Chamber, contextID string) error {
-	return s.count(ctx, chamber, contextID, func(old int, expires time.Time) (int, time.Time) { return max(old-1, 0), expires })
-}
-
-// ForgetAttempts implements [defender.Store].
-func (s *Store) ForgetAttempts(ctx context.Context, chamber defender.Chamber, contextID string) error {
-	return s.count(ctx, chamber, contextID, func(_ int, expires time.Time) (int, time.Time) { return 0, expires })
-}
-
-// count changes the count of a context's attempts, if it is still what it was when it was read.
-func (s *Store) count(ctx context.Context, chamber defender.Chamber, id string, change func(n int, expires time.Time) (int, time.Time)) error {
-	end, err := s.begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer end()
-	for try := 0; ; try++ {
-		applied, err := s.countOnce(ctx, chamber.String(), id, change)
-		if err == nil && !applied {
-			err = pause(ctx, try)
-		}
-		if err != nil {
-			return fmt.Errorf("counting the attempts at %s, context %s: %w", chamber, id, err)
-		}
-		if applied {
-			return nil
-		}
-	}
-}
-
-func (s *Store) countOnce(ctx context.Context, chamber, id string, change func(n int, expires time.Time) (int, time.Time)) (applied bool, err error) {
-	const where = ` WHERE chamber = ? AND kind = 'attempt' AND recipe = '' AND end_ns = 0 AND context = ?`
-	var old int
-	var expires int64
-	err = s.session.Query(`SELECT n, expires_ns FROM chamber_rows`+where, chamber, id).
-		Consistency(gocql.LocalSerial).Idempotent(true).ScanContext(ctx, &old, &expires)
-	there := err == nil
-	if err != nil && !errors.Is(err, gocql.ErrNotFound) {
-		return false, err
-	}
-	counted := old
-	if there && expired(expires) {
-		counted = 0
-	}
-	n, until := change(counted, time.Unix(0, expires))
-	switch {
-	case n == counted && (!there || n > 0 || counted == old):
-		return true, nil
-	case n == 0:
-		return s.session.Query(`DELETE FROM chamber_rows`+where+` IF n = ?`, chamber, id, old).MapScanCASContext(ctx, map[string]any{})
-	case there:
-		return s.session.Query(`UPDATE chamber_rows USING TTL ? SET n = ?, expires_ns = ?`+where+` IF n = ?`, ttl(until), n, until.UnixNano(), chamber, id, old).
-			MapScanCASContext(ctx, map[string]any{})
-	}
-	return s.session.Query(`INSERT INTO chamber_rows (chamber, kind, recipe, end_ns, context, n, expires_ns) VALUES (?, 'attempt', '', 0, ?, ?, ?) IF NOT EXISTS USING TTL ?`,
-		chamber, id, n, until.UnixNano(), ttl(until)).MapScanCASContext(ctx, map[string]any{})
 }
 
 // ---- chambers

@@ -40,9 +40,9 @@ type Options struct {
 
 	// LeaveTimeout bounds a graceful leave; 0 is the default of package partition.
 	LeaveTimeout time.Duration
-	// RetryAttempts is after how many attempts a message that fails is dead-lettered;
-	// until then it waits in the retry queue, and others of its slot go on. 0: there is
-	// no retry queue.
+	// RetryAttempts is after how many failed attempts a message is dead-lettered; until then
+	// it waits in the retry queue, and others of its slot go on. 0: there are no retry queue
+	// and no dead letters, and it is tried without end.
 	RetryAttempts int
 
 	// Configure, if set, changes the defender's configuration before it starts.
@@ -90,7 +90,7 @@ func (d *Defender) open(ctx context.Context, o Options) error {
 	}
 
 	metrics := defender.NewMetrics(nil)
-	c := defender.Config{Store: d.Store, Conn: d.conn, Judge: new(uchart.Judger).Judge, Logger: d.log, Metrics: metrics, CacheBytes: o.CacheMiB << 20, Retry: o.RetryAttempts > 0, Replicas: o.Replicas}
+	c := defender.Config{Store: d.Store, Conn: d.conn, Judge: new(uchart.Judger).Judge, Logger: d.log, Metrics: metrics, CacheBytes: o.CacheMiB << 20, Replicas: o.Replicas}
 	if o.Configure != nil {
 		o.Configure(&c)
 	}
@@ -124,10 +124,10 @@ func (d *Defender) group(o Options) partition.Config {
 	return p
 }
 
-// Retry returns the settings of the retry queue that a number of attempts stands for: none,
-// that there is no queue.
+// Retry returns the settings of the retry queue that a number of attempts stands for: 0, that
+// there is no queue.
 func Retry(attempts int) partition.Retry {
-	return partition.Retry{Enabled: attempts > 0, Attempts: attempts}
+	return partition.Retry{Disabled: attempts == 0, Attempts: attempts}
 }
 
 func (d *Defender) openLog(o Options) (*slog.Logger, error) {
@@ -149,8 +149,8 @@ func (d *Defender) openLog(o Options) (*slog.Logger, error) {
 // provisionPatience is how long Provision tries while the servers don't answer.
 const provisionPatience = 30 * time.Second
 
-// Provision creates the streams of alarms and dead letters as far as they are missing;
-// the worker creates the rest when it runs. What the server rejects is an error. If it
+// Provision creates the stream of alarms if it is missing; the worker creates the rest when
+// it runs. What the server rejects is an error. If it
 // doesn't answer for 30 s, or ctx ends, Provision returns nil: the defender creates a
 // missing stream when it first needs it, and a defender that is restarted while the
 // servers are in trouble must not stay away for that.
@@ -165,7 +165,7 @@ func (d *Defender) Provision(ctx context.Context) error {
 			return err
 		}
 		if time.Now().After(end) {
-			d.log.Warn("The streams of alarms and dead letters can't be made yet; a defender that needs one tries again.", "err", err)
+			d.log.Warn("The stream of alarms can't be made yet; a defender that needs it tries again.", "err", err)
 			return nil
 		}
 		select {

@@ -32,6 +32,7 @@ CREATE TABLE fences (
 	map_version    INTEGER NOT NULL,
 	claim_revision INTEGER NOT NULL
 ) WITHOUT ROWID;
+-- Defenders of the version before count attempts here.
 CREATE TABLE attempts (
 	chamber    TEXT NOT NULL,
 	context    TEXT NOT NULL,

@@ -157,10 +157,6 @@ func insertOnce(tx *transaction, offered *row) (defender.CommitOutcome, error) {
 	n, err := tx.changes(`INSERT INTO ucharts (`+rowColumns+`, expires_ns)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (chamber, context) DO NOTHING`,
 		append(offered.values(), offered.expires)...)
-	if err != nil {
-		return defender.CommitOutcome{}, err
-	}
-	err = tx.exec(`DELETE FROM attempts WHERE chamber = ? AND context = ?`, offered.chamber, offered.context)
 	if err != nil || n == 1 {
 		return defender.CommitOutcome{Stored: n == 1, Identical: true}, err
 	}
@@ -168,37 +164,6 @@ func insertOnce(tx *transaction, offered *row) (defender.CommitOutcome, error) {
 	err = tx.row(`SELECT `+rowColumns+` FROM ucharts WHERE chamber = ? AND context = ?`,
 		[]any{offered.chamber, offered.context}, stored.fields()...)
 	return defender.CommitOutcome{Identical: stored.equal(offered)}, err
-}
-
-// Attempt implements [defender.Store].
-func (s *Store) Attempt(ctx context.Context, chamber defender.Chamber, contextID string, expires time.Time) (int, error) {
-	if err := (defender.TChartKey{Chamber: chamber, Context: contextID}).Validate(); err != nil {
-		return 0, err
-	}
-	var n int
-	err := s.results.write.do(ctx, func(tx *transaction) error {
-		return tx.row(`INSERT INTO attempts (chamber, context, n, expires_ns) VALUES (?, ?, 1, ?)
-			ON CONFLICT (chamber, context) DO UPDATE SET n = n + 1, expires_ns = excluded.expires_ns RETURNING n`,
-			[]any{chamber.String(), contextID, expires.UnixNano()}, &n)
-	})
-	if err != nil {
-		return 0, err
-	}
-	return n, nil
-}
-
-// ReturnAttempt implements [defender.Store].
-func (s *Store) ReturnAttempt(ctx context.Context, chamber defender.Chamber, contextID string) error {
-	return s.results.write.do(ctx, func(tx *transaction) error {
-		return tx.exec(`UPDATE attempts SET n = n - 1 WHERE chamber = ? AND context = ? AND n > 0`, chamber.String(), contextID)
-	})
-}
-
-// ForgetAttempts implements [defender.Store].
-func (s *Store) ForgetAttempts(ctx context.Context, chamber defender.Chamber, contextID string) error {
-	return s.results.write.do(ctx, func(tx *transaction) error {
-		return tx.exec(`DELETE FROM attempts WHERE chamber = ? AND context = ?`, chamber.String(), contextID)
-	})
 }
 
 // RegisterChambers implements [defender.Store].
@@ -244,7 +209,6 @@ func (s *Store) DeleteExpired(ctx context.Context, now time.Time) (int, error) {
 	}{
 		{s.tcharts, `DELETE FROM tcharts WHERE id IN (SELECT id FROM tcharts WHERE expires_ns <= ? LIMIT ?)`},
 		{s.results, `DELETE FROM ucharts WHERE id IN (SELECT id FROM ucharts WHERE expires_ns <= ? LIMIT ?)`},
-		{s.results, `DELETE FROM attempts WHERE (chamber, context) IN (SELECT chamber, context FROM attempts WHERE expires_ns <= ? LIMIT ?)`},
 	} {
 		n, err := d.file.deleteAll(ctx, d.query, now)
 		total += n

@@ -47,8 +47,6 @@ func Run(t *testing.T, open func(t *testing.T) defender.Store) {
 		{"fences compare by map version, then claim", fenceOrder},
 		{"fences of chambers are independent", fencePerChamber},
 		{"a raised fence keeps the previous owner out", raisedFence},
-		{"attempts count up until the commit", attempts},
-		{"attempts are counted once each when racing", racingAttempts},
 		{"chambers are listed in order with the latest weight", chambers},
 		{"alarms are those of flagged contexts, newest first", alarms},
 		{"alarms that ended together have an order, too", alarmTies},
@@ -304,9 +302,6 @@ func differentResult(t *testing.T, s defender.Store) {
 
 func olderFence(t *testing.T, s defender.Store) {
 	commit(t, s, fence(5, 5), result(1))
-	if _, err := s.Attempt(t.Context(), chamber, result(2).UChart.Context.ID, base); err != nil {
-		t.Fatal(err)
-	}
 	for _, f := range []defender.Fence{{}, fence(5, 4), fence(4, 9)} {
 		_, err := s.Commit(t.Context(), f, NewResult(chamber, "etch/3", 2, uchart.Alarm))
 		wantFenced(t, err, f, fence(5, 5))
@@ -317,9 +312,6 @@ func olderFence(t *testing.T, s defender.Store) {
 	wantIDs(t, all(t, s, chamber), "ctx-000001")
 	if found, err := s.Alarms(t.Context(), defender.AlarmQuery{Limit: 10}); err != nil || len(found) != 0 {
 		t.Errorf("Alarms = %v, %v, want none", found, err)
-	}
-	if n, err := s.Attempt(t.Context(), chamber, result(2).UChart.Context.ID, base); err != nil || n != 2 {
-		t.Errorf("Attempt after a refused commit = %d, %v, want 2", n, err)
 	}
 }
 
@@ -347,49 +339,6 @@ func raisedFence(t *testing.T, s defender.Store) {
 	_, err := s.Commit(t.Context(), fence(1, 1), result(2))
 	wantFenced(t, err, fence(1, 1), fence(2, 3))
 	commit(t, s, fence(2, 3), result(2))
-}
-
-func attempts(t *testing.T, s defender.Store) {
-	r := result(1)
-	id := r.UChart.Context.ID
-	attempt := func(c defender.Chamber, id string, want int) {
-		t.Helper()
-		if n, err := s.Attempt(t.Context(), c, id, base.Add(time.Hour)); err != nil || n != want {
-			t.Fatalf("Attempt(%s, %s) = %d, %v, want %d", c, id, n, err, want)
-		}
-	}
-	attempt(chamber, id, 1)
-	attempt(chamber, id, 2)
-	attempt(chamber, "another", 1)
-	attempt(defender.Chamber{Tool: "tool002", Name: "chamber1"}, id, 1)
-	attempt(chamber, id, 3)
-	if err := s.ForgetAttempts(t.Context(), chamber, id); err != nil {
-		t.Fatal(err)
-	}
-	attempt(chamber, id, 1)
-	commit(t, s, fence(1, 1), r)
-	attempt(chamber, id, 1)
-	attempt(chamber, "another", 2)
-}
-
-func racingAttempts(t *testing.T, s defender.Store) {
-	const n = 20
-	seen := make([]bool, n+1)
-	var mu sync.Mutex
-	var g sync.WaitGroup
-	for range n {
-		g.Go(func() {
-			got, err := s.Attempt(t.Context(), chamber, "c", base)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil || got < 1 || got > n || seen[got] {
-				t.Errorf("Attempt = %d, %v, want each of 1 to %d once", got, err, n)
-				return
-			}
-			seen[got] = true
-		})
-	}
-	g.Wait()
 }
 
 func chambers(t *testing.T, s defender.Store) {
@@ -554,9 +503,6 @@ func expiry(t *testing.T, s defender.Store) {
 		if err := s.PutTChart(t.Context(), r.UChart.Context.TChart(), []byte("x"), expires); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Attempt(t.Context(), chamber, fmt.Sprintf("attempted-%d", i), expires); err != nil {
-			t.Fatal(err)
-		}
 	}
 	if n, err := s.DeleteExpired(t.Context(), now); err != nil || n != 0 {
 		t.Fatalf("DeleteExpired before any expiry = %d, %v, want 0", n, err)
@@ -575,11 +521,6 @@ func expiry(t *testing.T, s defender.Store) {
 	if _, err := s.TChart(t.Context(), result(1).UChart.Context.TChart()); err != nil {
 		t.Errorf("TChart that has not expired: %v", err)
 	}
-	for i, want := range []int{1, 2} {
-		if n, err := s.Attempt(t.Context(), chamber, fmt.Sprintf("attempted-%d", i), late); err != nil || n != want {
-			t.Errorf("Attempt %d = %d, %v, want %d", i, n, err, want)
-		}
-	}
 }
 
 func endedContext(t *testing.T, s defender.Store) {
@@ -587,8 +528,8 @@ func endedContext(t *testing.T, s defender.Store) {
 	cancel()
 	_, commitErr := s.Commit(ctx, fence(1, 1), result(1))
 	_, historyErr := s.History(ctx, defender.HistoryQuery{Chamber: chamber, Recipe: "etch/3", Before: result(1).UChart.Context.Position(), Limit: 1})
-	_, attemptErr := s.Attempt(ctx, chamber, "c", base)
-	for name, err := range map[string]error{"Commit": commitErr, "History": historyErr, "Attempt": attemptErr} {
+	raiseErr := s.RaiseFence(ctx, chamber, fence(1, 1))
+	for name, err := range map[string]error{"Commit": commitErr, "History": historyErr, "RaiseFence": raiseErr} {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: error is %v, want context.Canceled", name, err)
 		}

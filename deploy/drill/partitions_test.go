@@ -242,7 +242,7 @@ func (g *group) startAs(user string, configure func(*partition.Config)) *process
 		return uchart.Judge(h, c, uchart.Policy{})
 	}
 	p := g.partition()
-	def, err := defender.New(defender.Config{Store: g.store, Conn: m.nc, Judge: judge, Metrics: metrics, Retry: p.Retry.Enabled})
+	def, err := defender.New(defender.Config{Store: g.store, Conn: m.nc, Judge: judge, Metrics: metrics})
 	g.must(err)
 	p.Identity.Pod, p.Rebalance.Weights = m.name, def.Weights
 	if configure != nil {
@@ -362,6 +362,11 @@ var usual = groupOptions{slots: 24, chambers: 120, defenders: 4, every: 2 * time
 func (o groupOptions) with(change func(*groupOptions)) groupOptions {
 	change(&o)
 	return o
+}
+
+// withoutRetry has a message that fails hold up its slot.
+func withoutRetry(o *groupOptions) {
+	o.configure = func(p *partition.Config) { p.Retry.Disabled = true }
 }
 
 type groupDrill struct {
@@ -526,17 +531,17 @@ var groupDrills = map[string]groupDrill{
 		g.must(defender.Provision(g.t.Context(), g.publisher, g.partition()))
 		time.Sleep(2 * time.Minute)
 	}},
-	"chamber-fails": {options: usual, fires: []string{"PartitionsOldestPending"}, play: func(g *group) {
+	"chamber-fails": {options: usual.with(withoutRetry), fires: []string{"PartitionsOldestPending"}, play: func(g *group) {
 		g.fail(func(chamber string) bool { return chamber == g.chambers[0].String() })
 		time.Sleep(11 * time.Minute)
 	}},
 	"chamber-queued": {options: usual.with(func(o *groupOptions) {
-		o.configure = func(p *partition.Config) { p.Retry.Enabled = true }
+		o.configure = func(p *partition.Config) { p.Retry.KeepFailing = true }
 	}), fires: []string{"PartitionsRetryQueueOld"}, play: func(g *group) {
 		g.fail(func(chamber string) bool { return chamber == g.chambers[0].String() })
 		time.Sleep(17 * time.Minute)
 	}},
-	"most-fails": {options: usual.with(func(o *groupOptions) { o.every = 8 * time.Second }), fires: []string{"PartitionsProcessingDrops", "PartitionsOldestPending"}, play: func(g *group) {
+	"most-fails": {options: usual.with(func(o *groupOptions) { o.every = 8 * time.Second }).with(withoutRetry), fires: []string{"PartitionsProcessingDrops", "PartitionsOldestPending"}, play: func(g *group) {
 		time.Sleep(time.Hour) // what was usual is what an hour had
 		g.fault = time.Now()
 		for _, m := range g.running()[:3] {

@@ -24,6 +24,7 @@ import (
 type Config struct {
 	Streams []string // of the messages; a group with several numbers them in this order
 	Dead    string   // stream of the dead letters
+	Letters string   // subject of the dead letters
 	Results string   // SQLite file of the results
 	Records string   // directory of the records of processing, one file a process
 	// InMemory keeps the copies of messages in the servers' memory, where they take none
@@ -287,12 +288,7 @@ func (a *Auditor) dead(ctx context.Context) (map[uint64]int, error) {
 
 // deadOf returns the sequence of the message that a dead letter is of.
 func deadOf(h nats.Header) (uint64, error) {
-	of, ok := strings.CutPrefix(h.Get(nats.MsgIdHdr), "dead-")
-	if !ok {
-		return 0, fmt.Errorf("its ID is %q", h.Get(nats.MsgIdHdr))
-	}
-	of, _, _ = strings.Cut(of, "-") // when it was published
-	return strconv.ParseUint(of, 10, 64)
+	return strconv.ParseUint(h.Get("Muster-Sequence"), 10, 64)
 }
 
 func (a *Auditor) effects(ctx context.Context) (effects []effect, err error) {

@@ -51,7 +51,7 @@ func TestTheAuditReadsWhatTheBrokerAndTheStoreKeep(t *testing.T) {
 		published = append(published, audit.Published{Sequence: uint64(i + 1), Key: "t:c", Context: context})
 	}
 	publish(ctx, t, js, "one", "id0", nil) // known
-	dead := nats.Header{nats.MsgIdHdr: []string{"dead-2-1767225600000000000"}}
+	dead := nats.Header{"Muster-Sequence": []string{"2"}}
 	if _, err := js.PublishMsg(ctx, &nats.Msg{Subject: "dead.t.c", Header: dead}); err != nil {
 		t.Fatal(err)
 	}

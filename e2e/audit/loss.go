@@ -54,7 +54,7 @@ func BeginLoss(ctx context.Context, nc *nats.Conn, c Config) (*LossAuditor, erro
 		return nil, fmt.Errorf("beginning the audit: %w", err)
 	}
 	a := &LossAuditor{Auditor: &Auditor{c: c, js: js}, nc: nc, acked: map[delivery]bool{}, dead: map[uint64]int{}}
-	for subject, witness := range map[string]nats.MsgHandler{"$JS.ACK.>": a.acknowledged, c.Dead + ".>": a.deadLettered} {
+	for subject, witness := range map[string]nats.MsgHandler{"$JS.ACK.>": a.acknowledged, c.Letters: a.deadLettered} {
 		sub, err := nc.Subscribe(subject, witness)
 		if err == nil {
 			a.subs = append(a.subs, sub)

@@ -39,7 +39,7 @@ func TestLossAuditor(t *testing.T) {
 	if err := os.Mkdir(records, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	a, err := audit.BeginLoss(ctx, nc, audit.Config{Streams: []string{"jobs"}, Dead: "dead", Results: results, Records: records})
+	a, err := audit.BeginLoss(ctx, nc, audit.Config{Streams: []string{"jobs"}, Dead: "dead", Letters: "dead.>", Results: results, Records: records})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestLossAuditor(t *testing.T) {
 	if _, err := db.ExecContext(ctx, `INSERT INTO fences VALUES ('t:c', 3, 9); INSERT INTO ucharts (chamber, context) VALUES ('t:c', 'one')`); err != nil {
 		t.Fatal(err)
 	}
-	dead := nats.Header{nats.MsgIdHdr: []string{"dead-4-1767225600000000000"}}
+	dead := nats.Header{"Muster-Sequence": []string{"4"}}
 	if _, err := js.PublishMsg(ctx, &nats.Msg{Subject: "dead.t.c", Header: dead}); err != nil {
 		t.Fatal(err)
 	}

@@ -71,7 +71,7 @@ func config(expected int) partition.Config {
 		Slots:   64,
 		// An order that fails waits with the later ones of its customer; the other customers go
 		// on. After three attempts it becomes a dead letter, and the customer goes on, too.
-		Retry:     partition.Retry{Enabled: true, Attempts: 3, DeadLetters: true},
+		Retry:     partition.Retry{Attempts: 3},
 		Rebalance: partition.Rebalance{Expected: func() int { return expected }},
 		Logger:    slog.Default(),
 	}

@@ -52,6 +52,7 @@ const (
 	RecordRejected   Kind = "record-rejected"   // Reason: which record; Err: why
 	KeyQueued        Kind = "key-queued"        // Slot, Reason: the key, Count: attempts; its messages wait in the retry stream
 	KeyFreed         Kind = "key-freed"         // Slot, Reason: the key; none of its messages is queued any more
+	DeadLettered     Kind = "dead-lettered"     // Slot, Reason: the key, Count: attempts, Err: of the last one; a message was given up
 	Left             Kind = "left"              // Duration
 	// StreamRolledBack: a stream is not what it was. Reason: its name; Err: what
 	// was seen of it; Count: slots whose settled messages are forgotten for it.
@@ -106,7 +107,7 @@ var Kinds = []Kind{Started, IDClaimed, Elected, StateChanged, WorkerJoined, Work
 	WindowStarted, WindowDone, Rebalance, Planned, MapPublished, Rebalanced, MapReceived,
 	Assigned, SlotAcquired, SlotResumed, SlotReleasing, SlotReleased, SlotTakenOver, LeaseUncertain, LeaseConfirmed,
 	IdentityLost, HandoffForced, PrepareFailed, StalePinFreed, Draining, WorkerDraining, Resharded,
-	PlanNote, RecordRejected, KeyQueued, KeyFreed, Left, StreamRolledBack, Panicked, ResourceRecreated, FencesRaised}
+	PlanNote, RecordRejected, KeyQueued, KeyFreed, DeadLettered, Left, StreamRolledBack, Panicked, ResourceRecreated, FencesRaised}
 
 // OfSlot reports whether events of this kind are about the ownership of one slot.
 // There are a few of them for each slot that moves. Events that are not may name a

@@ -145,7 +145,7 @@ func TestEventJSON(t *testing.T) {
 	t.Run("an event of a slot matches a query for the slot", func(t *testing.T) {
 		t.Parallel()
 		q := Query{BySlot: true, Slot: 5}
-		for kind, want := range map[Kind]bool{SlotAcquired: true, KeyQueued: true, KeyFreed: true, Elected: false} {
+		for kind, want := range map[Kind]bool{SlotAcquired: true, KeyQueued: true, KeyFreed: true, DeadLettered: true, Elected: false} {
 			if got := q.Matches(Event{Kind: kind, Slot: 5}); got != want {
 				t.Errorf("%s matches: %t", kind, got)
 			}

@@ -13,7 +13,7 @@ func (k Kind) fields() eventFields {
 		return eventFields{slot: true}
 	case SlotReleasing:
 		return eventFields{slot: true, busy: true}
-	case KeyQueued:
+	case KeyQueued, DeadLettered:
 		return eventFields{slot: true, count: true}
 	case Topology, Assigned, Resharded:
 		return eventFields{before: true, after: true}

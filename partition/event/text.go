@@ -80,6 +80,9 @@ var texts = map[Kind]func(Event) string{
 		return fmt.Sprintf("%s of slot %d, after %d attempts", e.Reason, e.Slot, e.Count)
 	},
 	KeyFreed: func(e Event) string { return fmt.Sprintf("%s of slot %d", e.Reason, e.Slot) },
+	DeadLettered: func(e Event) string {
+		return fmt.Sprintf("a message of %s, slot %d, after %d attempts: %s", e.Reason, e.Slot, e.Count, e.Err)
+	},
 	FencesRaised: func(e Event) string {
 		return fmt.Sprintf("version %d: slot %d of %s: %s", e.Version, e.Slot, e.Peer, e.Reason)
 	},

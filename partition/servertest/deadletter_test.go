@@ -19,7 +19,7 @@ import (
 
 func withDeadLetters(c *partition.Config) {
 	withRetry(c)
-	c.Slots, c.Retry.DeadLetters, c.Retry.Attempts = 4, true, 3
+	c.Slots, c.Retry.KeepFailing, c.Retry.Attempts = 4, false, 3
 }
 
 // letterRig is a group of one worker whose handler notes what it has processed.
@@ -54,19 +54,20 @@ func startLetterRig(t *testing.T, on servers, fail func(m partition.Message) err
 	return r
 }
 
-func (r *letterRig) letters() []partition.DeadLetter {
-	r.t.Helper()
-	all, err := r.handle.DeadLetters(r.t.Context(), 0, 100)
+// deadLetters returns what was given up.
+func (g *group) deadLetters() []partition.DeadLetter {
+	g.t.Helper()
+	all, err := partition.Open(g.pub.Conn(), g.cfg.Name).DeadLetters(g.t.Context(), 0, 100)
 	if err != nil {
-		r.t.Fatal(err)
+		g.t.Fatal(err)
 	}
 	return all
 }
 
 func (r *letterRig) awaitLetters(n int) []partition.DeadLetter {
 	r.t.Helper()
-	await.That(r.t, fmt.Sprintf("%d dead letters", n), func() bool { return len(r.letters()) == n })
-	return r.letters()
+	await.That(r.t, fmt.Sprintf("%d dead letters", n), func() bool { return len(r.deadLetters()) == n })
+	return r.deadLetters()
 }
 
 func (r *letterRig) awaitProcessed(key string, want ...string) {
@@ -126,7 +127,7 @@ func TestDeadLetter(t *testing.T) {
 			t.Fatalf("requeued: %+v, %v", again, err)
 		}
 		r.awaitProcessed("a0:b0", "1", "3", "4", "2")
-		if n := len(r.letters()); n != 0 {
+		if n := len(r.deadLetters()); n != 0 {
 			t.Errorf("%d dead letters once it was requeued", n)
 		}
 		if _, err := r.handle.Requeue(t.Context(), l.Number); !errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -180,7 +181,7 @@ func TestDeadLettersFull(t *testing.T) {
 		defer r.mu.Unlock()
 		return r.attempts["a0:b0 2"] > 5 || slices.Contains(r.processed, "a0:b0 3")
 	})
-	if n := len(r.letters()); n != 0 {
+	if n := len(r.deadLetters()); n != 0 {
 		t.Errorf("%d dead letters, without room", n)
 	}
 	if n := r.retryQueue().Keys["a0:b0"]; n != 2 {
@@ -247,31 +248,5 @@ func TestDeadLetterKeepsHeaders(t *testing.T) {
 		}
 	case <-time.After(await.Patience):
 		t.Error("it is not handled again")
-	}
-}
-
-// TestDeadLetterSettings: settings that don't fit are refused.
-func TestDeadLetterSettings(t *testing.T) {
-	t.Parallel()
-	g := startGroup(t, embedded(t), 0)
-	nc := g.connect("w0")
-	for name, tt := range map[string]struct {
-		retry partition.Retry
-		h     partition.Handler
-		want  string
-	}{
-		"without the retry queue":       {partition.Retry{DeadLetters: true}, handler{g.rec, "w0"}, "Retry.Enabled is off"},
-		"of an Abandoner":               {partition.Retry{Enabled: true, DeadLetters: true}, abandoner{handler{g.rec, "w0"}}, "the handler is an Abandoner"},
-		"attempts and nothing then":     {partition.Retry{Enabled: true, Attempts: 3}, handler{g.rec, "w0"}, "nothing gives a message up"},
-		"as it should be":               {partition.Retry{Enabled: true, DeadLetters: true}, handler{g.rec, "w0"}, ""},
-		"an Abandoner without attempts": {partition.Retry{Enabled: true}, abandoner{handler{g.rec, "w0"}}, ""},
-		"an Abandoner and its attempts": {partition.Retry{Enabled: true, Attempts: 3}, abandoner{handler{g.rec, "w0"}}, ""},
-	} {
-		cfg := g.cfg
-		cfg.Retry = tt.retry
-		_, err := partition.New(nc, cfg, tt.h)
-		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
-			t.Errorf("%s: %v, want %q", name, err, tt.want)
-		}
 	}
 }

@@ -15,12 +15,11 @@ import (
 // scripted is a handler that ends each attempt at message 1 as it is told, and all
 // others well.
 type scripted struct {
-	mu      sync.Mutex
-	ends    []error
-	seen    []string // attempts at message 1
-	others  int
-	givenUp int
-	done    chan struct{} // closed when message 1 is processed
+	mu     sync.Mutex
+	ends   []error
+	seen   []string // attempts at message 1
+	others int
+	done   chan struct{} // closed when message 1 is processed
 }
 
 func (s *scripted) Handle(_ context.Context, m partition.Message) error {
@@ -40,13 +39,6 @@ func (s *scripted) Handle(_ context.Context, m partition.Message) error {
 	return err
 }
 
-func (s *scripted) Abandon(_ context.Context, _ partition.Message, err error) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.givenUp++
-	return err
-}
-
 // TestFenceRejection: that a worker's fence is rejected is no failed attempt.
 func TestFenceRejection(t *testing.T) {
 	t.Parallel()
@@ -63,9 +55,9 @@ func TestFenceRejection(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := startGroup(t, embedded(t), 0, func(c *partition.Config) {
-				c.Slots, c.Delivery.RetryDelay = 1, 5*time.Millisecond
+				c.Slots, c.Delivery.RetryDelay, c.Retry.Disabled = 1, 5*time.Millisecond, true
 				if tt.retry {
-					c.Retry = partition.Retry{Enabled: true, Delay: 5 * time.Millisecond, MaxDelay: 20 * time.Millisecond, Attempts: 3}
+					c.Retry = partition.Retry{Delay: 5 * time.Millisecond, MaxDelay: 20 * time.Millisecond, Attempts: 3}
 				}
 			})
 			h := &scripted{ends: tt.ends, done: make(chan struct{})}
@@ -85,8 +77,11 @@ func TestFenceRejection(t *testing.T) {
 			}
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			if !slices.Equal(h.seen, tt.seen) || h.givenUp != 0 {
-				t.Errorf("attempts are %v, given up %d times, want %v and never", h.seen, h.givenUp, tt.seen)
+			if !slices.Equal(h.seen, tt.seen) {
+				t.Errorf("attempts are %v, want %v", h.seen, tt.seen)
+			}
+			if letters := g.deadLetters(); len(letters) > 0 {
+				t.Errorf("dead letters %+v, want none", letters)
 			}
 		})
 	}

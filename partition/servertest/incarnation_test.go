@@ -58,13 +58,6 @@ func (r *results) Handle(_ context.Context, m partition.Message) error {
 	return nil
 }
 
-func (r *results) Abandon(_ context.Context, m partition.Message, err error) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.faults = append(r.faults, fmt.Sprintf("%s %s is dead-lettered: %v", m.Key, m.Data, err))
-	return nil
-}
-
 func (r *results) Observe(e event.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,7 +91,7 @@ func startForgetful(t *testing.T) *forgetful {
 	f := &forgetful{srv: srv, dir: srv.Dir(), results: newResults()}
 	f.group = startGroup(t, servers{url: f.srv.URL()}, 0, quickLeases, func(c *partition.Config) {
 		c.Delivery.RetryDelay, c.Rebalance.LeaveTimeout = 50*time.Millisecond, 3*time.Second
-		c.Retry = partition.Retry{Enabled: true, Delay: 20 * time.Millisecond, MaxDelay: 100 * time.Millisecond, Attempts: 3}
+		c.Retry = partition.Retry{Delay: 20 * time.Millisecond, MaxDelay: 100 * time.Millisecond, Attempts: 3}
 	})
 	return f
 }

@@ -17,7 +17,7 @@ func TestKeys(t *testing.T) {
 	t.Parallel()
 	t.Run("with colons in their tokens stay apart", func(t *testing.T) {
 		t.Parallel()
-		cfg := partition.Config{Name: "big", Stream: "BIG", Subject: "big.*.*", Slots: 64, Retry: partition.Retry{Enabled: true},
+		cfg := partition.Config{Name: "big", Stream: "BIG", Subject: "big.*.*", Slots: 64,
 			Rebalance: partition.Rebalance{Expected: func() int { return 1 }}}
 		nc, js := provisioned(t, 0, cfg)
 		var mu sync.Mutex

@@ -12,9 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/muster-dev/muster/partition"
 	"github.com/muster-dev/muster/partition/event"
 	"github.com/muster-dev/muster/partition/partitiontest/await"
+	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
 
 // volatile is a handler of which every callback fails in a way of its own.
@@ -24,7 +27,6 @@ type volatile struct {
 	poison   func(m partition.Message) bool
 	attempts *atomic.Int64 // at poison messages
 	callback bool          // the other callbacks, too
-	gaveUp   *atomic.Int64
 }
 
 func (v volatile) Handle(ctx context.Context, m partition.Message) error {
@@ -53,13 +55,6 @@ func (v volatile) Observe(e event.Event) {
 	if v.callback {
 		v.how()
 	}
-}
-
-func (v volatile) Abandon(context.Context, partition.Message, error) error {
-	if v.gaveUp.Add(1) == 1 {
-		v.how() // the first time
-	}
-	return nil
 }
 
 // lines is where log lines go.
@@ -112,8 +107,10 @@ func TestHandlerPanic(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := startGroup(t, embedded(t), 0, func(c *partition.Config) { c.Slots, c.Delivery.RetryDelay = 16, 5*time.Millisecond })
-			var attempts, gaveUp atomic.Int64
+			g := startGroup(t, embedded(t), 0, func(c *partition.Config) {
+				c.Slots, c.Delivery.RetryDelay, c.Retry.Disabled = 16, 5*time.Millisecond, true
+			})
+			var attempts atomic.Int64
 			var log lines
 			g.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 			const times = 5
@@ -122,7 +119,7 @@ func TestHandlerPanic(t *testing.T) {
 			}
 			var ws []*runningWorker
 			for i := range 3 {
-				ws = append(ws, g.startHandler(fmt.Sprint("w", i), volatile{handler: handler{g.rec, fmt.Sprint("w", i)}, how: how, poison: poison, attempts: &attempts, gaveUp: &gaveUp}))
+				ws = append(ws, g.startHandler(fmt.Sprint("w", i), volatile{handler: handler{g.rec, fmt.Sprint("w", i)}, how: how, poison: poison, attempts: &attempts}))
 			}
 			await.That(t, "three workers settled", g.settled(ws...))
 			g.publish(20, 4)
@@ -163,10 +160,10 @@ func (g *group) panicked(callback string) (n int) {
 // slot are processed meanwhile, and it is given up after its attempts.
 func TestHandlerPanicWithRetry(t *testing.T) {
 	t.Parallel()
-	g := startGroup(t, embedded(t), 0, withRetry, func(c *partition.Config) { c.Slots, c.Retry.Attempts = 1, 3 })
-	var attempts, gaveUp atomic.Int64
+	g := startGroup(t, embedded(t), 0, withRetry, func(c *partition.Config) { c.Slots, c.Retry.KeepFailing, c.Retry.Attempts = 1, false, 3 })
+	var attempts atomic.Int64
 	poison := func(m partition.Message) bool { return m.Key == "a0:b0" && string(m.Data) == "2" }
-	w := g.startHandler("w0", volatile{handler: handler{g.rec, "w0"}, how: func() { panic("boom") }, poison: poison, attempts: &attempts, gaveUp: &gaveUp})
+	w := g.startHandler("w0", volatile{handler: handler{g.rec, "w0"}, how: func() { panic("boom") }, poison: poison, attempts: &attempts})
 	await.That(t, "one worker settled", g.settled(w))
 	g.publish(4, 4)
 	await.That(t, "all others are processed", func() bool {
@@ -175,8 +172,40 @@ func TestHandlerPanicWithRetry(t *testing.T) {
 		return len(g.rec.done) == g.published()-1
 	})
 	await.That(t, "nothing is queued", func() bool { return g.retryQueue().Messages == 0 })
-	if attempts.Load() != 4 || gaveUp.Load() != 2 {
-		t.Errorf("%d attempts, given up %d times, want three, one more after giving up panicked, and two", attempts.Load(), gaveUp.Load())
+	letters := g.deadLetters()
+	if attempts.Load() != 3 || len(letters) != 1 || !strings.Contains(letters[0].Stack, "panic_test.go") {
+		t.Errorf("%d attempts, dead letters %+v, want three, and one with its stack", attempts.Load(), letters)
+	}
+}
+
+// TestDefaults: a group of which nothing but names is given lives on with a message that panics.
+// The other keys of its slot don't wait, and it becomes a dead letter with its stack.
+func TestDefaults(t *testing.T) {
+	t.Parallel()
+	srv := natstest.Start(t)
+	cfg := partition.Config{Name: "orders", Stream: "ORDERS", Subject: "orders.*.*", Slots: 1}
+	g := &group{t: t, url: srv.URL(), cfg: cfg, rec: newRecorder(0), n: map[string]int{}}
+	poison := func(m partition.Message) bool { return m.Key == "a0:b0" && string(m.Data) == "1" }
+	var attempts atomic.Int64
+	w := g.startHandler("w0", volatile{handler: handler{g.rec, "w0"}, how: func() { panic("boom") }, poison: poison, attempts: &attempts})
+	await.That(t, "one worker settled", g.settled(w))
+	var err error
+	if g.pub, err = jetstream.New(g.connect("publisher")); err != nil {
+		t.Fatal(err)
+	}
+	g.publish(4, 3)
+	await.That(t, "the other keys are processed", g.othersDone(map[string]bool{"a0:b0": true}))
+	if n := len(g.deadLetters()); n > 0 {
+		t.Errorf("%d dead letters, and the other keys have only just been processed", n)
+	}
+	await.That(t, "the later messages of the key, too", func() bool {
+		g.rec.mu.Lock()
+		defer g.rec.mu.Unlock()
+		return len(g.rec.done) == g.published()-1
+	})
+	letters := g.deadLetters()
+	if attempts.Load() != 5 || len(letters) != 1 || letters[0].Attempts != 5 || !strings.Contains(letters[0].Err, "boom") || !strings.Contains(letters[0].Stack, "panic_test.go") {
+		t.Errorf("%d attempts, dead letters %+v, want one after five, with its stack", attempts.Load(), letters)
 	}
 }
 
@@ -192,11 +221,11 @@ func TestCallbackPanic(t *testing.T) {
 				c.Rebalance.Expected = func() int { panic("nobody knows") }
 				c.Rebalance.Weights = func(context.Context) (map[string]uint64, error) { how(); return nil, nil }
 			})
-			var attempts, gaveUp atomic.Int64
+			var attempts atomic.Int64
 			var ws []*runningWorker
 			for i := range 3 {
 				ws = append(ws, g.startHandler(fmt.Sprint("w", i), volatile{handler: handler{g.rec, fmt.Sprint("w", i)}, how: how, callback: true,
-					poison: func(partition.Message) bool { return false }, attempts: &attempts, gaveUp: &gaveUp}))
+					poison: func(partition.Message) bool { return false }, attempts: &attempts}))
 			}
 			await.That(t, "three workers settled", g.settled(ws...))
 			g.publish(20, 2)

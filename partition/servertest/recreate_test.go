@@ -22,7 +22,7 @@ var lost = map[string]string{
 
 func quickLeases(c *partition.Config) {
 	c.Lease.Heartbeat, c.Lease.TTL, c.Lease.IDTTL, c.Slots = 400*time.Millisecond, 2*time.Second, 6*time.Second, 16
-	c.Retry = partition.Retry{Enabled: true}
+	c.Retry = partition.Retry{KeepFailing: true}
 }
 
 // recreated reports whether a worker told that something was created again.

@@ -15,8 +15,10 @@ import (
 
 func withRetry(c *partition.Config) {
 	c.Slots = 16
-	c.Retry = partition.Retry{Enabled: true, Delay: 20 * time.Millisecond, MaxDelay: 200 * time.Millisecond}
+	c.Retry = partition.Retry{KeepFailing: true, Delay: 20 * time.Millisecond, MaxDelay: 200 * time.Millisecond}
 }
+
+func withoutRetry(c *partition.Config) { c.Retry = partition.Retry{Disabled: true} }
 
 // queued returns what is in the retry queue. A server that has just been restarted may
 // not answer at once.
@@ -159,58 +161,15 @@ func TestQueuedMessagesAreBounded(t *testing.T) {
 	await.That(t, "nothing is queued", func() bool { return g.retryQueue().Messages == 0 })
 }
 
-// abandoner gives messages up.
-type abandoner struct{ handler }
-
-func (a abandoner) Abandon(_ context.Context, m partition.Message, err error) error {
-	a.r.mu.Lock()
-	defer a.r.mu.Unlock()
-	var n uint64
-	_, _ = fmt.Sscan(string(m.Data), &n)
-	a.r.faults = append(a.r.faults, fmt.Sprintf("%s %d after %d: %v", m.Key, n, m.Attempt, err))
-	a.r.last[m.Key] = n
-	a.r.done[m.Key+" "+string(m.Data)]++
-	return nil
-}
-
-func TestAMessageIsGivenUpAfterItsAttempts(t *testing.T) {
-	t.Parallel()
-	g := startGroup(t, embedded(t), 0, withRetry, func(c *partition.Config) { c.Slots, c.Retry.Attempts = 1, 3 })
-	g.rec.fails = func(_ string, n uint64, m partition.Message) bool { return n == 2 }
-	nc := g.connect("w0")
-	if _, err := partition.New(nc, g.cfg, handler{g.rec, "w0"}); err == nil || !strings.Contains(err.Error(), "Abandoner") {
-		t.Errorf("a handler that can't give up: %v", err)
-	}
-	w, err := partition.New(nc, g.cfg, abandoner{handler{g.rec, "w0"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- w.Run(ctx) }()
-	defer func() { cancel(); <-ended }()
-	g.publish(1, 4)
-	await.That(t, "all four", func() bool {
-		g.rec.mu.Lock()
-		defer g.rec.mu.Unlock()
-		return len(g.rec.done) == 4
-	})
-	g.rec.mu.Lock()
-	defer g.rec.mu.Unlock()
-	if got := strings.Join(g.rec.faults, "; "); got != "a0:b0 2 after 3: it fails" {
-		t.Errorf("given up: %s", got)
-	}
-}
-
 // TestRetryIsTheWholeGroups: workers with a retry queue and workers without are not there together.
 func TestRetryIsTheWholeGroups(t *testing.T) {
 	t.Parallel()
 	srv := natstest.Start(t)
-	g := startGroup(t, servers{url: srv.URL()}, 0)
+	g := startGroup(t, servers{url: srv.URL()}, 0, withoutRetry)
 	w := g.start("w0")
 	await.That(t, "one worker settled", g.settled(w))
 	on := g.cfg
-	on.Retry.Enabled = true
+	on.Retry = partition.Retry{}
 	nc := g.connect("another")
 	run := func(cfg partition.Config) error {
 		t.Helper()
@@ -234,7 +193,7 @@ func TestRetryIsTheWholeGroups(t *testing.T) {
 	if err := partition.Open(nc, on.Name).Provision(t.Context(), on); err != nil {
 		t.Errorf("turning it on while nobody works: %v", err)
 	}
-	if c, err := partition.Open(nc, on.Name).Config(t.Context()); err != nil || !c.Retry.Enabled {
+	if c, err := partition.Open(nc, on.Name).Config(t.Context()); err != nil || c.Retry.Disabled || c.Retry.Attempts != 5 {
 		t.Errorf("a publisher is told of Retry %+v, %v", c.Retry, err)
 	}
 	if err := partition.Open(nc, g.cfg.Name).Provision(t.Context(), g.cfg); err != nil {

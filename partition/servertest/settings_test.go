@@ -48,18 +48,19 @@ func (g *group) joins(cfg partition.Config) error {
 
 // otherSettings are changes of one setting each, by its name in the error.
 var otherSettings = map[string]func(*partition.Config){
-	"Lease.Heartbeat is 2s in the group and 500ms here":         func(c *partition.Config) { c.Lease.Heartbeat = 500 * time.Millisecond },
-	"Lease.TTL is 6s in the group and 20s here":                 func(c *partition.Config) { c.Lease.TTL, c.Lease.Margin = 20*time.Second, 1500*time.Millisecond },
-	"Lease.Margin is 1.5s in the group and 1s here":             func(c *partition.Config) { c.Lease.Margin = time.Second },
-	"Lease.IDTTL is 30s in the group and 1m0s here":             func(c *partition.Config) { c.Lease.IDTTL = time.Minute },
-	"Lease.SuspicionGrace is 500ms in the group and 900ms here": func(c *partition.Config) { c.Lease.SuspicionGrace = 900 * time.Millisecond },
-	"Lease.SuspicionMargin is 150ms in the group and 1s here":   func(c *partition.Config) { c.Lease.SuspicionMargin = time.Second },
-	"Delivery.AckWait is 30s in the group and 10s here":         func(c *partition.Config) { c.Delivery.AckWait = 10 * time.Second },
-	"Delivery.InFlight is 1 in the group and 8 here":            func(c *partition.Config) { c.Delivery.InFlight = 8 },
-	"Storage.MaxAge is 168h0m0s in the group and 1h0m0s here":   func(c *partition.Config) { c.Storage.MaxAge = time.Hour },
-	"Storage.MaxBytes is 0 in the group and 1048576 here":       func(c *partition.Config) { c.Storage.MaxBytes = 1 << 20 },
-	"Storage.Duplicates is 2m0s in the group and 1m0s here":     func(c *partition.Config) { c.Storage.Duplicates = time.Minute },
-	"Retry is off in the group and on here":                     func(c *partition.Config) { c.Retry.Enabled = true },
+	"Lease.Heartbeat is 2s in the group and 500ms here":                       func(c *partition.Config) { c.Lease.Heartbeat = 500 * time.Millisecond },
+	"Lease.TTL is 6s in the group and 20s here":                               func(c *partition.Config) { c.Lease.TTL, c.Lease.Margin = 20*time.Second, 1500*time.Millisecond },
+	"Lease.Margin is 1.5s in the group and 1s here":                           func(c *partition.Config) { c.Lease.Margin = time.Second },
+	"Lease.IDTTL is 30s in the group and 1m0s here":                           func(c *partition.Config) { c.Lease.IDTTL = time.Minute },
+	"Lease.SuspicionGrace is 500ms in the group and 900ms here":               func(c *partition.Config) { c.Lease.SuspicionGrace = 900 * time.Millisecond },
+	"Lease.SuspicionMargin is 150ms in the group and 1s here":                 func(c *partition.Config) { c.Lease.SuspicionMargin = time.Second },
+	"Delivery.AckWait is 30s in the group and 10s here":                       func(c *partition.Config) { c.Delivery.AckWait = 10 * time.Second },
+	"Delivery.InFlight is 1 in the group and 8 here":                          func(c *partition.Config) { c.Delivery.InFlight = 8 },
+	"Storage.MaxAge is 168h0m0s in the group and 1h0m0s here":                 func(c *partition.Config) { c.Storage.MaxAge = time.Hour },
+	"Storage.MaxBytes is 0 in the group and 1048576 here":                     func(c *partition.Config) { c.Storage.MaxBytes = 1 << 20 },
+	"Storage.Duplicates is 2m0s in the group and 1m0s here":                   func(c *partition.Config) { c.Storage.Duplicates = time.Minute },
+	"Retry is on in the group and off here":                                   withoutRetry,
+	"Retry.Attempts is 5 in the group and without a bound (KeepFailing) here": func(c *partition.Config) { c.Retry.KeepFailing = true },
 	"Storage.Replicas is 1 in the group and 3 here": func(c *partition.Config) {
 		c.Storage.Replicas, c.Lease.SuspicionGrace, c.Lease.SuspicionMargin, c.Lease.Heartbeat = 3, 1500*time.Millisecond, 300*time.Millisecond, 500*time.Millisecond
 	},
@@ -154,7 +155,7 @@ func TestProvisionChanges(t *testing.T) {
 	t.Run("everything changes while nobody works", func(t *testing.T) {
 		t.Parallel()
 		g := startGroup(t, embedded(t), time.Millisecond)
-		g.cfg.Storage.MaxAge, g.cfg.Lease.IDTTL, g.cfg.Retry.Enabled = time.Hour, time.Minute, true
+		g.cfg.Storage.MaxAge, g.cfg.Lease.IDTTL, g.cfg.Retry.Disabled = time.Hour, time.Minute, true
 		w := g.start("w0")
 		await.That(t, "a worker settled", g.settled(w))
 		if s := stream(t, g); s.MaxAge != time.Hour {

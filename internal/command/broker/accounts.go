@@ -36,7 +36,7 @@ func newAccounts() *cobra.Command {
 		Args: command.Args(cobra.NoArgs),
 	}
 	f := cmd.Flags()
-	f.StringVar(&group.Name, "group", defender.Group, "group of workers; the permissions of the group "+defender.Group+" include those for alarms and dead letters")
+	f.StringVar(&group.Name, "group", defender.Group, "group of workers; the permissions of the group "+defender.Group+" include those for alarms")
 	f.StringVar(&group.Stream, "stream", defender.Stream, "stream of the group's messages, or what the names of its streams begin with")
 	f.StringVar(&group.Subject, "subject", defender.Subject, "subject that publishers publish to")
 	f.IntVar(&group.Shards, "shards", 1, "streams that the group's slots are spread over")

@@ -66,7 +66,7 @@ func (o *Runner) Flags(f *pflag.FlagSet) {
 	f.StringVar(&o.strategies, "strategies", "", "YAML file of defense strategies, taken over again when it changes; without it the default")
 	f.Int64Var(&o.CacheMiB, "cache-mib", 512, "memory for the histories of chambers, in MiB")
 	f.DurationVar(&o.LeaveTimeout, "leave-timeout", 22*time.Second, "longest time for the handoff when it stops; less than what its supervisor allows")
-	f.IntVar(&o.RetryAttempts, "retry-attempts", 0, "queue messages that fail for retry, so that other chambers continue, and dead-letter one after N attempts; 0 retries it at once instead; the same for all defenders")
+	f.IntVar(&o.RetryAttempts, "retry-attempts", defender.RetryAttempts, "dead-letter a message after N failed attempts; until then it is queued for retry, and other chambers continue. With 0 it is tried without end, and holds up its slot; the same for all defenders")
 }
 
 func hostname() string {
@@ -122,8 +122,8 @@ func (o Runner) Run(ctx context.Context, cmd *cobra.Command, open func(context.C
 			return err
 		}
 	}
-	// Before webhooks follow the alarms, and before the worker takes a message whose
-	// alarm or dead letter needs these streams.
+	// Before webhooks follow the alarms, and before the worker takes a message whose alarm
+	// needs this stream.
 	if err := r.Provision(ctx); err != nil {
 		return err
 	}

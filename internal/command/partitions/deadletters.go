@@ -21,8 +21,9 @@ func newDeadLetters() *cobra.Command {
 		Use:   "dead-letters",
 		Short: "List, show and requeue the messages that workers gave up",
 		Long: "Dead letters are messages whose handler failed as often as the group's configuration\n" +
-			"allows (Retry.DeadLetters and Retry.Attempts). They are kept until they are requeued.\n" +
-			"The defender keeps its own: see muster defender dead.",
+			"allows (Retry.Attempts), and those that it gave up at once. A defender gives up what it\n" +
+			"can't read and contexts whose trace is missing or corrupt. Dead letters are kept until\n" +
+			"they are requeued.",
 	}
 	cmd.AddCommand(newLetterList(), newLetterShow(), newLetterRequeue())
 	return cmd

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/muster-dev/muster/defender"
 	"github.com/muster-dev/muster/e2e"
 	"github.com/muster-dev/muster/internal/command"
 	"github.com/muster-dev/muster/internal/command/broker"
@@ -87,7 +88,7 @@ func (r *request) workerFlags(f *pflag.FlagSet) {
 	f.Uint64Var(&r.options.Seed, "seed", 1, "seed of generated traces and of what is drawn at random")
 	f.BoolVar(&r.options.Processes, "processes", false, "run each defender as a process of its own")
 	f.BoolVar(&r.options.Expect, "expect", true, "let defenders know how many they should be, which ends the stabilization window early; --expect=false waits it out")
-	f.IntVar(&r.options.RetryAttempts, "retry-attempts", 0, "have defenders queue messages that fail for retry, so that other chambers continue, and dead-letter one after N attempts; 0 retries it at once instead. With it, scenario chaos has chambers that fail for a while, too")
+	f.IntVar(&r.options.RetryAttempts, "retry-attempts", defender.RetryAttempts, "have defenders dead-letter a message after N failed attempts; until then it is queued for retry. With 0 it is tried without end, and holds up its slot. With 10 or more, scenario chaos has chambers that fail for a while, too")
 	f.IntVar(&r.options.Points, "points", 0, "points of each trace in scenario load; 0: as recorded or generated, about 1,900")
 	f.BoolVar(&r.options.Lab, "lab", false, "run the defenders' pods on a real Kubernetes control plane, built from the checkout when it is first wanted (some minutes); without a scenario or with "+strings.Join(e2e.OnNodes(), " or "))
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition"
+	"github.com/muster-dev/muster/partition/event"
 	"github.com/muster-dev/muster/partition/partitiontest/audit"
 )
 
@@ -247,11 +248,11 @@ func (a *auditor) forget() {
 	a.judge.ForgetFences()
 }
 
-// abandoned notes that a worker dead-letters a message. None fails as often as that takes.
-func (a *auditor) abandoned(p *pod, m partition.Message, number int) {
+// deadLettered notes that a worker has dead-lettered a message. None fails as often as that takes.
+func (a *auditor) deadLettered(p *pod, e event.Event) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.key(m.Key).DeadLetter(p, number, false)
+	a.violate(audit.Violation{Rule: audit.DeadLetter, Text: fmt.Sprintf("%s: %s", p.name, e.Text())})
 }
 
 // waiting returns how many acknowledged messages of before a moment are yet to be

@@ -50,13 +50,13 @@ func optionsOf(seed uint64, rng *rand.Rand) options {
 	if rng.IntN(2) == 0 {
 		o.deaf = 20
 	}
-	c := partition.Config{Name: group, Stream: stream, Subject: "jobs.*.*", Slots: 4 << rng.IntN(3), Lease: partition.Lease{ProbeInterval: time.Second}, Identity: partition.Identity{PoolSize: 24}}
+	c := partition.Config{Name: group, Stream: stream, Subject: "jobs.*.*", Slots: 4 << rng.IntN(3), Lease: partition.Lease{ProbeInterval: time.Second}, Identity: partition.Identity{PoolSize: 24}, Retry: partition.Retry{Disabled: true}}
 	if rng.IntN(2) == 0 { // as with replicas
 		c.Lease.SuspicionGrace, c.Lease.SuspicionMargin = 1500*time.Millisecond, 300*time.Millisecond
 	}
 	if rng.IntN(2) == 0 {
 		o.failing = 12
-		c.Retry = partition.Retry{Enabled: true, Delay: 500 * time.Millisecond, MaxDelay: 4 * time.Second, Attempts: attempts}
+		c.Retry = partition.Retry{Delay: 500 * time.Millisecond, MaxDelay: 4 * time.Second, Attempts: attempts}
 	}
 	// Drawn by a generator of its own, so that a seed's faults are the same with one in flight.
 	if rng := rand.New(rand.NewPCG(seed, 0x5e7)); rng.IntN(2) == 0 {
@@ -341,20 +341,14 @@ func (p *pod) Handle(ctx context.Context, m partition.Message) (err error) {
 	return a.write(m.Key, c)
 }
 
-// Abandon implements partition.Abandoner.
-func (p *pod) Abandon(_ context.Context, m partition.Message, err error) error {
-	number, _ := numberOf(m)
-	if !p.dead.Load() {
-		p.e.log.add("%s dead-letters %s %d after %d attempts: %v", p.name, m.Key, number, m.Attempt, err)
-		p.e.audit.abandoned(p, m, number)
-	}
-	return nil
-}
-
 // Observe implements partition.Observer.
 func (p *pod) Observe(e event.Event) {
-	if !p.dead.Load() {
-		p.e.log.event(p.name, e)
+	if p.dead.Load() {
+		return
+	}
+	p.e.log.event(p.name, e)
+	if e.Kind == event.DeadLettered {
+		p.e.audit.deadLettered(p, e)
 	}
 }
 

@@ -321,7 +321,7 @@ func ignoreMissing(err error) error {
 }
 
 func (c *chaos) deleteRetryQueue() error {
-	if !c.options.config.Retry.Enabled {
+	if c.options.config.Retry.Disabled {
 		return nil
 	}
 	return c.deleteStream(stream + "-retry")
