@@ -26,6 +26,10 @@ type identity struct {
 	reclaiming bool           // and may be again
 	// mapKnown: what was in the map's bucket at the start has been seen.
 	mapKnown bool
+	// conflicts is how many IDs in a row others were faster to claim.
+	conflicts int
+	// exhausted: a person was told that there are too few IDs.
+	exhausted bool
 	// standby: the worker waits for an ID.
 	standby     bool
 	reconnected time.Time // when the connection last did
@@ -166,15 +170,46 @@ func (i *identity) claimNext() {
 	if id == "" || i.names.taken[id] {
 		id = i.names.vacancy(i.cur)
 	}
-	for n := 0; id == "" || i.names.taken[id]; n++ {
-		if n == i.cfg.Identity.PoolSize {
-			i.stand()
-			return
-		}
-		id = i.stableID(n)
+	if id == "" || i.names.taken[id] {
+		id = i.freeID()
+	}
+	if id == "" {
+		i.noteExhausted()
+		i.stand()
+		return
 	}
 	i.attempt++
 	i.kv(kvEffect{purpose: forClaim, op: opCreate, bucket: i.cfg.bucketIDs(), key: id, value: i.value(), ttl: i.cfg.Lease.IDTTL})
+}
+
+// spreadAfter is how many IDs in a row others were faster to claim before a worker claims one
+// at random.
+const spreadAfter = 8
+
+// freeID returns an ID that seems free, "" if none does: the lowest one, so that the IDs of a
+// group are in sequence.
+//
+// If a thousand workers start together, all want the lowest, one gets it, and the others want
+// the next: half a million writes. So a worker that others were faster than again and again
+// takes any of those that the expected workers will have. About ln N writes each are enough
+// then, and when all have come the IDs are in sequence again.
+func (i *identity) freeID() string {
+	limit := i.cfg.Identity.PoolSize
+	if want := min(i.expected(), limit); i.conflicts >= spreadAfter && want > 0 {
+		if id := i.names.anyFree(i.stableID, want, i.instance, i.attempt); id != "" {
+			return id
+		}
+	}
+	return i.names.lowestFree(i.stableID, limit)
+}
+
+// noteExhausted tells a person, once, that more workers run than there are stable IDs.
+func (i *identity) noteExhausted() {
+	if i.exhausted {
+		return
+	}
+	i.exhausted = true
+	i.cfg.Logger.Warn("All stable IDs are taken, so this worker is a standby. Raise Identity.PoolSize in all workers to run more.", "pool_size", i.cfg.Identity.PoolSize)
 }
 
 func (i *identity) value() []byte {
@@ -259,6 +294,7 @@ func (i *identity) claimed(in kvInput) {
 		i.stage = stageJoining
 		i.former, i.reclaiming = record.Process{}, false
 		i.names.claimed()
+		i.conflicts = 0
 		if i.standby {
 			i.standby = false
 			i.do(watchNamesEffect{false})
@@ -276,6 +312,7 @@ func (i *identity) claimed(in kvInput) {
 		i.claim() // not ours any more; maybe it is free
 	case errors.Is(in.err, errConflict):
 		i.names.taken[in.key] = true
+		i.conflicts++
 		i.claimNext()
 	default:
 		i.retryAt = i.now.Add(retryInterval)

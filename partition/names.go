@@ -1,11 +1,13 @@
 package partition
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/muster-dev/muster/partition/internal/record"
+	"github.com/muster-dev/muster/partition/internal/xxh64"
 )
 
 // nameTable is what a worker that looks for a stable ID knows of the names. The lists
@@ -92,6 +94,32 @@ func (t *nameTable) read(name string, held bool) {
 func (t *nameTable) claimed() {
 	t.unleased = nil
 	clear(t.released)
+}
+
+// lowestFree returns the first of the names 0 to limit-1 that is not held, "" if all are.
+func (t *nameTable) lowestFree(name func(int) string, limit int) string {
+	for n := range limit {
+		if id := name(n); !t.taken[id] {
+			return id
+		}
+	}
+	return ""
+}
+
+// anyFree returns one of the names 0 to limit-1 that is not held, "" if all are. Which one it
+// is depends on the worker and on its attempt, and looks random.
+func (t *nameTable) anyFree(name func(int) string, limit int, worker string, attempt uint64) string {
+	var free []string
+	for n := range limit {
+		if id := name(n); !t.taken[id] {
+			free = append(free, id)
+		}
+	}
+	if len(free) == 0 {
+		return ""
+	}
+	h := xxh64.Sum(fmt.Appendf(nil, "%s %d", worker, attempt))
+	return free[h%uint64(len(free))]
 }
 
 // vacancy returns a name that has slots by the map and that nobody holds, "" if
