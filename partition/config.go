@@ -66,7 +66,7 @@ func (c Config) resolve() Config {
 
 	c.Storage = c.Storage.resolve()
 	c.Identity = c.Identity.resolve()
-	c.Lease = c.Lease.resolve(c.Storage.Replicas > 1)
+	c.Lease = c.Lease.resolve(c.Storage.Replicas > 1, c.Identity.PoolSize)
 	c.Rebalance = c.Rebalance.resolve()
 	c.Delivery = c.Delivery.resolve()
 	c.Retry = c.Retry.resolve()

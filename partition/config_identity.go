@@ -3,7 +3,9 @@ package partition
 // Identity is what one worker is: where it runs, and how much it can do. Only PoolSize must
 // be the same for all workers of a group.
 type Identity struct {
-	// PoolSize is the number of stable IDs, 1 to 100,000; default 200.
+	// PoolSize is the number of stable IDs, 1 to 100,000; default 200. Workers beyond it are
+	// standbys. Above 500 some defaults of Lease are others, and the buckets that Provision
+	// creates allow more consumers than the servers' default of 1,000.
 	PoolSize int
 	// Pod and PodUID tell people what holds a stable ID; default: the host's name and a random
 	// one.

@@ -21,16 +21,24 @@ type Lease struct {
 	// SuspicionGrace is how long a worker continues without a sign that it is connected, and
 	// SuspicionMargin what the leader waits longer before it gives the slots of an unreachable
 	// worker away. Default 500 ms and 150 ms; with replicas, where the sign is a replicated
-	// write, 1.5 s and 300 ms.
+	// write, 1.5 s and 300 ms; if Identity.PoolSize is above 500, 2 s and 150 ms, since every
+	// worker measures a round trip four times within the grace, and thousands of them would
+	// load the server more than their messages.
 	// The sign is a write, too, on a server that is part of a cluster, or a leaf node, with
 	// one replica: the lease is renewed three times within the grace there.
 	SuspicionGrace, SuspicionMargin time.Duration
-	// ProbeInterval is how often the leader checks whether each worker is connected; default
-	// 100 ms.
+	// ProbeInterval is how often the leader checks whether each worker is connected, 200 of
+	// them at a time; default 100 ms, and 200 ms if Identity.PoolSize is above 500.
 	ProbeInterval time.Duration
 }
 
-func (l Lease) resolve(replicated bool) Lease {
+// largePool is from how many stable IDs on, exclusive, a group can be so large that the checks
+// of its connections cost more than they are worth. Workers agree in the pool's size.
+const largePool = 500
+
+// resolve fills in the defaults, which depend on whether there are replicas, and on the number
+// of stable IDs.
+func (l Lease) resolve(replicated bool, pool int) Lease {
 	defaulted(&l.Heartbeat, 2*time.Second)
 	defaulted(&l.TTL, 6*time.Second)
 	defaulted(&l.Margin, l.TTL/4)
@@ -38,6 +46,10 @@ func (l Lease) resolve(replicated bool) Lease {
 	if replicated {
 		defaulted(&l.SuspicionGrace, 1500*time.Millisecond)
 		defaulted(&l.SuspicionMargin, 300*time.Millisecond)
+	}
+	if pool > largePool {
+		defaulted(&l.SuspicionGrace, 2*time.Second)
+		defaulted(&l.ProbeInterval, 200*time.Millisecond)
 	}
 	defaulted(&l.SuspicionGrace, 500*time.Millisecond)
 	defaulted(&l.SuspicionMargin, 150*time.Millisecond)

@@ -26,6 +26,30 @@ func TestReplicasRenewTheLeaseWithinTheGrace(t *testing.T) {
 	}
 }
 
+// TestLargeGroups: where thousands of workers may run, each checks its connection less often, and
+// the server's default doesn't bound how many of them can watch the map.
+func TestLargeGroups(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		pool, replicas  int
+		grace, interval time.Duration
+		consumers       int
+	}{
+		{0, 1, 500 * time.Millisecond, 100 * time.Millisecond, -1},
+		{500, 1, 500 * time.Millisecond, 100 * time.Millisecond, -1},
+		{501, 1, 2 * time.Second, 200 * time.Millisecond, 1102},
+		{10_000, 3, 1500 * time.Millisecond, 200 * time.Millisecond, 20_100},
+	} {
+		c := Config{Identity: Identity{PoolSize: tt.pool}, Storage: Storage{Replicas: tt.replicas}}.resolve()
+		if c.Lease.SuspicionGrace != tt.grace || c.Lease.ProbeInterval != tt.interval {
+			t.Errorf("%d IDs, %d replicas: grace %v, probes every %v, want %v and %v", tt.pool, tt.replicas, c.Lease.SuspicionGrace, c.Lease.ProbeInterval, tt.grace, tt.interval)
+		}
+		if got := bucketConsumers(c); got != tt.consumers {
+			t.Errorf("%d IDs: a bucket may have %d consumers, want %d", tt.pool, got, tt.consumers)
+		}
+	}
+}
+
 // TestConfigNamesEveryFault: a person who has made seven mistakes is told of
 // seven.
 func TestConfigNamesEveryFault(t *testing.T) {

@@ -174,7 +174,7 @@ func provisionStream(ctx context.Context, js jetstream.JetStream, cfg Config, la
 func provisionBuckets(ctx context.Context, js jetstream.JetStream, cfg Config, lay layout) (again []string, err error) {
 	var all []jetstream.StreamConfig
 	for _, b := range bucketConfigs(cfg) {
-		all = append(all, bucketStream(b))
+		all = append(all, bucketStream(b, bucketConsumers(cfg)))
 	}
 	missing, err := missingStreams(ctx, js, all)
 	if err != nil || len(missing) == 0 {

@@ -14,7 +14,7 @@ import (
 func groupStreams(cfg Config, lay layout) []jetstream.StreamConfig {
 	var all []jetstream.StreamConfig
 	for _, b := range bucketConfigs(cfg) {
-		all = append(all, bucketStream(b))
+		all = append(all, bucketStream(b, bucketConsumers(cfg)))
 	}
 	for shard := range lay.streams() {
 		all = append(all, slotStream(cfg, lay, shard))
@@ -29,8 +29,8 @@ func groupStreams(cfg Config, lay layout) []jetstream.StreamConfig {
 const bucketPrefix = "KV_"
 
 // bucketStream is the stream of a bucket as jetstream.CreateKeyValue makes it, which
-// can't be told where its revisions begin.
-func bucketStream(b jetstream.KeyValueConfig) jetstream.StreamConfig {
+// can't be told where its revisions begin, and how many consumers it may have.
+func bucketStream(b jetstream.KeyValueConfig, consumers int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:                   bucketPrefix + b.Bucket,
 		Description:            b.Description,
@@ -39,7 +39,7 @@ func bucketStream(b jetstream.KeyValueConfig) jetstream.StreamConfig {
 		MaxBytes:               b.MaxBytes,
 		MaxMsgSize:             -1,
 		MaxMsgs:                -1,
-		MaxConsumers:           -1,
+		MaxConsumers:           consumers,
 		Storage:                b.Storage,
 		Replicas:               b.Replicas,
 		AllowRollup:            true,
@@ -147,6 +147,17 @@ func retryStream(cfg Config, lay layout) jetstream.StreamConfig {
 // retryStreamName returns the name of the stream with the queued messages of a group
 // whose messages are in the given one.
 func retryStreamName(stream string) string { return stream + "-retry" }
+
+// bucketConsumers is how many consumers a bucket may have; -1: as many as the servers' default
+// is, 1,000 for each stream. Each worker watches the map, and one that starts lists the IDs.
+// The leader, operators and monitoring watch, too, and a worker that has just reconnected may
+// have two consumers for a moment.
+func bucketConsumers(c Config) int {
+	if c.Identity.PoolSize <= largePool {
+		return -1
+	}
+	return 2*c.Identity.PoolSize + 100
+}
 
 func idBytes(c Config) int64 { return max(4<<20, recordBytes*int64(c.Identity.PoolSize)) } // other groups have theirs there, too
 

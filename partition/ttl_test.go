@@ -190,7 +190,7 @@ func TestProvisionedBuckets(t *testing.T) {
 		if err := srv.js.DeleteStream(t.Context(), changed.Name); err != nil {
 			t.Fatal(err)
 		}
-		if s, err = srv.js.CreateStream(t.Context(), bucketStream(b)); err != nil {
+		if s, err = srv.js.CreateStream(t.Context(), bucketStream(b, -1)); err != nil {
 			t.Fatal(err)
 		}
 		if made := s.CachedInfo().Config; !reflect.DeepEqual(made, changed) {
