@@ -7,9 +7,22 @@ import (
 	"github.com/muster-dev/muster/partition/internal/record"
 )
 
-// settleDelay is how long finished handoffs are collected for one write of the map.
-// Each write is sent to every worker.
-const settleDelay = 100 * time.Millisecond
+// settleDelay is how long finished handoffs are collected for one write of the map, in a group
+// of up to settleWorkers workers. Each write is sent to every worker, and has an entry for each
+// worker and slot, so what one costs grows with the square of the group: larger groups write
+// less often, up to mostSettleDelay. No message waits for that, since the old owner tells the
+// next one itself.
+const (
+	settleDelay     = 100 * time.Millisecond
+	settleWorkers   = 250
+	mostSettleDelay = 500 * time.Millisecond
+)
+
+// settleDelayOf is how long changes are collected in a group with this number of workers.
+func settleDelayOf(workers int) time.Duration {
+	times := (workers + settleWorkers - 1) / settleWorkers
+	return min(settleDelay*time.Duration(max(1, times)), mostSettleDelay)
+}
 
 // mapWriter orders what a leader writes of the map. One write is under way at a time, and
 // each expects the revision of the one before. What finished handoffs and takeovers
@@ -38,7 +51,7 @@ func (w *mapWriter) change(newest *record.Assignment, rev uint64, now time.Time)
 	if w.writing != nil {
 		newest, w.basis = w.writing.next, 0
 	}
-	w.pending, w.due = newest.Clone(), now.Add(settleDelay)
+	w.pending, w.due = newest.Clone(), now.Add(settleDelayOf(len(newest.Workers)))
 	return w.pending, true
 }
 

@@ -29,6 +29,16 @@ func TestMapWriter(t *testing.T) {
 			t.Error("in a hurry: want it due at once, and taken once")
 		}
 	})
+	t.Run("a large group collects for longer", func(t *testing.T) {
+		t.Parallel()
+		for workers, want := range map[int]time.Duration{0: settleDelay, 250: settleDelay, 251: 2 * settleDelay, 1000: 4 * settleDelay, 10_000: mostSettleDelay} {
+			var w mapWriter
+			w.change(&record.Assignment{Workers: make([]record.Process, workers)}, 5, now)
+			if got := w.due.Sub(now); got != want {
+				t.Errorf("%d workers: %v, want %v", workers, got, want)
+			}
+		}
+	})
 	t.Run("changes during a write rest on what it writes", func(t *testing.T) {
 		t.Parallel()
 		w := mapWriter{writing: &mapWrite{next: &record.Assignment{Version: 8}}}
