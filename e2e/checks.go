@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -87,4 +88,17 @@ func (c *checks) account(a audit.Account) {
 	equal(r, "out of order", 0, a.OutOfOrder)
 	equal(r, "results stored out of order, or under an older fence", 0, a.EffectsDisorder+a.FenceBack)
 	equal(r, "dead letters", 0, a.DeadLetters)
+}
+
+// spreadSlots checks that some workers have all slots, and evenly.
+func (c *checks) spreadSlots(a *report.Map, workers int) {
+	counts := slices.Sorted(maps.Values(a.Counts()))
+	owned := 0
+	for _, n := range counts {
+		owned += n
+	}
+	equal(c.report, "workers in the map", workers, len(a.Workers))
+	equal(c.report, "slots with an owner", a.Slots, owned)
+	least, most := counts[0], counts[len(counts)-1]
+	c.report.check("slots each", "as even as they can be, one more after a failure", most-least <= 2, "%d to %d", least, most)
 }

@@ -14,31 +14,26 @@ import (
 	"github.com/muster-dev/muster/partition/event"
 )
 
-// recorder writes down when the processing of each message begins and ends, in
-// a file of its own, before and after the handler. Each line is one write to the
-// operating system, so what is there survives the kill of the process. It knows
-// nothing of how defenders or workers come to their decisions.
-type recorder struct {
-	*defender.Defender
-
+// record is a file with the beginning and the end of the processing of each message. Each
+// line is one write to the operating system, so what is there survives the kill of the
+// process. It knows nothing of how defenders or workers come to their decisions.
+type record struct {
 	mu   sync.Mutex
 	file *os.File
-	name string // stable ID
-	hits map[uint64]bool
-	err  error
+	err  error // the first of writing
 }
 
-// newRecorder returns a recorder that writes to path.
-func newRecorder(path string) (*recorder, error) {
+// openRecord returns a record that is appended to path.
+func openRecord(path string) (*record, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("recording what is processed: %w", err)
 	}
-	return &recorder{file: f, name: "-", hits: map[uint64]bool{}}, nil
+	return &record{file: f}, nil
 }
 
 // Close closes the file and returns the first error of writing to it.
-func (r *recorder) Close() error {
+func (r *record) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.file.Close(); r.err == nil {
@@ -46,6 +41,38 @@ func (r *recorder) Close() error {
 	}
 	return r.err
 }
+
+// line writes that the worker with a stable ID begins ('s') or ends ('e') a message.
+func (r *record) line(kind byte, name string, m partition.Message, ok, hit bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, err := fmt.Fprintf(r.file, "%c %d %s %d %s %d %t %t %d %s\n", kind, time.Now().UnixNano(), name, m.Sequence, m.Key, m.Slot, ok, hit, m.Published.UnixNano(), contextIDOf(m))
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+// recorder is a defender whose processing is recorded, before and after its handler.
+type recorder struct {
+	*defender.Defender
+	record *record
+
+	mu   sync.Mutex
+	name string // stable ID
+	hits map[uint64]bool
+}
+
+// newRecorder returns a recorder that writes to path.
+func newRecorder(path string) (*recorder, error) {
+	r, err := openRecord(path)
+	if err != nil {
+		return nil, err
+	}
+	return &recorder{record: r, name: "-", hits: map[uint64]bool{}}, nil
+}
+
+// Close closes the record.
+func (r *recorder) Close() error { return r.record.Close() }
 
 // Processed notes whether a message's history was in memory. It is meant for
 // defender.Config.Processed.
@@ -67,7 +94,7 @@ func (r *recorder) Observe(e event.Event) {
 
 // Handle records around the defender's own Handle.
 func (r *recorder) Handle(ctx context.Context, m partition.Message) error {
-	r.line('s', m, false, false)
+	r.record.line('s', r.stableID(), m, false, false)
 	err := failing(m)
 	if err == nil {
 		err = r.Defender.Handle(ctx, m)
@@ -77,8 +104,14 @@ func (r *recorder) Handle(ctx context.Context, m partition.Message) error {
 	hit := r.hits[m.Sequence]
 	delete(r.hits, m.Sequence)
 	r.mu.Unlock()
-	r.line('e', m, err == nil, hit)
+	r.record.line('e', r.stableID(), m, err == nil, hit)
 	return err
+}
+
+func (r *recorder) stableID() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.name
 }
 
 // holdHeader lets a message be worked on for longer.
@@ -119,15 +152,6 @@ func hold(ctx context.Context, m partition.Message) {
 		if _, err := os.Stat(file); err != nil || pause(ctx, look) != nil {
 			return
 		}
-	}
-}
-
-func (r *recorder) line(kind byte, m partition.Message, ok, hit bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	_, err := fmt.Fprintf(r.file, "%c %d %s %d %s %d %t %t %d %s\n", kind, time.Now().UnixNano(), r.name, m.Sequence, m.Key, m.Slot, ok, hit, m.Published.UnixNano(), contextIDOf(m))
-	if r.err == nil {
-		r.err = err
 	}
 }
 

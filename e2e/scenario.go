@@ -57,6 +57,8 @@ var scripts = map[string]script{
 		run: leaderGroupCrash, set: func(o *Options) { o.Processes = true }, small: smallLeaderGroup},
 	mixedName: {about: "workers of the previous version and of this one share a group; a rolling update replaces the old ones", cases: []string{casePreviousJoins},
 		run: mixedVersion, set: setMixed, small: smallMixed},
+	crowdName: {about: "a thousand workers start, a hundred join and leave, 50 are killed at once: times, bytes of map, CPU at rest",
+		cases: []string{caseProfiles}, run: crowd, set: setCrowd, small: smallCrowd},
 	"crash": {about: "defender processes are killed under load, again and again", run: crash, set: func(o *Options) { o.Processes = true }},
 	powerCutName: {about: "the NATS servers lose power under load, again and again, and with it what they have not synced",
 		cases: []string{caseOneServer}, run: powerCut, set: onDisks, small: smallPowerCut},
@@ -119,7 +121,7 @@ func CheckOptions(name string, o Options) error {
 	if err := o.Validate(); err != nil {
 		return &misuse.Error{Err: err}
 	}
-	for _, check := range []func(string, Options) error{checkParts, checkPowerCuts, checkServers, checkPrevious} {
+	for _, check := range []func(string, Options) error{checkParts, checkPowerCuts, checkServers, checkPrevious, checkCrowd} {
 		if err := check(name, o); err != nil {
 			return err
 		}

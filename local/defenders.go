@@ -29,6 +29,9 @@ type Defenders struct {
 	started int
 }
 
+// Settings returns how each defender is run, without its own names.
+func (d *Defenders) Settings() service.Options { return d.settings }
+
 // Add starts n more defenders and returns them.
 func (d *Defenders) Add(ctx context.Context, n int) ([]*Process, error) {
 	var added []*Process

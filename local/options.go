@@ -26,6 +26,7 @@ type Options struct {
 // GroupOptions are of the defenders and of what they share.
 type GroupOptions struct {
 	Defenders int // at the beginning
+	PoolSize  int // stable IDs; 0 is the default of package partition
 	Chambers  int
 	Slots     int
 	Shards    int  // streams that the slots are spread over; 0 is 1
@@ -86,7 +87,7 @@ func (o Options) Validate() error {
 
 func (o GroupOptions) validate() error {
 	errs := []error{
-		misuse.Within("defenders", o.Defenders, 1, 150),
+		misuse.Within("defenders", o.Defenders, 1, maxDefenders),
 		misuse.Within("chambers", o.Chambers, 1, maxChambers),
 		misuse.Within("slots", o.Slots, 1, maxSlots),
 		misuse.Within("retry-attempts", o.RetryAttempts, 0, maxAttempts),
@@ -114,8 +115,9 @@ func (o BrokerOptions) validate() error {
 
 // Bounds of what one machine is asked to do.
 const (
-	maxChambers = 100_000
-	maxSlots    = 4096
-	maxRate     = 100_000
-	maxAttempts = 1_000_000
+	maxDefenders = 2000
+	maxChambers  = 100_000
+	maxSlots     = 16_384
+	maxRate      = 100_000
+	maxAttempts  = 1_000_000
 )

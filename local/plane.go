@@ -192,6 +192,7 @@ func (w *WorkerPlane) Partition() partition.Config {
 	p := defender.Partition(w.o.Slots)
 	p.Shards, p.Storage.Replicas = w.o.Shards, w.o.Replicas
 	p.Retry = service.Retry(w.o.RetryAttempts)
+	p.Identity.PoolSize = w.o.PoolSize
 	return p
 }
 

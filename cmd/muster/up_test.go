@@ -38,6 +38,7 @@ func TestScenariosHold(t *testing.T) {
 		{"resharding --case leader-crash --processes --slots 32 --shards 4", []string{"slots", "consumers of the stream", "the change went on under another leader"}},
 		{"node-pressure --processes --defenders 14", []string{"pods evicted by drains", "defenders that were not processes of their own",
 			"evicted defenders that ended by themselves within their grace", "... all together, s", "node-hours", "... as nodes were drained"}},
+		{"crowd --defenders 20", []string{"20 workers STABLE, s", "cores at rest", "2 more STABLE, s", "2 left, s", "every slot owned after 1 were killed, s", "slots with an owner", "slots each"}},
 		{"scale-up --servers 3 --replicas 3 --slots 64", []string{"chambers moved", "handoffs with a handler in flight"}},
 	} {
 		t.Run(c.args, func(t *testing.T) {

@@ -26,7 +26,7 @@ func TestEveryScenarioAndCaseIsPlayedInEveryWay(t *testing.T) {
 				t.Errorf("case %s of %s is not played", c, name)
 			}
 		}
-		if name == "chaos" || name == "load" || name == "power-cut" || name == "broker-wiped" || slices.Contains(alwaysProcesses, name) || slices.Contains(e2e.OnNodes(), name) {
+		if name == "chaos" || name == "crowd" || name == "load" || name == "power-cut" || name == "broker-wiped" || slices.Contains(alwaysProcesses, name) || slices.Contains(e2e.OnNodes(), name) {
 			continue
 		}
 		slots := fewer

@@ -54,6 +54,8 @@ func playings() []playing {
 		case name == "chaos": // always processes and three servers
 			add([]string{"--minutes", "10", "--seed", "7"})
 			add([]string{"--minutes", "3", "--seed", "7", "--retry-attempts", "20"})
+		case name == "crowd": // always processes and one server
+			add([]string{"--defenders", "150"})
 		case name == "load": // always one process
 			add(light)
 		case name == "power-cut": // always processes
@@ -86,6 +88,8 @@ func playings() []playing {
 			switch {
 			case name == "load":
 				add(append(flags, light)...)
+			case name == "crowd":
+				add(append(flags, []string{"--defenders", "150"})...)
 			case name == "power-cut": // of three
 				add(append(flags, []string{"--servers", "3"})...)
 			case name == "broker-outage" && c == "one-server":

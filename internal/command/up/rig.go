@@ -22,7 +22,7 @@ import (
 // only a test needs.
 func NewRig() *cobra.Command {
 	cmd := &cobra.Command{Use: "rig", Short: "The processes that scenarios start", Hidden: true}
-	cmd.AddCommand(newRigDefender(), newRigBroker())
+	cmd.AddCommand(newRigDefender(), newRigWorkers(), newRigBroker())
 	return cmd
 }
 
@@ -65,6 +65,33 @@ func newRigDefender() *cobra.Command {
 	f.DurationVar(&hooks.Work, "work", 0, "time added to each message's processing, three times as much when its history is not in memory")
 	f.StringVar(&hooks.Record, "record", "", "file in which the start and end of each processing is recorded")
 	f.BoolVar(&child, "child", false, "end when standard input does, and write the HTTP address to standard output")
+	return command.WithUsageErrors(cmd)
+}
+
+// newRigWorkers runs many workers, which say what they have used whenever standard input has a
+// line, and leave when the process is asked to end.
+func newRigWorkers() *cobra.Command {
+	var o e2e.WorkersOptions
+	cmd := &cobra.Command{
+		Use:   "workers",
+		Short: "Run many workers without defenders, whose processing is recorded",
+		Args:  command.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return e2e.RunWorkers(cmd.Context(), o, os.Stdin, cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.NATS, "nats", "", "URL of the NATS servers")
+	f.IntVar(&o.Workers, "workers", 1, "how many run")
+	f.IntVar(&o.Slots, "slots", 0, "as provisioned")
+	f.IntVar(&o.Shards, "shards", 1, "as provisioned")
+	f.IntVar(&o.Replicas, "replicas", 1, "as provisioned")
+	f.IntVar(&o.Pool, "pool", 0, "stable IDs, as provisioned; 0: as many as is the default")
+	f.StringVar(&o.Pod, "pod", "", "begins each worker's name for people")
+	f.StringVar(&o.Record, "record", "", "file in which the start and end of each processing is recorded")
+	f.StringVar(&o.LogFile, "log-file", "", "file of the workers' log")
+	f.StringVar(&o.Profile, "cpu-profile", "", "file that a CPU profile is written to")
+	f.DurationVar(&o.Work, "work", 0, "time that each message takes")
 	return command.WithUsageErrors(cmd)
 }
 

@@ -52,6 +52,7 @@ func New() *cobra.Command {
 			"  muster up --scenario chaos --minutes 10 --seed 7\n" +
 			"  muster up --scenario power-cut --servers 3 --sync default\n" +
 			"  muster up --scenario load --chambers 4000 --defenders 45 --rate 3000 --minutes 10\n" +
+			"  muster up --scenario crowd --defenders 150\n" +
 			"  muster up --scenario load --rate 0 --minutes 2 --points 120000 --chambers 400\n" +
 			"  muster up --scenario node-pressure --lab",
 		Args: command.Args(cobra.NoArgs),
@@ -78,7 +79,7 @@ func (r *request) scenarioFlags(f *pflag.FlagSet) {
 
 // workerFlags adds the flags of the workers and their load.
 func (r *request) workerFlags(f *pflag.FlagSet) {
-	f.IntVar(&r.options.Defenders, "defenders", 30, "defenders at the beginning, 1 to 150 (45 in scenario load)")
+	f.IntVar(&r.options.Defenders, "defenders", 30, "defenders at the beginning, 1 to 2000 (45 in scenario load, 1000 workers in crowd); above 150 only in scenario crowd")
 	f.IntVar(&r.options.Chambers, "chambers", 2400, "chambers (4000 in scenario load)")
 	f.IntVar(&r.options.Slots, "slots", 1280, "slots that the chambers are divided in; ownership moves by slots (256 in scenarios resharding, at first, and load)")
 	f.IntVar(&r.options.Shards, "shards", 1, "streams that the slots are spread over, a number that divides them, up to 64")
