@@ -195,10 +195,11 @@ func (f *faults) add(format string, args ...any) { *f = append(*f, fmt.Errorf(fo
 func (a *Assignment) validateWorkers(f *faults) {
 	seen := make(map[string]bool, len(a.Workers))
 	for i, w := range a.Workers {
-		if seen[w.ID] {
+		switch {
+		case seen[w.ID]:
 			f.add("workers[%d] is %q: named twice", i, w.ID)
-		} else if err := checkProcess(fmt.Sprintf("workers[%d]", i), w); err != nil {
-			f.add("%w", err)
+		case !w.valid(): // asked first, since every worker asks this of all others with each map
+			f.add("%w", checkProcess(fmt.Sprintf("workers[%d]", i), w))
 		}
 		seen[w.ID] = true
 	}

@@ -121,6 +121,9 @@ func (a *Assignment) unmarshalPacked(data []byte) error {
 	if err := json.Unmarshal(data, &p); err != nil {
 		return err
 	}
+	if err := checkSchema(p.Schema, MapSchema, MapSchema); err != nil {
+		return err
+	}
 	unpacked, err := p.unpack()
 	if err != nil {
 		return err
@@ -351,7 +354,7 @@ func DecodeAssignment(data []byte) (*Assignment, error) {
 		return nil, fmt.Errorf("reading the assignment map: %d bytes, at most %d are read", len(data), maxMapBytes)
 	}
 	// What else is in a record of another schema may have any form.
-	schema, err := readSchema(data, OldestMapSchema, MapSchema)
+	schema, err := mapSchemaOf(data)
 	if err != nil {
 		return nil, fmt.Errorf("reading the assignment map: %w", err)
 	}
@@ -369,6 +372,20 @@ func DecodeAssignment(data []byte) (*Assignment, error) {
 		return nil, fmt.Errorf("reading the assignment map: %w", err)
 	}
 	return &a, nil
+}
+
+// currentHead begins each map that this version writes.
+var currentHead = fmt.Appendf(nil, `{"schema":%d,"version":`, MapSchema)
+
+// mapSchemaOf returns the schema of a map, if it is one that is read. Every worker reads every
+// map, and a large group's is mostly one long string, so one that this version wrote is not
+// parsed for its schema first. A map that names its schema again further on is rejected where
+// the rest is read, if that is another one.
+func mapSchemaOf(data []byte) (int, error) {
+	if bytes.HasPrefix(data, currentHead) {
+		return MapSchema, nil
+	}
+	return readSchema(data, OldestMapSchema, MapSchema)
 }
 
 // Encode returns the map as it is stored.

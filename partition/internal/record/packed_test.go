@@ -3,6 +3,7 @@ package record
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -247,5 +248,19 @@ func BenchmarkMap(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// TestSchemaNamedTwice: a map that begins as this version's do, and says further on that it is of
+// another schema, is judged by that, as it is where the whole record is parsed for its schema.
+func TestSchemaNamedTwice(t *testing.T) {
+	t.Parallel()
+	data := goldenMap().Encode()
+	if !bytes.HasPrefix(data, currentHead) {
+		t.Fatalf("it begins with %s, want %s", data[:40], currentHead)
+	}
+	twice := append(bytes.TrimSuffix(data, []byte("}")), `,"schema":4}`...)
+	if _, err := DecodeAssignment(twice); !errors.Is(err, ErrNewerSchema) {
+		t.Errorf("error %v, want one of a newer schema", err)
 	}
 }

@@ -15,11 +15,14 @@ type Process struct {
 func (m Process) String() string { return fmt.Sprintf("%s/%d", m.ID, m.Claim) }
 
 func checkProcess(what string, m Process) error {
-	if !IsStableID(m.ID) || m.Claim == 0 {
+	if !m.valid() {
 		return fmt.Errorf("%s %q with claim %d is no worker", what, m.ID, m.Claim)
 	}
 	return nil
 }
+
+// valid reports whether it is a worker.
+func (m Process) valid() bool { return IsStableID(m.ID) && m.Claim != 0 }
 
 // IsStableID reports whether an ID is one of a worker: a prefix of 1 to 31 lower-case
 // letters, digits and hyphens that begins with no hyphen, a hyphen, and a number below
