@@ -317,14 +317,14 @@ func (c *crowdRun) leave(ctx context.Context) error {
 	return gone(ctx, leaving, c.Patience(crowdLastsUntil))
 }
 
-// fail kills a process with a twentieth of the workers, each slot of which has messages.
+// fail kills a process with a twentieth of the workers, each slot of which has a message.
 func (c *crowdRun) fail(ctx context.Context) error {
-	victim, err := c.ordinary()
+	victim, ids, err := c.ordinary()
 	if err != nil {
 		return err
 	}
-	for i := range c.Chambers {
-		c.Traffic.publish(i, false)
+	if err := c.busy(ctx, c.View.Latest(), ids, 1); err != nil {
+		return err
 	}
 	c.mapBytes.take()
 	c.Say("%d workers are killed at once", victim.workers)
@@ -341,11 +341,11 @@ func (c *crowdRun) fail(ctx context.Context) error {
 }
 
 // ordinary returns a process without the leader and its candidates, whose failure together is
-// another scenario's.
-func (c *crowdRun) ordinary() (*host, error) {
+// another scenario's, and the stable IDs of its workers.
+func (c *crowdRun) ordinary() (x *host, ids []string, err error) {
 	all, err := c.hosts.usage()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	leading := []string{c.View.Latest().Leader.ID}
 	for _, w := range c.View.Latest().Workers {
@@ -356,10 +356,10 @@ func (c *crowdRun) ordinary() (*host, error) {
 	for _, x := range c.hosts.running() {
 		leads := slices.ContainsFunc(leading, func(id string) bool { return slices.Contains(all[x].IDs, id) })
 		if !leads && x.workers == c.perHost() {
-			return x, nil
+			return x, all[x].IDs, nil
 		}
 	}
-	return nil, fmt.Errorf("every process has the leader or one of its candidates, which are %v", leading)
+	return nil, nil, fmt.Errorf("every process has the leader or one of its candidates, which are %v", leading)
 }
 
 // taken reports whether n workers, and no others, have all slots.
