@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/partition/event"
+	"github.com/muster-dev/muster/partition/internal/record"
 )
 
 // This file decides what a worker does with the messages of the slots that it holds.
@@ -36,12 +37,14 @@ type delivery struct {
 }
 
 func newDelivery(cfg Config, remembers *memory, counts *retryCounts) *delivery {
-	return &delivery{
+	d := &delivery{
 		deliveryCore: deliveryCore{cfg: cfg, memory: remembers, retries: counts,
 			handlers: handlerLimit{most: cfg.Delivery.MaxHandlers}, suspended: true},
 		slots: make(map[place]*slotRun),
 		runs:  make(map[uint64]*slotRun),
 	}
+	d.inbox = newRequestInbox(&d.deliveryCore)
+	return d
 }
 
 // step takes in what has happened and returns what to do.
@@ -76,6 +79,12 @@ func (d *delivery) step(now time.Time, in deliveryInput) []deliveryEffect {
 		d.of(in.run, func(r *slotRun) { r.confirmed(in.original) })
 	case unsentInput:
 		d.of(in.run, func(r *slotRun) { r.pull.unsent(in.pullNumber) })
+	case requestInput:
+		d.request(in.request)
+	case servedInput:
+		d.of(in.run, func(r *slotRun) { r.served(in) })
+	case expiredInput:
+		d.inbox.expired(in.number)
 	case wakeInput:
 		d.of(in.run, func(r *slotRun) { r.armed = time.Time{} })
 	case progressInput:
@@ -84,8 +93,10 @@ func (d *delivery) step(now time.Time, in deliveryInput) []deliveryEffect {
 		for _, r := range inOrder(d.slots) {
 			r.drop()
 		}
+		d.inbox.close()
 	}
 	d.grant()
+	d.inbox.stepped()
 	out := d.out
 	d.out = nil
 	return out
@@ -119,10 +130,20 @@ func (d *delivery) of(run uint64, give func(*slotRun)) {
 	}
 }
 
+// request takes in a request, which the run of its slot may serve.
+func (d *delivery) request(m *request) {
+	r := d.slots[m.place]
+	d.inbox.arrive(m, r)
+	if r != nil {
+		r.proceed()
+	}
+}
+
 func (d *delivery) hold(in heldInput) {
 	at := in.place
 	if r := d.slots[at]; r != nil {
 		r.refence(in.fence)
+		d.inbox.settle(r)
 		r.proceed()
 		return
 	}
@@ -155,7 +176,8 @@ func (d *delivery) handOff(in handOffInput) {
 		return
 	}
 	r.releasing, r.final, r.leave = true, in.final, in.leave
-	d.note(event.Event{Kind: event.SlotReleasing, Slot: in.slot, Busy: len(r.calls) > 0})
+	r.requests.refuseQueued(record.CallMoved)
+	d.note(event.Event{Kind: event.SlotReleasing, Slot: in.slot, Busy: r.atWork()})
 	r.proceed()
 }
 
@@ -185,6 +207,9 @@ func (d *delivery) validity(valid bool) {
 		}
 		r.proceed()
 	}
+	if !valid {
+		d.inbox.refuseAll()
+	}
 }
 
 // pullAgain pulls again for every slot whose stream is that of a slot, since that stream is
@@ -210,7 +235,10 @@ func (d *delivery) deliver(at place, m *mail) {
 }
 
 // notHeld: a run holds its slot no more. From here on, what arrives for the slot goes back.
-func (d *delivery) notHeld(r *slotRun) { delete(d.slots, r.place) }
+func (d *delivery) notHeld(r *slotRun) {
+	delete(d.slots, r.place)
+	d.inbox.leave(r)
+}
 
 // runEnded lets those runs start that have waited for this one.
 func (d *delivery) runEnded(r *slotRun) {

@@ -54,6 +54,12 @@ func (r *deliveryRig) step(in deliveryInput) {
 				word = "abandon"
 			}
 			r.say("%s %d.%d attempt %d fence %v", word, e.run, e.message.Sequence, e.message.Attempt, e.message.Fence)
+		case serveEffect:
+			r.say("serve %s fence %v", e.request.key, e.fence)
+		case replyEffect:
+			r.say("%s %s", e.outcome, e.request.key)
+		case expiryEffect:
+			r.say("expires in %v", e.at.Sub(r.now))
 		case interruptEffect:
 			r.say("interrupt %d", e.run)
 		case settleEffect:

@@ -15,6 +15,7 @@ type deliveryCore struct {
 	memory   *memory // of what was settled
 	retries  *retryCounts
 	handlers handlerLimit
+	inbox    *requestInbox // of requests that callers have sent
 
 	// The lease lets messages begin until a moment, unless suspended. The machine
 	// suspends with its next step only; a process that was stopped and continues

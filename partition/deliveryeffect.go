@@ -1,6 +1,10 @@
 package partition
 
-import "time"
+import (
+	"time"
+
+	"github.com/muster-dev/muster/partition/internal/record"
+)
 
 // deliveryEffect is something to do. Effects are carried out in their order, and
 // before the next step; what takes time continues elsewhere and comes back as an input.
@@ -29,6 +33,26 @@ type (
 		message Message
 		abandon bool  // it goes to the dead letters instead
 		failure error // with this
+	}
+	// serveEffect has the handler work on a request, and servedInput says what came of it.
+	serveEffect struct {
+		place
+		run     uint64
+		call    uint64 // its number in the run
+		request *request
+		fence   Fence
+	}
+	// replyEffect answers a request: with data if it was served, and with an error if that failed.
+	replyEffect struct {
+		request *request
+		outcome record.CallOutcome
+		data    []byte
+		err     error
+	}
+	// expiryEffect has an expiredInput come at a moment.
+	expiryEffect struct {
+		number uint64 // of the request
+		at     time.Time
 	}
 	// interruptEffect ends the context of one of a run's handlers.
 	interruptEffect struct{ run, call uint64 }
@@ -97,6 +121,9 @@ type (
 func (beganEffect) deliveryEffect()      {}
 func (fetchEffect) deliveryEffect()      {}
 func (handleEffect) deliveryEffect()     {}
+func (serveEffect) deliveryEffect()      {}
+func (replyEffect) deliveryEffect()      {}
+func (expiryEffect) deliveryEffect()     {}
 func (interruptEffect) deliveryEffect()  {}
 func (settleEffect) deliveryEffect()     {}
 func (confirmEffect) deliveryEffect()    {}

@@ -45,6 +45,16 @@ type (
 		run        uint64
 		pullNumber int
 	}
+	// requestInput: a caller has sent a request.
+	requestInput struct{ request *request }
+	// servedInput: the handler that worked on a request has returned.
+	servedInput struct {
+		run, call uint64
+		data      []byte
+		err       error
+	}
+	// expiredInput: the time of an expiryEffect has come.
+	expiredInput struct{ number uint64 }
 	// wakeInput: the time of a wakeEffect has come.
 	wakeInput struct{ run uint64 }
 	// progressInput: it is time to tell the server of messages that are worked on.
@@ -64,6 +74,9 @@ func (handledInput) deliveryInput()    {}
 func (answerInput) deliveryInput()     {}
 func (confirmedInput) deliveryInput()  {}
 func (unsentInput) deliveryInput()     {}
+func (requestInput) deliveryInput()    {}
+func (servedInput) deliveryInput()     {}
+func (expiredInput) deliveryInput()    {}
 func (wakeInput) deliveryInput()       {}
 func (progressInput) deliveryInput()   {}
 func (closeInput) deliveryInput()      {}

@@ -147,11 +147,11 @@ func (l *lanes) remove(m *slotMessage) {
 
 // ready returns the message that something can be done with now, nil if there is none: one
 // before a sequence, or that has yet to be confirmed. Nothing is begun of a key of which a
-// handler has a message of the retry queue.
+// handler has a message of the retry queue, or a request.
 func (l *lanes) ready(now time.Time, retried *retriedKey, before uint64) *slotMessage {
 	for _, of := range l.turns {
 		m := of.first
-		wanted := m.confirming || m.mail.sequence < before
+		wanted := m.confirming || m.mail.sequence < before && l.serving[of.key] == nil
 		if wanted && !m.working && !now.Before(m.rest) && !retried.is(of.key) {
 			return m
 		}
@@ -162,17 +162,23 @@ func (l *lanes) ready(now time.Time, retried *retriedKey, before uint64) *slotMe
 // wake returns when the first of the messages that rest is ready, zero for never.
 func (l *lanes) wake() (at time.Time) {
 	for _, of := range l.turns {
-		if !of.first.working {
+		if !of.first.working && l.serving[of.key] == nil {
 			at = earlier(at, of.first.rest)
 		}
 	}
 	return at
 }
 
-// busy reports whether a handler works on a message of a key.
+// busy reports whether a handler works on a message or request of a key.
 func (l *lanes) busy(key string) bool {
 	of := l.byKey[key]
-	return of != nil && of.first.working
+	return of != nil && of.first.working || l.serving[key] != nil
+}
+
+// waits reports whether a message of a key may be begun as soon as no handler works on the key.
+func (l *lanes) waits(key string) bool {
+	of := l.byKey[key]
+	return of != nil && !of.first.confirming && !l.now.Before(of.first.rest)
 }
 
 // resting returns the messages that are not worked on.

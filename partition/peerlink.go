@@ -21,6 +21,7 @@ type peerLink struct {
 	log      *slog.Logger
 	post     func(input)
 	rejected rejections
+	called   nats.MsgHandler // of calls of keys; nil: the handler answers none
 
 	subs     []*nats.Subscription // of this worker's own subjects, while it has an identity
 	probeSub *nats.Subscription
@@ -83,6 +84,11 @@ func (l *peerLink) listen(self record.Process) {
 	}
 	if err := subscribe(fenceSubject(l.cfg.Name, self), l.fenceReported); err != nil {
 		l.log.Error("Subscribing for reports of rejected fences failed.", "err", err)
+	}
+	if l.called != nil {
+		if err := subscribe(callSubject(l.cfg.Name, self), l.called); err != nil {
+			l.log.Error("Subscribing for calls failed.", "err", err)
+		}
 	}
 	if err := subscribe(drainSubject(l.cfg.Name, self), l.drainCalled); err != nil {
 		l.log.Error("Subscribing for requests to drain failed.", "err", err)

@@ -19,6 +19,11 @@ const drainSuffix = ".drain"
 
 func drainSubject(group string, m record.Process) string { return peerSubject(group, m) + drainSuffix }
 
+// callSuffix follows the subject of a worker in that of calls of its keys.
+const callSuffix = ".call"
+
+func callSubject(group string, m record.Process) string { return peerSubject(group, m) + callSuffix }
+
 // fenceSuffix follows the subject of a worker in that of reports of fence rejections.
 const fenceSuffix = ".fence"
 

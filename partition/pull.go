@@ -41,6 +41,7 @@ type puller struct {
 	retries retryCounts
 	pauses  pauses
 	calls   handlerCalls
+	server  *callServer // nil: the handler answers no calls
 
 	consumers  *slotConsumers
 	goroutines *goroutines        // of handlers
@@ -72,6 +73,9 @@ func newPuller(cfg Config, lay layout, nc *nats.Conn, js jetstream.JetStream, h 
 	var life context.Context
 	life, p.end = context.WithCancel(context.Background())
 	p.goroutines = newGoroutines(life)
+	if c, ok := find[CallHandler](h); ok {
+		p.server = &callServer{cfg: cfg, nc: nc, handler: c, guard: p.guard, interrupts: &p.interrupts, goroutines: p.goroutines, wg: &p.wg, step: p.step}
+	}
 	p.streams = &streamWatch{log: cfg.Logger, layout: lay, js: js, memory: memory, reports: p.reports, life: life}
 	// The delivery may be within a step, whose effect this is.
 	p.streams.again = func(slot int) { go p.step(rolledBackInput{slot}) }
@@ -120,6 +124,12 @@ func (p *puller) execute(e deliveryEffect, after []func()) []func() {
 		p.fetch(e)
 	case handleEffect:
 		p.handle(e)
+	case serveEffect:
+		p.server.serve(e)
+	case replyEffect:
+		p.server.reply(e)
+	case expiryEffect:
+		p.server.expire(e)
 	case interruptEffect:
 		p.interrupts.end(handlerCall(e))
 	case settleEffect:

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -23,6 +24,8 @@ type runCore struct {
 
 	calls  []*call // handlers that run, in the order in which they were called
 	called uint64  // handlers so far
+	// serving has the requests that the handler works on, by key.
+	serving map[string]*service
 
 	permit permit // to begin a message
 	order  deliveryOrder
@@ -112,15 +115,24 @@ func (r *runCore) refence(f Fence) {
 }
 
 func (r *runCore) takeLaterFence() {
-	if (r.later == Fence{} || len(r.calls) > 0) {
+	if (r.later == Fence{} || r.atWork()) {
 		return
 	}
 	r.memory.refence(r.place, r.fence, r.later)
 	r.fence, r.later = r.later, Fence{}
 }
 
+// atWork reports whether a handler has to return, on a message or on a request.
+func (r *runCore) atWork() bool { return len(r.calls) > 0 || len(r.serving) > 0 }
+
 // interrupt ends the contexts of all handlers.
 func (r *runCore) interrupt() {
+	for _, key := range slices.Sorted(maps.Keys(r.serving)) {
+		if of := r.serving[key]; !of.interrupted {
+			of.interrupted = true
+			r.do(interruptEffect{r.number, of.call})
+		}
+	}
 	for _, c := range r.calls {
 		if !c.interrupted && !c.returned {
 			c.interrupted = true

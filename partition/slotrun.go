@@ -12,10 +12,11 @@ import (
 // delivery calls it, with whatever the puller's lock protects.
 type slotRun struct {
 	*runCore
-	lanes *lanes
-	pull  slotPull
-	retry *slotRetry // nil: failing messages are not queued for retry
-	up    runOwner
+	lanes    *lanes
+	pull     slotPull
+	retry    *slotRetry // nil: failing messages are not queued for retry
+	requests *slotRequests
+	up       runOwner
 
 	stage  runStage
 	before map[*slotRun]bool // runs that have to end before it starts
@@ -36,7 +37,7 @@ type runOwner interface {
 
 func newSlotRun(d *deliveryCore, up runOwner, in heldInput, number uint64) *slotRun {
 	at, fence := in.place, in.fence
-	core := &runCore{deliveryCore: d, place: at, number: number, fence: fence, permit: permit{run: number}}
+	core := &runCore{deliveryCore: d, place: at, number: number, fence: fence, permit: permit{run: number}, serving: make(map[string]*service)}
 	r := &slotRun{
 		runCore: core,
 		lanes:   newLanes(core),
@@ -49,6 +50,7 @@ func newSlotRun(d *deliveryCore, up runOwner, in heldInput, number uint64) *slot
 	if !in.handed {
 		r.lanes.suspects = d.cfg.Delivery.InFlight
 	}
+	r.requests = newSlotRequests(r.lanes)
 	if !d.cfg.Retry.Disabled {
 		r.retry = newSlotRetry(r.lanes)
 	}
@@ -67,6 +69,7 @@ const (
 // start has the slot pulled for.
 func (r *slotRun) start() {
 	r.stage = runPulling
+	r.inbox.settle(r)
 	r.pull.quietAt = r.now.Add(r.cfg.stalePinCheck)
 	if !r.releasing {
 		r.pull.fetch()
@@ -79,10 +82,22 @@ func (r *slotRun) proceed() {
 	if r.stage == runPulling {
 		r.concludeLate()
 	}
-	for r.mayProceed() && r.next() {
+	for r.doOne() {
 	}
 	r.giveBack()
 	r.arm()
+}
+
+// doOne does one thing, for a message or for a request; false if there is none. They take turns
+// where handlers are few.
+func (r *slotRun) doOne() bool {
+	if r.requests.messageNext && r.mayProceed() && r.next() {
+		return true
+	}
+	if r.stage == runPulling && !r.releasing && r.requests.next(r.retried()) {
+		return true
+	}
+	return !r.requests.messageNext && r.mayProceed() && r.next()
 }
 
 // mayProceed reports whether something new may be begun. A message of the retry queue counts
@@ -364,6 +379,7 @@ func (r *slotRun) try(m *slotMessage) {
 	m.working = true
 	m.attempt++
 	message := m.mail.message
+	r.requests.messageBegins(message.Key)
 	message.Attempt = m.attempt
 	if r.retry != nil {
 		r.retry.attempts.records.begins(message.Key)
@@ -402,6 +418,15 @@ func (r *slotRun) handled(number uint64, err error) {
 	}
 }
 
+// served follows the return of the handler that worked on a request.
+func (r *slotRun) served(in servedInput) {
+	owns := r.stage != runDropped && r.valid()
+	r.requests.served(in, owns)
+	if r.stage == runDropped {
+		r.forgetReturned()
+	}
+}
+
 // forgetReturned ends a dropped run whose handlers have all returned.
 func (r *slotRun) forgetReturned() {
 	for _, c := range slices.Clone(r.calls) {
@@ -410,7 +435,7 @@ func (r *slotRun) forgetReturned() {
 			r.handlers.returned()
 		}
 	}
-	if len(r.calls) == 0 {
+	if !r.atWork() {
 		r.end()
 	}
 }
@@ -463,8 +488,8 @@ func (r *slotRun) drop() {
 	r.forgetReturned()
 }
 
-// release waits until what was begun is done with, and then hands the slot off. It reports
-// whether something was done meanwhile. With several messages in flight the server confirms
+// release waits until what was begun is done with, requests too, and then hands the slot off. It
+// reports whether something was done meanwhile. With several messages in flight the server confirms
 // each acknowledgement before the handoff; after a reset the message has to come again for that.
 func (r *slotRun) release() bool {
 	p := &r.pull
@@ -475,7 +500,9 @@ func (r *slotRun) release() bool {
 	switch m := r.lanes.ready(r.now, r.retried(), before); {
 	case len(r.calls) == 0 && r.retry != nil && r.retry.recordFailed():
 	case len(r.calls) == 0 && !r.lanes.confirming() && !r.awaitsRemoval():
-		r.giveUp()
+		if len(r.serving) == 0 {
+			r.giveUp()
+		}
 		return false
 	case !r.several():
 		return false

@@ -165,6 +165,9 @@ func (w *Worker) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if pull.server != nil {
+		peers.called = pull.server.arrived
+	}
 
 	rejected := rejections{w.cfg.Logger, post}
 	w.setting = &settingsWatch{cfg: w.cfg, rejected: rejected, post: post}

@@ -65,6 +65,8 @@ func goldenRecords() []record {
 		{"peer-message", Schema, peer, func(b []byte) (any, error) { return DecodeMessage(b, MaxSlots) }},
 		{"fence-report", Schema, FenceReport{Schema: Schema, From: Process{"worker-0", 11}, To: Process{"worker-1", 12}, Layout: 2, Slots: 4, Slot: 3, Fence: Fence{Version: 300, Claim: 11}, Stored: Fence{Version: 412, Claim: 9}},
 			func(b []byte) (any, error) { return DecodeFenceReport(b) }},
+		{"call", Schema, CallRequest{Schema: Schema, Key: "a:b", Layout: 2, Slots: 4, Slot: 3, Fence: Fence{Version: 300, Claim: 12}, Wait: 2000, Timeout: 10000},
+			func(b []byte) (any, error) { return DecodeCall(string(b)) }},
 		{"drain-request", Schema, DrainRequest{Schema: Schema, Until: 1767323045006}, func(b []byte) (any, error) { return DecodeDrain(b) }},
 		{"drain-reply", Schema, DrainReply{Schema: Schema, ID: "worker-1", Slots: 7}, reading[DrainReply]},
 		{"standby", 0, report.Standby{Pod: "p", Node: "n", Zone: "z", Since: goldenTime()}, reading[report.Standby]},
