@@ -48,7 +48,7 @@ func Permissions(p partition.Config, r role.Role) (role.Permissions, error) {
 		makes()
 		sees()
 		acknowledges()
-	case role.Publisher, role.Collector, role.Nodes:
+	case role.Publisher, role.Collector, role.Caller, role.Nodes:
 	}
 	return all.With(more), nil
 }

@@ -160,23 +160,25 @@ func (c *court) ok(r role.Role, what string, err error) {
 
 // unused are permissions that nothing here needs, and why they are there.
 var unused = map[string]string{
-	"$JS.API.STREAM.UPDATE.defender-events":                               "for other replicas, of which one server has one",
-	"$JS.API.STREAM.UPDATE.dc-notifications-retry":                        "the same",
-	"$JS.API.CONSUMER.DELETE.dc-alarms.*":                                 "an ordered consumer begins again behind a gap, and deletes what it had",
-	"$JS.API.CONSUMER.DELETE.defender-events.*":                           "the same",
-	"$JS.API.STREAM.MSG.DELETE.dc-notifications":                          "of a message that is in the retry queue, by a worker that died in between",
-	"$JS.API.STREAM.MSG.DELETE.dc-notifications-0":                        "the same",
-	"$JS.API.STREAM.MSG.DELETE.dc-notifications-1":                        "the same",
-	"$JS.API.DIRECT.GET.KV_stable-ids.$KV.stable-ids.>":                   "creating a key that somebody else created reads it",
-	"$JS.API.DIRECT.GET.KV_defender-heartbeats.$KV.defender-heartbeats.>": "the same",
-	"$JS.FC.KV_stable-ids.>":                                              "after a megabyte of changes to stable IDs, by a worker that waits for one",
-	"worker: dc.*.*.completion":                                           "which asks whether the servers have the mapping, by the worker that provisions the group",
-	"$JS.API.STREAM.DELETE.KV_stable-ids":                                 "of a bucket whose revisions have gone back, to create it again",
-	"$JS.API.STREAM.DELETE.KV_defender-heartbeats":                        "the same",
-	"$JS.API.STREAM.DELETE.KV_defender-assignments":                       "the same",
-	"muster.defender.worker.*.*.fence":                                    "reports that the results' store has a higher fence, after a loss",
-	"muster.defender.refusals":                                            "which asks why leases are not written, when they are not",
-	"muster.defender.standbys":                                            "for a worker that waits for a stable ID: as many work as there are IDs",
+	"$JS.API.STREAM.UPDATE.defender-events":                                                      "for other replicas, of which one server has one",
+	"$JS.API.STREAM.UPDATE.dc-notifications-retry":                                               "the same",
+	"$JS.API.CONSUMER.DELETE.dc-alarms.*":                                                        "an ordered consumer begins again behind a gap, and deletes what it had",
+	"$JS.API.CONSUMER.DELETE.defender-events.*":                                                  "the same",
+	"$JS.API.STREAM.MSG.DELETE.dc-notifications":                                                 "of a message that is in the retry queue, by a worker that died in between",
+	"$JS.API.STREAM.MSG.DELETE.dc-notifications-0":                                               "the same",
+	"$JS.API.STREAM.MSG.DELETE.dc-notifications-1":                                               "the same",
+	"$JS.API.DIRECT.GET.KV_stable-ids.$KV.stable-ids.>":                                          "creating a key that somebody else created reads it",
+	"$JS.API.DIRECT.GET.KV_defender-heartbeats.$KV.defender-heartbeats.>":                        "the same",
+	"$JS.FC.KV_stable-ids.>":                                                                     "after a megabyte of changes to stable IDs, by a worker that waits for one",
+	"worker: dc.*.*.completion":                                                                  "which asks whether the servers have the mapping, by the worker that provisions the group",
+	"$JS.API.STREAM.DELETE.KV_stable-ids":                                                        "of a bucket whose revisions have gone back, to create it again",
+	"$JS.API.STREAM.DELETE.KV_defender-heartbeats":                                               "the same",
+	"$JS.API.STREAM.DELETE.KV_defender-assignments":                                              "the same",
+	"caller: $JS.FC.KV_defender-assignments.>":                                                   "after a megabyte of maps, by a caller that is slow",
+	"caller: $JS.API.DIRECT.GET.KV_defender-assignments.$KV.defender-assignments.assignment-map": "by a caller whose watch of the map has stopped, or whose key has no owner",
+	"muster.defender.worker.*.*.fence":                                                           "reports that the results' store has a higher fence, after a loss",
+	"muster.defender.refusals":                                                                   "which asks why leases are not written, when they are not",
+	"muster.defender.standbys":                                                                   "for a worker that waits for a stable ID: as many work as there are IDs",
 }
 
 // TestPermissions/suffice_and_nothing_is_left_over has each role do all of its work on a
@@ -225,6 +227,14 @@ func (c *court) work() {
 	_, err = partition.Open(collects, defender.Group).Publisher(ctx)
 	c.ok(role.Collector, "preparing to publish by key", err)
 	c.collect(group, chambers)
+	calls, err := partition.Open(c.as(role.Caller), defender.Group).Caller(ctx)
+	c.ok(role.Caller, "following the map", err)
+	answer, err := calls.Call(ctx, partition.JoinKey("tool001", "chamber1"), []byte("?"))
+	c.ok(role.Caller, "calling a key", err)
+	if string(answer) != "tool001:chamber1" {
+		t.Errorf("a call is answered with %q", answer)
+	}
+	calls.Close()
 	publisher, err := collect.New(c.store, c.as(role.Publisher))
 	if err != nil {
 		t.Fatal(err)
@@ -477,6 +487,11 @@ func (f failing) Handle(ctx context.Context, m partition.Message) error {
 		}
 	}
 	return f.Defender.Handle(ctx, m)
+}
+
+// HandleCall answers the worker's part of each call.
+func (f failing) HandleCall(_ context.Context, call partition.Call) ([]byte, error) {
+	return []byte(call.Key), nil
 }
 
 // failing publishes a context that can't be handled while a file is there.

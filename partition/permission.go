@@ -42,6 +42,8 @@ func (c Config) Permissions(r role.Role) (role.Permissions, error) {
 		p.publish(p.lay.shardPrefix("*") + cfg.Subject) // it needs no mapping
 		p.api("STREAM.INFO", bucketPrefix+cfg.bucketMap())
 		p.api("DIRECT.GET", bucketPrefix+cfg.bucketMap()+".$KV."+cfg.bucketMap()+"."+layoutKey)
+	case role.Caller:
+		p.caller()
 	case role.Viewer:
 		p.viewer()
 		p.subscribe(eventSubjects(cfg.Name))
@@ -156,8 +158,10 @@ func (p *permissionList) worker() {
 	p.publish(eventSubjects(p.cfg.Name))
 	p.subscribe(eventSubject(p.cfg.Name, event.ResourceRecreated))
 	p.publish(peerSubjects(p.cfg.Name), peerSubjects(p.cfg.Name)+fenceSuffix)
-	p.subscribe(peerSubjects(p.cfg.Name), peerSubjects(p.cfg.Name)+drainSuffix, peerSubjects(p.cfg.Name)+fenceSuffix,
-		standbySubject(p.cfg.Name), refusalSubject(p.cfg.Name))
+	p.subscribe(peerSubjects(p.cfg.Name), peerSubjects(p.cfg.Name)+callSuffix, peerSubjects(p.cfg.Name)+drainSuffix,
+		peerSubjects(p.cfg.Name)+fenceSuffix, standbySubject(p.cfg.Name), refusalSubject(p.cfg.Name))
+	// The answer to a call may come later than servers let Respond be used.
+	p.publish(inboxOf(p.cfg.User(role.Caller)) + ".>")
 	p.Respond = true // to requests to hand over, and for standbys
 }
 
@@ -166,6 +170,17 @@ func (p *permissionList) publisher() {
 	if p.cfg.Shards > 1 {
 		p.publish(p.lay.shardPrefix("*") + p.cfg.Subject)
 	}
+}
+
+// caller allows calling keys.
+func (p *permissionList) caller() {
+	bucket := p.cfg.bucketMap()
+	p.readKey(bucket, layoutKey)
+	p.readKey(bucket, record.AssignmentKey)
+	p.api("CONSUMER.CREATE", bucketPrefix+bucket+".*.$KV."+bucket+"."+record.AssignmentKey)
+	p.api("CONSUMER.DELETE", bucketPrefix+bucket+".*")
+	p.publish("$JS.FC." + bucketPrefix + bucket + ".>")
+	p.publish(peerSubjects(p.cfg.Name) + callSuffix)
 }
 
 func (p *permissionList) viewer() {

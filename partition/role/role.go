@@ -22,6 +22,7 @@ const (
 	Worker    Role = "worker"
 	Publisher Role = "publisher"
 	Collector Role = "collector"
+	Caller    Role = "caller"
 	Viewer    Role = "viewer"
 	Console   Role = "console"
 	Nodes     Role = "nodes"
@@ -37,6 +38,8 @@ func (r Role) About() string {
 		return "publishes messages; it knows the number of shards"
 	case Collector:
 		return "publishes messages, and reads the number of shards first"
+	case Caller:
+		return "calls keys: follows the assignment map, and sends requests to their owners"
 	case Viewer:
 		return "sees everything and changes nothing"
 	case Console:
@@ -50,7 +53,7 @@ func (r Role) About() string {
 }
 
 // All lists the roles.
-var All = []Role{Worker, Publisher, Collector, Viewer, Console, Nodes, Operator}
+var All = []Role{Worker, Publisher, Collector, Caller, Viewer, Console, Nodes, Operator}
 
 // With returns what either of two lists allows. The result is sorted and names nothing
 // twice.
