@@ -34,8 +34,10 @@ type rebalance struct {
 	balancedAt time.Time
 	// looked: this leader has looked whether the former one left the slots unbalanced.
 	looked bool
-	// planning: a plan is being made.
-	planning bool
+	// planning: a plan is being made. unbalancedMeanwhile: it does not know of all that there is
+	// to balance.
+	planning            bool
+	unbalancedMeanwhile bool
 }
 
 // reset begins with nothing to do.
@@ -204,7 +206,7 @@ func (b *rebalance) replan(reason string, include func(*peerView) bool) {
 	}
 	b.keepOutdated(job)
 	b.override(job)
-	b.planning = true
+	b.planning, b.unbalancedMeanwhile = true, false
 	if reason == reasonWeights {
 		job.problem.Budget, job.problem.TuneOnly = b.tuning.budget(), true
 	}
@@ -272,7 +274,7 @@ func (b *rebalance) planned(in plannedInput) {
 	} else {
 		next, keys = b.apply(job)
 	}
-	if job.balances {
+	if job.balances && !b.unbalancedMeanwhile {
 		b.balancedAt = next.Planned
 	}
 	if b.cur == nil && next.Version > sequenceGap {
@@ -556,7 +558,9 @@ func (b *rebalance) replaceLeaving() {
 }
 
 // unbalance has another plan made once the group is at rest.
-func (b *rebalance) unbalance() { b.unbalanced, b.balancedAt = true, time.Time{} }
+func (b *rebalance) unbalance() {
+	b.unbalanced, b.balancedAt, b.unbalancedMeanwhile = true, time.Time{}, true
+}
 
 // balanceDue reports whether the group is at rest, and its slots are to be balanced.
 func (b *rebalance) balanceDue() bool {
