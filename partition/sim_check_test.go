@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/muster-dev/muster/partition/internal/record"
@@ -36,7 +37,8 @@ type simChecker struct {
 	raised   int // times that fences were
 	cuts     int // of the power
 	attempts simAttemptsCheck
-	abandons int // messages that were given up
+	abandons int                  // messages that were given up
+	services map[*simService]bool // requests that handlers work on, also of runs that have ended
 	// forgotten: the buckets went back to an earlier state; see forget_sim_test.go.
 	forgotten bool
 }
@@ -45,7 +47,7 @@ type simViolation struct{ name, text string }
 
 func newSimChecker(s *sim) *simChecker {
 	n := s.fine
-	c := &simChecker{s: s, taken: make([]map[Fence]bool, n), holders: make([]*simWorker, n)}
+	c := &simChecker{s: s, taken: make([]map[Fence]bool, n), holders: make([]*simWorker, n), services: make(map[*simService]bool)}
 	c.attempts = simAttemptsCheck{c: c, tries: make(map[simName]*simTries)}
 	for i := range n {
 		c.taken[i] = make(map[Fence]bool)
@@ -159,6 +161,7 @@ func (c *simChecker) begins(w *simWorker, h *simHandler) {
 	}
 	c.beginsByRight(w, h)
 	c.withinLimit(w)
+	c.aloneWithKey(w, strconv.Itoa(h.msg.key), nil, h)
 	c.inOnePlace(w, h)
 	key.Begin(&h.handling)
 }
@@ -213,6 +216,7 @@ func (c *simChecker) written(w *simWorker, e kvEffect) {
 		w.freezeMap(a)
 		c.mapWritten(w, a)
 		c.current = a
+		c.s.mapWritten(a)
 	case e.purpose == forFencing:
 		if e.rev > 0 {
 			c.fenced(w, e.key)

@@ -19,6 +19,7 @@ type simRun struct {
 	place
 	number   uint64
 	handlers map[uint64]*simHandler // at work, by call
+	services map[uint64]*simService // likewise, on requests
 	// read are the messages of the retry queue that were read, by their sequences there. An
 	// answer that is late may be of another key than the one that is waited for.
 	read map[uint64]simQueued
@@ -85,7 +86,7 @@ func (w *simWorker) carryOut(e deliveryEffect) {
 	s := w.s
 	switch e := e.(type) {
 	case beganEffect:
-		w.runs[e.run] = &simRun{w: w, place: e.place, number: e.run, handlers: make(map[uint64]*simHandler), read: make(map[uint64]simQueued)}
+		w.runs[e.run] = &simRun{w: w, place: e.place, number: e.run, handlers: make(map[uint64]*simHandler), services: make(map[uint64]*simService), read: make(map[uint64]simQueued)}
 		if r := w.delivery.slots[e.place]; s.broken.blindQueue && r.retry != nil {
 			r.retry.queue.phase = queueOpen
 		}
@@ -98,7 +99,13 @@ func (w *simWorker) carryOut(e deliveryEffect) {
 	case handleEffect:
 		w.handle(e)
 	case interruptEffect:
-		w.runs[e.run].handlers[e.call].cancel()
+		w.runs[e.run].interrupt(e.call)
+	case serveEffect:
+		w.serve(e)
+	case replyEffect:
+		w.reply(e)
+	case expiryEffect:
+		w.expire(e)
 	case settleEffect:
 		d := e.mail.body.(simDelivery)
 		if e.how == settleNak {
@@ -688,6 +695,11 @@ func (c *simChecker) interrupted(w *simWorker) {
 		for _, h := range r.handlers {
 			if !h.cancelled {
 				c.fail("interrupt", "%v, whose lease is invalid, lets the handler of %d (key %d, %d) work on", w, h.msg.seq, h.msg.key, h.msg.n)
+			}
+		}
+		for _, v := range r.services {
+			if !v.cancelled && !v.forgotten {
+				c.fail("interrupt", "%v, whose lease is invalid, lets the handler of a call of key %s work on", w, v.request.key)
 			}
 		}
 	}

@@ -122,6 +122,8 @@ func (w *simWorker) freezeDelivery(e deliveryEffect) {
 		w.frozen("pull", placeWord(e.place))
 	case handleEffect:
 		w.frozen("handle", placeWord(e.place), e.message.Sequence, uint64(e.message.Attempt), flagWord(e.abandon), flagWord(e.queued != nil))
+	case serveEffect:
+		w.frozen("serve", placeWord(e.place), e.fence.Version, e.fence.Claim)
 	case interruptEffect:
 		w.frozen("interrupt")
 	case settleEffect:

@@ -31,7 +31,7 @@ func (s *sim) limitHandlers(end time.Duration) {
 func (c *simChecker) withinLimit(w *simWorker) {
 	n := 0
 	for _, r := range w.runs {
-		n += len(r.handlers)
+		n += len(r.handlers) + len(r.services)
 	}
 	if most := c.s.cfg.Delivery.MaxHandlers; n > most {
 		c.fail("max-handlers", "%v runs %d handlers at once, at most %d may", w, n, most)

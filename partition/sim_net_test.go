@@ -73,6 +73,8 @@ type sim struct {
 	cluster   bool         // the servers that workers are connected to are one cluster's
 	failing   []simFailing // keys whose handlers fail for a while
 	killing   []simFailing // keys whose messages kill workers for a while
+	callers   []*simCaller // of keys, in the variant with calls
+	callTally simCallTally // what became of calls; nil: there are none
 	slower    int          // messages are published at 1/slower of the rate; 0: 1
 	struck    bool         // a fault came in the middle of a change of that
 	observe   func(*simWorker, event.Event)

@@ -277,6 +277,9 @@ func (s *sim) simulate() *simViolation {
 	if s.variant.several {
 		s.severalInFlight()
 	}
+	if s.variant.calls {
+		s.callKeys(stormy)
+	}
 	if !s.broken.unweighed {
 		s.swingWeights(stormy)
 	}
@@ -317,6 +320,9 @@ func (s *sim) simulate() *simViolation {
 		}
 		s.check.fail("liveness", "not at rest %v after the last fault: %s", simCalm, s.check.whyNotAtRest())
 	}
+	if s.variant.calls && s.check.violation == nil {
+		return s.callEveryKey()
+	}
 	return s.check.violation
 }
 
@@ -339,6 +345,8 @@ type simVariant struct {
 	few   bool // a worker runs few handlers at once
 	// several messages of a slot are in flight.
 	several bool
+	// calls: callers call keys.
+	calls bool
 }
 
 func TestSimulation(t *testing.T) { simulateSeeds(t, simVariant{}, "plain") }
