@@ -225,8 +225,13 @@ type runningWorker struct {
 
 func (g *group) start(name string) *runningWorker {
 	g.t.Helper()
+	return g.startWith(name, handler{g.rec, name})
+}
+
+func (g *group) startWith(name string, h partition.Handler) *runningWorker {
+	g.t.Helper()
 	nc := g.connect(name)
-	w, err := partition.New(nc, g.cfg, handler{g.rec, name})
+	w, err := partition.New(nc, g.cfg, h)
 	if err != nil {
 		g.t.Fatal(err)
 	}
