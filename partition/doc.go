@@ -18,7 +18,7 @@
 //
 // A handler gets a [Message]. It returns nil to acknowledge it, an error to have it tried
 // again, and an error made with [Discard] to remove it. What else it wants to know, it says by
-// methods of one-method interfaces: [Preparer], [Releaser] and [Observer].
+// methods of one-method interfaces: [Preparer], [Releaser], [Observer] and [CallHandler].
 // [HandlerOf] makes a handler of typed values. Middleware goes around either by [Wrap], which
 // keeps these interfaces. [Worker.Ready] waits until the worker takes part in its group.
 //
@@ -29,7 +29,8 @@
 //
 // [Open] returns a [Group], the handle for all that is no worker: it provisions the group,
 // inspects it, previews plans, overrides and drains workers, changes the number of slots, and
-// reads events. What it shows is in packages event, state and report; package role has what
+// reads events. Its [Publisher] publishes messages by key, and its [Caller] reaches the owner of
+// a key with a request. What it shows is in packages event, state and report; package role has what
 // users of the servers may do. Package partitionprom exports [Worker.Metrics] to Prometheus.
 //
 // # How it works
