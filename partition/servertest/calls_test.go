@@ -3,6 +3,7 @@ package servertest_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +17,9 @@ import (
 	"github.com/muster-dev/muster/partition/partitiontest/await"
 	"github.com/muster-dev/muster/partition/servertest/natstest"
 )
+
+// callsFor makes TestCalls a long test: go test ./partition/servertest -run TestCalls$ -calls.for 10m -v
+var callsFor = flag.Duration("calls.for", 0, "how long TestCalls scales and kills workers, at least once")
 
 // callLog is what the workers of a group have served, and who owned the slots by the maps.
 type callLog struct {
@@ -186,13 +190,15 @@ func TestCalls(t *testing.T) {
 	defer calls.Close()
 
 	var ws []*runningWorker
+	started := 0
 	scaleTo := func(n int) {
 		g.expect(n)
 		for ; len(ws) > n; ws = ws[:len(ws)-1] {
 			ws[len(ws)-1].stop()
 		}
 		for len(ws) < n {
-			name := fmt.Sprint("w", len(ws))
+			started++
+			name := fmt.Sprint("w", started)
 			ws = append(ws, g.startWith(name, answering{handler{g.rec, name}, log}))
 		}
 		await.That(t, fmt.Sprintf("%d workers settled", n), func() bool {
@@ -206,18 +212,21 @@ func TestCalls(t *testing.T) {
 	for i := range 4 {
 		callers.Go(func() { tally.callOn(ctx, t, calls, keys, i*keys/4) })
 	}
-	scaleTo(5)
-	scaleTo(3)
-	ws[0].nc.Close()
-	ws = ws[1:]
-	await.That(t, "the slots of the killed worker are taken", func() bool {
-		g.publish(keys, 1)
-		return g.settled(ws...)()
-	})
+	rounds := 0
+	for end := time.Now().Add(*callsFor); rounds == 0 || time.Now().Before(end); rounds++ {
+		scaleTo(5)
+		scaleTo(3)
+		ws[0].nc.Close()
+		ws = ws[1:]
+		await.That(t, "the slots of the killed worker are taken", func() bool {
+			g.publish(keys, 1)
+			return g.settled(ws...)()
+		})
+	}
 
 	stop()
 	callers.Wait()
-	g.check(keys)
+	g.check(rounds * keys)
 	for i := range keys {
 		key := partition.JoinKey(fmt.Sprint("a", i), fmt.Sprint("b", i%3))
 		if _, err := calls.Call(t.Context(), key, nil); err != nil {
@@ -231,7 +240,7 @@ func TestCalls(t *testing.T) {
 		t.Fatal("no call was served")
 	}
 	slices.Sort(tally.took)
-	t.Logf("%d calls served, p50 %v, p99 %v, slowest %v; %d without an owner, %d failed, %d without an answer", tally.served,
+	t.Logf("%d rounds, %d calls served, p50 %v, p99 %v, slowest %v; %d without an owner, %d failed, %d without an answer", rounds, tally.served,
 		tally.took[tally.served/2], tally.took[tally.served*99/100], tally.took[tally.served-1], tally.noOwner, tally.failed, tally.expired)
 }
 
