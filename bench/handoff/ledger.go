@@ -20,6 +20,7 @@ var errCrashed = errors.New("the worker has crashed")
 // a log, and who waits for the end reads all of them when enough has been done.
 type ledger struct {
 	least, spread atomic.Int64                  // ns that a handler takes: least, and up to spread more
+	slow          atomic.Pointer[slowKeys]      // keys whose handler takes another time; nil: none
 	delivered     atomic.Int64                  // messages that a broker has handed to a worker
 	gate          atomic.Pointer[chan struct{}] // handlers wait until it is closed; nil: for nothing
 	unread        atomic.Int64                  // calls that were completed since the logs were read
@@ -94,7 +95,7 @@ func (l *ledger) handle(ctx context.Context, worker, unit int, data []byte, arri
 	if err != nil {
 		return err
 	}
-	err = l.work(ctx, own.crashed)
+	err = l.work(ctx, m.key, own.crashed)
 	end := time.Now()
 	if own.end(i, end, err == nil) {
 		l.completed(end, 1)
@@ -164,13 +165,30 @@ func (l *ledger) crash(worker int) {
 	}
 }
 
-// work takes the time that a handler takes.
-func (l *ledger) work(ctx context.Context, crashed <-chan struct{}) error {
+// slowKeys are the handler times of some keys.
+type slowKeys map[int]time.Duration
+
+// takes returns how long the handler of a key's next message takes.
+func (l *ledger) takes(key int) time.Duration {
+	if slow := l.slow.Load(); slow != nil {
+		if d, ok := (*slow)[key]; ok {
+			return d
+		}
+	}
 	d := l.least.Load()
+	if d == 0 {
+		return 0
+	}
+	return time.Duration(d + rand.Int64N(l.spread.Load()+1))
+}
+
+// work takes the time that the handler of a key takes.
+func (l *ledger) work(ctx context.Context, key int, crashed <-chan struct{}) error {
+	d := l.takes(key)
 	if d == 0 {
 		return nil
 	}
-	t := time.NewTimer(time.Duration(d + rand.Int64N(l.spread.Load()+1)))
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
